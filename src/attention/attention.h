@@ -1,0 +1,24 @@
+/* Exact tiled attention: no S x S memory, the mask as one interval of keys per query.
+ *
+ * Layouts (row-major, T = attrs->attn.dtype: F32 or BF16; head_dim 32 to 256 in steps of 8):
+ *   q, o, do  T  [sq, hq, head_dim]      dq  F32 [sq, hq, head_dim]
+ *   k, v      T  [sk, hk, head_dim]      dk, dv F32 [sk, hk, head_dim]
+ *   lse       F32 [hq, sq]               lo, hi I32 [sq]
+ * hq is a multiple of hk; query head i uses key head i / (hq / hk).
+ * Query row i attends the keys j of this call with lo[i] <= k0 + j <= hi[i] (global token numbers; both arrays non-decreasing;
+ * q0 is the global number of row 0, informative only). A query without keys gives o = 0, lse = -inf, and no gradient; never NaN.
+ *   s = scale * q.k,  p = exp(s - lse),  o = sum p v,  lse = log sum exp(s)
+ * Backward uses p from lse and delta = rowsum(do * o): FlashAttention-2 (Dao 2023), algorithm 2. dq is written; dk and dv are
+ * written, or added to if attrs->attn.accumulate. Deterministic, independent of the number of threads. */
+#ifndef LTRAIN_ATTENTION_ATTENTION_H
+#define LTRAIN_ATTENTION_ATTENTION_H
+
+#include "ops/ops.h"
+
+/* Scratch bytes of OP_ATTN_FWD or OP_ATTN_BWD for these attributes, for up to `threads` threads (0: of OpenMP's maximum). */
+int64_t attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, int threads);
+
+/* Sets table[OP_ATTN_FWD] and table[OP_ATTN_BWD]. Argument order in program/op.h. */
+void attention_cpu_kernels(op_kernel *table[OP_COUNT]);
+
+#endif

@@ -1,0 +1,59 @@
+/* Every system call that can fail goes through this table, so that tests can make the n-th one fail.
+ *
+ * Fault injection: sys_inject(SYS_PWRITE, 3, ENOSPC) makes the third pwrite from now on return -1 with that errno, once; SYS_SHORT as errno makes
+ * it transfer half. The environment variable LTRAIN_FAULT=pwrite:3:ENOSPC[,...] does the same for whole-program tests. */
+#ifndef LTRAIN_BASE_SYS_H
+#define LTRAIN_BASE_SYS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum sys_call {
+    SYS_OPEN,
+    SYS_CLOSE,
+    SYS_PREAD,
+    SYS_PWRITE,
+    SYS_FSYNC,
+    SYS_RENAME,
+    SYS_UNLINK,
+    SYS_MKDIR,
+    SYS_FALLOCATE,
+    SYS_STATVFS,
+    SYS_MMAP,
+    SYS_MLOCK,
+    SYS_MALLOC,
+    SYS_THREAD,      /* pthread_create */
+    SYS_URING_SETUP, /* io_uring_queue_init_params */
+    SYS_URING_BUFFERS,
+    SYS_URING_SUBMIT,
+    SYS_URING_CQE, /* a completion's result */
+    SYS_CALLS
+};
+
+#define SYS_SHORT (-1)
+
+void sys_inject(enum sys_call call, int nth, int error);
+void sys_inject_clear(void);
+/* The number of calls made so far (tests sweep n from 1 to this). */
+long sys_count(enum sys_call call);
+/* For calls made elsewhere (io_uring): returns 0, or the errno that is to be pretended. */
+int sys_fault(enum sys_call call);
+
+int sys_open(const char *path, int flags, mode_t mode);
+int sys_close(int fd);
+ssize_t sys_pread(int fd, void *buf, size_t n, off_t at);
+ssize_t sys_pwrite(int fd, const void *buf, size_t n, off_t at);
+int sys_fsync(int fd);
+int sys_rename(const char *from, const char *to);
+int sys_unlink(const char *path);
+int sys_mkdir(const char *path, mode_t mode);
+int sys_fallocate(int fd, int mode, off_t offset, off_t len);
+int sys_statvfs_free(const char *path, int64_t *free_bytes);
+void *sys_mmap(size_t bytes, int flags); /* anonymous, read-write; NULL on failure */
+int sys_mlock(const void *p, size_t bytes);
+void *sys_malloc(size_t bytes);
+void *sys_calloc(size_t n, size_t size);
+int sys_thread(void *thread, void *(*run)(void *), void *arg); /* pthread_create; returns errno */
+
+#endif

@@ -1,0 +1,79 @@
+/* Parsing and printing of counts and bytes. */
+#include "base/units.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static enum status parse_scaled(const char *key, const char *text, const char *letters, const char *example, int64_t *out)
+{
+    char *end;
+    if (!isdigit((unsigned char)text[0]) && text[0] != '.')
+        return status_fail(ERR_INVALID, "%s: '%s' is not a number like %s", key, text, example);
+    double value = strtod(text, &end);
+    int power = 0;
+    const char *letter = *end ? strchr(letters, tolower((unsigned char)*end)) : NULL;
+    if (letter) {
+        power = (int)(letter - letters) + 1;
+        end++;
+        if (letters[3] && (strcasecmp(end, "ib") == 0 || strcasecmp(end, "b") == 0))
+            end += strlen(end);
+    } else if (letters[3] && strcasecmp(end, "b") == 0) {
+        end++;
+    }
+    double scaled = value * pow(1024.0, power);
+    if (*end || !(scaled < 9e18) || scaled != floor(scaled))
+        return status_fail(ERR_INVALID, "%s: '%s' is not a whole number like %s", key, text, example);
+    *out = (int64_t)scaled;
+    return OK;
+}
+
+enum status units_parse_count(const char *key, const char *text, int64_t *out)
+{
+    return parse_scaled(key, text, "kmg", "4096, 420k or 1m", out);
+}
+
+enum status units_parse_bytes(const char *key, const char *text, int64_t *out)
+{
+    return parse_scaled(key, text, "kmgt", "512M, 80G or 1.5GiB", out);
+}
+
+static const char *format(int64_t bytes, char *buf, const char *const unit[5])
+{
+    double x = (double)bytes;
+    int i = 0;
+    while (x >= 1024.0 && i < 4) {
+        x /= 1024.0;
+        i++;
+    }
+    snprintf(buf, 32, i > 0 && x < 10.0 ? "%.1f%s" : "%.0f%s", x, unit[i]);
+    return buf;
+}
+
+const char *units_format_bytes(int64_t bytes, char buf[32])
+{
+    static const char *const unit[5] = {" B", " KiB", " MiB", " GiB", " TiB"};
+    return format(bytes, buf, unit);
+}
+
+const char *units_format_short(int64_t bytes, char buf[32])
+{
+    static const char *const unit[5] = {"B", "K", "M", "G", "T"};
+    return format(bytes, buf, unit);
+}
+
+const char *units_format_count(int64_t n, char buf[32])
+{
+    char digits[32];
+    int len = snprintf(digits, sizeof digits, "%lld", (long long)n), o = 0;
+    for (int i = 0; i < len; i++) {
+        if (i > 0 && digits[i - 1] != '-' && (len - i) % 3 == 0)
+            buf[o++] = ',';
+        buf[o++] = digits[i];
+    }
+    buf[o] = 0;
+    return buf;
+}

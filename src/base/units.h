@@ -1,0 +1,20 @@
+/* Numbers as people type and read them. */
+#ifndef LTRAIN_BASE_UNITS_H
+#define LTRAIN_BASE_UNITS_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+/* "420k", "1m", "4096": token counts, suffixes k m g are powers of 1024. Fails with ERR_INVALID naming `key`. */
+enum status units_parse_count(const char *key, const char *text, int64_t *out);
+/* "256M", "1.5GiB", "4096", "2T": bytes, powers of 1024. */
+enum status units_parse_bytes(const char *key, const char *text, int64_t *out);
+/* "1.5 GiB", "212 MiB" into buf (at least 32 bytes); returns buf. */
+const char *units_format_bytes(int64_t bytes, char buf[32]);
+/* "212M", "1.1G": the short form of the progress line. */
+const char *units_format_short(int64_t bytes, char buf[32]);
+/* "430,080" */
+const char *units_format_count(int64_t n, char buf[32]);
+
+#endif

@@ -1,0 +1,51 @@
+/* Text to training sequences: documents, byte-level tokens, packing, held-out split, deterministic order. */
+#ifndef LTRAIN_DATA_CORPUS_H
+#define LTRAIN_DATA_CORPUS_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+struct corpus;
+
+struct corpus_report {
+    int64_t documents, bytes;
+    int64_t tokens_kept;      /* in some sequence */
+    int64_t tokens_dropped;   /* the tail that does not fill a sequence */
+    int64_t documents_split;  /* cut at a sequence's end, continued in the next one with positions restarting */
+    int64_t train_sequences, eval_sequences;
+    double unigram_entropy;   /* nats per token of the training part */
+};
+
+struct corpus_config {
+    const char *const *paths; /* files, directories (recursive, sorted by path), globs */
+    int n_paths;
+    const char *const *eval_paths; /* or none */
+    int n_eval_paths;
+    double eval_fraction;     /* of the sequences, the last ones; 0: none */
+    int64_t seq_len;
+    int64_t vocab;            /* < 256 is an error (byte-level tokens need ids 0 to 255) */
+    uint64_t seed;            /* of the order */
+};
+
+/* Documents are files. The token stream is their concatenation in path order, cut into sequences of seq_len. Errors (ERR_INVALID, one sentence): a path that
+ * matches nothing, an unreadable or empty file set, data shorter than a sequence. Files are memory-mapped or read once; nothing depends on directory order. */
+enum status corpus_open(const struct corpus_config *config, struct corpus **out);
+void corpus_close(struct corpus *c);
+const struct corpus_report *corpus_get_report(const struct corpus *c);
+
+/* One packed sequence. All arrays [seq_len], owned by the caller. Global token numbers are 0 .. seq_len-1. */
+struct sequence {
+    int32_t *tokens;
+    int32_t *targets;   /* next token of the same document; -1 for a document's last token */
+    int32_t *positions; /* restart at each document */
+    int32_t *lo, *hi;   /* attended keys: document start .. own number; non-decreasing */
+    int64_t n_targets;
+    double pairs;       /* sum of hi - lo + 1 */
+};
+
+/* The cursor is state: the number of training sequences taken so far. Sequence `cursor` of the endless deterministic order (a fresh seeded permutation per epoch). */
+enum status corpus_train_sequence(const struct corpus *c, uint64_t cursor, struct sequence *out);
+enum status corpus_eval_sequence(const struct corpus *c, int64_t index, struct sequence *out);
+
+#endif

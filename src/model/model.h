@@ -1,0 +1,106 @@
+/* Model families as logical layer graphs: which parameters exist, where each lies in its unit, and how layers use them.
+ *
+ * A unit is what moves together: unit 0 the embedding, units 1..L the layers, unit L+1 the final norm and (untied) head. Its parameters form one
+ * flat element range: trained matrices first, then trained vectors, then frozen ones; no padding between them. */
+#ifndef LTRAIN_MODEL_MODEL_H
+#define LTRAIN_MODEL_MODEL_H
+
+#include "base/num.h"
+#include "base/status.h"
+#include "program/op.h"
+
+#include <stdint.h>
+
+enum model_family { FAMILY_LLAMA, FAMILY_GPT2 };
+enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3 };
+
+/* What config.json says. */
+struct model_config {
+    enum model_family family;
+    int64_t vocab, dim, ffn, layers, heads, kv_heads, head_dim, max_positions;
+    int tied;              /* head = embedding */
+    float norm_eps;
+    enum gelu_kind gelu;
+    float init_std;
+    double rope_theta;
+    enum rope_kind rope;
+    double rope_factor, rope_low_freq, rope_high_freq, rope_original_positions; /* of linear (factor) and llama3 */
+    char name[64];         /* preset or directory name, for people */
+};
+
+enum param_init { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
+
+/* A parameter as Hugging Face names and shapes it. */
+struct model_param {
+    char name[96];
+    int64_t shape[2];    /* vectors: shape[1] = 0 */
+    int64_t elements;
+    int unit;
+    int64_t offset;      /* first element in the unit's flat range */
+    int trained;
+    enum param_init init;
+    float init_std;
+};
+
+struct model_unit {
+    int64_t elements;         /* all */
+    int64_t trained_elements; /* the first so many are trained */
+    int64_t decay_elements;   /* the first so many (trained matrices) get weight decay */
+    int first_param, n_params; /* in order of offset */
+};
+
+/* A linear map's weight. Llama stores [out, in]; GPT-2's Conv1D stores [in, out] with q, k, v as column ranges of one matrix. */
+struct model_linear {
+    int weight;            /* param index */
+    int bias;              /* param index, or -1 */
+    int transposed;        /* 1: stored [out, in] (y = x W^T); 0: stored [in, out] (y = x W) */
+    int64_t in, out;       /* of this map */
+    int64_t first_out;     /* its outputs are outputs [first_out, first_out + out) of the stored matrix */
+    int64_t ld;            /* row length of the stored matrix */
+};
+
+struct model_norm { int weight, bias; /* bias -1: none */ };
+
+struct model_layer {
+    struct model_norm norm1, norm2;
+    struct model_linear q, k, v, o, gate, up, down; /* gate.weight = -1 for GELU: up, down only */
+};
+
+struct model {
+    struct model_config config;
+    int n_units, n_params;
+    struct model_unit *units;
+    struct model_param *params;
+    struct model_layer *layers;
+    int embed, pos_embed;        /* param index; pos_embed -1 for rope */
+    struct model_norm final_norm;
+    struct model_linear head;    /* tied: the embedding's matrix */
+    int64_t total_params;
+    int64_t matrix_params;       /* P of the FLOP formula: matrices multiplied per token, head included even if tied, embedding not */
+};
+
+/* One of: tiny, 25m, 125m, 1b, 8b (Llama), gpt2-tiny, gpt2-125m, gpt-25b. ERR_INVALID lists them (with "did you mean").
+ * tiny: vocab 256, dim 64, 2 layers, 2 heads of 32, 2 kv heads, ffn 256, tied. 25m: vocab 8192, 8 x 512, 8/2 heads of 64, ffn 1408, tied.
+ * gpt2-tiny: vocab 256, dim 64, 2 layers, 2 heads, 4096 positions. */
+enum status model_preset(const char *name, struct model_config *out);
+int model_is_preset(const char *name);
+
+/* Reads DIR/config.json strictly: an unsupported setting is an error naming its key and value. Ignorable keys (torch_dtype, transformers_version,
+ * use_cache, token ids, ...) are ignored. Both rope_theta/rope_scaling and rope_parameters spellings. */
+enum status model_config_read(const char *dir, struct model_config *out);
+/* Writes DIR/config.json that transformers loads (LlamaForCausalLM, GPT2LMHeadModel). dtype: F32 or BF16. */
+enum status model_config_write(const char *dir, const struct model_config *config, enum dtype dtype);
+
+/* Builds the graph. freeze: globs (fnmatch) over parameter names, n_freeze may be 0; a glob that matches nothing is an error. */
+enum status model_create(const struct model_config *config, const char *const *freeze, int n_freeze, struct model **out);
+void model_destroy(struct model *m);
+
+/* Initial values of elements [first, first + n) of a parameter: depends on seed, name and element only. */
+void model_init_param(const struct model *m, int param, uint64_t seed, int64_t first, int64_t n, float *out);
+/* inv_freq[head_dim / 2] with the configured scaling, computed in fp64. */
+void model_inv_freq(const struct model_config *config, float *out);
+/* Causal model FLOPs of one forward + backward over S tokens whose queries attend `pairs` keys in all: 6 P S + 12 L h pairs, without recompute
+ * (pairs = S^2/2 gives design.md's 6*P + 6*L*h*S per token). */
+double model_flops(const struct model *m, int64_t tokens, double pairs);
+
+#endif

@@ -1,0 +1,17 @@
+/* The kernel table: one entry per op. It starts with the CPU kernels; a backend may override entries. */
+#ifndef LTRAIN_OPS_OPS_H
+#define LTRAIN_OPS_OPS_H
+
+#include "program/op.h"
+
+/* arg: the op's arguments in the order of program/op.h; NULL for absent optional ones. Never fails, never allocates. */
+typedef void op_kernel(const struct op_attrs *attrs, void *const *arg);
+
+/* Scratch bytes that the op's `work` argument must have (0: pass NULL). Attention's come from attention/attention.h. */
+int64_t op_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs);
+
+/* Fills the entries of every op in this folder with its CPU kernel (OP_COPY within memory included; attention's entries are left
+ * alone: attention_cpu_kernels fills them). */
+void ops_cpu_kernels(op_kernel *table[OP_COUNT]);
+
+#endif

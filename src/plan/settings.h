@@ -1,0 +1,55 @@
+/* Every key a user can set, resolved and typed; the names are those of the command line and the YAML file. */
+#ifndef LTRAIN_PLAN_SETTINGS_H
+#define LTRAIN_PLAN_SETTINGS_H
+
+#include "base/num.h"
+
+#include <stdint.h>
+
+#define SETTINGS_MAX_LIST 64
+
+enum offload { OFFLOAD_AUTO, OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
+enum device_kind { DEVICE_AUTO, DEVICE_CPU, DEVICE_CPU_DISCRETE, DEVICE_CUDA };
+enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_WSD };
+enum update_on { UPDATE_AUTO, UPDATE_DEVICE, UPDATE_HOST };
+enum run_mode { MODE_RUN, MODE_CHAOS }; /* chaos: random legal orders, dead bytes NaN-filled (a test mode) */
+
+struct string_list { char *item[SETTINGS_MAX_LIST]; int n; };
+
+#define AUTO (-1)
+
+struct settings {
+    char *model;                         /* HF directory or preset */
+    struct string_list data, eval_data;
+    double eval_fraction;
+    int64_t eval_every;                  /* steps; 0: never */
+    int64_t seq_len, micro_batch, grad_accum;
+    int zero;                            /* 0..3 */
+    enum offload params, grads, optim, acts; /* key: offload=none|cpu|nvme|auto or params=nvme,grads=cpu,... */
+    double alpha;                        /* 0..1, AUTO */
+    double prefetch;                     /* distance in row chunks of compute, AUTO */
+    enum update_on update;               /* where AdamW runs */
+    enum device_kind device;
+    int64_t device_mem, host_mem, nvme_max; /* bytes, AUTO: what is free */
+    struct string_list nvme_path;        /* default: the run's directory */
+    double link_gbps;                    /* cpu:discrete: throttle of h2d and d2h, 0: none */
+    int64_t row_chunk;                   /* tiles: rows=N,heads=N,loss=N (numerics key); AUTO */
+    int64_t head_tile, loss_tile;        /* AUTO */
+    enum dtype dtype;
+    int64_t steps;
+    double lr;
+    enum schedule_kind schedule;
+    int64_t warmup;
+    double weight_decay, beta1, beta2, eps, clip;
+    uint64_t seed;
+    struct string_list freeze;
+    char *out;                           /* run directory */
+    int64_t save_every, keep;
+    int threads;                         /* AUTO */
+    int64_t trace;                       /* step whose lanes are traced; AUTO: none */
+    enum run_mode mode;
+    char *resume;                        /* run directory to continue, or NULL */
+    int verbose;
+};
+
+#endif
