@@ -1,0 +1,182 @@
+/* Building programs: growing tables, merging operands, numbering, printing. */
+#include "program/program.h"
+
+#include "base/sys.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *tier_name(enum tier t)
+{
+    static const char *const names[] = {"device", "host", "nvme"};
+    return names[t];
+}
+
+const char *lane_name(enum lane l)
+{
+    static const char *const names[] = {"compute", "h2d", "d2h", "read", "write", "host"};
+    return names[l];
+}
+
+const char *class_name(enum tensor_class c)
+{
+    static const char *const names[] = {"parameters", "gradients", "optimizer", "activations", "workspace", "input/output"};
+    return names[c];
+}
+
+enum status program_create(const char *name, struct program **out)
+{
+    struct program *p = sys_calloc(1, sizeof *p);
+    if (!p)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    snprintf(p->name, sizeof p->name, "%s", name);
+    *out = p;
+    return OK;
+}
+
+void program_destroy(struct program *p)
+{
+    if (!p)
+        return;
+    free(p->tensors);
+    free(p->buffers);
+    free(p->operands);
+    free(p->instrs);
+    free(p->live_in);
+    free(p->live_out);
+    free(p);
+}
+
+/* Returns the index of a new zeroed entry, or 0 after setting out_of_memory. */
+static int grow(struct program *p, void **table, int *n, int *cap, size_t size)
+{
+    if (*n == *cap) {
+        int new_cap = *cap ? *cap * 2 : 64;
+        void *bigger = sys_malloc((size_t)new_cap * size);
+        if (!bigger) {
+            p->out_of_memory = 1;
+            *n = *n > 0 ? *n - 1 : 0;
+            if (*cap == 0)
+                abort(); /* not even the first entries: nothing can be reported either */
+        } else {
+            if (*n)
+                memcpy(bigger, *table, (size_t)*n * size);
+            free(*table);
+            *table = bigger;
+            *cap = new_cap;
+        }
+    }
+    memset((char *)*table + (size_t)*n * size, 0, size);
+    return (*n)++;
+}
+
+int program_add_tensor(struct program *p, const char *name, enum tensor_class class, int64_t rows, int64_t row_bytes)
+{
+    int i = grow(p, (void **)&p->tensors, &p->n_tensors, &p->cap_tensors, sizeof *p->tensors);
+    struct tensor *t = &p->tensors[i];
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->class = class;
+    t->rows = rows;
+    t->row_bytes = row_bytes;
+    return i;
+}
+
+int program_add_buffer(struct program *p, enum tier tier, int64_t bytes, enum tensor_class class, int persistent)
+{
+    int i = grow(p, (void **)&p->buffers, &p->n_buffers, &p->cap_buffers, sizeof *p->buffers);
+    struct buffer *b = &p->buffers[i];
+    b->tier = tier;
+    b->bytes = bytes;
+    b->class = class;
+    b->persistent = persistent;
+    b->address = -1;
+    return i;
+}
+
+int program_add_instr(struct program *p, enum op_kind op, enum lane lane)
+{
+    int i = grow(p, (void **)&p->instrs, &p->n_instrs, &p->cap_instrs, sizeof *p->instrs);
+    struct instr *in = &p->instrs[i];
+    in->op = op;
+    in->lane = lane;
+    in->first_operand = p->n_operands;
+    in->layer = -1;
+    return i;
+}
+
+void program_add_operand(struct program *p, struct operand o)
+{
+    struct instr *in = &p->instrs[p->n_instrs - 1];
+    if (in->n_operands > 0) {
+        struct operand *last = &p->operands[p->n_operands - 1];
+        if (last->arg == o.arg && last->buffer == o.buffer && last->tensor == o.tensor && o.tensor >= 0 && last->access == o.access &&
+            last->version_in == o.version_in && last->version_out == o.version_out && last->offset + last->bytes == o.offset &&
+            last->row1 == o.row0) {
+            last->bytes += o.bytes;
+            last->row1 = o.row1;
+            return;
+        }
+    }
+    int i = grow(p, (void **)&p->operands, &p->n_operands, &p->cap_operands, sizeof *p->operands);
+    p->operands[i] = o;
+    in->n_operands++;
+}
+
+void program_add_binding(struct program *p, int live_out, struct binding b)
+{
+    if (live_out) {
+        int i = grow(p, (void **)&p->live_out, &p->n_live_out, &p->cap_live_out, sizeof *p->live_out);
+        p->live_out[i] = b;
+    } else {
+        int i = grow(p, (void **)&p->live_in, &p->n_live_in, &p->cap_live_in, sizeof *p->live_in);
+        p->live_in[i] = b;
+    }
+}
+
+void program_number(struct program *p)
+{
+    int64_t next[LANES] = {0};
+    for (int i = 0; i < p->n_instrs; i++)
+        p->instrs[i].ticket = ++next[p->instrs[i].lane];
+}
+
+enum status program_permute(struct program *p, const int *order)
+{
+    struct instr *sorted = sys_malloc(sizeof *sorted * (size_t)(p->n_instrs ? p->n_instrs : 1));
+    if (!sorted)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    for (int i = 0; i < p->n_instrs; i++)
+        sorted[i] = p->instrs[order[i]];
+    free(p->instrs);
+    p->instrs = sorted;
+    p->cap_instrs = p->n_instrs ? p->n_instrs : 1;
+    program_number(p);
+    return OK;
+}
+
+static void print_operand(const struct program *p, const struct operand *o, FILE *f)
+{
+    const struct buffer *b = &p->buffers[o->buffer];
+    const char *name = o->tensor >= 0 ? p->tensors[o->tensor].name : "scratch";
+    char mode = o->access == ACCESS_READ ? '<' : o->access == ACCESS_WRITE ? '>' : '=';
+    fprintf(f, " %c%s", mode, name);
+    if (o->tensor >= 0)
+        fprintf(f, ".%d[%lld:%lld]", o->access == ACCESS_READ ? o->version_in : o->version_out, (long long)o->row0,
+                (long long)o->row1);
+    fprintf(f, "@%s+%llx", tier_name(b->tier), (unsigned long long)(b->address + o->offset));
+}
+
+void program_print(const struct program *p, FILE *f)
+{
+    fprintf(f, "program %s: %d instructions, %d buffers, %.6f s simulated\n", p->name, p->n_instrs, p->n_buffers, p->seconds);
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        fprintf(f, "%6d %-7s %5lld %c%-3d %-10s", i, lane_name(in->lane), (long long)in->ticket, in->phase ? in->phase : ' ',
+                in->layer, op_name(in->op));
+        for (int k = 0; k < in->n_operands; k++)
+            print_operand(p, &p->operands[in->first_operand + k], f);
+        for (int w = 0; w < in->n_waits; w++)
+            fprintf(f, "%s%s:%lld", w ? "," : "  waits ", lane_name((enum lane)in->waits[w].lane), (long long)in->waits[w].ticket);
+        fprintf(f, "\n");
+    }
+}

@@ -1,0 +1,139 @@
+/* A training step as a compiled program: a flat list of instructions over tensors, buffers and operands.
+ *
+ * Built by src/plan, checked by verify.h, executed by src/device. All tables are plain arrays owned by the program. */
+#ifndef LTRAIN_PROGRAM_PROGRAM_H
+#define LTRAIN_PROGRAM_PROGRAM_H
+
+#include "base/status.h"
+#include "program/op.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+enum tier { TIER_DEVICE, TIER_HOST, TIER_NVME, TIERS };
+enum lane { LANE_COMPUTE, LANE_H2D, LANE_D2H, LANE_READ, LANE_WRITE, LANE_HOST, LANES };
+enum tensor_class { CLASS_PARAM, CLASS_GRAD, CLASS_OPTIM, CLASS_ACT, CLASS_WORK, CLASS_IO, CLASSES };
+
+const char *tier_name(enum tier t);
+const char *lane_name(enum lane l);
+const char *class_name(enum tensor_class c);
+
+/* The I/O lanes start an instruction when its predecessor has started, and retire in order; the other lanes start it when the predecessor has retired. */
+static inline int lane_is_pipelined(enum lane l)
+{
+    return l == LANE_READ || l == LANE_WRITE;
+}
+
+/* A logical value of `rows` rows of `row_bytes` bytes. Flat parameter, gradient and optimizer ranges have one row per element. */
+struct tensor {
+    char name[48];
+    enum tensor_class class;
+    int64_t rows, row_bytes;
+};
+
+/* A piece of a tier. Persistent buffers are the same (index, tier, address) in every program of a set; the others live from their first
+ * access to their last. */
+struct buffer {
+    enum tier tier;
+    int persistent;
+    int64_t bytes, address; /* address: in the tier's arena, a multiple of BUFFER_ALIGN; -1 before packing */
+    enum tensor_class class;
+    double t0, t1;          /* simulated lifetime */
+};
+
+#define BUFFER_ALIGN 4096
+
+enum access { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_UPDATE = 3 /* read, then written in place */ };
+
+/* Contiguous bytes that an instruction touches: rows [row0, row1) of a tensor at one version. Several operands with the same `arg` are consecutive
+ * segments of that argument. tensor -1: scratch, undefined before and after. */
+struct operand {
+    int16_t arg;
+    int16_t access;
+    int32_t buffer, tensor;
+    int32_t version_in;  /* of what is read */
+    int32_t version_out; /* of what is written; an in-place update makes version_in + 1; copies keep the version */
+    int64_t offset, bytes;
+    int64_t row0, row1;
+};
+
+struct wait {
+    int32_t lane;
+    int64_t ticket; /* until that lane has retired its ticket-th instruction (counted from 1) */
+};
+
+struct instr {
+    enum op_kind op;
+    enum lane lane;
+    int32_t first_operand, n_operands;
+    struct op_attrs attrs;
+    double flops;
+    int64_t bytes;  /* moved (copies) or touched (compute) */
+    int16_t depth;  /* prefetch depth: 0 none; 1 to the device; 2 nvme to host or an update; 3 what precedes that */
+    int16_t layer;  /* for people: unit number, -1 none */
+    char phase;     /* for people: 'f' forward, 'b' backward, 'u' update, 'l' loss, 'i' input and output */
+    double release; /* not before this simulated time */
+    double start, end; /* simulated */
+    int64_t ticket; /* its number on its lane, from 1 */
+    int32_t n_waits;
+    struct wait waits[LANES];
+};
+
+/* What a persistent buffer holds when a program starts (version 0) or ends (its last version there). */
+struct binding {
+    int32_t buffer, tensor;
+    int32_t version;
+    int64_t offset, row0, row1;
+};
+
+struct program {
+    char name[32];
+    struct tensor *tensors;
+    struct buffer *buffers;
+    struct operand *operands;
+    struct instr *instrs;
+    struct binding *live_in, *live_out;
+    int n_tensors, n_buffers, n_operands, n_instrs, n_live_in, n_live_out;
+    int cap_tensors, cap_buffers, cap_operands, cap_instrs, cap_live_in, cap_live_out;
+    int n_persistent;          /* the first so many buffers */
+    int64_t arena[TIERS];      /* bytes of each tier that addresses stay below */
+    int64_t lower_bound[TIERS];/* persistent bytes + maximum of simultaneously live transient bytes */
+    double seconds;            /* simulated */
+    int discrete;              /* the device tier is unreachable for READ, WRITE and HOST lanes */
+    int out_of_memory;         /* sticky: a table could not grow */
+};
+
+enum status program_create(const char *name, struct program **out);
+void program_destroy(struct program *p); /* NULL is fine */
+
+/* Builders return the new index. After out of memory they return 0 and set the sticky flag. */
+int program_add_tensor(struct program *p, const char *name, enum tensor_class class, int64_t rows, int64_t row_bytes);
+int program_add_buffer(struct program *p, enum tier tier, int64_t bytes, enum tensor_class class, int persistent);
+int program_add_instr(struct program *p, enum op_kind op, enum lane lane); /* zero otherwise, no operands yet */
+/* Appends an operand to the last instruction. Merges with the previous operand where bytes, rows, arg, access and versions continue. */
+void program_add_operand(struct program *p, struct operand o);
+void program_add_binding(struct program *p, int live_out, struct binding b);
+
+/* Tickets from the order of instrs. */
+void program_number(struct program *p);
+/* Puts instrs into the order `order` (a permutation of 0..n_instrs-1). */
+enum status program_permute(struct program *p, const int *order);
+
+/* The program as text, one instruction a line. */
+void program_print(const struct program *p, FILE *f);
+
+/* Seconds of one instruction on the machine described. */
+struct cost_model {
+    double gemm_flops, attention_flops; /* per second */
+    double memory;                      /* bytes per second touched by element-wise ops */
+    double lane_bytes[LANES];           /* bytes per second of the copy and I/O lanes; HOST: bytes touched */
+    double overhead;                    /* seconds per instruction */
+    char source[64];                    /* for people */
+};
+double cost_seconds(const struct cost_model *m, const struct instr *in);
+
+/* Executes the program on a virtual clock: lanes in order, dependencies respected (CSR: those of instruction i are
+ * dep[dep_first[i] .. dep_first[i+1]-1], all below i), releases too if use_release. Sets start and end; returns the total time. */
+double program_simulate(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep, int use_release);
+
+#endif
