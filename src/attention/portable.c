@@ -1,0 +1,254 @@
+/* Attention in plain C: tiles of QT queries by KT keys, row by row. Clear rather than fast; every other kernel is tested against it.
+ *
+ * Sums run in an order that the sizes alone determine: dot products in 8 interleaved parts, everything else key by key or query by
+ * query. Backward recomputes each tile twice, once for dq and once for dk and dv, so that every output has one writer. */
+#include "attention/kernels.h"
+#include "attention/mask.h"
+
+#include <math.h>
+#include <omp.h>
+
+#define QT 32
+#define KT 64
+
+/* Per thread: four operand tiles, two accumulators, two tiles of scores. */
+static int64_t scratch_floats(int64_t d)
+{
+    return round_up((2 * QT + 2 * KT) * d + 2 * KT * d + 2 * QT * KT, ATTN_ALIGN / 4);
+}
+
+static int64_t delta_floats(const struct op_attrs *attrs)
+{
+    return round_up(attrs->attn.hq * attrs->attn.sq, ATTN_ALIGN / 4);
+}
+
+int64_t attn_portable_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads)
+{
+    int64_t floats = threads * scratch_floats(attrs->attn.head_dim);
+    if (kind == OP_ATTN_BWD)
+        floats += delta_floats(attrs);
+    return floats * 4 + ATTN_ALIGN;
+}
+
+struct scratch {
+    float *q, *o; /* [QT][d]: queries, and do */
+    float *k, *v; /* [KT][d] */
+    float *a, *b; /* [KT][d] each: accumulators */
+    float *p, *s; /* [QT][KT] */
+};
+
+static struct scratch scratch_of(float *base, int64_t d)
+{
+    float *f = base + omp_get_thread_num() * scratch_floats(d);
+    struct scratch x = {.q = f, .o = f + QT * d, .k = f + 2 * QT * d};
+    x.v = x.k + KT * d;
+    x.a = x.v + KT * d;
+    x.b = x.a + KT * d;
+    x.p = x.b + KT * d;
+    x.s = x.p + QT * KT;
+    return x;
+}
+
+/* Rows [row, row + n) of one head of x [rows, heads, d], as fp32 [n][d]. */
+static void load_rows(float *out, const void *x, int32_t dtype, int64_t row, int64_t n, int64_t heads, int64_t head, int64_t d)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = ((row + i) * heads + head) * d;
+        if (dtype == F32)
+            memcpy(out + i * d, (const float *)x + at, (size_t)d * 4);
+        else
+            for (int64_t j = 0; j < d; j++)
+                out[i * d + j] = bf16_to_float(((const bf16 *)x)[at + j]);
+    }
+}
+
+static float dot(const float *x, const float *y, int64_t d)
+{
+    float sum[8] = {0};
+    for (int64_t i = 0; i < d; i += 8)
+        for (int j = 0; j < 8; j++)
+            sum[j] += x[i + j] * y[i + j];
+    return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
+}
+
+static void add_scaled(float *y, float c, const float *x, int64_t d)
+{
+    for (int64_t i = 0; i < d; i++)
+        y[i] += c * x[i];
+}
+
+static void zero(float *x, int64_t n)
+{
+    memset(x, 0, (size_t)n * sizeof *x);
+}
+
+/* The part of keys [k, k + n) that query row q attends, relative to k. */
+static void row_span(const struct mask *m, int64_t q, int64_t k, int64_t n, int64_t *from, int64_t *to)
+{
+    *from = max_i64(mask_from(m, q) - k, 0);
+    *to = min_i64(mask_to(m, q) - k, n);
+}
+
+static void forward_tile(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t head, int64_t q, struct scratch *x)
+{
+    const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq, hk = attrs->attn.hk, kv = head / (hq / hk);
+    const int64_t nq = min_i64(QT, m->sq - q), end = mask_to(m, q + nq - 1);
+    float max[QT], sum[QT];
+    for (int64_t i = 0; i < nq; i++)
+        max[i] = -INFINITY, sum[i] = 0;
+    load_rows(x->q, arg[2], attrs->attn.dtype, q, nq, hq, head, d);
+    zero(x->a, nq * d);
+    for (int64_t k = mask_from(m, q) / KT * KT; k < end; k += KT) {
+        int64_t nk = min_i64(KT, m->sk - k);
+        load_rows(x->k, arg[3], attrs->attn.dtype, k, nk, hk, kv, d);
+        load_rows(x->v, arg[4], attrs->attn.dtype, k, nk, hk, kv, d);
+        for (int64_t i = 0; i < nq; i++) {
+            int64_t from, to;
+            row_span(m, q + i, k, nk, &from, &to);
+            if (from >= to)
+                continue;
+            float top = max[i];
+            for (int64_t j = from; j < to; j++) {
+                x->s[j] = attrs->attn.scale * dot(x->q + i * d, x->k + j * d, d);
+                top = fmaxf(top, x->s[j]);
+            }
+            float shrink = expf(max[i] - top);
+            for (int64_t c = 0; c < d && shrink != 1; c++)
+                x->a[i * d + c] *= shrink;
+            sum[i] *= shrink;
+            max[i] = top;
+            for (int64_t j = from; j < to; j++) {
+                float p = expf(x->s[j] - top);
+                sum[i] += p;
+                add_scaled(x->a + i * d, p, x->v + j * d, d);
+            }
+        }
+    }
+    for (int64_t i = 0; i < nq; i++) {
+        int64_t at = ((q + i) * hq + head) * d;
+        float inv = sum[i] > 0 ? 1 / sum[i] : sum[i]; /* a NaN stays one */
+        ((float *)arg[1])[head * m->sq + q + i] = sum[i] == 0 ? -INFINITY : max[i] + logf(sum[i]);
+        for (int64_t c = 0; c < d; c++)
+            if (attrs->attn.dtype == F32)
+                ((float *)arg[0])[at + c] = x->a[i * d + c] * inv;
+            else
+                ((bf16 *)arg[0])[at + c] = bf16_from_float(x->a[i * d + c] * inv);
+    }
+}
+
+void attn_portable_forward(const struct op_attrs *attrs, void *const *arg)
+{
+    const struct mask m = mask_of(attrs, arg[5], arg[6]);
+    const int64_t tiles = ceil_div(m.sq, QT), tasks = tiles * attrs->attn.hq;
+    float *work = attn_align(arg[7]);
+#pragma omp parallel for schedule(dynamic)
+    for (int64_t t = tasks - 1; t >= 0; t--) { /* causal: the last tiles are the longest */
+        struct scratch x = scratch_of(work, attrs->attn.head_dim);
+        forward_tile(attrs, arg, &m, t % attrs->attn.hq, t / attrs->attn.hq * QT, &x);
+    }
+}
+
+/* p = exp(scale q.k - lse) and s = p (do.v - delta) of one tile; zero where masked. */
+static void backward_tile(const struct op_attrs *attrs, const struct mask *m, int64_t q, int64_t nq, int64_t k, int64_t nk,
+    const float *lse, const float *delta, struct scratch *x)
+{
+    const int64_t d = attrs->attn.head_dim;
+    for (int64_t i = 0; i < nq; i++) {
+        int64_t from, to;
+        row_span(m, q + i, k, nk, &from, &to);
+        for (int64_t j = 0; j < nk; j++) {
+            float *p = x->p + i * KT + j, *s = x->s + i * KT + j;
+            *p = *s = 0;
+            if (j < from || j >= to)
+                continue;
+            *p = expf(attrs->attn.scale * dot(x->q + i * d, x->k + j * d, d) - lse[q + i]);
+            *s = *p * (dot(x->o + i * d, x->v + j * d, d) - delta[q + i]);
+        }
+    }
+}
+
+static void backward_queries(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t head, int64_t q,
+    const float *delta, struct scratch *x)
+{
+    const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq, hk = attrs->attn.hk, kv = head / (hq / hk);
+    const int64_t nq = min_i64(QT, m->sq - q), end = mask_to(m, q + nq - 1);
+    const float *lse = (const float *)arg[7] + head * m->sq;
+    load_rows(x->q, arg[3], attrs->attn.dtype, q, nq, hq, head, d);
+    load_rows(x->o, arg[8], attrs->attn.dtype, q, nq, hq, head, d);
+    zero(x->a, nq * d);
+    for (int64_t k = mask_from(m, q) / KT * KT; k < end; k += KT) {
+        int64_t nk = min_i64(KT, m->sk - k);
+        load_rows(x->k, arg[4], attrs->attn.dtype, k, nk, hk, kv, d);
+        load_rows(x->v, arg[5], attrs->attn.dtype, k, nk, hk, kv, d);
+        backward_tile(attrs, m, q, nq, k, nk, lse, delta, x);
+        for (int64_t i = 0; i < nq; i++)
+            for (int64_t j = 0; j < nk; j++)
+                add_scaled(x->a + i * d, x->s[i * KT + j], x->k + j * d, d);
+    }
+    for (int64_t i = 0; i < nq; i++)
+        for (int64_t c = 0; c < d; c++)
+            ((float *)arg[0])[((q + i) * hq + head) * d + c] = attrs->attn.scale * x->a[i * d + c];
+}
+
+static void backward_keys(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t kv, int64_t k,
+    const float *delta, struct scratch *x)
+{
+    const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq, hk = attrs->attn.hk, group = hq / hk;
+    const int64_t nk = min_i64(KT, m->sk - k), end = mask_end_query(m, k + nk - 1);
+    float *dk = x->a, *dv = x->b;
+    load_rows(x->k, arg[4], attrs->attn.dtype, k, nk, hk, kv, d);
+    load_rows(x->v, arg[5], attrs->attn.dtype, k, nk, hk, kv, d);
+    zero(dk, nk * d);
+    zero(dv, nk * d);
+    for (int64_t head = kv * group; head < (kv + 1) * group; head++)
+        for (int64_t q = mask_first_query(m, k) / QT * QT; q < end; q += QT) {
+            int64_t nq = min_i64(QT, m->sq - q);
+            load_rows(x->q, arg[3], attrs->attn.dtype, q, nq, hq, head, d);
+            load_rows(x->o, arg[8], attrs->attn.dtype, q, nq, hq, head, d);
+            backward_tile(attrs, m, q, nq, k, nk, (const float *)arg[7] + head * m->sq, delta + head * m->sq, x);
+            for (int64_t j = 0; j < nk; j++)
+                for (int64_t i = 0; i < nq; i++) {
+                    add_scaled(dv + j * d, x->p[i * KT + j], x->o + i * d, d);
+                    add_scaled(dk + j * d, x->s[i * KT + j], x->q + i * d, d);
+                }
+        }
+    for (int64_t j = 0; j < nk; j++)
+        for (int64_t c = 0; c < d; c++) {
+            int64_t at = ((k + j) * hk + kv) * d + c;
+            float *k_out = (float *)arg[1] + at, *v_out = (float *)arg[2] + at;
+            *k_out = (attrs->attn.accumulate ? *k_out : 0) + attrs->attn.scale * dk[j * d + c];
+            *v_out = (attrs->attn.accumulate ? *v_out : 0) + dv[j * d + c];
+        }
+}
+
+/* delta[head][row] = do . o */
+static void backward_delta(const struct op_attrs *attrs, void *const *arg, int64_t row, float *delta, struct scratch *x)
+{
+    const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq;
+    for (int64_t head = 0; head < hq; head++) {
+        load_rows(x->q, arg[6], attrs->attn.dtype, row, 1, hq, head, d);
+        load_rows(x->o, arg[8], attrs->attn.dtype, row, 1, hq, head, d);
+        delta[head * attrs->attn.sq + row] = dot(x->q, x->o, d);
+    }
+}
+
+void attn_portable_backward(const struct op_attrs *attrs, void *const *arg)
+{
+    const struct mask m = mask_of(attrs, arg[9], arg[10]);
+    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
+    const int64_t q_tasks = ceil_div(m.sq, QT) * hq, k_tasks = ceil_div(m.sk, KT) * hk;
+    float *delta = attn_align(arg[11]), *work = delta + delta_floats(attrs);
+#pragma omp parallel
+    {
+        struct scratch x = scratch_of(work, d);
+#pragma omp for schedule(static)
+        for (int64_t row = 0; row < m.sq; row++)
+            backward_delta(attrs, arg, row, delta, &x);
+#pragma omp for schedule(dynamic) nowait
+        for (int64_t t = q_tasks - 1; t >= 0; t--)
+            backward_queries(attrs, arg, &m, t % hq, t / hq * QT, delta + t % hq * m.sq, &x);
+#pragma omp for schedule(dynamic)
+        for (int64_t t = 0; t < k_tasks; t++)
+            backward_keys(attrs, arg, &m, t % hk, t / hk * KT, delta, &x);
+    }
+}

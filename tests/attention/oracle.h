@@ -1,0 +1,87 @@
+/* Attention by its definition, in fp64, one pair at a time: the oracle of the attention tests. */
+#ifndef TEST_ATTENTION_ORACLE_H
+#define TEST_ATTENTION_ORACLE_H
+
+#include "attention/attention.h"
+
+#include <math.h>
+
+/* All row-major fp64 in the layouts of attention.h; dq, dk, dv are written. */
+struct oracle {
+    double *q, *k, *v, *o, *go, *lse, *dq, *dk, *dv;
+    const int32_t *lo, *hi;
+};
+
+static inline int oracle_attends(const struct op_attrs *a, const struct oracle *x, int64_t i, int64_t j)
+{
+    return x->lo[i] <= a->attn.k0 + j && a->attn.k0 + j <= x->hi[i];
+}
+
+static inline double oracle_dot(const double *x, const double *y, int64_t n)
+{
+    double s = 0;
+    for (int64_t i = 0; i < n; i++)
+        s += x[i] * y[i];
+    return s;
+}
+
+static inline double oracle_score(const struct op_attrs *a, const struct oracle *x, int64_t h, int64_t i, int64_t j)
+{
+    int64_t d = a->attn.head_dim, kv = h / (a->attn.hq / a->attn.hk);
+    return a->attn.scale * oracle_dot(x->q + (i * a->attn.hq + h) * d, x->k + (j * a->attn.hk + kv) * d, d);
+}
+
+static inline void oracle_forward(const struct op_attrs *a, struct oracle *x)
+{
+    const int64_t d = a->attn.head_dim, hq = a->attn.hq, hk = a->attn.hk;
+#pragma omp parallel for collapse(2)
+    for (int64_t h = 0; h < hq; h++)
+        for (int64_t i = 0; i < a->attn.sq; i++) {
+            double max = -INFINITY, sum = 0, *o = x->o + (i * hq + h) * d;
+            for (int64_t j = 0; j < a->attn.sk; j++)
+                if (oracle_attends(a, x, i, j))
+                    max = fmax(max, oracle_score(a, x, h, i, j));
+            for (int64_t c = 0; c < d; c++)
+                o[c] = 0;
+            for (int64_t j = 0; j < a->attn.sk; j++)
+                if (oracle_attends(a, x, i, j)) {
+                    double p = exp(oracle_score(a, x, h, i, j) - max);
+                    sum += p;
+                    for (int64_t c = 0; c < d; c++)
+                        o[c] += p * x->v[(j * hk + h / (hq / hk)) * d + c];
+                }
+            for (int64_t c = 0; c < d && sum > 0; c++)
+                o[c] /= sum;
+            x->lse[h * a->attn.sq + i] = sum > 0 ? max + log(sum) : -INFINITY;
+        }
+}
+
+/* From the lse and o given, as the kernel: rounding them is the caller's choice. */
+static inline void oracle_backward(const struct op_attrs *a, struct oracle *x)
+{
+    const int64_t d = a->attn.head_dim, hq = a->attn.hq, hk = a->attn.hk, group = hq / hk;
+    memset(x->dq, 0, (size_t)(a->attn.sq * hq * d) * 8);
+    memset(x->dk, 0, (size_t)(a->attn.sk * hk * d) * 8);
+    memset(x->dv, 0, (size_t)(a->attn.sk * hk * d) * 8);
+    for (int64_t kv = 0; kv < hk; kv++)
+        for (int64_t h = kv * group; h < (kv + 1) * group; h++)
+            for (int64_t i = 0; i < a->attn.sq; i++) {
+                const double *q = x->q + (i * hq + h) * d, *o = x->o + (i * hq + h) * d, *go = x->go + (i * hq + h) * d;
+                double *dq = x->dq + (i * hq + h) * d, delta = oracle_dot(o, go, d);
+                for (int64_t j = 0; j < a->attn.sk; j++) {
+                    if (!oracle_attends(a, x, i, j))
+                        continue;
+                    const double *k = x->k + (j * hk + kv) * d, *v = x->v + (j * hk + kv) * d;
+                    double *dk = x->dk + (j * hk + kv) * d, *dv = x->dv + (j * hk + kv) * d;
+                    double p = exp(oracle_score(a, x, h, i, j) - x->lse[h * a->attn.sq + i]);
+                    double ds = a->attn.scale * p * (oracle_dot(go, v, d) - delta);
+                    for (int64_t c = 0; c < d; c++) {
+                        dv[c] += p * go[c];
+                        dq[c] += ds * k[c];
+                        dk[c] += ds * q[c];
+                    }
+                }
+            }
+}
+
+#endif
