@@ -91,9 +91,12 @@ enum status model_config_read(const char *dir, struct model_config *out);
 /* Writes DIR/config.json that transformers loads (LlamaForCausalLM, GPT2LMHeadModel). dtype: F32 or BF16. */
 enum status model_config_write(const char *dir, const struct model_config *config, enum dtype dtype);
 
-/* Builds the graph. freeze: globs (fnmatch) over parameter names, n_freeze may be 0; a glob that matches nothing is an error. */
+/* Builds the graph. freeze: globs (fnmatch) over parameter names, n_freeze may be 0; a glob that matches nothing is an error, as is freezing everything. */
 enum status model_create(const struct model_config *config, const char *const *freeze, int n_freeze, struct model **out);
 void model_destroy(struct model *m);
+/* Checkpoints of the bare model leave the first component out ("h.0.ln_1.weight", "layers.0..."): the name without its leading "transformer." or "model.",
+ * NULL if it has neither. A loader asks the file for the name first, then for this. */
+const char *model_param_alias(const char *name);
 
 /* Initial values of elements [first, first + n) of a parameter: depends on seed, name and element only. */
 void model_init_param(const struct model *m, int param, uint64_t seed, int64_t first, int64_t n, float *out);

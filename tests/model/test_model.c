@@ -1,0 +1,282 @@
+/* Presets, graph, freezing, initial values, rotary frequencies. */
+#include "model/model.h"
+
+#include "base/sys.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static struct model *create(const char *preset)
+{
+    struct model_config c;
+    struct model *m = NULL;
+    assert_int_equal(model_preset(preset, &c), OK);
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    return m;
+}
+
+static int param(const struct model *m, const char *name)
+{
+    for (int i = 0; i < m->n_params; i++)
+        if (strcmp(m->params[i].name, name) == 0)
+            return i;
+    fail_msg("no parameter %s", name);
+    return -1;
+}
+
+/* Offsets tile each unit; groups come in order; totals agree. */
+static void check_tiling(const struct model *m)
+{
+    int64_t total = 0;
+    int next = 0;
+    for (int u = 0; u < m->n_units; u++) {
+        const struct model_unit *unit = &m->units[u];
+        int64_t at = 0, trained = 0, decay = 0;
+        int last_group = 0;
+        assert_int_equal(unit->first_param, next);
+        for (int i = next; i < next + unit->n_params; i++) {
+            const struct model_param *p = &m->params[i];
+            int group = (p->trained ? 0 : 2) + (p->shape[1] == 0);
+            assert_int_equal(p->unit, u);
+            assert_true(p->offset == at);
+            assert_true(p->elements == p->shape[0] * (p->shape[1] ? p->shape[1] : 1));
+            assert_true(group >= last_group);
+            last_group = group;
+            at += p->elements;
+            trained += p->trained ? p->elements : 0;
+            decay += group == 0 ? p->elements : 0;
+        }
+        assert_true(at == unit->elements && trained == unit->trained_elements && decay == unit->decay_elements);
+        next += unit->n_params;
+        total += at;
+    }
+    assert_int_equal(next, m->n_params);
+    assert_true(total == m->total_params);
+}
+
+static void test_presets(void **state)
+{
+    (void)state;
+    static const struct { const char *name; int64_t total; } known[] = {
+        {"gpt2-125m", 124439808}, {"8b", 8030261248}, {"1b", 1235814400},
+        {"tiny", 256 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 256 + 2 * 64) + 64},
+        {"25m", 8192 * 512 + 8 * (2 * 512 * 512 + 2 * 128 * 512 + 3 * 512 * 1408 + 2 * 512) + 512},
+        {"125m", 0}, {"gpt2-tiny", 0}, {"gpt-25b", 0}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        struct model *m = create(known[i].name);
+        check_tiling(m);
+        if (known[i].total)
+            assert_true(m->total_params == known[i].total);
+        assert_true(m->config.vocab >= 256);
+        assert_string_equal(m->config.name, known[i].name);
+        assert_true(model_is_preset(known[i].name));
+        model_destroy(m);
+    }
+    struct model_config c;
+    assert_false(model_is_preset("1B "));
+    assert_int_equal(model_preset("gpt2-125", &c), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "did you mean gpt2-125m?"));
+    assert_int_equal(model_preset("a name that is much longer than any preset's name, to see that nothing overflows", &c), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "tiny, 25m, 125m, 1b, 8b, gpt2-tiny, gpt2-125m, gpt-25b"));
+    assert_null(strstr(status_message(), "did you mean"));
+}
+
+static void check_linear(const struct model *m, struct model_linear y, const char *weight, const char *bias, int64_t in, int64_t out, int64_t first)
+{
+    assert_string_equal(m->params[y.weight].name, weight);
+    if (bias)
+        assert_string_equal(m->params[y.bias].name, bias);
+    else
+        assert_int_equal(y.bias, -1);
+    assert_true(y.in == in && y.out == out && y.first_out == first);
+    assert_true(y.ld == m->params[y.weight].shape[1]);
+    assert_true(m->params[y.weight].shape[y.transposed ? 1 : 0] == in);
+}
+
+static void test_llama_names(void **state)
+{
+    (void)state;
+    struct model *m = create("25m");
+    const struct model_layer *y = &m->layers[3];
+    check_linear(m, y->q, "model.layers.3.self_attn.q_proj.weight", NULL, 512, 512, 0);
+    check_linear(m, y->k, "model.layers.3.self_attn.k_proj.weight", NULL, 512, 128, 0);
+    check_linear(m, y->v, "model.layers.3.self_attn.v_proj.weight", NULL, 512, 128, 0);
+    check_linear(m, y->o, "model.layers.3.self_attn.o_proj.weight", NULL, 512, 512, 0);
+    check_linear(m, y->gate, "model.layers.3.mlp.gate_proj.weight", NULL, 512, 1408, 0);
+    check_linear(m, y->up, "model.layers.3.mlp.up_proj.weight", NULL, 512, 1408, 0);
+    check_linear(m, y->down, "model.layers.3.mlp.down_proj.weight", NULL, 1408, 512, 0);
+    check_linear(m, m->head, "model.embed_tokens.weight", NULL, 512, 8192, 0);
+    assert_int_equal(y->norm1.weight, param(m, "model.layers.3.input_layernorm.weight"));
+    assert_int_equal(y->norm2.weight, param(m, "model.layers.3.post_attention_layernorm.weight"));
+    assert_int_equal(m->final_norm.weight, param(m, "model.norm.weight"));
+    assert_int_equal(m->params[m->final_norm.weight].unit, 9);
+    assert_int_equal(m->pos_embed, -1);
+    int64_t matrices = 8 * (2 * 512 * 512 + 2 * 128 * 512 + 3 * 512 * 1408) + 8192 * 512;
+    assert_true(m->matrix_params == matrices);
+    assert_true(model_flops(m, 1000, 500000.0) == 6.0 * (double)matrices * 1000.0 + 12.0 * 8 * 512 * 500000.0);
+    model_destroy(m);
+    m = create("8b");
+    check_linear(m, m->head, "lm_head.weight", NULL, 4096, 128256, 0);
+    assert_int_equal(m->params[m->head.weight].unit, 33);
+    assert_true(m->matrix_params == m->total_params - 128256LL * 4096 - 65 * 4096);
+    model_destroy(m);
+}
+
+static void test_gpt2_names(void **state)
+{
+    (void)state;
+    struct model *m = create("gpt2-tiny");
+    const struct model_layer *y = &m->layers[1];
+    check_linear(m, y->q, "transformer.h.1.attn.c_attn.weight", "transformer.h.1.attn.c_attn.bias", 64, 64, 0);
+    check_linear(m, y->k, "transformer.h.1.attn.c_attn.weight", "transformer.h.1.attn.c_attn.bias", 64, 64, 64);
+    check_linear(m, y->v, "transformer.h.1.attn.c_attn.weight", "transformer.h.1.attn.c_attn.bias", 64, 64, 128);
+    check_linear(m, y->o, "transformer.h.1.attn.c_proj.weight", "transformer.h.1.attn.c_proj.bias", 64, 64, 0);
+    check_linear(m, y->up, "transformer.h.1.mlp.c_fc.weight", "transformer.h.1.mlp.c_fc.bias", 64, 256, 0);
+    check_linear(m, y->down, "transformer.h.1.mlp.c_proj.weight", "transformer.h.1.mlp.c_proj.bias", 256, 64, 0);
+    assert_int_equal(y->gate.weight, -1);
+    assert_true(y->q.ld == 192);
+    assert_int_equal(y->norm1.weight, param(m, "transformer.h.1.ln_1.weight"));
+    assert_int_equal(y->norm1.bias, param(m, "transformer.h.1.ln_1.bias"));
+    assert_int_equal(y->norm2.bias, param(m, "transformer.h.1.ln_2.bias"));
+    assert_int_equal(m->final_norm.bias, param(m, "transformer.ln_f.bias"));
+    assert_int_equal(m->embed, param(m, "transformer.wte.weight"));
+    assert_int_equal(m->pos_embed, param(m, "transformer.wpe.weight"));
+    check_linear(m, m->head, "transformer.wte.weight", NULL, 64, 256, 0);
+    assert_true(m->matrix_params == 2 * (64 * 192 + 64 * 64 + 2 * 64 * 256) + 256 * 64);
+    model_destroy(m);
+    assert_string_equal(model_param_alias("transformer.h.0.ln_1.weight"), "h.0.ln_1.weight");
+    assert_string_equal(model_param_alias("model.norm.weight"), "norm.weight");
+    assert_null(model_param_alias("lm_head.weight"));
+}
+
+static void test_freeze(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct model *m = NULL;
+    const char *freeze[] = {"*.layers.0.*", "*q_proj*", "*norm*"};
+    assert_int_equal(model_preset("tiny", &c), OK);
+    assert_int_equal(model_create(&c, freeze, 3, &m), OK);
+    check_tiling(m);
+    assert_true(m->units[0].trained_elements == 256 * 64);
+    assert_true(m->units[1].trained_elements == 0 && m->units[1].decay_elements == 0);
+    assert_true(m->units[2].trained_elements == 3 * 64 * 64 + 3 * 64 * 256);
+    assert_true(m->units[3].trained_elements == 0);
+    assert_string_equal(m->params[m->layers[1].q.weight].name, "model.layers.1.self_attn.q_proj.weight");
+    assert_true(m->params[m->layers[1].q.weight].offset == m->units[2].trained_elements);
+    model_destroy(m);
+    const char *none[] = {"*q_proj*", "*.attn.*"};
+    assert_int_equal(model_create(&c, none, 2, &m), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "'*.attn.*' matches no parameter"));
+    const char *all[] = {"*"};
+    assert_int_equal(model_create(&c, all, 1, &m), ERR_INVALID);
+}
+
+static void test_refused_shapes(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct model *m = NULL;
+    model_preset("tiny", &c);
+    c.kv_heads = 3;
+    assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
+    c.heads = 4;
+    assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
+    model_preset("tiny", &c);
+    c.head_dim = 31;
+    assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
+    model_preset("tiny", &c);
+    c.vocab = INT64_MAX;
+    assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
+    model_preset("gpt2-tiny", &c);
+    c.head_dim = 16;
+    assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
+    model_preset("tiny", &c);
+    sys_inject(SYS_MALLOC, 1, 12);
+    assert_int_equal(model_create(&c, NULL, 0, &m), ERR_NOMEM);
+    sys_inject_clear();
+    model_destroy(NULL);
+}
+
+static double deviation(const struct model *m, int p, float *values)
+{
+    int64_t n = m->params[p].elements;
+    double s = 0, s2 = 0;
+    model_init_param(m, p, 7, 0, n, values);
+    for (int64_t i = 0; i < n; i++) {
+        s += (double)values[i];
+        s2 += (double)values[i] * (double)values[i];
+    }
+    assert_true(fabs(s / (double)n) < 4 * 0.02 / sqrt((double)n));
+    return sqrt(s2 / (double)n);
+}
+
+static void test_init(void **state)
+{
+    (void)state;
+    struct model *m = create("gpt2-tiny");
+    float *a = malloc(sizeof *a * 4096 * 64), b[100];
+    /* relative standard error of a deviation over n values: 1/sqrt(2n), at most 0.8% here */
+    assert_true(fabs(deviation(m, m->pos_embed, a) - 0.02) < 0.02 * 0.01);
+    assert_true(fabs(deviation(m, m->layers[0].up.weight, a) - 0.02) < 0.02 * 0.03);
+    assert_true(fabs(deviation(m, m->layers[0].down.weight, a) - 0.01) < 0.01 * 0.03);
+    assert_true(fabs(deviation(m, m->layers[1].o.weight, a) - 0.01) < 0.01 * 0.05);
+    model_init_param(m, m->layers[0].norm1.weight, 7, 0, 64, a);
+    assert_true(a[0] == 1.0f && a[63] == 1.0f);
+    model_init_param(m, m->layers[0].norm1.bias, 7, 0, 64, a);
+    assert_true(a[0] == 0.0f && a[63] == 0.0f);
+    /* any piece has the same values; another layer or seed has others */
+    model_init_param(m, m->layers[0].q.weight, 7, 0, 1000, a);
+    model_init_param(m, m->layers[0].q.weight, 7, 333, 100, b);
+    assert_memory_equal(a + 333, b, sizeof b);
+    model_init_param(m, m->layers[1].q.weight, 7, 333, 100, b);
+    assert_memory_not_equal(a + 333, b, sizeof b);
+    model_init_param(m, m->layers[0].q.weight, 8, 333, 100, b);
+    assert_memory_not_equal(a + 333, b, sizeof b);
+    free(a);
+    model_destroy(m);
+}
+
+/* The published values of Llama 3.1's scaling: frequencies of dimension pairs of head size 128 (from the formula, in fp64, wavelength by wavelength). */
+static void test_inv_freq(void **state)
+{
+    (void)state;
+    struct model_config c;
+    float f[64], g[64];
+    model_preset("8b", &c);
+    model_inv_freq(&c, f);
+    for (int i = 0; i < 64; i++) {
+        double freq = exp(-log(500000.0) * i / 64.0), wavelength = 2 * M_PI / freq, expected;
+        if (wavelength < 8192.0 / 4.0)
+            expected = freq;
+        else if (wavelength > 8192.0)
+            expected = freq / 8.0;
+        else {
+            double s = (8192.0 / wavelength - 1.0) / 3.0;
+            expected = (1 - s) * freq / 8.0 + s * freq;
+        }
+        assert_true(fabs((double)f[i] - expected) <= 1e-7 * expected);
+    }
+    assert_true(f[0] == 1.0f);
+    c.rope = ROPE_DEFAULT;
+    model_inv_freq(&c, f);
+    c.rope = ROPE_LINEAR;
+    c.rope_factor = 4.0;
+    model_inv_freq(&c, g);
+    for (int i = 0; i < 64; i++)
+        assert_true(g[i] * 4.0f == f[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_presets), cmocka_unit_test(test_llama_names), cmocka_unit_test(test_gpt2_names), cmocka_unit_test(test_freeze),
+        cmocka_unit_test(test_refused_shapes), cmocka_unit_test(test_init), cmocka_unit_test(test_inv_freq),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
