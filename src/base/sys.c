@@ -1,0 +1,229 @@
+/* Wrapped system calls and their injected faults.
+ *
+ * Per call one counter and one pending fault: the call numbered `trigger` fails with `error`, once. Counters only grow (sys_inject_clear
+ * zeroes them), each call draws its own number, so a fault fires exactly once whichever thread draws it. */
+#include "base/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static struct {
+    atomic_long calls, trigger;
+    atomic_int error;
+} state[SYS_CALLS];
+
+static const char *const call_names[SYS_CALLS] = {
+    [SYS_OPEN] = "open",
+    [SYS_CLOSE] = "close",
+    [SYS_PREAD] = "pread",
+    [SYS_PWRITE] = "pwrite",
+    [SYS_FSYNC] = "fsync",
+    [SYS_RENAME] = "rename",
+    [SYS_UNLINK] = "unlink",
+    [SYS_MKDIR] = "mkdir",
+    [SYS_FALLOCATE] = "fallocate",
+    [SYS_STATVFS] = "statvfs",
+    [SYS_MMAP] = "mmap",
+    [SYS_MLOCK] = "mlock",
+    [SYS_MALLOC] = "malloc",
+    [SYS_THREAD] = "thread",
+    [SYS_URING_SETUP] = "uring_setup",
+    [SYS_URING_BUFFERS] = "uring_buffers",
+    [SYS_URING_SUBMIT] = "uring_submit",
+    [SYS_URING_CQE] = "uring_cqe",
+};
+
+static const struct {
+    const char *name;
+    int error;
+} errors[] = {
+    {"SHORT", SYS_SHORT}, {"EACCES", EACCES}, {"EAGAIN", EAGAIN}, {"EBADF", EBADF},           {"EBUSY", EBUSY},   {"EDQUOT", EDQUOT},
+    {"EEXIST", EEXIST},   {"EFAULT", EFAULT}, {"EFBIG", EFBIG},   {"EINTR", EINTR},           {"EINVAL", EINVAL}, {"EIO", EIO},
+    {"EMFILE", EMFILE},   {"ENFILE", ENFILE}, {"ENODEV", ENODEV}, {"ENOENT", ENOENT},         {"ENOMEM", ENOMEM}, {"ENOSPC", ENOSPC},
+    {"ENOSYS", ENOSYS},   {"EPERM", EPERM},   {"EROFS", EROFS},   {"EOPNOTSUPP", EOPNOTSUPP},
+};
+
+static void arm(enum sys_call call, long nth, int error)
+{
+    atomic_store(&state[call].trigger, 0);
+    atomic_store(&state[call].error, error);
+    atomic_store(&state[call].trigger, atomic_load(&state[call].calls) + nth);
+}
+
+static int parse_fault(const char *item)
+{
+    char call[32], error[32], end;
+    long nth;
+    if (sscanf(item, "%31[a-z_]:%ld:%31[A-Z]%c", call, &nth, error, &end) != 3 || nth < 1)
+        return -1;
+    for (int c = 0; c < SYS_CALLS; c++)
+        for (size_t e = 0; e < sizeof errors / sizeof *errors; e++)
+            if (strcmp(call, call_names[c]) == 0 && strcmp(error, errors[e].name) == 0) {
+                arm((enum sys_call)c, nth, errors[e].error);
+                return 0;
+            }
+    return -1;
+}
+
+/* A fault that cannot be understood must not let a test pass silently, so it is said. */
+static void parse_environment(void)
+{
+    const char *text = getenv("LTRAIN_FAULT");
+    while (text && *text) {
+        char item[80];
+        size_t len = strcspn(text, ",");
+        snprintf(item, sizeof item, "%.*s", (int)len, text);
+        if (len >= sizeof item || parse_fault(item) != 0)
+            fprintf(stderr, "LTRAIN_FAULT: '%s' is not CALL:N:ERRNO like pwrite:3:ENOSPC; ignored\n", item);
+        text += len + (text[len] == ',');
+    }
+}
+
+static void init(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, parse_environment);
+}
+
+void sys_inject(enum sys_call call, int nth, int error)
+{
+    init();
+    arm(call, nth, error);
+}
+
+void sys_inject_clear(void)
+{
+    init();
+    for (int c = 0; c < SYS_CALLS; c++) {
+        atomic_store(&state[c].trigger, 0);
+        atomic_store(&state[c].calls, 0);
+    }
+}
+
+long sys_count(enum sys_call call)
+{
+    return atomic_load(&state[call].calls);
+}
+
+int sys_fault(enum sys_call call)
+{
+    init();
+    long number = atomic_fetch_add(&state[call].calls, 1) + 1;
+    return number == atomic_load(&state[call].trigger) ? atomic_load(&state[call].error) : 0;
+}
+
+/* 1 if the call is to fail, with errno set. A short transfer means nothing to these calls: it becomes EIO. */
+static int fails(enum sys_call call)
+{
+    int f = sys_fault(call);
+    if (f != 0)
+        errno = f == SYS_SHORT ? EIO : f;
+    return f != 0;
+}
+
+/* Bytes to transfer, or 0 with errno set if the call is to fail. Halves keep the sector alignment that O_DIRECT needs. */
+static size_t transfer(enum sys_call call, size_t n)
+{
+    int f = sys_fault(call);
+    if (f == 0)
+        return n;
+    if (f == SYS_SHORT)
+        return n >= 1024 ? n / 2 & ~(size_t)511 : n > 1 ? n / 2 : n;
+    errno = f;
+    return 0;
+}
+
+int sys_open(const char *path, int flags, mode_t mode)
+{
+    return fails(SYS_OPEN) ? -1 : open(path, flags, mode);
+}
+
+/* Like the kernel's, a close that fails has closed. */
+int sys_close(int fd)
+{
+    int r = close(fd);
+    return fails(SYS_CLOSE) ? -1 : r;
+}
+
+ssize_t sys_pread(int fd, void *buf, size_t n, off_t at)
+{
+    size_t m = transfer(SYS_PREAD, n);
+    return m == 0 && n > 0 ? -1 : pread(fd, buf, m, at);
+}
+
+ssize_t sys_pwrite(int fd, const void *buf, size_t n, off_t at)
+{
+    size_t m = transfer(SYS_PWRITE, n);
+    return m == 0 && n > 0 ? -1 : pwrite(fd, buf, m, at);
+}
+
+int sys_fsync(int fd)
+{
+    return fails(SYS_FSYNC) ? -1 : fsync(fd);
+}
+
+int sys_rename(const char *from, const char *to)
+{
+    return fails(SYS_RENAME) ? -1 : rename(from, to);
+}
+
+int sys_unlink(const char *path)
+{
+    return fails(SYS_UNLINK) ? -1 : unlink(path);
+}
+
+int sys_mkdir(const char *path, mode_t mode)
+{
+    return fails(SYS_MKDIR) ? -1 : mkdir(path, mode);
+}
+
+int sys_fallocate(int fd, int mode, off_t offset, off_t len)
+{
+    return fails(SYS_FALLOCATE) ? -1 : fallocate(fd, mode, offset, len);
+}
+
+int sys_statvfs_free(const char *path, int64_t *free_bytes)
+{
+    struct statvfs v;
+    if (fails(SYS_STATVFS) || statvfs(path, &v) != 0)
+        return -1;
+    *free_bytes = (int64_t)v.f_bavail * (int64_t)v.f_frsize;
+    return 0;
+}
+
+void *sys_mmap(size_t bytes, int flags)
+{
+    if (fails(SYS_MMAP))
+        return NULL;
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+int sys_mlock(const void *p, size_t bytes)
+{
+    return fails(SYS_MLOCK) ? -1 : mlock(p, bytes);
+}
+
+void *sys_malloc(size_t bytes)
+{
+    return fails(SYS_MALLOC) ? NULL : malloc(bytes);
+}
+
+void *sys_calloc(size_t n, size_t size)
+{
+    return fails(SYS_MALLOC) ? NULL : calloc(n, size);
+}
+
+int sys_thread(void *thread, void *(*run)(void *), void *arg)
+{
+    return fails(SYS_THREAD) ? errno : pthread_create(thread, NULL, run, arg);
+}

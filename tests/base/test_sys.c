@@ -1,0 +1,261 @@
+/* The wrapped system calls work, and fail when told to. Started again by itself with LTRAIN_FAULT set. */
+#include "base/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/ltrain-test-sys-XXXXXX", file[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(file, sizeof file, "%s/file", folder);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    unlink(file);
+    return rmdir(folder);
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    sys_inject_clear();
+    return 0;
+}
+
+static void *touch(void *arg)
+{
+    *(int *)arg = 1;
+    return NULL;
+}
+
+static void calls_without_faults_work(void **state)
+{
+    (void)state;
+    char buf[3000], other[80];
+    int64_t free_bytes = 0;
+    memset(buf, 'x', sizeof buf);
+    int fd = sys_open(file, O_RDWR | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(sys_fallocate(fd, 0, 0, 8192), 0);
+    assert_int_equal(sys_pwrite(fd, buf, sizeof buf, 100), sizeof buf);
+    assert_int_equal(sys_fsync(fd), 0);
+    assert_int_equal(sys_pread(fd, buf, sizeof buf, 99), sizeof buf);
+    assert_int_equal(buf[0], 0);
+    assert_int_equal(buf[1], 'x');
+    assert_int_equal(sys_pread(fd, buf, 10, 8192), 0);
+    assert_int_equal(sys_close(fd), 0);
+    snprintf(other, sizeof other, "%s/other", folder);
+    assert_int_equal(sys_mkdir(other, 0700), 0);
+    assert_int_equal(rmdir(other), 0);
+    assert_int_equal(sys_rename(file, other), 0);
+    assert_int_equal(sys_unlink(other), 0);
+    assert_int_equal(sys_unlink(other), -1);
+    assert_int_equal(errno, ENOENT);
+    assert_int_equal(sys_statvfs_free(folder, &free_bytes), 0);
+    assert_true(free_bytes > 0);
+
+    char *p = sys_mmap(4096, 0);
+    assert_non_null(p);
+    assert_int_equal(p[4095], 0);
+    assert_int_equal(sys_mlock(p, 4096), 0);
+    munmap(p, 4096);
+    p = sys_calloc(3, 5);
+    assert_non_null(p);
+    assert_int_equal(p[14], 0);
+    free(p);
+    free(sys_malloc(10));
+
+    pthread_t t;
+    int ran = 0;
+    assert_int_equal(sys_thread(&t, touch, &ran), 0);
+    pthread_join(t, NULL);
+    assert_int_equal(ran, 1);
+    assert_int_equal(sys_count(SYS_PREAD), 2);
+    assert_int_equal(sys_count(SYS_URING_CQE), 0);
+}
+
+static void the_nth_call_fails_once(void **state)
+{
+    (void)state;
+    int64_t n;
+    sys_statvfs_free(folder, &n);
+    sys_inject(SYS_STATVFS, 3, EIO); /* from now on */
+    for (int i = 1; i <= 5; i++) {
+        errno = 0;
+        assert_int_equal(sys_statvfs_free(folder, &n), i == 3 ? -1 : 0);
+        if (i == 3)
+            assert_int_equal(errno, EIO);
+    }
+    sys_inject(SYS_STATVFS, 1, EIO);
+    sys_inject_clear();
+    assert_int_equal(sys_statvfs_free(folder, &n), 0);
+    assert_int_equal(sys_count(SYS_STATVFS), 1);
+}
+
+static void every_call_can_fail(void **state)
+{
+    (void)state;
+    int64_t n;
+    char c = 0;
+    pthread_t t;
+    for (int call = 0; call < SYS_CALLS; call++)
+        sys_inject((enum sys_call)call, 1, ENFILE);
+    assert_int_equal(sys_open(file, O_RDONLY, 0), -1);
+    assert_int_equal(errno, ENFILE);
+    int fd = open("/dev/null", O_RDWR);
+    assert_int_equal(sys_pread(fd, &c, 1, 0), -1);
+    assert_int_equal(sys_pwrite(fd, &c, 1, 0), -1);
+    assert_int_equal(sys_fsync(fd), -1);
+    assert_int_equal(sys_fallocate(fd, 0, 0, 1), -1);
+    assert_int_equal(sys_close(fd), -1);
+    assert_int_equal(fcntl(fd, F_GETFD), -1); /* closed all the same */
+    assert_int_equal(sys_rename(file, file), -1);
+    assert_int_equal(sys_unlink(file), -1);
+    assert_int_equal(sys_mkdir(folder, 0700), -1);
+    assert_int_equal(sys_statvfs_free(folder, &n), -1);
+    assert_null(sys_mmap(4096, 0));
+    assert_int_equal(sys_mlock(&c, 1), -1);
+    assert_null(sys_malloc(1));
+    sys_inject(SYS_MALLOC, 1, ENFILE);
+    assert_null(sys_calloc(1, 1));
+    assert_int_equal(sys_thread(&t, touch, &c), ENFILE);
+    for (int call = SYS_URING_SETUP; call <= SYS_URING_CQE; call++) {
+        assert_int_equal(sys_fault((enum sys_call)call), ENFILE);
+        assert_int_equal(sys_fault((enum sys_call)call), 0);
+    }
+}
+
+static void short_transfers(void **state)
+{
+    (void)state;
+    static char buf[8192];
+    int fd = open(file, O_RDWR | O_CREAT, 0600);
+    sys_inject(SYS_PWRITE, 1, SYS_SHORT);
+    assert_int_equal(sys_pwrite(fd, buf, 8192, 0), 4096);
+    assert_int_equal(sys_pwrite(fd, buf, 8192, 0), 8192);
+    sys_inject(SYS_PREAD, 1, SYS_SHORT);
+    assert_int_equal(sys_pread(fd, buf, 3000, 0), 1024);
+    sys_inject(SYS_PREAD, 1, SYS_SHORT);
+    assert_int_equal(sys_pread(fd, buf, 1, 0), 1);
+    sys_inject(SYS_FSYNC, 1, SYS_SHORT);
+    assert_int_equal(sys_fsync(fd), -1);
+    assert_int_equal(errno, EIO);
+    assert_int_equal(sys_fault(SYS_URING_CQE), 0);
+    sys_inject(SYS_URING_CQE, 1, SYS_SHORT);
+    assert_int_equal(sys_fault(SYS_URING_CQE), SYS_SHORT);
+    close(fd);
+}
+
+static atomic_int fired;
+
+static void *draw(void *arg)
+{
+    for (int i = 0; i < 10000; i++)
+        if (sys_fault(SYS_URING_SUBMIT) != 0)
+            atomic_fetch_add(&fired, 1);
+    return arg;
+}
+
+static void one_fault_fires_once_among_threads(void **state)
+{
+    (void)state;
+    pthread_t t[4];
+    sys_inject(SYS_URING_SUBMIT, 15000, EIO);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, draw, NULL), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(t[i], NULL);
+    assert_int_equal(fired, 1);
+    assert_int_equal(sys_count(SYS_URING_SUBMIT), 40000);
+}
+
+/* Runs this program with LTRAIN_FAULT=fault; returns the bits of child_main, and what it said on stderr. */
+static int run_child(const char *fault, char said[512])
+{
+    int pipes[2], status;
+    assert_int_equal(pipe(pipes), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(pipes[1], 2);
+        close(pipes[0]);
+        close(pipes[1]);
+        setenv("LTRAIN_FAULT", fault, 1);
+        execl("/proc/self/exe", "test_sys", "child", (char *)NULL);
+        _exit(99);
+    }
+    close(pipes[1]);
+    ssize_t n, len = 0;
+    while (len < 511 && (n = read(pipes[0], said + len, 511 - (size_t)len)) > 0)
+        len += n;
+    said[len] = 0;
+    close(pipes[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* Bit 0: the second malloc fails with ENOMEM; bit 1: the first CQE is short; bit 2: the first unlink fails with EROFS. */
+static int child_main(void)
+{
+    void *a = sys_malloc(1), *b = sys_malloc(1), *c = sys_malloc(1);
+    int bits = a && !b && c && errno == ENOMEM;
+    free(a);
+    free(b);
+    free(c);
+    bits |= (sys_fault(SYS_URING_CQE) == SYS_SHORT) << 1;
+    bits |= (sys_unlink("/nonexistent") == -1 && errno == EROFS) << 2;
+    return bits;
+}
+
+static void the_environment_injects(void **state)
+{
+    (void)state;
+    char said[512];
+    assert_int_equal(run_child("malloc:2:ENOMEM", said), 1);
+    assert_string_equal(said, "");
+    assert_int_equal(run_child("malloc:2:ENOMEM,uring_cqe:1:SHORT,unlink:1:EROFS", said), 7);
+    assert_string_equal(said, "");
+    assert_int_equal(run_child("", said), 0);
+    static const char *const bad[] = {"malloc", "malloc:0:EIO", "malloc:1:EWHAT", "mallocs:1:EIO", "malloc:1:EIOx", "malloc:1:EIO:2"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char fault[64];
+        snprintf(fault, sizeof fault, "%s,unlink:1:EROFS", bad[i]);
+        assert_int_equal(run_child(fault, said), 4);
+        assert_non_null(strstr(said, bad[i]));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "child") == 0)
+        return child_main();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(calls_without_faults_work, clear, clear),
+        cmocka_unit_test_setup_teardown(the_nth_call_fails_once, clear, clear),
+        cmocka_unit_test_setup_teardown(every_call_can_fail, clear, clear),
+        cmocka_unit_test_setup_teardown(short_transfers, clear, clear),
+        cmocka_unit_test_setup_teardown(one_fault_fires_once_among_threads, clear, clear),
+        cmocka_unit_test(the_environment_injects),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
