@@ -1,0 +1,25 @@
+/* From the command line and YAML files to struct settings, and back to YAML. */
+#ifndef LTRAIN_CLI_SETTINGS_H
+#define LTRAIN_CLI_SETTINGS_H
+
+#include "plan/settings.h"
+#include "base/status.h"
+
+#include <stdio.h>
+
+/* Resolves every key: defaults, then the file (--config FILE, else the run's config.yaml with --resume DIR, else ./ltrain.yaml if
+ * there is one), then the flags in argv (which holds neither program nor subcommand; --help is the caller's to notice). Spelling,
+ * types, ranges and required keys are checked; ERR_INVALID's sentence names the flag or file:line. On OK the caller owns *out
+ * (settings_free); otherwise *out is untouched. out->out is always set; an empty out->nvme_path means the run's directory. */
+enum status settings_read(int argc, char **argv, struct settings *out);
+
+/* Frees what settings_read allocated and zeroes *s; NULL is fine. */
+void settings_free(struct settings *s);
+
+/* Every key with its value: `--config` of this file gives the same settings. `resume` is not a key of the file. */
+enum status settings_write_yaml(const struct settings *s, FILE *f);
+
+/* The options, one a line, with defaults. */
+void settings_help(FILE *f);
+
+#endif

@@ -1,0 +1,141 @@
+/* The table of keys and looking names up in it. */
+#include "cli/settings_keys.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(field) offsetof(struct settings, field)
+#define LIMITS(lo, hi) .min = lo, .max = hi
+#define ANY LIMITS(0, INFINITY)
+#define POSITIVE LIMITS(1, INFINITY)
+
+static const char *const devices[] = {"auto", "cpu", "cpu:discrete", "cuda", NULL};
+static const char *const updates[] = {"auto", "device", "host", NULL};
+static const char *const dtypes[] = {"fp32", "bf16", NULL};
+static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", NULL};
+static const char *const modes[] = {"run", "chaos", NULL};
+
+_Static_assert(sizeof(enum device_kind) == sizeof(int) && sizeof(enum offload) == sizeof(int) &&
+                   sizeof(enum dtype) == sizeof(int),
+               "KEY_CHOICE stores ints");
+_Static_assert(F32 == 0 && BF16 == 1 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && SCHEDULE_WSD == 3 && MODE_CHAOS == 1,
+               "choices are in the order of their enums");
+
+/* clang-format off */
+const struct settings_key settings_keys[] = {
+    {"model", KEY_STRING, AT(model), .flags = KEY_REQUIRED, .group = "Model and data", .arg = "DIR",
+     .help = "Hugging Face directory, or a preset: tiny, 25m, 125m, 1b, 8b, gpt2-tiny, gpt2-125m, gpt-25b"},
+    {"data", KEY_LIST, AT(data), .flags = KEY_REQUIRED, .arg = "PATH,...", .help = "files, directories, globs"},
+    {"eval-data", KEY_LIST, AT(eval_data), .arg = "PATH,...", .help = "what the loss is evaluated on"},
+    {"eval-fraction", KEY_NUMBER, AT(eval_fraction), "0", LIMITS(0, 1), .flags = KEY_BELOW_MAX, .arg = "X",
+     .help = "share of data kept for evaluation, without eval-data"},
+    {"eval-every", KEY_COUNT, AT(eval_every), "0", ANY, .arg = "STEPS", .help = "0: never"},
+    {"seq-len", KEY_COUNT, AT(seq_len), LIMITS(2, INFINITY), .flags = KEY_REQUIRED, .arg = "N", .help = "tokens per sequence: 4096, 420k, 1m"},
+    {"micro-batch", KEY_COUNT, AT(micro_batch), "1", POSITIVE, .arg = "1", .help = "sequences at a time"},
+    {"grad-accum", KEY_COUNT, AT(grad_accum), "1", POSITIVE, .arg = "N", .help = "sequences per step, one after the other"},
+
+    {"zero", KEY_INT, AT(zero), "3", LIMITS(0, 3), .group = "Memory", .arg = "0..3", .help = "what is partitioned over the ranks"},
+    {"offload", KEY_OFFLOAD, .value = "auto", .arg = "TIER", .help = "none, cpu, nvme, auto; or per class: params=nvme,grads=cpu,optim=nvme,acts=cpu"},
+    {"alpha", KEY_NUMBER, AT(alpha), "auto", "auto", LIMITS(0, 1), .arg = "X", .help = "share of row chunks kept of what may be recomputed"},
+    {"prefetch", KEY_NUMBER, AT(prefetch), "auto", "auto", ANY, .arg = "N", .help = "distance, in row chunks of compute"},
+    {"update", KEY_CHOICE, AT(update), "auto", .choices = updates, .arg = "WHERE", .help = "where AdamW runs"},
+    {"device", KEY_CHOICE, AT(device), "auto", .choices = devices, .arg = "NAME", .help = "where the model runs"},
+    {"device-mem", KEY_BYTES, AT(device_mem), "auto", "auto", POSITIVE, .arg = "BYTES", .help = "budget on the device: 256M, 80G; auto: what is free"},
+    {"host-mem", KEY_BYTES, AT(host_mem), "auto", "auto", POSITIVE, .arg = "BYTES", .help = "budget on the host"},
+    {"nvme-max", KEY_BYTES, AT(nvme_max), "auto", "auto", ANY, .arg = "BYTES", .help = "budget on the nvme tier"},
+    {"nvme-path", KEY_LIST, AT(nvme_path), .arg = "DIR,...", .help = "directories, striped (default: the run's directory)"},
+    {"link-gbps", KEY_NUMBER, AT(link_gbps), "0", ANY, .arg = "X", .help = "speed of the links of cpu:discrete; 0: unlimited"},
+
+    {"dtype", KEY_CHOICE, AT(dtype), "fp32", .choices = dtypes, .group = "Numerics", .arg = "TYPE", .help = "storage; master weights, moments and sums stay fp32"},
+    {"tiles", KEY_TILES, .value = "auto", .unset = "auto", .arg = "SIZES", .help = "rows=N,heads=N,loss=N, those not named auto"},
+    {"threads", KEY_INT, AT(threads), "auto", "auto", LIMITS(1, 65536), .arg = "N", .help = "compute threads"},
+    {"seed", KEY_SEED, AT(seed), "1", .arg = "N", .help = "of initial values and data order"},
+
+    {"steps", KEY_COUNT, AT(steps), "100", POSITIVE, .group = "Training", .arg = "N", .help = "optimizer steps"},
+    {"lr", KEY_NUMBER, AT(lr), "3e-4", ANY, .arg = "X", .help = "peak learning rate"},
+    {"schedule", KEY_CHOICE, AT(schedule), "constant", .choices = schedules, .arg = "NAME", .help = "of the learning rate after the warmup"},
+    {"warmup", KEY_COUNT, AT(warmup), "0", ANY, .arg = "STEPS", .help = "linear, from zero"},
+    {"weight-decay", KEY_NUMBER, AT(weight_decay), "0.1", ANY, .arg = "X", .help = "of matrices"},
+    {"betas", KEY_BETAS, .value = "0.9,0.95", LIMITS(0, 1), .flags = KEY_BELOW_MAX, .arg = "X,X", .help = "of AdamW"},
+    {"eps", KEY_NUMBER, AT(eps), "1e-8", ANY, .flags = KEY_ABOVE_MIN, .arg = "X", .help = "of AdamW"},
+    {"clip", KEY_NUMBER, AT(clip), "1", ANY, .arg = "X", .help = "limit of the gradients' global norm; 0: none"},
+    {"freeze", KEY_LIST, AT(freeze), .arg = "GLOB,...", .help = "names of parameters that are not trained"},
+
+    {"config", KEY_CONFIG, .flags = KEY_FLAG_ONLY, .group = "The run", .arg = "FILE", .help = "YAML file of these keys (default: ltrain.yaml, if there is one)"},
+    {"resume", KEY_STRING, AT(resume), .flags = KEY_FLAG_ONLY, .arg = "DIR", .help = "continue the run in DIR at its newest checkpoint, with its config.yaml"},
+    {"out", KEY_STRING, AT(out), .arg = "DIR", .help = "the run's directory (default: runs/DATE-MODEL)"},
+    {"save-every", KEY_COUNT, AT(save_every), "0", ANY, .arg = "STEPS", .help = "checkpoints; 0: none on the way"},
+    {"keep", KEY_COUNT, AT(keep), "2", POSITIVE, .arg = "N", .help = "checkpoints kept, the newest"},
+    {"trace", KEY_COUNT, AT(trace), "none", "none", POSITIVE, .arg = "STEP", .help = "step whose lanes are written as a Chrome trace"},
+    {"verbose", KEY_SWITCH, AT(verbose), "false", .help = "say more"},
+    {"mode", KEY_CHOICE, AT(mode), "run", .choices = modes, .flags = KEY_HIDDEN, .arg = "NAME", .help = "chaos: random legal orders"},
+};
+/* clang-format on */
+
+const int settings_n_keys = sizeof settings_keys / sizeof settings_keys[0];
+
+enum { MAX_NAME = 32 };
+
+/* Optimal string alignment distance; anything longer than MAX_NAME is far from everything. */
+static int edit_distance(const char *a, const char *b)
+{
+    int d[MAX_NAME + 1][MAX_NAME + 1], n = (int)strnlen(a, MAX_NAME + 1), m = (int)strnlen(b, MAX_NAME + 1);
+    if (n > MAX_NAME || m > MAX_NAME)
+        return MAX_NAME;
+    for (int i = 0; i <= n; i++) {
+        for (int j = 0; j <= m; j++) {
+            if (i == 0 || j == 0) {
+                d[i][j] = i + j;
+                continue;
+            }
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < best)
+                best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best)
+                best = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best)
+                best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
+        }
+    }
+    return d[n][m];
+}
+
+const char *settings_nearest(const char *text, const char *const *names, int n)
+{
+    const char *best = NULL;
+    int best_distance = (int)(strnlen(text, MAX_NAME) + 2) / 3; /* a third of the letters may be wrong */
+    for (int i = 0; i < n; i++) {
+        int distance = edit_distance(text, names[i]);
+        if (distance < best_distance || (distance == best_distance && !best)) {
+            best = names[i];
+            best_distance = distance;
+        }
+    }
+    return best;
+}
+
+const struct settings_key *settings_key_find(const char *name)
+{
+    for (int i = 0; i < settings_n_keys; i++) {
+        const char *a = settings_keys[i].name, *b = name;
+        while (*a && (*a == *b || (*a == '-' && *b == '_'))) {
+            a++;
+            b++;
+        }
+        if (!*a && !*b)
+            return &settings_keys[i];
+    }
+    return NULL;
+}
+
+const char *settings_key_suggest(const char *name)
+{
+    const char *names[sizeof settings_keys / sizeof settings_keys[0]];
+    int n = 0;
+    for (int i = 0; i < settings_n_keys; i++)
+        if (!(settings_keys[i].flags & KEY_HIDDEN))
+            names[n++] = settings_keys[i].name;
+    return settings_nearest(name, names, n);
+}

@@ -1,0 +1,230 @@
+/* The command line, the file it names and the defaults, in this order of weight; then the checks across keys. */
+#include "cli/settings.h"
+#include "cli/settings_keys.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define DEFAULT_FILE "ltrain.yaml"
+
+/* One flag of the command line. */
+struct flag {
+    const struct settings_key *key;
+    const char *value;
+};
+
+static enum status parse_flag(int argc, char **argv, int *at, const struct settings_key *previous, struct flag *out)
+{
+    const char *arg = argv[*at], *equals = strchr(arg, '=');
+    char name[64];
+    if (strncmp(arg, "--", 2) != 0 || !arg[2]) {
+        if (previous && previous->type == KEY_LIST)
+            return status_fail(ERR_INVALID,
+                               "unexpected argument '%s'; several values of --%s are separated by commas (quote globs)", arg,
+                               previous->name);
+        return status_fail(ERR_INVALID, "unexpected argument '%s'; options are written --key value", arg);
+    }
+    int length = (int)(equals ? equals - arg : (ptrdiff_t)strlen(arg)) - 2;
+    snprintf(name, sizeof name, "%.*s", length, arg + 2);
+    const struct settings_key *k = length < (int)sizeof name ? settings_key_find(name) : NULL;
+    if (!k) {
+        const char *near = settings_key_suggest(name);
+        return status_fail(ERR_INVALID, "unknown option --%s%s%s%s", name, near ? "; did you mean --" : "", near ? near : "",
+                           near ? "?" : "");
+    }
+    *out = (struct flag){k, equals ? equals + 1 : "true"};
+    if (equals || k->type == KEY_SWITCH)
+        return OK;
+    if (*at + 1 == argc)
+        return status_fail(ERR_INVALID, "--%s needs a value", k->name);
+    if (strncmp(argv[*at + 1], "--", 2) == 0)
+        return status_fail(ERR_INVALID, "--%s needs a value, but %s follows", k->name, argv[*at + 1]);
+    out->value = argv[++*at];
+    return OK;
+}
+
+static enum status parse_flags(int argc, char **argv, struct flag *flags, int *n)
+{
+    *n = 0;
+    for (int i = 0; i < argc; i++) {
+        TRY(parse_flag(argc, argv, &i, *n ? flags[*n - 1].key : NULL, &flags[*n]));
+        ++*n;
+    }
+    return OK;
+}
+
+/* The last value of a flag, or NULL. */
+static const char *flag_value(const struct flag *flags, int n, const char *name)
+{
+    for (int i = n - 1; i >= 0; i--)
+        if (strcmp(flags[i].key->name, name) == 0)
+            return flags[i].value;
+    return NULL;
+}
+
+static enum status read_file(const struct flag *flags, int n, struct settings *s)
+{
+    const char *config = flag_value(flags, n, "config"), *resume = flag_value(flags, n, "resume");
+    char *path = NULL;
+    if (config && resume)
+        return status_fail(
+            ERR_INVALID, "--resume takes the run's own config.yaml; leave out --config (single options may be given beside it)");
+    if ((config && !config[0]) || (resume && !resume[0]))
+        return status_fail(ERR_INVALID, "%s: an empty name", config ? "--config" : "--resume");
+    if (asprintf(&path, "%s%s", resume ? resume : config ? config : DEFAULT_FILE, resume ? "/config.yaml" : "") < 0)
+        return status_fail(ERR_NOMEM, "out of memory");
+    enum status st = OK;
+    FILE *f = fopen(path, "re");
+    if (f) {
+        st = settings_read_yaml(path, f, s);
+        fclose(f);
+    } else if (config || resume || errno != ENOENT) {
+        st = status_fail(ERR_INVALID, "cannot read %s%s: %s", path,
+                         config   ? " (--config)"
+                         : resume ? " (--resume)"
+                                  : "",
+                         strerror(errno));
+    }
+    free(path);
+    return st;
+}
+
+static enum status apply_flags(const struct flag *flags, int n, struct settings *s)
+{
+    for (int i = 0; i < n; i++) {
+        const struct settings_key *k = flags[i].key;
+        char where[64];
+        int again = 0; /* a list's first flag replaces the file's items, the others append; else the last one counts */
+        for (int j = 0; j < i; j++)
+            again |= flags[j].key == k;
+        snprintf(where, sizeof where, "--%s", k->name);
+        if (k->type == KEY_LIST && again)
+            TRY(settings_list_add_text(k, where, flags[i].value, s));
+        else
+            TRY(settings_key_set(k, where, flags[i].value, s));
+    }
+    return OK;
+}
+
+static int is_missing(const struct settings_key *k, const struct settings *s)
+{
+    const char *at = (const char *)s + k->offset;
+    if (k->type == KEY_LIST)
+        return ((const struct string_list *)at)->n == 0;
+    return k->type == KEY_STRING ? *(char *const *)at == NULL : *(const int64_t *)at == 0;
+}
+
+static enum status check_required(const struct settings *s)
+{
+    char names[128] = "", flags[128] = "";
+    const struct settings_key *missing[8];
+    int n = 0;
+    for (int i = 0; i < settings_n_keys; i++)
+        if ((settings_keys[i].flags & KEY_REQUIRED) && is_missing(&settings_keys[i], s))
+            missing[n++] = &settings_keys[i];
+    if (n == 0)
+        return OK;
+    for (int i = 0; i < n; i++) {
+        const char *between = i == 0 ? "" : i == n - 1 ? " and " : ", ";
+        size_t a = strlen(names), b = strlen(flags);
+        snprintf(names + a, sizeof names - a, "%s%s", between, missing[i]->name);
+        snprintf(flags + b, sizeof flags - b, " --%s %.*s", missing[i]->name, (int)strcspn(missing[i]->arg, ","),
+                 missing[i]->arg);
+    }
+    return status_fail(ERR_INVALID,
+                       "%s %s missing: give%s, or write such lines to ./" DEFAULT_FILE ":\n"
+                       "    model: tiny\n    data: texts/*.txt\n    seq-len: 4096",
+                       names, n > 1 ? "are" : "is", flags);
+}
+
+static enum status check_together(const struct settings *s, const struct flag *flags, int n)
+{
+    if (s->micro_batch != 1)
+        return status_fail(ERR_INVALID,
+                           "micro-batch %lld: only 1 is supported; --grad-accum %lld takes that many sequences per step",
+                           (long long)s->micro_batch, (long long)s->micro_batch);
+    if (s->eval_data.n > 0 && s->eval_fraction > 0)
+        return status_fail(ERR_INVALID, "eval-data and eval-fraction are both given; evaluation takes one of them");
+    if (s->eval_every > 0 && s->eval_data.n == 0 && s->eval_fraction == 0)
+        return status_fail(ERR_INVALID, "eval-every %lld has nothing to evaluate: give --eval-data or --eval-fraction",
+                           (long long)s->eval_every);
+    if (s->link_gbps > 0 && s->device != DEVICE_CPU_DISCRETE)
+        return status_fail(ERR_INVALID,
+                           "link-gbps is the speed of cpu:discrete's links: give --device cpu:discrete, or leave it out");
+    if (s->trace != AUTO && s->trace > s->steps)
+        return status_fail(ERR_INVALID, "trace: step %lld is after the last one (--steps %lld)", (long long)s->trace,
+                           (long long)s->steps);
+    if (s->resume && flag_value(flags, n, "out"))
+        return status_fail(ERR_INVALID, "--resume continues in %s; leave out --out", s->resume);
+    return OK;
+}
+
+/* runs/DATE-MODEL, to the second; a resumed run stays where it is. */
+static enum status resolve_out(struct settings *s)
+{
+    char date[32], *path = NULL;
+    struct tm tm;
+    time_t now = time(NULL);
+    if (!s->resume && s->out)
+        return OK;
+    if (s->resume) {
+        path = strdup(s->resume);
+    } else {
+        size_t end = strlen(s->model);
+        while (end > 1 && s->model[end - 1] == '/')
+            end--;
+        size_t begin = end;
+        while (begin > 0 && s->model[begin - 1] != '/')
+            begin--;
+        strftime(date, sizeof date, "%Y%m%d-%H%M%S", localtime_r(&now, &tm));
+        if (asprintf(&path, "runs/%s-%.*s", date, (int)(end - begin), s->model + begin) < 0)
+            path = NULL;
+    }
+    if (!path)
+        return status_fail(ERR_NOMEM, "out of memory");
+    free(s->out);
+    s->out = path;
+    return OK;
+}
+
+enum status settings_read(int argc, char **argv, struct settings *out)
+{
+    enum status st = OK;
+    struct settings s = {0};
+    int n = 0;
+    struct flag *flags = calloc((size_t)argc + 1, sizeof *flags);
+    if (!flags)
+        return status_fail(ERR_NOMEM, "out of memory");
+    TRY_GOTO(parse_flags(argc, argv, flags, &n), fail);
+    for (int i = 0; i < settings_n_keys; i++)
+        if (settings_keys[i].value)
+            TRY_GOTO(settings_key_set(&settings_keys[i], settings_keys[i].name, settings_keys[i].value, &s), fail);
+    TRY_GOTO(read_file(flags, n, &s), fail);
+    TRY_GOTO(apply_flags(flags, n, &s), fail);
+    TRY_GOTO(check_required(&s), fail);
+    TRY_GOTO(check_together(&s, flags, n), fail);
+    TRY_GOTO(resolve_out(&s), fail);
+    free(flags);
+    *out = s;
+    return OK;
+fail:
+    free(flags);
+    settings_free(&s);
+    return st;
+}
+
+void settings_free(struct settings *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < settings_n_keys; i++) {
+        const struct settings_key *k = &settings_keys[i];
+        if (k->type == KEY_LIST)
+            settings_list_clear(k, s);
+        else if (k->type == KEY_STRING)
+            free(*(char **)((char *)s + k->offset));
+    }
+    memset(s, 0, sizeof *s);
+}

@@ -1,0 +1,400 @@
+/* Values of keys: from text, and back to YAML text. */
+#include "cli/settings_keys.h"
+
+#include "base/units.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const tiers[] = {"auto", "none", "cpu", "nvme", NULL}; /* enum offload */
+static const char *const classes[] = {"params", "grads", "optim", "acts", NULL};
+static const char *const tile_names[] = {"rows", "heads", "loss", NULL};
+_Static_assert(OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
+               "tiers are in the order of the enum");
+
+static void *field(const struct settings_key *k, struct settings *s)
+{
+    return (char *)s + k->offset;
+}
+
+static int index_of(const char *text, const char *const *names)
+{
+    for (int i = 0; names[i]; i++)
+        if (strcmp(text, names[i]) == 0)
+            return i;
+    return -1;
+}
+
+static enum status parse_choice(const char *where, const char *text, const char *const *names, int *out)
+{
+    int i = index_of(text, names), n = 0;
+    if (i >= 0) {
+        *out = i;
+        return OK;
+    }
+    char all[128] = "";
+    for (; names[n]; n++) {
+        strncat(all, n ? ", " : "", sizeof all - strlen(all) - 1);
+        strncat(all, names[n], sizeof all - strlen(all) - 1);
+    }
+    const char *near = settings_nearest(text, names, n);
+    return status_fail(ERR_INVALID, "%s: '%s' is not one of %s%s%s%s", where, text, all, near ? " (did you mean " : "",
+                       near ? near : "", near ? "?)" : "");
+}
+
+static enum status check_range(const struct settings_key *k, const char *where, const char *text, double x)
+{
+    int low = k->flags & KEY_ABOVE_MIN ? x > k->min : x >= k->min;
+    int high = k->flags & KEY_BELOW_MAX ? x < k->max : x <= k->max;
+    if (low && high)
+        return OK;
+    const char *min_is = k->flags & KEY_ABOVE_MIN ? "above" : "at least",
+               *max_is = k->flags & KEY_BELOW_MAX ? "below" : "at most";
+    if (isinf(k->max))
+        return status_fail(ERR_INVALID, "%s: %s is too small, it must be %s %g", where, text, min_is, k->min);
+    return status_fail(ERR_INVALID, "%s: %s is out of range, it must be %s %g and %s %g", where, text, min_is, k->min, max_is,
+                       k->max);
+}
+
+static enum status parse_number(const struct settings_key *k, const char *where, const char *text, double *out)
+{
+    char *end;
+    double x = strtod(text, &end);
+    if (end == text || *end || !isfinite(x) || isspace((unsigned char)text[0]))
+        return status_fail(ERR_INVALID, "%s: '%s' is not a number like 0.1 or 3e-4%s%s", where, text, k->unset ? ", or " : "",
+                           k->unset ? k->unset : "");
+    TRY(check_range(k, where, text, x));
+    *out = x;
+    return OK;
+}
+
+static enum status parse_seed(const char *where, const char *text, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    unsigned long long x = strtoull(text, &end, 10);
+    if (!isdigit((unsigned char)text[0]) || *end || errno)
+        return status_fail(ERR_INVALID, "%s: '%s' is not a whole number from 0 to 2^64 - 1", where, text);
+    *out = x;
+    return OK;
+}
+
+static enum status parse_switch(const char *where, const char *text, int *out)
+{
+    static const char *const words[] = {"false", "true", "no", "yes", "off", "on", "0", "1", NULL};
+    int i = index_of(text, words);
+    if (i < 0)
+        return status_fail(ERR_INVALID, "%s: '%s' is not true or false", where, text);
+    *out = i & 1;
+    return OK;
+}
+
+/* The next comma-separated item without the blanks around it, or NULL at the end; cuts *rest up. */
+static char *next_item(char **rest)
+{
+    char *item = strsep(rest, ",");
+    if (!item)
+        return NULL;
+    while (isspace((unsigned char)*item))
+        item++;
+    for (size_t n = strlen(item); n > 0 && isspace((unsigned char)item[n - 1]); n--)
+        item[n - 1] = 0;
+    return item;
+}
+
+/* "name=value,...": values[i] for each of names, NULL where it is not given; they point into text, which is cut up. */
+static enum status parse_pairs(const char *where, char *text, const char *const *names, const char *like, const char **values)
+{
+    for (char *item; (item = next_item(&text));) {
+        char *value = strchr(item, '=');
+        if (!value)
+            return status_fail(ERR_INVALID, "%s: '%s' is not like %s", where, item, like);
+        *value++ = 0;
+        int i;
+        TRY(parse_choice(where, item, names, &i));
+        if (values[i])
+            return status_fail(ERR_INVALID, "%s: %s is given twice", where, item);
+        values[i] = value;
+    }
+    return OK;
+}
+
+static enum status set_offload(const char *where, char *text, struct settings *s)
+{
+    enum offload *const fields[] = {&s->params, &s->grads, &s->optim, &s->acts};
+    int tier[4] = {OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO};
+    if (strchr(text, '=') || strchr(text, ',')) {
+        const char *values[4] = {NULL};
+        TRY(parse_pairs(where, text, classes, "params=nvme,grads=cpu", values));
+        for (int i = 0; i < 4; i++)
+            if (values[i])
+                TRY(parse_choice(where, values[i], tiers, &tier[i]));
+    } else {
+        TRY(parse_choice(where, text, tiers, &tier[0]));
+        tier[1] = tier[2] = tier[3] = tier[0];
+    }
+    for (int i = 0; i < 4; i++)
+        *fields[i] = (enum offload)tier[i];
+    return OK;
+}
+
+static enum status set_tiles(const char *where, char *text, struct settings *s)
+{
+    int64_t *const fields[] = {&s->row_chunk, &s->head_tile, &s->loss_tile};
+    int64_t size[3] = {AUTO, AUTO, AUTO};
+    if (strcmp(text, "auto") != 0) {
+        const char *values[3] = {NULL};
+        TRY(parse_pairs(where, text, tile_names, "rows=4096,heads=2,loss=512", values));
+        for (int i = 0; i < 3; i++) {
+            if (!values[i] || strcmp(values[i], "auto") == 0)
+                continue;
+            TRY(units_parse_count(where, values[i], &size[i]));
+            if (size[i] < 1)
+                return status_fail(ERR_INVALID, "%s: %s=%s is too small, it must be at least 1", where, tile_names[i], values[i]);
+        }
+    }
+    for (int i = 0; i < 3; i++)
+        *fields[i] = size[i];
+    return OK;
+}
+
+static enum status set_betas(const struct settings_key *k, const char *where, char *text, struct settings *s)
+{
+    double beta[2];
+    int n = 0;
+    char *rest = strdupa(text);
+    for (char *item; (item = next_item(&rest)); n++)
+        if (n < 2)
+            TRY(parse_number(k, where, item, &beta[n]));
+    if (n != 2)
+        return status_fail(ERR_INVALID, "%s: '%s' is not two numbers like 0.9,0.95", where, text);
+    s->beta1 = beta[0];
+    s->beta2 = beta[1];
+    return OK;
+}
+
+/* What YAML can hold: a name that is not UTF-8 could not be read back from config.yaml. */
+static int is_utf8(const char *text)
+{
+    for (const unsigned char *p = (const unsigned char *)text; *p;) {
+        int more = *p < 0x80 ? 0 : *p >= 0xc2 && *p < 0xe0 ? 1 : *p >= 0xe0 && *p < 0xf0 ? 2 : *p >= 0xf0 && *p < 0xf5 ? 3 : -1;
+        p++;
+        for (; more > 0 && (*p & 0xc0) == 0x80; more--)
+            p++;
+        if (more != 0)
+            return 0;
+    }
+    return 1;
+}
+
+static enum status copy_text(const char *where, const char *text, char **out)
+{
+    if (!text[0])
+        return status_fail(ERR_INVALID, "%s: an empty name", where);
+    if (!is_utf8(text))
+        return status_fail(ERR_INVALID, "%s: '%s' is not UTF-8", where, text);
+    char *copy = strdup(text);
+    if (!copy)
+        return status_fail(ERR_NOMEM, "%s: out of memory", where);
+    *out = copy;
+    return OK;
+}
+
+static enum status set_string(const struct settings_key *k, const char *where, const char *text, struct settings *s)
+{
+    char *copy, **to = field(k, s);
+    TRY(copy_text(where, text, &copy));
+    free(*to);
+    *to = copy;
+    return OK;
+}
+
+void settings_list_clear(const struct settings_key *k, struct settings *s)
+{
+    struct string_list *list = field(k, s);
+    for (int i = 0; i < list->n; i++)
+        free(list->item[i]);
+    memset(list, 0, sizeof *list);
+}
+
+enum status settings_list_add(const struct settings_key *k, const char *where, const char *item, struct settings *s)
+{
+    struct string_list *list = field(k, s);
+    if (list->n == SETTINGS_MAX_LIST)
+        return status_fail(ERR_INVALID, "%s: more than %d items; use a directory or a glob", where, SETTINGS_MAX_LIST);
+    TRY(copy_text(where, item, &list->item[list->n]));
+    list->n++;
+    return OK;
+}
+
+enum status settings_list_add_text(const struct settings_key *k, const char *where, const char *text, struct settings *s)
+{
+    char *copy = strdup(text), *rest = copy;
+    enum status st = copy ? OK : status_fail(ERR_NOMEM, "%s: out of memory", where);
+    if (copy && text[0]) /* empty text: an empty list */
+        for (char *item; st == OK && (item = next_item(&rest));)
+            st = settings_list_add(k, where, item, s);
+    free(copy);
+    return st;
+}
+
+enum status settings_key_set(const struct settings_key *k, const char *where, const char *text, struct settings *s)
+{
+    int64_t *count = field(k, s);
+    int *number = field(k, s);
+    int unset = k->unset && strcmp(text, k->unset) == 0;
+    int64_t n = AUTO;
+    char *cut;
+    switch (k->type) {
+    case KEY_STRING:
+        return set_string(k, where, text, s);
+    case KEY_LIST:
+        settings_list_clear(k, s);
+        return settings_list_add_text(k, where, text, s);
+    case KEY_COUNT:
+    case KEY_BYTES:
+    case KEY_INT:
+        if (!unset) {
+            TRY(k->type == KEY_BYTES ? units_parse_bytes(where, text, &n) : units_parse_count(where, text, &n));
+            TRY(check_range(k, where, text, (double)n));
+        }
+        if (k->type == KEY_INT)
+            *number = (int)n;
+        else
+            *count = n;
+        return OK;
+    case KEY_NUMBER:
+        if (!unset)
+            return parse_number(k, where, text, field(k, s));
+        *(double *)field(k, s) = AUTO;
+        return OK;
+    case KEY_SEED:
+        return parse_seed(where, text, field(k, s));
+    case KEY_CHOICE:
+        return parse_choice(where, text, k->choices, number);
+    case KEY_SWITCH:
+        return parse_switch(where, text, number);
+    case KEY_CONFIG:
+        return OK;
+    case KEY_OFFLOAD:
+    case KEY_TILES:
+    case KEY_BETAS:
+        break;
+    }
+    cut = strdup(text);
+    if (!cut)
+        return status_fail(ERR_NOMEM, "%s: out of memory", where);
+    enum status st = k->type == KEY_OFFLOAD ? set_offload(where, cut, s)
+                     : k->type == KEY_TILES ? set_tiles(where, cut, s)
+                                            : set_betas(k, where, cut, s);
+    free(cut);
+    return st;
+}
+
+static void print_string(const char *text, FILE *f)
+{
+    putc('"', f);
+    for (const char *p = text; *p; p++) {
+        if (*p == '"' || *p == '\\')
+            fprintf(f, "\\%c", *p);
+        else if (iscntrl((unsigned char)*p))
+            fprintf(f, "\\x%02x", (unsigned char)*p);
+        else
+            putc(*p, f);
+    }
+    putc('"', f);
+}
+
+/* The shortest decimal that reads back as x. */
+static void print_double(double x, FILE *f)
+{
+    char buf[32];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(buf, sizeof buf, "%.*g", digits, x);
+        if (strtod(buf, NULL) == x)
+            break;
+    }
+    fputs(buf, f);
+}
+
+static void print_tiles(const struct settings *s, FILE *f)
+{
+    const int64_t size[3] = {s->row_chunk, s->head_tile, s->loss_tile};
+    const char *comma = "";
+    for (int i = 0; i < 3; i++) {
+        if (size[i] == AUTO)
+            continue;
+        fprintf(f, "%s%s=%lld", comma, tile_names[i], (long long)size[i]);
+        comma = ",";
+    }
+    if (!comma[0])
+        fputs("auto", f);
+}
+
+static void print_offload(const struct settings *s, FILE *f)
+{
+    if (s->params == s->grads && s->params == s->optim && s->params == s->acts)
+        fputs(tiers[s->params], f);
+    else
+        fprintf(f, "params=%s,grads=%s,optim=%s,acts=%s", tiers[s->params], tiers[s->grads], tiers[s->optim], tiers[s->acts]);
+}
+
+void settings_key_print(const struct settings_key *k, const struct settings *s, FILE *f)
+{
+    const void *at = (const char *)s + k->offset;
+    const struct string_list *list = at;
+    switch (k->type) {
+    case KEY_STRING:
+        print_string(*(char *const *)at, f);
+        return;
+    case KEY_LIST:
+        putc('[', f);
+        for (int i = 0; i < list->n; i++) {
+            fputs(i ? ", " : "", f);
+            print_string(list->item[i], f);
+        }
+        putc(']', f);
+        return;
+    case KEY_COUNT:
+    case KEY_BYTES:
+    case KEY_INT: {
+        int64_t n = k->type == KEY_INT ? *(const int *)at : *(const int64_t *)at;
+        if (k->unset && n == AUTO)
+            fputs(k->unset, f);
+        else
+            fprintf(f, "%lld", (long long)n);
+        return;
+    }
+    case KEY_NUMBER:
+        if (k->unset && *(const double *)at == AUTO)
+            fputs(k->unset, f);
+        else
+            print_double(*(const double *)at, f);
+        return;
+    case KEY_SEED:
+        fprintf(f, "%llu", (unsigned long long)*(const uint64_t *)at);
+        return;
+    case KEY_CHOICE:
+        fputs(k->choices[*(const int *)at], f);
+        return;
+    case KEY_SWITCH:
+        fputs(*(const int *)at ? "true" : "false", f);
+        return;
+    case KEY_OFFLOAD:
+        print_offload(s, f);
+        return;
+    case KEY_TILES:
+        print_tiles(s, f);
+        return;
+    case KEY_BETAS:
+        print_double(s->beta1, f);
+        putc(',', f);
+        print_double(s->beta2, f);
+        return;
+    case KEY_CONFIG:
+        return;
+    }
+}
