@@ -133,8 +133,8 @@ static enum status set_document(struct file *f)
 
 static enum status load_failed(const char *path, const yaml_parser_t *parser)
 {
-    const char *problem = parser->problem ? parser->problem : "not YAML";
-    if (parser->error == YAML_MEMORY_ERROR)
+    const char *problem = parser->problem;
+    if (!problem) /* libyaml names every problem but a failed allocation */
         return status_fail(ERR_NOMEM, "%s: out of memory", path);
     if (parser->error == YAML_READER_ERROR)
         return status_fail(ERR_INVALID, "%s: %s (at byte %zu)", path, problem, parser->problem_offset);
