@@ -113,7 +113,7 @@ static enum status parse_pairs(const char *where, char *text, const char *const 
         if (!value)
             return status_fail(ERR_INVALID, "%s: '%s' is not like %s", where, item, like);
         *value++ = 0;
-        int i;
+        int i = 0;
         TRY(parse_choice(where, item, names, &i));
         if (values[i])
             return status_fail(ERR_INVALID, "%s: %s is given twice", where, item);
