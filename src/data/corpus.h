@@ -9,7 +9,7 @@
 struct corpus;
 
 struct corpus_report {
-    int64_t documents, bytes;
+    int64_t documents, bytes; /* training and evaluation data together; empty files do not count */
     int64_t tokens_kept;      /* in some sequence */
     int64_t tokens_dropped;   /* the tail that does not fill a sequence */
     int64_t documents_split;  /* cut at a sequence's end, continued in the next one with positions restarting */
@@ -28,8 +28,9 @@ struct corpus_config {
     uint64_t seed;            /* of the order */
 };
 
-/* Documents are files. The token stream is their concatenation in path order, cut into sequences of seq_len. Errors (ERR_INVALID, one sentence): a path that
- * matches nothing, an unreadable or empty file set, data shorter than a sequence. Files are memory-mapped or read once; nothing depends on directory order. */
+/* Documents are files; hidden ones below a given directory are left out, one named twice counts once. The token stream is their concatenation in path order, cut into sequences of seq_len. Errors (ERR_INVALID, one sentence): a path that
+ * matches nothing, an unreadable or empty file set, data shorter than a sequence. Files are read where they lie, sequence by sequence (no memory grows with
+ * the data); they must not change meanwhile. Nothing depends on directory order or on how a path is spelled. */
 enum status corpus_open(const struct corpus_config *config, struct corpus **out);
 void corpus_close(struct corpus *c);
 const struct corpus_report *corpus_get_report(const struct corpus *c);
@@ -37,14 +38,16 @@ const struct corpus_report *corpus_get_report(const struct corpus *c);
 /* One packed sequence. All arrays [seq_len], owned by the caller. Global token numbers are 0 .. seq_len-1. */
 struct sequence {
     int32_t *tokens;
-    int32_t *targets;   /* next token of the same document; -1 for a document's last token */
+    int32_t *targets;   /* next token of the same document, also beyond the sequence's end; -1 for a document's last token, and where the next token is
+                         * the held-out split's first */
     int32_t *positions; /* restart at each document */
     int32_t *lo, *hi;   /* attended keys: document start .. own number; non-decreasing */
     int64_t n_targets;
     double pairs;       /* sum of hi - lo + 1 */
 };
 
-/* The cursor is state: the number of training sequences taken so far. Sequence `cursor` of the endless deterministic order (a fresh seeded permutation per epoch). */
+/* Both read files and may be called from several threads. ERR_IO, ERR_CORRUPT (a file shrank).
+ * The cursor is state: the number of training sequences taken so far. Sequence `cursor` of the endless deterministic order (a fresh seeded permutation per epoch). */
 enum status corpus_train_sequence(const struct corpus *c, uint64_t cursor, struct sequence *out);
 enum status corpus_eval_sequence(const struct corpus *c, int64_t index, struct sequence *out);
 

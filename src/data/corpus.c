@@ -1,0 +1,203 @@
+/* Packing documents into sequences, and the order in which they are trained. */
+#include "data/corpus.h"
+
+#include "base/num.h"
+#include "base/rng.h"
+#include "base/sys.h"
+#include "data/documents.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct corpus {
+    struct documents *files, *eval_files; /* eval_files NULL: evaluation sequences, if any, are the last ones of files */
+    int64_t seq_len;
+    int64_t train_end; /* training reads bytes of `files` below this, targets included */
+    uint64_t seed;
+    struct corpus_report report;
+};
+
+/* ---- counting ---- */
+
+/* Adds what one list of documents gives when cut into n sequences. */
+static void count_stream(struct corpus_report *r, const struct documents *d, int64_t n, int64_t seq_len)
+{
+    r->documents += documents_count(d);
+    r->bytes += documents_bytes(d);
+    r->tokens_kept += n * seq_len;
+    r->tokens_dropped += documents_bytes(d) - n * seq_len;
+    for (int64_t i = 0; i < documents_count(d); i++) {
+        int64_t cut = documents_first(d, i) / seq_len + 1; /* the first sequence that starts inside or behind it */
+        r->documents_split += cut < n && cut * seq_len < documents_end(d, i);
+    }
+}
+
+static enum status count_sequences(const char *key, const struct documents *d, int64_t seq_len, int64_t *n)
+{
+    *n = documents_bytes(d) / seq_len;
+    if (*n == 0)
+        return status_fail(ERR_INVALID, "%s: all files together have %lld tokens and a sequence needs %lld (seq-len)", key,
+                           (long long)documents_bytes(d), (long long)seq_len);
+    return OK;
+}
+
+static enum status measure_entropy(const struct documents *d, int64_t tokens, double *nats)
+{
+    uint8_t chunk[1 << 16];
+    int64_t counts[256] = {0};
+    double sum = 0.0;
+    for (int64_t at = 0; at < tokens; at += (int64_t)sizeof chunk) {
+        int64_t n = min_i64((int64_t)sizeof chunk, tokens - at);
+        TRY(documents_read(d, at, n, chunk, NULL));
+        for (int64_t i = 0; i < n; i++)
+            counts[chunk[i]]++;
+    }
+    for (int b = 0; b < 256; b++)
+        if (counts[b])
+            sum -= (double)counts[b] * log((double)counts[b] / (double)tokens);
+    *nats = sum / (double)tokens;
+    return OK;
+}
+
+/* ---- opening ---- */
+
+static enum status check_config(const struct corpus_config *c)
+{
+    if (c->vocab < 256)
+        return status_fail(ERR_INVALID, "data: byte-level tokens need a vocabulary of at least 256, the model has %lld", (long long)c->vocab);
+    if (c->seq_len < 1 || c->seq_len > INT32_MAX)
+        return status_fail(ERR_INVALID, "seq-len: %lld is not between 1 and %d", (long long)c->seq_len, INT32_MAX);
+    if (!(c->eval_fraction >= 0.0 && c->eval_fraction < 1.0))
+        return status_fail(ERR_INVALID, "eval-fraction: %g is not between 0 and 1", c->eval_fraction);
+    if (c->eval_fraction > 0.0 && c->n_eval_paths > 0)
+        return status_fail(ERR_INVALID, "eval-data and eval-fraction: give one of them");
+    return OK;
+}
+
+static enum status split_sequences(struct corpus *c, const struct corpus_config *config)
+{
+    int64_t n, n_eval = 0;
+    TRY(count_sequences("data", c->files, c->seq_len, &n));
+    count_stream(&c->report, c->files, n, c->seq_len);
+    c->train_end = documents_bytes(c->files);
+    if (c->eval_files) {
+        TRY(count_sequences("eval-data", c->eval_files, c->seq_len, &n_eval));
+        count_stream(&c->report, c->eval_files, n_eval, c->seq_len);
+    } else if (config->eval_fraction > 0.0) {
+        n_eval = max_i64(1, (int64_t)(config->eval_fraction * (double)n));
+        n -= n_eval;
+        if (n < 1)
+            return status_fail(ERR_INVALID, "eval-fraction: the data has one sequence, nothing would be left to train");
+        c->train_end = n * c->seq_len;
+    }
+    c->report.train_sequences = n;
+    c->report.eval_sequences = n_eval;
+    return OK;
+}
+
+enum status corpus_open(const struct corpus_config *config, struct corpus **out)
+{
+    enum status st;
+    TRY(check_config(config));
+    struct corpus *c = sys_calloc(1, sizeof *c);
+    if (!c)
+        return status_fail(ERR_NOMEM, "out of memory: the corpus's description");
+    c->seq_len = config->seq_len;
+    c->seed = config->seed;
+    TRY_GOTO(documents_open("data", config->paths, config->n_paths, &c->files), fail);
+    if (config->n_eval_paths > 0)
+        TRY_GOTO(documents_open("eval-data", config->eval_paths, config->n_eval_paths, &c->eval_files), fail);
+    TRY_GOTO(split_sequences(c, config), fail);
+    TRY_GOTO(measure_entropy(c->files, c->report.train_sequences * c->seq_len, &c->report.unigram_entropy), fail);
+    *out = c;
+    return OK;
+fail:
+    corpus_close(c);
+    return st;
+}
+
+void corpus_close(struct corpus *c)
+{
+    if (!c)
+        return;
+    documents_close(c->files);
+    documents_close(c->eval_files);
+    free(c);
+}
+
+const struct corpus_report *corpus_get_report(const struct corpus *c)
+{
+    return &c->report;
+}
+
+/* ---- order ---- */
+
+/* Place `i` of a seeded permutation of 0 .. n-1 without storing it: a Feistel network over the next larger even number of bits, walked until
+ * it lands below n (Black and Rogaway 2002, "Ciphers with arbitrary finite domains"). At least 8 bits, so that few sequences are mixed well, too. */
+static uint64_t permute(uint64_t seed, uint64_t epoch, uint64_t i, uint64_t n)
+{
+    enum { ROUNDS = 8 };
+    int half = 4;
+    while ((n - 1) >> (2 * half))
+        half++;
+    uint64_t mask = ((uint64_t)1 << half) - 1, stream = rng_stream("corpus order") + epoch;
+    do {
+        uint64_t left = i >> half, right = i & mask;
+        for (int round = 0; round < ROUNDS; round++) {
+            uint32_t word[4];
+            rng_block(seed, stream, (uint64_t)round << 56 | right, word);
+            uint64_t mixed = left ^ (word[0] & mask);
+            left = right;
+            right = mixed;
+        }
+        i = left << half | right;
+    } while (i >= n);
+    return i;
+}
+
+/* ---- packing ---- */
+
+/* Sequence from byte `first`; bytes at and beyond `end` are not looked at, not even as a target. */
+static enum status pack(const struct documents *d, int64_t first, int64_t seq_len, int64_t end, struct sequence *out)
+{
+    uint8_t *bytes = (uint8_t *)out->tokens + 3 * seq_len; /* widened in place: token i is written before byte i + 1 is reached */
+    int32_t next = -1;
+    TRY(documents_read(d, first, seq_len, bytes, &next));
+    for (int64_t i = 0; i < seq_len; i++)
+        out->tokens[i] = bytes[i];
+    out->n_targets = 0;
+    out->pairs = 0.0;
+    int64_t at = 0;
+    for (int64_t f = documents_find(d, first); at < seq_len; f++) {
+        int64_t stop = min_i64(seq_len, documents_end(d, f) - first), start = at;
+        for (; at < stop; at++) {
+            out->targets[at] = at + 1 < stop ? out->tokens[at + 1] : -1;
+            out->positions[at] = (int32_t)(at - start);
+            out->lo[at] = (int32_t)start;
+            out->hi[at] = (int32_t)at;
+        }
+        out->n_targets += stop - start - 1;
+        out->pairs += 0.5 * (double)(stop - start) * (double)(stop - start + 1);
+    }
+    if (next >= 0 && first + seq_len < end) {
+        out->targets[seq_len - 1] = next;
+        out->n_targets++;
+    }
+    return OK;
+}
+
+enum status corpus_train_sequence(const struct corpus *c, uint64_t cursor, struct sequence *out)
+{
+    uint64_t n = (uint64_t)c->report.train_sequences;
+    int64_t index = (int64_t)permute(c->seed, cursor / n, cursor % n, n);
+    return pack(c->files, index * c->seq_len, c->seq_len, c->train_end, out);
+}
+
+enum status corpus_eval_sequence(const struct corpus *c, int64_t index, struct sequence *out)
+{
+    const struct documents *d = c->eval_files ? c->eval_files : c->files;
+    int64_t first = c->eval_files ? 0 : c->report.train_sequences;
+    if (index < 0 || index >= c->report.eval_sequences)
+        return status_fail(ERR_INVALID, "evaluation sequence %lld of %lld", (long long)index, (long long)c->report.eval_sequences);
+    return pack(d, (first + index) * c->seq_len, c->seq_len, documents_bytes(d), out);
+}

@@ -1,0 +1,226 @@
+/* Finding, ordering and reading the files of a corpus. */
+#include "data/documents.h"
+
+#include "base/num.h"
+#include "base/sys.h"
+#include "data/file.h"
+
+#include <errno.h>
+#include <fts.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct document {
+    char *path;           /* canonical, owned */
+    int64_t first, bytes; /* where it lies in the stream */
+};
+
+struct documents {
+    struct document *files;
+    int64_t n, room;
+    int64_t bytes;
+};
+
+/* ---- finding ---- */
+
+static enum status add_file(struct documents *d, const char *path)
+{
+    if (d->n == d->room) {
+        int64_t room = max_i64(64, 2 * d->room);
+        struct document *files = sys_malloc(sizeof *files * (size_t)room);
+        if (!files)
+            return status_fail(ERR_NOMEM, "out of memory: a list of %lld files", (long long)room);
+        if (d->n)
+            memcpy(files, d->files, sizeof *files * (size_t)d->n);
+        free(d->files);
+        d->files = files;
+        d->room = room;
+    }
+    char *canonical = realpath(path, NULL);
+    if (!canonical)
+        return status_fail(ERR_INVALID, "cannot open %s: %s", path, strerror(errno));
+    d->files[d->n++] = (struct document){.path = canonical};
+    return OK;
+}
+
+static enum status visit(struct documents *d, FTS *tree)
+{
+    FTSENT *e;
+    while ((errno = 0, e = fts_read(tree)) != NULL) {
+        if (e->fts_level > FTS_ROOTLEVEL && e->fts_name[0] == '.') {
+            if (e->fts_info == FTS_D)
+                fts_set(tree, e, FTS_SKIP);
+            continue;
+        }
+        if (e->fts_info == FTS_F)
+            TRY(add_file(d, e->fts_path));
+        if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS || e->fts_info == FTS_SLNONE)
+            return status_fail(ERR_INVALID, "cannot read %s: %s", e->fts_path, strerror(e->fts_errno ? e->fts_errno : ENOENT));
+    }
+    return errno ? status_fail(ERR_IO, "cannot list a directory: %s", strerror(errno)) : OK;
+}
+
+static enum status add_tree(struct documents *d, const char *path)
+{
+    char *roots[] = {(char *)path, NULL};
+    FTS *tree = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, NULL);
+    if (!tree)
+        return status_fail(ERR_IO, "cannot list %s: %s", path, strerror(errno));
+    enum status st = visit(d, tree);
+    fts_close(tree);
+    return st;
+}
+
+static enum status add_existing(struct documents *d, const char *key, const char *path, const struct stat *s)
+{
+    int64_t before = d->n;
+    if (!S_ISDIR(s->st_mode))
+        return add_file(d, path);
+    TRY(add_tree(d, path));
+    return d->n > before ? OK : status_fail(ERR_INVALID, "%s: directory %s has no files", key, path);
+}
+
+static enum status add_glob(struct documents *d, const char *key, const char *pattern)
+{
+    glob_t g = {0};
+    struct stat s;
+    enum status st = OK;
+    int rc = glob(pattern, GLOB_ERR, NULL, &g);
+    if (rc != 0)
+        st = rc == GLOB_NOMATCH ? status_fail(ERR_INVALID, "%s: %s: no such file or directory, and nothing matches it", key, pattern)
+                                : status_fail(ERR_INVALID, "%s: cannot search for %s", key, pattern);
+    for (size_t i = 0; st == OK && i < g.gl_pathc; i++)
+        st = stat(g.gl_pathv[i], &s) == 0 ? add_existing(d, key, g.gl_pathv[i], &s)
+                                          : status_fail(ERR_INVALID, "cannot open %s: %s", g.gl_pathv[i], strerror(errno));
+    globfree(&g);
+    return st;
+}
+
+/* ---- ordering ---- */
+
+static int compare(const void *a, const void *b)
+{
+    return strcmp(((const struct document *)a)->path, ((const struct document *)b)->path);
+}
+
+/* Sorts, opens each file once to see that it can be read, drops repeated and empty ones, and gives the others their place. */
+static enum status place(struct documents *d)
+{
+    int64_t n = d->n, kept = 0;
+    enum status st = OK;
+    if (n)
+        qsort(d->files, (size_t)n, sizeof *d->files, compare);
+    for (int64_t i = 0; i < n; i++) {
+        struct document f = d->files[i];
+        int fd, repeated = kept > 0 && strcmp(d->files[kept - 1].path, f.path) == 0;
+        if (st == OK && !repeated && (st = file_open(f.path, &fd, &f.bytes)) == OK)
+            sys_close(fd);
+        if (st != OK || f.bytes == 0) { /* repeated ones were not opened and have 0 here, too */
+            free(f.path);
+            continue;
+        }
+        f.first = d->bytes;
+        d->bytes += f.bytes;
+        d->files[kept++] = f;
+    }
+    d->n = kept;
+    return st;
+}
+
+enum status documents_open(const char *key, const char *const *paths, int n_paths, struct documents **out)
+{
+    enum status st;
+    struct stat s;
+    struct documents *d = sys_calloc(1, sizeof *d);
+    if (!d)
+        return status_fail(ERR_NOMEM, "out of memory: a list of files");
+    for (int i = 0; i < n_paths; i++)
+        TRY_GOTO(stat(paths[i], &s) == 0 ? add_existing(d, key, paths[i], &s) : add_glob(d, key, paths[i]), fail);
+    TRY_GOTO(place(d), fail);
+    if (d->bytes == 0) {
+        st = status_fail(ERR_INVALID, n_paths ? "%s: all files are empty" : "%s: no files are given", key);
+        goto fail;
+    }
+    *out = d;
+    return OK;
+fail:
+    documents_close(d);
+    return st;
+}
+
+void documents_close(struct documents *d)
+{
+    if (!d)
+        return;
+    for (int64_t i = 0; i < d->n; i++)
+        free(d->files[i].path);
+    free(d->files);
+    free(d);
+}
+
+/* ---- reading ---- */
+
+int64_t documents_count(const struct documents *d)
+{
+    return d->n;
+}
+
+int64_t documents_bytes(const struct documents *d)
+{
+    return d->bytes;
+}
+
+int64_t documents_first(const struct documents *d, int64_t i)
+{
+    return d->files[i].first;
+}
+
+int64_t documents_end(const struct documents *d, int64_t i)
+{
+    return d->files[i].first + d->files[i].bytes;
+}
+
+int64_t documents_find(const struct documents *d, int64_t at)
+{
+    int64_t low = 0, high = d->n; /* files[low].first <= at < files[high].first */
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (d->files[middle].first <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static enum status read_part(const struct document *f, int64_t at, int64_t n, uint8_t *out, int32_t *next)
+{
+    int fd;
+    int64_t bytes;
+    uint8_t byte = 0;
+    enum status st;
+    TRY(file_open(f->path, &fd, &bytes));
+    TRY_GOTO(file_read(fd, f->path, out, (size_t)n, at), done);
+    if (next && at + n < f->bytes)
+        TRY_GOTO(file_read(fd, f->path, &byte, 1, at + n), done);
+    if (next)
+        *next = at + n < f->bytes ? byte : -1;
+done:
+    sys_close(fd);
+    return st;
+}
+
+enum status documents_read(const struct documents *d, int64_t at, int64_t n, uint8_t *out, int32_t *next)
+{
+    for (int64_t i = documents_find(d, at); n > 0; i++) {
+        const struct document *f = &d->files[i];
+        int64_t from = at - f->first, part = min_i64(n, f->bytes - from);
+        TRY(read_part(f, from, part, out, part == n ? next : NULL));
+        at += part;
+        out += part;
+        n -= part;
+    }
+    return OK;
+}

@@ -1,0 +1,54 @@
+/* Whole transfers on regular files. */
+#include "data/file.h"
+
+#include "base/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum status file_open(const char *path, int *fd, int64_t *bytes)
+{
+    struct stat s;
+    int f = sys_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0); /* without O_NONBLOCK a FIFO would wait for its writer */
+    if (f < 0)
+        return status_fail(ERR_INVALID, "cannot open %s: %s", path, strerror(errno));
+    if (fstat(f, &s) != 0 || !S_ISREG(s.st_mode)) {
+        sys_close(f);
+        return status_fail(ERR_INVALID, "%s is not a regular file", path);
+    }
+    *fd = f;
+    *bytes = (int64_t)s.st_size;
+    return OK;
+}
+
+enum status file_read(int fd, const char *path, void *buf, size_t n, int64_t at)
+{
+    size_t done = 0;
+    while (done < n) {
+        ssize_t got = sys_pread(fd, (char *)buf + done, n - done, (off_t)at + (off_t)done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno));
+        if (got == 0)
+            return status_fail(ERR_CORRUPT, "%s ends %zu bytes early", path, n - done);
+        done += (size_t)got;
+    }
+    return OK;
+}
+
+enum status file_write(int fd, const char *path, const void *buf, size_t n, int64_t at)
+{
+    size_t done = 0;
+    while (done < n) {
+        ssize_t put = sys_pwrite(fd, (const char *)buf + done, n - done, (off_t)at + (off_t)done);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return status_fail(ERR_IO, "cannot write %s: %s", path, put < 0 ? strerror(errno) : "no progress");
+        done += (size_t)put;
+    }
+    return OK;
+}

@@ -1,0 +1,332 @@
+/* Documents, packing, counts, the held-out split and the order. */
+#include "data/corpus.h"
+
+#include "base/sys.h"
+#include "scratch.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+enum { MAX_SEQ = 64 };
+
+struct arrays {
+    int32_t tokens[MAX_SEQ], targets[MAX_SEQ], positions[MAX_SEQ], lo[MAX_SEQ], hi[MAX_SEQ];
+};
+
+static struct sequence sequence_of(struct arrays *a)
+{
+    return (struct sequence){.tokens = a->tokens, .targets = a->targets, .positions = a->positions, .lo = a->lo, .hi = a->hi};
+}
+
+static struct corpus_config config_of(const char *const *paths, int n, int64_t seq_len)
+{
+    return (struct corpus_config){.paths = paths, .n_paths = n, .seq_len = seq_len, .vocab = 256, .seed = 1};
+}
+
+static struct corpus *open_corpus(const struct corpus_config *config)
+{
+    struct corpus *c = NULL;
+    if (corpus_open(config, &c) != OK)
+        fail_msg("%s", status_message());
+    return c;
+}
+
+static void refuse(const struct corpus_config *config, const char *part)
+{
+    struct corpus *c = NULL;
+    assert_int_equal(corpus_open(config, &c), ERR_INVALID);
+    assert_null(c);
+    if (!strstr(status_message(), part))
+        fail_msg("'%s' does not say '%s'", status_message(), part);
+}
+
+/* The training sequence that starts at stream byte `first` of a corpus whose bytes are all different: found by its first token. */
+static void take(const struct corpus *c, int first_token, struct arrays *a, struct sequence *s)
+{
+    *s = sequence_of(a);
+    for (int64_t i = 0; i < corpus_get_report(c)->train_sequences; i++) {
+        assert_int_equal(corpus_train_sequence(c, (uint64_t)i, s), OK);
+        if (a->tokens[0] == first_token)
+            return;
+    }
+    fail_msg("no sequence starts with %d", first_token);
+}
+
+/* a: 0..9, b: 10..12, c: 13, d: empty, e: 14..24; sequences of 8: [0..7] [8..15] [16..23], 24 dropped. */
+static void five_documents(void)
+{
+    unsigned char bytes[25];
+    for (int i = 0; i < 25; i++)
+        bytes[i] = (unsigned char)i;
+    scratch_mkdir("five");
+    scratch_mkdir("five/sub");
+    scratch_write("five/a", bytes, 10);
+    scratch_write("five/b", bytes + 10, 3);
+    scratch_write("five/sub/a", bytes + 13, 1);
+    scratch_write("five/sub/d", bytes, 0);
+    scratch_write("five/sub/e", bytes + 14, 11);
+    scratch_write("five/.hidden", bytes, 5);
+    scratch_mkdir("five/.git");
+    scratch_write("five/.git/x", bytes, 5);
+}
+
+static void test_packing(void **state)
+{
+    (void)state;
+    five_documents();
+    const char *paths[] = {scratch_path("five")};
+    struct corpus_config config = config_of(paths, 1, 8);
+    struct corpus *c = open_corpus(&config);
+    const struct corpus_report *r = corpus_get_report(c);
+    assert_true(r->documents == 4 && r->bytes == 25 && r->tokens_kept == 24 && r->tokens_dropped == 1);
+    assert_true(r->documents_split == 2 && r->train_sequences == 3 && r->eval_sequences == 0);
+    assert_true(fabs(r->unigram_entropy - log(24.0)) < 1e-12);
+
+    struct arrays a;
+    struct sequence s;
+    take(c, 0, &a, &s); /* inside one document; its last target lies in the next sequence */
+    for (int i = 0; i < 8; i++)
+        assert_true(a.tokens[i] == i && a.targets[i] == i + 1 && a.positions[i] == i && a.lo[i] == 0 && a.hi[i] == i);
+    assert_true(s.n_targets == 8 && s.pairs == 36.0);
+
+    static const int32_t targets[] = {9, -1, 11, 12, -1, -1, 15, 16}, positions[] = {0, 1, 0, 1, 2, 0, 0, 1}, lo[] = {0, 0, 2, 2, 2, 5, 6, 6};
+    take(c, 8, &a, &s); /* end of a, all of b and sub/a, start of sub/e */
+    for (int i = 0; i < 8; i++)
+        assert_true(a.tokens[i] == 8 + i && a.targets[i] == targets[i] && a.positions[i] == positions[i] && a.lo[i] == lo[i] && a.hi[i] == i);
+    assert_true(s.n_targets == 5 && s.pairs == 3.0 + 6.0 + 1.0 + 3.0);
+
+    take(c, 16, &a, &s); /* the dropped tail still is the last token's target */
+    assert_true(a.targets[7] == 24 && s.n_targets == 8 && a.positions[0] == 0);
+    corpus_close(c);
+
+    config.seq_len = 25; /* ends exactly at the data's end */
+    c = open_corpus(&config);
+    take(c, 0, &a, &s);
+    assert_true(a.targets[24] == -1 && s.n_targets == 21 && corpus_get_report(c)->tokens_dropped == 0);
+    corpus_close(c);
+    config.seq_len = 1;
+    c = open_corpus(&config);
+    take(c, 9, &a, &s);
+    assert_true(a.targets[0] == -1 && s.n_targets == 0 && s.pairs == 1.0);
+    assert_true(corpus_get_report(c)->documents_split == 3);
+    corpus_close(c);
+}
+
+static void test_spellings(void **state)
+{
+    (void)state;
+    char dotted[256], sub_up[256];
+    const char *direct = scratch_path("five"), *slash = scratch_path("five/"), *star = scratch_path("five/*");
+    snprintf(dotted, sizeof dotted, "%s/./five", scratch);
+    snprintf(sub_up, sizeof sub_up, "%s/five/sub/../a", scratch);
+    assert_int_equal(symlink(direct, scratch_path("link")), 0);
+    const char *lists[][3] = {{direct}, {slash}, {dotted}, {star}, {star, sub_up, direct}, {scratch_path("link")}, {scratch_path("five/sub"), scratch_path("five/[ab]")}};
+    static const int lengths[] = {1, 1, 1, 1, 3, 1, 2};
+    struct arrays first = {0}, a = {0};
+    for (int i = 0; i < 7; i++) {
+        struct corpus_config config = config_of(lists[i], lengths[i], 8);
+        struct corpus *c = open_corpus(&config);
+        struct sequence s = sequence_of(i ? &a : &first);
+        assert_true(corpus_get_report(c)->bytes == 25);
+        assert_int_equal(corpus_train_sequence(c, 1, &s), OK);
+        if (i)
+            assert_memory_equal(&a, &first, sizeof a);
+        corpus_close(c);
+    }
+    /* relative */
+    char before[4096];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(scratch), 0);
+    const char *relative[] = {"five"};
+    struct corpus_config config = config_of(relative, 1, 8);
+    struct corpus *c = open_corpus(&config);
+    assert_int_equal(chdir(before), 0);
+    struct sequence s = sequence_of(&a);
+    assert_int_equal(corpus_train_sequence(c, 1, &s), OK); /* although the directory is another one by now */
+    assert_memory_equal(&a, &first, sizeof a);
+    corpus_close(c);
+}
+
+static void test_order(void **state)
+{
+    (void)state;
+    unsigned char bytes[200];
+    for (int i = 0; i < 200; i++)
+        bytes[i] = (unsigned char)i;
+    const char *paths[] = {scratch_write("order", bytes, 200)};
+    for (int n = 1; n <= 200; n += n < 20 ? 1 : 60) {
+        struct corpus_config config = config_of(paths, 1, 200 / n);
+        if (config.seq_len > MAX_SEQ)
+            continue;
+        struct corpus *c = open_corpus(&config);
+        int64_t sequences = corpus_get_report(c)->train_sequences;
+        struct arrays a;
+        struct sequence s = sequence_of(&a);
+        int order[2][200], same = 0, in_place = 0;
+        for (int epoch = 0; epoch < 2; epoch++) {
+            int seen[200] = {0};
+            for (int64_t i = 0; i < sequences; i++) {
+                assert_int_equal(corpus_train_sequence(c, (uint64_t)(epoch * sequences + i), &s), OK);
+                order[epoch][i] = a.tokens[0];
+                assert_int_equal(seen[a.tokens[0]]++, 0);
+                in_place += a.tokens[0] == i * config.seq_len;
+            }
+        }
+        for (int64_t i = 0; i < sequences; i++)
+            same += order[0][i] == order[1][i];
+        if (sequences > 30) /* each is 1 per epoch for a random permutation */
+            assert_true(same < 8 && in_place < 16);
+        corpus_close(c);
+
+        struct corpus *again = open_corpus(&config);
+        config.seed = 2;
+        struct corpus *other = open_corpus(&config);
+        int differs = 0;
+        for (int64_t i = sequences; i-- > 0;) { /* the cursor alone decides, whatever was asked before */
+            assert_int_equal(corpus_train_sequence(again, (uint64_t)i, &s), OK);
+            assert_int_equal(a.tokens[0], order[0][i]);
+            assert_int_equal(corpus_train_sequence(other, (uint64_t)i, &s), OK);
+            differs += a.tokens[0] != order[0][i];
+        }
+        if (sequences > 30)
+            assert_true(differs > sequences / 2);
+        corpus_close(again);
+        corpus_close(other);
+    }
+}
+
+static void test_eval_split(void **state)
+{
+    (void)state;
+    unsigned char bytes[200];
+    for (int i = 0; i < 200; i++)
+        bytes[i] = (unsigned char)i;
+    const char *paths[] = {scratch_write("split", bytes, 200)}, *five[] = {scratch_path("five")};
+    struct corpus_config config = config_of(paths, 1, 9); /* 22 sequences, 2 tokens dropped */
+    config.eval_fraction = 0.25;
+    struct corpus *c = open_corpus(&config);
+    const struct corpus_report *r = corpus_get_report(c);
+    assert_true(r->train_sequences == 17 && r->eval_sequences == 5 && r->tokens_kept == 198 && r->tokens_dropped == 2 && r->bytes == 200);
+    assert_true(fabs(r->unigram_entropy - log(17.0 * 9.0)) < 1e-12);
+    struct arrays a;
+    struct sequence s = sequence_of(&a);
+    int ends = 0;
+    for (uint64_t i = 0; i < 17; i++) { /* training sees nothing of the split, as input or as target */
+        assert_int_equal(corpus_train_sequence(c, i, &s), OK);
+        for (int j = 0; j < 9; j++)
+            assert_true(a.tokens[j] < 17 * 9 && a.targets[j] < 17 * 9);
+        ends += a.targets[8] == -1;
+    }
+    assert_int_equal(ends, 1);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(corpus_eval_sequence(c, i, &s), OK);
+        assert_true(a.tokens[0] == (17 + i) * 9 && a.targets[8] == (18 + i) * 9);
+    }
+    assert_int_equal(corpus_eval_sequence(c, 5, &s), ERR_INVALID);
+    assert_int_equal(corpus_eval_sequence(c, -1, &s), ERR_INVALID);
+    corpus_close(c);
+
+    config.eval_fraction = 0.001; /* at least one */
+    c = open_corpus(&config);
+    assert_true(corpus_get_report(c)->eval_sequences == 1);
+    corpus_close(c);
+
+    config.eval_fraction = 0; /* own files */
+    config.eval_paths = five;
+    config.n_eval_paths = 1;
+    c = open_corpus(&config);
+    r = corpus_get_report(c);
+    assert_true(r->train_sequences == 22 && r->eval_sequences == 2 && r->documents == 5 && r->bytes == 225);
+    assert_true(r->tokens_kept + r->tokens_dropped == r->bytes);
+    assert_int_equal(corpus_eval_sequence(c, 1, &s), OK);
+    assert_true(a.tokens[0] == 9 && a.targets[0] == -1 && a.lo[1] == 1);
+    corpus_close(c);
+    config.eval_fraction = 0.5;
+    refuse(&config, "give one of them");
+    config.eval_fraction = 0;
+    config.seq_len = 26;
+    refuse(&config, "eval-data: all files together have 25 tokens and a sequence needs 26");
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    const char *five[] = {scratch_path("five")}, *missing[] = {scratch_path("five"), scratch_path("absent.txt")};
+    const char *glob_none[] = {scratch_path("five/*.txt")}, *empty[] = {scratch_path("five/sub/d")}, *device[] = {"/dev/null"};
+    scratch_mkdir("nothing");
+    const char *no_files[] = {scratch_path("nothing")};
+    struct corpus_config config = config_of(missing, 2, 8);
+    refuse(&config, "absent.txt: no such file");
+    config = config_of(glob_none, 1, 8);
+    refuse(&config, "*.txt");
+    config = config_of(empty, 1, 8);
+    refuse(&config, "all files are empty");
+    config = config_of(no_files, 1, 8);
+    refuse(&config, "has no files");
+    config = config_of(device, 1, 8);
+    refuse(&config, "not a regular file");
+    config = config_of(NULL, 0, 8);
+    refuse(&config, "no files are given");
+    config = config_of(five, 1, 26);
+    refuse(&config, "have 25 tokens and a sequence needs 26");
+    config.seq_len = 0;
+    refuse(&config, "seq-len: 0");
+    config = config_of(five, 1, 8);
+    config.vocab = 255;
+    refuse(&config, "at least 256, the model has 255");
+    config = config_of(five, 1, 25);
+    config.eval_fraction = 0.5;
+    refuse(&config, "nothing would be left to train");
+    config.eval_fraction = 1.0;
+    refuse(&config, "eval-fraction: 1");
+    config.eval_fraction = NAN;
+    refuse(&config, "eval-fraction");
+}
+
+/* Every system call on the way may fail: the error comes out, nothing leaks (run under ASan). */
+static void test_faults(void **state)
+{
+    (void)state;
+    static const enum sys_call calls[] = {SYS_OPEN, SYS_PREAD, SYS_MALLOC};
+    const char *five[] = {scratch_path("five")};
+    struct corpus_config config = config_of(five, 1, 8);
+    for (int k = 0; k < 3; k++) {
+        sys_inject_clear();
+        corpus_close(open_corpus(&config));
+        long n = sys_count(calls[k]);
+        assert_true(n > 0);
+        for (int i = 1; i <= n; i++) {
+            struct corpus *c = NULL;
+            sys_inject(calls[k], i, calls[k] == SYS_MALLOC ? ENOMEM : EIO);
+            assert_int_not_equal(corpus_open(&config, &c), OK);
+            assert_null(c);
+        }
+    }
+    sys_inject(SYS_PREAD, 2, SYS_SHORT); /* half a transfer is no error */
+    struct corpus *c = open_corpus(&config);
+    sys_inject_clear();
+    struct arrays a;
+    struct sequence s = sequence_of(&a);
+    scratch_text("five/a", "short"); /* the file shrank */
+    scratch_text("five/b", "");
+    enum status worst = OK;
+    for (uint64_t i = 0; i < 3; i++) {
+        enum status st = corpus_train_sequence(c, i, &s);
+        worst = st != OK ? st : worst;
+    }
+    assert_int_equal(worst, ERR_CORRUPT);
+    corpus_close(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_packing),    cmocka_unit_test(test_spellings), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_eval_split), cmocka_unit_test(test_refusals),  cmocka_unit_test(test_faults),
+    };
+    return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);
+}
