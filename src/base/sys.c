@@ -1,7 +1,7 @@
 /* Wrapped system calls and their injected faults.
  *
- * Per call one counter and one pending fault: the call numbered `trigger` fails with `error`, once. Counters only grow (sys_inject_clear
- * zeroes them), each call draws its own number, so a fault fires exactly once whichever thread draws it. */
+ * Per call one counter and one pending fault: the call numbered `trigger` fails with `error`, once. Counters only grow
+ * (sys_inject_clear zeroes them), each call draws its own number, so a fault fires exactly once whichever thread draws it. */
 #include "base/sys.h"
 
 #include <errno.h>
@@ -46,10 +46,12 @@ static const struct {
     const char *name;
     int error;
 } errors[] = {
-    {"SHORT", SYS_SHORT}, {"EACCES", EACCES}, {"EAGAIN", EAGAIN}, {"EBADF", EBADF},           {"EBUSY", EBUSY},   {"EDQUOT", EDQUOT},
-    {"EEXIST", EEXIST},   {"EFAULT", EFAULT}, {"EFBIG", EFBIG},   {"EINTR", EINTR},           {"EINVAL", EINVAL}, {"EIO", EIO},
-    {"EMFILE", EMFILE},   {"ENFILE", ENFILE}, {"ENODEV", ENODEV}, {"ENOENT", ENOENT},         {"ENOMEM", ENOMEM}, {"ENOSPC", ENOSPC},
-    {"ENOSYS", ENOSYS},   {"EPERM", EPERM},   {"EROFS", EROFS},   {"EOPNOTSUPP", EOPNOTSUPP},
+    {"SHORT", SYS_SHORT}, {"EACCES", EACCES},         {"EAGAIN", EAGAIN}, {"EBADF", EBADF},
+    {"EBUSY", EBUSY},     {"EDQUOT", EDQUOT},         {"EEXIST", EEXIST}, {"EFAULT", EFAULT},
+    {"EFBIG", EFBIG},     {"EINTR", EINTR},           {"EINVAL", EINVAL}, {"EIO", EIO},
+    {"EMFILE", EMFILE},   {"ENFILE", ENFILE},         {"ENODEV", ENODEV}, {"ENOENT", ENOENT},
+    {"ENOMEM", ENOMEM},   {"ENOSPC", ENOSPC},         {"ENOSYS", ENOSYS}, {"EPERM", EPERM},
+    {"EROFS", EROFS},     {"EOPNOTSUPP", EOPNOTSUPP},
 };
 
 static void arm(enum sys_call call, long nth, int error)

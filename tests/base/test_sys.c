@@ -236,7 +236,8 @@ static void the_environment_injects(void **state)
     assert_int_equal(run_child("malloc:2:ENOMEM,uring_cqe:1:SHORT,unlink:1:EROFS", said), 7);
     assert_string_equal(said, "");
     assert_int_equal(run_child("", said), 0);
-    static const char *const bad[] = {"malloc", "malloc:0:EIO", "malloc:1:EWHAT", "mallocs:1:EIO", "malloc:1:EIOx", "malloc:1:EIO:2"};
+    static const char *const bad[] = {"malloc",        "malloc:0:EIO",  "malloc:1:EWHAT",
+                                      "mallocs:1:EIO", "malloc:1:EIOx", "malloc:1:EIO:2"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char fault[64];
         snprintf(fault, sizeof fault, "%s,unlink:1:EROFS", bad[i]);

@@ -14,7 +14,8 @@ static void counts_are_read(void **state)
     static const struct {
         const char *text;
         int64_t value;
-    } good[] = {{"0", 0}, {"4096", 4096}, {"420k", 430080}, {"420K", 430080}, {"1m", 1048576}, {"1.5k", 1536}, {"2g", 2147483648}};
+    } good[] = {{"0", 0},        {"4096", 4096}, {"420k", 430080},  {"420K", 430080},
+                {"1m", 1048576}, {"1.5k", 1536}, {"2g", 2147483648}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         int64_t v = -1;
         assert_int_equal(units_parse_count("seq-len", good[i].text, &v), OK);
@@ -28,8 +29,8 @@ static void bytes_are_read(void **state)
     static const struct {
         const char *text;
         int64_t value;
-    } good[] = {{"4096", 4096},         {"512b", 512},       {"256M", 256LL << 20}, {"1.5GiB", 3LL << 29},
-                {"80G", 80LL << 30},    {"2T", 2LL << 40},   {"1kb", 1024},         {"0.5k", 512}};
+    } good[] = {{"4096", 4096},      {"512b", 512},     {"256M", 256LL << 20}, {"1.5GiB", 3LL << 29},
+                {"80G", 80LL << 30}, {"2T", 2LL << 40}, {"1kb", 1024},         {"0.5k", 512}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         int64_t v = -1;
         assert_int_equal(units_parse_bytes("host-mem", good[i].text, &v), OK);

@@ -1,0 +1,54 @@
+/* The two ways of moving blocks, io_uring and threads, behind one table. One `struct io` serves one direction and one calling
+ * thread. */
+#ifndef LTRAIN_OFFLOAD_IO_H
+#define LTRAIN_OFFLOAD_IO_H
+
+#include "offload/store.h"
+
+#include <stddef.h>
+#include <sys/types.h>
+
+/* One block on its way. The caller fills the first part and leaves it alone between start and wait. */
+struct io_op {
+    enum store_direction direction;
+    int file; /* index into io_config.fds */
+    char *memory;
+    size_t bytes;
+    off_t at;
+
+    ssize_t result; /* bytes moved or a negative errno, once done */
+    int done;
+};
+
+struct io;
+
+struct io_config {
+    const int *fds; /* valid as long as the io */
+    int n_fds;
+    int depth; /* ops in flight at most */
+    void *pinned;
+    int64_t pinned_bytes;
+};
+
+struct io_way {
+    const char *name;
+    /* All return 0 or an errno. start: the op is on its way. wait: the op, which was started, is done; others may be too. */
+    int (*start)(struct io *io, struct io_op *op);
+    int (*wait)(struct io *io, struct io_op *op);
+    /* 1 if the op is done; does not block. */
+    int (*peek)(struct io *io, struct io_op *op);
+    void (*close)(struct io *io);
+};
+
+/* First member of what either way allocates. */
+struct io {
+    const struct io_way *way;
+    int fixed;         /* 1: the pinned memory is registered with the kernel */
+    int unfixed_error; /* else why not, 0 if there was nothing to register */
+};
+
+/* 0 or an errno; ENOSYS if built without liburing. */
+int io_open_uring(const struct io_config *config, struct io **out);
+int io_open_threads(const struct io_config *config, struct io **out);
+
+#endif

@@ -1,0 +1,458 @@
+/* The extent store: requests are cut into blocks, a window of blocks is in flight per direction.
+ *
+ * Invariants of a lane (one direction, one thread):
+ *  1. Blocks head..tail-1 are the window; block number b lives in slot b % depth; blocks retire in order of submission, so at
+ * most one request at a time is being hashed and tickets complete in order.
+ *  2. A block in the window is in flight (op.done == 0) or done and not yet examined.
+ *  3. A short or interrupted transfer is started again for its remainder when it is examined; a block retires when all of it has
+ * moved.
+ *  4. After a failure the window is empty: nothing touches the caller's memory any more.
+ *
+ *        push_block            io              examine (whole)
+ *   free ----------> in flight -----> done ----------------------> free, hashed, extent recorded or verified
+ *                        ^--------------' examine (remainder)
+ */
+#include "offload/store.h"
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "base/sys.h"
+#include "base/units.h"
+#include "offload/extents.h"
+#include "offload/files.h"
+#include "offload/io.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <xxhash.h>
+
+#define MAX_DEPTH 256
+#define MAX_ATTEMPTS 8 /* without progress */
+
+struct request {
+    int64_t offset, bytes;
+    uint64_t ticket, hash; /* READ: what it must be */
+};
+
+struct slot {
+    struct io_op op; /* what remains of the block */
+    char *user;
+    int64_t offset, bytes;     /* logical, without padding */
+    char *bounce;              /* NULL: straight to the user's memory */
+    int attempts, first, last; /* first and last block of its request */
+    struct request request;
+};
+
+struct lane {
+    enum store_direction direction;
+    struct io *io;
+    struct slot *window;
+    char *bounce; /* a block for each slot */
+    uint64_t head, tail;
+    uint64_t submitted, done; /* tickets */
+    XXH3_state_t *hash;
+    enum status failed;
+    char failure[1024];
+    /* Read by store_get_counters from other threads. */
+    _Atomic int64_t moved_bytes, busy_ns, busy_since;
+};
+
+struct store {
+    struct files files;
+    struct extents *extents;
+    struct lane lanes[2];
+    int64_t bytes, block;
+    int depth, rank;
+    char describe[1024];
+};
+
+static const char *verb(const struct lane *l)
+{
+    return l->direction == STORE_READ ? "read" : "write";
+}
+
+/* Waits for everything in flight, whatever comes of it. */
+static void lane_drain(struct store *s, struct lane *l)
+{
+    for (; l->head < l->tail; l->head++) {
+        struct io_op *op = &l->window[l->head % (uint64_t)s->depth].op;
+        if (!op->done)
+            l->io->way->wait(l->io, op);
+    }
+}
+
+/* The failure has been recorded with status_fail; it becomes the lane's for good. */
+static enum status lane_fail(struct store *s, struct lane *l, enum status code)
+{
+    l->failed = code;
+    snprintf(l->failure, sizeof l->failure, "%s", status_message());
+    lane_drain(s, l);
+    atomic_store(&l->busy_since, 0);
+    return status_fail(code, "%s", l->failure);
+}
+
+static enum status lane_check(const struct lane *l)
+{
+    return l->failed == OK ? OK : status_fail(l->failed, "%s", l->failure);
+}
+
+static enum status io_failed(const struct store *s, const struct lane *l, const struct slot *b, int error)
+{
+    const char *remedy = error == ENOSPC || error == EDQUOT ? "free space there" : "check the drive";
+    return status_fail(ERR_IO, "cannot %s %zu bytes at offset %lld in %s (rank %d): %s: %s, then ltrain --resume", verb(l),
+                       b->op.bytes, (long long)b->op.at, s->files.names[b->op.file], s->rank, strerror(error), remedy);
+}
+
+static enum status start(const struct store *s, const struct lane *l, struct slot *b)
+{
+    int error = l->io->way->start(l->io, &b->op);
+    if (error == 0)
+        return OK;
+    b->op.done = 1; /* not in flight: must not be waited for */
+    return io_failed(s, l, b, error);
+}
+
+/* Looks at what came of a block that is done. *whole: all of it has moved; else it is in flight again. */
+static enum status examine(const struct store *s, const struct lane *l, struct slot *b, int *whole)
+{
+    ssize_t r = b->op.result;
+    *whole = r == (ssize_t)b->op.bytes;
+    if (*whole)
+        return OK;
+    int again = r == -EINTR || r == -EAGAIN || r == -ECANCELED;
+    if (r < 0 && !(again && b->attempts < MAX_ATTEMPTS))
+        return io_failed(s, l, b, (int)-r);
+    if (r == 0 && l->direction == STORE_READ)
+        return status_fail(ERR_CORRUPT,
+                           "%s (rank %d) ends before offset %lld: something cut it: check the drive, then ltrain --resume",
+                           s->files.names[b->op.file], s->rank, (long long)b->op.at);
+    /* O_DIRECT goes on only from where it could have started. */
+    size_t progress = r < 0 ? 0 : s->files.memory_align > 1 ? (size_t)r & ~(size_t)(STORE_ALIGN - 1) : (size_t)r;
+    if (progress == 0 && b->attempts++ >= MAX_ATTEMPTS)
+        return io_failed(s, l, b, EIO);
+    if (r == -EAGAIN) {
+        struct timespec pause = {.tv_nsec = 1000000L << b->attempts};
+        nanosleep(&pause, NULL);
+    }
+    b->op.memory += progress;
+    b->op.bytes -= progress;
+    b->op.at += (off_t)progress;
+    return start(s, l, b);
+}
+
+/* A block has moved: hashes what was read, ends its request if it is the last. */
+static enum status finish(struct store *s, struct lane *l, struct slot *b)
+{
+    struct request *q = &b->request;
+    if (l->direction == STORE_READ) {
+        if (b->bounce)
+            memcpy(b->user, b->bounce, (size_t)b->bytes);
+        if (b->first)
+            XXH3_64bits_reset(l->hash);
+        XXH3_64bits_update(l->hash, b->user, (size_t)b->bytes);
+        if (b->last && XXH3_64bits_digest(l->hash) != q->hash)
+            return status_fail(
+                ERR_CORRUPT,
+                "extent of %lld bytes at offset %lld in %s (rank %d) does not hold what was written: check the drive, "
+                "then ltrain --resume",
+                (long long)q->bytes, (long long)q->offset, s->files.names[(q->offset / s->block) % s->files.n], s->rank);
+    } else if (b->last) {
+        extents_finish(s->extents, q->offset, q->bytes, q->hash);
+    }
+    l->head++;
+    atomic_fetch_add(&l->moved_bytes, b->bytes);
+    if (l->head == l->tail) {
+        atomic_fetch_add(&l->busy_ns, clock_ns() - atomic_load(&l->busy_since));
+        atomic_store(&l->busy_since, 0);
+    }
+    if (b->last)
+        l->done = q->ticket;
+    return OK;
+}
+
+/* Retires the oldest block. */
+static enum status retire(struct store *s, struct lane *l)
+{
+    struct slot *b = &l->window[l->head % (uint64_t)s->depth];
+    for (int whole = 0; !whole;) {
+        int error = l->io->way->wait(l->io, &b->op);
+        enum status st = error ? io_failed(s, l, b, error) : examine(s, l, b, &whole);
+        if (st != OK)
+            return lane_fail(s, l, st);
+    }
+    enum status st = finish(s, l, b);
+    return st == OK ? OK : lane_fail(s, l, st);
+}
+
+/* Two writes of one place in flight at once would land in any order. */
+static enum status retire_overlapping(struct store *s, struct lane *l, int64_t offset, int64_t bytes)
+{
+    int64_t end = round_up(offset + bytes, STORE_ALIGN);
+    uint64_t until = l->head;
+    for (uint64_t i = l->head; i < l->tail; i++) {
+        const struct slot *b = &l->window[i % (uint64_t)s->depth];
+        if (b->offset < end && offset < round_up(b->offset + b->bytes, STORE_ALIGN))
+            until = i + 1;
+    }
+    while (l->head < until)
+        TRY(retire(s, l));
+    return OK;
+}
+
+/* Sends the block at `done` of the request, of `bytes` bytes, on its way. */
+static enum status push_block(struct store *s, struct lane *l, const struct request *q, char *user, int64_t done, int64_t bytes)
+{
+    if (l->tail - l->head == (uint64_t)s->depth)
+        TRY(retire(s, l));
+    int64_t offset = q->offset + done, block = offset / s->block;
+    struct slot *b = &l->window[l->tail % (uint64_t)s->depth];
+    int direct = s->files.memory_align > 1;
+    int bounces = direct && ((uintptr_t)user % (uintptr_t)s->files.memory_align != 0 || bytes % STORE_ALIGN != 0);
+    *b = (struct slot){.user = user, .offset = offset, .bytes = bytes, .request = *q};
+    b->first = done == 0;
+    b->last = done + bytes == q->bytes;
+    b->bounce = bounces ? l->bounce + (int64_t)(l->tail % (uint64_t)s->depth) * s->block : NULL;
+    b->op = (struct io_op){.direction = l->direction, .file = (int)(block % s->files.n)};
+    b->op.memory = bounces ? b->bounce : user;
+    b->op.bytes = (size_t)(bounces ? round_up(bytes, STORE_ALIGN) : bytes);
+    b->op.at = FILES_HEADER + block / s->files.n * s->block + offset % s->block;
+    if (l->direction == STORE_WRITE) {
+        if (b->first)
+            XXH3_64bits_reset(l->hash);
+        XXH3_64bits_update(l->hash, user, (size_t)bytes);
+        if (b->last)
+            b->request.hash = XXH3_64bits_digest(l->hash);
+        if (bounces) {
+            memcpy(b->bounce, user, (size_t)bytes);
+            memset(b->bounce + bytes, 0, b->op.bytes - (size_t)bytes);
+        }
+    }
+    if (l->head == l->tail)
+        atomic_store(&l->busy_since, clock_ns());
+    enum status st = start(s, l, b);
+    if (st != OK)
+        return lane_fail(s, l, st);
+    l->tail++;
+    return OK;
+}
+
+enum status store_submit(struct store *s, enum store_direction d, int64_t offset, void *memory, int64_t bytes, uint64_t *ticket)
+{
+    struct lane *l = &s->lanes[d];
+    struct request q = {.offset = offset, .bytes = bytes, .ticket = l->submitted + 1};
+    TRY(lane_check(l));
+    if (offset < 0 || offset % STORE_ALIGN != 0 || bytes <= 0 || bytes > s->bytes || offset > s->bytes - bytes)
+        return status_fail(
+            ERR_INVALID,
+            "cannot %s an extent of %lld bytes at offset %lld: the store has %lld bytes, offsets are multiples of %d", verb(l),
+            (long long)bytes, (long long)offset, (long long)s->bytes, STORE_ALIGN);
+    if (d == STORE_WRITE) {
+        TRY(retire_overlapping(s, l, offset, bytes));
+        TRY(extents_begin(s->extents, offset, bytes));
+    } else if (!extents_find(s->extents, offset, bytes, &q.hash)) {
+        return status_fail(
+            ERR_CORRUPT,
+            "no extent of %lld bytes at offset %lld in %s (rank %d) was written whole: this is a bug of ltrain, please report it",
+            (long long)bytes, (long long)offset, s->files.names[(offset / s->block) % s->files.n], s->rank);
+    }
+    l->submitted = q.ticket;
+    for (int64_t done = 0; done < bytes;) {
+        int64_t n = min_i64(s->block - (offset + done) % s->block, bytes - done);
+        TRY(push_block(s, l, &q, (char *)memory + done, done, n));
+        done += n;
+    }
+    *ticket = q.ticket;
+    return OK;
+}
+
+enum status store_wait(struct store *s, enum store_direction d, uint64_t ticket)
+{
+    struct lane *l = &s->lanes[d];
+    TRY(lane_check(l));
+    if (ticket > l->submitted)
+        return status_fail(ERR_INVALID, "nvme %s ticket %llu was never given out", verb(l), (unsigned long long)ticket);
+    while (l->done < ticket)
+        TRY(retire(s, l));
+    return OK;
+}
+
+enum status store_poll(struct store *s, enum store_direction d, uint64_t *done)
+{
+    struct lane *l = &s->lanes[d];
+    TRY(lane_check(l));
+    while (l->head < l->tail) {
+        struct slot *b = &l->window[l->head % (uint64_t)s->depth];
+        int whole;
+        if (!l->io->way->peek(l->io, &b->op))
+            break;
+        enum status st = examine(s, l, b, &whole);
+        if (st == OK && whole)
+            st = finish(s, l, b);
+        if (st != OK)
+            return lane_fail(s, l, st);
+    }
+    *done = l->done;
+    return OK;
+}
+
+enum status store_read(struct store *s, int64_t offset, void *memory, int64_t bytes)
+{
+    uint64_t ticket;
+    TRY(store_submit(s, STORE_READ, offset, memory, bytes, &ticket));
+    return store_wait(s, STORE_READ, ticket);
+}
+
+enum status store_write(struct store *s, int64_t offset, const void *memory, int64_t bytes)
+{
+    uint64_t ticket;
+    TRY(store_submit(s, STORE_WRITE, offset, (void *)(uintptr_t)memory, bytes, &ticket)); /* a write only reads memory */
+    return store_wait(s, STORE_WRITE, ticket);
+}
+
+static void counters_of(const struct lane *l, int64_t *bytes, int64_t *ns)
+{
+    int64_t since = atomic_load(&l->busy_since);
+    *bytes = atomic_load(&l->moved_bytes);
+    *ns = atomic_load(&l->busy_ns) + (since ? clock_ns() - since : 0);
+}
+
+void store_get_counters(const struct store *s, struct store_counters *out)
+{
+    counters_of(&s->lanes[STORE_READ], &out->read_bytes, &out->read_ns);
+    counters_of(&s->lanes[STORE_WRITE], &out->written_bytes, &out->write_ns);
+}
+
+const char *store_describe(const struct store *s)
+{
+    return s->describe;
+}
+
+/* Both directions go one way. *denied: why it is not io_uring, or 0. */
+static enum status open_io(struct store *s, const struct store_config *config, int *denied)
+{
+    struct io_config c = {s->files.fds, s->files.n, s->depth, config->pinned, config->pinned_bytes};
+    *denied = 0;
+    if (config->way != STORE_THREADS) {
+        int error = io_open_uring(&c, &s->lanes[STORE_READ].io);
+        if (error == 0 && (error = io_open_uring(&c, &s->lanes[STORE_WRITE].io)) == 0)
+            return OK;
+        struct io **first = &s->lanes[STORE_READ].io;
+        if (*first)
+            (*first)->way->close(*first);
+        *first = NULL;
+        if (config->way == STORE_URING)
+            return status_fail(ERR_IO, "io_uring is not available: %s: let ltrain choose, it can use threads", strerror(error));
+        *denied = error;
+    }
+    for (int d = 0; d < 2; d++) {
+        int error = io_open_threads(&c, &s->lanes[d].io);
+        if (error)
+            return status_fail(ERR_IO, "cannot start threads for the nvme tier: %s", strerror(error));
+    }
+    return OK;
+}
+
+static void describe_buffers(const struct store *s, const struct store_config *config, char *said, size_t size)
+{
+    const struct io *read = s->lanes[STORE_READ].io, *write = s->lanes[STORE_WRITE].io;
+    int error = read->unfixed_error ? read->unfixed_error : write->unfixed_error;
+    struct rlimit limit;
+    char buf[32];
+    if (read->fixed || write->fixed)
+        snprintf(said, size, ", fixed buffers%s%s", read->fixed && write->fixed ? "" : " in one direction: ",
+                 error ? strerror(error) : "");
+    else if (error == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < (rlim_t)config->pinned_bytes)
+        snprintf(said, size, ", no fixed buffers: memlock limit is %s (ulimit -l)",
+                 units_format_bytes((int64_t)limit.rlim_cur, buf));
+    else if (error)
+        snprintf(said, size, ", no fixed buffers: %s", strerror(error));
+}
+
+static void describe(struct store *s, const struct store_config *config, int denied)
+{
+    char buf[32], paths[600] = "", why[128] = "", direct[160] = "O_DIRECT", buffers[128] = "", dead[96] = "";
+    for (int i = 0; i < config->n_paths; i++) {
+        size_t n = strlen(paths);
+        snprintf(paths + n, sizeof paths - n, "%s%s", i ? " + " : "", config->paths[i]);
+    }
+    if (denied)
+        snprintf(why, sizeof why, " (no io_uring: %s)", strerror(denied));
+    if (s->files.buffered)
+        snprintf(direct, sizeof direct, "no O_DIRECT (%.100s refuses it)", s->files.buffered);
+    describe_buffers(s, config, buffers, sizeof buffers);
+    if (s->files.n_dead > 0)
+        snprintf(dead, sizeof dead, "; removed %d file%s of dead runs (%s)", s->files.n_dead, s->files.n_dead > 1 ? "s" : "",
+                 units_format_bytes(s->files.dead_bytes, buf));
+    snprintf(s->describe, sizeof s->describe, "nvme %s: %s preallocated, %s%s, %s%s%s", paths, units_format_bytes(s->bytes, buf),
+             s->lanes[0].io->way->name, why, direct, buffers, dead);
+}
+
+static enum status open_lane(struct store *s, enum store_direction d)
+{
+    struct lane *l = &s->lanes[d];
+    l->direction = d;
+    l->window = sys_calloc((size_t)s->depth, sizeof *l->window);
+    l->bounce = sys_mmap((size_t)(s->depth * s->block), MAP_NORESERVE); /* costs memory only when used */
+    l->hash = XXH3_createState();
+    return l->window && l->bounce && l->hash ? OK : status_fail(ERR_NOMEM, "no memory for the window of the nvme tier");
+}
+
+enum status store_open(const struct store_config *config, struct store **out)
+{
+    enum status st;
+    int denied;
+    int64_t block = round_up(config->block ? config->block : 1 << 20, STORE_ALIGN);
+    int depth = config->depth ? config->depth : 8;
+    if (config->n_paths < 1 || config->n_paths > STORE_MAX_PATHS || config->bytes < 0 || config->bytes > INT64_MAX / 4)
+        return status_fail(ERR_INVALID, "an nvme tier of %lld bytes over %d paths: 1 to %d paths are possible",
+                           (long long)config->bytes, config->n_paths, STORE_MAX_PATHS);
+    if (block < STORE_ALIGN || block > 1 << 30 || depth < 1 || depth > MAX_DEPTH)
+        return status_fail(ERR_INVALID, "nvme blocks of %lld bytes, %d in flight: %d bytes to 1 GiB and 1 to %d are possible",
+                           (long long)block, depth, STORE_ALIGN, MAX_DEPTH);
+    struct store *s = sys_calloc(1, sizeof *s);
+    if (!s)
+        return status_fail(ERR_NOMEM, "no memory for the nvme tier");
+    s->bytes = config->bytes;
+    s->block = block;
+    s->depth = depth;
+    s->rank = config->rank;
+    TRY_GOTO(files_create(config, block, &s->files), close);
+    s->extents = extents_create();
+    if (!s->extents) {
+        st = status_fail(ERR_NOMEM, "no memory for the table of nvme extents");
+        goto close;
+    }
+    for (int d = 0; d < 2; d++)
+        TRY_GOTO(open_lane(s, (enum store_direction)d), close);
+    TRY_GOTO(open_io(s, config, &denied), close);
+    describe(s, config, denied);
+    *out = s;
+    return OK;
+close:
+    store_close(s);
+    return st;
+}
+
+void store_close(struct store *s)
+{
+    if (!s)
+        return;
+    for (int d = 0; d < 2; d++) {
+        struct lane *l = &s->lanes[d];
+        lane_drain(s, l);
+        if (l->io)
+            l->io->way->close(l->io);
+        if (l->bounce)
+            munmap(l->bounce, (size_t)(s->depth * s->block));
+        free(l->window);
+        XXH3_freeState(l->hash);
+    }
+    extents_destroy(s->extents);
+    files_remove(&s->files);
+    free(s);
+}

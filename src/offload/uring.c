@@ -1,0 +1,174 @@
+/* io_uring: one ring per direction, files registered, the pinned arena as fixed buffers where the memlock limit allows it.
+ *
+ * SINGLE_ISSUER and DEFER_TASKRUN are left out: they tie a ring to one task, while the store's contract lets another thread read
+ * and write between steps. At blocks of 1 MiB the system calls they save do not show. */
+#include "build_config.h"
+
+#include "offload/io.h"
+
+#include <errno.h>
+
+#ifdef HAVE_URING
+
+#include "base/sys.h"
+
+#include <liburing.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define MAX_FIXED (1LL << 30) /* the kernel's limit for one buffer */
+#define MAX_BUFFERS 1024      /* older kernels: UIO_MAXIOV */
+#define SUBMIT_ATTEMPTS 8
+
+struct uring {
+    struct io io;
+    struct io_uring ring;
+    const int *fds;
+    int files_registered;
+    char *pinned;
+    int64_t pinned_bytes;
+};
+
+static void use_fixed_buffers(struct uring *u, const struct io_config *config)
+{
+    int64_t n = (config->pinned_bytes + MAX_FIXED - 1) / MAX_FIXED;
+    if (!config->pinned || n == 0)
+        return;
+    int error = n > MAX_BUFFERS ? ENOMEM : sys_fault(SYS_URING_BUFFERS);
+    struct iovec *v = error ? NULL : sys_malloc((size_t)n * sizeof *v);
+    if (v) {
+        for (int64_t i = 0; i < n; i++) {
+            int64_t rest = config->pinned_bytes - i * MAX_FIXED;
+            v[i] = (struct iovec){(char *)config->pinned + i * MAX_FIXED, (size_t)(rest < MAX_FIXED ? rest : MAX_FIXED)};
+        }
+        error = -io_uring_register_buffers(&u->ring, v, (unsigned)n);
+        free(v);
+    } else if (!error) {
+        error = ENOMEM;
+    }
+    u->io.fixed = error == 0;
+    u->io.unfixed_error = error == SYS_SHORT ? EIO : error;
+    u->pinned = config->pinned;
+    u->pinned_bytes = config->pinned_bytes;
+}
+
+/* The fixed buffer that holds all of the op's memory, or -1. */
+static int fixed_buffer(const struct uring *u, const struct io_op *op)
+{
+    int64_t at = op->memory - u->pinned;
+    if (!u->io.fixed || op->memory < u->pinned || at + (int64_t)op->bytes > u->pinned_bytes)
+        return -1;
+    return at / MAX_FIXED == (at + (int64_t)op->bytes - 1) / MAX_FIXED ? (int)(at / MAX_FIXED) : -1;
+}
+
+static void take_completion(struct uring *u, struct io_uring_cqe *cqe)
+{
+    struct io_op *op = io_uring_cqe_get_data(cqe);
+    int fault = sys_fault(SYS_URING_CQE);
+    op->result = fault == 0 ? cqe->res : fault != SYS_SHORT ? -fault : cqe->res > 1 ? cqe->res / 2 : cqe->res;
+    op->done = 1;
+    io_uring_cqe_seen(&u->ring, cqe);
+}
+
+static int start(struct io *io, struct io_op *op)
+{
+    struct uring *u = (struct uring *)io;
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+    if (!sqe)
+        return EBUSY; /* cannot happen: as many entries as ops, and each is submitted at once */
+    int fd = u->files_registered ? op->file : u->fds[op->file], buffer = fixed_buffer(u, op);
+    unsigned bytes = (unsigned)op->bytes;
+    uint64_t at = (uint64_t)op->at;
+    op->done = 0;
+    if (op->direction == STORE_READ && buffer >= 0)
+        io_uring_prep_read_fixed(sqe, fd, op->memory, bytes, at, buffer);
+    else if (op->direction == STORE_READ)
+        io_uring_prep_read(sqe, fd, op->memory, bytes, at);
+    else if (buffer >= 0)
+        io_uring_prep_write_fixed(sqe, fd, op->memory, bytes, at, buffer);
+    else
+        io_uring_prep_write(sqe, fd, op->memory, bytes, at);
+    if (u->files_registered)
+        io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
+    io_uring_sqe_set_data(sqe, op);
+
+    int error = 0;
+    for (int attempt = 0; attempt < SUBMIT_ATTEMPTS; attempt++) {
+        error = sys_fault(SYS_URING_SUBMIT);
+        if (error == 0) {
+            int n = io_uring_submit(&u->ring);
+            if (n == 1)
+                return 0;
+            error = n < 0 ? -n : EAGAIN;
+        }
+        if (error != EINTR && error != EAGAIN && error != EBUSY && error != SYS_SHORT)
+            return error;
+        /* The kernel is short of something that completions give back: 1, 2, 4, ... 128 ms, then give up. */
+        struct timespec pause = {.tv_nsec = 1000000L << attempt};
+        if (error != EINTR)
+            nanosleep(&pause, NULL);
+    }
+    return error == SYS_SHORT ? EIO : error;
+}
+
+static int wait_for(struct io *io, struct io_op *op)
+{
+    struct uring *u = (struct uring *)io;
+    while (!op->done) {
+        struct io_uring_cqe *cqe;
+        int r = io_uring_wait_cqe(&u->ring, &cqe);
+        if (r == 0)
+            take_completion(u, cqe);
+        else if (r != -EINTR && r != -EAGAIN)
+            return -r;
+    }
+    return 0;
+}
+
+static int peek(struct io *io, struct io_op *op)
+{
+    struct uring *u = (struct uring *)io;
+    struct io_uring_cqe *cqe;
+    while (!op->done && io_uring_peek_cqe(&u->ring, &cqe) == 0)
+        take_completion(u, cqe);
+    return op->done;
+}
+
+static void close_ring(struct io *io)
+{
+    struct uring *u = (struct uring *)io;
+    io_uring_queue_exit(&u->ring);
+    free(u);
+}
+
+int io_open_uring(const struct io_config *config, struct io **out)
+{
+    static const struct io_way way = {"io_uring", start, wait_for, peek, close_ring};
+    struct uring *u = sys_calloc(1, sizeof *u);
+    if (!u)
+        return ENOMEM;
+    u->io.way = &way;
+    u->fds = config->fds;
+    struct io_uring_params params = {0};
+    int error = sys_fault(SYS_URING_SETUP);
+    if (error == 0)
+        error = -io_uring_queue_init_params((unsigned)config->depth, &u->ring, &params);
+    if (error) {
+        free(u);
+        return error == SYS_SHORT ? EIO : error;
+    }
+    u->files_registered = io_uring_register_files(&u->ring, config->fds, (unsigned)config->n_fds) == 0;
+    use_fixed_buffers(u, config);
+    *out = &u->io;
+    return 0;
+}
+
+#else
+
+int io_open_uring(const struct io_config *config, struct io **out)
+{
+    (void)config, (void)out;
+    return ENOSYS;
+}
+
+#endif
