@@ -1,0 +1,370 @@
+/* Content and order: what every byte holds, and who may touch it when.
+ *
+ * The instructions are taken in program order, which every wait follows. Content is what that order leaves in each byte. Order makes it the truth of every
+ * run: if all conflicting pairs are ordered by happens-before in program order, no run can tell the difference. Happens-before is a vector clock: per lane,
+ * the highest ticket known to have retired.
+ *
+ * Invariants:
+ * 1. retired[i] is closed: it covers what the instructions it names waited for, and, as lanes retire in order, all their predecessors.
+ * 2. An instruction of a pipelined lane knows its predecessor to have started, not to have retired (advance_clocks).
+ * 3. A cell names the last writer and, per lane, the latest reader since. Earlier ones are covered: by order of retirement on the same lane, and because
+ *    the last writer was itself checked against what came before it (check_order). */
+#include "program/verify.h"
+
+#include "base/sys.h"
+#include "program/verify_form.h"
+#include "program/verify_map.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNWRITTEN = -2, SCRATCH = -1 }; /* in place of a cell's tensor */
+
+struct clock {
+    int32_t ticket[LANES];
+};
+
+/* What is known of a segment's bytes. */
+struct cell {
+    int64_t origin;  /* byte of the tensor = address + origin */
+    int32_t tensor, version;
+    int32_t source;  /* the operand that wrote it, or -1 - index of the live-in binding */
+    int32_t writer_lane, writer_ticket; /* ticket 0: before the program */
+    int32_t reader[LANES]; /* ticket of the latest reader since, 0: none */
+};
+
+struct verifier {
+    const struct program *p;
+    struct footprint bytes;
+    struct clock *retired;    /* by instruction: what is known once it has retired */
+    struct clock start[LANES];/* the lane's last instruction: what was known when it started */
+    int *by_ticket[LANES];    /* the lane's instructions */
+    int *by_ticket_table;
+    /* the instruction being checked */
+    int index;
+    const struct instr *in;
+    struct clock now;         /* known when it starts */
+};
+
+static enum status reject(const struct verifier *v, int operand, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static enum status reject(const struct verifier *v, int operand, const char *format, ...)
+{
+    char cause[640];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(cause, sizeof cause, format, args);
+    va_end(args);
+    return status_fail(ERR_CORRUPT, "program %s: instruction %d (%s on %s, ticket %lld), operand %d: %s", v->p->name, v->index, op_name(v->in->op),
+                       lane_name(v->in->lane), (long long)v->in->ticket, operand - v->in->first_operand, cause);
+}
+
+/* What the segment holds, in words. */
+static const char *describe_content(const struct program *p, const struct cell *c, int64_t address, int64_t bytes, char *text, size_t size)
+{
+    if (c->tensor == UNWRITTEN)
+        return "were never written";
+    if (c->tensor == SCRATCH)
+        return "hold scratch";
+    const struct tensor *t = &p->tensors[c->tensor];
+    int64_t at = address + c->origin;
+    snprintf(text, size, "hold %s version %d rows %lld to %lld", t->name, c->version, (long long)(at / t->row_bytes),
+             (long long)ceil_div(at + bytes, t->row_bytes));
+    return text;
+}
+
+/* --- Content --- */
+
+static int holds(const struct cell *c, int tensor, int version, int64_t origin)
+{
+    return c->tensor == tensor && c->version == version && c->origin == origin;
+}
+
+/* Was the segment last written, as an nvme extent, by a range with exactly these ends? */
+static int extent_matches(const struct program *p, const struct cell *c, int64_t begin, int64_t bytes)
+{
+    if (c->source >= 0) {
+        const struct operand *w = &p->operands[c->source];
+        return operand_begin(p, w) == begin && w->bytes == bytes;
+    }
+    const struct binding *b = &p->live_in[-1 - c->source];
+    return binding_begin(p, b) == begin && binding_bytes(p, b) == bytes;
+}
+
+static enum status check_content(struct verifier *v, int k)
+{
+    const struct program *p = v->p;
+    const struct operand *o = &p->operands[k];
+    enum tier tier = p->buffers[o->buffer].tier;
+    const struct byte_map *m = &v->bytes.tier[tier];
+    int64_t begin = operand_begin(p, o), origin = o->row0 * p->tensors[o->tensor].row_bytes - begin;
+    struct span s = v->bytes.operand[k];
+    for (int i = s.first; i < s.last; i = m->next[i]) {
+        const struct cell *c = byte_map_cell(m, i);
+        int64_t bytes = m->at[m->next[i]] - m->at[i];
+        char text[128];
+        if (!holds(c, o->tensor, o->version_in, origin))
+            return reject(v, k, "reads %s version %d rows %lld to %lld, but bytes %#llx + %lld of %s %s", p->tensors[o->tensor].name, o->version_in,
+                          (long long)o->row0, (long long)o->row1, (unsigned long long)m->at[i], (long long)bytes, tier_name(tier),
+                          describe_content(p, c, m->at[i], bytes, text, sizeof text));
+        if (tier == TIER_NVME && !extent_matches(p, c, begin, o->bytes))
+            return reject(v, k, "reads nvme bytes %#llx + %lld, which were not written as one extent", (unsigned long long)begin, (long long)o->bytes);
+    }
+    return OK;
+}
+
+/* --- Order --- */
+
+static enum status unordered(const struct verifier *v, int k, int64_t address, const char *what, int lane, int32_t ticket)
+{
+    int other = v->by_ticket[lane][ticket - 1];
+    const struct operand *o = &v->p->operands[k];
+    return reject(v, k, "%s bytes at %#llx of %s %s by instruction %d (%s on %s, ticket %d) without being ordered after it (it knows %s up to ticket %d)",
+                  o->access == ACCESS_READ ? "reads" : o->access == ACCESS_WRITE ? "writes" : "updates", (unsigned long long)address,
+                  tier_name(v->p->buffers[o->buffer].tier), what, other, op_name(v->p->instrs[other].op), lane_name((enum lane)lane), ticket,
+                  lane_name((enum lane)lane), v->now.ticket[lane]);
+}
+
+static enum status check_order(struct verifier *v, int k)
+{
+    const struct operand *o = &v->p->operands[k];
+    const struct byte_map *m = &v->bytes.tier[v->p->buffers[o->buffer].tier];
+    struct span s = v->bytes.operand[k];
+    for (int i = s.first; i < s.last; i = m->next[i]) {
+        const struct cell *c = byte_map_cell(m, i);
+        if (c->writer_ticket > v->now.ticket[c->writer_lane])
+            return unordered(v, k, m->at[i], "written", c->writer_lane, c->writer_ticket);
+        if (o->access == ACCESS_READ)
+            continue;
+        for (int l = 0; l < LANES; l++) {
+            if (c->reader[l] > v->now.ticket[l])
+                return unordered(v, k, m->at[i], "read", l, c->reader[l]);
+        }
+    }
+    return OK;
+}
+
+static void join(struct clock *a, const struct clock *b)
+{
+    for (int l = 0; l < LANES; l++) {
+        if (b->ticket[l] > a->ticket[l])
+            a->ticket[l] = b->ticket[l];
+    }
+}
+
+/* Sets what the instruction knows when it starts and when it has retired. */
+static void advance_clocks(struct verifier *v)
+{
+    const struct instr *in = v->in;
+    const struct clock *predecessor = in->ticket > 1 ? &v->retired[v->by_ticket[in->lane][in->ticket - 2]] : NULL;
+    struct clock *retired = &v->retired[v->index];
+    memset(&v->now, 0, sizeof v->now);
+    if (lane_is_pipelined(in->lane))
+        v->now = v->start[in->lane];
+    else if (predecessor)
+        v->now = *predecessor;
+    for (int w = 0; w < in->n_waits; w++)
+        join(&v->now, &v->retired[v->by_ticket[in->waits[w].lane][in->waits[w].ticket - 1]]);
+    v->start[in->lane] = v->now;
+    *retired = v->now;
+    if (predecessor)
+        join(retired, predecessor);
+    retired->ticket[in->lane] = (int32_t)in->ticket;
+}
+
+/* --- Effects --- */
+
+/* Byte of its argument at which operand k begins: the segments of an argument are concatenated. */
+static int64_t place_in_argument(const struct verifier *v, int k)
+{
+    const struct operand *o = v->p->operands;
+    int64_t place = 0;
+    for (int i = k - 1; i >= v->in->first_operand && o[i].arg == o[k].arg; i--)
+        place += o[i].bytes;
+    return place;
+}
+
+/* Operand k writes what the same instruction reads: legal only where the op may work in place, byte for byte. */
+static enum status check_in_place(const struct verifier *v, int k)
+{
+    const struct program *p = v->p;
+    const struct operand *w = &p->operands[k];
+    int64_t begin = operand_begin(p, w), base = begin - place_in_argument(v, k); /* the address at which the argument begins */
+    for (int i = v->in->first_operand; i < v->in->first_operand + v->in->n_operands; i++) {
+        const struct operand *r = &p->operands[i];
+        if (r->access != ACCESS_READ || p->buffers[r->buffer].tier != p->buffers[w->buffer].tier)
+            continue;
+        int64_t other = operand_begin(p, r);
+        if (other >= begin + w->bytes || begin >= other + r->bytes)
+            continue;
+        if (!verify_may_alias(v->in->op, w->arg, r->arg))
+            return reject(v, k, "writes bytes that operand %d of the same instruction reads", i - v->in->first_operand);
+        if (base != other - place_in_argument(v, i))
+            return reject(v, k, "works in place on operand %d, but shifted", i - v->in->first_operand);
+    }
+    return OK;
+}
+
+static void apply_read(struct verifier *v, int k)
+{
+    struct byte_map *m = &v->bytes.tier[v->p->buffers[v->p->operands[k].buffer].tier];
+    struct span s = v->bytes.operand[k];
+    for (int i = s.first; i < s.last; i = m->next[i])
+        ((struct cell *)byte_map_cell(m, i))->reader[v->in->lane] = (int32_t)v->in->ticket;
+}
+
+static enum status apply_write(struct verifier *v, int k)
+{
+    const struct program *p = v->p;
+    const struct operand *o = &p->operands[k];
+    struct byte_map *m = &v->bytes.tier[p->buffers[o->buffer].tier];
+    struct span s = v->bytes.operand[k];
+    int in_place = 0;
+    for (int i = s.first; i < s.last; i = m->next[i]) {
+        const struct cell *c = byte_map_cell(m, i);
+        if (c->writer_lane == (int)v->in->lane && c->writer_ticket == (int32_t)v->in->ticket)
+            return reject(v, k, "writes bytes that operand %d of the same instruction writes", c->source - v->in->first_operand);
+        in_place |= c->reader[v->in->lane] == (int32_t)v->in->ticket;
+    }
+    if (in_place)
+        TRY(check_in_place(v, k));
+    byte_map_join(m, s);
+    struct cell *c = byte_map_cell(m, s.first);
+    memset(c, 0, sizeof *c);
+    c->tensor = o->tensor;
+    c->version = o->version_out;
+    if (o->tensor >= 0)
+        c->origin = o->row0 * p->tensors[o->tensor].row_bytes - operand_begin(p, o);
+    c->source = k;
+    c->writer_lane = (int32_t)v->in->lane;
+    c->writer_ticket = (int32_t)v->in->ticket;
+    return OK;
+}
+
+static enum status check_instr(struct verifier *v)
+{
+    const struct operand *o = v->p->operands;
+    int first = v->in->first_operand, end = first + v->in->n_operands;
+    advance_clocks(v);
+    for (int k = first; k < end; k++) {
+        byte_map_cut(&v->bytes.tier[v->p->buffers[o[k].buffer].tier], v->bytes.operand[k]);
+        if (o[k].access & ACCESS_READ)
+            TRY(check_content(v, k));
+        TRY(check_order(v, k));
+    }
+    for (int k = first; k < end; k++) {
+        if (o[k].access == ACCESS_READ)
+            apply_read(v, k);
+    }
+    for (int k = first; k < end; k++) {
+        if (o[k].access != ACCESS_READ)
+            TRY(apply_write(v, k));
+    }
+    return OK;
+}
+
+/* --- Beginning and end --- */
+
+static enum status apply_live_in(struct verifier *v)
+{
+    const struct program *p = v->p;
+    for (int b = 0; b < p->n_live_in; b++) {
+        const struct binding *x = &p->live_in[b];
+        struct byte_map *m = &v->bytes.tier[p->buffers[x->buffer].tier];
+        struct span s = v->bytes.live_in[b];
+        byte_map_cut(m, s);
+        for (int i = s.first; i < s.last; i = m->next[i]) {
+            const struct cell *c = byte_map_cell(m, i);
+            if (c->tensor != UNWRITTEN)
+                return status_fail(ERR_CORRUPT, "program %s: live-in bindings %d (%s) and %d (%s) share bytes of %s", p->name, -1 - c->source,
+                                   p->tensors[c->tensor].name, b, p->tensors[x->tensor].name, tier_name(p->buffers[x->buffer].tier));
+        }
+        byte_map_join(m, s);
+        struct cell *c = byte_map_cell(m, s.first);
+        c->tensor = x->tensor;
+        c->version = x->version;
+        c->origin = x->row0 * p->tensors[x->tensor].row_bytes - binding_begin(p, x);
+        c->source = -1 - b;
+    }
+    return OK;
+}
+
+static enum status check_live_out(struct verifier *v)
+{
+    const struct program *p = v->p;
+    for (int b = 0; b < p->n_live_out; b++) {
+        const struct binding *x = &p->live_out[b];
+        enum tier tier = p->buffers[x->buffer].tier;
+        struct byte_map *m = &v->bytes.tier[tier];
+        struct span s = v->bytes.live_out[b];
+        int64_t begin = binding_begin(p, x), origin = x->row0 * p->tensors[x->tensor].row_bytes - begin;
+        byte_map_cut(m, s);
+        for (int i = s.first; i < s.last; i = m->next[i]) {
+            const struct cell *c = byte_map_cell(m, i);
+            int64_t bytes = m->at[m->next[i]] - m->at[i];
+            char text[128];
+            if (!holds(c, x->tensor, x->version, origin))
+                return status_fail(ERR_CORRUPT, "program %s: live-out binding %d promises %s version %d rows %lld to %lld, but at the end bytes %#llx + %lld of %s %s",
+                                   p->name, b, p->tensors[x->tensor].name, x->version, (long long)x->row0, (long long)x->row1,
+                                   (unsigned long long)m->at[i], (long long)bytes, tier_name(tier),
+                                   describe_content(p, c, m->at[i], bytes, text, sizeof text));
+            if (tier == TIER_NVME && !extent_matches(p, c, begin, binding_bytes(p, x)))
+                return status_fail(ERR_CORRUPT, "program %s: live-out binding %d (%s) was not written to nvme as one extent", p->name, b,
+                                   p->tensors[x->tensor].name);
+        }
+    }
+    return OK;
+}
+
+static enum status verifier_create(struct verifier *v, const struct program *p)
+{
+    struct cell nothing;
+    int first[LANES + 1] = {0};
+    memset(&nothing, 0, sizeof nothing);
+    nothing.tensor = UNWRITTEN;
+    memset(v, 0, sizeof *v);
+    v->p = p;
+    TRY(footprint_create(p, sizeof(struct cell), &nothing, &v->bytes));
+    v->retired = sys_malloc(sizeof *v->retired * (size_t)(p->n_instrs + 1));
+    v->by_ticket_table = sys_malloc(sizeof *v->by_ticket_table * (size_t)(p->n_instrs + 1));
+    if (!v->retired || !v->by_ticket_table) {
+        free(v->retired);
+        free(v->by_ticket_table);
+        footprint_destroy(&v->bytes);
+        return status_fail(ERR_NOMEM, "out of memory while verifying");
+    }
+    for (int i = 0; i < p->n_instrs; i++)
+        first[p->instrs[i].lane + 1]++;
+    for (int l = 0; l < LANES; l++) {
+        v->by_ticket[l] = v->by_ticket_table + first[l];
+        first[l + 1] += first[l];
+    }
+    for (int i = 0; i < p->n_instrs; i++)
+        v->by_ticket[p->instrs[i].lane][p->instrs[i].ticket - 1] = i;
+    return OK;
+}
+
+static void verifier_destroy(struct verifier *v)
+{
+    footprint_destroy(&v->bytes);
+    free(v->retired);
+    free(v->by_ticket_table);
+}
+
+enum status program_verify(const struct program *p)
+{
+    struct verifier v;
+    enum status st;
+    TRY(verify_form(p));
+    TRY(verifier_create(&v, p));
+    TRY_GOTO(apply_live_in(&v), done);
+    for (v.index = 0; v.index < p->n_instrs; v.index++) {
+        v.in = &p->instrs[v.index];
+        TRY_GOTO(check_instr(&v), done);
+    }
+    st = check_live_out(&v);
+done:
+    verifier_destroy(&v);
+    return st;
+}

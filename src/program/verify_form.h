@@ -1,0 +1,14 @@
+/* The verifier's first part: a program's form, without regard to what its bytes hold. */
+#ifndef LTRAIN_PROGRAM_VERIFY_FORM_H
+#define LTRAIN_PROGRAM_VERIFY_FORM_H
+
+#include "program/program.h"
+
+/* Indices, sizes, tickets and waits; lanes and tiers that belong together; the arguments that op.h gives each op, read or written as their attributes
+ * say, each contiguous in memory; copies preserving tensor, rows and version. ERR_CORRUPT and a sentence. */
+enum status verify_form(const struct program *p);
+
+/* An op that may work in place: may the bytes of output argument `out` be those of input argument `in`, position by position? */
+int verify_may_alias(enum op_kind op, int out, int in);
+
+#endif

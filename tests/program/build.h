@@ -1,0 +1,56 @@
+/* Writing small programs by hand. */
+#ifndef LTRAIN_TESTS_PROGRAM_BUILD_H
+#define LTRAIN_TESTS_PROGRAM_BUILD_H
+
+#include "program/program.h"
+
+static inline struct program *build_begin(const char *name, int64_t device, int64_t host, int64_t nvme)
+{
+    struct program *p = NULL;
+    if (program_create(name, &p) != OK)
+        return NULL;
+    p->arena[TIER_DEVICE] = device;
+    p->arena[TIER_HOST] = host;
+    p->arena[TIER_NVME] = nvme;
+    p->discrete = 1;
+    return p;
+}
+
+static inline int build_buffer(struct program *p, enum tier t, int64_t address, int64_t bytes, int persistent)
+{
+    int b = program_add_buffer(p, t, bytes, CLASS_ACT, persistent);
+    p->buffers[b].address = address;
+    return b;
+}
+
+/* Rows [row0, row1) of a tensor at `offset` of a buffer. An update makes version + 1. */
+static inline void build_operand(struct program *p, int arg, enum access access, int buffer, int64_t offset, int tensor, int version, int64_t row0, int64_t row1)
+{
+    struct operand o = {.arg = (int16_t)arg, .access = (int16_t)access, .buffer = buffer, .tensor = tensor, .offset = offset, .row0 = row0, .row1 = row1};
+    o.version_in = access == ACCESS_WRITE ? 0 : version;
+    o.version_out = access == ACCESS_READ ? 0 : access == ACCESS_WRITE ? version : version + 1;
+    o.bytes = tensor >= 0 ? (row1 - row0) * p->tensors[tensor].row_bytes : row1 - row0;
+    program_add_operand(p, o);
+}
+
+/* A copy of rows [row0, row1) from one buffer's `from` to another's `to`. */
+static inline void build_copy(struct program *p, enum lane lane, int src, int64_t from, int dst, int64_t to, int tensor, int version, int64_t row0, int64_t row1)
+{
+    program_add_instr(p, OP_COPY, lane);
+    build_operand(p, 0, ACCESS_READ, src, from, tensor, version, row0, row1);
+    build_operand(p, 1, ACCESS_WRITE, dst, to, tensor, version, row0, row1);
+}
+
+/* The last instruction waits. */
+static inline void build_wait(struct program *p, enum lane lane, int64_t ticket)
+{
+    struct instr *in = &p->instrs[p->n_instrs - 1];
+    in->waits[in->n_waits++] = (struct wait){lane, ticket};
+}
+
+static inline void build_bind(struct program *p, int live_out, int buffer, int64_t offset, int tensor, int version, int64_t row0, int64_t row1)
+{
+    program_add_binding(p, live_out, (struct binding){buffer, tensor, version, offset, row0, row1});
+}
+
+#endif

@@ -1,0 +1,21 @@
+/* Planting faults in verified programs: what the verifier and the value numbers must notice.
+ *
+ * Each function goes through every mutation of its kind of a program (which it leaves as it is), or through `max` of them spread evenly if there are more
+ * (0: all), and returns how many survived: were accepted although wrong. Survivors are printed. *tried: how many were made. */
+#ifndef LTRAIN_TESTS_PROGRAM_MUTATE_H
+#define LTRAIN_TESTS_PROGRAM_MUTATE_H
+
+#include "program/program.h"
+
+/* Deletes one wait. No survivors only if the program's waits are irredundant. */
+int mutate_delete_waits(const struct program *p, int max, int *tried);
+/* Waits for the ticket before (a wait for ticket 1 is deleted). */
+int mutate_weaken_waits(const struct program *p, int max, int *tried);
+/* One wrong meaning: two inputs of one size swapped, an attribute changed, accumulating instead of writing, an input taken one row further down. The
+ * value digest must differ. Survivors are instructions whose results reach no live_out binding, or faults. */
+int mutate_semantics(const struct program *p, int max, int *tried);
+
+/* A copy to mutate; program_destroy it. NULL: out of memory. */
+struct program *mutate_copy(const struct program *p);
+
+#endif
