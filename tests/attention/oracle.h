@@ -10,6 +10,7 @@
 struct oracle {
     double *q, *k, *v, *o, *go, *lse, *dq, *dk, *dv;
     const int32_t *lo, *hi;
+    double dq_terms, dk_terms; /* norms of what cancels in dq and dk: the terms p delta k and p delta q */
 };
 
 static inline int oracle_attends(const struct op_attrs *a, const struct oracle *x, int64_t i, int64_t j)
@@ -63,6 +64,7 @@ static inline void oracle_backward(const struct op_attrs *a, struct oracle *x)
     memset(x->dq, 0, (size_t)(a->attn.sq * hq * d) * 8);
     memset(x->dk, 0, (size_t)(a->attn.sk * hk * d) * 8);
     memset(x->dv, 0, (size_t)(a->attn.sk * hk * d) * 8);
+    x->dq_terms = x->dk_terms = 0;
     for (int64_t kv = 0; kv < hk; kv++)
         for (int64_t h = kv * group; h < (kv + 1) * group; h++)
             for (int64_t i = 0; i < a->attn.sq; i++) {
@@ -74,7 +76,9 @@ static inline void oracle_backward(const struct op_attrs *a, struct oracle *x)
                     const double *k = x->k + (j * hk + kv) * d, *v = x->v + (j * hk + kv) * d;
                     double *dk = x->dk + (j * hk + kv) * d, *dv = x->dv + (j * hk + kv) * d;
                     double p = exp(oracle_score(a, x, h, i, j) - x->lse[h * a->attn.sq + i]);
-                    double ds = a->attn.scale * p * (oracle_dot(go, v, d) - delta);
+                    double ds = a->attn.scale * p * (oracle_dot(go, v, d) - delta), t = a->attn.scale * p * delta;
+                    x->dq_terms += t * t * oracle_dot(k, k, d);
+                    x->dk_terms += t * t * oracle_dot(q, q, d);
                     for (int64_t c = 0; c < d; c++) {
                         dv[c] += p * go[c];
                         dq[c] += ds * k[c];
@@ -82,6 +86,8 @@ static inline void oracle_backward(const struct op_attrs *a, struct oracle *x)
                     }
                 }
             }
+    x->dq_terms = sqrt(x->dq_terms);
+    x->dk_terms = sqrt(x->dk_terms);
 }
 
 #endif

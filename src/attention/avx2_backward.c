@@ -1,0 +1,355 @@
+/* Attention backward for AVX2: FlashAttention-2's five products on 24-wide panels, with dq ordered by tickets.
+ *
+ * A batch of query heads at a time (one, at long S): Q and dO are packed as lanes into `work`, where dQ accumulates likewise. A task is
+ * one key block of 192 of one head, against all query blocks it touches, from the last to the first:
+ *
+ *   for each panel of 24 keys, for each panel of 24 queries:   S^T = K Q^T, dP^T = V dO^T,  P = 2^(S - lse),  dS = P (dP - delta)
+ *                              then, P and dS still in L1:     dV^T += dO^T P,  dK^T += Q^T dS
+ *   then, when every earlier key block has added its part:     dQ^T += K^T dS^T
+ *
+ * Invariants that make it deterministic and free of deadlock:
+ *  1. Tasks are taken in increasing order of (head, key block), and wait only for smaller ones: the smallest unfinished never waits.
+ *  2. q_ticket[head][i] is the key block whose turn it is to add to dq of query block i; it runs through the blocks that i touches.
+ *  3. k_ticket[kv][j] is the query head whose turn it is to add to dk and dv of key block j; it runs through the heads of kv. */
+#include "attention/avx2.h"
+#include "attention/mask.h"
+
+#ifdef ATTN_HAVE_AVX2
+
+#include <math.h>
+#include <omp.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#define BATCH_ROWS 4096 /* several heads at a time until they have this many rows: fewer barriers */
+#define PAD 4           /* rows between panels: those of one tile of A would otherwise share L1 sets at head dim 64 and 128 */
+
+typedef _Atomic int32_t ticket;
+
+struct backward {
+    const struct op_attrs *attrs;
+    struct mask mask;
+    struct rows q, k, v, o, go, dq, dk, dv; /* head is set per use */
+    const float *lse_in;
+    int64_t d, group, q_blocks, k_blocks, batch;
+    int64_t panel_stride, head_stride;             /* floats */
+    float *qt, *got, *dqt;                         /* [batch][q_blocks * PANELS][d + PAD][24]: q * scale * log2(e), do, dq / scale */
+    float *lse, *delta;                            /* [batch][q_blocks * BLOCK]: lse * log2(e); 0 where there is no key or row */
+    int32_t *from, *to;                            /* [q_blocks * BLOCK]: the mask; empty where there is no row */
+    int32_t *first_block, *end_block;              /* [q_blocks]: the key blocks that a query block touches */
+    ticket *q_ticket, *k_ticket, *next;            /* [batch][q_blocks], [batch][k_blocks], [1] */
+};
+
+/* One thread's scratch: a key block. */
+struct keys {
+    float *k, *v, *k_columns; /* quads, quads, columns of BLOCK keys */
+    float *dkt, *dvt;         /* [PANELS][d][24] */
+    float *dst;               /* [PANELS query panels][BLOCK keys][24 queries]: dS^T of a query block */
+    float *p, *ds;            /* [BLOCK queries][24 keys]: P and dS of one panel of keys */
+    float *s, *dp;            /* [24 keys][24 queries] */
+};
+
+static int64_t scratch_floats(int64_t d)
+{
+    return 5 * BLOCK * d + PANELS * BLOCK * LANES + 2 * BLOCK * LANES + 2 * LANES * LANES;
+}
+
+static struct keys keys_of(float *base, int64_t d)
+{
+    struct keys x = {.k = base + omp_get_thread_num() * scratch_floats(d)};
+    x.v = x.k + BLOCK * d;
+    x.k_columns = x.v + BLOCK * d;
+    x.dkt = x.k_columns + BLOCK * d;
+    x.dvt = x.dkt + BLOCK * d;
+    x.dst = x.dvt + BLOCK * d;
+    x.p = x.dst + PANELS * BLOCK * LANES;
+    x.ds = x.p + BLOCK * LANES;
+    x.s = x.ds + BLOCK * LANES;
+    x.dp = x.s + LANES * LANES;
+    return x;
+}
+
+/* Lays the shared areas out from `work` on; *end is where the threads' scratch starts. */
+static struct backward layout(const struct op_attrs *attrs, void *work, float **end)
+{
+    const int64_t hq = attrs->attn.hq, d = attrs->attn.head_dim, sq = attrs->attn.sq;
+    struct backward b = {.attrs = attrs, .d = d, .group = hq / attrs->attn.hk, .q_blocks = ceil_div(sq, BLOCK),
+        .k_blocks = ceil_div(attrs->attn.sk, BLOCK)};
+    b.batch = max_i64(1, min_i64(hq, BATCH_ROWS / max_i64(sq, 1)));
+    b.panel_stride = (d + PAD) * LANES;
+    b.head_stride = b.q_blocks * PANELS * b.panel_stride;
+    const int64_t rows = b.q_blocks * BLOCK;
+    b.qt = work;
+    b.got = b.qt + b.batch * b.head_stride;
+    b.dqt = b.got + b.batch * b.head_stride;
+    b.lse = b.dqt + b.batch * b.head_stride;
+    b.delta = b.lse + b.batch * rows;
+    b.from = (int32_t *)(void *)(b.delta + b.batch * rows);
+    b.to = b.from + rows;
+    b.first_block = b.to + rows;
+    b.end_block = b.first_block + b.q_blocks;
+    b.q_ticket = (ticket *)(void *)(b.end_block + b.q_blocks);
+    b.k_ticket = b.q_ticket + b.batch * b.q_blocks;
+    b.next = b.k_ticket + b.batch * b.k_blocks;
+    *end = (float *)attn_align((void *)(b.next + 1));
+    return b;
+}
+
+int64_t avx2_backward_workspace(const struct op_attrs *attrs, int threads)
+{
+    float *end;
+    struct backward b = layout(attrs, (void *)(uintptr_t)ATTN_ALIGN, &end);
+    (void)b;
+    return (int64_t)(uintptr_t)end + threads * scratch_floats(attrs->attn.head_dim) * 4;
+}
+
+static void take_turn(ticket *t, int32_t turn)
+{
+    for (int spins = 0; atomic_load_explicit(t, memory_order_acquire) != turn; spins++)
+        if (spins < 2000)
+            _mm_pause();
+        else
+            sched_yield(); /* more threads than cores */
+}
+
+static void pass_turn(ticket *t, int32_t turn)
+{
+    atomic_store_explicit(t, turn, memory_order_release);
+}
+
+static void prepare_mask(const struct backward *b, int64_t i)
+{
+    const int64_t row = i * BLOCK, end = min_i64(row + BLOCK, b->mask.sq);
+    for (int64_t r = row; r < row + BLOCK; r++) {
+        b->from[r] = r < end ? (int32_t)mask_from(&b->mask, r) : 0;
+        b->to[r] = r < end ? (int32_t)mask_to(&b->mask, r) : 0;
+    }
+    int32_t from = b->from[row], to = b->to[end - 1];
+    b->first_block[i] = from < to ? from / BLOCK : 0;
+    b->end_block[i] = from < to ? (int32_t)ceil_div(to, BLOCK) : 0;
+}
+
+/* Packs query block i of a head, its lse and delta; zeroes its dq. */
+static void prepare_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i)
+{
+    const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->mask.sq - row), at = slot * b->q_blocks * BLOCK + row;
+    struct rows q = b->q, o = b->o, go = b->go;
+    q.head = o.head = go.head = head;
+    for (int64_t p = 0; p * LANES < n; p++) {
+        int64_t to = slot * b->head_stride + (i * PANELS + p) * b->panel_stride, m = min_i64(LANES, n - p * LANES);
+        avx2_pack_lanes(b->qt + to, &q, row + p * LANES, m, (float)((double)b->attrs->attn.scale * 1.4426950408889634));
+        avx2_pack_lanes(b->got + to, &go, row + p * LANES, m, 1);
+        memset(b->dqt + to, 0, (size_t)(b->d * LANES) * 4);
+    }
+    for (int64_t r = 0; r < BLOCK; r++) {
+        float lse = r < n ? b->lse_in[head * b->mask.sq + row + r] : 0;
+        b->lse[at + r] = lse == -INFINITY ? 0 : (float)(lse * 1.4426950408889634);
+        b->delta[at + r] = 0;
+    }
+    avx2_row_dots(b->delta + at, &o, &go, row, n);
+    atomic_store_explicit(b->q_ticket + slot * b->q_blocks + i, b->first_block[i], memory_order_relaxed);
+    for (int64_t r = 0; r < n && b->first_block[i] == b->end_block[i]; r++)
+        memset((float *)(uintptr_t)b->dq.x + ((row + r) * b->dq.heads + head) * b->d, 0, (size_t)b->d * 4);
+}
+
+/* Panel of 24 queries at `row` and panel of 24 keys at `key` have a pair in common, as far as the panels' ends tell. Along a row or a
+ * column of panels, those that do are contiguous. */
+static int panels_meet(const struct backward *b, int64_t row, int64_t key)
+{
+    int64_t last = min_i64(row + LANES, b->mask.sq) - 1;
+    return row <= last && b->from[row] < key + LANES && b->to[last] > key;
+}
+
+/* P and dS of 24 queries x 24 keys from S^T and dP^T: key-major dst, and query-major p and ds. */
+static inline AVX2 void panel_gradient(const float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
+    const int32_t *to, int64_t key, int masked, float *dst, float *p, float *ds)
+{
+    for (int64_t lane = 0; lane < LANES; lane += 8) {
+        const __m256 l = _mm256_loadu_ps(lse + lane), e = _mm256_loadu_ps(delta + lane);
+        const __m256i f = _mm256_loadu_si256((const __m256i *)(const void *)(from + lane));
+        const __m256i t = _mm256_loadu_si256((const __m256i *)(const void *)(to + lane));
+        for (int64_t j = 0; j < LANES; j += 8) {
+            __m256 pr[8], dr[8];
+            for (int64_t i = 0; i < 8; i++) {
+                int64_t at = (j + i) * LANES + lane;
+                pr[i] = avx2_exp2(_mm256_sub_ps(_mm256_load_ps(s + at), l));
+                if (masked)
+                    pr[i] = _mm256_and_ps(pr[i], avx2_attends(f, t, key + j + i));
+                dr[i] = _mm256_mul_ps(pr[i], _mm256_sub_ps(_mm256_load_ps(dp + at), e));
+                _mm256_store_ps(dst + at, dr[i]);
+            }
+            avx2_transpose(pr);
+            avx2_transpose(dr);
+            for (int64_t i = 0; i < 8; i++) {
+                _mm256_store_ps(p + (lane + i) * LANES + j, pr[i]);
+                _mm256_store_ps(ds + (lane + i) * LANES + j, dr[i]);
+            }
+        }
+    }
+}
+
+static AVX2 void panel_gradient_masked(const float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
+    const int32_t *to, int64_t key, float *dst, float *p, float *ds)
+{
+    panel_gradient(s, dp, lse, delta, from, to, key, 1, dst, p, ds);
+}
+
+static AVX2 void panel_gradient_whole(const float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
+    const int32_t *to, int64_t key, float *dst, float *p, float *ds)
+{
+    panel_gradient(s, dp, lse, delta, from, to, key, 0, dst, p, ds);
+}
+
+/* dv and dk of panel kp of key block j, from query block i; leaves dS^T in x->dst. */
+static void key_panel(const struct backward *b, const struct keys *x, int64_t slot, int64_t i, int64_t j, int64_t kp)
+{
+    const int64_t d = b->d, key = j * BLOCK + kp * LANES, row = i * BLOCK;
+    int64_t first = 0, end;
+    while (first < PANELS && !panels_meet(b, row + first * LANES, key))
+        first++;
+    for (end = first; end < PANELS && panels_meet(b, row + end * LANES, key); end++) {
+        const int64_t r = row + end * LANES, panel = slot * b->head_stride + (i * PANELS + end) * b->panel_stride;
+        const int64_t at = slot * b->q_blocks * BLOCK + r;
+        for (int64_t t = 0; t < LANES; t += QUAD)
+            avx2_tile(d, x->k + (kp * LANES + t) * d, b->qt + panel, x->s + t * LANES, 0);
+        for (int64_t t = 0; t < LANES; t += QUAD)
+            avx2_tile(d, x->v + (kp * LANES + t) * d, b->got + panel, x->dp + t * LANES, 0);
+        float *dst = x->dst + (end * BLOCK + kp * LANES) * LANES, *p = x->p + end * LANES * LANES, *ds = x->ds + end * LANES * LANES;
+        const int whole = r + LANES <= b->mask.sq && mask_covers(&b->mask, r, r + LANES, key, key + LANES);
+        (whole ? panel_gradient_whole : panel_gradient_masked)(
+            x->s, x->dp, b->lse + at, b->delta + at, b->from + r, b->to + r, key, dst, p, ds);
+    }
+    if (first == end)
+        return;
+    const int64_t panel = slot * b->head_stride + (i * PANELS + first) * b->panel_stride, at = first * LANES * LANES;
+    for (int64_t c = 0; c < d; c += QUAD)
+        avx2_tile_lanes(end - first, b->got + panel + c * LANES, b->panel_stride, x->p + at, x->dvt + (kp * d + c) * LANES, 1);
+    for (int64_t c = 0; c < d; c += QUAD)
+        avx2_tile_lanes(end - first, b->qt + panel + c * LANES, b->panel_stride, x->ds + at, x->dkt + (kp * d + c) * LANES, 1);
+}
+
+/* dq of panel qp of query block i, from key block j. */
+static void query_panel(const struct backward *b, const struct keys *x, int64_t slot, int64_t i, int64_t j, int64_t qp)
+{
+    const int64_t d = b->d, row = i * BLOCK + qp * LANES;
+    int64_t first = 0, end;
+    while (first < PANELS && !panels_meet(b, row, j * BLOCK + first * LANES))
+        first++;
+    for (end = first; end < PANELS && panels_meet(b, row, j * BLOCK + end * LANES);)
+        end++;
+    if (first == end)
+        return;
+    float *dqt = b->dqt + slot * b->head_stride + (i * PANELS + qp) * b->panel_stride;
+    for (int64_t c = 0; c < d; c += QUAD)
+        avx2_tile((end - first) * LANES, x->k_columns + c * BLOCK + first * LANES * QUAD,
+            x->dst + (qp * BLOCK + first * LANES) * LANES, dqt + c * LANES, 1);
+}
+
+static void store_panels(const struct rows *out, const float *panels, int64_t stride, float factor, int64_t row, int64_t n, int add)
+{
+    float f[LANES];
+    for (int i = 0; i < LANES; i++)
+        f[i] = factor;
+    for (int64_t p = 0; p * LANES < n; p++)
+        avx2_unpack_lanes(out, panels + p * stride, f, row + p * LANES, min_i64(LANES, n - p * LANES), add);
+}
+
+static void block_pair(const struct backward *b, const struct keys *x, int64_t slot, int64_t head, int64_t i, int64_t j)
+{
+    const int64_t row = i * BLOCK;
+    for (int64_t kp = 0; kp < PANELS; kp++)
+        key_panel(b, x, slot, i, j, kp);
+    ticket *turn = b->q_ticket + slot * b->q_blocks + i;
+    take_turn(turn, (int32_t)j);
+    for (int64_t qp = 0; qp < PANELS; qp++)
+        query_panel(b, x, slot, i, j, qp);
+    if (j + 1 == b->end_block[i]) {
+        struct rows dq = b->dq;
+        dq.head = head;
+        store_panels(&dq, b->dqt + slot * b->head_stride + i * PANELS * b->panel_stride, b->panel_stride, b->attrs->attn.scale, row,
+            min_i64(BLOCK, b->mask.sq - row), 0);
+    }
+    pass_turn(turn, (int32_t)(j + 1));
+}
+
+static void load_keys(const struct backward *b, const struct keys *x, int64_t kv, int64_t key, int64_t n)
+{
+    struct rows k = b->k, v = b->v;
+    k.head = v.head = kv;
+    avx2_pack_quads(x->k, &k, key, n);
+    avx2_pack_quads(x->v, &v, key, n);
+    avx2_pack_columns(x->k_columns, &k, key, n);
+}
+
+/* Key block j of the head in `slot` of the batch that starts at first_head. */
+static void backward_task(const struct backward *b, const struct keys *x, int64_t first_head, int64_t slot, int64_t j)
+{
+    const int64_t head = first_head + slot, kv = head / b->group, key = j * BLOCK, n = min_i64(BLOCK, b->mask.sk - key);
+    int touched = 0;
+    for (int64_t i = b->q_blocks - 1; i >= 0; i--) {
+        if (j < b->first_block[i] || j >= b->end_block[i])
+            continue;
+        if (!touched) {
+            load_keys(b, x, kv, key, n);
+            memset(x->dkt, 0, (size_t)(2 * BLOCK * b->d) * 4); /* and dvt */
+        }
+        touched = 1;
+        block_pair(b, x, slot, head, i, j);
+    }
+    struct rows dk = b->dk, dv = b->dv;
+    dk.head = dv.head = kv;
+    const int add = b->attrs->attn.accumulate || head % b->group > 0;
+    ticket *turn = b->k_ticket + (kv - first_head / b->group) * b->k_blocks + j;
+    take_turn(turn, (int32_t)head);
+    if (!touched && !add)
+        memset(x->dkt, 0, (size_t)(2 * BLOCK * b->d) * 4);
+    if (touched || !add) {
+        store_panels(&dk, x->dkt, b->d * LANES, 0.69314718f, key, n, add); /* log2(e) was folded into q */
+        store_panels(&dv, x->dvt, b->d * LANES, 1, key, n, add);
+    }
+    pass_turn(turn, (int32_t)(head + 1));
+}
+
+static void start_batch(const struct backward *b, int64_t first_head)
+{
+    for (int64_t slot = 0; slot < b->batch; slot++) {
+        int64_t kv = first_head / b->group + slot;
+        for (int64_t j = 0; j < b->k_blocks; j++)
+            atomic_store(b->k_ticket + slot * b->k_blocks + j, (int32_t)max_i64(first_head, kv * b->group));
+    }
+    atomic_store(b->next, 0);
+}
+
+void avx2_backward(const struct op_attrs *attrs, void *const *arg)
+{
+    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
+    const int32_t t = attrs->attn.dtype;
+    float *scratch;
+    struct backward b = layout(attrs, attn_align(arg[11]), &scratch);
+    b.mask = mask_of(attrs, arg[9], arg[10]);
+    b.q = (struct rows){arg[3], hq, 0, d, t}, b.k = (struct rows){arg[4], hk, 0, d, t}, b.v = (struct rows){arg[5], hk, 0, d, t};
+    b.o = (struct rows){arg[6], hq, 0, d, t}, b.go = (struct rows){arg[8], hq, 0, d, t}, b.lse_in = arg[7];
+    b.dq = (struct rows){arg[0], hq, 0, d, F32}, b.dk = (struct rows){arg[1], hk, 0, d, F32}, b.dv = (struct rows){arg[2], hk, 0, d, F32};
+#pragma omp parallel
+    {
+        struct keys x = keys_of(scratch, d);
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < b.q_blocks; i++)
+            prepare_mask(&b, i);
+        for (int64_t first = 0; first < hq; first += b.batch) {
+            int64_t heads = min_i64(b.batch, hq - first), task;
+#pragma omp for schedule(dynamic) nowait
+            for (int64_t i = 0; i < heads * b.q_blocks; i++)
+                prepare_queries(&b, i / b.q_blocks, first + i / b.q_blocks, i % b.q_blocks);
+#pragma omp single
+            start_batch(&b, first);
+            while ((task = atomic_fetch_add(b.next, 1)) < heads * b.k_blocks)
+                backward_task(&b, &x, first, task / b.k_blocks, task % b.k_blocks);
+#pragma omp barrier
+        }
+    }
+}
+
+#else
+typedef int avx2_backward_is_empty;
+#endif
