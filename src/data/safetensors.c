@@ -1,0 +1,416 @@
+/* Reading safetensors: strict headers, sharded checkpoints, conversion to fp32.
+ *
+ * A file is: 8 bytes header length (little endian), a JSON object {name: {dtype, shape, data_offsets}, "__metadata__": {...}}, the data. Offsets count from
+ * the data's start; the tensors must cover the data without hole or overlap (https://huggingface.co/docs/safetensors, format). */
+#include "data/safetensors.h"
+
+#include "base/sys.h"
+#include "data/file.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensor data is little endian and read as it lies");
+
+enum { MAX_HEADER_BYTES = 100000000, PATH_BYTES = 4096, MAX_DIMS = 4 };
+
+/* What may stand in a file; only floating types are read. */
+static const struct kind {
+    const char *name;
+    int64_t bytes;
+    int readable;
+    enum dtype dtype;
+} kinds[] = {
+    {"F32", 4, 1, F32}, {"BF16", 2, 1, BF16}, {"F16", 2, 1, F16}, {"F64", 8}, {"I64", 8}, {"U64", 8}, {"I32", 4}, {"U32", 4}, {"I16", 2}, {"U16", 2},
+    {"I8", 1}, {"U8", 1}, {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"C64", 8},
+};
+enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
+
+struct tensor {
+    const char *name; /* lives in the shard's header */
+    const struct kind *kind;
+    int shard, n_dims;
+    int64_t shape[MAX_DIMS]; /* the first four of them */
+    int64_t elements;
+    int64_t begin, end; /* in the shard's data */
+};
+
+struct shard {
+    char *path;
+    int fd;
+    int64_t bytes, data; /* of the file; where the data starts */
+    json_t *header;
+};
+
+struct st_file {
+    struct shard *shards;
+    struct tensor *tensors; /* sorted by name once all shards are open */
+    int n_shards, n_tensors;
+};
+
+/* ---- JSON of a file ---- */
+
+static enum status load_json(int fd, const char *path, int64_t at, int64_t n, json_t **out)
+{
+    json_error_t error;
+    json_t *root = NULL;
+    char *text = sys_malloc((size_t)n + 1);
+    if (!text)
+        return status_fail(ERR_NOMEM, "out of memory: %lld bytes for the header of %s", (long long)n, path);
+    enum status st = file_read(fd, path, text, (size_t)n, at);
+    if (st == OK && (n == 0 || text[0] != '{'))
+        st = status_fail(ERR_CORRUPT, "%s: the header is not a JSON object", path);
+    else if (st == OK && !(root = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &error)))
+        st = status_fail(ERR_CORRUPT, "%s: the header is not valid JSON: %s (byte %d)", path, error.text, error.position);
+    free(text);
+    if (st == OK)
+        *out = root;
+    return st;
+}
+
+/* ---- one header ---- */
+
+static enum status bad(const struct shard *s, const char *name, const char *what)
+{
+    return status_fail(ERR_CORRUPT, "%s: tensor %.100s: %s", s->path, name, what);
+}
+
+static enum status parse_shape(const struct shard *s, const json_t *shape, struct tensor *t)
+{
+    t->n_dims = (int)json_array_size(shape);
+    t->elements = 1;
+    for (int i = 0; i < t->n_dims; i++) {
+        const json_t *d = json_array_get(shape, (size_t)i);
+        int64_t n = json_is_integer(d) ? (int64_t)json_integer_value(d) : -1;
+        if (n < 0 || __builtin_mul_overflow(t->elements, n, &t->elements))
+            return bad(s, t->name, "a shape must hold whole numbers of a sensible size");
+        if (i < MAX_DIMS)
+            t->shape[i] = n;
+    }
+    return OK;
+}
+
+static enum status parse_tensor(const struct shard *s, const json_t *entry, struct tensor *t)
+{
+    const json_t *dtype = json_object_get(entry, "dtype"), *shape = json_object_get(entry, "shape");
+    const json_t *offsets = json_object_get(entry, "data_offsets"), *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
+    int64_t bytes;
+    if (!json_is_string(dtype) || !json_is_array(shape) || json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) ||
+        json_object_size(entry) != 3)
+        return bad(s, t->name, "must have dtype, shape and data_offsets [begin, end], and nothing else");
+    for (int k = 0; k < N_KINDS && !t->kind; k++)
+        if (strcmp(json_string_value(dtype), kinds[k].name) == 0)
+            t->kind = &kinds[k];
+    if (!t->kind)
+        return status_fail(ERR_INVALID, "%s: tensor %.100s: dtype %.40s is not known", s->path, t->name, json_string_value(dtype));
+    TRY(parse_shape(s, shape, t));
+    t->begin = (int64_t)json_integer_value(begin);
+    t->end = (int64_t)json_integer_value(end);
+    if (t->begin < 0 || t->end < t->begin || t->end > s->bytes - s->data)
+        return bad(s, t->name, "its data_offsets lie outside the file; is the file cut short?");
+    if (__builtin_mul_overflow(t->elements, t->kind->bytes, &bytes) || bytes != t->end - t->begin)
+        return bad(s, t->name, "its data_offsets do not fit its shape and dtype");
+    return OK;
+}
+
+static enum status check_metadata(const struct shard *s, json_t *metadata)
+{
+    const char *key;
+    json_t *value;
+    if (!json_is_object(metadata))
+        return status_fail(ERR_CORRUPT, "%s: __metadata__ must be an object", s->path);
+    json_object_foreach(metadata, key, value)
+    {
+        if (!json_is_string(value))
+            return status_fail(ERR_CORRUPT, "%s: __metadata__.%.100s must be a string", s->path, key);
+    }
+    return OK;
+}
+
+static int compare_place(const void *a, const void *b)
+{
+    const struct tensor *x = a, *y = b;
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    return x->end < y->end ? -1 : x->end > y->end;
+}
+
+/* The tensors, in the order of their offsets, must cover the data exactly. */
+static enum status check_cover(const struct shard *s, struct tensor *t, int n)
+{
+    int64_t at = 0;
+    if (n)
+        qsort(t, (size_t)n, sizeof *t, compare_place);
+    for (int i = 0; i < n; i++) {
+        if (t[i].begin != at)
+            return bad(s, t[i].name, t[i].begin < at ? "its data overlaps another tensor's" : "there is a hole before its data");
+        at = t[i].end;
+    }
+    if (at != s->bytes - s->data)
+        return status_fail(ERR_CORRUPT, "%s: the tensors hold %lld bytes, the file %lld", s->path, (long long)at, (long long)(s->bytes - s->data));
+    return OK;
+}
+
+static enum status parse_header(struct st_file *f, int shard)
+{
+    const struct shard *s = &f->shards[shard];
+    const char *name;
+    json_t *entry;
+    int n = 0;
+    size_t room = (size_t)f->n_tensors + json_object_size(s->header);
+    struct tensor *all = sys_malloc(sizeof *all * (room + 1));
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory: a list of %zu tensors", room);
+    if (f->n_tensors)
+        memcpy(all, f->tensors, sizeof *all * (size_t)f->n_tensors);
+    free(f->tensors);
+    f->tensors = all;
+    struct tensor *t = all + f->n_tensors;
+    json_object_foreach(s->header, name, entry)
+    {
+        if (strcmp(name, "__metadata__") == 0) {
+            TRY(check_metadata(s, entry));
+            continue;
+        }
+        t[n] = (struct tensor){.name = name, .shard = shard};
+        TRY(parse_tensor(s, entry, &t[n++]));
+    }
+    TRY(check_cover(s, t, n));
+    f->n_tensors += n;
+    return OK;
+}
+
+/* ---- opening ---- */
+
+/* f->shards has room for one more. */
+static enum status open_shard(struct st_file *f, const char *path)
+{
+    struct shard *s = &f->shards[f->n_shards];
+    uint64_t length = 0;
+    *s = (struct shard){.fd = -1, .path = strdup(path)};
+    f->n_shards++; /* from here on st_close cleans up */
+    if (!s->path)
+        return status_fail(ERR_NOMEM, "out of memory: a path");
+    TRY(file_open(path, &s->fd, &s->bytes));
+    if (s->bytes < 8)
+        return status_fail(ERR_CORRUPT, "%s has %lld bytes; that is no safetensors file", path, (long long)s->bytes);
+    TRY(file_read(s->fd, path, &length, 8, 0));
+    if (length > MAX_HEADER_BYTES)
+        return status_fail(ERR_CORRUPT, "%s: a header of %llu bytes is above the format's limit of %d; is it a safetensors file?", path,
+                           (unsigned long long)length, MAX_HEADER_BYTES);
+    s->data = 8 + (int64_t)length;
+    if (s->data > s->bytes)
+        return status_fail(ERR_CORRUPT, "%s has %lld bytes and its header alone %lld; is the file cut short?", path, (long long)s->bytes, (long long)s->data);
+    TRY(load_json(s->fd, path, 8, (int64_t)length, &s->header));
+    return parse_header(f, f->n_shards - 1);
+}
+
+static int compare_name(const void *a, const void *b)
+{
+    return strcmp(((const struct tensor *)a)->name, ((const struct tensor *)b)->name);
+}
+
+static enum status sort_names(struct st_file *f)
+{
+    if (f->n_tensors)
+        qsort(f->tensors, (size_t)f->n_tensors, sizeof *f->tensors, compare_name);
+    for (int i = 1; i < f->n_tensors; i++)
+        if (compare_name(&f->tensors[i - 1], &f->tensors[i]) == 0)
+            return status_fail(ERR_CORRUPT, "tensor %.100s is in both %s and %s", f->tensors[i].name, f->shards[f->tensors[i - 1].shard].path,
+                               f->shards[f->tensors[i].shard].path);
+    return OK;
+}
+
+static const struct tensor *lookup(const struct st_file *f, const char *name)
+{
+    struct tensor key = {.name = name};
+    return f->n_tensors ? bsearch(&key, f->tensors, (size_t)f->n_tensors, sizeof key, compare_name) : NULL;
+}
+
+static enum status allocate_shards(struct st_file *f, size_t n)
+{
+    f->shards = sys_calloc(n + 1, sizeof *f->shards);
+    return f->shards ? OK : status_fail(ERR_NOMEM, "out of memory: a list of %zu files", n);
+}
+
+/* FILE of the index's directory: plain names only, so that an index cannot point elsewhere. */
+static enum status shard_path(const char *index, const json_t *file, char path[PATH_BYTES])
+{
+    const char *name = json_string_value(file), *slash = strrchr(index, '/');
+    if (!name || !name[0] || strchr(name, '/'))
+        return status_fail(ERR_CORRUPT, "%s: weight_map must give file names without a directory", index);
+    int n = snprintf(path, PATH_BYTES, "%.*s%s", slash ? (int)(slash + 1 - index) : 0, index, name);
+    return n < PATH_BYTES ? OK : status_fail(ERR_INVALID, "%s: the path of a file is too long", index);
+}
+
+static enum status open_listed(struct st_file *f, const char *index, const json_t *root)
+{
+    json_t *map = json_object_get(root, "weight_map"), *file;
+    const char *name;
+    char path[PATH_BYTES];
+    if (json_object_size(map) == 0)
+        return status_fail(ERR_CORRUPT, "%s: weight_map is missing or empty", index);
+    TRY(allocate_shards(f, json_object_size(map)));
+    json_object_foreach(map, name, file)
+    {
+        int known = 0;
+        TRY(shard_path(index, file, path));
+        for (int i = 0; i < f->n_shards && !known; i++)
+            known = strcmp(f->shards[i].path, path) == 0;
+        if (!known)
+            TRY(open_shard(f, path));
+    }
+    TRY(sort_names(f));
+    json_object_foreach(map, name, file)
+    {
+        const struct tensor *t = lookup(f, name);
+        TRY(shard_path(index, file, path));
+        if (!t || strcmp(f->shards[t->shard].path, path) != 0)
+            return status_fail(ERR_CORRUPT, "%s: tensor %.100s is not in %s", index, name, path);
+    }
+    return OK;
+}
+
+static enum status open_index(struct st_file *f, const char *index)
+{
+    int fd;
+    int64_t bytes;
+    json_t *root;
+    TRY(file_open(index, &fd, &bytes));
+    enum status st = bytes <= MAX_HEADER_BYTES ? load_json(fd, index, 0, bytes, &root)
+                                               : status_fail(ERR_CORRUPT, "%s has %lld bytes; that is no index", index, (long long)bytes);
+    sys_close(fd);
+    TRY(st);
+    st = open_listed(f, index, root);
+    json_decref(root);
+    return st;
+}
+
+static int ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* The file to open: path itself, or what a directory has. */
+static enum status resolve(const char *path, char file[PATH_BYTES])
+{
+    static const char *const names[] = {"", "/model.safetensors", "/model.safetensors.index.json"};
+    struct stat s;
+    if (stat(path, &s) != 0)
+        return status_fail(ERR_INVALID, "cannot open %s: %s", path, strerror(errno));
+    for (int i = S_ISDIR(s.st_mode) ? 1 : 0; i < 3; i++) {
+        if (snprintf(file, PATH_BYTES, "%s%s", path, names[i]) >= PATH_BYTES)
+            return status_fail(ERR_INVALID, "%.64s...: the path is too long", path);
+        if (i == 0 || stat(file, &s) == 0)
+            return OK;
+    }
+    return status_fail(ERR_INVALID, "%s has neither model.safetensors nor model.safetensors.index.json", path);
+}
+
+enum status st_open(const char *path, struct st_file **out)
+{
+    char file[PATH_BYTES];
+    enum status st;
+    TRY(resolve(path, file));
+    struct st_file *f = sys_calloc(1, sizeof *f);
+    if (!f)
+        return status_fail(ERR_NOMEM, "out of memory: the description of %s", path);
+    if (ends_with(file, ".index.json")) {
+        TRY_GOTO(open_index(f, file), fail);
+    } else {
+        TRY_GOTO(allocate_shards(f, 1), fail);
+        TRY_GOTO(open_shard(f, file), fail);
+        TRY_GOTO(sort_names(f), fail);
+    }
+    *out = f;
+    return OK;
+fail:
+    st_close(f);
+    return st;
+}
+
+void st_close(struct st_file *f)
+{
+    if (!f)
+        return;
+    for (int i = 0; i < f->n_shards; i++) {
+        if (f->shards[i].fd >= 0)
+            sys_close(f->shards[i].fd);
+        json_decref(f->shards[i].header);
+        free(f->shards[i].path);
+    }
+    free(f->shards);
+    free(f->tensors);
+    free(f);
+}
+
+/* ---- asking and reading ---- */
+
+int st_count(const struct st_file *f)
+{
+    return f->n_tensors;
+}
+
+const char *st_name(const struct st_file *f, int i)
+{
+    return f->tensors[i].name;
+}
+
+static enum status find(const struct st_file *f, const char *name, const struct tensor **out)
+{
+    const struct tensor *t = lookup(f, name);
+    if (!t)
+        return status_fail(ERR_INVALID, "%s: there is no tensor %s", f->shards[0].path, name);
+    if (!t->kind->readable)
+        return status_fail(ERR_INVALID, "%s: tensor %s is stored as %s; F32, F16 and BF16 can be read", f->shards[t->shard].path, name, t->kind->name);
+    if (t->n_dims > MAX_DIMS)
+        return status_fail(ERR_INVALID, "%s: tensor %s has %d dimensions; up to %d can be read", f->shards[t->shard].path, name, t->n_dims, MAX_DIMS);
+    *out = t;
+    return OK;
+}
+
+enum status st_find(const struct st_file *f, const char *name, struct st_info *info)
+{
+    const struct tensor *t;
+    TRY(find(f, name, &t));
+    *info = (struct st_info){.dtype = t->kind->dtype, .n_dims = t->n_dims, .elements = t->elements};
+    memcpy(info->shape, t->shape, sizeof info->shape);
+    return OK;
+}
+
+static float float_from_half(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 31u, fraction = h & 0x3ffu, bits;
+    float f;
+    if (exponent == 0) { /* zero or subnormal: fraction * 2^-24, exact */
+        f = (float)fraction * 0x1p-24f;
+        return sign ? -f : f;
+    }
+    bits = sign | (exponent == 31 ? 255u : exponent + 112u) << 23 | fraction << 13;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+enum status st_read_f32(struct st_file *f, const char *name, int64_t first, int64_t n, float *out)
+{
+    const struct tensor *t;
+    TRY(find(f, name, &t));
+    const struct shard *s = &f->shards[t->shard];
+    if (first < 0 || n < 0 || n > t->elements - first)
+        return status_fail(ERR_INVALID, "%s: %lld elements from number %lld on of tensor %s, which has %lld", s->path, (long long)n, (long long)first,
+                           name, (long long)t->elements);
+    int64_t bytes = n * t->kind->bytes;
+    char *raw = (char *)out + (4 * n - bytes); /* halves are widened in place: value i is written before value i + 1 is reached */
+    TRY(file_read(s->fd, s->path, raw, (size_t)bytes, s->data + t->begin + first * t->kind->bytes));
+    for (int64_t i = 0; i < n && t->kind->bytes == 2; i++) {
+        uint16_t half;
+        memcpy(&half, raw + 2 * i, 2);
+        out[i] = t->kind->dtype == BF16 ? bf16_to_float(half) : float_from_half(half);
+    }
+    return OK;
+}

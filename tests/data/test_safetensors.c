@@ -1,0 +1,372 @@
+/* Safetensors: round trips, a file of the reference implementation, shards, and files that must be refused. */
+#include "data/safetensors.h"
+
+#include "base/sys.h"
+#include "scratch.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <xxhash.h>
+#include <cmocka.h>
+
+/* Written by Python's safetensors 0.8: w = [[-2.5 .. 2.5]], h = [1, -2, 65504, 2^-24, inf, -0] as fp16, mask of bytes. */
+static const char reference[] =
+    "\xd0\x00\x00\x00\x00\x00\x00\x00"
+    "{\"__metadata__\":{\"format\":\"pt\"},\"w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},\"h\":{\"dtype\":\"F16\",\"shape\":[6],"
+    "\"data_offsets\":[24,36]},\"mask\":{\"dtype\":\"U8\",\"shape\":[1,2],\"data_offsets\":[36,38]}}      "
+    "\x00\x00 \xc0\x00\x00\xc0\xbf\x00\x00\x00\xbf\x00\x00\x00?\x00\x00\xc0?\x00\x00 @"
+    "\x00<\x00\xc0\xff{\x01\x00\x00|\x00\x80\x01\x00";
+
+static struct st_file *open_file(const char *path)
+{
+    struct st_file *f = NULL;
+    if (st_open(path, &f) != OK)
+        fail_msg("%s", status_message());
+    return f;
+}
+
+static void refuse(const char *path, enum status code, const char *part)
+{
+    struct st_file *f = NULL;
+    enum status st = st_open(path, &f);
+    if (st != code || !strstr(status_message(), part))
+        fail_msg("status %d, '%s' does not say '%s'", st, status_message(), part);
+    assert_null(f);
+}
+
+/* A file of this header and `data` bytes of zeros. */
+static const char *put(const char *header, size_t data)
+{
+    static char bytes[4096];
+    uint64_t n = strlen(header);
+    memset(bytes, 0, sizeof bytes);
+    memcpy(bytes, &n, 8);
+    memcpy(bytes + 8, header, n);
+    return scratch_write("case.safetensors", bytes, 8 + n + data);
+}
+
+static void test_reference(void **state)
+{
+    (void)state;
+    struct st_file *f = open_file(scratch_write("ref.safetensors", reference, sizeof reference - 1));
+    struct st_info info;
+    float x[6];
+    assert_int_equal(st_count(f), 3);
+    assert_string_equal(st_name(f, 0), "h");
+    assert_string_equal(st_name(f, 2), "w");
+    assert_int_equal(st_find(f, "w", &info), OK);
+    assert_true(info.dtype == F32 && info.n_dims == 2 && info.shape[0] == 2 && info.shape[1] == 3 && info.elements == 6);
+    assert_int_equal(st_read_f32(f, "w", 0, 6, x), OK);
+    for (int i = 0; i < 6; i++)
+        assert_true(x[i] == (float)i - 2.5f);
+    assert_int_equal(st_read_f32(f, "w", 4, 2, x), OK);
+    assert_true(x[0] == 1.5f && x[1] == 2.5f);
+    assert_int_equal(st_find(f, "h", &info), OK);
+    assert_true(info.dtype == F16 && info.n_dims == 1 && info.elements == 6);
+    assert_int_equal(st_read_f32(f, "h", 0, 6, x), OK);
+    assert_true(x[0] == 1.0f && x[1] == -2.0f && x[2] == 65504.0f && x[3] == 0x1p-24f && isinf(x[4]) && x[5] == 0.0f && signbit(x[5]));
+    assert_int_equal(st_find(f, "mask", &info), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "mask is stored as U8"));
+    assert_int_equal(st_find(f, "x", &info), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "there is no tensor x"));
+    assert_int_equal(st_read_f32(f, "x", 0, 1, x), ERR_INVALID);
+    assert_int_equal(st_read_f32(f, "w", 5, 2, x), ERR_INVALID);
+    assert_int_equal(st_read_f32(f, "w", -1, 2, x), ERR_INVALID);
+    assert_int_equal(st_read_f32(f, "w", 7, INT64_MAX, x), ERR_INVALID);
+    assert_int_equal(st_read_f32(f, "w", 6, 0, x), OK);
+    st_close(f);
+    st_close(NULL);
+}
+
+enum { BIG = (1 << 17) + 3 }; /* more than one chunk of conversion */
+
+static void write_pieces(struct st_writer *w, const float *x, int64_t n, int64_t piece)
+{
+    for (int64_t at = 0; at < n; at += piece)
+        assert_int_equal(st_write_f32(w, x + at, at + piece < n ? piece : n - at), OK);
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    static float x[BIG], y[BIG];
+    for (int i = 0; i < BIG; i++)
+        x[i] = sinf((float)i) * ldexpf(1.0f, i % 60 - 30);
+    static const struct st_decl decls[] = {{"a", F32, 2, {3, 5}}, {"empty", F32, 1, {0}}, {"scalar", F32, 0, {0}}, {"b \"quoted\" \xc3\xa4", BF16, 1, {BIG}}, {"c", BF16, 2, {2, 1}}};
+    const char *path = scratch_path("out.safetensors");
+    struct st_writer *w = NULL;
+    uint64_t hash = 0;
+    assert_int_equal(st_create(path, decls, 5, &w), OK);
+    write_pieces(w, x, 15, 4);
+    write_pieces(w, x + 7, 1, 1);
+    write_pieces(w, x, BIG, 100000);
+    write_pieces(w, x + 1, 2, 2);
+    assert_int_equal(st_finish(w, &hash), OK);
+
+    static char bytes[4 * BIG];
+    FILE *file = fopen(path, "rb");
+    size_t n = fread(bytes, 1, sizeof bytes, file);
+    uint64_t header;
+    fclose(file);
+    memcpy(&header, bytes, 8);
+    assert_true(header % 8 == 0 && n == 8 + header + 15 * 4 + 4 + 2 * BIG + 4);
+    assert_true(hash == XXH3_64bits(bytes, n));
+
+    struct st_file *f = open_file(path);
+    struct st_info info;
+    assert_int_equal(st_count(f), 5);
+    assert_int_equal(st_read_f32(f, "a", 0, 15, y), OK);
+    assert_memory_equal(x, y, 15 * 4);
+    assert_int_equal(st_find(f, "empty", &info), OK);
+    assert_true(info.elements == 0 && info.n_dims == 1);
+    assert_int_equal(st_find(f, "scalar", &info), OK);
+    assert_true(info.elements == 1 && info.n_dims == 0);
+    assert_int_equal(st_find(f, decls[3].name, &info), OK);
+    assert_true(info.dtype == BF16 && info.elements == BIG);
+    assert_int_equal(st_read_f32(f, decls[3].name, 0, BIG, y), OK);
+    for (int i = 0; i < BIG; i++)
+        assert_true(y[i] == bf16_to_float(bf16_from_float(x[i])));
+    assert_int_equal(st_read_f32(f, decls[3].name, 1001, 7, y), OK);
+    assert_true(y[0] == bf16_to_float(bf16_from_float(x[1001])) && y[6] == bf16_to_float(bf16_from_float(x[1007])));
+    st_close(f);
+}
+
+/* Every fp16 value against ldexp. */
+static void test_half(void **state)
+{
+    (void)state;
+    static char bytes[8 + 128 + 2 * 65536];
+    static float y[65536];
+    int n = snprintf(bytes + 8, 128, "{\"h\":{\"dtype\":\"F16\",\"shape\":[65536],\"data_offsets\":[0,131072]}}");
+    uint64_t header = (uint64_t)n;
+    memcpy(bytes, &header, 8);
+    for (int i = 0; i < 65536; i++) {
+        uint16_t h = (uint16_t)i;
+        memcpy(bytes + 8 + n + 2 * i, &h, 2);
+    }
+    struct st_file *f = open_file(scratch_write("half.safetensors", bytes, 8 + (size_t)n + 131072));
+    assert_int_equal(st_read_f32(f, "h", 0, 65536, y), OK);
+    for (int i = 0; i < 65536; i++) {
+        int exponent = i >> 10 & 31, fraction = i & 1023;
+        double expected = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY) : exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+        assert_true(isnan(expected) ? isnan(y[i]) : (double)y[i] == (i & 0x8000 ? -expected : expected));
+        assert_true(isnan(expected) || !signbit(y[i]) == !(i & 0x8000));
+    }
+    st_close(f);
+}
+
+static void test_bad_files(void **state)
+{
+    (void)state;
+#define T(name, dtype, shape, begin, end) "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
+    static const struct { const char *header; size_t data; enum status code; const char *part; } cases[] = {
+        {"{" T("a", "F32", "[2]", 0, 8) "}", 7, ERR_CORRUPT, "outside the file"},
+        {"{" T("a", "F32", "[2]", 0, 8) "}", 9, ERR_CORRUPT, "the tensors hold 8 bytes, the file 9"},
+        {"{" T("a", "F32", "[2]", 0, 8) "," T("b", "F32", "[2]", 4, 12) "}", 12, ERR_CORRUPT, "tensor b: its data overlaps"},
+        {"{" T("a", "F32", "[2]", 0, 8) "," T("b", "F32", "[2]", 0, 8) "}", 8, ERR_CORRUPT, "overlaps"},
+        {"{" T("a", "F32", "[2]", 0, 8) "," T("b", "F32", "[2]", 12, 20) "}", 20, ERR_CORRUPT, "a hole before"},
+        {"{" T("a", "F32", "[2]", 4, 12) "}", 12, ERR_CORRUPT, "a hole before"},
+        {"{" T("a", "F32", "[3]", 0, 8) "}", 8, ERR_CORRUPT, "do not fit its shape"},
+        {"{" T("a", "BF16", "[2]", 0, 8) "}", 8, ERR_CORRUPT, "do not fit its shape"},
+        {"{" T("a", "F32", "[2]", 8, 0) "}", 8, ERR_CORRUPT, "outside the file"},
+        {"{" T("a", "F32", "[2]", -8, 0) "}", 8, ERR_CORRUPT, "outside the file"},
+        {"{" T("a", "F32", "[-2]", 0, 8) "}", 8, ERR_CORRUPT, "whole numbers"},
+        {"{" T("a", "F32", "[2.0]", 0, 8) "}", 8, ERR_CORRUPT, "whole numbers"},
+        {"{" T("a", "F32", "[4294967296,4294967296]", 0, 8) "}", 8, ERR_CORRUPT, "whole numbers"},
+        {"{" T("a", "F32", "[4611686018427387904]", 0, 0) "}", 0, ERR_CORRUPT, "do not fit"},
+        {"{" T("a", "F31", "[2]", 0, 8) "}", 8, ERR_INVALID, "dtype F31 is not known"},
+        {"{" T("a", "F32", "2", 0, 8) "}", 8, ERR_CORRUPT, "must have dtype, shape"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, ERR_CORRUPT, "must have dtype, shape"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8, ERR_CORRUPT, "nothing else"},
+        {"{\"a\":7}", 8, ERR_CORRUPT, "must have dtype, shape"},
+        {"{" T("a", "F32", "[1]", 0, 4) "," T("a", "F32", "[1]", 4, 8) "}", 8, ERR_CORRUPT, "duplicate"},
+        {"{\"__metadata__\":{\"a\":1}}", 0, ERR_CORRUPT, "must be a string"},
+        {"{\"__metadata__\":1}", 0, ERR_CORRUPT, "must be an object"},
+        {"[1]", 0, ERR_CORRUPT, "not a JSON object"},
+        {" {}", 0, ERR_CORRUPT, "not a JSON object"},
+        {"", 0, ERR_CORRUPT, "not a JSON object"},
+        {"{\"a\":", 8, ERR_CORRUPT, "not valid JSON"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        refuse(put(cases[i].header, cases[i].data), cases[i].code, cases[i].part);
+    struct st_file *f = open_file(put("{}", 0));
+    assert_int_equal(st_count(f), 0);
+    struct st_info info;
+    assert_int_equal(st_find(f, "a", &info), ERR_INVALID);
+    st_close(f);
+    f = open_file(put("{" T("five", "F32", "[1,1,1,1,1]", 0, 4) "}", 4));
+    assert_int_equal(st_find(f, "five", &info), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "5 dimensions"));
+    st_close(f);
+    /* cut short anywhere: never accepted */
+    for (size_t n = 0; n < sizeof reference - 1; n++)
+        refuse(scratch_write("cut.safetensors", reference, n), ERR_CORRUPT, "cut.safetensors");
+    static const char huge[16] = "\xff\xff\xff\xff\xff\xff\xff\x7f{}";
+    refuse(scratch_write("huge.safetensors", huge, sizeof huge), ERR_CORRUPT, "format's limit");
+    refuse(scratch_path("absent"), ERR_INVALID, "cannot open");
+    refuse(scratch, ERR_INVALID, "has neither model.safetensors nor");
+}
+
+static void test_shards(void **state)
+{
+    (void)state;
+    static const struct st_decl first[] = {{"a", F32, 1, {2}}, {"b", F32, 1, {2}}}, second[] = {{"c", BF16, 1, {2}}, {"b", F32, 1, {1}}};
+    static const float x[] = {1, 2};
+    struct st_writer *w;
+    scratch_mkdir("sharded");
+    assert_int_equal(st_create(scratch_path("sharded/model-1.safetensors"), first, 2, &w), OK);
+    write_pieces(w, x, 2, 2);
+    write_pieces(w, x, 2, 2);
+    assert_int_equal(st_finish(w, NULL), OK);
+    for (int n = 1; n <= 2; n++) { /* model-3 has b as well */
+        assert_int_equal(st_create(scratch_path(n == 1 ? "sharded/model-2.safetensors" : "sharded/model-3.safetensors"), second, n, &w), OK);
+        write_pieces(w, x, 2, 2);
+        if (n == 2)
+            write_pieces(w, x, 1, 1);
+        assert_int_equal(st_finish(w, NULL), OK);
+    }
+#define INDEX "sharded/model.safetensors.index.json"
+    scratch_text(INDEX, "{\"metadata\": {\"total_size\": 20}, \"weight_map\": {\"a\": \"model-1.safetensors\", \"b\": \"model-1.safetensors\", "
+                        "\"c\": \"model-2.safetensors\"}}");
+    const char *paths[] = {scratch_path("sharded"), scratch_path("sharded/"), scratch_path(INDEX)};
+    for (int i = 0; i < 3; i++) {
+        struct st_file *f = open_file(paths[i]);
+        float y[2] = {0};
+        assert_int_equal(st_count(f), 3);
+        assert_int_equal(st_read_f32(f, "c", 0, 2, y), OK);
+        assert_memory_equal(x, y, sizeof x);
+        assert_int_equal(st_read_f32(f, "b", 1, 1, y), OK);
+        assert_true(y[0] == 2.0f);
+        st_close(f);
+    }
+    char dir[128];
+    snprintf(dir, sizeof dir, "%s/sharded", scratch);
+    scratch_text(INDEX, "{\"weight_map\": {\"a\": \"model-1.safetensors\", \"d\": \"model-2.safetensors\"}}");
+    refuse(dir, ERR_CORRUPT, "tensor d is not in");
+    scratch_text(INDEX, "{\"weight_map\": {\"a\": \"model-1.safetensors\", \"b\": \"model-2.safetensors\"}}");
+    refuse(dir, ERR_CORRUPT, "tensor b is not in");
+    scratch_text(INDEX, "{\"weight_map\": {\"a\": \"model-1.safetensors\", \"c\": \"model-3.safetensors\"}}");
+    refuse(dir, ERR_CORRUPT, "tensor b is in both");
+    scratch_text(INDEX, "{\"weight_map\": {\"a\": \"model-4.safetensors\"}}");
+    refuse(dir, ERR_INVALID, "model-4.safetensors: No such file");
+    scratch_text(INDEX, "{\"weight_map\": {\"a\": \"../sharded/model-1.safetensors\"}}");
+    refuse(dir, ERR_CORRUPT, "without a directory");
+    scratch_text(INDEX, "{\"weight_map\": {}}");
+    refuse(dir, ERR_CORRUPT, "weight_map is missing or empty");
+    scratch_text(INDEX, "{\"weight_map\": {\"a\": 1}}");
+    refuse(dir, ERR_CORRUPT, "weight_map must give file names");
+    scratch_text(INDEX, "nonsense");
+    refuse(dir, ERR_CORRUPT, "not a JSON object");
+    scratch_write("sharded/model.safetensors", reference, sizeof reference - 1); /* the single file comes first */
+    struct st_file *f = open_file(dir);
+    assert_int_equal(st_count(f), 3);
+    assert_string_equal(st_name(f, 1), "mask");
+    st_close(f);
+}
+
+static void test_writer_refusals(void **state)
+{
+    (void)state;
+    static const float x[8] = {0};
+    static const struct st_decl decls[] = {{"a", BF16, 1, {3}}, {"b", BF16, 1, {4}}};
+    const char *path = scratch_path("refused.safetensors");
+    struct st_writer *w = NULL;
+    assert_int_equal(st_create(path, decls, 2, &w), OK);
+    assert_int_equal(st_write_f32(w, x, 4), ERR_INVALID); /* crosses */
+    assert_int_equal(st_write_f32(w, x, 3), OK);
+    assert_int_equal(st_write_f32(w, x, 3), OK);
+    assert_int_equal(st_finish(w, NULL), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "tensor 1 of 2 is not complete"));
+    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_equal(st_create(path, decls, 2, &w), OK);
+    assert_int_equal(st_write_f32(w, x, 3), OK);
+    assert_int_equal(st_write_f32(w, x, 4), OK);
+    assert_int_equal(st_write_f32(w, x, 1), ERR_INVALID); /* too many */
+    st_abort(w);
+    assert_int_not_equal(access(path, F_OK), 0);
+    st_abort(NULL);
+    static const struct st_decl twice[] = {{"a", F32, 1, {3}}, {"a", F32, 1, {4}}}, half[] = {{"a", F16, 1, {3}}}, odd[] = {{"a", BF16, 1, {3}}, {"b", F32, 1, {4}}};
+    static const struct st_decl large[] = {{"a", F32, 2, {INT64_MAX, 3}}}, reserved[] = {{"__metadata__", F32, 1, {1}}};
+    assert_int_equal(st_create(path, twice, 2, &w), ERR_INVALID);
+    assert_int_equal(st_create(path, half, 1, &w), ERR_INVALID);
+    assert_int_equal(st_create(path, odd, 2, &w), ERR_INVALID);
+    assert_int_equal(st_create(path, large, 1, &w), ERR_INVALID);
+    assert_int_equal(st_create(path, reserved, 1, &w), ERR_INVALID);
+    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_equal(st_create(scratch_path("no/such/directory"), decls, 2, &w), ERR_IO);
+}
+
+static enum status write_all(const char *path)
+{
+    static const float x[8] = {1};
+    static const struct st_decl decls[] = {{"a", F32, 1, {3}}, {"b", BF16, 1, {8}}};
+    struct st_writer *w;
+    TRY(st_create(path, decls, 2, &w));
+    enum status st = st_write_f32(w, x, 3);
+    if (st == OK)
+        st = st_write_f32(w, x, 8);
+    if (st == OK)
+        return st_finish(w, NULL);
+    st_abort(w);
+    return st;
+}
+
+/* Each system call fails once: an error comes out, no file stays, nothing leaks (run under ASan); halved transfers are no error. */
+static void test_faults(void **state)
+{
+    (void)state;
+    static const enum sys_call writing[] = {SYS_OPEN, SYS_PWRITE, SYS_FSYNC, SYS_CLOSE, SYS_MALLOC}, reading[] = {SYS_OPEN, SYS_PREAD, SYS_MALLOC};
+    const char *path = scratch_path("faults.safetensors");
+    for (int k = 0; k < 5; k++) {
+        sys_inject_clear();
+        assert_int_equal(write_all(path), OK);
+        long n = sys_count(writing[k]);
+        for (int i = 1; i <= n; i++) {
+            unlink(path);
+            sys_inject(writing[k], i, EIO);
+            assert_int_not_equal(write_all(path), OK);
+            assert_int_not_equal(access(path, F_OK), 0);
+            if (writing[k] == SYS_PWRITE) {
+                sys_inject(writing[k], i, SYS_SHORT);
+                assert_int_equal(write_all(path), OK);
+                st_close(open_file(path));
+            }
+        }
+    }
+    sys_inject_clear();
+    assert_int_equal(write_all(path), OK);
+    for (int k = 0; k < 3; k++) {
+        sys_inject_clear();
+        st_close(open_file(path));
+        long n = sys_count(reading[k]);
+        for (int i = 1; i <= n; i++) {
+            struct st_file *f = NULL;
+            sys_inject(reading[k], i, EIO);
+            assert_int_not_equal(st_open(path, &f), OK);
+            assert_null(f);
+        }
+    }
+    struct st_file *f = open_file(path);
+    float y[8];
+    sys_inject(SYS_PREAD, 1, SYS_SHORT);
+    assert_int_equal(st_read_f32(f, "b", 0, 8, y), OK);
+    assert_true(y[0] == 1.0f);
+    sys_inject(SYS_PREAD, 1, EIO);
+    assert_int_equal(st_read_f32(f, "b", 0, 8, y), ERR_IO);
+    sys_inject_clear();
+    assert_int_equal(truncate(path, 100), 0);
+    assert_int_equal(st_read_f32(f, "b", 0, 8, y), ERR_CORRUPT);
+    st_close(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reference), cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_half),   cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_shards),    cmocka_unit_test(test_writer_refusals), cmocka_unit_test(test_faults),
+    };
+    return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);
+}
