@@ -211,6 +211,7 @@ void files_remove(struct files *f)
 {
     for (int i = 0; i < f->n; i++) {
         sys_unlink(f->names[i]);
+        flock(f->fds[i], LOCK_UN); /* now, even if a ring being taken apart still holds the file */
         sys_close(f->fds[i]);
     }
     f->n = 0;

@@ -81,8 +81,7 @@ static void lane_drain(struct store *s, struct lane *l)
 {
     for (; l->head < l->tail; l->head++) {
         struct io_op *op = &l->window[l->head % (uint64_t)s->depth].op;
-        if (!op->done)
-            l->io->way->wait(l->io, op);
+        l->io->way->wait(l->io, op); /* at once if it is done; `done` itself is the way's to read */
     }
 }
 

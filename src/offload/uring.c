@@ -137,6 +137,11 @@ static int peek(struct io *io, struct io_op *op)
 static void close_ring(struct io *io)
 {
     struct uring *u = (struct uring *)io;
+    /* The kernel takes a ring apart after this call has returned; what it holds, disk space and locked memory, is wanted back now. */
+    if (u->files_registered)
+        io_uring_unregister_files(&u->ring);
+    if (u->io.fixed)
+        io_uring_unregister_buffers(&u->ring);
     io_uring_queue_exit(&u->ring);
     free(u);
 }

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -112,6 +113,9 @@ static int low_memlock_child(void)
     struct rlimit limit = {64 << 10, 64 << 10};
     struct arena *a;
     if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || (getuid() == 0 && setuid(65534) != 0))
+        return 77;
+    static char page[1 << 20];
+    if (mlock(page, sizeof page) == 0) /* sanitizers turn mlock into nothing */
         return 77;
     if (arena_create("host arena", 1 << 20, ARENA_PINNED, &a) != OK)
         return 1;

@@ -1,0 +1,128 @@
+/* Every wrapped call of a store's life fails once, for every call, count and several errors: the life goes well or ends with a
+ * sentence, nothing stays behind, and what is read is never wrong. */
+#include "offload_test.h"
+
+#include <errno.h>
+
+enum { BLOCK = 8192, BYTES = 6 * BLOCK + 100, TOTAL = 16 * BLOCK };
+
+static int count_fds(void)
+{
+    return count_files("/proc/self/fd");
+}
+
+/* Opens a store, writes, reads back, closes. */
+static enum status life(enum store_way way)
+{
+    static char from[BYTES] __attribute__((aligned(4096))), to[BYTES + 1] __attribute__((aligned(4096)));
+    struct store_config c = config_of(2, TOTAL, way);
+    struct store *s;
+    enum status st;
+    uint64_t ticket = 0;
+    c.block = BLOCK;
+    c.depth = 3;
+    c.pinned = from;
+    c.pinned_bytes = 4 * BLOCK;
+    fill(from, BYTES, 6);
+    memset(to, 0, sizeof to);
+    TRY(store_open(&c, &s));
+    TRY_GOTO(store_submit(s, STORE_WRITE, 0, from, BYTES, &ticket), close);
+    TRY_GOTO(store_submit(s, STORE_WRITE, 8 * BLOCK, from + 1, BYTES - 1, &ticket), close);
+    TRY_GOTO(store_wait(s, STORE_WRITE, ticket), close);
+    TRY_GOTO(store_submit(s, STORE_READ, 8 * BLOCK, to + 1, BYTES - 1, &ticket), close);
+    do
+        TRY_GOTO(store_poll(s, STORE_READ, &ticket), close);
+    while (ticket < 1 && usleep(50) == 0);
+    assert_memory_equal(to + 1, from + 1, BYTES - 1);
+    TRY_GOTO(store_read(s, 0, to, BYTES), close);
+    assert_memory_equal(to, from, BYTES);
+close:
+    if (st != OK) { /* the failed direction stays failed, with its sentence; the other one may be used */
+        char before[1024], sentence[1024];
+        snprintf(before, sizeof before, "%s", status_message());
+        enum status w = store_wait(s, STORE_WRITE, 0), r = store_wait(s, STORE_READ, 0);
+        snprintf(sentence, sizeof sentence, "%s", status_message());
+        if (w != OK || r != OK)
+            assert_string_equal(before, sentence);
+    }
+    store_close(s);
+    return st;
+}
+
+static void sweep(enum store_way way, int *failures)
+{
+    static const int errors[] = {EIO, EINTR, SYS_SHORT, ENOSPC, EAGAIN, EINVAL, EPERM, ENOMEM};
+    long counts[SYS_CALLS];
+    int fds = count_fds();
+    sys_inject_clear();
+    if (life(way) != OK) {
+        if (way == STORE_URING && strstr(status_message(), "io_uring is not available"))
+            skip();
+        fail_msg("%s", status_message());
+    }
+    for (int call = 0; call < SYS_CALLS; call++)
+        counts[call] = sys_count((enum sys_call)call);
+    for (int call = 0; call < SYS_CALLS; call++)
+        for (long n = 1; n <= counts[call]; n++)
+            for (int e = 0; e < (n <= 4 ? 8 : 3); e++) { /* the first three of later calls: they differ by place, not by error */
+                status_fail(OK, "%s", "");
+                sys_inject_clear();
+                sys_inject((enum sys_call)call, (int)n, errors[e]);
+                enum status st = life(way);
+                sys_inject_clear();
+                *failures += st != OK;
+                if (st != OK && (strlen(status_message()) < 25 || strchr(status_message(), '\n')))
+                    fail_msg("call %d, n %ld, error %d: '%s' is no sentence", call, n, errors[e], status_message());
+                int transfer = call == SYS_PREAD || call == SYS_PWRITE || call == SYS_URING_CQE;
+                if (transfer && (errors[e] == SYS_SHORT || errors[e] == EINTR || errors[e] == EAGAIN) && st != OK)
+                    fail_msg("call %d, n %ld, error %d was not resumed: %s", call, n, errors[e], status_message());
+                if (call == SYS_URING_CQE && errors[e] == EIO &&
+                    (st != ERR_IO || !strstr(status_message(), "offset") ||
+                     !strstr(status_message(), folder[0]) == !strstr(status_message(), folder[1]) ||
+                     !strstr(status_message(), "Input/output error") || !strstr(status_message(), "--resume")))
+                    fail_msg("EIO of completion %ld: '%s'", n, status_message());
+                if (count_fds() != fds)
+                    fail_msg("call %d, n %ld, error %d leaks a descriptor", call, n, errors[e]);
+                if (count_files(folder[0]) + count_files(folder[1]) > (call == SYS_UNLINK))
+                    fail_msg("call %d, n %ld, error %d leaves a file", call, n, errors[e]);
+            }
+    assert_int_equal(life(way), OK); /* removes what the last failed unlink left: it looks dead */
+}
+
+static void every_call_with_io_uring(void **state)
+{
+    (void)state;
+    int failures = 0;
+    sweep(STORE_URING, &failures);
+    assert_true(failures > 100);
+}
+
+static void every_call_with_threads(void **state)
+{
+    (void)state;
+    int failures = 0;
+    sweep(STORE_THREADS, &failures);
+    assert_true(failures > 100);
+}
+
+static void every_call_of_the_fall_back(void **state)
+{
+    (void)state;
+    static const enum sys_call calls[] = {SYS_URING_SETUP, SYS_URING_BUFFERS};
+    for (int c = 0; c < 2; c++)
+        for (int n = 1; n <= 2; n++) {
+            sys_inject_clear();
+            sys_inject(calls[c], n, ENOMEM);
+            assert_int_equal(life(STORE_AUTO), OK);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(every_call_with_io_uring, clear_faults),
+        cmocka_unit_test_teardown(every_call_with_threads, clear_faults),
+        cmocka_unit_test_teardown(every_call_of_the_fall_back, clear_faults),
+    };
+    return cmocka_run_group_tests(tests, make_folders, remove_folders);
+}
