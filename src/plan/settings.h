@@ -35,6 +35,7 @@ struct settings {
     double link_gbps;                    /* cpu:discrete: throttle of h2d and d2h, 0: none */
     int64_t row_chunk;                   /* tiles: rows=N,heads=N,loss=N (numerics key); AUTO */
     int64_t head_tile, loss_tile;        /* AUTO */
+    int64_t group;                       /* elements per update group and parameter transfer: tiles group=N; AUTO */
     enum dtype dtype;
     int64_t steps;
     double lr;

@@ -1,0 +1,15 @@
+/* Copies between host and device memory of the CPU backend. */
+#ifndef LTRAIN_DEVICE_COPY_H
+#define LTRAIN_DEVICE_COPY_H
+
+#include <stdint.h>
+
+struct copy_link {
+    int late;              /* cpu:discrete: the target is poisoned first and the bytes land at the end */
+    double bytes_per_second; /* 0: as fast as memory allows */
+};
+
+/* Blocks for as long as the link would take. */
+void device_copy(const struct copy_link *link, void *dst, const void *src, int64_t bytes);
+
+#endif

@@ -1,0 +1,33 @@
+/* Tickets: each lane counts what it has retired; others wait for a count. One board per executor. */
+#ifndef LTRAIN_DEVICE_TICKETS_H
+#define LTRAIN_DEVICE_TICKETS_H
+
+#include "base/status.h"
+#include "program/program.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct tickets {
+    _Atomic int64_t done[LANES];
+    _Atomic int failed;      /* status of the first failure */
+    char message[1024];      /* its sentence, written once before failed is set */
+    _Atomic int64_t waited_ns[LANES];
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+};
+
+void tickets_init(struct tickets *t);
+void tickets_destroy(struct tickets *t);
+void tickets_reset(struct tickets *t);
+/* Whether the waits of an instruction are satisfied now. */
+int tickets_ready(const struct tickets *t, const struct instr *in);
+/* Blocks `lane` until they are; ERR_CANCELLED if some lane failed. */
+enum status tickets_wait(struct tickets *t, enum lane lane, const struct instr *in);
+void tickets_retire(struct tickets *t, enum lane lane, int64_t ticket);
+/* Records the calling thread's failure (the first one counts) and wakes everybody. */
+void tickets_fail(struct tickets *t, enum status code);
+/* The first failure as this thread's own status. */
+enum status tickets_status(const struct tickets *t);
+
+#endif

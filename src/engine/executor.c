@@ -1,0 +1,275 @@
+/* Lane threads. Lanes scan the program for their instructions; the I/O lanes keep several requests in flight and retire them in order. */
+#include "engine/executor.h"
+
+#include "base/clock.h"
+#include "base/sys.h"
+#include "device/tickets.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IN_FLIGHT 64
+
+struct flight {
+    uint64_t request;
+    int64_t ticket, start_ns;
+    int instr;
+};
+
+struct executor {
+    struct machine m;
+    struct tickets tickets;
+    const struct program *p;
+    struct trace_event *trace;
+    int64_t began;
+    pthread_t thread[LANES]; /* all but compute */
+    int n_threads;
+    pthread_mutex_t lock;
+    pthread_cond_t go, idle;
+    int64_t generation;      /* of the program to run */
+    int running, quit;
+    struct lane_stats stats[LANES];
+    struct lane_start {
+        struct executor *e;
+        enum lane lane;
+    } start[LANES];
+};
+
+void *machine_argument(const struct machine *m, const struct program *p, const struct instr *in, int arg, int64_t *offset, int64_t *bytes)
+{
+    void *at = NULL;
+    int found = 0;
+    *bytes = 0;
+    for (int k = 0; k < in->n_operands; k++) {
+        const struct operand *o = &p->operands[in->first_operand + k];
+        if (o->arg != arg)
+            continue;
+        const struct buffer *b = &p->buffers[o->buffer];
+        *bytes += o->bytes;
+        if (found)
+            continue;
+        found = 1;
+        *offset = b->address + o->offset;
+        if (b->tier != TIER_NVME)
+            at = (b->tier == TIER_DEVICE ? m->device : m->host) + *offset;
+    }
+    return at;
+}
+
+enum status machine_execute(const struct machine *m, const struct program *p, const struct instr *in)
+{
+    int64_t offset[OP_MAX_ARGS], bytes;
+    void *arg[OP_MAX_ARGS];
+    for (int a = 0; a < OP_MAX_ARGS; a++)
+        arg[a] = machine_argument(m, p, in, a, &offset[a], &bytes);
+    switch (in->lane) {
+    case LANE_READ:
+        return store_read(m->store, offset[0], arg[1], in->attrs.copy.bytes);
+    case LANE_WRITE:
+        return store_write(m->store, offset[1], arg[0], in->attrs.copy.bytes);
+    case LANE_H2D:
+    case LANE_D2H:
+        device_copy(&m->link, arg[1], arg[0], in->attrs.copy.bytes);
+        return OK;
+    default:
+        m->kernels[in->op](&in->attrs, arg);
+        return OK;
+    }
+}
+
+static void note(struct executor *e, enum lane lane, int i, int64_t start)
+{
+    int64_t now = clock_ns();
+    e->stats[lane].busy_ns += now - start;
+    e->stats[lane].bytes += e->p->instrs[i].bytes;
+    if (e->trace)
+        e->trace[i] = (struct trace_event){start - e->began, now - e->began};
+}
+
+static enum status run_serial(struct executor *e, enum lane lane)
+{
+    const struct program *p = e->p;
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        if (in->lane != lane)
+            continue;
+        TRY(tickets_wait(&e->tickets, lane, in));
+        int64_t start = clock_ns();
+        TRY(machine_execute(&e->m, p, in));
+        note(e, lane, i, start);
+        tickets_retire(&e->tickets, lane, in->ticket);
+    }
+    return OK;
+}
+
+struct flights {
+    struct flight q[IN_FLIGHT];
+    int first, n;
+};
+
+static void retire_oldest(struct executor *e, enum lane lane, struct flights *f)
+{
+    struct flight *o = &f->q[f->first];
+    note(e, lane, o->instr, o->start_ns);
+    tickets_retire(&e->tickets, lane, o->ticket);
+    f->first = (f->first + 1) % IN_FLIGHT;
+    f->n--;
+}
+
+static enum status retire_done(struct executor *e, enum lane lane, enum store_direction d, struct flights *f)
+{
+    uint64_t done = 0;
+    if (f->n == 0)
+        return OK;
+    TRY(store_poll(e->m.store, d, &done));
+    while (f->n > 0 && f->q[f->first].request <= done)
+        retire_oldest(e, lane, f);
+    return OK;
+}
+
+static enum status wait_oldest(struct executor *e, enum lane lane, enum store_direction d, struct flights *f)
+{
+    TRY(store_wait(e->m.store, d, f->q[f->first].request));
+    retire_oldest(e, lane, f);
+    return OK;
+}
+
+static enum status run_pipelined(struct executor *e, enum lane lane)
+{
+    const struct program *p = e->p;
+    enum store_direction d = lane == LANE_READ ? STORE_READ : STORE_WRITE;
+    struct flights f = {.n = 0};
+    enum status st = OK;
+    for (int i = 0; i < p->n_instrs && st == OK; i++) {
+        const struct instr *in = &p->instrs[i];
+        if (in->lane != lane)
+            continue;
+        /* sleep on our own completions while there are any, else on the board */
+        while (f.n > 0 && (f.n == IN_FLIGHT || !tickets_ready(&e->tickets, in)))
+            TRY_GOTO(wait_oldest(e, lane, d, &f), out);
+        TRY_GOTO(tickets_wait(&e->tickets, lane, in), out);
+        int64_t nvme, bytes, unused;
+        machine_argument(&e->m, p, in, lane == LANE_READ ? 0 : 1, &nvme, &bytes);
+        void *memory = machine_argument(&e->m, p, in, lane == LANE_READ ? 1 : 0, &unused, &bytes);
+        struct flight *slot = &f.q[(f.first + f.n) % IN_FLIGHT];
+        *slot = (struct flight){.ticket = in->ticket, .start_ns = clock_ns(), .instr = i};
+        TRY_GOTO(store_submit(e->m.store, d, nvme, memory, bytes, &slot->request), out);
+        f.n++;
+        TRY_GOTO(retire_done(e, lane, d, &f), out);
+    }
+    while (f.n > 0)
+        TRY_GOTO(wait_oldest(e, lane, d, &f), out);
+out:
+    /* nothing of ours may be in flight when the arenas are reused */
+    if (st != OK) {
+        char first[1024];
+        memcpy(first, status_message(), sizeof first - 1);
+        first[sizeof first - 1] = 0;
+        for (int k = 0; k < f.n; k++)
+            (void)store_wait(e->m.store, d, f.q[(f.first + k) % IN_FLIGHT].request);
+        return st == ERR_CANCELLED ? st : status_fail(st, "%s", first);
+    }
+    return st;
+}
+
+static void run_lane(struct executor *e, enum lane lane)
+{
+    int pipelined = lane_is_pipelined(lane) && e->m.store;
+    enum status st = pipelined ? run_pipelined(e, lane) : run_serial(e, lane);
+    if (st != OK)
+        tickets_fail(&e->tickets, st);
+}
+
+static void *lane_thread(void *arg)
+{
+    struct lane_start *s = arg;
+    struct executor *e = s->e;
+    int64_t seen = 0;
+    if (e->m.threads > 0)
+        omp_set_num_threads(e->m.threads);
+    pthread_mutex_lock(&e->lock);
+    for (;;) {
+        while (!e->quit && e->generation == seen)
+            pthread_cond_wait(&e->go, &e->lock);
+        if (e->quit)
+            break;
+        seen = e->generation;
+        pthread_mutex_unlock(&e->lock);
+        run_lane(e, s->lane);
+        pthread_mutex_lock(&e->lock);
+        if (--e->running == 0)
+            pthread_cond_signal(&e->idle);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return NULL;
+}
+
+enum status executor_create(const struct machine *m, struct executor **out)
+{
+    struct executor *e = sys_calloc(1, sizeof *e);
+    if (!e)
+        return status_fail(ERR_NOMEM, "out of memory for the executor");
+    e->m = *m;
+    tickets_init(&e->tickets);
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->go, NULL);
+    pthread_cond_init(&e->idle, NULL);
+    for (int l = LANE_COMPUTE + 1; l < LANES; l++) {
+        e->start[l] = (struct lane_start){e, (enum lane)l};
+        int error = sys_thread(&e->thread[e->n_threads], lane_thread, &e->start[l]);
+        if (error) {
+            executor_destroy(e);
+            return status_fail(ERR_NOMEM, "cannot start the %s lane's thread: %s", lane_name((enum lane)l), strerror(error));
+        }
+        e->n_threads++;
+    }
+    *out = e;
+    return OK;
+}
+
+void executor_destroy(struct executor *e)
+{
+    if (!e)
+        return;
+    pthread_mutex_lock(&e->lock);
+    e->quit = 1;
+    pthread_cond_broadcast(&e->go);
+    pthread_mutex_unlock(&e->lock);
+    for (int i = 0; i < e->n_threads; i++)
+        pthread_join(e->thread[i], NULL);
+    pthread_cond_destroy(&e->go);
+    pthread_cond_destroy(&e->idle);
+    pthread_mutex_destroy(&e->lock);
+    tickets_destroy(&e->tickets);
+    free(e);
+}
+
+enum status executor_run(struct executor *e, const struct program *p, struct trace_event *trace)
+{
+    tickets_reset(&e->tickets);
+    if (e->m.threads > 0)
+        omp_set_num_threads(e->m.threads);
+    pthread_mutex_lock(&e->lock);
+    e->p = p;
+    e->trace = trace;
+    e->began = clock_ns();
+    e->running = e->n_threads;
+    e->generation++;
+    pthread_cond_broadcast(&e->go);
+    pthread_mutex_unlock(&e->lock);
+    run_lane(e, LANE_COMPUTE);
+    pthread_mutex_lock(&e->lock);
+    while (e->running > 0)
+        pthread_cond_wait(&e->idle, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+    for (int l = 0; l < LANES; l++)
+        e->stats[l].waited_ns += atomic_load(&e->tickets.waited_ns[l]);
+    return tickets_status(&e->tickets);
+}
+
+void executor_take_stats(struct executor *e, struct lane_stats out[LANES])
+{
+    memcpy(out, e->stats, sizeof e->stats);
+    memset(e->stats, 0, sizeof e->stats);
+}

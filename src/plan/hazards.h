@@ -1,0 +1,28 @@
+/* Hazards on bytes become dependencies; dependencies become the fewest waits. */
+#ifndef LTRAIN_PLAN_HAZARDS_H
+#define LTRAIN_PLAN_HAZARDS_H
+
+#include "program/program.h"
+
+/* Dependencies of each instruction on earlier ones, compressed rows: dep[first[i] .. first[i+1]-1], indices below i, each once. */
+struct deps {
+    int *first, *dep;
+};
+
+enum hazard_space {
+    HAZARD_BUFFERS,  /* before packing: every buffer has bytes of its own */
+    HAZARD_ADDRESSES /* after packing */
+};
+
+/* Read-after-write, write-after-read and write-after-write, in program order. Free with hazards_free. */
+enum status hazards_find(const struct program *p, enum hazard_space space, struct deps *out);
+void hazards_free(struct deps *d);
+
+/* Sets the waits of every instruction: per other lane the latest ticket it depends on, without those that its lane or another wait already implies (vector
+ * clocks; the result is irredundant). Needs tickets (program_number). */
+enum status hazards_set_waits(struct program *p, const struct deps *d);
+
+/* The waits as dependencies, for the simulator. */
+enum status hazards_from_waits(const struct program *p, struct deps *out);
+
+#endif

@@ -1,0 +1,11 @@
+/* Offline storage allocation: addresses for buffers with known lifetimes. */
+#ifndef LTRAIN_PLAN_PACK_H
+#define LTRAIN_PLAN_PACK_H
+
+#include "program/program.h"
+
+/* Sets the address of every transient buffer of `tier` (persistent ones keep theirs), given t0 and t1; buffers whose lifetimes overlap get disjoint bytes at or above `base`.
+ * Several greedy orders are tried and the best kept. Sets arena and lower_bound of the tier. */
+enum status pack_tier(struct program *p, enum tier tier, int64_t base);
+
+#endif

@@ -1,0 +1,278 @@
+/* Strategy search and program sets. */
+#include "plan/plan.h"
+
+#include "base/sys.h"
+#include "base/units.h"
+#include "plan/schedule.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void plan_cost_model(const struct settings *s, struct cost_model *out)
+{
+    double link = s->link_gbps > 0 ? s->link_gbps * 1e9 : 10e9;
+    *out = (struct cost_model){.gemm_flops = 150e9, .attention_flops = 120e9, .memory = 15e9, .overhead = 20e-6,
+                               .source = "assumed for a 2-core CPU, not profiled"};
+    out->lane_bytes[LANE_COMPUTE] = 15e9;
+    out->lane_bytes[LANE_H2D] = out->lane_bytes[LANE_D2H] = link;
+    out->lane_bytes[LANE_READ] = 2.0e9;
+    out->lane_bytes[LANE_WRITE] = 1.5e9;
+    out->lane_bytes[LANE_HOST] = 12e9;
+}
+
+/* Head tiles are whole KV groups, or equal parts of one. */
+static int head_tile_legal(const struct model_config *c, int64_t t)
+{
+    int64_t g = c->heads / c->kv_heads;
+    if (t <= 0 || t > c->heads)
+        return 0;
+    return t >= g ? t % g == 0 && c->kv_heads % (t / g) == 0 : g % t == 0;
+}
+
+enum status plan_tiles(const struct model *m, const struct settings *s, struct strategy *out)
+{
+    const struct model_config *c = &m->config;
+    int64_t g = c->heads / c->kv_heads;
+    out->row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(2048, round_up(s->seq_len / 128, 1024));
+    out->row_chunk = min_i64(out->row_chunk, s->seq_len);
+    if (s->head_tile > 0) {
+        if (!head_tile_legal(c, s->head_tile))
+            return status_fail(ERR_INVALID,
+                               "tiles: heads=%lld does not fit %lld query heads on %lld KV heads: take a divisor of %lld or a multiple of it "
+                               "that divides %lld",
+                               (long long)s->head_tile, (long long)c->heads, (long long)c->kv_heads, (long long)g, (long long)c->heads);
+        out->head_tile = (int)s->head_tile;
+    } else {
+        /* wide tiles make better matrix products; from 64k tokens on memory counts more */
+        int64_t t = g;
+        while (s->seq_len <= 65536 && t * c->head_dim < 512 && 2 * t <= c->heads && head_tile_legal(c, 2 * t))
+            t *= 2;
+        out->head_tile = (int)t;
+    }
+    int64_t loss = s->loss_tile > 0 ? min_i64(s->loss_tile, out->row_chunk) : out->row_chunk;
+    if (s->loss_tile > 0 && out->row_chunk % loss)
+        return status_fail(ERR_INVALID, "tiles: loss=%lld must divide the row chunk of %lld tokens", (long long)loss, (long long)out->row_chunk);
+    while (s->loss_tile <= 0 && loss * c->vocab * 4 > (64 << 20) && loss % 2 == 0)
+        loss /= 2;
+    out->loss_tile = loss;
+    return OK;
+}
+
+static enum residency residency_of(enum offload o)
+{
+    return o == OFFLOAD_CPU ? RES_HOST : o == OFFLOAD_NVME ? RES_NVME : RES_DEVICE;
+}
+
+/* From cheapest to leanest: what a class gets if the settings leave it open. */
+static const struct candidate {
+    enum residency optim, grads, params, acts;
+    double alpha;
+} candidates[] = {
+    {RES_DEVICE, RES_DEVICE, RES_DEVICE, RES_DEVICE, 1.0}, {RES_HOST, RES_DEVICE, RES_DEVICE, RES_DEVICE, 1.0},
+    {RES_HOST, RES_DEVICE, RES_DEVICE, RES_DEVICE, 0.5},   {RES_HOST, RES_DEVICE, RES_DEVICE, RES_DEVICE, 0.0},
+    {RES_HOST, RES_HOST, RES_DEVICE, RES_HOST, 1.0},       {RES_HOST, RES_HOST, RES_HOST, RES_HOST, 1.0},
+    {RES_HOST, RES_HOST, RES_HOST, RES_HOST, 0.5},         {RES_HOST, RES_HOST, RES_HOST, RES_HOST, 0.0},
+    {RES_NVME, RES_HOST, RES_HOST, RES_HOST, 0.5},         {RES_NVME, RES_HOST, RES_HOST, RES_HOST, 0.0},
+    {RES_NVME, RES_NVME, RES_NVME, RES_HOST, 0.0},         {RES_NVME, RES_NVME, RES_NVME, RES_NVME, 1.0},
+    {RES_NVME, RES_NVME, RES_NVME, RES_NVME, 0.5},         {RES_NVME, RES_NVME, RES_NVME, RES_NVME, 0.0},
+};
+#define N_CANDIDATES ((int)(sizeof candidates / sizeof *candidates))
+
+static void apply_candidate(const struct settings *s, const struct candidate *c, struct strategy *st)
+{
+    st->params = s->params == OFFLOAD_AUTO ? c->params : residency_of(s->params);
+    st->grads = s->grads == OFFLOAD_AUTO ? c->grads : residency_of(s->grads);
+    st->optim = s->optim == OFFLOAD_AUTO ? c->optim : residency_of(s->optim);
+    st->acts = s->acts == OFFLOAD_AUTO ? c->acts : residency_of(s->acts);
+    double alpha = s->alpha < 0 ? c->alpha : s->alpha;
+    st->kept_chunks = (int)(alpha * (double)ceil_div(st->seq_len, st->row_chunk) + 0.5);
+    st->update_on_host = s->update == UPDATE_HOST || (s->update == UPDATE_AUTO && st->optim != RES_DEVICE);
+}
+
+static int same_strategy(const struct strategy *a, const struct strategy *b)
+{
+    return a->params == b->params && a->grads == b->grads && a->optim == b->optim && a->acts == b->acts &&
+           a->kept_chunks == b->kept_chunks && a->update_on_host == b->update_on_host;
+}
+
+/* Roles of the programs a run needs; 0: not needed. */
+static void program_roles(const struct settings *s, int role[PLAN_PROGRAMS])
+{
+    int first = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
+    memset(role, 0, sizeof(int) * PLAN_PROGRAMS);
+    role[PLAN_STEP] = first;
+    role[PLAN_UPDATE_STEP] = first | ROLE_UPDATE;
+    if (s->grad_accum > 2)
+        role[PLAN_MORE] = ROLE_FORWARD | ROLE_BACKWARD;
+    if (s->grad_accum > 1)
+        role[PLAN_LAST] = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST;
+    role[PLAN_FLUSH] = ROLE_UPDATE;
+    if (s->eval_every > 0)
+        role[PLAN_EVAL] = ROLE_FORWARD;
+}
+
+static int over_limit(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier *which)
+{
+    for (int t = 0; t < TIERS; t++)
+        if (arena[t] > limit[t]) {
+            *which = (enum tier)t;
+            return 1;
+        }
+    return 0;
+}
+
+/* Compute seconds of one row chunk of one layer pass: the unit of prefetch distances. */
+static double chunk_seconds(const struct program *p, const struct cost_model *m, const struct strategy *s, int64_t layers)
+{
+    double total = 0;
+    for (int i = 0; i < p->n_instrs; i++)
+        if (p->instrs[i].lane == LANE_COMPUTE)
+            total += cost_seconds(m, &p->instrs[i]);
+    return total / (double)(3 * layers * ceil_div(s->seq_len, s->row_chunk));
+}
+
+/* One program: lowered and scheduled with the longest distance that fits. */
+static enum status plan_one(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
+                            const int64_t limit[TIERS], struct io_buffers *io, struct program **out)
+{
+    static const double automatic[] = {64, 16, 8, 4, 2, 1, 0.25, 0, -1}; /* in row chunks; -1: serial */
+    const double fixed[] = {s->prefetch, -1}, *ladder = s->prefetch >= 0 ? fixed : automatic;
+    for (int i = 0;; i++) {
+        struct program *p;
+        enum tier which;
+        TRY(lower_program(m, s, role, io, &p));
+        double unit = chunk_seconds(p, cost, s, m->config.layers);
+        enum status st = schedule_program(p, cost, ladder[i] < 0 ? SCHEDULE_SERIAL : SCHEDULE_OVERLAPPED, ladder[i] * unit);
+        if (st != OK) {
+            program_destroy(p);
+            return st;
+        }
+        if (ladder[i] < 0 || !over_limit(p->arena, limit, &which)) {
+            *out = p;
+            return OK;
+        }
+        program_destroy(p);
+    }
+}
+
+static int compare_double_first(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    if (x[0] != y[0])
+        return x[0] < y[0] ? -1 : 1;
+    return x[1] < y[1] ? -1 : x[1] > y[1];
+}
+
+static enum status account(struct plan *plan)
+{
+    for (int k = 0; k < PLAN_PROGRAMS; k++) {
+        const struct program *p = plan->programs[k];
+        if (!p)
+            continue;
+        double(*event)[3] = sys_malloc(sizeof *event * (size_t)(2 * p->n_buffers + 1)); /* time, bytes, tier and class */
+        if (!event)
+            return status_fail(ERR_NOMEM, "out of memory while planning");
+        memset(plan->persistent, 0, sizeof plan->persistent);
+        int n = 0;
+        for (int b = 0; b < p->n_buffers; b++) {
+            const struct buffer *buf = &p->buffers[b];
+            double bytes = (double)round_up(buf->bytes, BUFFER_ALIGN);
+            if (b < p->n_persistent) {
+                plan->persistent[buf->tier][buf->class] += (int64_t)bytes;
+            } else {
+                double where = buf->tier * CLASSES + (int)buf->class;
+                memcpy(event[n++], (double[3]){buf->t0, bytes, where}, sizeof *event);
+                memcpy(event[n++], (double[3]){buf->t1, -bytes, where}, sizeof *event);
+            }
+        }
+        qsort(event, (size_t)n, sizeof *event, compare_double_first);
+        double live[TIERS * CLASSES] = {0};
+        for (int t = 0; t < TIERS; t++) {
+            for (int c = 0; c < CLASSES; c++) {
+                live[t * CLASSES + c] = (double)plan->persistent[t][c];
+                plan->peak[t][c] = max_i64(plan->peak[t][c], plan->persistent[t][c]);
+            }
+            plan->arena[t] = max_i64(plan->arena[t], p->arena[t]);
+        }
+        for (int i = 0; i < n; i++) {
+            int w = (int)event[i][2];
+            live[w] += event[i][1];
+            plan->peak[w / CLASSES][w % CLASSES] = max_i64(plan->peak[w / CLASSES][w % CLASSES], (int64_t)live[w]);
+        }
+        free(event);
+    }
+    return OK;
+}
+
+static enum status plan_set(const struct model *m, const struct settings *s, const struct strategy *strategy, const struct cost_model *cost,
+                            const int64_t limit[TIERS], struct plan **out)
+{
+    int role[PLAN_PROGRAMS];
+    struct plan *plan = sys_calloc(1, sizeof *plan);
+    if (!plan)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    plan->strategy = *strategy;
+    plan->cost = *cost;
+    memcpy(plan->limit, limit, sizeof plan->limit);
+    program_roles(s, role);
+    enum status st = OK;
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        if (role[k])
+            TRY_GOTO(plan_one(m, strategy, cost, role[k], limit, &plan->io, &plan->programs[k]), fail);
+    TRY_GOTO(account(plan), fail);
+    plan->fits = !over_limit(plan->arena, limit, &plan->misfit);
+    plan->seconds = plan->programs[PLAN_UPDATE_STEP]->seconds;
+    if (s->grad_accum > 1)
+        plan->seconds += plan->programs[PLAN_LAST]->seconds;
+    if (s->grad_accum > 2)
+        plan->seconds += plan->programs[PLAN_MORE]->seconds * (double)(s->grad_accum - 2);
+    *out = plan;
+    return OK;
+fail:
+    plan_destroy(plan);
+    return st;
+}
+
+enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out)
+{
+    struct strategy strategy = {.seq_len = s->seq_len, .dtype = s->dtype, .group = 1 << 20, .prefetch = s->prefetch,
+                                .discrete = s->device == DEVICE_CPU_DISCRETE},
+                    previous = {.kept_chunks = -1};
+    struct cost_model cost;
+    TRY(plan_tiles(m, s, &strategy));
+    if (s->group > 0)
+        strategy.group = s->group;
+    plan_cost_model(s, &cost);
+    struct plan *plan = NULL;
+    for (int i = 0; i < N_CANDIDATES; i++) {
+        apply_candidate(s, &candidates[i], &strategy);
+        if (same_strategy(&strategy, &previous))
+            continue;
+        previous = strategy;
+        struct plan *next = NULL;
+        enum status st = plan_set(m, s, &strategy, &cost, limit, &next);
+        if (st != OK) {
+            plan_destroy(plan);
+            return st;
+        }
+        if (!plan || next->fits || next->arena[plan->misfit] < plan->arena[plan->misfit]) {
+            plan_destroy(plan);
+            plan = next;
+        } else {
+            plan_destroy(next);
+        }
+        if (plan->fits)
+            break;
+    }
+    *out = plan;
+    return OK;
+}
+
+void plan_destroy(struct plan *p)
+{
+    if (!p)
+        return;
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        program_destroy(p->programs[k]);
+    free(p);
+}
