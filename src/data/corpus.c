@@ -64,7 +64,8 @@ static enum status measure_entropy(const struct documents *d, int64_t tokens, do
 static enum status check_config(const struct corpus_config *c)
 {
     if (c->vocab < 256)
-        return status_fail(ERR_INVALID, "data: byte-level tokens need a vocabulary of at least 256, the model has %lld", (long long)c->vocab);
+        return status_fail(ERR_INVALID, "data: byte-level tokens need a vocabulary of at least 256, the model has %lld",
+                           (long long)c->vocab);
     if (c->seq_len < 1 || c->seq_len > INT32_MAX)
         return status_fail(ERR_INVALID, "seq-len: %lld is not between 1 and %d", (long long)c->seq_len, INT32_MAX);
     if (!(c->eval_fraction >= 0.0 && c->eval_fraction < 1.0))
@@ -132,8 +133,9 @@ const struct corpus_report *corpus_get_report(const struct corpus *c)
 
 /* ---- order ---- */
 
-/* Place `i` of a seeded permutation of 0 .. n-1 without storing it: a Feistel network over the next larger even number of bits, walked until
- * it lands below n (Black and Rogaway 2002, "Ciphers with arbitrary finite domains"). At least 8 bits, so that few sequences are mixed well, too. */
+/* Place `i` of a seeded permutation of 0 .. n-1 without storing it: a Feistel network over the next larger even number of bits,
+ * walked until it lands below n (Black and Rogaway 2002, "Ciphers with arbitrary finite domains"). At least 8 bits, so that few
+ * sequences are mixed well, too. */
 static uint64_t permute(uint64_t seed, uint64_t epoch, uint64_t i, uint64_t n)
 {
     enum { ROUNDS = 8 };
@@ -198,6 +200,7 @@ enum status corpus_eval_sequence(const struct corpus *c, int64_t index, struct s
     const struct documents *d = c->eval_files ? c->eval_files : c->files;
     int64_t first = c->eval_files ? 0 : c->report.train_sequences;
     if (index < 0 || index >= c->report.eval_sequences)
-        return status_fail(ERR_INVALID, "evaluation sequence %lld of %lld", (long long)index, (long long)c->report.eval_sequences);
+        return status_fail(ERR_INVALID, "evaluation sequence %lld of %lld", (long long)index,
+                           (long long)c->report.eval_sequences);
     return pack(d, (first + index) * c->seq_len, c->seq_len, documents_bytes(d), out);
 }

@@ -89,8 +89,9 @@ static enum status add_glob(struct documents *d, const char *key, const char *pa
     enum status st = OK;
     int rc = glob(pattern, GLOB_ERR, NULL, &g);
     if (rc != 0)
-        st = rc == GLOB_NOMATCH ? status_fail(ERR_INVALID, "%s: %s: no such file or directory, and nothing matches it", key, pattern)
-                                : status_fail(ERR_INVALID, "%s: cannot search for %s", key, pattern);
+        st = rc == GLOB_NOMATCH
+                 ? status_fail(ERR_INVALID, "%s: %s: no such file or directory, and nothing matches it", key, pattern)
+                 : status_fail(ERR_INVALID, "%s: cannot search for %s", key, pattern);
     for (size_t i = 0; st == OK && i < g.gl_pathc; i++)
         st = stat(g.gl_pathv[i], &s) == 0 ? add_existing(d, key, g.gl_pathv[i], &s)
                                           : status_fail(ERR_INVALID, "cannot open %s: %s", g.gl_pathv[i], strerror(errno));

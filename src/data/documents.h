@@ -1,6 +1,7 @@
 /* Files as one stream of bytes, in an order that depends on their paths only. Private to this folder.
  *
- * Files stay closed between reads, so neither memory nor file handles grow with the data; a file that shrank since is ERR_CORRUPT. */
+ * Files stay closed between reads, so neither memory nor file handles grow with the data; a file that shrank since is
+ * ERR_CORRUPT. */
 #ifndef LTRAIN_DATA_DOCUMENTS_H
 #define LTRAIN_DATA_DOCUMENTS_H
 
@@ -10,8 +11,8 @@
 
 struct documents;
 
-/* paths: files, directories (all files below except hidden ones; links followed) and globs. Canonical paths are sorted and repeated ones dropped, empty files too.
- * key: what messages call the list ("data"). */
+/* paths: files, directories (all files below except hidden ones; links followed) and globs. Canonical paths are sorted and
+ * repeated ones dropped, empty files too. key: what messages call the list ("data"). */
 enum status documents_open(const char *key, const char *const *paths, int n_paths, struct documents **out);
 void documents_close(struct documents *d);
 

@@ -1,7 +1,8 @@
 /* Reading safetensors: strict headers, sharded checkpoints, conversion to fp32.
  *
- * A file is: 8 bytes header length (little endian), a JSON object {name: {dtype, shape, data_offsets}, "__metadata__": {...}}, the data. Offsets count from
- * the data's start; the tensors must cover the data without hole or overlap (https://huggingface.co/docs/safetensors, format). */
+ * A file is: 8 bytes header length (little endian), a JSON object {name: {dtype, shape, data_offsets}, "__metadata__": {...}},
+ * the data. Offsets count from the data's start; the tensors must cover the data without hole or overlap
+ * (https://huggingface.co/docs/safetensors, format). */
 #include "data/safetensors.h"
 
 #include "base/sys.h"
@@ -25,8 +26,9 @@ static const struct kind {
     int readable;
     enum dtype dtype;
 } kinds[] = {
-    {"F32", 4, 1, F32}, {"BF16", 2, 1, BF16}, {"F16", 2, 1, F16}, {"F64", 8}, {"I64", 8}, {"U64", 8}, {"I32", 4}, {"U32", 4}, {"I16", 2}, {"U16", 2},
-    {"I8", 1}, {"U8", 1}, {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"C64", 8},
+    {"F32", 4, 1, F32}, {"BF16", 2, 1, BF16}, {"F16", 2, 1, F16}, {"F64", 8},     {"I64", 8}, {"U64", 8},
+    {"I32", 4},         {"U32", 4},           {"I16", 2},         {"U16", 2},     {"I8", 1},  {"U8", 1},
+    {"BOOL", 1},        {"F8_E4M3", 1},       {"F8_E5M2", 1},     {"F8_E8M0", 1}, {"C64", 8},
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -97,16 +99,18 @@ static enum status parse_shape(const struct shard *s, const json_t *shape, struc
 static enum status parse_tensor(const struct shard *s, const json_t *entry, struct tensor *t)
 {
     const json_t *dtype = json_object_get(entry, "dtype"), *shape = json_object_get(entry, "shape");
-    const json_t *offsets = json_object_get(entry, "data_offsets"), *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
+    const json_t *offsets = json_object_get(entry, "data_offsets"), *begin = json_array_get(offsets, 0),
+                 *end = json_array_get(offsets, 1);
     int64_t bytes;
-    if (!json_is_string(dtype) || !json_is_array(shape) || json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) ||
-        json_object_size(entry) != 3)
+    if (!json_is_string(dtype) || !json_is_array(shape) || json_array_size(offsets) != 2 || !json_is_integer(begin) ||
+        !json_is_integer(end) || json_object_size(entry) != 3)
         return bad(s, t->name, "must have dtype, shape and data_offsets [begin, end], and nothing else");
     for (int k = 0; k < N_KINDS && !t->kind; k++)
         if (strcmp(json_string_value(dtype), kinds[k].name) == 0)
             t->kind = &kinds[k];
     if (!t->kind)
-        return status_fail(ERR_INVALID, "%s: tensor %.100s: dtype %.40s is not known", s->path, t->name, json_string_value(dtype));
+        return status_fail(ERR_INVALID, "%s: tensor %.100s: dtype %.40s is not known", s->path, t->name,
+                           json_string_value(dtype));
     TRY(parse_shape(s, shape, t));
     t->begin = (int64_t)json_integer_value(begin);
     t->end = (int64_t)json_integer_value(end);
@@ -151,7 +155,8 @@ static enum status check_cover(const struct shard *s, struct tensor *t, int n)
         at = t[i].end;
     }
     if (at != s->bytes - s->data)
-        return status_fail(ERR_CORRUPT, "%s: the tensors hold %lld bytes, the file %lld", s->path, (long long)at, (long long)(s->bytes - s->data));
+        return status_fail(ERR_CORRUPT, "%s: the tensors hold %lld bytes, the file %lld", s->path, (long long)at,
+                           (long long)(s->bytes - s->data));
     return OK;
 }
 
@@ -200,11 +205,12 @@ static enum status open_shard(struct st_file *f, const char *path)
         return status_fail(ERR_CORRUPT, "%s has %lld bytes; that is no safetensors file", path, (long long)s->bytes);
     TRY(file_read(s->fd, path, &length, 8, 0));
     if (length > MAX_HEADER_BYTES)
-        return status_fail(ERR_CORRUPT, "%s: a header of %llu bytes is above the format's limit of %d; is it a safetensors file?", path,
-                           (unsigned long long)length, MAX_HEADER_BYTES);
+        return status_fail(ERR_CORRUPT, "%s: a header of %llu bytes is above the format's limit of %d; is it a safetensors file?",
+                           path, (unsigned long long)length, MAX_HEADER_BYTES);
     s->data = 8 + (int64_t)length;
     if (s->data > s->bytes)
-        return status_fail(ERR_CORRUPT, "%s has %lld bytes and its header alone %lld; is the file cut short?", path, (long long)s->bytes, (long long)s->data);
+        return status_fail(ERR_CORRUPT, "%s has %lld bytes and its header alone %lld; is the file cut short?", path,
+                           (long long)s->bytes, (long long)s->data);
     TRY(load_json(s->fd, path, 8, (int64_t)length, &s->header));
     return parse_header(f, f->n_shards - 1);
 }
@@ -220,8 +226,8 @@ static enum status sort_names(struct st_file *f)
         qsort(f->tensors, (size_t)f->n_tensors, sizeof *f->tensors, compare_name);
     for (int i = 1; i < f->n_tensors; i++)
         if (compare_name(&f->tensors[i - 1], &f->tensors[i]) == 0)
-            return status_fail(ERR_CORRUPT, "tensor %.100s is in both %s and %s", f->tensors[i].name, f->shards[f->tensors[i - 1].shard].path,
-                               f->shards[f->tensors[i].shard].path);
+            return status_fail(ERR_CORRUPT, "tensor %.100s is in both %s and %s", f->tensors[i].name,
+                               f->shards[f->tensors[i - 1].shard].path, f->shards[f->tensors[i].shard].path);
     return OK;
 }
 
@@ -281,8 +287,9 @@ static enum status open_index(struct st_file *f, const char *index)
     int64_t bytes;
     json_t *root;
     TRY(file_open(index, &fd, &bytes));
-    enum status st = bytes <= MAX_HEADER_BYTES ? load_json(fd, index, 0, bytes, &root)
-                                               : status_fail(ERR_CORRUPT, "%s has %lld bytes; that is no index", index, (long long)bytes);
+    enum status st = bytes <= MAX_HEADER_BYTES
+                         ? load_json(fd, index, 0, bytes, &root)
+                         : status_fail(ERR_CORRUPT, "%s has %lld bytes; that is no index", index, (long long)bytes);
     sys_close(fd);
     TRY(st);
     st = open_listed(f, index, root);
@@ -367,9 +374,11 @@ static enum status find(const struct st_file *f, const char *name, const struct 
     if (!t)
         return status_fail(ERR_INVALID, "%s: there is no tensor %s", f->shards[0].path, name);
     if (!t->kind->readable)
-        return status_fail(ERR_INVALID, "%s: tensor %s is stored as %s; F32, F16 and BF16 can be read", f->shards[t->shard].path, name, t->kind->name);
+        return status_fail(ERR_INVALID, "%s: tensor %s is stored as %s; F32, F16 and BF16 can be read", f->shards[t->shard].path,
+                           name, t->kind->name);
     if (t->n_dims > MAX_DIMS)
-        return status_fail(ERR_INVALID, "%s: tensor %s has %d dimensions; up to %d can be read", f->shards[t->shard].path, name, t->n_dims, MAX_DIMS);
+        return status_fail(ERR_INVALID, "%s: tensor %s has %d dimensions; up to %d can be read", f->shards[t->shard].path, name,
+                           t->n_dims, MAX_DIMS);
     *out = t;
     return OK;
 }
@@ -402,8 +411,8 @@ enum status st_read_f32(struct st_file *f, const char *name, int64_t first, int6
     TRY(find(f, name, &t));
     const struct shard *s = &f->shards[t->shard];
     if (first < 0 || n < 0 || n > t->elements - first)
-        return status_fail(ERR_INVALID, "%s: %lld elements from number %lld on of tensor %s, which has %lld", s->path, (long long)n, (long long)first,
-                           name, (long long)t->elements);
+        return status_fail(ERR_INVALID, "%s: %lld elements from number %lld on of tensor %s, which has %lld", s->path,
+                           (long long)n, (long long)first, name, (long long)t->elements);
     int64_t bytes = n * t->kind->bytes;
     char *raw = (char *)out + (4 * n - bytes); /* halves are widened in place: value i is written before value i + 1 is reached */
     TRY(file_read(s->fd, s->path, raw, (size_t)bytes, s->data + t->begin + first * t->kind->bytes));

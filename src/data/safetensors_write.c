@@ -45,14 +45,17 @@ static enum status describe(const struct st_decl *d, struct piece *p, int64_t *a
     if (d->n_dims < 0 || d->n_dims > 2 || elements < 0 || (d->dtype != F32 && d->dtype != BF16) ||
         __builtin_mul_overflow(elements, dtype_size(d->dtype), &bytes) || __builtin_add_overflow(begin, bytes, at)) {
         json_decref(shape);
-        return status_fail(ERR_INVALID, "tensor %s: only fp32 and bf16 with up to two dimensions of a sensible size can be written", d->name);
+        return status_fail(ERR_INVALID,
+                           "tensor %s: only fp32 and bf16 with up to two dimensions of a sensible size can be written", d->name);
     }
     if (begin % dtype_size(d->dtype)) {
         json_decref(shape);
-        return status_fail(ERR_INVALID, "tensor %s: fp32 after an odd number of bf16 would be misaligned; declare fp32 first", d->name);
+        return status_fail(ERR_INVALID, "tensor %s: fp32 after an odd number of bf16 would be misaligned; declare fp32 first",
+                           d->name);
     }
     *p = (struct piece){d->dtype, elements};
-    *out = json_pack("{s:s, s:o, s:[I, I]}", "dtype", d->dtype == F32 ? "F32" : "BF16", "shape", shape, "data_offsets", (json_int_t)begin, (json_int_t)*at);
+    *out = json_pack("{s:s, s:o, s:[I, I]}", "dtype", d->dtype == F32 ? "F32" : "BF16", "shape", shape, "data_offsets",
+                     (json_int_t)begin, (json_int_t)*at);
     return *out ? OK : status_fail(ERR_NOMEM, "out of memory: a header");
 }
 
@@ -65,7 +68,8 @@ static enum status header_text(struct st_writer *w, const struct st_decl *decls,
     for (int i = 0; i < w->n && st == OK; i++) {
         if (json_object_get(root, decls[i].name))
             st = status_fail(ERR_INVALID, "%s: tensor name %s is taken", w->path, decls[i].name);
-        else if ((st = describe(&decls[i], &w->tensors[i], &at, &entry)) == OK && json_object_set_new(root, decls[i].name, entry) != 0)
+        else if ((st = describe(&decls[i], &w->tensors[i], &at, &entry)) == OK &&
+                 json_object_set_new(root, decls[i].name, entry) != 0)
             st = status_fail(ERR_INVALID, "%s: tensor name %s cannot be written as JSON", w->path, decls[i].name);
     }
     *text = st == OK ? json_dumps(root, JSON_COMPACT) : NULL;
@@ -150,7 +154,8 @@ enum status st_write_f32(struct st_writer *w, const float *data, int64_t n)
     }
     int64_t left = w->current < w->n ? w->tensors[w->current].elements - w->written : 0;
     if (n < 0 || n > left)
-        return status_fail(ERR_INVALID, "%s: %lld elements are given and %lld left of tensor %d", w->path, (long long)n, (long long)left, w->current);
+        return status_fail(ERR_INVALID, "%s: %lld elements are given and %lld left of tensor %d", w->path, (long long)n,
+                           (long long)left, w->current);
     for (int64_t done = 0, part; done < n; done += part) {
         const float *from = data + done;
         part = n - done;

@@ -1,8 +1,8 @@
 /* config.json of Hugging Face, read strictly and written back.
  *
- * Strict means: a key that is neither understood nor known to be without effect on training is an error, and so is a value that asks for something ltrain does
- * not do. Dropout (attention_dropout, attn_pdrop, embd_pdrop, resid_pdrop) is the exception: GPT-2's published configurations ask for 0.1, ltrain always trains
- * without. */
+ * Strict means: a key that is neither understood nor known to be without effect on training is an error, and so is a value that
+ * asks for something ltrain does not do. Dropout (attention_dropout, attn_pdrop, embd_pdrop, resid_pdrop) is the exception:
+ * GPT-2's published configurations ask for 0.1, ltrain always trains without. */
 #include "model/model.h"
 
 #include "base/sys.h"
@@ -130,16 +130,21 @@ static enum status read_choice(struct reader *r, const char *key, const char *co
 }
 
 /* Keys that say nothing about training: bookkeeping, generation, heads of other tasks, and dropout. */
+/* clang-format off */
 static const char *const ignorable[] = {
-    "_name_or_path", "_attn_implementation", "_attn_implementation_autoset", "transformers_version", "torch_dtype", "dtype", "use_cache",
-    "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "cls_token_id", "decoder_start_token_id",
-    "return_dict", "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores", "torchscript", "tokenizer_class", "prefix",
-    "problem_type", "task_specific_params", "id2label", "label2id", "finetuning_task", "chunk_size_feed_forward", "gradient_checkpointing", "unsloth_version",
-    "do_sample", "temperature", "top_k", "top_p", "typical_p", "max_length", "min_length", "max_new_tokens", "num_beams", "num_beam_groups", "diversity_penalty",
-    "early_stopping", "length_penalty", "repetition_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "begin_suppress_tokens",
-    "suppress_tokens", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "num_return_sequences",
-    "n_ctx", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj", "classifier_dropout",
-    "attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", NULL};
+    "_name_or_path", "_attn_implementation", "_attn_implementation_autoset", "transformers_version", "torch_dtype", "dtype",
+    "use_cache", "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "cls_token_id",
+    "decoder_start_token_id", "return_dict", "return_dict_in_generate", "output_attentions", "output_hidden_states",
+    "output_scores", "torchscript", "tokenizer_class", "prefix", "problem_type", "task_specific_params", "id2label",
+    "label2id", "finetuning_task", "chunk_size_feed_forward", "gradient_checkpointing", "unsloth_version", "do_sample",
+    "temperature", "top_k", "top_p", "typical_p", "max_length", "min_length", "max_new_tokens", "num_beams",
+    "num_beam_groups", "diversity_penalty", "early_stopping", "length_penalty", "repetition_penalty", "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size", "bad_words_ids", "begin_suppress_tokens", "suppress_tokens", "forced_bos_token_id",
+    "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "num_return_sequences", "n_ctx",
+    "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
+    "classifier_dropout", "attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", NULL,
+};
+/* clang-format on */
 
 static int listed(const char *key, const char *const *list, int n)
 {
@@ -166,7 +171,8 @@ static enum status check_all_understood(const struct reader *r)
 static const char *const rope_types[] = {"default", "linear", "llama3", NULL};
 
 /* The object under `section`: both "rope_scaling" and "rope_parameters", with "rope_type" or its old name "type". */
-static enum status read_rope_object(const struct reader *parent, const char *section, const json_t *object, struct model_config *c)
+static enum status read_rope_object(const struct reader *parent, const char *section, const json_t *object,
+                                    struct model_config *c)
 {
     struct reader r = {.path = parent->path, .section = section, .object = object};
     int type, old;
@@ -207,7 +213,9 @@ static enum status read_rope(struct reader *r, struct model_config *c)
     else if (scaling)
         TRY(read_rope_object(r, "rope_scaling.", scaling, c));
     if (theta && !json_is_null(theta) && c->rope_theta != outer)
-        return refuse(r, "rope_theta", theta, parameters ? "rope_parameters.rope_theta says something else" : "rope_scaling.rope_theta says something else");
+        return refuse(r, "rope_theta", theta,
+                      parameters ? "rope_parameters.rope_theta says something else"
+                                 : "rope_scaling.rope_theta says something else");
     return OK;
 }
 
@@ -238,7 +246,8 @@ static enum status read_llama(struct reader *r, struct model_config *c)
     TRY(read_int(r, "num_key_value_heads", OPTIONAL, &c->kv_heads));
     TRY(read_int(r, "head_dim", OPTIONAL, &c->head_dim));
     if (!c->head_dim && c->dim % c->heads)
-        return refuse(r, "num_attention_heads", json_object_get(r->object, "num_attention_heads"), "hidden_size is not a multiple, and head_dim is missing");
+        return refuse(r, "num_attention_heads", json_object_get(r->object, "num_attention_heads"),
+                      "hidden_size is not a multiple, and head_dim is missing");
     if (!c->head_dim)
         c->head_dim = c->dim / c->heads;
     TRY(read_bool(r, "tie_word_embeddings", &c->tied));
@@ -403,29 +412,34 @@ static json_t *rope_scaling_json(const struct model_config *c)
         return json_null();
     if (c->rope == ROPE_LINEAR)
         return json_pack("{s:s, s:s, s:f}", "rope_type", "linear", "type", "linear", "factor", c->rope_factor);
-    return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", c->rope_factor, "low_freq_factor", c->rope_low_freq, "high_freq_factor",
-                     c->rope_high_freq, "original_max_position_embeddings", (json_int_t)c->rope_original_positions);
+    return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", c->rope_factor, "low_freq_factor",
+                     c->rope_low_freq, "high_freq_factor", c->rope_high_freq, "original_max_position_embeddings",
+                     (json_int_t)c->rope_original_positions);
 }
 
 /* rope_theta and rope_scaling: the spelling that every transformers release reads. */
 static json_t *llama_json(const struct model_config *c, const char *dtype)
 {
-    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:o, s:b, s:b, s:b, s:f, s:b, s:s}", "architectures",
-                     "LlamaForCausalLM", "model_type", "llama", "vocab_size", (json_int_t)c->vocab, "hidden_size", (json_int_t)c->dim, "intermediate_size",
-                     (json_int_t)c->ffn, "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads",
-                     (json_int_t)c->kv_heads, "head_dim", (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->max_positions, "hidden_act", "silu",
-                     "rms_norm_eps", shortest(c->norm_eps), "initializer_range", shortest(c->init_std), "rope_theta", c->rope_theta, "rope_scaling",
-                     rope_scaling_json(c), "tie_word_embeddings", c->tied, "attention_bias", 0, "mlp_bias", 0, "attention_dropout", 0.0, "use_cache", 1,
-                     "torch_dtype", dtype);
+    return json_pack(
+        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:o, s:b, s:b, s:b, s:f, s:b, s:s}",
+        "architectures", "LlamaForCausalLM", "model_type", "llama", "vocab_size", (json_int_t)c->vocab, "hidden_size",
+        (json_int_t)c->dim, "intermediate_size", (json_int_t)c->ffn, "num_hidden_layers", (json_int_t)c->layers,
+        "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim",
+        (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->max_positions, "hidden_act", "silu", "rms_norm_eps",
+        shortest(c->norm_eps), "initializer_range", shortest(c->init_std), "rope_theta", c->rope_theta, "rope_scaling",
+        rope_scaling_json(c), "tie_word_embeddings", c->tied, "attention_bias", 0, "mlp_bias", 0, "attention_dropout", 0.0,
+        "use_cache", 1, "torch_dtype", dtype);
 }
 
 static json_t *gpt2_json(const struct model_config *c, const char *dtype)
 {
-    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:b, s:f, s:f, s:f, s:b, s:s}", "architectures", "GPT2LMHeadModel", "model_type",
-                     "gpt2", "vocab_size", (json_int_t)c->vocab, "n_positions", (json_int_t)c->max_positions, "n_embd", (json_int_t)c->dim, "n_layer",
-                     (json_int_t)c->layers, "n_head", (json_int_t)c->heads, "n_inner", (json_int_t)c->ffn, "activation_function",
-                     c->gelu == GELU_ERF ? "gelu" : "gelu_new", "layer_norm_epsilon", shortest(c->norm_eps), "initializer_range", shortest(c->init_std),
-                     "tie_word_embeddings", c->tied, "attn_pdrop", 0.0, "embd_pdrop", 0.0, "resid_pdrop", 0.0, "use_cache", 1, "torch_dtype", dtype);
+    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:b, s:f, s:f, s:f, s:b, s:s}", "architectures",
+                     "GPT2LMHeadModel", "model_type", "gpt2", "vocab_size", (json_int_t)c->vocab, "n_positions",
+                     (json_int_t)c->max_positions, "n_embd", (json_int_t)c->dim, "n_layer", (json_int_t)c->layers, "n_head",
+                     (json_int_t)c->heads, "n_inner", (json_int_t)c->ffn, "activation_function",
+                     c->gelu == GELU_ERF ? "gelu" : "gelu_new", "layer_norm_epsilon", shortest(c->norm_eps), "initializer_range",
+                     shortest(c->init_std), "tie_word_embeddings", c->tied, "attn_pdrop", 0.0, "embd_pdrop", 0.0, "resid_pdrop",
+                     0.0, "use_cache", 1, "torch_dtype", dtype);
 }
 
 static enum status write_text(const char *path, const char *text, size_t n)

@@ -170,14 +170,16 @@ static struct model_linear linear_llama(const struct model *m, int unit, const c
 {
     int w = find(m, unit, weight);
     const struct model_param *p = &m->params[w];
-    return (struct model_linear){.weight = w, .bias = -1, .transposed = 1, .in = p->shape[1], .out = p->shape[0], .ld = p->shape[1]};
+    return (struct model_linear){
+        .weight = w, .bias = -1, .transposed = 1, .in = p->shape[1], .out = p->shape[0], .ld = p->shape[1]};
 }
 
 static struct model_linear linear_gpt2(const struct model *m, int unit, const char *weight, const char *bias)
 {
     int w = find(m, unit, weight);
     const struct model_param *p = &m->params[w];
-    return (struct model_linear){.weight = w, .bias = find(m, unit, bias), .in = p->shape[0], .out = p->shape[1], .ld = p->shape[1]};
+    return (struct model_linear){
+        .weight = w, .bias = find(m, unit, bias), .in = p->shape[0], .out = p->shape[1], .ld = p->shape[1]};
 }
 
 static void connect_llama(struct model *m)
@@ -250,13 +252,15 @@ static enum status check_config(const struct model_config *c)
     TRY(check_range("head size", c->head_dim, 1 << 12));
     TRY(check_range("number of positions", c->max_positions, INT32_MAX));
     if (c->heads % c->kv_heads)
-        return status_fail(ERR_INVALID, "model: %lld heads cannot be shared by %lld key-value heads, must be a multiple", (long long)c->heads,
-                           (long long)c->kv_heads);
+        return status_fail(ERR_INVALID, "model: %lld heads cannot be shared by %lld key-value heads, must be a multiple",
+                           (long long)c->heads, (long long)c->kv_heads);
     if (c->family == FAMILY_LLAMA && c->head_dim % 2)
         return status_fail(ERR_INVALID, "model: head size is %lld, must be even for rotary positions", (long long)c->head_dim);
     if (c->family == FAMILY_GPT2 && (c->heads * c->head_dim != c->dim || c->kv_heads != c->heads))
-        return status_fail(ERR_INVALID, "model: GPT-2 with hidden size %lld needs heads x head size of the same, not %lld x %lld (%lld key-value heads)",
-                           (long long)c->dim, (long long)c->heads, (long long)c->head_dim, (long long)c->kv_heads);
+        return status_fail(
+            ERR_INVALID,
+            "model: GPT-2 with hidden size %lld needs heads x head size of the same, not %lld x %lld (%lld key-value heads)",
+            (long long)c->dim, (long long)c->heads, (long long)c->head_dim, (long long)c->kv_heads);
     return OK;
 }
 

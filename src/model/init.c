@@ -14,7 +14,8 @@ void model_init_param(const struct model *m, int param, uint64_t seed, int64_t f
         out[i] = p->init == INIT_NORMAL ? out[i] * p->init_std : p->init == INIT_ONES ? 1.0f : 0.0f;
 }
 
-/* Llama 3.1: wavelengths short against the original context stay, long ones are stretched by `factor`, those between are blended. */
+/* Llama 3.1: wavelengths short against the original context stay, long ones are stretched by `factor`, those between are blended.
+ */
 static double scale_llama3(const struct model_config *c, double freq)
 {
     double turns = c->rope_original_positions * freq / 6.283185307179586; /* original context / wavelength */

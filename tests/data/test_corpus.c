@@ -44,7 +44,8 @@ static void refuse(const struct corpus_config *config, const char *part)
         fail_msg("'%s' does not say '%s'", status_message(), part);
 }
 
-/* The training sequence that starts at stream byte `first` of a corpus whose bytes are all different: found by its first token. */
+/* The training sequence that starts at stream byte `first` of a corpus whose bytes are all different: found by its first token.
+ */
 static void take(const struct corpus *c, int first_token, struct arrays *a, struct sequence *s)
 {
     *s = sequence_of(a);
@@ -93,10 +94,12 @@ static void test_packing(void **state)
         assert_true(a.tokens[i] == i && a.targets[i] == i + 1 && a.positions[i] == i && a.lo[i] == 0 && a.hi[i] == i);
     assert_true(s.n_targets == 8 && s.pairs == 36.0);
 
-    static const int32_t targets[] = {9, -1, 11, 12, -1, -1, 15, 16}, positions[] = {0, 1, 0, 1, 2, 0, 0, 1}, lo[] = {0, 0, 2, 2, 2, 5, 6, 6};
+    static const int32_t targets[] = {9, -1, 11, 12, -1, -1, 15, 16}, positions[] = {0, 1, 0, 1, 2, 0, 0, 1},
+                         lo[] = {0, 0, 2, 2, 2, 5, 6, 6};
     take(c, 8, &a, &s); /* end of a, all of b and sub/a, start of sub/e */
     for (int i = 0; i < 8; i++)
-        assert_true(a.tokens[i] == 8 + i && a.targets[i] == targets[i] && a.positions[i] == positions[i] && a.lo[i] == lo[i] && a.hi[i] == i);
+        assert_true(a.tokens[i] == 8 + i && a.targets[i] == targets[i] && a.positions[i] == positions[i] && a.lo[i] == lo[i] &&
+                    a.hi[i] == i);
     assert_true(s.n_targets == 5 && s.pairs == 3.0 + 6.0 + 1.0 + 3.0);
 
     take(c, 16, &a, &s); /* the dropped tail still is the last token's target */
@@ -124,7 +127,13 @@ static void test_spellings(void **state)
     snprintf(dotted, sizeof dotted, "%s/./five", scratch);
     snprintf(sub_up, sizeof sub_up, "%s/five/sub/../a", scratch);
     assert_int_equal(symlink(direct, scratch_path("link")), 0);
-    const char *lists[][3] = {{direct}, {slash}, {dotted}, {star}, {star, sub_up, direct}, {scratch_path("link")}, {scratch_path("five/sub"), scratch_path("five/[ab]")}};
+    const char *lists[][3] = {{direct},
+                              {slash},
+                              {dotted},
+                              {star},
+                              {star, sub_up, direct},
+                              {scratch_path("link")},
+                              {scratch_path("five/sub"), scratch_path("five/[ab]")}};
     static const int lengths[] = {1, 1, 1, 1, 3, 1, 2};
     struct arrays first = {0}, a = {0};
     for (int i = 0; i < 7; i++) {
@@ -210,7 +219,8 @@ static void test_eval_split(void **state)
     config.eval_fraction = 0.25;
     struct corpus *c = open_corpus(&config);
     const struct corpus_report *r = corpus_get_report(c);
-    assert_true(r->train_sequences == 17 && r->eval_sequences == 5 && r->tokens_kept == 198 && r->tokens_dropped == 2 && r->bytes == 200);
+    assert_true(r->train_sequences == 17 && r->eval_sequences == 5 && r->tokens_kept == 198 && r->tokens_dropped == 2 &&
+                r->bytes == 200);
     assert_true(fabs(r->unigram_entropy - log(17.0 * 9.0)) < 1e-12);
     struct arrays a;
     struct sequence s = sequence_of(&a);

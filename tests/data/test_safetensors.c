@@ -15,7 +15,8 @@
 /* Written by Python's safetensors 0.8: w = [[-2.5 .. 2.5]], h = [1, -2, 65504, 2^-24, inf, -0] as fp16, mask of bytes. */
 static const char reference[] =
     "\xd0\x00\x00\x00\x00\x00\x00\x00"
-    "{\"__metadata__\":{\"format\":\"pt\"},\"w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},\"h\":{\"dtype\":\"F16\",\"shape\":[6],"
+    "{\"__metadata__\":{\"format\":\"pt\"},\"w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},\"h\":{\"dtype\":"
+    "\"F16\",\"shape\":[6],"
     "\"data_offsets\":[24,36]},\"mask\":{\"dtype\":\"U8\",\"shape\":[1,2],\"data_offsets\":[36,38]}}      "
     "\x00\x00 \xc0\x00\x00\xc0\xbf\x00\x00\x00\xbf\x00\x00\x00?\x00\x00\xc0?\x00\x00 @"
     "\x00<\x00\xc0\xff{\x01\x00\x00|\x00\x80\x01\x00";
@@ -67,7 +68,8 @@ static void test_reference(void **state)
     assert_int_equal(st_find(f, "h", &info), OK);
     assert_true(info.dtype == F16 && info.n_dims == 1 && info.elements == 6);
     assert_int_equal(st_read_f32(f, "h", 0, 6, x), OK);
-    assert_true(x[0] == 1.0f && x[1] == -2.0f && x[2] == 65504.0f && x[3] == 0x1p-24f && isinf(x[4]) && x[5] == 0.0f && signbit(x[5]));
+    assert_true(x[0] == 1.0f && x[1] == -2.0f && x[2] == 65504.0f && x[3] == 0x1p-24f && isinf(x[4]) && x[5] == 0.0f &&
+                signbit(x[5]));
     assert_int_equal(st_find(f, "mask", &info), ERR_INVALID);
     assert_non_null(strstr(status_message(), "mask is stored as U8"));
     assert_int_equal(st_find(f, "x", &info), ERR_INVALID);
@@ -95,7 +97,11 @@ static void test_round_trip(void **state)
     static float x[BIG], y[BIG];
     for (int i = 0; i < BIG; i++)
         x[i] = sinf((float)i) * ldexpf(1.0f, i % 60 - 30);
-    static const struct st_decl decls[] = {{"a", F32, 2, {3, 5}}, {"empty", F32, 1, {0}}, {"scalar", F32, 0, {0}}, {"b \"quoted\" \xc3\xa4", BF16, 1, {BIG}}, {"c", BF16, 2, {2, 1}}};
+    static const struct st_decl decls[] = {{"a", F32, 2, {3, 5}},
+                                           {"empty", F32, 1, {0}},
+                                           {"scalar", F32, 0, {0}},
+                                           {"b \"quoted\" \xc3\xa4", BF16, 1, {BIG}},
+                                           {"c", BF16, 2, {2, 1}}};
     const char *path = scratch_path("out.safetensors");
     struct st_writer *w = NULL;
     uint64_t hash = 0;
@@ -151,7 +157,9 @@ static void test_half(void **state)
     assert_int_equal(st_read_f32(f, "h", 0, 65536, y), OK);
     for (int i = 0; i < 65536; i++) {
         int exponent = i >> 10 & 31, fraction = i & 1023;
-        double expected = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY) : exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+        double expected = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
+                          : exponent     ? ldexp(1024 + fraction, exponent - 25)
+                                         : ldexp(fraction, -24);
         assert_true(isnan(expected) ? isnan(y[i]) : (double)y[i] == (i & 0x8000 ? -expected : expected));
         assert_true(isnan(expected) || !signbit(y[i]) == !(i & 0x8000));
     }
@@ -161,8 +169,14 @@ static void test_half(void **state)
 static void test_bad_files(void **state)
 {
     (void)state;
-#define T(name, dtype, shape, begin, end) "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
-    static const struct { const char *header; size_t data; enum status code; const char *part; } cases[] = {
+#define T(name, dtype, shape, begin, end) \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
+    static const struct {
+        const char *header;
+        size_t data;
+        enum status code;
+        const char *part;
+    } cases[] = {
         {"{" T("a", "F32", "[2]", 0, 8) "}", 7, ERR_CORRUPT, "outside the file"},
         {"{" T("a", "F32", "[2]", 0, 8) "}", 9, ERR_CORRUPT, "the tensors hold 8 bytes, the file 9"},
         {"{" T("a", "F32", "[2]", 0, 8) "," T("b", "F32", "[2]", 4, 12) "}", 12, ERR_CORRUPT, "tensor b: its data overlaps"},
@@ -213,7 +227,8 @@ static void test_bad_files(void **state)
 static void test_shards(void **state)
 {
     (void)state;
-    static const struct st_decl first[] = {{"a", F32, 1, {2}}, {"b", F32, 1, {2}}}, second[] = {{"c", BF16, 1, {2}}, {"b", F32, 1, {1}}};
+    static const struct st_decl first[] = {{"a", F32, 1, {2}}, {"b", F32, 1, {2}}},
+                                second[] = {{"c", BF16, 1, {2}}, {"b", F32, 1, {1}}};
     static const float x[] = {1, 2};
     struct st_writer *w;
     scratch_mkdir("sharded");
@@ -222,15 +237,18 @@ static void test_shards(void **state)
     write_pieces(w, x, 2, 2);
     assert_int_equal(st_finish(w, NULL), OK);
     for (int n = 1; n <= 2; n++) { /* model-3 has b as well */
-        assert_int_equal(st_create(scratch_path(n == 1 ? "sharded/model-2.safetensors" : "sharded/model-3.safetensors"), second, n, &w), OK);
+        assert_int_equal(
+            st_create(scratch_path(n == 1 ? "sharded/model-2.safetensors" : "sharded/model-3.safetensors"), second, n, &w), OK);
         write_pieces(w, x, 2, 2);
         if (n == 2)
             write_pieces(w, x, 1, 1);
         assert_int_equal(st_finish(w, NULL), OK);
     }
 #define INDEX "sharded/model.safetensors.index.json"
-    scratch_text(INDEX, "{\"metadata\": {\"total_size\": 20}, \"weight_map\": {\"a\": \"model-1.safetensors\", \"b\": \"model-1.safetensors\", "
-                        "\"c\": \"model-2.safetensors\"}}");
+    scratch_text(
+        INDEX,
+        "{\"metadata\": {\"total_size\": 20}, \"weight_map\": {\"a\": \"model-1.safetensors\", \"b\": \"model-1.safetensors\", "
+        "\"c\": \"model-2.safetensors\"}}");
     const char *paths[] = {scratch_path("sharded"), scratch_path("sharded/"), scratch_path(INDEX)};
     for (int i = 0; i < 3; i++) {
         struct st_file *f = open_file(paths[i]);
@@ -288,7 +306,8 @@ static void test_writer_refusals(void **state)
     st_abort(w);
     assert_int_not_equal(access(path, F_OK), 0);
     st_abort(NULL);
-    static const struct st_decl twice[] = {{"a", F32, 1, {3}}, {"a", F32, 1, {4}}}, half[] = {{"a", F16, 1, {3}}}, odd[] = {{"a", BF16, 1, {3}}, {"b", F32, 1, {4}}};
+    static const struct st_decl twice[] = {{"a", F32, 1, {3}}, {"a", F32, 1, {4}}}, half[] = {{"a", F16, 1, {3}}},
+                                odd[] = {{"a", BF16, 1, {3}}, {"b", F32, 1, {4}}};
     static const struct st_decl large[] = {{"a", F32, 2, {INT64_MAX, 3}}}, reserved[] = {{"__metadata__", F32, 1, {1}}};
     assert_int_equal(st_create(path, twice, 2, &w), ERR_INVALID);
     assert_int_equal(st_create(path, half, 1, &w), ERR_INVALID);
@@ -314,11 +333,13 @@ static enum status write_all(const char *path)
     return st;
 }
 
-/* Each system call fails once: an error comes out, no file stays, nothing leaks (run under ASan); halved transfers are no error. */
+/* Each system call fails once: an error comes out, no file stays, nothing leaks (run under ASan); halved transfers are no error.
+ */
 static void test_faults(void **state)
 {
     (void)state;
-    static const enum sys_call writing[] = {SYS_OPEN, SYS_PWRITE, SYS_FSYNC, SYS_CLOSE, SYS_MALLOC}, reading[] = {SYS_OPEN, SYS_PREAD, SYS_MALLOC};
+    static const enum sys_call writing[] = {SYS_OPEN, SYS_PWRITE, SYS_FSYNC, SYS_CLOSE, SYS_MALLOC},
+                               reading[] = {SYS_OPEN, SYS_PREAD, SYS_MALLOC};
     const char *path = scratch_path("faults.safetensors");
     for (int k = 0; k < 5; k++) {
         sys_inject_clear();
@@ -365,8 +386,9 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_half),   cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_shards),    cmocka_unit_test(test_writer_refusals), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_reference), cmocka_unit_test(test_round_trip), cmocka_unit_test(test_half),
+        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_shards),     cmocka_unit_test(test_writer_refusals),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);
 }

@@ -42,8 +42,9 @@ static void put(const char *text)
 }
 
 /* A small Llama with more members before its end: LLAMA(", \"key\": value"). */
-#define LLAMA(more)                                                                                                                       \
-    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 96, " \
+#define LLAMA(more)                                                                                                     \
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 300, \"hidden_size\": 64, " \
+    "\"intermediate_size\": 96, "                                                                                       \
     "\"num_hidden_layers\": 2, \"num_attention_heads\": 4" more "}"
 #define GPT2(more) "{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4" more "}"
 
@@ -69,9 +70,11 @@ static void assert_same(struct model_config a, struct model_config b)
 {
     memset(a.name, 0, sizeof a.name);
     memset(b.name, 0, sizeof b.name);
-    assert_true(a.family == b.family && a.vocab == b.vocab && a.dim == b.dim && a.ffn == b.ffn && a.layers == b.layers && a.heads == b.heads);
+    assert_true(a.family == b.family && a.vocab == b.vocab && a.dim == b.dim && a.ffn == b.ffn && a.layers == b.layers &&
+                a.heads == b.heads);
     assert_true(a.kv_heads == b.kv_heads && a.head_dim == b.head_dim && a.max_positions == b.max_positions && a.tied == b.tied);
-    assert_true(a.norm_eps == b.norm_eps && a.gelu == b.gelu && a.init_std == b.init_std && a.rope_theta == b.rope_theta && a.rope == b.rope);
+    assert_true(a.norm_eps == b.norm_eps && a.gelu == b.gelu && a.init_std == b.init_std && a.rope_theta == b.rope_theta &&
+                a.rope == b.rope);
     assert_true(a.rope_factor == b.rope_factor && a.rope_low_freq == b.rope_low_freq && a.rope_high_freq == b.rope_high_freq);
     assert_true(a.rope_original_positions == b.rope_original_positions);
 }
@@ -116,25 +119,34 @@ static void test_defaults(void **state)
 {
     (void)state;
     struct model_config c = read_text(LLAMA(""));
-    assert_true(c.kv_heads == 4 && c.head_dim == 16 && c.max_positions == 2048 && c.tied == 0 && c.norm_eps == 1e-6f && c.init_std == 0.02f);
+    assert_true(c.kv_heads == 4 && c.head_dim == 16 && c.max_positions == 2048 && c.tied == 0 && c.norm_eps == 1e-6f &&
+                c.init_std == 0.02f);
     assert_true(c.rope == ROPE_DEFAULT && c.rope_theta == 10000.0);
     c = read_text(LLAMA(", \"num_key_value_heads\": 2, \"head_dim\": 32, \"rope_theta\": 500000, \"tie_word_embeddings\": true"));
     assert_true(c.kv_heads == 2 && c.head_dim == 32 && c.tied == 1 && c.rope_theta == 500000.0);
-    c = read_text(LLAMA(", \"head_dim\": null, \"num_key_value_heads\": null, \"rope_scaling\": null, \"sliding_window\": null, \"pretraining_tp\": 1, "
-                        "\"attention_bias\": false, \"mlp_bias\": false, \"hidden_act\": \"silu\", \"torch_dtype\": \"bfloat16\", \"use_cache\": true, "
-                        "\"bos_token_id\": 1, \"eos_token_id\": [1, 2], \"transformers_version\": \"4.43.0\", \"attention_dropout\": 0.0"));
+    c = read_text(
+        LLAMA(", \"head_dim\": null, \"num_key_value_heads\": null, \"rope_scaling\": null, \"sliding_window\": null, "
+              "\"pretraining_tp\": 1, "
+              "\"attention_bias\": false, \"mlp_bias\": false, \"hidden_act\": \"silu\", \"torch_dtype\": \"bfloat16\", "
+              "\"use_cache\": true, "
+              "\"bos_token_id\": 1, \"eos_token_id\": [1, 2], \"transformers_version\": \"4.43.0\", \"attention_dropout\": 0.0"));
     assert_true(c.head_dim == 16);
     c = read_text(GPT2(""));
-    assert_true(c.kv_heads == 4 && c.head_dim == 16 && c.ffn == 256 && c.max_positions == 1024 && c.tied == 1 && c.norm_eps == 1e-5f && c.gelu == GELU_TANH);
+    assert_true(c.kv_heads == 4 && c.head_dim == 16 && c.ffn == 256 && c.max_positions == 1024 && c.tied == 1 &&
+                c.norm_eps == 1e-5f && c.gelu == GELU_TANH);
     c = read_text(GPT2(", \"activation_function\": \"gelu\", \"tie_word_embeddings\": false, \"n_inner\": 100"));
     assert_true(c.gelu == GELU_ERF && c.tied == 0 && c.ffn == 100);
     /* the published gpt2 */
-    c = read_text("{\"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"], \"attn_pdrop\": 0.1, \"bos_token_id\": 50256, "
-                  "\"embd_pdrop\": 0.1, \"eos_token_id\": 50256, \"initializer_range\": 0.02, \"layer_norm_epsilon\": 1e-05, \"model_type\": \"gpt2\", "
-                  "\"n_ctx\": 1024, \"n_embd\": 768, \"n_head\": 12, \"n_layer\": 12, \"n_positions\": 1024, \"resid_pdrop\": 0.1, "
-                  "\"summary_activation\": null, \"summary_first_dropout\": 0.1, \"summary_proj_to_labels\": true, \"summary_type\": \"cls_index\", "
-                  "\"summary_use_proj\": true, \"task_specific_params\": {\"text-generation\": {\"do_sample\": true, \"max_length\": 50}}, "
-                  "\"vocab_size\": 50257}");
+    c = read_text(
+        "{\"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"], \"attn_pdrop\": 0.1, "
+        "\"bos_token_id\": 50256, "
+        "\"embd_pdrop\": 0.1, \"eos_token_id\": 50256, \"initializer_range\": 0.02, \"layer_norm_epsilon\": 1e-05, "
+        "\"model_type\": \"gpt2\", "
+        "\"n_ctx\": 1024, \"n_embd\": 768, \"n_head\": 12, \"n_layer\": 12, \"n_positions\": 1024, \"resid_pdrop\": 0.1, "
+        "\"summary_activation\": null, \"summary_first_dropout\": 0.1, \"summary_proj_to_labels\": true, \"summary_type\": "
+        "\"cls_index\", "
+        "\"summary_use_proj\": true, \"task_specific_params\": {\"text-generation\": {\"do_sample\": true, \"max_length\": 50}}, "
+        "\"vocab_size\": 50257}");
     struct model_config preset;
     model_preset("gpt2-125m", &preset);
     assert_same(c, preset);
@@ -150,28 +162,39 @@ static void test_rope_spellings(void **state)
         LLAMA(", \"rope_theta\": 5e5, \"rope_scaling\": {\"type\": \"llama3\", \"rope_type\": \"llama3\", " SCALE "}"),
         LLAMA(", \"rope_parameters\": {\"rope_type\": \"llama3\", \"rope_theta\": 500000, " SCALE "}"),
         LLAMA(", \"rope_theta\": 5e5, \"rope_parameters\": {\"rope_type\": \"llama3\", \"rope_theta\": 500000, " SCALE "}"),
-        LLAMA(", \"rope_theta\": 5e5, \"rope_scaling\": {\"rope_type\": \"llama3\", " SCALE "}, \"rope_parameters\": {\"rope_type\": \"llama3\", " SCALE "}"),
+        LLAMA(", \"rope_theta\": 5e5, \"rope_scaling\": {\"rope_type\": \"llama3\", " SCALE
+              "}, \"rope_parameters\": {\"rope_type\": \"llama3\", " SCALE "}"),
     };
     struct model_config first = read_text(same[0]);
-    assert_true(first.rope == ROPE_LLAMA3 && first.rope_theta == 5e5 && first.rope_factor == 8.0 && first.rope_original_positions == 8192.0);
+    assert_true(first.rope == ROPE_LLAMA3 && first.rope_theta == 5e5 && first.rope_factor == 8.0 &&
+                first.rope_original_positions == 8192.0);
     for (int i = 1; i < 6; i++)
         assert_same(first, read_text(same[i]));
-    assert_same(read_text(LLAMA("")), read_text(LLAMA(", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000.0}")));
+    assert_same(read_text(LLAMA("")),
+                read_text(LLAMA(", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000.0}")));
     assert_true(read_text(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}")).rope_factor == 2.0);
-    refuse(LLAMA(", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}"), "rope_scaling.type is \"yarn\"; supported: default, linear, llama3");
+    refuse(LLAMA(", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}"),
+           "rope_scaling.type is \"yarn\"; supported: default, linear, llama3");
     refuse(LLAMA(", \"rope_scaling\": {\"rope_type\": \"longrope\"}"), "rope_scaling.rope_type is \"longrope\"");
-    refuse(LLAMA(", \"rope_parameters\": {\"rope_type\": \"dynamic\", \"factor\": 2}"), "rope_parameters.rope_type is \"dynamic\"");
+    refuse(LLAMA(", \"rope_parameters\": {\"rope_type\": \"dynamic\", \"factor\": 2}"),
+           "rope_parameters.rope_type is \"dynamic\"");
     refuse(LLAMA(", \"rope_parameters\": {\"rope_theta\": 1.0}"), "rope_parameters.rope_type is missing");
-    refuse(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"rope_type\": \"llama3\", " SCALE "}"), "rope_scaling.type is \"linear\"");
+    refuse(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"rope_type\": \"llama3\", " SCALE "}"),
+           "rope_scaling.type is \"linear\"");
     refuse(LLAMA(", \"rope_scaling\": {\"type\": \"linear\"}"), "rope_scaling.factor is missing");
     refuse(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, \"beta_fast\": 32}"), "rope_scaling.beta_fast is 32");
-    refuse(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 0}"), "rope_scaling.factor is 0; must be a positive number");
-    refuse(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}, \"rope_parameters\": {\"rope_type\": \"default\"}"), "rope_parameters says something else");
+    refuse(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 0}"),
+           "rope_scaling.factor is 0; must be a positive number");
+    refuse(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}, \"rope_parameters\": {\"rope_type\": \"default\"}"),
+           "rope_parameters says something else");
     refuse(LLAMA(", \"rope_theta\": 1, \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 2}"), "rope_theta is 1");
     refuse(LLAMA(", \"rope_scaling\": 2"), "rope_scaling must be an object");
-    refuse(LLAMA(", \"rope_parameters\": {\"rope_type\": \"default\", \"partial_rotary_factor\": 0.5}"), "partial_rotary_factor is 0.5");
-    refuse(LLAMA(", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": 4, "
-                 "\"original_max_position_embeddings\": 8192}"), "must be above low_freq_factor");
+    refuse(LLAMA(", \"rope_parameters\": {\"rope_type\": \"default\", \"partial_rotary_factor\": 0.5}"),
+           "partial_rotary_factor is 0.5");
+    refuse(
+        LLAMA(", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": 4, "
+              "\"original_max_position_embeddings\": 8192}"),
+        "must be above low_freq_factor");
 }
 
 static void test_unsupported(void **state)
@@ -191,18 +214,21 @@ static void test_unsupported(void **state)
         {LLAMA(", \"head_dim\": 16.0"), "head_dim is 16.0"},
         {LLAMA(", \"num_key_value_heads\": \"2\""), "num_key_value_heads is \"2\""},
         {LLAMA(", \"rms_norm_eps\": -1e-6"), "rms_norm_eps is -"},
-        {GPT2(", \"activation_function\": \"relu\""), "activation_function is \"relu\"; supported: gelu_new, gelu_pytorch_tanh, gelu"},
+        {GPT2(", \"activation_function\": \"relu\""),
+         "activation_function is \"relu\"; supported: gelu_new, gelu_pytorch_tanh, gelu"},
         {GPT2(", \"scale_attn_by_inverse_layer_idx\": true"), "scale_attn_by_inverse_layer_idx is true"},
         {GPT2(", \"scale_attn_weights\": false"), "scale_attn_weights is false; only true is supported"},
         {GPT2(", \"reorder_and_upcast_attn\": true"), "reorder_and_upcast_attn is true"},
         {GPT2(", \"add_cross_attention\": true"), "add_cross_attention is true"},
         {GPT2(", \"rope_theta\": 10000.0"), "rope_theta is 10000.0; ltrain does not know this key"},
-        {GPT2(", \"architectures\": [\"GPT2ForSequenceClassification\"]"), "architectures is [\"GPT2ForSequenceClassification\"]"},
+        {GPT2(", \"architectures\": [\"GPT2ForSequenceClassification\"]"),
+         "architectures is [\"GPT2ForSequenceClassification\"]"},
         {GPT2(", \"architectures\": []"), "architectures is []"},
         {"{\"model_type\": \"mistral\"}", "model_type is \"mistral\"; supported: llama, gpt2"},
         {"{\"vocab_size\": 1}", "model_type is missing"},
         {"{\"model_type\": \"llama\"}", "vocab_size is missing"},
-        {"{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 5}", "n_head is 5; n_embd is not a multiple"},
+        {"{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 5}",
+         "n_head is 5; n_embd is not a multiple"},
         {"[1]", "must hold an object"},
         {"{\"model_type\": \"llama\", }", "line 1"},
         {"{\"model_type\": \"llama\", \"model_type\": \"gpt2\"}", "duplicate"},

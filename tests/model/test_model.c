@@ -62,11 +62,17 @@ static void check_tiling(const struct model *m)
 static void test_presets(void **state)
 {
     (void)state;
-    static const struct { const char *name; int64_t total; } known[] = {
-        {"gpt2-125m", 124439808}, {"8b", 8030261248}, {"1b", 1235814400},
-        {"tiny", 256 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 256 + 2 * 64) + 64},
-        {"25m", 8192 * 512 + 8 * (2 * 512 * 512 + 2 * 128 * 512 + 3 * 512 * 1408 + 2 * 512) + 512},
-        {"125m", 0}, {"gpt2-tiny", 0}, {"gpt-25b", 0}};
+    static const struct {
+        const char *name;
+        int64_t total;
+    } known[] = {{"gpt2-125m", 124439808},
+                 {"8b", 8030261248},
+                 {"1b", 1235814400},
+                 {"tiny", 256 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 256 + 2 * 64) + 64},
+                 {"25m", 8192 * 512 + 8 * (2 * 512 * 512 + 2 * 128 * 512 + 3 * 512 * 1408 + 2 * 512) + 512},
+                 {"125m", 0},
+                 {"gpt2-tiny", 0},
+                 {"gpt-25b", 0}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         struct model *m = create(known[i].name);
         check_tiling(m);
@@ -81,12 +87,14 @@ static void test_presets(void **state)
     assert_false(model_is_preset("1B "));
     assert_int_equal(model_preset("gpt2-125", &c), ERR_INVALID);
     assert_non_null(strstr(status_message(), "did you mean gpt2-125m?"));
-    assert_int_equal(model_preset("a name that is much longer than any preset's name, to see that nothing overflows", &c), ERR_INVALID);
+    assert_int_equal(model_preset("a name that is much longer than any preset's name, to see that nothing overflows", &c),
+                     ERR_INVALID);
     assert_non_null(strstr(status_message(), "tiny, 25m, 125m, 1b, 8b, gpt2-tiny, gpt2-125m, gpt-25b"));
     assert_null(strstr(status_message(), "did you mean"));
 }
 
-static void check_linear(const struct model *m, struct model_linear y, const char *weight, const char *bias, int64_t in, int64_t out, int64_t first)
+static void check_linear(const struct model *m, struct model_linear y, const char *weight, const char *bias, int64_t in,
+                         int64_t out, int64_t first)
 {
     assert_string_equal(m->params[y.weight].name, weight);
     if (bias)
@@ -242,7 +250,8 @@ static void test_init(void **state)
     model_destroy(m);
 }
 
-/* The published values of Llama 3.1's scaling: frequencies of dimension pairs of head size 128 (from the formula, in fp64, wavelength by wavelength). */
+/* The published values of Llama 3.1's scaling: frequencies of dimension pairs of head size 128 (from the formula, in fp64,
+ * wavelength by wavelength). */
 static void test_inv_freq(void **state)
 {
     (void)state;
@@ -275,8 +284,9 @@ static void test_inv_freq(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_presets), cmocka_unit_test(test_llama_names), cmocka_unit_test(test_gpt2_names), cmocka_unit_test(test_freeze),
-        cmocka_unit_test(test_refused_shapes), cmocka_unit_test(test_init), cmocka_unit_test(test_inv_freq),
+        cmocka_unit_test(test_presets),  cmocka_unit_test(test_llama_names),    cmocka_unit_test(test_gpt2_names),
+        cmocka_unit_test(test_freeze),   cmocka_unit_test(test_refused_shapes), cmocka_unit_test(test_init),
+        cmocka_unit_test(test_inv_freq),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
