@@ -6,7 +6,8 @@
 
 #define MILLION_POSITIONS (1 << 20)
 
-/* clang-format off: one block a model */
+/* One block a model. */
+/* clang-format off */
 static const struct model_config presets[] = {
     {.name = "tiny", .family = FAMILY_LLAMA, .vocab = 256, .dim = 64, .ffn = 256,
      .layers = 2, .heads = 2, .kv_heads = 2, .head_dim = 32, .max_positions = MILLION_POSITIONS, .tied = 1,
