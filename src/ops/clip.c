@@ -1,0 +1,61 @@
+/* Sum of squares, and the clip factor. */
+#include "ops/clip.h"
+
+#include "ops/rows.h"
+#include "ops/simd.h"
+
+#include <math.h>
+
+enum { BATCH = 512 }; /* blocks whose sums are held on the stack before they are added in order */
+
+CLONES static double block_sumsq(const float *x, int64_t n)
+{
+    lanes_f64 a = {0};
+    for (int64_t j = 0; j < n; j += LANES) {
+        float v[LANES] = {0};
+        if (n - j >= LANES)
+            memcpy(v, x + j, sizeof v);
+        else
+            memcpy(v, x + j, (size_t)(n - j) * sizeof *x);
+        lanes_f32 f;
+        memcpy(&f, v, sizeof f);
+        lanes_f64 d = __builtin_convertvector(f, lanes_f64);
+        a += d * d;
+    }
+    double s[LANES];
+    memcpy(s, &a, sizeof s);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            s[l] += s[l + half];
+    return s[0];
+}
+
+void ops_sumsq(double *sum, const float *x, int64_t n)
+{
+    double total = 0.0;
+    int64_t blocks = ceil_div(n, SUMSQ_BLOCK);
+    for (int64_t b0 = 0; b0 < blocks; b0 += BATCH) {
+        double part[BATCH];
+        int64_t count = min_i64(BATCH, blocks - b0);
+#pragma omp parallel for schedule(static) if (n > ROWS_SERIAL)
+        for (int64_t b = 0; b < count; b++) {
+            int64_t at = (b0 + b) * SUMSQ_BLOCK;
+            part[b] = block_sumsq(x + at, min_i64(SUMSQ_BLOCK, n - at));
+        }
+        for (int64_t b = 0; b < count; b++)
+            total += part[b];
+    }
+    *sum = total;
+}
+
+void ops_clip(struct norm_result *result, const double *sums, int64_t n, float clip)
+{
+    double total = 0.0;
+    for (int64_t i = 0; i < n; i++)
+        total += sums[i];
+    double norm = sqrt(total), factor = 1.0;
+    if (clip > 0.0f)
+        factor = fmin(1.0, (double)clip / (norm + 1e-6));
+    int skip = !isfinite(norm);
+    *result = (struct norm_result){.norm = norm, .factor = skip ? 0.0f : (float)factor, .skip = skip};
+}

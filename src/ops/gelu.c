@@ -1,0 +1,104 @@
+/* GELU, forward and backward. */
+#include "ops/gelu.h"
+
+#include "ops/rows.h"
+#include "ops/simd.h"
+#include "ops/vexp.h"
+
+static const float SQRT_2_PI = 0.797884561f, CUBIC = 0.044715f, SQRT_HALF = 0.707106781f, INV_SQRT_2PI = 0.398942280f;
+
+/* Beyond |x| = 30 both gelus are x or 0 in fp32; clamping keeps the cube and the square finite. */
+static inline float clamp(float x)
+{
+    x = x < -30.0f ? -30.0f : x;
+    return x > 30.0f ? 30.0f : x;
+}
+
+/* sigmoid(2 u(x)); *slope = 2 u'(x) */
+static inline float tanh_phi(float x, float *slope)
+{
+    float c = clamp(x), square = c * c;
+    *slope = 2.0f * SQRT_2_PI * fmaf(3.0f * CUBIC, square, 1.0f);
+    return vsigmoid(2.0f * SQRT_2_PI * c * fmaf(CUBIC, square, 1.0f));
+}
+
+/* Phi from erf: a polynomial near 0, and beyond it erfc(|z|) = exp(q(|z|)) with a polynomial q (fitted by N. Juffa). */
+static inline float erf_phi(float x)
+{
+    float z = clamp(x) * SQRT_HALF, t = fabsf(z), s = z * z;
+    float p = -5.96761703e-4f;
+    p = fmaf(p, s, 4.99119423e-3f);
+    p = fmaf(p, s, -2.67681349e-2f);
+    p = fmaf(p, s, 1.12819925e-1f);
+    p = fmaf(p, s, -3.76125336e-1f);
+    p = fmaf(p, s, 1.28379166e-1f);
+    float near = fmaf(p, z, z); /* erf(z) */
+    float q = fmaf(-1.72853470e-5f, t, 3.83197126e-4f);
+    float u = fmaf(-3.88396438e-3f, t, 2.42546219e-2f);
+    q = fmaf(q, s, u);
+    q = fmaf(q, t, -1.06777877e-1f);
+    q = fmaf(q, t, -6.34846687e-1f);
+    q = fmaf(q, t, -1.28717512e-1f);
+    q = fmaf(q, t, -t);
+    float tail = 0.5f * vexp(q); /* erfc(|z|) / 2 */
+    float far = z < 0.0f ? tail : 1.0f - tail;
+    return t > 0.927734375f ? far : fmaf(0.5f, near, 0.5f);
+}
+
+CLONES static void forward_tanh(float *y, const float *x, int64_t n)
+{
+    SIMD
+    for (int64_t j = 0; j < n; j++) {
+        float slope;
+        y[j] = x[j] * tanh_phi(x[j], &slope);
+    }
+}
+
+CLONES static void forward_erf(float *y, const float *x, int64_t n)
+{
+    SIMD
+    for (int64_t j = 0; j < n; j++)
+        y[j] = x[j] * erf_phi(x[j]);
+}
+
+CLONES static void backward_tanh(float *dx, const float *x, const float *dy, int64_t n)
+{
+    SIMD
+    for (int64_t j = 0; j < n; j++) {
+        float slope, phi = tanh_phi(x[j], &slope);
+        dx[j] = dy[j] * fmaf(clamp(x[j]) * slope, phi * (1.0f - phi), phi);
+    }
+}
+
+CLONES static void backward_erf(float *dx, const float *x, const float *dy, int64_t n)
+{
+    SIMD
+    for (int64_t j = 0; j < n; j++) {
+        float c = clamp(x[j]);
+        dx[j] = dy[j] * fmaf(c, INV_SQRT_2PI * vexp(-0.5f * c * c), erf_phi(x[j]));
+    }
+}
+
+void ops_gelu(void *y, const void *x, int64_t n, enum gelu_kind kind, int32_t dtype)
+{
+#pragma omp parallel for schedule(static) if (n > ROWS_SERIAL)
+    for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++) {
+        float bx[ROWS_BLOCK], by[ROWS_BLOCK];
+        int64_t at = b * ROWS_BLOCK, count = rows_block_size(b, n);
+        float *out = rows_target(y, at, dtype, by);
+        (kind == GELU_ERF ? forward_erf : forward_tanh)(out, rows_read(x, at, count, dtype, bx), count);
+        rows_write(y, at, count, dtype, out);
+    }
+}
+
+void ops_gelu_grad(void *dx, const void *x, const void *dy, int64_t n, enum gelu_kind kind, int32_t dtype)
+{
+#pragma omp parallel for schedule(static) if (n > ROWS_SERIAL)
+    for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++) {
+        float bx[ROWS_BLOCK], bd[ROWS_BLOCK], bo[ROWS_BLOCK];
+        int64_t at = b * ROWS_BLOCK, count = rows_block_size(b, n);
+        float *out = rows_target(dx, at, dtype, bo);
+        (kind == GELU_ERF ? backward_erf : backward_tanh)(out, rows_read(x, at, count, dtype, bx), rows_read(dy, at, count, dtype, bd), count);
+        rows_write(dx, at, count, dtype, out);
+    }
+}

@@ -1,0 +1,28 @@
+/* RMSNorm (Zhang and Sennrich 2019) and LayerNorm (Ba et al. 2016) of rows. fp32 inside; T is F32 or BF16, rounded to once.
+ *
+ *   xhat = (x - mean) * r,   r = 1 / sqrt(var + eps),   y = xhat * weight (+ bias)
+ * RMS: mean = 0 and var is the mean square. Backward, with g = dy * weight:
+ *   dx += r * (g - [LAYER: mean(g)] - xhat * mean(g * xhat)),  dweight (+)= sum over rows dy * xhat,  dbias (+)= sum over rows dy
+ * Column sums take rows in order, in groups of 64 whose sums are added in order. */
+#ifndef LTRAIN_OPS_NORM_H
+#define LTRAIN_OPS_NORM_H
+
+#include "program/op.h"
+
+struct norm_shape {
+    int64_t rows, dim;
+    float eps;
+    enum norm_kind kind;
+    int32_t dtype;
+    int32_t accumulate; /* backward: dweight and dbias are added to, not written */
+};
+
+void ops_norm(const struct norm_shape *s, void *y /* T[rows,dim], may be x */, const void *x /* T[rows,dim] */,
+              const void *weight /* T[dim] */, const void *bias /* T[dim] or NULL */);
+
+int64_t ops_norm_grad_workspace(const struct norm_shape *s);
+void ops_norm_grad(const struct norm_shape *s, void *dx /* T[rows,dim] inout */, const void *x /* T[rows,dim] */,
+                   const void *weight /* T[dim] */, const float *dy /* [rows,dim] */, float *dweight /* [dim] or NULL */,
+                   float *dbias /* [dim] or NULL */, float *work);
+
+#endif

@@ -1,0 +1,81 @@
+/* Rotary position embedding. */
+#include "ops/rope.h"
+
+#include "ops/rows.h"
+#include "ops/simd.h"
+
+#include <math.h>
+
+/* sin(r) and cos(r) for |r| <= pi/4 + tiny: Taylor-like minimax polynomials of the Cephes library (Moshier 1992), sinf and cosf. */
+static inline float sin_poly(float r)
+{
+    float s = r * r, p = -1.9515295891e-4f;
+    p = fmaf(p, s, 8.3321608736e-3f);
+    p = fmaf(p, s, -1.6666654611e-1f);
+    return fmaf(p * s, r, r);
+}
+
+static inline float cos_poly(float r)
+{
+    float s = r * r, p = 2.443315711809948e-5f;
+    p = fmaf(p, s, -1.388731625493765e-3f);
+    p = fmaf(p, s, 4.166664568298827e-2f);
+    return fmaf(p * s, s, fmaf(-0.5f, s, 1.0f));
+}
+
+/* cosine[j], sine[j] of position * inv_freq[j]. pi/2 is split so that quadrant * PIO2_HIGH is exact for quadrants below 2^31. */
+CLONES static void angles(float *cosine, float *sine, const float *inv_freq, int64_t n, double position, float sign)
+{
+    const double two_over_pi = 0x1.45f306dc9c883p-1, pio2_high = 0x1.921f8p0, pio2_low = 0x1.aa22168c234c5p-19;
+    const double shift = 6755399441055744.0; /* 1.5 * 2^52: rounds to an integer, left in the low mantissa bits */
+    SIMD
+    for (int64_t j = 0; j < n; j++) {
+        double angle = position * (double)inv_freq[j];
+        double t = angle * two_over_pi + shift;
+        double q = t - shift;
+        float r = (float)((angle - q * pio2_high) - q * pio2_low);
+        uint64_t bits;
+        memcpy(&bits, &t, 8);
+        uint32_t quadrant = (uint32_t)bits;
+        float s = sin_poly(r), c = cos_poly(r);
+        float a = quadrant & 1u ? c : s, b = quadrant & 1u ? s : c;
+        a = quadrant & 2u ? -a : a;
+        b = (quadrant + 1u) & 2u ? -b : b;
+        sine[j] = sign * a;
+        cosine[j] = b;
+    }
+}
+
+CLONES static void rotate(float *low, float *high, const float *cosine, const float *sine, int64_t n)
+{
+    SIMD
+    for (int64_t j = 0; j < n; j++) {
+        float a = low[j], b = high[j];
+        low[j] = fmaf(a, cosine[j], -(b * sine[j]));
+        high[j] = fmaf(b, cosine[j], a * sine[j]);
+    }
+}
+
+void ops_rope(void *x, const int32_t *positions, const float *inv_freq, int64_t rows, int64_t heads, int64_t head_dim, int32_t type,
+              int32_t inverse)
+{
+    int64_t half = head_dim / 2, dim = heads * head_dim;
+    float sign = inverse ? -1.0f : 1.0f;
+#pragma omp parallel for schedule(static) if (rows * dim > ROWS_SERIAL)
+    for (int64_t i = 0; i < rows; i++) {
+        float cosine[ROWS_BLOCK], sine[ROWS_BLOCK], low[ROWS_BLOCK], high[ROWS_BLOCK];
+        for (int64_t j = 0; j < half; j += ROWS_BLOCK) {
+            int64_t n = min_i64(ROWS_BLOCK, half - j);
+            angles(cosine, sine, inv_freq + j, n, (double)positions[i], sign);
+            for (int64_t h = 0; h < heads; h++) {
+                int64_t at = i * dim + h * head_dim + j;
+                float *a = rows_target(x, at, type, low), *b = rows_target(x, at + half, type, high);
+                rows_read(x, at, n, type, low);
+                rows_read(x, at + half, n, type, high);
+                rotate(a, b, cosine, sine, n);
+                rows_write(x, at, n, type, a);
+                rows_write(x, at + half, n, type, b);
+            }
+        }
+    }
+}

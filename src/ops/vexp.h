@@ -1,0 +1,52 @@
+/* exp for loops that must vectorise: the same bits in every lane, on every ISA.
+ *
+ * Reduction x = n ln 2 + r with ln 2 in two parts (Cody and Waite 1980), a polynomial of degree 7 on |r| <= ln 2 / 2, and a scaling by 2^n in
+ * two steps, so that results down to the smallest subnormal are right. Relative error below 1.2e-7 (1 ulp) for normal results
+ * (tests/ops/test_act.c); exp(-inf) = 0, exp(inf) = inf, NaN stays NaN. */
+#ifndef LTRAIN_OPS_VEXP_H
+#define LTRAIN_OPS_VEXP_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline float vexp_pow2(int32_t n) /* -126 <= n <= 127 */
+{
+    uint32_t u = (uint32_t)(n + 127) << 23;
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+static inline float vexp(float x)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, left in the low mantissa bits */
+    x = x < -104.0f ? -104.0f : x;   /* below half the smallest subnormal */
+    x = x > 89.0f ? 89.0f : x;       /* above the largest float */
+    float t = fmaf(x, 1.44269504f, shift);
+    int32_t bits;
+    memcpy(&bits, &t, 4);
+    int32_t n = bits - 0x4b400000;
+    n = n < -151 ? -151 : n; /* only NaN comes here; keeps the shifts defined */
+    n = n > 129 ? 129 : n;
+    float k = t - shift;
+    float r = fmaf(k, -0x1.62e400p-1f, x);
+    r = fmaf(k, -0x1.7f7d1cp-20f, r);
+    float p = 1.37805939e-3f;
+    p = fmaf(p, r, 8.37312452e-3f);
+    p = fmaf(p, r, 4.16695364e-2f);
+    p = fmaf(p, r, 1.66664720e-1f);
+    p = fmaf(p, r, 4.99999851e-1f);
+    p = fmaf(p, r, 1.0f);
+    p = fmaf(p, r, 1.0f);
+    int32_t half = n >> 1;
+    return p * vexp_pow2(half) * vexp_pow2(n - half);
+}
+
+/* 1 / (1 + exp(-x)) */
+static inline float vsigmoid(float x)
+{
+    return 1.0f / (1.0f + vexp(-x));
+}
+
+#endif

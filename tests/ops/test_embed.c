@@ -1,0 +1,209 @@
+/* Embedding, bias, residual addition, accumulation, copies: short sums whose fp32 result is known exactly or nearly so. */
+#include "ops_test.h"
+
+static const int64_t DIMS[] = {1, 3, 16, 17, 127, 129, 1025};
+
+static struct tensor *indices(int64_t n, int64_t limit)
+{
+    struct tensor *t = tensor_new(n, I32);
+    for (int64_t i = 0; i < n; i++)
+        tensor_set(t, i, (double)((i * 7 + i * i % 5) % limit));
+    return t;
+}
+
+static void set_embed(struct op_case *c, int64_t rows, int64_t dim, enum dtype t, int accumulate)
+{
+    c->attrs.embed.rows = rows;
+    c->attrs.embed.dim = dim;
+    c->attrs.embed.vocab = 11;
+    c->attrs.embed.max_pos = 9;
+    c->attrs.embed.dtype = t;
+    c->attrs.embed.accumulate = accumulate;
+}
+
+static void check_embed(int64_t rows, int64_t dim, enum dtype t, int with_pos)
+{
+    struct tensor *table = tensor_random(11 * dim, t, 1.0), *pos_table = with_pos ? tensor_random(9 * dim, t, 1.0) : NULL;
+    struct tensor *tokens = indices(rows, 11), *pos = with_pos ? indices(rows, 9) : NULL, *x = tensor_new(rows * dim, t);
+    struct op_case c;
+    case_start(&c, OP_EMBED);
+    set_embed(&c, rows, dim, t, 0);
+    case_tensor(&c, x, OUT);
+    case_tensor(&c, table, IN);
+    case_tensor(&c, tokens, IN);
+    case_tensor(&c, pos_table, IN);
+    case_tensor(&c, pos, IN);
+    case_run(&c);
+    struct tensor *want = tensor_new(rows * dim, t);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < dim; j++)
+            tensor_set(want, i * dim + j, table->val[(int64_t)tokens->val[i] * dim + j] +
+                                              (with_pos ? pos_table->val[(int64_t)pos->val[i] * dim + j] : 0.0));
+    assert_memory_equal(x->store, want->store, (size_t)(rows * dim * dtype_size(t)));
+}
+
+/* Linear, so the reference is the gradient itself; many rows share an index. Row -1 and row 11 do not exist. */
+static void check_embed_grad(int64_t rows, int64_t dim, enum dtype t, int accumulate)
+{
+    struct tensor *dx = tensor_random(rows * dim, t, 1.0), *index = indices(rows, 11), *dtable = tensor_random(11 * dim, F32, 1.0);
+    struct tensor *want = tensor_new(11 * dim, F64);
+    tensor_set(index, rows - 1, rows > 1 ? -1 : 11);
+    for (int64_t i = 0; i < dtable->n; i++)
+        tensor_set(want, i, accumulate ? dtable->val[i] : 0.0);
+    for (int64_t i = 0; i < rows - 1; i++)
+        for (int64_t j = 0; j < dim; j++)
+            want->val[(int64_t)index->val[i] * dim + j] += dx->val[i * dim + j];
+    memcpy(want->store, want->val, (size_t)want->n * sizeof(double));
+    struct op_case c;
+    case_start(&c, OP_EMBED_GRAD);
+    set_embed(&c, rows, dim, t, accumulate);
+    case_tensor(&c, dtable, accumulate ? INOUT : OUT);
+    case_tensor(&c, dx, IN);
+    case_tensor(&c, index, IN);
+    case_run(&c);
+    check_error("embed_grad", dtable->val, want->val, want->n, TOL_F32);
+}
+
+static void test_embed(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < sizeof DIMS / sizeof *DIMS; d++)
+        for (int t = F32; t <= BF16; t++)
+            for (int x = 0; x < 2; x++) {
+                check_embed(d % 2 ? 1 : 50, DIMS[d], (enum dtype)t, x);
+                check_embed_grad(d == 1 ? 1 : 200, DIMS[d], (enum dtype)t, x);
+            }
+    tensors_free(NULL);
+}
+
+static void test_embed_outside(void **state)
+{
+    (void)state;
+    for (int t = F32; t <= BF16; t++) {
+        struct tensor *table = tensor_random(11 * 5, (enum dtype)t, 1.0), *tokens = indices(3, 11), *x = tensor_new(15, (enum dtype)t);
+        tensor_set(tokens, 1, 11);
+        tensor_set(tokens, 2, -1);
+        struct op_case c;
+        case_start(&c, OP_EMBED);
+        set_embed(&c, 3, 5, (enum dtype)t, 0);
+        case_tensor(&c, x, OUT);
+        case_tensor(&c, table, IN);
+        case_tensor(&c, tokens, IN);
+        case_tensor(&c, NULL, IN);
+        case_tensor(&c, NULL, IN);
+        case_run(&c);
+        for (int i = 0; i < 15; i++)
+            assert_true((isnan(x->val[i]) != 0) == (i >= 5));
+    }
+}
+
+static void check_bias(int64_t rows, int64_t dim, enum dtype t, int accumulate)
+{
+    struct tensor *y = tensor_random(rows * dim, t, 1.0), *bias = tensor_random(dim, t, 1.0), *want = tensor_new(rows * dim, t);
+    for (int64_t i = 0; i < y->n; i++)
+        tensor_set(want, i, y->val[i] + bias->val[i % dim]);
+    struct op_case c;
+    case_start(&c, OP_BIAS);
+    c.attrs.bias.rows = rows;
+    c.attrs.bias.dim = dim;
+    c.attrs.bias.dtype = t;
+    case_tensor(&c, y, INOUT);
+    case_tensor(&c, bias, IN);
+    case_run(&c);
+    assert_memory_equal(y->store, want->store, (size_t)(y->n * dtype_size(t)));
+
+    struct tensor *dbias = tensor_random(dim, F32, 1.0), *sums = tensor_new(dim, F64);
+    for (int64_t j = 0; j < dim; j++) {
+        double sum = accumulate ? dbias->val[j] : 0.0;
+        for (int64_t i = 0; i < rows; i++)
+            sum += y->val[i * dim + j];
+        tensor_set(sums, j, sum);
+    }
+    case_start(&c, OP_BIAS_GRAD);
+    c.attrs.bias.rows = rows;
+    c.attrs.bias.dim = dim;
+    c.attrs.bias.y_type = t;
+    c.attrs.bias.accumulate = accumulate;
+    case_tensor(&c, dbias, accumulate ? INOUT : OUT);
+    case_tensor(&c, y, IN);
+    case_run(&c);
+    for (int64_t j = 0; j < dim; j++) /* a sum may cancel; its terms, of order 1, round */
+        assert_true(fabs(dbias->val[j] - sums->val[j]) <= TOL_F32 * (sqrt((double)rows) + fabs(sums->val[j])));
+}
+
+static void check_add(int64_t rows, int64_t dim, enum dtype t, int with_bias, int alias)
+{
+    struct tensor *x = tensor_random(rows * dim, t, 1.0), *delta = tensor_random(rows * dim, F32, 1.0);
+    struct tensor *bias = with_bias ? tensor_random(dim, t, 1.0) : NULL, *y = alias ? x : tensor_new(rows * dim, t);
+    struct tensor *want = tensor_new(rows * dim, t);
+    for (int64_t i = 0; i < x->n; i++) {
+        float sum = (float)x->val[i] + (float)delta->val[i];
+        tensor_set(want, i, with_bias ? sum + (float)bias->val[i % dim] : sum);
+    }
+    struct op_case c;
+    case_start(&c, OP_ADD);
+    c.attrs.add.rows = rows;
+    c.attrs.add.dim = dim;
+    c.attrs.add.dtype = t;
+    case_tensor(&c, y, alias ? INOUT : OUT);
+    case_tensor(&c, x, IN);
+    case_tensor(&c, delta, IN);
+    case_tensor(&c, bias, IN);
+    case_run(&c);
+    assert_memory_equal(y->store, want->store, (size_t)(y->n * dtype_size(t)));
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < sizeof DIMS / sizeof *DIMS; d++)
+        for (int t = F32; t <= BF16; t++)
+            for (int x = 0; x < 2; x++) {
+                check_bias(d % 2 ? 1 : 70, DIMS[d], (enum dtype)t, x);
+                check_add(d % 2 ? 33 : 1, DIMS[d], (enum dtype)t, x, (int)d % 3 == 0);
+            }
+    tensors_free(NULL);
+}
+
+static void test_accum_copy_fill(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 17, 1023, 1025, 40001, 600001};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        int64_t n = sizes[s];
+        struct tensor *y = tensor_random(n, F32, 1.0), *x = tensor_random(n, F32, 1.0), *want = tensor_new(n, F32), *z = tensor_new(n, F32);
+        for (int64_t i = 0; i < n; i++)
+            tensor_set(want, i, (double)((float)y->val[i] + (float)x->val[i]));
+        struct op_case c;
+        case_start(&c, OP_ACCUM);
+        c.attrs.vec.n = n;
+        case_tensor(&c, y, INOUT);
+        case_tensor(&c, x, IN);
+        case_run(&c);
+        assert_memory_equal(y->store, want->store, (size_t)n * 4);
+        case_start(&c, OP_COPY);
+        c.attrs.copy.bytes = n * 4;
+        case_tensor(&c, x, IN);
+        case_tensor(&c, z, OUT);
+        case_run(&c);
+        assert_memory_equal(x->store, z->store, (size_t)n * 4);
+        case_start(&c, OP_FILL);
+        c.attrs.fill.bytes = n * 4;
+        case_tensor(&c, z, OUT);
+        case_run(&c);
+        for (int64_t i = 0; i < n; i++)
+            assert_true(z->val[i] == 0.0);
+        tensors_free(NULL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_embed, tensors_free),
+        cmocka_unit_test_teardown(test_embed_outside, tensors_free),
+        cmocka_unit_test_teardown(test_sums, tensors_free),
+        cmocka_unit_test_teardown(test_accum_copy_fill, tensors_free),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

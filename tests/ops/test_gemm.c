@@ -1,0 +1,143 @@
+/* GEMM against fp64 and against itself. */
+#include "ops_test.h"
+
+/* Row-major stored element of a matrix that is read transposed if t. */
+static double at(const struct tensor *x, int64_t ld, int t, int64_t i, int64_t j)
+{
+    return t ? x->val[j * ld + i] : x->val[i * ld + j];
+}
+
+struct kind {
+    int a, b, c, accumulate;
+};
+
+static void check(int64_t m, int64_t n, int64_t k, int ta, int tb, struct kind t, int64_t pad)
+{
+    int64_t lda = (ta ? m : k) + pad, ldb = (tb ? k : n) + 2 * pad, ldc = n + pad;
+    struct tensor *a = tensor_random((ta ? k : m) * lda, (enum dtype)t.a, 1.0), *b = tensor_random((tb ? n : k) * ldb, (enum dtype)t.b, 1.0);
+    struct tensor *c = tensor_random(m * ldc, (enum dtype)t.c, 1.0), *want = tensor_new(m * ldc, F64);
+    if (!t.accumulate) /* what was there must not matter */
+        for (int64_t i = 0; i < m; i++)
+            tensor_set(c, i * ldc + n / 2, NAN);
+    double noise = 0.0;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < ldc; j++) {
+            double sum = t.accumulate ? c->val[i * ldc + j] : 0.0;
+            for (int64_t l = 0; j < n && l < k; l++)
+                sum += at(a, lda, ta, i, l) * at(b, ldb, tb, l, j);
+            tensor_set(want, i * ldc + j, j < n ? sum : c->val[i * ldc + j]); /* the padding stays */
+            noise += j < n ? sum * sum : 0.0;
+        }
+    struct op_case o;
+    case_start(&o, OP_GEMM);
+    o.attrs.gemm.m = m;
+    o.attrs.gemm.n = n;
+    o.attrs.gemm.k = k;
+    o.attrs.gemm.lda = lda;
+    o.attrs.gemm.ldb = ldb;
+    o.attrs.gemm.ldc = ldc;
+    o.attrs.gemm.ta = ta;
+    o.attrs.gemm.tb = tb;
+    o.attrs.gemm.a_type = t.a;
+    o.attrs.gemm.b_type = t.b;
+    o.attrs.gemm.c_type = t.c;
+    o.attrs.gemm.accumulate = t.accumulate;
+    case_tensor(&o, c, INOUT);
+    case_tensor(&o, a, IN);
+    case_tensor(&o, b, IN);
+    case_work(&o);
+    case_run(&o);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = n; j < ldc; j++)
+            assert_true(c->val[i * ldc + j] == want->val[i * ldc + j]);
+    /* k roundings of 2^-24 each, adding like a random walk, relative to the norm of the result (itself of order sqrt(k) per element) */
+    double limit = t.c == BF16 ? TOL_BF16 : 2e-7 * sqrt((double)k + 4.0);
+    double error = norm_error(c->val, want->val, c->n);
+    if (noise > 0.1 && !(error <= limit))
+        fail_msg("m %lld n %lld k %lld ta %d tb %d types %d %d %d: error %.2e above %.2e", (long long)m, (long long)n, (long long)k, ta, tb, t.a,
+                 t.b, t.c, error, limit);
+}
+
+static const struct kind KINDS[] = {
+    {F32, F32, F32, 0},  {F32, F32, F32, 1},  {BF16, BF16, F32, 0},  {BF16, BF16, F32, 1},
+    {BF16, BF16, BF16, 0}, {F32, BF16, F32, 1}, {BF16, F32, BF16, 0}, {F32, F32, BF16, 0},
+};
+enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
+
+static void test_edges(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 2, 3, 7, 16, 17, 33};
+    enum { N = sizeof sizes / sizeof *sizes };
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < N; j++)
+            for (int l = 0; l < N; l++) {
+                int x = i * 49 + j * 7 + l; /* walks through kinds, transpositions and paddings */
+                check(sizes[i], sizes[j], sizes[l], x & 1, x >> 1 & 1, KINDS[x % KIND_COUNT], x % 3);
+                check(sizes[i], sizes[j], sizes[l], !(x & 1), x >> 2 & 1, KINDS[(x + 3) % KIND_COUNT], 0);
+                tensors_free(NULL);
+            }
+}
+
+/* Just past a tile (256), a conversion block (1024 x 512), and OpenBLAS's own blocks of k. */
+static void test_blocks(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{257, 255, 40}, {1, 1025, 513}, {1030, 3, 100}, {5, 300, 1100}, {260, 1, 2050}, {1, 1, 3000}, {129, 513, 385}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int x = 0; x < 4; x++) {
+            check(shapes[s][0], shapes[s][1], shapes[s][2], x & 1, x >> 1, KINDS[((int)s + 2 * x) % KIND_COUNT], x == 3);
+            check(shapes[s][0], shapes[s][1], shapes[s][2], x & 1, x >> 1, KINDS[((int)s + 2 * x + 1) % KIND_COUNT], 0);
+            tensors_free(NULL);
+        }
+}
+
+/* Nothing to add up: zeros, or what was there. */
+static void test_empty_k(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < KIND_COUNT; kind++) {
+        struct tensor *a = tensor_random(12, (enum dtype)KINDS[kind].a, 1.0), *b = tensor_random(12, (enum dtype)KINDS[kind].b, 1.0);
+        struct tensor *c = tensor_random(12, (enum dtype)KINDS[kind].c, 1.0), *before = tensor_copy(c);
+        struct op_case o;
+        case_start(&o, OP_GEMM);
+        o.attrs.gemm.m = 3;
+        o.attrs.gemm.n = 4;
+        o.attrs.gemm.lda = o.attrs.gemm.ldb = o.attrs.gemm.ldc = 4;
+        o.attrs.gemm.a_type = KINDS[kind].a;
+        o.attrs.gemm.b_type = KINDS[kind].b;
+        o.attrs.gemm.c_type = KINDS[kind].c;
+        o.attrs.gemm.accumulate = KINDS[kind].accumulate;
+        case_tensor(&o, c, INOUT);
+        case_tensor(&o, a, IN);
+        case_tensor(&o, b, IN);
+        case_work(&o);
+        case_run(&o);
+        for (int i = 0; i < 12; i++)
+            assert_true(c->val[i] == (KINDS[kind].accumulate ? before->val[i] : 0.0));
+    }
+}
+
+/* The workspace is bounded, whatever the matrices' size. */
+static void test_workspace(void **state)
+{
+    (void)state;
+    struct op_attrs a = {0};
+    a.gemm.m = 1 << 20;
+    a.gemm.n = 1 << 17;
+    a.gemm.k = 1 << 16;
+    assert_int_equal(op_workspace_bytes(OP_GEMM, &a), 0);
+    a.gemm.a_type = a.gemm.b_type = a.gemm.c_type = BF16;
+    assert_int_equal(op_workspace_bytes(OP_GEMM, &a), 8 << 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_edges, tensors_free),
+        cmocka_unit_test_teardown(test_blocks, tensors_free),
+        cmocka_unit_test_teardown(test_empty_k, tensors_free),
+        cmocka_unit_test(test_workspace),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

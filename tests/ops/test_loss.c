@@ -1,0 +1,137 @@
+/* Cross entropy against fp64: value, gradient by finite differences, ignored rows. */
+#include "ops_test.h"
+
+struct problem {
+    int64_t rows, vocab;
+    const double *targets;
+    double scale;
+};
+
+static double reference(const double *x, void *ctx)
+{
+    const struct problem *p = ctx;
+    double total = 0.0;
+    for (int64_t i = 0; i < p->rows; i++) {
+        const double *row = x + i * p->vocab;
+        double m = -INFINITY, sum = 0.0;
+        if (p->targets[i] < 0)
+            continue;
+        for (int64_t j = 0; j < p->vocab; j++)
+            m = fmax(m, row[j]);
+        for (int64_t j = 0; j < p->vocab; j++)
+            sum += exp(row[j] - m);
+        total += log(sum) + m - row[(int64_t)p->targets[i]];
+    }
+    return total * p->scale;
+}
+
+static struct step_record record = {.inv_targets = 0.125f};
+
+static void run(struct tensor *logits, struct tensor *loss, struct tensor *targets, int64_t rows, int64_t vocab, int gradient, int accumulate)
+{
+    struct op_case c;
+    case_start(&c, OP_LOSS);
+    c.attrs.loss.rows = rows;
+    c.attrs.loss.vocab = vocab;
+    c.attrs.loss.gradient = gradient;
+    c.attrs.loss.accumulate = accumulate;
+    case_tensor(&c, logits, gradient ? INOUT : IN);
+    case_tensor(&c, loss, accumulate ? INOUT : OUT);
+    case_tensor(&c, targets, IN);
+    case_bytes(&c, &record, sizeof record, 4, IN);
+    case_run(&c);
+}
+
+static struct tensor *some_targets(int64_t rows, int64_t vocab)
+{
+    struct tensor *t = tensor_new(rows, I32);
+    for (int64_t i = 0; i < rows; i++)
+        tensor_set(t, i, i % 4 == 2 ? -100 : (double)(i * 31 % vocab));
+    return t;
+}
+
+static void check(int64_t rows, int64_t vocab, double scale, int accumulate)
+{
+    struct tensor *logits = tensor_random(rows * vocab, F32, scale), *targets = some_targets(rows, vocab);
+    struct tensor *loss = tensor_new(1, F64), *loss2 = tensor_new(1, F64), *want = tensor_new(rows * vocab, F64);
+    struct problem p = {rows, vocab, targets->val, 1.0};
+    tensor_set(loss, 0, 5.0);
+    tensor_set(loss2, 0, 5.0);
+    double value = reference(logits->val, &p) + (accumulate ? 5.0 : 0.0);
+    p.scale = record.inv_targets;
+    if (rows * rows * vocab * vocab < 4000000) {
+        finite_difference(reference, &p, logits->val, logits->n, want->val);
+    } else { /* the formula that the small cases verify */
+        for (int64_t i = 0; i < rows; i++) {
+            struct problem one = {1, vocab, targets->val + i, 1.0};
+            double lse = reference(logits->val + i * vocab, &one) + (targets->val[i] < 0 ? 0 : logits->val[i * vocab + (int64_t)targets->val[i]]);
+            for (int64_t j = 0; j < vocab; j++)
+                want->val[i * vocab + j] =
+                    targets->val[i] < 0 ? 0.0 : record.inv_targets * (exp(logits->val[i * vocab + j] - lse) - (j == (int64_t)targets->val[i]));
+        }
+    }
+    memcpy(want->store, want->val, (size_t)want->n * sizeof(double));
+    run(logits, loss2, targets, rows, vocab, 0, accumulate);
+    run(logits, loss, targets, rows, vocab, 1, accumulate);
+    assert_true(loss->val[0] == loss2->val[0]);
+    if (!(fabs(loss->val[0] - value) <= 2e-7 * (double)rows * (1.0 + scale)))
+        fail_msg("loss %.9f, not %.9f", loss->val[0], value);
+    /* softmax - 1 cancels where the model is certain: absolute, in units of inv_targets per row */
+    double diff = 0.0;
+    for (int64_t i = 0; i < logits->n; i++) {
+        diff = fmax(diff, fabs(logits->val[i] - want->val[i]));
+        if (targets->val[i / vocab] < 0)
+            assert_true(logits->val[i] == 0.0);
+    }
+    if (!(diff <= 3e-7 * record.inv_targets))
+        fail_msg("rows %d vocab %d: gradient off by %.2e", (int)rows, (int)vocab, diff / record.inv_targets);
+}
+
+static void test_loss(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{1, 1}, {1, 2}, {4, 5}, {3, 17}, {5, 33}, {1, 1023}, {2, 1024}, {3, 1025}, {300, 130}, {7, 5000}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int x = 0; x < 3; x++)
+            check(shapes[s][0], shapes[s][1], x == 2 ? 20.0 : 1.0, x & 1);
+    tensors_free(NULL);
+}
+
+static void test_extremes(void **state)
+{
+    (void)state;
+    enum { V = 2500 };
+    struct tensor *x = tensor_new(4 * V, F32), *targets = tensor_new(4, I32), *loss = tensor_new(1, F64);
+    for (int i = 0; i < 4 * V; i++) /* a whole block of -inf first, then large logits */
+        tensor_set(x, i, i % V < 1500 ? -INFINITY : 1e4 + i % 2);
+    for (int i = 0; i < 4; i++)
+        tensor_set(targets, i, 1501);
+    run(x, loss, targets, 4, V, 1, 0);
+    double want = 4 * (log(500.0 + 500.0 * exp(-1.0)));
+    assert_true(fabs(loss->val[0] - want) < 1e-5);
+    for (int i = 0; i < 4 * V; i++)
+        assert_true(i % V < 1500 ? x->val[i] == 0.0 : isfinite(x->val[i]));
+
+    x = tensor_random(2 * V, F32, 1.0); /* NaN is shown */
+    tensor_set(x, 77, NAN);
+    run(x, loss, targets, 2, V, 0, 0);
+    assert_true(isnan(loss->val[0]));
+    x = tensor_random(2 * V, F32, 1.0); /* so is a target that does not exist */
+    tensor_set(targets, 1, V);
+    run(x, loss, targets, 2, V, 1, 0);
+    assert_true(isnan(loss->val[0]));
+    assert_true(x->val[V] == 0.0 && x->val[2 * V - 1] == 0.0);
+    for (int i = 0; i < 4; i++)
+        tensor_set(targets, i, -100);
+    run(x, loss, targets, 2, V, 1, 0);
+    assert_true(loss->val[0] == 0.0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_loss, tensors_free),
+        cmocka_unit_test_teardown(test_extremes, tensors_free),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

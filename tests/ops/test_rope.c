@@ -1,0 +1,61 @@
+/* Rotary embedding against libm in long double, far positions included, and its inverse. */
+#include "ops_test.h"
+
+static void run(struct tensor *x, struct tensor *pos, struct tensor *freq, int64_t rows, int heads, int head_dim, int inverse)
+{
+    struct op_case c;
+    case_start(&c, OP_ROPE);
+    c.attrs.rope.rows = rows;
+    c.attrs.rope.heads = heads;
+    c.attrs.rope.head_dim = head_dim;
+    c.attrs.rope.x_type = x->dtype;
+    c.attrs.rope.inverse = inverse;
+    case_tensor(&c, x, INOUT);
+    case_tensor(&c, pos, IN);
+    case_tensor(&c, freq, IN);
+    case_run(&c);
+}
+
+static void check(int64_t rows, int heads, int head_dim, enum dtype t, int64_t first, int inverse)
+{
+    int64_t half = head_dim / 2, n = rows * heads * head_dim;
+    struct tensor *x = tensor_random(n, t, 1.0), *before = tensor_copy(x), *want = tensor_new(n, F64);
+    struct tensor *pos = tensor_new(rows, I32), *freq = tensor_new(half, F32);
+    for (int64_t i = 0; i < rows; i++)
+        tensor_set(pos, i, (double)(first + 3 * i));
+    for (int64_t j = 0; j < half; j++)
+        tensor_set(freq, j, pow(10000.0, -2.0 * (double)j / head_dim));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < half; j++) {
+            long double angle = (long double)pos->val[i] * freq->val[j];
+            double c = (double)cosl(angle), s = (double)sinl(angle) * (inverse ? -1.0 : 1.0);
+            for (int h = 0; h < heads; h++) {
+                int64_t lo = (i * heads + h) * head_dim + j, hi = lo + half;
+                tensor_set(want, lo, x->val[lo] * c - x->val[hi] * s);
+                tensor_set(want, hi, x->val[hi] * c + x->val[lo] * s);
+            }
+        }
+    run(x, pos, freq, rows, heads, head_dim, inverse);
+    /* each element: two fp32 products of numbers with 1e-7 error */
+    check_error("rope", x->val, want->val, n, t == BF16 ? TOL_BF16 : 2e-7);
+    run(x, pos, freq, rows, heads, head_dim, !inverse);
+    check_error("rope and back", x->val, before->val, n, t == BF16 ? 2 * TOL_BF16 : 4e-7);
+}
+
+static void test_rope(void **state)
+{
+    (void)state;
+    static const int dims[] = {2, 4, 6, 32, 34, 64, 128, 256, 2050};
+    static const int64_t firsts[] = {0, 1000, 430080, 8000000, 2147000000};
+    for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
+        for (size_t f = 0; f < sizeof firsts / sizeof *firsts; f++)
+            for (int t = F32; t <= BF16; t++)
+                check(f % 2 ? 1 : 19, 1 + (int)(d + f) % 3, dims[d], (enum dtype)t, firsts[f], (int)f % 2);
+    tensors_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_rope, tensors_free)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

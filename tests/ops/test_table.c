@@ -1,0 +1,38 @@
+/* The table is complete, and every op has a name, a signature and a cost. */
+#include "ops_test.h"
+
+static void test_table(void **state)
+{
+    (void)state;
+    op_kernel *table[OP_COUNT] = {0};
+    ops_cpu_kernels(table);
+    for (int i = 0; i < OP_COUNT; i++) {
+        assert_int_equal(table[i] == NULL, i == OP_ATTN_FWD || i == OP_ATTN_BWD);
+        assert_non_null(op_name((enum op_kind)i));
+        assert_in_range(op_arg_count((enum op_kind)i), 1, OP_MAX_ARGS);
+        for (int j = 0; j < i; j++)
+            assert_string_not_equal(op_name((enum op_kind)i), op_name((enum op_kind)j));
+    }
+}
+
+static void test_flops(void **state)
+{
+    (void)state;
+    struct op_attrs a = {0};
+    a.gemm.m = 3;
+    a.gemm.n = 5;
+    a.gemm.k = 7;
+    assert_true(op_flops(OP_GEMM, &a, 0.0) == 210.0);
+    struct op_attrs b = {0};
+    b.attn.hq = 4;
+    b.attn.head_dim = 64;
+    assert_true(op_flops(OP_ATTN_FWD, &b, 10.0) == 4.0 * 10.0 * 4 * 64);
+    assert_true(op_flops(OP_ATTN_BWD, &b, 10.0) == 10.0 * 10.0 * 4 * 64);
+    assert_true(op_flops(OP_COPY, &b, 0.0) == 0.0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_flops)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
