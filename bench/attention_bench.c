@@ -1,6 +1,6 @@
-/* Speed of attention forward and backward (causal, 8 query heads / 2 KV heads) beside OpenBLAS sgemm in the same run.
+/* Speed of attention forward and backward (causal, or a sliding window; 8 query heads / 2 KV heads) beside OpenBLAS sgemm in the same run.
  *
- *   attention_bench [S] [repeats] [f32|bf16]      causal FLOPs; packing and every other pass counted; best of the repeats */
+ *   attention_bench [S] [repeats] [f32|bf16] [window]     FLOPs of the attended pairs; packing and every other pass counted; best of the repeats */
 #include "attention/attention.h"
 
 #include <cblas.h>
@@ -59,7 +59,7 @@ static double kernel_seconds(op_kernel *kernel, const struct op_attrs *attrs, vo
     return best;
 }
 
-static void bench(int64_t s, int32_t d, int32_t dtype, int repeats, double sgemm)
+static void bench(int64_t s, int64_t window, int32_t d, int32_t dtype, int repeats, double sgemm)
 {
     struct op_attrs a = {0};
     a.attn.sq = a.attn.sk = s, a.attn.hq = HQ, a.attn.hk = HK, a.attn.head_dim = d, a.attn.dtype = dtype;
@@ -69,13 +69,15 @@ static void bench(int64_t s, int32_t d, int32_t dtype, int repeats, double sgemm
     void *go = filled(nq, dtype, 1), *lse = filled(s * HQ, F32, 1), *dq = filled(nq, F32, 1), *dk = filled(nk, F32, 1);
     void *dv = filled(nk, F32, 1);
     int32_t *lo = malloc((size_t)s * 4), *hi = malloc((size_t)s * 4);
-    for (int64_t i = 0; i < s; i++)
-        lo[i] = 0, hi[i] = (int32_t)i;
+    double pairs = 0;
+    for (int64_t i = 0; i < s; i++) {
+        lo[i] = (int32_t)max_i64(0, i - window + 1), hi[i] = (int32_t)i;
+        pairs += (double)(hi[i] - lo[i] + 1) * HQ * d;
+    }
     int64_t fwd_bytes = attention_workspace_bytes(OP_ATTN_FWD, &a, 0), bwd_bytes = attention_workspace_bytes(OP_ATTN_BWD, &a, 0);
     void *work = malloc((size_t)max_i64(fwd_bytes, bwd_bytes));
     op_kernel *table[OP_COUNT] = {0};
     attention_cpu_kernels(table);
-    double pairs = (double)s * (double)(s + 1) / 2 * HQ * d;
     double fwd = 4 * pairs / kernel_seconds(table[OP_ATTN_FWD], &a, (void *[]){o, lse, q, k, v, lo, hi, work}, repeats) * 1e-9;
     double bwd =
         10 * pairs / kernel_seconds(table[OP_ATTN_BWD], &a, (void *[]){dq, dk, dv, q, k, v, o, lse, go, lo, hi, work}, repeats) * 1e-9;
@@ -92,10 +94,11 @@ int main(int argc, char **argv)
     int64_t s = argc > 1 ? atoll(argv[1]) : 8192;
     int repeats = argc > 2 ? atoi(argv[2]) : 3;
     int32_t dtype = argc > 3 && argv[3][0] == 'b' ? BF16 : F32;
+    int64_t window = argc > 4 ? atoll(argv[4]) : s;
     double sgemm = sgemm_gflops(repeats);
     printf("sgemm 2048: %.1f GFLOP/s on %d threads\n", sgemm, omp_get_max_threads());
     const int32_t dims[] = {32, 64, 128};
     for (int i = 0; i < 3; i++)
-        bench(s, dims[i], dtype, repeats, sgemm);
+        bench(s, window, dims[i], dtype, repeats, sgemm);
     return 0;
 }

@@ -15,7 +15,9 @@
 
 #include "ops/ops.h"
 
-/* Scratch bytes of OP_ATTN_FWD or OP_ATTN_BWD for these attributes, for up to `threads` threads (0: of OpenMP's maximum). */
+/* Scratch bytes of OP_ATTN_FWD or OP_ATTN_BWD for these attributes, for up to `threads` threads (0: of OpenMP's maximum).
+ * Grows with S x head_dim (forward: packed K and V of one KV head; backward: packed q, do and dq of one query head), not with S x threads.
+ * Where the kernel is called, omp_get_max_threads() must not exceed `threads`; it is the calling thread's own setting. */
 int64_t attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, int threads);
 
 /* Sets table[OP_ATTN_FWD] and table[OP_ATTN_BWD]. Argument order in program/op.h. */

@@ -18,7 +18,8 @@
 #define EACH(DO)                                                                                                                   \
     DO(0, 0) DO(32, 1) DO(64, 2) DO(96, 3) DO(128, 4) DO(160, 5) DO(192, 6) DO(224, 7) DO(256, 8) DO(288, 9) DO(320, 10) DO(352, 11)
 #define CLEAR ZERO(0) ZERO(1) ZERO(2) ZERO(3) ZERO(4) ZERO(5) ZERO(6) ZERO(7) ZERO(8) ZERO(9) ZERO(10) ZERO(11)
-#define FETCH "prefetcht0 (%[c])\n\tprefetcht0 64(%[c])\n\tprefetcht0 128(%[c])\n\tprefetcht0 192(%[c])\n\tprefetcht0 256(%[c])\n\tprefetcht0 320(%[c])\n\t"
+#define LINE(AT) "prefetcht0 " #AT "(%[c])\n\t"
+#define FETCH LINE(0) LINE(64) LINE(128) LINE(192) LINE(256) LINE(320)
 #define FINISH "testl %[add], %[add]\n\tjz 3f\n\t" EACH(ADD) "3:\n\t" EACH(STORE) "vzeroupper\n\t"
 #define REGISTERS                                                                                                                  \
     "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "ymm8", "ymm9", "ymm10", "ymm11", "ymm12", "ymm13", "ymm14",   \
