@@ -16,6 +16,8 @@
 struct byte_map {
     int64_t *at;   /* the end points, ascending */
     int n;
+    int32_t *directory; /* end points from at[0] + (k << shift) on start at index directory[k] */
+    int shift;
     int32_t *next; /* where the segment that starts here ends */
     uint64_t *bits[BYTE_MAP_LEVELS]; /* level 0: a segment starts here; level k: word of level k - 1 is not zero */
     int levels;
