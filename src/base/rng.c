@@ -27,8 +27,10 @@ uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
 {
     uint32_t w[4];
     rng_block(seed, stream, index, w);
-    uint64_t x = (uint64_t)w[0] << 32 | w[1];
-    return (uint64_t)(((unsigned __int128)x * n) >> 64);
+    /* high word of the 128-bit product of two 64-bit words */
+    uint64_t n0 = n & 0xffffffffu, n1 = n >> 32, low = (w[1] * n0) >> 32;
+    uint64_t mid = w[0] * n0 + low, cross = w[1] * n1 + (mid & 0xffffffffu);
+    return w[0] * n1 + (mid >> 32) + (cross >> 32);
 }
 
 /* Elements 2j and 2j+1 of a stream share block j. */

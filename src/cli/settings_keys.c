@@ -48,7 +48,7 @@ const struct settings_key settings_keys[] = {
     {"link-gbps", KEY_NUMBER, AT(link_gbps), "0", ANY, .arg = "X", .help = "speed of the links of cpu:discrete; 0: unlimited"},
 
     {"dtype", KEY_CHOICE, AT(dtype), "fp32", .choices = dtypes, .group = "Numerics", .arg = "TYPE", .help = "storage; master weights, moments and sums stay fp32"},
-    {"tiles", KEY_TILES, .value = "auto", .unset = "auto", .arg = "SIZES", .help = "rows=N,heads=N,loss=N, those not named auto"},
+    {"tiles", KEY_TILES, .value = "auto", .unset = "auto", .arg = "SIZES", .help = "rows=N,heads=N,loss=N,group=N, those not named auto"},
     {"threads", KEY_INT, AT(threads), "auto", "auto", LIMITS(1, 65536), .arg = "N", .help = "compute threads"},
     {"seed", KEY_SEED, AT(seed), "1", .arg = "N", .help = "of initial values and data order"},
 

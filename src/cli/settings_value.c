@@ -11,7 +11,7 @@
 
 static const char *const tiers[] = {"auto", "none", "cpu", "nvme", NULL}; /* enum offload */
 static const char *const classes[] = {"params", "grads", "optim", "acts", NULL};
-static const char *const tile_names[] = {"rows", "heads", "loss", NULL};
+static const char *const tile_names[] = {"rows", "heads", "loss", "group", NULL};
 _Static_assert(OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
                "tiers are in the order of the enum");
 
@@ -143,12 +143,12 @@ static enum status set_offload(const char *where, char *text, struct settings *s
 
 static enum status set_tiles(const char *where, char *text, struct settings *s)
 {
-    int64_t *const fields[] = {&s->row_chunk, &s->head_tile, &s->loss_tile};
-    int64_t size[3] = {AUTO, AUTO, AUTO};
+    int64_t *const fields[] = {&s->row_chunk, &s->head_tile, &s->loss_tile, &s->group};
+    int64_t size[4] = {AUTO, AUTO, AUTO, AUTO};
     if (strcmp(text, "auto") != 0) {
-        const char *values[3] = {NULL};
+        const char *values[4] = {NULL};
         TRY(parse_pairs(where, text, tile_names, "rows=4096,heads=2,loss=512", values));
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 4; i++) {
             if (!values[i] || strcmp(values[i], "auto") == 0)
                 continue;
             TRY(units_parse_count(where, values[i], &size[i]));
@@ -156,7 +156,7 @@ static enum status set_tiles(const char *where, char *text, struct settings *s)
                 return status_fail(ERR_INVALID, "%s: %s=%s is too small, it must be at least 1", where, tile_names[i], values[i]);
         }
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         *fields[i] = size[i];
     return OK;
 }
@@ -322,9 +322,9 @@ static void print_double(double x, FILE *f)
 
 static void print_tiles(const struct settings *s, FILE *f)
 {
-    const int64_t size[3] = {s->row_chunk, s->head_tile, s->loss_tile};
+    const int64_t size[4] = {s->row_chunk, s->head_tile, s->loss_tile, s->group};
     const char *comma = "";
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (size[i] == AUTO)
             continue;
         fprintf(f, "%s%s=%lld", comma, tile_names[i], (long long)size[i]);

@@ -29,8 +29,11 @@ static void home_create(struct lowering *L, struct value *v, int unit, enum resi
         b = min_i64(unit >= 0 ? group_end(L, unit, a) : v->rows, v->rows);
         if (r == RES_DEVICE)
             bytes = a * v->row_bytes;
-        for (; tile < v->n_tiles && v->tiles[tile].row0 < b; tile++)
+        for (; tile < v->n_tiles && v->tiles[tile].row0 < b; tile++) {
             v->tiles[tile].home.offset = bytes + (v->tiles[tile].row0 - a) * v->row_bytes;
+            v->tiles[tile].extent_offset = bytes;
+            v->tiles[tile].extent_bytes = (b - a) * v->row_bytes;
+        }
         bytes += round_up((b - a) * v->row_bytes, BUFFER_ALIGN);
     }
     if (r == RES_DEVICE)
@@ -50,7 +53,8 @@ static void bind(struct lowering *L, const struct value *v, int live_out)
     for (int i = 0; i < v->n_tiles; i++) {
         const struct tile *t = &v->tiles[i];
         program_add_binding(L->p, live_out, (struct binding){.buffer = t->home.buffer, .tensor = v->tensor, .version = t->version,
-                                                             .offset = t->home.offset, .row0 = t->row0, .row1 = t->row1});
+                                                             .offset = t->home.offset, .row0 = t->row0, .row1 = t->row1,
+                                                             .extent_offset = t->extent_offset, .extent_bytes = t->extent_bytes});
     }
 }
 

@@ -29,6 +29,7 @@ struct tile {
     int fresh; /* a gradient that this program has not written yet */
     struct place place[PLACES];
     struct place home; /* fixed address of a persistent value's tile; buffer -1: none */
+    int64_t extent_offset, extent_bytes; /* of its group there */
 };
 
 enum value_kind { VALUE_TEMP, VALUE_Q, VALUE_K, VALUE_V, VALUE_XMID, VALUE_GATE, VALUE_UP };

@@ -21,7 +21,7 @@ static const struct {
     [OP_GELU] = {"gelu", 2},
     [OP_GELU_GRAD] = {"gelu_grad", 3},
     [OP_ATTN_FWD] = {"attn_fwd", 8},
-    [OP_ATTN_BWD] = {"attn_bwd", 13},
+    [OP_ATTN_BWD] = {"attn_bwd", 12},
     [OP_LOSS] = {"loss", 4},
     [OP_ACCUM] = {"accum", 2},
     [OP_SUMSQ] = {"sumsq", 2},

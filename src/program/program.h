@@ -46,7 +46,7 @@ struct buffer {
 enum access { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_UPDATE = 3 /* read, then written in place */ };
 
 /* Contiguous bytes that an instruction touches: rows [row0, row1) of a tensor at one version. Several operands with the same `arg` are consecutive
- * segments of that argument. tensor -1: scratch, undefined before and after. */
+ * segments of that argument; of an nvme argument they are adjacent and together one extent. tensor -1: scratch, undefined before and after. */
 struct operand {
     int16_t arg;
     int16_t access;
@@ -84,6 +84,7 @@ struct binding {
     int32_t buffer, tensor;
     int32_t version;
     int64_t offset, row0, row1;
+    int64_t extent_offset, extent_bytes; /* nvme: the extent of the buffer that the rows are part of (the store checks extents whole) */
 };
 
 struct program {

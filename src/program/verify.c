@@ -81,15 +81,36 @@ static int holds(const struct cell *c, int tensor, int version, int64_t origin)
     return c->tensor == tensor && c->version == version && c->origin == origin;
 }
 
-/* Was the segment last written, as an nvme extent, by a range with exactly these ends? */
-static int extent_matches(const struct program *p, const struct cell *c, int64_t begin, int64_t bytes)
+struct extent {
+    int64_t begin, bytes;
+};
+
+/* The bytes of a whole argument: of nvme, one extent. */
+static struct extent argument_extent(const struct program *p, const struct instr *in, int arg)
 {
-    if (c->source >= 0) {
-        const struct operand *w = &p->operands[c->source];
-        return operand_begin(p, w) == begin && w->bytes == bytes;
+    struct extent e = {-1, 0};
+    for (int i = in->first_operand; i < in->first_operand + in->n_operands; i++) {
+        if (p->operands[i].arg != arg)
+            continue;
+        if (e.begin < 0)
+            e.begin = operand_begin(p, &p->operands[i]);
+        e.bytes += p->operands[i].bytes;
     }
-    const struct binding *b = &p->live_in[-1 - c->source];
-    return binding_begin(p, b) == begin && binding_bytes(p, b) == bytes;
+    return e;
+}
+
+static struct extent binding_extent(const struct program *p, const struct binding *b)
+{
+    return (struct extent){p->buffers[b->buffer].address + b->extent_offset, b->extent_bytes};
+}
+
+/* Was the segment last written, as an nvme extent, by a range with exactly these ends? */
+static int extent_matches(const struct verifier *v, const struct cell *c, struct extent e)
+{
+    const struct program *p = v->p;
+    struct extent w = c->source >= 0 ? argument_extent(p, &p->instrs[v->by_ticket[c->writer_lane][c->writer_ticket - 1]], p->operands[c->source].arg)
+                                     : binding_extent(p, &p->live_in[-1 - c->source]);
+    return w.begin == e.begin && w.bytes == e.bytes;
 }
 
 static enum status check_content(struct verifier *v, int k)
@@ -108,7 +129,7 @@ static enum status check_content(struct verifier *v, int k)
             return reject(v, k, "reads %s version %d rows %lld to %lld, but bytes %#llx + %lld of %s %s", p->tensors[o->tensor].name, o->version_in,
                           (long long)o->row0, (long long)o->row1, (unsigned long long)m->at[i], (long long)bytes, tier_name(tier),
                           describe_content(p, c, m->at[i], bytes, text, sizeof text));
-        if (tier == TIER_NVME && !extent_matches(p, c, begin, o->bytes))
+        if (tier == TIER_NVME && !extent_matches(v, c, argument_extent(p, v->in, o->arg)))
             return reject(v, k, "reads nvme bytes %#llx + %lld, which were not written as one extent", (unsigned long long)begin, (long long)o->bytes);
     }
     return OK;
@@ -309,7 +330,7 @@ static enum status check_live_out(struct verifier *v)
                                    p->name, b, p->tensors[x->tensor].name, x->version, (long long)x->row0, (long long)x->row1,
                                    (unsigned long long)m->at[i], (long long)bytes, tier_name(tier),
                                    describe_content(p, c, m->at[i], bytes, text, sizeof text));
-            if (tier == TIER_NVME && !extent_matches(p, c, begin, binding_bytes(p, x)))
+            if (tier == TIER_NVME && !extent_matches(v, c, binding_extent(p, x)))
                 return status_fail(ERR_CORRUPT, "program %s: live-out binding %d (%s) was not written to nvme as one extent", p->name, b,
                                    p->tensors[x->tensor].name);
         }

@@ -108,8 +108,6 @@ static const char *range_fault(const struct program *p, int buffer, int64_t offs
         return "its buffer lies beyond the end of its tier's arena";
     if (bytes <= 0 || offset < 0 || offset > b->bytes - bytes)
         return "it is empty or reaches beyond its buffer";
-    if (b->tier == TIER_NVME && offset % BUFFER_ALIGN != 0)
-        return "an nvme extent must start at a multiple of 4096";
     return NULL;
 }
 
@@ -186,7 +184,7 @@ static enum status check_operand(const struct site *s, int k, const struct opera
     return OK;
 }
 
-/* The segments of an argument stand together; for a kernel, which gets one pointer, in memory too. */
+/* The segments of an argument stand together, in memory too: whoever executes gets one pointer. An nvme argument is an extent. */
 static enum status check_args(const struct site *s, const struct operand *o)
 {
     const struct program *p = s->p;
@@ -196,10 +194,12 @@ static enum status check_args(const struct site *s, const struct operand *o)
             if (seen >> o[k].arg & 1)
                 return reject(s, k, "the segments of argument %d are not consecutive operands", o[k].arg);
             seen |= 1u << o[k].arg;
+            if (p->buffers[o[k].buffer].tier == TIER_NVME && o[k].offset % BUFFER_ALIGN != 0)
+                return reject(s, k, "an nvme extent must start at a multiple of %d", BUFFER_ALIGN);
             continue;
         }
         const struct buffer *b = &p->buffers[o[k].buffer], *before = &p->buffers[o[k - 1].buffer];
-        if (s->in->op != OP_COPY && (b->tier != before->tier || b->address + o[k].offset != before->address + o[k - 1].offset + o[k - 1].bytes))
+        if (b->tier != before->tier || b->address + o[k].offset != before->address + o[k - 1].offset + o[k - 1].bytes)
             return reject(s, k, "it does not continue argument %d in memory", o[k].arg);
     }
     for (int arg = 0; arg < OP_MAX_ARGS; arg++) {
@@ -292,6 +292,10 @@ static enum status check_bindings(const struct program *p, const struct binding 
             fault = range_fault(p, b->buffer, b->offset, binding_bytes(p, b));
         if (!fault && !p->buffers[b->buffer].persistent)
             fault = "its buffer is not persistent";
+        if (!fault && p->buffers[b->buffer].tier == TIER_NVME &&
+            (b->extent_offset % BUFFER_ALIGN != 0 || b->extent_offset > b->offset ||
+             b->extent_offset + b->extent_bytes < b->offset + binding_bytes(p, b)))
+            fault = "its nvme extent is not aligned or does not contain it";
         if (fault)
             return status_fail(ERR_CORRUPT, "program %s: %s binding %d (tensor %d, rows %lld to %lld, buffer %d + %lld): %s", p->name, which, i, b->tensor,
                                (long long)b->row0, (long long)b->row1, b->buffer, (long long)b->offset, fault);

@@ -1,0 +1,206 @@
+/* Bringing a plan to life, and access to the state in its homes. */
+#include "engine/session.h"
+
+#include "attention/attention.h"
+#include "base/sys.h"
+#include "data/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, const char *const *nvme_paths, int n_paths,
+                           struct session **out)
+{
+    enum status st = OK;
+    struct session *x = sys_calloc(1, sizeof *x);
+    if (!x) {
+        plan_destroy(plan);
+        return status_fail(ERR_NOMEM, "out of memory for the session");
+    }
+    x->model = m;
+    x->plan = plan;
+    TRY_GOTO(arena_create("device arena", plan->arena[TIER_DEVICE], ARENA_PLAIN, &x->device), fail);
+    TRY_GOTO(arena_create("host arena", plan->arena[TIER_HOST], ARENA_PINNED, &x->host), fail);
+    if (plan->arena[TIER_NVME] > 0) {
+        struct store_config c = {.n_paths = n_paths, .bytes = plan->arena[TIER_NVME], .pinned = arena_base(x->host),
+                                 .pinned_bytes = arena_bytes(x->host)};
+        for (int i = 0; i < n_paths; i++)
+            c.paths[i] = nvme_paths[i];
+        TRY_GOTO(store_open(&c, &x->store), fail);
+    }
+    x->machine = (struct machine){.device = arena_base(x->device), .host = arena_base(x->host), .store = x->store, .threads = s->threads > 0 ? s->threads : 0};
+    x->machine.link.late = plan->strategy.discrete;
+    x->machine.link.bytes_per_second = s->link_gbps > 0 ? s->link_gbps * 1e9 : 0;
+    ops_cpu_kernels(x->machine.kernels);
+    attention_cpu_kernels(x->machine.kernels);
+    x->staging_bytes = round_up(plan->strategy.group * 4, BUFFER_ALIGN);
+    x->staging = sys_malloc((size_t)(2 * x->staging_bytes));
+    if (!x->staging) {
+        st = status_fail(ERR_NOMEM, "out of memory for the session");
+        goto fail;
+    }
+    TRY_GOTO(executor_create(&x->machine, &x->executor), fail);
+    *out = x;
+    return OK;
+fail:
+    session_destroy(x);
+    return st;
+}
+
+void session_destroy(struct session *s)
+{
+    if (!s)
+        return;
+    executor_destroy(s->executor);
+    store_close(s->store);
+    arena_destroy(s->host);
+    arena_destroy(s->device);
+    plan_destroy(s->plan);
+    free(s->staging);
+    free(s);
+}
+
+void *session_io(struct session *s, int buffer)
+{
+    return s->machine.host + s->plan->programs[PLAN_STEP]->buffers[buffer].address;
+}
+
+enum status session_run(struct session *s, enum plan_program which, struct trace_event *trace)
+{
+    return executor_run(s->executor, s->plan->programs[which], trace);
+}
+
+/* One group as stored, in the staging memory or in place. */
+static enum status visit_group(struct session *s, const struct binding *b, int unit, enum dtype type, enum state_access access,
+                               state_visitor *visit, void *user)
+{
+    const struct buffer *buf = &s->plan->programs[PLAN_FLUSH]->buffers[b->buffer];
+    int64_t n = b->row1 - b->row0, bytes = n * dtype_size(type), at = buf->address + b->offset;
+    float *data = s->staging;
+    void *stored = buf->tier == TIER_DEVICE ? s->machine.device + at : buf->tier == TIER_HOST ? s->machine.host + at : NULL;
+    if (!stored) {
+        stored = (char *)s->staging + s->staging_bytes;
+        if (access == STATE_READ)
+            TRY(store_read(s->store, at, stored, bytes));
+    }
+    if (access == STATE_READ) {
+        for (int64_t i = 0; i < n; i++)
+            data[i] = type == F32 ? ((float *)stored)[i] : bf16_to_float(((bf16 *)stored)[i]);
+        return visit(user, unit, b->row0, n, data);
+    }
+    TRY(visit(user, unit, b->row0, n, data));
+    for (int64_t i = 0; i < n; i++) {
+        if (type == F32)
+            ((float *)stored)[i] = data[i];
+        else
+            ((bf16 *)stored)[i] = bf16_from_float(data[i]);
+    }
+    return buf->tier == TIER_NVME ? store_write(s->store, at, stored, bytes) : OK;
+}
+
+enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit, void *user)
+{
+    static const char *const what[] = {"param", "master", "m", "v", "grad"};
+    const struct program *p = s->plan->programs[PLAN_FLUSH];
+    enum dtype type = kind == STATE_PARAM ? s->plan->strategy.dtype : F32;
+    char name[48];
+    snprintf(name, sizeof name, "unit%d.%s", unit, what[kind]);
+    for (int i = 0; i < p->n_live_in; i++) {
+        /* gradients are cut finer than groups: join the pieces that lie and count on */
+        struct binding b = p->live_in[i];
+        if (strcmp(p->tensors[b.tensor].name, name) != 0)
+            continue;
+        while (i + 1 < p->n_live_in && p->live_in[i + 1].tensor == b.tensor && p->live_in[i + 1].row0 == b.row1 &&
+               p->live_in[i + 1].offset == b.offset + (b.row1 - b.row0) * dtype_size(type) && kind == STATE_GRAD &&
+               p->live_in[i + 1].row1 - b.row0 <= s->plan->strategy.group)
+            b.row1 = p->live_in[++i].row1;
+        TRY(visit_group(s, &b, unit, type, access, visit, user));
+    }
+    return OK;
+}
+
+/* Calls fill for every parameter piece within elements [first, first + n) of a unit. */
+struct source {
+    struct session *s;
+    uint64_t seed;
+    struct st_file *file;
+};
+
+static enum status source_fill(void *user, int unit, int64_t first, int64_t n, float *data)
+{
+    struct source *src = user;
+    const struct model *m = src->s->model;
+    for (int i = 0; i < m->units[unit].n_params; i++) {
+        int index = m->units[unit].first_param + i;
+        const struct model_param *p = &m->params[index];
+        int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
+        if (a >= b)
+            continue;
+        if (!src->file) {
+            model_init_param(m, index, src->seed, a - p->offset, b - a, data + (a - first));
+            continue;
+        }
+        struct st_info info;
+        const char *name = p->name;
+        if (st_find(src->file, name, &info) != OK) {
+            name = model_param_alias(p->name);
+            if (!name || st_find(src->file, name, &info) != OK)
+                return status_fail(ERR_INVALID, "the model's weights lack the tensor %s", p->name);
+        }
+        int vector = p->shape[1] == 0;
+        if (info.n_dims != (vector ? 1 : 2) || info.shape[0] != p->shape[0] || (!vector && info.shape[1] != p->shape[1]))
+            return status_fail(ERR_INVALID, "tensor %s has the wrong shape in the weights file: [%lld%s%lld], config.json means [%lld%s%lld]", name,
+                               (long long)info.shape[0], info.n_dims > 1 ? ", " : " x ", (long long)(info.n_dims > 1 ? info.shape[1] : 1),
+                               (long long)p->shape[0], vector ? " x " : ", ", (long long)(vector ? 1 : p->shape[1]));
+        TRY(st_read_f32(src->file, name, a - p->offset, b - a, data + (a - first)));
+    }
+    return OK;
+}
+
+static enum status fill_parameters(struct session *s, struct source *src)
+{
+    for (int u = 0; u < s->model->n_units; u++) {
+        TRY(session_visit(s, u, STATE_PARAM, STATE_WRITE, source_fill, src));
+        TRY(session_visit(s, u, STATE_MASTER, STATE_WRITE, source_fill, src));
+    }
+    return session_zero_moments(s);
+}
+
+enum status session_initialise(struct session *s, uint64_t seed)
+{
+    return fill_parameters(s, &(struct source){.s = s, .seed = seed});
+}
+
+enum status session_load(struct session *s, const char *path)
+{
+    struct source src = {.s = s};
+    TRY(st_open(path, &src.file));
+    enum status st = fill_parameters(s, &src);
+    st_close(src.file);
+    return st;
+}
+
+static enum status fill_zero(void *user, int unit, int64_t first, int64_t n, float *data)
+{
+    (void)user;
+    (void)unit;
+    (void)first;
+    memset(data, 0, sizeof *data * (size_t)n);
+    return OK;
+}
+
+enum status session_zero_moments(struct session *s)
+{
+    for (int u = 0; u < s->model->n_units; u++) {
+        TRY(session_visit(s, u, STATE_M, STATE_WRITE, fill_zero, NULL));
+        TRY(session_visit(s, u, STATE_V, STATE_WRITE, fill_zero, NULL));
+    }
+    return OK;
+}
+
+enum status session_check_memory(struct session *s)
+{
+    TRY(arena_check(s->device));
+    return arena_check(s->host);
+}

@@ -1,0 +1,48 @@
+/* A plan brought to life: memory, store, executor, and the state (parameters, optimizer) in its homes. */
+#ifndef LTRAIN_ENGINE_SESSION_H
+#define LTRAIN_ENGINE_SESSION_H
+
+#include "engine/executor.h"
+#include "model/model.h"
+#include "offload/arena.h"
+#include "plan/plan.h"
+
+struct session {
+    const struct model *model;    /* borrowed */
+    struct plan *plan;            /* owned */
+    struct arena *device, *host;
+    struct store *store;          /* NULL if the plan needs no nvme */
+    struct machine machine;
+    struct executor *executor;
+    void *staging;                /* one group in fp32 and one as stored */
+    int64_t staging_bytes;
+};
+
+/* Takes the plan over (also on failure). nvme_paths: existing directories. */
+enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, const char *const *nvme_paths, int n_paths,
+                           struct session **out);
+void session_destroy(struct session *s); /* NULL is fine */
+
+/* Host memory of an io buffer (plan->io). Owned by the session. */
+void *session_io(struct session *s, int buffer);
+enum status session_run(struct session *s, enum plan_program which, struct trace_event *trace);
+
+/* State by unit: "param", "m", "v", and "master" (BF16 only), "grad" (while an update is pending). Elements of one group at a time, in order. */
+enum state_kind { STATE_PARAM, STATE_MASTER, STATE_M, STATE_V, STATE_GRAD };
+enum state_access { STATE_READ, STATE_WRITE };
+
+/* data: n elements of the unit from `first` on, as fp32; to be filled when writing. */
+typedef enum status state_visitor(void *user, int unit, int64_t first, int64_t n, float *data);
+/* Calls visit for every group of the unit's state, reading from or writing to wherever it lives. Nothing else may run. A unit without such state is no error. */
+enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit, void *user);
+
+/* Random initialisation: parameters, masters, zero moments. */
+enum status session_initialise(struct session *s, uint64_t seed);
+/* Parameters (and masters) from a safetensors file or directory; moments zero. */
+enum status session_load(struct session *s, const char *path);
+/* Zero moments. */
+enum status session_zero_moments(struct session *s);
+/* Guard bytes of the arenas, and that no byte outside the plan was touched. */
+enum status session_check_memory(struct session *s);
+
+#endif

@@ -1,0 +1,186 @@
+/* The test rig. */
+#include "engine/rig.h"
+
+#include "base/rng.h"
+#include "program/verify.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+void rig_defaults(struct rig *r, int64_t seq_len)
+{
+    memset(r, 0, sizeof *r);
+    r->settings = (struct settings){.seq_len = seq_len, .micro_batch = 1, .grad_accum = 1, .zero = 3, .params = OFFLOAD_NONE, .grads = OFFLOAD_NONE,
+                                    .optim = OFFLOAD_NONE, .acts = OFFLOAD_NONE, .alpha = 1, .prefetch = AUTO, .device = DEVICE_CPU,
+                                    .row_chunk = 32, .head_tile = AUTO, .loss_tile = 16, .group = 1000, .dtype = F32, .lr = 1e-3,
+                                    .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-3, .clip = 1, .seed = 1, .threads = AUTO};
+    for (int t = 0; t < TIERS; t++)
+        r->limit[t] = (int64_t)1 << 40;
+}
+
+enum status rig_start(struct rig *r, struct model *model)
+{
+    struct plan *plan = NULL;
+    r->model = model;
+    enum status st = plan_create(model, &r->settings, r->limit, &plan);
+    for (int k = 0; st == OK && k < PLAN_PROGRAMS; k++)
+        if (plan->programs[k]) {
+            st = program_verify(plan->programs[k]);
+            if (st != OK && getenv("RIG_PRINT"))
+                program_print(plan->programs[k], stderr);
+        }
+    if (st == OK) {
+        strcpy(r->scratch, "/tmp/ltrain-test-XXXXXX");
+        if (!mkdtemp(r->scratch))
+            st = status_fail(ERR_IO, "cannot make a scratch directory");
+    }
+    if (st == OK) {
+        const char *path = r->scratch;
+        st = session_create(model, plan, &r->settings, &path, 1, &r->session);
+        plan = NULL;
+    }
+    plan_destroy(plan);
+    if (st == OK)
+        model_inv_freq(&model->config, session_io(r->session, r->session->plan->io.inv_freq));
+    if (st != OK)
+        fprintf(stderr, "rig: %s\n", status_message());
+    return st;
+}
+
+void rig_stop(struct rig *r)
+{
+    session_destroy(r->session);
+    model_destroy(r->model);
+    r->session = NULL;
+    r->model = NULL;
+    if (r->scratch[0])
+        rmdir(r->scratch);
+}
+
+static void record_update(struct rig *r, struct step_record *record)
+{
+    const struct settings *s = &r->settings;
+    double t = (double)r->updates;
+    record->lr = (float)s->lr;
+    record->weight_decay = (float)s->weight_decay;
+    record->beta1 = (float)s->beta1;
+    record->beta2 = (float)s->beta2;
+    record->eps = (float)s->eps;
+    record->bias1 = (float)(1 - __builtin_pow(s->beta1, t));
+    record->bias2 = (float)(1 - __builtin_pow(s->beta2, t));
+}
+
+enum status rig_step(struct rig *r, const struct sequence *batch, int n, double *loss, double *norm)
+{
+    const struct io_buffers *io = &r->session->plan->io;
+    int64_t S = r->settings.seq_len, targets = 0;
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        targets += batch[i].n_targets;
+    for (int i = 0; i < n; i++) {
+        struct step_record *record = session_io(r->session, io->record);
+        size_t bytes = (size_t)S * 4;
+        *record = (struct step_record){.inv_targets = 1.0f / (float)targets, .clip = (float)r->settings.clip};
+        record_update(r, record);
+        memcpy(session_io(r->session, io->tokens), batch[i].tokens, bytes);
+        memcpy(session_io(r->session, io->targets), batch[i].targets, bytes);
+        memcpy(session_io(r->session, io->positions), batch[i].positions, bytes);
+        memcpy(session_io(r->session, io->lo), batch[i].lo, bytes);
+        memcpy(session_io(r->session, io->hi), batch[i].hi, bytes);
+        enum plan_program which = i > 0 ? (i == n - 1 ? PLAN_LAST : PLAN_MORE) : r->pending ? PLAN_UPDATE_STEP : PLAN_STEP;
+        TRY(session_run(r->session, which, NULL));
+        const double *part = session_io(r->session, io->loss);
+        int64_t parts = ceil_div(S, r->session->plan->strategy.loss_tile);
+        for (int64_t k = 0; k < parts; k++)
+            sum += part[k];
+    }
+    r->updates++;
+    r->pending = 1;
+    *loss = sum / (double)targets;
+    *norm = ((struct norm_result *)session_io(r->session, io->norm))->norm;
+    return session_check_memory(r->session);
+}
+
+enum status rig_flush(struct rig *r)
+{
+    if (!r->pending)
+        return OK;
+    record_update(r, session_io(r->session, r->session->plan->io.record));
+    r->pending = 0;
+    return session_run(r->session, PLAN_FLUSH, NULL);
+}
+
+struct collect {
+    float *out;
+    XXH3_state_t *hash;
+};
+
+static enum status collect(void *user, int unit, int64_t first, int64_t n, float *data)
+{
+    struct collect *c = user;
+    (void)unit;
+    if (c->out)
+        memcpy(c->out + first, data, (size_t)n * 4);
+    if (c->hash)
+        XXH3_64bits_update(c->hash, data, (size_t)n * 4);
+    return OK;
+}
+
+enum status rig_state(struct rig *r, int unit, enum state_kind kind, float *out)
+{
+    return session_visit(r->session, unit, kind, STATE_READ, collect, &(struct collect){.out = out});
+}
+
+enum status rig_digest(struct rig *r, uint64_t *digest)
+{
+    struct collect c = {.hash = XXH3_createState()};
+    XXH3_64bits_reset(c.hash);
+    for (int u = 0; u < r->model->n_units; u++)
+        for (int k = STATE_PARAM; k <= STATE_V; k++)
+            TRY(session_visit(r->session, u, (enum state_kind)k, STATE_READ, collect, &c));
+    *digest = XXH3_64bits_digest(c.hash);
+    XXH3_freeState(c.hash);
+    return OK;
+}
+
+void sequence_alloc(struct sequence *q, int64_t n)
+{
+    int32_t **all[] = {&q->tokens, &q->targets, &q->positions, &q->lo, &q->hi};
+    memset(q, 0, sizeof *q);
+    for (int i = 0; i < 5; i++)
+        *all[i] = calloc((size_t)n, 4);
+}
+
+void sequence_free(struct sequence *q)
+{
+    free(q->tokens);
+    free(q->targets);
+    free(q->positions);
+    free(q->lo);
+    free(q->hi);
+}
+
+void sequence_random(struct sequence *q, int64_t n, int64_t vocab, uint64_t seed, const int64_t *documents)
+{
+    sequence_alloc(q, n);
+    int64_t start = 0, d = 0, end = documents && documents[0] ? documents[0] : n;
+    for (int64_t i = 0; i < n; i++) {
+        if (i == end) {
+            start = end;
+            d++;
+            end = documents[d] ? min_i64(end + documents[d], n) : n;
+        }
+        q->tokens[i] = (int32_t)rng_below(seed, 7, (uint64_t)i, (uint64_t)vocab);
+        q->positions[i] = (int32_t)(i - start);
+        q->lo[i] = (int32_t)start;
+        q->hi[i] = (int32_t)i;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int last = i + 1 == n || q->positions[i + 1] == 0;
+        q->targets[i] = last ? -1 : q->tokens[i + 1];
+        q->n_targets += !last;
+    }
+}

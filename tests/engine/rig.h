@@ -1,0 +1,38 @@
+/* A small run for tests: settings with tiny tiles, a plan, a session, and steps on arrays given by the test. */
+#ifndef LTRAIN_TESTS_ENGINE_RIG_H
+#define LTRAIN_TESTS_ENGINE_RIG_H
+
+#include "data/corpus.h"
+#include "engine/session.h"
+
+struct rig {
+    struct settings settings;
+    struct model *model;
+    struct session *session;
+    int64_t limit[TIERS];
+    char scratch[64]; /* directory of the nvme tier */
+    int64_t updates;  /* optimizer steps so far */
+    int pending;
+    struct step_record last;
+};
+
+/* fp32, everything resident on cpu, tiles rows=32,loss=16,group=1000; change before rig_start. */
+void rig_defaults(struct rig *r, int64_t seq_len);
+/* Plans, verifies every program, starts. model: taken over. Sentence on stderr if it fails. */
+enum status rig_start(struct rig *r, struct model *model);
+void rig_stop(struct rig *r);
+/* One optimizer step over n micro-batches (n = settings.grad_accum); the update stays pending. loss: mean over targets. */
+enum status rig_step(struct rig *r, const struct sequence *batch, int n, double *loss, double *norm);
+enum status rig_flush(struct rig *r);
+/* xxh3 of all parameters and moments after a flush. */
+enum status rig_digest(struct rig *r, uint64_t *digest);
+/* All of a unit's state as fp32 (model->units[unit].elements floats). */
+enum status rig_state(struct rig *r, int unit, enum state_kind kind, float *out);
+
+/* Arrays of a sequence; free with sequence_free. */
+void sequence_alloc(struct sequence *q, int64_t n);
+void sequence_free(struct sequence *q);
+/* Random tokens in documents of the given lengths (0-terminated; the rest is one document). */
+void sequence_random(struct sequence *q, int64_t n, int64_t vocab, uint64_t seed, const int64_t *documents);
+
+#endif

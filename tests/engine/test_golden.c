@@ -1,0 +1,177 @@
+/* Loss, gradients and five AdamW steps against PyTorch + transformers in fp64 (tests/golden/make_golden.py). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "data/safetensors.h"
+#include "engine/rig.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *root(void)
+{
+    const char *r = getenv("LTRAIN_SOURCE_ROOT");
+    return r ? r : ".";
+}
+
+static void read_ints(struct st_file *f, const char *name, int64_t n, int32_t *out)
+{
+    float *x = malloc((size_t)n * 4);
+    assert_int_equal(st_read_f32(f, name, 0, n, x), OK);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (int32_t)x[i];
+    free(x);
+}
+
+/* Largest norm-wise relative difference between a state and the golden tensors `prefix.NAME`. */
+static double compare(struct rig *r, struct st_file *f, enum state_kind kind, const char *prefix)
+{
+    double worst = 0;
+    int compared = 0;
+    for (int u = 0; u < r->model->n_units; u++) {
+        float *have = calloc((size_t)r->model->units[u].elements, 4);
+        assert_int_equal(rig_state(r, u, kind, have), OK);
+        for (int i = 0; i < r->model->units[u].n_params; i++) {
+            const struct model_param *p = &r->model->params[r->model->units[u].first_param + i];
+            char name[160];
+            struct st_info info;
+            snprintf(name, sizeof name, "%s.%s", prefix, p->name);
+            if (!p->trained) {
+                assert_int_not_equal(st_find(f, name, &info), OK);
+                continue;
+            }
+            assert_int_equal(st_find(f, name, &info), OK);
+            assert_int_equal(info.elements, p->elements);
+            float *want = malloc((size_t)p->elements * 4);
+            assert_int_equal(st_read_f32(f, name, 0, p->elements, want), OK);
+            double d = 0, n = 0;
+            for (int64_t k = 0; k < p->elements; k++) {
+                double e = (double)have[p->offset + k] - want[k];
+                d += e * e;
+                n += (double)want[k] * want[k];
+            }
+            double rel = sqrt(d / (n > 1e-30 ? n : 1e-30));
+            if (!(rel < 1e-4))
+                print_message("%s: %g (norm %g)\n", name, rel, sqrt(n));
+            worst = rel > worst || isnan(rel) ? rel : worst;
+            compared++;
+            free(want);
+        }
+        free(have);
+    }
+    assert_true(compared > 0);
+    return worst;
+}
+
+/* fp32 against fp64: gradients norm-wise 1e-5 (design.md, invariant 3); loss 1e-6; parameters after five steps 1e-5 (epsilon 1e-3 keeps Adam smooth). */
+static void check_case(const char *name, void (*change)(struct settings *))
+{
+    char path[512];
+    json_error_t error;
+    snprintf(path, sizeof path, "%s/tests/golden/%s/golden.json", root(), name);
+    json_t *golden = json_load_file(path, 0, &error);
+    assert_non_null(golden);
+    int64_t S = json_integer_value(json_object_get(golden, "seq_len"));
+    const char *freeze[8];
+    int n_freeze = 0;
+    json_t *globs = json_object_get(golden, "freeze");
+    for (; n_freeze < (int)json_array_size(globs); n_freeze++)
+        freeze[n_freeze] = json_string_value(json_array_get(globs, (size_t)n_freeze));
+
+    struct rig r;
+    rig_defaults(&r, S);
+    if (change)
+        change(&r.settings);
+    snprintf(path, sizeof path, "%s/tests/golden/%s", root(), name);
+    struct model_config config;
+    struct model *model;
+    if (model_config_read(path, &config) != OK || model_create(&config, freeze, n_freeze, &model) != OK)
+        fail_msg("%s", status_message());
+    assert_int_equal(rig_start(&r, model), OK);
+    if (session_load(r.session, path) != OK)
+        fail_msg("%s", status_message());
+
+    struct st_file *f;
+    strncat(path, "/golden.safetensors", sizeof path - strlen(path) - 1);
+    if (st_open(path, &f) != OK)
+        fail_msg("%s", status_message());
+    struct sequence q;
+    sequence_alloc(&q, S);
+    read_ints(f, "tokens", S, q.tokens);
+    read_ints(f, "targets", S, q.targets);
+    read_ints(f, "positions", S, q.positions);
+    read_ints(f, "lo", S, q.lo);
+    for (int64_t i = 0; i < S; i++) {
+        q.hi[i] = (int32_t)i;
+        q.n_targets += q.targets[i] >= 0;
+    }
+    for (int step = 0; step < 5; step++) {
+        double loss, norm;
+        if (rig_step(&r, &q, 1, &loss, &norm) != OK)
+            fail_msg("%s", status_message());
+        double want = json_number_value(json_array_get(json_object_get(golden, "loss5"), (size_t)step));
+        double want_norm = json_number_value(json_array_get(json_object_get(golden, "gnorm5"), (size_t)step));
+        if (!(fabs(loss - want) < 2e-6 * want) || !(fabs(norm - want_norm) < 1e-5 * want_norm))
+            fail_msg("%s step %d: loss %.9g, golden %.9g; norm %.9g, golden %.9g", name, step, loss, want, norm, want_norm);
+        if (step == 0) {
+            double worst = compare(&r, f, STATE_GRAD, "grad");
+            if (!(worst < 1e-5))
+                fail_msg("%s: gradients differ by %g", name, worst);
+        }
+    }
+    assert_int_equal(rig_flush(&r), OK);
+    double worst = compare(&r, f, STATE_PARAM, "step5");
+    if (!(worst < 1e-5))
+        fail_msg("%s: parameters after five steps differ by %g", name, worst);
+    st_close(f);
+    sequence_free(&q);
+    rig_stop(&r);
+    json_decref(golden);
+}
+
+static void everything_nvme(struct settings *s)
+{
+    s->params = s->grads = s->optim = s->acts = OFFLOAD_NVME;
+    s->device = DEVICE_CPU_DISCRETE;
+    s->alpha = 0;
+    s->row_chunk = 16;
+    s->head_tile = 1;
+    s->loss_tile = 8;
+}
+
+static void everything_host(struct settings *s)
+{
+    s->params = s->grads = s->optim = s->acts = OFFLOAD_CPU;
+    s->alpha = 0.5;
+    s->row_chunk = 24;
+    s->loss_tile = 24;
+}
+
+#define CASE(test, folder)                                  \
+    static void test(void **state)                          \
+    {                                                       \
+        (void)state;                                        \
+        check_case(folder, NULL);                           \
+        check_case(folder, everything_host);                \
+        check_case(folder, everything_nvme);                \
+    }
+
+CASE(gqa, "llama-gqa")
+CASE(tied_documents, "llama-tied-docs")
+CASE(head_dim_80, "llama-h80")
+CASE(seven_heads_on_one, "llama-mqa7")
+CASE(llama3_rope, "llama3-rope")
+CASE(frozen, "llama-frozen")
+CASE(gpt2, "gpt2")
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gqa), cmocka_unit_test(tied_documents), cmocka_unit_test(head_dim_80),
+                                       cmocka_unit_test(seven_heads_on_one), cmocka_unit_test(llama3_rope), cmocka_unit_test(frozen),
+                                       cmocka_unit_test(gpt2)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
