@@ -13,8 +13,8 @@ struct scalars {
 CLONES static void update(float *p, float *m, float *v, const float *grad, int64_t n, const struct scalars *s)
 {
     const struct scalars c = *s;
-    SIMD
-    for (int64_t i = 0; i < n; i++) {
+    SIMD for (int64_t i = 0; i < n; i++)
+    {
         float g = grad[i] * c.factor;
         float mi = fmaf(c.keep1, g - m[i], m[i]);
         float vi = fmaf(c.keep2 * g, g, c.beta2 * v[i]);
@@ -25,8 +25,8 @@ CLONES static void update(float *p, float *m, float *v, const float *grad, int64
     }
 }
 
-void ops_adamw(float *master, float *m, float *v, const float *grad, const struct norm_result *norm, const struct step_record *record,
-               bf16 *param, int64_t n, int64_t n_decay)
+void ops_adamw(float *master, float *m, float *v, const float *grad, const struct norm_result *norm,
+               const struct step_record *record, bf16 *param, int64_t n, int64_t n_decay)
 {
     struct scalars plain = {
         .factor = norm->factor,

@@ -7,13 +7,9 @@
 CLONES static void add_three(float *y, const float *x, const float *delta, const float *bias, int64_t n)
 {
     if (bias) {
-        SIMD
-        for (int64_t j = 0; j < n; j++)
-            y[j] = x[j] + delta[j] + bias[j];
+        SIMD for (int64_t j = 0; j < n; j++) y[j] = x[j] + delta[j] + bias[j];
     } else {
-        SIMD
-        for (int64_t j = 0; j < n; j++)
-            y[j] = x[j] + delta[j];
+        SIMD for (int64_t j = 0; j < n; j++) y[j] = x[j] + delta[j];
     }
 }
 

@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 /* y = (x + delta) (+ bias), rounded to T once. y may be x. */
-void ops_add(void *y /* T[rows,dim] */, const void *x /* T[rows,dim] */, const float *delta /* [rows,dim] */, const void *bias /* T[dim] or NULL */,
-             int64_t rows, int64_t dim, int32_t dtype);
+void ops_add(void *y /* T[rows,dim] */, const void *x /* T[rows,dim] */, const float *delta /* [rows,dim] */,
+             const void *bias /* T[dim] or NULL */, int64_t rows, int64_t dim, int32_t dtype);
 
 /* y += x */
 void ops_accum(float *y /* [n] */, const float *x /* [n] */, int64_t n);

@@ -4,13 +4,14 @@
 #include "ops/rows.h"
 #include "ops/simd.h"
 
-enum { PANEL = 128, ROW_GROUP = 64 }; /* as in norm.c */
+enum {
+    PANEL = 128,    /* columns that one task owns */
+    ROW_GROUP = 64, /* rows summed before their sum is added to the total: keeps rounding small for long chunks */
+};
 
 CLONES static void add_to(float *y, const float *x, int64_t n)
 {
-    SIMD
-    for (int64_t j = 0; j < n; j++)
-        y[j] += x[j];
+    SIMD for (int64_t j = 0; j < n; j++) y[j] += x[j];
 }
 
 void ops_bias(void *y, const void *bias, int64_t rows, int64_t dim, int32_t dtype)

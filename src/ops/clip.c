@@ -10,20 +10,19 @@ enum { BATCH = 512 }; /* blocks whose sums are held on the stack before they are
 
 CLONES static double block_sumsq(const float *x, int64_t n)
 {
-    lanes_f64 a = {0};
+    f64x4 a[LANES / 4] = {{0}};
     for (int64_t j = 0; j < n; j += LANES) {
-        float v[LANES] = {0};
-        if (n - j >= LANES)
-            memcpy(v, x + j, sizeof v);
-        else
-            memcpy(v, x + j, (size_t)(n - j) * sizeof *x);
-        lanes_f32 f;
-        memcpy(&f, v, sizeof f);
-        lanes_f64 d = __builtin_convertvector(f, lanes_f64);
-        a += d * d;
+        float pad[LANES] = {0};
+        const float *p = x + j;
+        if (n - j < LANES)
+            p = memcpy(pad, p, (size_t)(n - j) * sizeof *x);
+        for (int q = 0; q < LANES / 4; q++) {
+            f64x4 d = {p[4 * q], p[4 * q + 1], p[4 * q + 2], p[4 * q + 3]};
+            a[q] += d * d;
+        }
     }
     double s[LANES];
-    memcpy(s, &a, sizeof s);
+    memcpy(s, a, sizeof s);
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int l = 0; l < half; l++)
             s[l] += s[l + half];

@@ -10,9 +10,7 @@ enum { PANEL = 128 }; /* columns that one task of the scatter-add owns */
 
 CLONES static void add_into(float *y, const float *a, const float *b, int64_t n)
 {
-    SIMD
-    for (int64_t j = 0; j < n; j++)
-        y[j] = a[j] + b[j];
+    SIMD for (int64_t j = 0; j < n; j++) y[j] = a[j] + b[j];
 }
 
 static void fill(const struct embed_shape *s, void *x, int64_t row, float value)
@@ -27,7 +25,8 @@ static void fill(const struct embed_shape *s, void *x, int64_t row, float value)
     }
 }
 
-void ops_embed(const struct embed_shape *s, void *x, const void *table, const int32_t *tokens, const void *pos_table, const int32_t *positions)
+void ops_embed(const struct embed_shape *s, void *x, const void *table, const int32_t *tokens, const void *pos_table,
+               const int32_t *positions)
 {
     size_t row_bytes = (size_t)(s->dim * dtype_size((enum dtype)s->dtype));
 #pragma omp parallel for schedule(static) if (s->rows * s->dim > ROWS_SERIAL)
@@ -45,7 +44,8 @@ void ops_embed(const struct embed_shape *s, void *x, const void *table, const in
             float bx[ROWS_BLOCK], bt[ROWS_BLOCK], bp[ROWS_BLOCK];
             int64_t n = min_i64(ROWS_BLOCK, s->dim - j), at = i * s->dim + j;
             float *out = rows_target(x, at, s->dtype, bx);
-            add_into(out, rows_read(table, token * s->dim + j, n, s->dtype, bt), rows_read(pos_table, pos * s->dim + j, n, s->dtype, bp), n);
+            add_into(out, rows_read(table, token * s->dim + j, n, s->dtype, bt),
+                     rows_read(pos_table, pos * s->dim + j, n, s->dtype, bp), n);
             rows_write(x, at, n, s->dtype, out);
         }
     }

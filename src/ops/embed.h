@@ -1,5 +1,5 @@
-/* Token (and learned position) embeddings. An index outside its table gives a row of NaN (forward) or adds nothing (backward): corpora are
- * checked where they are read, and should one slip through, NaN is what people are shown. */
+/* Token (and learned position) embeddings. An index outside its table gives a row of NaN (forward) or adds nothing (backward):
+ * corpora are checked where they are read, and should one slip through, NaN is what people are shown. */
 #ifndef LTRAIN_OPS_EMBED_H
 #define LTRAIN_OPS_EMBED_H
 
@@ -12,8 +12,9 @@ struct embed_shape {
 };
 
 /* x = table[tokens] (+ pos_table[positions]), the sum rounded once. */
-void ops_embed(const struct embed_shape *s, void *x /* T[rows,dim] */, const void *table /* T[vocab,dim] */, const int32_t *tokens /* [rows] */,
-               const void *pos_table /* T[max_pos,dim] or NULL */, const int32_t *positions /* [rows] or NULL */);
+void ops_embed(const struct embed_shape *s, void *x /* T[rows,dim] */, const void *table /* T[vocab,dim] */,
+               const int32_t *tokens /* [rows] */, const void *pos_table /* T[max_pos,dim] or NULL */,
+               const int32_t *positions /* [rows] or NULL */);
 
 /* dtable[index[i]] += dx[i] for i in order (each task owns columns). */
 void ops_embed_grad(const struct embed_shape *s, float *dtable /* [vocab,dim] */, const void *dx /* T[rows,dim] */,

@@ -47,8 +47,8 @@ static inline float erf_phi(float x)
 
 CLONES static void forward_tanh(float *y, const float *x, int64_t n)
 {
-    SIMD
-    for (int64_t j = 0; j < n; j++) {
+    SIMD for (int64_t j = 0; j < n; j++)
+    {
         float slope;
         y[j] = x[j] * tanh_phi(x[j], &slope);
     }
@@ -56,15 +56,13 @@ CLONES static void forward_tanh(float *y, const float *x, int64_t n)
 
 CLONES static void forward_erf(float *y, const float *x, int64_t n)
 {
-    SIMD
-    for (int64_t j = 0; j < n; j++)
-        y[j] = x[j] * erf_phi(x[j]);
+    SIMD for (int64_t j = 0; j < n; j++) y[j] = x[j] * erf_phi(x[j]);
 }
 
 CLONES static void backward_tanh(float *dx, const float *x, const float *dy, int64_t n)
 {
-    SIMD
-    for (int64_t j = 0; j < n; j++) {
+    SIMD for (int64_t j = 0; j < n; j++)
+    {
         float slope, phi = tanh_phi(x[j], &slope);
         dx[j] = dy[j] * fmaf(clamp(x[j]) * slope, phi * (1.0f - phi), phi);
     }
@@ -72,8 +70,8 @@ CLONES static void backward_tanh(float *dx, const float *x, const float *dy, int
 
 CLONES static void backward_erf(float *dx, const float *x, const float *dy, int64_t n)
 {
-    SIMD
-    for (int64_t j = 0; j < n; j++) {
+    SIMD for (int64_t j = 0; j < n; j++)
+    {
         float c = clamp(x[j]);
         dx[j] = dy[j] * fmaf(c, INV_SQRT_2PI * vexp(-0.5f * c * c), erf_phi(x[j]));
     }
@@ -98,7 +96,8 @@ void ops_gelu_grad(void *dx, const void *x, const void *dy, int64_t n, enum gelu
         float bx[ROWS_BLOCK], bd[ROWS_BLOCK], bo[ROWS_BLOCK];
         int64_t at = b * ROWS_BLOCK, count = rows_block_size(b, n);
         float *out = rows_target(dx, at, dtype, bo);
-        (kind == GELU_ERF ? backward_erf : backward_tanh)(out, rows_read(x, at, count, dtype, bx), rows_read(dy, at, count, dtype, bd), count);
+        (kind == GELU_ERF ? backward_erf : backward_tanh)(out, rows_read(x, at, count, dtype, bx),
+                                                          rows_read(dy, at, count, dtype, bd), count);
         rows_write(dx, at, count, dtype, out);
     }
 }

@@ -9,6 +9,7 @@
 
 void ops_gelu(void *y /* T[n] */, const void *x /* T[n] */, int64_t n, enum gelu_kind kind, int32_t dtype);
 /* dx = dy * (Phi(x) + x * Phi'(x)). dx may be dy. */
-void ops_gelu_grad(void *dx /* T[n] */, const void *x /* T[n] */, const void *dy /* T[n] */, int64_t n, enum gelu_kind kind, int32_t dtype);
+void ops_gelu_grad(void *dx /* T[n] */, const void *x /* T[n] */, const void *dy /* T[n] */, int64_t n, enum gelu_kind kind,
+                   int32_t dtype);
 
 #endif

@@ -44,7 +44,8 @@ static struct blocks plan_blocks(const struct gemm_shape *s, float *work)
     return p;
 }
 
-/* Rows [r0, r0 + rows), columns [c0, c0 + cols) of stored matrix x as fp32. Called by all threads of a team; converting ends in a barrier. */
+/* Rows [r0, r0 + rows), columns [c0, c0 + cols) of stored matrix x as fp32. Called by all threads of a team; converting ends in a
+ * barrier. */
 static struct view load(const void *x, int32_t type, int64_t ld, int64_t r0, int64_t c0, int64_t rows, int64_t cols, float *block)
 {
     if (type == F32)
@@ -56,18 +57,21 @@ static struct view load(const void *x, int32_t type, int64_t ld, int64_t r0, int
 }
 
 /* C block [m, n] (+)= op(A) op(B) by tiles. Called by all threads of a team; ends in a barrier. */
-static void multiply(const struct gemm_shape *s, float *c, int64_t ldc, struct view a, struct view b, int64_t m, int64_t n, int64_t k, float beta)
+static void multiply(const struct gemm_shape *s, float *c, int64_t ldc, struct view a, struct view b, int64_t m, int64_t n,
+                     int64_t k, float beta)
 {
 #pragma omp for collapse(2) schedule(dynamic)
     for (int64_t i = 0; i < m; i += TILE)
         for (int64_t j = 0; j < n; j += TILE)
-            cblas_sgemm(CblasRowMajor, s->ta ? CblasTrans : CblasNoTrans, s->tb ? CblasTrans : CblasNoTrans, (blasint)min_i64(TILE, m - i),
-                        (blasint)min_i64(TILE, n - j), (blasint)k, 1.0f, a.at + (s->ta ? i : i * a.ld), (blasint)a.ld,
-                        b.at + (s->tb ? j * b.ld : j), (blasint)b.ld, beta, c + i * ldc + j, (blasint)ldc);
+            cblas_sgemm(CblasRowMajor, s->ta ? CblasTrans : CblasNoTrans, s->tb ? CblasTrans : CblasNoTrans,
+                        (blasint)min_i64(TILE, m - i), (blasint)min_i64(TILE, n - j), (blasint)k, 1.0f,
+                        a.at + (s->ta ? i : i * a.ld), (blasint)a.ld, b.at + (s->tb ? j * b.ld : j), (blasint)b.ld, beta,
+                        c + i * ldc + j, (blasint)ldc);
 }
 
 /* C rows [i, i + m), columns [j, j + n), over all of k. Called by all threads of a team. */
-static void compute_block(const struct gemm_shape *s, const struct blocks *p, void *c, const void *a, const void *b, int64_t i, int64_t j)
+static void compute_block(const struct gemm_shape *s, const struct blocks *p, void *c, const void *a, const void *b, int64_t i,
+                          int64_t j)
 {
     int64_t m = min_i64(p->m, s->m - i), n = min_i64(p->n, s->n - j), ldc = p->c ? n : s->ldc;
     float *out = p->c ? p->c : (float *)c + i * s->ldc + j;

@@ -21,25 +21,24 @@ CLONES static float block_max(const float *x, int64_t n, float m)
 CLONES static float block_sum(const float *x, int64_t n, float m)
 {
     float e[ROWS_BLOCK + LANES];
-    SIMD
-    for (int64_t j = 0; j < n; j++)
-        e[j] = vexp(x[j] - m);
+    SIMD for (int64_t j = 0; j < n; j++) e[j] = vexp(x[j] - m);
     memset(e + n, 0, LANES * sizeof *e);
-    lanes_f32 a = {0}, v;
+    f32x8 a0 = {0}, a1 = {0}, v;
     for (int64_t j = 0; j < n; j += LANES) {
         memcpy(&v, e + j, sizeof v);
-        a += v;
+        a0 += v;
+        memcpy(&v, e + j + 8, sizeof v);
+        a1 += v;
     }
     float sum[LANES];
-    memcpy(sum, &a, sizeof sum);
+    memcpy(sum, &a0, sizeof a0);
+    memcpy(sum + 8, &a1, sizeof a1);
     return lanes_sum(sum);
 }
 
 CLONES static void softmax(float *x, int64_t n, float m, float scale)
 {
-    SIMD
-    for (int64_t j = 0; j < n; j++)
-        x[j] = vexp(x[j] - m) * scale;
+    SIMD for (int64_t j = 0; j < n; j++) x[j] = vexp(x[j] - m) * scale;
 }
 
 static double row_loss(const struct loss_shape *s, float *x, int64_t target, float inv_targets)

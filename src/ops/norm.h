@@ -3,7 +3,7 @@
  *   xhat = (x - mean) * r,   r = 1 / sqrt(var + eps),   y = xhat * weight (+ bias)
  * RMS: mean = 0 and var is the mean square. Backward, with g = dy * weight:
  *   dx += r * (g - [LAYER: mean(g)] - xhat * mean(g * xhat)),  dweight (+)= sum over rows dy * xhat,  dbias (+)= sum over rows dy
- * Column sums take rows in order, in groups of 64 whose sums are added in order. */
+ * Column sums take rows in order, in groups of 32 whose sums (in work) are added in order. */
 #ifndef LTRAIN_OPS_NORM_H
 #define LTRAIN_OPS_NORM_H
 
@@ -20,6 +20,7 @@ struct norm_shape {
 void ops_norm(const struct norm_shape *s, void *y /* T[rows,dim], may be x */, const void *x /* T[rows,dim] */,
               const void *weight /* T[dim] */, const void *bias /* T[dim] or NULL */);
 
+/* Bytes: a pair of column sums per 32 rows. work is not touched if dweight and dbias are NULL. */
 int64_t ops_norm_grad_workspace(const struct norm_shape *s);
 void ops_norm_grad(const struct norm_shape *s, void *dx /* T[rows,dim] inout */, const void *x /* T[rows,dim] */,
                    const void *weight /* T[dim] */, const float *dy /* [rows,dim] */, float *dweight /* [dim] or NULL */,

@@ -6,7 +6,8 @@
 
 #include <math.h>
 
-/* sin(r) and cos(r) for |r| <= pi/4 + tiny: Taylor-like minimax polynomials of the Cephes library (Moshier 1992), sinf and cosf. */
+/* sin(r) and cos(r) for |r| <= pi/4 + tiny: Taylor-like minimax polynomials of the Cephes library (Moshier 1992), sinf and cosf.
+ */
 static inline float sin_poly(float r)
 {
     float s = r * r, p = -1.9515295891e-4f;
@@ -28,8 +29,8 @@ CLONES static void angles(float *cosine, float *sine, const float *inv_freq, int
 {
     const double two_over_pi = 0x1.45f306dc9c883p-1, pio2_high = 0x1.921f8p0, pio2_low = 0x1.aa22168c234c5p-19;
     const double shift = 6755399441055744.0; /* 1.5 * 2^52: rounds to an integer, left in the low mantissa bits */
-    SIMD
-    for (int64_t j = 0; j < n; j++) {
+    SIMD for (int64_t j = 0; j < n; j++)
+    {
         double angle = position * (double)inv_freq[j];
         double t = angle * two_over_pi + shift;
         double q = t - shift;
@@ -48,16 +49,16 @@ CLONES static void angles(float *cosine, float *sine, const float *inv_freq, int
 
 CLONES static void rotate(float *low, float *high, const float *cosine, const float *sine, int64_t n)
 {
-    SIMD
-    for (int64_t j = 0; j < n; j++) {
+    SIMD for (int64_t j = 0; j < n; j++)
+    {
         float a = low[j], b = high[j];
         low[j] = fmaf(a, cosine[j], -(b * sine[j]));
         high[j] = fmaf(b, cosine[j], a * sine[j]);
     }
 }
 
-void ops_rope(void *x, const int32_t *positions, const float *inv_freq, int64_t rows, int64_t heads, int64_t head_dim, int32_t type,
-              int32_t inverse)
+void ops_rope(void *x, const int32_t *positions, const float *inv_freq, int64_t rows, int64_t heads, int64_t head_dim,
+              int32_t type, int32_t inverse)
 {
     int64_t half = head_dim / 2, dim = heads * head_dim;
     float sign = inverse ? -1.0f : 1.0f;

@@ -1,8 +1,9 @@
 /* What the kernels need from the compiler to be vectorised without a global -march.
  *
- * CLONES compiles a function twice, for baseline x86-64 and for AVX2 + FMA, and the loader picks one. Both give the same bits: contraction is
- * off (meson.build), fused multiply-adds are explicit calls of fmaf, and every reduction has 16 fixed lanes whatever the vector width is.
- * Functions marked CLONES hold no OpenMP regions (outlined regions would lose the target); callers loop over blocks instead. */
+ * CLONES compiles a function twice, for baseline x86-64 and for AVX2 + FMA, and the loader picks one. Both give the same bits:
+ * contraction is off (meson.build), fused multiply-adds are explicit calls of fmaf, and every reduction has 16 fixed lanes
+ * whatever the vector width is. Functions marked CLONES hold no OpenMP regions (outlined regions would lose the target); callers
+ * loop over blocks instead. */
 #ifndef LTRAIN_OPS_SIMD_H
 #define LTRAIN_OPS_SIMD_H
 
@@ -20,10 +21,11 @@
 /* Iterations are independent (arguments may be the very same array, but must not overlap otherwise). */
 #define SIMD _Pragma("omp simd")
 
-/* Sixteen partial sums: element j of a row belongs to lane j % 16. */
+/* Sums have sixteen partial sums: element j of a row belongs to lane j % 16. They are held in vectors of 32 bytes: GCC keeps
+ * wider ones in memory. */
 enum { LANES = 16 };
-typedef float lanes_f32 __attribute__((vector_size(LANES * sizeof(float))));
-typedef double lanes_f64 __attribute__((vector_size(LANES * sizeof(double))));
+typedef float f32x8 __attribute__((vector_size(32)));
+typedef double f64x4 __attribute__((vector_size(32)));
 
 static inline float lanes_sum(const float a[LANES])
 {

@@ -132,7 +132,8 @@ static void run_gelu_grad(const struct op_attrs *a, void *const *arg)
 
 static void run_loss(const struct op_attrs *a, void *const *arg)
 {
-    struct loss_shape s = {.rows = a->loss.rows, .vocab = a->loss.vocab, .gradient = a->loss.gradient, .accumulate = a->loss.accumulate};
+    struct loss_shape s = {
+        .rows = a->loss.rows, .vocab = a->loss.vocab, .gradient = a->loss.gradient, .accumulate = a->loss.accumulate};
     const struct step_record *record = arg[3];
     ops_loss(&s, arg[0], arg[1], arg[2], record ? record->inv_targets : 0.0f);
 }

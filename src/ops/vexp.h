@@ -1,8 +1,8 @@
 /* exp for loops that must vectorise: the same bits in every lane, on every ISA.
  *
- * Reduction x = n ln 2 + r with ln 2 in two parts (Cody and Waite 1980), a polynomial of degree 7 on |r| <= ln 2 / 2, and a scaling by 2^n in
- * two steps, so that results down to the smallest subnormal are right. Relative error below 1.2e-7 (1 ulp) for normal results
- * (tests/ops/test_act.c); exp(-inf) = 0, exp(inf) = inf, NaN stays NaN. */
+ * Reduction x = n ln 2 + r with ln 2 in two parts (Cody and Waite 1980), a polynomial of degree 7 on |r| <= ln 2 / 2, and a
+ * scaling by 2^n in two steps, so that results down to the smallest subnormal are right. Relative error below 1.2e-7 (1 ulp) for
+ * normal results (tests/ops/test_act.c); exp(-inf) = 0, exp(inf) = inf, NaN stays NaN. */
 #ifndef LTRAIN_OPS_VEXP_H
 #define LTRAIN_OPS_VEXP_H
 

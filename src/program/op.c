@@ -39,8 +39,8 @@ int op_arg_count(enum op_kind kind)
     return (unsigned)kind < OP_COUNT ? OPS[kind].args : 0;
 }
 
-/* Exact for matrix multiplication and attention. For the rest, the additions and multiplications per element as the CPU kernel does them,
- * an exponential, root or division counting one: memory bandwidth bounds those ops anyway. */
+/* Exact for matrix multiplication and attention. For the rest, the additions and multiplications per element as the CPU kernel
+ * does them, an exponential, root or division counting one: memory bandwidth bounds those ops anyway. */
 double op_flops(enum op_kind kind, const struct op_attrs *a, double pairs)
 {
     switch (kind) {

@@ -1,4 +1,5 @@
-/* What the tests of ops share: tensors with an fp64 view, and running a kernel so that threads, alignment and stray writes are checked. */
+/* What the tests of ops share: tensors with an fp64 view, and running a kernel so that threads, alignment and stray writes are
+ * checked. */
 #ifndef LTRAIN_TESTS_OPS_TEST_H
 #define LTRAIN_TESTS_OPS_TEST_H
 
@@ -47,16 +48,17 @@ void case_tensor(struct op_case *c, struct tensor *t, enum arg_mode mode); /* NU
 void case_bytes(struct op_case *c, void *data, int64_t bytes, int64_t align, enum arg_mode mode);
 void case_work(struct op_case *c); /* op_workspace_bytes() of poison */
 
-/* Runs the kernel with 1, 2 and 3 threads on copies of the arguments at several alignments; fails unless all outputs are identical bit for bit,
- * inputs are unchanged and no byte beside the arguments was written. Leaves the results in the arguments (and tensors' val). */
+/* Runs the kernel with 1, 2 and 3 threads on copies of the arguments at several alignments; fails unless all outputs are
+ * identical bit for bit, inputs are unchanged and no byte beside the arguments was written. Leaves the results in the arguments
+ * (and tensors' val). */
 void case_run(struct op_case *c);
 
 /* sqrt(sum (a - b)^2 / sum b^2) */
 double norm_error(const double *a, const double *b, int64_t n);
 void check_error(const char *what, const double *got, const double *want, int64_t n, double limit);
 
-/* Norm-wise tolerances: fp32 arithmetic with a few roundings per element and pairwise-like sums of up to some thousand terms; bf16 storage
- * rounds each result by at most 2^-8 = 3.9e-3 relative. */
+/* Norm-wise tolerances: fp32 arithmetic with a few roundings per element and pairwise-like sums of up to some thousand terms;
+ * bf16 storage rounds each result by at most 2^-8 = 3.9e-3 relative. */
 #define TOL_F32 1e-6
 #define TOL_BF16 4e-3
 static inline double tol(enum dtype t)

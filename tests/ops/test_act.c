@@ -142,8 +142,8 @@ static void test_gelu(void **state)
     tensors_free(NULL);
 }
 
-/* Elementwise over the whole range: absolute errors of fp32 roundings, the negative tail much better (no cancellation), and extreme values give
- * neither NaN nor a wrong sign. */
+/* Elementwise over the whole range: absolute errors of fp32 roundings, the negative tail much better (no cancellation), and
+ * extreme values give neither NaN nor a wrong sign. */
 static void test_gelu_range(void **state)
 {
     (void)state;

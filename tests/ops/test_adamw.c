@@ -204,10 +204,8 @@ static void test_zero_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_sumsq, tensors_free),
-        cmocka_unit_test_teardown(test_clip, tensors_free),
-        cmocka_unit_test_teardown(test_update, tensors_free),
-        cmocka_unit_test_teardown(test_skip, tensors_free),
+        cmocka_unit_test_teardown(test_sumsq, tensors_free),         cmocka_unit_test_teardown(test_clip, tensors_free),
+        cmocka_unit_test_teardown(test_update, tensors_free),        cmocka_unit_test_teardown(test_skip, tensors_free),
         cmocka_unit_test_teardown(test_zero_gradient, tensors_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

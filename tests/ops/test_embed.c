@@ -37,15 +37,17 @@ static void check_embed(int64_t rows, int64_t dim, enum dtype t, int with_pos)
     struct tensor *want = tensor_new(rows * dim, t);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < dim; j++)
-            tensor_set(want, i * dim + j, table->val[(int64_t)tokens->val[i] * dim + j] +
-                                              (with_pos ? pos_table->val[(int64_t)pos->val[i] * dim + j] : 0.0));
+            tensor_set(want, i * dim + j,
+                       table->val[(int64_t)tokens->val[i] * dim + j] +
+                           (with_pos ? pos_table->val[(int64_t)pos->val[i] * dim + j] : 0.0));
     assert_memory_equal(x->store, want->store, (size_t)(rows * dim * dtype_size(t)));
 }
 
 /* Linear, so the reference is the gradient itself; many rows share an index. Row -1 and row 11 do not exist. */
 static void check_embed_grad(int64_t rows, int64_t dim, enum dtype t, int accumulate)
 {
-    struct tensor *dx = tensor_random(rows * dim, t, 1.0), *index = indices(rows, 11), *dtable = tensor_random(11 * dim, F32, 1.0);
+    struct tensor *dx = tensor_random(rows * dim, t, 1.0), *index = indices(rows, 11),
+                  *dtable = tensor_random(11 * dim, F32, 1.0);
     struct tensor *want = tensor_new(11 * dim, F64);
     tensor_set(index, rows - 1, rows > 1 ? -1 : 11);
     for (int64_t i = 0; i < dtable->n; i++)
@@ -80,7 +82,8 @@ static void test_embed_outside(void **state)
 {
     (void)state;
     for (int t = F32; t <= BF16; t++) {
-        struct tensor *table = tensor_random(11 * 5, (enum dtype)t, 1.0), *tokens = indices(3, 11), *x = tensor_new(15, (enum dtype)t);
+        struct tensor *table = tensor_random(11 * 5, (enum dtype)t, 1.0), *tokens = indices(3, 11),
+                      *x = tensor_new(15, (enum dtype)t);
         tensor_set(tokens, 1, 11);
         tensor_set(tokens, 2, -1);
         struct op_case c;
@@ -171,7 +174,8 @@ static void test_accum_copy_fill(void **state)
     static const int64_t sizes[] = {1, 17, 1023, 1025, 40001, 600001};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         int64_t n = sizes[s];
-        struct tensor *y = tensor_random(n, F32, 1.0), *x = tensor_random(n, F32, 1.0), *want = tensor_new(n, F32), *z = tensor_new(n, F32);
+        struct tensor *y = tensor_random(n, F32, 1.0), *x = tensor_random(n, F32, 1.0), *want = tensor_new(n, F32),
+                      *z = tensor_new(n, F32);
         for (int64_t i = 0; i < n; i++)
             tensor_set(want, i, (double)((float)y->val[i] + (float)x->val[i]));
         struct op_case c;

@@ -14,7 +14,8 @@ struct kind {
 static void check(int64_t m, int64_t n, int64_t k, int ta, int tb, struct kind t, int64_t pad)
 {
     int64_t lda = (ta ? m : k) + pad, ldb = (tb ? k : n) + 2 * pad, ldc = n + pad;
-    struct tensor *a = tensor_random((ta ? k : m) * lda, (enum dtype)t.a, 1.0), *b = tensor_random((tb ? n : k) * ldb, (enum dtype)t.b, 1.0);
+    struct tensor *a = tensor_random((ta ? k : m) * lda, (enum dtype)t.a, 1.0),
+                  *b = tensor_random((tb ? n : k) * ldb, (enum dtype)t.b, 1.0);
     struct tensor *c = tensor_random(m * ldc, (enum dtype)t.c, 1.0), *want = tensor_new(m * ldc, F64);
     if (!t.accumulate) /* what was there must not matter */
         for (int64_t i = 0; i < m; i++)
@@ -50,16 +51,17 @@ static void check(int64_t m, int64_t n, int64_t k, int ta, int tb, struct kind t
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = n; j < ldc; j++)
             assert_true(c->val[i * ldc + j] == want->val[i * ldc + j]);
-    /* k roundings of 2^-24 each, adding like a random walk, relative to the norm of the result (itself of order sqrt(k) per element) */
+    /* k roundings of 2^-24 each, adding like a random walk, relative to the norm of the result (itself of order sqrt(k) per
+     * element) */
     double limit = t.c == BF16 ? TOL_BF16 : 2e-7 * sqrt((double)k + 4.0);
     double error = norm_error(c->val, want->val, c->n);
     if (noise > 0.1 && !(error <= limit))
-        fail_msg("m %lld n %lld k %lld ta %d tb %d types %d %d %d: error %.2e above %.2e", (long long)m, (long long)n, (long long)k, ta, tb, t.a,
-                 t.b, t.c, error, limit);
+        fail_msg("m %lld n %lld k %lld ta %d tb %d types %d %d %d: error %.2e above %.2e", (long long)m, (long long)n,
+                 (long long)k, ta, tb, t.a, t.b, t.c, error, limit);
 }
 
 static const struct kind KINDS[] = {
-    {F32, F32, F32, 0},  {F32, F32, F32, 1},  {BF16, BF16, F32, 0},  {BF16, BF16, F32, 1},
+    {F32, F32, F32, 0},    {F32, F32, F32, 1},  {BF16, BF16, F32, 0}, {BF16, BF16, F32, 1},
     {BF16, BF16, BF16, 0}, {F32, BF16, F32, 1}, {BF16, F32, BF16, 0}, {F32, F32, BF16, 0},
 };
 enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
@@ -83,7 +85,8 @@ static void test_edges(void **state)
 static void test_blocks(void **state)
 {
     (void)state;
-    static const int64_t shapes[][3] = {{257, 255, 40}, {1, 1025, 513}, {1030, 3, 100}, {5, 300, 1100}, {260, 1, 2050}, {1, 1, 3000}, {129, 513, 385}};
+    static const int64_t shapes[][3] = {{257, 255, 40}, {1, 1025, 513}, {1030, 3, 100}, {5, 300, 1100},
+                                        {260, 1, 2050}, {1, 1, 3000},   {129, 513, 385}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int x = 0; x < 4; x++) {
             check(shapes[s][0], shapes[s][1], shapes[s][2], x & 1, x >> 1, KINDS[((int)s + 2 * x) % KIND_COUNT], x == 3);
@@ -97,7 +100,8 @@ static void test_empty_k(void **state)
 {
     (void)state;
     for (int kind = 0; kind < KIND_COUNT; kind++) {
-        struct tensor *a = tensor_random(12, (enum dtype)KINDS[kind].a, 1.0), *b = tensor_random(12, (enum dtype)KINDS[kind].b, 1.0);
+        struct tensor *a = tensor_random(12, (enum dtype)KINDS[kind].a, 1.0),
+                      *b = tensor_random(12, (enum dtype)KINDS[kind].b, 1.0);
         struct tensor *c = tensor_random(12, (enum dtype)KINDS[kind].c, 1.0), *before = tensor_copy(c);
         struct op_case o;
         case_start(&o, OP_GEMM);

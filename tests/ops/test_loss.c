@@ -27,7 +27,8 @@ static double reference(const double *x, void *ctx)
 
 static struct step_record record = {.inv_targets = 0.125f};
 
-static void run(struct tensor *logits, struct tensor *loss, struct tensor *targets, int64_t rows, int64_t vocab, int gradient, int accumulate)
+static void run(struct tensor *logits, struct tensor *loss, struct tensor *targets, int64_t rows, int64_t vocab, int gradient,
+                int accumulate)
 {
     struct op_case c;
     case_start(&c, OP_LOSS);
@@ -64,10 +65,13 @@ static void check(int64_t rows, int64_t vocab, double scale, int accumulate)
     } else { /* the formula that the small cases verify */
         for (int64_t i = 0; i < rows; i++) {
             struct problem one = {1, vocab, targets->val + i, 1.0};
-            double lse = reference(logits->val + i * vocab, &one) + (targets->val[i] < 0 ? 0 : logits->val[i * vocab + (int64_t)targets->val[i]]);
+            double lse = reference(logits->val + i * vocab, &one) +
+                         (targets->val[i] < 0 ? 0 : logits->val[i * vocab + (int64_t)targets->val[i]]);
             for (int64_t j = 0; j < vocab; j++)
                 want->val[i * vocab + j] =
-                    targets->val[i] < 0 ? 0.0 : record.inv_targets * (exp(logits->val[i * vocab + j] - lse) - (j == (int64_t)targets->val[i]));
+                    targets->val[i] < 0
+                        ? 0.0
+                        : record.inv_targets * (exp(logits->val[i * vocab + j] - lse) - (j == (int64_t)targets->val[i]));
         }
     }
     memcpy(want->store, want->val, (size_t)want->n * sizeof(double));
@@ -90,7 +94,8 @@ static void check(int64_t rows, int64_t vocab, double scale, int accumulate)
 static void test_loss(void **state)
 {
     (void)state;
-    static const int64_t shapes[][2] = {{1, 1}, {1, 2}, {4, 5}, {3, 17}, {5, 33}, {1, 1023}, {2, 1024}, {3, 1025}, {300, 130}, {7, 5000}};
+    static const int64_t shapes[][2] = {{1, 1},    {1, 2},    {4, 5},    {3, 17},    {5, 33},
+                                        {1, 1023}, {2, 1024}, {3, 1025}, {300, 130}, {7, 5000}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int x = 0; x < 3; x++)
             check(shapes[s][0], shapes[s][1], x == 2 ? 20.0 : 1.0, x & 1);

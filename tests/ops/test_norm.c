@@ -44,7 +44,8 @@ static void set_attrs(struct op_case *c, const struct problem *p, enum dtype t, 
 static void check_forward(int64_t rows, int64_t dim, int kind, enum dtype t, int with_bias)
 {
     struct problem p = {.rows = rows, .dim = dim, .kind = kind, .eps = 1e-5f};
-    struct tensor *x = tensor_random(rows * dim, t, 1.5), *w = tensor_random(dim, t, 1.0), *b = with_bias ? tensor_random(dim, t, 1.0) : NULL;
+    struct tensor *x = tensor_random(rows * dim, t, 1.5), *w = tensor_random(dim, t, 1.0),
+                  *b = with_bias ? tensor_random(dim, t, 1.0) : NULL;
     struct tensor *y = tensor_new(rows * dim, t), *want = tensor_new(rows * dim, F64);
     forward(&p, x->val, w->val, b ? b->val : NULL, want->store);
     struct op_case c;
@@ -74,9 +75,11 @@ static void test_forward(void **state)
 static void check_grad(int64_t rows, int64_t dim, int kind, enum dtype t, int accumulate)
 {
     struct problem p = {.rows = rows, .dim = dim, .kind = kind, .eps = 1e-2f};
-    struct tensor *x = tensor_random(rows * dim, t, 1.0), *w = tensor_random(dim, t, 1.0), *dy = tensor_random(rows * dim, F32, 1.0);
+    struct tensor *x = tensor_random(rows * dim, t, 1.0), *w = tensor_random(dim, t, 1.0),
+                  *dy = tensor_random(rows * dim, F32, 1.0);
     struct tensor *dx = tensor_random(rows * dim, t, 1.0), *dw = tensor_random(dim, F32, 1.0), *db = tensor_random(dim, F32, 1.0);
-    struct tensor *wx = tensor_new(rows * dim, F64), *ww = tensor_new(dim, F64), *wb = tensor_new(dim, F64), *zero = tensor_new(dim, F64);
+    struct tensor *wx = tensor_new(rows * dim, F64), *ww = tensor_new(dim, F64), *wb = tensor_new(dim, F64),
+                  *zero = tensor_new(dim, F64);
     for (int64_t j = 0; j < dim; j++)
         tensor_set(zero, j, 0.0);
     p.x = x->val;
