@@ -13,8 +13,8 @@ struct scalars {
 CLONES static void update(float *p, float *m, float *v, const float *grad, int64_t n, const struct scalars *s)
 {
     const struct scalars c = *s;
-    SIMD for (int64_t i = 0; i < n; i++)
-    {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
         float g = grad[i] * c.factor;
         float mi = fmaf(c.keep1, g - m[i], m[i]);
         float vi = fmaf(c.keep2 * g, g, c.beta2 * v[i]);

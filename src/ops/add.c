@@ -7,9 +7,13 @@
 CLONES static void add_three(float *y, const float *x, const float *delta, const float *bias, int64_t n)
 {
     if (bias) {
-        SIMD for (int64_t j = 0; j < n; j++) y[j] = x[j] + delta[j] + bias[j];
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++)
+            y[j] = x[j] + delta[j] + bias[j];
     } else {
-        SIMD for (int64_t j = 0; j < n; j++) y[j] = x[j] + delta[j];
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++)
+            y[j] = x[j] + delta[j];
     }
 }
 

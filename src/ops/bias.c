@@ -11,7 +11,9 @@ enum {
 
 CLONES static void add_to(float *y, const float *x, int64_t n)
 {
-    SIMD for (int64_t j = 0; j < n; j++) y[j] += x[j];
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        y[j] += x[j];
 }
 
 void ops_bias(void *y, const void *bias, int64_t rows, int64_t dim, int32_t dtype)

@@ -10,7 +10,9 @@ enum { PANEL = 128 }; /* columns that one task of the scatter-add owns */
 
 CLONES static void add_into(float *y, const float *a, const float *b, int64_t n)
 {
-    SIMD for (int64_t j = 0; j < n; j++) y[j] = a[j] + b[j];
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        y[j] = a[j] + b[j];
 }
 
 static void fill(const struct embed_shape *s, void *x, int64_t row, float value)

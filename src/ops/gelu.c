@@ -47,8 +47,8 @@ static inline float erf_phi(float x)
 
 CLONES static void forward_tanh(float *y, const float *x, int64_t n)
 {
-    SIMD for (int64_t j = 0; j < n; j++)
-    {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
         float slope;
         y[j] = x[j] * tanh_phi(x[j], &slope);
     }
@@ -56,13 +56,15 @@ CLONES static void forward_tanh(float *y, const float *x, int64_t n)
 
 CLONES static void forward_erf(float *y, const float *x, int64_t n)
 {
-    SIMD for (int64_t j = 0; j < n; j++) y[j] = x[j] * erf_phi(x[j]);
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        y[j] = x[j] * erf_phi(x[j]);
 }
 
 CLONES static void backward_tanh(float *dx, const float *x, const float *dy, int64_t n)
 {
-    SIMD for (int64_t j = 0; j < n; j++)
-    {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
         float slope, phi = tanh_phi(x[j], &slope);
         dx[j] = dy[j] * fmaf(clamp(x[j]) * slope, phi * (1.0f - phi), phi);
     }
@@ -70,8 +72,8 @@ CLONES static void backward_tanh(float *dx, const float *x, const float *dy, int
 
 CLONES static void backward_erf(float *dx, const float *x, const float *dy, int64_t n)
 {
-    SIMD for (int64_t j = 0; j < n; j++)
-    {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
         float c = clamp(x[j]);
         dx[j] = dy[j] * fmaf(c, INV_SQRT_2PI * vexp(-0.5f * c * c), erf_phi(x[j]));
     }

@@ -21,7 +21,9 @@ CLONES static float block_max(const float *x, int64_t n, float m)
 CLONES static float block_sum(const float *x, int64_t n, float m)
 {
     float e[ROWS_BLOCK + LANES];
-    SIMD for (int64_t j = 0; j < n; j++) e[j] = vexp(x[j] - m);
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        e[j] = vexp(x[j] - m);
     memset(e + n, 0, LANES * sizeof *e);
     f32x8 a0 = {0}, a1 = {0}, v;
     for (int64_t j = 0; j < n; j += LANES) {
@@ -38,7 +40,9 @@ CLONES static float block_sum(const float *x, int64_t n, float m)
 
 CLONES static void softmax(float *x, int64_t n, float m, float scale)
 {
-    SIMD for (int64_t j = 0; j < n; j++) x[j] = vexp(x[j] - m) * scale;
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        x[j] = vexp(x[j] - m) * scale;
 }
 
 static double row_loss(const struct loss_shape *s, float *x, int64_t target, float inv_targets)

@@ -61,9 +61,13 @@ static void row_stats(const struct norm_shape *s, const void *x, int64_t at, flo
 CLONES static void normalise(float *y, const float *x, const float *weight, const float *bias, int64_t n, float mean, float r)
 {
     if (bias) {
-        SIMD for (int64_t j = 0; j < n; j++) y[j] = fmaf((x[j] - mean) * r, weight[j], bias[j]);
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++)
+            y[j] = fmaf((x[j] - mean) * r, weight[j], bias[j]);
     } else {
-        SIMD for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * r * weight[j];
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++)
+            y[j] = (x[j] - mean) * r * weight[j];
     }
 }
 
@@ -109,8 +113,8 @@ CLONES static void add_products(float sum_g[LANES], float sum_gx[LANES], const f
 CLONES static void add_dx(float *dx, const float *x, const float *weight, const float *dy, int64_t n, float mean, float r,
                           float mean_g, float mean_gx)
 {
-    SIMD for (int64_t j = 0; j < n; j++)
-    {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
         float g = dy[j] * weight[j];
         dx[j] += r * (fmaf(-((x[j] - mean) * r), mean_gx, g) - mean_g);
     }
@@ -139,8 +143,8 @@ static void grad_row(const struct norm_shape *s, void *dx, const void *x, const 
 
 CLONES static void add_columns(float *dw, float *db, const float *x, const float *dy, int64_t n, float mean, float r)
 {
-    SIMD for (int64_t j = 0; j < n; j++)
-    {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
         dw[j] = fmaf(dy[j], (x[j] - mean) * r, dw[j]);
         db[j] += dy[j];
     }

@@ -29,8 +29,8 @@ CLONES static void angles(float *cosine, float *sine, const float *inv_freq, int
 {
     const double two_over_pi = 0x1.45f306dc9c883p-1, pio2_high = 0x1.921f8p0, pio2_low = 0x1.aa22168c234c5p-19;
     const double shift = 6755399441055744.0; /* 1.5 * 2^52: rounds to an integer, left in the low mantissa bits */
-    SIMD for (int64_t j = 0; j < n; j++)
-    {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
         double angle = position * (double)inv_freq[j];
         double t = angle * two_over_pi + shift;
         double q = t - shift;
@@ -49,8 +49,8 @@ CLONES static void angles(float *cosine, float *sine, const float *inv_freq, int
 
 CLONES static void rotate(float *low, float *high, const float *cosine, const float *sine, int64_t n)
 {
-    SIMD for (int64_t j = 0; j < n; j++)
-    {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
         float a = low[j], b = high[j];
         low[j] = fmaf(a, cosine[j], -(b * sine[j]));
         high[j] = fmaf(b, cosine[j], a * sine[j]);

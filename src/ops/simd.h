@@ -3,7 +3,8 @@
  * CLONES compiles a function twice, for baseline x86-64 and for AVX2 + FMA, and the loader picks one. Both give the same bits:
  * contraction is off (meson.build), fused multiply-adds are explicit calls of fmaf, and every reduction has 16 fixed lanes
  * whatever the vector width is. Functions marked CLONES hold no OpenMP regions (outlined regions would lose the target); callers
- * loop over blocks instead. */
+ * loop over blocks instead. Their `omp simd` says that iterations are independent: arguments may be the very same array, but must
+ * not overlap otherwise. */
 #ifndef LTRAIN_OPS_SIMD_H
 #define LTRAIN_OPS_SIMD_H
 
@@ -17,9 +18,6 @@
 #else
 #define CLONES
 #endif
-
-/* Iterations are independent (arguments may be the very same array, but must not overlap otherwise). */
-#define SIMD _Pragma("omp simd")
 
 /* Sums have sixteen partial sums: element j of a row belongs to lane j % 16. They are held in vectors of 32 bytes: GCC keeps
  * wider ones in memory. */

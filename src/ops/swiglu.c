@@ -7,13 +7,15 @@
 
 CLONES static void forward(float *y, const float *gate, const float *up, int64_t n)
 {
-    SIMD for (int64_t j = 0; j < n; j++) y[j] = gate[j] * vsigmoid(gate[j]) * up[j];
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        y[j] = gate[j] * vsigmoid(gate[j]) * up[j];
 }
 
 CLONES static void backward(float *dgate, float *dup, const float *gate, const float *up, const float *dy, int64_t n)
 {
-    SIMD for (int64_t j = 0; j < n; j++)
-    {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
         float g = gate[j], u = up[j], d = dy[j], s = vsigmoid(g);
         dup[j] = d * (g * s);
         dgate[j] = d * u * (s * fmaf(g, 1.0f - s, 1.0f));
