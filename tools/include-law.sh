@@ -1,0 +1,73 @@
+#!/bin/sh
+# The include law (docs/architecture.md): includes point down only, modules on one floor never include each other, and a header that
+# says "Private to" in its first comment stays in its folder. `tools/include-law.sh [TREE]` prints offenders as FILE:LINE and exits 1.
+set -eu
+cd "${1:-$(dirname "$0")/..}"
+
+# ground first; modules on one line share a floor
+floors='
+base
+program
+device
+ops
+attention offload comm
+seqpar
+model data
+plan
+engine
+cli
+'
+
+sources=$(find src -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.inc' -o -name '*.S' \) | LC_ALL=C sort)
+[ -n "$sources" ] || { echo "include-law: no sources under $PWD/src" >&2; exit 1; }
+# shellcheck disable=SC2086 # paths have no spaces
+private=$(for header in $(echo "$sources" | grep -E '\.(h|cuh|inc)$'); do
+    head -n 5 "$header" | grep -qi 'private to' && echo "$header"; done) || true
+
+# shellcheck disable=SC2086
+awk -v floors="$floors" -v private="$private" '
+BEGIN {
+    n = split(floors, line, "\n")
+    for (i = 1; i <= n; i++) {
+        m = split(line[i], word, " ")
+        for (j = 1; j <= m; j++)
+            floor[word[j]] = i
+    }
+    n = split(private, line, "\n")
+    for (i = 1; i <= n; i++)
+        is_private[line[i]] = 1
+}
+function offend(why) {
+    print FILENAME ":" FNR ": " why
+    offenders++
+}
+FNR == 1 {
+    split(FILENAME, part, "/")
+    here = part[2]
+    if (FILENAME ~ /^src\/[^\/]*$/)
+        offend("belongs to no module")
+    else if (!(here in floor))
+        offend(here " has no floor: add it to tools/include-law.sh")
+}
+here in floor && /^[ \t]*#[ \t]*include[ \t]*["<]/ {
+    path = $0
+    quoted = path ~ /^[^"<]*"/
+    sub(/^[^"<]*["<]/, "", path)
+    sub(/[">].*$/, "", path)
+    there = path
+    if (path ~ /(^|\/)\.\.?\//) {
+        if (quoted)
+            offend("\"" path "\": paths start at src, without dots")
+        next
+    }
+    if (!sub(/\/.*$/, "", there) || !(there in floor))
+        next # a file beside it, one of the build, or not ours
+    if (there != here && floor[there] > floor[here])
+        offend(here " must not include " path ": " there " is above it")
+    else if (there != here && floor[there] == floor[here])
+        offend(here " must not include " path ": both are on one floor")
+    else if (there != here && ("src/" path) in is_private)
+        offend(here " must not include " path ": private to " there)
+}
+END { exit offenders > 0 }
+' $sources

@@ -1,0 +1,93 @@
+#!/bin/sh
+# Sets up, builds and runs every test: `tools/test.sh [--asan | --tsan] [--long]`. The last line is `N passed, N failed, N skipped`.
+#   --asan   address and undefined-behaviour sanitizers, in build-asan
+#   --tsan   thread sanitizer, in build-tsan: the suites with lanes (offload, device, engine), OpenMP with one thread
+#   --long   the long versions of tests that have one (LTRAIN_LONG=1)
+# LTRAIN_BUILD names another build directory.
+set -eu
+cd "$(dirname "$0")/.."
+
+kind=release
+for option; do
+    case $option in
+    --asan) kind=asan ;;
+    --tsan) kind=tsan ;;
+    --long) export LTRAIN_LONG=1 ;;
+    *) sed -n '2,6s/^# //p' tools/test.sh >&2; exit 2 ;;
+    esac
+done
+
+passed=0 failed=0 skipped=0
+log=$(mktemp)
+# Said at the end, whatever happens before: a build that breaks is a failure too.
+finish() {
+    status=$?
+    trap - EXIT
+    rm -f "$log"
+    [ "$status" = 0 ] || [ "$failed" != 0 ] || failed=1
+    [ "$((passed + failed))" != 0 ] || { echo "test: nothing ran"; failed=1; }
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" = 0 ] || exit 1
+    exit 0
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+tools/setup.sh
+
+suites='' wrapper='' slower=1
+case $kind in
+release)
+    options='-Dbuildtype=release -Dwerror=true -Db_sanitize=none' ;;
+asan)
+    options='-Dbuildtype=debugoptimized -Db_sanitize=address,undefined' slower=4
+    export ASAN_OPTIONS="${ASAN_OPTIONS:-strict_string_checks=1:detect_stack_use_after_return=1}"
+    export UBSAN_OPTIONS="${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}" ;;
+tsan)
+    options='-Dbuildtype=debugoptimized -Db_sanitize=thread' slower=8
+    suites='--suite offload --suite device --suite engine'
+    export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1}"
+    export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # their locks are unknown to the sanitizer
+    if setarch "$(uname -m)" -R true 2>/dev/null; then # gcc 12 cannot live with much address randomisation
+        wrapper="--wrapper=setarch $(uname -m) -R"
+    fi ;;
+esac
+[ -z "${LTRAIN_LONG:-}" ] || slower=$((slower * 20))
+build=${LTRAIN_BUILD:-build-$kind}
+
+# Builds ---------------------------------------------------------------------------------------------------------------------------
+configure() { # shellcheck disable=SC2086
+    if [ -f "$build/build.ninja" ]; then meson configure $options -Dtests=enabled "$build"; else meson setup $options -Dtests=enabled "$build"; fi
+}
+echo "test: building $build"
+configure >"$log" 2>&1 || { cat "$log"; exit 1; }
+ninja -C "$build" >"$log" 2>&1 || { grep -v '^\[[0-9]*/[0-9]*\] [CLG]' "$log"; exit 1; }
+
+# The include law and the scripts' own tests, which no compiler option changes -----------------------------------------------------
+if [ "$kind" = release ]; then
+    for check in tools/include-law.sh tests/tools/test_*.sh; do
+        status=0
+        "$check" >"$log" 2>&1 </dev/null || status=$?
+        case $status in
+        0) passed=$((passed + 1)) ;;
+        77) skipped=$((skipped + 1)); echo "skipped: $check: $(tail -n 1 "$log")" ;;
+        *) failed=$((failed + 1)); cat "$log"; echo "FAILED: $check" ;;
+        esac
+    done
+fi
+
+# Every program --------------------------------------------------------------------------------------------------------------------
+rm -f "$build/meson-logs/testlog.txt" # an old one must never be counted
+status=0
+# shellcheck disable=SC2086
+meson test -C "$build" --no-rebuild --print-errorlogs -t "$slower" $suites ${wrapper:+"$wrapper"} </dev/null || status=$?
+if [ -f "$build/meson-logs/testlog.txt" ]; then
+    counts=$(awk -f tools/count.awk "$build/meson-logs/testlog.txt")
+    # shellcheck disable=SC2086
+    set -- $counts
+    passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+    [ "$(($1 + $2))" != 0 ] || { echo "test: no test program ran"; status=1; }
+    sed -n 's/^\[  SKIPPED \] \([^0-9]\)/skipped: \1/p' "$build/meson-logs/testlog.txt" | sort -u
+fi
+exit "$status"
