@@ -113,6 +113,18 @@ static int extent_matches(const struct verifier *v, const struct cell *c, struct
     return w.begin == e.begin && w.bytes == e.bytes;
 }
 
+/* Does no byte of the nvme extent belong to another one, which would have destroyed it? */
+static int extent_is_whole(const struct verifier *v, struct extent e)
+{
+    const struct byte_map *m = &v->bytes.tier[TIER_NVME];
+    for (int i = byte_map_find(m, e.begin); i < m->n - 1 && m->at[i] < e.begin + e.bytes; i = m->next[i]) {
+        const struct cell *c = byte_map_cell(m, i);
+        if (m->at[m->next[i]] > e.begin && c->tensor != UNWRITTEN && !extent_matches(v, c, e))
+            return 0;
+    }
+    return 1;
+}
+
 static enum status check_content(struct verifier *v, int k)
 {
     const struct program *p = v->p;
@@ -308,6 +320,12 @@ static enum status apply_live_in(struct verifier *v)
         c->origin = x->row0 * p->tensors[x->tensor].row_bytes - binding_begin(p, x);
         c->source = -1 - b;
     }
+    for (int b = 0; b < p->n_live_in; b++) {
+        const struct binding *x = &p->live_in[b];
+        if (p->buffers[x->buffer].tier == TIER_NVME && !extent_is_whole(v, binding_extent(p, x)))
+            return status_fail(ERR_CORRUPT, "program %s: live-in binding %d (%s) shares nvme bytes with another extent", p->name, b,
+                               p->tensors[x->tensor].name);
+    }
     return OK;
 }
 
@@ -330,10 +348,10 @@ static enum status check_live_out(struct verifier *v)
                                    p->name, b, p->tensors[x->tensor].name, x->version, (long long)x->row0, (long long)x->row1,
                                    (unsigned long long)m->at[i], (long long)bytes, tier_name(tier),
                                    describe_content(p, c, m->at[i], bytes, text, sizeof text));
-            if (tier == TIER_NVME && !extent_matches(v, c, binding_extent(p, x)))
-                return status_fail(ERR_CORRUPT, "program %s: live-out binding %d (%s) was not written to nvme as one extent", p->name, b,
-                                   p->tensors[x->tensor].name);
         }
+        if (tier == TIER_NVME && !extent_is_whole(v, binding_extent(p, x)))
+            return status_fail(ERR_CORRUPT, "program %s: live-out binding %d (%s) was not written to nvme as one extent, or that is partly overwritten",
+                               p->name, b, p->tensors[x->tensor].name);
     }
     return OK;
 }

@@ -238,3 +238,16 @@ void byte_map_join(struct byte_map *m, struct span s)
         clear_start(m, i);
     m->next[s.first] = s.last;
 }
+
+int byte_map_find(const struct byte_map *m, int64_t address)
+{
+    int low = 0, high = m->n - 2; /* the last end point at or before the address */
+    while (low < high) {
+        int middle = low + (high - low + 1) / 2;
+        if (m->at[middle] <= address)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return find_start(m, low);
+}

@@ -45,6 +45,9 @@ void byte_map_cut(struct byte_map *m, struct span s);
 /* Makes the (cut) span one segment, with the cell of its first. */
 void byte_map_join(struct byte_map *m, struct span s);
 
+/* The segment that contains the byte, or the first or last if it lies outside all end points. Not for an empty map. */
+int byte_map_find(const struct byte_map *m, int64_t address);
+
 /* The segments of a cut span: for (int i = s.first; i < s.last; i = m->next[i]); segment i is bytes [at[i], at[next[i]]). */
 static inline void *byte_map_cell(const struct byte_map *m, int i)
 {

@@ -48,9 +48,13 @@ static inline void build_wait(struct program *p, enum lane lane, int64_t ticket)
     in->waits[in->n_waits++] = (struct wait){lane, ticket};
 }
 
+/* On nvme the rows are an extent of their own. */
 static inline void build_bind(struct program *p, int live_out, int buffer, int64_t offset, int tensor, int version, int64_t row0, int64_t row1)
 {
-    program_add_binding(p, live_out, (struct binding){buffer, tensor, version, offset, row0, row1});
+    struct binding b = {.buffer = buffer, .tensor = tensor, .version = version, .offset = offset, .row0 = row0, .row1 = row1};
+    b.extent_offset = offset;
+    b.extent_bytes = (row1 - row0) * p->tensors[tensor].row_bytes;
+    program_add_binding(p, live_out, b);
 }
 
 #endif

@@ -367,13 +367,34 @@ static struct program *ring(void)
     return p;
 }
 
-static void bind_two_extents(struct program *p) { p->live_out[1].row1 = 8, p->live_out[2] = p->live_out[3]; }
+static void bind_two_extents(struct program *p)
+{
+    p->live_out[1].row1 = 8;
+    p->live_out[1].extent_bytes = 8 * ROW;
+    p->live_out[2] = p->live_out[3];
+}
+static void bind_beyond_extent(struct program *p) { p->live_out[1].row1 = 8; }
+/* one wait for two chunks that were read as one extent, but stand in nvme as two */
+static void read_two_extents(struct program *p)
+{
+    for (int k = 0; k < 2; k++)
+        operand_at(p, 0, k)->bytes = 8 * ROW, operand_at(p, 0, k)->row1 = 8;
+}
+/* now they stand there as one */
+static void one_extent(struct program *p)
+{
+    for (int b = 0; b < 2; b++)
+        p->live_in[1 + b].extent_offset = p->live_out[1 + b].extent_offset = 0, p->live_in[1 + b].extent_bytes = p->live_out[1 + b].extent_bytes = 2 * PAGE;
+}
 
 static void test_ring(void **state)
 {
     (void)state;
     static const struct fault faults[] = {
         {"live-out extent", bind_two_extents, "live-out binding 1 (x) was not written to nvme as one extent"},
+        {"beyond the extent", bind_beyond_extent, "its nvme extent is not aligned or does not contain it"},
+        {"two extents", read_two_extents, "reads nvme bytes 0 + 8192, which were not written as one extent"},
+        {"half an extent", one_extent, "reads nvme bytes 0 + 4096, which were not written as one extent"},
     };
     struct program *p = ring();
     int tried;
@@ -385,6 +406,60 @@ static void test_ring(void **state)
     assert_int_equal(tried, 3);
     program_destroy(p);
     check_faults(ring, faults, sizeof faults / sizeof *faults);
+}
+
+/* --- Extents of several tensors --- */
+
+/* u and v lie in nvme as one extent of 8 rows (4 each), bound separately; it is read, and v goes to another place. */
+static struct program *shared_extent(void)
+{
+    struct program *p = build_begin("shared extent", 0, 4 * PAGE, 4 * PAGE);
+    int u = program_add_tensor(p, "u", CLASS_ACT, 4, ROW), v = program_add_tensor(p, "v", CLASS_ACT, 4, ROW);
+    int bn = build_buffer(p, TIER_NVME, 0, 4 * PAGE, 1), bh = build_buffer(p, TIER_HOST, 0, 2 * PAGE, 0);
+    for (int out = 0; out < 2; out++) {
+        build_bind(p, out, bn, 0, u, 0, 0, 4);
+        build_bind(p, out, bn, PAGE, v, 0, 0, 4);
+    }
+    for (int k = 0; k < 2; k++) {
+        p->live_in[k].extent_offset = p->live_out[k].extent_offset = 0;
+        p->live_in[k].extent_bytes = p->live_out[k].extent_bytes = 2 * PAGE;
+    }
+    program_add_instr(p, OP_COPY, LANE_READ);
+    for (int arg = 0; arg < 2; arg++) {
+        build_operand(p, arg, arg ? ACCESS_WRITE : ACCESS_READ, arg ? bh : bn, 0, u, 0, 0, 4);
+        build_operand(p, arg, arg ? ACCESS_WRITE : ACCESS_READ, arg ? bh : bn, PAGE, v, 0, 0, 4);
+    }
+    build_copy(p, LANE_WRITE, bh, PAGE, bn, 3 * PAGE, v, 0, 0, 4);
+    build_wait(p, LANE_READ, 1);
+    program_number(p);
+    return p;
+}
+
+static void overwrite_half(struct program *p)
+{
+    operand_at(p, 1, 1)->offset = PAGE; /* v over itself: the bytes are right, but the extent is no more */
+    p->n_live_out = 1; /* which u alone would not notice */
+}
+static void extents_cross(struct program *p) { p->live_in[1].extent_offset = PAGE, p->live_in[1].extent_bytes = PAGE; }
+static void read_half(struct program *p)
+{
+    struct operand *o = operand_at(p, 0, 0);
+    o[1] = o[2];
+    p->instrs[0].n_operands = 2;
+}
+
+static void test_shared_extent(void **state)
+{
+    (void)state;
+    static const struct fault faults[] = {
+        {"half overwritten", overwrite_half, "live-out binding 0 (u) was not written to nvme as one extent, or that is partly overwritten"},
+        {"extents cross", extents_cross, "live-in binding 0 (u) shares nvme bytes with another extent"},
+        {"half read", read_half, "reads nvme bytes 0 + 4096, which were not written as one extent"},
+    };
+    struct program *p = shared_extent();
+    expect_accepted(p);
+    program_destroy(p);
+    check_faults(shared_extent, faults, sizeof faults / sizeof *faults);
 }
 
 /* --- What pipelined lanes do and do not say --- */
@@ -533,6 +608,7 @@ int main(void)
         cmocka_unit_test(test_chain),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_shared_extent),
         cmocka_unit_test(test_start_is_not_retirement),
         cmocka_unit_test(test_retirement_is_in_order),
         cmocka_unit_test(test_three_lanes),
