@@ -69,8 +69,8 @@ static void record_update(struct rig *r, struct step_record *record)
     record->beta1 = (float)s->beta1;
     record->beta2 = (float)s->beta2;
     record->eps = (float)s->eps;
-    record->bias1 = (float)(1 - __builtin_pow(s->beta1, t));
-    record->bias2 = (float)(1 - __builtin_pow(s->beta2, t));
+    record->bias1 = (float)(1 - __builtin_pow((double)(float)s->beta1, t));
+    record->bias2 = (float)(1 - __builtin_pow((double)(float)s->beta2, t));
 }
 
 enum status rig_step(struct rig *r, const struct sequence *batch, int n, double *loss, double *norm)

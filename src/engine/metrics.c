@@ -1,0 +1,104 @@
+/* Progress lines, metrics.jsonl and traces. */
+#include "engine/metrics.h"
+
+#include "base/units.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+double metrics_hidden(const struct lane_stats lanes[LANES])
+{
+    double busy = 0, waited = (double)lanes[LANE_COMPUTE].waited_ns;
+    for (int l = LANE_COMPUTE + 1; l < LANES; l++)
+        busy += (double)lanes[l].busy_ns;
+    if (busy <= 0)
+        return NAN;
+    return waited >= busy ? 0 : 1 - waited / busy;
+}
+
+void metrics_print(const struct step_metrics *m, FILE *f, int terminal)
+{
+    char device[32], limit[32], host[32], nvme[32], hidden[16] = "-";
+    int64_t eta = (int64_t)m->eta_seconds;
+    double rate = m->model_flops / m->seconds;
+    if (isfinite(m->hidden))
+        snprintf(hidden, sizeof hidden, "%.0f%%", 100 * m->hidden);
+    fprintf(f,
+            "%sstep %lld/%lld  loss %.4f  gnorm %.3g  lr %.1e  %.0f tok/s  %.0f GF %.0f%%  device %s/%s  host %s  nvme %s  hidden %s  eta "
+            "%lld:%02lld:%02lld%s",
+            terminal ? "\r" : "", (long long)m->step, (long long)m->steps, m->loss, m->grad_norm, m->lr, (double)m->tokens / m->seconds,
+            rate * 1e-9, 100 * rate / m->peak_flops, units_format_short(m->device_bytes, device), units_format_short(m->device_limit, limit),
+            units_format_short(m->host_bytes, host), units_format_short(m->nvme_bytes, nvme), hidden, (long long)(eta / 3600),
+            (long long)(eta / 60 % 60), (long long)(eta % 60), terminal ? "\x1b[K" : "\n");
+    if (!isnan(m->eval_loss))
+        fprintf(f, "%sstep %lld  eval loss %.4f\n", terminal ? "\n" : "", (long long)m->step, m->eval_loss);
+    if (m->skipped)
+        fprintf(f, "%sstep %lld skipped: the gradient norm is not finite; parameters stay as they are\n", terminal ? "\n" : "",
+                (long long)m->step);
+    fflush(f);
+}
+
+static void put(json_t *o, const char *key, double x)
+{
+    json_object_set_new(o, key, isfinite(x) ? json_real(x) : json_null());
+}
+
+static void put_int(json_t *o, const char *key, int64_t x)
+{
+    json_object_set_new(o, key, json_integer(x));
+}
+
+enum status metrics_append(const struct step_metrics *m, FILE *f)
+{
+    json_t *o = json_object();
+    double rate = m->model_flops / m->seconds;
+    if (!o)
+        return status_fail(ERR_NOMEM, "out of memory for metrics.jsonl");
+    put_int(o, "step", m->step);
+    put(o, "loss", m->loss);
+    put(o, "grad_norm", m->grad_norm);
+    put(o, "lr", m->lr);
+    put_int(o, "tokens", m->tokens);
+    put_int(o, "target_tokens", m->target_tokens);
+    put(o, "seconds", m->seconds);
+    put(o, "tokens_per_second", (double)m->tokens / m->seconds);
+    put(o, "model_flops", m->model_flops);
+    put(o, "mfu", rate / m->peak_flops);
+    json_object_set_new(o, "mfu_reference", json_string("sgemm rate measured at start"));
+    put_int(o, "device_peak_bytes", m->device_bytes);
+    put_int(o, "host_peak_bytes", m->host_bytes);
+    put_int(o, "nvme_bytes", m->nvme_bytes);
+    put_int(o, "read_bytes", m->read_bytes);
+    put_int(o, "written_bytes", m->written_bytes);
+    put(o, "hidden", m->hidden);
+    json_object_set_new(o, "skipped", json_boolean(m->skipped));
+    if (!isnan(m->eval_loss))
+        put(o, "eval_loss", m->eval_loss);
+    int failed = json_dumpf(o, f, JSON_COMPACT | JSON_REAL_PRECISION(17)) != 0 || fputc('\n', f) == EOF || fflush(f) != 0;
+    json_decref(o);
+    return failed ? status_fail(ERR_IO, "cannot write metrics.jsonl: %s", strerror(errno)) : OK;
+}
+
+enum status metrics_write_trace(const char *path, const struct program *p, const struct trace_event *events)
+{
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(errno));
+    fprintf(f, "{\"traceEvents\":[\n");
+    for (int l = 0; l < LANES; l++)
+        fprintf(f, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n", l, lane_name((enum lane)l));
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        const struct operand *first = in->n_operands > 0 ? &p->operands[in->first_operand] : NULL;
+        fprintf(f,
+                "{\"name\":\"%s %s\",\"cat\":\"%c\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"instruction\":%d,"
+                "\"unit\":%d,\"bytes\":%lld,\"predicted_us\":%.1f}}%s\n",
+                op_name(in->op), first && first->tensor >= 0 ? p->tensors[first->tensor].name : "", in->phase ? in->phase : '-', in->lane,
+                (double)events[i].start_ns * 1e-3, (double)(events[i].end_ns - events[i].start_ns) * 1e-3, i, in->layer, (long long)in->bytes,
+                (in->end - in->start) * 1e6, i + 1 < p->n_instrs ? "," : "");
+    }
+    fprintf(f, "]}\n");
+    return fclose(f) == 0 ? OK : status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(errno));
+}
