@@ -1,0 +1,250 @@
+/* Placement never changes a bit: losses and final state of three steps over a design of tiers, alpha, prefetch distances and
+ * devices. All pairs of settings by default, the full product with LTRAIN_LONG. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "engine/rig.h"
+#include "plan/cells.h"
+#include "program/verify.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { S = 112, STEPS = 3, MAX_ACCUM = 3 };
+static const int64_t DOCUMENTS[MAX_ACCUM][5] = {{30, 41, 1, 0}, {70, 0}, {5, 50, 31, 3, 0}};
+
+/* What must be equal in all cells. */
+struct result {
+    double loss[STEPS], norm[STEPS];
+    uint64_t digest, value[PLAN_PROGRAMS];
+};
+
+/* What must differ where the settings do. */
+struct trace {
+    struct cell cell;
+    uint64_t hash;
+};
+
+/* Bytes that copies move per class and lane in one run of the program. */
+static void add_moved(const struct program *p, int64_t moved[CLASSES][LANES], int64_t total[LANES])
+{
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        total[in->lane] += in->bytes;
+        if (in->op == OP_COPY)
+            moved[p->tensors[p->operands[in->first_operand].tensor].class][in->lane] += in->bytes;
+    }
+}
+
+/* The class's own bytes went over the lanes that its tier needs, and over no drive that it does not. */
+static int class_moved(enum factor f, const struct cell *c, const int64_t m[LANES])
+{
+    int tier = c->level[f], up = m[LANE_H2D] > 0, down = m[LANE_D2H] > 0;
+    int by_host = tier == 1 || (tier == 2 && c->level[F_DEVICE]);
+    if ((m[LANE_READ] > 0) != (tier == 2) || (m[LANE_WRITE] > 0) != (tier == 2))
+        return 0;
+    if (tier == 0 && !c->level[F_UPDATE])
+        return !up && !down;
+    if (!by_host)
+        return 1; /* an update on the host fetches what lives on the device */
+    switch (f) {
+    case F_PARAMS:
+        return up;
+    case F_GRADS:
+        return down;
+    case F_OPTIM:
+        return c->level[F_UPDATE] || (up && down);
+    default:
+        return up && down;
+    }
+}
+
+static void check_moved(struct rig *r, const struct cell *c, int runs[PLAN_PROGRAMS])
+{
+    static const enum tensor_class class[] = {
+        [F_PARAMS] = CLASS_PARAM, [F_GRADS] = CLASS_GRAD, [F_OPTIM] = CLASS_OPTIM, [F_ACTS] = CLASS_ACT};
+    int64_t moved[CLASSES][LANES] = {{0}}, total[LANES] = {0};
+    struct lane_stats stats[LANES];
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        for (int i = 0; i < runs[k]; i++)
+            add_moved(r->session->plan->programs[k], moved, total);
+    executor_take_stats(r->session->executor, stats);
+    for (int l = 0; l < LANES; l++)
+        if (stats[l].bytes != total[l])
+            fail_msg("%s: lane %s moved %lld bytes, its programs say %lld", cell_name(c), lane_name((enum lane)l),
+                     (long long)stats[l].bytes, (long long)total[l]);
+    for (enum factor f = F_PARAMS; f <= F_ACTS; f++) {
+        const int64_t *m = moved[class[f]];
+        if (!class_moved(f, c, m))
+            fail_msg("%s: %s moved h2d %lld, d2h %lld, read %lld, write %lld bytes", cell_name(c), class_name(class[f]),
+                     (long long)m[LANE_H2D], (long long)m[LANE_D2H], (long long)m[LANE_READ], (long long)m[LANE_WRITE]);
+    }
+}
+
+static void run_cell(enum model_family family, enum dtype dtype, int accum, const struct cell *c, struct result *out,
+                     struct trace *trace)
+{
+    struct rig r;
+    struct model *model;
+    struct sequence batch[MAX_ACCUM];
+    int runs[PLAN_PROGRAMS] = {0};
+    rig_defaults(&r, S);
+    cell_settings(&r.settings, S, dtype);
+    cell_apply(c, &r.settings);
+    r.settings.grad_accum = accum;
+    assert_int_equal(cell_model(family, 2, &model), OK);
+    for (int i = 0; i < accum; i++)
+        sequence_random(&batch[i], S, model->config.vocab, (uint64_t)(3 + i), DOCUMENTS[i]);
+    if (rig_start(&r, model) != OK || session_initialise(r.session, 5) != OK)
+        fail_msg("%s: %s", cell_name(c), status_message());
+    const struct plan *plan = r.session->plan;
+    assert_true(plan->fits);
+    assert_true(plan->strategy.head_tile < model->config.heads);
+    memset(out, 0, sizeof *out);
+    trace->cell = *c;
+    trace->hash = 1;
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        if (plan->programs[k]) {
+            assert_int_equal(program_value_digest(plan->programs[k], &out->value[k]), OK);
+            trace->hash = mix(trace->hash, (int64_t)program_hash(plan->programs[k]));
+        }
+    for (int step = 0; step < STEPS; step++)
+        if (rig_step(&r, batch, accum, &out->loss[step], &out->norm[step]) != OK)
+            fail_msg("%s: %s", cell_name(c), status_message());
+    assert_int_equal(rig_flush(&r), OK);
+    runs[PLAN_STEP] = runs[PLAN_FLUSH] = 1;
+    runs[PLAN_UPDATE_STEP] = STEPS - 1;
+    runs[PLAN_MORE] = STEPS * (accum - 2 > 0 ? accum - 2 : 0);
+    runs[PLAN_LAST] = accum > 1 ? STEPS : 0;
+    check_moved(&r, c, runs);
+    assert_int_equal(rig_digest(&r, &out->digest), OK);
+    for (int i = 0; i < accum; i++)
+        sequence_free(&batch[i]);
+    rig_stop(&r);
+}
+
+static void check_equal(const struct cell *c, const struct result *have, const struct result *want)
+{
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        if (have->value[k] != want->value[k])
+            fail_msg("%s: program %d computes other values", cell_name(c), k);
+    for (int i = 0; i < STEPS; i++)
+        if (memcmp(&have->loss[i], &want->loss[i], 8) != 0 || memcmp(&have->norm[i], &want->norm[i], 8) != 0)
+            fail_msg("%s, step %d: loss %.17g, resident %.17g; norm %.17g, resident %.17g", cell_name(c), i, have->loss[i],
+                     want->loss[i], have->norm[i], want->norm[i]);
+    if (have->digest != want->digest)
+        fail_msg("%s: parameters or optimizer state differ after %d steps", cell_name(c), STEPS);
+}
+
+/* Whether two cells must have different programs. Prefetch distances only matter where something is fetched; the discrete device
+ * only where nvme is used. */
+static int must_differ(const struct cell *a, const struct cell *b)
+{
+    for (int f = 0; f < FACTORS; f++)
+        if (f != F_PREFETCH && f != F_DEVICE && a->level[f] != b->level[f])
+            return 1;
+    int nvme = 0;
+    for (int f = F_PARAMS; f <= F_ACTS; f++)
+        nvme |= a->level[f] == 2;
+    return nvme && a->level[F_DEVICE] != b->level[F_DEVICE];
+}
+
+static void check_matrix(enum model_family family, enum dtype dtype, int accum, int extra)
+{
+    static struct cell cells[CELLS_ALL];
+    static struct trace trace[CELLS_ALL];
+    struct result want, have;
+    int n = getenv("LTRAIN_LONG") ? cells_all(cells) : cells_pairwise(cells, 100, 1 + family + 2 * dtype + 10 * (unsigned)accum);
+    assert_true(n > 0);
+    if (!getenv("LTRAIN_LONG")) /* random cells on top */
+        for (int i = 0; i < extra; i++, n++)
+            for (int f = 0; f < FACTORS; f++)
+                cells[n].level[f] = (int)rng_below(77, family + 2 * dtype, (uint64_t)(i * FACTORS + f), (uint64_t)LEVELS[f]);
+    for (int i = 0; i < n; i++) {
+        run_cell(family, dtype, accum, &cells[i], &have, &trace[i]);
+        if (i == 0)
+            want = have;
+        check_equal(&cells[i], &have, &want);
+        for (int j = 0; j < i; j++)
+            if (trace[i].hash == trace[j].hash && must_differ(&trace[i].cell, &trace[j].cell)) {
+                char other[128];
+                snprintf(other, sizeof other, "%s", cell_name(&trace[j].cell));
+                fail_msg("same programs for %s and %s", cell_name(&trace[i].cell), other);
+            }
+    }
+    for (int i = 0; i < STEPS; i++)
+        assert_true(isfinite(want.loss[i]) && isfinite(want.norm[i]) && want.norm[i] > 0 &&
+                    (i == 0 || want.loss[i] < want.loss[i - 1]));
+    print_message("%s %s, %d micro-batches: %d cells bit-identical, losses %.6f %.6f %.6f\n",
+                  family == FAMILY_LLAMA ? "llama" : "gpt2", dtype_name(dtype), accum, n, want.loss[0], want.loss[1],
+                  want.loss[2]);
+}
+
+static void llama_fp32(void **state)
+{
+    (void)state;
+    check_matrix(FAMILY_LLAMA, F32, 1, 14);
+}
+
+static void llama_bf16(void **state)
+{
+    (void)state;
+    check_matrix(FAMILY_LLAMA, BF16, 1, 14);
+}
+
+static void gpt2_fp32(void **state)
+{
+    (void)state;
+    check_matrix(FAMILY_GPT2, F32, 1, 14);
+}
+
+static void gpt2_bf16(void **state)
+{
+    (void)state;
+    check_matrix(FAMILY_GPT2, BF16, 1, 14);
+}
+
+static void accumulated_llama(void **state)
+{
+    (void)state;
+    check_matrix(FAMILY_LLAMA, F32, 3, 0);
+}
+
+static void accumulated_gpt2(void **state)
+{
+    (void)state;
+    check_matrix(FAMILY_GPT2, BF16, 3, 0);
+}
+
+/* Where everything is fetched each distance gives another program. */
+static void distances_differ(void **state)
+{
+    (void)state;
+    uint64_t hash[3];
+    for (int d = 0; d < 3; d++) {
+        struct settings s;
+        struct model *model;
+        struct plan *plan;
+        int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 30};
+        cell_settings(&s, S, F32);
+        cell_apply(&(struct cell){{2, 2, 2, 2, 2, d, 0, 1}}, &s);
+        assert_int_equal(cell_model(FAMILY_LLAMA, 2, &model), OK);
+        assert_int_equal(plan_create(model, &s, limit, &plan), OK);
+        hash[d] = program_hash(plan->programs[PLAN_UPDATE_STEP]);
+        plan_destroy(plan);
+        model_destroy(model);
+    }
+    assert_true(hash[0] != hash[1] && hash[1] != hash[2] && hash[0] != hash[2]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(distances_differ), cmocka_unit_test(llama_fp32),
+                                       cmocka_unit_test(llama_bf16),       cmocka_unit_test(gpt2_fp32),
+                                       cmocka_unit_test(gpt2_bf16),        cmocka_unit_test(accumulated_llama),
+                                       cmocka_unit_test(accumulated_gpt2)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,189 @@
+/* Placements as points of a small design space, and the small models they are tried on. Shared by the tests of plan and engine.
+ */
+#ifndef LTRAIN_TESTS_PLAN_CELLS_H
+#define LTRAIN_TESTS_PLAN_CELLS_H
+
+#include "base/rng.h"
+#include "plan/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum factor { F_PARAMS, F_GRADS, F_OPTIM, F_ACTS, F_ALPHA, F_PREFETCH, F_UPDATE, F_DEVICE, FACTORS };
+static const int LEVELS[FACTORS] = {3, 3, 3, 3, 3, 3, 2, 2};
+
+struct cell {
+    int level[FACTORS];
+};
+
+static inline const char *cell_name(const struct cell *c)
+{
+    static char text[128];
+    static const char *const tier[] = {"none", "cpu", "nvme"}, *const alpha[] = {"1", "1/2", "0"},
+                             *const ahead[] = {"auto", "0", "1"};
+    snprintf(text, sizeof text, "params=%s grads=%s optim=%s acts=%s alpha=%s prefetch=%s update=%s cpu%s",
+             tier[c->level[F_PARAMS]], tier[c->level[F_GRADS]], tier[c->level[F_OPTIM]], tier[c->level[F_ACTS]],
+             alpha[c->level[F_ALPHA]], ahead[c->level[F_PREFETCH]], c->level[F_UPDATE] ? "host" : "device",
+             c->level[F_DEVICE] ? ":discrete" : "");
+    return text;
+}
+
+static inline void cell_apply(const struct cell *c, struct settings *s)
+{
+    static const enum offload tier[] = {OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME};
+    static const double alpha[] = {1, 0.5, 0}, ahead[] = {AUTO, 0, 1};
+    s->params = tier[c->level[F_PARAMS]];
+    s->grads = tier[c->level[F_GRADS]];
+    s->optim = tier[c->level[F_OPTIM]];
+    s->acts = tier[c->level[F_ACTS]];
+    s->alpha = alpha[c->level[F_ALPHA]];
+    s->prefetch = ahead[c->level[F_PREFETCH]];
+    s->update = c->level[F_UPDATE] ? UPDATE_HOST : UPDATE_DEVICE;
+    s->device = c->level[F_DEVICE] ? DEVICE_CPU_DISCRETE : DEVICE_CPU;
+}
+
+/* Tiny tiles: row chunks of 32 with a short last one, one head a tile, several groups a unit. */
+static inline void cell_settings(struct settings *s, int64_t seq_len, enum dtype dtype)
+{
+    *s = (struct settings){.seq_len = seq_len,
+                           .micro_batch = 1,
+                           .grad_accum = 1,
+                           .zero = 3,
+                           .params = OFFLOAD_NONE,
+                           .grads = OFFLOAD_NONE,
+                           .optim = OFFLOAD_NONE,
+                           .acts = OFFLOAD_NONE,
+                           .alpha = 1,
+                           .prefetch = AUTO,
+                           .update = UPDATE_DEVICE,
+                           .device = DEVICE_CPU,
+                           .row_chunk = 32,
+                           .head_tile = 1,
+                           .loss_tile = 16,
+                           .group = 5000,
+                           .dtype = dtype,
+                           .lr = 1e-2,
+                           .weight_decay = 0.1,
+                           .beta1 = 0.9,
+                           .beta2 = 0.95,
+                           .eps = 1e-3,
+                           .clip = 1,
+                           .seed = 1,
+                           .threads = AUTO};
+}
+
+/* 4 query heads on 2 KV heads, untied; or GPT-2 (tied, biases, learned positions, 2 heads). */
+static inline enum status cell_model(enum model_family family, int layers, struct model **out)
+{
+    struct model_config c;
+    if (family == FAMILY_LLAMA) {
+        c = (struct model_config){.family = family,
+                                  .vocab = 96,
+                                  .dim = 64,
+                                  .ffn = 96,
+                                  .layers = layers,
+                                  .heads = 4,
+                                  .kv_heads = 2,
+                                  .head_dim = 16,
+                                  .max_positions = 4096,
+                                  .norm_eps = 1e-5f,
+                                  .init_std = 0.1f,
+                                  .rope_theta = 10000};
+        strcpy(c.name, "llama");
+    } else {
+        c = (struct model_config){.family = family,
+                                  .vocab = 96,
+                                  .dim = 32,
+                                  .ffn = 128,
+                                  .layers = layers,
+                                  .heads = 2,
+                                  .kv_heads = 2,
+                                  .head_dim = 16,
+                                  .max_positions = 256,
+                                  .tied = 1,
+                                  .norm_eps = 1e-5f,
+                                  .init_std = 0.1f};
+        strcpy(c.name, "gpt2");
+    }
+    return model_create(&c, NULL, 0, out);
+}
+
+/* A design in which every pair of levels of any two factors occurs: greedily, the best of several random cells each time, each
+ * improved factor by factor. The first cell is all zeros (everything resident). Returns the number of cells. */
+static inline int cells_pairwise(struct cell *out, int max, uint64_t seed)
+{
+    char covered[FACTORS][3][FACTORS][3] = {{{{0}}}};
+    int n = 0, left = 0, draws = 0;
+    for (int a = 0; a < FACTORS; a++)
+        for (int b = 0; b < a; b++)
+            left += LEVELS[a] * LEVELS[b];
+    while (left > 0 && n < max) {
+        struct cell best = {{0}};
+        int best_gain = n == 0 ? 1000 : 0;
+        for (int trial = 0; n > 0 && trial < 40; trial++) {
+            struct cell c;
+            for (int f = 0; f < FACTORS; f++)
+                c.level[f] = (int)rng_below(seed, 1, (uint64_t)draws++, (uint64_t)LEVELS[f]);
+            int gain = 0;
+            for (int a = 0; a < FACTORS; a++)
+                for (int b = 0; b < a; b++)
+                    gain += !covered[a][c.level[a]][b][c.level[b]];
+            if (gain > best_gain) {
+                best_gain = gain;
+                best = c;
+            }
+        }
+        if (best_gain == 0)
+            continue;
+        for (int a = 0; a < FACTORS; a++)
+            for (int b = 0; b < a; b++) {
+                char *seen = &covered[a][best.level[a]][b][best.level[b]];
+                left -= !*seen;
+                *seen = 1;
+            }
+        out[n++] = best;
+    }
+    return left == 0 ? n : -1;
+}
+
+/* Every cell, in order. */
+static inline int cells_all(struct cell *out)
+{
+    int n = 0;
+    struct cell c = {{0}};
+    for (;;) {
+        out[n++] = c;
+        int f = 0;
+        while (f < FACTORS && ++c.level[f] == LEVELS[f])
+            c.level[f++] = 0;
+        if (f == FACTORS)
+            return n;
+    }
+}
+#define CELLS_ALL 2916
+
+static inline uint64_t mix(uint64_t h, int64_t x)
+{
+    h ^= (uint64_t)x + 0x9e3779b97f4a7c15u + (h << 6) + (h >> 2);
+    return h * 0xff51afd7ed558ccdu;
+}
+
+/* What the program does and where, addresses and waits included: two programs that behave differently differ. */
+static inline uint64_t program_hash(const struct program *p)
+{
+    uint64_t h = mix(1, p->n_instrs);
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        h = mix(mix(mix(h, in->op), in->lane), in->n_waits);
+        for (int w = 0; w < in->n_waits; w++)
+            h = mix(mix(h, in->waits[w].lane), in->waits[w].ticket);
+        for (int k = 0; k < in->n_operands; k++) {
+            const struct operand *o = &p->operands[in->first_operand + k];
+            h = mix(mix(mix(h, o->arg), o->access), p->buffers[o->buffer].tier);
+            h = mix(mix(mix(h, p->buffers[o->buffer].address + o->offset), o->bytes), o->row0);
+        }
+    }
+    return h;
+}
+
+#endif
