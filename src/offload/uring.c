@@ -64,8 +64,8 @@ static int fixed_buffer(const struct uring *u, const struct io_op *op)
 static void take_completion(struct uring *u, struct io_uring_cqe *cqe)
 {
     struct io_op *op = io_uring_cqe_get_data(cqe);
-    int fault = sys_fault(SYS_URING_CQE);
-    op->result = fault == 0 ? cqe->res : fault != SYS_SHORT ? -fault : cqe->res > 1 ? cqe->res / 2 : cqe->res;
+    int fault = sys_fault(SYS_URING_CQE); /* a short one is odd: O_DIRECT cannot go on from there */
+    op->result = fault == 0 ? cqe->res : fault != SYS_SHORT ? -fault : cqe->res > 1 ? cqe->res / 2 | 1 : cqe->res;
     op->done = 1;
     io_uring_cqe_seen(&u->ring, cqe);
 }

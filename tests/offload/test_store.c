@@ -173,6 +173,57 @@ static void overlapping_writes_keep_their_order(void **state)
     }
 }
 
+/* Even if the first has to be started again when the second is long submitted. */
+static void an_interrupted_write_does_not_land_on_a_later_one(void **state)
+{
+    (void)state;
+    static char from[2][8192] __attribute__((aligned(4096))), to[8192];
+    for (int w = 0; w < 2; w++) {
+        struct store_config c = config_of(1, 1 << 20, ways[w]);
+        struct store *s;
+        uint64_t ticket;
+        if (!opened(&c, &s))
+            continue;
+        fill(from[0], 8192, 1);
+        fill(from[1], 8192, 2);
+        sys_inject(w ? SYS_PWRITE : SYS_URING_CQE, 1, EAGAIN);
+        assert_int_equal(store_submit(s, STORE_WRITE, 4096, from[0], 8192, &ticket), OK);
+        assert_int_equal(store_submit(s, STORE_WRITE, 4096, from[1], 8192, &ticket), OK);
+        assert_int_equal(store_wait(s, STORE_WRITE, ticket), OK);
+        assert_int_equal(store_read(s, 4096, to, 8192), OK);
+        assert_memory_equal(to, from[1], 8192);
+        store_close(s);
+    }
+}
+
+/* The memory of a failed read is the caller's again, though later blocks were in flight. */
+static void a_failure_leaves_nothing_in_flight(void **state)
+{
+    (void)state;
+    enum { BYTES = 32 << 20 };
+    char *memory = aligned_alloc(4096, BYTES);
+    for (int w = 0; w < 2; w++) {
+        struct store_config c = config_of(1, BYTES, ways[w]);
+        struct store *s;
+        uint64_t ticket;
+        c.block = 2 << 20;
+        c.depth = 16;
+        if (!opened(&c, &s))
+            continue;
+        fill(memory, BYTES, 1);
+        assert_int_equal(store_write(s, 0, memory, BYTES), OK);
+        sys_inject(w ? SYS_PREAD : SYS_URING_CQE, 1, EIO);
+        assert_int_equal(store_submit(s, STORE_READ, 0, memory, BYTES, &ticket), OK);
+        assert_int_equal(store_wait(s, STORE_READ, ticket), ERR_IO);
+        memset(memory, 0x5a, BYTES);
+        store_close(s);
+        for (int64_t i = 0; i < BYTES; i++)
+            if (memory[i] != 0x5a)
+                fail_msg("byte %lld was read after the failure", (long long)i);
+    }
+    free(memory);
+}
+
 static void what_was_not_written_cannot_be_read(void **state)
 {
     (void)state;
@@ -387,6 +438,8 @@ int main(void)
         cmocka_unit_test(all_sizes_and_alignments),
         cmocka_unit_test(many_in_flight),
         cmocka_unit_test(overlapping_writes_keep_their_order),
+        cmocka_unit_test_teardown(an_interrupted_write_does_not_land_on_a_later_one, clear_faults),
+        cmocka_unit_test_teardown(a_failure_leaves_nothing_in_flight, clear_faults),
         cmocka_unit_test(what_was_not_written_cannot_be_read),
         cmocka_unit_test(corruption_is_found),
         cmocka_unit_test(a_cut_file_is_found),
