@@ -1,0 +1,478 @@
+/* Random legal orders with dead bytes poisoned, and kernels confined to their declared operands. */
+#include "engine/chaos.h"
+
+#include "base/rng.h"
+#include "base/sys.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define POISON 0xff
+#define IN_FLIGHT 64
+
+static enum status no_memory(void)
+{
+    return status_fail(ERR_NOMEM, "out of memory for the chaos executor");
+}
+
+static char *arena_of(const struct machine *m, enum tier t)
+{
+    return t == TIER_DEVICE ? m->device : m->host;
+}
+
+/* --- When a byte is dead ---
+ *
+ * The operands' ends cut each arena into intervals. In program order the accesses of an interval form epochs: one begins at each
+ * fresh write, what was there before is the first one. An epoch is over when all its accesses are done, in whatever order they
+ * happen; its bytes are then dead unless it is the last one of a persistent home. The next epoch's writer has to wait for all of
+ * them, so poisoning at once harms nobody. */
+
+struct epoch {
+    int interval, left; /* accesses to come */
+    int lasting;        /* the contents outlive the program */
+};
+
+struct cuts {
+    int64_t *at; /* sorted; interval i is [at[i], at[i + 1]) */
+    int n;       /* intervals */
+    int64_t persistent_end;
+};
+
+struct ages {
+    struct cuts cuts[TIERS]; /* nvme: none */
+    int first_interval[TIERS];
+    struct epoch *epochs;
+    int n_epochs;
+    int64_t *first; /* epochs that instruction i accesses: list[first[i] .. first[i + 1] - 1] */
+    int *list;
+};
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static int64_t operand_address(const struct program *p, const struct operand *o)
+{
+    return p->buffers[o->buffer].address + o->offset;
+}
+
+static enum tier operand_tier(const struct program *p, const struct operand *o)
+{
+    return p->buffers[o->buffer].tier;
+}
+
+static enum status cuts_make(const struct program *p, enum tier t, struct cuts *c)
+{
+    int n = 0, unique = 0;
+    c->at = sys_malloc(sizeof *c->at * (size_t)(2 * p->n_operands + 1));
+    if (!c->at)
+        return no_memory();
+    for (int k = 0; k < p->n_operands; k++)
+        if (operand_tier(p, &p->operands[k]) == t) {
+            c->at[n++] = operand_address(p, &p->operands[k]);
+            c->at[n++] = operand_address(p, &p->operands[k]) + p->operands[k].bytes;
+        }
+    qsort(c->at, (size_t)n, sizeof *c->at, by_value);
+    for (int i = 0; i < n; i++)
+        if (unique == 0 || c->at[unique - 1] != c->at[i])
+            c->at[unique++] = c->at[i];
+    c->n = unique > 0 ? unique - 1 : 0;
+    for (int b = 0; b < p->n_persistent; b++)
+        if (p->buffers[b].tier == t && p->buffers[b].address + p->buffers[b].bytes > c->persistent_end)
+            c->persistent_end = p->buffers[b].address + p->buffers[b].bytes;
+    return OK;
+}
+
+static int cuts_find(const struct cuts *c, int64_t address)
+{
+    int lo = 0, hi = c->n;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (c->at[mid] < address)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static void ages_free(struct ages *a)
+{
+    for (int t = 0; t < TIERS; t++)
+        free(a->cuts[t].at);
+    free(a->epochs);
+    free(a->first);
+    free(a->list);
+}
+
+/* Goes through the intervals of an instruction, each once. touched[interval]: the instruction's stamp, doubled, plus 1 if it
+ * reads there. */
+static int64_t touch(const struct program *p, struct ages *a, int i, int64_t *touched, int *out)
+{
+    int64_t n = 0, stamp = 2 * ((int64_t)i + 1);
+    const struct instr *in = &p->instrs[i];
+    for (int k = 0; k < in->n_operands; k++) {
+        const struct operand *o = &p->operands[in->first_operand + k];
+        enum tier t = operand_tier(p, o);
+        const struct cuts *c = &a->cuts[t];
+        int64_t end = operand_address(p, o) + o->bytes;
+        if (t == TIER_NVME)
+            continue;
+        for (int j = cuts_find(c, operand_address(p, o)); j < c->n && c->at[j] < end; j++) {
+            int64_t *mark = &touched[a->first_interval[t] + j];
+            if (*mark < stamp) {
+                *mark = stamp;
+                if (out)
+                    out[n] = a->first_interval[t] + j;
+                n++;
+            }
+            if (o->access & ACCESS_READ)
+                *mark = stamp + 1;
+        }
+    }
+    return n;
+}
+
+static enum status ages_make(const struct program *p, struct ages *a)
+{
+    enum status st = OK;
+    int64_t total = 0, *touched = NULL;
+    int intervals = 0, *current = NULL;
+    memset(a, 0, sizeof *a);
+    for (int t = 0; t < TIER_NVME; t++) {
+        TRY_GOTO(cuts_make(p, (enum tier)t, &a->cuts[t]), out);
+        a->first_interval[t] = intervals;
+        intervals += a->cuts[t].n;
+    }
+    touched = sys_calloc((size_t)intervals + 1, sizeof *touched);
+    current = sys_malloc(sizeof *current * ((size_t)intervals + 1));
+    a->first = sys_malloc(sizeof *a->first * ((size_t)p->n_instrs + 1));
+    if (!touched || !current || !a->first) {
+        st = no_memory();
+        goto out;
+    }
+    for (int i = 0; i < p->n_instrs; i++) {
+        a->first[i] = total;
+        total += touch(p, a, i, touched, NULL);
+    }
+    a->first[p->n_instrs] = total;
+    a->list = sys_malloc(sizeof *a->list * ((size_t)total + 1));
+    a->epochs = sys_malloc(sizeof *a->epochs * ((size_t)total + (size_t)intervals + 1));
+    if (!a->list || !a->epochs) {
+        st = no_memory();
+        goto out;
+    }
+    memset(touched, 0, sizeof *touched * (size_t)intervals);
+    for (int j = 0; j < intervals; j++) {
+        current[j] = a->n_epochs;
+        a->epochs[a->n_epochs++] = (struct epoch){.interval = j};
+    }
+    for (int i = 0; i < p->n_instrs; i++) {
+        int *list = a->list + a->first[i];
+        int64_t n = touch(p, a, i, touched, list);
+        for (int64_t k = 0; k < n; k++) {
+            int j = list[k];
+            if (!(touched[j] & 1)) {
+                current[j] = a->n_epochs;
+                a->epochs[a->n_epochs++] = (struct epoch){.interval = j};
+            }
+            a->epochs[current[j]].left++;
+            list[k] = current[j];
+        }
+    }
+    for (int t = 0; t < TIER_NVME; t++)
+        for (int j = 0; j < a->cuts[t].n; j++)
+            a->epochs[current[a->first_interval[t] + j]].lasting = a->cuts[t].at[j] < a->cuts[t].persistent_end;
+out:
+    free(touched);
+    free(current);
+    return st;
+}
+
+/* The instruction's accesses are done: poisons what nobody accesses any more. */
+static void ages_done(struct ages *a, const struct machine *m, int i)
+{
+    for (int64_t k = a->first[i]; k < a->first[i + 1]; k++) {
+        struct epoch *e = &a->epochs[a->list[k]];
+        enum tier t = e->interval >= a->first_interval[TIER_HOST] ? TIER_HOST : TIER_DEVICE;
+        int64_t *at = &a->cuts[t].at[e->interval - a->first_interval[t]];
+        if (--e->left == 0 && !e->lasting)
+            memset(arena_of(m, t) + at[0], POISON, (size_t)(at[1] - at[0]));
+    }
+}
+
+/* --- Random orders --- */
+
+struct chaos_lane {
+    int *instr; /* of the lane, in order */
+    int n, started, retired;
+    char effect[IN_FLIGHT]; /* by ticket modulo IN_FLIGHT */
+    uint32_t speed;
+};
+
+struct chaos {
+    const struct machine *m;
+    const struct program *p;
+    struct ages ages;
+    struct chaos_lane lane[LANES];
+    uint64_t seed, draws;
+};
+
+static uint64_t draw(struct chaos *c, uint64_t n)
+{
+    return rng_below(c->seed, 0xc4a05, c->draws++, n);
+}
+
+static int can_start(const struct chaos *c, int l)
+{
+    const struct chaos_lane *lane = &c->lane[l];
+    if (lane->started == lane->n || lane->started - lane->retired >= (lane_is_pipelined((enum lane)l) ? IN_FLIGHT : 1))
+        return 0;
+    const struct instr *in = &c->p->instrs[lane->instr[lane->started]];
+    for (int w = 0; w < in->n_waits; w++)
+        if (c->lane[in->waits[w].lane].retired < in->waits[w].ticket)
+            return 0;
+    return 1;
+}
+
+/* Whether the instruction reads any of the operand's bytes. */
+static int reads_too(const struct program *p, const struct instr *in, const struct operand *o)
+{
+    int64_t a = operand_address(p, o), b = a + o->bytes;
+    for (int k = 0; k < in->n_operands; k++) {
+        const struct operand *r = &p->operands[in->first_operand + k];
+        int64_t at = operand_address(p, r);
+        if ((r->access & ACCESS_READ) && operand_tier(p, r) == operand_tier(p, o) && at < b && a < at + r->bytes)
+            return 1;
+    }
+    return 0;
+}
+
+/* From its start an instruction may leave anything in what it writes. */
+static enum status poison_written(struct chaos *c, const struct instr *in)
+{
+    for (int k = 0; k < in->n_operands; k++) {
+        const struct operand *o = &c->p->operands[in->first_operand + k];
+        enum tier t = operand_tier(c->p, o);
+        if (o->access == ACCESS_WRITE && t != TIER_NVME && !reads_too(c->p, in, o))
+            memset(arena_of(c->m, t) + operand_address(c->p, o), POISON, (size_t)o->bytes);
+    }
+    if (in->lane != LANE_WRITE)
+        return OK;
+    int64_t offset, bytes;
+    machine_argument(c->m, c->p, in, 1, &offset, &bytes);
+    void *garbage = sys_malloc((size_t)bytes);
+    if (!garbage)
+        return no_memory();
+    memset(garbage, POISON, (size_t)bytes);
+    enum status st = store_write(c->m->store, offset, garbage, bytes);
+    free(garbage);
+    return st;
+}
+
+static enum status effect(struct chaos *c, struct chaos_lane *lane, int n)
+{
+    int i = lane->instr[n];
+    TRY(machine_execute(c->m, c->p, &c->p->instrs[i]));
+    ages_done(&c->ages, c->m, i);
+    lane->effect[n % IN_FLIGHT] = 1;
+    return OK;
+}
+
+/* One random step of the lane; *moved is set if there was one. */
+static enum status lane_step(struct chaos *c, int l, int *moved)
+{
+    struct chaos_lane *lane = &c->lane[l];
+    int flying = lane->started - lane->retired, choice = (int)draw(c, 3);
+    for (int k = 0; k < 3 && !*moved; k++, choice = (choice + 1) % 3) {
+        if (choice == 0 && can_start(c, l)) {
+            *moved = 1;
+            lane->effect[lane->started % IN_FLIGHT] = 0;
+            return poison_written(c, &c->p->instrs[lane->instr[lane->started++]]);
+        }
+        if (choice == 1 && flying > 0) {
+            int n = lane->retired + (int)draw(c, (uint64_t)flying);
+            for (int j = 0; j < flying; j++, n = n + 1 == lane->started ? lane->retired : n + 1)
+                if (!lane->effect[n % IN_FLIGHT]) {
+                    *moved = 1;
+                    return effect(c, lane, n);
+                }
+        }
+        if (choice == 2 && flying > 0 && lane->effect[lane->retired % IN_FLIGHT]) {
+            *moved = 1;
+            lane->retired++;
+        }
+    }
+    return OK;
+}
+
+static enum status lanes_make(struct chaos *c)
+{
+    for (int l = 0; l < LANES; l++) {
+        c->lane[l].instr = sys_malloc(sizeof(int) * ((size_t)c->p->n_instrs + 1));
+        if (!c->lane[l].instr)
+            return no_memory();
+    }
+    for (int i = 0; i < c->p->n_instrs; i++) {
+        struct chaos_lane *lane = &c->lane[c->p->instrs[i].lane];
+        lane->instr[lane->n++] = i;
+    }
+    return OK;
+}
+
+static void draw_speeds(struct chaos *c)
+{
+    for (int l = 0; l < LANES; l++)
+        c->lane[l].speed = 1u << draw(c, 10);
+}
+
+/* A lane, the fast ones more often. */
+static int draw_lane(struct chaos *c)
+{
+    uint64_t total = 0;
+    for (int l = 0; l < LANES; l++)
+        total += c->lane[l].speed;
+    uint64_t x = draw(c, total);
+    int l = 0;
+    while (x >= c->lane[l].speed)
+        x -= c->lane[l++].speed;
+    return l;
+}
+
+static void poison_transient(const struct machine *m, const struct program *p, const struct ages *a)
+{
+    for (int t = 0; t < TIER_NVME; t++) {
+        int64_t from = a->cuts[t].persistent_end;
+        if (p->arena[t] > from)
+            memset(arena_of(m, (enum tier)t) + from, POISON, (size_t)(p->arena[t] - from));
+    }
+}
+
+enum status chaos_run(const struct machine *m, const struct program *p, uint64_t seed)
+{
+    struct chaos c = {.m = m, .p = p, .seed = seed};
+    enum status st;
+    TRY_GOTO(ages_make(p, &c.ages), out);
+    TRY_GOTO(lanes_make(&c), out);
+    poison_transient(m, p, &c.ages);
+    int64_t steps = 3 * (int64_t)p->n_instrs; /* start, effect, retirement */
+    for (int64_t done = 0; done < steps; done++) {
+        int moved = 0;
+        if (done % 256 == 0)
+            draw_speeds(&c);
+        int l = draw_lane(&c);
+        for (int k = 0; k < LANES && !moved; k++, l = (l + 1) % LANES)
+            TRY_GOTO(lane_step(&c, l, &moved), out);
+        if (!moved) {
+            st = status_fail(ERR_CORRUPT, "program %s: deadlock, every lane waits for another", p->name);
+            goto out;
+        }
+    }
+out:
+    ages_free(&c.ages);
+    for (int l = 0; l < LANES; l++)
+        free(c.lane[l].instr);
+    return st;
+}
+
+/* --- Declared operands --- */
+
+struct gap {
+    int64_t a, b;
+};
+
+static int by_start(const void *a, const void *b)
+{
+    return by_value(&((const struct gap *)a)->a, &((const struct gap *)b)->a);
+}
+
+/* The ranges of the tier that no operand with (access & mask) covers, sorted; room for n_operands + 1. */
+static int gaps_find(const struct program *p, const struct instr *in, enum tier t, int mask, struct gap *out)
+{
+    int n = 0, gaps = 0;
+    int64_t at = 0;
+    struct gap *declared = out + in->n_operands + 1;
+    for (int k = 0; k < in->n_operands; k++) {
+        const struct operand *o = &p->operands[in->first_operand + k];
+        if (operand_tier(p, o) == t && (o->access & mask))
+            declared[n++] = (struct gap){operand_address(p, o), operand_address(p, o) + o->bytes};
+    }
+    qsort(declared, (size_t)n, sizeof *declared, by_start);
+    for (int i = 0; i < n; i++) {
+        if (declared[i].a > at)
+            out[gaps++] = (struct gap){at, declared[i].a};
+        if (declared[i].b > at)
+            at = declared[i].b;
+    }
+    if (at < p->arena[t])
+        out[gaps++] = (struct gap){at, p->arena[t]};
+    return gaps;
+}
+
+/* Runs one kernel among poison. saved[t]: a second arena. */
+static enum status run_confined(const struct machine *m, const struct program *p, const struct instr *in,
+                                char *const saved[TIERS], char *seen, struct gap *gaps)
+{
+    for (int t = 0; t < TIER_NVME; t++) {
+        char *arena = arena_of(m, (enum tier)t);
+        memcpy(saved[t], arena, (size_t)p->arena[t]);
+        int n = gaps_find(p, in, (enum tier)t, ACCESS_READ, gaps);
+        for (int g = 0; g < n; g++)
+            memset(arena + gaps[g].a, POISON, (size_t)(gaps[g].b - gaps[g].a));
+    }
+    TRY(machine_execute(m, p, in));
+    for (int t = 0; t < TIER_NVME; t++) {
+        char *arena = arena_of(m, (enum tier)t);
+        /* what it should have seen, to compare with what it left */
+        memcpy(seen, saved[t], (size_t)p->arena[t]);
+        int n = gaps_find(p, in, (enum tier)t, ACCESS_READ, gaps);
+        for (int g = 0; g < n; g++)
+            memset(seen + gaps[g].a, POISON, (size_t)(gaps[g].b - gaps[g].a));
+        n = gaps_find(p, in, (enum tier)t, ACCESS_WRITE, gaps);
+        for (int g = 0; g < n; g++) {
+            size_t bytes = (size_t)(gaps[g].b - gaps[g].a);
+            if (memcmp(arena + gaps[g].a, seen + gaps[g].a, bytes) != 0)
+                return status_fail(ERR_CORRUPT,
+                                   "program %s, instruction %d: %s wrote into %s bytes %lld to %lld, which it does not declare",
+                                   p->name, (int)(in - p->instrs), op_name(in->op), tier_name((enum tier)t), (long long)gaps[g].a,
+                                   (long long)gaps[g].b);
+            memcpy(arena + gaps[g].a, saved[t] + gaps[g].a, bytes);
+        }
+    }
+    return OK;
+}
+
+enum status chaos_run_declared(const struct machine *m, const struct program *p)
+{
+    enum status st = OK;
+    char *saved[TIERS] = {NULL}, *seen = NULL;
+    int operands = 0;
+    int64_t most = 1;
+    for (int i = 0; i < p->n_instrs; i++)
+        operands = p->instrs[i].n_operands > operands ? p->instrs[i].n_operands : operands;
+    struct gap *gaps = sys_malloc(sizeof *gaps * (size_t)(2 * operands + 2));
+    for (int t = 0; t < TIER_NVME; t++) {
+        saved[t] = sys_malloc((size_t)p->arena[t] + 1);
+        most = max_i64(most, p->arena[t]);
+    }
+    seen = sys_malloc((size_t)most);
+    if (!gaps || !saved[TIER_DEVICE] || !saved[TIER_HOST] || !seen) {
+        st = no_memory();
+        goto out;
+    }
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        if (in->lane == LANE_COMPUTE || in->lane == LANE_HOST)
+            TRY_GOTO(run_confined(m, p, in, saved, seen, gaps), out);
+        else
+            TRY_GOTO(machine_execute(m, p, in), out);
+    }
+out:
+    free(gaps);
+    free(seen);
+    for (int t = 0; t < TIER_NVME; t++)
+        free(saved[t]);
+    return st;
+}

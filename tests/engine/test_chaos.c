@@ -1,0 +1,339 @@
+/* Random legal orders with dead bytes poisoned give the threaded executor's bits; kernels need no byte that they do not declare.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "engine/chaos.h"
+#include "engine/rig.h"
+#include "plan/cells.h"
+#include "program/verify.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { S = 112, STEPS = 2, MAX_ACCUM = 3 };
+static const int64_t DOCUMENTS[MAX_ACCUM][5] = {{30, 41, 1, 0}, {70, 0}, {5, 50, 31, 3, 0}};
+
+enum way { THREADED, CHAOS, DECLARED };
+
+struct trial {
+    enum model_family family;
+    enum dtype dtype;
+    int accum, layers;
+    struct cell cell;
+};
+
+struct result {
+    enum status st; /* of the program that failed */
+    double loss[STEPS], norm[STEPS];
+    uint64_t digest;
+    int finite;
+};
+
+/* Done to the session before it runs, if set. */
+static void (*sabotage)(struct session *s);
+
+static enum status run_program(struct rig *r, enum plan_program which, enum way way, uint64_t seed)
+{
+    const struct session *s = r->session;
+    switch (way) {
+    case CHAOS:
+        return chaos_run(&s->machine, s->plan->programs[which], seed * 100 + (uint64_t)(r->updates * 8) + which);
+    case DECLARED:
+        return chaos_run_declared(&s->machine, s->plan->programs[which]);
+    default:
+        return session_run(r->session, which, NULL);
+    }
+}
+
+static void set_record(struct rig *r, int64_t targets)
+{
+    const struct settings *s = &r->settings;
+    double t = (double)r->updates;
+    *(struct step_record *)session_io(r->session, r->session->plan->io.record) =
+        (struct step_record){.inv_targets = 1.0f / (float)targets,
+                             .clip = (float)s->clip,
+                             .lr = (float)s->lr,
+                             .weight_decay = (float)s->weight_decay,
+                             .beta1 = (float)s->beta1,
+                             .beta2 = (float)s->beta2,
+                             .eps = (float)s->eps,
+                             .bias1 = (float)(1 - pow(s->beta1, t)),
+                             .bias2 = (float)(1 - pow(s->beta2, t))};
+}
+
+static enum status run_micro(struct rig *r, const struct sequence *q, enum plan_program which, enum way way, uint64_t seed,
+                             double *loss)
+{
+    const struct io_buffers *io = &r->session->plan->io;
+    const int buffer[] = {io->tokens, io->targets, io->positions, io->lo, io->hi};
+    const int32_t *const data[] = {q->tokens, q->targets, q->positions, q->lo, q->hi};
+    for (int i = 0; i < 5; i++)
+        memcpy(session_io(r->session, buffer[i]), data[i], S * 4);
+    TRY(run_program(r, which, way, seed));
+    const double *part = session_io(r->session, io->loss);
+    for (int64_t k = 0; k < ceil_div(S, r->session->plan->strategy.loss_tile); k++)
+        *loss += part[k];
+    return OK;
+}
+
+static int state_is_finite(struct rig *r)
+{
+    int finite = 1;
+    for (int u = 0; u < r->model->n_units; u++)
+        for (int k = STATE_PARAM; k <= STATE_V; k++) {
+            float *x = calloc((size_t)r->model->units[u].elements, sizeof *x);
+            assert_int_equal(rig_state(r, u, (enum state_kind)k, x), OK);
+            for (int64_t i = 0; i < r->model->units[u].elements; i++)
+                finite = finite && isfinite(x[i]);
+            free(x);
+        }
+    return finite;
+}
+
+/* After a chaos run nothing but persistent homes is left. */
+static void check_all_dead(const struct session *s, const struct program *p)
+{
+    int64_t from[TIERS] = {0};
+    for (int b = 0; b < p->n_persistent; b++)
+        from[p->buffers[b].tier] = max_i64(from[p->buffers[b].tier], p->buffers[b].address + p->buffers[b].bytes);
+    for (int t = TIER_DEVICE; t <= TIER_HOST; t++) {
+        const unsigned char *arena = (const unsigned char *)(t == TIER_DEVICE ? s->machine.device : s->machine.host);
+        for (int64_t i = from[t]; i < p->arena[t]; i++)
+            assert_int_equal(arena[i], 0xff);
+    }
+}
+
+static enum status run_steps(struct rig *r, const struct trial *t, const struct sequence *batch, enum way way, uint64_t seed,
+                             struct result *out)
+{
+    int64_t targets = 0;
+    for (int i = 0; i < t->accum; i++)
+        targets += batch[i].n_targets;
+    for (int step = 0; step < STEPS; step++) {
+        set_record(r, targets);
+        for (int i = 0; i < t->accum; i++) {
+            enum plan_program which = i == 0             ? (step > 0 ? PLAN_UPDATE_STEP : PLAN_STEP)
+                                      : i + 1 < t->accum ? PLAN_MORE
+                                                         : PLAN_LAST;
+            TRY(run_micro(r, &batch[i], which, way, seed, &out->loss[step]));
+        }
+        out->norm[step] = ((struct norm_result *)session_io(r->session, r->session->plan->io.norm))->norm;
+        r->updates++;
+    }
+    set_record(r, targets);
+    TRY(run_program(r, PLAN_FLUSH, way, seed));
+    return session_check_memory(r->session);
+}
+
+static struct result run(const struct trial *t, enum way way, uint64_t seed)
+{
+    struct rig r;
+    struct model *model;
+    struct sequence batch[MAX_ACCUM];
+    struct result out;
+    rig_defaults(&r, S);
+    cell_settings(&r.settings, S, t->dtype);
+    cell_apply(&t->cell, &r.settings);
+    r.settings.grad_accum = t->accum;
+    assert_int_equal(cell_model(t->family, t->layers, &model), OK);
+    for (int i = 0; i < t->accum; i++)
+        sequence_random(&batch[i], S, model->config.vocab, (uint64_t)(3 + i), DOCUMENTS[i]);
+    if (rig_start(&r, model) != OK || session_initialise(r.session, 5) != OK)
+        fail_msg("%s", status_message());
+    if (sabotage)
+        sabotage(r.session);
+    memset(&out, 0, sizeof out);
+    out.st = run_steps(&r, t, batch, way, seed, &out);
+    if (out.st == OK) {
+        if (way == CHAOS)
+            check_all_dead(r.session, r.session->plan->programs[PLAN_FLUSH]);
+        out.finite = state_is_finite(&r);
+        for (int i = 0; i < STEPS; i++)
+            out.finite = out.finite && isfinite(out.loss[i]) && isfinite(out.norm[i]);
+        assert_int_equal(rig_digest(&r, &out.digest), OK);
+    } else if (!sabotage) {
+        fail_msg("%s: %s", cell_name(&t->cell), status_message());
+    }
+    for (int i = 0; i < t->accum; i++)
+        sequence_free(&batch[i]);
+    rig_stop(&r);
+    return out;
+}
+
+static int same(const struct result *a, const struct result *b)
+{
+    return a->st == b->st && memcmp(a->loss, b->loss, sizeof a->loss) == 0 && memcmp(a->norm, b->norm, sizeof a->norm) == 0 &&
+           a->digest == b->digest;
+}
+
+static void check_equal(const struct trial *t, const struct result *have, const struct result *want, uint64_t seed)
+{
+    for (int i = 0; i < STEPS; i++)
+        if (memcmp(&have->loss[i], &want->loss[i], 8) != 0 || memcmp(&have->norm[i], &want->norm[i], 8) != 0)
+            fail_msg("%s, seed %d, step %d: loss %.17g, threaded %.17g; norm %.17g, threaded %.17g", cell_name(&t->cell),
+                     (int)seed, i, have->loss[i], want->loss[i], have->norm[i], want->norm[i]);
+    if (!same(have, want))
+        fail_msg("%s, seed %d: parameters or optimizer state differ", cell_name(&t->cell), (int)seed);
+    assert_true(have->finite && want->finite);
+}
+
+/*                                                       layers  par grd opt act alp pre upd dev */
+static const struct trial TRIALS[] = {
+    {FAMILY_LLAMA, F32, 1, 2, {{0, 0, 0, 0, 0, 0, 0, 0}}},  {FAMILY_LLAMA, F32, 1, 2, {{1, 1, 1, 1, 1, 0, 1, 1}}},
+    {FAMILY_LLAMA, F32, 1, 2, {{2, 2, 2, 2, 2, 0, 1, 1}}},  {FAMILY_LLAMA, BF16, 1, 2, {{2, 2, 2, 2, 1, 2, 1, 0}}},
+    {FAMILY_LLAMA, BF16, 3, 2, {{2, 1, 2, 1, 0, 1, 0, 1}}}, {FAMILY_GPT2, F32, 1, 2, {{0, 0, 0, 0, 2, 0, 1, 0}}},
+    {FAMILY_GPT2, F32, 1, 2, {{1, 2, 2, 1, 1, 0, 0, 1}}},   {FAMILY_GPT2, BF16, 1, 2, {{2, 2, 2, 2, 2, 0, 1, 1}}},
+    {FAMILY_GPT2, BF16, 1, 2, {{2, 0, 1, 2, 0, 2, 0, 0}}},  {FAMILY_GPT2, F32, 3, 2, {{2, 2, 2, 2, 1, 0, 1, 1}}},
+};
+enum { N_TRIALS = sizeof TRIALS / sizeof *TRIALS, ORDERS = 10 };
+
+static void orders(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_TRIALS; i++) {
+        struct result want = run(&TRIALS[i], THREADED, 0);
+        assert_true(isfinite(want.loss[0]) && isfinite(want.norm[0]) && want.loss[1] < want.loss[0]);
+        for (uint64_t seed = 1; seed <= ORDERS; seed++) {
+            struct result have = run(&TRIALS[i], CHAOS, seed);
+            check_equal(&TRIALS[i], &have, &want, seed);
+        }
+    }
+    print_message("%d chaos orders of %d placements bit-identical to the threaded executor\n", N_TRIALS * ORDERS, N_TRIALS);
+}
+
+static void declared_operands(void **state)
+{
+    (void)state;
+    static const struct trial trials[] = {
+        {FAMILY_LLAMA, F32, 1, 1, {{2, 2, 2, 2, 1, 0, 1, 1}}},
+        {FAMILY_LLAMA, BF16, 3, 1, {{0, 0, 0, 0, 2, 0, 0, 0}}},
+        {FAMILY_GPT2, BF16, 1, 1, {{1, 1, 1, 1, 1, 0, 1, 1}}},
+        {FAMILY_GPT2, F32, 3, 1, {{2, 1, 2, 2, 0, 0, 0, 0}}},
+    };
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+        struct result want = run(&trials[i], THREADED, 0), have = run(&trials[i], DECLARED, 0);
+        check_equal(&trials[i], &have, &want, 0);
+    }
+}
+
+/* --- That they notice --- */
+
+static void no_waits_of_compute(struct session *s)
+{
+    struct program *p = s->plan->programs[PLAN_UPDATE_STEP];
+    for (int i = 0; i < p->n_instrs; i++)
+        if (p->instrs[i].lane == LANE_COMPUTE)
+            p->instrs[i].n_waits = 0;
+}
+
+static void no_waits_of_writes(struct session *s)
+{
+    struct program *p = s->plan->programs[PLAN_UPDATE_STEP];
+    for (int i = 0; i < p->n_instrs; i++)
+        if (p->instrs[i].lane == LANE_WRITE || p->instrs[i].lane == LANE_D2H)
+            p->instrs[i].n_waits = 0;
+}
+
+/* A wait for more than its lane will ever retire. */
+static void wait_for_nothing(struct session *s)
+{
+    struct program *p = s->plan->programs[PLAN_UPDATE_STEP];
+    int i = 0;
+    while (p->instrs[i].n_waits == 0)
+        i++;
+    p->instrs[i].waits[0].ticket = 1 << 30;
+}
+
+static op_kernel *honest;
+
+static void swiglu_writes_beyond(const struct op_attrs *a, void *const *arg)
+{
+    honest(a, arg);
+    ((float *)arg[0])[a->act.rows * a->act.dim] = 1;
+}
+
+static void swiglu_reads_beyond(const struct op_attrs *a, void *const *arg)
+{
+    honest(a, arg);
+    ((float *)arg[0])[0] += 1e-6f * ((const float *)arg[1])[a->act.rows * a->act.dim];
+}
+
+static void swiglu_reads_output(const struct op_attrs *a, void *const *arg)
+{
+    float before = ((const float *)arg[0])[0];
+    honest(a, arg);
+    ((float *)arg[0])[0] += 1e-6f * before;
+}
+
+static void swiglu_leaves_hole(const struct op_attrs *a, void *const *arg)
+{
+    float before = ((const float *)arg[0])[a->act.dim];
+    honest(a, arg);
+    ((float *)arg[0])[a->act.dim] = before;
+}
+
+static void replace_swiglu(struct session *s, op_kernel *by)
+{
+    honest = s->machine.kernels[OP_SWIGLU];
+    s->machine.kernels[OP_SWIGLU] = by;
+}
+
+static void writes_beyond(struct session *s)
+{
+    replace_swiglu(s, swiglu_writes_beyond);
+}
+
+static void reads_beyond(struct session *s)
+{
+    replace_swiglu(s, swiglu_reads_beyond);
+}
+
+static void reads_output(struct session *s)
+{
+    replace_swiglu(s, swiglu_reads_output);
+}
+
+static void leaves_hole(struct session *s)
+{
+    replace_swiglu(s, swiglu_leaves_hole);
+}
+
+static void faults_show(void **state)
+{
+    (void)state;
+    static const struct trial t = {FAMILY_LLAMA, F32, 1, 1, {{2, 2, 2, 2, 1, 0, 1, 1}}};
+    static const struct {
+        void (*plant)(struct session *);
+        enum way way;
+        enum status st; /* OK: shows as other results, or as an error of the store */
+    } faults[] = {{no_waits_of_compute, CHAOS, OK},
+                  {no_waits_of_writes, CHAOS, OK},
+                  {wait_for_nothing, CHAOS, ERR_CORRUPT},
+                  {writes_beyond, DECLARED, ERR_CORRUPT},
+                  {reads_beyond, DECLARED, OK},
+                  {reads_output, DECLARED, OK},
+                  {leaves_hole, DECLARED, OK},
+                  {reads_output, CHAOS, OK},
+                  {leaves_hole, CHAOS, OK}};
+    struct result want = run(&t, THREADED, 0);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        sabotage = faults[i].plant;
+        struct result have = run(&t, faults[i].way, 1);
+        sabotage = NULL;
+        if (faults[i].st != OK && have.st != faults[i].st)
+            fail_msg("fault %d: status %d, %s", (int)i, have.st, have.st == OK ? "" : status_message());
+        if (same(&have, &want))
+            fail_msg("fault %d was not noticed", (int)i);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(orders), cmocka_unit_test(declared_operands),
+                                       cmocka_unit_test(faults_show)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
