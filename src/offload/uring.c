@@ -1,7 +1,7 @@
 /* io_uring: one ring per direction, files registered, the pinned arena as fixed buffers where the memlock limit allows it.
  *
- * SINGLE_ISSUER and DEFER_TASKRUN are left out: they tie a ring to one task, while the store's contract lets another thread read
- * and write between steps. At blocks of 1 MiB the system calls they save do not show. */
+ * SINGLE_ISSUER and DEFER_TASKRUN are left out: they tie a ring to one task, while the store's contract lets another thread
+ * read and write between steps. */
 #include "build_config.h"
 
 #include "offload/io.h"
@@ -137,7 +137,8 @@ static int peek(struct io *io, struct io_op *op)
 static void close_ring(struct io *io)
 {
     struct uring *u = (struct uring *)io;
-    /* The kernel takes a ring apart after this call has returned; what it holds, disk space and locked memory, is wanted back now. */
+    /* The kernel takes a ring apart after this call has returned; what it holds, disk space and locked memory, is wanted back
+     * now. */
     if (u->files_registered)
         io_uring_unregister_files(&u->ring);
     if (u->io.fixed)
