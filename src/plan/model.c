@@ -534,7 +534,7 @@ static void lower_loss_chunk(struct lowering *L, int c, int gradient)
         a->loss.rows = a1 - a0;
         a->loss.vocab = vocab;
         a->loss.gradient = gradient;
-        arg_update(L, 0, &L->logits, a0, a1, DEV);
+        (gradient ? arg_update : arg_read)(L, 0, &L->logits, a0, a1, DEV);
         arg_write(L, 1, &L->loss, i, i + 1, DEV);
         arg_read(L, 2, &L->targets, a0, a1, DEV);
         arg_read(L, 3, &L->record, 0, 1, DEV);
