@@ -1,0 +1,159 @@
+/* Writing, reading and checking manifest.json. */
+#include "engine/checkpoint_manifest.h"
+
+#include "engine/checkpoint_files.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { FORMAT = 1 };
+
+const char *const ckpt_file_names[CKPT_FILES] = {"model.safetensors", "optimizer.safetensors", "config.json"};
+
+/* Of the canonical text (sorted, compact) without the member "xxh3". */
+static enum status self_hash(const json_t *root, char out[17])
+{
+    char *text = json_dumps(root, JSON_SORT_KEYS | JSON_COMPACT);
+    if (!text)
+        return status_fail(ERR_NOMEM, "out of memory: the text of a manifest");
+    snprintf(out, 17, "%016" PRIx64, (uint64_t)XXH3_64bits(text, strlen(text)));
+    free(text);
+    return OK;
+}
+
+/* ---- writing ---- */
+
+/* For people: loading compares config.json and the tensors themselves. */
+static json_t *model_facts(const struct model *model, enum dtype dtype)
+{
+    int64_t trained = 0;
+    for (int u = 0; u < model->n_units; u++)
+        trained += model->units[u].trained_elements;
+    return json_pack("{s:s, s:s, s:I, s:I}", "name", model->config.name, "dtype", dtype == BF16 ? "bf16" : "fp32", "parameters",
+                     (json_int_t)model->total_params, "trained", (json_int_t)trained);
+}
+
+/* Unsigned 64-bit numbers are text: JSON integers end at 2^63 - 1. */
+static json_t *describe(const struct manifest *m, const struct model *model, enum dtype dtype)
+{
+    char cursor[24], seed[24], hash[17];
+    json_t *files = json_object();
+    for (int i = 0; i < CKPT_FILES; i++) {
+        snprintf(hash, sizeof hash, "%016" PRIx64, m->files[i].xxh3);
+        json_object_set_new(files, ckpt_file_names[i], json_pack("{s:I, s:s}", "bytes", (json_int_t)m->files[i].bytes, "xxh3", hash));
+    }
+    snprintf(cursor, sizeof cursor, "%" PRIu64, m->info.cursor);
+    snprintf(seed, sizeof seed, "%" PRIu64, m->info.seed);
+    return json_pack("{s:i, s:I, s:s, s:I, s:s, s:s, s:o, s:o}", "format", FORMAT, "step", (json_int_t)m->info.step, "cursor", cursor,
+                     "updates", (json_int_t)m->info.updates, "seed", seed, "numerics", m->info.numerics, "model",
+                     model_facts(model, dtype), "files", files);
+}
+
+enum status manifest_write(const char *dir, const struct manifest *m, const struct model *model, enum dtype dtype)
+{
+    char path[CKPT_PATH], hash[17], *text = NULL;
+    TRY(ckpt_path(path, dir, "manifest.json", ""));
+    json_t *root = describe(m, model, dtype);
+    enum status st = root ? self_hash(root, hash) : status_fail(ERR_NOMEM, "out of memory, or the numerics key is no text: %s", path);
+    if (st == OK) {
+        json_object_set_new(root, "xxh3", json_string(hash));
+        text = json_dumps(root, JSON_INDENT(2));
+        st = text ? ckpt_write_text(path, text) : status_fail(ERR_NOMEM, "out of memory: the text of %s", path);
+    }
+    free(text);
+    json_decref(root);
+    return st;
+}
+
+/* ---- reading ---- */
+
+static int get_u64(const json_t *object, const char *key, int base, uint64_t *out)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    char *end = NULL;
+    if (!text || !text[0])
+        return 0;
+    *out = strtoull(text, &end, base);
+    return *end == 0;
+}
+
+static int get_i64(const json_t *object, const char *key, int64_t *out)
+{
+    const json_t *v = json_object_get(object, key);
+    *out = json_integer_value(v);
+    return json_is_integer(v) && *out >= 0;
+}
+
+/* 1 if everything is there. */
+static int parse(const json_t *root, struct manifest *m)
+{
+    const char *numerics = json_string_value(json_object_get(root, "numerics"));
+    const json_t *files = json_object_get(root, "files");
+    int ok = get_i64(root, "step", &m->info.step) && get_u64(root, "cursor", 10, &m->info.cursor) &&
+             get_i64(root, "updates", &m->info.updates) && get_u64(root, "seed", 10, &m->info.seed) && numerics &&
+             strlen(numerics) < sizeof m->info.numerics;
+    if (ok)
+        strcpy(m->info.numerics, numerics);
+    for (int i = 0; i < CKPT_FILES && ok; i++) {
+        const json_t *f = json_object_get(files, ckpt_file_names[i]);
+        ok = get_i64(f, "bytes", &m->files[i].bytes) && get_u64(f, "xxh3", 16, &m->files[i].xxh3);
+    }
+    return ok;
+}
+
+enum status manifest_read(const char *dir, struct manifest *out)
+{
+    char path[CKPT_PATH], want[17], have[17] = "", *text;
+    struct manifest m;
+    json_error_t error;
+    TRY(ckpt_path(path, dir, "manifest.json", ""));
+    TRY(ckpt_read_text(path, &text));
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    free(text);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return status_fail(ERR_CORRUPT, "%s is damaged: it is not a JSON object", path);
+    }
+    memset(&m, 0, sizeof m);
+    enum status st = OK;
+    const char *own = json_string_value(json_object_get(root, "xxh3"));
+    snprintf(want, sizeof want, "%s", own ? own : "");
+    json_object_del(root, "xxh3");
+    int64_t format;
+    if ((st = self_hash(root, have)) == OK) {
+        if (strcmp(want, have) != 0)
+            st = status_fail(ERR_CORRUPT, "%s is damaged: its checksum does not fit its text", path);
+        else if (!get_i64(root, "format", &format) || format != FORMAT)
+            st = status_fail(ERR_INVALID, "%s is of another format than %d; use the ltrain that wrote it", path, FORMAT);
+        else if (!parse(root, &m))
+            st = status_fail(ERR_CORRUPT, "%s is damaged: it lacks what a manifest must hold", path);
+    }
+    json_decref(root);
+    if (st == OK)
+        *out = m;
+    return st;
+}
+
+enum status manifest_verify(const char *dir, const struct manifest *m)
+{
+    char path[CKPT_PATH];
+    int64_t bytes;
+    uint64_t hash;
+    for (int i = 0; i < CKPT_FILES; i++) {
+        TRY(ckpt_path(path, dir, ckpt_file_names[i], ""));
+        TRY(ckpt_size(path, &bytes));
+        if (bytes != m->files[i].bytes)
+            return status_fail(ERR_CORRUPT, "%s has %lld bytes, its manifest says %lld", path, (long long)bytes,
+                               (long long)m->files[i].bytes);
+    }
+    for (int i = 0; i < CKPT_FILES; i++) {
+        TRY(ckpt_path(path, dir, ckpt_file_names[i], ""));
+        TRY(ckpt_hash(path, &hash));
+        if (hash != m->files[i].xxh3)
+            return status_fail(ERR_CORRUPT, "%s is damaged: its bytes do not have the checksum of its manifest", path);
+    }
+    return OK;
+}
