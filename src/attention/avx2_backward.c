@@ -21,6 +21,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+#define SEGMENT 65536   /* query rows at a time: bounds the packed copies of q, do and dq (420k tokens, head dim 32: 184 to 30 MiB) */
 #define BATCH_ROWS 4096 /* several heads at a time until they have this many rows: fewer barriers */
 #define PAD 4           /* rows between panels: those of one tile of A would otherwise share L1 sets at head dim 64 and 128 */
 
@@ -31,6 +32,8 @@ struct backward {
     struct mask mask;
     struct rows q, k, v, o, go, dq, dk, dv; /* head is set per use */
     const float *lse_in;
+    int64_t lse_stride;   /* rows of the whole call */
+    int accumulate;
     int64_t d, group, q_blocks, k_blocks, batch;
     int64_t panel_stride, head_stride;             /* floats */
     float *qt, *got, *dqt;                         /* [batch][q_blocks * PANELS][d + PAD][24]: q * scale * log2(e), do, dq / scale */
@@ -72,7 +75,7 @@ static struct keys keys_of(float *base, int64_t d)
 /* Lays the shared areas out from `work` on; *end is where the threads' scratch starts. */
 static struct backward layout(const struct op_attrs *attrs, void *work, float **end)
 {
-    const int64_t hq = attrs->attn.hq, d = attrs->attn.head_dim, sq = attrs->attn.sq;
+    const int64_t hq = attrs->attn.hq, d = attrs->attn.head_dim, sq = min_i64(attrs->attn.sq, SEGMENT);
     struct backward b = {.attrs = attrs, .d = d, .group = hq / attrs->attn.hk, .q_blocks = ceil_div(sq, BLOCK),
         .k_blocks = ceil_div(attrs->attn.sk, BLOCK)};
     b.batch = max_i64(1, min_i64(hq, BATCH_ROWS / max_i64(sq, 1)));
@@ -142,7 +145,7 @@ static void prepare_queries(const struct backward *b, int64_t slot, int64_t head
         memset(b->dqt + to, 0, (size_t)(b->d * LANES) * 4);
     }
     for (int64_t r = 0; r < BLOCK; r++) {
-        float lse = r < n ? b->lse_in[head * b->mask.sq + row + r] : 0;
+        float lse = r < n ? b->lse_in[head * b->lse_stride + row + r] : 0;
         b->lse[at + r] = lse == -INFINITY ? 0 : (float)(lse * 1.4426950408889634);
         b->delta[at + r] = 0;
     }
@@ -298,7 +301,7 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
     }
     struct rows dk = b->dk, dv = b->dv;
     dk.head = dv.head = kv;
-    const int add = b->attrs->attn.accumulate || head % b->group > 0;
+    const int add = b->accumulate || head % b->group > 0;
     ticket *turn = b->k_ticket + (kv - first_head / b->group) * b->k_blocks + j;
     take_turn(turn, (int32_t)head);
     if (!touched && !add)
@@ -320,16 +323,28 @@ static void start_batch(const struct backward *b, int64_t first_head)
     atomic_store(b->next, 0);
 }
 
-void avx2_backward(const struct op_attrs *attrs, void *const *arg)
+/* The rows from `row` on, in the storage type of x. */
+static struct rows rows_from(const void *x, int64_t row, int64_t heads, int64_t d, int32_t type)
+{
+    return (struct rows){(const char *)x + row * heads * d * dtype_size((enum dtype)type), heads, 0, d, type};
+}
+
+/* Query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in order. */
+static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
     const int32_t t = attrs->attn.dtype;
     float *scratch;
     struct backward b = layout(attrs, attn_align(arg[11]), &scratch);
-    b.mask = mask_of(attrs, arg[9], arg[10]);
-    b.q = (struct rows){arg[3], hq, 0, d, t}, b.k = (struct rows){arg[4], hk, 0, d, t}, b.v = (struct rows){arg[5], hk, 0, d, t};
-    b.o = (struct rows){arg[6], hq, 0, d, t}, b.go = (struct rows){arg[8], hq, 0, d, t}, b.lse_in = arg[7];
-    b.dq = (struct rows){arg[0], hq, 0, d, F32}, b.dk = (struct rows){arg[1], hk, 0, d, F32}, b.dv = (struct rows){arg[2], hk, 0, d, F32};
+    b.mask = mask_of(attrs, (const int32_t *)arg[9] + row, (const int32_t *)arg[10] + row);
+    b.mask.sq = min_i64(SEGMENT, attrs->attn.sq - row);
+    b.q_blocks = ceil_div(b.mask.sq, BLOCK);
+    b.lse_in = (const float *)arg[7] + row;
+    b.lse_stride = attrs->attn.sq;
+    b.accumulate = attrs->attn.accumulate || row > 0;
+    b.q = rows_from(arg[3], row, hq, d, t), b.k = rows_from(arg[4], 0, hk, d, t), b.v = rows_from(arg[5], 0, hk, d, t);
+    b.o = rows_from(arg[6], row, hq, d, t), b.go = rows_from(arg[8], row, hq, d, t);
+    b.dq = rows_from(arg[0], row, hq, d, F32), b.dk = rows_from(arg[1], 0, hk, d, F32), b.dv = rows_from(arg[2], 0, hk, d, F32);
 #pragma omp parallel
     {
         struct keys x = keys_of(scratch, d);
@@ -348,6 +363,12 @@ void avx2_backward(const struct op_attrs *attrs, void *const *arg)
 #pragma omp barrier
         }
     }
+}
+
+void avx2_backward(const struct op_attrs *attrs, void *const *arg)
+{
+    for (int64_t row = 0; row < attrs->attn.sq; row += SEGMENT)
+        backward_segment(attrs, arg, row);
 }
 
 #else

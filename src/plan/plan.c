@@ -131,28 +131,57 @@ static double chunk_seconds(const struct program *p, const struct cost_model *m,
     return total / (double)(3 * layers * ceil_div(s->seq_len, s->row_chunk));
 }
 
-/* One program: lowered and scheduled with the longest distance that fits. */
+/* Lowers and schedules one program at a prefetch distance in row chunks; -1: serially. */
+static enum status plan_at(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role, double distance,
+                           struct io_buffers *io, struct program **out)
+{
+    struct program *p;
+    TRY(lower_program(m, s, role, io, &p));
+    double unit = chunk_seconds(p, cost, s, m->config.layers);
+    enum status st = schedule_program(p, cost, distance < 0 ? SCHEDULE_SERIAL : SCHEDULE_OVERLAPPED, distance * unit);
+    if (st != OK) {
+        program_destroy(p);
+        return st;
+    }
+    *out = p;
+    return OK;
+}
+
+/* One program with the longest distance that fits, found by bisection (memory grows with the distance); the serial one, the leanest, if no distance does. */
 static enum status plan_one(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
                             const int64_t limit[TIERS], struct io_buffers *io, struct program **out)
 {
-    static const double automatic[] = {64, 16, 8, 4, 2, 1, 0.25, 0, -1}; /* in row chunks; -1: serial */
-    const double fixed[] = {s->prefetch, -1}, *ladder = s->prefetch >= 0 ? fixed : automatic;
-    for (int i = 0;; i++) {
-        struct program *p;
-        enum tier which;
-        TRY(lower_program(m, s, role, io, &p));
-        double unit = chunk_seconds(p, cost, s, m->config.layers);
-        enum status st = schedule_program(p, cost, ladder[i] < 0 ? SCHEDULE_SERIAL : SCHEDULE_OVERLAPPED, ladder[i] * unit);
+    static const double automatic[] = {64, 16, 8, 4, 2, 1, 0.25, 0};
+    const double fixed[] = {s->prefetch}, *distance = s->prefetch >= 0 ? fixed : automatic;
+    int lo = 0, hi = s->prefetch >= 0 ? 1 : 8; /* the first that fits is in [lo, hi]; hi: none */
+    struct program *best, *p;
+    enum tier which;
+    TRY(plan_at(m, s, cost, role, distance[0], io, &best));
+    if (!over_limit(best->arena, limit, &which)) {
+        *out = best;
+        return OK;
+    }
+    program_destroy(best);
+    TRY(plan_at(m, s, cost, role, -1, io, &best));
+    lo = over_limit(best->arena, limit, &which) ? hi : 1;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        enum status st = plan_at(m, s, cost, role, distance[mid], io, &p);
         if (st != OK) {
-            program_destroy(p);
+            program_destroy(best);
             return st;
         }
-        if (ladder[i] < 0 || !over_limit(p->arena, limit, &which)) {
-            *out = p;
-            return OK;
+        if (over_limit(p->arena, limit, &which)) {
+            program_destroy(p);
+            lo = mid + 1;
+        } else {
+            program_destroy(best);
+            best = p;
+            hi = mid;
         }
-        program_destroy(p);
     }
+    *out = best;
+    return OK;
 }
 
 static int compare_double_first(const void *a, const void *b)
