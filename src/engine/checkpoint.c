@@ -1,12 +1,13 @@
 /* Saving, finding, loading and pruning whole checkpoints; streams of state are in checkpoint_state.c.
  *
  * Names in RUN/checkpoints, N = step, and who makes them:
- *   step-N.partial   being written by checkpoint_save, or being removed by prune: never read
+ *   step-N.partial   being written by checkpoint_save, or being removed by prune (step-N.old.partial too): never read
  *   step-N           whole: save's rename of step-N.partial, after everything in it was synced
  *   step-N.old       whole: the former step-N while save puts its successor in place; read if step-N is missing, removed by prune
  *   latest           written as latest.partial, synced, renamed
- * Invariants: 1. what has a final name was synced before it got it; 2. what `latest` names is removed only after `latest` names another,
- * or moved aside as .old, which checkpoint_find reads too; 3. removal renames to .partial first, so that a half-removed directory is never read. */
+ * Invariants: 1. what has a final name was synced before it got it; 2. what `latest` names is removed only after `latest` names
+ * another, or moved aside as .old, which checkpoint_find reads too; 3. removal renames to .partial first, so that a half-removed
+ * directory is never read. */
 #include "engine/checkpoint.h"
 
 #include "base/sys.h"
@@ -39,14 +40,17 @@ struct listing {
 
 static int parse_name(const char *name, struct entry *e)
 {
-    static const char *const suffixes[] = {"", ".old", ".partial"};
+    static const struct {
+        const char *suffix;
+        enum form form;
+    } forms[] = {{"", FORM_FINAL}, {".old", FORM_OLD}, {".partial", FORM_PARTIAL}, {".old.partial", FORM_PARTIAL}};
     long long step;
     int used = 0;
     if (strlen(name) >= sizeof e->name || sscanf(name, "step-%lld%n", &step, &used) != 1 || step < 0)
         return 0;
-    for (int form = FORM_FINAL; form <= FORM_PARTIAL; form++)
-        if (strcmp(name + used, suffixes[form]) == 0) {
-            *e = (struct entry){.step = step, .form = (enum form)form};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (strcmp(name + used, forms[i].suffix) == 0) {
+            *e = (struct entry){.step = step, .form = forms[i].form};
             strcpy(e->name, name);
             return 1;
         }
@@ -116,7 +120,8 @@ static enum status write_files(struct session *s, const char *dir, const struct 
     return ckpt_sync_dir(dir);
 }
 
-/* Gives a whole partial directory its final name. One of the same step (a save cut off before `latest`, then trained again) steps aside first. */
+/* Gives a whole partial directory its final name. One of the same step (a save cut off before `latest`, then trained again) steps
+ * aside first. */
 static enum status put_in_place(const char *partial, const char *final, const char *old)
 {
     struct stat x;
@@ -142,8 +147,8 @@ static enum status write_latest(const char *dir, const char *name)
     return ckpt_sync_dir(dir);
 }
 
-/* Removes dead directories and all but the last `keep` up to `step`. Later ones are of a longer run that was not resumed at its end: left alone
- * until this one has passed them. What cannot be removed now is tried again at the next save. */
+/* Removes dead directories and all but the last `keep` up to `step`. Later ones are of a longer run that was not resumed at its
+ * end: left alone until this one has passed them. What cannot be removed now is tried again at the next save. */
 static void prune(const char *dir, int64_t step, int keep)
 {
     struct listing l;
@@ -157,7 +162,8 @@ static void prune(const char *dir, int64_t step, int keep)
         const struct entry *e = &l.entries[i];
         if (e->form == FORM_PARTIAL || (e->form == FORM_FINAL && (e->step > step || keep-- > 0)))
             continue;
-        if (ckpt_path(path, dir, e->name, "") == OK && ckpt_path(dead, dir, e->name, ".partial") == OK && sys_rename(path, dead) == 0)
+        if (ckpt_path(path, dir, e->name, "") == OK && ckpt_path(dead, dir, e->name, ".partial") == OK &&
+            sys_rename(path, dead) == 0)
             ckpt_remove_dir(dead);
     }
     free(l.entries);
@@ -219,7 +225,8 @@ static enum status examine(const char *dir, const char *name, char path[CKPT_PAT
     return OK;
 }
 
-/* The first whole one: what `latest` names, then the others from the newest on. why: what was wrong with the first damaged one. */
+/* The first whole one: what `latest` names, then the others from the newest on. why: what was wrong with the first damaged one.
+ */
 static enum status search(const char *dir, const struct listing *l, const char *latest, char path[CKPT_PATH], char name[48],
                           struct checkpoint_info *info, char why[512])
 {

@@ -53,7 +53,8 @@ void ckpt_remove_dir(const char *path)
     DIR *d = opendir(path);
     char file[CKPT_PATH];
     for (struct dirent *e; d && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && snprintf(file, CKPT_PATH, "%s/%s", path, e->d_name) < CKPT_PATH)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+            snprintf(file, CKPT_PATH, "%s/%s", path, e->d_name) < CKPT_PATH)
             sys_unlink(file);
     if (d)
         closedir(d);

@@ -43,12 +43,13 @@ static json_t *describe(const struct manifest *m, const struct model *model, enu
     json_t *files = json_object();
     for (int i = 0; i < CKPT_FILES; i++) {
         snprintf(hash, sizeof hash, "%016" PRIx64, m->files[i].xxh3);
-        json_object_set_new(files, ckpt_file_names[i], json_pack("{s:I, s:s}", "bytes", (json_int_t)m->files[i].bytes, "xxh3", hash));
+        json_object_set_new(files, ckpt_file_names[i],
+                            json_pack("{s:I, s:s}", "bytes", (json_int_t)m->files[i].bytes, "xxh3", hash));
     }
     snprintf(cursor, sizeof cursor, "%" PRIu64, m->info.cursor);
     snprintf(seed, sizeof seed, "%" PRIu64, m->info.seed);
-    return json_pack("{s:i, s:I, s:s, s:I, s:s, s:s, s:o, s:o}", "format", FORMAT, "step", (json_int_t)m->info.step, "cursor", cursor,
-                     "updates", (json_int_t)m->info.updates, "seed", seed, "numerics", m->info.numerics, "model",
+    return json_pack("{s:i, s:I, s:s, s:I, s:s, s:s, s:o, s:o}", "format", FORMAT, "step", (json_int_t)m->info.step, "cursor",
+                     cursor, "updates", (json_int_t)m->info.updates, "seed", seed, "numerics", m->info.numerics, "model",
                      model_facts(model, dtype), "files", files);
 }
 
@@ -57,7 +58,8 @@ enum status manifest_write(const char *dir, const struct manifest *m, const stru
     char path[CKPT_PATH], hash[17], *text = NULL;
     TRY(ckpt_path(path, dir, "manifest.json", ""));
     json_t *root = describe(m, model, dtype);
-    enum status st = root ? self_hash(root, hash) : status_fail(ERR_NOMEM, "out of memory, or the numerics key is no text: %s", path);
+    enum status st =
+        root ? self_hash(root, hash) : status_fail(ERR_NOMEM, "out of memory, or the numerics key is no text: %s", path);
     if (st == OK) {
         json_object_set_new(root, "xxh3", json_string(hash));
         text = json_dumps(root, JSON_INDENT(2));

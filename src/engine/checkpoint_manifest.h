@@ -9,7 +9,10 @@ extern const char *const ckpt_file_names[CKPT_FILES];
 
 struct manifest {
     struct checkpoint_info info;
-    struct { int64_t bytes; uint64_t xxh3; } files[CKPT_FILES];
+    struct {
+        int64_t bytes;
+        uint64_t xxh3;
+    } files[CKPT_FILES];
 };
 
 /* The manifest carries its own hash, so that a changed digit shows. */

@@ -57,8 +57,10 @@ static enum status write_file(struct session *s, const char *path, const enum st
             if (kinds[k] != STATE_PARAM && !p->trained)
                 continue;
             tensor_name(names[n], kinds[k], p);
-            decls[n] = (struct st_decl){.name = names[n], .dtype = kinds[k] == STATE_PARAM ? s->plan->strategy.dtype : F32,
-                                        .n_dims = p->shape[1] ? 2 : 1, .shape = {p->shape[0], p->shape[1]}};
+            decls[n] = (struct st_decl){.name = names[n],
+                                        .dtype = kinds[k] == STATE_PARAM ? s->plan->strategy.dtype : F32,
+                                        .n_dims = p->shape[1] ? 2 : 1,
+                                        .shape = {p->shape[0], p->shape[1]}};
             n++;
         }
     enum status st = st_create(path, decls, n, &w.file);
@@ -99,7 +101,10 @@ static enum status check_config(const struct model *m, const char *dir)
     struct model_config c;
     TRY(model_config_read(dir, &c));
     const struct model_config *r = &m->config;
-    const struct { const char *what; double there, here; } facts[] = {
+    const struct {
+        const char *what;
+        double there, here;
+    } facts[] = {
         {"model family (0 Llama, 1 GPT-2)", c.family, r->family},
         {"hidden size", (double)c.dim, (double)r->dim},
         {"number of layers", (double)c.layers, (double)r->layers},
@@ -113,7 +118,8 @@ static enum status check_config(const struct model *m, const char *dir)
         /* what one family has and the other has not is equal: both sides are of the same one by now */
         {"GELU kind", r->family == FAMILY_GPT2 ? c.gelu : 0, r->family == FAMILY_GPT2 ? r->gelu : 0},
         {"rope_theta", r->family == FAMILY_LLAMA ? c.rope_theta : 0, r->family == FAMILY_LLAMA ? r->rope_theta : 0},
-        {"RoPE scaling (0 none, 1 linear, 2 llama3)", r->family == FAMILY_LLAMA ? c.rope : 0, r->family == FAMILY_LLAMA ? r->rope : 0},
+        {"RoPE scaling (0 none, 1 linear, 2 llama3)", r->family == FAMILY_LLAMA ? c.rope : 0,
+         r->family == FAMILY_LLAMA ? r->rope : 0},
     };
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         if (facts[i].there != facts[i].here)
@@ -123,7 +129,8 @@ static enum status check_config(const struct model *m, const char *dir)
     if (scaled && (c.rope_factor != r->rope_factor ||
                    (r->rope == ROPE_LLAMA3 && (c.rope_low_freq != r->rope_low_freq || c.rope_high_freq != r->rope_high_freq ||
                                                c.rope_original_positions != r->rope_original_positions))))
-        return status_fail(ERR_INVALID, "checkpoint %s is of another model: its RoPE scaling has other factors than this run's", dir);
+        return status_fail(ERR_INVALID, "checkpoint %s is of another model: its RoPE scaling has other factors than this run's",
+                           dir);
     return OK;
 }
 
@@ -133,9 +140,11 @@ static enum status check_shape(const char *dir, const struct st_info *info, cons
     if (info->n_dims == n_dims && info->shape[0] == p->shape[0] && (n_dims == 1 || info->shape[1] == p->shape[1]))
         return OK;
     char there[48], here[48];
-    snprintf(there, sizeof there, info->n_dims > 1 ? "[%lld, %lld]" : "[%lld]", (long long)info->shape[0], (long long)info->shape[1]);
+    snprintf(there, sizeof there, info->n_dims > 1 ? "[%lld, %lld]" : "[%lld]", (long long)info->shape[0],
+             (long long)info->shape[1]);
     snprintf(here, sizeof here, n_dims > 1 ? "[%lld, %lld]" : "[%lld]", (long long)p->shape[0], (long long)p->shape[1]);
-    return status_fail(ERR_INVALID, "checkpoint %s is of another model: tensor %s is %s there and %s in this run", dir, name, there, here);
+    return status_fail(ERR_INVALID, "checkpoint %s is of another model: tensor %s is %s there and %s in this run", dir, name,
+                       there, here);
 }
 
 /* A checkpoint opened for reading. */
@@ -143,7 +152,7 @@ struct reader {
     const char *dir;
     const struct model *model;
     struct st_file *params, *optimizer;
-    int masters; /* the optimizer file has them */
+    int masters;          /* the optimizer file has them */
     enum state_kind kind; /* being loaded */
 };
 
@@ -162,9 +171,11 @@ static enum status check_parameter(struct reader *r, const struct model_param *p
     TRY(check_shape(r->dir, &info, p->name, p));
     int trained = has(r->optimizer, STATE_M, p, &info);
     if (trained && !p->trained)
-        return status_fail(ERR_INVALID, "checkpoint %s trained %s, which this run freezes; give it the same freeze", r->dir, p->name);
+        return status_fail(ERR_INVALID, "checkpoint %s trained %s, which this run freezes; give it the same freeze", r->dir,
+                           p->name);
     if (!trained && p->trained)
-        return status_fail(ERR_INVALID, "checkpoint %s had %s frozen, which this run trains; give it the same freeze", r->dir, p->name);
+        return status_fail(ERR_INVALID, "checkpoint %s had %s frozen, which this run trains; give it the same freeze", r->dir,
+                           p->name);
     for (int kind = r->masters ? STATE_MASTER : STATE_M; kind <= STATE_V && trained; kind++) {
         char name[NAME_BYTES];
         tensor_name(name, (enum state_kind)kind, p);
