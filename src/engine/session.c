@@ -4,10 +4,39 @@
 #include "attention/attention.h"
 #include "base/sys.h"
 #include "data/safetensors.h"
+#include "engine/chaos.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+int64_t session_proc_bytes(const char *file, const char *field)
+{
+    char line[256];
+    long long kib = 0;
+    FILE *f = fopen(file, "r");
+    size_t n = strlen(field);
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, field, n) == 0 && line[n] == ':') {
+            kib = atoll(line + n + 1);
+            break;
+        }
+    if (f)
+        fclose(f);
+    return (int64_t)kib * 1024;
+}
+
+/* What is resident before the first step does not surprise later: BLAS's packing buffers exist from each thread's first product on. */
+static void warm_up(struct session *s)
+{
+    enum { N = 512 };
+    float *x = sys_calloc(3 * N * N, sizeof *x);
+    struct op_attrs a = {.gemm = {.m = N, .n = N, .k = N, .lda = N, .ldb = N, .ldc = N}};
+    if (!x)
+        return;
+    s->machine.kernels[OP_GEMM](&a, (void *[]){x, x + N * N, x + 2 * N * N, NULL});
+    free(x);
+}
 
 enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, const char *const *nvme_paths, int n_paths,
                            struct session **out)
@@ -20,11 +49,13 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     }
     x->model = m;
     x->plan = plan;
+    x->comm = comm_self();
+    x->chaos = s->mode == MODE_CHAOS;
     TRY_GOTO(arena_create("device arena", plan->arena[TIER_DEVICE], ARENA_PLAIN, &x->device), fail);
     TRY_GOTO(arena_create("host arena", plan->arena[TIER_HOST], ARENA_PINNED, &x->host), fail);
     if (plan->arena[TIER_NVME] > 0) {
         struct store_config c = {.n_paths = n_paths, .bytes = plan->arena[TIER_NVME], .pinned = arena_base(x->host),
-                                 .pinned_bytes = arena_bytes(x->host)};
+                                 .pinned_bytes = arena_bytes(x->host), .rank = x->comm.rank};
         for (int i = 0; i < n_paths; i++)
             c.paths[i] = nvme_paths[i];
         TRY_GOTO(store_open(&c, &x->store), fail);
@@ -40,7 +71,10 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
         st = status_fail(ERR_NOMEM, "out of memory for the session");
         goto fail;
     }
+    memset(x->staging, 0, (size_t)(2 * x->staging_bytes));
     TRY_GOTO(executor_create(&x->machine, &x->executor), fail);
+    warm_up(x);
+    x->overhead_bytes = session_proc_bytes("/proc/self/status", "VmRSS") - arena_bytes(x->device) - arena_bytes(x->host);
     *out = x;
     return OK;
 fail:
@@ -68,6 +102,8 @@ void *session_io(struct session *s, int buffer)
 
 enum status session_run(struct session *s, enum plan_program which, struct trace_event *trace)
 {
+    if (s->chaos)
+        return chaos_run(&s->machine, s->plan->programs[which], s->chaos++);
     return executor_run(s->executor, s->plan->programs[which], trace);
 }
 

@@ -2,6 +2,7 @@
 #ifndef LTRAIN_ENGINE_SESSION_H
 #define LTRAIN_ENGINE_SESSION_H
 
+#include "comm/comm.h"
 #include "engine/executor.h"
 #include "model/model.h"
 #include "offload/arena.h"
@@ -14,6 +15,9 @@ struct session {
     struct store *store;          /* NULL if the plan needs no nvme */
     struct machine machine;
     struct executor *executor;
+    struct comm comm;
+    int64_t overhead_bytes;       /* resident beside the arenas once everything is set up: program, libraries, tables, scratch of BLAS */
+    uint64_t chaos;               /* test mode: seed of the next random order; 0: the threaded executor */
     void *staging;                /* one group in fp32 and one as stored */
     int64_t staging_bytes;
 };
@@ -22,6 +26,9 @@ struct session {
 enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, const char *const *nvme_paths, int n_paths,
                            struct session **out);
 void session_destroy(struct session *s); /* NULL is fine */
+
+/* A field of /proc/self/status or /proc/meminfo in bytes; 0 if absent. */
+int64_t session_proc_bytes(const char *file, const char *field);
 
 /* Host memory of an io buffer (plan->io). Owned by the session. */
 void *session_io(struct session *s, int buffer);

@@ -12,6 +12,7 @@
 
 #include <cblas.h>
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <omp.h>
 #include <signal.h>
@@ -31,7 +32,6 @@ struct run {
     int64_t limit[TIERS];
     FILE *metrics;
     double peak_flops, last_loss;
-    int64_t overhead_bytes; /* resident before the arenas: program text, libraries, tables */
     struct lane_stats total[LANES];
     double run_seconds;
     int64_t steps_here;
@@ -42,23 +42,6 @@ static volatile sig_atomic_t stop_signal;
 static void on_signal(int number)
 {
     stop_signal = number;
-}
-
-/* A field of /proc/self/status or /proc/meminfo in bytes; 0 if absent. */
-static int64_t proc_bytes(const char *file, const char *field)
-{
-    char line[256];
-    long long kib = 0;
-    FILE *f = fopen(file, "r");
-    size_t n = strlen(field);
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, field, n) == 0 && line[n] == ':') {
-            kib = atoll(line + n + 1);
-            break;
-        }
-    if (f)
-        fclose(f);
-    return (int64_t)kib * 1024;
 }
 
 static enum status open_model(struct settings *s, struct model **out)
@@ -89,22 +72,19 @@ enum status train_plan(struct settings *s, struct model **model, struct plan **p
     if (s->threads > 0)
         omp_set_num_threads(s->threads);
     s->threads = omp_get_max_threads();
-    int64_t available = proc_bytes("/proc/meminfo", "MemAvailable");
+    int64_t available = session_proc_bytes("/proc/meminfo", "MemAvailable");
     limit[TIER_DEVICE] = s->device_mem >= 0 ? s->device_mem : available / 2;
     limit[TIER_HOST] = s->host_mem >= 0 ? s->host_mem : available / 10 * 4;
-    limit[TIER_NVME] = INT64_MAX;
-    if (s->nvme_max >= 0) {
-        limit[TIER_NVME] = s->nvme_max;
-    } else {
-        int64_t least = INT64_MAX, free_bytes;
-        for (int i = 0; i < s->nvme_path.n; i++)
-            if (sys_statvfs_free(s->nvme_path.item[i], &free_bytes) == 0)
-                least = min_i64(least, free_bytes);
-        if (s->nvme_path.n == 0 && sys_statvfs_free(".", &free_bytes) == 0)
-            least = free_bytes;
-        if (least != INT64_MAX)
-            limit[TIER_NVME] = least * max_i64(1, s->nvme_path.n);
-    }
+    int64_t least = INT64_MAX, free_bytes;
+    for (int i = 0; i < s->nvme_path.n; i++)
+        if (sys_statvfs_free(s->nvme_path.item[i], &free_bytes) == 0)
+            least = min_i64(least, free_bytes);
+    if (s->nvme_path.n == 0 && sys_statvfs_free(".", &free_bytes) == 0)
+        least = free_bytes;
+    /* striped evenly: the fullest path decides */
+    limit[TIER_NVME] = least == INT64_MAX ? INT64_MAX : least * max_i64(1, s->nvme_path.n);
+    if (s->nvme_max >= 0)
+        limit[TIER_NVME] = min_i64(limit[TIER_NVME], s->nvme_max);
     TRY(open_model(s, model));
     enum status st = plan_create(*model, s, limit, plan);
     if (st != OK) {
@@ -354,7 +334,7 @@ static void print_before(struct run *r)
            units_format_bytes(r->limit[TIER_NVME], c));
     printf("host memory: %s\n", arena_describe(r->session->host));
     printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
-    printf("mesh: 1 rank, zero %d (a gather at one rank is an alias)\n", s->zero);
+    printf("mesh: %d rank (%s), zero %d\n", r->session->comm.size, r->session->comm.source, s->zero);
     printf("data: %lld documents, %s tokens kept, %s dropped, 0 truncated, %lld documents split; %lld training and %lld held-out sequences; "
            "unigram entropy %.4f nats/token\n",
            (long long)d->documents, units_format_count(d->tokens_kept, a), units_format_count(d->tokens_dropped, b),
@@ -369,10 +349,10 @@ static void print_after(struct run *r, const char *model_path)
 {
     const struct plan *p = r->session->plan;
     char a[32], b[32], c[32], d[32], e[32];
-    int64_t planned = p->arena[TIER_DEVICE] + p->arena[TIER_HOST], peak = proc_bytes("/proc/self/status", "VmHWM");
-    printf("memory: planned %s (device %s, host %s) + %s outside the plan before it; peak resident %s (%.1f%% of that)\n",
+    int64_t planned = p->arena[TIER_DEVICE] + p->arena[TIER_HOST], peak = session_proc_bytes("/proc/self/status", "VmHWM");
+    printf("memory: planned %s (device %s, host %s) + %s outside the plan; peak resident %s (%.1f%% of that)\n",
            units_format_bytes(planned, a), units_format_bytes(p->arena[TIER_DEVICE], b), units_format_bytes(p->arena[TIER_HOST], c),
-           units_format_bytes(r->overhead_bytes, d), units_format_bytes(peak, e), 100.0 * (double)peak / (double)(planned + r->overhead_bytes));
+           units_format_bytes(r->session->overhead_bytes, d), units_format_bytes(peak, e), 100.0 * (double)peak / (double)(planned + r->session->overhead_bytes));
     if (r->steps_here > 0)
         printf("step time: planned %.3g s, measured %.3g s (mean of %lld)\n", p->seconds, r->run_seconds / (double)r->steps_here,
                (long long)r->steps_here);
@@ -387,7 +367,36 @@ static void print_after(struct run *r, const char *model_path)
     printf("\nmodel: %s\n", model_path);
 }
 
-/* config.yaml, plan.txt, metrics.jsonl */
+static json_t *bytes_by_tier(const int64_t bytes[TIERS])
+{
+    return json_pack("{s:I,s:I,s:I}", "device", (json_int_t)bytes[TIER_DEVICE], "host", (json_int_t)bytes[TIER_HOST], "nvme",
+                     (json_int_t)bytes[TIER_NVME]);
+}
+
+static enum status write_plan_json(const struct plan *p, const char *path)
+{
+    char line[256];
+    json_t *classes = json_object(), *programs = json_array();
+    plan_describe(p, line, sizeof line);
+    for (int c = 0; c < CLASSES; c++) {
+        int64_t peak[TIERS];
+        for (int t = 0; t < TIERS; t++)
+            peak[t] = p->peak[t][c];
+        json_object_set_new(classes, class_name((enum tensor_class)c), bytes_by_tier(peak));
+    }
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        if (p->programs[k])
+            json_array_append_new(programs, json_pack("{s:s,s:i,s:i,s:f,s:o,s:o}", "name", p->programs[k]->name, "instructions", p->programs[k]->n_instrs,
+                                                      "buffers", p->programs[k]->n_buffers, "seconds", p->programs[k]->seconds, "arena",
+                                                      bytes_by_tier(p->programs[k]->arena), "lower_bound", bytes_by_tier(p->programs[k]->lower_bound)));
+    json_t *plan = json_pack("{s:s,s:f,s:s,s:o,s:o,s:o,s:o}", "settings", line, "seconds", p->seconds, "cost_model", p->cost.source, "arena",
+                             bytes_by_tier(p->arena), "limit", bytes_by_tier(p->limit), "peak_by_class", classes, "programs", programs);
+    int failed = !plan || json_dump_file(plan, path, JSON_INDENT(1)) != 0;
+    json_decref(plan);
+    return failed ? status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno)) : OK;
+}
+
+/* config.yaml, plan.txt, plan.json, metrics.jsonl */
 static enum status open_files(struct run *r, const struct train_hooks *hooks)
 {
     char path[4096];
@@ -404,6 +413,8 @@ static enum status open_files(struct run *r, const struct train_hooks *hooks)
         if (fclose(f) != 0)
             return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
     }
+    snprintf(path, sizeof path, "%s/plan.json", r->s->out);
+    TRY(write_plan_json(r->session->plan, path));
     snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);
     r->metrics = fopen(path, r->s->resume ? "a" : "w");
     return r->metrics ? OK : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
@@ -464,7 +475,6 @@ enum status train_run(struct settings *s, const struct train_hooks *hooks, int *
         goto out;
     }
     r.peak_flops = measure_sgemm(s->threads);
-    r.overhead_bytes = proc_bytes("/proc/self/status", "VmHWM");
     const char *run_directory[] = {s->out};
     int own = s->nvme_path.n == 0;
     TRY_GOTO(session_create(r.model, plan, s, own ? run_directory : (const char *const *)s->nvme_path.item, own ? 1 : s->nvme_path.n, &r.session), out);
