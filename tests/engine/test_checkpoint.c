@@ -524,6 +524,7 @@ struct turns {
     struct rig rig[2], loaded;
     uint64_t digest[2], last, id; /* last: cursor of what was found last; id: of what was saved last */
     int64_t step;
+    int noted; /* the last one found was not what `latest` names */
 };
 
 static void turns_start(struct turns *t)
@@ -569,6 +570,10 @@ static void turns_check(struct turns *t, int saved)
     if (info.cursor != t->id && (saved || info.cursor != t->last))
         fail_msg("found the save %d, expected %d or before it %d", (int)info.cursor, (int)t->id, (int)t->last);
     t->last = info.cursor;
+    /* only a replacement may leave `latest` naming what is not there */
+    if (note[0] && (saved || (t->id % 3 != 0 && !t->noted)))
+        fail_msg("save %d: %s", (int)t->id, note);
+    t->noted = note[0] != 0;
 }
 
 /* Nothing dead is left. */
