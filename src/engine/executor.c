@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/sys.h"
 #include "device/tickets.h"
+#include "offload/places.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -188,6 +189,7 @@ static void *lane_thread(void *arg)
     int64_t seen = 0;
     if (e->m.threads > 0)
         omp_set_num_threads(e->m.threads);
+    places_bind(s->lane == LANE_HOST ? PLACE_COMPUTE : PLACE_TRANSFER);
     pthread_mutex_lock(&e->lock);
     for (;;) {
         while (!e->quit && e->generation == seen)

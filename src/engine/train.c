@@ -9,6 +9,7 @@
 #include "engine/checkpoint.h"
 #include "engine/metrics.h"
 #include "engine/session.h"
+#include "offload/places.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -135,6 +136,16 @@ static enum status make_directories(const char *path)
         if (!kept)
             return OK;
     }
+}
+
+/* A run is never overwritten by another. */
+static enum status refuse_old_run(const struct settings *s)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", s->out);
+    if (s->resume || access(path, F_OK) != 0)
+        return OK;
+    return status_fail(ERR_INVALID, "%s already holds a run: continue it with --resume %s, or give another --out", s->out, s->out);
 }
 
 static double learning_rate(const struct settings *s, int64_t step)
@@ -330,6 +341,10 @@ static void print_before(struct run *r)
     const struct corpus_report *d = corpus_get_report(r->corpus);
     printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured\n", s->device == DEVICE_CPU_DISCRETE ? "cpu:discrete" : "cpu", s->threads,
            r->peak_flops * 1e-9);
+    if (s->verbose) {
+        places_describe(line, sizeof line);
+        printf("places: %s\n", line);
+    }
     printf("budgets: device %s, host %s, nvme %s\n", units_format_bytes(r->limit[TIER_DEVICE], a), units_format_bytes(r->limit[TIER_HOST], b),
            units_format_bytes(r->limit[TIER_NVME], c));
     printf("host memory: %s\n", arena_describe(r->session->host));
@@ -468,6 +483,8 @@ enum status train_run(struct settings *s, const struct train_hooks *hooks, int *
                                  .eval_paths = (const char *const *)s->eval_data.item, .n_eval_paths = s->eval_data.n,
                                  .eval_fraction = s->eval_fraction, .seq_len = s->seq_len, .vocab = r.model->config.vocab, .seed = s->seed};
     st = corpus_open(&data, &r.corpus);
+    if (st == OK)
+        st = refuse_old_run(s);
     if (st == OK)
         st = make_directories(s->out);
     if (st != OK) {
