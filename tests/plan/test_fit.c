@@ -1,0 +1,257 @@
+/* Memory: arenas against the lower bound of live bytes, budgets from ample to none, refusals, tile grids. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plan/cells.h"
+#include "program/verify.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const enum model_family FAMILIES[] = {FAMILY_LLAMA, FAMILY_GPT2};
+static const char *const FAMILY_NAMES[] = {"llama", "gpt2"};
+enum { AMPLE = 1 << 30 };
+
+/* Wide enough that buffers are larger than their alignment. */
+static struct model *wide_model(enum model_family family, int layers)
+{
+    struct model_config c = {.family = family,
+                             .vocab = 512,
+                             .dim = 128,
+                             .ffn = 384,
+                             .layers = layers,
+                             .heads = 4,
+                             .kv_heads = family == FAMILY_LLAMA ? 2 : 4,
+                             .head_dim = 32,
+                             .max_positions = 4096,
+                             .tied = family == FAMILY_GPT2,
+                             .norm_eps = 1e-5f,
+                             .init_std = 0.02f,
+                             .rope_theta = 10000};
+    struct model *m;
+    strcpy(c.name, "wide");
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    return m;
+}
+
+static void wide_settings(struct settings *s)
+{
+    cell_settings(s, 512, F32);
+    s->row_chunk = 128;
+    s->loss_tile = 64;
+    s->group = 1 << 16;
+}
+
+/* --- Packing --- */
+
+static void check_packing(int family, int layers, const struct cell *c, double ratio[TIERS])
+{
+    struct settings s;
+    struct model *m = wide_model(FAMILIES[family], layers);
+    struct plan *plan;
+    int64_t limit[TIERS] = {(int64_t)1 << 40, (int64_t)1 << 40, (int64_t)1 << 40};
+    wide_settings(&s);
+    cell_apply(c, &s);
+    if (plan_create(m, &s, limit, &plan) != OK)
+        fail_msg("%s", status_message());
+    const struct program *p = plan->programs[PLAN_UPDATE_STEP];
+    if (layers <= 8 && program_verify(p) != OK)
+        fail_msg("%s", status_message());
+    for (int t = 0; t < TIERS; t++) {
+        ratio[t] = p->lower_bound[t] > 0 ? (double)p->arena[t] / (double)p->lower_bound[t] : 1;
+        if (ratio[t] < 1 || ratio[t] > 1.3)
+            fail_msg("%s, %d layers, %s: arena %lld bytes on the %s, lower bound %lld", FAMILY_NAMES[family], layers,
+                     cell_name(c), (long long)p->arena[t], tier_name((enum tier)t), (long long)p->lower_bound[t]);
+    }
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
+static void packing(void **state)
+{
+    (void)state;
+    static const int layers[] = {2, 8, 32};
+    static const struct cell cells[] = {{{0, 0, 0, 0, 0, 0, 0, 0}}, {{1, 1, 1, 1, 1, 2, 1, 0}}, {{2, 2, 2, 2, 2, 2, 1, 1}}};
+    for (int f = 0; f < 2; f++)
+        for (int c = 0; c < 3; c++) {
+            double ratio[3][TIERS];
+            for (int l = 0; l < 3; l++)
+                check_packing(f, layers[l], &cells[c], ratio[l]);
+            print_message("%-5s arena / lower bound at 2, 8, 32 layers: device %.3f %.3f %.3f, host %.3f %.3f %.3f, nvme %.3f "
+                          "%.3f %.3f (%s)\n",
+                          FAMILY_NAMES[f], ratio[0][0], ratio[1][0], ratio[2][0], ratio[0][1], ratio[1][1], ratio[2][1],
+                          ratio[0][2], ratio[1][2], ratio[2][2], cell_name(&cells[c]));
+        }
+}
+
+/* --- Budgets --- */
+
+static void verify_all(const struct plan *plan)
+{
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        if (plan->programs[k] && program_verify(plan->programs[k]) != OK)
+            fail_msg("%s", status_message());
+}
+
+static void check_limits(const struct plan *plan, const int64_t limit[TIERS])
+{
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        for (int t = 0; t < TIERS; t++)
+            if (plan->programs[k])
+                assert_true(plan->programs[k]->arena[t] <= plan->arena[t]);
+    for (int t = 0; t < TIERS; t++)
+        if (plan->fits)
+            assert_true(plan->arena[t] <= limit[t]);
+    if (!plan->fits)
+        assert_true(plan->arena[plan->misfit] > limit[plan->misfit]);
+}
+
+/* The refusal names the tier, what is needed and the flag that gives more. */
+static void check_refusal(const struct plan *plan, const struct model *m, const struct settings *s, const int64_t limit[TIERS])
+{
+    static const char *const flag[] = {"--device-mem", "--host-mem", "--nvme-max"};
+    char need[64], sentence[1024];
+    assert_int_equal(plan_refuse(plan, m, s, limit), ERR_NOFIT);
+    snprintf(sentence, sizeof sentence, "%s", status_message());
+    snprintf(need, sizeof need, " on the %s ", tier_name(plan->misfit));
+    if (!strstr(sentence, need) || !strstr(sentence, flag[plan->misfit]) || !strstr(sentence, "needs "))
+        fail_msg("unhelpful: %s", sentence);
+}
+
+static struct plan *fit(const struct model *m, const struct settings *s, const int64_t limit[TIERS])
+{
+    struct plan *plan;
+    if (plan_create(m, s, limit, &plan) != OK)
+        fail_msg("%s", status_message());
+    verify_all(plan);
+    check_limits(plan, limit);
+    if (!plan->fits)
+        check_refusal(plan, m, s, limit);
+    return plan;
+}
+
+static void device_ladder(void **state)
+{
+    (void)state;
+    for (int f = 0; f < 2; f++)
+        for (int discrete = f; discrete < 2; discrete++) {
+            struct settings s;
+            struct model *m = wide_model(FAMILIES[f], 2);
+            int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE}, first;
+            wide_settings(&s);
+            s.params = s.grads = s.optim = s.acts = OFFLOAD_AUTO;
+            s.alpha = AUTO;
+            s.update = UPDATE_AUTO;
+            s.device = discrete ? DEVICE_CPU_DISCRETE : DEVICE_CPU;
+            struct plan *plan = fit(m, &s, limit);
+            assert_true(plan->fits);
+            first = limit[TIER_DEVICE] = plan->arena[TIER_DEVICE];
+            plan_destroy(plan);
+            int fitted = 1, rungs = 0;
+            while (limit[TIER_DEVICE] > 4096) {
+                plan = fit(m, &s, limit);
+                /* less memory never fits what more did not */
+                assert_true(fitted || !plan->fits);
+                fitted = plan->fits;
+                rungs += fitted;
+                plan_destroy(plan);
+                limit[TIER_DEVICE] = fitted ? limit[TIER_DEVICE] * 3 / 4 : limit[TIER_DEVICE] / 4;
+            }
+            print_message("%s%s: fits down %d rungs of 3/4 from %lld bytes\n", FAMILY_NAMES[f], discrete ? ", discrete" : "",
+                          rungs, (long long)first);
+            assert_true(rungs >= 4);
+            model_destroy(m);
+        }
+}
+
+/* The other tiers run out too, each with its own flag. */
+static void other_tiers(void **state)
+{
+    (void)state;
+    struct model *m = wide_model(FAMILY_LLAMA, 2);
+    for (int t = TIER_HOST; t < TIERS; t++) {
+        struct settings s;
+        int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
+        wide_settings(&s);
+        cell_apply(&(struct cell){{t, t, t, t, 2, 0, 1, 1}}, &s);
+        limit[t] = 100000;
+        struct plan *plan = fit(m, &s, limit);
+        assert_int_equal(plan->fits, 0);
+        assert_int_equal(plan->misfit, t);
+        plan_destroy(plan);
+    }
+    model_destroy(m);
+}
+
+/* A refused resident plan is told which offload would do; that one fits. */
+static void refusal_names_a_change(void **state)
+{
+    (void)state;
+    struct settings s;
+    struct model *m = wide_model(FAMILY_LLAMA, 2);
+    int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
+    wide_settings(&s);
+    struct plan *plan = fit(m, &s, limit);
+    limit[TIER_DEVICE] = plan->arena[TIER_DEVICE] / 2;
+    plan_destroy(plan);
+    plan = fit(m, &s, limit);
+    assert_int_equal(plan->fits, 0);
+    assert_int_equal(plan_refuse(plan, m, &s, limit), ERR_NOFIT);
+    print_message("%s\n", status_message());
+    assert_non_null(strstr(status_message(), "--offload"));
+    plan_destroy(plan);
+    limit[TIER_DEVICE] = 10000;
+    plan = fit(m, &s, limit);
+    assert_int_equal(plan_refuse(plan, m, &s, limit), ERR_NOFIT);
+    assert_non_null(strstr(status_message(), "No offload setting fits"));
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
+/* --- Tiles --- */
+
+static void tiles(void **state)
+{
+    (void)state;
+    struct strategy st = {0};
+    struct settings s;
+    struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 */
+    static const int64_t legal[] = {1, 2, 4}, illegal[] = {3, 5, 8};
+    wide_settings(&s);
+    for (int i = 0; i < 3; i++) {
+        s.head_tile = legal[i];
+        assert_int_equal(plan_tiles(m, &s, &st), OK);
+        assert_int_equal(st.head_tile, legal[i]);
+        s.head_tile = illegal[i];
+        assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
+        assert_non_null(strstr(status_message(), "heads="));
+    }
+    s.head_tile = 1;
+    s.loss_tile = 48;
+    assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "loss=48"));
+    assert_non_null(strstr(status_message(), "128"));
+    s.loss_tile = s.row_chunk = s.head_tile = AUTO;
+    for (int64_t seq = 1; seq < (1 << 22); seq = seq * 3 + 1) {
+        s.seq_len = seq;
+        assert_int_equal(plan_tiles(m, &s, &st), OK);
+        assert_true(st.row_chunk >= 1 && st.row_chunk <= seq && st.row_chunk % st.loss_tile == 0);
+        assert_true(st.head_tile >= 1 && m->config.heads % st.head_tile == 0);
+    }
+    /* chunks longer than the sequence are the sequence */
+    s.seq_len = 100;
+    s.row_chunk = 128;
+    s.loss_tile = 50;
+    assert_int_equal(plan_tiles(m, &s, &st), OK);
+    assert_int_equal(st.row_chunk, 100);
+    model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(packing), cmocka_unit_test(device_ladder), cmocka_unit_test(other_tiers),
+                                       cmocka_unit_test(refusal_names_a_change), cmocka_unit_test(tiles)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
