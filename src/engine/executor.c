@@ -31,6 +31,7 @@ struct executor {
     int64_t generation;      /* of the program to run */
     int running, quit;
     struct lane_stats stats[LANES];
+    int64_t retired_ns[LANES]; /* when the lane last retired something */
     struct lane_start {
         struct executor *e;
         enum lane lane;
@@ -81,8 +82,9 @@ enum status machine_execute(const struct machine *m, const struct program *p, co
 
 static void note(struct executor *e, enum lane lane, int i, int64_t start)
 {
-    int64_t now = clock_ns();
-    e->stats[lane].busy_ns += now - start;
+    int64_t now = clock_ns(), from = start > e->retired_ns[lane] ? start : e->retired_ns[lane];
+    e->stats[lane].busy_ns += now - from; /* requests in flight together count once */
+    e->retired_ns[lane] = now;
     e->stats[lane].bytes += e->p->instrs[i].bytes;
     if (e->trace)
         e->trace[i] = (struct trace_event){start - e->began, now - e->began};

@@ -71,6 +71,8 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
         st = status_fail(ERR_NOMEM, "out of memory for the session");
         goto fail;
     }
+    char *const base[TIERS] = {x->machine.device, x->machine.host, NULL};
+    TRY_GOTO(canary_create(plan, base, &x->canary), fail);
     memset(x->staging, 0, (size_t)(2 * x->staging_bytes));
     TRY_GOTO(executor_create(&x->machine, &x->executor), fail);
     warm_up(x);
@@ -87,6 +89,7 @@ void session_destroy(struct session *s)
     if (!s)
         return;
     executor_destroy(s->executor);
+    canary_destroy(s->canary);
     store_close(s->store);
     arena_destroy(s->host);
     arena_destroy(s->device);
@@ -238,5 +241,6 @@ enum status session_zero_moments(struct session *s)
 enum status session_check_memory(struct session *s)
 {
     TRY(arena_check(s->device));
-    return arena_check(s->host);
+    TRY(arena_check(s->host));
+    return canary_check(s->canary);
 }

@@ -3,6 +3,7 @@
 #define LTRAIN_ENGINE_SESSION_H
 
 #include "comm/comm.h"
+#include "engine/canary.h"
 #include "engine/executor.h"
 #include "model/model.h"
 #include "offload/arena.h"
@@ -16,6 +17,7 @@ struct session {
     struct machine machine;
     struct executor *executor;
     struct comm comm;
+    struct canary *canary;        /* gaps of the arenas */
     int64_t overhead_bytes;       /* resident beside the arenas once everything is set up: program, libraries, tables, scratch of BLAS */
     uint64_t chaos;               /* test mode: seed of the next random order; 0: the threaded executor */
     void *staging;                /* one group in fp32 and one as stored */

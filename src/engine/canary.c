@@ -1,0 +1,104 @@
+/* Gaps between the buffers of all programs of a set. */
+#include "engine/canary.h"
+
+#include "base/sys.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PATTERN 0xa5
+
+struct span {
+    int64_t lo, hi;
+};
+
+struct canary {
+    char *base[TIERS];
+    struct span *gaps[TIERS];
+    int n[TIERS];
+};
+
+static int by_start(const void *a, const void *b)
+{
+    const struct span *x = a, *y = b;
+    return x->lo < y->lo ? -1 : x->lo > y->lo;
+}
+
+/* Buffers of the tier, sorted, then turned into the gaps between them. */
+static enum status find_gaps(const struct plan *plan, enum tier t, struct canary *c)
+{
+    int cap = 1, n = 0;
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        cap += plan->programs[k] ? plan->programs[k]->n_buffers : 0;
+    struct span *s = sys_malloc(sizeof *s * (size_t)(cap + 1));
+    if (!s)
+        return status_fail(ERR_NOMEM, "out of memory for canaries");
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        for (int b = 0; plan->programs[k] && b < plan->programs[k]->n_buffers; b++) {
+            const struct buffer *buf = &plan->programs[k]->buffers[b];
+            if (buf->tier == t && buf->address >= 0)
+                s[n++] = (struct span){buf->address, buf->address + buf->bytes};
+        }
+    qsort(s, (size_t)n, sizeof *s, by_start);
+    int64_t end = 0;
+    int gaps = 0;
+    for (int i = 0; i < n; i++) {
+        struct span next = s[i];
+        if (next.lo > end)
+            s[gaps++] = (struct span){end, next.lo}; /* gaps <= i: never overwrites what is still to be read */
+        end = max_i64(end, next.hi);
+    }
+    if (end < plan->arena[t])
+        s[gaps++] = (struct span){end, plan->arena[t]};
+    c->gaps[t] = s;
+    c->n[t] = gaps;
+    return OK;
+}
+
+enum status canary_create(const struct plan *plan, char *const base[TIERS], struct canary **out)
+{
+    struct canary *c = sys_calloc(1, sizeof *c);
+    if (!c)
+        return status_fail(ERR_NOMEM, "out of memory for canaries");
+    for (int t = TIER_DEVICE; t <= TIER_HOST; t++) {
+        enum status st = find_gaps(plan, (enum tier)t, c);
+        if (st != OK) {
+            canary_destroy(c);
+            return st;
+        }
+        c->base[t] = base[t];
+        for (int i = 0; i < c->n[t]; i++)
+            memset(base[t] + c->gaps[t][i].lo, PATTERN, (size_t)(c->gaps[t][i].hi - c->gaps[t][i].lo));
+    }
+    *out = c;
+    return OK;
+}
+
+void canary_destroy(struct canary *c)
+{
+    if (!c)
+        return;
+    for (int t = 0; t < TIERS; t++)
+        free(c->gaps[t]);
+    free(c);
+}
+
+enum status canary_check(const struct canary *c)
+{
+    for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
+        for (int i = 0; i < c->n[t]; i++)
+            for (int64_t at = c->gaps[t][i].lo; at < c->gaps[t][i].hi; at++)
+                if ((unsigned char)c->base[t][at] != PATTERN)
+                    return status_fail(ERR_CORRUPT, "a byte outside the plan was written: %s arena, offset %lld, in the gap from %lld to %lld",
+                                       tier_name((enum tier)t), (long long)at, (long long)c->gaps[t][i].lo, (long long)c->gaps[t][i].hi);
+    return OK;
+}
+
+int64_t canary_bytes(const struct canary *c)
+{
+    int64_t bytes = 0;
+    for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
+        for (int i = 0; i < c->n[t]; i++)
+            bytes += c->gaps[t][i].hi - c->gaps[t][i].lo;
+    return bytes;
+}

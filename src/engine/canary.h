@@ -1,0 +1,15 @@
+/* Canaries: bytes of an arena that no buffer of any program owns keep a pattern. Private to src/engine. */
+#ifndef LTRAIN_ENGINE_CANARY_H
+#define LTRAIN_ENGINE_CANARY_H
+
+#include "plan/plan.h"
+
+struct canary; /* the gaps of the device and host arenas under one plan */
+
+enum status canary_create(const struct plan *plan, char *const base[TIERS], struct canary **out);
+void canary_destroy(struct canary *c); /* NULL is fine */
+/* ERR_CORRUPT naming tier and offset of the first byte that changed. */
+enum status canary_check(const struct canary *c);
+int64_t canary_bytes(const struct canary *c);
+
+#endif
