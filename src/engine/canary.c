@@ -36,7 +36,8 @@ static enum status find_gaps(const struct plan *plan, enum tier t, struct canary
     for (int k = 0; k < PLAN_PROGRAMS; k++)
         for (int b = 0; plan->programs[k] && b < plan->programs[k]->n_buffers; b++) {
             const struct buffer *buf = &plan->programs[k]->buffers[b];
-            if (buf->tier == t && buf->address >= 0)
+            int used = b < plan->programs[k]->n_persistent || buf->t1 > buf->t0;
+            if (buf->tier == t && used)
                 s[n++] = (struct span){buf->address, buf->address + buf->bytes};
         }
     qsort(s, (size_t)n, sizeof *s, by_start);
