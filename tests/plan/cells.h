@@ -108,8 +108,8 @@ static inline enum status cell_model(enum model_family family, int layers, struc
     return model_create(&c, NULL, 0, out);
 }
 
-/* A design in which every pair of levels of any two factors occurs: greedily, the best of several random cells each time, each
- * improved factor by factor. The first cell is all zeros (everything resident). Returns the number of cells. */
+/* A design in which every pair of levels of any two factors occurs: greedily, the best of several random cells each
+ * time. The first cell is all zeros (everything resident). Returns the number of cells. */
 static inline int cells_pairwise(struct cell *out, int max, uint64_t seed)
 {
     char covered[FACTORS][3][FACTORS][3] = {{{{0}}}};
