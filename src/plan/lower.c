@@ -23,21 +23,18 @@ static void home_create(struct lowering *L, struct value *v, int unit, enum resi
 {
     if (v->n_tiles == 0)
         return;
-    int64_t bytes = 0;
+    int64_t bytes = 0; /* so far; the next group starts at a multiple of BUFFER_ALIGN */
     int tile = 0;
     for (int64_t a = 0, b; a < v->rows; a = b) {
         b = min_i64(unit >= 0 ? group_end(L, unit, a) : v->rows, v->rows);
-        if (r == RES_DEVICE)
-            bytes = a * v->row_bytes;
+        bytes = r == RES_DEVICE ? a * v->row_bytes : round_up(bytes, BUFFER_ALIGN);
         for (; tile < v->n_tiles && v->tiles[tile].row0 < b; tile++) {
             v->tiles[tile].home.offset = bytes + (v->tiles[tile].row0 - a) * v->row_bytes;
             v->tiles[tile].extent_offset = bytes;
             v->tiles[tile].extent_bytes = (b - a) * v->row_bytes;
         }
-        bytes += round_up((b - a) * v->row_bytes, BUFFER_ALIGN);
+        bytes += (b - a) * v->row_bytes;
     }
-    if (r == RES_DEVICE)
-        bytes = v->rows * v->row_bytes;
     int buffer = persistent_buffer(L, tier_of(r), bytes, v->class);
     for (int i = 0; i < v->n_tiles; i++) {
         v->tiles[i].home.buffer = buffer;
