@@ -32,6 +32,8 @@ run() {
 # ltrain never overwrites a run; an earlier quickstart's may go.
 rm -rf "$dir/run"
 
+rm -rf "$dir/run" # of the last quickstart: ltrain overwrites no run
+
 # A learning rate that falls to zero ends a short run calmly.
 set -- --model tiny --data "$dir/kjv.txt" --seq-len 16k --device cpu:discrete --device-mem 48M \
     --steps 40 --lr 5e-3 --warmup 4 --schedule linear --out "$dir/run"

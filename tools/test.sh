@@ -36,7 +36,7 @@ trap 'exit 143' TERM
 
 tools/setup.sh
 
-suites='' wrapper='' slower=1
+suites='' within='' slower=1
 case $kind in
 release)
     options='-Dbuildtype=release -Dwerror=true -Db_sanitize=none' ;;
@@ -50,7 +50,7 @@ tsan)
     export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1}"
     export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # their locks are unknown to the sanitizer
     if setarch "$(uname -m)" -R true 2>/dev/null; then # gcc 12 cannot live with much address randomisation
-        wrapper="--wrapper=setarch $(uname -m) -R"
+        within="setarch $(uname -m) -R"
     fi ;;
 esac
 [ -z "${LTRAIN_LONG:-}" ] || slower=$((slower * 20))
@@ -62,7 +62,7 @@ configure() { # shellcheck disable=SC2086
 }
 echo "test: building $build"
 configure >"$log" 2>&1 || { cat "$log"; exit 1; }
-ninja -C "$build" >"$log" 2>&1 || { grep -v '^\[[0-9]*/[0-9]*\] [CLG]' "$log"; exit 1; }
+ninja -C "$build" >"$log" 2>&1 || { sed -n '/^FAILED/,$p' "$log" | grep . || cat "$log"; exit 1; }
 
 # The include law and the scripts' own tests, which no compiler option changes -----------------------------------------------------
 if [ "$kind" = release ]; then
@@ -81,7 +81,7 @@ fi
 rm -f "$build/meson-logs/testlog.txt" # an old one must never be counted
 status=0
 # shellcheck disable=SC2086
-meson test -C "$build" --no-rebuild --print-errorlogs -t "$slower" $suites ${wrapper:+"$wrapper"} </dev/null || status=$?
+$within meson test -C "$build" --no-rebuild --print-errorlogs -t "$slower" $suites </dev/null || status=$?
 if [ -f "$build/meson-logs/testlog.txt" ]; then
     counts=$(awk -f tools/count.awk "$build/meson-logs/testlog.txt")
     # shellcheck disable=SC2086
