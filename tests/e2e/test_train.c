@@ -1,0 +1,288 @@
+/* What a run does and leaves behind when nothing goes wrong. */
+#include "harness.h"
+
+#include "data/safetensors.h"
+#include "program/program.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *load(const char *path)
+{
+    json_error_t error;
+    json_t *root = json_load_file(path, 0, &error);
+    if (!root)
+        fail_msg("%s:%d: %s", path, error.line, error.text);
+    return root;
+}
+
+/* One line of RUN/metrics.jsonl. */
+static json_t *metrics_of(const char *run, int step)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    char *text = e2e_read(path, NULL), *line = text;
+    for (int i = 1; i < step; i++)
+        line = strchr(line, '\n') + 1;
+    json_t *o = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL);
+    free(text);
+    assert_non_null(o);
+    return o;
+}
+
+static double number(const json_t *o, const char *key)
+{
+    const json_t *x = json_object_get(o, key);
+    if (!json_is_number(x))
+        fail_msg("metrics.jsonl: %s is not a number", key);
+    return json_number_value(x);
+}
+
+static void a_run_leaves_its_files(void **state)
+{
+    static const char *const numbers[] = {"step",          "loss",        "grad_norm",         "lr",
+                                          "tokens",        "seconds",     "tokens_per_second", "target_tokens",
+                                          "model_flops",   "mfu",         "device_peak_bytes", "host_peak_bytes",
+                                          "nvme_bytes",    "read_bytes",  "written_bytes",     "hidden"};
+    static const char *const files[] = {"config.yaml", "plan.txt", "plan.json", "metrics.jsonl", "hf/config.json", "hf/model.safetensors"};
+    (void)state;
+    struct result r = e2e_succeeds(NULL, "train" TINY DISCRETE "--steps 5 --out run");
+    static const char *const said[] = {"device: cpu:discrete", "budgets: device ", "nvme run: ", "mesh: ", "data: 1 documents", "plan: fits",
+                                       "step 5/5  loss ", "memory: planned ", "step time: planned ", "lanes:", "hidden", "model: run/hf"};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        e2e_contains(r.out, said[i]);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        assert_true(e2e_exists("run/%s", files[i]));
+    assert_int_equal(e2e_count("run/*.store"), 0);
+    struct curve c = e2e_curve("run");
+    assert_int_equal(c.n, 5);
+    assert_true(c.loss[4] < c.loss[0]);
+    assert_true(fabs(c.loss[0] - log(256)) < 0.2);
+    for (int step = 1; step <= 5; step++) {
+        json_t *m = metrics_of("run", step);
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+            number(m, numbers[i]);
+        assert_true(json_is_false(json_object_get(m, "skipped")));
+        assert_null(json_object_get(m, "eval_loss"));
+        assert_true(number(m, "lr") == 3e-4); /* floats read back exactly, also computed ones */
+        assert_true(number(m, "tokens_per_second") == number(m, "tokens") / number(m, "seconds"));
+        assert_true(number(m, "read_bytes") > 0 && number(m, "written_bytes") > 0);
+        json_decref(m);
+    }
+    json_decref(load("run/plan.json"));
+    /* its config.yaml gives the same run */
+    e2e_succeeds(NULL, "--config run/config.yaml --out again");
+    struct curve again = e2e_curve("again");
+    assert_int_equal(again.n, 5);
+    e2e_same_curve(&c, &again, 5);
+    e2e_same_file("run/hf/model.safetensors", "again/hf/model.safetensors");
+    /* and a finished run is not written over */
+    e2e_refuses(2, "run|--resume|--out", NULL, "--config run/config.yaml");
+}
+
+static void placement_does_not_change_the_run(void **state)
+{
+    static const char *const tiers[] = {"none", "cpu", "nvme"}, *const devices[] = {"cpu", "cpu:discrete"};
+    struct curve first = {0};
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        char run[16], model[64];
+        snprintf(run, sizeof run, "p%d", i);
+        snprintf(model, sizeof model, "p%d/hf/model.safetensors", i);
+        e2e_succeeds(NULL, TINY "--steps 3 --offload %s --device %s --out %s", tiers[i / 2], devices[i % 2], run);
+        struct curve c = e2e_curve(run);
+        json_t *m = metrics_of(run, 3);
+        assert_int_equal(number(m, "nvme_bytes") > 0, i >= 4);
+        assert_int_equal(number(m, "read_bytes") > 0, i >= 4);
+        json_decref(m);
+        if (i == 0)
+            first = c;
+        e2e_same_curve(&first, &c, 3);
+        e2e_same_file("p0/hf/model.safetensors", model);
+    }
+}
+
+static void plan_only_prints(void **state)
+{
+    (void)state;
+    struct result r = e2e_succeeds(NULL, "plan" TINY DISCRETE "--out planned");
+    static const char *const rows[] = {"fits", "tok/s", "parameters", "gradients", "optimizer", "activations", "workspace",
+                                       "peak",  "limit", "device",    "host",      "nvme",      "moved in a step"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        e2e_contains(r.out, rows[i]);
+    assert_false(e2e_exists("planned"));
+    r = e2e_refuses(3, "the plan needs|on the device|--device-mem", NULL, "plan" TINY "--offload none --device-mem 1M");
+    e2e_contains(r.out, "does not fit");
+    e2e_contains(r.out, "limit");
+}
+
+static void evaluation_leaves_training_alone(void **state)
+{
+    (void)state;
+    struct result r = e2e_succeeds(NULL, TINY DISCRETE "--steps 4 --eval-fraction 0.1 --eval-every 2 --out eval");
+    e2e_contains(r.out, "step 2  eval loss ");
+    for (int step = 1; step <= 4; step++) {
+        json_t *m = metrics_of("eval", step);
+        if (step % 2)
+            assert_null(json_object_get(m, "eval_loss"));
+        else
+            assert_true(number(m, "eval_loss") > 1 && number(m, "eval_loss") < 6);
+        json_decref(m);
+    }
+    e2e_succeeds(NULL, TINY DISCRETE "--steps 4 --eval-fraction 0.1 --out no-eval");
+    struct curve a = e2e_curve("eval"), b = e2e_curve("no-eval");
+    e2e_same_curve(&a, &b, 4);
+    e2e_same_file("eval/hf/model.safetensors", "no-eval/hf/model.safetensors");
+    e2e_succeeds(NULL, TINY "--steps 1 --eval-data corpus.txt --eval-every 1 --out data");
+}
+
+/* 1 if a tensor of two model files is the same. */
+static int same_tensor(const char *a, const char *b, const char *name)
+{
+    static float x[2][1 << 16];
+    struct st_info info;
+    const char *const paths[2] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        struct st_file *f;
+        assert_int_equal(st_open(paths[i], &f), OK);
+        assert_int_equal(st_find(f, name, &info), OK);
+        assert_true(info.elements <= 1 << 16);
+        assert_int_equal(st_read_f32(f, name, 0, info.elements, x[i]), OK);
+        st_close(f);
+    }
+    return memcmp(x[0], x[1], sizeof x[0][0] * (size_t)info.elements) == 0;
+}
+
+static void frozen_parameters_stay(void **state)
+{
+    (void)state;
+    e2e_succeeds(NULL, TINY DISCRETE "--steps 1 --lr 0 --out start");
+    e2e_succeeds(NULL, TINY DISCRETE "--steps 2 --freeze *.self_attn.*,*embed_tokens* --out frozen");
+    static const char a[] = "start/hf", b[] = "frozen/hf";
+    assert_true(same_tensor(a, b, "model.layers.0.self_attn.q_proj.weight"));
+    assert_true(same_tensor(a, b, "model.embed_tokens.weight"));
+    assert_false(same_tensor(a, b, "model.layers.0.mlp.up_proj.weight"));
+    assert_false(same_tensor(a, b, "model.layers.1.mlp.down_proj.weight"));
+}
+
+static void bf16_follows_fp32(void **state)
+{
+    (void)state;
+    e2e_succeeds(NULL, TINY "--steps 4 --out fp32");
+    e2e_succeeds(NULL, TINY DISCRETE "--steps 4 --dtype bf16 --out bf16");
+    e2e_succeeds(NULL, TINY "--offload none --steps 4 --dtype bf16 --out bf16-none");
+    struct curve a = e2e_curve("fp32"), b = e2e_curve("bf16"), c = e2e_curve("bf16-none");
+    for (int i = 0; i < 4; i++)
+        assert_true(fabs(a.loss[i] - b.loss[i]) < 0.01 * a.loss[i]); /* bf16 has 8 bits: 0.4% each rounding */
+    assert_true(memcmp(a.loss, b.loss, sizeof(double) * 4) != 0);
+    e2e_same_curve(&b, &c, 4);
+    json_t *config = load("bf16/hf/config.json");
+    const char *dtype = json_string_value(json_object_get(config, "dtype"));
+    if (!dtype)
+        dtype = json_string_value(json_object_get(config, "torch_dtype"));
+    assert_string_equal(dtype, "bfloat16");
+    json_decref(config);
+}
+
+static void accumulation_is_the_mean(void **state)
+{
+    (void)state;
+    e2e_succeeds(NULL, TINY DISCRETE "--steps 4 --lr 0 --out single");
+    e2e_succeeds(NULL, TINY DISCRETE "--steps 1 --lr 0 --grad-accum 4 --out four");
+    struct curve a = e2e_curve("single"), b = e2e_curve("four");
+    double mean = (a.loss[0] + a.loss[1] + a.loss[2] + a.loss[3]) / 4;
+    assert_true(fabs(mean - b.loss[0]) < 1e-12 * mean); /* one document: equally many targets in each */
+    json_t *m = metrics_of("four", 1);
+    assert_int_equal(number(m, "tokens"), 4 * 256);
+    json_decref(m);
+}
+
+static void a_trace_shows_every_lane(void **state)
+{
+    (void)state;
+    e2e_succeeds(NULL, TINY DISCRETE "--steps 3 --trace 2 --out traced");
+    assert_int_equal(e2e_count("traced/trace-*.json"), 1);
+    json_t *root = load("traced/trace-000002.json"), *event;
+    int named[LANES] = {0}, used[LANES] = {0};
+    size_t i;
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event) {
+        const char *phase = json_string_value(json_object_get(event, "ph"));
+        int lane = (int)json_integer_value(json_object_get(event, "tid"));
+        assert_true(phase && lane >= 0 && lane < LANES);
+        if (phase[0] == 'M') {
+            assert_string_equal(json_string_value(json_object_get(json_object_get(event, "args"), "name")), lane_name((enum lane)lane));
+            named[lane]++;
+        } else {
+            assert_string_equal(phase, "X");
+            assert_true(number(event, "ts") >= 0 && number(event, "dur") >= 0);
+            assert_true(strlen(json_string_value(json_object_get(event, "name"))) > 0);
+            used[lane]++;
+        }
+    }
+    for (int l = 0; l < LANES; l++)
+        assert_true(named[l] == 1 && used[l] > 0);
+    json_decref(root);
+}
+
+/* A text of one sequence, so that every step sees the same tokens. */
+static void hugging_face_in_and_out(void **state)
+{
+    const char *source = getenv("LTRAIN_SOURCE_ROOT");
+    (void)state;
+    if (!source)
+        skip();
+    e2e_write("one.txt", "%s", "In the beginning God created the heaven and the earth. And the earth was without form, and void.");
+#define ONE "--data one.txt --seq-len 96" TILES
+    static const char *const models[] = {"llama-gqa", "gpt2"};
+    for (int i = 0; i < 2; i++) {
+        char model[4096], run[32], more[32], last[32];
+        snprintf(model, sizeof model, "%s/tests/golden/%s", source, models[i]);
+        snprintf(run, sizeof run, "hf%d", i);
+        snprintf(more, sizeof more, "hf%d-more", i);
+        snprintf(last, sizeof last, "hf%d-last", i);
+        e2e_succeeds(NULL, ONE DISCRETE "--model %s --steps 2 --out %s", model, run);
+        e2e_succeeds(NULL, ONE "--model %s --steps 3 --out %s", model, more);
+        e2e_succeeds(NULL, ONE DISCRETE "--model %s/hf --steps 1 --out %s", run, last);
+        struct curve a = e2e_curve(more), b = e2e_curve(last);
+        assert_true(a.loss[2] < a.loss[0]);
+        if (b.loss[0] != a.loss[2])
+            fail_msg("%s: hf/ has lost something: loss %.17g after it, %.17g without", models[i], b.loss[0], a.loss[2]);
+    }
+}
+
+static void a_bare_command_says_what_is_missing(void **state)
+{
+    (void)state;
+    struct result r = e2e_run(NULL, "--seq-len 420k --zero 3 --offload nvme");
+    assert_int_equal(r.status, 2);
+    assert_int_equal(strncmp(r.err, "ltrain: model and data are missing", 34), 0);
+    static const char *const how[] = {"--model", "--data", "ltrain.yaml", "model: ", "data: "};
+    for (size_t i = 0; i < sizeof how / sizeof *how; i++)
+        e2e_contains(r.err, how[i]);
+    assert_string_equal(r.out, "");
+    e2e_write("ltrain.yaml", "model: tiny\ndata: corpus.txt\nseq-len: 420k\nsteps: 2\nthreads: 1\ntiles: {rows: 64, loss: 64}\n");
+    r = e2e_succeeds(NULL, "--seq-len 512 --zero 3 --offload nvme");
+    e2e_contains(r.out, "step 2/2");
+    assert_int_equal(e2e_count("runs/*-tiny/metrics.jsonl"), 1);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_run_leaves_its_files),
+        TEST(placement_does_not_change_the_run),
+        TEST(plan_only_prints),
+        TEST(evaluation_leaves_training_alone),
+        TEST(frozen_parameters_stay),
+        TEST(bf16_follows_fp32),
+        TEST(accumulation_is_the_mean),
+        TEST(a_trace_shows_every_lane),
+        TEST(hugging_face_in_and_out),
+        TEST(a_bare_command_says_what_is_missing),
+    };
+    return cmocka_run_group_tests_name("train", tests, NULL, NULL);
+}
