@@ -1,4 +1,4 @@
-/* First-fit and best-fit in several greedy orders, over a list of what is placed in order of address. */
+/* First-fit and best-fit in several greedy orders, over an index by time of what is placed. */
 #include "plan/pack.h"
 
 #include "base/sys.h"
@@ -6,20 +6,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MANY 1500 /* buffers beyond which only the best order is tried: the others took 6 times as long for under 2% */
+#define MANY 1500   /* buffers beyond which only the best order is tried: the others took 6 times as long for under 2% */
+#define LEAVES 4096 /* of the time index */
 
-/* A buffer that has its place; kept in order of address. */
+/* A buffer that has its place. */
 struct placed {
     int64_t lo, hi;
     double t0, t1;
+};
+
+/* What is placed, found by time: a segment tree over LEAVES slices of time. A buffer hangs on the few nodes that make up its lifetime, so that a short-lived one
+ * meets its contemporaries without looking at the rest. */
+struct time_index {
+    double t_min, scale;
+    int head[2 * LEAVES]; /* lists of entries, -1 ends */
+    int *next, *item;
+    int n, cap;
 };
 
 struct packer {
     struct program *p;
     int *order; /* transient buffers of the tier */
     int n;
-    struct placed *placed;
-    int64_t *address;
+    struct placed *placed; /* in order of placement */
+    struct placed *near;   /* those that live at the same time as the one being placed */
+    int *seen;             /* seen[i] == j: placed i is in near for j */
+    struct time_index *index;
 };
 
 static int64_t padded(const struct buffer *b)
@@ -56,41 +68,104 @@ static int by_area(const void *a, const void *b)
     return by_size(a, b);
 }
 
-/* The lowest (or tightest) gap among those placed that live at the same time. */
-static int64_t find_place(const struct packer *k, int n_placed, const struct buffer *b, int64_t base, int best_fit)
+static int leaf_of(const struct time_index *x, double t)
 {
-    int64_t need = padded(b), at = base, found = -1, found_size = 0;
-    for (int i = 0; i < n_placed; i++) {
-        const struct placed *o = &k->placed[i];
-        if (o->t0 >= b->t1 || b->t0 >= o->t1)
+    int leaf = (int)((t - x->t_min) * x->scale);
+    return leaf < 0 ? 0 : leaf >= LEAVES ? LEAVES - 1 : leaf;
+}
+
+static int index_add(struct time_index *x, int node, int item)
+{
+    if (x->n == x->cap) {
+        int cap = x->cap ? 2 * x->cap : 8192;
+        int *next = realloc(x->next, sizeof *next * (size_t)cap);
+        if (next)
+            x->next = next;
+        int *items = next ? realloc(x->item, sizeof *items * (size_t)cap) : NULL;
+        if (!items)
+            return 0;
+        x->item = items;
+        x->cap = cap;
+    }
+    x->item[x->n] = item;
+    x->next[x->n] = x->head[node];
+    x->head[node] = x->n++;
+    return 1;
+}
+
+static int index_insert(struct time_index *x, const struct placed *o, int item)
+{
+    for (int l = leaf_of(x, o->t0) + LEAVES, r = leaf_of(x, o->t1) + LEAVES + 1; l < r; l /= 2, r /= 2) {
+        if ((l & 1) && !index_add(x, l++, item))
+            return 0;
+        if ((r & 1) && !index_add(x, --r, item))
+            return 0;
+    }
+    return 1;
+}
+
+static void gather_node(struct packer *k, int node, const struct buffer *b, int self, int *n)
+{
+    const struct time_index *x = k->index;
+    for (int e = x->head[node]; e >= 0; e = x->next[e]) {
+        const struct placed *o = &k->placed[x->item[e]];
+        if (k->seen[x->item[e]] == self || o->t0 >= b->t1 || b->t0 >= o->t1)
             continue;
+        k->seen[x->item[e]] = self;
+        k->near[(*n)++] = *o;
+    }
+}
+
+/* Everything placed that lives at the same time: on the nodes within the lifetime, and on their ancestors. */
+static int gather(struct packer *k, const struct buffer *b, int self)
+{
+    int n = 0, l = leaf_of(k->index, b->t0) + LEAVES, r = leaf_of(k->index, b->t1) + LEAVES;
+    for (; l >= 1; l /= 2, r /= 2) /* level by level: nodes l..r are those that meet the lifetime */
+        for (int node = l; node <= r; node++)
+            gather_node(k, node, b, self, &n);
+    return n;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const struct placed *x = a, *y = b;
+    return x->lo < y->lo ? -1 : x->lo > y->lo;
+}
+
+/* The lowest (or tightest) gap among the n in near. */
+static int64_t find_place(struct packer *k, int n, int64_t need, int64_t base, int best_fit)
+{
+    int64_t at = base, found = -1, found_size = 0;
+    qsort(k->near, (size_t)n, sizeof *k->near, by_address);
+    for (int i = 0; i < n; i++) {
+        const struct placed *o = &k->near[i];
         if (o->lo - at >= need && (found < 0 || o->lo - at < found_size)) {
             found = at;
             found_size = o->lo - at;
             if (!best_fit)
                 break;
         }
-        if (o->hi > at)
-            at = o->hi;
+        at = max_i64(at, o->hi);
     }
     return found >= 0 ? found : at;
 }
 
-/* Places all buffers in the current order; returns the arena size. */
+/* Places all buffers in the current order; returns the arena size, or -1 out of memory. */
 static int64_t place_all(struct packer *k, int64_t base, int best_fit)
 {
     int64_t top = base;
+    k->index->n = 0;
+    for (int i = 0; i < 2 * LEAVES; i++)
+        k->index->head[i] = -1;
+    for (int i = 0; i < k->n; i++)
+        k->seen[i] = -1;
     for (int i = 0; i < k->n; i++) {
         const struct buffer *b = &k->p->buffers[k->order[i]];
-        int64_t lo = find_place(k, i, b, base, best_fit);
-        int at = i;
-        while (at > 0 && k->placed[at - 1].lo > lo)
-            at--;
-        memmove(&k->placed[at + 1], &k->placed[at], sizeof *k->placed * (size_t)(i - at));
-        k->placed[at] = (struct placed){lo, lo + padded(b), b->t0, b->t1};
-        k->address[i] = lo;
-        if (k->placed[at].hi > top)
-            top = k->placed[at].hi;
+        int64_t lo = find_place(k, gather(k, b, i), padded(b), base, best_fit);
+        k->placed[i] = (struct placed){lo, lo + padded(b), b->t0, b->t1};
+        if (!index_insert(k->index, &k->placed[i], i))
+            return -1;
+        top = max_i64(top, k->placed[i].hi);
     }
     return top;
 }
@@ -141,18 +216,29 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base)
     size_t cap = (size_t)p->n_buffers + 1;
     k.order = sys_malloc(sizeof(int) * cap);
     k.placed = sys_malloc(sizeof *k.placed * cap);
-    k.address = sys_malloc(sizeof(int64_t) * cap);
+    k.near = sys_malloc(sizeof *k.near * cap);
+    k.seen = sys_malloc(sizeof(int) * cap);
+    k.index = sys_calloc(1, sizeof *k.index);
     best_address = sys_malloc(sizeof(int64_t) * cap);
     best_order = sys_malloc(sizeof(int) * cap);
-    if (!k.order || !k.placed || !k.address || !best_address || !best_order) {
+    if (!k.order || !k.placed || !k.near || !k.seen || !k.index || !best_address || !best_order) {
         st = status_fail(ERR_NOMEM, "out of memory while planning");
         goto out;
     }
-    for (int b = p->n_persistent; b < p->n_buffers; b++)
-        if (p->buffers[b].tier == tier && p->buffers[b].t1 > p->buffers[b].t0)
-            k.order[k.n++] = b;
-        else if (p->buffers[b].tier == tier)
-            p->buffers[b].address = 0; /* never used */
+    double t_max = -1e300;
+    k.index->t_min = 1e300;
+    for (int b = p->n_persistent; b < p->n_buffers; b++) {
+        struct buffer *buf = &p->buffers[b];
+        if (buf->tier != tier)
+            continue;
+        buf->address = 0; /* if it is never used */
+        if (buf->t1 <= buf->t0)
+            continue;
+        k.order[k.n++] = b;
+        t_max = buf->t1 > t_max ? buf->t1 : t_max;
+        k.index->t_min = buf->t0 < k.index->t_min ? buf->t0 : k.index->t_min;
+    }
+    k.index->scale = t_max > k.index->t_min ? LEAVES / (t_max - k.index->t_min) : 0;
     p->lower_bound[tier] = max_live(&k, base);
     if (p->lower_bound[tier] < 0) {
         st = status_fail(ERR_NOMEM, "out of memory while planning");
@@ -163,9 +249,14 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base)
         sort_buffers = p->buffers;
         qsort(k.order, (size_t)k.n, sizeof *k.order, orders[attempt / 2]);
         int64_t top = place_all(&k, base, k.n > MANY || attempt % 2 == 0);
+        if (top < 0) {
+            st = status_fail(ERR_NOMEM, "out of memory while planning");
+            goto out;
+        }
         if (best < 0 || top < best) {
             best = top;
-            memcpy(best_address, k.address, sizeof *best_address * (size_t)k.n);
+            for (int i = 0; i < k.n; i++)
+                best_address[i] = k.placed[i].lo;
             memcpy(best_order, k.order, sizeof *best_order * (size_t)k.n);
         }
     }
@@ -175,7 +266,13 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base)
 out:
     free(k.order);
     free(k.placed);
-    free(k.address);
+    free(k.near);
+    free(k.seen);
+    if (k.index) {
+        free(k.index->next);
+        free(k.index->item);
+    }
+    free(k.index);
     free(best_address);
     free(best_order);
     return st;
