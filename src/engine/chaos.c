@@ -341,12 +341,14 @@ static int draw_lane(struct chaos *c)
     return l;
 }
 
+/* All that instructions touch; the gaps between belong to the canaries. */
 static void poison_transient(const struct machine *m, const struct program *p, const struct ages *a)
 {
-    for (int t = 0; t < TIER_NVME; t++) {
-        int64_t from = a->cuts[t].persistent_end;
-        if (p->arena[t] > from)
-            memset(arena_of(m, (enum tier)t) + from, POISON, (size_t)(p->arena[t] - from));
+    for (int k = 0; k < p->n_operands; k++) {
+        const struct operand *o = &p->operands[k];
+        enum tier t = operand_tier(p, o);
+        if (t != TIER_NVME && operand_address(p, o) >= a->cuts[t].persistent_end)
+            memset(arena_of(m, t) + operand_address(p, o), POISON, (size_t)o->bytes);
     }
 }
 
