@@ -31,6 +31,7 @@ struct packer {
     struct placed *placed; /* in order of placement */
     struct placed *near;   /* those that live at the same time as the one being placed */
     int *seen;             /* seen[i] == j: placed i is in near for j */
+    int *sorted;           /* placed, in order of address */
     struct time_index *index;
 };
 
@@ -132,11 +133,38 @@ static int by_address(const void *a, const void *b)
     return x->lo < y->lo ? -1 : x->lo > y->lo;
 }
 
+/* The n in near by address. Where nearly everything is near (saved activations on nvme), walking all that is placed beats sorting. */
+static void sort_near(struct packer *k, int n, int n_placed, int self)
+{
+    if ((int64_t)n * 12 < n_placed) {
+        qsort(k->near, (size_t)n, sizeof *k->near, by_address);
+        return;
+    }
+    n = 0;
+    for (int i = 0; i < n_placed; i++)
+        if (k->seen[k->sorted[i]] == self)
+            k->near[n++] = k->placed[k->sorted[i]];
+}
+
+/* Enters the newly placed buffer i. */
+static void insert_sorted(struct packer *k, int i)
+{
+    int lo = 0, hi = i;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (k->placed[k->sorted[mid]].lo <= k->placed[i].lo)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    memmove(&k->sorted[lo + 1], &k->sorted[lo], sizeof *k->sorted * (size_t)(i - lo));
+    k->sorted[lo] = i;
+}
+
 /* The lowest (or tightest) gap among the n in near. */
-static int64_t find_place(struct packer *k, int n, int64_t need, int64_t base, int best_fit)
+static int64_t find_place(const struct packer *k, int n, int64_t need, int64_t base, int best_fit)
 {
     int64_t at = base, found = -1, found_size = 0;
-    qsort(k->near, (size_t)n, sizeof *k->near, by_address);
     for (int i = 0; i < n; i++) {
         const struct placed *o = &k->near[i];
         if (o->lo - at >= need && (found < 0 || o->lo - at < found_size)) {
@@ -161,8 +189,11 @@ static int64_t place_all(struct packer *k, int64_t base, int best_fit)
         k->seen[i] = -1;
     for (int i = 0; i < k->n; i++) {
         const struct buffer *b = &k->p->buffers[k->order[i]];
-        int64_t lo = find_place(k, gather(k, b, i), padded(b), base, best_fit);
+        int n = gather(k, b, i);
+        sort_near(k, n, i, i);
+        int64_t lo = find_place(k, n, padded(b), base, best_fit);
         k->placed[i] = (struct placed){lo, lo + padded(b), b->t0, b->t1};
+        insert_sorted(k, i);
         if (!index_insert(k->index, &k->placed[i], i))
             return -1;
         top = max_i64(top, k->placed[i].hi);
@@ -218,10 +249,11 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base)
     k.placed = sys_malloc(sizeof *k.placed * cap);
     k.near = sys_malloc(sizeof *k.near * cap);
     k.seen = sys_malloc(sizeof(int) * cap);
+    k.sorted = sys_malloc(sizeof(int) * cap);
     k.index = sys_calloc(1, sizeof *k.index);
     best_address = sys_malloc(sizeof(int64_t) * cap);
     best_order = sys_malloc(sizeof(int) * cap);
-    if (!k.order || !k.placed || !k.near || !k.seen || !k.index || !best_address || !best_order) {
+    if (!k.order || !k.placed || !k.near || !k.seen || !k.sorted || !k.index || !best_address || !best_order) {
         st = status_fail(ERR_NOMEM, "out of memory while planning");
         goto out;
     }
@@ -268,6 +300,7 @@ out:
     free(k.placed);
     free(k.near);
     free(k.seen);
+    free(k.sorted);
     if (k.index) {
         free(k.index->next);
         free(k.index->item);
