@@ -6,7 +6,10 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 double metrics_hidden(const struct lane_stats lanes[LANES])
 {
@@ -79,6 +82,37 @@ enum status metrics_append(const struct step_metrics *m, FILE *f)
     int failed = json_dumpf(o, f, JSON_COMPACT | JSON_REAL_PRECISION(17)) != 0 || fputc('\n', f) == EOF || fflush(f) != 0;
     json_decref(o);
     return failed ? status_fail(ERR_IO, "cannot write metrics.jsonl: %s", strerror(errno)) : OK;
+}
+
+/* The step of a whole line, or -1. */
+static int64_t step_of(const char *line, ssize_t n)
+{
+    json_t *o = line[n - 1] == '\n' ? json_loads(line, 0, NULL) : NULL;
+    const json_t *step = json_object_get(o, "step");
+    int64_t value = json_is_integer(step) ? json_integer_value(step) : -1;
+    json_decref(o);
+    return value;
+}
+
+enum status metrics_cut(const char *path, int64_t step)
+{
+    struct stat s;
+    char *line = NULL;
+    size_t room = 0;
+    off_t keep = 0;
+    if (stat(path, &s) != 0 || !S_ISREG(s.st_mode))
+        return OK; /* opening it for writing will tell */
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno));
+    for (ssize_t n; (n = getline(&line, &room, f)) > 0; keep += n) {
+        int64_t x = step_of(line, n);
+        if (x < 0 || x > step)
+            break;
+    }
+    free(line);
+    fclose(f);
+    return keep == s.st_size || truncate(path, keep) == 0 ? OK : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
 enum status metrics_write_trace(const char *path, const struct program *p, const struct trace_event *events)

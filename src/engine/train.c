@@ -145,6 +145,9 @@ static enum status refuse_old_run(const struct settings *s)
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->out);
     if (s->resume || access(path, F_OK) != 0)
         return OK;
+    snprintf(path, sizeof path, "%s/checkpoints/latest", s->out);
+    if (access(path, F_OK) != 0)
+        return status_fail(ERR_INVALID, "%s already holds a run, without a checkpoint to continue from: give another --out, or remove it", s->out);
     return status_fail(ERR_INVALID, "%s already holds a run: continue it with --resume %s, or give another --out", s->out, s->out);
 }
 
@@ -411,27 +414,41 @@ static enum status write_plan_json(const struct plan *p, const char *path)
     return failed ? status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno)) : OK;
 }
 
+/* Renamed into place: a run killed meanwhile can still be resumed with the former one. */
+static enum status write_config(struct run *r, const struct train_hooks *hooks)
+{
+    char path[4096], partial[4096];
+    snprintf(path, sizeof path, "%s/config.yaml", r->s->out);
+    snprintf(partial, sizeof partial, "%s/config.yaml.partial", r->s->out);
+    FILE *f = fopen(partial, "we");
+    if (!f)
+        return status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
+    enum status st = hooks->write_config(r->s, f);
+    if (fclose(f) != 0 && st == OK)
+        st = status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
+    if (st == OK && sys_rename(partial, path) != 0)
+        st = status_fail(ERR_IO, "cannot rename %s to %s: %s", partial, path, strerror(errno));
+    return st;
+}
+
 /* config.yaml, plan.txt, plan.json, metrics.jsonl */
 static enum status open_files(struct run *r, const struct train_hooks *hooks)
 {
     char path[4096];
-    static const char *const names[] = {"config.yaml", "plan.txt"};
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", r->s->out, names[i]);
-        FILE *f = fopen(path, "w");
-        if (!f)
-            return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
-        if (i == 0)
-            hooks->write_config(r->s, f);
-        else
-            plan_print(r->session->plan, r->model, f);
-        if (fclose(f) != 0)
-            return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    }
+    TRY(write_config(r, hooks));
+    snprintf(path, sizeof path, "%s/plan.txt", r->s->out);
+    FILE *f = fopen(path, "we");
+    if (!f)
+        return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    plan_print(r->session->plan, r->model, f);
+    if (fclose(f) != 0)
+        return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
     snprintf(path, sizeof path, "%s/plan.json", r->s->out);
     TRY(write_plan_json(r->session->plan, path));
     snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);
-    r->metrics = fopen(path, r->s->resume ? "a" : "w");
+    if (r->s->resume)
+        TRY(metrics_cut(path, r->at.step));
+    r->metrics = fopen(path, r->s->resume ? "ae" : "we");
     return r->metrics ? OK : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }
 

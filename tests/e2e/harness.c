@@ -144,13 +144,11 @@ int e2e_teardown(void **state)
 
 /* ---- programs ---- */
 
-static void become_ltrain(const struct launch *how, char **argv)
+static void become_ltrain(const struct launch *how, const int streams[2], char **argv)
 {
-    for (int i = 0; i < 2; i++) {
-        int fd = open(stream_names[i], O_WRONLY | O_CREAT | O_TRUNC, 0666);
-        if (fd < 0 || dup2(fd, i + 1) < 0)
+    for (int i = 0; i < 2; i++)
+        if (dup2(streams[i], i + 1) < 0)
             _exit(CANNOT);
-    }
     setenv("OMP_WAIT_POLICY", "passive", 1);
     unsetenv("LTRAIN_FAULT");
     if (how && how->fault)
@@ -165,17 +163,23 @@ pid_t e2e_start(const struct launch *how, const char *arguments)
 {
     static char words[4096];
     char *argv[MAX_ARGUMENTS] = {getenv("LTRAIN")}, *rest = words;
-    int n = 1;
+    int n = 1, streams[2];
     snprintf(command, sizeof command, "%s", arguments);
     snprintf(words, sizeof words, "%s", arguments);
     for (char *word; (word = strsep(&rest, " ")) && n < MAX_ARGUMENTS - 1;)
         if (*word)
             argv[n++] = word;
+    for (int i = 0; i < 2; i++) {
+        streams[i] = open(stream_names[i], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        assert_true(streams[i] >= 0);
+    }
     started = clock_seconds();
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0)
-        become_ltrain(how, argv);
+        become_ltrain(how, streams, argv);
+    close(streams[0]);
+    close(streams[1]);
     return pid;
 }
 

@@ -80,7 +80,7 @@ static void a_run_leaves_its_files(void **state)
     e2e_same_curve(&c, &again, 5);
     e2e_same_file("run/hf/model.safetensors", "again/hf/model.safetensors");
     /* and a finished run is not written over */
-    e2e_refuses(2, "run|--resume|--out", NULL, "--config run/config.yaml");
+    e2e_refuses(2, "run already holds a run|without a checkpoint|--out", NULL, "--config run/config.yaml");
 }
 
 static void placement_does_not_change_the_run(void **state)

@@ -1,0 +1,269 @@
+/* Machines that lack something or break while it runs: disks, io_uring, memory locks. Either it works and says what it does without, or it ends
+ * with one sentence and leaves a run that can be resumed. */
+#include "harness.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <glob.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A run whose losses the ones under hardship must equal. */
+static struct curve reference(void)
+{
+    e2e_succeeds(NULL, TINY "--offload none --steps 3 --out reference");
+    return e2e_curve("reference");
+}
+
+static void works_and_says(const struct launch *how, const char *words, const char *arguments)
+{
+    char copy[256], *rest = copy;
+    struct curve a = e2e_exists("reference") ? e2e_curve("reference") : reference();
+    e2e_remove("run");
+    struct result r = e2e_succeeds(how, TINY DISCRETE "--steps 3 --out run %s", arguments);
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *word; (word = strsep(&rest, "|"));)
+        e2e_contains(r.out, word);
+    struct curve b = e2e_curve("run");
+    e2e_same_curve(&a, &b, 3);
+}
+
+/* ---- nvme paths ---- */
+
+static int mount_small(void)
+{
+    return e2e_private_mounts() || mount("none", "small", "tmpfs", 0, "size=1m");
+}
+
+static int mount_read_only(void)
+{
+    return e2e_private_mounts() || mount("fixed", "fixed", NULL, MS_BIND, NULL) ||
+           mount(NULL, "fixed", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL);
+}
+
+static void nvme_paths_that_will_not_do(void **state)
+{
+    (void)state;
+#define ON(path) TINY "--offload nvme --steps 1 --out run --nvme-path " path
+    e2e_refuses(1, "nvme path absent|No such file|--nvme-path", NULL, ON("absent"));
+    e2e_refuses(1, "nvme path corpus.txt|Not a directory|--nvme-path", NULL, ON("corpus.txt"));
+    const struct launch full = {.fault = "fallocate:1:ENOSPC"};
+    assert_int_equal(mkdir("disk", 0777), 0);
+    e2e_refuses(3, "nvme path disk|are needed|are free|--nvme-path", &full, ON("disk"));
+    assert_int_equal(e2e_count("disk/*"), 0);
+    assert_int_equal(e2e_count("run/*.jsonl"), 0);
+}
+
+static void nvme_paths_of_other_mounts(void **state)
+{
+    (void)state;
+    if (!e2e_can_mount())
+        skip();
+    assert_int_equal(mkdir("fixed", 0777) | mkdir("small", 0777), 0);
+    e2e_refuses(1, "nvme path fixed|Read-only|--nvme-path", &(struct launch){.prepare = mount_read_only}, ON("fixed"));
+    const struct launch small = {.prepare = mount_small};
+    e2e_refuses(3, "the plan needs|on the nvme|1.0 MiB are given", &small, ON("small"));
+    e2e_refuses(3, "the plan needs|on the nvme|1.0 MiB are given", &small, ON("small --nvme-max 1G"));
+}
+
+static void several_nvme_paths(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir("d0", 0777) | mkdir("d1", 0777) | mkdir("d2", 0777), 0);
+    works_and_says(NULL, "nvme d0 + d1 + d2: ", "--nvme-path d0,d1,d2");
+    assert_int_equal(e2e_count("d?/*"), 0);
+}
+
+/* Which open is the store's depends on how the data was read: try them in order. */
+static void a_file_system_without_o_direct(void **state)
+{
+    (void)state;
+    for (int nth = 1; nth <= 12; nth++) {
+        char fault[32];
+        snprintf(fault, sizeof fault, "open:%d:EINVAL", nth);
+        e2e_remove("run");
+        struct result r = e2e_run(&(struct launch){.fault = fault}, TINY DISCRETE "--steps 3 --out run");
+        if (r.status == 0 && strstr(r.out, "no O_DIRECT (run refuses it)")) {
+            struct curve a = e2e_curve("run"), b = reference();
+            e2e_same_curve(&a, &b, 3);
+            return;
+        }
+    }
+    fail_msg("no open with O_DIRECT could be made to fail");
+}
+
+/* ---- io_uring and memory locks ---- */
+
+static int no_io_uring(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {.len = sizeof code / sizeof *code, .filter = code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
+}
+
+static void io_uring_is_denied(void **state)
+{
+    (void)state;
+    struct result r = e2e_succeeds(NULL, TINY "--offload nvme --steps 1 --out look");
+    if (!strstr(r.out, "preallocated, io_uring"))
+        skip(); /* built without it, or denied to begin with */
+    works_and_says(&(struct launch){.fault = "uring_setup:1:EPERM"}, "threads (no io_uring: Operation not permitted)", "");
+    works_and_says(&(struct launch){.fault = "uring_setup:2:ENOSYS"}, "threads (no io_uring: Function not implemented)", "");
+    works_and_says(&(struct launch){.prepare = no_io_uring}, "threads (no io_uring: Operation not permitted)", "");
+}
+
+static int low_memlock(void)
+{
+    return setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){64 << 10, 64 << 10}) || e2e_drop_capability(CAP_IPC_LOCK);
+}
+
+static void memory_cannot_be_locked(void **state)
+{
+    (void)state;
+    works_and_says(&(struct launch){.prepare = low_memlock}, "not pinned: memlock limit is 64 KiB (ulimit -l)", "");
+    works_and_says(&(struct launch){.fault = "mlock:1:EPERM"}, "host memory: |not pinned", "");
+}
+
+/* ---- while it runs ---- */
+
+static void the_drive_fails(void **state)
+{
+    (void)state;
+    static const char *const words = " bytes at offset |in run/ltrain-0-|(rank 0)|Input/output error|check the drive|ltrain --resume";
+    static const char *const faults[] = {"uring_setup:1:EPERM,pread:300:EIO", "uring_setup:1:EPERM,pwrite:300:EIO", "uring_cqe:500:EIO"};
+    for (int i = 0; i < 3; i++) {
+        e2e_remove("run");
+        struct result r = e2e_run(&(struct launch){.fault = faults[i]}, TINY DISCRETE "--steps 30 --out run");
+        if (i == 2 && r.status == 0)
+            break; /* without io_uring nothing completes */
+        e2e_remove("run");
+        e2e_refuses(1, words, &(struct launch){.fault = faults[i]}, TINY DISCRETE "--steps 30 --out run");
+        assert_int_equal(e2e_count("run/*.store"), 0);
+    }
+    e2e_remove("run");
+    e2e_refuses(1, "cannot write |No space left|free space there, then ltrain --resume", &(struct launch){.fault = "uring_setup:1:EPERM,pwrite:300:ENOSPC"},
+                TINY DISCRETE "--steps 30 --out run");
+    /* a transfer that is cut short is none of these */
+    works_and_says(&(struct launch){.fault = "uring_setup:1:EPERM,pread:200:SHORT,pwrite:200:SHORT"}, "threads", "");
+}
+
+/* Overwrites the store of a running ltrain, all but its first page, until it ends. 0: there is none yet. */
+static int overwrite_store(void)
+{
+    static char garbage[1 << 16];
+    struct stat s;
+    glob_t g = {0};
+    int fd = glob("run/ltrain-0-*.store", 0, NULL, &g) == 0 ? open(g.gl_pathv[0], O_WRONLY) : -1;
+    globfree(&g);
+    if (fd < 0)
+        return 0;
+    memset(garbage, 0x5a, sizeof garbage);
+    if (fstat(fd, &s) == 0)
+        for (off_t at = 4096; at < s.st_size; at += (off_t)sizeof garbage)
+            if (pwrite(fd, garbage, s.st_size - at < (off_t)sizeof garbage ? (size_t)(s.st_size - at) : sizeof garbage, at) < 0)
+                break;
+    fdatasync(fd);
+    close(fd);
+    return 1;
+}
+
+static void an_extent_is_corrupted(void **state)
+{
+    siginfo_t ended = {0};
+    int touched = 0;
+    (void)state;
+    pid_t pid = e2e_start(NULL, TINY DISCRETE "--steps 2000 --out run");
+    while (waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == 0) {
+        /* from the first step on: what initialises the state does not read */
+        if (e2e_exists("run/metrics.jsonl"))
+            touched += overwrite_store();
+        usleep(1000);
+    }
+    struct result r = e2e_wait(pid);
+    assert_true(touched > 0);
+    assert_int_equal(r.status, 1);
+    static const char *const words[] = {"ltrain: extent of ", " bytes at offset ", " in run/ltrain-0-", "(rank 0)",
+                                        "does not hold what was written", "check the drive", "ltrain --resume"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        e2e_contains(r.err, words[i]);
+    assert_ptr_equal(strchr(r.err, '\n'), r.err + strlen(r.err) - 1);
+    assert_int_equal(e2e_count("run/*.store"), 0);
+}
+
+static void the_disk_fills_up_under_metrics(void **state)
+{
+    (void)state;
+    e2e_succeeds(NULL, TINY "--offload none --steps 1 --save-every 1 --out run");
+    assert_int_equal(unlink("run/metrics.jsonl") | symlink("/dev/full", "run/metrics.jsonl"), 0);
+    e2e_refuses(1, "metrics.jsonl|No space left", NULL, "--resume run --steps 3");
+    assert_int_equal(unlink("run/metrics.jsonl"), 0);
+    e2e_succeeds(NULL, "--resume run --steps 3");
+    reference();
+    e2e_same_file("run/hf/model.safetensors", "reference/hf/model.safetensors");
+}
+
+static void the_disk_fills_up_under_a_checkpoint(void **state)
+{
+    (void)state;
+    reference();
+    int resumed = 0;
+    for (int nth = 1; nth < 2000; nth += 120) { /* a checkpoint takes about 200 */
+        char fault[32];
+        snprintf(fault, sizeof fault, "pwrite:%d:ENOSPC", nth);
+        e2e_remove("run");
+        struct result r = e2e_run(&(struct launch){.fault = fault}, TINY "--offload none --steps 3 --save-every 1 --out run");
+        if (r.status == 0)
+            break; /* there were fewer writes */
+        assert_int_equal(r.status, 1);
+        assert_int_equal(strncmp(r.err, "ltrain: cannot write ", 21), 0);
+        e2e_contains(r.err, "No space left");
+        assert_int_equal(e2e_count("run/checkpoints/*.partial"), 0);
+        if (!e2e_exists("run/checkpoints/latest"))
+            continue;
+        e2e_succeeds(NULL, "--resume run");
+        e2e_same_file("run/hf/model.safetensors", "reference/hf/model.safetensors");
+        resumed++;
+    }
+    assert_true(resumed > 0);
+    if (!e2e_can_mount())
+        return;
+    assert_int_equal(mkdir("small", 0777), 0);
+    e2e_refuses(1, "a checkpoint needs|small/run/checkpoints|free", &(struct launch){.prepare = mount_small},
+                TINY "--offload none --steps 3 --save-every 1 --out small/run");
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(nvme_paths_that_will_not_do),
+        TEST(nvme_paths_of_other_mounts),
+        TEST(several_nvme_paths),
+        TEST(a_file_system_without_o_direct),
+        TEST(io_uring_is_denied),
+        TEST(memory_cannot_be_locked),
+        TEST(the_drive_fails),
+        TEST(an_extent_is_corrupted),
+        TEST(the_disk_fills_up_under_metrics),
+        TEST(the_disk_fills_up_under_a_checkpoint),
+    };
+    return cmocka_run_group_tests_name("machine", tests, NULL, NULL);
+}

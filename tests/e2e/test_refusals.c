@@ -1,0 +1,144 @@
+/* Bad input: each with its exit status and one sentence that says what, which value, and what to do. */
+#include "harness.h"
+
+#include <jansson.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What is refused must not begin: no directory of a run is left. */
+static void refuses_before_the_run(int status, const char *words, const char *arguments)
+{
+    e2e_refuses(status, words, NULL, "%s --out run", arguments);
+    if (e2e_exists("run/metrics.jsonl") || e2e_count("run/*.store") > 0)
+        fail_msg("ltrain %s: refused, but run/ was begun", arguments);
+}
+
+static void options_and_keys(void **state)
+{
+    (void)state;
+    refuses_before_the_run(2, "unknown option --seq-lne|did you mean --seq-len?", "--seq-lne 5");
+    refuses_before_the_run(2, "unknown option --frobnicate", "--frobnicate 5");
+    refuses_before_the_run(2, "--offload|nvem|did you mean nvme?", TINY "--offload nvem");
+    refuses_before_the_run(2, "--dtype|fp8|fp32, bf16", TINY "--dtype fp8");
+    refuses_before_the_run(2, "--lr|much|number", TINY "--lr much");
+    refuses_before_the_run(2, "--steps|0|at least 1", TINY "--steps 0");
+    refuses_before_the_run(2, "--zero|4", TINY "--zero 4");
+    refuses_before_the_run(2, "unexpected argument 'more.txt'|comma", "--data corpus.txt more.txt");
+    refuses_before_the_run(2, "eval-every|--eval-data|--eval-fraction", TINY "--eval-every 2");
+    e2e_refuses(2, "no command 'trian'|train|plan", NULL, "trian" TINY);
+    e2e_write("run.yaml", "model: tiny\ndata: corpus.txt\nseq_len: 256\nlearning-rte: 3\n");
+    refuses_before_the_run(2, "run.yaml:4|unknown key learning-rte", "--config run.yaml");
+    e2e_write("run.yaml", "model: tiny\ndata: corpus.txt\nseqlen: 256\n");
+    refuses_before_the_run(2, "run.yaml:3|unknown key seqlen|did you mean seq-len?", "--config run.yaml");
+    e2e_write("run.yaml", "model: [tiny\n");
+    refuses_before_the_run(2, "run.yaml:", "--config run.yaml");
+    refuses_before_the_run(2, "absent.yaml|No such file", "--config absent.yaml");
+}
+
+static int no_reading_by_root(void)
+{
+    return e2e_drop_capability(CAP_DAC_OVERRIDE) || e2e_drop_capability(CAP_DAC_READ_SEARCH);
+}
+
+static void data(void **state)
+{
+    (void)state;
+#define WITHOUT_DATA "--model tiny --seq-len 256" TILES
+    refuses_before_the_run(2, "data|absent.txt|no such file", WITHOUT_DATA "--data absent.txt");
+    refuses_before_the_run(2, "data|*.md|nothing matches", WITHOUT_DATA "--data *.md");
+    e2e_write("empty.txt", "%s", "");
+    refuses_before_the_run(2, "data|empty", WITHOUT_DATA "--data empty.txt");
+    assert_int_equal(mkdir("folder", 0777), 0);
+    refuses_before_the_run(2, "data|folder|no files", WITHOUT_DATA "--data folder");
+    assert_int_equal(symlink("nowhere", "dangling.txt"), 0);
+    refuses_before_the_run(2, "dangling.txt", WITHOUT_DATA "--data dangling.txt");
+    refuses_before_the_run(2, "/dev/null|regular file", WITHOUT_DATA "--data /dev/null");
+    refuses_before_the_run(2, "data|20000|20480|seq-len", "--model tiny --data corpus.txt --seq-len 20k" TILES);
+    e2e_write("secret.txt", "%s", "nobody may read this");
+    assert_int_equal(chmod("secret.txt", 0), 0);
+    e2e_refuses(2, "secret.txt|Permission denied", &(struct launch){.prepare = no_reading_by_root},
+                WITHOUT_DATA "--data secret.txt --out run");
+}
+
+static void budgets(void **state)
+{
+    (void)state;
+    refuses_before_the_run(3, "the plan needs |MiB on the device|1.0 MiB are given|--device-mem", TINY "--offload none --device-mem 1M");
+    refuses_before_the_run(3, "the plan needs |on the host|200 KiB are given|--host-mem", TINY "--offload cpu --host-mem 200K");
+    refuses_before_the_run(3, "the plan needs |on the nvme|1.0 MiB are given|--nvme-max", TINY "--offload nvme --nvme-max 1M");
+    /* the change it names must do */
+#define LONG "--model tiny --data corpus.txt --seq-len 4096 --device-mem 12M" TILES
+    struct result r = e2e_refuses(3, "on the device|12 MiB are given (--device-mem). --offload | would need |slower", NULL,
+                                  LONG "--offload none --out run");
+    char *change = strdup(strstr(r.err, ". --") + 2), *end = strstr(change, " would need");
+    *end = 0;
+    e2e_succeeds(NULL, "plan " LONG "--offload none %s", change);
+    free(change);
+}
+
+static void models(void **state)
+{
+    (void)state;
+    refuses_before_the_run(2, "device|CUDA|cpu", TINY "--device cuda");
+    refuses_before_the_run(2, "gpt2-tiny|4096|5120|--seq-len", "--model gpt2-tiny --data corpus.txt --seq-len 5k" TILES);
+    refuses_before_the_run(2, "'tyny' is not a preset|did you mean tiny?", "--model tyny --data corpus.txt --seq-len 256");
+    refuses_before_the_run(2, "freeze|nothing.*", TINY "--freeze nothing.*");
+    assert_int_equal(mkdir("hollow", 0777), 0);
+    refuses_before_the_run(2, "hollow/config.json|No such file", "--model hollow --data corpus.txt --seq-len 256");
+}
+
+/* A copy of tests/golden/llama-gqa as DIR with a key of its config.json changed. */
+static void copy_model(const char *dir, const char *key, json_t *value)
+{
+    char from[4096], to[4096];
+    size_t n;
+    assert_int_equal(mkdir(dir, 0777), 0);
+    snprintf(from, sizeof from, "%s/tests/golden/llama-gqa/model.safetensors", getenv("LTRAIN_SOURCE_ROOT"));
+    snprintf(to, sizeof to, "%s/model.safetensors", dir);
+    char *weights = e2e_read(from, &n);
+    FILE *f = fopen(to, "we");
+    assert_true(f && fwrite(weights, 1, n, f) == n && fclose(f) == 0);
+    free(weights);
+    snprintf(from, sizeof from, "%s/tests/golden/llama-gqa/config.json", getenv("LTRAIN_SOURCE_ROOT"));
+    snprintf(to, sizeof to, "%s/config.json", dir);
+    json_t *config = json_load_file(from, 0, NULL);
+    assert_non_null(config);
+    json_object_set_new(config, key, value);
+    assert_int_equal(json_dump_file(config, to, 0), 0);
+    json_decref(config);
+}
+
+static void hugging_face_directories(void **state)
+{
+    (void)state;
+    if (!getenv("LTRAIN_SOURCE_ROOT"))
+        skip();
+#define OF(model) "--data corpus.txt --seq-len 128 --model " model TILES
+    copy_model("biased", "attention_bias", json_true());
+    refuses_before_the_run(2, "biased/config.json|attention_bias", OF("biased"));
+    copy_model("relu", "hidden_act", json_string("relu"));
+    refuses_before_the_run(2, "relu/config.json|hidden_act|relu", OF("relu"));
+    copy_model("small", "vocab_size", json_integer(255));
+    refuses_before_the_run(2, "vocabulary|256|255", OF("small"));
+    copy_model("wide", "hidden_size", json_integer(128));
+    e2e_refuses(2, "shape|config.json", NULL, "%s", OF("wide") "--out run-wide");
+    copy_model("short", "attention_bias", json_false());
+    assert_int_equal(truncate("short/model.safetensors", 100000), 0);
+    e2e_refuses(1, "short/model.safetensors", NULL, "%s", OF("short") "--out run-short");
+    copy_model("bare", "attention_bias", json_false());
+    assert_int_equal(unlink("bare/model.safetensors"), 0);
+    e2e_refuses(2, "bare", NULL, "%s", OF("bare") "--out run-bare");
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(options_and_keys), TEST(data), TEST(budgets), TEST(models), TEST(hugging_face_directories),
+    };
+    return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);
+}

@@ -1,0 +1,238 @@
+/* Runs that end early, by any means, and go on as if nothing had happened. */
+#include "harness.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define KILLED TINY DISCRETE "--steps 8 --save-every 1 "
+
+static uint64_t random_state;
+
+/* In [0, 1). */
+static double chance(void)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(random_state >> 11) * 0x1p-53;
+}
+
+static void wait_seconds(double s)
+{
+    struct timespec t = {.tv_sec = (time_t)s, .tv_nsec = (long)((s - (double)(time_t)s) * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+static int ended(pid_t pid)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
+}
+
+/* Until a file matches or the program has ended. */
+static void wait_for_file(pid_t pid, const char *pattern)
+{
+    while (!ended(pid) && e2e_count(pattern) == 0)
+        wait_seconds(2e-4);
+}
+
+static int count_steps(const char *text)
+{
+    int n = 0;
+    for (; (text = strstr(text, "\nstep ")); text++)
+        n++;
+    return n;
+}
+
+static void wait_for_steps(pid_t pid, int n)
+{
+    for (int steps = 0; steps < n && !ended(pid); wait_seconds(2e-3)) {
+        char *text = e2e_read(".stdout", NULL);
+        steps = count_steps(text);
+        free(text);
+    }
+}
+
+/* Where a killed program was. */
+enum moment { BEFORE, TRAINING, SAVING, SWAPPING, DONE, MOMENTS };
+static const char *const moment_names[MOMENTS] = {"before the first step", "training", "saving", "swapping", "done"};
+
+static enum moment moment_of(struct result r)
+{
+    if (r.status == 0)
+        return DONE;
+    if (e2e_count("run/checkpoints/*.old") > 0 || e2e_count("run/checkpoints/latest.partial") > 0)
+        return SWAPPING;
+    if (e2e_count("run/checkpoints/*.partial") > 0)
+        return SAVING;
+    return count_steps(r.out) > 0 ? TRAINING : BEFORE;
+}
+
+/* Half of the trials at any time, the others once a save has begun, some of them right at its end. */
+static struct result kill_somewhere(pid_t pid, double seconds, int trial)
+{
+    if (trial % 2 == 0) {
+        wait_seconds(chance() * seconds);
+    } else {
+        char next[64];
+        snprintf(next, sizeof next, "run/checkpoints/step-%06d%s", 1 + (int)(chance() * 7), trial % 4 == 1 ? ".partial" : "");
+        wait_for_file(pid, next);
+        wait_seconds(chance() * 4e-3);
+    }
+    kill(pid, SIGKILL);
+    return e2e_wait(pid);
+}
+
+static void killed_at_random_moments(void **state)
+{
+    int trials = getenv("LTRAIN_LONG") ? 50 : 10, at[MOMENTS] = {0}, with_store = 0;
+    const char *seed = getenv("LTRAIN_SEED");
+    (void)state;
+    random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+    print_message("LTRAIN_SEED=%llu\n", (unsigned long long)random_state);
+    struct result r = e2e_succeeds(NULL, KILLED "--out reference");
+    double seconds = r.seconds;
+    struct curve reference = e2e_curve("reference");
+    assert_int_equal(reference.n, 8);
+    for (int trial = 0; trial < trials; trial++) {
+        e2e_remove("run");
+        r = kill_somewhere(e2e_start(NULL, KILLED "--out run"), seconds, trial);
+        assert_true(r.status == 128 + SIGKILL || r.status == 0);
+        at[moment_of(r)]++;
+        if (trial % 3 == 2 && e2e_exists("run/checkpoints/latest")) /* once more, on the way back */
+            kill_somewhere(e2e_start(NULL, "--resume run"), seconds, trial + 1);
+        with_store += e2e_count("run/*.store");
+        if (e2e_count("run/checkpoints/step-??????") > 0) {
+            e2e_succeeds(NULL, "--resume run");
+        } else {
+            if (e2e_exists("run/config.yaml"))
+                e2e_refuses(2, "run/checkpoints|has no checkpoint", NULL, "--resume run");
+            e2e_remove("run");
+            e2e_succeeds(NULL, KILLED "--out run");
+        }
+        struct curve c = e2e_curve("run");
+        assert_int_equal(c.n, 8);
+        e2e_same_curve(&reference, &c, 8);
+        e2e_same_file("reference/hf/model.safetensors", "run/hf/model.safetensors");
+        assert_int_equal(e2e_count("run/*.store"), 0); /* also the dead run's */
+        assert_int_equal(e2e_count("run/checkpoints/*.partial") + e2e_count("run/checkpoints/*.old"), 0);
+        assert_int_equal(e2e_count("run/checkpoints/step-*"), 2); /* --keep */
+    }
+    for (int m = 0; m < MOMENTS; m++)
+        print_message("%s%d %s", m ? ", " : "killed: ", at[m], moment_names[m]);
+    print_message("; %d stores left behind by the dead\n", with_store);
+    assert_true(with_store > 0);
+    assert_true(at[SAVING] + at[SWAPPING] > 0);
+}
+
+/* Terminated runs save the step they are in. */
+static void stopped_by(int number)
+{
+    e2e_remove("run");
+    pid_t pid = e2e_start(NULL, TINY DISCRETE "--steps 60 --out run");
+    wait_for_steps(pid, 2);
+    kill(pid, number);
+    struct result r = e2e_wait(pid);
+    assert_int_equal(r.status, 128 + number);
+    assert_string_equal(r.err, "");
+    struct curve c = e2e_curve("run");
+    assert_true(c.n >= 2 && c.n < 60);
+    assert_int_equal(e2e_count("run/checkpoints/step-*"), 1);
+    assert_false(e2e_exists("run/hf"));
+    assert_int_equal(e2e_count("run/*.store"), 0);
+    r = e2e_succeeds(NULL, "--resume run --steps %d", c.n + 2);
+    e2e_contains(r.out, "resume: step ");
+    e2e_remove("whole");
+    e2e_succeeds(NULL, TINY DISCRETE "--steps %d --out whole", c.n + 2);
+    struct curve whole = e2e_curve("whole"), resumed = e2e_curve("run");
+    assert_int_equal(resumed.n, c.n + 2);
+    e2e_same_curve(&whole, &resumed, c.n + 2);
+    e2e_same_file("whole/hf/model.safetensors", "run/hf/model.safetensors");
+}
+
+static void stopped_by_signals(void **state)
+{
+    (void)state;
+    stopped_by(SIGTERM);
+    stopped_by(SIGINT);
+}
+
+static void resumed_in_another_place(void **state)
+{
+    static const char *const places[] = {"--offload none --device cpu", "--offload cpu --device cpu:discrete --alpha 0",
+                                         "--offload params=nvme,grads=cpu,optim=nvme,acts=cpu --prefetch 2"};
+    static const char *const rates[] = {"fp32", "bf16"};
+    (void)state;
+    for (int d = 0; d < 2; d++) {
+        e2e_remove("whole");
+        e2e_succeeds(NULL, TINY DISCRETE "--schedule cosine --steps 6 --dtype %s --out whole", rates[d]);
+        struct curve whole = e2e_curve("whole");
+        for (int i = 0; i < 3; i++) {
+            e2e_remove("run");
+            /* stopped at step 2, of a schedule of 6 */
+            e2e_succeeds(NULL, TINY DISCRETE "--schedule cosine --steps 6 --save-every 2 --keep 9 --dtype %s --out run", rates[d]);
+            e2e_write("run/checkpoints/latest", "step-000002\n");
+            e2e_remove("run/checkpoints/step-000004");
+            e2e_remove("run/checkpoints/step-000006");
+            struct result r = e2e_succeeds(NULL, "--resume run %s", places[i]);
+            e2e_contains(r.out, "resume: step 2 from run/checkpoints/step-000002");
+            struct curve resumed = e2e_curve("run");
+            assert_int_equal(resumed.n, 6);
+            e2e_same_curve(&whole, &resumed, 6);
+            e2e_same_file("whole/hf/model.safetensors", "run/hf/model.safetensors");
+        }
+    }
+}
+
+static void flip_byte(const char *path, long at)
+{
+    FILE *f = fopen(path, "r+e");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    int c = getc(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    putc(c ^ 1, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void wrong_checkpoints(void **state)
+{
+    (void)state;
+    e2e_succeeds(NULL, TINY "--steps 4 --save-every 2 --out run");
+    e2e_refuses(2, "run already holds a run|--resume run|--out", NULL, TINY "--out run");
+    e2e_refuses(2, "run/checkpoints/step-000004|another model|family", NULL, "--resume run --model gpt2-tiny --steps 6");
+    e2e_refuses(2, "run/checkpoints/step-000004|freeze", NULL, "--resume run --freeze *mlp* --steps 6");
+    e2e_refuses(2, "--resume|absent/config.yaml", NULL, "--resume absent");
+    e2e_refuses(2, "--resume|--out", NULL, "--resume run --out other");
+    struct curve before = e2e_curve("run");
+    assert_int_equal(before.n, 4); /* refusals leave the run as it is */
+    /* a damaged newest one: the one before, and it is said */
+    flip_byte("run/checkpoints/step-000004/optimizer.safetensors", 5000);
+    struct result r = e2e_succeeds(NULL, "--resume run --steps 4");
+    e2e_contains(r.out, "step-000004/optimizer.safetensors");
+    e2e_contains(r.out, "taking step-000002 instead");
+    struct curve after = e2e_curve("run");
+    e2e_same_curve(&before, &after, 4);
+    /* none is whole */
+    flip_byte("run/checkpoints/step-000004/model.safetensors", 5000);
+    e2e_remove("run/checkpoints/step-000002/optimizer.safetensors");
+    e2e_refuses(2, "run/checkpoints|no whole checkpoint|step-000004/model.safetensors", NULL, "--resume run --steps 6");
+    e2e_remove("run/checkpoints");
+    e2e_refuses(2, "run/checkpoints|has no checkpoint", NULL, "--resume run --steps 6");
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(killed_at_random_moments),
+        TEST(stopped_by_signals),
+        TEST(resumed_in_another_place),
+        TEST(wrong_checkpoints),
+    };
+    return cmocka_run_group_tests_name("resume", tests, NULL, NULL);
+}
