@@ -245,16 +245,19 @@ static enum status plan_set(const struct model *m, const struct settings *s, con
     memcpy(plan->limit, limit, sizeof plan->limit);
     program_roles(s, role);
     enum status st = OK;
-    for (int k = 0; k < PLAN_PROGRAMS; k++)
-        if (role[k])
-            TRY_GOTO(plan_one(m, strategy, cost, role[k], limit, &plan->io, &plan->programs[k]), fail);
+    static const enum plan_program order[PLAN_PROGRAMS] = {PLAN_UPDATE_STEP, PLAN_STEP, PLAN_MORE, PLAN_LAST, PLAN_FLUSH, PLAN_EVAL};
+    plan->fits = 1;
+    for (int i = 0; i < PLAN_PROGRAMS && plan->fits; i++) { /* what the first one refuses needs no further look */
+        struct program **p = &plan->programs[order[i]];
+        if (!role[order[i]])
+            continue;
+        TRY_GOTO(plan_one(m, strategy, cost, role[order[i]], limit, &plan->io, p), fail);
+        plan->fits = !over_limit((*p)->arena, limit, &plan->misfit);
+        plan->seconds += order[i] == PLAN_UPDATE_STEP || order[i] == PLAN_LAST ? (*p)->seconds
+                         : order[i] == PLAN_MORE                               ? (*p)->seconds * (double)(s->grad_accum - 2)
+                                                                               : 0;
+    }
     TRY_GOTO(account(plan), fail);
-    plan->fits = !over_limit(plan->arena, limit, &plan->misfit);
-    plan->seconds = plan->programs[PLAN_UPDATE_STEP]->seconds;
-    if (s->grad_accum > 1)
-        plan->seconds += plan->programs[PLAN_LAST]->seconds;
-    if (s->grad_accum > 2)
-        plan->seconds += plan->programs[PLAN_MORE]->seconds * (double)(s->grad_accum - 2);
     *out = plan;
     return OK;
 fail:

@@ -37,7 +37,8 @@ enum status plan_tiles(const struct model *m, const struct settings *s, struct s
 void plan_cost_model(const struct settings *s, struct cost_model *out);
 
 /* Limits of the three tiers in bytes. Tries residencies from cheapest to leanest within what the settings fix, and of each the longest prefetch distance that fits.
- * If nothing fits, returns OK with fits = 0 and the leanest plan tried. The plan owns its programs; the model must outlive it. */
+ * If nothing fits, returns OK with fits = 0 and the leanest plan tried
+ * (its programs up to the one that did not fit). The plan owns its programs; the model must outlive it. */
 enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out);
 void plan_destroy(struct plan *p); /* NULL is fine */
 
