@@ -24,19 +24,19 @@ enum status status_fail(enum status code, const char *format, ...) __attribute__
 /* The calling thread's last sentence ("" if none). Valid until its next status_fail. */
 const char *status_message(void);
 
-#define TRY(x)                        \
-    do {                              \
-        enum status try_st_ = (x);    \
-        if (try_st_ != OK)            \
-            return try_st_;           \
+#define TRY(x)                     \
+    do {                           \
+        enum status try_st_ = (x); \
+        if (try_st_ != OK)         \
+            return try_st_;        \
     } while (0)
 
 /* Needs a variable `enum status st` in scope. */
-#define TRY_GOTO(x, label)            \
-    do {                              \
-        st = (x);                     \
-        if (st != OK)                 \
-            goto label;               \
+#define TRY_GOTO(x, label) \
+    do {                   \
+        st = (x);          \
+        if (st != OK)      \
+            goto label;    \
     } while (0)
 
 #ifdef __cplusplus

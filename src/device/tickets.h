@@ -10,8 +10,8 @@
 
 struct tickets {
     _Atomic int64_t done[LANES];
-    _Atomic int failed;      /* status of the first failure */
-    char message[1024];      /* its sentence, written once before failed is set */
+    _Atomic int failed; /* status of the first failure */
+    char message[1024]; /* its sentence, written once before failed is set */
     _Atomic int64_t waited_ns[LANES];
     pthread_mutex_t lock;
     pthread_cond_t moved;

@@ -90,8 +90,9 @@ enum status canary_check(const struct canary *c)
         for (int i = 0; i < c->n[t]; i++)
             for (int64_t at = c->gaps[t][i].lo; at < c->gaps[t][i].hi; at++)
                 if ((unsigned char)c->base[t][at] != PATTERN)
-                    return status_fail(ERR_CORRUPT, "a byte outside the plan was written: %s arena, offset %lld, in the gap from %lld to %lld",
-                                       tier_name((enum tier)t), (long long)at, (long long)c->gaps[t][i].lo, (long long)c->gaps[t][i].hi);
+                    return status_fail(
+                        ERR_CORRUPT, "a byte outside the plan was written: %s arena, offset %lld, in the gap from %lld to %lld",
+                        tier_name((enum tier)t), (long long)at, (long long)c->gaps[t][i].lo, (long long)c->gaps[t][i].hi);
     return OK;
 }
 

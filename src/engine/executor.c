@@ -1,4 +1,5 @@
-/* Lane threads. Lanes scan the program for their instructions; the I/O lanes keep several requests in flight and retire them in order. */
+/* Lane threads. Lanes scan the program for their instructions; the I/O lanes keep several requests in flight and retire them in
+ * order. */
 #include "engine/executor.h"
 
 #include "base/clock.h"
@@ -28,7 +29,7 @@ struct executor {
     int n_threads;
     pthread_mutex_t lock;
     pthread_cond_t go, idle;
-    int64_t generation;      /* of the program to run */
+    int64_t generation; /* of the program to run */
     int running, quit;
     struct lane_stats stats[LANES];
     int64_t retired_ns[LANES]; /* when the lane last retired something */
@@ -38,7 +39,8 @@ struct executor {
     } start[LANES];
 };
 
-void *machine_argument(const struct machine *m, const struct program *p, const struct instr *in, int arg, int64_t *offset, int64_t *bytes)
+void *machine_argument(const struct machine *m, const struct program *p, const struct instr *in, int arg, int64_t *offset,
+                       int64_t *bytes)
 {
     void *at = NULL;
     int found = 0;

@@ -11,11 +11,11 @@ struct executor;
 
 /* Memory and kernels that programs run on; borrowed. */
 struct machine {
-    char *device, *host;   /* arena bases */
-    struct store *store;   /* NULL if no program touches nvme */
+    char *device, *host; /* arena bases */
+    struct store *store; /* NULL if no program touches nvme */
     struct copy_link link;
     op_kernel *kernels[OP_COUNT];
-    int threads;           /* OpenMP threads of compute and host lanes; 0: default */
+    int threads; /* OpenMP threads of compute and host lanes; 0: default */
 };
 
 struct lane_stats {
@@ -29,15 +29,17 @@ struct trace_event {
 enum status executor_create(const struct machine *m, struct executor **out);
 void executor_destroy(struct executor *e); /* NULL is fine */
 
-/* Runs the program to its end. The calling thread is the compute lane. trace: NULL, or one event per instruction. After a failure the sentence is the first
- * failing lane's, and the executor can run again. */
+/* Runs the program to its end. The calling thread is the compute lane. trace: NULL, or one event per instruction. After a failure
+ * the sentence is the first failing lane's, and the executor can run again. */
 enum status executor_run(struct executor *e, const struct program *p, struct trace_event *trace);
 
 /* Accumulated over all runs since the last call. */
 void executor_take_stats(struct executor *e, struct lane_stats out[LANES]);
 
-/* What an instruction's argument points to: device or host memory; for nvme operands *offset is the place in the store and NULL is returned. */
-void *machine_argument(const struct machine *m, const struct program *p, const struct instr *in, int arg, int64_t *offset, int64_t *bytes);
+/* What an instruction's argument points to: device or host memory; for nvme operands *offset is the place in the store and NULL
+ * is returned. */
+void *machine_argument(const struct machine *m, const struct program *p, const struct instr *in, int arg, int64_t *offset,
+                       int64_t *bytes);
 /* Executes one instruction, blocking (kernels, copies, and I/O through the given direction's own thread). */
 enum status machine_execute(const struct machine *m, const struct program *p, const struct instr *in);
 

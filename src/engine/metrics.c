@@ -29,12 +29,14 @@ void metrics_print(const struct step_metrics *m, FILE *f, int terminal)
     if (isfinite(m->hidden))
         snprintf(hidden, sizeof hidden, "%.0f%%", 100 * m->hidden);
     fprintf(f,
-            "%sstep %lld/%lld  loss %.4f  gnorm %.3g  lr %.1e  %.0f tok/s  %.0f GF %.0f%%  device %s/%s  host %s  nvme %s  hidden %s  eta "
+            "%sstep %lld/%lld  loss %.4f  gnorm %.3g  lr %.1e  %.0f tok/s  %.0f GF %.0f%%  device %s/%s  host %s  nvme %s  "
+            "hidden %s  eta "
             "%lld:%02lld:%02lld%s",
-            terminal ? "\r" : "", (long long)m->step, (long long)m->steps, m->loss, m->grad_norm, m->lr, (double)m->tokens / m->seconds,
-            rate * 1e-9, 100 * rate / m->peak_flops, units_format_short(m->device_bytes, device), units_format_short(m->device_limit, limit),
-            units_format_short(m->host_bytes, host), units_format_short(m->nvme_bytes, nvme), hidden, (long long)(eta / 3600),
-            (long long)(eta / 60 % 60), (long long)(eta % 60), terminal ? "\x1b[K" : "\n");
+            terminal ? "\r" : "", (long long)m->step, (long long)m->steps, m->loss, m->grad_norm, m->lr,
+            (double)m->tokens / m->seconds, rate * 1e-9, 100 * rate / m->peak_flops, units_format_short(m->device_bytes, device),
+            units_format_short(m->device_limit, limit), units_format_short(m->host_bytes, host),
+            units_format_short(m->nvme_bytes, nvme), hidden, (long long)(eta / 3600), (long long)(eta / 60 % 60),
+            (long long)(eta % 60), terminal ? "\x1b[K" : "\n");
     if (!isnan(m->eval_loss))
         fprintf(f, "%sstep %lld  eval loss %.4f\n", terminal ? "\n" : "", (long long)m->step, m->eval_loss);
     if (m->skipped)
@@ -112,7 +114,8 @@ enum status metrics_cut(const char *path, int64_t step)
     }
     free(line);
     fclose(f);
-    return keep == s.st_size || truncate(path, keep) == 0 ? OK : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    return keep == s.st_size || truncate(path, keep) == 0 ? OK
+                                                          : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
 enum status metrics_write_trace(const char *path, const struct program *p, const struct trace_event *events)
@@ -122,16 +125,18 @@ enum status metrics_write_trace(const char *path, const struct program *p, const
         return status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(errno));
     fprintf(f, "{\"traceEvents\":[\n");
     for (int l = 0; l < LANES; l++)
-        fprintf(f, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n", l, lane_name((enum lane)l));
+        fprintf(f, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n", l,
+                lane_name((enum lane)l));
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
         const struct operand *first = in->n_operands > 0 ? &p->operands[in->first_operand] : NULL;
         fprintf(f,
-                "{\"name\":\"%s %s\",\"cat\":\"%c\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"instruction\":%d,"
+                "{\"name\":\"%s "
+                "%s\",\"cat\":\"%c\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"instruction\":%d,"
                 "\"unit\":%d,\"bytes\":%lld,\"predicted_us\":%.1f}}%s\n",
-                op_name(in->op), first && first->tensor >= 0 ? p->tensors[first->tensor].name : "", in->phase ? in->phase : '-', in->lane,
-                (double)events[i].start_ns * 1e-3, (double)(events[i].end_ns - events[i].start_ns) * 1e-3, i, in->layer, (long long)in->bytes,
-                (in->end - in->start) * 1e6, i + 1 < p->n_instrs ? "," : "");
+                op_name(in->op), first && first->tensor >= 0 ? p->tensors[first->tensor].name : "", in->phase ? in->phase : '-',
+                in->lane, (double)events[i].start_ns * 1e-3, (double)(events[i].end_ns - events[i].start_ns) * 1e-3, i, in->layer,
+                (long long)in->bytes, (in->end - in->start) * 1e6, i + 1 < p->n_instrs ? "," : "");
     }
     fprintf(f, "]}\n");
     return fclose(f) == 0 ? OK : status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(errno));

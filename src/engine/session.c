@@ -26,7 +26,8 @@ int64_t session_proc_bytes(const char *file, const char *field)
     return (int64_t)kib * 1024;
 }
 
-/* What is resident before the first step does not surprise later: BLAS's packing buffers exist from each thread's first product on. */
+/* What is resident before the first step does not surprise later: BLAS's packing buffers exist from each thread's first product
+ * on. */
 static void warm_up(struct session *s)
 {
     enum { N = 512 };
@@ -38,8 +39,8 @@ static void warm_up(struct session *s)
     free(x);
 }
 
-enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, const char *const *nvme_paths, int n_paths,
-                           struct session **out)
+enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, const char *const *nvme_paths,
+                           int n_paths, struct session **out)
 {
     enum status st = OK;
     struct session *x = sys_calloc(1, sizeof *x);
@@ -54,13 +55,19 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     TRY_GOTO(arena_create("device arena", plan->arena[TIER_DEVICE], ARENA_PLAIN, &x->device), fail);
     TRY_GOTO(arena_create("host arena", plan->arena[TIER_HOST], ARENA_PINNED, &x->host), fail);
     if (plan->arena[TIER_NVME] > 0) {
-        struct store_config c = {.n_paths = n_paths, .bytes = plan->arena[TIER_NVME], .pinned = arena_base(x->host),
-                                 .pinned_bytes = arena_bytes(x->host), .rank = x->comm.rank};
+        struct store_config c = {.n_paths = n_paths,
+                                 .bytes = plan->arena[TIER_NVME],
+                                 .pinned = arena_base(x->host),
+                                 .pinned_bytes = arena_bytes(x->host),
+                                 .rank = x->comm.rank};
         for (int i = 0; i < n_paths; i++)
             c.paths[i] = nvme_paths[i];
         TRY_GOTO(store_open(&c, &x->store), fail);
     }
-    x->machine = (struct machine){.device = arena_base(x->device), .host = arena_base(x->host), .store = x->store, .threads = s->threads > 0 ? s->threads : 0};
+    x->machine = (struct machine){.device = arena_base(x->device),
+                                  .host = arena_base(x->host),
+                                  .store = x->store,
+                                  .threads = s->threads > 0 ? s->threads : 0};
     x->machine.link.late = plan->strategy.discrete;
     x->machine.link.bytes_per_second = s->link_gbps > 0 ? s->link_gbps * 1e9 : 0;
     ops_cpu_kernels(x->machine.kernels);
@@ -138,7 +145,8 @@ static enum status visit_group(struct session *s, const struct binding *b, int u
     return buf->tier == TIER_NVME ? store_write(s->store, at, stored, bytes) : OK;
 }
 
-enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit, void *user)
+enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit,
+                          void *user)
 {
     static const char *const what[] = {"param", "master", "m", "v", "grad"};
     const struct program *p = s->plan->programs[PLAN_FLUSH];
@@ -189,9 +197,10 @@ static enum status source_fill(void *user, int unit, int64_t first, int64_t n, f
         }
         int vector = p->shape[1] == 0;
         if (info.n_dims != (vector ? 1 : 2) || info.shape[0] != p->shape[0] || (!vector && info.shape[1] != p->shape[1]))
-            return status_fail(ERR_INVALID, "tensor %s has the wrong shape in the weights file: [%lld%s%lld], config.json means [%lld%s%lld]", name,
-                               (long long)info.shape[0], info.n_dims > 1 ? ", " : " x ", (long long)(info.n_dims > 1 ? info.shape[1] : 1),
-                               (long long)p->shape[0], vector ? " x " : ", ", (long long)(vector ? 1 : p->shape[1]));
+            return status_fail(
+                ERR_INVALID, "tensor %s has the wrong shape in the weights file: [%lld%s%lld], config.json means [%lld%s%lld]",
+                name, (long long)info.shape[0], info.n_dims > 1 ? ", " : " x ", (long long)(info.n_dims > 1 ? info.shape[1] : 1),
+                (long long)p->shape[0], vector ? " x " : ", ", (long long)(vector ? 1 : p->shape[1]));
         TRY(st_read_f32(src->file, name, a - p->offset, b - a, data + (a - first)));
     }
     return OK;

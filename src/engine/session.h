@@ -10,23 +10,24 @@
 #include "plan/plan.h"
 
 struct session {
-    const struct model *model;    /* borrowed */
-    struct plan *plan;            /* owned */
+    const struct model *model; /* borrowed */
+    struct plan *plan;         /* owned */
     struct arena *device, *host;
-    struct store *store;          /* NULL if the plan needs no nvme */
+    struct store *store; /* NULL if the plan needs no nvme */
     struct machine machine;
     struct executor *executor;
     struct comm comm;
-    struct canary *canary;        /* gaps of the arenas */
-    int64_t overhead_bytes;       /* resident beside the arenas once everything is set up: program, libraries, tables, scratch of BLAS */
-    uint64_t chaos;               /* test mode: seed of the next random order; 0: the threaded executor */
-    void *staging;                /* one group in fp32 and one as stored */
+    struct canary *canary; /* gaps of the arenas */
+    int64_t
+        overhead_bytes; /* resident beside the arenas once everything is set up: program, libraries, tables, scratch of BLAS */
+    uint64_t chaos;     /* test mode: seed of the next random order; 0: the threaded executor */
+    void *staging;      /* one group in fp32 and one as stored */
     int64_t staging_bytes;
 };
 
 /* Takes the plan over (also on failure). nvme_paths: existing directories. */
-enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, const char *const *nvme_paths, int n_paths,
-                           struct session **out);
+enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, const char *const *nvme_paths,
+                           int n_paths, struct session **out);
 void session_destroy(struct session *s); /* NULL is fine */
 
 /* A field of /proc/self/status or /proc/meminfo in bytes; 0 if absent. */
@@ -36,14 +37,17 @@ int64_t session_proc_bytes(const char *file, const char *field);
 void *session_io(struct session *s, int buffer);
 enum status session_run(struct session *s, enum plan_program which, struct trace_event *trace);
 
-/* State by unit: "param", "m", "v", and "master" (BF16 only), "grad" (while an update is pending). Elements of one group at a time, in order. */
+/* State by unit: "param", "m", "v", and "master" (BF16 only), "grad" (while an update is pending). Elements of one group at a
+ * time, in order. */
 enum state_kind { STATE_PARAM, STATE_MASTER, STATE_M, STATE_V, STATE_GRAD };
 enum state_access { STATE_READ, STATE_WRITE };
 
 /* data: n elements of the unit from `first` on, as fp32; to be filled when writing. */
 typedef enum status state_visitor(void *user, int unit, int64_t first, int64_t n, float *data);
-/* Calls visit for every group of the unit's state, reading from or writing to wherever it lives. Nothing else may run. A unit without such state is no error. */
-enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit, void *user);
+/* Calls visit for every group of the unit's state, reading from or writing to wherever it lives. Nothing else may run. A unit
+ * without such state is no error. */
+enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit,
+                          void *user);
 
 /* Random initialisation: parameters, masters, zero moments. */
 enum status session_initialise(struct session *s, uint64_t seed);

@@ -147,8 +147,11 @@ static enum status refuse_old_run(const struct settings *s)
         return OK;
     snprintf(path, sizeof path, "%s/checkpoints/latest", s->out);
     if (access(path, F_OK) != 0)
-        return status_fail(ERR_INVALID, "%s already holds a run, without a checkpoint to continue from: give another --out, or remove it", s->out);
-    return status_fail(ERR_INVALID, "%s already holds a run: continue it with --resume %s, or give another --out", s->out, s->out);
+        return status_fail(ERR_INVALID,
+                           "%s already holds a run, without a checkpoint to continue from: give another --out, or remove it",
+                           s->out);
+    return status_fail(ERR_INVALID, "%s already holds a run: continue it with --resume %s, or give another --out", s->out,
+                       s->out);
 }
 
 static double learning_rate(const struct settings *s, int64_t step)
@@ -187,8 +190,10 @@ static struct step_record *fill_record(struct run *r, int64_t targets)
 static struct sequence input_arrays(struct run *r)
 {
     const struct io_buffers *io = &r->session->plan->io;
-    return (struct sequence){.tokens = session_io(r->session, io->tokens),       .targets = session_io(r->session, io->targets),
-                             .positions = session_io(r->session, io->positions), .lo = session_io(r->session, io->lo),
+    return (struct sequence){.tokens = session_io(r->session, io->tokens),
+                             .targets = session_io(r->session, io->targets),
+                             .positions = session_io(r->session, io->positions),
+                             .lo = session_io(r->session, io->lo),
                              .hi = session_io(r->session, io->hi)};
 }
 
@@ -342,24 +347,26 @@ static void print_before(struct run *r)
     const struct settings *s = r->s;
     const struct plan *p = r->session->plan;
     const struct corpus_report *d = corpus_get_report(r->corpus);
-    printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured\n", s->device == DEVICE_CPU_DISCRETE ? "cpu:discrete" : "cpu", s->threads,
-           r->peak_flops * 1e-9);
+    printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured\n", s->device == DEVICE_CPU_DISCRETE ? "cpu:discrete" : "cpu",
+           s->threads, r->peak_flops * 1e-9);
     if (s->verbose) {
         places_describe(line, sizeof line);
         printf("places: %s\n", line);
     }
-    printf("budgets: device %s, host %s, nvme %s\n", units_format_bytes(r->limit[TIER_DEVICE], a), units_format_bytes(r->limit[TIER_HOST], b),
-           units_format_bytes(r->limit[TIER_NVME], c));
+    printf("budgets: device %s, host %s, nvme %s\n", units_format_bytes(r->limit[TIER_DEVICE], a),
+           units_format_bytes(r->limit[TIER_HOST], b), units_format_bytes(r->limit[TIER_NVME], c));
     printf("host memory: %s\n", arena_describe(r->session->host));
     printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
     printf("mesh: %d rank (%s), zero %d\n", r->session->comm.size, r->session->comm.source, s->zero);
-    printf("data: %lld documents, %s tokens kept, %s dropped, 0 truncated, %lld documents split; %lld training and %lld held-out sequences; "
+    printf("data: %lld documents, %s tokens kept, %s dropped, 0 truncated, %lld documents split; %lld training and %lld held-out "
+           "sequences; "
            "unigram entropy %.4f nats/token\n",
            (long long)d->documents, units_format_count(d->tokens_kept, a), units_format_count(d->tokens_dropped, b),
            (long long)d->documents_split, (long long)d->train_sequences, (long long)d->eval_sequences, d->unigram_entropy);
     plan_describe(p, line, sizeof line);
     printf("plan: fits: device %s, host %s, nvme %s; step %.3g s (%s)\n      %s\n", units_format_bytes(p->arena[TIER_DEVICE], a),
-           units_format_bytes(p->arena[TIER_HOST], b), units_format_bytes(p->arena[TIER_NVME], c), p->seconds, p->cost.source, line);
+           units_format_bytes(p->arena[TIER_HOST], b), units_format_bytes(p->arena[TIER_NVME], c), p->seconds, p->cost.source,
+           line);
     fflush(stdout);
 }
 
@@ -369,8 +376,9 @@ static void print_after(struct run *r, const char *model_path)
     char a[32], b[32], c[32], d[32], e[32];
     int64_t planned = p->arena[TIER_DEVICE] + p->arena[TIER_HOST], peak = session_proc_bytes("/proc/self/status", "VmHWM");
     printf("memory: planned %s (device %s, host %s) + %s outside the plan; peak resident %s (%.1f%% of that)\n",
-           units_format_bytes(planned, a), units_format_bytes(p->arena[TIER_DEVICE], b), units_format_bytes(p->arena[TIER_HOST], c),
-           units_format_bytes(r->session->overhead_bytes, d), units_format_bytes(peak, e), 100.0 * (double)peak / (double)(planned + r->session->overhead_bytes));
+           units_format_bytes(planned, a), units_format_bytes(p->arena[TIER_DEVICE], b),
+           units_format_bytes(p->arena[TIER_HOST], c), units_format_bytes(r->session->overhead_bytes, d),
+           units_format_bytes(peak, e), 100.0 * (double)peak / (double)(planned + r->session->overhead_bytes));
     if (r->steps_here > 0)
         printf("step time: planned %.3g s, measured %.3g s (mean of %lld)\n", p->seconds, r->run_seconds / (double)r->steps_here,
                (long long)r->steps_here);
@@ -404,11 +412,13 @@ static enum status write_plan_json(const struct plan *p, const char *path)
     }
     for (int k = 0; k < PLAN_PROGRAMS; k++)
         if (p->programs[k])
-            json_array_append_new(programs, json_pack("{s:s,s:i,s:i,s:f,s:o,s:o}", "name", p->programs[k]->name, "instructions", p->programs[k]->n_instrs,
-                                                      "buffers", p->programs[k]->n_buffers, "seconds", p->programs[k]->seconds, "arena",
-                                                      bytes_by_tier(p->programs[k]->arena), "lower_bound", bytes_by_tier(p->programs[k]->lower_bound)));
-    json_t *plan = json_pack("{s:s,s:f,s:s,s:o,s:o,s:o,s:o}", "settings", line, "seconds", p->seconds, "cost_model", p->cost.source, "arena",
-                             bytes_by_tier(p->arena), "limit", bytes_by_tier(p->limit), "peak_by_class", classes, "programs", programs);
+            json_array_append_new(programs, json_pack("{s:s,s:i,s:i,s:f,s:o,s:o}", "name", p->programs[k]->name, "instructions",
+                                                      p->programs[k]->n_instrs, "buffers", p->programs[k]->n_buffers, "seconds",
+                                                      p->programs[k]->seconds, "arena", bytes_by_tier(p->programs[k]->arena),
+                                                      "lower_bound", bytes_by_tier(p->programs[k]->lower_bound)));
+    json_t *plan =
+        json_pack("{s:s,s:f,s:s,s:o,s:o,s:o,s:o}", "settings", line, "seconds", p->seconds, "cost_model", p->cost.source, "arena",
+                  bytes_by_tier(p->arena), "limit", bytes_by_tier(p->limit), "peak_by_class", classes, "programs", programs);
     int failed = !plan || json_dump_file(plan, path, JSON_INDENT(1)) != 0;
     json_decref(plan);
     return failed ? status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno)) : OK;
@@ -496,9 +506,14 @@ enum status train_run(struct settings *s, const struct train_hooks *hooks, int *
         plan_destroy(plan);
         goto out;
     }
-    struct corpus_config data = {.paths = (const char *const *)s->data.item, .n_paths = s->data.n,
-                                 .eval_paths = (const char *const *)s->eval_data.item, .n_eval_paths = s->eval_data.n,
-                                 .eval_fraction = s->eval_fraction, .seq_len = s->seq_len, .vocab = r.model->config.vocab, .seed = s->seed};
+    struct corpus_config data = {.paths = (const char *const *)s->data.item,
+                                 .n_paths = s->data.n,
+                                 .eval_paths = (const char *const *)s->eval_data.item,
+                                 .n_eval_paths = s->eval_data.n,
+                                 .eval_fraction = s->eval_fraction,
+                                 .seq_len = s->seq_len,
+                                 .vocab = r.model->config.vocab,
+                                 .seed = s->seed};
     st = corpus_open(&data, &r.corpus);
     if (st == OK)
         st = refuse_old_run(s);
@@ -511,7 +526,9 @@ enum status train_run(struct settings *s, const struct train_hooks *hooks, int *
     r.peak_flops = measure_sgemm(s->threads);
     const char *run_directory[] = {s->out};
     int own = s->nvme_path.n == 0;
-    TRY_GOTO(session_create(r.model, plan, s, own ? run_directory : (const char *const *)s->nvme_path.item, own ? 1 : s->nvme_path.n, &r.session), out);
+    TRY_GOTO(session_create(r.model, plan, s, own ? run_directory : (const char *const *)s->nvme_path.item,
+                            own ? 1 : s->nvme_path.n, &r.session),
+             out);
     print_before(&r);
     TRY_GOTO(load_state(&r), out);
     TRY_GOTO(open_files(&r, hooks), out);

@@ -12,14 +12,14 @@ struct reader {
 
 struct scan {
     const struct program *p;
-    int64_t *buffer_at;           /* address of each buffer in the space */
-    int64_t *cut[TIERS];          /* sorted end points */
+    int64_t *buffer_at;  /* address of each buffer in the space */
+    int64_t *cut[TIERS]; /* sorted end points */
     int n_cut[TIERS];
-    int *writer[TIERS];           /* last writer of each interval, -1 none */
-    int *readers[TIERS];          /* readers since then: head of a list, -1 none */
+    int *writer[TIERS];  /* last writer of each interval, -1 none */
+    int *readers[TIERS]; /* readers since then: head of a list, -1 none */
     struct reader *pool;
     int n_pool, cap_pool;
-    int *seen;                    /* seen[d] == i: already a dependency of i */
+    int *seen; /* seen[d] == i: already a dependency of i */
     int *dep;
     int n_dep, cap_dep;
 };

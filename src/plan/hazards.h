@@ -4,7 +4,8 @@
 
 #include "program/program.h"
 
-/* Dependencies of each instruction on earlier ones, compressed rows: dep[first[i] .. first[i+1]-1], indices below i, each once. */
+/* Dependencies of each instruction on earlier ones, compressed rows: dep[first[i] .. first[i+1]-1], indices below i, each once.
+ */
 struct deps {
     int *first, *dep;
 };
@@ -18,8 +19,8 @@ enum hazard_space {
 enum status hazards_find(const struct program *p, enum hazard_space space, struct deps *out);
 void hazards_free(struct deps *d);
 
-/* Sets the waits of every instruction: per other lane the latest ticket it depends on, without those that its lane or another wait already implies (vector
- * clocks; the result is irredundant). Needs tickets (program_number). */
+/* Sets the waits of every instruction: per other lane the latest ticket it depends on, without those that its lane or another
+ * wait already implies (vector clocks; the result is irredundant). Needs tickets (program_number). */
 enum status hazards_set_waits(struct program *p, const struct deps *d);
 
 /* The waits as dependencies, for the simulator. */

@@ -49,9 +49,15 @@ static void bind(struct lowering *L, const struct value *v, int live_out)
 {
     for (int i = 0; i < v->n_tiles; i++) {
         const struct tile *t = &v->tiles[i];
-        program_add_binding(L->p, live_out, (struct binding){.buffer = t->home.buffer, .tensor = v->tensor, .version = t->version,
-                                                             .offset = t->home.offset, .row0 = t->row0, .row1 = t->row1,
-                                                             .extent_offset = t->extent_offset, .extent_bytes = t->extent_bytes});
+        program_add_binding(L->p, live_out,
+                            (struct binding){.buffer = t->home.buffer,
+                                             .tensor = v->tensor,
+                                             .version = t->version,
+                                             .offset = t->home.offset,
+                                             .row0 = t->row0,
+                                             .row1 = t->row1,
+                                             .extent_offset = t->extent_offset,
+                                             .extent_bytes = t->extent_bytes});
     }
 }
 
@@ -156,8 +162,8 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     io->loss = L->loss.tiles ? L->loss.tiles[0].home.buffer : 0;
 }
 
-static void chunk_value(struct lowering *L, struct value *v, const char *name, int layer, int index, enum value_kind kind, int64_t cols,
-                        enum dtype type, enum residency r, int full)
+static void chunk_value(struct lowering *L, struct value *v, const char *name, int layer, int index, enum value_kind kind,
+                        int64_t cols, enum dtype type, enum residency r, int full)
 {
     char full_name[48];
     if (layer < 0)
@@ -166,7 +172,8 @@ static void chunk_value(struct lowering *L, struct value *v, const char *name, i
         snprintf(full_name, sizeof full_name, "layer%d.%s", layer, name);
     else
         snprintf(full_name, sizeof full_name, "layer%d.%s%d", layer, name, index);
-    value_create(L, v, full_name, r == RES_NONE ? CLASS_WORK : CLASS_ACT, L->s.seq_len, cols * dtype_size(type), L->s.row_chunk, r);
+    value_create(L, v, full_name, r == RES_NONE ? CLASS_WORK : CLASS_ACT, L->s.seq_len, cols * dtype_size(type), L->s.row_chunk,
+                 r);
     v->layer = layer;
     v->index = index;
     v->kind = kind;
@@ -283,7 +290,8 @@ static void release(struct lowering *L)
 {
     int layers = (int)L->m->config.layers;
     for (int u = 0; L->units && u < L->m->n_units; u++) {
-        struct value *all[] = {&L->units[u].param, &L->units[u].master, &L->units[u].m, &L->units[u].v, &L->units[u].grad, &L->units[u].micro};
+        struct value *all[] = {&L->units[u].param, &L->units[u].master, &L->units[u].m,
+                               &L->units[u].v,     &L->units[u].grad,   &L->units[u].micro};
         for (int i = 0; i < 6; i++)
             value_destroy(all[i]);
     }
@@ -301,16 +309,17 @@ static void release(struct lowering *L)
     destroy_values(L->dq, L->n_tiles_q);
     destroy_values(L->dk, L->n_tiles_kv);
     destroy_values(L->dv, L->n_tiles_kv);
-    struct value *single[] = {&L->tokens, &L->targets, &L->positions, &L->lo, &L->hi, &L->inv_freq, &L->record, &L->norm, &L->loss, &L->sums,
-                              &L->n1, &L->n2, &L->acc, &L->act, &L->dact, &L->dgate, &L->dup, &L->dn, &L->final_n, &L->logits, &L->dx};
+    struct value *single[] = {&L->tokens, &L->targets, &L->positions, &L->lo, &L->hi,      &L->inv_freq, &L->record,
+                              &L->norm,   &L->loss,    &L->sums,      &L->n1, &L->n2,      &L->acc,      &L->act,
+                              &L->dact,   &L->dgate,   &L->dup,       &L->dn, &L->final_n, &L->logits,   &L->dx};
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         value_destroy(single[i]);
 }
 
 static void bind_persistent(struct lowering *L, int end)
 {
-    int grads_live = end ? (L->role & ROLE_BACKWARD) != 0
-                         : (L->role & ROLE_UPDATE) || ((L->role & ROLE_BACKWARD) && !(L->role & ROLE_FIRST));
+    int grads_live =
+        end ? (L->role & ROLE_BACKWARD) != 0 : (L->role & ROLE_UPDATE) || ((L->role & ROLE_BACKWARD) && !(L->role & ROLE_FIRST));
     void (*live)(struct lowering *, struct value *) = end ? live_out : live_in;
     for (int u = 0; u < L->m->n_units; u++) {
         struct unit_values *v = &L->units[u];
@@ -357,8 +366,8 @@ enum status lower_program(const struct model *m, const struct strategy *s, int r
     static const char *const names[] = {"", "update ", "forward ", "update+forward "};
     struct lowering L = {.m = m, .s = *s, .role = role};
     char name[32];
-    snprintf(name, sizeof name, "%s%s%s%s", names[role & 3], role & ROLE_BACKWARD ? "backward" : "", role & ROLE_FIRST ? " first" : "",
-             role & ROLE_LAST ? " last" : "");
+    snprintf(name, sizeof name, "%s%s%s%s", names[role & 3], role & ROLE_BACKWARD ? "backward" : "",
+             role & ROLE_FIRST ? " first" : "", role & ROLE_LAST ? " last" : "");
     TRY(program_create(name, &L.p));
     L.p->discrete = s->discrete;
     int g = (int)(m->config.heads / m->config.kv_heads);

@@ -1,9 +1,9 @@
-/* Lowering: from a model's layer graph to a flat list of instructions, in compute order, fetches just before their use and write-backs just after
- * their producer. Private to src/plan.
+/* Lowering: from a model's layer graph to a flat list of instructions, in compute order, fetches just before their use and
+ * write-backs just after their producer. Private to src/plan.
  *
- * A `value` is a tensor under lowering: its rows are cut into tiles, and each tile knows its version and where its current copies are. Everything is
- * demand-driven: value_get() finds a tile on the device, fetches it from its home, or computes it. Recomputing in the backward pass therefore emits the
- * very instructions of the forward pass. */
+ * A `value` is a tensor under lowering: its rows are cut into tiles, and each tile knows its version and where its current copies
+ * are. Everything is demand-driven: value_get() finds a tile on the device, fetches it from its home, or computes it. Recomputing
+ * in the backward pass therefore emits the very instructions of the forward pass. */
 #ifndef LTRAIN_PLAN_LOWER_H
 #define LTRAIN_PLAN_LOWER_H
 
@@ -28,7 +28,7 @@ struct tile {
     enum residency residency;
     int fresh; /* a gradient that this program has not written yet */
     struct place place[PLACES];
-    struct place home; /* fixed address of a persistent value's tile; buffer -1: none */
+    struct place home;                   /* fixed address of a persistent value's tile; buffer -1: none */
     int64_t extent_offset, extent_bytes; /* of its group there */
 };
 
@@ -60,11 +60,11 @@ struct strategy {
 };
 
 enum program_role {
-    ROLE_UPDATE = 1,   /* a pending update, woven into the forward (or alone) */
+    ROLE_UPDATE = 1, /* a pending update, woven into the forward (or alone) */
     ROLE_FORWARD = 2,
     ROLE_BACKWARD = 4,
-    ROLE_FIRST = 8,    /* the first micro-batch of a step: gradients start anew */
-    ROLE_LAST = 16,    /* the last one: the gradient norm follows */
+    ROLE_FIRST = 8, /* the first micro-batch of a step: gradients start anew */
+    ROLE_LAST = 16, /* the last one: the gradient norm follows */
 };
 
 /* Persistent values of one unit. */
@@ -72,8 +72,8 @@ struct unit_values {
     struct value param;  /* storage dtype */
     struct value master; /* BF16 only */
     struct value m, v;
-    struct value grad;   /* of the global batch so far */
-    struct value micro;  /* of this micro-batch, when it is not the first */
+    struct value grad;    /* of the global batch so far */
+    struct value micro;   /* of this micro-batch, when it is not the first */
     struct value *target; /* which of the two the backward pass writes */
     int updated;
     int64_t first_sum; /* its first row in the sums of squares */
@@ -95,21 +95,24 @@ struct lowering {
     struct unit_values *units;
     struct io_buffers io;
     struct value tokens, targets, positions, lo, hi, inv_freq, record, norm, loss, sums;
-    struct value *x;                                   /* [layers + 1] */
-    struct value *q, *k, *v, *o, *lse;                 /* [layers][tiles] */
-    struct value *xmid, *gate, *up;                    /* [layers] */
+    struct value *x;                   /* [layers + 1] */
+    struct value *q, *k, *v, *o, *lse; /* [layers][tiles] */
+    struct value *xmid, *gate, *up;    /* [layers] */
     struct value n1, n2, acc, act, dact, dgate, dup, dn, final_n, logits, dx;
-    struct value *d_o, *dq, *dk, *dv;                  /* [tiles] */
+    struct value *d_o, *dq, *dk, *dv; /* [tiles] */
     char phase;
     int layer;
     enum status st; /* sticky */
 };
 
 /* values.c */
-void value_create(struct lowering *L, struct value *v, const char *name, enum tensor_class class, int64_t rows, int64_t row_bytes, int64_t cut, enum residency r);
-void value_create_cuts(struct lowering *L, struct value *v, const char *name, enum tensor_class class, int64_t row_bytes, const int64_t *cuts, int n_cuts, enum residency r);
+void value_create(struct lowering *L, struct value *v, const char *name, enum tensor_class class, int64_t rows, int64_t row_bytes,
+                  int64_t cut, enum residency r);
+void value_create_cuts(struct lowering *L, struct value *v, const char *name, enum tensor_class class, int64_t row_bytes,
+                       const int64_t *cuts, int n_cuts, enum residency r);
 void value_destroy(struct value *v);
-/* A device copy of the tile to be written next: a new buffer, or its part of the open full buffer. The version goes up; other copies are gone. */
+/* A device copy of the tile to be written next: a new buffer, or its part of the open full buffer. The version goes up; other
+ * copies are gone. */
 void value_new(struct lowering *L, struct value *v, int tile);
 /* Makes sure that the tile is on the device: fetched or computed. */
 void value_get(struct lowering *L, struct value *v, int tile);
@@ -126,8 +129,10 @@ int value_on_device(const struct value *v, int tile);
 int value_tile_at(const struct value *v, int64_t row);
 int buffer_new(struct lowering *L, enum tier tier, int64_t bytes, enum tensor_class class);
 
-/* Copies rows [row0, row1) (whole tiles) between tiers, by way of a host slot where the device is out of reach of the drive; sets the place of the target. */
-void value_copy(struct lowering *L, struct value *v, int64_t row0, int64_t row1, int from, int to, int buffer, int64_t offset, int depth);
+/* Copies rows [row0, row1) (whole tiles) between tiers, by way of a host slot where the device is out of reach of the drive; sets
+ * the place of the target. */
+void value_copy(struct lowering *L, struct value *v, int64_t row0, int64_t row1, int from, int to, int buffer, int64_t offset,
+                int depth);
 /* The tier that holds a current copy of the tile at `row`, nearest first. */
 int value_where(const struct value *v, int64_t row);
 

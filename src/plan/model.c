@@ -3,7 +3,6 @@
 
 #define DEV TIER_DEVICE
 
-
 static const struct model_param *param_of(const struct lowering *L, int param)
 {
     return &L->m->params[param];
@@ -41,8 +40,8 @@ struct weight_slice {
     int64_t first, elements; /* declared range within the parameter */
 };
 
-/* Where outputs [first_out, +out) x inputs [first_in, +in) lie in the stored matrix. The kernel's pointer is the operand's start, so the range begins at the
- * first element used and ends after the last. */
+/* Where outputs [first_out, +out) x inputs [first_in, +in) lie in the stored matrix. The kernel's pointer is the operand's start,
+ * so the range begins at the first element used and ends after the last. */
 static struct weight_slice slice_of(const struct model_linear *w, int64_t first_in, int64_t in)
 {
     int64_t r0 = w->transposed ? w->first_out : first_in, nr = w->transposed ? w->out : in;
@@ -58,8 +57,8 @@ static void arg_weight(struct lowering *L, int arg, const struct model_linear *w
 }
 
 /* y[rows, out] (+)= x[rows, in] W^T for the slice's outputs and inputs [first_in, first_in + in). */
-static void lower_linear(struct lowering *L, const struct model_linear *w, int64_t first_in, int64_t in, struct value *y, int64_t r0,
-                         int64_t r1, enum dtype y_type, struct value *x, enum dtype x_type, int accumulate)
+static void lower_linear(struct lowering *L, const struct model_linear *w, int64_t first_in, int64_t in, struct value *y,
+                         int64_t r0, int64_t r1, enum dtype y_type, struct value *x, enum dtype x_type, int accumulate)
 {
     struct op_attrs *a = emit(L, OP_GEMM, LANE_COMPUTE);
     a->gemm.m = r1 - r0;
@@ -80,8 +79,8 @@ static void lower_linear(struct lowering *L, const struct model_linear *w, int64
 }
 
 /* dx[rows, in] (+)= dy[rows, out] W. */
-static void lower_linear_dx(struct lowering *L, const struct model_linear *w, int64_t first_in, int64_t in, struct value *dx, int64_t r0,
-                            int64_t r1, enum dtype dx_type, struct value *dy, enum dtype dy_type, int accumulate)
+static void lower_linear_dx(struct lowering *L, const struct model_linear *w, int64_t first_in, int64_t in, struct value *dx,
+                            int64_t r0, int64_t r1, enum dtype dx_type, struct value *dy, enum dtype dy_type, int accumulate)
 {
     struct op_attrs *a = emit(L, OP_GEMM, LANE_COMPUTE);
     a->gemm.m = r1 - r0;
@@ -101,8 +100,8 @@ static void lower_linear_dx(struct lowering *L, const struct model_linear *w, in
     emit_done(L, 0);
 }
 
-/* The gradient argument of elements [first, first + n) of a parameter: written the first time (if the whole range is written), then added to. Returns the op's
- * accumulate flag. */
+/* The gradient argument of elements [first, first + n) of a parameter: written the first time (if the whole range is written),
+ * then added to. Returns the op's accumulate flag. */
 static int arg_grad(struct lowering *L, int arg, int param, int64_t first, int64_t n)
 {
     const struct model_param *p = param_of(L, param);
@@ -160,7 +159,8 @@ static void lower_linear_dw(struct lowering *L, const struct model_linear *w, in
 }
 
 /* Cuts of one linear map whose gradient is written in `parts` slices of its inputs or of its outputs. */
-static int linear_cuts(const struct lowering *L, const struct model_linear *w, int parts, int slice_inputs, int64_t *cuts, int n, int max)
+static int linear_cuts(const struct lowering *L, const struct model_linear *w, int parts, int slice_inputs, int64_t *cuts, int n,
+                       int max)
 {
     const struct model_param *p = param_of(L, w->weight);
     for (int i = 0; i < parts && n + 2 <= max; i++) {
@@ -200,7 +200,8 @@ static void lower_bias(struct lowering *L, const struct model_linear *w, struct 
     emit_done(L, 0);
 }
 
-static void lower_bias_grad(struct lowering *L, const struct model_linear *w, struct value *dy, enum dtype dy_type, int64_t r0, int64_t r1)
+static void lower_bias_grad(struct lowering *L, const struct model_linear *w, struct value *dy, enum dtype dy_type, int64_t r0,
+                            int64_t r1)
 {
     if (w->bias < 0 || !trained(L, w->bias))
         return;
@@ -255,7 +256,8 @@ static void lower_norm_backward(struct lowering *L, const struct model_norm *n, 
 }
 
 /* y = x + delta (+ bias) */
-static void lower_add(struct lowering *L, struct value *y, struct value *x, struct value *delta, const struct model_linear *w, int c)
+static void lower_add(struct lowering *L, struct value *y, struct value *x, struct value *delta, const struct model_linear *w,
+                      int c)
 {
     int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;
     value_new(L, y, c);
@@ -303,8 +305,8 @@ static struct model_linear kv_slice(const struct lowering *L, const struct model
 static void produce_projection(struct lowering *L, struct value *v, int c)
 {
     const struct model_layer *layer = &L->m->layers[v->layer];
-    struct model_linear w = v->kind == VALUE_Q ? q_slice(L, v->layer, v->index)
-                                               : kv_slice(L, v->kind == VALUE_K ? &layer->k : &layer->v, v->index);
+    struct model_linear w =
+        v->kind == VALUE_Q ? q_slice(L, v->layer, v->index) : kv_slice(L, v->kind == VALUE_K ? &layer->k : &layer->v, v->index);
     int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
     if (!value_on_device(&L->n1, c)) {
         value_get(L, &L->x[v->layer], c);
@@ -371,11 +373,26 @@ void lower_value_produce(struct lowering *L, struct value *v, int tile)
     }
 }
 
-static struct value *q_of(struct lowering *L, int l, int t) { return &L->q[l * L->n_tiles_q + t]; }
-static struct value *o_of(struct lowering *L, int l, int t) { return &L->o[l * L->n_tiles_q + t]; }
-static struct value *lse_of(struct lowering *L, int l, int t) { return &L->lse[l * L->n_tiles_q + t]; }
-static struct value *k_of(struct lowering *L, int l, int kt) { return &L->k[l * L->n_tiles_kv + kt]; }
-static struct value *v_of(struct lowering *L, int l, int kt) { return &L->v[l * L->n_tiles_kv + kt]; }
+static struct value *q_of(struct lowering *L, int l, int t)
+{
+    return &L->q[l * L->n_tiles_q + t];
+}
+static struct value *o_of(struct lowering *L, int l, int t)
+{
+    return &L->o[l * L->n_tiles_q + t];
+}
+static struct value *lse_of(struct lowering *L, int l, int t)
+{
+    return &L->lse[l * L->n_tiles_q + t];
+}
+static struct value *k_of(struct lowering *L, int l, int kt)
+{
+    return &L->k[l * L->n_tiles_kv + kt];
+}
+static struct value *v_of(struct lowering *L, int l, int kt)
+{
+    return &L->v[l * L->n_tiles_kv + kt];
+}
 
 static void attention_attrs(const struct lowering *L, struct op_attrs *a)
 {

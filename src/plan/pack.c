@@ -15,8 +15,8 @@ struct placed {
     double t0, t1;
 };
 
-/* What is placed, found by time: a segment tree over LEAVES slices of time. A buffer hangs on the few nodes that make up its lifetime, so that a short-lived one
- * meets its contemporaries without looking at the rest. */
+/* What is placed, found by time: a segment tree over LEAVES slices of time. A buffer hangs on the few nodes that make up its
+ * lifetime, so that a short-lived one meets its contemporaries without looking at the rest. */
 struct time_index {
     double t_min, scale;
     int head[2 * LEAVES]; /* lists of entries, -1 ends */
@@ -133,7 +133,8 @@ static int by_address(const void *a, const void *b)
     return x->lo < y->lo ? -1 : x->lo > y->lo;
 }
 
-/* The n in near by address. Where nearly everything is near (saved activations on nvme), walking all that is placed beats sorting. */
+/* The n in near by address. Where nearly everything is near (saved activations on nvme), walking all that is placed beats
+ * sorting. */
 static void sort_near(struct packer *k, int n, int n_placed, int self)
 {
     if ((int64_t)n * 12 < n_placed) {

@@ -4,8 +4,9 @@
 
 #include "program/program.h"
 
-/* Sets the address of every transient buffer of `tier` (persistent ones keep theirs), given t0 and t1; buffers whose lifetimes overlap get disjoint bytes at or above `base`.
- * Several greedy orders are tried and the best kept. Sets arena and lower_bound of the tier. */
+/* Sets the address of every transient buffer of `tier` (persistent ones keep theirs), given t0 and t1; buffers whose lifetimes
+ * overlap get disjoint bytes at or above `base`. Several greedy orders are tried and the best kept. Sets arena and lower_bound of
+ * the tier. */
 enum status pack_tier(struct program *p, enum tier tier, int64_t base);
 
 #endif

@@ -11,7 +11,10 @@
 void plan_cost_model(const struct settings *s, struct cost_model *out)
 {
     double link = s->link_gbps > 0 ? s->link_gbps * 1e9 : 10e9;
-    *out = (struct cost_model){.gemm_flops = 150e9, .attention_flops = 120e9, .memory = 15e9, .overhead = 20e-6,
+    *out = (struct cost_model){.gemm_flops = 150e9,
+                               .attention_flops = 120e9,
+                               .memory = 15e9,
+                               .overhead = 20e-6,
                                .source = "assumed for a 2-core CPU, not profiled"};
     out->lane_bytes[LANE_COMPUTE] = 15e9;
     out->lane_bytes[LANE_H2D] = out->lane_bytes[LANE_D2H] = link;
@@ -37,10 +40,11 @@ enum status plan_tiles(const struct model *m, const struct settings *s, struct s
     out->row_chunk = min_i64(out->row_chunk, s->seq_len);
     if (s->head_tile > 0) {
         if (!head_tile_legal(c, s->head_tile))
-            return status_fail(ERR_INVALID,
-                               "tiles: heads=%lld does not fit %lld query heads on %lld KV heads: take a divisor of %lld or a multiple of it "
-                               "that divides %lld",
-                               (long long)s->head_tile, (long long)c->heads, (long long)c->kv_heads, (long long)g, (long long)c->heads);
+            return status_fail(
+                ERR_INVALID,
+                "tiles: heads=%lld does not fit %lld query heads on %lld KV heads: take a divisor of %lld or a multiple of it "
+                "that divides %lld",
+                (long long)s->head_tile, (long long)c->heads, (long long)c->kv_heads, (long long)g, (long long)c->heads);
         out->head_tile = (int)s->head_tile;
     } else {
         /* wide tiles make better matrix products; from 64k tokens on memory counts more */
@@ -51,7 +55,8 @@ enum status plan_tiles(const struct model *m, const struct settings *s, struct s
     }
     int64_t loss = s->loss_tile > 0 ? min_i64(s->loss_tile, out->row_chunk) : out->row_chunk;
     if (s->loss_tile > 0 && out->row_chunk % loss)
-        return status_fail(ERR_INVALID, "tiles: loss=%lld must divide the row chunk of %lld tokens", (long long)loss, (long long)out->row_chunk);
+        return status_fail(ERR_INVALID, "tiles: loss=%lld must divide the row chunk of %lld tokens", (long long)loss,
+                           (long long)out->row_chunk);
     while (s->loss_tile <= 0 && loss * c->vocab * 4 > (64 << 20) && loss % 2 == 0)
         loss /= 2;
     out->loss_tile = loss;
@@ -132,8 +137,8 @@ static double chunk_seconds(const struct program *p, const struct cost_model *m,
 }
 
 /* Lowers and schedules one program at a prefetch distance in row chunks; -1: serially. */
-static enum status plan_at(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role, double distance,
-                           struct io_buffers *io, struct program **out)
+static enum status plan_at(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
+                           double distance, struct io_buffers *io, struct program **out)
 {
     struct program *p;
     TRY(lower_program(m, s, role, io, &p));
@@ -147,7 +152,8 @@ static enum status plan_at(const struct model *m, const struct strategy *s, cons
     return OK;
 }
 
-/* One program with the longest distance that fits, found by bisection (memory grows with the distance); the serial one, the leanest, if no distance does. */
+/* One program with the longest distance that fits, found by bisection (memory grows with the distance); the serial one, the
+ * leanest, if no distance does. */
 static enum status plan_one(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
                             const int64_t limit[TIERS], struct io_buffers *io, struct program **out)
 {
@@ -233,8 +239,8 @@ static enum status account(struct plan *plan)
     return OK;
 }
 
-static enum status plan_set(const struct model *m, const struct settings *s, const struct strategy *strategy, const struct cost_model *cost,
-                            const int64_t limit[TIERS], struct plan **out)
+static enum status plan_set(const struct model *m, const struct settings *s, const struct strategy *strategy,
+                            const struct cost_model *cost, const int64_t limit[TIERS], struct plan **out)
 {
     int role[PLAN_PROGRAMS];
     struct plan *plan = sys_calloc(1, sizeof *plan);
@@ -245,7 +251,8 @@ static enum status plan_set(const struct model *m, const struct settings *s, con
     memcpy(plan->limit, limit, sizeof plan->limit);
     program_roles(s, role);
     enum status st = OK;
-    static const enum plan_program order[PLAN_PROGRAMS] = {PLAN_UPDATE_STEP, PLAN_STEP, PLAN_MORE, PLAN_LAST, PLAN_FLUSH, PLAN_EVAL};
+    static const enum plan_program order[PLAN_PROGRAMS] = {PLAN_UPDATE_STEP, PLAN_STEP,  PLAN_MORE,
+                                                           PLAN_LAST,        PLAN_FLUSH, PLAN_EVAL};
     plan->fits = 1;
     for (int i = 0; i < PLAN_PROGRAMS && plan->fits; i++) { /* what the first one refuses needs no further look */
         struct program **p = &plan->programs[order[i]];
@@ -267,7 +274,10 @@ fail:
 
 enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out)
 {
-    struct strategy strategy = {.seq_len = s->seq_len, .dtype = s->dtype, .group = 1 << 20, .prefetch = s->prefetch,
+    struct strategy strategy = {.seq_len = s->seq_len,
+                                .dtype = s->dtype,
+                                .group = 1 << 20,
+                                .prefetch = s->prefetch,
                                 .discrete = s->device == DEVICE_CPU_DISCRETE},
                     previous = {.kept_chunks = -1};
     struct cost_model cost;

@@ -8,11 +8,11 @@
 #include "program/program.h"
 
 enum plan_program {
-    PLAN_STEP,          /* first micro-batch, nothing pending */
-    PLAN_UPDATE_STEP,   /* first micro-batch, the pending update woven in */
-    PLAN_MORE,          /* a further micro-batch, not the last */
-    PLAN_LAST,          /* the last of several micro-batches */
-    PLAN_FLUSH,         /* the pending update alone */
+    PLAN_STEP,        /* first micro-batch, nothing pending */
+    PLAN_UPDATE_STEP, /* first micro-batch, the pending update woven in */
+    PLAN_MORE,        /* a further micro-batch, not the last */
+    PLAN_LAST,        /* the last of several micro-batches */
+    PLAN_FLUSH,       /* the pending update alone */
     PLAN_EVAL,
     PLAN_PROGRAMS
 };
@@ -25,20 +25,21 @@ struct plan {
     int64_t persistent[TIERS][CLASSES]; /* bytes */
     int64_t peak[TIERS][CLASSES];       /* largest simultaneously live bytes of a class, persistent ones included */
     int64_t limit[TIERS];
-    double seconds;                     /* simulated step, all micro-batches */
+    double seconds; /* simulated step, all micro-batches */
     struct cost_model cost;
     int fits;
-    enum tier misfit;                   /* tier whose limit is exceeded, if !fits */
+    enum tier misfit; /* tier whose limit is exceeded, if !fits */
 };
 
-/* Row and head tiles: part of the numerics key, chosen from model and sequence length unless given. ERR_INVALID names the legal values. */
+/* Row and head tiles: part of the numerics key, chosen from model and sequence length unless given. ERR_INVALID names the legal
+ * values. */
 enum status plan_tiles(const struct model *m, const struct settings *s, struct strategy *out);
 /* What this build assumes of the device until it is profiled. */
 void plan_cost_model(const struct settings *s, struct cost_model *out);
 
-/* Limits of the three tiers in bytes. Tries residencies from cheapest to leanest within what the settings fix, and of each the longest prefetch distance that fits.
- * If nothing fits, returns OK with fits = 0 and the leanest plan tried
- * (its programs up to the one that did not fit). The plan owns its programs; the model must outlive it. */
+/* Limits of the three tiers in bytes. Tries residencies from cheapest to leanest within what the settings fix, and of each the
+ * longest prefetch distance that fits. If nothing fits, returns OK with fits = 0 and the leanest plan tried (its programs up to
+ * the one that did not fit). The plan owns its programs; the model must outlive it. */
 enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out);
 void plan_destroy(struct plan *p); /* NULL is fine */
 

@@ -15,9 +15,10 @@ void plan_describe(const struct plan *p, char *buf, int size)
 {
     const struct strategy *s = &p->strategy;
     int64_t chunks = ceil_div(s->seq_len, s->row_chunk);
-    snprintf(buf, (size_t)size, "params=%s,grads=%s,optim=%s,acts=%s  alpha %d/%lld  update on %s  tiles rows=%lld,heads=%d,loss=%lld",
-             residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), s->kept_chunks,
-             (long long)chunks, s->update_on_host ? "host" : "device", (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
+    snprintf(
+        buf, (size_t)size, "params=%s,grads=%s,optim=%s,acts=%s  alpha %d/%lld  update on %s  tiles rows=%lld,heads=%d,loss=%lld",
+        residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), s->kept_chunks,
+        (long long)chunks, s->update_on_host ? "host" : "device", (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
 }
 
 static void cell(FILE *f, int64_t bytes)
@@ -31,7 +32,8 @@ void plan_print(const struct plan *p, const struct model *m, FILE *f)
     char tokens[32], line[256];
     double tokens_per_second = (double)p->strategy.seq_len / p->seconds;
     fprintf(f, "%s %.2fM, %s tokens: %s. Step %.3g s, %.3g tok/s (%s).\n", m->config.name, (double)m->total_params * 1e-6,
-            units_format_count(p->strategy.seq_len, tokens), p->fits ? "fits" : "does not fit", p->seconds, tokens_per_second, p->cost.source);
+            units_format_count(p->strategy.seq_len, tokens), p->fits ? "fits" : "does not fit", p->seconds, tokens_per_second,
+            p->cost.source);
     plan_describe(p, line, sizeof line);
     fprintf(f, "%s\n\n%-14s %11s %11s %11s\n", line, "", "device", "host", "nvme");
     for (int c = 0; c < CLASSES; c++) {
@@ -95,14 +97,15 @@ enum status plan_refuse(const struct plan *p, const struct model *m, const struc
         if (with->fits) {
             double slower = (with->seconds / p->seconds - 1) * 100;
             enum status st =
-                status_fail(ERR_NOFIT, "the plan needs %s on the %s and %s are given (%s). %s would need %s, %.0f%% slower.", need,
-                            tier_name(p->misfit), given, flag[p->misfit], change[i].say,
+                status_fail(ERR_NOFIT, "the plan needs %s on the %s and %s are given (%s). %s would need %s, %.0f%% slower.",
+                            need, tier_name(p->misfit), given, flag[p->misfit], change[i].say,
                             units_format_bytes(with->arena[p->misfit], other), slower > 0 ? slower : 0);
             plan_destroy(with);
             return st;
         }
         plan_destroy(with);
     }
-    return status_fail(ERR_NOFIT, "the plan needs %s on the %s and %s are given (%s). No offload setting fits: give more, or shorten --seq-len.",
-                       need, tier_name(p->misfit), given, flag[p->misfit]);
+    return status_fail(
+        ERR_NOFIT, "the plan needs %s on the %s and %s are given (%s). No offload setting fits: give more, or shorten --seq-len.",
+        need, tier_name(p->misfit), given, flag[p->misfit]);
 }

@@ -1,4 +1,5 @@
-/* The passes from a lowered program to a complete one (program-notes.md: simulated lifetimes are what keeps lanes from serialising). */
+/* The passes from a lowered program to a complete one (program-notes.md: simulated lifetimes are what keeps lanes from
+ * serialising). */
 #include "plan/schedule.h"
 
 #include "base/sys.h"
@@ -36,10 +37,10 @@ static enum status permute_by(struct program *p, const double *key)
     return st;
 }
 
-/* Release keys. Compute runs back to back; write-backs follow their producer; a prefetch ends when it is needed or when the next one on its lane starts, and
- * starts no earlier than `distance` before its use. */
-static void release_keys(struct program *p, const struct cost_model *m, const struct deps *d, double distance, double *key, double *need,
-                         double *use)
+/* Release keys. Compute runs back to back; write-backs follow their producer; a prefetch ends when it is needed or when the next
+ * one on its lane starts, and starts no earlier than `distance` before its use. */
+static void release_keys(struct program *p, const struct cost_model *m, const struct deps *d, double distance, double *key,
+                         double *need, double *use)
 {
     double now = 0, next_start[LANES];
     for (int i = 0; i < p->n_instrs; i++) {

@@ -9,7 +9,8 @@ enum schedule_mode {
     SCHEDULE_SERIAL      /* in lowering order, lifetimes by index: the least memory, the least overlap */
 };
 
-/* Takes a freshly lowered program to a complete one: order, lifetimes, addresses (transients above the persistent ones), waits, simulated times. */
+/* Takes a freshly lowered program to a complete one: order, lifetimes, addresses (transients above the persistent ones), waits,
+ * simulated times. */
 enum status schedule_program(struct program *p, const struct cost_model *m, enum schedule_mode mode, double distance);
 
 #endif

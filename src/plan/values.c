@@ -137,9 +137,16 @@ static void copy_once(struct lowering *L, struct value *v, int64_t row0, int64_t
     arg_read(L, 0, v, row0, row1, from);
     for (int i = value_tile_at(v, row0); i < v->n_tiles && v->tiles[i].row0 < row1; i++) {
         struct tile *t = &v->tiles[i];
-        program_add_operand(L->p, (struct operand){.arg = 1, .access = ACCESS_WRITE, .buffer = t->place[to].buffer, .tensor = v->tensor,
-                                                   .version_in = t->version, .version_out = t->version, .offset = t->place[to].offset,
-                                                   .bytes = tile_bytes(v, i), .row0 = t->row0, .row1 = t->row1});
+        program_add_operand(L->p, (struct operand){.arg = 1,
+                                                   .access = ACCESS_WRITE,
+                                                   .buffer = t->place[to].buffer,
+                                                   .tensor = v->tensor,
+                                                   .version_in = t->version,
+                                                   .version_out = t->version,
+                                                   .offset = t->place[to].offset,
+                                                   .bytes = tile_bytes(v, i),
+                                                   .row0 = t->row0,
+                                                   .row1 = t->row1});
     }
     emit_done(L, 0);
 }
@@ -147,7 +154,8 @@ static void copy_once(struct lowering *L, struct value *v, int64_t row0, int64_t
 static void set_place(struct value *v, int64_t row0, int64_t row1, int place, int buffer, int64_t offset)
 {
     for (int i = value_tile_at(v, row0); i < v->n_tiles && v->tiles[i].row0 < row1; i++)
-        v->tiles[i].place[place] = buffer < 0 ? nowhere : (struct place){buffer, offset + (v->tiles[i].row0 - row0) * v->row_bytes};
+        v->tiles[i].place[place] =
+            buffer < 0 ? nowhere : (struct place){buffer, offset + (v->tiles[i].row0 - row0) * v->row_bytes};
 }
 
 void value_copy(struct lowering *L, struct value *v, int64_t row0, int64_t row1, int from, int to, int buffer, int64_t offset,
@@ -219,7 +227,8 @@ void value_put(struct lowering *L, struct value *v, int tile)
     case RES_NVME: {
         int to = t->residency == RES_HOST ? TIER_HOST : TIER_NVME;
         if (t->place[to].buffer < 0)
-            value_copy(L, v, t->row0, t->row1, TIER_DEVICE, to, buffer_new(L, (enum tier)to, tile_bytes(v, tile), v->class), 0, 0);
+            value_copy(L, v, t->row0, t->row1, TIER_DEVICE, to, buffer_new(L, (enum tier)to, tile_bytes(v, tile), v->class), 0,
+                       0);
         return;
     }
     }
@@ -307,9 +316,16 @@ static void arg_rows(struct lowering *L, int arg, enum access access, struct val
     for (int i = value_tile_at(v, row0); i < v->n_tiles && v->tiles[i].row0 < row1; i++) {
         struct tile *t = &v->tiles[i];
         int64_t a = max_i64(row0, t->row0), b = min_i64(row1, t->row1);
-        struct operand o = {.arg = (int16_t)arg, .access = (int16_t)access, .buffer = t->place[place].buffer, .tensor = v->tensor,
-                            .offset = t->place[place].offset + (a - t->row0) * v->row_bytes, .bytes = (b - a) * v->row_bytes,
-                            .row0 = a, .row1 = b, .version_in = t->version, .version_out = t->version};
+        struct operand o = {.arg = (int16_t)arg,
+                            .access = (int16_t)access,
+                            .buffer = t->place[place].buffer,
+                            .tensor = v->tensor,
+                            .offset = t->place[place].offset + (a - t->row0) * v->row_bytes,
+                            .bytes = (b - a) * v->row_bytes,
+                            .row0 = a,
+                            .row1 = b,
+                            .version_in = t->version,
+                            .version_out = t->version};
         if (o.buffer < 0 && L->st == OK)
             L->st = status_fail(ERR_CORRUPT, "planner: %s of %s (rows %lld to %lld, layer %d, phase %c) has no copy in %s",
                                 op_name(L->p->instrs[L->p->n_instrs - 1].op), L->p->tensors[v->tensor].name, (long long)a,
@@ -345,7 +361,8 @@ void arg_scratch(struct lowering *L, int arg, int64_t bytes)
     if (bytes <= 0 || L->st != OK)
         return;
     int b = buffer_new(L, TIER_DEVICE, bytes, CLASS_WORK);
-    program_add_operand(L->p, (struct operand){.arg = (int16_t)arg, .access = ACCESS_WRITE, .buffer = b, .tensor = -1, .bytes = bytes});
+    program_add_operand(L->p,
+                        (struct operand){.arg = (int16_t)arg, .access = ACCESS_WRITE, .buffer = b, .tensor = -1, .bytes = bytes});
 }
 
 void emit_done(struct lowering *L, double pairs)

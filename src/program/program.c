@@ -109,9 +109,9 @@ void program_add_operand(struct program *p, struct operand o)
     struct instr *in = &p->instrs[p->n_instrs - 1];
     if (in->n_operands > 0) {
         struct operand *last = &p->operands[p->n_operands - 1];
-        if (last->arg == o.arg && last->buffer == o.buffer && last->tensor == o.tensor && o.tensor >= 0 && last->access == o.access &&
-            last->version_in == o.version_in && last->version_out == o.version_out && last->offset + last->bytes == o.offset &&
-            last->row1 == o.row0) {
+        if (last->arg == o.arg && last->buffer == o.buffer && last->tensor == o.tensor && o.tensor >= 0 &&
+            last->access == o.access && last->version_in == o.version_in && last->version_out == o.version_out &&
+            last->offset + last->bytes == o.offset && last->row1 == o.row0) {
             last->bytes += o.bytes;
             last->row1 = o.row1;
             return;
@@ -176,7 +176,8 @@ void program_print(const struct program *p, FILE *f)
         for (int k = 0; k < in->n_operands; k++)
             print_operand(p, &p->operands[in->first_operand + k], f);
         for (int w = 0; w < in->n_waits; w++)
-            fprintf(f, "%s%s:%lld", w ? "," : "  waits ", lane_name((enum lane)in->waits[w].lane), (long long)in->waits[w].ticket);
+            fprintf(f, "%s%s:%lld", w ? "," : "  waits ", lane_name((enum lane)in->waits[w].lane),
+                    (long long)in->waits[w].ticket);
         fprintf(f, "\n");
     }
 }

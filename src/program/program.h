@@ -18,7 +18,8 @@ const char *tier_name(enum tier t);
 const char *lane_name(enum lane l);
 const char *class_name(enum tensor_class c);
 
-/* The I/O lanes start an instruction when its predecessor has started, and retire in order; the other lanes start it when the predecessor has retired. */
+/* The I/O lanes start an instruction when its predecessor has started, and retire in order; the other lanes start it when the
+ * predecessor has retired. */
 static inline int lane_is_pipelined(enum lane l)
 {
     return l == LANE_READ || l == LANE_WRITE;
@@ -31,22 +32,23 @@ struct tensor {
     int64_t rows, row_bytes;
 };
 
-/* A piece of a tier. Persistent buffers are the same (index, tier, address) in every program of a set; the others live from their first
- * access to their last. */
+/* A piece of a tier. Persistent buffers are the same (index, tier, address) in every program of a set; the others live from their
+ * first access to their last. */
 struct buffer {
     enum tier tier;
     int persistent;
     int64_t bytes, address; /* address: in the tier's arena, a multiple of BUFFER_ALIGN; -1 before packing */
     enum tensor_class class;
-    double t0, t1;          /* simulated lifetime */
+    double t0, t1; /* simulated lifetime */
 };
 
 #define BUFFER_ALIGN 4096
 
 enum access { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_UPDATE = 3 /* read, then written in place */ };
 
-/* Contiguous bytes that an instruction touches: rows [row0, row1) of a tensor at one version. Several operands with the same `arg` are consecutive
- * segments of that argument; of an nvme argument they are adjacent and together one extent. tensor -1: scratch, undefined before and after. */
+/* Contiguous bytes that an instruction touches: rows [row0, row1) of a tensor at one version. Several operands with the same
+ * `arg` are consecutive segments of that argument; of an nvme argument they are adjacent and together one extent. tensor -1:
+ * scratch, undefined before and after. */
 struct operand {
     int16_t arg;
     int16_t access;
@@ -68,13 +70,13 @@ struct instr {
     int32_t first_operand, n_operands;
     struct op_attrs attrs;
     double flops;
-    int64_t bytes;  /* moved (copies) or touched (compute) */
-    int16_t depth;  /* prefetch depth: 0 none; 1 to the device; 2 nvme to host or an update; 3 what precedes that */
-    int16_t layer;  /* for people: unit number, -1 none */
-    char phase;     /* for people: 'f' forward, 'b' backward, 'u' update, 'l' loss, 'i' input and output */
-    double release; /* not before this simulated time */
+    int64_t bytes;     /* moved (copies) or touched (compute) */
+    int16_t depth;     /* prefetch depth: 0 none; 1 to the device; 2 nvme to host or an update; 3 what precedes that */
+    int16_t layer;     /* for people: unit number, -1 none */
+    char phase;        /* for people: 'f' forward, 'b' backward, 'u' update, 'l' loss, 'i' input and output */
+    double release;    /* not before this simulated time */
     double start, end; /* simulated */
-    int64_t ticket; /* its number on its lane, from 1 */
+    int64_t ticket;    /* its number on its lane, from 1 */
     int32_t n_waits;
     struct wait waits[LANES];
 };
@@ -84,7 +86,8 @@ struct binding {
     int32_t buffer, tensor;
     int32_t version;
     int64_t offset, row0, row1;
-    int64_t extent_offset, extent_bytes; /* nvme: the extent of the buffer that the rows are part of (the store checks extents whole) */
+    int64_t extent_offset,
+        extent_bytes; /* nvme: the extent of the buffer that the rows are part of (the store checks extents whole) */
 };
 
 struct program {
@@ -96,12 +99,12 @@ struct program {
     struct binding *live_in, *live_out;
     int n_tensors, n_buffers, n_operands, n_instrs, n_live_in, n_live_out;
     int cap_tensors, cap_buffers, cap_operands, cap_instrs, cap_live_in, cap_live_out;
-    int n_persistent;          /* the first so many buffers */
-    int64_t arena[TIERS];      /* bytes of each tier that addresses stay below */
-    int64_t lower_bound[TIERS];/* persistent bytes + maximum of simultaneously live transient bytes */
-    double seconds;            /* simulated */
-    int discrete;              /* the device tier is unreachable for READ, WRITE and HOST lanes */
-    int out_of_memory;         /* sticky: a table could not grow */
+    int n_persistent;           /* the first so many buffers */
+    int64_t arena[TIERS];       /* bytes of each tier that addresses stay below */
+    int64_t lower_bound[TIERS]; /* persistent bytes + maximum of simultaneously live transient bytes */
+    double seconds;             /* simulated */
+    int discrete;               /* the device tier is unreachable for READ, WRITE and HOST lanes */
+    int out_of_memory;          /* sticky: a table could not grow */
 };
 
 enum status program_create(const char *name, struct program **out);
@@ -111,7 +114,8 @@ void program_destroy(struct program *p); /* NULL is fine */
 int program_add_tensor(struct program *p, const char *name, enum tensor_class class, int64_t rows, int64_t row_bytes);
 int program_add_buffer(struct program *p, enum tier tier, int64_t bytes, enum tensor_class class, int persistent);
 int program_add_instr(struct program *p, enum op_kind op, enum lane lane); /* zero otherwise, no operands yet */
-/* Appends an operand to the last instruction. Merges with the previous operand where bytes, rows, arg, access and versions continue. */
+/* Appends an operand to the last instruction. Merges with the previous operand where bytes, rows, arg, access and versions
+ * continue. */
 void program_add_operand(struct program *p, struct operand o);
 void program_add_binding(struct program *p, int live_out, struct binding b);
 
@@ -134,7 +138,8 @@ struct cost_model {
 double cost_seconds(const struct cost_model *m, const struct instr *in);
 
 /* Executes the program on a virtual clock: lanes in order, dependencies respected (CSR: those of instruction i are
- * dep[dep_first[i] .. dep_first[i+1]-1], all below i), releases too if use_release. Sets start and end; returns the total time. */
+ * dep[dep_first[i] .. dep_first[i+1]-1], all below i), releases too if use_release. Sets start and end; returns the total time.
+ */
 double program_simulate(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep, int use_release);
 
 #endif

@@ -67,7 +67,8 @@ static double compare(struct rig *r, struct st_file *f, enum state_kind kind, co
     return worst;
 }
 
-/* fp32 against fp64: gradients norm-wise 1e-5 (design.md, invariant 3); loss 1e-6; parameters after five steps 1e-5 (epsilon 1e-3 keeps Adam smooth). */
+/* fp32 against fp64: gradients norm-wise 1e-5 (design.md, invariant 3); loss 1e-6; parameters after five steps 1e-5 (epsilon 1e-3
+ * keeps Adam smooth). */
 static void check_case(const char *name, void (*change)(struct settings *))
 {
     char path[512];
@@ -151,13 +152,13 @@ static void everything_host(struct settings *s)
     s->loss_tile = 24;
 }
 
-#define CASE(test, folder)                                  \
-    static void test(void **state)                          \
-    {                                                       \
-        (void)state;                                        \
-        check_case(folder, NULL);                           \
-        check_case(folder, everything_host);                \
-        check_case(folder, everything_nvme);                \
+#define CASE(test, folder)                   \
+    static void test(void **state)           \
+    {                                        \
+        (void)state;                         \
+        check_case(folder, NULL);            \
+        check_case(folder, everything_host); \
+        check_case(folder, everything_nvme); \
     }
 
 CASE(gqa, "llama-gqa")
@@ -170,8 +171,9 @@ CASE(gpt2, "gpt2")
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gqa), cmocka_unit_test(tied_documents), cmocka_unit_test(head_dim_80),
-                                       cmocka_unit_test(seven_heads_on_one), cmocka_unit_test(llama3_rope), cmocka_unit_test(frozen),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gqa),         cmocka_unit_test(tied_documents),
+                                       cmocka_unit_test(head_dim_80), cmocka_unit_test(seven_heads_on_one),
+                                       cmocka_unit_test(llama3_rope), cmocka_unit_test(frozen),
                                        cmocka_unit_test(gpt2)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
