@@ -150,9 +150,11 @@ void value_put_home(struct lowering *L, struct value *v, int64_t row0, int64_t r
 /* Forgets every copy of the rows except the home. */
 void value_keep_home(struct value *v, int64_t row0, int64_t row1);
 
-/* model.c */
+/* maps.c */
 /* Element offsets at which gradients of the unit are written piecewise, appended to cuts (room for max). */
 int lower_grad_cuts(const struct lowering *L, int unit, int64_t *cuts, int n, int max);
+
+/* model.c */
 void lower_forward(struct lowering *L);
 void lower_backward(struct lowering *L);
 void lower_value_produce(struct lowering *L, struct value *v, int tile);
