@@ -1,4 +1,5 @@
-/* Running the ltrain program as people do: in a directory of its own, with arguments, environment and limits, looking at what comes out. */
+/* Running the ltrain program as people do: in a directory of its own, with arguments, environment and limits, looking at what
+ * comes out. */
 #ifndef TESTS_E2E_HARNESS_H
 #define TESTS_E2E_HARNESS_H
 
@@ -15,10 +16,17 @@
 #define TINY " --model tiny --data corpus.txt --seq-len 256" TILES
 #define DISCRETE " --offload nvme --device cpu:discrete "
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define E2E_SANITIZED 1 /* memory is not what it is elsewhere, and mlock does nothing */
+#else
+#define E2E_SANITIZED 0
+#endif
+
 /* How a program is started. */
 struct launch {
-    const char *fault;    /* LTRAIN_FAULT, or NULL */
-    int (*prepare)(void); /* called in the child before it becomes ltrain; not 0: this machine cannot do it (the test is skipped), or NULL */
+    const char *fault; /* LTRAIN_FAULT, or NULL */
+    int (*prepare)(
+        void); /* called in the child before it becomes ltrain; not 0: this machine cannot do it (the test is skipped), or NULL */
 };
 
 struct result {
@@ -40,7 +48,8 @@ struct result e2e_wait(pid_t pid);
 
 /* Runs; fails unless it exits with 0, saying nothing on stderr. */
 __attribute__((format(printf, 2, 3))) struct result e2e_succeeds(const struct launch *how, const char *format, ...);
-/* Runs; fails unless it exits with `status`, its stderr being one line `ltrain: SENTENCE` that contains all of the words, which are separated by '|'. */
+/* Runs; fails unless it exits with `status`, its stderr being one line `ltrain: SENTENCE` that contains all of the words, which
+ * are separated by '|'. */
 __attribute__((format(printf, 4, 5))) struct result e2e_refuses(int status, const char *words, const struct launch *how,
                                                                 const char *format, ...);
 void e2e_contains(const char *text, const char *word);

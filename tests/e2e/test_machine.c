@@ -1,5 +1,5 @@
-/* Machines that lack something or break while it runs: disks, io_uring, memory locks. Either it works and says what it does without, or it ends
- * with one sentence and leaves a run that can be resumed. */
+/* Machines that lack something or break while it runs: disks, io_uring, memory locks. Either it works and says what it does
+ * without, or it ends with one sentence and leaves a run that can be resumed. */
 #include "harness.h"
 
 #include <errno.h>
@@ -138,7 +138,8 @@ static int low_memlock(void)
 static void memory_cannot_be_locked(void **state)
 {
     (void)state;
-    works_and_says(&(struct launch){.prepare = low_memlock}, "not pinned: memlock limit is 64 KiB (ulimit -l)", "");
+    works_and_says(&(struct launch){.prepare = low_memlock},
+                   E2E_SANITIZED ? "host memory: " : "not pinned: memlock limit is 64 KiB (ulimit -l)", "");
     works_and_says(&(struct launch){.fault = "mlock:1:EPERM"}, "host memory: |not pinned", "");
 }
 
@@ -147,8 +148,10 @@ static void memory_cannot_be_locked(void **state)
 static void the_drive_fails(void **state)
 {
     (void)state;
-    static const char *const words = " bytes at offset |in run/ltrain-0-|(rank 0)|Input/output error|check the drive|ltrain --resume";
-    static const char *const faults[] = {"uring_setup:1:EPERM,pread:300:EIO", "uring_setup:1:EPERM,pwrite:300:EIO", "uring_cqe:500:EIO"};
+    static const char *const words =
+        " bytes at offset |in run/ltrain-0-|(rank 0)|Input/output error|check the drive|ltrain --resume";
+    static const char *const faults[] = {"uring_setup:1:EPERM,pread:300:EIO", "uring_setup:1:EPERM,pwrite:300:EIO",
+                                         "uring_cqe:500:EIO"};
     for (int i = 0; i < 3; i++) {
         e2e_remove("run");
         struct result r = e2e_run(&(struct launch){.fault = faults[i]}, TINY DISCRETE "--steps 30 --out run");
@@ -159,8 +162,8 @@ static void the_drive_fails(void **state)
         assert_int_equal(e2e_count("run/*.store"), 0);
     }
     e2e_remove("run");
-    e2e_refuses(1, "cannot write |No space left|free space there, then ltrain --resume", &(struct launch){.fault = "uring_setup:1:EPERM,pwrite:300:ENOSPC"},
-                TINY DISCRETE "--steps 30 --out run");
+    e2e_refuses(1, "cannot write |No space left|free space there, then ltrain --resume",
+                &(struct launch){.fault = "uring_setup:1:EPERM,pwrite:300:ENOSPC"}, TINY DISCRETE "--steps 30 --out run");
     /* a transfer that is cut short is none of these */
     works_and_says(&(struct launch){.fault = "uring_setup:1:EPERM,pread:200:SHORT,pwrite:200:SHORT"}, "threads", "");
 }
@@ -200,8 +203,9 @@ static void an_extent_is_corrupted(void **state)
     struct result r = e2e_wait(pid);
     assert_true(touched > 0);
     assert_int_equal(r.status, 1);
-    static const char *const words[] = {"ltrain: extent of ", " bytes at offset ", " in run/ltrain-0-", "(rank 0)",
-                                        "does not hold what was written", "check the drive", "ltrain --resume"};
+    static const char *const words[] = {
+        "ltrain: extent of ", " bytes at offset ", " in run/ltrain-0-", "(rank 0)", "does not hold what was written",
+        "check the drive",    "ltrain --resume"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         e2e_contains(r.err, words[i]);
     assert_ptr_equal(strchr(r.err, '\n'), r.err + strlen(r.err) - 1);

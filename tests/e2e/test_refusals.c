@@ -67,7 +67,8 @@ static void data(void **state)
 static void budgets(void **state)
 {
     (void)state;
-    refuses_before_the_run(3, "the plan needs |MiB on the device|1.0 MiB are given|--device-mem", TINY "--offload none --device-mem 1M");
+    refuses_before_the_run(3, "the plan needs |MiB on the device|1.0 MiB are given|--device-mem",
+                           TINY "--offload none --device-mem 1M");
     refuses_before_the_run(3, "the plan needs |on the host|200 KiB are given|--host-mem", TINY "--offload cpu --host-mem 200K");
     refuses_before_the_run(3, "the plan needs |on the nvme|1.0 MiB are given|--nvme-max", TINY "--offload nvme --nvme-max 1M");
     /* the change it names must do */

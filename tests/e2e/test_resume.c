@@ -126,7 +126,8 @@ static void killed_at_random_moments(void **state)
         print_message("%s%d %s", m ? ", " : "killed: ", at[m], moment_names[m]);
     print_message("; %d stores left behind by the dead\n", with_store);
     assert_true(with_store > 0);
-    assert_true(at[SAVING] + at[SWAPPING] > 0);
+    if (trials >= 50) /* fewer may all miss */
+        assert_true(at[SAVING] + at[SWAPPING] > 0);
 }
 
 /* Terminated runs save the step they are in. */
@@ -174,7 +175,8 @@ static void resumed_in_another_place(void **state)
         for (int i = 0; i < 3; i++) {
             e2e_remove("run");
             /* stopped at step 2, of a schedule of 6 */
-            e2e_succeeds(NULL, TINY DISCRETE "--schedule cosine --steps 6 --save-every 2 --keep 9 --dtype %s --out run", rates[d]);
+            e2e_succeeds(NULL, TINY DISCRETE "--schedule cosine --steps 6 --save-every 2 --keep 9 --dtype %s --out run",
+                         rates[d]);
             e2e_write("run/checkpoints/latest", "step-000002\n");
             e2e_remove("run/checkpoints/step-000004");
             e2e_remove("run/checkpoints/step-000006");

@@ -43,15 +43,17 @@ static double number(const json_t *o, const char *key)
 
 static void a_run_leaves_its_files(void **state)
 {
-    static const char *const numbers[] = {"step",          "loss",        "grad_norm",         "lr",
-                                          "tokens",        "seconds",     "tokens_per_second", "target_tokens",
-                                          "model_flops",   "mfu",         "device_peak_bytes", "host_peak_bytes",
-                                          "nvme_bytes",    "read_bytes",  "written_bytes",     "hidden"};
-    static const char *const files[] = {"config.yaml", "plan.txt", "plan.json", "metrics.jsonl", "hf/config.json", "hf/model.safetensors"};
+    static const char *const numbers[] = {"step",        "loss",       "grad_norm",         "lr",
+                                          "tokens",      "seconds",    "tokens_per_second", "target_tokens",
+                                          "model_flops", "mfu",        "device_peak_bytes", "host_peak_bytes",
+                                          "nvme_bytes",  "read_bytes", "written_bytes",     "hidden"};
+    static const char *const files[] = {"config.yaml",   "plan.txt",       "plan.json",
+                                        "metrics.jsonl", "hf/config.json", "hf/model.safetensors"};
     (void)state;
     struct result r = e2e_succeeds(NULL, "train" TINY DISCRETE "--steps 5 --out run");
-    static const char *const said[] = {"device: cpu:discrete", "budgets: device ", "nvme run: ", "mesh: ", "data: 1 documents", "plan: fits",
-                                       "step 5/5  loss ", "memory: planned ", "step time: planned ", "lanes:", "hidden", "model: run/hf"};
+    static const char *const said[] = {"device: cpu:discrete", "budgets: device ", "nvme run: ",      "mesh: ",
+                                       "data: 1 documents",    "plan: fits",       "step 5/5  loss ", "memory: planned ",
+                                       "step time: planned ",  "lanes:",           "hidden",          "model: run/hf"};
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
         e2e_contains(r.out, said[i]);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -109,8 +111,8 @@ static void plan_only_prints(void **state)
 {
     (void)state;
     struct result r = e2e_succeeds(NULL, "plan" TINY DISCRETE "--out planned");
-    static const char *const rows[] = {"fits", "tok/s", "parameters", "gradients", "optimizer", "activations", "workspace",
-                                       "peak",  "limit", "device",    "host",      "nvme",      "moved in a step"};
+    static const char *const rows[] = {"fits", "tok/s", "parameters", "gradients", "optimizer", "activations",    "workspace",
+                                       "peak", "limit", "device",     "host",      "nvme",      "moved in a step"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         e2e_contains(r.out, rows[i]);
     assert_false(e2e_exists("planned"));
@@ -208,12 +210,14 @@ static void a_trace_shows_every_lane(void **state)
     json_t *root = load("traced/trace-000002.json"), *event;
     int named[LANES] = {0}, used[LANES] = {0};
     size_t i;
-    json_array_foreach(json_object_get(root, "traceEvents"), i, event) {
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event)
+    {
         const char *phase = json_string_value(json_object_get(event, "ph"));
         int lane = (int)json_integer_value(json_object_get(event, "tid"));
         assert_true(phase && lane >= 0 && lane < LANES);
         if (phase[0] == 'M') {
-            assert_string_equal(json_string_value(json_object_get(json_object_get(event, "args"), "name")), lane_name((enum lane)lane));
+            assert_string_equal(json_string_value(json_object_get(json_object_get(event, "args"), "name")),
+                                lane_name((enum lane)lane));
             named[lane]++;
         } else {
             assert_string_equal(phase, "X");
@@ -234,7 +238,8 @@ static void hugging_face_in_and_out(void **state)
     (void)state;
     if (!source)
         skip();
-    e2e_write("one.txt", "%s", "In the beginning God created the heaven and the earth. And the earth was without form, and void.");
+    e2e_write("one.txt", "%s",
+              "In the beginning God created the heaven and the earth. And the earth was without form, and void.");
 #define ONE "--data one.txt --seq-len 96" TILES
     static const char *const models[] = {"llama-gqa", "gpt2"};
     for (int i = 0; i < 2; i++) {
@@ -273,16 +278,11 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(a_run_leaves_its_files),
-        TEST(placement_does_not_change_the_run),
-        TEST(plan_only_prints),
-        TEST(evaluation_leaves_training_alone),
-        TEST(frozen_parameters_stay),
-        TEST(bf16_follows_fp32),
-        TEST(accumulation_is_the_mean),
-        TEST(a_trace_shows_every_lane),
-        TEST(hugging_face_in_and_out),
-        TEST(a_bare_command_says_what_is_missing),
+        TEST(a_run_leaves_its_files),   TEST(placement_does_not_change_the_run),
+        TEST(plan_only_prints),         TEST(evaluation_leaves_training_alone),
+        TEST(frozen_parameters_stay),   TEST(bf16_follows_fp32),
+        TEST(accumulation_is_the_mean), TEST(a_trace_shows_every_lane),
+        TEST(hugging_face_in_and_out),  TEST(a_bare_command_says_what_is_missing),
     };
     return cmocka_run_group_tests_name("train", tests, NULL, NULL);
 }
