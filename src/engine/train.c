@@ -64,6 +64,23 @@ static enum status open_model(struct settings *s, struct model **out)
     return model_create(&config, (const char *const *)s->freeze.item, s->freeze.n, out);
 }
 
+/* Free bytes of the file system that a path will lie on: its nearest ancestor that exists. */
+static int free_bytes_near(const char *path, int64_t *free_bytes)
+{
+    char at[4096];
+    snprintf(at, sizeof at, "%s", path);
+    while (sys_statvfs_free(at, free_bytes) != 0) {
+        char *slash = strrchr(at, '/');
+        if (strcmp(at, ".") == 0 || strcmp(at, "/") == 0)
+            return -1;
+        if (!slash)
+            strcpy(at, ".");
+        else
+            slash[slash == at ? 1 : 0] = 0;
+    }
+    return 0;
+}
+
 enum status train_plan(struct settings *s, struct model **model, struct plan **plan, int64_t limit[TIERS])
 {
     if (s->device == DEVICE_CUDA)
@@ -80,7 +97,7 @@ enum status train_plan(struct settings *s, struct model **model, struct plan **p
     for (int i = 0; i < s->nvme_path.n; i++)
         if (sys_statvfs_free(s->nvme_path.item[i], &free_bytes) == 0)
             least = min_i64(least, free_bytes);
-    if (s->nvme_path.n == 0 && sys_statvfs_free(".", &free_bytes) == 0)
+    if (s->nvme_path.n == 0 && free_bytes_near(s->out, &free_bytes) == 0)
         least = free_bytes;
     /* striped evenly: the fullest path decides */
     limit[TIER_NVME] = least == INT64_MAX ? INT64_MAX : least * max_i64(1, s->nvme_path.n);

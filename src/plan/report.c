@@ -82,7 +82,10 @@ enum status plan_refuse(const struct plan *p, const struct model *m, const struc
                   {"--offload nvme --alpha 0", OFFLOAD_AUTO, OFFLOAD_NVME, 0}};
     char need[32], given[32], other[32];
     units_format_bytes(p->arena[p->misfit], need);
-    units_format_bytes(limit[p->misfit], given);
+    const int64_t asked[TIERS] = {s->device_mem, s->host_mem, s->nvme_max};
+    char has[64]; /* "48 MiB are given (--device-mem)" */
+    snprintf(has, sizeof has, "%s are %s (%s)", units_format_bytes(limit[p->misfit], given),
+             asked[p->misfit] == limit[p->misfit] ? "given" : "free", flag[p->misfit]);
     for (size_t i = 0; i < sizeof change / sizeof *change; i++) {
         struct settings changed = *s;
         struct plan *with;
@@ -96,16 +99,14 @@ enum status plan_refuse(const struct plan *p, const struct model *m, const struc
             break;
         if (with->fits) {
             double slower = (with->seconds / p->seconds - 1) * 100;
-            enum status st =
-                status_fail(ERR_NOFIT, "the plan needs %s on the %s and %s are given (%s). %s would need %s, %.0f%% slower.",
-                            need, tier_name(p->misfit), given, flag[p->misfit], change[i].say,
-                            units_format_bytes(with->arena[p->misfit], other), slower > 0 ? slower : 0);
+            enum status st = status_fail(ERR_NOFIT, "the plan needs %s on the %s and %s. %s would need %s, %.0f%% slower.", need,
+                                         tier_name(p->misfit), has, change[i].say,
+                                         units_format_bytes(with->arena[p->misfit], other), slower > 0 ? slower : 0);
             plan_destroy(with);
             return st;
         }
         plan_destroy(with);
     }
-    return status_fail(
-        ERR_NOFIT, "the plan needs %s on the %s and %s are given (%s). No offload setting fits: give more, or shorten --seq-len.",
-        need, tier_name(p->misfit), given, flag[p->misfit]);
+    return status_fail(ERR_NOFIT, "the plan needs %s on the %s and %s. No offload setting fits: give more, or shorten --seq-len.",
+                       need, tier_name(p->misfit), has);
 }
