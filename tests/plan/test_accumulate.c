@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { S = 96, N = 3 };
+enum { S = 96, N = 4 };
 
 static void start(struct rig *r, enum model_family family, enum dtype dtype, int64_t seq_len, int accum, const struct cell *c)
 {
@@ -91,15 +91,15 @@ static void check_accumulation(enum model_family family, const int64_t documents
 }
 
 /* Documents of one token have no target, so the micro-batches have different numbers of targets and count by them. */
-static const int64_t UNEQUAL[N][6] = {{1, 1, 1, 1, 1, 0}, {90, 5, 1, 0}, {1, 2, 3, 4, 0}};
-static const int64_t MOSTLY_EMPTY[N][6] = {{95, 0}, {2, 50, 1, 0}, {96, 0}};
+static const int64_t UNEQUAL[N][6] = {{1, 1, 1, 1, 1, 0}, {90, 5, 1, 0}, {1, 2, 3, 4, 0}, {0}};
+static const int64_t MOSTLY_EMPTY[N][6] = {{95, 0}, {2, 50, 1, 0}, {96, 0}, {1, 0}};
 
 static void accumulation_is_a_larger_batch(void **state)
 {
     (void)state;
     static const struct cell cells[] = {{{0, 0, 0, 0, 0, 0, 0, 0}}, {{2, 2, 2, 2, 2, 0, 1, 1}}, {{1, 0, 2, 1, 1, 2, 0, 0}}};
     for (int f = FAMILY_LLAMA; f <= FAMILY_GPT2; f++)
-        for (int i = 0; i < 3; i++) {
+        for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
             check_accumulation((enum model_family)f, UNEQUAL, &cells[i]);
             check_accumulation((enum model_family)f, MOSTLY_EMPTY, &cells[i]);
         }
