@@ -96,9 +96,9 @@ enum status train_plan(struct settings *s, struct model **model, struct plan **p
     int64_t least = INT64_MAX, free_bytes;
     for (int i = 0; i < s->nvme_path.n; i++)
         if (sys_statvfs_free(s->nvme_path.item[i], &free_bytes) == 0)
-            least = min_i64(least, free_bytes);
+            least = min_i64(least, free_bytes + store_dead_bytes(s->nvme_path.item[i]));
     if (s->nvme_path.n == 0 && free_bytes_near(s->out, &free_bytes) == 0)
-        least = free_bytes;
+        least = free_bytes + store_dead_bytes(s->out); /* a killed run's file must not keep it from being resumed */
     /* striped evenly: the fullest path decides */
     limit[TIER_NVME] = least == INT64_MAX ? INT64_MAX : least * max_i64(1, s->nvme_path.n);
     if (s->nvme_max >= 0)

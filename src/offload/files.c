@@ -28,8 +28,10 @@ static int is_store_name(const char *name)
     return sscanf(name, "ltrain-%d-%d.store%n", &rank, &pid, &end) == 2 && end > 0 && name[end] == 0;
 }
 
-/* Removes the file if it is ours and its run is dead. What cannot be examined is left alone. */
-static void remove_if_dead(const char *name, struct files *f)
+enum dead_files { DEAD_COUNT, DEAD_REMOVE };
+
+/* Counts the file if it is ours and its run is dead, and removes it if asked. What cannot be examined is left alone. */
+static void visit_if_dead(const char *name, enum dead_files what, struct files *f)
 {
     char magic[sizeof MAGIC] = "";
     struct stat opened, named;
@@ -39,14 +41,15 @@ static void remove_if_dead(const char *name, struct files *f)
     if (fstat(fd, &opened) == 0 && S_ISREG(opened.st_mode) && sys_pread(fd, magic, sizeof MAGIC - 1, 0) == sizeof MAGIC - 1 &&
         strcmp(magic, MAGIC) == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
         /* another rank may have removed it since, and a new run may have reused the name */
-        stat(name, &named) == 0 && named.st_ino == opened.st_ino && named.st_dev == opened.st_dev && sys_unlink(name) == 0) {
+        stat(name, &named) == 0 && named.st_ino == opened.st_ino && named.st_dev == opened.st_dev &&
+        (what == DEAD_COUNT || sys_unlink(name) == 0)) {
         f->n_dead++;
         f->dead_bytes += opened.st_size;
     }
     sys_close(fd);
 }
 
-static enum status remove_dead(const char *path, struct files *f)
+static enum status visit_dead(const char *path, enum dead_files what, struct files *f)
 {
     char name[PATH_MAX];
     DIR *d = opendir(path);
@@ -54,9 +57,15 @@ static enum status remove_dead(const char *path, struct files *f)
         return status_fail(ERR_IO, "nvme path %s: %s: create the directory or name another (--nvme-path)", path, strerror(errno));
     for (struct dirent *e; (e = readdir(d));)
         if (is_store_name(e->d_name) && snprintf(name, sizeof name, "%s/%s", path, e->d_name) < (int)sizeof name)
-            remove_if_dead(name, f);
+            visit_if_dead(name, what, f);
     closedir(d);
     return OK;
+}
+
+int64_t store_dead_bytes(const char *path)
+{
+    struct files f = {.n = 0};
+    return visit_dead(path, DEAD_COUNT, &f) == OK ? f.dead_bytes : 0;
 }
 
 static enum status no_space(const char *path, int64_t needed, int64_t free_bytes)
@@ -197,7 +206,7 @@ enum status files_create(const struct store_config *config, int64_t block, struc
     enum status st;
     f->memory_align = 1;
     for (int i = 0; i < config->n_paths; i++)
-        TRY(remove_dead(config->paths[i], f));
+        TRY(visit_dead(config->paths[i], DEAD_REMOVE, f));
     for (int i = 0; i < config->n_paths; i++)
         TRY_GOTO(create_one(config, block, f), remove);
     return OK;

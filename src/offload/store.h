@@ -37,6 +37,8 @@ struct store_config {
  * (too little space: ERR_NOFIT). The files ltrain-RANK-PID.store stay linked and locked, so that a killed run's can be recognised. */
 enum status store_open(const struct store_config *config, struct store **out);
 void store_close(struct store *s); /* removes the files; NULL is fine */
+/* Bytes in a directory that store_open would free first: files of dead runs. */
+int64_t store_dead_bytes(const char *path);
 
 /* One line for people: "nvme /scratch: 3.4 GiB preallocated, io_uring, O_DIRECT, fixed buffers" or why not. Owned by the store. */
 const char *store_describe(const struct store *s);

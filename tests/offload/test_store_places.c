@@ -299,8 +299,10 @@ static void dead_files_go_and_living_ones_stay(void **state)
 
     assert_int_equal(works(&c, NULL), 0);
     assert_int_equal(stat(name, &st), 0); /* alive */
+    assert_int_equal(store_dead_bytes(folder[0]), 0);
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(store_dead_bytes(folder[0]), st.st_size);
     assert_int_equal(stat(name, &st), 0); /* dead, and still there */
     assert_int_equal(works(&c, "removed 1 file of dead runs (5.0 MiB)"), 0);
     assert_int_equal(stat(name, &st), -1);
