@@ -37,7 +37,7 @@ void metrics_print(const struct step_metrics *m, FILE *f, int terminal)
             units_format_short(m->device_limit, limit), units_format_short(m->host_bytes, host),
             units_format_short(m->nvme_bytes, nvme), hidden, (long long)(eta / 3600), (long long)(eta / 60 % 60),
             (long long)(eta % 60), terminal ? "\x1b[K" : "\n");
-    if (!isnan(m->eval_loss))
+    if (m->evaluated) /* NaN is shown too */
         fprintf(f, "%sstep %lld  eval loss %.4f\n", terminal ? "\n" : "", (long long)m->step, m->eval_loss);
     if (m->skipped)
         fprintf(f, "%sstep %lld skipped: the gradient norm is not finite; parameters stay as they are\n", terminal ? "\n" : "",
@@ -79,7 +79,7 @@ enum status metrics_append(const struct step_metrics *m, FILE *f)
     put_int(o, "written_bytes", m->written_bytes);
     put(o, "hidden", m->hidden);
     json_object_set_new(o, "skipped", json_boolean(m->skipped));
-    if (!isnan(m->eval_loss))
+    if (m->evaluated) /* NaN is shown too */
         put(o, "eval_loss", m->eval_loss);
     int failed = json_dumpf(o, f, JSON_COMPACT | JSON_REAL_PRECISION(17)) != 0 || fputc('\n', f) == EOF || fflush(f) != 0;
     json_decref(o);

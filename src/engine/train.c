@@ -343,9 +343,10 @@ static enum status loop(struct run *r)
     const struct settings *s = r->s;
     int terminal = isatty(STDOUT_FILENO);
     while (r->at.step < s->steps && !stop_signal) {
-        struct step_metrics m = {.eval_loss = NAN};
+        struct step_metrics m = {0};
         TRY(step(r, &m));
-        if (s->eval_every > 0 && r->at.step % s->eval_every == 0)
+        m.evaluated = s->eval_every > 0 && r->at.step % s->eval_every == 0;
+        if (m.evaluated)
             TRY(evaluate(r, &m.eval_loss));
         finish_metrics(r, &m);
         metrics_print(&m, stdout, terminal);

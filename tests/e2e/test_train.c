@@ -121,6 +121,16 @@ static void plan_only_prints(void **state)
     e2e_contains(r.out, "limit");
 }
 
+static void evaluation_shows_nan(void **state)
+{
+    (void)state;
+    struct result r = e2e_succeeds(NULL, TINY "--steps 1 --lr 1e38 --eval-fraction 0.1 --eval-every 1 --out diverged");
+    e2e_contains(r.out, "step 1  eval loss ");
+    json_t *m = metrics_of("diverged", 1);
+    assert_true(json_is_null(json_object_get(m, "eval_loss")));
+    json_decref(m);
+}
+
 static void evaluation_leaves_training_alone(void **state)
 {
     (void)state;
@@ -278,11 +288,17 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(a_run_leaves_its_files),   TEST(placement_does_not_change_the_run),
-        TEST(plan_only_prints),         TEST(evaluation_leaves_training_alone),
-        TEST(frozen_parameters_stay),   TEST(bf16_follows_fp32),
-        TEST(accumulation_is_the_mean), TEST(a_trace_shows_every_lane),
-        TEST(hugging_face_in_and_out),  TEST(a_bare_command_says_what_is_missing),
+        TEST(a_run_leaves_its_files),
+        TEST(placement_does_not_change_the_run),
+        TEST(plan_only_prints),
+        TEST(evaluation_leaves_training_alone),
+        TEST(evaluation_shows_nan),
+        TEST(frozen_parameters_stay),
+        TEST(bf16_follows_fp32),
+        TEST(accumulation_is_the_mean),
+        TEST(a_trace_shows_every_lane),
+        TEST(hugging_face_in_and_out),
+        TEST(a_bare_command_says_what_is_missing),
     };
     return cmocka_run_group_tests_name("train", tests, NULL, NULL);
 }
