@@ -388,6 +388,7 @@ static void print_before(struct run *r)
     fflush(stdout);
 }
 
+/* model_path: where the trained model is, or NULL if a signal ended the run before it was done. */
 static void print_after(struct run *r, const char *model_path)
 {
     const struct plan *p = r->session->plan;
@@ -408,7 +409,12 @@ static void print_after(struct run *r, const char *model_path)
     double hidden = metrics_hidden(r->total);
     if (isfinite(hidden))
         printf("  hidden %.0f%%", 100 * hidden);
-    printf("\nmodel: %s\n", model_path);
+    printf("\n");
+    if (model_path)
+        printf("model: %s\n", model_path);
+    else
+        printf("stopped by a signal at step %lld of %lld, saved: continue with ltrain --resume %s\n", (long long)r->at.step,
+               (long long)r->s->steps, r->s->out);
 }
 
 static json_t *bytes_by_tier(const int64_t bytes[TIERS])
@@ -554,14 +560,14 @@ enum status train_run(struct settings *s, const struct train_hooks *hooks, int *
     signal(SIGTERM, on_signal);
     TRY_GOTO(loop(&r), out);
     TRY_GOTO(flush(&r), out);
-    if (stop_signal || s->save_every > 0)
-        TRY_GOTO(save(&r), out);
     *signal_number = stop_signal;
+    if (*signal_number || s->save_every > 0)
+        TRY_GOTO(save(&r), out);
     TRY_GOTO(session_check_memory(r.session), out);
     snprintf(model_path, sizeof model_path, "%s/hf", s->out);
-    if (!stop_signal)
+    if (!*signal_number) /* one that comes later than this ends nothing any more */
         TRY_GOTO(checkpoint_export(r.session, model_path), out);
-    print_after(&r, model_path);
+    print_after(&r, *signal_number ? NULL : model_path);
 out:
     if (r.metrics)
         fclose(r.metrics);
