@@ -136,6 +136,7 @@ static void test_flag_errors(void **state)
     FAILS("--seq-len: 'abc' is not a number like 4096, 420k or 1m", "--seq-len", "abc");
     FAILS("--seq-len: 1 is too small, it must be at least 2", REQUIRED, "--seq-len", "1");
     FAILS("--seq-len: '' is not a number", REQUIRED, "--seq-len=");
+    FAILS("seq-len 8388608000000 is too long: a sequence holds at most 1g (1073741824) tokens", REQUIRED, "--seq-len=8000000m");
     FAILS("--device-mem: 'lots' is not a number like 512M", REQUIRED, "--device-mem", "lots");
     FAILS("--lr: 'nan' is not a number like 0.1 or 3e-4", REQUIRED, "--lr", "nan");
     FAILS("--lr: '1e999' is not", REQUIRED, "--lr", "1e999");
