@@ -24,11 +24,34 @@ const char *class_name(enum tensor_class c)
     return names[c];
 }
 
+/* Doubles the table; 0 if out of memory. */
+static int enlarge(void **table, int n, int *cap, size_t size)
+{
+    int new_cap = *cap ? *cap * 2 : 64;
+    void *bigger = sys_malloc((size_t)new_cap * size);
+    if (!bigger)
+        return 0;
+    if (n)
+        memcpy(bigger, *table, (size_t)n * size);
+    free(*table);
+    *table = bigger;
+    *cap = new_cap;
+    return 1;
+}
+
+/* No table is ever empty: see grow. */
 enum status program_create(const char *name, struct program **out)
 {
     struct program *p = sys_calloc(1, sizeof *p);
-    if (!p)
+    if (!p || !enlarge((void **)&p->tensors, 0, &p->cap_tensors, sizeof *p->tensors) ||
+        !enlarge((void **)&p->buffers, 0, &p->cap_buffers, sizeof *p->buffers) ||
+        !enlarge((void **)&p->operands, 0, &p->cap_operands, sizeof *p->operands) ||
+        !enlarge((void **)&p->instrs, 0, &p->cap_instrs, sizeof *p->instrs) ||
+        !enlarge((void **)&p->live_in, 0, &p->cap_live_in, sizeof *p->live_in) ||
+        !enlarge((void **)&p->live_out, 0, &p->cap_live_out, sizeof *p->live_out)) {
+        program_destroy(p);
         return status_fail(ERR_NOMEM, "out of memory while planning");
+    }
     snprintf(p->name, sizeof p->name, "%s", name);
     *out = p;
     return OK;
@@ -47,24 +70,13 @@ void program_destroy(struct program *p)
     free(p);
 }
 
-/* Returns the index of a new zeroed entry, or 0 after setting out_of_memory. */
+/* Returns the index of a new zeroed entry; out of memory, that of the last one, cleared, after setting out_of_memory: lowering
+ * goes on with nonsense and looks at the end. */
 static int grow(struct program *p, void **table, int *n, int *cap, size_t size)
 {
-    if (*n == *cap) {
-        int new_cap = *cap ? *cap * 2 : 64;
-        void *bigger = sys_malloc((size_t)new_cap * size);
-        if (!bigger) {
-            p->out_of_memory = 1;
-            *n = *n > 0 ? *n - 1 : 0;
-            if (*cap == 0)
-                abort(); /* not even the first entries: nothing can be reported either */
-        } else {
-            if (*n)
-                memcpy(bigger, *table, (size_t)*n * size);
-            free(*table);
-            *table = bigger;
-            *cap = new_cap;
-        }
+    if (*n == *cap && !enlarge(table, *n, cap, size)) {
+        p->out_of_memory = 1;
+        --*n;
     }
     memset((char *)*table + (size_t)*n * size, 0, size);
     return (*n)++;
