@@ -142,8 +142,8 @@ static enum status check_required(const struct settings *s)
 static enum status check_together(const struct settings *s, const struct flag *flags, int n)
 {
     if (s->seq_len > 1 << 30) /* token numbers are 32 bits */
-        return status_fail(ERR_INVALID, "seq-len %lld is too long: a sequence holds at most 1g (%d) tokens", (long long)s->seq_len,
-                           1 << 30);
+        return status_fail(ERR_INVALID, "seq-len %lld is too long: a sequence holds at most 1g (%d) tokens",
+                           (long long)s->seq_len, 1 << 30);
     if (s->micro_batch != 1)
         return status_fail(ERR_INVALID,
                            "micro-batch %lld: only 1 is supported; --grad-accum %lld takes that many sequences per step",
