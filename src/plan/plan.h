@@ -25,7 +25,8 @@ struct plan {
     int64_t persistent[TIERS][CLASSES]; /* bytes */
     int64_t peak[TIERS][CLASSES];       /* largest simultaneously live bytes of a class, persistent ones included */
     int64_t limit[TIERS];
-    double seconds; /* simulated step, all micro-batches */
+    double seconds; /* simulated step, all micro-batches; if !fits, estimated from the first one */
+    int64_t tokens; /* of a step, all micro-batches */
     struct cost_model cost;
     int fits;
     enum tier misfit; /* tier whose limit is exceeded, if !fits */

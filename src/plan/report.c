@@ -30,7 +30,7 @@ static void cell(FILE *f, int64_t bytes)
 void plan_print(const struct plan *p, const struct model *m, FILE *f)
 {
     char tokens[32], line[256];
-    double tokens_per_second = (double)p->strategy.seq_len / p->seconds;
+    double tokens_per_second = (double)p->tokens / p->seconds;
     fprintf(f, "%s %.2fM, %s tokens: %s. Step %.3g s, %.3g tok/s (%s).\n", m->config.name, (double)m->total_params * 1e-6,
             units_format_count(p->strategy.seq_len, tokens), p->fits ? "fits" : "does not fit", p->seconds, tokens_per_second,
             p->cost.source);
