@@ -14,6 +14,7 @@ enum status {
     ERR_CORRUPT = -4, /* bytes that are not what was written */
     ERR_NOMEM = -5,
     ERR_CANCELLED = -6, /* another lane failed first */
+    ERR_DIVERGED = -7,  /* training gives no finite numbers any more */
 };
 
 /* Records the calling thread's failure sentence and returns `code`, so that an error site is one line:

@@ -32,16 +32,16 @@ void metrics_print(const struct step_metrics *m, FILE *f, int terminal)
             "%sstep %lld/%lld  loss %.4f  gnorm %.3g  lr %.1e  %.0f tok/s  %.0f GF %.0f%%  device %s/%s  host %s  nvme %s  "
             "hidden %s  eta "
             "%lld:%02lld:%02lld%s",
-            terminal ? "\r" : "", (long long)m->step, (long long)m->steps, m->loss, m->grad_norm, m->lr,
-            (double)m->tokens / m->seconds, rate * 1e-9, 100 * rate / m->peak_flops, units_format_short(m->device_bytes, device),
-            units_format_short(m->device_limit, limit), units_format_short(m->host_bytes, host),
-            units_format_short(m->nvme_bytes, nvme), hidden, (long long)(eta / 3600), (long long)(eta / 60 % 60),
-            (long long)(eta % 60), terminal ? "\x1b[K" : "\n");
+            terminal ? "\r" : "", (long long)m->step, (long long)m->steps, fabs(m->loss), fabs(m->grad_norm) /* no "-nan" */,
+            m->lr, (double)m->tokens / m->seconds, rate * 1e-9, 100 * rate / m->peak_flops,
+            units_format_short(m->device_bytes, device), units_format_short(m->device_limit, limit),
+            units_format_short(m->host_bytes, host), units_format_short(m->nvme_bytes, nvme), hidden, (long long)(eta / 3600),
+            (long long)(eta / 60 % 60), (long long)(eta % 60), terminal ? "\x1b[K" : "\n");
     if (m->evaluated) /* NaN is shown too */
         fprintf(f, "%sstep %lld  eval loss %.4f\n", terminal ? "\n" : "", (long long)m->step, m->eval_loss);
     if (m->skipped)
-        fprintf(f, "%sstep %lld skipped: the gradient norm is not finite; parameters stay as they are\n", terminal ? "\n" : "",
-                (long long)m->step);
+        fprintf(f, "%sstep %lld skipped: %s; parameters stay as they are\n", terminal ? "\n" : "", (long long)m->step,
+                m->skipped);
     fflush(f);
 }
 
@@ -78,7 +78,7 @@ enum status metrics_append(const struct step_metrics *m, FILE *f)
     put_int(o, "read_bytes", m->read_bytes);
     put_int(o, "written_bytes", m->written_bytes);
     put(o, "hidden", m->hidden);
-    json_object_set_new(o, "skipped", json_boolean(m->skipped));
+    json_object_set_new(o, "skipped", json_boolean(m->skipped != NULL));
     if (m->evaluated) /* NaN is shown too */
         put(o, "eval_loss", m->eval_loss);
     int failed = json_dumpf(o, f, JSON_COMPACT | JSON_REAL_PRECISION(17)) != 0 || fputc('\n', f) == EOF || fflush(f) != 0;

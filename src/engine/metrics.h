@@ -11,7 +11,8 @@ struct step_metrics {
     int64_t step, steps, tokens, target_tokens;
     double loss, grad_norm, lr, seconds, model_flops, peak_flops; /* peak_flops: the rate MFU refers to */
     double eval_loss;                                             /* if evaluated */
-    int evaluated, skipped;
+    int evaluated;
+    const char *skipped; /* why the step changed nothing; NULL: it did not skip */
     int64_t device_bytes, device_limit, host_bytes, nvme_bytes;
     int64_t read_bytes, written_bytes;
     double hidden; /* share of transfer time behind compute; NaN: nothing moved */

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <string.h>
 
 static json_t *load(const char *path)
@@ -128,6 +129,36 @@ static void evaluation_shows_nan(void **state)
     e2e_contains(r.out, "step 1  eval loss ");
     json_t *m = metrics_of("diverged", 1);
     assert_true(json_is_null(json_object_get(m, "eval_loss")));
+    json_decref(m);
+}
+
+/* Nothing finite any more: said step by step, never saved over a good checkpoint, and the run ends. */
+static void divergence_ends_the_run(void **state)
+{
+    (void)state;
+    struct result r = e2e_refuses(1, "training diverged|--lr", NULL, TINY "--steps 9 --lr 1e38 --save-every 1 --out wild");
+    e2e_contains(r.out, "skipped: the gradient norm is not finite");
+    e2e_contains(r.out, "not saved: it was skipped");
+    assert_false(e2e_exists("wild/hf"));
+}
+
+/* Documents of one token have no target: the step is skipped and the data counted, not an update by zero. */
+static void documents_without_targets(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir("single", 0777), 0);
+    for (int i = 0; i < 300; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "single/%03d.txt", i);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fputc('a' + i % 26, f);
+        fclose(f);
+    }
+    struct result r = e2e_succeeds(NULL, "--model tiny --data single --seq-len 256" TILES "--steps 2 --out single-run");
+    e2e_contains(r.out, "skipped: its documents have one token each");
+    json_t *m = metrics_of("single-run", 2);
+    assert_true(json_is_true(json_object_get(m, "skipped")));
     json_decref(m);
 }
 
@@ -293,6 +324,8 @@ int main(void)
         TEST(plan_only_prints),
         TEST(evaluation_leaves_training_alone),
         TEST(evaluation_shows_nan),
+        TEST(divergence_ends_the_run),
+        TEST(documents_without_targets),
         TEST(frozen_parameters_stay),
         TEST(bf16_follows_fp32),
         TEST(accumulation_is_the_mean),

@@ -1,0 +1,44 @@
+/* A run while it lasts. Private to src/engine. */
+#ifndef LTRAIN_ENGINE_RUN_H
+#define LTRAIN_ENGINE_RUN_H
+
+#include "data/corpus.h"
+#include "engine/checkpoint.h"
+#include "engine/session.h"
+#include "engine/train.h"
+
+struct run {
+    struct settings *s;
+    struct model *model;
+    struct corpus *corpus;
+    struct session *session;
+    struct checkpoint_info at; /* where training stands */
+    int pending;               /* an update waits for the next forward */
+    double lr_pending;
+    int64_t limit[TIERS];
+    FILE *metrics;
+    double peak_flops, last_loss;
+    struct lane_stats total[LANES];
+    double run_seconds;
+    int64_t steps_here;
+    int64_t skipped_in_row; /* steps, up to now, whose gradient norm was not finite */
+};
+
+/* train_setup.c */
+/* The rate that MFU refers to on a CPU: the best of several sgemm of 1024 cubed on that many threads. */
+double run_measure_sgemm(int threads);
+/* With its parents; what exists is fine. */
+enum status run_make_directory(const char *path);
+/* A run is never overwritten by another. */
+enum status run_refuse_old(const struct settings *s);
+/* Parameters and moments: initialised, from a Hugging Face directory, or from the newest checkpoint when resuming. */
+enum status run_load_state(struct run *r);
+/* config.yaml, plan.txt, plan.json, metrics.jsonl. */
+enum status run_open_files(struct run *r, const struct train_hooks *hooks);
+
+/* train_report.c */
+void run_print_before(struct run *r);
+/* model_path: where the model is; NULL if the run was stopped. */
+void run_print_after(struct run *r, const char *model_path);
+
+#endif

@@ -1,0 +1,66 @@
+/* What a run prints before its first step and after its last. */
+#include "engine/run.h"
+
+#include "base/units.h"
+#include "engine/metrics.h"
+#include "offload/places.h"
+
+#include <math.h>
+
+void run_print_before(struct run *r)
+{
+    char a[32], b[32], c[32], line[256];
+    const struct settings *s = r->s;
+    const struct plan *p = r->session->plan;
+    const struct corpus_report *d = corpus_get_report(r->corpus);
+    printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured\n", s->device == DEVICE_CPU_DISCRETE ? "cpu:discrete" : "cpu",
+           s->threads, r->peak_flops * 1e-9);
+    if (s->verbose) {
+        places_describe(line, sizeof line);
+        printf("places: %s\n", line);
+    }
+    printf("budgets: device %s, host %s, nvme %s\n", units_format_bytes(r->limit[TIER_DEVICE], a),
+           units_format_bytes(r->limit[TIER_HOST], b), units_format_bytes(r->limit[TIER_NVME], c));
+    printf("host memory: %s\n", arena_describe(r->session->host));
+    printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
+    printf("mesh: %d rank (%s), zero %d\n", r->session->comm.size, r->session->comm.source, s->zero);
+    printf("data: %lld documents, %s tokens kept, %s dropped, 0 truncated, %lld documents split; %lld training and %lld held-out "
+           "sequences; "
+           "unigram entropy %.4f nats/token\n",
+           (long long)d->documents, units_format_count(d->tokens_kept, a), units_format_count(d->tokens_dropped, b),
+           (long long)d->documents_split, (long long)d->train_sequences, (long long)d->eval_sequences, d->unigram_entropy);
+    plan_describe(p, line, sizeof line);
+    printf("plan: fits: device %s, host %s, nvme %s; step %.3g s (%s)\n      %s\n", units_format_bytes(p->arena[TIER_DEVICE], a),
+           units_format_bytes(p->arena[TIER_HOST], b), units_format_bytes(p->arena[TIER_NVME], c), p->seconds, p->cost.source,
+           line);
+    fflush(stdout);
+}
+
+/* model_path: where the trained model is, or NULL if a signal ended the run before it was done. */
+void run_print_after(struct run *r, const char *model_path)
+{
+    const struct plan *p = r->session->plan;
+    char a[32], b[32], c[32], d[32], e[32];
+    int64_t planned = p->arena[TIER_DEVICE] + p->arena[TIER_HOST], peak = session_proc_bytes("/proc/self/status", "VmHWM");
+    printf("memory: planned %s (device %s, host %s) + %s outside the plan; peak resident %s (%.1f%% of that)\n",
+           units_format_bytes(planned, a), units_format_bytes(p->arena[TIER_DEVICE], b),
+           units_format_bytes(p->arena[TIER_HOST], c), units_format_bytes(r->session->overhead_bytes, d),
+           units_format_bytes(peak, e), 100.0 * (double)peak / (double)(planned + r->session->overhead_bytes));
+    if (r->steps_here > 0)
+        printf("step time: planned %.3g s, measured %.3g s (mean of %lld)\n", p->seconds, r->run_seconds / (double)r->steps_here,
+               (long long)r->steps_here);
+    printf("lanes:");
+    for (int l = LANE_COMPUTE + 1; l < LANES; l++)
+        if (r->total[l].busy_ns > 0)
+            printf("  %s %s at %.2f GB/s", lane_name((enum lane)l), units_format_bytes(r->total[l].bytes, a),
+                   (double)r->total[l].bytes / (double)r->total[l].busy_ns);
+    double hidden = metrics_hidden(r->total);
+    if (isfinite(hidden))
+        printf("  hidden %.0f%%", 100 * hidden);
+    printf("\n");
+    if (model_path)
+        printf("model: %s\n", model_path);
+    else
+        printf("stopped by a signal at step %lld of %lld, saved: continue with ltrain --resume %s\n", (long long)r->at.step,
+               (long long)r->s->steps, r->s->out);
+}

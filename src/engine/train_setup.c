@@ -1,0 +1,240 @@
+/* Before the first step: plan, files of the run's directory, state. */
+#include "engine/run.h"
+
+#include "base/clock.h"
+#include "base/sys.h"
+#include "engine/metrics.h"
+
+#include <cblas.h>
+#include <errno.h>
+#include <jansson.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static enum status open_model(struct settings *s, struct model **out)
+{
+    struct model_config config;
+    if (model_is_preset(s->model)) {
+        TRY(model_preset(s->model, &config));
+    } else {
+        struct stat sb;
+        if (stat(s->model, &sb) != 0) {
+            /* the sentence with the presets and the nearest one */
+            TRY(model_preset(s->model, &config));
+        }
+        TRY(model_config_read(s->model, &config));
+    }
+    if (s->seq_len > config.max_positions && config.family == FAMILY_GPT2)
+        return status_fail(ERR_INVALID, "model %s has learned positions for %lld tokens; --seq-len %lld is longer", config.name,
+                           (long long)config.max_positions, (long long)s->seq_len);
+    return model_create(&config, (const char *const *)s->freeze.item, s->freeze.n, out);
+}
+
+/* Free bytes of the file system that a path will lie on: its nearest ancestor that exists. */
+static int free_bytes_near(const char *path, int64_t *free_bytes)
+{
+    char at[4096];
+    snprintf(at, sizeof at, "%s", path);
+    while (sys_statvfs_free(at, free_bytes) != 0) {
+        char *slash = strrchr(at, '/');
+        if (strcmp(at, ".") == 0 || strcmp(at, "/") == 0)
+            return -1;
+        if (!slash)
+            strcpy(at, ".");
+        else
+            slash[slash == at ? 1 : 0] = 0;
+    }
+    return 0;
+}
+
+enum status train_plan(struct settings *s, struct model **model, struct plan **plan, int64_t limit[TIERS])
+{
+    if (s->device == DEVICE_CUDA)
+        return status_fail(ERR_INVALID, "device: this build has no CUDA backend; use cpu or cpu:discrete");
+    if (s->device == DEVICE_AUTO)
+        s->device = DEVICE_CPU;
+    if (s->threads > 0)
+        omp_set_num_threads(s->threads);
+    s->threads = omp_get_max_threads();
+    int64_t available = session_proc_bytes("/proc/meminfo", "MemAvailable");
+    limit[TIER_DEVICE] = s->device_mem >= 0 ? s->device_mem : available / 2;
+    limit[TIER_HOST] = s->host_mem >= 0 ? s->host_mem : available / 10 * 4;
+    int64_t least = INT64_MAX, free_bytes;
+    for (int i = 0; i < s->nvme_path.n; i++)
+        if (sys_statvfs_free(s->nvme_path.item[i], &free_bytes) == 0)
+            least = min_i64(least, free_bytes + store_dead_bytes(s->nvme_path.item[i]));
+    if (s->nvme_path.n == 0 && free_bytes_near(s->out, &free_bytes) == 0)
+        least = free_bytes + store_dead_bytes(s->out); /* a killed run's file must not keep it from being resumed */
+    /* striped evenly: the fullest path decides */
+    limit[TIER_NVME] = least == INT64_MAX ? INT64_MAX : least * max_i64(1, s->nvme_path.n);
+    if (s->nvme_max >= 0)
+        limit[TIER_NVME] = min_i64(limit[TIER_NVME], s->nvme_max);
+    TRY(open_model(s, model));
+    enum status st = plan_create(*model, s, limit, plan);
+    if (st != OK) {
+        model_destroy(*model);
+        *model = NULL;
+        return st;
+    }
+    s->row_chunk = (*plan)->strategy.row_chunk;
+    s->head_tile = (*plan)->strategy.head_tile;
+    s->loss_tile = (*plan)->strategy.loss_tile;
+    s->group = (*plan)->strategy.group;
+    return OK;
+}
+
+/* The rate that MFU refers to on a CPU: the best of three sgemm of 1024 cubed. */
+double run_measure_sgemm(int threads)
+{
+    enum { N = 1024 };
+    float *a = sys_calloc(3 * N * N, sizeof *a);
+    double best = 1e30;
+    if (!a)
+        return 1e9;
+    openblas_set_num_threads(threads); /* the kernels thread matrix products themselves: back to one below */
+    for (int i = 0; i < 12; i++) {
+        double t = clock_seconds();
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1, a, N, a + N * N, N, 0, a + 2 * N * N, N);
+        t = clock_seconds() - t;
+        if (i > 0 && t < best)
+            best = t;
+    }
+    openblas_set_num_threads(1);
+    free(a);
+    return 2.0 * N * N * N / best;
+}
+
+enum status run_make_directory(const char *path)
+{
+    char partial[4096];
+    snprintf(partial, sizeof partial, "%s", path);
+    for (char *p = partial + 1;; p++) {
+        if (*p && *p != '/')
+            continue;
+        char kept = *p;
+        *p = 0;
+        if (sys_mkdir(partial, 0777) != 0 && errno != EEXIST)
+            return status_fail(ERR_IO, "cannot make the directory %s: %s", partial, strerror(errno));
+        *p = kept;
+        if (!kept)
+            return OK;
+    }
+}
+
+/* A run is never overwritten by another. */
+enum status run_refuse_old(const struct settings *s)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", s->out);
+    if (s->resume || access(path, F_OK) != 0)
+        return OK;
+    snprintf(path, sizeof path, "%s/checkpoints/latest", s->out);
+    if (access(path, F_OK) != 0)
+        return status_fail(ERR_INVALID,
+                           "%s already holds a run, without a checkpoint to continue from: give another --out, or remove it",
+                           s->out);
+    return status_fail(ERR_INVALID, "%s already holds a run: continue it with --resume %s, or give another --out", s->out,
+                       s->out);
+}
+
+static json_t *bytes_by_tier(const int64_t bytes[TIERS])
+{
+    return json_pack("{s:I,s:I,s:I}", "device", (json_int_t)bytes[TIER_DEVICE], "host", (json_int_t)bytes[TIER_HOST], "nvme",
+                     (json_int_t)bytes[TIER_NVME]);
+}
+
+static enum status write_plan_json(const struct plan *p, const char *path)
+{
+    char line[256];
+    json_t *classes = json_object(), *programs = json_array();
+    plan_describe(p, line, sizeof line);
+    for (int c = 0; c < CLASSES; c++) {
+        int64_t peak[TIERS];
+        for (int t = 0; t < TIERS; t++)
+            peak[t] = p->peak[t][c];
+        json_object_set_new(classes, class_name((enum tensor_class)c), bytes_by_tier(peak));
+    }
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        if (p->programs[k])
+            json_array_append_new(programs, json_pack("{s:s,s:i,s:i,s:f,s:o,s:o}", "name", p->programs[k]->name, "instructions",
+                                                      p->programs[k]->n_instrs, "buffers", p->programs[k]->n_buffers, "seconds",
+                                                      p->programs[k]->seconds, "arena", bytes_by_tier(p->programs[k]->arena),
+                                                      "lower_bound", bytes_by_tier(p->programs[k]->lower_bound)));
+    json_t *plan =
+        json_pack("{s:s,s:f,s:s,s:o,s:o,s:o,s:o}", "settings", line, "seconds", p->seconds, "cost_model", p->cost.source, "arena",
+                  bytes_by_tier(p->arena), "limit", bytes_by_tier(p->limit), "peak_by_class", classes, "programs", programs);
+    int failed = !plan || json_dump_file(plan, path, JSON_INDENT(1)) != 0;
+    json_decref(plan);
+    return failed ? status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno)) : OK;
+}
+
+/* Renamed into place: a run killed meanwhile can still be resumed with the former one. */
+static enum status write_config(struct run *r, const struct train_hooks *hooks)
+{
+    char path[4096], partial[4096];
+    snprintf(path, sizeof path, "%s/config.yaml", r->s->out);
+    snprintf(partial, sizeof partial, "%s/config.yaml.partial", r->s->out);
+    FILE *f = fopen(partial, "we");
+    if (!f)
+        return status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
+    enum status st = hooks->write_config(r->s, f);
+    if (fclose(f) != 0 && st == OK)
+        st = status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
+    if (st == OK && sys_rename(partial, path) != 0)
+        st = status_fail(ERR_IO, "cannot rename %s to %s: %s", partial, path, strerror(errno));
+    return st;
+}
+
+/* config.yaml, plan.txt, plan.json, metrics.jsonl */
+enum status run_open_files(struct run *r, const struct train_hooks *hooks)
+{
+    char path[4096];
+    TRY(write_config(r, hooks));
+    snprintf(path, sizeof path, "%s/plan.txt", r->s->out);
+    FILE *f = fopen(path, "we");
+    if (!f)
+        return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    plan_print(r->session->plan, r->model, f);
+    if (fclose(f) != 0)
+        return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    snprintf(path, sizeof path, "%s/plan.json", r->s->out);
+    TRY(write_plan_json(r->session->plan, path));
+    snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);
+    if (r->s->resume)
+        TRY(metrics_cut(path, r->at.step));
+    r->metrics = fopen(path, r->s->resume ? "ae" : "we");
+    return r->metrics ? OK : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
+enum status run_load_state(struct run *r)
+{
+    struct settings *s = r->s;
+    char key[256];
+    snprintf(key, sizeof key, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s threads=%d avx2=%d", (long long)s->row_chunk,
+             (long long)s->head_tile, (long long)s->loss_tile, (long long)s->group, dtype_name(s->dtype), s->threads,
+             __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+    model_inv_freq(&r->model->config, session_io(r->session, r->session->plan->io.inv_freq));
+    if (s->resume) {
+        char path[4096], note[512];
+        TRY(checkpoint_find(s->resume, path, sizeof path, &r->at, note, sizeof note));
+        if (note[0])
+            printf("resume: %s\n", note);
+        TRY(checkpoint_load(r->session, path));
+        printf("resume: step %lld from %s\n", (long long)r->at.step, path);
+        if (strcmp(key, r->at.numerics) != 0)
+            printf("resume: the numerics key differs (%s; was %s): equal up to rounding, not bit for bit\n", key, r->at.numerics);
+        if (r->at.seed != s->seed)
+            printf("resume: the seed differs (%llu; was %llu): the order of the data changes\n", (unsigned long long)s->seed,
+                   (unsigned long long)r->at.seed);
+    } else if (model_is_preset(s->model)) {
+        TRY(session_initialise(r->session, s->seed));
+    } else {
+        TRY(session_load(r->session, s->model));
+    }
+    r->at.seed = s->seed;
+    snprintf(r->at.numerics, sizeof r->at.numerics, "%s", key);
+    return OK;
+}
