@@ -37,7 +37,7 @@ enum status run_load_state(struct run *r);
 enum status run_open_files(struct run *r, const struct train_hooks *hooks);
 
 /* train_report.c */
-void run_print_before(struct run *r);
+void run_print_before(struct run *r, const struct train_hooks *hooks);
 /* model_path: where the model is; NULL if the run was stopped. */
 void run_print_after(struct run *r, const char *model_path);
 

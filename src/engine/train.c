@@ -269,7 +269,7 @@ enum status train_run(struct settings *s, const struct train_hooks *hooks, int *
     TRY_GOTO(session_create(r.model, plan, s, own ? run_directory : (const char *const *)s->nvme_path.item,
                             own ? 1 : s->nvme_path.n, &r.session),
              out);
-    run_print_before(&r);
+    run_print_before(&r, hooks);
     TRY_GOTO(run_load_state(&r), out);
     TRY_GOTO(run_open_files(&r, hooks), out);
     signal(SIGINT, on_signal);

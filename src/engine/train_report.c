@@ -6,13 +6,36 @@
 #include "offload/places.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
-void run_print_before(struct run *r)
+/* The resolved settings in one line, for logs. config.yaml is what can be fed back. */
+static void print_config(const struct run *r, const struct train_hooks *hooks)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return;
+    hooks->write_config(r->s, f);
+    if (fclose(f) == 0) {
+        while (size > 0 && text[size - 1] == '\n')
+            text[--size] = 0;
+        printf("config: {");
+        for (const char *c = text; *c; c++)
+            *c == '\n' ? (void)fputs(", ", stdout) : (void)putchar(*c);
+        printf("}\n");
+    }
+    free(text);
+}
+
+void run_print_before(struct run *r, const struct train_hooks *hooks)
 {
     char a[32], b[32], c[32], line[256];
     const struct settings *s = r->s;
     const struct plan *p = r->session->plan;
     const struct corpus_report *d = corpus_get_report(r->corpus);
+    print_config(r, hooks);
     printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured\n", s->device == DEVICE_CPU_DISCRETE ? "cpu:discrete" : "cpu",
            s->threads, r->peak_flops * 1e-9);
     if (s->verbose) {
@@ -58,6 +81,13 @@ void run_print_after(struct run *r, const char *model_path)
     if (isfinite(hidden))
         printf("  hidden %.0f%%", 100 * hidden);
     printf("\n");
+    if (r->session->store) {
+        struct store_counters n;
+        store_get_counters(r->session->store, &n);
+        printf("%s; read %s at %.2f GB/s, wrote %s at %.2f GB/s\n", store_describe(r->session->store),
+               units_format_bytes(n.read_bytes, a), n.read_ns ? (double)n.read_bytes / (double)n.read_ns : 0.0,
+               units_format_bytes(n.written_bytes, b), n.write_ns ? (double)n.written_bytes / (double)n.write_ns : 0.0);
+    }
     if (model_path)
         printf("model: %s\n", model_path);
     else
