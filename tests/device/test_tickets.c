@@ -1,0 +1,113 @@
+/* Waits end when tickets are retired, and when a lane fails; a throttled copy takes as long as its link. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "device/copy.h"
+#include "device/tickets.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { COUNT = 2000 };
+
+/* Two lanes in lockstep: instruction i of H2D waits for i of COMPUTE, i + 1 of COMPUTE waits for i of H2D. */
+struct pair {
+    struct tickets board;
+    int value;
+    enum status st;
+};
+
+static struct instr waiting_for(enum lane lane, int64_t ticket)
+{
+    return (struct instr){.n_waits = 1, .waits = {{lane, ticket}}};
+}
+
+static void *follow(void *arg)
+{
+    struct pair *p = arg;
+    for (int64_t i = 1; i <= COUNT; i++) {
+        struct instr in = waiting_for(LANE_COMPUTE, i);
+        p->st = tickets_wait(&p->board, LANE_H2D, &in);
+        if (p->st != OK)
+            return NULL;
+        p->value = -p->value; /* not atomic: the tickets order it */
+        tickets_retire(&p->board, LANE_H2D, i);
+    }
+    return NULL;
+}
+
+static void lockstep(void **state)
+{
+    (void)state;
+    struct pair p = {.value = 0};
+    pthread_t thread;
+    tickets_init(&p.board);
+    assert_int_equal(pthread_create(&thread, NULL, follow, &p), 0);
+    int want = 0;
+    for (int64_t i = 1; i <= COUNT; i++) {
+        struct instr in = waiting_for(LANE_H2D, i - 1);
+        assert_int_equal(tickets_wait(&p.board, LANE_COMPUTE, &in), OK);
+        p.value++;
+        want = -(want + 1);
+        tickets_retire(&p.board, LANE_COMPUTE, i);
+    }
+    pthread_join(thread, NULL);
+    assert_int_equal(p.st, OK);
+    assert_int_equal(p.value, want);
+    tickets_destroy(&p.board);
+}
+
+static void a_failure_wakes_everybody(void **state)
+{
+    (void)state;
+    struct pair p = {.st = OK};
+    pthread_t thread;
+    tickets_init(&p.board);
+    assert_int_equal(pthread_create(&thread, NULL, follow, &p), 0);
+    tickets_fail(&p.board, status_fail(ERR_IO, "the first sentence"));
+    tickets_fail(&p.board, status_fail(ERR_CORRUPT, "a later one"));
+    pthread_join(thread, NULL);
+    assert_int_equal(p.st, ERR_CANCELLED);
+    assert_int_equal(tickets_status(&p.board), ERR_IO);
+    assert_string_equal(status_message(), "the first sentence");
+    tickets_reset(&p.board);
+    assert_int_equal(tickets_status(&p.board), OK);
+    struct instr in = waiting_for(LANE_READ, 0);
+    assert_true(tickets_ready(&p.board, &in));
+    tickets_destroy(&p.board);
+}
+
+struct late {
+    float *dst, *src;
+    int64_t bytes;
+};
+
+static void *copy_slowly(void *arg)
+{
+    struct late *l = arg;
+    device_copy(&(struct copy_link){.late = 1, .bytes_per_second = (double)l->bytes / 0.2}, l->dst, l->src, l->bytes);
+    return NULL;
+}
+
+static void a_throttled_copy_takes_its_time(void **state)
+{
+    (void)state;
+    static float src[1024], dst[1024];
+    struct late l = {dst, src, sizeof src};
+    for (int i = 0; i < 1024; i++)
+        src[i] = (float)i;
+    int64_t began = clock_ns();
+    copy_slowly(&l);
+    assert_true(clock_ns() - began >= 190000000); /* the link's 0.2 s are a lower bound, not a timing */
+    assert_memory_equal(dst, src, sizeof src);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lockstep), cmocka_unit_test(a_failure_wakes_everybody),
+                                       cmocka_unit_test(a_throttled_copy_takes_its_time)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
