@@ -8,8 +8,6 @@
 #include "device/copy.h"
 #include "device/tickets.h"
 
-#include <math.h>
-#include <string.h>
 
 enum { COUNT = 2000 };
 
