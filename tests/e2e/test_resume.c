@@ -144,7 +144,7 @@ static void stopped_by(int number)
     assert_true(c.n >= 2 && c.n < 60);
     assert_int_equal(e2e_count("run/checkpoints/step-*"), 1);
     assert_false(e2e_exists("run/hf"));
-    assert_null(strstr(r.out, "model: "));
+    assert_null(strstr(r.out, "\nmodel: "));
     e2e_contains(r.out, "saved: continue with ltrain --resume run");
     assert_int_equal(e2e_count("run/*.store"), 0);
     r = e2e_succeeds(NULL, "--resume run --steps %d", c.n + 2);
