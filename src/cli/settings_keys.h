@@ -50,8 +50,6 @@ extern const int settings_n_keys;
 const struct settings_key *settings_key_find(const char *name);
 /* The nearest visible key's name, or NULL if none is near. */
 const char *settings_key_suggest(const char *name);
-/* The nearest of n names by edit distance (neighbours swapped count one), or NULL if none is near. */
-const char *settings_nearest(const char *text, const char *const *names, int n);
 
 /* Parses text into its field, replacing what is there; `where` ("--lr", "run.yaml:3: lr") starts the error sentence. */
 enum status settings_key_set(const struct settings_key *k, const char *where, const char *text, struct settings *s);

@@ -1,4 +1,5 @@
 /* Values of keys: from text, and back to YAML text. */
+#include "base/names.h"
 #include "cli/settings_keys.h"
 
 #include "base/units.h"
@@ -40,7 +41,7 @@ static enum status parse_choice(const char *where, const char *text, const char 
         strncat(all, n ? ", " : "", sizeof all - strlen(all) - 1);
         strncat(all, names[n], sizeof all - strlen(all) - 1);
     }
-    const char *near = settings_nearest(text, names, n);
+    const char *near = names_nearest(text, names, n);
     return status_fail(ERR_INVALID, "%s: '%s' is not one of %s%s%s%s", where, text, all, near ? " (did you mean " : "",
                        near ? near : "", near ? "?)" : "");
 }

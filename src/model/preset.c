@@ -1,6 +1,8 @@
 /* Model shapes known by name. */
 #include "model/model.h"
 
+#include "base/names.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -54,29 +56,6 @@ int model_is_preset(const char *name)
     return find(name) != NULL;
 }
 
-/* Levenshtein distance of two short names. */
-static int edit_distance(const char *a, const char *b)
-{
-    int row[64];
-    int nb = (int)strlen(b);
-    for (int j = 0; j <= nb; j++)
-        row[j] = j;
-    for (int i = 0; a[i]; i++) {
-        int diagonal = row[0];
-        row[0] = i + 1;
-        for (int j = 0; j < nb; j++) {
-            int best = diagonal + (a[i] != b[j]);
-            diagonal = row[j + 1];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j + 1] + 1 < best)
-                best = row[j + 1] + 1;
-            row[j + 1] = best;
-        }
-    }
-    return row[nb];
-}
-
 enum status model_preset(const char *name, struct model_config *out)
 {
     const struct model_config *preset = find(name);
@@ -85,19 +64,17 @@ enum status model_preset(const char *name, struct model_config *out)
         return OK;
     }
     char list[256] = "";
-    int used = 0, nearest = 0, distance = 1000;
+    const char *names[N_PRESETS];
+    int used = 0;
     for (int i = 0; i < N_PRESETS; i++) {
+        names[i] = presets[i].name;
         used += snprintf(list + used, sizeof list - (size_t)used, "%s%s", i ? ", " : "", presets[i].name);
-        int d = edit_distance(name, presets[i].name);
-        if (d < distance) {
-            distance = d;
-            nearest = i;
-        }
     }
-    if (distance <= 2)
+    const char *nearest = names_nearest(name, names, N_PRESETS);
+    if (nearest)
         return status_fail(ERR_INVALID,
                            "model: '%s' is not a preset; did you mean %s? Presets are %s, or give a directory with config.json",
-                           name, presets[nearest].name, list);
+                           name, nearest, list);
     return status_fail(ERR_INVALID, "model: '%s' is not a preset; presets are %s, or give a directory with config.json", name,
                        list);
 }

@@ -95,8 +95,7 @@ enum status plan_refuse(const struct plan *p, const struct model *m, const struc
             changed.acts = change[i].acts;
         if (change[i].alpha >= 0)
             changed.alpha = change[i].alpha;
-        if (plan_create(m, &changed, limit, &with) != OK)
-            break;
+        TRY(plan_create(m, &changed, limit, &with));
         if (with->fits) {
             double slower = (with->seconds / p->seconds - 1) * 100;
             enum status st = status_fail(ERR_NOFIT, "the plan needs %s on the %s and %s. %s would need %s, %.0f%% slower.", need,
