@@ -140,16 +140,15 @@ static void check_equal(const struct cell *c, const struct result *have, const s
 }
 
 /* Whether two cells must have different programs. Prefetch distances only matter where something is fetched; the discrete device
- * only where nvme is used. */
+ * only where something passes between nvme and the device (a host update's optimizer state does not). */
 static int must_differ(const struct cell *a, const struct cell *b)
 {
     for (int f = 0; f < FACTORS; f++)
         if (f != F_PREFETCH && f != F_DEVICE && a->level[f] != b->level[f])
             return 1;
-    int nvme = 0;
-    for (int f = F_PARAMS; f <= F_ACTS; f++)
-        nvme |= a->level[f] == 2;
-    return nvme && a->level[F_DEVICE] != b->level[F_DEVICE];
+    int passes = a->level[F_PARAMS] == 2 || a->level[F_GRADS] == 2 || a->level[F_ACTS] == 2 ||
+                 (a->level[F_OPTIM] == 2 && a->level[F_UPDATE] == 0);
+    return passes && a->level[F_DEVICE] != b->level[F_DEVICE];
 }
 
 static void check_matrix(enum model_family family, enum dtype dtype, int accum, int extra)
