@@ -30,7 +30,8 @@ enum status executor_create(const struct machine *m, struct executor **out);
 void executor_destroy(struct executor *e); /* NULL is fine */
 
 /* Runs the program to its end. The calling thread is the compute lane. trace: NULL, or one event per instruction. After a failure
- * the sentence is the first failing lane's, and the executor can run again. */
+ * the sentence is the first failing lane's, and the executor can run again,
+ * unless the store failed: a direction of the store that has failed stays so (offload/store.h). */
 enum status executor_run(struct executor *e, const struct program *p, struct trace_event *trace);
 
 /* Accumulated over all runs since the last call. */

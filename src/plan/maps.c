@@ -15,7 +15,6 @@ void arg_param(struct lowering *L, int arg, int param)
     arg_read(L, arg, &L->units[p->unit].param, p->offset, p->offset + p->elements, DEV);
 }
 
-/* A range of a parameter's elements: a column slice of its matrix is declared as the rows that contain it. */
 void arg_bias(struct lowering *L, int arg, const struct model_linear *w)
 {
     const struct model_param *p = param_of(L, w->bias);
@@ -27,7 +26,7 @@ int trained(const struct lowering *L, int param)
     return param >= 0 && param_of(L, param)->trained;
 }
 
-/* The part of a linear map that makes outputs [first, first + out) of its own, or takes inputs [first_in, first_in + in). */
+/* The part of a linear map that makes outputs [first, first + out) of its own. */
 static struct model_linear out_slice(const struct model_linear *w, int64_t first, int64_t out)
 {
     struct model_linear s = *w;
