@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "data/safetensors.h"
 #include "engine/chaos.h"
+#include "program/verify.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +53,9 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     x->plan = plan;
     x->comm = comm_self();
     x->chaos = s->mode == MODE_CHAOS;
+    for (int k = 0; k < PLAN_PROGRAMS; k++) /* nothing runs that the verifier has not accepted */
+        if (plan->programs[k])
+            TRY_GOTO(program_verify(plan->programs[k]), fail);
     TRY_GOTO(arena_create("device arena", plan->arena[TIER_DEVICE], ARENA_PLAIN, &x->device), fail);
     TRY_GOTO(arena_create("host arena", plan->arena[TIER_HOST], ARENA_PINNED, &x->host), fail);
     if (plan->arena[TIER_NVME] > 0) {

@@ -25,7 +25,7 @@ struct session {
     int64_t staging_bytes;
 };
 
-/* Takes the plan over (also on failure). nvme_paths: existing directories. */
+/* Verifies every program of the plan, then allocates. Takes the plan over (also on failure). nvme_paths: existing directories. */
 enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, const char *const *nvme_paths,
                            int n_paths, struct session **out);
 void session_destroy(struct session *s); /* NULL is fine */
