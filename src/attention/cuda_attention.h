@@ -1,0 +1,44 @@
+/* Flash attention on CUDA: the contract of attention.h (layouts, mask, empty rows), in bf16, enqueued on a stream.
+ *
+ * Differences from the CPU twin: q, k, v, o, do are BF16 only; head_dim is a multiple of 8 up to 256; scale is positive; q, k, v,
+ * o, do, dq, dk, dv and work are aligned to 16 bytes. P and dS are rounded to bf16 before the second products (fp32 accumulation
+ * everywhere). A NaN in a key or value row may reach every query row of a tile that contains it, attended or not. */
+#ifndef LTRAIN_ATTENTION_CUDA_ATTENTION_H
+#define LTRAIN_ATTENTION_CUDA_ATTENTION_H
+
+#include "base/status.h"
+#include "program/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st; /* cudaStream_t points to it */
+
+enum attn_cuda_mode {
+    ATTN_DETERMINISTIC, /* dQ by a kernel of its own: the same bits every time; 7 products instead of 5 */
+    ATTN_FAST,          /* dQ by fp32 additions in the order in which blocks happen to arrive */
+};
+
+/* What the kernels must know about the device, read once at start. */
+struct attn_cuda {
+    int capability;       /* 10 * major + minor: 80, 86, 89, 90, ... */
+    int processors;       /* streaming multiprocessors */
+    int64_t shared_bytes; /* a block's shared memory limit after opting in: 166912 (A100), 101376 (sm_86, sm_89), 232448 (H100) */
+    enum attn_cuda_mode mode;
+};
+
+/* Bytes of `work` for OP_ATTN_FWD or OP_ATTN_BWD; grows with sq x hq, never with sq x sk. */
+int64_t attention_cuda_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda);
+
+/* arg in the order of program/op.h, device addresses. ERR_INVALID for shapes or addresses outside the contract; nothing is
+ * launched then. Neither synchronises nor allocates. */
+enum status attention_cuda_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
+                                   struct CUstream_st *stream);
+enum status attention_cuda_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
+                                    struct CUstream_st *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,68 @@
+/* The two families of CUDA kernels behind cuda_attention.h, chosen by the device's compute capability. Private to attention.
+ *
+ * Callers (cuda_attention.c) have checked attributes and addresses; sq, sk > 0 and below 2^31. */
+#ifndef LTRAIN_ATTENTION_CUDA_KERNELS_H
+#define LTRAIN_ATTENTION_CUDA_KERNELS_H
+
+#include "attention/cuda_attention.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* sm80_*.cu: cp.async, ldmatrix, mma.sync; runs on every device from sm_80 on. */
+int64_t attn_sm80_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda);
+enum status attn_sm80_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
+                              struct CUstream_st *stream);
+enum status attn_sm80_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
+                               struct CUstream_st *stream);
+
+/* sm90_*.cu: TMA, mbarrier, wgmma; capability 90 only. `supports` says whether it has a kernel for this call (else sm80's are
+ * used). */
+int attn_sm90_supports(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda);
+int64_t attn_sm90_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda);
+enum status attn_sm90_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
+                              struct CUstream_st *stream);
+enum status attn_sm90_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
+                               struct CUstream_st *stream);
+
+/* First launch of every backward pass (cuda_prepare.cu, plain CUDA for any architecture): fills `rows` (and zeroes dq if asked),
+ * so that the kernels after it need neither lse nor lo, hi, o. Rows are padded to a multiple of ATTN_ROW_PAD, so tiles load them
+ * unguarded. */
+#define ATTN_ROW_PAD 128
+struct attn_row_stat {
+    float
+        lse2; /* lse * log2(e); +inf for a query without keys and for padding: p = exp2(s * scale * log2(e) - lse2) is 0 there */
+    float delta; /* rowsum(do * o); 0 for padding */
+};
+struct attn_row_span {
+    int32_t from, to; /* keys [from, to) of this call; 0, 0 for padding */
+};
+struct attn_rows {
+    struct attn_row_stat *stat; /* [hq][rows_padded] */
+    struct attn_row_span *span; /* [rows_padded] */
+    int64_t padded;
+};
+
+static inline int64_t attn_rows_bytes(const struct op_attrs *attrs)
+{
+    return round_up(attrs->attn.sq, ATTN_ROW_PAD) * 8 * (attrs->attn.hq + 1);
+}
+
+static inline struct attn_rows attn_rows_of(const struct op_attrs *attrs, void *work)
+{
+    struct attn_rows rows;
+    rows.padded = round_up(attrs->attn.sq, ATTN_ROW_PAD);
+    rows.stat = (struct attn_row_stat *)work;
+    rows.span = (struct attn_row_span *)((char *)work + rows.padded * 8 * attrs->attn.hq);
+    return rows;
+}
+
+/* arg is OP_ATTN_BWD's. */
+enum status attn_cuda_prepare(const struct op_attrs *attrs, void *const *arg, const struct attn_rows *rows, int zero_dq,
+                              struct CUstream_st *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
