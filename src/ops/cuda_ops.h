@@ -1,0 +1,50 @@
+/* The CUDA twins of the ops: same attributes and arguments as the CPU kernels (program/op.h), in device memory, plus a stream.
+ *
+ * Every entry checks its shape, enqueues on `stream` and returns: it never synchronises and never allocates. Any alignment of
+ * whole elements is accepted; 16-byte vectors are used where every operand allows them. Results are deterministic: no atomic
+ * sums. AdamW, the sum of squares, clipping, the embedding's gradient and everything that only moves or adds elements give the
+ * CPU twin's bits; the others differ by rounding (exponentials, order of sums).
+ *
+ * OP_LOSS and OP_SUMSQ have no `work` argument: they keep partial sums in static device memory, so at most one stream per device
+ * may run them at a time. */
+#ifndef LTRAIN_OPS_CUDA_OPS_H
+#define LTRAIN_OPS_CUDA_OPS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "base/status.h"
+#include "program/op.h"
+
+/* cudaStream_t, for sources that do not see CUDA's headers. */
+typedef struct CUstream_st *cuda_stream;
+
+/* arg: the op's arguments in the order of program/op.h; NULL for absent optional ones. ERR_INVALID: a shape that no kernel
+ * supports; ERR_IO: the launch failed. */
+typedef enum status op_cuda_kernel(const struct op_attrs *attrs, void *const *arg, cuda_stream stream);
+
+/* Fills the entries of every op in this folder but OP_GEMM; others are left alone. OP_COPY is a copy within the device's memory.
+ */
+void ops_cuda_kernels(op_cuda_kernel *table[OP_COUNT]);
+
+/* Element-wise conversion between F32 and BF16 (or a copy, if the types are equal). */
+enum status ops_cuda_cast(void *dst /* dst_type[n] */, enum dtype dst_type, const void *src /* src_type[n] */,
+                          enum dtype src_type, int64_t n, cuda_stream stream);
+
+/* Rows between token layouts. A negative index is padding: gather writes a row of zero bytes, scatter leaves that source row out.
+ *   gather:  dst[i] = src[index[i]]      scatter: dst[index[i]] = src[i], indices distinct */
+enum status ops_cuda_gather_rows(void *dst /* [rows, row_bytes] */, const void *src, const int32_t *index /* [rows] */,
+                                 int64_t rows, int64_t row_bytes, cuda_stream stream);
+enum status ops_cuda_scatter_rows(void *dst, const void *src /* [rows, row_bytes] */, const int32_t *index /* [rows] */,
+                                  int64_t rows, int64_t row_bytes, cuda_stream stream);
+
+/* The table's entries, each beside its CPU twin. */
+op_cuda_kernel ops_cuda_copy, ops_cuda_fill, ops_cuda_embed, ops_cuda_embed_grad, ops_cuda_norm, ops_cuda_norm_grad,
+    ops_cuda_bias, ops_cuda_bias_grad, ops_cuda_add, ops_cuda_rope, ops_cuda_swiglu, ops_cuda_swiglu_grad, ops_cuda_gelu,
+    ops_cuda_gelu_grad, ops_cuda_loss, ops_cuda_accum, ops_cuda_sumsq, ops_cuda_clip, ops_cuda_adamw;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,199 @@
+/* Runs of N elements in their storage type as fp32 registers, and the element-wise kernels built on them. Private to src/ops.
+ *
+ * A thread takes 16 bytes of the narrowest operand at a time where every operand is aligned to 16 bytes, else one element. An
+ * element-wise op is a struct of pointers with a method that computes N elements; __restrict__ is absent on purpose: outputs may
+ * be inputs' own memory, element for element. */
+#ifndef LTRAIN_OPS_CUDA_VEC_CUH
+#define LTRAIN_OPS_CUDA_VEC_CUH
+
+#include "device/cuda/launch.cuh"
+#include "ops/cuda_ops.h"
+
+#include <cuda_bf16.h>
+#include <initializer_list>
+#include <math.h>
+#include <string.h>
+
+namespace
+{
+
+constexpr int THREADS = 256;
+
+/* Elements per thread: 16 bytes of T. */
+template <typename T> constexpr int WIDTH = 16 / (int)sizeof(T);
+
+__device__ __forceinline__ float float_of_bits(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+__device__ __forceinline__ uint32_t bf16_pair(float low, float high)
+{
+    __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    uint32_t u;
+    memcpy(&u, &pair, 4);
+    return u;
+}
+
+template <int N> __device__ __forceinline__ void load(float (&out)[N], const float *p)
+{
+    if constexpr (N % 4 == 0) {
+#pragma unroll
+        for (int q = 0; q < N / 4; q++) {
+            float4 v = reinterpret_cast<const float4 *>(p)[q];
+            out[4 * q] = v.x;
+            out[4 * q + 1] = v.y;
+            out[4 * q + 2] = v.z;
+            out[4 * q + 3] = v.w;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            out[i] = p[i];
+    }
+}
+
+template <int N> __device__ __forceinline__ void load(float (&out)[N], const bf16 *p)
+{
+    if constexpr (N % 8 == 0) {
+#pragma unroll
+        for (int q = 0; q < N / 8; q++) {
+            uint4 v = reinterpret_cast<const uint4 *>(p)[q];
+            uint32_t word[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int w = 0; w < 4; w++) {
+                out[8 * q + 2 * w] = float_of_bits(word[w] << 16);
+                out[8 * q + 2 * w + 1] = float_of_bits(word[w] & 0xffff0000u);
+            }
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            out[i] = float_of_bits((uint32_t)p[i] << 16);
+    }
+}
+
+template <int N> __device__ __forceinline__ void store(float *p, const float (&in)[N])
+{
+    if constexpr (N % 4 == 0) {
+#pragma unroll
+        for (int q = 0; q < N / 4; q++)
+            reinterpret_cast<float4 *>(p)[q] = make_float4(in[4 * q], in[4 * q + 1], in[4 * q + 2], in[4 * q + 3]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            p[i] = in[i];
+    }
+}
+
+template <int N> __device__ __forceinline__ void store(bf16 *p, const float (&in)[N])
+{
+    if constexpr (N % 8 == 0) {
+#pragma unroll
+        for (int q = 0; q < N / 8; q++) {
+            const float *f = in + 8 * q;
+            reinterpret_cast<uint4 *>(p)[q] =
+                make_uint4(bf16_pair(f[0], f[1]), bf16_pair(f[2], f[3]), bf16_pair(f[4], f[5]), bf16_pair(f[6], f[7]));
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            p[i] = (bf16)bf16_pair(in[i], 0.0f);
+    }
+}
+
+/* a / b to 2 ulp. */
+__device__ __forceinline__ float divide_fast(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fdividef(a, b);
+#else
+    return a / b;
+#endif
+}
+
+__device__ __forceinline__ float sigmoid(float x)
+{
+    return divide_fast(1.0f, 1.0f + expf(-x));
+}
+
+template <typename OP, int N> __global__ void __launch_bounds__(THREADS) each_element(OP op, int64_t n)
+{
+    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N;
+    if (i + N <= n) {
+        op.template run<N>(i);
+    } else {
+        for (; i < n; i++)
+            op.template run<1>(i);
+    }
+}
+
+/* op.run<N>(row, j) for every run of N columns of every row: blockDim.x threads share a row, blockDim.y rows share a block. */
+template <typename OP, int N> __global__ void __launch_bounds__(THREADS) each_of_rows(OP op, int64_t rows, int64_t dim)
+{
+    int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+    if (row >= rows)
+        return;
+    int64_t j = (int64_t)threadIdx.x * N;
+    for (; j + N <= dim; j += (int64_t)blockDim.x * N)
+        op.template run<N>(row, j);
+    for (; j < dim; j++) /* only the thread whose run crosses the end has something left */
+        op.template run<1>(row, j);
+}
+
+inline bool aligned_to_vectors(std::initializer_list<const void *> operands)
+{
+    uintptr_t bits = 0;
+    for (const void *p : operands)
+        bits |= (uintptr_t)p;
+    return bits % 16 == 0;
+}
+
+inline int64_t blocks_of(int64_t work, int64_t per_block)
+{
+    return (work + per_block - 1) / per_block;
+}
+
+/* Threads for one row of `runs` runs of elements: a power of two from 1 to THREADS. */
+inline unsigned row_threads(int64_t runs)
+{
+    unsigned threads = 1;
+    while (threads < THREADS && threads < runs)
+        threads *= 2;
+    return threads;
+}
+
+template <int N, typename OP> enum status launch_elements(OP op, int64_t n, bool vectors, cuda_stream stream)
+{
+    if (n <= 0)
+        return OK;
+    if (vectors)
+        return launch(dim3((unsigned)blocks_of(n, THREADS * N)), dim3(THREADS), 0, stream, each_element<OP, N>, op, n);
+    return launch(dim3((unsigned)blocks_of(n, THREADS)), dim3(THREADS), 0, stream, each_element<OP, 1>, op, n);
+}
+
+template <int N, typename OP> enum status launch_rows(OP op, int64_t rows, int64_t dim, bool vectors, cuda_stream stream)
+{
+    if (rows <= 0 || dim <= 0)
+        return OK;
+    vectors = vectors && dim % N == 0;
+    unsigned x = row_threads(blocks_of(dim, vectors ? N : 1)), y = THREADS / x;
+    dim3 grid((unsigned)blocks_of(rows, y)), block(x, y);
+    if (vectors)
+        return launch(grid, block, 0, stream, each_of_rows<OP, N>, op, rows, dim);
+    return launch(grid, block, 0, stream, each_of_rows<OP, 1>, op, rows, dim);
+}
+
+} // namespace
+
+/* ERR_INVALID unless `dtype` is a storage type of kernels. */
+static inline enum status check_storage(const char *op, int32_t dtype)
+{
+    if (dtype == F32 || dtype == BF16)
+        return OK;
+    return status_fail(ERR_INVALID, "%s on cuda: dtype %d is neither F32 nor BF16", op, (int)dtype);
+}
+
+#endif

@@ -1,0 +1,108 @@
+/* Rotary position embedding: the formula of rope.h, angles in fp64. */
+#include "ops/cuda_vec.cuh"
+
+namespace
+{
+
+constexpr int ANGLES = 1024; /* (row, pair) angles of a block; so head_dim is at most 2048 */
+
+struct rotations {
+    float cosine[ANGLES], sine[ANGLES];
+};
+
+/* Polynomials of the Cephes library (Moshier 1992) for |r| <= pi/4 + tiny, as in rope.c. */
+__device__ __forceinline__ float sin_poly(float r)
+{
+    float s = r * r, p = fmaf(fmaf(-1.9515295891e-4f, s, 8.3321608736e-3f), s, -1.6666654611e-1f);
+    return fmaf(p * s, r, r);
+}
+
+__device__ __forceinline__ float cos_poly(float r)
+{
+    float s = r * r, p = fmaf(fmaf(2.443315711809948e-5f, s, -1.388731625493765e-3f), s, 4.166664568298827e-2f);
+    return fmaf(p * s, s, fmaf(-0.5f, s, 1.0f));
+}
+
+/* pi/2 is split so that quadrant * pio2_high is exact for quadrants below 2^31. */
+__device__ __forceinline__ void rotation(double angle, float *cosine, float *sine)
+{
+    const double two_over_pi = 0x1.45f306dc9c883p-1, pio2_high = 0x1.921f8p0, pio2_low = 0x1.aa22168c234c5p-19;
+    double q = rint(angle * two_over_pi);
+    float r = (float)((angle - q * pio2_high) - q * pio2_low);
+    uint32_t quadrant = (uint32_t)(int64_t)q;
+    float s = sin_poly(r), c = cos_poly(r);
+    float a = quadrant & 1u ? c : s, b = quadrant & 1u ? s : c;
+    *sine = quadrant & 2u ? -a : a;
+    *cosine = (quadrant + 1u) & 2u ? -b : b;
+}
+
+template <typename T> struct rope_args {
+    T *x;
+    const int32_t *positions;
+    const float *inv_freq;
+    int64_t rows;
+    int heads, half, rows_per_block;
+    float sign;
+};
+
+template <typename T, int N> __global__ void __launch_bounds__(THREADS) rope_rows(rope_args<T> p)
+{
+    LT_SHARED(rotations, s);
+    const int64_t first = (int64_t)blockIdx.x * p.rows_per_block;
+    const int rows = (int)(p.rows - first < p.rows_per_block ? p.rows - first : p.rows_per_block);
+    for (int i = threadIdx.x; i < rows * p.half; i += THREADS) {
+        float cosine, sine;
+        rotation((double)p.positions[first + i / p.half] * (double)p.inv_freq[i % p.half], &cosine, &sine);
+        s.cosine[i] = cosine;
+        s.sine[i] = p.sign * sine;
+    }
+    __syncthreads();
+    const int runs = p.half / N, all = rows * p.heads * runs;
+    for (int i = threadIdx.x; i < all; i += THREADS) {
+        const int j = i % runs * N, head = i / runs % p.heads, row = i / runs / p.heads;
+        T *low = p.x + ((first + row) * p.heads + head) * 2 * p.half + j, *high = low + p.half;
+        float a[N], b[N], c[N], d[N];
+        load<N>(a, low);
+        load<N>(b, high);
+        load<N>(c, s.cosine + row * p.half + j);
+        load<N>(d, s.sine + row * p.half + j);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            float x = a[k], y = b[k];
+            a[k] = fmaf(x, c[k], -(y * d[k]));
+            b[k] = fmaf(y, c[k], x * d[k]);
+        }
+        store<N>(low, a);
+        store<N>(high, b);
+    }
+}
+
+template <typename T> enum status run_rope(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+{
+    rope_args<T> p = {};
+    p.x = (T *)arg[0];
+    p.positions = (const int32_t *)arg[1];
+    p.inv_freq = (const float *)arg[2];
+    p.rows = attrs->rope.rows;
+    p.heads = attrs->rope.heads;
+    p.half = attrs->rope.head_dim / 2;
+    p.rows_per_block = p.half < THREADS ? THREADS / p.half : 1;
+    p.sign = attrs->rope.inverse ? -1.0f : 1.0f;
+    dim3 grid((unsigned)blocks_of(p.rows, p.rows_per_block)), block(THREADS);
+    if (p.half % WIDTH<T> == 0 && aligned_to_vectors({p.x}))
+        return launch(grid, block, sizeof(rotations), stream, rope_rows<T, WIDTH<T>>, p);
+    return launch(grid, block, sizeof(rotations), stream, rope_rows<T, 1>, p);
+}
+
+} // namespace
+
+enum status ops_cuda_rope(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+{
+    TRY(check_storage("rope", attrs->rope.x_type));
+    if (attrs->rope.head_dim % 2 || attrs->rope.head_dim > 2 * ANGLES)
+        return status_fail(ERR_INVALID, "rope on cuda: head_dim %d must be even and at most %d", attrs->rope.head_dim,
+                           2 * ANGLES);
+    if (attrs->rope.rows <= 0 || attrs->rope.heads <= 0 || attrs->rope.head_dim <= 0)
+        return OK;
+    return attrs->rope.x_type == BF16 ? run_rope<bf16>(attrs, arg, stream) : run_rope<float>(attrs, arg, stream);
+}
