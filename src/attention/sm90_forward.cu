@@ -1,0 +1,313 @@
+/* Flash attention forward for Hopper (sm_90a): FlashAttention-3's schedule (Shah et al. 2024) over an interval mask.
+ *
+ * A block runs one producer warp (TMA) and CONSUMERS warpgroups of 64 query rows each, and takes tiles (64 * CONSUMERS query rows
+ * of one head) from an atomic counter until none is left. Consumers overlap twice: the score product of key tile j + 1 and the
+ * value product of tile j run while the softmax of j + 1 waits for the first only; and an order of named barriers lets one
+ * warpgroup issue its products while the others do their softmax. */
+#include "attention/cuda_kernels.h"
+#include "attention/sm90_host.cuh"
+#include "attention/sm90_tile.cuh"
+
+namespace
+{
+
+struct forward_params {
+    attn_mask mask;
+    uint16_t *o;  /* [sq, hq, head_dim] */
+    float *lse;   /* [hq, sq] */
+    int *counter; /* tiles taken so far */
+    int hq, hk, head_dim, tiles;
+    float scale;
+};
+
+/* What the producer tells the consumers about a tile. */
+struct forward_tile {
+    int row, head; /* row < 0: no more tiles */
+    attn_range keys;
+};
+
+template <int D_, int N_, int CONSUMERS_, int STAGES_> struct forward_shape {
+    static constexpr int D = D_, N = N_, CONSUMERS = CONSUMERS_, STAGES = STAGES_, M = 64 * CONSUMERS_;
+    static constexpr int threads = WARPGROUP * (CONSUMERS + 1);
+
+    struct shared {
+        smem_tile<M, D> q;
+        smem_tile<N, D> k[STAGES], v[STAGES];
+        pipe q_bar, k_bar[STAGES], v_bar[STAGES];
+        forward_tile tile;
+    };
+};
+
+/* Tile number to place: KV heads outermost, so that all running blocks share one head's keys in the L2; then query rows, the last
+ * and under a causal mask longest first; the query heads of one KV head innermost. */
+template <class T> INLINE forward_tile tile_at(const forward_params &p, int number)
+{
+    const int group = p.hq / p.hk, rows = (p.mask.sq + T::M - 1) / T::M;
+    const int kv = number / (rows * group), rest = number % (rows * group);
+    forward_tile t;
+    t.row = (rows - 1 - rest / group) * T::M;
+    t.head = kv * group + rest % group;
+    t.keys = attn_keys_of(p.mask, t.row, T::M);
+    t.keys.begin = t.keys.begin / T::N * T::N;
+    return t;
+}
+
+template <class T>
+INLINE void produce(typename T::shared &s, const forward_params &p, const CUtensorMap *q_map, const CUtensorMap *k_map,
+                    const CUtensorMap *v_map)
+{
+    ring<1> q;
+    ring<T::STAGES> kv;
+    for (;;) {
+        const int number = atomicAdd(p.counter, 1);
+        forward_tile t = {-1, 0, {0, 0, 0, 0}};
+        if (number < p.tiles)
+            t = tile_at<T>(p, number);
+        pipe_wait_empty(s.q_bar, q.parity);
+        s.tile = t;
+        if (t.row < 0 || t.keys.begin >= t.keys.end) {
+            mbar_arrive(smem_addr(&s.q_bar.full));
+            if (t.row < 0)
+                return;
+        } else {
+            mbar_arrive_expect_tx(smem_addr(&s.q_bar.full), s.q.bytes);
+            tile_load(s.q, q_map, &s.q_bar.full, t.head, t.row);
+        }
+        q.next();
+        const int kv_head = t.head / (p.hq / p.hk);
+        for (int at = t.keys.begin; at < t.keys.end; at += T::N) {
+            pipe_wait_empty(s.k_bar[kv.slot], kv.parity);
+            mbar_arrive_expect_tx(smem_addr(&s.k_bar[kv.slot].full), s.k[0].bytes);
+            tile_load(s.k[kv.slot], k_map, &s.k_bar[kv.slot].full, kv_head, at);
+            pipe_wait_empty(s.v_bar[kv.slot], kv.parity);
+            mbar_arrive_expect_tx(smem_addr(&s.v_bar[kv.slot].full), s.v[0].bytes);
+            tile_load(s.v[kv.slot], v_map, &s.v_bar[kv.slot].full, kv_head, at);
+            kv.next();
+        }
+    }
+}
+
+/* Running softmax of a thread's two rows; sum covers the thread's own columns until the end. */
+struct softmax_state {
+    float max[2], sum[2];
+};
+
+/* s: scores in, probabilities (relative to the new maximum) out. Returns in `shrink` what earlier sums must be multiplied with.
+ */
+template <int N> INLINE void softmax_step(float (&s)[N / 2], softmax_state &x, float (&shrink)[2], float scale_log2)
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float top = x.max[r];
+#pragma unroll
+        for (int j = 0; j < N / 8; j++)
+            top = fmaxf(top, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
+        top = fmaxf(top, __shfl_xor_sync(LT_FULL_MASK, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(LT_FULL_MASK, top, 2));
+        const float base = top == -INFINITY ? 0 : top * scale_log2; /* no key yet: every p is exp2(-inf) = 0 */
+        shrink[r] = ex2(x.max[r] * scale_log2 - base);
+        x.max[r] = top;
+        float sum = 0;
+#pragma unroll
+        for (int j = 0; j < N / 8; j++)
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                float &e = s[4 * j + 2 * r + c];
+                e = ex2(fmaf(e, scale_log2, -base));
+                sum += e;
+            }
+        x.sum[r] = x.sum[r] * shrink[r] + sum;
+    }
+}
+
+/* o and lse of a warpgroup's rows. Lanes of a quad exchange so that each stores 16 bytes. */
+template <int D>
+INLINE void store_rows(const forward_params &p, const forward_tile &t, int first, float (&o)[D / 2], softmax_state &x)
+{
+    const int quad = threadIdx.x % 4;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float sum = x.sum[r];
+        sum += __shfl_xor_sync(LT_FULL_MASK, sum, 1);
+        sum += __shfl_xor_sync(LT_FULL_MASK, sum, 2);
+        const float inverse = sum == 0 ? 0 : 1 / sum; /* a NaN stays one */
+        const int row = t.row + first + fragment_row() + 8 * r;
+        if (row < p.mask.sq && quad == 0)
+            p.lse[(int64_t)t.head * p.mask.sq + row] = sum == 0 ? -INFINITY : x.max[r] * p.scale + logf(sum);
+#pragma unroll
+        for (int b = 0; b < D / 32; b++) {
+            uint32_t w[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                w[i] = pack_bf16(o[16 * b + 4 * i + 2 * r] * inverse, o[16 * b + 4 * i + 2 * r + 1] * inverse);
+            quad_transpose(w);
+            const int col = 32 * b + 8 * quad;
+            if (row < p.mask.sq && col < p.head_dim)
+                *reinterpret_cast<uint4 *>(p.o + ((int64_t)row * p.hq + t.head) * p.head_dim + col) =
+                    make_uint4(w[0], w[1], w[2], w[3]);
+        }
+    }
+}
+
+/* The barrier at which warpgroup w waits for its turn to issue products. */
+template <class T> INLINE void turn_wait(int w)
+{
+    bar_sync(1 + w, 2 * WARPGROUP);
+}
+
+template <class T> INLINE void turn_pass(int w)
+{
+    bar_arrive(1 + (w + 1) % T::CONSUMERS, 2 * WARPGROUP);
+}
+
+/* One tile: what its key tiles add up to. */
+template <class T>
+INLINE void attend(typename T::shared &s, const forward_params &p, const forward_tile &t, int w, ring<T::STAGES> &kv,
+                   float (&o)[T::D / 2], softmax_state &x)
+{
+    constexpr int N = T::N;
+    const float scale_log2 = p.scale * LOG2E;
+    const fragment_mask rows = mask_of_queries(p.mask, t.row + 64 * w);
+    float acc[N / 2], shrink[2];
+    uint32_t a[N / 16][4];
+
+    pipe_wait_full(s.k_bar[kv.slot], kv.parity);
+    wgmma_fence();
+    product_nt(acc, s.q, 64 * w, s.k[kv.slot]);
+    wgmma_commit();
+    wgmma_wait<0>();
+    fragment_ready(acc);
+    pipe_release(s.k_bar[kv.slot]);
+    fragment_apply_mask<N>(acc, rows, t.keys, t.keys.begin);
+    softmax_step<N>(acc, x, shrink, scale_log2);
+    fragment_pack<N>(a, acc);
+
+    for (int at = t.keys.begin + N; at < t.keys.end; at += N) {
+        ring<T::STAGES> v = kv;
+        kv.next();
+        pipe_wait_full(s.k_bar[kv.slot], kv.parity);
+        turn_wait<T>(w);
+        wgmma_fence();
+        product_nt(acc, s.q, 64 * w, s.k[kv.slot]);
+        wgmma_commit();
+        pipe_wait_full(s.v_bar[v.slot], v.parity);
+        wgmma_fence();
+        product_rn<N>(o, a, s.v[v.slot]);
+        wgmma_commit();
+        turn_pass<T>(w);
+        wgmma_wait<1>();
+        fragment_ready(acc);
+        pipe_release(s.k_bar[kv.slot]);
+        fragment_apply_mask<N>(acc, rows, t.keys, at);
+        softmax_step<N>(acc, x, shrink, scale_log2);
+        wgmma_wait<0>();
+        fragment_ready(o);
+        pipe_release(s.v_bar[v.slot]);
+        fragment_scale(o, shrink);
+        fragment_pack<N>(a, acc);
+    }
+    pipe_release(s.q_bar);
+    pipe_wait_full(s.v_bar[kv.slot], kv.parity);
+    wgmma_fence();
+    product_rn<N>(o, a, s.v[kv.slot]);
+    wgmma_commit();
+    wgmma_wait<0>();
+    fragment_ready(o);
+    pipe_release(s.v_bar[kv.slot]);
+    kv.next();
+}
+
+template <class T> INLINE void consume(typename T::shared &s, const forward_params &p, int w)
+{
+    ring<1> q;
+    ring<T::STAGES> kv;
+    if (w == T::CONSUMERS - 1)
+        turn_pass<T>(w);
+    for (;;) {
+        pipe_wait_full(s.q_bar, q.parity);
+        const forward_tile t = s.tile;
+        q.next();
+        if (t.row < 0)
+            break;
+        float o[T::D / 2] = {};
+        softmax_state x = {{-INFINITY, -INFINITY}, {0, 0}};
+        if (t.keys.begin < t.keys.end)
+            attend<T>(s, p, t, w, kv, o, x);
+        else
+            pipe_release(s.q_bar);
+        store_rows<T::D>(p, t, 64 * w, o, x);
+    }
+    if (w == 0)
+        turn_wait<T>(0); /* takes back the turn nobody used */
+}
+
+template <class T>
+__global__ void __launch_bounds__(T::threads, 1)
+    forward_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
+                   const __grid_constant__ CUtensorMap v_map, const forward_params p)
+{
+#if LT_SM90A
+    LT_SHARED(typename T::shared, s);
+    if (threadIdx.x == 0) {
+        pipe_init(s.q_bar, T::CONSUMERS);
+        for (int i = 0; i < T::STAGES; i++) {
+            pipe_init(s.k_bar[i], T::CONSUMERS);
+            pipe_init(s.v_bar[i], T::CONSUMERS);
+        }
+        fence_mbarrier_init();
+    }
+    __syncthreads();
+    const int w = (int)threadIdx.x / WARPGROUP - 1;
+    if (w < 0) {
+        setmaxnreg_dec<T::CONSUMERS == 2 ? 24 : 32>();
+        if (threadIdx.x == 0)
+            produce<T>(s, p, &q_map, &k_map, &v_map);
+    } else {
+        setmaxnreg_inc<T::CONSUMERS == 2 ? 240 : 160>();
+        consume<T>(s, p, w);
+    }
+#endif
+}
+
+template <class T> enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
+{
+    CUtensorMap q, k, v;
+    TRY(sm90_map(&q, arg[2], a->attn.sq, a->attn.hq, a->attn.head_dim, T::M));
+    TRY(sm90_map(&k, arg[3], a->attn.sk, a->attn.hk, a->attn.head_dim, T::N));
+    TRY(sm90_map(&v, arg[4], a->attn.sk, a->attn.hk, a->attn.head_dim, T::N));
+    forward_params p = {};
+    p.mask = sm90_mask(a, arg[5], arg[6]);
+    p.o = (uint16_t *)arg[0];
+    p.lse = (float *)arg[1];
+    p.counter = (int *)arg[7];
+    p.hq = a->attn.hq;
+    p.hk = a->attn.hk;
+    p.head_dim = a->attn.head_dim;
+    p.tiles = ceil_div(a->attn.sq, T::M) * a->attn.hq;
+    p.scale = a->attn.scale;
+    TRY(CUDA_STATUS(cudaMemsetAsync(p.counter, 0, sizeof *p.counter, stream)));
+    return launch(dim3((unsigned)min_i64(p.tiles, cuda->processors)), dim3(T::threads), sizeof(typename T::shared), stream,
+                  forward_kernel<T>, q, k, v, p);
+}
+
+} // namespace
+
+/* Head dimension 64: exponentials cost as much as the products, so more rows share a key tile. 256: the accumulators of o leave
+ * room for 64 keys. Other head dimensions use the next larger shape, padded with zeros. */
+typedef forward_shape<64, 128, 3, 2> forward_64;
+typedef forward_shape<128, 128, 2, 2> forward_128;
+typedef forward_shape<256, 64, 2, 2> forward_256;
+
+LT_SHARED_FITS(forward_64::shared, LT_SHARED_SM90);
+LT_SHARED_FITS(forward_128::shared, LT_SHARED_SM90);
+LT_SHARED_FITS(forward_256::shared, LT_SHARED_SM90);
+
+extern "C" enum status attn_sm90_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
+                                         struct CUstream_st *stream)
+{
+    if (attrs->attn.head_dim <= 64)
+        return run<forward_64>(attrs, arg, cuda, stream);
+    if (attrs->attn.head_dim <= 128)
+        return run<forward_128>(attrs, arg, cuda, stream);
+    return run<forward_256>(attrs, arg, cuda, stream);
+}

@@ -1,0 +1,38 @@
+/* What the launchers of the Hopper attention kernels share. */
+#ifndef LTRAIN_ATTENTION_SM90_HOST_CUH
+#define LTRAIN_ATTENTION_SM90_HOST_CUH
+
+#include "attention/cuda_kernels.h"
+#include "attention/cuda_mask.cuh"
+#include "device/cuda/launch.cuh"
+#include "device/cuda/tma.h"
+
+#define SM90_WORK_ALIGN 128
+
+/* Tiles [box_rows, 64 columns] of one head of x [rows, heads, head_dim], bf16. Head dimensions that are no multiple of 64 are
+ * padded with zeros by loading beyond dimension 0. */
+static inline enum status sm90_map(CUtensorMap *map, void *x, int64_t rows, int heads, int head_dim, int box_rows)
+{
+    struct tma_tensor t = {};
+    t.base = x;
+    t.type = TMA_BF16;
+    t.rank = 3;
+    t.size[0] = (uint64_t)head_dim, t.size[1] = (uint64_t)heads, t.size[2] = (uint64_t)rows;
+    t.stride_bytes[1] = (uint64_t)head_dim * 2, t.stride_bytes[2] = (uint64_t)head_dim * 2 * (uint64_t)heads;
+    t.box[0] = 64, t.box[1] = 1, t.box[2] = (uint32_t)box_rows;
+    t.swizzle = TMA_SWIZZLE_128;
+    return tma_map_create(map, &t);
+}
+
+static inline attn_mask sm90_mask(const struct op_attrs *a, void *lo, void *hi)
+{
+    attn_mask m = {};
+    m.lo = (const int32_t *)lo;
+    m.hi = (const int32_t *)hi;
+    m.sq = (int32_t)a->attn.sq;
+    m.sk = (int32_t)a->attn.sk;
+    m.k0 = a->attn.k0;
+    return m;
+}
+
+#endif
