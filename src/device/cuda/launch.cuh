@@ -28,16 +28,12 @@ static enum status launch(dim3 grid, dim3 block, size_t smem, cudaStream_t strea
 {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0)
         return OK;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.dynamicSmemBytes = smem;
-    config.stream = stream;
+    const cudaLaunchConfig_t config = {grid, block, smem, stream, nullptr, 0};
     const void *function = reinterpret_cast<const void *>(kernel);
     if (smem > 48 * 1024)
         TRY(CUDA_STATUS(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem)));
 #if defined(LT_CUDASIM)
-    return cuda_status(sim_launch(&config, function, [&] { kernel(args...); }), "kernel launch");
+    return cuda_status(sim_launch<P...>(&config, kernel, args...), "kernel launch");
 #else
     void *list[] = {const_cast<void *>(static_cast<const void *>(&args))..., nullptr};
     return cuda_status(cudaLaunchKernelExC(&config, function, list), "kernel launch");
