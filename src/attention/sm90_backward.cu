@@ -1,0 +1,126 @@
+/* Flash attention backward for Hopper (sm_90a), FlashAttention-2's algorithm 2 in two kernels: dK and dV by key tiles, dQ by
+ * query tiles. */
+#include "attention/sm90_backward_keys.cuh"
+#include "attention/sm90_backward_queries.cuh"
+#include "attention/sm90_host.cuh"
+
+namespace
+{
+
+struct backward_work {
+    struct attn_rows rows;
+    attn_row_span *keys; /* [sk] */
+    int *counters;       /* one of each kernel */
+    int64_t bytes;
+};
+
+backward_work work_of(const struct op_attrs *a, void *base)
+{
+    backward_work w;
+    int64_t at = round_up(attn_rows_bytes(a), SM90_WORK_ALIGN);
+    w.rows = attn_rows_of(a, base);
+    w.counters = (int *)((char *)base + at);
+    at += SM90_WORK_ALIGN;
+    w.keys = (attn_row_span *)((char *)base + at);
+    w.bytes = at + a->attn.sk * (int64_t)sizeof *w.keys;
+    return w;
+}
+
+/* The mask the other way round: the queries [from, to) that attend each key, one warp per key. Both ends are non-decreasing too,
+ * because key k is attended by the queries q with from(q) <= k < to(q). */
+#define SPANS_THREADS 128
+__global__ void __launch_bounds__(SPANS_THREADS) key_spans_kernel(const attn_mask mask, attn_row_span *keys)
+{
+    const int k = (int)((blockIdx.x * SPANS_THREADS + threadIdx.x) / 32);
+    if (k >= mask.sk)
+        return;
+    const int from = attn_search<true>(mask, k), to = attn_search<false>(mask, k);
+    if (threadIdx.x % 32 == 0)
+        keys[k] = attn_row_span{from, to};
+}
+
+struct backward_maps {
+    CUtensorMap q, k, v, go;
+};
+
+enum status maps_create(backward_maps *m, const struct op_attrs *a, void *const *arg, int query_rows, int key_rows)
+{
+    TRY(sm90_map(&m->q, arg[3], a->attn.sq, a->attn.hq, a->attn.head_dim, query_rows));
+    TRY(sm90_map(&m->k, arg[4], a->attn.sk, a->attn.hk, a->attn.head_dim, key_rows));
+    TRY(sm90_map(&m->v, arg[5], a->attn.sk, a->attn.hk, a->attn.head_dim, key_rows));
+    return sm90_map(&m->go, arg[8], a->attn.sq, a->attn.hq, a->attn.head_dim, query_rows);
+}
+
+backward_params params_of(const struct op_attrs *a, void *const *arg, const backward_work &w)
+{
+    backward_params p = {};
+    p.mask = sm90_mask(a, arg[9], arg[10]);
+    p.stat = w.rows.stat;
+    p.keys = w.keys;
+    p.dq = (float *)arg[0];
+    p.dk = (float *)arg[1];
+    p.dv = (float *)arg[2];
+    p.rows_padded = w.rows.padded;
+    p.hq = a->attn.hq;
+    p.hk = a->attn.hk;
+    p.head_dim = a->attn.head_dim;
+    p.accumulate = a->attn.accumulate;
+    p.scale = a->attn.scale;
+    return p;
+}
+
+template <class K, class Q>
+enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
+{
+    const backward_work w = work_of(a, arg[11]);
+    backward_maps m;
+    backward_params p = params_of(a, arg, w);
+    TRY(attn_cuda_prepare(a, arg, &w.rows, 0, stream));
+    TRY(CUDA_STATUS(cudaMemsetAsync(w.counters, 0, SM90_WORK_ALIGN, stream)));
+    TRY(launch(dim3((unsigned)ceil_div(a->attn.sk * 32, SPANS_THREADS)), dim3(SPANS_THREADS), 0, stream, key_spans_kernel, p.mask,
+               w.keys));
+
+    TRY(maps_create(&m, a, arg, K::NQ, K::M));
+    p.counter = w.counters;
+    p.tiles = (int)(ceil_div(a->attn.sk, K::M) * a->attn.hk);
+    TRY(launch(dim3((unsigned)min_i64(p.tiles, cuda->processors)), dim3(K::threads), sizeof(typename K::shared), stream,
+               keys_kernel<K>, m.q, m.k, m.v, m.go, p));
+
+    TRY(maps_create(&m, a, arg, Q::M, Q::N));
+    p.counter = w.counters + 1;
+    p.tiles = (int)(ceil_div(a->attn.sq, Q::M) * a->attn.hq);
+    return launch(dim3((unsigned)min_i64(p.tiles, cuda->processors)), dim3(Q::threads), sizeof(typename Q::shared), stream,
+                  queries_kernel<Q>, m.q, m.k, m.v, m.go, p);
+}
+
+} // namespace
+
+typedef keys_shape<64, 64, 2, 2> keys_64;
+typedef keys_shape<128, 64, 2, 2> keys_128;
+typedef queries_shape<64, 64, 2, 2> queries_64;
+typedef queries_shape<128, 64, 2, 2> queries_128;
+
+LT_SHARED_FITS(keys_64::shared, LT_SHARED_SM90);
+LT_SHARED_FITS(keys_128::shared, LT_SHARED_SM90);
+LT_SHARED_FITS(queries_64::shared, LT_SHARED_SM90);
+LT_SHARED_FITS(queries_128::shared, LT_SHARED_SM90);
+
+/* Head dimensions above 128 have no backward here: dK, dV, scores and their gradient do not fit into the registers. */
+extern "C" int attn_sm90_supports(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda)
+{
+    return cuda->capability == 90 && cuda->shared_bytes >= LT_SHARED_SM90 &&
+           attrs->attn.head_dim <= (kind == OP_ATTN_FWD ? 256 : 128);
+}
+
+extern "C" int64_t attn_sm90_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *)
+{
+    return kind == OP_ATTN_FWD ? SM90_WORK_ALIGN : work_of(attrs, nullptr).bytes;
+}
+
+extern "C" enum status attn_sm90_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
+                                          struct CUstream_st *stream)
+{
+    if (attrs->attn.head_dim <= 64)
+        return run<keys_64, queries_64>(attrs, arg, cuda, stream);
+    return run<keys_128, queries_128>(attrs, arg, cuda, stream);
+}

@@ -1,0 +1,58 @@
+/* What the kernels of the Hopper backward share. */
+#ifndef LTRAIN_ATTENTION_SM90_BACKWARD_CUH
+#define LTRAIN_ATTENTION_SM90_BACKWARD_CUH
+
+#include "attention/cuda_kernels.h"
+#include "attention/sm90_tile.cuh"
+
+struct backward_params {
+    attn_mask mask;
+    const attn_row_stat *stat; /* [hq, rows_padded] */
+    const attn_row_span *keys; /* [sk]: here the *queries* [from, to) that attend a key */
+    float *dq, *dk, *dv;       /* [sq, hq, head_dim], [sk, hk, head_dim] twice */
+    int *counter;              /* tiles taken so far, of this kernel */
+    int64_t rows_padded;
+    int hq, hk, head_dim, tiles, accumulate;
+    float scale;
+};
+
+/* What the producer tells the consumers about a tile. */
+struct backward_tile {
+    int row, head; /* row < 0: no more tiles */
+    attn_range range;
+};
+
+/* ds = p (dp - delta), of scores s and in place of dp; p = exp2(s scale_log2 - lse2) replaces s. */
+INLINE float probability(float s, float scale_log2, float lse2)
+{
+    return ex2(fmaf(s, scale_log2, -lse2));
+}
+
+/* scale * x, a fragment [64 x D] from row `row` on, into out [rows, heads, head_dim] or added to it. */
+template <int D>
+INLINE void store_gradient(float *out, const float (&x)[D / 2], float scale, int row, int rows, int head, int heads, int head_dim,
+                           int accumulate)
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int at = row + fragment_row() + 8 * r;
+        if (at >= rows)
+            continue;
+        float *line = out + ((int64_t)at * heads + head) * head_dim;
+#pragma unroll
+        for (int j = 0; j < D / 8; j++) {
+            float2 *to = reinterpret_cast<float2 *>(line + 8 * j + threadIdx.x % 4 * 2);
+            float2 y = make_float2(x[4 * j + 2 * r] * scale, x[4 * j + 2 * r + 1] * scale);
+            if (8 * j >= head_dim)
+                break;
+            if (accumulate) {
+                const float2 old = *to;
+                y.x += old.x;
+                y.y += old.y;
+            }
+            *to = y;
+        }
+    }
+}
+
+#endif

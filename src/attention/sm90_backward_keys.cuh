@@ -1,0 +1,213 @@
+/* dK and dV (and, in the fast mode, dQ) for Hopper: a block keeps 64 keys per consumer warpgroup and walks the queries that
+ * attend them.
+ *
+ * Scores are computed transposed, S^T = K Q^T and dP^T = V dO^T, so that P^T and dS^T are in registers as the next products want
+ * their A: dV += P^T dO, dK += dS^T Q. The query heads of a KV head follow one another inside the block, so that dK and dV have
+ * one writer. */
+#ifndef LTRAIN_ATTENTION_SM90_BACKWARD_KEYS_CUH
+#define LTRAIN_ATTENTION_SM90_BACKWARD_KEYS_CUH
+
+#include "attention/sm90_backward.cuh"
+
+template <int D_, int NQ_, int CONSUMERS_, int STAGES_> struct keys_shape {
+    static constexpr int D = D_, NQ = NQ_, CONSUMERS = CONSUMERS_, STAGES = STAGES_, M = 64 * CONSUMERS_;
+    static constexpr int threads = WARPGROUP * (CONSUMERS + 1);
+
+    struct shared {
+        smem_tile<M, D> k, v;
+        smem_tile<NQ, D> q[STAGES], go[STAGES];
+        attn_row_stat stat[STAGES][NQ];
+        pipe kv_bar, q_bar[STAGES]; /* q_bar.empty: of q and go */
+        uint64_t go_full[STAGES];
+        backward_tile tile;
+    };
+};
+
+/* Keys from the first tile on: under a causal mask the longest first. */
+template <class T> INLINE backward_tile keys_tile_at(const backward_params &p, int number)
+{
+    const int rows = (p.mask.sk + T::M - 1) / T::M;
+    backward_tile t;
+    t.head = number / rows;
+    t.row = number % rows * T::M;
+    const int last = min(t.row + T::M, p.mask.sk) - 1;
+    t.range = attn_range{p.keys[t.row].from / T::NQ * T::NQ, p.keys[last].to, p.keys[last].from, p.keys[t.row].to};
+    return t;
+}
+
+template <class T>
+INLINE void keys_produce(typename T::shared &s, const backward_params &p, const CUtensorMap *q_map, const CUtensorMap *k_map,
+                         const CUtensorMap *v_map, const CUtensorMap *go_map)
+{
+    const int group = p.hq / p.hk;
+    ring<1> kv;
+    ring<T::STAGES> q;
+    for (;;) {
+        const int number = atomicAdd(p.counter, 1);
+        backward_tile t = {-1, 0, {0, 0, 0, 0}};
+        if (number < p.tiles)
+            t = keys_tile_at<T>(p, number);
+        pipe_wait_empty(s.kv_bar, kv.parity);
+        s.tile = t;
+        if (t.row < 0 || t.range.begin >= t.range.end) {
+            mbar_arrive(smem_addr(&s.kv_bar.full));
+            if (t.row < 0)
+                return;
+        } else {
+            mbar_arrive_expect_tx(smem_addr(&s.kv_bar.full), s.k.bytes + s.v.bytes);
+            tile_load(s.k, k_map, &s.kv_bar.full, t.head, t.row);
+            tile_load(s.v, v_map, &s.kv_bar.full, t.head, t.row);
+        }
+        kv.next();
+        for (int head = t.head * group; head < (t.head + 1) * group; head++)
+            for (int at = t.range.begin; at < t.range.end; at += T::NQ) {
+                uint64_t *q_full = &s.q_bar[q.slot].full, *go_full = &s.go_full[q.slot];
+                pipe_wait_empty(s.q_bar[q.slot], q.parity);
+                mbar_arrive_expect_tx(smem_addr(q_full), s.q[0].bytes + sizeof s.stat[0]);
+                tile_load(s.q[q.slot], q_map, q_full, head, at);
+                bulk_load(smem_addr(s.stat[q.slot]), p.stat + head * p.rows_padded + at, sizeof s.stat[0], smem_addr(q_full));
+                mbar_arrive_expect_tx(smem_addr(go_full), s.go[0].bytes);
+                tile_load(s.go[q.slot], go_map, go_full, head, at);
+                q.next();
+            }
+    }
+}
+
+/* s: transposed scores in, probabilities out; columns are queries. */
+template <int NQ> INLINE void keys_probabilities(float (&s)[NQ / 2], const attn_row_stat *stat, float scale_log2)
+{
+#pragma unroll
+    for (int j = 0; j < NQ / 8; j++) {
+        const float4 x = *reinterpret_cast<const float4 *>(stat + 8 * j + threadIdx.x % 4 * 2); /* lse2, delta of two queries */
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            s[4 * j + 2 * r] = probability(s[4 * j + 2 * r], scale_log2, x.x);
+            s[4 * j + 2 * r + 1] = probability(s[4 * j + 2 * r + 1], scale_log2, x.z);
+        }
+    }
+}
+
+/* dp: V dO^T in, dS^T = p (dp - delta) out. */
+template <int NQ> INLINE void keys_score_gradient(float (&dp)[NQ / 2], const float (&p)[NQ / 2], const attn_row_stat *stat)
+{
+#pragma unroll
+    for (int j = 0; j < NQ / 8; j++) {
+        const float4 x = *reinterpret_cast<const float4 *>(stat + 8 * j + threadIdx.x % 4 * 2);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            dp[4 * j + 2 * r] = p[4 * j + 2 * r] * (dp[4 * j + 2 * r] - x.y);
+            dp[4 * j + 2 * r + 1] = p[4 * j + 2 * r + 1] * (dp[4 * j + 2 * r + 1] - x.w);
+        }
+    }
+}
+
+/* Rows are keys, the fragment's first is `row`; columns are queries. */
+INLINE fragment_mask mask_of_keys(const backward_params &p, int row)
+{
+    fragment_mask f;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int k = row + fragment_row() + 8 * r;
+        f.begin[r] = k < p.mask.sk ? p.keys[k].from : 0;
+        f.end[r] = k < p.mask.sk ? p.keys[k].to : 0;
+    }
+    return f;
+}
+
+/* All queries of one key tile. */
+template <class T>
+INLINE void keys_attend(typename T::shared &s, const backward_params &p, const backward_tile &t, int w, ring<T::STAGES> &q,
+                        float (&dk)[T::D / 2], float (&dv)[T::D / 2])
+{
+    constexpr int NQ = T::NQ;
+    const int group = p.hq / p.hk, steps = (t.range.end - t.range.begin + NQ - 1) / NQ * group;
+    const float scale_log2 = p.scale * LOG2E;
+    const fragment_mask rows = mask_of_keys(p, t.row + 64 * w);
+    float acc[NQ / 2], dp[NQ / 2];
+    uint32_t pa[NQ / 16][4], da[NQ / 16][4];
+    int at = t.range.begin;
+    for (int i = 0; i < steps; i++) {
+        pipe_wait_full(s.q_bar[q.slot], q.parity);
+        wgmma_fence();
+        product_nt(acc, s.k, 64 * w, s.q[q.slot]);
+        wgmma_commit();
+        mbar_wait(smem_addr(&s.go_full[q.slot]), q.parity);
+        wgmma_fence();
+        product_nt(dp, s.v, 64 * w, s.go[q.slot]);
+        wgmma_commit();
+        wgmma_wait<1>();
+        fragment_ready(acc);
+        fragment_apply_mask<NQ>(acc, rows, t.range, at);
+        keys_probabilities<NQ>(acc, s.stat[q.slot], scale_log2);
+        fragment_pack<NQ>(pa, acc);
+        wgmma_fence();
+        product_rn<NQ>(dv, pa, s.go[q.slot]);
+        wgmma_commit();
+        wgmma_wait<1>();
+        fragment_ready(dp);
+        keys_score_gradient<NQ>(dp, acc, s.stat[q.slot]);
+        fragment_pack<NQ>(da, dp);
+        wgmma_fence();
+        product_rn<NQ>(dk, da, s.q[q.slot]);
+        wgmma_commit();
+        wgmma_wait<0>(); /* leaving dk in flight would take more registers than there are */
+        fragment_ready(dv);
+        fragment_ready(dk);
+        pipe_release(s.q_bar[q.slot]);
+        q.next();
+        at += NQ;
+        if (at >= t.range.end)
+            at = t.range.begin;
+    }
+    pipe_release(s.kv_bar);
+}
+
+template <class T> INLINE void keys_consume(typename T::shared &s, const backward_params &p, int w)
+{
+    ring<1> kv;
+    ring<T::STAGES> q;
+    for (;;) {
+        pipe_wait_full(s.kv_bar, kv.parity);
+        const backward_tile t = s.tile;
+        kv.next();
+        if (t.row < 0)
+            return;
+        float dk[T::D / 2] = {}, dv[T::D / 2] = {};
+        if (t.range.begin < t.range.end)
+            keys_attend<T>(s, p, t, w, q, dk, dv);
+        else
+            pipe_release(s.kv_bar);
+        store_gradient<T::D>(p.dk, dk, p.scale, t.row + 64 * w, p.mask.sk, t.head, p.hk, p.head_dim, p.accumulate);
+        store_gradient<T::D>(p.dv, dv, 1, t.row + 64 * w, p.mask.sk, t.head, p.hk, p.head_dim, p.accumulate);
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(T::threads, 1)
+    keys_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
+                const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap go_map, const backward_params p)
+{
+#if LT_SM90A
+    LT_SHARED(typename T::shared, s);
+    if (threadIdx.x == 0) {
+        pipe_init(s.kv_bar, T::CONSUMERS);
+        for (int i = 0; i < T::STAGES; i++) {
+            pipe_init(s.q_bar[i], T::CONSUMERS);
+            mbar_init(smem_addr(&s.go_full[i]), 1);
+        }
+        fence_mbarrier_init();
+    }
+    __syncthreads();
+    const int w = (int)threadIdx.x / WARPGROUP - 1;
+    if (w < 0) {
+        setmaxnreg_dec<24>();
+        if (threadIdx.x == 0)
+            keys_produce<T>(s, p, &q_map, &k_map, &v_map, &go_map);
+    } else {
+        setmaxnreg_inc<240>();
+        keys_consume<T>(s, p, w);
+    }
+#endif
+}
+
+#endif
