@@ -50,7 +50,7 @@ static __device__ __forceinline__ attn_tile attn_classify(const attn_range &r, i
 // partial: kernels never store them, or give them lse2 = +inf.
 static __device__ __forceinline__ attn_range attn_keys_of(const attn_mask &m, int q, int n)
 {
-    int last = min(q + n, m.sq) - 1;
+    int last = (q + n < m.sq ? q + n : m.sq) - 1;
     return attn_range{attn_from(m, q), attn_to(m, last), attn_from(m, last), attn_to(m, q)};
 }
 
@@ -61,11 +61,12 @@ template <bool TO> static __device__ int attn_search(const attn_mask &m, int k)
     while (n > 0) {
         int step = (n + 32) / 33, at = low + step * (lane + 1) - 1;
         bool beyond = at >= low + n || (TO ? attn_to(m, at) : attn_from(m, at)) > k;
-        unsigned votes = ballot(beyond);
-        int below = votes ? ctz(votes) : 32; // probes that are not beyond
+        unsigned votes = __ballot_sync(LT_FULL_MASK, beyond);
+        int below = votes ? __ffs(votes) - 1 : 32; // probes that are not beyond
         int top = low + n;
         low += step * below;
-        n = min(top, low + step - (votes ? 1 : 0)) - low;
+        int high = low + step - (votes ? 1 : 0);
+        n = (high < top ? high : top) - low;
     }
     return low;
 }

@@ -1,0 +1,85 @@
+// Flash attention backward for sm_80 and later: tile sizes by head dimension and shared memory, and the launches of both modes.
+#include "attention/sm80_backward_kv.cuh"
+#include "attention/sm80_backward_q.cuh"
+
+#include "device/cuda/launch.cuh"
+
+template <int D, int M, int N, int WARPS, int STAGES, int PART, int WHAT, int LIMIT>
+static enum status kv_run(sm80_backward_args a, struct CUstream_st *stream)
+{
+    typedef sm80_kv_shared<D, M, N, STAGES, WHAT> shared;
+    LT_SHARED_FITS(shared, LIMIT);
+    a.tiles = (int)ceil_div(a.mask.sk, M);
+    return launch(dim3((unsigned)(a.tiles * a.hk)), dim3(WARPS * 32), sizeof(shared), stream,
+                  sm80_backward_kv_kernel<D, M, N, WARPS, STAGES, PART, WHAT>, a);
+}
+
+template <int D, int M, int N, int WARPS, int STAGES, int LIMIT>
+static enum status q_run(sm80_backward_args a, struct CUstream_st *stream)
+{
+    typedef sm80_q_shared<D, M, N, STAGES> shared;
+    LT_SHARED_FITS(shared, LIMIT);
+    static_assert(ATTN_ROW_PAD % M == 0, "a tile reads its rows' stat unguarded");
+    a.tiles = (int)ceil_div(a.mask.sq, M);
+    return launch(dim3((unsigned)(a.tiles * a.hq)), dim3(WARPS * 32), sizeof(shared), stream,
+                  sm80_backward_q_kernel<D, M, N, WARPS, STAGES>, a);
+}
+
+// dK and dV, and dQ where WHAT says so. At head dimension 64 a warp takes 32 keys, which halves its reads of shared memory, in
+// parts of 32 queries, which keeps it in 255 registers.
+template <int WHAT> static enum status keys_run(const sm80_backward_args &a, int large, struct CUstream_st *stream)
+{
+    if (a.head_dim <= 64)
+        return kv_run<64, 128, 64, 4, 2, 32, WHAT, LT_SHARED_SM86>(a, stream);
+    if (a.head_dim <= 96)
+        return large ? kv_run<96, 128, 64, 8, 2, 64, WHAT, LT_SHARED_SM80>(a, stream)
+                     : kv_run<96, 64, 64, 4, 2, 64, WHAT, LT_SHARED_SM86>(a, stream);
+    return large ? kv_run<128, 128, 64, 8, 2, 64, WHAT, LT_SHARED_SM80>(a, stream)
+                 : kv_run<128, 64, 32, 4, 2, 32, WHAT, LT_SHARED_SM86>(a, stream);
+}
+
+static enum status keys_run_256(const sm80_backward_args &a, int large, int fast, struct CUstream_st *stream)
+{
+    if (!large) {
+        TRY((kv_run<256, 64, 32, 4, 2, 32, SM80_DV, LT_SHARED_SM86>(a, stream)));
+        return kv_run<256, 64, 32, 4, 1, 32, SM80_DK, LT_SHARED_SM86>(a, stream);
+    }
+    TRY((kv_run<256, 128, 32, 8, 2, 32, SM80_DV, LT_SHARED_SM80>(a, stream)));
+    return fast ? kv_run<256, 64, 32, 4, 2, 32, SM80_DK | SM80_DQ, LT_SHARED_SM80>(a, stream)
+                : kv_run<256, 128, 32, 8, 1, 32, SM80_DK, LT_SHARED_SM80>(a, stream);
+}
+
+static enum status queries_run(const sm80_backward_args &a, int large, struct CUstream_st *stream)
+{
+    if (a.head_dim <= 64)
+        return q_run<64, 128, 64, 4, 2, LT_SHARED_SM86>(a, stream);
+    if (a.head_dim <= 96)
+        return q_run<96, 128, 64, 8, 2, LT_SHARED_SM86>(a, stream);
+    if (a.head_dim <= 128)
+        return large ? q_run<128, 128, 64, 8, 2, LT_SHARED_SM80>(a, stream) : q_run<128, 64, 32, 4, 2, LT_SHARED_SM86>(a, stream);
+    return large ? q_run<256, 128, 32, 8, 1, LT_SHARED_SM80>(a, stream) : q_run<256, 64, 32, 4, 1, LT_SHARED_SM86>(a, stream);
+}
+
+extern "C" enum status attn_sm80_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
+                                          struct CUstream_st *stream)
+{
+    const int large = cuda->shared_bytes >= LT_SHARED_SM80, wide = attrs->attn.head_dim > 128;
+    const int fast = cuda->mode == ATTN_FAST && (large || !wide); // sm_86 has no room for dS beside tiles of 256 columns
+    sm80_backward_args a = {};
+    a.dq = (float *)arg[0], a.dk = (float *)arg[1], a.dv = (float *)arg[2];
+    a.q = (const bf16_bits *)arg[3], a.k = (const bf16_bits *)arg[4], a.v = (const bf16_bits *)arg[5];
+    a.g = (const bf16_bits *)arg[8];
+    a.mask = attn_mask{(const int32_t *)arg[9], (const int32_t *)arg[10], (int32_t)attrs->attn.sq, (int32_t)attrs->attn.sk,
+                       attrs->attn.k0};
+    a.rows = attn_rows_of(attrs, arg[11]);
+    a.hq = attrs->attn.hq, a.hk = attrs->attn.hk, a.head_dim = attrs->attn.head_dim;
+    a.accumulate = attrs->attn.accumulate;
+    a.scale = attrs->attn.scale, a.scale_log2 = attrs->attn.scale * 1.44269504f;
+
+    TRY(attn_cuda_prepare(attrs, arg, &a.rows, fast, stream));
+    if (wide)
+        TRY(keys_run_256(a, large, fast, stream));
+    else
+        TRY(fast ? keys_run<SM80_DV | SM80_DK | SM80_DQ>(a, large, stream) : keys_run<SM80_DV | SM80_DK>(a, large, stream));
+    return fast ? OK : queries_run(a, large, stream);
+}

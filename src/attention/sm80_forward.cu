@@ -1,0 +1,48 @@
+// Flash attention forward for sm_80 and later: tile sizes by head dimension and shared memory.
+#include "attention/sm80_forward.cuh"
+
+#include "attention/cuda_kernels.h"
+#include "device/cuda/launch.cuh"
+
+template <int D, int M, int N, int WARPS, int LIMIT>
+static enum status forward_run(const struct op_attrs *attrs, void *const *arg, struct CUstream_st *stream)
+{
+    typedef sm80_forward_shared<D, M, N> shared;
+    LT_SHARED_FITS(shared, LIMIT);
+    sm80_forward_args a = {};
+    a.o = (bf16_bits *)arg[0];
+    a.lse = (float *)arg[1];
+    a.q = (const bf16_bits *)arg[2];
+    a.k = (const bf16_bits *)arg[3];
+    a.v = (const bf16_bits *)arg[4];
+    a.mask = attn_mask{(const int32_t *)arg[5], (const int32_t *)arg[6], (int32_t)attrs->attn.sq, (int32_t)attrs->attn.sk,
+                       attrs->attn.k0};
+    a.hq = attrs->attn.hq, a.hk = attrs->attn.hk, a.head_dim = attrs->attn.head_dim;
+    a.tiles = (int)ceil_div(attrs->attn.sq, M);
+    a.scale_log2 = attrs->attn.scale * 1.44269504f;
+    return launch(dim3((unsigned)(a.tiles * a.hq)), dim3(WARPS * 32), sizeof(shared), stream, sm80_forward_kernel<D, M, N, WARPS>,
+                  a);
+}
+
+extern "C" enum status attn_sm80_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
+                                         struct CUstream_st *stream)
+{
+    const int d = attrs->attn.head_dim, large = cuda->shared_bytes >= LT_SHARED_SM80;
+    if (d <= 64)
+        return forward_run<64, 128, 128, 4, LT_SHARED_SM86>(attrs, arg, stream); // 48 KiB
+    if (d <= 96)
+        return forward_run<96, 128, 64, 4, LT_SHARED_SM86>(attrs, arg, stream); // 48 KiB
+    if (d <= 128 && large)
+        return forward_run<128, 128, 64, 4, LT_SHARED_SM80>(attrs, arg, stream); // 64 KiB: two blocks of an A100's 164
+    if (d <= 128)
+        return forward_run<128, 64, 64, 4, LT_SHARED_SM86>(attrs, arg, stream); // 48 KiB: two blocks of 100
+    if (large)
+        return forward_run<256, 128, 64, 8, LT_SHARED_SM80>(attrs, arg, stream); // 128 KiB
+    return forward_run<256, 64, 64, 4, LT_SHARED_SM86>(attrs, arg, stream);      // 96 KiB
+}
+
+extern "C" int64_t attn_sm80_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda)
+{
+    (void)cuda;
+    return kind == OP_ATTN_BWD ? attn_rows_bytes(attrs) : 0;
+}

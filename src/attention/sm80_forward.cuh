@@ -1,0 +1,178 @@
+// Flash attention forward for sm_80: a block takes M queries of one head, its warps 16 or 32 each, and walks over tiles of N
+// keys. Private to attention.
+#ifndef LTRAIN_ATTENTION_SM80_FORWARD_CUH
+#define LTRAIN_ATTENTION_SM80_FORWARD_CUH
+
+#include "attention/sm80_tile.cuh"
+
+struct sm80_forward_args {
+    bf16_bits *o;
+    float *lse;
+    const bf16_bits *q, *k, *v;
+    attn_mask mask;
+    int hq, hk, head_dim, tiles; // tiles of queries
+    float scale_log2;            // scale * log2(e)
+};
+
+template <int D, int M, int N> struct alignas(128) sm80_forward_shared {
+    bf16_bits q[M * D]; // then o
+    bf16_bits k[N * D], v[N * D];
+    int from[M], to[M];
+};
+
+// Scores of keys that a row does not attend become -inf. row, key: of c[0][0][0] in the tile and in the call.
+template <int MT, int NT, class SHARED>
+static __device__ __forceinline__ void sm80_mask_scores(float (&c)[MT][NT][4], const SHARED &s, int row, int key)
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int from = s.from[row + m * 16 + h * 8] - key, to = s.to[row + m * 16 + h * 8] - key;
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    if (n * 8 + i < from || n * 8 + i >= to)
+                        c[m][n][h * 2 + i] = -INFINITY;
+        }
+}
+
+static __device__ __forceinline__ float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(LT_FULL_MASK, x, 1));
+    return fmaxf(x, __shfl_xor_sync(LT_FULL_MASK, x, 2));
+}
+
+static __device__ __forceinline__ float quad_sum(float x)
+{
+    x += __shfl_xor_sync(LT_FULL_MASK, x, 1);
+    return x + __shfl_xor_sync(LT_FULL_MASK, x, 2);
+}
+
+// Scores become p = 2^(score * scale_log2 - top); o and sum are brought to the new top. top is in units of log2; -inf: no key so
+// far. sum is this lane's part.
+template <int MT, int NT, int OT>
+static __device__ __forceinline__ void sm80_softmax(float (&c)[MT][NT][4], float (&o)[MT][OT][4], float (&top)[MT][2],
+                                                    float (&sum)[MT][2], float scale_log2)
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float score = c[m][0][h * 2];
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+                score = fmaxf(score, fmaxf(c[m][n][h * 2], c[m][n][h * 2 + 1]));
+            float next = fmaxf(top[m][h], quad_max(score) * scale_log2);
+            float base = next == -INFINITY ? 0.0f : next; // -inf - -inf would be NaN
+            float shrink = ex2(top[m][h] - base);
+            top[m][h] = next;
+            sum[m][h] *= shrink;
+#pragma unroll
+            for (int n = 0; n < OT; n++) {
+                o[m][n][h * 2] *= shrink;
+                o[m][n][h * 2 + 1] *= shrink;
+            }
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    float p = ex2(fmaf(c[m][n][h * 2 + i], scale_log2, -base));
+                    c[m][n][h * 2 + i] = p;
+                    sum[m][h] += p;
+                }
+        }
+}
+
+// o / sum in bf16 through this warp's own rows of the tile at `tile`, and lse = log(sum of exp(score)). row, q: the warp's first.
+template <int D, int MT>
+static __device__ __forceinline__ void sm80_forward_store(const sm80_forward_args &a, float (&o)[MT][D / 8][4],
+                                                          float (&top)[MT][2], float (&sum)[MT][2], char *tile, int row, int q,
+                                                          int head)
+{
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float total = quad_sum(sum[m][h]);
+            float inverse = total > 0 ? 1 / total : total; // 0 for no keys; a NaN stays one
+            int at = row + m * 16 + h * 8 + g, query = q + m * 16 + h * 8 + g;
+            if (t == 0 && query < a.mask.sq)
+                a.lse[(int64_t)head * a.mask.sq + query] = total == 0 ? -INFINITY : top[m][h] * 0.69314718f + logf(total);
+#pragma unroll
+            for (int n = 0; n < D / 8; n++)
+                *(uint32_t *)(tile + tile_at<D>(at, n) + t * 4) =
+                    pack_bf16(o[m][n][h * 2] * inverse, o[m][n][h * 2 + 1] * inverse);
+        }
+    __syncwarp();
+    constexpr int CHUNKS = D / 8;
+#pragma unroll
+    for (int j = 0; j < MT * 16 * CHUNKS / 32; j++) {
+        int i = j * 32 + lane, r = i / CHUNKS, chunk = i % CHUNKS;
+        if (q + r < a.mask.sq && chunk * 8 < a.head_dim)
+            *(uint4 *)(a.o + ((int64_t)(q + r) * a.hq + head) * a.head_dim + chunk * 8) =
+                *(const uint4 *)(tile + tile_at<D>(row + r, chunk));
+    }
+}
+
+// Blocks run in the order KV head, longest query tile first, query head: those that run together share one window of K and V in
+// L2. K and V of a tile are copied while the other is being multiplied.
+template <int D, int M, int N, int WARPS> LT_KERNEL(WARPS * 32) sm80_forward_kernel(const sm80_forward_args a)
+{
+    constexpr int THREADS = WARPS * 32, MT = M / (16 * WARPS), NT = N / 8;
+    typedef sm80_forward_shared<D, M, N> shared;
+    LT_SHARED(shared, s);
+    const int group = a.hq / a.hk, chunks = a.head_dim / 8, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int kv = blockIdx.x / (a.tiles * group), rest = blockIdx.x % (a.tiles * group);
+    const int head = kv * group + rest % group, q0 = (a.tiles - 1 - rest / group) * M, row = warp * MT * 16;
+    const int64_t q_stride = (int64_t)a.hq * a.head_dim, k_stride = (int64_t)a.hk * a.head_dim;
+    const bf16_bits *keys = a.k + kv * a.head_dim, *values = a.v + kv * a.head_dim;
+    const attn_range range = attn_keys_of(a.mask, q0, M);
+    const uint32_t sq = smem_addr(s.q), sk = smem_addr(s.k), sv = smem_addr(s.v);
+
+    int k = range.begin / N * N;
+    if (k < range.end) {
+        tile_load<M, D, THREADS>(sq, a.q + q0 * q_stride + head * a.head_dim, q_stride, a.mask.sq - q0, chunks);
+        tile_load<N, D, THREADS>(sk, keys + k * k_stride, k_stride, a.mask.sk - k, chunks);
+        cp_async_commit();
+    }
+    for (int i = threadIdx.x; i < M; i += THREADS) {
+        s.from[i] = q0 + i < a.mask.sq ? attn_from(a.mask, q0 + i) : 0;
+        s.to[i] = q0 + i < a.mask.sq ? attn_to(a.mask, q0 + i) : 0;
+    }
+    const uint32_t q_at = sq + row * D * 2 + tile_rows_first<D>(lane), k_at = sk + tile_chunks_first<D>(lane);
+    const uint32_t v_at = sv + tile_rows_first<D>(lane);
+    float o[MT][D / 8][4], top[MT][2], sum[MT][2];
+    tile_zero(o);
+#pragma unroll
+    for (int m = 0; m < MT * 2; m++) {
+        top[m / 2][m % 2] = -INFINITY;
+        sum[m / 2][m % 2] = 0;
+    }
+    for (; k < range.end; k += N) {
+        cp_async_wait<0>();
+        __syncthreads(); // K has landed; V is free
+        tile_load<N, D, THREADS>(sv, values + k * k_stride, k_stride, a.mask.sk - k, chunks);
+        cp_async_commit();
+        float c[MT][NT][4];
+        tile_zero(c);
+        product_of_tiles<D>(c, q_at, k_at);
+        if (attn_classify(range, k, N) != ATTN_FULL)
+            sm80_mask_scores(c, s, row + lane / 4, k + lane % 4 * 2);
+        cp_async_wait<0>();
+        __syncthreads(); // V has landed; K is free
+        if (k + N < range.end) {
+            tile_load<N, D, THREADS>(sk, keys + (k + N) * k_stride, k_stride, a.mask.sk - k - N, chunks);
+            cp_async_commit();
+        }
+        sm80_softmax(c, o, top, sum, a.scale_log2);
+        uint32_t p[MT][NT / 2][4];
+        fragments_of(p, c);
+        product_of_fragments<D>(o, p, v_at);
+    }
+    sm80_forward_store<D>(a, o, top, sum, (char *)s.q, row, q0 + row, head);
+}
+
+#endif

@@ -1,0 +1,127 @@
+// Tiles in shared memory and products of them by mma.sync, for the sm_80 attention kernels. Private to attention.
+//
+// A tile is [rows][COLS] bf16, row-major, its 16-byte chunks swizzled within 128 bytes (64 where a row is no multiple of 128), so
+// that the 8 rows of one ldmatrix matrix, and a warp's stores of an accumulator, fall into 32 different banks. g = lane / 4, t =
+// lane % 4. An accumulator c[mt][nt][i] is row 16 mt + g + 8 (i / 2), column 8 nt + 2 t + i % 2.
+#ifndef LTRAIN_ATTENTION_SM80_TILE_CUH
+#define LTRAIN_ATTENTION_SM80_TILE_CUH
+
+#include "attention/cuda_mask.cuh"
+#include "device/cuda/arch.cuh"
+#include "device/cuda/ptx.cuh"
+
+typedef uint16_t bf16_bits; // storage only
+
+template <int COLS> static __device__ __forceinline__ uint32_t tile_at(int row, int chunk)
+{
+    static_assert(COLS % 32 == 0, "a row is a whole number of swizzle atoms");
+    int turn = COLS % 64 == 0 ? row & 7 : (row >> 1) & 3;
+    return (uint32_t)(row * COLS * 2 + ((chunk ^ turn) << 4));
+}
+
+// The address of column 16 * step, given the address of column 0 (or 8) of the same row. The swizzle is an exclusive or within an
+// atom, and tiles are aligned to 128 bytes, so it may be applied to the address itself.
+template <int COLS> static __device__ __forceinline__ uint32_t tile_step(uint32_t at, int step)
+{
+    constexpr int ATOM = COLS % 64 == 0 ? 4 : 2; // steps of 32 bytes
+    return (at ^ (uint32_t)(step % ATOM * 32)) + (uint32_t)(step / ATOM * ATOM * 32);
+}
+
+// The row that this lane gives to ldmatrix.x4, for the four 8 x 8 matrices in the order
+//   rows 0-7, rows 8-15, rows 0-7 of the next chunk, rows 8-15 of it: A operands; B operands stored [k][n] (transposed while
+//   loading)
+template <int COLS> static __device__ __forceinline__ uint32_t tile_rows_first(int lane)
+{
+    return tile_at<COLS>(lane & 15, lane >> 4);
+}
+
+//   rows 0-7, rows 0-7 of the next chunk, rows 8-15, rows 8-15 of it: B operands stored [n][k]; A operands stored [k][m]
+//   (transposed)
+template <int COLS> static __device__ __forceinline__ uint32_t tile_chunks_first(int lane)
+{
+    return tile_at<COLS>((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1);
+}
+
+// Starts copying `rows` rows of `chunks` 16-byte chunks to a tile [ROWS][COLS]; the rest of the tile becomes zero, and nothing is
+// read for it. Stride in elements. All threads of the block; the caller commits.
+template <int ROWS, int COLS, int THREADS>
+static __device__ __forceinline__ void tile_load(uint32_t to, const bf16_bits *from, int64_t stride, int rows, int chunks)
+{
+    constexpr int CHUNKS = COLS / 8, SHARE = THREADS / CHUNKS, PASS = SHARE >= 32 ? 32 : SHARE >= 16 ? 16 : SHARE >= 8 ? 8 : 4;
+    static_assert(SHARE >= 4 && ROWS % PASS == 0, "every pass copies whole rows");
+    const int row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
+    if (PASS * CHUNKS < THREADS && row >= PASS)
+        return;
+    from += row * stride + chunk * 8;
+    rows = chunk < chunks ? rows - row : 0;
+#pragma unroll
+    for (int j = 0; j < ROWS; j += PASS, from += PASS * stride)
+        cp_async_16_zfill(to + tile_at<COLS>(row + j, chunk), from, j < rows ? 16 : 0);
+}
+
+template <int MT, int NT> static __device__ __forceinline__ void tile_zero(float (&c)[MT][NT][4])
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                c[m][n][i] = 0;
+}
+
+// c += A B^T over COLS columns: A is [16 MT][COLS] at a (tile_rows_first), B [8 NT][COLS] at b (tile_chunks_first).
+template <int COLS, int MT, int NT>
+static __device__ __forceinline__ void product_of_tiles(float (&c)[MT][NT][4], uint32_t a, uint32_t b)
+{
+#pragma unroll
+    for (int k = 0; k < COLS / 16; k++) {
+        uint32_t fa[MT][4];
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+            ldmatrix_x4(fa[m], tile_step<COLS>(a, k) + m * 16 * COLS * 2);
+#pragma unroll
+        for (int n = 0; n < NT; n += 2) {
+            uint32_t fb[4];
+            ldmatrix_x4(fb, tile_step<COLS>(b, k) + n * 8 * COLS * 2);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                mma_m16n8k16(c[m][n], fa[m], fb[0], fb[1]);
+                mma_m16n8k16(c[m][n + 1], fa[m], fb[2], fb[3]);
+            }
+        }
+    }
+}
+
+// c += A B over 16 KT: A in registers, B is [16 KT][COLS] at b (tile_rows_first), its columns 0 to 8 NT.
+template <int COLS, int MT, int KT, int NT>
+static __device__ __forceinline__ void product_of_fragments(float (&c)[MT][NT][4], const uint32_t (&a)[MT][KT][4], uint32_t b)
+{
+#pragma unroll
+    for (int k = 0; k < KT; k++)
+#pragma unroll
+        for (int n = 0; n < NT; n += 2) {
+            uint32_t fb[4];
+            ldmatrix_x4_trans(fb, tile_step<COLS>(b, n / 2) + k * 16 * COLS * 2);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                mma_m16n8k16(c[m][n], a[m][k], fb[0], fb[1]);
+                mma_m16n8k16(c[m][n + 1], a[m][k], fb[2], fb[3]);
+            }
+        }
+}
+
+// An accumulator, rounded to bf16, as the A operand of the next product: its columns become the summed index.
+template <int MT, int NT>
+static __device__ __forceinline__ void fragments_of(uint32_t (&a)[MT][NT / 2][4], const float (&c)[MT][NT][4])
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+            a[m][n / 2][n % 2 * 2] = pack_bf16(c[m][n][0], c[m][n][1]);
+            a[m][n / 2][n % 2 * 2 + 1] = pack_bf16(c[m][n][2], c[m][n][3]);
+        }
+}
+
+#endif
