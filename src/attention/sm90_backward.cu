@@ -69,41 +69,52 @@ backward_params params_of(const struct op_attrs *a, void *const *arg, const back
     return p;
 }
 
-template <class K, class Q>
-enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
+/* dK and dV, and dQ if K::DQ. */
+template <class K>
+enum status run_keys(const struct op_attrs *a, void *const *arg, const backward_work &w, const struct attn_cuda *cuda,
+                     cudaStream_t stream)
 {
-    const backward_work w = work_of(a, arg[11]);
     backward_maps m;
-    backward_params p = params_of(a, arg, w);
-    TRY(attn_cuda_prepare(a, arg, &w.rows, 0, stream));
-    TRY(CUDA_STATUS(cudaMemsetAsync(w.counters, 0, SM90_WORK_ALIGN, stream)));
-    TRY(launch(dim3((unsigned)ceil_div(a->attn.sk * 32, SPANS_THREADS)), dim3(SPANS_THREADS), 0, stream, key_spans_kernel, p.mask,
-               w.keys));
-
     TRY(maps_create(&m, a, arg, K::NQ, K::M));
+    backward_params p = params_of(a, arg, w);
     p.counter = w.counters;
     p.tiles = (int)(ceil_div(a->attn.sk, K::M) * a->attn.hk);
-    TRY(launch(dim3((unsigned)min_i64(p.tiles, cuda->processors)), dim3(K::threads), sizeof(typename K::shared), stream,
-               keys_kernel<K>, m.q, m.k, m.v, m.go, p));
+    return launch(dim3((unsigned)min_i64(p.tiles, cuda->processors)), dim3(K::threads), sizeof(typename K::shared), stream,
+                  keys_kernel<K>, m.q, m.k, m.v, m.go, p);
+}
 
+template <class Q>
+enum status run_queries(const struct op_attrs *a, void *const *arg, const backward_work &w, const struct attn_cuda *cuda,
+                        cudaStream_t stream)
+{
+    backward_maps m;
     TRY(maps_create(&m, a, arg, Q::M, Q::N));
+    backward_params p = params_of(a, arg, w);
     p.counter = w.counters + 1;
     p.tiles = (int)(ceil_div(a->attn.sq, Q::M) * a->attn.hq);
     return launch(dim3((unsigned)min_i64(p.tiles, cuda->processors)), dim3(Q::threads), sizeof(typename Q::shared), stream,
                   queries_kernel<Q>, m.q, m.k, m.v, m.go, p);
 }
 
+/* The kernels of one head dimension: dK and dV alone, dQ alone, all three. */
+template <class K, class Q, class ALL>
+enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
+{
+    LT_SHARED_FITS(typename K::shared, LT_SHARED_SM90);
+    LT_SHARED_FITS(typename Q::shared, LT_SHARED_SM90);
+    LT_SHARED_FITS(typename ALL::shared, LT_SHARED_SM90);
+    const backward_work w = work_of(a, arg[11]);
+    TRY(attn_cuda_prepare(a, arg, &w.rows, cuda->mode == ATTN_FAST, stream));
+    TRY(CUDA_STATUS(cudaMemsetAsync(w.counters, 0, SM90_WORK_ALIGN, stream)));
+    TRY(launch(dim3((unsigned)ceil_div(a->attn.sk * 32, SPANS_THREADS)), dim3(SPANS_THREADS), 0, stream, key_spans_kernel,
+               sm90_mask(a, arg[9], arg[10]), w.keys));
+    if (cuda->mode == ATTN_FAST)
+        return run_keys<ALL>(a, arg, w, cuda, stream);
+    TRY(run_keys<K>(a, arg, w, cuda, stream));
+    return run_queries<Q>(a, arg, w, cuda, stream);
+}
+
 } // namespace
-
-typedef keys_shape<64, 64, 2, 2> keys_64;
-typedef keys_shape<128, 64, 2, 2> keys_128;
-typedef queries_shape<64, 64, 2, 2> queries_64;
-typedef queries_shape<128, 64, 2, 2> queries_128;
-
-LT_SHARED_FITS(keys_64::shared, LT_SHARED_SM90);
-LT_SHARED_FITS(keys_128::shared, LT_SHARED_SM90);
-LT_SHARED_FITS(queries_64::shared, LT_SHARED_SM90);
-LT_SHARED_FITS(queries_128::shared, LT_SHARED_SM90);
 
 /* Head dimensions above 128 have no backward here: dK, dV, scores and their gradient do not fit into the registers. */
 extern "C" int attn_sm90_supports(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda)
@@ -121,6 +132,8 @@ extern "C" enum status attn_sm90_backward(const struct op_attrs *attrs, void *co
                                           struct CUstream_st *stream)
 {
     if (attrs->attn.head_dim <= 64)
-        return run<keys_64, queries_64>(attrs, arg, cuda, stream);
-    return run<keys_128, queries_128>(attrs, arg, cuda, stream);
+        return run<keys_shape<64, 64, 2, 2, false>, queries_shape<64, 128, 2, 2>, keys_shape<64, 64, 2, 2, true>>(attrs, arg,
+                                                                                                                  cuda, stream);
+    return run<keys_shape<128, 64, 2, 2, false>, queries_shape<128, 64, 2, 2>, keys_shape<128, 64, 2, 2, true>>(attrs, arg, cuda,
+                                                                                                                stream);
 }

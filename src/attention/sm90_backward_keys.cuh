@@ -9,13 +9,17 @@
 
 #include "attention/sm90_backward.cuh"
 
-template <int D_, int NQ_, int CONSUMERS_, int STAGES_> struct keys_shape {
+/* With DQ, dS^T also goes to shared memory: with all keys of the block, it is the A of dQ += dS K, in columns of 64 that the
+ * warpgroups share out. */
+template <int D_, int NQ_, int CONSUMERS_, int STAGES_, bool DQ_> struct keys_shape {
     static constexpr int D = D_, NQ = NQ_, CONSUMERS = CONSUMERS_, STAGES = STAGES_, M = 64 * CONSUMERS_;
+    static constexpr bool DQ = DQ_;
     static constexpr int threads = WARPGROUP * (CONSUMERS + 1);
 
     struct shared {
         smem_tile<M, D> k, v;
         smem_tile<NQ, D> q[STAGES], go[STAGES];
+        smem_tile<DQ ? M : 8, NQ> ds[2]; /* keys x queries; two, so that one barrier a step is enough (unused without DQ) */
         attn_row_stat stat[STAGES][NQ];
         pipe kv_bar, q_bar[STAGES]; /* q_bar.empty: of q and go */
         uint64_t go_full[STAGES];
@@ -32,6 +36,8 @@ template <class T> INLINE backward_tile keys_tile_at(const backward_params &p, i
     t.row = number % rows * T::M;
     const int last = min(t.row + T::M, p.mask.sk) - 1;
     t.range = attn_range{p.keys[t.row].from / T::NQ * T::NQ, p.keys[last].to, p.keys[last].from, p.keys[t.row].to};
+    if (t.row + T::M > p.mask.sk)
+        t.range.full_end = t.range.full_begin; /* the keys beyond sk are attended by nobody, and dQ sums over them */
     return t;
 }
 
@@ -114,6 +120,39 @@ INLINE fragment_mask mask_of_keys(const backward_params &p, int row)
     return f;
 }
 
+/* A fragment packed by fragment_pack to the rows from `first` on, swizzled as TMA would. */
+template <int ROWS, int N> INLINE void tile_store(smem_tile<ROWS, N> &tile, int first, const uint32_t (&a)[N / 16][4])
+{
+    const int lane = threadIdx.x % 32, row = first + threadIdx.x % WARPGROUP / 32 * 16 + lane % 16;
+#pragma unroll
+    for (int k = 0; k < N / 16; k++)
+        stmatrix_x4(smem_addr(&tile.chunk[k / 4][row][((2 * k + lane / 16) % 8 ^ (row & 7)) * 8]), a[k]);
+}
+
+/* dq [64 x 64] = dS (from its transpose) times 64 columns of K, summed over the block's keys. */
+template <int M, int NQ, int D>
+INLINE void product_dq(float (&dq)[32], const smem_tile<M, NQ> &ds, const smem_tile<M, D> &k, int chunk)
+{
+#pragma unroll
+    for (int i = 0; i < M / 16; i++)
+        wgmma_ss<64, MN_MAJOR, MN_MAJOR>(dq, operand_by_rows(ds, 0, i), operand_by_rows(k, chunk, i),
+                                         i ? WGMMA_ADD : WGMMA_REPLACE);
+}
+
+/* dq fragment [64 queries x 64 columns] added to the output, in whichever order blocks arrive. */
+INLINE void add_dq(const backward_params &p, const float (&dq)[32], int row, int head, int column)
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int q = row + fragment_row() + 8 * r;
+        float *line = p.dq + ((int64_t)q * p.hq + head) * p.head_dim + column + threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            if (q < p.mask.sq && column + 8 * j < p.head_dim)
+                red_add_v2(line + 8 * j, dq[4 * j + 2 * r] * p.scale, dq[4 * j + 2 * r + 1] * p.scale);
+    }
+}
+
 /* All queries of one key tile. */
 template <class T>
 INLINE void keys_attend(typename T::shared &s, const backward_params &p, const backward_tile &t, int w, ring<T::STAGES> &q,
@@ -125,7 +164,7 @@ INLINE void keys_attend(typename T::shared &s, const backward_params &p, const b
     const fragment_mask rows = mask_of_keys(p, t.row + 64 * w);
     float acc[NQ / 2], dp[NQ / 2];
     uint32_t pa[NQ / 16][4], da[NQ / 16][4];
-    int at = t.range.begin;
+    int at = t.range.begin, head = t.head * group;
     for (int i = 0; i < steps; i++) {
         pipe_wait_full(s.q_bar[q.slot], q.parity);
         wgmma_fence();
@@ -147,17 +186,39 @@ INLINE void keys_attend(typename T::shared &s, const backward_params &p, const b
         fragment_ready(dp);
         keys_score_gradient<NQ>(dp, acc, s.stat[q.slot]);
         fragment_pack<NQ>(da, dp);
+        if constexpr (T::DQ) {
+            tile_store(s.ds[i % 2], 64 * w, da);
+            fence_proxy_async();
+        }
         wgmma_fence();
         product_rn<NQ>(dk, da, s.q[q.slot]);
         wgmma_commit();
+        float dq[32];
+        const bool mine = T::DQ && (T::D / CHUNK == T::CONSUMERS || i % T::CONSUMERS == w);
+        if constexpr (T::DQ) {
+            bar_sync(1, WARPGROUP * T::CONSUMERS);
+            if (mine) {
+                wgmma_fence();
+                product_dq(dq, s.ds[i % 2], s.k, T::D / CHUNK == T::CONSUMERS ? w : 0);
+                wgmma_commit();
+            }
+        }
         wgmma_wait<0>(); /* leaving dk in flight would take more registers than there are */
         fragment_ready(dv);
         fragment_ready(dk);
+        if constexpr (T::DQ) {
+            if (mine) {
+                fragment_ready(dq);
+                add_dq(p, dq, at, head, T::D / CHUNK == T::CONSUMERS ? w * CHUNK : 0);
+            }
+        }
         pipe_release(s.q_bar[q.slot]);
         q.next();
         at += NQ;
-        if (at >= t.range.end)
+        if (at >= t.range.end) {
             at = t.range.begin;
+            head++;
+        }
     }
     pipe_release(s.kv_bar);
 }
@@ -198,7 +259,7 @@ __global__ void __launch_bounds__(T::threads, 1)
         fence_mbarrier_init();
     }
     __syncthreads();
-    const int w = (int)threadIdx.x / WARPGROUP - 1;
+    const int w = warpgroup_index() - 1;
     if (w < 0) {
         setmaxnreg_dec<24>();
         if (threadIdx.x == 0)

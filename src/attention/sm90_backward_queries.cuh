@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(T::threads, 1)
         fence_mbarrier_init();
     }
     __syncthreads();
-    const int w = (int)threadIdx.x / WARPGROUP - 1;
+    const int w = warpgroup_index() - 1;
     if (w < 0) {
         setmaxnreg_dec<24>();
         if (threadIdx.x == 0)

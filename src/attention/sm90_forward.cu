@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(T::threads, 1)
         fence_mbarrier_init();
     }
     __syncthreads();
-    const int w = (int)threadIdx.x / WARPGROUP - 1;
+    const int w = warpgroup_index() - 1;
     if (w < 0) {
         setmaxnreg_dec<T::CONSUMERS == 2 ? 24 : 32>();
         if (threadIdx.x == 0)

@@ -129,6 +129,13 @@ template <int COUNT> INLINE void fragment_scale(float (&s)[COUNT], const float (
         s[i] *= by[i / 2 % 2];
 }
 
+/* Through a shuffle, so that the compiler knows it to be the same in all lanes: wgmma takes its descriptors from uniform
+ * registers. */
+INLINE int warpgroup_index()
+{
+    return __shfl_sync(LT_FULL_MASK, (int)threadIdx.x / WARPGROUP, 0);
+}
+
 /* The first of this thread's two rows of a fragment. */
 INLINE int fragment_row()
 {
