@@ -4,43 +4,7 @@
 namespace
 {
 
-/* Single roundings that no compiler option contracts or approximates. */
-__device__ __forceinline__ float mul(float a, float b)
-{
-#ifdef __CUDA_ARCH__
-    return __fmul_rn(a, b);
-#else
-    return a * b;
-#endif
-}
-
-__device__ __forceinline__ float sum(float a, float b)
-{
-#ifdef __CUDA_ARCH__
-    return __fadd_rn(a, b);
-#else
-    return a + b;
-#endif
-}
-
-__device__ __forceinline__ float quotient(float a, float b)
-{
-#ifdef __CUDA_ARCH__
-    return __fdiv_rn(a, b);
-#else
-    return a / b;
-#endif
-}
-
-__device__ __forceinline__ float root_of(float a)
-{
-#ifdef __CUDA_ARCH__
-    return __fsqrt_rn(a);
-#else
-    return sqrtf(a);
-#endif
-}
-
+/* Written with __f..._rn: single roundings that no compiler option contracts or approximates. */
 template <bool PARAM> struct adamw {
     float *master, *m, *v;
     const float *grad;
@@ -65,16 +29,16 @@ template <bool PARAM> struct adamw {
         load<N>(mi, m + i);
         load<N>(vi, v + i);
         load<N>(g, grad + i);
-        const float factor = norm->factor, eps = record->eps, beta2 = record->beta2, keep1 = sum(1.0f, -record->beta1),
-                    keep2 = sum(1.0f, -beta2), root = root_of(record->bias2), step = quotient(record->lr, record->bias1),
-                    decay = fmaf(-record->lr, record->weight_decay, 1.0f);
+        const float factor = norm->factor, eps = record->eps, beta2 = record->beta2, keep1 = __fsub_rn(1.0f, record->beta1),
+                    keep2 = __fsub_rn(1.0f, beta2), root = __fsqrt_rn(record->bias2), step = __fdiv_rn(record->lr, record->bias1),
+                    decay = __fmaf_rn(-record->lr, record->weight_decay, 1.0f);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            float gk = mul(g[k], factor);
-            mi[k] = fmaf(keep1, sum(gk, -mi[k]), mi[k]);
-            vi[k] = fmaf(mul(keep2, gk), gk, mul(beta2, vi[k]));
-            float d = sum(quotient(root_of(vi[k]), root), eps);
-            p[k] = fmaf(-step, quotient(mi[k], d), i + k < n_decay ? mul(p[k], decay) : p[k]);
+            float gk = __fmul_rn(g[k], factor);
+            mi[k] = __fmaf_rn(keep1, __fsub_rn(gk, mi[k]), mi[k]);
+            vi[k] = __fmaf_rn(__fmul_rn(keep2, gk), gk, __fmul_rn(beta2, vi[k]));
+            float d = __fadd_rn(__fdiv_rn(__fsqrt_rn(vi[k]), root), eps);
+            p[k] = __fmaf_rn(-step, __fdiv_rn(mi[k], d), i + k < n_decay ? __fmul_rn(p[k], decay) : p[k]);
         }
         store<N>(m + i, mi);
         store<N>(v + i, vi);
