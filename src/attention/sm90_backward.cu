@@ -131,9 +131,13 @@ extern "C" int64_t attn_sm90_workspace_bytes(enum op_kind kind, const struct op_
 extern "C" enum status attn_sm90_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                           struct CUstream_st *stream)
 {
-    if (attrs->attn.head_dim <= 64)
+    const int d = attrs->attn.head_dim;
+    if (d <= 64)
         return run<keys_shape<64, 64, 2, 2, false>, queries_shape<64, 128, 2, 2>, keys_shape<64, 64, 2, 2, true>>(attrs, arg,
                                                                                                                   cuda, stream);
+    if (d <= 96)
+        return run<keys_shape<96, 64, 2, 2, false>, queries_shape<96, 64, 2, 2>, keys_shape<96, 64, 2, 2, true>>(attrs, arg, cuda,
+                                                                                                                 stream);
     return run<keys_shape<128, 64, 2, 2, false>, queries_shape<128, 64, 2, 2>, keys_shape<128, 64, 2, 2, true>>(attrs, arg, cuda,
                                                                                                                 stream);
 }

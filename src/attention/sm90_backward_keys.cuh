@@ -14,6 +14,7 @@
 template <int D_, int NQ_, int CONSUMERS_, int STAGES_, bool DQ_> struct keys_shape {
     static constexpr int D = D_, NQ = NQ_, CONSUMERS = CONSUMERS_, STAGES = STAGES_, M = 64 * CONSUMERS_;
     static constexpr bool DQ = DQ_;
+    static constexpr bool SHARE = smem_tile<M, D>::chunks == CONSUMERS; /* dQ: a chunk each, else whole products in turn */
     static constexpr int threads = WARPGROUP * (CONSUMERS + 1);
 
     struct shared {
@@ -194,12 +195,12 @@ INLINE void keys_attend(typename T::shared &s, const backward_params &p, const b
         product_rn<NQ>(dk, da, s.q[q.slot]);
         wgmma_commit();
         float dq[32];
-        const bool mine = T::DQ && (T::D / CHUNK == T::CONSUMERS || i % T::CONSUMERS == w);
+        const bool mine = T::DQ && (T::SHARE || i % T::CONSUMERS == w);
         if constexpr (T::DQ) {
             bar_sync(1, WARPGROUP * T::CONSUMERS);
             if (mine) {
                 wgmma_fence();
-                product_dq(dq, s.ds[i % 2], s.k, T::D / CHUNK == T::CONSUMERS ? w : 0);
+                product_dq(dq, s.ds[i % 2], s.k, T::SHARE ? w : 0);
                 wgmma_commit();
             }
         }
@@ -209,7 +210,7 @@ INLINE void keys_attend(typename T::shared &s, const backward_params &p, const b
         if constexpr (T::DQ) {
             if (mine) {
                 fragment_ready(dq);
-                add_dq(p, dq, at, head, T::D / CHUNK == T::CONSUMERS ? w * CHUNK : 0);
+                add_dq(p, dq, at, head, T::SHARE ? w * CHUNK : 0);
             }
         }
         pipe_release(s.q_bar[q.slot]);

@@ -271,6 +271,7 @@ __global__ void __launch_bounds__(T::threads, 1)
 
 template <class T> enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
 {
+    LT_SHARED_FITS(typename T::shared, LT_SHARED_SM90);
     CUtensorMap q, k, v;
     TRY(sm90_map(&q, arg[2], a->attn.sq, a->attn.hq, a->attn.head_dim, T::M));
     TRY(sm90_map(&k, arg[3], a->attn.sk, a->attn.hk, a->attn.head_dim, T::N));
@@ -292,22 +293,25 @@ template <class T> enum status run(const struct op_attrs *a, void *const *arg, c
 
 } // namespace
 
-/* Head dimension 64: exponentials cost as much as the products, so more rows share a key tile. 256: the accumulators of o leave
- * room for 64 keys. Other head dimensions use the next larger shape, padded with zeros. */
+/* Head dimension 64: exponentials cost as much as the products, so more rows share a key tile. 192 and 256: shared memory and the
+ * accumulators of o leave room for 64 keys. Other head dimensions use the next larger shape, padded with zeros. */
 typedef forward_shape<64, 128, 3, 2> forward_64;
+typedef forward_shape<96, 128, 2, 2> forward_96;
 typedef forward_shape<128, 128, 2, 2> forward_128;
+typedef forward_shape<192, 64, 2, 2> forward_192;
 typedef forward_shape<256, 64, 2, 2> forward_256;
-
-LT_SHARED_FITS(forward_64::shared, LT_SHARED_SM90);
-LT_SHARED_FITS(forward_128::shared, LT_SHARED_SM90);
-LT_SHARED_FITS(forward_256::shared, LT_SHARED_SM90);
 
 extern "C" enum status attn_sm90_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                          struct CUstream_st *stream)
 {
-    if (attrs->attn.head_dim <= 64)
+    const int d = attrs->attn.head_dim;
+    if (d <= 64)
         return run<forward_64>(attrs, arg, cuda, stream);
-    if (attrs->attn.head_dim <= 128)
+    if (d <= 96)
+        return run<forward_96>(attrs, arg, cuda, stream);
+    if (d <= 128)
         return run<forward_128>(attrs, arg, cuda, stream);
+    if (d <= 192)
+        return run<forward_192>(attrs, arg, cuda, stream);
     return run<forward_256>(attrs, arg, cuda, stream);
 }

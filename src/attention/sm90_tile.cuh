@@ -21,8 +21,9 @@
 #define INLINE static __device__ __forceinline__
 
 template <int ROWS, int D> struct alignas(1024) smem_tile {
-    uint16_t chunk[D / CHUNK][ROWS][CHUNK];
-    static constexpr uint32_t bytes = ROWS * D * 2;
+    static constexpr int chunks = (D + CHUNK - 1) / CHUNK;
+    static constexpr uint32_t bytes = ROWS * CHUNK * chunks * 2;
+    uint16_t chunk[chunks][ROWS][CHUNK];
 };
 
 /* Position in a ring of STAGES slots. The n-th use of a slot waits for parity n % 2 of its "full" barrier; to fill it, for the
@@ -72,7 +73,7 @@ template <int ROWS, int D>
 INLINE void tile_load(smem_tile<ROWS, D> &tile, const CUtensorMap *map, uint64_t *full, int head, int row)
 {
 #pragma unroll
-    for (int c = 0; c < D / CHUNK; c++)
+    for (int c = 0; c < tile.chunks; c++)
         tma_load_3d(smem_addr(tile.chunk[c]), map, smem_addr(full), c * CHUNK, head, row);
 }
 
