@@ -1,0 +1,173 @@
+/* Element-wise kernels: additions, activations, rotary embedding. */
+#include "ops_harness.h"
+
+/* A thread takes 8 bf16 or 4 fp32 elements, a block 256 threads: 2048 or 1024 elements. */
+static const int64_t SIZES[] = {1, 3, 7, 8, 9, 1023, 1024, 1025, 2047, 2048, 2049, 9001};
+enum { SIZE_COUNT = sizeof SIZES / sizeof *SIZES };
+
+static void check_add(int64_t rows, int64_t dim, enum dtype t, int bias, int in_place)
+{
+    struct twin_case c;
+    case_start(&c, OP_ADD, "add %lld x %lld %s bias %d in place %d", (long long)rows, (long long)dim, dtype_name(t), bias,
+               in_place);
+    c.attrs.add.rows = rows;
+    c.attrs.add.dim = dim;
+    c.attrs.add.dtype = t;
+    void *x = array_random(rows * dim, t, 1.0);
+    case_arg(&c, in_place ? x : array_new(rows * dim * dtype_size(t)), rows * dim, t, in_place ? INOUT : OUT);
+    case_arg(&c, x, rows * dim, t, IN);
+    case_arg(&c, array_random(rows * dim, F32, 1.0), rows * dim, F32, IN);
+    if (bias)
+        case_arg(&c, array_random(dim, t, 1.0), dim, t, IN);
+    else
+        case_absent(&c);
+    case_run(&c);
+    arrays_free();
+}
+
+static void check_bias(int64_t rows, int64_t dim, enum dtype t)
+{
+    struct twin_case c;
+    case_start(&c, OP_BIAS, "bias %lld x %lld %s", (long long)rows, (long long)dim, dtype_name(t));
+    c.attrs.bias.rows = rows;
+    c.attrs.bias.dim = dim;
+    c.attrs.bias.dtype = t;
+    case_arg(&c, array_random(rows * dim, t, 1.0), rows * dim, t, INOUT);
+    case_arg(&c, array_random(dim, t, 1.0), dim, t, IN);
+    case_run(&c);
+    arrays_free();
+}
+
+static void check_accum(int64_t n)
+{
+    struct twin_case c;
+    case_start(&c, OP_ACCUM, "accum %lld", (long long)n);
+    c.attrs.vec.n = n;
+    case_arg(&c, array_random(n, F32, 1.0), n, F32, INOUT);
+    case_arg(&c, array_random(n, F32, 1.0), n, F32, IN);
+    case_run(&c);
+    arrays_free();
+}
+
+/* Values that activations must survive: both infinities' neighbourhoods, zeros, a NaN. */
+static void *activations(int64_t n, enum dtype t)
+{
+    static const float odd[] = {0.0f, -0.0f, 100.0f, -100.0f, 3e38f, -3e38f, NAN};
+    void *x = array_random(n, t, 4.0);
+    for (int64_t i = 0; n > 20 && i < 7; i++) {
+        if (t == F32)
+            ((float *)x)[2 * i + 1] = odd[i];
+        else
+            ((bf16 *)x)[2 * i + 1] = bf16_from_float(odd[i]);
+    }
+    return x;
+}
+
+static void set_act(struct twin_case *c, int64_t n, enum dtype t, int kind)
+{
+    c->attrs.act.rows = 1;
+    c->attrs.act.dim = n;
+    c->attrs.act.dtype = t;
+    c->attrs.act.kind = kind;
+}
+
+/* exp, division: 2 units each on both sides, and the products around them; sigmoid's error grows with |x| by the rounding of
+ * x * log2(e). The gradients subtract terms of size |x|. */
+enum { ACT_ULPS = 16 };
+
+static void check_swiglu(int64_t n, enum dtype t, int in_place)
+{
+    struct twin_case c;
+    case_start(&c, OP_SWIGLU, "swiglu %lld %s", (long long)n, dtype_name(t));
+    set_act(&c, n, t, 0);
+    void *gate = activations(n, t), *up = array_random(n, t, 1.0), *dy = array_random(n, t, 1.0);
+    close_to(case_arg(&c, array_new(n * dtype_size(t)), n, t, OUT), ACT_ULPS, 1e-37);
+    case_arg(&c, gate, n, t, IN);
+    case_arg(&c, up, n, t, IN);
+    case_run(&c);
+    case_start(&c, OP_SWIGLU_GRAD, "swiglu_grad %lld %s in place %d", (long long)n, dtype_name(t), in_place);
+    set_act(&c, n, t, 0);
+    close_to(case_arg(&c, in_place ? gate : array_new(n * dtype_size(t)), n, t, in_place ? INOUT : OUT), ACT_ULPS, 1e-5);
+    close_to(case_arg(&c, in_place ? up : array_new(n * dtype_size(t)), n, t, in_place ? INOUT : OUT), ACT_ULPS, 1e-37);
+    case_arg(&c, gate, n, t, IN);
+    case_arg(&c, up, n, t, IN);
+    case_arg(&c, dy, n, t, IN);
+    case_run(&c);
+    arrays_free();
+}
+
+static void check_gelu(int64_t n, enum dtype t, int kind, int in_place)
+{
+    struct twin_case c;
+    case_start(&c, OP_GELU, "gelu %lld %s kind %d", (long long)n, dtype_name(t), kind);
+    set_act(&c, n, t, kind);
+    void *x = activations(n, t), *dy = array_random(n, t, 1.0);
+    /* gelu.h: 1e-7 + 2e-7 |y| for the twin, and the same again for the kernel */
+    close_to(case_arg(&c, array_new(n * dtype_size(t)), n, t, OUT), ACT_ULPS, 2e-7);
+    case_arg(&c, x, n, t, IN);
+    case_run(&c);
+    case_start(&c, OP_GELU_GRAD, "gelu_grad %lld %s kind %d in place %d", (long long)n, dtype_name(t), kind, in_place);
+    set_act(&c, n, t, kind);
+    close_to(case_arg(&c, in_place ? dy : array_new(n * dtype_size(t)), n, t, in_place ? INOUT : OUT), ACT_ULPS, 3e-6);
+    case_arg(&c, x, n, t, IN);
+    case_arg(&c, dy, n, t, IN);
+    case_run(&c);
+    arrays_free();
+}
+
+void test_elements(void)
+{
+    static const int64_t shapes[][2] = {{1, 1}, {3, 7}, {300, 8}, {17, 256}, {2, 2047}, {3, 2048}, {2, 2049}, {2, 4104}};
+    for (int t = F32; t <= BF16; t++) {
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            check_add(shapes[s][0], shapes[s][1], (enum dtype)t, 1, s % 2 != 0);
+            check_bias(shapes[s][0], shapes[s][1], (enum dtype)t);
+        }
+        for (int s = 0; s < SIZE_COUNT; s++) {
+            check_add(1, SIZES[s], (enum dtype)t, 0, s % 2 != 0);
+            check_swiglu(SIZES[s], (enum dtype)t, s % 2 != 0);
+            check_gelu(SIZES[s], (enum dtype)t, s % 3 == 0 ? GELU_ERF : GELU_TANH, s % 2 != 0);
+        }
+        check_gelu(4097, (enum dtype)t, GELU_ERF, 1);
+    }
+    for (int s = 0; s < SIZE_COUNT; s++)
+        check_accum(SIZES[s]);
+}
+
+static void check_rope(int64_t rows, int heads, int head_dim, enum dtype t, int inverse)
+{
+    struct twin_case c;
+    case_start(&c, OP_ROPE, "rope %lld x %d x %d %s inverse %d", (long long)rows, heads, head_dim, dtype_name(t), inverse);
+    c.attrs.rope.rows = rows;
+    c.attrs.rope.heads = heads;
+    c.attrs.rope.head_dim = head_dim;
+    c.attrs.rope.x_type = t;
+    c.attrs.rope.inverse = inverse;
+    int64_t n = rows * heads * head_dim;
+    int32_t *positions = array_indices(rows, 0, 1 << 23);
+    float *inv_freq = array_new(head_dim / 2 * 4);
+    positions[0] = 2147483647;
+    for (int j = 0; j < head_dim / 2; j++)
+        inv_freq[j] = (float)pow(10000.0, -2.0 * j / head_dim);
+    /* A rotation of normal pairs: rounding of the size of the pair's larger element (below 6), whatever cancels. A fused angle
+     * differs in fp64's last bit, so at most the last bit of sine and cosine. */
+    close_to(case_arg(&c, array_random(n, t, 1.0), n, t, INOUT), 4, 1.5e-6);
+    case_arg(&c, positions, rows, I32, IN);
+    case_arg(&c, inv_freq, head_dim / 2, F32, IN);
+    case_run(&c);
+    arrays_free();
+}
+
+void test_rope(void)
+{
+    for (int t = F32; t <= BF16; t++) {
+        check_rope(1, 1, 2, (enum dtype)t, 0);
+        check_rope(3, 2, 6, (enum dtype)t, 1);
+        check_rope(5, 3, 64, (enum dtype)t, 0);
+        check_rope(33, 2, 80, (enum dtype)t, 1);
+        check_rope(9, 5, 128, (enum dtype)t, 1);
+        check_rope(130, 1, 16, (enum dtype)t, 0);
+        check_rope(2, 1, 600, (enum dtype)t, 0);
+        check_rope(2, 1, 2048, (enum dtype)t, 1);
+    }
+}

@@ -1,0 +1,75 @@
+/* Running an op's CUDA kernel and its CPU twin on the same arguments and comparing them. The same tests run in the simulator
+ * (tests/cudasim) and on a GPU (tools/gpu-check.sh, which has no cmocka): so no cmocka here, and a failure ends the process. */
+#ifndef LTRAIN_TESTS_OPS_HARNESS_H
+#define LTRAIN_TESTS_OPS_HARNESS_H
+
+#include "ops/cuda_ops.h"
+#include "ops/ops.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How an argument's result is compared with the CPU twin's. EXACT: bit for bit, NaN with NaN. CLOSE: every element within
+ * absolute + relative * |want|. SKIP: not at all (scratch). */
+enum compare { EXACT, CLOSE, SKIP };
+enum arg_mode { IN, OUT, INOUT };
+
+struct twin_arg {
+    void *data; /* host; NULL: absent. Not changed by a run */
+    int64_t n;
+    enum dtype dtype;
+    int64_t element_bytes;
+    enum arg_mode mode;
+    enum compare compare;
+    double absolute, relative;
+};
+
+struct twin_case {
+    enum op_kind kind;
+    struct op_attrs attrs;
+    int args;
+    struct twin_arg arg[OP_MAX_ARGS];
+    char what[160]; /* for messages */
+};
+
+/* Arrays live until arrays_free(). Random elements are normal; every call draws others, every run of the program the same. */
+void *array_new(int64_t bytes);
+void *array_random(int64_t n, enum dtype dtype, double scale);
+int32_t *array_indices(int64_t n, int32_t first, int32_t count); /* uniform in [first, first + count) */
+void arrays_free(void);
+
+void case_start(struct twin_case *c, enum op_kind kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
+struct twin_arg *case_arg(struct twin_case *c, void *data, int64_t n, enum dtype dtype, enum arg_mode mode);
+struct twin_arg *case_bytes(struct twin_case *c, void *data, int64_t bytes, enum arg_mode mode);
+void case_absent(struct twin_case *c);
+void case_work(struct twin_case *c);
+/* A result in `dtype` whose fp32 computation differs from the twin's by at most `ulps` units of 2^-24 relative and `absolute`; a
+ * bf16 result may then round to the other side, one unit of 2^-8. */
+void close_to(struct twin_arg *a, double ulps, double absolute);
+
+/* Runs the twin once and the kernel several times: 16-byte aligned and misaligned by elements, with different seeds of the
+ * simulator. Fails unless all results agree as asked, all aligned runs have the same bits, inputs are unchanged and no guard byte
+ * beside an argument was written. */
+void case_run(struct twin_case *c);
+
+/* The same for functions outside the table: `call` gets device addresses, `want` holds what arg[out] must become. */
+typedef enum status device_call(void *const *arg, cuda_stream stream, void *context);
+void case_run_call(struct twin_case *c, device_call *call, void *context, int out, const void *want);
+
+_Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int64_t cases_run(void);
+
+/* The groups; called by ops_main.c. */
+void test_moves(void);
+void test_embedding(void);
+void test_elements(void);
+void test_rope(void);
+void test_norms(void);
+void test_columns(void);
+void test_loss(void);
+void test_update(void);
+
+#endif

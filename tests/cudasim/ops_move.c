@@ -1,0 +1,178 @@
+/* Kernels that only move elements: fill, copy, casts, rows between layouts, embedding and its gradient. All bit for bit. */
+#include "ops_harness.h"
+
+static void test_fill(void)
+{
+    static const int64_t sizes[] = {1, 15, 16, 17, 4095, 4096, 4097, 33333};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        struct twin_case c;
+        case_start(&c, OP_FILL, "fill %lld bytes", (long long)sizes[s]);
+        c.attrs.fill.bytes = sizes[s];
+        case_bytes(&c, array_new(sizes[s]), sizes[s], OUT);
+        case_run(&c);
+        case_start(&c, OP_COPY, "copy %lld bytes", (long long)sizes[s]);
+        c.attrs.copy.bytes = sizes[s];
+        case_bytes(&c, array_random(sizes[s], F32, 1.0), sizes[s], IN);
+        case_bytes(&c, array_new(sizes[s]), sizes[s], OUT);
+        case_run(&c);
+        arrays_free();
+    }
+}
+
+struct cast {
+    enum dtype to, from;
+    int64_t n;
+};
+
+static enum status call_cast(void *const *arg, cuda_stream stream, void *context)
+{
+    const struct cast *k = context;
+    return ops_cuda_cast(arg[0], k->to, arg[1], k->from, k->n, stream);
+}
+
+static void check_cast(enum dtype to, enum dtype from, int64_t n)
+{
+    struct cast k = {to, from, n};
+    struct twin_case c;
+    case_start(&c, OP_COPY, "cast %lld elements from %s to %s", (long long)n, dtype_name(from), dtype_name(to));
+    void *src = array_random(n, from, 3.0), *want = array_new(n * dtype_size(to));
+    if (from == F32 && n > 4) {
+        static const uint32_t odd[] = {0x7f800000, 0xff800000, 0x7fc12345, 0x00012345, 0x7f7fffff};
+        memcpy(src, odd, (size_t)(n < 5 ? n : 5) * 4); /* infinities, NaN, a subnormal, one that rounds to infinity */
+    }
+    for (int64_t i = 0; i < n; i++) {
+        float x = from == F32 ? ((float *)src)[i] : bf16_to_float(((bf16 *)src)[i]);
+        if (to == F32)
+            ((float *)want)[i] = x;
+        else
+            ((bf16 *)want)[i] = bf16_from_float(x);
+    }
+    case_arg(&c, array_new(n * dtype_size(to)), n, to, OUT);
+    case_arg(&c, src, n, from, IN);
+    case_run_call(&c, call_cast, &k, 0, want);
+    arrays_free();
+}
+
+struct rows_move {
+    int64_t rows, row_bytes;
+    int gather;
+};
+
+static enum status call_rows(void *const *arg, cuda_stream stream, void *context)
+{
+    const struct rows_move *k = context;
+    return (k->gather ? ops_cuda_gather_rows : ops_cuda_scatter_rows)(arg[0], arg[1], arg[2], k->rows, k->row_bytes, stream);
+}
+
+/* A permutation with some padding (index -1). */
+static void check_rows(int64_t rows, int64_t row_bytes, int gather)
+{
+    struct rows_move k = {rows, row_bytes, gather};
+    struct twin_case c;
+    case_start(&c, OP_COPY, "%s %lld rows of %lld bytes", gather ? "gather" : "scatter", (long long)rows, (long long)row_bytes);
+    char *src = array_random(rows * row_bytes, F32, 1.0), *want = array_new(rows * row_bytes), *dst = array_new(rows * row_bytes);
+    int32_t *index = array_new(rows * 4);
+    memset(dst, 0x5a, (size_t)(rows * row_bytes));
+    memcpy(want, dst, (size_t)(rows * row_bytes));
+    for (int64_t i = 0; i < rows; i++) /* 7 and `rows` have no common factor in the sizes below */
+        index[i] = i % 5 == 3 ? -1 : (int32_t)((i * 7 + 2) % rows);
+    for (int64_t i = 0; i < rows; i++) {
+        if (gather && index[i] < 0)
+            memset(want + i * row_bytes, 0, (size_t)row_bytes);
+        else if (gather)
+            memcpy(want + i * row_bytes, src + index[i] * row_bytes, (size_t)row_bytes);
+        else if (index[i] >= 0)
+            memcpy(want + index[i] * row_bytes, src + i * row_bytes, (size_t)row_bytes);
+    }
+    case_bytes(&c, dst, rows * row_bytes, INOUT);
+    case_bytes(&c, src, rows * row_bytes, IN);
+    case_arg(&c, index, rows, I32, IN);
+    case_run_call(&c, call_rows, &k, 0, want);
+    arrays_free();
+}
+
+void test_moves(void)
+{
+    static const int64_t sizes[] = {1, 7, 8, 9, 2047, 2048, 2049, 10001};
+    test_fill();
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        check_cast(BF16, F32, sizes[s]);
+        check_cast(F32, BF16, sizes[s]);
+        check_cast(BF16, BF16, sizes[s]);
+    }
+    static const int64_t rows[][2] = {{1, 1}, {5, 16}, {33, 30}, {13, 8192}, {300, 17}, {65, 4112}};
+    for (size_t s = 0; s < sizeof rows / sizeof *rows; s++)
+        for (int gather = 0; gather < 2; gather++)
+            check_rows(rows[s][0], rows[s][1], gather);
+}
+
+/* --- embedding ----------------------------------------------------------------------------------------------------------------
+ */
+
+static void set_embed(struct twin_case *c, int64_t rows, int64_t dim, int64_t vocab, enum dtype t, int accumulate)
+{
+    c->attrs.embed.rows = rows;
+    c->attrs.embed.dim = dim;
+    c->attrs.embed.vocab = vocab;
+    c->attrs.embed.max_pos = 11;
+    c->attrs.embed.dtype = t;
+    c->attrs.embed.accumulate = accumulate;
+}
+
+static void check_lookup(int64_t rows, int64_t dim, enum dtype t, int positions)
+{
+    const int64_t vocab = 19;
+    struct twin_case c;
+    case_start(&c, OP_EMBED, "embed %lld x %lld %s%s", (long long)rows, (long long)dim, dtype_name(t),
+               positions ? " with positions" : "");
+    set_embed(&c, rows, dim, vocab, t, 0);
+    case_arg(&c, array_new(rows * dim * dtype_size(t)), rows * dim, t, OUT);
+    case_arg(&c, array_random(vocab * dim, t, 1.0), vocab * dim, t, IN);
+    case_arg(&c, array_indices(rows, -1, 21), rows, I32, IN); /* -1 and vocab are outside */
+    if (positions) {
+        case_arg(&c, array_random(11 * dim, t, 1.0), 11 * dim, t, IN);
+        case_arg(&c, array_indices(rows, 0, 12), rows, I32, IN);
+    } else {
+        case_absent(&c);
+        case_absent(&c);
+    }
+    case_run(&c);
+    arrays_free();
+}
+
+/* `hot`: this share of the rows, in 1/8, has one token, so that runs are long. */
+static void check_scatter(int64_t rows, int64_t dim, int64_t vocab, enum dtype t, int accumulate, int hot)
+{
+    struct twin_case c;
+    case_start(&c, OP_EMBED_GRAD, "embed_grad %lld x %lld into %lld, %s, accumulate %d, hot %d", (long long)rows, (long long)dim,
+               (long long)vocab, dtype_name(t), accumulate, hot);
+    set_embed(&c, rows, dim, vocab, t, accumulate);
+    int32_t *index = array_indices(rows, -1, (int32_t)vocab + 2);
+    for (int64_t i = 0; i < rows; i++)
+        if (i * 5 % 8 < hot)
+            index[i] = (int32_t)(vocab / 2);
+    case_arg(&c, array_random(vocab * dim, F32, 1.0), vocab * dim, F32, accumulate ? INOUT : OUT);
+    case_arg(&c, array_random(rows * dim, t, 1.0), rows * dim, t, IN);
+    case_arg(&c, index, rows, I32, IN);
+    case_run(&c);
+    arrays_free();
+}
+
+void test_embedding(void)
+{
+    static const int64_t shapes[][2] = {{1, 1}, {3, 7}, {9, 8}, {5, 64}, {70, 24}, {17, 2049}, {2, 2056}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int t = F32; t <= BF16; t++)
+            check_lookup(shapes[s][0], shapes[s][1], (enum dtype)t, s % 2 == 0);
+    /* tiles: 64 tokens, 1024 rows, 128 threads of 8 or 4 columns */
+    check_scatter(1, 1, 1, F32, 0, 0);
+    check_scatter(1, 8, 63, BF16, 1, 0);
+    check_scatter(31, 16, 64, BF16, 0, 2);
+    check_scatter(1023, 8, 65, BF16, 1, 0);
+    check_scatter(1024, 8, 129, BF16, 0, 3);
+    check_scatter(1025, 12, 64, F32, 1, 8);
+    check_scatter(2600, 8, 40, BF16, 0, 4);
+    check_scatter(2049, 5, 200, F32, 1, 1);
+    check_scatter(40, 1032, 70, BF16, 1, 2);
+    check_scatter(40, 515, 70, F32, 0, 2);
+}

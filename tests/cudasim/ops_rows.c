@@ -1,0 +1,145 @@
+/* Kernels that reduce rows or columns: norms, bias gradient, cross entropy. */
+#include "ops_harness.h"
+
+/* Sums of n terms of both signs: fp32 rounding of partial sums of size sqrt(n), in another order than the twin's. */
+static double sum_error(int64_t n)
+{
+    return 4e-7 * sqrt((double)n) + 1e-6;
+}
+
+static void set_norm(struct twin_case *c, int64_t rows, int64_t dim, int kind, enum dtype t, int accumulate)
+{
+    c->attrs.norm.rows = rows;
+    c->attrs.norm.dim = dim;
+    c->attrs.norm.eps = 1e-5f;
+    c->attrs.norm.kind = kind;
+    c->attrs.norm.dtype = t;
+    c->attrs.norm.accumulate = accumulate;
+}
+
+static void check_norm(int64_t rows, int64_t dim, int kind, enum dtype t, int bias, int in_place)
+{
+    struct twin_case c;
+    case_start(&c, OP_NORM, "norm %lld x %lld kind %d %s bias %d", (long long)rows, (long long)dim, kind, dtype_name(t), bias);
+    set_norm(&c, rows, dim, kind, t, 0);
+    void *x = array_random(rows * dim, t, 2.0);
+    /* mean and root mean square differ by a few units; the centred element may cancel, then the bias may */
+    close_to(case_arg(&c, in_place ? x : array_new(rows * dim * dtype_size(t)), rows * dim, t, in_place ? INOUT : OUT), 16, 4e-6);
+    case_arg(&c, x, rows * dim, t, IN);
+    case_arg(&c, array_random(dim, t, 1.0), dim, t, IN);
+    if (bias)
+        case_arg(&c, array_random(dim, t, 1.0), dim, t, IN);
+    else
+        case_absent(&c);
+    case_run(&c);
+    arrays_free();
+}
+
+/* which: 1 dweight, 2 dbias, 3 both, 0 neither (frozen) */
+static void check_norm_grad(int64_t rows, int64_t dim, int kind, enum dtype t, int accumulate, int which)
+{
+    struct twin_case c;
+    case_start(&c, OP_NORM_GRAD, "norm_grad %lld x %lld kind %d %s accumulate %d outputs %d", (long long)rows, (long long)dim,
+               kind, dtype_name(t), accumulate, which);
+    set_norm(&c, rows, dim, kind, t, accumulate);
+    c.attrs.norm.eps = 1e-2f; /* of a row of one element the exact gradient is of the order of eps */
+    close_to(case_arg(&c, array_random(rows * dim, t, 1.0), rows * dim, t, INOUT), 32, 2e-5);
+    case_arg(&c, array_random(rows * dim, t, 1.5), rows * dim, t, IN);
+    case_arg(&c, array_random(dim, t, 1.0), dim, t, IN);
+    case_arg(&c, array_random(rows * dim, F32, 1.0), rows * dim, F32, IN);
+    for (int bit = 1; bit <= 2; bit++) {
+        if (which & bit)
+            close_to(case_arg(&c, array_random(dim, F32, 1.0), dim, F32, accumulate ? INOUT : OUT), 32, 3.0 * sum_error(rows));
+        else
+            case_absent(&c);
+    }
+    case_work(&c);
+    case_run(&c);
+    arrays_free();
+}
+
+void test_norms(void)
+{
+    /* a warp takes rows of up to 256 (bf16) or 128 (fp32) elements, more warps up to 2048 or 1024 at a time */
+    static const int64_t shapes[][2] = {{1, 1},    {9, 7},    {17, 8},   {70, 33},  {8, 128},  {3, 255},  {5, 256}, {3, 264},
+                                        {2, 1023}, {2, 1024}, {3, 1028}, {2, 2048}, {1, 2049}, {2, 4104}, {1, 5000}};
+    static const int64_t grads[][2] = {{1, 1},   {1, 9},   {31, 8},   {32, 16},  {33, 24},  {65, 40}, {3, 255},
+                                       {2, 264}, {2, 513}, {35, 520}, {1, 8200}, {2, 1037}, {1025, 8}};
+    for (int t = F32; t <= BF16; t++) {
+        for (int kind = NORM_RMS; kind <= NORM_LAYER; kind++) {
+            for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+                check_norm(shapes[s][0], shapes[s][1], kind, (enum dtype)t, kind == NORM_LAYER || s % 3 == 0, s % 2 != 0);
+            for (size_t s = 0; s < sizeof grads / sizeof *grads; s++)
+                check_norm_grad(grads[s][0], grads[s][1], kind, (enum dtype)t, (int)s % 2,
+                                kind == NORM_LAYER ? 3 : (int)(s + 1) % 4);
+        }
+    }
+}
+
+static void check_bias_grad(int64_t rows, int64_t dim, enum dtype t, int accumulate)
+{
+    struct twin_case c;
+    case_start(&c, OP_BIAS_GRAD, "bias_grad %lld x %lld %s accumulate %d", (long long)rows, (long long)dim, dtype_name(t),
+               accumulate);
+    c.attrs.bias.rows = rows;
+    c.attrs.bias.dim = dim;
+    c.attrs.bias.y_type = t;
+    c.attrs.bias.accumulate = accumulate;
+    close_to(case_arg(&c, array_random(dim, F32, 1.0), dim, F32, accumulate ? INOUT : OUT), 16, sum_error(rows));
+    case_arg(&c, array_random(rows * dim, t, 1.0), rows * dim, t, IN);
+    case_run(&c);
+    arrays_free();
+}
+
+void test_columns(void)
+{
+    static const int64_t shapes[][2] = {{1, 1}, {7, 31}, {127, 32}, {128, 33}, {129, 36}, {31, 64}, {600, 68}, {1030, 5}};
+    for (int t = F32; t <= BF16; t++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            check_bias_grad(shapes[s][0], shapes[s][1], (enum dtype)t, (int)s % 2);
+}
+
+/* targets: 0 all inside, 1 some ignored, 2 one beyond the vocabulary (the loss is NaN) */
+static void check_loss(int64_t rows, int64_t vocab, int gradient, int accumulate, int targets)
+{
+    struct twin_case c;
+    case_start(&c, OP_LOSS, "loss %lld x %lld gradient %d accumulate %d targets %d", (long long)rows, (long long)vocab, gradient,
+               accumulate, targets);
+    c.attrs.loss.rows = rows;
+    c.attrs.loss.vocab = vocab;
+    c.attrs.loss.gradient = gradient;
+    c.attrs.loss.accumulate = accumulate;
+    struct step_record *record = array_new(sizeof *record);
+    memset(record, 0, sizeof *record);
+    record->inv_targets = 0.125f;
+    int32_t *target = array_indices(rows, 0, (int32_t)vocab);
+    if (targets > 0)
+        for (int64_t i = 0; i < rows; i += 3)
+            target[i] = -100;
+    if (targets == 2)
+        target[rows - 1] = (int32_t)vocab;
+    double *loss = array_new(8);
+    *loss = 2.5;
+    /* logits of size 3; every element's exponential differs by the rounding of its argument (below 30) and by exp's own */
+    close_to(case_arg(&c, array_random(rows * vocab, F32, 3.0), rows * vocab, F32, gradient ? INOUT : IN), 40, 3e-8);
+    struct twin_arg *l = case_arg(&c, loss, 1, F64, accumulate ? INOUT : OUT);
+    l->compare = CLOSE;
+    l->absolute = 2e-6 * (double)rows; /* fp32 sums of exponentials, per row */
+    case_arg(&c, target, rows, I32, IN);
+    if (gradient)
+        case_arg(&c, record, sizeof *record / 4, F32, IN);
+    else
+        case_absent(&c);
+    case_run(&c);
+    arrays_free();
+}
+
+void test_loss(void)
+{
+    /* 1024 threads of 4 logits; rows start anywhere between 16-byte boundaries when the vocabulary is odd */
+    static const int64_t shapes[][2] = {{1, 1},   {1, 2},    {3, 3},    {5, 4},    {4, 5},    {7, 127},  {9, 128},
+                                        {6, 129}, {2, 4095}, {2, 4096}, {3, 4097}, {2, 4099}, {3, 9001}, {1100, 6}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int gradient = 0; gradient < 2; gradient++)
+            check_loss(shapes[s][0], shapes[s][1], gradient, (int)s % 2, (int)s % 3);
+}

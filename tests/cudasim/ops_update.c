@@ -1,0 +1,83 @@
+/* Gradient norm, clipping and AdamW: bit for bit the CPU twins' results. */
+#include "ops_harness.h"
+
+static void check_sumsq(int64_t n)
+{
+    struct twin_case c;
+    case_start(&c, OP_SUMSQ, "sumsq %lld", (long long)n);
+    c.attrs.vec.n = n;
+    case_arg(&c, array_new(8), 1, F64, OUT);
+    case_arg(&c, array_random(n, F32, 1.0), n, F32, IN);
+    case_run(&c);
+    arrays_free();
+}
+
+static void check_clip(int64_t n, float clip, double spoil)
+{
+    struct twin_case c;
+    case_start(&c, OP_CLIP, "clip of %lld sums at %g, one %g", (long long)n, (double)clip, spoil);
+    c.attrs.vec.n = n;
+    struct step_record *record = array_new(sizeof *record);
+    memset(record, 0, sizeof *record);
+    record->clip = clip;
+    double *sums = array_random(n, F64, 1.0);
+    for (int64_t i = 0; i < n; i++)
+        sums[i] = fabs(sums[i]);
+    if (spoil != 0.0)
+        sums[n / 2] = spoil;
+    case_arg(&c, array_new(sizeof(struct norm_result)), sizeof(struct norm_result) / 8, F64, OUT);
+    case_arg(&c, sums, n, F64, IN);
+    case_arg(&c, record, sizeof *record / 4, F32, IN);
+    case_run(&c);
+    arrays_free();
+}
+
+static void check_adamw(int64_t n, int64_t n_decay, int param, int skip)
+{
+    struct twin_case c;
+    case_start(&c, OP_ADAMW, "adamw %lld, %lld decay, param %d, skip %d", (long long)n, (long long)n_decay, param, skip);
+    c.attrs.vec.n = n;
+    c.attrs.vec.n_decay = n_decay;
+    struct step_record *record = array_new(sizeof *record);
+    *record = (struct step_record){
+        .lr = 3e-4f, .weight_decay = 0.1f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .bias1 = 0.271f, .bias2 = 0.142625f};
+    struct norm_result *norm = array_new(sizeof *norm);
+    *norm = (struct norm_result){.norm = 3.0, .factor = 0.333333f, .skip = skip};
+    float *v = array_random(n, F32, 1e-3), *grad = array_random(n, F32, 1.0);
+    for (int64_t i = 0; i < n; i++) {
+        v[i] = fabsf(v[i]);
+        if (i % 97 == 5)
+            v[i] = 0.0f, grad[i] = i % 2 ? 0.0f : 1e-30f; /* subnormal squares */
+    }
+    case_arg(&c, array_random(n, F32, 1.0), n, F32, INOUT);
+    case_arg(&c, array_random(n, F32, 1e-2), n, F32, INOUT);
+    case_arg(&c, v, n, F32, INOUT);
+    case_arg(&c, grad, n, F32, IN);
+    case_arg(&c, norm, sizeof *norm / 8, F64, IN);
+    case_arg(&c, record, sizeof *record / 4, F32, IN);
+    if (param)
+        case_arg(&c, array_new(2 * n), n, BF16, OUT);
+    else
+        case_absent(&c);
+    case_run(&c);
+    arrays_free();
+}
+
+void test_update(void)
+{
+    static const int64_t sums[] = {1, 15, 16, 17, 4095, 4096, 4097, 65535, 65536, 70001};
+    for (size_t s = 0; s < sizeof sums / sizeof *sums; s++)
+        check_sumsq(sums[s]);
+    static const int64_t groups[] = {1, 2, 2047, 2048, 2049, 5000};
+    for (size_t s = 0; s < sizeof groups / sizeof *groups; s++) {
+        check_clip(groups[s], 1.0f, 0.0);
+        check_clip(groups[s], s % 2 ? 0.0f : 1e9f, 0.0);
+        check_clip(groups[s], 1.0f, s % 2 ? INFINITY : NAN);
+    }
+    static const int64_t sizes[] = {1, 3, 4, 5, 1023, 1024, 1025, 5003};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        check_adamw(sizes[s], 0, s % 2 == 0, 0);
+        check_adamw(sizes[s], sizes[s] / 2, 1, 0);
+        check_adamw(sizes[s], sizes[s], s % 2 != 0, s % 3 == 0);
+    }
+}
