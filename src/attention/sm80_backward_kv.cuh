@@ -19,7 +19,7 @@ template <int D, int M, int N, int STAGES, int WHAT> struct alignas(128) sm80_kv
     alignas(128) bf16_bits ds[WHAT & SM80_DQ ? M * N : 1]; // [keys][queries]
     alignas(16) attn_row_stat stat[STAGES][N];
     attn_row_span span[STAGES][N];
-    int range[4];
+    attn_range range; // stays here: registers are dearer
 };
 
 // Starts copying the queries [q, q + N) of one head. Beyond sq: zero rows, whose p is 0 by their padded stat.
@@ -145,7 +145,7 @@ static __device__ __forceinline__ void sm80_kv_store(const sm80_backward_args &a
 }
 
 // The queries of the keys [k, k + n), found by one warp per bound.
-static __device__ __forceinline__ attn_range sm80_queries_of(const attn_mask &m, int k, int n, int (&bound)[4])
+static __device__ __forceinline__ void sm80_queries_of(const attn_mask &m, int k, int n, attn_range &range)
 {
     const int warp = threadIdx.x / 32, last = k + n - 1;
     if (warp < 4) {
@@ -154,10 +154,9 @@ static __device__ __forceinline__ attn_range sm80_queries_of(const attn_mask &m,
                 : warp == 2 ? attn_search<true>(m, last) // sq where the tile reaches beyond sk: such a tile is partial
                             : attn_search<false>(m, k);
         if (threadIdx.x % 32 == 0)
-            bound[warp] = x;
+            (warp == 0 ? range.begin : warp == 1 ? range.end : warp == 2 ? range.full_begin : range.full_end) = x;
     }
     __syncthreads();
-    return attn_range{bound[0], bound[1], bound[2], bound[3]};
 }
 
 // One tile of queries, PART at a time: p, dp, ds, and the products with them.
@@ -167,7 +166,7 @@ static __device__ __forceinline__ void sm80_kv_tile(const sm80_backward_args &a,
 {
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * MT * 16, t = lane % 4;
     const uint32_t first = tile_rows_first<D>(lane), k_at = smem_addr(s.k) + row * D * 2 + first;
-#pragma unroll
+#pragma unroll 1
     for (int part = 0; part < N; part += PART) {
         const uint32_t q = smem_addr(s.q[stage]) + part * D * 2, g = smem_addr(s.g[stage]) + part * D * 2;
         const attn_row_stat *stat = s.stat[stage] + part + t * 2;
@@ -217,25 +216,25 @@ sm80_backward_kv_kernel(const sm80_backward_args a)
     if (WHAT & SM80_DK)
         tile_load<M, D, THREADS>(smem_addr(s.v), a.v + at, stride, a.mask.sk - k0, a.head_dim / 8);
     cp_async_commit();
-    const attn_range range = sm80_queries_of(a.mask, k0, M, s.range);
-    const int begin = range.begin / N * N;
+    sm80_queries_of(a.mask, k0, M, s.range);
+    const int begin = s.range.begin / N * N;
     float dk[MT][D / 8][4], dv[MT][D / 8][4];
     tile_zero(dk);
     tile_zero(dv);
 
     int head = kv * group, q = begin, stage = 0, next_head = head, next = begin + N; // next: being copied
-    if (begin < range.end)
+    if (begin < s.range.end)
         sm80_kv_load<D, N, THREADS>(a, s, 0, head, q);
     else
         head = (kv + 1) * group; // nothing to do but to store zeros
     while (head < (kv + 1) * group) {
-        if (next >= range.end)
+        if (next >= s.range.end)
             next = begin, next_head++;
         cp_async_wait<0>();
         __syncthreads(); // this stage has landed; the other one and ds are free
         if (STAGES == 2 && next_head < (kv + 1) * group)
             sm80_kv_load<D, N, THREADS>(a, s, stage ^ 1, next_head, next);
-        const bool partial = attn_classify(range, q, N) != ATTN_FULL;
+        const bool partial = attn_classify(s.range, q, N) != ATTN_FULL;
         sm80_kv_tile<D, M, N, WARPS, PART, WHAT>(a, s, stage, partial, k0, dk, dv);
         if (STAGES == 1 || WHAT & SM80_DQ)
             __syncthreads(); // the stage is free; ds is written

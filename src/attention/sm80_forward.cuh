@@ -18,6 +18,7 @@ template <int D, int M, int N> struct alignas(128) sm80_forward_shared {
     bf16_bits q[M * D]; // then o
     bf16_bits k[N * D], v[N * D];
     int from[M], to[M];
+    attn_range range; // stays here: registers are dearer
 };
 
 // Scores of keys that a row does not attend become -inf. row, key: of c[0][0][0] in the tile and in the call.
@@ -56,6 +57,8 @@ template <int MT, int NT, int OT>
 static __device__ __forceinline__ void sm80_softmax(float (&c)[MT][NT][4], float (&o)[MT][OT][4], float (&top)[MT][2],
                                                     float (&sum)[MT][2], float scale_log2)
 {
+    float shrink[MT][2];
+    bool moved = false;
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -65,15 +68,28 @@ static __device__ __forceinline__ void sm80_softmax(float (&c)[MT][NT][4], float
             for (int n = 0; n < NT; n++)
                 score = fmaxf(score, fmaxf(c[m][n][h * 2], c[m][n][h * 2 + 1]));
             float next = fmaxf(top[m][h], quad_max(score) * scale_log2);
-            float base = next == -INFINITY ? 0.0f : next; // -inf - -inf would be NaN
-            float shrink = ex2(top[m][h] - base);
+            moved |= next != top[m][h];
+            shrink[m][h] = next == -INFINITY ? 1.0f : ex2(top[m][h] - next); // -inf - -inf would be NaN
             top[m][h] = next;
-            sum[m][h] *= shrink;
+        }
+    if (__any_sync(LT_FULL_MASK, moved)) {
 #pragma unroll
-            for (int n = 0; n < OT; n++) {
-                o[m][n][h * 2] *= shrink;
-                o[m][n][h * 2 + 1] *= shrink;
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                sum[m][h] *= shrink[m][h];
+#pragma unroll
+                for (int n = 0; n < OT; n++) {
+                    o[m][n][h * 2] *= shrink[m][h];
+                    o[m][n][h * 2 + 1] *= shrink[m][h];
+                }
             }
+    }
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float base = top[m][h] == -INFINITY ? 0.0f : top[m][h];
 #pragma unroll
             for (int n = 0; n < NT; n++)
 #pragma unroll
@@ -128,20 +144,24 @@ template <int D, int M, int N, int WARPS> LT_KERNEL(WARPS * 32) sm80_forward_ker
     const int kv = blockIdx.x / (a.tiles * group), rest = blockIdx.x % (a.tiles * group);
     const int head = kv * group + rest % group, q0 = (a.tiles - 1 - rest / group) * M, row = warp * MT * 16;
     const int64_t q_stride = (int64_t)a.hq * a.head_dim, k_stride = (int64_t)a.hk * a.head_dim;
-    const bf16_bits *keys = a.k + kv * a.head_dim, *values = a.v + kv * a.head_dim;
+    const bf16_bits *keys = a.k + kv * a.head_dim; // of the next tile of K; its values lie a.v - a.k further
     const attn_range range = attn_keys_of(a.mask, q0, M);
     const uint32_t sq = smem_addr(s.q), sk = smem_addr(s.k), sv = smem_addr(s.v);
 
     int k = range.begin / N * N;
     if (k < range.end) {
         tile_load<M, D, THREADS>(sq, a.q + q0 * q_stride + head * a.head_dim, q_stride, a.mask.sq - q0, chunks);
-        tile_load<N, D, THREADS>(sk, keys + k * k_stride, k_stride, a.mask.sk - k, chunks);
+        keys += k * k_stride;
+        tile_load<N, D, THREADS>(sk, keys, k_stride, a.mask.sk - k, chunks);
         cp_async_commit();
     }
+    if (threadIdx.x == 0)
+        s.range = range;
     for (int i = threadIdx.x; i < M; i += THREADS) {
         s.from[i] = q0 + i < a.mask.sq ? attn_from(a.mask, q0 + i) : 0;
         s.to[i] = q0 + i < a.mask.sq ? attn_to(a.mask, q0 + i) : 0;
     }
+    __syncthreads();
     const uint32_t q_at = sq + row * D * 2 + tile_rows_first<D>(lane), k_at = sk + tile_chunks_first<D>(lane);
     const uint32_t v_at = sv + tile_rows_first<D>(lane);
     float o[MT][D / 8][4], top[MT][2], sum[MT][2];
@@ -151,20 +171,21 @@ template <int D, int M, int N, int WARPS> LT_KERNEL(WARPS * 32) sm80_forward_ker
         top[m / 2][m % 2] = -INFINITY;
         sum[m / 2][m % 2] = 0;
     }
-    for (; k < range.end; k += N) {
+    for (; k < s.range.end; k += N) {
         cp_async_wait<0>();
         __syncthreads(); // K has landed; V is free
-        tile_load<N, D, THREADS>(sv, values + k * k_stride, k_stride, a.mask.sk - k, chunks);
+        tile_load<N, D, THREADS>(sv, keys + (a.v - a.k), k_stride, a.mask.sk - k, chunks);
         cp_async_commit();
         float c[MT][NT][4];
         tile_zero(c);
         product_of_tiles<D>(c, q_at, k_at);
-        if (attn_classify(range, k, N) != ATTN_FULL)
+        if (attn_classify(s.range, k, N) != ATTN_FULL)
             sm80_mask_scores(c, s, row + lane / 4, k + lane % 4 * 2);
         cp_async_wait<0>();
         __syncthreads(); // V has landed; K is free
-        if (k + N < range.end) {
-            tile_load<N, D, THREADS>(sk, keys + (k + N) * k_stride, k_stride, a.mask.sk - k - N, chunks);
+        if (k + N < s.range.end) {
+            keys += N * k_stride;
+            tile_load<N, D, THREADS>(sk, keys, k_stride, a.mask.sk - k - N, chunks);
             cp_async_commit();
         }
         sm80_softmax(c, o, top, sum, a.scale_log2);

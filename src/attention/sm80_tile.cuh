@@ -42,6 +42,13 @@ template <int COLS> static __device__ __forceinline__ uint32_t tile_chunks_first
     return tile_at<COLS>((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1);
 }
 
+// x, but the compiler does not see that: what is computed from it inside a loop is not kept in registers around the loop.
+static __device__ __forceinline__ int recomputed(int x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 // Starts copying `rows` rows of `chunks` 16-byte chunks to a tile [ROWS][COLS]; the rest of the tile becomes zero, and nothing is
 // read for it. Stride in elements. All threads of the block; the caller commits.
 template <int ROWS, int COLS, int THREADS>
@@ -49,7 +56,7 @@ static __device__ __forceinline__ void tile_load(uint32_t to, const bf16_bits *f
 {
     constexpr int CHUNKS = COLS / 8, SHARE = THREADS / CHUNKS, PASS = SHARE >= 32 ? 32 : SHARE >= 16 ? 16 : SHARE >= 8 ? 8 : 4;
     static_assert(SHARE >= 4 && ROWS % PASS == 0, "every pass copies whole rows");
-    const int row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
+    const int thread = recomputed(threadIdx.x), row = thread / CHUNKS, chunk = thread % CHUNKS;
     if (PASS * CHUNKS < THREADS && row >= PASS)
         return;
     from += row * stride + chunk * 8;
