@@ -23,7 +23,8 @@
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 
-/* --- runtime ------------------------------------------------------------------------------------------------------------------ */
+/* --- runtime ------------------------------------------------------------------------------------------------------------------
+ */
 
 #ifdef __cplusplus
 extern "C" {
@@ -42,7 +43,13 @@ typedef enum cudaError {
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 
-enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
+enum cudaMemcpyKind {
+    cudaMemcpyHostToHost,
+    cudaMemcpyHostToDevice,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice,
+    cudaMemcpyDefault
+};
 enum cudaFuncAttribute {
     cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
     cudaFuncAttributePreferredSharedMemoryCarveout = 9,
@@ -99,32 +106,37 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **entry, u
 #ifdef __cplusplus
 }
 
-/* --- vector types ------------------------------------------------------------------------------------------------------------- */
+/* --- vector types -------------------------------------------------------------------------------------------------------------
+ */
 
-#define CUDASIM_VECTOR(T, name, align2, align4)                                                                                        \
-    struct name##1 {                                                                                                                   \
-        T x;                                                                                                                           \
-    };                                                                                                                                 \
-    struct alignas(align2) name##2 {                                                                                                   \
-        T x, y;                                                                                                                        \
-    };                                                                                                                                 \
-    struct name##3 {                                                                                                                   \
-        T x, y, z;                                                                                                                     \
-    };                                                                                                                                 \
-    struct alignas(align4) name##4 {                                                                                                   \
-        T x, y, z, w;                                                                                                                  \
-    };                                                                                                                                 \
-    static inline name##2 make_##name##2(T x, T y)                                                                                     \
-    {                                                                                                                                  \
-        return {x, y};                                                                                                                 \
-    }                                                                                                                                  \
-    static inline name##3 make_##name##3(T x, T y, T z)                                                                                \
-    {                                                                                                                                  \
-        return {x, y, z};                                                                                                              \
-    }                                                                                                                                  \
-    static inline name##4 make_##name##4(T x, T y, T z, T w)                                                                           \
-    {                                                                                                                                  \
-        return {x, y, z, w};                                                                                                           \
+#define CUDASIM_VECTOR(T, name, align2, align4)              \
+    struct name##1                                           \
+    {                                                        \
+        T x;                                                 \
+    };                                                       \
+    struct alignas(align2) name##2                           \
+    {                                                        \
+        T x, y;                                              \
+    };                                                       \
+    struct name##3                                           \
+    {                                                        \
+        T x, y, z;                                           \
+    };                                                       \
+    struct alignas(align4) name##4                           \
+    {                                                        \
+        T x, y, z, w;                                        \
+    };                                                       \
+    static inline name##2 make_##name##2(T x, T y)           \
+    {                                                        \
+        return {x, y};                                       \
+    }                                                        \
+    static inline name##3 make_##name##3(T x, T y, T z)      \
+    {                                                        \
+        return {x, y, z};                                    \
+    }                                                        \
+    static inline name##4 make_##name##4(T x, T y, T z, T w) \
+    {                                                        \
+        return {x, y, z, w};                                 \
     }
 
 CUDASIM_VECTOR(unsigned char, uchar, 2, 4)
@@ -138,7 +150,7 @@ CUDASIM_VECTOR(unsigned long long, ulonglong, 16, 16)
 
 struct dim3 {
     unsigned x, y, z;
-    constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z)
+    constexpr dim3(unsigned nx = 1, unsigned ny = 1, unsigned nz = 1) : x(nx), y(ny), z(nz)
     {
     }
 };
@@ -162,20 +174,19 @@ template <class T> static inline cudaError_t cudaFuncSetAttribute(T *function, c
     return cudaFuncSetAttribute(reinterpret_cast<const void *>(function), attr, value);
 }
 
-template <class T>
-static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, T, int, size_t)
+template <class T> static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, T, int, size_t)
 {
     *blocks = 1;
     return cudaSuccess;
 }
 
-/* --- launches ----------------------------------------------------------------------------------------------------------------- */
+/* --- launches -----------------------------------------------------------------------------------------------------------------
+ */
 
 void *sim_parameter_space(void); /* 4096 bytes, 64-byte aligned: a kernel's arguments while it runs */
 cudaError_t sim_run(const cudaLaunchConfig_t *config, const void *kernel, void (*call)(void *), void *parameters);
 
-template <class... P>
-static inline cudaError_t sim_launch(const cudaLaunchConfig_t *config, void (*kernel)(P...), P... args)
+template <class... P> static inline cudaError_t sim_launch(const cudaLaunchConfig_t *config, void (*kernel)(P...), P... args)
 {
     struct call {
         void (*kernel)(P...);
@@ -186,8 +197,8 @@ static inline cudaError_t sim_launch(const cudaLaunchConfig_t *config, void (*ke
     return sim_run(
         config, reinterpret_cast<const void *>(kernel),
         [](void *p) {
-            call *c = static_cast<call *>(p);
-            std::apply(c->kernel, c->args);
+            call *me = static_cast<call *>(p);
+            std::apply(me->kernel, me->args);
         },
         c);
 }

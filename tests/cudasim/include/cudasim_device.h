@@ -105,8 +105,8 @@ SIM_INLINE int __reduce_max_sync(unsigned mask, int v)
     return (int)((unsigned)sim_reduce_sync(mask, (unsigned)v ^ 0x80000000u, 2) ^ 0x80000000u);
 }
 
-/* Atomics on global or shared memory race with no other atomic. They order plain accesses only where a __threadfence stands between,
- * as CUDA requires. */
+/* Atomics on global or shared memory race with no other atomic. They order plain accesses only where a __threadfence stands
+ * between, as CUDA requires. */
 enum sim_atomic_type { SIM_I32, SIM_U32, SIM_U64, SIM_F32, SIM_F64 };
 enum sim_atomic_op { SIM_ADD, SIM_MIN, SIM_MAX, SIM_EXCH, SIM_CAS, SIM_AND, SIM_OR, SIM_LOAD };
 uint64_t sim_atomic(void *p, enum sim_atomic_type type, enum sim_atomic_op op, uint64_t operand, uint64_t compare);
@@ -140,10 +140,10 @@ template <class T> SIM_INLINE T sim_atomic_do(T *p, enum sim_atomic_op op, T ope
     return old;
 }
 
-#define SIM_ATOMIC(name, op, T)                                                                                                        \
-    SIM_INLINE T name(T *p, T v)                                                                                                       \
-    {                                                                                                                                  \
-        return sim_atomic_do<T>(p, op, v);                                                                                             \
+#define SIM_ATOMIC(name, op, T)            \
+    SIM_INLINE T name(T *p, T v)           \
+    {                                      \
+        return sim_atomic_do<T>(p, op, v); \
     }
 SIM_ATOMIC(atomicAdd, SIM_ADD, int)
 SIM_ATOMIC(atomicAdd, SIM_ADD, unsigned)
@@ -207,7 +207,8 @@ template <class T> SIM_INLINE void __stcg(T *p, T v)
     *p = v;
 }
 
-/* --- arithmetic --------------------------------------------------------------------------------------------------------------- */
+/* --- arithmetic ---------------------------------------------------------------------------------------------------------------
+ */
 
 template <class T> SIM_INLINE T sim_bits_as(const void *p)
 {
@@ -339,14 +340,14 @@ SIM_INLINE unsigned __byte_perm(unsigned a, unsigned b, unsigned s)
     return r;
 }
 
-#define SIM_MIN_MAX(T)                                                                                                                 \
-    SIM_INLINE T min(T a, T b)                                                                                                         \
-    {                                                                                                                                  \
-        return b < a ? b : a;                                                                                                          \
-    }                                                                                                                                  \
-    SIM_INLINE T max(T a, T b)                                                                                                         \
-    {                                                                                                                                  \
-        return a < b ? b : a;                                                                                                          \
+#define SIM_MIN_MAX(T)         \
+    SIM_INLINE T min(T a, T b) \
+    {                          \
+        return b < a ? b : a;  \
+    }                          \
+    SIM_INLINE T max(T a, T b) \
+    {                          \
+        return a < b ? b : a;  \
     }
 SIM_MIN_MAX(int)
 SIM_MIN_MAX(unsigned)

@@ -29,8 +29,7 @@ SIM_INLINE void wgmma_ss(float (&d)[N / 2], uint64_t a, uint64_t b, int scale)
     static_assert(N % 32 == 0 && N >= 32 && N <= 256, "as ptx_wgmma.cuh offers");
     sim_wgmma(d, N, nullptr, a, TA, b, TB, scale);
 }
-template <int N, enum wgmma_major TB>
-SIM_INLINE void wgmma_rs(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int scale)
+template <int N, enum wgmma_major TB> SIM_INLINE void wgmma_rs(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int scale)
 {
     static_assert(N % 32 == 0 && N >= 32 && N <= 256, "as ptx_wgmma.cuh offers");
     sim_wgmma(d, N, a, 0, 0, b, TB, scale);

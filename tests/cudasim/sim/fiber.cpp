@@ -1,0 +1,368 @@
+/* Threads as fibers: the context switch, the random scheduler, and how a block starts, ends or hangs. */
+#include "sim.h"
+
+#include <map>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define STACK_BYTES (256u * 1024)
+
+sim_thread *sim_self;
+sim_block *sim_now;
+sim_launch_info sim_launched;
+struct sim_counts sim_count;
+bool sim_checking = true, sim_lazy;
+unsigned char *sim_shared;
+
+static char *stacks;
+static void *scheduler_stack_pointer;
+static bool aborted;
+static uint64_t random_state;
+static unsigned block_serial;
+static thread_local int capability = 90, multiprocessors = 132;
+alignas(64) static char parameter_space[4096];
+
+struct launch_aborted {
+};
+
+/* Saves the callee's registers and this stack in *from, continues at `to`. */
+extern "C" void sim_switch(void **from, void *to);
+asm(".text\n"
+    ".globl sim_switch\n"
+    ".type sim_switch, @function\n"
+    "sim_switch:\n"
+    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+    "  movq %rsp, (%rdi)\n"
+    "  movq %rsi, %rsp\n"
+    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
+    "  ret\n"
+    ".size sim_switch, .-sim_switch\n");
+
+uint32_t sim_random(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)(random_state >> 16);
+}
+
+void fiber_reset(unsigned seed)
+{
+    random_state = 0x9e3779b97f4a7c15ull * (seed + 1) + 1;
+    for (int i = 0; i < 8; i++)
+        sim_random();
+    sim_lazy = seed % 2 == 1;
+    aborted = false;
+}
+
+bool fiber_failed(void)
+{
+    return aborted;
+}
+
+bool sim_on_stack(const void *p)
+{
+    return (const char *)p >= stacks && (const char *)p < stacks + (size_t)SIM_MAX_THREADS * STACK_BYTES;
+}
+
+bool sim_is_parameter(const void *p)
+{
+    return (const char *)p >= parameter_space && (const char *)p < parameter_space + sizeof parameter_space;
+}
+
+void *sim_parameter_space(void)
+{
+    return parameter_space;
+}
+
+int sim_new_id(void)
+{
+    return sim_now->ids < SIM_MAX_IDS ? sim_now->ids++ : SIM_MAX_IDS - 1;
+}
+
+static void to_scheduler(void)
+{
+    sim_thread *me = sim_self;
+    sim_self = nullptr;
+    sim_switch(&me->stack_pointer, scheduler_stack_pointer);
+    sim_self = me;
+}
+
+static sim_thread *pick(void)
+{
+    std::vector<int> &ready = sim_now->ready;
+    size_t i = sim_random() % ready.size();
+    sim_thread *t = &sim_now->thread[(size_t)ready[i]];
+    ready[i] = ready.back();
+    ready.pop_back();
+    sim_count.switches++;
+    return t;
+}
+
+/* Leaves the running fiber: to the next ready one, or to the scheduler when none is or a copy is to land. */
+static void leave(void)
+{
+    if (sim_now->ready.empty() || (!sim_lazy && async_pending() && sim_random() % 8 == 0)) {
+        to_scheduler();
+        return;
+    }
+    sim_thread *me = sim_self, *next = pick();
+    if (next == me)
+        return;
+    sim_self = next;
+    sim_switch(&me->stack_pointer, next->stack_pointer);
+    sim_self = me;
+}
+
+void sim_wait(enum wait_kind kind, const char *waits_in, const void *pc)
+{
+    sim_self->wait = kind;
+    sim_self->waits_in = waits_in;
+    sim_self->waits_at = sim_pc_of(pc);
+    leave();
+}
+
+void sim_wake(sim_thread *t)
+{
+    t->wait = RUNNING;
+    sim_now->ready.push_back(t->id);
+}
+
+void sim_yield(void)
+{
+    sim_now->ready.push_back(sim_self->id);
+    leave();
+}
+
+void sim_abort_launch(void)
+{
+    aborted = true;
+    if (!sim_self)
+        throw launch_aborted();
+    to_scheduler();
+    abort();
+}
+
+static void run_fiber(void)
+{
+    sim_launched.call(sim_launched.parameters);
+    sim_thread *t = sim_self;
+    async_exit(t);
+    t->wait = EXITED;
+    sim_now->alive--;
+    barrier_thread_exits(t);
+    leave();
+    abort();
+}
+
+static void start_fiber(sim_thread *t)
+{
+    /* as if sim_switch had saved six registers and a return address; run_fiber must see rsp = 8 modulo 16 */
+    void **top = reinterpret_cast<void **>(stacks + (size_t)(t->id + 1) * STACK_BYTES - 64);
+    *--top = nullptr;
+    *--top = reinterpret_cast<void *>(run_fiber);
+    for (int i = 0; i < 6; i++)
+        *--top = nullptr;
+    t->stack_pointer = top;
+    sim_now->ready.push_back(t->id);
+}
+
+static std::string ranges(const std::vector<int> &ids)
+{
+    std::string s;
+    for (size_t i = 0, j; i < ids.size(); i = j) {
+        for (j = i + 1; j < ids.size() && ids[j] == ids[j - 1] + 1; j++)
+            ;
+        s += (s.empty() ? "" : ", ") + std::to_string(ids[i]) + (j - i > 1 ? "-" + std::to_string(ids[j - 1]) : "");
+    }
+    return s;
+}
+
+static void report_deadlock(void)
+{
+    std::map<std::string, std::vector<int>> groups;
+    for (const sim_thread &t : sim_now->thread) {
+        if (t.wait == EXITED)
+            continue;
+        std::string where = t.waits_in;
+        if (t.wait == WAIT_BARRIER) {
+            const sim_named_barrier &b = sim_now->barrier[t.object];
+            where += " " + std::to_string(t.object) + ", " + std::to_string(b.arrived) + " of " + std::to_string(b.expected) +
+                     " there";
+        }
+        if (t.wait == WAIT_MBARRIER) {
+            where += " at shared offset " + std::to_string(t.object - SIM_SHARED_BASE) + ", parity " + std::to_string(t.parity);
+            for (const sim_mbarrier *m : sim_now->mbarrier)
+                if (m->address == t.object)
+                    where += ", which lacks " + std::to_string(m->pending) + " of " + std::to_string(m->count) +
+                             " arrivals and " + std::to_string(m->bytes) + " bytes in phase " + std::to_string(m->phase);
+        }
+        groups[where + " at " + sim_line(t.waits_at)].push_back(t.id);
+    }
+    std::string text = "deadlock: nothing can run any more.";
+    for (auto &g : groups)
+        text += "\n    threads " + ranges(g.second) + " wait in " + g.first;
+    std::vector<int> gone;
+    for (const sim_thread &t : sim_now->thread)
+        if (t.wait == EXITED)
+            gone.push_back(t.id);
+    if (!gone.empty())
+        text += "\n    threads " + ranges(gone) + " have returned";
+    sim_fail(0, "%s", text.c_str());
+}
+
+static void run_block(unsigned linear)
+{
+    sim_block block = {};
+    const dim3 &g = sim_launched.config.gridDim, &b = sim_launched.config.blockDim;
+    block.serial = ++block_serial;
+    block.linear = linear;
+    block.index = {linear % g.x, linear / g.x % g.y, linear / g.x / g.y};
+    block.threads = block.ids = block.alive = (int)(b.x * b.y * b.z);
+    block.warps = (block.threads + 31) / 32;
+    block.shared_bytes = (uint32_t)sim_launched.config.dynamicSmemBytes;
+    block.thread.resize((size_t)block.threads);
+    sim_now = &block;
+    sim_count.blocks++;
+    memory_block_begin();
+    for (int i = 0; i < block.threads; i++) {
+        sim_thread &t = block.thread[(size_t)i];
+        t.id = i;
+        t.warp = i / 32;
+        t.lane = i % 32;
+        t.index = {(unsigned)i % b.x, (unsigned)i / b.x % b.y, (unsigned)i / b.x / b.y};
+        t.clock = 1;
+        t.copy_agent = t.bulk_agent = t.bulk_write_agent = -1;
+        start_fiber(&t);
+    }
+    while (block.alive > 0 && !aborted) {
+        if (async_pending() && (block.ready.empty() || (!sim_lazy && sim_random() % 2 == 0))) {
+            async_deliver_one();
+        } else if (block.ready.empty()) {
+            report_deadlock();
+        } else {
+            sim_thread *next = pick();
+            sim_self = next;
+            sim_switch(&scheduler_stack_pointer, next->stack_pointer);
+            sim_self = nullptr;
+        }
+    }
+    if (!aborted) {
+        async_block_end();
+        wgmma_block_end();
+        barrier_block_end();
+    }
+    for (sim_mbarrier *m : block.mbarrier)
+        delete m;
+    for (tma_load *l : block.loads)
+        delete l;
+    block.thread.clear();
+}
+
+static std::map<const void *, int> opted_in;
+
+cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attr, int value)
+{
+    if (attr == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+        int limit;
+        cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
+        if (value < 0 || value > limit)
+            return cudaErrorInvalidValue;
+        opted_in[function] = value;
+    }
+    return cudaSuccess;
+}
+
+void sim_device(int sm, int count)
+{
+    capability = sm;
+    multiprocessors = count;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int)
+{
+    switch (attr) {
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+        *value = 48 * 1024;
+        break;
+    case cudaDevAttrMultiProcessorCount:
+        *value = multiprocessors;
+        break;
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = capability / 10;
+        break;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = capability % 10;
+        break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = (capability == 80 ? 163 : capability == 86 || capability == 89 ? 99 : 227) * 1024;
+        break;
+    default:
+        return cudaErrorInvalidValue;
+    }
+    return cudaSuccess;
+}
+
+static cudaError_t run_grid(void)
+{
+    const dim3 g = sim_launched.config.gridDim;
+    std::vector<unsigned> order((size_t)g.x * g.y * g.z);
+    for (size_t i = 0; i < order.size(); i++) {
+        size_t j = sim_random() % (i + 1);
+        order[i] = order[j];
+        order[j] = (unsigned)i;
+    }
+    try {
+        for (size_t i = 0; i < order.size() && !aborted; i++)
+            run_block(order[i]);
+    } catch (launch_aborted &) {
+    }
+    sim_now = nullptr;
+    sim_self = nullptr;
+    return aborted ? cudaErrorLaunchFailure : cudaSuccess;
+}
+
+cudaError_t sim_run(const cudaLaunchConfig_t *config, const void *kernel, void (*call)(void *), void *parameters)
+{
+    const dim3 g = config->gridDim, b = config->blockDim;
+    auto allowed = opted_in.find(kernel);
+    size_t shared = allowed == opted_in.end() ? 48 * 1024 : (size_t)allowed->second;
+    if (aborted)
+        return cudaErrorLaunchFailure;
+    if ((uint64_t)b.x * b.y * b.z == 0 || (uint64_t)b.x * b.y * b.z > SIM_MAX_THREADS || b.z > 64 || g.x > 0x7fffffffu ||
+        g.y > 65535 || g.z > 65535 || g.x == 0 || g.y == 0 || g.z == 0)
+        return cudaErrorInvalidConfiguration;
+    if (config->dynamicSmemBytes > (shared > 48 * 1024 ? shared : 48 * 1024))
+        return cudaErrorInvalidValue;
+    if (!stacks) {
+        stacks = static_cast<char *>(mmap(nullptr, (size_t)SIM_MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
+                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+        if (stacks == MAP_FAILED)
+            return cudaErrorMemoryAllocation;
+    }
+    if (!sim_shared)
+        sim_shared = static_cast<unsigned char *>(aligned_alloc(4096, SIM_SHARED_MAX));
+    sim_launched = {*config, kernel, (unsigned)++sim_count.launches, call, parameters};
+    return run_grid();
+}
+
+uint3 sim_thread_index(void)
+{
+    return sim_self->index;
+}
+
+uint3 sim_block_index(void)
+{
+    return sim_now->index;
+}
+
+dim3 sim_block_size(void)
+{
+    return sim_launched.config.blockDim;
+}
+
+dim3 sim_grid_size(void)
+{
+    return sim_launched.config.gridDim;
+}

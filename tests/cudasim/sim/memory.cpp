@@ -1,0 +1,321 @@
+/* Every access is checked: bounds, uninitialised shared memory, races within a block (happens-before) and between blocks.
+ *
+ * Shared memory has one cell per two bytes (bf16): its last writer and up to READERS readers since. Global memory has a smaller
+ * cell per two bytes: last writer, one reader, and whether several blocks read. Cells of earlier blocks and launches are stale by
+ * serial. */
+#include "sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define READERS 6
+#define ARENA_BYTES ((size_t)1 << 30)
+#define PAGE 256u /* allocation granularity */
+
+struct epoch {
+    uint32_t clock;
+    sim_pc pc;
+    uint16_t id;
+};
+
+struct shared_cell {
+    unsigned block; /* serial; else stale: uninitialised */
+    epoch write;
+    bool written, async, barrier, atomic;
+    uint8_t readers;
+    epoch read[READERS];
+};
+
+struct global_cell {
+    unsigned launch;         /* else stale */
+    unsigned wblock, rblock; /* linear + 1, 0: none */
+    uint32_t wclock, rclock;
+    sim_pc wpc, rpc;
+    uint16_t wid, rid;
+    bool watomic, many, ratomic;
+};
+
+static shared_cell *shared_cells;
+static char *arena;
+static global_cell *global_cells;
+static uint16_t *valid; /* per page: bytes of it that are allocated */
+static size_t arena_used;
+
+static const char *verb(enum access kind)
+{
+    return kind == READ ? "read" : kind == WRITE ? "write" : "atomic";
+}
+
+/* --- allocation ---------------------------------------------------------------------------------------------------------------
+ */
+
+static void *reserve(size_t bytes)
+{
+    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? nullptr : p;
+}
+
+void memory_reset(void)
+{
+    if (!arena) {
+        arena = static_cast<char *>(reserve(ARENA_BYTES));
+        global_cells = static_cast<global_cell *>(reserve(ARENA_BYTES / 2 * sizeof(global_cell)));
+        valid = static_cast<uint16_t *>(reserve(ARENA_BYTES / PAGE * sizeof(uint16_t)));
+        shared_cells = static_cast<shared_cell *>(calloc(SIM_SHARED_MAX / 2, sizeof(shared_cell)));
+        if (!arena || !global_cells || !valid || !shared_cells)
+            abort();
+    }
+    memset(valid, 0, arena_used / PAGE * sizeof(uint16_t));
+    if (arena_used > 16u << 20) { /* give pages back */
+        madvise(arena, arena_used, MADV_DONTNEED);
+        madvise(global_cells, arena_used / 2 * sizeof(global_cell), MADV_DONTNEED);
+    }
+    arena_used = 0;
+}
+
+void *memory_allocate(size_t bytes)
+{
+    if (!arena)
+        memory_reset();
+    size_t pages = (bytes + PAGE - 1) / PAGE;
+    if (bytes == 0 || (pages + 2) * PAGE > ARENA_BYTES - arena_used)
+        return nullptr;
+    size_t at = arena_used / PAGE + 1; /* an unallocated page before and after */
+    for (size_t i = 0; i < pages; i++)
+        valid[at + i] = (uint16_t)(i + 1 < pages ? PAGE : bytes - i * PAGE);
+    arena_used = (at + pages) * PAGE;
+    memset(arena + at * PAGE, 0xff, bytes);
+    return arena + at * PAGE;
+}
+
+bool memory_free(void *p)
+{
+    if (!p)
+        return true;
+    size_t at = (size_t)((char *)p - arena) / PAGE;
+    if ((char *)p < arena || (char *)p >= arena + arena_used || ((char *)p - arena) % PAGE != 0 || !valid[at] || valid[at - 1])
+        return false;
+    for (; valid[at]; at++)
+        valid[at] = 0;
+    return true;
+}
+
+static bool in_arena(const void *p)
+{
+    return (const char *)p >= arena && (const char *)p < arena + ARENA_BYTES;
+}
+
+/* --- shared memory ------------------------------------------------------------------------------------------------------------
+ */
+
+void memory_block_begin(void)
+{
+    if (!arena)
+        memory_reset();
+    memset(sim_shared, 0xff, sim_now->shared_bytes); /* NaN */
+}
+
+/* Whether the accessor may touch what (id, clock) did: through the async proxy, ordinary writes need a proxy fence in between. */
+static bool knows(const accessor &who, const epoch &e, bool by_async)
+{
+    const sim_thread *t = who.thread;
+    if (who.async && !by_async) {
+        if (e.id == t->id)
+            return t->fenced >= e.clock;
+        return t->know.proxy(e.id) >= e.clock;
+    }
+    return e.id == t->id || t->know.seen(e.id) >= e.clock;
+}
+
+static std::string shared_name(uint32_t offset)
+{
+    return "shared memory at offset " + std::to_string(offset);
+}
+
+[[noreturn]] static void shared_race(uint32_t offset, const shared_cell &c, const epoch &e, bool was_write, enum access kind,
+                                     const accessor &who)
+{
+    bool ordered = who.async && was_write && !c.async && (e.id == who.thread->id || who.thread->know.seen(e.id) >= e.clock);
+    sim_fail(who.pc, "%s: %s %s and an earlier %s by %s at %s%s", ordered ? "missing proxy fence" : "race", who.what,
+             (verb(kind) + std::string(" of ") + shared_name(offset)).c_str(), was_write ? "write" : "read",
+             sim_id_name(e.id).c_str(), sim_line(e.pc).c_str(),
+             ordered ? " are ordered, but fence_proxy_async must come after ordinary writes that TMA or wgmma read"
+                     : " are not ordered by any barrier or wait");
+}
+
+static void add_reader(shared_cell &c, const epoch &e, const accessor &who)
+{
+    int victim = -1;
+    for (int i = 0; i < c.readers; i++) {
+        if (c.read[i].id == e.id) {
+            c.read[i] = e;
+            return;
+        }
+        if (who.thread->know.seen(c.read[i].id) >= c.read[i].clock)
+            victim = i;
+    }
+    if (victim < 0)
+        victim = c.readers < READERS ? c.readers++ : (int)(sim_random() % READERS);
+    c.read[victim] = e;
+}
+
+void shared_access(uint32_t offset, size_t bytes, enum access kind, const accessor &who)
+{
+    sim_count.accesses++;
+    if (!sim_checking)
+        return;
+    epoch e = {who.clock, who.pc, (uint16_t)(who.agent >= 0 ? who.agent : who.thread->id)};
+    epoch last = {};
+    bool last_async = false, have_last = false;
+    for (uint32_t i = offset / 2; i <= (offset + bytes - 1) / 2; i++) {
+        shared_cell &c = shared_cells[i];
+        if (c.block != sim_now->serial) {
+            if (kind != WRITE)
+                sim_fail(who.pc, "%s %s of uninitialised %s", who.what, verb(kind), shared_name(2 * i).c_str());
+            c.block = sim_now->serial;
+            c.written = c.barrier = c.atomic = false;
+            c.readers = 0;
+        }
+        if (c.barrier)
+            sim_fail(who.pc, "%s %s of an mbarrier: %s", who.what, verb(kind), shared_name(2 * i).c_str());
+        if (c.written && !(kind == ATOMIC && c.atomic)) {
+            bool same = have_last && last.id == c.write.id && last.clock == c.write.clock && last_async == c.async;
+            if (!same && !knows(who, c.write, c.async))
+                shared_race(2 * i, c, c.write, true, kind, who);
+            last = c.write;
+            last_async = c.async;
+            have_last = true;
+        }
+        if (kind == READ) {
+            if (!(c.readers > 0 && c.read[c.readers - 1].id == e.id && c.read[c.readers - 1].clock == e.clock))
+                add_reader(c, e, who);
+            continue;
+        }
+        for (int r = 0; r < c.readers; r++) /* a read needs no proxy fence before the write that follows */
+            if (c.read[r].id != who.thread->id && who.thread->know.seen(c.read[r].id) < c.read[r].clock)
+                shared_race(2 * i, c, c.read[r], false, kind, who);
+        c.readers = 0;
+        c.write = e;
+        c.written = true;
+        c.async = who.async;
+        c.atomic = kind == ATOMIC;
+    }
+}
+
+void shared_mark_barrier(uint32_t offset, bool on)
+{
+    for (uint32_t i = offset / 2; i < offset / 2 + 4; i++)
+        shared_cells[i].barrier = on;
+}
+
+uint32_t shared_offset(uint32_t address, size_t bytes, size_t align, sim_pc pc, const char *what)
+{
+    uint32_t offset = address - SIM_SHARED_BASE;
+    if (address < SIM_SHARED_BASE || offset + bytes > sim_now->shared_bytes)
+        sim_fail(pc, "%s of %zu bytes at shared offset %d, out of the block's %u bytes of shared memory", what, bytes,
+                 (int)offset, sim_now->shared_bytes);
+    if (address % align != 0)
+        sim_fail(pc, "%s at shared offset %u: must be a multiple of %zu bytes", what, offset, align);
+    return offset;
+}
+
+/* --- global memory ------------------------------------------------------------------------------------------------------------
+ */
+
+static void check_bounds(const void *p, size_t bytes, enum access kind, const accessor &who)
+{
+    size_t at = (size_t)((const char *)p - arena), end = at + bytes;
+    for (size_t page = at / PAGE; page <= (end - 1) / PAGE; page++) {
+        size_t last = end < (page + 1) * PAGE ? end - page * PAGE : PAGE;
+        if (valid[page] < last) {
+            size_t from = at / PAGE;
+            while (from > 0 && !valid[from])
+                from--;
+            size_t size_end = from * PAGE + valid[from];
+            sim_fail(who.pc,
+                     "%s %s of %zu bytes of global memory out of bounds: %zd bytes past the end of the nearest allocation before",
+                     who.what, verb(kind), bytes, (ssize_t)(end - size_end));
+        }
+    }
+}
+
+[[noreturn]] static void global_race(const void *p, const char *whom, unsigned block, sim_pc pc, enum access kind,
+                                     const accessor &who)
+{
+    sim_fail(who.pc, "race between %s: %s %s of global memory at %p, and an access by block %u at %s", whom, who.what, verb(kind),
+             p, block - 1, sim_line(pc).c_str());
+}
+
+static void check_global_cell(global_cell &c, const char *p, enum access kind, const accessor &who)
+{
+    unsigned block = sim_now->linear + 1;
+    int id = who.agent >= 0 ? who.agent : who.thread->id;
+    if (c.launch != sim_launched.serial) {
+        c = {};
+        c.launch = sim_launched.serial;
+    }
+    bool atomic = kind == ATOMIC;
+    if (c.wblock && !(atomic && c.watomic)) {
+        if (c.wblock != block)
+            global_race(p, "blocks of one launch", c.wblock, c.wpc, kind, who);
+        if (c.wid != who.thread->id && who.thread->know.seen(c.wid) < c.wclock)
+            global_race(p, "threads of one block", c.wblock, c.wpc, kind, who);
+    }
+    if (kind == READ) {
+        c.many |= c.rblock && c.rblock != block;
+        c.rblock = block;
+        c.rid = (uint16_t)id;
+        c.rclock = who.clock;
+        c.rpc = who.pc;
+        return;
+    }
+    if (c.rblock && (c.rblock != block || c.many))
+        global_race(p, "blocks of one launch", c.rblock, c.rpc, kind, who);
+    if (c.rblock && c.rid != who.thread->id && who.thread->know.seen(c.rid) < c.rclock)
+        global_race(p, "threads of one block", c.rblock, c.rpc, kind, who);
+    c.wblock = block;
+    c.wid = (uint16_t)id;
+    c.wclock = who.clock;
+    c.wpc = who.pc;
+    c.watomic = atomic;
+}
+
+void global_access(const void *p, size_t bytes, enum access kind, const accessor &who)
+{
+    sim_count.accesses++;
+    if (!in_arena(p))
+        sim_fail(who.pc, "%s %s of %zu bytes at %p, which is no device memory", who.what, verb(kind), bytes, p);
+    check_bounds(p, bytes, kind, who);
+    if (!sim_checking)
+        return;
+    size_t at = (size_t)((const char *)p - arena);
+    for (size_t i = at / 2; i <= (at + bytes - 1) / 2; i++)
+        check_global_cell(global_cells[i], arena + 2 * i, kind, who);
+}
+
+/* --- plain accesses -----------------------------------------------------------------------------------------------------------
+ */
+
+accessor sim_as_thread(const void *pc, const char *what)
+{
+    return {sim_self, -1, sim_self->clock, false, sim_pc_of(pc), what};
+}
+
+void memory_access(const void *p, size_t bytes, enum access kind, const accessor &who)
+{
+    extern char __executable_start[], _end[];
+    if ((const unsigned char *)p >= sim_shared && (const unsigned char *)p < sim_shared + SIM_SHARED_MAX) {
+        uint32_t offset = (uint32_t)((const unsigned char *)p - sim_shared);
+        shared_offset(offset + SIM_SHARED_BASE, bytes, 1, who.pc, who.what);
+        shared_access(offset, bytes, kind, who);
+        return;
+    }
+    if (in_arena(p)) {
+        global_access(p, bytes, kind, who);
+        return;
+    }
+    if (sim_on_stack(p) || sim_is_parameter(p) || ((const char *)p >= __executable_start && (const char *)p < _end))
+        return; /* local memory, kernel parameters, constants */
+    global_access(p, bytes, kind, who);
+}

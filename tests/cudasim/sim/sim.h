@@ -1,0 +1,305 @@
+/* The simulator's own state. Private to sim.
+ *
+ * One block runs at a time; its threads are fibers that give way only where a GPU's thread can wait. `sim_self` is the running
+ * one. Happens-before: every thread and every asynchronous agent has an id; an access is the pair (id, the id's clock at that
+ * time). A thread may touch what another wrote if its vector clock has reached that pair. A second vector, `proxy`, holds what
+ * the async proxy (TMA stores, wgmma) may read: a proxy fence copies the first vector into it. */
+#ifndef CUDASIM_SIM_H
+#define CUDASIM_SIM_H
+
+#include "cudasim.h"
+
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include "cudasim_ptx.h"
+#include <string>
+#include <vector>
+
+#undef threadIdx
+#undef blockIdx
+#undef blockDim
+#undef gridDim
+
+#define SIM_CALLER __builtin_extract_return_addr(__builtin_return_address(0))
+#define SIM_SHARED_BASE 1024u /* the shared-memory address of the block's first byte, as on sm_90 */
+#define SIM_SHARED_MAX (228u * 1024)
+#define SIM_MAX_THREADS 1024
+#define SIM_LOAD_AGENTS 64
+#define SIM_MAX_IDS (2 * SIM_MAX_THREADS + SIM_MAX_THREADS / 128 + SIM_LOAD_AGENTS + 64)
+
+typedef uint32_t sim_pc; /* offset from the start of the program; 0: unknown */
+static inline sim_pc sim_pc_of(const void *p)
+{
+    extern char __executable_start[];
+    return (sim_pc)((const char *)p - __executable_start);
+}
+
+/* --- vector clocks: immutable once shared, so that a barrier hands one to everybody -------------------------------------------
+ */
+
+struct clock_vector {
+    int references;
+    clock_vector *next_free;
+    uint32_t *seen, *proxy; /* [ids] */
+};
+
+class knowledge
+{
+    clock_vector *v;
+
+  public:
+    knowledge() : v(nullptr)
+    {
+    }
+    knowledge(const knowledge &o);
+    knowledge &operator=(const knowledge &o);
+    ~knowledge();
+    void join(const knowledge &o);
+    void see(int id, uint32_t clock);
+    void see_proxy(int id, uint32_t clock);
+    void fence(); /* proxy = seen */
+    uint32_t seen(int id) const
+    {
+        return v ? v->seen[id] : 0;
+    }
+    uint32_t proxy(int id) const
+    {
+        return v ? v->proxy[id] : 0;
+    }
+
+  private:
+    void own();
+};
+
+/* --- threads ------------------------------------------------------------------------------------------------------------------
+ */
+
+enum wait_kind {
+    RUNNING,
+    WAIT_WARP,    /* a warp collective: kind in `collective` */
+    WAIT_GROUP,   /* a warpgroup collective */
+    WAIT_BARRIER, /* __syncthreads (0) or a named barrier */
+    WAIT_MBARRIER,
+    EXITED,
+};
+
+struct copy_group { /* cp.async of one commit, of one thread */
+    struct item {
+        uint32_t dst;
+        const void *src;
+        int size, bytes;
+    };
+    uint32_t number;
+    std::vector<item> items;
+};
+
+struct bulk_op { /* a bulk or TMA store of one thread */
+    uint32_t group, shared, bytes;
+    void *global; /* contiguous, where not tensor */
+    bool tensor, add;
+    CUtensorMap map;
+    int rank, at[5];
+};
+
+struct sim_thread {
+    void *stack_pointer;
+    int id, warp, lane;
+    uint3 index;
+
+    enum wait_kind wait;
+    const char *waits_in;
+    sim_pc waits_at;
+    uint32_t object, parity; /* barrier number or mbarrier address */
+    const void *collective;
+    unsigned mask;
+    void *slot; /* a collective's arguments */
+
+    knowledge know;
+    uint32_t clock, fenced; /* own clock, and its value at the last proxy fence */
+
+    std::vector<copy_group> copies; /* unfinished, oldest first; the last one is open */
+    uint32_t copy_groups;
+    int copy_agent;
+
+    std::vector<bulk_op> bulk;
+    uint32_t bulk_groups;
+    int bulk_agent, bulk_write_agent; /* its reads of shared and its writes of global memory */
+};
+
+struct sim_mbarrier {
+    uint32_t address, count, pending;
+    int64_t bytes; /* expected and not yet landed */
+    uint32_t phase;
+    int init_thread;
+    uint32_t init_clock;
+    bool fenced;
+    knowledge arriving, ended[2];
+};
+
+struct sim_named_barrier {
+    unsigned expected, arrived, generation;
+    knowledge arriving;
+    std::vector<sim_thread *> waiting;
+};
+
+struct tma_load { /* in flight; agent id and clock name its writes */
+    uint32_t dst, bar, bytes;
+    const void *src;
+    CUtensorMap map;
+    bool tensor;
+    int rank, at[5], agent;
+    uint32_t clock;
+};
+
+struct sim_block {
+    unsigned serial; /* over all launches: shadow cells of other blocks are stale */
+    unsigned linear;
+    uint3 index;
+    int threads, warps, ids;
+    std::vector<sim_thread> thread;
+    std::vector<int> ready;
+    int alive;
+    std::vector<sim_mbarrier *> mbarrier;
+    sim_named_barrier barrier[16];
+    std::vector<tma_load *> loads;
+    int load_agent[SIM_LOAD_AGENTS];
+    uint32_t load_clock[SIM_LOAD_AGENTS];
+    unsigned next_load_agent;
+    uint32_t shared_bytes;
+    struct warpgroup *group[SIM_MAX_THREADS / 128];
+    int registers[SIM_MAX_THREADS / 128]; /* after setmaxnreg; 0: untouched */
+};
+
+struct sim_launch_info {
+    cudaLaunchConfig_t config;
+    const void *kernel;
+    unsigned serial;
+    void (*call)(void *);
+    void *parameters;
+};
+
+extern sim_thread *sim_self; /* NULL on the host */
+extern sim_block *sim_now;   /* NULL between blocks */
+extern sim_launch_info sim_launched;
+extern struct sim_counts sim_count;
+extern bool sim_checking, sim_lazy;
+extern unsigned char *sim_shared; /* SIM_SHARED_MAX bytes */
+
+/* --- fiber.cpp ----------------------------------------------------------------------------------------------------------------
+ */
+
+uint32_t sim_random(void);
+/* Gives way until sim_wake. `waits_in` names the operation in reports. */
+void sim_wait(enum wait_kind kind, const char *waits_in, const void *pc);
+void sim_wake(sim_thread *t);
+/* Lets others run; only where a GPU could switch. */
+void sim_yield(void);
+int sim_new_id(void);
+bool sim_on_stack(const void *p);
+bool sim_is_parameter(const void *p);
+
+/* --- report.cpp ---------------------------------------------------------------------------------------------------------------
+ */
+
+/* Ends the launch: records "message" with the running thread and its line, and does not return into the kernel. */
+[[noreturn]] void sim_fail(sim_pc pc, const char *format, ...) __attribute__((format(printf, 2, 3)));
+[[noreturn]] void sim_abort_launch(void); /* fiber.cpp */
+std::string sim_line(sim_pc pc);          /* "file.cu:123 in kernel" */
+std::string sim_thread_name(const sim_thread *t);
+std::string sim_id_name(int id);
+void sim_record(const std::string &text);
+
+/* --- memory.cpp: shadow of shared and global memory ---------------------------------------------------------------------------
+ */
+
+enum access { READ, WRITE, ATOMIC };
+
+/* Who accesses: a thread (agent < 0) or an agent acting with what thread `t` knew; async: through the async proxy. */
+struct accessor {
+    const sim_thread *thread;
+    int agent;
+    uint32_t clock;
+    bool async;
+    sim_pc pc;
+    const char *what; /* "read", "cp.async", "wgmma" */
+};
+
+void memory_reset(void);
+void *memory_allocate(size_t bytes);
+bool memory_free(void *p);
+void memory_block_begin(void);
+void memory_access(const void *p, size_t bytes, enum access kind, const accessor &who);
+/* offsets within shared memory */
+void shared_access(uint32_t offset, size_t bytes, enum access kind, const accessor &who);
+void shared_mark_barrier(uint32_t offset, bool on);
+void global_access(const void *p, size_t bytes, enum access kind, const accessor &who);
+/* Checks range and alignment of a shared-memory address that PTX got; returns its offset. */
+uint32_t shared_offset(uint32_t address, size_t bytes, size_t align, sim_pc pc, const char *what);
+accessor sim_as_thread(const void *pc, const char *what);
+
+/* --- the asynchronous parts ----------------------------------------------------------------------------------------------------
+ */
+
+void mbarrier_land(const tma_load &load);
+sim_mbarrier *mbarrier_at(uint32_t bar, sim_pc pc, const char *what);
+bool async_pending(void);
+void async_deliver_one(void); /* a random TMA load lands */
+void async_exit(sim_thread *t);
+void async_block_end(void);
+void wgmma_block_end(void);
+void barrier_thread_exits(sim_thread *t);
+void barrier_block_end(void);
+struct tensor_box {
+    int rank, element;
+    char *base;
+    uint64_t size[5], stride[5];
+    uint32_t box[5];
+    uint32_t swizzle, bytes; /* span: 0, 32, 64, 128; of the whole box */
+};
+tensor_box tensor_map_box(const CUtensorMap *map, int rank, sim_pc pc);
+/* Calls visit(global address or NULL outside, offset in the unswizzled tile, bytes) for every contiguous piece of the box at
+ * `at`. */
+template <class F> void tensor_walk(const tensor_box &b, const int *at, F visit)
+{
+    uint32_t rows = 1, inner = b.box[0] * (uint32_t)b.element;
+    for (int i = 1; i < b.rank; i++)
+        rows *= b.box[i];
+    for (uint32_t r = 0; r < rows; r++) {
+        bool inside = true;
+        char *p = b.base;
+        for (uint32_t i = 1, rest = r; i < (uint32_t)b.rank; rest /= b.box[i], i++) {
+            int64_t x = (int64_t)at[i] + rest % b.box[i];
+            inside = inside && x >= 0 && x < (int64_t)b.size[i];
+            p += x * (int64_t)b.stride[i];
+        }
+        int64_t from = at[0] < 0 ? -(int64_t)at[0] : 0, to = (int64_t)b.size[0] - at[0];
+        from = from < (int64_t)b.box[0] ? from : b.box[0];
+        to = to < (int64_t)b.box[0] ? to : b.box[0];
+        if (!inside || to <= from) {
+            visit((char *)nullptr, r * inner, inner);
+            continue;
+        }
+        uint32_t e = (uint32_t)b.element;
+        if (from > 0)
+            visit((char *)nullptr, r * inner, (uint32_t)from * e);
+        visit(p + (at[0] + from) * (int64_t)e, r * inner + (uint32_t)from * e, (uint32_t)(to - from) * e);
+        if (to < (int64_t)b.box[0])
+            visit((char *)nullptr, r * inner + (uint32_t)to * e, (uint32_t)(b.box[0] - to) * e);
+    }
+}
+/* Where byte `offset` of a tile lies: swizzles XOR address bits 4 to 6 with bits 7 to 9. span: 0, 32, 64 or 128 bytes. */
+static inline uint32_t sim_swizzle(uint32_t address, uint32_t span)
+{
+    return span ? address ^ ((address >> 7 & (span / 16 - 1)) << 4) : address;
+}
+CUresult tensor_map_encode(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
+                           const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                           CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+/* Runs `apply` when all lanes of `mask` of this warp (or all threads of the warpgroup) called with the same `kind`. In `apply`,
+ * the callers' slots are in slot[lane]. */
+typedef void collective_apply(void **slot, sim_thread *first);
+void warp_collective(const char *kind, unsigned mask, void *slot, collective_apply *apply, const void *pc);
+void group_collective(const char *kind, void *slot, collective_apply *apply, const void *pc);
+
+#endif

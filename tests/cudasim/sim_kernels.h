@@ -1,0 +1,74 @@
+/* Kernels that exist to test the simulator: each is correct with bug 0 and has one planted bug for every other number. */
+#ifndef SIM_KERNELS_H
+#define SIM_KERNELS_H
+
+#include "base/status.h"
+
+#include <cuda_bf16.h>
+
+enum sum_bug {
+    SUM_OK,
+    SUM_NO_BARRIER,
+    SUM_SHARED_BOUNDS,
+    SUM_GLOBAL_BOUNDS,
+    SUM_UNINITIALISED,
+    SUM_MISALIGNED,
+    SUM_HOST_POINTER,
+    SUM_BARRIER_MISSED,
+    SUM_BLOCKS_RACE,
+    SUM_LANES_DIVERGE,
+    SUM_ODD_BARRIER,
+    SUM_BUGS
+};
+/* out[b] = sum of block b's 256 x [blocks * 256] */
+enum status start_sum(float *out, const float *x, int blocks, int bug);
+
+enum mma_bug {
+    MMA_OK,
+    MMA_NO_WAIT,
+    MMA_WAIT_TOO_FEW,
+    MMA_NO_BARRIER_AFTER_WAIT,
+    MMA_NO_BARRIER_BEFORE_OVERWRITE,
+    MMA_IN_FLIGHT_AT_EXIT,
+    MMA_MISALIGNED_ROW,
+    MMA_BUGS
+};
+/* c[64,64] = a[64,k] b[64,k]^T by cp.async, ldmatrix and mma; k a multiple of 32 */
+enum status start_mma(float *c, const __nv_bfloat16 *a, const __nv_bfloat16 *b, int k, int bug);
+
+enum wgmma_bug {
+    WG_OK,
+    WG_NO_INIT_FENCE,
+    WG_NO_INIT_BARRIER,
+    WG_WRONG_PARITY,
+    WG_EXPECT_TOO_MANY,
+    WG_EXPECT_TOO_FEW,
+    WG_NO_EMPTY_WAIT,
+    WG_EARLY_RELEASE,
+    WG_NO_FULL_WAIT,
+    WG_NO_RELEASE,
+    WG_NO_WGMMA_FENCE,
+    WG_READ_IN_FLIGHT,
+    WG_WRITE_IN_FLIGHT,
+    WG_NO_PROXY_FENCE,
+    WG_NO_STORE_BARRIER,
+    WG_NO_STORE_WAIT,
+    WG_ONE_ARRIVAL_TOO_MANY,
+    WG_BUGS
+};
+/* c[64,128] = a[64,k] b[128,k]^T by TMA, wgmma and a TMA store; k a multiple of 64 */
+enum status start_wgmma(float *c, const __nv_bfloat16 *a, const __nv_bfloat16 *b, int k, int bug);
+
+/* One product of every form: d[64,n] = A[64,16] B[16,n], operands laid out for the given majors and swizzle span (0, 32, 64,
+ * 128). registers: A comes from registers. */
+enum status start_wgmma_form(float *d, const __nv_bfloat16 *a /* [64,16] */, const __nv_bfloat16 *b /* [n,16] */, int n, int ta,
+                             int tb, int span, int registers);
+
+/* Boxes of 8 rows x span bytes out of x[rows,cols] at (c0, c1), out of bounds included: load, store, add. span 0: 64 bytes
+ * unswizzled. */
+enum status start_tma_copy(float *y, float *sum, const float *x, int rows, int cols, int c0, int c1, int span);
+
+/* Collectives: out[0..] documented in test_sim.cpp */
+enum status start_collectives(int *out);
+
+#endif
