@@ -21,8 +21,10 @@ LT_KERNEL(256) sum_kernel(float *out, const float *x, int bug)
         s.y[t + 1] = 0;
     if (bug == SUM_MISALIGNED && t == 0)
         *reinterpret_cast<float4 *>(&s.y[1]) = make_float4(1, 2, 3, 4);
-    if (bug != SUM_BARRIER_MISSED || t < 200)
+    if (bug != SUM_BARRIER_MISSED || t < 192)
         __syncthreads();
+    else
+        bar_sync(1, 256);
     for (int n = 128; n > 0; n /= 2) {
         if (t < n)
             s.x[t] += bug == SUM_UNINITIALISED ? s.y[t + n] : s.x[t + n];

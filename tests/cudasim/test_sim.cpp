@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#define SEEDS sim_seeds(4, 40)
+#define SEEDS sim_seeds(bug ? 2 : 6, bug ? 10 : 40) /* a report costs a run of addr2line */
 
 static std::vector<__nv_bfloat16> random_bf16(size_t n, unsigned seed)
 {
@@ -111,7 +111,7 @@ static void test_wgmma(void **)
         "",
         "deadlock",
         "told to expect",
-        "race",
+        "",
         "race",
         "race",
         "deadlock",
@@ -119,7 +119,7 @@ static void test_wgmma(void **)
         "",
         "in flight",
         "missing proxy fence",
-        "race",
+        "TMA store",
         "bulk store",
         "arriv",
     };
@@ -189,6 +189,7 @@ static void test_tma_boxes(void **)
 
 static void test_collectives(void **)
 {
+    const int bug = 0;
     for (unsigned seed = 1; seed <= SEEDS; seed++) {
         sim_reset(seed);
         device_array<int> out(64 * 8);

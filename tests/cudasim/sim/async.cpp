@@ -40,6 +40,7 @@ void sim_cp_async(uint32_t dst, const void *src, int size, int bytes)
         sim_fail(pc, "cp.async: source size %d is not in 0 to %d", bytes, size);
     check_global_alignment(src, (size_t)size, pc, "cp.async");
     accessor who = agent_access(agent_of(t->copy_agent), t->copy_groups + 1, false, pc, "cp.async");
+    t->last_copy = pc;
     if (bytes)
         global_access(src, (size_t)bytes, READ, who);
     shared_access(offset, (size_t)size, WRITE, who);
@@ -201,6 +202,7 @@ static void store_land(const bulk_op &o)
 static void start_store(const bulk_op &o, sim_pc pc, const char *what)
 {
     sim_thread *t = sim_self;
+    t->last_copy = pc;
     accessor writer = agent_access(agent_of(t->bulk_write_agent), o.group, true, pc, what);
     shared_access(o.shared, o.bytes, READ, agent_access(agent_of(t->bulk_agent), o.group, true, pc, what));
     enum access kind = o.add ? ATOMIC : WRITE;
@@ -275,9 +277,9 @@ void async_exit(sim_thread *t)
 {
     for (const copy_group &g : t->copies)
         if (!g.items.empty())
-            sim_fail(0, "a thread returns while its cp.async copies are in flight: cp_async_wait<0> is missing");
+            sim_fail(t->last_copy, "a thread returns while its cp.async copies are in flight: cp_async_wait<0> is missing");
     if (!t->bulk.empty())
-        sim_fail(0, "a thread returns while its bulk store still reads shared memory: bulk_wait_read<0> is missing");
+        sim_fail(t->last_copy, "a thread returns while its bulk store still reads shared memory: bulk_wait_read<0> is missing");
 }
 
 void async_block_end(void)

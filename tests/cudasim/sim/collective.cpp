@@ -30,15 +30,11 @@ static void gather(enum wait_kind wait, int first, int n, unsigned mask, const c
         }
         if (!t || t->wait == EXITED)
             sim_fail(sim_pc_of(pc), "divergence: %s needs lane %d, which %s", kind, i, t ? "has returned" : "does not exist");
-        if (t->wait == WAIT_WARP || t->wait == WAIT_GROUP) {
-            if (t->collective != kind || t->mask != mask)
-                sim_fail(sim_pc_of(pc), "divergence: %s (mask %s) while thread %d is in %s (mask %s) at %s", kind,
-                         lanes(mask).c_str(), t->id, static_cast<const char *>(t->collective), lanes(t->mask).c_str(),
-                         sim_line(t->waits_at).c_str());
+        /* A lane in another collective may still come; if it cannot, the deadlock report says where it is. */
+        if (t->wait == wait && t->collective == kind && t->mask == mask)
             slots[i] = t->slot;
-        } else {
+        else
             missing++;
-        }
     }
     if (missing > 0) {
         sim_wait(wait, kind, pc);

@@ -19,7 +19,7 @@ static char *stacks;
 static void *scheduler_stack_pointer;
 static bool aborted;
 static uint64_t random_state;
-static unsigned block_serial;
+static unsigned block_serial, launch_serial; /* never reused: they tell stale shadow cells */
 static thread_local int capability = 90, multiprocessors = 132;
 alignas(64) static char parameter_space[4096];
 
@@ -186,6 +186,11 @@ static void report_deadlock(void)
         if (t.wait == EXITED)
             continue;
         std::string where = t.waits_in;
+        char mask[32];
+        if (t.wait == WAIT_WARP) {
+            snprintf(mask, sizeof mask, " (mask 0x%08x)", t.mask);
+            where += mask;
+        }
         if (t.wait == WAIT_BARRIER) {
             const sim_named_barrier &b = sim_now->barrier[t.object];
             where += " " + std::to_string(t.object) + ", " + std::to_string(b.arrived) + " of " + std::to_string(b.expected) +
@@ -200,7 +205,11 @@ static void report_deadlock(void)
         }
         groups[where + " at " + sim_line(t.waits_at)].push_back(t.id);
     }
-    std::string text = "deadlock: nothing can run any more.";
+    bool divergent = false;
+    for (const sim_thread &t : sim_now->thread)
+        divergent = divergent || t.wait == WAIT_WARP || t.wait == WAIT_GROUP;
+    std::string text = divergent ? "deadlock (divergence: a warp's lanes do not meet): nothing can run any more."
+                                 : "deadlock: nothing can run any more.";
     for (auto &g : groups)
         text += "\n    threads " + ranges(g.second) + " wait in " + g.first;
     std::vector<int> gone;
@@ -343,7 +352,8 @@ cudaError_t sim_run(const cudaLaunchConfig_t *config, const void *kernel, void (
     }
     if (!sim_shared)
         sim_shared = static_cast<unsigned char *>(aligned_alloc(4096, SIM_SHARED_MAX));
-    sim_launched = {*config, kernel, (unsigned)++sim_count.launches, call, parameters};
+    sim_launched = {*config, kernel, ++launch_serial, call, parameters};
+    sim_count.launches++;
     return run_grid();
 }
 

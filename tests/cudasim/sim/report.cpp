@@ -2,6 +2,7 @@
 #include "sim.h"
 
 #include <elf.h>
+#include <map>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +36,7 @@ void sim_record(const std::string &text)
 }
 
 /* Asks addr2line (binutils) for the line and the inlined callers, innermost first; frames of our own wrappers are left out. */
-std::string sim_line(sim_pc pc)
+static std::string ask_line(sim_pc pc)
 {
     extern char __executable_start[];
     if (pc == 0)
@@ -70,6 +71,13 @@ std::string sim_line(sim_pc pc)
         text = line;
     }
     return text;
+}
+
+std::string sim_line(sim_pc pc)
+{
+    static std::map<sim_pc, std::string> asked;
+    auto known = asked.find(pc);
+    return known != asked.end() ? known->second : asked[pc] = ask_line(pc);
 }
 
 std::string sim_thread_name(const sim_thread *t)

@@ -120,6 +120,7 @@ struct sim_thread {
     std::vector<copy_group> copies; /* unfinished, oldest first; the last one is open */
     uint32_t copy_groups;
     int copy_agent;
+    sim_pc last_copy; /* of its newest cp.async or bulk store, for reports at its end */
 
     std::vector<bulk_op> bulk;
     uint32_t bulk_groups;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define IN_FLIGHT 0x7fc0deadu /* what a register holds while its product is in flight */
+#define IN_FLIGHT 0x7fa0deadu /* what a register holds while its product is in flight: a signalling NaN, so arithmetic shows */
 
 struct accumulator { /* one array of 128 threads; several products in flight may add to it */
     float *d[128];
