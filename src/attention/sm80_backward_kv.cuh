@@ -68,10 +68,9 @@ static __device__ __forceinline__ void sm80_kv_probabilities(float (&c)[MT][NT][
     }
 }
 
-// ds = p (dp - delta), over p; the scale is applied to the sums.
+// dp starts at -delta, so that ds = p dp; the scale is applied to the sums.
 template <int MT, int NT>
-static __device__ __forceinline__ void sm80_kv_score_gradients(float (&p)[MT][NT][4], const float (&dp)[MT][NT][4],
-                                                               const attn_row_stat *stat)
+static __device__ __forceinline__ void sm80_kv_start_dp(float (&dp)[MT][NT][4], const attn_row_stat *stat)
 {
 #pragma unroll
     for (int n = 0; n < NT; n++) {
@@ -80,7 +79,7 @@ static __device__ __forceinline__ void sm80_kv_score_gradients(float (&p)[MT][NT
         for (int m = 0; m < MT; m++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                p[m][n][i] *= dp[m][n][i] - (i % 2 ? x.w : x.y);
+                dp[m][n][i] = i % 2 ? -x.w : -x.y;
     }
 }
 
@@ -164,7 +163,7 @@ template <int D, int M, int N, int WARPS, int PART, int WHAT, class SHARED, int 
 static __device__ __forceinline__ void sm80_kv_tile(const sm80_backward_args &a, SHARED &s, int stage, bool partial, int k0,
                                                     float (&dk)[MT][D / 8][4], float (&dv)[MT][D / 8][4])
 {
-    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * MT * 16, t = lane % 4;
+    const int thread = recomputed(threadIdx.x), lane = thread % 32, row = thread / 32 * MT * 16, t = lane % 4;
     const uint32_t first = tile_rows_first<D>(lane), k_at = smem_addr(s.k) + row * D * 2 + first;
 #pragma unroll 1
     for (int part = 0; part < N; part += PART) {
@@ -181,9 +180,15 @@ static __device__ __forceinline__ void sm80_kv_tile(const sm80_backward_args &a,
         }
         if (WHAT & SM80_DK) {
             float dp[MT][PART / 8][4];
-            tile_zero(dp);
+            sm80_kv_start_dp(dp, stat);
             product_of_tiles<D>(dp, smem_addr(s.v) + row * D * 2 + first, g + tile_chunks_first<D>(lane));
-            sm80_kv_score_gradients(p, dp, stat);
+#pragma unroll
+            for (int m = 0; m < MT; m++)
+#pragma unroll
+                for (int n = 0; n < PART / 8; n++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++)
+                        p[m][n][i] *= dp[m][n][i];
             fragments_of(f, p);
             product_of_fragments<D>(dk, f, q + first);
         }
@@ -217,19 +222,18 @@ sm80_backward_kv_kernel(const sm80_backward_args a)
         tile_load<M, D, THREADS>(smem_addr(s.v), a.v + at, stride, a.mask.sk - k0, a.head_dim / 8);
     cp_async_commit();
     sm80_queries_of(a.mask, k0, M, s.range);
-    const int begin = s.range.begin / N * N;
     float dk[MT][D / 8][4], dv[MT][D / 8][4];
     tile_zero(dk);
     tile_zero(dv);
 
-    int head = kv * group, q = begin, stage = 0, next_head = head, next = begin + N; // next: being copied
-    if (begin < s.range.end)
+    int head = kv * group, q = s.range.begin / N * N, stage = 0;
+    if (q < s.range.end)
         sm80_kv_load<D, N, THREADS>(a, s, 0, head, q);
     else
         head = (kv + 1) * group; // nothing to do but to store zeros
     while (head < (kv + 1) * group) {
-        if (next >= s.range.end)
-            next = begin, next_head++;
+        const bool last = q + N >= s.range.end; // of this head
+        const int next_head = head + last, next = last ? s.range.begin / N * N : q + N;
         cp_async_wait<0>();
         __syncthreads(); // this stage has landed; the other one and ds are free
         if (STAGES == 2 && next_head < (kv + 1) * group)
@@ -242,7 +246,7 @@ sm80_backward_kv_kernel(const sm80_backward_args a)
             sm80_kv_load<D, N, THREADS>(a, s, 0, next_head, next);
         if (WHAT & SM80_DQ)
             sm80_kv_add_dq<D, M, N, WARPS>(a, smem_addr(s.ds), smem_addr(s.k), head, q);
-        head = next_head, q = next, next += N, stage ^= STAGES - 1;
+        head = next_head, q = next, stage ^= STAGES - 1;
     }
     cp_async_wait<0>();
     const int key = k0 + threadIdx.x / 32 * MT * 16;

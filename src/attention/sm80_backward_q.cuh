@@ -19,7 +19,7 @@ static __device__ __forceinline__ void sm80_q_load(const sm80_backward_args &a, 
     cp_async_commit();
 }
 
-// ds = p (dp - delta), over the scores. stat: of this lane's rows; span: of the first of them; key: of c[0][0][0].
+// ds = p dp, over the scores; dp started at -delta. stat: of this lane's rows; span: of the first of them; key: of c[0][0][0].
 template <int MT, int NT>
 static __device__ __forceinline__ void sm80_q_score_gradients(float (&c)[MT][NT][4], const float (&dp)[MT][NT][4],
                                                               const attn_row_stat (&stat)[MT][2], const attn_row_span *span,
@@ -39,7 +39,7 @@ static __device__ __forceinline__ void sm80_q_score_gradients(float (&c)[MT][NT]
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     float &s = c[m][n][h * 2 + i];
-                    s = ex2(fmaf(s, scale_log2, -stat[m][h].lse2)) * (dp[m][n][h * 2 + i] - stat[m][h].delta);
+                    s = ex2(fmaf(s, scale_log2, -stat[m][h].lse2)) * dp[m][n][h * 2 + i];
                     if (partial && (n * 8 + i < from || n * 8 + i >= to))
                         s = 0;
                 }
@@ -77,7 +77,13 @@ template <int D, int M, int N, int WARPS, int STAGES> LT_KERNEL(WARPS * 32) sm80
             sm80_q_load<D, N, THREADS>(a, s, stage ^ 1, kv, k + N);
         float c[MT][NT][4], dp[MT][NT][4];
         tile_zero(c);
-        tile_zero(dp);
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    dp[m][n][i] = -stat[m][i / 2].delta;
         product_of_tiles<D>(c, smem_addr(s.q) + own, smem_addr(s.k[stage]) + second);
         product_of_tiles<D>(dp, smem_addr(s.g) + own, smem_addr(s.v[stage]) + second);
         if (attn_classify(range, k, N) == ATTN_FULL)
