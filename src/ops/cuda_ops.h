@@ -32,8 +32,8 @@ void ops_cuda_kernels(op_cuda_kernel *table[OP_COUNT]);
 enum status ops_cuda_cast(void *dst /* dst_type[n] */, enum dtype dst_type, const void *src /* src_type[n] */,
                           enum dtype src_type, int64_t n, cuda_stream stream);
 
-/* Rows between token layouts. A negative index is padding: gather writes a row of zero bytes, scatter leaves that source row out.
- *   gather:  dst[i] = src[index[i]]      scatter: dst[index[i]] = src[i], indices distinct */
+/* Rows between token layouts; row_bytes is even. A negative index is padding: gather writes a row of zero bytes, scatter leaves
+ * that source row out. gather:  dst[i] = src[index[i]]      scatter: dst[index[i]] = src[i], indices distinct */
 enum status ops_cuda_gather_rows(void *dst /* [rows, row_bytes] */, const void *src, const int32_t *index /* [rows] */,
                                  int64_t rows, int64_t row_bytes, cuda_stream stream);
 enum status ops_cuda_scatter_rows(void *dst, const void *src /* [rows, row_bytes] */, const int32_t *index /* [rows] */,

@@ -48,21 +48,59 @@ template <typename W, bool GATHER> struct move_rows {
     }
 };
 
+/* Elements are at least 2 bytes wide; so no two threads ever write into one such pair of bytes. */
+enum status check_even(const char *op, std::initializer_list<const void *> operands)
+{
+    for (const void *p : operands)
+        if ((uintptr_t)p % 2 != 0)
+            return status_fail(ERR_INVALID, "%s on cuda: address %p is odd", op, p);
+    return OK;
+}
+
+/* How `bytes` are covered: 16 at a time where the operands are aligned so, then pairs, then the odd one. */
+struct pieces {
+    int64_t vectors, pairs, odd, pairs_at, odd_at;
+};
+
+pieces split(int64_t bytes, bool vectors)
+{
+    pieces p = {};
+    p.vectors = vectors ? bytes / 16 : 0;
+    p.pairs_at = 16 * p.vectors;
+    p.pairs = (bytes - p.pairs_at) / 2;
+    p.odd_at = p.pairs_at + 2 * p.pairs;
+    p.odd = bytes - p.odd_at;
+    return p;
+}
+
+template <typename W> enum status zero_piece(void *dst, int64_t at, int64_t n, cuda_stream stream)
+{
+    return launch_elements<1>(zero_words<W>{(W *)((char *)dst + at)}, n, false, stream);
+}
+
 enum status zero_bytes(void *dst, int64_t bytes, cuda_stream stream)
 {
-    int64_t body = aligned_to_vectors({dst}) ? bytes / 16 : 0;
-    TRY(launch_elements<1>(zero_words<uint4>{(uint4 *)dst}, body, false, stream));
-    return launch_elements<1>(zero_words<uint8_t>{(uint8_t *)dst + 16 * body}, bytes - 16 * body, false, stream);
+    TRY(check_even("fill", {dst}));
+    pieces p = split(bytes, aligned_to_vectors({dst}));
+    TRY(zero_piece<uint4>(dst, 0, p.vectors, stream));
+    TRY(zero_piece<uint16_t>(dst, p.pairs_at, p.pairs, stream));
+    return zero_piece<uint8_t>(dst, p.odd_at, p.odd, stream);
+}
+
+template <typename W> enum status copy_piece(void *dst, const void *src, int64_t at, int64_t n, cuda_stream stream)
+{
+    return launch_elements<1>(copy_words<W>{(W *)((char *)dst + at), (const W *)((const char *)src + at)}, n, false, stream);
 }
 
 enum status copy_bytes(void *dst, const void *src, int64_t bytes, cuda_stream stream)
 {
+    TRY(check_even("copy", {dst, src}));
     if (dst == src)
         return OK;
-    int64_t body = aligned_to_vectors({dst, src}) ? bytes / 16 : 0;
-    TRY(launch_elements<1>(copy_words<uint4>{(uint4 *)dst, (const uint4 *)src}, body, false, stream));
-    return launch_elements<1>(copy_words<uint8_t>{(uint8_t *)dst + 16 * body, (const uint8_t *)src + 16 * body},
-                              bytes - 16 * body, false, stream);
+    pieces p = split(bytes, aligned_to_vectors({dst, src}));
+    TRY(copy_piece<uint4>(dst, src, 0, p.vectors, stream));
+    TRY(copy_piece<uint16_t>(dst, src, p.pairs_at, p.pairs, stream));
+    return copy_piece<uint8_t>(dst, src, p.odd_at, p.odd, stream);
 }
 
 template <typename W, bool GATHER>
@@ -77,9 +115,11 @@ enum status move_by_width(void *dst, const void *src, const int32_t *index, int6
 {
     if (row_bytes % 16 == 0 && aligned_to_vectors({dst, src}))
         return move<uint4, GATHER>(dst, src, index, rows, row_bytes, stream);
-    if (row_bytes % 2 == 0 && ((uintptr_t)dst | (uintptr_t)src) % 2 == 0)
-        return move<uint16_t, GATHER>(dst, src, index, rows, row_bytes, stream);
-    return move<uint8_t, GATHER>(dst, src, index, rows, row_bytes, stream);
+    TRY(check_even("moving rows", {dst, src}));
+    if (row_bytes % 2 != 0)
+        return status_fail(ERR_INVALID, "moving rows on cuda: a row of %lld bytes is no whole number of elements",
+                           (long long)row_bytes);
+    return move<uint16_t, GATHER>(dst, src, index, rows, row_bytes, stream);
 }
 
 } // namespace

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime.h>
 #include <stdarg.h>
-#ifdef LT_CUDASIM
+#ifdef CUDASIM_CUDA_RUNTIME_H
 #include "cudasim.h"
 #endif
 
@@ -165,7 +165,7 @@ static void check_result(const struct twin_arg *a, int number, const void *got, 
 
 static void check_device(cudaError_t error, const char *what)
 {
-#ifdef LT_CUDASIM
+#ifdef CUDASIM_CUDA_RUNTIME_H
     if (sim_report()[0])
         fail("%s: %s", what, sim_report());
 #endif
@@ -186,8 +186,8 @@ static void place_make(struct place *p, const struct twin_arg *a, int64_t shift)
     if (!a->data)
         return;
     p->bytes = bytes_of(a);
-    p->before = GUARD + shift * a->element_bytes;
-#ifndef LT_CUDASIM
+    p->before = GUARD + shift * (a->element_bytes < 2 ? 2 : a->element_bytes);
+#ifndef CUDASIM_CUDA_RUNTIME_H
     p->behind = GUARD;
 #endif
     size_t all = (size_t)(p->before + p->bytes + p->behind);
@@ -243,7 +243,7 @@ static void run_once(const struct twin_case *c, const struct run *run, device_ca
     struct place place[OP_MAX_ARGS];
     void *arg[OP_MAX_ARGS];
     int first[OP_MAX_ARGS];
-#ifdef LT_CUDASIM
+#ifdef CUDASIM_CUDA_RUNTIME_H
     sim_reset(run->seed);
 #endif
     for (int i = 0; i < c->args; i++) {

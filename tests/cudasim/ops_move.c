@@ -100,7 +100,7 @@ void test_moves(void)
         check_cast(F32, BF16, sizes[s]);
         check_cast(BF16, BF16, sizes[s]);
     }
-    static const int64_t rows[][2] = {{1, 1}, {5, 16}, {33, 30}, {13, 8192}, {300, 17}, {65, 4112}};
+    static const int64_t rows[][2] = {{1, 2}, {5, 16}, {33, 30}, {13, 8192}, {300, 18}, {65, 4112}};
     for (size_t s = 0; s < sizeof rows / sizeof *rows; s++)
         for (int gather = 0; gather < 2; gather++)
             check_rows(rows[s][0], rows[s][1], gather);

@@ -1,0 +1,182 @@
+"""Flash attention beside PyTorch's cuDNN and flash backends: same process, same tensors, taking turns. bf16, causal, one sequence.
+
+`--seconds N` for all of it, `--quick` for a few shapes. TFLOP/s count the mask: 4 (forward) or 10 (backward) operations per attended
+pair, head and head dimension, the same for everybody. Writes attention.json."""
+import argparse
+import sys
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+import kernels
+import timing
+
+LENGTHS = [2048, 4096, 8192, 16384, 32768, 65536, 131072]
+BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "torch_flash": SDPBackend.FLASH_ATTENTION}
+BIGGER_THAN_CACHE = 200 << 20  # bytes of input sets to go round: no call finds its inputs in the L2 (50 or 60 MB)
+
+
+def heads_of(length, ratio):
+    """Query and KV heads: enough to fill the GPU, few enough that one backward call stays below about half a second."""
+    hq = max(8, min(64, 64 * 16384 // length))
+    return hq, max(1, hq // ratio)
+
+
+def sets_of(length, hq, hk, d):
+    """Input sets [rows, heads, d]; several where one would fit into the cache."""
+    one = 2 * length * d * (2 * hq + 2 * hk)
+    draw = lambda h: torch.randn(length, h, d, device="cuda", dtype=torch.bfloat16)
+    return [{"q": draw(hq), "k": draw(hk), "v": draw(hk), "do": draw(hq)} for _ in range(min(4, 1 + BIGGER_THAN_CACHE // one))]
+
+
+def rotate(calls):
+    """One call that does the next of `calls` each time."""
+    state = [0]
+
+    def run():
+        state[0] = (state[0] + 1) % len(calls)
+        calls[state[0]]()
+    return run
+
+
+def ours(lib, sets, length, hq, hk, d, capability):
+    """{forward, backward_deterministic, backward_fast} of ltrain's kernels for one family."""
+    attrs = kernels.attention_attrs(length, length, hq, hk, d)
+    lo = torch.zeros(length, dtype=torch.int32, device="cuda")
+    hi = torch.arange(length, dtype=torch.int32, device="cuda")
+    o, lse = torch.empty_like(sets[0]["q"]), torch.empty(hq, length, device="cuda")
+    dq = torch.empty(length, hq, d, device="cuda")
+    dk, dv = torch.empty(length, hk, d, device="cuda"), torch.empty(length, hk, d, device="cuda")
+    calls = {}
+    device = lib.for_capability(capability)
+    results = []  # each set's own output, for its backward pass
+    forward = []
+    for x in sets:
+        out = (torch.empty_like(o), torch.empty_like(lse))
+        results.append(out)
+        forward.append(lib.attention("attn_fwd", attrs, [out[0], out[1], x["q"], x["k"], x["v"], lo, hi], device))
+        forward[-1]()
+    calls["forward"] = rotate(forward)
+    for name, mode in (("backward_deterministic", kernels.DETERMINISTIC), ("backward_fast", kernels.FAST)):
+        device = lib.for_capability(capability, mode)
+        calls[name] = rotate([lib.attention("attn_bwd", attrs, [dq, dk, dv, x["q"], x["k"], x["v"], out[0], out[1], x["do"], lo, hi],
+                                            device) for x, out in zip(sets, results)])
+    return calls
+
+
+def theirs(sets, backend, hq, hk):
+    """{forward, backward} of a PyTorch backend, and whether K and V had to be expanded for GQA."""
+    def attempt(expand):
+        forward, backward = [], []
+        for x in sets:
+            repeat = hq // hk if expand else 1
+            q, k, v = (t.transpose(0, 1)[None].detach().requires_grad_() for t in
+                       (x["q"], x["k"].repeat_interleave(repeat, 1), x["v"].repeat_interleave(repeat, 1)))
+            grad = x["do"].transpose(0, 1)[None]
+
+            def attend(q=q, k=k, v=v):
+                with sdpa_kernel([backend]):
+                    return scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=hq != hk and not expand)
+
+            def infer(attend=attend):
+                with torch.no_grad():
+                    attend()
+            out = attend()
+            forward.append(infer)
+            backward.append(lambda out=out, q=q, k=k, v=v, grad=grad: torch.autograd.grad(out, (q, k, v), grad, retain_graph=True))
+            forward[-1]()
+            backward[-1]()
+        torch.cuda.synchronize()
+        return {"forward": rotate(forward), "backward": rotate(backward)}
+    try:
+        return attempt(False), False
+    except RuntimeError:
+        if hq == hk:
+            raise
+        return attempt(True), True
+
+
+def check_agreement(sets, length, hq, hk, d, lib):
+    """Guards the benchmark against timing a wrong kernel: our forward against PyTorch's, first set; relative L2 error."""
+    x = sets[0]
+    attrs = kernels.attention_attrs(length, length, hq, hk, d)
+    lo = torch.zeros(length, dtype=torch.int32, device="cuda")
+    hi = torch.arange(length, dtype=torch.int32, device="cuda")
+    o, lse = torch.full_like(x["q"], float("nan")), torch.empty(hq, length, device="cuda")
+    lib.attention("attn_fwd", attrs, [o, lse, x["q"], x["k"], x["v"], lo, hi], lib.device)()
+    rows = slice(max(0, length - 256), length)  # the longest rows, in fp32
+    s = torch.einsum("qhd,khd->hqk", x["q"][rows].float(), x["k"].float().repeat_interleave(hq // hk, 1)) * d ** -0.5
+    keys = torch.arange(length, device="cuda")
+    s.masked_fill_(keys[None, None] > keys[rows][None, :, None], float("-inf"))
+    want = torch.einsum("hqk,khd->qhd", torch.softmax(s, -1), x["v"].float().repeat_interleave(hq // hk, 1))
+    return float((o[rows].float() - want).norm() / want.norm())
+
+
+def measure(lib, length, d, ratio, seconds):
+    """One shape: times and TFLOP/s of everybody."""
+    hq, hk = heads_of(length, ratio)
+    sets = sets_of(length, hq, hk, d)
+    pairs = length * (length + 1) / 2
+    record = {"length": length, "head_dim": d, "query_heads": hq, "kv_heads": hk, "input_sets": len(sets), "contenders": {}}
+    calls = {}
+    families = [90, 80] if lib.device.capability == 90 else [80]
+    for capability in families:
+        for name, call in ours(lib, sets, length, hq, hk, d, capability).items():
+            calls[f"ltrain_sm{capability} {name}"] = call
+    for name, backend in BACKENDS.items():
+        try:
+            mine, expanded = theirs(sets, backend, hq, hk)
+        except (RuntimeError, torch.OutOfMemoryError) as e:
+            record["contenders"][name] = {"unavailable": str(e).splitlines()[0]}
+            continue
+        if expanded:
+            record.setdefault("expanded_kv", []).append(name)
+        for direction, call in mine.items():
+            calls[f"{name} {direction}"] = call
+    for name, t in timing.take_turns(calls, seconds).items():
+        operations = (4 if name.endswith("forward") else 10) * pairs * hq * d
+        record["contenders"][name] = dict(t, tflops=operations / t["median_ms"] / 1e9)
+    if length <= 32768:
+        record["forward_error"] = check_agreement(sets, length, hq, hk, d, lib)
+    best = lambda word: max((c["tflops"] for n, c in record["contenders"].items() if "tflops" in c and n == word), default=None)
+    for capability in families:
+        for mine, peer, key in (("forward", "cudnn forward", "forward_of_cudnn"), ("forward", "torch_flash forward", "forward_of_flash"),
+                                ("backward_deterministic", "cudnn backward", "deterministic_backward_of_cudnn"),
+                                ("backward_fast", "cudnn backward", "fast_backward_of_cudnn"),
+                                ("backward_fast", "torch_flash backward", "fast_backward_of_flash")):
+            a, b = best(f"ltrain_sm{capability} {mine}"), best(peer)
+            if a and b:
+                record[f"sm{capability}_{key}"] = a / b
+    return record
+
+
+def show(record):
+    print(f"S {record['length']:6d} d {record['head_dim']:3d} heads {record['query_heads']}/{record['kv_heads']}: " + ", ".join(
+        f"{n} {c['tflops']:.0f}" for n, c in record["contenders"].items() if "tflops" in c), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=240)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    lib = kernels.Kernels()
+    shapes = [(n, d, ratio) for n in LENGTHS for d in (128, 64) for ratio in (8, 1)]
+    if options.quick:
+        shapes = [(n, 128, 8) for n in (4096, 16384)]
+    result = {"machine_before": timing.machine(), "shapes": []}
+    each = options.seconds / len(shapes)
+    for length, d, ratio in shapes:
+        record = measure(lib, length, d, ratio, max(1.0, each - 1.5))  # 1.5 s of setting up
+        result["shapes"].append(record)
+        show(record)
+        torch.cuda.empty_cache()
+        timing.write("attention.json", dict(result, machine_after=timing.machine()))
+    wrong = [r for r in result["shapes"] if not r.get("forward_error", 0.0) < 8e-3]
+    for r in wrong:
+        print(f"WRONG: S {r['length']} d {r['head_dim']}: relative error {r['forward_error']:.1e}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""Element-wise and reducing kernels beside a device-to-device copy: bytes that must move (each input read once, each output written
+once) per second, over what the copy reaches. `--seconds N` for all of it. Writes elements.json."""
+import argparse
+import sys
+import torch
+
+import kernels
+import timing
+from kernels import BF16, Attrs
+
+ROWS, DIM, FFN, VOCAB, HEADS, HEAD_DIM = 16384, 4096, 14336, 128256, 32, 128
+LOSS_ROWS = 4096
+
+
+def bf16(*shape):
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
+
+def fp32(*shape):
+    return torch.randn(*shape, device="cuda")
+
+
+def attrs(kind, **values):
+    a = Attrs()
+    for name, value in values.items():
+        setattr(getattr(a, kind), name, value)
+    return a
+
+
+def struct_on_device(value):
+    return torch.frombuffer(bytearray(bytes(value)), dtype=torch.uint8).cuda()
+
+
+def cases(lib):
+    """name -> (call, bytes)"""
+    n, f = ROWS * DIM, ROWS * FFN
+    record = struct_on_device(kernels.Record(inv_targets=1e-4, clip=1.0, lr=1e-4, weight_decay=0.1, beta1=0.9, beta2=0.95, eps=1e-8,
+                                             bias1=0.1, bias2=0.05))
+    norm = struct_on_device(kernels.NormResult(norm=1.0, factor=1.0, skip=0))
+    x, y, delta, weight = bf16(ROWS, DIM), bf16(ROWS, DIM), fp32(ROWS, DIM), bf16(DIM)
+    out = {}
+
+    def add(name, op, a, tensors, moved):
+        out[name] = (lib.op(op, a, tensors), moved)
+    add("add", "add", attrs("add", rows=ROWS, dim=DIM, dtype=BF16), [y, x, delta, None], n * 8)
+    add("norm_rms", "norm", attrs("norm", rows=ROWS, dim=DIM, eps=1e-5, kind=kernels.RMS, dtype=BF16), [y, x, weight, None], n * 4)
+    add("norm_layer", "norm", attrs("norm", rows=ROWS, dim=DIM, eps=1e-5, kind=kernels.LAYER, dtype=BF16), [y, x, weight, weight], n * 4)
+    work, dweight = fp32(ROWS // 32 * 2 * DIM), fp32(DIM)
+    add("norm_grad_rms", "norm_grad", attrs("norm", rows=ROWS, dim=DIM, eps=1e-5, kind=kernels.RMS, dtype=BF16),
+        [y, x, weight, delta, dweight, None, work], n * 10)
+    add("bias_grad", "bias_grad", attrs("bias", rows=ROWS, dim=DIM, dtype=BF16, y_type=BF16), [dweight, x], n * 2)
+    positions = torch.arange(ROWS, dtype=torch.int32, device="cuda")
+    inv_freq = 10000.0 ** (-torch.arange(0, HEAD_DIM, 2, device="cuda") / HEAD_DIM)
+    add("rope", "rope", attrs("rope", rows=ROWS, heads=HEADS, head_dim=HEAD_DIM, x_type=BF16), [x, positions, inv_freq.float()], n * 4)
+    gate, up, dy = bf16(ROWS, FFN), bf16(ROWS, FFN), bf16(ROWS, FFN)
+    a = attrs("act", rows=ROWS, dim=FFN, dtype=BF16)
+    add("swiglu", "swiglu", a, [dy, gate, up], f * 6)
+    dgate, dup = torch.empty_like(gate), torch.empty_like(up)
+    add("swiglu_grad", "swiglu_grad", a, [dgate, dup, gate, up, dy], f * 10)
+    add("gelu_tanh", "gelu", a, [dy, gate], f * 4)
+    add("gelu_grad_tanh", "gelu_grad", a, [dgate, gate, dy], f * 6)
+    add("gelu_erf", "gelu", attrs("act", rows=ROWS, dim=FFN, dtype=BF16, kind=1), [dy, gate], f * 4)
+    table, tokens = bf16(VOCAB, DIM), torch.randint(0, VOCAB, (ROWS,), dtype=torch.int32, device="cuda")
+    e = dict(rows=ROWS, dim=DIM, vocab=VOCAB, dtype=BF16)
+    add("embed", "embed", attrs("embed", **e), [y, table, tokens, None, None], n * 4)
+    dtable = fp32(VOCAB, DIM)
+    touched = int(tokens.unique().numel()) * DIM * 8
+    add("embed_grad", "embed_grad", attrs("embed", accumulate=1, **e), [dtable, x, tokens], n * 2 + touched)
+    logits, loss = fp32(LOSS_ROWS, VOCAB), torch.zeros(1, dtype=torch.float64, device="cuda")
+    targets = torch.randint(0, VOCAB, (LOSS_ROWS,), dtype=torch.int32, device="cuda")
+    add("loss_gradient", "loss", attrs("loss", rows=LOSS_ROWS, vocab=VOCAB, gradient=1), [logits, loss, targets, record],
+        LOSS_ROWS * VOCAB * 8)
+    m, v, master, grad, param = fp32(n), fp32(n).abs_(), fp32(n), fp32(n), bf16(n)
+    add("accum", "accum", attrs("vec", n=n), [m, grad], n * 12)
+    add("sumsq", "sumsq", attrs("vec", n=n), [loss, grad], n * 4)
+    add("adamw", "adamw", attrs("vec", n=n, n_decay=n), [master, m, v, grad, norm, record, param], n * 30)
+    add("fill", "fill", attrs("copy", bytes=n * 4), [delta.clone()], n * 4)
+    return out
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=60)
+    options = parser.parse_args()
+    lib = kernels.Kernels()
+    result = {"machine_before": timing.machine(), "kernels": {}}
+    src, dst = torch.randn(1 << 29, device="cuda"), torch.empty(1 << 29, device="cuda")  # 2 GiB each
+    calls = {"copy": (lambda: dst.copy_(src), 2 * src.numel() * 4)}
+    calls.update(cases(lib))
+    times = timing.take_turns({name: call for name, (call, _) in calls.items()}, options.seconds)
+    rate = lambda name: calls[name][1] / times[name]["median_ms"] / 1e6
+    for name in calls:
+        result["kernels"][name] = dict(times[name], bytes=calls[name][1], gb_per_s=rate(name), of_copy=rate(name) / rate("copy"))
+        print(f"{name:16s} {times[name]['median_ms']:8.3f} ms {rate(name):7.0f} GB/s  {rate(name) / rate('copy'):5.2f} of the copy")
+    result["machine_after"] = timing.machine()
+    timing.write("elements.json", result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

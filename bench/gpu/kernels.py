@@ -1,0 +1,132 @@
+"""Calls ltrain's CUDA kernels from Python (ctypes) on PyTorch tensors. Run as a program, it checks these layouts against C's."""
+import ctypes
+import json
+import os
+import sys
+
+BUILD = os.environ.get("LTRAIN_GPU_BUILD", os.path.join(os.path.dirname(__file__), "..", "..", "build-gpu"))
+
+F32, BF16 = 0, 1
+OPS = ["copy", "fill", "embed", "embed_grad", "norm", "norm_grad", "gemm", "bias", "bias_grad", "add", "rope", "swiglu",
+       "swiglu_grad", "gelu", "gelu_grad", "attn_fwd", "attn_bwd", "loss", "accum", "sumsq", "clip", "adamw"]
+RMS, LAYER = 0, 1
+DETERMINISTIC, FAST = 0, 1
+i64, i32, f32 = ctypes.c_int64, ctypes.c_int32, ctypes.c_float
+
+
+def fields(types):
+    """A ctypes structure type from (type, 'name name ...') pairs."""
+    class layout(ctypes.Structure):
+        _fields_ = [(name, t) for t, names in types for name in names.split()]
+    return layout
+
+
+class Attrs(ctypes.Union):
+    """struct op_attrs"""
+    _fields_ = [
+        ("copy", fields([(i64, "bytes")])),
+        ("embed", fields([(i64, "rows dim vocab max_pos"), (i32, "dtype accumulate")])),
+        ("norm", fields([(i64, "rows dim"), (f32, "eps"), (i32, "kind dtype accumulate")])),
+        ("bias", fields([(i64, "rows dim"), (i32, "dtype y_type accumulate")])),
+        ("add", fields([(i64, "rows dim"), (i32, "dtype")])),
+        ("rope", fields([(i64, "rows"), (i32, "heads head_dim x_type inverse")])),
+        ("act", fields([(i64, "rows dim"), (i32, "dtype kind")])),
+        ("attn", fields([(i64, "sq sk q0 k0"), (i32, "hq hk head_dim dtype accumulate"), (f32, "scale")])),
+        ("loss", fields([(i64, "rows vocab"), (i32, "gradient accumulate")])),
+        ("vec", fields([(i64, "n n_decay"), (i32, "low_precision")])),
+        ("words", i64 * 10),
+    ]
+
+
+Device = fields([(ctypes.c_int, "capability processors"), (i64, "shared_bytes"), (ctypes.c_int, "mode")])  # struct attn_cuda
+Record = fields([(f32, "inv_targets clip lr weight_decay beta1 beta2 eps bias1 bias2"), (f32, "r0 r1 r2 r3 r4 r5 r6")])
+NormResult = fields([(ctypes.c_double, "norm"), (f32, "factor"), (i32, "skip")])
+
+
+def check_layout(path):
+    """None, or what differs between these layouts and those that bench/gpu/layout.c printed."""
+    with open(path) as f:
+        wanted = json.load(f)
+    ours = {"op_attrs": ctypes.sizeof(Attrs), "attn_cuda": ctypes.sizeof(Device), "step_record": ctypes.sizeof(Record),
+            "norm_result": ctypes.sizeof(NormResult), "OP_EMBED_GRAD": OPS.index("embed_grad"),
+            "OP_ATTN_FWD": OPS.index("attn_fwd"), "OP_ADAMW": OPS.index("adamw"), "OP_COUNT": len(OPS)}
+    plain = {"attn_cuda": Device, "norm_result": NormResult}
+    for name in wanted:
+        if "." in name:
+            outer, member = name.split(".")
+            layout = plain.get(outer) or dict(Attrs._fields_)[outer]
+            ours[name] = getattr(layout, member).offset
+    different = [f"{n}: {ours.get(n)} here, {w} in C" for n, w in wanted.items() if ours.get(n) != w]
+    return ", ".join(different) or None
+
+
+class Kernels:
+    """The library, its tables, and the current device."""
+
+    def __init__(self):
+        import torch
+        self.torch = torch
+        self.lib = ctypes.CDLL(os.path.join(BUILD, "libltrain-cuda.so"))
+        self.lib.status_message.restype = ctypes.c_char_p
+        self.table = (ctypes.c_void_p * len(OPS))()
+        self.lib.ops_cuda_kernels(self.table)
+        self.entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Attrs), ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
+        self.lib.attention_cuda_workspace_bytes.restype = i64
+        major, minor = torch.cuda.get_device_capability()
+        properties = torch.cuda.get_device_properties(0)
+        self.device = Device(capability=10 * major + minor, processors=properties.multi_processor_count,
+                             shared_bytes=properties.shared_memory_per_block_optin, mode=DETERMINISTIC)
+
+    def stream(self):
+        return ctypes.c_void_p(self.torch.cuda.current_stream().cuda_stream)
+
+    def pointers(self, tensors):
+        """Addresses of tensors (None: absent), which must be contiguous. The array must outlive the call only."""
+        for t in tensors:
+            assert t is None or t.is_contiguous()
+        return (ctypes.c_void_p * len(tensors))(*[None if t is None else t.data_ptr() for t in tensors])
+
+    def check(self, status, what):
+        if status != 0:
+            raise RuntimeError(f"{what}: {self.lib.status_message().decode()}")
+
+    def op(self, name, attrs, tensors):
+        """A function that enqueues the op on the current stream."""
+        entry, arg = self.entry(self.table[OPS.index(name)]), self.pointers(tensors)
+
+        def run(keep=tensors):  # the addresses alone would not
+            self.check(entry(ctypes.byref(attrs), arg, self.stream()), name)
+        return run
+
+    def for_capability(self, capability, mode=DETERMINISTIC):
+        """This device, as if it were of another capability: 80 chooses the kernels of sm_80 on a Hopper."""
+        return Device(capability=capability, processors=self.device.processors, shared_bytes=self.device.shared_bytes, mode=mode)
+
+    def workspace(self, kind, attrs, device):
+        n = self.lib.attention_cuda_workspace_bytes(OPS.index(kind), ctypes.byref(attrs), ctypes.byref(device))
+        return self.torch.full((max(int(n), 16),), 0xff, dtype=self.torch.uint8, device="cuda")  # NaN
+
+    def attention(self, kind, attrs, tensors, device):
+        """kind: attn_fwd or attn_bwd, tensors without the workspace. Returns a function that enqueues it."""
+        tensors = tensors + [self.workspace(kind, attrs, device)]
+        arg = self.pointers(tensors)
+        call = self.lib.attention_cuda_forward if kind == "attn_fwd" else self.lib.attention_cuda_backward
+
+        def run(keep=tensors):
+            self.check(call(ctypes.byref(attrs), arg, ctypes.byref(device), self.stream()), kind)
+        return run
+
+
+def attention_attrs(sq, sk, hq, hk, head_dim, q0=0, k0=0, accumulate=0):
+    a = Attrs()
+    a.attn.sq, a.attn.sk, a.attn.q0, a.attn.k0 = sq, sk, q0, k0
+    a.attn.hq, a.attn.hk, a.attn.head_dim, a.attn.dtype = hq, hk, head_dim, BF16
+    a.attn.accumulate, a.attn.scale = accumulate, head_dim ** -0.5
+    return a
+
+
+if __name__ == "__main__":
+    problem = check_layout(os.path.join(BUILD, "layout.json"))
+    if problem:
+        sys.exit(f"bench/gpu/kernels.py lays structures out differently: {problem}")
+    print("layouts agree with C's")

@@ -1,0 +1,51 @@
+/* Prints where C puts what bench/gpu/kernels.py lays out by hand, as JSON. */
+#include "attention/cuda_attention.h"
+#include "ops/cuda_ops.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+#define AT(name, type, member) printf("  \"%s\": %zu,\n", name, offsetof(type, member))
+#define VALUE(name, value) printf("  \"%s\": %lld,\n", name, (long long)(value))
+
+int main(void)
+{
+    puts("{");
+    VALUE("op_attrs", sizeof(struct op_attrs));
+    AT("embed.rows", struct op_attrs, embed.rows);
+    AT("embed.vocab", struct op_attrs, embed.vocab);
+    AT("embed.dtype", struct op_attrs, embed.dtype);
+    AT("embed.accumulate", struct op_attrs, embed.accumulate);
+    AT("norm.eps", struct op_attrs, norm.eps);
+    AT("norm.kind", struct op_attrs, norm.kind);
+    AT("norm.dtype", struct op_attrs, norm.dtype);
+    AT("norm.accumulate", struct op_attrs, norm.accumulate);
+    AT("bias.y_type", struct op_attrs, bias.y_type);
+    AT("add.dtype", struct op_attrs, add.dtype);
+    AT("rope.heads", struct op_attrs, rope.heads);
+    AT("rope.x_type", struct op_attrs, rope.x_type);
+    AT("act.dtype", struct op_attrs, act.dtype);
+    AT("act.kind", struct op_attrs, act.kind);
+    AT("attn.sq", struct op_attrs, attn.sq);
+    AT("attn.k0", struct op_attrs, attn.k0);
+    AT("attn.hq", struct op_attrs, attn.hq);
+    AT("attn.head_dim", struct op_attrs, attn.head_dim);
+    AT("attn.dtype", struct op_attrs, attn.dtype);
+    AT("attn.accumulate", struct op_attrs, attn.accumulate);
+    AT("attn.scale", struct op_attrs, attn.scale);
+    AT("loss.vocab", struct op_attrs, loss.vocab);
+    AT("loss.gradient", struct op_attrs, loss.gradient);
+    AT("vec.n_decay", struct op_attrs, vec.n_decay);
+    VALUE("attn_cuda", sizeof(struct attn_cuda));
+    AT("attn_cuda.shared_bytes", struct attn_cuda, shared_bytes);
+    AT("attn_cuda.mode", struct attn_cuda, mode);
+    VALUE("step_record", sizeof(struct step_record));
+    VALUE("norm_result", sizeof(struct norm_result));
+    AT("norm_result.factor", struct norm_result, factor);
+    AT("norm_result.skip", struct norm_result, skip);
+    VALUE("OP_EMBED_GRAD", OP_EMBED_GRAD);
+    VALUE("OP_ATTN_FWD", OP_ATTN_FWD);
+    VALUE("OP_ADAMW", OP_ADAMW);
+    printf("  \"OP_COUNT\": %d\n}\n", OP_COUNT);
+    return 0;
+}

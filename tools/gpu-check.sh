@@ -1,0 +1,123 @@
+#!/bin/bash
+# Builds the CUDA kernels, tests and measures them: `tools/gpu-check.sh [SECTION ...]`, on a machine with an NVIDIA GPU that has the
+# CUDA toolkit, gcc, Python and PyTorch (no Debian packages, no meson). Sections, all of them without arguments:
+#   build        nvcc and gcc, for this GPU (without a GPU: for GPU_ARCH, 90 unless set)
+#   ops          every op's kernel against its CPU twin
+#   attention    flash attention against fp64 in PyTorch: masks, GQA, head dims, odd lengths, both backward modes, determinism
+#   sanitizer    compute-sanitizer (memcheck, racecheck) on small shapes, if it is there
+#   bench-attention   beside PyTorch's cuDNN and flash backends, in one process, taking turns
+#   bench-elements    element-wise kernels beside a device copy
+# Results: $OUT/*.json and $OUT/gpu-check.log (OUT: build-gpu/out unless set). The whole run stays below BUDGET seconds (520 unless set):
+# the benchmarks share what the checks have left. The last line is `N passed, N failed, N skipped`, counting sections.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+
+started=$SECONDS
+budget=${BUDGET:-520}
+build=${GPU_BUILD:-build-gpu}
+export OUT=${OUT:-$PWD/$build/out}
+export PYTHONUNBUFFERED=1 LTRAIN_GPU_BUILD=$PWD/$build
+mkdir -p "$build" "$OUT"
+all='build ops attention sanitizer bench-attention bench-elements'
+sections=${*:-$all}
+for s in $sections; do
+    case " $all " in
+    *" $s "*) ;;
+    *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    esac
+done
+
+cuda=${CUDA_HOME:-/usr/local/cuda}
+nvcc=$(command -v nvcc || echo "$cuda/bin/nvcc")
+python=$(command -v python3)
+has_gpu() { nvidia-smi -L 2>/dev/null | grep -q GPU; }
+if has_gpu; then
+    arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '. ')
+else
+    arch=${GPU_ARCH:-90}
+fi
+remaining() { echo $((budget - (SECONDS - started))); }
+
+# Every kernel as machine code for this GPU in one library, and the tests beside it -----------------------------------------------------
+compile_kernel() { # SOURCE
+    local target=$arch object
+    case $(basename "$1") in sm90_*) target=90a ;; esac
+    object=$build/$(echo "${1#src/}" | tr / _).o
+    if [ "$object" -nt "$1" ] && [ -z "$(find src -newer "$object" \( -name '*.cuh' -o -name '*.h' \) -print -quit)" ] && [ -f "$object" ]; then return; fi
+    "$python" tools/ptxas.py compile "$nvcc" -std=c++17 -O3 -lineinfo -Xcompiler=-fPIC -Isrc \
+        "-gencode=arch=compute_$target,code=sm_$target" -c "$1" -o "$object" || { echo "gpu-check: $1 does not compile" >&2; return 255; }
+}
+section_build() {
+    [ -x "$nvcc" ] || { echo "no nvcc: put it on PATH or set CUDA_HOME"; return 1; }
+    export -f compile_kernel
+    export arch build nvcc python
+    find src -name '*.cu' | sort | xargs -P "$(nproc)" -I{} bash -c 'compile_kernel {}' || return 1
+    "$python" tools/ptxas.py collect "$build" "$OUT/ptxas.json" || return 1
+    local c=() f
+    for f in src/ops/cuda_table.c src/attention/cuda_*.c src/base/status.c src/program/op.c; do [ -f "$f" ] && c+=("$f"); done
+    local flags=(-std=c11 -D_GNU_SOURCE -O2 -fPIC -Isrc -I"$cuda/include")
+    "$nvcc" -shared -o "$build/libltrain-cuda.so" "$build"/*.cu.o -Xcompiler "$(IFS=,; echo "${flags[*]}")" -x c "${c[@]}" || return 1
+    # The CPU twins in plain C; matrix multiplication, which would need OpenBLAS, is not among them.
+    gcc -std=c11 -D_GNU_SOURCE -O2 -fopenmp -ffp-contract=off -fno-math-errno -Isrc -I"$cuda/include" -Itests/cudasim -Wno-unused-result \
+        tests/cudasim/ops_*.c bench/gpu/no_gemm.c src/base/rng.c src/base/status.c src/program/op.c \
+        $(find src/ops -name '*.c' ! -name gemm.c ! -name cuda_table.c | sort) \
+        -L"$build" -lltrain-cuda -L"$cuda/lib64" -lcudart -lm -Wl,-rpath,"$PWD/$build:$cuda/lib64" -o "$build/test_cuda_ops" || return 1
+    gcc -std=c11 -Isrc bench/gpu/layout.c -o "$build/layout" && "$build/layout" >"$build/layout.json" || return 1
+    "$python" bench/gpu/kernels.py
+}
+
+section_ops() { "$build/test_cuda_ops"; }
+section_attention() { "$python" bench/gpu/check_attention.py; }
+section_sanitizer() {
+    local tool=$(command -v compute-sanitizer || echo "$cuda/bin/compute-sanitizer")
+    [ -x "$tool" ] || { echo "compute-sanitizer is not here"; return 77; }
+    for group in moves embedding rope columns update; do
+        timeout 60 "$tool" --tool memcheck --error-exitcode 9 --print-limit 5 "$build/test_cuda_ops" "$group" || return 1
+    done
+    for group in embedding norms columns; do
+        timeout 90 "$tool" --tool racecheck --error-exitcode 9 --print-limit 5 "$build/test_cuda_ops" "$group" || return 1
+    done
+    timeout 120 "$tool" --tool memcheck --error-exitcode 9 --print-limit 5 "$python" bench/gpu/check_attention.py --small
+}
+section_bench-attention() { "$python" bench/gpu/bench_attention.py --seconds "$1"; }
+section_bench-elements() { "$python" bench/gpu/bench_elements.py --seconds "$1"; }
+
+passed=0 failed=0 skipped=0
+for s in $sections; do
+    begun=$SECONDS
+    case $s in
+    build) within=$budget give='' ;;
+    bench-*) # what is left, less a reserve; attention three quarters of it if the elements follow
+        give=$(($(remaining) - 15))
+        case "$s $sections" in bench-attention*bench-elements*) give=$((give * 3 / 4)) ;; esac
+        [ "$give" -ge 20 ] || { echo "== $s: skipped, $(remaining) s left of $budget"; skipped=$((skipped + 1)); continue; }
+        within=$((give + 10)) ;;
+    *) give='' within=$(remaining) ;;
+    esac
+    if [ "$s" != build ] && ! has_gpu; then
+        echo "== $s: skipped, no GPU"
+        skipped=$((skipped + 1))
+        continue
+    fi
+    echo "== $s"
+    export -f "section_$s" compile_kernel 2>/dev/null
+    ( # its own process group, so that a hang ends with the section
+        section_$s "$give" 2>&1 &
+        child=$!
+        ( sleep "$within"; kill -TERM "$child" 2>/dev/null ) >/dev/null 2>&1 &
+        clock=$!
+        wait "$child"
+        status=$?
+        kill "$clock" 2>/dev/null
+        exit "$status"
+    ) | tee -a "$OUT/gpu-check.log"
+    status=${PIPESTATUS[0]}
+    echo "== $s: status $status, $((SECONDS - begun)) s"
+    case $status in
+    0) passed=$((passed + 1)) ;;
+    77) skipped=$((skipped + 1)) ;;
+    *) failed=$((failed + 1)); [ "$s" != build ] || break ;;
+    esac
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
