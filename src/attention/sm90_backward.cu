@@ -133,11 +133,11 @@ extern "C" enum status attn_sm90_backward(const struct op_attrs *attrs, void *co
 {
     const int d = attrs->attn.head_dim;
     if (d <= 64)
-        return run<keys_shape<64, 64, 2, 2, false>, queries_shape<64, 128, 2, 2>, keys_shape<64, 64, 2, 2, true>>(attrs, arg,
+        return run<keys_shape<64, 64, 2, 3, false>, queries_shape<64, 128, 2, 3>, keys_shape<64, 64, 2, 3, true>>(attrs, arg,
                                                                                                                   cuda, stream);
     if (d <= 96)
-        return run<keys_shape<96, 64, 2, 2, false>, queries_shape<96, 64, 2, 2>, keys_shape<96, 64, 2, 2, true>>(attrs, arg, cuda,
+        return run<keys_shape<96, 64, 2, 3, false>, queries_shape<96, 64, 2, 3>, keys_shape<96, 64, 2, 3, true>>(attrs, arg, cuda,
                                                                                                                  stream);
-    return run<keys_shape<128, 64, 2, 2, false>, queries_shape<128, 64, 2, 2>, keys_shape<128, 64, 2, 2, true>>(attrs, arg, cuda,
+    return run<keys_shape<128, 64, 2, 3, false>, queries_shape<128, 64, 2, 3>, keys_shape<128, 64, 2, 3, true>>(attrs, arg, cuda,
                                                                                                                 stream);
 }
