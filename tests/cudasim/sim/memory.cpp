@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define READERS 6
+#define READERS 12
 #define ARENA_BYTES ((size_t)1 << 30)
 #define PAGE 256u /* allocation granularity */
 

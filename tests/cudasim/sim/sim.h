@@ -25,7 +25,7 @@
 #define SIM_SHARED_MAX (228u * 1024)
 #define SIM_MAX_THREADS 1024
 #define SIM_LOAD_AGENTS 64
-#define SIM_MAX_IDS (2 * SIM_MAX_THREADS + SIM_MAX_THREADS / 128 + SIM_LOAD_AGENTS + 64)
+#define SIM_MAX_IDS (2 * SIM_MAX_THREADS + SIM_MAX_THREADS / 32 + SIM_LOAD_AGENTS + 64)
 
 typedef uint32_t sim_pc; /* offset from the start of the program; 0: unknown */
 static inline sim_pc sim_pc_of(const void *p)

@@ -23,7 +23,7 @@ struct wgmma_op {
 };
 
 struct warpgroup {
-    int agent;
+    int agent[4]; /* one per warp: each learns only at its own wait that its products have read their operands */
     uint32_t groups;
     bool fenced;
     std::vector<wgmma_op *> ops;
@@ -42,7 +42,8 @@ static warpgroup *group_of(const sim_thread *first)
     warpgroup *&g = sim_now->group[first->id / 128];
     if (!g) {
         g = new warpgroup();
-        g->agent = sim_new_id();
+        for (int &agent : g->agent)
+            agent = sim_new_id();
     }
     return g;
 }
@@ -165,7 +166,7 @@ static void apply_issue(void **slot, sim_thread *first)
         memcpy(op->ra_value[t], op->ra[t], 16);
     }
     for (uint32_t w = 0; w < 4; w++) {
-        accessor who = {&first[32 * w], g->agent, op->group, true, pc, "wgmma"};
+        accessor who = {&first[32 * w], g->agent[w], op->group, true, pc, "wgmma"};
         read_operand(operand_of(op->b, op->tb, pc), 0, (uint32_t)op->n, nullptr, &who, pc);
         if (!op->registers)
             read_operand(operand_of(op->a, op->ta, pc), 16 * w, 16 * w + 16, nullptr, &who, pc);
@@ -276,7 +277,7 @@ static void apply_wait(void **slot, sim_thread *first)
         g->ops.erase(g->ops.begin());
     }
     for (int t = 0; t < 128; t++)
-        first[t].know.see(g->agent, done);
+        first[t].know.see(g->agent[t / 32], done);
 }
 
 void sim_wgmma_wait(int n)
