@@ -15,8 +15,10 @@ cd "$(dirname "$0")/.." || exit 2
 started=$SECONDS
 budget=${BUDGET:-520}
 build=${GPU_BUILD:-build-gpu}
-export OUT=${OUT:-$PWD/$build/out}
-export PYTHONUNBUFFERED=1 LTRAIN_GPU_BUILD=$PWD/$build
+export PYTHONUNBUFFERED=1 LTRAIN_PTXAS=warn # meson's build is the strict one
+case $build in /*) ;; *) build=$PWD/$build ;; esac
+export LTRAIN_GPU_BUILD=$build
+export OUT=${OUT:-$build/out}
 mkdir -p "$build" "$OUT"
 all='build ops attention sanitizer bench-attention bench-elements'
 sections=${*:-$all}
@@ -53,15 +55,19 @@ section_build() {
     export arch build nvcc python
     find src -name '*.cu' | sort | xargs -P "$(nproc)" -I{} bash -c 'compile_kernel {}' || return 1
     "$python" tools/ptxas.py collect "$build" "$OUT/ptxas.json" || return 1
-    local c=() f
-    for f in src/ops/cuda_table.c src/attention/cuda_*.c src/base/status.c src/program/op.c; do [ -f "$f" ] && c+=("$f"); done
-    local flags=(-std=c11 -D_GNU_SOURCE -O2 -fPIC -Isrc -I"$cuda/include")
-    "$nvcc" -shared -o "$build/libltrain-cuda.so" "$build"/*.cu.o -Xcompiler "$(IFS=,; echo "${flags[*]}")" -x c "${c[@]}" || return 1
-    # The CPU twins in plain C; matrix multiplication, which would need OpenBLAS, is not among them.
-    gcc -std=c11 -D_GNU_SOURCE -O2 -fopenmp -ffp-contract=off -fno-math-errno -Isrc -I"$cuda/include" -Itests/cudasim -Wno-unused-result \
-        tests/cudasim/ops_*.c bench/gpu/no_gemm.c src/base/rng.c src/base/status.c src/program/op.c \
-        $(find src/ops -name '*.c' ! -name gemm.c ! -name cuda_table.c | sort) \
-        -L"$build" -lltrain-cuda -L"$cuda/lib64" -lcudart -lm -Wl,-rpath,"$PWD/$build:$cuda/lib64" -o "$build/test_cuda_ops" || return 1
+    local flags=(-std=c11 -D_GNU_SOURCE -O2 -fPIC -fopenmp -ffp-contract=off -fno-math-errno -Isrc -I"$cuda/include" -Itests/cudasim) f
+    # The tables and dispatchers of the library; then the CPU twins in plain C. Matrix multiplication, which would need OpenBLAS, is
+    # not among them.
+    mkdir -p "$build/c" "$build/test"
+    rm -f "$build"/c/* "$build"/test/*
+    for f in src/ops/cuda_*.c src/attention/cuda_*.c src/base/status.c src/program/op.c; do
+        [ ! -f "$f" ] || gcc "${flags[@]}" -c "$f" -o "$build/c/$(echo "$f" | tr / _).o" || return 1
+    done
+    for f in tests/cudasim/ops_*.c bench/gpu/no_gemm.c src/base/rng.c $(find src/ops -name '*.c' ! -name gemm.c ! -name 'cuda_*' | sort); do
+        gcc "${flags[@]}" -c "$f" -o "$build/test/$(echo "$f" | tr / _).o" || return 1
+    done
+    "$nvcc" -shared "$build"/*.cu.o "$build"/c/*.o -o "$build/libltrain-cuda.so" || return 1
+    "$nvcc" "$build"/test/*.o "$build/libltrain-cuda.so" -Xlinker=-rpath,"$build" -lgomp -lm -o "$build/test_cuda_ops" || return 1
     gcc -std=c11 -Isrc bench/gpu/layout.c -o "$build/layout" && "$build/layout" >"$build/layout.json" || return 1
     "$python" bench/gpu/kernels.py
 }

@@ -3,7 +3,8 @@
 
   tools/ptxas.py compile NVCC ARGUMENTS...   runs nvcc with ptxas -v and writes the kernels' numbers to OUTPUT.ptxas.json; exits 1
                                              on any warning, on wgmma code that ptxas repaired or serialised, and on spills in
-                                             attention (head dim 256 backward may spill: recorded)
+                                             attention (head dim 256 backward may spill: recorded); with
+                                             LTRAIN_PTXAS=warn the complaints are printed only
   tools/ptxas.py collect DIRECTORY [FILE]    all records below DIRECTORY as one JSON object, printed or written to FILE
 """
 import json
@@ -52,7 +53,9 @@ def demangle(kernels):
 
 
 def may_spill(source, kernel):
-    return "attention" not in source or ("backward" in source and "256" in kernel["kernel"])
+    """sm_80's kernels are tuned for sm_80; compiled for later machines, where they are only a fallback, a spill is recorded."""
+    fallback = os.path.basename(source).startswith("sm80_") and kernel["arch"] != "sm_80"
+    return "attention" not in source or fallback or ("backward" in source and "256" in kernel["kernel"])
 
 
 def compile_one(arguments):
@@ -70,9 +73,10 @@ def compile_one(arguments):
     for line in rest:
         if line.strip():
             print(line, file=sys.stderr)
-    if run.returncode == 0 and complaints:
-        for line in complaints:
-            print(f"error: {source}: {line.strip()}", file=sys.stderr)
+    lenient = os.environ.get("LTRAIN_PTXAS") == "warn"
+    for line in complaints:
+        print(f"{'warning' if lenient else 'error'}: {source}: {line.strip()}", file=sys.stderr)
+    if run.returncode == 0 and complaints and not lenient:
         if os.path.exists(output):
             os.unlink(output)
         return 1
