@@ -150,6 +150,7 @@ __global__ void __launch_bounds__(GRAD_THREADS)
         for (int64_t t = first; t < first + TOKENS && t < vocab; t++)
             store<N>(dtable + t * dim + j, zero);
     }
+    /* The lists of one chunk are overwritten two barriers into the next. */
     for (int64_t at = 0; at < rows; at += CHUNK) {
         const int total = find_entries(index, rows, first, vocab, at, s);
         if (total > 0) {
@@ -160,7 +161,6 @@ __global__ void __launch_bounds__(GRAD_THREADS)
                     add_rows<T, N>(dtable + (first + t) * dim + j, dx + at * dim + j, dim, s.sorted + from, count);
             }
         }
-        __syncthreads(); /* the next chunk overwrites the lists */
     }
 }
 

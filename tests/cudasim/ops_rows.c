@@ -63,8 +63,7 @@ void test_norms(void)
     /* a warp takes rows of up to 256 (bf16) or 128 (fp32) elements, more warps up to 2048 or 1024 at a time */
     static const int64_t shapes[][2] = {{1, 1},    {9, 7},    {17, 8},   {70, 33},  {8, 128},  {3, 255},  {5, 256}, {3, 264},
                                         {2, 1023}, {2, 1024}, {3, 1028}, {2, 2048}, {1, 2049}, {2, 4104}, {1, 5000}};
-    static const int64_t grads[][2] = {{1, 1},   {1, 9},   {31, 8},   {32, 16},  {33, 24},  {65, 40}, {3, 255},
-                                       {2, 264}, {2, 513}, {35, 520}, {1, 8200}, {2, 1037}, {1025, 8}};
+    static const int64_t grads[][2] = {{1, 1}, {1, 9}, {31, 8}, {32, 16}, {33, 24}, {65, 40}, {3, 255}, {2, 264}, {2, 1037}};
     for (int t = F32; t <= BF16; t++) {
         for (int kind = NORM_RMS; kind <= NORM_LAYER; kind++) {
             for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
@@ -74,6 +73,10 @@ void test_norms(void)
                                 kind == NORM_LAYER ? 3 : (int)(s + 1) % 4);
         }
     }
+    /* wider than a panel (8192 or 4096 columns); more groups of rows than strips of groups */
+    check_norm_grad(1, 8200, NORM_RMS, BF16, 0, 3);
+    check_norm_grad(2, 4100, NORM_LAYER, F32, 1, 3);
+    check_norm_grad(1057, 8, NORM_LAYER, BF16, 1, 3);
 }
 
 static void check_bias_grad(int64_t rows, int64_t dim, enum dtype t, int accumulate)
