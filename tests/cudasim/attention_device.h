@@ -1,0 +1,127 @@
+/* The CUDA attention entries called as CPU kernels are: arguments copied to the simulated device and back. Include after
+ * harness.h. */
+#ifndef TEST_ATTENTION_DEVICE_H
+#define TEST_ATTENTION_DEVICE_H
+
+#include "attention/cuda_kernels.h"
+#include "cudasim.h"
+
+/* Relative L2 errors beside fp64. Rounding to bf16 is uniform within half a unit: between 2^-9 / sqrt(3) and 2^-8 / sqrt(3)
+ * = 2.3e-3 of a value, and of a sum of such terms with random signs. o has two such errors, P's and its own (2.3e-3 sqrt(2)), dv
+ * has P's; dq and dk have dS's, whose terms p dp and p delta may cancel by up to sqrt(2). lse is fp32 throughout: as on the CPU,
+ * and 2 ulp of ex2 a term. */
+#define TOLERANCE_O 3.3e-3
+#define TOLERANCE_LSE 1e-6
+#define TOLERANCE_DV 2.3e-3
+#define TOLERANCE_DQK 3.3e-3
+
+struct device_kernels {
+    const char *name;
+    struct attn_cuda cuda;
+    enum status (*forward)(const struct op_attrs *, void *const *, const struct attn_cuda *, struct CUstream_st *);
+    enum status (*backward)(const struct op_attrs *, void *const *, const struct attn_cuda *, struct CUstream_st *);
+    int64_t (*workspace)(enum op_kind, const struct op_attrs *, const struct attn_cuda *);
+};
+
+static int64_t device_bytes(enum op_kind kind, const struct op_attrs *a, int i)
+{
+    const int64_t q = a->attn.sq * a->attn.hq * a->attn.head_dim, k = a->attn.sk * a->attn.hk * a->attn.head_dim;
+    const int64_t lse = a->attn.sq * a->attn.hq * 4, row = a->attn.sq * 4;
+    const int64_t forward[] = {q * 2, lse, q * 2, k * 2, k * 2, row, row};
+    const int64_t backward[] = {q * 4, k * 4, k * 4, q * 2, k * 2, k * 2, q * 2, lse, q * 2, row, row};
+    return kind == OP_ATTN_FWD ? forward[i] : backward[i];
+}
+
+/* Every argument in an allocation of exactly its size (a byte beyond is an error), NaN where nothing was copied: outputs,
+ * workspace. */
+static enum status device_call(const struct device_kernels *kernels, enum op_kind kind, const struct op_attrs *attrs,
+                               void *const *arg)
+{
+    const int n = kind == OP_ATTN_FWD ? 8 : 12, outputs = kind == OP_ATTN_FWD ? 2 : 3;
+    void *there[12];
+    for (int i = 0; i < n; i++) {
+        int64_t bytes = i < n - 1 ? device_bytes(kind, attrs, i) : kernels->workspace(kind, attrs, &kernels->cuda);
+        assert_int_equal(cudaMalloc(&there[i], (size_t)bytes), cudaSuccess);
+        if (i < n - 1 && (i >= outputs || attrs->attn.accumulate))
+            assert_int_equal(cudaMemcpy(there[i], arg[i], (size_t)bytes, cudaMemcpyHostToDevice), cudaSuccess);
+    }
+    enum status st = (kind == OP_ATTN_FWD ? kernels->forward : kernels->backward)(attrs, there, &kernels->cuda, NULL);
+    for (int i = 0; i < outputs && st == OK; i++)
+        assert_int_equal(cudaMemcpy(arg[i], there[i], (size_t)device_bytes(kind, attrs, i), cudaMemcpyDeviceToHost), cudaSuccess);
+    for (int i = 0; i < n; i++)
+        cudaFree(there[i]);
+    return st;
+}
+
+static void device_must(const struct device_kernels *kernels, enum op_kind kind, const struct problem *p, struct call *c)
+{
+    for (int i = 0; i < c->n; i++)
+        c->arg[i] = c->b[i].data;
+    if (device_call(kernels, kind, &p->attrs, c->arg) != OK || *sim_report())
+        fail_msg("%s: %s", kernels->name, *sim_report() ? sim_report() : status_message());
+}
+
+static double *doubles_of(const struct buffer *b, enum dtype t, int64_t n)
+{
+    double *x = doubles(n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = t == BF16 ? bf16_to_float(((const bf16 *)(const void *)b->data)[i]) : ((const float *)(const void *)b->data)[i];
+    return x;
+}
+
+/* Rows without keys give exactly o = 0 and lse = -inf, never NaN. */
+static void device_check_empty(const struct problem *p, const struct call *c)
+{
+    const int64_t hq = p->attrs.attn.hq, sq = p->attrs.attn.sq, d = p->attrs.attn.head_dim;
+    for (int64_t i = 0; i < hq * sq; i++) {
+        if (!isinf(p->x.lse[i]))
+            continue;
+        assert_true(((const float *)(const void *)c->b[1].data)[i] == -INFINITY);
+        const bf16 *o = (const bf16 *)(const void *)c->b[0].data + (i % sq * hq + i / sq) * d;
+        for (int64_t j = 0; j < d; j++)
+            assert_true(bf16_to_float(o[j]) == 0);
+    }
+}
+
+/* Beside the oracle and beside the portable CPU twin. */
+static void device_check_forward(const struct device_kernels *kernels, const struct shape *s, const struct problem *p)
+{
+    const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
+    struct call c = forward_call(p, &cpu, 1, 0), twin = forward_call(p, &cpu, 1, 0);
+    device_must(kernels, OP_ATTN_FWD, p, &c);
+    check_error("o", kernels->name, s, error_of(c.b[0].data, BF16, p->x.o, p->nq), TOLERANCE_O);
+    check_error("lse", kernels->name, s, error_of(c.b[1].data, F32, p->x.lse, p->nl), TOLERANCE_LSE);
+    device_check_empty(p, &c);
+    omp_set_num_threads(1);
+    call_run(&twin, attn_portable_forward, &p->attrs);
+    double *o = doubles_of(&twin.b[0], BF16, p->nq), *lse = doubles_of(&twin.b[1], F32, p->nl);
+    check_error("o beside the CPU twin", kernels->name, s, error_of(c.b[0].data, BF16, o, p->nq), TOLERANCE_O);
+    check_error("lse beside the CPU twin", kernels->name, s, error_of(c.b[1].data, F32, lse, p->nl), TOLERANCE_LSE);
+    free(o);
+    free(lse);
+    call_free(&c);
+    call_free(&twin);
+}
+
+/* Beside the CPU twin, which test_attention holds to the oracle within 2e-6. o and lse are the oracle's, rounded (round_oracle).
+ * Terms: what cancels in dq and dk. */
+static void device_check_backward(const struct device_kernels *kernels, const struct shape *s, const struct problem *p)
+{
+    const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
+    struct call c = backward_call(p, &cpu, 1, 0), twin = backward_call(p, &cpu, 1, 0);
+    device_must(kernels, OP_ATTN_BWD, p, &c);
+    omp_set_num_threads(1);
+    call_run(&twin, attn_portable_backward, &p->attrs);
+    static const char *const names[] = {"dq", "dk", "dv"};
+    for (int i = 0; i < 3; i++) {
+        int64_t n = i == 0 ? p->nq : p->nk;
+        double *want = doubles_of(&twin.b[i], F32, n), floor = i == 0 ? p->x.dq_terms : i == 1 ? p->x.dk_terms : 0;
+        check_error(names[i], kernels->name, s, error_above(floor, c.b[i].data, F32, want, n),
+                    i == 2 ? TOLERANCE_DV : TOLERANCE_DQK);
+        free(want);
+    }
+    call_free(&c);
+    call_free(&twin);
+}
+
+#endif

@@ -1,0 +1,203 @@
+/* The sm_80 attention kernels, run by the simulator with its checker on, against the fp64 oracle and the portable CPU twin:
+ * forward, both backward modes, and the tiles of both shared memory sizes (A100's, and the 99 KiB of sm_86 and sm_89). */
+#include "../attention/harness.h"
+
+#include <omp.h>
+
+#include "attention_device.h"
+
+static struct device_kernels large = {
+    "sm80", {80, 108, 163 * 1024, ATTN_DETERMINISTIC}, attn_sm80_forward, attn_sm80_backward, attn_sm80_workspace_bytes};
+static struct device_kernels small = {
+    "sm86", {86, 84, 99 * 1024, ATTN_DETERMINISTIC}, attn_sm80_forward, attn_sm80_backward, attn_sm80_workspace_bytes};
+
+static unsigned seed_of_next = 1; /* odd and even in turn */
+static int checks = 1;            /* the checker of plain accesses */
+
+/* LTRAIN_LONG=1 runs every combination; usually a part of them, every size, head dimension class and mask at least once. */
+static int usual(void)
+{
+    return getenv("LTRAIN_LONG") == NULL;
+}
+
+/* Forward, then one backward mode, or both. Accumulates in every third problem. */
+static void check_on(struct device_kernels *kernels, const struct shape *s, int modes)
+{
+    struct problem p = problem_make(s);
+    sim_reset(seed_of_next);
+    sim_checks(checks);
+    p.attrs.attn.accumulate = seed_of_next % 3 == 0;
+    device_check_forward(kernels, s, &p);
+    round_oracle(&p);
+    oracle_backward(&p.attrs, &p.x); /* for what cancels */
+    for (int mode = ATTN_DETERMINISTIC; mode <= ATTN_FAST; mode++)
+        if (modes >> mode & 1) {
+            kernels->cuda.mode = (enum attn_cuda_mode)mode;
+            device_check_backward(kernels, s, &p);
+        }
+    seed_of_next++;
+    problem_free(&p);
+}
+
+static void check_shape(struct shape s)
+{
+    s.dtype = BF16;
+    s.gain = s.gain ? s.gain : 1;
+    check_on(&large, &s, 3);
+    if (s.d > 64)
+        check_on(&small, &s, seed_of_next % 2 ? 1 : 2); /* tiles of their own from head dimension 72 on */
+}
+
+/* The edges of 32, 64 and 128 row tiles, and several of each (two stages). */
+static void sizes_causal(void **state)
+{
+    (void)state;
+    const int64_t sizes[] = {1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int32_t d = usual() && i % 2 ? 128 : 64; d <= (usual() && i % 2 == 0 ? 64 : 128); d += 64)
+            check_shape((struct shape){.sq = sizes[i], .sk = sizes[i], .hq = 1, .hk = 1, .d = d, .mask = CAUSAL});
+}
+
+static void sizes_rectangular(void **state)
+{
+    (void)state;
+    const int64_t sizes[][2] = {{1, 300}, {300, 1}, {130, 259}, {259, 130}, {64, 128}, {128, 64}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        check_shape((struct shape){.sq = sizes[i][0], .sk = sizes[i][1], .hq = 2, .hk = 1, .d = i % 2 ? 128 : 64, .mask = FULL});
+}
+
+static void many_tiles(void **state)
+{
+    (void)state;
+    check_shape((struct shape){.sq = 400, .sk = 400, .hq = 1, .hk = 1, .d = 64, .mask = CAUSAL});
+    check_shape((struct shape){.sq = 260, .sk = 330, .hq = 1, .hk = 1, .d = 128, .mask = FULL});
+}
+
+static void head_dims(void **state)
+{
+    (void)state;
+    const int32_t dims[] = {40, 72, 96, 120, 200, 256, 8, 32, 80, 104, 128, 136, 192, 248};
+    for (size_t i = 0; i < (usual() ? 6 : sizeof dims / sizeof *dims); i++)
+        check_shape((struct shape){.sq = 133, .sk = 139, .hq = 1, .hk = 1, .d = dims[i], .mask = i % 2 ? FULL : CAUSAL});
+    check_shape((struct shape){.sq = 200, .sk = 200, .hq = 1, .hk = 1, .d = 256, .mask = WINDOW});
+    check_shape((struct shape){.sq = 260, .sk = 260, .hq = 1, .hk = 1, .d = 96, .mask = DOCUMENTS});
+}
+
+static void grouped_heads(void **state)
+{
+    (void)state;
+    const int32_t heads[][2] = {{4, 1}, {8, 1}, {4, 2}, {3, 3}, {14, 2}};
+    for (size_t i = 0; i < (usual() ? 3 : sizeof heads / sizeof *heads); i++)
+        check_shape((struct shape){
+            .sq = i == 1 ? 40 : 140, .sk = 140, .hq = heads[i][0], .hk = heads[i][1], .d = i % 2 ? 128 : 64, .mask = CAUSAL});
+}
+
+static void masks(void **state)
+{
+    (void)state;
+    for (int m = DOCUMENTS; m <= EMPTY_ALL; m++)
+        for (int32_t d = 64; d <= 128; d += 64)
+            check_shape((struct shape){.sq = 310, .sk = 310, .hq = 1, .hk = 1, .d = d, .mask = (enum mask_kind)m});
+}
+
+/* Ring blocks: keys before, across and behind the queries. */
+static void ring_blocks(void **state)
+{
+    (void)state;
+    const int64_t at[][4] = {{100, 300, 200, 0},    {300, 100, 0, 200},           {64, 64, 0, 64},     {64, 64, 63, 126},
+                             {130, 256, 1000, 900}, {193, 200, 3000000, 2999900}, {150, 192, 200, 430}};
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+        for (int m = CAUSAL; m <= EMPTY_ROWS; m++)
+            if (m != DOCUMENTS || at[i][2] < 2000)
+                check_shape((struct shape){.sq = at[i][0],
+                                           .sk = at[i][1],
+                                           .q0 = at[i][2],
+                                           .k0 = at[i][3],
+                                           .hq = 1,
+                                           .hk = 1,
+                                           .d = (i + (size_t)m) % 2 ? 128 : 64,
+                                           .mask = (enum mask_kind)m});
+}
+
+/* Scores of about +-60: the running maximum matters. */
+static void large_scores(void **state)
+{
+    (void)state;
+    check_shape((struct shape){.sq = 200, .sk = 300, .q0 = 100, .hq = 1, .hk = 1, .d = 64, .mask = CAUSAL, .gain = 40});
+    check_shape((struct shape){.sq = 200, .sk = 300, .q0 = 100, .hq = 1, .hk = 1, .d = 128, .mask = WINDOW, .gain = 40});
+}
+
+/* Longer than the checker can follow in time: the same code, more tiles, several waves of blocks. */
+static void long_sequence(void **state)
+{
+    (void)state;
+    checks = 0;
+    check_shape((struct shape){.sq = 601, .sk = 601, .hq = 2, .hk = 1, .d = 64, .mask = CAUSAL});
+    check_shape((struct shape){.sq = 500, .sk = 500, .hq = 1, .hk = 1, .d = 128, .mask = WINDOW});
+    checks = 1;
+}
+
+/* The deterministic mode gives the same bits whatever the schedule; the forward too. */
+static void same_bits_every_seed(void **state)
+{
+    (void)state;
+    const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
+    const struct shape s = {.sq = 200, .sk = 200, .hq = 4, .hk = 2, .d = 64, .mask = CAUSAL, .dtype = BF16, .gain = 1};
+    struct problem p = problem_make(&s);
+    struct call first[2] = {{{{0}}}};
+    large.cuda.mode = ATTN_DETERMINISTIC;
+    for (unsigned run = 0; run < 4; run++)
+        for (int kind = 0; kind < 2; kind++) {
+            struct call c = kind ? backward_call(&p, &cpu, 1, 0) : forward_call(&p, &cpu, 1, 0);
+            sim_reset(100 + run);
+            device_must(&large, kind ? OP_ATTN_BWD : OP_ATTN_FWD, &p, &c);
+            for (int i = 0; i < c.outputs && run > 0; i++)
+                assert_memory_equal(c.b[i].data, first[kind].b[i].data, c.b[i].bytes);
+            if (run > 0)
+                call_free(&c);
+            else
+                first[kind] = c;
+        }
+    call_free(&first[0]);
+    call_free(&first[1]);
+    problem_free(&p);
+}
+
+/* A NaN in one query is seen in that query's o and lse, and nowhere else. */
+static void nan_is_shown(void **state)
+{
+    (void)state;
+    const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
+    const int64_t d = 64, bad = 70;
+    const struct shape s = {.sq = 150, .sk = 150, .hq = 1, .hk = 1, .d = (int32_t)d, .mask = CAUSAL, .dtype = BF16, .gain = 1};
+    struct problem p = problem_make(&s);
+    struct call good = forward_call(&p, &cpu, 1, 0), c = forward_call(&p, &cpu, 1, 0);
+    sim_reset(7);
+    device_must(&large, OP_ATTN_FWD, &p, &good);
+    memset(c.b[2].data + bad * d * 2, 0xff, 2);
+    device_must(&large, OP_ATTN_FWD, &p, &c);
+    bf16 *o = (bf16 *)(void *)c.b[0].data;
+    assert_true(isnan(((float *)(void *)c.b[1].data)[bad]));
+    for (int64_t j = 0; j < d; j++)
+        assert_true(isnan(bf16_to_float(o[bad * d + j])));
+    memcpy(o + bad * d, (bf16 *)(void *)good.b[0].data + bad * d, (size_t)d * 2);
+    assert_memory_equal(o, good.b[0].data, p.nq * 2);
+    call_free(&good);
+    call_free(&c);
+    problem_free(&p);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_causal),  cmocka_unit_test(sizes_rectangular),
+        cmocka_unit_test(many_tiles),    cmocka_unit_test(head_dims),
+        cmocka_unit_test(grouped_heads), cmocka_unit_test(masks),
+        cmocka_unit_test(ring_blocks),   cmocka_unit_test(large_scores),
+        cmocka_unit_test(long_sequence), cmocka_unit_test(same_bits_every_seed),
+        cmocka_unit_test(nan_is_shown),
+    };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
