@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Plants the bugs of mutants.txt into copies of the kernels, one at a time, and checks that the named test fails for each.
+
+mutate.py BUILD [NAME ...]: in a meson build directory whose cudasim tests are built; by default a sample of SAMPLE mutants that changes
+with the sources, with LTRAIN_LONG all, with NAMEs those. Exit status 1 if a mutant survives, is stale (its pattern is not there exactly
+once) or does not compile.
+
+A mutant in mutants.txt; white space in patterns matches any white space, so formatting does not make them stale:
+    [short name]
+    file: src/attention/sm90_forward.cu
+    test: attention_sm90 many_tiles          (test_cudasim_<first word>, then its arguments)
+    - text to replace, unique in the file
+    + replacement (may be empty; several - and + lines are joined)
+"""
+import concurrent.futures
+import hashlib
+import os
+import pathlib
+import random
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+
+SAMPLE = 10
+TIMEOUT = 240
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+
+def read_list(path):
+    mutants = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.strip() or line.startswith('#'):
+            continue
+        if line.startswith('['):
+            mutants.append({'name': line.strip('[] '), 'old': [], 'new': []})
+        elif line.startswith(('file:', 'test:')):
+            mutants[-1][line[:4]] = line[5:].strip()
+        elif line[0] in '-+':
+            mutants[-1]['old' if line[0] == '-' else 'new'].append(line[2:])
+        else:
+            sys.exit(f'{path}:{number}: not a line of a mutant: {line}')
+    names = [m['name'] for m in mutants]
+    if len(set(names)) != len(names):
+        sys.exit(f'{path}: a name stands twice: {sorted(n for n in names if names.count(n) > 1)[0]}')
+    return mutants
+
+
+def plant(mutant):
+    """The mutated text of the mutant's file, or None and why not."""
+    text = (ROOT / mutant['file']).read_text()
+    words = '\n'.join(mutant['old']).split()
+    found = list(re.finditer(r'\s+'.join(re.escape(w) for w in words), text)) if words else []
+    if len(found) != 1:
+        return None, f'its pattern stands {len(found)} times in {mutant["file"]}'
+    return text[:found[0].start()] + '\n'.join(mutant['new']) + text[found[0].end():], ''
+
+
+class Target:
+    """How one test program is made: its kernels' compile commands and its link command, as ninja knows them."""
+
+    def __init__(self, build, name):
+        self.program = f'tests/cudasim/test_cudasim_{name}'
+        lines = subprocess.run(['ninja', '-C', build, '-t', 'commands', self.program], capture_output=True, text=True, check=True).stdout
+        self.kernels, self.link = [], None
+        for line in lines.splitlines():
+            output = re.search(r' -o (\S+)', line)
+            if output and output[1].endswith('.sim.o') and f'test_cudasim_{name}.p' in output[1]:
+                self.kernels.append((output[1], line))
+            elif output and output[1] == self.program:
+                self.link = line
+        if not self.link or not self.kernels:
+            sys.exit(f'mutate.py: ninja knows no commands for {self.program}: is {build} built?')
+
+    def objects_with(self, build, file):
+        """Objects that depend on a source file."""
+        for output, line in self.kernels:
+            depends = (pathlib.Path(build) / (output[:-2] + '.d'))
+            names = depends.read_text().replace('\\\n', ' ').split() if depends.exists() else []
+            if any(os.path.realpath(os.path.join(build, n)) == os.path.realpath(ROOT / file) for n in names):
+                yield output, line
+
+
+def judge(build, mutant, targets, scratch):
+    text, why = plant(mutant)
+    if text is None:
+        return 'stale', why
+    folder = pathlib.Path(tempfile.mkdtemp(dir=scratch))
+    relative = pathlib.Path(mutant['file']).relative_to('src')
+    (folder / relative).parent.mkdir(parents=True)
+    (folder / relative).write_text(text)
+    name, *arguments = shlex.split(mutant['test'])
+    target = targets[name]
+    link, compiled = target.link, 0
+    for output, line in target.objects_with(build, mutant['file']):
+        new = str(folder / f'{compiled}.o')
+        words = shlex.split(line)
+        source = words.index('-c') + 1
+        if os.path.realpath(os.path.join(build, words[source])) == os.path.realpath(ROOT / mutant['file']):
+            words[source] = str(folder / relative)
+        words = [w for w in words if w != '-g']
+        for option in ('-o', '-MF', '-MT'):
+            if option in words:
+                words[words.index(option) + 1] = new if option == '-o' else new + '.d'
+        made = subprocess.run(words[:1] + [f'-I{folder}'] + words[1:], cwd=build, capture_output=True, text=True)
+        if made.returncode != 0:
+            return 'broken', made.stderr[:2000]
+        link = link.replace(output, new)
+        compiled += 1
+    if compiled == 0:
+        return 'stale', f'no kernel of {name} includes {mutant["file"]}'
+    program = str(folder / 'test')
+    link = link.replace(f'-o {target.program}', f'-o {program}')
+    made = subprocess.run(link, shell=True, cwd=build, capture_output=True, text=True)
+    if made.returncode != 0:
+        return 'broken', made.stderr[:2000]
+    try:
+        ran = subprocess.run([program] + arguments, capture_output=True, text=True, timeout=TIMEOUT, errors='replace')
+    except subprocess.TimeoutExpired:
+        return 'killed', f'still running after {TIMEOUT} s'
+    finally:
+        os.remove(program)
+    output = ran.stdout + ran.stderr
+    if ran.returncode == 0:
+        return 'SURVIVED', f'{mutant["test"]} passes'
+    said = re.search(r'^.*(cudasim: |ERROR|FAILED).*$', output, re.M)
+    if not said and ran.returncode > 0:
+        return 'broken', f'exit status {ran.returncode} without a failure: {output[-500:]}'
+    return 'killed', said[0][:150] if said else f'signal {-ran.returncode}'
+
+
+def main():
+    build, names = os.path.abspath(sys.argv[1]), sys.argv[2:]
+    mutants = read_list(HERE / 'mutants.txt')
+    chosen = [m for m in mutants if not names or m['name'] in names]
+    if names and len(chosen) != len(names):
+        sys.exit(f'mutate.py: no mutant named {sorted(set(names) - {m["name"] for m in chosen})[0]}')
+    bad = 0
+    for m in mutants:  # a stale pattern is found whatever the sample
+        text, why = plant(m)
+        if text is None:
+            print(f'stale    {m["name"]}: {why}')
+            bad += 1
+    if not names and not os.environ.get('LTRAIN_LONG'):
+        digest = hashlib.sha256()
+        for file in sorted({m['file'] for m in mutants}):
+            digest.update((ROOT / file).read_bytes())
+        chosen = random.Random(digest.digest()).sample(chosen, min(SAMPLE, len(chosen)))
+    targets = {t: Target(build, t) for t in sorted({shlex.split(m['test'])[0] for m in chosen})}
+    counts = {}
+    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+
+        def run(m):
+            start = time.monotonic()
+            verdict, why = judge(build, m, targets, scratch)
+            return m, verdict, why, time.monotonic() - start
+
+        for m, verdict, why, seconds in pool.map(run, chosen):
+            counts[verdict] = counts.get(verdict, 0) + 1
+            print(f'{verdict:8} {m["name"]} ({seconds:.0f} s): {why}', flush=True)
+    bad += sum(n for verdict, n in counts.items() if verdict != 'killed')
+    print(f'{counts.get("killed", 0)} of {len(chosen)} mutants killed ({len(mutants)} in the list), {bad} survived, stale or broken')
+    return 1 if bad else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
