@@ -75,7 +75,8 @@ section_build() {
 section_ops() { "$build/test_cuda_ops"; }
 section_attention() { "$python" bench/gpu/check_attention.py; }
 section_sanitizer() {
-    local tool=$(command -v compute-sanitizer || echo "$cuda/bin/compute-sanitizer")
+    local tool
+    tool=$(command -v compute-sanitizer || echo "$cuda/bin/compute-sanitizer")
     [ -x "$tool" ] || { echo "compute-sanitizer is not here"; return 77; }
     for group in moves embedding rope columns update; do
         timeout 60 "$tool" --tool memcheck --error-exitcode 9 --print-limit 5 "$build/test_cuda_ops" "$group" || return 1
@@ -108,7 +109,7 @@ for s in $sections; do
     echo "== $s"
     export -f "section_$s" compile_kernel 2>/dev/null
     ( # its own process group, so that a hang ends with the section
-        section_$s "$give" 2>&1 &
+        "section_$s" "$give" 2>&1 &
         child=$!
         ( sleep "$within"; kill -TERM "$child" 2>/dev/null ) >/dev/null 2>&1 &
         clock=$!

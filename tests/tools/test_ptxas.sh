@@ -1,0 +1,57 @@
+#!/bin/sh
+# tools/ptxas.py: reads ptxas' words, and refuses what must not be. A stand-in for nvcc says them.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+command -v python3 >/dev/null || { echo "no python3"; exit 77; }
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+failures=0
+
+cat >"$folder/nvcc" <<'NVCC'
+#!/bin/sh
+cat "$SAID" >&2
+for last; do :; done
+while [ $# -gt 0 ]; do [ "$1" != -o ] || : >"$2"; shift; done
+NVCC
+chmod +x "$folder/nvcc"
+
+says() { # SPILLED_BYTES [LINE]: what nvcc will say of one kernel
+    {
+        echo "ptxas info    : Compiling entry function '_Z6kernelILi64EEvv' for 'sm_80'"
+        echo "ptxas info    : Function properties for _Z6kernelILi64EEvv"
+        echo "    $1 bytes stack frame, $1 bytes spill stores, $1 bytes spill loads"
+        echo "ptxas info    : Used 42 registers, used 1 barriers, 512 bytes smem, 400 bytes cmem[0]"
+        [ $# -lt 2 ] || echo "$2"
+    } >"$folder/said"
+}
+
+check() { # WHAT WANTED_STATUS SOURCE
+    rm -rf "${folder:?}/out"
+    mkdir -p "$folder/out"
+    status=0
+    out=$(SAID=$folder/said "$root/tools/ptxas.py" compile "$folder/nvcc" -c "$3" -o "$folder/out/x.cu.o" 2>&1) || status=$?
+    if [ "$status" != "$2" ]; then
+        echo "not ok: $1: exit status $status, printed '$out'"
+        failures=$((failures + 1))
+    fi
+}
+
+says 0
+check "a clean kernel" 0 src/attention/sm80_forward.cu
+record=$("$root/tools/ptxas.py" collect "$folder/out")
+case $record in
+*'"registers": 42'*'"static_shared_bytes": 512'*) ;;
+*) echo "not ok: recorded '$record'"; failures=$((failures + 1)) ;;
+esac
+says 8
+check "spills in attention" 1 src/attention/sm80_forward.cu
+[ ! -e "$folder/out/x.cu.o" ] || { echo "not ok: the object of a refused kernel is left"; failures=$((failures + 1)); }
+check "spills elsewhere are recorded" 0 src/ops/embed.cu
+for code in C7508 C7510 C7514 C7517 C7519; do
+    says 0 "ptxas info    : ($code) something about wgmma"
+    check "$code" 1 src/attention/sm90_forward.cu
+done
+says 0 "x.cu(3): warning #177-D: variable was declared but never referenced"
+check "a warning" 1 src/ops/add.cu
+[ "$failures" = 0 ] && echo "ok"
+[ "$failures" = 0 ]
