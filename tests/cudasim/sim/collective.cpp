@@ -10,42 +10,46 @@ static std::string lanes(unsigned mask)
     return s;
 }
 
-/* Threads [first, first + n) gather; the last one to come applies and wakes the others. */
-static void gather(enum wait_kind wait, int first, int n, unsigned mask, const char *kind, void *slot, collective_apply *apply,
-                   const void *pc)
+/* Threads [first, first + n) gather; the last one to come applies and wakes the others. A lane in another collective may still
+ * come; if it cannot, the deadlock report says where it is. */
+static void gather(std::vector<gathering> &waiting, enum wait_kind wait, int first, int n, unsigned mask, const char *kind,
+                   void *slot, collective_apply *apply, const void *pc)
 {
     sim_thread *me = sim_self;
-    me->collective = kind;
-    me->mask = mask;
-    me->slot = slot;
-    int missing = 0;
-    void *slots[128] = {};
-    for (int i = 0; i < n; i++) {
-        if (n <= 32 && !(mask >> i & 1))
-            continue;
-        sim_thread *t = first + i < sim_now->threads ? &sim_now->thread[(size_t)(first + i)] : nullptr;
-        if (t == me) {
-            slots[i] = slot;
-            continue;
-        }
-        if (!t || t->wait == EXITED)
-            sim_fail(sim_pc_of(pc), "divergence: %s needs lane %d, which %s", kind, i, t ? "has returned" : "does not exist");
-        /* A lane in another collective may still come; if it cannot, the deadlock report says where it is. */
-        if (t->wait == wait && t->collective == kind && t->mask == mask)
-            slots[i] = t->slot;
-        else
-            missing++;
+    size_t i = 0;
+    while (i < waiting.size() && (waiting[i].kind != kind || waiting[i].mask != mask))
+        i++;
+    if (i == waiting.size()) {
+        waiting.push_back({});
+        waiting[i].kind = kind;
+        waiting[i].mask = mask;
+        waiting[i].missing = n == 32 ? __builtin_popcount(mask) : n;
     }
-    if (missing > 0) {
+    waiting[i].slot[me->id - first] = slot;
+    if (--waiting[i].missing > 0) {
+        me->mask = mask;
         sim_wait(wait, kind, pc);
         return;
     }
+    gathering all = waiting[i];
+    waiting.erase(waiting.begin() + (long)i);
     me->waits_at = sim_pc_of(pc);
     if (apply)
-        apply(slots, &sim_now->thread[(size_t)first]);
-    for (int i = 0; i < n; i++)
-        if (slots[i] && slots[i] != slot)
-            sim_wake(&sim_now->thread[(size_t)(first + i)]);
+        apply(all.slot, &sim_now->thread[(size_t)first]);
+    for (int t = 0; t < n; t++)
+        if (all.slot[t] && first + t != me->id)
+            sim_wake(&sim_now->thread[(size_t)(first + t)]);
+}
+
+/* Every thread that is needed must still exist. */
+static void check_alive(int first_warp, int warps, unsigned mask, const char *kind, const void *pc)
+{
+    for (int w = first_warp; w < first_warp + warps; w++) {
+        unsigned gone = w < sim_now->warps ? sim_now->exited[w] & mask : mask;
+        if (gone)
+            sim_fail(sim_pc_of(pc), "divergence: %s needs lane %d of warp %d, which %s", kind, __builtin_ctz(gone), w,
+                     w < sim_now->warps ? "has returned" : "does not exist");
+    }
 }
 
 void warp_collective(const char *kind, unsigned mask, void *slot, collective_apply *apply, const void *pc)
@@ -55,12 +59,15 @@ void warp_collective(const char *kind, unsigned mask, void *slot, collective_app
         mask &= (1u << (sim_now->threads - first)) - 1;
     if (!(mask >> sim_self->lane & 1))
         sim_fail(sim_pc_of(pc), "%s: the mask %s lacks the calling lane %d", kind, lanes(mask).c_str(), sim_self->lane);
-    gather(WAIT_WARP, first, 32, mask, kind, slot, apply, pc);
+    check_alive(sim_self->warp, 1, mask, kind, pc);
+    gather(sim_now->warp_gathers[sim_self->warp], WAIT_WARP, first, 32, mask, kind, slot, apply, pc);
 }
 
 void group_collective(const char *kind, void *slot, collective_apply *apply, const void *pc)
 {
-    gather(WAIT_GROUP, sim_self->id / 128 * 128, 128, 0xffffffffu, kind, slot, apply, pc);
+    check_alive(sim_self->warp / 4 * 4, 4, 0xffffffffu, kind, pc);
+    gather(sim_now->group_gathers[sim_self->id / 128], WAIT_GROUP, sim_self->id / 128 * 128, 128, 0xffffffffu, kind, slot, apply,
+           pc);
 }
 
 /* --- warp-wide exchange -------------------------------------------------------------------------------------------------------
@@ -278,8 +285,9 @@ void sim_bar(int id, int threads, int wait)
 }
 
 /* __syncthreads waits for the threads that have not returned. */
-void barrier_thread_exits(sim_thread *)
+void barrier_thread_exits(sim_thread *t)
 {
+    sim_now->exited[t->warp] |= 1u << t->lane;
     sim_named_barrier &b = sim_now->barrier[0];
     if (b.arrived == 0)
         return;

@@ -110,9 +110,7 @@ struct sim_thread {
     const char *waits_in;
     sim_pc waits_at;
     uint32_t object, parity; /* barrier number or mbarrier address */
-    const void *collective;
-    unsigned mask;
-    void *slot; /* a collective's arguments */
+    unsigned mask;           /* of the warp collective it waits in */
 
     knowledge know;
     uint32_t clock, fenced; /* own clock, and its value at the last proxy fence */
@@ -152,6 +150,14 @@ struct tma_load { /* in flight; agent id and clock name its writes */
     uint32_t clock;
 };
 
+/* A collective that waits for more of its threads. Several of a warp may wait at once, with disjoint masks. */
+struct gathering {
+    const char *kind;
+    unsigned mask; /* of a warpgroup's: all */
+    int missing;
+    void *slot[128];
+};
+
 struct sim_block {
     unsigned serial; /* over all launches: shadow cells of other blocks are stale */
     unsigned linear;
@@ -167,6 +173,8 @@ struct sim_block {
     uint32_t load_clock[SIM_LOAD_AGENTS];
     unsigned next_load_agent;
     uint32_t shared_bytes;
+    std::vector<gathering> warp_gathers[SIM_MAX_THREADS / 32], group_gathers[SIM_MAX_THREADS / 128];
+    unsigned exited[SIM_MAX_THREADS / 32]; /* lanes */
     struct warpgroup *group[SIM_MAX_THREADS / 128];
     int registers[SIM_MAX_THREADS / 128]; /* after setmaxnreg; 0: untouched */
 };
