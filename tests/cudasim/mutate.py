@@ -78,8 +78,8 @@ class Target:
     def objects_with(self, build, file):
         """Objects that depend on a source file."""
         for output, line in self.kernels:
-            depends = (pathlib.Path(build) / (output[:-2] + '.d'))
-            names = depends.read_text().replace('\\\n', ' ').split() if depends.exists() else []
+            known = subprocess.run(['ninja', '-C', build, '-t', 'deps', output], capture_output=True, text=True, check=True).stdout
+            names = [n.strip() for n in known.splitlines() if n.startswith(' ')]
             if any(os.path.realpath(os.path.join(build, n)) == os.path.realpath(ROOT / file) for n in names):
                 yield output, line
 
