@@ -9,6 +9,7 @@ A mutant in mutants.txt; white space in patterns matches any white space, so for
     [short name]
     file: src/attention/sm90_forward.cu
     test: attention_sm90 many_tiles          (test_cudasim_<first word>, then its arguments)
+    only: add.cu norm.cu                     (optional, for headers: the kernels to compile anew; else all that include it)
     - text to replace, unique in the file
     + replacement (may be empty; several - and + lines are joined)
 """
@@ -37,7 +38,7 @@ def read_list(path):
             continue
         if line.startswith('['):
             mutants.append({'name': line.strip('[] '), 'old': [], 'new': []})
-        elif line.startswith(('file:', 'test:')):
+        elif line.startswith(('file:', 'test:', 'only:')):
             mutants[-1][line[:4]] = line[5:].strip()
         elif line[0] in '-+':
             mutants[-1]['old' if line[0] == '-' else 'new'].append(line[2:])
@@ -95,7 +96,10 @@ def judge(build, mutant, targets, scratch):
     name, *arguments = shlex.split(mutant['test'])
     target = targets[name]
     link, compiled = target.link, 0
+    only = mutant.get('only', '').split()
     for output, line in target.objects_with(build, mutant['file']):
+        if only and pathlib.Path(output).name.removesuffix('.sim.o') not in only:
+            continue
         new = str(folder / f'{compiled}.o')
         words = shlex.split(line)
         source = words.index('-c') + 1

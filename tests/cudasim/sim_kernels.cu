@@ -8,6 +8,8 @@
 /* --- plain code ---------------------------------------------------------------------------------------------------------------
  */
 
+__device__ int last_block;
+
 struct sum_shared {
     float x[256], y[256];
 };
@@ -39,6 +41,8 @@ LT_KERNEL(256) sum_kernel(float *out, const float *x, int bug)
     }
     if (bug == SUM_ODD_BARRIER && t < 64)
         bar_sync(1, 96);
+    if (bug == SUM_VARIABLE_RACE && t == 0)
+        last_block = blockIdx.x;
     if (t == 0)
         out[bug == SUM_BLOCKS_RACE ? 0 : blockIdx.x] = s.x[0];
 }

@@ -18,6 +18,7 @@ enum sum_bug {
     SUM_BLOCKS_RACE,
     SUM_LANES_DIVERGE,
     SUM_ODD_BARRIER,
+    SUM_VARIABLE_RACE,
     SUM_BUGS
 };
 /* out[b] = sum of block b's 256 x [blocks * 256] */

@@ -56,6 +56,7 @@ static void test_sum(void **)
         "blocks of one launch",
         "divergence",
         "deadlock",
+        "blocks of one launch",
     };
     for (int bug = 0; bug < SUM_BUGS; bug++)
         for (unsigned seed = 1; seed <= SEEDS; seed++) {

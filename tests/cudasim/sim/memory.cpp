@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unordered_map>
 
 #define READERS 12
 #define ARENA_BYTES ((size_t)1 << 30)
@@ -294,6 +295,15 @@ void global_access(const void *p, size_t bytes, enum access kind, const accessor
         check_global_cell(global_cells[i], arena + 2 * i, kind, who);
 }
 
+/* `__device__` variables are the program's own data here: cells only where kernels touched them. */
+static void device_variable_access(const void *p, size_t bytes, enum access kind, const accessor &who)
+{
+    static std::unordered_map<uintptr_t, global_cell> cells;
+    sim_count.accesses++;
+    for (uintptr_t i = (uintptr_t)p / 2; i <= ((uintptr_t)p + bytes - 1) / 2; i++)
+        check_global_cell(cells[i], reinterpret_cast<const char *>(2 * i), kind, who);
+}
+
 /* --- plain accesses -----------------------------------------------------------------------------------------------------------
  */
 
@@ -304,7 +314,7 @@ accessor sim_as_thread(const void *pc, const char *what)
 
 void memory_access(const void *p, size_t bytes, enum access kind, const accessor &who)
 {
-    extern char __executable_start[], _end[];
+    extern char __executable_start[], __data_start[], _end[];
     if ((const unsigned char *)p >= sim_shared && (const unsigned char *)p < sim_shared + SIM_SHARED_MAX) {
         uint32_t offset = (uint32_t)((const unsigned char *)p - sim_shared);
         shared_offset(offset + SIM_SHARED_BASE, bytes, 1, who.pc, who.what);
@@ -315,7 +325,12 @@ void memory_access(const void *p, size_t bytes, enum access kind, const accessor
         global_access(p, bytes, kind, who);
         return;
     }
-    if (sim_on_stack(p) || sim_is_parameter(p) || ((const char *)p >= __executable_start && (const char *)p < _end))
+    if (sim_on_stack(p) || sim_is_parameter(p) || ((const char *)p >= __executable_start && (const char *)p < __data_start))
         return; /* local memory, kernel parameters, constants */
+    if ((const char *)p >= __data_start && (const char *)p < _end) {
+        if (sim_checking)
+            device_variable_access(p, bytes, kind, who);
+        return;
+    }
     global_access(p, bytes, kind, who);
 }
