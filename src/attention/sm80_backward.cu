@@ -25,17 +25,32 @@ static enum status q_run(sm80_backward_args a, struct CUstream_st *stream)
                   sm80_backward_q_kernel<D, M, N, WARPS, STAGES>, a);
 }
 
-// dK and dV, and dQ where WHAT says so. At head dimension 64 a warp takes 32 keys, which halves its reads of shared memory, in
-// parts of 32 queries, which keeps it in 255 registers.
-template <int WHAT> static enum status keys_run(const sm80_backward_args &a, int large, struct CUstream_st *stream)
+// Eight warps a processor everywhere: 255 registers leave room for no more, and fewer do not hide latency. So two blocks of 4
+// warps, or one of 8; with 100 KiB of shared memory (sm_86, sm_89) one of 8, with one stage where two do not fit. At head
+// dimension 64 a warp takes 32 keys, which halves its reads of shared memory, in parts of 32 queries, which keeps it in 255
+// registers. dS makes two such blocks too large for an A100: then one of 256 keys, and half as many additions to dq.
+template <int WHAT> static enum status keys_run_large(const sm80_backward_args &a, struct CUstream_st *stream)
+{
+    constexpr int KEYS = WHAT & SM80_DQ ? 256 : 128;
+    if (a.head_dim <= 64)
+        return kv_run<64, KEYS, 64, KEYS / 32, 2, 32, WHAT, LT_SHARED_SM80>(a, stream);
+    if (a.head_dim <= 96)
+        return kv_run<96, 128, 64, 8, 2, 64, WHAT, LT_SHARED_SM80>(a, stream);
+    return kv_run<128, 128, 64, 8, 2, 64, WHAT, LT_SHARED_SM80>(a, stream);
+}
+
+template <int WHAT> static enum status keys_run_small(const sm80_backward_args &a, struct CUstream_st *stream)
 {
     if (a.head_dim <= 64)
-        return kv_run<64, 128, 64, 4, 2, 32, WHAT, LT_SHARED_SM86>(a, stream);
+        return kv_run<64, 128, 64, 8, 2, 64, WHAT, LT_SHARED_SM86>(a, stream);
     if (a.head_dim <= 96)
-        return large ? kv_run<96, 128, 64, 8, 2, 64, WHAT, LT_SHARED_SM80>(a, stream)
-                     : kv_run<96, 64, 64, 4, 2, 64, WHAT, LT_SHARED_SM86>(a, stream);
-    return large ? kv_run<128, 128, 64, 8, 2, 64, WHAT, LT_SHARED_SM80>(a, stream)
-                 : kv_run<128, 64, 32, 4, 2, 32, WHAT, LT_SHARED_SM86>(a, stream);
+        return kv_run<96, 128, 64, 8, 1, 64, WHAT, LT_SHARED_SM86>(a, stream);
+    return kv_run<128, 128, 32, 8, 1, 32, WHAT, LT_SHARED_SM86>(a, stream);
+}
+
+template <int WHAT> static enum status keys_run(const sm80_backward_args &a, int large, struct CUstream_st *stream)
+{
+    return large ? keys_run_large<WHAT>(a, stream) : keys_run_small<WHAT>(a, stream);
 }
 
 static enum status keys_run_256(const sm80_backward_args &a, int large, int fast, struct CUstream_st *stream)
@@ -52,11 +67,12 @@ static enum status keys_run_256(const sm80_backward_args &a, int large, int fast
 static enum status queries_run(const sm80_backward_args &a, int large, struct CUstream_st *stream)
 {
     if (a.head_dim <= 64)
-        return q_run<64, 128, 64, 4, 2, LT_SHARED_SM86>(a, stream);
+        return large ? q_run<64, 128, 64, 4, 2, LT_SHARED_SM80>(a, stream) : q_run<64, 128, 64, 8, 2, LT_SHARED_SM86>(a, stream);
     if (a.head_dim <= 96)
         return q_run<96, 128, 64, 8, 2, LT_SHARED_SM86>(a, stream);
     if (a.head_dim <= 128)
-        return large ? q_run<128, 128, 64, 8, 2, LT_SHARED_SM80>(a, stream) : q_run<128, 64, 32, 4, 2, LT_SHARED_SM86>(a, stream);
+        return large ? q_run<128, 128, 64, 8, 2, LT_SHARED_SM80>(a, stream)
+                     : q_run<128, 128, 32, 8, 1, LT_SHARED_SM86>(a, stream);
     return large ? q_run<256, 128, 32, 8, 1, LT_SHARED_SM80>(a, stream) : q_run<256, 64, 32, 4, 1, LT_SHARED_SM86>(a, stream);
 }
 

@@ -28,14 +28,17 @@ extern "C" enum status attn_sm80_forward(const struct op_attrs *attrs, void *con
                                          struct CUstream_st *stream)
 {
     const int d = attrs->attn.head_dim, large = cuda->shared_bytes >= LT_SHARED_SM80;
+    // Two blocks a processor where head dimension and registers allow: 164 KiB on an A100, 100 KiB on sm_86 and sm_89, 1 KiB of a
+    // block reserved.
     if (d <= 64)
-        return forward_run<64, 128, 128, 4, LT_SHARED_SM86>(attrs, arg, stream); // 48 KiB
+        return large ? forward_run<64, 128, 128, 4, LT_SHARED_SM80>(attrs, arg, stream) // 49 KiB
+                     : forward_run<64, 128, 64, 4, LT_SHARED_SM86>(attrs, arg, stream); // 33 KiB
     if (d <= 96)
-        return forward_run<96, 128, 64, 4, LT_SHARED_SM86>(attrs, arg, stream); // 48 KiB
-    if (d <= 128 && large)
-        return forward_run<128, 128, 64, 4, LT_SHARED_SM80>(attrs, arg, stream); // 64 KiB: two blocks of an A100's 164
+        return large ? forward_run<96, 128, 64, 4, LT_SHARED_SM80>(attrs, arg, stream) // 49 KiB
+                     : forward_run<96, 64, 64, 4, LT_SHARED_SM86>(attrs, arg, stream); // 36 KiB
     if (d <= 128)
-        return forward_run<128, 64, 64, 4, LT_SHARED_SM86>(attrs, arg, stream); // 48 KiB: two blocks of 100
+        return large ? forward_run<128, 128, 64, 4, LT_SHARED_SM80>(attrs, arg, stream) // 65 KiB
+                     : forward_run<128, 64, 64, 4, LT_SHARED_SM86>(attrs, arg, stream); // 48.5 KiB
     if (large)
         return forward_run<256, 128, 64, 8, LT_SHARED_SM80>(attrs, arg, stream); // 128 KiB
     return forward_run<256, 64, 64, 4, LT_SHARED_SM86>(attrs, arg, stream);      // 96 KiB

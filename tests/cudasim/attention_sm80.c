@@ -44,8 +44,7 @@ static void check_shape(struct shape s)
     s.dtype = BF16;
     s.gain = s.gain ? s.gain : 1;
     check_on(&large, &s, 3);
-    if (s.d > 64)
-        check_on(&small, &s, seed_of_next % 2 ? 1 : 2); /* tiles of their own from head dimension 72 on */
+    check_on(&small, &s, seed_of_next % 2 ? 1 : 2);
 }
 
 /* The edges of 32, 64 and 128 row tiles, and several of each (two stages). */
