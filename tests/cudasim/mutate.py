@@ -130,7 +130,7 @@ def judge(build, mutant, targets, scratch):
     output = ran.stdout + ran.stderr
     if ran.returncode == 0:
         return 'SURVIVED', f'{mutant["test"]} passes'
-    said = re.search(r'^.*(cudasim: |ERROR|FAILED).*$', output, re.M)
+    said = next((m for m in (re.search(f'^.*{word}.*$', output, re.M) for word in ('cudasim: ', 'ERROR', 'FAILED')) if m), None)
     if not said and ran.returncode > 0:
         return 'broken', f'exit status {ran.returncode} without a failure: {output[-500:]}'
     return 'killed', said[0][:150] if said else f'signal {-ran.returncode}'
