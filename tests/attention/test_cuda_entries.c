@@ -1,0 +1,142 @@
+/* The CUDA attention entries without CUDA: what they refuse, and which family of kernels they call (stand-ins here). */
+#include "attention/cuda_kernels.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static const char *called;
+static int sm90_takes = 1;
+
+#define FAMILY(name)                                                                                                     \
+    int64_t attn_##name##_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda) \
+    {                                                                                                                    \
+        (void)kind, (void)attrs, (void)cuda;                                                                             \
+        called = #name;                                                                                                  \
+        return 0;                                                                                                        \
+    }                                                                                                                    \
+    enum status attn_##name##_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,      \
+                                      struct CUstream_st *stream)                                                        \
+    {                                                                                                                    \
+        (void)attrs, (void)arg, (void)cuda, (void)stream;                                                                \
+        called = #name;                                                                                                  \
+        return OK;                                                                                                       \
+    }                                                                                                                    \
+    enum status attn_##name##_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,     \
+                                       struct CUstream_st *stream)                                                       \
+    {                                                                                                                    \
+        (void)attrs, (void)arg, (void)cuda, (void)stream;                                                                \
+        called = #name;                                                                                                  \
+        return OK;                                                                                                       \
+    }
+
+FAMILY(sm80)
+FAMILY(sm90)
+
+int attn_sm90_supports(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda)
+{
+    (void)kind, (void)attrs, (void)cuda;
+    return sm90_takes;
+}
+
+static struct op_attrs good(void)
+{
+    struct op_attrs a = {0};
+    a.attn.sq = a.attn.sk = 1000, a.attn.hq = 8, a.attn.hk = 2, a.attn.head_dim = 64, a.attn.dtype = BF16;
+    a.attn.scale = 0.125f;
+    return a;
+}
+
+static const struct attn_cuda h100 = {90, 132, 227 * 1024, ATTN_FAST}, a100 = {80, 108, 163 * 1024, ATTN_FAST};
+static void *const aligned[12] = {0};
+
+static void expect(const char *family, const struct op_attrs *a, const struct attn_cuda *cuda)
+{
+    called = NULL;
+    attention_cuda_workspace_bytes(OP_ATTN_BWD, a, cuda);
+    assert_string_equal(called, family);
+    called = NULL;
+    assert_int_equal(attention_cuda_forward(a, aligned, cuda, NULL), OK);
+    assert_string_equal(called, family);
+    called = NULL;
+    assert_int_equal(attention_cuda_backward(a, aligned, cuda, NULL), OK);
+    assert_string_equal(called, family);
+}
+
+static void chooses(void **state)
+{
+    (void)state;
+    const struct attn_cuda ada = {89, 128, 99 * 1024, ATTN_FAST}, blackwell = {100, 148, 227 * 1024, ATTN_FAST};
+    struct op_attrs a = good();
+    expect("sm90", &a, &h100);
+    expect("sm80", &a, &a100);
+    expect("sm80", &a, &ada);
+    expect("sm80", &a, &blackwell); /* wgmma exists on sm_90a alone */
+    sm90_takes = 0;
+    expect("sm80", &a, &h100);
+    sm90_takes = 1;
+    a.attn.sk = 0; /* no tensor map describes an empty tensor */
+    expect("sm80", &a, &h100);
+}
+
+static void refuse(const struct op_attrs *a, const struct attn_cuda *cuda, void *const *arg)
+{
+    called = NULL;
+    assert_int_equal(attention_cuda_forward(a, arg, cuda, NULL), ERR_INVALID);
+    assert_int_equal(attention_cuda_backward(a, arg, cuda, NULL), ERR_INVALID);
+    assert_null(called);
+    assert_true(status_message()[0] != 0);
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    const struct attn_cuda volta = {70, 80, 96 * 1024, ATTN_FAST};
+    struct op_attrs a = good();
+    refuse(&a, &volta, aligned);
+    a = good(), a.attn.dtype = F32;
+    refuse(&a, &a100, aligned);
+    const int dims[] = {0, 4, 60, 257, 264};
+    for (int i = 0; i < 5; i++) {
+        a = good(), a.attn.head_dim = dims[i];
+        refuse(&a, &a100, aligned);
+    }
+    a = good(), a.attn.hq = 7;
+    refuse(&a, &a100, aligned);
+    a = good(), a.attn.sq = ((int64_t)1 << 30) + 1;
+    refuse(&a, &a100, aligned);
+    a = good(), a.attn.sk = 1 << 30, a.attn.hk = a.attn.hq = 128;
+    refuse(&a, &a100, aligned);
+    a = good(), a.attn.scale = 0;
+    refuse(&a, &a100, aligned);
+}
+
+/* lse, lo and hi need 4 bytes of alignment, everything else 16. */
+static void refuses_addresses(void **state)
+{
+    (void)state;
+    struct op_attrs a = good();
+    for (int backward = 0; backward < 2; backward++)
+        for (int i = 0; i < (backward ? 12 : 8); i++) {
+            void *arg[12] = {0};
+            int small = backward ? i == 7 || i == 9 || i == 10 : i == 1 || i == 5 || i == 6;
+            for (int step = 0; step < 2; step++) {
+                arg[i] = (void *)(uintptr_t)(step ? 1002 : 1004);
+                enum status st =
+                    backward ? attention_cuda_backward(&a, arg, &a100, NULL) : attention_cuda_forward(&a, arg, &a100, NULL);
+                assert_int_equal(st, small && step == 0 ? OK : ERR_INVALID);
+            }
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chooses),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(refuses_addresses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
