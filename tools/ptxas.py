@@ -97,19 +97,22 @@ def collect(directory):
     return kernels
 
 
+def write(kernels, path):
+    """One kernel per line, so that a change shows as one line."""
+    with open(path, "w") as f:
+        f.write('{"kernels": [\n' + ",\n".join(json.dumps(k) for k in kernels) + "\n]}\n")
+
+
 def main(arguments):
     if arguments[:1] == ["compile"] and len(arguments) > 1:
         return compile_one(arguments[1:])
     if arguments[:1] == ["collect"] and len(arguments) in (2, 3):
         kernels = collect(arguments[1])
-        # One kernel per line, so that a change shows as one line.
-        text = '{"kernels": [\n' + ",\n".join(json.dumps(k) for k in kernels) + "\n]}\n"
         if len(arguments) == 3:
-            with open(arguments[2], "w") as f:
-                f.write(text)
+            write(kernels, arguments[2])
             print(f"{len(kernels)} kernels, {sum(k['spill_store_bytes'] > 0 for k in kernels)} with spills")
         else:
-            print(text, end="")
+            write(kernels, "/dev/stdout")
         return 0
     print(__doc__, file=sys.stderr)
     return 2

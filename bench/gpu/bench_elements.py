@@ -20,10 +20,10 @@ def fp32(*shape):
     return torch.randn(*shape, device="cuda")
 
 
-def attrs(kind, **values):
+def attrs(member, **values):
     a = Attrs()
     for name, value in values.items():
-        setattr(getattr(a, kind), name, value)
+        setattr(getattr(a, member), name, value)
     return a
 
 

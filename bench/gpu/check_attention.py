@@ -4,6 +4,9 @@ import sys
 import torch
 
 import kernels
+import timing
+
+RECORDS = []
 
 # Relative L2 errors. P, dS and o are rounded to bf16 (2^-8 / sqrt(3) = 2.3e-3 each, with random signs), inputs are exact.
 TOLERANCE = {"o": 4e-3, "lse": 2e-6, "dq": 6e-3, "dk": 6e-3, "dv": 4e-3}
@@ -101,6 +104,8 @@ def check(lib, shape, mask, accumulate=False):
             moved = [n for n in needed if n not in same]
             good = not wrong and not moved
             ok = ok and good
+            RECORDS.append({"shape": shape, "mask": mask, "accumulate": accumulate, "capability": capability, "mode": mode,
+                            "errors": errors, "wrong": wrong, "not_repeated": moved})
             print(f"{'ok ' if good else 'BAD'} sm_{capability} {'fast' if mode else 'det '} sq {sq} sk {sk} heads {hq}/{hk} d {d} {mask}"
                   f"{' accumulate' if accumulate else ''}: " + " ".join(f"{n} {e:.1e}" for n, e in errors.items())
                   + (f" WRONG {wrong}" if wrong else "") + (f" NOT REPEATED {moved}" if moved else ""))
@@ -125,6 +130,8 @@ def main():
     results = [check(lib, shape, mask) for shape, mask in shapes(small)]
     if not small:
         results += [check(lib, (200, 260, 4, 2, d), "causal", accumulate=True) for d in (64, 128, 256)]
+    if not small:
+        timing.write("attention_errors.json", {"machine": timing.machine(), "records": RECORDS})
     print(f"attention: {sum(results)} of {len(results)} shapes agree with fp64")
     return 0 if all(results) else 1
 

@@ -1,0 +1,67 @@
+#!/bin/bash
+# tools/gpu-check.sh without a GPU: sections are counted rightly, skipped where there is none, stopped when they hang. A stand-in for
+# nvidia-smi says that there is a GPU, one for test_cuda_ops passes, fails or hangs.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+failures=0
+mkdir "$folder/bin" "$folder/build"
+export GPU_BUILD=$folder/build OUT=$folder/out
+
+check() { # WHAT WANTED_STATUS WANTED_LAST_LINE
+    if [ "$status" != "$2" ] || [ "$(tail -n 1 "$folder/log")" != "$3" ]; then
+        echo "not ok: $1: exit status $status, printed:"
+        cat "$folder/log"
+        failures=$((failures + 1))
+    fi
+}
+run() { # SECTION ...
+    status=0
+    PATH=$folder/bin:$PATH timeout 60 "$root/tools/gpu-check.sh" "$@" >"$folder/log" 2>&1 || status=$?
+}
+ops_does() {
+    printf '#!/bin/sh\n%s\n' "$1" >"$folder/build/test_cuda_ops"
+    chmod +x "$folder/build/test_cuda_ops"
+}
+gpu() { # what nvidia-smi says of GPUs
+    # shellcheck disable=SC2016 # the stand-in's own $1
+    printf '#!/bin/sh\ncase $1 in -L) echo "%s";; *) echo 9.0;; esac\n' "$1" >"$folder/bin/nvidia-smi"
+    chmod +x "$folder/bin/nvidia-smi"
+}
+
+gpu 'No devices found.'
+run ops bench-elements
+check "no GPU" 0 "0 passed, 0 failed, 2 skipped"
+run nonsense
+[ "$status" = 2 ] || { echo "not ok: an unknown section gives $status"; failures=$((failures + 1)); }
+
+gpu 'GPU 0: a stand-in'
+ops_does 'echo fine'
+run ops
+check "a section that passes" 0 "1 passed, 0 failed, 0 skipped"
+ops_does 'exit 3'
+run ops
+check "a section that fails" 1 "0 passed, 1 failed, 0 skipped"
+ops_does "sleep 50 & echo \$! >$folder/child; wait"
+begun=$SECONDS
+BUDGET=2 run ops
+check "a section that hangs" 1 "0 passed, 1 failed, 0 skipped"
+[ $((SECONDS - begun)) -lt 30 ] || { echo "not ok: a hanging section was not stopped"; failures=$((failures + 1)); }
+for _ in 1 2 3 4 5 6 7 8 9 10; do # a zombie has ended, too, whoever is to reap it
+    state=$(cut -d' ' -f3 "/proc/$(cat "$folder/child")/stat" 2>/dev/null || echo gone)
+    case $state in gone | Z | X) break ;; esac
+    sleep 0.2
+done
+case $state in
+gone | Z | X) ;;
+*)
+    echo "not ok: what the hanging section had started still runs"
+    kill "$(cat "$folder/child")"
+    failures=$((failures + 1))
+    ;;
+esac
+BUDGET=10 run bench-elements
+check "a benchmark without time" 0 "0 passed, 0 failed, 1 skipped"
+[ "$failures" = 0 ] && echo "ok"
+[ "$failures" = 0 ]
