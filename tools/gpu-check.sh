@@ -2,7 +2,7 @@
 # Builds the CUDA kernels, tests and measures them: `tools/gpu-check.sh [SECTION ...]`, on a machine with an NVIDIA GPU that has the
 # CUDA toolkit, gcc, Python and PyTorch (no Debian packages, no meson). Sections, all of them without arguments:
 #   build        nvcc and gcc, for this GPU (without a GPU: for GPU_ARCH, 90 unless set)
-#   ops          every op's kernel against its CPU twin
+#   ops          every op's kernel against its CPU twin; tensors of more than 2^31 elements
 #   attention    flash attention against fp64 in PyTorch: masks, GQA, head dims, odd lengths, both backward modes, determinism
 #   sanitizer    compute-sanitizer (memcheck, racecheck) on small shapes, if it is there
 #   bench-attention   beside PyTorch's cuDNN and flash backends, in one process, taking turns
@@ -72,7 +72,7 @@ section_build() {
     "$python" bench/gpu/kernels.py
 }
 
-section_ops() { "$build/test_cuda_ops"; }
+section_ops() { "$build/test_cuda_ops" && "$python" bench/gpu/check_large.py; }
 section_attention() { "$python" bench/gpu/check_attention.py; }
 section_sanitizer() {
     local tool

@@ -20,6 +20,8 @@ run() { # SECTION ...
     status=0
     PATH=$folder/bin:$PATH timeout 60 "$root/tools/gpu-check.sh" "$@" >"$folder/log" 2>&1 || status=$?
 }
+printf '#!/bin/sh\nexit 0\n' >"$folder/bin/python3" # the checks in Python need PyTorch
+chmod +x "$folder/bin/python3"
 ops_does() {
     printf '#!/bin/sh\n%s\n' "$1" >"$folder/build/test_cuda_ops"
     chmod +x "$folder/build/test_cuda_ops"
