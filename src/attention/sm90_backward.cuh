@@ -10,7 +10,7 @@ struct backward_params {
     const attn_row_stat *stat; /* [hq, rows_padded] */
     const attn_row_span *keys; /* [sk]: here the *queries* [from, to) that attend a key */
     float *dq, *dk, *dv;       /* [sq, hq, head_dim], [sk, hk, head_dim] twice */
-    int *counter;              /* tiles taken so far, of this kernel */
+    int *counter;              /* tiles taken beyond each block's first, by this kernel */
     int64_t rows_padded;
     int hq, hk, head_dim, tiles, accumulate;
     float scale;
@@ -22,7 +22,6 @@ struct backward_tile {
     attn_range range;
 };
 
-/* ds = p (dp - delta), of scores s and in place of dp; p = exp2(s scale_log2 - lse2) replaces s. */
 INLINE float probability(float s, float scale_log2, float lse2)
 {
     return ex2(fmaf(s, scale_log2, -lse2));

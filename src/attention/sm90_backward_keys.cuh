@@ -49,8 +49,7 @@ INLINE void keys_produce(typename T::shared &s, const backward_params &p, const 
     const int group = p.hq / p.hk;
     ring<1> kv;
     ring<T::STAGES> q;
-    for (;;) {
-        const int number = atomicAdd(p.counter, 1);
+    for (int number = blockIdx.x;; number = gridDim.x + atomicAdd(p.counter, 1)) {
         backward_tile t = {-1, 0, {0, 0, 0, 0}};
         if (number < p.tiles)
             t = keys_tile_at<T>(p, number);

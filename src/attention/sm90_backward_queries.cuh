@@ -12,7 +12,8 @@ template <int D_, int N_, int CONSUMERS_, int STAGES_> struct queries_shape {
     struct shared {
         smem_tile<M, D> q, go;
         smem_tile<N, D> k[STAGES], v[STAGES];
-        pipe q_bar, k_bar[STAGES], v_bar[STAGES]; /* q_bar: of q and go */
+        pipe q_bar, k_bar[STAGES]; /* q_bar: of q and go; k_bar.empty: of k and v */
+        uint64_t v_full[STAGES];
         backward_tile tile;
     };
 };
@@ -36,8 +37,7 @@ INLINE void queries_produce(typename T::shared &s, const backward_params &p, con
 {
     ring<1> q;
     ring<T::STAGES> kv;
-    for (;;) {
-        const int number = atomicAdd(p.counter, 1);
+    for (int number = blockIdx.x;; number = gridDim.x + atomicAdd(p.counter, 1)) {
         backward_tile t = {-1, 0, {0, 0, 0, 0}};
         if (number < p.tiles)
             t = queries_tile_at<T>(p, number);
@@ -55,12 +55,12 @@ INLINE void queries_produce(typename T::shared &s, const backward_params &p, con
         q.next();
         const int kv_head = t.head / (p.hq / p.hk);
         for (int at = t.range.begin; at < t.range.end; at += T::N) {
+            uint64_t *k_full = &s.k_bar[kv.slot].full, *v_full = &s.v_full[kv.slot];
             pipe_wait_empty(s.k_bar[kv.slot], kv.parity);
-            mbar_arrive_expect_tx(smem_addr(&s.k_bar[kv.slot].full), s.k[0].bytes);
-            tile_load(s.k[kv.slot], k_map, &s.k_bar[kv.slot].full, kv_head, at);
-            pipe_wait_empty(s.v_bar[kv.slot], kv.parity);
-            mbar_arrive_expect_tx(smem_addr(&s.v_bar[kv.slot].full), s.v[0].bytes);
-            tile_load(s.v[kv.slot], v_map, &s.v_bar[kv.slot].full, kv_head, at);
+            mbar_arrive_expect_tx(smem_addr(k_full), s.k[0].bytes);
+            tile_load(s.k[kv.slot], k_map, k_full, kv_head, at);
+            mbar_arrive_expect_tx(smem_addr(v_full), s.v[0].bytes);
+            tile_load(s.v[kv.slot], v_map, v_full, kv_head, at);
             kv.next();
         }
     }
@@ -89,7 +89,7 @@ INLINE void queries_attend(typename T::shared &s, const backward_params &p, cons
         wgmma_fence();
         product_nt(acc, s.q, 64 * w, s.k[kv.slot]);
         wgmma_commit();
-        pipe_wait_full(s.v_bar[kv.slot], kv.parity);
+        mbar_wait(smem_addr(&s.v_full[kv.slot]), kv.parity);
         wgmma_fence();
         product_nt(dp, s.go, 64 * w, s.v[kv.slot]);
         wgmma_commit();
@@ -104,7 +104,6 @@ INLINE void queries_attend(typename T::shared &s, const backward_params &p, cons
             acc[i] = probability(acc[i], scale_log2, stat[i / 2 % 2].lse2);
         wgmma_wait<0>();
         fragment_ready(dp);
-        pipe_release(s.v_bar[kv.slot]);
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
             dp[i] = acc[i] * (dp[i] - stat[i / 2 % 2].delta);
@@ -151,7 +150,7 @@ __global__ void __launch_bounds__(T::threads, 1)
         pipe_init(s.q_bar, T::CONSUMERS);
         for (int i = 0; i < T::STAGES; i++) {
             pipe_init(s.k_bar[i], T::CONSUMERS);
-            pipe_init(s.v_bar[i], T::CONSUMERS);
+            mbar_init(smem_addr(&s.v_full[i]), 1);
         }
         fence_mbarrier_init();
     }

@@ -1,9 +1,9 @@
 /* Flash attention forward for Hopper (sm_90a): FlashAttention-3's schedule (Shah et al. 2024) over an interval mask.
  *
  * A block runs one producer warp (TMA) and CONSUMERS warpgroups of 64 query rows each, and takes tiles (64 * CONSUMERS query rows
- * of one head) from an atomic counter until none is left. Consumers overlap twice: the score product of key tile j + 1 and the
- * value product of tile j run while the softmax of j + 1 waits for the first only; and an order of named barriers lets one
- * warpgroup issue its products while the others do their softmax. */
+ * of one head), the first by its number, more from an atomic counter until none is left. Consumers overlap twice: the score
+ * product of key tile j + 1 and the value product of tile j run while the softmax of j + 1 waits for the first only; and an order
+ * of named barriers lets one warpgroup issue its products while the others do their softmax. */
 #include "attention/cuda_kernels.h"
 #include "attention/sm90_host.cuh"
 #include "attention/sm90_tile.cuh"
@@ -15,7 +15,7 @@ struct forward_params {
     attn_mask mask;
     uint16_t *o;  /* [sq, hq, head_dim] */
     float *lse;   /* [hq, sq] */
-    int *counter; /* tiles taken so far */
+    int *counter; /* tiles taken beyond each block's first */
     int hq, hk, head_dim, tiles;
     float scale;
 };
@@ -52,14 +52,23 @@ template <class T> INLINE forward_tile tile_at(const forward_params &p, int numb
     return t;
 }
 
+/* The next key or value tile, as soon as its slot is empty. */
+template <class TILE, int STAGES>
+INLINE void slot_load(TILE (&tile)[STAGES], pipe (&bar)[STAGES], ring<STAGES> &at, const CUtensorMap *map, int head, int row)
+{
+    pipe_wait_empty(bar[at.slot], at.parity);
+    mbar_arrive_expect_tx(smem_addr(&bar[at.slot].full), TILE::bytes);
+    tile_load(tile[at.slot], map, &bar[at.slot].full, head, row);
+    at.next();
+}
+
 template <class T>
 INLINE void produce(typename T::shared &s, const forward_params &p, const CUtensorMap *q_map, const CUtensorMap *k_map,
                     const CUtensorMap *v_map)
 {
     ring<1> q;
-    ring<T::STAGES> kv;
-    for (;;) {
-        const int number = atomicAdd(p.counter, 1);
+    ring<T::STAGES> k, v;
+    for (int number = blockIdx.x;; number = gridDim.x + atomicAdd(p.counter, 1)) {
         forward_tile t = {-1, 0, {0, 0, 0, 0}};
         if (number < p.tiles)
             t = tile_at<T>(p, number);
@@ -75,14 +84,13 @@ INLINE void produce(typename T::shared &s, const forward_params &p, const CUtens
         }
         q.next();
         const int kv_head = t.head / (p.hq / p.hk);
-        for (int at = t.keys.begin; at < t.keys.end; at += T::N) {
-            pipe_wait_empty(s.k_bar[kv.slot], kv.parity);
-            mbar_arrive_expect_tx(smem_addr(&s.k_bar[kv.slot].full), s.k[0].bytes);
-            tile_load(s.k[kv.slot], k_map, &s.k_bar[kv.slot].full, kv_head, at);
-            pipe_wait_empty(s.v_bar[kv.slot], kv.parity);
-            mbar_arrive_expect_tx(smem_addr(&s.v_bar[kv.slot].full), s.v[0].bytes);
-            tile_load(s.v[kv.slot], v_map, &s.v_bar[kv.slot].full, kv_head, at);
-            kv.next();
+        if (t.keys.begin >= t.keys.end)
+            continue;
+        slot_load(s.k, s.k_bar, k, k_map, kv_head, t.keys.begin);
+        for (int at = t.keys.begin; at < t.keys.end; at += T::N) { /* the next keys are needed before these values */
+            if (at + T::N < t.keys.end)
+                slot_load(s.k, s.k_bar, k, k_map, kv_head, at + T::N);
+            slot_load(s.v, s.v_bar, v, v_map, kv_head, at);
         }
     }
 }
