@@ -21,21 +21,26 @@ static int usual(void)
 }
 
 /* Forward, then one backward mode, or both. Accumulates in every third problem. */
-static void check_on(struct device_kernels *kernels, const struct shape *s, int modes)
+static void check_problem(struct device_kernels *kernels, const struct shape *s, struct problem *p, int modes)
 {
-    struct problem p = problem_make(s);
     sim_reset(seed_of_next);
     sim_checks(checks);
-    p.attrs.attn.accumulate = seed_of_next % 3 == 0;
-    device_check_forward(kernels, s, &p);
-    round_oracle(&p);
-    oracle_backward(&p.attrs, &p.x); /* for what cancels */
+    p->attrs.attn.accumulate = seed_of_next % 3 == 0;
+    device_check_forward(kernels, s, p);
+    round_oracle(p);
+    oracle_backward(&p->attrs, &p->x); /* for what cancels */
     for (int mode = ATTN_DETERMINISTIC; mode <= ATTN_FAST; mode++)
         if (modes >> mode & 1) {
             kernels->cuda.mode = (enum attn_cuda_mode)mode;
-            device_check_backward(kernels, s, &p);
+            device_check_backward(kernels, s, p);
         }
     seed_of_next++;
+}
+
+static void check_on(struct device_kernels *kernels, const struct shape *s, int modes)
+{
+    struct problem p = problem_make(s);
+    check_problem(kernels, s, &p, modes);
     problem_free(&p);
 }
 
@@ -126,6 +131,32 @@ static void large_scores(void **state)
     check_shape((struct shape){.sq = 200, .sk = 300, .q0 = 100, .hq = 1, .hk = 1, .d = 128, .mask = WINDOW, .gain = 40});
 }
 
+/* All scores about -120: exp(-lse) overflows, so that a key or query beyond the ends, whose score is 0, would give infinities. */
+static void negative_scores(void **state)
+{
+    (void)state;
+    for (int32_t d = 64; d <= 128; d += 64) {
+        const struct shape s = {.sq = 100, .sk = 70, .hq = 1, .hk = 1, .d = d, .mask = FULL, .dtype = BF16, .gain = 1};
+        struct problem p = problem_make(&s);
+        const double size = sqrt(120 / sqrt(d));
+        for (int64_t i = 0; i < p.nq; i++)
+            p.x.q[i] = stored(size * (1 + 0.5 * uniform()), BF16);
+        for (int64_t i = 0; i < p.nk; i++)
+            p.x.k[i] = stored(-size * (1 + 0.5 * uniform()), BF16);
+        oracle_forward(&p.attrs, &p.x);
+        check_problem(&large, &s, &p, 3);
+        problem_free(&p);
+    }
+}
+
+/* No keys at all, and no queries at all: zeros, and nothing else. */
+static void nothing_to_attend(void **state)
+{
+    (void)state;
+    check_shape((struct shape){.sq = 70, .sk = 0, .hq = 2, .hk = 1, .d = 64, .mask = CAUSAL});
+    check_shape((struct shape){.sq = 0, .sk = 70, .hq = 2, .hk = 1, .d = 64, .mask = CAUSAL});
+}
+
 /* Longer than the checker can follow in time: the same code, more tiles, several waves of blocks. */
 static void long_sequence(void **state)
 {
@@ -189,11 +220,10 @@ static void nan_is_shown(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_causal),  cmocka_unit_test(sizes_rectangular),
-        cmocka_unit_test(many_tiles),    cmocka_unit_test(head_dims),
-        cmocka_unit_test(grouped_heads), cmocka_unit_test(masks),
-        cmocka_unit_test(ring_blocks),   cmocka_unit_test(large_scores),
-        cmocka_unit_test(long_sequence), cmocka_unit_test(same_bits_every_seed),
+        cmocka_unit_test(sizes_causal),      cmocka_unit_test(sizes_rectangular), cmocka_unit_test(many_tiles),
+        cmocka_unit_test(head_dims),         cmocka_unit_test(grouped_heads),     cmocka_unit_test(masks),
+        cmocka_unit_test(ring_blocks),       cmocka_unit_test(large_scores),      cmocka_unit_test(negative_scores),
+        cmocka_unit_test(nothing_to_attend), cmocka_unit_test(long_sequence),     cmocka_unit_test(same_bits_every_seed),
         cmocka_unit_test(nan_is_shown),
     };
     if (argc > 1)
