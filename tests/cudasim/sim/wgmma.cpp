@@ -144,7 +144,7 @@ static void apply_issue(void **slot, sim_thread *first)
     warpgroup *g = group_of(first);
     const issue *v = static_cast<issue *>(slot[0]);
     if (!g->fenced)
-        sim_fail(pc, "wgmma without wgmma_fence since the start or the last wgmma_wait");
+        sim_fail(pc, "wgmma without wgmma_fence since the start or the last wgmma_commit or wgmma_wait");
     for (int t = 1; t < 128; t++) {
         const issue *o = static_cast<issue *>(slot[t]);
         if (o->n != v->n || o->b != v->b || o->a != v->a || o->add != v->add || o->ta != v->ta || o->tb != v->tb)
@@ -198,7 +198,9 @@ void sim_wgmma_fence(void)
 
 static void apply_commit(void **, sim_thread *first)
 {
-    group_of(first)->groups++;
+    warpgroup *g = group_of(first);
+    g->groups++;
+    g->fenced = false; /* stricter than PTX, which asks for a fence only where registers were touched in between */
 }
 
 void sim_wgmma_commit(void)
