@@ -206,13 +206,13 @@ INLINE void keys_attend(typename T::shared &s, const backward_params &p, const b
         wgmma_wait<0>(); /* leaving dk in flight would take more registers than there are */
         fragment_ready(dv);
         fragment_ready(dk);
+        pipe_release(s.q_bar[q.slot]);
         if constexpr (T::DQ) {
             if (mine) {
                 fragment_ready(dq);
                 add_dq(p, dq, at, head, T::SHARE ? w * CHUNK : 0);
             }
         }
-        pipe_release(s.q_bar[q.slot]);
         q.next();
         at += NQ;
         if (at >= t.range.end) {

@@ -1,7 +1,8 @@
 /* What the Hopper attention kernels share: tiles in shared memory, pipelines, the products of a warpgroup, its fragments.
  *
- * A tile [ROWS][D] lies in shared memory as D / 64 chunks [ROWS][64] with the 128-byte swizzle, as TMA writes it. One such tile
- * serves as either operand: K-major where the product sums over its columns (q k^T), MN-major where it sums over its rows (p v).
+ * A tile [ROWS][D] lies in shared memory as chunks [ROWS][64] with the 128-byte swizzle, as TMA writes it (D = 96: two chunks,
+ * the second half used). It serves as either operand: K-major where the product sums over its columns (q k^T), MN-major where it
+ * sums over its rows (p v).
  *
  * A fragment is the accumulator of a warpgroup's 64-row product: acc[4 * j + 2 * r + c] of thread 32 * w + lane is the element of
  * row 16 * w + lane / 4 + 8 * r, column 8 * j + 2 * (lane % 4) + c. Each thread holds two rows (r), a quad of lanes holds a row.

@@ -1,7 +1,7 @@
 /* The Hopper attention kernels, run by the simulator with its checker on, against the fp64 oracle and the portable CPU twin.
  *
  * What the kernels must not lose: tiles of one row, of a row less and more than a tile, more key tiles than pipeline stages,
- * blocks that take several tiles (few processors), head dimensions padded to 64, 128 and 256, every mask. */
+ * blocks that take several tiles (few processors), head dimensions padded to the next of 64, 96, 128, 192, 256, every mask. */
 #include "../attention/harness.h"
 
 #include <omp.h>
@@ -80,7 +80,7 @@ static void many_tiles(void **state)
 static void head_dims(void **state)
 {
     (void)state;
-    const int32_t dims[] = {32, 40, 72, 80, 96, 104, 120, 136, 192, 248, 256};
+    const int32_t dims[] = {8, 40, 72, 96, 104, 120, 136, 192, 248, 256};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
         checks = dims[i] % 96 == 0;
         check_shape((struct shape){.sq = 140, .sk = 140, .hq = 2, .hk = 2, .d = dims[i], .mask = CAUSAL});
