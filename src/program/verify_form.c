@@ -35,6 +35,9 @@ static const unsigned char roles[OP_COUNT][OP_MAX_ARGS] = {
     [OP_GELU_GRAD] = {OUT, IN, IN},
     [OP_ATTN_FWD] = {OUT, OUT, IN, IN, IN, IN, IN, WORK},
     [OP_ATTN_BWD] = {OUT, SUM, SUM, IN, IN, IN, IN, IN, IN, IN, IN, WORK},
+    [OP_ATTN_DELTA] = {OUT, IN, IN},
+    [OP_ATTN_MERGE] = {SUM, SUM, IN, IN},
+    [OP_CAST] = {OUT, IN},
     [OP_LOSS] = {LOGITS, SUM, IN, IN},
     [OP_ACCUM] = {INOUT, IN},
     [OP_SUMSQ] = {OUT, IN},
@@ -56,6 +59,7 @@ static int accumulates(const struct instr *in)
     case OP_GEMM: return in->attrs.gemm.accumulate != 0;
     case OP_BIAS_GRAD: return in->attrs.bias.accumulate != 0;
     case OP_ATTN_BWD: return in->attrs.attn.accumulate != 0;
+    case OP_ATTN_MERGE: return in->attrs.heads.accumulate != 0;
     case OP_LOSS: return in->attrs.loss.accumulate != 0;
     default: return 0;
     }
