@@ -213,13 +213,13 @@ static int find_place(enum tier t, int64_t bytes, enum tier from, int64_t begin,
     return t != from || *at + bytes <= begin || begin + bytes <= *at;
 }
 
-static const enum tier copy_from[LANES] = {TIER_DEVICE, TIER_HOST, TIER_DEVICE, TIER_NVME, TIER_HOST, TIER_HOST};
-static const enum tier copy_to[LANES] = {TIER_DEVICE, TIER_DEVICE, TIER_HOST, TIER_HOST, TIER_NVME, TIER_HOST};
+static const enum tier copy_from[LANE_WORLD] = {TIER_DEVICE, TIER_HOST, TIER_DEVICE, TIER_NVME, TIER_HOST, TIER_HOST};
+static const enum tier copy_to[LANE_WORLD] = {TIER_DEVICE, TIER_DEVICE, TIER_HOST, TIER_HOST, TIER_NVME, TIER_HOST};
 
 /* Appends one random instruction if the dice allow it, and its effect. */
 static int random_instr(struct program *p, struct memory *m)
 {
-    enum lane lane = (enum lane)below(LANES);
+    enum lane lane = (enum lane)below(LANE_WORLD); /* not the comm lanes: they execute collectives only */
     enum tier from = copy_from[lane], to = copy_to[lane];
     int kernel = (lane == LANE_COMPUTE || lane == LANE_HOST) && below(4) != 0;
     int64_t begin, bytes, at;
