@@ -90,7 +90,7 @@ static void apply_candidate(const struct settings *s, const struct candidate *c,
     st->optim = s->optim == OFFLOAD_AUTO ? c->optim : residency_of(s->optim);
     st->acts = s->acts == OFFLOAD_AUTO ? c->acts : residency_of(s->acts);
     double alpha = s->alpha < 0 ? c->alpha : s->alpha;
-    st->kept_chunks = (int)(alpha * (double)ceil_div(st->seq_len, st->row_chunk) + 0.5);
+    st->kept_chunks = (int)(alpha * (double)ceil_div(st->rows, st->row_chunk) + 0.5);
     st->update_on_host = s->update == UPDATE_HOST || (s->update == UPDATE_AUTO && st->optim != RES_DEVICE);
 }
 
@@ -133,7 +133,7 @@ static double chunk_seconds(const struct program *p, const struct cost_model *m,
     for (int i = 0; i < p->n_instrs; i++)
         if (p->instrs[i].lane == LANE_COMPUTE)
             total += cost_seconds(m, &p->instrs[i]);
-    return total / (double)(3 * layers * ceil_div(s->seq_len, s->row_chunk));
+    return total / (double)(3 * layers * ceil_div(s->rows, s->row_chunk));
 }
 
 /* Lowers and schedules one program at a prefetch distance in row chunks; -1: serially. */
@@ -278,6 +278,10 @@ fail:
 enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out)
 {
     struct strategy strategy = {.seq_len = s->seq_len,
+                                .rows = s->seq_len,
+                                .ranks = 1,
+                                .ulysses = 1,
+                                .ring = 1,
                                 .dtype = s->dtype,
                                 .group = 1 << 20,
                                 .prefetch = s->prefetch,

@@ -14,7 +14,7 @@ static const char *residency_name(enum residency r)
 void plan_describe(const struct plan *p, char *buf, int size)
 {
     const struct strategy *s = &p->strategy;
-    int64_t chunks = ceil_div(s->seq_len, s->row_chunk);
+    int64_t chunks = ceil_div(s->rows, s->row_chunk);
     snprintf(
         buf, (size_t)size, "params=%s,grads=%s,optim=%s,acts=%s  alpha %d/%lld  update on %s  tiles rows=%lld,heads=%d,loss=%lld",
         residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), s->kept_chunks,
