@@ -53,8 +53,8 @@ struct value {
 struct strategy {
     int64_t seq_len; /* tokens of a sequence, over all ranks that share it, padding included */
     int64_t rows;    /* of them on one rank: seq_len / (ulysses * ring) */
-    int ranks;       /* dp * ring * ulysses */
-    int ulysses, ring;
+    int dp, ulysses, ring;
+    int ranks;       /* their product */
     int zero;        /* sharded over all ranks: 1 optimizer state, 2 + gradients, 3 + parameters; 0 with a single rank */
     enum dtype wire; /* of gradients on their way to the rank that sums them */
     int64_t row_chunk, loss_tile;

@@ -24,7 +24,12 @@ struct settings {
     double eval_fraction;
     int64_t eval_every;                  /* steps; 0: never */
     int64_t seq_len, micro_batch, grad_accum;
+    int64_t batch;                       /* sequences of a step over all ranks; AUTO: grad_accum of each data-parallel rank */
     int zero;                            /* 0..3 */
+    int dp, ulysses, ring;               /* mesh; AUTO: derived from the number of ranks (plan_mesh) */
+    int ranks;                           /* processes to start on this machine; AUTO: none, whoever starts us has */
+    double comm_timeout;                 /* seconds that a rank waits for another one; AUTO: 600 */
+    enum dtype grad_dtype;               /* of gradients on their way between ranks */
     enum offload params, grads, optim, acts; /* key: offload=none|cpu|nvme|auto or params=nvme,grads=cpu,... */
     double alpha;                        /* 0..1, AUTO */
     double prefetch;                     /* distance in row chunks of compute, AUTO */
