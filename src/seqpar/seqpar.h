@@ -129,8 +129,9 @@ struct seq_rates {
     double inside, across; /* bytes per second, rank and direction, inside a node and between nodes */
 };
 
-/* The legal degrees with ulysses groups inside nodes that minimise seconds per layer (shared/seqpar-notes.md, "Bytes sent"), ties
- * to the larger ulysses. `pairs`: attended pairs of a sequence, 0: causal over all of it. Ranks are numbered node by node,
+/* The legal degrees with ulysses groups inside nodes that minimise the estimated seconds per layer: attention, the all-to-all
+ * that no tile hides, the ring that attention does not hide, a charge for what is hidden (shared/seqpar-notes.md, "Bytes sent");
+ * ties to the larger ulysses. `pairs`: attended pairs of a sequence, 0: causal over all of it. Ranks are numbered node by node,
  * ranks_per_node on each. ulysses = 1 is always legal. */
 enum status seq_degrees_choose(int ranks, int ranks_per_node, const struct seq_heads *h, int64_t seq_len, double pairs,
                                const struct seq_rates *rates, int *ulysses, int *ring);
