@@ -15,6 +15,8 @@ struct seq_layout {
     int64_t *load;   /* [ring] of each member's queries */
     int64_t *zigzag; /* [ring] loads if the same chunks lay in zigzag order */
     int32_t *room;   /* [ring] while assigning */
+    int32_t *other;  /* [chunks] another owner table, while assigning */
+    uint8_t *needs;  /* [ring] while assigning */
     struct seq_weighted {
         int64_t work;
         int32_t chunk;
@@ -22,5 +24,11 @@ struct seq_layout {
     enum seq_kind kind; /* what the last assignment chose */
     uint64_t digest;
 };
+
+/* Sets owner to zigzag, load to l->zigzag, and lists the chunks. */
+void layout_zigzag(struct seq_layout *l);
+int64_t layout_largest(const int64_t *load, int n);
+/* needs[src] = 1 for every member whose keys dst's queries attend; the others stay. */
+void layout_mark_needs(const struct seq_layout *l, const int32_t *lo, int dst, uint8_t *needs);
 
 #endif

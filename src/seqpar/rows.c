@@ -76,7 +76,7 @@ int64_t seq_member_masks(const struct seq_layout *l, const int32_t *lo, int i, i
 
 /* The queries of chunk c attend every key from lo of its first query to its own end, for every query attends itself and lo
  * ascends: whole runs of chunks. Over a member's chunks both ends of these runs ascend, so one pass visits each chunk once. */
-static void mark_needs(const struct seq_layout *l, const int32_t *lo, int dst, uint8_t *needs)
+void layout_mark_needs(const struct seq_layout *l, const int32_t *lo, int dst, uint8_t *needs)
 {
     int32_t next = 0;
     for (int k = 0; k < l->per; k++) {
@@ -92,7 +92,7 @@ void seq_needs(const struct seq_layout *l, const int32_t *lo, uint8_t *needs)
     int ring = l->shape.ring;
     memset(needs, 0, (size_t)ring * (size_t)ring);
     for (int dst = 0; dst < ring; dst++)
-        mark_needs(l, lo, dst, needs + dst * ring);
+        layout_mark_needs(l, lo, dst, needs + dst * ring);
 }
 
 void seq_predicates(int ring, const uint8_t *needs, int i, uint8_t *bits)

@@ -23,7 +23,7 @@
 
 enum seq_kind {
     SEQ_ZIGZAG, /* two chunks per ring member, the i-th from the front and the i-th from the back: even for one causal document */
-    SEQ_BALANCED, /* up to 16 chunks per ring member, shared out anew for every sequence by attended pairs: even for any documents
+    SEQ_BALANCED, /* up to 32 chunks per ring member, shared out anew for every sequence by attended pairs: even for any documents
                    */
     SEQ_AUTO      /* balanced where every member gets at least four chunks of 64 tokens or more, else zigzag */
 };
@@ -70,8 +70,9 @@ void seq_layout_destroy(struct seq_layout *l); /* NULL is fine */
 const struct seq_shape *seq_layout_shape(const struct seq_layout *l);
 
 /* Shares the chunks out for the mask lo [padded]; counts attended pairs. Balanced: heaviest chunk first to the least loaded
- * member that still has room (LPT, Graham 1969; ties by index), except where zigzag over the same chunks is as even within 1/128:
- * its few long runs of tokens leave more ring steps empty. ERR_INVALID if lo is not a mask as described above. */
+ * member that still has room (LPT, Graham 1969; ties by index). That scatters chunks, so most blocks have pairs and are sent;
+ * zigzag, with chunks swapped until the heaviest member is within 1% of the mean, is taken instead where it is as even, or is
+ * within 1% and sends at most half the blocks (windows, short documents). ERR_INVALID if lo is not a mask as described above. */
 enum status seq_layout_assign(struct seq_layout *l, const int32_t *lo);
 
 /* What the last assignment came to. */

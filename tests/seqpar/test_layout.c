@@ -158,13 +158,13 @@ static void shapes_pad_little_and_divide(void **state)
                     while (unit % ulysses)
                         unit += per;
                     assert_true(s.padded >= lengths[k] && s.padded - lengths[k] < unit * ring);
-                    assert_true(ring == 1 ? per == 1 : per >= 2 && per <= 16);
+                    assert_true(ring == 1 ? per == 1 : per >= 2 && per <= 32);
                     assert_true(s.kind == SEQ_ZIGZAG || s.kind == SEQ_BALANCED);
                     assert_true(kind == SEQ_AUTO || ring == 1 || s.kind == (enum seq_kind)kind);
                     if (s.kind == SEQ_ZIGZAG)
                         assert_true(per <= 2);
                     else if (lengths[k] >= 1 << 20)
-                        assert_int_equal(per, ring == 1 ? 1 : 16);
+                        assert_int_equal(per, ring == 1 ? 1 : 32);
                 }
     struct seq_shape s;
     assert_int_equal(seq_shape_create(1000, 2, 3, SEQ_ZIGZAG, &s), OK);
@@ -218,7 +218,7 @@ static void one_document_is_zigzag(void **state)
     struct seq_shape s;
     struct seq_layout *l;
     assert_int_equal(seq_shape_create(8192, 1, 4, SEQ_BALANCED, &s), OK);
-    assert_int_equal(s.chunks, 64);
+    assert_int_equal(s.chunks, 128);
     int32_t *lo = calloc((size_t)s.padded, sizeof *lo);
     assert_int_equal(seq_layout_create(&s, &l), OK);
     assert_int_equal(seq_layout_assign(l, lo), OK);
@@ -263,7 +263,7 @@ static void out_of_memory_is_told(void **state)
     struct seq_shape s;
     struct seq_layout *l = NULL;
     assert_int_equal(seq_shape_create(64, 1, 2, SEQ_ZIGZAG, &s), OK);
-    for (int nth = 1; nth <= 4; nth++) {
+    for (int nth = 1; nth <= 5; nth++) {
         sys_inject(SYS_MALLOC, nth, 12);
         assert_int_equal(seq_layout_create(&s, &l), ERR_NOMEM);
         sys_inject_clear();
