@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "base/rng.h"
 #include "mixes.h"
 #include "seqpar/seqpar.h"
 
@@ -45,6 +46,55 @@ static void work_is_even(void **state)
     free(lo);
 }
 
+/* LPT written out: the largest load when the heaviest chunk goes to the least loaded member that has room. */
+static double lpt_imbalance(const struct seq_shape *s, const int32_t *lo)
+{
+    int64_t work[256], load[16] = {0}, total = 0, most = 0;
+    int room[16], per = s->chunks / s->ring;
+    for (int m = 0; m < s->ring; m++)
+        room[m] = per;
+    for (int c = 0; c < s->chunks; c++) {
+        work[c] = 0;
+        for (int64_t q = c * s->chunk; q < (c + 1) * s->chunk; q++)
+            work[c] += q + 1 - lo[q];
+        total += work[c];
+    }
+    for (int k = 0; k < s->chunks; k++) {
+        int heaviest = 0, least = -1;
+        for (int c = 1; c < s->chunks; c++)
+            heaviest = work[c] > work[heaviest] ? c : heaviest;
+        for (int m = 0; m < s->ring; m++)
+            if (room[m] && (least < 0 || load[m] < load[least]))
+                least = m;
+        load[least] += work[heaviest];
+        room[least]--;
+        work[heaviest] = -1;
+        most = max_i64(most, load[least]);
+    }
+    return (double)most * s->ring / (double)total;
+}
+
+/* Whatever sends fewer blocks may cost 1%, never more than LPT would and 1% at once. */
+static void pruning_costs_one_percent_at_most(void **state)
+{
+    (void)state;
+    static int32_t lo[4096];
+    for (int ring = 2; ring <= 16; ring += 2)
+        for (uint64_t seed = 0; seed < 300; seed++) {
+            int per = 2 << rng_below(seed, 1, 0, 3);
+            struct seq_shape s = {.ulysses = 1, .ring = ring, .kind = SEQ_BALANCED, .chunk = 16, .chunks = per * ring};
+            s.seq_len = s.padded = s.chunk * s.chunks;
+            mix_pack(lo, 0, s.padded, 1.0 + (double)rng_below(seed, 2, 0, 100), 1.2, seed);
+            if (seed % 3 == 0)
+                mix_window(lo, s.padded, 1 + (int64_t)rng_below(seed, 3, 0, 200));
+            struct seq_layout *l;
+            assert_int_equal(seq_layout_create(&s, &l), OK);
+            assert_int_equal(seq_layout_assign(l, lo), OK);
+            assert_true(seq_imbalance(l) <= fmax(1.01, lpt_imbalance(&s, lo)) + 1e-9);
+            seq_layout_destroy(l);
+        }
+}
+
 /* A thousand ranks: what every rank computes for each sequence stays small. */
 static void work_is_even_over_many(void **state)
 {
@@ -64,6 +114,7 @@ static void work_is_even_over_many(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(work_is_even), cmocka_unit_test(work_is_even_over_many)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(work_is_even), cmocka_unit_test(pruning_costs_one_percent_at_most),
+                                       cmocka_unit_test(work_is_even_over_many)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
