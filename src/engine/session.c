@@ -51,7 +51,7 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     }
     x->model = m;
     x->plan = plan;
-    x->comm = comm_self();
+    TRY_GOTO(comm_create_self(&x->comm), fail);
     x->chaos = s->mode == MODE_CHAOS;
     for (int k = 0; k < PLAN_PROGRAMS; k++) /* nothing runs that the verifier has not accepted */
         if (plan->programs[k])
@@ -63,7 +63,7 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
                                  .bytes = plan->arena[TIER_NVME],
                                  .pinned = arena_base(x->host),
                                  .pinned_bytes = arena_bytes(x->host),
-                                 .rank = x->comm.rank};
+                                 .rank = comm_rank(x->comm)};
         for (int i = 0; i < n_paths; i++)
             c.paths[i] = nvme_paths[i];
         TRY_GOTO(store_open(&c, &x->store), fail);
@@ -100,6 +100,7 @@ void session_destroy(struct session *s)
     if (!s)
         return;
     executor_destroy(s->executor);
+    comm_destroy(s->comm);
     canary_destroy(s->canary);
     store_close(s->store);
     arena_destroy(s->host);

@@ -16,7 +16,7 @@ struct session {
     struct store *store; /* NULL if the plan needs no nvme */
     struct machine machine;
     struct executor *executor;
-    struct comm comm;
+    struct comm *comm;
     struct canary *canary; /* gaps of the arenas */
     int64_t
         overhead_bytes; /* resident beside the arenas once everything is set up: program, libraries, tables, scratch of BLAS */

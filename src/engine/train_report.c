@@ -46,7 +46,7 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
            units_format_bytes(r->limit[TIER_HOST], b), units_format_bytes(r->limit[TIER_NVME], c));
     printf("host memory: %s\n", arena_describe(r->session->host));
     printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
-    printf("mesh: %d rank (%s), zero %d\n", r->session->comm.size, r->session->comm.source, s->zero);
+    printf("mesh: %d rank (%s), zero %d\n", comm_size(r->session->comm), comm_source(r->session->comm), s->zero);
     printf("data: %lld documents, %s tokens kept, %s dropped, 0 truncated, %lld documents split; %lld training and %lld held-out "
            "sequences; "
            "unigram entropy %.4f nats/token\n",
