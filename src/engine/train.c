@@ -72,16 +72,6 @@ static struct sequence input_arrays(struct run *r)
                              .hi = session_io(r->session, io->hi)};
 }
 
-/* Sum of the loss over one program's loss tiles, in order. */
-static double loss_sum(struct run *r)
-{
-    const double *part = session_io(r->session, r->session->plan->io.loss);
-    double sum = 0;
-    for (int64_t i = 0; i < ceil_div(r->s->seq_len, r->session->plan->strategy.loss_tile); i++)
-        sum += part[i];
-    return sum;
-}
-
 static enum status flush(struct run *r)
 {
     if (!r->pending)
@@ -102,7 +92,7 @@ static enum status evaluate(struct run *r, double *loss)
         TRY(corpus_eval_sequence(r->corpus, i, &q));
         fill_record(r, q.n_targets);
         TRY(session_run(r->session, PLAN_EVAL, NULL));
-        sum += loss_sum(r);
+        sum += session_loss(r->session);
         targets += q.n_targets;
     }
     *loss = sum / (double)targets;
@@ -166,7 +156,7 @@ static enum status step(struct run *r, struct step_metrics *m)
             TRY(run_traced(r, which, s->trace));
         else
             TRY(session_run(r->session, which, NULL));
-        sum += loss_sum(r);
+        sum += session_loss(r->session);
         m->model_flops += model_flops(r->model, s->seq_len, q.pairs);
     }
     const struct norm_result *norm = session_io(r->session, r->session->plan->io.norm);
@@ -266,7 +256,7 @@ enum status train_run(struct settings *s, const struct train_hooks *hooks, int *
     r.peak_flops = run_measure_sgemm(s->threads);
     const char *run_directory[] = {s->out};
     int own = s->nvme_path.n == 0;
-    TRY_GOTO(session_create(r.model, plan, s, own ? run_directory : (const char *const *)s->nvme_path.item,
+    TRY_GOTO(session_create(r.model, plan, s, NULL, own ? run_directory : (const char *const *)s->nvme_path.item,
                             own ? 1 : s->nvme_path.n, &r.session),
              out);
     run_print_before(&r, hooks);

@@ -201,6 +201,9 @@ void lower_backward(struct lowering *L);
 void lower_value_produce(struct lowering *L, struct value *v, int tile);
 
 /* units.c */
+/* The index-th group of a unit's elements; what rank r holds of it is elements [first + r * share, ...), share = shard_end -
+ * shard_first of them, as far as they are below end. */
+struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index);
 int unit_groups(const struct lowering *L, int unit);         /* all */
 int unit_trained_groups(const struct lowering *L, int unit); /* the first so many */
 struct group unit_group(const struct lowering *L, int unit, int index);

@@ -6,14 +6,14 @@
 
 #define MAX_CUTS 4096
 
-/* Groups do not straddle the borders between what decays, what is trained and what is frozen. (With a single rank the first of
- * these does not matter: an update can tell the two apart within a group.) */
-static int unit_borders(const struct lowering *L, int unit, int64_t border[4])
+/* Groups do not straddle the borders between what decays, what is trained and what is frozen. (Where the optimizer state is
+ * whole the first of these does not matter: an update can tell the two apart within a group.) */
+static int unit_borders(const struct model *m, const struct strategy *s, int unit, int64_t border[4])
 {
-    const struct model_unit *u = &L->m->units[unit];
+    const struct model_unit *u = &m->units[unit];
     int n = 0;
     border[n++] = 0;
-    if (optim_sharded(L) && u->decay_elements > 0 && u->decay_elements < u->trained_elements)
+    if (s->zero >= 1 && u->decay_elements > 0 && u->decay_elements < u->trained_elements)
         border[n++] = u->decay_elements;
     if (u->trained_elements > 0)
         border[n++] = u->trained_elements;
@@ -22,33 +22,33 @@ static int unit_borders(const struct lowering *L, int unit, int64_t border[4])
     return n - 1;
 }
 
-static int64_t share(const struct lowering *L, int64_t elements)
+struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index)
 {
-    return ceil_div(elements, L->s.ranks);
+    int64_t border[4], shard = 0, share = ceil_div(s->group, s->ranks);
+    int n = unit_borders(m, s, unit, border);
+    for (int i = 0; i < n; i++) {
+        int64_t length = border[i + 1] - border[i], groups = ceil_div(length, s->group);
+        if (index >= groups) {
+            index -= (int)groups;
+            shard += (groups - 1) * share + ceil_div(length - (groups - 1) * s->group, s->ranks);
+            continue;
+        }
+        int64_t first = border[i] + index * s->group, end = min_i64(first + s->group, border[i + 1]);
+        shard += index * share;
+        return (struct group){first, end, shard, shard + ceil_div(end - first, s->ranks)};
+    }
+    return (struct group){border[n], border[n], shard, shard};
 }
 
 struct group unit_group(const struct lowering *L, int unit, int index)
 {
-    int64_t border[4], shard = 0;
-    int n = unit_borders(L, unit, border);
-    for (int i = 0; i < n; i++) {
-        int64_t length = border[i + 1] - border[i], groups = ceil_div(length, L->s.group);
-        if (index >= groups) {
-            index -= (int)groups;
-            shard += (groups - 1) * share(L, L->s.group) + share(L, length - (groups - 1) * L->s.group);
-            continue;
-        }
-        int64_t first = border[i] + index * L->s.group, end = min_i64(first + L->s.group, border[i + 1]);
-        shard += index * share(L, L->s.group);
-        return (struct group){first, end, shard, shard + share(L, end - first)};
-    }
-    return (struct group){border[n], border[n], shard, shard};
+    return plan_group(L->m, &L->s, unit, index);
 }
 
 static int groups_until(const struct lowering *L, int unit, int64_t end)
 {
     int64_t border[4];
-    int n = unit_borders(L, unit, border), groups = 0;
+    int n = unit_borders(L->m, &L->s, unit, border), groups = 0;
     for (int i = 0; i < n && border[i] < end; i++)
         groups += (int)ceil_div(border[i + 1] - border[i], L->s.group);
     return groups;
@@ -306,10 +306,4 @@ void units_bind(struct lowering *L, int end)
             value_bind(L, &v->grad, end);
         }
     }
-}
-
-__attribute__((weak)) int64_t comm_workspace_bytes(enum op_kind op, const struct op_attrs *a, int members); /* TEMP */
-__attribute__((weak)) int64_t comm_workspace_bytes(enum op_kind op, const struct op_attrs *a, int members)
-{
-    return op == OP_REDUCE_SCATTER || op == OP_ALL_REDUCE ? (members + 1) * a->comm.share * 4 : 0;
 }

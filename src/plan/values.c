@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int64_t comm_workspace_bytes(enum op_kind op, const struct op_attrs *attrs, int members); /* TEMP */
 static const struct place nowhere = {-1, 0};
 
 static void fail_memory(struct lowering *L)
