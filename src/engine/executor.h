@@ -15,8 +15,8 @@ struct machine {
     char *device, *host; /* arena bases */
     struct store *store; /* NULL if no program touches nvme */
     struct copy_link link;
-    struct comm *comm;          /* NULL or of a single rank: programs have no comm lanes */
-    const uint8_t *predicates;  /* [k]: predicate k of the micro-batch holds; NULL: no program has any */
+    struct comm *comm;         /* NULL or of a single rank: programs have no comm lanes */
+    const uint8_t *predicates; /* [k]: predicate k of the micro-batch holds; NULL: no program has any */
     op_kernel *kernels[OP_COUNT];
     int threads; /* OpenMP threads of compute and host lanes; 0: default */
 };

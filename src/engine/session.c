@@ -51,8 +51,8 @@ static enum status join_ranks(struct session *x, struct comm *comm)
     }
     struct mesh mesh = comm_mesh(x->comm);
     if (mesh.dp != s->dp || mesh.ulysses != s->ulysses || mesh.ring != s->ring)
-        return status_fail(ERR_INVALID, "the plan is for dp=%d,ulysses=%d,ring=%d, but the ranks are dp=%d,ulysses=%d,ring=%d", s->dp,
-                           s->ulysses, s->ring, mesh.dp, mesh.ulysses, mesh.ring);
+        return status_fail(ERR_INVALID, "the plan is for dp=%d,ulysses=%d,ring=%d, but the ranks are dp=%d,ulysses=%d,ring=%d",
+                           s->dp, s->ulysses, s->ring, mesh.dp, mesh.ulysses, mesh.ring);
     x->predicates = sys_malloc((size_t)(2 * s->ring));
     if (!x->predicates)
         return status_fail(ERR_NOMEM, "out of memory for the session");

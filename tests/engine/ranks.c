@@ -29,9 +29,9 @@ static void complain(const struct mesh_cell *c, const char *what, int step, doub
 {
     failures++;
     if (rank == 0)
-        printf("not ok: %d ranks dp=%d ulysses=%d ring=%d zero=%d %s %s %s: %s of step %d is %.9g, alone %.9g\n", size, c->mesh.dp,
-               c->mesh.ulysses, c->mesh.ring, c->zero, c->nvme ? "nvme" : "resident", DATA_NAMES[c->data], dtype_name(c->dtype), what,
-               step, a, b);
+        printf("not ok: %d ranks dp=%d ulysses=%d ring=%d zero=%d %s %s %s: %s of step %d is %.9g, alone %.9g\n", size,
+               c->mesh.dp, c->mesh.ulysses, c->mesh.ring, c->zero, c->nvme ? "nvme" : "resident", DATA_NAMES[c->data],
+               dtype_name(c->dtype), what, step, a, b);
 }
 
 /* Packed: one-token documents, one that ends where ranks meet (75, 100), and one that lasts. */
@@ -156,11 +156,14 @@ int main(int argc, char **argv)
             for (int nvme = 0; nvme < 2; nvme++)
                 for (int data = 0; data < DATA_KINDS; data++)
                     for (int low = 0; low < 2; low++) {
-                        /* by default a Latin square: every pair of mesh and stage, and with them each kind of data and placement */
+                        /* by default a Latin square: every pair of mesh and stage, and with them each kind of data and placement
+                         */
                         if (!all && (nvme != (i + zero) % 2 || data != (i + 2 * zero) % DATA_KINDS || low != (i + zero == 3)))
                             continue;
+                        if (!all && size == 8 && zero != 3 && zero != i % 3) /* they share few cores */
+                            continue;
                         struct mesh_cell c = {mesh[i], zero, nvme, data, low ? BF16 : F32};
-                        run_cell(&c, &alone[low][data], all || zero == 3);
+                        run_cell(&c, &alone[low][data], all || (zero == 3 && i % 2));
                         cells++;
                     }
     if (rank == 0)
