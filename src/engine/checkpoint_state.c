@@ -106,6 +106,8 @@ static enum status check_config(const struct model *m, const char *dir)
         double there, here;
     } facts[] = {
         {"model family (0 Llama, 1 GPT-2)", c.family, r->family},
+        {"Llama variant (0 Llama, 1 Mistral, 2 Qwen2)", c.variant, r->variant},
+        {"sliding window (0: none)", (double)c.window, (double)r->window},
         {"hidden size", (double)c.dim, (double)r->dim},
         {"number of layers", (double)c.layers, (double)r->layers},
         {"vocabulary size", (double)c.vocab, (double)r->vocab},

@@ -243,7 +243,8 @@ enum status train_run(struct settings *s, const struct train_hooks *hooks, int *
                                  .eval_fraction = s->eval_fraction,
                                  .seq_len = s->seq_len,
                                  .vocab = r.model->config.vocab,
-                                 .seed = s->seed};
+                                 .seed = s->seed,
+                                 .window = r.model->config.window};
     st = corpus_open(&data, &r.corpus);
     if (st == OK)
         st = run_refuse_old(s);

@@ -479,16 +479,17 @@ static void damage_is_named(void **state)
 static void other_models_are_refused(void **state)
 {
     (void)state;
-    struct model_config other[6];
+    struct model_config other[7];
     const char *const says[] = {"hidden size is 24 there and 32",
                                 "number of layers is 2 there and 1",
                                 "tied head",
                                 "rope_theta",
                                 "key-value heads",
-                                "model family"};
+                                "model family",
+                                "sliding window (0: none) is 0 there and 16"};
     struct rig a, b;
     char path[256];
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 7; i++)
         other[i] = small_config();
     other[0].dim = 32;
     other[1].layers = 1;
@@ -496,11 +497,12 @@ static void other_models_are_refused(void **state)
     other[3].rope_theta = 500000;
     other[4].kv_heads = 2;
     other[5].family = FAMILY_GPT2, other[5].dim = 32, other[5].kv_heads = 2, other[5].rope_theta = 0;
+    other[6].window = 16;
     start(&a, resident, F32, NULL, NULL);
     save(&a, 1, 1);
     rig_stop(&a);
     snprintf(path, sizeof path, "%s/checkpoints/step-000001", run);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         start(&b, resident, F32, NULL, &other[i]);
         assert_int_equal(checkpoint_load(b.session, path), ERR_INVALID);
         must_say(says[i]);
