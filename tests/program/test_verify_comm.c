@@ -184,6 +184,7 @@ static void flipped_distance(struct program *p) { attrs(p, SEND_K)->comm.distanc
 static void halves_differ(struct program *p) { attrs(p, SEND_K)->comm.send_if = 4; }
 static void half_always(struct program *p) { attrs(p, SEND_K)->comm.recv_if = 0; }
 static void back_flipped(struct program *p) { attrs(p, SEND_DK)->comm.send_if = 2, attrs(p, SEND_DK)->comm.recv_if = 1; }
+static void back_differ(struct program *p) { attrs(p, SEND_DK)->comm.send_if = 3; }
 static void on_world(struct program *p) { p->instrs[SEND_K].lane = LANE_WORLD, program_number(p), p->instrs[SEND_K + 1].waits[0] = (struct wait){LANE_WORLD, 2}; }
 /* Predicates. */
 static void no_such(struct program *p) { p->instrs[FAR].predicate = 5; }
@@ -197,6 +198,7 @@ static void adds_other(struct program *p) { p->instrs[ADD_DK].predicate = 1; }
 static void sends_other(struct program *p) { p->instrs[BACKWARD].predicate = 3; p->instrs[FAR].predicate = 1; attrs(p, SEND_K)->comm.send_if = attrs(p, SEND_K)->comm.recv_if = 0; p->instrs[ADD_DQ].predicate = 3; }
 static void near_left_out(struct program *p) { p->instrs[NEAR].predicate = 1; }
 static void part_is_there(struct program *p) { p->instrs[FAR].predicate = 0; attrs(p, SEND_K)->comm.send_if = attrs(p, SEND_K)->comm.recv_if = 0; }
+static void half_a_part(struct program *p) { arg(p, MERGE, 3)->tensor = arg(p, MERGE, 3)->buffer = DELTA; }
 static void addend_is_there(struct program *p) { attrs(p, SEND_DK)->comm.send_if = attrs(p, SEND_DK)->comm.recv_if = 0; p->instrs[BACKWARD].predicate = 0; p->instrs[ADD_DQ].predicate = 0; attrs(p, SEND_K)->comm.send_if = attrs(p, SEND_K)->comm.recv_if = 0; }
 static void bound(struct program *p) { struct binding *b = &p->live_out[1]; b->tensor = b->buffer = O_PART, b->version = 0; }
 
@@ -231,6 +233,7 @@ static const struct {
     {"halves differ", halves_differ, "it sends under predicate 4 over a distance of 1 and receives under 1: the other end has another one"},
     {"half always", half_always, "it sends under predicate 2 over a distance of 1 and receives under 0: the other end has another one"},
     {"back flipped", back_flipped, "it sends under predicate 2 over a distance of -1 and receives under 1: the other end has another one"},
+    {"back: halves differ", back_differ, "it sends under predicate 3 over a distance of -1 and receives under 2: the other end has another one"},
     {"predicates on world", on_world, "the other end has another one"},
     {"no such predicate", no_such, "predicate 5 does not exist: the ring has 3 members, and so 4 predicates"},
     {"negative", negative, "predicate -1 does not exist"},
@@ -243,6 +246,7 @@ static const struct {
     {"sends under another", sends_other, "reads dk_part, which is only there if predicate 3 holds, under predicate 1"},
     {"near left out", near_left_out, "live-out binding 1 promises o, which is only there if predicate 1 holds"},
     {"part is there", part_is_there, "updates o under predicate 1 only, but o_part, which it adds, is there in any case"},
+    {"half a part", half_a_part, "updates o under predicate 1 only, but delta, which it adds, is there in any case"},
     {"addend is there", addend_is_there, "updates dk under predicate 2 only, but back_k, which it adds, is there in any case"},
     {"bound", bound, "live-out binding 1 promises o_part, which is only there if predicate 1 holds"},
 };
