@@ -39,6 +39,7 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
         TRY_GOTO(status_fail(ERR_NOMEM, "out of memory for %d ranks", launch->size), fail);
     for (int r = 0; r < launch->size; r++)
         snprintf(c->peer[r].host, sizeof c->peer[r].host, "an unknown host"); /* until they have met */
+    TRY_GOTO(host_create(c), fail);
     if (launch->size > 1) {
         TRY_GOTO(wire_create(launch, timeout_seconds, &c->wire), fail);
         TRY_GOTO(wire_reserve(c->wire, CHANNEL_CONTROL, 1 + launch->size), fail);
@@ -126,6 +127,8 @@ void comm_destroy(struct comm *c)
     }
     wire_destroy(c->wire, 1);
     group_free(c);
+    free(c->host_room);
+    free(c->host_all);
     free(c->peer);
     free(c);
 }

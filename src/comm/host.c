@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum call { CALL_BARRIER, CALL_BROADCAST, CALL_GATHER, CALL_SUM, CALL_AGREE };
 static const char *const call_names[] = {"barrier", "broadcast", "gather", "sum", "agreement"};
@@ -65,6 +66,33 @@ static enum status swap(struct comm *c, const struct header *h, int to, const vo
     return from >= 0 ? check(c, from, h, in, got, in_bytes) : OK;
 }
 
+/* Memory for messages: the communicator's own as far as it reaches, so that small calls, agreement above all, never fail for want
+ * of memory. A rank that has none cannot take part, and the others must not wait for it. */
+static enum status get_room(struct comm *c, enum call call, int64_t bytes, char **room)
+{
+    *room = bytes <= c->host_room_bytes ? c->host_room : sys_malloc((size_t)bytes);
+    if (*room)
+        return OK;
+    status_fail(ERR_NOMEM, "rank %d on %s: out of memory for the %s of %d ranks", c->launch.rank, c->launch.host,
+                call_names[call], c->launch.size);
+    return watch_break_and_tell(c);
+}
+
+static void put_room(struct comm *c, char *room)
+{
+    if (room != c->host_room && !comm_broken(c)) /* else MPI may still use it */
+        free(room);
+}
+
+enum status host_create(struct comm *c)
+{
+    int64_t blocks = (int64_t)sizeof(struct header) + HOST_SMALL * (int64_t)c->launch.size;
+    c->host_room_bytes = max_i64(2 * blocks + (int64_t)sizeof(struct header), 2048);
+    c->host_room = sys_malloc((size_t)c->host_room_bytes);
+    c->host_all = sys_malloc((size_t)c->launch.size * HOST_SMALL);
+    return c->host_room && c->host_all ? OK : status_fail(ERR_NOMEM, "out of memory for %d ranks", c->launch.size);
+}
+
 /* Bruck's all-gather: after step k a rank holds the blocks of 2^k ranks, beginning with its own. */
 static enum status all_gather(struct comm *c, enum call call, const void *own, int64_t bytes, char *all)
 {
@@ -76,14 +104,14 @@ static enum status all_gather(struct comm *c, enum call call, const void *own, i
     TRY(watch_broken(c));
     struct header h = {c->host_calls++, call, bytes};
     int64_t room = (int64_t)sizeof h + size * bytes;
-    char *blocks = sys_malloc((size_t)(room + (int64_t)sizeof h)), *in = sys_malloc((size_t)room);
-    enum status st = blocks && in ? OK : status_fail(ERR_NOMEM, "out of memory for the %s of %d ranks", call_names[call], size);
-    if (st == OK && room > INT32_MAX)
-        st = status_fail(ERR_INVALID, "%" PRId64 " bytes are too many for a %s of %d ranks", bytes, call_names[call], size);
-    if (st == OK) {
-        memcpy(blocks, &h, sizeof h);
-        memcpy(blocks + sizeof h, own, (size_t)bytes);
-    }
+    char *blocks, *in;
+    if (room > INT32_MAX)
+        return status_fail(ERR_INVALID, "%" PRId64 " bytes are too many for a %s of %d ranks", bytes, call_names[call], size);
+    TRY(get_room(c, call, 2 * room + (int64_t)sizeof h, &blocks));
+    in = blocks + room + (int64_t)sizeof h;
+    memcpy(blocks, &h, sizeof h);
+    memcpy(blocks + sizeof h, own, (size_t)bytes);
+    enum status st = OK;
     for (int have = 1; have < size && st == OK; have *= 2) {
         int n = have < size - have ? have : size - have;
         int64_t length = (int64_t)sizeof h + n * bytes;
@@ -93,10 +121,7 @@ static enum status all_gather(struct comm *c, enum call call, const void *own, i
     }
     for (int b = 0; b < size && st == OK; b++)
         memcpy(all + (rank + b) % size * bytes, blocks + sizeof h + b * bytes, (size_t)bytes);
-    if (!comm_broken(c)) { /* else MPI may still use them */
-        free(blocks);
-        free(in);
-    }
+    put_room(c, blocks);
     return st;
 }
 
@@ -107,14 +132,8 @@ enum status comm_gather(struct comm *c, const void *own, int64_t bytes, void *al
 
 enum status comm_barrier(struct comm *c)
 {
-    if (c->launch.size == 1)
-        return OK;
-    char mine = 0, *all = sys_malloc((size_t)c->launch.size);
-    if (!all)
-        return status_fail(ERR_NOMEM, "out of memory for a barrier of %d ranks", c->launch.size);
-    enum status st = all_gather(c, CALL_BARRIER, &mine, 1, all);
-    free(all);
-    return st;
+    char mine = 0;
+    return all_gather(c, CALL_BARRIER, &mine, 1, c->host_all);
 }
 
 /* One piece down a binomial tree. */
@@ -140,9 +159,8 @@ enum status comm_broadcast(struct comm *c, int root, void *data, int64_t bytes)
         return OK;
     TRY(watch_broken(c));
     int64_t piece = min_i64(bytes, CHUNK_BYTES);
-    char *message = sys_malloc(sizeof(struct header) + (size_t)piece);
-    if (!message)
-        return status_fail(ERR_NOMEM, "out of memory for a broadcast of %" PRId64 " bytes", bytes);
+    char *message;
+    TRY(get_room(c, CALL_BROADCAST, (int64_t)sizeof(struct header) + piece, &message));
     enum status st = OK;
     for (int64_t at = 0; at < bytes && st == OK; at += piece) {
         int64_t n = min_i64(piece, bytes - at);
@@ -151,63 +169,53 @@ enum status comm_broadcast(struct comm *c, int root, void *data, int64_t bytes)
         if (st == OK)
             memcpy((char *)data + at, message + sizeof(struct header), (size_t)n);
     }
-    if (!comm_broken(c))
-        free(message);
+    put_room(c, message);
     return st;
 }
 
 enum status comm_sum(struct comm *c, double *x, int n)
 {
-    int size = c->launch.size;
-    if (size == 1)
-        return OK;
-    double *all = sys_malloc((size_t)size * (size_t)n * sizeof *all);
-    if (!all)
-        return status_fail(ERR_NOMEM, "out of memory for a sum over %d ranks", size);
-    enum status st = all_gather(c, CALL_SUM, x, n * (int64_t)sizeof *x, (char *)all);
-    for (int i = 0; i < n && st == OK; i++) {
-        x[i] = all[i];
-        for (int r = 1; r < size; r++)
-            x[i] += all[r * n + i];
+    int size = c->launch.size, most = HOST_SMALL / (int)sizeof *x;
+    const double *all = (const double *)(void *)c->host_all;
+    for (int at = 0; at < n && size > 1; at += most) {
+        int part = n - at < most ? n - at : most;
+        TRY(all_gather(c, CALL_SUM, x + at, part * (int64_t)sizeof *x, c->host_all));
+        for (int i = 0; i < part; i++) {
+            x[at + i] = all[i];
+            for (int r = 1; r < size; r++)
+                x[at + i] += all[r * part + i];
+        }
     }
-    free(all);
-    return st;
+    return OK;
 }
 
-struct verdict {
-    int32_t status;
-    char text[1020];
+struct vote {
+    int64_t status;
+    uint64_t sentence; /* its hash */
 };
 
-/* Sentences go out only after a first round of statuses has shown that there is a failure. */
+/* The first failure's sentence goes out only after a round of votes has shown that there is one. */
 enum status comm_agree(struct comm *c, enum status own)
 {
-    int size = c->launch.size;
+    int size = c->launch.size, first = 0, same = 1;
     if (size == 1)
         return own;
-    struct verdict mine = {.status = own};
+    char *text = c->host_room + sizeof(struct header), said[1000] = "";
     if (own != OK)
-        snprintf(mine.text, sizeof mine.text, "%.1000s", status_message());
-    int32_t *codes = sys_malloc((size_t)size * sizeof *codes);
-    struct verdict *all = NULL;
-    enum status st = codes ? all_gather(c, CALL_AGREE, &mine.status, sizeof *codes, (char *)codes)
-                           : status_fail(ERR_NOMEM, "out of memory for an agreement of %d ranks", size);
-    int first = 0, same = 1;
-    while (st == OK && first < size && codes[first] == OK)
+        snprintf(said, sizeof said, "%s", status_message());
+    struct vote mine = {own, XXH3_64bits(said, strlen(said))};
+    const struct vote *all = (const struct vote *)(void *)c->host_all;
+    TRY(all_gather(c, CALL_AGREE, &mine, sizeof mine, c->host_all));
+    while (first < size && all[first].status == OK)
         first++;
-    if (st != OK || first == size) {
-        free(codes);
-        return st;
-    }
-    all = sys_malloc((size_t)size * sizeof *all);
-    st = all ? all_gather(c, CALL_AGREE, &mine, sizeof mine, (char *)all)
-             : status_fail(ERR_NOMEM, "out of memory for an agreement of %d ranks", size);
-    for (int r = 0; r < size && st == OK; r++)
-        same = same && strcmp(all[r].text, all[first].text) == 0;
-    if (st == OK)
-        st = same ? status_fail((enum status)codes[first], "%s", all[first].text)
-                  : status_fail((enum status)codes[first], "rank %d: %.1000s", first, all[first].text);
-    free(codes);
-    free(all);
-    return st;
+    if (first == size)
+        return OK;
+    enum status code = (enum status)all[first].status;
+    for (int r = 0; r < size; r++)
+        same = same && all[r].sentence == all[first].sentence;
+    memcpy(text, said, sizeof said);
+    TRY(broadcast_piece(c, first, c->host_room, sizeof said));
+    memcpy(said, text, sizeof said);
+    said[sizeof said - 1] = 0;
+    return same ? status_fail(code, "%s", said) : status_fail(code, "rank %d: %s", first, said);
 }

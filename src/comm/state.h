@@ -72,6 +72,8 @@ struct comm {
     int64_t chunk, timeout_ns;
     int hosts, next_look;
     int64_t host_calls; /* so far */
+    char *host_room, *host_all; /* messages of calls between programs; what they gathered: HOST_SMALL bytes of each rank */
+    int64_t host_room_bytes;
     enum status broken;
     int told; /* the others know */
     char sentence[1024];
@@ -99,6 +101,10 @@ enum status watch_break_and_tell(struct comm *c);
 enum status watch_wire(struct comm *c, enum status st);
 enum status watch_broken(const struct comm *c);
 void watch_tell(struct comm *c);
+
+/* host.c */
+enum { HOST_SMALL = 64 };
+enum status host_create(struct comm *c); /* comm_destroy frees */
 
 /* groups.c */
 enum status group_make(struct comm *c, enum lane lane, int members, int me, int first, int stride);
