@@ -100,7 +100,8 @@ void comm_nap(int *idle)
     nanosleep(&(struct timespec){.tv_nsec = (us < 200 ? us : 200) * 1000}, NULL);
 }
 
-/* Notices reach the others while we linger: sending needs us, too. */
+/* Notices reach the others while we linger: sending needs us, too. Those who have heard linger as well: others are still
+ * computing. */
 static void linger(struct comm *c)
 {
     double until = clock_seconds() + LINGER_SECONDS;
@@ -120,8 +121,7 @@ void comm_destroy(struct comm *c)
     if (c->wire && c->broken == OK)
         (void)comm_barrier(c); /* with a deadline, which MPI_Finalize has not */
     if (c->wire && c->broken != OK) {
-        if (c->told)
-            linger(c);
+        linger(c);
         wire_destroy(c->wire, 0);
         return; /* MPI may still write to our memory */
     }

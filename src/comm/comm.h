@@ -77,6 +77,9 @@ enum status comm_sum(struct comm *c, double *x, int n);
  * all ranks share stands without a rank. The communicator stays whole. */
 enum status comm_agree(struct comm *c, enum status own);
 
+/* Whether the last agreement was on a failure: all ranks know it, and one of them may say it. */
+int comm_agreed(const struct comm *c);
+
 /* This rank cannot go on: tells all others, whose waits then fail. Keeps the first failure if there was one. */
 void comm_fail(struct comm *c, enum status code, const char *sentence);
 /* Whether a failure has ended the communication (after which the process has to leave by _exit). */

@@ -194,10 +194,16 @@ struct vote {
     uint64_t sentence; /* its hash */
 };
 
+int comm_agreed(const struct comm *c)
+{
+    return c->agreed;
+}
+
 /* The first failure's sentence goes out only after a round of votes has shown that there is one. */
 enum status comm_agree(struct comm *c, enum status own)
 {
     int size = c->launch.size, first = 0, same = 1;
+    c->agreed = 0;
     if (size == 1)
         return own;
     char *text = c->host_room + sizeof(struct header), said[1000] = "";
@@ -217,5 +223,6 @@ enum status comm_agree(struct comm *c, enum status own)
     TRY(broadcast_piece(c, first, c->host_room, sizeof said));
     memcpy(said, text, sizeof said);
     said[sizeof said - 1] = 0;
+    c->agreed = 1;
     return same ? status_fail(code, "%s", said) : status_fail(code, "rank %d: %s", first, said);
 }

@@ -127,7 +127,7 @@ enum status launch_detect(const struct launch_flags *flags, struct launch *out)
         if (flags->rank < 0 || flags->size < 1 || flags->rank >= flags->size)
             return status_fail(ERR_INVALID, "--rank %d and --world-size %d: both are needed, and the rank must be below the size",
                                flags->rank, flags->size);
-        found = (struct launch){flags->rank, flags->size, flags->local_rank, -1, "flags", ""};
+        found = (struct launch){flags->rank, flags->size, flags->local_rank, -1, "--rank", ""};
     }
     for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
         TRY(ask(&launchers[i], &said));

@@ -75,7 +75,8 @@ struct comm {
     char *host_room, *host_all; /* messages of calls between programs; what they gathered: HOST_SMALL bytes of each rank */
     int64_t host_room_bytes;
     enum status broken;
-    int told; /* the others know */
+    int told;   /* the others know */
+    int agreed; /* on a failure, last time */
     char sentence[1024];
     struct notice in, out;
 };

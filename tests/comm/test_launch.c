@@ -77,7 +77,7 @@ static void flags_come_first(void **state)
     assert_int_equal(launch_detect(&(struct launch_flags){2, 4, -1}, &l), OK);
     assert_int_equal(l.rank, 2);
     assert_int_equal(l.size, 4);
-    assert_string_equal(l.source, "flags");
+    assert_string_equal(l.source, "--rank");
     assert_int_equal(launch_detect(&(struct launch_flags){-1, -1, -1}, &l), OK);
     assert_string_equal(l.source, "single process");
     assert_int_equal(launch_detect(&(struct launch_flags){4, 4, -1}, &l), ERR_INVALID);
