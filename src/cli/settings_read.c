@@ -2,7 +2,10 @@
 #include "cli/settings.h"
 #include "cli/settings_keys.h"
 
+#include "base/units.h"
+
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -164,6 +167,35 @@ static enum status check_together(const struct settings *s, const struct flag *f
     return OK;
 }
 
+/* `sp` is a short way of giving two degrees of the mesh. A run that is resumed by another number of ranks takes a mesh anew. */
+static enum status resolve_ranks(struct settings *s, const struct flag *flags, int n)
+{
+    const char *mesh = flag_value(flags, n, "mesh"), *sp = flag_value(flags, n, "sp");
+    if (mesh && !sp)
+        s->sp = SP_AUTO; /* the file's */
+    if (sp && !mesh)
+        s->ulysses = s->ring = s->dp = AUTO;
+    int *ulysses = s->sp == SP_NONE || s->sp == SP_RING ? &s->ulysses : NULL;
+    int *ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? &s->ring : NULL;
+    if ((ulysses && *ulysses > 1) || (ring && *ring > 1))
+        return status_fail(ERR_INVALID, "sp: %s and mesh: %s=%d contradict each other; give one of them",
+                           s->sp == SP_NONE   ? "none"
+                           : s->sp == SP_RING ? "ring"
+                                              : "ulysses",
+                           ulysses && *ulysses > 1 ? "ulysses" : "ring", ulysses && *ulysses > 1 ? *ulysses : *ring);
+    if (ulysses)
+        *ulysses = 1;
+    if (ring)
+        *ring = 1;
+    if (flag_value(flags, n, "grad-accum")) {
+        if (flag_value(flags, n, "batch"))
+            return status_fail(ERR_INVALID,
+                               "batch and grad-accum are both given; batch is grad-accum times the data-parallel ranks");
+        s->batch = AUTO; /* the file's */
+    }
+    return OK;
+}
+
 /* runs/DATE-MODEL, to the second; a resumed run stays where it is. */
 static enum status resolve_out(struct settings *s)
 {
@@ -192,6 +224,33 @@ static enum status resolve_out(struct settings *s)
     return OK;
 }
 
+void settings_launch(int argc, char **argv, struct launch_flags *out)
+{
+    static const char *const names[] = {"rank", "world-size", "local-rank"};
+    int *const fields[] = {&out->rank, &out->size, &out->local_rank};
+    int n = 0;
+    struct flag *flags = calloc((size_t)argc + 1, sizeof *flags);
+    *out = (struct launch_flags){-1, -1, -1};
+    if (flags && parse_flags(argc, argv, flags, &n) == OK)
+        for (int i = 0; i < 3; i++) {
+            const char *text = flag_value(flags, n, names[i]);
+            int64_t x;
+            if (text && units_parse_count(names[i], text, &x) == OK && x <= INT_MAX)
+                *fields[i] = (int)x;
+        }
+    free(flags);
+}
+
+int settings_given(int argc, char **argv, const char *key)
+{
+    int n = 0, given = 0;
+    struct flag *flags = calloc((size_t)argc + 1, sizeof *flags);
+    if (flags && parse_flags(argc, argv, flags, &n) == OK)
+        given = flag_value(flags, n, key) != NULL;
+    free(flags);
+    return given;
+}
+
 enum status settings_read(int argc, char **argv, struct settings *out)
 {
     enum status st = OK;
@@ -207,6 +266,7 @@ enum status settings_read(int argc, char **argv, struct settings *out)
     TRY_GOTO(read_file(flags, n, &s), fail);
     TRY_GOTO(apply_flags(flags, n, &s), fail);
     TRY_GOTO(check_required(&s), fail);
+    TRY_GOTO(resolve_ranks(&s, flags, n), fail);
     TRY_GOTO(check_together(&s, flags, n), fail);
     TRY_GOTO(resolve_out(&s), fail);
     free(flags);
