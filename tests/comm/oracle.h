@@ -4,6 +4,8 @@
 
 #include "base/num.h"
 
+#include <string.h>
+
 /* Value i of rank r's input in round `seed`: of many magnitudes, so that the order of a sum shows. */
 static inline float input(uint64_t seed, int r, int64_t i)
 {
@@ -11,12 +13,9 @@ static inline float input(uint64_t seed, int r, int64_t i)
     x ^= x >> 31;
     x *= 0xd6e8feb86659fd93u;
     x ^= x >> 29;
-    int exponent = (int)(x & 15) - 8;
-    float f = (float)((int64_t)(x >> 24 & 0xffffff) - 0x800000) / (float)0x800000;
-    for (; exponent > 0; exponent--)
-        f *= 2;
-    for (; exponent < 0; exponent++)
-        f /= 2;
+    uint32_t bits = (uint32_t)(x >> 8 & 0x807fffff) | (uint32_t)(119 + (x & 15)) << 23; /* +- 2^-8 to 2^8 */
+    float f;
+    memcpy(&f, &bits, sizeof f);
     return f;
 }
 

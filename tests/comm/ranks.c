@@ -187,11 +187,12 @@ static void large(void)
 {
     int p = comm_size(c);
     comm_set_chunk(c, (int64_t)16 << 20);
-    int64_t share = ((int64_t)9 << 20) / p + 1;
+    int64_t share = p == 2 ? ((int64_t)4 << 20) + 1 : 700001; /* just beyond 16 MiB; several chunks of a smaller size */
+    if (p > 2)
+        comm_set_chunk(c, 1 << 20);
     gathers(LANE_WORLD, share * p - 5, share);
-    share = (((int64_t)4 << 20) / p) * 2 + 3;
-    reductions(LANE_WORLD, share * p - 5, share, F32);
-    reductions(LANE_WORLD, share * p - 5, share, BF16);
+    share = p == 2 ? ((int64_t)5 << 20) + 3 : 700001; /* three segments of 2^21 elements */
+    reductions(LANE_WORLD, share * p - 5, share, p == 2 ? F32 : BF16);
 }
 
 /* All lanes at once, each with an instruction of its own. */

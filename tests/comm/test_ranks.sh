@@ -3,7 +3,7 @@
 # killed, stopped, stalled or gone its own way ends all ranks with a sentence.
 set -eu
 command -v mpiexec >/dev/null 2>&1 || exit 77
-program=$1
+program=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 here=$(cd "$(dirname "$0")" && pwd)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 export LSAN_OPTIONS="suppressions=$here/mpi.supp:fast_unwind_on_malloc=0:print_suppressions=0"
