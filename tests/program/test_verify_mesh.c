@@ -2,9 +2,9 @@
 #include "base/rng.h"
 #include "base/sys.h"
 #include "program/build.h"
+#include "program/grid.h"
 #include "program/mutate.h"
 #include "program/verify.h"
-#include "program/verify_mesh.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -18,36 +18,7 @@
 
 #define PAGE 4096
 
-enum { MAX_RANKS = 1024, FLOATS = PAGE / 4 };
-
-/* --- Meshes --- */
-
-struct grid {
-    struct mesh_roles m;
-    int32_t role[MAX_RANKS], group[3][MAX_RANKS], member[3][MAX_RANKS]; /* by lane - LANE_WORLD */
-};
-
-/* Rank (d * ring + i) * ulysses + j, all of role 0. */
-static void grid_make(struct grid *g, int dp, int ring, int ulysses)
-{
-    int n = dp * ring * ulysses;
-    memset(g, 0, sizeof *g);
-    g->m.n_ranks = n;
-    g->m.role = g->role;
-    for (int r = 0; r < n; r++) {
-        int j = r % ulysses, i = r / ulysses % ring, d = r / ulysses / ring;
-        g->member[0][r] = r;
-        g->group[1][r] = d * ring + i;
-        g->member[1][r] = j;
-        g->group[2][r] = d * ulysses + j;
-        g->member[2][r] = i;
-    }
-    int sizes[3] = {n, ulysses, ring};
-    for (int l = 0; l < 3; l++) {
-        g->m.group[LANE_WORLD + l] = sizes[l] > 1 ? g->group[l] : NULL;
-        g->m.member[LANE_WORLD + l] = sizes[l] > 1 ? g->member[l] : NULL;
-    }
-}
+enum { FLOATS = PAGE / 4 };
 
 /* --- Programs --- */
 
@@ -188,42 +159,18 @@ static void test_roles(void **state)
 
 /* --- One rank deviates --- */
 
-/* The k-th instruction (from 0) of a lane. */
-static int find(const struct program *p, enum lane lane, int k)
-{
-    for (int i = 0; i < p->n_instrs; i++) {
-        if (p->instrs[i].lane == lane && k-- == 0)
-            return i;
-    }
-    return -1;
-}
-
-static void drop(struct program *p, enum lane lane, int k)
-{
-    int i = find(p, lane, k);
-    memmove(&p->instrs[i], &p->instrs[i + 1], sizeof *p->instrs * (size_t)(p->n_instrs - i - 1));
-    p->n_instrs--;
-    program_number(p);
-    for (int j = i; j < p->n_instrs; j++) {
-        for (int w = 0; w < p->instrs[j].n_waits; w++) {
-            if (p->instrs[j].waits[w].lane == (int)lane && p->instrs[j].waits[w].ticket > k)
-                p->instrs[j].waits[w].ticket--;
-        }
-    }
-}
-
-static struct op_attrs *attrs(struct program *p, enum lane lane, int k) { return &p->instrs[find(p, lane, k)].attrs; }
+static struct op_attrs *attrs(struct program *p, enum lane lane, int k) { return &p->instrs[mutate_find(p, lane, k)].attrs; }
 
 /* World: gather, scatter, gather, scatter; ring: k and v at 1 and 2, twice. */
 static void other_share(struct program *p)
 {
     attrs(p, LANE_WORLD, 0)->comm.share = FLOATS / 8; /* one would do with less than the others */
-    p->operands[p->instrs[find(p, LANE_WORLD, 0)].first_operand].bytes = FLOATS / 8 * 4;
-    p->operands[p->instrs[find(p, LANE_WORLD, 0)].first_operand].row1 = FLOATS / 8;
+    p->operands[p->instrs[mutate_find(p, LANE_WORLD, 0)].first_operand].bytes = FLOATS / 8 * 4;
+    p->operands[p->instrs[mutate_find(p, LANE_WORLD, 0)].first_operand].row1 = FLOATS / 8;
 }
 static void other_size(struct program *p)
 {
-    struct instr *in = &p->instrs[find(p, LANE_RING, 3)];
+    struct instr *in = &p->instrs[mutate_find(p, LANE_RING, 3)];
     in->attrs.comm.n = in->attrs.comm.share = FLOATS / 2;
     for (int k = 0; k < 2; k++) {
         p->operands[in->first_operand + k].bytes = PAGE / 2;
@@ -249,7 +196,7 @@ static void same_way(struct program *p) { attrs(p, LANE_RING, 0)->comm.distance 
 static void never_leaves_out(struct program *p) { attrs(p, LANE_RING, 2)->comm.send_if = attrs(p, LANE_RING, 2)->comm.recv_if = 0; }
 static void swapped(struct program *p) /* k and v */
 {
-    int i = find(p, LANE_RING, 2);
+    int i = mutate_find(p, LANE_RING, 2);
     struct instr t = p->instrs[i];
     p->instrs[i] = p->instrs[i + 1];
     p->instrs[i + 1] = t;
@@ -257,14 +204,14 @@ static void swapped(struct program *p) /* k and v */
 }
 static void other_rows(struct program *p)
 {
-    struct operand *o = &p->operands[p->instrs[find(p, LANE_WORLD, 0)].first_operand];
+    struct operand *o = &p->operands[p->instrs[mutate_find(p, LANE_WORLD, 0)].first_operand];
     o->row0 += 8, o->row1 += 8, o->offset += 32;
 }
-static void dropped(struct program *p) { drop(p, LANE_RING, 5); }
-static void dropped_last(struct program *p) { drop(p, LANE_WORLD, 3); }
+static void dropped(struct program *p) { mutate_drop(p, LANE_RING, 5); }
+static void dropped_last(struct program *p) { mutate_drop(p, LANE_WORLD, 3); }
 static void other_op(struct program *p)
 {
-    struct instr *in = &p->instrs[find(p, LANE_WORLD, 2)];
+    struct instr *in = &p->instrs[mutate_find(p, LANE_WORLD, 2)];
     in->op = OP_EXCHANGE;
     in->attrs.comm.distance = 1;
     in->attrs.comm.n = in->attrs.comm.share;
@@ -601,7 +548,7 @@ static void test_many_ranks(void **state)
         print_message(", with a role for the last rank %.3f s", cpu_seconds() - start);
         for (int l = 0; l < 3; l++)
             assert_true(g.m.group[LANE_WORLD + l] != NULL);
-        q->instrs[find(q, LANE_WORLD, 1999)].attrs.comm.type = BF16;
+        q->instrs[mutate_find(q, LANE_WORLD, 1999)].attrs.comm.type = BF16;
         start = cpu_seconds();
         assert_int_equal(program_verify_mesh((const struct program *const[]){p, q}, 2, &g.m), ERR_CORRUPT);
         print_message(", if that deviates %.3f s\n", cpu_seconds() - start);
