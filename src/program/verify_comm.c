@@ -1,7 +1,8 @@
 /* The form of what is between ranks: collectives and predicates.
  *
- * An op that is not executed leaves undefined what it would have written, and leaves as it was what it would have updated. The latter is right if it would
- * have added nothing: the part that it adds must then have come into being under the same predicate (verify.c follows that through memory). */
+ * An op that is not executed leaves undefined what it would have written, and leaves as it was what it would have updated. The
+ * latter is right if it would have added nothing: the part that it adds must then have come into being under the same predicate
+ * (verify.c follows that through memory). */
 #include "program/verify_comm.h"
 
 int verify_read_predicate(const struct instr *in)
@@ -45,8 +46,8 @@ static int64_t argument_bytes(const struct program *p, const struct instr *in, i
     return bytes;
 }
 
-/* What leaves me under bit b must be what the receiver expects under its own bit. Bit 2s - 1 says that I attend the block of member me - s, bit 2s that
- * member me + s attends mine: one question, asked at both ends of a way of length s. */
+/* What leaves me under bit b must be what the receiver expects under its own bit. Bit 2s - 1 says that I attend the block of
+ * member me - s, bit 2s that member me + s attends mine: one question, asked at both ends of a way of length s. */
 static const char *halves_fault(const struct program *p, const struct instr *in, char *text, size_t size)
 {
     int64_t P = p->group_size[in->lane], s = verify_modulo(in->attrs.comm.distance, P);
@@ -54,8 +55,8 @@ static const char *halves_fault(const struct program *p, const struct instr *in,
     int forth = send == 2 * s && receive == 2 * s - 1, back = send == 2 * (P - s) - 1 && receive == 2 * (P - s);
     if ((send == 0 && receive == 0) || (in->lane == LANE_RING && (forth || back)))
         return NULL;
-    snprintf(text, size, "it sends under predicate %d over a distance of %d and receives under %d: the other end has another one", send,
-             in->attrs.comm.distance, receive);
+    snprintf(text, size, "it sends under predicate %d over a distance of %d and receives under %d: the other end has another one",
+             send, in->attrs.comm.distance, receive);
     return text;
 }
 
@@ -76,7 +77,8 @@ static const char *sizes_fault(const struct program *p, const struct instr *in, 
     }
     if (in->op != OP_EXCHANGE && (share < 1 || share > n || share > INT64_MAX / element / P || share * P < n ||
                                   (in->op == OP_ALL_TO_ALL && share * P != n))) {
-        snprintf(text, size, "%lld members' shares of %lld elements do not make %lld", (long long)P, (long long)share, (long long)n);
+        snprintf(text, size, "%lld members' shares of %lld elements do not make %lld", (long long)P, (long long)share,
+                 (long long)n);
         return text;
     }
     if (reduces && (element != 4 || (in->attrs.comm.type != F32 && in->attrs.comm.type != BF16))) {
@@ -86,7 +88,8 @@ static const char *sizes_fault(const struct program *p, const struct instr *in, 
     for (int arg = 0; arg < 2; arg++) {
         int64_t bytes = argument_bytes(p, in, arg);
         if (want[arg] > 0 && bytes != want[arg] * element) {
-            snprintf(text, size, "argument %d has %lld bytes, but %lld elements of %lld", arg, (long long)bytes, (long long)want[arg], (long long)element);
+            snprintf(text, size, "argument %d has %lld bytes, but %lld elements of %lld", arg, (long long)bytes,
+                     (long long)want[arg], (long long)element);
             return text;
         }
     }

@@ -8,10 +8,13 @@
 
 int verify_is_collective(enum op_kind op);
 
-/* NULL, or why the instruction's attributes, argument sizes or predicate cannot be, in `text`: sizes that agree with attributes and group, predicates only where leaving the op out can be right. The operands must have been checked one by one, and collectives must be on comm lanes. */
+/* NULL, or why the instruction's attributes, argument sizes or predicate cannot be, in `text`: sizes that agree with attributes
+ * and group, predicates only where leaving the op out can be right. The operands must have been checked one by one, and
+ * collectives must be on comm lanes. */
 const char *verify_comm_fault(const struct program *p, const struct instr *in, char *text, size_t size);
 
-/* Predicates under which the instruction reads and under which it writes: one and the same, except for the two halves of an exchange. */
+/* Predicates under which the instruction reads and under which it writes: one and the same, except for the two halves of an
+ * exchange. */
 int verify_read_predicate(const struct instr *in);
 int verify_write_predicate(const struct instr *in);
 

@@ -1,9 +1,9 @@
 /* Do the ranks of a mesh wait for each other in a circle?
  *
- * That they do not is shown by running the mesh symbolically: everything but collectives retires as soon as its waits allow. Ranks of one colour go
- * through this alike and are run once. Colours are the coarsest partition of ranks such that equal colours have equal roles and, on every lane, groups of
- * equal colours (colour refinement, Weisfeiler and Leman 1968, as in the minimisation of automata): by induction over the steps of the run, their members
- * are always in the same state. */
+ * That they do not is shown by running the mesh symbolically: everything but collectives retires as soon as its waits allow.
+ * Ranks of one colour go through this alike and are run once. Colours are the coarsest partition of ranks such that equal colours
+ * have equal roles and, on every lane, groups of equal colours (colour refinement, Weisfeiler and Leman 1968, as in the
+ * minimisation of automata): by induction over the steps of the run, their members are always in the same state. */
 #include "program/verify_deadlock.h"
 
 #include "base/sys.h"
@@ -17,8 +17,8 @@ struct progress {
 
 struct run {
     const struct mesh *x;
-    int32_t *colour;           /* by rank */
-    int32_t *rank_of;          /* [n_colours]: the first rank of that colour */
+    int32_t *colour;  /* by rank */
+    int32_t *rank_of; /* [n_colours]: the first rank of that colour */
     int n_colours;
     struct lists meets;        /* colours by colour * LANES + lane: those in its groups */
     struct progress *progress; /* [n_colours] */
@@ -183,7 +183,8 @@ static int advance_lane(struct run *v, int c, int lane)
     return p->started[lane] + p->retired[lane] != before;
 }
 
-/* Says which ranks wait for each other, from a lane that is stuck: whatever blocks it is stuck too, until the walk comes round. */
+/* Says which ranks wait for each other, from a lane that is stuck: whatever blocks it is stuck too, until the walk comes round.
+ */
 static enum status report_circle(const struct run *v, int c, int lane)
 {
     int64_t start = (int64_t)v->n_colours * LANES; /* so many steps lead into the circle from anywhere */
@@ -207,8 +208,9 @@ static enum status report_circle(const struct run *v, int c, int lane)
             first_lane = from_lane;
         }
         if (used < sizeof text)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%srank %d (program %s), %s number %lld (%s)", used ? ", for " : "", v->rank_of[from],
-                                     mesh_program(v->x, v->rank_of[from])->name, lane_name((enum lane)from_lane), (long long)k + 1, op_name(in->op));
+            used += (size_t)snprintf(text + used, sizeof text - used, "%srank %d (program %s), %s number %lld (%s)",
+                                     used ? ", for " : "", v->rank_of[from], mesh_program(v->x, v->rank_of[from])->name,
+                                     lane_name((enum lane)from_lane), (long long)k + 1, op_name(in->op));
     }
     return status_fail(ERR_CORRUPT, "mesh: deadlock, each waiting for the next: %s, for the first of these", text);
 }

@@ -35,8 +35,8 @@ static enum status check_group_sizes(struct mesh *x, int lane)
         const struct program *p = mesh_program(x, r);
         int size = x->m->group[lane] ? g->first[x->m->group[lane][r] + 1] - g->first[x->m->group[lane][r]] : 1;
         if (size != (p->group_size[lane] > 1 ? p->group_size[lane] : 1))
-            return status_fail(ERR_CORRUPT, "mesh: rank %d's group on lane %s has %d members, but its program %s was made for %d", r, lane_name((enum lane)lane),
-                               size, p->name, p->group_size[lane] > 1 ? p->group_size[lane] : 1);
+            return status_fail(ERR_CORRUPT, "mesh: rank %d's group on lane %s has %d members, but its program %s was made for %d",
+                               r, lane_name((enum lane)lane), size, p->name, p->group_size[lane] > 1 ? p->group_size[lane] : 1);
     }
     return OK;
 }
@@ -50,7 +50,8 @@ static enum status collect_groups(struct mesh *x, int lane)
         return out_of_memory();
     for (int r = 0; r < n; r++) {
         if (group[r] < 0 || group[r] >= n)
-            return status_fail(ERR_CORRUPT, "mesh: rank %d is in group %d of lane %s, of %d ranks", r, group[r], lane_name((enum lane)lane), n);
+            return status_fail(ERR_CORRUPT, "mesh: rank %d is in group %d of lane %s, of %d ranks", r, group[r],
+                               lane_name((enum lane)lane), n);
         g->first[group[r] + 1]++;
     }
     for (int i = 0; i < n; i++)
@@ -59,11 +60,12 @@ static enum status collect_groups(struct mesh *x, int lane)
     for (int r = 0; r < n; r++) {
         int size = g->first[group[r] + 1] - g->first[group[r]];
         if (member[r] < 0 || member[r] >= size)
-            return status_fail(ERR_CORRUPT, "mesh: rank %d is member %d of a group of %d on lane %s", r, member[r], size, lane_name((enum lane)lane));
+            return status_fail(ERR_CORRUPT, "mesh: rank %d is member %d of a group of %d on lane %s", r, member[r], size,
+                               lane_name((enum lane)lane));
         int32_t *place = &g->at[g->first[group[r]] + member[r]];
         if (*place >= 0)
-            return status_fail(ERR_CORRUPT, "mesh: ranks %d and %d are both member %d of one group on lane %s", *place, r, member[r],
-                               lane_name((enum lane)lane));
+            return status_fail(ERR_CORRUPT, "mesh: ranks %d and %d are both member %d of one group on lane %s", *place, r,
+                               member[r], lane_name((enum lane)lane));
         *place = r;
     }
     return OK;
@@ -93,11 +95,14 @@ struct pair {
 
 static enum status disagree(const struct mesh *x, const struct pair *w, const char *what, const char *of_a, const char *of_b)
 {
-    return status_fail(ERR_CORRUPT, "mesh: at instruction number %lld of lane %s, rank %d (program %s) has %s %s, but rank %d (program %s) %s",
-                       (long long)w->k + 1, lane_name((enum lane)w->lane), w->a, mesh_program(x, w->a)->name, what, of_a, w->b, mesh_program(x, w->b)->name, of_b);
+    return status_fail(ERR_CORRUPT,
+                       "mesh: at instruction number %lld of lane %s, rank %d (program %s) has %s %s, but rank %d (program %s) %s",
+                       (long long)w->k + 1, lane_name((enum lane)w->lane), w->a, mesh_program(x, w->a)->name, what, of_a, w->b,
+                       mesh_program(x, w->b)->name, of_b);
 }
 
-static enum status compare_attributes(const struct mesh *x, const struct pair *w, const struct op_attrs *a, const struct op_attrs *b)
+static enum status compare_attributes(const struct mesh *x, const struct pair *w, const struct op_attrs *a,
+                                      const struct op_attrs *b)
 {
     const struct {
         const char *name;
@@ -160,8 +165,11 @@ static enum status compare_ranks(const struct mesh *x, int a, int b, int lane)
     }
     if (of_a == of_b)
         return OK;
-    return status_fail(ERR_CORRUPT, "mesh: lane %s of rank %d (program %s) has %lld instructions, that of rank %d (program %s) %lld: number %lld has no partner",
-                       lane_name((enum lane)lane), a, mesh_program(x, a)->name, (long long)of_a, b, mesh_program(x, b)->name, (long long)of_b, (long long)w.k + 1);
+    return status_fail(ERR_CORRUPT,
+                       "mesh: lane %s of rank %d (program %s) has %lld instructions, that of rank %d (program %s) %lld: number "
+                       "%lld has no partner",
+                       lane_name((enum lane)lane), a, mesh_program(x, a)->name, (long long)of_a, b, mesh_program(x, b)->name,
+                       (long long)of_b, (long long)w.k + 1);
 }
 
 /* Everyone against member 0 of the group; each pair of roles once. */

@@ -1,4 +1,5 @@
-/* Collectives and predicates in one rank's program: accepted as they should be, rejected with the right sentence after each planted fault. */
+/* Collectives and predicates in one rank's program: accepted as they should be, rejected with the right sentence after each
+ * planted fault. */
 #include "program/build.h"
 #include "program/mutate.h"
 #include "program/verify.h"
@@ -15,16 +16,51 @@
 
 enum { WORLD = 6, ULYSSES = 2, RING = 3 };
 enum { FLOATS = PAGE / 4 }; /* elements of a tensor: every one has a page */
-enum tensor_index { SHARD, PARAM, Q, HEADS, K, FAR_K, O, LSE, O_PART, LSE_PART, LO, DELTA, D_O, DQ, DQ_PART, DK, DK_PART, DV_PART, BACK_K, SUM, N_TENSORS };
-static const char *const names[] = {"shard", "param", "q",  "heads",   "k",  "far_k",   "o",       "lse",    "o_part", "lse_part",
-                                    "lo",    "delta", "d_o", "dq", "dq_part", "dk", "dk_part", "dv_part", "back_k", "sum"};
+enum tensor_index {
+    SHARD,
+    PARAM,
+    Q,
+    HEADS,
+    K,
+    FAR_K,
+    O,
+    LSE,
+    O_PART,
+    LSE_PART,
+    LO,
+    DELTA,
+    D_O,
+    DQ,
+    DQ_PART,
+    DK,
+    DK_PART,
+    DV_PART,
+    BACK_K,
+    SUM,
+    N_TENSORS
+};
+static const char *const names[] = {"shard",   "param",  "q",        "heads",   "k",      "far_k", "o",
+                                    "lse",     "o_part", "lse_part", "lo",      "delta",  "d_o",   "dq",
+                                    "dq_part", "dk",     "dk_part",  "dv_part", "back_k", "sum"};
 
 /* The whole tensor in its own buffer; a reader of version `v`, an update of version `v`, a first writer. */
-static void in(struct program *p, int arg, int t, int v) { build_operand(p, arg, ACCESS_READ, t, 0, t, v, 0, 4); }
-static void upd(struct program *p, int arg, int t, int v) { build_operand(p, arg, ACCESS_UPDATE, t, 0, t, v, 0, 4); }
-static void out(struct program *p, int arg, int t) { build_operand(p, arg, ACCESS_WRITE, t, 0, t, 0, 0, 4); }
+static void in(struct program *p, int arg, int t, int v)
+{
+    build_operand(p, arg, ACCESS_READ, t, 0, t, v, 0, 4);
+}
+static void upd(struct program *p, int arg, int t, int v)
+{
+    build_operand(p, arg, ACCESS_UPDATE, t, 0, t, v, 0, 4);
+}
+static void out(struct program *p, int arg, int t)
+{
+    build_operand(p, arg, ACCESS_WRITE, t, 0, t, 0, 0, 4);
+}
 
-static struct instr *last(struct program *p) { return &p->instrs[p->n_instrs - 1]; }
+static struct instr *last(struct program *p)
+{
+    return &p->instrs[p->n_instrs - 1];
+}
 
 static void comm(struct program *p, enum op_kind op, enum lane lane, int64_t n, int64_t share)
 {
@@ -94,7 +130,8 @@ static void accumulate(struct program *p, int predicate, int sum, int part)
 
 enum { GATHER, TO_HEADS, SEND_K, NEAR, FAR, MERGE, BACKWARD, ADD_DQ, SEND_DK, ADD_DK, SCATTER, REDUCE };
 
-/* One step of a ring with everything that belongs to it; a lane's instruction waits for the other lane's before it, as far as needed. */
+/* One step of a ring with everything that belongs to it; a lane's instruction waits for the other lane's before it, as far as
+ * needed. */
 static struct program *ring_step(void)
 {
     struct program *p = build_begin("ring step", (N_TENSORS + 1) * PAGE, 0, 0);
@@ -154,53 +191,194 @@ static struct program *ring_step(void)
     return p;
 }
 
-static struct op_attrs *attrs(struct program *p, int i) { return &p->instrs[i].attrs; }
-static struct operand *arg(struct program *p, int i, int k) { return &p->operands[p->instrs[i].first_operand + k]; }
+static struct op_attrs *attrs(struct program *p, int i)
+{
+    return &p->instrs[i].attrs;
+}
+static struct operand *arg(struct program *p, int i, int k)
+{
+    return &p->operands[p->instrs[i].first_operand + k];
+}
 
 /* Form. */
-static void on_compute(struct program *p) { p->instrs[GATHER].lane = LANE_COMPUTE, program_number(p); }
-static void kernel_on_comm(struct program *p) { p->instrs[SEND_K].op = OP_GELU, p->instrs[SEND_K].attrs = (struct op_attrs){0}; }
-static void copy_on_comm(struct program *p) { p->instrs[SEND_K].op = OP_COPY; }
-static void alone(struct program *p) { p->group_size[LANE_WORLD] = 1; }
-static void on_host(struct program *p) { p->buffers[Q].tier = TIER_HOST, p->arena[TIER_HOST] = p->arena[TIER_DEVICE]; }
-static void gather_short(struct program *p) { attrs(p, GATHER)->comm.share = FLOATS / WORLD; }
-static void gather_source(struct program *p) { attrs(p, GATHER)->comm.share++; }
-static void gather_target(struct program *p) { attrs(p, GATHER)->comm.n--; }
-static void gather_element(struct program *p) { attrs(p, GATHER)->comm.element = 2; }
-static void no_elements(struct program *p) { attrs(p, GATHER)->comm.n = 0; }
-static void large_share(struct program *p) { attrs(p, GATHER)->comm.share = FLOATS + 1; }
-static void uneven(struct program *p) { attrs(p, TO_HEADS)->comm.share++; }
-static void scatter_source(struct program *p) { attrs(p, SCATTER)->comm.n -= 4; }
-static void scatter_target(struct program *p) { attrs(p, SCATTER)->comm.share++; }
-static void scatter_element(struct program *p) { attrs(p, SCATTER)->comm.element = 2; }
-static void scatter_wire(struct program *p) { attrs(p, SCATTER)->comm.type = I32; }
-static void reduce_size(struct program *p) { attrs(p, REDUCE)->comm.n++; }
-static void exchange_size(struct program *p) { attrs(p, SEND_K)->comm.n--; }
-static void to_itself(struct program *p) { attrs(p, SEND_K)->comm.distance = 0; }
-static void around(struct program *p) { attrs(p, SEND_K)->comm.distance = RING; }
-static void gather_distance(struct program *p) { attrs(p, GATHER)->comm.distance = 1; }
-static void gather_predicate(struct program *p) { p->instrs[GATHER].predicate = 1; }
-static void flipped_distance(struct program *p) { attrs(p, SEND_K)->comm.distance = -1; }
-static void halves_differ(struct program *p) { attrs(p, SEND_K)->comm.send_if = 4; }
-static void half_always(struct program *p) { attrs(p, SEND_K)->comm.recv_if = 0; }
-static void back_flipped(struct program *p) { attrs(p, SEND_DK)->comm.send_if = 2, attrs(p, SEND_DK)->comm.recv_if = 1; }
-static void back_differ(struct program *p) { attrs(p, SEND_DK)->comm.send_if = 3; }
-static void on_world(struct program *p) { p->instrs[SEND_K].lane = LANE_WORLD, program_number(p), p->instrs[SEND_K + 1].waits[0] = (struct wait){LANE_WORLD, 2}; }
+static void on_compute(struct program *p)
+{
+    p->instrs[GATHER].lane = LANE_COMPUTE, program_number(p);
+}
+static void kernel_on_comm(struct program *p)
+{
+    p->instrs[SEND_K].op = OP_GELU, p->instrs[SEND_K].attrs = (struct op_attrs){0};
+}
+static void copy_on_comm(struct program *p)
+{
+    p->instrs[SEND_K].op = OP_COPY;
+}
+static void alone(struct program *p)
+{
+    p->group_size[LANE_WORLD] = 1;
+}
+static void on_host(struct program *p)
+{
+    p->buffers[Q].tier = TIER_HOST, p->arena[TIER_HOST] = p->arena[TIER_DEVICE];
+}
+static void gather_short(struct program *p)
+{
+    attrs(p, GATHER)->comm.share = FLOATS / WORLD;
+}
+static void gather_source(struct program *p)
+{
+    attrs(p, GATHER)->comm.share++;
+}
+static void gather_target(struct program *p)
+{
+    attrs(p, GATHER)->comm.n--;
+}
+static void gather_element(struct program *p)
+{
+    attrs(p, GATHER)->comm.element = 2;
+}
+static void no_elements(struct program *p)
+{
+    attrs(p, GATHER)->comm.n = 0;
+}
+static void large_share(struct program *p)
+{
+    attrs(p, GATHER)->comm.share = FLOATS + 1;
+}
+static void uneven(struct program *p)
+{
+    attrs(p, TO_HEADS)->comm.share++;
+}
+static void scatter_source(struct program *p)
+{
+    attrs(p, SCATTER)->comm.n -= 4;
+}
+static void scatter_target(struct program *p)
+{
+    attrs(p, SCATTER)->comm.share++;
+}
+static void scatter_element(struct program *p)
+{
+    attrs(p, SCATTER)->comm.element = 2;
+}
+static void scatter_wire(struct program *p)
+{
+    attrs(p, SCATTER)->comm.type = I32;
+}
+static void reduce_size(struct program *p)
+{
+    attrs(p, REDUCE)->comm.n++;
+}
+static void exchange_size(struct program *p)
+{
+    attrs(p, SEND_K)->comm.n--;
+}
+static void to_itself(struct program *p)
+{
+    attrs(p, SEND_K)->comm.distance = 0;
+}
+static void around(struct program *p)
+{
+    attrs(p, SEND_K)->comm.distance = RING;
+}
+static void gather_distance(struct program *p)
+{
+    attrs(p, GATHER)->comm.distance = 1;
+}
+static void gather_predicate(struct program *p)
+{
+    p->instrs[GATHER].predicate = 1;
+}
+static void flipped_distance(struct program *p)
+{
+    attrs(p, SEND_K)->comm.distance = -1;
+}
+static void halves_differ(struct program *p)
+{
+    attrs(p, SEND_K)->comm.send_if = 4;
+}
+static void half_always(struct program *p)
+{
+    attrs(p, SEND_K)->comm.recv_if = 0;
+}
+static void back_flipped(struct program *p)
+{
+    attrs(p, SEND_DK)->comm.send_if = 2, attrs(p, SEND_DK)->comm.recv_if = 1;
+}
+static void back_differ(struct program *p)
+{
+    attrs(p, SEND_DK)->comm.send_if = 3;
+}
+static void on_world(struct program *p)
+{
+    p->instrs[SEND_K].lane = LANE_WORLD, program_number(p), p->instrs[SEND_K + 1].waits[0] = (struct wait){LANE_WORLD, 2};
+}
 /* Predicates. */
-static void no_such(struct program *p) { p->instrs[FAR].predicate = 5; }
-static void negative(struct program *p) { p->instrs[FAR].predicate = -1; }
-static void may_not(struct program *p) { p->instrs[NEAR].op = OP_GELU, p->instrs[NEAR].predicate = 1, p->instrs[NEAR].n_operands = 0; }
-static void merge_writes(struct program *p) { attrs(p, MERGE)->heads.accumulate = 0; arg(p, MERGE, 0)->access = arg(p, MERGE, 1)->access = ACCESS_WRITE; }
-static void reads_always(struct program *p) { p->instrs[FAR].predicate = 0; }
-static void reads_other(struct program *p) { p->instrs[FAR].predicate = 3; }
-static void merges_always(struct program *p) { p->instrs[MERGE].predicate = 0; }
-static void adds_other(struct program *p) { p->instrs[ADD_DK].predicate = 1; }
-static void sends_other(struct program *p) { p->instrs[BACKWARD].predicate = 3; p->instrs[FAR].predicate = 1; attrs(p, SEND_K)->comm.send_if = attrs(p, SEND_K)->comm.recv_if = 0; p->instrs[ADD_DQ].predicate = 3; }
-static void near_left_out(struct program *p) { p->instrs[NEAR].predicate = 1; }
-static void part_is_there(struct program *p) { p->instrs[FAR].predicate = 0; attrs(p, SEND_K)->comm.send_if = attrs(p, SEND_K)->comm.recv_if = 0; }
-static void half_a_part(struct program *p) { arg(p, MERGE, 3)->tensor = arg(p, MERGE, 3)->buffer = DELTA; }
-static void addend_is_there(struct program *p) { attrs(p, SEND_DK)->comm.send_if = attrs(p, SEND_DK)->comm.recv_if = 0; p->instrs[BACKWARD].predicate = 0; p->instrs[ADD_DQ].predicate = 0; attrs(p, SEND_K)->comm.send_if = attrs(p, SEND_K)->comm.recv_if = 0; }
-static void bound(struct program *p) { struct binding *b = &p->live_out[1]; b->tensor = b->buffer = O_PART, b->version = 0; }
+static void no_such(struct program *p)
+{
+    p->instrs[FAR].predicate = 5;
+}
+static void negative(struct program *p)
+{
+    p->instrs[FAR].predicate = -1;
+}
+static void may_not(struct program *p)
+{
+    p->instrs[NEAR].op = OP_GELU, p->instrs[NEAR].predicate = 1, p->instrs[NEAR].n_operands = 0;
+}
+static void merge_writes(struct program *p)
+{
+    attrs(p, MERGE)->heads.accumulate = 0;
+    arg(p, MERGE, 0)->access = arg(p, MERGE, 1)->access = ACCESS_WRITE;
+}
+static void reads_always(struct program *p)
+{
+    p->instrs[FAR].predicate = 0;
+}
+static void reads_other(struct program *p)
+{
+    p->instrs[FAR].predicate = 3;
+}
+static void merges_always(struct program *p)
+{
+    p->instrs[MERGE].predicate = 0;
+}
+static void adds_other(struct program *p)
+{
+    p->instrs[ADD_DK].predicate = 1;
+}
+static void sends_other(struct program *p)
+{
+    p->instrs[BACKWARD].predicate = 3;
+    p->instrs[FAR].predicate = 1;
+    attrs(p, SEND_K)->comm.send_if = attrs(p, SEND_K)->comm.recv_if = 0;
+    p->instrs[ADD_DQ].predicate = 3;
+}
+static void near_left_out(struct program *p)
+{
+    p->instrs[NEAR].predicate = 1;
+}
+static void part_is_there(struct program *p)
+{
+    p->instrs[FAR].predicate = 0;
+    attrs(p, SEND_K)->comm.send_if = attrs(p, SEND_K)->comm.recv_if = 0;
+}
+static void half_a_part(struct program *p)
+{
+    arg(p, MERGE, 3)->tensor = arg(p, MERGE, 3)->buffer = DELTA;
+}
+static void addend_is_there(struct program *p)
+{
+    attrs(p, SEND_DK)->comm.send_if = attrs(p, SEND_DK)->comm.recv_if = 0;
+    p->instrs[BACKWARD].predicate = 0;
+    p->instrs[ADD_DQ].predicate = 0;
+    attrs(p, SEND_K)->comm.send_if = attrs(p, SEND_K)->comm.recv_if = 0;
+}
+static void bound(struct program *p)
+{
+    struct binding *b = &p->live_out[1];
+    b->tensor = b->buffer = O_PART, b->version = 0;
+}
 
 static const struct {
     const char *name;
@@ -229,17 +407,24 @@ static const struct {
     {"around", around, "there is no other member at a distance of 3 in a group of 3"},
     {"gather: distance", gather_distance, "only exchanges have a distance"},
     {"gather: predicate", gather_predicate, "a collective is executed by all or none"},
-    {"flipped distance", flipped_distance, "it sends under predicate 2 over a distance of -1 and receives under 1: the other end has another one"},
-    {"halves differ", halves_differ, "it sends under predicate 4 over a distance of 1 and receives under 1: the other end has another one"},
-    {"half always", half_always, "it sends under predicate 2 over a distance of 1 and receives under 0: the other end has another one"},
-    {"back flipped", back_flipped, "it sends under predicate 2 over a distance of -1 and receives under 1: the other end has another one"},
-    {"back: halves differ", back_differ, "it sends under predicate 3 over a distance of -1 and receives under 2: the other end has another one"},
+    {"flipped distance", flipped_distance,
+     "it sends under predicate 2 over a distance of -1 and receives under 1: the other end has another one"},
+    {"halves differ", halves_differ,
+     "it sends under predicate 4 over a distance of 1 and receives under 1: the other end has another one"},
+    {"half always", half_always,
+     "it sends under predicate 2 over a distance of 1 and receives under 0: the other end has another one"},
+    {"back flipped", back_flipped,
+     "it sends under predicate 2 over a distance of -1 and receives under 1: the other end has another one"},
+    {"back: halves differ", back_differ,
+     "it sends under predicate 3 over a distance of -1 and receives under 2: the other end has another one"},
     {"predicates on world", on_world, "the other end has another one"},
     {"no such predicate", no_such, "predicate 5 does not exist: the ring has 3 members, and so 4 predicates"},
     {"negative", negative, "predicate -1 does not exist"},
     {"may not", may_not, "argument 0 is missing"},
     {"merge writes", merge_writes, "it has a predicate, but is not an op that may be left out"},
-    {"reads always", reads_always, "instruction 4 (attn_fwd on compute, ticket 2), operand 3: reads far_k, which is only there if predicate 1 holds, in any case"},
+    {"reads always", reads_always,
+     "instruction 4 (attn_fwd on compute, ticket 2), operand 3: reads far_k, which is only there if predicate 1 holds, in any "
+     "case"},
     {"reads under another", reads_other, "reads far_k, which is only there if predicate 1 holds, under predicate 3"},
     {"merges always", merges_always, "reads o_part, which is only there if predicate 1 holds, in any case"},
     {"adds under another", adds_other, "reads back_k, which is only there if predicate 2 holds, under predicate 1"},
@@ -295,7 +480,8 @@ static void test_accepted(void **state)
     attrs(p, SEND_DK)->comm.distance = RING - 1;
     expect_accepted(p);
 
-    p = ring_step(); /* dk_part += delta, all of it under the predicate: what exists under it only may be given what is there in any case */
+    p = ring_step(); /* dk_part += delta, all of it under the predicate: what exists under it only may be given what is there in
+                        any case */
     arg(p, ADD_DQ, 0)->buffer = arg(p, ADD_DQ, 0)->tensor = DK_PART;
     arg(p, ADD_DQ, 1)->buffer = arg(p, ADD_DQ, 1)->tensor = DELTA;
     arg(p, SEND_DK, 0)->version_in = 1;

@@ -1,4 +1,5 @@
-/* The mesh verifier: correct meshes accepted, one rank's deviation rejected with the right sentence, deadlocks found exactly as by brute force. */
+/* The mesh verifier: correct meshes accepted, one rank's deviation rejected with the right sentence, deadlocks found exactly as
+ * by brute force. */
 #include "base/rng.h"
 #include "base/sys.h"
 #include "program/build.h"
@@ -22,7 +23,10 @@ enum { FLOATS = PAGE / 4 };
 
 /* --- Programs --- */
 
-static struct instr *last(struct program *p) { return &p->instrs[p->n_instrs - 1]; }
+static struct instr *last(struct program *p)
+{
+    return &p->instrs[p->n_instrs - 1];
+}
 
 /* Tensor t in page t; version `version` is read or made. */
 static void operand(struct program *p, int arg, enum access access, int t, int version, int64_t rows)
@@ -49,7 +53,8 @@ static void wait_for_last_of(struct program *p, enum lane lane)
 
 enum { SHARD, PARAM, Q, HEADS, K, FAR_K, V, FAR_V, GRAD, SHARD_GRAD, COPY, N_TENSORS };
 
-/* Parameters gathered, heads exchanged, k and v passed on, gradients scattered: `layers` times over, values made anew each time. */
+/* Parameters gathered, heads exchanged, k and v passed on, gradients scattered: `layers` times over, values made anew each time.
+ */
 static struct program *layers_of(const char *name, int world, int ulysses, int ring, int layers)
 {
     static const char *const names[] = {"shard", "param", "q", "heads", "k", "far_k", "v", "far_v", "grad", "shard_grad", "copy"};
@@ -159,7 +164,10 @@ static void test_roles(void **state)
 
 /* --- One rank deviates --- */
 
-static struct op_attrs *attrs(struct program *p, enum lane lane, int k) { return &p->instrs[mutate_find(p, lane, k)].attrs; }
+static struct op_attrs *attrs(struct program *p, enum lane lane, int k)
+{
+    return &p->instrs[mutate_find(p, lane, k)].attrs;
+}
 
 /* World: gather, scatter, gather, scatter; ring: k and v at 1 and 2, twice. */
 static void other_share(struct program *p)
@@ -177,7 +185,10 @@ static void other_size(struct program *p)
         p->operands[in->first_operand + k].row1 = FLOATS / 2;
     }
 }
-static void other_wire(struct program *p) { attrs(p, LANE_WORLD, 3)->comm.type = BF16; }
+static void other_wire(struct program *p)
+{
+    attrs(p, LANE_WORLD, 3)->comm.type = BF16;
+}
 static void other_element(struct program *p)
 {
     struct op_attrs *a = attrs(p, LANE_ULYSSES, 0);
@@ -192,8 +203,14 @@ static void flipped(struct program *p)
     a->comm.send_if = 1;
     a->comm.recv_if = 2;
 }
-static void same_way(struct program *p) { attrs(p, LANE_RING, 0)->comm.distance = 1 - 4; }
-static void never_leaves_out(struct program *p) { attrs(p, LANE_RING, 2)->comm.send_if = attrs(p, LANE_RING, 2)->comm.recv_if = 0; }
+static void same_way(struct program *p)
+{
+    attrs(p, LANE_RING, 0)->comm.distance = 1 - 4;
+}
+static void never_leaves_out(struct program *p)
+{
+    attrs(p, LANE_RING, 2)->comm.send_if = attrs(p, LANE_RING, 2)->comm.recv_if = 0;
+}
 static void swapped(struct program *p) /* k and v */
 {
     int i = mutate_find(p, LANE_RING, 2);
@@ -207,8 +224,14 @@ static void other_rows(struct program *p)
     struct operand *o = &p->operands[p->instrs[mutate_find(p, LANE_WORLD, 0)].first_operand];
     o->row0 += 8, o->row1 += 8, o->offset += 32;
 }
-static void dropped(struct program *p) { mutate_drop(p, LANE_RING, 5); }
-static void dropped_last(struct program *p) { mutate_drop(p, LANE_WORLD, 3); }
+static void dropped(struct program *p)
+{
+    mutate_drop(p, LANE_RING, 5);
+}
+static void dropped_last(struct program *p)
+{
+    mutate_drop(p, LANE_WORLD, 3);
+}
 static void other_op(struct program *p)
 {
     struct instr *in = &p->instrs[mutate_find(p, LANE_WORLD, 2)];
@@ -218,25 +241,39 @@ static void other_op(struct program *p)
     p->operands[in->first_operand + 1].bytes = p->operands[in->first_operand].bytes;
     p->operands[in->first_operand + 1].row1 = p->operands[in->first_operand].row1;
 }
-static void made_for_others(struct program *p) { p->group_size[LANE_WORLD] = 25; }
+static void made_for_others(struct program *p)
+{
+    p->group_size[LANE_WORLD] = 25;
+}
 
 static const struct deviation {
     const char *name;
     void (*plant)(struct program *p);
     const char *sentence;
 } deviations[] = {
-    {"share", other_share, "mesh: at instruction number 1 of lane world, rank 0 (program layers) has share = 43, but rank 13 (program layers) 128"},
-    {"size", other_size, "at instruction number 4 of lane ring, rank 9 (program layers) has n = 1024, but rank 13 (program layers) 512"},
-    {"wire", other_wire, "at instruction number 4 of lane world, rank 0 (program layers) has type = 0, but rank 13 (program layers) 1"},
-    {"element", other_element, "at instruction number 1 of lane ulysses, rank 12 (program layers) has n = 1024, but rank 13 (program layers) 2048"},
-    {"distance", flipped, "at instruction number 1 of lane ring, rank 9 (program layers) has distance = 1, but rank 13 (program layers) -1"},
+    {"share", other_share,
+     "mesh: at instruction number 1 of lane world, rank 0 (program layers) has share = 43, but rank 13 (program layers) 128"},
+    {"size", other_size,
+     "at instruction number 4 of lane ring, rank 9 (program layers) has n = 1024, but rank 13 (program layers) 512"},
+    {"wire", other_wire,
+     "at instruction number 4 of lane world, rank 0 (program layers) has type = 0, but rank 13 (program layers) 1"},
+    {"element", other_element,
+     "at instruction number 1 of lane ulysses, rank 12 (program layers) has n = 1024, but rank 13 (program layers) 2048"},
+    {"distance", flipped,
+     "at instruction number 1 of lane ring, rank 9 (program layers) has distance = 1, but rank 13 (program layers) -1"},
     {"distance by another name", same_way, "has distance = 1, but rank 13 (program layers) -3"},
-    {"predicates", never_leaves_out, "at instruction number 3 of lane ring, rank 9 (program layers) has send_if = 4, but rank 13 (program layers) 0"},
-    {"swapped", swapped, "at instruction number 3 of lane ring, rank 9 (program layers) has argument 0 = k from row 0, but rank 13 (program layers) v from row 0"},
+    {"predicates", never_leaves_out,
+     "at instruction number 3 of lane ring, rank 9 (program layers) has send_if = 4, but rank 13 (program layers) 0"},
+    {"swapped", swapped,
+     "at instruction number 3 of lane ring, rank 9 (program layers) has argument 0 = k from row 0, but rank 13 (program layers) "
+     "v from row 0"},
     {"rows", other_rows, "has argument 0 = shard from row 0, but rank 13 (program layers) shard from row 8"},
-    {"dropped", dropped, "at instruction number 6 of lane ring, rank 9 (program layers) has distance = 3, but rank 13 (program layers) 1"},
-    {"dropped at the end", dropped_last, "lane world of rank 0 (program layers) has 4 instructions, that of rank 13 (program layers) 3: number 4 has no partner"},
-    {"op", other_op, "at instruction number 3 of lane world, rank 0 (program layers) has op all_gather, but rank 13 (program layers) exchange"},
+    {"dropped", dropped,
+     "at instruction number 6 of lane ring, rank 9 (program layers) has distance = 3, but rank 13 (program layers) 1"},
+    {"dropped at the end", dropped_last,
+     "lane world of rank 0 (program layers) has 4 instructions, that of rank 13 (program layers) 3: number 4 has no partner"},
+    {"op", other_op,
+     "at instruction number 3 of lane world, rank 0 (program layers) has op all_gather, but rank 13 (program layers) exchange"},
     {"made for others", made_for_others, "rank 13's group on lane world has 24 members, but its program layers was made for 25"},
 };
 
@@ -252,7 +289,8 @@ static void test_deviations(void **state)
         deviations[i].plant(q);
         enum status st = program_verify_mesh((const struct program *const[]){p, q}, 2, &g.m);
         if (st != ERR_CORRUPT || !strstr(status_message(), deviations[i].sentence))
-            fail_msg("%s: status %d, \"%s\"; expected \"%s\"", deviations[i].name, (int)st, st == OK ? "accepted" : status_message(), deviations[i].sentence);
+            fail_msg("%s: status %d, \"%s\"; expected \"%s\"", deviations[i].name, (int)st,
+                     st == OK ? "accepted" : status_message(), deviations[i].sentence);
         /* all ranks alike, the same programs are fine, except for the one made for another number of them */
         for (int r = 0; r < g.m.n_ranks; r++)
             g.role[r] = 1;
@@ -332,7 +370,8 @@ static void test_deadlock(void **state)
 {
     (void)state;
     static struct grid g;
-    struct program *world = in_order("world first", LANE_WORLD, 1), *ring = in_order("ring first", LANE_RING, 1), *free_order = in_order("any order", LANE_RING, 0);
+    struct program *world = in_order("world first", LANE_WORLD, 1), *ring = in_order("ring first", LANE_RING, 1),
+                   *free_order = in_order("any order", LANE_RING, 0);
     const struct program *const roles[] = {world, ring, free_order};
     expect_verified(world);
     expect_verified(ring);
@@ -350,9 +389,10 @@ static void test_deadlock(void **state)
     }
     memcpy(g.role, (int32_t[]){2, 2, 0, 1}, sizeof(int32_t[4]));
     assert_int_equal(program_verify_mesh(roles, 3, &g.m), ERR_CORRUPT);
-    static const char *const sentence = "mesh: deadlock, each waiting for the next: rank 2 (program world first), ring number 1 (exchange), for rank 2 (program "
-                                        "world first), world number 1 (all_reduce), for rank 3 (program ring first), world number 1 (all_reduce), for rank 3 "
-                                        "(program ring first), ring number 1 (exchange), for the first of these";
+    static const char *const sentence =
+        "mesh: deadlock, each waiting for the next: rank 2 (program world first), ring number 1 (exchange), for rank 2 (program "
+        "world first), world number 1 (all_reduce), for rank 3 (program ring first), world number 1 (all_reduce), for rank 3 "
+        "(program ring first), ring number 1 (exchange), for the first of these";
     if (strcmp(status_message(), sentence) != 0)
         fail_msg("%s", status_message());
     program_destroy(world);
@@ -510,7 +550,8 @@ static void test_random(void **state)
         int right = is_acyclic((const struct program *const *)roles, &g);
         enum status st = program_verify_mesh((const struct program *const *)roles, n_roles, &g.m);
         if (right != (st == OK) || (!right && !strstr(status_message(), "deadlock")))
-            fail_msg("stream %llu: brute force says %s, the verifier %s", (unsigned long long)stream, right ? "right" : "wrong", st == OK ? "right" : status_message());
+            fail_msg("stream %llu: brute force says %s, the verifier %s", (unsigned long long)stream, right ? "right" : "wrong",
+                     st == OK ? "right" : status_message());
         (*(right ? &accepted : &rejected))++;
         for (int k = 0; k < n_roles; k++)
             program_destroy(roles[k]);
@@ -542,7 +583,8 @@ static void test_many_ranks(void **state)
         assert_int_equal(program_verify_mesh((const struct program *const[]){p}, 1, &g.m), OK);
         allocations[k] = sys_count(SYS_MALLOC) - before;
         print_message("%d ranks, %d instructions: %.3f s", g.m.n_ranks, p->n_instrs, cpu_seconds() - start);
-        g.role[g.m.n_ranks - 1] = 1; /* another role breaks the symmetry: there are more colours, but still not one for each rank */
+        g.role[g.m.n_ranks - 1] =
+            1; /* another role breaks the symmetry: there are more colours, but still not one for each rank */
         start = cpu_seconds();
         assert_int_equal(program_verify_mesh((const struct program *const[]){p, q}, 2, &g.m), OK);
         print_message(", with a role for the last rank %.3f s", cpu_seconds() - start);
@@ -583,8 +625,9 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grids),  cmocka_unit_test(test_roles),      cmocka_unit_test(test_deviations),   cmocka_unit_test(test_descriptions),
-        cmocka_unit_test(test_deadlock), cmocka_unit_test(test_random), cmocka_unit_test(test_many_ranks), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_grids),        cmocka_unit_test(test_roles),         cmocka_unit_test(test_deviations),
+        cmocka_unit_test(test_descriptions), cmocka_unit_test(test_deadlock),      cmocka_unit_test(test_random),
+        cmocka_unit_test(test_many_ranks),   cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
