@@ -12,12 +12,12 @@ static const char usage[] =
     "       ltrain --resume RUN [options]\n"
     "       ltrain --ranks N ..., mpiexec -n N ltrain ..., srun --mpi=pmix ltrain ...: several processes\n\n";
 
-static enum status plan_command(struct settings *s)
+static enum status plan_command(struct settings *s, struct comm *c)
 {
     struct model *model = NULL;
     struct plan *plan = NULL;
     int64_t limit[TIERS];
-    TRY(train_plan(s, &model, &plan, limit));
+    TRY(train_plan(s, c, comm_size(c) > 1 ? comm_size(c) : train_planned_ranks(s), &model, &plan, limit));
     plan_print(plan, model, stdout);
     if (s->verbose)
         program_print(plan->programs[PLAN_UPDATE_STEP], stdout);
@@ -36,13 +36,11 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
     TRY(ranks_read_settings(c, argc - first, argv + first, &s));
     enum status st = OK;
     if (plan_only)
-        st = plan_command(&s);
+        st = plan_command(&s, c);
     else if (comm_size(c) == 1 && s.ranks > 1)
         st = ranks_exec(s.ranks, argv);
-    else if (comm_size(c) > 1)
-        st = comm_agree(c, status_fail(ERR_INVALID, "training on %d ranks is not there yet: start one process", comm_size(c)));
     else
-        st = train_run(&s, &(struct train_hooks){.write_config = settings_write_yaml}, signal_number);
+        st = train_run(&s, c, &(struct train_hooks){.write_config = settings_write_yaml}, signal_number);
     settings_free(&s);
     return st;
 }
