@@ -105,11 +105,11 @@ static void attention_attrs(const struct lowering *L, struct op_attrs *a)
     a->attn.scale = 1.0f / __builtin_sqrtf((float)L->m->config.head_dim);
 }
 
-/* Causal pairs of one ring step, the work being balanced: the planner's estimate; documents attend fewer. */
+/* Pairs of one ring step, the work being balanced: the planner's estimate for one long document; several attend fewer. */
 static double planned_pairs(const struct lowering *L)
 {
-    double n = (double)L->attn_rows;
-    return L->s.ring == 1 ? n * (n + 1) / 2 : n * n / 2;
+    double n = (double)L->s.seq_len, w = L->m->config.window > 0 ? (double)min_i64(L->m->config.window, L->s.seq_len) : n;
+    return (n * w - w * (w - 1) / 2) / ((double)L->s.ring * L->s.ring);
 }
 
 static void arg_mask(struct lowering *L, int arg, int s)
@@ -377,9 +377,15 @@ static void attend_forward(struct lowering *L, int l, int t)
     }
 }
 
+/* Between ranks the next tile is made ready first: its messages travel while this one computes. */
+static int prepares_ahead(const struct lowering *L)
+{
+    return L->s.ulysses * L->s.ring > 1;
+}
+
 void lower_attention_forward(struct lowering *L, int l)
 {
-    int ahead = L->s.ulysses > 1; /* the next tile's messages travel while this one computes */
+    int ahead = prepares_ahead(L);
     for (int t = 0; t < L->n_tiles_q + ahead; t++) {
         if (t < L->n_tiles_q)
             gather_qkv(L, l, t);
@@ -434,13 +440,10 @@ static void prepare_backward(struct lowering *L, int l, int t)
     gather_qkv(L, l, t);
 }
 
-/* The gradient of a rotated value: back to the tokens, rotated back, home. */
-static void finish_gradient(struct lowering *L, struct value *heads, struct value *routed, int n_heads, enum dtype type,
-                            int rotated)
+/* Back to the tokens, and home. What was rotated stays so until it is used: nothing here waits for the messages. */
+static void finish_gradient(struct lowering *L, struct value *heads, struct value *routed)
 {
     to_tokens(L, heads, routed);
-    for (int m = 0; m < L->s.ulysses && rotated; m++)
-        lower_rope(L, routed, m * L->s.rows, (m + 1) * L->s.rows, 0, n_heads, type, 1);
     put_all(L, routed);
     value_close_full(L, routed);
 }
@@ -484,18 +487,18 @@ static void attend_backward(struct lowering *L, int l, int t)
         value_drop(L, b.dq, 0);
         b.dq = &L->dq_low;
     }
-    finish_gradient(L, b.dq, &L->dq[t], L->s.head_tile, dq_type(L), 1);
+    finish_gradient(L, b.dq, &L->dq[t]);
     if (last) {
         value_close_full(L, b.k);
         value_close_full(L, b.v);
-        finish_gradient(L, b.dk, &L->dk[kt], L->kv_heads_tile, F32, 1);
-        finish_gradient(L, b.dv, &L->dv[kt], L->kv_heads_tile, F32, 0);
+        finish_gradient(L, b.dk, &L->dk[kt]);
+        finish_gradient(L, b.dv, &L->dv[kt]);
     }
 }
 
 void lower_attention_backward(struct lowering *L, int l)
 {
-    int ahead = L->s.ulysses > 1;
+    int ahead = prepares_ahead(L);
     for (int t = 0; t < L->n_tiles_q + ahead; t++) {
         if (t < L->n_tiles_q)
             prepare_backward(L, l, t);

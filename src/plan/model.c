@@ -314,13 +314,15 @@ static void mlp_backward(struct lowering *L, int l, int c)
     drop_mlp(L, l, c);
 }
 
-/* What one member's heads of a tile contribute to chunk c. */
+/* What one member's heads of a tile contribute to chunk c. rotated_heads: dy is of a rotated value; 0: it is not. */
 static void projection_backward(struct lowering *L, const struct model_linear *w, struct value *dy, enum dtype dy_type, int i,
-                                int accumulate)
+                                int rotated_heads, int accumulate)
 {
     int64_t r0 = dy->tiles[i].row0, r1 = dy->tiles[i].row1;
     struct tile *chunk = &L->n1.tiles[i % L->n_chunks];
     value_get(L, dy, i);
+    if (rotated_heads)
+        lower_rope(L, dy, r0, r1, chunk->row0, rotated_heads, dy_type, 1);
     lower_linear_dw(L, w, 0, w->in, dy, r0, r1, dy_type, &L->n1, chunk->row0, L->s.dtype);
     lower_bias_grad(L, w, dy, dy_type, r0, r1);
     lower_linear_dx(L, w, 0, w->in, &L->acc, chunk->row0, chunk->row1, F32, dy, r0, dy_type, accumulate);
@@ -354,7 +356,7 @@ static void qkv_backward(struct lowering *L, int l, int c)
     for (int t = 0; t < L->n_tiles_q; t++)
         for (int m = 0; m < L->s.ulysses; m++) {
             struct model_linear w = q_slice(L, l, m, t);
-            projection_backward(L, &w, &L->dq[t], dq_type(L), m * L->n_chunks + c, t + m > 0);
+            projection_backward(L, &w, &L->dq[t], dq_type(L), m * L->n_chunks + c, L->s.head_tile, t + m > 0);
         }
     for (int kt = 0; kt < L->n_tiles_kv; kt++)
         for (int m = 0; m < L->s.ulysses; m++) {
@@ -362,9 +364,9 @@ static void qkv_backward(struct lowering *L, int l, int c)
                 continue;
             struct model_linear k = kv_slice(L, &layer->k, m, kt), v = kv_slice(L, &layer->v, m, kt);
             add_replicas(L, &L->dk[kt], m, c);
-            projection_backward(L, &k, &L->dk[kt], F32, m * L->n_chunks + c, 1);
+            projection_backward(L, &k, &L->dk[kt], F32, m * L->n_chunks + c, L->kv_heads_tile, 1);
             add_replicas(L, &L->dv[kt], m, c);
-            projection_backward(L, &v, &L->dv[kt], F32, m * L->n_chunks + c, 1);
+            projection_backward(L, &v, &L->dv[kt], F32, m * L->n_chunks + c, 0, 1);
         }
     value_drop(L, &L->n1, c);
     value_get(L, &L->dx, c);
