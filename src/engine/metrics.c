@@ -125,9 +125,8 @@ enum status metrics_write_trace(const char *path, const struct program *p, const
         return status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(errno));
     fprintf(f, "{\"traceEvents\":[\n");
     for (int l = 0; l < LANES; l++)
-        if (!lane_is_comm((enum lane)l) || p->group_size[l] > 1)
-            fprintf(f, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n", l,
-                    lane_name((enum lane)l));
+        fprintf(f, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n", l,
+                lane_name((enum lane)l));
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
         const struct operand *first = in->n_operands > 0 ? &p->operands[in->first_operand] : NULL;
