@@ -16,6 +16,7 @@ struct run {
     struct comm *comm; /* borrowed */
     struct session *session;
     struct batch *batch;
+    int64_t saved; /* step of the newest checkpoint; -1: none */
     struct checkpoint_info at; /* where training stands */
     int pending;               /* an update waits for the next forward */
     double lr_pending;

@@ -34,7 +34,9 @@ static enum status save(struct run *r)
         return OK;
     }
     TRY(run_flush(r));
-    return checkpoint_save(r->session, r->s->out, &r->at, (int)max_i64(1, r->s->keep));
+    TRY(checkpoint_save(r->session, r->s->out, &r->at, (int)max_i64(1, r->s->keep)));
+    r->saved = r->at.step;
+    return OK;
 }
 
 static enum status finish_metrics(struct run *r, struct step_metrics *m)
@@ -167,9 +169,22 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
     return comm_agree(c, comm_rank(c) == 0 ? run_open_files(r, hooks) : OK);
 }
 
+/* A failure of this rank or of another, and what is left of the run. */
+static enum status failed(const struct run *r, enum status st)
+{
+    char cause[1024];
+    if (comm_size(r->comm) == 1 || comm_agreed(r->comm))
+        return st;
+    snprintf(cause, sizeof cause, "%s", status_message());
+    if (r->saved < 0)
+        return status_fail(st, "%s; there is no checkpoint yet", cause);
+    return status_fail(st, "%s; the last good checkpoint is %s/checkpoints/step-%06lld: continue with --resume %s", cause,
+                       r->s->out, (long long)r->saved, r->s->out);
+}
+
 enum status train_run(struct settings *s, struct comm *comm, const struct train_hooks *hooks, int *signal_number)
 {
-    struct run r = {.s = s, .comm = comm};
+    struct run r = {.s = s, .comm = comm, .saved = -1};
     enum status st;
     char model_path[4096];
     *signal_number = 0;
@@ -188,6 +203,8 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
         TRY_GOTO(checkpoint_export(r.session, model_path), out);
     run_print_after(&r, *signal_number ? NULL : model_path);
 out:
+    if (st != OK)
+        st = failed(&r, st);
     if (r.metrics)
         fclose(r.metrics);
     batch_destroy(r.batch);
