@@ -33,7 +33,7 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
     int plan_only = first == 2 && strcmp(argv[1], "plan") == 0;
     if (first == 2 && !plan_only && strcmp(argv[1], "train") != 0)
         return comm_agree(c, status_fail(ERR_INVALID, "there is no command '%s'; the commands are train and plan", argv[1]));
-    TRY(ranks_read_settings(c, argc - first, argv + first, &s));
+    TRY(ranks_read_settings(c, argc - first, argv + first, plan_only ? SETTINGS_PLAN : SETTINGS_TRAIN, &s));
     enum status st = OK;
     if (plan_only)
         st = plan_command(&s, c);

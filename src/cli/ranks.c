@@ -123,10 +123,10 @@ static void adapt_mesh(const struct comm *c, int argc, char **argv, struct setti
     s->ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? 1 : AUTO;
 }
 
-enum status ranks_read_settings(struct comm *c, int argc, char **argv, struct settings *out)
+enum status ranks_read_settings(struct comm *c, int argc, char **argv, enum settings_use use, struct settings *out)
 {
     struct settings s;
-    enum status st = settings_read(argc, argv, &s);
+    enum status st = settings_read(argc, argv, use, &s);
     int read = st == OK;
     if (read && comm_size(c) > 1 && settings_given(argc, argv, "ranks") && s.ranks != comm_size(c))
         st = status_fail(ERR_INVALID, "--ranks %d, but %d were started (%s); leave out --ranks", s.ranks, comm_size(c),

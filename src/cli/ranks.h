@@ -12,7 +12,7 @@ void ranks_hush(const struct launch *l);
 enum status ranks_exec(int n, char **argv);
 /* settings_read on every rank, as one: a failure is agreed; rank 0's clock names the run's directory; the settings must be equal.
  */
-enum status ranks_read_settings(struct comm *c, int argc, char **argv, struct settings *out);
+enum status ranks_read_settings(struct comm *c, int argc, char **argv, enum settings_use use, struct settings *out);
 /* Prints the failure if there is one (an agreed one once, else each rank its own), leaves the communicator and returns the exit
  * status. After a failure that was not agreed it does not return. */
 int ranks_leave(struct comm *c, enum status st);

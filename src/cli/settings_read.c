@@ -119,13 +119,14 @@ static int is_missing(const struct settings_key *k, const struct settings *s)
     return k->type == KEY_STRING ? *(char *const *)at == NULL : *(const int64_t *)at == 0;
 }
 
-static enum status check_required(const struct settings *s)
+static enum status check_required(const struct settings *s, enum settings_use use)
 {
     char names[128] = "", flags[128] = "";
     const struct settings_key *missing[8];
     int n = 0;
     for (int i = 0; i < settings_n_keys; i++)
-        if ((settings_keys[i].flags & KEY_REQUIRED) && is_missing(&settings_keys[i], s))
+        if ((settings_keys[i].flags & KEY_REQUIRED) && is_missing(&settings_keys[i], s) &&
+            (use == SETTINGS_TRAIN || strcmp(settings_keys[i].name, "data") != 0))
             missing[n++] = &settings_keys[i];
     if (n == 0)
         return OK;
@@ -251,7 +252,7 @@ int settings_given(int argc, char **argv, const char *key)
     return given;
 }
 
-enum status settings_read(int argc, char **argv, struct settings *out)
+enum status settings_read(int argc, char **argv, enum settings_use use, struct settings *out)
 {
     enum status st = OK;
     struct settings s = {0};
@@ -265,7 +266,7 @@ enum status settings_read(int argc, char **argv, struct settings *out)
             TRY_GOTO(settings_key_set(&settings_keys[i], settings_keys[i].name, settings_keys[i].value, &s), fail);
     TRY_GOTO(read_file(flags, n, &s), fail);
     TRY_GOTO(apply_flags(flags, n, &s), fail);
-    TRY_GOTO(check_required(&s), fail);
+    TRY_GOTO(check_required(&s, use), fail);
     TRY_GOTO(resolve_ranks(&s, flags, n), fail);
     TRY_GOTO(check_together(&s, flags, n), fail);
     TRY_GOTO(resolve_out(&s), fail);

@@ -150,6 +150,11 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
 {
     struct comm *c = r->comm;
     struct plan *plan = NULL;
+    int asked = train_planned_ranks(r->s);
+    if (asked > 1 && comm_size(c) == 1)
+        return status_fail(
+            ERR_INVALID, "the mesh is of %d ranks, and this is a single process: add --ranks %d, or start it with mpiexec -n %d",
+            asked, asked, asked);
     TRY(comm_agree(c, train_plan(r->s, c, comm_size(c), &r->model, &plan, r->limit)));
     enum status st = run_compare_plans(c, plan);
     if (st == OK && !plan->fits)

@@ -23,7 +23,7 @@ static enum status read_args(char **args, struct settings *s)
     int n = 0;
     while (args[n])
         n++;
-    return settings_read(n, args, s);
+    return settings_read(n, args, SETTINGS_TRAIN, s);
 }
 
 static void write_file(const char *path, const char *text)
