@@ -6,6 +6,7 @@
 #include "data/safetensors.h"
 #include "engine/chaos.h"
 #include "program/verify.h"
+#include "program/verify_mesh.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +63,35 @@ static enum status join_ranks(struct session *x, struct comm *comm)
     return OK;
 }
 
+/* The programs of all ranks together: every rank runs this plan's. */
+static enum status verify_ranks(const struct session *x)
+{
+    const struct strategy *s = &x->plan->strategy;
+    enum { TABLES = 1 + 2 * (LANES - LANE_WORLD) };
+    int n = s->ranks, u = s->ulysses, r = s->ring;
+    int32_t *table = sys_calloc((size_t)(TABLES * n), sizeof *table);
+    enum status st = OK;
+    if (!table)
+        return status_fail(ERR_NOMEM, "out of memory while verifying");
+    struct mesh_roles mesh = {.n_ranks = n, .role = table};
+    for (int l = LANE_WORLD; l < LANES; l++) {
+        int32_t *group = table + n * (1 + 2 * (l - LANE_WORLD)), *member = group + n;
+        for (int k = 0; k < n; k++) { /* rank = (d * ring + i) * ulysses + j */
+            group[k] = l == LANE_WORLD ? 0 : l == LANE_ULYSSES ? k / u : k / (u * r) * u + k % u;
+            member[k] = l == LANE_WORLD ? k : l == LANE_ULYSSES ? k % u : k / u % r;
+        }
+        mesh.group[l] = group;
+        mesh.member[l] = member;
+    }
+    for (int k = 0; k < PLAN_PROGRAMS && st == OK; k++) {
+        const struct program *p = x->plan->programs[k];
+        if (p)
+            st = program_verify_mesh(&p, 1, &mesh);
+    }
+    free(table);
+    return st;
+}
+
 enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, struct comm *comm,
                            const char *const *nvme_paths, int n_paths, struct session **out)
 {
@@ -78,6 +108,8 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     for (int k = 0; k < PLAN_PROGRAMS; k++) /* nothing runs that the verifier has not accepted */
         if (plan->programs[k])
             TRY_GOTO(program_verify(plan->programs[k]), fail);
+    if (plan->strategy.ranks > 1)
+        TRY_GOTO(verify_ranks(x), fail);
     TRY_GOTO(arena_create("device arena", plan->arena[TIER_DEVICE], ARENA_PLAIN, &x->device), fail);
     TRY_GOTO(arena_create("host arena", plan->arena[TIER_HOST], ARENA_PINNED, &x->host), fail);
     if (plan->arena[TIER_NVME] > 0) {

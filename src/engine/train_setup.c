@@ -121,7 +121,8 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, struct 
 enum status run_compare_plans(struct comm *c, const struct plan *plan)
 {
     struct {
-        int64_t arena[TIERS], instrs;
+        int64_t arena[TIERS];
+        uint64_t programs; /* a hash of what they do */
         char text[256];
     } own, *all = sys_calloc((size_t)comm_size(c), sizeof *all);
     if (!all)
@@ -129,7 +130,12 @@ enum status run_compare_plans(struct comm *c, const struct plan *plan)
     memset(&own, 0, sizeof own);
     memcpy(own.arena, plan->arena, sizeof own.arena);
     for (int k = 0; k < PLAN_PROGRAMS; k++)
-        own.instrs += plan->programs[k] ? plan->programs[k]->n_instrs : 0;
+        for (int i = 0; plan->programs[k] && i < plan->programs[k]->n_instrs; i++) {
+            const struct instr *in = &plan->programs[k]->instrs[i];
+            own.programs = (own.programs ^ (uint64_t)(in->op * LANES + in->lane)) * 0x100000001b3u;
+            for (size_t w = 0; w < sizeof in->attrs.words / 8; w++)
+                own.programs = (own.programs ^ (uint64_t)in->attrs.words[w]) * 0x100000001b3u;
+        }
     plan_describe(plan, own.text, sizeof own.text);
     enum status st = comm_gather(c, &own, sizeof own, all);
     for (int k = 1; k < comm_size(c) && st == OK; k++)
