@@ -285,7 +285,7 @@ enum status run_load_state(struct run *r)
     model_inv_freq(&r->model->config, session_io(r->session, r->session->plan->io.inv_freq));
     if (s->resume) {
         char path[4096], note[512];
-        TRY(checkpoint_find(s->resume, path, sizeof path, &r->at, note, sizeof note));
+        TRY(checkpoint_find(r->session->comm, s->resume, path, sizeof path, &r->at, note, sizeof note));
         if (note[0])
             printf("resume: %s\n", note);
         TRY(checkpoint_load(r->session, path));
