@@ -1,6 +1,6 @@
 /* Rank invariance, to be started under mpiexec: every mesh, ZeRO stage, placement and kind of data trains as one rank does.
  *
- * Usage: ranks [--long]. Rank 0 trains alone and resident first; the curves of all cells are compared with that. */
+ * LTRAIN_LONG: the full product. Every rank trains alone and resident first; the curves of all cells are compared with that. */
 #include "engine/rig.h"
 
 #include "comm/launch.h"
@@ -20,6 +20,8 @@ struct mesh_cell {
     struct mesh mesh;
     int zero, nvme, data;
     enum dtype dtype;
+    int64_t tokens; /* of a sequence; 0: S */
+    int seven;      /* 7 query heads on 1, which no ulysses degree but 7 divides */
 };
 
 static struct comm *comm;
@@ -35,11 +37,11 @@ static void complain(const struct mesh_cell *c, const char *what, int step, doub
 }
 
 /* Packed: one-token documents, one that ends where ranks meet (75, 100), and one that lasts. */
-static void make_data(struct sequence *q, enum data kind, uint64_t seed)
+static void make_data(struct sequence *q, int64_t n, enum data kind, uint64_t seed)
 {
     static const int64_t documents[] = {1, 1, 37, 11, 25, 25, 3, 0};
-    sequence_random(q, S, 96, seed, kind == DATA_PACKED ? documents : NULL);
-    for (int64_t i = 0; i < S && kind == DATA_WINDOW; i++)
+    sequence_random(q, n, 96, seed, kind == DATA_PACKED && n == S ? documents : NULL);
+    for (int64_t i = 0; i < n && kind == DATA_WINDOW; i++)
         q->lo[i] = (int32_t)max_i64(q->lo[i], i - 40);
 }
 
@@ -50,7 +52,7 @@ struct curve {
 static void settle(struct rig *r, const struct mesh_cell *c)
 {
     struct settings *s = &r->settings;
-    rig_defaults(r, S);
+    rig_defaults(r, c->tokens ? c->tokens : S);
     s->dp = c->mesh.dp;
     s->ulysses = c->mesh.ulysses;
     s->ring = c->mesh.ring;
@@ -68,6 +70,24 @@ static void settle(struct rig *r, const struct mesh_cell *c)
     }
 }
 
+static enum status make_model(const struct mesh_cell *c, struct model **out)
+{
+    struct model_config config = {.family = FAMILY_LLAMA,
+                                  .vocab = 96,
+                                  .dim = 112,
+                                  .ffn = 64,
+                                  .layers = 1,
+                                  .heads = 7,
+                                  .kv_heads = 1,
+                                  .head_dim = 16,
+                                  .max_positions = 4096,
+                                  .norm_eps = 1e-5f,
+                                  .init_std = 0.1f,
+                                  .rope_theta = 10000};
+    strcpy(config.name, "seven");
+    return c->seven ? model_create(&config, NULL, 0, out) : cell_model(FAMILY_LLAMA, 2, out);
+}
+
 static int train(const struct mesh_cell *c, struct comm *on, struct curve *out)
 {
     struct rig r;
@@ -76,8 +96,8 @@ static int train(const struct mesh_cell *c, struct comm *on, struct curve *out)
     settle(&r, c);
     r.comm = on;
     for (int i = 0; i < BATCH; i++)
-        make_data(&batch[i], (enum data)c->data, 11 + (uint64_t)i);
-    int bad = cell_model(FAMILY_LLAMA, 2, &m) != OK || rig_start(&r, m) != OK || session_initialise(r.session, 3) != OK;
+        make_data(&batch[i], r.settings.seq_len, (enum data)c->data, 11 + (uint64_t)i);
+    int bad = make_model(c, &m) != OK || rig_start(&r, m) != OK || session_initialise(r.session, 3) != OK;
     for (int i = 0; i < STEPS && !bad; i++)
         bad = rig_step(&r, batch, BATCH, &out->loss[i], &out->norm[i]) != OK;
     if (bad)
@@ -122,6 +142,26 @@ static void run_cell(const struct mesh_cell *c, const struct curve *alone, int t
     }
 }
 
+/* Sequences so short that whole ranks hold nothing but padding; heads that only a ring can share. */
+static int edges(const struct mesh *mesh, int n)
+{
+    int cells = 0;
+    for (int seven = 0; seven < 2; seven++) {
+        struct mesh_cell c = {.mesh = {1, 1, 1}, .zero = 3, .data = DATA_ONE, .tokens = seven ? 0 : 5, .seven = seven};
+        struct curve alone;
+        if (train(&c, NULL, &alone))
+            exit(1);
+        for (int i = 0; i < n; i++) {
+            c.mesh = mesh[i];
+            if (seven && mesh[i].ulysses > 1)
+                continue;
+            run_cell(&c, &alone, 0);
+            cells++;
+        }
+    }
+    return cells;
+}
+
 /* All dp x ulysses x ring = ranks with ulysses <= 4 (there are 4 heads on 2). */
 static int meshes(struct mesh out[32])
 {
@@ -133,9 +173,9 @@ static int meshes(struct mesh out[32])
     return n;
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-    int all = argc > 1 && strcmp(argv[1], "--long") == 0, cells = 0;
+    int all = getenv("LTRAIN_LONG") != NULL, cells = 0;
     struct launch launch;
     struct curve alone[2][DATA_KINDS];
     struct mesh mesh[32];
@@ -166,6 +206,7 @@ int main(int argc, char **argv)
                         run_cell(&c, &alone[low][data], all || (zero == 3 && i % 2));
                         cells++;
                     }
+    cells += edges(mesh, n);
     if (rank == 0)
         printf("%d ranks: %d cells, %d differ\n", size, cells, failures);
     comm_destroy(comm);
