@@ -66,7 +66,7 @@ static void bench(int64_t s, int64_t window, int32_t d, int32_t dtype, int repea
     a.attn.scale = 0.125f;
     int64_t nq = s * HQ * d, nk = s * HK * d;
     void *q = filled(nq, dtype, 1), *k = filled(nk, dtype, 1), *v = filled(nk, dtype, 1), *o = filled(nq, dtype, 1);
-    void *go = filled(nq, dtype, 1), *lse = filled(s * HQ, F32, 1), *dq = filled(nq, F32, 1), *dk = filled(nk, F32, 1);
+    void *go = filled(nq, dtype, 1), *lse = filled(s * HQ, F32, 1), *delta = filled(s * HQ, F32, 1), *dq = filled(nq, F32, 1), *dk = filled(nk, F32, 1);
     void *dv = filled(nk, F32, 1);
     int32_t *lo = malloc((size_t)s * 4), *hi = malloc((size_t)s * 4);
     double pairs = 0;
@@ -80,11 +80,11 @@ static void bench(int64_t s, int64_t window, int32_t d, int32_t dtype, int repea
     attention_cpu_kernels(table);
     double fwd = 4 * pairs / kernel_seconds(table[OP_ATTN_FWD], &a, (void *[]){o, lse, q, k, v, lo, hi, work}, repeats) * 1e-9;
     double bwd =
-        10 * pairs / kernel_seconds(table[OP_ATTN_BWD], &a, (void *[]){dq, dk, dv, q, k, v, o, lse, go, lo, hi, work}, repeats) * 1e-9;
+        10 * pairs / kernel_seconds(table[OP_ATTN_BWD], &a, (void *[]){dq, dk, dv, q, k, v, delta, lse, go, lo, hi, work}, repeats) * 1e-9;
     printf("S %lld D %3d %s: forward %6.1f GFLOP/s (%3.0f%% of sgemm), backward %6.1f (%3.0f%%); work %.1f / %.1f MiB\n", (long long)s, d,
         dtype_name((enum dtype)dtype), fwd, 100 * fwd / sgemm, bwd, 100 * bwd / sgemm, (double)fwd_bytes / 1048576,
         (double)bwd_bytes / 1048576);
-    void *all[] = {q, k, v, o, go, lse, dq, dk, dv, lo, hi, work};
+    void *all[] = {q, k, v, o, go, lse, delta, dq, dk, dv, lo, hi, work};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }

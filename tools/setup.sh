@@ -17,6 +17,8 @@ libxxhash-dev pc:libxxhash   needed
 libcmocka-dev pc:cmocka      needed
 liburing-dev  pc:liburing    optional
 libhwloc-dev  pc:hwloc       optional
+libopenmpi-dev pc:ompi-c     optional
+openmpi-bin   cmd:mpiexec    optional
 '
 text='
 bible-kjv      cmd:bible     needed
@@ -68,4 +70,4 @@ if [ -n "$lacking" ]; then
     echo "setup: please have these packages installed (Debian names, as root: apt-get install ...):$lacking" >&2
     exit 1
 fi
-echo "setup: going without$(missing optional) (Debian names); that costs speed, not function."
+echo "setup: going without$(missing optional) (Debian names): without the Open MPI ones ltrain is one process alone, the others cost speed, not function."

@@ -43,8 +43,6 @@ void avx2_pack_lanes(float *out, const struct rows *x, int64_t row, int64_t n, f
 void avx2_pack_quads(float *out, const struct rows *x, int64_t row, int64_t n);
 /* Rows [row, row + n), n <= BLOCK, as columns; rows up to the next multiple of 24 are zero. */
 void avx2_pack_columns(float *out, const struct rows *x, int64_t row, int64_t n);
-/* out[i] = x row i . y row i */
-void avx2_row_dots(float *out, const struct rows *x, const struct rows *y, int64_t row, int64_t n);
 
 /* The first n rows of a lanes panel, times factor[lane], into rows [row, row + n) of one head; added to them (F32 only) if `add`. */
 void avx2_unpack_lanes(const struct rows *out, const float *panel, const float *factor, int64_t row, int64_t n, int add);

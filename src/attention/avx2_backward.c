@@ -30,9 +30,9 @@ typedef _Atomic int32_t ticket;
 struct backward {
     const struct op_attrs *attrs;
     struct mask mask;
-    struct rows q, k, v, o, go, dq, dk, dv; /* head is set per use */
-    const float *lse_in;
-    int64_t lse_stride;   /* rows of the whole call */
+    struct rows q, k, v, go, dq, dk, dv; /* head is set per use */
+    const float *lse_in, *delta_in;      /* [hq][lse_stride], [sq][hq] */
+    int64_t lse_stride;                  /* rows of the whole call */
     int accumulate;
     int64_t d, group, q_blocks, k_blocks, batch;
     int64_t panel_stride, head_stride;             /* floats */
@@ -132,12 +132,12 @@ static void prepare_mask(const struct backward *b, int64_t i)
     b->end_block[i] = from < to ? (int32_t)ceil_div(to, BLOCK) : 0;
 }
 
-/* Packs query block i of a head, its lse and delta; zeroes its dq. */
+/* Packs query block i of a head, its lse and delta, both of which come in other layouts; zeroes its dq. */
 static void prepare_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i)
 {
     const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->mask.sq - row), at = slot * b->q_blocks * BLOCK + row;
-    struct rows q = b->q, o = b->o, go = b->go;
-    q.head = o.head = go.head = head;
+    struct rows q = b->q, go = b->go;
+    q.head = go.head = head;
     for (int64_t p = 0; p * LANES < n; p++) {
         int64_t to = slot * b->head_stride + (i * PANELS + p) * b->panel_stride, m = min_i64(LANES, n - p * LANES);
         avx2_pack_lanes(b->qt + to, &q, row + p * LANES, m, (float)((double)b->attrs->attn.scale * 1.4426950408889634));
@@ -147,9 +147,8 @@ static void prepare_queries(const struct backward *b, int64_t slot, int64_t head
     for (int64_t r = 0; r < BLOCK; r++) {
         float lse = r < n ? b->lse_in[head * b->lse_stride + row + r] : 0;
         b->lse[at + r] = lse == -INFINITY ? 0 : (float)(lse * 1.4426950408889634);
-        b->delta[at + r] = 0;
+        b->delta[at + r] = r < n ? b->delta_in[(row + r) * b->q.heads + head] : 0;
     }
-    avx2_row_dots(b->delta + at, &o, &go, row, n);
     atomic_store_explicit(b->q_ticket + slot * b->q_blocks + i, b->first_block[i], memory_order_relaxed);
     for (int64_t r = 0; r < n && b->first_block[i] == b->end_block[i]; r++)
         memset((float *)(uintptr_t)b->dq.x + ((row + r) * b->dq.heads + head) * b->d, 0, (size_t)b->d * 4);
@@ -339,11 +338,12 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     b.mask = mask_of(attrs, (const int32_t *)arg[9] + row, (const int32_t *)arg[10] + row);
     b.mask.sq = min_i64(SEGMENT, attrs->attn.sq - row);
     b.q_blocks = ceil_div(b.mask.sq, BLOCK);
+    b.delta_in = (const float *)arg[6] + row * hq;
     b.lse_in = (const float *)arg[7] + row;
     b.lse_stride = attrs->attn.sq;
     b.accumulate = attrs->attn.accumulate || row > 0;
     b.q = rows_from(arg[3], row, hq, d, t), b.k = rows_from(arg[4], 0, hk, d, t), b.v = rows_from(arg[5], 0, hk, d, t);
-    b.o = rows_from(arg[6], row, hq, d, t), b.go = rows_from(arg[8], row, hq, d, t);
+    b.go = rows_from(arg[8], row, hq, d, t);
     b.dq = rows_from(arg[0], row, hq, d, F32), b.dk = rows_from(arg[1], 0, hk, d, F32), b.dv = rows_from(arg[2], 0, hk, d, F32);
 #pragma omp parallel
     {

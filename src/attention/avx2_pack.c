@@ -64,18 +64,6 @@ AVX2 void avx2_pack_columns(float *out, const struct rows *x, int64_t row, int64
         }
 }
 
-AVX2 void avx2_row_dots(float *out, const struct rows *x, const struct rows *y, int64_t row, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        __m256 s = _mm256_setzero_ps();
-        for (int64_t c = 0; c < x->d; c += 8)
-            s = _mm256_fmadd_ps(load8(x, row + i, c), load8(y, row + i, c), s);
-        __m128 h = _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
-        h = _mm_add_ps(h, _mm_movehl_ps(h, h));
-        out[i] = _mm_cvtss_f32(_mm_add_ss(h, _mm_shuffle_ps(h, h, 1)));
-    }
-}
-
 AVX2 void avx2_unpack_lanes(const struct rows *out, const float *panel, const float *factor, int64_t row, int64_t n, int add)
 {
     for (int64_t group = 0; group < n; group += 8) {

@@ -17,17 +17,10 @@ static int64_t scratch_floats(int64_t d)
     return round_up((2 * QT + 2 * KT) * d + 2 * KT * d + 2 * QT * KT, ATTN_ALIGN / 4);
 }
 
-static int64_t delta_floats(const struct op_attrs *attrs)
-{
-    return round_up(attrs->attn.hq * attrs->attn.sq, ATTN_ALIGN / 4);
-}
-
 int64_t attn_portable_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads)
 {
-    int64_t floats = threads * scratch_floats(attrs->attn.head_dim);
-    if (kind == OP_ATTN_BWD)
-        floats += delta_floats(attrs);
-    return floats * 4 + ATTN_ALIGN;
+    (void)kind; /* both need the same */
+    return threads * scratch_floats(attrs->attn.head_dim) * 4 + ATTN_ALIGN;
 }
 
 struct scratch {
@@ -149,10 +142,11 @@ void attn_portable_forward(const struct op_attrs *attrs, void *const *arg)
 }
 
 /* p = exp(scale q.k - lse) and s = p (do.v - delta) of one tile; zero where masked. */
-static void backward_tile(const struct op_attrs *attrs, const struct mask *m, int64_t q, int64_t nq, int64_t k, int64_t nk,
-    const float *lse, const float *delta, struct scratch *x)
+static void backward_tile(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t head, int64_t q, int64_t nq,
+    int64_t k, int64_t nk, struct scratch *x)
 {
-    const int64_t d = attrs->attn.head_dim;
+    const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq;
+    const float *lse = (const float *)arg[7] + head * m->sq, *delta = (const float *)arg[6] + head;
     for (int64_t i = 0; i < nq; i++) {
         int64_t from, to;
         row_span(m, q + i, k, nk, &from, &to);
@@ -162,17 +156,16 @@ static void backward_tile(const struct op_attrs *attrs, const struct mask *m, in
             if (j < from || j >= to)
                 continue;
             *p = expf(attrs->attn.scale * dot(x->q + i * d, x->k + j * d, d) - lse[q + i]);
-            *s = *p * (dot(x->o + i * d, x->v + j * d, d) - delta[q + i]);
+            *s = *p * (dot(x->o + i * d, x->v + j * d, d) - delta[(q + i) * hq]);
         }
     }
 }
 
 static void backward_queries(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t head, int64_t q,
-    const float *delta, struct scratch *x)
+    struct scratch *x)
 {
     const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq, hk = attrs->attn.hk, kv = head / (hq / hk);
     const int64_t nq = min_i64(QT, m->sq - q), end = mask_to(m, q + nq - 1);
-    const float *lse = (const float *)arg[7] + head * m->sq;
     load_rows(x->q, arg[3], attrs->attn.dtype, q, nq, hq, head, d);
     load_rows(x->o, arg[8], attrs->attn.dtype, q, nq, hq, head, d);
     zero(x->a, nq * d);
@@ -180,7 +173,7 @@ static void backward_queries(const struct op_attrs *attrs, void *const *arg, con
         int64_t nk = min_i64(KT, m->sk - k);
         load_rows(x->k, arg[4], attrs->attn.dtype, k, nk, hk, kv, d);
         load_rows(x->v, arg[5], attrs->attn.dtype, k, nk, hk, kv, d);
-        backward_tile(attrs, m, q, nq, k, nk, lse, delta, x);
+        backward_tile(attrs, arg, m, head, q, nq, k, nk, x);
         for (int64_t i = 0; i < nq; i++)
             for (int64_t j = 0; j < nk; j++)
                 add_scaled(x->a + i * d, x->s[i * KT + j], x->k + j * d, d);
@@ -191,7 +184,7 @@ static void backward_queries(const struct op_attrs *attrs, void *const *arg, con
 }
 
 static void backward_keys(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t kv, int64_t k,
-    const float *delta, struct scratch *x)
+    struct scratch *x)
 {
     const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq, hk = attrs->attn.hk, group = hq / hk;
     const int64_t nk = min_i64(KT, m->sk - k), end = mask_end_query(m, k + nk - 1);
@@ -205,7 +198,7 @@ static void backward_keys(const struct op_attrs *attrs, void *const *arg, const 
             int64_t nq = min_i64(QT, m->sq - q);
             load_rows(x->q, arg[3], attrs->attn.dtype, q, nq, hq, head, d);
             load_rows(x->o, arg[8], attrs->attn.dtype, q, nq, hq, head, d);
-            backward_tile(attrs, m, q, nq, k, nk, (const float *)arg[7] + head * m->sq, delta + head * m->sq, x);
+            backward_tile(attrs, arg, m, head, q, nq, k, nk, x);
             for (int64_t j = 0; j < nk; j++)
                 for (int64_t i = 0; i < nq; i++) {
                     add_scaled(dv + j * d, x->p[i * KT + j], x->o + i * d, d);
@@ -221,34 +214,20 @@ static void backward_keys(const struct op_attrs *attrs, void *const *arg, const 
         }
 }
 
-/* delta[head][row] = do . o */
-static void backward_delta(const struct op_attrs *attrs, void *const *arg, int64_t row, float *delta, struct scratch *x)
-{
-    const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq;
-    for (int64_t head = 0; head < hq; head++) {
-        load_rows(x->q, arg[6], attrs->attn.dtype, row, 1, hq, head, d);
-        load_rows(x->o, arg[8], attrs->attn.dtype, row, 1, hq, head, d);
-        delta[head * attrs->attn.sq + row] = dot(x->q, x->o, d);
-    }
-}
-
 void attn_portable_backward(const struct op_attrs *attrs, void *const *arg)
 {
     const struct mask m = mask_of(attrs, arg[9], arg[10]);
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
     const int64_t q_tasks = ceil_div(m.sq, QT) * hq, k_tasks = ceil_div(m.sk, KT) * hk;
-    float *delta = attn_align(arg[11]), *work = delta + delta_floats(attrs);
+    float *work = attn_align(arg[11]);
 #pragma omp parallel
     {
         struct scratch x = scratch_of(work, d);
-#pragma omp for schedule(static)
-        for (int64_t row = 0; row < m.sq; row++)
-            backward_delta(attrs, arg, row, delta, &x);
 #pragma omp for schedule(dynamic) nowait
         for (int64_t t = q_tasks - 1; t >= 0; t--)
-            backward_queries(attrs, arg, &m, t % hq, t / hq * QT, delta + t % hq * m.sq, &x);
+            backward_queries(attrs, arg, &m, t % hq, t / hq * QT, &x);
 #pragma omp for schedule(dynamic)
         for (int64_t t = 0; t < k_tasks; t++)
-            backward_keys(attrs, arg, &m, t % hk, t / hk * KT, delta, &x);
+            backward_keys(attrs, arg, &m, t % hk, t / hk * KT, &x);
     }
 }

@@ -1,29 +1,23 @@
 /* ltrain: subcommands and exit statuses. */
+#include "cli/ranks.h"
 #include "cli/settings.h"
 #include "engine/train.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const char usage[] = "usage: ltrain [train] --model DIR --data PATH --seq-len N [options]\n"
-                            "       ltrain plan ...     same options: what lives where and what fits; runs nothing\n"
-                            "       ltrain --resume RUN [options]\n\n";
+static const char usage[] =
+    "usage: ltrain [train] --model DIR --data PATH --seq-len N [options]\n"
+    "       ltrain plan ...     same options: what lives where and what fits; runs nothing\n"
+    "       ltrain --resume RUN [options]\n"
+    "       ltrain --ranks N ..., mpiexec -n N ltrain ..., srun --mpi=pmix ltrain ...: several processes\n\n";
 
-static int exit_status(enum status st)
-{
-    if (st == OK)
-        return 0;
-    fflush(stdout);
-    fprintf(stderr, "ltrain: %s\n", status_message());
-    return st == ERR_INVALID ? 2 : st == ERR_NOFIT ? 3 : 1;
-}
-
-static enum status plan_command(struct settings *s)
+static enum status plan_command(struct settings *s, struct comm *c)
 {
     struct model *model = NULL;
     struct plan *plan = NULL;
     int64_t limit[TIERS];
-    TRY(train_plan(s, &model, &plan, limit));
+    TRY(train_plan(s, c, comm_size(c) > 1 ? comm_size(c) : train_planned_ranks(s), &model, &plan, limit));
     plan_print(plan, model, stdout);
     if (s->verbose)
         program_print(plan->programs[PLAN_UPDATE_STEP], stdout);
@@ -33,33 +27,48 @@ static enum status plan_command(struct settings *s)
     return st;
 }
 
+static enum status command(struct comm *c, int first, int argc, char **argv, int *signal_number)
+{
+    struct settings s;
+    int plan_only = first == 2 && strcmp(argv[1], "plan") == 0;
+    if (first == 2 && !plan_only && strcmp(argv[1], "train") != 0)
+        return comm_agree(c, status_fail(ERR_INVALID, "there is no command '%s'; the commands are train and plan", argv[1]));
+    TRY(ranks_read_settings(c, argc - first, argv + first, plan_only ? SETTINGS_PLAN : SETTINGS_TRAIN, &s));
+    enum status st = OK;
+    if (plan_only)
+        st = plan_command(&s, c);
+    else if (comm_size(c) == 1 && s.ranks > 1)
+        st = ranks_exec(s.ranks, argv);
+    else
+        st = train_run(&s, c, &(struct train_hooks){.write_config = settings_write_yaml}, signal_number);
+    settings_free(&s);
+    return st;
+}
+
 int main(int argc, char **argv)
 {
-    int first = 1, plan_only = 0, signal_number = 0;
-    struct settings s;
+    int first = argc > 1 && argv[1][0] != '-' ? 2 : 1, signal_number = 0;
+    struct launch_flags flags;
+    struct launch launch;
+    struct comm *comm = NULL;
+    settings_launch(argc > first ? argc - first : 0, argv + first, &flags);
+    enum status st = launch_detect(&flags, &launch);
+    if (st != OK)
+        return ranks_leave(NULL, st);
+    ranks_hush(&launch);
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             fputs(usage, stdout);
             settings_help(stdout);
             return 0;
         }
-    if (argc > 1 && argv[1][0] != '-') {
-        plan_only = strcmp(argv[1], "plan") == 0;
-        if (!plan_only && strcmp(argv[1], "train") != 0) {
-            fprintf(stderr, "ltrain: there is no command '%s'; the commands are train and plan\n", argv[1]);
-            return 2;
-        }
-        first = 2;
+    st = comm_create(&launch, 600, &comm);
+    if (st == OK)
+        st = command(comm, first, argc, argv, &signal_number);
+    else if (launch.size > 1) { /* each for itself: perhaps there is no other */
+        fprintf(stderr, "ltrain: rank %d: %s\n", launch.rank, status_message());
+        return st == ERR_INVALID ? 2 : 1;
     }
-    enum status st = settings_read(argc - first, argv + first, &s);
-    if (st != OK)
-        return exit_status(st);
-    if (plan_only)
-        st = plan_command(&s);
-    else
-        st = train_run(&s, &(struct train_hooks){.write_config = settings_write_yaml}, &signal_number);
-    settings_free(&s);
-    if (st == OK && signal_number)
-        return 128 + signal_number;
-    return exit_status(st);
+    int code = ranks_leave(comm, st);
+    return code == 0 && signal_number ? 128 + signal_number : code;
 }

@@ -4,14 +4,24 @@
 
 #include "plan/settings.h"
 #include "base/status.h"
+#include "comm/launch.h"
 
 #include <stdio.h>
+
+enum settings_use { SETTINGS_TRAIN, SETTINGS_PLAN /* data may be missing */ };
 
 /* Resolves every key: defaults, then the file (--config FILE, else the run's config.yaml with --resume DIR, else ./ltrain.yaml if
  * there is one), then the flags in argv (which holds neither program nor subcommand; --help is the caller's to notice). Spelling,
  * types, ranges and required keys are checked; ERR_INVALID's sentence names the flag or file:line. On OK the caller owns *out
  * (settings_free); otherwise *out is untouched. out->out is always set; an empty out->nvme_path means the run's directory. */
-enum status settings_read(int argc, char **argv, struct settings *out);
+enum status settings_read(int argc, char **argv, enum settings_use use, struct settings *out);
+
+/* Which rank this is of how many, if flags say (--rank, --world-size, --local-rank), else -1; before settings_read, which reports
+ * what is wrong with the flags. */
+void settings_launch(int argc, char **argv, struct launch_flags *out);
+
+/* Whether the flags give that key. */
+int settings_given(int argc, char **argv, const char *key);
 
 /* Frees what settings_read allocated and zeroes *s; NULL is fine. */
 void settings_free(struct settings *s);

@@ -16,12 +16,14 @@ static const char *const devices[] = {"auto", "cpu", "cpu:discrete", "cuda", NUL
 static const char *const updates[] = {"auto", "device", "host", NULL};
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", NULL};
+static const char *const sharings[] = {"auto", "none", "ulysses", "ring", NULL};
 static const char *const modes[] = {"run", "chaos", NULL};
 
 _Static_assert(sizeof(enum device_kind) == sizeof(int) && sizeof(enum offload) == sizeof(int) &&
                    sizeof(enum dtype) == sizeof(int),
                "KEY_CHOICE stores ints");
-_Static_assert(F32 == 0 && BF16 == 1 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && SCHEDULE_WSD == 3 && MODE_CHAOS == 1,
+_Static_assert(F32 == 0 && BF16 == 1 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && SP_RING == 3 && SCHEDULE_WSD == 3 &&
+                   MODE_CHAOS == 1,
                "choices are in the order of their enums");
 
 /* clang-format off */
@@ -36,6 +38,7 @@ const struct settings_key settings_keys[] = {
     {"seq-len", KEY_COUNT, AT(seq_len), LIMITS(2, INFINITY), .flags = KEY_REQUIRED, .arg = "N", .help = "tokens per sequence: 4096, 420k, 1m"},
     {"micro-batch", KEY_COUNT, AT(micro_batch), "1", POSITIVE, .arg = "1", .help = "sequences at a time"},
     {"grad-accum", KEY_COUNT, AT(grad_accum), "1", POSITIVE, .arg = "N", .help = "sequences per step, one after the other"},
+    {"batch", KEY_COUNT, AT(batch), "auto", "auto", POSITIVE, .arg = "N", .help = "sequences per step over all ranks; auto: grad-accum x dp"},
 
     {"zero", KEY_INT, AT(zero), "3", LIMITS(0, 3), .group = "Memory", .arg = "0..3", .help = "what is partitioned over the ranks"},
     {"offload", KEY_OFFLOAD, .value = "auto", .arg = "TIER", .help = "none, cpu, nvme, auto; or per class: params=nvme,grads=cpu,optim=nvme,acts=cpu"},
@@ -48,6 +51,15 @@ const struct settings_key settings_keys[] = {
     {"nvme-max", KEY_BYTES, AT(nvme_max), "auto", "auto", ANY, .arg = "BYTES", .help = "budget on the nvme tier"},
     {"nvme-path", KEY_LIST, AT(nvme_path), .arg = "DIR,...", .help = "directories, striped (default: the run's directory)"},
     {"link-gbps", KEY_NUMBER, AT(link_gbps), "0", ANY, .arg = "X", .help = "speed of the links of cpu:discrete; 0: unlimited"},
+
+    {"mesh", KEY_MESH, .value = "auto", .unset = "auto", .group = "Ranks", .arg = "SIZES", .help = "dp=N,ulysses=N,ring=N, those not named auto: whole sequences, heads and tokens shared out"},
+    {"sp", KEY_CHOICE, AT(sp), "auto", .choices = sharings, .arg = "KIND", .help = "how ranks share a sequence"},
+    {"ranks", KEY_INT, AT(ranks), "auto", "auto", LIMITS(1, 65536), .arg = "N", .help = "start N processes on this machine, without calling mpiexec"},
+    {"grad-dtype", KEY_CHOICE, AT(grad_dtype), "fp32", .choices = dtypes, .arg = "TYPE", .help = "of gradients between ranks; their sums stay fp32"},
+    {"comm-timeout", KEY_NUMBER, AT(comm_timeout), "600", ANY, .flags = KEY_ABOVE_MIN, .arg = "SECONDS", .help = "longest wait for another rank"},
+    {"rank", KEY_LAUNCH, LIMITS(0, 1 << 24), .flags = KEY_FLAG_ONLY, .arg = "N", .help = "this process's number, where no launcher says it"},
+    {"world-size", KEY_LAUNCH, LIMITS(1, 1 << 24), .flags = KEY_FLAG_ONLY, .arg = "N", .help = "how many ranks there are, beside --rank"},
+    {"local-rank", KEY_LAUNCH, LIMITS(0, 1 << 24), .flags = KEY_FLAG_ONLY, .arg = "N", .help = "number among the ranks on this machine"},
 
     {"dtype", KEY_CHOICE, AT(dtype), "fp32", .choices = dtypes, .group = "Numerics", .arg = "TYPE", .help = "storage; master weights, moments and sums stay fp32"},
     {"tiles", KEY_TILES, .value = "auto", .unset = "auto", .arg = "SIZES", .help = "rows=N,heads=N,loss=N,group=N, those not named auto"},

@@ -2,7 +2,10 @@
 #include "cli/settings.h"
 #include "cli/settings_keys.h"
 
+#include "base/units.h"
+
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -116,13 +119,14 @@ static int is_missing(const struct settings_key *k, const struct settings *s)
     return k->type == KEY_STRING ? *(char *const *)at == NULL : *(const int64_t *)at == 0;
 }
 
-static enum status check_required(const struct settings *s)
+static enum status check_required(const struct settings *s, enum settings_use use)
 {
     char names[128] = "", flags[128] = "";
     const struct settings_key *missing[8];
     int n = 0;
     for (int i = 0; i < settings_n_keys; i++)
-        if ((settings_keys[i].flags & KEY_REQUIRED) && is_missing(&settings_keys[i], s))
+        if ((settings_keys[i].flags & KEY_REQUIRED) && is_missing(&settings_keys[i], s) &&
+            (use == SETTINGS_TRAIN || strcmp(settings_keys[i].name, "data") != 0))
             missing[n++] = &settings_keys[i];
     if (n == 0)
         return OK;
@@ -164,6 +168,35 @@ static enum status check_together(const struct settings *s, const struct flag *f
     return OK;
 }
 
+/* `sp` is a short way of giving two degrees of the mesh. A run that is resumed by another number of ranks takes a mesh anew. */
+static enum status resolve_ranks(struct settings *s, const struct flag *flags, int n)
+{
+    const char *mesh = flag_value(flags, n, "mesh"), *sp = flag_value(flags, n, "sp");
+    if (mesh && !sp)
+        s->sp = SP_AUTO; /* the file's */
+    if (sp && !mesh)
+        s->ulysses = s->ring = s->dp = AUTO;
+    int *ulysses = s->sp == SP_NONE || s->sp == SP_RING ? &s->ulysses : NULL;
+    int *ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? &s->ring : NULL;
+    if ((ulysses && *ulysses > 1) || (ring && *ring > 1))
+        return status_fail(ERR_INVALID, "sp: %s and mesh: %s=%d contradict each other; give one of them",
+                           s->sp == SP_NONE   ? "none"
+                           : s->sp == SP_RING ? "ring"
+                                              : "ulysses",
+                           ulysses && *ulysses > 1 ? "ulysses" : "ring", ulysses && *ulysses > 1 ? *ulysses : *ring);
+    if (ulysses)
+        *ulysses = 1;
+    if (ring)
+        *ring = 1;
+    if (flag_value(flags, n, "grad-accum")) {
+        if (flag_value(flags, n, "batch"))
+            return status_fail(ERR_INVALID,
+                               "batch and grad-accum are both given; batch is grad-accum times the data-parallel ranks");
+        s->batch = AUTO; /* the file's */
+    }
+    return OK;
+}
+
 /* runs/DATE-MODEL, to the second; a resumed run stays where it is. */
 static enum status resolve_out(struct settings *s)
 {
@@ -192,7 +225,34 @@ static enum status resolve_out(struct settings *s)
     return OK;
 }
 
-enum status settings_read(int argc, char **argv, struct settings *out)
+void settings_launch(int argc, char **argv, struct launch_flags *out)
+{
+    static const char *const names[] = {"rank", "world-size", "local-rank"};
+    int *const fields[] = {&out->rank, &out->size, &out->local_rank};
+    int n = 0;
+    struct flag *flags = calloc((size_t)argc + 1, sizeof *flags);
+    *out = (struct launch_flags){-1, -1, -1};
+    if (flags && parse_flags(argc, argv, flags, &n) == OK)
+        for (int i = 0; i < 3; i++) {
+            const char *text = flag_value(flags, n, names[i]);
+            int64_t x;
+            if (text && units_parse_count(names[i], text, &x) == OK && x <= INT_MAX)
+                *fields[i] = (int)x;
+        }
+    free(flags);
+}
+
+int settings_given(int argc, char **argv, const char *key)
+{
+    int n = 0, given = 0;
+    struct flag *flags = calloc((size_t)argc + 1, sizeof *flags);
+    if (flags && parse_flags(argc, argv, flags, &n) == OK)
+        given = flag_value(flags, n, key) != NULL;
+    free(flags);
+    return given;
+}
+
+enum status settings_read(int argc, char **argv, enum settings_use use, struct settings *out)
 {
     enum status st = OK;
     struct settings s = {0};
@@ -206,7 +266,8 @@ enum status settings_read(int argc, char **argv, struct settings *out)
             TRY_GOTO(settings_key_set(&settings_keys[i], settings_keys[i].name, settings_keys[i].value, &s), fail);
     TRY_GOTO(read_file(flags, n, &s), fail);
     TRY_GOTO(apply_flags(flags, n, &s), fail);
-    TRY_GOTO(check_required(&s), fail);
+    TRY_GOTO(check_required(&s, use), fail);
+    TRY_GOTO(resolve_ranks(&s, flags, n), fail);
     TRY_GOTO(check_together(&s, flags, n), fail);
     TRY_GOTO(resolve_out(&s), fail);
     free(flags);

@@ -12,6 +12,7 @@
 
 static const char *const tiers[] = {"auto", "none", "cpu", "nvme", NULL}; /* enum offload */
 static const char *const classes[] = {"params", "grads", "optim", "acts", NULL};
+static const char *const mesh_names[] = {"dp", "ulysses", "ring", NULL};
 static const char *const tile_names[] = {"rows", "heads", "loss", "group", NULL};
 _Static_assert(OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
                "tiers are in the order of the enum");
@@ -162,6 +163,27 @@ static enum status set_tiles(const char *where, char *text, struct settings *s)
     return OK;
 }
 
+static enum status set_mesh(const char *where, char *text, struct settings *s)
+{
+    int *const fields[] = {&s->dp, &s->ulysses, &s->ring};
+    int64_t degree[3] = {AUTO, AUTO, AUTO};
+    if (strcmp(text, "auto") != 0) {
+        const char *values[3] = {NULL};
+        TRY(parse_pairs(where, text, mesh_names, "dp=2,ulysses=4,ring=2", values));
+        for (int i = 0; i < 3; i++) {
+            if (!values[i] || strcmp(values[i], "auto") == 0)
+                continue;
+            TRY(units_parse_count(where, values[i], &degree[i]));
+            if (degree[i] < 1 || degree[i] > 65536)
+                return status_fail(ERR_INVALID, "%s: %s=%s is out of range, it must be at least 1 and at most 65536", where,
+                                   mesh_names[i], values[i]);
+        }
+    }
+    for (int i = 0; i < 3; i++)
+        *fields[i] = (int)degree[i];
+    return OK;
+}
+
 static enum status set_betas(const struct settings_key *k, const char *where, char *text, struct settings *s)
 {
     double beta[2];
@@ -278,9 +300,13 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
         return parse_choice(where, text, k->choices, number);
     case KEY_SWITCH:
         return parse_switch(where, text, number);
+    case KEY_LAUNCH:
+        TRY(units_parse_count(where, text, &n));
+        return check_range(k, where, text, (double)n);
     case KEY_CONFIG:
         return OK;
     case KEY_OFFLOAD:
+    case KEY_MESH:
     case KEY_TILES:
     case KEY_BETAS:
         break;
@@ -290,6 +316,7 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
         return status_fail(ERR_NOMEM, "%s: out of memory", where);
     enum status st = k->type == KEY_OFFLOAD ? set_offload(where, cut, s)
                      : k->type == KEY_TILES ? set_tiles(where, cut, s)
+                     : k->type == KEY_MESH  ? set_mesh(where, cut, s)
                                             : set_betas(k, where, cut, s);
     free(cut);
     return st;
@@ -321,14 +348,14 @@ static void print_double(double x, FILE *f)
     fputs(buf, f);
 }
 
-static void print_tiles(const struct settings *s, FILE *f)
+/* "name=size,..." of the sizes that are not AUTO. */
+static void print_pairs(const char *const *names, const int64_t *size, FILE *f)
 {
-    const int64_t size[4] = {s->row_chunk, s->head_tile, s->loss_tile, s->group};
     const char *comma = "";
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; names[i]; i++) {
         if (size[i] == AUTO)
             continue;
-        fprintf(f, "%s%s=%lld", comma, tile_names[i], (long long)size[i]);
+        fprintf(f, "%s%s=%lld", comma, names[i], (long long)size[i]);
         comma = ",";
     }
     if (!comma[0])
@@ -388,13 +415,17 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
         print_offload(s, f);
         return;
     case KEY_TILES:
-        print_tiles(s, f);
+        print_pairs(tile_names, (int64_t[]){s->row_chunk, s->head_tile, s->loss_tile, s->group}, f);
+        return;
+    case KEY_MESH:
+        print_pairs(mesh_names, (int64_t[]){s->dp, s->ulysses, s->ring}, f);
         return;
     case KEY_BETAS:
         print_double(s->beta1, f);
         putc(',', f);
         print_double(s->beta2, f);
         return;
+    case KEY_LAUNCH:
     case KEY_CONFIG:
         return;
     }

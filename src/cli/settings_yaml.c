@@ -47,12 +47,12 @@ static enum status check_scalar(const char *where, const yaml_node_t *node)
     return OK;
 }
 
-/* Lists for list keys, item by item as they stand; for betas, offload and tiles as if joined by commas. */
+/* Lists for list keys, item by item as they stand; for betas, offload, tiles and mesh as if joined by commas. */
 static enum status set_sequence(struct file *f, const struct settings_key *k, const char *where, const yaml_node_t *node)
 {
     const yaml_node_item_t *item = node->data.sequence.items.start, *end = node->data.sequence.items.top;
     char joined[512] = "";
-    if (k->type != KEY_LIST && k->type != KEY_BETAS && k->type != KEY_OFFLOAD && k->type != KEY_TILES)
+    if (k->type != KEY_LIST && k->type != KEY_BETAS && k->type != KEY_OFFLOAD && k->type != KEY_TILES && k->type != KEY_MESH)
         return status_fail(ERR_INVALID, "%s takes one value, not a list", where);
     if (k->type == KEY_LIST)
         settings_list_clear(k, f->s);
@@ -69,12 +69,12 @@ static enum status set_sequence(struct file *f, const struct settings_key *k, co
     return k->type == KEY_LIST ? OK : settings_key_set(k, where, joined, f->s);
 }
 
-/* `offload: {params: nvme, grads: cpu}`, as if written params=nvme,grads=cpu; tiles likewise. */
+/* `offload: {params: nvme, grads: cpu}`, as if written params=nvme,grads=cpu; tiles and mesh likewise. */
 static enum status set_mapping(struct file *f, const struct settings_key *k, const char *where, const yaml_node_t *node)
 {
     const yaml_node_pair_t *pair = node->data.mapping.pairs.start, *end = node->data.mapping.pairs.top;
     char joined[512] = "";
-    if (k->type != KEY_OFFLOAD && k->type != KEY_TILES)
+    if (k->type != KEY_OFFLOAD && k->type != KEY_TILES && k->type != KEY_MESH)
         return status_fail(ERR_INVALID, "%s takes %s, not a mapping", where, k->type == KEY_LIST ? "a list" : "one value");
     for (int i = 0; pair < end; pair++, i++) {
         const yaml_node_t *name = yaml_document_get_node(&f->doc, pair->key),

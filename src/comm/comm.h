@@ -1,19 +1,91 @@
-/* Who takes part in a run. The self communicator is one rank talking to itself: gathers and reductions over it are aliases, so
- * programs for one rank hold no communication instructions. */
+/* Who takes part in a run, and what they say to each other: collectives of a program on its comm lanes, and agreement between
+ * programs.
+ *
+ * A rank alone talks to itself: the same calls, no MPI at all. Several ranks talk over MPI, which only one thread may use at a
+ * time: the comm lanes' thread while a program runs, the main thread between programs. No call of this header waits for ever:
+ * every wait has a deadline, ends when a rank on this host has died or is stopped, and ends when another rank says that it
+ * failed. All of these fail with ERR_PEER and one sentence that names the rank, its host and what was waited for; from then on
+ * every call fails with it. */
 #ifndef LTRAIN_COMM_COMM_H
 #define LTRAIN_COMM_COMM_H
 
+#include "base/status.h"
+#include "comm/launch.h"
+#include "program/program.h"
+
+#include <stddef.h>
 #include <stdint.h>
 
-struct comm {
-    int rank, size;
-    const char *source; /* where rank and size come from, for people; static */
+struct comm; /* opaque */
+
+/* Ranks of a run: rank = (d * ring + i) * ulysses + j; the ulysses index j is innermost, so that neighbours share a host. */
+struct mesh {
+    int dp, ulysses, ring;
 };
 
-struct comm comm_self(void);
+/* Joins the other ranks. Every rank is a mesh dimension dp of its own until comm_set_mesh. ERR_INVALID if what the launcher says
+ * is not what MPI says, or if this build has no MPI and there are several ranks. */
+enum status comm_create(const struct launch *launch, double timeout_seconds, struct comm **out);
+enum status comm_create_self(struct comm **out);
+/* Leaves; NULL is fine. After a failure MPI is left as it is (finalizing would wait for the others), the failure is told, and the
+ * others are given about a second to print it: the caller then ends the process by _exit. */
+void comm_destroy(struct comm *c);
 
-/* The share of rank `rank` of n elements over `size` ranks: [*first, *first + *count), multiples of `grain` except the last.
- * Shares of all ranks tile [0, n). */
-void comm_share(int64_t n, int64_t grain, int rank, int size, int64_t *first, int64_t *count);
+/* Makes the groups of the lanes. The product must be the number of ranks; all ranks give the same mesh. */
+enum status comm_set_mesh(struct comm *c, const struct mesh *mesh);
+void comm_set_timeout(struct comm *c, double seconds);
+
+int comm_rank(const struct comm *c);
+int comm_size(const struct comm *c);
+int comm_local_rank(const struct comm *c); /* among the ranks on this host, in rank order */
+int comm_local_size(const struct comm *c);
+int comm_hosts(const struct comm *c);          /* how many */
+const char *comm_source(const struct comm *c); /* who said which rank this is, for people */
+struct mesh comm_mesh(const struct comm *c);
+int comm_members(const struct comm *c, enum lane lane); /* of this rank's group on a comm lane */
+int comm_member(const struct comm *c, enum lane lane);  /* own index in it */
+/* One line about ranks, mesh and hosts; then, if a ulysses group does not lie within one host, a line that says so. */
+void comm_describe(const struct comm *c, char *text, size_t bytes);
+
+/* Instructions of a program. At most one in flight per lane; every member of the group starts the same one with the same
+ * attributes, in the same order. arg: as op.h says; the memory is the communicator's until done. `send` and `recv` are the two
+ * halves of OP_EXCHANGE (what their predicates say) and ignored by the others. */
+enum status comm_start(struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, void *const *arg, int send,
+                       int recv);
+/* Makes progress; *done once all results are there and all sources may be overwritten. */
+enum status comm_poll(struct comm *c, enum lane lane, int *done);
+/* Between polls that were not done: sleeps 10 to 200 us, the longer the longer nothing has happened. *idle: 0 before the first.
+ */
+void comm_nap(int *idle);
+/* Bytes of argument `work`; the same on every rank. */
+int64_t comm_workspace_bytes(enum op_kind op, const struct op_attrs *attrs, int members);
+
+/* Payload sent to other ranks by instructions of that lane so far. */
+struct comm_traffic {
+    int64_t same_host, other_hosts;
+};
+struct comm_traffic comm_bytes_sent(const struct comm *c, enum lane lane);
+
+/* Between programs, blocking; every rank calls the same in the same order (checked). */
+enum status comm_barrier(struct comm *c);
+enum status comm_broadcast(struct comm *c, int root, void *data, int64_t bytes);
+/* all[size][bytes] = every rank's own[bytes]. */
+enum status comm_gather(struct comm *c, const void *own, int64_t bytes, void *all);
+/* x[i] = sum over ranks, in rank order. */
+enum status comm_sum(struct comm *c, double *x, int n);
+/* The first rank's failure (with its status_message, "rank 3: ...") on every rank; OK if `own` is OK everywhere. A sentence that
+ * all ranks share stands without a rank. The communicator stays whole. */
+enum status comm_agree(struct comm *c, enum status own);
+
+/* Whether the last agreement was on a failure: all ranks know it, and one of them may say it. */
+int comm_agreed(const struct comm *c);
+
+/* This rank cannot go on: tells all others, whose waits then fail. Keeps the first failure if there was one. */
+void comm_fail(struct comm *c, enum status code, const char *sentence);
+/* Whether a failure has ended the communication (after which the process has to leave by _exit). */
+int comm_broken(const struct comm *c);
+
+/* For tests: messages of at most so many bytes, on every rank; before any instruction. */
+void comm_set_chunk(struct comm *c, int64_t bytes);
 
 #endif

@@ -13,6 +13,7 @@ struct corpus {
     struct documents *files, *eval_files; /* eval_files NULL: evaluation sequences, if any, are the last ones of files */
     int64_t seq_len;
     int64_t train_end; /* training reads bytes of `files` below this, targets included */
+    int64_t window;    /* seq_len if there is none */
     uint64_t seed;
     struct corpus_report report;
 };
@@ -70,6 +71,9 @@ static enum status check_config(const struct corpus_config *c)
         return status_fail(ERR_INVALID, "seq-len: %lld is not between 1 and %d", (long long)c->seq_len, INT32_MAX);
     if (!(c->eval_fraction >= 0.0 && c->eval_fraction < 1.0))
         return status_fail(ERR_INVALID, "eval-fraction: %g is not between 0 and 1", c->eval_fraction);
+    if (c->window < 0)
+        return status_fail(ERR_INVALID, "data: a sliding window of %lld keys must be 1 or more, or 0 for none",
+                           (long long)c->window);
     if (c->eval_fraction > 0.0 && c->n_eval_paths > 0)
         return status_fail(ERR_INVALID, "eval-data and eval-fraction: give one of them");
     return OK;
@@ -104,6 +108,7 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     if (!c)
         return status_fail(ERR_NOMEM, "out of memory: the corpus's description");
     c->seq_len = config->seq_len;
+    c->window = config->window > 0 ? min_i64(config->window, config->seq_len) : config->seq_len;
     c->seed = config->seed;
     TRY_GOTO(documents_open("data", config->paths, config->n_paths, &c->files), fail);
     if (config->n_eval_paths > 0)
@@ -160,8 +165,9 @@ static uint64_t permute(uint64_t seed, uint64_t epoch, uint64_t i, uint64_t n)
 /* ---- packing ---- */
 
 /* Sequence from byte `first`; bytes at and beyond `end` are not looked at, not even as a target. */
-static enum status pack(const struct documents *d, int64_t first, int64_t seq_len, int64_t end, struct sequence *out)
+static enum status pack(const struct corpus *c, const struct documents *d, int64_t first, int64_t end, struct sequence *out)
 {
+    int64_t seq_len = c->seq_len;
     uint8_t *bytes = (uint8_t *)out->tokens + 3 * seq_len; /* widened in place: token i is written before byte i + 1 is reached */
     int32_t next = -1;
     TRY(documents_read(d, first, seq_len, bytes, &next));
@@ -175,11 +181,13 @@ static enum status pack(const struct documents *d, int64_t first, int64_t seq_le
         for (; at < stop; at++) {
             out->targets[at] = at + 1 < stop ? out->tokens[at + 1] : -1;
             out->positions[at] = (int32_t)(at - start);
-            out->lo[at] = (int32_t)start;
+            out->lo[at] = (int32_t)max_i64(start, at - c->window + 1);
             out->hi[at] = (int32_t)at;
         }
         out->n_targets += stop - start - 1;
-        out->pairs += 0.5 * (double)(stop - start) * (double)(stop - start + 1);
+        int64_t full = max_i64(0, stop - start - c->window),
+                rising = stop - start - full; /* queries with a whole window; those before */
+        out->pairs += 0.5 * (double)rising * (double)(rising + 1) + (double)full * (double)c->window;
     }
     if (next >= 0 && first + seq_len < end) {
         out->targets[seq_len - 1] = next;
@@ -192,7 +200,7 @@ enum status corpus_train_sequence(const struct corpus *c, uint64_t cursor, struc
 {
     uint64_t n = (uint64_t)c->report.train_sequences;
     int64_t index = (int64_t)permute(c->seed, cursor / n, cursor % n, n);
-    return pack(c->files, index * c->seq_len, c->seq_len, c->train_end, out);
+    return pack(c, c->files, index * c->seq_len, c->train_end, out);
 }
 
 enum status corpus_eval_sequence(const struct corpus *c, int64_t index, struct sequence *out)
@@ -202,5 +210,5 @@ enum status corpus_eval_sequence(const struct corpus *c, int64_t index, struct s
     if (index < 0 || index >= c->report.eval_sequences)
         return status_fail(ERR_INVALID, "evaluation sequence %lld of %lld", (long long)index,
                            (long long)c->report.eval_sequences);
-    return pack(d, (first + index) * c->seq_len, c->seq_len, documents_bytes(d), out);
+    return pack(c, d, (first + index) * c->seq_len, documents_bytes(d), out);
 }

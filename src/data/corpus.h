@@ -26,6 +26,7 @@ struct corpus_config {
     int64_t seq_len;
     int64_t vocab;            /* < 256 is an error (byte-level tokens need ids 0 to 255) */
     uint64_t seed;            /* of the order */
+    int64_t window;           /* sliding: a query attends that many keys at most, its own included; 0: its whole document before it */
 };
 
 /* Documents are files; hidden ones below a given directory are left out, one named twice counts once. The token stream is their concatenation in path order, cut into sequences of seq_len. Errors (ERR_INVALID, one sentence): a path that
@@ -41,7 +42,7 @@ struct sequence {
     int32_t *targets;   /* next token of the same document, also beyond the sequence's end; -1 for a document's last token, and where the next token is
                          * the held-out split's first */
     int32_t *positions; /* restart at each document */
-    int32_t *lo, *hi;   /* attended keys: document start .. own number; non-decreasing */
+    int32_t *lo, *hi;   /* attended keys: document start, or own number - window + 1 where that is later, .. own number; non-decreasing */
     int64_t n_targets;
     double pairs;       /* sum of hi - lo + 1 */
 };

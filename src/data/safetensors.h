@@ -22,14 +22,18 @@ enum status st_find(const struct st_file *f, const char *name, struct st_info *i
 /* May be called from several threads. Elements [first, first + n) converted to fp32 (from fp32, fp16, bf16). */
 enum status st_read_f32(struct st_file *f, const char *name, int64_t first, int64_t n, float *out);
 
-struct st_writer;
 struct st_decl { const char *name; enum dtype dtype; int n_dims; int64_t shape[2]; };
-/* Writes the header; then data in declaration order by st_write (any piece sizes), then st_finish: fsync, checks that all bytes came.
- * metadata {"format": "pt"}. An existing file is overwritten: write beside it and rename where that matters. */
-enum status st_create(const char *path, const struct st_decl *decls, int n, struct st_writer **out);
-/* n elements of the stream, given as fp32 and stored in the dtype of the tensor they fall into (fp32, bf16); pieces must not cross tensors. */
-enum status st_write_f32(struct st_writer *w, const float *data, int64_t n);
-enum status st_finish(struct st_writer *w, uint64_t *xxh3); /* frees in any case, on failure removes the file; xxh3 of the whole file if not NULL */
-void st_abort(struct st_writer *w);                         /* frees, removes the file; NULL is fine */
+/* A file is made once and then written by any number of processes, on any hosts that see it, each its own elements.
+ * st_create: the header (metadata {"format": "pt"}) and room for the data as far as the file system reserves any, synced. An existing file is overwritten: write
+ * beside it and rename where that matters. On failure no file is left. */
+enum status st_create(const char *path, const struct st_decl *decls, int n);
+struct st_writer;
+/* Opens what st_create made of the same declarations; ERR_CORRUPT if it has another header. */
+enum status st_write_open(const char *path, const struct st_decl *decls, int n, struct st_writer **out);
+/* Elements [first, first + n) of the tensor declared as number `tensor`, given as fp32 and stored in its dtype (fp32, bf16). */
+enum status st_write_f32(struct st_writer *w, int tensor, int64_t first, int64_t n, const float *data);
+/* Makes what was written durable. Frees in any case; NULL is fine. Whether all elements came from somewhere is for the caller to know. */
+enum status st_write_finish(struct st_writer *w);
+void st_write_abort(struct st_writer *w); /* frees; NULL is fine */
 
 #endif

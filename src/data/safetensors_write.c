@@ -1,4 +1,4 @@
-/* Writing safetensors as a stream: the header first, then the data in the order declared, hashed as it goes out. */
+/* Writing safetensors: one process makes the file with its header, any number of processes write elements into it. */
 #include "data/safetensors.h"
 
 #include "base/sys.h"
@@ -10,30 +10,28 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
-enum { CHUNK = 1 << 17 }; /* elements converted at a time */
+enum { CHUNK = 1 << 16 }; /* elements converted at a time */
 
-struct piece {
+/* Where a tensor's elements lie in the data. */
+struct place {
     enum dtype dtype;
-    int64_t elements;
+    int64_t elements, begin;
 };
 
 struct st_writer {
     int fd;
     char *path;
-    XXH3_state_t *hash;
-    struct piece *tensors;
-    int n, current;  /* the tensor being written */
-    int64_t written; /* its elements so far */
-    int64_t at;      /* bytes of the file so far */
+    struct place *tensors;
+    int n;
+    int64_t data; /* where it begins in the file */
     bf16 buffer[CHUNK];
 };
 
 /* ---- header ---- */
 
 /* {"dtype": ..., "shape": [...], "data_offsets": [*at, end]}; advances *at to the end. */
-static enum status describe(const struct st_decl *d, struct piece *p, int64_t *at, json_t **out)
+static enum status describe(const struct st_decl *d, struct place *p, int64_t *at, json_t **out)
 {
     int64_t elements = 1, bytes, begin = *at;
     json_t *shape = json_array();
@@ -53,159 +51,173 @@ static enum status describe(const struct st_decl *d, struct piece *p, int64_t *a
         return status_fail(ERR_INVALID, "tensor %s: fp32 after an odd number of bf16 would be misaligned; declare fp32 first",
                            d->name);
     }
-    *p = (struct piece){d->dtype, elements};
+    *p = (struct place){d->dtype, elements, begin};
     *out = json_pack("{s:s, s:o, s:[I, I]}", "dtype", d->dtype == F32 ? "F32" : "BF16", "shape", shape, "data_offsets",
                      (json_int_t)begin, (json_int_t)*at);
     return *out ? OK : status_fail(ERR_NOMEM, "out of memory: a header");
 }
 
-/* The header's JSON text; sizes go to w->tensors. */
-static enum status header_text(struct st_writer *w, const struct st_decl *decls, char **text)
+/* What stands before the data: the length of the JSON text, and the text, padded with spaces so that the data starts at a multiple
+ * of 8. Free *bytes. */
+static enum status make_header(const char *path, const struct st_decl *decls, int n, struct place *places, char **bytes,
+                               int64_t *length, int64_t *data_bytes)
 {
     enum status st = OK;
-    int64_t at = 0;
     json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt"), *entry = NULL;
-    for (int i = 0; i < w->n && st == OK; i++) {
+    *data_bytes = 0;
+    for (int i = 0; i < n && st == OK; i++) {
         if (json_object_get(root, decls[i].name))
-            st = status_fail(ERR_INVALID, "%s: tensor name %s is taken", w->path, decls[i].name);
-        else if ((st = describe(&decls[i], &w->tensors[i], &at, &entry)) == OK &&
+            st = status_fail(ERR_INVALID, "%s: tensor name %s is taken", path, decls[i].name);
+        else if ((st = describe(&decls[i], &places[i], data_bytes, &entry)) == OK &&
                  json_object_set_new(root, decls[i].name, entry) != 0)
-            st = status_fail(ERR_INVALID, "%s: tensor name %s cannot be written as JSON", w->path, decls[i].name);
+            st = status_fail(ERR_INVALID, "%s: tensor name %s cannot be written as JSON", path, decls[i].name);
     }
-    *text = st == OK ? json_dumps(root, JSON_COMPACT) : NULL;
+    char *text = st == OK ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
-    return st != OK || *text ? st : status_fail(ERR_NOMEM, "out of memory: a header");
-}
-
-static enum status put(struct st_writer *w, const void *bytes, int64_t n)
-{
-    TRY(file_write(w->fd, w->path, bytes, (size_t)n, w->at));
-    XXH3_64bits_update(w->hash, bytes, (size_t)n);
-    w->at += n;
-    return OK;
-}
-
-/* Padded with spaces, so that the data starts at a multiple of 8. */
-static enum status write_header(struct st_writer *w, const struct st_decl *decls)
-{
-    char *text = NULL;
-    TRY(header_text(w, decls, &text));
-    int64_t n = (int64_t)strlen(text);
-    uint64_t padded = (uint64_t)round_up(n, 8);
-    enum status st = put(w, &padded, 8);
-    if (st == OK)
-        st = put(w, text, n);
-    if (st == OK)
-        st = put(w, "       ", (int64_t)padded - n);
+    TRY(st);
+    int64_t n_text = text ? (int64_t)strlen(text) : 0;
+    uint64_t padded = (uint64_t)round_up(n_text, 8);
+    *length = 8 + (int64_t)padded;
+    *bytes = text ? sys_malloc((size_t)*length) : NULL;
+    if (*bytes) {
+        memcpy(*bytes, &padded, 8);
+        memset(*bytes + 8, ' ', padded);
+        memcpy(*bytes + 8, text, (size_t)n_text);
+    }
     free(text);
+    return *bytes ? OK : status_fail(ERR_NOMEM, "out of memory: the header of %s", path);
+}
+
+/* ---- making ---- */
+
+/* Space that is missing shows now and not after hours of writing; file systems that reserve none grow the file as it is written.
+ */
+static enum status reserve(int fd, const char *path, int64_t bytes)
+{
+    int r;
+    do {
+        r = sys_fallocate(fd, 0, 0, (off_t)bytes);
+    } while (r != 0 && errno == EINTR);
+    if (r == 0 || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL)
+        return OK;
+    return status_fail(ERR_IO, "cannot reserve %lld bytes for %s: %s", (long long)bytes, path, strerror(errno));
+}
+
+static enum status write_header(const char *path, const char *header, int64_t length, int64_t data_bytes)
+{
+    int fd = sys_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return status_fail(ERR_IO, "cannot create %s: %s", path, strerror(errno));
+    enum status st = reserve(fd, path, length + data_bytes);
+    if (st == OK)
+        st = file_write(fd, path, header, (size_t)length, 0);
+    if (st == OK && sys_fsync(fd) != 0)
+        st = status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    if (sys_close(fd) != 0 && st == OK)
+        st = status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    if (st != OK)
+        sys_unlink(path);
     return st;
 }
 
-/* ---- life ---- */
-
-static void destroy(struct st_writer *w)
+enum status st_create(const char *path, const struct st_decl *decls, int n)
 {
+    char *header = NULL;
+    int64_t length, data_bytes;
+    struct place *places = sys_malloc(sizeof *places * ((size_t)n + 1));
+    if (!places)
+        return status_fail(ERR_NOMEM, "out of memory: a list of %d tensors", n);
+    enum status st = make_header(path, decls, n, places, &header, &length, &data_bytes);
+    if (st == OK)
+        st = write_header(path, header, length, data_bytes);
+    free(header);
+    free(places);
+    return st;
+}
+
+/* ---- writing ---- */
+
+void st_write_abort(struct st_writer *w)
+{
+    if (!w)
+        return;
     if (w->fd >= 0)
         sys_close(w->fd);
-    if (w->hash)
-        XXH3_freeState(w->hash);
     free(w->tensors);
     free(w->path);
     free(w);
 }
 
-enum status st_create(const char *path, const struct st_decl *decls, int n, struct st_writer **out)
+static enum status check_header(const struct st_writer *w, const char *header)
+{
+    char *there = sys_malloc((size_t)w->data);
+    if (!there)
+        return status_fail(ERR_NOMEM, "out of memory: the header of %s", w->path);
+    enum status st = file_read(w->fd, w->path, there, (size_t)w->data, 0);
+    if (st == OK && memcmp(there, header, (size_t)w->data) != 0)
+        st = status_fail(ERR_CORRUPT, "%s has another header than was written", w->path);
+    free(there);
+    return st;
+}
+
+enum status st_write_open(const char *path, const struct st_decl *decls, int n, struct st_writer **out)
 {
     enum status st;
+    char *header = NULL;
+    int64_t data_bytes;
     struct st_writer *w = sys_malloc(sizeof *w);
     if (!w)
         return status_fail(ERR_NOMEM, "out of memory: %zu bytes to write %s", sizeof *w, path);
     memset(w, 0, offsetof(struct st_writer, buffer));
     w->fd = -1;
     w->path = strdup(path);
-    w->hash = XXH3_createState();
     w->n = n;
     w->tensors = sys_malloc(sizeof *w->tensors * ((size_t)n + 1));
-    if (!w->path || !w->hash || !w->tensors) {
-        destroy(w);
-        return status_fail(ERR_NOMEM, "out of memory: a list of %d tensors", n);
-    }
-    XXH3_64bits_reset(w->hash);
-    w->fd = sys_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (w->fd < 0) {
-        st = status_fail(ERR_IO, "cannot create %s: %s", path, strerror(errno));
-        destroy(w);
-        return st;
-    }
-    st = write_header(w, decls);
-    if (st != OK) {
-        st_abort(w);
-        return st;
-    }
+    if (!w->path || !w->tensors)
+        TRY_GOTO(status_fail(ERR_NOMEM, "out of memory: a list of %d tensors", n), fail);
+    TRY_GOTO(make_header(path, decls, n, w->tensors, &header, &w->data, &data_bytes), fail);
+    w->fd = sys_open(path, O_RDWR | O_CLOEXEC, 0);
+    if (w->fd < 0)
+        TRY_GOTO(status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno)), fail);
+    TRY_GOTO(check_header(w, header), fail);
+    free(header);
     *out = w;
     return OK;
+fail:
+    free(header);
+    st_write_abort(w);
+    return st;
 }
 
-enum status st_write_f32(struct st_writer *w, const float *data, int64_t n)
+enum status st_write_f32(struct st_writer *w, int tensor, int64_t first, int64_t n, const float *data)
 {
-    while (w->current < w->n && w->written == w->tensors[w->current].elements) {
-        w->current++;
-        w->written = 0;
-    }
-    int64_t left = w->current < w->n ? w->tensors[w->current].elements - w->written : 0;
-    if (n < 0 || n > left)
-        return status_fail(ERR_INVALID, "%s: %lld elements are given and %lld left of tensor %d", w->path, (long long)n,
-                           (long long)left, w->current);
+    const struct place *t = tensor >= 0 && tensor < w->n ? &w->tensors[tensor] : NULL;
+    if (!t || first < 0 || n < 0 || n > t->elements - first)
+        return status_fail(ERR_INVALID, "%s: %lld elements from number %lld on of tensor %d of %d, which has %lld", w->path,
+                           (long long)n, (long long)first, tensor, w->n, t ? (long long)t->elements : 0);
+    int64_t at = w->data + t->begin + first * dtype_size(t->dtype);
+    if (t->dtype == F32)
+        return file_write(w->fd, w->path, data, (size_t)(4 * n), at);
     for (int64_t done = 0, part; done < n; done += part) {
-        const float *from = data + done;
-        part = n - done;
-        if (w->tensors[w->current].dtype == F32) {
-            TRY(put(w, from, 4 * part));
-            continue;
-        }
-        part = min_i64(part, CHUNK);
+        part = min_i64(n - done, CHUNK);
         for (int64_t i = 0; i < part; i++)
-            w->buffer[i] = bf16_from_float(from[i]);
-        TRY(put(w, w->buffer, 2 * part));
+            w->buffer[i] = bf16_from_float(data[done + i]);
+        TRY(file_write(w->fd, w->path, w->buffer, (size_t)(2 * part), at + 2 * done));
     }
-    w->written += n;
     return OK;
 }
 
-/* All elements of all tensors came. */
-static enum status check_complete(const struct st_writer *w)
+enum status st_write_finish(struct st_writer *w)
 {
-    for (int i = w->current; i < w->n; i++)
-        if (w->tensors[i].elements != (i == w->current ? w->written : 0))
-            return status_fail(ERR_INVALID, "%s: tensor %d of %d is not complete", w->path, i, w->n);
-    return OK;
-}
-
-enum status st_finish(struct st_writer *w, uint64_t *xxh3)
-{
-    enum status st = check_complete(w);
-    if (st == OK && sys_fsync(w->fd) != 0)
-        st = status_fail(ERR_IO, "cannot write %s: %s", w->path, strerror(errno));
-    if (st == OK) {
-        int fd = w->fd;
-        w->fd = -1;
-        if (sys_close(fd) != 0)
-            st = status_fail(ERR_IO, "cannot write %s: %s", w->path, strerror(errno));
-    }
-    if (st != OK) {
-        st_abort(w);
-        return st;
-    }
-    if (xxh3)
-        *xxh3 = XXH3_64bits_digest(w->hash);
-    destroy(w);
-    return OK;
-}
-
-void st_abort(struct st_writer *w)
-{
+    enum status st = OK;
     if (!w)
-        return;
-    sys_unlink(w->path);
-    destroy(w);
+        return OK;
+    int fd = w->fd;
+    w->fd = -1;
+    if (sys_fsync(fd) != 0)
+        st = status_fail(ERR_IO, "cannot write %s: %s", w->path, strerror(errno));
+    if (sys_close(fd) != 0 && st == OK)
+        st = status_fail(ERR_IO, "cannot write %s: %s", w->path, strerror(errno));
+    st_write_abort(w);
+    return st;
 }

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 
 #include <stdio.h>
+#include <time.h>
 
 void tickets_init(struct tickets *t)
 {
@@ -46,6 +47,24 @@ enum status tickets_wait(struct tickets *t, enum lane lane, const struct instr *
     pthread_mutex_unlock(&t->lock);
     atomic_fetch_add(&t->waited_ns[lane], clock_ns() - began);
     return atomic_load(&t->failed) ? ERR_CANCELLED : OK;
+}
+
+void tickets_sleep(struct tickets *t)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 2000000; /* what moved between the caller's look and the lock costs no more than this */
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&t->lock);
+    if (!atomic_load(&t->failed))
+        pthread_cond_timedwait(&t->moved, &t->lock, &until);
+    pthread_mutex_unlock(&t->lock);
+}
+
+int tickets_failed(const struct tickets *t)
+{
+    return atomic_load(&t->failed) != 0;
 }
 
 void tickets_retire(struct tickets *t, enum lane lane, int64_t ticket)

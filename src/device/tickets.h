@@ -24,6 +24,9 @@ void tickets_reset(struct tickets *t);
 int tickets_ready(const struct tickets *t, const struct instr *in);
 /* Blocks `lane` until they are; ERR_CANCELLED if some lane failed. */
 enum status tickets_wait(struct tickets *t, enum lane lane, const struct instr *in);
+/* Sleeps until something has moved since the last call, at most a few milliseconds. */
+void tickets_sleep(struct tickets *t);
+int tickets_failed(const struct tickets *t);
 void tickets_retire(struct tickets *t, enum lane lane, int64_t ticket);
 /* Records the calling thread's failure (the first one counts) and wakes everybody. */
 void tickets_fail(struct tickets *t, enum status code);

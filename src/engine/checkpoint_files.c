@@ -1,19 +1,22 @@
 /* Small files, directories and hashes of checkpoints. */
 #include "engine/checkpoint_files.h"
 
+#include "base/num.h"
 #include "base/sys.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { MAX_TEXT_BYTES = 1 << 20, HASH_CHUNK = 1 << 20 };
+enum { MAX_TEXT_BYTES = 1 << 20 };
 
 enum status ckpt_path(char path[CKPT_PATH], const char *dir, const char *name, const char *suffix)
 {
@@ -134,34 +137,84 @@ enum status ckpt_read_text(const char *path, char **text)
 enum status ckpt_size(const char *path, int64_t *bytes)
 {
     struct stat s;
-    if (stat(path, &s) != 0)
-        return errno == ENOENT ? status_fail(ERR_CORRUPT, "%s is missing", path)
-                               : status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    int fd;
+    TRY(open_file(path, &fd)); /* on a network file system opening asks the server, stat alone may not */
+    int failed = fstat(fd, &s) != 0;
+    sys_close(fd);
+    if (failed)
+        return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
     *bytes = (int64_t)s.st_size;
     return OK;
 }
 
-enum status ckpt_hash(const char *path, uint64_t *xxh3)
+int64_t ckpt_segments(int64_t bytes)
+{
+    return ceil_div(bytes, CKPT_SEGMENT);
+}
+
+enum status ckpt_hash(const char *path, int64_t bytes, int64_t first, int64_t n, uint64_t *sum)
 {
     int fd;
-    size_t got = HASH_CHUNK;
     enum status st = OK;
     TRY(open_file(path, &fd));
-    char *buf = sys_malloc(HASH_CHUNK);
-    XXH3_state_t *hash = XXH3_createState();
-    if (!buf || !hash)
-        st = status_fail(ERR_NOMEM, "out of memory: %d bytes to read %s", HASH_CHUNK, path);
-    else
-        XXH3_64bits_reset(hash);
-    for (int64_t at = 0; st == OK && got == HASH_CHUNK; at += HASH_CHUNK) {
-        st = read_some(fd, path, buf, HASH_CHUNK, at, &got);
+    char *buf = sys_malloc(CKPT_SEGMENT);
+    if (!buf)
+        st = status_fail(ERR_NOMEM, "out of memory: %d bytes to read %s", CKPT_SEGMENT, path);
+    for (int64_t k = first; k < first + n && st == OK; k++) {
+        size_t got, want = (size_t)min_i64(CKPT_SEGMENT, bytes - k * CKPT_SEGMENT);
+        st = read_some(fd, path, buf, want, k * CKPT_SEGMENT, &got);
+        if (st == OK && got < want)
+            st = status_fail(ERR_CORRUPT, "%s ends %zu bytes early", path, want - got);
         if (st == OK)
-            XXH3_64bits_update(hash, buf, got);
+            *sum += XXH3_64bits_withSeed(buf, want, (uint64_t)k);
     }
-    if (st == OK)
-        *xxh3 = XXH3_64bits_digest(hash);
-    XXH3_freeState(hash);
     free(buf);
     sys_close(fd);
     return st;
+}
+
+/* ---- do all ranks see the same directory? ---- */
+
+static enum status mark_path(char path[CKPT_PATH], const char *dir, uint64_t mark)
+{
+    char name[32];
+    snprintf(name, sizeof name, "mark-%016" PRIx64, mark);
+    return ckpt_path(path, dir, name, "");
+}
+
+enum status ckpt_mark(const char *dir, uint64_t mark)
+{
+    char path[CKPT_PATH];
+    TRY(mark_path(path, dir, mark));
+    return ckpt_write_text(path, "");
+}
+
+void ckpt_unmark(const char *dir, uint64_t mark)
+{
+    char path[CKPT_PATH];
+    if (mark_path(path, dir, mark) == OK)
+        sys_unlink(path);
+}
+
+enum status ckpt_check_mark(const char *dir, uint64_t mark, double patience)
+{
+    char path[CKPT_PATH];
+    int fd;
+    TRY(mark_path(path, dir, mark));
+    for (double waited = 0;; waited += 0.1) {
+        fd = sys_open(path, O_RDONLY | O_CLOEXEC, 0);
+        if (fd >= 0 || errno != ENOENT || waited >= patience)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
+    if (fd >= 0)
+        sys_close(fd);
+    if (fd >= 0)
+        return OK;
+    if (errno != ENOENT && errno != ENOTDIR)
+        return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    return status_fail(ERR_INVALID,
+                       "%s as rank 0 has made it cannot be seen from here; the run's directory must be on a file system that all "
+                       "ranks share",
+                       dir);
 }

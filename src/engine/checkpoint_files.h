@@ -24,7 +24,18 @@ enum status ckpt_write_text(const char *path, const char *text);
 /* *text: NUL-terminated, to be freed. ERR_CORRUPT: missing, or larger than 1 MiB. */
 enum status ckpt_read_text(const char *path, char **text);
 enum status ckpt_size(const char *path, int64_t *bytes); /* ERR_CORRUPT: missing */
-/* Streams the file. ERR_CORRUPT: missing. */
-enum status ckpt_hash(const char *path, uint64_t *xxh3);
+/* A file's hash is the sum, modulo 2^64, of the xxh3 of its segments, each seeded with its number: so any ranks may hash any
+ * segments, and nothing has to be kept. */
+enum { CKPT_SEGMENT = 128 << 10 };
+int64_t ckpt_segments(int64_t bytes);
+/* Adds n segments from `first` on, of a file of so many bytes, to *sum. ERR_CORRUPT: missing, or shorter. */
+enum status ckpt_hash(const char *path, int64_t bytes, int64_t first, int64_t n, uint64_t *sum);
+
+/* Rank 0 marks a directory that it has made with a number of its own; the others look for it, so that they never take an older
+ * directory, or one of the same path on their own host, for that. */
+enum status ckpt_mark(const char *dir, uint64_t mark);
+void ckpt_unmark(const char *dir, uint64_t mark);
+/* patience: seconds; what another host has made may take a while to show. ERR_INVALID: it is not to be seen. */
+enum status ckpt_check_mark(const char *dir, uint64_t mark, double patience);
 
 #endif

@@ -1,6 +1,7 @@
-/* Writing, reading and checking manifest.json. */
+/* Writing, reading and checking manifest.json, and hashing what it describes. */
 #include "engine/checkpoint_manifest.h"
 
+#include "base/num.h"
 #include "engine/checkpoint_files.h"
 
 #include <inttypes.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { FORMAT = 1 };
+enum { FORMAT = 2 }; /* 1: hashes of whole files */
 
 const char *const ckpt_file_names[CKPT_FILES] = {"model.safetensors", "optimizer.safetensors", "config.json"};
 
@@ -106,7 +107,8 @@ static int parse(const json_t *root, struct manifest *m)
     return ok;
 }
 
-enum status manifest_read(const char *dir, struct manifest *out)
+/* ERR_CORRUPT: missing or damaged; ERR_INVALID: of another format. */
+static enum status manifest_read(const char *dir, struct manifest *out)
 {
     char path[CKPT_PATH], want[17], have[17] = "", *text;
     struct manifest m;
@@ -139,11 +141,49 @@ enum status manifest_read(const char *dir, struct manifest *out)
     return st;
 }
 
-enum status manifest_verify(const char *dir, const struct manifest *m)
+/* ---- hashes by all ranks ---- */
+
+/* Waits of the others stay short: so many segments of a rank between two agreements (1 GiB). */
+enum { ROUND = 8192 };
+
+enum status manifest_hash(struct comm *c, const char *dir, struct manifest *m)
+{
+    char path[CKPT_PATH];
+    int64_t rank = comm_rank(c), size = comm_size(c);
+    double half[CKPT_FILES][2]; /* of 32 bits: sums of doubles are exact, and need no memory */
+    for (int i = 0; i < CKPT_FILES; i++) {
+        int64_t n = ckpt_segments(m->files[i].bytes), share = ceil_div(n, size);
+        int64_t first = min_i64(n, rank * share), end = min_i64(n, first + share);
+        uint64_t sum = 0;
+        for (int64_t at = 0; at < share; at += ROUND) {
+            int64_t part = max_i64(0, min_i64(ROUND, end - first - at));
+            enum status st = ckpt_path(path, dir, ckpt_file_names[i], "");
+            if (st == OK && part > 0)
+                st = ckpt_hash(path, m->files[i].bytes, first + at, part, &sum);
+            TRY(comm_agree(c, st));
+        }
+        half[i][0] = (double)(uint32_t)sum;
+        half[i][1] = (double)(uint32_t)(sum >> 32);
+    }
+    TRY(comm_sum(c, half[0], CKPT_FILES * 2));
+    for (int i = 0; i < CKPT_FILES; i++)
+        m->files[i].xxh3 = (uint64_t)half[i][0] + ((uint64_t)half[i][1] << 32);
+    return OK;
+}
+
+/* Every rank sees what rank 0 sees. */
+static enum status check_sizes(struct comm *c, const char *dir, const struct manifest *m)
 {
     char path[CKPT_PATH];
     int64_t bytes;
-    uint64_t hash;
+    if (comm_rank(c) != 0) {
+        TRY(ckpt_path(path, dir, "manifest.json", ""));
+        if (ckpt_size(path, &bytes) == ERR_CORRUPT)
+            return status_fail(ERR_INVALID,
+                               "%s, which rank 0 has read, cannot be seen from here; it must be on a file system that all ranks "
+                               "share",
+                               path);
+    }
     for (int i = 0; i < CKPT_FILES; i++) {
         TRY(ckpt_path(path, dir, ckpt_file_names[i], ""));
         TRY(ckpt_size(path, &bytes));
@@ -151,11 +191,24 @@ enum status manifest_verify(const char *dir, const struct manifest *m)
             return status_fail(ERR_CORRUPT, "%s has %lld bytes, its manifest says %lld", path, (long long)bytes,
                                (long long)m->files[i].bytes);
     }
-    for (int i = 0; i < CKPT_FILES; i++) {
-        TRY(ckpt_path(path, dir, ckpt_file_names[i], ""));
-        TRY(ckpt_hash(path, &hash));
-        if (hash != m->files[i].xxh3)
+    return OK;
+}
+
+enum status manifest_open(struct comm *c, const char *dir, struct manifest *out)
+{
+    struct manifest m, there;
+    char path[CKPT_PATH];
+    memset(&m, 0, sizeof m);
+    TRY(comm_agree(c, comm_rank(c) == 0 ? manifest_read(dir, &m) : OK));
+    TRY(comm_broadcast(c, 0, &m, sizeof m));
+    TRY(comm_agree(c, check_sizes(c, dir, &m)));
+    there = m;
+    TRY(manifest_hash(c, dir, &there));
+    for (int i = 0; i < CKPT_FILES; i++)
+        if (there.files[i].xxh3 != m.files[i].xxh3) {
+            TRY(ckpt_path(path, dir, ckpt_file_names[i], ""));
             return status_fail(ERR_CORRUPT, "%s is damaged: its bytes do not have the checksum of its manifest", path);
-    }
+        }
+    *out = m;
     return OK;
 }

@@ -17,9 +17,11 @@ struct manifest {
 
 /* The manifest carries its own hash, so that a changed digit shows. */
 enum status manifest_write(const char *dir, const struct manifest *m, const struct model *model, enum dtype dtype);
-/* ERR_CORRUPT: missing or damaged; ERR_INVALID: of a later ltrain. */
-enum status manifest_read(const char *dir, struct manifest *out);
-/* The files are those that were written: sizes first, then hashes. ERR_CORRUPT names the file. */
-enum status manifest_verify(const char *dir, const struct manifest *m);
+/* Called by all ranks with the same m->files[].bytes: each hashes a share of the segments of every file; the sums go to xxh3. */
+enum status manifest_hash(struct comm *c, const char *dir, struct manifest *m);
+/* Called by all ranks: rank 0 reads the manifest; then all check that the files are those that were written: sizes first, then
+ * hashes. All return the same. ERR_CORRUPT names what is missing or damaged; ERR_INVALID: of another format, or a rank does not
+ * see the directory. */
+enum status manifest_open(struct comm *c, const char *dir, struct manifest *out);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/sys.h"
 #include "device/tickets.h"
+#include "engine/comm_lanes.h"
 #include "offload/places.h"
 
 #include <omp.h>
@@ -100,9 +101,11 @@ static enum status run_serial(struct executor *e, enum lane lane)
         if (in->lane != lane)
             continue;
         TRY(tickets_wait(&e->tickets, lane, in));
-        int64_t start = clock_ns();
-        TRY(machine_execute(&e->m, p, in));
-        note(e, lane, i, start);
+        if (machine_holds(&e->m, in->predicate)) {
+            int64_t start = clock_ns();
+            TRY(machine_execute(&e->m, p, in));
+            note(e, lane, i, start);
+        }
         tickets_retire(&e->tickets, lane, in->ticket);
     }
     return OK;
@@ -178,10 +181,21 @@ out:
     return st;
 }
 
+static void note_comm(void *user, enum lane lane, int instr, int64_t start_ns)
+{
+    note(user, lane, instr, start_ns);
+}
+
+static enum status run_comm(struct executor *e)
+{
+    struct comm_run r = {.machine = &e->m, .program = e->p, .tickets = &e->tickets, .note = note_comm, .user = e};
+    return comm_lanes_run(&r);
+}
+
 static void run_lane(struct executor *e, enum lane lane)
 {
     int pipelined = lane_is_pipelined(lane) && e->m.store;
-    enum status st = pipelined ? run_pipelined(e, lane) : run_serial(e, lane);
+    enum status st = lane_is_comm(lane) ? run_comm(e) : pipelined ? run_pipelined(e, lane) : run_serial(e, lane);
     if (st != OK)
         tickets_fail(&e->tickets, st);
 }
@@ -221,7 +235,8 @@ enum status executor_create(const struct machine *m, struct executor **out)
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->go, NULL);
     pthread_cond_init(&e->idle, NULL);
-    for (int l = LANE_COMPUTE + 1; l < LANES; l++) {
+    int several = m->comm && comm_size(m->comm) > 1;
+    for (int l = LANE_COMPUTE + 1; l < (several ? LANE_WORLD + 1 : LANE_WORLD); l++) { /* LANE_WORLD: all comm lanes */
         e->start[l] = (struct lane_start){e, (enum lane)l};
         int error = sys_thread(&e->thread[e->n_threads], lane_thread, &e->start[l]);
         if (error) {

@@ -2,6 +2,7 @@
 #ifndef LTRAIN_ENGINE_EXECUTOR_H
 #define LTRAIN_ENGINE_EXECUTOR_H
 
+#include "comm/comm.h"
 #include "device/copy.h"
 #include "offload/store.h"
 #include "ops/ops.h"
@@ -14,6 +15,8 @@ struct machine {
     char *device, *host; /* arena bases */
     struct store *store; /* NULL if no program touches nvme */
     struct copy_link link;
+    struct comm *comm;         /* NULL or of a single rank: programs have no comm lanes */
+    const uint8_t *predicates; /* [k]: predicate k of the micro-batch holds; NULL: no program has any */
     op_kernel *kernels[OP_COUNT];
     int threads; /* OpenMP threads of compute and host lanes; 0: default */
 };
@@ -41,6 +44,11 @@ void executor_take_stats(struct executor *e, struct lane_stats out[LANES]);
  * is returned. */
 void *machine_argument(const struct machine *m, const struct program *p, const struct instr *in, int arg, int64_t *offset,
                        int64_t *bytes);
+/* Whether an instruction with this predicate is executed (0: always). */
+static inline int machine_holds(const struct machine *m, int predicate)
+{
+    return predicate == 0 || m->predicates[predicate];
+}
 /* Executes one instruction, blocking (kernels, copies, and I/O through the given direction's own thread). */
 enum status machine_execute(const struct machine *m, const struct program *p, const struct instr *in);
 

@@ -3,7 +3,9 @@
 #define LTRAIN_ENGINE_RUN_H
 
 #include "data/corpus.h"
+#include "engine/batch.h"
 #include "engine/checkpoint.h"
+#include "engine/metrics.h"
 #include "engine/session.h"
 #include "engine/train.h"
 
@@ -11,12 +13,16 @@ struct run {
     struct settings *s;
     struct model *model;
     struct corpus *corpus;
+    struct comm *comm; /* borrowed */
     struct session *session;
+    struct batch *batch;
+    int64_t saved; /* step of the newest checkpoint; -1: none */
     struct checkpoint_info at; /* where training stands */
     int pending;               /* an update waits for the next forward */
     double lr_pending;
     int64_t limit[TIERS];
-    FILE *metrics;
+    FILE *metrics; /* rank 0 */
+    int signal;    /* that all ranks agreed to stop for */
     double peak_flops, last_loss;
     struct lane_stats total[LANES];
     double run_seconds;
@@ -24,7 +30,17 @@ struct run {
     int64_t skipped_in_row; /* steps, up to now, whose gradient norm was not finite */
 };
 
+/* train_step.c */
+/* One optimizer step: all micro-batches; its update stays pending. */
+enum status run_step(struct run *r, struct step_metrics *m);
+/* The pending update, if there is one. */
+enum status run_flush(struct run *r);
+/* Mean loss over the held-out sequences. */
+enum status run_evaluate(struct run *r, double *loss);
+
 /* train_setup.c */
+/* Every rank has planned the same, or all fail. */
+enum status run_compare_plans(struct comm *c, const struct plan *plan);
 /* The rate that MFU refers to on a CPU: the best of several sgemm of 1024 cubed on that many threads. */
 double run_measure_sgemm(int threads);
 /* With its parents; what exists is fine. */

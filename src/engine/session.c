@@ -6,6 +6,7 @@
 #include "data/safetensors.h"
 #include "engine/chaos.h"
 #include "program/verify.h"
+#include "program/verify_mesh.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,8 +41,59 @@ static void warm_up(struct session *s)
     free(x);
 }
 
-enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, const char *const *nvme_paths,
-                           int n_paths, struct session **out)
+/* The rank's communicator, and its predicates (all hold until a batch says otherwise). */
+static enum status join_ranks(struct session *x, struct comm *comm)
+{
+    const struct strategy *s = &x->plan->strategy;
+    x->comm = comm;
+    if (!comm) {
+        TRY(comm_create_self(&x->own_comm));
+        x->comm = x->own_comm;
+    }
+    struct mesh mesh = comm_mesh(x->comm);
+    if (mesh.dp != s->dp || mesh.ulysses != s->ulysses || mesh.ring != s->ring)
+        return status_fail(ERR_INVALID, "the plan is for dp=%d,ulysses=%d,ring=%d, but the ranks are dp=%d,ulysses=%d,ring=%d",
+                           s->dp, s->ulysses, s->ring, mesh.dp, mesh.ulysses, mesh.ring);
+    x->predicates = sys_malloc((size_t)(2 * s->ring));
+    if (!x->predicates)
+        return status_fail(ERR_NOMEM, "out of memory for the session");
+    memset(x->predicates, 1, (size_t)(2 * s->ring));
+    x->machine.comm = x->comm;
+    x->machine.predicates = x->predicates;
+    return OK;
+}
+
+/* The programs of all ranks together: every rank runs this plan's. */
+static enum status verify_ranks(const struct session *x)
+{
+    const struct strategy *s = &x->plan->strategy;
+    enum { TABLES = 1 + 2 * (LANES - LANE_WORLD) };
+    int n = s->ranks, u = s->ulysses, r = s->ring;
+    int32_t *table = sys_calloc((size_t)(TABLES * n), sizeof *table);
+    enum status st = OK;
+    if (!table)
+        return status_fail(ERR_NOMEM, "out of memory while verifying");
+    struct mesh_roles mesh = {.n_ranks = n, .role = table};
+    for (int l = LANE_WORLD; l < LANES; l++) {
+        int32_t *group = table + n * (1 + 2 * (l - LANE_WORLD)), *member = group + n;
+        for (int k = 0; k < n; k++) { /* rank = (d * ring + i) * ulysses + j */
+            group[k] = l == LANE_WORLD ? 0 : l == LANE_ULYSSES ? k / u : k / (u * r) * u + k % u;
+            member[k] = l == LANE_WORLD ? k : l == LANE_ULYSSES ? k % u : k / u % r;
+        }
+        mesh.group[l] = group;
+        mesh.member[l] = member;
+    }
+    for (int k = 0; k < PLAN_PROGRAMS && st == OK; k++) {
+        const struct program *p = x->plan->programs[k];
+        if (p)
+            st = program_verify_mesh(&p, 1, &mesh);
+    }
+    free(table);
+    return st;
+}
+
+enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, struct comm *comm,
+                           const char *const *nvme_paths, int n_paths, struct session **out)
 {
     enum status st = OK;
     struct session *x = sys_calloc(1, sizeof *x);
@@ -51,11 +103,13 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     }
     x->model = m;
     x->plan = plan;
-    x->comm = comm_self();
+    TRY_GOTO(join_ranks(x, comm), fail);
     x->chaos = s->mode == MODE_CHAOS;
     for (int k = 0; k < PLAN_PROGRAMS; k++) /* nothing runs that the verifier has not accepted */
         if (plan->programs[k])
             TRY_GOTO(program_verify(plan->programs[k]), fail);
+    if (plan->strategy.ranks > 1)
+        TRY_GOTO(verify_ranks(x), fail);
     TRY_GOTO(arena_create("device arena", plan->arena[TIER_DEVICE], ARENA_PLAIN, &x->device), fail);
     TRY_GOTO(arena_create("host arena", plan->arena[TIER_HOST], ARENA_PINNED, &x->host), fail);
     if (plan->arena[TIER_NVME] > 0) {
@@ -63,15 +117,15 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
                                  .bytes = plan->arena[TIER_NVME],
                                  .pinned = arena_base(x->host),
                                  .pinned_bytes = arena_bytes(x->host),
-                                 .rank = x->comm.rank};
+                                 .rank = comm_rank(x->comm)};
         for (int i = 0; i < n_paths; i++)
             c.paths[i] = nvme_paths[i];
         TRY_GOTO(store_open(&c, &x->store), fail);
     }
-    x->machine = (struct machine){.device = arena_base(x->device),
-                                  .host = arena_base(x->host),
-                                  .store = x->store,
-                                  .threads = s->threads > 0 ? s->threads : 0};
+    x->machine.device = arena_base(x->device);
+    x->machine.host = arena_base(x->host);
+    x->machine.store = x->store;
+    x->machine.threads = s->threads > 0 ? s->threads : 0;
     x->machine.link.late = plan->strategy.discrete;
     x->machine.link.bytes_per_second = s->link_gbps > 0 ? s->link_gbps * 1e9 : 0;
     ops_cpu_kernels(x->machine.kernels);
@@ -100,12 +154,14 @@ void session_destroy(struct session *s)
     if (!s)
         return;
     executor_destroy(s->executor);
+    comm_destroy(s->own_comm);
     canary_destroy(s->canary);
     store_close(s->store);
     arena_destroy(s->host);
     arena_destroy(s->device);
     plan_destroy(s->plan);
     free(s->staging);
+    free(s->predicates);
     free(s);
 }
 
@@ -121,12 +177,31 @@ enum status session_run(struct session *s, enum plan_program which, struct trace
     return executor_run(s->executor, s->plan->programs[which], trace);
 }
 
-/* One group as stored, in the staging memory or in place. */
-static enum status visit_group(struct session *s, const struct binding *b, int unit, enum dtype type, enum state_access access,
-                               state_visitor *visit, void *user)
+double session_loss(struct session *s)
 {
-    const struct buffer *buf = &s->plan->programs[PLAN_FLUSH]->buffers[b->buffer];
-    int64_t n = b->row1 - b->row0, bytes = n * dtype_size(type), at = buf->address + b->offset;
+    const struct strategy *st = &s->plan->strategy;
+    const double *part = session_io(s, s->plan->io.loss);
+    int64_t n = st->ranks * ceil_div(st->rows, st->loss_tile);
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += part[i];
+    return sum;
+}
+
+/* A piece of state where it lives, and which elements of the unit it is. */
+struct piece {
+    struct binding at;
+    enum dtype type;
+    int unit;
+    int64_t first, n; /* elements; the binding's rows beyond n are a shard's padding */
+};
+
+/* In the staging memory or in place. */
+static enum status visit_piece(struct session *s, const struct piece *x, enum state_access access, state_visitor *visit,
+                               void *user)
+{
+    const struct buffer *buf = &s->plan->programs[PLAN_FLUSH]->buffers[x->at.buffer];
+    int64_t rows = x->at.row1 - x->at.row0, bytes = rows * dtype_size(x->type), at = buf->address + x->at.offset;
     float *data = s->staging;
     void *stored = buf->tier == TIER_DEVICE ? s->machine.device + at : buf->tier == TIER_HOST ? s->machine.host + at : NULL;
     if (!stored) {
@@ -135,13 +210,15 @@ static enum status visit_group(struct session *s, const struct binding *b, int u
             TRY(store_read(s->store, at, stored, bytes));
     }
     if (access == STATE_READ) {
-        for (int64_t i = 0; i < n; i++)
-            data[i] = type == F32 ? ((float *)stored)[i] : bf16_to_float(((bf16 *)stored)[i]);
-        return visit(user, unit, b->row0, n, data);
+        for (int64_t i = 0; i < x->n; i++)
+            data[i] = x->type == F32 ? ((float *)stored)[i] : bf16_to_float(((bf16 *)stored)[i]);
+        return x->n > 0 ? visit(user, x->unit, x->first, x->n, data) : OK;
     }
-    TRY(visit(user, unit, b->row0, n, data));
-    for (int64_t i = 0; i < n; i++) {
-        if (type == F32)
+    memset(data, 0, (size_t)rows * sizeof *data);
+    if (x->n > 0)
+        TRY(visit(user, x->unit, x->first, x->n, data));
+    for (int64_t i = 0; i < rows; i++) {
+        if (x->type == F32)
             ((float *)stored)[i] = data[i];
         else
             ((bf16 *)stored)[i] = bf16_from_float(data[i]);
@@ -149,24 +226,51 @@ static enum status visit_group(struct session *s, const struct binding *b, int u
     return buf->tier == TIER_NVME ? store_write(s->store, at, stored, bytes) : OK;
 }
 
+int session_sharded(const struct session *s, enum state_kind kind)
+{
+    return s->plan->strategy.zero >= (kind == STATE_PARAM ? 3 : 1);
+}
+
+/* The tensor that holds such state of a unit. */
+static void state_name(const struct session *s, int unit, enum state_kind kind, char name[48])
+{
+    static const char *const what[] = {"param", "master", "m", "v", "grad"};
+    snprintf(name, 48, "unit%d.%s%s", unit, kind == STATE_GRAD && s->plan->strategy.zero == 1 ? "grad_sum" : what[kind],
+             session_sharded(s, kind) ? ".shard" : "");
+}
+
+/* The rank's elements of the unit's index-th group. */
+static void locate(const struct session *s, struct piece *x, int index)
+{
+    struct group g = plan_group(s->model, &s->plan->strategy, x->unit, index);
+    int64_t share = g.shard_end - g.shard_first;
+    x->first = min_i64(g.end, g.first + comm_rank(s->comm) * share);
+    x->n = min_i64(share, g.end - x->first);
+}
+
 enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit,
                           void *user)
 {
-    static const char *const what[] = {"param", "master", "m", "v", "grad"};
     const struct program *p = s->plan->programs[PLAN_FLUSH];
-    enum dtype type = kind == STATE_PARAM ? s->plan->strategy.dtype : F32;
+    int sharded = session_sharded(s, kind), index = 0;
+    struct piece x = {.type = kind == STATE_PARAM ? s->plan->strategy.dtype : F32, .unit = unit};
     char name[48];
-    snprintf(name, sizeof name, "unit%d.%s", unit, what[kind]);
+    state_name(s, unit, kind, name);
     for (int i = 0; i < p->n_live_in; i++) {
-        /* gradients are cut finer than groups: join the pieces that lie and count on */
-        struct binding b = p->live_in[i];
-        if (strcmp(p->tensors[b.tensor].name, name) != 0)
+        x.at = p->live_in[i];
+        if (strcmp(p->tensors[x.at.tensor].name, name) != 0)
             continue;
-        while (i + 1 < p->n_live_in && p->live_in[i + 1].tensor == b.tensor && p->live_in[i + 1].row0 == b.row1 &&
-               p->live_in[i + 1].offset == b.offset + (b.row1 - b.row0) * dtype_size(type) && kind == STATE_GRAD &&
-               p->live_in[i + 1].row1 - b.row0 <= s->plan->strategy.group)
-            b.row1 = p->live_in[++i].row1;
-        TRY(visit_group(s, &b, unit, type, access, visit, user));
+        /* gradients are cut finer than groups: join the pieces that lie and count on */
+        while (!sharded && kind == STATE_GRAD && i + 1 < p->n_live_in && p->live_in[i + 1].tensor == x.at.tensor &&
+               p->live_in[i + 1].row0 == x.at.row1 &&
+               p->live_in[i + 1].offset == x.at.offset + (x.at.row1 - x.at.row0) * dtype_size(x.type) &&
+               p->live_in[i + 1].row1 - x.at.row0 <= s->plan->strategy.group)
+            x.at.row1 = p->live_in[++i].row1;
+        x.first = x.at.row0;
+        x.n = x.at.row1 - x.at.row0;
+        if (sharded)
+            locate(s, &x, index++);
+        TRY(visit_piece(s, &x, access, visit, user));
     }
     return OK;
 }

@@ -16,7 +16,9 @@ struct session {
     struct store *store; /* NULL if the plan needs no nvme */
     struct machine machine;
     struct executor *executor;
-    struct comm comm;
+    struct comm *comm; /* with the plan's mesh; borrowed, or own_comm */
+    struct comm *own_comm;
+    uint8_t *predicates;   /* of the micro-batch: [2 * ring - 1] (seqpar/seqpar.h) */
     struct canary *canary; /* gaps of the arenas */
     int64_t
         overhead_bytes; /* resident beside the arenas once everything is set up: program, libraries, tables, scratch of BLAS */
@@ -25,9 +27,10 @@ struct session {
     int64_t staging_bytes;
 };
 
-/* Verifies every program of the plan, then allocates. Takes the plan over (also on failure). nvme_paths: existing directories. */
-enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, const char *const *nvme_paths,
-                           int n_paths, struct session **out);
+/* Verifies every program of the plan, then allocates. Takes the plan over (also on failure). comm: with the plan's mesh set, must
+ * outlive the session; NULL: a rank alone. nvme_paths: existing directories. */
+enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, struct comm *comm,
+                           const char *const *nvme_paths, int n_paths, struct session **out);
 void session_destroy(struct session *s); /* NULL is fine */
 
 /* A field of /proc/self/status or /proc/meminfo in bytes; 0 if absent. */
@@ -36,16 +39,21 @@ int64_t session_proc_bytes(const char *file, const char *field);
 /* Host memory of an io buffer (plan->io). Owned by the session. */
 void *session_io(struct session *s, int buffer);
 enum status session_run(struct session *s, enum plan_program which, struct trace_event *trace);
+/* Sum of the losses of all ranks' target tokens in the program that ran last, in one order whatever the placement. */
+double session_loss(struct session *s);
 
-/* State by unit: "param", "m", "v", and "master" (BF16 only), "grad" (while an update is pending). Elements of one group at a
- * time, in order. */
+/* State by unit: parameters as stored, fp32 masters (where the update works on other values than the parameters), moments,
+ * gradients (while an update is pending). */
 enum state_kind { STATE_PARAM, STATE_MASTER, STATE_M, STATE_V, STATE_GRAD };
 enum state_access { STATE_READ, STATE_WRITE };
 
+/* Whether every rank holds all of it, or each its shards. */
+int session_sharded(const struct session *s, enum state_kind kind);
+
 /* data: n elements of the unit from `first` on, as fp32; to be filled when writing. */
 typedef enum status state_visitor(void *user, int unit, int64_t first, int64_t n, float *data);
-/* Calls visit for every group of the unit's state, reading from or writing to wherever it lives. Nothing else may run. A unit
- * without such state is no error. */
+/* Calls visit for every piece that this rank holds of the unit's state, at most a group at a time, reading from or writing to
+ * wherever it lives. Nothing else may run. A unit without such state is no error. */
 enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit,
                           void *user);
 

@@ -3,6 +3,7 @@
 #define LTRAIN_ENGINE_TRAIN_H
 
 #include "base/status.h"
+#include "comm/comm.h"
 #include "model/model.h"
 #include "plan/plan.h"
 #include "plan/settings.h"
@@ -14,12 +15,18 @@ struct train_hooks {
     enum status (*write_config)(const struct settings *s, FILE *f);
 };
 
-/* Resolves `auto` where the machine decides (device, budgets, threads) and plans. Tiles are written back into *s: they are part
- * of the numerics key that a resumed run keeps. *model and *plan are the caller's to destroy. limit: bytes of each tier. */
-enum status train_plan(struct settings *s, struct model **model, struct plan **plan, int64_t limit[TIERS]);
+/* Resolves `auto` where the machine decides (device, budgets, threads, mesh) and plans for `ranks` ranks: those of comm, or a
+ * single process that plans for more. Tiles and mesh are written back into *s: they are part of the numerics key that a resumed
+ * run keeps. Ranks that share a host share its memory, cores and drives; all plan with the least that any of them has. *model and
+ * *plan are the caller's to destroy. limit: bytes of each tier, of one rank. */
+enum status train_plan(struct settings *s, struct comm *comm, int ranks, struct model **model, struct plan **plan,
+                       int64_t limit[TIERS]);
+/* How many ranks the settings ask a single process to plan for. */
+int train_planned_ranks(const struct settings *s);
 
-/* Trains. Prints to stdout; the failure sentence is the caller's to print. signal_number: set to the signal that ended the run
+/* Trains, together with the other ranks of comm. Prints to stdout; the failure sentence is the caller's to print (comm_agreed:
+ * once for all). signal_number: set to the signal that ended the run
  * early (after saving), else 0. */
-enum status train_run(struct settings *s, const struct train_hooks *hooks, int *signal_number);
+enum status train_run(struct settings *s, struct comm *comm, const struct train_hooks *hooks, int *signal_number);
 
 #endif

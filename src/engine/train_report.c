@@ -3,6 +3,7 @@
 
 #include "base/units.h"
 #include "engine/metrics.h"
+#include "offload/drives.h"
 #include "offload/places.h"
 
 #include <math.h>
@@ -31,7 +32,7 @@ static void print_config(const struct run *r, const struct train_hooks *hooks)
 
 void run_print_before(struct run *r, const struct train_hooks *hooks)
 {
-    char a[32], b[32], c[32], line[256];
+    char a[32], b[32], c[32], line[256], text[512];
     const struct settings *s = r->s;
     const struct plan *p = r->session->plan;
     const struct corpus_report *d = corpus_get_report(r->corpus);
@@ -46,7 +47,16 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
            units_format_bytes(r->limit[TIER_HOST], b), units_format_bytes(r->limit[TIER_NVME], c));
     printf("host memory: %s\n", arena_describe(r->session->host));
     printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
-    printf("mesh: %d rank (%s), zero %d\n", r->session->comm.size, r->session->comm.source, s->zero);
+    comm_describe(r->comm, text, sizeof text);
+    printf("mesh: %s; zero %d\n", text, s->zero);
+    if (drives_describe(s->nvme_path.n ? s->nvme_path.n : 1, comm_local_size(r->comm), line, sizeof line)[0] && r->session->store)
+        printf("%s\n", line);
+    if (p->strategy.seq_len > s->seq_len)
+        printf("padding: each sequence of %lld tokens is followed by %lld masked ones, so that %d ranks can share it\n",
+               (long long)s->seq_len, (long long)(p->strategy.seq_len - s->seq_len), s->ulysses * s->ring);
+    if (s->batch > s->grad_accum)
+        printf("batch: %lld sequences a step, %lld micro-batches on each of %d data-parallel groups\n", (long long)s->batch,
+               (long long)s->grad_accum, s->dp);
     printf("data: %lld documents, %s tokens kept, %s dropped, 0 truncated, %lld documents split; %lld training and %lld held-out "
            "sequences; "
            "unigram entropy %.4f nats/token\n",

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/sys.h"
 #include "engine/metrics.h"
+#include "offload/drives.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -50,30 +51,61 @@ static int free_bytes_near(const char *path, int64_t *free_bytes)
     return 0;
 }
 
-enum status train_plan(struct settings *s, struct model **model, struct plan **plan, int64_t limit[TIERS])
+/* Budgets of this rank: what is given, or its part of what the host has free. */
+static void own_limits(const struct settings *s, int sharing, int64_t limit[TIERS])
 {
-    if (s->device == DEVICE_CUDA)
-        return status_fail(ERR_INVALID, "device: this build has no CUDA backend; use cpu or cpu:discrete");
-    if (s->device == DEVICE_AUTO)
-        s->device = DEVICE_CPU;
-    if (s->threads > 0)
-        omp_set_num_threads(s->threads);
-    s->threads = omp_get_max_threads();
-    int64_t available = session_proc_bytes("/proc/meminfo", "MemAvailable");
-    limit[TIER_DEVICE] = s->device_mem >= 0 ? s->device_mem : available / 2;
-    limit[TIER_HOST] = s->host_mem >= 0 ? s->host_mem : available / 10 * 4;
-    int64_t least = INT64_MAX, free_bytes;
+    int64_t available = session_proc_bytes("/proc/meminfo", "MemAvailable"), least = INT64_MAX, free_bytes;
+    int index[SETTINGS_MAX_LIST], drives = drives_of_rank(s->nvme_path.n, 0, sharing, index);
+    limit[TIER_DEVICE] = s->device_mem >= 0 ? s->device_mem : available / 2 / sharing;
+    limit[TIER_HOST] = s->host_mem >= 0 ? s->host_mem : available / 10 * 4 / sharing;
     for (int i = 0; i < s->nvme_path.n; i++)
         if (sys_statvfs_free(s->nvme_path.item[i], &free_bytes) == 0)
             least = min_i64(least, free_bytes + store_dead_bytes(s->nvme_path.item[i]));
     if (s->nvme_path.n == 0 && free_bytes_near(s->out, &free_bytes) == 0)
         least = free_bytes + store_dead_bytes(s->out); /* a killed run's file must not keep it from being resumed */
     /* striped evenly: the fullest path decides */
-    limit[TIER_NVME] = least == INT64_MAX ? INT64_MAX : least * max_i64(1, s->nvme_path.n);
+    int users = s->nvme_path.n >= sharing ? 1 : sharing;
+    limit[TIER_NVME] = least == INT64_MAX ? INT64_MAX : least / users * max_i64(1, drives);
     if (s->nvme_max >= 0)
         limit[TIER_NVME] = min_i64(limit[TIER_NVME], s->nvme_max);
+}
+
+/* The least of all ranks: they run one program. */
+static enum status common_limits(const struct settings *s, struct comm *c, int64_t limit[TIERS])
+{
+    own_limits(s, comm_local_size(c), limit);
+    int64_t(*all)[TIERS] = sys_calloc((size_t)comm_size(c), sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    enum status st = comm_gather(c, limit, sizeof *all, all);
+    for (int k = 0; k < comm_size(c) && st == OK; k++)
+        for (int t = 0; t < TIERS; t++)
+            limit[t] = min_i64(limit[t], all[k][t]);
+    free(all);
+    return st;
+}
+
+int train_planned_ranks(const struct settings *s)
+{
+    int product = (int)(max_i64(1, s->dp) * max_i64(1, s->ulysses) * max_i64(1, s->ring));
+    return product > 1 ? product : (int)max_i64(1, s->ranks);
+}
+
+enum status train_plan(struct settings *s, struct comm *comm, int ranks, struct model **model, struct plan **plan,
+                       int64_t limit[TIERS])
+{
+    if (s->device == DEVICE_CUDA)
+        return status_fail(ERR_INVALID, "device: this build has no CUDA backend; use cpu or cpu:discrete");
+    if (s->device == DEVICE_AUTO)
+        s->device = DEVICE_CPU;
+    if (s->threads <= 0)
+        s->threads = (int)max_i64(1, omp_get_max_threads() / comm_local_size(comm));
+    omp_set_num_threads(s->threads);
+    TRY(common_limits(s, comm, limit));
     TRY(open_model(s, model));
-    enum status st = plan_create(*model, s, limit, plan);
+    enum status st = plan_mesh(*model, s, ranks, comm_size(comm) > 1 ? comm_local_size(comm) : ranks);
+    if (st == OK)
+        st = plan_create(*model, s, limit, plan);
     if (st != OK) {
         model_destroy(*model);
         *model = NULL;
@@ -84,6 +116,37 @@ enum status train_plan(struct settings *s, struct model **model, struct plan **p
     s->loss_tile = (*plan)->strategy.loss_tile;
     s->group = (*plan)->strategy.group;
     return OK;
+}
+
+enum status run_compare_plans(struct comm *c, const struct plan *plan)
+{
+    struct {
+        int64_t arena[TIERS];
+        uint64_t programs; /* a hash of what they do */
+        char text[256];
+    } own, *all = sys_calloc((size_t)comm_size(c), sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory");
+    memset(&own, 0, sizeof own);
+    memcpy(own.arena, plan->arena, sizeof own.arena);
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        for (int i = 0; plan->programs[k] && i < plan->programs[k]->n_instrs; i++) {
+            const struct instr *in = &plan->programs[k]->instrs[i];
+            own.programs = (own.programs ^ (uint64_t)(in->op * LANES + in->lane)) * 0x100000001b3u;
+            for (size_t w = 0; w < sizeof in->attrs.words / 8; w++)
+                own.programs = (own.programs ^ (uint64_t)in->attrs.words[w]) * 0x100000001b3u;
+        }
+    plan_describe(plan, own.text, sizeof own.text);
+    enum status st = comm_gather(c, &own, sizeof own, all);
+    for (int k = 1; k < comm_size(c) && st == OK; k++)
+        if (memcmp(&all[k], &all[0], sizeof own) != 0)
+            st = comm_agree(
+                c, status_fail(ERR_INVALID,
+                               "rank %d planned another program than rank 0 (%s; %s): are all hosts of one kind, with the "
+                               "same ltrain?",
+                               k, all[k].text, all[0].text));
+    free(all);
+    return st;
 }
 
 /* The rate that MFU refers to on a CPU: the best of three sgemm of 1024 cubed. */
@@ -213,17 +276,21 @@ enum status run_load_state(struct run *r)
 {
     struct settings *s = r->s;
     char key[256];
-    snprintf(key, sizeof key, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s threads=%d avx2=%d", (long long)s->row_chunk,
-             (long long)s->head_tile, (long long)s->loss_tile, (long long)s->group, dtype_name(s->dtype), s->threads,
-             __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+    int n = snprintf(key, sizeof key, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s threads=%d avx2=%d",
+                     (long long)s->row_chunk, (long long)s->head_tile, (long long)s->loss_tile, (long long)s->group,
+                     dtype_name(s->dtype), s->threads, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+    if (comm_size(r->comm) > 1)
+        snprintf(key + n, sizeof key - (size_t)n, " dp=%d,ulysses=%d,ring=%d zero=%d grad-dtype=%s", s->dp, s->ulysses, s->ring,
+                 s->zero, dtype_name(s->grad_dtype));
     model_inv_freq(&r->model->config, session_io(r->session, r->session->plan->io.inv_freq));
     if (s->resume) {
         char path[4096], note[512];
-        TRY(checkpoint_find(s->resume, path, sizeof path, &r->at, note, sizeof note));
+        TRY(checkpoint_find(r->session->comm, s->resume, path, sizeof path, &r->at, note, sizeof note));
         if (note[0])
             printf("resume: %s\n", note);
         TRY(checkpoint_load(r->session, path));
         printf("resume: step %lld from %s\n", (long long)r->at.step, path);
+        r->saved = r->at.step;
         if (strcmp(key, r->at.numerics) != 0)
             printf("resume: the numerics key differs (%s; was %s): equal up to rounding, not bit for bit\n", key, r->at.numerics);
         if (r->at.seed != s->seed)

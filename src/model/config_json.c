@@ -1,4 +1,4 @@
-/* config.json of Hugging Face, read strictly and written back.
+/* config.json of Hugging Face, read strictly.
  *
  * Strict means: a key that is neither understood nor known to be without effect on training is an error, and so is a value that
  * asks for something ltrain does not do. Dropout (attention_dropout, attn_pdrop, embd_pdrop, resid_pdrop) is the exception:
@@ -55,15 +55,20 @@ static enum status missing(const struct reader *r, const char *key)
 }
 
 /* Leaves *out as it is when an optional key is absent. */
-static enum status read_int(struct reader *r, const char *key, enum need need, int64_t *out)
+static enum status read_count(struct reader *r, const char *key, enum need need, int64_t least, int64_t *out)
 {
     const json_t *v = get(r, key);
     if (!v)
         return need == REQUIRED ? missing(r, key) : OK;
-    if (!json_is_integer(v) || json_integer_value(v) < 1)
-        return refuse(r, key, v, "must be a positive whole number");
+    if (!json_is_integer(v) || json_integer_value(v) < least)
+        return refuse(r, key, v, least ? "must be a positive whole number" : "must be a whole number, 0 or more");
     *out = (int64_t)json_integer_value(v);
     return OK;
+}
+
+static enum status read_int(struct reader *r, const char *key, enum need need, int64_t *out)
+{
+    return read_count(r, key, need, 1, out);
 }
 
 static enum status read_real(struct reader *r, const char *key, enum need need, double *out)
@@ -231,11 +236,60 @@ static enum status read_reals(struct reader *r, const char *eps_key, double eps,
     return OK;
 }
 
+/* Whether Qwen2's layers slide: those from max_window_layers on, if use_sliding_window says so; "layer_types" says it layer by
+ * layer. One answer for all layers, or an error. */
+static enum status read_qwen2_layers(struct reader *r, const struct model_config *c, int *windowed)
+{
+    int64_t first = 28;
+    size_t i, sliding = 0;
+    int use = 0;
+    TRY(only_bool(r, "use_mrope", 0));
+    TRY(read_bool(r, "use_sliding_window", &use));
+    TRY(read_count(r, "max_window_layers", OPTIONAL, 0, &first));
+    const json_t *types = get(r, "layer_types"), *type;
+    if (!types) {
+        *windowed = use && first == 0;
+        if (use && first > 0 && first < c->layers)
+            return refuse(r, "max_window_layers", json_object_get(r->object, "max_window_layers"),
+                          "so many layers attend everything and the others a window; only the same in every layer is supported "
+                          "(0, or all)");
+        return OK;
+    }
+    json_array_foreach((json_t *)types, i, type)
+    {
+        const char *text = json_is_string(type) ? json_string_value(type) : "";
+        sliding += strcmp(text, "sliding_attention") == 0;
+        if (strcmp(text, "full_attention") != 0 && strcmp(text, "sliding_attention") != 0)
+            return refuse(r, "layer_types", types, "supported: full_attention, sliding_attention");
+    }
+    *windowed = sliding > 0;
+    if (!json_is_array(types) || json_array_size(types) != (size_t)c->layers || (sliding > 0 && sliding < json_array_size(types)))
+        return refuse(r, "layer_types", types, "only one kind of attention in all layers is supported");
+    return *windowed && !use ? refuse(r, "layer_types", types, "use_sliding_window says otherwise") : OK;
+}
+
+/* Without the key transformers takes a window of 4096; null is none. */
+static enum status read_window(struct reader *r, struct model_config *c)
+{
+    int64_t window = json_object_get(r->object, "sliding_window") ? 0 : 4096;
+    int windowed = 1;
+    if (c->variant == VARIANT_LLAMA) {
+        TRY(only_bool(r, "use_sliding_window", 0));
+        return only_null(r, "sliding_window");
+    }
+    TRY(read_int(r, "sliding_window", OPTIONAL, &window));
+    if (c->variant == VARIANT_QWEN2)
+        TRY(read_qwen2_layers(r, c, &windowed));
+    c->window = windowed ? window : 0;
+    return OK;
+}
+
 static enum status read_llama(struct reader *r, struct model_config *c)
 {
     static const char *const activations[] = {"silu", "swish", NULL};
+    static const int64_t positions[] = {2048, 4096 * 32, 32768};
     int activation;
-    c->max_positions = 2048;
+    c->max_positions = positions[c->variant];
     TRY(read_int(r, "vocab_size", REQUIRED, &c->vocab));
     TRY(read_int(r, "hidden_size", REQUIRED, &c->dim));
     TRY(read_int(r, "intermediate_size", REQUIRED, &c->ffn));
@@ -243,7 +297,7 @@ static enum status read_llama(struct reader *r, struct model_config *c)
     TRY(read_int(r, "num_attention_heads", REQUIRED, &c->heads));
     TRY(read_int(r, "max_position_embeddings", OPTIONAL, &c->max_positions));
     c->kv_heads = c->heads;
-    TRY(read_int(r, "num_key_value_heads", OPTIONAL, &c->kv_heads));
+    TRY(read_int(r, "num_key_value_heads", c->variant == VARIANT_LLAMA ? OPTIONAL : REQUIRED, &c->kv_heads));
     TRY(read_int(r, "head_dim", OPTIONAL, &c->head_dim));
     if (!c->head_dim && c->dim % c->heads)
         return refuse(r, "num_attention_heads", json_object_get(r->object, "num_attention_heads"),
@@ -257,10 +311,9 @@ static enum status read_llama(struct reader *r, struct model_config *c)
     TRY(only_bool(r, "attention_bias", 0));
     TRY(only_bool(r, "mlp_bias", 0));
     TRY(only_bool(r, "rope_interleaved", 0));
-    TRY(only_bool(r, "use_sliding_window", 0));
     TRY(only_bool(r, "is_encoder_decoder", 0));
     TRY(only_bool(r, "add_cross_attention", 0));
-    TRY(only_null(r, "sliding_window"));
+    TRY(read_window(r, c));
     TRY(only_number(r, "partial_rotary_factor", 1.0));
     return only_number(r, "pretraining_tp", 1.0);
 }
@@ -295,16 +348,21 @@ static enum status read_gpt2(struct reader *r, struct model_config *c)
 
 static enum status read_object(struct reader *r, struct model_config *c)
 {
-    static const char *const types[] = {"llama", "gpt2", NULL}, *const classes[] = {"LlamaForCausalLM", "GPT2LMHeadModel"};
+    static const char *const types[] = {"llama", "mistral", "qwen2", "gpt2", NULL};
+    static const char *const classes[] = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "GPT2LMHeadModel"};
+    enum { GPT2 = 3 };
     int type;
     TRY(read_choice(r, "model_type", types, -1, &type));
     if (type < 0)
         return missing(r, "model_type");
     const json_t *names = get(r, "architectures"), *first = json_array_get(names, 0);
+    char instead[64];
+    snprintf(instead, sizeof instead, "supported: [\"%s\"]", classes[type]);
     if (names && !(json_array_size(names) == 1 && json_is_string(first) && strcmp(json_string_value(first), classes[type]) == 0))
-        return refuse(r, "architectures", names, type ? "supported: [\"GPT2LMHeadModel\"]" : "supported: [\"LlamaForCausalLM\"]");
-    c->family = type ? FAMILY_GPT2 : FAMILY_LLAMA;
-    TRY(type ? read_gpt2(r, c) : read_llama(r, c));
+        return refuse(r, "architectures", names, instead);
+    c->family = type == GPT2 ? FAMILY_GPT2 : FAMILY_LLAMA;
+    c->variant = type == GPT2 ? VARIANT_LLAMA : (enum llama_variant)type;
+    TRY(type == GPT2 ? read_gpt2(r, c) : read_llama(r, c));
     return check_all_understood(r);
 }
 
@@ -377,108 +435,5 @@ enum status model_config_read(const char *dir, struct model_config *out)
         set_name(dir, c.name);
         *out = c;
     }
-    return st;
-}
-
-/* ---- writing ---- */
-
-/* The double whose shortest decimal form is that of the float: 1e-05, not 9.99999974737875e-06. */
-static double shortest(float x)
-{
-    char text[32];
-    for (int digits = 1; digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, (double)x);
-        if (strtof(text, NULL) == x)
-            break;
-    }
-    return strtod(text, NULL);
-}
-
-/* Decimal digits needed to read x back exactly, 15 at least. */
-static int digits_needed(double x)
-{
-    char text[40];
-    for (int digits = 15; digits < 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, x);
-        if (strtod(text, NULL) == x)
-            return digits;
-    }
-    return 17;
-}
-
-static json_t *rope_scaling_json(const struct model_config *c)
-{
-    if (c->rope == ROPE_DEFAULT)
-        return json_null();
-    if (c->rope == ROPE_LINEAR)
-        return json_pack("{s:s, s:s, s:f}", "rope_type", "linear", "type", "linear", "factor", c->rope_factor);
-    return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", c->rope_factor, "low_freq_factor",
-                     c->rope_low_freq, "high_freq_factor", c->rope_high_freq, "original_max_position_embeddings",
-                     (json_int_t)c->rope_original_positions);
-}
-
-/* rope_theta and rope_scaling: the spelling that every transformers release reads. */
-static json_t *llama_json(const struct model_config *c, const char *dtype)
-{
-    return json_pack(
-        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:o, s:b, s:b, s:b, s:f, s:b, s:s}",
-        "architectures", "LlamaForCausalLM", "model_type", "llama", "vocab_size", (json_int_t)c->vocab, "hidden_size",
-        (json_int_t)c->dim, "intermediate_size", (json_int_t)c->ffn, "num_hidden_layers", (json_int_t)c->layers,
-        "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim",
-        (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->max_positions, "hidden_act", "silu", "rms_norm_eps",
-        shortest(c->norm_eps), "initializer_range", shortest(c->init_std), "rope_theta", c->rope_theta, "rope_scaling",
-        rope_scaling_json(c), "tie_word_embeddings", c->tied, "attention_bias", 0, "mlp_bias", 0, "attention_dropout", 0.0,
-        "use_cache", 1, "torch_dtype", dtype);
-}
-
-static json_t *gpt2_json(const struct model_config *c, const char *dtype)
-{
-    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:b, s:f, s:f, s:f, s:b, s:s}", "architectures",
-                     "GPT2LMHeadModel", "model_type", "gpt2", "vocab_size", (json_int_t)c->vocab, "n_positions",
-                     (json_int_t)c->max_positions, "n_embd", (json_int_t)c->dim, "n_layer", (json_int_t)c->layers, "n_head",
-                     (json_int_t)c->heads, "n_inner", (json_int_t)c->ffn, "activation_function",
-                     c->gelu == GELU_ERF ? "gelu" : "gelu_new", "layer_norm_epsilon", shortest(c->norm_eps), "initializer_range",
-                     shortest(c->init_std), "tie_word_embeddings", c->tied, "attn_pdrop", 0.0, "embd_pdrop", 0.0, "resid_pdrop",
-                     0.0, "use_cache", 1, "torch_dtype", dtype);
-}
-
-static enum status write_text(const char *path, const char *text, size_t n)
-{
-    size_t done = 0;
-    int fd = sys_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return status_fail(ERR_IO, "cannot create %s: %s", path, strerror(errno));
-    while (done < n) {
-        ssize_t put = sys_pwrite(fd, text + done, n - done, (off_t)done);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0)
-            break;
-        done += (size_t)put;
-    }
-    int failed = done < n || sys_fsync(fd) != 0 ? errno : 0;
-    if (sys_close(fd) != 0 && !failed)
-        failed = errno;
-    return failed ? status_fail(ERR_IO, "cannot write %s: %s", path, strerror(failed)) : OK;
-}
-
-enum status model_config_write(const char *dir, const struct model_config *config, enum dtype dtype)
-{
-    char path[PATH_BYTES];
-    const char *dtype_text = dtype == BF16 ? "bfloat16" : "float32";
-    TRY(config_path(dir, "config.json", path));
-    json_t *root = config->family == FAMILY_LLAMA ? llama_json(config, dtype_text) : gpt2_json(config, dtype_text);
-    double reals[] = {config->rope_theta, config->rope_factor, config->rope_low_freq, config->rope_high_freq};
-    int digits = 15;
-    for (int i = 0; i < 4; i++)
-        digits = digits_needed(reals[i]) > digits ? digits_needed(reals[i]) : digits;
-    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)digits)) : NULL;
-    json_decref(root);
-    if (!text)
-        return status_fail(ERR_NOMEM, "out of memory: the text of %s", path);
-    size_t n = strlen(text);
-    text[n] = '\n'; /* in place of the terminator */
-    enum status st = write_text(path, text, n + 1);
-    free(text);
     return st;
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LLAMA_LAYER_PARAMS = 9, GPT2_LAYER_PARAMS = 12, OTHER_PARAMS = 5, MAX_UNIT_PARAMS = 16 };
+enum { LLAMA_LAYER_PARAMS = 12, GPT2_LAYER_PARAMS = 12, OTHER_PARAMS = 5, MAX_UNIT_PARAMS = 16 };
 
 /* ---- declaring parameters, unit by unit ---- */
 
@@ -64,6 +64,11 @@ static void declare_llama(struct builder *b)
         add(b, "mlp.down_proj.weight", c->dim, c->ffn, INIT_NORMAL, std);
         add(b, "input_layernorm.weight", c->dim, 0, INIT_ONES, 0);
         add(b, "post_attention_layernorm.weight", c->dim, 0, INIT_ONES, 0);
+        if (c->variant == VARIANT_QWEN2) {
+            add(b, "self_attn.q_proj.bias", h, 0, INIT_ZEROS, 0);
+            add(b, "self_attn.k_proj.bias", hk, 0, INIT_ZEROS, 0);
+            add(b, "self_attn.v_proj.bias", hk, 0, INIT_ZEROS, 0);
+        }
         end_unit(b);
     }
     begin_unit(b, 1 + (int)c->layers, "", 0);
@@ -166,12 +171,16 @@ static int find(const struct model *m, int unit, const char *suffix)
     return -1;
 }
 
-static struct model_linear linear_llama(const struct model *m, int unit, const char *weight)
+/* name: ".q_proj" */
+static struct model_linear linear_llama(const struct model *m, int unit, const char *name)
 {
+    char weight[32], bias[32];
+    snprintf(weight, sizeof weight, "%s.weight", name);
+    snprintf(bias, sizeof bias, "%s.bias", name);
     int w = find(m, unit, weight);
     const struct model_param *p = &m->params[w];
     return (struct model_linear){
-        .weight = w, .bias = -1, .transposed = 1, .in = p->shape[1], .out = p->shape[0], .ld = p->shape[1]};
+        .weight = w, .bias = find(m, unit, bias), .transposed = 1, .in = p->shape[1], .out = p->shape[0], .ld = p->shape[1]};
 }
 
 static struct model_linear linear_gpt2(const struct model *m, int unit, const char *weight, const char *bias)
@@ -189,13 +198,13 @@ static void connect_llama(struct model *m)
         int u = 1 + l;
         y->norm1 = (struct model_norm){find(m, u, ".input_layernorm.weight"), -1};
         y->norm2 = (struct model_norm){find(m, u, ".post_attention_layernorm.weight"), -1};
-        y->q = linear_llama(m, u, ".q_proj.weight");
-        y->k = linear_llama(m, u, ".k_proj.weight");
-        y->v = linear_llama(m, u, ".v_proj.weight");
-        y->o = linear_llama(m, u, ".o_proj.weight");
-        y->gate = linear_llama(m, u, ".gate_proj.weight");
-        y->up = linear_llama(m, u, ".up_proj.weight");
-        y->down = linear_llama(m, u, ".down_proj.weight");
+        y->q = linear_llama(m, u, ".q_proj");
+        y->k = linear_llama(m, u, ".k_proj");
+        y->v = linear_llama(m, u, ".v_proj");
+        y->o = linear_llama(m, u, ".o_proj");
+        y->gate = linear_llama(m, u, ".gate_proj");
+        y->up = linear_llama(m, u, ".up_proj");
+        y->down = linear_llama(m, u, ".down_proj");
     }
     m->embed = find(m, 0, "embed_tokens.weight");
     m->pos_embed = -1;
@@ -251,6 +260,8 @@ static enum status check_config(const struct model_config *c)
     TRY(check_range("number of key-value heads", c->kv_heads, c->heads));
     TRY(check_range("head size", c->head_dim, 1 << 12));
     TRY(check_range("number of positions", c->max_positions, INT32_MAX));
+    if (c->window)
+        TRY(check_range("sliding window", c->window, INT32_MAX));
     if (c->heads % c->kv_heads)
         return status_fail(ERR_INVALID, "model: %lld heads cannot be shared by %lld key-value heads, must be a multiple",
                            (long long)c->heads, (long long)c->kv_heads);

@@ -12,12 +12,16 @@
 #include <stdint.h>
 
 enum model_family { FAMILY_LLAMA, FAMILY_GPT2 };
+/* Which of the Llama-shaped classes: Mistral may have a sliding window; Qwen2 too, and biases on q, k and v. */
+enum llama_variant { VARIANT_LLAMA, VARIANT_MISTRAL, VARIANT_QWEN2 };
 enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3 };
 
 /* What config.json says. */
 struct model_config {
     enum model_family family;
+    enum llama_variant variant; /* of FAMILY_LLAMA */
     int64_t vocab, dim, ffn, layers, heads, kv_heads, head_dim, max_positions;
+    int64_t window;        /* a query attends that many keys at most, its own included; 0: all before it */
     int tied;              /* head = embedding */
     float norm_eps;
     enum gelu_kind gelu;
@@ -86,9 +90,9 @@ enum status model_preset(const char *name, struct model_config *out);
 int model_is_preset(const char *name);
 
 /* Reads DIR/config.json strictly: an unsupported setting is an error naming its key and value. Ignorable keys (torch_dtype, transformers_version,
- * use_cache, token ids, ...) are ignored. Both rope_theta/rope_scaling and rope_parameters spellings. */
+ * use_cache, token ids, ...) are ignored. Both rope_theta/rope_scaling and rope_parameters spellings. A sliding window must be the same in every layer. */
 enum status model_config_read(const char *dir, struct model_config *out);
-/* Writes DIR/config.json that transformers loads (LlamaForCausalLM, GPT2LMHeadModel). dtype: F32 or BF16. */
+/* Writes DIR/config.json that transformers loads (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, GPT2LMHeadModel). dtype: F32 or BF16. */
 enum status model_config_write(const char *dir, const struct model_config *config, enum dtype dtype);
 
 /* Builds the graph. freeze: globs (fnmatch) over parameter names, n_freeze may be 0; a glob that matches nothing is an error, as is freezing everything. */

@@ -10,8 +10,8 @@ typedef void op_kernel(const struct op_attrs *attrs, void *const *arg);
 /* Scratch bytes that the op's `work` argument must have (0: pass NULL). Attention's come from attention/attention.h. */
 int64_t op_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs);
 
-/* Fills the entries of every op in this folder with its CPU kernel (OP_COPY within memory included; attention's entries are left
- * alone: attention_cpu_kernels fills them). */
+/* Fills the entries of every op in this folder with its CPU kernel (OP_COPY within memory included; attention's own two entries are
+ * left alone: attention_cpu_kernels fills them; collectives have none, they are the communicator's). */
 void ops_cpu_kernels(op_kernel *table[OP_COUNT]);
 
 #endif

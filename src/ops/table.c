@@ -4,10 +4,12 @@
 #include "ops/adamw.h"
 #include "ops/add.h"
 #include "ops/bias.h"
+#include "ops/cast.h"
 #include "ops/clip.h"
 #include "ops/embed.h"
 #include "ops/gelu.h"
 #include "ops/gemm.h"
+#include "ops/heads.h"
 #include "ops/loss.h"
 #include "ops/memory.h"
 #include "ops/norm.h"
@@ -130,6 +132,32 @@ static void run_gelu_grad(const struct op_attrs *a, void *const *arg)
     ops_gelu_grad(arg[0], arg[1], arg[2], a->act.rows * a->act.dim, (enum gelu_kind)a->act.kind, a->act.dtype);
 }
 
+static struct heads_shape heads_shape_of(const struct op_attrs *a)
+{
+    return (struct heads_shape){.rows = a->heads.rows,
+                                .heads = a->heads.heads,
+                                .head_dim = a->heads.head_dim,
+                                .dtype = a->heads.dtype,
+                                .accumulate = a->heads.accumulate};
+}
+
+static void run_attn_delta(const struct op_attrs *a, void *const *arg)
+{
+    struct heads_shape s = heads_shape_of(a);
+    ops_attn_delta(&s, arg[0], arg[1], arg[2]);
+}
+
+static void run_attn_merge(const struct op_attrs *a, void *const *arg)
+{
+    struct heads_shape s = heads_shape_of(a);
+    ops_attn_merge(&s, arg[0], arg[1], arg[2], arg[3]);
+}
+
+static void run_cast(const struct op_attrs *a, void *const *arg)
+{
+    ops_cast(arg[0], arg[1], a->cast.n, a->cast.y_type, a->cast.x_type);
+}
+
 static void run_loss(const struct op_attrs *a, void *const *arg)
 {
     struct loss_shape s = {
@@ -190,6 +218,9 @@ void ops_cpu_kernels(op_kernel *table[OP_COUNT])
     table[OP_SWIGLU_GRAD] = run_swiglu_grad;
     table[OP_GELU] = run_gelu;
     table[OP_GELU_GRAD] = run_gelu_grad;
+    table[OP_ATTN_DELTA] = run_attn_delta;
+    table[OP_ATTN_MERGE] = run_attn_merge;
+    table[OP_CAST] = run_cast;
     table[OP_LOSS] = run_loss;
     table[OP_ACCUM] = run_accum;
     table[OP_SUMSQ] = run_sumsq;

@@ -1,6 +1,8 @@
 /* Lowering: from a model's layer graph to a flat list of instructions, in compute order, fetches just before their use and
  * write-backs just after their producer. Private to src/plan.
  *
+ * With several ranks every rank has the same program; what differs is which tokens and which shards it holds.
+ *
  * A `value` is a tensor under lowering: its rows are cut into tiles, and each tile knows its version and where its current copies
  * are. Everything is demand-driven: value_get() finds a tile on the device, fetches it from its home, or computes it. Recomputing
  * in the backward pass therefore emits the very instructions of the forward pass. */
@@ -42,13 +44,20 @@ struct value {
     int64_t rows, row_bytes;
     struct tile *tiles;
     int n_tiles;
+    int sharded;     /* rows are those of shards, not elements of the unit */
     int full;        /* device copies lie in one buffer of all rows (while open_full) */
     int full_buffer; /* -1: not open */
 };
 
-/* What the planner decided: everything here is placement except the tile grid. */
+/* What the planner decided: everything here is placement except the mesh and the tile grid. */
 struct strategy {
-    int64_t seq_len, row_chunk, loss_tile;
+    int64_t seq_len; /* tokens of a sequence, over all ranks that share it, padding included */
+    int64_t rows;    /* of them on one rank: seq_len / (ulysses * ring) */
+    int dp, ulysses, ring;
+    int ranks;       /* their product */
+    int zero;        /* sharded over all ranks: 1 optimizer state, 2 + gradients, 3 + parameters; 0 with a single rank */
+    enum dtype wire; /* of gradients on their way to the rank that sums them */
+    int64_t row_chunk, loss_tile;
     int head_tile; /* query heads per attention tile */
     int64_t group; /* elements per update group and per parameter transfer */
     enum dtype dtype;
@@ -67,16 +76,25 @@ enum program_role {
     ROLE_LAST = 16, /* the last one: the gradient norm follows */
 };
 
-/* Persistent values of one unit. */
+/* Values of one unit. A shard has one tile per group: ceil(elements / ranks) rows, the same number on every rank, of which the
+ * last ranks' may lie beyond the group's end (they are zero). */
 struct unit_values {
-    struct value param;  /* storage dtype */
-    struct value master; /* BF16 only */
-    struct value m, v;
-    struct value grad;    /* of the global batch so far */
-    struct value micro;   /* of this micro-batch, when it is not the first */
-    struct value *target; /* which of the two the backward pass writes */
+    struct value param;       /* all elements, storage dtype; transient if parameters are sharded */
+    struct value param_shard; /* its shards: sharded parameters, or what a sharded update makes of bf16 ones */
+    struct value master;      /* fp32, where the parameters themselves are not what the update works on */
+    struct value m, v;        /* of all elements, or of the shards */
+    struct value grad;        /* of the global batch so far; of all elements, or of the shards if gradients are sharded */
+    struct value grad_shard;  /* only the optimizer state is sharded: the summed gradient's shard, for the pending update */
+    struct value micro;       /* of this micro-batch, when it is not the first, or when gradients are sharded */
+    struct value micro_shard; /* its shards, when it is not the first */
+    struct value *target;     /* which value the backward pass writes: grad or micro */
     int updated;
     int64_t first_sum; /* its first row in the sums of squares */
+};
+
+/* Elements [first, end) of a unit, and the rows of a sharded value that hold them. */
+struct group {
+    int64_t first, end, shard_first, shard_end;
 };
 
 /* The host side of a program: persistent host buffers that the engine fills before and reads after. */
@@ -91,15 +109,24 @@ struct lowering {
     struct program *p;
     int n_chunks, n_tiles_q, n_tiles_kv, q_per_kv; /* q tiles per kv tile */
     int kv_heads_tile;
+    int64_t attn_rows; /* tokens whose attention one rank computes, for its share of the heads */
+    int local_heads, local_kv_heads;
     int64_t n_sums, n_loss;
     struct unit_values *units;
     struct io_buffers io;
     struct value tokens, targets, positions, lo, hi, inv_freq, record, norm, loss, sums;
+    struct value all_loss, all_sums;   /* of all ranks; not with a single one */
     struct value *x;                   /* [layers + 1] */
     struct value *q, *k, *v, *o, *lse; /* [layers][tiles] */
     struct value *xmid, *gate, *up;    /* [layers] */
     struct value n1, n2, acc, act, dact, dgate, dup, dn, final_n, logits, dx;
-    struct value *d_o, *dq, *dk, *dv; /* [tiles] */
+    struct value *d_o, *delta, *dq, *dk, *dv; /* [tiles] */
+    /* In the heads layout (attention.c), of the tile at work and of the next: */
+    struct value heads_q[2], heads_k[2], heads_v[2], heads_o[2], heads_do[2], heads_delta[2], heads_dq[2], heads_dk[2],
+        heads_dv[2];
+    struct value dq_low; /* in storage dtype, to be sent */
+    /* Of the ring's steps: */
+    struct value ring_k, ring_v, o_part, o_sum, lse_part, dq_part, dk_part, dv_part, returned_k[2], returned_v[2];
     char phase;
     int layer;
     enum status st; /* sticky */
@@ -154,10 +181,42 @@ void value_keep_home(struct value *v, int64_t row0, int64_t row1);
 /* Element offsets at which gradients of the unit are written piecewise, appended to cuts (room for max). */
 int lower_grad_cuts(const struct lowering *L, int unit, int64_t *cuts, int n, int max);
 
+/* Heads and KV heads (of the model) that ulysses member m attends in its tile t, kt. */
+int64_t routed_head(const struct lowering *L, int m, int t);
+int64_t routed_kv_head(const struct lowering *L, int m, int kt);
+/* Whether member m's KV tiles are the same heads as those of the member before it. */
+int kv_replica(const struct lowering *L, int m);
+/* dq on its way to the tokens and at home. */
+enum dtype dq_type(const struct lowering *L);
+
+/* attention.c: all attention tiles of a layer */
+void lower_attention_forward(struct lowering *L, int layer);
+void lower_attention_backward(struct lowering *L, int layer);
+void attention_values_create(struct lowering *L);
+void attention_values_destroy(struct lowering *L);
+
 /* model.c */
 void lower_forward(struct lowering *L);
 void lower_backward(struct lowering *L);
 void lower_value_produce(struct lowering *L, struct value *v, int tile);
+
+/* units.c */
+/* The index-th group of a unit's elements; what rank r holds of it is elements [first + r * share, ...), share = shard_end -
+ * shard_first of them, as far as they are below end. */
+struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index);
+int unit_groups(const struct lowering *L, int unit);         /* all */
+int unit_trained_groups(const struct lowering *L, int unit); /* the first so many */
+struct group unit_group(const struct lowering *L, int unit, int index);
+void units_create(struct lowering *L);
+void units_destroy(struct lowering *L);
+/* What the units' homes hold when the program starts, or ends. */
+void units_bind(struct lowering *L, int end);
+void home_create(struct lowering *L, struct value *v, int unit, enum residency r); /* unit -1: one extent */
+void value_bind(struct lowering *L, struct value *v, int end);
+/* The fp32 value that AdamW updates. */
+struct value *unit_master(struct lowering *L, int unit);
+/* Whether the values that AdamW works on are shards. */
+int optim_sharded(const struct lowering *L);
 
 /* update.c */
 void unit_fetch(struct lowering *L, int unit); /* parameters to the device, after the pending update if the role has one */
@@ -166,10 +225,9 @@ void unit_update(struct lowering *L, int unit);
 void grads_begin(struct lowering *L, int unit);
 void grads_finish(struct lowering *L, int unit);
 void lower_norm(struct lowering *L);
+void lower_loss_sum(struct lowering *L); /* every rank's partial losses to the host */
 
 /* lower.c: one program of the set. Persistent buffers come first and are the same for every role. */
 enum status lower_program(const struct model *m, const struct strategy *s, int role, struct io_buffers *io, struct program **out);
-/* Elements of the group that starts at `at`: groups do not straddle the border between trained and frozen parameters. */
-int64_t group_end(const struct lowering *L, int unit, int64_t at);
 
 #endif

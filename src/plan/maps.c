@@ -57,7 +57,7 @@ static void arg_weight(struct lowering *L, int arg, const struct model_linear *w
 
 /* y[rows, out] (+)= x[rows, in] W^T for the slice's outputs and inputs [first_in, first_in + in). */
 void lower_linear(struct lowering *L, const struct model_linear *w, int64_t first_in, int64_t in, struct value *y, int64_t r0,
-                  int64_t r1, enum dtype y_type, struct value *x, enum dtype x_type, int accumulate)
+                  int64_t r1, enum dtype y_type, struct value *x, int64_t x0, enum dtype x_type, int accumulate)
 {
     struct op_attrs *a = emit(L, OP_GEMM, LANE_COMPUTE);
     a->gemm.m = r1 - r0;
@@ -72,14 +72,14 @@ void lower_linear(struct lowering *L, const struct model_linear *w, int64_t firs
     a->gemm.c_type = y_type;
     a->gemm.accumulate = accumulate;
     (accumulate ? arg_update : arg_write)(L, 0, y, r0, r1, DEV);
-    arg_read(L, 1, x, r0, r1, DEV);
+    arg_read(L, 1, x, x0, x0 + r1 - r0, DEV);
     arg_weight(L, 2, w, first_in, in);
     emit_done(L, 0);
 }
 
 /* dx[rows, in] (+)= dy[rows, out] W. */
 void lower_linear_dx(struct lowering *L, const struct model_linear *w, int64_t first_in, int64_t in, struct value *dx, int64_t r0,
-                     int64_t r1, enum dtype dx_type, struct value *dy, enum dtype dy_type, int accumulate)
+                     int64_t r1, enum dtype dx_type, struct value *dy, int64_t dy0, enum dtype dy_type, int accumulate)
 {
     struct op_attrs *a = emit(L, OP_GEMM, LANE_COMPUTE);
     a->gemm.m = r1 - r0;
@@ -94,7 +94,7 @@ void lower_linear_dx(struct lowering *L, const struct model_linear *w, int64_t f
     a->gemm.c_type = dx_type;
     a->gemm.accumulate = accumulate;
     (accumulate ? arg_update : arg_write)(L, 0, dx, r0, r1, DEV);
-    arg_read(L, 1, dy, r0, r1, DEV);
+    arg_read(L, 1, dy, dy0, dy0 + r1 - r0, DEV);
     arg_weight(L, 2, w, first_in, in);
     emit_done(L, 0);
 }
@@ -120,8 +120,8 @@ static int slice_is_whole(const struct model_linear *w, int64_t in)
 }
 
 /* dW (+)= dy^T x (stored [out, in]) or x^T dy (stored [in, out]). */
-void lower_linear_dw(struct lowering *L, const struct model_linear *w, int64_t first_in, int64_t in, struct value *dy,
-                     enum dtype dy_type, struct value *x, enum dtype x_type, int64_t r0, int64_t r1)
+void lower_linear_dw(struct lowering *L, const struct model_linear *w, int64_t first_in, int64_t in, struct value *dy, int64_t r0,
+                     int64_t r1, enum dtype dy_type, struct value *x, int64_t x0, enum dtype x_type)
 {
     if (!trained(L, w->weight))
         return;
@@ -152,8 +152,9 @@ void lower_linear_dw(struct lowering *L, const struct model_linear *w, int64_t f
         a->gemm.accumulate = 1;
         arg_update(L, 0, g, p->offset + s.first, p->offset + p->elements, DEV);
     }
-    arg_read(L, 1, w->transposed ? dy : x, r0, r1, DEV);
-    arg_read(L, 2, w->transposed ? x : dy, r0, r1, DEV);
+    int64_t x1 = x0 + r1 - r0;
+    arg_read(L, w->transposed ? 1 : 2, dy, r0, r1, DEV);
+    arg_read(L, w->transposed ? 2 : 1, x, x0, x1, DEV);
     emit_done(L, 0);
 }
 
@@ -180,10 +181,11 @@ int lower_grad_cuts(const struct lowering *L, int unit, int64_t *cuts, int n, in
     if (unit < 1 || unit > (int)L->m->config.layers)
         return n;
     const struct model_layer *layer = &L->m->layers[unit - 1];
-    n = linear_cuts(L, &layer->q, L->n_tiles_q, 0, cuts, n, max);
-    n = linear_cuts(L, &layer->k, L->n_tiles_kv, 0, cuts, n, max);
-    n = linear_cuts(L, &layer->v, L->n_tiles_kv, 0, cuts, n, max);
-    return linear_cuts(L, &layer->o, L->n_tiles_q, 1, cuts, n, max);
+    int q_parts = (int)(L->m->config.heads / L->s.head_tile), kv_parts = (int)(L->m->config.kv_heads / L->kv_heads_tile);
+    n = linear_cuts(L, &layer->q, q_parts, 0, cuts, n, max);
+    n = linear_cuts(L, &layer->k, kv_parts, 0, cuts, n, max);
+    n = linear_cuts(L, &layer->v, kv_parts, 0, cuts, n, max);
+    return linear_cuts(L, &layer->o, q_parts, 1, cuts, n, max);
 }
 
 void lower_bias(struct lowering *L, const struct model_linear *w, struct value *y, int64_t r0, int64_t r1)
@@ -271,7 +273,7 @@ void lower_add(struct lowering *L, struct value *y, struct value *x, struct valu
     emit_done(L, 0);
 }
 
-void lower_rope(struct lowering *L, struct value *x, int64_t r0, int64_t r1, int heads, enum dtype type, int inverse)
+void lower_rope(struct lowering *L, struct value *x, int64_t r0, int64_t r1, int64_t p0, int heads, enum dtype type, int inverse)
 {
     if (L->m->pos_embed >= 0)
         return;
@@ -282,19 +284,40 @@ void lower_rope(struct lowering *L, struct value *x, int64_t r0, int64_t r1, int
     a->rope.x_type = type;
     a->rope.inverse = inverse;
     arg_update(L, 0, x, r0, r1, DEV);
-    arg_read(L, 1, &L->positions, r0, r1, DEV);
+    arg_read(L, 1, &L->positions, p0, p0 + r1 - r0, DEV);
     arg_read(L, 2, &L->inv_freq, 0, L->inv_freq.rows, DEV);
     emit_done(L, 0);
 }
 
-struct model_linear q_slice(const struct lowering *L, int layer, int t)
+int64_t routed_head(const struct lowering *L, int m, int t)
 {
-    int64_t width = L->s.head_tile * L->m->config.head_dim;
-    return out_slice(&L->m->layers[layer].q, t * width, width);
+    return m * L->local_heads + t * L->s.head_tile;
 }
 
-struct model_linear kv_slice(const struct lowering *L, const struct model_linear *w, int kt)
+int64_t routed_kv_head(const struct lowering *L, int m, int kt)
 {
-    int64_t width = L->kv_heads_tile * L->m->config.head_dim;
-    return out_slice(w, kt * width, width);
+    int64_t kv = L->m->config.kv_heads; /* with fewer of them than members, neighbours share one */
+    return kv >= L->s.ulysses ? m * L->local_kv_heads + kt * L->kv_heads_tile : m * kv / L->s.ulysses;
+}
+
+int kv_replica(const struct lowering *L, int m)
+{
+    return m > 0 && routed_kv_head(L, m, 0) == routed_kv_head(L, m - 1, 0);
+}
+
+enum dtype dq_type(const struct lowering *L)
+{
+    return L->s.ulysses > 1 ? L->s.dtype : F32;
+}
+
+struct model_linear q_slice(const struct lowering *L, int layer, int m, int t)
+{
+    int64_t d = L->m->config.head_dim;
+    return out_slice(&L->m->layers[layer].q, routed_head(L, m, t) * d, L->s.head_tile * d);
+}
+
+struct model_linear kv_slice(const struct lowering *L, const struct model_linear *w, int m, int kt)
+{
+    int64_t d = L->m->config.head_dim;
+    return out_slice(w, routed_kv_head(L, m, kt) * d, L->kv_heads_tile * d);
 }

@@ -3,35 +3,56 @@
 
 #define DEV TIER_DEVICE
 
-/* q, k or v of one chunk: norm, projection, rope. The normalised chunk is shared by what a visit computes. */
-static void produce_projection(struct lowering *L, struct value *v, int c)
+/* The same KV head for one member more of the ulysses group. */
+static void produce_replica(struct lowering *L, struct value *v, int i)
+{
+    const struct tile *t = &v->tiles[i], *from = &v->tiles[i - L->n_chunks];
+    value_new(L, v, i);
+    struct op_attrs *a = emit(L, OP_CAST, LANE_COMPUTE);
+    a->cast.n = (t->row1 - t->row0) * v->row_bytes / dtype_size(L->s.dtype);
+    a->cast.y_type = a->cast.x_type = (int32_t)L->s.dtype;
+    arg_write(L, 0, v, t->row0, t->row1, DEV);
+    arg_read(L, 1, v, from->row0, from->row1, DEV);
+    emit_done(L, 0);
+}
+
+/* q, k or v of one chunk for one member: norm, projection, rope. The normalised chunk is shared by what a visit computes. */
+static void produce_projection(struct lowering *L, struct value *v, int i)
 {
     const struct model_layer *layer = &L->m->layers[v->layer];
-    struct model_linear w =
-        v->kind == VALUE_Q ? q_slice(L, v->layer, v->index) : kv_slice(L, v->kind == VALUE_K ? &layer->k : &layer->v, v->index);
-    int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
+    int m = i / L->n_chunks, c = i % L->n_chunks;
+    if (v->kind != VALUE_Q && kv_replica(L, m) && value_on_device(v, i - L->n_chunks)) {
+        produce_replica(L, v, i);
+        return;
+    }
+    struct model_linear w = v->kind == VALUE_Q ? q_slice(L, v->layer, m, v->index)
+                                               : kv_slice(L, v->kind == VALUE_K ? &layer->k : &layer->v, m, v->index);
+    int64_t r0 = v->tiles[i].row0, r1 = v->tiles[i].row1, x0 = L->x[v->layer].tiles[c].row0;
     if (!value_on_device(&L->n1, c)) {
         value_get(L, &L->x[v->layer], c);
         lower_norm_forward(L, &layer->norm1, &L->n1, &L->x[v->layer], c);
     }
-    value_new(L, v, c);
-    lower_linear(L, &w, 0, w.in, v, r0, r1, L->s.dtype, &L->n1, L->s.dtype, 0);
+    value_new(L, v, i);
+    lower_linear(L, &w, 0, w.in, v, r0, r1, L->s.dtype, &L->n1, x0, L->s.dtype, 0);
     lower_bias(L, &w, v, r0, r1);
     if (v->kind != VALUE_V)
-        lower_rope(L, v, r0, r1, (int)(w.out / L->m->config.head_dim), L->s.dtype, 0);
+        lower_rope(L, v, r0, r1, x0, (int)(w.out / L->m->config.head_dim), L->s.dtype, 0);
 }
 
 static void produce_xmid(struct lowering *L, struct value *v, int c)
 {
     const struct model_layer *layer = &L->m->layers[v->layer];
-    int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1, width = L->s.head_tile * L->m->config.head_dim;
+    int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1, d = L->m->config.head_dim, width = L->s.head_tile * d;
     value_new(L, &L->acc, c);
-    for (int t = 0; t < L->n_tiles_q; t++) {
-        struct value *o = &L->o[v->layer * L->n_tiles_q + t];
-        value_get(L, o, c);
-        lower_linear(L, &layer->o, t * width, width, &L->acc, r0, r1, F32, o, L->s.dtype, t > 0);
-        value_drop(L, o, c);
-    }
+    for (int t = 0; t < L->n_tiles_q; t++)
+        for (int m = 0; m < L->s.ulysses; m++) {
+            struct value *o = &L->o[v->layer * L->n_tiles_q + t];
+            int i = m * L->n_chunks + c;
+            value_get(L, o, i);
+            lower_linear(L, &layer->o, routed_head(L, m, t) * d, width, &L->acc, r0, r1, F32, o, o->tiles[i].row0, L->s.dtype,
+                         t + m > 0);
+            value_drop(L, o, i);
+        }
     value_get(L, &L->x[v->layer], c);
     lower_add(L, v, &L->x[v->layer], &L->acc, &layer->o, c);
     value_drop(L, &L->acc, c);
@@ -48,7 +69,7 @@ static void produce_mlp(struct lowering *L, struct value *v, int c)
         lower_norm_forward(L, &layer->norm2, &L->n2, &L->xmid[v->layer], c);
     }
     value_new(L, v, c);
-    lower_linear(L, w, 0, w->in, v, r0, r1, L->s.dtype, &L->n2, L->s.dtype, 0);
+    lower_linear(L, w, 0, w->in, v, r0, r1, L->s.dtype, &L->n2, r0, L->s.dtype, 0);
     lower_bias(L, w, v, r0, r1);
 }
 
@@ -72,93 +93,6 @@ void lower_value_produce(struct lowering *L, struct value *v, int tile)
             L->st = status_fail(ERR_CORRUPT, "planner: %s, rows from %lld, layer %d, phase %c, is needed but nowhere",
                                 L->p->tensors[v->tensor].name, (long long)v->tiles[tile].row0, L->layer, L->phase);
         return;
-    }
-}
-
-static struct value *q_of(struct lowering *L, int l, int t)
-{
-    return &L->q[l * L->n_tiles_q + t];
-}
-static struct value *o_of(struct lowering *L, int l, int t)
-{
-    return &L->o[l * L->n_tiles_q + t];
-}
-static struct value *lse_of(struct lowering *L, int l, int t)
-{
-    return &L->lse[l * L->n_tiles_q + t];
-}
-static struct value *k_of(struct lowering *L, int l, int kt)
-{
-    return &L->k[l * L->n_tiles_kv + kt];
-}
-static struct value *v_of(struct lowering *L, int l, int kt)
-{
-    return &L->v[l * L->n_tiles_kv + kt];
-}
-
-static void attention_attrs(const struct lowering *L, struct op_attrs *a)
-{
-    a->attn.sq = a->attn.sk = L->s.seq_len;
-    a->attn.hq = L->s.head_tile;
-    a->attn.hk = L->kv_heads_tile;
-    a->attn.head_dim = (int32_t)L->m->config.head_dim;
-    a->attn.dtype = (int32_t)L->s.dtype;
-    a->attn.scale = 1.0f / __builtin_sqrtf((float)L->m->config.head_dim);
-}
-
-/* Causal pairs: the planner's estimate; documents attend fewer. */
-static double planned_pairs(const struct lowering *L)
-{
-    double s = (double)L->s.seq_len;
-    return s * (s + 1) / 2;
-}
-
-/* Opens q (tile t) and k, v (its kv tile) and makes all their chunks present: fetched or computed, chunk by chunk. */
-static void gather_qkv(struct lowering *L, int l, int t)
-{
-    int kt = t / L->q_per_kv;
-    struct value *q = q_of(L, l, t), *k = k_of(L, l, kt), *v = v_of(L, l, kt);
-    value_open_full(L, q);
-    value_open_full(L, k);
-    value_open_full(L, v);
-    for (int c = 0; c < L->n_chunks; c++) {
-        value_get(L, q, c);
-        value_get(L, k, c);
-        value_get(L, v, c);
-        value_drop(L, &L->n1, c);
-        value_drop(L, &L->x[l], c);
-    }
-}
-
-static void attention_forward(struct lowering *L, int l, int t)
-{
-    int kt = t / L->q_per_kv;
-    int64_t S = L->s.seq_len;
-    struct value *q = q_of(L, l, t), *k = k_of(L, l, kt), *v = v_of(L, l, kt), *o = o_of(L, l, t), *lse = lse_of(L, l, t);
-    gather_qkv(L, l, t);
-    value_open_full(L, o);
-    for (int c = 0; c < L->n_chunks; c++)
-        value_new(L, o, c);
-    value_new(L, lse, 0);
-    struct op_attrs *a = emit(L, OP_ATTN_FWD, LANE_COMPUTE);
-    attention_attrs(L, a);
-    arg_write(L, 0, o, 0, S, DEV);
-    arg_write(L, 1, lse, 0, lse->rows, DEV);
-    arg_read(L, 2, q, 0, S, DEV);
-    arg_read(L, 3, k, 0, S, DEV);
-    arg_read(L, 4, v, 0, S, DEV);
-    arg_read(L, 5, &L->lo, 0, S, DEV);
-    arg_read(L, 6, &L->hi, 0, S, DEV);
-    emit_done(L, planned_pairs(L));
-    for (int c = 0; c < L->n_chunks; c++)
-        value_put(L, o, c);
-    value_put(L, lse, 0);
-    value_drop(L, lse, 0);
-    value_close_full(L, o);
-    value_close_full(L, q);
-    if (t % L->q_per_kv == L->q_per_kv - 1) {
-        value_close_full(L, k);
-        value_close_full(L, v);
     }
 }
 
@@ -199,7 +133,7 @@ static void mlp_forward(struct lowering *L, int l, int c)
     value_drop(L, &L->n2, c);
     lower_activation(L, l, c);
     value_new(L, &L->acc, c);
-    lower_linear(L, &layer->down, 0, layer->down.in, &L->acc, r0, r1, F32, &L->act, L->s.dtype, 0);
+    lower_linear(L, &layer->down, 0, layer->down.in, &L->acc, r0, r1, F32, &L->act, r0, L->s.dtype, 0);
     lower_add(L, &L->x[l + 1], &L->xmid[l], &L->acc, &layer->down, c);
     value_put(L, &L->x[l + 1], c);
     drop_mlp(L, l, c);
@@ -247,7 +181,7 @@ static void lower_loss_chunk(struct lowering *L, int c, int gradient)
     for (int i = value_tile_at(&L->logits, r0); i < L->logits.n_tiles && L->logits.tiles[i].row0 < r1; i++) {
         int64_t a0 = L->logits.tiles[i].row0, a1 = L->logits.tiles[i].row1;
         value_new(L, &L->logits, i);
-        lower_linear(L, head, 0, head->in, &L->logits, a0, a1, F32, &L->final_n, L->s.dtype, 0);
+        lower_linear(L, head, 0, head->in, &L->logits, a0, a1, F32, &L->final_n, a0, L->s.dtype, 0);
         value_new(L, &L->loss, i);
         struct op_attrs *a = emit(L, OP_LOSS, LANE_COMPUTE);
         a->loss.rows = a1 - a0;
@@ -260,8 +194,8 @@ static void lower_loss_chunk(struct lowering *L, int c, int gradient)
         emit_done(L, 0);
         if (gradient) {
             L->dn.tiles[i].place[DEV] = (struct place){dn_buffer, (a0 - r0) * L->dn.row_bytes};
-            lower_linear_dx(L, head, 0, head->in, &L->dn, a0, a1, F32, &L->logits, F32, 0);
-            lower_linear_dw(L, head, 0, head->in, &L->logits, F32, &L->final_n, L->s.dtype, a0, a1);
+            lower_linear_dx(L, head, 0, head->in, &L->dn, a0, a1, F32, &L->logits, a0, F32, 0);
+            lower_linear_dw(L, head, 0, head->in, &L->logits, a0, a1, F32, &L->final_n, a0, L->s.dtype);
         }
         value_drop(L, &L->logits, i);
     }
@@ -293,8 +227,7 @@ void lower_forward(struct lowering *L)
     for (int l = 0; l < layers; l++) {
         L->layer = l + 1;
         unit_fetch(L, l + 1);
-        for (int t = 0; t < L->n_tiles_q; t++)
-            attention_forward(L, l, t);
+        lower_attention_forward(L, l);
         if (l < layers - 1)
             for (int c = 0; c < L->n_chunks; c++)
                 mlp_forward(L, l, c);
@@ -336,11 +269,11 @@ static void mlp_backward(struct lowering *L, int l, int c)
         value_get(L, gate, c);
     value_get(L, up, c);
     lower_activation(L, l, c);
-    lower_linear_dw(L, &layer->down, 0, layer->down.in, &L->dx, T, &L->act, T, r0, r1);
+    lower_linear_dw(L, &layer->down, 0, layer->down.in, &L->dx, r0, r1, T, &L->act, r0, T);
     lower_bias_grad(L, &layer->down, &L->dx, T, r0, r1);
     value_drop(L, &L->act, c);
     value_new(L, &L->dact, c);
-    lower_linear_dx(L, &layer->down, 0, layer->down.in, &L->dact, r0, r1, T, &L->dx, T, 0);
+    lower_linear_dx(L, &layer->down, 0, layer->down.in, &L->dact, r0, r1, T, &L->dx, r0, T, 0);
     value_new(L, &L->dup, c);
     if (gated)
         value_new(L, &L->dgate, c);
@@ -366,14 +299,14 @@ static void mlp_backward(struct lowering *L, int l, int c)
         lower_norm_forward(L, &layer->norm2, &L->n2, xmid, c);
     value_new(L, &L->acc, c);
     if (gated) {
-        lower_linear_dw(L, &layer->gate, 0, layer->gate.in, &L->dgate, T, &L->n2, T, r0, r1);
+        lower_linear_dw(L, &layer->gate, 0, layer->gate.in, &L->dgate, r0, r1, T, &L->n2, r0, T);
         lower_bias_grad(L, &layer->gate, &L->dgate, T, r0, r1);
-        lower_linear_dx(L, &layer->gate, 0, layer->gate.in, &L->acc, r0, r1, F32, &L->dgate, T, 0);
+        lower_linear_dx(L, &layer->gate, 0, layer->gate.in, &L->acc, r0, r1, F32, &L->dgate, r0, T, 0);
         value_drop(L, &L->dgate, c);
     }
-    lower_linear_dw(L, &layer->up, 0, layer->up.in, &L->dup, T, &L->n2, T, r0, r1);
+    lower_linear_dw(L, &layer->up, 0, layer->up.in, &L->dup, r0, r1, T, &L->n2, r0, T);
     lower_bias_grad(L, &layer->up, &L->dup, T, r0, r1);
-    lower_linear_dx(L, &layer->up, 0, layer->up.in, &L->acc, r0, r1, F32, &L->dup, T, gated);
+    lower_linear_dx(L, &layer->up, 0, layer->up.in, &L->acc, r0, r1, F32, &L->dup, r0, T, gated);
     value_drop(L, &L->dup, c);
     lower_norm_backward(L, &layer->norm2, xmid, &L->acc, c);
     value_put(L, &L->dx, c);
@@ -381,88 +314,37 @@ static void mlp_backward(struct lowering *L, int l, int c)
     drop_mlp(L, l, c);
 }
 
-static void attention_backward(struct lowering *L, int l, int t)
+/* What one member's heads of a tile contribute to chunk c. rotated_heads: dy is of a rotated value; 0: it is not. */
+static void projection_backward(struct lowering *L, const struct model_linear *w, struct value *dy, enum dtype dy_type, int i,
+                                int rotated_heads, int accumulate)
 {
-    const struct model_layer *layer = &L->m->layers[l];
-    int kt = t / L->q_per_kv, first = t % L->q_per_kv == 0, final = t % L->q_per_kv == L->q_per_kv - 1;
-    int64_t S = L->s.seq_len, width = L->s.head_tile * L->m->config.head_dim;
-    enum dtype T = L->s.dtype;
-    struct value *q = q_of(L, l, t), *k = k_of(L, l, kt), *v = v_of(L, l, kt), *o = o_of(L, l, t), *lse = lse_of(L, l, t);
-    struct value *d_o = &L->d_o[t], *dq = &L->dq[t], *dk = &L->dk[kt], *dv = &L->dv[kt];
-    value_open_full(L, o);
-    value_open_full(L, d_o);
-    for (int c = 0; c < L->n_chunks; c++) {
-        int64_t r0 = o->tiles[c].row0, r1 = o->tiles[c].row1;
-        value_get(L, o, c);
-        value_get(L, &L->dx, c);
-        value_new(L, d_o, c);
-        lower_linear_dx(L, &layer->o, t * width, width, d_o, r0, r1, T, &L->dx, T, 0);
-        lower_linear_dw(L, &layer->o, t * width, width, &L->dx, T, o, T, r0, r1);
-        if (t == 0)
-            lower_bias_grad(L, &layer->o, &L->dx, T, r0, r1);
-        value_drop(L, &L->dx, c);
-    }
-    gather_qkv(L, l, t);
-    value_get(L, lse, 0);
-    value_reset_full(dq);
-    value_open_full(L, dq);
-    if (first) {
-        value_reset_full(dk);
-        value_reset_full(dv);
-    }
-    value_open_full(L, dk);
-    value_open_full(L, dv);
-    for (int c = 0; c < L->n_chunks; c++) {
-        value_new(L, dq, c);
-        if (first) {
-            value_new(L, dk, c);
-            value_new(L, dv, c);
-        }
-    }
-    struct op_attrs *a = emit(L, OP_ATTN_BWD, LANE_COMPUTE);
-    attention_attrs(L, a);
-    a->attn.accumulate = !first;
-    arg_write(L, 0, dq, 0, S, DEV);
-    (first ? arg_write : arg_update)(L, 1, dk, 0, S, DEV);
-    (first ? arg_write : arg_update)(L, 2, dv, 0, S, DEV);
-    arg_read(L, 3, q, 0, S, DEV);
-    arg_read(L, 4, k, 0, S, DEV);
-    arg_read(L, 5, v, 0, S, DEV);
-    arg_read(L, 6, o, 0, S, DEV);
-    arg_read(L, 7, lse, 0, lse->rows, DEV);
-    arg_read(L, 8, d_o, 0, S, DEV);
-    arg_read(L, 9, &L->lo, 0, S, DEV);
-    arg_read(L, 10, &L->hi, 0, S, DEV);
-    emit_done(L, planned_pairs(L));
-    value_close_full(L, q);
-    value_close_full(L, o);
-    value_close_full(L, d_o);
-    value_drop(L, lse, 0);
-    lower_rope(L, dq, 0, S, L->s.head_tile, F32, 1);
-    for (int c = 0; c < L->n_chunks; c++)
-        value_put(L, dq, c);
-    value_close_full(L, dq);
-    if (final) {
-        value_close_full(L, k);
-        value_close_full(L, v);
-        lower_rope(L, dk, 0, S, L->kv_heads_tile, F32, 1);
-        for (int c = 0; c < L->n_chunks; c++) {
-            value_put(L, dk, c);
-            value_put(L, dv, c);
-        }
-        value_close_full(L, dk);
-        value_close_full(L, dv);
-    }
+    int64_t r0 = dy->tiles[i].row0, r1 = dy->tiles[i].row1;
+    struct tile *chunk = &L->n1.tiles[i % L->n_chunks];
+    value_get(L, dy, i);
+    if (rotated_heads)
+        lower_rope(L, dy, r0, r1, chunk->row0, rotated_heads, dy_type, 1);
+    lower_linear_dw(L, w, 0, w->in, dy, r0, r1, dy_type, &L->n1, chunk->row0, L->s.dtype);
+    lower_bias_grad(L, w, dy, dy_type, r0, r1);
+    lower_linear_dx(L, w, 0, w->in, &L->acc, chunk->row0, chunk->row1, F32, dy, r0, dy_type, accumulate);
+    value_drop(L, dy, i);
 }
 
-static void projection_backward(struct lowering *L, const struct model_linear *w, struct value *dy, int c, int accumulate)
+/* The members that share member m's KV head (they follow it) have their gradients added to its own. */
+static void add_replicas(struct lowering *L, struct value *dy, int m, int c)
 {
-    int64_t r0 = dy->tiles[c].row0, r1 = dy->tiles[c].row1;
-    value_get(L, dy, c);
-    lower_linear_dw(L, w, 0, w->in, dy, F32, &L->n1, L->s.dtype, r0, r1);
-    lower_bias_grad(L, w, dy, F32, r0, r1);
-    lower_linear_dx(L, w, 0, w->in, &L->acc, r0, r1, F32, dy, F32, accumulate);
-    value_drop(L, dy, c);
+    int first = m * L->n_chunks + c;
+    struct tile *sum = &dy->tiles[first];
+    for (int other = m + 1; other < L->s.ulysses && kv_replica(L, other); other++) {
+        int i = other * L->n_chunks + c;
+        value_get(L, dy, first);
+        value_get(L, dy, i);
+        struct op_attrs *a = emit(L, OP_ACCUM, LANE_COMPUTE);
+        a->vec.n = (sum->row1 - sum->row0) * dy->row_bytes / 4;
+        arg_update(L, 0, dy, sum->row0, sum->row1, DEV);
+        arg_read(L, 1, dy, dy->tiles[i].row0, dy->tiles[i].row1, DEV);
+        emit_done(L, 0);
+        value_drop(L, dy, i);
+    }
 }
 
 static void qkv_backward(struct lowering *L, int l, int c)
@@ -471,15 +353,21 @@ static void qkv_backward(struct lowering *L, int l, int c)
     value_get(L, &L->x[l], c);
     lower_norm_forward(L, &layer->norm1, &L->n1, &L->x[l], c);
     value_new(L, &L->acc, c);
-    for (int t = 0; t < L->n_tiles_q; t++) {
-        struct model_linear w = q_slice(L, l, t);
-        projection_backward(L, &w, &L->dq[t], c, t > 0);
-    }
-    for (int kt = 0; kt < L->n_tiles_kv; kt++) {
-        struct model_linear k = kv_slice(L, &layer->k, kt), v = kv_slice(L, &layer->v, kt);
-        projection_backward(L, &k, &L->dk[kt], c, 1);
-        projection_backward(L, &v, &L->dv[kt], c, 1);
-    }
+    for (int t = 0; t < L->n_tiles_q; t++)
+        for (int m = 0; m < L->s.ulysses; m++) {
+            struct model_linear w = q_slice(L, l, m, t);
+            projection_backward(L, &w, &L->dq[t], dq_type(L), m * L->n_chunks + c, L->s.head_tile, t + m > 0);
+        }
+    for (int kt = 0; kt < L->n_tiles_kv; kt++)
+        for (int m = 0; m < L->s.ulysses; m++) {
+            if (kv_replica(L, m))
+                continue;
+            struct model_linear k = kv_slice(L, &layer->k, m, kt), v = kv_slice(L, &layer->v, m, kt);
+            add_replicas(L, &L->dk[kt], m, c);
+            projection_backward(L, &k, &L->dk[kt], F32, m * L->n_chunks + c, L->kv_heads_tile, 1);
+            add_replicas(L, &L->dv[kt], m, c);
+            projection_backward(L, &v, &L->dv[kt], F32, m * L->n_chunks + c, 0, 1);
+        }
     value_drop(L, &L->n1, c);
     value_get(L, &L->dx, c);
     lower_norm_backward(L, &layer->norm1, &L->x[l], &L->acc, c);
@@ -518,8 +406,7 @@ void lower_backward(struct lowering *L)
         grads_begin(L, l + 1);
         for (int c = 0; c < L->n_chunks; c++)
             mlp_backward(L, l, c);
-        for (int t = 0; t < L->n_tiles_q; t++)
-            attention_backward(L, l, t);
+        lower_attention_backward(L, l);
         for (int c = 0; c < L->n_chunks; c++)
             qkv_backward(L, l, c);
         unit_drop(L, l + 1);

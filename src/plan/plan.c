@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "base/units.h"
 #include "plan/schedule.h"
+#include "seqpar/seqpar.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,40 +22,55 @@ void plan_cost_model(const struct settings *s, struct cost_model *out)
     out->lane_bytes[LANE_READ] = 2.0e9;
     out->lane_bytes[LANE_WRITE] = 1.5e9;
     out->lane_bytes[LANE_HOST] = 12e9;
+    out->lane_bytes[LANE_WORLD] = 2e9;
+    out->lane_bytes[LANE_ULYSSES] = 2.6e9;
+    out->lane_bytes[LANE_RING] = 2e9;
 }
 
-/* Head tiles are whole KV groups, or equal parts of one. */
-static int head_tile_legal(const struct model_config *c, int64_t t)
+/* Heads of one rank; of their KV heads each serves `group` of them. */
+struct local_heads {
+    int64_t heads, kv_heads, group;
+};
+
+static struct local_heads local_heads(const struct model_config *c, const struct strategy *s)
 {
-    int64_t g = c->heads / c->kv_heads;
-    if (t <= 0 || t > c->heads)
+    struct local_heads l = {.heads = c->heads / s->ulysses, .kv_heads = max_i64(1, c->kv_heads / s->ulysses)};
+    l.group = l.heads / l.kv_heads;
+    return l;
+}
+
+/* Head tiles are whole KV groups, or equal parts of one (which would send keys and values around a ring again and again). */
+static int head_tile_legal(const struct local_heads *l, int64_t t, int ring)
+{
+    if (t <= 0 || t > l->heads)
         return 0;
-    return t >= g ? t % g == 0 && c->kv_heads % (t / g) == 0 : g % t == 0;
+    return t >= l->group ? t % l->group == 0 && l->kv_heads % (t / l->group) == 0 : ring == 1 && l->group % t == 0;
 }
 
 enum status plan_tiles(const struct model *m, const struct settings *s, struct strategy *out)
 {
     const struct model_config *c = &m->config;
-    int64_t g = c->heads / c->kv_heads;
-    out->row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(2048, round_up(s->seq_len / 128, 1024));
-    out->row_chunk = min_i64(out->row_chunk, s->seq_len);
+    struct local_heads l = local_heads(c, out);
+    out->row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(2048, round_up(out->rows / 128, 1024));
+    out->row_chunk = min_i64(out->row_chunk, out->rows);
     if (s->head_tile > 0) {
-        if (!head_tile_legal(c, s->head_tile))
-            return status_fail(
-                ERR_INVALID,
-                "tiles: heads=%lld does not fit %lld query heads on %lld KV heads: take a divisor of %lld or a multiple of it "
-                "that divides %lld",
-                (long long)s->head_tile, (long long)c->heads, (long long)c->kv_heads, (long long)g, (long long)c->heads);
+        if (!head_tile_legal(&l, s->head_tile, out->ring))
+            return status_fail(ERR_INVALID,
+                               "tiles: heads=%lld does not fit %lld query heads on %lld KV heads%s: take a multiple of %lld that "
+                               "divides %lld%s",
+                               (long long)s->head_tile, (long long)l.heads, (long long)l.kv_heads,
+                               out->ulysses > 1 ? " of a rank" : "", (long long)l.group, (long long)l.heads,
+                               out->ring == 1 ? ", or a divisor of it" : "");
         out->head_tile = (int)s->head_tile;
     } else {
         /* wide tiles make better matrix products; from 64k tokens on memory counts more */
-        int64_t t = g;
-        while (s->seq_len <= 65536 && t * c->head_dim < 512 && 2 * t <= c->heads && head_tile_legal(c, 2 * t))
+        int64_t t = l.group;
+        while (s->seq_len <= 65536 && t * c->head_dim < 512 && 2 * t <= l.heads && head_tile_legal(&l, 2 * t, out->ring))
             t *= 2;
         out->head_tile = (int)t;
     }
     int64_t loss = s->loss_tile > 0 ? min_i64(s->loss_tile, out->row_chunk) : out->row_chunk;
-    if (s->loss_tile > 0 && out->row_chunk % loss)
+    if (s->loss_tile > 0 && out->row_chunk < out->rows && out->row_chunk % loss)
         return status_fail(ERR_INVALID, "tiles: loss=%lld must divide the row chunk of %lld tokens", (long long)loss,
                            (long long)out->row_chunk);
     while (s->loss_tile <= 0 && loss * c->vocab * 4 > (64 << 20) && loss % 2 == 0)
@@ -90,7 +106,7 @@ static void apply_candidate(const struct settings *s, const struct candidate *c,
     st->optim = s->optim == OFFLOAD_AUTO ? c->optim : residency_of(s->optim);
     st->acts = s->acts == OFFLOAD_AUTO ? c->acts : residency_of(s->acts);
     double alpha = s->alpha < 0 ? c->alpha : s->alpha;
-    st->kept_chunks = (int)(alpha * (double)ceil_div(st->seq_len, st->row_chunk) + 0.5);
+    st->kept_chunks = (int)(alpha * (double)ceil_div(st->rows, st->row_chunk) + 0.5);
     st->update_on_host = s->update == UPDATE_HOST || (s->update == UPDATE_AUTO && st->optim != RES_DEVICE);
 }
 
@@ -133,7 +149,7 @@ static double chunk_seconds(const struct program *p, const struct cost_model *m,
     for (int i = 0; i < p->n_instrs; i++)
         if (p->instrs[i].lane == LANE_COMPUTE)
             total += cost_seconds(m, &p->instrs[i]);
-    return total / (double)(3 * layers * ceil_div(s->seq_len, s->row_chunk));
+    return total / (double)(3 * layers * ceil_div(s->rows, s->row_chunk));
 }
 
 /* Lowers and schedules one program at a prefetch distance in row chunks; -1: serially. */
@@ -264,7 +280,7 @@ static enum status plan_set(const struct model *m, const struct settings *s, con
                          : order[i] == PLAN_MORE                               ? (*p)->seconds * (double)(s->grad_accum - 2)
                                                                                : 0;
     }
-    plan->tokens = s->seq_len * s->grad_accum;
+    plan->tokens = s->seq_len * (s->batch > 0 ? s->batch : s->grad_accum);
     if (!plan->fits) /* not all were planned */
         plan->seconds = plan->programs[PLAN_UPDATE_STEP]->seconds * (double)s->grad_accum;
     TRY_GOTO(account(plan), fail);
@@ -275,15 +291,29 @@ fail:
     return st;
 }
 
+static int degree(int given)
+{
+    return given > 0 ? given : 1;
+}
+
 enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out)
 {
-    struct strategy strategy = {.seq_len = s->seq_len,
+    struct strategy strategy = {.dp = degree(s->dp),
+                                .ulysses = degree(s->ulysses),
+                                .ring = degree(s->ring),
+                                .wire = s->grad_dtype,
                                 .dtype = s->dtype,
                                 .group = 1 << 20,
                                 .prefetch = s->prefetch,
                                 .discrete = s->device == DEVICE_CPU_DISCRETE},
                     previous = {.kept_chunks = -1};
     struct cost_model cost;
+    struct seq_shape shape;
+    TRY(seq_shape_create(s->seq_len, strategy.ulysses, strategy.ring, SEQ_AUTO, &shape));
+    strategy.seq_len = shape.padded;
+    strategy.rows = seq_rank_rows(&shape);
+    strategy.ranks = strategy.dp * strategy.ulysses * strategy.ring;
+    strategy.zero = strategy.ranks > 1 ? s->zero : 0;
     TRY(plan_tiles(m, s, &strategy));
     if (s->group > 0)
         strategy.group = s->group;

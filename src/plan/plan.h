@@ -32,15 +32,20 @@ struct plan {
     enum tier misfit; /* tier whose limit is exceeded, if !fits */
 };
 
+/* Resolves dp, ulysses and ring for so many ranks, per_host of them on each host, and batch and grad_accum with them. What is
+ * given stays. ERR_INVALID names what does not divide, or the legal degrees. */
+enum status plan_mesh(const struct model *m, struct settings *s, int ranks, int per_host);
+
 /* Row and head tiles: part of the numerics key, chosen from model and sequence length unless given. ERR_INVALID names the legal
  * values. */
 enum status plan_tiles(const struct model *m, const struct settings *s, struct strategy *out);
 /* What this build assumes of the device until it is profiled. */
 void plan_cost_model(const struct settings *s, struct cost_model *out);
 
-/* Limits of the three tiers in bytes. Tries residencies from cheapest to leanest within what the settings fix, and of each the
- * longest prefetch distance that fits. If nothing fits, returns OK with fits = 0 and the leanest plan tried (its programs up to
- * the one that did not fit). The plan owns its programs; the model must outlive it. */
+/* For the settings' mesh (plan_mesh; unresolved degrees count as 1). Limits of the three tiers in bytes. Tries residencies from
+ * cheapest to leanest within what the settings fix, and of each the longest prefetch distance that fits. If nothing fits, returns
+ * OK with fits = 0 and the leanest plan tried (its programs up to the one that did not fit). The plan owns its programs; the
+ * model must outlive it. */
 enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out);
 void plan_destroy(struct plan *p); /* NULL is fine */
 

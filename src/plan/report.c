@@ -14,7 +14,7 @@ static const char *residency_name(enum residency r)
 void plan_describe(const struct plan *p, char *buf, int size)
 {
     const struct strategy *s = &p->strategy;
-    int64_t chunks = ceil_div(s->seq_len, s->row_chunk);
+    int64_t chunks = ceil_div(s->rows, s->row_chunk);
     snprintf(
         buf, (size_t)size, "params=%s,grads=%s,optim=%s,acts=%s  alpha %d/%lld  update on %s  tiles rows=%lld,heads=%d,loss=%lld",
         residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), s->kept_chunks,
@@ -31,9 +31,14 @@ void plan_print(const struct plan *p, const struct model *m, FILE *f)
 {
     char tokens[32], line[256];
     double tokens_per_second = (double)p->tokens / p->seconds;
-    fprintf(f, "%s %.2fM, %s tokens: %s. Step %.3g s, %.3g tok/s (%s).\n", m->config.name, (double)m->total_params * 1e-6,
-            units_format_count(p->strategy.seq_len, tokens), p->fits ? "fits" : "does not fit", p->seconds, tokens_per_second,
+    const struct strategy *s = &p->strategy;
+    fprintf(f, "%s %.2fM, %s tokens", m->config.name, (double)m->total_params * 1e-6, units_format_count(s->seq_len, tokens));
+    if (s->ranks > 1)
+        fprintf(f, " on %d ranks (dp=%d,ulysses=%d,ring=%d, zero %d)", s->ranks, s->dp, s->ulysses, s->ring, s->zero);
+    fprintf(f, ": %s. Step %.3g s, %.3g tok/s (%s).\n", p->fits ? "fits" : "does not fit", p->seconds, tokens_per_second,
             p->cost.source);
+    if (s->ranks > 1)
+        fprintf(f, "Of each rank:\n");
     plan_describe(p, line, sizeof line);
     fprintf(f, "%s\n\n%-14s %11s %11s %11s\n", line, "", "device", "host", "nvme");
     for (int c = 0; c < CLASSES; c++) {
@@ -59,6 +64,12 @@ void plan_print(const struct plan *p, const struct model *m, FILE *f)
     for (int l = LANE_H2D; l <= LANE_WRITE; l++) {
         char text[32];
         fprintf(f, "  %s %s", lane_name((enum lane)l), units_format_bytes(moved[l], text));
+    }
+    for (int l = LANE_WORLD; l < LANES; l++) {
+        char text[32];
+        if (moved[l] > 0)
+            fprintf(f, "%s %s %s", l == LANE_WORLD ? "\nsent to other ranks, no block left out: " : " ", lane_name((enum lane)l),
+                    units_format_bytes(moved[l], text));
     }
     fprintf(f, "\n");
 }

@@ -12,6 +12,7 @@ enum offload { OFFLOAD_AUTO, OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
 enum device_kind { DEVICE_AUTO, DEVICE_CPU, DEVICE_CPU_DISCRETE, DEVICE_CUDA };
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_WSD };
 enum update_on { UPDATE_AUTO, UPDATE_DEVICE, UPDATE_HOST };
+enum sp_kind { SP_AUTO, SP_NONE, SP_ULYSSES, SP_RING };
 enum run_mode { MODE_RUN, MODE_CHAOS }; /* chaos: random legal orders, dead bytes NaN-filled (a test mode) */
 
 struct string_list { char *item[SETTINGS_MAX_LIST]; int n; };
@@ -24,7 +25,13 @@ struct settings {
     double eval_fraction;
     int64_t eval_every;                  /* steps; 0: never */
     int64_t seq_len, micro_batch, grad_accum;
+    int64_t batch;                       /* sequences of a step over all ranks; AUTO: grad_accum of each data-parallel rank */
     int zero;                            /* 0..3 */
+    int dp, ulysses, ring;               /* mesh; AUTO: derived from the number of ranks (plan_mesh) */
+    enum sp_kind sp;                     /* how ranks share a sequence; all but AUTO are in ulysses and ring already */
+    int ranks;                           /* processes to start on this machine; AUTO: none, whoever starts us has */
+    double comm_timeout;                 /* seconds that a rank waits for another one; AUTO: 600 */
+    enum dtype grad_dtype;               /* of gradients on their way between ranks */
     enum offload params, grads, optim, acts; /* key: offload=none|cpu|nvme|auto or params=nvme,grads=cpu,... */
     double alpha;                        /* 0..1, AUTO */
     double prefetch;                     /* distance in row chunks of compute, AUTO */

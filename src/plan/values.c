@@ -3,6 +3,7 @@
 
 #include "attention/attention.h"
 #include "base/sys.h"
+#include "comm/comm.h"
 #include "ops/ops.h"
 
 #include <stdlib.h>
@@ -365,10 +366,35 @@ void arg_scratch(struct lowering *L, int arg, int64_t bytes)
                         (struct operand){.arg = (int16_t)arg, .access = ACCESS_WRITE, .buffer = b, .tensor = -1, .bytes = bytes});
 }
 
+/* Bytes that a rank sends to others. */
+static int64_t comm_bytes(const struct instr *in, int members)
+{
+    const struct op_attrs *a = &in->attrs;
+    int64_t share = a->comm.share * a->comm.element, wire = dtype_size((enum dtype)a->comm.type);
+    switch (in->op) {
+    case OP_ALL_GATHER:
+        return (members - 1) * share;
+    case OP_REDUCE_SCATTER:
+        return (members - 1) * a->comm.share * wire;
+    case OP_ALL_REDUCE:
+        return (members - 1) * (a->comm.share * wire + share);
+    case OP_ALL_TO_ALL:
+        return (members - 1) * share;
+    default:
+        return a->comm.n * a->comm.element;
+    }
+}
+
 void emit_done(struct lowering *L, double pairs)
 {
     struct instr *in = &L->p->instrs[L->p->n_instrs - 1];
     in->flops = op_flops(in->op, &in->attrs, pairs);
+    if (lane_is_comm(in->lane)) {
+        int members = L->p->group_size[in->lane];
+        in->bytes = comm_bytes(in, members);
+        arg_scratch(L, op_arg_count(in->op) - 1, comm_workspace_bytes(in->op, &in->attrs, members));
+        return;
+    }
     if (in->op == OP_COPY) {
         in->bytes = in->attrs.copy.bytes;
         return;

@@ -22,11 +22,19 @@ static const struct {
     [OP_GELU_GRAD] = {"gelu_grad", 3},
     [OP_ATTN_FWD] = {"attn_fwd", 8},
     [OP_ATTN_BWD] = {"attn_bwd", 12},
+    [OP_ATTN_DELTA] = {"attn_delta", 3},
+    [OP_ATTN_MERGE] = {"attn_merge", 4},
+    [OP_CAST] = {"cast", 2},
     [OP_LOSS] = {"loss", 4},
     [OP_ACCUM] = {"accum", 2},
     [OP_SUMSQ] = {"sumsq", 2},
     [OP_CLIP] = {"clip", 3},
     [OP_ADAMW] = {"adamw", 7},
+    [OP_ALL_GATHER] = {"all_gather", 2},
+    [OP_REDUCE_SCATTER] = {"reduce_scatter", 3},
+    [OP_ALL_REDUCE] = {"all_reduce", 2},
+    [OP_ALL_TO_ALL] = {"all_to_all", 2},
+    [OP_EXCHANGE] = {"exchange", 2},
 };
 
 const char *op_name(enum op_kind kind)
@@ -50,6 +58,10 @@ double op_flops(enum op_kind kind, const struct op_attrs *a, double pairs)
         return 4.0 * pairs * a->attn.hq * a->attn.head_dim;
     case OP_ATTN_BWD: /* q k^T again, do v^T, and dq, dk, dv */
         return 10.0 * pairs * a->attn.hq * a->attn.head_dim;
+    case OP_ATTN_DELTA:
+        return 2.0 * (double)a->heads.rows * a->heads.heads * a->heads.head_dim;
+    case OP_ATTN_MERGE:
+        return 3.0 * (double)a->heads.rows * a->heads.heads * a->heads.head_dim;
     case OP_EMBED_GRAD:
         return (double)a->embed.rows * (double)a->embed.dim;
     case OP_NORM:
@@ -80,6 +92,12 @@ double op_flops(enum op_kind kind, const struct op_attrs *a, double pairs)
         return 2.0 * (double)a->vec.n;
     case OP_ADAMW:
         return 15.0 * (double)a->vec.n;
+    case OP_CAST:
+    case OP_ALL_GATHER:
+    case OP_REDUCE_SCATTER: /* the additions are small beside the messages */
+    case OP_ALL_REDUCE:
+    case OP_ALL_TO_ALL:
+    case OP_EXCHANGE:
     case OP_COPY:
     case OP_FILL:
     case OP_EMBED:

@@ -14,7 +14,7 @@ const char *tier_name(enum tier t)
 
 const char *lane_name(enum lane l)
 {
-    static const char *const names[] = {"compute", "h2d", "d2h", "read", "write", "host"};
+    static const char *const names[] = {"compute", "h2d", "d2h", "read", "write", "host", "world", "ulysses", "ring"};
     return names[l];
 }
 

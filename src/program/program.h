@@ -11,7 +11,8 @@
 #include <stdio.h>
 
 enum tier { TIER_DEVICE, TIER_HOST, TIER_NVME, TIERS };
-enum lane { LANE_COMPUTE, LANE_H2D, LANE_D2H, LANE_READ, LANE_WRITE, LANE_HOST, LANES };
+/* The comm lanes are named for their groups: all ranks, those that share heads out, those that pass keys and values on. */
+enum lane { LANE_COMPUTE, LANE_H2D, LANE_D2H, LANE_READ, LANE_WRITE, LANE_HOST, LANE_WORLD, LANE_ULYSSES, LANE_RING, LANES };
 enum tensor_class { CLASS_PARAM, CLASS_GRAD, CLASS_OPTIM, CLASS_ACT, CLASS_WORK, CLASS_IO, CLASSES };
 
 const char *tier_name(enum tier t);
@@ -23,6 +24,11 @@ const char *class_name(enum tensor_class c);
 static inline int lane_is_pipelined(enum lane l)
 {
     return l == LANE_READ || l == LANE_WRITE;
+}
+
+static inline int lane_is_comm(enum lane l)
+{
+    return l >= LANE_WORLD;
 }
 
 /* A logical value of `rows` rows of `row_bytes` bytes. Flat parameter, gradient and optimizer ranges have one row per element. */
@@ -73,6 +79,9 @@ struct instr {
     int64_t bytes;     /* moved (copies) or touched (compute) */
     int16_t depth;     /* prefetch depth: 0 none; 1 to the device; 2 nvme to host or an update; 3 what precedes that */
     int16_t layer;     /* for people: unit number, -1 none */
+    int16_t predicate; /* 0: always; else executed only if that bit of the micro-batch's predicates is set. One that is not
+                        * executed retires all the same, and its results are as they were: only an op that may leave its results
+                        * out, because nothing reads them or because it would have added nothing, has one */
     char phase;        /* for people: 'f' forward, 'b' backward, 'u' update, 'l' loss, 'i' input and output */
     double release;    /* not before this simulated time */
     double start, end; /* simulated */
@@ -104,6 +113,7 @@ struct program {
     int64_t lower_bound[TIERS]; /* persistent bytes + maximum of simultaneously live transient bytes */
     double seconds;             /* simulated */
     int discrete;               /* the device tier is unreachable for READ, WRITE and HOST lanes */
+    int group_size[LANES];      /* members of each comm lane's group; 1 or 0: no such lane */
     int out_of_memory;          /* sticky: a table could not grow */
 };
 

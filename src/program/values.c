@@ -231,6 +231,9 @@ static enum status number_inputs(struct values *v, const struct instr *in, uint6
     memcpy(words, &in->attrs, sizeof words);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         h = mix(h, words[i]);
+    h = mix(h, (uint64_t)in->predicate);
+    if (lane_is_comm(in->lane)) /* other groups, other values; all members compute the same formula */
+        h = mix(mix(h, (uint64_t)in->lane), (uint64_t)v->p->group_size[in->lane]);
     for (int k = in->first_operand, next; k < end; k = next) {
         v->work.n = 0;
         for (next = k; next < end && o[next].arg == o[k].arg; next++) {

@@ -8,10 +8,13 @@
  * 1. retired[i] is closed: it covers what the instructions it names waited for, and, as lanes retire in order, all their predecessors.
  * 2. An instruction of a pipelined lane knows its predecessor to have started, not to have retired (advance_clocks).
  * 3. A cell names the last writer and, per lane, the latest reader since. Earlier ones are covered: by order of retirement on the same lane, and because
- *    the last writer was itself checked against what came before it (check_order). */
+ *    the last writer was itself checked against what came before it (check_order).
+ * 4. Instructions with predicates count as executed. A cell that such a one wrote holds its content only under that predicate, which whoever reads it must
+ *    have too (check_predicate); one that it updated keeps the predicate it had, for an update that is left out would have added nothing (check_addends). */
 #include "program/verify.h"
 
 #include "base/sys.h"
+#include "program/verify_comm.h"
 #include "program/verify_form.h"
 #include "program/verify_map.h"
 
@@ -30,6 +33,7 @@ struct cell {
     int64_t origin;  /* byte of the tensor = address + origin */
     int32_t tensor, version;
     int32_t source;  /* the operand that wrote it, or -1 - index of the live-in binding */
+    int32_t predicate; /* under which it holds that; 0: always */
     int32_t writer_lane, writer_ticket; /* ticket 0: before the program */
     int32_t reader[LANES]; /* ticket of the latest reader since, 0: none */
 };
@@ -125,6 +129,14 @@ static int extent_is_whole(const struct verifier *v, struct extent e)
     return 1;
 }
 
+static const char *describe_predicate(int predicate, char *text, size_t size)
+{
+    if (predicate == 0)
+        return "in any case";
+    snprintf(text, size, "under predicate %d", predicate);
+    return text;
+}
+
 static enum status check_content(struct verifier *v, int k)
 {
     const struct program *p = v->p;
@@ -141,8 +153,32 @@ static enum status check_content(struct verifier *v, int k)
             return reject(v, k, "reads %s version %d rows %lld to %lld, but bytes %#llx + %lld of %s %s", p->tensors[o->tensor].name, o->version_in,
                           (long long)o->row0, (long long)o->row1, (unsigned long long)m->at[i], (long long)bytes, tier_name(tier),
                           describe_content(p, c, m->at[i], bytes, text, sizeof text));
+        if (c->predicate != 0 && c->predicate != verify_read_predicate(v->in))
+            return reject(v, k, "reads %s, which is only there if predicate %d holds, %s", p->tensors[o->tensor].name, c->predicate,
+                          describe_predicate(verify_read_predicate(v->in), text, sizeof text));
         if (tier == TIER_NVME && !extent_matches(v, c, argument_extent(p, v->in, o->arg)))
             return reject(v, k, "reads nvme bytes %#llx + %lld, which were not written as one extent", (unsigned long long)begin, (long long)o->bytes);
+    }
+    return OK;
+}
+
+/* An update that may be left out, of what is there in any case: what it adds must not be there whenever it is left out. */
+static enum status check_addends(struct verifier *v, int k)
+{
+    const struct operand *o = v->p->operands;
+    const struct byte_map *m = &v->bytes.tier[v->p->buffers[o[k].buffer].tier];
+    int always = 0;
+    for (int i = v->bytes.operand[k].first; i < v->bytes.operand[k].last; i = m->next[i])
+        always |= ((const struct cell *)byte_map_cell(m, i))->predicate == 0;
+    for (int a = v->in->first_operand; always && a < v->in->first_operand + v->in->n_operands; a++) {
+        if (!verify_is_addend(v->in->op, o[a].arg))
+            continue;
+        m = &v->bytes.tier[v->p->buffers[o[a].buffer].tier];
+        for (int i = v->bytes.operand[a].first; i < v->bytes.operand[a].last; i = m->next[i]) {
+            if (((const struct cell *)byte_map_cell(m, i))->predicate != v->in->predicate)
+                return reject(v, k, "updates %s under predicate %d only, but %s, which it adds, is there in any case", v->p->tensors[o[k].tensor].name,
+                              v->in->predicate, v->p->tensors[o[a].tensor].name);
+        }
     }
     return OK;
 }
@@ -253,9 +289,11 @@ static enum status apply_write(struct verifier *v, int k)
     const struct operand *o = &p->operands[k];
     struct byte_map *m = &v->bytes.tier[p->buffers[o->buffer].tier];
     struct span s = v->bytes.operand[k];
-    int in_place = 0;
+    int in_place = 0, predicate = o->access == ACCESS_WRITE ? verify_write_predicate(v->in) : 0;
     for (int i = s.first; i < s.last; i = m->next[i]) {
         const struct cell *c = byte_map_cell(m, i);
+        if (o->access == ACCESS_UPDATE && c->predicate != 0)
+            predicate = c->predicate;
         if (c->writer_lane == (int)v->in->lane && c->writer_ticket == (int32_t)v->in->ticket)
             return reject(v, k, "writes bytes that operand %d of the same instruction writes", c->source - v->in->first_operand);
         in_place |= c->reader[v->in->lane] == (int32_t)v->in->ticket;
@@ -270,6 +308,7 @@ static enum status apply_write(struct verifier *v, int k)
     if (o->tensor >= 0)
         c->origin = o->row0 * p->tensors[o->tensor].row_bytes - operand_begin(p, o);
     c->source = k;
+    c->predicate = predicate;
     c->writer_lane = (int32_t)v->in->lane;
     c->writer_ticket = (int32_t)v->in->ticket;
     return OK;
@@ -285,6 +324,10 @@ static enum status check_instr(struct verifier *v)
         if (o[k].access & ACCESS_READ)
             TRY(check_content(v, k));
         TRY(check_order(v, k));
+    }
+    for (int k = first; k < end; k++) {
+        if (o[k].access == ACCESS_UPDATE && v->in->predicate != 0)
+            TRY(check_addends(v, k));
     }
     for (int k = first; k < end; k++) {
         if (o[k].access == ACCESS_READ)
@@ -348,6 +391,9 @@ static enum status check_live_out(struct verifier *v)
                                    p->name, b, p->tensors[x->tensor].name, x->version, (long long)x->row0, (long long)x->row1,
                                    (unsigned long long)m->at[i], (long long)bytes, tier_name(tier),
                                    describe_content(p, c, m->at[i], bytes, text, sizeof text));
+            if (c->predicate != 0)
+                return status_fail(ERR_CORRUPT, "program %s: live-out binding %d promises %s, which is only there if predicate %d holds", p->name, b,
+                                   p->tensors[x->tensor].name, c->predicate);
         }
         if (tier == TIER_NVME && !extent_is_whole(v, binding_extent(p, x)))
             return status_fail(ERR_CORRUPT, "program %s: live-out binding %d (%s) was not written to nvme as one extent, or that is partly overwritten",

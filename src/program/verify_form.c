@@ -1,6 +1,7 @@
 /* Form: what can be said about each instruction by itself. */
 #include "program/verify_form.h"
 
+#include "program/verify_comm.h"
 #include "program/verify_map.h"
 
 #include <stdarg.h>
@@ -35,11 +36,19 @@ static const unsigned char roles[OP_COUNT][OP_MAX_ARGS] = {
     [OP_GELU_GRAD] = {OUT, IN, IN},
     [OP_ATTN_FWD] = {OUT, OUT, IN, IN, IN, IN, IN, WORK},
     [OP_ATTN_BWD] = {OUT, SUM, SUM, IN, IN, IN, IN, IN, IN, IN, IN, WORK},
+    [OP_ATTN_DELTA] = {OUT, IN, IN},
+    [OP_ATTN_MERGE] = {SUM, SUM, IN, IN},
+    [OP_CAST] = {OUT, IN},
     [OP_LOSS] = {LOGITS, SUM, IN, IN},
     [OP_ACCUM] = {INOUT, IN},
     [OP_SUMSQ] = {OUT, IN},
     [OP_CLIP] = {OUT, IN, IN},
     [OP_ADAMW] = {INOUT, INOUT, INOUT, IN, IN, IN, OUT | OPT},
+    [OP_ALL_GATHER] = {IN, OUT},
+    [OP_REDUCE_SCATTER] = {IN, OUT, WORK},
+    [OP_ALL_REDUCE] = {INOUT, WORK},
+    [OP_ALL_TO_ALL] = {IN, OUT},
+    [OP_EXCHANGE] = {IN, OUT},
 };
 
 int verify_may_alias(enum op_kind op, int out, int in)
@@ -56,6 +65,7 @@ static int accumulates(const struct instr *in)
     case OP_GEMM: return in->attrs.gemm.accumulate != 0;
     case OP_BIAS_GRAD: return in->attrs.bias.accumulate != 0;
     case OP_ATTN_BWD: return in->attrs.attn.accumulate != 0;
+    case OP_ATTN_MERGE: return in->attrs.heads.accumulate != 0;
     case OP_LOSS: return in->attrs.loss.accumulate != 0;
     default: return 0;
     }
@@ -137,6 +147,9 @@ static const char *tier_fault(const struct program *p, enum lane lane, int write
         return (writes ? memory : t == TIER_NVME) ? NULL : "the read lane copies from nvme to the host, or to a device that is not discrete";
     case LANE_WRITE:
         return (writes ? t == TIER_NVME : memory) ? NULL : "the write lane copies to nvme from the host, or from a device that is not discrete";
+    case LANE_WORLD:
+    case LANE_ULYSSES:
+    case LANE_RING: return t == TIER_DEVICE ? NULL : "comm lanes touch the device only";
     default: return "there is no such lane";
     }
 }
@@ -272,7 +285,9 @@ static enum status check_instr(const struct site *s, int64_t *issued)
         return status_fail(ERR_CORRUPT, "program %s: instruction %d has op %d on lane %d, which do not exist", s->p->name, s->index, (int)in->op, (int)in->lane);
     if (in->n_operands < 0 || in->first_operand < 0 || in->first_operand > s->p->n_operands - in->n_operands)
         return reject(s, -1, "its operands lie outside the table");
-    if (in->op != OP_COPY && in->lane != LANE_COMPUTE && in->lane != LANE_HOST)
+    if (verify_is_collective(in->op) != lane_is_comm(in->lane))
+        return reject(s, -1, lane_is_comm(in->lane) ? "comm lanes execute collectives only" : "collectives need a comm lane");
+    if (in->op != OP_COPY && in->lane != LANE_COMPUTE && in->lane != LANE_HOST && !lane_is_comm(in->lane))
         return reject(s, -1, "this lane executes copies only");
     TRY(check_waits(s, issued));
     issued[in->lane]++;
@@ -280,6 +295,10 @@ static enum status check_instr(const struct site *s, int64_t *issued)
     for (int k = 0; k < in->n_operands; k++)
         TRY(check_operand(s, k, &o[k]));
     TRY(check_args(s, o));
+    char text[256];
+    const char *fault = verify_comm_fault(s->p, in, text, sizeof text);
+    if (fault)
+        return reject(s, -1, "%s", fault);
     return in->op == OP_COPY ? check_copy(s, o) : OK;
 }
 

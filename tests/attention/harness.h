@@ -232,7 +232,17 @@ static struct call forward_call(const struct problem *p, const struct kernels *k
     return c;
 }
 
-/* o and lse are the oracle's, rounded; dk and dv start as 1 where they are accumulated into. */
+/* rowsum(do * o), as the kernel takes it. */
+static struct buffer delta_input(const struct problem *p, int offset)
+{
+    const int64_t d = p->attrs.attn.head_dim;
+    struct buffer b = buffer_make(p->nl * 4, offset, 0);
+    for (int64_t i = 0; i < p->nl; i++)
+        ((float *)(void *)b.data)[i] = (float)oracle_dot(p->x.o + i * d, p->x.go + i * d, d);
+    return b;
+}
+
+/* delta and lse are the oracle's, rounded; dk and dv start as 1 where they are accumulated into. */
 static struct call backward_call(const struct problem *p, const struct kernels *kernels, int threads, int offset)
 {
     enum dtype t = p->attrs.attn.dtype;
@@ -246,7 +256,7 @@ static struct call backward_call(const struct problem *p, const struct kernels *
     c.b[3] = input(p->x.q, p->nq, t, offset);
     c.b[4] = input(p->x.k, p->nk, t, offset);
     c.b[5] = input(p->x.v, p->nk, t, offset);
-    c.b[6] = input(p->x.o, p->nq, t, offset);
+    c.b[6] = delta_input(p, offset);
     c.b[7] = input(p->x.lse, p->nl, F32, offset);
     c.b[8] = input(p->x.go, p->nq, t, offset);
     c.b[9] = buffer_make(p->attrs.attn.sq * 4, offset, 0);

@@ -23,7 +23,7 @@ static enum status read_args(char **args, struct settings *s)
     int n = 0;
     while (args[n])
         n++;
-    return settings_read(n, args, s);
+    return settings_read(n, args, SETTINGS_TRAIN, s);
 }
 
 static void write_file(const char *path, const char *text)
@@ -75,6 +75,8 @@ static void test_defaults(void **state)
     same_list(&s.eval_data, "");
     assert_true(s.eval_fraction == 0 && s.eval_every == 0);
     assert_true(s.seq_len == 64 && s.micro_batch == 1 && s.grad_accum == 1 && s.zero == 3);
+    assert_true(s.batch == AUTO && s.dp == AUTO && s.ulysses == AUTO && s.ring == AUTO && s.sp == SP_AUTO && s.ranks == AUTO);
+    assert_true(s.grad_dtype == F32 && s.comm_timeout == 600);
     assert_true(s.params == OFFLOAD_AUTO && s.grads == OFFLOAD_AUTO && s.optim == OFFLOAD_AUTO && s.acts == OFFLOAD_AUTO);
     assert_true(s.alpha == AUTO && s.prefetch == AUTO && s.update == UPDATE_AUTO && s.device == DEVICE_AUTO);
     assert_true(s.device_mem == AUTO && s.host_mem == AUTO && s.nvme_max == AUTO && s.link_gbps == 0 && s.nvme_path.n == 0);
@@ -120,6 +122,64 @@ static void test_values(void **state)
     assert_true(s.params == OFFLOAD_NVME && s.grads == OFFLOAD_NVME && s.optim == OFFLOAD_NVME && s.acts == OFFLOAD_NVME);
     assert_true(!s.verbose && s.alpha == AUTO && s.trace == AUTO);
     settings_free(&s);
+}
+
+/* Mesh and sp, batch and grad-accum: each pair says one thing in two ways. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    struct settings s;
+    struct launch_flags f;
+    assert_int_equal(READ(&s, REQUIRED, "--mesh", "ring=2, dp=3", "--ranks", "12", "--batch", "1k", "--grad-dtype", "bf16",
+                          "--comm-timeout", "2.5"),
+                     OK);
+    assert_true(s.dp == 3 && s.ulysses == AUTO && s.ring == 2 && s.ranks == 12 && s.batch == 1024 && s.grad_dtype == BF16);
+    assert_true(s.comm_timeout == 2.5);
+    settings_free(&s);
+    assert_int_equal(READ(&s, REQUIRED, "--sp", "ring"), OK);
+    assert_true(s.dp == AUTO && s.ulysses == 1 && s.ring == AUTO);
+    settings_free(&s);
+    assert_int_equal(READ(&s, REQUIRED, "--sp", "ulysses", "--mesh", "dp=2,ring=1"), OK);
+    assert_true(s.dp == 2 && s.ulysses == AUTO && s.ring == 1);
+    settings_free(&s);
+    assert_int_equal(READ(&s, REQUIRED, "--sp=none"), OK);
+    assert_true(s.dp == AUTO && s.ulysses == 1 && s.ring == 1);
+    settings_free(&s);
+    FAILS("sp: none and mesh: ring=2 contradict each other", REQUIRED, "--sp", "none", "--mesh", "ring=2");
+    FAILS("sp: ring and mesh: ulysses=4 contradict", REQUIRED, "--sp", "ring", "--mesh", "ulysses=4");
+    FAILS("--mesh: 'tp' is not one of dp, ulysses, ring", REQUIRED, "--mesh", "tp=2");
+    FAILS("--mesh: '8' is not like dp=2,ulysses=4,ring=2", REQUIRED, "--mesh", "8");
+    FAILS("--mesh: dp=0 is out of range", REQUIRED, "--mesh", "dp=0");
+    FAILS("--mesh: dp is given twice", REQUIRED, "--mesh", "dp=2,dp=2");
+    FAILS("--sp: 'ulyses' is not one of auto, none, ulysses, ring (did you mean ulysses?)", REQUIRED, "--sp", "ulyses");
+    FAILS("--ranks: 0 is out of range", REQUIRED, "--ranks", "0");
+    FAILS("--comm-timeout: 0 is too small, it must be above 0", REQUIRED, "--comm-timeout", "0");
+    FAILS("--rank: '-1' is not a number", REQUIRED, "--rank=-1");
+    FAILS("batch and grad-accum are both given", REQUIRED, "--batch", "4", "--grad-accum", "2");
+    FAILS("did you mean --mesh?", "--mseh=3");
+    FAILS("did you mean --ranks?", "--rnaks=3");
+
+    /* a resumed run's resolved keys give way to flags */
+    write_file("old.yaml",
+               "model: tiny\ndata: a\nseq-len: 8\nmesh: {dp: 2, ulysses: 4, ring: 1}\nsp: ulysses\nbatch: 6\ngrad-accum: 3\n");
+    assert_int_equal(READ(&s, "--config", "old.yaml"), OK);
+    assert_true(s.dp == 2 && s.ulysses == 4 && s.ring == 1 && s.sp == SP_ULYSSES && s.batch == 6 && s.grad_accum == 3);
+    settings_free(&s);
+    assert_int_equal(READ(&s, "--config", "old.yaml", "--mesh", "ring=8", "--grad-accum", "2"), OK);
+    assert_true(s.dp == AUTO && s.ulysses == AUTO && s.ring == 8 && s.sp == SP_AUTO && s.batch == AUTO && s.grad_accum == 2);
+    settings_free(&s);
+    assert_int_equal(READ(&s, "--config", "old.yaml", "--sp", "ring", "--batch", "2"), OK);
+    assert_true(s.dp == AUTO && s.ulysses == 1 && s.ring == AUTO && s.batch == 2);
+    settings_free(&s);
+
+    settings_launch(6, (char *[]){"--rank", "3", "--lr=4", "--world-size=8", "--local-rank", "1", NULL}, &f);
+    assert_true(f.rank == 3 && f.size == 8 && f.local_rank == 1);
+    settings_launch(2, (char *[]){"--rank", "3", NULL}, &f);
+    assert_true(f.rank == 3 && f.size == -1 && f.local_rank == -1);
+    settings_launch(3, (char *[]){"--rank", "3", "--nonsense", NULL}, &f); /* settings_read says so */
+    assert_true(f.rank == -1);
+    assert_true(settings_given(2, (char *[]){"--mesh", "dp=2", NULL}, "mesh") &&
+                !settings_given(1, (char *[]){"--sp=ring", NULL}, "mesh"));
 }
 
 static void test_flag_errors(void **state)
@@ -300,6 +360,7 @@ static void must_equal(const struct settings *a, const struct settings *b)
         }
     }
     assert_true(a->params == b->params && a->grads == b->grads && a->optim == b->optim && a->acts == b->acts);
+    assert_true(a->dp == b->dp && a->ulysses == b->ulysses && a->ring == b->ring);
     assert_true(a->row_chunk == b->row_chunk && a->head_tile == b->head_tile && a->loss_tile == b->loss_tile);
     assert_true(a->beta1 == b->beta1 && a->beta2 == b->beta2);
 }
@@ -396,6 +457,9 @@ static void test_round_trip(void **state)
                           "--nvme-path",
                           "/a b",
                           NULL});
+    round_trip((char *[]){REQUIRED, "--mesh", "dp=2,ring=3", "--ranks", "6", "--batch", "12", "--grad-dtype", "bf16",
+                          "--comm-timeout", "12.5", NULL});
+    round_trip((char *[]){REQUIRED, "--mesh", "ulysses=8", "--sp", "ulysses", NULL});
     round_trip((char *[]){REQUIRED, "--offload", "none", "--tiles", "rows=1,heads=2,loss=3", "--schedule", "wsd", "--eval-data",
                           "e", NULL});
 }
@@ -444,15 +508,11 @@ static int leave(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_flag_errors),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test_teardown(test_precedence, remove_ltrain_yaml),
-        cmocka_unit_test(test_yaml_errors),
-        cmocka_unit_test(test_yaml_forms),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_values),
+        cmocka_unit_test(test_ranks),       cmocka_unit_test(test_flag_errors),
+        cmocka_unit_test(test_missing),     cmocka_unit_test_teardown(test_precedence, remove_ltrain_yaml),
+        cmocka_unit_test(test_yaml_errors), cmocka_unit_test(test_yaml_forms),
+        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, enter, leave);
 }

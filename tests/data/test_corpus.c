@@ -119,6 +119,32 @@ static void test_packing(void **state)
     corpus_close(c);
 }
 
+static void test_windows(void **state)
+{
+    (void)state;
+    const char *paths[] = {scratch_path("five")};
+    struct corpus_config config = config_of(paths, 1, 24);
+    for (int64_t window = 0; window <= 30; window++) {
+        config.window = window;
+        struct corpus *c = open_corpus(&config);
+        struct arrays a;
+        struct sequence s;
+        take(c, 0, &a, &s);
+        double pairs = 0;
+        for (int i = 0; i < 24; i++) {
+            int start = i < 10 ? 0 : i < 13 ? 10 : i < 14 ? 13 : 14, first = window ? i - (int)window + 1 : 0;
+            assert_int_equal(a.lo[i], first > start ? first : start);
+            assert_int_equal(a.hi[i], i);
+            assert_int_equal(a.positions[i], i - start); /* as without a window */
+            pairs += i - a.lo[i] + 1;
+        }
+        assert_true(s.pairs == pairs);
+        corpus_close(c);
+    }
+    config.window = -1;
+    refuse(&config, "a sliding window of -1 keys");
+}
+
 static void test_spellings(void **state)
 {
     (void)state;
@@ -335,8 +361,9 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_packing),    cmocka_unit_test(test_spellings), cmocka_unit_test(test_order),
-        cmocka_unit_test(test_eval_split), cmocka_unit_test(test_refusals),  cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_packing), cmocka_unit_test(test_windows),    cmocka_unit_test(test_spellings),
+        cmocka_unit_test(test_order),   cmocka_unit_test(test_eval_split), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);
 }

@@ -268,7 +268,7 @@ static void a_trace_shows_every_lane(void **state)
         }
     }
     for (int l = 0; l < LANES; l++)
-        assert_true(named[l] == 1 && used[l] > 0);
+        assert_true(named[l] == 1 && (used[l] > 0) == !lane_is_comm((enum lane)l)); /* one rank has nobody to talk to */
     json_decref(root);
 }
 

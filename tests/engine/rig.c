@@ -59,10 +59,12 @@ enum status rig_start(struct rig *r, struct model *model)
     }
     if (st == OK) {
         const char *path = r->scratch;
-        st = session_create(model, plan, &r->settings, &path, 1, &r->session);
+        st = session_create(model, plan, &r->settings, r->comm, &path, 1, &r->session);
         plan = NULL;
     }
     plan_destroy(plan);
+    if (st == OK)
+        st = batch_create(r->session, r->settings.seq_len, &r->batch);
     if (st == OK)
         model_inv_freq(&model->config, session_io(r->session, r->session->plan->io.inv_freq));
     if (st != OK)
@@ -72,8 +74,10 @@ enum status rig_start(struct rig *r, struct model *model)
 
 void rig_stop(struct rig *r)
 {
+    batch_destroy(r->batch);
     session_destroy(r->session);
     model_destroy(r->model);
+    r->batch = NULL;
     r->session = NULL;
     r->model = NULL;
     if (r->scratch[0])
@@ -93,34 +97,43 @@ static void record_update(struct rig *r, struct step_record *record)
     record->bias2 = (float)(1 - __builtin_pow((double)(float)s->beta2, t));
 }
 
+/* The i-th micro-batch of this rank's: sequence i * dp + d of the n, or an empty one. */
+static enum status publish(struct rig *r, const struct sequence *batch, int n, int i)
+{
+    const struct strategy *s = &r->session->plan->strategy;
+    int mine = i * s->dp + comm_rank(r->session->comm) / (s->ulysses * s->ring);
+    struct sequence to = batch_arrays(r->batch);
+    size_t bytes = (size_t)r->settings.seq_len * 4;
+    if (mine >= n)
+        return batch_publish(r->batch, 0);
+    memcpy(to.tokens, batch[mine].tokens, bytes);
+    memcpy(to.targets, batch[mine].targets, bytes);
+    memcpy(to.positions, batch[mine].positions, bytes);
+    memcpy(to.lo, batch[mine].lo, bytes);
+    memcpy(to.hi, batch[mine].hi, bytes);
+    return batch_publish(r->batch, r->settings.seq_len);
+}
+
 enum status rig_step(struct rig *r, const struct sequence *batch, int n, double *loss, double *norm)
 {
-    const struct io_buffers *io = &r->session->plan->io;
-    int64_t S = r->settings.seq_len, targets = 0;
+    const struct plan *plan = r->session->plan;
+    int64_t targets = 0, accum = r->settings.grad_accum;
     double sum = 0;
     for (int i = 0; i < n; i++)
         targets += batch[i].n_targets;
-    for (int i = 0; i < n; i++) {
-        struct step_record *record = session_io(r->session, io->record);
-        size_t bytes = (size_t)S * 4;
+    for (int i = 0; i < accum; i++) {
+        struct step_record *record = session_io(r->session, plan->io.record);
         *record = (struct step_record){.inv_targets = 1.0f / (float)targets, .clip = (float)r->settings.clip};
         record_update(r, record);
-        memcpy(session_io(r->session, io->tokens), batch[i].tokens, bytes);
-        memcpy(session_io(r->session, io->targets), batch[i].targets, bytes);
-        memcpy(session_io(r->session, io->positions), batch[i].positions, bytes);
-        memcpy(session_io(r->session, io->lo), batch[i].lo, bytes);
-        memcpy(session_io(r->session, io->hi), batch[i].hi, bytes);
-        enum plan_program which = i > 0 ? (i == n - 1 ? PLAN_LAST : PLAN_MORE) : r->pending ? PLAN_UPDATE_STEP : PLAN_STEP;
+        TRY(publish(r, batch, n, i));
+        enum plan_program which = i > 0 ? (i == accum - 1 ? PLAN_LAST : PLAN_MORE) : r->pending ? PLAN_UPDATE_STEP : PLAN_STEP;
         TRY(session_run(r->session, which, NULL));
-        const double *part = session_io(r->session, io->loss);
-        int64_t parts = ceil_div(S, r->session->plan->strategy.loss_tile);
-        for (int64_t k = 0; k < parts; k++)
-            sum += part[k];
+        sum += session_loss(r->session);
     }
     r->updates++;
     r->pending = 1;
     *loss = sum / (double)targets;
-    *norm = ((struct norm_result *)session_io(r->session, io->norm))->norm;
+    *norm = ((struct norm_result *)session_io(r->session, plan->io.norm))->norm;
     return session_check_memory(r->session);
 }
 

@@ -3,12 +3,15 @@
 #define LTRAIN_TESTS_ENGINE_RIG_H
 
 #include "data/corpus.h"
+#include "engine/batch.h"
 #include "engine/session.h"
 
 struct rig {
     struct settings settings;
     struct model *model;
     struct session *session;
+    struct batch *batch;
+    struct comm *comm; /* borrowed; NULL: alone. Set before rig_start, with the mesh of the settings */
     int64_t limit[TIERS];
     char scratch[64]; /* directory of the nvme tier */
     int64_t updates;  /* optimizer steps so far */
@@ -21,7 +24,8 @@ void rig_defaults(struct rig *r, int64_t seq_len);
 /* Plans, verifies every program, starts. model: taken over. Sentence on stderr if it fails. */
 enum status rig_start(struct rig *r, struct model *model);
 void rig_stop(struct rig *r);
-/* One optimizer step over n micro-batches (n = settings.grad_accum); the update stays pending. loss: mean over targets. */
+/* One optimizer step over n sequences (over the data-parallel ranks together; n <= settings.grad_accum * dp); the update stays
+ * pending. loss: mean over targets. */
 enum status rig_step(struct rig *r, const struct sequence *batch, int n, double *loss, double *norm);
 enum status rig_flush(struct rig *r);
 /* xxh3 of all parameters and moments after a flush. */

@@ -24,6 +24,7 @@
 enum { S = 96, SEED = 5 };
 
 static char run[64]; /* the run's directory of the test at hand */
+static struct comm *self;
 
 /* ---- helpers ---- */
 
@@ -165,7 +166,7 @@ static struct checkpoint_info find_and_load(struct rig *r)
 {
     char path[256], note[256];
     struct checkpoint_info info;
-    must(checkpoint_find(run, path, sizeof path, &info, note, sizeof note));
+    must(checkpoint_find(self, run, path, sizeof path, &info, note, sizeof note));
     assert_string_equal(note, "");
     must(checkpoint_load(r->session, path));
     return info;
@@ -342,7 +343,7 @@ static void keeps_the_last(void **state)
     char path[256], note[256];
     struct checkpoint_info info;
     start(&r, resident, F32, NULL, NULL);
-    assert_int_equal(checkpoint_find(run, path, sizeof path, &info, note, sizeof note), ERR_INVALID);
+    assert_int_equal(checkpoint_find(self, run, path, sizeof path, &info, note, sizeof note), ERR_INVALID);
     must_say("has no checkpoint");
     for (int64_t step = 1; step <= 5; step++)
         save(&r, step, 2);
@@ -377,7 +378,7 @@ static void latest_is_not_trusted(void **state)
         save(&r, 1, 2);
         save(&r, 2, 2);
         shell("cd %s/checkpoints && %s", run, damage[i]);
-        must(checkpoint_find(run, path, sizeof path, &info, note, sizeof note));
+        must(checkpoint_find(self, run, path, sizeof path, &info, note, sizeof note));
         assert_int_equal(info.step, 2);
         assert_non_null(strstr(note, "taking step-000002"));
     }
@@ -385,7 +386,7 @@ static void latest_is_not_trusted(void **state)
     shell("cd %s/checkpoints && rm -rf latest step-000001 && mv step-000002 step-000002.old && mkdir step-000002.partial", run);
     save(&r, 5, 1);
     shell("cd %s/checkpoints && mv step-000005 step-000005.old", run);
-    must(checkpoint_find(run, path, sizeof path, &info, note, sizeof note));
+    must(checkpoint_find(self, run, path, sizeof path, &info, note, sizeof note));
     assert_int_equal(info.step, 5);
     assert_non_null(strstr(note, "step-000005.old"));
     save(&r, 5, 1);
@@ -434,7 +435,7 @@ static void check_refused(struct rig *r, const char *path, const char *names)
     assert_int_equal(checkpoint_load(r->session, path), ERR_CORRUPT);
     must_say(names);
     assert_true(digest(r) == before);
-    must(checkpoint_find(run, found, sizeof found, &info, note, sizeof note));
+    must(checkpoint_find(self, run, found, sizeof found, &info, note, sizeof note));
     assert_int_equal(info.step, 1);
     assert_non_null(strstr(note, names));
     assert_non_null(strstr(note, "taking step-000001 instead"));
@@ -471,7 +472,7 @@ static void damage_is_named(void **state)
     }
     assert_int_equal(find_and_load(&r).step, 2);
     shell("rm %s/manifest.json %s/checkpoints/step-000001/config.json", path, run);
-    assert_int_equal(checkpoint_find(run, path, sizeof path, &info, note, sizeof note), ERR_INVALID);
+    assert_int_equal(checkpoint_find(self, run, path, sizeof path, &info, note, sizeof note), ERR_INVALID);
     must_say("has no whole checkpoint");
     rig_stop(&r);
 }
@@ -479,16 +480,17 @@ static void damage_is_named(void **state)
 static void other_models_are_refused(void **state)
 {
     (void)state;
-    struct model_config other[6];
+    struct model_config other[7];
     const char *const says[] = {"hidden size is 24 there and 32",
                                 "number of layers is 2 there and 1",
                                 "tied head",
                                 "rope_theta",
                                 "key-value heads",
-                                "model family"};
+                                "model family",
+                                "sliding window (0: none) is 0 there and 16"};
     struct rig a, b;
     char path[256];
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 7; i++)
         other[i] = small_config();
     other[0].dim = 32;
     other[1].layers = 1;
@@ -496,11 +498,12 @@ static void other_models_are_refused(void **state)
     other[3].rope_theta = 500000;
     other[4].kv_heads = 2;
     other[5].family = FAMILY_GPT2, other[5].dim = 32, other[5].kv_heads = 2, other[5].rope_theta = 0;
+    other[6].window = 16;
     start(&a, resident, F32, NULL, NULL);
     save(&a, 1, 1);
     rig_stop(&a);
     snprintf(path, sizeof path, "%s/checkpoints/step-000001", run);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         start(&b, resident, F32, NULL, &other[i]);
         assert_int_equal(checkpoint_load(b.session, path), ERR_INVALID);
         must_say(says[i]);
@@ -563,7 +566,7 @@ static void turns_check(struct turns *t, int saved)
 {
     char path[256], note[512];
     struct checkpoint_info info;
-    must(checkpoint_find(run, path, sizeof path, &info, note, sizeof note));
+    must(checkpoint_find(self, run, path, sizeof path, &info, note, sizeof note));
     must(checkpoint_load(t->loaded.session, path));
     assert_true(digest(&t->loaded) == t->digest[info.updates]);
     assert_int_equal(info.updates, info.cursor % 2);
@@ -592,10 +595,11 @@ static void any_call_may_fail(void **state)
         enum sys_call call;
         int error, harmless;
     } faults[] = {
-        {SYS_OPEN, EMFILE, 0},   {SYS_CLOSE, EIO, 0},     {SYS_PREAD, EIO, 0},        {SYS_PREAD, SYS_SHORT, 1},
-        {SYS_PWRITE, ENOSPC, 0}, {SYS_PWRITE, EINTR, 1},  {SYS_PWRITE, SYS_SHORT, 1}, {SYS_FSYNC, EIO, 0},
-        {SYS_RENAME, EIO, 0},    {SYS_UNLINK, EACCES, 0}, {SYS_MKDIR, ENOSPC, 0},     {SYS_MALLOC, ENOMEM, 0},
-        {SYS_STATVFS, EIO, 1},
+        {SYS_OPEN, EMFILE, 0},      {SYS_CLOSE, EIO, 0},        {SYS_PREAD, EIO, 0},
+        {SYS_PREAD, SYS_SHORT, 1},  {SYS_PWRITE, ENOSPC, 0},    {SYS_PWRITE, EINTR, 1},
+        {SYS_PWRITE, SYS_SHORT, 1}, {SYS_FSYNC, EIO, 0},        {SYS_RENAME, EIO, 0},
+        {SYS_UNLINK, EACCES, 0},    {SYS_MKDIR, ENOSPC, 0},     {SYS_MALLOC, ENOMEM, 0},
+        {SYS_STATVFS, EIO, 1},      {SYS_FALLOCATE, ENOSPC, 0}, {SYS_FALLOCATE, EOPNOTSUPP, 1},
     };
     struct turns t;
     turns_start(&t);
@@ -636,7 +640,7 @@ static void finding_may_fail(void **state)
         for (int n = 1, fired = 1; fired; n++) {
             sys_inject_clear();
             sys_inject(calls[i], n, EIO);
-            enum status st = checkpoint_find(run, path, sizeof path, &info, note, sizeof note);
+            enum status st = checkpoint_find(self, run, path, sizeof path, &info, note, sizeof note);
             if (st == OK)
                 st = checkpoint_load(t.loaded.session, path);
             fired = sys_count(calls[i]) >= n;
@@ -710,5 +714,9 @@ int main(void)
         TEST(finding_may_fail),
         cmocka_unit_test_setup_teardown(kills, new_run_on_disk, drop_run),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (comm_create_self(&self) != OK)
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    comm_destroy(self);
+    return failed;
 }

@@ -168,12 +168,15 @@ CASE(seven_heads_on_one, "llama-mqa7")
 CASE(llama3_rope, "llama3-rope")
 CASE(frozen, "llama-frozen")
 CASE(gpt2, "gpt2")
+CASE(mistral_window, "mistral-window")
+CASE(qwen2_window, "qwen2-window")
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gqa),         cmocka_unit_test(tied_documents),
                                        cmocka_unit_test(head_dim_80), cmocka_unit_test(seven_heads_on_one),
                                        cmocka_unit_test(llama3_rope), cmocka_unit_test(frozen),
-                                       cmocka_unit_test(gpt2)};
+                                       cmocka_unit_test(gpt2),        cmocka_unit_test(mistral_window),
+                                       cmocka_unit_test(qwen2_window)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,8 @@
     /tmp/venv-golden/bin/python tests/golden/make_golden.py [CASE ...]
 
 Each case is a folder: config.json and model.safetensors as save_pretrained writes them, and golden.safetensors with
-  tokens, targets, positions, lo   [S] as fp32 numbers; token i attends tokens lo[i]..i; target < 0: not counted
+  tokens, targets, positions, lo   [S] as fp32 numbers; token i attends tokens lo[i]..i (lo: its document's start, or i - window + 1);
+                                   target < 0: not counted
   loss [1], logits [ROWS, vocab]   the mean over counted targets, and the logits' last rows, before any update
   grad.NAME                        of that mean loss, for every trained parameter (a tied head's lie in the embedding)
   loss5, gnorm5 [5], step5.NAME    five AdamW steps on the same batch: each step's loss and gradient norm before clipping,
@@ -21,8 +22,7 @@ import sys
 import numpy as np
 import torch
 from safetensors.numpy import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
-from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ADAMW = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-3, weight_decay=0.1, clip=1.0, steps=5)
@@ -31,10 +31,10 @@ LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_facto
               original_max_position_embeddings=32)
 
 
-def llama(heads, kv_heads, head_dim, dim=64, ffn=96, layers=2, tied=False, rope=None):
-    return LlamaConfig(vocab_size=256, hidden_size=dim, intermediate_size=ffn, num_hidden_layers=layers, num_attention_heads=heads,
-                       num_key_value_heads=kv_heads, head_dim=head_dim, max_position_embeddings=256, tie_word_embeddings=tied,
-                       rms_norm_eps=1e-5, rope_parameters=rope or dict(rope_type="default", rope_theta=10000.0))
+def llama(heads, kv_heads, head_dim, dim=64, ffn=96, layers=2, tied=False, rope=None, kind=LlamaConfig, **more):
+    return kind(vocab_size=256, hidden_size=dim, intermediate_size=ffn, num_hidden_layers=layers, num_attention_heads=heads,
+                num_key_value_heads=kv_heads, head_dim=head_dim, max_position_embeddings=256, tie_word_embeddings=tied,
+                rms_norm_eps=1e-5, rope_parameters=rope or dict(rope_type="default", rope_theta=10000.0), **more)
 
 
 def gpt2():
@@ -51,10 +51,13 @@ CASES = {
     "llama3-rope": (llama(2, 1, 64, ffn=64, layers=1, tied=True, rope=LLAMA3), [128], []),
     "gpt2": (gpt2(), [50, 30], []),
     "llama-frozen": (llama(2, 1, 32, dim=32, ffn=48), [33, 31], ["model.embed_tokens.weight", "model.layers.0.mlp.*"]),
+    "mistral-window": (llama(4, 2, 32, ffn=48, layers=1, tied=True, kind=MistralConfig, sliding_window=16), [60, 1, 35], []),
+    "qwen2-window": (llama(2, 1, 32, ffn=48, layers=1, tied=True, kind=Qwen2Config, use_sliding_window=True, sliding_window=7,
+                           max_window_layers=0), [50, 30], []),
 }
 
 
-def make_batch(lengths, seed):
+def make_batch(lengths, seed, window):
     """Packed documents. A document's last target is not counted, as is one masked token in the middle of the first document."""
     rng = np.random.default_rng(seed)
     tokens = rng.integers(0, 256, sum(lengths))
@@ -64,7 +67,7 @@ def make_batch(lengths, seed):
     for n in lengths:
         targets[begin:begin + n - 1] = tokens[begin + 1:begin + n]
         positions[begin:begin + n] = np.arange(n)
-        lo[begin:begin + n] = begin
+        lo[begin:begin + n] = np.maximum(begin, np.arange(begin, begin + n) - window + 1)
         begin += n
     targets[lengths[0] // 2] = -1
     return tokens, targets, positions, lo
@@ -94,7 +97,7 @@ def forward(model, batch):
 
 
 def check_documents(model, batch, lengths, loss):
-    """The mask really separates documents: one by one, without any mask, they give the same loss."""
+    """The mask really separates documents and is the model's own window: one by one, without any mask, they give the same loss."""
     total, count, begin = 0.0, 0, 0
     for n in lengths:
         tokens, targets = (torch.from_numpy(a[begin:begin + n]) for a in batch[:2])
@@ -110,9 +113,9 @@ def to_fp64(model):
     softmax does, hence sdpa)."""
     model = model.double().train()
     for module in model.modules():
-        if isinstance(module, LlamaRMSNorm):
+        if type(module).__name__.endswith("RMSNorm"):
             module.forward = lambda x, m=module: m.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + m.variance_epsilon)
-        if isinstance(module, LlamaRotaryEmbedding):
+        if type(module).__name__.endswith("RotaryEmbedding"):
             inv_freq = exact_inv_freq(model.config, module.inv_freq)
             assert module.attention_scaling == 1
 
@@ -156,7 +159,7 @@ def check_gradient(model, batch, trained):
 def make_case(name, config, lengths, frozen, seed):
     torch.manual_seed(seed)
     config._attn_implementation = "sdpa"
-    model = (GPT2LMHeadModel if config.model_type == "gpt2" else LlamaForCausalLM)(config)
+    model = AutoModelForCausalLM.from_config(config)
     randomize(model, seed)
     folder = os.path.join(HERE, name)
     model.save_pretrained(folder)
@@ -171,7 +174,7 @@ def make_case(name, config, lengths, frozen, seed):
         for hit in hits:
             params[hit].requires_grad_(False)
     trained = {k: p for k, p in params.items() if p.requires_grad}
-    batch = make_batch(lengths, seed)
+    batch = make_batch(lengths, seed, getattr(config, "sliding_window", None) or sum(lengths))
 
     out = {k: a.astype(np.float32) for k, a in zip(("tokens", "targets", "positions", "lo"), batch)}
     optimizer = torch.optim.AdamW(

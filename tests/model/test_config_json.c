@@ -46,6 +46,10 @@ static void put(const char *text)
     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 300, \"hidden_size\": 64, " \
     "\"intermediate_size\": 96, "                                                                                       \
     "\"num_hidden_layers\": 2, \"num_attention_heads\": 4" more "}"
+/* The same as one of the other Llama-shaped classes. */
+#define LIKE(type, more)                                                                                   \
+    "{\"model_type\": \"" type "\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 96, " \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2" more "}"
 #define GPT2(more) "{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4" more "}"
 
 static struct model_config read_text(const char *text)
@@ -77,6 +81,7 @@ static void assert_same(struct model_config a, struct model_config b)
                 a.rope == b.rope);
     assert_true(a.rope_factor == b.rope_factor && a.rope_low_freq == b.rope_low_freq && a.rope_high_freq == b.rope_high_freq);
     assert_true(a.rope_original_positions == b.rope_original_positions);
+    assert_true(a.variant == b.variant && a.window == b.window);
 }
 
 static void test_round_trip(void **state)
@@ -197,6 +202,59 @@ static void test_rope_spellings(void **state)
         "must be above low_freq_factor");
 }
 
+static void test_windows(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum llama_variant variant;
+        int64_t window;
+    } cases[] = {
+        {LLAMA(""), VARIANT_LLAMA, 0},
+        {LIKE("mistral", ""), VARIANT_MISTRAL, 4096}, /* transformers' default */
+        {LIKE("mistral", ", \"sliding_window\": null"), VARIANT_MISTRAL, 0},
+        {LIKE("mistral", ", \"sliding_window\": 100"), VARIANT_MISTRAL, 100},
+        {LIKE("qwen2", ""), VARIANT_QWEN2, 0},
+        {LIKE("qwen2", ", \"sliding_window\": 100"), VARIANT_QWEN2, 0},
+        {LIKE("qwen2", ", \"sliding_window\": 100, \"max_window_layers\": 0"), VARIANT_QWEN2, 0},
+        {LIKE("qwen2",
+              ", \"use_sliding_window\": false, \"sliding_window\": 131072, \"max_window_layers\": 1, \"use_mrope\": false"),
+         VARIANT_QWEN2, 0},
+        {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 100"), VARIANT_QWEN2, 0}, /* from layer 28 on */
+        {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 100, \"max_window_layers\": 2"), VARIANT_QWEN2, 0},
+        {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 100, \"max_window_layers\": 0"), VARIANT_QWEN2, 100},
+        {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": null, \"max_window_layers\": 0"), VARIANT_QWEN2, 0},
+        {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 100, \"layer_types\": [\"sliding_attention\", "
+                       "\"sliding_attention\"]"),
+         VARIANT_QWEN2, 100},
+        {LIKE("qwen2", ", \"layer_types\": [\"full_attention\", \"full_attention\"]"), VARIANT_QWEN2, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct model_config back, c = read_text(cases[i].text);
+        assert_int_equal(c.family, FAMILY_LLAMA);
+        assert_int_equal(c.variant, cases[i].variant);
+        assert_int_equal(c.window, cases[i].window);
+        assert_int_equal(model_config_write(dir, &c, F32), OK);
+        assert_int_equal(model_config_read(dir, &back), OK);
+        assert_same(c, back);
+    }
+#define SLIDES ", \"use_sliding_window\": true, \"sliding_window\": 100"
+    refuse(LIKE("qwen2", SLIDES ", \"max_window_layers\": 1"), "max_window_layers is 1; so many layers attend everything");
+    refuse(LIKE("qwen2", SLIDES ", \"max_window_layers\": -1"), "max_window_layers is -1; must be a whole number, 0 or more");
+    refuse(LIKE("qwen2", SLIDES ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]"), "only one kind of attention");
+    refuse(LIKE("qwen2", SLIDES ", \"layer_types\": [\"sliding_attention\"]"), "only one kind of attention");
+    refuse(LIKE("qwen2", SLIDES ", \"layer_types\": [\"chunked_attention\", 1]"), "supported: full_attention, sliding_attention");
+    refuse(LIKE("qwen2", ", \"layer_types\": [\"sliding_attention\", \"sliding_attention\"]"),
+           "use_sliding_window says otherwise");
+    refuse(LIKE("qwen2", ", \"use_mrope\": true"), "use_mrope is true");
+    refuse(LIKE("mistral", ", \"sliding_window\": 0"), "sliding_window is 0; must be a positive whole number");
+    refuse(LIKE("mistral", ", \"use_sliding_window\": false"), "use_sliding_window is false; ltrain does not know this key");
+    refuse(LIKE("mistral", ", \"architectures\": [\"LlamaForCausalLM\"]"), "supported: [\"MistralForCausalLM\"]");
+    refuse("{\"model_type\": \"mistral\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 96, "
+           "\"num_hidden_layers\": 2, \"num_attention_heads\": 4}",
+           "num_key_value_heads is missing");
+}
+
 static void test_unsupported(void **state)
 {
     (void)state;
@@ -224,7 +282,7 @@ static void test_unsupported(void **state)
         {GPT2(", \"architectures\": [\"GPT2ForSequenceClassification\"]"),
          "architectures is [\"GPT2ForSequenceClassification\"]"},
         {GPT2(", \"architectures\": []"), "architectures is []"},
-        {"{\"model_type\": \"mistral\"}", "model_type is \"mistral\"; supported: llama, gpt2"},
+        {"{\"model_type\": \"gemma\"}", "model_type is \"gemma\"; supported: llama, mistral, qwen2, gpt2"},
         {"{\"vocab_size\": 1}", "model_type is missing"},
         {"{\"model_type\": \"llama\"}", "vocab_size is missing"},
         {"{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 5}",
@@ -268,8 +326,8 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_defaults), cmocka_unit_test(test_rope_spellings),
-        cmocka_unit_test(test_unsupported), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_defaults),    cmocka_unit_test(test_rope_spellings),
+        cmocka_unit_test(test_windows),    cmocka_unit_test(test_unsupported), cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, create_dir, remove_dir);
 }

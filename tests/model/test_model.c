@@ -135,6 +135,29 @@ static void test_llama_names(void **state)
     model_destroy(m);
 }
 
+static void test_qwen2_biases(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct model *m = NULL;
+    assert_int_equal(model_preset("25m", &c), OK);
+    c.variant = VARIANT_QWEN2;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    check_tiling(m);
+    const struct model_layer *y = &m->layers[3];
+    check_linear(m, y->q, "model.layers.3.self_attn.q_proj.weight", "model.layers.3.self_attn.q_proj.bias", 512, 512, 0);
+    check_linear(m, y->k, "model.layers.3.self_attn.k_proj.weight", "model.layers.3.self_attn.k_proj.bias", 512, 128, 0);
+    check_linear(m, y->v, "model.layers.3.self_attn.v_proj.weight", "model.layers.3.self_attn.v_proj.bias", 512, 128, 0);
+    check_linear(m, y->o, "model.layers.3.self_attn.o_proj.weight", NULL, 512, 512, 0);
+    check_linear(m, y->down, "model.layers.3.mlp.down_proj.weight", NULL, 1408, 512, 0);
+    const struct model_param *k = &m->params[y->k.bias];
+    assert_true(k->shape[0] == 128 && k->shape[1] == 0 && k->init == INIT_ZEROS && k->trained);
+    model_destroy(m);
+    c.window = -1;
+    assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "sliding window is -1"));
+}
+
 static void test_gpt2_names(void **state)
 {
     (void)state;
@@ -284,9 +307,9 @@ static void test_inv_freq(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_presets),  cmocka_unit_test(test_llama_names),    cmocka_unit_test(test_gpt2_names),
-        cmocka_unit_test(test_freeze),   cmocka_unit_test(test_refused_shapes), cmocka_unit_test(test_init),
-        cmocka_unit_test(test_inv_freq),
+        cmocka_unit_test(test_presets),    cmocka_unit_test(test_llama_names), cmocka_unit_test(test_qwen2_biases),
+        cmocka_unit_test(test_gpt2_names), cmocka_unit_test(test_freeze),      cmocka_unit_test(test_refused_shapes),
+        cmocka_unit_test(test_init),       cmocka_unit_test(test_inv_freq),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -215,7 +215,7 @@ static void refusal_names_a_change(void **state)
 static void tiles(void **state)
 {
     (void)state;
-    struct strategy st = {0};
+    struct strategy st = {.rows = 256, .dp = 1, .ulysses = 1, .ring = 1, .ranks = 1};
     struct settings s;
     struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 */
     static const int64_t legal[] = {1, 2, 4}, illegal[] = {3, 5, 8};
@@ -235,17 +235,29 @@ static void tiles(void **state)
     assert_non_null(strstr(status_message(), "128"));
     s.loss_tile = s.row_chunk = s.head_tile = AUTO;
     for (int64_t seq = 1; seq < (1 << 22); seq = seq * 3 + 1) {
-        s.seq_len = seq;
+        s.seq_len = st.rows = seq;
         assert_int_equal(plan_tiles(m, &s, &st), OK);
         assert_true(st.row_chunk >= 1 && st.row_chunk <= seq && st.row_chunk % st.loss_tile == 0);
         assert_true(st.head_tile >= 1 && m->config.heads % st.head_tile == 0);
     }
     /* chunks longer than the sequence are the sequence */
-    s.seq_len = 100;
+    s.seq_len = st.rows = 100;
     s.row_chunk = 128;
     s.loss_tile = 50;
     assert_int_equal(plan_tiles(m, &s, &st), OK);
     assert_int_equal(st.row_chunk, 100);
+    /* a ring does not take parts of a KV group, which would send the same keys around again; a rank has its share of the heads */
+    s.row_chunk = s.loss_tile = AUTO;
+    s.head_tile = 1;
+    st.ring = 2;
+    assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
+    s.head_tile = 4;
+    assert_int_equal(plan_tiles(m, &s, &st), OK);
+    st.ulysses = 2;
+    assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
+    s.head_tile = AUTO;
+    assert_int_equal(plan_tiles(m, &s, &st), OK);
+    assert_int_equal(st.head_tile, 2);
     model_destroy(m);
 }
 

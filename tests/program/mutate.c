@@ -39,6 +39,30 @@ struct program *mutate_copy(const struct program *p)
     return q;
 }
 
+int mutate_find(const struct program *p, enum lane lane, int k)
+{
+    for (int i = 0; i < p->n_instrs; i++) {
+        if (p->instrs[i].lane == lane && k-- == 0)
+            return i;
+    }
+    return -1;
+}
+
+void mutate_drop(struct program *p, enum lane lane, int k)
+{
+    int i = mutate_find(p, lane, k);
+    memmove(&p->instrs[i], &p->instrs[i + 1], sizeof *p->instrs * (size_t)(p->n_instrs - i - 1));
+    p->n_instrs--;
+    program_number(p);
+    for (int j = i; j < p->n_instrs; j++) {
+        struct instr *in = &p->instrs[j];
+        for (int w = 0; w < in->n_waits; w++) {
+            if (in->waits[w].lane == (int)lane && in->waits[w].ticket > k && --in->waits[w].ticket == 0)
+                in->waits[w--] = in->waits[--in->n_waits];
+        }
+    }
+}
+
 /* Number `i` of `total`, thinned out to `max`. */
 static int chosen(int i, int total, int max)
 {

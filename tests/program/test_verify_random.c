@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { UNIT = 1024, PAGE = 4096, UNITS = 32, PROGRAMS = 1000, LENGTH = 40, BUFFERS = 6 /* per tier */ };
+enum { RING = 3, UNIT = 1024, PAGE = 4096, UNITS = 32, PROGRAMS = 1000, LENGTH = 40, BUFFERS = 6 /* per tier */ };
 
 /* --- Random numbers --- */
 
@@ -30,6 +30,7 @@ static int64_t below(int64_t n)
 struct unit {
     int tensor, version; /* tensor -1: nothing or scratch */
     int64_t row, begin, bytes; /* the range it was written with */
+    int predicate; /* under which it holds that */
 };
 
 struct memory {
@@ -44,10 +45,10 @@ static void memory_clear(struct memory *m)
     }
 }
 
-static void memory_write(struct memory *m, enum tier t, int64_t begin, int64_t bytes, int tensor, int version, int64_t row0)
+static void memory_write(struct memory *m, enum tier t, int64_t begin, int64_t bytes, int tensor, int version, int64_t row0, int predicate)
 {
     for (int64_t at = begin; at < begin + bytes; at += UNIT)
-        m->unit[t][at / UNIT] = (struct unit){tensor, version, row0 + (at - begin) / UNIT, begin, bytes};
+        m->unit[t][at / UNIT] = (struct unit){tensor, version, row0 + (at - begin) / UNIT, begin, bytes, predicate};
 }
 
 static int memory_holds(const struct memory *m, enum tier t, int64_t begin, int64_t bytes, int tensor, int version, int64_t row0)
@@ -57,6 +58,16 @@ static int memory_holds(const struct memory *m, enum tier t, int64_t begin, int6
         if (u->tensor != tensor || u->version != version || u->row != row0 + (at - begin) / UNIT)
             return 0;
         if (t == TIER_NVME && (u->begin != begin || u->bytes != bytes))
+            return 0;
+    }
+    return 1;
+}
+
+/* The predicates of all its units are `a` or `b`. */
+static int memory_under(const struct memory *m, enum tier t, int64_t begin, int64_t bytes, int a, int b)
+{
+    for (int64_t at = begin; at < begin + bytes; at += UNIT) {
+        if (m->unit[t][at / UNIT].predicate != a && m->unit[t][at / UNIT].predicate != b)
             return 0;
     }
     return 1;
@@ -79,27 +90,39 @@ static int content_is_right(const struct program *p)
     memory_clear(&m);
     for (int b = 0; b < p->n_live_in; b++) {
         const struct binding *x = &p->live_in[b];
-        memory_write(&m, p->buffers[x->buffer].tier, p->buffers[x->buffer].address + x->offset, (x->row1 - x->row0) * UNIT, x->tensor, x->version, x->row0);
+        memory_write(&m, p->buffers[x->buffer].tier, p->buffers[x->buffer].address + x->offset, (x->row1 - x->row0) * UNIT, x->tensor, x->version, x->row0, 0);
     }
     for (int i = 0; i < p->n_instrs; i++) {
-        const struct operand *o = p->operands + p->instrs[i].first_operand;
-        int n = p->instrs[i].n_operands;
+        const struct instr *in = &p->instrs[i];
+        const struct operand *o = p->operands + in->first_operand;
+        int n = in->n_operands, reads_if = in->op == OP_EXCHANGE ? in->attrs.comm.send_if : in->predicate;
+        int writes_if = in->op == OP_EXCHANGE ? in->attrs.comm.recv_if : in->predicate;
         for (int k = 0; k < n; k++) {
             if ((o[k].access & ACCESS_READ) && !memory_holds(&m, p->buffers[o[k].buffer].tier, begin_of(p, &o[k]), o[k].bytes, o[k].tensor, o[k].version_in, o[k].row0))
+                return 0;
+            if ((o[k].access & ACCESS_READ) && !memory_under(&m, p->buffers[o[k].buffer].tier, begin_of(p, &o[k]), o[k].bytes, 0, reads_if))
                 return 0;
             for (int l = 0; l < k; l++) {
                 if (overlap(p, &o[k], &o[l]) && ((o[k].access | o[l].access) & ACCESS_WRITE))
                     return 0; /* no op here may work in place on another argument */
             }
         }
+        /* what is there in any case grows only by what is there in any case, or together with what is missing */
+        if (in->op == OP_ACCUM && reads_if && !memory_under(&m, p->buffers[o[0].buffer].tier, begin_of(p, &o[0]), o[0].bytes, reads_if, reads_if) &&
+            !memory_under(&m, p->buffers[o[1].buffer].tier, begin_of(p, &o[1]), o[1].bytes, reads_if, reads_if))
+            return 0;
         for (int k = 0; k < n; k++) {
+            enum tier t = p->buffers[o[k].buffer].tier;
+            int under = o[k].access == ACCESS_WRITE ? writes_if : memory_under(&m, t, begin_of(p, &o[k]), o[k].bytes, 0, 0) ? 0 : reads_if;
             if (o[k].access & ACCESS_WRITE)
-                memory_write(&m, p->buffers[o[k].buffer].tier, begin_of(p, &o[k]), o[k].bytes, o[k].tensor, o[k].version_out, o[k].row0);
+                memory_write(&m, t, begin_of(p, &o[k]), o[k].bytes, o[k].tensor, o[k].version_out, o[k].row0, under);
         }
     }
     for (int b = 0; b < p->n_live_out; b++) {
         const struct binding *x = &p->live_out[b];
         if (!memory_holds(&m, p->buffers[x->buffer].tier, p->buffers[x->buffer].address + x->offset, (x->row1 - x->row0) * UNIT, x->tensor, x->version, x->row0))
+            return 0;
+        if (!memory_under(&m, p->buffers[x->buffer].tier, p->buffers[x->buffer].address + x->offset, (x->row1 - x->row0) * UNIT, 0, 0))
             return 0;
     }
     return 1;
@@ -188,7 +211,7 @@ static int find_run(const struct memory *m, enum tier t, int64_t *begin, int64_t
         *bytes = x->bytes;
         return memory_holds(m, t, x->begin, x->bytes, x->tensor, x->version, m->unit[t][x->begin / UNIT].row);
     }
-    while (n < most && u + n < UNITS && x[n].tensor == x->tensor && x[n].version == x->version && x[n].row == x->row + n)
+    while (n < most && u + n < UNITS && x[n].tensor == x->tensor && x[n].version == x->version && x[n].row == x->row + n && x[n].predicate == x->predicate)
         n++;
     *begin = u * UNIT;
     *bytes = n * UNIT;
@@ -213,14 +236,51 @@ static int find_place(enum tier t, int64_t bytes, enum tier from, int64_t begin,
     return t != from || *at + bytes <= begin || begin + bytes <= *at;
 }
 
-static const enum tier copy_from[LANES] = {TIER_DEVICE, TIER_HOST, TIER_DEVICE, TIER_NVME, TIER_HOST, TIER_HOST};
-static const enum tier copy_to[LANES] = {TIER_DEVICE, TIER_DEVICE, TIER_HOST, TIER_HOST, TIER_NVME, TIER_HOST};
+static const enum tier copy_from[LANE_WORLD] = {TIER_DEVICE, TIER_HOST, TIER_DEVICE, TIER_NVME, TIER_HOST, TIER_HOST};
+static const enum tier copy_to[LANE_WORLD] = {TIER_DEVICE, TIER_DEVICE, TIER_HOST, TIER_HOST, TIER_NVME, TIER_HOST};
+
+/* One of the ways in which an exchange's halves may hang together, the first if no predicates are wanted. */
+static void set_exchange(struct instr *in, int way)
+{
+    int s = (way + 1) / 2, forth = way % 2 == 0;
+    in->attrs.comm.distance = way == 0 ? 1 : forth ? s : -s;
+    in->attrs.comm.send_if = way;
+    in->attrs.comm.recv_if = way == 0 ? 0 : forth ? 2 * s - 1 : 2 * s;
+}
+
+/* Of a run on the device that is there under `predicate`. */
+static int random_collective(struct program *p, struct memory *m, enum lane lane, int64_t begin, int64_t bytes, int predicate)
+{
+    const struct unit source = m->unit[TIER_DEVICE][begin / UNIT];
+    int64_t at, row0 = below(UNITS - bytes / UNIT);
+    if (lane != LANE_RING) { /* a sum, in place */
+        if (predicate != 0)
+            return 0;
+        program_add_instr(p, OP_ALL_REDUCE, lane);
+        add(p, m, 0, ACCESS_UPDATE, TIER_DEVICE, begin, bytes, source.tensor, source.row);
+        memory_write(m, TIER_DEVICE, begin, bytes, source.tensor, source.version + 1, source.row, 0);
+    } else {
+        if (!find_place(TIER_DEVICE, bytes, TIER_DEVICE, begin, &at))
+            return 0;
+        int tensor = program_add_tensor(p, "t", CLASS_ACT, UNITS + 1, UNIT);
+        program_add_instr(p, OP_EXCHANGE, lane);
+        set_exchange(&p->instrs[p->n_instrs - 1], predicate ? predicate : (int)below(2 * RING - 1));
+        add(p, m, 0, ACCESS_READ, TIER_DEVICE, begin, bytes, source.tensor, source.row);
+        add(p, m, 1, ACCESS_WRITE, TIER_DEVICE, at, bytes, tensor, row0);
+        memory_write(m, TIER_DEVICE, at, bytes, tensor, 0, row0, p->instrs[p->n_instrs - 1].attrs.comm.recv_if);
+    }
+    struct instr *in = &p->instrs[p->n_instrs - 1];
+    in->attrs.comm.element = 4;
+    in->attrs.comm.n = in->attrs.comm.share = bytes / 4;
+    return 1;
+}
 
 /* Appends one random instruction if the dice allow it, and its effect. */
 static int random_instr(struct program *p, struct memory *m)
 {
     enum lane lane = (enum lane)below(LANES);
-    enum tier from = copy_from[lane], to = copy_to[lane];
+    int comm = lane_is_comm(lane);
+    enum tier from = comm ? TIER_DEVICE : copy_from[lane], to = comm ? TIER_DEVICE : copy_to[lane];
     int kernel = (lane == LANE_COMPUTE || lane == LANE_HOST) && below(4) != 0;
     int64_t begin, bytes, at;
     if (!p->discrete && below(3) == 0) { /* nvme and host lanes reach the device */
@@ -232,18 +292,25 @@ static int random_instr(struct program *p, struct memory *m)
     if (!find_run(m, from, &begin, &bytes) || !find_place(to, bytes, from, begin, &at))
         return 0;
     const struct unit source = m->unit[from][begin / UNIT];
-    if (kernel && below(2)) { /* target += source */
+    if (comm)
+        return random_collective(p, m, lane, begin, bytes, source.predicate);
+    if (kernel && (source.predicate || below(2))) { /* target += source */
         struct unit *target = &m->unit[to][at / UNIT];
         int64_t row0 = target->row;
-        int version = target->version + 1, tensor = target->tensor;
+        int version = target->version + 1, tensor = target->tensor, predicate = source.predicate ? source.predicate : target->predicate;
         if (tensor < 0 || !memory_holds(m, to, at, bytes, tensor, target->version, row0))
             return 0;
+        if (!memory_under(m, to, at, bytes, target->predicate, target->predicate) || (target->predicate && target->predicate != predicate))
+            return 0;
         program_add_instr(p, OP_ACCUM, lane);
+        p->instrs[p->n_instrs - 1].predicate = (int16_t)predicate;
         add(p, m, 0, ACCESS_UPDATE, to, at, bytes, tensor, row0);
         add(p, m, 1, ACCESS_READ, from, begin, bytes, source.tensor, source.row);
-        memory_write(m, to, at, bytes, tensor, version, row0);
+        memory_write(m, to, at, bytes, tensor, version, row0, target->predicate);
         return 1;
     }
+    if (source.predicate != 0)
+        return 0;
     int tensor = source.tensor, version = source.version;
     int64_t row0 = source.row;
     if (kernel) {
@@ -255,7 +322,7 @@ static int random_instr(struct program *p, struct memory *m)
     add(p, m, kernel ? 1 : 0, ACCESS_READ, from, begin, bytes, source.tensor, source.row);
     add(p, m, kernel ? 0 : 1, ACCESS_WRITE, to, at, bytes, tensor, row0);
     p->operands[p->n_operands - 1].version_out = version;
-    memory_write(m, to, at, bytes, tensor, version, row0);
+    memory_write(m, to, at, bytes, tensor, version, row0, 0);
     return 1;
 }
 
@@ -293,6 +360,8 @@ static struct program *random_program(void)
     struct program *p = build_begin("random", UNITS * UNIT, UNITS * UNIT, UNITS * UNIT);
     struct memory m;
     memory_clear(&m);
+    p->group_size[LANE_WORLD] = p->group_size[LANE_ULYSSES] = 2;
+    p->group_size[LANE_RING] = RING;
     p->discrete = (int)below(2);
     for (int t = 0; t < TIERS; t++) {
         build_buffer(p, (enum tier)t, 0, UNITS * UNIT, 1);
@@ -304,7 +373,7 @@ static struct program *random_program(void)
             int tensor = program_add_tensor(p, "in", CLASS_ACT, UNITS + 1, UNIT);
             rows = 1 + below(8);
             build_bind(p, 0, t * BUFFERS, at, tensor, 0, 2, 2 + rows);
-            memory_write(&m, (enum tier)t, at, rows * UNIT, tensor, 0, 2);
+            memory_write(&m, (enum tier)t, at, rows * UNIT, tensor, 0, 2, 0);
         }
     }
     for (int tries = 0; tries < 4000 && p->n_instrs < LENGTH; tries++)
@@ -312,7 +381,7 @@ static struct program *random_program(void)
     for (int i = 0; i < 6; i++) {
         enum tier t = (enum tier)below(TIERS);
         int64_t begin, bytes;
-        if (find_run(&m, t, &begin, &bytes)) {
+        if (find_run(&m, t, &begin, &bytes) && m.unit[t][begin / UNIT].predicate == 0) {
             const struct unit *u = &m.unit[t][begin / UNIT];
             build_bind(p, 1, t * BUFFERS, begin, u->tensor, u->version, u->row, u->row + bytes / UNIT);
         }
@@ -390,10 +459,27 @@ static void fault_operands(const struct program *p, struct program *q, struct ta
     }
 }
 
+/* Every predicate instead of the right one, and every way of an exchange. */
+static void fault_predicates(const struct program *p, struct program *q, struct tally *tally)
+{
+    for (int i = 0; i < p->n_instrs; i++) {
+        for (int way = 0; way <= 2 * (RING - 1); way++) {
+            if (p->instrs[i].op == OP_ACCUM)
+                q->instrs[i].predicate = (int16_t)way;
+            else if (p->instrs[i].op == OP_EXCHANGE)
+                set_exchange(&q->instrs[i], way);
+            else
+                break;
+            compare(q, content_is_right(q), tally);
+        }
+        q->instrs[i] = p->instrs[i];
+    }
+}
+
 static void test_random(void **state)
 {
     (void)state;
-    struct tally built = {0}, waits = {0}, operands = {0};
+    struct tally built = {0}, waits = {0}, operands = {0}, predicates = {0};
     int instrs = 0;
     for (stream = 0; stream < PROGRAMS; stream++) {
         drawn = 0;
@@ -404,14 +490,16 @@ static void test_random(void **state)
         compare(p, 1, &built);
         fault_waits(p, q, &waits);
         fault_operands(p, q, &operands);
+        fault_predicates(p, q, &predicates);
         program_destroy(p);
         program_destroy(q);
     }
-    print_message("%d instructions; built: %d accepted, %d rejected; waits deleted or weakened: %d, %d; operands changed: %d, %d\n", instrs, built.accepted,
-                  built.rejected, waits.accepted, waits.rejected, operands.accepted, operands.rejected);
+    print_message("%d instructions; built: %d accepted, %d rejected; waits deleted or weakened: %d, %d; operands changed: %d, %d; predicates changed: %d, %d\n", instrs, built.accepted,
+                  built.rejected, waits.accepted, waits.rejected, operands.accepted, operands.rejected, predicates.accepted, predicates.rejected);
     assert_int_equal(built.accepted, PROGRAMS);
     assert_true(waits.accepted > 100 && waits.rejected > 1000);
     assert_true(operands.accepted > 100 && operands.rejected > 1000);
+    assert_true(predicates.accepted > 1000 && predicates.rejected > 1000);
 }
 
 int main(void)

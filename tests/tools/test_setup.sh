@@ -20,7 +20,7 @@ expect() { # WHAT STATUS PATTERN
 }
 
 for name in sh id cat mktemp rm tail sleep touch; do ln -s "$(command -v $name)" "$bin/$name"; done
-for name in gcc meson ninja bible pkg-config; do program "$name" 'exit 0'; done
+for name in gcc meson ninja bible pkg-config mpiexec; do program "$name" 'exit 0'; done
 rm "$bin/id"
 program id 'echo 1000'
 program apt-get 'exit 99' # not an ordinary user's

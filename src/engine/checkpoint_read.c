@@ -1,98 +1,12 @@
-/* State as named tensors: one group of a unit at a time, cut at parameter borders. */
+/* A checkpoint's tensors into a session's state: is it of this model, and every rank its own pieces. */
 #include "engine/checkpoint_state.h"
 
-#include "base/sys.h"
 #include "data/safetensors.h"
 #include "engine/checkpoint_files.h"
 #include "engine/checkpoint_manifest.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-enum { NAME_BYTES = 112 };
-
-/* By state_kind. */
-static const char *const prefixes[] = {[STATE_PARAM] = "", [STATE_MASTER] = "master.", [STATE_M] = "m.", [STATE_V] = "v."};
-
-static void tensor_name(char name[NAME_BYTES], enum state_kind kind, const struct model_param *p)
-{
-    snprintf(name, NAME_BYTES, "%s%s", prefixes[kind], p->name);
-}
-
-/* ---- writing ---- */
-
-struct output {
-    const struct model *model;
-    struct st_writer *file;
-};
-
-static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, float *data)
-{
-    struct output *w = user;
-    const struct model_unit *u = &w->model->units[unit];
-    for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
-        const struct model_param *p = &w->model->params[i];
-        int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
-        if (a < b)
-            TRY(st_write_f32(w->file, data + (a - first), b - a));
-    }
-    return OK;
-}
-
-/* A file of some kinds of state, kind by kind; parameters in the order of the model, which is that of the units' ranges. */
-static enum status write_file(struct session *s, const char *path, const enum state_kind *kinds, int n_kinds, uint64_t *xxh3)
-{
-    const struct model *m = s->model;
-    struct output w = {m, NULL};
-    size_t room = (size_t)n_kinds * (size_t)m->n_params;
-    struct st_decl *decls = sys_malloc(room * (sizeof *decls + NAME_BYTES));
-    if (!decls)
-        return status_fail(ERR_NOMEM, "out of memory: a list of %zu tensors", room);
-    char(*names)[NAME_BYTES] = (void *)(decls + room);
-    int n = 0;
-    for (int k = 0; k < n_kinds; k++)
-        for (int i = 0; i < m->n_params; i++) {
-            const struct model_param *p = &m->params[i];
-            if (kinds[k] != STATE_PARAM && !p->trained)
-                continue;
-            tensor_name(names[n], kinds[k], p);
-            decls[n] = (struct st_decl){.name = names[n],
-                                        .dtype = kinds[k] == STATE_PARAM ? s->plan->strategy.dtype : F32,
-                                        .n_dims = p->shape[1] ? 2 : 1,
-                                        .shape = {p->shape[0], p->shape[1]}};
-            n++;
-        }
-    enum status st = st_create(path, decls, n, &w.file);
-    free(decls);
-    for (int k = 0; k < n_kinds && st == OK; k++)
-        for (int u = 0; u < m->n_units && st == OK; u++)
-            st = session_visit(s, u, kinds[k], STATE_READ, write_pieces, &w);
-    if (st == OK)
-        return st_finish(w.file, xxh3);
-    st_abort(w.file);
-    return st;
-}
-
-enum status state_write_model(struct session *s, const char *path, uint64_t *xxh3)
-{
-    return write_file(s, path, (const enum state_kind[]){STATE_PARAM}, 1, xxh3);
-}
-
-enum status state_write_optimizer(struct session *s, const char *path, uint64_t *xxh3)
-{
-    static const enum state_kind kinds[] = {STATE_MASTER, STATE_M, STATE_V};
-    int masters = s->plan->strategy.dtype == BF16;
-    return write_file(s, path, kinds + !masters, 2 + masters, xxh3);
-}
-
-int64_t state_bytes(const struct session *s)
-{
-    int64_t trained = 0;
-    for (int u = 0; u < s->model->n_units; u++)
-        trained += s->model->units[u].trained_elements;
-    return s->model->total_params * dtype_size(s->plan->strategy.dtype) + trained * (s->plan->strategy.dtype == BF16 ? 12 : 8);
-}
 
 /* ---- is it of this model? ---- */
 
@@ -106,6 +20,8 @@ static enum status check_config(const struct model *m, const char *dir)
         double there, here;
     } facts[] = {
         {"model family (0 Llama, 1 GPT-2)", c.family, r->family},
+        {"Llama variant (0 Llama, 1 Mistral, 2 Qwen2)", c.variant, r->variant},
+        {"sliding window (0: none)", (double)c.window, (double)r->window},
         {"hidden size", (double)c.dim, (double)r->dim},
         {"number of layers", (double)c.layers, (double)r->layers},
         {"vocabulary size", (double)c.vocab, (double)r->vocab},
@@ -158,8 +74,8 @@ struct reader {
 
 static int has(struct st_file *f, enum state_kind kind, const struct model_param *p, struct st_info *info)
 {
-    char name[NAME_BYTES];
-    tensor_name(name, kind, p);
+    char name[STATE_NAME];
+    state_tensor_name(name, kind, p);
     return st_find(f, name, info) == OK;
 }
 
@@ -177,8 +93,8 @@ static enum status check_parameter(struct reader *r, const struct model_param *p
         return status_fail(ERR_INVALID, "checkpoint %s had %s frozen, which this run trains; give it the same freeze", r->dir,
                            p->name);
     for (int kind = r->masters ? STATE_MASTER : STATE_M; kind <= STATE_V && trained; kind++) {
-        char name[NAME_BYTES];
-        tensor_name(name, (enum state_kind)kind, p);
+        char name[STATE_NAME];
+        state_tensor_name(name, (enum state_kind)kind, p);
         if (!has(r->optimizer, (enum state_kind)kind, p, &info))
             return status_fail(ERR_CORRUPT, "checkpoint %s: optimizer.safetensors lacks %s", r->dir, name);
         TRY(check_shape(r->dir, &info, name, p));
@@ -207,7 +123,7 @@ static enum status read_pieces(void *user, int unit, int64_t first, int64_t n, f
 {
     struct reader *r = user;
     const struct model_unit *u = &r->model->units[unit];
-    char name[NAME_BYTES];
+    char name[STATE_NAME];
     for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
         const struct model_param *p = &r->model->params[i];
         int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
@@ -216,40 +132,53 @@ static enum status read_pieces(void *user, int unit, int64_t first, int64_t n, f
         enum state_kind kind = r->kind;
         if (kind <= STATE_MASTER)
             kind = r->masters && p->trained ? STATE_MASTER : STATE_PARAM;
-        tensor_name(name, kind, p);
+        state_tensor_name(name, kind, p);
         TRY(st_read_f32(kind == STATE_PARAM ? r->params : r->optimizer, name, a - p->offset, b - a, data + (a - first)));
     }
     return OK;
 }
 
-static enum status load(struct session *s, struct reader *r)
+static enum status check_tensors(struct reader *r)
 {
     struct st_info info;
     for (int i = 0; i < r->model->n_params && !r->masters; i++)
         r->masters = has(r->optimizer, STATE_MASTER, &r->model->params[i], &info);
     for (int i = 0; i < r->model->n_params; i++)
         TRY(check_parameter(r, &r->model->params[i]));
-    TRY(check_surplus(r));
+    return check_surplus(r);
+}
+
+/* Every rank its own pieces. The ranks agree after every unit, so that none waits long for a slow one, or at all for one that has
+ * failed. */
+static enum status load(struct session *s, struct reader *r)
+{
     for (int kind = STATE_PARAM; kind <= STATE_V; kind++)
         for (int u = 0; u < r->model->n_units; u++) {
             r->kind = (enum state_kind)kind;
-            TRY(session_visit(s, u, r->kind, STATE_WRITE, read_pieces, r));
+            TRY(comm_agree(s->comm, session_visit(s, u, r->kind, STATE_WRITE, read_pieces, r)));
         }
     return OK;
 }
 
-enum status state_read(struct session *s, const char *dir)
+static enum status open_files(struct reader *r)
 {
     char path[CKPT_PATH];
+    TRY(ckpt_path(path, r->dir, ckpt_file_names[CKPT_MODEL], ""));
+    TRY(st_open(path, &r->params));
+    TRY(ckpt_path(path, r->dir, ckpt_file_names[CKPT_OPTIMIZER], ""));
+    TRY(st_open(path, &r->optimizer));
+    return check_tensors(r);
+}
+
+enum status state_read(struct session *s, const char *dir)
+{
     struct reader r = {.dir = dir, .model = s->model};
-    enum status st;
-    TRY(check_config(s->model, dir));
-    TRY_GOTO(ckpt_path(path, dir, ckpt_file_names[CKPT_MODEL], ""), out);
-    TRY_GOTO(st_open(path, &r.params), out);
-    TRY_GOTO(ckpt_path(path, dir, ckpt_file_names[CKPT_OPTIMIZER], ""), out);
-    TRY_GOTO(st_open(path, &r.optimizer), out);
-    st = load(s, &r);
-out:
+    enum status st = check_config(s->model, dir);
+    if (st == OK)
+        st = open_files(&r);
+    st = comm_agree(s->comm, st);
+    if (st == OK)
+        st = load(s, &r);
     st_close(r.optimizer);
     st_close(r.params);
     return st;

@@ -1,0 +1,171 @@
+/* Several processes as one program: starting them, one set of settings, one voice on the terminal, one end. */
+#include "cli/ranks.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STARTED "LTRAIN_RANKS" /* set for the processes that ranks_exec starts: they never start others */
+
+void ranks_hush(const struct launch *l)
+{
+    if (l->rank > 0 && !freopen("/dev/null", "w", stdout))
+        fclose(stdout);
+}
+
+/* Variables instead of options: another MPI's mpiexec does not stumble over them, and what the user has set stays. */
+static void set_defaults(void)
+{
+    static const char *const defaults[][2] = {
+        {"OMPI_MCA_rmaps_base_oversubscribe", "1"},     /* more ranks than cores */
+        {"OMPI_MCA_hwloc_base_binding_policy", "none"}, /* else up to two ranks get one core each, whatever their threads */
+        {"OMPI_MCA_pml", "ob1"},                        /* one machine: start in 22 ms, not 239 (shared/machine.md) */
+        {"OMPI_MCA_btl", "vader,self"},
+        {"OMPI_MCA_orte_execute_quiet", "1"},                        /* the sentence is ours */
+        {"OMPI_MCA_odls_base_sigkill_timeout", "5"},                 /* time to say why */
+        {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"}, /* Open MPI 5 */
+        {"PRTE_MCA_hwloc_default_binding_policy", "none"},
+    };
+    for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
+        setenv(defaults[i][0], defaults[i][1], 0);
+    if (geteuid() == 0) {
+        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+        setenv("PRTE_ALLOW_RUN_AS_ROOT", "1", 0);
+        setenv("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+    }
+}
+
+enum status ranks_exec(int n, char **argv)
+{
+    char count[16], self[4096];
+    int argc = 0;
+    if (getenv(STARTED))
+        return status_fail(ERR_INVALID,
+                           "mpiexec (ranks %d) started a process that finds no rank in its environment: is it the mpiexec of "
+                           "Open MPI?",
+                           n);
+    while (argv[argc])
+        argc++;
+    char **args = calloc((size_t)argc + 4, sizeof *args);
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (!args || length < 0) {
+        free(args);
+        return status_fail(ERR_NOMEM, "cannot start %d ranks: %s", n, strerror(errno));
+    }
+    self[length] = 0;
+    snprintf(count, sizeof count, "%d", n);
+    args[0] = "mpiexec";
+    args[1] = "-n";
+    args[2] = count;
+    args[3] = self;
+    memcpy(args + 4, argv + 1, (size_t)(argc - 1) * sizeof *args);
+    set_defaults();
+    setenv(STARTED, count, 1);
+    fflush(stdout);
+    execvp(args[0], args);
+    free(args);
+    return status_fail(ERR_INVALID, "ranks %d: cannot start mpiexec: %s (Debian package openmpi-bin)", n, strerror(errno));
+}
+
+/* All ranks name the directory of rank 0's second. */
+static enum status share_out(struct comm *c, struct settings *s)
+{
+    char *out = calloc(1, 4096);
+    if (!out)
+        return status_fail(ERR_NOMEM, "out of memory");
+    snprintf(out, 4096, "%s", s->out);
+    enum status st = comm_broadcast(c, 0, out, 4096);
+    if (st == OK && strcmp(out, s->out) != 0) {
+        free(s->out);
+        s->out = out;
+        return OK;
+    }
+    free(out);
+    return st;
+}
+
+static enum status compare(struct comm *c, const struct settings *s)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return status_fail(ERR_NOMEM, "out of memory");
+    settings_write_yaml(s, f);
+    fclose(f);
+    uint64_t own = 0xcbf29ce484222325u, *all = calloc((size_t)comm_size(c), sizeof *all); /* FNV-1a */
+    for (size_t i = 0; i < size; i++)
+        own = (own ^ (unsigned char)text[i]) * 0x100000001b3u;
+    free(text);
+    enum status st = all ? comm_gather(c, &own, sizeof own, all) : status_fail(ERR_NOMEM, "out of memory");
+    for (int r = 1; r < comm_size(c) && st == OK; r++)
+        if (all[r] != all[0])
+            st = status_fail(ERR_INVALID,
+                             "rank %d has other settings than rank 0: do all hosts see the same options and configuration files?",
+                             r);
+    free(all);
+    return st;
+}
+
+/* A mesh in the file of a run that is resumed holds for as many ranks as the run had; others take one anew. */
+static void adapt_mesh(const struct comm *c, int argc, char **argv, struct settings *s)
+{
+    int given = settings_given(argc, argv, "mesh") || settings_given(argc, argv, "sp");
+    if (!s->resume || given || s->dp < 1 || s->ulysses < 1 || s->ring < 1 || s->dp * s->ulysses * s->ring == comm_size(c))
+        return;
+    printf("resume: the run had %d ranks (dp=%d,ulysses=%d,ring=%d), now there are %d: the mesh is chosen anew\n",
+           s->dp * s->ulysses * s->ring, s->dp, s->ulysses, s->ring, comm_size(c));
+    s->dp = AUTO;
+    s->ulysses = s->sp == SP_NONE || s->sp == SP_RING ? 1 : AUTO;
+    s->ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? 1 : AUTO;
+}
+
+enum status ranks_read_settings(struct comm *c, int argc, char **argv, enum settings_use use, struct settings *out)
+{
+    struct settings s;
+    enum status st = settings_read(argc, argv, use, &s);
+    int read = st == OK;
+    if (read && comm_size(c) > 1 && settings_given(argc, argv, "ranks") && s.ranks != comm_size(c))
+        st = status_fail(ERR_INVALID, "--ranks %d, but %d were started (%s); leave out --ranks", s.ranks, comm_size(c),
+                         comm_source(c));
+    st = comm_agree(c, st);
+    if (st == OK) {
+        comm_set_timeout(c, s.comm_timeout);
+        st = share_out(c, &s);
+    }
+    if (st == OK)
+        st = comm_agree(c, compare(c, &s));
+    if (st == OK) {
+        adapt_mesh(c, argc, argv, &s);
+        *out = s;
+    } else if (read) {
+        settings_free(&s);
+    }
+    return st;
+}
+
+static int exit_status(enum status st)
+{
+    return st == OK ? 0 : st == ERR_INVALID ? 2 : st == ERR_NOFIT ? 3 : 1;
+}
+
+int ranks_leave(struct comm *c, enum status st)
+{
+    char sentence[1024];
+    snprintf(sentence, sizeof sentence, "%s", status_message());
+    fflush(stdout);
+    int several = c && comm_size(c) > 1, together = st == OK || (several && !comm_broken(c) && comm_agreed(c));
+    if (several && !together) {
+        fprintf(stderr, "ltrain: rank %d: %s\n", comm_rank(c), sentence);
+        comm_fail(c, st, sentence);
+        comm_destroy(c);
+        _exit(exit_status(st)); /* MPI's own way out would wait for the others */
+    }
+    if (st != OK && (!several || comm_rank(c) == 0))
+        fprintf(stderr, "ltrain: %s\n", sentence);
+    comm_destroy(c);
+    return exit_status(st);
+}

@@ -1,0 +1,381 @@
+/* The collectives of a program: every member sends exactly its part to each other one, (P-1)/P of the volume, in chunks.
+ *
+ * A transfer is a set of flows, one to and one from each other member. Of each flow two chunks may be in flight; the chunks of
+ * neighbours come first, so that not everybody sends to the same member. Gathers and exchanges are flows between the arguments
+ * themselves. A reduction cuts the share into segments: the members' pieces of a segment arrive in `work`, in one of two places,
+ * and once all are there they are added up in rank order, whatever order they came in. */
+#include "comm/state.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORK_ELEMENTS                                                                                        \
+    ((int64_t)4 << 20) /* of one place, over all members: 16 MiB; large enough for messages that fill a link \
+                        */
+#define PIECE_MIN ((int64_t)16 << 10)
+#define OWN_STEP ((int64_t)4 << 20) /* bytes copied between two looks at the network */
+enum { BLOCK = 2048, RECV = 1 }; /* elements added at a time (8 KiB of sums stay in the first cache); direction bit of a slot */
+
+/* Elements of a segment: half of a share that is large enough for two messages, within the limits. */
+static int64_t piece_elements(const struct op_attrs *a, int members, int64_t chunk)
+{
+    int64_t limit = min_i64(max_i64(WORK_ELEMENTS / members, PIECE_MIN), max_i64(chunk / 4, 1)), share = a->comm.share;
+    return max_i64(1, min_i64(limit, share > PIECE_MIN ? ceil_div(share, 2) : share));
+}
+
+static int64_t wire_element(const struct op_attrs *a)
+{
+    return a->comm.type == BF16 ? 2 : 4;
+}
+
+int64_t comm_workspace_bytes(enum op_kind op, const struct op_attrs *a, int members)
+{
+    if ((op != OP_REDUCE_SCATTER && op != OP_ALL_REDUCE) || members < 2)
+        return 0;
+    return 2 * members * piece_elements(a, members, CHUNK_BYTES) * 4; /* bf16: half for what arrives, half for what leaves */
+}
+
+/* Elements of member m's share that there are. */
+static int64_t share_of(const struct op_attrs *a, int m)
+{
+    return max_i64(0, min_i64(a->comm.share, a->comm.n - m * a->comm.share));
+}
+
+static void set_flow(struct transfer *t, struct flow *f, const void *base, int64_t bytes, int64_t chunk, int64_t stride)
+{
+    *f = (struct flow){.base = (char *)base, .bytes = bytes, .chunk = chunk, .stride = stride, .chunks = ceil_div(bytes, chunk)};
+    t->unposted += f->chunks;
+}
+
+static void set_own(struct transfer *t, void *to, const void *from, int64_t bytes)
+{
+    t->own_to = to;
+    t->own_from = from;
+    t->own_bytes = to == from ? 0 : bytes;
+}
+
+static void no_flows(struct group *g)
+{
+    memset(g->send, 0, 2 * (size_t)g->members * sizeof *g->send);
+}
+
+static void begin_gather(struct group *g, const char *own, char *all, int64_t element, int64_t chunk)
+{
+    struct transfer *t = &g->t;
+    const struct op_attrs *a = &t->attrs;
+    no_flows(g);
+    for (int m = 0; m < g->members; m++) {
+        if (m == g->me)
+            continue;
+        set_flow(t, &g->send[m], own, share_of(a, g->me) * element, chunk, 0);
+        set_flow(t, &g->recv[m], all + m * a->comm.share * element, share_of(a, m) * element, chunk, 0);
+    }
+    set_own(t, all + g->me * a->comm.share * element, own, share_of(a, g->me) * element);
+}
+
+static void begin_reduce(struct group *g, int64_t chunk)
+{
+    struct transfer *t = &g->t;
+    const struct op_attrs *a = &t->attrs;
+    const char *src = t->arg[0];
+    char *work = t->op == OP_ALL_REDUCE ? t->arg[1] : t->arg[2];
+    int64_t on_wire = wire_element(a);
+    t->reducing = 1;
+    t->piece = piece_elements(a, g->members, chunk);
+    t->segments = ceil_div(share_of(a, g->me), t->piece);
+    int64_t message = t->piece * on_wire, place = message * g->members;
+    no_flows(g);
+    for (int m = 0; m < g->members; m++) {
+        if (m == g->me)
+            continue;
+        set_flow(t, &g->recv[m], work + m * message, share_of(a, g->me) * on_wire, message, place);
+        if (on_wire == 2)
+            set_flow(t, &g->send[m], work + 2 * place + m * message, share_of(a, m) * 2, message, place);
+        else
+            set_flow(t, &g->send[m], src + m * a->comm.share * 4, share_of(a, m) * 4, message, 0);
+    }
+}
+
+static void begin_all_to_all(struct group *g, int64_t chunk)
+{
+    struct transfer *t = &g->t;
+    int64_t block = t->attrs.comm.share * t->attrs.comm.element;
+    char *src = t->arg[0], *dst = t->arg[1];
+    for (int m = 0; m < g->members; m++) {
+        if (m == g->me)
+            continue;
+        set_flow(t, &g->send[m], src + m * block, block, chunk, 0);
+        set_flow(t, &g->recv[m], dst + m * block, block, chunk, 0);
+    }
+    set_own(t, dst + g->me * block, src + g->me * block, block);
+}
+
+static void begin_exchange(struct group *g, int send, int recv, int64_t chunk)
+{
+    struct transfer *t = &g->t;
+    int p = g->members, distance = ((t->attrs.comm.distance % p) + p) % p;
+    int64_t bytes = t->attrs.comm.n * t->attrs.comm.element;
+    if (distance == 0) {
+        if (send && recv)
+            set_own(t, t->arg[1], t->arg[0], bytes);
+        return;
+    }
+    if (send)
+        set_flow(t, &g->send[(g->me + distance) % p], t->arg[0], bytes, chunk, 0);
+    if (recv)
+        set_flow(t, &g->recv[(g->me - distance + p) % p], t->arg[1], bytes, chunk, 0);
+}
+
+enum status comm_start(struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, void *const *arg, int send,
+                       int recv)
+{
+    struct group *g = comm_group(c, lane);
+    TRY(watch_broken(c));
+    if (g->busy)
+        return status_fail(ERR_INVALID, "the %s lane is still busy with %s when %s starts", lane_name(lane), op_name(g->t.op),
+                           op_name(op));
+    g->t = (struct transfer){.op = op, .attrs = *attrs};
+    for (int i = 0; i < op_arg_count(op) && i < 3; i++)
+        g->t.arg[i] = arg[i];
+    no_flows(g);
+    switch (op) {
+    case OP_ALL_GATHER:
+        begin_gather(g, arg[0], arg[1], attrs->comm.element, c->chunk);
+        break;
+    case OP_REDUCE_SCATTER:
+    case OP_ALL_REDUCE:
+        begin_reduce(g, c->chunk);
+        break;
+    case OP_ALL_TO_ALL:
+        begin_all_to_all(g, c->chunk);
+        break;
+    case OP_EXCHANGE:
+        begin_exchange(g, send, recv, c->chunk);
+        break;
+    default:
+        return status_fail(ERR_INVALID, "%s is not a collective", op_name(op));
+    }
+    g->busy = 1;
+    watch_begin(&g->patience);
+    return OK;
+}
+
+/* A slot of the wire's table: member, direction, parity of the chunk. */
+static int slot_of(int member, int direction, int64_t chunk)
+{
+    return member * 4 + direction * 2 + (int)(chunk & 1);
+}
+
+static int64_t flow_bytes(const struct flow *f, int64_t k)
+{
+    return min_i64(f->chunk, f->bytes - k * f->chunk);
+}
+
+static char *flow_place(const struct flow *f, int64_t k)
+{
+    return f->base + (f->stride ? (k & 1) * f->stride : k * f->chunk);
+}
+
+static void round_piece(const struct transfer *t, int member, int64_t k, bf16 *out)
+{
+    const float *x = (const float *)t->arg[0] + member * t->attrs.comm.share + k * t->piece;
+    int64_t n = min_i64(t->piece, share_of(&t->attrs, member) - k * t->piece);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = bf16_from_float(x[i]);
+}
+
+static enum status post_flow(struct comm *c, struct group *g, int member, int direction, int *moved)
+{
+    struct transfer *t = &g->t;
+    struct flow *f = direction == RECV ? &g->recv[member] : &g->send[member];
+    int rank = g->first + member * g->stride;
+    while (f->posted < f->chunks) {
+        int64_t k = f->posted, bytes = flow_bytes(f, k);
+        int slot = slot_of(member, direction, k);
+        if (wire_in_use(c->wire, g->channel, slot))
+            return OK;
+        if (direction == RECV && t->reducing && k >= t->reduced + 2)
+            return OK; /* its place still holds a piece to be added */
+        if (direction == RECV) {
+            TRY(wire_recv(c->wire, g->channel, slot, rank, flow_place(f, k), (int)bytes));
+        } else {
+            if (t->reducing && f->stride)
+                round_piece(t, member, k, (bf16 *)flow_place(f, k));
+            TRY(wire_send(c->wire, g->channel, slot, rank, flow_place(f, k), (int)bytes));
+            *(strcmp(c->peer[rank].host, c->launch.host) == 0 ? &g->sent.same_host : &g->sent.other_hosts) += bytes;
+        }
+        f->posted++;
+        t->unposted--;
+        t->in_flight++;
+        *moved = 1;
+    }
+    return OK;
+}
+
+static enum status post(struct comm *c, struct group *g, int *moved)
+{
+    for (int d = 1; d < g->members && g->t.unposted > 0; d++) {
+        TRY(post_flow(c, g, (g->me - d + g->members) % g->members, RECV, moved));
+        TRY(post_flow(c, g, (g->me + d) % g->members, 0, moved));
+    }
+    return OK;
+}
+
+static const char *describe(enum lane lane, const struct group *g, char text[96])
+{
+    const struct op_attrs *a = &g->t.attrs;
+    int64_t elements = g->t.op == OP_ALL_TO_ALL ? a->comm.share * g->members : a->comm.n;
+    int element = g->t.op == OP_REDUCE_SCATTER || g->t.op == OP_ALL_REDUCE ? 4 : a->comm.element;
+    snprintf(text, 96, "%s of %" PRId64 " bytes on the %s lane", op_name(g->t.op), elements * element, lane_name(lane));
+    return text;
+}
+
+static enum status collect(struct comm *c, enum lane lane, struct group *g, int *moved)
+{
+    const struct wire_event *event;
+    int n;
+    TRY(wire_test(c->wire, g->channel, &event, &n));
+    for (int i = 0; i < n; i++) {
+        int member = event[i].slot / 4, direction = event[i].slot / 2 % 2;
+        struct flow *f = &g->recv[member];
+        g->t.in_flight--;
+        *moved = 1;
+        if (direction != RECV)
+            continue;
+        /* of the one or two chunks in flight, the one of this parity */
+        int64_t k = f->posted - 1 - ((f->posted - 1 - event[i].slot) & 1);
+        if (event[i].bytes != flow_bytes(f, k)) {
+            char what[96];
+            status_fail(ERR_PEER,
+                        "rank %d sent rank %d %s%d bytes where %" PRId64 " were due, in %s: the ranks run different programs",
+                        g->first + member * g->stride, c->launch.rank, event[i].bytes < 0 ? "more than " : "",
+                        event[i].bytes < 0 ? (int)flow_bytes(f, k) : event[i].bytes, flow_bytes(f, k), describe(lane, g, what));
+            return watch_break_and_tell(c);
+        }
+        g->t.arrived[k & 1]++;
+    }
+    return OK;
+}
+
+static void add_rounded(float *sum, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += bf16_to_float(bf16_from_float(x[i]));
+}
+
+static void add_floats(float *sum, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += x[i];
+}
+
+static void add_bf16(float *sum, const bf16 *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += bf16_to_float(x[i]);
+}
+
+/* Adds the pieces of the next segment in rank order. In place (all-reduce) a block's own contribution is read before its sum is
+ * written. */
+static void reduce_segment(struct group *g)
+{
+    struct transfer *t = &g->t;
+    const struct op_attrs *a = &t->attrs;
+    int64_t first = t->reduced * t->piece, n = min_i64(t->piece, share_of(a, g->me) - first);
+    const float *own = (const float *)t->arg[0] + g->me * a->comm.share + first;
+    float *dst = (t->op == OP_ALL_REDUCE ? (float *)t->arg[0] + g->me * a->comm.share : (float *)t->arg[1]) + first;
+    float sum[BLOCK];
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t m = min_i64(BLOCK, n - at);
+        for (int64_t i = 0; i < m; i++)
+            sum[i] = -0.0f; /* the zero that changes nothing, not even a sign */
+        for (int r = 0; r < g->members; r++) {
+            const char *piece = r == g->me ? NULL : flow_place(&g->recv[r], t->reduced);
+            if (r == g->me && a->comm.type == BF16)
+                add_rounded(sum, own + at, m);
+            else if (r == g->me)
+                add_floats(sum, own + at, m);
+            else if (a->comm.type == BF16)
+                add_bf16(sum, (const bf16 *)piece + at, m);
+            else
+                add_floats(sum, (const float *)piece + at, m);
+        }
+        memcpy(dst + at, sum, (size_t)m * sizeof *sum);
+    }
+    t->arrived[t->reduced & 1] = 0;
+    t->reduced++;
+}
+
+/* Work of our own: copying, adding, going from the first half of an all-reduce to the second. */
+static void advance(struct comm *c, struct group *g, int *moved)
+{
+    struct transfer *t = &g->t;
+    if (t->own_bytes > 0) {
+        int64_t n = min_i64(t->own_bytes, OWN_STEP);
+        memcpy(t->own_to, t->own_from, (size_t)n);
+        t->own_to += n;
+        t->own_from += n;
+        t->own_bytes -= n;
+        *moved = 1;
+    }
+    if (!t->reducing)
+        return;
+    if (t->reduced < t->segments && t->arrived[t->reduced & 1] == g->members - 1) {
+        reduce_segment(g);
+        *moved = 1;
+    }
+    if (t->reduced < t->segments || t->unposted > 0 || t->in_flight > 0)
+        return;
+    t->reducing = 0;
+    *moved = 1;
+    if (t->op == OP_ALL_REDUCE) {
+        float *x = t->arg[0];
+        begin_gather(g, (const char *)(x + g->me * t->attrs.comm.share), (char *)x, 4, c->chunk);
+    } else { /* the rest of the share is nobody's */
+        int64_t there = share_of(&t->attrs, g->me);
+        memset((float *)t->arg[1] + there, 0, (size_t)(t->attrs.comm.share - there) * 4);
+    }
+}
+
+static int missing_rank(const struct comm *c, const struct group *g)
+{
+    for (int direction = RECV; direction >= 0; direction--)
+        for (int m = 0; m < g->members; m++)
+            if (wire_in_use(c->wire, g->channel, slot_of(m, direction, 0)) ||
+                wire_in_use(c->wire, g->channel, slot_of(m, direction, 1)))
+                return g->first + m * g->stride;
+    return -1;
+}
+
+static enum status make_progress(struct comm *c, enum lane lane, struct group *g, int *moved)
+{
+    if (g->t.in_flight > 0)
+        TRY(collect(c, lane, g, moved));
+    advance(c, g, moved);
+    return g->t.unposted > 0 ? post(c, g, moved) : OK;
+}
+
+enum status comm_poll(struct comm *c, enum lane lane, int *done)
+{
+    struct group *g = comm_group(c, lane);
+    const struct transfer *t = &g->t;
+    int moved = 0;
+    *done = 0;
+    TRY(watch_broken(c));
+    if (g->busy)
+        TRY(watch_wire(c, make_progress(c, lane, g, &moved)));
+    if (!g->busy || (t->unposted == 0 && t->in_flight == 0 && t->own_bytes == 0 && !t->reducing)) {
+        g->busy = 0;
+        *done = 1;
+        return OK;
+    }
+    if (moved)
+        watch_begin(&g->patience);
+    else if (c->wire) {
+        char what[96];
+        TRY(watch_look(c, &g->patience, missing_rank(c, g), describe(lane, g, what)));
+    }
+    return OK;
+}

@@ -1,0 +1,134 @@
+/* Joining and leaving. */
+#include "comm/state.h"
+
+#include "base/clock.h"
+#include "base/sys.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+static const double LINGER_SECONDS = 1.0; /* mpiexec ends all ranks as soon as one has failed: the others print first */
+
+static enum status meet(struct comm *c)
+{
+    struct peer mine = {.rank = c->launch.rank};
+    memcpy(mine.host, c->launch.host, sizeof mine.host);
+    watch_self(&mine);
+    TRY(comm_gather(c, &mine, sizeof mine, c->peer));
+    for (int r = 0; r < c->launch.size; r++)
+        c->peer[r].host[HOST_NAME - 1] = 0;
+    watch_locate(c);
+    return OK;
+}
+
+enum status comm_create(const struct launch *launch, double timeout_seconds, struct comm **out)
+{
+    struct comm *c = sys_calloc(1, sizeof *c);
+    enum status st = OK;
+    if (!c)
+        return status_fail(ERR_NOMEM, "out of memory for the communicator");
+    c->launch = *launch;
+    c->chunk = CHUNK_BYTES;
+    comm_set_timeout(c, timeout_seconds);
+    c->hosts = 1;
+    c->peer = sys_calloc((size_t)launch->size, sizeof *c->peer);
+    if (!c->peer)
+        TRY_GOTO(status_fail(ERR_NOMEM, "out of memory for %d ranks", launch->size), fail);
+    for (int r = 0; r < launch->size; r++)
+        snprintf(c->peer[r].host, sizeof c->peer[r].host, "an unknown host"); /* until they have met */
+    TRY_GOTO(host_create(c), fail);
+    if (launch->size > 1) {
+        TRY_GOTO(wire_create(launch, timeout_seconds, &c->wire), fail);
+        TRY_GOTO(wire_reserve(c->wire, CHANNEL_CONTROL, 1 + launch->size), fail);
+        TRY_GOTO(wire_reserve(c->wire, CHANNEL_HOST, 2), fail);
+        TRY_GOTO(watch_listen(c), fail);
+        TRY_GOTO(meet(c), fail);
+    }
+    TRY_GOTO(comm_set_mesh(c, &(struct mesh){launch->size, 1, 1}), fail);
+    *out = c;
+    return OK;
+fail:
+    watch_break(c, st); /* do not finalize */
+    comm_destroy(c);
+    return st;
+}
+
+enum status comm_create_self(struct comm **out)
+{
+    struct launch alone;
+    launch_alone(&alone);
+    return comm_create(&alone, 600, out);
+}
+
+void comm_set_timeout(struct comm *c, double seconds)
+{
+    c->timeout_ns = (int64_t)(seconds * 1e9);
+}
+
+void comm_set_chunk(struct comm *c, int64_t bytes)
+{
+    c->chunk = bytes;
+}
+
+int comm_broken(const struct comm *c)
+{
+    return c->broken != OK;
+}
+
+void comm_fail(struct comm *c, enum status code, const char *sentence)
+{
+    if (c->broken != OK)
+        return;
+    char own[sizeof c->sentence];
+    snprintf(own, sizeof own, "%s", sentence);
+    status_fail(code, "rank %d failed: %.900s", c->launch.rank, own);
+    watch_break(c, ERR_PEER);
+    watch_tell(c);
+    status_fail(code, "%s", own);
+}
+
+void comm_nap(int *idle)
+{
+    static _Thread_local int sharp;
+    if (!sharp)
+        sharp = prctl(PR_SET_TIMERSLACK, 1000UL) == 0 ? 1 : -1; /* else 10 us become 60 */
+    long us = 10L << (*idle < 40 ? *idle / 8 : 5);
+    ++*idle;
+    nanosleep(&(struct timespec){.tv_nsec = (us < 200 ? us : 200) * 1000}, NULL);
+}
+
+/* Notices reach the others while we linger: sending needs us, too. Those who have heard linger as well: others are still
+ * computing. */
+static void linger(struct comm *c)
+{
+    double until = clock_seconds() + LINGER_SECONDS;
+    const struct wire_event *event;
+    int n, idle = 40;
+    while (clock_seconds() < until) {
+        if (wire_test(c->wire, CHANNEL_CONTROL, &event, &n) != OK)
+            return;
+        comm_nap(&idle);
+    }
+}
+
+void comm_destroy(struct comm *c)
+{
+    if (!c)
+        return;
+    if (c->wire && c->broken == OK)
+        (void)comm_barrier(c); /* with a deadline, which MPI_Finalize has not */
+    if (c->wire && c->broken != OK) {
+        linger(c);
+        wire_destroy(c->wire, 0);
+        return; /* MPI may still write to our memory */
+    }
+    wire_destroy(c->wire, 1);
+    group_free(c);
+    free(c->host_room);
+    free(c->host_all);
+    free(c->peer);
+    free(c);
+}

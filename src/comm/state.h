@@ -1,0 +1,114 @@
+/* Private to comm: the communicator's insides, shared by its files. */
+#ifndef LTRAIN_COMM_STATE_H
+#define LTRAIN_COMM_STATE_H
+
+#include "comm/comm.h"
+#include "base/num.h"
+#include "comm/wire.h"
+
+#include <sys/types.h>
+
+enum { COMM_LANES = LANES - LANE_WORLD };
+#define CHUNK_BYTES ((int64_t)16 << 20) /* larger messages were 3 to 6 times slower (shared/machine.md) */
+
+/* What every rank knows of every other. */
+struct peer {
+    char host[HOST_NAME];
+    int32_t rank;
+    int32_t pid;
+    uint64_t born;   /* /proc/PID/stat's start time: a number that is used again, or seen in another pid namespace, differs */
+    int32_t here;    /* on this host, and its process can be seen */
+    int32_t stopped; /* how many looks in a row */
+};
+
+/* What ranks say on the control channel. */
+struct notice {
+    int32_t status, origin;
+    char text[1000];
+};
+
+/* Bytes for or from one member, cut into chunks; two may be in flight. With `stride` chunk k lies in the (k % 2)-th of two
+ * places. */
+struct flow {
+    char *base;
+    int64_t bytes, chunk, stride;
+    int64_t posted, chunks;
+};
+
+struct transfer {
+    enum op_kind op;
+    struct op_attrs attrs;
+    void *arg[3];
+    char *own_to; /* own part, copied while the messages travel */
+    const char *own_from;
+    int64_t own_bytes;
+    int64_t in_flight, unposted;
+    int reducing, gathering;   /* halves of the reductions */
+    int64_t reduced, segments; /* of the own share */
+    int64_t piece;             /* elements of a segment */
+    int arrived[2];
+};
+
+struct patience {
+    int64_t last_ns, waited_ns, looked_ns;
+};
+
+struct group {
+    int members, me, first, stride; /* member m is rank first + m * stride */
+    enum channel channel;
+    struct flow *send, *recv; /* [members] */
+    int busy;
+    struct transfer t;
+    struct patience patience;
+    struct comm_traffic sent;
+};
+
+struct comm {
+    struct launch launch;
+    struct mesh mesh;
+    struct wire *wire; /* NULL: alone */
+    struct peer *peer; /* [size] */
+    struct group group[COMM_LANES];
+    int64_t chunk, timeout_ns;
+    int hosts, next_look;
+    int64_t host_calls; /* so far */
+    char *host_room, *host_all; /* messages of calls between programs; what they gathered: HOST_SMALL bytes of each rank */
+    int64_t host_room_bytes;
+    enum status broken;
+    int told;   /* the others know */
+    int agreed; /* on a failure, last time */
+    char sentence[1024];
+    struct notice in, out;
+};
+
+static inline struct group *comm_group(struct comm *c, enum lane lane)
+{
+    return &c->group[lane - LANE_WORLD];
+}
+
+/* watch.c */
+void watch_begin(struct patience *p);
+/* One look after nothing has happened: own deadline, other ranks' notices, processes on this host. `missing`: the rank that is
+ * waited for
+ * (-1: not known), `what` is for people. */
+enum status watch_look(struct comm *c, struct patience *p, int missing, const char *what);
+enum status watch_listen(struct comm *c); /* posts the receive of the next notice */
+void watch_self(struct peer *p);
+void watch_locate(struct comm *c);
+/* Breaks the communicator with status_message as the sentence, unless it is broken already; returns what it is broken with. */
+enum status watch_break(struct comm *c, enum status code);
+enum status watch_break_and_tell(struct comm *c);
+/* What the wire said: its failures, too, are the end of the communication. */
+enum status watch_wire(struct comm *c, enum status st);
+enum status watch_broken(const struct comm *c);
+void watch_tell(struct comm *c);
+
+/* host.c */
+enum { HOST_SMALL = 64 };
+enum status host_create(struct comm *c); /* comm_destroy frees */
+
+/* groups.c */
+enum status group_make(struct comm *c, enum lane lane, int members, int me, int first, int stride);
+void group_free(struct comm *c);
+
+#endif

@@ -1,0 +1,192 @@
+/* Nobody waits for ever: deadlines, processes of this host that have died or are stopped, and notices of failure.
+ *
+ * 1. The first failure that a rank learns of (own deadline, a dead neighbour, a notice, its own comm_fail) breaks its
+ * communicator; later ones change nothing.
+ * 2. A rank that breaks its communicator by its own knowledge tells all others (watch_tell), once; a notice is not passed on.
+ * 3. A broken communicator starts nothing any more; every call returns the first failure. */
+#include "comm/state.h"
+
+#include "base/clock.h"
+#include "base/num.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+static const int64_t MS = 1000000;
+enum {
+    LOOK_MS = 100,
+    LOOKS_AT = 16,      /* processes a look; hosts with more ranks take several looks */
+    STOPPED_LOOKS = 20, /* a job that was suspended as a whole wakes up one rank after the other */
+    LONGEST_PAUSE =
+        1000 /* ms: a longer time between two looks means that this process was stopped, and does not count as waiting */
+};
+
+/* State letter and start time of a process of this host; 0 if there is none. */
+static char process_state(pid_t pid, uint64_t *born)
+{
+    char path[32], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC); /* not sys_open: a look is not the run's I/O, and may fail */
+    if (fd < 0)
+        return 0;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0)
+        return 0;
+    text[n] = 0;
+    char *at = strrchr(text, ')'); /* the name may hold anything */
+    if (!at || strlen(at) < 3)
+        return 0;
+    char state = at[2];
+    at += 2;
+    for (int field = 3; field < 22 && at; field++) {
+        at = strchr(at, ' ');
+        at = at ? at + 1 : NULL;
+    }
+    *born = at ? strtoull(at, NULL, 10) : 0;
+    return state;
+}
+
+void watch_self(struct peer *p)
+{
+    p->pid = (int32_t)getpid();
+    process_state(getpid(), &p->born);
+}
+
+void watch_locate(struct comm *c)
+{
+    c->hosts = 0;
+    c->launch.local_size = c->launch.local_rank = 0;
+    for (int r = 0; r < c->launch.size; r++) {
+        uint64_t born = 0;
+        struct peer *p = &c->peer[r];
+        int same = strcmp(p->host, c->launch.host) == 0, earlier = 0;
+        p->here = same && r != c->launch.rank && process_state(p->pid, &born) != 0 && born == p->born;
+        c->launch.local_size += same;
+        c->launch.local_rank += same && r < c->launch.rank;
+        for (int q = 0; q < r && !earlier; q++)
+            earlier = strcmp(c->peer[q].host, p->host) == 0;
+        c->hosts += !earlier;
+    }
+}
+
+enum status watch_broken(const struct comm *c)
+{
+    return c->broken == OK ? OK : status_fail(c->broken, "%s", c->sentence);
+}
+
+enum status watch_break(struct comm *c, enum status code)
+{
+    if (c->broken == OK) {
+        snprintf(c->sentence, sizeof c->sentence, "%s", status_message());
+        c->broken = code;
+    }
+    return watch_broken(c);
+}
+
+enum status watch_break_and_tell(struct comm *c)
+{
+    int news = c->broken == OK;
+    enum status st = watch_break(c, ERR_PEER);
+    if (news)
+        watch_tell(c);
+    return st;
+}
+
+enum status watch_wire(struct comm *c, enum status st)
+{
+    if (st == OK || c->broken != OK)
+        return st;
+    char said[sizeof c->sentence];
+    snprintf(said, sizeof said, "%s", status_message());
+    status_fail(st, "rank %d on %s: %.900s", c->launch.rank, c->launch.host, said);
+    return watch_break_and_tell(c);
+}
+
+void watch_begin(struct patience *p)
+{
+    *p = (struct patience){.last_ns = clock_ns(), .looked_ns = clock_ns()};
+}
+
+enum status watch_listen(struct comm *c)
+{
+    return wire_recv(c->wire, CHANNEL_CONTROL, 0, -1, &c->in, sizeof c->in);
+}
+
+static enum status hear(struct comm *c)
+{
+    const struct wire_event *event;
+    int n;
+    TRY(wire_test(c->wire, CHANNEL_CONTROL, &event, &n));
+    for (int i = 0; i < n; i++)
+        if (event[i].slot == 0) {
+            c->in.text[sizeof c->in.text - 1] = 0;
+            status_fail(ERR_PEER, "%s", c->in.text);
+            return watch_break(c, ERR_PEER);
+        }
+    return OK;
+}
+
+static enum status look_at(struct comm *c, int rank, const char *what)
+{
+    struct peer *p = &c->peer[rank];
+    uint64_t born = 0;
+    char state = process_state(p->pid, &born);
+    p->stopped = state == 'T' ? p->stopped + 1 : 0;
+    if (state == 0 || state == 'Z' || state == 'X' || born != p->born)
+        status_fail(ERR_PEER, "rank %d on %s has died (process %d); rank %d was in %s", rank, p->host, (int)p->pid,
+                    c->launch.rank, what);
+    else if (p->stopped >= STOPPED_LOOKS)
+        status_fail(ERR_PEER, "rank %d on %s is stopped (process %d, by a signal); rank %d was in %s", rank, p->host, (int)p->pid,
+                    c->launch.rank, what);
+    else
+        return OK;
+    return watch_break_and_tell(c);
+}
+
+enum status watch_look(struct comm *c, struct patience *p, int missing, const char *what)
+{
+    TRY(watch_broken(c));
+    int64_t now = clock_ns();
+    p->waited_ns += min_i64(now - p->last_ns, LONGEST_PAUSE * MS);
+    p->last_ns = now;
+    if (now - p->looked_ns < MS)
+        return OK;
+    int full_look = now / (LOOK_MS * MS) != p->looked_ns / (LOOK_MS * MS);
+    p->looked_ns = now;
+    TRY(hear(c));
+    if (p->waited_ns >= c->timeout_ns) {
+        double seconds = (double)c->timeout_ns * 1e-9;
+        if (missing >= 0)
+            status_fail(ERR_PEER, "rank %d on %s has not answered rank %d for %g s (comm-timeout) in %s", missing,
+                        c->peer[missing].host, c->launch.rank, seconds, what);
+        else
+            status_fail(ERR_PEER, "rank %d has waited %g s (comm-timeout) in %s", c->launch.rank, seconds, what);
+        return watch_break_and_tell(c);
+    }
+    for (int k = 0, seen = 0; full_look && k < c->launch.size && seen < LOOKS_AT; k++) {
+        int rank = c->next_look;
+        c->next_look = (c->next_look + 1) % c->launch.size;
+        if (!c->peer[rank].here)
+            continue;
+        seen++;
+        TRY(look_at(c, rank, what));
+    }
+    return OK;
+}
+
+void watch_tell(struct comm *c)
+{
+    if (!c->wire || c->told)
+        return;
+    c->told = 1;
+    c->out = (struct notice){.status = c->broken, .origin = c->launch.rank};
+    snprintf(c->out.text, sizeof c->out.text, "%.*s", (int)sizeof c->out.text - 1, c->sentence);
+    for (int r = 0; r < c->launch.size; r++)
+        if (r != c->launch.rank)
+            (void)wire_send(c->wire, CHANNEL_CONTROL, 1 + r, r, &c->out, sizeof c->out);
+}

@@ -1,0 +1,33 @@
+/* Private to comm: messages between ranks, the only place that knows MPI. Requests live in tables of slots, one table per
+ * channel. */
+#ifndef LTRAIN_COMM_WIRE_H
+#define LTRAIN_COMM_WIRE_H
+
+#include "comm/launch.h"
+
+#include <stdint.h>
+
+/* Messages of one channel match only those of the same channel, and between two ranks they stay in order. */
+enum channel { CHANNEL_CONTROL, CHANNEL_HOST, CHANNEL_WORLD, CHANNEL_ULYSSES, CHANNEL_RING, CHANNELS };
+
+struct wire;
+
+#define WIRE_TOO_LONG (-1)
+
+struct wire_event {
+    int slot, bytes; /* bytes: of a received message; WIRE_TOO_LONG: there was no room for all of it */
+};
+
+/* Fails if `launch` is not what MPI says. Ends the process if MPI does not start within the timeout. */
+enum status wire_create(const struct launch *launch, double timeout_seconds, struct wire **out);
+/* finalize 0: leaves MPI as it is. */
+void wire_destroy(struct wire *w, int finalize);
+/* A table of `slots` for the channel, none in use. */
+enum status wire_reserve(struct wire *w, enum channel channel, int slots);
+enum status wire_send(struct wire *w, enum channel channel, int slot, int to, const void *data, int bytes);
+enum status wire_recv(struct wire *w, enum channel channel, int slot, int from /* -1: whoever */, void *data, int bytes);
+int wire_in_use(const struct wire *w, enum channel channel, int slot);
+/* What has completed since the last call; the table's size at most. Valid until the next call for this channel. */
+enum status wire_test(struct wire *w, enum channel channel, const struct wire_event **events, int *n);
+
+#endif

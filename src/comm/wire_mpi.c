@@ -1,0 +1,190 @@
+/* The wire over MPI. */
+#include "comm/wire.h"
+
+#include "base/sys.h"
+
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct table {
+    MPI_Request *request;
+    int *index;
+    MPI_Status *status;
+    struct wire_event *event;
+    int slots;
+};
+
+/* One communicator for all data: the channel is the tag, so that no group ever has to be made by a collective call, which would
+ * block when a rank has died. Control messages are received from anybody and have a communicator of their own. */
+struct wire {
+    MPI_Comm data, control;
+    struct table table[CHANNELS];
+};
+
+enum { START_SECONDS = 60 }; /* programs start slowly from a network's disk: never less patience than this */
+static char start_message[160];
+
+static void start_timed_out(int number)
+{
+    (void)number;
+    if (write(STDERR_FILENO, start_message, strlen(start_message)) < 0)
+        _exit(1);
+    _exit(1);
+}
+
+static enum status mpi_fail(const char *what, int error)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length;
+    MPI_Error_string(error, text, &length);
+    return status_fail(ERR_IO, "MPI cannot %s: %s", what, text);
+}
+
+/* MPI_Init has no deadline of its own: it waits for all ranks. */
+static enum status start_mpi(const struct launch *l, double timeout, struct wire *w)
+{
+    int provided, rank, size, error;
+    timeout = timeout < START_SECONDS ? START_SECONDS : timeout;
+    snprintf(start_message, sizeof start_message,
+             "ltrain: rank %d: MPI has not started within %.0f s: not all of the %d ranks came up\n", l->rank, timeout, l->size);
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0); /* without it two ranks on one core pass the processor once in a time slice */
+    void (*before)(int) = signal(SIGALRM, start_timed_out);
+    alarm((unsigned)timeout);
+    error = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
+    if (error != MPI_SUCCESS)
+        return mpi_fail("start", error);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (rank != l->rank || size != l->size)
+        return status_fail(
+            ERR_INVALID,
+            "%s says that this is rank %d of %d, but MPI says rank %d of %d; start with the mpiexec of the MPI that "
+            "ltrain is built with, or srun --mpi=pmix",
+            l->source, l->rank, l->size, rank, size);
+    if (provided < MPI_THREAD_SERIALIZED)
+        return status_fail(ERR_INVALID, "this MPI does not allow calls from more than one thread (MPI_THREAD_SERIALIZED)");
+    error = MPI_Comm_dup(MPI_COMM_WORLD, &w->data);
+    if (error == MPI_SUCCESS)
+        error = MPI_Comm_dup(MPI_COMM_WORLD, &w->control);
+    if (error != MPI_SUCCESS)
+        return mpi_fail("make communicators", error);
+    alarm(0);
+    signal(SIGALRM, before == SIG_ERR ? SIG_DFL : before);
+    return OK;
+}
+
+enum status wire_create(const struct launch *launch, double timeout_seconds, struct wire **out)
+{
+    struct wire *w = sys_calloc(1, sizeof *w);
+    if (!w)
+        return status_fail(ERR_NOMEM, "out of memory for the communicator");
+    enum status st = start_mpi(launch, timeout_seconds, w);
+    if (st != OK) {
+        alarm(0);
+        free(w);
+        return st;
+    }
+    *out = w;
+    return OK;
+}
+
+static void free_table(struct table *t)
+{
+    free(t->request);
+    free(t->index);
+    free(t->status);
+    free(t->event);
+    memset(t, 0, sizeof *t);
+}
+
+void wire_destroy(struct wire *w, int finalize)
+{
+    if (!w)
+        return;
+    if (finalize) {
+        for (int slot = 0; slot < w->table[CHANNEL_CONTROL].slots; slot++) { /* the receive that never came */
+            MPI_Request *r = &w->table[CHANNEL_CONTROL].request[slot];
+            if (*r == MPI_REQUEST_NULL)
+                continue;
+            MPI_Cancel(r);
+            MPI_Wait(r, MPI_STATUS_IGNORE);
+        }
+        snprintf(start_message, sizeof start_message, "ltrain: MPI does not end; leaving\n");
+        signal(SIGALRM, start_timed_out);
+        alarm(30);
+        MPI_Comm_free(&w->data);
+        MPI_Comm_free(&w->control);
+        MPI_Finalize();
+        alarm(0);
+        for (int i = 0; i < CHANNELS; i++)
+            free_table(&w->table[i]);
+        free(w);
+    }
+    /* else MPI may still write where requests point to */
+}
+
+enum status wire_reserve(struct wire *w, enum channel channel, int slots)
+{
+    struct table t = {.slots = slots};
+    t.request = sys_malloc((size_t)slots * sizeof *t.request);
+    t.index = sys_malloc((size_t)slots * sizeof *t.index);
+    t.status = sys_malloc((size_t)slots * sizeof *t.status);
+    t.event = sys_malloc((size_t)slots * sizeof *t.event);
+    if (!t.request || !t.index || !t.status || !t.event) {
+        free_table(&t);
+        return status_fail(ERR_NOMEM, "out of memory for %d messages in flight", slots);
+    }
+    for (int i = 0; i < slots; i++)
+        t.request[i] = MPI_REQUEST_NULL;
+    free_table(&w->table[channel]);
+    w->table[channel] = t;
+    return OK;
+}
+
+static MPI_Comm communicator(const struct wire *w, enum channel channel)
+{
+    return channel == CHANNEL_CONTROL ? w->control : w->data;
+}
+
+enum status wire_send(struct wire *w, enum channel channel, int slot, int to, const void *data, int bytes)
+{
+    int error = MPI_Isend(data, bytes, MPI_BYTE, to, channel, communicator(w, channel), &w->table[channel].request[slot]);
+    return error == MPI_SUCCESS ? OK : mpi_fail("send", error);
+}
+
+enum status wire_recv(struct wire *w, enum channel channel, int slot, int from, void *data, int bytes)
+{
+    int error = MPI_Irecv(data, bytes, MPI_BYTE, from < 0 ? MPI_ANY_SOURCE : from, channel, communicator(w, channel),
+                          &w->table[channel].request[slot]);
+    return error == MPI_SUCCESS ? OK : mpi_fail("receive", error);
+}
+
+int wire_in_use(const struct wire *w, enum channel channel, int slot)
+{
+    return w->table[channel].request[slot] != MPI_REQUEST_NULL;
+}
+
+enum status wire_test(struct wire *w, enum channel channel, const struct wire_event **events, int *n)
+{
+    struct table *t = &w->table[channel];
+    int count = 0, error = MPI_Testsome(t->slots, t->request, &count, t->index, t->status);
+    if (count == MPI_UNDEFINED)
+        count = 0;
+    *events = t->event;
+    *n = count;
+    for (int i = 0; i < count; i++) {
+        int failed = error == MPI_ERR_IN_STATUS ? t->status[i].MPI_ERROR : MPI_SUCCESS;
+        t->event[i].slot = t->index[i];
+        MPI_Get_count(&t->status[i], MPI_BYTE, &t->event[i].bytes); /* of a send: unused */
+        if (failed == MPI_ERR_TRUNCATE)
+            t->event[i].bytes = WIRE_TOO_LONG;
+        else if (failed != MPI_SUCCESS)
+            return mpi_fail("complete a message", failed);
+    }
+    return error == MPI_SUCCESS || error == MPI_ERR_IN_STATUS ? OK : mpi_fail("test for messages", error);
+}

@@ -1,0 +1,117 @@
+/* Sequences laid out over ranks. */
+#include "engine/batch.h"
+
+#include "base/sys.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct batch {
+    struct session *s;
+    struct seq_shape shape;
+    struct seq_layout *layout;
+    int ring, ulysses;     /* own indices */
+    int32_t *memory;       /* the five whole arrays; NULL for a rank that has its sequences to itself */
+    struct sequence whole; /* where the whole sequence goes: memory, or the program's own inputs */
+    uint8_t *needs;
+    int64_t padding;
+};
+
+static struct sequence inputs(struct session *s)
+{
+    const struct io_buffers *io = &s->plan->io;
+    return (struct sequence){.tokens = session_io(s, io->tokens),
+                             .targets = session_io(s, io->targets),
+                             .positions = session_io(s, io->positions),
+                             .lo = session_io(s, io->lo),
+                             .hi = session_io(s, io->hi)};
+}
+
+enum status batch_create(struct session *s, int64_t seq_len, struct batch **out)
+{
+    const struct strategy *mesh = &s->plan->strategy;
+    struct batch *b = sys_calloc(1, sizeof *b);
+    enum status st;
+    if (!b)
+        return status_fail(ERR_NOMEM, "out of memory for a sequence's layout");
+    b->s = s;
+    b->ring = comm_member(s->comm, LANE_RING);
+    b->ulysses = comm_member(s->comm, LANE_ULYSSES);
+    TRY_GOTO(seq_shape_create(seq_len, mesh->ulysses, mesh->ring, SEQ_AUTO, &b->shape), fail);
+    TRY_GOTO(seq_layout_create(&b->shape, &b->layout), fail);
+    b->whole = inputs(s);
+    b->needs = sys_calloc((size_t)mesh->ring * (size_t)mesh->ring, 1);
+    if (mesh->ring * mesh->ulysses > 1) {
+        size_t n = (size_t)b->shape.padded;
+        b->memory = sys_calloc(5 * n, sizeof *b->memory);
+        int32_t *m = b->memory;
+        if (m)
+            b->whole = (struct sequence){.tokens = m, .targets = m + n, .positions = m + 2 * n, .lo = m + 3 * n, .hi = m + 4 * n};
+    }
+    if (!b->needs || (mesh->ring * mesh->ulysses > 1 && !b->memory)) {
+        st = status_fail(ERR_NOMEM, "out of memory for a sequence's layout");
+        goto fail;
+    }
+    *out = b;
+    return OK;
+fail:
+    batch_destroy(b);
+    return st;
+}
+
+void batch_destroy(struct batch *b)
+{
+    if (!b)
+        return;
+    seq_layout_destroy(b->layout);
+    free(b->memory);
+    free(b->needs);
+    free(b);
+}
+
+struct sequence batch_arrays(struct batch *b)
+{
+    return b->whole;
+}
+
+enum status batch_publish(struct batch *b, int64_t used)
+{
+    const struct seq_tokens t = {b->whole.tokens, b->whole.targets, b->whole.positions, b->whole.lo};
+    struct sequence in = inputs(b->s);
+    b->padding = seq_pad(&b->shape, used, &t);
+    TRY(seq_layout_assign(b->layout, t.lo));
+    if (!b->memory) { /* it lies where it is read from; only padding's own masks are missing */
+        for (int64_t i = used; i < b->shape.padded; i++)
+            in.hi[i] = (int32_t)i;
+        return OK;
+    }
+    seq_gather(b->layout, b->ring, b->ulysses, t.tokens, in.tokens);
+    seq_gather(b->layout, b->ring, b->ulysses, t.targets, in.targets);
+    seq_gather(b->layout, b->ring, b->ulysses, t.positions, in.positions);
+    seq_member_masks(b->layout, t.lo, b->ring, in.lo, in.hi);
+    if (b->shape.ring > 1) {
+        seq_needs(b->layout, t.lo, b->needs);
+        seq_predicates(b->shape.ring, b->needs, b->ring, b->s->predicates);
+    }
+    return OK;
+}
+
+int64_t batch_padding(const struct batch *b)
+{
+    return b->padding;
+}
+
+double batch_imbalance(const struct batch *b)
+{
+    return seq_imbalance(b->layout);
+}
+
+uint64_t batch_digest(const struct batch *b)
+{
+    return seq_layout_digest(b->layout);
+}
+
+enum seq_kind batch_layout(const struct batch *b)
+{
+    return seq_layout_kind(b->layout);
+}

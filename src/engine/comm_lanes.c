@@ -1,0 +1,113 @@
+/* The comm lanes of a program: one thread for all of them, because one thread talks to MPI. */
+#include "engine/comm_lanes.h"
+
+#include "base/clock.h"
+
+#define COMM_LANES (LANES - LANE_WORLD)
+
+struct comm_lane {
+    int next;   /* its next instruction; n_instrs: none */
+    int flying; /* that instruction has been started */
+    int64_t start_ns;
+};
+
+static int next_of(const struct program *p, enum lane lane, int from)
+{
+    while (from < p->n_instrs && p->instrs[from].lane != lane)
+        from++;
+    return from;
+}
+
+/* The communicator's failure, and what this rank was doing. */
+static enum status explain(const struct program *p, int i, enum status st)
+{
+    const struct instr *in = &p->instrs[i];
+    char cause[1024];
+    snprintf(cause, sizeof cause, "%s", status_message());
+    for (int k = 0; k < in->n_operands; k++) {
+        const struct operand *o = &p->operands[in->first_operand + k];
+        if (o->tensor >= 0)
+            return status_fail(st, "%s (at instruction %d of program %s: %s of %s, layer %d, on the %s lane)", cause, i, p->name,
+                               op_name(in->op), p->tensors[o->tensor].name, in->layer, lane_name(in->lane));
+    }
+    return status_fail(st, "%s", cause);
+}
+
+static enum status start(struct comm_run *r, enum lane lane, struct comm_lane *l)
+{
+    const struct instr *in = &r->program->instrs[l->next];
+    const struct op_attrs *a = &in->attrs;
+    int send = in->op != OP_EXCHANGE || machine_holds(r->machine, a->comm.send_if);
+    int receive = in->op != OP_EXCHANGE || machine_holds(r->machine, a->comm.recv_if);
+    void *arg[OP_MAX_ARGS];
+    int64_t offset, bytes;
+    for (int k = 0; k < OP_MAX_ARGS; k++)
+        arg[k] = machine_argument(r->machine, r->program, in, k, &offset, &bytes);
+    l->start_ns = clock_ns();
+    l->flying = 1;
+    if (!send && !receive) /* nothing travels */
+        return OK;
+    return comm_start(r->machine->comm, lane, in->op, a, arg, send, receive);
+}
+
+static int travels(const struct comm_run *r, const struct instr *in)
+{
+    return in->op != OP_EXCHANGE || machine_holds(r->machine, in->attrs.comm.send_if) ||
+           machine_holds(r->machine, in->attrs.comm.recv_if);
+}
+
+/* Starts or polls the lane's instruction. *moved: something happened. */
+static enum status serve(struct comm_run *r, enum lane lane, struct comm_lane *l, int *moved)
+{
+    const struct instr *in = &r->program->instrs[l->next];
+    enum status st = OK;
+    int done = 0;
+    if (!l->flying) {
+        if (!tickets_ready(r->tickets, in))
+            return OK;
+        *moved = 1;
+        st = start(r, lane, l);
+    }
+    if (st == OK && travels(r, in))
+        st = comm_poll(r->machine->comm, lane, &done);
+    else
+        done = 1;
+    if (st != OK)
+        return explain(r->program, l->next, st);
+    if (!done)
+        return OK;
+    r->note(r->user, lane, l->next, l->start_ns);
+    tickets_retire(r->tickets, lane, in->ticket);
+    l->flying = 0;
+    l->next = next_of(r->program, lane, l->next + 1);
+    *moved = 1;
+    return OK;
+}
+
+enum status comm_lanes_run(struct comm_run *r)
+{
+    struct comm_lane lane[COMM_LANES] = {0};
+    int n = r->program->n_instrs, idle = 0;
+    for (int l = 0; l < COMM_LANES; l++)
+        lane[l].next = next_of(r->program, (enum lane)(LANE_WORLD + l), 0);
+    for (;;) {
+        int left = 0, flying = 0, moved = 0;
+        if (tickets_failed(r->tickets))
+            return ERR_CANCELLED;
+        for (int l = 0; l < COMM_LANES; l++) {
+            if (lane[l].next >= n)
+                continue;
+            left = 1;
+            TRY(serve(r, (enum lane)(LANE_WORLD + l), &lane[l], &moved));
+            flying |= lane[l].flying;
+        }
+        if (!left)
+            return OK;
+        if (moved)
+            idle = 0;
+        else if (flying)
+            comm_nap(&idle);
+        else
+            tickets_sleep(r->tickets); /* until some lane retires something */
+    }
+}

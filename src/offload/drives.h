@@ -1,0 +1,13 @@
+/* Which nvme paths a rank uses: drives are shared by the ranks of a host. */
+#ifndef LTRAIN_OFFLOAD_DRIVES_H
+#define LTRAIN_OFFLOAD_DRIVES_H
+
+/* The map: with at least as many paths as ranks on the host, path i belongs to the rank with local number i mod ranks, so that
+ * every drive serves one rank; with fewer, every rank stripes over all of them. Writes the indices of this rank's paths,
+ * ascending, to index[n_paths] and returns how many there are. */
+int drives_of_rank(int n_paths, int local_rank, int local_size, int *index);
+
+/* The map as one line for people, "" if there is nothing to share: one rank, or no path given. */
+const char *drives_describe(int n_paths, int local_size, char *text, int bytes);
+
+#endif

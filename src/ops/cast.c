@@ -1,0 +1,21 @@
+/* Change of storage dtype. */
+#include "ops/cast.h"
+
+#include "ops/memory.h"
+#include "ops/rows.h"
+
+void ops_cast(void *y, const void *x, int64_t n, int32_t y_type, int32_t x_type)
+{
+    if (y_type == x_type) {
+        ops_copy(y, x, n * dtype_size((enum dtype)x_type));
+        return;
+    }
+#pragma omp parallel for schedule(static) if (n > ROWS_SERIAL)
+    for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++) {
+        int64_t at = b * ROWS_BLOCK, size = rows_block_size(b, n);
+        if (y_type == F32)
+            rows_from_bf16((float *)y + at, (const bf16 *)x + at, size);
+        else
+            rows_to_bf16((bf16 *)y + at, (const float *)x + at, size);
+    }
+}

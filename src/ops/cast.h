@@ -1,0 +1,10 @@
+/* Change of storage dtype. */
+#ifndef LTRAIN_OPS_CAST_H
+#define LTRAIN_OPS_CAST_H
+
+#include <stdint.h>
+
+/* y = x, to bf16 rounded to nearest even; the same types: a copy. y and x must not overlap. */
+void ops_cast(void *y /* T_y[n] */, const void *x /* T_x[n] */, int64_t n, int32_t y_type, int32_t x_type);
+
+#endif

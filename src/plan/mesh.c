@@ -1,0 +1,67 @@
+/* How many ranks share what: data parallel, heads (ulysses), tokens (ring). */
+#include "plan/plan.h"
+#include "seqpar/seqpar.h"
+
+static struct seq_heads heads_of(const struct model *m, const struct settings *s)
+{
+    return (struct seq_heads){.heads = m->config.heads,
+                              .kv_heads = m->config.kv_heads,
+                              .head_dim = m->config.head_dim,
+                              .storage_bytes = dtype_size(s->dtype)};
+}
+
+/* What is known of ranks before anything is measured: the cost model's compute, memory between processes of a host, a network. */
+static void rates_of(const struct settings *s, struct seq_rates *out)
+{
+    struct cost_model cost;
+    plan_cost_model(s, &cost);
+    *out = (struct seq_rates){
+        .flops = cost.attention_flops, .inside = cost.lane_bytes[LANE_ULYSSES], .across = cost.lane_bytes[LANE_RING]};
+}
+
+static enum status indivisible(const char *what, int divisor, int ranks)
+{
+    return status_fail(ERR_INVALID, "mesh: %s=%d does not divide the %d ranks: give a divisor, or start another number of ranks",
+                       what, divisor, ranks);
+}
+
+/* Degrees that are given stay; the others are derived. */
+static enum status derive(const struct model *m, struct settings *s, int ranks, int per_host)
+{
+    struct seq_heads heads = heads_of(m, s);
+    struct seq_rates rates;
+    if (s->dp <= 0)
+        s->dp = s->ulysses > 0 && s->ring > 0 && ranks % (s->ulysses * s->ring) == 0 ? ranks / (s->ulysses * s->ring) : 1;
+    if (ranks % s->dp)
+        return indivisible("dp", s->dp, ranks);
+    int sp = ranks / s->dp;
+    if (s->ulysses > 0 && s->ring <= 0) {
+        if (sp % s->ulysses)
+            return indivisible("ulysses", s->ulysses, sp);
+        s->ring = sp / s->ulysses;
+    } else if (s->ring > 0 && s->ulysses <= 0) {
+        if (sp % s->ring)
+            return indivisible("ring", s->ring, sp);
+        s->ulysses = sp / s->ring;
+    } else if (s->ulysses <= 0) {
+        rates_of(s, &rates);
+        TRY(seq_degrees_choose(sp, per_host, &heads, s->seq_len, 0, &rates, &s->ulysses, &s->ring));
+    }
+    return OK;
+}
+
+enum status plan_mesh(const struct model *m, struct settings *s, int ranks, int per_host)
+{
+    struct seq_heads heads = heads_of(m, s);
+    TRY(derive(m, s, ranks, per_host));
+    if (s->dp * s->ulysses * s->ring != ranks)
+        return status_fail(ERR_INVALID,
+                           "mesh: dp=%d,ulysses=%d,ring=%d makes %d ranks, but there are %d: start that many, or change the mesh",
+                           s->dp, s->ulysses, s->ring, s->dp * s->ulysses * s->ring, ranks);
+    TRY(seq_degrees_check(s->ulysses * s->ring, s->ulysses, s->ring, &heads));
+    if (s->batch > 0)
+        s->grad_accum = ceil_div(s->batch, s->dp);
+    else
+        s->batch = s->grad_accum * s->dp;
+    return OK;
+}

@@ -1,0 +1,91 @@
+/* Which degrees of sequence parallelism are legal, and which are fastest. */
+#include "seqpar/seqpar.h"
+
+#include "base/num.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int is_legal(int ranks, int ulysses, const struct seq_heads *h)
+{
+    return ranks % ulysses == 0 && h->heads % ulysses == 0 && (h->kv_heads % ulysses == 0 || ulysses % h->kv_heads == 0);
+}
+
+/* "1x8, 2x4": ulysses x ring, as many as fit. */
+static void list_legal(int ranks, const struct seq_heads *h, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (int u = 1; u <= ranks; u++)
+        if (is_legal(ranks, u, h) && used + 40 < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%sulysses=%d with ring=%d", used ? ", " : "", u, ranks / u);
+}
+
+enum status seq_degrees_check(int ranks, int ulysses, int ring, const struct seq_heads *h)
+{
+    char legal[400];
+    if (ranks >= 1 && ulysses >= 1 && ring >= 1 && (int64_t)ulysses * ring == ranks && is_legal(ranks, ulysses, h))
+        return OK;
+    if (ranks < 1)
+        return status_fail(ERR_INVALID, "mesh: %d ranks for sequence parallelism, at least 1 is needed", ranks);
+    list_legal(ranks, h, legal, sizeof legal);
+    return status_fail(ERR_INVALID,
+                       "mesh: ulysses=%d with ring=%d cannot share %lld query heads and %lld KV heads over %d ranks; legal: %s",
+                       ulysses, ring, (long long)h->heads, (long long)h->kv_heads, ranks, legal);
+}
+
+/* A transfer that is hidden still takes memory bandwidth and multiprocessors from attention: reported slow-downs reach 1.8
+ * (NCCL); assumed 1.25. Without this a ring that hides would always win, however much it sends. */
+static const double CONTENTION = 0.25;
+
+/* Work over ring members is even within this for most documents (bench/results/balance.txt); within an ulysses group it is even
+ * exactly. */
+static const double RING_IMBALANCE = 1.01;
+
+/* Seconds per layer, forward and backward: attention, plus what its communication adds. */
+static double layer_seconds(int ulysses, int ring, int ranks_per_node, const struct seq_heads *h, int64_t seq_len, double pairs,
+                            const struct seq_rates *rates)
+{
+    int64_t ranks = (int64_t)ulysses * ring, local_kv = max_i64(h->kv_heads, ulysses) / ulysses;
+    struct seq_shape shape = {.padded = round_up(seq_len, ranks), .ulysses = ulysses, .ring = ring};
+    struct seq_volume v = seq_volume(&shape, h, SEQ_RESEND_QKV);
+    /* with a ring, a tile is a whole KV group: smaller ones would send its keys and values again */
+    double tiles = (double)(ring > 1 ? local_kv : h->heads / ulysses);
+    double compute = 14.0 * (double)(h->heads * h->head_dim) * pairs / ((double)ranks * rates->flops);
+    double inside = (double)(v.all_to_all_forward + v.all_to_all_backward) / rates->inside;
+    double across = (double)(v.ring_forward + v.ring_backward) / (ranks > ranks_per_node ? rates->across : rates->inside);
+    double beside = compute * (ring - 1) / ring; /* what a ring's transfers can hide behind */
+    double hidden = inside * (1 - 1 / tiles) + (across < beside ? across : beside);
+    double seconds = compute * (ring > 1 ? RING_IMBALANCE : 1.0) + inside / tiles + CONTENTION * hidden;
+    if (inside > compute)
+        seconds += inside - compute;
+    if (across > beside)
+        seconds += across - beside;
+    return seconds;
+}
+
+enum status seq_degrees_choose(int ranks, int ranks_per_node, const struct seq_heads *h, int64_t seq_len, double pairs,
+                               const struct seq_rates *rates, int *ulysses, int *ring)
+{
+    if (ranks < 1 || ranks_per_node < 1)
+        return status_fail(ERR_INVALID, "mesh: %d ranks with %d on a node, both must be 1 or more", ranks, ranks_per_node);
+    if (!(rates->flops > 0 && rates->inside > 0 && rates->across > 0))
+        return status_fail(ERR_INVALID, "mesh: rates of %g FLOP/s, %g and %g bytes/s must be above 0", rates->flops,
+                           rates->inside, rates->across);
+    double best = 0;
+    if (pairs <= 0)
+        pairs = 0.5 * (double)seq_len * (double)(seq_len + 1);
+    *ulysses = 0;
+    for (int u = 1; u <= ranks; u++) {
+        int in_nodes = ranks <= ranks_per_node || ranks_per_node % u == 0;
+        if (!in_nodes || !is_legal(ranks, u, h))
+            continue;
+        double seconds = layer_seconds(u, ranks / u, ranks_per_node, h, seq_len, pairs, rates);
+        if (*ulysses == 0 || seconds <= best) {
+            best = seconds;
+            *ulysses = u;
+        }
+    }
+    *ring = ranks / *ulysses;
+    return OK;
+}

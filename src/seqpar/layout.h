@@ -1,0 +1,34 @@
+/* A layout's tables. Private to this folder. */
+#ifndef LTRAIN_SEQPAR_LAYOUT_H
+#define LTRAIN_SEQPAR_LAYOUT_H
+
+#include "seqpar/seqpar.h"
+
+/* Invariants: every member holds `per` chunks; held[m] ascends; owner[held[m][k]] = m and place[held[m][k]] = k. */
+struct seq_layout {
+    struct seq_shape shape;
+    int per;         /* chunks of a member */
+    int32_t *owner;  /* [chunks] */
+    int32_t *place;  /* [chunks] which of its owner's chunks it is */
+    int32_t *held;   /* [ring][per] */
+    int64_t *work;   /* [chunks] attended pairs of the chunk's queries */
+    int64_t *load;   /* [ring] of each member's queries */
+    int64_t *zigzag; /* [ring] loads if the same chunks lay in zigzag order */
+    int32_t *room;   /* [ring] while assigning */
+    int32_t *other;  /* [chunks] another owner table, while assigning */
+    uint8_t *needs;  /* [ring] while assigning */
+    struct seq_weighted {
+        int64_t work;
+        int32_t chunk;
+    } * order;          /* [chunks] heaviest first, while assigning */
+    enum seq_kind kind; /* what the last assignment chose */
+    uint64_t digest;
+};
+
+/* Sets owner to zigzag, load to l->zigzag, and lists the chunks. */
+void layout_zigzag(struct seq_layout *l);
+int64_t layout_largest(const int64_t *load, int n);
+/* needs[src] = 1 for every member whose keys dst's queries attend; the others stay. */
+void layout_mark_needs(const struct seq_layout *l, const int32_t *lo, int dst, uint8_t *needs);
+
+#endif

@@ -1,0 +1,51 @@
+#!/bin/sh
+# Several processes started as one program: `test_ranks.sh LTRAIN`. What all ranks know is said once and all exit alike; what one knows is said
+# with its number; a start that cannot be right is refused, never waited for.
+set -eu
+command -v mpiexec >/dev/null 2>&1 || exit 77
+ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+here=$(cd "$(dirname "$0")" && pwd)
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+export LSAN_OPTIONS="suppressions=$here/../comm/mpi.supp:fast_unwind_on_malloc=0:print_suppressions=0"
+mpi="mpiexec --quiet --oversubscribe --bind-to none --mca pml ob1 --mca btl vader,self"
+home=$(mktemp -d)
+trap 'rm -rf "$home"' EXIT
+cd "$home"
+failures=0
+yes 'It was a dark and stormy night.' | head -c 5000 >corpus.txt
+tiny="--model tiny --data corpus.txt --seq-len 64 --steps 1"
+
+# Runs; stderr must be LINES lines of which one matches PATTERN, the exit status STATUS.
+expect() { # WHAT STATUS LINES PATTERN COMMAND...
+    what=$1 wanted=$2 lines=$3 pattern=$4 status=0
+    shift 4
+    timeout -k 5 60 "$@" >out 2>err || status=$?
+    if [ "$status" != "$wanted" ] || [ "$(wc -l <err)" != "$lines" ] || ! grep -Eq -e "$pattern" err; then
+        echo "not ok: $what: exit status $status, wanted $wanted; wanted $lines lines with '$pattern' on stderr:"
+        cat err
+        failures=$((failures + 1))
+    fi
+}
+
+# shellcheck disable=SC2086 # lists of words
+{
+expect "wrong usage of all ranks" 2 1 "^ltrain: --lr: 'much' is not" $mpi -n 3 "$ltrain" $tiny --lr much
+expect "an unknown command" 2 1 "^ltrain: there is no command 'frain'" $mpi -n 3 "$ltrain" frain $tiny
+expect "an unknown option" 2 1 "^ltrain: unknown option --sequence-length" $mpi -n 2 "$ltrain" $tiny --sequence-length 5
+expect "wrong usage of one rank" 2 1 "^ltrain: rank 1: --lr: 'much' is not" $mpi -n 1 "$ltrain" $tiny : -n 1 "$ltrain" $tiny --lr much
+expect "settings that differ" 2 1 "^ltrain: rank 2 has other settings" $mpi -n 2 "$ltrain" $tiny : -n 1 "$ltrain" $tiny --lr 5
+expect "ranks that are not those started" 2 1 "^ltrain: --ranks 4, but 2 were started" $mpi -n 2 "$ltrain" $tiny --ranks 4
+expect "--ranks, wrong usage" 2 1 "^ltrain: --mesh: 'tp' is not one of dp" "$ltrain" $tiny --ranks 3 --mesh tp=2
+expect "a number without the others" 2 1 "^ltrain: rank 1: --rank says .* rank 1 of 4, but MPI says rank 0 of 1" \
+    "$ltrain" $tiny --rank 1 --world-size 4
+expect "variables without the others" 2 1 "^ltrain: rank 0: torchrun says .* but MPI says rank 0 of 1" \
+    env RANK=0 WORLD_SIZE=2 "$ltrain" $tiny
+expect "two that disagree" 2 1 "^ltrain: torchrun says that this is rank 1 of 2, Open MPI says rank 0 of 1;" \
+    env RANK=1 WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 "$ltrain" $tiny
+expect "half of what is needed" 2 1 "^ltrain: --rank 1 and --world-size" "$ltrain" $tiny --rank 1
+expect "no mpiexec" 2 1 "^ltrain: ranks 3: cannot start mpiexec: No such file" env PATH=/nowhere "$ltrain" $tiny --ranks 3
+}
+$mpi -n 3 "$ltrain" --help >help 2>&1
+[ "$(grep -c '^usage: ltrain' help)" = 1 ] || { echo "not ok: the help of 3 ranks is not printed once"; failures=$((failures + 1)); }
+[ ! -e runs ] || { echo "not ok: a refused run was begun"; failures=$((failures + 1)); }
+[ "$failures" = 0 ]

@@ -1,0 +1,335 @@
+/* One rank of a multi-rank test: `ranks CASE [DP ULYSSES RING]`, under mpiexec. Prints what is wrong and exits 1. */
+#include "comm/comm.h"
+#include "oracle.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N_LANES = LANES - LANE_WORLD };
+
+static struct comm *c;
+
+static int leave(int code)
+{
+    fflush(stdout);
+    fflush(stderr);
+    int broken = comm_broken(c);
+    comm_destroy(c);
+    if (broken)
+        _exit(code);
+    return code;
+}
+
+#define CHECK(x)                                                                                                          \
+    do {                                                                                                                  \
+        if (!(x)) {                                                                                                       \
+            fprintf(stderr, "rank %d: %s:%d: not so: %s (%s)\n", comm_rank(c), __FILE__, __LINE__, #x, status_message()); \
+            comm_fail(c, ERR_INVALID, "a check failed");                                                                  \
+            exit(leave(1));                                                                                               \
+        }                                                                                                                 \
+    } while (0)
+
+static enum status run_op(enum lane lane, enum op_kind op, const struct op_attrs *a, void *const *arg, int send, int recv)
+{
+    int done = 0, idle = 0;
+    TRY(comm_start(c, lane, op, a, arg, send, recv));
+    for (;;) {
+        TRY(comm_poll(c, lane, &done));
+        if (done)
+            return OK;
+        comm_nap(&idle);
+    }
+}
+
+static struct group {
+    int members, me, first, stride;
+} group_of(enum lane lane)
+{
+    struct mesh m = comm_mesh(c);
+    int rank = comm_rank(c), j = rank % m.ulysses, i = rank / m.ulysses % m.ring, d = rank / m.ulysses / m.ring;
+    if (lane == LANE_ULYSSES)
+        return (struct group){m.ulysses, j, rank - j, 1};
+    if (lane == LANE_RING)
+        return (struct group){m.ring, i, d * m.ring * m.ulysses + j, m.ulysses};
+    return (struct group){m.dp * m.ulysses * m.ring, rank, 0, 1};
+}
+
+static int64_t share_of(int64_t n, int64_t share, int m)
+{
+    int64_t left = n - m * share;
+    return left < 0 ? 0 : left < share ? left : share;
+}
+
+static int64_t total_sent(enum lane lane)
+{
+    struct comm_traffic t = comm_bytes_sent(c, lane);
+    return t.same_host + t.other_hosts;
+}
+
+static void gathers(enum lane lane, int64_t n, int64_t share)
+{
+    struct group g = group_of(lane);
+    float *src = malloc((size_t)share * 4 + 4), *dst = malloc((size_t)n * 4 + 8);
+    struct op_attrs a = {.comm = {.n = n, .share = share, .element = 4}};
+    int rank = comm_rank(c);
+    int64_t mine = share_of(n, share, g.me), before = total_sent(lane);
+    for (int64_t i = 0; i < share; i++)
+        src[i] = i < mine ? input(2, rank, i) : 99;
+    dst[n] = 77;
+    CHECK(run_op(lane, OP_ALL_GATHER, &a, (void *[]){src, dst}, 1, 1) == OK);
+    for (int64_t i = 0; i < n; i++)
+        CHECK(dst[i] == input(2, g.first + (int)(i / share) * g.stride, i % share));
+    CHECK(dst[n] == 77);
+    CHECK(total_sent(lane) - before == mine * 4 * (g.members - 1));
+    /* bytes, and the own part where it belongs already */
+    a.comm.element = 1;
+    for (int64_t i = 0; i < n; i++)
+        ((char *)dst)[i] = (char)(i / share == g.me ? i + g.me : 0);
+    CHECK(run_op(lane, OP_ALL_GATHER, &a, (void *[]){(char *)dst + g.me * share, dst}, 1, 1) == OK);
+    for (int64_t i = 0; i < n; i++)
+        CHECK(((char *)dst)[i] == (char)(i + i / share));
+    free(src);
+    free(dst);
+}
+
+static void reductions(enum lane lane, int64_t n, int64_t share, int type)
+{
+    struct group g = group_of(lane);
+    struct op_attrs a = {.comm = {.n = n, .share = share, .type = type, .element = 4}};
+    int64_t work_bytes = comm_workspace_bytes(OP_REDUCE_SCATTER, &a, g.members), wire = type == BF16 ? 2 : 4;
+    float *src = malloc((size_t)n * 4 + 4), *dst = malloc((size_t)share * 4 + 4);
+    char *work = malloc((size_t)work_bytes + 8);
+    for (int64_t i = 0; i < n; i++)
+        src[i] = input(3, comm_rank(c), i);
+    for (int64_t i = 0; i <= share; i++)
+        dst[i] = 77;
+    memset(work, 0x5a, (size_t)work_bytes + 8);
+    int64_t mine = share_of(n, share, g.me), before = total_sent(lane);
+    CHECK(comm_workspace_bytes(OP_ALL_REDUCE, &a, g.members) == work_bytes);
+    CHECK(run_op(lane, OP_REDUCE_SCATTER, &a, (void *[]){src, dst, work}, 1, 1) == OK);
+    for (int64_t i = 0; i < share; i++)
+        CHECK(dst[i] == (i < mine ? summed(3, g.first, g.stride, g.members, g.me * share + i, type == BF16) : 0));
+    CHECK(dst[share] == 77);
+    CHECK(memcmp(work + work_bytes, "ZZZZZZZZ", 8) == 0);
+    for (int64_t i = 0; i < n; i++)
+        CHECK(src[i] == input(3, comm_rank(c), i));
+    CHECK(total_sent(lane) - before == (n - mine) * wire);
+    before = total_sent(lane);
+    CHECK(run_op(lane, OP_ALL_REDUCE, &a, (void *[]){src, work}, 1, 1) == OK);
+    for (int64_t i = 0; i < n; i++)
+        CHECK(src[i] == summed(3, g.first, g.stride, g.members, i, type == BF16));
+    CHECK(total_sent(lane) - before == (n - mine) * wire + mine * 4 * (g.members - 1));
+    free(src);
+    free(dst);
+    free(work);
+}
+
+static void exchanges(enum lane lane, int64_t share)
+{
+    struct group g = group_of(lane);
+    int64_t n = share * g.members;
+    float *src = malloc((size_t)n * 4 + 4), *dst = malloc((size_t)n * 4 + 4);
+    struct op_attrs a = {.comm = {.n = n, .share = share, .element = 4}};
+    for (int64_t i = 0; i < n; i++)
+        src[i] = input(4, comm_rank(c), i);
+    dst[n] = 77;
+    CHECK(run_op(lane, OP_ALL_TO_ALL, &a, (void *[]){src, dst}, 1, 1) == OK);
+    for (int64_t i = 0; i < n; i++)
+        CHECK(dst[i] == input(4, g.first + (int)(i / share) * g.stride, g.me * share + i % share));
+    a.comm.n = share;
+    for (int distance = -g.members; distance <= g.members; distance++)
+        for (int pattern = 0; pattern < 3; pattern++) {
+            /* whether member m sends: all, the even ones, none */
+            int to = ((g.me + distance) % g.members + g.members) % g.members,
+                from = ((g.me - distance) % g.members + g.members) % g.members;
+            int send = pattern == 0 || (pattern == 1 && g.me % 2 == 0), recv = pattern == 0 || (pattern == 1 && from % 2 == 0);
+            int64_t before = total_sent(lane);
+            a.comm.distance = distance;
+            for (int64_t i = 0; i < share; i++)
+                dst[i] = 77;
+            CHECK(run_op(lane, OP_EXCHANGE, &a, (void *[]){src, dst}, send, recv) == OK);
+            for (int64_t i = 0; i < share; i++)
+                CHECK(dst[i] == (recv ? input(4, g.first + from * g.stride, i) : 77));
+            CHECK(total_sent(lane) - before == (send && to != g.me ? share * 4 : 0));
+        }
+    CHECK(dst[n] == 77);
+    free(src);
+    free(dst);
+}
+
+/* Small chunks, so that small arrays have borders of every kind: shares below, at and above a chunk, and several. */
+static void collectives(void)
+{
+    static const int64_t shares[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 200, 1001};
+    for (enum lane lane = LANE_WORLD; lane < LANES; lane++) {
+        int p = comm_members(c, lane);
+        CHECK(p == group_of(lane).members && comm_member(c, lane) == group_of(lane).me);
+        for (size_t s = 0; s < sizeof shares / sizeof shares[0]; s++) {
+            int64_t share = shares[s], full = share * p;
+            int64_t sizes[] = {full, full - 1, full - share + 1, full - share, 1, full - share - share / 2};
+            for (int k = 0; k < 6; k++) {
+                if (sizes[k] < 1)
+                    continue;
+                gathers(lane, sizes[k], share);
+                reductions(lane, sizes[k], share, F32);
+                reductions(lane, sizes[k], share, BF16);
+            }
+            exchanges(lane, share);
+        }
+    }
+}
+
+/* Messages of several chunks of the ordinary size; segments, too. */
+static void large(void)
+{
+    int p = comm_size(c);
+    comm_set_chunk(c, (int64_t)16 << 20);
+    int64_t share = p == 2 ? ((int64_t)4 << 20) + 1 : 700001; /* just beyond 16 MiB; several chunks of a smaller size */
+    if (p > 2)
+        comm_set_chunk(c, 1 << 20);
+    gathers(LANE_WORLD, share * p - 5, share);
+    share = p == 2 ? ((int64_t)5 << 20) + 3 : 700001; /* three segments of 2^21 elements */
+    reductions(LANE_WORLD, share * p - 5, share, p == 2 ? F32 : BF16);
+}
+
+/* All lanes at once, each with an instruction of its own. */
+static void lanes_together(void)
+{
+    enum { N = 5000 };
+    static float src[N_LANES][64 * N], dst[N_LANES][64 * N];
+    struct op_attrs a[N_LANES];
+    static const enum op_kind ops[N_LANES] = {OP_ALL_GATHER, OP_ALL_TO_ALL, OP_EXCHANGE};
+    for (int round = 0; round < 20; round++) {
+        int left = N_LANES, idle = 0, running[N_LANES] = {1, 1, 1};
+        for (int l = 0; l < N_LANES; l++) {
+            struct group g = group_of(LANE_WORLD + l);
+            int64_t n = ops[l] == OP_EXCHANGE ? N : (int64_t)N * g.members;
+            a[l] = (struct op_attrs){.comm = {.n = n, .share = N, .element = 4, .distance = 1}};
+            for (int64_t i = 0; i < n; i++)
+                src[l][i] = input((uint64_t)round, comm_rank(c), i);
+            CHECK(comm_start(c, LANE_WORLD + l, ops[l], &a[l], (void *[]){src[l], dst[l]}, 1, 1) == OK);
+        }
+        CHECK(comm_start(c, LANE_WORLD, ops[0], &a[0], (void *[]){src[0], dst[0]}, 1, 1) == ERR_INVALID); /* busy */
+        while (left > 0) {
+            for (int l = 0; l < N_LANES; l++) {
+                int done = 0;
+                if (running[l])
+                    CHECK(comm_poll(c, LANE_WORLD + l, &done) == OK);
+                running[l] -= done;
+                left -= done;
+            }
+            comm_nap(&idle);
+        }
+        struct group g = group_of(LANE_RING);
+        for (int64_t i = 0; i < N; i++)
+            CHECK(dst[2][i] == input((uint64_t)round, g.first + (g.me + g.members - 1) % g.members * g.stride, i));
+    }
+}
+
+static void between_programs(void)
+{
+    int rank = comm_rank(c), size = comm_size(c);
+    static char big[40 << 20];
+    for (int bytes = 1; bytes < 100; bytes += 7) {
+        char own[100], all[64 * 100];
+        memset(own, rank + 1, (size_t)bytes);
+        CHECK(comm_gather(c, own, bytes, all) == OK);
+        for (int i = 0; i < size * bytes; i++)
+            CHECK(all[i] == i / bytes + 1);
+    }
+    for (int root = 0; root < size; root++) {
+        memset(big, rank == root ? root + 1 : 0, sizeof big);
+        int64_t n = root == 0 ? (int64_t)sizeof big : root * 1000;
+        CHECK(comm_broadcast(c, root, big, n) == OK);
+        for (int64_t i = 0; i < n; i += 7)
+            CHECK(big[i] == root + 1);
+    }
+    double x[3] = {(rank + 1) * 0.1, 1e300, rank == size - 1 ? -1e-30 : 0}, sum = 0.1;
+    for (int r = 1; r < size; r++)
+        sum += (r + 1) * 0.1;
+    CHECK(comm_sum(c, x, 3) == OK && x[0] == sum && x[2] == -1e-30);
+    CHECK(comm_barrier(c) == OK);
+    CHECK(comm_agree(c, OK) == OK);
+    /* one rank fails, all fail, two fail in different ways; the communicator stays whole */
+    enum status st = rank == size - 1 ? status_fail(ERR_IO, "my disk is full") : OK;
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "rank %d: my disk is full", size - 1);
+    CHECK(comm_agree(c, st) == ERR_IO && strcmp(status_message(), wanted) == 0);
+    CHECK(comm_agree(c, status_fail(ERR_INVALID, "--lr: nonsense")) == ERR_INVALID &&
+          strcmp(status_message(), "--lr: nonsense") == 0);
+    st = status_fail(rank ? ERR_NOMEM : ERR_IO, "failure of %d", rank);
+    CHECK(comm_agree(c, st) == ERR_IO && strcmp(status_message(), "rank 0: failure of 0") == 0);
+    CHECK(comm_agree(c, OK) == OK && !comm_broken(c));
+    CHECK(comm_set_mesh(c, &(struct mesh){size + 1, 1, 1}) == ERR_INVALID);
+    CHECK(comm_set_mesh(c, &(struct mesh){rank ? size : 1, rank ? 1 : size, 1}) == ERR_INVALID &&
+          strstr(status_message(), "has the mesh"));
+    CHECK(comm_local_size(c) == size && comm_local_rank(c) == rank && comm_hosts(c) == 1);
+}
+
+/* Exchanges for ever; whoever fails says so on stdout and exits 1. `doomed`: what rank 1 does to itself after a while. */
+static void until_failure(const char *doomed)
+{
+    static float src[1 << 16], dst[1 << 16], work[1 << 20];
+    comm_set_chunk(c, 1 << 14);
+    signal(SIGTERM, SIG_IGN); /* mpiexec's, when a rank has died */
+    for (int round = 0;; round++) {
+        int hit = comm_rank(c) == 1 && round == 21;
+        struct op_attrs a = {.comm = {.n = 1 << 16, .share = (1 << 16) / comm_size(c) + 1, .element = 4}};
+        if (hit && strcmp(doomed, "kill") == 0)
+            raise(SIGKILL);
+        if (hit && strcmp(doomed, "stop") == 0)
+            raise(SIGSTOP);
+        if (hit && strcmp(doomed, "exit") == 0)
+            _exit(0);
+        if (hit && strcmp(doomed, "stall") == 0)
+            sleep(60);
+        if (hit && strcmp(doomed, "differ") == 0)
+            a.comm.n -= 1000;
+        if (hit && strcmp(doomed, "fail") == 0) {
+            comm_fail(c, ERR_IO, "my disk is full");
+            printf("rank 1 failed by itself\n");
+            exit(leave(1));
+        }
+        if (hit && strcmp(doomed, "elsewhere") == 0)
+            (void)comm_barrier(c);
+        enum status st =
+            strcmp(doomed, "elsewhere") == 0 ? comm_agree(c, OK)
+            : round % 2                      ? run_op(LANE_WORLD, OP_ALL_REDUCE, &a, (void *[]){src, work}, 1, 1)
+                        : run_op(LANE_RING, OP_EXCHANGE, &(struct op_attrs){.comm = {.n = 1 << 16, .element = 4, .distance = 1}},
+                                 (void *[]){src, dst}, 1, 1);
+        if (st != OK) {
+            printf("rank %d: %d: %s\n", comm_rank(c), st, status_message());
+            CHECK(comm_broken(c));
+            CHECK(comm_barrier(c) == ERR_PEER);
+            exit(leave(1));
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct launch l;
+    enum status st = launch_detect(NULL, &l);
+    if (argc < 2 || st != OK || (st = comm_create(&l, argc > 5 ? atof(argv[5]) : 60, &c)) != OK) {
+        fprintf(stderr, "rank %d: %s\n", l.rank, status_message());
+        _exit(2);
+    }
+    struct mesh mesh = {comm_size(c), 1, 1};
+    if (argc > 4)
+        mesh = (struct mesh){atoi(argv[2]), atoi(argv[3]), atoi(argv[4])};
+    CHECK(comm_set_mesh(c, &mesh) == OK);
+    comm_set_chunk(c, 64);
+    if (strcmp(argv[1], "all") == 0) {
+        collectives();
+        lanes_together();
+        between_programs();
+    } else if (strcmp(argv[1], "large") == 0) {
+        large();
+    } else {
+        until_failure(argv[1]);
+    }
+    return leave(0);
+}

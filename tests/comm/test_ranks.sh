@@ -1,0 +1,63 @@
+#!/bin/sh
+# Several ranks on this machine: `test_ranks.sh PROGRAM all|large|failures`. Every collective on meshes of 2, 3, 4 and 8 ranks; a rank that is
+# killed, stopped, stalled or gone its own way ends all ranks with a sentence.
+set -eu
+command -v mpiexec >/dev/null 2>&1 || exit 77
+program=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+here=$(cd "$(dirname "$0")" && pwd)
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+export LSAN_OPTIONS="suppressions=$here/mpi.supp:fast_unwind_on_malloc=0:print_suppressions=0"
+mpi="mpiexec --quiet --oversubscribe --bind-to none --mca pml ob1 --mca btl vader,self --mca orte_tmpdir_base ${TMPDIR:-/tmp}"
+failures=0
+
+# A hang is a failure: never longer than this.
+run() { # SECONDS RANKS ARGUMENT...
+    seconds=$1 ranks=$2
+    shift 2
+    status=0
+    began=$(date +%s)
+    # shellcheck disable=SC2086 # a list of words
+    out=$(timeout -k 5 "$seconds" $mpi -n "$ranks" "$program" "$@" 2>&1) || status=$?
+    took=$(($(date +%s) - began))
+}
+
+passes() { # RANKS ARGUMENT...
+    run 120 "$@"
+    [ "$status" = 0 ] || { echo "not ok: $* ranks: exit status $status"; echo "$out" | head -n 20; failures=$((failures + 1)); }
+}
+
+# PATTERN must stand in the output of each of the ranks named.
+fails() { # WHAT PATTERN "RANK..." ARGUMENT...
+    what=$1 pattern=$2 who=$3
+    shift 3
+    run 30 4 "$@"
+    bad=
+    [ "$status" != 0 ] && [ "$status" != 124 ] && [ "$took" -lt 30 ] || bad="exit status $status"
+    for r in $who; do
+        echo "$out" | grep -Eq "^rank $r: -[0-9]+: .*$pattern" || bad="$bad; rank $r said nothing like '$pattern'"
+    done
+    [ -z "$bad" ] || { echo "not ok: $what: $bad"; echo "$out" | head -n 20; failures=$((failures + 1)); }
+}
+
+case $2 in
+all)
+    for mesh in "2 1 2 1" "3 1 1 3" "4 1 2 2" "8 2 2 2"; do
+        # shellcheck disable=SC2086
+        set -- ${mesh#* }
+        passes "${mesh%% *}" all "$@"
+    done
+    ;;
+large)
+    for ranks in 2 3; do passes $ranks large; done
+    ;;
+failures)
+    fails "killed" "rank 1 on .* has died" "0 2 3" kill 1 1 4
+    fails "stopped" "rank 1 on .* is stopped" "0 2 3" stop 1 1 4
+    fails "ended" "rank 1 on .* has died" "0 2 3" exit 1 1 4
+    fails "stalled" "rank 1 on .* has not answered rank . for 2 s|rank . on .* has not answered" "0 2 3" stall 1 1 4 2
+    fails "failed by itself" "rank 1 failed: my disk is full" "0 2 3" fail 1 1 4
+    fails "another size" "the ranks run different programs" "0 2 3" differ 1 1 4
+    fails "another call" "the ranks do not do the same" "0 1 2 3" elsewhere 1 1 4
+    ;;
+esac
+[ "$failures" = 0 ]

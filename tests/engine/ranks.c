@@ -1,0 +1,214 @@
+/* Rank invariance, to be started under mpiexec: every mesh, ZeRO stage, placement and kind of data trains as one rank does.
+ *
+ * LTRAIN_LONG: the full product. Every rank trains alone and resident first; the curves of all cells are compared with that. */
+#include "engine/rig.h"
+
+#include "comm/launch.h"
+#include "plan/cells.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { S = 150, STEPS = 20, BATCH = 2 };
+
+enum data { DATA_PACKED, DATA_ONE, DATA_WINDOW, DATA_KINDS };
+static const char *const DATA_NAMES[] = {"packed", "one document", "window"};
+
+struct mesh_cell {
+    struct mesh mesh;
+    int zero, nvme, data;
+    enum dtype dtype;
+    int64_t tokens; /* of a sequence; 0: S */
+    int seven;      /* 7 query heads on 1, which no ulysses degree but 7 divides */
+};
+
+static struct comm *comm;
+static int rank, size, failures;
+
+static void complain(const struct mesh_cell *c, const char *what, int step, double a, double b)
+{
+    failures++;
+    if (rank == 0)
+        printf("not ok: %d ranks dp=%d ulysses=%d ring=%d zero=%d %s %s %s: %s of step %d is %.9g, alone %.9g\n", size,
+               c->mesh.dp, c->mesh.ulysses, c->mesh.ring, c->zero, c->nvme ? "nvme" : "resident", DATA_NAMES[c->data],
+               dtype_name(c->dtype), what, step, a, b);
+}
+
+/* Packed: one-token documents, one that ends where ranks meet (75, 100), and one that lasts. */
+static void make_data(struct sequence *q, int64_t n, enum data kind, uint64_t seed)
+{
+    static const int64_t documents[] = {1, 1, 37, 11, 25, 25, 3, 0};
+    sequence_random(q, n, 96, seed, kind == DATA_PACKED && n == S ? documents : NULL);
+    for (int64_t i = 0; i < n && kind == DATA_WINDOW; i++)
+        q->lo[i] = (int32_t)max_i64(q->lo[i], i - 40);
+}
+
+struct curve {
+    double loss[STEPS], norm[STEPS];
+};
+
+static void settle(struct rig *r, const struct mesh_cell *c)
+{
+    struct settings *s = &r->settings;
+    rig_defaults(r, c->tokens ? c->tokens : S);
+    s->dp = c->mesh.dp;
+    s->ulysses = c->mesh.ulysses;
+    s->ring = c->mesh.ring;
+    s->zero = c->zero;
+    s->dtype = c->dtype;
+    s->grad_accum = ceil_div(BATCH, s->dp);
+    s->batch = BATCH;
+    s->row_chunk = 32;
+    s->lr = 1e-2;
+    s->threads = 1;
+    if (c->nvme) {
+        s->params = s->grads = s->optim = s->acts = OFFLOAD_NVME;
+        s->alpha = 0;
+        s->device = DEVICE_CPU_DISCRETE;
+    }
+}
+
+static enum status make_model(const struct mesh_cell *c, struct model **out)
+{
+    struct model_config config = {.family = FAMILY_LLAMA,
+                                  .vocab = 96,
+                                  .dim = 112,
+                                  .ffn = 64,
+                                  .layers = 1,
+                                  .heads = 7,
+                                  .kv_heads = 1,
+                                  .head_dim = 16,
+                                  .max_positions = 4096,
+                                  .norm_eps = 1e-5f,
+                                  .init_std = 0.1f,
+                                  .rope_theta = 10000};
+    strcpy(config.name, "seven");
+    return c->seven ? model_create(&config, NULL, 0, out) : cell_model(FAMILY_LLAMA, 2, out);
+}
+
+static int train(const struct mesh_cell *c, struct comm *on, struct curve *out)
+{
+    struct rig r;
+    struct model *m;
+    struct sequence batch[BATCH];
+    settle(&r, c);
+    r.comm = on;
+    for (int i = 0; i < BATCH; i++)
+        make_data(&batch[i], r.settings.seq_len, (enum data)c->data, 11 + (uint64_t)i);
+    int bad = make_model(c, &m) != OK || rig_start(&r, m) != OK || session_initialise(r.session, 3) != OK;
+    for (int i = 0; i < STEPS && !bad; i++)
+        bad = rig_step(&r, batch, BATCH, &out->loss[i], &out->norm[i]) != OK;
+    if (bad)
+        fprintf(stderr, "rank %d: %s\n", rank, status_message());
+    rig_stop(&r);
+    for (int i = 0; i < BATCH; i++)
+        sequence_free(&batch[i]);
+    return bad;
+}
+
+/* fp32: about 1e-5, the reordering of fp32 sums carried through 20 steps; bf16 rounds differently wherever sums differ, 2^-8 and
+ * more by and by. */
+static void compare(const struct mesh_cell *c, const struct curve *got, const struct curve *alone)
+{
+    double tolerance = c->dtype == F32 ? 1e-5 : 2e-2;
+    for (int i = 0; i < STEPS; i++) {
+        if (!(fabs(got->loss[i] - alone->loss[i]) <= tolerance * fabs(alone->loss[i]))) {
+            complain(c, "loss", i, got->loss[i], alone->loss[i]);
+            return;
+        }
+        if (!(fabs(got->norm[i] - alone->norm[i]) <= 10 * tolerance * alone->norm[i])) {
+            complain(c, "gradient norm", i, got->norm[i], alone->norm[i]);
+            return;
+        }
+    }
+}
+
+static void run_cell(const struct mesh_cell *c, const struct curve *alone, int twice)
+{
+    struct curve first, again;
+    if (comm_set_mesh(comm, &c->mesh) != OK || train(c, comm, &first)) {
+        fprintf(stderr, "rank %d: %s\n", rank, status_message());
+        comm_fail(comm, ERR_CORRUPT, status_message());
+        exit(1);
+    }
+    compare(c, &first, alone);
+    if (twice) {
+        if (train(c, comm, &again))
+            exit(1);
+        if (memcmp(&first, &again, sizeof first) != 0)
+            complain(c, "second run", 0, again.loss[STEPS - 1], first.loss[STEPS - 1]);
+    }
+}
+
+/* Sequences so short that whole ranks hold nothing but padding; heads that only a ring can share. */
+static int edges(const struct mesh *mesh, int n)
+{
+    int cells = 0;
+    for (int seven = 0; seven < 2; seven++) {
+        struct mesh_cell c = {.mesh = {1, 1, 1}, .zero = 3, .data = DATA_ONE, .tokens = seven ? 0 : 5, .seven = seven};
+        struct curve alone;
+        if (train(&c, NULL, &alone))
+            exit(1);
+        for (int i = 0; i < n; i++) {
+            c.mesh = mesh[i];
+            if (seven && mesh[i].ulysses > 1)
+                continue;
+            run_cell(&c, &alone, 0);
+            cells++;
+        }
+    }
+    return cells;
+}
+
+/* All dp x ulysses x ring = ranks with ulysses <= 4 (there are 4 heads on 2). */
+static int meshes(struct mesh out[32])
+{
+    int n = 0;
+    for (int u = 1; u <= 4; u *= 2)
+        for (int r = 1; r * u <= size; r++)
+            if (size % (u * r) == 0)
+                out[n++] = (struct mesh){size / (u * r), u, r};
+    return n;
+}
+
+int main(void)
+{
+    int all = getenv("LTRAIN_LONG") != NULL, cells = 0;
+    struct launch launch;
+    struct curve alone[2][DATA_KINDS];
+    struct mesh mesh[32];
+    if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 60, &comm) != OK) {
+        fprintf(stderr, "%s\n", status_message());
+        return 1;
+    }
+    rank = comm_rank(comm);
+    size = comm_size(comm);
+    for (int d = 0; d < 2 * DATA_KINDS; d++) {
+        struct mesh_cell c = {.mesh = {1, 1, 1}, .data = d % DATA_KINDS, .dtype = d / DATA_KINDS ? BF16 : F32};
+        if (train(&c, NULL, &alone[d / DATA_KINDS][d % DATA_KINDS]))
+            return 1;
+    }
+    int n = meshes(mesh);
+    for (int i = 0; i < n; i++)
+        for (int zero = 0; zero <= 3; zero++)
+            for (int nvme = 0; nvme < 2; nvme++)
+                for (int data = 0; data < DATA_KINDS; data++)
+                    for (int low = 0; low < 2; low++) {
+                        /* by default a Latin square: every pair of mesh and stage, and with them each kind of data and placement
+                         */
+                        if (!all && (nvme != (i + zero) % 2 || data != (i + 2 * zero) % DATA_KINDS || low != (i + zero == 3)))
+                            continue;
+                        if (!all && size == 8 && zero != 3 && zero != i % 3) /* they share few cores */
+                            continue;
+                        struct mesh_cell c = {mesh[i], zero, nvme, data, low ? BF16 : F32};
+                        run_cell(&c, &alone[low][data], all || (zero == 3 && i % 2));
+                        cells++;
+                    }
+    cells += edges(mesh, n);
+    if (rank == 0)
+        printf("%d ranks: %d cells, %d differ\n", size, cells, failures);
+    comm_destroy(comm);
+    return failures > 0;
+}

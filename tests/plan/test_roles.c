@@ -1,0 +1,145 @@
+/* The programs of whole meshes: all ranks' collectives meet, and one rank's deviation never goes unnoticed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plan/cells.h"
+#include "program/grid.h"
+#include "program/mutate.h"
+#include "program/verify.h"
+
+static struct plan *planned(const struct model *m, int dp, int ring, int ulysses, int zero, int64_t seq_len, enum dtype dtype)
+{
+    static const int64_t limit[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
+    struct plan *plan = NULL;
+    struct settings s;
+    cell_settings(&s, seq_len, dtype);
+    s.dp = dp;
+    s.ring = ring;
+    s.ulysses = ulysses;
+    s.zero = zero;
+    s.head_tile = ring > 1 ? AUTO : 1;
+    s.eval_every = 1;
+    s.grad_accum = 3;
+    if (plan_create(m, &s, limit, &plan) != OK)
+        fail_msg("dp=%d ring=%d ulysses=%d zero=%d: %s", dp, ring, ulysses, zero, status_message());
+    return plan;
+}
+
+static void meshes(void **state)
+{
+    (void)state;
+    static const int shapes[][3] = {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {1, 3, 4}, {2, 2, 2}, {32, 8, 4}};
+    static struct grid g;
+    struct model *m;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int zero = 0; zero <= 3; zero++) {
+            int dp = shapes[i][0], ring = shapes[i][1], ulysses = shapes[i][2];
+            struct plan *plan = planned(m, dp, ring, ulysses, zero, 30 * ring * ulysses, zero % 2 ? BF16 : F32);
+            grid_make(&g, dp, ring, ulysses);
+            for (int k = 0; k < PLAN_PROGRAMS; k++) {
+                const struct program *p = plan->programs[k];
+                if (p && program_verify_mesh(&p, 1, &g.m) != OK)
+                    fail_msg("dp=%d ring=%d ulysses=%d zero=%d, program %s: %s", dp, ring, ulysses, zero, p->name,
+                             status_message());
+            }
+            plan_destroy(plan);
+        }
+    model_destroy(m);
+}
+
+enum deviation { DROP, SWAP, WIRE, TURN, ALWAYS, DEVIATIONS };
+
+static const char *argument_name(const struct program *p, const struct instr *in)
+{
+    return p->tensors[p->operands[in->first_operand].tensor].name;
+}
+
+/* Makes the k-th collective of a lane differ; 0: that does not apply, or would change nothing. */
+static int deviate(struct program *q, enum deviation what, enum lane lane, int k)
+{
+    int at = mutate_find(q, lane, k), next = mutate_find(q, lane, k + 1);
+    struct instr *in = &q->instrs[at];
+    struct op_attrs *a = &in->attrs;
+    switch (what) {
+    case DROP:
+        mutate_drop(q, lane, k);
+        return 1;
+    case SWAP: {
+        if (next < 0 || (memcmp(a, &q->instrs[next].attrs, sizeof *a) == 0 && in->op == q->instrs[next].op &&
+                         strcmp(argument_name(q, in), argument_name(q, &q->instrs[next])) == 0))
+            return 0;
+        struct instr t = q->instrs[next];
+        t.ticket--;
+        q->instrs[next] = *in;
+        q->instrs[next].ticket++;
+        *in = t;
+        return 1;
+    }
+    case WIRE:
+        a->comm.type = a->comm.type == F32 ? BF16 : F32;
+        return in->op == OP_REDUCE_SCATTER || in->op == OP_ALL_REDUCE;
+    case TURN: {
+        int32_t send = a->comm.send_if;
+        a->comm.distance = -a->comm.distance;
+        a->comm.send_if = a->comm.recv_if;
+        a->comm.recv_if = send;
+        return in->op == OP_EXCHANGE;
+    }
+    case ALWAYS:
+        a->comm.send_if = a->comm.recv_if = 0;
+        return in->op == OP_EXCHANGE;
+    case DEVIATIONS:
+        break;
+    }
+    return 0;
+}
+
+static void deviations(void **state)
+{
+    (void)state;
+    static struct grid g;
+    struct model *m;
+    int tried[DEVIATIONS] = {0};
+    assert_int_equal(cell_model(FAMILY_LLAMA, 1, &m), OK);
+    for (int zero = 1; zero <= 3; zero += 2) {
+        struct plan *plan = planned(m, 2, 3, 2, zero, 180, F32);
+        const struct program *p = plan->programs[PLAN_UPDATE_STEP];
+        grid_make(&g, 2, 3, 2);
+        for (int rank = 0; rank < 12; rank += 11) {
+            memset(g.role, 0, sizeof g.role);
+            g.role[rank] = 1;
+            for (int lane = LANE_WORLD; lane < LANES; lane++)
+                for (int k = 0; mutate_find(p, (enum lane)lane, k) >= 0; k++)
+                    for (int what = 0; what < DEVIATIONS; what++) {
+                        struct program *q = mutate_copy(p);
+                        const struct program *const roles[] = {p, q};
+                        if (deviate(q, (enum deviation)what, (enum lane)lane, k)) {
+                            tried[what]++;
+                            if (program_verify_mesh(roles, 2, &g.m) == OK)
+                                fail_msg("zero=%d: deviation %d of rank %d at instruction %d of lane %s was accepted", zero, what,
+                                         rank, k + 1, lane_name((enum lane)lane));
+                            assert_non_null(strstr(status_message(), what == SWAP ? "" : "mesh: "));
+                        }
+                        program_destroy(q);
+                    }
+        }
+        plan_destroy(plan);
+    }
+    model_destroy(m);
+    print_message("dropped %d, swapped %d, wire %d, turned %d, never left out %d\n", tried[0], tried[1], tried[2], tried[3],
+                  tried[4]);
+    for (int what = 0; what < DEVIATIONS; what++)
+        assert_true(tried[what] > 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(meshes),
+        cmocka_unit_test(deviations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,25 @@
+#!/bin/bash
+# One rank per GPU on two nodes of four GPUs each under PBS: qsub -v RUN=runs/books,ARGS="--model DIR --data BOOKS --seq-len 1m" tools/jobs/pbs.sh
+# Submitted again with the same RUN it goes on where it stopped.
+#PBS -N ltrain
+#PBS -l select=2:ncpus=64:ngpus=4
+#PBS -l place=scatter
+#PBS -l walltime=08:00:00
+set -eu
+cd "${PBS_O_WORKDIR:-.}"
+: "${RUN:?name the directory of the run: qsub -v RUN=runs/NAME,ARGS=... tools/jobs/pbs.sh}"
+GPUS=4 # a node
+nodes=$(sort -u "$PBS_NODEFILE" | wc -l)
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-16}"
+
+if [ -e "$RUN/checkpoints/latest" ]; then
+    set -- --resume "$RUN"
+else
+    # shellcheck disable=SC2086 # a list of words
+    set -- ${ARGS:?the options: qsub -v RUN=...,ARGS="--model DIR --data BOOKS ..." tools/jobs/pbs.sh} --out "$RUN"
+fi
+if mpiexec --version 2>/dev/null | grep -q 'Open MPI'; then
+    exec mpiexec -n $((nodes * GPUS)) --map-by ppr:$GPUS:node --bind-to none -x OMP_NUM_THREADS "${LTRAIN:-ltrain}" "$@"
+fi
+# PALS; ltrain's Open MPI finds the others by PMIx
+exec mpiexec -n $((nodes * GPUS)) --ppn $GPUS --pmi=pmix --cpu-bind none "${LTRAIN:-ltrain}" "$@"
