@@ -57,10 +57,14 @@ def ours(lib, sets, length, hq, hk, d, capability):
         forward.append(lib.attention("attn_fwd", attrs, [out[0], out[1], x["q"], x["k"], x["v"], lo, hi], device))
         forward[-1]()
     calls["forward"] = rotate(forward)
+
+    def backward(x, out, device):  # delta included, as in PyTorch's
+        compute_delta, delta = kernels.delta_of(lib, out[0], x["do"])
+        call = lib.attention("attn_bwd", attrs, [dq, dk, dv, x["q"], x["k"], x["v"], delta, out[1], x["do"], lo, hi], device)
+        return lambda: (compute_delta(), call())
     for name, mode in (("backward_deterministic", kernels.DETERMINISTIC), ("backward_fast", kernels.FAST)):
         device = lib.for_capability(capability, mode)
-        calls[name] = rotate([lib.attention("attn_bwd", attrs, [dq, dk, dv, x["q"], x["k"], x["v"], out[0], out[1], x["do"], lo, hi],
-                                            device) for x, out in zip(sets, results)])
+        calls[name] = rotate([backward(x, out, device) for x, out in zip(sets, results)])
     return calls
 
 

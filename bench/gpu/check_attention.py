@@ -70,7 +70,9 @@ def run_ours(lib, shape, x, lo, hi, offsets, device, accumulate_from=None):
     dq = nan_like(sq, hq, d)
     dk, dv = [t.clone() for t in accumulate_from] if accumulate_from else (nan_like(sk, hk, d), nan_like(sk, hk, d))
     lib.attention("attn_fwd", attrs, [o, lse, x["q"], x["k"], x["v"], lo, hi], device)()
-    lib.attention("attn_bwd", attrs, [dq, dk, dv, x["q"], x["k"], x["v"], o, lse, x["do"], lo, hi], device)()
+    compute_delta, delta = kernels.delta_of(lib, o, x["do"])
+    compute_delta()
+    lib.attention("attn_bwd", attrs, [dq, dk, dv, x["q"], x["k"], x["v"], delta, lse, x["do"], lo, hi], device)()
     torch.cuda.synchronize()
     return {"o": o, "lse": lse, "dq": dq, "dk": dk, "dv": dv}
 

@@ -8,7 +8,8 @@ BUILD = os.environ.get("LTRAIN_GPU_BUILD", os.path.join(os.path.dirname(__file__
 
 F32, BF16 = 0, 1
 OPS = ["copy", "fill", "embed", "embed_grad", "norm", "norm_grad", "gemm", "bias", "bias_grad", "add", "rope", "swiglu",
-       "swiglu_grad", "gelu", "gelu_grad", "attn_fwd", "attn_bwd", "loss", "accum", "sumsq", "clip", "adamw"]
+       "swiglu_grad", "gelu", "gelu_grad", "attn_fwd", "attn_bwd", "attn_delta", "attn_merge", "cast", "loss", "accum", "sumsq", "clip",
+       "adamw", "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "exchange"]
 RMS, LAYER = 0, 1
 DETERMINISTIC, FAST = 0, 1
 i64, i32, f32 = ctypes.c_int64, ctypes.c_int32, ctypes.c_float
@@ -33,6 +34,8 @@ class Attrs(ctypes.Union):
         ("act", fields([(i64, "rows dim"), (i32, "dtype kind")])),
         ("attn", fields([(i64, "sq sk q0 k0"), (i32, "hq hk head_dim dtype accumulate"), (f32, "scale")])),
         ("loss", fields([(i64, "rows vocab"), (i32, "gradient accumulate")])),
+        ("heads", fields([(i64, "rows"), (i32, "heads head_dim dtype accumulate")])),
+        ("cast", fields([(i64, "n"), (i32, "y_type x_type")])),
         ("vec", fields([(i64, "n n_decay"), (i32, "low_precision")])),
         ("words", i64 * 10),
     ]
@@ -49,7 +52,7 @@ def check_layout(path):
         wanted = json.load(f)
     ours = {"op_attrs": ctypes.sizeof(Attrs), "attn_cuda": ctypes.sizeof(Device), "step_record": ctypes.sizeof(Record),
             "norm_result": ctypes.sizeof(NormResult), "OP_EMBED_GRAD": OPS.index("embed_grad"),
-            "OP_ATTN_FWD": OPS.index("attn_fwd"), "OP_ADAMW": OPS.index("adamw"), "OP_COUNT": len(OPS)}
+            "OP_ATTN_FWD": OPS.index("attn_fwd"), "OP_ATTN_DELTA": OPS.index("attn_delta"), "OP_ADAMW": OPS.index("adamw"), "OP_COUNT": len(OPS)}
     plain = {"attn_cuda": Device, "norm_result": NormResult}
     for name in wanted:
         if "." in name:
@@ -123,6 +126,13 @@ def attention_attrs(sq, sk, hq, hk, head_dim, q0=0, k0=0, accumulate=0):
     a.attn.hq, a.attn.hk, a.attn.head_dim, a.attn.dtype = hq, hk, head_dim, BF16
     a.attn.accumulate, a.attn.scale = accumulate, head_dim ** -0.5
     return a
+
+
+def delta_of(lib, o, do):
+    """A function that computes attention's delta from o and do [rows, heads, head_dim], and the tensor it is put into."""
+    a, delta = Attrs(), lib.torch.full(o.shape[:2], float("nan"), device="cuda")
+    a.heads.rows, a.heads.heads, a.heads.head_dim, a.heads.dtype = *o.shape, BF16
+    return lib.op("attn_delta", a, [delta, o, do]), delta
 
 
 if __name__ == "__main__":

@@ -35,6 +35,9 @@ int main(void)
     AT("attn.scale", struct op_attrs, attn.scale);
     AT("loss.vocab", struct op_attrs, loss.vocab);
     AT("loss.gradient", struct op_attrs, loss.gradient);
+    AT("heads.heads", struct op_attrs, heads.heads);
+    AT("heads.accumulate", struct op_attrs, heads.accumulate);
+    AT("cast.x_type", struct op_attrs, cast.x_type);
     AT("vec.n_decay", struct op_attrs, vec.n_decay);
     VALUE("attn_cuda", sizeof(struct attn_cuda));
     AT("attn_cuda.shared_bytes", struct attn_cuda, shared_bytes);
@@ -45,6 +48,7 @@ int main(void)
     AT("norm_result.skip", struct norm_result, skip);
     VALUE("OP_EMBED_GRAD", OP_EMBED_GRAD);
     VALUE("OP_ATTN_FWD", OP_ATTN_FWD);
+    VALUE("OP_ATTN_DELTA", OP_ATTN_DELTA);
     VALUE("OP_ADAMW", OP_ADAMW);
     printf("  \"OP_COUNT\": %d\n}\n", OP_COUNT);
     return 0;

@@ -66,7 +66,7 @@ enum status attention_cuda_backward(const struct op_attrs *attrs, void *const *a
                                     struct CUstream_st *stream)
 {
     TRY(check_shape(attrs, cuda));
-    TRY(check_addresses(arg, 12, 1u << 7 | 1u << 9 | 1u << 10)); /* lse, lo, hi */
+    TRY(check_addresses(arg, 12, 1u << 6 | 1u << 7 | 1u << 9 | 1u << 10)); /* delta, lse, lo, hi */
     return on_sm90(OP_ATTN_BWD, attrs, cuda) ? attn_sm90_backward(attrs, arg, cuda, stream)
                                              : attn_sm80_backward(attrs, arg, cuda, stream);
 }

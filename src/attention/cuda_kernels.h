@@ -27,13 +27,13 @@ enum status attn_sm90_backward(const struct op_attrs *attrs, void *const *arg, c
                                struct CUstream_st *stream);
 
 /* First launch of every backward pass (cuda_prepare.cu, plain CUDA for any architecture): fills `rows` (and zeroes dq if asked),
- * so that the kernels after it need neither lse nor lo, hi, o. Rows are padded to a multiple of ATTN_ROW_PAD, so tiles load them
- * unguarded. */
+ * so that the kernels after it need neither delta, lse nor lo, hi. Rows are padded to a multiple of ATTN_ROW_PAD, so tiles load
+ * them unguarded. */
 #define ATTN_ROW_PAD 128
 struct attn_row_stat {
     float
         lse2; /* lse * log2(e); +inf for a query without keys and for padding: p = exp2(s * scale * log2(e) - lse2) is 0 there */
-    float delta; /* rowsum(do * o); 0 for padding */
+    float delta; /* rowsum(do * o); 0 for a query without keys and for padding */
 };
 struct attn_row_span {
     int32_t from, to; /* keys [from, to) of this call; 0, 0 for padding */

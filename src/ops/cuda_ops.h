@@ -24,13 +24,10 @@ typedef struct CUstream_st *cuda_stream;
  * supports; ERR_IO: the launch failed. */
 typedef enum status op_cuda_kernel(const struct op_attrs *attrs, void *const *arg, cuda_stream stream);
 
-/* Fills the entries of every op in this folder but OP_GEMM; others are left alone. OP_COPY is a copy within the device's memory.
- */
+/* Fills the entries of every op in this folder but OP_GEMM. Left alone, because no kernel here computes them: OP_GEMM
+ * (cuBLASLt's), OP_ATTN_FWD and OP_ATTN_BWD (attention/cuda_attention.h), and the collectives (NCCL's, not written yet): whoever
+ * executes a program refuses what has no entry. OP_COPY is a copy within the device's memory. */
 void ops_cuda_kernels(op_cuda_kernel *table[OP_COUNT]);
-
-/* Element-wise conversion between F32 and BF16 (or a copy, if the types are equal). */
-enum status ops_cuda_cast(void *dst /* dst_type[n] */, enum dtype dst_type, const void *src /* src_type[n] */,
-                          enum dtype src_type, int64_t n, cuda_stream stream);
 
 /* Rows between token layouts; row_bytes is even. A negative index is padding: gather writes a row of zero bytes, scatter leaves
  * that source row out. gather:  dst[i] = src[index[i]]      scatter: dst[index[i]] = src[i], indices distinct */
@@ -42,7 +39,8 @@ enum status ops_cuda_scatter_rows(void *dst, const void *src /* [rows, row_bytes
 /* The table's entries, each beside its CPU twin. */
 op_cuda_kernel ops_cuda_copy, ops_cuda_fill, ops_cuda_embed, ops_cuda_embed_grad, ops_cuda_norm, ops_cuda_norm_grad,
     ops_cuda_bias, ops_cuda_bias_grad, ops_cuda_add, ops_cuda_rope, ops_cuda_swiglu, ops_cuda_swiglu_grad, ops_cuda_gelu,
-    ops_cuda_gelu_grad, ops_cuda_loss, ops_cuda_accum, ops_cuda_sumsq, ops_cuda_clip, ops_cuda_adamw;
+    ops_cuda_gelu_grad, ops_cuda_attn_delta, ops_cuda_attn_merge, ops_cuda_cast, ops_cuda_loss, ops_cuda_accum, ops_cuda_sumsq,
+    ops_cuda_clip, ops_cuda_adamw;
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* The CUDA kernel table. */
+/* The CUDA kernel table. Matrix multiplication, attention and collectives have no entry (cuda_ops.h). */
 #include "ops/cuda_ops.h"
 
 void ops_cuda_kernels(op_cuda_kernel *table[OP_COUNT])
@@ -17,6 +17,9 @@ void ops_cuda_kernels(op_cuda_kernel *table[OP_COUNT])
     table[OP_SWIGLU_GRAD] = ops_cuda_swiglu_grad;
     table[OP_GELU] = ops_cuda_gelu;
     table[OP_GELU_GRAD] = ops_cuda_gelu_grad;
+    table[OP_ATTN_DELTA] = ops_cuda_attn_delta;
+    table[OP_ATTN_MERGE] = ops_cuda_attn_merge;
+    table[OP_CAST] = ops_cuda_cast;
     table[OP_LOSS] = ops_cuda_loss;
     table[OP_ACCUM] = ops_cuda_accum;
     table[OP_SUMSQ] = ops_cuda_sumsq;

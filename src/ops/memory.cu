@@ -1,4 +1,4 @@
-/* Moving, clearing and converting bytes within device memory, and rows between token layouts. */
+/* Moving and clearing bytes within device memory, and rows between token layouts. */
 #include "ops/cuda_vec.cuh"
 
 namespace
@@ -18,17 +18,6 @@ template <typename W> struct copy_words {
     template <int N> __device__ __forceinline__ void run(int64_t i) const
     {
         dst[i] = src[i];
-    }
-};
-
-template <typename D, typename S> struct cast {
-    D *dst;
-    const S *src;
-    template <int N> __device__ __forceinline__ void run(int64_t i) const
-    {
-        float x[N];
-        load<N>(x, src + i);
-        store<N>(dst + i, x);
     }
 };
 
@@ -132,18 +121,6 @@ enum status ops_cuda_fill(const struct op_attrs *attrs, void *const *arg, cuda_s
 enum status ops_cuda_copy(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
 {
     return copy_bytes(arg[1], arg[0], attrs->copy.bytes, stream);
-}
-
-enum status ops_cuda_cast(void *dst, enum dtype dst_type, const void *src, enum dtype src_type, int64_t n, cuda_stream stream)
-{
-    TRY(check_storage("cast", dst_type));
-    TRY(check_storage("cast", src_type));
-    bool vectors = aligned_to_vectors({dst, src});
-    if (dst_type == src_type)
-        return copy_bytes(dst, src, n * dtype_size(dst_type), stream);
-    if (dst_type == BF16)
-        return launch_elements<8>(cast<bf16, float>{(bf16 *)dst, (const float *)src}, n, vectors, stream);
-    return launch_elements<8>(cast<float, bf16>{(float *)dst, (const bf16 *)src}, n, vectors, stream);
 }
 
 enum status ops_cuda_gather_rows(void *dst, const void *src, const int32_t *index, int64_t rows, int64_t row_bytes,

@@ -113,7 +113,7 @@ static void refuses(void **state)
     refuse(&a, &a100, aligned);
 }
 
-/* lse, lo and hi need 4 bytes of alignment, everything else 16. */
+/* delta, lse, lo and hi need 4 bytes of alignment, everything else 16. */
 static void refuses_addresses(void **state)
 {
     (void)state;
@@ -121,7 +121,7 @@ static void refuses_addresses(void **state)
     for (int backward = 0; backward < 2; backward++)
         for (int i = 0; i < (backward ? 12 : 8); i++) {
             void *arg[12] = {0};
-            int small = backward ? i == 7 || i == 9 || i == 10 : i == 1 || i == 5 || i == 6;
+            int small = backward ? i == 6 || i == 7 || i == 9 || i == 10 : i == 1 || i == 5 || i == 6;
             for (int step = 0; step < 2; step++) {
                 arg[i] = (void *)(uintptr_t)(step ? 1002 : 1004);
                 enum status st =

@@ -29,7 +29,7 @@ static int64_t device_bytes(enum op_kind kind, const struct op_attrs *a, int i)
     const int64_t q = a->attn.sq * a->attn.hq * a->attn.head_dim, k = a->attn.sk * a->attn.hk * a->attn.head_dim;
     const int64_t lse = a->attn.sq * a->attn.hq * 4, row = a->attn.sq * 4;
     const int64_t forward[] = {q * 2, lse, q * 2, k * 2, k * 2, row, row};
-    const int64_t backward[] = {q * 4, k * 4, k * 4, q * 2, k * 2, k * 2, q * 2, lse, q * 2, row, row};
+    const int64_t backward[] = {q * 4, k * 4, k * 4, q * 2, k * 2, k * 2, lse, lse, q * 2, row, row};
     return kind == OP_ATTN_FWD ? forward[i] : backward[i];
 }
 
@@ -105,8 +105,8 @@ static void device_check_forward(const struct device_kernels *kernels, const str
     call_free(&twin);
 }
 
-/* Beside the CPU twin, which test_attention holds to the oracle within 2e-6. o and lse are the oracle's, rounded (round_oracle).
- * Terms: what cancels in dq and dk. */
+/* Beside the CPU twin, which test_attention holds to the oracle within 2e-6. delta and lse are the oracle's, rounded
+ * (round_oracle). Terms: what cancels in dq and dk. */
 static void device_check_backward(const struct device_kernels *kernels, const struct shape *s, const struct problem *p)
 {
     const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};

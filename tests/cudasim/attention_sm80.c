@@ -217,6 +217,31 @@ static void nan_is_shown(void **state)
     problem_free(&p);
 }
 
+/* delta of a query without keys counts for nothing, even where it is NaN (o = 0 times an infinite do). */
+static void nan_delta(void **state)
+{
+    (void)state;
+    const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
+    const struct shape s = {.sq = 150, .sk = 150, .hq = 2, .hk = 1, .d = 64, .mask = EMPTY_ROWS, .dtype = BF16, .gain = 1};
+    struct problem p = problem_make(&s);
+    for (int mode = ATTN_DETERMINISTIC; mode <= ATTN_FAST; mode++) {
+        struct call c = backward_call(&p, &cpu, 1, 0);
+        int empty = 0;
+        for (int64_t i = 0; i < p.nl; i++)
+            if (isinf(p.x.lse[i % s.hq * s.sq + i / s.hq]))
+                ((float *)(void *)c.b[6].data)[i] = NAN, empty++;
+        assert_true(empty > 0);
+        sim_reset(9);
+        large.cuda.mode = (enum attn_cuda_mode)mode;
+        device_must(&large, OP_ATTN_BWD, &p, &c);
+        for (int i = 0; i < 3; i++)
+            for (int64_t j = 0; j < (i ? p.nk : p.nq); j++)
+                assert_true(isfinite(((float *)(void *)c.b[i].data)[j]));
+        call_free(&c);
+    }
+    problem_free(&p);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -224,7 +249,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(head_dims),         cmocka_unit_test(grouped_heads),     cmocka_unit_test(masks),
         cmocka_unit_test(ring_blocks),       cmocka_unit_test(large_scores),      cmocka_unit_test(negative_scores),
         cmocka_unit_test(nothing_to_attend), cmocka_unit_test(long_sequence),     cmocka_unit_test(same_bits_every_seed),
-        cmocka_unit_test(nan_is_shown),
+        cmocka_unit_test(nan_is_shown),      cmocka_unit_test(nan_delta),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -66,6 +66,7 @@ int64_t cases_run(void);
 void test_moves(void);
 void test_embedding(void);
 void test_elements(void);
+void test_heads(void);
 void test_rope(void);
 void test_norms(void);
 void test_columns(void);

@@ -4,8 +4,9 @@
 static const struct {
     const char *name;
     void (*run)(void);
-} GROUPS[] = {{"moves", test_moves}, {"embedding", test_embedding}, {"elements", test_elements}, {"rope", test_rope},
-              {"norms", test_norms}, {"columns", test_columns},     {"loss", test_loss},         {"update", test_update}};
+} GROUPS[] = {{"moves", test_moves},     {"embedding", test_embedding}, {"elements", test_elements},
+              {"heads", test_heads},     {"rope", test_rope},           {"norms", test_norms},
+              {"columns", test_columns}, {"loss", test_loss},           {"update", test_update}};
 enum { GROUP_COUNT = sizeof GROUPS / sizeof *GROUPS };
 
 int main(int argc, char **argv)

@@ -1,0 +1,35 @@
+/* Change of storage dtype. */
+#include "ops/cuda_vec.cuh"
+
+namespace
+{
+
+template <typename Y, typename X> struct cast {
+    Y *y;
+    const X *x;
+    template <int N> __device__ __forceinline__ void run(int64_t i) const
+    {
+        float v[N];
+        load<N>(v, x + i);
+        store<N>(y + i, v);
+    }
+};
+
+} // namespace
+
+enum status ops_cuda_cast(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+{
+    TRY(check_storage("cast", attrs->cast.y_type));
+    TRY(check_storage("cast", attrs->cast.x_type));
+    const int64_t n = attrs->cast.n;
+    const bool vectors = aligned_to_vectors({arg[0], arg[1]});
+    if (attrs->cast.y_type == attrs->cast.x_type) {
+        struct op_attrs copy = {};
+        copy.copy.bytes = n * dtype_size((enum dtype)attrs->cast.x_type);
+        void *const source_first[] = {arg[1], arg[0]};
+        return ops_cuda_copy(&copy, source_first, stream);
+    }
+    if (attrs->cast.y_type == BF16)
+        return launch_elements<8>(cast<bf16, float>{(bf16 *)arg[0], (const float *)arg[1]}, n, vectors, stream);
+    return launch_elements<8>(cast<float, bf16>{(float *)arg[0], (const bf16 *)arg[1]}, n, vectors, stream);
+}

@@ -1,0 +1,161 @@
+/* Attention's work per row and head: delta of the backward pass, and the merge of attention over two disjoint sets of keys. */
+#include "ops/cuda_vec.cuh"
+
+#include <type_traits>
+
+namespace
+{
+
+/* A (row, head) is shared by `lanes` lanes of one warp, a power of two, each with runs of N elements; a block takes
+ * THREADS / lanes of them. */
+struct heads_grid {
+    int64_t rows, heads, head_dim;
+    int lanes;
+};
+
+/* The (row, head) of this thread, possibly beyond the last, and the first element of its run. */
+template <int N> __device__ __forceinline__ int64_t head_of(const heads_grid &g, int64_t *first)
+{
+    *first = (int64_t)(threadIdx.x % g.lanes) * N;
+    return (int64_t)blockIdx.x * (THREADS / g.lanes) + threadIdx.x / g.lanes;
+}
+
+/* f(n, j) for the runs of this lane, of n elements from j; n is N but for the last ones of head_dim. */
+template <int N, typename F> __device__ __forceinline__ void each_run(const heads_grid &g, int64_t first, F f)
+{
+    int64_t j = first;
+    for (; j + N <= g.head_dim; j += (int64_t)g.lanes * N)
+        f(std::integral_constant<int, N>(), j);
+    for (; j < g.head_dim; j++) /* only the lane whose run crosses the end has something left */
+        f(std::integral_constant<int, 1>(), j);
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(THREADS) delta_heads(heads_grid g, float *delta, const T *o, const T *d_o)
+{
+    int64_t first;
+    const int64_t i = head_of<N>(g, &first);
+    float sum = 0;
+    if (i < g.rows * g.heads)
+        each_run<N>(g, first, [&](auto n, int64_t j) {
+            float x[n.value], y[n.value];
+            load<n.value>(x, o + i * g.head_dim + j);
+            load<n.value>(y, d_o + i * g.head_dim + j);
+#pragma unroll
+            for (int k = 0; k < n.value; k++)
+                sum = fmaf(x[k], y[k], sum);
+        });
+    for (int d = g.lanes / 2; d > 0; d /= 2)
+        sum += __shfl_xor_sync(LT_FULL_MASK, sum, d);
+    if (first == 0 && i < g.rows * g.heads)
+        delta[i] = sum;
+}
+
+/* As in heads.c: the weights of o and of its part in their union, and its lse. */
+__device__ __forceinline__ float merge_weights(float lse, float part, float *keep, float *add)
+{
+    if (part == -INFINITY || lse == -INFINITY) {
+        *keep = part == -INFINITY;
+        *add = part != -INFINITY;
+        return part == -INFINITY ? lse : part;
+    }
+    const float smaller = expf(-fabsf(lse - part)), larger = 1.0f / (1.0f + smaller);
+    *keep = lse >= part ? larger : smaller * larger;
+    *add = lse >= part ? smaller * larger : larger;
+    return fmaxf(lse, part) + log1pf(smaller);
+}
+
+template <typename T> struct merge_args {
+    float *o, *lse;
+    const T *o_part;
+    const float *lse_part;
+    int accumulate;
+};
+
+template <typename T, int N> __global__ void __launch_bounds__(THREADS) merge_heads(heads_grid g, merge_args<T> a)
+{
+    int64_t first;
+    const int64_t i = head_of<N>(g, &first), at = i % g.heads * g.rows + i / g.heads;
+    const bool live = i < g.rows * g.heads;
+    float keep = 0, add = 1, merged = live ? a.lse_part[at] : 0.0f;
+    if (a.accumulate && live)
+        merged = merge_weights(a.lse[at], merged, &keep, &add);
+    __syncwarp(); /* all lanes have read lse */
+    if (!live)
+        return;
+    if (first == 0)
+        a.lse[at] = merged;
+    if (add == 0) /* o stays as it is, even where the part is not finite */
+        return;
+    each_run<N>(g, first, [&](auto n, int64_t j) {
+        float x[n.value], y[n.value];
+        load<n.value>(y, a.o_part + i * g.head_dim + j);
+        if (keep != 0) { /* else whatever o holds does not count */
+            load<n.value>(x, a.o + i * g.head_dim + j);
+#pragma unroll
+            for (int k = 0; k < n.value; k++)
+                y[k] = fmaf(keep, x[k], add * y[k]);
+        }
+        store<n.value>(a.o + i * g.head_dim + j, y);
+    });
+}
+
+heads_grid grid_of(const struct op_attrs *attrs, int width)
+{
+    heads_grid g = {attrs->heads.rows, attrs->heads.heads, attrs->heads.head_dim, 1};
+    while (g.lanes < LT_WARP && g.lanes * width < g.head_dim)
+        g.lanes *= 2;
+    return g;
+}
+
+dim3 blocks_for(const heads_grid &g)
+{
+    return dim3((unsigned)blocks_of(g.rows * g.heads, THREADS / g.lanes));
+}
+
+/* Vectors need every row's start aligned too. */
+template <typename T> bool vectors_of(const struct op_attrs *attrs, std::initializer_list<const void *> operands)
+{
+    return attrs->heads.head_dim % WIDTH<T> == 0 && aligned_to_vectors(operands);
+}
+
+template <typename T> enum status run_delta(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+{
+    float *delta = (float *)arg[0];
+    const T *o = (const T *)arg[1], *d_o = (const T *)arg[2];
+    const bool vectors = vectors_of<T>(attrs, {o, d_o});
+    const heads_grid g = grid_of(attrs, vectors ? WIDTH<T> : 1);
+    return launch(blocks_for(g), dim3(THREADS), 0, stream, vectors ? delta_heads<T, WIDTH<T>> : delta_heads<T, 1>, g, delta, o,
+                  d_o);
+}
+
+template <typename T> enum status run_merge(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+{
+    const merge_args<T> a = {(float *)arg[0], (float *)arg[1], (const T *)arg[2], (const float *)arg[3], attrs->heads.accumulate};
+    const bool vectors = vectors_of<T>(attrs, {a.o, a.o_part});
+    const heads_grid g = grid_of(attrs, vectors ? WIDTH<T> : 1);
+    return launch(blocks_for(g), dim3(THREADS), 0, stream, vectors ? merge_heads<T, WIDTH<T>> : merge_heads<T, 1>, g, a);
+}
+
+bool nothing_to_do(const struct op_attrs *attrs)
+{
+    return attrs->heads.rows <= 0 || attrs->heads.heads <= 0;
+}
+
+} // namespace
+
+enum status ops_cuda_attn_delta(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+{
+    TRY(check_storage("attn_delta", attrs->heads.dtype));
+    if (nothing_to_do(attrs))
+        return OK;
+    return attrs->heads.dtype == BF16 ? run_delta<bf16>(attrs, arg, stream) : run_delta<float>(attrs, arg, stream);
+}
+
+enum status ops_cuda_attn_merge(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+{
+    TRY(check_storage("attn_merge", attrs->heads.dtype));
+    if (nothing_to_do(attrs))
+        return OK;
+    return attrs->heads.dtype == BF16 ? run_merge<bf16>(attrs, arg, stream) : run_merge<float>(attrs, arg, stream);
+}

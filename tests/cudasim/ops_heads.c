@@ -1,0 +1,98 @@
+/* Attention's work per row and head: delta, and the merge of attention over two sets of keys. */
+#include "ops_harness.h"
+
+/* Rows x heads around a block's (8 to 256 of them); head dimensions around a warp's 256 bf16 or 128 fp32 elements. */
+static const int64_t SHAPES[][3] = {{1, 1, 1},   {5, 3, 8},  {2, 1, 15},  {33, 2, 64},  {7, 5, 40},  {17, 3, 128},
+                                    {3, 3, 256}, {65, 4, 4}, {2, 2, 257}, {3, 1, 1032}, {130, 2, 16}};
+enum { N_SHAPES = sizeof SHAPES / sizeof *SHAPES };
+
+static void set_heads(struct twin_case *c, const int64_t *shape, enum dtype t, int accumulate)
+{
+    c->attrs.heads.rows = shape[0];
+    c->attrs.heads.heads = (int32_t)shape[1];
+    c->attrs.heads.head_dim = (int32_t)shape[2];
+    c->attrs.heads.dtype = (int32_t)t;
+    c->attrs.heads.accumulate = accumulate;
+}
+
+static void check_delta(const int64_t *shape, enum dtype t)
+{
+    struct twin_case c;
+    const int64_t heads = shape[0] * shape[1], n = heads * shape[2];
+    case_start(&c, OP_ATTN_DELTA, "attn_delta %lld x %lld x %lld %s", (long long)shape[0], (long long)shape[1],
+               (long long)shape[2], dtype_name(t));
+    set_heads(&c, shape, t, 0);
+    /* Two orders of a sum of d products of normals: each addition rounds a partial sum, of size sqrt(d), by 2^-24; the twin's
+     * longest chain has d / 16 of them and the kernel's d / 32 + 5, with random signs. */
+    const double d = (double)shape[2];
+    close_to(case_arg(&c, array_new(heads * 4), heads, F32, OUT), 2, 8 * sqrt(d) * sqrt(d / 16 + 6) / 16777216);
+    case_arg(&c, array_random(n, t, 1.0), n, t, IN);
+    case_arg(&c, array_random(n, t, 1.0), n, t, IN);
+    case_run(&c);
+    arrays_free();
+}
+
+/* What stands at (row, head) i: both, an empty part (whose o, then not to be read, is NaN), an empty sum (the same), neither. */
+enum { BOTH, PART_EMPTY, OLD_EMPTY, NONE, NOT_A_NUMBER };
+
+static int emptiness(int64_t i)
+{
+    static const int kinds[] = {BOTH, PART_EMPTY, BOTH, OLD_EMPTY, BOTH, NONE, BOTH, NOT_A_NUMBER};
+    return kinds[i * 5 % 8];
+}
+
+static void set_row(void *o, enum dtype t, int64_t i, int64_t d, float x)
+{
+    for (int64_t j = i * d; j < (i + 1) * d; j++) {
+        if (t == F32)
+            ((float *)o)[j] = x;
+        else
+            ((bf16 *)o)[j] = bf16_from_float(x);
+    }
+}
+
+static void check_merge(const int64_t *shape, enum dtype t, int accumulate)
+{
+    struct twin_case c;
+    const int64_t rows = shape[0], heads = shape[1], d = shape[2], n = rows * heads * d;
+    case_start(&c, OP_ATTN_MERGE, "attn_merge %lld x %lld x %lld %s accumulate %d", (long long)rows, (long long)heads,
+               (long long)d, dtype_name(t), accumulate);
+    set_heads(&c, shape, t, accumulate);
+    float *o = array_random(n, F32, 1.0), *lse = array_random(rows * heads, F32, 3.0);
+    void *part = array_random(n, t, 1.0);
+    float *lse_part = array_random(rows * heads, F32, 3.0);
+    for (int64_t i = 0; i < rows * heads; i++) {
+        const int64_t at = i % heads * rows + i / heads;
+        const int kind = emptiness(i);
+        if (kind == PART_EMPTY || kind == NONE)
+            lse_part[at] = -INFINITY;
+        if (kind == PART_EMPTY)
+            set_row(part, t, i, d, NAN);
+        if (kind == OLD_EMPTY || kind == NONE)
+            lse[at] = -INFINITY;
+        if (kind == OLD_EMPTY)
+            set_row(o, F32, i, d, NAN);
+        if (kind == NOT_A_NUMBER)
+            lse[at] = NAN;
+        if (i % 3 == 0 && kind == BOTH)
+            lse_part[at] += i % 2 ? 200.0f : -200.0f; /* exp underflows */
+    }
+    /* exp and log1p: 2 units each on both sides, the argument's rounding (below 16, so 16 units of exp's, whose weight is then
+     * tiny; at most 0.3 of a unit of 1 in all), and the products around them; terms are normal, below 6, and may cancel. */
+    close_to(case_arg(&c, o, n, F32, accumulate ? INOUT : OUT), 8, 3e-6);
+    close_to(case_arg(&c, lse, rows * heads, F32, accumulate ? INOUT : OUT), 4, 5e-7);
+    case_arg(&c, part, n, t, IN);
+    case_arg(&c, lse_part, rows * heads, F32, IN);
+    case_run(&c);
+    arrays_free();
+}
+
+void test_heads(void)
+{
+    for (int s = 0; s < N_SHAPES; s++)
+        for (int t = F32; t <= BF16; t++) {
+            check_delta(SHAPES[s], (enum dtype)t);
+            check_merge(SHAPES[s], (enum dtype)t, 0);
+            check_merge(SHAPES[s], (enum dtype)t, 1);
+        }
+}
