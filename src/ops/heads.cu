@@ -1,13 +1,11 @@
 /* Attention's work per row and head: delta of the backward pass, and the merge of attention over two disjoint sets of keys. */
 #include "ops/cuda_vec.cuh"
 
-#include <type_traits>
-
 namespace
 {
 
-/* A (row, head) is shared by `lanes` lanes of one warp, a power of two, each with runs of N elements; a block takes
- * THREADS / lanes of them. */
+/* A (row, head) is shared by `lanes` lanes of one warp, a power of two, each with runs of N elements, of
+ * which head_dim is a multiple; a block takes THREADS / lanes of them. */
 struct heads_grid {
     int64_t rows, heads, head_dim;
     int lanes;
@@ -20,31 +18,20 @@ template <int N> __device__ __forceinline__ int64_t head_of(const heads_grid &g,
     return (int64_t)blockIdx.x * (THREADS / g.lanes) + threadIdx.x / g.lanes;
 }
 
-/* f(n, j) for the runs of this lane, of n elements from j; n is N but for the last ones of head_dim. */
-template <int N, typename F> __device__ __forceinline__ void each_run(const heads_grid &g, int64_t first, F f)
-{
-    int64_t j = first;
-    for (; j + N <= g.head_dim; j += (int64_t)g.lanes * N)
-        f(std::integral_constant<int, N>(), j);
-    for (; j < g.head_dim; j++) /* only the lane whose run crosses the end has something left */
-        f(std::integral_constant<int, 1>(), j);
-}
-
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS) delta_heads(heads_grid g, float *delta, const T *o, const T *d_o)
 {
     int64_t first;
     const int64_t i = head_of<N>(g, &first);
     float sum = 0;
-    if (i < g.rows * g.heads)
-        each_run<N>(g, first, [&](auto n, int64_t j) {
-            float x[n.value], y[n.value];
-            load<n.value>(x, o + i * g.head_dim + j);
-            load<n.value>(y, d_o + i * g.head_dim + j);
+    for (int64_t j = first; i < g.rows * g.heads && j < g.head_dim; j += (int64_t)g.lanes * N) {
+        float x[N], y[N];
+        load<N>(x, o + i * g.head_dim + j);
+        load<N>(y, d_o + i * g.head_dim + j);
 #pragma unroll
-            for (int k = 0; k < n.value; k++)
-                sum = fmaf(x[k], y[k], sum);
-        });
+        for (int k = 0; k < N; k++)
+            sum = fmaf(x[k], y[k], sum);
+    }
     for (int d = g.lanes / 2; d > 0; d /= 2)
         sum += __shfl_xor_sync(LT_FULL_MASK, sum, d);
     if (first == 0 && i < g.rows * g.heads)
@@ -87,17 +74,17 @@ template <typename T, int N> __global__ void __launch_bounds__(THREADS) merge_he
         a.lse[at] = merged;
     if (add == 0) /* o stays as it is, even where the part is not finite */
         return;
-    each_run<N>(g, first, [&](auto n, int64_t j) {
-        float x[n.value], y[n.value];
-        load<n.value>(y, a.o_part + i * g.head_dim + j);
+    for (int64_t j = first; j < g.head_dim; j += (int64_t)g.lanes * N) {
+        float x[N], y[N];
+        load<N>(y, a.o_part + i * g.head_dim + j);
         if (keep != 0) { /* else whatever o holds does not count */
-            load<n.value>(x, a.o + i * g.head_dim + j);
+            load<N>(x, a.o + i * g.head_dim + j);
 #pragma unroll
-            for (int k = 0; k < n.value; k++)
+            for (int k = 0; k < N; k++)
                 y[k] = fmaf(keep, x[k], add * y[k]);
         }
-        store<n.value>(a.o + i * g.head_dim + j, y);
-    });
+        store<N>(a.o + i * g.head_dim + j, y);
+    }
 }
 
 heads_grid grid_of(const struct op_attrs *attrs, int width)
@@ -113,7 +100,7 @@ dim3 blocks_for(const heads_grid &g)
     return dim3((unsigned)blocks_of(g.rows * g.heads, THREADS / g.lanes));
 }
 
-/* Vectors need every row's start aligned too. */
+/* 16 bytes at a time: whole runs, and every row aligned. */
 template <typename T> bool vectors_of(const struct op_attrs *attrs, std::initializer_list<const void *> operands)
 {
     return attrs->heads.head_dim % WIDTH<T> == 0 && aligned_to_vectors(operands);
