@@ -159,7 +159,8 @@ int ranks_leave(struct comm *c, enum status st)
     fflush(stdout);
     int several = c && comm_size(c) > 1, together = st == OK || (several && !comm_broken(c) && comm_agreed(c));
     if (several && !together) {
-        fprintf(stderr, "ltrain: rank %d: %s\n", comm_rank(c), sentence);
+        if (comm_speak(c))
+            fprintf(stderr, "ltrain: rank %d: %s\n", comm_rank(c), sentence);
         comm_fail(c, st, sentence);
         comm_destroy(c);
         _exit(exit_status(st)); /* MPI's own way out would wait for the others */

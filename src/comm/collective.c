@@ -158,6 +158,7 @@ enum status comm_start(struct comm *c, enum lane lane, enum op_kind op, const st
         return status_fail(ERR_INVALID, "%s is not a collective", op_name(op));
     }
     g->busy = 1;
+    lastword_doing(c, lane, op);
     watch_begin(&g->patience);
     return OK;
 }
@@ -368,6 +369,7 @@ enum status comm_poll(struct comm *c, enum lane lane, int *done)
         TRY(watch_wire(c, make_progress(c, lane, g, &moved)));
     if (!g->busy || (t->unposted == 0 && t->in_flight == 0 && t->own_bytes == 0 && !t->reducing)) {
         g->busy = 0;
+        lastword_doing(c, lane, -1);
         *done = 1;
         return OK;
     }

@@ -46,6 +46,7 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
         TRY_GOTO(wire_reserve(c->wire, CHANNEL_HOST, 2), fail);
         TRY_GOTO(watch_listen(c), fail);
         TRY_GOTO(meet(c), fail);
+        TRY_GOTO(lastword_create(c), fail);
     }
     TRY_GOTO(comm_set_mesh(c, &(struct mesh){launch->size, 1, 1}), fail);
     *out = c;
@@ -118,6 +119,7 @@ void comm_destroy(struct comm *c)
 {
     if (!c)
         return;
+    lastword_destroy(c); /* the others may leave now, and that is no death */
     if (c->wire && c->broken == OK)
         (void)comm_barrier(c); /* with a deadline, which MPI_Finalize has not */
     if (c->wire && c->broken != OK) {

@@ -85,6 +85,12 @@ void comm_fail(struct comm *c, enum status code, const char *sentence);
 /* Whether a failure has ended the communication (after which the process has to leave by _exit). */
 int comm_broken(const struct comm *c);
 
+/* What is to be said beside the cause if this process is ended before its caller can say why (by MPI, or by mpiexec after another
+ * rank's death): a thread of the communicator then writes `ltrain: rank N: CAUSE; REMARK` to stderr. */
+void comm_remark(struct comm *c, const char *text);
+/* Whether the caller is the first to say why this rank ends; asked once, just before saying so. */
+int comm_speak(struct comm *c);
+
 /* For tests: messages of at most so many bytes, on every rank; before any instruction. */
 void comm_set_chunk(struct comm *c, int64_t bytes);
 

@@ -69,9 +69,11 @@ struct comm {
     struct wire *wire; /* NULL: alone */
     struct peer *peer; /* [size] */
     struct group group[COMM_LANES];
-    int64_t chunk, timeout_ns;
+    int64_t chunk;
+    _Atomic int64_t timeout_ns;
+    struct lastword *word; /* NULL: alone, or on the way out */
     int hosts, next_look;
-    int64_t host_calls; /* so far */
+    int64_t host_calls;         /* so far */
     char *host_room, *host_all; /* messages of calls between programs; what they gathered: HOST_SMALL bytes of each rank */
     int64_t host_room_bytes;
     enum status broken;
@@ -102,6 +104,15 @@ enum status watch_break_and_tell(struct comm *c);
 enum status watch_wire(struct comm *c, enum status st);
 enum status watch_broken(const struct comm *c);
 void watch_tell(struct comm *c);
+
+/* Whether the process of a rank on this host has died: the first such rank, or -1; safe from any thread. */
+int watch_dead(const struct comm *c);
+
+/* lastword.c */
+enum status lastword_create(struct comm *c); /* after watch_locate */
+void lastword_destroy(struct comm *c);
+void lastword_broken(struct comm *c);                        /* c->sentence is known */
+void lastword_doing(struct comm *c, enum lane lane, int op); /* -1: done */
 
 /* host.c */
 enum { HOST_SMALL = 64 };

@@ -84,6 +84,7 @@ enum status watch_break(struct comm *c, enum status code)
     if (c->broken == OK) {
         snprintf(c->sentence, sizeof c->sentence, "%s", status_message());
         c->broken = code;
+        lastword_broken(c);
     }
     return watch_broken(c);
 }
@@ -131,13 +132,29 @@ static enum status hear(struct comm *c)
     return OK;
 }
 
+static int is_dead(const struct peer *p, char state, uint64_t born)
+{
+    return state == 0 || state == 'Z' || state == 'X' || born != p->born;
+}
+
+int watch_dead(const struct comm *c)
+{
+    for (int r = 0; r < c->launch.size; r++) {
+        uint64_t born = 0;
+        char state = c->peer[r].here ? process_state(c->peer[r].pid, &born) : 0;
+        if (c->peer[r].here && is_dead(&c->peer[r], state, born))
+            return r;
+    }
+    return -1;
+}
+
 static enum status look_at(struct comm *c, int rank, const char *what)
 {
     struct peer *p = &c->peer[rank];
     uint64_t born = 0;
     char state = process_state(p->pid, &born);
     p->stopped = state == 'T' ? p->stopped + 1 : 0;
-    if (state == 0 || state == 'Z' || state == 'X' || born != p->born)
+    if (is_dead(p, state, born))
         status_fail(ERR_PEER, "rank %d on %s has died (process %d); rank %d was in %s", rank, p->host, (int)p->pid,
                     c->launch.rank, what);
     else if (p->stopped >= STOPPED_LOOKS)

@@ -5,6 +5,7 @@
 
 #include <mpi.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ struct wire {
 
 enum { START_SECONDS = 60 }; /* programs start slowly from a network's disk: never less patience than this */
 static char start_message[160];
+static atomic_uint calls; /* entered plus left */
 
 static void start_timed_out(int number)
 {
@@ -52,6 +54,7 @@ static enum status start_mpi(const struct launch *l, double timeout, struct wire
     snprintf(start_message, sizeof start_message,
              "ltrain: rank %d: MPI has not started within %.0f s: not all of the %d ranks came up\n", l->rank, timeout, l->size);
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0); /* without it two ranks on one core pass the processor once in a time slice */
+    signal(SIGPIPE, SIG_IGN); /* over TCP a message to a rank that has died must not be the end of this one */
     void (*before)(int) = signal(SIGALRM, start_timed_out);
     alarm((unsigned)timeout);
     error = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
@@ -91,6 +94,11 @@ enum status wire_create(const struct launch *launch, double timeout_seconds, str
     }
     *out = w;
     return OK;
+}
+
+unsigned wire_calls(void)
+{
+    return atomic_load(&calls);
 }
 
 static void free_table(struct table *t)
@@ -153,14 +161,18 @@ static MPI_Comm communicator(const struct wire *w, enum channel channel)
 
 enum status wire_send(struct wire *w, enum channel channel, int slot, int to, const void *data, int bytes)
 {
+    atomic_fetch_add(&calls, 1);
     int error = MPI_Isend(data, bytes, MPI_BYTE, to, channel, communicator(w, channel), &w->table[channel].request[slot]);
+    atomic_fetch_add(&calls, 1);
     return error == MPI_SUCCESS ? OK : mpi_fail("send", error);
 }
 
 enum status wire_recv(struct wire *w, enum channel channel, int slot, int from, void *data, int bytes)
 {
+    atomic_fetch_add(&calls, 1);
     int error = MPI_Irecv(data, bytes, MPI_BYTE, from < 0 ? MPI_ANY_SOURCE : from, channel, communicator(w, channel),
                           &w->table[channel].request[slot]);
+    atomic_fetch_add(&calls, 1);
     return error == MPI_SUCCESS ? OK : mpi_fail("receive", error);
 }
 
@@ -172,7 +184,10 @@ int wire_in_use(const struct wire *w, enum channel channel, int slot)
 enum status wire_test(struct wire *w, enum channel channel, const struct wire_event **events, int *n)
 {
     struct table *t = &w->table[channel];
-    int count = 0, error = MPI_Testsome(t->slots, t->request, &count, t->index, t->status);
+    int count = 0;
+    atomic_fetch_add(&calls, 1);
+    int error = MPI_Testsome(t->slots, t->request, &count, t->index, t->status);
+    atomic_fetch_add(&calls, 1);
     if (count == MPI_UNDEFINED)
         count = 0;
     *events = t->event;

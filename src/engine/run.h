@@ -16,7 +16,7 @@ struct run {
     struct comm *comm; /* borrowed */
     struct session *session;
     struct batch *batch;
-    int64_t saved; /* step of the newest checkpoint; -1: none */
+    int64_t saved;             /* step of the newest checkpoint; -1: none */
     struct checkpoint_info at; /* where training stands */
     int pending;               /* an update waits for the next forward */
     double lr_pending;
@@ -53,6 +53,10 @@ enum status run_load_state(struct run *r);
 enum status run_open_files(struct run *r, const struct train_hooks *hooks);
 
 /* train_report.c */
+/* There is a checkpoint of that step (-1: none), for those who must end without this rank's say. */
+void run_note_saved(struct run *r, int64_t step);
+/* What a failed run leaves to go on from. */
+void run_describe_left(const struct run *r, char *text, size_t bytes);
 void run_print_before(struct run *r, const struct train_hooks *hooks);
 /* model_path: where the model is; NULL if the run was stopped. */
 void run_print_after(struct run *r, const char *model_path);

@@ -35,7 +35,7 @@ static enum status save(struct run *r)
     }
     TRY(run_flush(r));
     TRY(checkpoint_save(r->session, r->s->out, &r->at, (int)max_i64(1, r->s->keep)));
-    r->saved = r->at.step;
+    run_note_saved(r, r->at.step);
     return OK;
 }
 
@@ -177,23 +177,25 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
 /* A failure of this rank or of another, and what is left of the run. */
 static enum status failed(const struct run *r, enum status st)
 {
-    char cause[1024];
+    char cause[1024], left[512];
     if (comm_size(r->comm) == 1 || comm_agreed(r->comm))
         return st;
     snprintf(cause, sizeof cause, "%s", status_message());
-    if (r->saved < 0)
-        return status_fail(st, "%s; there is no checkpoint yet", cause);
-    return status_fail(st, "%s; the last good checkpoint is %s/checkpoints/step-%06lld: continue with --resume %s", cause,
-                       r->s->out, (long long)r->saved, r->s->out);
+    run_describe_left(r, left, sizeof left);
+    return status_fail(st, "%s; %s", cause, left);
 }
 
 enum status train_run(struct settings *s, struct comm *comm, const struct train_hooks *hooks, int *signal_number)
 {
-    struct run r = {.s = s, .comm = comm, .saved = -1};
+    struct run r = {
+        .s = s,
+        .comm = comm,
+    };
     enum status st;
     char model_path[4096];
     *signal_number = 0;
     stop_signal = 0;
+    run_note_saved(&r, -1);
     TRY_GOTO(prepare(&r, hooks), out);
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);

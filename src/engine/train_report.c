@@ -10,6 +10,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+void run_describe_left(const struct run *r, char *text, size_t bytes)
+{
+    if (r->saved < 0)
+        snprintf(text, bytes, "there is no checkpoint yet");
+    else
+        snprintf(text, bytes, "the last good checkpoint is %s/checkpoints/step-%06lld: continue with --resume %s", r->s->out,
+                 (long long)r->saved, r->s->out);
+}
+
+void run_note_saved(struct run *r, int64_t step)
+{
+    char left[512];
+    r->saved = step;
+    run_describe_left(r, left, sizeof left);
+    comm_remark(r->comm, left);
+}
+
 /* The resolved settings in one line, for logs. config.yaml is what can be fed back. */
 static void print_config(const struct run *r, const struct train_hooks *hooks)
 {

@@ -290,7 +290,7 @@ enum status run_load_state(struct run *r)
             printf("resume: %s\n", note);
         TRY(checkpoint_load(r->session, path));
         printf("resume: step %lld from %s\n", (long long)r->at.step, path);
-        r->saved = r->at.step;
+        run_note_saved(r, r->at.step);
         if (strcmp(key, r->at.numerics) != 0)
             printf("resume: the numerics key differs (%s; was %s): equal up to rounding, not bit for bit\n", key, r->at.numerics);
         if (r->at.seed != s->seed)

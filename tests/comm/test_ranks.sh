@@ -1,5 +1,5 @@
 #!/bin/sh
-# Several ranks on this machine: `test_ranks.sh PROGRAM all|large|failures`. Every collective on meshes of 2, 3, 4 and 8 ranks; a rank that is
+# Several ranks on this machine: `test_ranks.sh PROGRAM all|large|failures|tcp`. Every collective on meshes of 2, 3, 4 and 8 ranks; a rank that is
 # killed, stopped, stalled or gone its own way ends all ranks with a sentence.
 set -eu
 command -v mpiexec >/dev/null 2>&1 || exit 77
@@ -34,7 +34,7 @@ fails() { # WHAT PATTERN "RANK..." ARGUMENT...
     bad=
     [ "$status" != 0 ] && [ "$status" != 124 ] && [ "$took" -lt 30 ] || bad="exit status $status"
     for r in $who; do
-        echo "$out" | grep -Eq "^rank $r: -[0-9]+: .*$pattern" || bad="$bad; rank $r said nothing like '$pattern'"
+        echo "$out" | grep -Eq "(rank $r: -[0-9]+|ltrain: rank $r): .*($pattern)" || bad="$bad; rank $r said nothing like '$pattern'"
     done
     [ -z "$bad" ] || { echo "not ok: $what: $bad"; echo "$out" | head -n 20; failures=$((failures + 1)); }
 }
@@ -55,9 +55,14 @@ failures)
     fails "stopped" "rank 1 on .* is stopped" "0 2 3" stop 1 1 4
     fails "ended" "rank 1 on .* has died" "0 2 3" exit 1 1 4
     fails "stalled" "rank 1 on .* has not answered rank . for 2 s|rank . on .* has not answered" "0 2 3" stall 1 1 4 2
+    fails "killed while others compute" "rank 1 on .* has died" "0 2 3" busy 1 1 4
     fails "failed by itself" "rank 1 failed: my disk is full" "0 2 3" fail 1 1 4
     fails "another size" "the ranks run different programs" "0 2 3" differ 1 1 4
     fails "another call" "the ranks do not do the same" "0 1 2 3" elsewhere 1 1 4
+    ;;
+tcp) # Open MPI ends ranks by itself when a connection breaks
+    mpi=$(echo "$mpi" | sed 's/vader,self/tcp,self --mca btl_tcp_if_include lo/')
+    for trial in 1 2 3 4 5; do fails "killed, over TCP, trial $trial" "rank 1 on .* has died" "0 2 3" kill 1 1 4; done
     ;;
 esac
 [ "$failures" = 0 ]

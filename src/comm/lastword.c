@@ -1,0 +1,227 @@
+/* The last word: why this rank ends, on stderr, when the thread that talks to MPI cannot say it any more.
+ *
+ * MPI ends a process by itself (_exit, inside a call) when a connection breaks, as over TCP when another rank is killed; and
+ * mpiexec kills the ranks that are left a second or two after one has died. So a thread of its own waits for the processes of
+ * this host and for nothing else, and whoever comes first says the sentence: the caller (comm_speak), this thread a little later,
+ * or the process on its way out. */
+#include "comm/state.h"
+
+#include "base/clock.h"
+#include "base/sys.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    GRACE_MS = 700,  /* for the caller, whose sentence says more; mpiexec leaves two seconds */
+    TICK_MS = 500,   /* between looks at a thread inside MPI */
+    STUCK_MS = 5000, /* inside one call of MPI although a rank has died */
+    EXIT_LOOKS = 30, /* of 10 ms: a process loses its connections before it is seen to be dead */
+};
+
+static const int64_t MS = 1000000;
+
+struct lastword {
+    const struct comm *comm;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* remark, sentence */
+    char remark[512], sentence[1024];
+    struct pollfd *fd; /* [0]: leave; then one of each process */
+    int *rank;         /* of fd[i] */
+    int fds;
+    atomic_int said;
+    atomic_int doing[COMM_LANES]; /* 1 + the instruction in flight; 0: none */
+    _Atomic int64_t broken_ns;    /* when; 0: not */
+};
+
+static struct lastword *_Atomic armed; /* for the way out of the process */
+
+/* Written by hand: the process may be in any state. One write, so that sentences of several ranks do not mix. */
+static void say(struct lastword *w, const char *cause)
+{
+    char text[2048], now[96] = "";
+    const struct comm *c = w->comm;
+    int n;
+    if (atomic_exchange(&w->said, 1))
+        return;
+    for (int l = COMM_LANES - 1; l >= 0; l--) {
+        int op = atomic_load(&w->doing[l]);
+        if (op)
+            snprintf(now, sizeof now, "; rank %d was in %s on the %s lane", c->launch.rank, op_name((enum op_kind)(op - 1)),
+                     lane_name((enum lane)(LANE_WORLD + l)));
+    }
+    if (pthread_mutex_trylock(&w->mutex) == 0) { /* the thread that holds it may be the one that ends the process */
+        n = snprintf(text, sizeof text, "ltrain: rank %d: %s%s%s%s\n", c->launch.rank, w->sentence[0] ? w->sentence : cause,
+                     w->sentence[0] ? "" : now, w->remark[0] ? "; " : "", w->remark);
+        pthread_mutex_unlock(&w->mutex);
+    } else {
+        n = snprintf(text, sizeof text, "ltrain: rank %d: %s%s\n", c->launch.rank, cause, now);
+    }
+    if (write(STDERR_FILENO, text, (size_t)n) < 0) {
+        /* nobody reads */
+    }
+}
+
+static void describe_dead(const struct comm *c, int rank, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "rank %d on %s has died (process %d)", rank, c->peer[rank].host, (int)c->peer[rank].pid);
+}
+
+/* The way out of a process, Open MPI's included: its libraries call this one instead of the C library's. */
+void _exit(int status)
+{
+    struct lastword *w = atomic_load(&armed);
+    void (*leave)(int);
+    char cause[256] = "MPI has lost the connection to another rank and ended this one";
+    if (w && !atomic_load(&w->said) && wire_calls() % 2) {
+        int dead = -1;
+        for (int i = 0; i < EXIT_LOOKS && (dead = watch_dead(w->comm)) < 0 && w->comm->launch.local_size > 1; i++)
+            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        if (dead >= 0)
+            describe_dead(w->comm, dead, cause, sizeof cause);
+        say(w, cause);
+    }
+    *(void **)&leave = dlsym(RTLD_NEXT, "_exit"); /* a sanitizer's, perhaps */
+    if (leave)
+        leave(status);
+    for (;;)
+        syscall(SYS_exit_group, status);
+}
+
+static void *watch(void *arg)
+{
+    struct lastword *w = arg;
+    char cause[256] = "";
+    int dead = -1;
+    int64_t known_ns = 0, inside_ms = 0, last_ns = clock_ns();
+    unsigned before = 0;
+    for (;;) {
+        int ready = poll(w->fd, dead < 0 ? (nfds_t)w->fds : 1, dead < 0 ? TICK_MS : TICK_MS / 5); /* one dead is enough */
+        int64_t now = clock_ns(), passed_ms = min_i64((now - last_ns) / MS, 2 * TICK_MS); /* more: this process was stopped */
+        last_ns = now;
+        if (ready > 0 && w->fd[0].revents)
+            return NULL;
+        for (int i = 1; i < w->fds && ready > 0 && dead < 0; i++)
+            if (w->fd[i].revents)
+                describe_dead(w->comm, dead = w->rank[i], cause, sizeof cause);
+        if (known_ns == 0)
+            known_ns = dead >= 0 ? now : atomic_load(&w->broken_ns);
+        if (known_ns > 0 && now - known_ns > GRACE_MS * MS)
+            say(w, cause);
+        unsigned calls = wire_calls();
+        inside_ms = calls % 2 && calls == before ? inside_ms + passed_ms : 0;
+        before = calls;
+        if (inside_ms <= (known_ns > 0 ? STUCK_MS : atomic_load(&w->comm->timeout_ns) / MS))
+            continue;
+        snprintf(cause, sizeof cause, "MPI has not come back from a call for %.3g s", (double)inside_ms * 1e-3);
+        say(w, cause);
+        _exit(1);
+    }
+}
+
+/* A process that is gone already has no descriptor, and is found by the ordinary looks. */
+static void add_peers(struct lastword *w)
+{
+    const struct comm *c = w->comm;
+    for (int r = 0; r < c->launch.size; r++) {
+        int fd = c->peer[r].here ? (int)syscall(SYS_pidfd_open, (pid_t)c->peer[r].pid, 0) : -1;
+        if (fd < 0)
+            continue;
+        w->fd[w->fds] = (struct pollfd){.fd = fd, .events = POLLIN};
+        w->rank[w->fds++] = r;
+    }
+}
+
+static void free_word(struct lastword *w)
+{
+    for (int i = 0; i < w->fds; i++)
+        if (w->fd[i].fd >= 0)
+            close(w->fd[i].fd);
+    free(w->fd);
+    free(w->rank);
+    free(w);
+}
+
+enum status lastword_create(struct comm *c)
+{
+    struct lastword *w = sys_calloc(1, sizeof *w);
+    sigset_t all, old;
+    if (!w)
+        return status_fail(ERR_NOMEM, "out of memory for the communicator");
+    w->comm = c;
+    w->fd = sys_calloc((size_t)c->launch.size + 1, sizeof *w->fd);
+    w->rank = sys_calloc((size_t)c->launch.size + 1, sizeof *w->rank);
+    if (!w->fd || !w->rank) {
+        free_word(w);
+        return status_fail(ERR_NOMEM, "out of memory for %d ranks", c->launch.size);
+    }
+    w->fd[w->fds++] = (struct pollfd){.fd = eventfd(0, EFD_CLOEXEC), .events = POLLIN};
+    add_peers(w);
+    pthread_mutex_init(&w->mutex, NULL);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are for the program's own threads */
+    int error = w->fd[0].fd < 0 ? errno : pthread_create(&w->thread, NULL, watch, w);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (error) {
+        free_word(w);
+        return status_fail(ERR_NOMEM, "cannot start a thread for the communicator: %s", strerror(error));
+    }
+    c->word = w;
+    atomic_store(&armed, w);
+    return OK;
+}
+
+void lastword_destroy(struct comm *c)
+{
+    struct lastword *w = c->word;
+    uint64_t one = 1;
+    if (!w)
+        return;
+    c->word = NULL;
+    atomic_store(&armed, NULL);
+    while (write(w->fd[0].fd, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+    pthread_join(w->thread, NULL);
+    pthread_mutex_destroy(&w->mutex);
+    free_word(w);
+}
+
+void lastword_broken(struct comm *c)
+{
+    if (!c->word)
+        return;
+    pthread_mutex_lock(&c->word->mutex);
+    snprintf(c->word->sentence, sizeof c->word->sentence, "%s", c->sentence);
+    pthread_mutex_unlock(&c->word->mutex);
+    atomic_store(&c->word->broken_ns, clock_ns());
+}
+
+void lastword_doing(struct comm *c, enum lane lane, int op)
+{
+    if (c->word)
+        atomic_store(&c->word->doing[lane - LANE_WORLD], op + 1);
+}
+
+void comm_remark(struct comm *c, const char *text)
+{
+    if (!c->word)
+        return;
+    pthread_mutex_lock(&c->word->mutex);
+    snprintf(c->word->remark, sizeof c->word->remark, "%s", text);
+    pthread_mutex_unlock(&c->word->mutex);
+}
+
+int comm_speak(struct comm *c)
+{
+    return !c->word || !atomic_exchange(&c->word->said, 1);
+}
