@@ -73,7 +73,7 @@ static void sizes_rectangular(void **state)
         check_shape((struct shape){.sq = sizes[i][0], .sk = sizes[i][1], .hq = 2, .hk = 1, .d = i % 2 ? 128 : 64, .mask = FULL});
 }
 
-static void many_tiles(void **state)
+static void sizes_many_tiles(void **state)
 {
     (void)state;
     check_shape((struct shape){.sq = 400, .sk = 400, .hq = 1, .hk = 1, .d = 64, .mask = CAUSAL});
@@ -161,7 +161,7 @@ static void nothing_to_attend(void **state)
 }
 
 /* Longer than the checker can follow in time: the same code, more tiles, several waves of blocks. */
-static void long_sequence(void **state)
+static void sizes_long(void **state)
 {
     (void)state;
     checks = 0;
@@ -245,16 +245,19 @@ static void nan_delta(void **state)
     problem_free(&p);
 }
 
+/* [PATTERN]: only the tests whose names match; --skip PATTERN: only the others */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_causal),      cmocka_unit_test(sizes_rectangular), cmocka_unit_test(many_tiles),
+        cmocka_unit_test(sizes_causal),      cmocka_unit_test(sizes_rectangular), cmocka_unit_test(sizes_many_tiles),
         cmocka_unit_test(head_dims),         cmocka_unit_test(grouped_heads),     cmocka_unit_test(masks),
         cmocka_unit_test(ring_blocks),       cmocka_unit_test(large_scores),      cmocka_unit_test(negative_scores),
-        cmocka_unit_test(nothing_to_attend), cmocka_unit_test(long_sequence),     cmocka_unit_test(same_bits_every_seed),
+        cmocka_unit_test(nothing_to_attend), cmocka_unit_test(sizes_long),        cmocka_unit_test(same_bits_every_seed),
         cmocka_unit_test(nan_is_shown),      cmocka_unit_test(nan_delta),
     };
-    if (argc > 1)
+    if (argc > 2 && strcmp(argv[1], "--skip") == 0)
+        cmocka_set_skip_filter(argv[2]);
+    else if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
