@@ -25,6 +25,7 @@ struct run {
     int signal;    /* that all ranks agreed to stop for */
     double peak_flops, last_loss;
     struct lane_stats total[LANES];
+    struct comm_traffic sent[LANES]; /* by all ranks, on comm lanes */
     double run_seconds;
     int64_t steps_here;
     int64_t skipped_in_row; /* steps, up to now, whose gradient norm was not finite */
@@ -58,7 +59,7 @@ void run_note_saved(struct run *r, int64_t step);
 /* What a failed run leaves to go on from. */
 void run_describe_left(const struct run *r, char *text, size_t bytes);
 void run_print_before(struct run *r, const struct train_hooks *hooks);
-/* model_path: where the model is; NULL if the run was stopped. */
-void run_print_after(struct run *r, const char *model_path);
+/* model_path: where the model is; NULL if the run was stopped. All ranks, of which only the first is heard. */
+enum status run_print_after(struct run *r, const char *model_path);
 
 #endif

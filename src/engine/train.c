@@ -39,6 +39,27 @@ static enum status save(struct run *r)
     return OK;
 }
 
+/* What all ranks have moved since the last step: drives, and messages of the comm lanes. */
+static enum status sum_moved(struct run *r, const struct lane_stats lanes[LANES], struct step_metrics *m)
+{
+    double sum[2 + 2 * LANES] = {(double)lanes[LANE_READ].bytes, (double)lanes[LANE_WRITE].bytes};
+    for (int l = LANE_WORLD; l < LANES; l++) {
+        struct comm_traffic own = comm_bytes_sent(r->comm, (enum lane)l);
+        sum[2 + 2 * l] = (double)own.same_host;
+        sum[3 + 2 * l] = (double)own.other_hosts;
+    }
+    TRY(comm_sum(r->comm, sum, 2 + 2 * LANES));
+    m->read_bytes = (int64_t)sum[0];
+    m->written_bytes = (int64_t)sum[1];
+    for (int l = LANE_WORLD; l < LANES; l++) {
+        struct comm_traffic all = {.same_host = (int64_t)sum[2 + 2 * l], .other_hosts = (int64_t)sum[3 + 2 * l]};
+        m->sent.same_host += all.same_host - r->sent[l].same_host;
+        m->sent.other_hosts += all.other_hosts - r->sent[l].other_hosts;
+        r->sent[l] = all;
+    }
+    return OK;
+}
+
 static enum status finish_metrics(struct run *r, struct step_metrics *m)
 {
     struct lane_stats lanes[LANES];
@@ -49,15 +70,12 @@ static enum status finish_metrics(struct run *r, struct step_metrics *m)
         r->total[l].waited_ns += lanes[l].waited_ns;
     }
     const struct plan *p = r->session->plan;
-    double moved[] = {(double)lanes[LANE_READ].bytes, (double)lanes[LANE_WRITE].bytes};
-    TRY(comm_sum(r->comm, moved, 2));
+    TRY(sum_moved(r, lanes, m));
     m->peak_flops = r->peak_flops;
     m->device_bytes = p->arena[TIER_DEVICE];
     m->device_limit = r->limit[TIER_DEVICE];
     m->host_bytes = p->arena[TIER_HOST];
     m->nvme_bytes = p->arena[TIER_NVME];
-    m->read_bytes = (int64_t)moved[0];
-    m->written_bytes = (int64_t)moved[1];
     m->hidden = metrics_hidden(lanes);
     r->run_seconds += m->seconds;
     r->steps_here++;
@@ -208,7 +226,7 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
     snprintf(model_path, sizeof model_path, "%s/hf", s->out);
     if (!*signal_number) /* one that comes later than this ends nothing any more */
         TRY_GOTO(checkpoint_export(r.session, model_path), out);
-    run_print_after(&r, *signal_number ? NULL : model_path);
+    TRY_GOTO(run_print_after(&r, *signal_number ? NULL : model_path), out);
 out:
     if (st != OK)
         st = failed(&r, st);
