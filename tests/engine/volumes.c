@@ -1,7 +1,7 @@
 /* Bytes sent, to be started under mpiexec: on every rank, mesh, ZeRO stage and kind of data the counters of steady steps equal
  * the formulas, to the byte.
  *
- * Usage: volumes [--long]. Rank 0 prints a line per cell: what all ranks send in one step. */
+ * LTRAIN_LONG: the full product. Rank 0 prints a line per cell: what all ranks send in one step. */
 #include "engine/rig.h"
 
 #include "comm/launch.h"
@@ -272,7 +272,7 @@ static void balanced_cells(void)
             .mesh = {1, size / ring, ring}, .zero = 3, .data = data, .dtype = F32, .wire = F32, .seq_len = 1100});
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     struct launch launch;
     if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 60, &comm) != OK) {
@@ -281,7 +281,7 @@ int main(int argc, char **argv)
     }
     rank = comm_rank(comm);
     size = comm_size(comm);
-    small_cells(argc > 1 && strcmp(argv[1], "--long") == 0);
+    small_cells(getenv("LTRAIN_LONG") != NULL);
     balanced_cells();
     double all = failures;
     if (comm_sum(comm, &all, 1) != OK)
