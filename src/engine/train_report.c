@@ -104,8 +104,9 @@ static void print_ranks_memory(const struct run *r, int64_t planned, const struc
         most = all[k].peak > all[most].peak ? k : most;
         least = all[k].peak < all[least].peak ? k : least;
     }
-    printf("memory of ranks: peak resident %s (rank %d) to %s (rank %d)\n", units_format_bytes(all[least].peak, a), least,
-           units_format_bytes(all[most].peak, b), most);
+    if (n > 1)
+        printf("memory of ranks: peak resident %s (rank %d) to %s (rank %d)\n", units_format_bytes(all[least].peak, a), least,
+               units_format_bytes(all[most].peak, b), most);
 }
 
 static enum status print_memory(const struct run *r)
@@ -123,7 +124,7 @@ static enum status print_memory(const struct run *r)
                units_format_bytes(planned, a), units_format_bytes(p->arena[TIER_DEVICE], b),
                units_format_bytes(p->arena[TIER_HOST], c), units_format_bytes(own.outside, d), units_format_bytes(own.peak, e),
                100.0 * (double)own.peak / (double)(planned + own.outside));
-    if (st == OK && comm_size(r->comm) > 1)
+    if (st == OK)
         print_ranks_memory(r, planned, all);
     free(all);
     return st;
