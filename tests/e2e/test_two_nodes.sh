@@ -49,7 +49,7 @@ bad() {
 run() { # NAME STEPS COMMAND...: runs it, which is $mpi or wraps it, with the settings of a run of so many steps
     name=$1 steps=$2
     shift 2
-    timeout -k 5 60 "$@" "$ltrain $settings --steps $steps --out $name" >"$name.out" 2>&1 || { bad "$name: exit status $?"; cat "$name.out"; exit 1; }
+    timeout -k 5 90 "$@" "$ltrain $settings --steps $steps --out $name" >"$name.out" 2>&1 || { bad "$name: exit status $?"; cat "$name.out"; exit 1; }
 }
 one_node() { run "$1" "$2" sh -c "$mpi --mca btl vader,self \$0"; }
 two_nodes() {
