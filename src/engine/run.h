@@ -31,6 +31,14 @@ struct run {
     int64_t skipped_in_row; /* steps, up to now, whose gradient norm was not finite */
 };
 
+/* train.c */
+/* Plans, on every rank the same; refuses what does not fit; sets the mesh. *plan: the caller's. */
+enum status run_plan(struct run *r, struct plan **plan);
+/* The corpus, for the model's vocabulary and window. */
+enum status run_open_data(struct run *r);
+/* The plan (taken over) becomes a session, on this rank's drives. */
+enum status run_start(struct run *r, struct plan *plan);
+
 /* train_step.c */
 /* One optimizer step: all micro-batches; its update stays pending. */
 enum status run_step(struct run *r, struct step_metrics *m);

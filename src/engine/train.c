@@ -128,8 +128,7 @@ static enum status loop(struct run *r)
     return OK;
 }
 
-/* Data and directory, before anything large is allocated. */
-static enum status open_inputs(struct run *r)
+enum status run_open_data(struct run *r)
 {
     const struct settings *s = r->s;
     struct corpus_config data = {.paths = (const char *const *)s->data.item,
@@ -141,15 +140,20 @@ static enum status open_inputs(struct run *r)
                                  .vocab = r->model->config.vocab,
                                  .seed = s->seed,
                                  .window = r->model->config.window};
-    TRY(corpus_open(&data, &r->corpus));
-    if (comm_rank(r->comm) > 0)
-        return OK;
-    TRY(run_refuse_old(s));
-    return run_make_directory(s->out);
+    return corpus_open(&data, &r->corpus);
 }
 
-/* The plan becomes a session, on this rank's drives. */
-static enum status start(struct run *r, struct plan *plan)
+/* Data and directory, before anything large is allocated. */
+static enum status open_inputs(struct run *r)
+{
+    TRY(run_open_data(r));
+    if (comm_rank(r->comm) > 0)
+        return OK;
+    TRY(run_refuse_old(r->s));
+    return run_make_directory(r->s->out);
+}
+
+enum status run_start(struct run *r, struct plan *plan)
 {
     const struct settings *s = r->s;
     const char *path[SETTINGS_MAX_LIST] = {s->out};
@@ -163,8 +167,7 @@ static enum status start(struct run *r, struct plan *plan)
     return batch_create(r->session, s->seq_len, &r->batch);
 }
 
-/* From the settings to a run that is ready for its first step. Every rank reaches the same points, or all fail. */
-static enum status prepare(struct run *r, const struct train_hooks *hooks)
+enum status run_plan(struct run *r, struct plan **out)
 {
     struct comm *c = r->comm;
     struct plan *plan = NULL;
@@ -180,13 +183,25 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
     if (st == OK)
         st = comm_set_mesh(c, &(struct mesh){r->s->dp, r->s->ulysses, r->s->ring});
     if (st == OK)
-        st = comm_agree(c, open_inputs(r));
+        *out = plan;
+    else
+        plan_destroy(plan);
+    return st;
+}
+
+/* From the settings to a run that is ready for its first step. Every rank reaches the same points, or all fail. */
+static enum status prepare(struct run *r, const struct train_hooks *hooks)
+{
+    struct comm *c = r->comm;
+    struct plan *plan;
+    TRY(run_plan(r, &plan));
+    enum status st = comm_agree(c, open_inputs(r));
     if (st != OK) {
         plan_destroy(plan);
         return st;
     }
     r->peak_flops = run_measure_sgemm(r->s->threads) * comm_size(c);
-    TRY(comm_agree(c, start(r, plan)));
+    TRY(comm_agree(c, run_start(r, plan)));
     run_print_before(r, hooks);
     TRY(comm_agree(c, run_load_state(r)));
     return comm_agree(c, comm_rank(c) == 0 ? run_open_files(r, hooks) : OK);

@@ -1,0 +1,350 @@
+/* ltrain check: the same steps with the given mesh and offload, and alone and resident, in lockstep. */
+#include "engine/check.h"
+
+#include "base/sys.h"
+#include "base/units.h"
+#include "engine/check_alone.h"
+#include "engine/check_state.h"
+#include "engine/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct tolerance {
+    int exact;
+    double number, gradient, parameter; /* relative: loss and norm; L2 of tensors */
+    const char *why;
+};
+
+struct check {
+    struct run given, alone; /* alone: rank 0 */
+    struct comm *comm, *self;
+    struct settings alone_settings;
+    struct tolerance tolerance;
+    struct difference *d;  /* rank 0: of every parameter */
+    double moved;          /* sum of the learning rates */
+    char first[1024];      /* rank 0: the first difference; "" none */
+    size_t directory_kept; /* so much of the path of `out` existed before */
+};
+
+static int leads(const struct check *c)
+{
+    return comm_rank(c->comm) == 0;
+}
+
+/* ---- tolerances ---- */
+
+/* What is one rank's and tiled alike adds in the same order: placement changes no bit. Several ranks add the same fp32 terms in
+ * another order, and AdamW carries that into the next steps. */
+static struct tolerance choose_tolerance(const struct settings *s, int ranks)
+{
+    if (ranks == 1)
+        return (struct tolerance){1, 0, 0, 0, "one rank and the same tiles: placement changes no bit"};
+    if (s->dtype == BF16 || s->grad_dtype == BF16)
+        return (struct tolerance){0, 4e-3, 4e-2, 0x1p-8,
+                                  "bf16 keeps 8 bits: sums in another order round to neighbours 2^-8 apart, layer by layer"};
+    return (struct tolerance){0, 1e-5, 1e-5, 1e-6, "several ranks add the same fp32 terms in another order"};
+}
+
+/* ---- the verdict ---- */
+
+static void row(const struct check *c, int64_t step, const char *what, const char *which, double difference, double allowed)
+{
+    char a[32], b[32];
+    snprintf(a, sizeof a, difference == 0 && c->tolerance.exact ? "same bits" : "%.2g", difference);
+    snprintf(b, sizeof b, c->tolerance.exact ? "same bits" : "%.2g", allowed);
+    printf("%5lld  %-14s %-44s %12s %12s\n", (long long)step, what, which, a, b);
+}
+
+/* Loss or gradient norm: one number that all ranks know. */
+static void compare_number(struct check *c, int64_t step, const char *what, double given, double alone)
+{
+    char values[96];
+    double apart = fabs(given - alone) / fabs(alone);
+    int same = c->tolerance.exact ? memcmp(&given, &alone, sizeof given) == 0 : apart <= c->tolerance.number;
+    snprintf(values, sizeof values, "%.9g, alone %.9g", given, alone);
+    row(c, step, what, values, given == alone ? 0 : apart, c->tolerance.number);
+    if ((!same || !isfinite(given)) && !c->first[0])
+        snprintf(
+            c->first, sizeof c->first,
+            "check: step %lld: the %s is %.9g with this mesh and offload and %.9g alone, relative difference %.2g, tolerance "
+            "%.2g",
+            (long long)step, what, given, alone, apart, c->tolerance.number);
+}
+
+static void name_tensor(struct check *c, int64_t step, const char *what, const struct model_param *p, const struct difference *d,
+                        double relative, double allowed)
+{
+    int n = snprintf(c->first, sizeof c->first, "check: step %lld: the %s of %s ", (long long)step, what, p->name);
+    char *at = c->first + n;
+    size_t room = sizeof c->first - (size_t)n;
+    if (d->n != p->elements)
+        snprintf(at, room, "has %lld elements on all ranks together, and %lld alone", (long long)d->n, (long long)p->elements);
+    else if (d->rank)
+        snprintf(at, room, "on rank %d is not that on rank 0, and both hold all of it", d->rank);
+    else
+        snprintf(
+            at, room,
+            "differs: L2 norm %.9g with this mesh and offload, %.9g alone, of the difference relative to that %.2g, tolerance "
+            "%.2g; most at element %lld: %.9g, alone %.9g",
+            sqrt(d->given2), sqrt(d->alone2), relative, allowed, (long long)d->at, d->given, d->alone);
+}
+
+/* What has been compared of every parameter: the worst one, and the first that differs in the order of the backward pass. */
+static void judge(struct check *c, int64_t step, const char *what, double relative_allowed, double rms_floor)
+{
+    const struct model *m = c->given.model;
+    const struct model_param *worst = NULL, *wrong = NULL;
+    double most = -1, worst_relative = 0, worst_allowed = 0;
+    for (int i = m->n_params - 1; i >= 0; i--) {
+        const struct model_param *p = &m->params[i];
+        const struct difference *d = &c->d[i];
+        if (!p->trained)
+            continue;
+        double relative = difference_relative(d, rms_floor * sqrt((double)p->elements));
+        double allowed = difference_allowed(d, relative_allowed), share = allowed > 0 ? relative / allowed : relative;
+        int same =
+            d->n == p->elements && !d->rank && isfinite(relative) && (c->tolerance.exact ? d->unequal == 0 : relative <= allowed);
+        if (!same && !wrong) {
+            wrong = p;
+            name_tensor(c, step, what, p, d, relative, allowed);
+        }
+        if (!(share <= most) && !isnan(most)) {
+            most = share;
+            worst = p;
+            worst_relative = relative;
+            worst_allowed = allowed;
+        }
+    }
+    char whats[32];
+    snprintf(whats, sizeof whats, "%ss", what);
+    row(c, step, whats, worst ? worst->name : "-", worst_relative, worst_allowed);
+}
+
+/* All ranks learn what rank 0 found. */
+static enum status agree_verdict(struct check *c)
+{
+    TRY(comm_broadcast(c->comm, 0, c->first, sizeof c->first));
+    if (!c->first[0])
+        return OK;
+    printf("check: fail\n");
+    return comm_agree(c->comm, status_fail(ERR_CORRUPT, "%s", c->first));
+}
+
+/* ---- steps ---- */
+
+static enum status compare_units(struct check *c, enum state_kind kind)
+{
+    for (int u = 0; u < c->given.model->n_units; u++)
+        TRY(check_unit(c->given.session, c->alone.session, u, kind, c->d));
+    return OK;
+}
+
+/* Rank 0 works alone meanwhile, as long as all ranks together and longer; one that dies is noticed all the same. */
+static void be_patient(struct check *c, int patient)
+{
+    double seconds = c->given.s->comm_timeout > 0 ? c->given.s->comm_timeout : 600;
+    comm_set_timeout(c->comm, patient ? seconds * (1 + comm_size(c->comm)) : seconds);
+}
+
+static enum status one_step(struct check *c)
+{
+    struct step_metrics given = {0}, alone = {0};
+    TRY(run_step(&c->given, &given));
+    be_patient(c, 1);
+    TRY(comm_agree(c->comm, leads(c) ? run_step(&c->alone, &alone) : OK));
+    be_patient(c, 0);
+    if (given.target_tokens == 0) {
+        printf("%5lld  skipped: %s\n", (long long)given.step, given.skipped);
+        return OK;
+    }
+    c->moved += given.lr;
+    TRY(compare_units(c, STATE_GRAD));
+    if (leads(c)) {
+        /* gradients below a thousandth of the average may be sums that cancel: they are measured by that */
+        double trained = 0;
+        for (int u = 0; u < c->given.model->n_units; u++)
+            trained += (double)c->given.model->units[u].trained_elements;
+        judge(c, given.step, "gradient", c->tolerance.gradient, 1e-3 * alone.grad_norm / sqrt(trained));
+        compare_number(c, given.step, "gradient norm", given.grad_norm, alone.grad_norm);
+        compare_number(c, given.step, "loss", given.loss, alone.loss);
+        fflush(stdout);
+    }
+    return agree_verdict(c);
+}
+
+static enum status compare_parameters(struct check *c, enum state_kind kind, const char *what, double relative)
+{
+    const struct settings *s = c->given.s;
+    double t = (double)c->given.at.updates;
+    struct reach reach = {.moved = c->moved, .relative = c->tolerance.gradient, .eps = s->eps, .bias2 = 1 - pow(s->beta2, t)};
+    TRY(compare_units(c, kind));
+    enum status st = OK;
+    for (int u = 0; leads(c) && !c->tolerance.exact && u < c->given.model->n_units && st == OK; u++)
+        st = check_reach(c->alone.session, u, &reach, c->d);
+    TRY(comm_agree(c->comm, st));
+    if (leads(c))
+        judge(c, c->given.at.step, what, relative, 0);
+    return OK;
+}
+
+static enum status all_steps(struct check *c, int64_t steps)
+{
+    printf("\n%5s  %-14s %-44s %12s %12s\n", "step", "", "worst", "difference", "tolerance");
+    for (int64_t i = 0; i < steps; i++)
+        TRY(one_step(c));
+    if (c->moved == 0)
+        return comm_agree(c->comm, status_fail(ERR_INVALID, "check: no step had anything to predict: give other data"));
+    TRY(run_flush(&c->given));
+    TRY(comm_agree(c->comm, leads(c) ? run_flush(&c->alone) : OK));
+    TRY(compare_parameters(c, STATE_PARAM, "parameter", c->tolerance.parameter));
+    if (c->given.s->dtype == BF16)
+        TRY(compare_parameters(c, STATE_MASTER, "fp32 parameter", 1e-6));
+    TRY(agree_verdict(c));
+    TRY(comm_agree(c->comm, session_check_memory(c->given.session)));
+    return comm_agree(c->comm, leads(c) ? session_check_memory(c->alone.session) : OK);
+}
+
+/* ---- before and after ---- */
+
+/* Rank 0's run alone, in what its host's memory has left beside the ranks there. */
+static enum status plan_alone(struct check *c, const struct plan *given, struct plan **plan)
+{
+    int64_t planned = (given->arena[TIER_DEVICE] + given->arena[TIER_HOST]) * comm_local_size(c->comm);
+    int64_t left = session_proc_bytes("/proc/meminfo", "MemAvailable") / 10 * 9 - planned;
+    char need[32], have[32], text[256];
+    check_alone_settings(c->given.s, comm_size(c->comm) == 1 ? TILES_SAME : TILES_OWN, &c->alone_settings);
+    TRY(check_alone_plan(c->given.model, &c->alone_settings, max_i64(0, left), plan));
+    plan_describe(*plan, text, sizeof text);
+    printf("alone: 1 rank on rank 0: %s of memory, %s are left\n      %s\n",
+           units_format_bytes((*plan)->arena[TIER_DEVICE] + (*plan)->arena[TIER_HOST], need), units_format_bytes(left, have),
+           text);
+    return OK;
+}
+
+static void describe(struct check *c, const struct plan *plan, int64_t steps)
+{
+    char text[512], a[32], b[32], d[32];
+    const struct settings *s = c->given.s;
+    comm_describe(c->comm, text, sizeof text);
+    printf("check: %lld steps of %lld sequences of %lld tokens, %s\n", (long long)steps, (long long)s->batch,
+           (long long)s->seq_len, c->given.model->config.name);
+    printf("given: %s; zero %d; device %s, host %s, nvme %s\n", text, s->zero, units_format_bytes(plan->arena[TIER_DEVICE], a),
+           units_format_bytes(plan->arena[TIER_HOST], b), units_format_bytes(plan->arena[TIER_NVME], d));
+    plan_describe(plan, text, sizeof text);
+    printf("      %s\n", text);
+}
+
+/* The directory for the nvme tier; what is made for it goes again. */
+static enum status make_directory(struct check *c, const struct plan *plan)
+{
+    const char *out = c->given.s->out;
+    c->directory_kept = strlen(out);
+    if (!leads(c) || plan->arena[TIER_NVME] == 0 || c->given.s->nvme_path.n > 0)
+        return OK;
+    char path[4096];
+    snprintf(path, sizeof path, "%s", out);
+    while (access(path, F_OK) != 0) {
+        char *slash = strrchr(path, '/');
+        c->directory_kept = slash ? (size_t)(slash - path) : 0;
+        if (c->directory_kept == 0)
+            break;
+        *slash = 0;
+    }
+    return run_make_directory(out);
+}
+
+static void remove_directory(const struct check *c)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s", c->given.s->out);
+    while (strlen(path) > c->directory_kept && rmdir(path) == 0) {
+        char *slash = strrchr(path, '/');
+        if (!slash)
+            return;
+        *slash = 0;
+    }
+}
+
+static enum status start(struct run *r, struct plan *plan)
+{
+    TRY(run_start(r, plan));
+    return run_load_state(r);
+}
+
+/* On rank 0, everything that the others have no part in. */
+static enum status start_alone(struct check *c, struct plan *plan)
+{
+    c->alone.s = &c->alone_settings;
+    c->alone.model = c->given.model;
+    c->alone.corpus = c->given.corpus;
+    c->d = sys_calloc((size_t)c->given.model->n_params, sizeof *c->d);
+    enum status st = c->d ? comm_create_self(&c->self) : status_fail(ERR_NOMEM, "check: out of memory");
+    c->alone.comm = c->self;
+    if (st != OK) {
+        plan_destroy(plan);
+        return st;
+    }
+    return start(&c->alone, plan);
+}
+
+static enum status prepare(struct check *c, int64_t steps)
+{
+    struct plan *plan = NULL, *alone = NULL;
+    TRY(run_plan(&c->given, &plan));
+    describe(c, plan, steps);
+    c->tolerance = choose_tolerance(c->given.s, comm_size(c->comm));
+    be_patient(c, 1);
+    enum status st = comm_agree(c->comm, leads(c) ? plan_alone(c, plan, &alone) : OK);
+    if (st == OK)
+        st = comm_agree(c->comm, run_open_data(&c->given));
+    if (st == OK)
+        st = comm_agree(c->comm, make_directory(c, plan));
+    if (st != OK) {
+        plan_destroy(plan);
+        plan_destroy(alone);
+        return st;
+    }
+    if (c->tolerance.exact)
+        printf("tolerance: none; %s\n", c->tolerance.why);
+    else
+        printf("tolerance: gradients %.2g of each tensor's L2 norm, loss and norm %.2g; %s\n"
+               "           parameters: %.2g and what AdamW makes of gradients near rounding noise, which it moves by lr all the "
+               "same\n",
+               c->tolerance.gradient, c->tolerance.number, c->tolerance.why, c->tolerance.parameter);
+    fflush(stdout);
+    st = comm_agree(c->comm, start(&c->given, plan));
+    if (st != OK) {
+        plan_destroy(alone);
+        return st;
+    }
+    TRY(comm_agree(c->comm, leads(c) ? start_alone(c, alone) : OK));
+    be_patient(c, 0);
+    return OK;
+}
+
+enum status check_run(struct settings *s, struct comm *comm, int64_t steps)
+{
+    struct check c = {.comm = comm, .given = {.s = s, .comm = comm, .saved = -1}, .alone = {.saved = -1}};
+    s->trace = AUTO;
+    enum status st = prepare(&c, steps);
+    if (st == OK)
+        st = all_steps(&c, steps);
+    batch_destroy(c.alone.batch);
+    session_destroy(c.alone.session);
+    comm_destroy(c.self);
+    free(c.d);
+    batch_destroy(c.given.batch);
+    session_destroy(c.given.session);
+    corpus_close(c.given.corpus);
+    model_destroy(c.given.model);
+    if (!comm_broken(comm) && (st == OK || comm_agreed(comm)))
+        comm_barrier(comm); /* no store is open any more */
+    if (leads(&c))
+        remove_directory(&c);
+    if (st == OK)
+        printf("check: pass\n");
+    return st;
+}
