@@ -183,8 +183,9 @@ enum status check_unit(struct session *given, struct session *alone, int unit, e
 
 struct moments {
     struct compare parts; /* which parameter elements belong to */
-    const struct reach *reach;
-    double *sum; /* of v, by parameter of the unit; NULL: add the slack */
+    struct reach reach;
+    const double *noise; /* of the model's parameters */
+    double *sum;         /* of v, by parameter of the unit; NULL: add the slack */
     const double *mean;
 };
 
@@ -198,16 +199,19 @@ static enum status add_moments(void *user, int unit, int64_t first, int64_t n, f
         if (m->sum)
             for (int64_t k = a; k < b; k++)
                 m->sum[i] += (double)v[k - first] / (double)p->elements;
-        else if (a < b)
-            m->parts.d[u->first_param + i].slack2 += reach_slack(m->reach, v + (a - first), b - a, m->mean[i]);
+        if (m->sum || a >= b)
+            continue;
+        m->reach.relative = m->noise[u->first_param + i];
+        m->parts.d[u->first_param + i].slack2 += reach_slack(&m->reach, v + (a - first), b - a, m->mean[i]);
     }
     return OK;
 }
 
-enum status check_reach(struct session *alone, int unit, const struct reach *r, struct difference *d)
+enum status check_reach(struct session *alone, int unit, const struct reach *r, const double *noise, struct difference *d)
 {
     double *mean = sys_calloc((size_t)alone->model->units[unit].n_params + 1, sizeof *mean);
-    struct moments m = {.parts = {.m = alone->model, .unit = unit, .d = d}, .reach = r, .sum = mean, .mean = mean};
+    struct moments m = {
+        .parts = {.m = alone->model, .unit = unit, .d = d}, .reach = *r, .noise = noise, .sum = mean, .mean = mean};
     if (!mean)
         return status_fail(ERR_NOMEM, "check: out of memory for unit %d", unit);
     enum status st = session_visit(alone, unit, STATE_V, STATE_READ, add_moments, &m);

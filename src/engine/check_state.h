@@ -11,7 +11,7 @@
  * its shard of the unit and 1 MiB per rank. */
 enum status check_unit(struct session *given, struct session *alone, int unit, enum state_kind kind, struct difference *d);
 
-/* Adds the slack of the unit's parameters after updates. */
-enum status check_reach(struct session *alone, int unit, const struct reach *r, struct difference *d);
+/* Adds the slack of the unit's parameters after updates. noise: of the model's parameters, the `relative` of r. */
+enum status check_reach(struct session *alone, int unit, const struct reach *r, const double *noise, struct difference *d);
 
 #endif

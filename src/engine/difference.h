@@ -26,7 +26,7 @@ double difference_allowed(const struct difference *d, double relative);
  * right answers move it apart, by two steps at most. */
 struct reach {
     double moved;    /* sum of the learning rates */
-    double relative; /* L2 difference that gradients may have */
+    double relative; /* L2 difference of the gradients */
     double eps, bias2;
 };
 /* The slack of n elements with second moments v, of a tensor whose v are `mean` on average. */
