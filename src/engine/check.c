@@ -250,6 +250,10 @@ static enum status plan_alone(struct check *c, const struct plan *given, struct 
     char need[32], have[32], text[256];
     check_alone_settings(c->given.s, comm_size(c->comm) == 1 ? TILES_SAME : TILES_OWN, &c->alone_settings);
     TRY(check_alone_plan(c->given.model, &c->alone_settings, max_i64(0, left), plan));
+    c->alone_settings.row_chunk = (*plan)->strategy.row_chunk;
+    c->alone_settings.head_tile = (*plan)->strategy.head_tile;
+    c->alone_settings.loss_tile = (*plan)->strategy.loss_tile;
+    c->alone_settings.group = (*plan)->strategy.group;
     plan_describe(*plan, text, sizeof text);
     printf("alone: 1 rank on rank 0: %s of memory, %s are left\n       %s\n",
            units_format_bytes((*plan)->arena[TIER_DEVICE] + (*plan)->arena[TIER_HOST], need), units_format_bytes(left, have),
