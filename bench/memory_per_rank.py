@@ -29,10 +29,11 @@ ranks x all / alone: 1 if everything fell as 1/N. What does not, of each rank:
 - with ulysses above the KV heads: their replicas. With a ring: keys, values, outputs and their gradients on the way, two of each;
 - outside the plan: the program itself, and the whole sequence's arrays, 20 B a token (engine/batch.c), of which the first step is the first use.
 
-A peak is planned + outside, to within 3% or 4 MiB: batches, MPI's message pools and the export come after `outside` is measured and are not in the plan
-(one rank alone, 8k tokens, nvme, sampled: 1.7 MiB from the first batch to the last step, 0.7 MiB for the export).
+A peak is planned + outside, to within 3% or 5 MiB. Not in the plan and after `outside` is measured come, of each rank: the store's bounce buffers, 8
+blocks of 1 MiB in each direction, of which only what extents fill is ever touched (1.5 MiB for the tiny model alone; they shrink with the shards: most
+of what the nvme rows are off by); the first batch's arrays; MPI's message pools; the export (0.7 MiB).
 """
-CONSTANT = 4 << 20
+CONSTANT = 5 << 20
 RANK = re.compile(r"^memory of rank (\d+): planned (\d+) \+ (\d+) outside the plan; peak resident (\d+)$", re.M)
 TIERS = ("device", "host", "nvme")
 
@@ -112,7 +113,7 @@ def main():
                 print(measured[-1]["case"], n, [f"{x['ratio']:.4f}" for x in measured[-1]["each"]], flush=True)
     write(out, measured, planned)
     far = [x for r in measured for x in r["each"] if abs(excess(x)) > max(0.03 * (x["planned"] + x["outside"]), CONSTANT)]
-    print(f"{len(far)} ranks beyond 3% and 4 MiB")
+    print(f"{len(far)} ranks beyond 3% and 5 MiB")
     sys.exit(len(far) > 0)
 
 
