@@ -1,6 +1,7 @@
 /* ltrain: subcommands and exit statuses. */
 #include "cli/ranks.h"
 #include "cli/settings.h"
+#include "engine/check.h"
 #include "engine/train.h"
 
 #include <stdio.h>
@@ -9,8 +10,11 @@
 static const char usage[] =
     "usage: ltrain [train] --model DIR --data PATH --seq-len N [options]\n"
     "       ltrain plan ...     same options: what lives where and what fits; runs nothing\n"
+    "       ltrain check ...    same options: whether a few steps (--steps, 3) equal one rank's with everything resident\n"
     "       ltrain --resume RUN [options]\n"
     "       ltrain --ranks N ..., mpiexec -n N ltrain ..., srun --mpi=pmix ltrain ...: several processes\n\n";
+
+#define CHECK_STEPS 3
 
 static enum status plan_command(struct settings *s, struct comm *c)
 {
@@ -30,15 +34,18 @@ static enum status plan_command(struct settings *s, struct comm *c)
 static enum status command(struct comm *c, int first, int argc, char **argv, int *signal_number)
 {
     struct settings s;
-    int plan_only = first == 2 && strcmp(argv[1], "plan") == 0;
-    if (first == 2 && !plan_only && strcmp(argv[1], "train") != 0)
-        return comm_agree(c, status_fail(ERR_INVALID, "there is no command '%s'; the commands are train and plan", argv[1]));
+    int plan_only = first == 2 && strcmp(argv[1], "plan") == 0, check = first == 2 && strcmp(argv[1], "check") == 0;
+    if (first == 2 && !plan_only && !check && strcmp(argv[1], "train") != 0)
+        return comm_agree(c,
+                          status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan and check", argv[1]));
     TRY(ranks_read_settings(c, argc - first, argv + first, plan_only ? SETTINGS_PLAN : SETTINGS_TRAIN, &s));
     enum status st = OK;
     if (plan_only)
         st = plan_command(&s, c);
     else if (comm_size(c) == 1 && s.ranks > 1)
         st = ranks_exec(s.ranks, argv);
+    else if (check) /* a file's steps are those of a training run */
+        st = check_run(&s, c, settings_given(argc - first, argv + first, "steps") ? s.steps : CHECK_STEPS);
     else
         st = train_run(&s, c, &(struct train_hooks){.write_config = settings_write_yaml}, signal_number);
     settings_free(&s);

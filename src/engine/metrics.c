@@ -77,6 +77,8 @@ enum status metrics_append(const struct step_metrics *m, FILE *f)
     put_int(o, "nvme_bytes", m->nvme_bytes);
     put_int(o, "read_bytes", m->read_bytes);
     put_int(o, "written_bytes", m->written_bytes);
+    put_int(o, "sent_inside_hosts_bytes", m->sent.same_host);
+    put_int(o, "sent_to_other_hosts_bytes", m->sent.other_hosts);
     put(o, "hidden", m->hidden);
     json_object_set_new(o, "skipped", json_boolean(m->skipped != NULL));
     if (m->evaluated) /* NaN is shown too */

@@ -14,8 +14,9 @@ struct step_metrics {
     int evaluated;
     const char *skipped; /* why the step changed nothing; NULL: it did not skip */
     int64_t device_bytes, device_limit, host_bytes, nvme_bytes;
-    int64_t read_bytes, written_bytes;
-    double hidden; /* share of transfer time behind compute; NaN: nothing moved */
+    int64_t read_bytes, written_bytes; /* by all ranks */
+    struct comm_traffic sent;          /* by all ranks */
+    double hidden;                     /* share of transfer time behind compute; NaN: nothing moved */
     double eta_seconds;
 };
 

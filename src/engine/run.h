@@ -25,10 +25,19 @@ struct run {
     int signal;    /* that all ranks agreed to stop for */
     double peak_flops, last_loss;
     struct lane_stats total[LANES];
+    struct comm_traffic sent[LANES]; /* by all ranks, on comm lanes */
     double run_seconds;
     int64_t steps_here;
     int64_t skipped_in_row; /* steps, up to now, whose gradient norm was not finite */
 };
+
+/* train.c */
+/* Plans, on every rank the same; refuses what does not fit; sets the mesh. *plan: the caller's. */
+enum status run_plan(struct run *r, struct plan **plan);
+/* The corpus, for the model's vocabulary and window. */
+enum status run_open_data(struct run *r);
+/* The plan (taken over) becomes a session, on this rank's drives. */
+enum status run_start(struct run *r, struct plan *plan);
 
 /* train_step.c */
 /* One optimizer step: all micro-batches; its update stays pending. */
@@ -58,7 +67,7 @@ void run_note_saved(struct run *r, int64_t step);
 /* What a failed run leaves to go on from. */
 void run_describe_left(const struct run *r, char *text, size_t bytes);
 void run_print_before(struct run *r, const struct train_hooks *hooks);
-/* model_path: where the model is; NULL if the run was stopped. */
-void run_print_after(struct run *r, const char *model_path);
+/* model_path: where the model is; NULL if the run was stopped. All ranks, of which only the first is heard. */
+enum status run_print_after(struct run *r, const char *model_path);
 
 #endif

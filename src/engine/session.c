@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "data/safetensors.h"
 #include "engine/chaos.h"
+#include "offload/places.h"
 #include "program/verify.h"
 #include "program/verify_mesh.h"
 
@@ -29,10 +30,12 @@ int64_t session_proc_bytes(const char *file, const char *field)
 }
 
 /* What is resident before the first step does not surprise later: BLAS's packing buffers exist from each thread's first product
- * on. */
+ * on, hwloc's view of the machine from the first question on, which would be a lane's, some time after. */
 static void warm_up(struct session *s)
 {
     enum { N = 512 };
+    char line[256];
+    places_describe(line, sizeof line);
     float *x = sys_calloc(3 * N * N, sizeof *x);
     struct op_attrs a = {.gemm = {.m = N, .n = N, .k = N, .lda = N, .ldb = N, .ldc = N}};
     if (!x)

@@ -39,6 +39,27 @@ static enum status save(struct run *r)
     return OK;
 }
 
+/* What all ranks have moved since the last step: drives, and messages of the comm lanes. */
+static enum status sum_moved(struct run *r, const struct lane_stats lanes[LANES], struct step_metrics *m)
+{
+    double sum[2 + 2 * LANES] = {(double)lanes[LANE_READ].bytes, (double)lanes[LANE_WRITE].bytes};
+    for (int l = LANE_WORLD; l < LANES; l++) {
+        struct comm_traffic own = comm_bytes_sent(r->comm, (enum lane)l);
+        sum[2 + 2 * l] = (double)own.same_host;
+        sum[3 + 2 * l] = (double)own.other_hosts;
+    }
+    TRY(comm_sum(r->comm, sum, 2 + 2 * LANES));
+    m->read_bytes = (int64_t)sum[0];
+    m->written_bytes = (int64_t)sum[1];
+    for (int l = LANE_WORLD; l < LANES; l++) {
+        struct comm_traffic all = {.same_host = (int64_t)sum[2 + 2 * l], .other_hosts = (int64_t)sum[3 + 2 * l]};
+        m->sent.same_host += all.same_host - r->sent[l].same_host;
+        m->sent.other_hosts += all.other_hosts - r->sent[l].other_hosts;
+        r->sent[l] = all;
+    }
+    return OK;
+}
+
 static enum status finish_metrics(struct run *r, struct step_metrics *m)
 {
     struct lane_stats lanes[LANES];
@@ -49,15 +70,12 @@ static enum status finish_metrics(struct run *r, struct step_metrics *m)
         r->total[l].waited_ns += lanes[l].waited_ns;
     }
     const struct plan *p = r->session->plan;
-    double moved[] = {(double)lanes[LANE_READ].bytes, (double)lanes[LANE_WRITE].bytes};
-    TRY(comm_sum(r->comm, moved, 2));
+    TRY(sum_moved(r, lanes, m));
     m->peak_flops = r->peak_flops;
     m->device_bytes = p->arena[TIER_DEVICE];
     m->device_limit = r->limit[TIER_DEVICE];
     m->host_bytes = p->arena[TIER_HOST];
     m->nvme_bytes = p->arena[TIER_NVME];
-    m->read_bytes = (int64_t)moved[0];
-    m->written_bytes = (int64_t)moved[1];
     m->hidden = metrics_hidden(lanes);
     r->run_seconds += m->seconds;
     r->steps_here++;
@@ -110,8 +128,7 @@ static enum status loop(struct run *r)
     return OK;
 }
 
-/* Data and directory, before anything large is allocated. */
-static enum status open_inputs(struct run *r)
+enum status run_open_data(struct run *r)
 {
     const struct settings *s = r->s;
     struct corpus_config data = {.paths = (const char *const *)s->data.item,
@@ -123,15 +140,20 @@ static enum status open_inputs(struct run *r)
                                  .vocab = r->model->config.vocab,
                                  .seed = s->seed,
                                  .window = r->model->config.window};
-    TRY(corpus_open(&data, &r->corpus));
-    if (comm_rank(r->comm) > 0)
-        return OK;
-    TRY(run_refuse_old(s));
-    return run_make_directory(s->out);
+    return corpus_open(&data, &r->corpus);
 }
 
-/* The plan becomes a session, on this rank's drives. */
-static enum status start(struct run *r, struct plan *plan)
+/* Data and directory, before anything large is allocated. */
+static enum status open_inputs(struct run *r)
+{
+    TRY(run_open_data(r));
+    if (comm_rank(r->comm) > 0)
+        return OK;
+    TRY(run_refuse_old(r->s));
+    return run_make_directory(r->s->out);
+}
+
+enum status run_start(struct run *r, struct plan *plan)
 {
     const struct settings *s = r->s;
     const char *path[SETTINGS_MAX_LIST] = {s->out};
@@ -145,8 +167,7 @@ static enum status start(struct run *r, struct plan *plan)
     return batch_create(r->session, s->seq_len, &r->batch);
 }
 
-/* From the settings to a run that is ready for its first step. Every rank reaches the same points, or all fail. */
-static enum status prepare(struct run *r, const struct train_hooks *hooks)
+enum status run_plan(struct run *r, struct plan **out)
 {
     struct comm *c = r->comm;
     struct plan *plan = NULL;
@@ -162,13 +183,25 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
     if (st == OK)
         st = comm_set_mesh(c, &(struct mesh){r->s->dp, r->s->ulysses, r->s->ring});
     if (st == OK)
-        st = comm_agree(c, open_inputs(r));
+        *out = plan;
+    else
+        plan_destroy(plan);
+    return st;
+}
+
+/* From the settings to a run that is ready for its first step. Every rank reaches the same points, or all fail. */
+static enum status prepare(struct run *r, const struct train_hooks *hooks)
+{
+    struct comm *c = r->comm;
+    struct plan *plan;
+    TRY(run_plan(r, &plan));
+    enum status st = comm_agree(c, open_inputs(r));
     if (st != OK) {
         plan_destroy(plan);
         return st;
     }
     r->peak_flops = run_measure_sgemm(r->s->threads) * comm_size(c);
-    TRY(comm_agree(c, start(r, plan)));
+    TRY(comm_agree(c, run_start(r, plan)));
     run_print_before(r, hooks);
     TRY(comm_agree(c, run_load_state(r)));
     return comm_agree(c, comm_rank(c) == 0 ? run_open_files(r, hooks) : OK);
@@ -208,7 +241,7 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
     snprintf(model_path, sizeof model_path, "%s/hf", s->out);
     if (!*signal_number) /* one that comes later than this ends nothing any more */
         TRY_GOTO(checkpoint_export(r.session, model_path), out);
-    run_print_after(&r, *signal_number ? NULL : model_path);
+    TRY_GOTO(run_print_after(&r, *signal_number ? NULL : model_path), out);
 out:
     if (st != OK)
         st = failed(&r, st);

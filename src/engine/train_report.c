@@ -1,6 +1,7 @@
 /* What a run prints before its first step and after its last. */
 #include "engine/run.h"
 
+#include "base/sys.h"
 #include "base/units.h"
 #include "engine/metrics.h"
 #include "offload/drives.h"
@@ -86,16 +87,68 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
     fflush(stdout);
 }
 
-/* model_path: where the trained model is, or NULL if a signal ended the run before it was done. */
-void run_print_after(struct run *r, const char *model_path)
+/* Resident bytes of a rank beside the arenas, and at its peak. */
+struct rank_memory {
+    int64_t outside, peak;
+};
+
+/* What is true of all ranks, in a line; of each, if there is room for talk. */
+static void print_ranks_memory(const struct run *r, int64_t planned, const struct rank_memory *all)
+{
+    char a[32], b[32];
+    int n = comm_size(r->comm), most = 0, least = 0;
+    for (int k = 0; k < n; k++) {
+        if (r->s->verbose)
+            printf("memory of rank %d: planned %lld + %lld outside the plan; peak resident %lld\n", k, (long long)planned,
+                   (long long)all[k].outside, (long long)all[k].peak);
+        most = all[k].peak > all[most].peak ? k : most;
+        least = all[k].peak < all[least].peak ? k : least;
+    }
+    if (n > 1)
+        printf("memory of ranks: peak resident %s (rank %d) to %s (rank %d)\n", units_format_bytes(all[least].peak, a), least,
+               units_format_bytes(all[most].peak, b), most);
+}
+
+static enum status print_memory(const struct run *r)
 {
     const struct plan *p = r->session->plan;
     char a[32], b[32], c[32], d[32], e[32];
-    int64_t planned = p->arena[TIER_DEVICE] + p->arena[TIER_HOST], peak = session_proc_bytes("/proc/self/status", "VmHWM");
-    printf("memory: planned %s (device %s, host %s) + %s outside the plan; peak resident %s (%.1f%% of that)\n",
-           units_format_bytes(planned, a), units_format_bytes(p->arena[TIER_DEVICE], b),
-           units_format_bytes(p->arena[TIER_HOST], c), units_format_bytes(r->session->overhead_bytes, d),
-           units_format_bytes(peak, e), 100.0 * (double)peak / (double)(planned + r->session->overhead_bytes));
+    int64_t planned = p->arena[TIER_DEVICE] + p->arena[TIER_HOST];
+    struct rank_memory own = {r->session->overhead_bytes, session_proc_bytes("/proc/self/status", "VmHWM")},
+                       *all = sys_calloc((size_t)comm_size(r->comm), sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory");
+    enum status st = comm_gather(r->comm, &own, sizeof own, all);
+    if (st == OK)
+        printf("memory: planned %s (device %s, host %s) + %s outside the plan; peak resident %s (%.1f%% of that)\n",
+               units_format_bytes(planned, a), units_format_bytes(p->arena[TIER_DEVICE], b),
+               units_format_bytes(p->arena[TIER_HOST], c), units_format_bytes(own.outside, d), units_format_bytes(own.peak, e),
+               100.0 * (double)own.peak / (double)(planned + own.outside));
+    if (st == OK)
+        print_ranks_memory(r, planned, all);
+    free(all);
+    return st;
+}
+
+/* Messages of the comm lanes, a step. */
+static void print_sent(const struct run *r)
+{
+    char a[32], b[32];
+    printf("sent a step by all ranks:");
+    for (int l = LANE_WORLD; l < LANES; l++)
+        if (r->sent[l].same_host + r->sent[l].other_hosts > 0)
+            printf("  %s %s inside hosts, %s to others", lane_name((enum lane)l),
+                   units_format_bytes(r->sent[l].same_host / r->steps_here, a),
+                   units_format_bytes(r->sent[l].other_hosts / r->steps_here, b));
+    printf("\n");
+}
+
+/* model_path: where the trained model is, or NULL if a signal ended the run before it was done. */
+enum status run_print_after(struct run *r, const char *model_path)
+{
+    const struct plan *p = r->session->plan;
+    char a[32], b[32];
+    TRY(print_memory(r));
     if (r->steps_here > 0)
         printf("step time: planned %.3g s, measured %.3g s (mean of %lld)\n", p->seconds, r->run_seconds / (double)r->steps_here,
                (long long)r->steps_here);
@@ -108,6 +161,8 @@ void run_print_after(struct run *r, const char *model_path)
     if (isfinite(hidden))
         printf("  hidden %.0f%%", 100 * hidden);
     printf("\n");
+    if (comm_size(r->comm) > 1 && r->steps_here > 0)
+        print_sent(r);
     if (r->session->store) {
         struct store_counters n;
         store_get_counters(r->session->store, &n);
@@ -120,4 +175,5 @@ void run_print_after(struct run *r, const char *model_path)
     else
         printf("stopped by a signal at step %lld of %lld, saved: continue with ltrain --resume %s\n", (long long)r->at.step,
                (long long)r->s->steps, r->s->out);
+    return OK;
 }

@@ -158,10 +158,12 @@ struct seq_volume seq_volume_pruned(const struct seq_shape *s, const struct seq_
                                     const uint8_t *needs, int i);
 
 /* Bytes that rank `rank` of `ranks` sends per optimizer step for one group of n parameters under ZeRO `stage`, every share of
- * ceil(n / ranks) elements sent straight to whoever needs it: 0  gradients reduced to shares and gathered again, once 1 gradients
- * reduced to shares once, parameters gathered once 2  gradients reduced for each micro-batch, parameters gathered once 3
- * gradients reduced for each micro-batch, parameters gathered twice for each (forward, backward) param_bytes, grad_bytes: of an
- * element on the way. */
+ * ceil(n / ranks) elements sent straight to whoever needs it:
+ *   0  gradients reduced to shares once, their fp32 sums gathered once
+ *   1  gradients reduced to shares once, parameters gathered once
+ *   2  gradients reduced for each micro-batch, parameters gathered once
+ *   3  gradients reduced for each micro-batch, parameters gathered twice for each (forward, backward)
+ * param_bytes, grad_bytes: of an element on the way. */
 int64_t seq_zero_bytes(int stage, int64_t n, int ranks, int rank, int micro_batches, int64_t param_bytes, int64_t grad_bytes);
 
 #endif

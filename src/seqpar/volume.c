@@ -46,7 +46,7 @@ int64_t seq_zero_bytes(int stage, int64_t n, int ranks, int rank, int micro_batc
     int64_t gather = own * (ranks - 1), scatter = (n - own) * grad_bytes;
     switch (stage) {
     case 0:
-        return scatter + gather * grad_bytes;
+        return scatter + gather * 4; /* sums are fp32 */
     case 1:
         return scatter + gather * param_bytes;
     case 2:

@@ -149,7 +149,7 @@ static void zero_sends_what_its_stage_says(void **state)
     assert_int_equal(seq_zero_bytes(3, 1000, 4, 1, 1, 2, 2), 3 * 750 * 2);
     assert_int_equal(seq_zero_bytes(2, 1000, 4, 1, 1, 2, 2), 2 * 750 * 2);
     assert_int_equal(seq_zero_bytes(1, 1000, 4, 1, 1, 2, 2), 2 * 750 * 2);
-    assert_int_equal(seq_zero_bytes(0, 1000, 4, 1, 1, 2, 2), 2 * 750 * 2);
+    assert_int_equal(seq_zero_bytes(0, 1000, 4, 1, 1, 2, 2), 750 * 2 + 750 * 4); /* sums are fp32 */
     assert_int_equal(seq_zero_bytes(1, 1000, 4, 1, 5, 2, 4), 750 * 4 + 750 * 2);
     assert_int_equal(seq_zero_bytes(2, 1000, 4, 1, 5, 2, 4), 5 * 750 * 4 + 750 * 2);
     assert_int_equal(seq_zero_bytes(3, 1000, 4, 1, 5, 2, 4), 5 * (750 * 4 + 2 * 750 * 2));

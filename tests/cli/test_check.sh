@@ -1,0 +1,55 @@
+#!/bin/sh
+# `ltrain check` on 1, 2 and 4 ranks: `test_check.sh LTRAIN`. It passes, says why its tolerance is what it is, and leaves nothing behind; numbers
+# that are not finite end it with one sentence on all ranks alike. (That wrong gradients are found: tests/engine/check_ranks.c.)
+set -eu
+command -v mpiexec >/dev/null 2>&1 || exit 77
+ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+here=$(cd "$(dirname "$0")" && pwd)
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+export LSAN_OPTIONS="suppressions=$here/../comm/mpi.supp:fast_unwind_on_malloc=0:print_suppressions=0"
+mpi="mpiexec --quiet --oversubscribe --bind-to none --mca pml ob1 --mca btl vader,self"
+home=$(mktemp -d)
+trap 'rm -rf "$home"' EXIT
+cd "$home"
+failures=0
+yes 'It was a dark and stormy night; the rain fell in torrents.' | head -c 20000 >corpus.txt
+tiny="--model tiny --data corpus.txt --seq-len 200"
+
+not_ok() {
+    echo "not ok: $*"
+    cat out err
+    failures=$((failures + 1))
+}
+
+# Runs; stdout must have the LINE, the exit status be STATUS, and stderr WORDS (none if empty).
+expect() { # STATUS LINE WORDS COMMAND...
+    wanted=$1 line=$2 words=$3 status=0
+    shift 3
+    timeout -k 5 100 "$@" >out 2>err || status=$?
+    [ "$status" = "$wanted" ] || not_ok "exit status $status, wanted $wanted: $*"
+    grep -q -e "$line" out || not_ok "no line '$line': $*"
+    if [ "$words" ]; then
+        [ "$(wc -l <err)" = 1 ] && grep -q -e "$words" err || not_ok "stderr is not one line with '$words': $*"
+    else
+        [ ! -s err ] || not_ok "stderr: $*"
+    fi
+    [ "$(ls)" = "corpus.txt
+err
+out" ] || not_ok "something is left: $(ls): $*"
+}
+
+# shellcheck disable=SC2086 # lists of words
+{
+expect 0 "^check: pass" "" "$ltrain" check $tiny --offload nvme --device cpu:discrete --alpha 0
+grep -q "placement changes no bit" out || not_ok "one rank: not compared by bits"
+[ "$(grep -c "same bits *same bits" out)" = 10 ] || not_ok "one rank: not 3 steps of 3 lines and the parameters"
+expect 0 "^check: pass" "" "$ltrain" check $tiny --mode chaos --offload cpu --steps 1
+expect 0 "^check: pass" "" "$ltrain" check $tiny --ranks 4 --mesh ulysses=2,ring=2 --offload nvme --zero 3
+grep -q "dp 1, ring 2, ulysses 2" out || not_ok "four ranks: another mesh"
+grep -q "another order" out || not_ok "four ranks: no reason for the tolerance"
+expect 0 "^check: pass" "" $mpi -n 2 "$ltrain" check $tiny --mesh dp=2 --offload cpu --zero 1 --batch 3 --steps 2
+expect 0 "^check: pass" "" $mpi -n 2 "$ltrain" check $tiny --zero 2 --dtype bf16 --steps 1 --offload optim=nvme
+expect 1 "^check: fail" "^ltrain: check: step 2: the gradient of model.* is not finite" "$ltrain" check $tiny --lr 1e30
+expect 1 "^check: fail" "^ltrain: check: step 2: the gradient of model.* is not finite" $mpi -n 2 "$ltrain" check $tiny --lr 1e30
+}
+[ "$failures" = 0 ]

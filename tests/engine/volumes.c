@@ -1,0 +1,291 @@
+/* Bytes sent, to be started under mpiexec: on every rank, mesh, ZeRO stage and kind of data the counters of steady steps equal
+ * the formulas, to the byte.
+ *
+ * LTRAIN_LONG: the full product. Rank 0 prints a line per cell: what all ranks send in one step. */
+#include "engine/rig.h"
+
+#include "comm/launch.h"
+#include "plan/cells.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LAYERS = 2, BATCH = 3, STEADY = 2, LANES_HERE = LANES - LANE_WORLD, MAX_TOKENS = 1200 };
+
+enum data { DATA_PACKED, DATA_ONE, DATA_WINDOW, DATA_KINDS };
+static const char *const DATA_NAMES[] = {"packed", "one document", "window"};
+
+struct cell_of_ranks {
+    struct mesh mesh;
+    int zero, data;
+    enum dtype dtype, wire;
+    int64_t seq_len;
+    double alpha;
+};
+
+static struct comm *comm;
+static int rank, size, failures;
+
+/* --- What the formulas say of one step on this rank --- */
+
+struct expected {
+    int64_t lane[LANES_HERE]; /* world: parameters and gradients */
+    int64_t small;            /* of world's lane: sums of squares, losses */
+    int64_t ring_unpruned;
+};
+
+static int64_t micro_batches(const struct cell_of_ranks *c)
+{
+    return ceil_div(BATCH, c->mesh.dp);
+}
+
+/* The ring's bytes for one sequence: none (an empty micro-batch) if q is NULL. */
+static void expect_ring(const struct cell_of_ranks *c, const struct seq_shape *shape, const struct seq_heads *heads,
+                        const struct sequence *q, struct expected *e)
+{
+    static int32_t memory[4][MAX_TOKENS];
+    const struct seq_tokens t = {memory[0], memory[1], memory[2], memory[3]};
+    uint8_t needs[64];
+    struct seq_layout *layout;
+    if (q)
+        memcpy(t.lo, q->lo, (size_t)c->seq_len * 4);
+    seq_pad(shape, q ? c->seq_len : 0, &t);
+    if (seq_layout_create(shape, &layout) != OK || seq_layout_assign(layout, t.lo) != OK)
+        exit(1);
+    seq_needs(layout, t.lo, needs);
+    struct seq_volume v = seq_volume_pruned(shape, heads, SEQ_RESEND_QKV, needs, comm_member(comm, LANE_RING));
+    struct seq_volume all = seq_volume(shape, heads, SEQ_RESEND_QKV);
+    e->lane[LANE_RING - LANE_WORLD] += LAYERS * (v.ring_forward + v.ring_backward);
+    e->ring_unpruned += LAYERS * (all.ring_forward + all.ring_backward);
+    seq_layout_destroy(layout);
+}
+
+/* Elements [0, n) of a unit that decay alike, group by group. The embedding and the head are used once in a micro-batch, and so
+ * gathered once. */
+static void expect_groups(const struct cell_of_ranks *c, const struct settings *s, int64_t n, int once, struct expected *e)
+{
+    int64_t micro = micro_batches(c), b = dtype_size(c->dtype), wire = dtype_size(c->wire);
+    for (int64_t at = 0; at < n; at += s->group) {
+        int64_t g = min_i64(s->group, n - at), share = ceil_div(g, size), own = min_i64(max_i64(g - rank * share, 0), share);
+        int64_t bytes = seq_zero_bytes(c->zero, g, size, rank, (int)micro, b, wire);
+        if (c->zero == 3 && once)
+            bytes -= micro * own * (size - 1) * b;
+        e->lane[0] += bytes;
+        e->small += c->zero > 0 ? (size - 1) * 8 : 0; /* a sum of squares */
+    }
+}
+
+static void expect(const struct cell_of_ranks *c, const struct settings *s, const struct model *m, const struct sequence *batch,
+                   struct expected *e)
+{
+    struct seq_shape shape;
+    const struct seq_heads heads = {m->config.heads, m->config.kv_heads, m->config.head_dim, dtype_size(c->dtype)};
+    int64_t micro = micro_batches(c), d = rank / (c->mesh.ulysses * c->mesh.ring);
+    memset(e, 0, sizeof *e);
+    if (seq_shape_create(c->seq_len, c->mesh.ulysses, c->mesh.ring, SEQ_AUTO, &shape) != OK || shape.padded > MAX_TOKENS)
+        exit(1);
+    struct seq_volume v = seq_volume(&shape, &heads, SEQ_RESEND_QKV);
+    e->lane[LANE_ULYSSES - LANE_WORLD] = micro * LAYERS * (v.all_to_all_forward + v.all_to_all_backward);
+    for (int64_t i = 0; i < micro; i++)
+        expect_ring(c, &shape, &heads, i * c->mesh.dp + d < BATCH ? &batch[i * c->mesh.dp + d] : NULL, e);
+    for (int u = 0; u < m->n_units; u++) {
+        int once = u == 0 || u == m->n_units - 1;
+        int64_t decay = c->zero > 0 ? m->units[u].decay_elements : 0; /* groups do not straddle it where state is sharded */
+        expect_groups(c, s, decay, once, e);
+        expect_groups(c, s, m->units[u].elements - decay, once, e);
+    }
+    int64_t loss_tiles = ceil_div(seq_rank_rows(&shape), s->loss_tile);
+    e->small += micro * (size - 1) * loss_tiles * 8;
+}
+
+/* ZeRO-3 in words: every rank gets all parameters twice and gives all gradients once; parameters that are used once, once. */
+static int64_t three_times_parameters(const struct cell_of_ranks *c, const struct model *m)
+{
+    int64_t sum = 0, b = dtype_size(c->dtype), wire = dtype_size(c->wire);
+    for (int u = 0; u < m->n_units; u++)
+        sum += m->units[u].elements * ((u == 0 || u == m->n_units - 1 ? 1 : 2) * b + wire);
+    return sum * micro_batches(c) * (size - 1);
+}
+
+/* --- What was sent --- */
+
+static void read_counters(int64_t sent[LANES_HERE])
+{
+    for (int l = 0; l < LANES_HERE; l++) {
+        struct comm_traffic t = comm_bytes_sent(comm, (enum lane)(LANE_WORLD + l));
+        sent[l] = t.same_host;
+        if (t.other_hosts != 0) {
+            failures++;
+            fprintf(stderr, "rank %d: %" PRId64 " bytes to other hosts, of which there are none\n", rank, t.other_hosts);
+        }
+    }
+}
+
+static void cell_print(const struct cell_of_ranks *c, FILE *f)
+{
+    fprintf(f, "%d ranks dp=%d ulysses=%d ring=%d zero=%d %s of %" PRId64 " tokens %s grads %s", size, c->mesh.dp,
+            c->mesh.ulysses, c->mesh.ring, c->zero, DATA_NAMES[c->data], c->seq_len, dtype_name(c->dtype), dtype_name(c->wire));
+}
+
+static void compare(const struct cell_of_ranks *c, const char *what, int step, int64_t sent, int64_t formula)
+{
+    if (sent == formula)
+        return;
+    failures++;
+    fprintf(stderr, "not ok: rank %d: ", rank);
+    cell_print(c, stderr);
+    fprintf(stderr, ": steady step %d sends %" PRId64 " bytes %s, by formula %" PRId64 "\n", step, sent, what, formula);
+}
+
+/* One line of all ranks' bytes; what holds for their sums only. */
+static void sum_up(const struct cell_of_ranks *c, const struct model *m, const int64_t sent[LANES_HERE], const struct expected *e)
+{
+    double x[] = {(double)(sent[0] - e->small), (double)e->small, (double)sent[1], (double)sent[2], (double)e->ring_unpruned};
+    if (comm_sum(comm, x, 5) != OK)
+        exit(1);
+    if (rank == 0) {
+        cell_print(c, stdout);
+        printf(": parameters and gradients %.0f, norm and losses %.0f, ulysses %.0f, ring %.0f (unpruned %.0f)\n", x[0], x[1],
+               x[2], x[3], x[4]);
+        if (c->zero == 3)
+            compare(c, "of parameters and gradients from all ranks", STEADY - 1, (int64_t)x[0], three_times_parameters(c, m));
+        if (c->data == DATA_WINDOW && c->mesh.ring >= 4 && !(x[3] < x[4])) {
+            failures++;
+            printf("not ok: nothing was pruned in a window\n");
+        }
+    }
+}
+
+/* --- Cells --- */
+
+static void settle(struct rig *r, const struct cell_of_ranks *c)
+{
+    struct settings *s = &r->settings;
+    rig_defaults(r, c->seq_len);
+    s->dp = c->mesh.dp;
+    s->ulysses = c->mesh.ulysses;
+    s->ring = c->mesh.ring;
+    s->zero = c->zero;
+    s->dtype = c->dtype;
+    s->grad_dtype = c->wire;
+    s->alpha = c->alpha;
+    s->grad_accum = micro_batches(c);
+    s->batch = BATCH;
+    s->threads = 1;
+    if (c->seq_len > 200) {
+        s->row_chunk = 128;
+        s->loss_tile = 64;
+    }
+}
+
+static void make_data(struct sequence *q, const struct cell_of_ranks *c, uint64_t seed)
+{
+    static const int64_t documents[] = {1, 1, 37, 11, 25, 25, 3, 0};
+    sequence_random(q, c->seq_len, 96, seed, c->data == DATA_PACKED ? documents : NULL);
+    for (int64_t i = 0; i < c->seq_len && c->data == DATA_WINDOW; i++)
+        q->lo[i] = (int32_t)max_i64(q->lo[i], i - 20);
+}
+
+static enum status run_steps(const struct cell_of_ranks *c, struct rig *r, const struct sequence *batch)
+{
+    struct expected e;
+    int64_t before[LANES_HERE], sent[LANES_HERE];
+    double loss, norm;
+    expect(c, &r->settings, r->model, batch, &e);
+    TRY(rig_step(r, batch, BATCH, &loss, &norm)); /* no update is pending yet */
+    read_counters(before);
+    for (int i = 0; i < STEADY; i++) {
+        TRY(rig_step(r, batch, BATCH, &loss, &norm));
+        read_counters(sent);
+        for (int l = 0; l < LANES_HERE; l++) {
+            int64_t total = sent[l];
+            sent[l] -= before[l];
+            before[l] = total;
+        }
+        compare(c, "among all ranks", i, sent[0], e.lane[0] + e.small);
+        compare(c, "in all-to-alls", i, sent[1], e.lane[1]);
+        compare(c, "around the ring", i, sent[2], e.lane[2]);
+    }
+    sum_up(c, r->model, sent, &e);
+    return OK;
+}
+
+static void run_cell(const struct cell_of_ranks *c)
+{
+    struct rig r;
+    struct model *m;
+    struct sequence batch[BATCH];
+    settle(&r, c);
+    r.comm = comm;
+    for (int i = 0; i < BATCH; i++)
+        make_data(&batch[i], c, 11 + (uint64_t)i);
+    if (comm_set_mesh(comm, &c->mesh) != OK || cell_model(FAMILY_LLAMA, LAYERS, &m) != OK || rig_start(&r, m) != OK ||
+        session_initialise(r.session, 3) != OK || run_steps(c, &r, batch) != OK) {
+        fprintf(stderr, "rank %d: %s\n", rank, status_message());
+        comm_fail(comm, ERR_CORRUPT, status_message());
+        exit(1);
+    }
+    rig_stop(&r);
+    for (int i = 0; i < BATCH; i++)
+        sequence_free(&batch[i]);
+}
+
+/* All dp x ulysses x ring = ranks with ulysses <= 4 (there are 4 heads on 2: KV heads are replicated at 4). */
+static int meshes(struct mesh out[32])
+{
+    int n = 0;
+    for (int u = 1; u <= 4; u *= 2)
+        for (int r = 1; r * u <= size; r++)
+            if (size % (u * r) == 0)
+                out[n++] = (struct mesh){size / (u * r), u, r};
+    return n;
+}
+
+/* By default every pair of mesh and stage, and with them each kind of data and type somewhere. */
+static void small_cells(int all)
+{
+    struct mesh mesh[32];
+    int n = meshes(mesh);
+    for (int k = 0; k < n * 4 * DATA_KINDS * 4; k++) {
+        int data = k % DATA_KINDS, types = k / DATA_KINDS % 4, zero = k / DATA_KINDS / 4 % 4, i = k / DATA_KINDS / 16;
+        if (!all && (data != (i + zero) % DATA_KINDS || types != (i + 3 * zero) % 4))
+            continue;
+        if (!all && size == 8 && zero != 3 && (zero != i % 3 || i % 2)) /* they share few cores */
+            continue;
+        run_cell(&(struct cell_of_ranks){.mesh = mesh[i],
+                                         .zero = zero,
+                                         .data = data,
+                                         .dtype = types % 2 ? BF16 : F32,
+                                         .wire = types / 2 ? BF16 : F32,
+                                         .seq_len = 150,
+                                         .alpha = data == DATA_ONE});
+    }
+}
+
+/* Long enough for the balanced layout. */
+static void balanced_cells(void)
+{
+    int ring = size < 4 ? size : 4;
+    for (int data = 0; data < DATA_KINDS; data++)
+        run_cell(&(struct cell_of_ranks){
+            .mesh = {1, size / ring, ring}, .zero = 3, .data = data, .dtype = F32, .wire = F32, .seq_len = 1100});
+}
+
+int main(void)
+{
+    struct launch launch;
+    if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 60, &comm) != OK) {
+        fprintf(stderr, "%s\n", status_message());
+        return 1;
+    }
+    rank = comm_rank(comm);
+    size = comm_size(comm);
+    small_cells(getenv("LTRAIN_LONG") != NULL);
+    balanced_cells();
+    double all = failures;
+    if (comm_sum(comm, &all, 1) != OK)
+        return 1;
+    comm_destroy(comm);
+    return all > 0;
+}
