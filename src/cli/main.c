@@ -31,9 +31,11 @@ static enum status plan_command(struct settings *s, struct comm *c)
     return st;
 }
 
-static enum status command(struct comm *c, int first, int argc, char **argv, int *signal_number)
+/* *code: the exit status, if all goes well. */
+static enum status command(struct comm *c, int first, int argc, char **argv, int *code)
 {
     struct settings s;
+    int signal_number = 0;
     int plan_only = first == 2 && strcmp(argv[1], "plan") == 0, check = first == 2 && strcmp(argv[1], "check") == 0;
     if (first == 2 && !plan_only && !check && strcmp(argv[1], "train") != 0)
         return comm_agree(c,
@@ -43,18 +45,20 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
     if (plan_only)
         st = plan_command(&s, c);
     else if (comm_size(c) == 1 && s.ranks > 1)
-        st = ranks_exec(s.ranks, argv);
+        st = ranks_start(s.ranks, argv, code);
     else if (check) /* a file's steps are those of a training run */
         st = check_run(&s, c, settings_given(argc - first, argv + first, "steps") ? s.steps : CHECK_STEPS);
     else
-        st = train_run(&s, c, &(struct train_hooks){.write_config = settings_write_yaml}, signal_number);
+        st = train_run(&s, c, &(struct train_hooks){.write_config = settings_write_yaml}, &signal_number);
+    if (signal_number)
+        *code = 128 + signal_number;
     settings_free(&s);
     return st;
 }
 
 int main(int argc, char **argv)
 {
-    int first = argc > 1 && argv[1][0] != '-' ? 2 : 1, signal_number = 0;
+    int first = argc > 1 && argv[1][0] != '-' ? 2 : 1, code = 0;
     struct launch_flags flags;
     struct launch launch;
     struct comm *comm = NULL;
@@ -71,11 +75,11 @@ int main(int argc, char **argv)
         }
     st = comm_create(&launch, 600, &comm);
     if (st == OK)
-        st = command(comm, first, argc, argv, &signal_number);
+        st = command(comm, first, argc, argv, &code);
     else if (launch.size > 1) { /* each for itself: perhaps there is no other */
         fprintf(stderr, "ltrain: rank %d: %s\n", launch.rank, status_message());
         return st == ERR_INVALID ? 2 : 1;
     }
-    int code = ranks_leave(comm, st);
-    return code == 0 && signal_number ? 128 + signal_number : code;
+    int failed = ranks_leave(comm, st);
+    return failed ? failed : code;
 }

@@ -2,12 +2,15 @@
 #include "cli/ranks.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#define STARTED "LTRAIN_RANKS" /* set for the processes that ranks_exec starts: they never start others */
+#define STARTED "LTRAIN_RANKS" /* set for the processes that ranks_start starts: they never start others */
 
 void ranks_hush(const struct launch *l)
 {
@@ -24,7 +27,7 @@ static void set_defaults(void)
         {"OMPI_MCA_pml", "ob1"},                        /* one machine: start in 22 ms, not 239 (shared/machine.md) */
         {"OMPI_MCA_btl", "vader,self"},
         {"OMPI_MCA_orte_execute_quiet", "1"},                        /* the sentence is ours */
-        {"OMPI_MCA_odls_base_sigkill_timeout", "5"},                 /* time to say why */
+        {"OMPI_MCA_odls_base_sigkill_timeout", "2"},                 /* twice: time to say why */
         {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"}, /* Open MPI 5 */
         {"PRTE_MCA_hwloc_default_binding_policy", "none"},
     };
@@ -38,7 +41,59 @@ static void set_defaults(void)
     }
 }
 
-enum status ranks_exec(int n, char **argv)
+static volatile sig_atomic_t asked, mpiexec_pid;
+
+/* mpiexec would end the ranks within seconds of SIGTERM or ^C; SIGUSR1 it passes on, and ranks take it as they take these. */
+static void pass_on(int number)
+{
+    int again = asked;
+    asked = number;
+    kill(mpiexec_pid, again ? SIGTERM : SIGUSR1);
+}
+
+/* In a process group of its own: a terminal's ^C is for this process, which passes it on. */
+static void become_mpiexec(char **args, const sigset_t *mask)
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    setpgid(0, 0);
+    if (!freopen("/dev/null", "r", stdin))
+        fclose(stdin);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    execvp(args[0], args);
+    fprintf(stderr, "ltrain: ranks %s: cannot start mpiexec: %s (Debian package openmpi-bin)\n", args[2], strerror(errno));
+    _exit(2);
+}
+
+/* Starts mpiexec and waits for it; its exit status. */
+static enum status run_mpiexec(char **args, int *code)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+    struct sigaction passing = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    sigset_t all, mask;
+    int state;
+    fflush(stdout);
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &mask); /* nothing is lost between fork and handlers */
+    pid_t pid = fork();
+    if (pid == 0)
+        become_mpiexec(args, &mask);
+    if (pid < 0) {
+        sigprocmask(SIG_SETMASK, &mask, NULL);
+        return status_fail(ERR_NOMEM, "ranks %s: cannot start mpiexec: %s", args[2], strerror(errno));
+    }
+    mpiexec_pid = pid;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        sigaction(signals[i], &passing, NULL);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    while (waitpid(pid, &state, 0) < 0 && errno == EINTR)
+        ;
+    *code = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+    if (asked && *code == 128 + SIGUSR1)
+        *code = 128 + asked;
+    return OK;
+}
+
+enum status ranks_start(int n, char **argv, int *code)
 {
     char count[16], self[4096];
     int argc = 0;
@@ -64,10 +119,9 @@ enum status ranks_exec(int n, char **argv)
     memcpy(args + 4, argv + 1, (size_t)(argc - 1) * sizeof *args);
     set_defaults();
     setenv(STARTED, count, 1);
-    fflush(stdout);
-    execvp(args[0], args);
+    enum status st = run_mpiexec(args, code);
     free(args);
-    return status_fail(ERR_INVALID, "ranks %d: cannot start mpiexec: %s (Debian package openmpi-bin)", n, strerror(errno));
+    return st;
 }
 
 /* All ranks name the directory of rank 0's second. */

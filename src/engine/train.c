@@ -232,6 +232,8 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
     TRY_GOTO(prepare(&r, hooks), out);
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
+    if (comm_size(comm) > 1)
+        signal(SIGUSR1, on_signal); /* Open MPI's mpiexec passes it on to all ranks, where SIGTERM ends them within seconds */
     TRY_GOTO(loop(&r), out);
     TRY_GOTO(run_flush(&r), out);
     *signal_number = r.signal;
