@@ -168,6 +168,8 @@ static enum status compare(struct comm *c, const struct settings *s)
 static void adapt_mesh(const struct comm *c, int argc, char **argv, struct settings *s)
 {
     int given = settings_given(argc, argv, "mesh") || settings_given(argc, argv, "sp");
+    if (comm_size(c) == 1 && s->ranks > 1)
+        return; /* the ranks that this process starts do it */
     if (!s->resume || given || s->dp < 1 || s->ulysses < 1 || s->ring < 1 || s->dp * s->ulysses * s->ring == comm_size(c))
         return;
     printf("resume: the run had %d ranks (dp=%d,ulysses=%d,ring=%d), now there are %d: the mesh is chosen anew\n",
