@@ -1,0 +1,315 @@
+/* Runs of several ranks on this machine: killed, stopped and terminated at random moments; moved to other numbers of ranks; edge
+ * cases. */
+#include "harness.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RANKS = 4, PATIENCE = 120 };
+#define SAVED "--ranks 4 --comm-timeout 20 --steps 8 --save-every 1" TINY DISCRETE
+
+static uint64_t random_state;
+
+static uint32_t dice(uint32_t n)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33) % n;
+}
+
+static void wait_ms(int ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
+}
+
+/* As a preparation: a program that hangs is ended by SIGALRM, and that is not what any test expects. */
+static int no_hang(void)
+{
+    alarm(PATIENCE);
+    return 0;
+}
+
+static const struct launch patient = {.prepare = no_hang};
+
+static int ended(pid_t pid)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
+}
+
+/* A file of /proc, its zeros turned into newlines; "" if it is gone. */
+static void read_proc(pid_t pid, const char *name, char *text, size_t bytes)
+{
+    char path[128];
+    size_t n = 0;
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    FILE *f = fopen(path, "re");
+    if (f) {
+        n = fread(text, 1, bytes - 1, f);
+        fclose(f);
+    }
+    for (size_t i = 0; i < n; i++)
+        text[i] = text[i] ? text[i] : '\n';
+    text[n] = 0;
+}
+
+/* The process of a rank of the program `pid` (ltrain, whose child is mpiexec, whose children are the ranks); 0: none (yet). */
+static pid_t process_of(pid_t pid, int rank)
+{
+    static char text[1 << 16];
+    char name[64], wanted[64];
+    snprintf(wanted, sizeof wanted, "\nOMPI_COMM_WORLD_RANK=%d\n", rank);
+    snprintf(name, sizeof name, "task/%d/children", (int)pid);
+    read_proc(pid, name, text, sizeof text);
+    pid_t mpiexec = (pid_t)strtol(text, NULL, 10);
+    if (mpiexec <= 0)
+        return 0;
+    DIR *all = opendir("/proc");
+    assert_non_null(all);
+    pid_t found = 0;
+    for (struct dirent *e; !found && (e = readdir(all));) {
+        pid_t p = (pid_t)strtol(e->d_name, NULL, 10);
+        char parent[32];
+        snprintf(parent, sizeof parent, "\nPPid:\t%d\n", (int)mpiexec);
+        if (p <= 0)
+            continue;
+        read_proc(p, "status", text, sizeof text);
+        if (!strstr(text, parent))
+            continue;
+        read_proc(p, "environ", text, sizeof text);
+        if (strstr(text, wanted))
+            found = p;
+    }
+    closedir(all);
+    return found;
+}
+
+/* Processes that work in this test's directory. */
+static int left_behind(void)
+{
+    char here[4096], there[4096], link[64];
+    int n = 0;
+    assert_non_null(getcwd(here, sizeof here));
+    DIR *all = opendir("/proc");
+    assert_non_null(all);
+    for (struct dirent *e; (e = readdir(all));) {
+        long pid = strtol(e->d_name, NULL, 10);
+        snprintf(link, sizeof link, "/proc/%ld/cwd", pid);
+        ssize_t length = pid > 0 ? readlink(link, there, sizeof there - 1) : -1;
+        if (length <= 0)
+            continue;
+        there[length] = 0;
+        n += strcmp(here, there) == 0 && pid != getpid();
+    }
+    closedir(all);
+    return n;
+}
+
+static void none_left_behind(void)
+{
+    for (int i = 0; i < 500 && left_behind(); i++)
+        wait_ms(20);
+    assert_int_equal(left_behind(), 0);
+}
+
+static int wait_for_file(pid_t pid, const char *pattern)
+{
+    while (!ended(pid) && e2e_count(pattern) == 0)
+        wait_ms(1);
+    return !ended(pid);
+}
+
+/* Every rank but the victim has said what happened to it, and what is left. */
+static void all_said(struct result r, int victim, const char *what)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        char who[64], cause[64];
+        if (rank == victim)
+            continue;
+        snprintf(who, sizeof who, "ltrain: rank %d: ", rank);
+        snprintf(cause, sizeof cause, "rank %d on ", victim);
+        char *line = strstr(r.err, who), *end = line ? strchr(line, '\n') : NULL;
+        if (!line || !end)
+            fail_msg("rank %d said nothing when rank %d was hit: %s", rank, victim, r.err);
+        char *said = strndup(line, (size_t)(end - line));
+        e2e_contains(said, cause);
+        e2e_contains(said, what);
+        e2e_contains(said, strstr(said, "there is no checkpoint yet") ? "no checkpoint" : "continue with --resume run");
+        assert_null(strstr(end, who)); /* once */
+        free(said);
+    }
+}
+
+static void goes_on(const struct curve *reference)
+{
+    if (e2e_count("run/checkpoints/step-??????") > 0) {
+        e2e_succeeds(&patient, "--resume run");
+    } else {
+        e2e_remove("run");
+        e2e_succeeds(&patient, SAVED "--out run");
+    }
+    struct curve c = e2e_curve("run");
+    assert_int_equal(c.n, reference->n);
+    e2e_same_curve(reference, &c, c.n);
+    e2e_same_file("reference/hf/model.safetensors", "run/hf/model.safetensors");
+    assert_int_equal(e2e_count("run/*.store*"), 0);
+    assert_int_equal(e2e_count("run/checkpoints/*.partial") + e2e_count("run/checkpoints/*.old"), 0);
+}
+
+/* Hits one rank at a random moment. `started`: not before the ranks know each other, else MPI's own words are all there is. */
+static void hit(int number, int started, const char *what, const struct curve *reference)
+{
+    char file[64];
+    int victim = (int)dice(RANKS);
+    pid_t rank = 0;
+    e2e_remove("run");
+    pid_t pid = e2e_start(&patient, SAVED "--out run");
+    while (!ended(pid) && !(rank = process_of(pid, victim)))
+        wait_ms(1);
+    snprintf(file, sizeof file, "run/checkpoints/step-%06u*", 1 + dice(7));
+    if (started)
+        wait_for_file(pid, dice(2) ? file : "run/plan.txt");
+    wait_ms((int)dice(started ? 40 : 400));
+    if (rank)
+        kill(rank, number);
+    struct result r = e2e_wait(pid);
+    if (r.status == 128 + SIGALRM)
+        fail_msg("a hang: rank %d was hit by signal %d: %s", victim, number, r.err);
+    none_left_behind();
+    if (started && r.status != 0 && !e2e_exists("run/hf")) /* else the rank was hit when all had been done */
+        all_said(r, victim, what);
+    print_message("rank %d: exit status %d, %d checkpoints\n", victim, r.status, e2e_count("run/checkpoints/step-??????"));
+    goes_on(reference);
+}
+
+static void hit_at_random_moments(void **state)
+{
+    int trials = getenv("LTRAIN_LONG") ? 50 : 5;
+    const char *seed = getenv("LTRAIN_SEED");
+    (void)state;
+    random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+    print_message("LTRAIN_SEED=%llu\n", (unsigned long long)random_state);
+    e2e_succeeds(&patient, SAVED "--out reference");
+    struct curve reference = e2e_curve("reference");
+    assert_int_equal(reference.n, 8);
+    for (int trial = 0; trial < trials; trial++)
+        hit(SIGKILL, trial % 5 != 4, "has died", &reference);
+    for (int trial = 0; trial < (trials + 9) / 10; trial++)
+        hit(SIGSTOP, 1, "is stopped", &reference);
+}
+
+/* A signal to the program that started the ranks is a signal to the run. */
+static void terminated(void **state)
+{
+    (void)state;
+    pid_t pid = e2e_start(&patient, "--ranks 3 --steps 60 --out run" TINY DISCRETE);
+    wait_for_file(pid, "run/metrics.jsonl");
+    wait_ms(200);
+    kill(pid, SIGTERM);
+    struct result r = e2e_wait(pid);
+    assert_int_equal(r.status, 128 + SIGTERM);
+    assert_string_equal(r.err, "");
+    e2e_contains(r.out, "saved: continue with ltrain --resume run");
+    none_left_behind();
+    struct curve c = e2e_curve("run");
+    assert_true(c.n < 60);
+    assert_int_equal(e2e_count("run/checkpoints/step-*"), 1);
+    e2e_succeeds(&patient, "--resume run --steps %d", c.n + 2);
+    e2e_succeeds(&patient, "--ranks 3 --steps %d --out whole" TINY DISCRETE, c.n + 2);
+    struct curve whole = e2e_curve("whole"), resumed = e2e_curve("run");
+    assert_int_equal(resumed.n, c.n + 2);
+    e2e_same_curve(&whole, &resumed, c.n + 2);
+    e2e_same_file("whole/hf/model.safetensors", "run/hf/model.safetensors");
+}
+
+/* Sums of fp32 in another order: about 1e-6 of a loss near 5 after a few steps. */
+static void near_curve(const char *a, const char *b, double tolerance)
+{
+    struct curve x = e2e_curve(a), y = e2e_curve(b);
+    assert_int_equal(x.n, y.n);
+    for (int i = 0; i < x.n; i++)
+        if (!(fabs(x.loss[i] - y.loss[i]) <= tolerance * fabs(x.loss[i])))
+            fail_msg("%s and %s: step %d: %.9g and %.9g", a, b, i + 1, x.loss[i], y.loss[i]);
+}
+
+static void copy_tree(const char *from, const char *to)
+{
+    char command[256];
+    e2e_remove(to);
+    snprintf(command, sizeof command, "cp -a %s %s", from, to);
+    assert_int_equal(system(command), 0);
+}
+
+static void resumed_on_fewer(void **state)
+{
+    (void)state;
+    e2e_succeeds(&patient, "--ranks 8 --steps 5 --save-every 3 --keep 9 --out whole" TINY DISCRETE);
+    copy_tree("whole", "saved");
+    e2e_write("saved/checkpoints/latest", "step-000003\n");
+    e2e_remove("saved/checkpoints/step-000005");
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        copy_tree("saved", "run");
+        struct result r = e2e_succeeds(&patient, "--resume run --ranks %d", ranks);
+        e2e_contains(r.out, "resume: step 3 from run/checkpoints/step-000003");
+        char *anew = strstr(r.out, "the mesh is chosen anew");
+        assert_true(anew && !strstr(anew + 1, "the mesh is chosen anew"));
+        near_curve("whole", "run", 1e-5);
+    }
+}
+
+/* A run of several ranks and one alone. */
+static void same_as_alone(const char *arguments, const char *several, const char *words)
+{
+    e2e_remove("run");
+    e2e_remove("alone");
+    e2e_succeeds(&patient, "%s --out alone", arguments);
+    struct result r = e2e_succeeds(&patient, "%s %s --out run", arguments, several);
+    e2e_contains(r.out, words);
+    near_curve("alone", "run", 1e-5);
+}
+
+static void edge_cases(void **state)
+{
+    char mqa7[4096], odd[8192];
+    (void)state;
+    snprintf(mqa7, sizeof mqa7, "%s/tests/golden/llama-mqa7", getenv("LTRAIN_SOURCE_ROOT") ? getenv("LTRAIN_SOURCE_ROOT") : "");
+#define SHORT "--steps 3 --model tiny --data corpus.txt" TILES
+    same_as_alone(SHORT "--seq-len 250", "--ranks 4", "padding: each sequence of 250 tokens is followed by ");
+    same_as_alone(SHORT "--seq-len 256 --batch 3", "--ranks 2 --mesh dp=2", "batch: 3 sequences a step, 2 micro-batches");
+    same_as_alone(SHORT "--seq-len 64 --eval-every 1 --eval-fraction 0.1", "--ranks 3", "eval");
+    e2e_refuses(2, "ulysses", &patient, "--ranks 3 --mesh ulysses=3 --out bad --seq-len 256 " SHORT);
+    e2e_refuses(2, "mesh", &patient, "--ranks 4 --mesh ring=3 --out bad --seq-len 256 " SHORT);
+    e2e_refuses(2, "absent.txt", &patient, "--ranks 3 --out bad --model tiny --seq-len 256 --data absent.txt");
+    if (access(mqa7, R_OK) == 0) {
+        snprintf(odd, sizeof odd, "--steps 3 --seq-len 128 --data corpus.txt --model %s" TILES, mqa7);
+        same_as_alone(odd, "--ranks 2", "mesh: 2 ranks");
+        same_as_alone(odd, "--ranks 4", "mesh: 4 ranks");
+        e2e_refuses(2, "ulysses|7", &patient, "%s --ranks 2 --mesh ulysses=2 --out bad", odd);
+    }
+    assert_false(e2e_exists("bad"));
+    none_left_behind();
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    if (system("command -v mpiexec >/dev/null") != 0)
+        return 77;
+#define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(edge_cases),
+        TEST(terminated),
+        TEST(resumed_on_fewer),
+        TEST(hit_at_random_moments),
+    };
+    return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);
+}
