@@ -173,10 +173,10 @@ static void hit(int number, int started, const char *what, const struct curve *r
     e2e_remove("run");
     pid_t pid = e2e_start(&patient, SAVED "--out run");
     while (!ended(pid) && !(rank = process_of(pid, victim)))
-        wait_ms(1);
+        wait_ms(20);
     snprintf(file, sizeof file, "run/checkpoints/step-%06u*", 1 + dice(7));
     if (started)
-        wait_for_file(pid, dice(2) ? file : "run/plan.txt");
+        wait_for_file(pid, dice(4) ? file : "run/plan.txt");
     wait_ms((int)dice(started ? 40 : 400));
     if (rank)
         kill(rank, number);
