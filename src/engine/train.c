@@ -171,6 +171,10 @@ enum status run_plan(struct run *r, struct plan **out)
 {
     struct comm *c = r->comm;
     struct plan *plan = NULL;
+    if (r->s->mode == MODE_CHAOS && comm_size(c) > 1)
+        return comm_agree(
+            c, status_fail(ERR_INVALID,
+                           "mode chaos executes a program out of order, which one rank alone can do: leave out --ranks"));
     int asked = train_planned_ranks(r->s);
     if (asked > 1 && comm_size(c) == 1)
         return status_fail(
