@@ -177,6 +177,8 @@ static void adapt_mesh(const struct comm *c, int argc, char **argv, struct setti
     s->dp = AUTO;
     s->ulysses = s->sp == SP_NONE || s->sp == SP_RING ? 1 : AUTO;
     s->ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? 1 : AUTO;
+    if (!settings_given(argc, argv, "tiles")) /* they were made for a rank's heads and tokens; the grain of updates stays */
+        s->row_chunk = s->head_tile = s->loss_tile = AUTO;
 }
 
 enum status ranks_read_settings(struct comm *c, int argc, char **argv, enum settings_use use, struct settings *out)
