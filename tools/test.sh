@@ -2,7 +2,7 @@
 # Sets up, builds and runs every test: `tools/test.sh [--asan | --tsan] [--long]`. The last line is `N passed, N failed, N skipped`.
 #   --asan   address and undefined-behaviour sanitizers, in build-asan
 #   --tsan   thread sanitizer, in build-tsan: the suites with lanes (offload, device, comm, engine), on several ranks too; OpenMP and BLAS with one thread
-#   --long   the long versions of tests that have one (LTRAIN_LONG=1)
+#   --long   the long versions of tests that have one (LTRAIN_LONG=1); the release build has the CUDA plugin if there is nvcc, which takes minutes
 # LTRAIN_BUILD names another build directory.
 set -eu
 cd "$(dirname "$0")/.."
@@ -39,9 +39,11 @@ tools/setup.sh
 suites='' within='' slower=1
 case $kind in
 release)
-    options='-Dbuildtype=release -Dwerror=true -Db_sanitize=none' ;;
+    options='-Dbuildtype=release -Dwerror=true -Db_sanitize=none -Dcuda=disabled'
+    [ -z "${LTRAIN_LONG:-}" ] || options="$options -Dcuda=auto" ;;
 asan)
     options='-Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Dcuda=disabled' slower=4
+    suites='--no-suite many' # four and eight ranks on few cores: two run the same code
     export ASAN_OPTIONS="${ASAN_OPTIONS:-strict_string_checks=1:detect_stack_use_after_return=1}"
     export UBSAN_OPTIONS="${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}" ;;
 tsan)

@@ -175,8 +175,10 @@ static void hit(int number, int started, const char *what, const struct curve *r
     while (!ended(pid) && !(rank = process_of(pid, victim)))
         wait_ms(20);
     snprintf(file, sizeof file, "run/checkpoints/step-%06u*", 1 + dice(7));
+    if (started && dice(4) == 0)
+        snprintf(file, sizeof file, "run/plan.txt");
     if (started)
-        wait_for_file(pid, dice(4) ? file : "run/plan.txt");
+        wait_for_file(pid, file);
     wait_ms((int)dice(started ? 40 : 400));
     if (rank)
         kill(rank, number);
@@ -186,7 +188,8 @@ static void hit(int number, int started, const char *what, const struct curve *r
     none_left_behind();
     if (started && r.status != 0 && !e2e_exists("run/hf")) /* else the rank was hit when all had been done */
         all_said(r, victim, what);
-    print_message("rank %d: exit status %d, %d checkpoints\n", victim, r.status, e2e_count("run/checkpoints/step-??????"));
+    print_message("rank %d %s %s: exit status %d, %d checkpoints\n", victim, started ? "after" : "long before", file, r.status,
+                  e2e_count("run/checkpoints/step-??????"));
     goes_on(reference);
 }
 
