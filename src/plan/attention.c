@@ -2,33 +2,12 @@
  *
  * q, k, v, o and their gradients lie as a rank's tokens need them: routed by member of the ulysses group, member after member,
  * the heads that this member attends (rows m * rows + token). With ulysses > 1 an all-to-all turns that into the member's heads
- * of all the group's tokens ("heads" values); with a single member it is that already. Ring members then pass keys and values on,
- * each pair directly: at step s a rank attends the keys of member (me - s), and what it owes them in gradients goes straight
- * back.
+ * of all the group's tokens ("heads" values); with a single member it is that already. What ring members then do is in ring.c.
  *
- * Source of the layouts, orders and volumes: DeepSpeed-Ulysses (Jacobs et al. 2023), ring attention (Liu et al. 2023). */
-#include "plan/maps.h"
-
-#include <stdlib.h>
+ * Source of the layouts, orders and volumes: DeepSpeed-Ulysses (Jacobs et al. 2023). */
+#include "plan/attention.h"
 
 #define DEV TIER_DEVICE
-
-/* Predicates of a micro-batch: does this rank attend the keys of the member s before it; does the member s after it attend ours?
- */
-static int attends(int s)
-{
-    return s == 0 ? 0 : 2 * s - 1;
-}
-
-static int is_attended(int s)
-{
-    return 2 * s;
-}
-
-static void under(struct lowering *L, int predicate)
-{
-    L->p->instrs[L->p->n_instrs - 1].predicate = (int16_t)predicate;
-}
 
 static struct value *tile_of(const struct lowering *L, struct value *of, int l, int t)
 {
@@ -53,15 +32,15 @@ static void all_to_all(struct lowering *L, struct value *from, struct value *to)
     emit_done(L, 0);
 }
 
-/* The heads layout of a routed value whose tiles are all on the device; closes it if that is another value. */
-static struct value *to_heads(struct lowering *L, struct value *routed, struct value *heads)
+/* Makes the heads layout of a routed value whose tiles are all on the device, and closes that; nothing where they are the same.
+ */
+static void to_heads(struct lowering *L, struct value *routed, struct value *heads)
 {
     if (L->s.ulysses == 1)
-        return routed;
+        return;
     value_new(L, heads, 0);
     all_to_all(L, routed, heads);
     value_close_full(L, routed);
-    return heads;
 }
 
 static struct value *heads_or(const struct lowering *L, struct value *routed, struct value *heads)
@@ -134,14 +113,14 @@ static void drop_mask(struct lowering *L, int s)
     value_drop(L, &L->hi, s);
 }
 
-static void emit_forward(struct lowering *L, int s, struct value *o, struct value *lse, struct value *q, struct value *k,
-                         struct value *v)
+void emit_attention_forward(struct lowering *L, int s, struct value *o, struct value *lse, struct value *q, struct value *k,
+                            struct value *v)
 {
     int64_t n = L->attn_rows;
     get_mask(L, s);
     struct op_attrs *a = emit(L, OP_ATTN_FWD, LANE_COMPUTE);
     attention_attrs(L, a);
-    under(L, attends(s));
+    under_predicate(L, ring_attends(s));
     arg_write(L, 0, o, 0, n, DEV);
     arg_write(L, 1, lse, 0, lse->rows, DEV);
     arg_read(L, 2, q, 0, n, DEV);
@@ -152,19 +131,14 @@ static void emit_forward(struct lowering *L, int s, struct value *o, struct valu
     drop_mask(L, s);
 }
 
-/* What the backward pass of one tile reads and writes, in the heads layout. */
-struct backward_tile {
-    struct value *q, *k, *v, *d_o, *delta, *lse, *dq, *dk, *dv;
-};
-
-static void emit_backward(struct lowering *L, int s, const struct backward_tile *b, int accumulate)
+void emit_attention_backward(struct lowering *L, int s, const struct backward_tile *b, int accumulate)
 {
     int64_t n = L->attn_rows;
     get_mask(L, s);
     struct op_attrs *a = emit(L, OP_ATTN_BWD, LANE_COMPUTE);
     attention_attrs(L, a);
     a->attn.accumulate = accumulate;
-    under(L, attends(s));
+    under_predicate(L, ring_attends(s));
     arg_write(L, 0, b->dq, 0, n, DEV);
     (accumulate ? arg_update : arg_write)(L, 1, b->dk, 0, n, DEV);
     (accumulate ? arg_update : arg_write)(L, 2, b->dv, 0, n, DEV);
@@ -177,146 +151,6 @@ static void emit_backward(struct lowering *L, int s, const struct backward_tile 
     arg_mask(L, 9, s);
     emit_done(L, planned_pairs(L));
     drop_mask(L, s);
-}
-
-/* --- Ring --- */
-
-/* `from` to the member `distance` on, `to` from the member `distance` back. depth 1: may run ahead of its use. */
-static void exchange(struct lowering *L, struct value *from, struct value *to, int distance, int send_if, int recv_if, int depth)
-{
-    value_new(L, to, 0);
-    struct op_attrs *a = emit(L, OP_EXCHANGE, LANE_RING);
-    L->p->instrs[L->p->n_instrs - 1].depth = (int16_t)depth;
-    a->comm.element = 4;
-    a->comm.n = a->comm.share = from->rows * from->row_bytes / 4;
-    a->comm.distance = distance;
-    a->comm.send_if = send_if;
-    a->comm.recv_if = recv_if;
-    arg_read(L, 0, from, 0, from->rows, DEV);
-    arg_write(L, 1, to, 0, to->rows, DEV);
-    emit_done(L, 0);
-}
-
-static void receive_keys(struct lowering *L, int s, struct value *k, struct value *v)
-{
-    exchange(L, k, &L->ring_k, s, is_attended(s), attends(s), 1);
-    exchange(L, v, &L->ring_v, s, is_attended(s), attends(s), 1);
-}
-
-static void merge(struct lowering *L, int s, struct value *o, struct value *lse)
-{
-    struct op_attrs *a = emit(L, OP_ATTN_MERGE, LANE_COMPUTE);
-    a->heads.rows = L->attn_rows;
-    a->heads.heads = L->s.head_tile;
-    a->heads.head_dim = (int32_t)L->m->config.head_dim;
-    a->heads.dtype = (int32_t)L->s.dtype;
-    a->heads.accumulate = s > 0;
-    under(L, attends(s));
-    (s > 0 ? arg_update : arg_write)(L, 0, o, 0, o->rows, DEV);
-    (s > 0 ? arg_update : arg_write)(L, 1, lse, 0, lse->rows, DEV);
-    arg_read(L, 2, &L->o_part, 0, L->o_part.rows, DEV);
-    arg_read(L, 3, &L->lse_part, 0, L->lse_part.rows, DEV);
-    emit_done(L, 0);
-    value_drop(L, &L->o_part, 0);
-    value_drop(L, &L->lse_part, 0);
-}
-
-static void cast(struct lowering *L, struct value *y, enum dtype y_type, struct value *x, enum dtype x_type)
-{
-    struct op_attrs *a = emit(L, OP_CAST, LANE_COMPUTE);
-    a->cast.n = x->rows * x->row_bytes / dtype_size(x_type);
-    a->cast.y_type = y_type;
-    a->cast.x_type = x_type;
-    arg_write(L, 0, y, 0, y->rows, DEV);
-    arg_read(L, 1, x, 0, x->rows, DEV);
-    emit_done(L, 0);
-}
-
-static void ring_forward(struct lowering *L, struct value *o, struct value *lse, struct value *q, struct value *k,
-                         struct value *v)
-{
-    int plain = L->s.dtype == F32; /* the sum has the result's type */
-    struct value *sum = plain ? o : &L->o_sum;
-    if (!plain)
-        value_new(L, sum, 0);
-    for (int s = 0; s < L->s.ring; s++) {
-        if (s > 0)
-            receive_keys(L, s, k, v);
-        if (s == 0 && plain) {
-            emit_forward(L, s, o, lse, q, k, v);
-            continue;
-        }
-        value_new(L, &L->o_part, 0);
-        value_new(L, &L->lse_part, 0);
-        emit_forward(L, s, &L->o_part, &L->lse_part, q, s ? &L->ring_k : k, s ? &L->ring_v : v);
-        merge(L, s, sum, lse);
-    }
-    value_drop(L, &L->ring_k, 0);
-    value_drop(L, &L->ring_v, 0);
-    if (!plain) {
-        cast(L, o, L->s.dtype, sum, F32);
-        value_drop(L, sum, 0);
-    }
-}
-
-static void fill(struct lowering *L, struct value *v)
-{
-    struct op_attrs *a = emit(L, OP_FILL, LANE_COMPUTE);
-    a->fill.bytes = v->rows * v->row_bytes;
-    arg_write(L, 0, v, 0, v->rows, DEV);
-    emit_done(L, 0);
-}
-
-/* sum += part, which is gone then. */
-static void add_part(struct lowering *L, struct value *sum, struct value *part, int predicate)
-{
-    struct op_attrs *a = emit(L, OP_ACCUM, LANE_COMPUTE);
-    a->vec.n = sum->rows * sum->row_bytes / 4;
-    under(L, predicate);
-    arg_update(L, 0, sum, 0, sum->rows, DEV);
-    arg_read(L, 1, part, 0, part->rows, DEV);
-    emit_done(L, 0);
-    value_drop(L, part, 0);
-}
-
-static void add_returned(struct lowering *L, const struct backward_tile *b, int s)
-{
-    add_part(L, b->dk, &L->returned_k[s % 2], is_attended(s));
-    add_part(L, b->dv, &L->returned_v[s % 2], is_attended(s));
-}
-
-/* The local block comes last: it hides the last gradients on their way back. What comes back is added one step late, so that
- * compute does not wait for it. */
-static void ring_backward(struct lowering *L, const struct backward_tile *b)
-{
-    int R = L->s.ring;
-    struct backward_tile far = *b, near = *b;
-    far.k = &L->ring_k;
-    far.v = &L->ring_v;
-    far.dk = &L->dk_part;
-    far.dv = &L->dv_part;
-    near.dq = far.dq = &L->dq_part;
-    fill(L, b->dq);
-    fill(L, b->dk);
-    fill(L, b->dv);
-    for (int s = 1; s < R; s++) {
-        receive_keys(L, s, b->k, b->v);
-        value_new(L, far.dq, 0);
-        value_new(L, far.dk, 0);
-        value_new(L, far.dv, 0);
-        emit_backward(L, s, &far, 0);
-        add_part(L, b->dq, far.dq, attends(s));
-        exchange(L, far.dk, &L->returned_k[s % 2], -s, attends(s), is_attended(s), 0);
-        exchange(L, far.dv, &L->returned_v[s % 2], -s, attends(s), is_attended(s), 0);
-        value_drop(L, far.dk, 0);
-        value_drop(L, far.dv, 0);
-        if (s > 1)
-            add_returned(L, b, s - 1);
-    }
-    value_new(L, near.dq, 0);
-    emit_backward(L, 0, &near, 1);
-    add_part(L, b->dq, near.dq, 0);
-    add_returned(L, b, R - 1);
 }
 
 /* --- Forward --- */
@@ -364,7 +198,7 @@ static void attend_forward(struct lowering *L, int l, int t)
     if (L->s.ring > 1)
         ring_forward(L, ho, lse, q, k, v);
     else
-        emit_forward(L, 0, ho, lse, q, k, v);
+        emit_attention_forward(L, 0, ho, lse, q, k, v);
     to_tokens(L, ho, o);
     put_all(L, o);
     value_put(L, lse, 0);
@@ -476,14 +310,14 @@ static void attend_backward(struct lowering *L, int l, int t)
     if (L->s.ring > 1)
         ring_backward(L, &b);
     else
-        emit_backward(L, 0, &b, !first);
+        emit_attention_backward(L, 0, &b, !first);
     value_close_full(L, b.q);
     value_close_full(L, b.d_o);
     value_close_full(L, b.delta);
     value_drop(L, b.lse, 0);
     if (dq_type(L) != F32) { /* fewer bytes to send */
         value_new(L, &L->dq_low, 0);
-        cast(L, &L->dq_low, dq_type(L), b.dq, F32);
+        lower_cast(L, &L->dq_low, dq_type(L), b.dq, F32);
         value_drop(L, b.dq, 0);
         b.dq = &L->dq_low;
     }
@@ -509,7 +343,7 @@ void lower_attention_backward(struct lowering *L, int l)
 
 /* --- Creation --- */
 
-static void heads_value(struct lowering *L, struct value *v, const char *name, int64_t row_bytes)
+void heads_value(struct lowering *L, struct value *v, const char *name, int64_t row_bytes)
 {
     value_create(L, v, name, CLASS_WORK, L->attn_rows, row_bytes, L->attn_rows, RES_NONE);
 }
@@ -553,20 +387,8 @@ void attention_values_create(struct lowering *L)
     }
     if (dq_type(L) != F32)
         heads_value(L, &L->dq_low, "heads.dq.low", q * size);
-    if (L->s.ring == 1)
-        return;
-    heads_value(L, &L->ring_k, "ring.k", kv * size);
-    heads_value(L, &L->ring_v, "ring.v", kv * size);
-    heads_value(L, &L->o_part, "ring.o_part", q * size);
-    heads_value(L, &L->o_sum, "ring.o_sum", q * 4);
-    value_create(L, &L->lse_part, "ring.lse_part", CLASS_WORK, L->s.head_tile, L->attn_rows * 4, L->s.head_tile, RES_NONE);
-    heads_value(L, &L->dq_part, "ring.dq_part", q * 4);
-    heads_value(L, &L->dk_part, "ring.dk_part", kv * 4);
-    heads_value(L, &L->dv_part, "ring.dv_part", kv * 4);
-    for (int i = 0; i < 2; i++) {
-        heads_value(L, &L->returned_k[i], i ? "ring.dk_returned'" : "ring.dk_returned", kv * 4);
-        heads_value(L, &L->returned_v[i], i ? "ring.dv_returned'" : "ring.dv_returned", kv * 4);
-    }
+    if (L->s.ring > 1)
+        ring_values_create(L);
 }
 
 void attention_values_destroy(struct lowering *L)

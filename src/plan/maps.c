@@ -289,6 +289,18 @@ void lower_rope(struct lowering *L, struct value *x, int64_t r0, int64_t r1, int
     emit_done(L, 0);
 }
 
+/* y = x, element by element, both whole. */
+void lower_cast(struct lowering *L, struct value *y, enum dtype y_type, struct value *x, enum dtype x_type)
+{
+    struct op_attrs *a = emit(L, OP_CAST, LANE_COMPUTE);
+    a->cast.n = x->rows * x->row_bytes / dtype_size(x_type);
+    a->cast.y_type = y_type;
+    a->cast.x_type = x_type;
+    arg_write(L, 0, y, 0, y->rows, DEV);
+    arg_read(L, 1, x, 0, x->rows, DEV);
+    emit_done(L, 0);
+}
+
 int64_t routed_head(const struct lowering *L, int m, int t)
 {
     return m * L->local_heads + t * L->s.head_tile;

@@ -45,4 +45,7 @@ void lower_add(struct lowering *L, struct value *y, struct value *x, struct valu
  * direction. */
 void lower_rope(struct lowering *L, struct value *x, int64_t r0, int64_t r1, int64_t p0, int heads, enum dtype type, int inverse);
 
+/* y = x, element by element, both whole. */
+void lower_cast(struct lowering *L, struct value *y, enum dtype y_type, struct value *x, enum dtype x_type);
+
 #endif
