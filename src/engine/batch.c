@@ -14,7 +14,6 @@ struct batch {
     int32_t *memory;       /* the five whole arrays; NULL for a rank that has its sequences to itself */
     struct sequence whole; /* where the whole sequence goes: memory, or the program's own inputs */
     uint8_t *needs;
-    int64_t padding;
 };
 
 static struct sequence inputs(struct session *s)
@@ -78,7 +77,7 @@ enum status batch_publish(struct batch *b, int64_t used)
 {
     const struct seq_tokens t = {b->whole.tokens, b->whole.targets, b->whole.positions, b->whole.lo};
     struct sequence in = inputs(b->s);
-    b->padding = seq_pad(&b->shape, used, &t);
+    seq_pad(&b->shape, used, &t);
     TRY(seq_layout_assign(b->layout, t.lo));
     if (!b->memory) { /* it lies where it is read from; only padding's own masks are missing */
         for (int64_t i = used; i < b->shape.padded; i++)
@@ -96,22 +95,7 @@ enum status batch_publish(struct batch *b, int64_t used)
     return OK;
 }
 
-int64_t batch_padding(const struct batch *b)
-{
-    return b->padding;
-}
-
-double batch_imbalance(const struct batch *b)
-{
-    return seq_imbalance(b->layout);
-}
-
 uint64_t batch_digest(const struct batch *b)
 {
     return seq_layout_digest(b->layout);
-}
-
-enum seq_kind batch_layout(const struct batch *b)
-{
-    return seq_layout_kind(b->layout);
 }

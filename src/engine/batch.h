@@ -18,10 +18,7 @@ struct sequence batch_arrays(struct batch *b);
  * that share the sequence must give the same. */
 enum status batch_publish(struct batch *b, int64_t used);
 
-/* Of the sequence published last. */
-int64_t batch_padding(const struct batch *b);      /* tokens */
-double batch_imbalance(const struct batch *b);     /* largest over mean attended pairs of the ring's members */
-uint64_t batch_digest(const struct batch *b);      /* equal on ranks that agree about the layout */
-enum seq_kind batch_layout(const struct batch *b); /* zigzag or balanced */
+/* Of the sequence published last: equal on ranks that agree about its layout. */
+uint64_t batch_digest(const struct batch *b);
 
 #endif

@@ -57,12 +57,6 @@ enum status seq_shape_create(int64_t seq_len, int ulysses, int ring, enum seq_ki
     return OK;
 }
 
-const char *seq_kind_name(enum seq_kind kind)
-{
-    static const char *const names[] = {"zigzag", "balanced", "auto"};
-    return names[kind];
-}
-
 int64_t seq_pad(const struct seq_shape *shape, int64_t used, const struct seq_tokens *t)
 {
     for (int64_t q = used; q < shape->padded; q++) {

@@ -39,8 +39,6 @@ struct seq_shape {
 /* The smallest padding that the kind allows. ERR_INVALID: lengths or degrees below 1, or S_pad beyond 2^31 - 1. */
 enum status seq_shape_create(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, struct seq_shape *out);
 
-const char *seq_kind_name(enum seq_kind kind);
-
 static inline int64_t seq_member_rows(const struct seq_shape *s)
 {
     return s->padded / s->ring;
