@@ -33,42 +33,46 @@ static enum status explain(const struct program *p, int i, enum status st)
     return status_fail(st, "%s", cause);
 }
 
-static enum status start(struct comm_run *r, enum lane lane, struct comm_lane *l)
+/* Which halves of an instruction take place: an exchange's have predicates. */
+struct halves {
+    int send, receive;
+};
+
+static struct halves halves_of(const struct comm_run *r, const struct instr *in)
 {
-    const struct instr *in = &r->program->instrs[l->next];
-    const struct op_attrs *a = &in->attrs;
-    int send = in->op != OP_EXCHANGE || machine_holds(r->machine, a->comm.send_if);
-    int receive = in->op != OP_EXCHANGE || machine_holds(r->machine, a->comm.recv_if);
-    void *arg[OP_MAX_ARGS];
-    int64_t offset, bytes;
-    for (int k = 0; k < OP_MAX_ARGS; k++)
-        arg[k] = machine_argument(r->machine, r->program, in, k, &offset, &bytes);
-    l->start_ns = clock_ns();
-    l->flying = 1;
-    if (!send && !receive) /* nothing travels */
-        return OK;
-    return comm_start(r->machine->comm, lane, in->op, a, arg, send, receive);
+    if (in->op != OP_EXCHANGE)
+        return (struct halves){1, 1};
+    return (struct halves){machine_holds(r->machine, in->attrs.comm.send_if), machine_holds(r->machine, in->attrs.comm.recv_if)};
 }
 
-static int travels(const struct comm_run *r, const struct instr *in)
+static enum status start(struct comm_run *r, enum lane lane, struct comm_lane *l, struct halves h)
 {
-    return in->op != OP_EXCHANGE || machine_holds(r->machine, in->attrs.comm.send_if) ||
-           machine_holds(r->machine, in->attrs.comm.recv_if);
+    const struct instr *in = &r->program->instrs[l->next];
+    void *arg[OP_MAX_ARGS];
+    int64_t offset, bytes;
+    l->start_ns = clock_ns();
+    l->flying = 1;
+    if (!h.send && !h.receive) /* nothing travels */
+        return OK;
+    for (int k = 0; k < OP_MAX_ARGS; k++)
+        arg[k] = machine_argument(r->machine, r->program, in, k, &offset, &bytes);
+    return comm_start(r->machine->comm, lane, in->op, &in->attrs, arg, h.send, h.receive);
 }
 
 /* Starts or polls the lane's instruction. *moved: something happened. */
 static enum status serve(struct comm_run *r, enum lane lane, struct comm_lane *l, int *moved)
 {
     const struct instr *in = &r->program->instrs[l->next];
+    const struct halves h = halves_of(r, in);
     enum status st = OK;
     int done = 0;
     if (!l->flying) {
         if (!tickets_ready(r->tickets, in))
             return OK;
         *moved = 1;
-        st = start(r, lane, l);
+        st = start(r, lane, l, h);
     }
-    if (st == OK && travels(r, in))
+    if (st == OK && (h.send || h.receive))
         st = comm_poll(r->machine->comm, lane, &done);
     else
         done = 1;
