@@ -2,12 +2,8 @@
 # `ltrain check` on 1, 2 and 4 ranks: `test_check.sh LTRAIN`. It passes, says why its tolerance is what it is, and leaves nothing behind; numbers
 # that are not finite end it with one sentence on all ranks alike. (That wrong gradients are found: tests/engine/check_ranks.c.)
 set -eu
-command -v mpiexec >/dev/null 2>&1 || exit 77
+. "$(dirname "$0")/../mpi.sh"
 ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
-here=$(cd "$(dirname "$0")" && pwd)
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-export LSAN_OPTIONS="suppressions=$here/../comm/mpi.supp:fast_unwind_on_malloc=0:print_suppressions=0"
-mpi="mpiexec --quiet --oversubscribe --bind-to none --mca pml ob1 --mca btl vader,self"
 home=$(mktemp -d)
 trap 'rm -rf "$home"' EXIT
 cd "$home"

@@ -2,12 +2,8 @@
 # Several processes started as one program: `test_ranks.sh LTRAIN`. What all ranks know is said once and all exit alike; what one knows is said
 # with its number; a start that cannot be right is refused, never waited for.
 set -eu
-command -v mpiexec >/dev/null 2>&1 || exit 77
+. "$(dirname "$0")/../mpi.sh"
 ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
-here=$(cd "$(dirname "$0")" && pwd)
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-export LSAN_OPTIONS="suppressions=$here/../comm/mpi.supp:fast_unwind_on_malloc=0:print_suppressions=0"
-mpi="mpiexec --quiet --oversubscribe --bind-to none --mca pml ob1 --mca btl vader,self"
 home=$(mktemp -d)
 trap 'rm -rf "$home"' EXIT
 cd "$home"

@@ -2,12 +2,9 @@
 # Several ranks on this machine: `test_ranks.sh PROGRAM all|large|failures|tcp`. Every collective on meshes of 2, 3, 4 and 8 ranks; a rank that is
 # killed, stopped, stalled or gone its own way ends all ranks with a sentence.
 set -eu
-command -v mpiexec >/dev/null 2>&1 || exit 77
+. "$(dirname "$0")/../mpi.sh"
 program=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
-here=$(cd "$(dirname "$0")" && pwd)
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-export LSAN_OPTIONS="suppressions=$here/mpi.supp:fast_unwind_on_malloc=0:print_suppressions=0"
-mpi="mpiexec --quiet --oversubscribe --bind-to none --mca pml ob1 --mca btl vader,self --mca orte_tmpdir_base ${TMPDIR:-/tmp}"
+mpi="$mpi --mca orte_tmpdir_base ${TMPDIR:-/tmp}"
 failures=0
 
 # A hang is a failure: never longer than this.

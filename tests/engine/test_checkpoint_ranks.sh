@@ -1,12 +1,9 @@
 #!/bin/sh
 # Checkpoints of several ranks of this machine: `test_checkpoint_ranks.sh PROGRAM meshes|faults|kills [--long]`.
 set -eu
-command -v mpiexec >/dev/null 2>&1 || exit 77
+. "$(dirname "$0")/../mpi.sh"
 program=$1 what=$2 long=${3:-}
 [ "${LTRAIN_LONG:-}" ] && long=--long
-here=$(cd "$(dirname "$0")" && pwd)
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-export LSAN_OPTIONS="suppressions=$here/../comm/mpi.supp:fast_unwind_on_malloc=0:print_suppressions=0"
 base=/dev/shm
 [ -w "$base" ] && [ "$what" != kills ] || base=${TMPDIR:-/tmp}
 dir=$(mktemp -d "$base/ltrain-ckpt-XXXXXX")
@@ -17,7 +14,8 @@ seconds=250
 ranks() { # N ARGUMENT...
     n=$1
     shift
-    timeout -k 5 "$seconds" mpiexec --quiet --oversubscribe --bind-to none --mca pml ob1 --mca btl vader,self -n "$n" "$program" "$@"
+    # shellcheck disable=SC2086 # a list of words
+    timeout -k 5 "$seconds" $mpi -n "$n" "$program" "$@"
 }
 
 case $what in
