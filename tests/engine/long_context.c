@@ -212,5 +212,7 @@ int main(int argc, char **argv)
     }
     st = comm_barrier(comm);
     comm_destroy(comm);
+    free(mesh.lse), free(mesh.gradient);
+    free(alone.lse), free(alone.gradient);
     return bad || st != OK;
 }
