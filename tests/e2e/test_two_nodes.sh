@@ -4,7 +4,6 @@
 set -eu
 command -v mpirun >/dev/null 2>&1 && command -v ip >/dev/null 2>&1 && [ "$(id -u)" = 0 ] || { echo "needs root, ip and mpirun"; exit 77; }
 ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
-here=$(cd "$(dirname "$0")" && pwd)
 a=ltrain-a-$$ b=ltrain-b-$$
 home=$(mktemp -d "${TMPDIR:-/tmp}/nodes-XXXXXX")
 
@@ -36,7 +35,7 @@ printf '#!/bin/sh\nshift\nexec ip netns exec %s unshare --uts sh -c "hostname no
 chmod +x agent
 yes 'It was a dark and stormy night; the rain fell in torrents, except at occasional intervals.' | head -c 100000 >corpus.txt
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-export LSAN_OPTIONS="suppressions=$here/../comm/mpi.supp:fast_unwind_on_malloc=0:print_suppressions=0"
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # tests/mpi.sh says why
 mpi="mpirun --quiet --oversubscribe --bind-to none --mca orte_tmpdir_base $home --mca mpi_yield_when_idle 1 --mca pml ob1 -n 4"
 settings="--model tiny --data corpus.txt --seq-len 4096 --mesh ulysses=2,ring=2 --zero 3 --threads 1 --tiles rows=512,loss=512"
 
