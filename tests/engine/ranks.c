@@ -1,6 +1,7 @@
 /* Rank invariance, to be started under mpiexec: every mesh, ZeRO stage, placement and kind of data trains as one rank does.
  *
- * LTRAIN_LONG: the full product. Every rank trains alone and resident first; the curves of all cells are compared with that. */
+ * LTRAIN_LONG: the full product, or with the arguments PART and PARTS every PARTS-th cell of it from the PART-th on. Every rank
+ * trains alone and resident first; the curves of all cells are compared with that. */
 #include "engine/rig.h"
 
 #include "comm/launch.h"
@@ -26,6 +27,7 @@ struct mesh_cell {
 
 static struct comm *comm;
 static int rank, size, failures;
+static double worst[2][2]; /* relative difference: [fp32, bf16][loss, gradient norm] */
 
 static void complain(const struct mesh_cell *c, const char *what, int step, double a, double b)
 {
@@ -108,17 +110,25 @@ static int train(const struct mesh_cell *c, struct comm *on, struct curve *out)
     return bad;
 }
 
-/* fp32: about 1e-5, the reordering of fp32 sums carried through 20 steps; bf16 rounds differently wherever sums differ, 2^-8 and
- * more by and by. */
+/* Relative; remembers the largest. */
+static int differs(const struct mesh_cell *c, int what, double a, double b, double tolerance)
+{
+    double d = fabs(a - b) / fabs(b), *most = &worst[c->dtype == BF16][what];
+    *most = fmax(*most, d);
+    return !(d <= tolerance);
+}
+
+/* fp32: about 1e-5, the reordering of fp32 sums carried through 20 steps. bf16 rounds differently (2^-8) wherever sums differ,
+ * and the trajectories drift apart from then on; the gradient, small where the loss is flat, shows it more than the loss. */
 static void compare(const struct mesh_cell *c, const struct curve *got, const struct curve *alone)
 {
-    double tolerance = c->dtype == F32 ? 1e-5 : 2e-2;
+    double tolerance = c->dtype == F32 ? 1e-5 : 2e-2, of_norm = c->dtype == F32 ? tolerance : 0.1;
     for (int i = 0; i < STEPS; i++) {
-        if (!(fabs(got->loss[i] - alone->loss[i]) <= tolerance * fabs(alone->loss[i]))) {
+        if (differs(c, 0, got->loss[i], alone->loss[i], tolerance)) {
             complain(c, "loss", i, got->loss[i], alone->loss[i]);
             return;
         }
-        if (!(fabs(got->norm[i] - alone->norm[i]) <= 10 * tolerance * alone->norm[i])) {
+        if (differs(c, 1, got->norm[i], alone->norm[i], of_norm)) {
             complain(c, "gradient norm", i, got->norm[i], alone->norm[i]);
             return;
         }
@@ -173,9 +183,10 @@ static int meshes(struct mesh out[32])
     return n;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    int all = getenv("LTRAIN_LONG") != NULL, cells = 0;
+    int all = getenv("LTRAIN_LONG") != NULL, cells = 0, at = 0;
+    int part = argc == 3 ? atoi(argv[1]) : 0, parts = argc == 3 ? atoi(argv[2]) : 1;
     struct launch launch;
     struct curve alone[2][DATA_KINDS];
     struct mesh mesh[32];
@@ -202,13 +213,17 @@ int main(void)
                             continue;
                         if (!all && size >= 4 && zero != 3 - i % 4) /* they share few cores */
                             continue;
+                        if (at++ % parts != part)
+                            continue;
                         struct mesh_cell c = {mesh[i], zero, nvme, data, low ? BF16 : F32};
                         run_cell(&c, &alone[low][data], all || (zero == 3 && i % 2));
                         cells++;
                     }
-    cells += edges(mesh, n);
+    if (part == 0)
+        cells += edges(mesh, n);
     if (rank == 0)
-        printf("%d ranks: %d cells, %d differ\n", size, cells, failures);
+        printf("%d ranks: %d cells, %d differ; at most, loss and gradient norm: fp32 %.1e %.1e, bf16 %.1e %.1e\n", size, cells,
+               failures, worst[0][0], worst[0][1], worst[1][0], worst[1][1]);
     comm_destroy(comm);
     return failures > 0;
 }
