@@ -118,21 +118,18 @@ static int differs(const struct mesh_cell *c, int what, double a, double b, doub
     return !(d <= tolerance);
 }
 
-/* fp32: about 1e-5, the reordering of fp32 sums carried through 20 steps. bf16 rounds differently (2^-8) wherever sums differ,
- * and the trajectories drift apart from then on; the gradient, small where the loss is flat, shows it more than the loss. */
+/* Losses, fp32: about 1e-5, the reordering of fp32 sums carried through 20 steps; bf16 rounds differently (2^-8) wherever sums
+ * differ, and the trajectories drift apart. The gradient norm where both still stand at the same point: one rounding. */
 static void compare(const struct mesh_cell *c, const struct curve *got, const struct curve *alone)
 {
-    double tolerance = c->dtype == F32 ? 1e-5 : 2e-2, of_norm = c->dtype == F32 ? tolerance : 0.1;
-    for (int i = 0; i < STEPS; i++) {
-        if (differs(c, 0, got->loss[i], alone->loss[i], tolerance)) {
+    double of_loss = c->dtype == F32 ? 1e-5 : 2e-2, of_norm = c->dtype == F32 ? 1e-5 : 1.0 / 256;
+    if (differs(c, 1, got->norm[0], alone->norm[0], of_norm))
+        complain(c, "gradient norm", 0, got->norm[0], alone->norm[0]);
+    for (int i = 0; i < STEPS; i++)
+        if (differs(c, 0, got->loss[i], alone->loss[i], of_loss)) {
             complain(c, "loss", i, got->loss[i], alone->loss[i]);
             return;
         }
-        if (differs(c, 1, got->norm[i], alone->norm[i], of_norm)) {
-            complain(c, "gradient norm", i, got->norm[i], alone->norm[i]);
-            return;
-        }
-    }
 }
 
 static void run_cell(const struct mesh_cell *c, const struct curve *alone, int twice)
@@ -222,8 +219,8 @@ int main(int argc, char **argv)
     if (part == 0)
         cells += edges(mesh, n);
     if (rank == 0)
-        printf("%d ranks: %d cells, %d differ; at most, loss and gradient norm: fp32 %.1e %.1e, bf16 %.1e %.1e\n", size, cells,
-               failures, worst[0][0], worst[0][1], worst[1][0], worst[1][1]);
+        printf("%d ranks: %d cells, %d differ; at most, losses and first gradient norm: fp32 %.1e %.1e, bf16 %.1e %.1e\n", size,
+               cells, failures, worst[0][0], worst[0][1], worst[1][0], worst[1][1]);
     comm_destroy(comm);
     return failures > 0;
 }
