@@ -2,8 +2,8 @@
  *
  *   attention_bench [S] [repeats] [f32|bf16] [window]     FLOPs of the attended pairs; packing and every other pass counted; best of the repeats */
 #include "attention/attention.h"
+#include "ops/blas.h"
 
-#include <cblas.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static double sgemm_gflops(int repeats)
     double best = 1e30;
     for (int i = 0; i < repeats + 1; i++) {
         double t = seconds();
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, n, n, 1, a, n, b, n, 0, c, n);
+        blas.sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, n, n, 1, a, n, b, n, 0, c, n);
         t = seconds() - t;
         best = t < best ? t : best;
     }
@@ -95,8 +95,12 @@ int main(int argc, char **argv)
     int repeats = argc > 2 ? atoi(argv[2]) : 3;
     int32_t dtype = argc > 3 && argv[3][0] == 'b' ? BF16 : F32;
     int64_t window = argc > 4 ? atoll(argv[4]) : s;
+    if (blas_open() != OK) {
+        fprintf(stderr, "%s\n", status_message());
+        return 1;
+    }
     double sgemm = sgemm_gflops(repeats);
-    printf("sgemm 2048: %.1f GFLOP/s on %d threads\n", sgemm, omp_get_max_threads());
+    printf("sgemm 2048: %.1f GFLOP/s on %d threads (%s kernels)\n", sgemm, omp_get_max_threads(), blas.corename());
     const int32_t dims[] = {32, 64, 128};
     for (int i = 0; i < 3; i++)
         bench(s, window, dims[i], dtype, repeats, sgemm);

@@ -63,7 +63,7 @@ section_build() {
     for f in src/ops/cuda_*.c src/attention/cuda_*.c src/base/status.c src/program/op.c; do
         [ ! -f "$f" ] || gcc "${flags[@]}" -c "$f" -o "$build/c/$(echo "$f" | tr / _).o" || return 1
     done
-    for f in tests/cudasim/ops_*.c bench/gpu/no_gemm.c src/base/rng.c $(find src/ops -name '*.c' ! -name gemm.c ! -name 'cuda_*' | sort); do
+    for f in tests/cudasim/ops_*.c bench/gpu/no_gemm.c src/base/rng.c $(find src/ops -name '*.c' ! -name gemm.c ! -name blas.c ! -name 'cuda_*' | sort); do
         gcc "${flags[@]}" -c "$f" -o "$build/test/$(echo "$f" | tr / _).o" || return 1
     done
     "$nvcc" -shared "$build"/*.cu.o "$build"/c/*.o -o "$build/libltrain-cuda.so" || return 1

@@ -51,7 +51,7 @@ enum status run_evaluate(struct run *r, double *loss);
 /* Every rank has planned the same, or all fail. */
 enum status run_compare_plans(struct comm *c, const struct plan *plan);
 /* The rate that MFU refers to on a CPU: the best of several sgemm of 1024 cubed on that many threads. */
-double run_measure_sgemm(int threads);
+enum status run_measure_sgemm(int threads, double *flops);
 /* With its parents; what exists is fine. */
 enum status run_make_directory(const char *path);
 /* A run is never overwritten by another. */

@@ -131,7 +131,7 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     x->machine.threads = s->threads > 0 ? s->threads : 0;
     x->machine.link.late = plan->strategy.discrete;
     x->machine.link.bytes_per_second = s->link_gbps > 0 ? s->link_gbps * 1e9 : 0;
-    ops_cpu_kernels(x->machine.kernels);
+    TRY_GOTO(ops_cpu_kernels(x->machine.kernels), fail);
     attention_cpu_kernels(x->machine.kernels);
     x->staging_bytes = round_up(plan->strategy.group * 4, BUFFER_ALIGN);
     x->staging = sys_malloc((size_t)(2 * x->staging_bytes));

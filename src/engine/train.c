@@ -204,7 +204,8 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
         plan_destroy(plan);
         return st;
     }
-    r->peak_flops = run_measure_sgemm(r->s->threads) * comm_size(c);
+    TRY(comm_agree(c, run_measure_sgemm(r->s->threads, &r->peak_flops)));
+    r->peak_flops *= comm_size(c);
     TRY(comm_agree(c, run_start(r, plan)));
     run_print_before(r, hooks);
     TRY(comm_agree(c, run_load_state(r)));

@@ -6,6 +6,7 @@
 #include "engine/metrics.h"
 #include "offload/drives.h"
 #include "offload/places.h"
+#include "ops/blas.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -55,8 +56,8 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
     const struct plan *p = r->session->plan;
     const struct corpus_report *d = corpus_get_report(r->corpus);
     print_config(r, hooks);
-    printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured\n", s->device == DEVICE_CPU_DISCRETE ? "cpu:discrete" : "cpu",
-           s->threads, r->peak_flops * 1e-9);
+    printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (OpenBLAS, %s kernels)\n", s->device == DEVICE_CPU_DISCRETE ? "cpu:discrete" : "cpu",
+           s->threads, r->peak_flops * 1e-9, blas.corename());
     if (s->verbose) {
         places_describe(line, sizeof line);
         printf("places: %s\n", line);

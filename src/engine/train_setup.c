@@ -5,8 +5,8 @@
 #include "base/sys.h"
 #include "engine/metrics.h"
 #include "offload/drives.h"
+#include "ops/blas.h"
 
-#include <cblas.h>
 #include <errno.h>
 #include <jansson.h>
 #include <omp.h>
@@ -149,25 +149,26 @@ enum status run_compare_plans(struct comm *c, const struct plan *plan)
     return st;
 }
 
-/* The rate that MFU refers to on a CPU: the best of three sgemm of 1024 cubed. */
-double run_measure_sgemm(int threads)
+enum status run_measure_sgemm(int threads, double *flops)
 {
     enum { N = 1024 };
-    float *a = sys_calloc(3 * N * N, sizeof *a);
     double best = 1e30;
+    TRY(blas_open());
+    float *a = sys_calloc(3 * N * N, sizeof *a);
     if (!a)
-        return 1e9;
-    openblas_set_num_threads(threads); /* the kernels thread matrix products themselves: back to one below */
+        return status_fail(ERR_NOMEM, "out of memory to measure matrix products");
+    blas.set_num_threads(threads); /* the kernels thread matrix products themselves: back to one below */
     for (int i = 0; i < 12; i++) {
         double t = clock_seconds();
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1, a, N, a + N * N, N, 0, a + 2 * N * N, N);
+        blas.sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1, a, N, a + N * N, N, 0, a + 2 * N * N, N);
         t = clock_seconds() - t;
         if (i > 0 && t < best)
             best = t;
     }
-    openblas_set_num_threads(1);
+    blas.set_num_threads(1);
     free(a);
-    return 2.0 * N * N * N / best;
+    *flops = 2.0 * N * N * N / best;
+    return OK;
 }
 
 enum status run_make_directory(const char *path)
@@ -276,9 +277,9 @@ enum status run_load_state(struct run *r)
 {
     struct settings *s = r->s;
     char key[256];
-    int n = snprintf(key, sizeof key, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s threads=%d avx2=%d",
+    int n = snprintf(key, sizeof key, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s threads=%d avx2=%d blas=%s",
                      (long long)s->row_chunk, (long long)s->head_tile, (long long)s->loss_tile, (long long)s->group,
-                     dtype_name(s->dtype), s->threads, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+                     dtype_name(s->dtype), s->threads, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"), blas.corename());
     if (comm_size(r->comm) > 1)
         snprintf(key + n, sizeof key - (size_t)n, " dp=%d,ulysses=%d,ring=%d zero=%d grad-dtype=%s", s->dp, s->ulysses, s->ring,
                  s->zero, dtype_name(s->grad_dtype));

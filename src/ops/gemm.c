@@ -1,9 +1,8 @@
 /* Matrix multiplication on a fixed grid of tiles. */
 #include "ops/gemm.h"
 
+#include "ops/blas.h"
 #include "ops/rows.h"
-
-#include <cblas.h>
 
 enum {
     TILE = 256,      /* C is computed in TILE x TILE pieces: small enough to share, large enough to pack at 95% of sgemm's peak */
@@ -63,7 +62,7 @@ static void multiply(const struct gemm_shape *s, float *c, int64_t ldc, struct v
 #pragma omp for collapse(2) schedule(dynamic)
     for (int64_t i = 0; i < m; i += TILE)
         for (int64_t j = 0; j < n; j += TILE)
-            cblas_sgemm(CblasRowMajor, s->ta ? CblasTrans : CblasNoTrans, s->tb ? CblasTrans : CblasNoTrans,
+            blas.sgemm(CblasRowMajor, s->ta ? CblasTrans : CblasNoTrans, s->tb ? CblasTrans : CblasNoTrans,
                         (blasint)min_i64(TILE, m - i), (blasint)min_i64(TILE, n - j), (blasint)k, 1.0f,
                         a.at + (s->ta ? i : i * a.ld), (blasint)a.ld, b.at + (s->tb ? j * b.ld : j), (blasint)b.ld, beta,
                         c + i * ldc + j, (blasint)ldc);
@@ -90,9 +89,11 @@ static void compute_block(const struct gemm_shape *s, const struct blocks *p, vo
     }
 }
 
-void ops_gemm_init(void)
+enum status ops_gemm_init(void)
 {
-    openblas_set_num_threads(1);
+    TRY(blas_open());
+    blas.set_num_threads(1);
+    return OK;
 }
 
 int64_t ops_gemm_workspace(const struct gemm_shape *s)

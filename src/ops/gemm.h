@@ -11,6 +11,8 @@
 #ifndef LTRAIN_OPS_GEMM_H
 #define LTRAIN_OPS_GEMM_H
 
+#include "base/status.h"
+
 #include <stdint.h>
 
 struct gemm_shape {
@@ -21,9 +23,9 @@ struct gemm_shape {
     int32_t accumulate; /* C += (F32 C only) */
 };
 
-/* Once per process, before the first ops_gemm: makes OpenBLAS single-threaded, so that OpenMP is the only source of threads. Each
+/* Before the first ops_gemm: opens OpenBLAS and makes it single-threaded, so that OpenMP is the only source of threads. Each
  * thread's first call maps OpenBLAS's packing buffer: memory outside any plan (the overhead line). */
-void ops_gemm_init(void);
+enum status ops_gemm_init(void);
 
 int64_t ops_gemm_workspace(const struct gemm_shape *s);
 void ops_gemm(const struct gemm_shape *s, void *c /* [m,ldc] */, const void *a, const void *b, float *work);

@@ -2,6 +2,7 @@
 #ifndef LTRAIN_OPS_OPS_H
 #define LTRAIN_OPS_OPS_H
 
+#include "base/status.h"
 #include "program/op.h"
 
 /* arg: the op's arguments in the order of program/op.h; NULL for absent optional ones. Never fails, never allocates. */
@@ -11,7 +12,8 @@ typedef void op_kernel(const struct op_attrs *attrs, void *const *arg);
 int64_t op_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs);
 
 /* Fills the entries of every op in this folder with its CPU kernel (OP_COPY within memory included; attention's own two entries are
- * left alone: attention_cpu_kernels fills them; collectives have none, they are the communicator's). */
-void ops_cpu_kernels(op_kernel *table[OP_COUNT]);
+ * left alone: attention_cpu_kernels fills them; collectives have none, they are the communicator's). Fails where OpenBLAS cannot be
+ * opened. */
+enum status ops_cpu_kernels(op_kernel *table[OP_COUNT]);
 
 #endif

@@ -200,9 +200,9 @@ int64_t op_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs)
     return 0;
 }
 
-void ops_cpu_kernels(op_kernel *table[OP_COUNT])
+enum status ops_cpu_kernels(op_kernel *table[OP_COUNT])
 {
-    ops_gemm_init();
+    TRY(ops_gemm_init());
     table[OP_COPY] = run_copy;
     table[OP_FILL] = run_fill;
     table[OP_EMBED] = run_embed;
@@ -226,4 +226,5 @@ void ops_cpu_kernels(op_kernel *table[OP_COUNT])
     table[OP_SUMSQ] = run_sumsq;
     table[OP_CLIP] = run_clip;
     table[OP_ADAMW] = run_adamw;
+    return OK;
 }

@@ -315,7 +315,8 @@ void case_run(struct twin_case *c)
 {
     op_kernel *table[OP_COUNT] = {0};
     void *want[OP_MAX_ARGS] = {0}, *own[OP_MAX_ARGS] = {0};
-    ops_cpu_kernels(table);
+    if (ops_cpu_kernels(table) != OK)
+        fail("%s", status_message());
     if (c->args != op_arg_count(c->kind))
         fail("%d arguments, %s has %d", c->args, op_name(c->kind), op_arg_count(c->kind));
     for (int i = 0; i < c->args; i++) {

@@ -61,7 +61,7 @@ static void test_delta_pieces(void **state)
     struct tensor *delta = tensor_new(ROWS * HEADS, F32), *piece = tensor_new(ROWS * HEADS, F32);
     op_kernel *table[OP_COUNT] = {0};
     struct op_case c;
-    ops_cpu_kernels(table);
+    assert_int_equal(ops_cpu_kernels(table), OK);
     shape_case(&c, OP_ATTN_DELTA, ROWS, HEADS, D, BF16);
     table[OP_ATTN_DELTA](&c.attrs, (void *[]){delta->store, o->store, go->store});
     for (int64_t r = 0; r < ROWS; r += 7) {
