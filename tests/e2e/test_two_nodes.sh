@@ -51,10 +51,9 @@ run() { # NAME STEPS COMMAND...: runs it, which is $mpi or wraps it, with the se
     timeout -k 5 90 "$@" "$ltrain $settings --steps $steps --out $name" >"$name.out" 2>&1 || { bad "$name: exit status $?"; cat "$name.out"; exit 1; }
 }
 one_node() { run "$1" "$2" sh -c "$mpi --mca btl vader,self \$0"; }
-two_nodes() {
-    run "$1" "$2" ip netns exec $a unshare --uts sh -c "hostname node-a; exec $mpi --mca plm_rsh_agent $home/agent --mca oob_tcp_if_include eth0 \
-        --mca btl_tcp_if_include eth0 --mca btl tcp,vader,self -H 10.77.0.1:2,10.77.0.2:2 \$0"
-}
+across="hostname node-a; exec $mpi --mca plm_rsh_agent $home/agent --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 --mca btl tcp,vader,self \
+    -H 10.77.0.1:2,10.77.0.2:2"
+two_nodes() { run "$1" "$2" ip netns exec $a unshare --uts sh -c "$across \$0"; }
 carried() { # bytes that both ends have sent so far
     for ns in $a $b; do ip netns exec $ns cat /proc/net/dev; done | sed -n 's/^ *eth0: *//p' | awk '{ sum += $9 } END { printf "%d\n", sum }'
 }
@@ -86,4 +85,21 @@ echo "in $((many - few)) steps the program sends $payload bytes to other hosts, 
 [ "$payload" -gt 10000000 ] || bad "too little payload to tell"
 [ "$link" -ge "$payload" ] || bad "the cable carries less than the program says"
 [ "$link" -le "$allowed" ] || bad "the cable carries more than the program says"
-[ "$failures" = 0 ]
+
+# A rank of node b is killed: those of node a name it, too.
+ip netns exec $a unshare --uts timeout -k 5 120 sh -c "$across $ltrain $settings --steps 100000 --save-every 1 --out killed" >killed.out 2>&1 &
+mpirun=$!
+for i in $(seq 100); do
+    [ ! -e killed/checkpoints/latest ] || break
+    sleep 1
+done
+victim=
+for pid in $(ip netns pids $b); do
+    tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -q '^OMPI_COMM_WORLD_RANK=3$' && victim=$pid
+done
+kill -KILL "$victim"
+wait $mpirun && bad "a run whose rank 3 was killed succeeds"
+for r in 0 1 2; do
+    grep -q "^ltrain: rank $r: rank 3 on node-b has died .*; the last good checkpoint is killed/checkpoints/step-" killed.out || bad "rank $r does not say who died"
+done
+[ "$failures" = 0 ] || { grep '^ltrain' killed.out; exit 1; }
