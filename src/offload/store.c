@@ -33,6 +33,7 @@
 
 #define MAX_DEPTH 256
 #define MAX_ATTEMPTS 8 /* without progress */
+#define BOUNCE_BYTES (256 << 10)
 
 struct request {
     int64_t offset, bytes;
@@ -52,7 +53,7 @@ struct lane {
     enum store_direction direction;
     struct io *io;
     struct slot *window;
-    char *bounce; /* a block for each slot */
+    char *bounce; /* BOUNCE_BYTES for each slot */
     uint64_t head, tail;
     uint64_t submitted, done; /* tickets */
     XXH3_state_t *hash;
@@ -203,19 +204,33 @@ static enum status retire_overlapping(struct store *s, struct lane *l, int64_t o
     return OK;
 }
 
-/* Sends the block at `done` of the request, of `bytes` bytes, on its way. */
-static enum status push_block(struct store *s, struct lane *l, const struct request *q, char *user, int64_t done, int64_t bytes)
+/* Bytes of a request's next block: what goes straight between the file and the caller's memory is aligned at both ends; the rest
+ * bounces. *bounces: this one does. */
+static int64_t block_bytes(const struct store *s, int64_t offset, const char *user, int64_t bytes, int *bounces)
+{
+    int64_t n = min_i64(s->block - offset % s->block, bytes);
+    *bounces = 0;
+    if (s->files.memory_align == 1)
+        return n;
+    if ((uintptr_t)user % (uintptr_t)s->files.memory_align == 0 && n >= STORE_ALIGN)
+        return n / STORE_ALIGN * STORE_ALIGN;
+    *bounces = 1;
+    return min_i64(n, BOUNCE_BYTES);
+}
+
+/* Sends the request's next block, at `done`, on its way. *pushed: its bytes. */
+static enum status push_block(struct store *s, struct lane *l, const struct request *q, char *user, int64_t done, int64_t *pushed)
 {
     if (l->tail - l->head == (uint64_t)s->depth)
         TRY(retire(s, l));
+    int bounces;
     int64_t offset = q->offset + done, block = offset / s->block;
+    int64_t bytes = block_bytes(s, offset, user, q->bytes - done, &bounces);
     struct slot *b = &l->window[l->tail % (uint64_t)s->depth];
-    int direct = s->files.memory_align > 1;
-    int bounces = direct && ((uintptr_t)user % (uintptr_t)s->files.memory_align != 0 || bytes % STORE_ALIGN != 0);
     *b = (struct slot){.user = user, .offset = offset, .bytes = bytes, .request = *q};
     b->first = done == 0;
     b->last = done + bytes == q->bytes;
-    b->bounce = bounces ? l->bounce + (int64_t)(l->tail % (uint64_t)s->depth) * s->block : NULL;
+    b->bounce = bounces ? l->bounce + (int64_t)(l->tail % (uint64_t)s->depth) * BOUNCE_BYTES : NULL;
     b->op = (struct io_op){.direction = l->direction, .file = (int)(block % s->files.n)};
     b->op.memory = bounces ? b->bounce : user;
     b->op.bytes = (size_t)(bounces ? round_up(bytes, STORE_ALIGN) : bytes);
@@ -237,6 +252,7 @@ static enum status push_block(struct store *s, struct lane *l, const struct requ
     if (st != OK)
         return lane_fail(s, l, st);
     l->tail++;
+    *pushed = bytes;
     return OK;
 }
 
@@ -260,11 +276,8 @@ enum status store_submit(struct store *s, enum store_direction d, int64_t offset
             (long long)bytes, (long long)offset, s->files.names[(offset / s->block) % s->files.n], s->rank);
     }
     l->submitted = q.ticket;
-    for (int64_t done = 0; done < bytes;) {
-        int64_t n = min_i64(s->block - (offset + done) % s->block, bytes - done);
-        TRY(push_block(s, l, &q, (char *)memory + done, done, n));
-        done += n;
-    }
+    for (int64_t done = 0, n = 0; done < bytes; done += n)
+        TRY(push_block(s, l, &q, (char *)memory + done, done, &n));
     *ticket = q.ticket;
     return OK;
 }
@@ -363,8 +376,8 @@ static void describe_buffers(const struct store *s, const struct store_config *c
     struct rlimit limit;
     char buf[32];
     if (read->fixed || write->fixed)
-        snprintf(said, size, ", fixed buffers%s%s", read->fixed && write->fixed ? "" : " in one direction: ",
-                 error ? strerror(error) : "");
+        snprintf(said, size, ", fixed buffers%s%s",
+                 read->fixed && write->fixed ? "" : " in one direction: ", error ? strerror(error) : "");
     else if (error == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < (rlim_t)config->pinned_bytes)
         snprintf(said, size, ", no fixed buffers: memlock limit is %s (ulimit -l)",
                  units_format_bytes((int64_t)limit.rlim_cur, buf));
@@ -396,7 +409,7 @@ static enum status open_lane(struct store *s, enum store_direction d)
     struct lane *l = &s->lanes[d];
     l->direction = d;
     l->window = sys_calloc((size_t)s->depth, sizeof *l->window);
-    l->bounce = sys_mmap((size_t)(s->depth * s->block), MAP_NORESERVE); /* costs memory only when used */
+    l->bounce = sys_mmap((size_t)s->depth * BOUNCE_BYTES, MAP_POPULATE); /* what a run takes is there before its first step */
     l->hash = XXH3_createState();
     return l->window && l->bounce && l->hash ? OK : status_fail(ERR_NOMEM, "no memory for the window of the nvme tier");
 }
@@ -447,7 +460,7 @@ void store_close(struct store *s)
         if (l->io)
             l->io->way->close(l->io);
         if (l->bounce)
-            munmap(l->bounce, (size_t)(s->depth * s->block));
+            munmap(l->bounce, (size_t)s->depth * BOUNCE_BYTES);
         free(l->window);
         XXH3_freeState(l->hash);
     }
