@@ -10,7 +10,20 @@ struct scalars {
     float factor, decay, keep1, beta2, keep2, root, eps, step; /* keep = 1 - beta */
 };
 
-CLONES static void update(float *p, float *m, float *v, const float *grad, int64_t n, const struct scalars *s)
+/* The state of that many elements is a few cache lines of each array. */
+enum { STEP = 32 };
+
+/* Bytes. The hardware's prefetchers lag behind four arrays that are read and three that are written: asking for the lines of the
+ * iterations to come reaches the rate of a plain stream (bench/bench_adamw.py; without: 8 to 15% below it). */
+enum { AHEAD = 2048, CACHE_LINE = 64 };
+
+static inline void prefetch(const void *x, int64_t bytes)
+{
+    for (int64_t at = 0; at < bytes; at += CACHE_LINE)
+        __builtin_prefetch((const char *)x + AHEAD + at);
+}
+
+static inline void elements(float *p, float *m, float *v, const float *grad, int64_t n, const struct scalars *s)
 {
     const struct scalars c = *s;
 #pragma omp simd
@@ -23,6 +36,19 @@ CLONES static void update(float *p, float *m, float *v, const float *grad, int64
         m[i] = mi;
         v[i] = vi;
     }
+}
+
+CLONES static void update(float *p, float *m, float *v, const float *grad, int64_t n, const struct scalars *s)
+{
+    int64_t i = 0;
+    for (; i + STEP <= n; i += STEP) {
+        prefetch(p + i, STEP * 4);
+        prefetch(m + i, STEP * 4);
+        prefetch(v + i, STEP * 4);
+        prefetch(grad + i, STEP * 4);
+        elements(p + i, m + i, v + i, grad + i, STEP, s);
+    }
+    elements(p + i, m + i, v + i, grad + i, n - i, s);
 }
 
 void ops_adamw(float *master, float *m, float *v, const float *grad, const struct norm_result *norm,
