@@ -1,0 +1,78 @@
+"""What the bench scripts share: contenders in turn, medians, the machine's description, one JSON object per case on stdout."""
+import ctypes, datetime, json, os, platform, re, shutil, statistics, subprocess, sys
+
+PEERS = os.environ.get("LTRAIN_PEERS", "/work/peers")
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def report(case, ours, beside, unit, marks={}, better="higher", **more):
+    """One result. beside: name to value of limits and peers of the same run. marks: name to the ratio that ours must reach, where a
+    ratio above 1 is always in our favour (better="lower": times)."""
+    ratio = {k: (ours / x if better == "higher" else x / ours) for k, x in beside.items()}
+    print(json.dumps({"case": case, "unit": unit, "better": better, "ours": ours, "beside": beside, "ratio": ratio, "marks": marks, **more}), flush=True)
+
+
+class Worker:
+    """A program that prints one line of JSON for each line that it reads: a contender kept alive between its turns."""
+
+    def __init__(self, *command, **env):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ, **env))
+
+    def __call__(self, line=""):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            sys.exit(f"{self.process.args}: ended with status {self.process.wait()}")
+        return json.loads(answer)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def in_turn(contenders, rounds, warm=1):
+    """Calls all contenders (name to function that returns a number) once a round, forwards and backwards in turn; name to the list
+    of numbers after the warm rounds."""
+    seen = {k: [] for k in contenders}
+    for i in range(-warm, rounds):
+        for k in list(contenders)[:: -1 if i % 2 else 1]:
+            x = contenders[k]()
+            if i >= 0:
+                seen[k].append(x)
+    return seen
+
+
+def medians(seen):
+    return {k: statistics.median(v) for k, v in seen.items()}
+
+
+def first_line(path, pattern):
+    try:
+        return next((m[1].strip() for m in map(lambda l: re.match(pattern, l), open(path)) if m), None)
+    except OSError:
+        return None
+
+
+def blas_core():
+    try:
+        lib = ctypes.CDLL("libopenblas.so.0")
+        lib.openblas_get_corename.restype = ctypes.c_char_p
+        return lib.openblas_get_corename().decode()
+    except (OSError, AttributeError):
+        return None
+
+
+def machine(directory="."):
+    """CPU, cores, memory, kernel, OpenBLAS's kernels, and the file system and disk of a directory."""
+    flags = first_line("/proc/cpuinfo", r"flags\s*:(.*)") or ""
+    disk = subprocess.run(["findmnt", "-no", "SOURCE,FSTYPE,OPTIONS", "-T", directory], capture_output=True, text=True).stdout.strip()
+    return {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+            "cpu": first_line("/proc/cpuinfo", r"model name\s*:(.*)"), "family_model": [first_line("/proc/cpuinfo", rf"{k}\s*:(.*)") for k in ("cpu family", "model")],
+            "isa": [f for f in ("avx2", "fma", "avx512f", "avx512_bf16") if f in flags.split()], "cores": len(os.sched_getaffinity(0)),
+            "memory": first_line("/proc/meminfo", r"MemTotal:(.*)"), "huge_pages": first_line("/sys/kernel/mm/transparent_hugepage/enabled", r"(.*)"),
+            "kernel": platform.release(), "openblas_core": blas_core(), "openblas_coretype": os.environ.get("OPENBLAS_CORETYPE"), "disk": disk,
+            "disk_free_gb": shutil.disk_usage(directory).free // 10**9}
