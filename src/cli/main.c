@@ -3,6 +3,7 @@
 #include "cli/settings.h"
 #include "engine/check.h"
 #include "engine/train.h"
+#include "plan/hardware.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +23,8 @@ static enum status plan_command(struct settings *s, struct comm *c)
     struct plan *plan = NULL;
     int64_t limit[TIERS];
     TRY(train_plan(s, c, comm_size(c) > 1 ? comm_size(c) : train_planned_ranks(s), &model, &plan, limit));
+    if (s->hardware)
+        hardware_print(s->hardware, s->dtype, stdout);
     plan_print(plan, model, stdout);
     if (s->verbose)
         program_print(plan->programs[PLAN_UPDATE_STEP], stdout);

@@ -26,7 +26,7 @@ int settings_given(int argc, char **argv, const char *key);
 /* Frees what settings_read allocated and zeroes *s; NULL is fine. */
 void settings_free(struct settings *s);
 
-/* Every key with its value: `--config` of this file gives the same settings. `resume` is not a key of the file. */
+/* Every key that has a value: `--config` of this file gives the same settings. `resume` is not a key of the file. */
 enum status settings_write_yaml(const struct settings *s, FILE *f);
 
 /* The options, one a line, with defaults. */

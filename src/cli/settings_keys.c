@@ -47,10 +47,13 @@ const struct settings_key settings_keys[] = {
     {"update", KEY_CHOICE, AT(update), "auto", .choices = updates, .arg = "WHERE", .help = "where AdamW runs"},
     {"device", KEY_CHOICE, AT(device), "auto", .choices = devices, .arg = "NAME", .help = "where the model runs"},
     {"device-mem", KEY_BYTES, AT(device_mem), "auto", "auto", POSITIVE, .arg = "BYTES", .help = "budget on the device: 256M, 80G; auto: what is free"},
-    {"host-mem", KEY_BYTES, AT(host_mem), "auto", "auto", POSITIVE, .arg = "BYTES", .help = "budget on the host"},
+    {"host-mem", KEY_BYTES, AT(host_mem), "auto", "auto", POSITIVE, .arg = "BYTES", .help = "budget on the host; with --machine: of each node"},
     {"nvme-max", KEY_BYTES, AT(nvme_max), "auto", "auto", ANY, .arg = "BYTES", .help = "budget on the nvme tier"},
     {"nvme-path", KEY_LIST, AT(nvme_path), .arg = "DIR,...", .help = "directories, striped (default: the run's directory)"},
     {"link-gbps", KEY_NUMBER, AT(link_gbps), "0", ANY, .arg = "X", .help = "speed of the links of cpu:discrete; 0: unlimited"},
+
+    {"machine", KEY_STRING, AT(machine), .arg = "NAME", .help = "plan for a machine that is not here: a100-40, a100-80, h100, h200, gh200, rtx3090, rtx4090, several 4xa100-40, or a YAML file"},
+    {"nvme", KEY_DRIVES, .value = "auto", .unset = "auto", .arg = "NxRATE", .help = "drives of each of its nodes: 4x7GB/s"},
 
     {"mesh", KEY_MESH, .value = "auto", .unset = "auto", .group = "Ranks", .arg = "SIZES", .help = "dp=N,ulysses=N,ring=N, those not named auto: whole sequences, heads and tokens shared out"},
     {"sp", KEY_CHOICE, AT(sp), "auto", .choices = sharings, .arg = "KIND", .help = "how ranks share a sequence"},

@@ -20,6 +20,7 @@ enum key_type {
     KEY_BETAS,   /* beta1, beta2 */
     KEY_TILES,   /* row_chunk, head_tile, loss_tile */
     KEY_MESH,    /* dp, ulysses, ring */
+    KEY_DRIVES,  /* nvme_drives, nvme_gbps */
     KEY_LAUNCH,  /* int, no field: read before all else */
     KEY_CONFIG,  /* no field: names the file, read before all else */
 };
@@ -35,7 +36,7 @@ enum key_flags {
 struct settings_key {
     const char *name;
     enum key_type type;
-    size_t offset;     /* in struct settings; unused by OFFLOAD, BETAS, TILES, MESH, LAUNCH, CONFIG */
+    size_t offset;     /* in struct settings; unused by OFFLOAD, BETAS, TILES, MESH, DRIVES, LAUNCH, CONFIG */
     const char *value; /* default, as text; NULL: zero */
     const char *unset; /* the word that stands for AUTO: "auto", "none"; NULL: there is none */
     double min, max;   /* of numeric types */

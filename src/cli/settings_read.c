@@ -290,5 +290,6 @@ void settings_free(struct settings *s)
         else if (k->type == KEY_STRING)
             free(*(char **)((char *)s + k->offset));
     }
+    free(s->hardware);
     memset(s, 0, sizeof *s);
 }

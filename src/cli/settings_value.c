@@ -184,6 +184,29 @@ static enum status set_mesh(const char *where, char *text, struct settings *s)
     return OK;
 }
 
+/* "4x7GB/s" or "7GB/s". */
+static enum status set_drives(const char *where, const char *text, struct settings *s)
+{
+    char *end;
+    long n = 1;
+    const char *rate = strchr(text, 'x');
+    s->nvme_drives = AUTO;
+    s->nvme_gbps = 0;
+    if (strcmp(text, "auto") == 0)
+        return OK;
+    if (rate) {
+        n = strtol(text, &end, 10);
+        if (end != rate)
+            n = 0;
+    }
+    double x = strtod(rate ? rate + 1 : text, &end);
+    if (n < 1 || n > 1024 || !(x > 0) || x > 1e6 || strcmp(end, "GB/s") != 0)
+        return status_fail(ERR_INVALID, "%s: '%s' is not a number of drives and what each reads, like 4x7GB/s", where, text);
+    s->nvme_drives = (int)n;
+    s->nvme_gbps = x;
+    return OK;
+}
+
 static enum status set_betas(const struct settings_key *k, const char *where, char *text, struct settings *s)
 {
     double beta[2];
@@ -309,15 +332,17 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
     case KEY_MESH:
     case KEY_TILES:
     case KEY_BETAS:
+    case KEY_DRIVES:
         break;
     }
     cut = strdup(text);
     if (!cut)
         return status_fail(ERR_NOMEM, "%s: out of memory", where);
-    enum status st = k->type == KEY_OFFLOAD ? set_offload(where, cut, s)
-                     : k->type == KEY_TILES ? set_tiles(where, cut, s)
-                     : k->type == KEY_MESH  ? set_mesh(where, cut, s)
-                                            : set_betas(k, where, cut, s);
+    enum status st = k->type == KEY_OFFLOAD  ? set_offload(where, cut, s)
+                     : k->type == KEY_TILES  ? set_tiles(where, cut, s)
+                     : k->type == KEY_MESH   ? set_mesh(where, cut, s)
+                     : k->type == KEY_DRIVES ? set_drives(where, cut, s)
+                                             : set_betas(k, where, cut, s);
     free(cut);
     return st;
 }
@@ -424,6 +449,15 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
         print_double(s->beta1, f);
         putc(',', f);
         print_double(s->beta2, f);
+        return;
+    case KEY_DRIVES:
+        if (s->nvme_drives == AUTO) {
+            fputs("auto", f);
+            return;
+        }
+        fprintf(f, "%dx", s->nvme_drives);
+        print_double(s->nvme_gbps, f);
+        fputs("GB/s", f);
         return;
     case KEY_LAUNCH:
     case KEY_CONFIG:

@@ -176,7 +176,7 @@ enum status settings_write_yaml(const struct settings *s, FILE *f)
 {
     for (int i = 0; i < settings_n_keys; i++) {
         const struct settings_key *k = &settings_keys[i];
-        if (k->flags & KEY_FLAG_ONLY)
+        if (k->flags & KEY_FLAG_ONLY || (k->type == KEY_STRING && !*(char *const *)((const char *)s + k->offset)))
             continue;
         fprintf(f, "%s: ", k->name);
         settings_key_print(k, s, f);

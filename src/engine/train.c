@@ -175,6 +175,9 @@ enum status run_plan(struct run *r, struct plan **out)
         return comm_agree(
             c, status_fail(ERR_INVALID,
                            "mode chaos executes a program out of order, which one rank alone can do: leave out --ranks"));
+    if (r->s->machine)
+        return status_fail(ERR_INVALID, "machine: %s is planned for, not trained on: `ltrain plan` takes --machine",
+                           r->s->machine);
     int asked = train_planned_ranks(r->s);
     if (asked > 1 && comm_size(c) == 1)
         return status_fail(

@@ -15,7 +15,7 @@ struct train_hooks {
     enum status (*write_config)(const struct settings *s, FILE *f);
 };
 
-/* Resolves `auto` where the machine decides (device, budgets, threads, mesh) and plans for `ranks` ranks: those of comm, or a
+/* Of the machine that the settings name, if they do, or of this one: resolves `auto` where the machine decides (device, budgets, threads, mesh) and plans for `ranks` ranks: those of comm, or a
  * single process that plans for more. Tiles and mesh are written back into *s: they are part of the numerics key that a resumed
  * run keeps. Ranks that share a host share its memory, cores and drives; all plan with the least that any of them has. *model and
  * *plan are the caller's to destroy. limit: bytes of each tier, of one rank. */

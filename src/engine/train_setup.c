@@ -6,6 +6,7 @@
 #include "engine/metrics.h"
 #include "offload/drives.h"
 #include "ops/blas.h"
+#include "plan/hardware.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -91,19 +92,61 @@ int train_planned_ranks(const struct settings *s)
     return product > 1 ? product : (int)max_i64(1, s->ranks);
 }
 
-enum status train_plan(struct settings *s, struct comm *comm, int ranks, struct model **model, struct plan **plan,
-                       int64_t limit[TIERS])
+/* The machine that the settings name, from a data sheet or a file. */
+static enum status open_machine(struct settings *s)
+{
+    enum status st;
+    s->hardware = sys_malloc(sizeof *s->hardware);
+    if (!s->hardware)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    FILE *f = hardware_is_preset(s->machine) ? NULL : fopen(s->machine, "re");
+    if (f) {
+        st = hardware_read(s->machine, f, s->hardware);
+        fclose(f);
+    } else {
+        st = hardware_preset(s->machine, s->hardware);
+    }
+    if (st == OK)
+        hardware_override(s->hardware, s);
+    return st;
+}
+
+/* Budgets, device and mesh of a machine that is not here: all its devices, unless the settings say how many ranks. */
+static enum status prepare_elsewhere(struct settings *s, struct model *m, int64_t limit[TIERS])
+{
+    TRY(open_machine(s));
+    const struct hardware *h = s->hardware;
+    int asked = train_planned_ranks(s), ranks = asked > 1 || s->ranks > 0 ? asked : h->nodes * h->devices;
+    if (!h->cpu && ranks > h->nodes * h->devices)
+        return status_fail(ERR_INVALID, "machine: %d ranks are asked for, and %s has %d device%s: take --machine %dx%s", ranks,
+                           h->name, h->nodes * h->devices, h->nodes * h->devices == 1 ? "" : "s", ranks, h->name);
+    if (s->device == DEVICE_AUTO)
+        s->device = h->cpu ? DEVICE_CPU : DEVICE_CUDA;
+    hardware_limits(h, ranks, limit);
+    return plan_mesh(m, s, ranks, (int)max_i64(h->devices, ceil_div(ranks, h->nodes)));
+}
+
+static enum status prepare_here(struct settings *s, struct comm *comm, int ranks, struct model *m, int64_t limit[TIERS])
 {
     if (s->device == DEVICE_CUDA)
         return status_fail(ERR_INVALID, "device: this build has no CUDA backend; use cpu or cpu:discrete");
     if (s->device == DEVICE_AUTO)
         s->device = DEVICE_CPU;
+    if (s->nvme_drives > 0)
+        return status_fail(ERR_INVALID, "nvme describes the drives of a machine that is not here (--machine); here it is "
+                                        "--nvme-path and --nvme-max");
     if (s->threads <= 0)
         s->threads = (int)max_i64(1, omp_get_max_threads() / comm_local_size(comm));
     omp_set_num_threads(s->threads);
     TRY(common_limits(s, comm, limit));
+    return plan_mesh(m, s, ranks, comm_size(comm) > 1 ? comm_local_size(comm) : ranks);
+}
+
+enum status train_plan(struct settings *s, struct comm *comm, int ranks, struct model **model, struct plan **plan,
+                       int64_t limit[TIERS])
+{
     TRY(open_model(s, model));
-    enum status st = plan_mesh(*model, s, ranks, comm_size(comm) > 1 ? comm_local_size(comm) : ranks);
+    enum status st = s->machine ? prepare_elsewhere(s, *model, limit) : prepare_here(s, comm, ranks, *model, limit);
     if (st == OK)
         st = plan_create(*model, s, limit, plan);
     if (st != OK) {

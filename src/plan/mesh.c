@@ -1,4 +1,5 @@
 /* How many ranks share what: data parallel, heads (ulysses), tokens (ring). */
+#include "plan/hardware.h"
 #include "plan/plan.h"
 #include "seqpar/seqpar.h"
 
@@ -10,13 +11,18 @@ static struct seq_heads heads_of(const struct model *m, const struct settings *s
                               .storage_bytes = dtype_size(s->dtype)};
 }
 
-/* What is known of ranks before anything is measured: the cost model's compute, memory between processes of a host, a network. */
-static void rates_of(const struct settings *s, struct seq_rates *out)
+static void rates_of(const struct model *m, const struct settings *s, struct seq_rates *out)
 {
-    struct cost_model cost;
-    plan_cost_model(s, &cost);
+    struct hardware assumed;
+    const struct hardware *h = s->hardware;
+    if (!h) {
+        hardware_assumed(&assumed);
+        h = &assumed;
+    }
     *out = (struct seq_rates){
-        .flops = cost.attention_flops, .inside = cost.lane_bytes[LANE_ULYSSES], .across = cost.lane_bytes[LANE_RING]};
+        .flops = attention_rate(h->device.attention[s->dtype], OP_ATTN_FWD, (double)m->config.head_dim, (double)s->seq_len),
+        .inside = h->inside,
+        .across = h->across};
 }
 
 static enum status indivisible(const char *what, int divisor, int ranks)
@@ -44,7 +50,7 @@ static enum status derive(const struct model *m, struct settings *s, int ranks, 
             return indivisible("ring", s->ring, sp);
         s->ulysses = sp / s->ring;
     } else if (s->ulysses <= 0) {
-        rates_of(s, &rates);
+        rates_of(m, s, &rates);
         TRY(seq_degrees_choose(sp, per_host, &heads, s->seq_len, 0, &rates, &s->ulysses, &s->ring));
     }
     return OK;

@@ -9,24 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void plan_cost_model(const struct settings *s, struct cost_model *out)
-{
-    double link = s->link_gbps > 0 ? s->link_gbps * 1e9 : 10e9;
-    *out = (struct cost_model){.gemm_flops = 150e9,
-                               .attention_flops = 120e9,
-                               .memory = 15e9,
-                               .overhead = 20e-6,
-                               .source = "assumed for a 2-core CPU, not profiled"};
-    out->lane_bytes[LANE_COMPUTE] = 15e9;
-    out->lane_bytes[LANE_H2D] = out->lane_bytes[LANE_D2H] = link;
-    out->lane_bytes[LANE_READ] = 2.0e9;
-    out->lane_bytes[LANE_WRITE] = 1.5e9;
-    out->lane_bytes[LANE_HOST] = 12e9;
-    out->lane_bytes[LANE_WORLD] = 2e9;
-    out->lane_bytes[LANE_ULYSSES] = 2.6e9;
-    out->lane_bytes[LANE_RING] = 2e9;
-}
-
 /* Heads of one rank; of their KV heads each serves `group` of them. */
 struct local_heads {
     int64_t heads, kv_heads, group;
@@ -305,7 +287,7 @@ enum status plan_create(const struct model *m, const struct settings *s, const i
                                 .dtype = s->dtype,
                                 .group = 1 << 20,
                                 .prefetch = s->prefetch,
-                                .discrete = s->device == DEVICE_CPU_DISCRETE},
+                                .discrete = s->device == DEVICE_CPU_DISCRETE || s->device == DEVICE_CUDA},
                     previous = {.kept_chunks = -1};
     struct cost_model cost;
     struct seq_shape shape;

@@ -5,7 +5,7 @@
 #include "model/model.h"
 #include "plan/lower.h"
 #include "plan/settings.h"
-#include "program/program.h"
+#include "program/cost.h"
 
 enum plan_program {
     PLAN_STEP,        /* first micro-batch, nothing pending */
@@ -39,7 +39,7 @@ enum status plan_mesh(const struct model *m, struct settings *s, int ranks, int 
 /* Row and head tiles: part of the numerics key, chosen from model and sequence length unless given. ERR_INVALID names the legal
  * values. */
 enum status plan_tiles(const struct model *m, const struct settings *s, struct strategy *out);
-/* What this build assumes of the device until it is profiled. */
+/* Of one rank, from the settings' hardware (NULL: assumed), mesh, storage type and link speed. */
 void plan_cost_model(const struct settings *s, struct cost_model *out);
 
 /* For the settings' mesh (plan_mesh; unresolved degrees count as 1). Limits of the three tiers in bytes. Tries residencies from

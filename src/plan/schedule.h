@@ -2,7 +2,7 @@
 #ifndef LTRAIN_PLAN_SCHEDULE_H
 #define LTRAIN_PLAN_SCHEDULE_H
 
-#include "program/program.h"
+#include "program/cost.h"
 
 enum schedule_mode {
     SCHEDULE_OVERLAPPED, /* prefetch up to `distance` seconds ahead; lifetimes in simulated time */

@@ -39,6 +39,9 @@ struct settings {
     enum device_kind device;
     int64_t device_mem, host_mem, nvme_max; /* bytes, AUTO: what is free */
     struct string_list nvme_path;        /* default: the run's directory */
+    char *machine;                       /* plan for it instead of this one: a data sheet's name or a YAML file, or NULL */
+    int nvme_drives;                     /* of each of its nodes, key: nvme=4x7GB/s; AUTO: what it has */
+    double nvme_gbps;                    /* that one of them reads */
     double link_gbps;                    /* cpu:discrete: throttle of h2d and d2h, 0: none */
     int64_t row_chunk;                   /* tiles: rows=N,heads=N,loss=N (numerics key); AUTO */
     int64_t head_tile, loss_tile;        /* AUTO */
@@ -58,6 +61,7 @@ struct settings {
     enum run_mode mode;
     char *resume;                        /* run directory to continue, or NULL */
     int verbose;
+    struct hardware *hardware;           /* not a key: what costs are reckoned with (plan/hardware.h), owned; NULL: assumed */
 };
 
 #endif

@@ -137,19 +137,11 @@ enum status program_permute(struct program *p, const int *order);
 /* The program as text, one instruction a line. */
 void program_print(const struct program *p, FILE *f);
 
-/* Seconds of one instruction on the machine described. */
-struct cost_model {
-    double gemm_flops, attention_flops; /* per second */
-    double memory;                      /* bytes per second touched by element-wise ops */
-    double lane_bytes[LANES];           /* bytes per second of the copy and I/O lanes; HOST: bytes touched */
-    double overhead;                    /* seconds per instruction */
-    char source[64];                    /* for people */
-};
-double cost_seconds(const struct cost_model *m, const struct instr *in);
+struct cost_model; /* program/cost.h */
 
 /* Executes the program on a virtual clock: lanes in order, dependencies respected (CSR: those of instruction i are
- * dep[dep_first[i] .. dep_first[i+1]-1], all below i), releases too if use_release. Sets start and end; returns the total time.
- */
+ * dep[dep_first[i] .. dep_first[i+1]-1], all below i; NULL: none), releases too if use_release. Lanes that share a link slow each
+ * other down. A collective waits for nobody: all ranks have equal roles. Sets start and end; returns the total time. */
 double program_simulate(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep, int use_release);
 
 #endif

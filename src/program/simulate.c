@@ -1,36 +1,198 @@
 /* The program on a virtual clock. */
-#include "program/program.h"
+#include "program/cost.h"
 
-double cost_seconds(const struct cost_model *m, const struct instr *in)
+#include <math.h>
+
+/* One lane: the instruction that runs, and the next one. */
+struct runner {
+    int at;  /* index of the lane's next or running instruction; n_instrs: none is left */
+    int dep; /* its first dependency that may not have ended yet */
+    int running;
+    double speed; /* while running: 1 if it has its links to itself */
+};
+
+struct simulation {
+    struct program *p;
+    const struct cost_model *m;
+    const int *dep_first, *dep;
+    int use_release;
+    struct runner lane[LANES];
+    double load[LINKS]; /* what the running lanes ask for */
+    double now;
+};
+
+static void advance(struct simulation *s, int l)
 {
-    if (in->lane != LANE_COMPUTE)
-        return m->overhead + (double)in->bytes / m->lane_bytes[in->lane];
-    if (in->op == OP_GEMM)
-        return m->overhead + in->flops / m->gemm_flops;
-    if (in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD)
-        return m->overhead + in->flops / m->attention_flops;
-    return m->overhead + (double)in->bytes / m->memory;
+    struct runner *r = &s->lane[l];
+    do
+        r->at++;
+    while (r->at < s->p->n_instrs && (int)s->p->instrs[r->at].lane != l);
+    if (r->at < s->p->n_instrs)
+        r->dep = s->dep_first ? s->dep_first[r->at] : 0;
+}
+
+/* Whether the lane's next instruction may start now; *later: the time of its release, if only that holds it back. An instruction
+ * whose end is unknown has end = INFINITY. */
+static int may_start(struct simulation *s, int l, double *later)
+{
+    struct runner *r = &s->lane[l];
+    if (r->running || r->at >= s->p->n_instrs)
+        return 0;
+    if (s->dep_first) {
+        while (r->dep < s->dep_first[r->at + 1] && s->p->instrs[s->dep[r->dep]].end <= s->now)
+            r->dep++;
+        if (r->dep < s->dep_first[r->at + 1])
+            return 0;
+    }
+    const struct instr *in = &s->p->instrs[r->at];
+    if (s->use_release && in->release > s->now) {
+        if (in->release < *later)
+            *later = in->release;
+        return 0;
+    }
+    return 1;
+}
+
+/* Ends move when lanes start or stop sharing links. */
+static void share(struct simulation *s)
+{
+    for (int l = 0; l < LANES; l++) {
+        struct runner *r = &s->lane[l];
+        if (!r->running)
+            continue;
+        double speed = 1;
+        for (int k = 0; k < LINKS; k++)
+            if (s->m->demand[l][k] > 0 && s->load[k] > 1 && 1 / s->load[k] < speed)
+                speed = 1 / s->load[k];
+        if (speed == r->speed)
+            continue;
+        struct instr *in = &s->p->instrs[r->at];
+        in->end = s->now + (in->end - s->now) * r->speed / speed;
+        r->speed = speed;
+    }
+}
+
+static void set_running(struct simulation *s, int l, int running)
+{
+    s->lane[l].running = running;
+    for (int k = 0; k < LINKS; k++) {
+        s->load[k] = 0; /* summed anew: what is left over is exactly nothing */
+        for (int o = 0; o < LANES; o++)
+            if (s->lane[o].running)
+                s->load[k] += s->m->demand[o][k];
+    }
+}
+
+/* Starts what can start now; 1 if something did. */
+static int start_ready(struct simulation *s, double *later)
+{
+    int started = 0;
+    for (int l = 0; l < LANES; l++) {
+        if (!may_start(s, l, later))
+            continue;
+        struct instr *in = &s->p->instrs[s->lane[l].at];
+        in->start = s->now;
+        in->end = s->now + cost_seconds(s->m, in);
+        s->lane[l].speed = 1;
+        set_running(s, l, 1);
+        started = 1;
+    }
+    return started;
+}
+
+static void retire_ended(struct simulation *s)
+{
+    for (int l = 0; l < LANES; l++)
+        if (s->lane[l].running && s->p->instrs[s->lane[l].at].end <= s->now) {
+            set_running(s, l, 0);
+            advance(s, l);
+        }
 }
 
 double program_simulate(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep, int use_release)
 {
-    double lane_free[LANES] = {0}, total = 0;
-    /* end times by (lane, ticket): instrs are in an order in which every wait points backwards, so one scan is enough */
-    for (int i = 0; i < p->n_instrs; i++) {
-        struct instr *in = &p->instrs[i];
-        double start = lane_free[in->lane];
-        if (use_release && in->release > start)
-            start = in->release;
-        if (dep_first) {
-            for (int k = dep_first[i]; k < dep_first[i + 1]; k++)
-                if (p->instrs[dep[k]].end > start)
-                    start = p->instrs[dep[k]].end;
-        }
-        in->start = start;
-        in->end = start + cost_seconds(m, in);
-        lane_free[in->lane] = in->end;
-        if (in->end > total)
-            total = in->end;
+    struct simulation s = {.p = p, .m = m, .dep_first = dep_first, .dep = dep, .use_release = use_release};
+    double total = 0;
+    for (int i = 0; i < p->n_instrs; i++)
+        p->instrs[i].end = INFINITY;
+    for (int l = 0; l < LANES; l++) {
+        s.lane[l].at = -1;
+        advance(&s, l);
     }
-    return total;
+    for (;;) {
+        double next = INFINITY;
+        if (start_ready(&s, &next))
+            share(&s);
+        for (int l = 0; l < LANES; l++)
+            if (s.lane[l].running && p->instrs[s.lane[l].at].end < next)
+                next = p->instrs[s.lane[l].at].end;
+        if (isinf(next))
+            return total;
+        total = s.now = next;
+        retire_ended(&s);
+        share(&s);
+    }
+}
+
+/* A lane's busy intervals, one after the other. */
+struct cursor {
+    const struct program *p;
+    enum lane lane;
+    int at;
+    double start, end;
+};
+
+static int next_interval(struct cursor *c)
+{
+    for (c->at++; c->at < c->p->n_instrs; c->at++)
+        if (c->p->instrs[c->at].lane == c->lane && c->p->instrs[c->at].end > c->p->instrs[c->at].start) {
+            c->start = c->p->instrs[c->at].start;
+            c->end = c->p->instrs[c->at].end;
+            return 1;
+        }
+    c->start = c->end = INFINITY;
+    return 0;
+}
+
+static int is_transfer(int lane)
+{
+    return lane != LANE_COMPUTE && lane != LANE_HOST;
+}
+
+/* Walks all lanes' intervals from one change to the next. */
+void program_lane_times(const struct program *p, struct lane_times *out)
+{
+    struct cursor c[LANES];
+    double now = 0;
+    *out = (struct lane_times){0};
+    for (int l = 0; l < LANES; l++) {
+        c[l] = (struct cursor){.p = p, .lane = (enum lane)l, .at = -1};
+        next_interval(&c[l]);
+    }
+    for (;;) {
+        double next = INFINITY;
+        int compute = c[LANE_COMPUTE].start <= now, any = 0;
+        for (int l = 0; l < LANES; l++) {
+            double change = c[l].start > now ? c[l].start : c[l].end;
+            next = change < next ? change : next;
+        }
+        if (isinf(next))
+            break;
+        for (int l = 0; l < LANES; l++) {
+            if (c[l].start > now)
+                continue;
+            out->busy[l] += next - now;
+            if (is_transfer(l) && !compute) {
+                out->exposed[l] += next - now;
+                any = 1;
+            }
+        }
+        out->stall += compute ? 0 : next - now;
+        out->exposed_any += any ? next - now : 0;
+        now = next;
+        for (int l = 0; l < LANES; l++)
+            while (c[l].end <= now)
+                next_interval(&c[l]);
+    }
+    out->total = now;
 }

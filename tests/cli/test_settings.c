@@ -348,7 +348,10 @@ static void must_equal(const struct settings *a, const struct settings *b)
         if (k->flags & KEY_FLAG_ONLY)
             continue;
         if (k->type == KEY_STRING) {
-            assert_string_equal(*(char *const *)x, *(char *const *)y);
+            const char *const *t = (const void *)x, *const *u = (const void *)y;
+            assert_int_equal(*t == NULL, *u == NULL);
+            if (*t)
+                assert_string_equal(*t, *u);
         } else if (k->type == KEY_LIST) {
             assert_int_equal(l->n, m->n);
             for (int j = 0; j < l->n; j++)
@@ -363,6 +366,7 @@ static void must_equal(const struct settings *a, const struct settings *b)
     assert_true(a->dp == b->dp && a->ulysses == b->ulysses && a->ring == b->ring);
     assert_true(a->row_chunk == b->row_chunk && a->head_tile == b->head_tile && a->loss_tile == b->loss_tile);
     assert_true(a->beta1 == b->beta1 && a->beta2 == b->beta2);
+    assert_true(a->nvme_drives == b->nvme_drives && a->nvme_gbps == b->nvme_gbps);
 }
 
 static void round_trip(char **args)
@@ -460,6 +464,8 @@ static void test_round_trip(void **state)
     round_trip((char *[]){REQUIRED, "--mesh", "dp=2,ring=3", "--ranks", "6", "--batch", "12", "--grad-dtype", "bf16",
                           "--comm-timeout", "12.5", NULL});
     round_trip((char *[]){REQUIRED, "--mesh", "ulysses=8", "--sp", "ulysses", NULL});
+    round_trip((char *[]){REQUIRED, "--machine", "4xa100-40", "--nvme", "4x7.1GB/s", NULL});
+    round_trip((char *[]){REQUIRED, "--nvme", "7GB/s", NULL});
     round_trip((char *[]){REQUIRED, "--offload", "none", "--tiles", "rows=1,heads=2,loss=3", "--schedule", "wsd", "--eval-data",
                           "e", NULL});
 }

@@ -1,0 +1,223 @@
+/* Machines by name, and what a rank gets of one. */
+#include "plan/hardware.h"
+
+#include "base/names.h"
+#include "base/units.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GIB (1ll << 30)
+#define TERA 1e12
+#define GIGA 1e9
+
+/* Figures of the vendor's data sheets, dense (no sparsity), times these efficiencies:
+ * - h200: shared/gpu-budget.md (attention 688/581 TFLOP/s forward/backward at head dim 128, 500/510 at 64, products 700,
+ *   element-wise 3.7 TB/s of 4.8, 45 GB/s over PCIe 5, 148 GB of memory usable). h100 and gh200: the same chip, memory at the
+ * same 77% of their data sheets.
+ * - a100: products 80% of 312 TFLOP/s; attention as FlashAttention-2 reports it (Dao 2023, figures 5 and 6: 70% forward, 60%
+ *   backward at head dim 128, 60% and 53% at 64); memory 80%.
+ * - rtx3090, rtx4090: products 80% of the peak with fp32 accumulation, attention 70% and 55%, memory 85%.
+ * - Everywhere: fp32 products without tensor cores at 80%; NVLink 80%, PCIe 4 24 of 32 GB/s, host memory 70%, network 85%, drives
+ *   85%. Each node of a server has one PCIe 4 drive of 3.84 TB (7 GB/s read, 5 written; both at once 70% of the sum) and
+ *   128 GiB of host memory a device, unless the settings say otherwise; gh200 480 GB. */
+static const struct preset {
+    const char *name;
+    int per_node; /* devices */
+    double device_gb, host_gib;
+    double bf16, fp32, gemm; /* TFLOP/s: data sheet, data sheet, products in bf16 */
+    double forward128, backward128, forward64, backward64;
+    double memory, link, host_memory; /* GB/s; host_memory of a node */
+    double inside, across;            /* GB/s of a device and direction */
+} presets[] = {
+    {"a100-40", 8, 41, 128, 312, 19.5, 250, 218, 187, 187, 165, 1240, 24, 280, 240, 21},
+    {"a100-80", 8, 83, 128, 312, 19.5, 250, 218, 187, 187, 165, 1630, 24, 280, 240, 21},
+    {"h100", 8, 83, 128, 989, 67, 700, 688, 581, 500, 510, 2580, 45, 430, 360, 42},
+    {"h200", 8, 148, 128, 989, 67, 700, 688, 581, 500, 510, 3700, 45, 430, 360, 42},
+    {"gh200", 4, 99, 447, 989, 67, 700, 688, 581, 500, 510, 3080, 315, 1400, 360, 21},
+    {"rtx3090", 4, 25, 64, 71, 35.6, 57, 50, 39, 46, 36, 800, 24, 60, 10, 1},
+    {"rtx4090", 4, 25, 64, 165, 82.6, 132, 115, 91, 105, 83, 860, 24, 60, 10, 1},
+};
+enum { N_PRESETS = sizeof presets / sizeof presets[0] };
+
+#define DRIVE_GB 3840
+#define READ_GBPS (7 * 0.85)
+#define WRITE_GBPS (5 * 0.85)
+#define BOTH_AT_ONCE 0.7
+
+void curve_set(struct curve *c, double y)
+{
+    *c = (struct curve){.n = 1, .x = {1}, .y = {y}};
+}
+
+void hardware_set_gemm(struct gemm_rates *r, double flops, double half_size)
+{
+    static const double size[GEMM_SIZES] = {64, 256, 1024, 4096};
+    double part[GEMM_SIZES];
+    for (int i = 0; i < GEMM_SIZES; i++)
+        part[i] = size[i] / (size[i] + half_size) * (size[GEMM_SIZES - 1] + half_size) / size[GEMM_SIZES - 1];
+    for (int l = 0; l < GEMM_LAYOUTS; l++)
+        for (int i = 0; i < GEMM_SHAPES; i++)
+            r->flops[l][i] = flops * part[i / 16] * part[i / 4 % 4] * part[i % 4];
+}
+
+/* Kernels reach their rate with length (FlashAttention-3's figures for 1k to 16k tokens, rounded). */
+static void set_attention(struct curve *c, double flops)
+{
+    *c = (struct curve){.n = 4, .x = {1024, 4096, 16384, 65536}, .y = {0.55 * flops, 0.85 * flops, 0.97 * flops, flops}};
+}
+
+/* A device of the preset in one type: `part` of its bf16 rates. */
+static void set_device(struct rates *r, enum dtype type, const struct preset *p, double part)
+{
+    hardware_set_gemm(&r->gemm[type], p->gemm * part * TERA, 64);
+    struct attention_rates *a = r->attention[type];
+    a[0].head_dim = 64;
+    set_attention(&a[0].forward, p->forward64 * part * TERA);
+    set_attention(&a[0].backward, p->backward64 * part * TERA);
+    a[1].head_dim = 128;
+    set_attention(&a[1].forward, p->forward128 * part * TERA);
+    set_attention(&a[1].backward, p->backward128 * part * TERA);
+}
+
+static void from_preset(const struct preset *p, int count, struct hardware *h)
+{
+    *h = (struct hardware){.nodes = (int)ceil_div(count, p->per_node), .overhead = 5e-6};
+    snprintf(h->name, sizeof h->name, "%s", p->name);
+    snprintf(h->source, sizeof h->source, "data sheet x stated efficiencies");
+    h->devices = (int)ceil_div(count, h->nodes);
+    h->device_mem = (int64_t)(p->device_gb * GIGA);
+    h->host_mem = (int64_t)(p->host_gib * (double)GIB) * h->devices;
+    h->nvme_mem = DRIVE_GB * 1000000000ll;
+    h->drives = 1;
+    h->peak_flops[F32] = p->fp32 * TERA;
+    h->peak_flops[BF16] = p->bf16 * TERA;
+    set_device(&h->device, BF16, p, 1);
+    set_device(&h->device, F32, p, 0.8 * p->fp32 / p->gemm);
+    curve_set(&h->device.ops.memory, p->memory * GIGA);
+    curve_set(&h->host.memory, p->host_memory * GIGA);
+    h->h2d = h->d2h = p->link * GIGA;
+    h->host_memory = p->host_memory * GIGA;
+    h->read = READ_GBPS * GIGA;
+    h->write = WRITE_GBPS * GIGA;
+    h->both = BOTH_AT_ONCE * (h->read + h->write);
+    h->inside = p->inside * GIGA;
+    h->across = p->across * GIGA;
+    h->inside_seconds = 10e-6;
+    h->across_seconds = 20e-6;
+}
+
+/* "4x" of "4xa100-40"; 0: not such a number. */
+static int count_of(const char *name, const char **rest)
+{
+    char *end;
+    long n = isdigit((unsigned char)name[0]) ? strtol(name, &end, 10) : 0;
+    *rest = name;
+    if (n < 1 || n > 65536 || *end != 'x')
+        return n ? 0 : 1;
+    *rest = end + 1;
+    return (int)n;
+}
+
+static const struct preset *find(const char *name)
+{
+    for (int i = 0; i < N_PRESETS; i++)
+        if (strcmp(presets[i].name, name) == 0)
+            return &presets[i];
+    return NULL;
+}
+
+int hardware_is_preset(const char *name)
+{
+    const char *rest;
+    return count_of(name, &rest) > 0 && find(rest) != NULL;
+}
+
+enum status hardware_preset(const char *name, struct hardware *out)
+{
+    const char *rest, *names[N_PRESETS];
+    char all[128] = "";
+    int count = count_of(name, &rest);
+    const struct preset *p = count > 0 ? find(rest) : NULL;
+    if (p) {
+        from_preset(p, count, out);
+        if (out->nodes * out->devices != count)
+            return status_fail(ERR_INVALID, "machine: %d %s are not nodes of %d alike: take a multiple of %d", count, p->name,
+                               p->per_node, p->per_node);
+        return OK;
+    }
+    for (int i = 0; i < N_PRESETS; i++) {
+        names[i] = presets[i].name;
+        strncat(all, i ? ", " : "", sizeof all - strlen(all) - 1);
+        strncat(all, names[i], sizeof all - strlen(all) - 1);
+    }
+    const char *near = names_nearest(rest, names, N_PRESETS);
+    return status_fail(ERR_INVALID, "machine: '%s' is neither a file nor one of %s (several: 4xa100-40)%s%s%s", name, all,
+                       near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+void hardware_assumed(struct hardware *h)
+{
+    *h = (struct hardware){.cpu = 1, .nodes = 1, .devices = 1, .drives = 1, .overhead = 20e-6};
+    strcpy(h->name, "cpu");
+    strcpy(h->source, "assumed for a 2-core CPU, not profiled");
+    h->device_mem = 8 * GIB;
+    h->host_mem = 8 * GIB;
+    h->nvme_mem = 100 * GIB;
+    for (int t = 0; t < COST_TYPES; t++) {
+        h->peak_flops[t] = 190e9;
+        hardware_set_gemm(&h->device.gemm[t], 150e9, 0);
+        h->device.attention[t][0].head_dim = 64;
+        curve_set(&h->device.attention[t][0].forward, 120e9);
+        curve_set(&h->device.attention[t][0].backward, 120e9);
+    }
+    curve_set(&h->device.ops.memory, 15e9);
+    curve_set(&h->host.memory, 12e9);
+    h->h2d = h->d2h = 10e9;
+    h->host_memory = 40e9;
+    h->read = 2e9;
+    h->write = 1.5e9;
+    h->both = h->read + h->write;
+    h->inside = 2.6e9;
+    h->across = 2e9;
+}
+
+void hardware_override(struct hardware *h, const struct settings *s)
+{
+    if (s->nvme_drives > 0) {
+        double each = h->drives > 0 ? (double)h->nvme_mem / h->drives : DRIVE_GB * GIGA;
+        h->drives = s->nvme_drives;
+        h->nvme_mem = (int64_t)(each * h->drives);
+        h->read = s->nvme_gbps * GIGA * h->drives;
+        h->write = h->read * (WRITE_GBPS / READ_GBPS);
+        h->both = BOTH_AT_ONCE * (h->read + h->write);
+    }
+    if (s->device_mem >= 0)
+        h->device_mem = s->device_mem;
+    if (s->host_mem >= 0)
+        h->host_mem = s->host_mem;
+    if (s->nvme_max >= 0)
+        h->nvme_mem = s->nvme_max;
+}
+
+void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS])
+{
+    int64_t per_node = max_i64(h->devices, ceil_div(ranks, h->nodes)), per_device = ceil_div(per_node, h->devices);
+    limit[TIER_DEVICE] = h->device_mem / per_device;
+    limit[TIER_HOST] = h->host_mem / per_node;
+    limit[TIER_NVME] = h->nvme_mem / per_node;
+}
+
+void hardware_print(const struct hardware *h, enum dtype dtype, FILE *f)
+{
+    char device[32], host[32], nvme[32];
+    fprintf(f, "machine: ");
+    if (h->nodes > 1)
+        fprintf(f, "%d nodes of ", h->nodes);
+    fprintf(f,
+            "%d x %s, %s each; host %s; nvme %s in %d drive%s, %.3g GB/s read, %.3g written. dtype %s (--dtype). Figures: %s\n",
+            h->devices, h->name, units_format_bytes(h->device_mem, device), units_format_bytes(h->host_mem, host),
+            units_format_bytes(h->nvme_mem, nvme), h->drives, h->drives == 1 ? "" : "s", h->read / GIGA, h->write / GIGA,
+            dtype_name(dtype), h->source);
+}

@@ -1,0 +1,59 @@
+/* The machine a plan is for: what its devices, hosts, drives and links hold and how fast they are.
+ *
+ * From a data sheet (hardware_preset), a YAML file (hardware_read: by hand, or a profile of this machine), or assumed. A flat
+ * struct: ranks may send it to each other. Rates are FLOP/s and bytes/s; sizes are usable bytes. */
+#ifndef LTRAIN_PLAN_HARDWARE_H
+#define LTRAIN_PLAN_HARDWARE_H
+
+#include "plan/settings.h"
+#include "program/cost.h"
+
+#include <stdio.h>
+
+struct hardware {
+    char name[48], source[128]; /* source of the figures, for people */
+    int cpu;                    /* the devices are the host's own processors and memory */
+    int nodes, devices;         /* devices: of one node */
+    int drives;                 /* of one node, which read and write together */
+    int64_t device_mem;         /* of one device */
+    int64_t host_mem, nvme_mem; /* of one node, all drives together */
+
+    double peak_flops[COST_TYPES]; /* dense peak of a device by storage type */
+    struct rates device;
+    struct op_rates host; /* the optimizer's ops on the host's processors, all of a node */
+    double overhead;      /* seconds per instruction */
+
+    double h2d, d2h;          /* of one device */
+    double host_memory;       /* of a node, shared by its devices' copies, drives and host ops */
+    double read, write, both; /* of one node, all drives; both: the sum when it reads and writes at once */
+    /* Of one device and direction to another one of its node, and to one of another node. */
+    double inside, inside_seconds, across, across_seconds;
+    /* cpu: the share of the processors' time that a lane takes from compute, by lane, running at its full rate. */
+    double cores[LANES];
+};
+
+/* "h200", "4xa100-40": data sheet figures times the efficiencies that `source` states; so many devices, node by node.
+ * ERR_INVALID names the presets and the nearest one. */
+enum status hardware_preset(const char *name, struct hardware *out);
+int hardware_is_preset(const char *name);
+
+/* A file of the fields that hardware_write writes; those left out are as data sheets of the like have them, or as the preset's
+ * named by `like`. `path` begins the sentence of an error, with the line. */
+enum status hardware_read(const char *path, FILE *f, struct hardware *out);
+enum status hardware_write(const struct hardware *h, FILE *f);
+
+/* What this build takes for granted of a machine that was never measured. */
+void hardware_assumed(struct hardware *out);
+
+/* Sets a rate for all shapes; the products' rates fall off at small sizes like those of a device that needs large ones. */
+void hardware_set_gemm(struct gemm_rates *r, double flops, double half_size);
+void curve_set(struct curve *c, double y);
+
+/* The settings' budgets and drives in place of the machine's own. */
+void hardware_override(struct hardware *h, const struct settings *s);
+/* Bytes of each tier for one rank, `ranks` of them sharing the machine. */
+void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS]);
+/* One line: devices, memory, drives, where the figures are from. */
+void hardware_print(const struct hardware *h, enum dtype dtype, FILE *f);
+
+#endif

@@ -1,0 +1,198 @@
+/* Machines: data sheets by name, files and their errors, what one rank gets. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plan/hardware.h"
+#include "plan/plan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void must_contain(const char *text, const char *part)
+{
+    if (!strstr(text, part))
+        fail_msg("'%s' is not in: %s", part, text);
+}
+
+static void near(double x, double expected)
+{
+    if (!(fabs(x - expected) <= 1e-9 * fabs(expected)))
+        fail_msg("%.17g instead of %.17g", x, expected);
+}
+
+static void presets(void **state)
+{
+    (void)state;
+    struct hardware h;
+    assert_int_equal(hardware_preset("h200", &h), OK);
+    assert_true(h.nodes == 1 && h.devices == 1 && !h.cpu);
+    near(attention_rate(h.device.attention[BF16], OP_ATTN_FWD, 128, 1 << 20), 688e12); /* shared/gpu-budget.md */
+    near(attention_rate(h.device.attention[BF16], OP_ATTN_BWD, 128, 1 << 20), 581e12);
+    near(gemm_rate(&h.device.gemm[BF16], GEMM_NT, 16384, 4096, 4096), 700e12);
+    assert_true(gemm_rate(&h.device.gemm[BF16], GEMM_NT, 16384, 128, 4096) < 700e12);
+    assert_int_equal(hardware_preset("4xa100-40", &h), OK);
+    assert_true(h.nodes == 1 && h.devices == 4);
+    assert_int_equal(hardware_preset("32xa100-40", &h), OK);
+    assert_true(h.nodes == 4 && h.devices == 8);
+    assert_int_equal(hardware_preset("9xh100", &h), ERR_INVALID); /* 5 + 4 */
+    must_contain(status_message(), "multiple of 8");
+    static const char *const wrong[] = {"h300", "0xh200", "xh200", "4x", "-1xh200", "99999999xh200", "4xx100", ""};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(hardware_preset(wrong[i], &h), ERR_INVALID);
+        must_contain(status_message(), "a100-40, a100-80");
+    }
+    hardware_preset("h20", &h);
+    must_contain(status_message(), "did you mean h200?");
+}
+
+static enum status read_text(const char *text, struct hardware *h)
+{
+    FILE *f = fmemopen((void *)(uintptr_t)text, strlen(text), "r");
+    assert_non_null(f);
+    enum status st = hardware_read("box.yaml", f, h);
+    fclose(f);
+    return st;
+}
+
+static void files(void **state)
+{
+    (void)state;
+    struct hardware h;
+    assert_int_equal(read_text("like: h200\nname: box\nnodes: 2\ndevices: 4\nhost-mem: 1T\nread: 2.8e10\ngemm: {bf16: 5e14}\n"
+                               "memory: {1024: 1e12, 1048576: 3e12}\nops: {norm: {bf16: 2e12}}\n"
+                               "attention:\n  bf16:\n    128: {forward: 6e14, backward: {1024: 1e14, 4096: 3e14}}\n"
+                               "cores: {h2d: 0.5}\n",
+                               &h),
+                     OK);
+    assert_string_equal(h.name, "box");
+    assert_true(h.nodes == 2 && h.devices == 4 && h.host_mem == 1ll << 40 && h.read == 2.8e10 && h.cores[LANE_H2D] == 0.5);
+    near(gemm_rate(&h.device.gemm[BF16], GEMM_TN, 4096, 4096, 4096), 5e14);
+    near(curve_at(&h.device.ops.memory, 32768), 2e12);
+    near(curve_at(&h.device.ops.op[OP_NORM][BF16], 1), 2e12);
+    near(attention_rate(h.device.attention[BF16], OP_ATTN_BWD, 64, 2048), 2e14);
+}
+
+static void file_errors(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"name: x\n", "`like: h200` is missing"},
+        {"like: h2\n", "box.yaml:1: like: a data sheet's name"},
+        {"like: h200\nreed: 1\n", "box.yaml:2: 'reed' is not one of"},
+        {"like: h200\nreed: 1\n", "did you mean read?"},
+        {"like: h200\n\nread: fast\n", "box.yaml:3: read: 'fast' is not a number"},
+        {"like: h200\nread: 0\n", "0 is too small"},
+        {"like: h200\nread: 1e999\n", "is not a number"},
+        {"like: h200\ndevices: 1.5\n", "a whole number"},
+        {"like: h200\nhost-mem: lots\n", "box.yaml:2: host-mem: 'lots'"},
+        {"like: h200\ngemm: {fp16: 1}\n", "'fp16' is not one of fp32, bf16"},
+        {"like: h200\ngemm: {bf16: {nt: [1, 2]}}\n", "64 rates"},
+        {"like: h200\nmemory: {2048: 1, 1024: 2}\n", "positive and ascend"},
+        {"like: h200\nmemory: {1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1, 8: 1, 9: 1}\n", "at most 8"},
+        {"like: h200\nattention: {bf16: {64: {forward: 1}}}\n", "forward and backward"},
+        {"like: h200\nattention: {bf16: {128: {forward: 1, backward: 1}, 64: {forward: 1, backward: 1}}}\n", "ascending"},
+        {"like: h200\ncores: 1\n", "`key: value`"},
+        {"like: [h200\n", "box.yaml:"},
+        {"- h200\n", "`key: value`"},
+        {"# nothing\n", "empty"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct hardware h, before;
+        memset(&h, 0x5a, sizeof h);
+        before = h;
+        if (read_text(cases[i][0], &h) != ERR_INVALID)
+            fail_msg("accepted: %s", cases[i][0]);
+        must_contain(status_message(), cases[i][1]);
+        assert_memory_equal(&h, &before, sizeof h);
+    }
+}
+
+/* What is written reads back as the same figures, to the six digits written. */
+static void round_trip(void **state)
+{
+    (void)state;
+    struct hardware h, back;
+    char *text = NULL, *again = NULL;
+    size_t n;
+    assert_int_equal(hardware_preset("16xh100", &h), OK);
+    h.device.ops.op[OP_SWIGLU][F32] = (struct curve){.n = 2, .x = {100, 1000}, .y = {1e9, 2e9}};
+    h.host.op[OP_ADAMW][BF16] = (struct curve){.n = 1, .x = {1}, .y = {3e9}};
+    h.cores[LANE_WRITE] = 0.25;
+    FILE *f = open_memstream(&text, &n);
+    assert_int_equal(hardware_write(&h, f), OK);
+    fclose(f);
+    assert_int_equal(read_text(text, &back), OK);
+    assert_string_equal(back.source, h.source);
+    near(back.cores[LANE_WRITE], 0.25);
+    near(curve_at(&back.device.ops.op[OP_SWIGLU][F32], 1e4), 2e9);
+    f = open_memstream(&again, &n);
+    assert_int_equal(hardware_write(&back, f), OK);
+    fclose(f);
+    assert_string_equal(text, again);
+    free(text);
+    free(again);
+}
+
+static void parts_of_a_node(void **state)
+{
+    (void)state;
+    struct hardware h;
+    int64_t limit[TIERS];
+    struct settings s = {.device_mem = AUTO, .host_mem = 512ll << 30, .nvme_max = AUTO, .nvme_drives = 4, .nvme_gbps = 7};
+    assert_int_equal(hardware_preset("4xa100-40", &h), OK);
+    hardware_override(&h, &s);
+    hardware_limits(&h, 4, limit);
+    assert_true(limit[TIER_DEVICE] == h.device_mem && limit[TIER_HOST] == 128ll << 30 && limit[TIER_NVME] == 3840000000000ll);
+    near(h.read, 28e9);
+
+    struct cost_model c;
+    s = (struct settings){.hardware = &h, .dtype = BF16, .dp = 1, .ulysses = 4, .ring = 1};
+    plan_cost_model(&s, &c);
+    near(c.lane_bytes[LANE_READ], 7e9);
+    near(c.lane_bytes[LANE_H2D], 24e9);
+    near(c.lane_bytes[LANE_ULYSSES], h.inside);
+    near(c.demand[LANE_H2D][LINK_MEMORY], 24e9 / (h.host_memory / 4));
+    /* reading and writing at once: both together move 70% of the sum */
+    near((c.lane_bytes[LANE_READ] + c.lane_bytes[LANE_WRITE]) / (2 * c.demand[LANE_READ][LINK_DRIVES]), h.both / 4);
+
+    /* two nodes of 8: a ring over both sends 8 of 15 blocks through the network, a gather 1/16 of what it sends */
+    assert_int_equal(hardware_preset("16xa100-40", &h), OK);
+    s = (struct settings){.hardware = &h, .dp = 1, .ulysses = 1, .ring = 16};
+    plan_cost_model(&s, &c);
+    near(c.lane_bytes[LANE_RING], h.across * 15 / 8);
+    near(c.lane_bytes[LANE_WORLD], h.inside); /* slower than 15 times the network */
+    near(c.demand[LANE_WORLD][LINK_ACROSS], h.inside / (h.across * 15));
+    assert_true(c.lane_seconds[LANE_RING] == h.across_seconds);
+    /* of 8 x 2 the eight lie within a node, the ring's two on two nodes: all it sends crosses */
+    s = (struct settings){.hardware = &h, .dp = 1, .ulysses = 8, .ring = 2};
+    plan_cost_model(&s, &c);
+    near(c.lane_bytes[LANE_ULYSSES], h.inside);
+    near(c.lane_bytes[LANE_RING], h.across);
+}
+
+/* Ranks beyond the devices share them. */
+static void shared_processors(void **state)
+{
+    (void)state;
+    struct hardware h;
+    struct cost_model one, two;
+    hardware_assumed(&h);
+    struct settings s = {.hardware = &h, .dp = 1, .ulysses = 1, .ring = 1};
+    plan_cost_model(&s, &one);
+    s.dp = 2;
+    plan_cost_model(&s, &two);
+    struct instr in = {.op = OP_GEMM, .lane = LANE_COMPUTE, .flops = 1e12, .attrs.gemm = {.m = 4096, .n = 4096, .k = 4096}};
+    near(cost_seconds(&two, &in) - h.overhead, 2 * (cost_seconds(&one, &in) - h.overhead));
+    near(two.lane_bytes[LANE_WRITE], one.lane_bytes[LANE_WRITE] / 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(presets),         cmocka_unit_test(files),
+                                       cmocka_unit_test(file_errors),     cmocka_unit_test(round_trip),
+                                       cmocka_unit_test(parts_of_a_node), cmocka_unit_test(shared_processors)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

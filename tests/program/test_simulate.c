@@ -1,0 +1,169 @@
+/* The virtual clock against cases worked out by hand; rates between given points. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "program/cost.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Sums of a few exact binary fractions and quotients of them. */
+static void near(double x, double expected)
+{
+    if (!(fabs(x - expected) <= 1e-12 * (1 + fabs(expected))))
+        fail_msg("%.17g instead of %.17g", x, expected);
+}
+
+/* One byte a second on every lane: an instruction lasts as many seconds as it has bytes. */
+static struct cost_model unit_costs(void)
+{
+    struct cost_model m = {0};
+    m.device.ops.memory = m.host.memory = (struct curve){.n = 1, .x = {1}, .y = {1}};
+    for (int l = 0; l < LANES; l++)
+        m.lane_bytes[l] = 1;
+    return m;
+}
+
+static int add(struct program *p, enum lane lane, int64_t seconds)
+{
+    int i = program_add_instr(p, OP_COPY, lane);
+    p->instrs[i].bytes = seconds;
+    return i;
+}
+
+static struct program *empty(void)
+{
+    struct program *p;
+    assert_int_equal(program_create("case", &p), OK);
+    return p;
+}
+
+/* Lanes in order, dependencies, releases: h2d 3 s, compute waits for it, 4 s; a second copy is held back until 5. */
+static void alone(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    struct program *p = empty();
+    add(p, LANE_H2D, 3);
+    add(p, LANE_COMPUTE, 4);
+    int late = add(p, LANE_H2D, 2);
+    p->instrs[late].release = 5;
+    const int first[] = {0, 0, 1, 1}, dep[] = {0};
+    near(program_simulate(p, &m, first, dep, 1), 7);
+    near(p->instrs[1].start, 3);
+    near(p->instrs[late].start, 5);
+    near(program_simulate(p, &m, first, dep, 0), 7);
+    near(p->instrs[late].start, 3);
+    struct lane_times t;
+    program_lane_times(p, &t);
+    near(t.total, 7);
+    near(t.busy[LANE_COMPUTE], 4);
+    near(t.busy[LANE_H2D], 5);
+    near(t.stall, 3);
+    near(t.exposed[LANE_H2D], 3);
+    near(t.exposed_any, 3);
+    program_destroy(p);
+}
+
+/* Both ask for the whole link: 6 and 2 seconds of work. Together from 0 to 4, each at half speed; the rest alone. */
+static void halves(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    m.demand[LANE_H2D][LINK_MEMORY] = m.demand[LANE_D2H][LINK_MEMORY] = 1;
+    struct program *p = empty();
+    add(p, LANE_H2D, 6);
+    add(p, LANE_D2H, 2);
+    near(program_simulate(p, &m, NULL, NULL, 0), 8);
+    near(p->instrs[0].end, 8);
+    near(p->instrs[1].end, 4);
+    program_destroy(p);
+}
+
+/* Compute takes all cores, a copy half of them: 1.5 together, both at two thirds. The copy's 2 s become 3, in which compute does
+ * 2 of its 5; a lane without demand is not slowed. */
+static void uneven(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    m.demand[LANE_COMPUTE][LINK_CORES] = 1;
+    m.demand[LANE_H2D][LINK_CORES] = 0.5;
+    struct program *p = empty();
+    add(p, LANE_COMPUTE, 5);
+    add(p, LANE_H2D, 2);
+    add(p, LANE_READ, 1);
+    near(program_simulate(p, &m, NULL, NULL, 0), 6);
+    near(p->instrs[0].end, 6);
+    near(p->instrs[1].end, 3);
+    near(p->instrs[2].end, 1);
+    program_destroy(p);
+}
+
+/* Demands that fit together slow nobody; the narrowest link of a lane decides. */
+static void several_links(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    m.demand[LANE_READ][LINK_DRIVES] = m.demand[LANE_WRITE][LINK_DRIVES] = 0.5;
+    m.demand[LANE_READ][LINK_MEMORY] = m.demand[LANE_H2D][LINK_MEMORY] = 1;
+    struct program *p = empty();
+    add(p, LANE_READ, 2);
+    add(p, LANE_WRITE, 2);
+    near(program_simulate(p, &m, NULL, NULL, 0), 2);
+    add(p, LANE_H2D, 4); /* halves the read, not the write */
+    near(program_simulate(p, &m, NULL, NULL, 0), 6);
+    near(p->instrs[0].end, 4);
+    near(p->instrs[1].end, 2);
+    program_destroy(p);
+}
+
+static void curves(void **state)
+{
+    (void)state;
+    struct curve c = {.n = 3, .x = {1024, 4096, 16384}, .y = {10, 30, 40}};
+    near(curve_at(&c, 1), 10);
+    near(curve_at(&c, 1024), 10);
+    near(curve_at(&c, 2048), 20);
+    near(curve_at(&c, 4096), 30);
+    near(curve_at(&c, 1e9), 40);
+    struct gemm_rates g;
+    for (int i = 0; i < GEMM_SHAPES; i++)
+        g.flops[GEMM_NT][i] = 100 * (i / 16) + 10 * (i / 4 % 4) + i % 4;
+    near(gemm_rate(&g, GEMM_NT, 64, 256, 4096), 13);
+    near(gemm_rate(&g, GEMM_NT, 128, 1024, 512), 50 + 20 + 1.5);
+    near(gemm_rate(&g, GEMM_NT, 1e6, 1e6, 1e6), 333);
+    near(gemm_rate(&g, GEMM_NT, 256, 256, 16), 110.0 / 4);
+    struct attention_rates a[ATTENTION_DIMS] = {{64, {.n = 1, .x = {1}, .y = {50}}, {.n = 1, .x = {1}, .y = {40}}},
+                                                {256, {.n = 1, .x = {1}, .y = {70}}, {.n = 1, .x = {1}, .y = {60}}}};
+    near(attention_rate(a, OP_ATTN_FWD, 32, 100), 50);
+    near(attention_rate(a, OP_ATTN_FWD, 128, 100), 60);
+    near(attention_rate(a, OP_ATTN_BWD, 256, 100), 60);
+    near(attention_rate(a, OP_ATTN_BWD, 512, 100), 60);
+}
+
+/* Work over rate, plus the fixed part. */
+static void costs(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    m.overhead = 0.5;
+    m.lane_seconds[LANE_WORLD] = 0.25;
+    m.device.ops.op[OP_NORM][BF16] = (struct curve){.n = 1, .x = {1}, .y = {4}};
+    struct instr in = {.op = OP_NORM, .lane = LANE_COMPUTE, .bytes = 8};
+    near(cost_seconds(&m, &in), 8.5); /* fp32 has no curve of its own */
+    in.attrs.norm.dtype = BF16;
+    near(cost_seconds(&m, &in), 2.5);
+    in.lane = LANE_HOST;
+    near(cost_seconds(&m, &in), 8.5);
+    in.lane = LANE_WORLD;
+    near(cost_seconds(&m, &in), 8.25);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(alone),         cmocka_unit_test(halves), cmocka_unit_test(uneven),
+                                       cmocka_unit_test(several_links), cmocka_unit_test(curves), cmocka_unit_test(costs)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
