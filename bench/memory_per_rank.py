@@ -59,8 +59,8 @@ def measure(program, name, settings, ranks, directory):
     assert len(each) == ranks, text
     for r in each:
         r["ratio"] = r["peak"] / (r["planned"] + r["outside"])
-    return {"case": name, "ranks": ranks, "mesh": MESHES[ranks] or "-", **{t: plan["arena"][t] for t in TIERS},
-            "classes": {c: b for c, b in plan["peak_by_class"].items()}, "each": each}
+    return {"case": name, "ranks": ranks, "mesh": MESHES[ranks] or "-", **{t: plan["peak"][t] for t in TIERS},
+            "classes": {c: b["peak"] for c, b in plan["classes"].items()}, "each": each}
 
 
 def plan_only(program, name, settings, ranks, directory):

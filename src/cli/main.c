@@ -4,7 +4,9 @@
 #include "engine/check.h"
 #include "engine/train.h"
 #include "plan/hardware.h"
+#include "plan/report.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,18 +19,32 @@ static const char usage[] =
 
 #define CHECK_STEPS 3
 
+static enum status write_picture(const struct plan *plan, const struct model *model, const char *path)
+{
+    FILE *f = fopen(path, "we");
+    if (!f)
+        return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    enum status st = plan_write_svg(plan, model, f);
+    if (fclose(f) != 0 && st == OK)
+        st = status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    return st;
+}
+
 static enum status plan_command(struct settings *s, struct comm *c)
 {
     struct model *model = NULL;
     struct plan *plan = NULL;
     int64_t limit[TIERS];
     TRY(train_plan(s, c, comm_size(c) > 1 ? comm_size(c) : train_planned_ranks(s), &model, &plan, limit));
-    if (s->hardware)
+    if (s->hardware && !s->json)
         hardware_print(s->hardware, s->dtype, stdout);
-    plan_print(plan, model, stdout);
-    if (s->verbose)
+    enum status st = s->json ? plan_write_json(plan, model, stdout) : plan_print(plan, model, stdout);
+    if (st == OK && s->svg)
+        st = write_picture(plan, model, s->svg);
+    if (st == OK && s->verbose)
         program_print(plan->programs[PLAN_UPDATE_STEP], stdout);
-    enum status st = plan->fits ? OK : plan_refuse(plan, model, s, limit);
+    if (st == OK && !plan->fits)
+        st = plan_refuse(plan, model, s, limit);
     plan_destroy(plan);
     model_destroy(model);
     return st;

@@ -79,6 +79,9 @@ const struct settings_key settings_keys[] = {
     {"clip", KEY_NUMBER, AT(clip), "1", ANY, .arg = "X", .help = "limit of the gradients' global norm; 0: none"},
     {"freeze", KEY_LIST, AT(freeze), .arg = "GLOB,...", .help = "names of parameters that are not trained"},
 
+    {"json", KEY_SWITCH, AT(json), "false", .flags = KEY_FLAG_ONLY, .group = "ltrain plan", .help = "JSON instead of the table"},
+    {"svg", KEY_STRING, AT(svg), .flags = KEY_FLAG_ONLY, .arg = "FILE", .help = "a picture of the step: what its lanes do and what memory holds"},
+
     {"config", KEY_CONFIG, .flags = KEY_FLAG_ONLY, .group = "The run", .arg = "FILE", .help = "YAML file of these keys (default: ltrain.yaml, if there is one)"},
     {"resume", KEY_STRING, AT(resume), .flags = KEY_FLAG_ONLY, .arg = "DIR", .help = "continue the run in DIR at its newest checkpoint, with its config.yaml"},
     {"out", KEY_STRING, AT(out), .arg = "DIR", .help = "the run's directory (default: runs/DATE-MODEL)"},

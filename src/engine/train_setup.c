@@ -7,9 +7,9 @@
 #include "offload/drives.h"
 #include "ops/blas.h"
 #include "plan/hardware.h"
+#include "plan/report.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -247,35 +247,18 @@ enum status run_refuse_old(const struct settings *s)
                        s->out);
 }
 
-static json_t *bytes_by_tier(const int64_t bytes[TIERS])
+static enum status write_plan(struct run *r, const char *name,
+                              enum status (*write)(const struct plan *, const struct model *, FILE *))
 {
-    return json_pack("{s:I,s:I,s:I}", "device", (json_int_t)bytes[TIER_DEVICE], "host", (json_int_t)bytes[TIER_HOST], "nvme",
-                     (json_int_t)bytes[TIER_NVME]);
-}
-
-static enum status write_plan_json(const struct plan *p, const char *path)
-{
-    char line[256];
-    json_t *classes = json_object(), *programs = json_array();
-    plan_describe(p, line, sizeof line);
-    for (int c = 0; c < CLASSES; c++) {
-        int64_t peak[TIERS];
-        for (int t = 0; t < TIERS; t++)
-            peak[t] = p->peak[t][c];
-        json_object_set_new(classes, class_name((enum tensor_class)c), bytes_by_tier(peak));
-    }
-    for (int k = 0; k < PLAN_PROGRAMS; k++)
-        if (p->programs[k])
-            json_array_append_new(programs, json_pack("{s:s,s:i,s:i,s:f,s:o,s:o}", "name", p->programs[k]->name, "instructions",
-                                                      p->programs[k]->n_instrs, "buffers", p->programs[k]->n_buffers, "seconds",
-                                                      p->programs[k]->seconds, "arena", bytes_by_tier(p->programs[k]->arena),
-                                                      "lower_bound", bytes_by_tier(p->programs[k]->lower_bound)));
-    json_t *plan =
-        json_pack("{s:s,s:f,s:s,s:o,s:o,s:o,s:o}", "settings", line, "seconds", p->seconds, "cost_model", p->cost.source, "arena",
-                  bytes_by_tier(p->arena), "limit", bytes_by_tier(p->limit), "peak_by_class", classes, "programs", programs);
-    int failed = !plan || json_dump_file(plan, path, JSON_INDENT(1)) != 0;
-    json_decref(plan);
-    return failed ? status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno)) : OK;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", r->s->out, name);
+    FILE *f = fopen(path, "we");
+    if (!f)
+        return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    enum status st = write(r->session->plan, r->model, f);
+    if (fclose(f) != 0 && st == OK)
+        st = status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    return st;
 }
 
 /* Renamed into place: a run killed meanwhile can still be resumed with the former one. */
@@ -300,15 +283,8 @@ enum status run_open_files(struct run *r, const struct train_hooks *hooks)
 {
     char path[4096];
     TRY(write_config(r, hooks));
-    snprintf(path, sizeof path, "%s/plan.txt", r->s->out);
-    FILE *f = fopen(path, "we");
-    if (!f)
-        return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    plan_print(r->session->plan, r->model, f);
-    if (fclose(f) != 0)
-        return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    snprintf(path, sizeof path, "%s/plan.json", r->s->out);
-    TRY(write_plan_json(r->session->plan, path));
+    TRY(write_plan(r, "plan.txt", plan_print));
+    TRY(write_plan(r, "plan.json", plan_write_json));
     snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);
     if (r->s->resume)
         TRY(metrics_cut(path, r->at.step));

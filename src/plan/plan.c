@@ -262,7 +262,9 @@ static enum status plan_set(const struct model *m, const struct settings *s, con
                          : order[i] == PLAN_MORE                               ? (*p)->seconds * (double)(s->grad_accum - 2)
                                                                                : 0;
     }
-    plan->tokens = s->seq_len * (s->batch > 0 ? s->batch : s->grad_accum);
+    plan->sequences = s->batch > 0 ? s->batch : s->grad_accum;
+    plan->micro_batches = s->grad_accum;
+    plan->tokens = s->seq_len * plan->sequences;
     if (!plan->fits) /* not all were planned */
         plan->seconds = plan->programs[PLAN_UPDATE_STEP]->seconds * (double)s->grad_accum;
     TRY_GOTO(account(plan), fail);

@@ -25,8 +25,9 @@ struct plan {
     int64_t persistent[TIERS][CLASSES]; /* bytes */
     int64_t peak[TIERS][CLASSES];       /* largest simultaneously live bytes of a class, persistent ones included */
     int64_t limit[TIERS];
-    double seconds; /* simulated step, all micro-batches; if !fits, estimated from the first one */
-    int64_t tokens; /* of a step, all micro-batches */
+    double seconds;                   /* simulated step, all micro-batches; if !fits, estimated from the first one */
+    int64_t tokens;                   /* of a step, all micro-batches */
+    int64_t sequences, micro_batches; /* of a step: over all ranks; of one */
     struct cost_model cost;
     int fits;
     enum tier misfit; /* tier whose limit is exceeded, if !fits */
@@ -52,8 +53,8 @@ void plan_destroy(struct plan *p); /* NULL is fine */
 /* A refusal: which tier, the excess and the cheapest change that fits (found by planning again), as an ERR_NOFIT failure. */
 enum status plan_refuse(const struct plan *p, const struct model *m, const struct settings *s, const int64_t limit[TIERS]);
 
-/* The table of `ltrain plan`. */
-void plan_print(const struct plan *p, const struct model *m, FILE *f);
+/* The table of `ltrain plan`. ERR_NOMEM. */
+enum status plan_print(const struct plan *p, const struct model *m, FILE *f);
 /* One line: residencies, alpha, tiles, prefetch. */
 void plan_describe(const struct plan *p, char *buf, int size);
 

@@ -1,122 +1,236 @@
-/* What people read of a plan. */
-#include "plan/plan.h"
+/* The figures of a plan, from its programs on the virtual clock. */
+#include "plan/report.h"
 
-#include "base/units.h"
+#include "base/sys.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const char *residency_name(enum residency r)
+/* Where instructions are: by lane and ticket. */
+struct lane_index {
+    int first[LANES];
+    int *at;
+};
+
+static enum status lane_index_make(const struct program *p, struct lane_index *x)
 {
-    static const char *const names[] = {"none", "cpu", "nvme", "recompute"};
-    return names[r];
+    int n[LANES] = {0}, next[LANES];
+    for (int i = 0; i < p->n_instrs; i++)
+        n[p->instrs[i].lane]++;
+    for (int l = 0, sum = 0; l < LANES; sum += n[l++])
+        next[l] = x->first[l] = sum;
+    x->at = sys_malloc(sizeof *x->at * (size_t)(p->n_instrs + 1));
+    if (!x->at)
+        return status_fail(ERR_NOMEM, "out of memory for the plan's report");
+    for (int i = 0; i < p->n_instrs; i++)
+        x->at[next[p->instrs[i].lane]++] = i;
+    return OK;
 }
 
-void plan_describe(const struct plan *p, char *buf, int size)
+enum tensor_class report_class_of(const struct program *p, const struct instr *in)
 {
-    const struct strategy *s = &p->strategy;
-    int64_t chunks = ceil_div(s->rows, s->row_chunk);
-    snprintf(
-        buf, (size_t)size, "params=%s,grads=%s,optim=%s,acts=%s  alpha %d/%lld  update on %s  tiles rows=%lld,heads=%d,loss=%lld",
-        residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), s->kept_chunks,
-        (long long)chunks, s->update_on_host ? "host" : "device", (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
+    const struct operand *o = &p->operands[in->first_operand];
+    return o->tensor >= 0 ? p->tensors[o->tensor].class : p->buffers[o->buffer].class;
 }
 
-static void cell(FILE *f, int64_t bytes)
+/* What kept instruction `i` from starting earlier: the last to end of those that it waits for and its predecessor on the lane;
+ * -1: nothing. */
+static int binding(const struct program *p, const struct lane_index *x, int i)
 {
-    char text[32];
-    fprintf(f, " %11s", bytes > 0 ? units_format_bytes(bytes, text) : "-");
-}
-
-void plan_print(const struct plan *p, const struct model *m, FILE *f)
-{
-    char tokens[32], line[256];
-    double tokens_per_second = (double)p->tokens / p->seconds;
-    const struct strategy *s = &p->strategy;
-    fprintf(f, "%s %.2fM, %s tokens", m->config.name, (double)m->total_params * 1e-6, units_format_count(s->seq_len, tokens));
-    if (s->ranks > 1)
-        fprintf(f, " on %d ranks (dp=%d,ulysses=%d,ring=%d, zero %d)", s->ranks, s->dp, s->ulysses, s->ring, s->zero);
-    fprintf(f, ": %s. Step %.3g s, %.3g tok/s (%s).\n", p->fits ? "fits" : "does not fit", p->seconds, tokens_per_second,
-            p->cost.source);
-    if (s->ranks > 1)
-        fprintf(f, "Of each rank:\n");
-    plan_describe(p, line, sizeof line);
-    fprintf(f, "%s\n\n%-14s %11s %11s %11s\n", line, "", "device", "host", "nvme");
-    for (int c = 0; c < CLASSES; c++) {
-        fprintf(f, "%-14s", class_name((enum tensor_class)c));
-        for (int t = 0; t < TIERS; t++)
-            cell(f, p->peak[t][c]);
-        fprintf(f, "\n");
+    const struct instr *in = &p->instrs[i];
+    int last = in->ticket > 1 ? x->at[x->first[in->lane] + in->ticket - 2] : -1;
+    for (int w = 0; w < in->n_waits; w++) {
+        int on = x->at[x->first[in->waits[w].lane] + in->waits[w].ticket - 1];
+        if (last < 0 || p->instrs[on].end > p->instrs[last].end)
+            last = on;
     }
-    fprintf(f, "%-14s", "peak");
-    for (int t = 0; t < TIERS; t++)
-        cell(f, p->arena[t]);
-    fprintf(f, "   (rows peak at different moments)\n%-14s", "limit");
-    for (int t = 0; t < TIERS; t++)
-        cell(f, p->limit[t]);
-    fprintf(f, "\n%-14s", "lower bound");
-    const struct program *step = p->programs[PLAN_UPDATE_STEP];
-    for (int t = 0; t < TIERS; t++)
-        cell(f, step->lower_bound[t]);
-    int64_t moved[LANES] = {0};
-    for (int i = 0; i < step->n_instrs; i++)
-        moved[step->instrs[i].lane] += step->instrs[i].bytes;
-    fprintf(f, "   (bytes live at once)\n\nmoved in a step:");
-    for (int l = LANE_H2D; l <= LANE_WRITE; l++) {
-        char text[32];
-        fprintf(f, "  %s %s", lane_name((enum lane)l), units_format_bytes(moved[l], text));
-    }
-    for (int l = LANE_WORLD; l < LANES; l++) {
-        char text[32];
-        if (moved[l] > 0)
-            fprintf(f, "%s %s %s", l == LANE_WORLD ? "\nsent to other ranks, no block left out: " : " ", lane_name((enum lane)l),
-                    units_format_bytes(moved[l], text));
-    }
-    fprintf(f, "\n");
+    return last;
 }
 
-static void set_offload(struct settings *s, enum offload all)
+/* Compute stands still from `from` to `to`, where `blame` ended: walks back through what was late. */
+static void charge(const struct program *p, const struct lane_index *x, double from, double to, int blame, double count,
+                   struct report *r)
 {
-    s->params = s->grads = s->optim = s->acts = all;
-}
-
-enum status plan_refuse(const struct plan *p, const struct model *m, const struct settings *s, const int64_t limit[TIERS])
-{
-    static const char *const flag[] = {"--device-mem", "--host-mem", "--nvme-max"};
-    static const struct {
-        const char *say;
-        enum offload acts, all;
-        double alpha;
-    } change[] = {{"--alpha 0", OFFLOAD_AUTO, OFFLOAD_AUTO, 0},
-                  {"--offload acts=cpu", OFFLOAD_CPU, OFFLOAD_AUTO, -1},
-                  {"--offload cpu", OFFLOAD_AUTO, OFFLOAD_CPU, -1},
-                  {"--offload nvme", OFFLOAD_AUTO, OFFLOAD_NVME, -1},
-                  {"--offload nvme --alpha 0", OFFLOAD_AUTO, OFFLOAD_NVME, 0}};
-    char need[32], given[32], other[32];
-    units_format_bytes(p->arena[p->misfit], need);
-    const int64_t asked[TIERS] = {s->device_mem, s->host_mem, s->nvme_max};
-    char has[64]; /* "48 MiB are given (--device-mem)" */
-    snprintf(has, sizeof has, "%s are %s (%s)", units_format_bytes(limit[p->misfit], given),
-             asked[p->misfit] == limit[p->misfit] ? "given" : "free", flag[p->misfit]);
-    for (size_t i = 0; i < sizeof change / sizeof *change; i++) {
-        struct settings changed = *s;
-        struct plan *with;
-        if (change[i].all != OFFLOAD_AUTO)
-            set_offload(&changed, change[i].all);
-        if (change[i].acts != OFFLOAD_AUTO)
-            changed.acts = change[i].acts;
-        if (change[i].alpha >= 0)
-            changed.alpha = change[i].alpha;
-        TRY(plan_create(m, &changed, limit, &with));
-        if (with->fits) {
-            double slower = (with->seconds / p->seconds - 1) * 100;
-            enum status st = status_fail(ERR_NOFIT, "the plan needs %s on the %s and %s. %s would need %s, %.0f%% slower.", need,
-                                         tier_name(p->misfit), has, change[i].say,
-                                         units_format_bytes(with->arena[p->misfit], other), slower > 0 ? slower : 0);
-            plan_destroy(with);
-            return st;
+    while (blame >= 0 && to > from) {
+        const struct instr *in = &p->instrs[blame];
+        double since = fmin(to, fmax(from, in->start));
+        if (in->lane != LANE_COMPUTE) {
+            r->lane[in->lane].exposed += count * (to - since);
+            r->exposed[report_class_of(p, in)] += count * (to - since);
+            r->waited[in->lane][report_class_of(p, in)] += count * (to - since);
         }
-        plan_destroy(with);
+        to = since;
+        blame = binding(p, x, blame);
     }
-    return status_fail(ERR_NOFIT, "the plan needs %s on the %s and %s. No offload setting fits: give more, or shorten --seq-len.",
-                       need, tier_name(p->misfit), has);
+}
+
+/* Compute's pauses, and what comes after its last instruction. */
+static void add_exposed(const struct program *p, const struct lane_index *x, double count, struct report *r)
+{
+    double now = 0;
+    int last = -1;
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        if (last < 0 || in->end > p->instrs[last].end)
+            last = i;
+        if (in->lane != LANE_COMPUTE)
+            continue;
+        charge(p, x, now, in->start, binding(p, x, i), count, r);
+        now = fmax(now, in->end);
+    }
+    charge(p, x, now, p->seconds, last, count, r);
+}
+
+enum report_kind report_kind_of(enum op_kind op)
+{
+    return op == OP_GEMM ? KIND_GEMM : op == OP_ATTN_FWD || op == OP_ATTN_BWD ? KIND_ATTENTION : KIND_ELEMENTWISE;
+}
+
+static void add_busy(const struct program *p, double count, struct report *r)
+{
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        struct report_lane *lane = &r->lane[in->lane];
+        lane->instrs += (int64_t)count;
+        lane->busy += count * (in->end - in->start);
+        if (in->lane == LANE_COMPUTE) {
+            r->compute[report_kind_of(in->op)] += count * (in->end - in->start);
+            r->hardware_flops += count * in->flops;
+            continue;
+        }
+        lane->bytes += (int64_t)count * in->bytes;
+        if (in->lane != LANE_HOST)
+            r->moved[report_class_of(p, in)] += (int64_t)count * in->bytes;
+    }
+}
+
+/* --- What is computed twice --- */
+
+/* Hashes, open addressing; 0: free. */
+struct seen {
+    uint64_t *key;
+    size_t mask;
+};
+
+static int seen_before(struct seen *s, uint64_t key)
+{
+    size_t at = (size_t)(key >> 20) & s->mask;
+    for (; s->key[at]; at = (at + 1) & s->mask)
+        if (s->key[at] == key)
+            return 1;
+    s->key[at] = key;
+    return 0;
+}
+
+static uint64_t mix(uint64_t h, int64_t x)
+{
+    h = (h ^ (uint64_t)x) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 29;
+}
+
+/* What an instruction does with which parameters to which rows; 0: it reads no parameters. */
+static uint64_t work_key(const struct program *p, const struct instr *in)
+{
+    uint64_t key = mix(1, (int64_t)in->op);
+    int parameters = 0;
+    for (size_t i = 0; i < sizeof in->attrs.words / sizeof *in->attrs.words; i++)
+        key = mix(key, in->attrs.words[i]);
+    for (int k = 0; k < in->n_operands; k++) {
+        const struct operand *o = &p->operands[in->first_operand + k];
+        int parameter = o->tensor >= 0 && p->tensors[o->tensor].class == CLASS_PARAM;
+        parameters += parameter;
+        if (parameter)
+            key = mix(mix(mix(key, o->tensor), o->row0), o->row1);
+        else if (o->access != ACCESS_READ)
+            key = mix(key, o->row0);
+    }
+    return parameters ? key | 1 : 0;
+}
+
+/* Recomputation repeats an instruction: the same op on the same rows with the same parameters. (Rope and activation functions,
+ * which have none, are left out: they take next to no time.) */
+static enum status add_recomputed(const struct program *p, double count, struct report *r)
+{
+    struct seen s = {.mask = 1};
+    while (s.mask < 2 * (size_t)p->n_instrs)
+        s.mask *= 2;
+    s.key = sys_calloc(s.mask, sizeof *s.key);
+    if (!s.key)
+        return status_fail(ERR_NOMEM, "out of memory for the plan's report");
+    s.mask--;
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        uint64_t key = in->lane == LANE_COMPUTE ? work_key(p, in) : 0;
+        if (key && seen_before(&s, key))
+            r->recomputed += count * (in->end - in->start);
+    }
+    free(s.key);
+    return OK;
+}
+
+/* --- The whole --- */
+
+void report_counts(const struct plan *p, int64_t count[PLAN_PROGRAMS])
+{
+    memset(count, 0, sizeof *count * PLAN_PROGRAMS);
+    count[PLAN_UPDATE_STEP] = p->fits ? 1 : p->micro_batches;
+    if (p->fits && p->micro_batches > 1) {
+        count[PLAN_MORE] = p->micro_batches - 2;
+        count[PLAN_LAST] = 1;
+    }
+}
+
+/* Pairs of a query and a key that it attends, of one document. */
+static double causal_pairs(int64_t tokens, int64_t window)
+{
+    double s = (double)tokens, w = window > 0 && window < tokens ? (double)window : s;
+    return s * w - w * w / 2;
+}
+
+static void add_rates(const struct plan *p, const struct model *m, struct report *r)
+{
+    double busy = 0, exposed = 0;
+    int64_t length = p->tokens / p->sequences;
+    r->model_flops = (double)p->sequences * model_flops(m, length, causal_pairs(length, m->config.window));
+    r->tokens_per_second = (double)p->tokens / p->seconds;
+    r->mfu = r->model_flops / (p->seconds * p->strategy.ranks * p->cost.peak_flops);
+    r->written_per_day = (double)r->lane[LANE_WRITE].bytes * p->strategy.ranks * 86400 / p->seconds;
+    for (int l = LANE_COMPUTE + 1; l < LANES; l++) {
+        busy += r->lane[l].busy;
+        exposed += r->lane[l].exposed;
+    }
+    r->hidden = busy > 0 ? 1 - exposed / busy : NAN;
+}
+
+enum status report_make(const struct plan *p, const struct model *m, struct report *out)
+{
+    struct report r = {0};
+    int64_t count[PLAN_PROGRAMS];
+    report_counts(p, count);
+    for (int k = 0; k < PLAN_PROGRAMS; k++) {
+        const struct program *program = p->programs[k];
+        struct lane_index index;
+        for (int t = 0; program && t < TIERS; t++)
+            r.lower_bound[t] = max_i64(r.lower_bound[t], program->lower_bound[t]);
+        if (!program || count[k] == 0)
+            continue;
+        TRY(lane_index_make(program, &index));
+        add_busy(program, (double)count[k], &r);
+        add_exposed(program, &index, (double)count[k], &r);
+        free(index.at);
+        TRY(add_recomputed(program, (double)count[k], &r));
+    }
+    add_rates(p, m, &r);
+    *out = r;
+    return OK;
+}
+
+enum lane report_slowest_lane(const struct report *r)
+{
+    enum lane slowest = LANE_H2D;
+    for (int l = LANE_H2D + 1; l < LANES; l++)
+        if (r->lane[l].exposed > r->lane[slowest].exposed)
+            slowest = (enum lane)l;
+    return slowest;
 }

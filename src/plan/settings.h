@@ -60,6 +60,8 @@ struct settings {
     int64_t trace;                       /* step whose lanes are traced; AUTO: none */
     enum run_mode mode;
     char *resume;                        /* run directory to continue, or NULL */
+    int json;                            /* plan: as JSON instead of the table */
+    char *svg;                           /* plan: a picture of the step goes there, or NULL */
     int verbose;
     struct hardware *hardware;           /* not a key: what costs are reckoned with (plan/hardware.h), owned; NULL: assumed */
 };

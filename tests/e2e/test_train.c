@@ -112,10 +112,15 @@ static void plan_only_prints(void **state)
 {
     (void)state;
     struct result r = e2e_succeeds(NULL, "plan" TINY DISCRETE "--out planned");
-    static const char *const rows[] = {"fits", "tok/s", "parameters", "gradients", "optimizer", "activations",    "workspace",
-                                       "peak", "limit", "device",     "host",      "nvme",      "moved in a step"};
+    static const char *const rows[] = {"fits", "tok/s", "parameters", "gradients", "optimizer", "activations", "workspace",
+                                       "peak", "limit", "device",     "host",      "nvme",      "moved/step"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         e2e_contains(r.out, rows[i]);
+    r = e2e_succeeds(NULL, "plan" TINY DISCRETE "--out planned --json --svg step.svg");
+    json_t *o = json_loads(r.out, 0, NULL);
+    assert_true(json_is_true(json_object_get(o, "fits")));
+    json_decref(o);
+    assert_true(e2e_exists("step.svg"));
     assert_false(e2e_exists("planned"));
     r = e2e_refuses(3, "the plan needs|on the device|--device-mem", NULL, "plan" TINY "--offload none --device-mem 1M");
     e2e_contains(r.out, "does not fit");

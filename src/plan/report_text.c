@@ -1,0 +1,187 @@
+/* The table of `ltrain plan`, for people. */
+#include "plan/report.h"
+
+#include "base/units.h"
+
+#include <math.h>
+
+static const char *residency_name(enum residency r)
+{
+    static const char *const names[] = {"none", "cpu", "nvme", "recompute"};
+    return names[r];
+}
+
+void plan_describe(const struct plan *p, char *buf, int size)
+{
+    const struct strategy *s = &p->strategy;
+    snprintf(buf, (size_t)size,
+             "params=%s,grads=%s,optim=%s,acts=%s  alpha %d/%lld  update on %s  tiles rows=%lld,heads=%d,loss=%lld",
+             residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts),
+             s->kept_chunks, (long long)ceil_div(s->rows, s->row_chunk), s->update_on_host ? "host" : "device",
+             (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
+}
+
+/* Three digits and a prefix that a unit can follow: "0.0123 ", "4.7 k", "126 G". */
+static const char *scaled(double x, char buf[32])
+{
+    static const char *const prefix[] = {"", "k", "M", "G", "T", "P", "E"};
+    int i = 0;
+    for (; x >= 999.5 && i < 6; i++)
+        x /= 1000;
+    snprintf(buf, 32, "%.3g %s", x, prefix[i]);
+    return buf;
+}
+
+/* "0.0314 s", "317 s", "3.4 h" */
+static const char *duration(double seconds, char buf[32])
+{
+    if (seconds < 1000)
+        snprintf(buf, 32, "%.3g s", seconds);
+    else if (seconds < 36000)
+        snprintf(buf, 32, "%.0f s", seconds);
+    else
+        snprintf(buf, 32, "%.1f h", seconds / 3600);
+    return buf;
+}
+
+static void bytes_cell(FILE *f, int64_t bytes)
+{
+    char text[32];
+    fprintf(f, " %11s", bytes > 0 ? units_format_bytes(bytes, text) : "-");
+}
+
+/* Seconds, as far as they matter to the step. */
+static void seconds_cell(FILE *f, double seconds, double step)
+{
+    char text[32];
+    fprintf(f, " %11s", seconds < 1e-4 * step ? "0 s" : duration(seconds, text));
+}
+
+static void print_header(const struct plan *p, const struct model *m, const struct report *r, FILE *f)
+{
+    char tokens[32], a[32], b[32], c[32];
+    const struct strategy *s = &p->strategy;
+    double params = (double)m->total_params;
+    fprintf(f, "%s %.3g%s, %s tokens", m->config.name, params < 1e9 ? params * 1e-6 : params * 1e-9, params < 1e9 ? "M" : "B",
+            units_format_count(p->tokens / p->sequences, tokens));
+    if (s->ranks > 1)
+        fprintf(f, " on %d ranks (dp=%d,ulysses=%d,ring=%d, zero %d)", s->ranks, s->dp, s->ulysses, s->ring, s->zero);
+    fprintf(f, ": %s. Step %s, MFU %.1f%% of %sFLOP/s, %stok/s (%s).\n", p->fits ? "fits" : "does not fit",
+            duration(p->seconds, a), 100 * r->mfu, scaled(p->cost.peak_flops, b), scaled(r->tokens_per_second, c),
+            p->cost.source);
+    if (p->sequences > 1)
+        fprintf(f, "A step is %lld sequences.\n", (long long)p->sequences);
+}
+
+static void print_memory(const struct plan *p, const struct report *r, FILE *f)
+{
+    char line[256];
+    plan_describe(p, line, sizeof line);
+    fprintf(f, "%s%s\n\n%-14s %11s %11s %11s %11s %11s\n", p->strategy.ranks > 1 ? "Of each rank: " : "", line, "", "device",
+            "host", "nvme", "moved/step", "exposed");
+    for (int c = 0; c < CLASSES; c++) {
+        fprintf(f, "%-14s", class_name((enum tensor_class)c));
+        for (int t = 0; t < TIERS; t++)
+            bytes_cell(f, p->peak[t][c]);
+        bytes_cell(f, r->moved[c]);
+        seconds_cell(f, r->exposed[c], p->seconds);
+        fprintf(f, "\n");
+    }
+    const struct {
+        const char *name, *note;
+        const int64_t *bytes;
+    } row[] = {{"peak", "   (classes peak at different moments)", p->arena},
+               {"limit", "", p->limit},
+               {"lower bound", "   (bytes live at once)", r->lower_bound}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        fprintf(f, "%-14s", row[i].name);
+        for (int t = 0; t < TIERS; t++)
+            row[i].bytes[t] == INT64_MAX ? (void)fprintf(f, " %11s", "none") : bytes_cell(f, row[i].bytes[t]);
+        fprintf(f, "%s\n", row[i].note);
+    }
+}
+
+static void print_lanes(const struct plan *p, const struct report *r, FILE *f)
+{
+    char text[32], rate[40];
+    fprintf(f, "\n%-14s %11s %11s %11s %12s %11s\n", "lane", "busy", "of the step", "moved/step", "rate", "exposed");
+    for (int l = 0; l < LANES; l++) {
+        const struct report_lane *lane = &r->lane[l];
+        char share[16];
+        if (lane->busy <= 0)
+            continue;
+        fprintf(f, "%-14s", lane_name((enum lane)l));
+        seconds_cell(f, lane->busy, p->seconds);
+        snprintf(share, sizeof share, "%.0f%%", 100 * lane->busy / p->seconds);
+        fprintf(f, " %11s", share);
+        bytes_cell(f, l == LANE_COMPUTE || l == LANE_HOST ? 0 : lane->bytes);
+        double amount = l == LANE_COMPUTE ? r->hardware_flops : (double)lane->bytes;
+        snprintf(rate, sizeof rate, "%s%s", scaled(amount / lane->busy, text), l == LANE_COMPUTE ? "FLOP/s" : "B/s");
+        fprintf(f, " %12s", rate);
+        if (l != LANE_COMPUTE)
+            seconds_cell(f, lane->exposed, p->seconds);
+        fprintf(f, "\n");
+    }
+}
+
+static const char *lane_purpose(enum lane l)
+{
+    static const char *const purpose[] = {"compute",
+                                          "copies to the device (h2d)",
+                                          "copies from the device (d2h)",
+                                          "reads from the drives",
+                                          "writes to the drives",
+                                          "the host's cores",
+                                          "messages among all ranks (world)",
+                                          "messages among ranks that share heads (ulysses)",
+                                          "messages around the ring"};
+    return purpose[l];
+}
+
+/* What the step's time goes to. */
+static void print_limit(const struct plan *p, const struct report *r, FILE *f)
+{
+    char a[32], b[32];
+    double busy = r->lane[LANE_COMPUTE].busy, waits = fmax(0, p->seconds - busy);
+    fprintf(f, "\nCompute: matrix products %.0f%%, attention %.0f%%, the rest %.0f%%", 100 * r->compute[KIND_GEMM] / busy,
+            100 * r->compute[KIND_ATTENTION] / busy, 100 * r->compute[KIND_ELEMENTWISE] / busy);
+    if (r->recomputed > 0.005 * busy)
+        fprintf(f, "; %.0f%% is computed a second time to save memory", 100 * r->recomputed / busy);
+    enum lane slowest = report_slowest_lane(r);
+    enum tensor_class most = 0;
+    for (int c = 1; c < CLASSES; c++)
+        if (r->waited[slowest][c] > r->waited[slowest][most])
+            most = (enum tensor_class)c;
+    if (waits < 0.02 * p->seconds)
+        fprintf(f, ".\nCompute limits the step; it stands still for %.1f%% of it.\n", 100 * waits / p->seconds);
+    else
+        fprintf(f, ".\nCompute stands still for %s, %.0f%% of the step: %s of them because of %s, mostly for %s.\n",
+                duration(waits, a), 100 * waits / p->seconds, duration(r->lane[slowest].exposed, b), lane_purpose(slowest),
+                class_name(most));
+}
+
+static void print_wear(const struct plan *p, const struct report *r, FILE *f)
+{
+    char a[32], b[32], c[32], d[32];
+    int64_t written = r->lane[LANE_WRITE].bytes * p->strategy.ranks;
+    if (written == 0)
+        return;
+    fprintf(
+        f,
+        "Drives: %sB are written per step, %sB a day. A drive rated for %sB of writes (2 TB, consumer) would last %.0f days, one "
+        "rated for %sB (7.68 TB, one full write a day for 5 years) %.0f; striped over n drives, n times as long.\n",
+        scaled((double)written, a), scaled(r->written_per_day, b), scaled(REPORT_CONSUMER_DRIVE, c),
+        REPORT_CONSUMER_DRIVE / r->written_per_day, scaled(REPORT_SERVER_DRIVE, d), REPORT_SERVER_DRIVE / r->written_per_day);
+}
+
+enum status plan_print(const struct plan *p, const struct model *m, FILE *f)
+{
+    struct report r;
+    TRY(report_make(p, m, &r));
+    print_header(p, m, &r, f);
+    print_memory(p, &r, f);
+    print_lanes(p, &r, f);
+    print_limit(p, &r, f);
+    print_wear(p, &r, f);
+    return OK;
+}

@@ -1,0 +1,294 @@
+/* What is said of a plan is what its programs say: sums, JSON, the picture of a step. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plan/cells.h"
+#include "plan/report.h"
+
+#include <ctype.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+
+enum { AMPLE = 1 << 30 };
+static const int64_t limits[TIERS] = {AMPLE, AMPLE, AMPLE};
+
+static struct plan *plan_for(const struct model *m, const struct settings *s)
+{
+    struct plan *plan;
+    if (plan_create(m, s, limits, &plan) != OK)
+        fail_msg("%s", status_message());
+    assert_true(plan->fits);
+    return plan;
+}
+
+static struct model *model_for(enum model_family family, int layers)
+{
+    struct model *m;
+    assert_int_equal(cell_model(family, layers, &m), OK);
+    return m;
+}
+
+/* Sums of doubles in another order: rounding of a few thousand additions. */
+static void near(double a, double b)
+{
+    if (fabs(a - b) > 1e-9 * (fabs(a) + fabs(b)))
+        fail_msg("%.17g is not %.17g", a, b);
+}
+
+static void check_sums(const struct plan *p, const struct report *r)
+{
+    int64_t count[PLAN_PROGRAMS], bytes[LANES] = {0}, moved = 0;
+    double busy[LANES] = {0}, by_lane = 0, by_class = 0, kinds = 0, seconds = 0;
+    report_counts(p, count);
+    for (int k = 0; k < PLAN_PROGRAMS; k++) {
+        for (int i = 0; count[k] && i < p->programs[k]->n_instrs; i++) {
+            const struct instr *in = &p->programs[k]->instrs[i];
+            bytes[in->lane] += count[k] * in->bytes;
+            busy[in->lane] += (double)count[k] * (in->end - in->start);
+        }
+        seconds += count[k] ? (double)count[k] * p->programs[k]->seconds : 0;
+    }
+    near(seconds, p->seconds);
+    for (int l = 0; l < LANES; l++) {
+        near(r->lane[l].busy, busy[l]);
+        by_lane += r->lane[l].exposed;
+        if (l != LANE_COMPUTE)
+            assert_int_equal(r->lane[l].bytes, bytes[l]);
+        if (l != LANE_COMPUTE && l != LANE_HOST)
+            moved += bytes[l];
+        double waited = 0;
+        for (int c = 0; c < CLASSES; c++)
+            waited += r->waited[l][c];
+        near(waited, r->lane[l].exposed);
+    }
+    for (int c = 0; c < CLASSES; c++) {
+        by_class += r->exposed[c];
+        moved -= r->moved[c];
+    }
+    for (int k = 0; k < KINDS; k++)
+        kinds += r->compute[k];
+    assert_int_equal(moved, 0);
+    near(by_lane, by_class);
+    near(kinds, busy[LANE_COMPUTE]);
+    near(by_lane + busy[LANE_COMPUTE], p->seconds);
+}
+
+/* Compute's time and the time that it stands still are the step; every byte has a class. */
+static void sums(void **state)
+{
+    (void)state;
+    static struct cell cells[64];
+    int n = cells_pairwise(cells, 64, 5);
+    for (int i = 0; i < n; i++) {
+        struct settings s;
+        struct report r;
+        struct model *m = model_for(i % 2 ? FAMILY_GPT2 : FAMILY_LLAMA, 3);
+        cell_settings(&s, 100, i % 3 ? F32 : BF16);
+        cell_apply(&cells[i], &s);
+        s.grad_accum = 1 + i % 3;
+        if (i % 4 == 0) {
+            s.dp = 2;
+            s.ulysses = 2;
+        }
+        if (i % 2)
+            s.link_gbps = 1e-4;
+        struct plan *plan = plan_for(m, &s);
+        assert_int_equal(report_make(plan, m, &r), OK);
+        check_sums(plan, &r);
+        plan_destroy(plan);
+        model_destroy(m);
+    }
+}
+
+/* Links so slow that they take nearly all of the time are what the step waits for. */
+static void names_the_slow_lane(void **state)
+{
+    (void)state;
+    struct settings s;
+    struct report r;
+    struct model *m = model_for(FAMILY_LLAMA, 3);
+    cell_settings(&s, 100, F32);
+    s.acts = s.params = OFFLOAD_CPU;
+    s.link_gbps = 1e-6;
+    struct plan *plan = plan_for(m, &s);
+    assert_int_equal(report_make(plan, m, &r), OK);
+    enum lane slowest = report_slowest_lane(&r);
+    assert_true(slowest == LANE_H2D || slowest == LANE_D2H);
+    assert_true(r.lane[LANE_H2D].exposed + r.lane[LANE_D2H].exposed > 0.9 * plan->seconds);
+    assert_true(r.waited[slowest][CLASS_ACT] + r.waited[slowest][CLASS_PARAM] > 0.9 * r.lane[slowest].exposed);
+    assert_true(r.hidden >= 0 && r.hidden < 0.6); /* two lanes, of which at most one can hide behind the other */
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
+/* What alpha 0 adds to compute is what is computed a second time. */
+static void recomputed(void **state)
+{
+    (void)state;
+    struct model *m = model_for(FAMILY_LLAMA, 3);
+    double busy[2];
+    struct report r;
+    for (int alpha = 1; alpha >= 0; alpha--) {
+        struct settings s;
+        cell_settings(&s, 128, F32);
+        s.alpha = alpha;
+        s.head_tile = 4;
+        struct plan *plan = plan_for(m, &s);
+        assert_int_equal(report_make(plan, m, &r), OK);
+        busy[alpha] = r.compute[KIND_GEMM];
+        /* norms are never kept: they are computed again at any alpha */
+        if (alpha == 1)
+            assert_true(r.recomputed < 0.2 * r.lane[LANE_COMPUTE].busy);
+        else
+            assert_true(r.recomputed > busy[0] - busy[1] && busy[0] > 1.1 * busy[1]);
+        near(r.model_flops, model_flops(m, 128, 128.0 * 128 / 2));
+        near(r.mfu * plan->seconds * plan->cost.peak_flops, r.model_flops);
+        plan_destroy(plan);
+    }
+    model_destroy(m);
+}
+
+static json_t *written_json(const struct plan *plan, const struct model *m)
+{
+    char *text = NULL;
+    size_t size = 0;
+    json_error_t error;
+    FILE *f = open_memstream(&text, &size);
+    assert_non_null(f);
+    assert_int_equal(plan_write_json(plan, m, f), OK);
+    assert_int_equal(fclose(f), 0);
+    json_t *o = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    if (!o)
+        fail_msg("line %d: %s", error.line, error.text);
+    free(text);
+    return o;
+}
+
+static json_int_t int_at(const json_t *o, const char *a, const char *b, const char *c)
+{
+    const json_t *x = json_object_get(json_object_get(o, a), b);
+    x = c ? json_object_get(x, c) : x;
+    if (!json_is_integer(x))
+        fail_msg("%s.%s.%s is not an integer", a, b, c ? c : "");
+    return json_integer_value(x);
+}
+
+static void json(void **state)
+{
+    (void)state;
+    struct settings s;
+    struct report r;
+    struct model *m = model_for(FAMILY_LLAMA, 3);
+    cell_settings(&s, 100, F32);
+    cell_apply(&(struct cell){{1, 2, 2, 2, 1, 0, 1, 1}}, &s);
+    s.grad_accum = 3;
+    struct plan *plan = plan_for(m, &s);
+    plan->limit[TIER_NVME] = INT64_MAX;
+    assert_int_equal(report_make(plan, m, &r), OK);
+    json_t *o = written_json(plan, m);
+    assert_true(json_is_true(json_object_get(o, "fits")) && json_is_null(json_object_get(o, "misfit")));
+    assert_true(json_is_null(json_object_get(json_object_get(o, "limit"), "nvme")));
+    assert_int_equal(int_at(o, "step", "tokens", NULL), 300);
+    for (int t = 0; t < TIERS; t++)
+        assert_int_equal(int_at(o, "peak", tier_name((enum tier)t), NULL), plan->arena[t]);
+    int64_t moved = 0;
+    for (int l = LANE_H2D; l <= LANE_WRITE; l++) {
+        assert_int_equal(int_at(o, "lanes", lane_name((enum lane)l), "bytes"), r.lane[l].bytes);
+        assert_true(r.lane[l].bytes > 0);
+        moved += r.lane[l].bytes;
+    }
+    for (int c = 0; c < CLASSES; c++)
+        moved -= int_at(o, "classes", class_name((enum tensor_class)c), "moved");
+    assert_int_equal(moved, 0);
+    double seconds = 0;
+    size_t i;
+    json_t *program;
+    json_array_foreach(json_object_get(o, "programs"), i, program) seconds +=
+        json_number_value(json_object_get(program, "seconds")) * (double)json_integer_value(json_object_get(program, "per_step"));
+    near(seconds, plan->seconds);
+    near(json_real_value(json_object_get(json_object_get(o, "step"), "mfu")), r.mfu);
+    json_decref(o);
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
+/* Tags nest and close, attributes are quoted, no character needs escaping. Returns how many elements there are. */
+static int check_xml(const char *text)
+{
+    char open[16][32];
+    int depth = 0, elements = 0;
+    while (*text) {
+        if (*text == '&')
+            assert_true(strncmp(text, "&lt;", 4) == 0 || strncmp(text, "&amp;", 5) == 0);
+        if (*text++ != '<')
+            continue;
+        const char *end = strchr(text, '>');
+        assert_non_null(end);
+        int quotes = 0, name = 0;
+        for (const char *c = text; c < end; c++) {
+            quotes += *c == '"';
+            assert_true(*c != '<');
+        }
+        assert_int_equal(quotes % 2, 0);
+        int closing = *text == '/';
+        text += closing;
+        while (isalpha((unsigned char)text[name]))
+            name++;
+        assert_true(name > 0 && name < 32);
+        if (closing) {
+            assert_true(depth > 0);
+            depth--;
+            assert_true((int)strlen(open[depth]) == name && strncmp(open[depth], text, (size_t)name) == 0);
+        } else {
+            elements++;
+            if (end[-1] != '/') {
+                assert_true(depth < 16);
+                snprintf(open[depth++], sizeof open[0], "%.*s", name, text);
+            }
+        }
+        text = end + 1;
+    }
+    assert_int_equal(depth, 0);
+    return elements;
+}
+
+/* Well-formed; as large for many thousand instructions as for few. */
+static void picture(void **state)
+{
+    (void)state;
+    static const int layers[] = {1, 16};
+    for (int i = 0; i < 2; i++) {
+        struct settings s;
+        char *text = NULL;
+        size_t size = 0;
+        struct model *m = model_for(FAMILY_LLAMA, layers[i]);
+        strcpy(m->config.name, "a<b&c");
+        cell_settings(&s, i ? 1600 : 100, F32);
+        cell_apply(&(struct cell){{2, 2, 2, 2, 1, 0, 1, 1}}, &s);
+        s.link_gbps = 1e-3;
+        struct plan *plan = plan_for(m, &s);
+        FILE *f = open_memstream(&text, &size);
+        assert_non_null(f);
+        assert_int_equal(plan_write_svg(plan, m, f), OK);
+        assert_int_equal(fclose(f), 0);
+        print_message("%d instructions: %zu bytes\n", plan->programs[PLAN_UPDATE_STEP]->n_instrs, size);
+        assert_true(check_xml(text) > 30 && size < 300000);
+        for (int t = 0; t < TIERS; t++)
+            assert_non_null(strstr(text, tier_name((enum tier)t)));
+        for (int l = LANE_COMPUTE; l <= LANE_HOST; l++)
+            assert_non_null(strstr(text, lane_name((enum lane)l)));
+        free(text);
+        plan_destroy(plan);
+        model_destroy(m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sums), cmocka_unit_test(names_the_slow_lane),
+                                       cmocka_unit_test(recomputed), cmocka_unit_test(json), cmocka_unit_test(picture)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
