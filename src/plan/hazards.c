@@ -1,4 +1,4 @@
-/* Hazards on elementary intervals: the end points of all operands cut each tier into intervals that no operand divides. */
+/* Hazards on segments: bytes that were accessed alike so far, one list of them per bucket of bytes. */
 #include "plan/hazards.h"
 
 #include "base/sys.h"
@@ -10,15 +10,24 @@ struct reader {
     int instr, next;
 };
 
+struct segment {
+    int64_t lo, hi; /* bytes of the buffer, or addresses */
+    int writer;     /* last one, -1 none */
+    int readers;    /* since then: head of a list, -1 none */
+    int next;       /* in the bucket, ascending */
+};
+
+/* The bytes of a buffer are one bucket; those of an arena are cut into stretches of 2^shift, so that none has many segments. */
 struct scan {
     const struct program *p;
-    int64_t *buffer_at;  /* address of each buffer in the space */
-    int64_t *cut[TIERS]; /* sorted end points */
-    int n_cut[TIERS];
-    int *writer[TIERS];  /* last writer of each interval, -1 none */
-    int *readers[TIERS]; /* readers since then: head of a list, -1 none */
-    struct reader *pool;
-    int n_pool, cap_pool;
+    enum hazard_space space;
+    int first_bucket[TIERS], shift[TIERS]; /* HAZARD_ADDRESSES */
+    int *bucket;                           /* first segment, -1 none */
+    int *cursor;                           /* segment of the last access, for those in ascending order; -1 none */
+    struct segment *segment;
+    int n_segment, cap_segment, spare; /* spare: list of unused ones */
+    struct reader *reader;
+    int n_reader, cap_reader;
     int *seen; /* seen[d] == i: already a dependency of i */
     int *dep;
     int n_dep, cap_dep;
@@ -29,79 +38,48 @@ static enum status no_memory(void)
     return status_fail(ERR_NOMEM, "out of memory while planning");
 }
 
-static int compare_i64(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-static int find_cut(const struct scan *s, enum tier t, int64_t at)
-{
-    int lo = 0, hi = s->n_cut[t] - 1;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (s->cut[t][mid] < at)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
 static void scan_free(struct scan *s)
 {
-    free(s->buffer_at);
-    for (int t = 0; t < TIERS; t++) {
-        free(s->cut[t]);
-        free(s->writer[t]);
-        free(s->readers[t]);
-    }
-    free(s->pool);
+    free(s->bucket);
+    free(s->cursor);
+    free(s->segment);
+    free(s->reader);
     free(s->seen);
+}
+
+/* Buckets of the arenas: about four per buffer, and not more than pay off. Returns their number. */
+static int cut_arenas(struct scan *s)
+{
+    int count[TIERS] = {0}, n = 0;
+    for (int b = 0; b < s->p->n_buffers; b++)
+        count[s->p->buffers[b].tier]++;
+    for (int t = 0; t < TIERS; t++) {
+        int64_t bytes = s->p->arena[t] + 1, most = t == TIER_DEVICE ? 4096 : 65536,
+                wanted = min_i64(4 * (int64_t)count[t] + 1, most);
+        s->first_bucket[t] = n;
+        for (s->shift[t] = 12; bytes >> s->shift[t] >= wanted; s->shift[t]++)
+            ;
+        n += (int)(bytes >> s->shift[t]) + 1;
+    }
+    return n;
 }
 
 static enum status scan_prepare(struct scan *s, const struct program *p, enum hazard_space space)
 {
     memset(s, 0, sizeof *s);
     s->p = p;
-    s->buffer_at = sys_malloc(sizeof *s->buffer_at * (size_t)(p->n_buffers + 1));
+    s->space = space;
+    s->spare = -1;
+    int n = space == HAZARD_BUFFERS ? p->n_buffers : cut_arenas(s);
+    s->bucket = sys_malloc(sizeof *s->bucket * (size_t)(n + 1));
+    s->cursor = sys_malloc(sizeof *s->cursor * (size_t)(n + 1));
     s->seen = sys_malloc(sizeof *s->seen * (size_t)(p->n_instrs + 1));
-    if (!s->buffer_at || !s->seen)
+    if (!s->bucket || !s->cursor || !s->seen)
         return no_memory();
-    int64_t next[TIERS] = {0};
-    for (int b = 0; b < p->n_buffers; b++) {
-        const struct buffer *buf = &p->buffers[b];
-        s->buffer_at[b] = space == HAZARD_ADDRESSES ? buf->address : next[buf->tier];
-        next[buf->tier] += buf->bytes;
-    }
+    for (int b = 0; b < n; b++)
+        s->bucket[b] = s->cursor[b] = -1;
     for (int i = 0; i < p->n_instrs; i++)
         s->seen[i] = -1;
-    for (int t = 0; t < TIERS; t++) {
-        int64_t *cut = sys_malloc(sizeof *cut * (size_t)(2 * p->n_operands + 1));
-        if (!cut)
-            return no_memory();
-        int n = 0;
-        for (int k = 0; k < p->n_operands; k++) {
-            const struct operand *o = &p->operands[k];
-            if ((int)p->buffers[o->buffer].tier != t)
-                continue;
-            cut[n++] = s->buffer_at[o->buffer] + o->offset;
-            cut[n++] = s->buffer_at[o->buffer] + o->offset + o->bytes;
-        }
-        qsort(cut, (size_t)n, sizeof *cut, compare_i64);
-        int unique = 0;
-        for (int k = 0; k < n; k++)
-            if (unique == 0 || cut[unique - 1] != cut[k])
-                cut[unique++] = cut[k];
-        s->cut[t] = cut;
-        s->n_cut[t] = unique;
-        s->writer[t] = sys_malloc(sizeof(int) * (size_t)(unique + 1));
-        s->readers[t] = sys_malloc(sizeof(int) * (size_t)(unique + 1));
-        if (!s->writer[t] || !s->readers[t])
-            return no_memory();
-        for (int k = 0; k < unique; k++)
-            s->writer[t][k] = s->readers[t][k] = -1;
-    }
     return OK;
 }
 
@@ -129,26 +107,112 @@ static int depend(struct scan *s, int i, int on)
     return 1;
 }
 
+/* A segment between `before` (-1: at the head of the bucket) and what follows that; -1 out of memory. */
+static int segment_insert(struct scan *s, int bucket, int before, struct segment g)
+{
+    int k = s->spare;
+    if (k >= 0) {
+        s->spare = s->segment[k].next;
+    } else {
+        if (!reserve((void **)&s->segment, s->n_segment, &s->cap_segment, sizeof *s->segment))
+            return -1;
+        k = s->n_segment++;
+    }
+    int *link = before < 0 ? &s->bucket[bucket] : &s->segment[before].next;
+    g.next = *link;
+    s->segment[k] = g;
+    *link = k;
+    return k;
+}
+
+/* Ends the segment at `at`, which lies within it; the rest becomes the one after it. */
+static int segment_split(struct scan *s, int bucket, int k, int64_t at)
+{
+    struct segment rest = s->segment[k];
+    rest.lo = at;
+    s->segment[k].hi = at;
+    return segment_insert(s, bucket, k, rest) >= 0;
+}
+
+static int read_segment(struct scan *s, int i, int k)
+{
+    struct segment *g = &s->segment[k];
+    if (!depend(s, i, g->writer) || !reserve((void **)&s->reader, s->n_reader, &s->cap_reader, sizeof *s->reader))
+        return 0;
+    s->reader[s->n_reader] = (struct reader){i, g->readers};
+    g->readers = s->n_reader++;
+    return 1;
+}
+
+static int write_segment(struct scan *s, int i, int k)
+{
+    struct segment *g = &s->segment[k];
+    for (int r = g->readers; r >= 0; r = s->reader[r].next)
+        if (!depend(s, i, s->reader[r].instr))
+            return 0;
+    g->readers = -1;
+    int last = g->writer;
+    g->writer = i;
+    return depend(s, i, last);
+}
+
+/* Bytes [lo, hi) of one bucket. */
+static int scan_bytes(struct scan *s, int i, int bucket, int64_t lo, int64_t hi, int write)
+{
+    int before = s->cursor[bucket], k;
+    if (before >= 0 && s->segment[before].hi > lo)
+        before = -1;
+    k = before < 0 ? s->bucket[bucket] : s->segment[before].next;
+    while (k >= 0 && s->segment[k].hi <= lo) {
+        before = k;
+        k = s->segment[k].next;
+    }
+    s->cursor[bucket] = before;
+    int written = -1; /* the segment of this write, which takes in those that follow */
+    while (lo < hi) {
+        if (k < 0 || s->segment[k].lo > lo) { /* never accessed */
+            int64_t end = k < 0 || s->segment[k].lo > hi ? hi : s->segment[k].lo;
+            k = segment_insert(s, bucket, before, (struct segment){lo, end, -1, -1, -1});
+            if (k < 0)
+                return 0;
+        }
+        if (s->segment[k].lo < lo) {
+            if (!segment_split(s, bucket, k, lo))
+                return 0;
+            before = k;
+            k = s->segment[k].next;
+        }
+        if (s->segment[k].hi > hi && !segment_split(s, bucket, k, hi))
+            return 0;
+        if (!(write ? write_segment(s, i, k) : read_segment(s, i, k)))
+            return 0;
+        lo = s->segment[k].hi;
+        if (written >= 0) {
+            s->segment[written].hi = lo;
+            s->segment[written].next = s->segment[k].next;
+            s->segment[k].next = s->spare;
+            s->spare = k;
+        } else {
+            written = write ? k : -1;
+            before = k;
+        }
+        k = s->segment[before].next;
+    }
+    return 1;
+}
+
 static int scan_operand(struct scan *s, int i, const struct operand *o)
 {
-    enum tier t = s->p->buffers[o->buffer].tier;
-    int64_t at = s->buffer_at[o->buffer] + o->offset;
-    int c0 = find_cut(s, t, at), c1 = find_cut(s, t, at + o->bytes);
-    for (int c = c0; c < c1; c++) {
-        if (!depend(s, i, s->writer[t][c]))
+    const struct buffer *b = &s->p->buffers[o->buffer];
+    int write = (o->access & ACCESS_WRITE) != 0;
+    if (s->space == HAZARD_BUFFERS)
+        return scan_bytes(s, i, o->buffer, o->offset, o->offset + o->bytes, write);
+    int64_t at = b->address + o->offset, end = at + o->bytes;
+    while (at < end) {
+        int64_t stretch = at >> s->shift[b->tier], stop = min_i64(end, (stretch + 1) << s->shift[b->tier]);
+        if (!scan_bytes(s, i, s->first_bucket[b->tier] + (int)stretch, at, stop, write))
             return 0;
-        if (o->access & ACCESS_WRITE) {
-            for (int r = s->readers[t][c]; r >= 0; r = s->pool[r].next)
-                if (!depend(s, i, s->pool[r].instr))
-                    return 0;
-            s->readers[t][c] = -1;
-            s->writer[t][c] = i;
-        } else {
-            if (!reserve((void **)&s->pool, s->n_pool, &s->cap_pool, sizeof *s->pool))
-                return 0;
-            s->pool[s->n_pool] = (struct reader){i, s->readers[t][c]};
-            s->readers[t][c] = s->n_pool++;
-        }
+        at = stop;
     }
     return 1;
 }
@@ -185,11 +249,27 @@ void hazards_free(struct deps *d)
     d->first = d->dep = NULL;
 }
 
-static void clock_join(int64_t *into, const int64_t *from)
+enum status hazards_reorder(const struct deps *d, const int *order, int n, struct deps *out)
 {
-    for (int l = 0; l < LANES; l++)
-        if (from[l] > into[l])
-            into[l] = from[l];
+    int *first = sys_malloc(sizeof *first * (size_t)(n + 1)), *dep = sys_malloc(sizeof *dep * (size_t)(d->first[n] + 1));
+    int *at = sys_malloc(sizeof *at * (size_t)(n + 1)), k = 0;
+    if (!first || !dep || !at) {
+        free(first);
+        free(dep);
+        free(at);
+        return no_memory();
+    }
+    for (int i = 0; i < n; i++)
+        at[order[i]] = i;
+    for (int i = 0; i < n; i++) {
+        first[i] = k;
+        for (int e = d->first[order[i]]; e < d->first[order[i] + 1]; e++)
+            dep[k++] = at[d->dep[e]];
+    }
+    first[n] = k;
+    free(at);
+    *out = (struct deps){first, dep};
+    return OK;
 }
 
 /* Instruction of each ticket, lane by lane. */
@@ -209,16 +289,27 @@ static int *ticket_index(const struct program *p, int base[LANES])
     return index;
 }
 
+/* Highest ticket of each lane known to have retired. */
+struct clock {
+    int32_t ticket[LANES];
+};
+
+static void clock_join(struct clock *into, const struct clock *from)
+{
+    for (int l = 0; l < LANES; l++)
+        if (from->ticket[l] > into->ticket[l])
+            into->ticket[l] = from->ticket[l];
+}
+
 enum status hazards_set_waits(struct program *p, const struct deps *d)
 {
     int base[LANES], last[LANES];
     int *index = ticket_index(p, base);
-    int64_t(*retired)[LANES] = sys_calloc((size_t)p->n_instrs + 1, sizeof *retired); /* known to have retired when i has */
-    int64_t(*started)[LANES] = sys_calloc((size_t)p->n_instrs + 1, sizeof *started); /* ... when i starts */
-    if (!index || !retired || !started) {
+    struct clock *retired = sys_malloc(sizeof *retired * (size_t)(p->n_instrs + 1)); /* known when i has retired */
+    struct clock started[LANES] = {0};                                               /* ... when the lane's last one started */
+    if (!index || !retired) {
         free(index);
         free(retired);
-        free(started);
         return no_memory();
     }
     for (int l = 0; l < LANES; l++)
@@ -226,34 +317,35 @@ enum status hazards_set_waits(struct program *p, const struct deps *d)
     for (int i = 0; i < p->n_instrs; i++) {
         struct instr *in = &p->instrs[i];
         int before = last[in->lane];
-        int64_t *clock = started[i], want[LANES] = {0};
-        if (before >= 0)
-            memcpy(clock, lane_is_pipelined(in->lane) ? started[before] : retired[before], sizeof started[i]);
+        struct clock *clock = &started[in->lane];
+        int32_t want[LANES] = {0};
+        if (before >= 0 && !lane_is_pipelined(in->lane))
+            *clock = retired[before];
         for (int k = d->first[i]; k < d->first[i + 1]; k++) {
             const struct instr *on = &p->instrs[d->dep[k]];
             if (on->ticket > want[on->lane])
-                want[on->lane] = on->ticket;
+                want[on->lane] = (int32_t)on->ticket;
         }
         in->n_waits = 0;
         for (int l = 0; l < LANES; l++) {
-            int needed = want[l] > clock[l];
+            int needed = want[l] > clock->ticket[l];
             for (int other = 0; needed && other < LANES; other++)
-                if (other != l && want[other] > clock[other] && retired[index[base[other] + want[other] - 1]][l] >= want[l])
+                if (other != l && want[other] > clock->ticket[other] &&
+                    retired[index[base[other] + want[other] - 1]].ticket[l] >= want[l])
                     needed = 0; /* implied by the wait on the other lane */
             if (needed)
                 in->waits[in->n_waits++] = (struct wait){l, want[l]};
         }
         for (int w = 0; w < in->n_waits; w++)
-            clock_join(clock, retired[index[base[in->waits[w].lane] + in->waits[w].ticket - 1]]);
-        memcpy(retired[i], clock, sizeof retired[i]);
+            clock_join(clock, &retired[index[base[in->waits[w].lane] + in->waits[w].ticket - 1]]);
+        retired[i] = *clock;
         if (before >= 0)
-            clock_join(retired[i], retired[before]);
-        retired[i][in->lane] = in->ticket;
+            clock_join(&retired[i], &retired[before]);
+        retired[i].ticket[in->lane] = (int32_t)in->ticket;
         last[in->lane] = i;
     }
     free(index);
     free(retired);
-    free(started);
     return OK;
 }
 

@@ -19,6 +19,9 @@ enum hazard_space {
 enum status hazards_find(const struct program *p, enum hazard_space space, struct deps *out);
 void hazards_free(struct deps *d);
 
+/* The dependencies of the same n instructions in another order, which follows them: order[i] was the place of the i-th. */
+enum status hazards_reorder(const struct deps *d, const int *order, int n, struct deps *out);
+
 /* Sets the waits of every instruction: per other lane the latest ticket it depends on, without those that its lane or another
  * wait already implies (vector clocks; the result is irredundant). Needs tickets (program_number). */
 enum status hazards_set_waits(struct program *p, const struct deps *d);

@@ -29,11 +29,22 @@ static int head_tile_legal(const struct local_heads *l, int64_t t, int ring)
     return t >= l->group ? t % l->group == 0 && l->kv_heads % (t / l->group) == 0 : ring == 1 && l->group % t == 0;
 }
 
+/* Elements of a group: 128 groups in the largest unit, and messages worth sending between many ranks. */
+static int64_t default_group(const struct model *m, int ranks)
+{
+    int64_t most = 0, group = 1 << 20;
+    for (int u = 0; u < m->n_units; u++)
+        most = max_i64(most, m->units[u].elements);
+    while (group * 128 < most || group < (int64_t)ranks << 14)
+        group *= 2;
+    return group;
+}
+
 enum status plan_tiles(const struct model *m, const struct settings *s, struct strategy *out)
 {
     const struct model_config *c = &m->config;
     struct local_heads l = local_heads(c, out);
-    out->row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(2048, round_up(out->rows / 128, 1024));
+    out->row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(2048, round_up(out->rows / 64, 1024));
     out->row_chunk = min_i64(out->row_chunk, out->rows);
     if (s->head_tile > 0) {
         if (!head_tile_legal(&l, s->head_tile, out->ring))
@@ -55,9 +66,12 @@ enum status plan_tiles(const struct model *m, const struct settings *s, struct s
     if (s->loss_tile > 0 && out->row_chunk < out->rows && out->row_chunk % loss)
         return status_fail(ERR_INVALID, "tiles: loss=%lld must divide the row chunk of %lld tokens", (long long)loss,
                            (long long)out->row_chunk);
-    while (s->loss_tile <= 0 && loss * c->vocab * 4 > (64 << 20) && loss % 2 == 0)
+    /* logits in fp32: a quarter of the residual stream, which is there in any case */
+    int64_t logits = max_i64(64 << 20, out->rows * c->dim * dtype_size(s->dtype) / 4);
+    while (s->loss_tile <= 0 && loss * c->vocab * 4 > logits && loss % 2 == 0)
         loss /= 2;
     out->loss_tile = loss;
+    out->group = s->group > 0 ? s->group : default_group(m, out->ranks);
     return OK;
 }
 
@@ -134,58 +148,52 @@ static double chunk_seconds(const struct program *p, const struct cost_model *m,
     return total / (double)(3 * layers * ceil_div(s->rows, s->row_chunk));
 }
 
-/* Lowers and schedules one program at a prefetch distance in row chunks; -1: serially. */
-static enum status plan_at(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
-                           double distance, struct io_buffers *io, struct program **out)
-{
-    struct program *p;
-    TRY(lower_program(m, s, role, io, &p));
-    double unit = chunk_seconds(p, cost, s, m->config.layers);
-    enum status st = schedule_program(p, cost, distance < 0 ? SCHEDULE_SERIAL : SCHEDULE_OVERLAPPED, distance * unit);
-    if (st != OK) {
-        program_destroy(p);
-        return st;
-    }
-    *out = p;
-    return OK;
-}
-
-/* One program with the longest distance that fits, found by bisection (memory grows with the distance); the serial one, the
- * leanest, if no distance does. */
-static enum status plan_one(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
-                            const int64_t limit[TIERS], struct io_buffers *io, struct program **out)
+/* Orders the program with the longest distance that fits, found by bisection (memory grows with the distance); serially, which is
+ * the leanest, if no distance does. */
+static enum status order_within(struct schedule *schedule, const struct program *p, const struct strategy *s, double unit,
+                                const int64_t limit[TIERS])
 {
     static const double automatic[] = {64, 16, 8, 4, 2, 1, 0.25, 0};
     const double fixed[] = {s->prefetch}, *distance = s->prefetch >= 0 ? fixed : automatic;
-    int lo = 0, hi = s->prefetch >= 0 ? 1 : 8; /* the first that fits is in [lo, hi]; hi: none */
-    struct program *best, *p;
+    int lo = 1, hi = s->prefetch >= 0 ? 1 : 8, at; /* the first that fits is in [lo, hi]; the end: none, the serial order */
     enum tier which;
-    TRY(plan_at(m, s, cost, role, distance[0], io, &best));
-    if (!over_limit(best->arena, limit, &which)) {
-        *out = best;
+    TRY(schedule_order(schedule, SCHEDULE_OVERLAPPED, distance[0] * unit));
+    if (!over_limit(p->arena, limit, &which))
         return OK;
+    TRY(schedule_order(schedule, SCHEDULE_SERIAL, 0));
+    if (over_limit(p->arena, limit, &which))
+        return OK;
+    for (at = hi; lo < hi;) {
+        at = (lo + hi) / 2;
+        TRY(schedule_order(schedule, SCHEDULE_OVERLAPPED, distance[at] * unit));
+        if (over_limit(p->arena, limit, &which))
+            lo = at + 1;
+        else
+            hi = at;
     }
-    program_destroy(best);
-    TRY(plan_at(m, s, cost, role, -1, io, &best));
-    lo = over_limit(best->arena, limit, &which) ? hi : 1;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        enum status st = plan_at(m, s, cost, role, distance[mid], io, &p);
-        if (st != OK) {
-            program_destroy(best);
-            return st;
-        }
-        if (over_limit(p->arena, limit, &which)) {
-            program_destroy(p);
-            lo = mid + 1;
-        } else {
-            program_destroy(best);
-            best = p;
-            hi = mid;
-        }
-    }
-    *out = best;
-    return OK;
+    if (at == hi)
+        return OK;
+    return hi == 8 ? schedule_order(schedule, SCHEDULE_SERIAL, 0)
+                   : schedule_order(schedule, SCHEDULE_OVERLAPPED, distance[hi] * unit);
+}
+
+static enum status plan_one(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
+                            const int64_t limit[TIERS], struct io_buffers *io, struct program **out)
+{
+    struct program *p;
+    struct schedule *schedule = NULL;
+    enum status st;
+    TRY(lower_program(m, s, role, io, &p));
+    TRY_GOTO(schedule_create(p, cost, &schedule), done);
+    TRY_GOTO(order_within(schedule, p, s, chunk_seconds(p, cost, s, m->config.layers), limit), done);
+    st = schedule_finish(schedule);
+done:
+    schedule_destroy(schedule);
+    if (st == OK)
+        *out = p;
+    else
+        program_destroy(p);
+    return st;
 }
 
 static int compare_double_first(const void *a, const void *b)
@@ -287,7 +295,6 @@ enum status plan_create(const struct model *m, const struct settings *s, const i
                                 .ring = degree(s->ring),
                                 .wire = s->grad_dtype,
                                 .dtype = s->dtype,
-                                .group = 1 << 20,
                                 .prefetch = s->prefetch,
                                 .discrete = s->device == DEVICE_CPU_DISCRETE || s->device == DEVICE_CUDA},
                     previous = {.kept_chunks = -1};
@@ -299,8 +306,6 @@ enum status plan_create(const struct model *m, const struct settings *s, const i
     strategy.ranks = strategy.dp * strategy.ulysses * strategy.ring;
     strategy.zero = strategy.ranks > 1 ? s->zero : 0;
     TRY(plan_tiles(m, s, &strategy));
-    if (s->group > 0)
-        strategy.group = s->group;
     plan_cost_model(s, &cost);
     struct plan *plan = NULL;
     for (int i = 0; i < N_CANDIDATES; i++) {

@@ -13,6 +13,16 @@ static enum status no_memory(void)
     return status_fail(ERR_NOMEM, "out of memory while planning");
 }
 
+/* The program in its present order, and how it came from the lowered one. */
+struct schedule {
+    struct program *p;
+    const struct cost_model *m;
+    struct deps deps; /* on buffers, of the lowered order */
+    int *origin;      /* origin[i]: place of instruction i in the lowered order */
+    int *order;       /* for sorting */
+    double *key, *need, *use;
+};
+
 static const double *sort_keys;
 
 static int by_key(const void *a, const void *b)
@@ -23,32 +33,49 @@ static int by_key(const void *a, const void *b)
     return x - y;
 }
 
-static enum status permute_by(struct program *p, const double *key)
+/* Puts the program into the order s->order, which is used up. */
+static enum status permute(struct schedule *s)
 {
-    int *order = sys_malloc(sizeof *order * (size_t)(p->n_instrs + 1));
-    if (!order)
+    int n = s->p->n_instrs, *origin = sys_malloc(sizeof *origin * (size_t)(n + 1));
+    if (!origin)
         return no_memory();
-    for (int i = 0; i < p->n_instrs; i++)
-        order[i] = i;
-    sort_keys = key;
-    qsort(order, (size_t)p->n_instrs, sizeof *order, by_key);
-    enum status st = program_permute(p, order);
-    free(order);
-    return st;
+    for (int i = 0; i < n; i++)
+        origin[i] = s->origin[s->order[i]];
+    free(s->origin);
+    s->origin = origin;
+    program_permute(s->p, s->order);
+    return OK;
+}
+
+static enum status permute_by_key(struct schedule *s)
+{
+    for (int i = 0; i < s->p->n_instrs; i++)
+        s->order[i] = i;
+    sort_keys = s->key;
+    qsort(s->order, (size_t)s->p->n_instrs, sizeof *s->order, by_key);
+    return permute(s);
+}
+
+static enum status permute_back(struct schedule *s)
+{
+    for (int i = 0; i < s->p->n_instrs; i++)
+        s->order[s->origin[i]] = i;
+    return permute(s);
 }
 
 /* Release keys. Compute runs back to back; write-backs follow their producer; a prefetch ends when it is needed or when the next
  * one on its lane starts, and starts no earlier than `distance` before its use. */
-static void release_keys(struct program *p, const struct cost_model *m, const struct deps *d, double distance, double *key,
-                         double *need, double *use)
+static void release_keys(struct schedule *s, double distance)
 {
-    double now = 0, next_start[LANES];
+    const struct program *p = s->p;
+    const struct deps *d = &s->deps;
+    double now = 0, next_start[LANES], *key = s->key, *need = s->need, *use = s->use;
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
         need[i] = use[i] = 1e300;
         key[i] = now;
         if (in->lane == LANE_COMPUTE)
-            now += cost_seconds(m, in);
+            now += cost_seconds(s->m, in);
     }
     for (int l = 0; l < LANES; l++)
         next_start[l] = 1e300;
@@ -56,7 +83,7 @@ static void release_keys(struct program *p, const struct cost_model *m, const st
         const struct instr *in = &p->instrs[i];
         if (in->depth > 0) {
             double end = need[i] < next_start[in->lane] ? need[i] : next_start[in->lane];
-            double start = end < 1e299 ? end - cost_seconds(m, in) : key[i];
+            double start = end < 1e299 ? end - cost_seconds(s->m, in) : key[i];
             double first = use[i] < 1e299 ? use[i] - distance : key[i];
             key[i] = next_start[in->lane] = start > first ? start : first;
         } else {
@@ -76,33 +103,20 @@ static void release_keys(struct program *p, const struct cost_model *m, const st
                 key[i] = key[d->dep[k]];
 }
 
-static enum status overlap(struct program *p, const struct cost_model *m, double distance)
+static enum status overlap(struct schedule *s, double distance)
 {
-    struct deps d = {0};
-    enum status st;
-    size_t n = (size_t)p->n_instrs + 1;
-    double *key = sys_malloc(sizeof *key * n), *need = sys_malloc(sizeof *need * n), *use = sys_malloc(sizeof *use * n);
-    if (!key || !need || !use) {
-        st = no_memory();
-        goto out;
-    }
-    TRY_GOTO(hazards_find(p, HAZARD_BUFFERS, &d), out);
-    release_keys(p, m, &d, distance, key, need, use);
+    struct program *p = s->p;
+    struct deps d;
+    release_keys(s, distance);
     for (int i = 0; i < p->n_instrs; i++)
-        p->instrs[i].release = p->instrs[i].depth > 0 ? key[i] : 0;
-    TRY_GOTO(permute_by(p, key), out);
+        p->instrs[i].release = p->instrs[i].depth > 0 ? s->key[i] : 0;
+    TRY(permute_by_key(s));
+    TRY(hazards_reorder(&s->deps, s->origin, p->n_instrs, &d));
+    p->unlimited_seconds = program_simulate(p, s->m, d.first, d.dep, 1);
     hazards_free(&d);
-    TRY_GOTO(hazards_find(p, HAZARD_BUFFERS, &d), out);
-    program_simulate(p, m, d.first, d.dep, 1);
     for (int i = 0; i < p->n_instrs; i++)
-        key[i] = p->instrs[i].start;
-    st = permute_by(p, key);
-out:
-    hazards_free(&d);
-    free(key);
-    free(need);
-    free(use);
-    return st;
+        s->key[i] = p->instrs[i].start;
+    return permute_by_key(s);
 }
 
 /* [start of the first access, end of the last): simulated seconds, or positions in the list. */
@@ -138,21 +152,78 @@ static void place_persistent(struct program *p)
     }
 }
 
-enum status schedule_program(struct program *p, const struct cost_model *m, enum schedule_mode mode, double distance)
+enum status schedule_create(struct program *p, const struct cost_model *m, struct schedule **out)
 {
-    struct deps d = {0};
+    size_t n = (size_t)p->n_instrs + 1;
+    struct schedule *s = sys_calloc(1, sizeof *s);
+    if (!s)
+        return no_memory();
+    s->p = p;
+    s->m = m;
+    s->origin = sys_malloc(sizeof *s->origin * n);
+    s->order = sys_malloc(sizeof *s->order * n);
+    s->key = sys_malloc(sizeof *s->key * n);
+    s->need = sys_malloc(sizeof *s->need * n);
+    s->use = sys_malloc(sizeof *s->use * n);
+    enum status st = s->origin && s->order && s->key && s->need && s->use ? OK : no_memory();
+    if (st == OK)
+        st = hazards_find(p, HAZARD_BUFFERS, &s->deps);
+    if (st != OK) {
+        schedule_destroy(s);
+        return st;
+    }
+    for (int i = 0; i < p->n_instrs; i++)
+        s->origin[i] = i;
+    *out = s;
+    return OK;
+}
+
+void schedule_destroy(struct schedule *s)
+{
+    if (!s)
+        return;
+    hazards_free(&s->deps);
+    free(s->origin);
+    free(s->order);
+    free(s->key);
+    free(s->need);
+    free(s->use);
+    free(s);
+}
+
+enum status schedule_order(struct schedule *s, enum schedule_mode mode, double distance)
+{
+    TRY(permute_back(s));
     if (mode == SCHEDULE_OVERLAPPED)
-        TRY(overlap(p, m, distance));
-    lifetimes(p, mode);
-    place_persistent(p);
+        TRY(overlap(s, distance));
+    lifetimes(s->p, mode);
+    place_persistent(s->p);
     for (int t = 0; t < TIERS; t++)
-        TRY(pack_tier(p, (enum tier)t, p->arena[t]));
+        TRY(pack_tier(s->p, (enum tier)t, s->p->arena[t]));
+    return OK;
+}
+
+enum status schedule_finish(struct schedule *s)
+{
+    struct program *p = s->p;
+    struct deps d = {0};
     TRY(hazards_find(p, HAZARD_ADDRESSES, &d));
     enum status st = hazards_set_waits(p, &d);
     hazards_free(&d);
     TRY(st);
     TRY(hazards_from_waits(p, &d));
-    p->seconds = program_simulate(p, m, d.first, d.dep, 0);
+    p->seconds = program_simulate(p, s->m, d.first, d.dep, 0);
     hazards_free(&d);
     return OK;
+}
+
+enum status schedule_program(struct program *p, const struct cost_model *m, enum schedule_mode mode, double distance)
+{
+    struct schedule *s;
+    TRY(schedule_create(p, m, &s));
+    enum status st = schedule_order(s, mode, distance);
+    if (st == OK)
+        st = schedule_finish(s);
+    schedule_destroy(s);
+    return st;
 }

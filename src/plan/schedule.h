@@ -9,8 +9,17 @@ enum schedule_mode {
     SCHEDULE_SERIAL      /* in lowering order, lifetimes by index: the least memory, the least overlap */
 };
 
-/* Takes a freshly lowered program to a complete one: order, lifetimes, addresses (transients above the persistent ones), waits,
- * simulated times. */
+/* A lowered program that may be ordered in several ways, one after the other. Program and cost model must outlive it. */
+struct schedule;
+enum status schedule_create(struct program *p, const struct cost_model *m, struct schedule **out);
+void schedule_destroy(struct schedule *s); /* NULL is fine; the program stays as it is */
+
+/* Order, lifetimes, addresses (transients above the persistent ones): what memory the program takes. Without waits yet. */
+enum status schedule_order(struct schedule *s, enum schedule_mode mode, double distance);
+/* Waits and simulated times of the present order: the program is complete. */
+enum status schedule_finish(struct schedule *s);
+
+/* All of this for one order. */
 enum status schedule_program(struct program *p, const struct cost_model *m, enum schedule_mode mode, double distance);
 
 #endif

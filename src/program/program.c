@@ -152,18 +152,19 @@ void program_number(struct program *p)
         p->instrs[i].ticket = ++next[p->instrs[i].lane];
 }
 
-enum status program_permute(struct program *p, const int *order)
+void program_permute(struct program *p, int *order)
 {
-    struct instr *sorted = sys_malloc(sizeof *sorted * (size_t)(p->n_instrs ? p->n_instrs : 1));
-    if (!sorted)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
-    for (int i = 0; i < p->n_instrs; i++)
-        sorted[i] = p->instrs[order[i]];
-    free(p->instrs);
-    p->instrs = sorted;
-    p->cap_instrs = p->n_instrs ? p->n_instrs : 1;
+    for (int first = 0; first < p->n_instrs; first++) { /* cycle by cycle; -1: in its place */
+        struct instr moved = p->instrs[first];
+        int i = first;
+        while (order[i] >= 0) {
+            int from = order[i];
+            order[i] = -1;
+            p->instrs[i] = from == first ? moved : p->instrs[from];
+            i = from;
+        }
+    }
     program_number(p);
-    return OK;
 }
 
 static void print_operand(const struct program *p, const struct operand *o, FILE *f)

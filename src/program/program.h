@@ -67,7 +67,7 @@ struct operand {
 
 struct wait {
     int32_t lane;
-    int64_t ticket; /* until that lane has retired its ticket-th instruction (counted from 1) */
+    int32_t ticket; /* until that lane has retired its ticket-th instruction (counted from 1) */
 };
 
 struct instr {
@@ -112,6 +112,7 @@ struct program {
     int64_t arena[TIERS];       /* bytes of each tier that addresses stay below */
     int64_t lower_bound[TIERS]; /* persistent bytes + maximum of simultaneously live transient bytes */
     double seconds;             /* simulated */
+    double unlimited_seconds;   /* simulated with memory of any size: no bytes are used twice */
     int discrete;               /* the device tier is unreachable for READ, WRITE and HOST lanes */
     int group_size[LANES];      /* members of each comm lane's group; 1 or 0: no such lane */
     int out_of_memory;          /* sticky: a table could not grow */
@@ -131,8 +132,8 @@ void program_add_binding(struct program *p, int live_out, struct binding b);
 
 /* Tickets from the order of instrs. */
 void program_number(struct program *p);
-/* Puts instrs into the order `order` (a permutation of 0..n_instrs-1). */
-enum status program_permute(struct program *p, const int *order);
+/* Puts instrs into the order `order` (a permutation of 0..n_instrs-1, which is used up). */
+void program_permute(struct program *p, int *order);
 
 /* The program as text, one instruction a line. */
 void program_print(const struct program *p, FILE *f);
