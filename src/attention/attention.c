@@ -1,37 +1,30 @@
 /* Chooses the attention kernels of this machine. */
 #include "attention/attention.h"
 
-#include "attention/avx2.h"
+#include "attention/kernels.h"
 
 #include <omp.h>
 
-int avx2_supported(void)
+struct attention_kernels attention_kernels_for(enum isa isa)
 {
-#ifdef ATTN_HAVE_AVX2
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
-    return 0;
+#ifdef __x86_64__
+    if (isa == ISA_AVX512)
+        return (struct attention_kernels){avx512_forward, avx512_backward, avx512_workspace};
+    if (isa == ISA_AVX2)
+        return (struct attention_kernels){avx2_forward, avx2_backward, avx2_workspace};
 #endif
+    (void)isa;
+    return (struct attention_kernels){attn_portable_forward, attn_portable_backward, attn_portable_workspace};
 }
 
 int64_t attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, int threads)
 {
-    threads = threads > 0 ? threads : omp_get_max_threads();
-#ifdef ATTN_HAVE_AVX2
-    if (avx2_supported())
-        return kind == OP_ATTN_FWD ? avx2_forward_workspace(attrs, threads) : avx2_backward_workspace(attrs, threads);
-#endif
-    return attn_portable_workspace(kind, attrs, threads);
+    return attention_kernels_for(isa_of_processor()).workspace(kind, attrs, threads > 0 ? threads : omp_get_max_threads());
 }
 
 void attention_cpu_kernels(op_kernel *table[OP_COUNT])
 {
-    table[OP_ATTN_FWD] = attn_portable_forward;
-    table[OP_ATTN_BWD] = attn_portable_backward;
-#ifdef ATTN_HAVE_AVX2
-    if (avx2_supported()) {
-        table[OP_ATTN_FWD] = avx2_forward;
-        table[OP_ATTN_BWD] = avx2_backward;
-    }
-#endif
+    const struct attention_kernels k = attention_kernels_for(isa_of_processor());
+    table[OP_ATTN_FWD] = k.forward;
+    table[OP_ATTN_BWD] = k.backward;
 }

@@ -1,8 +1,10 @@
-/* The two implementations behind attention.h: a portable one, which is also the reference in tests, and one for AVX2 + FMA. */
+/* The implementations behind attention.h: a portable one, which is also the reference in tests, and those for AVX2 + FMA and for
+ * AVX-512. */
 #ifndef LTRAIN_ATTENTION_KERNELS_H
 #define LTRAIN_ATTENTION_KERNELS_H
 
 #include "attention/attention.h"
+#include "base/isa.h"
 
 #define ATTN_ALIGN 64 /* of every scratch area; the kernels align `work` themselves */
 
@@ -10,12 +12,21 @@ int64_t attn_portable_workspace(enum op_kind kind, const struct op_attrs *attrs,
 void attn_portable_forward(const struct op_attrs *attrs, void *const *arg);
 void attn_portable_backward(const struct op_attrs *attrs, void *const *arg);
 
-/* Only where avx2_supported(). */
-int avx2_supported(void);
-int64_t avx2_forward_workspace(const struct op_attrs *attrs, int threads);
-int64_t avx2_backward_workspace(const struct op_attrs *attrs, int threads);
+/* x86-64 only, and only where isa_of_processor() is at least theirs: the same sources, compiled for each. */
+int64_t avx2_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
 void avx2_forward(const struct op_attrs *attrs, void *const *arg);
 void avx2_backward(const struct op_attrs *attrs, void *const *arg);
+int64_t avx512_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
+void avx512_forward(const struct op_attrs *attrs, void *const *arg);
+void avx512_backward(const struct op_attrs *attrs, void *const *arg);
+
+struct attention_kernels {
+    op_kernel *forward, *backward;
+    int64_t (*workspace)(enum op_kind kind, const struct op_attrs *attrs, int threads);
+};
+
+/* Those for `isa`; the portable ones where none are written for it. */
+struct attention_kernels attention_kernels_for(enum isa isa);
 
 static inline void *attn_align(void *work)
 {

@@ -1,6 +1,8 @@
 /* Opens OpenBLAS with the best kernels for this processor. */
 #include "ops/blas.h"
 
+#include "base/isa.h"
+
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,20 +11,6 @@
 #define CORETYPE "OPENBLAS_CORETYPE"
 
 struct blas blas;
-
-enum isa { ISA_OLDER, ISA_AVX2, ISA_AVX512 };
-
-static enum isa isa_of_processor(void)
-{
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd"))
-        return ISA_AVX512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return ISA_AVX2;
-#endif
-    return ISA_OLDER;
-}
 
 static enum isa isa_of_core(const char *name)
 {
@@ -33,7 +21,7 @@ static enum isa isa_of_core(const char *name)
     for (size_t i = 0; i < sizeof avx2 / sizeof *avx2; i++)
         if (strcasecmp(name, avx2[i]) == 0)
             return ISA_AVX2;
-    return ISA_OLDER;
+    return ISA_PORTABLE;
 }
 
 static enum status load(void **library)

@@ -3,15 +3,15 @@
 
 #include <omp.h>
 
-/* Relative L2 errors. fp32: measured at most 6e-7 for o and 1.1e-6 for gradients at these sizes (rounding of sums of up to 700 terms, and of
- * lse, about 1e-7 of p per unit of lse). bf16: inputs are exact in the oracle, gradients fp32 as before; only o is rounded to 8 bits,
- * uniformly within half a unit: between 2^-9 / sqrt(3) and 2^-8 / sqrt(3) of it. */
+/* Relative L2 errors. fp32: measured at most 6e-7 for o and 1.1e-6 for gradients at these sizes (rounding of sums of up to 700
+ * terms, and of lse, about 1e-7 of p per unit of lse). bf16: inputs are exact in the oracle, gradients fp32 as before; only o is
+ * rounded to 8 bits, uniformly within half a unit: between 2^-9 / sqrt(3) and 2^-8 / sqrt(3) of it. */
 #define TOLERANCE_O 1e-6
 #define TOLERANCE_O_BF16 2.3e-3
 #define TOLERANCE_LSE 1e-6
 #define TOLERANCE_GRAD 2e-6
 
-static struct kernels implementation[2];
+static struct kernels implementation[3];
 static int implementations;
 
 static void check_shape(const struct shape *s)
@@ -24,7 +24,7 @@ static void check_shape(const struct shape *s)
         struct call c = forward_call(&p, k, threads, 4);
         call_run(&c, k->forward, &p.attrs);
         check_error("o", k->name, s, error_of(c.b[0].data, s->dtype, p.x.o, p.nq),
-            s->dtype == F32 ? TOLERANCE_O * grow : TOLERANCE_O_BF16);
+                    s->dtype == F32 ? TOLERANCE_O * grow : TOLERANCE_O_BF16);
         check_error("lse", k->name, s, error_of(c.b[1].data, F32, p.x.lse, p.nl), TOLERANCE_LSE);
         call_free(&c);
     }
@@ -42,8 +42,9 @@ static void check_shape(const struct shape *s)
     problem_free(&p);
 }
 
-/* The edges of 4, 24, 32, 64 and 192 row tiles, and several of each. */
-static const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 23, 24, 25, 31, 33, 47, 48, 49, 63, 64, 65, 191, 192, 193, 383, 384, 385, 577};
+/* The edges of 4, 8, 24, 32, 48, 64 and 192 row tiles, and several of each. */
+static const int64_t sizes[] = {1,  2,  3,  4,  5,  7,  8,   9,   23,  24,  25,  31,  33,
+                                47, 48, 49, 63, 64, 65, 191, 192, 193, 383, 384, 385, 577};
 
 static void sizes_causal(void **state)
 {
@@ -81,8 +82,9 @@ static void grouped_heads(void **state)
 static void offsets(void **state)
 {
     (void)state;
-    const int64_t at[][4] = {{100, 300, 200, 0}, {300, 100, 0, 200}, {64, 64, 0, 64}, {64, 64, 63, 126}, {200, 256, 1000, 800},
-        {193, 200, 3000000, 2999900}, {1, 500, 499, 0}, {500, 1, 0, 250}, {256, 192, 300, 430}};
+    const int64_t at[][4] = {{100, 300, 200, 0}, {300, 100, 0, 200},    {64, 64, 0, 64},
+                             {64, 64, 63, 126},  {200, 256, 1000, 800}, {193, 200, 3000000, 2999900},
+                             {1, 500, 499, 0},   {500, 1, 0, 250},      {256, 192, 300, 430}};
     for (size_t i = 0; i < sizeof at / sizeof *at; i++)
         for (int m = FULL; m <= EMPTY_ALL; m++)
             if (m != DOCUMENTS || at[i][2] < 2000)
@@ -129,7 +131,8 @@ static void growing_scores(void **state)
     for (int i = 0; i < implementations; i++) {
         struct call c = forward_call(&p, &implementation[i], omp_get_max_threads(), 0);
         call_run(&c, implementation[i].forward, &p.attrs);
-        check_error("o", implementation[i].name, &s, error_of(c.b[0].data, F32, p.x.o, p.nq), 4e-5); /* rounded scores up to 280 */
+        check_error("o", implementation[i].name, &s, error_of(c.b[0].data, F32, p.x.o, p.nq),
+                    4e-5); /* rounded scores up to 280 */
         check_error("lse", implementation[i].name, &s, error_of(c.b[1].data, F32, p.x.lse, p.nl), TOLERANCE_LSE);
         call_free(&c);
     }
@@ -183,8 +186,10 @@ static void same_bits(const struct problem *p, const struct kernels *k, int back
 static void threads_and_addresses(void **state)
 {
     (void)state;
-    const struct shape shapes[] = {{1000, 1000, 0, 0, 4, 2, 32, CAUSAL, F32, 1}, {700, 700, 0, 0, 3, 1, 64, DOCUMENTS, BF16, 1},
-        {900, 900, 0, 0, 2, 2, 40, WINDOW, F32, 1}, {400, 800, 100, 300, 7, 1, 32, FULL, F32, 1}};
+    const struct shape shapes[] = {{1000, 1000, 0, 0, 4, 2, 32, CAUSAL, F32, 1},
+                                   {700, 700, 0, 0, 3, 1, 64, DOCUMENTS, BF16, 1},
+                                   {900, 900, 0, 0, 2, 2, 40, WINDOW, F32, 1},
+                                   {400, 800, 100, 300, 7, 1, 32, FULL, F32, 1}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct problem p = problem_make(&shapes[i]);
         round_oracle(&p);
@@ -260,7 +265,8 @@ static void workspace_is_linear(void **state)
     a.attn.hq = 32, a.attn.hk = 32, a.attn.head_dim = 128, a.attn.dtype = BF16;
     for (int kind = OP_ATTN_FWD; kind <= OP_ATTN_BWD; kind++) {
         a.attn.sq = a.attn.sk = 1 << 20;
-        int64_t two = attention_workspace_bytes((enum op_kind)kind, &a, 2), many = attention_workspace_bytes((enum op_kind)kind, &a, 64);
+        int64_t two = attention_workspace_bytes((enum op_kind)kind, &a, 2),
+                many = attention_workspace_bytes((enum op_kind)kind, &a, 64);
         assert_true(two < (int64_t)(1 << 20) * 128 * 4 * 4);
         assert_true(many - two < (int64_t)62 * (8 << 20)); /* a thread's own scratch does not grow with S */
     }
@@ -269,13 +275,10 @@ static void workspace_is_linear(void **state)
 
 int main(void)
 {
-    op_kernel *table[OP_COUNT] = {0};
-    attention_cpu_kernels(table);
-    implementation[implementations++] =
-        (struct kernels){"portable", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
-    if (table[OP_ATTN_FWD] != attn_portable_forward)
-        implementation[implementations++] =
-            (struct kernels){"chosen", table[OP_ATTN_FWD], table[OP_ATTN_BWD], attention_workspace_bytes};
+    for (enum isa isa = ISA_PORTABLE; isa <= isa_of_processor(); isa++) {
+        const struct attention_kernels k = attention_kernels_for(isa);
+        implementation[implementations++] = (struct kernels){isa_name(isa), k.forward, k.backward, k.workspace};
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(oracle_differences),
         cmocka_unit_test(sizes_causal),
@@ -284,7 +287,8 @@ int main(void)
         cmocka_unit_test(grouped_heads),
         cmocka_unit_test(offsets),
         cmocka_unit_test(masks),
-        cmocka_unit_test(many_queries), cmocka_unit_test(large_scores),
+        cmocka_unit_test(many_queries),
+        cmocka_unit_test(large_scores),
         cmocka_unit_test(growing_scores),
         cmocka_unit_test(accumulates),
         cmocka_unit_test(threads_and_addresses),

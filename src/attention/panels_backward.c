@@ -1,27 +1,28 @@
-/* Attention backward for AVX2: FlashAttention-2's five products on 24-wide panels, with dq ordered by tickets.
+/* Attention backward for AVX2 and AVX-512: FlashAttention-2's five products on panels, with dq ordered by tickets.
  *
- * A batch of query heads at a time (one, at long S): Q and dO are packed as lanes into `work`, where dQ accumulates likewise. A task is
- * one key block of 192 of one head, against all query blocks it touches, from the last to the first:
+ * A batch of query heads at a time (one, at long S): Q and dO are packed as lanes into `work`, where dQ accumulates likewise. A
+ * task is one key block of 192 of one head, against all query blocks it touches, from the last to the first:
  *
- *   for each panel of 24 keys, for each panel of 24 queries:   S^T = K Q^T, dP^T = V dO^T,  P = 2^(S - lse),  dS = P (dP - delta)
+ *   for each panel of keys, for each panel of queries:   S^T = K Q^T, dP^T = V dO^T,  P = 2^(S - lse),  dS = P (dP - delta)
  *                              then, P and dS still in L1:     dV^T += dO^T P,  dK^T += Q^T dS
  *   then, when every earlier key block has added its part:     dQ^T += K^T dS^T
  *
  * Invariants that make it deterministic and free of deadlock:
- *  1. Tasks are taken in increasing order of (head, key block), and wait only for smaller ones: the smallest unfinished never waits.
- *  2. q_ticket[head][i] is the key block whose turn it is to add to dq of query block i; it runs through the blocks that i touches.
+ *  1. Tasks are taken in increasing order of (head, key block), and wait only for smaller ones: the smallest unfinished never
+ * waits.
+ *  2. q_ticket[head][i] is the key block whose turn it is to add to dq of query block i; it runs through the blocks that i
+ * touches.
  *  3. k_ticket[kv][j] is the query head whose turn it is to add to dk and dv of key block j; it runs through the heads of kv. */
-#include "attention/avx2.h"
 #include "attention/mask.h"
-
-#ifdef ATTN_HAVE_AVX2
+#include "attention/panels_pack.h"
 
 #include <math.h>
 #include <omp.h>
 #include <sched.h>
 #include <stdatomic.h>
 
-#define SEGMENT 65536   /* query rows at a time: bounds the packed copies of q, do and dq (420k tokens, head dim 32: 184 to 30 MiB) */
+#define SEGMENT \
+    65536 /* query rows at a time: bounds the packed copies of q, do and dq (420k tokens, head dim 32: 184 to 30 MiB) */
 #define BATCH_ROWS 4096 /* several heads at a time until they have this many rows: fewer barriers */
 #define PAD 4           /* rows between panels: those of one tile of A would otherwise share L1 sets at head dim 64 and 128 */
 
@@ -35,21 +36,21 @@ struct backward {
     int64_t lse_stride;                  /* rows of the whole call */
     int accumulate;
     int64_t d, group, q_blocks, k_blocks, batch;
-    int64_t panel_stride, head_stride;             /* floats */
-    float *qt, *got, *dqt;                         /* [batch][q_blocks * PANELS][d + PAD][24]: q * scale * log2(e), do, dq / scale */
-    float *lse, *delta;                            /* [batch][q_blocks * BLOCK]: lse * log2(e); 0 where there is no key or row */
-    int32_t *from, *to;                            /* [q_blocks * BLOCK]: the mask; empty where there is no row */
-    int32_t *first_block, *end_block;              /* [q_blocks]: the key blocks that a query block touches */
-    ticket *q_ticket, *k_ticket, *next;            /* [batch][q_blocks], [batch][k_blocks], [1] */
+    int64_t panel_stride, head_stride;  /* floats */
+    float *qt, *got, *dqt;              /* [batch][q_blocks * PANELS][d + PAD][LANES]: q * scale * log2(e), do, dq / scale */
+    float *lse, *delta;                 /* [batch][q_blocks * BLOCK]: lse * log2(e); 0 where there is no key or row */
+    int32_t *from, *to;                 /* [q_blocks * BLOCK]: the mask; empty where there is no row */
+    int32_t *first_block, *end_block;   /* [q_blocks]: the key blocks that a query block touches */
+    ticket *q_ticket, *k_ticket, *next; /* [batch][q_blocks], [batch][k_blocks], [1] */
 };
 
 /* One thread's scratch: a key block. */
 struct keys {
     float *k, *v, *k_columns; /* quads, quads, columns of BLOCK keys */
-    float *dkt, *dvt;         /* [PANELS][d][24] */
-    float *dst;               /* [PANELS query panels][BLOCK keys][24 queries]: dS^T of a query block */
-    float *p, *ds;            /* [BLOCK queries][24 keys]: P and dS of one panel of keys */
-    float *s, *dp;            /* [24 keys][24 queries] */
+    float *dkt, *dvt;         /* [PANELS][d][LANES] */
+    float *dst;               /* [PANELS query panels][BLOCK keys][LANES queries]: dS^T of a query block */
+    float *p, *ds;            /* [BLOCK queries][LANES keys]: P and dS of one panel of keys */
+    float *s, *dp;            /* [LANES keys][LANES queries] */
 };
 
 static int64_t scratch_floats(int64_t d)
@@ -76,8 +77,11 @@ static struct keys keys_of(float *base, int64_t d)
 static struct backward layout(const struct op_attrs *attrs, void *work, float **end)
 {
     const int64_t hq = attrs->attn.hq, d = attrs->attn.head_dim, sq = min_i64(attrs->attn.sq, SEGMENT);
-    struct backward b = {.attrs = attrs, .d = d, .group = hq / attrs->attn.hk, .q_blocks = ceil_div(sq, BLOCK),
-        .k_blocks = ceil_div(attrs->attn.sk, BLOCK)};
+    struct backward b = {.attrs = attrs,
+                         .d = d,
+                         .group = hq / attrs->attn.hk,
+                         .q_blocks = ceil_div(sq, BLOCK),
+                         .k_blocks = ceil_div(attrs->attn.sk, BLOCK)};
     b.batch = max_i64(1, min_i64(hq, BATCH_ROWS / max_i64(sq, 1)));
     b.panel_stride = (d + PAD) * LANES;
     b.head_stride = b.q_blocks * PANELS * b.panel_stride;
@@ -98,7 +102,7 @@ static struct backward layout(const struct op_attrs *attrs, void *work, float **
     return b;
 }
 
-int64_t avx2_backward_workspace(const struct op_attrs *attrs, int threads)
+int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs, int threads)
 {
     float *end;
     struct backward b = layout(attrs, (void *)(uintptr_t)ATTN_ALIGN, &end);
@@ -140,8 +144,8 @@ static void prepare_queries(const struct backward *b, int64_t slot, int64_t head
     q.head = go.head = head;
     for (int64_t p = 0; p * LANES < n; p++) {
         int64_t to = slot * b->head_stride + (i * PANELS + p) * b->panel_stride, m = min_i64(LANES, n - p * LANES);
-        avx2_pack_lanes(b->qt + to, &q, row + p * LANES, m, (float)((double)b->attrs->attn.scale * 1.4426950408889634));
-        avx2_pack_lanes(b->got + to, &go, row + p * LANES, m, 1);
+        pack_lanes(b->qt + to, &q, row + p * LANES, m, (float)((double)b->attrs->attn.scale * 1.4426950408889634));
+        pack_lanes(b->got + to, &go, row + p * LANES, m, 1);
         memset(b->dqt + to, 0, (size_t)(b->d * LANES) * 4);
     }
     for (int64_t r = 0; r < BLOCK; r++) {
@@ -154,7 +158,7 @@ static void prepare_queries(const struct backward *b, int64_t slot, int64_t head
         memset((float *)(uintptr_t)b->dq.x + ((row + r) * b->dq.heads + head) * b->d, 0, (size_t)b->d * 4);
 }
 
-/* Panel of 24 queries at `row` and panel of 24 keys at `key` have a pair in common, as far as the panels' ends tell. Along a row or a
+/* Panel of queries at `row` and panel of keys at `key` have a pair in common, as far as the panels' ends tell. Along a row or a
  * column of panels, those that do are contiguous. */
 static int panels_meet(const struct backward *b, int64_t row, int64_t key)
 {
@@ -162,42 +166,42 @@ static int panels_meet(const struct backward *b, int64_t row, int64_t key)
     return row <= last && b->from[row] < key + LANES && b->to[last] > key;
 }
 
-/* P and dS of 24 queries x 24 keys from S^T and dP^T: key-major dst, and query-major p and ds. */
-static inline AVX2 void panel_gradient(const float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
-    const int32_t *to, int64_t key, int masked, float *dst, float *p, float *ds)
+/* P and dS of a panel of queries x a panel of keys from S^T and dP^T: key-major dst, and query-major p and ds. */
+static inline SIMD void panel_gradient(const float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
+                                       const int32_t *to, int64_t key, int masked, float *dst, float *p, float *ds)
 {
-    for (int64_t lane = 0; lane < LANES; lane += 8) {
-        const __m256 l = _mm256_loadu_ps(lse + lane), e = _mm256_loadu_ps(delta + lane);
-        const __m256i f = _mm256_loadu_si256((const __m256i *)(const void *)(from + lane));
-        const __m256i t = _mm256_loadu_si256((const __m256i *)(const void *)(to + lane));
-        for (int64_t j = 0; j < LANES; j += 8) {
-            __m256 pr[8], dr[8];
-            for (int64_t i = 0; i < 8; i++) {
+    for (int64_t lane = 0; lane < LANES; lane += WIDTH) {
+        const vf l = vf_load(lse + lane), e = vf_load(delta + lane);
+        const vi f = vi_load(from + lane);
+        const vi t = vi_load(to + lane);
+        for (int64_t j = 0; j < LANES; j += WIDTH) {
+            vf pr[WIDTH], dr[WIDTH];
+            for (int64_t i = 0; i < WIDTH; i++) {
                 int64_t at = (j + i) * LANES + lane;
-                pr[i] = avx2_exp2(_mm256_sub_ps(_mm256_load_ps(s + at), l));
+                pr[i] = vf_exp2(vf_load(s + at) - l);
                 if (masked)
-                    pr[i] = _mm256_and_ps(pr[i], avx2_attends(f, t, key + j + i));
-                dr[i] = _mm256_mul_ps(pr[i], _mm256_sub_ps(_mm256_load_ps(dp + at), e));
-                _mm256_store_ps(dst + at, dr[i]);
+                    pr[i] = vf_keep(vi_contains(f, t, key + j + i), pr[i]);
+                dr[i] = pr[i] * (vf_load(dp + at) - e);
+                vf_store(dst + at, dr[i]);
             }
-            avx2_transpose(pr);
-            avx2_transpose(dr);
-            for (int64_t i = 0; i < 8; i++) {
-                _mm256_store_ps(p + (lane + i) * LANES + j, pr[i]);
-                _mm256_store_ps(ds + (lane + i) * LANES + j, dr[i]);
+            vf_transpose(pr);
+            vf_transpose(dr);
+            for (int64_t i = 0; i < WIDTH; i++) {
+                vf_store(p + (lane + i) * LANES + j, pr[i]);
+                vf_store(ds + (lane + i) * LANES + j, dr[i]);
             }
         }
     }
 }
 
-static AVX2 void panel_gradient_masked(const float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
-    const int32_t *to, int64_t key, float *dst, float *p, float *ds)
+static SIMD void panel_gradient_masked(const float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
+                                       const int32_t *to, int64_t key, float *dst, float *p, float *ds)
 {
     panel_gradient(s, dp, lse, delta, from, to, key, 1, dst, p, ds);
 }
 
-static AVX2 void panel_gradient_whole(const float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
-    const int32_t *to, int64_t key, float *dst, float *p, float *ds)
+static SIMD void panel_gradient_whole(const float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
+                                      const int32_t *to, int64_t key, float *dst, float *p, float *ds)
 {
     panel_gradient(s, dp, lse, delta, from, to, key, 0, dst, p, ds);
 }
@@ -212,22 +216,23 @@ static void key_panel(const struct backward *b, const struct keys *x, int64_t sl
     for (end = first; end < PANELS && panels_meet(b, row + end * LANES, key); end++) {
         const int64_t r = row + end * LANES, panel = slot * b->head_stride + (i * PANELS + end) * b->panel_stride;
         const int64_t at = slot * b->q_blocks * BLOCK + r;
-        for (int64_t t = 0; t < LANES; t += QUAD)
-            avx2_tile(d, x->k + (kp * LANES + t) * d, b->qt + panel, x->s + t * LANES, 0);
-        for (int64_t t = 0; t < LANES; t += QUAD)
-            avx2_tile(d, x->v + (kp * LANES + t) * d, b->got + panel, x->dp + t * LANES, 0);
-        float *dst = x->dst + (end * BLOCK + kp * LANES) * LANES, *p = x->p + end * LANES * LANES, *ds = x->ds + end * LANES * LANES;
+        for (int64_t t = 0; t < LANES; t += ROWS)
+            tile(d, x->k + (kp * LANES + t) * d, b->qt + panel, x->s + t * LANES, 0);
+        for (int64_t t = 0; t < LANES; t += ROWS)
+            tile(d, x->v + (kp * LANES + t) * d, b->got + panel, x->dp + t * LANES, 0);
+        float *dst = x->dst + (end * BLOCK + kp * LANES) * LANES, *p = x->p + end * LANES * LANES,
+              *ds = x->ds + end * LANES * LANES;
         const int whole = r + LANES <= b->mask.sq && mask_covers(&b->mask, r, r + LANES, key, key + LANES);
-        (whole ? panel_gradient_whole : panel_gradient_masked)(
-            x->s, x->dp, b->lse + at, b->delta + at, b->from + r, b->to + r, key, dst, p, ds);
+        (whole ? panel_gradient_whole : panel_gradient_masked)(x->s, x->dp, b->lse + at, b->delta + at, b->from + r, b->to + r,
+                                                               key, dst, p, ds);
     }
     if (first == end)
         return;
     const int64_t panel = slot * b->head_stride + (i * PANELS + first) * b->panel_stride, at = first * LANES * LANES;
-    for (int64_t c = 0; c < d; c += QUAD)
-        avx2_tile_lanes(end - first, b->got + panel + c * LANES, b->panel_stride, x->p + at, x->dvt + (kp * d + c) * LANES, 1);
-    for (int64_t c = 0; c < d; c += QUAD)
-        avx2_tile_lanes(end - first, b->qt + panel + c * LANES, b->panel_stride, x->ds + at, x->dkt + (kp * d + c) * LANES, 1);
+    for (int64_t c = 0; c < d; c += ROWS)
+        tile_lanes(end - first, b->got + panel + c * LANES, b->panel_stride, x->p + at, x->dvt + (kp * d + c) * LANES, 1);
+    for (int64_t c = 0; c < d; c += ROWS)
+        tile_lanes(end - first, b->qt + panel + c * LANES, b->panel_stride, x->ds + at, x->dkt + (kp * d + c) * LANES, 1);
 }
 
 /* dq of panel qp of query block i, from key block j. */
@@ -242,18 +247,19 @@ static void query_panel(const struct backward *b, const struct keys *x, int64_t 
     if (first == end)
         return;
     float *dqt = b->dqt + slot * b->head_stride + (i * PANELS + qp) * b->panel_stride;
-    for (int64_t c = 0; c < d; c += QUAD)
-        avx2_tile((end - first) * LANES, x->k_columns + c * BLOCK + first * LANES * QUAD,
-            x->dst + (qp * BLOCK + first * LANES) * LANES, dqt + c * LANES, 1);
+    for (int64_t c = 0; c < d; c += ROWS)
+        tile((end - first) * LANES, x->k_columns + c * BLOCK + first * LANES * ROWS,
+             x->dst + (qp * BLOCK + first * LANES) * LANES, dqt + c * LANES, 1);
 }
 
-static void store_panels(const struct rows *out, const float *panels, int64_t stride, float factor, int64_t row, int64_t n, int add)
+static void store_panels(const struct rows *out, const float *panels, int64_t stride, float factor, int64_t row, int64_t n,
+                         int add)
 {
     float f[LANES];
     for (int i = 0; i < LANES; i++)
         f[i] = factor;
     for (int64_t p = 0; p * LANES < n; p++)
-        avx2_unpack_lanes(out, panels + p * stride, f, row + p * LANES, min_i64(LANES, n - p * LANES), add);
+        unpack_lanes(out, panels + p * stride, f, row + p * LANES, min_i64(LANES, n - p * LANES), add);
 }
 
 static void block_pair(const struct backward *b, const struct keys *x, int64_t slot, int64_t head, int64_t i, int64_t j)
@@ -268,8 +274,8 @@ static void block_pair(const struct backward *b, const struct keys *x, int64_t s
     if (j + 1 == b->end_block[i]) {
         struct rows dq = b->dq;
         dq.head = head;
-        store_panels(&dq, b->dqt + slot * b->head_stride + i * PANELS * b->panel_stride, b->panel_stride, b->attrs->attn.scale, row,
-            min_i64(BLOCK, b->mask.sq - row), 0);
+        store_panels(&dq, b->dqt + slot * b->head_stride + i * PANELS * b->panel_stride, b->panel_stride, b->attrs->attn.scale,
+                     row, min_i64(BLOCK, b->mask.sq - row), 0);
     }
     pass_turn(turn, (int32_t)(j + 1));
 }
@@ -278,9 +284,9 @@ static void load_keys(const struct backward *b, const struct keys *x, int64_t kv
 {
     struct rows k = b->k, v = b->v;
     k.head = v.head = kv;
-    avx2_pack_quads(x->k, &k, key, n);
-    avx2_pack_quads(x->v, &v, key, n);
-    avx2_pack_columns(x->k_columns, &k, key, n);
+    pack_quads(x->k, &k, key, n);
+    pack_quads(x->v, &v, key, n);
+    pack_columns(x->k_columns, &k, key, n);
 }
 
 /* Key block j of the head in `slot` of the batch that starts at first_head. */
@@ -342,7 +348,7 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     b.lse_in = (const float *)arg[7] + row;
     b.lse_stride = attrs->attn.sq;
     b.accumulate = attrs->attn.accumulate || row > 0;
-    b.q = rows_from(arg[3], row, hq, d, t), b.k = rows_from(arg[4], 0, hk, d, t), b.v = rows_from(arg[5], 0, hk, d, t);
+    b.q = rows_from(arg[VECTORS], row, hq, d, t), b.k = rows_from(arg[4], 0, hk, d, t), b.v = rows_from(arg[5], 0, hk, d, t);
     b.go = rows_from(arg[8], row, hq, d, t);
     b.dq = rows_from(arg[0], row, hq, d, F32), b.dk = rows_from(arg[1], 0, hk, d, F32), b.dv = rows_from(arg[2], 0, hk, d, F32);
 #pragma omp parallel
@@ -365,12 +371,8 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     }
 }
 
-void avx2_backward(const struct op_attrs *attrs, void *const *arg)
+void KERNEL(backward)(const struct op_attrs *attrs, void *const *arg)
 {
     for (int64_t row = 0; row < attrs->attn.sq; row += SEGMENT)
         backward_segment(attrs, arg, row);
 }
-
-#else
-typedef int avx2_backward_is_empty;
-#endif

@@ -1,20 +1,18 @@
-/* Attention forward for AVX2: S^T = K Q^T and O^T = V^T P^T, so that maximum, sum and lse run down the lanes, and the tile of scores is
- * already the B operand of the second product.
+/* Attention forward for AVX2 and AVX-512: S^T = K Q^T and O^T = V^T P^T, so that maximum, sum and lse run down the lanes, and the
+ * tile of scores is already the B operand of the second product.
  *
- * K (quads) and V (columns) of a batch of KV heads are packed once into `work`; a task is 8 panels of 24 queries of one head, against all
- * its key blocks. Scores are in units of log2 (scale * log2(e) is folded into q). The running reference m of a query is an integer at
- * least its maximum - SLACK; it moves only when scores outgrow it, and then sums shrink by an exact power of two. */
-#include "attention/avx2.h"
+ * K (quads) and V (columns) of a batch of KV heads are packed once into `work`; a task is a block of queries of one head, against
+ * all its key blocks. Scores are in units of log2 (scale * log2(e) is folded into q). The running reference m of a query is an
+ * integer at least its maximum - SLACK; it moves only when scores outgrow it, and then sums shrink by an exact power of two. */
 #include "attention/mask.h"
-
-#ifdef ATTN_HAVE_AVX2
+#include "attention/panels_pack.h"
 
 #include <math.h>
 #include <omp.h>
 
-#define SLACK 24.0f       /* p up to 2^24: far from overflow; a typical call never moves m after the first block */
-#define BATCH_ROWS 8192   /* pack several KV heads at a time until they have this many rows: fewer barriers */
-#define NOTHING (-1e30f)  /* m before the first key */
+#define SLACK 24.0f      /* p up to 2^24: far from overflow; a typical call never moves m after the first block */
+#define BATCH_ROWS 8192  /* pack several KV heads at a time until they have this many rows: fewer barriers */
+#define NOTHING (-1e30f) /* m before the first key */
 
 struct forward {
     const struct op_attrs *attrs;
@@ -26,10 +24,10 @@ struct forward {
     int64_t batch;           /* KV heads packed at a time */
 };
 
-/* One thread's scratch: 8 panels of queries and their state. */
+/* One thread's scratch: a block of queries and their state. */
 struct panels {
-    float *q, *o; /* [PANELS][d][24] */
-    float *s;     /* [BLOCK][24] */
+    float *q, *o; /* [PANELS][d][LANES] */
+    float *s;     /* [BLOCK][LANES] */
     float m[PANELS][LANES], l[PANELS][LANES];
     int32_t from[PANELS][LANES], to[PANELS][LANES];
     float factor[LANES];
@@ -45,77 +43,80 @@ static int64_t batch_of(const struct op_attrs *attrs)
     return max_i64(1, min_i64(attrs->attn.hk, BATCH_ROWS / max_i64(attrs->attn.sk, 1)));
 }
 
-int64_t avx2_forward_workspace(const struct op_attrs *attrs, int threads)
+int64_t KERNEL(workspace)(enum op_kind kind, const struct op_attrs *attrs, int threads)
 {
+    if (kind == OP_ATTN_BWD)
+        return KERNEL(backward_workspace)(attrs, threads);
     int64_t d = attrs->attn.head_dim, head = 2 * round_up(attrs->attn.sk, BLOCK) * d * 4;
     return ATTN_ALIGN + batch_of(attrs) * head + threads * scratch_bytes(d);
 }
 
 /* Maximum of each lane over n rows of s; masked scores become -inf first. */
-static AVX2 void panel_maximum(float *s, int64_t n, int64_t key, const struct panels *x, int64_t p, int masked, __m256 max[3])
+static SIMD void panel_maximum(float *s, int64_t n, int64_t key, const struct panels *x, int64_t p, int masked, vf max[VECTORS])
 {
-    for (int i = 0; i < 3; i++)
-        max[i] = _mm256_set1_ps(-INFINITY);
+    for (int i = 0; i < VECTORS; i++)
+        max[i] = vf_set(-INFINITY);
     for (int64_t j = 0; j < n; j++)
-        for (int i = 0; i < 3; i++) {
-            __m256 v = _mm256_load_ps(s + j * LANES + 8 * i);
+        for (int i = 0; i < VECTORS; i++) {
+            vf v = vf_load(s + j * LANES + WIDTH * i);
             if (masked) {
-                __m256i from = _mm256_loadu_si256((const __m256i *)(const void *)&x->from[p][8 * i]);
-                __m256i to = _mm256_loadu_si256((const __m256i *)(const void *)&x->to[p][8 * i]);
-                v = _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), v, avx2_attends(from, to, key + j));
-                _mm256_store_ps(s + j * LANES + 8 * i, v);
+                vi from = vi_load(&x->from[p][WIDTH * i]);
+                vi to = vi_load(&x->to[p][WIDTH * i]);
+                v = vf_select(vi_contains(from, to, key + j), v, vf_set(-INFINITY));
+                vf_store(s + j * LANES + WIDTH * i, v);
             }
-            max[i] = _mm256_max_ps(v, max[i]);
+            max[i] = vf_max(v, max[i]);
         }
 }
 
 /* Moves m of the lanes whose maximum outgrew it, and shrinks what they have summed. */
-static AVX2 void panel_reference(struct panels *x, int64_t p, const __m256 max[3], int64_t d)
+static SIMD void panel_reference(struct panels *x, int64_t p, const vf max[VECTORS], int64_t d)
 {
     int any = 0;
-    for (int i = 0; i < 3; i++) {
-        __m256 m = _mm256_loadu_ps(&x->m[p][8 * i]), l = _mm256_loadu_ps(&x->l[p][8 * i]);
-        __m256 outgrown = _mm256_cmp_ps(max[i], _mm256_add_ps(m, _mm256_set1_ps(SLACK)), _CMP_GT_OQ);
-        __m256 moved = _mm256_blendv_ps(m, _mm256_ceil_ps(max[i]), outgrown);
-        __m256 factor = avx2_exp2(_mm256_sub_ps(m, moved));
-        any |= _mm256_movemask_ps(outgrown);
-        _mm256_storeu_ps(&x->m[p][8 * i], moved);
-        _mm256_storeu_ps(&x->l[p][8 * i], _mm256_mul_ps(l, factor));
-        _mm256_storeu_ps(&x->factor[8 * i], factor);
+    for (int i = 0; i < VECTORS; i++) {
+        vf m = vf_load(&x->m[p][WIDTH * i]), l = vf_load(&x->l[p][WIDTH * i]);
+        vm outgrown = vf_greater(max[i], m + vf_set(SLACK));
+        vf moved = vf_select(outgrown, vf_ceil(max[i]), m);
+        vf factor = vf_exp2(m - moved);
+        any |= vm_any(outgrown);
+        vf_store(&x->m[p][WIDTH * i], moved);
+        vf_store(&x->l[p][WIDTH * i], l * factor);
+        vf_store(&x->factor[WIDTH * i], factor);
     }
     float *o = x->o + p * d * LANES;
     for (int64_t c = 0; c < d * LANES && any; c += LANES)
-        for (int i = 0; i < 3; i++)
-            _mm256_store_ps(o + c + 8 * i, _mm256_mul_ps(_mm256_load_ps(o + c + 8 * i), _mm256_loadu_ps(&x->factor[8 * i])));
+        for (int i = 0; i < VECTORS; i++)
+            vf_store(o + c + WIDTH * i, vf_load(o + c + WIDTH * i) * vf_load(&x->factor[WIDTH * i]));
 }
 
 /* s becomes p = 2^(s - m), and l grows by the sums of the lanes. */
-static AVX2 void panel_exp(float *s, int64_t n, struct panels *x, int64_t p, int masked)
+static SIMD void panel_exp(float *s, int64_t n, struct panels *x, int64_t p, int masked)
 {
-    __m256 m[3], l[3];
-    for (int i = 0; i < 3; i++)
-        m[i] = _mm256_loadu_ps(&x->m[p][8 * i]), l[i] = _mm256_loadu_ps(&x->l[p][8 * i]);
+    vf m[VECTORS], l[VECTORS];
+    for (int i = 0; i < VECTORS; i++)
+        m[i] = vf_load(&x->m[p][WIDTH * i]), l[i] = vf_load(&x->l[p][WIDTH * i]);
     for (int64_t j = 0; j < n; j++)
-        for (int i = 0; i < 3; i++) {
-            __m256 v = _mm256_load_ps(s + j * LANES + 8 * i), e = avx2_exp2(_mm256_sub_ps(v, m[i]));
+        for (int i = 0; i < VECTORS; i++) {
+            vf v = vf_load(s + j * LANES + WIDTH * i), e = vf_exp2(v - m[i]);
             if (masked)
-                e = _mm256_and_ps(e, _mm256_cmp_ps(v, _mm256_set1_ps(-INFINITY), _CMP_NEQ_UQ));
-            l[i] = _mm256_add_ps(l[i], e);
-            _mm256_store_ps(s + j * LANES + 8 * i, e);
+                e = vf_keep(vf_unequal(v, vf_set(-INFINITY)), e);
+            l[i] = l[i] + e;
+            vf_store(s + j * LANES + WIDTH * i, e);
         }
-    for (int i = 0; i < 3; i++)
-        _mm256_storeu_ps(&x->l[p][8 * i], l[i]);
+    for (int i = 0; i < VECTORS; i++)
+        vf_store(&x->l[p][WIDTH * i], l[i]);
 }
 
 /* The keys [key, key_end) of one block, of which panel p's mask needs at least one. */
-static AVX2 void panel_block(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end, int masked)
+static SIMD void panel_block(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end,
+                             int masked)
 {
     const int64_t d = f->attrs->attn.head_dim, block = key / BLOCK * BLOCK, n = key_end - key;
     const float *k = f->packed_k + kv * f->head_stride + key * d, *q = x->q + p * d * LANES;
-    const float *v = f->packed_v + kv * f->head_stride + block * d + (key - block) * QUAD;
-    __m256 max[3];
-    for (int64_t j = 0; j < n; j += QUAD)
-        avx2_tile(d, k + j * d, q, x->s + j * LANES, 0);
+    const float *v = f->packed_v + kv * f->head_stride + block * d + (key - block) * ROWS;
+    vf max[VECTORS];
+    for (int64_t j = 0; j < n; j += ROWS)
+        tile(d, k + j * d, q, x->s + j * LANES, 0);
     if (masked)
         panel_maximum(x->s, n, key, x, p, 1, max);
     else
@@ -125,8 +126,8 @@ static AVX2 void panel_block(const struct forward *f, int64_t kv, struct panels 
         panel_exp(x->s, n, x, p, 1);
     else
         panel_exp(x->s, n, x, p, 0);
-    for (int64_t c = 0; c < d; c += QUAD)
-        avx2_tile(n, v + c * BLOCK, x->s, x->o + (p * d + c) * LANES, 1);
+    for (int64_t c = 0; c < d; c += ROWS)
+        tile(n, v + c * BLOCK, x->s, x->o + (p * d + c) * LANES, 1);
 }
 
 static void panels_load(const struct forward *f, struct panels *x, const struct rows *q, int64_t row, int64_t n)
@@ -141,8 +142,8 @@ static void panels_load(const struct forward *f, struct panels *x, const struct 
         x->to[p][lane] = i < n ? (int32_t)mask_to(&f->mask, row + i) : 0;
     }
     for (int64_t p = 0; p * LANES < n; p++)
-        avx2_pack_lanes(x->q + p * d * LANES, q, row + p * LANES, min_i64(LANES, n - p * LANES),
-            (float)((double)f->attrs->attn.scale * 1.4426950408889634));
+        pack_lanes(x->q + p * d * LANES, q, row + p * LANES, min_i64(LANES, n - p * LANES),
+                   (float)((double)f->attrs->attn.scale * 1.4426950408889634));
 }
 
 static void panels_store(const struct forward *f, struct panels *x, const struct rows *o, int64_t row, int64_t n)
@@ -153,7 +154,7 @@ static void panels_store(const struct forward *f, struct panels *x, const struct
         *l = *l == 0 ? 0 : 1 / *l; /* a NaN stays one */
     }
     for (int64_t p = 0; p * LANES < n; p++)
-        avx2_unpack_lanes(o, x->o + p * o->d * LANES, x->l[p], row + p * LANES, min_i64(LANES, n - p * LANES), 0);
+        unpack_lanes(o, x->o + p * o->d * LANES, x->l[p], row + p * LANES, min_i64(LANES, n - p * LANES), 0);
 }
 
 /* Query rows [row, row + n) of one head, against KV head kv of the batch. */
@@ -167,8 +168,8 @@ static void forward_task(const struct forward *f, int64_t head, int64_t kv, int6
     for (int64_t block = mask_from(m, row) / BLOCK * BLOCK; block < end; block += BLOCK)
         for (int64_t p = 0; p * LANES < n; p++) {
             int64_t first = row + p * LANES, last = min_i64(first + LANES, row + n);
-            int64_t key = max_i64(mask_from(m, first), block) / QUAD * QUAD;
-            int64_t key_end = round_up(min_i64(mask_to(m, last - 1), block + BLOCK), QUAD);
+            int64_t key = max_i64(mask_from(m, first), block) / ROWS * ROWS;
+            int64_t key_end = round_up(min_i64(mask_to(m, last - 1), block + BLOCK), ROWS);
             if (key < key_end)
                 panel_block(f, kv, x, p, key, key_end, last - first < LANES || !mask_covers(m, first, last, key, key_end));
         }
@@ -180,8 +181,8 @@ static void pack_block(const struct forward *f, int64_t kv, int64_t head, int64_
     struct rows k = f->k, v = f->v;
     int64_t n = min_i64(BLOCK, f->mask.sk - block), at = kv * f->head_stride + block * k.d;
     k.head = v.head = head;
-    avx2_pack_quads(f->packed_k + at, &k, block, n);
-    avx2_pack_columns(f->packed_v + at, &v, block, n);
+    pack_quads(f->packed_k + at, &k, block, n);
+    pack_columns(f->packed_v + at, &v, block, n);
 }
 
 static struct panels *scratch_of(char *base, int64_t d)
@@ -193,12 +194,18 @@ static struct panels *scratch_of(char *base, int64_t d)
     return x;
 }
 
-void avx2_forward(const struct op_attrs *attrs, void *const *arg)
+void KERNEL(forward)(const struct op_attrs *attrs, void *const *arg)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, sq = attrs->attn.sq, group = hq / hk;
     const int32_t t = attrs->attn.dtype;
-    struct forward f = {.attrs = attrs, .mask = mask_of(attrs, arg[5], arg[6]), .q = {arg[2], hq, 0, d, t}, .k = {arg[3], hk, 0, d, t},
-        .v = {arg[4], hk, 0, d, t}, .o = {arg[0], hq, 0, d, t}, .lse = arg[1], .sk = round_up(attrs->attn.sk, BLOCK)};
+    struct forward f = {.attrs = attrs,
+                        .mask = mask_of(attrs, arg[5], arg[6]),
+                        .q = {arg[2], hq, 0, d, t},
+                        .k = {arg[VECTORS], hk, 0, d, t},
+                        .v = {arg[4], hk, 0, d, t},
+                        .o = {arg[0], hq, 0, d, t},
+                        .lse = arg[1],
+                        .sk = round_up(attrs->attn.sk, BLOCK)};
     f.head_stride = f.sk * d;
     f.batch = batch_of(attrs);
     f.packed_k = attn_align(arg[7]);
@@ -221,7 +228,3 @@ void avx2_forward(const struct op_attrs *attrs, void *const *arg)
         }
     }
 }
-
-#else
-typedef int avx2_forward_is_empty;
-#endif

@@ -1,0 +1,62 @@
+/* What the AVX2 and AVX-512 kernels are made of: panels, the tile product on them, packing, and vector helpers. panels_forward.c
+ * and panels_backward.c are compiled once per instruction set (meson.build).
+ *
+ * Vector lanes are queries (or keys, for dk and dv). Three packed forms of rows x [n, d], all fp32, tails zero:
+ *   lanes    [n/LANES][d][LANES]     LANES rows side by side: the B operand, and the form of every accumulator
+ *   quads    [n/ROWS][d][ROWS]       ROWS rows side by side: the A operand of products summed over d
+ *   columns  [d/ROWS][BLOCK][ROWS]   ROWS columns side by side, of one block of rows: the A operand of products summed over rows
+ * Every panel is aligned to a vector. All products are C[ROWS][LANES] (+)= sum over k of A[k][ROWS] B[k][LANES], C contiguous:
+ * - tile(k, a, b, c, add): C = A B, or C += A B; k a positive multiple of 4.
+ * - tile_lanes(n, a, stride, b, c, add): the same, summed over the lanes of each of n lanes panels: a is row 0 of ROWS rows
+ *   [ROWS][LANES] of the first panel, stride floats from panel to panel; b [n][LANES][LANES]. */
+#ifndef LTRAIN_ATTENTION_PANELS_H
+#define LTRAIN_ATTENTION_PANELS_H
+
+#include "attention/kernels.h"
+
+#include <immintrin.h>
+
+static inline __attribute__((target("avx2"))) void transpose8(__m256 r[8])
+{
+    __m256 t[8], u[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+    }
+}
+
+#ifdef ATTN_AVX512
+#include "attention/avx512_vector.h"
+#define KERNEL(name) avx512_##name
+#else
+#include "attention/avx2_vector.h"
+#define KERNEL(name) avx2_##name
+#endif
+
+/* panels_backward.c's part of KERNEL(workspace). */
+int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs, int threads);
+
+enum {
+    BLOCK = 192, /* rows per block of queries and of keys: below 128 costs 2 to 5% in backward */
+    PANELS = BLOCK / LANES,
+    VECTORS = LANES / WIDTH,
+};
+
+/* One head of x [rows, heads, d]. */
+struct rows {
+    const void *x;
+    int64_t heads, head, d;
+    int32_t dtype;
+};
+
+#endif
