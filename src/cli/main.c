@@ -36,7 +36,7 @@ static enum status plan_command(struct settings *s, struct comm *c)
     struct plan *plan = NULL;
     int64_t limit[TIERS];
     TRY(train_plan(s, c, comm_size(c) > 1 ? comm_size(c) : train_planned_ranks(s), &model, &plan, limit));
-    if (s->hardware && !s->json)
+    if (s->machine && !s->json)
         hardware_print(s->hardware, s->dtype, stdout);
     enum status st = s->json ? plan_write_json(plan, model, stdout) : plan_print(plan, model, stdout);
     if (st == OK && s->svg)

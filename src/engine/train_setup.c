@@ -5,6 +5,7 @@
 #include "base/isa.h"
 #include "base/sys.h"
 #include "engine/metrics.h"
+#include "engine/profile.h"
 #include "offload/drives.h"
 #include "ops/blas.h"
 #include "plan/hardware.h"
@@ -127,6 +128,32 @@ static enum status prepare_elsewhere(struct settings *s, struct model *m, int64_
     return plan_mesh(m, s, ranks, (int)max_i64(h->devices, ceil_div(ranks, h->nodes)));
 }
 
+/* The figures of rank 0's machine, if there are any, on every rank: they plan the same. */
+static enum status use_profile(struct settings *s, struct comm *comm)
+{
+    struct hardware *h = sys_malloc(sizeof *h);
+    int found = 0;
+    enum status st = h ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
+    if (st == OK && comm_rank(comm) == 0) {
+        if (!s->profile)
+            st = profile_load(s, h, &found);
+        if (st == OK && (s->profile || found < 0)) {
+            st = profile_measure(s, h);
+            found = 1;
+        }
+    }
+    st = comm_agree(comm, st);
+    if (st == OK)
+        st = comm_broadcast(comm, 0, &found, sizeof found);
+    if (st == OK && found)
+        st = comm_broadcast(comm, 0, h, sizeof *h);
+    if (st == OK && found)
+        s->hardware = h;
+    else
+        free(h);
+    return st;
+}
+
 static enum status prepare_here(struct settings *s, struct comm *comm, int ranks, struct model *m, int64_t limit[TIERS])
 {
     if (s->device == DEVICE_CUDA)
@@ -139,6 +166,7 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
     if (s->threads <= 0)
         s->threads = (int)max_i64(1, omp_get_max_threads() / comm_local_size(comm));
     omp_set_num_threads(s->threads);
+    TRY(use_profile(s, comm));
     TRY(common_limits(s, comm, limit));
     return plan_mesh(m, s, ranks, comm_size(comm) > 1 ? comm_local_size(comm) : ranks);
 }

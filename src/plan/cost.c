@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#define WAKE_UP_SECONDS 60e-6 /* that a sleep of a throttled copy lasts too long: Linux's timer slack and the way back */
+
 /* A group's ranks: those on one node, and the nodes they are on. */
 struct span {
     double ranks, nodes, on_node;
@@ -39,24 +41,35 @@ static void set_comm(struct cost_model *c, const struct hardware *h, enum lane l
     c->demand[lane][LINK_ACROSS] = across / seconds;
 }
 
+/* Copies of the CPU: memcpy; of cpu:discrete, the target is poisoned and the link's time waited for before. */
+static void set_copies(struct cost_model *c, const struct hardware *h, const struct settings *s, enum lane lane, double full)
+{
+    double seconds = 1 / full, busy = seconds, wait = s->link_gbps > 0 ? 1 / (s->link_gbps * 1e9) : 0;
+    if (s->device == DEVICE_CPU_DISCRETE) {
+        double poison = 1 / h->late - 1 / full;
+        busy += poison > 0 ? poison : 0;
+        seconds += wait > poison ? wait : poison > 0 ? poison : 0;
+    }
+    c->lane_bytes[lane] = 1 / seconds;
+    c->lane_seconds[lane] += wait > 0 ? WAKE_UP_SECONDS : 0;
+    c->demand[lane][LINK_CORES] = h->cores[lane] * busy / seconds;
+}
+
 /* Copy and I/O lanes: a rank's part of its node. */
 static void set_transfers(struct cost_model *c, const struct hardware *h, const struct settings *s, double sharing)
 {
-    double throttle = s->link_gbps * 1e9, memory = h->host_memory / sharing;
     double rate[LANES] = {
         [LANE_H2D] = h->h2d, [LANE_D2H] = h->d2h, [LANE_READ] = h->read / sharing, [LANE_WRITE] = h->write / sharing};
-    double both = h->both / sharing, busy = (rate[LANE_READ] + rate[LANE_WRITE]) / (both > 0 ? both : 1);
     for (int l = LANE_H2D; l <= LANE_WRITE; l++) {
-        double full = rate[l];
-        if (throttle > 0 && (l == LANE_H2D || l == LANE_D2H) && throttle < rate[l])
-            rate[l] = throttle;
         c->lane_bytes[l] = rate[l];
-        if (h->cpu)
-            c->demand[l][LINK_CORES] = h->cores[l] * rate[l] / full;
+        if (!h->cpu)
+            c->demand[l][LINK_MEMORY] = rate[l] / (h->host_memory / sharing);
+        else if (l == LANE_READ || l == LANE_WRITE)
+            c->demand[l][LINK_CORES] = h->cores[l];
         else
-            c->demand[l][LINK_MEMORY] = rate[l] / memory;
+            set_copies(c, h, s, (enum lane)l, rate[l]);
     }
-    c->demand[LANE_READ][LINK_DRIVES] = c->demand[LANE_WRITE][LINK_DRIVES] = busy / 2;
+    c->demand[LANE_READ][LINK_DRIVES] = c->demand[LANE_WRITE][LINK_DRIVES] = (h->read + h->write) / h->both / 2;
 }
 
 static void scale_curve(struct curve *c, double part)

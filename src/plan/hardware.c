@@ -97,7 +97,7 @@ static void from_preset(const struct preset *p, int count, struct hardware *h)
     set_device(&h->device, F32, p, 0.8 * p->fp32 / p->gemm);
     curve_set(&h->device.ops.memory, p->memory * GIGA);
     curve_set(&h->host.memory, p->host_memory * GIGA);
-    h->h2d = h->d2h = p->link * GIGA;
+    h->h2d = h->d2h = h->late = p->link * GIGA;
     h->host_memory = p->host_memory * GIGA;
     h->read = READ_GBPS * GIGA;
     h->write = WRITE_GBPS * GIGA;
@@ -175,6 +175,7 @@ void hardware_assumed(struct hardware *h)
     curve_set(&h->device.ops.memory, 15e9);
     curve_set(&h->host.memory, 12e9);
     h->h2d = h->d2h = 10e9;
+    h->late = 10e9;
     h->host_memory = 40e9;
     h->read = 2e9;
     h->write = 1.5e9;

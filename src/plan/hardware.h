@@ -24,6 +24,7 @@ struct hardware {
     double overhead;      /* seconds per instruction */
 
     double h2d, d2h;          /* of one device */
+    double late;              /* cpu:discrete: of a copy that poisons its target first */
     double host_memory;       /* of a node, shared by its devices' copies, drives and host ops */
     double read, write, both; /* of one node, all drives; both: the sum when it reads and writes at once */
     /* Of one device and direction to another one of its node, and to one of another node. */

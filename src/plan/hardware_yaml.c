@@ -32,6 +32,7 @@ static const struct field {
     {"overhead", FIELD_NUMBER, offsetof(struct hardware, overhead), 0, -1},
     {"h2d", FIELD_NUMBER, offsetof(struct hardware, h2d), 0, 0},
     {"d2h", FIELD_NUMBER, offsetof(struct hardware, d2h), 0, 0},
+    {"late", FIELD_NUMBER, offsetof(struct hardware, late), 0, 0},
     {"host-memory", FIELD_NUMBER, offsetof(struct hardware, host_memory), 0, 0},
     {"read", FIELD_NUMBER, offsetof(struct hardware, read), 0, 0},
     {"write", FIELD_NUMBER, offsetof(struct hardware, write), 0, 0},

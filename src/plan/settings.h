@@ -62,6 +62,7 @@ struct settings {
     char *resume;                        /* run directory to continue, or NULL */
     int json;                            /* plan: as JSON instead of the table */
     char *svg;                           /* plan: a picture of the step goes there, or NULL */
+    int profile;                         /* measure this machine before planning */
     int verbose;
     struct hardware *hardware;           /* not a key: what costs are reckoned with (plan/hardware.h), owned; NULL: assumed */
 };

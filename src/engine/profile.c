@@ -1,0 +1,205 @@
+/* Measuring this machine and keeping what came out. */
+#include "engine/profile.h"
+
+#include "base/clock.h"
+#include "base/sys.h"
+#include "engine/run.h"
+#include "ops/blas.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#define LONGEST (1 << 20) /* bytes of a machine file; ours are about 20 KiB */
+
+/* Unless what is printed is JSON. */
+static void say(const struct settings *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(const struct settings *s, const char *format, ...)
+{
+    va_list args;
+    if (s->json)
+        return;
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    fflush(stdout);
+}
+
+static uint64_t hash_file(const char *path, uint64_t seed)
+{
+    char block[1 << 16];
+    FILE *f = fopen(path, "re");
+    size_t n;
+    while (f && (n = fread(block, 1, sizeof block, f)) > 0)
+        seed = XXH3_64bits_withSeed(block, n, seed);
+    if (f)
+        fclose(f);
+    return seed;
+}
+
+/* The processor as the kernel names it, without what changes from moment to moment (clock rates). */
+static void processor(char *text, size_t size)
+{
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    snprintf(text, size, "unknown processor");
+    while (f && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) == 0 && colon) {
+            snprintf(text, size, "%.*s", (int)strcspn(colon + 2, "\n\""), colon + 2);
+            break;
+        }
+    }
+    if (f)
+        fclose(f);
+}
+
+static void cache_directory(char *path, size_t size)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && cache[0] == '/')
+        snprintf(path, size, "%s/ltrain", cache);
+    else
+        snprintf(path, size, "%s/.cache/ltrain", home && home[0] ? home : "/tmp");
+}
+
+/* One file per host, processor, threads, BLAS kernels and build. */
+static void cache_path(const struct settings *s, char path[4096])
+{
+    char directory[4000], host[64] = "", cpu[128], key[512];
+    cache_directory(directory, sizeof directory);
+    gethostname(host, sizeof host - 1);
+    processor(cpu, sizeof cpu);
+    snprintf(key, sizeof key, "%s|%d|%s", cpu, s->threads, blas_open() == OK ? blas.corename() : "");
+    uint64_t hash = hash_file("/proc/self/exe", XXH3_64bits(key, strlen(key)));
+    snprintf(path, 4096, "%s/%s-%016llx.yaml", directory, host, (unsigned long long)hash);
+}
+
+/* A file's first line is the hash of the rest: one that was cut or changed is not taken for figures. */
+#define HASH_LINE "# xxh3 %016llx\n"
+enum { HASH_BYTES = 7 + 16 + 1 };
+
+static enum status read_kept(const char *path, char *text, size_t n, struct hardware *out)
+{
+    char line[HASH_BYTES + 1];
+    if (n <= HASH_BYTES)
+        return status_fail(ERR_CORRUPT, "%s is cut short", path);
+    snprintf(line, sizeof line, HASH_LINE, (unsigned long long)XXH3_64bits(text + HASH_BYTES, n - HASH_BYTES));
+    if (memcmp(line, text, HASH_BYTES) != 0)
+        return status_fail(ERR_CORRUPT, "%s is not what was written", path);
+    FILE *f = fmemopen(text, n, "r");
+    if (!f)
+        return status_fail(ERR_NOMEM, "out of memory");
+    enum status st = hardware_read(path, f, out);
+    fclose(f);
+    return st;
+}
+
+enum status profile_load(const struct settings *s, struct hardware *out, int *found)
+{
+    char path[4096], *text = sys_malloc(LONGEST);
+    cache_path(s, path);
+    *found = 0;
+    FILE *f = text ? fopen(path, "re") : NULL;
+    if (f) {
+        size_t n = fread(text, 1, LONGEST, f);
+        fclose(f);
+        *found = read_kept(path, text, n, out) == OK ? 1 : -1;
+        if (*found < 0)
+            say(s, "profile: %s: the machine is measured anew\n", status_message());
+    }
+    free(text);
+    return OK;
+}
+
+/* The whole file as text; the caller's to free. */
+static enum status compose(const struct hardware *h, char **text, size_t *n)
+{
+    FILE *f = open_memstream(text, n);
+    if (!f)
+        return status_fail(ERR_NOMEM, "out of memory");
+    fprintf(f, HASH_LINE, 0ull);
+    enum status st = hardware_write(h, f);
+    if (fclose(f) != 0 && st == OK)
+        st = status_fail(ERR_NOMEM, "out of memory");
+    if (st == OK) {
+        char line[HASH_BYTES + 1];
+        snprintf(line, sizeof line, HASH_LINE, (unsigned long long)XXH3_64bits(*text + HASH_BYTES, *n - HASH_BYTES));
+        memcpy(*text, line, HASH_BYTES);
+    }
+    return st;
+}
+
+enum status profile_save(const struct settings *s, const struct hardware *h)
+{
+    char path[4096], partial[4200], *text = NULL;
+    size_t n = 0;
+    cache_directory(path, sizeof path);
+    TRY(run_make_directory(path));
+    cache_path(s, path);
+    snprintf(partial, sizeof partial, "%s.%d", path, (int)getpid());
+    enum status st = compose(h, &text, &n);
+    FILE *f = st == OK ? fopen(partial, "we") : NULL;
+    if (st == OK && (!f || fwrite(text, 1, n, f) != n))
+        st = status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
+    if (f && fclose(f) != 0 && st == OK)
+        st = status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
+    if (st == OK && sys_rename(partial, path) != 0)
+        st = status_fail(ERR_IO, "cannot rename %s to %s: %s", partial, path, strerror(errno));
+    if (st != OK)
+        sys_unlink(partial);
+    else
+        say(s, "profile: kept in %s\n", path);
+    free(text);
+    return st;
+}
+
+/* An existing directory on the drive that the store will be on. */
+static void drive_of(const struct settings *s, char path[4096])
+{
+    struct stat sb;
+    snprintf(path, 4096, "%s", s->nvme_path.n ? s->nvme_path.item[0] : s->out);
+    while (stat(path, &sb) != 0 || !S_ISDIR(sb.st_mode)) {
+        char *slash = strrchr(path, '/');
+        if (!slash)
+            strcpy(path, ".");
+        else
+            slash[slash == path ? 1 : 0] = 0;
+    }
+}
+
+enum status profile_measure(const struct settings *s, struct hardware *out)
+{
+    struct hardware h;
+    char path[4096], date[32], cpu[96];
+    struct tm tm;
+    time_t now = time(NULL);
+    double began = clock_seconds();
+    hardware_assumed(&h);
+    drive_of(s, path);
+    processor(cpu, sizeof cpu);
+    strftime(date, sizeof date, "%Y-%m-%d", localtime_r(&now, &tm));
+    say(s, "profile: measuring %s with %d threads and the drive of %s\n", cpu, s->threads, path);
+    snprintf(h.name, sizeof h.name, "%.47s", cpu);
+    snprintf(h.source, sizeof h.source, "profiled on this machine, %s", date);
+    h.device_mem = h.host_mem = session_proc_bytes("/proc/meminfo", "MemTotal") / 2;
+    if (sys_statvfs_free(path, &h.nvme_mem) != 0)
+        return status_fail(ERR_IO, "cannot see how much is free in %s: %s", path, strerror(errno));
+    TRY(profile_kernels(&h));
+    TRY(profile_ops(s, &h));
+    TRY(profile_lanes(s, path, &h));
+    printf(
+        "profile: %.0f s; products up to %.0f GFLOP/s, copies %.1f GB/s, drive %.1f GB/s read, %.1f written, %.1f both at once\n",
+        clock_seconds() - began, h.peak_flops[F32] * 1e-9, h.h2d * 1e-9, h.read * 1e-9, h.write * 1e-9, h.both * 1e-9);
+    TRY(profile_save(s, &h));
+    *out = h;
+    return OK;
+}

@@ -1,0 +1,237 @@
+/* Rates of copies and drives, and what compute loses beside each lane. */
+#include "engine/profile.h"
+
+#include "base/clock.h"
+#include "base/sys.h"
+#include "device/copy.h"
+#include "offload/store.h"
+#include "ops/ops.h"
+
+#include <omp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Blocks of the size of an update group, over more memory than caches hold. */
+#define BLOCK (4ll << 20)
+#define BLOCKS 64
+#define SIDE 512 /* of the product that is timed beside other lanes */
+
+struct bench {
+    char *from, *to; /* BLOCKS blocks each */
+    struct store *store;
+    op_kernel *kernels[OP_COUNT];
+    int threads;
+};
+
+/* A lane's thread: `work` again and again until told to stop, or once through all blocks. */
+struct worker {
+    struct bench *b;
+    enum status (*work)(struct worker *w);
+    enum lane lane;
+    int first, n; /* blocks */
+    int late;     /* copies poison their target */
+    atomic_int stop;
+    int64_t bytes;
+    double seconds;
+    enum status st;
+    char message[512];
+};
+
+static enum status copy_blocks(struct worker *w)
+{
+    struct copy_link link = {.late = w->late};
+    for (int i = 0; i < w->n && !atomic_load(&w->stop); i++) {
+        device_copy(&link, w->b->to + i * BLOCK, w->b->from + i * BLOCK, BLOCK);
+        w->bytes += BLOCK;
+    }
+    return OK;
+}
+
+/* A few extents in flight, as the I/O lanes have. */
+static enum status move_blocks(struct worker *w)
+{
+    enum store_direction d = w->lane == LANE_READ ? STORE_READ : STORE_WRITE;
+    char *memory = d == STORE_READ ? w->b->to : w->b->from;
+    uint64_t ticket = 0;
+    for (int i = 0; i < w->n && !atomic_load(&w->stop); i++) {
+        int64_t at = (w->first + i) * BLOCK;
+        TRY(store_submit(w->b->store, d, at, memory + at, BLOCK, &ticket));
+        w->bytes += BLOCK;
+    }
+    return ticket ? store_wait(w->b->store, d, ticket) : OK;
+}
+
+/* AdamW on fp32 blocks: four arrays of a quarter of the memory each. */
+static enum status update_blocks(struct worker *w)
+{
+    int64_t n = BLOCK / 4, part = BLOCKS / 4 * n;
+    struct norm_result norm = {.factor = 1};
+    struct step_record record = {.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .bias1 = 1, .bias2 = 1};
+    struct op_attrs a = {.vec = {.n = n, .n_decay = n}};
+    float *x = (float *)(void *)w->b->to;
+    for (int i = 0; i < BLOCKS / 4 && !atomic_load(&w->stop); i++) {
+        float *at = x + i * n;
+        w->b->kernels[OP_ADAMW](&a, (void *[]){at, at + part, at + 2 * part, at + 3 * part, &norm, &record, NULL});
+        w->bytes += 7 * BLOCK;
+    }
+    return OK;
+}
+
+static void *worker_thread(void *user)
+{
+    struct worker *w = user;
+    omp_set_num_threads(w->b->threads);
+    double began = clock_seconds();
+    do
+        w->st = w->work(w);
+    while (w->st == OK && atomic_load(&w->stop) == 0 && w->seconds < 0);
+    w->seconds = clock_seconds() - began;
+    if (w->st != OK)
+        snprintf(w->message, sizeof w->message, "%s", status_message());
+    return NULL;
+}
+
+/* Forward to the caller's thread what went wrong. */
+static enum status finish(struct worker *w, pthread_t thread)
+{
+    atomic_store(&w->stop, 1);
+    pthread_join(thread, NULL);
+    return w->st == OK ? OK : status_fail(w->st, "%s", w->message);
+}
+
+static enum status once(struct worker *w, double *rate)
+{
+    pthread_t thread;
+    if (sys_thread(&thread, worker_thread, w))
+        return status_fail(ERR_NOMEM, "cannot start a thread to measure lanes");
+    pthread_join(thread, NULL);
+    *rate = (double)w->bytes / w->seconds;
+    return w->st == OK ? OK : status_fail(w->st, "%s", w->message);
+}
+
+/* The better of two passes: the first one also touches memory and allocates the drive's blocks. */
+static enum status best_rate(const struct worker *like, double *rate)
+{
+    double r = 0;
+    *rate = 0;
+    for (int i = 0; i < 3; i++) {
+        struct worker w = *like;
+        TRY(once(&w, &r));
+        *rate = r > *rate ? r : *rate;
+    }
+    return OK;
+}
+
+struct product {
+    op_kernel *kernel;
+    float *memory;
+};
+
+static void multiply(void *user)
+{
+    struct product *p = user;
+    struct op_attrs a = {.gemm = {.m = SIDE, .n = SIDE, .k = SIDE, .lda = SIDE, .ldb = SIDE, .ldc = SIDE}};
+    p->kernel(&a, (void *[]){p->memory, p->memory + SIDE * SIDE, p->memory + 2 * SIDE * SIDE, NULL});
+}
+
+static double product_seconds(struct product *p, double during)
+{
+    double began = clock_seconds();
+    int n = 0;
+    do
+        multiply(p);
+    while (n++, clock_seconds() - began < during);
+    return (clock_seconds() - began) / n;
+}
+
+/* How much slower compute is beside a lane at its full rate: the share of the cores that the lane asks for. */
+static enum status beside(struct product *p, const struct worker *like, double *share)
+{
+    pthread_t thread;
+    double alone = product_seconds(p, 0.2);
+    struct worker w = *like;
+    w.seconds = -1;
+    if (sys_thread(&thread, worker_thread, &w))
+        return status_fail(ERR_NOMEM, "cannot start a thread to measure lanes");
+    double together = product_seconds(p, 0.4);
+    TRY(finish(&w, thread));
+    alone = (alone + product_seconds(p, 0.2)) / 2;
+    *share = together > alone ? together / alone - 1 : 0;
+    return OK;
+}
+
+static enum status copies(struct bench *b, struct product *p, struct hardware *h)
+{
+    struct worker w = {.b = b, .work = copy_blocks, .lane = LANE_H2D, .n = BLOCKS};
+    TRY(best_rate(&w, &h->h2d));
+    h->d2h = h->h2d;
+    TRY(beside(p, &w, &h->cores[LANE_H2D]));
+    h->cores[LANE_D2H] = h->cores[LANE_H2D];
+    w.late = 1;
+    return best_rate(&w, &h->late);
+}
+
+static enum status both_at_once(struct bench *b, double *sum)
+{
+    struct worker r = {.b = b, .work = move_blocks, .lane = LANE_READ, .n = BLOCKS / 2},
+                  w = {.b = b, .work = move_blocks, .lane = LANE_WRITE, .first = BLOCKS / 2, .n = BLOCKS / 2};
+    pthread_t thread;
+    double began = clock_seconds();
+    if (sys_thread(&thread, worker_thread, &r))
+        return status_fail(ERR_NOMEM, "cannot start a thread to measure lanes");
+    worker_thread(&w);
+    pthread_join(thread, NULL);
+    *sum = (double)(r.bytes + w.bytes) / (clock_seconds() - began);
+    return r.st != OK ? status_fail(r.st, "%s", r.message) : w.st;
+}
+
+static enum status drives(struct bench *b, struct product *p, const char *path, struct hardware *h)
+{
+    struct store_config c = {
+        .paths = {path}, .n_paths = 1, .bytes = BLOCKS * BLOCK, .pinned = b->from, .pinned_bytes = 2 * BLOCKS * BLOCK};
+    TRY(store_open(&c, &b->store));
+    struct worker w = {.b = b, .work = move_blocks, .lane = LANE_WRITE, .n = BLOCKS},
+                  r = {.b = b, .work = move_blocks, .lane = LANE_READ, .n = BLOCKS};
+    enum status st = best_rate(&w, &h->write);
+    if (st == OK)
+        st = best_rate(&r, &h->read);
+    if (st == OK)
+        st = both_at_once(b, &h->both);
+    if (st == OK)
+        st = beside(p, &r, &h->cores[LANE_READ]);
+    if (st == OK)
+        st = beside(p, &w, &h->cores[LANE_WRITE]);
+    store_close(b->store);
+    h->both = h->both < h->read + h->write ? h->both : h->read + h->write;
+    return st;
+}
+
+enum status profile_lanes(const struct settings *s, const char *path, struct hardware *h)
+{
+    struct bench b = {.threads = s->threads};
+    struct product p = {.memory = sys_calloc(3 * SIDE * SIDE, sizeof(float))};
+    char *memory = sys_mmap((size_t)(2 * BLOCKS * BLOCK), 0);
+    ops_cpu_kernels(b.kernels);
+    p.kernel = b.kernels[OP_GEMM];
+    enum status st = OK;
+    if (!memory || !p.memory) {
+        st = status_fail(ERR_NOMEM, "out of memory for measuring lanes");
+        goto out;
+    }
+    memset(memory, 0, (size_t)(2 * BLOCKS * BLOCK));
+    b.from = memory;
+    b.to = memory + BLOCKS * BLOCK;
+    struct worker update = {.b = &b, .work = update_blocks, .lane = LANE_HOST};
+    TRY_GOTO(copies(&b, &p, h), out);
+    TRY_GOTO(beside(&p, &update, &h->cores[LANE_HOST]), out);
+    TRY_GOTO(drives(&b, &p, path, h), out);
+    h->host_memory = 2 * h->h2d;
+out:
+    free(p.memory);
+    if (memory)
+        munmap(memory, (size_t)(2 * BLOCKS * BLOCK));
+    return st;
+}
