@@ -25,6 +25,8 @@ static enum status parse_scaled(const char *key, const char *text, const char *l
         end++;
     }
     double scaled = value * pow(1024.0, power);
+    if (letters[3] && power > 0) /* 1.9T of bytes */
+        scaled = floor(scaled);
     if (*end || !(scaled < 9e18) || scaled != floor(scaled))
         return status_fail(ERR_INVALID, "%s: '%s' is not a whole number like %s", key, text, example);
     *out = (int64_t)scaled;

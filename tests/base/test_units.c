@@ -29,8 +29,8 @@ static void bytes_are_read(void **state)
     static const struct {
         const char *text;
         int64_t value;
-    } good[] = {{"4096", 4096},      {"512b", 512},     {"256M", 256LL << 20}, {"1.5GiB", 3LL << 29},
-                {"80G", 80LL << 30}, {"2T", 2LL << 40}, {"1kb", 1024},         {"0.5k", 512}};
+    } good[] = {{"4096", 4096},    {"512b", 512}, {"256M", 256LL << 20}, {"1.5GiB", 3LL << 29},  {"80G", 80LL << 30},
+                {"2T", 2LL << 40}, {"1kb", 1024}, {"0.5k", 512},         {"1.9T", 2089072092774}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         int64_t v = -1;
         assert_int_equal(units_parse_bytes("host-mem", good[i].text, &v), OK);
@@ -41,7 +41,7 @@ static void bytes_are_read(void **state)
 static void nonsense_is_refused_naming_the_key(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"", "-1", "k", "12x", "1.0001k", "99999999T", "1 G", "1kk", "nan", "inf"};
+    static const char *const bad[] = {"", "-1", "k", "12x", "1.5", "99999999T", "1 G", "1kk", "nan", "inf"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         int64_t v = 7;
         assert_int_equal(units_parse_bytes("host-mem", bad[i], &v), ERR_INVALID);
@@ -53,6 +53,7 @@ static void nonsense_is_refused_naming_the_key(void **state)
     int64_t v;
     assert_int_equal(units_parse_count("seq-len", "1t", &v), ERR_INVALID);
     assert_int_equal(units_parse_count("seq-len", "1kib", &v), ERR_INVALID);
+    assert_int_equal(units_parse_count("seq-len", "1.0001k", &v), ERR_INVALID);
 }
 
 static void numbers_are_printed(void **state)
