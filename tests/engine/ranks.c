@@ -23,11 +23,17 @@ struct mesh_cell {
     enum dtype dtype;
     int64_t tokens; /* of a sequence; 0: S */
     int seven;      /* 7 query heads on 1, which no ulysses degree but 7 divides */
+    int steps;      /* 0: STEPS */
 };
 
 static struct comm *comm;
 static int rank, size, failures;
 static double worst[2][2]; /* relative difference: [fp32, bf16][loss, gradient norm] */
+
+static int steps_of(const struct mesh_cell *c)
+{
+    return c->steps ? c->steps : STEPS;
+}
 
 static void complain(const struct mesh_cell *c, const char *what, int step, double a, double b)
 {
@@ -38,16 +44,17 @@ static void complain(const struct mesh_cell *c, const char *what, int step, doub
                dtype_name(c->dtype), what, step, a, b);
 }
 
-/* Packed: one-token documents, one that ends where ranks meet (75, 100), and one that lasts. */
+/* Packed: one-token documents, documents that end where ranks meet (150 tokens: 75 with ulysses=2; padded to 152 and cut into 4,
+ * 8 or 16 chunks: 38, 76, 114, 19, ...), and one that lasts. */
 static void make_data(struct sequence *q, int64_t n, enum data kind, uint64_t seed)
 {
-    static const int64_t documents[] = {1, 1, 37, 11, 25, 25, 3, 0};
-    sequence_random(q, n, 96, seed, kind == DATA_PACKED && n == S ? documents : NULL);
+    static const int64_t documents[] = {1, 1, 17, 19, 37, 1, 38, 0}; /* end at 1, 2, 19, 38, 75, 76, 114 */
+    sequence_random(q, n, 96, seed, kind == DATA_PACKED && n >= S ? documents : NULL);
     for (int64_t i = 0; i < n && kind == DATA_WINDOW; i++)
         q->lo[i] = (int32_t)max_i64(q->lo[i], i - 40);
 }
 
-struct curve {
+struct trajectory {
     double loss[STEPS], norm[STEPS];
 };
 
@@ -90,7 +97,7 @@ static enum status make_model(const struct mesh_cell *c, struct model **out)
     return c->seven ? model_create(&config, NULL, 0, out) : cell_model(FAMILY_LLAMA, 2, out);
 }
 
-static int train(const struct mesh_cell *c, struct comm *on, struct curve *out)
+static int train(const struct mesh_cell *c, struct comm *on, struct trajectory *out)
 {
     struct rig r;
     struct model *m;
@@ -100,7 +107,7 @@ static int train(const struct mesh_cell *c, struct comm *on, struct curve *out)
     for (int i = 0; i < BATCH; i++)
         make_data(&batch[i], r.settings.seq_len, (enum data)c->data, 11 + (uint64_t)i);
     int bad = make_model(c, &m) != OK || rig_start(&r, m) != OK || session_initialise(r.session, 3) != OK;
-    for (int i = 0; i < STEPS && !bad; i++)
+    for (int i = 0; i < steps_of(c) && !bad; i++)
         bad = rig_step(&r, batch, BATCH, &out->loss[i], &out->norm[i]) != OK;
     if (bad)
         fprintf(stderr, "rank %d: %s\n", rank, status_message());
@@ -121,21 +128,21 @@ static int differs(const struct mesh_cell *c, int what, double a, double b, doub
 /* Losses, fp32: about 1e-5 of each, the reordering of fp32 sums carried through 20 steps. bf16 rounds differently wherever sums
  * differ, and the trajectories drift apart: 2^-8, one rounding, of the first loss (the last ones are near zero). The gradient
  * norm where both still stand at the same point: one rounding. */
-static void compare(const struct mesh_cell *c, const struct curve *got, const struct curve *alone)
+static void compare(const struct mesh_cell *c, const struct trajectory *got, const struct trajectory *alone)
 {
     double tolerance = c->dtype == F32 ? 1e-5 : 1.0 / 256, scale = c->dtype == F32 ? 0 : alone->loss[0];
     if (differs(c, 1, got->norm[0], alone->norm[0], 0, tolerance))
         complain(c, "gradient norm", 0, got->norm[0], alone->norm[0]);
-    for (int i = 0; i < STEPS; i++)
+    for (int i = 0; i < steps_of(c); i++)
         if (differs(c, 0, got->loss[i], alone->loss[i], scale, tolerance)) {
             complain(c, "loss", i, got->loss[i], alone->loss[i]);
             return;
         }
 }
 
-static void run_cell(const struct mesh_cell *c, const struct curve *alone, int twice)
+static void run_cell(const struct mesh_cell *c, const struct trajectory *alone, int twice)
 {
-    struct curve first, again;
+    struct trajectory first = {0}, again = {0};
     if (comm_set_mesh(comm, &c->mesh) != OK || train(c, comm, &first)) {
         fprintf(stderr, "rank %d: %s\n", rank, status_message());
         comm_fail(comm, ERR_CORRUPT, status_message());
@@ -150,18 +157,43 @@ static void run_cell(const struct mesh_cell *c, const struct curve *alone, int t
     }
 }
 
-/* Sequences so short that whole ranks hold nothing but padding; heads that only a ring can share. */
+/* Sequences so short that whole ranks hold nothing but padding; heads that only a ring can share. By default the meshes that
+ * share every sequence among all. */
 static int edges(const struct mesh *mesh, int n)
 {
     int cells = 0;
     for (int seven = 0; seven < 2; seven++) {
         struct mesh_cell c = {.mesh = {1, 1, 1}, .zero = 3, .data = DATA_ONE, .tokens = seven ? 0 : 5, .seven = seven};
-        struct curve alone;
+        struct trajectory alone;
         if (train(&c, NULL, &alone))
             exit(1);
         for (int i = 0; i < n; i++) {
             c.mesh = mesh[i];
-            if ((seven && mesh[i].ulysses > 1) || (!getenv("LTRAIN_LONG") && size >= 4 && i % 3))
+            if ((seven && mesh[i].ulysses > 1) || (!getenv("LTRAIN_LONG") && size >= 4 && mesh[i].dp > 1))
+                continue;
+            run_cell(&c, &alone, 0);
+            cells++;
+        }
+    }
+    return cells;
+}
+
+/* Sequences long enough for the balanced layout, whose chunks are not those of zigzag where documents or a window leave pairs
+ * out. */
+static int balanced(const struct mesh *mesh, int n)
+{
+    int cells = 0;
+    for (int data = 0; data < DATA_KINDS; data++) {
+        struct mesh_cell c = {.mesh = {1, 1, 1}, .data = data, .tokens = 1100, .steps = 3};
+        struct trajectory alone;
+        if (data == DATA_ONE || size < 2 || size > 4)
+            continue;
+        if (train(&c, NULL, &alone))
+            exit(1);
+        c.zero = 3;
+        for (int i = 0; i < n; i++) {
+            c.mesh = mesh[i];
+            if (mesh[i].ring == 1 || mesh[i].dp > 1)
                 continue;
             run_cell(&c, &alone, 0);
             cells++;
@@ -181,13 +213,62 @@ static int meshes(struct mesh out[32])
     return n;
 }
 
+/* --- Which cells --- */
+
+enum factor_of_ranks { F_MESH, F_ZERO, F_NVME, F_DATA, F_LOW, N_FACTORS };
+enum { MAX_LEVELS = 32, MAX_CELLS = 32 * 48 };
+
+/* Four and eight ranks share few cores: there every mesh is run in fp32, and all pairs of the other factors. */
+static int wanted(int f, int g, int level_of_g)
+{
+    return size < 4 || f != F_MESH || (g == F_LOW && level_of_g == 0);
+}
+
+static int gain(const int *cell, char seen[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS], int mark)
+{
+    int n = 0;
+    for (int f = 0; f < N_FACTORS; f++)
+        for (int g = f + 1; g < N_FACTORS; g++)
+            if (wanted(f, g, cell[g]) && !seen[f][cell[f]][g][cell[g]]) {
+                n++;
+                seen[f][cell[f]][g][cell[g]] |= (char)mark;
+            }
+    return n;
+}
+
+/* All pairs of levels: greedily the cell that has most of those still missing; everything with LTRAIN_LONG. */
+static int choose(int n_meshes, int (*chosen)[N_FACTORS])
+{
+    static int product[MAX_CELLS][N_FACTORS];
+    static char seen[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS];
+    const int levels[N_FACTORS] = {n_meshes, 4, 2, DATA_KINDS, 2};
+    int n = n_meshes * 4 * 2 * DATA_KINDS * 2, n_chosen = 0;
+    for (int i = 0; i < n; i++)
+        for (int f = N_FACTORS - 1, rest = i; f >= 0; rest /= levels[f--])
+            product[i][f] = rest % levels[f];
+    if (getenv("LTRAIN_LONG")) {
+        memcpy(chosen, product, sizeof *chosen * (size_t)n);
+        return n;
+    }
+    for (;;) {
+        int from = 59 * n_chosen % n, best = from; /* of equals not always the first mesh */
+        for (int i = 1; i < n; i++)
+            if (gain(product[(from + i) % n], seen, 0) > gain(product[best], seen, 0))
+                best = (from + i) % n;
+        if (gain(product[best], seen, 1) == 0)
+            return n_chosen;
+        memcpy(chosen[n_chosen++], product[best], sizeof *chosen);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    int all = getenv("LTRAIN_LONG") != NULL, cells = 0, at = 0;
+    static int chosen[MAX_CELLS][N_FACTORS];
+    int all = getenv("LTRAIN_LONG") != NULL, cells = 0;
     int part = argc == 3 ? atoi(argv[1]) : 0, parts = argc == 3 ? atoi(argv[2]) : 1;
     struct launch launch;
-    struct curve alone[2][DATA_KINDS];
-    struct mesh mesh[32];
+    struct trajectory alone[2][DATA_KINDS];
+    struct mesh mesh[MAX_LEVELS];
     if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 60, &comm) != OK) {
         fprintf(stderr, "%s\n", status_message());
         return 1;
@@ -199,26 +280,15 @@ int main(int argc, char **argv)
         if (train(&c, NULL, &alone[d / DATA_KINDS][d % DATA_KINDS]))
             return 1;
     }
-    int n = meshes(mesh);
-    for (int i = 0; i < n; i++)
-        for (int zero = 0; zero <= 3; zero++)
-            for (int nvme = 0; nvme < 2; nvme++)
-                for (int data = 0; data < DATA_KINDS; data++)
-                    for (int low = 0; low < 2; low++) {
-                        /* by default a Latin square: every pair of mesh and stage, and with them each kind of data and placement
-                         */
-                        if (!all && (nvme != (i + zero) % 2 || data != (i + 2 * zero) % DATA_KINDS || low != (i + zero == 3)))
-                            continue;
-                        if (!all && size >= 4 && zero != 3 - i % 4) /* they share few cores */
-                            continue;
-                        if (at++ % parts != part)
-                            continue;
-                        struct mesh_cell c = {mesh[i], zero, nvme, data, low ? BF16 : F32};
-                        run_cell(&c, &alone[low][data], all || (zero == 3 && i % 2));
-                        cells++;
-                    }
+    int n_meshes = meshes(mesh), n = choose(n_meshes, chosen);
+    for (int i = part; i < n; i += parts) {
+        const int *level = chosen[i];
+        struct mesh_cell c = {mesh[level[F_MESH]], level[F_ZERO], level[F_NVME], level[F_DATA], level[F_LOW] ? BF16 : F32};
+        run_cell(&c, &alone[level[F_LOW]][level[F_DATA]], all || i % 3 == 0);
+        cells++;
+    }
     if (part == 0)
-        cells += edges(mesh, n);
+        cells += edges(mesh, n_meshes) + balanced(mesh, n_meshes);
     if (rank == 0)
         printf("%d ranks: %d cells, %d differ; at most, losses and first gradient norm: fp32 %.1e %.1e, bf16 %.1e %.1e\n", size,
                cells, failures, worst[0][0], worst[0][1], worst[1][0], worst[1][1]);
