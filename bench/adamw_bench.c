@@ -11,6 +11,8 @@
 
 struct state {
     float *p, *m, *v, *g;
+    bf16 *m16, *v16;
+    float zero;
     int64_t n;
 };
 
@@ -30,11 +32,12 @@ static float *filled(int64_t n, float value)
     return x;
 }
 
-CLONES static void stream_block(float *p, float *m, float *v, const float *grad, int64_t n)
+/* zero: 0, so that the state stays sound. */
+CLONES static void stream_block(float *p, float *m, float *v, const float *grad, int64_t n, float zero)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        float pi = p[i], mi = m[i], vi = v[i], g = grad[i];
+        float pi = p[i], mi = m[i], vi = v[i], g = zero * grad[i];
         p[i] = pi + g;
         m[i] = mi + g;
         v[i] = vi + g;
@@ -46,7 +49,7 @@ static void stream(const struct state *s)
 {
 #pragma omp parallel for schedule(static)
     for (int64_t at = 0; at < s->n; at += ROWS_BLOCK)
-        stream_block(s->p + at, s->m + at, s->v + at, s->g + at, min_i64(ROWS_BLOCK, s->n - at));
+        stream_block(s->p + at, s->m + at, s->v + at, s->g + at, min_i64(ROWS_BLOCK, s->n - at), s->zero);
 }
 
 static void run(const struct state *s, const char *contender)
@@ -57,7 +60,10 @@ static void run(const struct state *s, const char *contender)
     if (strcmp(contender, "stream") == 0)
         stream(s);
     else if (strcmp(contender, "fp32") == 0)
-        ops_adamw(s->p, s->m, s->v, s->g, &norm, &r, NULL, s->n, s->n);
+        ops_adamw(&(struct adamw_shape){.n = s->n, .n_decay = s->n}, s->p, s->m, s->v, s->g, &norm, &r, NULL);
+    else if (strcmp(contender, "bf16") == 0)
+        ops_adamw(&(struct adamw_shape){.n = s->n, .n_decay = s->n, .moments = BF16}, s->p, s->m16, s->v16, s->g, &norm, &r,
+                  NULL);
     else
         exit(2);
 }
@@ -66,7 +72,9 @@ int main(int argc, char **argv)
 {
     char line[64];
     int64_t n = argc > 1 ? atoll(argv[1]) : 50000000;
-    struct state s = {filled(n, 1e-3f), filled(n, 0), filled(n, 0), filled(n, 1e-4f), n};
+    struct state s = {.p = filled(n, 1e-3f), .m = filled(n, 0), .v = filled(n, 0), .g = filled(n, 1e-4f), .n = n};
+    s.m16 = (bf16 *)filled(n / 2, 0);
+    s.v16 = (bf16 *)filled(n / 2, 0);
     while (fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = 0;
         int64_t t = clock_ns();

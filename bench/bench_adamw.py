@@ -44,9 +44,12 @@ def peers(threads):
 def main():
     threads = len(os.sched_getaffinity(0))
     ours = bench.Worker(os.path.join(sys.argv[1], "bench", "adamw_bench"), str(N), OMP_NUM_THREADS=str(threads))
-    contenders = {k: (lambda k=k: ours(k)["seconds"]) for k in ("stream", "fp32")}
+    contenders = {k: (lambda k=k: ours(k)["seconds"]) for k in ("stream", "fp32", "bf16")}
     seconds = bench.medians(bench.in_turn({**contenders, **peers(threads)}, ROUNDS, warm=2))
     ours.close()
+    bench.report("AdamW, bf16 moments", N / seconds["bf16"] / GIGA, {"fp32 moments": N / seconds["fp32"] / GIGA},
+                 "G parameters/s", {"fp32 moments": 1.4})
+    del seconds["bf16"]
     rate = {k: 28 * N / s / GIGA for k, s in seconds.items()}
     bench.report("AdamW, fp32 moments", rate.pop("fp32"), rate, "GB/s (28 bytes a parameter)", {k: 0.95 if k == "stream" else 1.0 for k in rate})
 

@@ -64,7 +64,8 @@ const struct settings_key settings_keys[] = {
     {"world-size", KEY_LAUNCH, LIMITS(1, 1 << 24), .flags = KEY_FLAG_ONLY, .arg = "N", .help = "how many ranks there are, beside --rank"},
     {"local-rank", KEY_LAUNCH, LIMITS(0, 1 << 24), .flags = KEY_FLAG_ONLY, .arg = "N", .help = "number among the ranks on this machine"},
 
-    {"dtype", KEY_CHOICE, AT(dtype), "fp32", .choices = dtypes, .group = "Numerics", .arg = "TYPE", .help = "storage; master weights, moments and sums stay fp32"},
+    {"dtype", KEY_CHOICE, AT(dtype), "fp32", .choices = dtypes, .group = "Numerics", .arg = "TYPE", .help = "storage; master weights and sums stay fp32"},
+    {"optim-dtype", KEY_CHOICE, AT(optim_dtype), "fp32", .choices = dtypes, .arg = "TYPE", .help = "of AdamW's moments; bf16 is rounded stochastically"},
     {"tiles", KEY_TILES, .value = "auto", .unset = "auto", .arg = "SIZES", .help = "rows=N,heads=N,loss=N,group=N, those not named auto"},
     {"threads", KEY_INT, AT(threads), "auto", "auto", LIMITS(1, 65536), .arg = "N", .help = "compute threads"},
     {"seed", KEY_SEED, AT(seed), "1", .arg = "N", .help = "of initial values and data order"},

@@ -48,7 +48,7 @@ static struct tolerance choose_tolerance(const struct settings *s, int ranks)
 {
     if (ranks == 1)
         return (struct tolerance){.exact = 1, .why = "one rank and the same tiles: placement changes no bit"};
-    if (s->dtype == BF16 || s->grad_dtype == BF16)
+    if (s->dtype == BF16 || s->grad_dtype == BF16 || s->optim_dtype == BF16)
         return (struct tolerance){.loss = 5e-4,
                                   .norm = 4e-3,
                                   .gradient = 1e-2,

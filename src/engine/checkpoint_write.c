@@ -17,10 +17,10 @@ void state_tensor_name(char name[STATE_NAME], enum state_kind kind, const struct
 
 int64_t state_bytes(const struct session *s)
 {
-    int64_t trained = 0;
+    int64_t trained = 0, optim = 2 * dtype_size(s->plan->strategy.moments) + (s->plan->strategy.dtype == BF16 ? 4 : 0);
     for (int u = 0; u < s->model->n_units; u++)
         trained += s->model->units[u].trained_elements;
-    return s->model->total_params * dtype_size(s->plan->strategy.dtype) + trained * (s->plan->strategy.dtype == BF16 ? 12 : 8);
+    return s->model->total_params * dtype_size(s->plan->strategy.dtype) + trained * optim;
 }
 
 /* ---- what a file holds ---- */
@@ -67,7 +67,7 @@ static enum status list_contents(const struct session *s, int file, struct conte
                 continue;
             state_tensor_name(f->names[f->n], f->kind[k], p);
             f->decls[f->n] = (struct st_decl){.name = f->names[f->n],
-                                              .dtype = f->kind[k] == STATE_PARAM ? s->plan->strategy.dtype : F32,
+                                              .dtype = session_state_type(s, f->kind[k]),
                                               .n_dims = p->shape[1] ? 2 : 1,
                                               .shape = {p->shape[0], p->shape[1]}};
             f->elements += p->elements;

@@ -234,6 +234,12 @@ int session_sharded(const struct session *s, enum state_kind kind)
     return s->plan->strategy.zero >= (kind == STATE_PARAM ? 3 : 1);
 }
 
+enum dtype session_state_type(const struct session *s, enum state_kind kind)
+{
+    const struct strategy *st = &s->plan->strategy;
+    return kind == STATE_PARAM ? st->dtype : kind == STATE_M || kind == STATE_V ? st->moments : F32;
+}
+
 /* The tensor that holds such state of a unit. */
 static void state_name(const struct session *s, int unit, enum state_kind kind, char name[48])
 {
@@ -256,7 +262,7 @@ enum status session_visit(struct session *s, int unit, enum state_kind kind, enu
 {
     const struct program *p = s->plan->programs[PLAN_FLUSH];
     int sharded = session_sharded(s, kind), index = 0;
-    struct piece x = {.type = kind == STATE_PARAM ? s->plan->strategy.dtype : F32, .unit = unit};
+    struct piece x = {.type = session_state_type(s, kind), .unit = unit};
     char name[48];
     state_name(s, unit, kind, name);
     for (int i = 0; i < p->n_live_in; i++) {

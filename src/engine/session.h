@@ -47,6 +47,8 @@ double session_loss(struct session *s);
 enum state_kind { STATE_PARAM, STATE_MASTER, STATE_M, STATE_V, STATE_GRAD };
 enum state_access { STATE_READ, STATE_WRITE };
 
+/* What it is stored in. */
+enum dtype session_state_type(const struct session *s, enum state_kind kind);
 /* Whether every rank holds all of it, or each its shards. */
 int session_sharded(const struct session *s, enum state_kind kind);
 

@@ -2,6 +2,7 @@
 #include "engine/run.h"
 
 #include "base/clock.h"
+#include "base/rng.h"
 #include "base/sys.h"
 
 #include <math.h>
@@ -28,6 +29,8 @@ static void fill_record(struct run *r, int64_t targets)
     const struct settings *s = r->s;
     struct step_record *record = session_io(r->session, r->session->plan->io.record);
     double t = (double)r->at.updates;
+    uint32_t random[4];
+    rng_block(s->seed, rng_stream("moments"), (uint64_t)r->at.updates, random);
     *record = (struct step_record){.inv_targets = targets > 0 ? 1.0f / (float)targets : 0,
                                    .clip = (float)s->clip,
                                    .lr = (float)r->lr_pending,
@@ -36,7 +39,9 @@ static void fill_record(struct run *r, int64_t targets)
                                    .beta2 = (float)s->beta2,
                                    .eps = (float)s->eps,
                                    .bias1 = (float)(1 - pow((double)(float)s->beta1, t)), /* of the beta that is used */
-                                   .bias2 = (float)(1 - pow((double)(float)s->beta2, t))};
+                                   .bias2 = (float)(1 - pow((double)(float)s->beta2, t)),
+                                   .rounding = random[0],
+                                   .rank = comm_rank(r->comm)};
 }
 
 enum status run_flush(struct run *r)

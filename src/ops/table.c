@@ -184,7 +184,12 @@ static void run_clip(const struct op_attrs *a, void *const *arg)
 
 static void run_adamw(const struct op_attrs *a, void *const *arg)
 {
-    ops_adamw(arg[0], arg[1], arg[2], arg[3], arg[4], arg[5], arg[6], a->vec.n, a->vec.n_decay);
+    struct adamw_shape s = {.n = a->vec.n,
+                            .n_decay = a->vec.n_decay,
+                            .first = a->vec.first,
+                            .share = a->vec.share,
+                            .moments = (enum dtype)a->vec.moments};
+    ops_adamw(&s, arg[0], arg[1], arg[2], arg[3], arg[4], arg[5], arg[6]);
 }
 
 int64_t op_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs)

@@ -60,7 +60,7 @@ struct strategy {
     int64_t row_chunk, loss_tile;
     int head_tile; /* query heads per attention tile */
     int64_t group; /* elements per update group and per parameter transfer */
-    enum dtype dtype;
+    enum dtype dtype, moments;
     enum residency params, grads, optim, acts;
     int kept_chunks; /* alpha: so many of the row chunks keep what could be recomputed */
     int update_on_host;

@@ -295,6 +295,7 @@ enum status plan_create(const struct model *m, const struct settings *s, const i
                                 .ring = degree(s->ring),
                                 .wire = s->grad_dtype,
                                 .dtype = s->dtype,
+                                .moments = s->optim_dtype,
                                 .prefetch = s->prefetch,
                                 .discrete = s->device == DEVICE_CPU_DISCRETE || s->device == DEVICE_CUDA},
                     previous = {.kept_chunks = -1};

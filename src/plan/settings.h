@@ -46,7 +46,7 @@ struct settings {
     int64_t row_chunk;                   /* tiles: rows=N,heads=N,loss=N (numerics key); AUTO */
     int64_t head_tile, loss_tile;        /* AUTO */
     int64_t group;                       /* elements per update group and parameter transfer: tiles group=N; AUTO */
-    enum dtype dtype;
+    enum dtype dtype, optim_dtype;       /* optim_dtype: of AdamW's moments */
     int64_t steps;
     double lr;
     enum schedule_kind schedule;

@@ -213,13 +213,13 @@ static void transient(struct value *v)
 }
 
 /* m, v and the like: of all trained elements, or of their shards. */
-static void optim_value(struct lowering *L, struct value *v, int unit, const char *what)
+static void optim_value(struct lowering *L, struct value *v, int unit, const char *what, enum dtype dtype)
 {
     int64_t n = L->m->units[unit].trained_elements;
     if (optim_sharded(L))
-        shard_value(L, v, unit, what, CLASS_OPTIM, n, 4);
+        shard_value(L, v, unit, what, CLASS_OPTIM, n, dtype_size(dtype));
     else
-        unit_value(L, v, unit, what, CLASS_OPTIM, n, 4, GROUPS);
+        unit_value(L, v, unit, what, CLASS_OPTIM, n, dtype_size(dtype), GROUPS);
     home_create(L, v, unit, L->s.optim);
 }
 
@@ -239,7 +239,7 @@ static void create_parameters(struct lowering *L, int unit)
             shard_value(L, &v->param_shard, unit, "param", CLASS_PARAM, mu->trained_elements, size);
     }
     if (L->s.dtype != F32 || L->s.zero == 1 || L->s.zero == 2)
-        optim_value(L, &v->master, unit, "master");
+        optim_value(L, &v->master, unit, "master", F32);
 }
 
 static void create_gradients(struct lowering *L, int unit)
@@ -266,8 +266,8 @@ void units_create(struct lowering *L)
     for (int u = 0; u < L->m->n_units; u++) {
         struct unit_values *v = &L->units[u];
         create_parameters(L, u);
-        optim_value(L, &v->m, u, "m");
-        optim_value(L, &v->v, u, "v");
+        optim_value(L, &v->m, u, "m", L->s.moments);
+        optim_value(L, &v->v, u, "v", L->s.moments);
         create_gradients(L, u);
         v->target = &v->grad;
         v->first_sum = L->n_sums;

@@ -104,6 +104,15 @@ static int64_t end_row(const struct lowering *L, struct group g)
     return optim_sharded(L) ? g.shard_end : g.end;
 }
 
+/* Elements of the model before a unit's. */
+static int64_t elements_before(const struct model *m, int unit)
+{
+    int64_t n = 0;
+    for (int u = 0; u < unit; u++)
+        n += m->units[u].elements;
+    return n;
+}
+
 /* Where the parameters in storage dtype are written anew. */
 static void place_low(struct lowering *L, struct value *low, int64_t a, int64_t b, int at)
 {
@@ -143,7 +152,10 @@ static void update_group(struct lowering *L, int unit, struct group g)
     struct op_attrs *attrs = emit(L, OP_ADAMW, L->s.update_on_host ? LANE_HOST : LANE_COMPUTE);
     attrs->vec.n = b - a;
     attrs->vec.n_decay = optim_sharded(L) ? (g.end <= decay ? b - a : 0) : max_i64(0, min_i64(g.end, decay) - g.first);
+    attrs->vec.first = elements_before(L->m, unit) + g.first;
+    attrs->vec.share = optim_sharded(L) ? b - a : 0;
     attrs->vec.low_precision = low != NULL;
+    attrs->vec.moments = (int32_t)L->s.moments;
     if (L->s.update_on_host)
         L->p->instrs[L->p->n_instrs - 1].depth = 2;
     for (int i = 0; i < 3; i++)

@@ -42,7 +42,7 @@ enum op_kind {
     OP_SUMSQ,       /* [sum F64[1] out, x F32[n]]: sum of squares in blocks of SUMSQ_BLOCK elements, each block in order,
                      * blocks added in order */
     OP_CLIP,        /* [norm struct norm_result out, sums F64[n], record]: global norm, clip factor, skip if not finite */
-    OP_ADAMW,       /* [master F32[n] inout, m F32[n] inout, v F32[n] inout, grad F32[n], norm, record, param BF16[n] out opt] */
+    OP_ADAMW,       /* [master F32[n] inout, m T[n] inout, v T[n] inout, grad F32[n], norm, record, param BF16[n] out opt] */
     /* Collectives, on comm lanes; the lane names the group. P members, me = own index in the group, n elements of `type` in all,
      * member r's share of them is [r * share, min((r + 1) * share, n)), which may be empty. */
     OP_ALL_GATHER,     /* [src[share], dst[n]]: dst[share of r] = src of member r */
@@ -64,7 +64,9 @@ struct step_record {
     /* of the pending update */
     float lr, weight_decay, beta1, beta2, eps;
     float bias1, bias2; /* 1 - beta^t */
-    float reserved[7];
+    uint32_t rounding;  /* random, new for each update, of moments in bf16 */
+    int32_t rank;
+    float reserved[5];
 };
 
 /* What OP_CLIP leaves for the update and for people. */
@@ -130,9 +132,9 @@ struct op_attrs {
             int32_t y_type, x_type;
         } cast;
         struct {
-            int64_t n, n_decay;
-            int32_t low_precision;
-        } vec; /* ACCUM, SUMSQ, CLIP, ADAMW: elements below n_decay decay */
+            int64_t n, n_decay, first, share;
+            int32_t low_precision, moments;
+        } vec; /* ACCUM, SUMSQ, CLIP, ADAMW (ops/adamw.h) */
         struct {
             int64_t n, share;
             int32_t type, element, distance, send_if, recv_if;

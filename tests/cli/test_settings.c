@@ -76,7 +76,7 @@ static void test_defaults(void **state)
     assert_true(s.eval_fraction == 0 && s.eval_every == 0);
     assert_true(s.seq_len == 64 && s.micro_batch == 1 && s.grad_accum == 1 && s.zero == 3);
     assert_true(s.batch == AUTO && s.dp == AUTO && s.ulysses == AUTO && s.ring == AUTO && s.sp == SP_AUTO && s.ranks == AUTO);
-    assert_true(s.grad_dtype == F32 && s.comm_timeout == 600);
+    assert_true(s.optim_dtype == F32 && s.grad_dtype == F32 && s.comm_timeout == 600);
     assert_true(s.params == OFFLOAD_AUTO && s.grads == OFFLOAD_AUTO && s.optim == OFFLOAD_AUTO && s.acts == OFFLOAD_AUTO);
     assert_true(s.alpha == AUTO && s.prefetch == AUTO && s.update == UPDATE_AUTO && s.device == DEVICE_AUTO);
     assert_true(s.device_mem == AUTO && s.host_mem == AUTO && s.nvme_max == AUTO && s.link_gbps == 0 && s.nvme_path.n == 0);
@@ -130,10 +130,10 @@ static void test_ranks(void **state)
     (void)state;
     struct settings s;
     struct launch_flags f;
-    assert_int_equal(READ(&s, REQUIRED, "--mesh", "ring=2, dp=3", "--ranks", "12", "--batch", "1k", "--grad-dtype", "bf16",
+    assert_int_equal(READ(&s, REQUIRED, "--mesh", "ring=2, dp=3", "--ranks", "12", "--batch", "1k", "--grad-dtype", "bf16", "--optim-dtype", "bf16",
                           "--comm-timeout", "2.5"),
                      OK);
-    assert_true(s.dp == 3 && s.ulysses == AUTO && s.ring == 2 && s.ranks == 12 && s.batch == 1024 && s.grad_dtype == BF16);
+    assert_true(s.dp == 3 && s.ulysses == AUTO && s.ring == 2 && s.ranks == 12 && s.batch == 1024 && s.grad_dtype == BF16 && s.optim_dtype == BF16);
     assert_true(s.comm_timeout == 2.5);
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--sp", "ring"), OK);
@@ -461,7 +461,7 @@ static void test_round_trip(void **state)
                           "--nvme-path",
                           "/a b",
                           NULL});
-    round_trip((char *[]){REQUIRED, "--mesh", "dp=2,ring=3", "--ranks", "6", "--batch", "12", "--grad-dtype", "bf16",
+    round_trip((char *[]){REQUIRED, "--mesh", "dp=2,ring=3", "--ranks", "6", "--batch", "12", "--grad-dtype", "bf16", "--optim-dtype", "bf16",
                           "--comm-timeout", "12.5", NULL});
     round_trip((char *[]){REQUIRED, "--mesh", "ulysses=8", "--sp", "ulysses", NULL});
     round_trip((char *[]){REQUIRED, "--machine", "4xa100-40", "--nvme", "4x7.1GB/s", NULL});

@@ -32,26 +32,42 @@ static void check_clip(int64_t n, float clip, double spoil)
     arrays_free();
 }
 
-static void check_adamw(int64_t n, int64_t n_decay, int param, int skip)
+static void check_adamw(int64_t n, int64_t n_decay, int param, int skip, enum dtype moments)
 {
     struct twin_case c;
-    case_start(&c, OP_ADAMW, "adamw %lld, %lld decay, param %d, skip %d", (long long)n, (long long)n_decay, param, skip);
+    case_start(&c, OP_ADAMW, "adamw %lld, %lld decay, param %d, skip %d, moments %s", (long long)n, (long long)n_decay, param,
+               skip, dtype_name(moments));
     c.attrs.vec.n = n;
     c.attrs.vec.n_decay = n_decay;
+    c.attrs.vec.first = (1LL << 32) - n / 2; /* numbers wrap within the arrays */
+    c.attrs.vec.share = n;
+    c.attrs.vec.moments = (int32_t)moments;
     struct step_record *record = array_new(sizeof *record);
-    *record = (struct step_record){
-        .lr = 3e-4f, .weight_decay = 0.1f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .bias1 = 0.271f, .bias2 = 0.142625f};
+    *record = (struct step_record){.lr = 3e-4f,
+                                   .weight_decay = 0.1f,
+                                   .beta1 = 0.9f,
+                                   .beta2 = 0.95f,
+                                   .eps = 1e-8f,
+                                   .bias1 = 0.271f,
+                                   .bias2 = 0.142625f,
+                                   .rounding = 0x9e3779b9u,
+                                   .rank = 3};
     struct norm_result *norm = array_new(sizeof *norm);
     *norm = (struct norm_result){.norm = 3.0, .factor = 0.333333f, .skip = skip};
-    float *v = array_random(n, F32, 1e-3), *grad = array_random(n, F32, 1.0);
+    void *v = array_random(n, moments, 1e-3);
+    float *grad = array_random(n, F32, 1.0);
     for (int64_t i = 0; i < n; i++) {
-        v[i] = fabsf(v[i]);
+        float vi = moments == F32 ? fabsf(((float *)v)[i]) : fabsf(bf16_to_float(((bf16 *)v)[i]));
         if (i % 97 == 5)
-            v[i] = 0.0f, grad[i] = i % 2 ? 0.0f : 1e-30f; /* subnormal squares */
+            vi = 0.0f, grad[i] = i % 2 ? 0.0f : 1e-30f; /* subnormal squares */
+        if (moments == F32)
+            ((float *)v)[i] = vi;
+        else
+            ((bf16 *)v)[i] = bf16_from_float(vi);
     }
     case_arg(&c, array_random(n, F32, 1.0), n, F32, INOUT);
-    case_arg(&c, array_random(n, F32, 1e-2), n, F32, INOUT);
-    case_arg(&c, v, n, F32, INOUT);
+    case_arg(&c, array_random(n, moments, 1e-2), n, moments, INOUT);
+    case_arg(&c, v, n, moments, INOUT);
     case_arg(&c, grad, n, F32, IN);
     case_arg(&c, norm, sizeof *norm / 8, F64, IN);
     case_arg(&c, record, sizeof *record / 4, F32, IN);
@@ -76,8 +92,10 @@ void test_update(void)
     }
     static const int64_t sizes[] = {1, 3, 4, 5, 1023, 1024, 1025, 5003};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        check_adamw(sizes[s], 0, s % 2 == 0, 0);
-        check_adamw(sizes[s], sizes[s] / 2, 1, 0);
-        check_adamw(sizes[s], sizes[s], s % 2 != 0, s % 3 == 0);
+        for (int moments = F32; moments <= BF16; moments++) {
+            check_adamw(sizes[s], 0, s % 2 == 0, 0, (enum dtype)moments);
+            check_adamw(sizes[s], sizes[s] / 2, 1, 0, (enum dtype)moments);
+            check_adamw(sizes[s], sizes[s], s % 2 != 0, s % 3 == 0, (enum dtype)moments);
+        }
     }
 }

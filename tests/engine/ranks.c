@@ -66,7 +66,7 @@ static void settle(struct rig *r, const struct mesh_cell *c)
     s->ulysses = c->mesh.ulysses;
     s->ring = c->mesh.ring;
     s->zero = c->zero;
-    s->dtype = c->dtype;
+    s->dtype = s->optim_dtype = c->dtype;
     s->grad_accum = ceil_div(BATCH, s->dp);
     s->batch = BATCH;
     s->row_chunk = 32;

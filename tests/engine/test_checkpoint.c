@@ -297,6 +297,51 @@ static void fp32_into_bf16_and_back(void **state)
     rig_stop(&b);
 }
 
+static void host_bf16_moments(struct settings *s)
+{
+    host(s);
+    s->optim_dtype = BF16;
+}
+
+static void nvme_bf16_moments(struct settings *s)
+{
+    nvme(s);
+    s->optim_dtype = BF16;
+}
+
+static void moments_load_into_either_type(void **state)
+{
+    (void)state;
+    struct rig a, b, c;
+    double loss[2], again[2];
+    start(&a, nvme, F32, NULL, NULL);
+    train(&a, 0, 2, loss);
+    save(&a, 2, 1);
+    start(&b, host_bf16_moments, F32, NULL, NULL);
+    find_and_load(&b);
+    for (int u = 0; u < a.model->n_units; u++)
+        for (int kind = STATE_M; kind <= STATE_V; kind++) {
+            int64_t n = a.model->units[u].elements;
+            float *rounded = state_of(&a, u, (enum state_kind)kind);
+            for (int64_t i = 0; i < n; i++)
+                rounded[i] = bf16_to_float(bf16_from_float(rounded[i]));
+            assert_same(rounded, state_of(&b, u, (enum state_kind)kind), n);
+        }
+    train(&b, 2, 1, loss);
+    save(&b, 3, 1);
+    find_and_load(&a);
+    assert_true(digest(&a) == digest(&b)); /* as fp32 values */
+    start(&c, nvme_bf16_moments, F32, NULL, NULL);
+    find_and_load(&c);
+    c.updates = b.updates;
+    train(&b, 3, 2, loss);
+    train(&c, 3, 2, again);
+    assert_true(digest(&b) == digest(&c));
+    rig_stop(&a);
+    rig_stop(&b);
+    rig_stop(&c);
+}
+
 static void check_export(enum dtype dtype)
 {
     struct rig a, b;
@@ -705,6 +750,7 @@ int main(void)
         TEST(moves_frozen),
         TEST(moves_gpt2),
         TEST(fp32_into_bf16_and_back),
+        TEST(moments_load_into_either_type),
         TEST(exports),
         TEST(keeps_the_last),
         TEST(latest_is_not_trusted),

@@ -84,8 +84,8 @@ static void check_moved(struct rig *r, const struct cell *c, int runs[PLAN_PROGR
     }
 }
 
-static void run_cell(enum model_family family, enum dtype dtype, int accum, const struct cell *c, struct result *out,
-                     struct trace *trace)
+static void run_cell(enum model_family family, enum dtype dtype, enum dtype moments, int accum, const struct cell *c,
+                     struct result *out, struct trace *trace)
 {
     struct rig r;
     struct model *model;
@@ -94,6 +94,7 @@ static void run_cell(enum model_family family, enum dtype dtype, int accum, cons
     rig_defaults(&r, S);
     cell_settings(&r.settings, S, dtype);
     cell_apply(c, &r.settings);
+    r.settings.optim_dtype = moments;
     r.settings.grad_accum = accum;
     assert_int_equal(cell_model(family, 2, &model), OK);
     for (int i = 0; i < accum; i++)
@@ -151,7 +152,7 @@ static int must_differ(const struct cell *a, const struct cell *b)
     return passes && a->level[F_DEVICE] != b->level[F_DEVICE];
 }
 
-static void check_matrix(enum model_family family, enum dtype dtype, int accum, int extra)
+static void check_matrix(enum model_family family, enum dtype dtype, enum dtype moments, int accum, int extra)
 {
     static struct cell cells[CELLS_ALL];
     static struct trace trace[CELLS_ALL];
@@ -163,7 +164,7 @@ static void check_matrix(enum model_family family, enum dtype dtype, int accum, 
             for (int f = 0; f < FACTORS; f++)
                 cells[n].level[f] = (int)rng_below(77, family + 2 * dtype, (uint64_t)(i * FACTORS + f), (uint64_t)LEVELS[f]);
     for (int i = 0; i < n; i++) {
-        run_cell(family, dtype, accum, &cells[i], &have, &trace[i]);
+        run_cell(family, dtype, moments, accum, &cells[i], &have, &trace[i]);
         if (i == 0)
             want = have;
         check_equal(&cells[i], &have, &want);
@@ -177,45 +178,45 @@ static void check_matrix(enum model_family family, enum dtype dtype, int accum, 
     for (int i = 0; i < STEPS; i++)
         assert_true(isfinite(want.loss[i]) && isfinite(want.norm[i]) && want.norm[i] > 0 &&
                     (i == 0 || want.loss[i] < want.loss[i - 1]));
-    print_message("%s %s, %d micro-batches: %d cells bit-identical, losses %.6f %.6f %.6f\n",
-                  family == FAMILY_LLAMA ? "llama" : "gpt2", dtype_name(dtype), accum, n, want.loss[0], want.loss[1],
-                  want.loss[2]);
+    print_message("%s %s, moments %s, %d micro-batches: %d cells bit-identical, losses %.6f %.6f %.6f\n",
+                  family == FAMILY_LLAMA ? "llama" : "gpt2", dtype_name(dtype), dtype_name(moments), accum, n, want.loss[0],
+                  want.loss[1], want.loss[2]);
 }
 
 static void llama_fp32(void **state)
 {
     (void)state;
-    check_matrix(FAMILY_LLAMA, F32, 1, 14);
+    check_matrix(FAMILY_LLAMA, F32, F32, 1, 14);
 }
 
 static void llama_bf16(void **state)
 {
     (void)state;
-    check_matrix(FAMILY_LLAMA, BF16, 1, 14);
+    check_matrix(FAMILY_LLAMA, BF16, F32, 1, 14);
 }
 
 static void gpt2_fp32(void **state)
 {
     (void)state;
-    check_matrix(FAMILY_GPT2, F32, 1, 14);
+    check_matrix(FAMILY_GPT2, F32, BF16, 1, 14);
 }
 
 static void gpt2_bf16(void **state)
 {
     (void)state;
-    check_matrix(FAMILY_GPT2, BF16, 1, 14);
+    check_matrix(FAMILY_GPT2, BF16, BF16, 1, 14);
 }
 
 static void accumulated_llama(void **state)
 {
     (void)state;
-    check_matrix(FAMILY_LLAMA, F32, 3, 0);
+    check_matrix(FAMILY_LLAMA, F32, F32, 3, 0);
 }
 
 static void accumulated_gpt2(void **state)
 {
     (void)state;
-    check_matrix(FAMILY_GPT2, BF16, 3, 0);
+    check_matrix(FAMILY_GPT2, BF16, BF16, 3, 0);
 }
 
 /* Where everything is fetched each distance gives another program. */

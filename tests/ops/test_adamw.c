@@ -1,6 +1,9 @@
 /* Gradient norm, clipping and the update. */
 #include "ops_test.h"
 
+#include "base/rng.h"
+#include "ops/adamw.h"
+
 static double run_sumsq(struct tensor *x)
 {
     struct tensor *sum = tensor_new(1, F64);
@@ -82,22 +85,23 @@ struct update {
     struct tensor *p, *m, *v, *g, *param;
     struct norm_result norm;
     struct step_record record;
-    int64_t n_decay;
+    int64_t n_decay, first;
 };
 
-static struct update update_new(int64_t n, int64_t n_decay, int t, int low_precision)
+static struct update update_new(int64_t n, int64_t n_decay, int t, int low_precision, enum dtype moments)
 {
-    struct update u = {.n_decay = n_decay, .norm = {.norm = 1.0, .factor = 0.75f}};
+    struct update u = {.n_decay = n_decay, .first = (1LL << 32) - n / 2, .norm = {.norm = 1.0, .factor = 0.75f}};
     u.record = (struct step_record){.lr = 3e-3f,
                                     .weight_decay = 0.1f,
                                     .beta1 = 0.9f,
                                     .beta2 = 0.999f,
                                     .eps = 1e-8f,
                                     .bias1 = (float)(1.0 - pow((double)0.9f, t)),
-                                    .bias2 = (float)(1.0 - pow((double)0.999f, t))};
+                                    .bias2 = (float)(1.0 - pow((double)0.999f, t)),
+                                    .rounding = 0x12345678u * (uint32_t)t};
     u.p = tensor_random(n, F32, 1.0);
-    u.m = tensor_random(n, F32, 0.1);
-    u.v = tensor_random(n, F32, 0.1);
+    u.m = tensor_random(n, moments, 0.1);
+    u.v = tensor_random(n, moments, 0.1);
     u.g = tensor_random(n, F32, 0.1);
     for (int64_t i = 0; i < n; i++)
         tensor_set(u.v, i, u.v->val[i] * u.v->val[i]);
@@ -111,7 +115,9 @@ static void update_run(struct update *u)
     case_start(&c, OP_ADAMW);
     c.attrs.vec.n = u->p->n;
     c.attrs.vec.n_decay = u->n_decay;
+    c.attrs.vec.first = u->first;
     c.attrs.vec.low_precision = u->param != NULL;
+    c.attrs.vec.moments = (int32_t)u->m->dtype;
     case_tensor(&c, u->p, INOUT);
     case_tensor(&c, u->m, INOUT);
     case_tensor(&c, u->v, INOUT);
@@ -131,7 +137,7 @@ static void check_param(const struct update *u)
 /* torch.optim.AdamW in fp64, and the header's formula in plain C, bit for bit. */
 static void check_update(int64_t n, int64_t n_decay, int t, int low_precision)
 {
-    struct update u = update_new(n, n_decay, t, low_precision);
+    struct update u = update_new(n, n_decay, t, low_precision, F32);
     struct tensor *p = tensor_copy(u.p), *m = tensor_copy(u.m), *v = tensor_copy(u.v);
     struct tensor *wp = tensor_new(n, F64), *wm = tensor_new(n, F64), *wv = tensor_new(n, F64);
     const struct step_record *r = &u.record;
@@ -147,13 +153,13 @@ static void check_update(int64_t n, int64_t n_decay, int t, int low_precision)
     check_error("v", u.v->val, wv->val, n, 2e-7);
     check_error("p", u.p->val, wp->val, n, 2e-7);
     check_param(&u);
-    float root = sqrtf(r->bias2), step = r->lr / r->bias1;
+    float scale = 1.0f / sqrtf(r->bias2), step = r->lr / r->bias1;
     for (int64_t i = 0; i < n; i++) {
         float g = ((float *)u.g->store)[i] * u.norm.factor, old_m = ((float *)m->store)[i];
         float decay = i < n_decay ? fmaf(-r->lr, r->weight_decay, 1.0f) : 1.0f;
         float new_m = fmaf(1.0f - r->beta1, g - old_m, old_m);
         float new_v = fmaf((1.0f - r->beta2) * g, g, r->beta2 * ((float *)v->store)[i]);
-        float new_p = fmaf(-step, new_m / (sqrtf(new_v) / root + r->eps), ((float *)p->store)[i] * decay);
+        float new_p = fmaf(-step, new_m / fmaf(sqrtf(new_v), scale, r->eps), ((float *)p->store)[i] * decay);
         assert_true(((float *)u.m->store)[i] == new_m && ((float *)u.v->store)[i] == new_v && ((float *)u.p->store)[i] == new_p);
     }
 }
@@ -172,11 +178,156 @@ static void test_update(void **state)
     }
 }
 
+/* adamw.h's rounding, in plain C. */
+static bf16 stochastic(float x, uint32_t number, uint32_t key, int half)
+{
+    uint32_t u, h = number ^ key;
+    h = (h ^ (h >> 16)) * 0x7feb352du;
+    h = (h ^ (h >> 15)) * 0x846ca68bu;
+    h ^= h >> 16;
+    memcpy(&u, &x, 4);
+    return (bf16)((u + (half ? h >> 16 : h & 0xffff)) >> 16);
+}
+
+/* Parameters as with fp32 moments of the same values; the moments are those, rounded. */
+static void check_bf16_update(int64_t n)
+{
+    struct update u = update_new(n, n / 2, 7, 1, BF16), f = u;
+    f.p = tensor_copy(u.p);
+    f.m = tensor_new(n, F32);
+    f.v = tensor_new(n, F32);
+    f.param = tensor_new(n, BF16);
+    for (int64_t i = 0; i < n; i++) {
+        tensor_set(f.m, i, u.m->val[i]);
+        tensor_set(f.v, i, u.v->val[i]);
+    }
+    update_run(&u);
+    update_run(&f);
+    assert_memory_equal(u.p->store, f.p->store, n * 4);
+    assert_memory_equal(u.param->store, f.param->store, n * 2);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t number = (uint32_t)(u.first + i);
+        assert_int_equal(((bf16 *)u.m->store)[i], stochastic(((float *)f.m->store)[i], number, u.record.rounding, 0));
+        assert_int_equal(((bf16 *)u.v->store)[i], stochastic(((float *)f.v->store)[i], number, u.record.rounding, 1));
+    }
+}
+
+static void test_bf16_moments(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 31, 32, 33, 1023, 1024, 1025, 40003};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        check_bf16_update(sizes[s]);
+        tensors_free(NULL);
+    }
+}
+
+/* What four ranks make of their shards is what one makes of the whole, bit for bit. */
+static void test_bf16_shards(void **state)
+{
+    (void)state;
+    enum { N = 5003, SHARE = 1251 };
+    struct update u = update_new(N, 0, 3, 0, BF16);
+    struct tensor *p = tensor_copy(u.p), *m = tensor_copy(u.m), *v = tensor_copy(u.v);
+    update_run(&u);
+    for (int r = 0; r < 4; r++) {
+        int64_t at = (int64_t)r * SHARE;
+        struct adamw_shape s = {.n = min_i64(SHARE, N - at), .first = u.first, .share = SHARE, .moments = BF16};
+        u.record.rank = r;
+        ops_adamw(&s, (float *)p->store + at, (bf16 *)m->store + at, (bf16 *)v->store + at, (float *)u.g->store + at, &u.norm,
+                  &u.record, NULL);
+    }
+    assert_memory_equal(p->store, u.p->store, N * 4);
+    assert_memory_equal(m->store, u.m->store, N * 2);
+    assert_memory_equal(v->store, u.v->store, N * 2);
+}
+
+/* Of equal elements as many are rounded up as makes the mean exact: of n draws the share deviates by 0.5 / sqrt(n) at most as
+ * standard deviation, 5 of which are allowed; and m's and v's draws are independent. */
+static void test_bf16_unbiased(void **state)
+{
+    (void)state;
+    enum { N = 40000 };
+    static float p[N], g[N];
+    static bf16 m[N], v[N];
+    struct step_record r = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .bias1 = 1, .bias2 = 1};
+    struct norm_result norm = {.factor = 1};
+    for (uint32_t key = 0; key < 16; key++) {
+        float grad = 0.3f + 0.01f * (float)key, old = 0.25f;
+        for (int i = 0; i < N; i++)
+            g[i] = grad, m[i] = v[i] = bf16_from_float(old);
+        r.rounding = key * 0x9e3779b9u;
+        ops_adamw(&(struct adamw_shape){.n = N, .moments = BF16}, p, m, v, g, &norm, &r, NULL);
+        double exact[2] = {fmaf(1 - r.beta1, grad - old, old), fmaf((1 - r.beta2) * grad, grad, r.beta2 * old)}, up[2] = {0},
+               both = 0;
+        double low[2], share[2];
+        for (int k = 0; k < 2; k++) {
+            uint32_t u;
+            memcpy(&u, &(float){(float)exact[k]}, 4);
+            low[k] = bf16_to_float((bf16)(u >> 16));
+            share[k] = (double)(u & 0xffff) / 65536;
+        }
+        for (int i = 0; i < N; i++) {
+            int up_m = bf16_to_float(m[i]) > low[0], up_v = bf16_to_float(v[i]) > low[1];
+            assert_true(bf16_to_float(m[i]) >= low[0] && bf16_to_float(v[i]) >= low[1]);
+            up[0] += up_m;
+            up[1] += up_v;
+            both += up_m && up_v;
+        }
+        double allowed = 5 * 0.5 / sqrt(N);
+        assert_true(fabs(up[0] / N - share[0]) < allowed && fabs(up[1] / N - share[1]) < allowed);
+        assert_true(fabs(both / N - share[0] * share[1]) < allowed);
+    }
+}
+
+/* Sum over elements of h (p - target)^2 / 2, h from 0.01 to 1, gradients with noise; the loss after 2000 steps with a decaying
+ * learning rate. */
+static double descend(enum dtype moments)
+{
+    enum { N = 512, STEPS = 2000 };
+    static float p[N], g[N], noise[N], target[N];
+    static float m[N], v[N]; /* room for either type */
+    struct norm_result norm = {.factor = 1};
+    double loss = 0;
+    memset(m, 0, sizeof m);
+    memset(v, 0, sizeof v);
+    memset(p, 0, sizeof p);
+    rng_normals(3, 1, 0, N, target);
+    for (int t = 1; t <= STEPS; t++) {
+        rng_normals(3, 2, (uint64_t)t * N, N, noise);
+        for (int i = 0; i < N; i++)
+            g[i] = (0.01f + (float)i / N) * (p[i] - target[i]) + 0.1f * noise[i];
+        uint32_t random[4];
+        rng_block(3, 3, (uint64_t)t, random);
+        struct step_record r = {.lr = 1e-2f * (1 - (float)(t - 1) / STEPS),
+                                .beta1 = 0.9f,
+                                .beta2 = 0.999f,
+                                .eps = 1e-8f,
+                                .bias1 = (float)(1 - pow(0.9, t)),
+                                .bias2 = (float)(1 - pow(0.999, t)),
+                                .rounding = random[0]};
+        ops_adamw(&(struct adamw_shape){.n = N, .moments = moments}, p, m, v, g, &norm, &r, NULL);
+    }
+    for (int i = 0; i < N; i++)
+        loss += 0.5 * (0.01 + (double)i / N) * pow((double)p[i] - target[i], 2);
+    return loss;
+}
+
+/* Rounding moves a moment by 2^-8 of itself at most, without bias, and a step is the quotient of means of ten and of a thousand of
+ * them: step lengths differ by less than 1%, at random, and the losses by no more. */
+static void test_bf16_converges(void **state)
+{
+    (void)state;
+    double f32 = descend(F32), low = descend(BF16);
+    print_message("loss after 2000 steps: fp32 moments %.6f, bf16 %.6f\n", f32, low);
+    assert_true(fabs(low - f32) <= 0.01 * f32);
+}
+
 static void test_skip(void **state)
 {
     (void)state;
     for (int low = 0; low < 2; low++) {
-        struct update u = update_new(3001, 2000, 3, low);
+        struct update u = update_new(3001, 2000, 3, low, F32);
         struct tensor *p = tensor_copy(u.p), *m = tensor_copy(u.m), *v = tensor_copy(u.v);
         u.norm = (struct norm_result){.norm = NAN, .factor = 0.0f, .skip = 1};
         tensor_set(u.g, 5, NAN);
@@ -192,7 +343,7 @@ static void test_skip(void **state)
 static void test_zero_gradient(void **state)
 {
     (void)state;
-    struct update u = update_new(20, 0, 1, 1);
+    struct update u = update_new(20, 0, 1, 1, F32);
     struct tensor *p = tensor_copy(u.p);
     memset(u.m->store, 0, 80);
     memset(u.v->store, 0, 80);
@@ -204,9 +355,15 @@ static void test_zero_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_sumsq, tensors_free),         cmocka_unit_test_teardown(test_clip, tensors_free),
-        cmocka_unit_test_teardown(test_update, tensors_free),        cmocka_unit_test_teardown(test_skip, tensors_free),
+        cmocka_unit_test_teardown(test_sumsq, tensors_free),
+        cmocka_unit_test_teardown(test_clip, tensors_free),
+        cmocka_unit_test_teardown(test_update, tensors_free),
+        cmocka_unit_test_teardown(test_skip, tensors_free),
         cmocka_unit_test_teardown(test_zero_gradient, tensors_free),
+        cmocka_unit_test_teardown(test_bf16_moments, tensors_free),
+        cmocka_unit_test_teardown(test_bf16_shards, tensors_free),
+        cmocka_unit_test(test_bf16_unbiased),
+        cmocka_unit_test(test_bf16_converges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
