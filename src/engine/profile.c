@@ -196,7 +196,7 @@ enum status profile_measure(const struct settings *s, struct hardware *out)
     TRY(profile_kernels(&h));
     TRY(profile_ops(s, &h));
     TRY(profile_lanes(s, path, &h));
-    printf(
+    say(s,
         "profile: %.0f s; products up to %.0f GFLOP/s, copies %.1f GB/s, drive %.1f GB/s read, %.1f written, %.1f both at once\n",
         clock_seconds() - began, h.peak_flops[F32] * 1e-9, h.h2d * 1e-9, h.read * 1e-9, h.write * 1e-9, h.both * 1e-9);
     TRY(profile_save(s, &h));

@@ -6,35 +6,28 @@
 #include "base/sys.h"
 #include "ops/ops.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define REPEATS 7
-
-static int compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
+#define TRIES 4 /* of what is not half as fast as something smaller: another process was in the way */
 
 double profile_time(void (*run)(void *), void *user, double seconds)
 {
-    double t[REPEATS], began = clock_seconds();
-    int n = 0;
+    double began = clock_seconds();
     run(user);
-    double once = clock_seconds() - began;
-    if (seconds <= 0)
-        return once;
+    double once = clock_seconds() - began, best = INFINITY;
     int inner = once < 1e-4 ? (int)(1e-4 / (once + 1e-7)) + 1 : 1; /* beyond the clock's grain */
     began = clock_seconds();
-    while (n < REPEATS && (n == 0 || clock_seconds() - began < seconds)) {
+    for (int n = 0; n < REPEATS && (n == 0 || clock_seconds() - began < seconds); n++) {
         double start = clock_seconds();
         for (int i = 0; i < inner; i++)
             run(user);
-        t[n++] = (clock_seconds() - start) / inner;
+        double t = (clock_seconds() - start) / inner;
+        best = t < best ? t : best;
     }
-    qsort(t, (size_t)n, sizeof *t, compare_double);
-    return t[n / 2];
+    return once < best ? once : best;
 }
 
 /* A kernel's call. */
@@ -54,6 +47,9 @@ static void run_call(void *user)
 #define GEMM_LIMIT (1ll << 30)
 
 enum { SLOW = 4096 * 4096 };
+
+/* A byte that repeated is 0.0115 in both types: memory must be written once, or all its pages are one page of zeros. */
+#define SMALL 0x3c
 
 /* m, n and k of a grid point; 0 if it is too large to measure. */
 static int gemm_shape(int index, int64_t size[3])
@@ -102,27 +98,34 @@ static double gemm_flops(op_kernel *kernel, enum dtype type, enum gemm_layout la
     c.arg[2] = memory + 2 * SLOW * 4ll;
     c.arg[3] = *work;
     double flops = 2.0 * (double)m * (double)n * (double)k;
-    return flops / profile_time(run_call, &c, 1e-3);
+    return flops / profile_time(run_call, &c, 5e-3);
 }
 
 static enum status gemms(op_kernel *kernel, struct hardware *h)
 {
     void *work = NULL;
     int64_t work_bytes = 0, size[3];
-    char *memory = sys_calloc(3, SLOW * 4);
+    char *memory = sys_malloc(3 * SLOW * 4ll);
     if (!memory)
         return status_fail(ERR_NOMEM, "out of memory for measuring matrix products");
+    memset(memory, SMALL, 3 * SLOW * 4ll);
     enum status st = OK;
     for (int t = 0; t < COST_TYPES; t++) {
         h->peak_flops[t] = 0;
         for (int l = 0; l < GEMM_LAYOUTS; l++) {
             double *rate = h->device.gemm[t].flops[l];
             for (int i = 0; i < GEMM_SHAPES && st == OK; i++) {
-                rate[i] = gemm_shape(i, size)
-                              ? gemm_flops(kernel, (enum dtype)t, (enum gemm_layout)l, size, memory, &work, &work_bytes)
-                              : rate[smaller(i)];
-                if (!(rate[i] > 0))
-                    st = status_fail(ERR_NOMEM, "out of memory for measuring matrix products");
+                rate[i] = i > 0 ? rate[smaller(i)] : 0;
+                if (!gemm_shape(i, size))
+                    continue;
+                double floor = rate[i] / 2;
+                rate[i] = 0;
+                for (int n = 0; n < TRIES && rate[i] <= floor && st == OK; n++) {
+                    double r = gemm_flops(kernel, (enum dtype)t, (enum gemm_layout)l, size, memory, &work, &work_bytes);
+                    rate[i] = r > rate[i] ? r : rate[i];
+                    if (!(r > 0))
+                        st = status_fail(ERR_NOMEM, "out of memory for measuring matrix products");
+                }
                 h->peak_flops[t] = rate[i] > h->peak_flops[t] ? rate[i] : h->peak_flops[t];
             }
         }
@@ -157,36 +160,48 @@ static double attention_flops(op_kernel *kernel, enum op_kind op, const struct a
     bytes[n - 1] = attention_workspace_bytes(op, &c.attrs, 0);
     for (int i = 0; i < n; i++)
         total += bytes[i] = round_up(bytes[i], 64);
-    char *memory = sys_calloc(1, (size_t)total), *at = memory;
+    char *memory = sys_malloc((size_t)total), *at = memory;
     if (!memory)
         return 0;
+    memset(memory, SMALL, (size_t)total);
     for (int i = 0; i < n; i++, at += bytes[i - 1])
         c.arg[i] = at;
-    int32_t *hi = c.arg[n - 2];
-    for (int64_t i = 0; i < x->S; i++)
+    int32_t *lo = c.arg[n - 3], *hi = c.arg[n - 2];
+    for (int64_t i = 0; i < x->S; i++) {
+        lo[i] = 0;
         hi[i] = (int32_t)i;
+    }
     double flops = op_flops(op, &c.attrs, (double)x->S * (double)(x->S + 1) / 2);
-    double rate = flops / profile_time(run_call, &c, flops > 5e9 ? 0 : 20e-3);
+    double rate = flops / profile_time(run_call, &c, 10e-3);
     free(memory);
     return rate;
+}
+
+static double best_attention(op_kernel *kernel, enum op_kind op, const struct attention_case *x, double shorter)
+{
+    double best = 0;
+    for (int n = 0; n < TRIES && best <= shorter / 2; n++) {
+        double r = attention_flops(kernel, op, x);
+        best = r > best ? r : best;
+    }
+    return best;
 }
 
 static enum status attentions(op_kernel *const kernels[OP_COUNT], struct hardware *h)
 {
     static const int dims[] = {32, 64, 128};
-    static const int64_t lengths[] = {256, 1024, 4096, 8192};
+    static const int64_t lengths[] = {256, 1024, 4096};
     for (int t = 0; t < COST_TYPES; t++) {
         memset(h->device.attention[t], 0, sizeof h->device.attention[t]);
         for (int d = 0; d < 3; d++) {
             struct attention_rates *a = &h->device.attention[t][d];
             a->head_dim = dims[d];
-            a->forward.n = a->backward.n = 4;
-            for (int i = 0; i < 4; i++) {
-                struct attention_case x = {
-                    .S = lengths[i], .head_dim = dims[d], .hq = i < 2 ? 8 : 2, .hk = 2, .type = (enum dtype)t};
+            a->forward.n = a->backward.n = 3;
+            for (int i = 0; i < 3; i++) {
+                struct attention_case x = {.S = lengths[i], .head_dim = dims[d], .hq = 4, .hk = 2, .type = (enum dtype)t};
                 a->forward.x[i] = a->backward.x[i] = (double)lengths[i];
-                a->forward.y[i] = attention_flops(kernels[OP_ATTN_FWD], OP_ATTN_FWD, &x);
-                a->backward.y[i] = attention_flops(kernels[OP_ATTN_BWD], OP_ATTN_BWD, &x);
+                a->forward.y[i] = best_attention(kernels[OP_ATTN_FWD], OP_ATTN_FWD, &x, i ? a->forward.y[i - 1] : 0);
+                a->backward.y[i] = best_attention(kernels[OP_ATTN_BWD], OP_ATTN_BWD, &x, i ? a->backward.y[i - 1] : 0);
                 if (!(a->forward.y[i] > 0 && a->backward.y[i] > 0))
                     return status_fail(ERR_NOMEM, "out of memory for measuring attention");
             }

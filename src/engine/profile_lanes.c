@@ -159,7 +159,7 @@ static enum status beside(struct product *p, const struct worker *like, double *
     double together = product_seconds(p, 0.4);
     TRY(finish(&w, thread));
     alone = (alone + product_seconds(p, 0.2)) / 2;
-    *share = together > alone ? together / alone - 1 : 0;
+    *share = together > alone ? 1 - alone / together : 0;
     return OK;
 }
 

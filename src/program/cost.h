@@ -51,7 +51,8 @@ struct rates {
 enum link { LINK_CORES, LINK_MEMORY, LINK_DRIVES, LINK_INSIDE, LINK_ACROSS, LINKS };
 
 /* Of one rank. An instruction alone takes lane_seconds + work / rate. Lanes that run together and ask for more than all of a link
- * share it in proportion to what they ask for. */
+ * share it fairly: who asks for least
+ * is served first. */
 struct cost_model {
     struct rates device;
     struct op_rates host;

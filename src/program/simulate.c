@@ -53,17 +53,41 @@ static int may_start(struct simulation *s, int l, double *later)
     return 1;
 }
 
+/* The part of a link that each of those gets who ask for more than that (max-min fairness; Bertsekas and Gallager, Data Networks,
+ * 6.5.2): who asks for less gets it all. */
+static double fair_part(const struct simulation *s, int k)
+{
+    double left = 1, part = 1;
+    int settled[LANES] = {0};
+    for (int again = 1; again;) {
+        int n = 0;
+        for (int l = 0; l < LANES; l++)
+            n += s->lane[l].running && s->m->demand[l][k] > 0 && !settled[l];
+        part = left / n;
+        again = 0;
+        for (int l = 0; l < LANES; l++)
+            if (s->lane[l].running && s->m->demand[l][k] > 0 && !settled[l] && s->m->demand[l][k] <= part) {
+                settled[l] = again = 1;
+                left -= s->m->demand[l][k];
+            }
+    }
+    return part;
+}
+
 /* Ends move when lanes start or stop sharing links. */
 static void share(struct simulation *s)
 {
+    double part[LINKS];
+    for (int k = 0; k < LINKS; k++)
+        part[k] = s->load[k] > 1 ? fair_part(s, k) : 1;
     for (int l = 0; l < LANES; l++) {
         struct runner *r = &s->lane[l];
         if (!r->running)
             continue;
         double speed = 1;
         for (int k = 0; k < LINKS; k++)
-            if (s->m->demand[l][k] > 0 && s->load[k] > 1 && 1 / s->load[k] < speed)
-                speed = 1 / s->load[k];
+            if (s->m->demand[l][k] > part[k] && part[k] / s->m->demand[l][k] < speed)
+                speed = part[k] / s->m->demand[l][k];
         if (speed == r->speed)
             continue;
         struct instr *in = &s->p->instrs[r->at];

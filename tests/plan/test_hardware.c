@@ -189,10 +189,35 @@ static void shared_processors(void **state)
     near(two.lane_bytes[LANE_WRITE], one.lane_bytes[LANE_WRITE] / 2);
 }
 
+/* A copy of cpu:discrete poisons its target while it waits for the link, then copies: 10 GB/s alone, 5 with the poison. */
+static void throttled_copies(void **state)
+{
+    (void)state;
+    struct hardware h;
+    struct cost_model c;
+    hardware_assumed(&h);
+    h.late = 5e9;
+    h.cores[LANE_H2D] = 0.5;
+    struct settings s = {.hardware = &h, .device = DEVICE_CPU};
+    plan_cost_model(&s, &c);
+    near(c.lane_bytes[LANE_H2D], 10e9);
+    near(c.demand[LANE_H2D][LINK_CORES], 0.5);
+    near(c.demand[LANE_COMPUTE][LINK_CORES], 1);
+    s.device = DEVICE_CPU_DISCRETE;
+    plan_cost_model(&s, &c);
+    near(c.lane_bytes[LANE_H2D], 5e9);
+    near(c.demand[LANE_H2D][LINK_CORES], 0.5);
+    s.link_gbps = 1;
+    plan_cost_model(&s, &c);
+    near(c.lane_bytes[LANE_H2D], 1 / 1.1e-9);
+    near(c.demand[LANE_H2D][LINK_CORES], 0.5 * 0.2 / 1.1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(presets),         cmocka_unit_test(files),
                                        cmocka_unit_test(file_errors),     cmocka_unit_test(round_trip),
-                                       cmocka_unit_test(parts_of_a_node), cmocka_unit_test(shared_processors)};
+                                       cmocka_unit_test(parts_of_a_node), cmocka_unit_test(shared_processors),
+                                       cmocka_unit_test(throttled_copies)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,22 +82,27 @@ static void halves(void **state)
     program_destroy(p);
 }
 
-/* Compute takes all cores, a copy half of them: 1.5 together, both at two thirds. The copy's 2 s become 3, in which compute does
- * 2 of its 5; a lane without demand is not slowed. */
+/* Compute takes all cores, a copy a quarter of them, which it gets: in its 2 s compute does 1.5 of its 5. A lane without demand
+ * is not slowed. With a second one that asks for 0.9, compute and that one share the three quarters. */
 static void uneven(void **state)
 {
     (void)state;
     struct cost_model m = unit_costs();
     m.demand[LANE_COMPUTE][LINK_CORES] = 1;
-    m.demand[LANE_H2D][LINK_CORES] = 0.5;
+    m.demand[LANE_H2D][LINK_CORES] = 0.25;
     struct program *p = empty();
     add(p, LANE_COMPUTE, 5);
     add(p, LANE_H2D, 2);
     add(p, LANE_READ, 1);
-    near(program_simulate(p, &m, NULL, NULL, 0), 6);
-    near(p->instrs[0].end, 6);
-    near(p->instrs[1].end, 3);
+    near(program_simulate(p, &m, NULL, NULL, 0), 5.5);
+    near(p->instrs[0].end, 5.5);
+    near(p->instrs[1].end, 2);
     near(p->instrs[2].end, 1);
+    m.demand[LANE_READ][LINK_CORES] = 0.9;
+    /* until 2: 0.375 each, of 0.9 asked: 5/6 of the read done; then half each: the rest takes 0.3 s, compute loses 0.15 */
+    near(program_simulate(p, &m, NULL, NULL, 0), 5 + 2 * 0.625 + 0.15);
+    near(p->instrs[1].end, 2);
+    near(p->instrs[2].end, 2.3);
     program_destroy(p);
 }
 
