@@ -3,8 +3,8 @@
 #include "cli/settings.h"
 #include "engine/check.h"
 #include "engine/train.h"
+#include "plan/changes.h"
 #include "plan/hardware.h"
-#include "plan/report.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -30,21 +30,39 @@ static enum status write_picture(const struct plan *plan, const struct model *mo
     return st;
 }
 
+/* The table or JSON, what could be changed, the picture, and the sentence if it does not fit. */
+static enum status write_plan(const struct plan *plan, const struct model *model, const struct settings *s)
+{
+    struct changes c = {0};
+    int wanted;
+    TRY(changes_wanted(plan, model, &wanted));
+    if (s->json) {
+        if (!plan->fits)
+            TRY(changes_find(plan, model, s, CHANGES_SECONDS, &c));
+        TRY(plan_write_json(plan, model, &c, stdout));
+    } else {
+        if (s->machine)
+            hardware_print(s->hardware, s->dtype, stdout);
+        TRY(plan_print(plan, model, stdout));
+        fflush(stdout);
+        if (wanted)
+            TRY(changes_find(plan, model, s, CHANGES_SECONDS, &c));
+        changes_print(plan, &c, stdout);
+    }
+    if (s->svg)
+        TRY(write_picture(plan, model, s->svg));
+    if (s->verbose)
+        program_print(plan->programs[PLAN_UPDATE_STEP], stdout);
+    return plan->fits ? OK : changes_refuse(plan, s, &c);
+}
+
 static enum status plan_command(struct settings *s, struct comm *c)
 {
     struct model *model = NULL;
     struct plan *plan = NULL;
     int64_t limit[TIERS];
     TRY(train_plan(s, c, comm_size(c) > 1 ? comm_size(c) : train_planned_ranks(s), &model, &plan, limit));
-    if (s->machine && !s->json)
-        hardware_print(s->hardware, s->dtype, stdout);
-    enum status st = s->json ? plan_write_json(plan, model, stdout) : plan_print(plan, model, stdout);
-    if (st == OK && s->svg)
-        st = write_picture(plan, model, s->svg);
-    if (st == OK && s->verbose)
-        program_print(plan->programs[PLAN_UPDATE_STEP], stdout);
-    if (st == OK && !plan->fits)
-        st = plan_refuse(plan, model, s, limit);
+    enum status st = write_plan(plan, model, s);
     plan_destroy(plan);
     model_destroy(model);
     return st;

@@ -186,7 +186,7 @@ enum status run_plan(struct run *r, struct plan **out)
     TRY(comm_agree(c, train_plan(r->s, c, comm_size(c), &r->model, &plan, r->limit)));
     enum status st = run_compare_plans(c, plan);
     if (st == OK && !plan->fits)
-        st = comm_agree(c, plan_refuse(plan, r->model, r->s, r->limit));
+        st = comm_agree(c, plan_refuse(plan, r->model, r->s));
     if (st == OK)
         st = comm_set_mesh(c, &(struct mesh){r->s->dp, r->s->ulysses, r->s->ring});
     if (st == OK)

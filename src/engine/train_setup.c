@@ -8,8 +8,8 @@
 #include "engine/profile.h"
 #include "offload/drives.h"
 #include "ops/blas.h"
+#include "plan/changes.h"
 #include "plan/hardware.h"
-#include "plan/report.h"
 
 #include <errno.h>
 #include <omp.h>
@@ -183,6 +183,8 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, struct 
         *model = NULL;
         return st;
     }
+    if (!(*plan)->fits) /* other settings, with which it may, choose their own tiles */
+        return OK;
     s->row_chunk = (*plan)->strategy.row_chunk;
     s->head_tile = (*plan)->strategy.head_tile;
     s->loss_tile = (*plan)->strategy.loss_tile;
@@ -276,6 +278,11 @@ enum status run_refuse_old(const struct settings *s)
                        s->out);
 }
 
+static enum status write_plan_json(const struct plan *p, const struct model *m, FILE *f)
+{
+    return plan_write_json(p, m, NULL, f);
+}
+
 static enum status write_plan(struct run *r, const char *name,
                               enum status (*write)(const struct plan *, const struct model *, FILE *))
 {
@@ -313,7 +320,7 @@ enum status run_open_files(struct run *r, const struct train_hooks *hooks)
     char path[4096];
     TRY(write_config(r, hooks));
     TRY(write_plan(r, "plan.txt", plan_print));
-    TRY(write_plan(r, "plan.json", plan_write_json));
+    TRY(write_plan(r, "plan.json", write_plan_json));
     snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);
     if (r->s->resume)
         TRY(metrics_cut(path, r->at.step));

@@ -51,7 +51,7 @@ enum status plan_create(const struct model *m, const struct settings *s, const i
 void plan_destroy(struct plan *p); /* NULL is fine */
 
 /* A refusal: which tier, the excess and the cheapest change that fits (found by planning again), as an ERR_NOFIT failure. */
-enum status plan_refuse(const struct plan *p, const struct model *m, const struct settings *s, const int64_t limit[TIERS]);
+enum status plan_refuse(const struct plan *p, const struct model *m, const struct settings *s);
 
 /* The table of `ltrain plan`. ERR_NOMEM. */
 enum status plan_print(const struct plan *p, const struct model *m, FILE *f);

@@ -47,9 +47,6 @@ enum tensor_class report_class_of(const struct program *p, const struct instr *i
 /* How many times a step runs each program. */
 void report_counts(const struct plan *p, int64_t count[PLAN_PROGRAMS]);
 
-/* The plan as JSON, for `ltrain plan --json` and a run's plan.json: everything that the table says. ERR_IO. */
-enum status plan_write_json(const struct plan *p, const struct model *m, FILE *f);
-
 /* Lanes and memory of the first micro-batch's step as an SVG picture of at most some 200 KB. ERR_IO, ERR_NOMEM. */
 enum status plan_write_svg(const struct plan *p, const struct model *m, FILE *f);
 

@@ -1,6 +1,6 @@
 /* The plan as JSON. Names are stable: programs read them. Bytes, seconds and FLOPs; of one rank unless the name says otherwise.
  */
-#include "plan/report.h"
+#include "plan/changes.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -149,7 +149,23 @@ static json_t *programs_json(const struct plan *p)
     return all;
 }
 
-enum status plan_write_json(const struct plan *p, const struct model *m, FILE *f)
+static json_t *changes_json(const struct changes *c)
+{
+    json_t *all = json_array();
+    for (int i = 0; c && i < c->n; i++) {
+        const struct change *x = &c->by_cost[i];
+        json_t *o = json_object();
+        put_text(o, "flags", x->say);
+        put(o, "seconds", x->seconds);
+        put(o, "tokens_per_second", x->per_second);
+        json_object_set_new(o, "peak", by_tier(x->arena));
+        put_text(o, "settings", x->strategy);
+        json_array_append_new(all, o);
+    }
+    return all;
+}
+
+enum status plan_write_json(const struct plan *p, const struct model *m, const struct changes *c, FILE *f)
 {
     struct report r;
     TRY(report_make(p, m, &r));
@@ -167,6 +183,7 @@ enum status plan_write_json(const struct plan *p, const struct model *m, FILE *f
     json_object_set_new(o, "classes", classes_json(p, &r));
     json_object_set_new(o, "lanes", lanes_json(&r));
     json_object_set_new(o, "programs", programs_json(p));
+    json_object_set_new(o, "changes", changes_json(c));
     int failed = json_dumpf(o, f, JSON_INDENT(1)) != 0 || fputc('\n', f) == EOF;
     json_decref(o);
     return failed ? status_fail(ERR_IO, "cannot write the plan as JSON: %s", strerror(errno)) : OK;

@@ -109,11 +109,11 @@ static void check_limits(const struct plan *plan, const int64_t limit[TIERS])
 }
 
 /* The refusal names the tier, what is needed and the flag that gives more. */
-static void check_refusal(const struct plan *plan, const struct model *m, const struct settings *s, const int64_t limit[TIERS])
+static void check_refusal(const struct plan *plan, const struct model *m, const struct settings *s)
 {
     static const char *const flag[] = {"--device-mem", "--host-mem", "--nvme-max"};
     char need[64], sentence[1024];
-    assert_int_equal(plan_refuse(plan, m, s, limit), ERR_NOFIT);
+    assert_int_equal(plan_refuse(plan, m, s), ERR_NOFIT);
     snprintf(sentence, sizeof sentence, "%s", status_message());
     snprintf(need, sizeof need, " on the %s ", tier_name(plan->misfit));
     if (!strstr(sentence, need) || !strstr(sentence, flag[plan->misfit]) || !strstr(sentence, "needs "))
@@ -128,7 +128,7 @@ static struct plan *fit(const struct model *m, const struct settings *s, const i
     verify_all(plan);
     check_limits(plan, limit);
     if (!plan->fits)
-        check_refusal(plan, m, s, limit);
+        check_refusal(plan, m, s);
     return plan;
 }
 
@@ -198,13 +198,13 @@ static void refusal_names_a_change(void **state)
     plan_destroy(plan);
     plan = fit(m, &s, limit);
     assert_int_equal(plan->fits, 0);
-    assert_int_equal(plan_refuse(plan, m, &s, limit), ERR_NOFIT);
+    assert_int_equal(plan_refuse(plan, m, &s), ERR_NOFIT);
     print_message("%s\n", status_message());
     assert_non_null(strstr(status_message(), "--offload"));
     plan_destroy(plan);
     limit[TIER_DEVICE] = 10000;
     plan = fit(m, &s, limit);
-    assert_int_equal(plan_refuse(plan, m, &s, limit), ERR_NOFIT);
+    assert_int_equal(plan_refuse(plan, m, &s), ERR_NOFIT);
     assert_non_null(strstr(status_message(), "No offload setting fits"));
     plan_destroy(plan);
     model_destroy(m);

@@ -5,7 +5,7 @@
 #include <cmocka.h>
 
 #include "plan/cells.h"
-#include "plan/report.h"
+#include "plan/changes.h"
 
 #include <ctype.h>
 #include <jansson.h>
@@ -111,14 +111,18 @@ static void names_the_slow_lane(void **state)
     struct report r;
     struct model *m = model_for(FAMILY_LLAMA, 3);
     cell_settings(&s, 100, F32);
+    s.device = DEVICE_CPU_DISCRETE;
     s.acts = s.params = OFFLOAD_CPU;
     s.link_gbps = 1e-6;
     struct plan *plan = plan_for(m, &s);
     assert_int_equal(report_make(plan, m, &r), OK);
     enum lane slowest = report_slowest_lane(&r);
     assert_true(slowest == LANE_H2D || slowest == LANE_D2H);
-    assert_true(r.lane[LANE_H2D].exposed + r.lane[LANE_D2H].exposed > 0.9 * plan->seconds);
-    assert_true(r.waited[slowest][CLASS_ACT] + r.waited[slowest][CLASS_PARAM] > 0.9 * r.lane[slowest].exposed);
+    if (r.lane[LANE_H2D].exposed + r.lane[LANE_D2H].exposed < 0.9 * plan->seconds)
+        fail_msg("%g s of %g s are exposed", r.lane[LANE_H2D].exposed + r.lane[LANE_D2H].exposed, plan->seconds);
+    double moved = r.waited[slowest][CLASS_ACT] + r.waited[slowest][CLASS_PARAM]; /* the rest are tokens, masks, the record */
+    if (moved < 0.7 * r.lane[slowest].exposed)
+        fail_msg("parameters and activations are %g of %g s on %s", moved, r.lane[slowest].exposed, lane_name(slowest));
     assert_true(r.hidden >= 0 && r.hidden < 0.6); /* two lanes, of which at most one can hide behind the other */
     plan_destroy(plan);
     model_destroy(m);
@@ -158,7 +162,7 @@ static json_t *written_json(const struct plan *plan, const struct model *m)
     json_error_t error;
     FILE *f = open_memstream(&text, &size);
     assert_non_null(f);
-    assert_int_equal(plan_write_json(plan, m, f), OK);
+    assert_int_equal(plan_write_json(plan, m, NULL, f), OK);
     assert_int_equal(fclose(f), 0);
     json_t *o = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (!o)
