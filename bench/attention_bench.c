@@ -1,27 +1,35 @@
-/* Speed of attention forward and backward (causal, or a sliding window; 8 query heads / 2 KV heads) beside OpenBLAS sgemm in the same run.
- *
- *   attention_bench [S] [repeats] [f32|bf16] [window]     FLOPs of the attended pairs; packing and every other pass counted; best of the repeats */
+/* Worker of bench_attention.py: `attention_bench HQ HK`. "case S D MASK DTYPE" (MASK: causal, windowN, documentsN: N tokens each;
+ * DTYPE: f32, bf16) makes a problem of HQ query and HK KV heads; "forward", "backward" and "sgemm" (2048 cubed) run once. Each
+ * line is answered by
+ * {"seconds", "cpu_seconds", "flops"}: flops of the attended pairs; packing and every other pass are in the time. */
 #include "attention/attention.h"
+#include "base/clock.h"
 #include "ops/blas.h"
 
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
-enum { HQ = 8, HK = 2 };
+enum { N = 2048, ARRAYS = 13 };
 
-static double seconds(void)
-{
-    return omp_get_wtime();
-}
+static int32_t hq, hk;
 
-static void *filled(int64_t n, int32_t dtype, float amplitude)
+struct problem {
+    struct op_attrs attrs;
+    void *q, *k, *v, *o, *go, *lse, *delta, *dq, *dk, *dv, *lo, *hi, *work;
+    double pairs; /* attended (query, key) pairs of one head */
+};
+
+static void *filled(int64_t n, int32_t dtype)
 {
     void *p = aligned_alloc(64, (size_t)round_up(n * dtype_size((enum dtype)dtype) + 64, 64));
     uint32_t r = (uint32_t)n;
+    if (!p)
+        exit(1);
     for (int64_t i = 0; i < n; i++) {
         r = r * 1664525u + 1013904223u;
-        float x = amplitude * ((float)(r >> 8) / 8388608.0f - 1);
+        float x = (float)(r >> 8) / 8388608.0f - 1;
         if (dtype == F32)
             ((float *)p)[i] = x;
         else
@@ -30,79 +38,103 @@ static void *filled(int64_t n, int32_t dtype, float amplitude)
     return p;
 }
 
-static double sgemm_gflops(int repeats)
+static void release(struct problem *p)
 {
-    const int n = 2048;
-    float *a = filled(n * n, F32, 1), *b = filled(n * n, F32, 1), *c = filled(n * n, F32, 1);
-    double best = 1e30;
-    for (int i = 0; i < repeats + 1; i++) {
-        double t = seconds();
-        blas.sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, n, n, 1, a, n, b, n, 0, c, n);
-        t = seconds() - t;
-        best = t < best ? t : best;
-    }
-    free(a);
-    free(b);
-    free(c);
-    return 2.0 * n * n * n / best * 1e-9;
-}
-
-static double kernel_seconds(op_kernel *kernel, const struct op_attrs *attrs, void *const *arg, int repeats)
-{
-    double best = 1e30;
-    for (int i = 0; i < repeats; i++) {
-        double t = seconds();
-        kernel(attrs, arg);
-        t = seconds() - t;
-        best = t < best ? t : best;
-    }
-    return best;
-}
-
-static void bench(int64_t s, int64_t window, int32_t d, int32_t dtype, int repeats, double sgemm)
-{
-    struct op_attrs a = {0};
-    a.attn.sq = a.attn.sk = s, a.attn.hq = HQ, a.attn.hk = HK, a.attn.head_dim = d, a.attn.dtype = dtype;
-    a.attn.scale = 0.125f;
-    int64_t nq = s * HQ * d, nk = s * HK * d;
-    void *q = filled(nq, dtype, 1), *k = filled(nk, dtype, 1), *v = filled(nk, dtype, 1), *o = filled(nq, dtype, 1);
-    void *go = filled(nq, dtype, 1), *lse = filled(s * HQ, F32, 1), *delta = filled(s * HQ, F32, 1), *dq = filled(nq, F32, 1), *dk = filled(nk, F32, 1);
-    void *dv = filled(nk, F32, 1);
-    int32_t *lo = malloc((size_t)s * 4), *hi = malloc((size_t)s * 4);
-    double pairs = 0;
-    for (int64_t i = 0; i < s; i++) {
-        lo[i] = (int32_t)max_i64(0, i - window + 1), hi[i] = (int32_t)i;
-        pairs += (double)(hi[i] - lo[i] + 1) * HQ * d;
-    }
-    int64_t fwd_bytes = attention_workspace_bytes(OP_ATTN_FWD, &a, 0), bwd_bytes = attention_workspace_bytes(OP_ATTN_BWD, &a, 0);
-    void *work = malloc((size_t)max_i64(fwd_bytes, bwd_bytes));
-    op_kernel *table[OP_COUNT] = {0};
-    attention_cpu_kernels(table);
-    double fwd = 4 * pairs / kernel_seconds(table[OP_ATTN_FWD], &a, (void *[]){o, lse, q, k, v, lo, hi, work}, repeats) * 1e-9;
-    double bwd =
-        10 * pairs / kernel_seconds(table[OP_ATTN_BWD], &a, (void *[]){dq, dk, dv, q, k, v, delta, lse, go, lo, hi, work}, repeats) * 1e-9;
-    printf("S %lld D %3d %s: forward %6.1f GFLOP/s (%3.0f%% of sgemm), backward %6.1f (%3.0f%%); work %.1f / %.1f MiB\n", (long long)s, d,
-        dtype_name((enum dtype)dtype), fwd, 100 * fwd / sgemm, bwd, 100 * bwd / sgemm, (double)fwd_bytes / 1048576,
-        (double)bwd_bytes / 1048576);
-    void *all[] = {q, k, v, o, go, lse, delta, dq, dk, dv, lo, hi, work};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    void *all[ARRAYS] = {p->q, p->k, p->v, p->o, p->go, p->lse, p->delta, p->dq, p->dk, p->dv, p->lo, p->hi, p->work};
+    for (int i = 0; i < ARRAYS; i++)
         free(all[i]);
+}
+
+static void fill_mask(struct problem *p, int64_t s, const char *mask)
+{
+    int32_t *lo = p->lo, *hi = p->hi;
+    long long length;
+    p->pairs = 0;
+    for (int64_t i = 0; i < s; i++) {
+        lo[i] = 0, hi[i] = (int32_t)i;
+        if (sscanf(mask, "window%lld", &length) == 1)
+            lo[i] = (int32_t)max_i64(0, i - length + 1);
+        else if (sscanf(mask, "documents%lld", &length) == 1)
+            lo[i] = (int32_t)(i / length * length);
+        p->pairs += hi[i] - lo[i] + 1;
+    }
+}
+
+static void make(struct problem *p, int64_t s, int32_t d, const char *mask, int32_t dtype)
+{
+    const int64_t nq = s * hq * d, nk = s * hk * d;
+    release(p);
+    *p = (struct problem){.q = filled(nq, dtype),
+                          .k = filled(nk, dtype),
+                          .v = filled(nk, dtype),
+                          .o = filled(nq, dtype),
+                          .go = filled(nq, dtype),
+                          .lse = filled(s * hq, F32),
+                          .delta = filled(s * hq, F32),
+                          .dq = filled(nq, F32),
+                          .dk = filled(nk, F32),
+                          .dv = filled(nk, F32),
+                          .lo = filled(s, F32),
+                          .hi = filled(s, F32)};
+    p->attrs.attn.sq = p->attrs.attn.sk = s, p->attrs.attn.hq = hq, p->attrs.attn.hk = hk;
+    p->attrs.attn.head_dim = d, p->attrs.attn.dtype = dtype, p->attrs.attn.scale = 0.125f;
+    fill_mask(p, s, mask);
+    p->work = filled(
+        max_i64(attention_workspace_bytes(OP_ATTN_FWD, &p->attrs, 0), attention_workspace_bytes(OP_ATTN_BWD, &p->attrs, 0)) / 4,
+        F32);
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Runs a contender once; the FLOPs that it made. */
+static double run(const struct problem *p, op_kernel *const *kernel, float *const matrix[3], const char *what)
+{
+    const double products = p->pairs * hq * p->attrs.attn.head_dim * 2;
+    if (strcmp(what, "sgemm") == 0) {
+        blas.sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1, matrix[0], N, matrix[1], N, 0, matrix[2], N);
+        return 2.0 * N * N * N;
+    }
+    if (strcmp(what, "forward") == 0) {
+        kernel[OP_ATTN_FWD](&p->attrs, (void *[]){p->o, p->lse, p->q, p->k, p->v, p->lo, p->hi, p->work});
+        return 2 * products;
+    }
+    kernel[OP_ATTN_BWD](&p->attrs,
+                        (void *[]){p->dq, p->dk, p->dv, p->q, p->k, p->v, p->delta, p->lse, p->go, p->lo, p->hi, p->work});
+    return 5 * products;
 }
 
 int main(int argc, char **argv)
 {
-    int64_t s = argc > 1 ? atoll(argv[1]) : 8192;
-    int repeats = argc > 2 ? atoi(argv[2]) : 3;
-    int32_t dtype = argc > 3 && argv[3][0] == 'b' ? BF16 : F32;
-    int64_t window = argc > 4 ? atoll(argv[4]) : s;
+    struct problem p = {0};
+    op_kernel *kernel[OP_COUNT] = {0};
+    char line[256], mask[64], dtype[8];
+    long long s;
+    int d;
+    hq = argc > 2 ? atoi(argv[1]) : 8, hk = argc > 2 ? atoi(argv[2]) : 2;
     if (blas_open() != OK) {
         fprintf(stderr, "%s\n", status_message());
         return 1;
     }
-    double sgemm = sgemm_gflops(repeats);
-    printf("sgemm 2048: %.1f GFLOP/s on %d threads (%s kernels)\n", sgemm, omp_get_max_threads(), blas.corename());
-    const int32_t dims[] = {32, 64, 128};
+    blas.set_num_threads(omp_get_max_threads());
+    attention_cpu_kernels(kernel);
+    float *matrix[3] = {filled(N * N, F32), filled(N * N, F32), filled(N * N, F32)};
+    while (fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\n")] = 0;
+        double cpu = cpu_seconds(), t = clock_seconds(), flops = 0;
+        if (sscanf(line, "case %lld %d %63s %7s", &s, &d, mask, dtype) == 4)
+            make(&p, s, d, mask, strcmp(dtype, "bf16") == 0 ? BF16 : F32);
+        else
+            flops = run(&p, kernel, matrix, line);
+        printf("{\"seconds\": %.6f, \"cpu_seconds\": %.6f, \"flops\": %.17g}\n", clock_seconds() - t, cpu_seconds() - cpu, flops);
+        fflush(stdout);
+    }
+    release(&p);
     for (int i = 0; i < 3; i++)
-        bench(s, window, dims[i], dtype, repeats, sgemm);
+        free(matrix[i]);
     return 0;
 }

@@ -10,7 +10,7 @@
 
 #define SIMD __attribute__((target("avx2,fma")))
 
-enum { WIDTH = 8, ROWS = 4, LANES = 3 * WIDTH };
+enum { WIDTH = 8, ROWS = 4, LANES = 3 * WIDTH, EXP2_SATURATES = 0 /* vf_exp2 of anything too large is inf */ };
 
 typedef __m256 vf;
 typedef __m256i vi;
@@ -50,6 +50,12 @@ static inline SIMD vf vf_ceil(vf x)
 static inline SIMD vm vf_greater(vf a, vf b)
 {
     return _mm256_cmp_ps(a, b, _CMP_GT_OQ);
+}
+
+/* Or one of them is NaN. */
+static inline SIMD vm vf_not_less(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_NLT_UQ);
 }
 
 static inline SIMD vm vf_unequal(vf a, vf b)

@@ -10,7 +10,7 @@
 
 #define SIMD __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")))
 
-enum { WIDTH = 16, ROWS = 8, LANES = 3 * WIDTH };
+enum { WIDTH = 16, ROWS = 8, LANES = 3 * WIDTH, EXP2_SATURATES = 1 /* vf_exp2 of anything too large is inf */ };
 
 typedef __m512 vf;
 typedef __m512i vi;
@@ -50,6 +50,12 @@ static inline SIMD vf vf_ceil(vf x)
 static inline SIMD vm vf_greater(vf a, vf b)
 {
     return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ);
+}
+
+/* Or one of them is NaN. */
+static inline SIMD vm vf_not_less(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ);
 }
 
 static inline SIMD vm vf_unequal(vf a, vf b)
@@ -126,11 +132,12 @@ static inline SIMD void vf_transpose(vf r[WIDTH])
 #define ZERO(AT, C) "vpxord %%zmm" #C ", %%zmm" #C ", %%zmm" #C "\n\t"
 #define LOAD(AT, C) "vmovaps " #AT "(%[c]), %%zmm" #C "\n\t"
 #define STORE(AT, C) "vmovaps %%zmm" #C ", " #AT "(%[c])\n\t"
-#define EACH(DO)                                                                                                              \
-    DO(0, 0)                                                                                                                  \
-    DO(64, 1) DO(128, 2) DO(192, 3) DO(256, 4) DO(320, 5) DO(384, 6) DO(448, 7) DO(512, 8) DO(576, 9) DO(640, 10) DO(704, 11) \
-        DO(768, 12) DO(832, 13) DO(896, 14) DO(960, 15) DO(1024, 16) DO(1088, 17) DO(1152, 18) DO(1216, 19) DO(1280, 20)      \
-            DO(1344, 21) DO(1408, 22) DO(1472, 23)
+#define EACH(DO)                                                                                                                \
+    DO(0, 0)                                                                                                                    \
+    DO(64, 1)                                                                                                                   \
+    DO(128, 2) DO(192, 3) DO(256, 4) DO(320, 5) DO(384, 6) DO(448, 7) DO(512, 8) DO(576, 9) DO(640, 10) DO(704, 11) DO(768, 12) \
+        DO(832, 13) DO(896, 14) DO(960, 15) DO(1024, 16) DO(1088, 17) DO(1152, 18) DO(1216, 19) DO(1280, 20) DO(1344, 21)       \
+            DO(1408, 22) DO(1472, 23)
 #define START "testl %[add], %[add]\n\tjz 2f\n\t" EACH(LOAD) "jmp 3f\n\t2:\n\t" EACH(ZERO) "3:\n\t"
 #define REGISTERS                                                                                                                \
     "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", \

@@ -166,8 +166,20 @@ static int panels_meet(const struct backward *b, int64_t row, int64_t key)
     return row <= last && b->from[row] < key + LANES && b->to[last] > key;
 }
 
-/* P and dS of a panel of queries x a panel of keys from S^T and dP^T: key-major dst, and query-major p and ds. */
-static inline SIMD void panel_gradient(const float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
+/* Transposes [WIDTH][WIDTH] between rows of LANES. */
+static inline SIMD void transpose_square(const float *from, float *to)
+{
+    vf r[WIDTH];
+    for (int64_t i = 0; i < WIDTH; i++)
+        r[i] = vf_load(from + i * LANES);
+    vf_transpose(r);
+    for (int64_t i = 0; i < WIDTH; i++)
+        vf_store(to + i * LANES, r[i]);
+}
+
+/* P and dS of a panel of queries x a panel of keys from S^T, which becomes P^T, and dP^T: key-major dst, and query-major p and
+ * ds. */
+static inline SIMD void panel_gradient(float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
                                        const int32_t *to, int64_t key, int masked, float *dst, float *p, float *ds)
 {
     for (int64_t lane = 0; lane < LANES; lane += WIDTH) {
@@ -175,32 +187,27 @@ static inline SIMD void panel_gradient(const float *s, const float *dp, const fl
         const vi f = vi_load(from + lane);
         const vi t = vi_load(to + lane);
         for (int64_t j = 0; j < LANES; j += WIDTH) {
-            vf pr[WIDTH], dr[WIDTH];
-            for (int64_t i = 0; i < WIDTH; i++) {
-                int64_t at = (j + i) * LANES + lane;
-                pr[i] = vf_exp2(vf_load(s + at) - l);
+            for (int64_t i = j; i < j + WIDTH; i++) {
+                const int64_t at = i * LANES + lane;
+                vf pr = vf_exp2(vf_load(s + at) - l);
                 if (masked)
-                    pr[i] = vf_keep(vi_contains(f, t, key + j + i), pr[i]);
-                dr[i] = pr[i] * (vf_load(dp + at) - e);
-                vf_store(dst + at, dr[i]);
+                    pr = vf_keep(vi_contains(f, t, key + i), pr);
+                vf_store(s + at, pr);
+                vf_store(dst + at, pr * (vf_load(dp + at) - e));
             }
-            vf_transpose(pr);
-            vf_transpose(dr);
-            for (int64_t i = 0; i < WIDTH; i++) {
-                vf_store(p + (lane + i) * LANES + j, pr[i]);
-                vf_store(ds + (lane + i) * LANES + j, dr[i]);
-            }
+            transpose_square(s + j * LANES + lane, p + lane * LANES + j);
+            transpose_square(dst + j * LANES + lane, ds + lane * LANES + j);
         }
     }
 }
 
-static SIMD void panel_gradient_masked(const float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
+static SIMD void panel_gradient_masked(float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
                                        const int32_t *to, int64_t key, float *dst, float *p, float *ds)
 {
     panel_gradient(s, dp, lse, delta, from, to, key, 1, dst, p, ds);
 }
 
-static SIMD void panel_gradient_whole(const float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
+static SIMD void panel_gradient_whole(float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
                                       const int32_t *to, int64_t key, float *dst, float *p, float *ds)
 {
     panel_gradient(s, dp, lse, delta, from, to, key, 0, dst, p, ds);

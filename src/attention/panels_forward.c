@@ -10,8 +10,10 @@
 #include <math.h>
 #include <omp.h>
 
-#define SLACK 24.0f      /* p up to 2^24: far from overflow; a typical call never moves m after the first block */
-#define BATCH_ROWS 8192  /* pack several KV heads at a time until they have this many rows: fewer barriers */
+#define SLACK 24.0f /* p up to 2^24: far from overflow; a typical call never moves m after the first block */
+#define FAR_BEHIND \
+    0x1p40f             /* a block's sum of p: its maximum is not looked for while m is not that far behind (2% at head dim 64) */
+#define BATCH_ROWS 8192 /* pack several KV heads at a time until they have this many rows: fewer barriers */
 #define NOTHING (-1e30f) /* m before the first key */
 
 struct forward {
@@ -23,6 +25,9 @@ struct forward {
     int64_t sk, head_stride; /* rows of K padded to BLOCK, floats per packed head */
     int64_t batch;           /* KV heads packed at a time */
 };
+
+/* How a block's scores become probabilities: against an m that has seen them, or not (whole blocks, checked by their sums). */
+enum scores { MASKED, WHOLE, UNSEEN };
 
 /* One thread's scratch: a block of queries and their state. */
 struct panels {
@@ -89,45 +94,71 @@ static SIMD void panel_reference(struct panels *x, int64_t p, const vf max[VECTO
             vf_store(o + c + WIDTH * i, vf_load(o + c + WIDTH * i) * vf_load(&x->factor[WIDTH * i]));
 }
 
-/* s becomes p = 2^(s - m), and l grows by the sums of the lanes. */
-static SIMD void panel_exp(float *s, int64_t n, struct panels *x, int64_t p, int masked)
+/* s becomes p = 2^(s - m), and l grows by the sums of the lanes; unless a sum shows that m is too far behind, where that is asked
+ * for: then 1, and s is spoilt. */
+static inline SIMD int panel_exp(float *s, int64_t n, struct panels *x, int64_t p, enum scores scores)
 {
-    vf m[VECTORS], l[VECTORS];
+    vf m[VECTORS], sum[VECTORS];
     for (int i = 0; i < VECTORS; i++)
-        m[i] = vf_load(&x->m[p][WIDTH * i]), l[i] = vf_load(&x->l[p][WIDTH * i]);
+        m[i] = vf_load(&x->m[p][WIDTH * i]), sum[i] = vf_set(0);
     for (int64_t j = 0; j < n; j++)
         for (int i = 0; i < VECTORS; i++) {
             vf v = vf_load(s + j * LANES + WIDTH * i), e = vf_exp2(v - m[i]);
-            if (masked)
+            if (scores == MASKED)
                 e = vf_keep(vf_unequal(v, vf_set(-INFINITY)), e);
-            l[i] = l[i] + e;
+            sum[i] = sum[i] + e;
             vf_store(s + j * LANES + WIDTH * i, e);
         }
+    for (int i = 0; i < VECTORS && scores == UNSEEN; i++)
+        if (vm_any(vf_not_less(sum[i], vf_set(FAR_BEHIND))))
+            return 1;
     for (int i = 0; i < VECTORS; i++)
-        vf_store(&x->l[p][WIDTH * i], l[i]);
+        vf_store(&x->l[p][WIDTH * i], vf_load(&x->l[p][WIDTH * i]) + sum[i]);
+    return 0;
 }
 
-/* The keys [key, key_end) of one block, of which panel p's mask needs at least one. */
-static SIMD void panel_block(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end,
-                             int masked)
+/* Every lane has an m. */
+static SIMD int panel_started(const struct panels *x, int64_t p)
 {
-    const int64_t d = f->attrs->attn.head_dim, block = key / BLOCK * BLOCK, n = key_end - key;
+    int all = 1;
+    for (int i = 0; i < VECTORS; i++)
+        all &= !vm_any(vf_greater(vf_set(0.5f * NOTHING), vf_load(&x->m[p][WIDTH * i])));
+    return all;
+}
+
+/* P of panel p and the keys [key, key_end) of one block, of which its mask needs at least one. */
+static SIMD void panel_scores(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end,
+                              enum scores scores)
+{
+    const int64_t d = f->attrs->attn.head_dim, n = key_end - key;
     const float *k = f->packed_k + kv * f->head_stride + key * d, *q = x->q + p * d * LANES;
-    const float *v = f->packed_v + kv * f->head_stride + block * d + (key - block) * ROWS;
     vf max[VECTORS];
     for (int64_t j = 0; j < n; j += ROWS)
         tile(d, k + j * d, q, x->s + j * LANES, 0);
-    if (masked)
+    if (scores == UNSEEN) {
+        if (panel_exp(x->s, n, x, p, UNSEEN))
+            panel_scores(f, kv, x, p, key, key_end, WHOLE);
+        return;
+    }
+    if (scores == MASKED)
         panel_maximum(x->s, n, key, x, p, 1, max);
     else
         panel_maximum(x->s, n, key, x, p, 0, max);
     panel_reference(x, p, max, d);
-    if (masked)
-        panel_exp(x->s, n, x, p, 1);
+    if (scores == MASKED)
+        panel_exp(x->s, n, x, p, MASKED);
     else
-        panel_exp(x->s, n, x, p, 0);
+        panel_exp(x->s, n, x, p, WHOLE);
+}
+
+static SIMD void panel_block(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end,
+                             int masked)
+{
+    const int64_t d = f->attrs->attn.head_dim, block = key / BLOCK * BLOCK;
+    const float *v = f->packed_v + kv * f->head_stride + block * d + (key - block) * ROWS;
+    panel_scores(f, kv, x, p, key, key_end, masked ? MASKED : EXP2_SATURATES && panel_started(x, p) ? UNSEEN : WHOLE);
     for (int64_t c = 0; c < d; c += ROWS)
-        tile(n, v + c * BLOCK, x->s, x->o + (p * d + c) * LANES, 1);
+        tile(key_end - key, v + c * BLOCK, x->s, x->o + (p * d + c) * LANES, 1);
 }
 
 static void panels_load(const struct forward *f, struct panels *x, const struct rows *q, int64_t row, int64_t n)
