@@ -10,6 +10,9 @@
 
 #define SIMD __attribute__((target("avx2,fma")))
 
+/* Rows per block of queries and of keys: below 128 costs 2 to 5% in backward. */
+enum { FORWARD_BLOCK = 192, BACKWARD_BLOCK = 192 };
+
 enum { WIDTH = 8, ROWS = 4, LANES = 3 * WIDTH, EXP2_SATURATES = 0 /* vf_exp2 of anything too large is inf */ };
 
 typedef __m256 vf;

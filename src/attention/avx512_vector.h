@@ -10,6 +10,9 @@
 
 #define SIMD __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")))
 
+/* Rows per block of queries and of keys, with 2 MiB of L2: 288 is 3 to 5% faster than 192 in backward, 3% slower in forward. */
+enum { FORWARD_BLOCK = 192, BACKWARD_BLOCK = 288 };
+
 enum { WIDTH = 16, ROWS = 8, LANES = 3 * WIDTH, EXP2_SATURATES = 1 /* vf_exp2 of anything too large is inf */ };
 
 typedef __m512 vf;
@@ -132,13 +135,15 @@ static inline SIMD void vf_transpose(vf r[WIDTH])
 #define ZERO(AT, C) "vpxord %%zmm" #C ", %%zmm" #C ", %%zmm" #C "\n\t"
 #define LOAD(AT, C) "vmovaps " #AT "(%[c]), %%zmm" #C "\n\t"
 #define STORE(AT, C) "vmovaps %%zmm" #C ", " #AT "(%[c])\n\t"
-#define EACH(DO)                                                                                                                \
-    DO(0, 0)                                                                                                                    \
-    DO(64, 1)                                                                                                                   \
-    DO(128, 2) DO(192, 3) DO(256, 4) DO(320, 5) DO(384, 6) DO(448, 7) DO(512, 8) DO(576, 9) DO(640, 10) DO(704, 11) DO(768, 12) \
-        DO(832, 13) DO(896, 14) DO(960, 15) DO(1024, 16) DO(1088, 17) DO(1152, 18) DO(1216, 19) DO(1280, 20) DO(1344, 21)       \
-            DO(1408, 22) DO(1472, 23)
-#define START "testl %[add], %[add]\n\tjz 2f\n\t" EACH(LOAD) "jmp 3f\n\t2:\n\t" EACH(ZERO) "3:\n\t"
+#define EACH(DO)                                                                                                                 \
+    DO(0, 0)                                                                                                                     \
+    DO(64, 1)                                                                                                                    \
+    DO(128, 2)                                                                                                                   \
+    DO(192, 3) DO(256, 4) DO(320, 5) DO(384, 6) DO(448, 7) DO(512, 8) DO(576, 9) DO(640, 10) DO(704, 11) DO(768, 12) DO(832, 13) \
+        DO(896, 14) DO(960, 15) DO(1024, 16) DO(1088, 17) DO(1152, 18) DO(1216, 19) DO(1280, 20) DO(1344, 21) DO(1408, 22)       \
+            DO(1472, 23)
+#define NEXT(AT, C) "prefetcht0 1536+" #AT "(%[c])\n\t" /* of the next tile, which the caller adds to next */
+#define START "testl %[add], %[add]\n\tjz 2f\n\t" EACH(LOAD) EACH(NEXT) "jmp 3f\n\t2:\n\t" EACH(ZERO) "3:\n\t"
 #define REGISTERS                                                                                                                \
     "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", \
         "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27",     \

@@ -4,7 +4,7 @@
  * Vector lanes are queries (or keys, for dk and dv). Three packed forms of rows x [n, d], all fp32, tails zero:
  *   lanes    [n/LANES][d][LANES]     LANES rows side by side: the B operand, and the form of every accumulator
  *   quads    [n/ROWS][d][ROWS]       ROWS rows side by side: the A operand of products summed over d
- *   columns  [d/ROWS][BLOCK][ROWS]   ROWS columns side by side, of one block of rows: the A operand of products summed over rows
+ *   columns  [d/ROWS][block][ROWS]   ROWS columns side by side, of one block of rows: the A operand of products summed over rows
  * Every panel is aligned to a vector. All products are C[ROWS][LANES] (+)= sum over k of A[k][ROWS] B[k][LANES], C contiguous:
  * - tile(k, a, b, c, add): C = A B, or C += A B; k a positive multiple of 4.
  * - tile_lanes(n, a, stride, b, c, add): the same, summed over the lanes of each of n lanes panels: a is row 0 of ROWS rows
@@ -46,11 +46,7 @@ static inline __attribute__((target("avx2"))) void transpose8(__m256 r[8])
 /* panels_backward.c's part of KERNEL(workspace). */
 int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs, int threads);
 
-enum {
-    BLOCK = 192, /* rows per block of queries and of keys: below 128 costs 2 to 5% in backward */
-    PANELS = BLOCK / LANES,
-    VECTORS = LANES / WIDTH,
-};
+enum { VECTORS = LANES / WIDTH };
 
 /* One head of x [rows, heads, d]. */
 struct rows {

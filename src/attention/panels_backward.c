@@ -1,7 +1,7 @@
 /* Attention backward for AVX2 and AVX-512: FlashAttention-2's five products on panels, with dq ordered by tickets.
  *
  * A batch of query heads at a time (one, at long S): Q and dO are packed as lanes into `work`, where dQ accumulates likewise. A
- * task is one key block of 192 of one head, against all query blocks it touches, from the last to the first:
+ * task is one key block of one head, against all query blocks it touches, from the last to the first:
  *
  *   for each panel of keys, for each panel of queries:   S^T = K Q^T, dP^T = V dO^T,  P = 2^(S - lse),  dS = P (dP - delta)
  *                              then, P and dS still in L1:     dV^T += dO^T P,  dK^T += Q^T dS
@@ -25,6 +25,8 @@
     65536 /* query rows at a time: bounds the packed copies of q, do and dq (420k tokens, head dim 32: 184 to 30 MiB) */
 #define BATCH_ROWS 4096 /* several heads at a time until they have this many rows: fewer barriers */
 #define PAD 4           /* rows between panels: those of one tile of A would otherwise share L1 sets at head dim 64 and 128 */
+
+enum { BLOCK = BACKWARD_BLOCK, PANELS = BLOCK / LANES };
 
 typedef _Atomic int32_t ticket;
 
@@ -293,7 +295,7 @@ static void load_keys(const struct backward *b, const struct keys *x, int64_t kv
     k.head = v.head = kv;
     pack_quads(x->k, &k, key, n);
     pack_quads(x->v, &v, key, n);
-    pack_columns(x->k_columns, &k, key, n);
+    pack_columns(x->k_columns, BLOCK, &k, key, n);
 }
 
 /* Key block j of the head in `slot` of the batch that starts at first_head. */

@@ -16,6 +16,8 @@
 #define BATCH_ROWS 8192 /* pack several KV heads at a time until they have this many rows: fewer barriers */
 #define NOTHING (-1e30f) /* m before the first key */
 
+enum { BLOCK = FORWARD_BLOCK, PANELS = BLOCK / LANES };
+
 struct forward {
     const struct op_attrs *attrs;
     struct mask mask;
@@ -213,7 +215,7 @@ static void pack_block(const struct forward *f, int64_t kv, int64_t head, int64_
     int64_t n = min_i64(BLOCK, f->mask.sk - block), at = kv * f->head_stride + block * k.d;
     k.head = v.head = head;
     pack_quads(f->packed_k + at, &k, block, n);
-    pack_columns(f->packed_v + at, &v, block, n);
+    pack_columns(f->packed_v + at, BLOCK, &v, block, n);
 }
 
 static struct panels *scratch_of(char *base, int64_t d)

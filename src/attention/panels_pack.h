@@ -55,18 +55,18 @@ static inline SIMD void pack_quads(float *out, const struct rows *x, int64_t row
         }
 }
 
-/* Rows [row, row + n), n <= BLOCK, as columns; rows up to the next multiple of LANES are zero. */
-static inline SIMD void pack_columns(float *out, const struct rows *x, int64_t row, int64_t n)
+/* Rows [row, row + n), n <= block, as columns; rows up to the next multiple of LANES are zero. */
+static inline SIMD void pack_columns(float *out, int64_t block, const struct rows *x, int64_t row, int64_t n)
 {
     for (int64_t i = 0; i < round_up(n, LANES); i++)
         for (int64_t c = 0; c < x->d; c += 8) {
             __m256 r = i < n ? load8(x, row + i, c) : _mm256_setzero_ps();
             if (ROWS == 8) {
-                _mm256_store_ps(out + c * BLOCK + i * ROWS, r);
+                _mm256_store_ps(out + c * block + i * ROWS, r);
                 continue;
             }
-            _mm_store_ps(out + c * BLOCK + i * ROWS, _mm256_castps256_ps128(r));
-            _mm_store_ps(out + (c + 4) * BLOCK + i * ROWS, _mm256_extractf128_ps(r, 1));
+            _mm_store_ps(out + c * block + i * ROWS, _mm256_castps256_ps128(r));
+            _mm_store_ps(out + (c + 4) * block + i * ROWS, _mm256_extractf128_ps(r, 1));
         }
 }
 

@@ -42,9 +42,9 @@ static void check_shape(const struct shape *s)
     problem_free(&p);
 }
 
-/* The edges of 4, 8, 24, 32, 48, 64 and 192 row tiles, and several of each. */
-static const int64_t sizes[] = {1,  2,  3,  4,  5,  7,  8,   9,   23,  24,  25,  31,  33,
-                                47, 48, 49, 63, 64, 65, 191, 192, 193, 383, 384, 385, 577};
+/* The edges of 4, 8, 24, 32, 48, 64, 192 and 288 row tiles, and several of each. */
+static const int64_t sizes[] = {1,  2,  3,  4,  5,   7,   8,   9,   23,  24,  25,  31,  33,  47, 48,
+                                49, 63, 64, 65, 191, 192, 193, 287, 288, 289, 383, 384, 385, 577};
 
 static void sizes_causal(void **state)
 {
