@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""CPU attention beside OpenBLAS's sgemm (2048 cubed) and PyTorch's SDPA. bench_attention.py BUILD [peers] [shapes] [long]: parts, default all."""
+import os, sys, time
+
+import bench
+
+GIGA = 1e9
+HEADS = 8, 2  # query, KV
+PARTS = {  # part: heads, rounds, beside PyTorch, cases (tokens, head dim, mask, marks of forward and backward beside sgemm)
+    "peers": (HEADS, 5, True, [(8192, 128, "causal", 0.95, 0.93), (8192, 64, "causal", 0.92, 0.92)]),
+    "shapes": (HEADS, 3, False, [(8192, d, "causal", 0.85, 0.85) for d in (80, 96, 256)] +
+               [(8192, d, mask, 0.85, 0.85) for d in (64, 128) for mask in ("window1024", "documents2048")]),
+    "long": ((4, 1), 2, False, [(32768, 128, "causal", 0.95, 0.93), (32768, 64, "causal", 0.92, 0.92)]),
+}
+BESIDE_SDPA = {128: (1.25, 1.35), 64: (1.25, 1.5)}  # forward, forward + backward
+
+
+def peer(tokens, d, threads):
+    """Functions that return seconds: SDPA's forward without gradients, and forward and backward."""
+    import torch
+    torch.set_num_threads(threads)
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    q, k, v = (torch.randn(1, h, tokens, d, requires_grad=True) for h in (HEADS[0], HEADS[1], HEADS[1]))
+    go = torch.randn_like(q)
+
+    def forward():
+        with torch.no_grad():
+            t = time.perf_counter()
+            sdpa(q, k, v, is_causal=True, enable_gqa=True)
+            return time.perf_counter() - t
+
+    def both():
+        t = time.perf_counter()
+        torch.autograd.grad(sdpa(q, k, v, is_causal=True, enable_gqa=True), (q, k, v), go)
+        return time.perf_counter() - t
+
+    return {"SDPA forward": forward, "SDPA both": both}
+
+
+def case(worker, threads, heads, rounds, beside_peer, tokens, d, mask, forward_mark, backward_mark):
+    worker(f"case {tokens} {d} {mask} f32")
+    flops = {}
+
+    def ours(what):
+        answer = worker(what)
+        flops[what] = answer["flops"]
+        return answer["seconds"]
+
+    contenders = {k: (lambda k=k: ours(k)) for k in ("sgemm", "forward", "backward")}
+    if beside_peer:
+        try:
+            contenders.update(peer(tokens, d, threads))
+        except ImportError:
+            bench.say("no PyTorch: bench/peers.sh")
+    seconds = bench.medians(bench.in_turn(contenders, rounds))
+    rate = {k: flops[k] / seconds[k] / GIGA for k in flops}
+    name = f"{tokens} tokens, {heads[0]}/{heads[1]} heads of {d}, {mask}"
+    beside, marks = {"sgemm": rate["sgemm"]}, {"sgemm": forward_mark}
+    if "SDPA both" in seconds:
+        beside["PyTorch SDPA"], marks["PyTorch SDPA"] = flops["forward"] / seconds["SDPA forward"] / GIGA, BESIDE_SDPA[d][0]
+    bench.report(f"attention forward, {name}", rate["forward"], beside, "GFLOP/s", marks)
+    bench.report(f"attention backward, {name}", rate["backward"], {"sgemm": rate["sgemm"]}, "GFLOP/s", {"sgemm": backward_mark})
+    if "SDPA both" in seconds:
+        bench.report(f"attention forward + backward, {name}", seconds["forward"] + seconds["backward"], {"PyTorch SDPA": seconds["SDPA both"]},
+                     "s", {"PyTorch SDPA": BESIDE_SDPA[d][1]}, better="lower")
+
+
+def main():
+    threads = len(os.sched_getaffinity(0))
+    for part in sys.argv[2:] or PARTS:
+        heads, rounds, beside_peer, cases = PARTS[part]
+        worker = bench.Worker(os.path.join(sys.argv[1], "bench", "attention_bench"), *map(str, heads), OMP_NUM_THREADS=str(threads))
+        for c in cases:
+            case(worker, threads, heads, rounds, beside_peer, *c)
+        worker.close()
+
+
+if __name__ == "__main__":
+    main()

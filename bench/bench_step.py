@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""One training step of the 25m preset, everything resident, beside PyTorch eager + transformers: tokens/s and peak resident memory.
+
+bench_step.py BUILD [TOKENS [ROUNDS [CONTENDER ...]]], default 16384 tokens, 1 round, ours and PyTorch; "checkpointing" is PyTorch's too."""
+import json, os, statistics, subprocess, sys, tempfile
+
+import bench
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MIB = 1 << 20
+
+
+def run(command, **more):
+    """Its output, and the peak resident bytes of the process."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more) as p:
+        out = p.stdout.read()
+        status, usage = os.wait4(p.pid, 0)[1:]
+        p.returncode = os.waitstatus_to_exitcode(status)
+    if p.returncode:
+        sys.exit(f"{command[0]}: exit status {p.returncode}\n{out}")
+    return out, usage.ru_maxrss * 1024
+
+
+def ours(build, tokens, threads, where):
+    """The second step of two, from a directory of its own."""
+    text, out = os.path.join(where, "text"), os.path.join(where, f"run{len(os.listdir(where))}")
+    with open(text, "w") as f:
+        f.write("".join(chr(97 + i * i % 26) for i in range(4 * tokens)))
+    _, peak = run([os.path.join(build, "src", "cli", "ltrain"), "--model", "25m", "--data", text, "--seq-len", str(tokens), "--offload", "none",
+                   "--threads", str(threads), "--steps", "2", "--out", out])
+    step = json.loads(open(os.path.join(out, "metrics.jsonl")).readlines()[-1])
+    return step["seconds"], peak, step
+
+
+def peer(tokens, threads, *more):
+    out, peak = run([os.path.join(bench.PEERS, "bin", "python"), os.path.join(HERE, "peer_step.py"), str(tokens), str(threads), *more])
+    return json.loads(out)["seconds"], peak
+
+
+def main():
+    build, tokens, rounds, names = sys.argv[1], 16384, 1, ["ours", "PyTorch"]
+    if len(sys.argv) > 2:
+        tokens = int(sys.argv[2])
+    if len(sys.argv) > 3:
+        rounds = int(sys.argv[3])
+    names = sys.argv[4:] or names
+    threads = len(os.sched_getaffinity(0))
+    seen, step = {k: [] for k in names}, {}
+    with tempfile.TemporaryDirectory() as where:
+        for i in range(rounds):
+            for k in names[:: -1 if i % 2 else 1]:
+                if k == "ours":
+                    seconds, peak, step = ours(build, tokens, threads, where)
+                else:
+                    seconds, peak = peer(tokens, threads, *([k] if k == "checkpointing" else []))
+                bench.say(f"{k}: {seconds:.2f} s, {peak / MIB:.0f} MiB")
+                seen[k].append((seconds, peak))
+    median = {k: [statistics.median(x) for x in zip(*v)] for k, v in seen.items()}
+    seconds, peak = median.pop("ours", (None, None))
+    if seconds is None:
+        return
+    flops = {k: step.get(k) for k in ("model_flops", "mfu", "loss")}
+    bench.report(f"training step, 25m, {tokens} tokens, resident", tokens / seconds, {k: tokens / v[0] for k, v in median.items()}, "tokens/s",
+                 {k: 1.5 for k in median}, **flops)
+    bench.report(f"peak resident memory, 25m, {tokens} tokens, resident", peak / MIB, {k: v[1] / MIB for k, v in median.items()}, "MiB",
+                 {"PyTorch": 4.0} if "PyTorch" in median else {}, better="lower")
+
+
+if __name__ == "__main__":
+    main()
