@@ -183,6 +183,7 @@ enum status profile_measure(const struct settings *s, struct hardware *out)
     struct tm tm;
     time_t now = time(NULL);
     double began = clock_seconds();
+    int disturbed;
     hardware_assumed(&h);
     drive_of(s, path);
     processor(cpu, sizeof cpu);
@@ -193,7 +194,10 @@ enum status profile_measure(const struct settings *s, struct hardware *out)
     h.device_mem = h.host_mem = session_proc_bytes("/proc/meminfo", "MemTotal") / 2;
     if (sys_statvfs_free(path, &h.nvme_mem) != 0)
         return status_fail(ERR_IO, "cannot see how much is free in %s: %s", path, strerror(errno));
-    TRY(profile_kernels(&h));
+    TRY(profile_kernels(&h, &disturbed));
+    if (disturbed)
+        say(s, "profile: %d matrix products stayed slow because of other processes; measure again when the machine is idle\n",
+            disturbed);
     TRY(profile_ops(s, &h));
     TRY(profile_lanes(s, path, &h));
     say(s,

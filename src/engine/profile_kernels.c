@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define REPEATS 7
-#define TRIES 4 /* of what is not half as fast as something smaller: another process was in the way */
+#define TRIES 4 /* of what is far slower than something smaller: another process was in the way */
 
 double profile_time(void (*run)(void *), void *user, double seconds)
 {
@@ -101,7 +101,7 @@ static double gemm_flops(op_kernel *kernel, enum dtype type, enum gemm_layout la
     return flops / profile_time(run_call, &c, 5e-3);
 }
 
-static enum status gemms(op_kernel *kernel, struct hardware *h)
+static enum status gemms(op_kernel *kernel, struct hardware *h, int *disturbed)
 {
     void *work = NULL;
     int64_t work_bytes = 0, size[3];
@@ -118,7 +118,7 @@ static enum status gemms(op_kernel *kernel, struct hardware *h)
                 rate[i] = i > 0 ? rate[smaller(i)] : 0;
                 if (!gemm_shape(i, size))
                     continue;
-                double floor = rate[i] / 2;
+                double floor = i > 0 ? rate[0] / 3 : 0;
                 rate[i] = 0;
                 for (int n = 0; n < TRIES && rate[i] <= floor && st == OK; n++) {
                     double r = gemm_flops(kernel, (enum dtype)t, (enum gemm_layout)l, size, memory, &work, &work_bytes);
@@ -126,6 +126,7 @@ static enum status gemms(op_kernel *kernel, struct hardware *h)
                     if (!(r > 0))
                         st = status_fail(ERR_NOMEM, "out of memory for measuring matrix products");
                 }
+                *disturbed += rate[i] <= floor;
                 h->peak_flops[t] = rate[i] > h->peak_flops[t] ? rate[i] : h->peak_flops[t];
             }
         }
@@ -210,11 +211,12 @@ static enum status attentions(op_kernel *const kernels[OP_COUNT], struct hardwar
     return OK;
 }
 
-enum status profile_kernels(struct hardware *h)
+enum status profile_kernels(struct hardware *h, int *disturbed)
 {
+    *disturbed = 0;
     op_kernel *kernels[OP_COUNT] = {NULL};
     ops_cpu_kernels(kernels);
     attention_cpu_kernels(kernels);
-    TRY(gemms(kernels[OP_GEMM], h));
+    TRY(gemms(kernels[OP_GEMM], h, disturbed));
     return attentions(kernels, h);
 }
