@@ -1,6 +1,9 @@
 /* Several processes as one program: starting them, one set of settings, one voice on the terminal, one end. */
 #include "cli/ranks.h"
 
+#include "base/clock.h"
+#include "base/num.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,16 +44,6 @@ static void set_defaults(void)
     }
 }
 
-static volatile sig_atomic_t asked, mpiexec_pid;
-
-/* mpiexec would end the ranks within seconds of SIGTERM or ^C; SIGUSR1 it passes on, and ranks take it as they take these. */
-static void pass_on(int number)
-{
-    int again = asked;
-    asked = number;
-    kill(mpiexec_pid, again ? SIGTERM : SIGUSR1);
-}
-
 /* In a process group of its own: a terminal's ^C is for this process, which passes it on. */
 static void become_mpiexec(char **args, const sigset_t *mask)
 {
@@ -64,33 +57,79 @@ static void become_mpiexec(char **args, const sigset_t *mask)
     _exit(2);
 }
 
+/* What the user wants: the last signal, and how many came. */
+struct stop {
+    int number, times;
+    int64_t next_ns; /* when mpiexec is told again */
+    int64_t pause_ns;
+};
+
+static const int64_t SECOND = 1000000000;
+
+/* mpiexec would end the ranks within seconds of SIGTERM or ^C; SIGUSR1 it passes on, and ranks take it as they take these. While
+ * it starts it loses signals, so it is told again and again, which a rank takes for one signal; and it may hang when it is ended
+ * then, so it is killed in the end (the ranks leave when it has gone). */
+static void tell(pid_t mpiexec, struct stop *s, int64_t now)
+{
+    int killing = s->times > 2 || (s->times == 2 && s->pause_ns > 0);
+    if (s->times == 0 || now < s->next_ns)
+        return;
+    kill(mpiexec, killing ? SIGKILL : s->times == 2 ? SIGTERM : SIGUSR1);
+    s->pause_ns = s->times == 2 ? 10 * SECOND : s->pause_ns == 0 ? SECOND / 10 : min_i64(2 * s->pause_ns, 5 * SECOND);
+    s->next_ns = now + s->pause_ns;
+}
+
+/* Waits for mpiexec's end; signals of `wanted`, which are blocked, are taken meanwhile. */
+static int wait_for(pid_t mpiexec, const sigset_t *wanted, struct stop *s)
+{
+    const struct timespec moment = {.tv_nsec = SECOND / 20};
+    int state;
+    while (waitpid(mpiexec, &state, WNOHANG) == 0) {
+        int number = sigtimedwait(wanted, NULL, &moment);
+        if (number > 0 && number != SIGCHLD) {
+            *s = (struct stop){.number = number, .times = s->times + 1};
+            if (s->times == 1)
+                printf("\nltrain: the ranks are told to stop; once more to stop at once\n");
+            fflush(stdout);
+        }
+        tell(mpiexec, s, clock_ns());
+    }
+    return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+}
+
+/* The signals that are passed on. What nohup has set stays; a shell's background processes are started with ^C ignored, but one
+ * that is sent is meant. */
+static void choose_signals(sigset_t *wanted)
+{
+    struct sigaction hangup;
+    sigemptyset(wanted);
+    sigaddset(wanted, SIGCHLD);
+    sigaddset(wanted, SIGTERM);
+    sigaddset(wanted, SIGINT);
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+        sigaddset(wanted, SIGHUP);
+}
+
 /* Starts mpiexec and waits for it; its exit status. */
 static enum status run_mpiexec(char **args, int *code)
 {
-    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
-    struct sigaction passing = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
-    sigset_t all, mask;
-    int state;
+    sigset_t wanted, mask;
+    struct stop stop = {0};
+    enum status st = OK;
     fflush(stdout);
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, &mask); /* nothing is lost between fork and handlers */
+    choose_signals(&wanted);
+    sigprocmask(SIG_BLOCK, &wanted, &mask); /* until the end: none is lost */
     pid_t pid = fork();
     if (pid == 0)
         become_mpiexec(args, &mask);
-    if (pid < 0) {
-        sigprocmask(SIG_SETMASK, &mask, NULL);
-        return status_fail(ERR_NOMEM, "ranks %s: cannot start mpiexec: %s", args[2], strerror(errno));
-    }
-    mpiexec_pid = pid;
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
-        sigaction(signals[i], &passing, NULL);
+    if (pid < 0)
+        st = status_fail(ERR_NOMEM, "ranks %s: cannot start mpiexec: %s", args[2], strerror(errno));
+    else
+        *code = wait_for(pid, &wanted, &stop);
+    if ((stop.times == 1 && *code == 128 + SIGUSR1) || (stop.times > 1 && *code != 0))
+        *code = 128 + stop.number;
     sigprocmask(SIG_SETMASK, &mask, NULL);
-    while (waitpid(pid, &state, 0) < 0 && errno == EINTR)
-        ;
-    *code = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
-    if (asked && *code == 128 + SIGUSR1)
-        *code = 128 + asked;
-    return OK;
+    return st;
 }
 
 enum status ranks_start(int n, char **argv, int *code)

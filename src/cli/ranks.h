@@ -9,7 +9,8 @@
 /* From here on only rank 0 prints: the others' stdout goes nowhere. */
 void ranks_hush(const struct launch *l);
 /* Runs `mpiexec -n N` of this program with the same arguments, on this machine, to its end; *code: the exit status. SIGTERM,
- * SIGINT and SIGHUP are passed on to the ranks, which save and leave; a second one ends them at once. */
+ * SIGINT and SIGHUP are passed on to the ranks, which save and leave; a second one ends them at once, a third one (or 10 s)
+ * mpiexec too. */
 enum status ranks_start(int n, char **argv, int *code);
 /* settings_read on every rank, as one: a failure is agreed; rank 0's clock names the run's directory; the settings must be equal.
  */

@@ -12,17 +12,21 @@ static volatile sig_atomic_t stop_signal;
 
 #define SKIPS_ALLOWED 3 /* steps in a row without a finite gradient norm; after them the run ends */
 
-/* The first signal ends the run after the step, the second at once. */
+/* The first signal ends the run after the step, the second at once; SIGUSR1 may come as often as it likes (cli/ranks.c). */
 static void on_signal(int number)
 {
-    static const char text[] = "\nltrain: stopping after this step and saving; once more to stop at once\n";
+    static const char once_more[] = "\nltrain: stopping after this step and saving; once more to stop at once\n",
+                      once[] = "\nltrain: stopping after this step and saving\n";
+    if (stop_signal && number == SIGUSR1)
+        return;
     if (stop_signal) {
         signal(number, SIG_DFL);
         raise(number);
         return;
     }
     stop_signal = number;
-    if (write(STDOUT_FILENO, text, sizeof text - 1) < 0) {
+    if (write(STDOUT_FILENO, number == SIGUSR1 ? once : once_more, number == SIGUSR1 ? sizeof once - 1 : sizeof once_more - 1) <
+        0) {
         /* nobody reads */
     }
 }

@@ -23,6 +23,23 @@ expect() { # WHAT STATUS LINES PATTERN COMMAND...
     fi
 }
 
+# An mpiexec that hangs: killed by a third signal, or 10 s after the second. The last lines look at how it ended.
+mkdir hanging
+printf '#!/bin/sh\ntrap "" TERM USR1\nexec sleep 100\n' >hanging/mpiexec
+chmod +x hanging/mpiexec
+# shellcheck disable=SC2086 # a list of words
+signals() { # TIMES
+    PATH=$home/hanging:$PATH "$ltrain" $tiny --ranks 2 >"signals$1" &
+    sleep 1
+    for _ in $(seq "$1"); do
+        kill -TERM $!
+        sleep 0.3
+    done
+    wait $!
+}
+signals 2 &
+twice=$!
+
 # shellcheck disable=SC2086 # lists of words
 {
 expect "wrong usage of all ranks" 2 1 "^ltrain: --lr: 'much' is not" $mpi -n 3 "$ltrain" $tiny --lr much
@@ -44,4 +61,12 @@ expect "no mpiexec" 2 1 "^ltrain: ranks 3: cannot start mpiexec: No such file" e
 $mpi -n 3 "$ltrain" --help >help 2>&1
 [ "$(grep -c '^usage: ltrain' help)" = 1 ] || { echo "not ok: the help of 3 ranks is not printed once"; failures=$((failures + 1)); }
 [ ! -e runs ] || { echo "not ok: a refused run was begun"; failures=$((failures + 1)); }
+status=0
+began=$(date +%s)
+signals 3 || status=$?
+[ "$status" = 143 ] && [ $(($(date +%s) - began)) -lt 8 ] || { echo "not ok: three signals: exit status $status"; failures=$((failures + 1)); }
+[ "$(grep -c 'once more to stop at once' signals3)" = 1 ] || { echo "not ok: what the signals mean is said once"; failures=$((failures + 1)); }
+status=0
+wait $twice || status=$?
+[ "$status" = 143 ] || { echo "not ok: two signals: exit status $status"; failures=$((failures + 1)); }
 [ "$failures" = 0 ]

@@ -233,6 +233,34 @@ static void terminated(void **state)
     e2e_same_file("whole/hf/model.safetensors", "run/hf/model.safetensors");
 }
 
+/* So too while mpiexec is starting, when it has no ranks to pass a signal on to. `times` signals, the first after `ms`. */
+static void signalled_early(int number, int ms, int times)
+{
+    pid_t pid = e2e_start(&patient, "--ranks 2 --steps 1000000 --out run" TINY);
+    wait_ms(ms);
+    for (int i = 0; i < times && !ended(pid); i++) {
+        kill(pid, number);
+        wait_ms(100);
+    }
+    struct result r = e2e_wait(pid);
+    print_message("signal %d, %d times, after %d ms: status %d after %.1f s\n", number, times, ms, r.status, r.seconds);
+    if (r.status != 128 + number)
+        fail_msg("signal %d, %d times, %d ms after the start: exit status %d: %s", number, times, ms, r.status, r.err);
+    if (strstr(r.out, "once more to stop at once"))
+        assert_null(strstr(strstr(r.out, "once more to stop at once") + 1, "once more to stop at once"));
+    none_left_behind();
+    e2e_remove("run");
+}
+
+static void terminated_while_starting(void **state)
+{
+    (void)state;
+    for (int ms = 0; ms <= 500; ms += getenv("LTRAIN_LONG") ? 10 : 100)
+        signalled_early(ms % 200 ? SIGTERM : SIGINT, ms, 1);
+    for (int times = 2; times <= 3; times++)
+        signalled_early(SIGINT, 200, times);
+}
+
 /* Sums of fp32 in another order: about 1e-6 of a loss near 5 after a few steps. */
 static void near_curve(const char *a, const char *b, double tolerance)
 {
@@ -309,10 +337,7 @@ int main(int argc, char **argv)
         return 77;
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(edge_cases),
-        TEST(terminated),
-        TEST(resumed_on_fewer),
-        TEST(hit_at_random_moments),
+        TEST(edge_cases), TEST(terminated), TEST(terminated_while_starting), TEST(resumed_on_fewer), TEST(hit_at_random_moments),
     };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);
 }
