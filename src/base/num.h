@@ -42,6 +42,17 @@ static inline int64_t round_up(int64_t x, int64_t unit)
     return (x + unit - 1) / unit * unit;
 }
 
+/* The greatest common divisor; of x and 0: x. */
+static inline int64_t gcd_i64(int64_t x, int64_t y)
+{
+    while (y) {
+        int64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return x;
+}
+
 static inline int64_t ceil_div(int64_t x, int64_t unit)
 {
     return (x + unit - 1) / unit;

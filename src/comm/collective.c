@@ -3,7 +3,7 @@
  * A transfer is a set of flows, one to and one from each other member. Of each flow two chunks may be in flight; the chunks of
  * neighbours come first, so that not everybody sends to the same member. Gathers and exchanges are flows between the arguments
  * themselves. A reduction cuts the share into segments: the members' pieces of a segment arrive in `work`, in one of two places,
- * and once all are there they are added up in rank order, whatever order they came in. */
+ * and once all are there they are added up in the members' order, whatever order they came in. */
 #include "comm/state.h"
 
 #include <inttypes.h>
@@ -191,7 +191,7 @@ static enum status post_flow(struct comm *c, struct group *g, int member, int di
 {
     struct transfer *t = &g->t;
     struct flow *f = direction == RECV ? &g->recv[member] : &g->send[member];
-    int rank = g->first + member * g->stride;
+    int rank = group_rank(c, g, member);
     while (f->posted < f->chunks) {
         int64_t k = f->posted, bytes = flow_bytes(f, k);
         int slot = slot_of(member, direction, k);
@@ -251,7 +251,7 @@ static enum status collect(struct comm *c, enum lane lane, struct group *g, int 
             char what[96];
             status_fail(ERR_PEER,
                         "rank %d sent rank %d %s%d bytes where %" PRId64 " were due, in %s: the ranks run different programs",
-                        g->first + member * g->stride, c->launch.rank, event[i].bytes < 0 ? "more than " : "",
+                        group_rank(c, g, member), c->launch.rank, event[i].bytes < 0 ? "more than " : "",
                         event[i].bytes < 0 ? (int)flow_bytes(f, k) : event[i].bytes, flow_bytes(f, k), describe(lane, g, what));
             return watch_break_and_tell(c);
         }
@@ -278,8 +278,8 @@ static void add_bf16(float *sum, const bf16 *x, int64_t n)
         sum[i] += bf16_to_float(x[i]);
 }
 
-/* Adds the pieces of the next segment in rank order. In place (all-reduce) a block's own contribution is read before its sum is
- * written. */
+/* Adds the pieces of the next segment in the members' order. In place (all-reduce) a block's own contribution is read before its
+ * sum is written. */
 static void reduce_segment(struct group *g)
 {
     struct transfer *t = &g->t;
@@ -346,7 +346,7 @@ static int missing_rank(const struct comm *c, const struct group *g)
         for (int m = 0; m < g->members; m++)
             if (wire_in_use(c->wire, g->channel, slot_of(m, direction, 0)) ||
                 wire_in_use(c->wire, g->channel, slot_of(m, direction, 1)))
-                return g->first + m * g->stride;
+                return group_rank(c, g, m);
     return -1;
 }
 

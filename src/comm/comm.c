@@ -21,6 +21,7 @@ static enum status meet(struct comm *c)
     for (int r = 0; r < c->launch.size; r++)
         c->peer[r].host[HOST_NAME - 1] = 0;
     watch_locate(c);
+    group_set_places(c);
     return OK;
 }
 
@@ -34,8 +35,10 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
     c->chunk = CHUNK_BYTES;
     comm_set_timeout(c, timeout_seconds);
     c->hosts = 1;
+    c->per_host = launch->size;
     c->peer = sys_calloc((size_t)launch->size, sizeof *c->peer);
-    if (!c->peer)
+    c->rank_at = sys_calloc((size_t)launch->size, sizeof *c->rank_at);
+    if (!c->peer || !c->rank_at)
         TRY_GOTO(status_fail(ERR_NOMEM, "out of memory for %d ranks", launch->size), fail);
     for (int r = 0; r < launch->size; r++)
         snprintf(c->peer[r].host, sizeof c->peer[r].host, "an unknown host"); /* until they have met */
@@ -132,5 +135,6 @@ void comm_destroy(struct comm *c)
     free(c->host_room);
     free(c->host_all);
     free(c->peer);
+    free(c->rank_at);
     free(c);
 }

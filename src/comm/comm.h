@@ -18,7 +18,9 @@
 
 struct comm; /* opaque */
 
-/* Ranks of a run: rank = (d * ring + i) * ulysses + j; the ulysses index j is innermost, so that neighbours share a host. */
+/* A run's ranks have places in its mesh: place = (d * ring + i) * ulysses + j. Ranks are the launcher's and MPI's numbers, and
+ * those that people read; places number the ranks host by host (the hosts by their lowest rank), so that the innermost groups,
+ * ulysses, lie inside hosts wherever sizes allow. Rank 0 has place 0. */
 struct mesh {
     int dp, ulysses, ring;
 };
@@ -39,13 +41,18 @@ int comm_rank(const struct comm *c);
 int comm_size(const struct comm *c);
 int comm_local_rank(const struct comm *c); /* among the ranks on this host, in rank order */
 int comm_local_size(const struct comm *c);
-int comm_hosts(const struct comm *c);          /* how many */
-const char *comm_source(const struct comm *c); /* who said which rank this is, for people */
+int comm_place(const struct comm *c);              /* in the mesh */
+int comm_rank_at(const struct comm *c, int place); /* whose place it is */
+int comm_hosts(const struct comm *c);              /* how many */
+int comm_per_host(const struct comm *c);           /* the largest number that divides every host's number of ranks */
+const char *comm_source(const struct comm *c);     /* who said which rank this is, for people */
 struct mesh comm_mesh(const struct comm *c);
 int comm_members(const struct comm *c, enum lane lane); /* of this rank's group on a comm lane */
 int comm_member(const struct comm *c, enum lane lane);  /* own index in it */
-/* One line about ranks, mesh and hosts; then, if a ulysses group does not lie within one host, a line that says so. */
+/* One line about ranks, mesh and hosts. */
 void comm_describe(const struct comm *c, char *text, size_t bytes);
+/* A line that says so if a ulysses group does not lie within one host, else "". */
+void comm_describe_span(const struct comm *c, char *text, size_t bytes);
 
 /* Instructions of a program. At most one in flight per lane; every member of the group starts the same one with the same
  * attributes, in the same order. arg: as op.h says; the memory is the communicator's until done. `send` and `recv` are the two

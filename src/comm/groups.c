@@ -52,29 +52,61 @@ enum status comm_set_mesh(struct comm *c, const struct mesh *mesh)
         free(all);
         TRY(st);
     }
-    int rank = c->launch.rank, j = rank % m.ulysses, i = rank / m.ulysses % m.ring, d = rank / m.ulysses / m.ring;
-    TRY(group_make(c, LANE_WORLD, c->launch.size, rank, 0, 1));
-    TRY(group_make(c, LANE_ULYSSES, m.ulysses, j, rank - j, 1));
+    int place = c->place, j = place % m.ulysses, i = place / m.ulysses % m.ring, d = place / m.ulysses / m.ring;
+    TRY(group_make(c, LANE_WORLD, c->launch.size, place, 0, 1));
+    TRY(group_make(c, LANE_ULYSSES, m.ulysses, j, place - j, 1));
     TRY(group_make(c, LANE_RING, m.ring, i, d * m.ring * m.ulysses + j, m.ulysses));
     c->mesh = m;
     return OK;
 }
 
+static int same_host(const struct comm *c, int rank, int other)
+{
+    return strcmp(c->peer[rank].host, c->peer[other].host) == 0;
+}
+
+void group_set_places(struct comm *c)
+{
+    int places = 0;
+    c->per_host = 0;
+    for (int first = 0; first < c->launch.size; first++) {
+        int known = 0, before = places;
+        for (int r = 0; r < first && !known; r++)
+            known = same_host(c, r, first);
+        for (int r = first; r < c->launch.size && !known; r++)
+            if (same_host(c, r, first)) {
+                c->place = r == c->launch.rank ? places : c->place;
+                c->rank_at[places++] = r;
+            }
+        c->per_host = (int)gcd_i64(places - before, c->per_host);
+    }
+}
+
 void comm_describe(const struct comm *c, char *text, size_t bytes)
 {
     const struct mesh m = c->mesh;
-    int n = snprintf(text, bytes, "%d rank%s (%s) on %d host%s: dp %d, ring %d, ulysses %d", c->launch.size,
-                     c->launch.size > 1 ? "s" : "", c->launch.source, c->hosts, c->hosts > 1 ? "s" : "", m.dp, m.ring, m.ulysses);
-    for (int first = 0; first < c->launch.size && c->hosts > 1; first += m.ulysses)
-        for (int r = first + 1; r < first + m.ulysses; r++)
-            if (strcmp(c->peer[r].host, c->peer[first].host) != 0) {
-                snprintf(text + n, (size_t)n < bytes ? bytes - (size_t)n : 0,
-                         "\nremark: the ulysses group of ranks %d to %d spans the hosts %s and %s; its all-to-alls cross the "
-                         "network (a "
-                         "smaller ulysses degree, or ranks placed host by host, avoid that)",
-                         first, first + m.ulysses - 1, c->peer[first].host, c->peer[r].host);
-                return;
-            }
+    int moved = 0;
+    for (int p = 0; p < c->launch.size; p++)
+        moved |= c->rank_at[p] != p;
+    snprintf(text, bytes, "%d rank%s (%s) on %d host%s: dp %d, ring %d, ulysses %d%s", c->launch.size,
+             c->launch.size > 1 ? "s" : "", c->launch.source, c->hosts, c->hosts > 1 ? "s" : "", m.dp, m.ring, m.ulysses,
+             moved ? ", placed host by host" : "");
+}
+
+void comm_describe_span(const struct comm *c, char *text, size_t bytes)
+{
+    text[0] = 0;
+    for (int p = 0; p < c->launch.size; p++) {
+        int first = c->rank_at[p / c->mesh.ulysses * c->mesh.ulysses], r = c->rank_at[p];
+        if (same_host(c, first, r))
+            continue;
+        snprintf(
+            text, bytes,
+            "remark: the ulysses group of rank %d on %s has rank %d on %s: its all-to-alls cross the network, which a ulysses "
+            "degree that divides every host's number of ranks avoids",
+            first, c->peer[first].host, r, c->peer[r].host);
+        return;
+    }
 }
 
 int comm_rank(const struct comm *c)
@@ -95,6 +127,21 @@ int comm_local_rank(const struct comm *c)
 int comm_local_size(const struct comm *c)
 {
     return c->launch.local_size;
+}
+
+int comm_place(const struct comm *c)
+{
+    return c->place;
+}
+
+int comm_rank_at(const struct comm *c, int place)
+{
+    return c->rank_at[place];
+}
+
+int comm_per_host(const struct comm *c)
+{
+    return c->per_host;
 }
 
 int comm_hosts(const struct comm *c)

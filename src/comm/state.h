@@ -54,7 +54,7 @@ struct patience {
 };
 
 struct group {
-    int members, me, first, stride; /* member m is rank first + m * stride */
+    int members, me, first, stride; /* member m has place first + m * stride */
     enum channel channel;
     struct flow *send, *recv; /* [members] */
     int busy;
@@ -68,11 +68,13 @@ struct comm {
     struct mesh mesh;
     struct wire *wire; /* NULL: alone */
     struct peer *peer; /* [size] */
+    int *rank_at;      /* [size], by place */
+    int place;
     struct group group[COMM_LANES];
     int64_t chunk;
     _Atomic int64_t timeout_ns;
     struct lastword *word; /* NULL: alone, or on the way out */
-    int hosts, next_look;
+    int hosts, per_host, next_look;
     int64_t host_calls;         /* so far */
     char *host_room, *host_all; /* messages of calls between programs; what they gathered: HOST_SMALL bytes of each rank */
     int64_t host_room_bytes;
@@ -119,6 +121,12 @@ enum { HOST_SMALL = 64 };
 enum status host_create(struct comm *c); /* comm_destroy frees */
 
 /* groups.c */
+void group_set_places(struct comm *c); /* after watch_locate */
+/* The rank of a group's member. */
+static inline int group_rank(const struct comm *c, const struct group *g, int member)
+{
+    return c->rank_at[g->first + member * g->stride];
+}
 enum status group_make(struct comm *c, enum lane lane, int members, int me, int first, int stride);
 void group_free(struct comm *c);
 

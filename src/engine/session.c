@@ -253,7 +253,7 @@ static void locate(const struct session *s, struct piece *x, int index)
 {
     struct group g = plan_group(s->model, &s->plan->strategy, x->unit, index);
     int64_t share = g.shard_end - g.shard_first;
-    x->first = min_i64(g.end, g.first + comm_rank(s->comm) * share);
+    x->first = min_i64(g.end, g.first + comm_place(s->comm) * share);
     x->n = min_i64(share, g.end - x->first);
 }
 

@@ -56,8 +56,8 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
     const struct plan *p = r->session->plan;
     const struct corpus_report *d = corpus_get_report(r->corpus);
     print_config(r, hooks);
-    printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (OpenBLAS, %s kernels)\n", s->device == DEVICE_CPU_DISCRETE ? "cpu:discrete" : "cpu",
-           s->threads, r->peak_flops * 1e-9, blas.corename());
+    printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (OpenBLAS, %s kernels)\n",
+           s->device == DEVICE_CPU_DISCRETE ? "cpu:discrete" : "cpu", s->threads, r->peak_flops * 1e-9, blas.corename());
     if (s->verbose) {
         places_describe(line, sizeof line);
         printf("places: %s\n", line);
@@ -68,6 +68,9 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
     printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
     comm_describe(r->comm, text, sizeof text);
     printf("mesh: %s; zero %d\n", text, s->zero);
+    comm_describe_span(r->comm, text, sizeof text);
+    if (text[0])
+        printf("%s\n", text);
     if (drives_describe(s->nvme_path.n ? s->nvme_path.n : 1, comm_local_size(r->comm), line, sizeof line)[0] && r->session->store)
         printf("%s\n", line);
     if (p->strategy.seq_len > s->seq_len)

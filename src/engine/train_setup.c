@@ -168,7 +168,7 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
     omp_set_num_threads(s->threads);
     TRY(use_profile(s, comm));
     TRY(common_limits(s, comm, limit));
-    return plan_mesh(m, s, ranks, comm_size(comm) > 1 ? comm_local_size(comm) : ranks);
+    return plan_mesh(m, s, ranks, comm_size(comm) > 1 ? comm_per_host(comm) : ranks);
 }
 
 enum status train_plan(struct settings *s, struct comm *comm, int ranks, struct model **model, struct plan **plan,

@@ -69,7 +69,7 @@ enum source { TRAINING, HELD_OUT };
 static int64_t own_sequence(const struct run *r, int64_t total, int64_t i)
 {
     const struct strategy *s = &r->session->plan->strategy;
-    int64_t n = i * s->dp + comm_rank(r->comm) / (s->ulysses * s->ring);
+    int64_t n = i * s->dp + comm_place(r->comm) / (s->ulysses * s->ring);
     return n < total ? n : -1;
 }
 
@@ -98,15 +98,15 @@ static enum status add_up(struct run *r, const struct tally *own, struct tally *
         return status_fail(ERR_NOMEM, "out of memory");
     enum status st = comm_gather(r->comm, own, sizeof *own, all);
     *sum = (struct tally){0};
-    for (int k = 0; k < n && st == OK; k++) {
-        if (k % sharing) {
-            if (all[k].digest != all[k - 1].digest)
-                st = comm_agree(r->comm, status_fail(ERR_INVALID,
-                                                     "ranks %d and %d read different data for the same sequence: do all hosts "
-                                                     "see the same files?",
-                                                     k - 1, k));
+    for (int place = 0; place < n && st == OK; place++) {
+        int k = comm_rank_at(r->comm, place), first = comm_rank_at(r->comm, place / sharing * sharing);
+        if (all[k].digest != all[first].digest)
+            st = comm_agree(r->comm, status_fail(ERR_INVALID,
+                                                 "ranks %d and %d read different data for the same sequence: do all hosts "
+                                                 "see the same files?",
+                                                 first, k));
+        if (k != first)
             continue;
-        }
         sum->sequences += all[k].sequences;
         sum->targets += all[k].targets;
         sum->pairs += all[k].pairs;

@@ -51,7 +51,9 @@ static enum status derive(const struct model *m, struct settings *s, int ranks, 
         s->ulysses = sp / s->ring;
     } else if (s->ulysses <= 0) {
         rates_of(m, s, &rates);
-        TRY(seq_degrees_choose(sp, per_host, &heads, s->seq_len, 0, &rates, &s->ulysses, &s->ring));
+        /* of one sequence's ranks as many as lie on one host, wherever they begin */
+        int together = ranks > per_host ? (int)gcd_i64(sp, per_host) : per_host;
+        TRY(seq_degrees_choose(sp, together, &heads, s->seq_len, 0, &rates, &s->ulysses, &s->ring));
     }
     return OK;
 }

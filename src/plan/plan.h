@@ -33,8 +33,8 @@ struct plan {
     enum tier misfit; /* tier whose limit is exceeded, if !fits */
 };
 
-/* Resolves dp, ulysses and ring for so many ranks, per_host of them on each host, and batch and grad_accum with them. What is
- * given stays. ERR_INVALID names what does not divide, or the legal degrees. */
+/* Resolves dp, ulysses and ring for so many ranks, whose hosts have multiples of per_host of them, and batch and grad_accum with
+ * them. What is given stays. ERR_INVALID names what does not divide, or the legal degrees. */
 enum status plan_mesh(const struct model *m, struct settings *s, int ranks, int per_host);
 
 /* Row and head tiles: part of the numerics key, chosen from model and sequence length unless given. ERR_INVALID names the legal

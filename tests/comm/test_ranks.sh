@@ -43,6 +43,11 @@ all)
         set -- ${mesh#* }
         passes "${mesh%% *}" all "$@"
     done
+    unshare --uts true 2>/dev/null || exit "$failures"
+    for hosts in "a b a b" "a b b a" "a b b c"; do
+        export HOSTS="$hosts"
+        out=$(timeout -k 5 120 $mpi -n 4 "$(dirname "$0")/../onhost.sh" "$program" all 1 2 2 2>&1) || { echo "not ok: hosts $hosts: $out"; failures=$((failures + 1)); }
+    done
     ;;
 large)
     for ranks in 2 3; do passes $ranks large; done
