@@ -163,43 +163,71 @@ enum status ranks_start(int n, char **argv, int *code)
     return st;
 }
 
-/* All ranks name the directory of rank 0's second. */
-static enum status share_out(struct comm *c, struct settings *s)
+#define SAME_ELSEWHERE "do all hosts see the same options and configuration files?"
+
+/* All ranks name the directory of rank 0's second, unless options name one. */
+static enum status share_out(struct comm *c, int given, struct settings *s)
 {
-    char *out = calloc(1, 4096);
-    if (!out)
+    struct {
+        int given;
+        char path[4096];
+    } *first = calloc(1, sizeof *first);
+    if (!first)
         return status_fail(ERR_NOMEM, "out of memory");
-    snprintf(out, 4096, "%s", s->out);
-    enum status st = comm_broadcast(c, 0, out, 4096);
-    if (st == OK && strcmp(out, s->out) != 0) {
+    first->given = given;
+    snprintf(first->path, sizeof first->path, "%s", s->out);
+    enum status st = comm_broadcast(c, 0, first, sizeof *first);
+    if (st == OK && (first->given != given || (given && strcmp(first->path, s->out) != 0)))
+        st = status_fail(ERR_INVALID, "out is %s here and %s on rank 0: " SAME_ELSEWHERE, given ? s->out : "not given",
+                         first->given ? first->path : "not given");
+    char *out = st == OK ? strdup(first->path) : NULL;
+    if (st == OK && !out)
+        st = status_fail(ERR_NOMEM, "out of memory");
+    if (out) {
         free(s->out);
         s->out = out;
-        return OK;
     }
-    free(out);
-    return st;
+    free(first);
+    return comm_agree(c, st);
 }
 
+/* The first line that is another one in the two texts of "key: value" lines. */
+static enum status name_difference(const char *own, const char *first)
+{
+    while (*own || *first) {
+        int n = (int)strcspn(own, "\n"), m = (int)strcspn(first, "\n");
+        if (n != m || strncmp(own, first, (size_t)n) != 0)
+            return status_fail(ERR_INVALID, "%.*s here, on rank 0 %.*s: " SAME_ELSEWHERE, n, own, m, first);
+        own += n + (own[n] != 0);
+        first += m + (first[m] != 0);
+    }
+    return OK;
+}
+
+/* Every rank's settings with rank 0's. */
 static enum status compare(struct comm *c, const struct settings *s)
 {
-    char *text = NULL;
+    char *text = NULL, *first = NULL;
     size_t size = 0;
+    int64_t bytes = 0;
     FILE *f = open_memstream(&text, &size);
-    if (!f)
-        return status_fail(ERR_NOMEM, "out of memory");
-    settings_write_yaml(s, f);
-    fclose(f);
-    uint64_t own = 0xcbf29ce484222325u, *all = calloc((size_t)comm_size(c), sizeof *all); /* FNV-1a */
-    for (size_t i = 0; i < size; i++)
-        own = (own ^ (unsigned char)text[i]) * 0x100000001b3u;
+    enum status st = OK;
+    if (f) {
+        settings_write_yaml(s, f);
+        fclose(f);
+        bytes = (int64_t)size + 1;
+    }
+    TRY_GOTO(comm_agree(c, f ? OK : status_fail(ERR_NOMEM, "out of memory")), out);
+    TRY_GOTO(comm_broadcast(c, 0, &bytes, sizeof bytes), out);
+    first = calloc(1, (size_t)bytes);
+    TRY_GOTO(comm_agree(c, first ? OK : status_fail(ERR_NOMEM, "out of memory")), out);
+    if (comm_rank(c) == 0)
+        memcpy(first, text, (size_t)bytes);
+    TRY_GOTO(comm_broadcast(c, 0, first, bytes), out);
+    st = comm_agree(c, name_difference(text, first));
+out:
+    free(first);
     free(text);
-    enum status st = all ? comm_gather(c, &own, sizeof own, all) : status_fail(ERR_NOMEM, "out of memory");
-    for (int r = 1; r < comm_size(c) && st == OK; r++)
-        if (all[r] != all[0])
-            st = status_fail(ERR_INVALID,
-                             "rank %d has other settings than rank 0: do all hosts see the same options and configuration files?",
-                             r);
-    free(all);
     return st;
 }
 
@@ -231,10 +259,10 @@ enum status ranks_read_settings(struct comm *c, int argc, char **argv, enum sett
     st = comm_agree(c, st);
     if (st == OK) {
         comm_set_timeout(c, s.comm_timeout);
-        st = share_out(c, &s);
+        st = share_out(c, s.resume || settings_given(argc, argv, "out"), &s);
     }
     if (st == OK)
-        st = comm_agree(c, compare(c, &s));
+        st = compare(c, &s);
     if (st == OK) {
         adapt_mesh(c, argc, argv, &s);
         *out = s;

@@ -163,12 +163,26 @@ static enum status set_tiles(const char *where, char *text, struct settings *s)
     return OK;
 }
 
+/* Dimensions of a mesh that people know from elsewhere. */
+static enum status refuse_later_dimensions(const char *where, const char *text)
+{
+    static const char *const later[] = {"tp", "pp", "ep"};
+    for (const char *at = text; *at; at += strcspn(at, ","), at += *at == ',') {
+        at += strspn(at, " ");
+        for (int i = 0; i < 3; i++)
+            if (strncmp(at, later[i], 2) == 0 && strchr("= ", at[2]))
+                return status_fail(ERR_INVALID, "%s: tp, pp and ep are not there yet: the mesh has dp, ulysses, ring", where);
+    }
+    return OK;
+}
+
 static enum status set_mesh(const char *where, char *text, struct settings *s)
 {
     int *const fields[] = {&s->dp, &s->ulysses, &s->ring};
     int64_t degree[3] = {AUTO, AUTO, AUTO};
     if (strcmp(text, "auto") != 0) {
         const char *values[3] = {NULL};
+        TRY(refuse_later_dimensions(where, text));
         TRY(parse_pairs(where, text, mesh_names, "dp=2,ulysses=4,ring=2", values));
         for (int i = 0; i < 3; i++) {
             if (!values[i] || strcmp(values[i], "auto") == 0)

@@ -30,8 +30,9 @@ enum status seq_degrees_check(int ranks, int ulysses, int ring, const struct seq
         return status_fail(ERR_INVALID, "mesh: %d ranks for sequence parallelism, at least 1 is needed", ranks);
     list_legal(ranks, h, legal, sizeof legal);
     return status_fail(ERR_INVALID,
-                       "mesh: ulysses=%d with ring=%d cannot share %lld query heads and %lld KV heads over %d ranks; legal: %s",
-                       ulysses, ring, (long long)h->heads, (long long)h->kv_heads, ranks, legal);
+                       "mesh: ulysses=%d with ring=%d cannot share %lld query head%s and %lld KV head%s over %d ranks; legal: %s",
+                       ulysses, ring, (long long)h->heads, h->heads > 1 ? "s" : "", (long long)h->kv_heads,
+                       h->kv_heads > 1 ? "s" : "", ranks, legal);
 }
 
 /* A transfer that is hidden still takes memory bandwidth and multiprocessors from attention: reported slow-downs reach 1.8
