@@ -18,6 +18,7 @@
 #include "base/num.h"
 #include "base/sys.h"
 #include "base/units.h"
+#include "build_config.h"
 #include "offload/extents.h"
 #include "offload/files.h"
 #include "offload/io.h"
@@ -29,7 +30,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#ifdef HAVE_XXH_DISPATCH
+#include <xxh_x86dispatch.h> /* the same hashes with the processor's vectors: 36 instead of 9 GB/s in the cache */
+#else
 #include <xxhash.h>
+#endif
 
 #define MAX_DEPTH 256
 #define MAX_ATTEMPTS 8 /* without progress */
