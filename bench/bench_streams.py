@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""The whole step: everything on nvme against everything resident, and how the step time grows with the tokens. BENCH_STREAMS names the
+parts to run (default: all): small (tiny model), 25m, growth."""
+import json, os, random, signal, statistics, subprocess, sys, tempfile, time
+
+import bench
+
+THREADS = 2
+
+
+class Run:
+    """An ltrain that makes a step for each call and is stopped in between: contenders take turns step by step."""
+
+    def __init__(self, program, directory, model, tokens, options):
+        self.out = tempfile.mkdtemp(dir=directory)
+        command = [program, "--model", model, "--data", os.path.join(directory, "corpus.txt"), "--seq-len", str(tokens), "--steps", "1000",
+                   "--threads", str(THREADS), "--nvme-path", directory, "--out", self.out, *options.split()]
+        self.log = open(os.path.join(self.out, "log"), "w")
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+        self.metrics = os.path.join(self.out, "metrics.jsonl")
+        self.seen, self.hidden, self.cpu = 0, [], []
+        self.wait()  # the first step also has what happens once
+
+    def wait(self):
+        while True:
+            if self.process.poll() is not None:
+                sys.exit(f"ltrain ended: {open(self.log.name).read()[-2000:]}")
+            lines = open(self.metrics).read().splitlines() if os.path.exists(self.metrics) else []
+            if len(lines) > self.seen:
+                break
+            time.sleep(0.002)
+        self.process.send_signal(signal.SIGSTOP)
+        self.seen, self.last = len(lines), json.loads(lines[-1])
+
+    def cpu_seconds(self):
+        fields = open(f"/proc/{self.process.pid}/stat").read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def __call__(self):
+        cpu, t = self.cpu_seconds(), time.perf_counter()
+        self.process.send_signal(signal.SIGCONT)
+        self.wait()
+        self.hidden.append(self.last.get("hidden"))
+        t = time.perf_counter() - t
+        self.cpu.append(self.cpu_seconds() - cpu)
+        return t
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def nvme_against_resident(program, directory, model, tokens, rounds):
+    runs = {"nvme": Run(program, directory, model, tokens, "--offload nvme"), "resident": Run(program, directory, model, tokens, "--offload none")}
+    seen = bench.in_turn(runs, rounds, warm=1)
+    for r in runs.values():
+        r.close()
+    times = bench.medians(seen)
+    bench.report(f"step of {model}, {tokens} tokens, everything on nvme", times["nvme"], {"resident": times["resident"]}, "s", {"resident": 1 / 1.05}, better="lower",
+                 steps=seen, cpu_seconds={k: statistics.median(r.cpu) for k, r in runs.items()}, hidden=statistics.median(runs["nvme"].hidden),
+                 median_of_ratios=statistics.median(a / b for a, b in zip(seen["nvme"], seen["resident"])),
+                 peak_mib={k: (r.last["device_peak_bytes"] + r.last["host_peak_bytes"]) / 2**20 for k, r in runs.items()})
+
+
+def fit(points):
+    """a and b of a S + b S^2 with the least relative squares."""
+    s11 = sum((s / t) ** 2 for s, t in points)
+    s12 = sum(s**3 / t**2 for s, t in points)
+    s22 = sum((s * s / t) ** 2 for s, t in points)
+    y1, y2 = sum(s / t for s, t in points), sum(s * s / t for s, t in points)
+    d = s11 * s22 - s12 * s12
+    return (y1 * s22 - y2 * s12) / d, (y2 * s11 - y1 * s12) / d
+
+
+def growth(program, directory, model, lengths, rounds):
+    runs = {s: Run(program, directory, model, s, "--offload nvme --tiles rows=2048,loss=2048") for s in lengths}
+    seen = bench.in_turn(runs, rounds, warm=0)
+    for r in runs.values():
+        r.close()
+    wall, cpu = bench.medians(seen), {s: statistics.median(r.cpu) for s, r in runs.items()}
+    a, b = fit(list(wall.items()))
+    away = {s: wall[s] / (a * s + b * s * s) - 1 for s in lengths}
+    ca, cb = fit(list(cpu.items()))
+    bench.report(f"step of {model}, {lengths[0]} to {lengths[-1]} tokens: farthest from a S + b S^2", max(map(abs, away.values())), {"5%": 0.05}, "relative", {"5%": 1.0},
+                 better="lower", seconds=wall, a=a, b=b, away=away, cpu_seconds=cpu, cpu_away={s: cpu[s] / (ca * s + cb * s * s) - 1 for s in lengths},
+                 peak_mib={s: (r.last["device_peak_bytes"] + r.last["host_peak_bytes"]) / 2**20 for s, r in runs.items()})
+
+
+def main():
+    build = os.path.abspath(sys.argv[1])
+    program, parts = os.path.join(build, "src", "cli", "ltrain"), os.environ.get("BENCH_STREAMS", "small 25m growth").split()
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR", build)) as directory:
+        words = [l.strip() for l in open("/usr/share/dict/words")] if os.path.exists("/usr/share/dict/words") else "it was a dark and stormy night".split()
+        pick = random.Random(1)
+        with open(os.path.join(directory, "corpus.txt"), "w") as f:
+            f.write(" ".join(pick.choice(words) for _ in range(400000)))
+        if "small" in parts:
+            nvme_against_resident(program, directory, "tiny", 16384, 9)
+        if "25m" in parts:
+            nvme_against_resident(program, directory, "25m", 16384, 3)
+        if "growth" in parts:
+            growth(program, directory, "tiny", (4096, 8192, 16384, 32768, 65536), 3)
+
+
+if __name__ == "__main__":
+    main()
