@@ -150,6 +150,13 @@ static enum status examine(const struct store *s, const struct lane *l, struct s
     return start(s, l, b);
 }
 
+static void hash_block(struct lane *l, const char *data, int64_t bytes, int first)
+{
+    if (first)
+        XXH3_64bits_reset(l->hash);
+    XXH3_64bits_update(l->hash, data, (size_t)bytes);
+}
+
 /* A block has moved: hashes what was read, ends its request if it is the last. */
 static enum status finish(struct store *s, struct lane *l, struct slot *b)
 {
@@ -157,9 +164,7 @@ static enum status finish(struct store *s, struct lane *l, struct slot *b)
     if (l->direction == STORE_READ) {
         if (b->bounce)
             memcpy(b->user, b->bounce, (size_t)b->bytes);
-        if (b->first)
-            XXH3_64bits_reset(l->hash);
-        XXH3_64bits_update(l->hash, b->user, (size_t)b->bytes);
+        hash_block(l, b->user, b->bytes, b->first);
         if (b->last && XXH3_64bits_digest(l->hash) != q->hash)
             return status_fail(
                 ERR_CORRUPT,
@@ -226,11 +231,13 @@ static int64_t block_bytes(const struct store *s, int64_t offset, const char *us
 /* Sends the request's next block, at `done`, on its way. *pushed: its bytes. */
 static enum status push_block(struct store *s, struct lane *l, const struct request *q, char *user, int64_t done, int64_t *pushed)
 {
-    if (l->tail - l->head == (uint64_t)s->depth)
-        TRY(retire(s, l));
     int bounces;
     int64_t offset = q->offset + done, block = offset / s->block;
     int64_t bytes = block_bytes(s, offset, user, q->bytes - done, &bounces);
+    if (l->direction == STORE_WRITE) /* before there is room in the window: the drive is at work meanwhile */
+        hash_block(l, user, bytes, done == 0);
+    if (l->tail - l->head == (uint64_t)s->depth)
+        TRY(retire(s, l));
     struct slot *b = &l->window[l->tail % (uint64_t)s->depth];
     *b = (struct slot){.user = user, .offset = offset, .bytes = bytes, .request = *q};
     b->first = done == 0;
@@ -241,9 +248,6 @@ static enum status push_block(struct store *s, struct lane *l, const struct requ
     b->op.bytes = (size_t)(bounces ? round_up(bytes, STORE_ALIGN) : bytes);
     b->op.at = FILES_HEADER + block / s->files.n * s->block + offset % s->block;
     if (l->direction == STORE_WRITE) {
-        if (b->first)
-            XXH3_64bits_reset(l->hash);
-        XXH3_64bits_update(l->hash, user, (size_t)bytes);
         if (b->last)
             b->request.hash = XXH3_64bits_digest(l->hash);
         if (bounces) {
