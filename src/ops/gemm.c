@@ -5,7 +5,8 @@
 #include "ops/rows.h"
 
 enum {
-    TILE = 256,      /* C is computed in TILE x TILE pieces: small enough to share, large enough to pack at 95% of sgemm's peak */
+    TILE = 512,      /* C is computed in TILE x TILE pieces, each of which packs its own operands; half that where ... */
+    TILES = 16,      /* ... they would be fewer than this, for threads to share them */
     BLOCK_MN = 1024, /* rows and columns of C whose operands are converted at a time */
     BLOCK_K = 512,
 };
@@ -59,13 +60,14 @@ static struct view load(const void *x, int32_t type, int64_t ld, int64_t r0, int
 static void multiply(const struct gemm_shape *s, float *c, int64_t ldc, struct view a, struct view b, int64_t m, int64_t n,
                      int64_t k, float beta)
 {
+    const int64_t tile = ceil_div(m, TILE) * ceil_div(n, TILE) >= TILES ? TILE : TILE / 2;
 #pragma omp for collapse(2) schedule(dynamic)
-    for (int64_t i = 0; i < m; i += TILE)
-        for (int64_t j = 0; j < n; j += TILE)
+    for (int64_t i = 0; i < m; i += tile)
+        for (int64_t j = 0; j < n; j += tile)
             blas.sgemm(CblasRowMajor, s->ta ? CblasTrans : CblasNoTrans, s->tb ? CblasTrans : CblasNoTrans,
-                        (blasint)min_i64(TILE, m - i), (blasint)min_i64(TILE, n - j), (blasint)k, 1.0f,
-                        a.at + (s->ta ? i : i * a.ld), (blasint)a.ld, b.at + (s->tb ? j * b.ld : j), (blasint)b.ld, beta,
-                        c + i * ldc + j, (blasint)ldc);
+                       (blasint)min_i64(tile, m - i), (blasint)min_i64(tile, n - j), (blasint)k, 1.0f,
+                       a.at + (s->ta ? i : i * a.ld), (blasint)a.ld, b.at + (s->tb ? j * b.ld : j), (blasint)b.ld, beta,
+                       c + i * ldc + j, (blasint)ldc);
 }
 
 /* C rows [i, i + m), columns [j, j + n), over all of k. Called by all threads of a team. */
