@@ -24,8 +24,7 @@ enum status profile_ops(const struct settings *s, struct hardware *h);
 /* profile_lanes.c: copies, drives in `path`, and how much compute slows beside them. */
 enum status profile_lanes(const struct settings *s, const char *path, struct hardware *h);
 
-/* Seconds of one run: the best of at least two and at most 8, until `seconds` have passed: what a machine that does nothing else
- * takes. */
+/* Seconds of one run: the median of up to 7, until `seconds` have passed, after one to warm up. */
 double profile_time(void (*run)(void *), void *user, double seconds);
 
 #endif

@@ -152,8 +152,7 @@ static int compare_double(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Points of one op's curve: samples within a factor of 2 in size are one point: the upper quartile of their rates, which other
- * processes disturb least. */
+/* Points of one op's curve: samples within a factor of 2 in size are one point, their medians. */
 static void set_curve(const struct sample *x, int n, double *scratch, struct curve *c)
 {
     *c = (struct curve){0};
@@ -162,7 +161,7 @@ static void set_curve(const struct sample *x, int n, double *scratch, struct cur
             scratch[j - i] = x[j].bytes / x[j].seconds;
         qsort(scratch, (size_t)(j - i), sizeof *scratch, compare_double);
         c->x[c->n] = x[(i + j) / 2].bytes;
-        c->y[c->n++] = scratch[(j - i) * 3 / 4];
+        c->y[c->n++] = scratch[(j - i) / 2];
     }
 }
 
@@ -176,7 +175,7 @@ static void set_curves(struct samples *x, double *scratch, struct hardware *h)
     }
     h->device.ops.memory = h->device.ops.op[OP_ADD][F32];
     qsort(x->gap, (size_t)x->n_gaps, sizeof *x->gap, compare_double);
-    h->overhead = x->n_gaps ? x->gap[x->n_gaps / 4] : 1e-6;
+    h->overhead = x->n_gaps ? x->gap[x->n_gaps / 2] : 1e-6;
     h->host = h->device.ops; /* the same kernels on the same processors */
 }
 
