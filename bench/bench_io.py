@@ -5,8 +5,8 @@ import json, os, shutil, statistics, subprocess, sys, tempfile, time
 
 import bench
 
-BYTES, BLOCK, DEPTH, EXTENT = 1 << 30, 1 << 20, 8, 4 << 20  # BLOCK and DEPTH: the store's defaults; EXTENT: an update group
-ROUNDS = 7
+BYTES, BLOCK, DEPTH, EXTENT = 1 << 30, 1 << 20, 16, 4 << 20  # BLOCK and DEPTH: the store's defaults; EXTENT: an update group
+ROUNDS = 5
 GIGA = 1e9
 
 

@@ -96,7 +96,7 @@ def main():
         with open(os.path.join(directory, "corpus.txt"), "w") as f:
             f.write(" ".join(pick.choice(words) for _ in range(400000)))
         if "small" in parts:
-            nvme_against_resident(program, directory, "tiny", 16384, 9)
+            nvme_against_resident(program, directory, "tiny", 16384, 7)
         if "25m" in parts:
             nvme_against_resident(program, directory, "25m", 16384, 2)
         if "growth" in parts:

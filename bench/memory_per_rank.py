@@ -29,9 +29,8 @@ ranks x all / alone: 1 if everything fell as 1/N. What does not, of each rank:
 - with ulysses above the KV heads: their replicas. With a ring: keys, values, outputs and their gradients on the way, two of each;
 - outside the plan: the program itself, and the whole sequence's arrays, 20 B a token (engine/batch.c), of which the first step is the first use.
 
-A peak is planned + outside, to within 3% or 5 MiB. Not in the plan and after `outside` is measured come, of each rank: the store's bounce buffers, 8
-blocks of 1 MiB in each direction, of which only what extents fill is ever touched (1.5 MiB for the tiny model alone; they shrink with the shards: most
-of what the nvme rows are off by); the first batch's arrays; MPI's message pools; the export (0.7 MiB).
+A peak is planned + outside, to within 3% or 5 MiB. Not in the plan and after `outside` is measured come, of each rank: the first batch's arrays; MPI's
+message pools; the export (0.7 MiB). The store's bounce buffers (4 MiB) are there from the start: they belong to what is outside.
 """
 CONSTANT = 5 << 20
 RANK = re.compile(r"^memory of rank (\d+): planned (\d+) \+ (\d+) outside the plan; peak resident (\d+)$", re.M)

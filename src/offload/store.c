@@ -38,7 +38,7 @@
 
 #define MAX_DEPTH 256
 #define MAX_ATTEMPTS 8 /* without progress */
-#define BOUNCE_BYTES (256 << 10)
+#define BOUNCE_BYTES (128 << 10)
 
 struct request {
     int64_t offset, bytes;
@@ -428,7 +428,7 @@ enum status store_open(const struct store_config *config, struct store **out)
     enum status st;
     int denied;
     int64_t block = round_up(config->block ? config->block : 1 << 20, STORE_ALIGN);
-    int depth = config->depth ? config->depth : 8;
+    int depth = config->depth ? config->depth : 16;
     if (config->n_paths < 1 || config->n_paths > STORE_MAX_PATHS || config->bytes < 0 || config->bytes > INT64_MAX / 4)
         return status_fail(ERR_INVALID, "an nvme tier of %lld bytes over %d paths: 1 to %d paths are possible",
                            (long long)config->bytes, config->n_paths, STORE_MAX_PATHS);
