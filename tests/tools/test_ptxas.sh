@@ -15,10 +15,11 @@ while [ $# -gt 0 ]; do [ "$1" != -o ] || : >"$2"; shift; done
 NVCC
 chmod +x "$folder/nvcc"
 
-says() { # SPILLED_BYTES [LINE]: what nvcc will say of one kernel
+kernel=_Z6kernelILi64EEvv
+says() { # SPILLED_BYTES [LINE]: what nvcc will say of the kernel
     {
-        echo "ptxas info    : Compiling entry function '_Z6kernelILi64EEvv' for 'sm_80'"
-        echo "ptxas info    : Function properties for _Z6kernelILi64EEvv"
+        echo "ptxas info    : Compiling entry function '$kernel' for 'sm_80'"
+        echo "ptxas info    : Function properties for $kernel"
         echo "    $1 bytes stack frame, $1 bytes spill stores, $1 bytes spill loads"
         echo "ptxas info    : Used 42 registers, used 1 barriers, 512 bytes smem, 400 bytes cmem[0]"
         [ $# -lt 2 ] || echo "$2"
@@ -47,6 +48,13 @@ says 8
 check "spills in attention" 1 src/attention/sm80_forward.cu
 [ ! -e "$folder/out/x.cu.o" ] || { echo "not ok: the object of a refused kernel is left"; failures=$((failures + 1)); }
 check "spills elsewhere are recorded" 0 src/ops/embed.cu
+kernel=_Z6kernelILi64ELi256EEvv says 8
+check "spills at head dim 64 with 256 elsewhere" 1 src/attention/sm80_backward.cu
+kernel=_Z6kernelILi256ELi64EEvv says 8
+check "spills at head dim 256 backward are recorded" 0 src/attention/sm80_backward.cu
+check "spills at head dim 256 forward" 1 src/attention/sm80_forward.cu
+kernel=_Z6kernelI5shapeILi64ELi256EEEvv says 8
+check "spills at head dim 64 of a shape" 1 src/attention/sm90_backward.cu
 for code in C7508 C7510 C7514 C7517 C7519; do
     says 0 "ptxas info    : ($code) something about wgmma"
     check "$code" 1 src/attention/sm90_forward.cu
