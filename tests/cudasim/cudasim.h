@@ -25,11 +25,13 @@ const char *sim_report(void);
 /* Failures are printed to stderr as well, unless expected. */
 void sim_expect_failure(int expected);
 
-/* Counts since sim_reset, for tests that a check really looked at something. */
+/* Counts since sim_reset, for tests that a check really looked at something. enqueued: launches, and fills and copies that take a
+ * stream. */
 struct sim_counts {
-    unsigned long long launches, blocks, switches, accesses, copies, products;
+    unsigned long long launches, blocks, switches, accesses, copies, products, enqueued;
 };
 struct sim_counts sim_counted(void);
+unsigned long long sim_enqueued(cudaStream_t stream); /* those of one stream */
 
 #ifdef __cplusplus
 }

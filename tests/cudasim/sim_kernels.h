@@ -69,6 +69,9 @@ enum status start_wgmma_form(float *d, const __nv_bfloat16 *a /* [64,16] */, con
  * unswizzled. */
 enum status start_tma_copy(float *y, float *sum, const float *x, int rows, int cols, int c0, int c1, int span);
 
+/* out[b] = b for every block, by 64 threads a block at most; launched as asked, beside a fill of out[0, blocks). */
+enum status start_numbers(int *out, int blocks, int threads, int64_t shared_bytes, cudaStream_t stream);
+
 /* Collectives: out[0..] documented in test_sim.cpp */
 enum status start_collectives(int *out);
 

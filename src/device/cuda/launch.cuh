@@ -10,8 +10,8 @@ static inline enum status cuda_status(cudaError_t error, const char *call)
 {
     if (error == cudaSuccess)
         return OK;
-    return status_fail(error == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_INVALID, "%s: %s (%s)", call,
-                       cudaGetErrorString(error), cudaGetErrorName(error));
+    return status_fail(error == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO, "%s: %s (%s)", call, cudaGetErrorString(error),
+                       cudaGetErrorName(error));
 }
 #define CUDA_STATUS(call) cuda_status((call), #call)
 
@@ -21,7 +21,7 @@ template <class T> struct launch_exactly {
 
 /* Starts kernel(args...) on `stream` without waiting for it. smem: bytes of dynamic shared memory (sizeof of the struct given to
  * LT_SHARED), opted in to when above the default 48 KiB. An empty grid is OK and starts nothing. Arguments convert to the
- * kernel's parameter types. Errors: ERR_INVALID with CUDA's reason. */
+ * kernel's parameter types. Errors: ERR_IO with CUDA's reason. */
 template <class... P>
 static enum status launch(dim3 grid, dim3 block, size_t smem, cudaStream_t stream, void (*kernel)(P...),
                           typename launch_exactly<P>::type... args)

@@ -19,7 +19,8 @@
 #define __host__
 #define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
-#define __launch_bounds__(...)
+/* A no-op per warp before the kernel's first instruction, for the simulator to count (sim/fiber.cpp). */
+#define __launch_bounds__(threads, ...) __attribute__((patchable_function_entry(((threads) + 31) / 32, ((threads) + 31) / 32)))
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 
@@ -37,6 +38,7 @@ typedef enum cudaError {
     cudaErrorInvalidConfiguration = 9,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
+    cudaErrorLaunchOutOfResources = 701,
     cudaErrorLaunchFailure = 719,
 } cudaError_t;
 

@@ -332,6 +332,25 @@ static cudaError_t run_grid(void)
     return aborted ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
+/* Threads that the kernel's __launch_bounds__ allows: it leaves a no-op per warp before the kernel's first instruction, and the
+ * address of the first of them in a table of the linker's. 1024 for kernels without bounds. */
+extern "C" const uintptr_t __start___patchable_function_entries[] __attribute__((weak));
+extern "C" const uintptr_t __stop___patchable_function_entries[] __attribute__((weak));
+
+static unsigned launch_bound(const void *kernel)
+{
+    const uintptr_t entry = (uintptr_t)kernel;
+    for (const uintptr_t *at = __start___patchable_function_entries; at < __stop___patchable_function_entries; at++)
+        if (*at < entry && entry - *at <= SIM_MAX_THREADS / 32) {
+            unsigned warps = (unsigned)(entry - *at);
+            for (uintptr_t i = *at; i < entry; i++)
+                warps = *(const unsigned char *)i == 0x90 ? warps : 0;
+            if (warps > 0)
+                return warps * 32;
+        }
+    return SIM_MAX_THREADS;
+}
+
 cudaError_t sim_run(const cudaLaunchConfig_t *config, const void *kernel, void (*call)(void *), void *parameters)
 {
     const dim3 g = config->gridDim, b = config->blockDim;
@@ -342,6 +361,8 @@ cudaError_t sim_run(const cudaLaunchConfig_t *config, const void *kernel, void (
     if ((uint64_t)b.x * b.y * b.z == 0 || (uint64_t)b.x * b.y * b.z > SIM_MAX_THREADS || b.z > 64 || g.x > 0x7fffffffu ||
         g.y > 65535 || g.z > 65535 || g.x == 0 || g.y == 0 || g.z == 0)
         return cudaErrorInvalidConfiguration;
+    if ((uint64_t)b.x * b.y * b.z > launch_bound(kernel))
+        return cudaErrorLaunchOutOfResources;
     if (config->dynamicSmemBytes > (shared > 48 * 1024 ? shared : 48 * 1024))
         return cudaErrorInvalidValue;
     if (!stacks) {
@@ -354,6 +375,7 @@ cudaError_t sim_run(const cudaLaunchConfig_t *config, const void *kernel, void (
         sim_shared = static_cast<unsigned char *>(aligned_alloc(4096, SIM_SHARED_MAX));
     sim_launched = {*config, kernel, ++launch_serial, call, parameters};
     sim_count.launches++;
+    stream_enqueue(config->stream);
     return run_grid();
 }
 

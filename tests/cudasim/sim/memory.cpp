@@ -107,6 +107,21 @@ static bool in_arena(const void *p)
     return (const char *)p >= arena && (const char *)p < arena + ARENA_BYTES;
 }
 
+bool memory_holds(const void *p, size_t bytes, bool device)
+{
+    if (!arena)
+        memory_reset();
+    const char *from = static_cast<const char *>(p), *to = from + bytes;
+    if (!device)
+        return to <= arena || from >= arena + ARENA_BYTES;
+    if (from < arena || to > arena + arena_used)
+        return false;
+    for (size_t at = (size_t)(from - arena), end = (size_t)(to - arena); at < end; at = (at / PAGE + 1) * PAGE)
+        if (valid[at / PAGE] < (end - at / PAGE * PAGE < PAGE ? end - at / PAGE * PAGE : PAGE))
+            return false;
+    return true;
+}
+
 /* --- shared memory ------------------------------------------------------------------------------------------------------------
  */
 

@@ -1,6 +1,7 @@
 /* The fake CUDA runtime: one device, streams that run everything at once. */
 #include "sim.h"
 
+#include <map>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,13 @@ bool fiber_failed(void);
 void report_reset(void);
 
 static int handles;
+static std::map<cudaStream_t, unsigned long long> enqueued;
+
+void stream_enqueue(cudaStream_t stream)
+{
+    enqueued[stream]++;
+    sim_count.enqueued++;
+}
 
 extern "C" {
 
@@ -18,6 +26,7 @@ void sim_reset(unsigned seed)
     report_reset();
     fiber_reset(seed);
     sim_count = {};
+    enqueued.clear();
     sim_checking = true;
 }
 
@@ -29,6 +38,11 @@ void sim_checks(int on)
 struct sim_counts sim_counted(void)
 {
     return sim_count;
+}
+
+unsigned long long sim_enqueued(cudaStream_t stream)
+{
+    return enqueued[stream];
 }
 
 const char *cudaGetErrorName(cudaError_t error)
@@ -46,6 +60,8 @@ const char *cudaGetErrorName(cudaError_t error)
         return "cudaErrorNotReady";
     case cudaErrorIllegalAddress:
         return "cudaErrorIllegalAddress";
+    case cudaErrorLaunchOutOfResources:
+        return "cudaErrorLaunchOutOfResources";
     case cudaErrorLaunchFailure:
         return "cudaErrorLaunchFailure";
     }
@@ -112,27 +128,38 @@ cudaError_t cudaFreeHost(void *p)
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind)
+/* The device's side must be allocated as a whole, the host's not at all. */
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
-    if (bytes)
-        memmove(dst, src, bytes);
+    const bool to = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    const bool from = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    if (bytes == 0)
+        return cudaSuccess;
+    if (kind == cudaMemcpyDefault || !memory_holds(dst, bytes, to) || !memory_holds(src, bytes, from))
+        return cudaErrorInvalidValue;
+    memmove(dst, src, bytes);
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t)
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
+    stream_enqueue(stream);
     return cudaMemcpy(dst, src, bytes, kind);
 }
 
 cudaError_t cudaMemset(void *p, int value, size_t bytes)
 {
-    if (bytes)
-        memset(p, value, bytes);
+    if (bytes == 0)
+        return cudaSuccess;
+    if (!memory_holds(p, bytes, true))
+        return cudaErrorInvalidValue;
+    memset(p, value, bytes);
     return cudaSuccess;
 }
 
-cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream)
 {
+    stream_enqueue(stream);
     return cudaMemset(p, value, bytes);
 }
 

@@ -194,6 +194,8 @@ extern struct sim_counts sim_count;
 extern bool sim_checking, sim_lazy;
 extern unsigned char *sim_shared; /* SIM_SHARED_MAX bytes */
 
+void stream_enqueue(cudaStream_t stream); /* runtime.cpp: counts a launch, fill or copy */
+
 /* --- fiber.cpp ----------------------------------------------------------------------------------------------------------------
  */
 
@@ -236,6 +238,8 @@ struct accessor {
 void memory_reset(void);
 void *memory_allocate(size_t bytes);
 bool memory_free(void *p);
+/* device: all of it is allocated device memory; else: none of it is. */
+bool memory_holds(const void *p, size_t bytes, bool device);
 void memory_block_begin(void);
 void memory_access(const void *p, size_t bytes, enum access kind, const accessor &who);
 /* offsets within shared memory */
