@@ -47,7 +47,7 @@ template <typename MOMENT, bool PARAM> struct adamw {
         if (!norm->skip)
             update<N>(i, p);
         if (PARAM)
-            store_param<N>(i, p);
+            store<N>(param + i, p);
     }
 
     template <int N> __device__ __forceinline__ void update(int64_t i, float (&p)[N]) const
@@ -88,14 +88,6 @@ template <typename MOMENT, bool PARAM> struct adamw {
             store_words<N>(m + i, low_m);
             store_words<N>(v + i, low_v);
         }
-    }
-
-    template <int N> __device__ __forceinline__ void store_param(int64_t i, const float (&p)[N]) const
-    {
-        if constexpr (N == 4)
-            *reinterpret_cast<uint2 *>(param + i) = make_uint2(bf16_pair(p[0], p[1]), bf16_pair(p[2], p[3]));
-        else
-            store<N>(param + i, p);
     }
 };
 

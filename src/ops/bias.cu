@@ -86,7 +86,7 @@ template <typename T, int N> enum status launch_bias_grad(const struct op_attrs 
 
 template <typename T> enum status run_bias_grad(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
 {
-    /* Half of bf16's 16 bytes: with 8 columns per thread the strips would take 32 KiB and gain nothing. */
+    /* 16 bytes of fp32, 8 of bf16: with 8 columns per thread the strips would take 32 KiB and gain nothing. */
     if (attrs->bias.dim % 4 == 0 && aligned_to_vectors({arg[1]}))
         return launch_bias_grad<T, 4>(attrs, arg, stream);
     return launch_bias_grad<T, 1>(attrs, arg, stream);

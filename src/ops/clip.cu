@@ -4,35 +4,47 @@
 namespace
 {
 
-constexpr int LANES = 16;               /* threads of one block of SUMSQ_BLOCK elements */
-constexpr int BLOCKS = THREADS / LANES; /* of SUMSQ_BLOCK elements per block of threads */
-constexpr int64_t BATCH = 65536;        /* sums kept per launch: 268 million elements */
-constexpr int CHUNK = 2048;             /* sums that are staged in shared memory at a time */
+constexpr int LANES = 16;                      /* sums of one block of SUMSQ_BLOCK elements */
+constexpr int RUN = 4;                         /* neighbouring lanes that a thread adds up: 16 bytes of x at a time */
+constexpr int TEAM = LANES / RUN;              /* threads of one block of SUMSQ_BLOCK elements */
+constexpr int BLOCKS = THREADS / TEAM;         /* of SUMSQ_BLOCK elements per block of threads */
+constexpr int64_t BATCH = LT_LIMIT(65536, 70); /* sums kept per launch: 268 million elements */
+constexpr int CHUNK = 2048;                    /* sums that are staged in shared memory at a time */
 
 __device__ double block_sums[BATCH];
 
-__global__ void __launch_bounds__(THREADS) square_blocks(const float *x, int64_t n)
+template <bool VECTORS> __global__ void __launch_bounds__(THREADS) square_blocks(const float *x, int64_t n)
 {
-    const int lane = threadIdx.x % LANES;
-    const int64_t block = (int64_t)blockIdx.x * BLOCKS + threadIdx.x / LANES, at = block * SUMSQ_BLOCK;
-    double sum = 0.0;
-    if (at + SUMSQ_BLOCK <= n) {
-#pragma unroll 16
-        for (int j = lane; j < SUMSQ_BLOCK; j += LANES) {
-            double d = x[at + j];
-            sum += d * d; /* the product is exact, so that fusing it changes nothing */
+    const int first = threadIdx.x % TEAM * RUN;
+    const int64_t block = (int64_t)blockIdx.x * BLOCKS + threadIdx.x / TEAM, at = block * SUMSQ_BLOCK;
+    double sum[RUN] = {};
+    if (VECTORS && at + SUMSQ_BLOCK <= n) {
+#pragma unroll 8
+        for (int j = first; j < SUMSQ_BLOCK; j += LANES) {
+            float v[RUN];
+            load<RUN>(v, x + at + j);
+#pragma unroll
+            for (int k = 0; k < RUN; k++)
+                sum[k] += (double)v[k] * (double)v[k]; /* the product is exact, so that fusing it changes nothing */
         }
     } else {
-        for (int64_t j = at + lane; j < n; j += LANES) {
-            double d = x[j];
-            sum += d * d;
+        const int64_t end = at + SUMSQ_BLOCK < n ? at + SUMSQ_BLOCK : n;
+        for (int64_t j = at + first; j < end; j += LANES) {
+#pragma unroll
+            for (int k = 0; k < RUN; k++) {
+                const double d = j + k < end ? x[j + k] : 0.0;
+                sum[k] += d * d;
+            }
         }
     }
 #pragma unroll
-    for (int half = LANES / 2; half > 0; half /= 2)
-        sum += __shfl_xor_sync(LT_FULL_MASK, sum, half);
-    if (lane == 0 && at < n)
-        block_sums[block] = sum;
+    for (int half = TEAM / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int k = 0; k < RUN; k++)
+            sum[k] += __shfl_xor_sync(LT_FULL_MASK, sum[k], half);
+    }
+    if (first == 0 && at < n)
+        block_sums[block] = (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 
 struct staged {
@@ -89,9 +101,10 @@ enum status ops_cuda_sumsq(const struct op_attrs *attrs, void *const *arg, cuda_
 {
     const float *x = (const float *)arg[1];
     const int64_t n = attrs->vec.n, all = blocks_of(n, SUMSQ_BLOCK);
+    const auto squares = aligned_to_vectors({x}) ? square_blocks<true> : square_blocks<false>;
     for (int64_t b = 0; b == 0 || b < all; b += BATCH) {
         int64_t at = b * SUMSQ_BLOCK, blocks = all - b < BATCH ? all - b : BATCH;
-        TRY(launch(dim3((unsigned)blocks_of(blocks, BLOCKS)), dim3(THREADS), 0, stream, square_blocks, x + at,
+        TRY(launch(dim3((unsigned)blocks_of(blocks, BLOCKS)), dim3(THREADS), 0, stream, squares, x + at,
                    blocks < all - b ? blocks * SUMSQ_BLOCK : n - at));
         TRY(launch(dim3(1), dim3(THREADS), sizeof(staged), stream, add_blocks, (double *)arg[0], blocks, b == 0));
     }

@@ -55,19 +55,27 @@ template <int N> __device__ __forceinline__ void load(float (&out)[N], const flo
     }
 }
 
+/* Four bf16 in two words. */
+__device__ __forceinline__ void unpack(float *out, uint32_t low, uint32_t high)
+{
+    out[0] = float_of_bits(low << 16);
+    out[1] = float_of_bits(low & 0xffff0000u);
+    out[2] = float_of_bits(high << 16);
+    out[3] = float_of_bits(high & 0xffff0000u);
+}
+
 template <int N> __device__ __forceinline__ void load(float (&out)[N], const bf16 *p)
 {
     if constexpr (N % 8 == 0) {
 #pragma unroll
         for (int q = 0; q < N / 8; q++) {
             uint4 v = reinterpret_cast<const uint4 *>(p)[q];
-            uint32_t word[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-            for (int w = 0; w < 4; w++) {
-                out[8 * q + 2 * w] = float_of_bits(word[w] << 16);
-                out[8 * q + 2 * w + 1] = float_of_bits(word[w] & 0xffff0000u);
-            }
+            unpack(out + 8 * q, v.x, v.y);
+            unpack(out + 8 * q + 4, v.z, v.w);
         }
+    } else if constexpr (N == 4) {
+        uint2 v = *reinterpret_cast<const uint2 *>(p);
+        unpack(out, v.x, v.y);
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++)
@@ -97,6 +105,8 @@ template <int N> __device__ __forceinline__ void store(bf16 *p, const float (&in
             reinterpret_cast<uint4 *>(p)[q] =
                 make_uint4(bf16_pair(f[0], f[1]), bf16_pair(f[2], f[3]), bf16_pair(f[4], f[5]), bf16_pair(f[6], f[7]));
         }
+    } else if constexpr (N == 4) {
+        *reinterpret_cast<uint2 *>(p) = make_uint2(bf16_pair(in[0], in[1]), bf16_pair(in[2], in[3]));
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++)

@@ -7,7 +7,7 @@ namespace
 {
 
 constexpr int ROW_THREADS = 1024;
-constexpr int64_t BATCH = 65536; /* rows per launch, whose losses are kept until they are summed */
+constexpr int64_t BATCH = LT_LIMIT(65536, 1050); /* rows per launch, whose losses are kept until they are summed */
 
 __device__ double row_losses[BATCH];
 

@@ -186,7 +186,7 @@ static void place_make(struct place *p, const struct twin_arg *a, int64_t shift)
     if (!a->data)
         return;
     p->bytes = bytes_of(a);
-    p->before = GUARD + shift * (a->element_bytes < 2 ? 2 : a->element_bytes);
+    p->before = GUARD + shift;
 #ifndef CUDASIM_CUDA_RUNTIME_H
     p->behind = GUARD;
 #endif
@@ -220,12 +220,9 @@ static unsigned char *place_take(struct place *p, int number)
 
 struct run {
     unsigned seed;
-    int64_t shift[3]; /* elements, by argument number mod 3 */
+    int shifted;   /* the argument that is not aligned to 16 bytes; -1: none */
+    int64_t shift; /* its bytes beyond a 256-byte boundary */
 };
-
-/* The last three only with LTRAIN_LONG. */
-static const struct run RUNS[] = {{1, {0, 0, 0}}, {2, {0, 0, 0}}, {4, {1, 3, 2}}, {5, {0, 0, 0}}, {6, {2, 0, 0}}, {7, {0, 1, 0}}};
-enum { RUN_COUNT = sizeof RUNS / sizeof *RUNS, USUAL_RUNS = 3 };
 
 static enum status call_table(void *const *arg, cuda_stream stream, void *context)
 {
@@ -237,28 +234,36 @@ static enum status call_table(void *const *arg, cuda_stream stream, void *contex
     return table[c->kind](&c->attrs, arg, stream);
 }
 
-/* One run; results[i] is malloc'ed. The same host memory given twice is the same device memory. */
+/* One run, on a stream of its own; results[i] is malloc'ed. The same host memory given twice is the same device memory. */
 static void run_once(const struct twin_case *c, const struct run *run, device_call *call, void *context,
                      unsigned char *results[OP_MAX_ARGS])
 {
     struct place place[OP_MAX_ARGS];
     void *arg[OP_MAX_ARGS];
     int first[OP_MAX_ARGS];
+    cudaStream_t stream;
 #ifdef CUDASIM_CUDA_RUNTIME_H
     sim_reset(run->seed);
 #endif
+    check_device(cudaStreamCreate(&stream), "cudaStreamCreate");
     for (int i = 0; i < c->args; i++) {
         first[i] = i;
         for (int j = 0; j < i; j++)
             if (c->arg[i].data && c->arg[j].data == c->arg[i].data)
                 first[i] = first[j];
         if (first[i] == i)
-            place_make(&place[i], &c->arg[i], run->shift[i % 3]);
+            place_make(&place[i], &c->arg[i], run->shifted == i ? run->shift : 0);
         arg[i] = place[first[i]].at;
     }
-    if (call(arg, NULL, context) != OK)
-        fail("seed %u: %s", run->seed, status_message());
+    if (call(arg, stream, context) != OK)
+        fail("seed %u, argument %d shifted by %lld bytes: %s", run->seed, run->shifted, (long long)run->shift, status_message());
     check_device(cudaDeviceSynchronize(), "kernel");
+#ifdef CUDASIM_CUDA_RUNTIME_H
+    if (sim_enqueued(stream) != sim_counted().enqueued)
+        fail("%llu of %llu launches and fills are on another stream", sim_counted().enqueued - sim_enqueued(stream),
+             sim_counted().enqueued);
+#endif
+    check_device(cudaStreamDestroy(stream), "cudaStreamDestroy");
     for (int i = 0; i < c->args; i++)
         results[i] = first[i] == i ? place_take(&place[i], i) : NULL;
 }
@@ -280,19 +285,39 @@ static void compare_run(const struct twin_case *c, void *const *want, unsigned c
     }
 }
 
+/* 16-byte aligned with an odd and an even seed, then one argument after the other shifted: by one element, or by half a vector,
+ * in turn from case to case; by both with LTRAIN_LONG. */
+static int runs_of(const struct twin_case *c, struct run runs[2 + 2 * OP_MAX_ARGS])
+{
+    const int64_t half = 8;
+    int n = 0;
+    runs[n++] = (struct run){1, -1, 0};
+    runs[n++] = (struct run){2, -1, 0};
+    for (int i = 0; i < c->args; i++) {
+        const int64_t element = c->arg[i].element_bytes < 2 ? 2 : c->arg[i].element_bytes;
+        int again = !c->arg[i].data;
+        for (int j = 0; j < i; j++)
+            again |= c->arg[j].data == c->arg[i].data;
+        for (int k = 0; k < 2 && !again; k++)
+            if (getenv("LTRAIN_LONG") || (case_count + i) % 2 == k)
+                runs[n++] = (struct run){(unsigned)(3 + i), i, k ? half : element};
+    }
+    return n;
+}
+
 /* All runs; want[i]: what output i must become. */
 static void run_all(const struct twin_case *c, device_call *call, void *context, void *const *want)
 {
     unsigned char *first[OP_MAX_ARGS] = {0};
+    struct run runs[2 + 2 * OP_MAX_ARGS];
     case_count++;
-    const int runs = getenv("LTRAIN_LONG") ? RUN_COUNT : USUAL_RUNS;
-    for (int r = 0; r < runs; r++) {
+    const int n = runs_of(c, runs);
+    for (int r = 0; r < n; r++) {
         unsigned char *got[OP_MAX_ARGS] = {0};
-        int aligned = RUNS[r].shift[0] + RUNS[r].shift[1] + RUNS[r].shift[2] == 0;
-        run_once(c, &RUNS[r], call, context, got);
+        run_once(c, &runs[r], call, context, got);
         compare_run(c, want, got);
         for (int i = 0; i < c->args; i++) {
-            if (r > 0 && aligned && got[i] && memcmp(got[i], first[i], (size_t)bytes_of(&c->arg[i])) != 0)
+            if (r > 0 && runs[r].shifted < 0 && got[i] && memcmp(got[i], first[i], (size_t)bytes_of(&c->arg[i])) != 0)
                 fail("argument %d: other bits in another run", i);
             if (r == 0)
                 first[i] = got[i];

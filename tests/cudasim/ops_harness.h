@@ -50,9 +50,9 @@ void case_work(struct twin_case *c);
  * bf16 result may then round to the other side, one unit of 2^-8. */
 void close_to(struct twin_arg *a, double ulps, double absolute);
 
-/* Runs the twin once and the kernel several times: 16-byte aligned and misaligned by elements, with different seeds of the
- * simulator. Fails unless all results agree as asked, all aligned runs have the same bits, inputs are unchanged and no guard byte
- * beside an argument was written. */
+/* Runs the twin once and the kernel several times: 16-byte aligned, then one argument after the other misaligned, with different
+ * seeds of the simulator. Fails unless all results agree as asked, all aligned runs have the same bits, inputs are unchanged, no
+ * guard byte beside an argument was written and, in the simulator, everything was enqueued on the stream that was given. */
 void case_run(struct twin_case *c);
 
 /* The same for functions outside the table: `call` gets device addresses, `want` holds what arg[out] must become. */

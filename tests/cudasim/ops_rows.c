@@ -139,10 +139,13 @@ static void check_loss(int64_t rows, int64_t vocab, int gradient, int accumulate
 
 void test_loss(void)
 {
-    /* 1024 threads of 4 logits; rows start anywhere between 16-byte boundaries when the vocabulary is odd */
+    /* 1024 threads of 4 logits; rows start anywhere between 16-byte boundaries when the vocabulary is odd; the simulator keeps
+     * the losses of 1050 rows at a time */
     static const int64_t shapes[][2] = {{1, 1},   {1, 2},    {3, 3},    {5, 4},    {4, 5},    {7, 127},  {9, 128},
                                         {6, 129}, {2, 4095}, {2, 4096}, {3, 4097}, {2, 4099}, {3, 9001}, {1100, 6}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int gradient = 0; gradient < 2; gradient++)
             check_loss(shapes[s][0], shapes[s][1], gradient, (int)s % 2, (int)s % 3);
+    for (int accumulate = 0; accumulate < 2; accumulate++)
+        check_loss(1061, 3, 1, accumulate, 1);
 }

@@ -81,7 +81,8 @@ static void check_adamw(int64_t n, int64_t n_decay, int param, int skip, enum dt
 
 void test_update(void)
 {
-    static const int64_t sums[] = {1, 15, 16, 17, 4095, 4096, 4097, 65535, 65536, 70001};
+    /* the simulator keeps 70 sums of 4096 elements at a time, of 64 blocks of threads' worth */
+    static const int64_t sums[] = {1, 15, 16, 17, 4095, 4096, 4097, 65535, 65536, 70001, 64 * 4096 + 5, 70 * 4096, 70 * 4096 + 7};
     for (size_t s = 0; s < sizeof sums / sizeof *sums; s++)
         check_sumsq(sums[s]);
     static const int64_t groups[] = {1, 2, 2047, 2048, 2049, 5000};

@@ -40,6 +40,13 @@ extern __shared__ __align__(1024) unsigned char lt_dynamic_shared[];
 #define LT_SHARED_SM90 (227 * 1024)
 #define LT_SHARED_FITS(type, limit) static_assert(sizeof(type) <= (limit), #type " does not fit into " #limit)
 
+/* A size beyond which work is cut: the second one in cudasim, so that tests get there. */
+#if defined(LT_CUDASIM)
+#define LT_LIMIT(device, simulated) (simulated)
+#else
+#define LT_LIMIT(device, simulated) (device)
+#endif
+
 #define LT_WARP 32
 #define LT_FULL_MASK 0xffffffffu
 
