@@ -31,7 +31,7 @@ backward_work work_of(const struct op_attrs *a, void *base)
 #define SPANS_THREADS 128
 __global__ void __launch_bounds__(SPANS_THREADS) key_spans_kernel(const attn_mask mask, attn_row_span *keys)
 {
-    const int k = (int)((blockIdx.x * SPANS_THREADS + threadIdx.x) / 32);
+    const int k = (int)(((int64_t)blockIdx.x * SPANS_THREADS + threadIdx.x) / 32);
     if (k >= mask.sk)
         return;
     const int from = attn_search<true>(mask, k), to = attn_search<false>(mask, k);

@@ -40,17 +40,23 @@ static enum status device_call(const struct device_kernels *kernels, enum op_kin
 {
     const int n = kind == OP_ATTN_FWD ? 8 : 12, outputs = kind == OP_ATTN_FWD ? 2 : 3;
     void *there[12];
+    cudaStream_t stream;
+    sim_device(kernels->cuda.capability, kernels->cuda.processors); /* refuses more shared memory than that device has */
+    assert_int_equal(cudaStreamCreate(&stream), cudaSuccess);
+    const unsigned long long before = sim_counted().enqueued;
     for (int i = 0; i < n; i++) {
         int64_t bytes = i < n - 1 ? device_bytes(kind, attrs, i) : kernels->workspace(kind, attrs, &kernels->cuda);
         assert_int_equal(cudaMalloc(&there[i], (size_t)bytes), cudaSuccess);
         if (i < n - 1 && (i >= outputs || attrs->attn.accumulate))
             assert_int_equal(cudaMemcpy(there[i], arg[i], (size_t)bytes, cudaMemcpyHostToDevice), cudaSuccess);
     }
-    enum status st = (kind == OP_ATTN_FWD ? kernels->forward : kernels->backward)(attrs, there, &kernels->cuda, NULL);
+    enum status st = (kind == OP_ATTN_FWD ? kernels->forward : kernels->backward)(attrs, there, &kernels->cuda, stream);
+    assert_true(sim_enqueued(stream) == sim_counted().enqueued - before); /* nothing on another stream */
     for (int i = 0; i < outputs && st == OK; i++)
         assert_int_equal(cudaMemcpy(arg[i], there[i], (size_t)device_bytes(kind, attrs, i), cudaMemcpyDeviceToHost), cudaSuccess);
     for (int i = 0; i < n; i++)
         cudaFree(there[i]);
+    cudaStreamDestroy(stream);
     return st;
 }
 
