@@ -2,8 +2,9 @@
 """Plants the bugs of mutants.txt into copies of the kernels, one at a time, and checks that the named test fails for each.
 
 mutate.py BUILD [NAME ...]: in a meson build directory whose cudasim tests are built; by default a sample of SAMPLE mutants that changes
-with the sources, with LTRAIN_LONG all, with NAMEs those. Exit status 1 if a mutant survives, is stale (its pattern is not there exactly
-once) or does not compile.
+with the kernels and the tests, with LTRAIN_LONG all, with NAMEs those. Every test must pass without a mutant first; that run's time
+sets the limit of its mutants. Exit status 1 if a mutant survives, is undecided (still running at the limit), is stale (its pattern is
+not there exactly once) or does not compile, or if a kernel file has no mutant.
 
 A mutant in mutants.txt; white space in patterns matches any white space, so formatting does not make them stale:
     [short name]
@@ -26,7 +27,8 @@ import tempfile
 import time
 
 SAMPLE = 10
-TIMEOUT = 240
+SLOWER, LEAST = 20, 120  # a test with a mutant may take that many times as long as without, and that many seconds
+NO_CODE = {'arch.cuh', 'ptx.cuh'}  # what the simulator compiles of them is macros only
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
@@ -85,7 +87,35 @@ class Target:
                 yield output, line
 
 
-def judge(build, mutant, targets, scratch):
+def without_mutants():
+    """Kernel files that no mutant changes, as complaints."""
+    have = {m['file'] for m in read_list(HERE / 'mutants.txt')}
+    files = [f for folder in ('ops', 'attention', 'device/cuda') for f in (ROOT / 'src' / folder).glob('*.cu*')]
+    return [f'no mutant  {f.relative_to(ROOT)}' for f in sorted(files) if str(f.relative_to(ROOT)) not in have and f.name not in NO_CODE]
+
+
+def digest():
+    """Of the kernels, the simulator and the tests: what decides which mutants are drawn."""
+    known = {ROOT / m['file'] for m in read_list(HERE / 'mutants.txt')}
+    known |= {f for f in HERE.rglob('*') if f.is_file() and '__pycache__' not in f.parts}
+    total = hashlib.sha256()
+    for file in sorted(known):
+        total.update(file.read_bytes())
+    return total.digest()
+
+
+def limit_of(build, test):
+    """Seconds that a mutant's run of the test may take; the test must pass without one."""
+    name, *arguments = shlex.split(test)
+    start = time.monotonic()
+    ran = subprocess.run([os.path.join(build, f'tests/cudasim/test_cudasim_{name}')] + arguments, capture_output=True, text=True,
+                         errors='replace')
+    if ran.returncode != 0:
+        sys.exit(f'mutate.py: {test} fails without a mutant: {(ran.stdout + ran.stderr)[-1000:]}')
+    return max(LEAST, SLOWER * (time.monotonic() - start))
+
+
+def judge(build, mutant, targets, limits, scratch):
     text, why = plant(mutant)
     if text is None:
         return 'stale', why
@@ -122,9 +152,10 @@ def judge(build, mutant, targets, scratch):
     if made.returncode != 0:
         return 'broken', made.stderr[:2000]
     try:
-        ran = subprocess.run([program] + arguments, capture_output=True, text=True, timeout=TIMEOUT, errors='replace')
+        ran = subprocess.run([program] + arguments, capture_output=True, text=True, timeout=limits[mutant['test']],
+                             errors='replace')
     except subprocess.TimeoutExpired:
-        return 'killed', f'still running after {TIMEOUT} s'
+        return 'undecided', f'still running after {limits[mutant["test"]]:.0f} s'
     finally:
         os.remove(program)
     output = ran.stdout + ran.stderr
@@ -148,25 +179,28 @@ def main():
         if text is None:
             print(f'stale    {m["name"]}: {why}')
             bad += 1
+    for complaint in without_mutants():
+        print(complaint)
+        bad += 1
     if not names and not os.environ.get('LTRAIN_LONG'):
-        digest = hashlib.sha256()
-        for file in sorted({m['file'] for m in mutants}):
-            digest.update((ROOT / file).read_bytes())
-        chosen = random.Random(digest.digest()).sample(chosen, min(SAMPLE, len(chosen)))
+        chosen = random.Random(digest()).sample(chosen, min(SAMPLE, len(chosen)))
     targets = {t: Target(build, t) for t in sorted({shlex.split(m['test'])[0] for m in chosen})}
     counts = {}
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
 
+        tests = sorted({m['test'] for m in chosen})
+        limits = dict(zip(tests, pool.map(lambda t: limit_of(build, t), tests)))
+
         def run(m):
             start = time.monotonic()
-            verdict, why = judge(build, m, targets, scratch)
+            verdict, why = judge(build, m, targets, limits, scratch)
             return m, verdict, why, time.monotonic() - start
 
         for m, verdict, why, seconds in pool.map(run, chosen):
             counts[verdict] = counts.get(verdict, 0) + 1
             print(f'{verdict:8} {m["name"]} ({seconds:.0f} s): {why}', flush=True)
     bad += sum(n for verdict, n in counts.items() if verdict != 'killed')
-    print(f'{counts.get("killed", 0)} of {len(chosen)} mutants killed ({len(mutants)} in the list), {bad} survived, stale or broken')
+    print(f'{counts.get("killed", 0)} of {len(chosen)} mutants killed ({len(mutants)} in the list), {bad} failures')
     return 1 if bad else 0
 
 
