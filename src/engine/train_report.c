@@ -7,6 +7,7 @@
 #include "offload/drives.h"
 #include "offload/places.h"
 #include "ops/blas.h"
+#include "plan/report.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -151,24 +152,39 @@ static void print_sent(const struct run *r)
     printf("\n");
 }
 
+/* The plan's step and the mean of those that ran, side by side. */
+static enum status print_steps(const struct run *r)
+{
+    const struct plan *p = r->session->plan;
+    struct report planned;
+    char a[32], b[32];
+    double steps = (double)r->steps_here, seconds = r->run_seconds / steps;
+    TRY(report_make(p, r->model, &planned));
+    printf("a step (mean of %lld)  %12s %12s\n", (long long)r->steps_here, "planned", "measured");
+    printf("  %-19s %10.3g s %10.3g s  %+.0f%%\n", "step time", p->seconds, seconds, 100 * (seconds / p->seconds - 1));
+    printf("  %-19s %10.3g s %10.3g s\n", "compute stands still", p->seconds - planned.lane[LANE_COMPUTE].busy,
+           (double)r->total[LANE_COMPUTE].waited_ns * 1e-9 / steps);
+    double hidden = metrics_hidden(r->total);
+    if (isfinite(hidden) && isfinite(planned.hidden))
+        printf("  %-19s %11.0f%% %11.0f%%\n", "transfers hidden", 100 * planned.hidden, 100 * hidden);
+    for (int l = LANE_COMPUTE + 1; l < LANES; l++) {
+        const struct report_lane *lane = &planned.lane[l];
+        const struct lane_stats *total = &r->total[l];
+        if (total->busy_ns > 0 && lane->busy > 0)
+            printf("  lane %-14s %12s %12s  at %.2f GB/s planned, %.2f measured\n", lane_name((enum lane)l),
+                   units_format_bytes(lane->bytes, a), units_format_bytes(total->bytes / r->steps_here, b),
+                   (double)lane->bytes / lane->busy * 1e-9, (double)total->bytes / (double)total->busy_ns);
+    }
+    return OK;
+}
+
 /* model_path: where the trained model is, or NULL if a signal ended the run before it was done. */
 enum status run_print_after(struct run *r, const char *model_path)
 {
-    const struct plan *p = r->session->plan;
     char a[32], b[32];
     TRY(print_memory(r));
     if (r->steps_here > 0)
-        printf("step time: planned %.3g s, measured %.3g s (mean of %lld)\n", p->seconds, r->run_seconds / (double)r->steps_here,
-               (long long)r->steps_here);
-    printf("lanes:");
-    for (int l = LANE_COMPUTE + 1; l < LANES; l++)
-        if (r->total[l].busy_ns > 0)
-            printf("  %s %s at %.2f GB/s", lane_name((enum lane)l), units_format_bytes(r->total[l].bytes, a),
-                   (double)r->total[l].bytes / (double)r->total[l].busy_ns);
-    double hidden = metrics_hidden(r->total);
-    if (isfinite(hidden))
-        printf("  hidden %.0f%%", 100 * hidden);
-    printf("\n");
+        TRY(print_steps(r));
     if (comm_size(r->comm) > 1 && r->steps_here > 0)
         print_sent(r);
     if (r->session->store) {
