@@ -18,6 +18,7 @@ enum { RANKS = 4, PATIENCE = 120 };
 #define SAVED "--ranks 4 --comm-timeout 20 --steps 8 --save-every 1" TINY DISCRETE
 
 static uint64_t random_state;
+static int instructions_named;
 
 static uint32_t dice(uint32_t n)
 {
@@ -164,6 +165,23 @@ static void goes_on(const struct curve *reference)
     assert_int_equal(e2e_count("run/checkpoints/*.partial") + e2e_count("run/checkpoints/*.old"), 0);
 }
 
+/* Where every rank was: in a program, or between two. */
+static void all_said_where(const char *err, int victim)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        char who[64];
+        if (rank == victim)
+            continue;
+        snprintf(who, sizeof who, "ltrain: rank %d: ", rank);
+        char *line = strdup(strstr(err, who));
+        line[strcspn(line, "\n")] = 0;
+        if (!strstr(line, "at instruction ") && !strstr(line, " between programs") && !strstr(line, " lane;"))
+            fail_msg("rank %d does not say where it was: %s", rank, line);
+        instructions_named += strstr(line, "at instruction ") != NULL;
+        free(line);
+    }
+}
+
 /* Hits one rank at a random moment. `started`: not before the ranks know each other, else MPI's own words are all there is. */
 static void hit(int number, int started, const char *what, const struct curve *reference)
 {
@@ -188,25 +206,38 @@ static void hit(int number, int started, const char *what, const struct curve *r
     none_left_behind();
     if (started && r.status != 0 && !e2e_exists("run/hf")) /* else the rank was hit when all had been done */
         all_said(r, victim, what);
+    if (started && r.status != 0 && !e2e_exists("run/hf") && e2e_count("run/checkpoints/step-??????") > 0)
+        all_said_where(r.err, victim);
     print_message("rank %d %s %s: exit status %d, %d checkpoints\n", victim, started ? "after" : "long before", file, r.status,
                   e2e_count("run/checkpoints/step-??????"));
     goes_on(reference);
 }
 
-static void hit_at_random_moments(void **state)
+static void hit_at_random_moments(int number, const char *what)
 {
     int trials = getenv("LTRAIN_LONG") ? 50 : 5;
     const char *seed = getenv("LTRAIN_SEED");
-    (void)state;
     random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
     print_message("LTRAIN_SEED=%llu\n", (unsigned long long)random_state);
     e2e_succeeds(&patient, SAVED "--out reference");
     struct curve reference = e2e_curve("reference");
     assert_int_equal(reference.n, 8);
     for (int trial = 0; trial < trials; trial++)
-        hit(SIGKILL, trial % 5 != 4, "has died", &reference);
-    for (int trial = 0; trial < (trials + 9) / 10; trial++)
-        hit(SIGSTOP, 1, "is stopped", &reference);
+        hit(number, trial % 5 != 4, what, &reference);
+    print_message("%d sentences name an instruction\n", instructions_named);
+    assert_true(trials < 50 || instructions_named > 0); /* a few trials may all hit ranks that save */
+}
+
+static void killed(void **state)
+{
+    (void)state;
+    hit_at_random_moments(SIGKILL, "has died");
+}
+
+static void stopped(void **state)
+{
+    (void)state;
+    hit_at_random_moments(SIGSTOP, "is stopped");
 }
 
 /* A signal to the program that started the ranks is a signal to the run. */
@@ -316,6 +347,8 @@ static void edge_cases(void **state)
     same_as_alone(SHORT "--seq-len 250", "--ranks 4", "padding: each sequence of 250 tokens is followed by ");
     same_as_alone(SHORT "--seq-len 256 --batch 3", "--ranks 2 --mesh dp=2", "batch: 3 sequences a step, 2 micro-batches");
     same_as_alone(SHORT "--seq-len 64 --eval-every 1 --eval-fraction 0.1", "--ranks 3", "eval");
+    same_as_alone(SHORT "--seq-len 64 --batch 1 --sp none", "--ranks 2",
+                  "1 sequence a step for 2 data-parallel groups of ranks: 1 of them compute");
     e2e_refuses(2, "ulysses", &patient, "--ranks 3 --mesh ulysses=3 --out bad --seq-len 256 " SHORT);
     e2e_refuses(2, "mesh", &patient, "--ranks 4 --mesh ring=3 --out bad --seq-len 256 " SHORT);
     e2e_refuses(2, "absent.txt", &patient, "--ranks 3 --out bad --model tiny --seq-len 256 --data absent.txt");
@@ -337,7 +370,7 @@ int main(int argc, char **argv)
         return 77;
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(edge_cases), TEST(terminated), TEST(terminated_while_starting), TEST(resumed_on_fewer), TEST(hit_at_random_moments),
+        TEST(edge_cases), TEST(terminated), TEST(terminated_while_starting), TEST(resumed_on_fewer), TEST(killed), TEST(stopped),
     };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);
 }
