@@ -46,6 +46,7 @@ all)
     unshare --uts true 2>/dev/null || exit "$failures"
     for hosts in "a b a b" "a b b a" "a b b c"; do
         export HOSTS="$hosts"
+        # shellcheck disable=SC2086 # a list of words
         out=$(timeout -k 5 120 $mpi -n 4 "$(dirname "$0")/../onhost.sh" "$program" all 1 2 2 2>&1) || { echo "not ok: hosts $hosts: $out"; failures=$((failures + 1)); }
     done
     ;;
