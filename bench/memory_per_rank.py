@@ -20,19 +20,38 @@ NOTES = """
 Memory per rank, ZeRO-3 and sequence parallelism, fp32; MiB. Planned: the arenas and the store, as large as the plan says. Outside: resident beside
 them once everything is set up and before the first step (program, libraries, MPI's shared segments, BLAS's buffers, tables). Peak: VmHWM of each rank.
 
-ranks x all / alone: 1 if everything fell as 1/N. What does not, of each rank:
-- masks lo and hi, 8 B a token of the whole sequence over ulysses, in the host and on the device;
-- of the unit that is used and the next ones that are prefetched: all its parameters and all its gradients before they are summed (alone they need no
-  buffers but their homes); the embedding's are the largest;
-- two places of the reductions' work area; tiles of rows, of logits and of the attention scratch, whose size is fixed (tiles shrink with the rows of a
-  rank only below their size);
-- with ulysses above the KV heads: their replicas. With a ring: keys, values, outputs and their gradients on the way, two of each;
-- outside the plan: the program itself, and the whole sequence's arrays, 20 B a token (engine/batch.c), of which the first step is the first use.
+ranks x all / alone: 1 if everything fell as 1/N. "over 1/N" is what a rank has beyond a share of what one rank has alone, by kind, as the fullest
+moment of each tier finds it (`bench/memory_parts`), so that the numbers add up; a kind that is less than its share then has a minus:
+- whole parameters in use: of the unit that is used and the next ones that are prefetched all parameters, gathered; the embedding's are the largest;
+- whole gradients: all gradients of such units before they are summed (alone they need no buffers but their homes);
+- work of reductions: two places of their work area, and the sums of squares of all ranks;
+- masks and tokens: lo and hi, 8 B a token of the whole sequence over ulysses, in the host and on the device;
+- keys and values: with ulysses above the KV heads their replicas, and with a ring whole KV groups in a tile;
+- heads' tiles: q, k, v, do and their gradients of a tile of heads and all tokens of the ulysses group, beside what the tokens' owners keep;
+- ring: keys, values, outputs and their gradients on the way, two of each;
+- attention's scratch, and tiles of rows, whose size is fixed (they shrink with the rows of a rank only below their size); activations, where a
+  rank's tiles are other ones than those of one rank alone;
+- holes: what lies between buffers.
+Outside the plan: the program itself, and the whole sequence's arrays, 20 B a token (engine/batch.c), of which the first step is the first use.
 
 A peak is planned + outside, to within 3% or 5 MiB. Not in the plan and after `outside` is measured come, of each rank: the first batch's arrays; MPI's
 message pools; the export (0.7 MiB). The store's bounce buffers (4 MiB) are there from the start: they belong to what is outside.
 """
 CONSTANT = 5 << 20
+KINDS = [  # of memory_parts' names
+    ("whole parameters in use", r"unit\.param(\.shard)?"),
+    ("whole gradients", r"unit\.(micro|grad|grad_sum)(\.shard)?"),
+    ("optimizer", r"unit\.(master|m|v)(\.shard)?"),
+    ("work of reductions", r"scratch of (reduce_scatter|all_reduce|all_gather)|all_sums|sums|all_loss|loss|norm"),
+    ("masks and tokens", r"tokens|targets|positions|inv_freq|lo|hi|record"),
+    ("keys and values", r"(layer\.)?(k|v|dk|dv)"),
+    ("heads' tiles", r"heads\..*"),
+    ("ring", r"ring\..*"),
+    ("attention's scratch", r"scratch of attn.*"),
+    ("tiles of rows", r"scratch of .*|logits|dn|n|final_n|acc|act|dact|dgate|dup"),
+    ("holes", r"holes"),
+    ("activations", r".*"),
+]
 RANK = re.compile(r"^memory of rank (\d+): planned (\d+) \+ (\d+) outside the plan; peak resident (\d+)$", re.M)
 TIERS = ("device", "host", "nvme")
 
@@ -49,6 +68,16 @@ def mesh(ranks):
     return f"--ranks {ranks} --mesh {MESHES[ranks]}" if ranks > 1 else ""
 
 
+def parts(program, settings, ranks):
+    """Bytes of a rank by kind, of all tiers, each at its fullest moment."""
+    tool = os.path.join(os.path.dirname(program), "../../bench/memory_parts")
+    sums = dict.fromkeys((k for k, _ in KINDS), 0)
+    for line in subprocess.run([tool, *f"{settings} {mesh(ranks)}".split()], capture_output=True, text=True, check=True).stdout.splitlines():
+        _, name, size = line.split("\t")
+        sums[next(k for k, pattern in KINDS if re.fullmatch(pattern, name))] += int(size)
+    return sums
+
+
 def measure(program, name, settings, ranks, directory):
     out = f"run-{ranks}-{len(os.listdir(directory))}"
     limits = COMMON.replace("200g", "3g").replace("400g", "20g")
@@ -58,7 +87,9 @@ def measure(program, name, settings, ranks, directory):
     assert len(each) == ranks, text
     for r in each:
         r["ratio"] = r["peak"] / (r["planned"] + r["outside"])
-    return {"case": name, "ranks": ranks, "mesh": MESHES[ranks] or "-", **{t: plan["peak"][t] for t in TIERS},
+    own = parts(program, f"{settings} {limits}", ranks)
+    assert sum(own.values()) == sum(plan["peak"][t] for t in TIERS), (own, plan["peak"])
+    return {"case": name, "ranks": ranks, "mesh": MESHES[ranks] or "-", **{t: plan["peak"][t] for t in TIERS}, "parts": own,
             "classes": {c: b["peak"] for c, b in plan["classes"].items()}, "each": each}
 
 
@@ -78,13 +109,16 @@ def measured_table(rows):
     lines, case = [], None
     for r in rows:
         if r["case"] != case:
-            case, one = r["case"], sum(r[t] for t in TIERS)
+            case, one, alone = r["case"], sum(r[t] for t in TIERS), r["parts"]
             lines += ["", case, "ranks  mesh                device      host       nvme   ranks x all / alone    outside   peak of ranks         peak/(planned + outside)"]
         e = r["each"]
         lines.append(f"{r['ranks']:5}  {r['mesh']:16}" + " ".join(mib(r[t]) for t in TIERS)
                      + f"  {r['ranks'] * sum(r[t] for t in TIERS) / one:12.3f}          {mib(max(x['outside'] for x in e))}"
                      + f" {mib(min(x['peak'] for x in e))} to {mib(max(x['peak'] for x in e)).strip():8}"
                      + f" {min(x['ratio'] for x in e):.4f} to {max(x['ratio'] for x in e):.4f}")
+        if r["ranks"] > 1:
+            over = {k: (r["parts"][k] - alone[k] / r["ranks"]) / 2**20 for k in alone}
+            lines.append(f"       over 1/N: {sum(over.values()):.1f} =" + " +".join(f" {x:.1f} {k}" for k, x in over.items() if abs(x) >= 0.05).replace("+ -", "- "))
     return lines
 
 
