@@ -34,8 +34,8 @@ moment of each tier finds it (`bench/memory_parts`), so that the numbers add up;
 - holes: what lies between buffers.
 Outside the plan: the program itself, and the whole sequence's arrays, 20 B a token (engine/batch.c), of which the first step is the first use.
 
-A peak is planned + outside, to within 3% or 5 MiB. Not in the plan and after `outside` is measured come, of each rank: the first batch's arrays; MPI's
-message pools; the export (0.7 MiB). The store's bounce buffers (4 MiB) are there from the start: they belong to what is outside.
+A peak is planned + outside, to within 3% or 5 MiB. `outside` holds the store's bounce memory, which is there from the start. After it is measured
+come, of each rank: the first batch's arrays; MPI's message pools; the export. The store's bounce buffers (4 MiB) are there from the start: they belong to what is outside.
 """
 CONSTANT = 5 << 20
 KINDS = [  # of memory_parts' names
