@@ -43,7 +43,7 @@ release)
     [ -z "${LTRAIN_LONG:-}" ] || options="$options -Dcuda=auto" ;;
 asan)
     options='-Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Dcuda=disabled' slower=4
-    suites='--no-suite many' # four and eight ranks on few cores: two run the same code
+    suites='--no-suite slow'
     export ASAN_OPTIONS="${ASAN_OPTIONS:-strict_string_checks=1:detect_stack_use_after_return=1}"
     export UBSAN_OPTIONS="${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}" ;;
 tsan)

@@ -110,7 +110,7 @@ int main(int argc, char **argv)
             settings_help(stdout);
             return 0;
         }
-    st = comm_create(&launch, 600, &comm);
+    st = comm_create(&launch, settings_patience(argc > first ? argc - first : 0, argv + first), &comm);
     if (st == OK)
         st = command(comm, first, argc, argv, &code);
     else if (launch.size > 1) { /* each for itself: perhaps there is no other */

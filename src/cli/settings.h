@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 
+enum { SETTINGS_COMM_TIMEOUT = 600 }; /* seconds, by default */
 enum settings_use { SETTINGS_TRAIN, SETTINGS_PLAN /* data may be missing */ };
 
 /* Resolves every key: defaults, then the file (--config FILE, else the run's config.yaml with --resume DIR, else ./ltrain.yaml if
@@ -19,6 +20,9 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
 /* Which rank this is of how many, if flags say (--rank, --world-size, --local-rank), else -1; before settings_read, which reports
  * what is wrong with the flags. */
 void settings_launch(int argc, char **argv, struct launch_flags *out);
+
+/* How long ranks wait for each other until they have read their settings: --comm-timeout, else SETTINGS_COMM_TIMEOUT; seconds. */
+double settings_patience(int argc, char **argv);
 
 /* Whether the flags give that key. */
 int settings_given(int argc, char **argv, const char *key);

@@ -242,6 +242,19 @@ void settings_launch(int argc, char **argv, struct launch_flags *out)
     free(flags);
 }
 
+double settings_patience(int argc, char **argv)
+{
+    int n = 0;
+    double seconds = 0;
+    struct flag *flags = calloc((size_t)argc + 1, sizeof *flags);
+    if (flags && parse_flags(argc, argv, flags, &n) == OK) {
+        const char *text = flag_value(flags, n, "comm-timeout");
+        seconds = text ? strtod(text, NULL) : 0;
+    }
+    free(flags);
+    return seconds > 0 && seconds < 1e9 ? seconds : SETTINGS_COMM_TIMEOUT;
+}
+
 int settings_given(int argc, char **argv, const char *key)
 {
     int n = 0, given = 0;

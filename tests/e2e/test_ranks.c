@@ -222,8 +222,8 @@ static void hit_at_random_moments(int number, const char *what)
     e2e_succeeds(&patient, SAVED "--out reference");
     struct curve reference = e2e_curve("reference");
     assert_int_equal(reference.n, 8);
-    for (int trial = 0; trial < trials; trial++)
-        hit(number, trial % 5 != 4, what, &reference);
+    for (int trial = 0; trial < trials; trial++) /* MPI_Init gives a rank that is stopped in it a minute: only in the long test */
+        hit(number, trial % 5 != 4 || (trials == 5 && number == SIGSTOP), what, &reference);
     print_message("%d sentences name an instruction\n", instructions_named);
     assert_true(trials < 50 || instructions_named > 0); /* a few trials may all hit ranks that save */
 }
@@ -349,14 +349,14 @@ static void edge_cases(void **state)
     same_as_alone(SHORT "--seq-len 64 --eval-every 1 --eval-fraction 0.1", "--ranks 3", "eval");
     same_as_alone(SHORT "--seq-len 64 --batch 1 --sp none", "--ranks 2",
                   "1 sequence a step for 2 data-parallel groups of ranks: 1 of them compute");
-    e2e_refuses(2, "ulysses", &patient, "--ranks 3 --mesh ulysses=3 --out bad --seq-len 256 " SHORT);
-    e2e_refuses(2, "mesh", &patient, "--ranks 4 --mesh ring=3 --out bad --seq-len 256 " SHORT);
+    e2e_refuses(2, "legal: ulysses=1", &patient, "--ranks 3 --mesh ulysses=3 --out bad --seq-len 256 " SHORT);
+    e2e_refuses(2, "ring=3 does not divide the 4 ranks", &patient, "--ranks 4 --mesh ring=3 --out bad --seq-len 256 " SHORT);
     e2e_refuses(2, "absent.txt", &patient, "--ranks 3 --out bad --model tiny --seq-len 256 --data absent.txt");
     if (access(mqa7, R_OK) == 0) {
         snprintf(odd, sizeof odd, "--steps 3 --seq-len 128 --data corpus.txt --model %s" TILES, mqa7);
         same_as_alone(odd, "--ranks 2", "mesh: 2 ranks");
         same_as_alone(odd, "--ranks 4", "mesh: 4 ranks");
-        e2e_refuses(2, "ulysses|7", &patient, "%s --ranks 2 --mesh ulysses=2 --out bad", odd);
+        e2e_refuses(2, "7 query heads|legal: ulysses=1 with ring=2", &patient, "%s --ranks 2 --mesh ulysses=2 --out bad", odd);
     }
     assert_false(e2e_exists("bad"));
     none_left_behind();

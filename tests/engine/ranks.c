@@ -218,10 +218,10 @@ static int meshes(struct mesh out[32])
 enum factor_of_ranks { F_MESH, F_ZERO, F_NVME, F_DATA, F_LOW, N_FACTORS };
 enum { MAX_LEVELS = 32, MAX_CELLS = 32 * 48 };
 
-/* Four and eight ranks share few cores: there every mesh is run in fp32, and all pairs of the other factors. */
+/* Four and eight ranks share few cores: there every mesh is run in fp32, and on four all pairs of the other factors. */
 static int wanted(int f, int g, int level_of_g)
 {
-    return size < 4 || f != F_MESH || (g == F_LOW && level_of_g == 0);
+    return size < 4 || (f == F_MESH ? g == F_LOW && level_of_g == 0 : size < 8 || g == F_NVME);
 }
 
 static int gain(const int *cell, char seen[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS], int mark)
