@@ -1,7 +1,7 @@
 """What the bench scripts share: contenders in turn, medians, the machine's description, one JSON object per case on stdout."""
 import ctypes, datetime, json, os, platform, re, shutil, statistics, subprocess, sys
 
-PEERS = os.environ.get("LTRAIN_PEERS", "/work/peers")
+PEERS = os.environ.get("LTRAIN_PEERS", os.path.expanduser("~/.cache/ltrain/peers"))
 
 
 def say(text):

@@ -1,8 +1,8 @@
 #!/bin/sh
-# What we are measured beside, in a virtual environment outside the repository: bench/peers.sh [DIRECTORY, default /work/peers]
+# What we are measured beside, in a virtual environment outside the repository: bench/peers.sh [DIRECTORY, default ~/.cache/ltrain/peers]
 # PyTorch and transformers; DeepSpeed and fio are optional: a bench leaves out a peer that is not there. 5 GB, a few minutes.
 set -eu
-dir=${1:-${LTRAIN_PEERS:-/work/peers}}
+dir=${1:-${LTRAIN_PEERS:-$HOME/.cache/ltrain/peers}}
 mkdir -p "$dir"
 exec 9> "$dir/.lock"
 flock 9 # one installation at a time; the second finds everything there
