@@ -6,9 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MANY 1500 /* buffers beyond which only the best order is tried: the others took 6 times as long for under 2% */
-#define CROWD \
-    20000 /* buffers beyond which they are placed in order of time: what is above takes time in proportion to n x live */
+#define FEW 1500    /* buffers up to which every order is tried, and not only the best one */
+#define MANY 20000  /* buffers beyond which their time, in proportion to n x live, is never spent */
 #define LEAVES 4096 /* of the time index */
 
 /* A buffer that has its place. */
@@ -244,8 +243,6 @@ static int64_t max_live(struct packer *k, int64_t base)
 enum status pack_tier(struct program *p, enum tier tier, int64_t base)
 {
     struct packer k = {.p = p};
-    int64_t best = -1, *best_address = NULL;
-    int *best_order = NULL;
     enum status st = OK;
     size_t cap = (size_t)p->n_buffers + 1;
     k.order = sys_malloc(sizeof(int) * cap);
@@ -254,9 +251,7 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base)
     k.seen = sys_malloc(sizeof(int) * cap);
     k.sorted = sys_malloc(sizeof(int) * cap);
     k.index = sys_calloc(1, sizeof *k.index);
-    best_address = sys_malloc(sizeof(int64_t) * cap);
-    best_order = sys_malloc(sizeof(int) * cap);
-    if (!k.order || !k.placed || !k.near || !k.seen || !k.sorted || !k.index || !best_address || !best_order) {
+    if (!k.order || !k.placed || !k.near || !k.seen || !k.sorted || !k.index) {
         st = status_fail(ERR_NOMEM, "out of memory while planning");
         goto out;
     }
@@ -279,30 +274,21 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base)
         st = status_fail(ERR_NOMEM, "out of memory while planning");
         goto out;
     }
-    if (k.n > CROWD) {
-        p->arena[tier] = pack_sweep(p->buffers, k.order, k.n, base);
-        st = p->arena[tier] < 0 ? status_fail(ERR_NOMEM, "out of memory while planning") : OK;
-        goto out;
-    }
-    static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_time};
-    for (int attempt = 0; attempt < (k.n > MANY ? 1 : 6) && best != p->lower_bound[tier]; attempt++) {
+    /* of many buffers, what sweeps leave is put up with up to 2% */
+    int64_t enough = k.n > FEW ? p->lower_bound[tier] + p->lower_bound[tier] / 50 : p->lower_bound[tier];
+    int64_t top = pack_sweep(p->buffers, k.order, k.n, base, p->lower_bound[tier]);
+    p->arena[tier] = top;
+    for (int attempt = 0; top >= 0 && k.n <= MANY && attempt < (k.n > FEW ? 1 : 6) && p->arena[tier] > enough; attempt++) {
+        static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_time};
         sort_buffers = p->buffers;
         qsort(k.order, (size_t)k.n, sizeof *k.order, orders[attempt / 2]);
-        int64_t top = place_all(&k, base, k.n > MANY || attempt % 2 == 0);
-        if (top < 0) {
-            st = status_fail(ERR_NOMEM, "out of memory while planning");
-            goto out;
-        }
-        if (best < 0 || top < best) {
-            best = top;
-            for (int i = 0; i < k.n; i++)
-                best_address[i] = k.placed[i].lo;
-            memcpy(best_order, k.order, sizeof *best_order * (size_t)k.n);
-        }
+        top = place_all(&k, base, k.n > FEW || attempt % 2 == 0);
+        for (int i = 0; i < k.n && top >= 0 && top < p->arena[tier]; i++)
+            p->buffers[k.order[i]].address = k.placed[i].lo;
+        p->arena[tier] = min_i64(p->arena[tier], top);
     }
-    for (int i = 0; i < k.n; i++)
-        p->buffers[best_order[i]].address = best_address[i];
-    p->arena[tier] = k.n > 0 ? best : base;
+    if (top < 0)
+        st = status_fail(ERR_NOMEM, "out of memory while planning");
 out:
     free(k.order);
     free(k.placed);
@@ -314,7 +300,5 @@ out:
         free(k.index->item);
     }
     free(k.index);
-    free(best_address);
-    free(best_order);
     return st;
 }

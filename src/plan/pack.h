@@ -9,8 +9,8 @@
  * the tier. */
 enum status pack_tier(struct program *p, enum tier tier, int64_t base);
 
-/* Best fit in order of time: sets the addresses of the n buffers named, which have lifetimes; returns the end of the highest, or
- * -1 out of memory. */
-int64_t pack_sweep(struct buffer *buffers, const int *order, int n, int64_t base);
+/* In order of time, the best of several ways: sets the addresses of the n buffers named, which have lifetimes; returns the end of
+ * the highest, or -1 out of memory. bound: base and the bytes that live at once, at which nothing is left to gain. */
+int64_t pack_sweep(struct buffer *buffers, const int *order, int n, int64_t base, int64_t bound);
 
 #endif

@@ -1,4 +1,4 @@
-/* Packing in order of time: for tiers with so many buffers that looking at all contemporaries of each is too slow. */
+/* Packing in order of time, in several ways: fast however many buffers there are. */
 #include "plan/pack.h"
 
 #include "base/sys.h"
@@ -19,8 +19,8 @@ struct gaps {
 
 struct moment {
     double t;
-    int buffer; /* ends first at equal times */
-    int begins;
+    int buffer, place; /* its index, and that in the order given */
+    int begins;        /* ends first at equal times */
 };
 
 static int by_moment(const void *a, const void *b)
@@ -52,16 +52,28 @@ static void remove_gap(struct gaps *g, int i)
     g->n--;
 }
 
-/* The tightest gap that is large enough, the lowest of equal ones; else beyond everything. */
-static int64_t take(struct gaps *g, int64_t bytes)
+/* The best gap for so many bytes, or -1: the tightest, or the first from the end that is filled; the lowest, or if from_top the
+ * highest, of equals. */
+static int find_gap(const struct gaps *g, int64_t bytes, int from_top, int tightest)
 {
     int best = -1;
-    for (int i = 0; i < g->n; i++) {
+    for (int k = 0; k < g->n; k++) {
+        int i = from_top ? g->n - 1 - k : k;
         int64_t size = g->gap[i].hi - g->gap[i].lo;
-        if (size >= bytes && (best < 0 || size < g->gap[best].hi - g->gap[best].lo))
-            best = i;
+        if (size < bytes || (best >= 0 && size >= g->gap[best].hi - g->gap[best].lo))
+            continue;
+        best = i;
+        if (!tightest || size == bytes)
+            break;
     }
-    if (best < 0) { /* the last gap may reach the top: grow from there */
+    return best;
+}
+
+/* The address of so many bytes in a gap, else beyond everything. */
+static int64_t take(struct gaps *g, int64_t bytes, int from_top, int tightest)
+{
+    int i = find_gap(g, bytes, from_top, tightest);
+    if (i < 0) { /* the last gap may reach the top: grow from there */
         int last = g->n - 1;
         int64_t at = last >= 0 && g->gap[last].hi == g->top ? g->gap[last].lo : g->top;
         if (at < g->top)
@@ -69,10 +81,13 @@ static int64_t take(struct gaps *g, int64_t bytes)
         g->top = at + bytes;
         return at;
     }
-    int64_t at = g->gap[best].lo;
-    g->gap[best].lo += bytes;
-    if (g->gap[best].lo == g->gap[best].hi)
-        remove_gap(g, best);
+    int64_t at = from_top ? g->gap[i].hi - bytes : g->gap[i].lo;
+    if (from_top)
+        g->gap[i].hi = at;
+    else
+        g->gap[i].lo = at + bytes;
+    if (g->gap[i].lo == g->gap[i].hi)
+        remove_gap(g, i);
     return at;
 }
 
@@ -103,29 +118,58 @@ static int give_back(struct gaps *g, int64_t lo, int64_t hi)
     return 1;
 }
 
-int64_t pack_sweep(struct buffer *buffers, const int *order, int n, int64_t base)
+/* How a sweep fills the arena: what lives longer than a share of all the time from the bottom, the rest from the top. */
+struct filling {
+    double longer; /* 0: all from the bottom */
+    int tightest;
+};
+
+/* Addresses by order[]; the end of the highest, or -1 out of memory. What exceeds `most` is given up halfway. */
+static int64_t sweep(const struct buffer *buffers, const struct moment *m, int n_moments, struct gaps *g, int64_t base,
+                     int64_t bound, int64_t most, struct filling f, int64_t *address)
 {
-    struct gaps g = {.top = base};
-    struct moment *m = sys_malloc(sizeof *m * (size_t)(2 * n + 1));
-    int64_t most = base;
-    if (!m)
+    double span = m[n_moments - 1].t - m[0].t;
+    int64_t end = base;
+    g->n = 0;
+    g->top = bound;
+    if (bound > base && !give_back(g, base, bound))
         return -1;
-    for (int i = 0; i < n; i++) {
-        m[2 * i] = (struct moment){buffers[order[i]].t0, order[i], 1};
-        m[2 * i + 1] = (struct moment){buffers[order[i]].t1, order[i], 0};
+    for (int i = 0; i < n_moments && end < most; i++) {
+        const struct buffer *b = &buffers[m[i].buffer];
+        int64_t bytes = round_up(max_i64(b->bytes, 1), BUFFER_ALIGN), *at = &address[m[i].place];
+        if (m[i].begins) {
+            *at = take(g, bytes, b->t1 - b->t0 <= f.longer * span, f.tightest);
+            end = max_i64(end, *at + bytes);
+        } else if (!give_back(g, *at, *at + bytes)) {
+            return -1;
+        }
     }
-    qsort(m, (size_t)(2 * n), sizeof *m, by_moment);
-    for (int i = 0; i < 2 * n && most >= 0; i++) {
-        struct buffer *b = &buffers[m[i].buffer];
-        int64_t bytes = round_up(max_i64(b->bytes, 1), BUFFER_ALIGN);
-        if (m[i].begins)
-            b->address = take(&g, bytes);
-        else if (!give_back(&g, b->address, b->address + bytes))
-            most = -1;
-        if (most >= 0)
-            most = max_i64(most, g.top);
+    return end;
+}
+
+int64_t pack_sweep(struct buffer *buffers, const int *order, int n, int64_t base, int64_t bound)
+{
+    static const struct filling fillings[] = {{0, 1},     {0.1, 1}, {0.01, 1},  {0.03, 0},
+                                              {0.003, 1}, {0.3, 1}, {0.001, 1}, {0.01, 0}};
+    struct gaps g = {0};
+    struct moment *m = sys_malloc(sizeof *m * (size_t)(2 * n + 1));
+    int64_t *address = sys_malloc(sizeof *address * (size_t)(n + 1)), best = INT64_MAX;
+    if (!m || !address)
+        best = -1;
+    for (int i = 0; best >= 0 && i < n; i++) {
+        m[2 * i] = (struct moment){buffers[order[i]].t0, order[i], i, 1};
+        m[2 * i + 1] = (struct moment){buffers[order[i]].t1, order[i], i, 0};
+    }
+    if (best >= 0)
+        qsort(m, (size_t)(2 * n), sizeof *m, by_moment);
+    for (size_t k = 0; n > 0 && k < sizeof fillings / sizeof *fillings && best > bound; k++) {
+        int64_t end = sweep(buffers, m, 2 * n, &g, base, bound, best, fillings[k], address);
+        for (int i = 0; i < n && end >= 0 && end < best; i++)
+            buffers[order[i]].address = address[i];
+        best = min_i64(best, end);
     }
     free(m);
+    free(address);
     free(g.gap);
-    return most;
+    return n > 0 ? best : base;
 }

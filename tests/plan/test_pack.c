@@ -22,18 +22,21 @@ static void check(struct buffer *b, double most)
     int64_t live = 0, top, highest = BASE;
     for (int i = 0; i < N; i++)
         order[i] = i;
-    top = pack_sweep(b, order, N, BASE);
     for (int i = 0; i < N; i++) {
         int64_t now = 0;
+        for (int k = 0; k < N; k++)
+            if (b[k].t0 <= b[i].t0 && b[i].t0 < b[k].t1)
+                now += padded(&b[k]);
+        live = max_i64(live, now);
+    }
+    top = pack_sweep(b, order, N, BASE, BASE + live);
+    for (int i = 0; i < N; i++) {
         assert_true(b[i].address >= BASE && b[i].address % BUFFER_ALIGN == 0);
         highest = max_i64(highest, b[i].address + padded(&b[i]));
         for (int k = 0; k < N; k++) {
-            if (b[k].t0 <= b[i].t0 && b[i].t0 < b[k].t1)
-                now += padded(&b[k]);
             if (k < i && b[k].t0 < b[i].t1 && b[i].t0 < b[k].t1)
                 assert_true(b[k].address + padded(&b[k]) <= b[i].address || b[i].address + padded(&b[i]) <= b[k].address);
         }
-        live = max_i64(live, now);
     }
     assert_int_equal(top, highest);
     assert_true((double)(top - BASE) <= most * (double)live);
