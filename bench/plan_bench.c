@@ -2,6 +2,7 @@
  *
  *     plan_bench                 every case
  *     plan_bench LAYERS TOKENS   of one model shape: dim 8192, 64 heads on 8 (70B at 80 layers)
+ *     plan_bench LAYERS TOKENS lean   everything on the host, alpha 0: one placement, no search
  *
  * A line a case: instructions of the largest program, seconds to plan, to verify and to simulate all of them, peak memory of the
  * process; arena over lower bound of each tier; the lower bound over that of the serial order; what address reuse costs. */
@@ -59,7 +60,7 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static int run(const struct shape *shape, int64_t layers, int64_t tokens)
+static int run(const struct shape *shape, int64_t layers, int64_t tokens, int lean)
 {
     struct model_config c = {.family = FAMILY_LLAMA,
                              .vocab = shape->vocab,
@@ -82,6 +83,10 @@ static int run(const struct shape *shape, int64_t layers, int64_t tokens)
     char text[32];
     settings_of(tokens, &s);
     s.hardware = &h200;
+    if (lean) {
+        s.params = s.grads = s.optim = s.acts = OFFLOAD_CPU;
+        s.alpha = 0;
+    }
     if (hardware_preset("h200", &h200) != OK || model_create(&c, NULL, 0, &m) != OK)
         return 1;
     double t0 = seconds();
@@ -117,13 +122,13 @@ static int run(const struct shape *shape, int64_t layers, int64_t tokens)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3)
-        return run(&shapes[2], atoll(argv[1]), atoll(argv[2]));
+    if (argc >= 3)
+        return run(&shapes[2], atoll(argv[1]), atoll(argv[2]), argc > 3);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int status;
         pid_t child = fork();
         if (child == 0)
-            _exit(run(&shapes[cases[i].shape], cases[i].layers, cases[i].tokens));
+            _exit(run(&shapes[cases[i].shape], cases[i].layers, cases[i].tokens, 0));
         if (child < 0 || waitpid(child, &status, 0) < 0 || status != 0)
             return 1;
     }
