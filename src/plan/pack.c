@@ -203,40 +203,20 @@ static int64_t place_all(struct packer *k, int64_t base, int best_fit)
     return top;
 }
 
-struct event {
-    double t;
-    int64_t bytes;
-};
-
-/* By time; at the same moment what frees comes first. */
-static int event_compare(const void *a, const void *b)
-{
-    const struct event *x = a, *y = b;
-    if (x->t != y->t)
-        return x->t < y->t ? -1 : 1;
-    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
-}
-
 /* Persistent bytes plus the largest sum of simultaneously live transient bytes. */
 static int64_t max_live(struct packer *k, int64_t base)
 {
     struct buffer *buffers = k->p->buffers;
     int64_t live = 0, best = 0;
-    struct event *e = sys_malloc(sizeof *e * (size_t)(2 * k->n + 1));
-    if (!e)
+    int *moment = pack_moments(buffers, k->order, k->n);
+    if (!moment)
         return -1;
-    for (int i = 0; i < k->n; i++) {
-        const struct buffer *b = &buffers[k->order[i]];
-        e[2 * i] = (struct event){b->t0, padded(b)};
-        e[2 * i + 1] = (struct event){b->t1, -padded(b)};
-    }
-    qsort(e, (size_t)(2 * k->n), sizeof *e, event_compare);
     for (int i = 0; i < 2 * k->n; i++) {
-        live += e[i].bytes;
-        if (live > best)
-            best = live;
+        int64_t bytes = padded(&buffers[k->order[moment[i] / 2]]);
+        live += moment[i] % 2 ? bytes : -bytes;
+        best = max_i64(best, live);
     }
-    free(e);
+    free(moment);
     return base + best;
 }
 

@@ -1,6 +1,7 @@
 /* Packing in order of time, in several ways: fast however many buffers there are. */
 #include "plan/pack.h"
 
+#include "base/sort.h"
 #include "base/sys.h"
 
 #include <stdlib.h>
@@ -17,20 +18,24 @@ struct gaps {
     int64_t top;
 };
 
-struct moment {
-    double t;
-    int buffer, place; /* its index, and that in the order given */
-    int begins;        /* ends first at equal times */
-};
-
-static int by_moment(const void *a, const void *b)
+int *pack_moments(const struct buffer *buffers, const int *order, int n)
 {
-    const struct moment *x = a, *y = b;
-    if (x->t != y->t)
-        return x->t < y->t ? -1 : 1;
-    if (x->begins != y->begins)
-        return x->begins - y->begins;
-    return x->buffer - y->buffer;
+    size_t size = 2 * (size_t)n + 1;
+    double *time = sys_malloc(sizeof *time * size);
+    int *moment = sys_malloc(sizeof *moment * size), ok = time && moment;
+    for (int i = 0; ok && i < n; i++) {
+        const struct buffer *b = &buffers[order ? order[i] : i];
+        time[2 * i] = b->t1;
+        time[2 * i + 1] = b->t0;
+        moment[i] = 2 * i;
+        moment[n + i] = 2 * i + 1;
+    }
+    ok = ok && sort_by_key(time, moment, 2 * n);
+    free(time);
+    if (ok)
+        return moment;
+    free(moment);
+    return NULL;
 }
 
 static int first_at_or_above(const struct gaps *g, int64_t address)
@@ -125,19 +130,19 @@ struct filling {
 };
 
 /* Addresses by order[]; the end of the highest, or -1 out of memory. What exceeds `most` is given up halfway. */
-static int64_t sweep(const struct buffer *buffers, const struct moment *m, int n_moments, struct gaps *g, int64_t base,
+static int64_t sweep(const struct buffer *buffers, const int *order, const int *moment, int n, struct gaps *g, int64_t base,
                      int64_t bound, int64_t most, struct filling f, int64_t *address)
 {
-    double span = m[n_moments - 1].t - m[0].t;
+    double span = buffers[order[moment[2 * n - 1] / 2]].t1 - buffers[order[moment[0] / 2]].t0;
     int64_t end = base;
     g->n = 0;
     g->top = bound;
     if (bound > base && !give_back(g, base, bound))
         return -1;
-    for (int i = 0; i < n_moments && end < most; i++) {
-        const struct buffer *b = &buffers[m[i].buffer];
-        int64_t bytes = round_up(max_i64(b->bytes, 1), BUFFER_ALIGN), *at = &address[m[i].place];
-        if (m[i].begins) {
+    for (int i = 0; i < 2 * n && end < most; i++) {
+        const struct buffer *b = &buffers[order[moment[i] / 2]];
+        int64_t bytes = round_up(max_i64(b->bytes, 1), BUFFER_ALIGN), *at = &address[moment[i] / 2];
+        if (moment[i] % 2) {
             *at = take(g, bytes, b->t1 - b->t0 <= f.longer * span, f.tightest);
             end = max_i64(end, *at + bytes);
         } else if (!give_back(g, *at, *at + bytes)) {
@@ -152,23 +157,15 @@ int64_t pack_sweep(struct buffer *buffers, const int *order, int n, int64_t base
     static const struct filling fillings[] = {{0, 1},     {0.1, 1}, {0.01, 1},  {0.03, 0},
                                               {0.003, 1}, {0.3, 1}, {0.001, 1}, {0.01, 0}};
     struct gaps g = {0};
-    struct moment *m = sys_malloc(sizeof *m * (size_t)(2 * n + 1));
-    int64_t *address = sys_malloc(sizeof *address * (size_t)(n + 1)), best = INT64_MAX;
-    if (!m || !address)
-        best = -1;
-    for (int i = 0; best >= 0 && i < n; i++) {
-        m[2 * i] = (struct moment){buffers[order[i]].t0, order[i], i, 1};
-        m[2 * i + 1] = (struct moment){buffers[order[i]].t1, order[i], i, 0};
-    }
-    if (best >= 0)
-        qsort(m, (size_t)(2 * n), sizeof *m, by_moment);
+    int *moment = pack_moments(buffers, order, n);
+    int64_t *address = sys_malloc(sizeof *address * (size_t)(n + 1)), best = moment && address ? INT64_MAX : -1;
     for (size_t k = 0; n > 0 && k < sizeof fillings / sizeof *fillings && best > bound; k++) {
-        int64_t end = sweep(buffers, m, 2 * n, &g, base, bound, best, fillings[k], address);
+        int64_t end = sweep(buffers, order, moment, n, &g, base, bound, best, fillings[k], address);
         for (int i = 0; i < n && end >= 0 && end < best; i++)
             buffers[order[i]].address = address[i];
         best = min_i64(best, end);
     }
-    free(m);
+    free(moment);
     free(address);
     free(g.gap);
     return n > 0 ? best : base;

@@ -3,6 +3,7 @@
 
 #include "base/sys.h"
 #include "base/units.h"
+#include "plan/pack.h"
 #include "plan/schedule.h"
 #include "seqpar/seqpar.h"
 
@@ -196,51 +197,32 @@ done:
     return st;
 }
 
-static int compare_double_first(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-    if (x[0] != y[0])
-        return x[0] < y[0] ? -1 : 1;
-    return x[1] < y[1] ? -1 : x[1] > y[1];
-}
-
 static enum status account(struct plan *plan)
 {
     for (int k = 0; k < PLAN_PROGRAMS; k++) {
         const struct program *p = plan->programs[k];
         if (!p)
             continue;
-        double(*event)[3] = sys_malloc(sizeof *event * (size_t)(2 * p->n_buffers + 1)); /* time, bytes, tier and class */
-        if (!event)
+        int *moment = pack_moments(p->buffers, NULL, p->n_buffers);
+        if (!moment)
             return status_fail(ERR_NOMEM, "out of memory while planning");
         memset(plan->persistent, 0, sizeof plan->persistent);
-        int n = 0;
-        for (int b = 0; b < p->n_buffers; b++) {
-            const struct buffer *buf = &p->buffers[b];
-            double bytes = (double)round_up(buf->bytes, BUFFER_ALIGN);
-            if (b < p->n_persistent) {
-                plan->persistent[buf->tier][buf->class] += (int64_t)bytes;
-            } else {
-                double where = buf->tier * CLASSES + (int)buf->class;
-                memcpy(event[n++], (double[3]){buf->t0, bytes, where}, sizeof *event);
-                memcpy(event[n++], (double[3]){buf->t1, -bytes, where}, sizeof *event);
-            }
-        }
-        qsort(event, (size_t)n, sizeof *event, compare_double_first);
-        double live[TIERS * CLASSES] = {0};
+        for (int b = 0; b < p->n_persistent; b++)
+            plan->persistent[p->buffers[b].tier][p->buffers[b].class] += round_up(p->buffers[b].bytes, BUFFER_ALIGN);
+        int64_t live[TIERS][CLASSES];
+        memcpy(live, plan->persistent, sizeof live);
         for (int t = 0; t < TIERS; t++) {
-            for (int c = 0; c < CLASSES; c++) {
-                live[t * CLASSES + c] = (double)plan->persistent[t][c];
-                plan->peak[t][c] = max_i64(plan->peak[t][c], plan->persistent[t][c]);
-            }
+            for (int c = 0; c < CLASSES; c++)
+                plan->peak[t][c] = max_i64(plan->peak[t][c], live[t][c]);
             plan->arena[t] = max_i64(plan->arena[t], p->arena[t]);
         }
-        for (int i = 0; i < n; i++) {
-            int w = (int)event[i][2];
-            live[w] += event[i][1];
-            plan->peak[w / CLASSES][w % CLASSES] = max_i64(plan->peak[w / CLASSES][w % CLASSES], (int64_t)live[w]);
+        for (int i = 0; i < 2 * p->n_buffers; i++) {
+            const struct buffer *b = &p->buffers[moment[i] / 2];
+            int64_t bytes = moment[i] / 2 < p->n_persistent ? 0 : round_up(b->bytes, BUFFER_ALIGN);
+            live[b->tier][b->class] += moment[i] % 2 ? bytes : -bytes;
+            plan->peak[b->tier][b->class] = max_i64(plan->peak[b->tier][b->class], live[b->tier][b->class]);
         }
-        free(event);
+        free(moment);
     }
     return OK;
 }

@@ -2,6 +2,7 @@
  * serialising). */
 #include "plan/schedule.h"
 
+#include "base/sort.h"
 #include "base/sys.h"
 #include "plan/hazards.h"
 #include "plan/pack.h"
@@ -23,16 +24,6 @@ struct schedule {
     double *key, *need, *use;
 };
 
-static const double *sort_keys;
-
-static int by_key(const void *a, const void *b)
-{
-    int x = *(const int *)a, y = *(const int *)b;
-    if (sort_keys[x] != sort_keys[y])
-        return sort_keys[x] < sort_keys[y] ? -1 : 1;
-    return x - y;
-}
-
 /* Puts the program into the order s->order, which is used up. */
 static enum status permute(struct schedule *s)
 {
@@ -51,9 +42,7 @@ static enum status permute_by_key(struct schedule *s)
 {
     for (int i = 0; i < s->p->n_instrs; i++)
         s->order[i] = i;
-    sort_keys = s->key;
-    qsort(s->order, (size_t)s->p->n_instrs, sizeof *s->order, by_key);
-    return permute(s);
+    return sort_by_key(s->key, s->order, s->p->n_instrs) ? permute(s) : no_memory();
 }
 
 static enum status permute_back(struct schedule *s)

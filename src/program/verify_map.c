@@ -1,16 +1,11 @@
 /* Segments over known end points: cut, join, look up. */
 #include "program/verify_map.h"
 
+#include "base/sort.h"
 #include "base/sys.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static int compare_points(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
 
 static int test_bit(const uint64_t *bits, int i)
 {
@@ -76,7 +71,8 @@ static enum status map_create(struct byte_map *m, int64_t *points, int n_points,
     m->cell_bytes = cell_bytes;
     if (n_points == 0)
         return OK;
-    qsort(points, (size_t)n_points, sizeof *points, compare_points);
+    if (!sort_int64(points, n_points))
+        return status_fail(ERR_NOMEM, "out of memory while verifying");
     m->n = 1;
     for (int i = 1; i < n_points; i++) {
         if (points[i] != points[m->n - 1])
