@@ -14,6 +14,13 @@
 
 #include "oracle.h"
 
+/* Sanitizers make everything some 30 times slower: repetitions and the largest shapes are left to the release build. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
 enum mask_kind { FULL, CAUSAL, DOCUMENTS, WINDOW, EMPTY_ROWS, EMPTY_ALL };
 
 struct kernels {
