@@ -73,17 +73,15 @@ static void own_limits(const struct settings *s, int sharing, int64_t limit[TIER
         limit[TIER_NVME] = min_i64(limit[TIER_NVME], s->nvme_max);
 }
 
-/* The least of all ranks: they run one program. */
-static enum status common_limits(const struct settings *s, struct comm *c, int64_t limit[TIERS])
+/* Of each of the n numbers the least of all ranks: they run one program. */
+static enum status least_of_ranks(struct comm *c, int64_t *x, int n)
 {
-    own_limits(s, comm_local_size(c), limit);
-    int64_t(*all)[TIERS] = sys_calloc((size_t)comm_size(c), sizeof *all);
+    int64_t *all = sys_calloc((size_t)comm_size(c) * (size_t)n, sizeof *all);
     if (!all)
         return status_fail(ERR_NOMEM, "out of memory while planning");
-    enum status st = comm_gather(c, limit, sizeof *all, all);
-    for (int k = 0; k < comm_size(c) && st == OK; k++)
-        for (int t = 0; t < TIERS; t++)
-            limit[t] = min_i64(limit[t], all[k][t]);
+    enum status st = comm_gather(c, x, n * (int64_t)sizeof *all, all);
+    for (int k = 0; k < comm_size(c) * n && st == OK; k++)
+        x[k % n] = min_i64(x[k % n], all[k]);
     free(all);
     return st;
 }
@@ -163,11 +161,15 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
     if (s->nvme_drives > 0)
         return status_fail(ERR_INVALID, "nvme describes the drives of a machine that is not here (--machine); here it is "
                                         "--nvme-path and --nvme-max");
-    if (s->threads <= 0)
-        s->threads = (int)max_i64(1, omp_get_max_threads() / comm_local_size(comm));
+    if (s->threads <= 0) {
+        int64_t threads = max_i64(1, omp_get_max_threads() / comm_local_size(comm));
+        TRY(least_of_ranks(comm, &threads, 1));
+        s->threads = (int)threads;
+    }
     omp_set_num_threads(s->threads);
     TRY(use_profile(s, comm));
-    TRY(common_limits(s, comm, limit));
+    own_limits(s, comm_local_size(comm), limit);
+    TRY(least_of_ranks(comm, limit, TIERS));
     return plan_mesh(m, s, ranks, comm_size(comm) > 1 ? comm_per_host(comm) : ranks);
 }
 
