@@ -42,6 +42,16 @@ def parse(text):
     return kernels
 
 
+def without_arguments(name):
+    """The name up to its argument list: up to the bracket outside its template's arguments, of which an enumerator has some, too."""
+    depth = 0
+    for at, letter in enumerate(name):
+        if letter == "(" and depth == 0:
+            return name[:at]
+        depth += (letter == "<") - (letter == ">")
+    return name
+
+
 def demangle(kernels):
     """Readable names, without the hash of the unit that anonymous namespaces carry."""
     names = [k["kernel"] for k in kernels]
@@ -49,7 +59,7 @@ def demangle(kernels):
         names = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout.splitlines()
     for k, name in zip(kernels, names):
         name = re.sub(r"\(anonymous namespace\)::|_GLOBAL__N__\w+::|_INTERNAL_\w+::", "", name)
-        k["kernel"] = re.sub(r"^void ", "", name).split("(")[0] if "<" not in name else re.sub(r"^void |\(.*$", "", name)
+        k["kernel"] = without_arguments(name.removeprefix("void "))
 
 
 def may_spill(source, kernel):

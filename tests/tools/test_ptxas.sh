@@ -44,6 +44,15 @@ case $record in
 *'"registers": 42'*'"static_shared_bytes": 512'*) ;;
 *) echo "not ok: recorded '$record'"; failures=$((failures + 1)) ;;
 esac
+kernel=_Z4eachIL4gate1EfEvPT0_ # void each<(gate)1, float>(float*)
+says 0
+check "a template over an enumeration" 0 src/ops/gelu.cu
+record=$("$root/tools/ptxas.py" collect "$folder/out")
+case $record in
+*'"each<(gate)1, float>"'*) ;;
+*) command -v c++filt >/dev/null && { echo "not ok: recorded '$record'"; failures=$((failures + 1)); } ;;
+esac
+kernel=_Z6kernelILi64EEvv
 says 8
 check "spills in attention" 1 src/attention/sm80_forward.cu
 [ ! -e "$folder/out/x.cu.o" ] || { echo "not ok: the object of a refused kernel is left"; failures=$((failures + 1)); }
