@@ -87,7 +87,7 @@ enum report_kind report_kind_of(enum op_kind op)
     return op == OP_GEMM ? KIND_GEMM : op == OP_ATTN_FWD || op == OP_ATTN_BWD ? KIND_ATTENTION : KIND_ELEMENTWISE;
 }
 
-static void add_busy(const struct program *p, double count, struct report *r)
+static void add_busy(const struct program *p, enum lane saving, double count, struct report *r)
 {
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
@@ -100,6 +100,8 @@ static void add_busy(const struct program *p, double count, struct report *r)
             continue;
         }
         lane->bytes += (int64_t)count * in->bytes;
+        if (in->lane == saving && in->phase == 'f' && report_class_of(p, in) == CLASS_ACT)
+            r->saved += (int64_t)count * in->bytes;
         if (in->lane != LANE_HOST)
             r->moved[report_class_of(p, in)] += (int64_t)count * in->bytes;
     }
@@ -216,7 +218,7 @@ enum status report_make(const struct plan *p, const struct model *m, struct repo
         if (!program || count[k] == 0)
             continue;
         TRY(lane_index_make(program, &index));
-        add_busy(program, (double)count[k], &r);
+        add_busy(program, p->strategy.acts == RES_NVME ? LANE_WRITE : LANE_D2H, (double)count[k], &r);
         add_exposed(program, &index, (double)count[k], &r);
         free(index.at);
         TRY(add_recomputed(program, (double)count[k], &r));

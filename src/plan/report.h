@@ -20,6 +20,7 @@ struct report {
     double waited[LANES][CLASSES];  /* seconds that compute stands still for a class on a lane */
     double exposed[CLASSES];        /* over all lanes; in all it is plan.seconds - lane[LANE_COMPUTE].busy */
     double compute[KINDS];          /* busy seconds of the compute lane */
+    int64_t saved;                  /* bytes of activations that the forward pass writes to where they wait, off the device */
     double recomputed;              /* those of them that compute again what the forward pass had */
     int64_t lower_bound[TIERS];     /* bytes live at once, the most of any program */
     double model_flops;             /* of all ranks; causal, without recompute */
