@@ -74,16 +74,7 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
         printf("%s\n", text);
     if (drives_describe(s->nvme_path.n ? s->nvme_path.n : 1, comm_local_size(r->comm), line, sizeof line)[0] && r->session->store)
         printf("%s\n", line);
-    if (p->strategy.seq_len > s->seq_len)
-        printf("padding: each sequence of %lld tokens is followed by %lld masked ones, so that %d ranks can share it\n",
-               (long long)s->seq_len, (long long)(p->strategy.seq_len - s->seq_len), s->ulysses * s->ring);
-    if (s->batch < s->dp)
-        printf("batch: %lld sequence%s a step for %d data-parallel groups of ranks: %lld of them compute nothing (raise --batch, "
-               "or share sequences with --sp)\n",
-               (long long)s->batch, s->batch > 1 ? "s" : "", s->dp, (long long)(s->dp - s->batch));
-    else if (s->batch > s->grad_accum)
-        printf("batch: %lld sequences a step, %lld micro-batches on each of %d data-parallel groups\n", (long long)s->batch,
-               (long long)s->grad_accum, s->dp);
+    plan_print_sharing(p, stdout);
     printf("data: %lld documents, %s tokens kept, %s dropped, 0 truncated, %lld documents split; %lld training and %lld held-out "
            "sequences; "
            "unigram entropy %.4f nats/token\n",

@@ -55,6 +55,9 @@ enum status plan_refuse(const struct plan *p, const struct model *m, const struc
 
 /* The table of `ltrain plan`. ERR_NOMEM. */
 enum status plan_print(const struct plan *p, const struct model *m, FILE *f);
+/* How the sequences of a step are shared out, where that is not evident: masked tokens, groups of ranks without work, several
+ * micro-batches. A line each. */
+void plan_print_sharing(const struct plan *p, FILE *f);
 /* One line: residencies, alpha, tiles, prefetch. */
 void plan_describe(const struct plan *p, char *buf, int size);
 

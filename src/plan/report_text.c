@@ -57,6 +57,24 @@ static void seconds_cell(FILE *f, double seconds, double step)
     fprintf(f, " %11s", seconds < 1e-4 * step ? "0 s" : duration(seconds, text));
 }
 
+void plan_print_sharing(const struct plan *p, FILE *f)
+{
+    const struct strategy *s = &p->strategy;
+    long long length = p->tokens / p->sequences, masked = s->seq_len - length, sequences = p->sequences;
+    if (masked > 0)
+        fprintf(f, "padding: each sequence of %lld tokens is followed by %lld masked ones, so that %d ranks can share it\n",
+                length, masked, s->ulysses * s->ring);
+    if (sequences < s->dp)
+        fprintf(
+            f,
+            "batch: %lld sequence%s a step for %d data-parallel groups of ranks: %lld of them compute nothing (raise --batch, "
+            "or share sequences with --sp)\n",
+            sequences, sequences > 1 ? "s" : "", s->dp, s->dp - sequences);
+    else if (sequences > p->micro_batches)
+        fprintf(f, "batch: %lld sequences a step, %lld micro-batches on each of %d data-parallel groups\n", sequences,
+                (long long)p->micro_batches, s->dp);
+}
+
 static void print_header(const struct plan *p, const struct model *m, const struct report *r, FILE *f)
 {
     char tokens[32], a[32], b[32], c[32];
@@ -71,6 +89,7 @@ static void print_header(const struct plan *p, const struct model *m, const stru
             p->cost.source);
     if (p->sequences > 1)
         fprintf(f, "A step is %lld sequences.\n", (long long)p->sequences);
+    plan_print_sharing(p, f);
 }
 
 static void print_memory(const struct plan *p, const struct report *r, FILE *f)
