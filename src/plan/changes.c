@@ -73,7 +73,8 @@ static enum status try(struct search *x, struct trial *t, int *fits)
     struct plan *p;
     if (fits)
         *fits = 0;
-    if (clock_seconds() > x->deadline) {
+    double now = clock_seconds();
+    if (now > x->deadline || (x->p->fits && now + x->p->took > x->deadline)) {
         x->out->all_tried = 0;
         return OK;
     }

@@ -96,38 +96,44 @@ static void optional(struct lowering *L, struct value *v)
             v->tiles[i].residency = RES_NONE;
 }
 
+static enum residency acts_of(const struct lowering *L, int layer)
+{
+    return layer + L->s.device_layers >= (int)L->m->config.layers ? RES_DEVICE : L->s.acts;
+}
+
 static void create_activations(struct lowering *L)
 {
     const struct model_config *c = &L->m->config;
     enum dtype T = L->s.dtype;
-    enum residency acts = L->s.acts, lasting = L->role & ROLE_BACKWARD ? acts : RES_NONE;
+    enum residency acts = L->s.acts;
     int64_t q_cols = L->s.head_tile * c->head_dim, kv_cols = L->kv_heads_tile * c->head_dim;
     int gated = c->family == FAMILY_LLAMA;
     for (int l = 0; l <= (int)c->layers; l++)
-        chunk_value(L, &L->x[l], "x", l, -1, VALUE_TEMP, c->dim, T, l < (int)c->layers ? acts : RES_NONE, CHUNKS);
+        chunk_value(L, &L->x[l], "x", l, -1, VALUE_TEMP, c->dim, T, l < (int)c->layers ? acts_of(L, l) : RES_NONE, CHUNKS);
     for (int l = 0; l < (int)c->layers; l++) {
+        enum residency saved = acts_of(L, l), lasting = L->role & ROLE_BACKWARD ? saved : RES_NONE;
         for (int t = 0; t < L->n_tiles_q; t++) {
             int i = l * L->n_tiles_q + t;
             char name[32];
-            chunk_value(L, &L->q[i], "q", l, t, VALUE_Q, q_cols, T, acts, ROUTED);
+            chunk_value(L, &L->q[i], "q", l, t, VALUE_Q, q_cols, T, saved, ROUTED);
             optional(L, &L->q[i]);
-            chunk_value(L, &L->o[i], "o", l, t, VALUE_TEMP, q_cols, T, acts, ROUTED);
+            chunk_value(L, &L->o[i], "o", l, t, VALUE_TEMP, q_cols, T, saved, ROUTED);
             snprintf(name, sizeof name, "layer%d.lse%d", l, t);
             value_create(L, &L->lse[i], name, CLASS_ACT, L->s.head_tile, L->attn_rows * 4, L->s.head_tile, lasting);
         }
         for (int kt = 0; kt < L->n_tiles_kv; kt++) {
             int i = l * L->n_tiles_kv + kt;
-            chunk_value(L, &L->k[i], "k", l, kt, VALUE_K, kv_cols, T, acts, ROUTED);
-            chunk_value(L, &L->v[i], "v", l, kt, VALUE_V, kv_cols, T, acts, ROUTED);
+            chunk_value(L, &L->k[i], "k", l, kt, VALUE_K, kv_cols, T, saved, ROUTED);
+            chunk_value(L, &L->v[i], "v", l, kt, VALUE_V, kv_cols, T, saved, ROUTED);
             optional(L, &L->k[i]);
             optional(L, &L->v[i]);
         }
-        chunk_value(L, &L->xmid[l], "xmid", l, -1, VALUE_XMID, c->dim, T, acts, CHUNKS);
+        chunk_value(L, &L->xmid[l], "xmid", l, -1, VALUE_XMID, c->dim, T, saved, CHUNKS);
         optional(L, &L->xmid[l]);
-        chunk_value(L, &L->up[l], "up", l, -1, VALUE_UP, c->ffn, T, acts, CHUNKS);
+        chunk_value(L, &L->up[l], "up", l, -1, VALUE_UP, c->ffn, T, saved, CHUNKS);
         optional(L, &L->up[l]);
         if (gated) {
-            chunk_value(L, &L->gate[l], "gate", l, -1, VALUE_GATE, c->ffn, T, acts, CHUNKS);
+            chunk_value(L, &L->gate[l], "gate", l, -1, VALUE_GATE, c->ffn, T, saved, CHUNKS);
             optional(L, &L->gate[l]);
         }
     }

@@ -62,7 +62,8 @@ struct strategy {
     int64_t group; /* elements per update group and per parameter transfer */
     enum dtype dtype, moments;
     enum residency params, grads, optim, acts;
-    int kept_chunks; /* alpha: so many of the row chunks keep what could be recomputed */
+    int device_layers; /* so many of the last layers keep their activations on the device: there is no time to fetch them */
+    int kept_chunks;   /* alpha: so many of the row chunks keep what could be recomputed */
     int update_on_host;
     int discrete;
     double prefetch; /* row chunks of compute, < 0: as far as memory allows */

@@ -30,6 +30,8 @@ struct plan {
     int64_t sequences, micro_batches; /* of a step: over all ranks; of one */
     struct cost_model cost;
     int fits;
+    int pace;         /* how far ahead the first program fetches (fit.h) */
+    double took;      /* seconds of planning */
     enum tier misfit; /* tier whose limit is exceeded, if !fits */
 };
 
@@ -43,10 +45,10 @@ enum status plan_tiles(const struct model *m, const struct settings *s, struct s
 /* Of one rank, from the settings' hardware (NULL: assumed), mesh, storage type and link speed. */
 void plan_cost_model(const struct settings *s, struct cost_model *out);
 
-/* For the settings' mesh (plan_mesh; unresolved degrees count as 1). Limits of the three tiers in bytes. Tries residencies from
- * cheapest to leanest within what the settings fix, and of each the longest prefetch distance that fits. If nothing fits, returns
- * OK with fits = 0 and the leanest plan tried (its programs up to the one that did not fit). The plan owns its programs; the
- * model must outlive it. */
+/* For the settings' mesh (plan_mesh; unresolved degrees count as 1). Limits of the three tiers in bytes. The
+ * placement is searched within what the settings fix (search.h), with the longest prefetch distance that fits. If nothing fits,
+ * returns OK with fits = 0 and the plan that exceeds by the least of those tried (its programs up to the one that did not fit).
+ * The plan owns its programs; the model must outlive it. */
 enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out);
 void plan_destroy(struct plan *p); /* NULL is fine */
 

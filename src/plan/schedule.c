@@ -7,6 +7,7 @@
 #include "plan/hazards.h"
 #include "plan/pack.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static enum status no_memory(void)
@@ -92,7 +93,62 @@ static void release_keys(struct schedule *s, double distance)
                 key[i] = key[d->dep[k]];
 }
 
-static enum status overlap(struct schedule *s, double distance)
+/* The instructions of one kind that lie before a moving moment of planned compute time. */
+struct follower {
+    int at;   /* the next one to look at */
+    int last; /* the latest one before the moment; -1: none */
+};
+
+static int is_write_back(const struct instr *in)
+{
+    return in->depth == 0 && (in->lane == LANE_D2H || in->lane == LANE_WRITE);
+}
+
+/* Where compute waits, what surrounds it waits too, so that memory is bounded by the distances: a prefetch starts when compute
+ * has reached its release, compute goes on when what was to be written `lag` seconds before is written. */
+static enum status add_pace(struct schedule *s, double lag, struct deps *d)
+{
+    struct program *p = s->p;
+    int n = p->n_instrs, k = 0, *first = sys_malloc(sizeof *first * (size_t)(n + 1)),
+        *dep = sys_malloc(sizeof *dep * (size_t)(d->first[n] + 2 * n + 1));
+    struct follower computed = {0, -1}, written[2] = {{0, -1}, {0, -1}};
+    static const enum lane lanes[2] = {LANE_D2H, LANE_WRITE};
+    if (!first || !dep) {
+        free(first);
+        free(dep);
+        return no_memory();
+    }
+    for (int i = 0; i < n; i++) {
+        const struct instr *in = &p->instrs[i];
+        double key = s->key[s->origin[i]];
+        first[i] = k;
+        for (int e = d->first[i]; e < d->first[i + 1]; e++)
+            dep[k++] = d->dep[e];
+        if (in->depth > 0) {
+            for (; computed.at < i && s->key[s->origin[computed.at]] < key; computed.at++)
+                if (p->instrs[computed.at].lane == LANE_COMPUTE &&
+                    s->key[s->origin[computed.at]] + cost_seconds(s->m, &p->instrs[computed.at]) <= key)
+                    computed.last = computed.at;
+            if (computed.last >= 0)
+                dep[k++] = computed.last;
+        } else if (in->lane == LANE_COMPUTE) {
+            for (int w = 0; w < 2; w++) {
+                int before = written[w].last;
+                for (; written[w].at < i && s->key[s->origin[written[w].at]] <= key - lag; written[w].at++)
+                    if (p->instrs[written[w].at].lane == lanes[w] && is_write_back(&p->instrs[written[w].at]))
+                        written[w].last = written[w].at;
+                if (written[w].last != before)
+                    dep[k++] = written[w].last;
+            }
+        }
+    }
+    first[n] = k;
+    hazards_free(d);
+    *d = (struct deps){first, dep};
+    return OK;
+}
+
+static enum status overlap(struct schedule *s, double distance, double lag)
 {
     struct program *p = s->p;
     struct deps d;
@@ -101,8 +157,11 @@ static enum status overlap(struct schedule *s, double distance)
         p->instrs[i].release = p->instrs[i].depth > 0 ? s->key[i] : 0;
     TRY(permute_by_key(s));
     TRY(hazards_reorder(&s->deps, s->origin, p->n_instrs, &d));
-    p->unlimited_seconds = program_simulate(p, s->m, d.first, d.dep, 1);
+    enum status st = isinf(lag) ? OK : add_pace(s, lag, &d);
+    if (st == OK)
+        p->unlimited_seconds = program_simulate(p, s->m, d.first, d.dep, 1);
     hazards_free(&d);
+    TRY(st);
     for (int i = 0; i < p->n_instrs; i++)
         s->key[i] = p->instrs[i].start;
     return permute_by_key(s);
@@ -180,11 +239,11 @@ void schedule_destroy(struct schedule *s)
     free(s);
 }
 
-enum status schedule_order(struct schedule *s, enum schedule_mode mode, double distance)
+enum status schedule_order(struct schedule *s, enum schedule_mode mode, double distance, double lag)
 {
     TRY(permute_back(s));
     if (mode == SCHEDULE_OVERLAPPED)
-        TRY(overlap(s, distance));
+        TRY(overlap(s, distance, lag));
     lifetimes(s->p, mode);
     place_persistent(s->p);
     for (int t = 0; t < TIERS; t++)
@@ -210,7 +269,7 @@ enum status schedule_program(struct program *p, const struct cost_model *m, enum
 {
     struct schedule *s;
     TRY(schedule_create(p, m, &s));
-    enum status st = schedule_order(s, mode, distance);
+    enum status st = schedule_order(s, mode, distance, INFINITY);
     if (st == OK)
         st = schedule_finish(s);
     schedule_destroy(s);

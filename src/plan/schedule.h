@@ -14,12 +14,14 @@ struct schedule;
 enum status schedule_create(struct program *p, const struct cost_model *m, struct schedule **out);
 void schedule_destroy(struct schedule *s); /* NULL is fine; the program stays as it is */
 
-/* Order, lifetimes, addresses (transients above the persistent ones): what memory the program takes. Without waits yet. */
-enum status schedule_order(struct schedule *s, enum schedule_mode mode, double distance);
+/* Order, lifetimes, addresses (transients above the persistent ones): what memory the program takes. Without waits yet. lag:
+ * seconds of compute by which write-backs may fall behind before compute is held up for them; INFINITY: any, and prefetches are
+ * released however late compute is. */
+enum status schedule_order(struct schedule *s, enum schedule_mode mode, double distance, double lag);
 /* Waits and simulated times of the present order: the program is complete. */
 enum status schedule_finish(struct schedule *s);
 
-/* All of this for one order. */
+/* All of this for one order, with any lag. */
 enum status schedule_program(struct program *p, const struct cost_model *m, enum schedule_mode mode, double distance);
 
 #endif

@@ -141,14 +141,14 @@ static void device_ladder(void **state)
             struct model *m = wide_model(FAMILIES[f], 2);
             int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE}, first;
             wide_settings(&s);
-            s.params = s.grads = s.optim = s.acts = OFFLOAD_AUTO;
-            s.alpha = AUTO;
-            s.update = UPDATE_AUTO;
             s.device = discrete ? DEVICE_CPU_DISCRETE : DEVICE_CPU;
             struct plan *plan = fit(m, &s, limit);
             assert_true(plan->fits);
             first = limit[TIER_DEVICE] = plan->arena[TIER_DEVICE];
             plan_destroy(plan);
+            s.params = s.grads = s.optim = s.acts = OFFLOAD_AUTO;
+            s.alpha = AUTO;
+            s.update = UPDATE_AUTO;
             int fitted = 1, rungs = 0;
             while (limit[TIER_DEVICE] > 4096) {
                 plan = fit(m, &s, limit);

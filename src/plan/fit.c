@@ -1,0 +1,107 @@
+/* Prefetch distances, from as far as anyone would go to none. */
+#include "plan/fit.h"
+
+#include "plan/schedule.h"
+
+#include <math.h>
+
+/* In row chunks of compute: how far ahead prefetches go, and how far behind write-backs may fall. */
+struct pace {
+    double ahead, behind;
+};
+
+static const struct pace automatic[] = {{64, INFINITY}, {64, 64}, {16, 32}, {8, 16}, {4, 8}, {2, 4}, {1, 2}, {0.25, 1}, {0, 1}};
+enum { PACES = sizeof automatic / sizeof *automatic };
+
+/* The paces of a strategy; n: serially. */
+static struct pace pace_at(const struct strategy *s, int i)
+{
+    if (s->prefetch < 0)
+        return automatic[i];
+    return (struct pace){s->prefetch, i == 0 ? INFINITY : 1 + 2 * s->prefetch};
+}
+
+int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier *which)
+{
+    for (int t = 0; t < TIERS; t++)
+        if (arena[t] > limit[t]) {
+            *which = (enum tier)t;
+            return 0;
+        }
+    return 1;
+}
+
+/* Compute seconds of one row chunk of one layer pass. */
+static double chunk_seconds(const struct program *p, const struct cost_model *cost, const struct strategy *s, int64_t layers)
+{
+    double total = 0;
+    for (int i = 0; i < p->n_instrs; i++)
+        if (p->instrs[i].lane == LANE_COMPUTE)
+            total += cost_seconds(cost, &p->instrs[i]);
+    return total / (double)(3 * layers * ceil_div(s->rows, s->row_chunk));
+}
+
+struct fitting {
+    struct schedule *schedule;
+    const struct strategy *s;
+    const int64_t *limit;
+    double unit; /* seconds of a row chunk */
+    int serial;  /* the number after the last pace */
+};
+
+/* *fits: whether it does in this order. */
+static enum status order(const struct fitting *f, const struct program *p, int i, int *fits)
+{
+    enum tier which;
+    if (i == f->serial) {
+        TRY(schedule_order(f->schedule, SCHEDULE_SERIAL, 0, 0));
+    } else {
+        struct pace pace = pace_at(f->s, i);
+        TRY(schedule_order(f->schedule, SCHEDULE_OVERLAPPED, pace.ahead * f->unit, pace.behind * f->unit));
+    }
+    *fits = fit_within(p->arena, f->limit, &which);
+    return OK;
+}
+
+static enum status order_within(const struct fitting *f, const struct program *p, int *pace)
+{
+    int lo = *pace < f->serial ? *pace : f->serial, hi = f->serial, at = lo, fits; /* the first that fits is in [lo, hi] */
+    TRY(order(f, p, lo, &fits));
+    *pace = lo;
+    if (fits || lo == hi)
+        return OK;
+    TRY(order(f, p, hi, &fits));
+    at = *pace = hi;
+    if (!fits)
+        return OK;
+    for (lo++; lo < hi;) {
+        at = (lo + hi) / 2;
+        TRY(order(f, p, at, &fits));
+        if (fits)
+            hi = at;
+        else
+            lo = at + 1;
+    }
+    *pace = hi;
+    return at == hi ? OK : order(f, p, hi, &fits);
+}
+
+enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
+                        const int64_t limit[TIERS], int *pace, struct io_buffers *io, struct program **out)
+{
+    struct program *p;
+    struct schedule *schedule = NULL;
+    enum status st;
+    TRY(lower_program(m, s, role, io, &p));
+    TRY_GOTO(schedule_create(p, cost, &schedule), done);
+    struct fitting f = {schedule, s, limit, chunk_seconds(p, cost, s, m->config.layers), s->prefetch < 0 ? PACES : 2};
+    TRY_GOTO(order_within(&f, p, pace), done);
+    st = schedule_finish(schedule);
+done:
+    schedule_destroy(schedule);
+    if (st == OK)
+        *out = p;
+    else
+        program_destroy(p);
+    return st;
+}

@@ -1,0 +1,17 @@
+/* One program within the limits: how far ahead it may fetch. */
+#ifndef LTRAIN_PLAN_FIT_H
+#define LTRAIN_PLAN_FIT_H
+
+#include "plan/lower.h"
+#include "program/cost.h"
+
+/* Whether all arenas are within the limits; *which: the first tier that is not. */
+int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier *which);
+
+/* Lowers the program of a role and schedules it with the longest prefetch distance that fits: found by bisection (memory grows
+ * with the distance) from *pace on, a number from 0 (the longest) that is set to what was found. Serially, which takes the least
+ * memory, if no distance fits, or if that does not fit either. The caller destroys *out. */
+enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
+                        const int64_t limit[TIERS], int *pace, struct io_buffers *io, struct program **out);
+
+#endif

@@ -1,0 +1,48 @@
+/* Which placements are worth planning: all of them estimated, the best of these scheduled on a model of fewer layers. */
+#ifndef LTRAIN_PLAN_SEARCH_H
+#define LTRAIN_PLAN_SEARCH_H
+
+#include "plan/lower.h"
+#include "plan/settings.h"
+#include "program/cost.h"
+
+/* A placement and what it is reckoned to take. Estimates are without stalls and gaps, so that a plan is seldom better. */
+struct candidate {
+    struct strategy strategy;
+    double estimate;            /* seconds of a step, all micro-batches */
+    double traffic;             /* busy seconds of all lanes but compute */
+    int64_t bytes[TIERS];       /* what it needs at least, in lowering order */
+    int64_t layer_bytes[TIERS]; /* of that for one layer more */
+    int redundant;              /* the same as another one */
+    int place;                  /* in the order of choices; the first ones keep the most on the device */
+    int tried;                  /* scheduled: seconds and pace are known */
+    double seconds;             /* of a step: simulated, else the estimate */
+    double excess;              /* the largest share of a tier's limit that is needed: above 1, it does not fit */
+    int pace;                   /* of the schedule (fit.h) */
+};
+
+struct search {
+    struct candidate *candidates; /* those tried that fit by time, then the others that were, then the rest by estimate */
+    int n, n_tried;
+    double instrs, layer_instrs; /* of a whole step's program, about, and of one layer's part */
+};
+
+/* Every placement that the settings leave open, for the mesh and tiles of `fixed`. From differences: programs of a few layers are
+ * lowered with one class elsewhere at a time, and what they need is added up. The most promising are tried. A single placement is
+ * neither estimated nor tried. */
+enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                          const struct cost_model *cost, const int64_t limit[TIERS], struct search *out);
+void search_destroy(struct search *s);
+
+/* Schedules candidates in order of estimate, until none can be faster than the best one or enough instructions have been looked
+ * at, and sorts them. What they take follows from models of two sizes, unless the model is small. */
+enum status search_try(const struct model *m, const struct settings *s, const struct cost_model *cost, const int64_t limit[TIERS],
+                       struct search *x);
+
+/* The model with so many layers. The caller destroys it. */
+enum status search_shortened(const struct model *m, const struct settings *s, int64_t layers, struct model **out);
+
+/* The largest share of a tier's limit that is needed. */
+double search_excess(const int64_t bytes[TIERS], const int64_t limit[TIERS]);
+
+#endif

@@ -1,0 +1,130 @@
+/* The most promising placements on the virtual clock. */
+#include "plan/search.h"
+
+#include "plan/fit.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Instructions to schedule for a choice: seconds on one processor. */
+#define SEARCH_INSTRS 300e3
+/* Programs of up to so many are scheduled whole. */
+#define SMALL 20e3
+#define MOST_TRIES 32
+/* So many placements that ought not to fit are tried if all that ought to do not: what classes need at different moments was
+ * added up. */
+#define HOPELESS_TRIES 6
+
+struct trials {
+    const struct model *m;
+    const struct settings *s;
+    const struct cost_model *cost;
+    const int64_t *limit;
+    const struct search *search;
+};
+
+enum status search_shortened(const struct model *m, const struct settings *s, int64_t layers, struct model **out)
+{
+    struct model_config c = m->config;
+    c.layers = layers;
+    return model_create(&c, (const char *const *)s->freeze.item, s->freeze.n, out);
+}
+
+double search_excess(const int64_t bytes[TIERS], const int64_t limit[TIERS])
+{
+    double most = 0;
+    for (int t = 0; t < TIERS; t++)
+        most = fmax(most, (double)bytes[t] / (double)max_i64(limit[t], 1));
+    return most;
+}
+
+/* Layers that a trial needs: those that stay on the device, one that does not, and the first and the last one. */
+static int64_t trial_layers(const struct trials *x, const struct candidate *c)
+{
+    int64_t n = c->strategy.device_layers + 3, layers = x->m->config.layers;
+    return 2 * n - 1 >= layers || x->search->instrs <= SMALL ? layers : n;
+}
+
+static double trial_instrs(const struct trials *x, const struct candidate *c)
+{
+    int64_t n = trial_layers(x, c);
+    return n == x->m->config.layers ? x->search->instrs : x->search->layer_instrs * (double)(2 * n - 1);
+}
+
+/* The first program of a model of so many layers, at the candidate's pace or below. */
+static enum status schedule_layers(const struct trials *x, struct candidate *c, int64_t layers, const int64_t limit[TIERS],
+                                   double *seconds, int64_t arena[TIERS])
+{
+    struct model *m;
+    struct program *p;
+    struct io_buffers io;
+    int role = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (x->s->grad_accum == 1 ? ROLE_LAST : 0);
+    TRY(search_shortened(x->m, x->s, layers, &m));
+    enum status st = fit_program(m, &c->strategy, x->cost, role, limit, &c->pace, &io, &p);
+    if (st == OK) {
+        *seconds = p->seconds;
+        for (int t = 0; t < TIERS; t++)
+            arena[t] = p->arena[t];
+        program_destroy(p);
+    }
+    model_destroy(m);
+    return st;
+}
+
+/* Seconds and bytes of the whole model, from as many layers as it takes. */
+static enum status try_candidate(const struct trials *x, struct candidate *c)
+{
+    int64_t n = trial_layers(x, c), more = x->m->config.layers - n, limit[TIERS], arena[TIERS], ignored[TIERS];
+    static const int64_t ample[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
+    double seconds, shorter;
+    for (int t = 0; t < TIERS; t++)
+        limit[t] = x->limit[t] - more * c->layer_bytes[t];
+    c->pace = 0;
+    TRY(schedule_layers(x, c, n, limit, &seconds, arena));
+    if (more > 0) {
+        TRY(schedule_layers(x, c, n - 1, ample, &shorter, ignored));
+        seconds += (double)more * (seconds - shorter);
+        for (int t = 0; t < TIERS; t++)
+            arena[t] += more * c->layer_bytes[t];
+    }
+    c->seconds = fmax(c->estimate, seconds * (double)x->s->grad_accum);
+    c->excess = search_excess(arena, x->limit);
+    c->tried = 1;
+    return OK;
+}
+
+/* Those that fit by time, then the others by excess. */
+static int by_trial(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    int fx = x->excess <= 1, fy = y->excess <= 1;
+    if (fx != fy)
+        return fy - fx;
+    double kx = fx ? x->seconds : x->excess, ky = fx ? y->seconds : y->excess;
+    return kx != ky ? (kx < ky ? -1 : 1) : x->place - y->place;
+}
+
+enum status search_try(const struct model *m, const struct settings *s, const struct cost_model *cost, const int64_t limit[TIERS],
+                       struct search *x)
+{
+    struct trials t = {m, s, cost, limit, x};
+    double best = INFINITY, spent = 0;
+    int fitted = 0, hopeless = 0, n = 0;
+    for (; n < x->n; n++) {
+        struct candidate *c = &x->candidates[n];
+        int promising = c->excess <= 1;
+        if (fitted > 0 && (fitted >= MOST_TRIES || spent >= SEARCH_INSTRS || !promising || c->estimate >= 0.998 * best))
+            break;
+        if (n > 0 && ((!promising && hopeless == HOPELESS_TRIES) || spent >= 4 * SEARCH_INSTRS))
+            break;
+        spent += trial_instrs(&t, c);
+        hopeless += !promising;
+        TRY(try_candidate(&t, c));
+        fitted += c->excess <= 1;
+        if (c->excess <= 1 && c->seconds < best)
+            best = c->seconds;
+    }
+    x->n_tried = n;
+    qsort(x->candidates, (size_t)n, sizeof *x->candidates, by_trial);
+    return OK;
+}

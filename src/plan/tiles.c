@@ -1,0 +1,68 @@
+/* The tile grid: part of the numerics key, from model, length and mesh alone. */
+#include "plan/plan.h"
+
+/* Heads of one rank; of their KV heads each serves `group` of them. */
+struct local_heads {
+    int64_t heads, kv_heads, group;
+};
+
+static struct local_heads local_heads(const struct model_config *c, const struct strategy *s)
+{
+    struct local_heads l = {.heads = c->heads / s->ulysses, .kv_heads = max_i64(1, c->kv_heads / s->ulysses)};
+    l.group = l.heads / l.kv_heads;
+    return l;
+}
+
+/* Head tiles are whole KV groups, or equal parts of one (which would send keys and values around a ring again and again). */
+static int head_tile_legal(const struct local_heads *l, int64_t t, int ring)
+{
+    if (t <= 0 || t > l->heads)
+        return 0;
+    return t >= l->group ? t % l->group == 0 && l->kv_heads % (t / l->group) == 0 : ring == 1 && l->group % t == 0;
+}
+
+/* Elements of a group: 128 groups in the largest unit, and messages worth sending between many ranks. */
+static int64_t default_group(const struct model *m, int ranks)
+{
+    int64_t most = 0, group = 1 << 20;
+    for (int u = 0; u < m->n_units; u++)
+        most = max_i64(most, m->units[u].elements);
+    while (group * 128 < most || group < (int64_t)ranks << 14)
+        group *= 2;
+    return group;
+}
+
+enum status plan_tiles(const struct model *m, const struct settings *s, struct strategy *out)
+{
+    const struct model_config *c = &m->config;
+    struct local_heads l = local_heads(c, out);
+    out->row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(2048, round_up(out->rows / 64, 1024));
+    out->row_chunk = min_i64(out->row_chunk, out->rows);
+    if (s->head_tile > 0) {
+        if (!head_tile_legal(&l, s->head_tile, out->ring))
+            return status_fail(ERR_INVALID,
+                               "tiles: heads=%lld does not fit %lld query heads on %lld KV heads%s: take a multiple of %lld that "
+                               "divides %lld%s",
+                               (long long)s->head_tile, (long long)l.heads, (long long)l.kv_heads,
+                               out->ulysses > 1 ? " of a rank" : "", (long long)l.group, (long long)l.heads,
+                               out->ring == 1 ? ", or a divisor of it" : "");
+        out->head_tile = (int)s->head_tile;
+    } else {
+        /* wide tiles make better matrix products; from 64k tokens on memory counts more */
+        int64_t t = l.group;
+        while (s->seq_len <= 65536 && t * c->head_dim < 512 && 2 * t <= l.heads && head_tile_legal(&l, 2 * t, out->ring))
+            t *= 2;
+        out->head_tile = (int)t;
+    }
+    int64_t loss = s->loss_tile > 0 ? min_i64(s->loss_tile, out->row_chunk) : out->row_chunk;
+    if (s->loss_tile > 0 && out->row_chunk < out->rows && out->row_chunk % loss)
+        return status_fail(ERR_INVALID, "tiles: loss=%lld must divide the row chunk of %lld tokens", (long long)loss,
+                           (long long)out->row_chunk);
+    /* logits in fp32: a quarter of the residual stream, which is there in any case */
+    int64_t logits = max_i64(64 << 20, out->rows * c->dim * dtype_size(s->dtype) / 4);
+    while (s->loss_tile <= 0 && loss * c->vocab * 4 > logits && loss % 2 == 0)
+        loss /= 2;
+    out->loss_tile = loss;
+    out->group = s->group > 0 ? s->group : default_group(m, out->ranks);
+    return OK;
+}
