@@ -34,16 +34,21 @@ static enum status write_picture(const struct plan *plan, const struct model *mo
 static enum status write_plan(const struct plan *plan, const struct model *model, const struct settings *s)
 {
     struct changes c = {0};
-    int wanted;
+    struct explanation e;
+    int wanted, explain = s->explain && plan->fits;
+    if (explain)
+        TRY(explain_make(plan, model, s, &e));
     TRY(changes_wanted(plan, model, &wanted));
     if (s->json) {
         if (!plan->fits)
             TRY(changes_find(plan, model, s, CHANGES_SECONDS, &c));
-        TRY(plan_write_json(plan, model, &c, stdout));
+        TRY(plan_write_json(plan, model, &c, explain ? &e : NULL, stdout));
     } else {
         if (s->machine)
             hardware_print(s->hardware, s->dtype, stdout);
         TRY(plan_print(plan, model, stdout));
+        if (explain)
+            explain_print(plan, &e, stdout);
         fflush(stdout);
         if (wanted)
             TRY(changes_find(plan, model, s, CHANGES_SECONDS, &c));

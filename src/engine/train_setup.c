@@ -282,7 +282,7 @@ enum status run_refuse_old(const struct settings *s)
 
 static enum status write_plan_json(const struct plan *p, const struct model *m, FILE *f)
 {
-    return plan_write_json(p, m, NULL, f);
+    return plan_write_json(p, m, NULL, NULL, f);
 }
 
 static enum status write_plan(struct run *r, const char *name,

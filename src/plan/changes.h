@@ -2,6 +2,7 @@
 #ifndef LTRAIN_PLAN_CHANGES_H
 #define LTRAIN_PLAN_CHANGES_H
 
+#include "plan/explain.h"
 #include "plan/report.h"
 
 #define CHANGES_MAX 24
@@ -36,8 +37,9 @@ enum status changes_wanted(const struct plan *p, const struct model *m, int *wan
 void changes_print(const struct plan *p, const struct changes *c, FILE *f);
 
 /* The plan as JSON, for `ltrain plan --json` and a run's plan.json: everything that the table says. c: NULL, or what could be
- * changed. ERR_IO, ERR_NOMEM. */
-enum status plan_write_json(const struct plan *p, const struct model *m, const struct changes *c, FILE *f);
+ * changed; e: NULL, or the decisions. ERR_IO, ERR_NOMEM. */
+enum status plan_write_json(const struct plan *p, const struct model *m, const struct changes *c, const struct explanation *e,
+                            FILE *f);
 
 /* A refusal as an ERR_NOFIT failure: which tier, the excess, and the cheapest change that fits. */
 enum status changes_refuse(const struct plan *p, const struct settings *s, const struct changes *c);

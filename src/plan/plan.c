@@ -149,7 +149,7 @@ static int degree(int given)
     return given > 0 ? given : 1;
 }
 
-enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out)
+enum status plan_fixed(const struct model *m, const struct settings *s, struct strategy *out)
 {
     struct strategy fixed = {.dp = degree(s->dp),
                              .ulysses = degree(s->ulysses),
@@ -159,16 +159,24 @@ enum status plan_create(const struct model *m, const struct settings *s, const i
                              .moments = s->optim_dtype,
                              .prefetch = s->prefetch,
                              .discrete = s->device == DEVICE_CPU_DISCRETE || s->device == DEVICE_CUDA};
-    struct cost_model cost;
     struct seq_shape shape;
-    struct search search;
-    double began = clock_seconds();
     TRY(seq_shape_create(s->seq_len, fixed.ulysses, fixed.ring, SEQ_AUTO, &shape));
     fixed.seq_len = shape.padded;
     fixed.rows = seq_rank_rows(&shape);
     fixed.ranks = fixed.dp * fixed.ulysses * fixed.ring;
     fixed.zero = fixed.ranks > 1 ? s->zero : 0;
     TRY(plan_tiles(m, s, &fixed));
+    *out = fixed;
+    return OK;
+}
+
+enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out)
+{
+    struct strategy fixed;
+    struct cost_model cost;
+    struct search search;
+    double began = clock_seconds();
+    TRY(plan_fixed(m, s, &fixed));
     plan_cost_model(s, &cost);
     TRY(search_create(m, s, &fixed, &cost, limit, &search));
     enum status st = plan_first(&search, m, s, &cost, limit, out);

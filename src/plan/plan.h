@@ -42,6 +42,8 @@ enum status plan_mesh(const struct model *m, struct settings *s, int ranks, int 
 /* Row and head tiles: part of the numerics key, chosen from model and sequence length unless given. ERR_INVALID names the legal
  * values. */
 enum status plan_tiles(const struct model *m, const struct settings *s, struct strategy *out);
+/* What is decided before the placement: mesh, rows, types, tiles. Errors as plan_tiles. */
+enum status plan_fixed(const struct model *m, const struct settings *s, struct strategy *out);
 /* Of one rank, from the settings' hardware (NULL: assumed), mesh, storage type and link speed. */
 void plan_cost_model(const struct settings *s, struct cost_model *out);
 

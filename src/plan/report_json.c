@@ -55,6 +55,7 @@ static json_t *strategy_json(const struct strategy *s)
     put_text(o, "grads", residency[s->grads]);
     put_text(o, "optim", residency[s->optim]);
     put_text(o, "acts", residency[s->acts]);
+    put_int(o, "device_layers", s->device_layers);
     put_int(o, "kept_chunks", s->kept_chunks);
     put_int(o, "chunks", ceil_div(s->rows, s->row_chunk));
     put_text(o, "update", s->update_on_host ? "host" : "device");
@@ -166,7 +167,34 @@ static json_t *changes_json(const struct changes *c)
     return all;
 }
 
-enum status plan_write_json(const struct plan *p, const struct model *m, const struct changes *c, FILE *f)
+static json_t *decisions_json(const struct explanation *e)
+{
+    json_t *all = json_array();
+    for (int i = 0; i < e->n; i++) {
+        const struct decision *d = &e->decision[i];
+        json_t *o = json_object(), *others = json_array();
+        put_text(o, "what", d->what);
+        put_text(o, "chosen", d->chosen);
+        json_object_set_new(o, "given", json_boolean(d->given));
+        put_text(o, "note", d->note);
+        for (int k = 0; k < d->n; k++) {
+            const struct alternative *a = &d->by_cost[k];
+            json_t *other = json_object();
+            put_text(other, "choice", a->say);
+            json_object_set_new(other, "fits", json_boolean(a->fits));
+            put(other, "seconds", a->seconds);
+            put(other, "slower", a->seconds / e->seconds - 1);
+            json_object_set_new(other, "peak", by_tier(a->bytes));
+            json_array_append_new(others, other);
+        }
+        json_object_set_new(o, "alternatives", others);
+        json_array_append_new(all, o);
+    }
+    return all;
+}
+
+enum status plan_write_json(const struct plan *p, const struct model *m, const struct changes *c, const struct explanation *e,
+                            FILE *f)
 {
     struct report r;
     TRY(report_make(p, m, &r));
@@ -185,6 +213,8 @@ enum status plan_write_json(const struct plan *p, const struct model *m, const s
     json_object_set_new(o, "lanes", lanes_json(&r));
     json_object_set_new(o, "programs", programs_json(p));
     json_object_set_new(o, "changes", changes_json(c));
+    if (e)
+        json_object_set_new(o, "decisions", decisions_json(e));
     int failed = json_dumpf(o, f, JSON_INDENT(1)) != 0 || fputc('\n', f) == EOF;
     json_decref(o);
     return failed ? status_fail(ERR_IO, "cannot write the plan as JSON: %s", strerror(errno)) : OK;

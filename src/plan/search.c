@@ -344,6 +344,35 @@ done:
     return st;
 }
 
+enum status search_price(const struct model *m, const struct settings *s, const struct strategy *strategy,
+                         const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+{
+    int n = strategy->device_layers, two = n > 0; /* what stays on the device is reckoned from the activations there */
+    struct options o = {.params = {strategy->params},
+                        .grads = {strategy->grads},
+                        .optim = {strategy->optim},
+                        .acts = {two ? RES_DEVICE : strategy->acts, strategy->acts},
+                        .n_params = 1,
+                        .n_grads = 1,
+                        .n_optim = 1,
+                        .n_acts = 1 + two,
+                        .update = {strategy->update_on_host},
+                        .n_update = 1,
+                        .device_layers = {n},
+                        .n_device_layers = 1,
+                        .kept = {strategy->kept_chunks},
+                        .n_kept = 1};
+    struct candidate c[2] = {{.estimate = 0}};
+    struct search x = {.candidates = c, .n = 1 + two};
+    struct strategy fixed = *strategy;
+    fixed.device_layers = 0;
+    TRY(estimate_all(m, s, &o, &fixed, cost, limit, &x));
+    *out = c[two];
+    x.candidates = out;
+    x.n = 1;
+    return search_try(m, s, cost, limit, &x);
+}
+
 void search_destroy(struct search *s)
 {
     free(s->candidates);

@@ -11,7 +11,7 @@ struct candidate {
     struct strategy strategy;
     double estimate;            /* seconds of a step, all micro-batches */
     double traffic;             /* busy seconds of all lanes but compute */
-    int64_t bytes[TIERS];       /* what it needs at least, in lowering order */
+    int64_t bytes[TIERS];       /* what it needs: at least, in lowering order; if tried, in the order found */
     int64_t layer_bytes[TIERS]; /* of that for one layer more */
     int redundant;              /* the same as another one */
     int place;                  /* in the order of choices; the first ones keep the most on the device */
@@ -38,6 +38,10 @@ void search_destroy(struct search *s);
  * at, and sorts them. What they take follows from models of two sizes, unless the model is small. */
 enum status search_try(const struct model *m, const struct settings *s, const struct cost_model *cost, const int64_t limit[TIERS],
                        struct search *x);
+
+/* What one strategy takes, tried in the same way; out->bytes: what its first program needs. */
+enum status search_price(const struct model *m, const struct settings *s, const struct strategy *strategy,
+                         const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
 
 /* The model with so many layers. The caller destroys it. */
 enum status search_shortened(const struct model *m, const struct settings *s, int64_t layers, struct model **out);

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Instructions to schedule for a choice: seconds on one processor. */
 #define SEARCH_INSTRS 300e3
@@ -89,18 +90,23 @@ static enum status try_candidate(const struct trials *x, struct candidate *c)
     }
     c->seconds = fmax(c->estimate, seconds * (double)x->s->grad_accum);
     c->excess = search_excess(arena, x->limit);
+    memcpy(c->bytes, arena, sizeof arena);
     c->tried = 1;
     return OK;
 }
 
-/* Those that fit by time, then the others by excess. */
+/* Those that fit by time, what differs by less than a thousandth by traffic; then the others by excess. */
 static int by_trial(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
     int fx = x->excess <= 1, fy = y->excess <= 1;
     if (fx != fy)
         return fy - fx;
-    double kx = fx ? x->seconds : x->excess, ky = fx ? y->seconds : y->excess;
+    double kx = fx ? floor(1000 * log(x->seconds)) : x->excess, ky = fx ? floor(1000 * log(y->seconds)) : y->excess;
+    if (kx == ky) {
+        kx = x->traffic;
+        ky = y->traffic;
+    }
     return kx != ky ? (kx < ky ? -1 : 1) : x->place - y->place;
 }
 

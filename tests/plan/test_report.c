@@ -162,7 +162,7 @@ static json_t *written_json(const struct plan *plan, const struct model *m)
     json_error_t error;
     FILE *f = open_memstream(&text, &size);
     assert_non_null(f);
-    assert_int_equal(plan_write_json(plan, m, NULL, f), OK);
+    assert_int_equal(plan_write_json(plan, m, NULL, NULL, f), OK);
     assert_int_equal(fclose(f), 0);
     json_t *o = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (!o)

@@ -1,0 +1,267 @@
+/* Decisions and their alternatives. */
+#include "plan/explain.h"
+
+#include "base/units.h"
+#include "plan/hardware.h"
+#include "plan/search.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+static const char *const tiers[] = {"device", "host", "nvme"};
+
+struct explainer {
+    const struct plan *p;
+    const struct model *m;
+    const struct settings *s;
+    struct report report;
+    struct explanation *out;
+};
+
+static struct decision *decide(struct explainer *x, const char *what, const char *chosen, int given)
+{
+    struct decision *d = &x->out->decision[x->out->n++];
+    *d = (struct decision){.what = what, .given = given};
+    snprintf(d->chosen, sizeof d->chosen, "%s", chosen);
+    return d;
+}
+
+/* Those that fit first, then the faster one. */
+static int is_cheaper(const struct alternative *a, const struct alternative *b)
+{
+    return a->fits != b->fits ? a->fits : a->seconds < b->seconds;
+}
+
+static enum status try(struct explainer *x, struct decision *d, const struct settings *s, const struct strategy *strategy,
+                       const char *say)
+{
+    struct candidate c;
+    struct cost_model cost;
+    struct alternative a = {.fits = 0};
+    plan_cost_model(s, &cost);
+    TRY(search_price(x->m, s, strategy, &cost, x->p->limit, &c));
+    a.seconds = c.seconds;
+    a.fits = c.excess <= 1;
+    memcpy(a.bytes, c.bytes, sizeof a.bytes);
+    snprintf(a.say, sizeof a.say, "%s", say);
+    int at = d->n++;
+    for (; at > 0 && is_cheaper(&a, &d->by_cost[at - 1]); at--)
+        d->by_cost[at] = d->by_cost[at - 1];
+    d->by_cost[at] = a;
+    return OK;
+}
+
+/* What compute waits for a class's transfers. */
+static void note_waits(const struct explainer *x, enum tensor_class class, struct decision *d)
+{
+    double waits = x->report.exposed[class] / x->p->seconds;
+    if (x->report.moved[class] == 0)
+        return;
+    if (waits < 0.005)
+        snprintf(d->note, sizeof d->note, "transfers hide");
+    else
+        snprintf(d->note, sizeof d->note, "compute waits %.0f%% of the step for transfers", 100 * waits);
+}
+
+static enum status explain_class(struct explainer *x, const char *what, enum tensor_class class, enum offload given,
+                                 size_t offset)
+{
+    struct strategy s = x->p->strategy;
+    enum residency *at = (enum residency *)((char *)&s + offset), chosen = *at;
+    struct decision *d = decide(x, what, tiers[chosen], given != OFFLOAD_AUTO);
+    note_waits(x, class, d);
+    for (int r = RES_DEVICE; r <= RES_NVME; r++) {
+        if (r == (int)chosen)
+            continue;
+        *at = (enum residency)r;
+        if (class == CLASS_ACT && r == RES_DEVICE)
+            s.device_layers = 0;
+        else
+            s.device_layers = x->p->strategy.device_layers;
+        TRY(try(x, d, x->s, &s, tiers[r]));
+    }
+    return OK;
+}
+
+static enum status explain_acts(struct explainer *x)
+{
+    const struct strategy *s = &x->p->strategy;
+    TRY(explain_class(x, "activations", CLASS_ACT, x->s->acts, offsetof(struct strategy, acts)));
+    if (s->acts == RES_DEVICE)
+        return OK;
+    struct decision *d = &x->out->decision[x->out->n - 1];
+    int last = (int)x->m->config.layers - s->device_layers - 1;
+    snprintf(d->chosen, sizeof d->chosen, "layer inputs, attention outputs and log-sum-exps of layers 0-%d to %s", last,
+             tiers[s->acts]);
+    static const int more[] = {0, 1, 2, 4};
+    char say[64];
+    snprintf(say, sizeof say, "%d", s->device_layers);
+    d = decide(x, "last layers whose activations stay on the device", say, x->s->acts != OFFLOAD_AUTO);
+    for (int i = 0; i < 4 && more[i] < x->m->config.layers; i++) {
+        struct strategy other = *s;
+        other.device_layers = more[i];
+        snprintf(say, sizeof say, "%d", more[i]);
+        if (more[i] != s->device_layers)
+            TRY(try(x, d, x->s, &other, say));
+    }
+    return OK;
+}
+
+/* A quarter of the chunks more or less, and all or none. */
+static enum status explain_alpha(struct explainer *x)
+{
+    const struct strategy *s = &x->p->strategy;
+    int chunks = (int)ceil_div(s->rows, s->row_chunk), tried[4], n = 0;
+    int quarter = (int)max_i64(1, chunks / 4), other[4] = {s->kept_chunks + quarter, s->kept_chunks - quarter, chunks, 0};
+    char say[64];
+    snprintf(say, sizeof say, "%d of %d row chunks", s->kept_chunks, chunks);
+    struct decision *d = decide(x, "what may be recomputed is kept for", say, x->s->alpha >= 0);
+    if (x->report.recomputed > 0)
+        snprintf(d->note, sizeof d->note, "%.1f%% of the step is computed a second time",
+                 100 * x->report.recomputed / x->p->seconds);
+    for (int i = 0; i < 4; i++) {
+        struct strategy t = *s;
+        int seen = other[i] < 0 || other[i] > chunks || other[i] == s->kept_chunks;
+        for (int k = 0; k < n; k++)
+            seen |= tried[k] == other[i];
+        if (seen)
+            continue;
+        tried[n++] = t.kept_chunks = other[i];
+        snprintf(say, sizeof say, "%d", other[i]);
+        TRY(try(x, d, x->s, &t, say));
+    }
+    return OK;
+}
+
+static enum status explain_update(struct explainer *x)
+{
+    struct strategy t = x->p->strategy;
+    struct decision *d = decide(x, "AdamW", t.update_on_host ? "on the host" : "on the device", x->s->update != UPDATE_AUTO);
+    t.update_on_host = !t.update_on_host;
+    return try(x, d, x->s, &t, t.update_on_host ? "on the host" : "on the device");
+}
+
+/* The chosen placement on what other settings fix; nothing if that is not legal. */
+static enum status try_fixed(struct explainer *x, struct decision *d, const struct settings *s, const char *say)
+{
+    const struct strategy *p = &x->p->strategy;
+    struct strategy t;
+    if (plan_fixed(x->m, s, &t) != OK)
+        return OK;
+    t.params = p->params;
+    t.grads = p->grads;
+    t.optim = p->optim;
+    t.acts = p->acts;
+    t.device_layers = p->device_layers;
+    t.update_on_host = p->update_on_host;
+    double alpha = (double)p->kept_chunks / (double)ceil_div(p->rows, p->row_chunk);
+    t.kept_chunks = (int)(alpha * (double)ceil_div(t.rows, t.row_chunk) + 0.5);
+    return try(x, d, s, &t, say);
+}
+
+static enum status explain_tiles(struct explainer *x)
+{
+    const struct strategy *p = &x->p->strategy;
+    char say[64];
+    snprintf(say, sizeof say, "%lld rows, %d heads, %lld rows of the loss", (long long)p->row_chunk, p->head_tile,
+             (long long)p->loss_tile);
+    struct decision *d = decide(x, "tiles", say, 0);
+    snprintf(d->note, sizeof d->note, "they change rounding, so they follow from model and length alone");
+    for (int twice = 0; twice < 2; twice++) {
+        struct settings s = *x->s;
+        s.row_chunk = twice ? 2 * p->row_chunk : p->row_chunk / 2;
+        s.loss_tile = min_i64(p->loss_tile, s.row_chunk);
+        s.head_tile = p->head_tile;
+        s.group = p->group;
+        if (s.row_chunk > p->rows || s.row_chunk < 1)
+            continue;
+        snprintf(say, sizeof say, "%lld rows", (long long)s.row_chunk);
+        TRY(try_fixed(x, d, &s, say));
+    }
+    return OK;
+}
+
+static enum status explain_ranks(struct explainer *x)
+{
+    const struct strategy *p = &x->p->strategy;
+    struct settings s = *x->s;
+    char say[64];
+    snprintf(say, sizeof say, "%d", p->zero);
+    struct decision *d = decide(x, "ZeRO stage", say, 1);
+    for (int stage = 1; stage <= 3; stage++) {
+        if (stage == p->zero)
+            continue;
+        s.zero = stage;
+        snprintf(say, sizeof say, "%d", stage);
+        TRY(try_fixed(x, d, &s, say));
+    }
+    if (p->ulysses * p->ring == 1)
+        return OK;
+    snprintf(say, sizeof say, "ulysses=%d,ring=%d", p->ulysses, p->ring);
+    d = decide(x, "ranks that share a sequence", say, 0);
+    for (int up = 0; up < 2; up++) {
+        s = *x->s;
+        s.dp = p->dp;
+        s.ulysses = up ? 2 * p->ulysses : p->ulysses / 2;
+        s.ring = up ? p->ring / 2 : 2 * p->ring;
+        if (s.ulysses * s.ring != p->ulysses * p->ring ||
+            plan_mesh(x->m, &s, p->ranks, s.hardware ? s.hardware->devices : p->ranks) != OK)
+            continue;
+        snprintf(say, sizeof say, "ulysses=%d,ring=%d", s.ulysses, s.ring);
+        TRY(try_fixed(x, d, &s, say));
+    }
+    return OK;
+}
+
+enum status explain_make(const struct plan *p, const struct model *m, const struct settings *s, struct explanation *out)
+{
+    struct explainer x = {.p = p, .m = m, .s = s, .out = out};
+    struct candidate own;
+    memset(out, 0, sizeof *out);
+    TRY(report_make(p, m, &x.report));
+    TRY(search_price(m, s, &p->strategy, &p->cost, p->limit, &own));
+    out->seconds = own.seconds;
+    TRY(explain_acts(&x));
+    TRY(explain_alpha(&x));
+    TRY(explain_class(&x, "parameters", CLASS_PARAM, s->params, offsetof(struct strategy, params)));
+    TRY(explain_class(&x, "gradients", CLASS_GRAD, s->grads, offsetof(struct strategy, grads)));
+    TRY(explain_class(&x, "optimizer state", CLASS_OPTIM, s->optim, offsetof(struct strategy, optim)));
+    TRY(explain_update(&x));
+    TRY(explain_tiles(&x));
+    return p->strategy.ranks > 1 ? explain_ranks(&x) : OK;
+}
+
+static void print_alternative(const struct plan *p, const struct explanation *e, const struct alternative *a, FILE *f)
+{
+    double change = 100 * (a->seconds / e->seconds - 1);
+    char need[32], has[32];
+    fprintf(f, "%s: ", a->say);
+    for (int t = 0; t < TIERS && !a->fits; t++)
+        if (a->bytes[t] > p->limit[t]) {
+            fprintf(f, "needs %s of %s on the %s", units_format_bytes(a->bytes[t], need), units_format_bytes(p->limit[t], has),
+                    tiers[t]);
+            return;
+        }
+    if (fabs(change) < 0.05)
+        fprintf(f, "as fast");
+    else
+        fprintf(f, "%.1f%% %s", fabs(change), change > 0 ? "slower" : "faster");
+}
+
+void explain_print(const struct plan *p, const struct explanation *e, FILE *f)
+{
+    fprintf(f, "\nWhat was decided, and what it would be otherwise with all else as it is:\n");
+    for (int i = 0; i < e->n; i++) {
+        const struct decision *d = &e->decision[i];
+        fprintf(f, "  %s: %s%s", d->what, d->chosen, d->given ? " (given)" : "");
+        if (d->note[0])
+            fprintf(f, "; %s", d->note);
+        fprintf(f, ".");
+        for (int k = 0; k < d->n; k++) {
+            fprintf(f, "%s", k ? "; " : " ");
+            print_alternative(p, e, &d->by_cost[k], f);
+        }
+        fprintf(f, "%s\n", d->n ? "." : "");
+    }
+}
