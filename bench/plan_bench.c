@@ -1,15 +1,19 @@
-/* How long planning takes and how tight its memory is: models x lengths, each in a process of its own.
+/* How long planning takes, how tight its memory is and what that costs, each case in a process of its own, on one H200.
  *
- *     plan_bench                 every case
- *     plan_bench LAYERS TOKENS   of one model shape: dim 8192, 64 heads on 8 (70B at 80 layers)
+ *     plan_bench                      ten models at three lengths
+ *     plan_bench LAYERS TOKENS        layers of dim 8192, 64 heads on 8 (70B at 80 layers)
  *     plan_bench LAYERS TOKENS lean   everything on the host, alpha 0: one placement, no search
+ *     plan_bench ranks N              an 8B at 1m tokens on N ranks of 8xh100 nodes, verified together
  *
- * A line a case: instructions of the largest program, seconds to plan, to verify and to simulate all of them, peak memory of the
- * process; arena over lower bound of each tier; the lower bound over that of the serial order; what address reuse costs. */
+ * A line a case: whether it fits; instructions of the largest program; seconds of the process to plan and to verify all programs,
+ * and its peak memory; of each tier, arena and arena over lower bound; the step; what using addresses again adds to it (against
+ * memory without end); what links 20% slower than planned for add to it, and how much of that is for want of memory. */
 #include "base/units.h"
 #include "plan/hardware.h"
+#include "plan/hazards.h"
 #include "plan/plan.h"
 #include "program/verify.h"
+#include "program/verify_mesh.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,36 +25,52 @@
 
 struct shape {
     const char *name;
-    int64_t dim, ffn, heads, kv_heads, head_dim, vocab;
+    int64_t layers, dim, ffn, heads, kv_heads, head_dim, vocab;
 };
 
 static const struct shape shapes[] = {
-    {"1b", 2048, 8192, 32, 8, 64, 128256},
-    {"8b", 4096, 14336, 32, 8, 128, 128256},
-    {"70b", 8192, 28672, 64, 8, 128, 128256},
+    {"8b/2", 2, 4096, 14336, 32, 8, 128, 128256}, {"70b/8", 8, 8192, 28672, 64, 8, 128, 128256},
+    {"1b", 16, 2048, 8192, 32, 8, 64, 128256},    {"0.5b", 24, 896, 4864, 14, 2, 64, 151936},
+    {"3b", 28, 3072, 8192, 24, 8, 128, 128256},   {"7b", 28, 3584, 18944, 28, 4, 128, 152064},
+    {"8b", 32, 4096, 14336, 32, 8, 128, 128256},  {"14b", 48, 5120, 13824, 40, 8, 128, 152064},
+    {"32b", 64, 5120, 27648, 40, 8, 128, 152064}, {"70b", 80, 8192, 28672, 64, 8, 128, 128256},
 };
+#define N_SHAPES ((int)(sizeof shapes / sizeof *shapes))
 
-static const struct {
-    int shape;
-    int64_t layers, tokens;
-} cases[] = {{0, 2, 32 << 10},   {0, 16, 128 << 10}, {0, 16, 1 << 20}, {1, 2, 420 << 10},  {1, 8, 32 << 10},
-             {1, 32, 128 << 10}, {1, 32, 420 << 10}, {1, 32, 1 << 20}, {2, 80, 128 << 10}, {2, 80, 1 << 20}};
+static const int64_t lengths[] = {32 << 10, 256 << 10, 1 << 20};
 
-static void settings_of(int64_t tokens, struct settings *s)
+static struct settings settings_of(int64_t tokens)
 {
-    *s = (struct settings){.seq_len = tokens,
-                           .micro_batch = 1,
-                           .grad_accum = 1,
-                           .zero = 3,
-                           .alpha = AUTO,
-                           .prefetch = AUTO,
-                           .device = DEVICE_CUDA,
-                           .row_chunk = AUTO,
-                           .head_tile = AUTO,
-                           .loss_tile = AUTO,
-                           .group = AUTO,
-                           .dtype = BF16,
-                           .threads = AUTO};
+    return (struct settings){.seq_len = tokens,
+                             .micro_batch = 1,
+                             .grad_accum = 1,
+                             .zero = 3,
+                             .alpha = AUTO,
+                             .prefetch = AUTO,
+                             .device = DEVICE_CUDA,
+                             .row_chunk = AUTO,
+                             .head_tile = AUTO,
+                             .loss_tile = AUTO,
+                             .group = AUTO,
+                             .dtype = BF16,
+                             .threads = AUTO};
+}
+
+static enum status model_of(const struct shape *s, struct model **out)
+{
+    struct model_config c = {.family = FAMILY_LLAMA,
+                             .vocab = s->vocab,
+                             .dim = s->dim,
+                             .ffn = s->ffn,
+                             .layers = s->layers,
+                             .heads = s->heads,
+                             .kv_heads = s->kv_heads,
+                             .head_dim = s->head_dim,
+                             .max_positions = 1 << 20,
+                             .norm_eps = 1e-5f,
+                             .init_std = 0.02f,
+                             .rope_theta = 500000};
+    return model_create(&c, NULL, 0, out);
 }
 
 static double seconds(void)
@@ -60,77 +80,154 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static int run(const struct shape *shape, int64_t layers, int64_t tokens, int lean)
+/* The step if all links are 20% slower than planned for: with the program's waits, or with those of data alone. -1: failed. */
+static double with_slow_links(struct program *p, const struct cost_model *planned, int endless)
 {
-    struct model_config c = {.family = FAMILY_LLAMA,
-                             .vocab = shape->vocab,
-                             .dim = shape->dim,
-                             .ffn = shape->ffn,
-                             .layers = layers,
-                             .heads = shape->heads,
-                             .kv_heads = shape->kv_heads,
-                             .head_dim = shape->head_dim,
-                             .max_positions = 1 << 20,
-                             .norm_eps = 1e-5f,
-                             .init_std = 0.02f,
-                             .rope_theta = 500000};
+    struct cost_model m = *planned;
+    struct deps d;
+    for (int l = 0; l < LANES; l++)
+        if (l != LANE_COMPUTE && l != LANE_HOST)
+            m.lane_bytes[l] *= 0.8;
+    if ((endless ? hazards_find(p, HAZARD_BUFFERS, &d) : hazards_from_waits(p, &d)) != OK)
+        return -1;
+    double step = program_simulate(p, &m, d.first, d.dep, 0);
+    hazards_free(&d);
+    return step;
+}
+
+static void print_memory(const struct program *p)
+{
+    char text[32];
+    for (int t = 0; t < TIERS; t++)
+        printf(" %9s %.4f", units_format_bytes(p->arena[t], text),
+               p->lower_bound[t] ? (double)p->arena[t] / (double)p->lower_bound[t] : 1);
+}
+
+static int fail(void)
+{
+    fprintf(stderr, "%s\n", status_message());
+    return 1;
+}
+
+static int run(const struct shape *shape, int64_t tokens, int lean)
+{
     struct model *m;
     struct hardware h200;
-    struct settings s;
+    struct settings s = settings_of(tokens);
     struct plan *plan;
     struct rusage use;
-    const int64_t limit[TIERS] = {(int64_t)138 << 30, (int64_t)1900 << 30, (int64_t)16 << 40};
+    const int64_t limit[TIERS] = {(int64_t)138 << 30, lean ? (int64_t)8 << 40 : (int64_t)1900 << 30, (int64_t)16 << 40};
     char text[32];
-    settings_of(tokens, &s);
     s.hardware = &h200;
     if (lean) {
         s.params = s.grads = s.optim = s.acts = OFFLOAD_CPU;
         s.alpha = 0;
     }
-    if (hardware_preset("h200", &h200) != OK || model_create(&c, NULL, 0, &m) != OK)
-        return 1;
+    if (hardware_preset("h200", &h200) != OK || model_of(shape, &m) != OK)
+        return fail();
     double t0 = seconds();
-    if (plan_create(m, &s, limit, &plan) != OK) {
-        fprintf(stderr, "%s\n", status_message());
-        return 1;
-    }
+    if (plan_create(m, &s, limit, &plan) != OK)
+        return fail();
     double t1 = seconds();
     int most = 0;
     for (int k = 0; k < PLAN_PROGRAMS; k++) {
-        if (!plan->programs[k])
-            continue;
-        if (program_verify(plan->programs[k]) != OK) {
-            fprintf(stderr, "%s\n", status_message());
-            return 1;
-        }
-        most = plan->programs[k]->n_instrs > most ? plan->programs[k]->n_instrs : most;
+        if (plan->programs[k] && program_verify(plan->programs[k]) != OK)
+            return fail();
+        most = plan->programs[k] && plan->programs[k]->n_instrs > most ? plan->programs[k]->n_instrs : most;
     }
     double t2 = seconds();
     getrusage(RUSAGE_SELF, &use);
-    const struct program *p = plan->programs[PLAN_UPDATE_STEP];
-    printf("%-4s %3lld %5s %s %8d %7.2f %7.2f %6.0f MB ", shape->name, (long long)layers, units_format_count(tokens, text),
+    struct program *p = plan->programs[PLAN_UPDATE_STEP];
+    printf("%-5s %3lld %9s %s %8d %7.2f %7.2f %6.0f MB ", shape->name, (long long)shape->layers, units_format_count(tokens, text),
            plan->fits ? "fits" : "no  ", most, t1 - t0, t2 - t1, (double)use.ru_maxrss / 1024);
-    for (int t = 0; t < TIERS; t++)
-        printf(" %s %.4f", units_format_bytes(p->arena[t], text),
-               p->lower_bound[t] ? (double)p->arena[t] / (double)p->lower_bound[t] : 1);
-    printf("  %.4g s\n", plan->seconds);
+    print_memory(p);
+    double slow = with_slow_links(p, &plan->cost, 0), endless = with_slow_links(p, &plan->cost, 1);
+    printf("  %9.4g s %+6.2f%% %+6.2f%% %+6.2f%%\n", p->seconds, 100 * (p->seconds / p->unlimited_seconds - 1),
+           100 * (slow / p->seconds - 1), 100 * (slow / endless - 1));
     fflush(stdout);
     plan_destroy(plan);
     model_destroy(m);
     return 0;
 }
 
+/* Every rank runs the same program: one role, whatever their number. */
+static enum status verify_together(const struct plan *plan, int ranks)
+{
+    const struct strategy *s = &plan->strategy;
+    int32_t *role = calloc((size_t)ranks, sizeof *role);
+    struct mesh_roles mesh = {.n_ranks = ranks, .role = role};
+    for (int l = LANE_WORLD; l < LANES; l++) {
+        int32_t *group = malloc(2 * (size_t)ranks * sizeof *group), *member = group + ranks;
+        for (int k = 0; k < ranks; k++) {
+            group[k] = l == LANE_WORLD     ? 0
+                       : l == LANE_ULYSSES ? k / s->ulysses
+                                           : k / (s->ulysses * s->ring) * s->ulysses + k % s->ulysses;
+            member[k] = l == LANE_WORLD ? k : l == LANE_ULYSSES ? k % s->ulysses : k / s->ulysses % s->ring;
+        }
+        mesh.group[l] = group;
+        mesh.member[l] = member;
+    }
+    for (int k = 0; k < PLAN_PROGRAMS; k++) {
+        const struct program *p = plan->programs[k];
+        if (!p)
+            continue;
+        TRY(program_verify(p));
+        TRY(program_verify_mesh(&p, 1, &mesh));
+    }
+    return OK;
+}
+
+static int run_ranks(int ranks)
+{
+    struct model *m;
+    struct hardware h;
+    struct settings s = settings_of(1 << 20);
+    struct plan *plan;
+    struct rusage use;
+    int64_t limit[TIERS];
+    char machine[32];
+    snprintf(machine, sizeof machine, "%dxh100", ranks);
+    s.hardware = &h;
+    if (hardware_preset(machine, &h) != OK || model_of(&shapes[6], &m) != OK || plan_mesh(m, &s, ranks, h.devices) != OK)
+        return fail();
+    hardware_limits(&h, ranks, limit);
+    double t0 = seconds();
+    if (plan_create(m, &s, limit, &plan) != OK)
+        return fail();
+    double t1 = seconds();
+    if (verify_together(plan, ranks) != OK)
+        return fail();
+    double t2 = seconds();
+    getrusage(RUSAGE_SELF, &use);
+    printf(
+        "8b, 1m tokens, %d ranks (dp=%d,ulysses=%d,ring=%d): %s, %d instructions, planned in %.2f s, verified together in %.2f, "
+        "%.0f MB, step %.4g s\n",
+        ranks, s.dp, s.ulysses, s.ring, plan->fits ? "fits" : "does not fit", plan->programs[PLAN_UPDATE_STEP]->n_instrs, t1 - t0,
+        t2 - t1, (double)use.ru_maxrss / 1024, plan->seconds);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc >= 3)
-        return run(&shapes[2], atoll(argv[1]), atoll(argv[2]), argc > 3);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int status;
-        pid_t child = fork();
-        if (child == 0)
-            _exit(run(&shapes[cases[i].shape], cases[i].layers, cases[i].tokens, 0));
-        if (child < 0 || waitpid(child, &status, 0) < 0 || status != 0)
-            return 1;
+    if (argc >= 3 && strcmp(argv[1], "ranks") == 0)
+        return run_ranks(atoi(argv[2]));
+    if (argc >= 3) {
+        struct shape shape = shapes[N_SHAPES - 1];
+        shape.layers = atoll(argv[1]);
+        return run(&shape, atoll(argv[2]), argc > 3);
     }
+    printf("model layers tokens  instructions  plan s  verify s   peak     device            host              nvme             "
+           "step "
+           "     reuse  slow links, of that memory\n");
+    fflush(stdout);
+    for (int i = 0; i < N_SHAPES; i++)
+        for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+            int status;
+            pid_t child = fork();
+            if (child == 0)
+                _exit(run(&shapes[i], lengths[k], 0));
+            if (child < 0 || waitpid(child, &status, 0) < 0 || status != 0)
+                return 1;
+        }
     return 0;
 }
