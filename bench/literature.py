@@ -50,8 +50,8 @@ def plan(ltrain, arguments, directory):
 
 def parts(p):
     s = p["step"]
-    return (f"products {s['gemm_seconds']:.3g} s, at [budget]'s rate {products:.3g}; {p['lanes']['h2d']['bytes'] / 1e9:.0f} GB to the device, not "
-            f"{theirs:.0f}, and {s['exposed_seconds']:.2g} s of waiting; element-wise {s['elementwise_seconds']:.2g} s")
+    return (f"products {s['gemm_seconds']:.3g}, attention {s['attention_seconds']:.3g}, the rest {s['elementwise_seconds']:.3g}, "
+            f"waiting {s['exposed_seconds']:.3g}; twice {s['recomputed_seconds']:.3g}")
 
 
 def percent(ours, theirs):
@@ -89,10 +89,8 @@ def budget_reason(p, pairs, theirs):
     """What our program does that the budget did not count; pairs: layers x width x tokens squared."""
     s = p["step"]
     products = (s["hardware_flops"] - 7 * pairs) / BUDGET_GEMM  # attention, causal: 2 forward and 5 backward
-    return (f"products {s['gemm_seconds']:.3g} s, at [budget]'s rate {products:.3g}: a tile of {p['strategy']['heads']} query heads makes narrow ones; "
-            f"{p['lanes']['h2d']['bytes'] / 1e9:.0f} GB to the device, {s['exposed_seconds']:.2g} s of waiting, where [budget] reads the {theirs:.0f} GB back once: "
-            f"every tile of query heads fetches the residual stream and its gradient again, and dq, dk, dv go to the host in fp32; "
-            f"element-wise work {s['elementwise_seconds']:.2g} s: the norm again for every tile of heads")
+    return (f"products {s['gemm_seconds']:.3g} s, at [budget]'s rate {products:.3g}; {p['lanes']['h2d']['bytes'] / 1e9:.0f} GB to the device, not "
+            f"{theirs:.0f}, and {s['exposed_seconds']:.2g} s of waiting; element-wise {s['elementwise_seconds']:.2g} s")
 
 
 def upipe_table(ltrain, directory, say):

@@ -1,6 +1,7 @@
 /* How long planning takes, how tight its memory is and what that costs, each case in a process of its own, on one H200.
  *
  *     plan_bench                      ten models at three lengths
+ *     plan_bench MODEL TOKENS         one of them
  *     plan_bench LAYERS TOKENS        layers of dim 8192, 64 heads on 8 (70B at 80 layers)
  *     plan_bench LAYERS TOKENS lean   everything on the host, alpha 0: one placement, no search
  *     plan_bench ranks N              an 8B at 1m tokens on N ranks of 8xh100 nodes, verified together
@@ -214,6 +215,9 @@ int main(int argc, char **argv)
     if (argc >= 3) {
         struct shape shape = shapes[N_SHAPES - 1];
         shape.layers = atoll(argv[1]);
+        for (int i = 0; i < N_SHAPES; i++)
+            if (strcmp(argv[1], shapes[i].name) == 0)
+                shape = shapes[i];
         return run(&shape, atoll(argv[2]), argc > 3);
     }
     printf("model layers tokens  instructions  plan s  verify s   peak     device            host              nvme             "
