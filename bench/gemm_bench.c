@@ -1,5 +1,6 @@
 /* Worker of bench_gemm.py: "ours M N K TA TB ACCUMULATE" and "openblas ..." (the whole product with its own threads) run once on
- * fp32 matrices and answer {"seconds", "cpu_seconds", "flops"}. */
+ * fp32 matrices and answer {"seconds", "cpu_seconds", "flops"}; "kernels" is answered by {"kernels"}, those of OpenBLAS that
+ * ltrain uses on this processor. */
 #include "base/clock.h"
 #include "base/num.h"
 #include "ops/blas.h"
@@ -35,6 +36,11 @@ int main(void)
             x[i][j] = (float)(j % 1999) * 1e-3f - 1;
     }
     while (x[0] && x[1] && x[2] && fgets(line, sizeof line, stdin)) {
+        if (strcmp(line, "kernels\n") == 0) {
+            printf("{\"kernels\": \"%s\"}\n", blas.corename());
+            fflush(stdout);
+            continue;
+        }
         if (sscanf(line, "%15s %lld %lld %lld %d %d %d", who, &m, &n, &k, &ta, &tb, &accumulate) != 7 ||
             max_i64(m * n, max_i64(m * k, k * n)) > MOST)
             return 2;
