@@ -130,11 +130,12 @@ struct product {
     float *memory;
 };
 
+static const struct op_attrs SQUARE = {.gemm = {.m = SIDE, .n = SIDE, .k = SIDE, .lda = SIDE, .ldb = SIDE, .ldc = SIDE}};
+
 static void multiply(void *user)
 {
     struct product *p = user;
-    struct op_attrs a = {.gemm = {.m = SIDE, .n = SIDE, .k = SIDE, .lda = SIDE, .ldb = SIDE, .ldc = SIDE}};
-    p->kernel(&a, (void *[]){p->memory, p->memory + SIDE * SIDE, p->memory + 2 * SIDE * SIDE, NULL});
+    p->kernel(&SQUARE, (void *[]){p->memory, p->memory + SIDE * SIDE, p->memory + 2 * SIDE * SIDE, p->memory + 3 * SIDE * SIDE});
 }
 
 static double product_seconds(struct product *p, double during)
@@ -212,7 +213,7 @@ static enum status drives(struct bench *b, struct product *p, const char *path, 
 enum status profile_lanes(const struct settings *s, const char *path, struct hardware *h)
 {
     struct bench b = {.threads = s->threads};
-    struct product p = {.memory = sys_calloc(3 * SIDE * SIDE, sizeof(float))};
+    struct product p = {.memory = sys_calloc(1, 3 * SIDE * SIDE * sizeof(float) + (size_t)op_workspace_bytes(OP_GEMM, &SQUARE))};
     char *memory = sys_mmap((size_t)(2 * BLOCKS * BLOCK), 0);
     ops_cpu_kernels(b.kernels);
     p.kernel = b.kernels[OP_GEMM];

@@ -29,18 +29,17 @@ int64_t session_proc_bytes(const char *file, const char *field)
     return (int64_t)kib * 1024;
 }
 
-/* What is resident before the first step does not surprise later: BLAS's packing buffers exist from each thread's first product
- * on, hwloc's view of the machine from the first question on, which would be a lane's, some time after. */
+/* What is resident before the first step does not surprise later: the kernels' threads exist from the first large op on, hwloc's
+ * view of the machine from the first question on, which would be a lane's, some time after. */
 static void warm_up(struct session *s)
 {
-    enum { N = 512 };
+    enum { BYTES = 4 << 20 };
     char line[256];
     places_describe(line, sizeof line);
-    float *x = sys_calloc(3 * N * N, sizeof *x);
-    struct op_attrs a = {.gemm = {.m = N, .n = N, .k = N, .lda = N, .ldb = N, .ldc = N}};
+    void *x = sys_malloc(BYTES);
     if (!x)
         return;
-    s->machine.kernels[OP_GEMM](&a, (void *[]){x, x + N * N, x + 2 * N * N, NULL});
+    s->machine.kernels[OP_FILL](&(struct op_attrs){.fill = {.bytes = BYTES}}, (void *[]){x});
     free(x);
 }
 

@@ -1,115 +1,160 @@
-/* Matrix multiplication on a fixed grid of tiles. */
+/* Matrix multiplication in packed blocks (Goto and van de Geijn 2008); both operands' panels are shared by all threads. */
 #include "ops/gemm.h"
 
-#include "ops/blas.h"
+#include "ops/gemm_tile.h"
 #include "ops/rows.h"
 
+#include <string.h>
+
 enum {
-    TILE = 512,      /* C is computed in TILE x TILE pieces, each of which packs its own operands; half that where ... */
-    TILES = 16,      /* ... they would be fewer than this, for threads to share them */
-    BLOCK_MN = 1024, /* rows and columns of C whose operands are converted at a time */
-    BLOCK_K = 512,
+    BLOCK_MN = 2048,   /* rows and columns of C whose operands are packed at a time: a row chunk's */
+    BLOCK_BF16 = 1024, /* those of a BF16 C, which is held in fp32 until it is whole */
+    PACK = 96,         /* rows or columns that one task packs: a multiple of every tile's sides */
+    TASK_M = 192,      /* rows and columns of C that one task computes */
+    TASK_N = 128,
+    ALIGN = 64,
 };
 
-/* Blocks of m, n and k that are converted and multiplied at a time; whole where nothing is converted. */
 struct blocks {
-    int64_t m, n, k;
-    float *a, *b, *c; /* converted blocks in work, contiguous; NULL for F32 operands */
+    const struct gemm_tile *tile;
+    int64_t m, n, k; /* of a block; blocks at the ends are smaller */
+    float *a, *b;    /* panels */
+    float *c;        /* [m][n] of a BF16 C, else NULL */
     int64_t bytes;
 };
 
-/* A rectangle of a stored fp32 matrix. */
-struct view {
-    const float *at;
-    int64_t ld;
-};
-
-static struct blocks plan_blocks(const struct gemm_shape *s, float *work)
+/* Blocks of equal size, at most `most` and a multiple of unit. */
+static int64_t block_of(int64_t n, int64_t most, int64_t unit)
 {
-    struct blocks p = {.m = s->m, .n = s->n, .k = s->k};
-    int convert_ab = s->a_type != F32 || s->b_type != F32;
-    if (convert_ab || s->c_type != F32) {
-        p.m = min_i64(s->m, BLOCK_MN);
-        p.n = min_i64(s->n, BLOCK_MN);
-    }
-    if (convert_ab)
-        p.k = min_i64(s->k, BLOCK_K);
-    int64_t size[3] = {s->a_type != F32 ? p.m * p.k : 0, s->b_type != F32 ? p.k * p.n : 0, s->c_type != F32 ? p.m * p.n : 0};
+    return round_up(ceil_div(n, max_i64(1, ceil_div(n, most))), unit);
+}
+
+static struct blocks plan_blocks(const struct gemm_tile *tile, const struct gemm_shape *s, void *work)
+{
+    const int64_t most = s->c_type == F32 ? BLOCK_MN : BLOCK_BF16;
+    struct blocks p = {.tile = tile,
+                       .m = block_of(s->m, most, tile->rows),
+                       .n = block_of(s->n, most, tile->cols),
+                       .k = block_of(s->k, tile->depth, 4)};
+    const int64_t size[3] = {p.m * p.k, p.k * p.n, s->c_type == F32 ? 0 : p.m * p.n};
     float **at[3] = {&p.a, &p.b, &p.c};
+    char *base = (char *)(((uintptr_t)work + ALIGN - 1) / ALIGN * ALIGN);
     for (int i = 0; i < 3; i++) {
         if (size[i] && work)
-            *at[i] = work + p.bytes / (int64_t)sizeof(float);
-        p.bytes += round_up(size[i] * (int64_t)sizeof(float), 64);
+            *at[i] = (void *)(base + p.bytes);
+        p.bytes += round_up(size[i] * (int64_t)sizeof(float), ALIGN);
     }
+    p.bytes += ALIGN;
     return p;
 }
 
-/* Rows [r0, r0 + rows), columns [c0, c0 + cols) of stored matrix x as fp32. Called by all threads of a team; converting ends in a
- * barrier. */
-static struct view load(const void *x, int32_t type, int64_t ld, int64_t r0, int64_t c0, int64_t rows, int64_t cols, float *block)
+/* Called by all threads of a team; ends in a barrier. */
+static void pack(const struct blocks *p, const struct gemm_operand *a, const struct gemm_operand *b, int64_t i, int64_t m,
+                 int64_t j, int64_t n, int64_t l, int64_t k)
 {
-    if (type == F32)
-        return (struct view){(const float *)x + r0 * ld + c0, ld};
-#pragma omp for schedule(static)
-    for (int64_t i = 0; i < rows; i++)
-        rows_from_bf16(block + i * cols, (const bf16 *)x + (r0 + i) * ld + c0, cols);
-    return (struct view){block, cols};
+    const int64_t depth = round_up(k, 4), of_a = ceil_div(m, PACK);
+#pragma omp for schedule(dynamic)
+    for (int64_t x = 0; x < of_a + ceil_div(n, PACK); x++) {
+        const int64_t y = (x < of_a ? x : x - of_a) * PACK;
+        if (x < of_a)
+            p->tile->pack(p->a + y * depth, p->tile->rows, a, i + y, min_i64(PACK, m - y), l, k);
+        else
+            p->tile->pack(p->b + y * depth, p->tile->cols, b, j + y, min_i64(PACK, n - y), l, k);
+    }
 }
 
-/* C block [m, n] (+)= op(A) op(B) by tiles. Called by all threads of a team; ends in a barrier. */
-static void multiply(const struct gemm_shape *s, float *c, int64_t ldc, struct view a, struct view b, int64_t m, int64_t n,
-                     int64_t k, float beta)
+/* A tile of which C has only m x n. */
+static void edge_tile(const struct gemm_tile *t, int64_t k, const float *a, const float *b, float *c, int64_t ldc, int64_t m,
+                      int64_t n, int add)
 {
-    const int64_t tile = ceil_div(m, TILE) * ceil_div(n, TILE) >= TILES ? TILE : TILE / 2;
+    float sums[GEMM_TILE_MOST];
+    t->run(k, a, b, sums, t->cols, 0);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            c[i * ldc + j] = add ? c[i * ldc + j] + sums[i * t->cols + j] : sums[i * t->cols + j];
+}
+
+/* Rows [i0, i1), columns [j0, j1) of a block of m x n. A panel of B stays in the L1 cache while those of A pass. */
+static void multiply_task(const struct blocks *p, float *c, int64_t ldc, int64_t i0, int64_t i1, int64_t j0, int64_t j1,
+                          int64_t depth, int add)
+{
+    const struct gemm_tile *t = p->tile;
+    for (int64_t j = j0; j < j1; j += t->cols)
+        for (int64_t i = i0; i < i1; i += t->rows) {
+            const float *a = p->a + i * depth, *b = p->b + j * depth;
+            if (i + t->rows <= i1 && j + t->cols <= j1)
+                t->run(depth, a, b, c + i * ldc + j, ldc, add);
+            else
+                edge_tile(t, depth, a, b, c + i * ldc + j, ldc, min_i64(t->rows, i1 - i), min_i64(t->cols, j1 - j), add);
+        }
+}
+
+/* Called by all threads of a team; ends in a barrier. */
+static void multiply(const struct blocks *p, float *c, int64_t ldc, int64_t m, int64_t n, int64_t k, int add)
+{
 #pragma omp for collapse(2) schedule(dynamic)
-    for (int64_t i = 0; i < m; i += tile)
-        for (int64_t j = 0; j < n; j += tile)
-            blas.sgemm(CblasRowMajor, s->ta ? CblasTrans : CblasNoTrans, s->tb ? CblasTrans : CblasNoTrans,
-                       (blasint)min_i64(tile, m - i), (blasint)min_i64(tile, n - j), (blasint)k, 1.0f,
-                       a.at + (s->ta ? i : i * a.ld), (blasint)a.ld, b.at + (s->tb ? j * b.ld : j), (blasint)b.ld, beta,
-                       c + i * ldc + j, (blasint)ldc);
+    for (int64_t i = 0; i < m; i += TASK_M)
+        for (int64_t j = 0; j < n; j += TASK_N)
+            multiply_task(p, c, ldc, i, min_i64(m, i + TASK_M), j, min_i64(n, j + TASK_N), round_up(k, 4), add);
 }
 
-/* C rows [i, i + m), columns [j, j + n), over all of k. Called by all threads of a team. */
-static void compute_block(const struct gemm_shape *s, const struct blocks *p, void *c, const void *a, const void *b, int64_t i,
-                          int64_t j)
+/* C rows [i, i + p->m), columns [j, j + p->n), over all of k. Called by all threads of a team. */
+static void compute_block(const struct gemm_shape *s, const struct blocks *p, void *c, const struct gemm_operand *a,
+                          const struct gemm_operand *b, int64_t i, int64_t j)
 {
-    int64_t m = min_i64(p->m, s->m - i), n = min_i64(p->n, s->n - j), ldc = p->c ? n : s->ldc;
+    const int64_t m = min_i64(p->m, s->m - i), n = min_i64(p->n, s->n - j), ldc = p->c ? n : s->ldc;
+    const int accumulate = s->accumulate && !p->c;
     float *out = p->c ? p->c : (float *)c + i * s->ldc + j;
-    for (int64_t l = 0; l == 0 || l < s->k; l += p->k) {
-        int64_t k = min_i64(p->k, s->k - l);
-        struct view va = s->ta ? load(a, s->a_type, s->lda, l, i, k, m, p->a) : load(a, s->a_type, s->lda, i, l, m, k, p->a);
-        struct view vb = s->tb ? load(b, s->b_type, s->ldb, j, l, n, k, p->b) : load(b, s->b_type, s->ldb, l, j, k, n, p->b);
-        multiply(s, out, ldc, va, vb, m, n, k, l > 0 || (s->accumulate && !p->c) ? 1.0f : 0.0f);
-        if (s->k == 0)
-            break;
+    for (int64_t l = 0; l < s->k; l += p->k) {
+        const int64_t k = min_i64(p->k, s->k - l);
+        pack(p, a, b, i, m, j, n, l, k);
+        multiply(p, out, ldc, m, n, k, l > 0 || accumulate);
     }
-    if (p->c) {
 #pragma omp for schedule(static)
-        for (int64_t r = 0; r < m; r++)
-            rows_to_bf16((bf16 *)c + (i + r) * s->ldc + j, out + r * n, n);
-    }
+    for (int64_t r = 0; r < (s->k > 0 || accumulate ? 0 : m); r++)
+        memset(out + r * ldc, 0, (size_t)n * sizeof *out);
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < (p->c ? m : 0); r++)
+        rows_to_bf16((bf16 *)c + (i + r) * s->ldc + j, out + r * n, n);
 }
 
-enum status ops_gemm_init(void)
+int64_t gemm_workspace(const struct gemm_tile *tile, const struct gemm_shape *s)
 {
-    TRY(blas_open());
-    blas.set_num_threads(1);
-    return OK;
+    return plan_blocks(tile, s, NULL).bytes;
+}
+
+void gemm_run(const struct gemm_tile *tile, const struct gemm_shape *s, void *c, const void *a, const void *b, void *work)
+{
+    if (s->m <= 0 || s->n <= 0)
+        return;
+    const struct blocks p = plan_blocks(tile, s, work);
+    const struct gemm_operand of_a = {a, s->a_type, s->ta, s->lda}, of_b = {b, s->b_type, !s->tb, s->ldb};
+#pragma omp parallel if (s->m * s->n * max_i64(s->k, 1) > 64 * ROWS_SERIAL)
+    for (int64_t i = 0; i < s->m; i += p.m)
+        for (int64_t j = 0; j < s->n; j += p.n)
+            compute_block(s, &p, c, &of_a, &of_b, i, j);
+}
+
+const struct gemm_tile *gemm_tile_for(enum isa isa)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    if (isa >= ISA_AVX2)
+        return isa == ISA_AVX512 ? &gemm_tile_avx512 : &gemm_tile_avx2;
+#endif
+    (void)isa;
+    return &gemm_tile_portable;
 }
 
 int64_t ops_gemm_workspace(const struct gemm_shape *s)
 {
-    return plan_blocks(s, NULL).bytes;
+    return gemm_workspace(gemm_tile_for(isa_of_processor()), s);
 }
 
-void ops_gemm(const struct gemm_shape *s, void *c, const void *a, const void *b, float *work)
+void ops_gemm(const struct gemm_shape *s, void *c, const void *a, const void *b, void *work)
 {
-    if (s->m <= 0 || s->n <= 0)
+    if (s->m == 1) {
+        gemm_row(s, c, a, b);
         return;
-    struct blocks p = plan_blocks(s, work);
-#pragma omp parallel if (s->m * s->n * max_i64(s->k, 1) > 64 * ROWS_SERIAL)
-    for (int64_t i = 0; i < s->m; i += p.m)
-        for (int64_t j = 0; j < s->n; j += p.n)
-            compute_block(s, &p, c, a, b, i, j);
+    }
+    gemm_run(gemm_tile_for(isa_of_processor()), s, c, a, b, work);
 }

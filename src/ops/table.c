@@ -207,7 +207,6 @@ int64_t op_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs)
 
 enum status ops_cpu_kernels(op_kernel *table[OP_COUNT])
 {
-    TRY(ops_gemm_init());
     table[OP_COPY] = run_copy;
     table[OP_FILL] = run_fill;
     table[OP_EMBED] = run_embed;

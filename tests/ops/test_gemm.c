@@ -1,5 +1,8 @@
 /* GEMM against fp64 and against itself. */
+#include "ops/gemm_tile.h"
 #include "ops_test.h"
+
+#include <omp.h>
 
 /* Row-major stored element of a matrix that is read transposed if t. */
 static double at(const struct tensor *x, int64_t ld, int t, int64_t i, int64_t j)
@@ -81,12 +84,12 @@ static void test_edges(void **state)
             }
 }
 
-/* Just past a tile (256), a conversion block (1024 x 512), and OpenBLAS's own blocks of k. */
+/* Just past a task (192 x 128), a block (2048; 1024 of a BF16 C), and a tile's depth (256 or 512). */
 static void test_blocks(void **state)
 {
     (void)state;
-    static const int64_t shapes[][3] = {{257, 255, 40}, {1, 1025, 513}, {1030, 3, 100}, {5, 300, 1100},
-                                        {260, 1, 2050}, {1, 1, 3000},   {129, 513, 385}};
+    static const int64_t shapes[][3] = {{257, 255, 40}, {1, 1025, 513},  {1030, 3, 100}, {5, 300, 1100}, {260, 1, 2050},
+                                        {1, 1, 3000},   {129, 513, 385}, {2050, 3, 9},   {3, 2050, 9}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int x = 0; x < 4; x++) {
             check(shapes[s][0], shapes[s][1], shapes[s][2], x & 1, x >> 1, KINDS[((int)s + 2 * x) % KIND_COUNT], x == 3);
@@ -130,18 +133,63 @@ static void test_workspace(void **state)
     a.gemm.m = 1 << 20;
     a.gemm.n = 1 << 17;
     a.gemm.k = 1 << 16;
-    assert_int_equal(op_workspace_bytes(OP_GEMM, &a), 0);
-    a.gemm.a_type = a.gemm.b_type = a.gemm.c_type = BF16;
-    assert_int_equal(op_workspace_bytes(OP_GEMM, &a), 8 << 20);
+    for (int type = F32; type <= BF16; type++) {
+        a.gemm.a_type = a.gemm.b_type = a.gemm.c_type = type;
+        assert_true(op_workspace_bytes(OP_GEMM, &a) <= 9 << 20);
+    }
+}
+
+/* C [m, n] of a tile's, on so many threads, where A's rows are taken from row i on, B's columns from column j on. */
+static float *product(const struct gemm_tile *tile, const struct tensor *a, const struct tensor *b, int64_t m, int64_t n,
+                      int64_t k, int64_t i, int64_t j, int t, int threads)
+{
+    const struct gemm_shape s = {.m = m, .n = n, .k = k, .lda = t ? 160 : k, .ldb = t ? 160 : k, .ldc = n, .ta = t, .tb = !t};
+    float *c = malloc((size_t)(m * n) * sizeof *c);
+    void *work = malloc((size_t)gemm_workspace(tile, &s));
+    assert_true(c && work);
+    const int before = omp_get_max_threads();
+    omp_set_num_threads(threads);
+    gemm_run(tile, &s, c, (const float *)a->store + (t ? i : i * k), (const float *)b->store + (t ? j : j * k), work);
+    omp_set_num_threads(before);
+    free(work);
+    return c;
+}
+
+/* Every tile that this processor can run: right, and the same bits on any number of threads and for a part of C alone. */
+static void test_tiles(void **state)
+{
+    (void)state;
+    enum { M = 150, N = 141, K = 1030, I = 5, J = 7 };
+    for (enum isa isa = ISA_PORTABLE; isa <= isa_of_processor(); isa++)
+        for (int t = 0; t < 2; t++) {
+            const struct gemm_tile *tile = gemm_tile_for(isa);
+            struct tensor *a = tensor_random((int64_t)K * 160, F32, 1.0), *b = tensor_random((int64_t)K * 160, F32, 1.0);
+            float *one = product(tile, a, b, M, N, K, 0, 0, t, 1), *three = product(tile, a, b, M, N, K, 0, 0, t, 3),
+                  *part = product(tile, a, b, M - I, N - J, K, I, J, t, 2);
+            double error = 0, norm = 0;
+            for (int64_t i = 0; i < M; i++)
+                for (int64_t j = 0; j < N; j++) {
+                    double sum = 0;
+                    for (int64_t l = 0; l < K; l++)
+                        sum += at(a, t ? 160 : K, t, i, l) * at(b, t ? 160 : K, !t, l, j);
+                    error += pow((double)one[i * N + j] - sum, 2);
+                    norm += sum * sum;
+                    if (i >= I && j >= J)
+                        assert_memory_equal(&part[(i - I) * (N - J) + j - J], &one[i * N + j], sizeof *one);
+                }
+            assert_memory_equal(one, three, M * N * sizeof *one);
+            assert_true(sqrt(error / norm) <= 2e-7 * sqrt(K + 4.0)); /* as in check() */
+            free(one), free(three), free(part);
+            tensors_free(NULL);
+        }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_edges, tensors_free),
-        cmocka_unit_test_teardown(test_blocks, tensors_free),
-        cmocka_unit_test_teardown(test_empty_k, tensors_free),
-        cmocka_unit_test(test_workspace),
+        cmocka_unit_test_teardown(test_edges, tensors_free),   cmocka_unit_test_teardown(test_blocks, tensors_free),
+        cmocka_unit_test_teardown(test_empty_k, tensors_free), cmocka_unit_test(test_workspace),
+        cmocka_unit_test_teardown(test_tiles, tensors_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

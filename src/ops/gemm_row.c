@@ -1,0 +1,78 @@
+/* One row times a matrix: B is read once, as it is stored. */
+#include "ops/gemm_tile.h"
+#include "ops/rows.h"
+#include "ops/simd.h"
+
+#include <math.h>
+
+enum {
+    COLUMNS = 256, /* of C that one task computes */
+    AHEAD = 512,   /* elements of B that are fetched ahead: one stream alone does not keep memory busy */
+};
+
+/* acc[l % 16] += x[l] * y[l] */
+CLONES static void add_products(float acc[LANES], const float *x, const float *y, int64_t n)
+{
+    f32x8 a[2], v, w;
+    int64_t l = 0;
+    memcpy(a, acc, sizeof a);
+    for (; l + LANES <= n; l += LANES) {
+        __builtin_prefetch(y + l + AHEAD);
+        for (int half = 0; half < 2; half++) {
+            memcpy(&v, x + l + 8 * half, sizeof v);
+            memcpy(&w, y + l + 8 * half, sizeof w);
+            a[half] += v * w;
+        }
+    }
+    memcpy(acc, a, sizeof a);
+    for (int64_t i = 0; l + i < n; i++)
+        acc[i] += x[l + i] * y[l + i];
+}
+
+CLONES static void add_multiple(float *sum, float factor, const float *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        sum[j] = fmaf(factor, x[j], sum[j]);
+}
+
+/* Elements [l, l + n) of A, n <= ROWS_BLOCK. */
+static const float *read_a(const struct gemm_shape *s, const void *a, int64_t l, int64_t n, float *buf)
+{
+    if (!s->ta || s->lda == 1)
+        return rows_read(a, l, n, s->a_type, buf);
+    for (int64_t i = 0; i < n; i++)
+        buf[i] = s->a_type == F32 ? ((const float *)a)[(l + i) * s->lda] : bf16_to_float(((const bf16 *)a)[(l + i) * s->lda]);
+    return buf;
+}
+
+/* sum[n] = A times columns [j, j + n) of B. */
+static void columns(const struct gemm_shape *s, float *sum, const void *a, const void *b, int64_t j, int64_t n)
+{
+    float buf_a[ROWS_BLOCK], buf_b[ROWS_BLOCK], acc[COLUMNS][LANES] = {{0}};
+    memset(sum, 0, (size_t)n * sizeof *sum);
+    for (int64_t l = 0; l < s->k; l += ROWS_BLOCK) {
+        const int64_t k = min_i64(ROWS_BLOCK, s->k - l);
+        const float *x = read_a(s, a, l, k, buf_a);
+        for (int64_t i = 0; i < (s->tb ? n : 0); i++)
+            add_products(acc[i], x, rows_read(b, (j + i) * s->ldb + l, k, s->b_type, buf_b), k);
+        for (int64_t i = 0; i < (s->tb ? 0 : k); i++)
+            add_multiple(sum, x[i], rows_read(b, (l + i) * s->ldb + j, n, s->b_type, buf_b), n);
+    }
+    for (int64_t i = 0; i < (s->tb ? n : 0); i++)
+        sum[i] = lanes_sum(acc[i]);
+}
+
+void gemm_row(const struct gemm_shape *s, void *c, const void *a, const void *b)
+{
+#pragma omp parallel for schedule(static) if (s->n * s->k > ROWS_SERIAL)
+    for (int64_t j = 0; j < s->n; j += COLUMNS) {
+        float sum[COLUMNS];
+        const int64_t n = min_i64(COLUMNS, s->n - j);
+        columns(s, sum, a, b, j, n);
+        if (s->c_type != F32)
+            rows_to_bf16((bf16 *)c + j, sum, n);
+        for (int64_t i = 0; i < (s->c_type == F32 ? n : 0); i++)
+            ((float *)c)[j + i] = s->accumulate ? ((float *)c)[j + i] + sum[i] : sum[i];
+    }
+}
