@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""One training step of the 25m preset, everything resident, beside PyTorch eager + transformers: tokens/s and peak resident memory.
+"""One training step of the 25m preset, everything resident, beside PyTorch eager + transformers: tokens/s, peak resident memory, and
+executed FLOPs beside OpenBLAS's sgemm (2048 cubed).
 
 bench_step.py BUILD [TOKENS [ROUNDS [CONTENDER ...]]], default 16384 tokens, 1 round, ours and PyTorch; "checkpointing" is PyTorch's too."""
-import json, os, statistics, subprocess, sys, tempfile
+import collections, json, os, statistics, subprocess, sys, tempfile
 
 import bench
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MIB = 1 << 20
+MIB, GIGA = 1 << 20, 1e9
+CUBE = "openblas 2048 2048 2048 0 0 0"
 
 
 def run(command, **more):
@@ -22,13 +24,18 @@ def run(command, **more):
 
 
 def ours(build, tokens, threads, where):
-    """The second step of two, from a directory of its own."""
+    """The second step of two, from a directory of its own: seconds, peak bytes, its metrics with executed FLOPs and the seconds of each op."""
     text, out = os.path.join(where, "text"), os.path.join(where, f"run{len(os.listdir(where))}")
     with open(text, "w") as f:
         f.write("".join(chr(97 + i * i % 26) for i in range(4 * tokens)))
     _, peak = run([os.path.join(build, "src", "cli", "ltrain"), "--model", "25m", "--data", text, "--seq-len", str(tokens), "--offload", "none",
-                   "--threads", str(threads), "--steps", "2", "--out", out])
+                   "--threads", str(threads), "--steps", "2", "--trace", "2", "--out", out])
     step = json.loads(open(os.path.join(out, "metrics.jsonl")).readlines()[-1])
+    step["executed_flops"] = json.load(open(os.path.join(out, "plan.json")))["step"]["hardware_flops"]
+    step["op_seconds"] = collections.Counter()
+    for e in json.load(open(os.path.join(out, "trace-000002.json")))["traceEvents"]:
+        if e["ph"] == "X" and e["tid"] == 0:
+            step["op_seconds"][e["name"].split()[0]] += e["dur"] * 1e-6
     return step["seconds"], peak, step
 
 
@@ -45,16 +52,19 @@ def main():
         rounds = int(sys.argv[3])
     names = sys.argv[4:] or names
     threads = len(os.sched_getaffinity(0))
-    seen, step = {k: [] for k in names}, {}
+    seen, step, cube = {k: [] for k in names}, {}, []
+    sgemm = bench.Worker(os.path.join(build, "bench", "gemm_bench"), OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="passive")
     with tempfile.TemporaryDirectory() as where:
         for i in range(rounds):
             for k in names[:: -1 if i % 2 else 1]:
+                cube += [sgemm(CUBE)["seconds"] for _ in range(5)]
                 if k == "ours":
                     seconds, peak, step = ours(build, tokens, threads, where)
                 else:
                     seconds, peak = peer(tokens, threads, *([k] if k == "checkpointing" else []))
                 bench.say(f"{k}: {seconds:.2f} s, {peak / MIB:.0f} MiB")
                 seen[k].append((seconds, peak))
+    sgemm.close()
     median = {k: [statistics.median(x) for x in zip(*v)] for k, v in seen.items()}
     seconds, peak = median.pop("ours", (None, None))
     if seconds is None:
@@ -64,6 +74,10 @@ def main():
                  {k: 1.5 for k in median}, **flops)
     bench.report(f"peak resident memory, 25m, {tokens} tokens, resident", peak / MIB, {k: v[1] / MIB for k, v in median.items()}, "MiB",
                  {"PyTorch": 4.0} if "PyTorch" in median else {}, better="lower")
+
+
+    bench.report(f"executed FLOPs, 25m, {tokens} tokens, resident", step["executed_flops"] / seconds / GIGA,
+                 {"sgemm": 2 * 2048**3 / statistics.median(cube) / GIGA}, "GFLOP/s", {"sgemm": 0.8}, op_seconds=dict(step["op_seconds"].most_common()))
 
 
 if __name__ == "__main__":
