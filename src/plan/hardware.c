@@ -212,13 +212,15 @@ void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS])
 
 void hardware_print(const struct hardware *h, enum dtype dtype, FILE *f)
 {
-    char device[32], host[32], nvme[32];
+    char device[32], host[32], nvme[32], other[64] = "--dtype";
+    double faster = h->peak_flops[BF16] / h->peak_flops[F32];
+    if (dtype == F32 && h->peak_flops[F32] > 0 && faster >= 2)
+        snprintf(other, sizeof other, "--dtype bf16 computes %.0f times as fast at most", faster);
     fprintf(f, "machine: ");
     if (h->nodes > 1)
         fprintf(f, "%d nodes of ", h->nodes);
-    fprintf(f,
-            "%d x %s, %s each; host %s; nvme %s in %d drive%s, %.3g GB/s read, %.3g written. dtype %s (--dtype). Figures: %s\n",
+    fprintf(f, "%d x %s, %s each; host %s; nvme %s in %d drive%s, %.3g GB/s read, %.3g written. dtype %s (%s). Figures: %s\n",
             h->devices, h->name, units_format_bytes(h->device_mem, device), units_format_bytes(h->host_mem, host),
             units_format_bytes(h->nvme_mem, nvme), h->drives, h->drives == 1 ? "" : "s", h->read / GIGA, h->write / GIGA,
-            dtype_name(dtype), h->source);
+            dtype_name(dtype), other, h->source);
 }

@@ -213,11 +213,30 @@ static void throttled_copies(void **state)
     near(c.demand[LANE_H2D][LINK_CORES], 0.5 * 0.2 / 1.1);
 }
 
+/* Whoever plans for tensor cores in fp32 by default is told what that costs; on a processor there is nothing to tell. */
+static void slow_types_are_named(void **state)
+{
+    (void)state;
+    struct hardware h;
+    char text[1024] = "";
+    for (int cpu = 0; cpu < 2; cpu++) {
+        FILE *f = fmemopen(text, sizeof text, "w");
+        assert_non_null(f);
+        if (cpu)
+            hardware_assumed(&h);
+        else
+            assert_int_equal(hardware_preset("a100-40", &h), OK);
+        hardware_print(&h, F32, f);
+        fclose(f);
+        must_contain(text, cpu ? "dtype fp32 (--dtype)." : "dtype fp32 (--dtype bf16 computes 16 times as fast at most).");
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(presets),         cmocka_unit_test(files),
-                                       cmocka_unit_test(file_errors),     cmocka_unit_test(round_trip),
-                                       cmocka_unit_test(parts_of_a_node), cmocka_unit_test(shared_processors),
-                                       cmocka_unit_test(throttled_copies)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(presets),          cmocka_unit_test(files),
+                                       cmocka_unit_test(file_errors),      cmocka_unit_test(round_trip),
+                                       cmocka_unit_test(parts_of_a_node),  cmocka_unit_test(shared_processors),
+                                       cmocka_unit_test(throttled_copies), cmocka_unit_test(slow_types_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
