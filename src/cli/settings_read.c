@@ -126,7 +126,8 @@ static enum status check_required(const struct settings *s, enum settings_use us
     int n = 0;
     for (int i = 0; i < settings_n_keys; i++)
         if ((settings_keys[i].flags & KEY_REQUIRED) && is_missing(&settings_keys[i], s) &&
-            (use == SETTINGS_TRAIN || strcmp(settings_keys[i].name, "data") != 0))
+            (use == SETTINGS_TRAIN || strcmp(settings_keys[i].name, "data") != 0) &&
+            (!s->max_seq || strcmp(settings_keys[i].name, "seq-len") != 0))
             missing[n++] = &settings_keys[i];
     if (n == 0)
         return OK;
@@ -143,11 +144,15 @@ static enum status check_required(const struct settings *s, enum settings_use us
                        names, n > 1 ? "are" : "is", flags);
 }
 
-static enum status check_together(const struct settings *s, const struct flag *flags, int n)
+static enum status check_together(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
 {
     if (s->seq_len > 1 << 30) /* token numbers are 32 bits */
         return status_fail(ERR_INVALID, "seq-len %lld is too long: a sequence holds at most 1g (%d) tokens",
                            (long long)s->seq_len, 1 << 30);
+    if (s->max_seq && use != SETTINGS_PLAN)
+        return status_fail(ERR_INVALID, "--max-seq is for ltrain plan; give --seq-len what that finds");
+    if (s->max_seq && flag_value(flags, n, "seq-len"))
+        return status_fail(ERR_INVALID, "--max-seq looks for the longest sequence, and --seq-len gives one: leave one out");
     if (s->micro_batch != 1)
         return status_fail(ERR_INVALID,
                            "micro-batch %lld: only 1 is supported; --grad-accum %lld takes that many sequences per step",
@@ -281,7 +286,7 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
     TRY_GOTO(apply_flags(flags, n, &s), fail);
     TRY_GOTO(check_required(&s, use), fail);
     TRY_GOTO(resolve_ranks(&s, flags, n), fail);
-    TRY_GOTO(check_together(&s, flags, n), fail);
+    TRY_GOTO(check_together(&s, flags, n, use), fail);
     TRY_GOTO(resolve_out(&s), fail);
     free(flags);
     *out = s;

@@ -10,6 +10,7 @@
 #include "ops/blas.h"
 #include "plan/changes.h"
 #include "plan/hardware.h"
+#include "plan/longest.h"
 
 #include <errno.h>
 #include <omp.h>
@@ -31,7 +32,7 @@ static enum status open_model(struct settings *s, struct model **out)
         }
         TRY(model_config_read(s->model, &config));
     }
-    if (s->seq_len > config.max_positions && config.family == FAMILY_GPT2)
+    if (!s->max_seq && s->seq_len > config.max_positions && config.family == FAMILY_GPT2)
         return status_fail(ERR_INVALID, "model %s has learned positions for %lld tokens; --seq-len %lld is longer", config.name,
                            (long long)config.max_positions, (long long)s->seq_len);
     return model_create(&config, (const char *const *)s->freeze.item, s->freeze.n, out);
@@ -111,8 +112,13 @@ static enum status open_machine(struct settings *s)
     return st;
 }
 
-/* Budgets, device and mesh of a machine that is not here: all its devices, unless the settings say how many ranks. */
-static enum status prepare_elsewhere(struct settings *s, struct model *m, int64_t limit[TIERS])
+struct prepared {
+    int64_t limit[TIERS];
+    int ranks, per_host;
+};
+
+/* Budgets, device and ranks of a machine that is not here: all its devices, unless the settings say how many ranks. */
+static enum status prepare_elsewhere(struct settings *s, struct prepared *out)
 {
     TRY(open_machine(s));
     const struct hardware *h = s->hardware;
@@ -122,8 +128,10 @@ static enum status prepare_elsewhere(struct settings *s, struct model *m, int64_
                            h->name, h->nodes * h->devices, h->nodes * h->devices == 1 ? "" : "s", ranks, h->name);
     if (s->device == DEVICE_AUTO)
         s->device = h->cpu ? DEVICE_CPU : DEVICE_CUDA;
-    hardware_limits(h, ranks, limit);
-    return plan_mesh(m, s, ranks, (int)max_i64(h->devices, ceil_div(ranks, h->nodes)));
+    hardware_limits(h, ranks, out->limit);
+    out->ranks = ranks;
+    out->per_host = (int)max_i64(h->devices, ceil_div(ranks, h->nodes));
+    return OK;
 }
 
 /* The figures of rank 0's machine, if there are any, on every rank: they plan the same. */
@@ -152,7 +160,7 @@ static enum status use_profile(struct settings *s, struct comm *comm)
     return st;
 }
 
-static enum status prepare_here(struct settings *s, struct comm *comm, int ranks, struct model *m, int64_t limit[TIERS])
+static enum status prepare_here(struct settings *s, struct comm *comm, int ranks, struct prepared *out)
 {
     if (s->device == DEVICE_CUDA)
         return status_fail(ERR_INVALID, "device: this build has no CUDA backend; use cpu or cpu:discrete");
@@ -168,18 +176,23 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
     }
     omp_set_num_threads(s->threads);
     TRY(use_profile(s, comm));
-    own_limits(s, comm_local_size(comm), limit);
-    TRY(least_of_ranks(comm, limit, TIERS));
-    return plan_mesh(m, s, ranks, comm_size(comm) > 1 ? comm_per_host(comm) : ranks);
+    own_limits(s, comm_local_size(comm), out->limit);
+    out->ranks = ranks;
+    out->per_host = comm_size(comm) > 1 ? comm_per_host(comm) : ranks;
+    return least_of_ranks(comm, out->limit, TIERS);
 }
 
 enum status train_plan(struct settings *s, struct comm *comm, int ranks, struct model **model, struct plan **plan,
                        int64_t limit[TIERS])
 {
+    struct prepared p;
     TRY(open_model(s, model));
-    enum status st = s->machine ? prepare_elsewhere(s, *model, limit) : prepare_here(s, comm, ranks, *model, limit);
+    enum status st = s->machine ? prepare_elsewhere(s, &p) : prepare_here(s, comm, ranks, &p);
+    if (st == OK && !s->max_seq)
+        st = plan_mesh(*model, s, p.ranks, p.per_host);
     if (st == OK)
-        st = plan_create(*model, s, limit, plan);
+        st = s->max_seq ? plan_longest(*model, s, p.ranks, p.per_host, p.limit, plan) : plan_create(*model, s, p.limit, plan);
+    memcpy(limit, p.limit, sizeof p.limit);
     if (st != OK) {
         model_destroy(*model);
         *model = NULL;

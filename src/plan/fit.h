@@ -5,8 +5,12 @@
 #include "plan/lower.h"
 #include "program/cost.h"
 
+#include <limits.h>
+
 /* Whether all arenas are within the limits; *which: the first tier that is not. */
 int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier *which);
+
+#define FIT_SERIAL INT_MAX /* a pace below all others */
 
 /* Lowers the program of a role and schedules it with the longest prefetch distance that fits: found by bisection (memory grows
  * with the distance) from *pace on, a number from 0 (the longest) that is set to what was found. Serially, which takes the least

@@ -17,6 +17,14 @@ enum plan_program {
     PLAN_PROGRAMS
 };
 
+/* How the length was found, where it was searched for (longest.h). */
+struct longest {
+    int64_t step;   /* between lengths tried; 0: the length was given */
+    int64_t longer; /* the shortest one found not to fit; 0: none */
+    enum tier tier; /* of that one: which budget it exceeds, and what it needs of it */
+    int64_t bytes;
+};
+
 struct plan {
     struct strategy strategy;
     struct program *programs[PLAN_PROGRAMS]; /* NULL where the run needs none */
@@ -30,8 +38,9 @@ struct plan {
     int64_t sequences, micro_batches; /* of a step: over all ranks; of one */
     struct cost_model cost;
     int fits;
-    int pace;         /* how far ahead the first program fetches (fit.h) */
-    double took;      /* seconds of planning */
+    int pace;    /* how far ahead the first program fetches (fit.h) */
+    double took; /* seconds of planning */
+    struct longest longest;
     enum tier misfit; /* tier whose limit is exceeded, if !fits */
 };
 

@@ -193,6 +193,20 @@ static json_t *decisions_json(const struct explanation *e)
     return all;
 }
 
+static json_t *longest_json(const struct plan *p)
+{
+    const struct longest *l = &p->longest;
+    json_t *o = json_object();
+    json_object_set_new(o, "tokens", p->fits ? json_integer(p->tokens / p->sequences) : json_null());
+    put_int(o, "step", l->step);
+    json_object_set_new(o, "longer", l->longer > 0 ? json_integer(l->longer) : json_null());
+    if (l->longer > 0) {
+        put_text(o, "longer_misfit", tier_name(l->tier));
+        put_int(o, "longer_bytes", l->bytes);
+    }
+    return o;
+}
+
 enum status plan_write_json(const struct plan *p, const struct model *m, const struct changes *c, const struct explanation *e,
                             FILE *f)
 {
@@ -213,6 +227,8 @@ enum status plan_write_json(const struct plan *p, const struct model *m, const s
     json_object_set_new(o, "lanes", lanes_json(&r));
     json_object_set_new(o, "programs", programs_json(p));
     json_object_set_new(o, "changes", changes_json(c));
+    if (p->longest.step > 0)
+        json_object_set_new(o, "max_seq", longest_json(p));
     if (e)
         json_object_set_new(o, "decisions", decisions_json(e));
     int failed = json_dumpf(o, f, JSON_INDENT(1)) != 0 || fputc('\n', f) == EOF;

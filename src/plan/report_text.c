@@ -75,6 +75,20 @@ void plan_print_sharing(const struct plan *p, FILE *f)
                 (long long)p->micro_batches, s->dp);
 }
 
+static void print_longest(const struct plan *p, FILE *f)
+{
+    const struct longest *l = &p->longest;
+    char a[32], b[32], c[32];
+    if (!p->fits)
+        return;
+    fprintf(f, "Longest sequence that fits: %s tokens, in steps of %s", units_format_count(p->tokens / p->sequences, a),
+            units_format_count(l->step, b));
+    if (l->longer > 0)
+        fprintf(f, "; %s would need %s of %s on the %s", units_format_count(l->longer, a), units_format_bytes(l->bytes, b),
+                units_format_bytes(p->limit[l->tier], c), tier_name(l->tier));
+    fprintf(f, ".\n");
+}
+
 static void print_header(const struct plan *p, const struct model *m, const struct report *r, FILE *f)
 {
     char tokens[32], a[32], b[32], c[32];
@@ -87,6 +101,8 @@ static void print_header(const struct plan *p, const struct model *m, const stru
     fprintf(f, ": %s. Step %s, MFU %.1f%% of %sFLOP/s, %stok/s (%s).\n", p->fits ? "fits" : "does not fit",
             duration(p->seconds, a), 100 * r->mfu, scaled(p->cost.peak_flops, b), scaled(r->tokens_per_second, c),
             p->cost.source);
+    if (p->longest.step > 0)
+        print_longest(p, f);
     if (p->sequences > 1)
         fprintf(f, "A step is %lld sequences.\n", (long long)p->sequences);
     plan_print_sharing(p, f);

@@ -319,28 +319,51 @@ static void remove_redundant(struct search *s)
     s->n = n;
 }
 
-enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
-                          const struct cost_model *cost, const int64_t limit[TIERS], struct search *out)
+/* All that the settings leave open, estimated if there is a choice or if it is asked for. */
+static enum status list_all(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                            const struct cost_model *cost, const int64_t limit[TIERS], int always, struct search *out)
 {
     struct options o;
-    enum status st = OK;
     options_of(s, fixed, (int)m->config.layers, &o);
     *out = (struct search){.n = o.n_params * o.n_grads * o.n_optim * o.n_acts * o.n_update * o.n_kept * o.n_device_layers};
     out->candidates = sys_calloc((size_t)out->n, sizeof *out->candidates);
     if (!out->candidates)
         return no_memory();
-    if (out->n == 1) { /* nothing to choose */
+    if (out->n == 1 && !always) {
         static const struct differences none;
         combine(&o, fixed, 1, &none, cost, 1, limit, out->candidates, 1);
         return OK;
     }
-    TRY_GOTO(estimate_all(m, s, &o, fixed, cost, limit, out), done);
-    remove_redundant(out);
-    qsort(out->candidates, (size_t)out->n, sizeof *out->candidates, by_estimate);
-    st = search_try(m, s, cost, limit, out);
-done:
+    enum status st = estimate_all(m, s, &o, fixed, cost, limit, out);
     if (st != OK)
         search_destroy(out);
+    else
+        remove_redundant(out);
+    return st;
+}
+
+enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                          const struct cost_model *cost, const int64_t limit[TIERS], struct search *out)
+{
+    TRY(list_all(m, s, fixed, cost, limit, 0, out));
+    if (out->n == 1)
+        return OK;
+    qsort(out->candidates, (size_t)out->n, sizeof *out->candidates, by_estimate);
+    enum status st = search_try(m, s, cost, limit, out);
+    if (st != OK)
+        search_destroy(out);
+    return st;
+}
+
+enum status search_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                           const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+{
+    struct search x;
+    TRY(list_all(m, s, fixed, cost, limit, 1, &x));
+    enum status st = search_try_leanest(m, s, cost, limit, &x);
+    if (st == OK)
+        *out = x.candidates[0];
+    search_destroy(&x);
     return st;
 }
 

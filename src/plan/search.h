@@ -39,6 +39,14 @@ void search_destroy(struct search *s);
 enum status search_try(const struct model *m, const struct settings *s, const struct cost_model *cost, const int64_t limit[TIERS],
                        struct search *x);
 
+/* Tries the leanest ones in the serial order until one fits, and sorts them: seconds mean nothing. */
+enum status search_try_leanest(const struct model *m, const struct settings *s, const struct cost_model *cost,
+                               const int64_t limit[TIERS], struct search *x);
+
+/* The placement that needs the least share of the budgets; out->excess <= 1: something fits. */
+enum status search_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                           const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
+
 /* What one strategy takes, tried in the same way; out->bytes: what its first program needs. */
 enum status search_price(const struct model *m, const struct settings *s, const struct strategy *strategy,
                          const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);

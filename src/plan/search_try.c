@@ -12,9 +12,10 @@
 /* Programs of up to so many are scheduled whole. */
 #define SMALL 20e3
 #define MOST_TRIES 32
-/* So many placements that ought not to fit are tried if all that ought to do not: what classes need at different moments was
+/* So many of the leanest placements are tried where those that ought to fit do not: what classes need at different moments was
  * added up. */
-#define HOPELESS_TRIES 6
+#define HOPELESS_TRIES 4
+#define HOPELESS 1.1 /* excess at which the leanest one's is final */
 
 struct trials {
     const struct model *m;
@@ -72,25 +73,24 @@ static enum status schedule_layers(const struct trials *x, struct candidate *c, 
     return st;
 }
 
-/* Seconds and bytes of the whole model, from as many layers as it takes. */
-static enum status try_candidate(const struct trials *x, struct candidate *c)
+/* Bytes of the whole model, and of a pace that is not serial seconds, from as many layers as it takes. */
+static enum status try_candidate(const struct trials *x, struct candidate *c, int pace)
 {
     int64_t n = trial_layers(x, c), more = x->m->config.layers - n, limit[TIERS], arena[TIERS], ignored[TIERS];
     static const int64_t ample[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
     double seconds, shorter;
     for (int t = 0; t < TIERS; t++)
         limit[t] = x->limit[t] - more * c->layer_bytes[t];
-    c->pace = 0;
+    c->pace = pace;
     TRY(schedule_layers(x, c, n, limit, &seconds, arena));
-    if (more > 0) {
+    if (more > 0 && pace != FIT_SERIAL) {
         TRY(schedule_layers(x, c, n - 1, ample, &shorter, ignored));
         seconds += (double)more * (seconds - shorter);
-        for (int t = 0; t < TIERS; t++)
-            arena[t] += more * c->layer_bytes[t];
     }
+    for (int t = 0; t < TIERS; t++)
+        c->bytes[t] = arena[t] + more * c->layer_bytes[t];
     c->seconds = fmax(c->estimate, seconds * (double)x->s->grad_accum);
-    c->excess = search_excess(arena, x->limit);
-    memcpy(c->bytes, arena, sizeof arena);
+    c->excess = search_excess(c->bytes, x->limit);
     c->tried = 1;
     return OK;
 }
@@ -110,27 +110,59 @@ static int by_trial(const void *a, const void *b)
     return kx != ky ? (kx < ky ? -1 : 1) : x->place - y->place;
 }
 
+static void swap(struct candidate *a, struct candidate *b)
+{
+    struct candidate kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* The leanest of those from the n-th on, until one fits or is far from it, at the given pace. *out: how many were tried. */
+static enum status try_leanest(const struct trials *t, struct search *x, int n, int pace, int *out)
+{
+    int end = (int)min_i64(x->n, n + HOPELESS_TRIES), settled = 0;
+    for (; n < end && !settled; n++) {
+        int least = n;
+        for (int i = n + 1; i < x->n; i++)
+            if (x->candidates[i].excess < x->candidates[least].excess)
+                least = i;
+        swap(&x->candidates[n], &x->candidates[least]);
+        TRY(try_candidate(t, &x->candidates[n], pace));
+        settled = x->candidates[n].excess <= 1 || x->candidates[n].excess > HOPELESS;
+    }
+    *out = n;
+    return OK;
+}
+
 enum status search_try(const struct model *m, const struct settings *s, const struct cost_model *cost, const int64_t limit[TIERS],
                        struct search *x)
 {
     struct trials t = {m, s, cost, limit, x};
     double best = INFINITY, spent = 0;
-    int fitted = 0, hopeless = 0, n = 0;
+    int fitted = 0, n = 0;
     for (; n < x->n; n++) {
         struct candidate *c = &x->candidates[n];
-        int promising = c->excess <= 1;
-        if (fitted > 0 && (fitted >= MOST_TRIES || spent >= SEARCH_INSTRS || !promising || c->estimate >= 0.998 * best))
-            break;
-        if (n > 0 && ((!promising && hopeless == HOPELESS_TRIES) || spent >= 4 * SEARCH_INSTRS))
+        if (c->excess > 1 || (fitted > 0 && (fitted >= MOST_TRIES || spent >= SEARCH_INSTRS || c->estimate >= 0.998 * best)) ||
+            spent >= 4 * SEARCH_INSTRS)
             break;
         spent += trial_instrs(&t, c);
-        hopeless += !promising;
-        TRY(try_candidate(&t, c));
+        TRY(try_candidate(&t, c, 0));
         fitted += c->excess <= 1;
         if (c->excess <= 1 && c->seconds < best)
             best = c->seconds;
     }
+    if (fitted == 0)
+        TRY(try_leanest(&t, x, n, 0, &n));
     x->n_tried = n;
     qsort(x->candidates, (size_t)n, sizeof *x->candidates, by_trial);
+    return OK;
+}
+
+enum status search_try_leanest(const struct model *m, const struct settings *s, const struct cost_model *cost,
+                               const int64_t limit[TIERS], struct search *x)
+{
+    struct trials t = {m, s, cost, limit, x};
+    TRY(try_leanest(&t, x, 0, FIT_SERIAL, &x->n_tried));
+    qsort(x->candidates, (size_t)x->n_tried, sizeof *x->candidates, by_trial);
     return OK;
 }

@@ -61,6 +61,7 @@ struct settings {
     enum run_mode mode;
     char *resume;                        /* run directory to continue, or NULL */
     int json;                            /* plan: as JSON instead of the table */
+    int max_seq;                         /* plan: the longest sequence that fits; seq_len is found */
     int explain;                         /* plan: what its decisions are worth */
     char *svg;                           /* plan: a picture of the step goes there, or NULL */
     int profile;                         /* measure this machine before planning */

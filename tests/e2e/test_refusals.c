@@ -29,6 +29,8 @@ static void options_and_keys(void **state)
     refuses_before_the_run(2, "--zero|4", TINY "--zero 4");
     refuses_before_the_run(2, "unexpected argument 'more.txt'|comma", "--data corpus.txt more.txt");
     refuses_before_the_run(2, "eval-every|--eval-data|--eval-fraction", TINY "--eval-every 2");
+    e2e_refuses(2, "--max-seq|--seq-len", NULL, "plan" TINY "--max-seq");
+    refuses_before_the_run(2, "--max-seq|ltrain plan", "--model tiny --data corpus.txt --max-seq");
     e2e_refuses(2, "no command 'trian'|train|plan", NULL, "trian" TINY);
     e2e_write("run.yaml", "model: tiny\ndata: corpus.txt\nseq_len: 256\nlearning-rte: 3\n");
     refuses_before_the_run(2, "run.yaml:4|unknown key learning-rte", "--config run.yaml");
