@@ -39,7 +39,8 @@ static enum status settings_at(const struct range *x, int64_t tokens, struct set
     return plan_mesh(x->m, out, x->ranks, x->per_host);
 }
 
-/* What seems not to fit by this share may: the leanest placement by estimate is not always the leanest. */
+/* What seems not to fit by this share may: the leanest placement by estimate is not always the leanest. Looked at where that
+ * takes no time. */
 #define UNCERTAIN 0.1
 
 static enum status fits_at(struct range *x, int64_t tokens, int *fits)
@@ -52,7 +53,7 @@ static enum status fits_at(struct range *x, int64_t tokens, int *fits)
     TRY(plan_fixed(x->m, &s, &fixed));
     plan_cost_model(&s, &cost);
     TRY(search_leanest(x->m, &s, &fixed, &cost, x->limit, &c));
-    if (c.excess > 1 && c.excess <= 1 + UNCERTAIN) {
+    if (c.whole && c.excess > 1 && c.excess <= 1 + UNCERTAIN) {
         struct search all;
         TRY(search_create(x->m, &s, &fixed, &cost, x->limit, &all));
         if (all.candidates[0].tried && all.candidates[0].excess < c.excess)

@@ -16,6 +16,7 @@ struct candidate {
     int redundant;              /* the same as another one */
     int place;                  /* in the order of choices; the first ones keep the most on the device */
     int tried;                  /* scheduled: seconds and pace are known */
+    int whole;                  /* on all layers */
     double seconds;             /* of a step: simulated, else the estimate */
     double excess;              /* the largest share of a tier's limit that is needed: above 1, it does not fit */
     int pace;                   /* of the schedule (fit.h) */

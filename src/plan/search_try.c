@@ -92,6 +92,7 @@ static enum status try_candidate(const struct trials *x, struct candidate *c, in
     c->seconds = fmax(c->estimate, seconds * (double)x->s->grad_accum);
     c->excess = search_excess(c->bytes, x->limit);
     c->tried = 1;
+    c->whole = more == 0;
     return OK;
 }
 
