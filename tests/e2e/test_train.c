@@ -261,7 +261,7 @@ static void accumulation_is_the_mean(void **state)
 static void a_trace_shows_every_lane(void **state)
 {
     (void)state;
-    e2e_succeeds(NULL, TINY DISCRETE "--steps 3 --trace 2 --out traced");
+    e2e_succeeds(NULL, TINY DISCRETE "--update host --steps 3 --trace 2 --out traced");
     assert_int_equal(e2e_count("traced/trace-*.json"), 1);
     json_t *root = load("traced/trace-000002.json"), *event;
     int named[LANES] = {0}, used[LANES] = {0};
