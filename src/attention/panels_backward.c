@@ -357,7 +357,7 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     b.lse_in = (const float *)arg[7] + row;
     b.lse_stride = attrs->attn.sq;
     b.accumulate = attrs->attn.accumulate || row > 0;
-    b.q = rows_from(arg[VECTORS], row, hq, d, t), b.k = rows_from(arg[4], 0, hk, d, t), b.v = rows_from(arg[5], 0, hk, d, t);
+    b.q = rows_from(arg[3], row, hq, d, t), b.k = rows_from(arg[4], 0, hk, d, t), b.v = rows_from(arg[5], 0, hk, d, t);
     b.go = rows_from(arg[8], row, hq, d, t);
     b.dq = rows_from(arg[0], row, hq, d, F32), b.dk = rows_from(arg[1], 0, hk, d, F32), b.dv = rows_from(arg[2], 0, hk, d, F32);
 #pragma omp parallel

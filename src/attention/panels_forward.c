@@ -234,7 +234,7 @@ void KERNEL(forward)(const struct op_attrs *attrs, void *const *arg)
     struct forward f = {.attrs = attrs,
                         .mask = mask_of(attrs, arg[5], arg[6]),
                         .q = {arg[2], hq, 0, d, t},
-                        .k = {arg[VECTORS], hk, 0, d, t},
+                        .k = {arg[3], hk, 0, d, t},
                         .v = {arg[4], hk, 0, d, t},
                         .o = {arg[0], hq, 0, d, t},
                         .lse = arg[1],
