@@ -249,7 +249,8 @@ static void combine(const struct options *o, const struct strategy *fixed, doubl
         c->strategy.kept_chunks = o->kept[k];
         c->strategy.device_layers = n;
         c->place = i;
-        c->redundant = n > 0 && o->acts[a] == RES_DEVICE;
+        c->redundant = (n > 0 && o->acts[a] == RES_DEVICE) || /* or state of the device would go to the host to be updated */
+                       (o->n_update > 1 && o->update[u] && o->optim[x] == RES_DEVICE);
         judge(c, cost, &step, &d->update[p][g][x][u], micro_batches, limit);
     }
 }

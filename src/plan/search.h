@@ -13,7 +13,7 @@ struct candidate {
     double traffic;             /* busy seconds of all lanes but compute */
     int64_t bytes[TIERS];       /* what it needs: at least, in lowering order; if tried, in the order found */
     int64_t layer_bytes[TIERS]; /* of that for one layer more */
-    int redundant;              /* the same as another one */
+    int redundant;              /* never better than another one */
     int place;                  /* in the order of choices; the first ones keep the most on the device */
     int tried;                  /* scheduled: seconds and pace are known */
     int whole;                  /* on all layers */
