@@ -121,7 +121,6 @@ static enum status plan_first(const struct search *search, const struct model *m
 {
     struct plan *best = NULL;
     double least = INFINITY; /* excess of the best */
-    ;
     for (int i = 0; i < search->n && i < MOST_PLANS; i++) {
         const struct candidate *c = &search->candidates[i];
         struct plan *next = NULL;

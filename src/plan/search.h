@@ -35,8 +35,9 @@ enum status search_create(const struct model *m, const struct settings *s, const
                           const struct cost_model *cost, const int64_t limit[TIERS], struct search *out);
 void search_destroy(struct search *s);
 
-/* Schedules candidates in order of estimate, until none can be faster than the best one or enough instructions have been looked
- * at, and sorts them. What they take follows from models of two sizes, unless the model is small. */
+/* Schedules candidates in order of estimate, with the stalls that trials have shown until then, until none ought to be faster than
+ * the best one or enough instructions have been looked at, and sorts them. What they take follows from models of two sizes, unless
+ * the model is small. */
 enum status search_try(const struct model *m, const struct settings *s, const struct cost_model *cost, const int64_t limit[TIERS],
                        struct search *x);
 

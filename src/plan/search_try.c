@@ -135,17 +135,46 @@ static enum status try_leanest(const struct trials *t, struct search *x, int n, 
     return OK;
 }
 
+/* Stalls that the trials so far have shown, in seconds per second of traffic: the fewest, as another placement may have its
+ * traffic at better moments. */
+static double stall_rate(const struct search *x, int tried)
+{
+    double least = INFINITY;
+    for (int i = 0; i < tried; i++)
+        if (x->candidates[i].excess <= 1)
+            least = fmin(least, (x->candidates[i].seconds - x->candidates[i].estimate) / fmax(x->candidates[i].traffic, 1e-9));
+    return isfinite(least) ? least : 0;
+}
+
+/* Brings the candidate that ought to fit and be the fastest to place n, with stalls at that rate. INFINITY: none ought to fit. */
+static double bring_next(struct search *x, int n, double rate)
+{
+    double least = INFINITY;
+    int at = n;
+    for (int i = n; i < x->n; i++) {
+        double seconds = x->candidates[i].estimate + rate * x->candidates[i].traffic;
+        if (x->candidates[i].excess <= 1 && seconds < least) {
+            least = seconds;
+            at = i;
+        }
+    }
+    struct candidate next = x->candidates[at];
+    memmove(&x->candidates[n + 1], &x->candidates[n], (size_t)(at - n) * sizeof next);
+    x->candidates[n] = next;
+    return least;
+}
+
 enum status search_try(const struct model *m, const struct settings *s, const struct cost_model *cost, const int64_t limit[TIERS],
                        struct search *x)
 {
     struct trials t = {m, s, cost, limit, x};
     double best = INFINITY, spent = 0;
     int fitted = 0, n = 0;
-    for (; n < x->n; n++) {
-        struct candidate *c = &x->candidates[n];
-        if (c->excess > 1 || (fitted > 0 && (fitted >= MOST_TRIES || spent >= SEARCH_INSTRS || c->estimate >= 0.998 * best)) ||
-            spent >= 4 * SEARCH_INSTRS)
+    for (; n < x->n && spent < 4 * SEARCH_INSTRS; n++) {
+        double expected = bring_next(x, n, stall_rate(x, n));
+        if (expected == INFINITY || (fitted > 0 && (fitted >= MOST_TRIES || spent >= SEARCH_INSTRS || expected >= 0.998 * best)))
             break;
+        struct candidate *c = &x->candidates[n];
         spent += trial_instrs(&t, c);
         TRY(try_candidate(&t, c, 0));
         fitted += c->excess <= 1;
