@@ -255,21 +255,6 @@ static void combine(const struct options *o, const struct strategy *fixed, doubl
     }
 }
 
-/* What differs by less than a thousandth is sorted by traffic. */
-static int by_estimate(const void *a, const void *b)
-{
-    const struct candidate *x = a, *y = b;
-    int fx = x->excess <= 1, fy = y->excess <= 1;
-    if (fx != fy)
-        return fy - fx;
-    double kx = fx ? floor(1000 * log(x->estimate)) : x->excess, ky = fy ? floor(1000 * log(y->estimate)) : y->excess;
-    if (kx != ky)
-        return kx < ky ? -1 : 1;
-    if (x->traffic != y->traffic)
-        return x->traffic < y->traffic ? -1 : 1;
-    return x->place - y->place;
-}
-
 static enum status differences_of(const struct model *m, const struct settings *s, const struct options *o,
                                   const struct strategy *fixed, const struct cost_model *cost, int64_t layers,
                                   struct differences *out)
@@ -349,7 +334,7 @@ enum status search_create(const struct model *m, const struct settings *s, const
     TRY(list_all(m, s, fixed, cost, limit, 0, out));
     if (out->n == 1)
         return OK;
-    qsort(out->candidates, (size_t)out->n, sizeof *out->candidates, by_estimate);
+    qsort(out->candidates, (size_t)out->n, sizeof *out->candidates, search_order);
     enum status st = search_try(m, s, cost, limit, out);
     if (st != OK)
         search_destroy(out);

@@ -35,9 +35,9 @@ enum status search_create(const struct model *m, const struct settings *s, const
                           const struct cost_model *cost, const int64_t limit[TIERS], struct search *out);
 void search_destroy(struct search *s);
 
-/* Schedules candidates in order of estimate, with the stalls that trials have shown until then, until none ought to be faster than
- * the best one or enough instructions have been looked at, and sorts them. What they take follows from models of two sizes, unless
- * the model is small. */
+/* Schedules candidates in order of estimate, with the stalls that trials have shown until then, until none ought to be faster
+ * than the best one or enough instructions have been looked at, and sorts them. What they take follows from models of two sizes,
+ * unless the model is small. */
 enum status search_try(const struct model *m, const struct settings *s, const struct cost_model *cost, const int64_t limit[TIERS],
                        struct search *x);
 
@@ -55,6 +55,10 @@ enum status search_price(const struct model *m, const struct settings *s, const 
 
 /* The model with so many layers. The caller destroys it. */
 enum status search_shortened(const struct model *m, const struct settings *s, int64_t layers, struct model **out);
+
+/* Compares candidates: those that fit by seconds, what differs by less than a thousandth by traffic; then the others by excess.
+ */
+int search_order(const void *a, const void *b);
 
 /* The largest share of a tier's limit that is needed. */
 double search_excess(const int64_t bytes[TIERS], const int64_t limit[TIERS]);

@@ -96,8 +96,7 @@ static enum status try_candidate(const struct trials *x, struct candidate *c, in
     return OK;
 }
 
-/* Those that fit by time, what differs by less than a thousandth by traffic; then the others by excess. */
-static int by_trial(const void *a, const void *b)
+int search_order(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
     int fx = x->excess <= 1, fy = y->excess <= 1;
@@ -184,7 +183,7 @@ enum status search_try(const struct model *m, const struct settings *s, const st
     if (fitted == 0)
         TRY(try_leanest(&t, x, n, 0, &n));
     x->n_tried = n;
-    qsort(x->candidates, (size_t)n, sizeof *x->candidates, by_trial);
+    qsort(x->candidates, (size_t)n, sizeof *x->candidates, search_order);
     return OK;
 }
 
@@ -193,6 +192,6 @@ enum status search_try_leanest(const struct model *m, const struct settings *s, 
 {
     struct trials t = {m, s, cost, limit, x};
     TRY(try_leanest(&t, x, 0, FIT_SERIAL, &x->n_tried));
-    qsort(x->candidates, (size_t)x->n_tried, sizeof *x->candidates, by_trial);
+    qsort(x->candidates, (size_t)x->n_tried, sizeof *x->candidates, search_order);
     return OK;
 }
