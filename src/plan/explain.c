@@ -188,7 +188,7 @@ static enum status explain_ranks(struct explainer *x)
     struct settings s = *x->s;
     char say[64];
     snprintf(say, sizeof say, "%d", p->zero);
-    struct decision *d = decide(x, "ZeRO stage", say, 1);
+    struct decision *d = decide(x, "ZeRO stage", say, 0);
     for (int stage = 1; stage <= 3; stage++) {
         if (stage == p->zero)
             continue;
@@ -205,6 +205,7 @@ static enum status explain_ranks(struct explainer *x)
         s.dp = p->dp;
         s.ulysses = up ? 2 * p->ulysses : p->ulysses / 2;
         s.ring = up ? p->ring / 2 : 2 * p->ring;
+        s.row_chunk = s.loss_tile = s.head_tile = AUTO; /* this mesh's tiles may not divide that one's heads */
         if (s.ulysses * s.ring != p->ulysses * p->ring ||
             plan_mesh(x->m, &s, p->ranks, s.hardware ? s.hardware->devices : p->ranks) != OK)
             continue;
