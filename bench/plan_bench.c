@@ -91,7 +91,7 @@ static double with_slow_links(struct program *p, const struct cost_model *planne
             m.lane_bytes[l] *= 0.8;
     if ((endless ? hazards_find(p, HAZARD_BUFFERS, &d) : hazards_from_waits(p, &d)) != OK)
         return -1;
-    double step = program_simulate(p, &m, d.first, d.dep, 0);
+    double step = program_simulate(p, &m, d.first, d.dep, NULL);
     hazards_free(&d);
     return step;
 }

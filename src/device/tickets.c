@@ -28,21 +28,21 @@ void tickets_reset(struct tickets *t)
     atomic_store(&t->failed, 0);
 }
 
-int tickets_ready(const struct tickets *t, const struct instr *in)
+int tickets_ready(const struct tickets *t, const struct program *p, const struct instr *in)
 {
-    for (int w = 0; w < in->n_waits; w++)
-        if (atomic_load(&t->done[in->waits[w].lane]) < in->waits[w].ticket)
+    for (const struct wait *w = program_waits(p, in), *end = w + in->n_waits; w < end; w++)
+        if (atomic_load(&t->done[w->lane]) < w->ticket)
             return 0;
     return 1;
 }
 
-enum status tickets_wait(struct tickets *t, enum lane lane, const struct instr *in)
+enum status tickets_wait(struct tickets *t, enum lane lane, const struct program *p, const struct instr *in)
 {
-    if (tickets_ready(t, in) && !atomic_load(&t->failed))
+    if (tickets_ready(t, p, in) && !atomic_load(&t->failed))
         return OK;
     int64_t began = clock_ns();
     pthread_mutex_lock(&t->lock);
-    while (!atomic_load(&t->failed) && !tickets_ready(t, in))
+    while (!atomic_load(&t->failed) && !tickets_ready(t, p, in))
         pthread_cond_wait(&t->moved, &t->lock);
     pthread_mutex_unlock(&t->lock);
     atomic_fetch_add(&t->waited_ns[lane], clock_ns() - began);

@@ -20,10 +20,10 @@ struct tickets {
 void tickets_init(struct tickets *t);
 void tickets_destroy(struct tickets *t);
 void tickets_reset(struct tickets *t);
-/* Whether the waits of an instruction are satisfied now. */
-int tickets_ready(const struct tickets *t, const struct instr *in);
+/* Whether the waits of the program's instruction are satisfied now. */
+int tickets_ready(const struct tickets *t, const struct program *p, const struct instr *in);
 /* Blocks `lane` until they are; ERR_CANCELLED if some lane failed. */
-enum status tickets_wait(struct tickets *t, enum lane lane, const struct instr *in);
+enum status tickets_wait(struct tickets *t, enum lane lane, const struct program *p, const struct instr *in);
 /* Sleeps until something has moved since the last call, at most a few milliseconds. */
 void tickets_sleep(struct tickets *t);
 int tickets_failed(const struct tickets *t);

@@ -231,8 +231,8 @@ static int can_start(const struct chaos *c, int l)
     if (lane->started == lane->n || lane->started - lane->retired >= (lane_is_pipelined((enum lane)l) ? IN_FLIGHT : 1))
         return 0;
     const struct instr *in = &c->p->instrs[lane->instr[lane->started]];
-    for (int w = 0; w < in->n_waits; w++)
-        if (c->lane[in->waits[w].lane].retired < in->waits[w].ticket)
+    for (const struct wait *w = program_waits(c->p, in), *end = w + in->n_waits; w < end; w++)
+        if (c->lane[w->lane].retired < w->ticket)
             return 0;
     return 1;
 }

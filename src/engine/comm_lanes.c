@@ -42,7 +42,8 @@ static struct halves halves_of(const struct comm_run *r, const struct instr *in)
 {
     if (in->op != OP_EXCHANGE)
         return (struct halves){1, 1};
-    return (struct halves){machine_holds(r->machine, in->attrs.comm.send_if), machine_holds(r->machine, in->attrs.comm.recv_if)};
+    const struct op_attrs *a = &program_call(r->program, in)->attrs;
+    return (struct halves){machine_holds(r->machine, a->comm.send_if), machine_holds(r->machine, a->comm.recv_if)};
 }
 
 static enum status start(struct comm_run *r, enum lane lane, struct comm_lane *l, struct halves h)
@@ -56,7 +57,7 @@ static enum status start(struct comm_run *r, enum lane lane, struct comm_lane *l
         return OK;
     for (int k = 0; k < OP_MAX_ARGS; k++)
         arg[k] = machine_argument(r->machine, r->program, in, k, &offset, &bytes);
-    return comm_start(r->machine->comm, lane, in->op, &in->attrs, arg, h.send, h.receive);
+    return comm_start(r->machine->comm, lane, in->op, &program_call(r->program, in)->attrs, arg, h.send, h.receive);
 }
 
 /* Starts or polls the lane's instruction. *moved: something happened. */
@@ -67,7 +68,7 @@ static enum status serve(struct comm_run *r, enum lane lane, struct comm_lane *l
     enum status st = OK;
     int done = 0;
     if (!l->flying) {
-        if (!tickets_ready(r->tickets, in))
+        if (!tickets_ready(r->tickets, r->program, in))
             return OK;
         *moved = 1;
         st = start(r, lane, l, h);

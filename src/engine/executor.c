@@ -64,21 +64,22 @@ void *machine_argument(const struct machine *m, const struct program *p, const s
 
 enum status machine_execute(const struct machine *m, const struct program *p, const struct instr *in)
 {
+    const struct op_call *call = program_call(p, in);
     int64_t offset[OP_MAX_ARGS], bytes;
     void *arg[OP_MAX_ARGS];
     for (int a = 0; a < OP_MAX_ARGS; a++)
         arg[a] = machine_argument(m, p, in, a, &offset[a], &bytes);
     switch (in->lane) {
     case LANE_READ:
-        return store_read(m->store, offset[0], arg[1], in->attrs.copy.bytes);
+        return store_read(m->store, offset[0], arg[1], call->attrs.copy.bytes);
     case LANE_WRITE:
-        return store_write(m->store, offset[1], arg[0], in->attrs.copy.bytes);
+        return store_write(m->store, offset[1], arg[0], call->attrs.copy.bytes);
     case LANE_H2D:
     case LANE_D2H:
-        device_copy(&m->link, arg[1], arg[0], in->attrs.copy.bytes);
+        device_copy(&m->link, arg[1], arg[0], call->attrs.copy.bytes);
         return OK;
     default:
-        m->kernels[in->op](&in->attrs, arg);
+        m->kernels[in->op](&call->attrs, arg);
         return OK;
     }
 }
@@ -88,7 +89,7 @@ static void note(struct executor *e, enum lane lane, int i, int64_t start)
     int64_t now = clock_ns(), from = start > e->retired_ns[lane] ? start : e->retired_ns[lane];
     e->stats[lane].busy_ns += now - from; /* requests in flight together count once */
     e->retired_ns[lane] = now;
-    e->stats[lane].bytes += e->p->instrs[i].bytes;
+    e->stats[lane].bytes += program_call(e->p, &e->p->instrs[i])->bytes;
     if (e->trace)
         e->trace[i] = (struct trace_event){start - e->began, now - e->began};
 }
@@ -100,7 +101,7 @@ static enum status run_serial(struct executor *e, enum lane lane)
         const struct instr *in = &p->instrs[i];
         if (in->lane != lane)
             continue;
-        TRY(tickets_wait(&e->tickets, lane, in));
+        TRY(tickets_wait(&e->tickets, lane, p, in));
         if (machine_holds(&e->m, in->predicate)) {
             int64_t start = clock_ns();
             TRY(machine_execute(&e->m, p, in));
@@ -154,9 +155,9 @@ static enum status run_pipelined(struct executor *e, enum lane lane)
         if (in->lane != lane)
             continue;
         /* sleep on our own completions while there are any, else on the board */
-        while (f.n > 0 && (f.n == IN_FLIGHT || !tickets_ready(&e->tickets, in)))
+        while (f.n > 0 && (f.n == IN_FLIGHT || !tickets_ready(&e->tickets, p, in)))
             TRY_GOTO(wait_oldest(e, lane, d, &f), out);
-        TRY_GOTO(tickets_wait(&e->tickets, lane, in), out);
+        TRY_GOTO(tickets_wait(&e->tickets, lane, p, in), out);
         int64_t nvme, bytes, unused;
         machine_argument(&e->m, p, in, lane == LANE_READ ? 0 : 1, &nvme, &bytes);
         void *memory = machine_argument(&e->m, p, in, lane == LANE_READ ? 1 : 0, &unused, &bytes);

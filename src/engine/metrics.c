@@ -138,7 +138,7 @@ enum status metrics_write_trace(const char *path, const struct program *p, const
                 "\"unit\":%d,\"bytes\":%lld,\"predicted_us\":%.1f}}%s\n",
                 op_name(in->op), first && first->tensor >= 0 ? p->tensors[first->tensor].name : "", in->phase ? in->phase : '-',
                 in->lane, (double)events[i].start_ns * 1e-3, (double)(events[i].end_ns - events[i].start_ns) * 1e-3, i, in->layer,
-                (long long)in->bytes, (in->end - in->start) * 1e6, i + 1 < p->n_instrs ? "," : "");
+                (long long)program_call(p, in)->bytes, (in->end - in->start) * 1e6, i + 1 < p->n_instrs ? "," : "");
     }
     fprintf(f, "]}\n");
     return fclose(f) == 0 ? OK : status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(errno));

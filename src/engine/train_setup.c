@@ -221,9 +221,10 @@ enum status run_compare_plans(struct comm *c, const struct plan *plan)
     for (int k = 0; k < PLAN_PROGRAMS; k++)
         for (int i = 0; plan->programs[k] && i < plan->programs[k]->n_instrs; i++) {
             const struct instr *in = &plan->programs[k]->instrs[i];
+            const struct op_attrs *a = &program_call(plan->programs[k], in)->attrs;
             own.programs = (own.programs ^ (uint64_t)(in->op * LANES + in->lane)) * 0x100000001b3u;
-            for (size_t w = 0; w < sizeof in->attrs.words / 8; w++)
-                own.programs = (own.programs ^ (uint64_t)in->attrs.words[w]) * 0x100000001b3u;
+            for (size_t w = 0; w < sizeof a->words / 8; w++)
+                own.programs = (own.programs ^ (uint64_t)a->words[w]) * 0x100000001b3u;
         }
     plan_describe(plan, own.text, sizeof own.text);
     enum status st = comm_gather(c, &own, sizeof own, all);

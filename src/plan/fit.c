@@ -37,7 +37,7 @@ static double chunk_seconds(const struct program *p, const struct cost_model *co
     double total = 0;
     for (int i = 0; i < p->n_instrs; i++)
         if (p->instrs[i].lane == LANE_COMPUTE)
-            total += cost_seconds(cost, &p->instrs[i]);
+            total += cost_seconds(cost, &p->instrs[i], program_call(p, &p->instrs[i]));
     return total / (double)(3 * layers * ceil_div(s->rows, s->row_chunk));
 }
 

@@ -314,6 +314,7 @@ enum status hazards_set_waits(struct program *p, const struct deps *d)
     }
     for (int l = 0; l < LANES; l++)
         last[l] = -1;
+    p->n_waits = 0;
     for (int i = 0; i < p->n_instrs; i++) {
         struct instr *in = &p->instrs[i];
         int before = last[in->lane];
@@ -324,7 +325,7 @@ enum status hazards_set_waits(struct program *p, const struct deps *d)
         for (int k = d->first[i]; k < d->first[i + 1]; k++) {
             const struct instr *on = &p->instrs[d->dep[k]];
             if (on->ticket > want[on->lane])
-                want[on->lane] = (int32_t)on->ticket;
+                want[on->lane] = on->ticket;
         }
         in->n_waits = 0;
         for (int l = 0; l < LANES; l++) {
@@ -334,19 +335,19 @@ enum status hazards_set_waits(struct program *p, const struct deps *d)
                     retired[index[base[other] + want[other] - 1]].ticket[l] >= want[l])
                     needed = 0; /* implied by the wait on the other lane */
             if (needed)
-                in->waits[in->n_waits++] = (struct wait){l, want[l]};
+                program_add_wait(p, i, (struct wait){l, want[l]});
         }
-        for (int w = 0; w < in->n_waits; w++)
-            clock_join(clock, &retired[index[base[in->waits[w].lane] + in->waits[w].ticket - 1]]);
+        for (const struct wait *w = program_waits(p, in), *end = w + in->n_waits; w < end; w++)
+            clock_join(clock, &retired[index[base[w->lane] + w->ticket - 1]]);
         retired[i] = *clock;
         if (before >= 0)
             clock_join(&retired[i], &retired[before]);
-        retired[i].ticket[in->lane] = (int32_t)in->ticket;
+        retired[i].ticket[in->lane] = in->ticket;
         last[in->lane] = i;
     }
     free(index);
     free(retired);
-    return OK;
+    return p->out_of_memory ? no_memory() : OK;
 }
 
 enum status hazards_from_waits(const struct program *p, struct deps *out)
@@ -366,8 +367,8 @@ enum status hazards_from_waits(const struct program *p, struct deps *out)
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
         first[i] = n;
-        for (int w = 0; w < in->n_waits; w++)
-            dep[n++] = index[base[in->waits[w].lane] + in->waits[w].ticket - 1];
+        for (const struct wait *w = program_waits(p, in), *end = w + in->n_waits; w < end; w++)
+            dep[n++] = index[base[w->lane] + w->ticket - 1];
     }
     first[p->n_instrs] = n;
     free(index);

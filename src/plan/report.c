@@ -41,7 +41,8 @@ static int binding(const struct program *p, const struct lane_index *x, int i)
     const struct instr *in = &p->instrs[i];
     int last = in->ticket > 1 ? x->at[x->first[in->lane] + in->ticket - 2] : -1;
     for (int w = 0; w < in->n_waits; w++) {
-        int on = x->at[x->first[in->waits[w].lane] + in->waits[w].ticket - 1];
+        const struct wait *wait = &program_waits(p, in)[w];
+        int on = x->at[x->first[wait->lane] + wait->ticket - 1];
         if (last < 0 || p->instrs[on].end > p->instrs[last].end)
             last = on;
     }
@@ -91,19 +92,20 @@ static void add_busy(const struct program *p, enum lane saving, double count, st
 {
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
+        const struct op_call *call = program_call(p, in);
         struct report_lane *lane = &r->lane[in->lane];
         lane->instrs += (int64_t)count;
         lane->busy += count * (in->end - in->start);
         if (in->lane == LANE_COMPUTE) {
             r->compute[report_kind_of(in->op)] += count * (in->end - in->start);
-            r->hardware_flops += count * in->flops;
+            r->hardware_flops += count * call->flops;
             continue;
         }
-        lane->bytes += (int64_t)count * in->bytes;
+        lane->bytes += (int64_t)count * call->bytes;
         if (in->lane == saving && in->phase == 'f' && report_class_of(p, in) == CLASS_ACT)
-            r->saved += (int64_t)count * in->bytes;
+            r->saved += (int64_t)count * call->bytes;
         if (in->lane != LANE_HOST)
-            r->moved[report_class_of(p, in)] += (int64_t)count * in->bytes;
+            r->moved[report_class_of(p, in)] += (int64_t)count * call->bytes;
     }
 }
 
@@ -136,8 +138,9 @@ static uint64_t work_key(const struct program *p, const struct instr *in)
 {
     uint64_t key = mix(1, (int64_t)in->op);
     int parameters = 0;
-    for (size_t i = 0; i < sizeof in->attrs.words / sizeof *in->attrs.words; i++)
-        key = mix(key, in->attrs.words[i]);
+    const struct op_attrs *a = &program_call(p, in)->attrs;
+    for (size_t i = 0; i < sizeof a->words / sizeof *a->words; i++)
+        key = mix(key, a->words[i]);
     for (int k = 0; k < in->n_operands; k++) {
         const struct operand *o = &p->operands[in->first_operand + k];
         int parameter = o->tensor >= 0 && p->tensors[o->tensor].class == CLASS_PARAM;

@@ -65,7 +65,7 @@ static void release_keys(struct schedule *s, double distance)
         need[i] = use[i] = 1e300;
         key[i] = now;
         if (in->lane == LANE_COMPUTE)
-            now += cost_seconds(s->m, in);
+            now += cost_seconds(s->m, in, program_call(p, in));
     }
     for (int l = 0; l < LANES; l++)
         next_start[l] = 1e300;
@@ -73,7 +73,7 @@ static void release_keys(struct schedule *s, double distance)
         const struct instr *in = &p->instrs[i];
         if (in->depth > 0) {
             double end = need[i] < next_start[in->lane] ? need[i] : next_start[in->lane];
-            double start = end < 1e299 ? end - cost_seconds(s->m, in) : key[i];
+            double start = end < 1e299 ? end - cost_seconds(s->m, in, program_call(p, in)) : key[i];
             double first = use[i] < 1e299 ? use[i] - distance : key[i];
             key[i] = next_start[in->lane] = start > first ? start : first;
         } else {
@@ -104,6 +104,13 @@ static int is_write_back(const struct instr *in)
     return in->depth == 0 && (in->lane == LANE_D2H || in->lane == LANE_WRITE);
 }
 
+/* When instruction i is planned to have ended. */
+static double key_at_end(const struct schedule *s, int i)
+{
+    const struct instr *in = &s->p->instrs[i];
+    return s->key[s->origin[i]] + cost_seconds(s->m, in, program_call(s->p, in));
+}
+
 /* Where compute waits, what surrounds it waits too, so that memory is bounded by the distances: a prefetch starts when compute
  * has reached its release, compute goes on when what was to be written `lag` seconds before is written. */
 static enum status add_pace(struct schedule *s, double lag, struct deps *d)
@@ -126,8 +133,7 @@ static enum status add_pace(struct schedule *s, double lag, struct deps *d)
             dep[k++] = d->dep[e];
         if (in->depth > 0) {
             for (; computed.at < i && s->key[s->origin[computed.at]] < key; computed.at++)
-                if (p->instrs[computed.at].lane == LANE_COMPUTE &&
-                    s->key[s->origin[computed.at]] + cost_seconds(s->m, &p->instrs[computed.at]) <= key)
+                if (p->instrs[computed.at].lane == LANE_COMPUTE && key_at_end(s, computed.at) <= key)
                     computed.last = computed.at;
             if (computed.last >= 0)
                 dep[k++] = computed.last;
@@ -152,14 +158,15 @@ static enum status overlap(struct schedule *s, double distance, double lag)
 {
     struct program *p = s->p;
     struct deps d;
+    double *release = s->need; /* of no use any more */
     release_keys(s, distance);
-    for (int i = 0; i < p->n_instrs; i++)
-        p->instrs[i].release = p->instrs[i].depth > 0 ? s->key[i] : 0;
     TRY(permute_by_key(s));
+    for (int i = 0; i < p->n_instrs; i++)
+        release[i] = p->instrs[i].depth > 0 ? s->key[s->origin[i]] : 0;
     TRY(hazards_reorder(&s->deps, s->origin, p->n_instrs, &d));
     enum status st = isinf(lag) ? OK : add_pace(s, lag, &d);
     if (st == OK)
-        p->unlimited_seconds = program_simulate(p, s->m, d.first, d.dep, 1);
+        p->unlimited_seconds = program_simulate(p, s->m, d.first, d.dep, release);
     hazards_free(&d);
     TRY(st);
     for (int i = 0; i < p->n_instrs; i++)
@@ -260,7 +267,7 @@ enum status schedule_finish(struct schedule *s)
     hazards_free(&d);
     TRY(st);
     TRY(hazards_from_waits(p, &d));
-    p->seconds = program_simulate(p, s->m, d.first, d.dep, 0);
+    p->seconds = program_simulate(p, s->m, d.first, d.dep, NULL);
     hazards_free(&d);
     return OK;
 }

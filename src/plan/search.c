@@ -118,8 +118,10 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
     TRY(lower_program(m, s, role, &io, &p));
     memset(out, 0, sizeof *out);
     out->instrs = p->n_instrs;
-    for (int i = 0; i < p->n_instrs; i++)
-        out->busy[p->instrs[i].phase == 'b' ? BACKWARD : FORWARD][p->instrs[i].lane] += cost_seconds(cost, &p->instrs[i]);
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        out->busy[in->phase == 'b' ? BACKWARD : FORWARD][in->lane] += cost_seconds(cost, in, program_call(p, in));
+    }
     for (int b = 0; b < p->n_persistent; b++)
         out->persistent[p->buffers[b].tier] += (double)round_up(p->buffers[b].bytes, BUFFER_ALIGN);
     enum status st = live_bytes(p, out->short_lived);

@@ -134,7 +134,7 @@ static void copy_once(struct lowering *L, struct value *v, int64_t row0, int64_t
 {
     struct op_attrs *a = emit(L, OP_COPY, copy_lane(from, to));
     a->copy.bytes = (row1 - row0) * v->row_bytes;
-    L->p->instrs[L->p->n_instrs - 1].depth = (int16_t)depth;
+    L->p->instrs[L->p->n_instrs - 1].depth = (int8_t)depth;
     arg_read(L, 0, v, row0, row1, from);
     for (int i = value_tile_at(v, row0); i < v->n_tiles && v->tiles[i].row0 < row1; i++) {
         struct tile *t = &v->tiles[i];
@@ -309,7 +309,7 @@ struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane)
     int i = program_add_instr(L->p, op, lane);
     L->p->instrs[i].phase = L->phase;
     L->p->instrs[i].layer = (int16_t)L->layer;
-    return &L->p->instrs[i].attrs;
+    return &program_call(L->p, &L->p->instrs[i])->attrs;
 }
 
 static void arg_rows(struct lowering *L, int arg, enum access access, struct value *v, int64_t row0, int64_t row1, int place)
@@ -367,11 +367,10 @@ void arg_scratch(struct lowering *L, int arg, int64_t bytes)
 }
 
 /* Bytes that a rank sends to others. */
-static int64_t comm_bytes(const struct instr *in, int members)
+static int64_t comm_bytes(enum op_kind op, const struct op_attrs *a, int members)
 {
-    const struct op_attrs *a = &in->attrs;
     int64_t share = a->comm.share * a->comm.element, wire = dtype_size((enum dtype)a->comm.type);
-    switch (in->op) {
+    switch (op) {
     case OP_ALL_GATHER:
         return (members - 1) * share;
     case OP_REDUCE_SCATTER:
@@ -385,29 +384,35 @@ static int64_t comm_bytes(const struct instr *in, int members)
     }
 }
 
+static int64_t work_bytes(const struct instr *in, const struct op_attrs *a, int members)
+{
+    if (lane_is_comm(in->lane))
+        return comm_workspace_bytes(in->op, a, members);
+    if (in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD)
+        return attention_workspace_bytes(in->op, a, 0);
+    return in->op == OP_COPY ? 0 : op_workspace_bytes(in->op, a);
+}
+
+static int64_t touched_bytes(const struct program *p, const struct instr *in)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < in->n_operands; k++) {
+        const struct operand *o = &p->operands[in->first_operand + k];
+        if (o->tensor >= 0)
+            bytes += o->access == ACCESS_UPDATE ? 2 * o->bytes : o->bytes;
+    }
+    return bytes;
+}
+
 void emit_done(struct lowering *L, double pairs)
 {
     struct instr *in = &L->p->instrs[L->p->n_instrs - 1];
-    in->flops = op_flops(in->op, &in->attrs, pairs);
-    if (lane_is_comm(in->lane)) {
-        int members = L->p->group_size[in->lane];
-        in->bytes = comm_bytes(in, members);
-        arg_scratch(L, op_arg_count(in->op) - 1, comm_workspace_bytes(in->op, &in->attrs, members));
-        return;
-    }
-    if (in->op == OP_COPY) {
-        in->bytes = in->attrs.copy.bytes;
-        return;
-    }
-    int64_t work = op_workspace_bytes(in->op, &in->attrs);
-    if (in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD)
-        work = attention_workspace_bytes(in->op, &in->attrs, 0);
-    if (work > 0)
-        arg_scratch(L, op_arg_count(in->op) - 1, work);
-    in = &L->p->instrs[L->p->n_instrs - 1];
-    for (int k = 0; k < in->n_operands; k++) {
-        const struct operand *o = &L->p->operands[in->first_operand + k];
-        if (o->tensor >= 0)
-            in->bytes += o->access == ACCESS_UPDATE ? 2 * o->bytes : o->bytes;
-    }
+    struct op_call *c = program_call(L->p, in);
+    int members = L->p->group_size[in->lane];
+    arg_scratch(L, op_arg_count(in->op) - 1, work_bytes(in, &c->attrs, members));
+    c->flops = op_flops(in->op, &c->attrs, pairs);
+    c->bytes = lane_is_comm(in->lane) ? comm_bytes(in->op, &c->attrs, members)
+               : in->op == OP_COPY    ? c->attrs.copy.bytes
+                                      : touched_bytes(L->p, in);
+    program_share_call(L->p);
 }

@@ -112,24 +112,24 @@ enum dtype cost_type(enum op_kind op, const struct op_attrs *a)
     }
 }
 
-static double compute_seconds(const struct cost_model *m, const struct instr *in)
+static double compute_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c)
 {
-    const struct op_attrs *a = &in->attrs;
+    const struct op_attrs *a = &c->attrs;
     enum dtype type = cost_type(in->op, a);
     if (in->op == OP_GEMM) {
         enum gemm_layout layout = a->gemm.ta ? GEMM_TN : a->gemm.tb ? GEMM_NT : GEMM_NN;
-        return in->flops / gemm_rate(&m->device.gemm[type], layout, (double)a->gemm.m, (double)a->gemm.n, (double)a->gemm.k);
+        return c->flops / gemm_rate(&m->device.gemm[type], layout, (double)a->gemm.m, (double)a->gemm.n, (double)a->gemm.k);
     }
     if (in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD)
-        return in->flops / attention_rate(m->device.attention[type], in->op, a->attn.head_dim, (double)a->attn.sq);
+        return c->flops / attention_rate(m->device.attention[type], in->op, a->attn.head_dim, (double)a->attn.sq);
     const struct op_rates *ops = in->lane == LANE_HOST ? &m->host : &m->device.ops;
     const struct curve *own = &ops->op[in->op][type];
-    return (double)in->bytes / curve_at(own->n ? own : &ops->memory, (double)in->bytes);
+    return (double)c->bytes / curve_at(own->n ? own : &ops->memory, (double)c->bytes);
 }
 
-double cost_seconds(const struct cost_model *m, const struct instr *in)
+double cost_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c)
 {
     if (in->lane == LANE_COMPUTE || in->lane == LANE_HOST)
-        return m->overhead + compute_seconds(m, in);
-    return m->lane_seconds[in->lane] + (double)in->bytes / m->lane_bytes[in->lane];
+        return m->overhead + compute_seconds(m, in, c);
+    return m->lane_seconds[in->lane] + (double)c->bytes / m->lane_bytes[in->lane];
 }

@@ -64,8 +64,8 @@ struct cost_model {
     char source[192];            /* for people */
 };
 
-/* Seconds of the instruction, running alone. */
-double cost_seconds(const struct cost_model *m, const struct instr *in);
+/* Seconds of an instruction with that call, running alone. */
+double cost_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c);
 /* The storage type whose rates an instruction has. */
 enum dtype cost_type(enum op_kind op, const struct op_attrs *a);
 

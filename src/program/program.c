@@ -46,6 +46,8 @@ enum status program_create(const char *name, struct program **out)
     if (!p || !enlarge((void **)&p->tensors, 0, &p->cap_tensors, sizeof *p->tensors) ||
         !enlarge((void **)&p->buffers, 0, &p->cap_buffers, sizeof *p->buffers) ||
         !enlarge((void **)&p->operands, 0, &p->cap_operands, sizeof *p->operands) ||
+        !enlarge((void **)&p->calls, 0, &p->cap_calls, sizeof *p->calls) ||
+        !enlarge((void **)&p->waits, 0, &p->cap_waits, sizeof *p->waits) ||
         !enlarge((void **)&p->instrs, 0, &p->cap_instrs, sizeof *p->instrs) ||
         !enlarge((void **)&p->live_in, 0, &p->cap_live_in, sizeof *p->live_in) ||
         !enlarge((void **)&p->live_out, 0, &p->cap_live_out, sizeof *p->live_out)) {
@@ -64,6 +66,9 @@ void program_destroy(struct program *p)
     free(p->tensors);
     free(p->buffers);
     free(p->operands);
+    free(p->calls);
+    free(p->call_index);
+    free(p->waits);
     free(p->instrs);
     free(p->live_in);
     free(p->live_out);
@@ -109,11 +114,78 @@ int program_add_instr(struct program *p, enum op_kind op, enum lane lane)
 {
     int i = grow(p, (void **)&p->instrs, &p->n_instrs, &p->cap_instrs, sizeof *p->instrs);
     struct instr *in = &p->instrs[i];
-    in->op = op;
-    in->lane = lane;
+    in->op = (uint8_t)op;
+    in->lane = (uint8_t)lane;
+    in->call = grow(p, (void **)&p->calls, &p->n_calls, &p->cap_calls, sizeof *p->calls);
     in->first_operand = p->n_operands;
     in->layer = -1;
     return i;
+}
+
+/* Where the index has a call equal to this one, or room for it. */
+static int32_t *find_call(struct program *p, const struct op_call *c)
+{
+    uint64_t words[sizeof *c / sizeof(uint64_t)], h = 0;
+    memcpy(words, c, sizeof words);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        h = (h ^ words[i]) * 0x9e3779b97f4a7c15u, h ^= h >> 29;
+    int at = (int)(h >> 32) & (p->cap_call_index - 1);
+    while (p->call_index[at] >= 0 && memcmp(&p->calls[p->call_index[at]], c, sizeof *c) != 0)
+        at = (at + 1) & (p->cap_call_index - 1);
+    return &p->call_index[at];
+}
+
+/* An index of twice the size for all but the last call; 0 if out of memory. */
+static int enlarge_call_index(struct program *p)
+{
+    int cap = p->cap_call_index ? 2 * p->cap_call_index : 256;
+    int32_t *bigger = sys_malloc((size_t)cap * sizeof *bigger);
+    if (!bigger)
+        return 0;
+    free(p->call_index);
+    p->call_index = bigger;
+    p->cap_call_index = cap;
+    for (int i = 0; i < cap; i++)
+        bigger[i] = -1;
+    for (int i = 0; i < p->n_calls - 1; i++)
+        *find_call(p, &p->calls[i]) = i;
+    return 1;
+}
+
+void program_share_call(struct program *p)
+{
+    struct instr *in = &p->instrs[p->n_instrs - 1];
+    if (2 * p->n_calls > p->cap_call_index && !enlarge_call_index(p)) {
+        p->out_of_memory = 1;
+        return;
+    }
+    int32_t *shared = find_call(p, &p->calls[in->call]);
+    if (*shared < 0) {
+        *shared = in->call;
+    } else {
+        in->call = *shared;
+        p->n_calls--;
+    }
+}
+
+static void append_wait(struct program *p, struct wait w)
+{
+    int at = grow(p, (void **)&p->waits, &p->n_waits, &p->cap_waits, sizeof *p->waits);
+    p->waits[at] = w;
+}
+
+/* An instruction's waits stand together: those that are not the table's last are moved there. */
+void program_add_wait(struct program *p, int i, struct wait w)
+{
+    struct instr *in = &p->instrs[i];
+    if (in->n_waits == 0 || in->first_wait + in->n_waits != p->n_waits) {
+        int from = in->first_wait;
+        in->first_wait = p->n_waits;
+        for (int k = 0; k < in->n_waits; k++)
+            append_wait(p, p->waits[from + k]);
+    }
+    append_wait(p, w);
+    in->n_waits++;
 }
 
 void program_add_operand(struct program *p, struct operand o)
@@ -147,7 +219,7 @@ void program_add_binding(struct program *p, int live_out, struct binding b)
 
 void program_number(struct program *p)
 {
-    int64_t next[LANES] = {0};
+    int32_t next[LANES] = {0};
     for (int i = 0; i < p->n_instrs; i++)
         p->instrs[i].ticket = ++next[p->instrs[i].lane];
 }
@@ -184,13 +256,13 @@ void program_print(const struct program *p, FILE *f)
     fprintf(f, "program %s: %d instructions, %d buffers, %.6f s simulated\n", p->name, p->n_instrs, p->n_buffers, p->seconds);
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
-        fprintf(f, "%6d %-7s %5lld %c%-3d %-10s", i, lane_name(in->lane), (long long)in->ticket, in->phase ? in->phase : ' ',
-                in->layer, op_name(in->op));
+        fprintf(f, "%6d %-7s %5d %c%-3d %-10s", i, lane_name(in->lane), in->ticket, in->phase ? in->phase : ' ', in->layer,
+                op_name(in->op));
         for (int k = 0; k < in->n_operands; k++)
             print_operand(p, &p->operands[in->first_operand + k], f);
         for (int w = 0; w < in->n_waits; w++)
-            fprintf(f, "%s%s:%lld", w ? "," : "  waits ", lane_name((enum lane)in->waits[w].lane),
-                    (long long)in->waits[w].ticket);
+            fprintf(f, "%s%s:%d", w ? "," : "  waits ", lane_name((enum lane)program_waits(p, in)[w].lane),
+                    program_waits(p, in)[w].ticket);
         fprintf(f, "\n");
     }
 }

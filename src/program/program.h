@@ -70,24 +70,27 @@ struct wait {
     int32_t ticket; /* until that lane has retired its ticket-th instruction (counted from 1) */
 };
 
-struct instr {
-    enum op_kind op;
-    enum lane lane;
-    int32_t first_operand, n_operands;
+/* What an instruction does, but for where: instructions that do the same share one. */
+struct op_call {
     struct op_attrs attrs;
     double flops;
-    int64_t bytes;     /* moved (copies) or touched (compute) */
-    int16_t depth;     /* prefetch depth: 0 none; 1 to the device; 2 nvme to host or an update; 3 what precedes that */
+    int64_t bytes; /* moved (copies) or touched (compute) */
+};
+
+/* There are millions of these: 48 bytes. */
+struct instr {
+    uint8_t op, lane;  /* enum op_kind, enum lane */
+    int8_t depth;      /* prefetch depth: 0 none; 1 to the device; 2 nvme to host or an update; 3 what precedes that */
+    char phase;        /* for people: 'f' forward, 'b' backward, 'u' update, 'l' loss, 'i' input and output */
     int16_t layer;     /* for people: unit number, -1 none */
     int16_t predicate; /* 0: always; else executed only if that bit of the micro-batch's predicates is set. One that is not
                         * executed retires all the same, and its results are as they were: only an op that may leave its results
                         * out, because nothing reads them or because it would have added nothing, has one */
-    char phase;        /* for people: 'f' forward, 'b' backward, 'u' update, 'l' loss, 'i' input and output */
-    double release;    /* not before this simulated time */
+    int32_t call;
+    int32_t ticket; /* its number on its lane, from 1 */
+    int32_t first_operand, n_operands;
+    int32_t first_wait, n_waits;
     double start, end; /* simulated */
-    int64_t ticket;    /* its number on its lane, from 1 */
-    int32_t n_waits;
-    struct wait waits[LANES];
 };
 
 /* What a persistent buffer holds when a program starts (version 0) or ends (its last version there). */
@@ -104,10 +107,14 @@ struct program {
     struct tensor *tensors;
     struct buffer *buffers;
     struct operand *operands;
+    struct op_call *calls;
+    struct wait *waits;
     struct instr *instrs;
     struct binding *live_in, *live_out;
-    int n_tensors, n_buffers, n_operands, n_instrs, n_live_in, n_live_out;
-    int cap_tensors, cap_buffers, cap_operands, cap_instrs, cap_live_in, cap_live_out;
+    int n_tensors, n_buffers, n_operands, n_calls, n_waits, n_instrs, n_live_in, n_live_out;
+    int cap_tensors, cap_buffers, cap_operands, cap_calls, cap_waits, cap_instrs, cap_live_in, cap_live_out;
+    int32_t *call_index;        /* shared calls by hash, open addressing; -1: free */
+    int cap_call_index;         /* a power of 2; 0: none yet */
     int n_persistent;           /* the first so many buffers */
     int64_t arena[TIERS];       /* bytes of each tier that addresses stay below */
     int64_t lower_bound[TIERS]; /* persistent bytes + maximum of simultaneously live transient bytes */
@@ -124,11 +131,26 @@ void program_destroy(struct program *p); /* NULL is fine */
 /* Builders return the new index. After out of memory they return 0 and set the sticky flag. */
 int program_add_tensor(struct program *p, const char *name, enum tensor_class class, int64_t rows, int64_t row_bytes);
 int program_add_buffer(struct program *p, enum tier tier, int64_t bytes, enum tensor_class class, int persistent);
-int program_add_instr(struct program *p, enum op_kind op, enum lane lane); /* zero otherwise, no operands yet */
+/* With a call of its own; zero otherwise, no operands yet. */
+int program_add_instr(struct program *p, enum op_kind op, enum lane lane);
+/* The last instruction's call is complete: it gives way to an equal one that was shared before. */
+void program_share_call(struct program *p);
+/* Another wait of instruction i. */
+void program_add_wait(struct program *p, int i, struct wait w);
 /* Appends an operand to the last instruction. Merges with the previous operand where bytes, rows, arg, access and versions
  * continue. */
 void program_add_operand(struct program *p, struct operand o);
 void program_add_binding(struct program *p, int live_out, struct binding b);
+
+static inline struct op_call *program_call(const struct program *p, const struct instr *in)
+{
+    return &p->calls[in->call];
+}
+
+static inline struct wait *program_waits(const struct program *p, const struct instr *in)
+{
+    return &p->waits[in->first_wait];
+}
 
 /* Tickets from the order of instrs. */
 void program_number(struct program *p);
@@ -141,8 +163,10 @@ void program_print(const struct program *p, FILE *f);
 struct cost_model; /* program/cost.h */
 
 /* Executes the program on a virtual clock: lanes in order, dependencies respected (CSR: those of instruction i are
- * dep[dep_first[i] .. dep_first[i+1]-1], all below i; NULL: none), releases too if use_release. Lanes that share a link slow each
- * other down. A collective waits for nobody: all ranks have equal roles. Sets start and end; returns the total time. */
-double program_simulate(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep, int use_release);
+ * dep[dep_first[i] .. dep_first[i+1]-1], all below i; NULL: none), and none before its release (NULL: no releases). Lanes that
+ * share a link slow each other down. A collective waits for nobody: all ranks have equal roles. Sets start and end; returns the
+ * total time. */
+double program_simulate(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep,
+                        const double *release);
 
 #endif

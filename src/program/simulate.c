@@ -15,7 +15,7 @@ struct simulation {
     struct program *p;
     const struct cost_model *m;
     const int *dep_first, *dep;
-    int use_release;
+    const double *release;
     struct runner lane[LANES];
     double load[LINKS]; /* what the running lanes ask for */
     double now;
@@ -44,10 +44,9 @@ static int may_start(struct simulation *s, int l, double *later)
         if (r->dep < s->dep_first[r->at + 1])
             return 0;
     }
-    const struct instr *in = &s->p->instrs[r->at];
-    if (s->use_release && in->release > s->now) {
-        if (in->release < *later)
-            *later = in->release;
+    if (s->release && s->release[r->at] > s->now) {
+        if (s->release[r->at] < *later)
+            *later = s->release[r->at];
         return 0;
     }
     return 1;
@@ -116,7 +115,7 @@ static int start_ready(struct simulation *s, double *later)
             continue;
         struct instr *in = &s->p->instrs[s->lane[l].at];
         in->start = s->now;
-        in->end = s->now + cost_seconds(s->m, in);
+        in->end = s->now + cost_seconds(s->m, in, program_call(s->p, in));
         s->lane[l].speed = 1;
         set_running(s, l, 1);
         started = 1;
@@ -133,9 +132,10 @@ static void retire_ended(struct simulation *s)
         }
 }
 
-double program_simulate(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep, int use_release)
+double program_simulate(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep,
+                        const double *release)
 {
-    struct simulation s = {.p = p, .m = m, .dep_first = dep_first, .dep = dep, .use_release = use_release};
+    struct simulation s = {.p = p, .m = m, .dep_first = dep_first, .dep = dep, .release = release};
     double total = 0;
     for (int i = 0; i < p->n_instrs; i++)
         p->instrs[i].end = INFINITY;

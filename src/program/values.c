@@ -228,7 +228,7 @@ static enum status number_inputs(struct values *v, const struct instr *in, uint6
     const struct operand *o = v->p->operands;
     int end = in->first_operand + in->n_operands;
     uint64_t words[sizeof(struct op_attrs) / sizeof(uint64_t)], h = mix(3, (uint64_t)in->op);
-    memcpy(words, &in->attrs, sizeof words);
+    memcpy(words, &program_call(v->p, in)->attrs, sizeof words);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         h = mix(h, words[i]);
     h = mix(h, (uint64_t)in->predicate);

@@ -60,8 +60,8 @@ static enum status reject(const struct verifier *v, int operand, const char *for
     va_start(args, format);
     vsnprintf(cause, sizeof cause, format, args);
     va_end(args);
-    return status_fail(ERR_CORRUPT, "program %s: instruction %d (%s on %s, ticket %lld), operand %d: %s", v->p->name, v->index, op_name(v->in->op),
-                       lane_name(v->in->lane), (long long)v->in->ticket, operand - v->in->first_operand, cause);
+    return status_fail(ERR_CORRUPT, "program %s: instruction %d (%s on %s, ticket %d), operand %d: %s", v->p->name, v->index, op_name(v->in->op),
+                       lane_name(v->in->lane), v->in->ticket, operand - v->in->first_operand, cause);
 }
 
 /* What the segment holds, in words. */
@@ -153,9 +153,9 @@ static enum status check_content(struct verifier *v, int k)
             return reject(v, k, "reads %s version %d rows %lld to %lld, but bytes %#llx + %lld of %s %s", p->tensors[o->tensor].name, o->version_in,
                           (long long)o->row0, (long long)o->row1, (unsigned long long)m->at[i], (long long)bytes, tier_name(tier),
                           describe_content(p, c, m->at[i], bytes, text, sizeof text));
-        if (c->predicate != 0 && c->predicate != verify_read_predicate(v->in))
+        if (c->predicate != 0 && c->predicate != verify_read_predicate(v->p, v->in))
             return reject(v, k, "reads %s, which is only there if predicate %d holds, %s", p->tensors[o->tensor].name, c->predicate,
-                          describe_predicate(verify_read_predicate(v->in), text, sizeof text));
+                          describe_predicate(verify_read_predicate(v->p, v->in), text, sizeof text));
         if (tier == TIER_NVME && !extent_matches(v, c, argument_extent(p, v->in, o->arg)))
             return reject(v, k, "reads nvme bytes %#llx + %lld, which were not written as one extent", (unsigned long long)begin, (long long)o->bytes);
     }
@@ -233,13 +233,13 @@ static void advance_clocks(struct verifier *v)
         v->now = v->start[in->lane];
     else if (predecessor)
         v->now = *predecessor;
-    for (int w = 0; w < in->n_waits; w++)
-        join(&v->now, &v->retired[v->by_ticket[in->waits[w].lane][in->waits[w].ticket - 1]]);
+    for (const struct wait *w = program_waits(v->p, in), *end = w + in->n_waits; w < end; w++)
+        join(&v->now, &v->retired[v->by_ticket[w->lane][w->ticket - 1]]);
     v->start[in->lane] = v->now;
     *retired = v->now;
     if (predecessor)
         join(retired, predecessor);
-    retired->ticket[in->lane] = (int32_t)in->ticket;
+    retired->ticket[in->lane] = in->ticket;
 }
 
 /* --- Effects --- */
@@ -280,7 +280,7 @@ static void apply_read(struct verifier *v, int k)
     struct byte_map *m = &v->bytes.tier[v->p->buffers[v->p->operands[k].buffer].tier];
     struct span s = v->bytes.operand[k];
     for (int i = s.first; i < s.last; i = m->next[i])
-        ((struct cell *)byte_map_cell(m, i))->reader[v->in->lane] = (int32_t)v->in->ticket;
+        ((struct cell *)byte_map_cell(m, i))->reader[v->in->lane] = v->in->ticket;
 }
 
 static enum status apply_write(struct verifier *v, int k)
@@ -289,14 +289,14 @@ static enum status apply_write(struct verifier *v, int k)
     const struct operand *o = &p->operands[k];
     struct byte_map *m = &v->bytes.tier[p->buffers[o->buffer].tier];
     struct span s = v->bytes.operand[k];
-    int in_place = 0, predicate = o->access == ACCESS_WRITE ? verify_write_predicate(v->in) : 0;
+    int in_place = 0, predicate = o->access == ACCESS_WRITE ? verify_write_predicate(v->p, v->in) : 0;
     for (int i = s.first; i < s.last; i = m->next[i]) {
         const struct cell *c = byte_map_cell(m, i);
         if (o->access == ACCESS_UPDATE && c->predicate != 0)
             predicate = c->predicate;
-        if (c->writer_lane == (int)v->in->lane && c->writer_ticket == (int32_t)v->in->ticket)
+        if (c->writer_lane == v->in->lane && c->writer_ticket == v->in->ticket)
             return reject(v, k, "writes bytes that operand %d of the same instruction writes", c->source - v->in->first_operand);
-        in_place |= c->reader[v->in->lane] == (int32_t)v->in->ticket;
+        in_place |= c->reader[v->in->lane] == v->in->ticket;
     }
     if (in_place)
         TRY(check_in_place(v, k));
@@ -309,8 +309,8 @@ static enum status apply_write(struct verifier *v, int k)
         c->origin = o->row0 * p->tensors[o->tensor].row_bytes - operand_begin(p, o);
     c->source = k;
     c->predicate = predicate;
-    c->writer_lane = (int32_t)v->in->lane;
-    c->writer_ticket = (int32_t)v->in->ticket;
+    c->writer_lane = v->in->lane;
+    c->writer_ticket = v->in->ticket;
     return OK;
 }
 

@@ -5,14 +5,14 @@
  * (verify.c follows that through memory). */
 #include "program/verify_comm.h"
 
-int verify_read_predicate(const struct instr *in)
+int verify_read_predicate(const struct program *p, const struct instr *in)
 {
-    return in->op == OP_EXCHANGE ? in->attrs.comm.send_if : in->predicate;
+    return in->op == OP_EXCHANGE ? program_call(p, in)->attrs.comm.send_if : in->predicate;
 }
 
-int verify_write_predicate(const struct instr *in)
+int verify_write_predicate(const struct program *p, const struct instr *in)
 {
-    return in->op == OP_EXCHANGE ? in->attrs.comm.recv_if : in->predicate;
+    return in->op == OP_EXCHANGE ? program_call(p, in)->attrs.comm.recv_if : in->predicate;
 }
 
 int verify_is_addend(enum op_kind op, int arg)
@@ -26,10 +26,10 @@ int verify_is_collective(enum op_kind op)
     return op >= OP_ALL_GATHER && op <= OP_EXCHANGE;
 }
 
-static int may_be_left_out(const struct instr *in)
+static int may_be_left_out(const struct program *p, const struct instr *in)
 {
     return in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD || in->op == OP_ACCUM ||
-           (in->op == OP_ATTN_MERGE && in->attrs.heads.accumulate);
+           (in->op == OP_ATTN_MERGE && program_call(p, in)->attrs.heads.accumulate);
 }
 
 /* Two bits for each ring step but the first. */
@@ -50,19 +50,20 @@ static int64_t argument_bytes(const struct program *p, const struct instr *in, i
  * member me - s, bit 2s that member me + s attends mine: one question, asked at both ends of a way of length s. */
 static const char *halves_fault(const struct program *p, const struct instr *in, char *text, size_t size)
 {
-    int64_t P = p->group_size[in->lane], s = verify_modulo(in->attrs.comm.distance, P);
-    int32_t send = in->attrs.comm.send_if, receive = in->attrs.comm.recv_if;
+    int64_t P = p->group_size[in->lane], s = verify_modulo(program_call(p, in)->attrs.comm.distance, P);
+    int32_t send = program_call(p, in)->attrs.comm.send_if, receive = program_call(p, in)->attrs.comm.recv_if;
     int forth = send == 2 * s && receive == 2 * s - 1, back = send == 2 * (P - s) - 1 && receive == 2 * (P - s);
     if ((send == 0 && receive == 0) || (in->lane == LANE_RING && (forth || back)))
         return NULL;
     snprintf(text, size, "it sends under predicate %d over a distance of %d and receives under %d: the other end has another one",
-             send, in->attrs.comm.distance, receive);
+             send, program_call(p, in)->attrs.comm.distance, receive);
     return text;
 }
 
 static const char *sizes_fault(const struct program *p, const struct instr *in, char *text, size_t size)
 {
-    int64_t P = p->group_size[in->lane], n = in->attrs.comm.n, share = in->attrs.comm.share, element = in->attrs.comm.element;
+    int64_t P = p->group_size[in->lane], n = program_call(p, in)->attrs.comm.n, share = program_call(p, in)->attrs.comm.share,
+            element = program_call(p, in)->attrs.comm.element;
     int reduces = in->op == OP_REDUCE_SCATTER || in->op == OP_ALL_REDUCE;
     int64_t want[2] = {n, n}; /* elements of the two arguments */
     if (in->op == OP_ALL_GATHER)
@@ -81,7 +82,8 @@ static const char *sizes_fault(const struct program *p, const struct instr *in, 
                  (long long)n);
         return text;
     }
-    if (reduces && (element != 4 || (in->attrs.comm.type != F32 && in->attrs.comm.type != BF16))) {
+    if (reduces &&
+        (element != 4 || (program_call(p, in)->attrs.comm.type != F32 && program_call(p, in)->attrs.comm.type != BF16))) {
         snprintf(text, size, "sums are of fp32 elements, sent as fp32 or bf16");
         return text;
     }
@@ -98,12 +100,13 @@ static const char *sizes_fault(const struct program *p, const struct instr *in, 
 
 static const char *collective_fault(const struct program *p, const struct instr *in, char *text, size_t size)
 {
-    int P = p->group_size[in->lane], distance = in->attrs.comm.distance, exchange = in->op == OP_EXCHANGE;
+    int P = p->group_size[in->lane], distance = program_call(p, in)->attrs.comm.distance, exchange = in->op == OP_EXCHANGE;
     if (P < 2)
         return "its lane's group has a single member";
     if (in->predicate != 0)
         return "a collective is executed by all or none: only the halves of an exchange have predicates, and those of their own";
-    if (!exchange && (distance != 0 || in->attrs.comm.send_if != 0 || in->attrs.comm.recv_if != 0))
+    if (!exchange &&
+        (distance != 0 || program_call(p, in)->attrs.comm.send_if != 0 || program_call(p, in)->attrs.comm.recv_if != 0))
         return "only exchanges have a distance and predicates for their halves";
     if (exchange && (distance <= -P || distance >= P || distance == 0)) {
         snprintf(text, size, "there is no other member at a distance of %d in a group of %d", distance, P);
@@ -122,5 +125,5 @@ const char *verify_comm_fault(const struct program *p, const struct instr *in, c
                  p->group_size[LANE_RING] > 1 ? p->group_size[LANE_RING] : 1, predicates_of(p));
         return text;
     }
-    return in->predicate == 0 || may_be_left_out(in) ? NULL : "it has a predicate, but is not an op that may be left out";
+    return in->predicate == 0 || may_be_left_out(p, in) ? NULL : "it has a predicate, but is not an op that may be left out";
 }

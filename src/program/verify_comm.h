@@ -15,8 +15,8 @@ const char *verify_comm_fault(const struct program *p, const struct instr *in, c
 
 /* Predicates under which the instruction reads and under which it writes: one and the same, except for the two halves of an
  * exchange. */
-int verify_read_predicate(const struct instr *in);
-int verify_write_predicate(const struct instr *in);
+int verify_read_predicate(const struct program *p, const struct instr *in);
+int verify_write_predicate(const struct program *p, const struct instr *in);
 
 /* Is argument `arg` of an op that may be left out (part of) what it adds to the argument that it updates? */
 int verify_is_addend(enum op_kind op, int arg);

@@ -144,9 +144,10 @@ static void enqueue(struct run *v, int c)
 /* The lane whose progress instruction `in`, next on its lane, waits for; -1: none. */
 static int blocking_lane(const struct run *v, int c, const struct instr *in)
 {
-    for (int w = 0; w < in->n_waits; w++) {
-        if (v->progress[c].retired[in->waits[w].lane] < in->waits[w].ticket)
-            return in->waits[w].lane;
+    const struct program *p = mesh_program(v->x, v->rank_of[c]);
+    for (const struct wait *w = program_waits(p, in), *end = w + in->n_waits; w < end; w++) {
+        if (v->progress[c].retired[w->lane] < w->ticket)
+            return w->lane;
     }
     return -1;
 }

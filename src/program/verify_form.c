@@ -57,27 +57,28 @@ int verify_may_alias(enum op_kind op, int out, int in)
            (op == OP_GELU_GRAD && out == 0 && in == 2);
 }
 
-static int accumulates(const struct instr *in)
+static int accumulates(const struct program *p, const struct instr *in)
 {
+    const struct op_attrs *a = &program_call(p, in)->attrs;
     switch (in->op) {
-    case OP_EMBED_GRAD: return in->attrs.embed.accumulate != 0;
-    case OP_NORM_GRAD: return in->attrs.norm.accumulate != 0;
-    case OP_GEMM: return in->attrs.gemm.accumulate != 0;
-    case OP_BIAS_GRAD: return in->attrs.bias.accumulate != 0;
-    case OP_ATTN_BWD: return in->attrs.attn.accumulate != 0;
-    case OP_ATTN_MERGE: return in->attrs.heads.accumulate != 0;
-    case OP_LOSS: return in->attrs.loss.accumulate != 0;
+    case OP_EMBED_GRAD: return a->embed.accumulate != 0;
+    case OP_NORM_GRAD: return a->norm.accumulate != 0;
+    case OP_GEMM: return a->gemm.accumulate != 0;
+    case OP_BIAS_GRAD: return a->bias.accumulate != 0;
+    case OP_ATTN_BWD: return a->attn.accumulate != 0;
+    case OP_ATTN_MERGE: return a->heads.accumulate != 0;
+    case OP_LOSS: return a->loss.accumulate != 0;
     default: return 0;
     }
 }
 
-static enum role role_of(const struct instr *in, int arg)
+static enum role role_of(const struct program *p, const struct instr *in, int arg)
 {
     enum role r = (enum role)(roles[in->op][arg] & ~OPT);
     if (r == SUM)
-        return accumulates(in) ? INOUT : OUT;
+        return accumulates(p, in) ? INOUT : OUT;
     if (r == LOGITS)
-        return in->attrs.loss.gradient ? INOUT : IN;
+        return program_call(p, in)->attrs.loss.gradient ? INOUT : IN;
     return r;
 }
 
@@ -156,7 +157,7 @@ static const char *tier_fault(const struct program *p, enum lane lane, int write
 
 static enum status check_role(const struct site *s, int k, const struct operand *o)
 {
-    enum role r = role_of(s->in, o->arg);
+    enum role r = role_of(s->p, s->in, o->arg);
     int fits = r == IN ? o->access == ACCESS_READ : r == INOUT ? o->access == ACCESS_UPDATE : o->access == ACCESS_WRITE;
     if (r == NONE)
         return reject(s, k, "the op has no argument %d", o->arg);
@@ -254,8 +255,9 @@ static enum status check_copy(const struct site *s, const struct operand *o)
     }
     if ((src < n && o[src].arg == 0) || (dst < n && o[dst].arg == 1))
         return reject(s, -1, "source and destination of the copy differ in size");
-    if (s->in->attrs.copy.bytes != 0 && s->in->attrs.copy.bytes != total)
-        return reject(s, -1, "the copy's attribute says %lld bytes, its operands %lld", (long long)s->in->attrs.copy.bytes, (long long)total);
+    int64_t said = program_call(p, s->in)->attrs.copy.bytes;
+    if (said != 0 && said != total)
+        return reject(s, -1, "the copy's attribute says %lld bytes, its operands %lld", (long long)said, (long long)total);
     return OK;
 }
 
@@ -264,15 +266,15 @@ static enum status check_waits(const struct site *s, const int64_t *issued)
 {
     const struct instr *in = s->in;
     if (in->ticket != issued[in->lane] + 1)
-        return reject(s, -1, "its ticket is %lld, but it is the lane's instruction number %lld", (long long)in->ticket, (long long)issued[in->lane] + 1);
-    if (in->n_waits < 0 || in->n_waits > LANES)
-        return reject(s, -1, "%d waits", in->n_waits);
+        return reject(s, -1, "its ticket is %d, but it is the lane's instruction number %lld", in->ticket, (long long)issued[in->lane] + 1);
+    if (in->n_waits < 0 || in->n_waits > LANES || in->first_wait < 0 || in->first_wait > s->p->n_waits - in->n_waits)
+        return reject(s, -1, "its %d waits lie outside the table, or are too many", in->n_waits);
     for (int w = 0; w < in->n_waits; w++) {
-        const struct wait *x = &in->waits[w];
+        const struct wait *x = &program_waits(s->p, in)[w];
         if (x->lane < 0 || x->lane >= LANES)
             return reject(s, -1, "it waits for a lane that does not exist");
         if (x->ticket < 1 || x->ticket > issued[x->lane])
-            return reject(s, -1, "it waits for %s ticket %lld, of which only %lld come before it", lane_name((enum lane)x->lane), (long long)x->ticket,
+            return reject(s, -1, "it waits for %s ticket %d, of which only %lld come before it", lane_name((enum lane)x->lane), x->ticket,
                           (long long)issued[x->lane]);
     }
     return OK;
@@ -281,8 +283,9 @@ static enum status check_waits(const struct site *s, const int64_t *issued)
 static enum status check_instr(const struct site *s, int64_t *issued)
 {
     const struct instr *in = s->in;
-    if ((unsigned)in->op >= OP_COUNT || (unsigned)in->lane >= LANES)
-        return status_fail(ERR_CORRUPT, "program %s: instruction %d has op %d on lane %d, which do not exist", s->p->name, s->index, (int)in->op, (int)in->lane);
+    if (in->op >= OP_COUNT || in->lane >= LANES || in->call < 0 || in->call >= s->p->n_calls)
+        return status_fail(ERR_CORRUPT, "program %s: instruction %d has op %d on lane %d with call %d, which do not all exist", s->p->name,
+                           s->index, in->op, in->lane, in->call);
     if (in->n_operands < 0 || in->first_operand < 0 || in->first_operand > s->p->n_operands - in->n_operands)
         return reject(s, -1, "its operands lie outside the table");
     if (verify_is_collective(in->op) != lane_is_comm(in->lane))

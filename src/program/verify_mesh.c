@@ -160,7 +160,7 @@ static enum status compare_ranks(const struct mesh *x, int a, int b, int lane)
         const struct instr *i = mesh_instr(x, a, lane, w.k), *j = mesh_instr(x, b, lane, w.k);
         if (i->op != j->op)
             return disagree(x, &w, "op", op_name(i->op), op_name(j->op));
-        TRY(compare_attributes(x, &w, &i->attrs, &j->attrs));
+        TRY(compare_attributes(x, &w, &program_call(mesh_program(x, a), i)->attrs, &program_call(mesh_program(x, b), j)->attrs));
         TRY(compare_tensors(x, &w, i, j));
     }
     if (of_a == of_b)

@@ -18,17 +18,18 @@ struct pair {
     enum status st;
 };
 
-static struct instr waiting_for(enum lane lane, int64_t ticket)
+static enum status wait_for(struct tickets *t, enum lane waiting, enum lane lane, int64_t ticket)
 {
-    return (struct instr){.n_waits = 1, .waits = {{lane, ticket}}};
+    struct wait wait = {lane, (int32_t)ticket};
+    struct instr in = {.n_waits = 1};
+    return tickets_wait(t, waiting, &(struct program){.waits = &wait}, &in);
 }
 
 static void *follow(void *arg)
 {
     struct pair *p = arg;
     for (int64_t i = 1; i <= COUNT; i++) {
-        struct instr in = waiting_for(LANE_COMPUTE, i);
-        p->st = tickets_wait(&p->board, LANE_H2D, &in);
+        p->st = wait_for(&p->board, LANE_H2D, LANE_COMPUTE, i);
         if (p->st != OK)
             return NULL;
         p->value = -p->value; /* not atomic: the tickets order it */
@@ -46,8 +47,7 @@ static void lockstep(void **state)
     assert_int_equal(pthread_create(&thread, NULL, follow, &p), 0);
     int want = 0;
     for (int64_t i = 1; i <= COUNT; i++) {
-        struct instr in = waiting_for(LANE_H2D, i - 1);
-        assert_int_equal(tickets_wait(&p.board, LANE_COMPUTE, &in), OK);
+        assert_int_equal(wait_for(&p.board, LANE_COMPUTE, LANE_H2D, i - 1), OK);
         p.value++;
         want = -(want + 1);
         tickets_retire(&p.board, LANE_COMPUTE, i);
@@ -73,8 +73,9 @@ static void a_failure_wakes_everybody(void **state)
     assert_string_equal(status_message(), "the first sentence");
     tickets_reset(&p.board);
     assert_int_equal(tickets_status(&p.board), OK);
-    struct instr in = waiting_for(LANE_READ, 0);
-    assert_true(tickets_ready(&p.board, &in));
+    struct wait wait = {LANE_READ, 0};
+    struct instr in = {.n_waits = 1};
+    assert_true(tickets_ready(&p.board, &(struct program){.waits = &wait}, &in));
     tickets_destroy(&p.board);
 }
 

@@ -245,7 +245,7 @@ static void wait_for_nothing(struct session *s)
     int i = 0;
     while (p->instrs[i].n_waits == 0)
         i++;
-    p->instrs[i].waits[0].ticket = 1 << 30;
+    program_waits(p, &p->instrs[i])->ticket = 1 << 30;
 }
 
 static op_kernel *honest;

@@ -33,9 +33,9 @@ static void add_moved(const struct program *p, int64_t moved[CLASSES][LANES], in
 {
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
-        total[in->lane] += in->bytes;
+        total[in->lane] += program_call(p, in)->bytes;
         if (in->op == OP_COPY)
-            moved[p->tensors[p->operands[in->first_operand].tensor].class][in->lane] += in->bytes;
+            moved[p->tensors[p->operands[in->first_operand].tensor].class][in->lane] += program_call(p, in)->bytes;
     }
 }
 

@@ -176,7 +176,7 @@ static inline uint64_t program_hash(const struct program *p)
         const struct instr *in = &p->instrs[i];
         h = mix(mix(mix(h, in->op), in->lane), in->n_waits);
         for (int w = 0; w < in->n_waits; w++)
-            h = mix(mix(h, in->waits[w].lane), in->waits[w].ticket);
+            h = mix(mix(h, program_waits(p, in)[w].lane), program_waits(p, in)[w].ticket);
         for (int k = 0; k < in->n_operands; k++) {
             const struct operand *o = &p->operands[in->first_operand + k];
             h = mix(mix(mix(h, o->arg), o->access), p->buffers[o->buffer].tier);

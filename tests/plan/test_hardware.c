@@ -184,8 +184,9 @@ static void shared_processors(void **state)
     plan_cost_model(&s, &one);
     s.dp = 2;
     plan_cost_model(&s, &two);
-    struct instr in = {.op = OP_GEMM, .lane = LANE_COMPUTE, .flops = 1e12, .attrs.gemm = {.m = 4096, .n = 4096, .k = 4096}};
-    near(cost_seconds(&two, &in) - h.overhead, 2 * (cost_seconds(&one, &in) - h.overhead));
+    struct instr in = {.op = OP_GEMM, .lane = LANE_COMPUTE};
+    struct op_call call = {.flops = 1e12, .attrs.gemm = {.m = 4096, .n = 4096, .k = 4096}};
+    near(cost_seconds(&two, &in, &call) - h.overhead, 2 * (cost_seconds(&one, &in, &call) - h.overhead));
     near(two.lane_bytes[LANE_WRITE], one.lane_bytes[LANE_WRITE] / 2);
 }
 

@@ -96,7 +96,7 @@ static int64_t sent(const struct program *p, enum lane lane)
     int64_t bytes = 0;
     for (int i = 0; i < p->n_instrs; i++)
         if (p->instrs[i].lane == lane)
-            bytes += p->instrs[i].bytes;
+            bytes += program_call(p, &p->instrs[i])->bytes;
     return bytes;
 }
 
@@ -151,8 +151,8 @@ static void zero_volumes(void **state)
             }
             int64_t norms = 0;
             for (int i = 0; i < p->n_instrs; i++)
-                if (p->instrs[i].lane == LANE_WORLD && p->instrs[i].attrs.comm.element == 8)
-                    norms += p->instrs[i].bytes;
+                if (p->instrs[i].lane == LANE_WORLD && program_call(p, &p->instrs[i])->attrs.comm.element == 8)
+                    norms += program_call(p, &p->instrs[i])->bytes;
             assert_int_equal(sent(p, LANE_WORLD) - norms, expect);
             assert_true(norms < 4096);
             plan_destroy(plan);

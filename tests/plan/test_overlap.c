@@ -59,9 +59,9 @@ static struct busy busy_of(const struct program *p, enum lane lane, const struct
     struct busy b = {.total = p->seconds};
     for (int i = 0; i < p->n_instrs; i++) {
         if (p->instrs[i].lane == LANE_COMPUTE)
-            b.compute += cost_seconds(cost, &p->instrs[i]);
+            b.compute += cost_seconds(cost, &p->instrs[i], program_call(p, &p->instrs[i]));
         if (p->instrs[i].lane == lane)
-            b.comm += cost_seconds(cost, &p->instrs[i]);
+            b.comm += cost_seconds(cost, &p->instrs[i], program_call(p, &p->instrs[i]));
     }
     return b;
 }

@@ -289,11 +289,11 @@ static void plant_short_copies(const struct program *p, struct program *q, const
         if (src->row1 - src->row0 < 2 || !is_used(p, i, dst, dst->row1 - 1, dst->row1) || was_there(p, i, dst))
             continue;
         src->row1--, src->bytes -= row, dst->row1--, dst->bytes -= row;
-        in->attrs.copy.bytes -= row;
-        in->bytes -= row;
+        mutate_attrs(q, in)->copy.bytes -= row;
+        program_call(q, in)->bytes -= row;
         expect_rejected(q, c, "a shortened copy", i, count);
         *in = p->instrs[i];
-        in->attrs.copy.bytes /= 2;
+        mutate_attrs(q, in)->copy.bytes /= 2;
         expect_rejected(q, c, "a copy of half its bytes", i, count);
         *in = p->instrs[i];
         memcpy(src, &p->operands[in->first_operand], 2 * sizeof *src);

@@ -46,7 +46,7 @@ static void check_sums(const struct plan *p, const struct report *r)
     for (int k = 0; k < PLAN_PROGRAMS; k++) {
         for (int i = 0; count[k] && i < p->programs[k]->n_instrs; i++) {
             const struct instr *in = &p->programs[k]->instrs[i];
-            bytes[in->lane] += count[k] * in->bytes;
+            bytes[in->lane] += count[k] * program_call(p->programs[k], in)->bytes;
             busy[in->lane] += (double)count[k] * (in->end - in->start);
         }
         seconds += count[k] ? (double)count[k] * p->programs[k]->seconds : 0;

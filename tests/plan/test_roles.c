@@ -62,13 +62,13 @@ static int deviate(struct program *q, enum deviation what, enum lane lane, int k
 {
     int at = mutate_find(q, lane, k), next = mutate_find(q, lane, k + 1);
     struct instr *in = &q->instrs[at];
-    struct op_attrs *a = &in->attrs;
+    struct op_attrs *a = mutate_attrs(q, in);
     switch (what) {
     case DROP:
         mutate_drop(q, lane, k);
         return 1;
     case SWAP: {
-        if (next < 0 || (memcmp(a, &q->instrs[next].attrs, sizeof *a) == 0 && in->op == q->instrs[next].op &&
+        if (next < 0 || (memcmp(a, &program_call(q, &q->instrs[next])->attrs, sizeof *a) == 0 && in->op == q->instrs[next].op &&
                          strcmp(argument_name(q, in), argument_name(q, &q->instrs[next])) == 0))
             return 0;
         struct instr t = q->instrs[next];

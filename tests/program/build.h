@@ -44,8 +44,7 @@ static inline void build_copy(struct program *p, enum lane lane, int src, int64_
 /* The last instruction waits. */
 static inline void build_wait(struct program *p, enum lane lane, int64_t ticket)
 {
-    struct instr *in = &p->instrs[p->n_instrs - 1];
-    in->waits[in->n_waits++] = (struct wait){lane, ticket};
+    program_add_wait(p, p->n_instrs - 1, (struct wait){lane, (int32_t)ticket});
 }
 
 /* On nvme the rows are an extent of their own. */

@@ -24,19 +24,38 @@ struct program *mutate_copy(const struct program *p)
     q->buffers = copy_table(p->buffers, p->n_buffers, sizeof *p->buffers);
     q->operands = copy_table(p->operands, p->n_operands, sizeof *p->operands);
     q->instrs = copy_table(p->instrs, p->n_instrs, sizeof *p->instrs);
+    q->calls = copy_table(p->calls, p->n_calls, sizeof *p->calls);
+    q->waits = copy_table(p->waits, p->n_waits, sizeof *p->waits);
+    q->call_index = NULL;
+    q->cap_call_index = 0;
     q->live_in = copy_table(p->live_in, p->n_live_in, sizeof *p->live_in);
     q->live_out = copy_table(p->live_out, p->n_live_out, sizeof *p->live_out);
     q->cap_tensors = p->n_tensors + 1;
     q->cap_buffers = p->n_buffers + 1;
     q->cap_operands = p->n_operands + 1;
     q->cap_instrs = p->n_instrs + 1;
+    q->cap_calls = p->n_calls + 1;
+    q->cap_waits = p->n_waits + 1;
     q->cap_live_in = p->n_live_in + 1;
     q->cap_live_out = p->n_live_out + 1;
-    if (!q->tensors || !q->buffers || !q->operands || !q->instrs || !q->live_in || !q->live_out) {
+    if (!q->tensors || !q->buffers || !q->operands || !q->instrs || !q->calls || !q->waits || !q->live_in || !q->live_out) {
         program_destroy(q);
         return NULL;
     }
     return q;
+}
+
+struct op_attrs *mutate_attrs(struct program *p, struct instr *in)
+{
+    if (p->n_calls == p->cap_calls) {
+        p->cap_calls *= 2;
+        p->calls = realloc(p->calls, sizeof *p->calls * (size_t)p->cap_calls);
+        if (!p->calls)
+            abort();
+    }
+    p->calls[p->n_calls] = *program_call(p, in);
+    in->call = p->n_calls++;
+    return &program_call(p, in)->attrs;
 }
 
 int mutate_find(const struct program *p, enum lane lane, int k)
@@ -57,8 +76,9 @@ void mutate_drop(struct program *p, enum lane lane, int k)
     for (int j = i; j < p->n_instrs; j++) {
         struct instr *in = &p->instrs[j];
         for (int w = 0; w < in->n_waits; w++) {
-            if (in->waits[w].lane == (int)lane && in->waits[w].ticket > k && --in->waits[w].ticket == 0)
-                in->waits[w--] = in->waits[--in->n_waits];
+            struct wait *waits = program_waits(p, in);
+            if (waits[w].lane == (int)lane && waits[w].ticket > k && --waits[w].ticket == 0)
+                waits[w--] = waits[--in->n_waits];
         }
     }
 }
@@ -89,21 +109,21 @@ static int mutate_waits(const struct program *p, enum wait_fault fault, int max,
             if (!chosen(seen++, total, max))
                 continue;
             struct instr *in = &q->instrs[i];
-            if (fault == WEAKEN && in->waits[w].ticket > 1) {
-                in->waits[w].ticket--;
+            struct wait *waits = program_waits(q, in), was = waits[w];
+            if (fault == WEAKEN && was.ticket > 1) {
+                waits[w].ticket--;
             } else {
-                in->n_waits--;
-                for (int k = w; k < in->n_waits; k++)
-                    in->waits[k] = in->waits[k + 1];
+                waits[w] = waits[--in->n_waits];
             }
             ++*tried;
             if (program_verify(q) == OK) {
                 fprintf(stderr, "survivor: program %s, instruction %d (%s), wait for %s ticket %lld %s\n", p->name, i, op_name(in->op),
-                        lane_name((enum lane)p->instrs[i].waits[w].lane), (long long)p->instrs[i].waits[w].ticket,
+                        lane_name((enum lane)was.lane), (long long)was.ticket,
                         fault == DELETE ? "deleted" : "weakened");
                 survivors++;
             }
             *in = p->instrs[i];
+            memcpy(waits, program_waits(p, in), sizeof *waits * (size_t)in->n_waits);
         }
     }
     program_destroy(q);
@@ -155,15 +175,16 @@ static int shift_input(struct program *q, const struct instr *in, int k)
 /* Accumulating instead of writing, or the reverse. */
 static int flip_accumulate(struct program *q, struct instr *in)
 {
+    struct op_attrs *a = mutate_attrs(q, in);
     int32_t *flag;
     int first, last; /* the arguments concerned */
     switch (in->op) {
-    case OP_EMBED_GRAD: flag = &in->attrs.embed.accumulate, first = last = 0; break;
-    case OP_NORM_GRAD: flag = &in->attrs.norm.accumulate, first = 4, last = 5; break;
-    case OP_GEMM: flag = &in->attrs.gemm.accumulate, first = last = 0; break;
-    case OP_BIAS_GRAD: flag = &in->attrs.bias.accumulate, first = last = 0; break;
-    case OP_ATTN_BWD: flag = &in->attrs.attn.accumulate, first = 1, last = 2; break;
-    case OP_LOSS: flag = &in->attrs.loss.accumulate, first = last = 1; break;
+    case OP_EMBED_GRAD: flag = &a->embed.accumulate, first = last = 0; break;
+    case OP_NORM_GRAD: flag = &a->norm.accumulate, first = 4, last = 5; break;
+    case OP_GEMM: flag = &a->gemm.accumulate, first = last = 0; break;
+    case OP_BIAS_GRAD: flag = &a->bias.accumulate, first = last = 0; break;
+    case OP_ATTN_BWD: flag = &a->attn.accumulate, first = 1, last = 2; break;
+    case OP_LOSS: flag = &a->loss.accumulate, first = last = 1; break;
     default: return 0;
     }
     int flipped = 0;
@@ -181,18 +202,19 @@ static int flip_accumulate(struct program *q, struct instr *in)
     return flipped;
 }
 
-static int change_flag(struct instr *in)
+static int change_flag(struct program *q, struct instr *in)
 {
+    struct op_attrs *a = mutate_attrs(q, in);
     switch (in->op) {
     case OP_NORM:
-    case OP_NORM_GRAD: in->attrs.norm.eps *= 2; return 1;
-    case OP_GEMM: in->attrs.gemm.ta ^= 1; return 1;
-    case OP_ROPE: in->attrs.rope.inverse ^= 1; return 1;
+    case OP_NORM_GRAD: a->norm.eps *= 2; return 1;
+    case OP_GEMM: a->gemm.ta ^= 1; return 1;
+    case OP_ROPE: a->rope.inverse ^= 1; return 1;
     case OP_GELU:
-    case OP_GELU_GRAD: in->attrs.act.kind ^= 1; return 1;
+    case OP_GELU_GRAD: a->act.kind ^= 1; return 1;
     case OP_ATTN_FWD:
-    case OP_ATTN_BWD: in->attrs.attn.scale *= 2; return 1;
-    case OP_ADAMW: in->attrs.vec.n_decay++; return 1;
+    case OP_ATTN_BWD: a->attn.scale *= 2; return 1;
+    case OP_ADAMW: a->vec.n_decay++; return 1;
     default: return 0;
     }
 }
@@ -207,9 +229,9 @@ static int make_mutation(struct program *q, int i, int m)
     if (m == 0)
         return flip_accumulate(q, in);
     if (m == 1)
-        return change_flag(in);
+        return change_flag(q, in);
     if (m == 2)
-        return in->attrs.words[0]++, 1; /* rows, m, sq or n */
+        return mutate_attrs(q, in)->words[0]++, 1; /* rows, m, sq or n */
     m -= 3;
     if (m < n)
         return shift_input(q, in, m);
@@ -221,6 +243,7 @@ static void restore(struct program *q, const struct program *p, int i)
 {
     const struct instr *in = &p->instrs[i];
     q->instrs[i] = *in;
+    q->n_calls = p->n_calls;
     memcpy(q->operands + in->first_operand, p->operands + in->first_operand, sizeof *p->operands * (size_t)in->n_operands);
 }
 

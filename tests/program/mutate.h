@@ -18,6 +18,9 @@ int mutate_semantics(const struct program *p, int max, int *tried);
 /* A copy to mutate; program_destroy it. NULL: out of memory. */
 struct program *mutate_copy(const struct program *p);
 
+/* The instruction gets a call of its own, whose attributes may then be changed. */
+struct op_attrs *mutate_attrs(struct program *p, struct instr *in);
+
 /* The index of the lane's k-th instruction (from 0); -1: there are fewer. */
 int mutate_find(const struct program *p, enum lane lane, int k);
 /* Takes it out; who waited for it waits for the one before. */

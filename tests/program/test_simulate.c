@@ -29,7 +29,7 @@ static struct cost_model unit_costs(void)
 static int add(struct program *p, enum lane lane, int64_t seconds)
 {
     int i = program_add_instr(p, OP_COPY, lane);
-    p->instrs[i].bytes = seconds;
+    program_call(p, &p->instrs[i])->bytes = seconds;
     return i;
 }
 
@@ -49,12 +49,12 @@ static void alone(void **state)
     add(p, LANE_H2D, 3);
     add(p, LANE_COMPUTE, 4);
     int late = add(p, LANE_H2D, 2);
-    p->instrs[late].release = 5;
+    const double release[] = {0, 0, 5};
     const int first[] = {0, 0, 1, 1}, dep[] = {0};
-    near(program_simulate(p, &m, first, dep, 1), 7);
+    near(program_simulate(p, &m, first, dep, release), 7);
     near(p->instrs[1].start, 3);
     near(p->instrs[late].start, 5);
-    near(program_simulate(p, &m, first, dep, 0), 7);
+    near(program_simulate(p, &m, first, dep, NULL), 7);
     near(p->instrs[late].start, 3);
     struct lane_times t;
     program_lane_times(p, &t);
@@ -76,7 +76,7 @@ static void halves(void **state)
     struct program *p = empty();
     add(p, LANE_H2D, 6);
     add(p, LANE_D2H, 2);
-    near(program_simulate(p, &m, NULL, NULL, 0), 8);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 8);
     near(p->instrs[0].end, 8);
     near(p->instrs[1].end, 4);
     program_destroy(p);
@@ -94,13 +94,13 @@ static void uneven(void **state)
     add(p, LANE_COMPUTE, 5);
     add(p, LANE_H2D, 2);
     add(p, LANE_READ, 1);
-    near(program_simulate(p, &m, NULL, NULL, 0), 5.5);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 5.5);
     near(p->instrs[0].end, 5.5);
     near(p->instrs[1].end, 2);
     near(p->instrs[2].end, 1);
     m.demand[LANE_READ][LINK_CORES] = 0.9;
     /* until 2: 0.375 each, of 0.9 asked: 5/6 of the read done; then half each: the rest takes 0.3 s, compute loses 0.15 */
-    near(program_simulate(p, &m, NULL, NULL, 0), 5 + 2 * 0.625 + 0.15);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 5 + 2 * 0.625 + 0.15);
     near(p->instrs[1].end, 2);
     near(p->instrs[2].end, 2.3);
     program_destroy(p);
@@ -116,9 +116,9 @@ static void several_links(void **state)
     struct program *p = empty();
     add(p, LANE_READ, 2);
     add(p, LANE_WRITE, 2);
-    near(program_simulate(p, &m, NULL, NULL, 0), 2);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 2);
     add(p, LANE_H2D, 4); /* halves the read, not the write */
-    near(program_simulate(p, &m, NULL, NULL, 0), 6);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 6);
     near(p->instrs[0].end, 4);
     near(p->instrs[1].end, 2);
     program_destroy(p);
@@ -156,14 +156,15 @@ static void costs(void **state)
     m.overhead = 0.5;
     m.lane_seconds[LANE_WORLD] = 0.25;
     m.device.ops.op[OP_NORM][BF16] = (struct curve){.n = 1, .x = {1}, .y = {4}};
-    struct instr in = {.op = OP_NORM, .lane = LANE_COMPUTE, .bytes = 8};
-    near(cost_seconds(&m, &in), 8.5); /* fp32 has no curve of its own */
-    in.attrs.norm.dtype = BF16;
-    near(cost_seconds(&m, &in), 2.5);
+    struct instr in = {.op = OP_NORM, .lane = LANE_COMPUTE};
+    struct op_call call = {.bytes = 8};
+    near(cost_seconds(&m, &in, &call), 8.5); /* fp32 has no curve of its own */
+    call.attrs.norm.dtype = BF16;
+    near(cost_seconds(&m, &in, &call), 2.5);
     in.lane = LANE_HOST;
-    near(cost_seconds(&m, &in), 8.5);
+    near(cost_seconds(&m, &in, &call), 8.5);
     in.lane = LANE_WORLD;
-    near(cost_seconds(&m, &in), 8.25);
+    near(cost_seconds(&m, &in, &call), 8.25);
 }
 
 int main(void)

@@ -76,8 +76,8 @@ static void bind_inputs(struct program *p, const struct tensors *t, const struct
 static void add_norm(struct program *p, const struct tensors *t, const struct buffers *b, int64_t row0)
 {
     program_add_instr(p, OP_NORM, LANE_COMPUTE);
-    p->instrs[p->n_instrs - 1].attrs.norm.rows = CHUNK;
-    p->instrs[p->n_instrs - 1].attrs.norm.eps = 1e-5f;
+    program_call(p, &p->instrs[p->n_instrs - 1])->attrs.norm.rows = CHUNK;
+    program_call(p, &p->instrs[p->n_instrs - 1])->attrs.norm.eps = 1e-5f;
     build_operand(p, 0, ACCESS_WRITE, b->h, row0 * ROW, t->h, 0, row0, row0 + CHUNK);
     build_operand(p, 1, ACCESS_READ, b->x, row0 * ROW, t->x, 0, row0, row0 + CHUNK);
     build_operand(p, 2, ACCESS_READ, b->w, 0, t->w, 0, 0, 1);
@@ -87,7 +87,7 @@ static void add_norm(struct program *p, const struct tensors *t, const struct bu
 static void add_rest(struct program *p, const struct tensors *t, const struct buffers *b, int h, int64_t offset, int version)
 {
     program_add_instr(p, OP_GEMM, LANE_COMPUTE);
-    p->instrs[p->n_instrs - 1].attrs.gemm.m = ROWS;
+    program_call(p, &p->instrs[p->n_instrs - 1])->attrs.gemm.m = ROWS;
     build_operand(p, 0, ACCESS_WRITE, b->y, 0, t->y, version, 0, ROWS);
     build_operand(p, 1, ACCESS_READ, h, offset, t->h, 0, 0, ROWS);
     build_operand(p, 2, ACCESS_READ, b->w, 0, t->w, 0, 0, 8);
@@ -152,8 +152,8 @@ static struct program *offloaded(void)
     build_copy(p, LANE_H2D, b.host, 2 * PAGE + 3 * ROW, b.h, 3 * ROW, t.h, 0, 3, 5);
     build_copy(p, LANE_H2D, b.host, 2 * PAGE + 5 * ROW, b.h, 5 * ROW, t.h, 0, 5, ROWS);
     add_rest(p, &t, &b, b.h, 0, 7);
-    p->instrs[p->n_instrs - 3].n_waits = 1;
-    p->instrs[p->n_instrs - 3].waits[0] = (struct wait){LANE_H2D, 3};
+    p->instrs[p->n_instrs - 3].n_waits = 0;
+    program_add_wait(p, p->n_instrs - 3, (struct wait){LANE_H2D, 3});
     build_copy(p, LANE_D2H, b.y, CHUNK * ROW, b.host, 4 * PAGE, t.y, 8, CHUNK, ROWS);
     build_wait(p, LANE_COMPUTE, 6);
     build_bind(p, 1, b.zero, 2 * ROW, t.zero, 0, 2, ROWS);
@@ -205,13 +205,13 @@ static void test_faults_beyond_the_verifier(void **state)
     program_destroy(p);
 
     p = resident();
-    p->instrs[3].attrs.rope.inverse = 1;
+    program_call(p, &p->instrs[3])->attrs.rope.inverse = 1;
     assert_true(digest_of(p) != right);
-    p->instrs[3].attrs.rope.inverse = 0;
+    program_call(p, &p->instrs[3])->attrs.rope.inverse = 0;
     assert_true(digest_of(p) == right);
-    p->instrs[0].attrs.norm.eps = 1e-6f;
+    program_call(p, &p->instrs[0])->attrs.norm.eps = 1e-6f;
     assert_true(digest_of(p) != right);
-    p->instrs[0].attrs.norm.eps = 1e-5f;
+    program_call(p, &p->instrs[0])->attrs.norm.eps = 1e-5f;
     p->instrs[2].op = OP_ADD; /* another op with arguments of the same form */
     assert_true(digest_of(p) != right);
     p->instrs[2].op = OP_GEMM;
@@ -236,7 +236,7 @@ static void test_conflicting_results(void **state)
     for (int k = 0; k < 2; k++) {
         int b = build_buffer(p, TIER_DEVICE, (1 + k) * PAGE, PAGE, 1);
         program_add_instr(p, OP_GELU, LANE_COMPUTE);
-        p->instrs[k].attrs.act.kind = k;
+        program_call(p, &p->instrs[k])->attrs.act.kind = k;
         build_operand(p, 0, ACCESS_WRITE, b, 0, y, 0, 0, 4);
         build_operand(p, 1, ACCESS_READ, bx, 0, x, 0, 0, 4);
         build_bind(p, 1, b, 0, y, 0, 0, 4);

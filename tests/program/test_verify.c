@@ -41,7 +41,7 @@ static void drop_wait(struct program *p, int instr, int w)
     assert_true(w < in->n_waits);
     in->n_waits--;
     for (; w < in->n_waits; w++)
-        in->waits[w] = in->waits[w + 1];
+        program_waits(p, in)[w] = program_waits(p, in)[w + 1];
 }
 
 /* --- A chain on the compute lane --- */
@@ -117,7 +117,7 @@ static void scratch_as_tensor(struct program *p)
 }
 static void unwritten(struct program *p) { p->buffers[3].address = 3 * PAGE, p->buffers[2].address = 5 * PAGE, p->n_live_in = 2; }
 static void written_argument_read(struct program *p) { operand_at(p, 2, 0)->access = ACCESS_READ; }
-static void accumulate_unsaid(struct program *p) { p->instrs[0].attrs.gemm.accumulate = 1; }
+static void accumulate_unsaid(struct program *p) { program_call(p, &p->instrs[0])->attrs.gemm.accumulate = 1; }
 static void argument_missing(struct program *p) { operand_at(p, 0, 2)->arg = 1; }
 static void argument_in_pieces(struct program *p)
 {
@@ -132,9 +132,9 @@ static void live_out_rows(struct program *p) { p->live_out[1].row0 = 3, p->live_
 static void live_out_transient(struct program *p) { p->live_out[1].buffer = 3; }
 static void live_in_overlap(struct program *p) { p->buffers[1].address = PAGE; }
 static void bad_ticket(struct program *p) { p->instrs[1].ticket = 1; }
-static void wait_forward(struct program *p) { p->instrs[1].n_waits = 1, p->instrs[1].waits[0] = (struct wait){LANE_COMPUTE, 2}; }
-static void wait_nowhere(struct program *p) { p->instrs[1].n_waits = 1, p->instrs[1].waits[0] = (struct wait){LANE_READ, 1}; }
-static void wait_zero(struct program *p) { p->instrs[1].n_waits = 1, p->instrs[1].waits[0] = (struct wait){LANE_COMPUTE, 0}; }
+static void wait_forward(struct program *p) { p->instrs[1].n_waits = 0, program_add_wait(p, 1, (struct wait){LANE_COMPUTE, 2}); }
+static void wait_nowhere(struct program *p) { p->instrs[1].n_waits = 0, program_add_wait(p, 1, (struct wait){LANE_READ, 1}); }
+static void wait_zero(struct program *p) { p->instrs[1].n_waits = 0, program_add_wait(p, 1, (struct wait){LANE_COMPUTE, 0}); }
 static void kernel_on_copy_lane(struct program *p) { p->instrs[2].lane = LANE_H2D, p->instrs[2].ticket = 1; }
 
 struct fault {
@@ -253,8 +253,8 @@ static void war(struct program *p) { drop_wait(p, 3, 0); }
 static void war_host(struct program *p) { drop_wait(p, 4, 1); }
 static void transitive(struct program *p) { drop_wait(p, 7, 0); }
 /* h2d over c knows d2h 2 and with it compute 2, which wrote c; d2h 1 alone does not say so */
-static void transitive_weakened(struct program *p) { p->instrs[6].waits[1].ticket = 1; }
-static void weakened(struct program *p) { p->instrs[4].waits[0].ticket = 1; }
+static void transitive_weakened(struct program *p) { program_waits(p, &p->instrs[6])[1].ticket = 1; }
+static void weakened(struct program *p) { program_waits(p, &p->instrs[4])[0].ticket = 1; }
 static void discrete_read(struct program *p) { operand_at(p, 5, 1)->buffer = 7; }
 static void discrete_write(struct program *p) { operand_at(p, 2, 0)->buffer = 2; }
 static void host_kernel(struct program *p)
@@ -270,7 +270,7 @@ static void copy_rows(struct program *p)
         operand_at(p, 4, k)->row1 = 4, operand_at(p, 4, k)->bytes = 4 * ROW;
     operand_at(p, 4, 1)->row0 = 4, operand_at(p, 4, 1)->row1 = 8;
 }
-static void copy_attribute(struct program *p) { p->instrs[4].attrs.copy.bytes = ROW; }
+static void copy_attribute(struct program *p) { program_call(p, &p->instrs[4])->attrs.copy.bytes = ROW; }
 static void extent_part(struct program *p)
 {
     for (int k = 0; k < 2; k++)
@@ -321,8 +321,8 @@ static void test_round_trip(void **state)
     assert_int_equal(tried, 9);
     /* on a device that is not discrete, nvme may go straight to it, and host kernels too */
     discrete_write(p);
-    p->instrs[2].waits[0] = (struct wait){LANE_COMPUTE, 1};
-    p->instrs[3].waits[p->instrs[3].n_waits++] = (struct wait){LANE_WRITE, 1};
+    program_waits(p, &p->instrs[2])[0] = (struct wait){LANE_COMPUTE, 1};
+    program_add_wait(p, 3, (struct wait){LANE_WRITE, 1});
     drop_wait(p, 4, 1);
     host_kernel(p);
     expect_rejected(p, "not from device memory");
@@ -513,7 +513,7 @@ static void test_retirement_is_in_order(void **state)
     build_copy(p, LANE_READ, src, PAGE, mid, 0, x, 0, 4, 8);
     program_number(p);
     expect_accepted(p);
-    p->instrs[2].waits[0].ticket = 1; /* enough for the slot it reads; but now READ 3 may start while READ 2 still fills the same slot */
+    program_waits(p, &p->instrs[2])[0].ticket = 1; /* enough for the slot it reads; but now READ 3 may start while READ 2 still fills the same slot */
     expect_rejected(p, "instruction 3 (copy on read, ticket 3), operand 1: writes bytes at 0x1000 of host written by instruction 1 (copy on read, ticket 2) without");
     program_destroy(p);
 }
@@ -540,9 +540,9 @@ static void test_three_lanes(void **state)
     build_wait(p, LANE_D2H, 2);
     program_number(p);
     expect_accepted(p);
-    p->instrs[4].waits[0].ticket = 1;
+    program_waits(p, &p->instrs[4])[0].ticket = 1;
     expect_rejected(p, "instruction 4 (copy on h2d, ticket 2), operand 1: writes bytes at 0 of device read by instruction 1 (gelu on compute, ticket 1)");
-    p->instrs[4].waits[0] = (struct wait){LANE_COMPUTE, 1};
+    program_waits(p, &p->instrs[4])[0] = (struct wait){LANE_COMPUTE, 1};
     expect_rejected(p, "instruction 4 (copy on h2d, ticket 2), operand 1: writes bytes at 0 of device read by instruction 2 (copy on d2h, ticket 1)");
     program_destroy(p);
 }

@@ -66,9 +66,9 @@ static void comm(struct program *p, enum op_kind op, enum lane lane, int64_t n, 
 {
     program_add_instr(p, op, lane);
     struct instr *x = last(p);
-    x->attrs.comm.n = n;
-    x->attrs.comm.share = share;
-    x->attrs.comm.element = 4;
+    program_call(p, x)->attrs.comm.n = n;
+    program_call(p, x)->attrs.comm.share = share;
+    program_call(p, x)->attrs.comm.element = 4;
     if (p->n_instrs > 1 && x[-1].lane != lane)
         build_wait(p, x[-1].lane, 0); /* the ticket comes later */
 }
@@ -76,9 +76,9 @@ static void comm(struct program *p, enum op_kind op, enum lane lane, int64_t n, 
 static void exchange(struct program *p, int src, int dst, int distance, int send_if, int recv_if)
 {
     comm(p, OP_EXCHANGE, LANE_RING, FLOATS, FLOATS);
-    last(p)->attrs.comm.distance = distance;
-    last(p)->attrs.comm.send_if = send_if;
-    last(p)->attrs.comm.recv_if = recv_if;
+    program_call(p, last(p))->attrs.comm.distance = distance;
+    program_call(p, last(p))->attrs.comm.send_if = send_if;
+    program_call(p, last(p))->attrs.comm.recv_if = recv_if;
     in(p, 0, src, 0);
     out(p, 1, dst);
 }
@@ -94,7 +94,7 @@ static void compute(struct program *p, enum op_kind op, int predicate)
 static void attend(struct program *p, int predicate, int o, int lse, int k)
 {
     compute(p, OP_ATTN_FWD, predicate);
-    last(p)->attrs.attn.scale = 0.125f;
+    program_call(p, last(p))->attrs.attn.scale = 0.125f;
     out(p, 0, o);
     out(p, 1, lse);
     in(p, 2, HEADS, 0);
@@ -107,7 +107,7 @@ static void attend(struct program *p, int predicate, int o, int lse, int k)
 static void attend_backward(struct program *p, int predicate)
 {
     compute(p, OP_ATTN_BWD, predicate);
-    last(p)->attrs.attn.scale = 0.125f;
+    program_call(p, last(p))->attrs.attn.scale = 0.125f;
     out(p, 0, DQ_PART);
     out(p, 1, DK_PART);
     out(p, 2, DV_PART);
@@ -158,7 +158,7 @@ static struct program *ring_step(void)
     attend(p, 0, O, LSE, K);
     attend(p, 1, O_PART, LSE_PART, FAR_K);
     compute(p, OP_ATTN_MERGE, 1);
-    last(p)->attrs.heads.accumulate = 1;
+    program_call(p, last(p))->attrs.heads.accumulate = 1;
     upd(p, 0, O, 0);
     upd(p, 1, LSE, 0);
     in(p, 2, O_PART, 0);
@@ -168,7 +168,7 @@ static struct program *ring_step(void)
     exchange(p, DK_PART, BACK_K, -1, 1, 2);
     accumulate(p, 2, DK, BACK_K);
     comm(p, OP_REDUCE_SCATTER, LANE_WORLD, FLOATS, FLOATS / 4);
-    last(p)->attrs.comm.type = BF16;
+    program_call(p, last(p))->attrs.comm.type = BF16;
     in(p, 0, DK, 1);
     build_operand(p, 1, ACCESS_WRITE, SHARD, 0, SHARD, 1, 0, 1);
     build_operand(p, 2, ACCESS_WRITE, work, 0, -1, 0, 0, PAGE);
@@ -184,16 +184,16 @@ static struct program *ring_step(void)
     program_number(p);
     for (int i = 1; i < p->n_instrs; i++) {
         if (p->instrs[i].n_waits)
-            p->instrs[i].waits[0].ticket = p->instrs[i - 1].ticket;
+            program_waits(p, &p->instrs[i])[0].ticket = p->instrs[i - 1].ticket;
     }
     p->instrs[TO_HEADS].n_waits = 0;
-    p->instrs[SEND_DK].waits[0].ticket = p->instrs[BACKWARD].ticket;
+    program_waits(p, &p->instrs[SEND_DK])[0].ticket = p->instrs[BACKWARD].ticket;
     return p;
 }
 
 static struct op_attrs *attrs(struct program *p, int i)
 {
-    return &p->instrs[i].attrs;
+    return &program_call(p, &p->instrs[i])->attrs;
 }
 static struct operand *arg(struct program *p, int i, int k)
 {
@@ -207,7 +207,7 @@ static void on_compute(struct program *p)
 }
 static void kernel_on_comm(struct program *p)
 {
-    p->instrs[SEND_K].op = OP_GELU, p->instrs[SEND_K].attrs = (struct op_attrs){0};
+    p->instrs[SEND_K].op = OP_GELU, program_call(p, &p->instrs[SEND_K])->attrs = (struct op_attrs){0};
 }
 static void copy_on_comm(struct program *p)
 {
@@ -311,7 +311,8 @@ static void back_differ(struct program *p)
 }
 static void on_world(struct program *p)
 {
-    p->instrs[SEND_K].lane = LANE_WORLD, program_number(p), p->instrs[SEND_K + 1].waits[0] = (struct wait){LANE_WORLD, 2};
+    p->instrs[SEND_K].lane = LANE_WORLD, program_number(p),
+    program_waits(p, &p->instrs[SEND_K + 1])[0] = (struct wait){LANE_WORLD, 2};
 }
 /* Predicates. */
 static void no_such(struct program *p)
@@ -485,7 +486,7 @@ static void test_accepted(void **state)
     arg(p, ADD_DQ, 0)->buffer = arg(p, ADD_DQ, 0)->tensor = DK_PART;
     arg(p, ADD_DQ, 1)->buffer = arg(p, ADD_DQ, 1)->tensor = DELTA;
     arg(p, SEND_DK, 0)->version_in = 1;
-    p->instrs[SEND_DK].waits[0].ticket = p->instrs[ADD_DQ].ticket;
+    program_waits(p, &p->instrs[SEND_DK])[0].ticket = p->instrs[ADD_DQ].ticket;
     p->live_out[2].version = 0; /* dq */
     expect_accepted(p);
 }
@@ -520,7 +521,7 @@ static void test_values(void **state)
     program_number(p);
     for (int i = 1; i < p->n_instrs; i++) {
         if (p->instrs[i].n_waits)
-            p->instrs[i].waits[0] = (struct wait){(int32_t)p->instrs[i - 1].lane, p->instrs[i - 1].ticket};
+            program_waits(p, &p->instrs[i])[0] = (struct wait){(int32_t)p->instrs[i - 1].lane, p->instrs[i - 1].ticket};
     }
     assert_int_equal(program_value_digest(p, &other), OK);
     assert_true(other != right);

@@ -37,9 +37,9 @@ static void operand(struct program *p, int arg, enum access access, int t, int v
 static void collective(struct program *p, enum op_kind op, enum lane lane, int64_t n, int64_t share)
 {
     program_add_instr(p, op, lane);
-    last(p)->attrs.comm.n = n;
-    last(p)->attrs.comm.share = share;
-    last(p)->attrs.comm.element = 4;
+    program_call(p, last(p))->attrs.comm.n = n;
+    program_call(p, last(p))->attrs.comm.share = share;
+    program_call(p, last(p))->attrs.comm.element = 4;
 }
 
 static void wait_for_last_of(struct program *p, enum lane lane)
@@ -90,9 +90,9 @@ static struct program *layers_of(const char *name, int world, int ulysses, int r
         for (int s = 1; s < ring; s++) {
             for (int t = K; t <= V; t += 2) {
                 collective(p, OP_EXCHANGE, LANE_RING, FLOATS, FLOATS);
-                last(p)->attrs.comm.distance = s;
-                last(p)->attrs.comm.send_if = 2 * s;
-                last(p)->attrs.comm.recv_if = 2 * s - 1;
+                program_call(p, last(p))->attrs.comm.distance = s;
+                program_call(p, last(p))->attrs.comm.send_if = 2 * s;
+                program_call(p, last(p))->attrs.comm.recv_if = 2 * s - 1;
                 operand(p, 0, ACCESS_READ, t, v, FLOATS);
                 operand(p, 1, ACCESS_WRITE, t + 1, v, FLOATS);
                 if (s == 1)
@@ -166,7 +166,7 @@ static void test_roles(void **state)
 
 static struct op_attrs *attrs(struct program *p, enum lane lane, int k)
 {
-    return &p->instrs[mutate_find(p, lane, k)].attrs;
+    return &program_call(p, &p->instrs[mutate_find(p, lane, k)])->attrs;
 }
 
 /* World: gather, scatter, gather, scatter; ring: k and v at 1 and 2, twice. */
@@ -179,7 +179,7 @@ static void other_share(struct program *p)
 static void other_size(struct program *p)
 {
     struct instr *in = &p->instrs[mutate_find(p, LANE_RING, 3)];
-    in->attrs.comm.n = in->attrs.comm.share = FLOATS / 2;
+    program_call(p, in)->attrs.comm.n = program_call(p, in)->attrs.comm.share = FLOATS / 2;
     for (int k = 0; k < 2; k++) {
         p->operands[in->first_operand + k].bytes = PAGE / 2;
         p->operands[in->first_operand + k].row1 = FLOATS / 2;
@@ -236,8 +236,8 @@ static void other_op(struct program *p)
 {
     struct instr *in = &p->instrs[mutate_find(p, LANE_WORLD, 2)];
     in->op = OP_EXCHANGE;
-    in->attrs.comm.distance = 1;
-    in->attrs.comm.n = in->attrs.comm.share;
+    program_call(p, in)->attrs.comm.distance = 1;
+    program_call(p, in)->attrs.comm.n = program_call(p, in)->attrs.comm.share;
     p->operands[in->first_operand + 1].bytes = p->operands[in->first_operand].bytes;
     p->operands[in->first_operand + 1].row1 = p->operands[in->first_operand].row1;
 }
@@ -355,7 +355,7 @@ static struct program *in_order(const char *name, enum lane first, int strict)
             operand(p, 0, ACCESS_UPDATE, 0, 0, FLOATS);
         } else {
             collective(p, OP_EXCHANGE, LANE_RING, FLOATS, FLOATS);
-            last(p)->attrs.comm.distance = 1;
+            program_call(p, last(p))->attrs.comm.distance = 1;
             operand(p, 0, ACCESS_READ, 1, 0, FLOATS);
             operand(p, 1, ACCESS_WRITE, 2, 1, FLOATS);
         }
@@ -441,7 +441,7 @@ static struct program *random_program(const int *sizes)
     for (int i = 1; i < p->n_instrs; i++) {
         const struct instr *other = &p->instrs[below(i)];
         if (below(3))
-            p->instrs[i].waits[p->instrs[i].n_waits++] = (struct wait){(int32_t)other->lane, other->ticket};
+            program_add_wait(p, i, (struct wait){other->lane, other->ticket});
     }
     return p;
 }
@@ -492,7 +492,8 @@ static int is_acyclic(const struct program *const *roles, const struct grid *g)
                 if (p->instrs[j].lane == x->lane && p->instrs[j].ticket + 1 == x->ticket)
                     graph.edge[node(r, j, 1)][node(r, i, 0)] = 1;
                 for (int w = 0; w < x->n_waits; w++) {
-                    if ((int)p->instrs[j].lane == x->waits[w].lane && p->instrs[j].ticket == x->waits[w].ticket)
+                    if ((int)p->instrs[j].lane == program_waits(p, x)[w].lane &&
+                        p->instrs[j].ticket == program_waits(p, x)[w].ticket)
                         graph.edge[node(r, j, 1)][node(r, i, 0)] = 1;
                 }
             }
@@ -590,7 +591,7 @@ static void test_many_ranks(void **state)
         print_message(", with a role for the last rank %.3f s", cpu_seconds() - start);
         for (int l = 0; l < 3; l++)
             assert_true(g.m.group[LANE_WORLD + l] != NULL);
-        q->instrs[mutate_find(q, LANE_WORLD, 1999)].attrs.comm.type = BF16;
+        program_call(q, &q->instrs[mutate_find(q, LANE_WORLD, 1999)])->attrs.comm.type = BF16;
         start = cpu_seconds();
         assert_int_equal(program_verify_mesh((const struct program *const[]){p, q}, 2, &g.m), ERR_CORRUPT);
         print_message(", if that deviates %.3f s\n", cpu_seconds() - start);

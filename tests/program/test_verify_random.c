@@ -95,8 +95,8 @@ static int content_is_right(const struct program *p)
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
         const struct operand *o = p->operands + in->first_operand;
-        int n = in->n_operands, reads_if = in->op == OP_EXCHANGE ? in->attrs.comm.send_if : in->predicate;
-        int writes_if = in->op == OP_EXCHANGE ? in->attrs.comm.recv_if : in->predicate;
+        int n = in->n_operands, reads_if = in->op == OP_EXCHANGE ? program_call(p, in)->attrs.comm.send_if : in->predicate;
+        int writes_if = in->op == OP_EXCHANGE ? program_call(p, in)->attrs.comm.recv_if : in->predicate;
         for (int k = 0; k < n; k++) {
             if ((o[k].access & ACCESS_READ) && !memory_holds(&m, p->buffers[o[k].buffer].tier, begin_of(p, &o[k]), o[k].bytes, o[k].tensor, o[k].version_in, o[k].row0))
                 return 0;
@@ -153,7 +153,7 @@ static void order_instr(const struct program *p, struct order *h, int j)
     uint64_t after_before = before >= 0 ? h->retired[before] | (uint64_t)1 << before : 0;
     h->start[j] = before < 0 ? 0 : pipelined ? h->start[before] : after_before;
     for (int w = 0; w < in->n_waits; w++) {
-        int i = find_ticket(p, in->waits[w].lane, in->waits[w].ticket);
+        int i = find_ticket(p, program_waits(p, in)[w].lane, program_waits(p, in)[w].ticket);
         h->start[j] |= h->retired[i] | (uint64_t)1 << i;
     }
     h->retired[j] = h->start[j] | after_before;
@@ -240,12 +240,12 @@ static const enum tier copy_from[LANE_WORLD] = {TIER_DEVICE, TIER_HOST, TIER_DEV
 static const enum tier copy_to[LANE_WORLD] = {TIER_DEVICE, TIER_DEVICE, TIER_HOST, TIER_HOST, TIER_NVME, TIER_HOST};
 
 /* One of the ways in which an exchange's halves may hang together, the first if no predicates are wanted. */
-static void set_exchange(struct instr *in, int way)
+static void set_exchange(struct op_attrs *a, int way)
 {
     int s = (way + 1) / 2, forth = way % 2 == 0;
-    in->attrs.comm.distance = way == 0 ? 1 : forth ? s : -s;
-    in->attrs.comm.send_if = way;
-    in->attrs.comm.recv_if = way == 0 ? 0 : forth ? 2 * s - 1 : 2 * s;
+    a->comm.distance = way == 0 ? 1 : forth ? s : -s;
+    a->comm.send_if = way;
+    a->comm.recv_if = way == 0 ? 0 : forth ? 2 * s - 1 : 2 * s;
 }
 
 /* Of a run on the device that is there under `predicate`. */
@@ -264,14 +264,14 @@ static int random_collective(struct program *p, struct memory *m, enum lane lane
             return 0;
         int tensor = program_add_tensor(p, "t", CLASS_ACT, UNITS + 1, UNIT);
         program_add_instr(p, OP_EXCHANGE, lane);
-        set_exchange(&p->instrs[p->n_instrs - 1], predicate ? predicate : (int)below(2 * RING - 1));
+        set_exchange(&program_call(p, &p->instrs[p->n_instrs - 1])->attrs, predicate ? predicate : (int)below(2 * RING - 1));
         add(p, m, 0, ACCESS_READ, TIER_DEVICE, begin, bytes, source.tensor, source.row);
         add(p, m, 1, ACCESS_WRITE, TIER_DEVICE, at, bytes, tensor, row0);
-        memory_write(m, TIER_DEVICE, at, bytes, tensor, 0, row0, p->instrs[p->n_instrs - 1].attrs.comm.recv_if);
+        memory_write(m, TIER_DEVICE, at, bytes, tensor, 0, row0, program_call(p, &p->instrs[p->n_instrs - 1])->attrs.comm.recv_if);
     }
-    struct instr *in = &p->instrs[p->n_instrs - 1];
-    in->attrs.comm.element = 4;
-    in->attrs.comm.n = in->attrs.comm.share = bytes / 4;
+    struct op_attrs *a = &program_call(p, &p->instrs[p->n_instrs - 1])->attrs;
+    a->comm.element = 4;
+    a->comm.n = a->comm.share = bytes / 4;
     return 1;
 }
 
@@ -326,15 +326,17 @@ static int random_instr(struct program *p, struct memory *m)
     return 1;
 }
 
-static void wait_for(struct instr *in, const struct instr *other)
+static void wait_for(struct program *p, int j, int i)
 {
+    const struct instr *in = &p->instrs[j], *other = &p->instrs[i];
     for (int w = 0; w < in->n_waits; w++) {
-        if (in->waits[w].lane == (int)other->lane) {
-            in->waits[w].ticket = max_i64(in->waits[w].ticket, other->ticket);
+        struct wait *wait = &program_waits(p, in)[w];
+        if (wait->lane == other->lane) {
+            wait->ticket = (int32_t)max_i64(wait->ticket, other->ticket);
             return;
         }
     }
-    in->waits[in->n_waits++] = (struct wait){(int32_t)other->lane, other->ticket};
+    program_add_wait(p, j, (struct wait){other->lane, other->ticket});
 }
 
 /* Waits for every conflict that is not ordered yet, the latest first; in half of the programs after some waits at random, so that some are redundant. */
@@ -344,12 +346,12 @@ static void add_waits(struct program *p)
     int careless = (int)below(2);
     for (int j = 0; j < p->n_instrs; j++) {
         if (careless && j > 0 && below(3) == 0)
-            wait_for(&p->instrs[j], &p->instrs[below(j)]);
+            wait_for(p, j, (int)below(j));
         order_instr(p, &h, j);
         for (int i = j - 1; i >= 0; i--) {
             if ((h.start[j] >> i & 1) || !conflict(p, i, j))
                 continue;
-            wait_for(&p->instrs[j], &p->instrs[i]);
+            wait_for(p, j, i);
             order_instr(p, &h, j);
         }
     }
@@ -414,12 +416,15 @@ static void fault_waits(const struct program *p, struct program *q, struct tally
     for (int i = 0; i < p->n_instrs; i++) {
         struct instr *in = &q->instrs[i];
         for (int w = 0; w < p->instrs[i].n_waits; w++) {
-            in->waits[w] = in->waits[--in->n_waits];
+            struct wait *wait = &program_waits(q, in)[w], was = *wait;
+            *wait = program_waits(q, in)[--in->n_waits];
             compare(q, 1, tally);
             *in = p->instrs[i];
-            if (--in->waits[w].ticket > 0)
+            wait->ticket = was.ticket - 1;
+            wait->lane = was.lane;
+            if (wait->ticket > 0)
                 compare(q, 1, tally);
-            *in = p->instrs[i];
+            *wait = was;
         }
     }
 }
@@ -467,7 +472,7 @@ static void fault_predicates(const struct program *p, struct program *q, struct 
             if (p->instrs[i].op == OP_ACCUM)
                 q->instrs[i].predicate = (int16_t)way;
             else if (p->instrs[i].op == OP_EXCHANGE)
-                set_exchange(&q->instrs[i], way);
+                set_exchange(mutate_attrs(q, &q->instrs[i]), way);
             else
                 break;
             compare(q, content_is_right(q), tally);
