@@ -41,11 +41,14 @@ static int64_t padded(const struct buffer *b)
     return round_up(b->bytes > 0 ? b->bytes : 1, BUFFER_ALIGN);
 }
 
-static struct buffer *sort_buffers;
-
-static int by_size(const void *a, const void *b)
+static const struct buffer *buffer_at(const struct buffer *buffers, const void *index)
 {
-    const struct buffer *x = &sort_buffers[*(const int *)a], *y = &sort_buffers[*(const int *)b];
+    return &buffers[*(const int *)index];
+}
+
+static int by_size(const void *a, const void *b, void *buffers)
+{
+    const struct buffer *x = buffer_at(buffers, a), *y = buffer_at(buffers, b);
     if (x->bytes != y->bytes)
         return x->bytes > y->bytes ? -1 : 1;
     if (x->t0 != y->t0)
@@ -53,21 +56,21 @@ static int by_size(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-static int by_time(const void *a, const void *b)
+static int by_time(const void *a, const void *b, void *buffers)
 {
-    const struct buffer *x = &sort_buffers[*(const int *)a], *y = &sort_buffers[*(const int *)b];
+    const struct buffer *x = buffer_at(buffers, a), *y = buffer_at(buffers, b);
     if (x->t0 != y->t0)
         return x->t0 < y->t0 ? -1 : 1;
-    return by_size(a, b);
+    return by_size(a, b, buffers);
 }
 
-static int by_area(const void *a, const void *b)
+static int by_area(const void *a, const void *b, void *buffers)
 {
-    const struct buffer *x = &sort_buffers[*(const int *)a], *y = &sort_buffers[*(const int *)b];
+    const struct buffer *x = buffer_at(buffers, a), *y = buffer_at(buffers, b);
     double ax = (double)x->bytes * (x->t1 - x->t0), ay = (double)y->bytes * (y->t1 - y->t0);
     if (ax != ay)
         return ax > ay ? -1 : 1;
-    return by_size(a, b);
+    return by_size(a, b, buffers);
 }
 
 static int leaf_of(const struct time_index *x, double t)
@@ -204,19 +207,14 @@ static int64_t place_all(struct packer *k, int64_t base, int best_fit)
 }
 
 /* Persistent bytes plus the largest sum of simultaneously live transient bytes. */
-static int64_t max_live(struct packer *k, int64_t base)
+static int64_t max_live(const struct packer *k, const int *moment, int64_t base)
 {
-    struct buffer *buffers = k->p->buffers;
     int64_t live = 0, best = 0;
-    int *moment = pack_moments(buffers, k->order, k->n);
-    if (!moment)
-        return -1;
     for (int i = 0; i < 2 * k->n; i++) {
-        int64_t bytes = padded(&buffers[k->order[moment[i] / 2]]);
+        int64_t bytes = padded(&k->p->buffers[k->order[moment[i] / 2]]);
         live += moment[i] % 2 ? bytes : -bytes;
         best = max_i64(best, live);
     }
-    free(moment);
     return base + best;
 }
 
@@ -224,6 +222,7 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base)
 {
     struct packer k = {.p = p};
     enum status st = OK;
+    int *moment = NULL;
     size_t cap = (size_t)p->n_buffers + 1;
     k.order = sys_malloc(sizeof(int) * cap);
     k.placed = sys_malloc(sizeof *k.placed * cap);
@@ -249,19 +248,19 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base)
         k.index->t_min = buf->t0 < k.index->t_min ? buf->t0 : k.index->t_min;
     }
     k.index->scale = t_max > k.index->t_min ? LEAVES / (t_max - k.index->t_min) : 0;
-    p->lower_bound[tier] = max_live(&k, base);
-    if (p->lower_bound[tier] < 0) {
+    moment = pack_moments(p->buffers, k.order, k.n);
+    if (!moment) {
         st = status_fail(ERR_NOMEM, "out of memory while planning");
         goto out;
     }
+    p->lower_bound[tier] = max_live(&k, moment, base);
     /* of many buffers, what sweeps leave is put up with up to 2% */
     int64_t enough = k.n > FEW ? p->lower_bound[tier] + p->lower_bound[tier] / 50 : p->lower_bound[tier];
-    int64_t top = pack_sweep(p->buffers, k.order, k.n, base, p->lower_bound[tier]);
+    int64_t top = pack_sweep(p->buffers, k.order, moment, k.n, base, p->lower_bound[tier]);
     p->arena[tier] = top;
     for (int attempt = 0; top >= 0 && k.n <= MANY && attempt < (k.n > FEW ? 1 : 6) && p->arena[tier] > enough; attempt++) {
-        static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_time};
-        sort_buffers = p->buffers;
-        qsort(k.order, (size_t)k.n, sizeof *k.order, orders[attempt / 2]);
+        static int (*const orders[])(const void *, const void *, void *) = {by_size, by_area, by_time};
+        qsort_r(k.order, (size_t)k.n, sizeof *k.order, orders[attempt / 2], p->buffers);
         top = place_all(&k, base, k.n > FEW || attempt % 2 == 0);
         for (int i = 0; i < k.n && top >= 0 && top < p->arena[tier]; i++)
             p->buffers[k.order[i]].address = k.placed[i].lo;
@@ -270,6 +269,7 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base)
     if (top < 0)
         st = status_fail(ERR_NOMEM, "out of memory while planning");
 out:
+    free(moment);
     free(k.order);
     free(k.placed);
     free(k.near);

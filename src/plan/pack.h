@@ -10,8 +10,9 @@
 enum status pack_tier(struct program *p, enum tier tier, int64_t base);
 
 /* In order of time, the best of several ways: sets the addresses of the n buffers named, which have lifetimes; returns the end of
- * the highest, or -1 out of memory. bound: base and the bytes that live at once, at which nothing is left to gain. */
-int64_t pack_sweep(struct buffer *buffers, const int *order, int n, int64_t base, int64_t bound);
+ * the highest, or -1 out of memory. moment: theirs (pack_moments). bound: base and the bytes that live at once, at which nothing
+ * is left to gain. */
+int64_t pack_sweep(struct buffer *buffers, const int *order, const int *moment, int n, int64_t base, int64_t bound);
 
 /* Beginnings (2 i + 1) and ends (2 i) of the lifetimes of buffers order[i], i < n (order NULL: of all n), in order of time, ends
  * first at the same moment. The caller frees the list; NULL out of memory. */

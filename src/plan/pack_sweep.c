@@ -18,24 +18,35 @@ struct gaps {
     int64_t top;
 };
 
+/* 0..n-1 in order of the buffers' beginnings or ends; key: room for n numbers. */
+static int sort_times(const struct buffer *buffers, const int *order, int n, int ends, double *key, int *out)
+{
+    for (int i = 0; i < n; i++) {
+        const struct buffer *b = &buffers[order ? order[i] : i];
+        key[i] = ends ? b->t1 : b->t0;
+        out[i] = i;
+    }
+    return sort_by_key(key, out, n);
+}
+
+/* Two sorted halves, merged: half the scratch of one sort. */
 int *pack_moments(const struct buffer *buffers, const int *order, int n)
 {
-    size_t size = 2 * (size_t)n + 1;
-    double *time = sys_malloc(sizeof *time * size);
-    int *moment = sys_malloc(sizeof *moment * size), ok = time && moment;
-    for (int i = 0; ok && i < n; i++) {
-        const struct buffer *b = &buffers[order ? order[i] : i];
-        time[2 * i] = b->t1;
-        time[2 * i + 1] = b->t0;
-        moment[i] = 2 * i;
-        moment[n + i] = 2 * i + 1;
+    size_t size = (size_t)n + 1;
+    double *key = sys_malloc(sizeof *key * size);
+    int *begin = sys_malloc(sizeof *begin * size), *end = sys_malloc(sizeof *end * size);
+    int ok = key && begin && end && sort_times(buffers, order, n, 0, key, begin) && sort_times(buffers, order, n, 1, key, end);
+    free(key);
+    int *moment = ok ? sys_malloc(sizeof *moment * 2 * size) : NULL;
+    for (int b = 0, e = 0; moment && b + e < 2 * n;) {
+        int begins =
+            b < n && (e == n || buffers[order ? order[begin[b]] : begin[b]].t0 < buffers[order ? order[end[e]] : end[e]].t1);
+        int at = b + e;
+        moment[at] = begins ? 2 * begin[b++] + 1 : 2 * end[e++];
     }
-    ok = ok && sort_by_key(time, moment, 2 * n);
-    free(time);
-    if (ok)
-        return moment;
-    free(moment);
-    return NULL;
+    free(begin);
+    free(end);
+    return moment;
 }
 
 static int first_at_or_above(const struct gaps *g, int64_t address)
@@ -152,20 +163,18 @@ static int64_t sweep(const struct buffer *buffers, const int *order, const int *
     return end;
 }
 
-int64_t pack_sweep(struct buffer *buffers, const int *order, int n, int64_t base, int64_t bound)
+int64_t pack_sweep(struct buffer *buffers, const int *order, const int *moment, int n, int64_t base, int64_t bound)
 {
     static const struct filling fillings[] = {{0, 1},     {0.1, 1}, {0.01, 1},  {0.03, 0},
                                               {0.003, 1}, {0.3, 1}, {0.001, 1}, {0.01, 0}};
     struct gaps g = {0};
-    int *moment = pack_moments(buffers, order, n);
-    int64_t *address = sys_malloc(sizeof *address * (size_t)(n + 1)), best = moment && address ? INT64_MAX : -1;
+    int64_t *address = sys_malloc(sizeof *address * (size_t)(n + 1)), best = address ? INT64_MAX : -1;
     for (size_t k = 0; n > 0 && k < sizeof fillings / sizeof *fillings && best > bound; k++) {
         int64_t end = sweep(buffers, order, moment, n, &g, base, bound, best, fillings[k], address);
         for (int i = 0; i < n && end >= 0 && end < best; i++)
             buffers[order[i]].address = address[i];
         best = min_i64(best, end);
     }
-    free(moment);
     free(address);
     free(g.gap);
     return n > 0 ? best : base;

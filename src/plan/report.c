@@ -146,7 +146,7 @@ static uint64_t work_key(const struct program *p, const struct instr *in)
         int parameter = o->tensor >= 0 && p->tensors[o->tensor].class == CLASS_PARAM;
         parameters += parameter;
         if (parameter)
-            key = mix(mix(mix(key, o->tensor), o->row0), o->row1);
+            key = mix(mix(mix(key, o->tensor), o->row0), operand_row1(p, o));
         else if (o->access != ACCESS_READ)
             key = mix(key, o->row0);
     }

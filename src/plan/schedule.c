@@ -22,7 +22,7 @@ struct schedule {
     struct deps deps; /* on buffers, of the lowered order */
     int *origin;      /* origin[i]: place of instruction i in the lowered order */
     int *order;       /* for sorting */
-    double *key, *need, *use;
+    double *key;      /* what overlap() sorts by, in lowered order */
 };
 
 /* Puts the program into the order s->order, which is used up. */
@@ -55,11 +55,11 @@ static enum status permute_back(struct schedule *s)
 
 /* Release keys. Compute runs back to back; write-backs follow their producer; a prefetch ends when it is needed or when the next
  * one on its lane starts, and starts no earlier than `distance` before its use. */
-static void release_keys(struct schedule *s, double distance)
+static void release_keys(struct schedule *s, double distance, double *need, double *use)
 {
     const struct program *p = s->p;
     const struct deps *d = &s->deps;
-    double now = 0, next_start[LANES], *key = s->key, *need = s->need, *use = s->use;
+    double now = 0, next_start[LANES], *key = s->key;
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
         need[i] = use[i] = 1e300;
@@ -154,12 +154,13 @@ static enum status add_pace(struct schedule *s, double lag, struct deps *d)
     return OK;
 }
 
-static enum status overlap(struct schedule *s, double distance, double lag)
+/* Sorts by release keys, simulates, sorts by start; scratch: 2 n numbers. */
+static enum status overlap_with(struct schedule *s, double distance, double lag, double *scratch)
 {
     struct program *p = s->p;
     struct deps d;
-    double *release = s->need; /* of no use any more */
-    release_keys(s, distance);
+    double *release = scratch;
+    release_keys(s, distance, scratch, scratch + p->n_instrs);
     TRY(permute_by_key(s));
     for (int i = 0; i < p->n_instrs; i++)
         release[i] = p->instrs[i].depth > 0 ? s->key[s->origin[i]] : 0;
@@ -172,6 +173,18 @@ static enum status overlap(struct schedule *s, double distance, double lag)
     for (int i = 0; i < p->n_instrs; i++)
         s->key[i] = p->instrs[i].start;
     return permute_by_key(s);
+}
+
+static enum status overlap(struct schedule *s, double distance, double lag)
+{
+    size_t n = (size_t)s->p->n_instrs + 1;
+    double *scratch = sys_malloc(sizeof *scratch * 2 * n);
+    s->key = sys_malloc(sizeof *s->key * n);
+    enum status st = scratch && s->key ? overlap_with(s, distance, lag, scratch) : no_memory();
+    free(scratch);
+    free(s->key);
+    s->key = NULL;
+    return st;
 }
 
 /* [start of the first access, end of the last): simulated seconds, or positions in the list. */
@@ -217,10 +230,7 @@ enum status schedule_create(struct program *p, const struct cost_model *m, struc
     s->m = m;
     s->origin = sys_malloc(sizeof *s->origin * n);
     s->order = sys_malloc(sizeof *s->order * n);
-    s->key = sys_malloc(sizeof *s->key * n);
-    s->need = sys_malloc(sizeof *s->need * n);
-    s->use = sys_malloc(sizeof *s->use * n);
-    enum status st = s->origin && s->order && s->key && s->need && s->use ? OK : no_memory();
+    enum status st = s->origin && s->order ? OK : no_memory();
     if (st == OK)
         st = hazards_find(p, HAZARD_BUFFERS, &s->deps);
     if (st != OK) {
@@ -240,9 +250,6 @@ void schedule_destroy(struct schedule *s)
     hazards_free(&s->deps);
     free(s->origin);
     free(s->order);
-    free(s->key);
-    free(s->need);
-    free(s->use);
     free(s);
 }
 

@@ -142,12 +142,10 @@ static void copy_once(struct lowering *L, struct value *v, int64_t row0, int64_t
                                                    .access = ACCESS_WRITE,
                                                    .buffer = t->place[to].buffer,
                                                    .tensor = v->tensor,
-                                                   .version_in = t->version,
-                                                   .version_out = t->version,
+                                                   .version = t->version,
                                                    .offset = t->place[to].offset,
                                                    .bytes = tile_bytes(v, i),
-                                                   .row0 = t->row0,
-                                                   .row1 = t->row1});
+                                                   .row0 = t->row0});
     }
     emit_done(L, 0);
 }
@@ -324,15 +322,14 @@ static void arg_rows(struct lowering *L, int arg, enum access access, struct val
                             .offset = t->place[place].offset + (a - t->row0) * v->row_bytes,
                             .bytes = (b - a) * v->row_bytes,
                             .row0 = a,
-                            .row1 = b,
-                            .version_in = t->version,
-                            .version_out = t->version};
+                            .version = t->version};
         if (o.buffer < 0 && L->st == OK)
             L->st = status_fail(ERR_CORRUPT, "planner: %s of %s (rows %lld to %lld, layer %d, phase %c) has no copy in %s",
                                 op_name(L->p->instrs[L->p->n_instrs - 1].op), L->p->tensors[v->tensor].name, (long long)a,
                                 (long long)b, L->layer, L->phase, place < TIERS ? tier_name((enum tier)place) : "keep");
         if (access & ACCESS_WRITE) {
-            o.version_out = ++t->version;
+            t->version++;
+            o.version += access == ACCESS_WRITE;
             for (int k = 0; k < PLACES; k++)
                 if (k != place)
                     t->place[k] = nowhere;

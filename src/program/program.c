@@ -102,10 +102,10 @@ int program_add_buffer(struct program *p, enum tier tier, int64_t bytes, enum te
 {
     int i = grow(p, (void **)&p->buffers, &p->n_buffers, &p->cap_buffers, sizeof *p->buffers);
     struct buffer *b = &p->buffers[i];
-    b->tier = tier;
+    b->tier = (uint8_t)tier;
     b->bytes = bytes;
-    b->class = class;
-    b->persistent = persistent;
+    b->class = (uint8_t) class;
+    b->persistent = (uint8_t)persistent;
     b->address = -1;
     return i;
 }
@@ -194,10 +194,9 @@ void program_add_operand(struct program *p, struct operand o)
     if (in->n_operands > 0) {
         struct operand *last = &p->operands[p->n_operands - 1];
         if (last->arg == o.arg && last->buffer == o.buffer && last->tensor == o.tensor && o.tensor >= 0 &&
-            last->access == o.access && last->version_in == o.version_in && last->version_out == o.version_out &&
-            last->offset + last->bytes == o.offset && last->row1 == o.row0) {
+            last->access == o.access && last->version == o.version && last->offset + last->bytes == o.offset &&
+            operand_row1(p, last) == o.row0) {
             last->bytes += o.bytes;
-            last->row1 = o.row1;
             return;
         }
     }
@@ -246,8 +245,7 @@ static void print_operand(const struct program *p, const struct operand *o, FILE
     char mode = o->access == ACCESS_READ ? '<' : o->access == ACCESS_WRITE ? '>' : '=';
     fprintf(f, " %c%s", mode, name);
     if (o->tensor >= 0)
-        fprintf(f, ".%d[%lld:%lld]", o->access == ACCESS_READ ? o->version_in : o->version_out, (long long)o->row0,
-                (long long)o->row1);
+        fprintf(f, ".%d[%lld:%lld]", operand_version_after(o), (long long)o->row0, (long long)operand_row1(p, o));
     fprintf(f, "@%s+%llx", tier_name(b->tier), (unsigned long long)(b->address + o->offset));
 }
 

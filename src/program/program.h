@@ -41,28 +41,26 @@ struct tensor {
 /* A piece of a tier. Persistent buffers are the same (index, tier, address) in every program of a set; the others live from their
  * first access to their last. */
 struct buffer {
-    enum tier tier;
-    int persistent;
+    uint8_t tier, class; /* enum tier, enum tensor_class */
+    uint8_t persistent;
     int64_t bytes, address; /* address: in the tier's arena, a multiple of BUFFER_ALIGN; -1 before packing */
-    enum tensor_class class;
-    double t0, t1; /* simulated lifetime */
+    double t0, t1;          /* simulated lifetime */
 };
 
 #define BUFFER_ALIGN 4096
 
 enum access { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_UPDATE = 3 /* read, then written in place */ };
 
-/* Contiguous bytes that an instruction touches: rows [row0, row1) of a tensor at one version. Several operands with the same
+/* Contiguous bytes that an instruction touches: rows of a tensor from row0 on, at one version. Several operands with the same
  * `arg` are consecutive segments of that argument; of an nvme argument they are adjacent and together one extent. tensor -1:
- * scratch, undefined before and after. */
+ * scratch, undefined before and after. 40 bytes: there are three for each instruction. */
 struct operand {
     int16_t arg;
     int16_t access;
     int32_t buffer, tensor;
-    int32_t version_in;  /* of what is read */
-    int32_t version_out; /* of what is written; an in-place update makes version_in + 1; copies keep the version */
+    int32_t version; /* of what is read or written; an update in place makes version + 1 of it; copies keep the version */
     int64_t offset, bytes;
-    int64_t row0, row1;
+    int64_t row0;
 };
 
 struct wait {
@@ -141,6 +139,18 @@ void program_add_wait(struct program *p, int i, struct wait w);
  * continue. */
 void program_add_operand(struct program *p, struct operand o);
 void program_add_binding(struct program *p, int live_out, struct binding b);
+
+/* The end of an operand's rows, of a tensor. */
+static inline int64_t operand_row1(const struct program *p, const struct operand *o)
+{
+    return o->row0 + o->bytes / p->tensors[o->tensor].row_bytes;
+}
+
+/* The version that an operand leaves. */
+static inline int32_t operand_version_after(const struct operand *o)
+{
+    return o->version + (o->access == ACCESS_UPDATE);
+}
 
 static inline struct op_call *program_call(const struct program *p, const struct instr *in)
 {

@@ -149,9 +149,9 @@ static enum status check_content(struct verifier *v, int k)
         const struct cell *c = byte_map_cell(m, i);
         int64_t bytes = m->at[m->next[i]] - m->at[i];
         char text[128];
-        if (!holds(c, o->tensor, o->version_in, origin))
-            return reject(v, k, "reads %s version %d rows %lld to %lld, but bytes %#llx + %lld of %s %s", p->tensors[o->tensor].name, o->version_in,
-                          (long long)o->row0, (long long)o->row1, (unsigned long long)m->at[i], (long long)bytes, tier_name(tier),
+        if (!holds(c, o->tensor, o->version, origin))
+            return reject(v, k, "reads %s version %d rows %lld to %lld, but bytes %#llx + %lld of %s %s", p->tensors[o->tensor].name, o->version,
+                          (long long)o->row0, (long long)operand_row1(p, o), (unsigned long long)m->at[i], (long long)bytes, tier_name(tier),
                           describe_content(p, c, m->at[i], bytes, text, sizeof text));
         if (c->predicate != 0 && c->predicate != verify_read_predicate(v->p, v->in))
             return reject(v, k, "reads %s, which is only there if predicate %d holds, %s", p->tensors[o->tensor].name, c->predicate,
@@ -304,7 +304,7 @@ static enum status apply_write(struct verifier *v, int k)
     struct cell *c = byte_map_cell(m, s.first);
     memset(c, 0, sizeof *c);
     c->tensor = o->tensor;
-    c->version = o->version_out;
+    c->version = operand_version_after(o);
     if (o->tensor >= 0)
         c->origin = o->row0 * p->tensors[o->tensor].row_bytes - operand_begin(p, o);
     c->source = k;

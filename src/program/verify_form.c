@@ -122,14 +122,21 @@ static const char *range_fault(const struct program *p, int buffer, int64_t offs
     return NULL;
 }
 
-/* NULL, or why these are not rows of the tensor. */
-static const char *rows_fault(const struct program *p, int tensor, int64_t row0, int64_t row1)
+/* NULL, or why there is no such tensor. */
+static const char *tensor_fault(const struct program *p, int tensor)
 {
     if (tensor < 0 || tensor >= p->n_tensors)
         return "it names a tensor that does not exist";
     const struct tensor *t = &p->tensors[tensor];
     if (t->row_bytes <= 0 || t->rows <= 0 || t->rows > INT64_MAX / t->row_bytes)
         return "its tensor has no size";
+    return NULL;
+}
+
+/* NULL, or why these are not rows of the tensor. */
+static const char *rows_fault(const struct program *p, int tensor, int64_t row0, int64_t row1)
+{
+    const struct tensor *t = &p->tensors[tensor];
     if (row0 < 0 || row0 >= row1 || row1 > t->rows)
         return "it names rows that its tensor does not have";
     return NULL;
@@ -188,13 +195,14 @@ static enum status check_operand(const struct site *s, int k, const struct opera
             return reject(s, k, "scratch has no content: it can only be written, and never copied");
         return OK;
     }
-    fault = rows_fault(p, o->tensor, o->row0, o->row1);
+    fault = tensor_fault(p, o->tensor);
     if (fault)
-        return reject(s, k, "%s (tensor %d, rows %lld to %lld)", fault, o->tensor, (long long)o->row0, (long long)o->row1);
-    if (o->bytes != (o->row1 - o->row0) * p->tensors[o->tensor].row_bytes)
-        return reject(s, k, "%lld rows of %s are not %lld bytes", (long long)(o->row1 - o->row0), p->tensors[o->tensor].name, (long long)o->bytes);
-    if (o->access == ACCESS_UPDATE && o->version_out != o->version_in + 1)
-        return reject(s, k, "an update in place makes version %d out of version %d of %s", o->version_out, o->version_in, p->tensors[o->tensor].name);
+        return reject(s, k, "%s (tensor %d)", fault, o->tensor);
+    if (o->bytes % p->tensors[o->tensor].row_bytes != 0)
+        return reject(s, k, "%lld bytes are no whole rows of %s", (long long)o->bytes, p->tensors[o->tensor].name);
+    fault = rows_fault(p, o->tensor, o->row0, operand_row1(p, o));
+    if (fault)
+        return reject(s, k, "%s (tensor %d, rows %lld to %lld)", fault, o->tensor, (long long)o->row0, (long long)operand_row1(p, o));
     return OK;
 }
 
@@ -239,8 +247,8 @@ static enum status check_copy(const struct site *s, const struct operand *o)
         int64_t row_bytes = p->tensors[a->tensor].row_bytes;
         if (a->tensor != b->tensor)
             return reject(s, dst, "a copy of %s cannot be %s", p->tensors[a->tensor].name, p->tensors[b->tensor].name);
-        if (a->version_in != b->version_out)
-            return reject(s, dst, "a copy of version %d of %s cannot be version %d", a->version_in, p->tensors[a->tensor].name, b->version_out);
+        if (a->version != b->version)
+            return reject(s, dst, "a copy of version %d of %s cannot be version %d", a->version, p->tensors[a->tensor].name, b->version);
         if (a->row0 * row_bytes + src_done != b->row0 * row_bytes + dst_done)
             return reject(s, dst, "the copy moves rows of %s: row %lld comes from row %lld", p->tensors[a->tensor].name,
                           (long long)(b->row0 + dst_done / row_bytes), (long long)(a->row0 + src_done / row_bytes));
@@ -309,7 +317,9 @@ static enum status check_bindings(const struct program *p, const struct binding 
 {
     for (int i = 0; i < n; i++) {
         const struct binding *b = &list[i];
-        const char *fault = rows_fault(p, b->tensor, b->row0, b->row1);
+        const char *fault = tensor_fault(p, b->tensor);
+        if (!fault)
+            fault = rows_fault(p, b->tensor, b->row0, b->row1);
         if (!fault)
             fault = range_fault(p, b->buffer, b->offset, binding_bytes(p, b));
         if (!fault && !p->buffers[b->buffer].persistent)

@@ -29,7 +29,10 @@ static void check(struct buffer *b, double most)
                 now += padded(&b[k]);
         live = max_i64(live, now);
     }
-    top = pack_sweep(b, order, N, BASE, BASE + live);
+    int *moment = pack_moments(b, order, N);
+    assert_non_null(moment);
+    top = pack_sweep(b, order, moment, N, BASE, BASE + live);
+    free(moment);
     for (int i = 0; i < N; i++) {
         assert_true(b[i].address >= BASE && b[i].address % BUFFER_ALIGN == 0);
         highest = max_i64(highest, b[i].address + padded(&b[i]));

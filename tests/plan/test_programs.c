@@ -81,7 +81,7 @@ static int is_used(const struct program *p, int i, const struct operand *o, int6
         for (int k = 0; k < p->instrs[j].n_operands; k++) {
             const struct operand *r = &p->operands[p->instrs[j].first_operand + k];
             if (r->buffer == o->buffer && (r->access & ACCESS_READ) && r->tensor == o->tensor &&
-                r->version_in == o->version_out && r->row0 < row1 && row0 < r->row1)
+                r->version == operand_version_after(o) && r->row0 < row1 && row0 < operand_row1(p, r))
                 return 1;
         }
     return 0;
@@ -99,7 +99,7 @@ static void expect_nothing_in_vain(const struct program *p, const struct cell *c
                 continue;
             writes = 1;
             /* parameters come in whole units: a tied head brings the position embeddings too */
-            used |= is_used(p, i, o, o->row0, o->row1) || p->tensors[o->tensor].class == CLASS_PARAM;
+            used |= is_used(p, i, o, o->row0, operand_row1(p, o)) || p->tensors[o->tensor].class == CLASS_PARAM;
         }
         if (writes && !used)
             fail_msg("%s, program %s: nobody needs what instruction %d (%s) makes", cell_name(c), p->name, i, op_name(in->op));
@@ -234,20 +234,13 @@ static void plant_addresses(const struct program *p, struct program *q, const st
 static void plant_operand(const struct program *p, struct program *q, int i, int k, const struct cell *c, int *count)
 {
     struct operand *o = &q->operands[k];
-    if (o->tensor < 0 || (o->access == ACCESS_WRITE && !is_used(p, i, o, o->row0, o->row1)))
+    if (o->tensor < 0 || (o->access == ACCESS_WRITE && !is_used(p, i, o, o->row0, operand_row1(p, o))))
         return;
-    if (o->access == ACCESS_WRITE) {
-        o->version_out++;
-        expect_rejected(q, c, "a version too far", i, count);
-    } else {
-        o->version_in++;
-        o->version_out += o->access == ACCESS_UPDATE;
-        expect_rejected(q, c, "a newer version", i, count);
-    }
+    o->version++;
+    expect_rejected(q, c, "a newer version", i, count);
     *o = p->operands[k];
     if (o->row0 > 0) {
         o->row0--;
-        o->row1--;
         expect_rejected(q, c, "other rows", i, count);
         *o = p->operands[k];
     }
@@ -267,8 +260,8 @@ static int was_there(const struct program *p, int i, const struct operand *o)
     for (int j = 0; j < i; j++)
         for (int k = 0; k < p->instrs[j].n_operands; k++) {
             const struct operand *r = &p->operands[p->instrs[j].first_operand + k];
-            if (r->tensor == o->tensor && r->version_out == o->version_out && (r->access & ACCESS_WRITE) && r->row1 >= o->row1 &&
-                p->buffers[r->buffer].tier == p->buffers[o->buffer].tier &&
+            if (r->tensor == o->tensor && operand_version_after(r) == operand_version_after(o) && (r->access & ACCESS_WRITE) &&
+                operand_row1(p, r) >= operand_row1(p, o) && p->buffers[r->buffer].tier == p->buffers[o->buffer].tier &&
                 p->buffers[r->buffer].address + r->offset - p->buffers[o->buffer].address - o->offset ==
                     (r->row0 - o->row0) * p->tensors[o->tensor].row_bytes)
                 return 1;
@@ -286,9 +279,10 @@ static void plant_short_copies(const struct program *p, struct program *q, const
             continue;
         struct operand *src = &q->operands[in->first_operand], *dst = src + 1;
         int64_t row = q->tensors[src->tensor].row_bytes;
-        if (src->row1 - src->row0 < 2 || !is_used(p, i, dst, dst->row1 - 1, dst->row1) || was_there(p, i, dst))
+        int64_t row1 = operand_row1(q, dst);
+        if (src->bytes < 2 * row || !is_used(p, i, dst, row1 - 1, row1) || was_there(p, i, dst))
             continue;
-        src->row1--, src->bytes -= row, dst->row1--, dst->bytes -= row;
+        src->bytes -= row, dst->bytes -= row;
         mutate_attrs(q, in)->copy.bytes -= row;
         program_call(q, in)->bytes -= row;
         expect_rejected(q, c, "a shortened copy", i, count);

@@ -146,7 +146,7 @@ int mutate_weaken_waits(const struct program *p, int max, int *tried)
 static int swap_inputs(struct program *q, const struct instr *in, int a, int b)
 {
     struct operand *x = &q->operands[in->first_operand + a], *y = &q->operands[in->first_operand + b], t = *x;
-    int same = x->tensor == y->tensor && x->row0 == y->row0 && x->version_in == y->version_in;
+    int same = x->tensor == y->tensor && x->row0 == y->row0 && x->version == y->version;
     if (x->access != ACCESS_READ || y->access != ACCESS_READ || x->arg == y->arg || x->bytes != y->bytes || same)
         return 0;
     int16_t arg_x = x->arg, arg_y = y->arg;
@@ -164,10 +164,9 @@ static int shift_input(struct program *q, const struct instr *in, int k)
     if (o->access != ACCESS_READ || in->op == OP_COPY)
         return 0;
     const struct tensor *t = &q->tensors[o->tensor];
-    if (o->row1 >= t->rows || o->offset + o->bytes + t->row_bytes > q->buffers[o->buffer].bytes)
+    if (operand_row1(q, o) >= t->rows || o->offset + o->bytes + t->row_bytes > q->buffers[o->buffer].bytes)
         return 0;
     o->row0++;
-    o->row1++;
     o->offset += t->row_bytes;
     return 1;
 }
@@ -195,7 +194,7 @@ static int flip_accumulate(struct program *q, struct instr *in)
         if (o->tensor < 0)
             return 0;
         o->access = *flag ? ACCESS_WRITE : ACCESS_UPDATE;
-        o->version_in = o->version_out - 1;
+        o->version += *flag ? 1 : -1;
         flipped = 1;
     }
     *flag = !*flag;

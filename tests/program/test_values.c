@@ -200,7 +200,6 @@ static void test_faults_beyond_the_verifier(void **state)
     struct operand *positions = &p->operands[p->instrs[3].first_operand + 1];
     positions->offset = 0; /* rope starts at the wrong row */
     positions->row0 = 0;
-    positions->row1 = CHUNK;
     assert_true(digest_of(p) != right);
     program_destroy(p);
 

@@ -81,22 +81,21 @@ static struct program *chain(void)
     return p;
 }
 
-static void wrong_version(struct program *p) { operand_at(p, 2, 1)->version_in = 0; }
-static void wrong_update(struct program *p) { operand_at(p, 1, 0)->version_out = 2; }
-static void stale_update(struct program *p) { operand_at(p, 1, 0)->version_in = 1, operand_at(p, 1, 0)->version_out = 2; }
+static void wrong_version(struct program *p) { operand_at(p, 2, 1)->version = 0; }
+static void stale_update(struct program *p) { operand_at(p, 1, 0)->version = 1; }
 static void wrong_tensor(struct program *p) { operand_at(p, 0, 1)->tensor = Y; }
 static void wrong_rows(struct program *p)
 {
     struct operand *o = operand_at(p, 0, 1);
     o->row0 = 1, o->bytes = 7 * ROW;
 }
-static void rows_beyond(struct program *p) { operand_at(p, 0, 1)->row1 = 9; }
-static void rows_not_bytes(struct program *p) { operand_at(p, 0, 1)->row1 = 7; }
+static void rows_beyond(struct program *p) { operand_at(p, 0, 1)->row0 = 1; }
+static void part_of_a_row(struct program *p) { operand_at(p, 0, 1)->bytes--; }
 static void wrong_address(struct program *p) { operand_at(p, 2, 1)->buffer = 0; }
 static void wrong_offset(struct program *p)
 {
     struct operand *o = operand_at(p, 2, 1);
-    o->offset = ROW, o->row1 = 7, o->bytes = 7 * ROW;
+    o->offset = ROW, o->bytes = 7 * ROW;
 }
 static void beyond_buffer(struct program *p) { operand_at(p, 0, 3)->bytes = PAGE + 1; }
 static void negative_offset(struct program *p) { operand_at(p, 0, 3)->offset = -1; }
@@ -112,7 +111,7 @@ static void scratch_read(struct program *p) { operand_at(p, 1, 1)->tensor = -1; 
 static void scratch_as_tensor(struct program *p)
 {
     struct operand *o = operand_at(p, 2, 1); /* y from where only scratch was written */
-    o->buffer = 4, o->bytes = ROW, o->row1 = 1;
+    o->buffer = 4, o->bytes = ROW;
     operand_at(p, 0, 3)->bytes = PAGE;
 }
 static void unwritten(struct program *p) { p->buffers[3].address = 3 * PAGE, p->buffers[2].address = 5 * PAGE, p->n_live_in = 2; }
@@ -158,12 +157,11 @@ static void test_chain(void **state)
     (void)state;
     static const struct fault faults[] = {
         {"wrong version", wrong_version, "instruction 2 (gelu on compute, ticket 3), operand 1: reads y version 0 rows 0 to 8, but bytes 0x5000 + 8192 of device hold y version 1"},
-        {"wrong update", wrong_update, "an update in place makes version 2 out of version 0 of y"},
         {"stale update", stale_update, "instruction 1 (accum on compute, ticket 2), operand 0: reads y version 1 rows 0 to 8, but bytes 0x5000 + 8192 of device hold y version 0"},
         {"wrong tensor", wrong_tensor, "reads y version 0 rows 0 to 8, but bytes 0 + 8192 of device hold x version 0 rows 0 to 8"},
         {"wrong rows", wrong_rows, "reads x version 0 rows 1 to 8, but bytes 0 + 7168 of device hold x version 0 rows 0 to 7"},
         {"rows beyond", rows_beyond, "it names rows that its tensor does not have"},
-        {"rows and bytes", rows_not_bytes, "7 rows of x are not 8192 bytes"},
+        {"part of a row", part_of_a_row, "8191 bytes are no whole rows of x"},
         {"wrong address", wrong_address, "reads y version 1 rows 0 to 8, but bytes 0 + 8192 of device hold x"},
         {"wrong offset", wrong_offset, "reads y version 1 rows 0 to 7, but bytes 0x5400 + 7168 of device hold y version 1 rows 1 to 8"},
         {"beyond buffer", beyond_buffer, "operand 3: it is empty or reaches beyond its buffer"},
@@ -261,20 +259,20 @@ static void host_kernel(struct program *p)
 {
     p->instrs[7].lane = LANE_HOST, p->instrs[7].ticket = 1;
 }
-static void copy_version(struct program *p) { operand_at(p, 4, 1)->version_out = 1; }
+static void copy_version(struct program *p) { operand_at(p, 4, 1)->version = 1; }
 static void copy_tensor(struct program *p) { operand_at(p, 4, 1)->tensor = A; }
-static void copy_size(struct program *p) { operand_at(p, 4, 1)->row1 = 4, operand_at(p, 4, 1)->bytes = 4 * ROW; }
+static void copy_size(struct program *p) { operand_at(p, 4, 1)->bytes = 4 * ROW; }
 static void copy_rows(struct program *p)
 {
     for (int k = 0; k < 2; k++)
-        operand_at(p, 4, k)->row1 = 4, operand_at(p, 4, k)->bytes = 4 * ROW;
-    operand_at(p, 4, 1)->row0 = 4, operand_at(p, 4, 1)->row1 = 8;
+        operand_at(p, 4, k)->bytes = 4 * ROW;
+    operand_at(p, 4, 1)->row0 = 4;
 }
 static void copy_attribute(struct program *p) { program_call(p, &p->instrs[4])->attrs.copy.bytes = ROW; }
 static void extent_part(struct program *p)
 {
     for (int k = 0; k < 2; k++)
-        operand_at(p, 5, k)->row1 = 4, operand_at(p, 5, k)->bytes = 4 * ROW;
+        operand_at(p, 5, k)->bytes = 4 * ROW;
 }
 static void extent_unaligned(struct program *p)
 {
@@ -284,8 +282,8 @@ static void extent_unaligned(struct program *p)
 static void stale_part(struct program *p)
 {
     struct operand *o = operand_at(p, 6, 1); /* only half of b comes back, over half of c */
-    o->bytes = 4 * ROW, o->row1 = 4;
-    *operand_at(p, 6, 0) = (struct operand){.access = ACCESS_READ, .buffer = 5, .tensor = B, .bytes = 4 * ROW, .row1 = 4};
+    o->bytes = 4 * ROW;
+    *operand_at(p, 6, 0) = (struct operand){.access = ACCESS_READ, .buffer = 5, .tensor = B, .bytes = 4 * ROW};
 }
 
 static void test_round_trip(void **state)
@@ -378,7 +376,7 @@ static void bind_beyond_extent(struct program *p) { p->live_out[1].row1 = 8; }
 static void read_two_extents(struct program *p)
 {
     for (int k = 0; k < 2; k++)
-        operand_at(p, 0, k)->bytes = 8 * ROW, operand_at(p, 0, k)->row1 = 8;
+        operand_at(p, 0, k)->bytes = 8 * ROW;
 }
 /* now they stand there as one */
 static void one_extent(struct program *p)

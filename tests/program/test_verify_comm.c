@@ -485,7 +485,7 @@ static void test_accepted(void **state)
                         any case */
     arg(p, ADD_DQ, 0)->buffer = arg(p, ADD_DQ, 0)->tensor = DK_PART;
     arg(p, ADD_DQ, 1)->buffer = arg(p, ADD_DQ, 1)->tensor = DELTA;
-    arg(p, SEND_DK, 0)->version_in = 1;
+    arg(p, SEND_DK, 0)->version = 1;
     program_waits(p, &p->instrs[SEND_DK])[0].ticket = p->instrs[ADD_DQ].ticket;
     p->live_out[2].version = 0; /* dq */
     expect_accepted(p);

@@ -174,16 +174,13 @@ static void other_share(struct program *p)
 {
     attrs(p, LANE_WORLD, 0)->comm.share = FLOATS / 8; /* one would do with less than the others */
     p->operands[p->instrs[mutate_find(p, LANE_WORLD, 0)].first_operand].bytes = FLOATS / 8 * 4;
-    p->operands[p->instrs[mutate_find(p, LANE_WORLD, 0)].first_operand].row1 = FLOATS / 8;
 }
 static void other_size(struct program *p)
 {
     struct instr *in = &p->instrs[mutate_find(p, LANE_RING, 3)];
     program_call(p, in)->attrs.comm.n = program_call(p, in)->attrs.comm.share = FLOATS / 2;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++)
         p->operands[in->first_operand + k].bytes = PAGE / 2;
-        p->operands[in->first_operand + k].row1 = FLOATS / 2;
-    }
 }
 static void other_wire(struct program *p)
 {
@@ -222,7 +219,7 @@ static void swapped(struct program *p) /* k and v */
 static void other_rows(struct program *p)
 {
     struct operand *o = &p->operands[p->instrs[mutate_find(p, LANE_WORLD, 0)].first_operand];
-    o->row0 += 8, o->row1 += 8, o->offset += 32;
+    o->row0 += 8, o->offset += 32;
 }
 static void dropped(struct program *p)
 {
@@ -239,7 +236,6 @@ static void other_op(struct program *p)
     program_call(p, in)->attrs.comm.distance = 1;
     program_call(p, in)->attrs.comm.n = program_call(p, in)->attrs.comm.share;
     p->operands[in->first_operand + 1].bytes = p->operands[in->first_operand].bytes;
-    p->operands[in->first_operand + 1].row1 = p->operands[in->first_operand].row1;
 }
 static void made_for_others(struct program *p)
 {

@@ -98,7 +98,7 @@ static int content_is_right(const struct program *p)
         int n = in->n_operands, reads_if = in->op == OP_EXCHANGE ? program_call(p, in)->attrs.comm.send_if : in->predicate;
         int writes_if = in->op == OP_EXCHANGE ? program_call(p, in)->attrs.comm.recv_if : in->predicate;
         for (int k = 0; k < n; k++) {
-            if ((o[k].access & ACCESS_READ) && !memory_holds(&m, p->buffers[o[k].buffer].tier, begin_of(p, &o[k]), o[k].bytes, o[k].tensor, o[k].version_in, o[k].row0))
+            if ((o[k].access & ACCESS_READ) && !memory_holds(&m, p->buffers[o[k].buffer].tier, begin_of(p, &o[k]), o[k].bytes, o[k].tensor, o[k].version, o[k].row0))
                 return 0;
             if ((o[k].access & ACCESS_READ) && !memory_under(&m, p->buffers[o[k].buffer].tier, begin_of(p, &o[k]), o[k].bytes, 0, reads_if))
                 return 0;
@@ -115,7 +115,7 @@ static int content_is_right(const struct program *p)
             enum tier t = p->buffers[o[k].buffer].tier;
             int under = o[k].access == ACCESS_WRITE ? writes_if : memory_under(&m, t, begin_of(p, &o[k]), o[k].bytes, 0, 0) ? 0 : reads_if;
             if (o[k].access & ACCESS_WRITE)
-                memory_write(&m, t, begin_of(p, &o[k]), o[k].bytes, o[k].tensor, o[k].version_out, o[k].row0, under);
+                memory_write(&m, t, begin_of(p, &o[k]), o[k].bytes, o[k].tensor, operand_version_after(&o[k]), o[k].row0, under);
         }
     }
     for (int b = 0; b < p->n_live_out; b++) {
@@ -321,7 +321,7 @@ static int random_instr(struct program *p, struct memory *m)
     program_add_instr(p, kernel ? OP_GELU : OP_COPY, lane);
     add(p, m, kernel ? 1 : 0, ACCESS_READ, from, begin, bytes, source.tensor, source.row);
     add(p, m, kernel ? 0 : 1, ACCESS_WRITE, to, at, bytes, tensor, row0);
-    p->operands[p->n_operands - 1].version_out = version;
+    p->operands[p->n_operands - 1].version = version;
     memory_write(m, to, at, bytes, tensor, version, row0, 0);
     return 1;
 }
@@ -443,13 +443,11 @@ static void fault_operands(const struct program *p, struct program *q, struct ta
                     o->offset += sign * step;
                 break;
             case 1:
-                o->version_in += (int32_t)sign;
-                o->version_out += (int32_t)sign;
+                o->version += (int32_t)sign;
                 break;
             case 2:
-                if (o->row0 + sign >= 0 && o->row1 + sign <= UNITS + 1) {
+                if (o->row0 + sign >= 0 && operand_row1(q, o) + sign <= UNITS + 1) {
                     o->row0 += sign;
-                    o->row1 += sign;
                 }
                 break;
             }
