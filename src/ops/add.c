@@ -4,38 +4,35 @@
 #include "ops/rows.h"
 #include "ops/simd.h"
 
-CLONES static void add_three(float *y, const float *x, const float *delta, const float *bias, int64_t n)
+INLINE void add_typed(void *y, const void *x, const float *delta, const void *bias, int64_t at, int64_t n, int32_t dtype)
 {
     if (bias) {
 #pragma omp simd
         for (int64_t j = 0; j < n; j++)
-            y[j] = x[j] + delta[j] + bias[j];
+            row_set(y, at + j, dtype, row_get(x, at + j, dtype) + delta[at + j] + row_get(bias, j, dtype));
     } else {
 #pragma omp simd
         for (int64_t j = 0; j < n; j++)
-            y[j] = x[j] + delta[j];
+            row_set(y, at + j, dtype, row_get(x, at + j, dtype) + delta[at + j]);
     }
+}
+
+CLONES static void add_elements(void *y, const void *x, const float *delta, const void *bias, int64_t at, int64_t n,
+                                int32_t dtype)
+{
+    FOR_DTYPE(dtype, add_typed, y, x, delta, bias, at, n);
 }
 
 void ops_add(void *y, const void *x, const float *delta, const void *bias, int64_t rows, int64_t dim, int32_t dtype)
 {
 #pragma omp parallel for schedule(static) if (rows * dim > ROWS_SERIAL)
-    for (int64_t i = 0; i < rows; i++) {
-        float bx[ROWS_BLOCK], bb[ROWS_BLOCK], by[ROWS_BLOCK];
-        for (int64_t j = 0; j < dim; j += ROWS_BLOCK) {
-            int64_t n = min_i64(ROWS_BLOCK, dim - j), at = i * dim + j;
-            float *out = rows_target(y, at, dtype, by);
-            add_three(out, rows_read(x, at, n, dtype, bx), delta + at, bias ? rows_read(bias, j, n, dtype, bb) : NULL, n);
-            rows_write(y, at, n, dtype, out);
-        }
-    }
+    for (int64_t i = 0; i < rows; i++)
+        add_elements(y, x, delta, bias, i * dim, dim, dtype);
 }
 
 void ops_accum(float *y, const float *x, int64_t n)
 {
 #pragma omp parallel for schedule(static) if (n > ROWS_SERIAL)
-    for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++) {
-        int64_t at = b * ROWS_BLOCK;
-        add_three(y + at, y + at, x + at, NULL, rows_block_size(b, n));
-    }
+    for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++)
+        add_elements(y, y, x, NULL, b * ROWS_BLOCK, rows_block_size(b, n), F32);
 }

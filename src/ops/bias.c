@@ -9,43 +9,52 @@ enum {
     ROW_GROUP = 64, /* rows summed before their sum is added to the total: keeps rounding small for long chunks */
 };
 
-CLONES static void add_to(float *y, const float *x, int64_t n)
+INLINE void add_bias(void *y, const void *bias, int64_t at, int64_t n, int32_t dtype)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
-        y[j] += x[j];
+        row_set(y, at + j, dtype, row_get(y, at + j, dtype) + row_get(bias, j, dtype));
+}
+
+CLONES static void bias_row(void *y, const void *bias, int64_t at, int64_t n, int32_t dtype)
+{
+    FOR_DTYPE(dtype, add_bias, y, bias, at, n);
 }
 
 void ops_bias(void *y, const void *bias, int64_t rows, int64_t dim, int32_t dtype)
 {
 #pragma omp parallel for schedule(static) if (rows * dim > ROWS_SERIAL)
-    for (int64_t i = 0; i < rows; i++) {
-        float by[ROWS_BLOCK], bb[ROWS_BLOCK];
-        for (int64_t j = 0; j < dim; j += ROWS_BLOCK) {
-            int64_t n = min_i64(ROWS_BLOCK, dim - j), at = i * dim + j;
-            float *out = rows_target(y, at, dtype, by);
-            rows_read(y, at, n, dtype, by);
-            add_to(out, rows_read(bias, j, n, dtype, bb), n);
-            rows_write(y, at, n, dtype, out);
-        }
+    for (int64_t i = 0; i < rows; i++)
+        bias_row(y, bias, i * dim, dim, dtype);
+}
+
+/* sum[n] += the sum of `rows` rows of dy, the first of which begins at element `at`. */
+INLINE void add_rows(float *sum, const void *dy, int64_t at, int64_t rows, int64_t dim, int64_t n, int32_t dtype)
+{
+    float group[PANEL] = {0};
+    for (int64_t i = 0; i < rows; i++, at += dim) {
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++)
+            group[j] += row_get(dy, at + j, dtype);
     }
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        sum[j] += group[j];
+}
+
+CLONES static void panel_grad(float *dbias, const void *dy, int64_t at, int64_t rows, int64_t dim, int64_t n, int32_t dtype,
+                              int32_t accumulate)
+{
+    float sum[PANEL] = {0};
+    for (int64_t i = 0; i < rows; i += ROW_GROUP)
+        FOR_DTYPE(dtype, add_rows, sum, dy, at + i * dim, min_i64(ROW_GROUP, rows - i), dim, n);
+    for (int64_t j = 0; j < n; j++)
+        dbias[j] = accumulate ? dbias[j] + sum[j] : sum[j];
 }
 
 void ops_bias_grad(float *dbias, const void *dy, int64_t rows, int64_t dim, int32_t y_type, int32_t accumulate)
 {
 #pragma omp parallel for schedule(static) if (rows * dim > ROWS_SERIAL)
-    for (int64_t j = 0; j < dim; j += PANEL) {
-        float buf[PANEL], sum[PANEL] = {0};
-        int64_t n = min_i64(PANEL, dim - j);
-        for (int64_t i0 = 0; i0 < rows; i0 += ROW_GROUP) {
-            float group[PANEL] = {0};
-            for (int64_t i = i0; i < min_i64(i0 + ROW_GROUP, rows); i++)
-                add_to(group, rows_read(dy, i * dim + j, n, y_type, buf), n);
-            add_to(sum, group, n);
-        }
-        if (accumulate)
-            add_to(dbias + j, sum, n);
-        else
-            memcpy(dbias + j, sum, (size_t)n * sizeof *sum);
-    }
+    for (int64_t j = 0; j < dim; j += PANEL)
+        panel_grad(dbias + j, dy, j, rows, dim, min_i64(PANEL, dim - j), y_type, accumulate);
 }

@@ -8,18 +8,26 @@
 
 enum { BATCH = 512 }; /* blocks whose sums are held on the stack before they are added in order */
 
+INLINE void add_squares(f64x4 sum[LANES / 4], const float *x)
+{
+    for (int q = 0; q < LANES / 4; q++) {
+        f32x4 f;
+        memcpy(&f, x + 4 * q, sizeof f);
+        f64x4 d = __builtin_convertvector(f, f64x4);
+        sum[q] += d * d;
+    }
+}
+
 CLONES static double block_sumsq(const float *x, int64_t n)
 {
     f64x4 a[LANES / 4] = {{0}};
-    for (int64_t j = 0; j < n; j += LANES) {
+    int64_t j = 0;
+    for (; j + LANES <= n; j += LANES)
+        add_squares(a, x + j);
+    if (j < n) {
         float pad[LANES] = {0};
-        const float *p = x + j;
-        if (n - j < LANES)
-            p = memcpy(pad, p, (size_t)(n - j) * sizeof *x);
-        for (int q = 0; q < LANES / 4; q++) {
-            f64x4 d = {p[4 * q], p[4 * q + 1], p[4 * q + 2], p[4 * q + 3]};
-            a[q] += d * d;
-        }
+        memcpy(pad, x + j, (size_t)(n - j) * sizeof *x);
+        add_squares(a, pad);
     }
     double s[LANES];
     memcpy(s, a, sizeof s);

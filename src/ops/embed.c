@@ -8,23 +8,30 @@
 
 enum { PANEL = 128 }; /* columns that one task of the scatter-add owns */
 
-CLONES static void add_into(float *y, const float *a, const float *b, int64_t n)
+/* y[at + j] = a[a_at + j] + b[b_at + j] */
+INLINE void add_typed(void *y, int64_t at, const void *a, int64_t a_at, const void *b, int64_t b_at, int64_t n, int32_t dtype)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
-        y[j] = a[j] + b[j];
+        row_set(y, at + j, dtype, row_get(a, a_at + j, dtype) + row_get(b, b_at + j, dtype));
 }
 
-static void fill(const struct embed_shape *s, void *x, int64_t row, float value)
+CLONES static void add_rows(void *y, int64_t at, const void *a, int64_t a_at, const void *b, int64_t b_at, int64_t n,
+                            int32_t dtype)
 {
-    float buf[ROWS_BLOCK];
-    for (int64_t j = 0; j < s->dim; j += ROWS_BLOCK) {
-        int64_t n = min_i64(ROWS_BLOCK, s->dim - j), at = row * s->dim + j;
-        float *out = rows_target(x, at, s->dtype, buf);
-        for (int64_t k = 0; k < n; k++)
-            out[k] = value;
-        rows_write(x, at, n, s->dtype, out);
-    }
+    FOR_DTYPE(dtype, add_typed, y, at, a, a_at, b, b_at, n);
+}
+
+INLINE void scatter_typed(float *row, const void *dx, int64_t at, int64_t n, int32_t dtype)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        row[j] += row_get(dx, at + j, dtype);
+}
+
+CLONES static void scatter(float *row, const void *dx, int64_t at, int64_t n, int32_t dtype)
+{
+    FOR_DTYPE(dtype, scatter_typed, row, dx, at, n);
 }
 
 void ops_embed(const struct embed_shape *s, void *x, const void *table, const int32_t *tokens, const void *pos_table,
@@ -35,20 +42,12 @@ void ops_embed(const struct embed_shape *s, void *x, const void *table, const in
     for (int64_t i = 0; i < s->rows; i++) {
         int64_t token = tokens[i], pos = pos_table ? positions[i] : 0;
         if (token < 0 || token >= s->vocab || (pos_table && (pos < 0 || pos >= s->max_pos))) {
-            fill(s, x, i, NAN);
-            continue;
-        }
-        if (!pos_table) {
+            for (int64_t j = 0; j < s->dim; j++)
+                row_set(x, i * s->dim + j, s->dtype, NAN);
+        } else if (pos_table) {
+            add_rows(x, i * s->dim, table, token * s->dim, pos_table, pos * s->dim, s->dim, s->dtype);
+        } else {
             memcpy((char *)x + (size_t)i * row_bytes, (const char *)table + (size_t)token * row_bytes, row_bytes);
-            continue;
-        }
-        for (int64_t j = 0; j < s->dim; j += ROWS_BLOCK) {
-            float bx[ROWS_BLOCK], bt[ROWS_BLOCK], bp[ROWS_BLOCK];
-            int64_t n = min_i64(ROWS_BLOCK, s->dim - j), at = i * s->dim + j;
-            float *out = rows_target(x, at, s->dtype, bx);
-            add_into(out, rows_read(table, token * s->dim + j, n, s->dtype, bt),
-                     rows_read(pos_table, pos * s->dim + j, n, s->dtype, bp), n);
-            rows_write(x, at, n, s->dtype, out);
         }
     }
 }
@@ -62,13 +61,8 @@ void ops_embed_grad(const struct embed_shape *s, float *dtable, const void *dx, 
     }
 #pragma omp parallel for schedule(static) if (s->rows * s->dim > ROWS_SERIAL)
     for (int64_t j = 0; j < s->dim; j += PANEL) {
-        float buf[PANEL];
-        int64_t n = min_i64(PANEL, s->dim - j);
-        for (int64_t i = 0; i < s->rows; i++) {
-            if (index[i] < 0 || index[i] >= s->vocab)
-                continue;
-            float *row = dtable + index[i] * s->dim + j;
-            add_into(row, row, rows_read(dx, i * s->dim + j, n, s->dtype, buf), n);
-        }
+        for (int64_t i = 0; i < s->rows; i++)
+            if (index[i] >= 0 && index[i] < s->vocab)
+                scatter(dtable + index[i] * s->dim + j, dx, i * s->dim + j, min_i64(PANEL, s->dim - j), s->dtype);
     }
 }

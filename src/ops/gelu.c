@@ -8,14 +8,14 @@
 static const float SQRT_2_PI = 0.797884561f, CUBIC = 0.044715f, SQRT_HALF = 0.707106781f, INV_SQRT_2PI = 0.398942280f;
 
 /* Beyond |x| = 30 both gelus are x or 0 in fp32; clamping keeps the cube and the square finite. */
-static inline float clamp(float x)
+INLINE float clamp(float x)
 {
     x = x < -30.0f ? -30.0f : x;
     return x > 30.0f ? 30.0f : x;
 }
 
 /* sigmoid(2 u(x)); *slope = 2 u'(x) */
-static inline float tanh_phi(float x, float *slope)
+INLINE float tanh_phi(float x, float *slope)
 {
     float c = clamp(x), square = c * c;
     *slope = 2.0f * SQRT_2_PI * fmaf(3.0f * CUBIC, square, 1.0f);
@@ -23,7 +23,7 @@ static inline float tanh_phi(float x, float *slope)
 }
 
 /* Phi from erf: a polynomial near 0, and beyond it erfc(|z|) = exp(q(|z|)) with a polynomial q (fitted by N. Juffa). */
-static inline float erf_phi(float x)
+INLINE float erf_phi(float x)
 {
     float z = clamp(x) * SQRT_HALF, t = fabsf(z), s = z * z;
     float p = -5.96761703e-4f;
@@ -45,61 +45,60 @@ static inline float erf_phi(float x)
     return t > 0.927734375f ? far : fmaf(0.5f, near, 0.5f);
 }
 
-CLONES static void forward_tanh(float *y, const float *x, int64_t n)
+INLINE void forward_typed(void *y, const void *x, int64_t at, int64_t n, enum gelu_kind kind, int32_t dtype)
 {
+    if (kind == GELU_ERF) {
 #pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-        float slope;
-        y[j] = x[j] * tanh_phi(x[j], &slope);
+        for (int64_t j = at; j < at + n; j++) {
+            float v = row_get(x, j, dtype);
+            row_set(y, j, dtype, v * erf_phi(v));
+        }
+    } else {
+#pragma omp simd
+        for (int64_t j = at; j < at + n; j++) {
+            float slope, v = row_get(x, j, dtype);
+            row_set(y, j, dtype, v * tanh_phi(v, &slope));
+        }
     }
 }
 
-CLONES static void forward_erf(float *y, const float *x, int64_t n)
+CLONES static void forward(void *y, const void *x, int64_t at, int64_t n, enum gelu_kind kind, int32_t dtype)
 {
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++)
-        y[j] = x[j] * erf_phi(x[j]);
+    FOR_DTYPE(dtype, forward_typed, y, x, at, n, kind);
 }
 
-CLONES static void backward_tanh(float *dx, const float *x, const float *dy, int64_t n)
+INLINE void backward_typed(void *dx, const void *x, const void *dy, int64_t at, int64_t n, enum gelu_kind kind, int32_t dtype)
 {
+    if (kind == GELU_ERF) {
 #pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-        float slope, phi = tanh_phi(x[j], &slope);
-        dx[j] = dy[j] * fmaf(clamp(x[j]) * slope, phi * (1.0f - phi), phi);
+        for (int64_t j = at; j < at + n; j++) {
+            float v = row_get(x, j, dtype), c = clamp(v);
+            row_set(dx, j, dtype, row_get(dy, j, dtype) * fmaf(c, INV_SQRT_2PI * vexp(-0.5f * c * c), erf_phi(v)));
+        }
+    } else {
+#pragma omp simd
+        for (int64_t j = at; j < at + n; j++) {
+            float v = row_get(x, j, dtype), slope, phi = tanh_phi(v, &slope);
+            row_set(dx, j, dtype, row_get(dy, j, dtype) * fmaf(clamp(v) * slope, phi * (1.0f - phi), phi));
+        }
     }
 }
 
-CLONES static void backward_erf(float *dx, const float *x, const float *dy, int64_t n)
+CLONES static void backward(void *dx, const void *x, const void *dy, int64_t at, int64_t n, enum gelu_kind kind, int32_t dtype)
 {
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-        float c = clamp(x[j]);
-        dx[j] = dy[j] * fmaf(c, INV_SQRT_2PI * vexp(-0.5f * c * c), erf_phi(x[j]));
-    }
+    FOR_DTYPE(dtype, backward_typed, dx, x, dy, at, n, kind);
 }
 
 void ops_gelu(void *y, const void *x, int64_t n, enum gelu_kind kind, int32_t dtype)
 {
 #pragma omp parallel for schedule(static) if (n > ROWS_SERIAL)
-    for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++) {
-        float bx[ROWS_BLOCK], by[ROWS_BLOCK];
-        int64_t at = b * ROWS_BLOCK, count = rows_block_size(b, n);
-        float *out = rows_target(y, at, dtype, by);
-        (kind == GELU_ERF ? forward_erf : forward_tanh)(out, rows_read(x, at, count, dtype, bx), count);
-        rows_write(y, at, count, dtype, out);
-    }
+    for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++)
+        forward(y, x, b * ROWS_BLOCK, rows_block_size(b, n), kind, dtype);
 }
 
 void ops_gelu_grad(void *dx, const void *x, const void *dy, int64_t n, enum gelu_kind kind, int32_t dtype)
 {
 #pragma omp parallel for schedule(static) if (n > ROWS_SERIAL)
-    for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++) {
-        float bx[ROWS_BLOCK], bd[ROWS_BLOCK], bo[ROWS_BLOCK];
-        int64_t at = b * ROWS_BLOCK, count = rows_block_size(b, n);
-        float *out = rows_target(dx, at, dtype, bo);
-        (kind == GELU_ERF ? backward_erf : backward_tanh)(out, rows_read(x, at, count, dtype, bx),
-                                                          rows_read(dy, at, count, dtype, bd), count);
-        rows_write(dx, at, count, dtype, out);
-    }
+    for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++)
+        backward(dx, x, dy, b * ROWS_BLOCK, rows_block_size(b, n), kind, dtype);
 }

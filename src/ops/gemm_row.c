@@ -10,23 +10,19 @@ enum {
     AHEAD = 512,   /* elements of B that are fetched ahead: one stream alone does not keep memory busy */
 };
 
-/* acc[l % 16] += x[l] * y[l] */
-CLONES static void add_products(float acc[LANES], const float *x, const float *y, int64_t n)
+/* Lane l % 16 of acc += x[l] * y[l] */
+CLONES static void add_products(f32x8 acc[2], const float *x, const float *y, int64_t n)
 {
-    f32x8 a[2], v, w;
-    int64_t l = 0;
-    memcpy(a, acc, sizeof a);
-    for (; l + LANES <= n; l += LANES) {
+    f32x8 a[2] = {acc[0], acc[1]}, v[2], w[2];
+    for (int64_t l = 0; l < n; l += LANES) {
         __builtin_prefetch(y + l + AHEAD);
-        for (int half = 0; half < 2; half++) {
-            memcpy(&v, x + l + 8 * half, sizeof v);
-            memcpy(&w, y + l + 8 * half, sizeof w);
-            a[half] += v * w;
-        }
+        lanes_get(v, x, l, n - l, 0.0f, F32);
+        lanes_get(w, y, l, n - l, 0.0f, F32);
+        for (int half = 0; half < 2; half++)
+            a[half] += v[half] * w[half];
     }
-    memcpy(acc, a, sizeof a);
-    for (int64_t i = 0; l + i < n; i++)
-        acc[i] += x[l + i] * y[l + i];
+    acc[0] = a[0];
+    acc[1] = a[1];
 }
 
 CLONES static void add_multiple(float *sum, float factor, const float *x, int64_t n)
@@ -49,7 +45,8 @@ static const float *read_a(const struct gemm_shape *s, const void *a, int64_t l,
 /* sum[n] = A times columns [j, j + n) of B. */
 static void columns(const struct gemm_shape *s, float *sum, const void *a, const void *b, int64_t j, int64_t n)
 {
-    float buf_a[ROWS_BLOCK], buf_b[ROWS_BLOCK], acc[COLUMNS][LANES] = {{0}};
+    float buf_a[ROWS_BLOCK], buf_b[ROWS_BLOCK];
+    f32x8 acc[COLUMNS][2] = {{{0}}};
     memset(sum, 0, (size_t)n * sizeof *sum);
     for (int64_t l = 0; l < s->k; l += ROWS_BLOCK) {
         const int64_t k = min_i64(ROWS_BLOCK, s->k - l);

@@ -6,45 +6,55 @@
 
 #include <math.h>
 
-/* acc[j % 16] += x[j] * y[j] */
-CLONES static void add_products(float acc[LANES], const float *x, const float *y, int64_t n)
+/* delta of a row's heads, which begin at element `at`. */
+INLINE void delta_typed(float *delta, const void *o, const void *d_o, int64_t at, int64_t heads, int64_t head_dim, int32_t dtype)
 {
-    f32x8 a0, a1, v, w;
-    int64_t j = 0;
-    memcpy(&a0, acc, sizeof a0);
-    memcpy(&a1, acc + 8, sizeof a1);
-    for (; j + LANES <= n; j += LANES) {
-        memcpy(&v, x + j, sizeof v);
-        memcpy(&w, y + j, sizeof w);
-        a0 += v * w;
-        memcpy(&v, x + j + 8, sizeof v);
-        memcpy(&w, y + j + 8, sizeof w);
-        a1 += v * w;
+    for (int64_t h = 0; h < heads; h++, at += head_dim) {
+        f32x8 sum[2] = {{0}}, v[2], w[2];
+        for (int64_t j = 0; j < head_dim; j += LANES) {
+            lanes_get(v, o, at + j, head_dim - j, 0.0f, dtype);
+            lanes_get(w, d_o, at + j, head_dim - j, 0.0f, dtype);
+            sum[0] += v[0] * w[0];
+            sum[1] += v[1] * w[1];
+        }
+        delta[h] = lanes_sum(sum);
     }
-    memcpy(acc, &a0, sizeof a0);
-    memcpy(acc + 8, &a1, sizeof a1);
-    for (int64_t l = 0; j + l < n; l++)
-        acc[l] += x[j + l] * y[j + l];
 }
 
-CLONES static void blend(float *o, const float *part, float keep, float add, int64_t n)
+CLONES static void delta_row(float *delta, const void *o, const void *d_o, int64_t at, int64_t heads, int64_t head_dim,
+                             int32_t dtype)
 {
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++)
-        o[j] = fmaf(keep, o[j], add * part[j]);
+    FOR_DTYPE(dtype, delta_typed, delta, o, d_o, at, heads, head_dim);
 }
 
 void ops_attn_delta(const struct heads_shape *s, float *delta, const void *o, const void *d_o)
 {
 #pragma omp parallel for schedule(static) if (s->rows * s->heads * s->head_dim > ROWS_SERIAL)
-    for (int64_t i = 0; i < s->rows * s->heads; i++) {
-        float bo[ROWS_BLOCK], bd[ROWS_BLOCK], acc[LANES] = {0};
-        for (int64_t j = 0; j < s->head_dim; j += ROWS_BLOCK) {
-            int64_t n = min_i64(ROWS_BLOCK, s->head_dim - j), at = i * s->head_dim + j;
-            add_products(acc, rows_read(o, at, n, s->dtype, bo), rows_read(d_o, at, n, s->dtype, bd), n);
-        }
-        delta[i] = lanes_sum(acc);
-    }
+    for (int64_t i = 0; i < s->rows; i++)
+        delta_row(delta + i * s->heads, o, d_o, i * s->heads * s->head_dim, s->heads, s->head_dim, s->dtype);
+}
+
+/* o = keep * o + add * part, elements [at, at + n) */
+INLINE void blend_typed(float *o, const void *part, float keep, float add, int64_t at, int64_t n, int32_t dtype)
+{
+#pragma omp simd
+    for (int64_t j = at; j < at + n; j++)
+        o[j] = fmaf(keep, o[j], add * row_get(part, j, dtype));
+}
+
+INLINE void take_typed(float *o, const void *part, int64_t at, int64_t n, int32_t dtype)
+{
+#pragma omp simd
+    for (int64_t j = at; j < at + n; j++)
+        o[j] = row_get(part, j, dtype);
+}
+
+CLONES static void blend(float *o, const void *part, float keep, float add, int64_t at, int64_t n, int32_t dtype)
+{
+    if (keep == 0) /* whatever o holds */
+        FOR_DTYPE(dtype, take_typed, o, part, at, n);
+    else
+        FOR_DTYPE(dtype, blend_typed, o, part, keep, add, at, n);
 }
 
 /* The weights of o and of its part in their union, and its lse. */
@@ -67,17 +77,11 @@ void ops_attn_merge(const struct heads_shape *s, float *o, float *lse, const voi
 #pragma omp parallel for schedule(static) if (s->rows * s->heads * s->head_dim > ROWS_SERIAL)
     for (int64_t i = 0; i < s->rows * s->heads; i++) {
         const int64_t at = i % s->heads * s->rows + i / s->heads;
-        float buf[ROWS_BLOCK], keep = 0, add = 1, merged = lse_part[at];
+        float keep = 0, add = 1, merged = lse_part[at];
         if (s->accumulate)
             merged = merge_weights(lse[at], lse_part[at], &keep, &add);
         lse[at] = merged;
-        for (int64_t j = 0; j < s->head_dim && add != 0; j += ROWS_BLOCK) {
-            int64_t n = min_i64(ROWS_BLOCK, s->head_dim - j), first = i * s->head_dim + j;
-            const float *part = rows_read(o_part, first, n, s->dtype, buf);
-            if (keep == 0) /* whatever o holds */
-                memcpy(o + first, part, (size_t)n * sizeof *o);
-            else
-                blend(o + first, part, keep, add, n);
-        }
+        if (add != 0)
+            blend(o, o_part, keep, add, i * s->head_dim, s->head_dim, s->dtype);
     }
 }

@@ -17,32 +17,26 @@ CLONES static float block_max(const float *x, int64_t n, float m)
     return m;
 }
 
-/* sum exp(x - m), n <= ROWS_BLOCK */
-CLONES static float block_sum(const float *x, int64_t n, float m)
+/* Sum of exp(x - m), n <= ROWS_BLOCK; they go to e, which may be x. */
+CLONES static float block_exp(float *e, const float *x, int64_t n, float m)
 {
-    float e[ROWS_BLOCK + LANES];
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
         e[j] = vexp(x[j] - m);
-    memset(e + n, 0, LANES * sizeof *e);
-    f32x8 a0 = {0}, a1 = {0}, v;
+    f32x8 sum[2] = {{0}}, v[2];
     for (int64_t j = 0; j < n; j += LANES) {
-        memcpy(&v, e + j, sizeof v);
-        a0 += v;
-        memcpy(&v, e + j + 8, sizeof v);
-        a1 += v;
+        lanes_get(v, e, j, n - j, 0.0f, F32);
+        sum[0] += v[0];
+        sum[1] += v[1];
     }
-    float sum[LANES];
-    memcpy(sum, &a0, sizeof a0);
-    memcpy(sum + 8, &a1, sizeof a1);
     return lanes_sum(sum);
 }
 
-CLONES static void softmax(float *x, int64_t n, float m, float scale)
+CLONES static void multiply(float *x, int64_t n, float factor)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
-        x[j] = vexp(x[j] - m) * scale;
+        x[j] *= factor;
 }
 
 static double row_loss(const struct loss_shape *s, float *x, int64_t target, float inv_targets)
@@ -52,22 +46,18 @@ static double row_loss(const struct loss_shape *s, float *x, int64_t target, flo
             memset(x, 0, (size_t)s->vocab * sizeof *x);
         return target < 0 ? 0.0 : (double)NAN;
     }
-    float m = -FLT_MAX; /* not -inf: a block of -inf has m - m = 0 terms, not NaN */
+    const float m = block_max(x, s->vocab, -FLT_MAX); /* not -inf: a row of -inf has m - m = 0 terms, not NaN */
+    const float of_target = x[target];
     double sum = 0.0;
     for (int64_t j = 0; j < s->vocab; j += ROWS_BLOCK) {
-        int64_t n = min_i64(ROWS_BLOCK, s->vocab - j);
-        float larger = block_max(x + j, n, m);
-        if (larger > m)
-            sum *= (double)vexp(m - larger);
-        m = larger;
-        sum += (double)block_sum(x + j, n, m);
+        float buf[ROWS_BLOCK];
+        sum += (double)block_exp(s->gradient ? x + j : buf, x + j, min_i64(ROWS_BLOCK, s->vocab - j), m);
     }
-    double loss = log(sum) + (double)m - (double)x[target];
     if (s->gradient) {
-        softmax(x, s->vocab, m, (float)((double)inv_targets / sum));
+        multiply(x, s->vocab, (float)((double)inv_targets / sum));
         x[target] -= inv_targets;
     }
-    return loss;
+    return log(sum) + (double)m - (double)of_target;
 }
 
 void ops_loss(const struct loss_shape *s, float *logits, double *loss, const int32_t *targets, float inv_targets)

@@ -10,8 +10,8 @@ struct loss_shape {
     int32_t accumulate; /* *loss is added to, not written */
 };
 
-/* *loss (+)= sum over rows of log sum exp(logits) - logits[target], in fp64, rows in order. One pass over a row finds its maximum
- * and its sum (online softmax, Milakov and Gimelshein 2018, by blocks of 1024), one more writes the gradient. A row whose target
+/* *loss (+)= sum over rows of log sum exp(logits) - logits[target], in fp64, rows in order. A row is read for its
+ * maximum, then for its exponentials and their sum, in blocks of 1024; the gradient scales the exponentials. A row whose target
  * is negative counts nothing and gets a zero gradient; a target >= vocab makes the loss NaN (and a zero gradient), so that it is
  * seen. */
 void ops_loss(const struct loss_shape *s, float *logits /* [rows,vocab] inout */, double *loss,

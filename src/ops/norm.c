@@ -11,162 +11,123 @@ enum {
     PANEL = 128,    /* columns that one task adds up over the groups */
 };
 
-/* x + j, or, where fewer than LANES elements are left, a copy of them in pad, padded with `fill`. */
-static inline const float *lanes_at(const float *x, int64_t j, int64_t n, float fill, float pad[LANES])
-{
-    if (n - j >= LANES)
-        return x + j;
-    for (int64_t l = 0; l < LANES; l++)
-        pad[l] = j + l < n ? x[j + l] : fill;
-    return pad;
-}
+/* Where a row begins in x, and how it is normalised. */
+struct row {
+    int64_t at, dim;
+    float mean, r;
+};
 
-/* acc[j % 16] += (x[j] - mean) ^ power */
-CLONES static void add_powers(float acc[LANES], const float *x, int64_t n, float mean, int power)
+/* Sum of (x - mean) ^ power over a row. */
+INLINE float sum_powers(const struct row *row, const void *x, int power, int32_t dtype)
 {
-    float pad[LANES];
-    f32x8 a0, a1, v0, v1;
-    memcpy(&a0, acc, sizeof a0);
-    memcpy(&a1, acc + 8, sizeof a1);
-    for (int64_t j = 0; j < n; j += LANES) {
-        const float *p = lanes_at(x, j, n, mean, pad);
-        memcpy(&v0, p, sizeof v0);
-        memcpy(&v1, p + 8, sizeof v1);
-        v0 -= mean;
-        v1 -= mean;
-        a0 += power == 2 ? v0 * v0 : v0;
-        a1 += power == 2 ? v1 * v1 : v1;
+    f32x8 sum[2] = {{0}}, v[2];
+    for (int64_t j = 0; j < row->dim; j += LANES) {
+        lanes_get(v, x, row->at + j, row->dim - j, row->mean, dtype);
+        for (int half = 0; half < 2; half++) {
+            v[half] -= row->mean;
+            sum[half] += power == 2 ? v[half] * v[half] : v[half];
+        }
     }
-    memcpy(acc, &a0, sizeof a0);
-    memcpy(acc + 8, &a1, sizeof a1);
+    return lanes_sum(sum);
 }
 
-static float row_sum(const struct norm_shape *s, const void *x, int64_t at, float mean, int power)
+INLINE void stats_typed(struct row *row, const void *x, enum norm_kind kind, float eps, int32_t dtype)
 {
-    float buf[ROWS_BLOCK], acc[LANES] = {0};
-    for (int64_t j = 0; j < s->dim; j += ROWS_BLOCK) {
-        int64_t n = min_i64(ROWS_BLOCK, s->dim - j);
-        add_powers(acc, rows_read(x, at + j, n, s->dtype, buf), n, mean, power);
-    }
-    return lanes_sum(acc);
+    row->mean = 0.0f;
+    if (kind == NORM_LAYER)
+        row->mean = sum_powers(row, x, 1, dtype) / (float)row->dim;
+    float var = sum_powers(row, x, 2, dtype) / (float)row->dim;
+    row->r = 1.0f / sqrtf(var + eps);
 }
 
-static void row_stats(const struct norm_shape *s, const void *x, int64_t at, float *mean, float *r)
+INLINE void normalise_typed(const struct row *row, void *y, const void *x, const void *weight, const void *bias, int32_t dtype)
 {
-    *mean = s->kind == NORM_LAYER ? row_sum(s, x, at, 0.0f, 1) / (float)s->dim : 0.0f;
-    float var = row_sum(s, x, at, *mean, 2) / (float)s->dim;
-    *r = 1.0f / sqrtf(var + s->eps);
-}
-
-CLONES static void normalise(float *y, const float *x, const float *weight, const float *bias, int64_t n, float mean, float r)
-{
+    const struct row c = *row;
     if (bias) {
 #pragma omp simd
-        for (int64_t j = 0; j < n; j++)
-            y[j] = fmaf((x[j] - mean) * r, weight[j], bias[j]);
+        for (int64_t j = 0; j < c.dim; j++)
+            row_set(y, c.at + j, dtype,
+                    fmaf((row_get(x, c.at + j, dtype) - c.mean) * c.r, row_get(weight, j, dtype), row_get(bias, j, dtype)));
     } else {
 #pragma omp simd
-        for (int64_t j = 0; j < n; j++)
-            y[j] = (x[j] - mean) * r * weight[j];
+        for (int64_t j = 0; j < c.dim; j++)
+            row_set(y, c.at + j, dtype, (row_get(x, c.at + j, dtype) - c.mean) * c.r * row_get(weight, j, dtype));
     }
+}
+
+CLONES static void normalise_row(const struct norm_shape *s, int64_t i, void *y, const void *x, const void *weight,
+                                 const void *bias)
+{
+    struct row row = {.at = i * s->dim, .dim = s->dim};
+    FOR_DTYPE(s->dtype, stats_typed, &row, x, s->kind, s->eps);
+    FOR_DTYPE(s->dtype, normalise_typed, &row, y, x, weight, bias);
 }
 
 void ops_norm(const struct norm_shape *s, void *y, const void *x, const void *weight, const void *bias)
 {
 #pragma omp parallel for schedule(static) if (s->rows * s->dim > ROWS_SERIAL)
-    for (int64_t i = 0; i < s->rows; i++) {
-        float bx[ROWS_BLOCK], bw[ROWS_BLOCK], bb[ROWS_BLOCK], by[ROWS_BLOCK], mean, r;
-        row_stats(s, x, i * s->dim, &mean, &r);
-        for (int64_t j = 0; j < s->dim; j += ROWS_BLOCK) {
-            int64_t n = min_i64(ROWS_BLOCK, s->dim - j), at = i * s->dim + j;
-            float *out = rows_target(y, at, s->dtype, by);
-            normalise(out, rows_read(x, at, n, s->dtype, bx), rows_read(weight, j, n, s->dtype, bw),
-                      bias ? rows_read(bias, j, n, s->dtype, bb) : NULL, n, mean, r);
-            rows_write(y, at, n, s->dtype, out);
-        }
-    }
+    for (int64_t i = 0; i < s->rows; i++)
+        normalise_row(s, i, y, x, weight, bias);
 }
 
-/* sum_g[j % 16] += g[j], sum_gx[j % 16] += g[j] * xhat[j], with g = dy * weight */
-CLONES static void add_products(float sum_g[LANES], float sum_gx[LANES], const float *x, const float *weight, const float *dy,
-                                int64_t n, float mean, float r)
+/* *sum_g = sum of g, *sum_gx = sum of g * xhat over a row, with g = dy * weight */
+INLINE void sum_products(const struct row *row, float *sum_g, float *sum_gx, const void *x, const void *weight, const float *dy,
+                         int32_t dtype)
 {
-    float px[LANES], pw[LANES], pd[LANES];
-    f32x8 a[2], b[2], vx, vw, vd;
-    memcpy(a, sum_g, sizeof a);
-    memcpy(b, sum_gx, sizeof b);
-    for (int64_t j = 0; j < n; j += LANES) {
-        const float *xj = lanes_at(x, j, n, mean, px), *wj = lanes_at(weight, j, n, 0.0f, pw), *dj = lanes_at(dy, j, n, 0.0f, pd);
+    f32x8 a[2] = {{0}}, b[2] = {{0}}, vx[2], vw[2], vd[2];
+    for (int64_t j = 0; j < row->dim; j += LANES) {
+        lanes_get(vx, x, row->at + j, row->dim - j, row->mean, dtype);
+        lanes_get(vw, weight, j, row->dim - j, 0.0f, dtype);
+        lanes_get(vd, dy, row->at + j, row->dim - j, 0.0f, F32);
         for (int half = 0; half < 2; half++) {
-            memcpy(&vx, xj + 8 * half, sizeof vx);
-            memcpy(&vw, wj + 8 * half, sizeof vw);
-            memcpy(&vd, dj + 8 * half, sizeof vd);
-            f32x8 g = vd * vw;
+            f32x8 g = vd[half] * vw[half];
             a[half] += g;
-            b[half] += g * ((vx - mean) * r);
+            b[half] += g * ((vx[half] - row->mean) * row->r);
         }
     }
-    memcpy(sum_g, a, sizeof a);
-    memcpy(sum_gx, b, sizeof b);
+    *sum_g = lanes_sum(a);
+    *sum_gx = lanes_sum(b);
 }
 
-CLONES static void add_dx(float *dx, const float *x, const float *weight, const float *dy, int64_t n, float mean, float r,
-                          float mean_g, float mean_gx)
+/* dx of a row, added to it. */
+INLINE void grad_typed(const struct row *row, void *dx, const void *x, const void *weight, const float *dy, enum norm_kind kind,
+                       int32_t dtype)
 {
+    const struct row c = *row;
+    float sum_g, sum_gx;
+    sum_products(row, &sum_g, &sum_gx, x, weight, dy, dtype);
+    const float mean_g = kind == NORM_LAYER ? sum_g / (float)c.dim : 0.0f, mean_gx = sum_gx / (float)c.dim;
 #pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-        float g = dy[j] * weight[j];
-        dx[j] += r * (fmaf(-((x[j] - mean) * r), mean_gx, g) - mean_g);
+    for (int64_t j = 0; j < c.dim; j++) {
+        float g = dy[c.at + j] * row_get(weight, j, dtype), xhat = (row_get(x, c.at + j, dtype) - c.mean) * c.r;
+        row_set(dx, c.at + j, dtype, row_get(dx, c.at + j, dtype) + c.r * (fmaf(-xhat, mean_gx, g) - mean_g));
     }
 }
 
-static void grad_row(const struct norm_shape *s, void *dx, const void *x, const void *weight, const float *dy, int64_t i,
-                     float mean, float r)
+INLINE void columns_typed(const struct row *row, float *dw, float *db, const void *x, const float *dy, int32_t dtype)
 {
-    float bx[ROWS_BLOCK], bw[ROWS_BLOCK], bd[ROWS_BLOCK], sum_g[LANES] = {0}, sum_gx[LANES] = {0};
-    for (int64_t j = 0; j < s->dim; j += ROWS_BLOCK) {
-        int64_t n = min_i64(ROWS_BLOCK, s->dim - j), at = i * s->dim + j;
-        add_products(sum_g, sum_gx, rows_read(x, at, n, s->dtype, bx), rows_read(weight, j, n, s->dtype, bw), dy + at, n, mean,
-                     r);
-    }
-    float mean_g = s->kind == NORM_LAYER ? lanes_sum(sum_g) / (float)s->dim : 0.0f;
-    float mean_gx = lanes_sum(sum_gx) / (float)s->dim;
-    for (int64_t j = 0; j < s->dim; j += ROWS_BLOCK) {
-        int64_t n = min_i64(ROWS_BLOCK, s->dim - j), at = i * s->dim + j;
-        float *out = rows_target(dx, at, s->dtype, bd);
-        rows_read(dx, at, n, s->dtype, bd);
-        add_dx(out, rows_read(x, at, n, s->dtype, bx), rows_read(weight, j, n, s->dtype, bw), dy + at, n, mean, r, mean_g,
-               mean_gx);
-        rows_write(dx, at, n, s->dtype, out);
-    }
-}
-
-CLONES static void add_columns(float *dw, float *db, const float *x, const float *dy, int64_t n, float mean, float r)
-{
+    const struct row c = *row;
 #pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-        dw[j] = fmaf(dy[j], (x[j] - mean) * r, dw[j]);
-        db[j] += dy[j];
+    for (int64_t j = 0; j < c.dim; j++) {
+        dw[j] = fmaf(dy[c.at + j], (row_get(x, c.at + j, dtype) - c.mean) * c.r, dw[j]);
+        db[j] += dy[c.at + j];
     }
 }
 
 /* dx of a group's rows, and its column sums dw[dim], db[dim] unless NULL. */
-static void grad_group(const struct norm_shape *s, void *dx, const void *x, const void *weight, const float *dy, float *dw,
-                       float *db, int64_t i0)
+CLONES static void grad_group(const struct norm_shape *s, void *dx, const void *x, const void *weight, const float *dy, float *dw,
+                              float *db, int64_t i0)
 {
-    float buf[ROWS_BLOCK];
     if (dw) {
         memset(dw, 0, (size_t)s->dim * sizeof *dw);
         memset(db, 0, (size_t)s->dim * sizeof *db);
     }
     for (int64_t i = i0; i < min_i64(i0 + ROW_GROUP, s->rows); i++) {
-        float mean, r;
-        row_stats(s, x, i * s->dim, &mean, &r);
-        grad_row(s, dx, x, weight, dy, i, mean, r);
-        for (int64_t j = 0; dw && j < s->dim; j += ROWS_BLOCK) {
-            int64_t n = min_i64(ROWS_BLOCK, s->dim - j), at = i * s->dim + j;
-            add_columns(dw + j, db + j, rows_read(x, at, n, s->dtype, buf), dy + at, n, mean, r);
-        }
+        struct row row = {.at = i * s->dim, .dim = s->dim};
+        FOR_DTYPE(s->dtype, stats_typed, &row, x, s->kind, s->eps);
+        FOR_DTYPE(s->dtype, grad_typed, &row, dx, x, weight, dy, s->kind);
+        if (dw)
+            FOR_DTYPE(s->dtype, columns_typed, &row, dw, db, x, dy);
     }
 }
 

@@ -8,7 +8,7 @@
 
 /* sin(r) and cos(r) for |r| <= pi/4 + tiny: Taylor-like minimax polynomials of the Cephes library (Moshier 1992), sinf and cosf.
  */
-static inline float sin_poly(float r)
+INLINE float sin_poly(float r)
 {
     float s = r * r, p = -1.9515295891e-4f;
     p = fmaf(p, s, 8.3321608736e-3f);
@@ -16,7 +16,7 @@ static inline float sin_poly(float r)
     return fmaf(p * s, r, r);
 }
 
-static inline float cos_poly(float r)
+INLINE float cos_poly(float r)
 {
     float s = r * r, p = 2.443315711809948e-5f;
     p = fmaf(p, s, -1.388731625493765e-3f);
@@ -47,14 +47,24 @@ CLONES static void angles(float *cosine, float *sine, const float *inv_freq, int
     }
 }
 
-CLONES static void rotate(float *low, float *high, const float *cosine, const float *sine, int64_t n)
+/* For each head, elements [at, at + n) with those `half` further on; the next head begins 2 * half later. */
+INLINE void rotate_typed(void *x, int64_t at, int64_t heads, int64_t half, int64_t n, const float *cosine, const float *sine,
+                         int32_t dtype)
 {
+    for (int64_t h = 0; h < heads; h++, at += 2 * half) {
 #pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-        float a = low[j], b = high[j];
-        low[j] = fmaf(a, cosine[j], -(b * sine[j]));
-        high[j] = fmaf(b, cosine[j], a * sine[j]);
+        for (int64_t j = 0; j < n; j++) {
+            float a = row_get(x, at + j, dtype), b = row_get(x, at + half + j, dtype);
+            row_set(x, at + j, dtype, fmaf(a, cosine[j], -(b * sine[j])));
+            row_set(x, at + half + j, dtype, fmaf(b, cosine[j], a * sine[j]));
+        }
     }
+}
+
+CLONES static void rotate(void *x, int64_t at, int64_t heads, int64_t half, int64_t n, const float *cosine, const float *sine,
+                          int32_t dtype)
+{
+    FOR_DTYPE(dtype, rotate_typed, x, at, heads, half, n, cosine, sine);
 }
 
 void ops_rope(void *x, const int32_t *positions, const float *inv_freq, int64_t rows, int64_t heads, int64_t head_dim,
@@ -64,19 +74,11 @@ void ops_rope(void *x, const int32_t *positions, const float *inv_freq, int64_t 
     float sign = inverse ? -1.0f : 1.0f;
 #pragma omp parallel for schedule(static) if (rows * dim > ROWS_SERIAL)
     for (int64_t i = 0; i < rows; i++) {
-        float cosine[ROWS_BLOCK], sine[ROWS_BLOCK], low[ROWS_BLOCK], high[ROWS_BLOCK];
+        float cosine[ROWS_BLOCK], sine[ROWS_BLOCK];
         for (int64_t j = 0; j < half; j += ROWS_BLOCK) {
             int64_t n = min_i64(ROWS_BLOCK, half - j);
             angles(cosine, sine, inv_freq + j, n, (double)positions[i], sign);
-            for (int64_t h = 0; h < heads; h++) {
-                int64_t at = i * dim + h * head_dim + j;
-                float *a = rows_target(x, at, type, low), *b = rows_target(x, at + half, type, high);
-                rows_read(x, at, n, type, low);
-                rows_read(x, at + half, n, type, high);
-                rotate(a, b, cosine, sine, n);
-                rows_write(x, at, n, type, a);
-                rows_write(x, at + half, n, type, b);
-            }
+            rotate(x, i * dim + j, heads, half, n, cosine, sine, type);
         }
     }
 }

@@ -1,10 +1,13 @@
-/* Reading and writing runs of elements in their storage dtype (F32 or BF16) as fp32. */
+/* Reading and writing elements in their storage dtype (F32 or BF16) as fp32. */
 #ifndef LTRAIN_OPS_ROWS_H
 #define LTRAIN_OPS_ROWS_H
 
 #include "base/num.h"
 
-/* Elements that kernels take at a time: stack buffers of this size hold converted operands, and stay in the L1 cache. */
+/* Into functions that are compiled for several instruction sets (simd.h): what is not inlined there has the baseline's. */
+#define INLINE static inline __attribute__((always_inline))
+
+/* Elements that kernels take at a time. */
 enum { ROWS_BLOCK = 1024 };
 
 /* Fewer elements than this are not worth waking threads for. */
@@ -22,16 +25,27 @@ static inline const float *rows_read(const void *x, int64_t at, int64_t n, int32
     return buf;
 }
 
-/* Where to compute the elements of y from `at`; rows_write() puts them into y. */
-static inline float *rows_target(void *y, int64_t at, int32_t dtype, float *buf)
+/* bf16_from_float() without its branch, so that it vectorises. */
+INLINE bf16 row_round(float x)
 {
-    return dtype == F32 ? (float *)y + at : buf;
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u), nan = u | 0x400000u;
+    return (bf16)((x == x ? rounded : nan) >> 16);
 }
 
-static inline void rows_write(void *y, int64_t at, int64_t n, int32_t dtype, const float *target)
+/* Element i of x. Loops take dtype as a constant: they are written once, as inline functions, and called for either type. */
+INLINE float row_get(const void *x, int64_t i, int32_t dtype)
 {
-    if (dtype != F32)
-        rows_to_bf16((bf16 *)y + at, target, n);
+    return dtype == F32 ? ((const float *)x)[i] : bf16_to_float(((const bf16 *)x)[i]);
+}
+
+INLINE void row_set(void *y, int64_t i, int32_t dtype, float value)
+{
+    if (dtype == F32)
+        ((float *)y)[i] = value;
+    else
+        ((bf16 *)y)[i] = row_round(value);
 }
 
 /* The i-th block of ROWS_BLOCK elements of n. */

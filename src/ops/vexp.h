@@ -6,11 +6,11 @@
 #ifndef LTRAIN_OPS_VEXP_H
 #define LTRAIN_OPS_VEXP_H
 
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
+#include "ops/rows.h"
 
-static inline float vexp_pow2(int32_t n) /* -126 <= n <= 127 */
+#include <math.h>
+
+INLINE float vexp_pow2(int32_t n) /* -126 <= n <= 127; else of no meaning */
 {
     uint32_t u = (uint32_t)(n + 127) << 23;
     float f;
@@ -18,7 +18,7 @@ static inline float vexp_pow2(int32_t n) /* -126 <= n <= 127 */
     return f;
 }
 
-static inline float vexp(float x)
+INLINE float vexp(float x)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, left in the low mantissa bits */
     x = x < -104.0f ? -104.0f : x;   /* below half the smallest subnormal */
@@ -26,9 +26,7 @@ static inline float vexp(float x)
     float t = fmaf(x, 1.44269504f, shift);
     int32_t bits;
     memcpy(&bits, &t, 4);
-    int32_t n = bits - 0x4b400000;
-    n = n < -151 ? -151 : n; /* only NaN comes here; keeps the shifts defined */
-    n = n > 129 ? 129 : n;
+    int32_t n = bits - 0x4b400000; /* of NaN: whatever, p is NaN */
     float k = t - shift;
     float r = fmaf(k, -0x1.62e400p-1f, x);
     r = fmaf(k, -0x1.7f7d1cp-20f, r);
@@ -44,7 +42,7 @@ static inline float vexp(float x)
 }
 
 /* 1 / (1 + exp(-x)) */
-static inline float vsigmoid(float x)
+INLINE float vsigmoid(float x)
 {
     return 1.0f / (1.0f + vexp(-x));
 }
