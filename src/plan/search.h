@@ -6,11 +6,14 @@
 #include "plan/settings.h"
 #include "program/cost.h"
 
+#define SEARCH_SLOW 0.8
+
 /* A placement and what it is reckoned to take. Estimates are without stalls and gaps, so that a plan is seldom better. */
 struct candidate {
     struct strategy strategy;
     double estimate;            /* seconds of a step, all micro-batches */
     double traffic;             /* busy seconds of all lanes but compute */
+    double written;             /* of these, of the drives' writes */
     int64_t bytes[TIERS];       /* what it needs: at least, in lowering order; if tried, in the order found */
     int64_t layer_bytes[TIERS]; /* of that for one layer more */
     int redundant;              /* never better than another one */
@@ -18,6 +21,7 @@ struct candidate {
     int tried;                  /* scheduled: seconds and pace are known */
     int whole;                  /* on all layers */
     double seconds;             /* of a step: simulated, else the estimate */
+    double slow;                /* if tried: of a step on links slower by SEARCH_SLOW than planned for */
     double excess;              /* the largest share of a tier's limit that is needed: above 1, it does not fit */
     int pace;                   /* of the schedule (fit.h) */
 };
@@ -25,7 +29,7 @@ struct candidate {
 struct search {
     struct candidate *candidates; /* those tried that fit by time, then the others that were, then the rest by estimate */
     int n, n_tried;
-    double instrs, layer_instrs; /* of a whole step's program, about, and of one layer's part */
+    struct estimator *estimator; /* NULL: a single placement */
 };
 
 /* Every placement that the settings leave open, for the mesh and tiles of `fixed`. From differences: programs of a few layers are

@@ -1,14 +1,13 @@
 /* The most promising placements on the virtual clock. */
-#include "plan/search.h"
+#include "plan/search_trials.h"
 
 #include "plan/fit.h"
+#include "plan/hazards.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Instructions to schedule for a choice: seconds on one processor. */
-#define SEARCH_INSTRS 300e3
 /* Programs of up to so many are scheduled whole. */
 #define SMALL 20e3
 #define MOST_TRIES 32
@@ -16,14 +15,6 @@
  * added up. */
 #define HOPELESS_TRIES 4
 #define HOPELESS 1.1 /* excess at which the leanest one's is final */
-
-struct trials {
-    const struct model *m;
-    const struct settings *s;
-    const struct cost_model *cost;
-    const int64_t *limit;
-    const struct search *search;
-};
 
 enum status search_shortened(const struct model *m, const struct settings *s, int64_t layers, struct model **out)
 {
@@ -44,52 +35,79 @@ double search_excess(const int64_t bytes[TIERS], const int64_t limit[TIERS])
 static int64_t trial_layers(const struct trials *x, const struct candidate *c)
 {
     int64_t n = c->strategy.device_layers + 3, layers = x->m->config.layers;
-    return 2 * n - 1 >= layers || x->search->instrs <= SMALL ? layers : n;
+    double all, layer;
+    estimator_instrs(x->search->estimator, &all, &layer);
+    return 2 * n - 1 >= layers || all <= SMALL ? layers : n;
 }
 
-static double trial_instrs(const struct trials *x, const struct candidate *c)
+double trial_instrs(const struct trials *x, const struct candidate *c)
 {
     int64_t n = trial_layers(x, c);
-    return n == x->m->config.layers ? x->search->instrs : x->search->layer_instrs * (double)(2 * n - 1);
+    double all, layer;
+    estimator_instrs(x->search->estimator, &all, &layer);
+    return n == x->m->config.layers ? all : layer * (double)(2 * n - 1);
+}
+
+struct scheduled {
+    double seconds, slow;
+    int64_t arena[TIERS];
+};
+
+/* The step with slower links, by the program's waits. */
+static enum status simulate_slow(struct program *p, const struct cost_model *cost, double *out)
+{
+    struct cost_model slow = *cost;
+    struct deps d;
+    for (int l = 0; l < LANES; l++)
+        if (l != LANE_COMPUTE && l != LANE_HOST)
+            slow.lane_bytes[l] *= SEARCH_SLOW;
+    TRY(hazards_from_waits(p, &d));
+    *out = program_simulate(p, &slow, d.first, d.dep, NULL);
+    hazards_free(&d);
+    return OK;
 }
 
 /* The first program of a model of so many layers, at the candidate's pace or below. */
 static enum status schedule_layers(const struct trials *x, struct candidate *c, int64_t layers, const int64_t limit[TIERS],
-                                   double *seconds, int64_t arena[TIERS])
+                                   struct scheduled *out)
 {
     struct model *m;
-    struct program *p;
+    struct program *p = NULL;
     struct io_buffers io;
     int role = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (x->s->grad_accum == 1 ? ROLE_LAST : 0);
     TRY(search_shortened(x->m, x->s, layers, &m));
-    enum status st = fit_program(m, &c->strategy, x->cost, role, limit, &c->pace, &io, &p);
-    if (st == OK) {
-        *seconds = p->seconds;
-        for (int t = 0; t < TIERS; t++)
-            arena[t] = p->arena[t];
-        program_destroy(p);
-    }
+    enum status st;
+    TRY_GOTO(fit_program(m, &c->strategy, x->cost, role, limit, &c->pace, &io, &p), done);
+    out->seconds = p->seconds;
+    for (int t = 0; t < TIERS; t++)
+        out->arena[t] = p->arena[t];
+    st = simulate_slow(p, x->cost, &out->slow);
+done:
+    program_destroy(p);
     model_destroy(m);
     return st;
 }
 
-/* Bytes of the whole model, and of a pace that is not serial seconds, from as many layers as it takes. */
-static enum status try_candidate(const struct trials *x, struct candidate *c, int pace)
+/* Seconds only of a pace that is not serial. */
+enum status trial_run(const struct trials *x, struct candidate *c, int pace)
 {
-    int64_t n = trial_layers(x, c), more = x->m->config.layers - n, limit[TIERS], arena[TIERS], ignored[TIERS];
+    int64_t n = trial_layers(x, c), more = x->m->config.layers - n, limit[TIERS];
     static const int64_t ample[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
-    double seconds, shorter;
+    double micro_batches = (double)x->s->grad_accum;
+    struct scheduled whole, shorter;
     for (int t = 0; t < TIERS; t++)
         limit[t] = x->limit[t] - more * c->layer_bytes[t];
     c->pace = pace;
-    TRY(schedule_layers(x, c, n, limit, &seconds, arena));
+    TRY(schedule_layers(x, c, n, limit, &whole));
     if (more > 0 && pace != FIT_SERIAL) {
-        TRY(schedule_layers(x, c, n - 1, ample, &shorter, ignored));
-        seconds += (double)more * (seconds - shorter);
+        TRY(schedule_layers(x, c, n - 1, ample, &shorter));
+        whole.seconds += (double)more * (whole.seconds - shorter.seconds);
+        whole.slow += (double)more * (whole.slow - shorter.slow);
     }
     for (int t = 0; t < TIERS; t++)
-        c->bytes[t] = arena[t] + more * c->layer_bytes[t];
-    c->seconds = fmax(c->estimate, seconds * (double)x->s->grad_accum);
+        c->bytes[t] = whole.arena[t] + more * c->layer_bytes[t];
+    c->seconds = fmax(c->estimate, whole.seconds * micro_batches);
+    c->slow = fmax(c->seconds, whole.slow * micro_batches);
     c->excess = search_excess(c->bytes, x->limit);
     c->tried = 1;
     c->whole = more == 0;
@@ -127,7 +145,7 @@ static enum status try_leanest(const struct trials *t, struct search *x, int n, 
             if (x->candidates[i].excess < x->candidates[least].excess)
                 least = i;
         swap(&x->candidates[n], &x->candidates[least]);
-        TRY(try_candidate(t, &x->candidates[n], pace));
+        TRY(trial_run(t, &x->candidates[n], pace));
         settled = x->candidates[n].excess <= 1 || x->candidates[n].excess > HOPELESS;
     }
     *out = n;
@@ -175,7 +193,7 @@ enum status search_try(const struct model *m, const struct settings *s, const st
             break;
         struct candidate *c = &x->candidates[n];
         spent += trial_instrs(&t, c);
-        TRY(try_candidate(&t, c, 0));
+        TRY(trial_run(&t, c, 0));
         fitted += c->excess <= 1;
         if (c->excess <= 1 && c->seconds < best)
             best = c->seconds;

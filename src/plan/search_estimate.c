@@ -1,0 +1,340 @@
+/* Estimates from a few short programs. */
+#include "plan/search_estimate.h"
+
+#include "base/sys.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FORWARD, BACKWARD, PASSES };
+
+/* What a program needs, in terms that add up over layers and classes. */
+struct need {
+    double busy[PASSES][LANES];                   /* seconds */
+    double persistent[TIERS], short_lived[TIERS]; /* bytes; the most at one time */
+    double instrs;
+};
+
+/* a += factor * b, n terms of both */
+static void add_terms(double *a, double factor, const double *b, int n)
+{
+    for (int i = 0; i < n; i++)
+        a[i] += factor * b[i];
+}
+
+static void need_add(struct need *a, double factor, const struct need *b)
+{
+    add_terms((double *)a, factor, (const double *)b, (int)(sizeof *a / sizeof(double)));
+}
+
+struct estimator {
+    const struct cost_model *cost;
+    const int64_t *limit;
+    struct options options;
+    double micro_batches, layers;
+    struct differences *all, *longer; /* of all layers, and of one more */
+    double instrs, layer_instrs;
+};
+
+static int residencies(enum offload given, enum residency out[3])
+{
+    static const enum residency all[3] = {RES_DEVICE, RES_HOST, RES_NVME};
+    if (given == OFFLOAD_AUTO) {
+        memcpy(out, all, sizeof all);
+        return 3;
+    }
+    out[0] = given == OFFLOAD_CPU ? RES_HOST : given == OFFLOAD_NVME ? RES_NVME : RES_DEVICE;
+    return 1;
+}
+
+void options_of(const struct settings *s, const struct strategy *fixed, int layers, struct options *o)
+{
+    int chunks = (int)ceil_div(fixed->rows, fixed->row_chunk);
+    o->n_params = residencies(s->params, o->params);
+    o->n_grads = residencies(s->grads, o->grads);
+    o->n_optim = residencies(s->optim, o->optim);
+    o->n_acts = residencies(s->acts, o->acts);
+    o->update[0] = s->update == UPDATE_HOST;
+    o->update[1] = 1;
+    o->n_update = s->update == UPDATE_AUTO ? 2 : 1;
+    o->n_device_layers = 0;
+    for (int n = 0; n < 8 && n < layers && (n == 0 || s->acts == OFFLOAD_AUTO); n = n ? 2 * n : 1)
+        o->device_layers[o->n_device_layers++] = n;
+    o->n_kept = 0;
+    for (int quarter = 4; quarter >= 0; quarter--) {
+        double alpha = s->alpha >= 0 ? s->alpha : quarter / 4.0;
+        int kept = (int)(alpha * chunks + 0.5);
+        if (o->n_kept == 0 || o->kept[o->n_kept - 1] != kept)
+            o->kept[o->n_kept++] = kept;
+    }
+}
+
+int options_count(const struct options *o)
+{
+    return o->n_params * o->n_grads * o->n_optim * o->n_acts * o->n_update * o->n_device_layers * o->n_kept;
+}
+
+void options_place(const struct options *o, int i, struct strategy *out)
+{
+    out->kept_chunks = o->kept[i % o->n_kept];
+    out->device_layers = o->device_layers[(i /= o->n_kept) % o->n_device_layers];
+    out->update_on_host = o->update[(i /= o->n_device_layers) % o->n_update];
+    out->acts = o->acts[(i /= o->n_update) % o->n_acts];
+    out->optim = o->optim[(i /= o->n_acts) % o->n_optim];
+    out->grads = o->grads[(i /= o->n_optim) % o->n_grads];
+    out->params = o->params[i / o->n_grads];
+}
+
+static int index_of(const enum residency *all, int n, enum residency r)
+{
+    for (int i = 1; i < n; i++)
+        if (all[i] == r)
+            return i;
+    return 0;
+}
+
+static enum status no_memory(void)
+{
+    return status_fail(ERR_NOMEM, "out of memory while planning");
+}
+
+/* The most bytes of each tier that transient buffers hold at once, from their first instruction to their last. */
+static enum status live_bytes(const struct program *p, double out[TIERS])
+{
+    int *first = sys_malloc(sizeof *first * (size_t)(p->n_buffers + 1)),
+        *last = sys_malloc(sizeof *last * (size_t)(p->n_buffers + 1));
+    int64_t(*change)[TIERS] = sys_calloc((size_t)p->n_instrs + 1, sizeof *change), live[TIERS] = {0};
+    enum status st = first && last && change ? OK : no_memory();
+    for (int b = 0; st == OK && b < p->n_buffers; b++)
+        first[b] = -1;
+    for (int i = 0; st == OK && i < p->n_instrs; i++)
+        for (int k = 0; k < p->instrs[i].n_operands; k++) {
+            int b = p->operands[p->instrs[i].first_operand + k].buffer;
+            first[b] = first[b] < 0 ? i : first[b];
+            last[b] = i;
+        }
+    for (int b = p->n_persistent; st == OK && b < p->n_buffers; b++) {
+        int64_t bytes = round_up(p->buffers[b].bytes, BUFFER_ALIGN);
+        if (first[b] < 0)
+            continue;
+        change[first[b]][p->buffers[b].tier] += bytes;
+        change[last[b] + 1][p->buffers[b].tier] -= bytes;
+    }
+    for (int t = 0; t < TIERS; t++)
+        out[t] = 0;
+    for (int i = 0; st == OK && i < p->n_instrs; i++)
+        for (int t = 0; t < TIERS; t++) {
+            live[t] += change[i][t];
+            out[t] = fmax(out[t], (double)live[t]);
+        }
+    free(first);
+    free(last);
+    free(change);
+    return st;
+}
+
+static enum status measure(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
+                           struct need *out)
+{
+    struct program *p;
+    struct io_buffers io;
+    TRY(lower_program(m, s, role, &io, &p));
+    memset(out, 0, sizeof *out);
+    out->instrs = p->n_instrs;
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        out->busy[in->phase == 'b' ? BACKWARD : FORWARD][in->lane] += cost_seconds(cost, in, program_call(p, in));
+    }
+    for (int b = 0; b < p->n_persistent; b++)
+        out->persistent[p->buffers[b].tier] += (double)round_up(p->buffers[b].bytes, BUFFER_ALIGN);
+    enum status st = live_bytes(p, out->short_lived);
+    program_destroy(p);
+    return st;
+}
+
+/* Models of this many layers and one more stand for all: the last layer differs from the others, and what one more adds is the
+ * difference. */
+enum { FEW = 2 };
+
+/* What each class elsewhere adds to the first option of every class. Of a model of FEW layers, and of one of one layer more. */
+struct differences {
+    struct need base, params[3], grads[3], acts[3][2]; /* acts: with most and fewest chunks kept */
+    struct need update[3][3][3][2];                    /* of params, grads, optim, on host: the update alone */
+};
+
+static enum status find_differences(const struct model *m, const struct options *o, const struct strategy *fixed,
+                                    const struct cost_model *cost, int role, struct differences *d)
+{
+    struct strategy base = *fixed;
+    base.params = o->params[0];
+    base.grads = o->grads[0];
+    base.optim = o->optim[0];
+    base.acts = o->acts[0];
+    base.update_on_host = o->update[0];
+    base.kept_chunks = o->kept[0];
+    memset(d, 0, sizeof *d);
+    TRY(measure(m, &base, cost, role, &d->base));
+    for (int i = 1; i < o->n_params; i++) {
+        struct strategy s = base;
+        s.params = o->params[i];
+        TRY(measure(m, &s, cost, role, &d->params[i]));
+        need_add(&d->params[i], -1, &d->base);
+    }
+    for (int i = 1; i < o->n_grads; i++) {
+        struct strategy s = base;
+        s.grads = o->grads[i];
+        TRY(measure(m, &s, cost, role, &d->grads[i]));
+        need_add(&d->grads[i], -1, &d->base);
+    }
+    for (int i = 0; i < o->n_acts; i++)
+        for (int fewest = 0; fewest < 2; fewest++) {
+            struct strategy s = base;
+            s.acts = o->acts[i];
+            s.kept_chunks = o->kept[fewest ? o->n_kept - 1 : 0];
+            if (i + fewest == 0)
+                continue;
+            TRY(measure(m, &s, cost, role, &d->acts[i][fewest]));
+            need_add(&d->acts[i][fewest], -1, &d->base);
+        }
+    for (int i = 0; i < o->n_params * o->n_grads * o->n_optim * o->n_update; i++) {
+        int u = i % o->n_update, x = i / o->n_update % o->n_optim, g = i / o->n_update / o->n_optim % o->n_grads,
+            p = i / o->n_update / o->n_optim / o->n_grads;
+        struct strategy s = base;
+        s.params = o->params[p];
+        s.grads = o->grads[g];
+        s.optim = o->optim[x];
+        s.update_on_host = o->update[u];
+        TRY(measure(m, &s, cost, ROLE_UPDATE, &d->update[p][g][x][u]));
+    }
+    return OK;
+}
+
+static void differences_add(struct differences *a, double factor, const struct differences *b)
+{
+    add_terms((double *)a, factor, (const double *)b, (int)(sizeof *a / sizeof(double)));
+}
+
+/* No lane and no link is faster than it can be. */
+static double pass_seconds(const struct cost_model *c, const double busy[LANES])
+{
+    double most = 0;
+    for (int l = 0; l < LANES; l++)
+        most = fmax(most, busy[l]);
+    for (int k = 0; k < LINKS; k++) {
+        double asked = 0;
+        for (int l = 0; l < LANES; l++)
+            asked += busy[l] * c->demand[l][k];
+        most = fmax(most, asked);
+    }
+    return most;
+}
+
+/* The terms of one placement of a model of so many layers: of a step, and of the update alone. */
+static void add_up(const struct options *o, const struct differences *d, const struct strategy *s, double layers,
+                   struct need *step, struct need *update)
+{
+    int p = index_of(o->params, o->n_params, s->params), g = index_of(o->grads, o->n_grads, s->grads),
+        x = index_of(o->optim, o->n_optim, s->optim), a = index_of(o->acts, o->n_acts, s->acts),
+        u = o->n_update > 1 && s->update_on_host;
+    double span = o->kept[0] - o->kept[o->n_kept - 1], fewest = span > 0 ? (o->kept[0] - s->kept_chunks) / span : 0;
+    double elsewhere =
+        s->acts == RES_DEVICE ? 1 : 1 - s->device_layers / layers; /* if several are open, the device is the first */
+    *step = d->base;
+    *update = d->update[p][g][x][u];
+    need_add(step, 1, &d->params[p]);
+    need_add(step, 1, &d->grads[g]);
+    need_add(step, elsewhere * (1 - fewest), &d->acts[a][0]);
+    need_add(step, elsewhere * fewest, &d->acts[a][1]);
+    need_add(step, (1 - elsewhere) * fewest, &d->acts[0][1]);
+}
+
+static void bytes_of(const struct need *step, const struct need *update, int64_t out[TIERS])
+{
+    for (int t = 0; t < TIERS; t++)
+        out[t] = (int64_t)(update->persistent[t] + fmax(step->short_lived[t], 0));
+}
+
+void estimator_judge(const struct estimator *e, struct candidate *c)
+{
+    const struct strategy *s = &c->strategy;
+    struct need step, update;
+    double forward[LANES], more = e->micro_batches;
+    int64_t longer[TIERS];
+    add_up(&e->options, e->longer, s, e->layers + 1, &step, &update);
+    bytes_of(&step, &update, longer);
+    add_up(&e->options, e->all, s, e->layers, &step, &update);
+    bytes_of(&step, &update, c->bytes);
+    for (int t = 0; t < TIERS; t++)
+        c->layer_bytes[t] = longer[t] - c->bytes[t];
+    c->traffic = -more * (step.busy[FORWARD][LANE_COMPUTE] + step.busy[BACKWARD][LANE_COMPUTE]);
+    for (int l = 0; l < LANES; l++) {
+        forward[l] = step.busy[FORWARD][l] + update.busy[FORWARD][l];
+        c->traffic += more * (step.busy[FORWARD][l] + step.busy[BACKWARD][l]) + update.busy[FORWARD][l];
+    }
+    c->written = forward[LANE_WRITE] + (more - 1) * step.busy[FORWARD][LANE_WRITE] + more * step.busy[BACKWARD][LANE_WRITE];
+    c->estimate = pass_seconds(e->cost, forward) + (more - 1) * pass_seconds(e->cost, step.busy[FORWARD]) +
+                  more * pass_seconds(e->cost, step.busy[BACKWARD]);
+    c->seconds = c->estimate;
+    c->excess = search_excess(c->bytes, e->limit);
+    c->redundant =
+        (s->device_layers > 0 && s->acts == RES_DEVICE) || /* or state of the device would go to the host to be updated */
+        (e->options.n_update > 1 && s->update_on_host && s->optim == RES_DEVICE);
+}
+
+static enum status differences_of(const struct model *m, const struct settings *s, const struct options *o,
+                                  const struct strategy *fixed, const struct cost_model *cost, int64_t layers,
+                                  struct differences *out)
+{
+    struct model *few = NULL;
+    int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST | (s->grad_accum == 1 ? ROLE_FIRST : 0);
+    TRY(search_shortened(m, s, layers, &few));
+    enum status st = find_differences(few, o, fixed, cost, role, out);
+    model_destroy(few);
+    return st;
+}
+
+enum status estimator_create(const struct model *m, const struct settings *s, const struct options *o,
+                             const struct strategy *fixed, const struct cost_model *cost, const int64_t limit[TIERS],
+                             struct estimator **out)
+{
+    struct estimator *e = sys_calloc(1, sizeof *e);
+    struct differences *d = sys_calloc(2, sizeof *d), *layer = d + 1;
+    int64_t layers = m->config.layers, measured = min_i64(layers, FEW);
+    enum status st = e && d ? OK : no_memory();
+    TRY_GOTO(st, done);
+    *e = (struct estimator){cost, limit, *o, (double)s->grad_accum, (double)layers, d, layer, 0, 0};
+    TRY_GOTO(differences_of(m, s, o, fixed, cost, measured, d), done);
+    TRY_GOTO(differences_of(m, s, o, fixed, cost, measured + 1, layer), done);
+    differences_add(layer, -1, d);
+    differences_add(d, (double)(layers - measured), layer);
+    e->instrs = d->base.instrs;
+    e->layer_instrs = layer->base.instrs;
+    differences_add(layer, 1, d);
+done:
+    if (st == OK) {
+        *out = e;
+        return OK;
+    }
+    free(d);
+    free(e);
+    return st;
+}
+
+void estimator_destroy(struct estimator *e)
+{
+    if (e)
+        free(e->all);
+    free(e);
+}
+
+const struct options *estimator_options(const struct estimator *e)
+{
+    return &e->options;
+}
+
+void estimator_instrs(const struct estimator *e, double *all, double *layer)
+{
+    *all = e->instrs;
+    *layer = e->layer_instrs;
+}

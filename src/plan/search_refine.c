@@ -1,0 +1,184 @@
+/* Around the fastest placement that was tried: other numbers of kept chunks, and less traffic at almost its speed. */
+#include "plan/search_trials.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What the search gives at most for less traffic, as a share of the step. */
+#define MARGIN 0.01
+/* What a second of traffic is worth in seconds of the step, as others use the links, too; and what one of drive writes is: at 20
+ * GB/s it wears drives of one write a day for five years by about what a second of a rented GPU costs. */
+#define TRAFFIC_WORTH 0.1
+#define WRITES_WORTH 1.0
+/* Of the best: what is expected above that is not tried. */
+#define WORTH_TRYING 0.999
+#define REFINE_INSTRS (2 * SEARCH_INSTRS)
+enum { FINER_TRIES = 6, LEANER_TRIES = 3, FEWER_TRIES = SEARCH_FINER - FINER_TRIES - LEANER_TRIES };
+
+struct refining {
+    const struct trials *trials;
+    struct search *x;
+    double spent; /* instructions */
+    double room;  /* the largest excess by estimate that ought to fit, as trials that did not have shown */
+};
+
+static int same_classes(const struct strategy *a, const struct strategy *b)
+{
+    return a->params == b->params && a->grads == b->grads && a->optim == b->optim && a->acts == b->acts &&
+           a->update_on_host == b->update_on_host && a->device_layers == b->device_layers;
+}
+
+/* Whether a trial has settled it: that very placement, or one of the same classes that keeps no more and does not fit. */
+static int settled(const struct search *x, const struct strategy *s)
+{
+    for (int i = 0; i < x->n_tried; i++) {
+        const struct candidate *c = &x->candidates[i];
+        if (same_classes(&c->strategy, s) &&
+            (c->strategy.kept_chunks == s->kept_chunks || (c->excess > 1 && c->strategy.kept_chunks < s->kept_chunks)))
+            return 1;
+    }
+    return 0;
+}
+
+static enum status try(struct refining *r, struct candidate *c)
+{
+    struct search *x = r->x;
+    double estimated = c->excess;
+    r->spent += trial_instrs(r->trials, c);
+    TRY(trial_run(r->trials, c, 0));
+    if (c->excess > 1)
+        r->room = fmin(r->room, estimated / c->excess);
+    memmove(&x->candidates[x->n_tried + 1], &x->candidates[x->n_tried], (size_t)(x->n - x->n_tried) * sizeof *c);
+    x->candidates[x->n_tried++] = *c;
+    x->n++;
+    return OK;
+}
+
+/* Sets c's seconds to its estimate and the stalls that `tried` showed, in proportion to traffic. */
+static void expect(struct candidate *c, const struct candidate *tried)
+{
+    double traffic = c->traffic / fmax(tried->traffic, 1e-9);
+    c->seconds = c->estimate + (tried->seconds - tried->estimate) * traffic;
+    c->slow = c->estimate + (tried->slow - tried->estimate) * traffic;
+}
+
+/* Steps of half a quarter down to one chunk, each to where it is faster. */
+static enum status refine_kept(struct refining *r, struct candidate *best)
+{
+    const struct options *o = estimator_options(r->x->estimator);
+    int most = o->kept[0], fewest = o->kept[o->n_kept - 1], tries = 0;
+    for (int step = (most - fewest + 7) / 8; step > 0; step = step > 1 ? (step + 1) / 2 : 0)
+        for (int sign = 1; sign >= -1 && tries < FINER_TRIES && r->spent < REFINE_INSTRS; sign -= 2) {
+            struct candidate c = *best;
+            c.strategy.kept_chunks += sign * step;
+            if (c.strategy.kept_chunks > most || c.strategy.kept_chunks < fewest || settled(r->x, &c.strategy))
+                continue;
+            estimator_judge(r->x->estimator, &c);
+            expect(&c, best);
+            if (c.excess > 1 || c.seconds >= WORTH_TRYING * best->seconds)
+                continue;
+            TRY(try(r, &c));
+            tries++;
+            if (c.excess <= 1 && c.seconds < best->seconds) {
+                *best = c;
+                break;
+            }
+        }
+    return OK;
+}
+
+/* Seconds of the step, on planned and slower links alike, and what the traffic is worth. */
+static double score(const struct candidate *c)
+{
+    return (c->seconds + c->slow) / 2 + TRAFFIC_WORTH * c->traffic + WRITES_WORTH * c->written;
+}
+
+/* Of all placements that ought to fit and take no longer than `seconds` the one with the least traffic, if that is less than
+ * out->traffic. Returns whether there is one. */
+static int find_leaner(const struct refining *r, const struct candidate *fastest, double seconds, double *least,
+                       struct candidate *out)
+{
+    const struct options *o = estimator_options(r->x->estimator);
+    int found = 0, most = o->kept[0], fewest = o->kept[o->n_kept - 1], step = (int)max_i64(1, (most - fewest + 31) / 32);
+    for (int i = 0; i < options_count(o); i += o->n_kept)
+        for (int kept = fewest; kept <= most; kept += step) {
+            struct candidate c = *fastest;
+            options_place(o, i, &c.strategy);
+            c.strategy.kept_chunks = kept;
+            estimator_judge(r->x->estimator, &c);
+            expect(&c, fastest);
+            if (c.redundant || c.excess > r->room || c.seconds > seconds || score(&c) >= *least || settled(r->x, &c.strategy))
+                continue;
+            *least = score(&c);
+            *out = c;
+            found = 1;
+        }
+    return found;
+}
+
+/* What is fast enough, given what was tried. */
+static double enough(const struct search *x)
+{
+    double least = INFINITY;
+    for (int i = 0; i < x->n_tried; i++)
+        if (x->candidates[i].excess <= 1)
+            least = fmin(least, x->candidates[i].seconds);
+    return (1 + MARGIN) * least;
+}
+
+/* Brings to the front the one with the least score of those that were tried and are fast enough. Returns below what score another
+ * one is worth trying. */
+static double choose(struct search *x)
+{
+    int at = -1;
+    for (int i = 0; i < x->n_tried; i++) {
+        const struct candidate *c = &x->candidates[i];
+        if (c->excess <= 1 && c->seconds <= enough(x) && (at < 0 || score(c) < score(&x->candidates[at])))
+            at = i;
+    }
+    struct candidate chosen = x->candidates[at];
+    memmove(&x->candidates[1], &x->candidates[0], (size_t)at * sizeof chosen);
+    x->candidates[0] = chosen;
+    return WORTH_TRYING * score(&chosen);
+}
+
+/* Bisection for the fewest kept chunks that are fast enough. */
+static enum status keep_fewer(struct refining *r, double least)
+{
+    const struct options *o = estimator_options(r->x->estimator);
+    struct candidate c = r->x->candidates[0];
+    int high = c.strategy.kept_chunks, low = o->kept[o->n_kept - 1];
+    for (int tries = 0; low < high && tries < FEWER_TRIES && r->spent < REFINE_INSTRS;) {
+        c.strategy.kept_chunks = (low + high) / 2;
+        estimator_judge(r->x->estimator, &c);
+        c.slow = c.seconds;
+        if (c.excess <= 1 && c.seconds <= enough(r->x) && !settled(r->x, &c.strategy)) {
+            if (score(&c) >= least)
+                return OK;
+            TRY(try(r, &c));
+            tries++;
+        }
+        if (c.excess <= 1 && c.seconds <= enough(r->x))
+            high = c.strategy.kept_chunks;
+        else
+            low = c.strategy.kept_chunks + 1;
+    }
+    return OK;
+}
+
+enum status search_refine(const struct trials *t, struct search *x)
+{
+    struct refining r = {t, x, 0, 1};
+    struct candidate fastest = x->candidates[0], next;
+    if (fastest.excess > 1)
+        return OK;
+    TRY(refine_kept(&r, &fastest));
+    double least = choose(x);
+    for (int i = 0; i < LEANER_TRIES && r.spent < REFINE_INSTRS && find_leaner(&r, &fastest, enough(x), &least, &next); i++) {
+        TRY(try(&r, &next));
+        least = choose(x);
+    }
+    TRY(keep_fewer(&r, least));
+    choose(x);
+    return OK;
+}

@@ -1,0 +1,28 @@
+/* Placements on the virtual clock. Private to the search. */
+#ifndef LTRAIN_PLAN_SEARCH_TRIALS_H
+#define LTRAIN_PLAN_SEARCH_TRIALS_H
+
+#include "plan/search_estimate.h"
+
+struct trials {
+    const struct model *m;
+    const struct settings *s;
+    const struct cost_model *cost;
+    const int64_t *limit;
+    const struct search *search;
+};
+
+/* Instructions to schedule for a choice: seconds on one processor. */
+#define SEARCH_INSTRS 300e3
+
+/* Those that a trial of c schedules, about. */
+double trial_instrs(const struct trials *x, const struct candidate *c);
+/* Schedules c, or models of it of two sizes: seconds, and bytes of the whole model, at the given pace (fit.h) or below. */
+enum status trial_run(const struct trials *x, struct candidate *c, int pace);
+
+/* Finds numbers of kept chunks between those that were tried, and what within a margin of the fastest moves the least: that one
+ * comes first of x, whose candidates have room for SEARCH_FINER more. */
+enum status search_refine(const struct trials *t, struct search *x);
+enum { SEARCH_FINER = 13 };
+
+#endif
