@@ -6,9 +6,10 @@
  *     plan_bench LAYERS TOKENS lean   everything on the host, alpha 0: one placement, no search
  *     plan_bench ranks N              an 8B at 1m tokens on N ranks of 8xh100 nodes, verified together
  *
- * A line a case: whether it fits; instructions of the largest program; seconds of the process to plan and to verify all programs,
- * and its peak memory; of each tier, arena and arena over lower bound; the step; what using addresses again adds to it (against
- * memory without end); what links 20% slower than planned for add to it, and how much of that is for want of memory. */
+ * A line a case: whether it fits; instructions of the largest program; seconds to plan and seconds to verify all programs, by the
+ * clock and of processors; most MiB of memory until they were planned, and until they were verified; of each tier, arena and
+ * arena over lower bound; the step; what using addresses again adds to it (against memory without end); what links 20% slower
+ * than planned for add to it, and how much of that is for want of memory. */
 #include "base/units.h"
 #include "plan/hardware.h"
 #include "plan/hazards.h"
@@ -74,11 +75,27 @@ static enum status model_of(const struct shape *s, struct model **out)
     return model_create(&c, NULL, 0, out);
 }
 
-static double seconds(void)
+static double seconds(clockid_t clock)
 {
-    struct timespec t; /* of this process: other ones do not count */
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    struct timespec t;
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Since the program started. */
+struct moment {
+    double wall, cpu; /* seconds; cpu: of this process, whatever else runs */
+    double mib;       /* most memory so far */
+};
+
+static struct moment now(void)
+{
+    static double start;
+    struct rusage use;
+    if (start == 0)
+        start = seconds(CLOCK_MONOTONIC);
+    getrusage(RUSAGE_SELF, &use);
+    return (struct moment){seconds(CLOCK_MONOTONIC) - start, seconds(CLOCK_PROCESS_CPUTIME_ID), (double)use.ru_maxrss / 1024};
 }
 
 /* The step if all links are 20% slower than planned for: with the program's waits, or with those of data alone. -1: failed. */
@@ -116,7 +133,6 @@ static int run(const struct shape *shape, int64_t tokens, int lean)
     struct hardware h200;
     struct settings s = settings_of(tokens);
     struct plan *plan;
-    struct rusage use;
     const int64_t limit[TIERS] = {(int64_t)138 << 30, lean ? (int64_t)8 << 40 : (int64_t)1900 << 30, (int64_t)16 << 40};
     char text[32];
     s.hardware = &h200;
@@ -126,21 +142,21 @@ static int run(const struct shape *shape, int64_t tokens, int lean)
     }
     if (hardware_preset("h200", &h200) != OK || model_of(shape, &m) != OK)
         return fail();
-    double t0 = seconds();
+    struct moment t0 = now();
     if (plan_create(m, &s, limit, &plan) != OK)
         return fail();
-    double t1 = seconds();
+    struct moment t1 = now();
     int most = 0;
     for (int k = 0; k < PLAN_PROGRAMS; k++) {
         if (plan->programs[k] && program_verify(plan->programs[k]) != OK)
             return fail();
         most = plan->programs[k] && plan->programs[k]->n_instrs > most ? plan->programs[k]->n_instrs : most;
     }
-    double t2 = seconds();
-    getrusage(RUSAGE_SELF, &use);
+    struct moment t2 = now();
     struct program *p = plan->programs[PLAN_UPDATE_STEP];
-    printf("%-5s %3lld %9s %s %8d %7.2f %7.2f %6.0f MB ", shape->name, (long long)shape->layers, units_format_count(tokens, text),
-           plan->fits ? "fits" : "no  ", most, t1 - t0, t2 - t1, (double)use.ru_maxrss / 1024);
+    printf("%-5s %3lld %9s %s %8d %6.2f %6.2f %6.2f %6.2f %5.0f %5.0f ", shape->name, (long long)shape->layers,
+           units_format_count(tokens, text), plan->fits ? "fits" : "no  ", most, t1.wall - t0.wall, t1.cpu - t0.cpu,
+           t2.wall - t1.wall, t2.cpu - t1.cpu, t1.mib, t2.mib);
     print_memory(p);
     double slow = with_slow_links(p, &plan->cost, 0), endless = with_slow_links(p, &plan->cost, 1);
     printf("  %9.4g s %+6.2f%% %+6.2f%% %+6.2f%%\n", p->seconds, 100 * (p->seconds / p->unlimited_seconds - 1),
@@ -184,7 +200,6 @@ static int run_ranks(int ranks)
     struct hardware h;
     struct settings s = settings_of(1 << 20);
     struct plan *plan;
-    struct rusage use;
     int64_t limit[TIERS];
     char machine[32];
     snprintf(machine, sizeof machine, "%dxh100", ranks);
@@ -192,19 +207,18 @@ static int run_ranks(int ranks)
     if (hardware_preset(machine, &h) != OK || model_of(&shapes[6], &m) != OK || plan_mesh(m, &s, ranks, h.devices) != OK)
         return fail();
     hardware_limits(&h, ranks, limit);
-    double t0 = seconds();
+    struct moment t0 = now();
     if (plan_create(m, &s, limit, &plan) != OK)
         return fail();
-    double t1 = seconds();
+    struct moment t1 = now();
     if (verify_together(plan, ranks) != OK)
         return fail();
-    double t2 = seconds();
-    getrusage(RUSAGE_SELF, &use);
-    printf(
-        "8b, 1m tokens, %d ranks (dp=%d,ulysses=%d,ring=%d): %s, %d instructions, planned in %.2f s, verified together in %.2f, "
-        "%.0f MB, step %.4g s\n",
-        ranks, s.dp, s.ulysses, s.ring, plan->fits ? "fits" : "does not fit", plan->programs[PLAN_UPDATE_STEP]->n_instrs, t1 - t0,
-        t2 - t1, (double)use.ru_maxrss / 1024, plan->seconds);
+    struct moment t2 = now();
+    printf("8b, 1m tokens, %d ranks (dp=%d,ulysses=%d,ring=%d): %s, %d instructions, planned in %.2f s (%.2f of processors), "
+           "verified together in "
+           "%.2f, %.0f MiB, step %.4g s\n",
+           ranks, s.dp, s.ulysses, s.ring, plan->fits ? "fits" : "does not fit", plan->programs[PLAN_UPDATE_STEP]->n_instrs,
+           t1.wall - t0.wall, t1.cpu - t0.cpu, t2.wall - t1.wall, t2.mib, plan->seconds);
     return 0;
 }
 
@@ -220,7 +234,8 @@ int main(int argc, char **argv)
                 shape = shapes[i];
         return run(&shape, atoll(argv[2]), argc > 3);
     }
-    printf("model layers tokens  instructions  plan s  verify s   peak     device            host              nvme             "
+    printf("model layers tokens  instructions  plan s   cpu verify s  cpu  MiB   MiB     device            host              "
+           "nvme             "
            "step "
            "     reuse  slow links, of that memory\n");
     fflush(stdout);

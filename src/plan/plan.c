@@ -2,6 +2,7 @@
 #include "plan/plan.h"
 
 #include "base/clock.h"
+#include "base/parallel.h"
 #include "base/sys.h"
 #include "plan/fit.h"
 #include "plan/pack.h"
@@ -61,26 +62,58 @@ static enum status account(struct plan *plan)
 static const enum plan_program order_of_planning[PLAN_PROGRAMS] = {PLAN_UPDATE_STEP, PLAN_STEP,  PLAN_MORE,
                                                                    PLAN_LAST,        PLAN_FLUSH, PLAN_EVAL};
 
-/* What one program refuses needs no further look. */
+/* One program of the set. */
+struct planning {
+    const struct plan *plan;
+    const struct model *m;
+    enum plan_program which;
+    int role, pace;
+    struct io_buffers io;
+    struct program *program; /* NULL: not planned */
+};
+
+static enum status plan_one(void *job)
+{
+    struct planning *x = job;
+    return fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, &x->pace, &x->io, &x->program);
+}
+
+/* Programs planned at the same time: the large ones come in pairs, and each takes memory of its own. */
+enum { AT_ONCE = 2 };
+
+static void take_program(struct plan *plan, const struct settings *s, const struct planning *x)
+{
+    struct program *p = plan->programs[x->which] = x->program;
+    plan->io = x->io;
+    if (x->which == PLAN_UPDATE_STEP)
+        plan->pace = x->pace;
+    if (plan->fits)
+        plan->fits = fit_within(p->arena, plan->limit, &plan->misfit);
+    plan->seconds += x->which == PLAN_UPDATE_STEP || x->which == PLAN_LAST ? p->seconds
+                     : x->which == PLAN_MORE                               ? p->seconds * (double)(s->grad_accum - 2)
+                                                                           : 0;
+}
+
+/* What one pair refuses needs no further look. */
 static enum status plan_programs(struct plan *plan, const struct model *m, const struct settings *s)
 {
     int role[PLAN_PROGRAMS];
     program_roles(s, role);
     plan->fits = 1;
     plan->seconds = 0;
-    for (int i = 0; i < PLAN_PROGRAMS && plan->fits; i++) {
-        enum plan_program k = order_of_planning[i];
-        struct program **p = &plan->programs[k];
-        if (!role[k])
-            continue;
-        int pace = role[k] & ROLE_BACKWARD ? plan->pace : 0;
-        TRY(fit_program(m, &plan->strategy, &plan->cost, role[k], plan->limit, &pace, &plan->io, p));
-        if (k == PLAN_UPDATE_STEP)
-            plan->pace = pace;
-        plan->fits = fit_within((*p)->arena, plan->limit, &plan->misfit);
-        plan->seconds += k == PLAN_UPDATE_STEP || k == PLAN_LAST ? (*p)->seconds
-                         : k == PLAN_MORE                        ? (*p)->seconds * (double)(s->grad_accum - 2)
-                                                                 : 0;
+    for (int i = 0; i < PLAN_PROGRAMS && plan->fits; i += AT_ONCE) {
+        struct planning x[AT_ONCE];
+        int n = 0;
+        for (int k = i; k < i + AT_ONCE; k++) {
+            enum plan_program which = order_of_planning[k];
+            if (role[which])
+                x[n++] = (struct planning){plan, m, which, role[which], role[which] & ROLE_BACKWARD ? plan->pace : 0, {0}, NULL};
+        }
+        enum status st = parallel_run(plan_one, x, sizeof *x, n);
+        for (int k = 0; k < n; k++)
+            if (x[k].program)
+                take_program(plan, s, &x[k]);
+        TRY(st);
     }
     if (!plan->fits) /* not all were planned */
         plan->seconds = plan->programs[PLAN_UPDATE_STEP]->seconds * (double)s->grad_accum;
