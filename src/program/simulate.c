@@ -5,8 +5,9 @@
 
 /* One lane: the instruction that runs, and the next one. */
 struct runner {
-    int at;  /* index of the lane's next or running instruction; n_instrs: none is left */
-    int dep; /* its first dependency that may not have ended yet */
+    int at;   /* index of the lane's next or running instruction; n_instrs: none is left */
+    int last; /* of its last one; -1: it has none */
+    int dep;  /* its first dependency that may not have ended yet */
     int running;
     double speed; /* while running: 1 if it has its links to itself */
 };
@@ -18,17 +19,21 @@ struct simulation {
     const double *release;
     struct runner lane[LANES];
     double load[LINKS]; /* what the running lanes ask for */
+    int sharing;        /* some link was asked for more than all of it */
     double now;
 };
 
 static void advance(struct simulation *s, int l)
 {
     struct runner *r = &s->lane[l];
+    if (r->at >= r->last) {
+        r->at = s->p->n_instrs;
+        return;
+    }
     do
         r->at++;
-    while (r->at < s->p->n_instrs && (int)s->p->instrs[r->at].lane != l);
-    if (r->at < s->p->n_instrs)
-        r->dep = s->dep_first ? s->dep_first[r->at] : 0;
+    while (s->p->instrs[r->at].lane != l);
+    r->dep = s->dep_first ? s->dep_first[r->at] : 0;
 }
 
 /* Whether the lane's next instruction may start now; *later: the time of its release, if only that holds it back. An instruction
@@ -77,6 +82,12 @@ static double fair_part(const struct simulation *s, int k)
 static void share(struct simulation *s)
 {
     double part[LINKS];
+    int shared = s->sharing;
+    s->sharing = 0;
+    for (int k = 0; k < LINKS; k++)
+        s->sharing |= s->load[k] > 1;
+    if (!s->sharing && !shared)
+        return;
     for (int k = 0; k < LINKS; k++)
         part[k] = s->load[k] > 1 ? fair_part(s, k) : 1;
     for (int l = 0; l < LANES; l++) {
@@ -137,12 +148,14 @@ double program_simulate(struct program *p, const struct cost_model *m, const int
 {
     struct simulation s = {.p = p, .m = m, .dep_first = dep_first, .dep = dep, .release = release};
     double total = 0;
-    for (int i = 0; i < p->n_instrs; i++)
+    for (int l = 0; l < LANES; l++)
+        s.lane[l].at = s.lane[l].last = -1;
+    for (int i = 0; i < p->n_instrs; i++) {
         p->instrs[i].end = INFINITY;
-    for (int l = 0; l < LANES; l++) {
-        s.lane[l].at = -1;
-        advance(&s, l);
+        s.lane[p->instrs[i].lane].last = i;
     }
+    for (int l = 0; l < LANES; l++)
+        advance(&s, l);
     for (;;) {
         double next = INFINITY;
         if (start_ready(&s, &next))
