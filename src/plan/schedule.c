@@ -55,11 +55,14 @@ static enum status permute_back(struct schedule *s)
 
 /* Release keys. Compute runs back to back; write-backs follow their producer; a prefetch ends when it is needed or when the next
  * one on its lane starts, and starts no earlier than `distance` before its use. */
-static void release_keys(struct schedule *s, double distance, double *need, double *use)
+static enum status release_keys(struct schedule *s, double distance)
 {
     const struct program *p = s->p;
     const struct deps *d = &s->deps;
-    double now = 0, next_start[LANES], *key = s->key;
+    double now = 0, next_start[LANES], *key = s->key, *need = sys_malloc(sizeof *need * 2 * ((size_t)p->n_instrs + 1));
+    if (!need)
+        return no_memory();
+    double *use = need + p->n_instrs;
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
         need[i] = use[i] = 1e300;
@@ -91,6 +94,8 @@ static void release_keys(struct schedule *s, double distance, double *need, doub
         for (int k = d->first[i]; k < d->first[i + 1]; k++)
             if (key[d->dep[k]] > key[i])
                 key[i] = key[d->dep[k]];
+    free(need);
+    return OK;
 }
 
 /* The instructions of one kind that lie before a moving moment of planned compute time. */
@@ -154,34 +159,40 @@ static enum status add_pace(struct schedule *s, double lag, struct deps *d)
     return OK;
 }
 
-/* Sorts by release keys, simulates, sorts by start; scratch: 2 n numbers. */
-static enum status overlap_with(struct schedule *s, double distance, double lag, double *scratch)
+/* Sorts by release keys and simulates with unlimited memory. */
+static enum status simulate_released(struct schedule *s, double lag)
 {
     struct program *p = s->p;
-    struct deps d;
-    double *release = scratch;
-    release_keys(s, distance, scratch, scratch + p->n_instrs);
+    struct deps d = {0};
     TRY(permute_by_key(s));
-    for (int i = 0; i < p->n_instrs; i++)
-        release[i] = p->instrs[i].depth > 0 ? s->key[s->origin[i]] : 0;
-    TRY(hazards_reorder(&s->deps, s->origin, p->n_instrs, &d));
-    enum status st = isinf(lag) ? OK : add_pace(s, lag, &d);
+    double *release = sys_malloc(sizeof *release * ((size_t)p->n_instrs + 1));
+    enum status st = release ? OK : no_memory();
     if (st == OK)
+        st = hazards_reorder(&s->deps, s->origin, p->n_instrs, &d);
+    if (st == OK && !isinf(lag))
+        st = add_pace(s, lag, &d);
+    if (st == OK) {
+        for (int i = 0; i < p->n_instrs; i++)
+            release[i] = p->instrs[i].depth > 0 ? s->key[s->origin[i]] : 0;
         p->unlimited_seconds = program_simulate(p, s->m, d.first, d.dep, release);
+    }
     hazards_free(&d);
-    TRY(st);
-    for (int i = 0; i < p->n_instrs; i++)
-        s->key[i] = p->instrs[i].start;
-    return permute_by_key(s);
+    free(release);
+    return st;
 }
 
 static enum status overlap(struct schedule *s, double distance, double lag)
 {
-    size_t n = (size_t)s->p->n_instrs + 1;
-    double *scratch = sys_malloc(sizeof *scratch * 2 * n);
-    s->key = sys_malloc(sizeof *s->key * n);
-    enum status st = scratch && s->key ? overlap_with(s, distance, lag, scratch) : no_memory();
-    free(scratch);
+    struct program *p = s->p;
+    s->key = sys_malloc(sizeof *s->key * ((size_t)p->n_instrs + 1));
+    enum status st = s->key ? release_keys(s, distance) : no_memory();
+    if (st == OK)
+        st = simulate_released(s, lag);
+    if (st == OK) {
+        for (int i = 0; i < p->n_instrs; i++)
+            s->key[i] = p->instrs[i].start;
+        st = permute_by_key(s);
+    }
     free(s->key);
     s->key = NULL;
     return st;
@@ -243,13 +254,20 @@ enum status schedule_create(struct program *p, const struct cost_model *m, struc
     return OK;
 }
 
+/* Frees what further orders would need. */
+static void forget_orders(struct schedule *s)
+{
+    hazards_free(&s->deps);
+    free(s->origin);
+    free(s->order);
+    s->origin = s->order = NULL;
+}
+
 void schedule_destroy(struct schedule *s)
 {
     if (!s)
         return;
-    hazards_free(&s->deps);
-    free(s->origin);
-    free(s->order);
+    forget_orders(s);
     free(s);
 }
 
@@ -269,6 +287,7 @@ enum status schedule_finish(struct schedule *s)
 {
     struct program *p = s->p;
     struct deps d = {0};
+    forget_orders(s);
     TRY(hazards_find(p, HAZARD_ADDRESSES, &d));
     enum status st = hazards_set_waits(p, &d);
     hazards_free(&d);

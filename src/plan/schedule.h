@@ -18,7 +18,7 @@ void schedule_destroy(struct schedule *s); /* NULL is fine; the program stays as
  * seconds of compute by which write-backs may fall behind before compute is held up for them; INFINITY: any, and prefetches are
  * released however late compute is. */
 enum status schedule_order(struct schedule *s, enum schedule_mode mode, double distance, double lag);
-/* Waits and simulated times of the present order: the program is complete. */
+/* Waits and simulated times of the present order: the program is complete, and may not be ordered again. */
 enum status schedule_finish(struct schedule *s);
 
 /* All of this for one order, with any lag. */
