@@ -78,6 +78,8 @@ static enum status map_create(struct byte_map *m, int64_t *points, int n_points,
         if (points[i] != points[m->n - 1])
             points[m->n++] = points[i];
     }
+    points = realloc(points, (size_t)m->n * sizeof *points); /* the rest was doubles */
+    m->at = points ? points : m->at;
     TRY(index_points(m));
     m->next = sys_malloc((size_t)m->n * sizeof *m->next);
     m->cells = sys_malloc((size_t)m->n * cell_bytes);
@@ -127,33 +129,44 @@ static struct span span_of(const struct footprint *f, enum tier t, int64_t begin
     return (struct span){point_index(&f->tier[t], begin), point_index(&f->tier[t], begin + bytes)};
 }
 
-/* The end points of all ranges, by tier. */
+/* The end points of all ranges, by tier; those that are a buffer's ends are there once for each buffer. */
 struct points {
     int64_t *at[TIERS];
     int n[TIERS];
+    unsigned char *ends; /* of each buffer: 1, its beginning is there; 2, its end */
 };
 
-static void add_points(struct points *q, enum tier t, int64_t begin, int64_t bytes)
+static void add_point(struct points *q, enum tier t, int64_t at)
 {
-    if (q->at[t]) {
-        q->at[t][q->n[t]] = begin;
-        q->at[t][q->n[t] + 1] = begin + bytes;
-    }
-    q->n[t] += 2;
+    if (q->at[t])
+        q->at[t][q->n[t]] = at;
+    q->n[t]++;
+}
+
+static void add_range(const struct program *p, struct points *q, int buffer, int64_t offset, int64_t bytes)
+{
+    const struct buffer *b = &p->buffers[buffer];
+    int ends = (offset == 0) + 2 * (offset + bytes == b->bytes), news = ~(ends & q->ends[buffer]);
+    if (news & 1)
+        add_point(q, b->tier, b->address + offset);
+    if (news & 2)
+        add_point(q, b->tier, b->address + offset + bytes);
+    q->ends[buffer] |= (unsigned char)ends;
 }
 
 static void collect_points(const struct program *p, struct points *q)
 {
     memset(q->n, 0, sizeof q->n);
+    memset(q->ends, 0, (size_t)p->n_buffers);
     for (int i = 0; i < p->n_instrs; i++) {
         const struct operand *o = p->operands + p->instrs[i].first_operand;
         for (int k = 0; k < p->instrs[i].n_operands; k++)
-            add_points(q, p->buffers[o[k].buffer].tier, operand_begin(p, &o[k]), o[k].bytes);
+            add_range(p, q, o[k].buffer, o[k].offset, o[k].bytes);
     }
     for (int i = 0; i < p->n_live_in; i++)
-        add_points(q, p->buffers[p->live_in[i].buffer].tier, binding_begin(p, &p->live_in[i]), binding_bytes(p, &p->live_in[i]));
+        add_range(p, q, p->live_in[i].buffer, p->live_in[i].offset, binding_bytes(p, &p->live_in[i]));
     for (int i = 0; i < p->n_live_out; i++)
-        add_points(q, p->buffers[p->live_out[i].buffer].tier, binding_begin(p, &p->live_out[i]), binding_bytes(p, &p->live_out[i]));
+        add_range(p, q, p->live_out[i].buffer, p->live_out[i].offset, binding_bytes(p, &p->live_out[i]));
 }
 
 static struct span binding_span(const struct program *p, const struct footprint *f, const struct binding *b)
@@ -168,6 +181,9 @@ enum status footprint_create(const struct program *p, size_t cell_bytes, const v
     enum status st = OK;
     memset(&f, 0, sizeof f);
     memset(&q, 0, sizeof q);
+    q.ends = sys_malloc((size_t)p->n_buffers + 1);
+    if (!q.ends)
+        goto nomem;
     collect_points(p, &q); /* counts */
     for (int t = 0; t < TIERS; t++) {
         f.tier[t].at = q.at[t] = sys_malloc(sizeof(int64_t) * (size_t)(q.n[t] + 1));
@@ -192,12 +208,14 @@ enum status footprint_create(const struct program *p, size_t cell_bytes, const v
         f.live_in[i] = binding_span(p, &f, &p->live_in[i]);
     for (int i = 0; i < p->n_live_out; i++)
         f.live_out[i] = binding_span(p, &f, &p->live_out[i]);
+    free(q.ends);
     *out = f;
     return OK;
 
 nomem:
     st = status_fail(ERR_NOMEM, "out of memory while verifying");
 fail:
+    free(q.ends);
     footprint_destroy(&f);
     return st;
 }
