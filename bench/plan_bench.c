@@ -146,10 +146,10 @@ static int run(const struct shape *shape, int64_t tokens, int lean)
     if (plan_create(m, &s, limit, &plan) != OK)
         return fail();
     struct moment t1 = now();
+    if (plan_verify(plan) != OK)
+        return fail();
     int most = 0;
     for (int k = 0; k < PLAN_PROGRAMS; k++) {
-        if (plan->programs[k] && program_verify(plan->programs[k]) != OK)
-            return fail();
         most = plan->programs[k] && plan->programs[k]->n_instrs > most ? plan->programs[k]->n_instrs : most;
     }
     struct moment t2 = now();

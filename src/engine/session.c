@@ -107,9 +107,7 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     x->plan = plan;
     TRY_GOTO(join_ranks(x, comm), fail);
     x->chaos = s->mode == MODE_CHAOS;
-    for (int k = 0; k < PLAN_PROGRAMS; k++) /* nothing runs that the verifier has not accepted */
-        if (plan->programs[k])
-            TRY_GOTO(program_verify(plan->programs[k]), fail);
+    TRY_GOTO(plan_verify(plan), fail); /* nothing runs that the verifier has not accepted */
     if (plan->strategy.ranks > 1)
         TRY_GOTO(verify_ranks(x), fail);
     TRY_GOTO(arena_create("device arena", plan->arena[TIER_DEVICE], ARENA_PLAIN, &x->device), fail);

@@ -7,6 +7,7 @@
 #include "plan/fit.h"
 #include "plan/pack.h"
 #include "plan/search.h"
+#include "program/verify.h"
 #include "seqpar/seqpar.h"
 
 #include <math.h>
@@ -78,7 +79,7 @@ static enum status plan_one(void *job)
     return fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, &x->pace, &x->io, &x->program);
 }
 
-/* Programs planned at the same time: the large ones come in pairs, and each takes memory of its own. */
+/* Programs planned or verified at the same time: the large ones come in pairs, and each takes memory of its own. */
 enum { AT_ONCE = 2 };
 
 static void take_program(struct plan *plan, const struct settings *s, const struct planning *x)
@@ -216,6 +217,24 @@ enum status plan_create(const struct model *m, const struct settings *s, const i
     if (st == OK)
         (*out)->took = clock_seconds() - began;
     return st;
+}
+
+static enum status verify_one(void *job)
+{
+    const struct program *const *p = job;
+    return program_verify(*p);
+}
+
+enum status plan_verify(const struct plan *p)
+{
+    const struct program *x[PLAN_PROGRAMS];
+    int n = 0;
+    for (int i = 0; i < PLAN_PROGRAMS; i++)
+        if (p->programs[order_of_planning[i]])
+            x[n++] = p->programs[order_of_planning[i]];
+    for (int i = 0; i < n; i += AT_ONCE)
+        TRY(parallel_run(verify_one, &x[i], sizeof *x, n - i < AT_ONCE ? n - i : AT_ONCE));
+    return OK;
 }
 
 void plan_destroy(struct plan *p)

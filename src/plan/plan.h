@@ -63,6 +63,9 @@ void plan_cost_model(const struct settings *s, struct cost_model *out);
 enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out);
 void plan_destroy(struct plan *p); /* NULL is fine */
 
+/* Whether the verifier accepts every program: ERR_CORRUPT with the sentence of the first that it does not. */
+enum status plan_verify(const struct plan *p);
+
 /* A refusal: which tier, the excess and the cheapest change that fits (found by planning again), as an ERR_NOFIT failure. */
 enum status plan_refuse(const struct plan *p, const struct model *m, const struct settings *s);
 
