@@ -1,6 +1,6 @@
 """Step times as planned against step times as measured: ltrain plan --profile, then training runs of two families, several lengths and
-placements in turn. Each round measures the machine anew, since the speed of a virtual one drifts by a fifth within a minute; an error is the
-median of the rounds'. `bench_predicted.py BUILD [ROUNDS]`: a minute a round, two by default."""
+placements in turn. Each round measures the machine anew, since the speed of a virtual one drifts by a factor of up to two within ten seconds; what is
+compared are the medians of the rounds. `bench_predicted.py BUILD [ROUNDS]`: a minute a round, seven by default."""
 import json, os, random, statistics, struct, subprocess, sys, tempfile
 
 import bench
@@ -72,7 +72,7 @@ def run(ltrain, work, number, family, S, flags):
 
 
 def main():
-    build, rounds = os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    build, rounds = os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 7
     ltrain, planned, measured = f"{build}/src/cli/ltrain", {}, {}
     with tempfile.TemporaryDirectory(dir=build) as work:
         os.environ["XDG_CACHE_HOME"] = f"{work}/cache"
@@ -89,10 +89,11 @@ def main():
                 planned.setdefault(name, []).append(plan)
                 measured.setdefault(name, []).append(statistics.median(seconds))
                 bench.say(f"{name:28} planned {plan:.4f} s, steps {' '.join(f'{x:.4f}' for x in seconds)}")
-    error = {k: statistics.median(p / m - 1 for p, m in zip(planned[k], measured[k])) for k in planned}
     plan, step = bench.medians(planned), bench.medians(measured)
+    error = {k: plan[k] / step[k] - 1 for k in plan}
     for name in error:
-        bench.report(name, step[name], {"planned": plan[name]}, "s", better="lower", error=error[name])
+        bench.report(name, step[name], {"planned": plan[name]}, "s", better="lower", error=error[name],
+                     planned_in_rounds=planned[name], measured_in_rounds=measured[name])
     worst = max(map(abs, error.values()))
     wrong = sum(step[a] > 1.1 * step[b] and plan[a] <= plan[b] for a in step for b in step)
     bench.report("all settings: median error", statistics.median(map(abs, error.values())), {}, "", better="lower", worst=worst,

@@ -18,6 +18,9 @@
 #include <xxhash.h>
 
 #define LONGEST (1 << 20) /* bytes of a machine file; ours are about 20 KiB */
+/* Everything is measured so many times over, each time in the same order: a virtual machine's speed drifts by a factor of two
+ * within ten seconds, and what is measured at one go would be fast or slow beside the rest. */
+enum { PASSES = 3 };
 
 /* Unless what is printed is JSON. */
 static void say(const struct settings *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -176,14 +179,54 @@ static void drive_of(const struct settings *s, char path[4096])
     }
 }
 
+static int compare_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* n figures from `field` of *out on become the medians of the passes'. */
+static void set_medians(const struct hardware pass[PASSES], struct hardware *out, double *field, size_t n)
+{
+    size_t offset = (size_t)((char *)field - (char *)out);
+    for (size_t i = 0; i < n; i++) {
+        double seen[PASSES];
+        for (int k = 0; k < PASSES; k++)
+            seen[k] = ((const double *)(const void *)((const char *)&pass[k] + offset))[i];
+        qsort(seen, PASSES, sizeof *seen, compare_double);
+        field[i] = seen[PASSES / 2];
+    }
+}
+
+static void combine(const struct hardware pass[PASSES], struct hardware *h)
+{
+    *h = pass[0]; /* the points of all curves are the same in all passes */
+    set_medians(pass, h, h->peak_flops, COST_TYPES);
+    set_medians(pass, h, &h->device.gemm[0].flops[0][0], sizeof h->device.gemm / sizeof(double));
+    for (int t = 0; t < COST_TYPES; t++) {
+        for (int d = 0; d < ATTENTION_DIMS; d++) {
+            set_medians(pass, h, h->device.attention[t][d].forward.y, CURVE_POINTS);
+            set_medians(pass, h, h->device.attention[t][d].backward.y, CURVE_POINTS);
+        }
+        for (int op = 0; op < OP_COUNT; op++)
+            set_medians(pass, h, h->device.ops.op[op][t].y, CURVE_POINTS);
+    }
+    set_medians(pass, h, h->device.ops.memory.y, CURVE_POINTS);
+    h->host = h->device.ops; /* the same kernels on the same processors */
+    double *one[] = {&h->overhead, &h->h2d, &h->d2h, &h->late, &h->host_memory, &h->read, &h->write, &h->both};
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++)
+        set_medians(pass, h, one[i], 1);
+    set_medians(pass, h, h->cores, LANES);
+}
+
 enum status profile_measure(const struct settings *s, struct hardware *out)
 {
-    struct hardware h;
+    struct hardware h, pass[PASSES];
     char path[4096], date[32], cpu[96];
     struct tm tm;
     time_t now = time(NULL);
     double began = clock_seconds();
-    int disturbed;
+    int n, disturbed = 0;
     hardware_assumed(&h);
     drive_of(s, path);
     processor(cpu, sizeof cpu);
@@ -194,12 +237,17 @@ enum status profile_measure(const struct settings *s, struct hardware *out)
     h.device_mem = h.host_mem = session_proc_bytes("/proc/meminfo", "MemTotal") / 2;
     if (sys_statvfs_free(path, &h.nvme_mem) != 0)
         return status_fail(ERR_IO, "cannot see how much is free in %s: %s", path, strerror(errno));
-    TRY(profile_kernels(&h, &disturbed));
+    for (int i = 0; i < PASSES; i++) {
+        pass[i] = h;
+        TRY(profile_kernels(&pass[i], &n));
+        disturbed = i == 0 || n < disturbed ? n : disturbed;
+        TRY(profile_ops(s, &pass[i]));
+        TRY(profile_lanes(s, path, &pass[i]));
+    }
+    combine(pass, &h);
     if (disturbed)
         say(s, "profile: %d matrix products stayed slow because of other processes; measure again when the machine is idle\n",
             disturbed);
-    TRY(profile_ops(s, &h));
-    TRY(profile_lanes(s, path, &h));
     say(s,
         "profile: %.0f s; products up to %.0f GFLOP/s, copies %.1f GB/s, drive %.1f GB/s read, %.1f written, %.1f both at once\n",
         clock_seconds() - began, h.peak_flops[F32] * 1e-9, h.h2d * 1e-9, h.read * 1e-9, h.write * 1e-9, h.both * 1e-9);

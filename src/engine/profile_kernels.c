@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REPEATS 7
+#define REPEATS 5
 #define TRIES 4 /* of what is far slower than something smaller: another process was in the way */
 
 static int compare_double(const void *a, const void *b)
@@ -104,7 +104,7 @@ static double gemm_flops(op_kernel *kernel, enum dtype type, enum gemm_layout la
     c.arg[2] = memory + 2 * SLOW * 4ll;
     c.arg[3] = *work;
     double flops = 2.0 * (double)m * (double)n * (double)k;
-    return flops / profile_time(run_call, &c, 5e-3);
+    return flops / profile_time(run_call, &c, 2e-3);
 }
 
 static enum status gemms(op_kernel *kernel, struct hardware *h, int *disturbed)
@@ -179,7 +179,7 @@ static double attention_flops(op_kernel *kernel, enum op_kind op, const struct a
         hi[i] = (int32_t)i;
     }
     double flops = op_flops(op, &c.attrs, (double)x->S * (double)(x->S + 1) / 2);
-    double rate = flops / profile_time(run_call, &c, 10e-3);
+    double rate = flops / profile_time(run_call, &c, 4e-3);
     free(memory);
     return rate;
 }

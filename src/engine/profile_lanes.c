@@ -112,17 +112,12 @@ static enum status once(struct worker *w, double *rate)
     return w->st == OK ? OK : status_fail(w->st, "%s", w->message);
 }
 
-/* The better of two passes: the first one also touches memory and allocates the drive's blocks. */
-static enum status best_rate(const struct worker *like, double *rate)
+/* Of a second pass: the first one also touches memory and allocates the drive's blocks. */
+static enum status warm_rate(const struct worker *like, double *rate)
 {
-    double r = 0;
-    *rate = 0;
-    for (int i = 0; i < 3; i++) {
-        struct worker w = *like;
-        TRY(once(&w, &r));
-        *rate = r > *rate ? r : *rate;
-    }
-    return OK;
+    struct worker first = *like, second = *like;
+    TRY(once(&first, rate));
+    return once(&second, rate);
 }
 
 struct product {
@@ -152,14 +147,14 @@ static double product_seconds(struct product *p, double during)
 static enum status beside(struct product *p, const struct worker *like, double *share)
 {
     pthread_t thread;
-    double alone = product_seconds(p, 0.2);
+    double alone = product_seconds(p, 0.1);
     struct worker w = *like;
     w.seconds = -1;
     if (sys_thread(&thread, worker_thread, &w))
         return status_fail(ERR_NOMEM, "cannot start a thread to measure lanes");
-    double together = product_seconds(p, 0.4);
+    double together = product_seconds(p, 0.2);
     TRY(finish(&w, thread));
-    alone = (alone + product_seconds(p, 0.2)) / 2;
+    alone = (alone + product_seconds(p, 0.1)) / 2;
     *share = together > alone ? 1 - alone / together : 0;
     return OK;
 }
@@ -167,12 +162,12 @@ static enum status beside(struct product *p, const struct worker *like, double *
 static enum status copies(struct bench *b, struct product *p, struct hardware *h)
 {
     struct worker w = {.b = b, .work = copy_blocks, .lane = LANE_H2D, .n = BLOCKS};
-    TRY(best_rate(&w, &h->h2d));
+    TRY(warm_rate(&w, &h->h2d));
     h->d2h = h->h2d;
     TRY(beside(p, &w, &h->cores[LANE_H2D]));
     h->cores[LANE_D2H] = h->cores[LANE_H2D];
     w.late = 1;
-    return best_rate(&w, &h->late);
+    return warm_rate(&w, &h->late);
 }
 
 static enum status both_at_once(struct bench *b, double *sum)
@@ -196,9 +191,9 @@ static enum status drives(struct bench *b, struct product *p, const char *path, 
     TRY(store_open(&c, &b->store));
     struct worker w = {.b = b, .work = move_blocks, .lane = LANE_WRITE, .n = BLOCKS},
                   r = {.b = b, .work = move_blocks, .lane = LANE_READ, .n = BLOCKS};
-    enum status st = best_rate(&w, &h->write);
+    enum status st = warm_rate(&w, &h->write);
     if (st == OK)
-        st = best_rate(&r, &h->read);
+        st = warm_rate(&r, &h->read);
     if (st == OK)
         st = both_at_once(b, &h->both);
     if (st == OK)

@@ -126,7 +126,7 @@ static enum status run_model(const struct settings *given, enum model_family fam
     TRY_GOTO(session_initialise(session, 1), out);
     TRY_GOTO(fill_inputs(session, tokens), out);
     TRY_GOTO(session_run(session, PLAN_STEP, NULL), out);
-    for (int i = 0; i < (tokens < MOST_TOKENS ? 4 : 2); i++) {
+    for (int i = 0; i < (tokens < MOST_TOKENS ? 2 : 1); i++) {
         TRY_GOTO(session_run(session, PLAN_UPDATE_STEP, trace), out);
         collect(step, trace, x);
     }
@@ -177,7 +177,6 @@ static void set_curves(struct samples *x, double *scratch, struct hardware *h)
     h->device.ops.memory = h->device.ops.op[OP_ADD][F32];
     qsort(x->gap, (size_t)x->n_gaps, sizeof *x->gap, compare_double);
     h->overhead = x->n_gaps ? x->gap[x->n_gaps / 2] : 1e-6;
-    h->host = h->device.ops; /* the same kernels on the same processors */
 }
 
 enum status profile_ops(const struct settings *s, struct hardware *h)
