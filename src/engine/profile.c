@@ -202,7 +202,7 @@ static void combine(const struct hardware pass[PASSES], struct hardware *h)
 {
     *h = pass[0]; /* the points of all curves are the same in all passes */
     set_medians(pass, h, h->peak_flops, COST_TYPES);
-    set_medians(pass, h, &h->device.gemm[0].flops[0][0], sizeof h->device.gemm / sizeof(double));
+    set_medians(pass, h, &h->device.gemm[0].flops[0][0], COST_TYPES * GEMM_LAYOUTS * GEMM_SHAPES);
     for (int t = 0; t < COST_TYPES; t++) {
         for (int d = 0; d < ATTENTION_DIMS; d++) {
             set_medians(pass, h, h->device.attention[t][d].forward.y, CURVE_POINTS);
