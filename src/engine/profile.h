@@ -10,8 +10,8 @@
 
 /* The cached figures. *found: 1; 0 if there are none; -1 if the file is not what was written, which is printed. */
 enum status profile_load(const struct settings *s, struct hardware *out, int *found);
-/* Measures with s->threads threads, its drives (nvme_path, else the directory that s->out is in), in about 20 s, and keeps the
- * result. Prints what it does. ERR_NOMEM; ERR_IO if the result cannot be kept. */
+/* Measures with s->threads threads, its drives (nvme_path, else the directory that s->out is in), in about half a minute, and
+ * keeps the result. Prints what it does. ERR_NOMEM; ERR_IO if the result cannot be kept. */
 enum status profile_measure(const struct settings *s, struct hardware *out);
 
 /* Keeps figures where profile_load finds them; the file is renamed into place. ERR_IO. */
@@ -24,7 +24,8 @@ enum status profile_ops(const struct settings *s, struct hardware *h);
 /* profile_lanes.c: copies, drives in `path`, and how much compute slows beside them. */
 enum status profile_lanes(const struct settings *s, const char *path, struct hardware *h);
 
-/* Seconds of one run: the median of up to 5, until `seconds` have passed, after one to warm up. */
+/* Seconds of one run: the median of up to 5, until `seconds` have passed, after one to warm up; that
+ * one, if it takes as long. */
 double profile_time(void (*run)(void *), void *user, double seconds);
 
 #endif
