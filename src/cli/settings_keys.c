@@ -91,7 +91,7 @@ const struct settings_key settings_keys[] = {
     {"save-every", KEY_COUNT, AT(save_every), "0", ANY, .arg = "STEPS", .help = "checkpoints; 0: none on the way"},
     {"keep", KEY_COUNT, AT(keep), "2", POSITIVE, .arg = "N", .help = "checkpoints kept, the newest"},
     {"trace", KEY_COUNT, AT(trace), "none", "none", POSITIVE, .arg = "STEP", .help = "step whose lanes are written as a Chrome trace"},
-    {"profile", KEY_SWITCH, AT(profile), .flags = KEY_FLAG_ONLY, .help = "measure this machine before planning, about 20 s; kept for later plans and runs"},
+    {"profile", KEY_SWITCH, AT(profile), .flags = KEY_FLAG_ONLY, .help = "measure this machine before planning, about half a minute; kept for later plans and runs"},
     {"verbose", KEY_SWITCH, AT(verbose), "false", .help = "say more"},
     {"mode", KEY_CHOICE, AT(mode), "run", .choices = modes, .flags = KEY_HIDDEN, .arg = "NAME", .help = "chaos: random legal orders"},
 };
