@@ -13,7 +13,7 @@ struct reader {
 struct segment {
     int64_t lo, hi; /* bytes of the buffer, or addresses */
     int writer;     /* last one, -1 none */
-    int readers;    /* since then: head of a list, -1 none */
+    int readers;    /* since then: head of a list of its own, -1 none; of an arena's, the latest of each lane */
     int next;       /* in the bucket, ascending */
 };
 
@@ -27,7 +27,8 @@ struct scan {
     struct segment *segment;
     int n_segment, cap_segment, spare; /* spare: list of unused ones */
     struct reader *reader;
-    int n_reader, cap_reader;
+    int n_reader, cap_reader, spare_reader;
+    int *last; /* HAZARD_BUFFERS: instruction after which nothing touches the buffer, so that its segments are spare */
     int *seen; /* seen[d] == i: already a dependency of i */
     int *dep;
     int n_dep, cap_dep;
@@ -44,6 +45,7 @@ static void scan_free(struct scan *s)
     free(s->cursor);
     free(s->segment);
     free(s->reader);
+    free(s->last);
     free(s->seen);
 }
 
@@ -69,13 +71,17 @@ static enum status scan_prepare(struct scan *s, const struct program *p, enum ha
     memset(s, 0, sizeof *s);
     s->p = p;
     s->space = space;
-    s->spare = -1;
+    s->spare = s->spare_reader = -1;
     int n = space == HAZARD_BUFFERS ? p->n_buffers : cut_arenas(s);
     s->bucket = sys_malloc(sizeof *s->bucket * (size_t)(n + 1));
     s->cursor = sys_malloc(sizeof *s->cursor * (size_t)(n + 1));
     s->seen = sys_malloc(sizeof *s->seen * (size_t)(p->n_instrs + 1));
-    if (!s->bucket || !s->cursor || !s->seen)
+    s->last = sys_malloc(sizeof *s->last * (size_t)(space == HAZARD_BUFFERS ? n + 1 : 1));
+    if (!s->bucket || !s->cursor || !s->seen || !s->last)
         return no_memory();
+    for (int i = 0; space == HAZARD_BUFFERS && i < p->n_instrs; i++)
+        for (int k = 0; k < p->instrs[i].n_operands; k++)
+            s->last[p->operands[p->instrs[i].first_operand + k].buffer] = i;
     for (int b = 0; b < n; b++)
         s->bucket[b] = s->cursor[b] = -1;
     for (int i = 0; i < p->n_instrs; i++)
@@ -125,23 +131,60 @@ static int segment_insert(struct scan *s, int bucket, int before, struct segment
     return k;
 }
 
+/* Puts a reader before those of a list. */
+static int add_reader(struct scan *s, int *readers, int instr)
+{
+    int r = s->spare_reader;
+    if (r >= 0) {
+        s->spare_reader = s->reader[r].next;
+    } else {
+        if (!reserve((void **)&s->reader, s->n_reader, &s->cap_reader, sizeof *s->reader))
+            return 0;
+        r = s->n_reader++;
+    }
+    s->reader[r] = (struct reader){instr, *readers};
+    *readers = r;
+    return 1;
+}
+
+static void forget_readers(struct scan *s, int *readers)
+{
+    int r = *readers;
+    if (r < 0)
+        return;
+    while (s->reader[r].next >= 0)
+        r = s->reader[r].next;
+    s->reader[r].next = s->spare_reader;
+    s->spare_reader = *readers;
+    *readers = -1;
+}
+
 /* Ends the segment at `at`, which lies within it; the rest becomes the one after it. */
 static int segment_split(struct scan *s, int bucket, int k, int64_t at)
 {
     struct segment rest = s->segment[k];
     rest.lo = at;
+    rest.readers = -1;
+    for (int r = s->segment[k].readers; r >= 0; r = s->reader[r].next)
+        if (!add_reader(s, &rest.readers, s->reader[r].instr))
+            return 0;
     s->segment[k].hi = at;
     return segment_insert(s, bucket, k, rest) >= 0;
 }
 
+/* Of addresses, only waits are wanted: for the latest ticket of each lane. */
 static int read_segment(struct scan *s, int i, int k)
 {
     struct segment *g = &s->segment[k];
-    if (!depend(s, i, g->writer) || !reserve((void **)&s->reader, s->n_reader, &s->cap_reader, sizeof *s->reader))
+    const struct instr *in = s->p->instrs;
+    if (!depend(s, i, g->writer))
         return 0;
-    s->reader[s->n_reader] = (struct reader){i, g->readers};
-    g->readers = s->n_reader++;
-    return 1;
+    for (int r = g->readers; r >= 0 && s->space == HAZARD_ADDRESSES; r = s->reader[r].next)
+        if (in[s->reader[r].instr].lane == in[i].lane) {
+            s->reader[r].instr = i;
+            return 1;
+        }
+    return add_reader(s, &g->readers, i);
 }
 
 static int write_segment(struct scan *s, int i, int k)
@@ -150,7 +193,7 @@ static int write_segment(struct scan *s, int i, int k)
     for (int r = g->readers; r >= 0; r = s->reader[r].next)
         if (!depend(s, i, s->reader[r].instr))
             return 0;
-    g->readers = -1;
+    forget_readers(s, &g->readers);
     int last = g->writer;
     g->writer = i;
     return depend(s, i, last);
@@ -217,6 +260,31 @@ static int scan_operand(struct scan *s, int i, const struct operand *o)
     return 1;
 }
 
+/* The segments of a buffer that nothing touches any more. */
+static void forget_buffer(struct scan *s, int b)
+{
+    for (int k = s->bucket[b], next; k >= 0; k = next) {
+        next = s->segment[k].next;
+        forget_readers(s, &s->segment[k].readers);
+        s->segment[k].next = s->spare;
+        s->spare = k;
+    }
+    s->bucket[b] = -1;
+}
+
+static int scan_instr(struct scan *s, int i)
+{
+    const struct instr *in = &s->p->instrs[i];
+    const struct operand *o = &s->p->operands[in->first_operand];
+    for (int k = 0; k < in->n_operands; k++)
+        if (!scan_operand(s, i, &o[k]))
+            return 0;
+    for (int k = 0; k < in->n_operands && s->space == HAZARD_BUFFERS; k++)
+        if (s->last[o[k].buffer] == i)
+            forget_buffer(s, o[k].buffer);
+    return 1;
+}
+
 enum status hazards_find(const struct program *p, enum hazard_space space, struct deps *out)
 {
     struct scan s;
@@ -225,11 +293,9 @@ enum status hazards_find(const struct program *p, enum hazard_space space, struc
     if (st == OK && !first)
         st = no_memory();
     for (int i = 0; st == OK && i < p->n_instrs; i++) {
-        const struct instr *in = &p->instrs[i];
         first[i] = s.n_dep;
-        for (int k = 0; k < in->n_operands; k++)
-            if (!scan_operand(&s, i, &p->operands[in->first_operand + k]))
-                st = no_memory();
+        if (!scan_instr(&s, i))
+            st = no_memory();
     }
     if (st == OK) {
         first[p->n_instrs] = s.n_dep;

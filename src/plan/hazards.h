@@ -15,7 +15,8 @@ enum hazard_space {
     HAZARD_ADDRESSES /* after packing */
 };
 
-/* Read-after-write, write-after-read and write-after-write, in program order. Free with hazards_free. */
+/* Read-after-write, write-after-read and write-after-write, in program order; of addresses, what waits need: of a lane's readers
+ * the latest. Free with hazards_free. */
 enum status hazards_find(const struct program *p, enum hazard_space space, struct deps *out);
 void hazards_free(struct deps *d);
 
