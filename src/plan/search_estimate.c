@@ -230,6 +230,15 @@ static double pass_seconds(const struct cost_model *c, const double busy[LANES])
     return most;
 }
 
+/* A pass may leave its writes to the drives behind. */
+static double pass_without_writes(const struct cost_model *c, const double busy[LANES])
+{
+    double rest[LANES];
+    memcpy(rest, busy, sizeof rest);
+    rest[LANE_WRITE] = 0;
+    return pass_seconds(c, rest);
+}
+
 /* The terms of one placement of a model of so many layers: of a step, and of the update alone. */
 static void add_up(const struct options *o, const struct differences *d, const struct strategy *s, double layers,
                    struct need *step, struct need *update)
@@ -259,7 +268,7 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
 {
     const struct strategy *s = &c->strategy;
     struct need step, update;
-    double forward[LANES], more = e->micro_batches;
+    double forward[LANES], whole[LANES], more = e->micro_batches;
     int64_t longer[TIERS];
     add_up(&e->options, e->longer, s, e->layers + 1, &step, &update);
     bytes_of(&step, &update, longer);
@@ -270,11 +279,13 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
     c->traffic = -more * (step.busy[FORWARD][LANE_COMPUTE] + step.busy[BACKWARD][LANE_COMPUTE]);
     for (int l = 0; l < LANES; l++) {
         forward[l] = step.busy[FORWARD][l] + update.busy[FORWARD][l];
-        c->traffic += more * (step.busy[FORWARD][l] + step.busy[BACKWARD][l]) + update.busy[FORWARD][l];
+        whole[l] = more * (step.busy[FORWARD][l] + step.busy[BACKWARD][l]) + update.busy[FORWARD][l];
+        c->traffic += whole[l];
     }
     c->written = forward[LANE_WRITE] + (more - 1) * step.busy[FORWARD][LANE_WRITE] + more * step.busy[BACKWARD][LANE_WRITE];
-    c->estimate = pass_seconds(e->cost, forward) + (more - 1) * pass_seconds(e->cost, step.busy[FORWARD]) +
-                  more * pass_seconds(e->cost, step.busy[BACKWARD]);
+    c->estimate = pass_without_writes(e->cost, forward) + (more - 1) * pass_without_writes(e->cost, step.busy[FORWARD]) +
+                  more * pass_without_writes(e->cost, step.busy[BACKWARD]);
+    c->estimate = fmax(c->estimate, pass_seconds(e->cost, whole));
     c->seconds = c->estimate;
     c->excess = search_excess(c->bytes, e->limit);
     c->redundant =

@@ -1,0 +1,267 @@
+/* The searched placement beside random ones, and with more and more device memory, on the virtual clock.
+ *
+ *     plan_random             ten models x machines
+ *     plan_random N ...       only the N-th of them
+ *     plan_random -N ...      without the random placements
+ *
+ * The models are cut to a few layers. The device's budget is a share of what everything on the device takes; the host's too,
+ * where placements are to need drives. Random: until 200 placements fit, each class's tier, k of n chunks kept, how many last
+ * layers' activations stay on the device, the update's place and the prefetch distance are drawn; each is lowered and scheduled
+ * as the planner does, at the same tiles, and not verified. Mark: the searched plan takes at most 3% more than the best of them.
+ * Ladder: the search alone, from a quarter of what everything on the device takes to all of it in steps of 10%; a rung counts as
+ * slower by what it takes more than the fastest plan of less memory. */
+#include "base/rng.h"
+#include "base/units.h"
+#include "plan/fit.h"
+#include "plan/hardware.h"
+#include "plan/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct test_case {
+    const char *model, *machine;
+    int64_t layers, tokens;
+    int ranks;
+    double device, host; /* budgets, of what everything on the device takes; host 0: without end */
+};
+
+static const struct test_case cases[] = {
+    {"1b", "h200", 4, 32 << 10, 1, 0.5, 0},           {"8b", "h100", 4, 32 << 10, 1, 0.4, 0.5},
+    {"8b", "a100-80", 3, 128 << 10, 1, 0.35, 0},      {"8b", "gh200", 2, 256 << 10, 1, 0.3, 0.25},
+    {"gpt-25b", "a100-80", 3, 32 << 10, 1, 0.35, 0},  {"1b", "rtx4090", 4, 64 << 10, 1, 0.4, 0.2},
+    {"125m", "rtx3090", 6, 128 << 10, 1, 0.35, 0.15}, {"8b", "8xh100", 3, 128 << 10, 8, 0.5, 0},
+    {"8b", "4xa100-80", 3, 128 << 10, 4, 0.4, 0.2},   {"25m", "cpu", 4, 16 << 10, 1, 0.4, 0.2},
+};
+enum {
+    CASES = sizeof cases / sizeof *cases,
+    RANDOM = 200,
+    MOST_DRAWS = 20000,
+    WHOLE_STEP = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST
+};
+
+struct subject {
+    const struct test_case *c;
+    struct model *m;
+    struct hardware hardware;
+    struct settings s;
+    struct strategy fixed;
+    struct cost_model cost;
+    int64_t whole; /* device bytes with everything there */
+    int64_t limit[TIERS];
+};
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static enum status subject_create(const struct test_case *c, struct subject *x)
+{
+    struct model_config config;
+    *x = (struct subject){.c = c};
+    TRY(model_preset(c->model, &config));
+    config.layers = c->layers;
+    if (config.max_positions < c->tokens)
+        config.max_positions = c->tokens;
+    TRY(model_create(&config, NULL, 0, &x->m));
+    int cpu = strcmp(c->machine, "cpu") == 0;
+    if (cpu)
+        hardware_assumed(&x->hardware);
+    else
+        TRY(hardware_preset(c->machine, &x->hardware));
+    x->s = (struct settings){.seq_len = c->tokens,
+                             .micro_batch = 1,
+                             .grad_accum = 1,
+                             .zero = 3,
+                             .alpha = AUTO,
+                             .prefetch = AUTO,
+                             .device = cpu ? DEVICE_CPU_DISCRETE : DEVICE_CUDA,
+                             .row_chunk = AUTO,
+                             .head_tile = AUTO,
+                             .loss_tile = AUTO,
+                             .group = AUTO,
+                             .dtype = cpu ? F32 : BF16,
+                             .threads = AUTO,
+                             .hardware = &x->hardware};
+    TRY(plan_mesh(x->m, &x->s, c->ranks, x->hardware.devices));
+    TRY(plan_fixed(x->m, &x->s, &x->fixed));
+    plan_cost_model(&x->s, &x->cost);
+    struct settings resident = x->s;
+    const int64_t ample[TIERS] = {INT64_MAX / 4, INT64_MAX / 4, INT64_MAX / 4};
+    struct plan *plan;
+    resident.params = resident.grads = resident.optim = resident.acts = OFFLOAD_NONE;
+    resident.alpha = 1;
+    resident.update = UPDATE_DEVICE;
+    TRY(plan_create(x->m, &resident, ample, &plan));
+    x->whole = plan->arena[TIER_DEVICE];
+    plan_destroy(plan);
+    memcpy(x->limit, ample, sizeof x->limit);
+    x->limit[TIER_DEVICE] = (int64_t)(c->device * (double)x->whole);
+    if (c->host > 0)
+        x->limit[TIER_HOST] = (int64_t)(c->host * (double)x->whole);
+    return OK;
+}
+
+/* The draw-th random placement. */
+static struct strategy draw(const struct subject *x, int draw)
+{
+    enum { CHOICES = 8 };
+    static const double ahead[] = {-1, 64, 16, 8, 4, 2, 1, 0};
+    const uint64_t n[CHOICES] = {3, 3, 3, 3, (uint64_t)ceil_div(x->fixed.rows, x->fixed.row_chunk) + 1, (uint64_t)x->c->layers,
+                                 2, 8};
+    uint64_t pick[CHOICES];
+    for (int i = 0; i < CHOICES; i++)
+        pick[i] = rng_below(2026, (uint64_t)(x->c - cases), (uint64_t)(draw * CHOICES + i), n[i]);
+    struct strategy s = x->fixed;
+    s.params = (enum residency)pick[0];
+    s.grads = (enum residency)pick[1];
+    s.optim = (enum residency)pick[2];
+    s.acts = (enum residency)pick[3];
+    s.kept_chunks = (int)pick[4];
+    s.device_layers = s.acts == RES_DEVICE ? 0 : (int)pick[5];
+    s.update_on_host = (int)pick[6];
+    s.prefetch = ahead[pick[7]];
+    return s;
+}
+
+/* What lives somewhere for good exceeds a limit: no schedule would fit. */
+static enum status hopeless(const struct subject *x, const struct strategy *s, int *out)
+{
+    struct program *p;
+    struct io_buffers io;
+    int64_t bytes[TIERS] = {0};
+    enum tier which;
+    TRY(lower_program(x->m, s, WHOLE_STEP, &io, &p));
+    for (int b = 0; b < p->n_persistent; b++)
+        bytes[p->buffers[b].tier] += p->buffers[b].bytes;
+    program_destroy(p);
+    *out = !fit_within(bytes, x->limit, &which);
+    return OK;
+}
+
+struct random_plans {
+    int draws, fitting;
+    double seconds[RANDOM];
+    struct strategy best;
+};
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static enum status try_random(const struct subject *x, struct random_plans *out)
+{
+    double best = INFINITY;
+    for (*out = (struct random_plans){0}; out->draws < MOST_DRAWS && out->fitting < RANDOM; out->draws++) {
+        struct strategy s = draw(x, out->draws);
+        struct program *p;
+        struct io_buffers io;
+        enum tier which;
+        int no, pace = 0;
+        TRY(hopeless(x, &s, &no));
+        if (no)
+            continue;
+        TRY(fit_program(x->m, &s, &x->cost, WHOLE_STEP, x->limit, &pace, &io, &p));
+        if (fit_within(p->arena, x->limit, &which)) {
+            out->seconds[out->fitting++] = p->seconds;
+            if (p->seconds < best) {
+                best = p->seconds;
+                out->best = s;
+            }
+        }
+        program_destroy(p);
+    }
+    qsort(out->seconds, (size_t)out->fitting, sizeof *out->seconds, ascending);
+    return OK;
+}
+
+static void print_strategy(const char *who, const struct strategy *s)
+{
+    static const char *const tier[] = {"device", "host", "nvme"};
+    printf("    %-9s params=%s,grads=%s,optim=%s,acts=%s alpha %d/%lld, last %d layers on the device, update on %s", who,
+           tier[s->params], tier[s->grads], tier[s->optim], tier[s->acts], s->kept_chunks,
+           (long long)ceil_div(s->rows, s->row_chunk), s->device_layers, s->update_on_host ? "host" : "device");
+    s->prefetch < 0 ? printf(", prefetch auto\n") : printf(", prefetch %g\n", s->prefetch);
+}
+
+static enum status beside_random(const struct subject *x)
+{
+    struct random_plans *random = malloc(sizeof *random);
+    struct plan *plan;
+    char device[32], host[32];
+    double t0 = cpu_seconds();
+    TRY(plan_create(x->m, &x->s, x->limit, &plan));
+    double t1 = cpu_seconds();
+    TRY(try_random(x, random));
+    const double *r = random->seconds;
+    printf("  device %s, host %s: searched %.5g s%s (%.1f s of search); random: %d fit of %d drawn, best %.5g s, median %.5g, "
+           "worst %.5g; searched / best %+.2f%%%s\n",
+           units_format_bytes(x->limit[TIER_DEVICE], device),
+           x->c->host > 0 ? units_format_bytes(x->limit[TIER_HOST], host) : "without end", plan->seconds,
+           plan->fits ? "" : " DOES NOT FIT", t1 - t0, random->fitting, random->draws, r[0], r[random->fitting / 2],
+           r[random->fitting - 1], 100 * (plan->seconds / r[0] - 1), plan->seconds > 1.03 * r[0] ? " MISSED" : "");
+    print_strategy("searched:", &plan->strategy);
+    print_strategy("random:", &random->best);
+    plan_destroy(plan);
+    free(random);
+    return OK;
+}
+
+static enum status ladder(const struct subject *x)
+{
+    double fastest = INFINITY, slower = 0;
+    printf("    ladder:  ");
+    for (double share = 0.25; share < 1.05; share *= 1.1) {
+        int64_t limit[TIERS] = {(int64_t)(share * (double)x->whole), x->limit[TIER_HOST], x->limit[TIER_NVME]};
+        struct plan *plan;
+        TRY(plan_create(x->m, &x->s, limit, &plan));
+        if (plan->fits) {
+            printf(" %.2f: %.5g s", share, plan->seconds);
+            slower = fmax(slower, plan->seconds / fastest - 1);
+            fastest = fmin(fastest, plan->seconds);
+        }
+        plan_destroy(plan);
+    }
+    printf("; at most %.3f%% slower with more memory\n", 100 * slower);
+    return OK;
+}
+
+static enum status run(const struct test_case *c, int only_ladder)
+{
+    struct subject x;
+    TRY(subject_create(c, &x));
+    printf("%d. %s cut to %lld layers, %lldk tokens, %s, mesh dp=%d,ulysses=%d,ring=%d\n", (int)(c - cases) + 1, c->model,
+           (long long)c->layers, (long long)c->tokens >> 10, c->machine, x.fixed.dp, x.fixed.ulysses, x.fixed.ring);
+    if (!only_ladder)
+        TRY(beside_random(&x));
+    fflush(stdout);
+    TRY(ladder(&x));
+    fflush(stdout);
+    model_destroy(x.m);
+    return OK;
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 0; i < CASES; i++) {
+        int asked = argc == 1, only_ladder = 0;
+        for (int k = 1; k < argc; k++)
+            if (abs(atoi(argv[k])) == i + 1) {
+                asked = 1;
+                only_ladder = argv[k][0] == '-';
+            }
+        if (asked && run(&cases[i], only_ladder) != OK) {
+            fprintf(stderr, "%s\n", status_message());
+            return 1;
+        }
+    }
+    return 0;
+}
