@@ -4,11 +4,16 @@
 Each row is one `ltrain plan --json` on data sheet machines: the very programs that those meshes would run, on the virtual clock.
 Nothing is fitted to what stands beside them. A plan that takes longer than PLAN_SECONDS is left out, and said so.
 
-Sources: [budget] shared/gpu-budget.md of this project, computed by hand; [UPipe] Ghadia et al., Untied Ulysses, arXiv
-2602.21196, Llama3-8B on 8 x H100, tokens/s per GPU; [25B] published TFLOP/s per GPU of a GPT of 25B parameters on 32 x A100-40GB
-between 128k and 420k tokens, as issue 7 of this project quotes it: only the first and the last length are known to us.
-Machines: data sheets (A100 1555 and 2039 GB/s, H100 3350, H200 4800; 312 and 989 TFLOP/s bf16 dense; NVLink 300 and 450 GB/s a
-direction) times the efficiencies in src/plan/hardware.c.
+Sources:
+[budget] shared/gpu-budget.md of this project, computed by hand.
+[UPipe] Ghadia et al., Untied Ulysses, arXiv 2602.21196, Llama3-8B on 8 x H100, tokens/s per GPU; its settings from
+  github.com/ghadiaravi13/untied-ulysses, torchtitan/exps/llama3_8b/run_all_8B.sh at 1ac00f1.
+[25B] github.com/ramanathanlab/genslm, examples/long-sequences/README.md at 02c83bd, table 2, TFLOP/s per GPU; settings from
+  ALCF/model.sh and args.sh beside it; how TFLOPs are counted from throughput_calculator in megatron/utils.py of
+  github.com/microsoft/Megatron-DeepSpeed at 0782d75.
+[FA2] Dao, FlashAttention-2, arXiv 2307.08691: the first FlashAttention reaches 25 to 40% of an A100's peak.
+[MEMO] Zhao et al., arXiv 2407.12117, abstract: 7B, 1M tokens, 8 x A800, MFU 52.30%.
+Machines: the vendor's data sheets times the efficiencies, both in src/plan/hardware.c.
 """
 import json
 import os
@@ -31,9 +36,14 @@ SHAPES = {"1b": (16, 2048, (8320, 51328)), "3b": (28, 3072, (12384, 61536)), "8b
 BUDGET_GEMM = 700e12  # [budget]: products at 680 to 740 TFLOP/s
 H100_FORWARD, H100_BACKWARD = 688, 581  # TFLOP/s of attention at head dimension 128, as in src/plan/hardware.c
 UPIPE = [(128 * K, 2281), (256 * K, 1487), (512 * K, 867), (M, 473), (2 * M, 246), (3 * M, 166), (4 * M, 126), (5 * M, 98)]
-GPT_CONFIG = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "activation_function": "gelu_new", "vocab_size": 50257, "n_embd": 8192,
-              "n_layer": 30, "n_head": 64, "layer_norm_epsilon": 1e-5}
-GPT_25B = [(128 * K, "105"), (256 * K, "115.8, 82, 90.6 in between"), (420 * K, "81.8")]
+GPT_CONFIG = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "activation_function": "gelu_new", "vocab_size": 50257,
+              "layer_norm_epsilon": 1e-5}
+# [25B]: layers, width, heads of its GPT25B; thousands of tokens: TFLOP/s of each run
+GPT_25B_SHAPE = (64, 6144, 64)
+GPT_25B = [(128, (105.0, 106.7)), (192, (115.8,)), (360, (81.6, 82.7)), (400, (90.6,)), (420, (81.8,))]
+MEMO_SHAPE = (32, 4096, 32)
+A100_PEAK, FLASH_1 = 312e12, (0.25, 0.40)  # [FA2]
+A100_PRODUCTS, HDR_NODE = 250e12, 8 * 21e9  # as in src/plan/hardware.c: TFLOP/s; bytes/s that a node of 8 network links receives
 
 
 def plan(ltrain, arguments, directory):
@@ -95,8 +105,8 @@ def budget_reason(p, pairs, theirs):
 
 def upipe_table(ltrain, directory, say):
     say("\nLlama 8B on 8 x H100, 1.9 TB of host memory and 8 drives of 7 GB/s; tokens/s per GPU; [UPipe], measured, beside ours. Beyond 10%: we save\n"
-        "attention's output; whole layers recomputed, as full activation checkpointing does, run its forward pass twice, which is the second\n"
-        "column (computed: our step plus attention's forward seconds; that [UPipe] does so is our reading of torchtitan, on which it is built).\n"
+        "attention's output; [UPipe]'s script sets activation checkpointing to \"full\" (its \"selective\", which alone keeps attention's output, is an\n"
+        "experiment of its own there), so attention's forward pass runs twice: the second column, our step plus attention's forward seconds.\n"
         " tokens | theirs  ours         attention twice | MFU % theirs ours | mesh, placement | seconds")
     for tokens, theirs in UPIPE:
         p = plan(ltrain, f"--model 8b --seq-len {tokens} --machine 8xh100 --host-mem 1.9T --nvme 8x7GB/s --alpha 0 "
@@ -112,25 +122,67 @@ def upipe_table(ltrain, directory, say):
             f" ulysses={s['ulysses']},ring={s['ring']} acts={s['acts']},optim={s['optim']} alpha {s['kept_chunks']}/{s['chunks']} | {parts(p)}")
 
 
+def gpt2(directory, name, shape, tokens):
+    layers, width, heads = shape
+    os.makedirs(os.path.join(directory, name), exist_ok=True)
+    with open(os.path.join(directory, name, "config.json"), "w") as f:
+        json.dump({**GPT_CONFIG, "n_layer": layers, "n_embd": width, "n_head": heads, "n_positions": tokens}, f)
+
+
+def megatron_flops(shape, tokens):
+    """As Megatron-DeepSpeed counts a step with activation checkpointing: everything forward twice, attention as if not masked."""
+    layers, width, _ = shape
+    return 96 * tokens * layers * width**2 * (1 + tokens / (6 * width) + 50257 / (16 * layers * width))
+
+
+def their_seconds(shape, tokens, flash, masked):
+    """Of a step as [25B] ran it: attention's forward twice at that share of the peak (masked: twice the pairs), products with
+    layers recomputed, and 14 gathers or scatters a layer of all tokens among the nodes (tensor parallel 32, sequence parallel)."""
+    layers, width, _ = shape
+    attention = 9 * tokens**2 * width * layers * (2 if masked else 1) / 32 / (flash * A100_PEAK)
+    products = 96 * tokens * layers * width**2 / 32 / A100_PRODUCTS
+    return attention + products + 14 * layers * tokens * width * 2 * 3 / 4 / HDR_NODE
+
+
 def gpt_table(ltrain, directory, say):
-    say("\nGPT-25B on 32 x A100-40GB (4 nodes of 8), 1 TB of host memory a node; TFLOP/s per GPU. Causal: 6 P + 6 L h S a token, ours;\n"
-        "full: 6 P + 12 L h S, as if nothing were masked; with recompute: what the device executes. The source does not say which it counts.\n"
-        "Learned positions: as many as tokens. Ours are predictions at the stated efficiencies with nearly everything hidden; the\n"
-        "published ones are measured, with what kernels, recompute and FLOP count we do not know: that difference stays open.\n"
-        " tokens | published                  | causal   full  with recompute | step s | seconds")
-    for tokens, theirs in GPT_25B:
-        with open(os.path.join(directory, "gpt-25b", "config.json"), "w") as f:
-            json.dump({**GPT_CONFIG, "n_positions": tokens}, f)
+    shape = GPT_25B_SHAPE
+    say("\nGPT-25B of [25B] (64 layers, 6144 wide, 64 heads: 29B) on 32 x A100-40GB, 4 nodes of 8, 1 TB of host memory each; TFLOP/s per GPU. Its runs:\n"
+        "fp16, tensor parallel 32 across the nodes, every layer checkpointed, FlashAttention 1 or Triton's, ZeRO-Offload. It counts 8 P a token (forward\n"
+        "twice) and attention as if nothing were masked, 16 L h S; we count 6 P + 6 L h S. Its TFLOP/s are its own count; the seconds follow from\n"
+        "that. Estimate: what its way of running takes with [FA2]'s 25 to 40% of the peak in attention, masked blocks left out or not, all else as\n"
+        "in our preset, messages not hidden. Its seconds lie within the second estimate, or (192k) between the two: what remains of\n"
+        "the factor is that we run attention's forward pass once and at FlashAttention 2's rates. Lengths are thousands (SEQ_LEN=128000).\n"
+        "  tokens | published      = step s | estimate, s: masked left out, not | ours: step s | in its count  in ours  executed | faster | seconds")
+    for thousands, theirs in GPT_25B:
+        tokens = 1000 * thousands
+        gpt2(directory, "gpt-25b", shape, tokens)
         p = plan(ltrain, f"--model ./gpt-25b --seq-len {tokens} --machine 32xa100-40 --host-mem 1T --alpha 0 "
                  f"--offload params=none,grads=none,optim=cpu,acts=cpu", directory)
+        counted = megatron_flops(shape, tokens) / 32
+        took = counted / (theirs[0] * 1e12)
+        slow, fast = FLASH_1
+        head = (f" {thousands:4},000 | {'; '.join(map(str, theirs)):14} {took:7.1f} | {their_seconds(shape, tokens, fast, 0):8.0f} to"
+                f" {their_seconds(shape, tokens, slow, 0):3.0f}, {their_seconds(shape, tokens, fast, 1):3.0f} to {their_seconds(shape, tokens, slow, 1):3.0f}      |")
         if isinstance(p, str):
-            say(f"{length(tokens):>7} | {theirs:26} | {p}")
+            say(f"{head} {p}")
             continue
-        step = p["step"]
-        pairs = step["model_flops"] - 6 * p["model"]["matrix_parameters"] * tokens
-        per = 1e12 * step["seconds"] * p["strategy"]["ranks"]
-        say(f"{length(tokens):>7} | {theirs:26} | {step['model_flops'] / per:6.1f} {(step['model_flops'] + pairs) / per:6.1f} "
-            f"{step['hardware_flops'] / (1e12 * step['seconds']):15.1f} | {step['seconds']:6.4g} | {parts(p)}")
+        step, per = p["step"], 1e12 * p["step"]["seconds"]
+        say(f"{head} {step['seconds']:12.4g} | {counted / per:12.1f} {step['model_flops'] / per / 32:8.1f} {step['hardware_flops'] / per:9.1f} |"
+            f" {took / step['seconds']:5.1f}x | {parts(p)}")
+    gpt2(directory, "gpt-25b", (30, 8192, 64), 420 * K)
+    p = plan(ltrain, f"--model ./gpt-25b --seq-len {420 * K} --machine 32xa100-40 --host-mem 1T --alpha 0 "
+             f"--offload params=none,grads=none,optim=cpu,acts=cpu", directory)
+    say("[budget]'s shape (30 layers, 8192 wide), 430,080 tokens, same machine: 66 to 84 s a step; ours " +
+        (p if isinstance(p, str) else f"{p['step']['seconds']:.4g} s"))
+
+
+def memo_table(ltrain, directory, say):
+    gpt2(directory, "gpt-7b", MEMO_SHAPE, M)
+    p = plan(ltrain, f"--model ./gpt-7b --seq-len {M} --machine 8xa100-80 --host-mem 1.9T --alpha 0 "
+             f"--offload params=none,grads=none,optim=cpu,acts=cpu", directory)
+    ours = p if isinstance(p, str) else f"{100 * p['step']['mfu']:.1f}%, step {p['step']['seconds']:.4g} s | {parts(p)}"
+    say(f"\nGPT of 7B (32 layers, 4096 wide), 1M tokens, 8 x A100-80 for [MEMO]'s A800 (NVLink 400 GB/s instead of 600): MFU, theirs 52.3%"
+        f" (its abstract does not say how FLOPs are counted); ours {ours}")
 
 
 def main():
@@ -148,11 +200,11 @@ def main():
         os.mkdir(os.path.join(directory, "3b"))
         with open(os.path.join(directory, "3b", "config.json"), "w") as f:
             json.dump(LLAMA_3B, f)
-        os.mkdir(os.path.join(directory, "gpt-25b"))
         say(__doc__.split("\n\n", 1)[1])
         budget_table(ltrain, directory, say)
         upipe_table(ltrain, directory, say)
         gpt_table(ltrain, directory, say)
+        memo_table(ltrain, directory, say)
     print(f"{time.time() - start:.0f} s")
 
 

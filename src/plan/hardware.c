@@ -12,7 +12,10 @@
 #define TERA 1e12
 #define GIGA 1e9
 
-/* Figures of the vendor's data sheets, dense (no sparsity), times these efficiencies:
+/* Figures of the vendor's data sheets, dense (no sparsity): A100 SXM (1555 and 2039 GB/s, 312 TFLOP/s bf16, NVLink 300 GB/s a
+ * direction), H100 SXM (3.35 TB/s, 989, 450), H200 (4.8 TB/s), GH200 (96 GB at 4 TB/s, NVLink-C2C 450 GB/s a direction, LPDDR5X
+ * 512 GB/s); of the GA102 and Ada white papers, with fp32 accumulation: RTX 3090 (936 GB/s, 71), RTX 4090 (1008 GB/s, 165). Times
+ * these efficiencies:
  * - h200: shared/gpu-budget.md (attention 688/581 TFLOP/s forward/backward at head dim 128, 500/510 at 64, products 700,
  *   element-wise 3.7 TB/s of 4.8, 45 GB/s over PCIe 5, 148 GB of memory usable). h100 and gh200: the same chip, memory at the
  * same 77% of their data sheets.
