@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The whole step: everything on nvme against everything resident, and how the step time grows with the tokens. BENCH_STREAMS names the
-parts to run (default: all): small (tiny model), 25m, growth."""
-import json, os, random, signal, statistics, subprocess, sys, tempfile, time
+"""The whole step: everything on nvme against everything resident, and how time and memory grow with the tokens. BENCH_STREAMS names the
+parts to run (default: all): small (tiny model), 25m, growth, memory."""
+import json, os, random, re, signal, statistics, subprocess, sys, tempfile, time
 
 import bench
 
@@ -87,9 +87,24 @@ def growth(program, directory, model, lengths, rounds):
                  peak_mib={s: (r.last["device_peak_bytes"] + r.last["host_peak_bytes"]) / 2**20 for s, r in runs.items()})
 
 
+def memory(program, directory, model, lengths, budget):
+    """Peak resident memory within fixed budgets beside what it may be: the plan and what is resident before the first step (3% more, as in
+    memory_per_rank.py), and 20 bytes a token for a sequence's arrays (engine/batch.c)."""
+    for s in lengths:
+        out = tempfile.mkdtemp(dir=directory)
+        made = subprocess.run([program, "--model", model, "--data", os.path.join(directory, "corpus.txt"), "--seq-len", str(s), "--steps", "2", "--verbose", "--offload", "nvme",
+                               "--nvme-path", directory, "--out", out, *budget.split()], capture_output=True, text=True)
+        if made.returncode:
+            sys.exit(f"{made.args}: {made.stderr}")
+        planned, outside, peak = map(int, re.search(r"^memory of rank 0: planned (\d+) \+ (\d+) outside the plan; peak resident (\d+)$", made.stdout, re.M).groups())
+        bench.report(f"peak resident memory of {model} on nvme within {budget}, {s} tokens", peak / 2**20,
+                     {"plan and what is outside": (1.03 * (planned + outside) + 20 * s) / 2**20}, "MiB", {"plan and what is outside": 1.0}, better="lower", planned=planned,
+                     outside=outside)
+
+
 def main():
     build = os.path.abspath(sys.argv[1])
-    program, parts = os.path.join(build, "src", "cli", "ltrain"), os.environ.get("BENCH_STREAMS", "small 25m growth").split()
+    program, parts = os.path.join(build, "src", "cli", "ltrain"), os.environ.get("BENCH_STREAMS", "small 25m growth memory").split()
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR", build)) as directory:
         words = [l.strip() for l in open("/usr/share/dict/words")] if os.path.exists("/usr/share/dict/words") else "it was a dark and stormy night".split()
         pick = random.Random(1)
@@ -99,8 +114,11 @@ def main():
             nvme_against_resident(program, directory, "tiny", 16384, 7)
         if "25m" in parts:
             nvme_against_resident(program, directory, "25m", 16384, 2)
+        lengths = 4096, 8192, 16384, 32768, 65536
         if "growth" in parts:
-            growth(program, directory, "tiny", (4096, 8192, 16384, 32768, 65536), 2)
+            growth(program, directory, "tiny", lengths, 3)
+        if "memory" in parts:
+            memory(program, directory, "tiny", lengths, "--device-mem 160M --host-mem 32M")
 
 
 if __name__ == "__main__":
