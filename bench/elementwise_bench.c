@@ -124,7 +124,7 @@ static double seconds_of(op_kernel *kernel, const struct op_attrs *attrs, void *
 
 int main(void)
 {
-    char line[256], name[32], type[8], *memory[ARGS];
+    char line[256], filled[256] = "", name[32], type[8], *memory[ARGS];
     long long bytes;
     op_kernel *table[OP_COUNT] = {NULL};
     if (ops_cpu_kernels(table) != OK)
@@ -156,11 +156,13 @@ int main(void)
                 const char kind = cases[c].args[i];
                 const int64_t n = elements(kind, rows);
                 arg[i] = kind == '-' ? NULL : memory[i];
-                if (arg[i] && kind != 'w')
+                if (arg[i] && kind != 'w' && strcmp(line, filled) != 0)
                     fill(arg[i], kind, dtype, n, rows);
                 moved += (double)((cases[c].times[i] - '0') * n * (kind == 'T' && dtype == BF16 ? 2 : 4));
             }
         }
+        if (kernel != stream) /* which leaves numbers as sound as it finds them */
+            strcpy(filled, line);
         printf("{\"seconds\": %.9f, \"bytes\": %.17g}\n", seconds_of(kernel, &attrs, arg), moved);
         fflush(stdout);
     }

@@ -43,6 +43,7 @@ const struct settings_key settings_keys[] = {
     {"zero", KEY_INT, AT(zero), "3", LIMITS(0, 3), .group = "Memory", .arg = "0..3", .help = "what is partitioned over the ranks"},
     {"offload", KEY_OFFLOAD, .value = "auto", .arg = "TIER", .help = "none, cpu, nvme, auto; or per class: params=nvme,grads=cpu,optim=nvme,acts=cpu"},
     {"alpha", KEY_NUMBER, AT(alpha), "auto", "auto", LIMITS(0, 1), .arg = "X", .help = "share of row chunks kept of what may be recomputed"},
+    {"keep-inputs", KEY_COUNT, AT(keep_inputs), "auto", "auto", LIMITS(1, 65536), .arg = "K", .help = "layer inputs are kept of every K-th layer, the others computed again from theirs; auto: 1"},
     {"prefetch", KEY_NUMBER, AT(prefetch), "auto", "auto", ANY, .arg = "N", .help = "distance, in row chunks of compute"},
     {"update", KEY_CHOICE, AT(update), "auto", .choices = updates, .arg = "WHERE", .help = "where AdamW runs"},
     {"device", KEY_CHOICE, AT(device), "auto", .choices = devices, .arg = "NAME", .help = "where the model runs"},

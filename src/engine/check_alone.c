@@ -17,6 +17,7 @@ void check_alone_settings(const struct settings *given, enum check_tiles tiles, 
     out->grad_accum = given->batch;
     out->params = out->grads = out->optim = out->acts = OFFLOAD_NONE;
     out->alpha = out->prefetch = AUTO;
+    out->keep_inputs = AUTO;
     out->update = UPDATE_DEVICE;
     out->device = DEVICE_CPU;
     out->device_mem = out->host_mem = out->nvme_max = AUTO;

@@ -109,7 +109,7 @@ static void create_activations(struct lowering *L)
     int64_t q_cols = L->s.head_tile * c->head_dim, kv_cols = L->kv_heads_tile * c->head_dim;
     int gated = c->family == FAMILY_LLAMA;
     for (int l = 0; l <= (int)c->layers; l++)
-        chunk_value(L, &L->x[l], "x", l, -1, VALUE_TEMP, c->dim, T, l < (int)c->layers ? acts_of(L, l) : RES_NONE, CHUNKS);
+        chunk_value(L, &L->x[l], "x", l, -1, l ? VALUE_X : VALUE_TEMP, c->dim, T, l < (int)c->layers ? acts_of(L, l) : RES_NONE, CHUNKS);
     for (int l = 0; l < (int)c->layers; l++) {
         enum residency saved = acts_of(L, l), lasting = L->role & ROLE_BACKWARD ? saved : RES_NONE;
         for (int t = 0; t < L->n_tiles_q; t++) {

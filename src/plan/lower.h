@@ -34,7 +34,7 @@ struct tile {
     int64_t extent_offset, extent_bytes; /* of its group there */
 };
 
-enum value_kind { VALUE_TEMP, VALUE_Q, VALUE_K, VALUE_V, VALUE_XMID, VALUE_GATE, VALUE_UP };
+enum value_kind { VALUE_TEMP, VALUE_X, VALUE_Q, VALUE_K, VALUE_V, VALUE_XMID, VALUE_GATE, VALUE_UP };
 
 struct value {
     int tensor;
@@ -64,6 +64,7 @@ struct strategy {
     enum residency params, grads, optim, acts;
     int device_layers; /* so many of the last layers keep their activations on the device: there is no time to fetch them */
     int kept_chunks;   /* alpha: so many of the row chunks keep what could be recomputed */
+    int input_every;   /* the inputs of the first layer and of every so-manieth one, counted from the last, are kept */
     int update_on_host;
     int discrete;
     double prefetch; /* row chunks of compute, < 0: as far as memory allows */
@@ -149,6 +150,8 @@ void value_put(struct lowering *L, struct value *v, int tile);
 /* End of a visit: forgets the device copy unless it lives there. */
 void value_drop(struct lowering *L, struct value *v, int tile);
 void value_drop_all(struct lowering *L, struct value *v);
+/* Forgets all copies of a transient tile: it is computed again when it is needed. */
+void value_forget(struct value *v, int tile);
 /* Forgets an open full buffer, so that the next one is new. */
 void value_reset_full(struct value *v);
 void value_open_full(struct lowering *L, struct value *v);

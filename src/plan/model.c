@@ -73,29 +73,6 @@ static void produce_mlp(struct lowering *L, struct value *v, int c)
     lower_bias(L, w, v, r0, r1);
 }
 
-void lower_value_produce(struct lowering *L, struct value *v, int tile)
-{
-    switch (v->kind) {
-    case VALUE_Q:
-    case VALUE_K:
-    case VALUE_V:
-        produce_projection(L, v, tile);
-        return;
-    case VALUE_XMID:
-        produce_xmid(L, v, tile);
-        return;
-    case VALUE_GATE:
-    case VALUE_UP:
-        produce_mlp(L, v, tile);
-        return;
-    case VALUE_TEMP:
-        if (L->st == OK)
-            L->st = status_fail(ERR_CORRUPT, "planner: %s, rows from %lld, layer %d, phase %c, is needed but nowhere",
-                                L->p->tensors[v->tensor].name, (long long)v->tiles[tile].row0, L->layer, L->phase);
-        return;
-    }
-}
-
 /* act = SwiGLU(gate, up) or GELU(up) */
 static void lower_activation(struct lowering *L, int l, int c)
 {
@@ -122,10 +99,12 @@ static void drop_mlp(struct lowering *L, int l, int c)
             value_drop(L, all[i], c);
 }
 
-static void mlp_forward(struct lowering *L, int l, int c)
+/* A layer's output, the next one's input: the MLP added to x_mid. */
+static void produce_output(struct lowering *L, struct value *v, int c)
 {
+    const int l = v->layer - 1;
     const struct model_layer *layer = &L->m->layers[l];
-    int64_t r0 = L->x[l].tiles[c].row0, r1 = L->x[l].tiles[c].row1;
+    int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
     value_get(L, &L->xmid[l], c);
     if (layer->gate.weight >= 0)
         value_get(L, &L->gate[l], c);
@@ -134,9 +113,48 @@ static void mlp_forward(struct lowering *L, int l, int c)
     lower_activation(L, l, c);
     value_new(L, &L->acc, c);
     lower_linear(L, &layer->down, 0, layer->down.in, &L->acc, r0, r1, F32, &L->act, r0, L->s.dtype, 0);
-    lower_add(L, &L->x[l + 1], &L->xmid[l], &L->acc, &layer->down, c);
-    value_put(L, &L->x[l + 1], c);
+    lower_add(L, v, &L->xmid[l], &L->acc, &layer->down, c);
     drop_mlp(L, l, c);
+}
+
+void lower_value_produce(struct lowering *L, struct value *v, int tile)
+{
+    switch (v->kind) {
+    case VALUE_X:
+        produce_output(L, v, tile);
+        return;
+    case VALUE_Q:
+    case VALUE_K:
+    case VALUE_V:
+        produce_projection(L, v, tile);
+        return;
+    case VALUE_XMID:
+        produce_xmid(L, v, tile);
+        return;
+    case VALUE_GATE:
+    case VALUE_UP:
+        produce_mlp(L, v, tile);
+        return;
+    case VALUE_TEMP:
+        if (L->st == OK)
+            L->st = status_fail(ERR_CORRUPT, "planner: %s, rows from %lld, layer %d, phase %c, is needed but nowhere",
+                                L->p->tensors[v->tensor].name, (long long)v->tiles[tile].row0, L->layer, L->phase);
+        return;
+    }
+}
+
+/* Whether the backward pass finds a layer's input where the forward pass left it. The last layer's always is: its backward pass
+ * follows at once. */
+static int keeps_input(const struct lowering *L, int l)
+{
+    return l == 0 || ((int)L->m->config.layers - 1 - l) % L->s.input_every == 0;
+}
+
+static void mlp_forward(struct lowering *L, int l, int c)
+{
+    value_get(L, &L->x[l + 1], c);
+    if (!keeps_input(L, l))
+        value_forget(&L->x[l], c);
     if (l + 1 < (int)L->m->config.layers) /* the loss follows the last layer chunk by chunk */
         value_drop(L, &L->x[l + 1], c);
 }
@@ -393,6 +411,24 @@ static void embed_grad(struct lowering *L, int param, struct value *index, int64
     emit_done(L, 0);
 }
 
+/* Layer inputs that were not kept, from the last one that was up to layer l's, layer by layer: each layer's parameters are
+ * fetched once, and what is computed lives where kept inputs do until its layer has used it. */
+static void restore_inputs(struct lowering *L, int l)
+{
+    int first = l;
+    while (!keeps_input(L, first))
+        first--;
+    for (int j = first; j < l; j++) {
+        L->layer = j + 1;
+        unit_fetch(L, j + 1);
+        for (int c = 0; c < L->n_chunks; c++) {
+            value_get(L, &L->x[j + 1], c);
+            value_drop(L, &L->x[j + 1], c);
+        }
+        unit_drop(L, j + 1);
+    }
+}
+
 void lower_backward(struct lowering *L)
 {
     int lowest = L->m->n_units;
@@ -401,6 +437,8 @@ void lower_backward(struct lowering *L)
             lowest = u;
     for (int l = (int)L->m->config.layers - 1; l >= 0 && l + 1 >= lowest; l--) {
         L->phase = 'b';
+        if (value_where(&L->x[l], 0) < 0)
+            restore_inputs(L, l);
         L->layer = l + 1;
         unit_fetch(L, l + 1);
         grads_begin(L, l + 1);

@@ -191,6 +191,7 @@ enum status plan_fixed(const struct model *m, const struct settings *s, struct s
                              .dtype = s->dtype,
                              .moments = s->optim_dtype,
                              .prefetch = s->prefetch,
+                             .input_every = (int)max_i64(1, s->keep_inputs),
                              .discrete = s->device == DEVICE_CPU_DISCRETE || s->device == DEVICE_CUDA};
     struct seq_shape shape;
     TRY(seq_shape_create(s->seq_len, fixed.ulysses, fixed.ring, SEQ_AUTO, &shape));

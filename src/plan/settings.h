@@ -34,6 +34,7 @@ struct settings {
     enum dtype grad_dtype;               /* of gradients on their way between ranks */
     enum offload params, grads, optim, acts; /* key: offload=none|cpu|nvme|auto or params=nvme,grads=cpu,... */
     double alpha;                        /* 0..1, AUTO */
+    int64_t keep_inputs;                 /* layer inputs kept: of every so-manieth layer, AUTO */
     double prefetch;                     /* distance in row chunks of compute, AUTO */
     enum update_on update;               /* where AdamW runs */
     enum device_kind device;

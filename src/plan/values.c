@@ -241,6 +241,12 @@ void value_drop(struct lowering *L, struct value *v, int tile)
         t->place[TIER_DEVICE] = nowhere;
 }
 
+void value_forget(struct value *v, int tile)
+{
+    for (int k = 0; k < PLACES; k++)
+        v->tiles[tile].place[k] = nowhere;
+}
+
 void value_drop_all(struct lowering *L, struct value *v)
 {
     for (int i = 0; i < v->n_tiles; i++)

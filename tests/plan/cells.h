@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum factor { F_PARAMS, F_GRADS, F_OPTIM, F_ACTS, F_ALPHA, F_PREFETCH, F_UPDATE, F_DEVICE, FACTORS };
-static const int LEVELS[FACTORS] = {3, 3, 3, 3, 3, 3, 2, 2};
+enum factor { F_PARAMS, F_GRADS, F_OPTIM, F_ACTS, F_ALPHA, F_PREFETCH, F_UPDATE, F_DEVICE, F_INPUTS, FACTORS };
+static const int LEVELS[FACTORS] = {3, 3, 3, 3, 3, 3, 2, 2, 3};
 
 struct cell {
     int level[FACTORS];
@@ -21,10 +21,10 @@ static inline const char *cell_name(const struct cell *c)
     static char text[128];
     static const char *const tier[] = {"none", "cpu", "nvme"}, *const alpha[] = {"1", "1/2", "0"},
                              *const ahead[] = {"auto", "0", "1"};
-    snprintf(text, sizeof text, "params=%s grads=%s optim=%s acts=%s alpha=%s prefetch=%s update=%s cpu%s",
+    snprintf(text, sizeof text, "params=%s grads=%s optim=%s acts=%s alpha=%s prefetch=%s update=%s cpu%s inputs=1/%d",
              tier[c->level[F_PARAMS]], tier[c->level[F_GRADS]], tier[c->level[F_OPTIM]], tier[c->level[F_ACTS]],
              alpha[c->level[F_ALPHA]], ahead[c->level[F_PREFETCH]], c->level[F_UPDATE] ? "host" : "device",
-             c->level[F_DEVICE] ? ":discrete" : "");
+             c->level[F_DEVICE] ? ":discrete" : "", c->level[F_INPUTS] + 1);
     return text;
 }
 
@@ -40,6 +40,7 @@ static inline void cell_apply(const struct cell *c, struct settings *s)
     s->prefetch = ahead[c->level[F_PREFETCH]];
     s->update = c->level[F_UPDATE] ? UPDATE_HOST : UPDATE_DEVICE;
     s->device = c->level[F_DEVICE] ? DEVICE_CPU_DISCRETE : DEVICE_CPU;
+    s->keep_inputs = c->level[F_INPUTS] + 1;
 }
 
 /* Tiny tiles: row chunks of 32 with a short last one, one head a tile, several groups a unit. */
@@ -160,7 +161,7 @@ static inline int cells_all(struct cell *out)
             return n;
     }
 }
-#define CELLS_ALL 2916
+#define CELLS_ALL 8748
 
 static inline uint64_t mix(uint64_t h, int64_t x)
 {

@@ -76,7 +76,7 @@ static void verified_anywhere(void **state)
     struct cell cells[200];
     int n = cells_pairwise(cells, 200, 7);
     struct model *m;
-    assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK);
+    assert_int_equal(cell_model(FAMILY_LLAMA, 4, &m), OK);
     for (int k = 0; k < n; k++) {
         struct settings s;
         mesh_settings(&s, &SHAPES[1 + k % (N_SHAPES - 1)], k % 4, k % 3 ? F32 : BF16);
