@@ -225,6 +225,11 @@ void *sys_calloc(size_t n, size_t size)
     return fails(SYS_MALLOC) ? NULL : calloc(n, size);
 }
 
+void *sys_realloc(void *p, size_t bytes)
+{
+    return fails(SYS_MALLOC) ? NULL : realloc(p, bytes);
+}
+
 int sys_thread(void *thread, void *(*run)(void *), void *arg)
 {
     return fails(SYS_THREAD) ? errno : pthread_create(thread, NULL, run, arg);

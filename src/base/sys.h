@@ -55,6 +55,7 @@ void *sys_mmap(size_t bytes, int flags); /* anonymous, read-write; NULL on failu
 int sys_mlock(const void *p, size_t bytes);
 void *sys_malloc(size_t bytes);
 void *sys_calloc(size_t n, size_t size);
+void *sys_realloc(void *p, size_t bytes);
 int sys_thread(void *thread, void *(*run)(void *), void *arg); /* pthread_create; returns errno */
 
 #endif

@@ -25,15 +25,12 @@ const char *class_name(enum tensor_class c)
 }
 
 /* Doubles the table; 0 if out of memory. */
-static int enlarge(void **table, int n, int *cap, size_t size)
+static int enlarge(void **table, int *cap, size_t size)
 {
     int new_cap = *cap ? *cap * 2 : 64;
-    void *bigger = sys_malloc((size_t)new_cap * size);
+    void *bigger = sys_realloc(*table, (size_t)new_cap * size);
     if (!bigger)
         return 0;
-    if (n)
-        memcpy(bigger, *table, (size_t)n * size);
-    free(*table);
     *table = bigger;
     *cap = new_cap;
     return 1;
@@ -43,14 +40,14 @@ static int enlarge(void **table, int n, int *cap, size_t size)
 enum status program_create(const char *name, struct program **out)
 {
     struct program *p = sys_calloc(1, sizeof *p);
-    if (!p || !enlarge((void **)&p->tensors, 0, &p->cap_tensors, sizeof *p->tensors) ||
-        !enlarge((void **)&p->buffers, 0, &p->cap_buffers, sizeof *p->buffers) ||
-        !enlarge((void **)&p->operands, 0, &p->cap_operands, sizeof *p->operands) ||
-        !enlarge((void **)&p->calls, 0, &p->cap_calls, sizeof *p->calls) ||
-        !enlarge((void **)&p->waits, 0, &p->cap_waits, sizeof *p->waits) ||
-        !enlarge((void **)&p->instrs, 0, &p->cap_instrs, sizeof *p->instrs) ||
-        !enlarge((void **)&p->live_in, 0, &p->cap_live_in, sizeof *p->live_in) ||
-        !enlarge((void **)&p->live_out, 0, &p->cap_live_out, sizeof *p->live_out)) {
+    if (!p || !enlarge((void **)&p->tensors, &p->cap_tensors, sizeof *p->tensors) ||
+        !enlarge((void **)&p->buffers, &p->cap_buffers, sizeof *p->buffers) ||
+        !enlarge((void **)&p->operands, &p->cap_operands, sizeof *p->operands) ||
+        !enlarge((void **)&p->calls, &p->cap_calls, sizeof *p->calls) ||
+        !enlarge((void **)&p->waits, &p->cap_waits, sizeof *p->waits) ||
+        !enlarge((void **)&p->instrs, &p->cap_instrs, sizeof *p->instrs) ||
+        !enlarge((void **)&p->live_in, &p->cap_live_in, sizeof *p->live_in) ||
+        !enlarge((void **)&p->live_out, &p->cap_live_out, sizeof *p->live_out)) {
         program_destroy(p);
         return status_fail(ERR_NOMEM, "out of memory while planning");
     }
@@ -79,7 +76,7 @@ void program_destroy(struct program *p)
  * goes on with nonsense and looks at the end. */
 static int grow(struct program *p, void **table, int *n, int *cap, size_t size)
 {
-    if (*n == *cap && !enlarge(table, *n, cap, size)) {
+    if (*n == *cap && !enlarge(table, cap, size)) {
         p->out_of_memory = 1;
         --*n;
     }
