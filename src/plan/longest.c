@@ -5,9 +5,8 @@
 
 #include <string.h>
 
-enum { SHORTEST = 1024, STEPS = 64 };
+enum { SHORTEST = 1024, STEPS = 64, FIRST = 131072 };
 #define MOST_TOKENS ((int64_t)1 << 30) /* token numbers are 32 bits */
-#define WIDE_TILES 65536               /* up to so many tokens head tiles are wider: a longer sequence may need less */
 
 struct range {
     const struct model *m;
@@ -60,6 +59,13 @@ static enum status fits_at(struct range *x, int64_t tokens, int *fits)
             c = all.candidates[0];
         search_destroy(&all);
     }
+    if (c.excess > 1 && c.excess <= PLAN_FINER_HELPS && c.bytes[TIER_DEVICE] > x->limit[TIER_DEVICE]) {
+        int steps = 0;
+        while (steps < PLAN_FINER && plan_finer_tiles(x->m, &s, &fixed))
+            steps++;
+        if (steps > 0)
+            TRY(search_leanest(x->m, &s, &fixed, &cost, x->limit, &c));
+    }
     *fits = c.excess <= 1;
     for (int t = 0; t < TIERS && !*fits; t++)
         if (c.bytes[t] > x->limit[t]) {
@@ -74,7 +80,7 @@ static enum status fits_at(struct range *x, int64_t tokens, int *fits)
 /* *low fits, or is the shortest; *high does not, or is beyond the longest there can be. */
 static enum status bracket(struct range *x, int64_t *low, int64_t *high)
 {
-    int64_t most = most_tokens(x->m), at = min_i64(most, 2 * WIDE_TILES);
+    int64_t most = most_tokens(x->m), at = min_i64(most, FIRST);
     int fits;
     *high = most + step_at(most);
     TRY(fits_at(x, at, &fits));
@@ -88,10 +94,6 @@ static enum status bracket(struct range *x, int64_t *low, int64_t *high)
     *high = fits ? *high : at;
     if (fits || *low > 0)
         return OK;
-    if (at == 2 * WIDE_TILES) {
-        TRY(fits_at(x, WIDE_TILES + SHORTEST, &fits));
-        at = fits ? WIDE_TILES + SHORTEST : 2 * WIDE_TILES;
-    }
     while (!fits && at > SHORTEST) {
         *high = at;
         at = max_i64(SHORTEST, at / 2 / SHORTEST * SHORTEST);

@@ -204,20 +204,70 @@ enum status plan_fixed(const struct model *m, const struct settings *s, struct s
     return OK;
 }
 
+/* What is planned for: model, settings, costs, budgets. */
+struct task {
+    const struct model *m;
+    const struct settings *s;
+    const struct cost_model *cost;
+    const int64_t *limit;
+};
+
+static enum status plan_on_grid(const struct task *t, const struct strategy *fixed, struct plan **out)
+{
+    struct search search;
+    TRY(search_create(t->m, t->s, fixed, t->cost, t->limit, &search));
+    enum status st = plan_first(&search, t->m, t->s, t->cost, t->limit, out);
+    search_destroy(&search);
+    return st;
+}
+
+/* A plan on the first finer grid that fits takes the place of *out, which stays if not even the finest one does. */
+static enum status plan_finer(const struct task *t, struct strategy fixed, struct plan **out)
+{
+    struct strategy finest = fixed;
+    struct candidate leanest = {.excess = INFINITY};
+    int finer = 0;
+    while (finer < PLAN_FINER && plan_finer_tiles(t->m, t->s, &finest))
+        finer++;
+    if (finer > 0)
+        TRY(search_leanest(t->m, t->s, &finest, t->cost, t->limit, &leanest));
+    if (leanest.excess > 1)
+        return OK;
+    for (int i = 0; i < finer && !(*out)->fits; i++) {
+        struct plan *next;
+        plan_finer_tiles(t->m, t->s, &fixed);
+        TRY(search_leanest(t->m, t->s, &fixed, t->cost, t->limit, &leanest));
+        if (leanest.excess > 1)
+            continue;
+        TRY(plan_on_grid(t, &fixed, &next));
+        next->finer = 1;
+        struct plan *worse = next->fits ? *out : next;
+        *out = next->fits ? next : *out;
+        plan_destroy(worse);
+    }
+    return OK;
+}
+
 enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out)
 {
     struct strategy fixed;
     struct cost_model cost;
-    struct search search;
+    struct task t = {m, s, &cost, limit};
+    struct plan *plan;
     double began = clock_seconds();
     TRY(plan_fixed(m, s, &fixed));
     plan_cost_model(s, &cost);
-    TRY(search_create(m, s, &fixed, &cost, limit, &search));
-    enum status st = plan_first(&search, m, s, &cost, limit, out);
-    search_destroy(&search);
-    if (st == OK)
-        (*out)->took = clock_seconds() - began;
-    return st;
+    TRY(plan_on_grid(&t, &fixed, &plan));
+    if (!plan->fits && plan->misfit == TIER_DEVICE && search_excess(plan->arena, limit) <= PLAN_FINER_HELPS) {
+        enum status st = plan_finer(&t, fixed, &plan);
+        if (st != OK) {
+            plan_destroy(plan);
+            return st;
+        }
+    }
+    plan->took = clock_seconds() - began;
+    *out = plan;
+    return OK;
 }
 
 static enum status verify_one(void *job)

@@ -38,6 +38,7 @@ struct plan {
     int64_t sequences, micro_batches; /* of a step: over all ranks; of one */
     struct cost_model cost;
     int fits;
+    int finer;   /* the grid is finer than that of model and length, on which nothing fits */
     int pace;    /* how far ahead the first program fetches (fit.h) */
     double took; /* seconds of planning */
     struct longest longest;
@@ -51,6 +52,11 @@ enum status plan_mesh(const struct model *m, struct settings *s, int ranks, int 
 /* Row and head tiles: part of the numerics key, chosen from model and sequence length unless given. ERR_INVALID names the legal
  * values. */
 enum status plan_tiles(const struct model *m, const struct settings *s, struct strategy *out);
+/* The next finer grid among those that the settings leave open: fewer heads to a tile, and row chunks half as long. Returns 0 if
+ * there is none. */
+#define PLAN_FINER_HELPS 3.0 /* nothing is tried where more than so many times the memory would be needed */
+enum { PLAN_FINER = 2 };     /* so many are tried: each takes longer to plan */
+int plan_finer_tiles(const struct model *m, const struct settings *s, struct strategy *t);
 /* What is decided before the placement: mesh, rows, types, tiles. Errors as plan_tiles. */
 enum status plan_fixed(const struct model *m, const struct settings *s, struct strategy *out);
 /* Of one rank, from the settings' hardware (NULL: assumed), mesh, storage type and link speed. */
@@ -58,8 +64,8 @@ void plan_cost_model(const struct settings *s, struct cost_model *out);
 
 /* For the settings' mesh (plan_mesh; unresolved degrees count as 1). Limits of the three tiers in bytes. The
  * placement is searched within what the settings fix (search.h), with the longest prefetch distance that fits. If nothing fits,
- * returns OK with fits = 0 and the plan that exceeds by the least of those tried (its programs up to the one that did not fit).
- * The plan owns its programs; the model must outlive it. */
+ * and finer tiles that the settings leave open do not help, returns OK with fits = 0 and the plan that exceeds by the least of
+ * those tried (its programs up to the one that did not fit). The plan owns its programs; the model must outlive it. */
 enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out);
 void plan_destroy(struct plan *p); /* NULL is fine */
 

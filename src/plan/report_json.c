@@ -219,6 +219,7 @@ enum status plan_write_json(const struct plan *p, const struct model *m, const s
     put_int(o, "seq_len", p->tokens / p->sequences);
     put_text(o, "figures_from", p->cost.source);
     json_object_set_new(o, "strategy", strategy_json(&p->strategy));
+    json_object_set_new(o, "finer_tiles", json_boolean(p->finer)); /* than those of model and length */
     json_object_set_new(o, "step", step_json(p, &r));
     json_object_set_new(o, "peak", by_tier(p->arena));
     json_object_set_new(o, "limit", by_tier(p->limit));

@@ -18,10 +18,10 @@ void plan_describe(const struct plan *p, char *buf, int size)
     if (s->input_every > 1)
         snprintf(inputs, sizeof inputs, "  inputs 1/%d", s->input_every);
     snprintf(buf, (size_t)size,
-             "params=%s,grads=%s,optim=%s,acts=%s  alpha %d/%lld%s  update on %s  tiles rows=%lld,heads=%d,loss=%lld",
+             "params=%s,grads=%s,optim=%s,acts=%s  alpha %d/%lld%s  update on %s  tiles rows=%lld,heads=%d,loss=%lld%s",
              residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts),
              s->kept_chunks, (long long)ceil_div(s->rows, s->row_chunk), inputs, s->update_on_host ? "host" : "device",
-             (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
+             (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile, p->finer ? " (finer than by default, to fit)" : "");
 }
 
 /* Three digits and a prefix that a unit can follow: "0.0123 ", "4.7 k", "126 G". */

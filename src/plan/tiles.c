@@ -66,3 +66,25 @@ enum status plan_tiles(const struct model *m, const struct settings *s, struct s
     out->group = s->group > 0 ? s->group : default_group(m, out->ranks);
     return OK;
 }
+
+/* Row chunks times head tiles: finer grids take too long to plan. */
+enum { MOST_PIECES = 1024, SHORTEST_CHUNK = 64 };
+
+int plan_finer_tiles(const struct model *m, const struct settings *s, struct strategy *t)
+{
+    struct local_heads l = local_heads(&m->config, t);
+    int64_t chunks = ceil_div(t->rows, t->row_chunk), half = t->row_chunk / 2, heads = t->head_tile - 1;
+    int finer = 0;
+    while (heads > 0 && !head_tile_legal(&l, heads, t->ring))
+        heads--;
+    if (s->head_tile <= 0 && heads > 0 && chunks * l.heads <= MOST_PIECES * heads) {
+        t->head_tile = (int)heads;
+        finer = 1;
+    }
+    if (s->row_chunk > 0 || t->row_chunk % 2 || half < SHORTEST_CHUNK || (s->loss_tile > 0 && half % t->loss_tile) ||
+        ceil_div(t->rows, half) * l.heads > MOST_PIECES * t->head_tile)
+        return finer;
+    t->row_chunk = half;
+    t->loss_tile = min_i64(t->loss_tile, half);
+    return 1;
+}

@@ -261,9 +261,82 @@ static void tiles(void **state)
     model_destroy(m);
 }
 
+/* Finer tiles are legal, end, and change nothing that is given. */
+static void finer_tiles(void **state)
+{
+    (void)state;
+    struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 */
+    for (int given = 0; given < 8; given++) {
+        struct strategy st = {.rows = 8192, .dp = 1, .ulysses = 1, .ring = 1, .ranks = 1}, before;
+        struct settings s;
+        int steps = 0;
+        wide_settings(&s);
+        s.seq_len = 8192;
+        s.row_chunk = given & 1 ? 4096 : AUTO;
+        s.head_tile = given & 2 ? 4 : AUTO;
+        s.loss_tile = given & 4 ? 512 : AUTO;
+        assert_int_equal(plan_tiles(m, &s, &st), OK);
+        for (before = st; plan_finer_tiles(m, &s, &st); before = st, steps++) {
+            struct settings legal = s;
+            struct strategy same = st;
+            legal.row_chunk = st.row_chunk;
+            legal.head_tile = st.head_tile;
+            legal.loss_tile = st.loss_tile;
+            assert_int_equal(plan_tiles(m, &legal, &same), OK);
+            assert_true(st.row_chunk < before.row_chunk || st.head_tile < before.head_tile);
+        }
+        assert_true(!(given & 1) || st.row_chunk == 4096);
+        assert_true(!(given & 2) || st.head_tile == 4);
+        assert_true(!(given & 4) || st.loss_tile == 512);
+        assert_int_equal(steps > 0, (given & 3) != 3);
+    }
+    model_destroy(m);
+}
+
+/* A budget that the grid of model and length exceeds is met by a finer one, and said so. */
+static void tight_budgets_refine(void **state)
+{
+    (void)state;
+    struct model *m = wide_model(FAMILY_LLAMA, 2);
+    struct settings s, open;
+    int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
+    char text[256];
+    wide_settings(&s);
+    s.seq_len = 2048;
+    s.row_chunk = s.loss_tile = s.head_tile = AUTO;
+    s.params = s.grads = s.optim = s.acts = OFFLOAD_CPU;
+    s.alpha = 0;
+    struct plan *plan = fit(m, &s, limit);
+    open = s;
+    s.row_chunk = plan->strategy.row_chunk;
+    s.head_tile = plan->strategy.head_tile;
+    s.loss_tile = plan->strategy.loss_tile;
+    assert_false(plan->finer);
+    for (int given = 1; plan->fits; limit[TIER_DEVICE] = limit[TIER_DEVICE] * 7 / 8) { /* until the default grid does not fit */
+        limit[TIER_DEVICE] = given ? plan->arena[TIER_DEVICE] : limit[TIER_DEVICE];
+        given = 0;
+        plan_destroy(plan);
+        plan = fit(m, &s, limit);
+    }
+    limit[TIER_DEVICE] = limit[TIER_DEVICE] * 8 / 7;
+    plan_destroy(plan);
+    plan = fit(m, &open, limit);
+    assert_true(plan->fits && plan->finer);
+    assert_true(plan->strategy.row_chunk < s.row_chunk || plan->strategy.head_tile < s.head_tile);
+    plan_describe(plan, text, sizeof text);
+    assert_non_null(strstr(text, "finer than by default"));
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(packing), cmocka_unit_test(device_ladder), cmocka_unit_test(other_tiers),
-                                       cmocka_unit_test(refusal_names_a_change), cmocka_unit_test(tiles)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(packing),
+                                       cmocka_unit_test(device_ladder),
+                                       cmocka_unit_test(other_tiers),
+                                       cmocka_unit_test(refusal_names_a_change),
+                                       cmocka_unit_test(tiles),
+                                       cmocka_unit_test(finer_tiles),
+                                       cmocka_unit_test(tight_budgets_refine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
