@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Element-wise ops beside a plain copy in the same run, in GB/s: operands within the caches of a core, of a row chunk, and beyond. --before
-WORKER measures another build's elementwise_bench in turn with this one's."""
+"""Element-wise ops beside a plain copy in the same run, in GB/s: operands within a core's own caches, and beyond them. --before WORKER
+measures another build's elementwise_bench in turn with this one's."""
 import argparse, os
 
 import bench
 
 OPS = "add accum bias bias_grad norm norm_grad rope swiglu swiglu_grad gelu gelu_grad attn_delta loss cast embed embed_grad sumsq fill".split()
 ONE_TYPE = {"accum": "fp32", "loss": "fp32", "sumsq": "fp32", "fill": "fp32", "cast": "bf16"}
-SIZES = {"256K": 256 << 10, "4M": 4 << 20, "64M": 64 << 20}  # bytes of an operand
+SIZES = {"256K": 256 << 10, "16M": 16 << 20}  # bytes of an operand
 ROUNDS, GIGA = 5, 1e9
 
 

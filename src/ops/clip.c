@@ -11,9 +11,7 @@ enum { BATCH = 512 }; /* blocks whose sums are held on the stack before they are
 INLINE void add_squares(f64x4 sum[LANES / 4], const float *x)
 {
     for (int q = 0; q < LANES / 4; q++) {
-        f32x4 f;
-        memcpy(&f, x + 4 * q, sizeof f);
-        f64x4 d = __builtin_convertvector(f, f64x4);
+        f64x4 d = {x[4 * q], x[4 * q + 1], x[4 * q + 2], x[4 * q + 3]};
         sum[q] += d * d;
     }
 }

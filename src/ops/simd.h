@@ -21,7 +21,6 @@
 /* Sums have sixteen partial sums: element j of a row belongs to lane j % 16. They are held in vectors of 32 bytes: GCC keeps
  * wider ones in memory. */
 enum { LANES = 16 };
-typedef float f32x4 __attribute__((vector_size(16)));
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef double f64x4 __attribute__((vector_size(32)));
 
