@@ -282,3 +282,37 @@ out:
     free(k.index);
     return st;
 }
+
+enum status pack_live_in_order(const struct program *p, int64_t out[TIERS])
+{
+    int *first = sys_malloc(sizeof *first * (size_t)(p->n_buffers + 1)),
+        *last = sys_malloc(sizeof *last * (size_t)(p->n_buffers + 1));
+    int64_t(*change)[TIERS] = sys_calloc((size_t)p->n_instrs + 1, sizeof *change), live[TIERS] = {0};
+    enum status st = first && last && change ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
+    for (int b = 0; st == OK && b < p->n_buffers; b++)
+        first[b] = -1;
+    for (int i = 0; st == OK && i < p->n_instrs; i++)
+        for (int k = 0; k < p->instrs[i].n_operands; k++) {
+            int b = p->operands[p->instrs[i].first_operand + k].buffer;
+            first[b] = first[b] < 0 ? i : first[b];
+            last[b] = i;
+        }
+    for (int b = p->n_persistent; st == OK && b < p->n_buffers; b++) {
+        int64_t bytes = round_up(p->buffers[b].bytes, BUFFER_ALIGN);
+        if (first[b] < 0)
+            continue;
+        change[first[b]][p->buffers[b].tier] += bytes;
+        change[last[b] + 1][p->buffers[b].tier] -= bytes;
+    }
+    for (int t = 0; t < TIERS; t++)
+        out[t] = 0;
+    for (int i = 0; st == OK && i < p->n_instrs; i++)
+        for (int t = 0; t < TIERS; t++) {
+            live[t] += change[i][t];
+            out[t] = max_i64(out[t], live[t]);
+        }
+    free(first);
+    free(last);
+    free(change);
+    return st;
+}

@@ -9,6 +9,10 @@
  * the tier. */
 enum status pack_tier(struct program *p, enum tier tier, int64_t base);
 
+/* The most bytes of each tier that transient buffers hold at once, from their first instruction in the list to their last.
+ * ERR_NOMEM. */
+enum status pack_live_in_order(const struct program *p, int64_t out[TIERS]);
+
 /* In order of time, the best of several ways: sets the addresses of the n buffers named, which have lifetimes; returns the end of
  * the highest, or -1 out of memory. moment: theirs (pack_moments). bound: base and the bytes that live at once, at which nothing
  * is left to gain. */

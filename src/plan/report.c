@@ -216,8 +216,10 @@ enum status report_make(const struct plan *p, const struct model *m, struct repo
     for (int k = 0; k < PLAN_PROGRAMS; k++) {
         const struct program *program = p->programs[k];
         struct lane_index index;
-        for (int t = 0; program && t < TIERS; t++)
+        for (int t = 0; program && t < TIERS; t++) {
             r.lower_bound[t] = max_i64(r.lower_bound[t], program->lower_bound[t]);
+            r.serial_bound[t] = max_i64(r.serial_bound[t], program->serial_bound[t]);
+        }
         if (!program || count[k] == 0)
             continue;
         TRY(lane_index_make(program, &index));

@@ -23,6 +23,7 @@ struct report {
     int64_t saved;                  /* bytes of activations that the forward pass writes to where they wait, off the device */
     double recomputed;              /* those of them that compute again what the forward pass had */
     int64_t lower_bound[TIERS];     /* bytes live at once, the most of any program */
+    int64_t serial_bound[TIERS];    /* the same if nothing were fetched ahead */
     double model_flops;             /* of all ranks; causal, without recompute */
     double hardware_flops;          /* of one rank's compute lane, recompute included */
     double mfu, tokens_per_second;  /* of all ranks */

@@ -224,6 +224,7 @@ enum status plan_write_json(const struct plan *p, const struct model *m, const s
     json_object_set_new(o, "peak", by_tier(p->arena));
     json_object_set_new(o, "limit", by_tier(p->limit));
     json_object_set_new(o, "lower_bound", by_tier(r.lower_bound));
+    json_object_set_new(o, "serial_bound", by_tier(r.serial_bound));
     json_object_set_new(o, "classes", classes_json(p, &r));
     json_object_set_new(o, "lanes", lanes_json(&r));
     json_object_set_new(o, "programs", programs_json(p));

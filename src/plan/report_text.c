@@ -111,6 +111,14 @@ static void print_header(const struct plan *p, const struct model *m, const stru
     plan_print_sharing(p, f);
 }
 
+static void print_ratios(const char *name, const char *note, const int64_t above[TIERS], const int64_t below[TIERS], FILE *f)
+{
+    fprintf(f, "%-14s", name);
+    for (int t = 0; t < TIERS; t++)
+        below[t] > 0 ? fprintf(f, " %11.3f", (double)above[t] / (double)below[t]) : fprintf(f, " %11s", "-");
+    fprintf(f, "   (%s)\n", note);
+}
+
 static void print_memory(const struct plan *p, const struct report *r, FILE *f)
 {
     char line[256];
@@ -137,6 +145,9 @@ static void print_memory(const struct plan *p, const struct report *r, FILE *f)
             row[i].bytes[t] == INT64_MAX ? (void)fprintf(f, " %11s", "none") : bytes_cell(f, row[i].bytes[t]);
         fprintf(f, "%s\n", row[i].note);
     }
+    print_ratios("peak / bound", "what addresses cost", p->arena, r->lower_bound, f);
+    print_ratios("bound / serial", "what fetching ahead takes: over the bytes live at once without it", r->lower_bound,
+                 r->serial_bound, f);
 }
 
 static void print_lanes(const struct plan *p, const struct report *r, FILE *f)

@@ -231,6 +231,14 @@ static void place_persistent(struct program *p)
     }
 }
 
+static enum status set_serial_bound(struct program *p)
+{
+    TRY(pack_live_in_order(p, p->serial_bound));
+    for (int b = 0; b < p->n_persistent; b++)
+        p->serial_bound[p->buffers[b].tier] += round_up(p->buffers[b].bytes, BUFFER_ALIGN);
+    return OK;
+}
+
 enum status schedule_create(struct program *p, const struct cost_model *m, struct schedule **out)
 {
     size_t n = (size_t)p->n_instrs + 1;
@@ -244,6 +252,8 @@ enum status schedule_create(struct program *p, const struct cost_model *m, struc
     enum status st = s->origin && s->order ? OK : no_memory();
     if (st == OK)
         st = hazards_find(p, HAZARD_BUFFERS, &s->deps);
+    if (st == OK)
+        st = set_serial_bound(p);
     if (st != OK) {
         schedule_destroy(s);
         return st;

@@ -2,6 +2,7 @@
 #include "plan/search_estimate.h"
 
 #include "base/sys.h"
+#include "plan/pack.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -99,41 +100,6 @@ static enum status no_memory(void)
     return status_fail(ERR_NOMEM, "out of memory while planning");
 }
 
-/* The most bytes of each tier that transient buffers hold at once, from their first instruction to their last. */
-static enum status live_bytes(const struct program *p, double out[TIERS])
-{
-    int *first = sys_malloc(sizeof *first * (size_t)(p->n_buffers + 1)),
-        *last = sys_malloc(sizeof *last * (size_t)(p->n_buffers + 1));
-    int64_t(*change)[TIERS] = sys_calloc((size_t)p->n_instrs + 1, sizeof *change), live[TIERS] = {0};
-    enum status st = first && last && change ? OK : no_memory();
-    for (int b = 0; st == OK && b < p->n_buffers; b++)
-        first[b] = -1;
-    for (int i = 0; st == OK && i < p->n_instrs; i++)
-        for (int k = 0; k < p->instrs[i].n_operands; k++) {
-            int b = p->operands[p->instrs[i].first_operand + k].buffer;
-            first[b] = first[b] < 0 ? i : first[b];
-            last[b] = i;
-        }
-    for (int b = p->n_persistent; st == OK && b < p->n_buffers; b++) {
-        int64_t bytes = round_up(p->buffers[b].bytes, BUFFER_ALIGN);
-        if (first[b] < 0)
-            continue;
-        change[first[b]][p->buffers[b].tier] += bytes;
-        change[last[b] + 1][p->buffers[b].tier] -= bytes;
-    }
-    for (int t = 0; t < TIERS; t++)
-        out[t] = 0;
-    for (int i = 0; st == OK && i < p->n_instrs; i++)
-        for (int t = 0; t < TIERS; t++) {
-            live[t] += change[i][t];
-            out[t] = fmax(out[t], (double)live[t]);
-        }
-    free(first);
-    free(last);
-    free(change);
-    return st;
-}
-
 static enum status measure(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
                            struct need *out)
 {
@@ -148,7 +114,10 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
     }
     for (int b = 0; b < p->n_persistent; b++)
         out->persistent[p->buffers[b].tier] += (double)round_up(p->buffers[b].bytes, BUFFER_ALIGN);
-    enum status st = live_bytes(p, out->short_lived);
+    int64_t live[TIERS];
+    enum status st = pack_live_in_order(p, live);
+    for (int t = 0; st == OK && t < TIERS; t++)
+        out->short_lived[t] = (double)live[t];
     program_destroy(p);
     return st;
 }

@@ -6,6 +6,7 @@
 
 #include "plan/cells.h"
 #include "plan/changes.h"
+#include "plan/schedule.h"
 
 #include <ctype.h>
 #include <jansson.h>
@@ -101,6 +102,34 @@ static void sums(void **state)
         plan_destroy(plan);
         model_destroy(m);
     }
+}
+
+/* Fetching ahead takes memory; without it the bound is that of the order in which the program was lowered. */
+static void bounds(void **state)
+{
+    (void)state;
+    struct settings s;
+    struct strategy fixed;
+    struct cost_model cost;
+    struct io_buffers io;
+    struct program *p;
+    struct model *m = model_for(FAMILY_LLAMA, 3);
+    cell_settings(&s, 100, F32);
+    assert_int_equal(plan_fixed(m, &s, &fixed), OK);
+    fixed.params = fixed.acts = RES_HOST;
+    plan_cost_model(&s, &cost);
+    assert_int_equal(lower_program(m, &fixed, ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, &io, &p), OK);
+    assert_int_equal(schedule_program(p, &cost, SCHEDULE_SERIAL, 0), OK);
+    for (int t = 0; t < TIERS; t++)
+        assert_int_equal(p->lower_bound[t], p->serial_bound[t]);
+    int64_t serial = p->serial_bound[TIER_DEVICE];
+    program_destroy(p);
+    assert_int_equal(lower_program(m, &fixed, ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, &io, &p), OK);
+    assert_int_equal(schedule_program(p, &cost, SCHEDULE_OVERLAPPED, 1), OK);
+    assert_int_equal(p->serial_bound[TIER_DEVICE], serial);
+    assert_true(p->lower_bound[TIER_DEVICE] > serial);
+    program_destroy(p);
+    model_destroy(m);
 }
 
 /* Links so slow that they take nearly all of the time are what the step waits for. */
@@ -292,7 +321,8 @@ static void picture(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sums), cmocka_unit_test(names_the_slow_lane),
-                                       cmocka_unit_test(recomputed), cmocka_unit_test(json), cmocka_unit_test(picture)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums),       cmocka_unit_test(bounds), cmocka_unit_test(names_the_slow_lane),
+        cmocka_unit_test(recomputed), cmocka_unit_test(json),   cmocka_unit_test(picture)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
