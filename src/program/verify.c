@@ -41,8 +41,10 @@ struct cell {
 struct verifier {
     const struct program *p;
     struct footprint bytes;
-    struct clock *retired;    /* by instruction: what is known once it has retired */
-    struct clock start[LANES];/* the lane's last instruction: what was known when it started */
+    struct clock *retired;    /* of each instruction that others wait for: what is known once it has retired */
+    int32_t *awaited;         /* by instruction: its place there, -1 if nobody waits for it */
+    struct clock last[LANES]; /* the lane's last instruction: what is known once it has retired */
+    struct clock start[LANES];/* ... and what was known when it started */
     int *by_ticket[LANES];    /* the lane's instructions */
     int *by_ticket_table;
     /* the instruction being checked */
@@ -226,20 +228,20 @@ static void join(struct clock *a, const struct clock *b)
 static void advance_clocks(struct verifier *v)
 {
     const struct instr *in = v->in;
-    const struct clock *predecessor = in->ticket > 1 ? &v->retired[v->by_ticket[in->lane][in->ticket - 2]] : NULL;
-    struct clock *retired = &v->retired[v->index];
+    struct clock *retired = &v->last[in->lane], predecessor = *retired; /* knows nothing if there is none */
     memset(&v->now, 0, sizeof v->now);
     if (lane_is_pipelined(in->lane))
         v->now = v->start[in->lane];
-    else if (predecessor)
-        v->now = *predecessor;
+    else
+        v->now = predecessor;
     for (const struct wait *w = program_waits(v->p, in), *end = w + in->n_waits; w < end; w++)
-        join(&v->now, &v->retired[v->by_ticket[w->lane][w->ticket - 1]]);
+        join(&v->now, &v->retired[v->awaited[v->by_ticket[w->lane][w->ticket - 1]]]);
     v->start[in->lane] = v->now;
     *retired = v->now;
-    if (predecessor)
-        join(retired, predecessor);
+    join(retired, &predecessor);
     retired->ticket[in->lane] = in->ticket;
+    if (v->awaited[v->index] >= 0)
+        v->retired[v->awaited[v->index]] = *retired;
 }
 
 /* --- Effects --- */
@@ -402,6 +404,32 @@ static enum status check_live_out(struct verifier *v)
     return OK;
 }
 
+/* Finds out which instructions are waited for. */
+static enum status await(struct verifier *v)
+{
+    const struct program *p = v->p;
+    int32_t n = 0;
+    for (int i = 0; i < p->n_instrs; i++)
+        v->awaited[i] = -1;
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct wait *w = program_waits(p, &p->instrs[i]);
+        for (int k = 0; k < p->instrs[i].n_waits; k++) {
+            int32_t *on = &v->awaited[v->by_ticket[w[k].lane][w[k].ticket - 1]];
+            *on = *on < 0 ? n++ : *on;
+        }
+    }
+    v->retired = sys_malloc(sizeof *v->retired * (size_t)(n + 1));
+    return v->retired ? OK : status_fail(ERR_NOMEM, "out of memory while verifying");
+}
+
+static void verifier_destroy(struct verifier *v)
+{
+    footprint_destroy(&v->bytes);
+    free(v->retired);
+    free(v->awaited);
+    free(v->by_ticket_table);
+}
+
 static enum status verifier_create(struct verifier *v, const struct program *p)
 {
     struct cell nothing;
@@ -411,12 +439,10 @@ static enum status verifier_create(struct verifier *v, const struct program *p)
     memset(v, 0, sizeof *v);
     v->p = p;
     TRY(footprint_create(p, sizeof(struct cell), &nothing, &v->bytes));
-    v->retired = sys_malloc(sizeof *v->retired * (size_t)(p->n_instrs + 1));
+    v->awaited = sys_malloc(sizeof *v->awaited * (size_t)(p->n_instrs + 1));
     v->by_ticket_table = sys_malloc(sizeof *v->by_ticket_table * (size_t)(p->n_instrs + 1));
-    if (!v->retired || !v->by_ticket_table) {
-        free(v->retired);
-        free(v->by_ticket_table);
-        footprint_destroy(&v->bytes);
+    if (!v->awaited || !v->by_ticket_table) {
+        verifier_destroy(v);
         return status_fail(ERR_NOMEM, "out of memory while verifying");
     }
     for (int i = 0; i < p->n_instrs; i++)
@@ -427,14 +453,10 @@ static enum status verifier_create(struct verifier *v, const struct program *p)
     }
     for (int i = 0; i < p->n_instrs; i++)
         v->by_ticket[p->instrs[i].lane][p->instrs[i].ticket - 1] = i;
-    return OK;
-}
-
-static void verifier_destroy(struct verifier *v)
-{
-    footprint_destroy(&v->bytes);
-    free(v->retired);
-    free(v->by_ticket_table);
+    enum status st = await(v);
+    if (st != OK)
+        verifier_destroy(v);
+    return st;
 }
 
 enum status program_verify(const struct program *p)
