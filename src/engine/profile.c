@@ -21,6 +21,7 @@
 /* Everything is measured so many times over, each time in the same order: a virtual machine's speed drifts by a factor of two
  * within ten seconds, and what is measured at one go would be fast or slow beside the rest. */
 enum { PASSES = 3 };
+#define STOLEN 0.05 /* of the processors' time: rates are off by more than that, since threads wait for each other */
 
 /* Unless what is printed is JSON. */
 static void say(const struct settings *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -179,6 +180,21 @@ static void drive_of(const struct settings *s, char path[4096])
     }
 }
 
+/* Processor time so far in ticks, and what of it a virtual machine's host gave to others; 0 where the kernel does not say. */
+static void read_ticks(double *stolen, double *all)
+{
+    long long user, nice, system, idle, wait, irq, softirq, steal;
+    FILE *f = fopen("/proc/stat", "re");
+    *stolen = *all = 0;
+    if (f && fscanf(f, "cpu %lld %lld %lld %lld %lld %lld %lld %lld", &user, &nice, &system, &idle, &wait, &irq, &softirq,
+                    &steal) == 8) {
+        *stolen = (double)steal;
+        *all = (double)(user + nice + system + idle + wait + irq + softirq + steal);
+    }
+    if (f)
+        fclose(f);
+}
+
 static int compare_double(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -227,6 +243,7 @@ enum status profile_measure(const struct settings *s, struct hardware *out)
     time_t now = time(NULL);
     double began = clock_seconds();
     int n, disturbed = 0;
+    double stolen[2], all[2];
     hardware_assumed(&h);
     drive_of(s, path);
     processor(cpu, sizeof cpu);
@@ -237,6 +254,7 @@ enum status profile_measure(const struct settings *s, struct hardware *out)
     h.device_mem = h.host_mem = session_proc_bytes("/proc/meminfo", "MemTotal") / 2;
     if (sys_statvfs_free(path, &h.nvme_mem) != 0)
         return status_fail(ERR_IO, "cannot see how much is free in %s: %s", path, strerror(errno));
+    read_ticks(&stolen[0], &all[0]);
     for (int i = 0; i < PASSES; i++) {
         pass[i] = h;
         TRY(profile_kernels(&pass[i], &n));
@@ -245,6 +263,12 @@ enum status profile_measure(const struct settings *s, struct hardware *out)
         TRY(profile_lanes(s, path, &pass[i]));
     }
     combine(pass, &h);
+    read_ticks(&stolen[1], &all[1]);
+    if (stolen[1] - stolen[0] > STOLEN * (all[1] - all[0]))
+        say(s,
+            "profile: the host of this virtual machine gave %.0f%% of its processors' time to others meanwhile; measure again "
+            "later\n",
+            100 * (stolen[1] - stolen[0]) / (all[1] - all[0]));
     if (disturbed)
         say(s, "profile: %d matrix products stayed slow because of other processes; measure again when the machine is idle\n",
             disturbed);
