@@ -248,6 +248,57 @@ static void json(void **state)
     model_destroy(m);
 }
 
+/* As text, to be freed. */
+static void print_plan(const struct plan *p, const struct model *m, char **text)
+{
+    static size_t n;
+    FILE *f = open_memstream(text, &n);
+    assert_non_null(f);
+    assert_int_equal(plan_print(p, m, f), OK);
+    fclose(f);
+}
+
+/* What a day writes is what the programs write, as often as a day has steps; nothing is said of drives that are not written to.
+ */
+static void wear(void **state)
+{
+    (void)state;
+    struct settings s;
+    struct model *m = model_for(FAMILY_LLAMA, 3);
+    cell_settings(&s, 100, F32);
+    struct plan *resident = plan_for(m, &s);
+    s.params = s.grads = s.optim = s.acts = OFFLOAD_NVME;
+    s.grad_accum = 3;
+    struct plan *plan = plan_for(m, &s);
+    double written = 0;
+    int64_t count[PLAN_PROGRAMS];
+    report_counts(plan, count);
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        for (int i = 0; plan->programs[k] && i < plan->programs[k]->n_instrs; i++)
+            if (plan->programs[k]->instrs[i].lane == LANE_WRITE)
+                written += (double)program_call(plan->programs[k], &plan->programs[k]->instrs[i])->bytes * (double)count[k];
+    assert_true(written > 0);
+    json_t *o = written_json(plan, m);
+    near(json_real_value(json_object_get(json_object_get(o, "step"), "nvme_written_bytes_per_day_all_ranks")),
+         written * 86400 / plan->seconds);
+    json_decref(o);
+    char *text = NULL, *none = NULL;
+    print_plan(plan, m, &text);
+    print_plan(resident, m, &none);
+    const char *line = strstr(text, "\nDrives: ");
+    assert_null(strstr(none, "Drives: "));
+    assert_non_null(line);
+    const char *days = strstr(line, "would last ");
+    assert_non_null(days);
+    double last = strtod(days + strlen("would last "), NULL), want = REPORT_CONSUMER_DRIVE / (written * 86400 / plan->seconds);
+    assert_true(fabs(last - want) <= 0.5 + 1e-9 * want); /* printed as whole days */
+    free(text);
+    free(none);
+    plan_destroy(plan);
+    plan_destroy(resident);
+    model_destroy(m);
+}
+
 /* Tags nest and close, attributes are quoted, no character needs escaping. Returns how many elements there are. */
 static int check_xml(const char *text)
 {
@@ -323,6 +374,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums),       cmocka_unit_test(bounds), cmocka_unit_test(names_the_slow_lane),
-        cmocka_unit_test(recomputed), cmocka_unit_test(json),   cmocka_unit_test(picture)};
+        cmocka_unit_test(recomputed), cmocka_unit_test(json),   cmocka_unit_test(wear),
+        cmocka_unit_test(picture)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
