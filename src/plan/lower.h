@@ -64,7 +64,7 @@ struct strategy {
     enum residency params, grads, optim, acts;
     int device_layers; /* so many of the last layers keep their activations on the device: there is no time to fetch them */
     int kept_chunks;   /* alpha: so many of the row chunks keep what could be recomputed */
-    int input_every;   /* the inputs of the first layer and of every so-manieth one, counted from the last, are kept */
+    int input_every; /* the inputs of the first layer and of every so-manieth one (at least 1), counted from the last, are kept */
     int update_on_host;
     int discrete;
     double prefetch; /* row chunks of compute, < 0: as far as memory allows */
