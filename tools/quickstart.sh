@@ -35,10 +35,10 @@ rm -rf "$dir/run"
 rm -rf "$dir/run" # of the last quickstart: ltrain overwrites no run
 
 # A learning rate that falls to zero ends a short run calmly.
-set -- --model tiny --data "$dir/kjv.txt" --seq-len 16k --device cpu:discrete --device-mem 48M \
+set -- --model tiny --data "$dir/kjv.txt" --seq-len 16k --device cpu:discrete --device-mem 40M \
     --steps 40 --lr 5e-3 --warmup 4 --schedule linear --out "$dir/run"
 
-# With everything on the device, 48 MiB are too few: exit status 3, and a sentence that says what would do.
+# With everything on the device, 40 MiB are too few: exit status 3, and a sentence that says what would do.
 status=0
 run "$ltrain" "$@" --zero 3 --offload none 2>&1 || status=$?
 if [ "$status" != 3 ]; then
