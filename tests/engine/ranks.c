@@ -23,14 +23,14 @@ struct mesh_cell {
     enum dtype dtype;
     int64_t tokens; /* of a sequence; 0: S */
     int seven;      /* 7 query heads on 1, which no ulysses degree but 7 divides */
-    int steps;      /* 0: STEPS */
+    int steps;      /* 0: steps_of's */
 };
 
 static struct comm *comm;
 static int rank, size, failures;
 static double worst[2][2]; /* relative difference: [fp32, bf16][loss, gradient norm] */
 
-/* Eight ranks on few cores take a third of a second a step. */
+/* Eight ranks share few cores: without LTRAIN_LONG they take fewer steps. */
 static int steps_of(const struct mesh_cell *c)
 {
     return c->steps ? c->steps : size < 8 || getenv("LTRAIN_LONG") ? STEPS : 8;
