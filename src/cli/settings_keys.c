@@ -19,11 +19,16 @@ static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", N
 static const char *const sharings[] = {"auto", "none", "ulysses", "ring", NULL};
 static const char *const modes[] = {"run", "chaos", NULL};
 
+const char *const settings_tiers[] = {"auto", "none", "cpu", "nvme", NULL};
+const char *const settings_classes[] = {"params", "grads", "optim", "acts", NULL};
+const char *const settings_mesh_names[] = {"dp", "ulysses", "ring", NULL};
+const char *const settings_tile_names[] = {"rows", "heads", "loss", "group", NULL};
+
 _Static_assert(sizeof(enum device_kind) == sizeof(int) && sizeof(enum offload) == sizeof(int) &&
                    sizeof(enum dtype) == sizeof(int),
                "KEY_CHOICE stores ints");
 _Static_assert(F32 == 0 && BF16 == 1 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && SP_RING == 3 && SCHEDULE_WSD == 3 &&
-                   MODE_CHAOS == 1,
+                   MODE_CHAOS == 1 && OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
                "choices are in the order of their enums");
 
 /* clang-format off */

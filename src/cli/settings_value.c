@@ -1,4 +1,4 @@
-/* Values of keys: from text, and back to YAML text. */
+/* Values of keys from text. */
 #include "base/names.h"
 #include "cli/settings_keys.h"
 
@@ -9,13 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *const tiers[] = {"auto", "none", "cpu", "nvme", NULL}; /* enum offload */
-static const char *const classes[] = {"params", "grads", "optim", "acts", NULL};
-static const char *const mesh_names[] = {"dp", "ulysses", "ring", NULL};
-static const char *const tile_names[] = {"rows", "heads", "loss", "group", NULL};
-_Static_assert(OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
-               "tiers are in the order of the enum");
 
 static void *field(const struct settings_key *k, struct settings *s)
 {
@@ -130,12 +123,12 @@ static enum status set_offload(const char *where, char *text, struct settings *s
     int tier[4] = {OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO};
     if (strchr(text, '=') || strchr(text, ',')) {
         const char *values[4] = {NULL};
-        TRY(parse_pairs(where, text, classes, "params=nvme,grads=cpu", values));
+        TRY(parse_pairs(where, text, settings_classes, "params=nvme,grads=cpu", values));
         for (int i = 0; i < 4; i++)
             if (values[i])
-                TRY(parse_choice(where, values[i], tiers, &tier[i]));
+                TRY(parse_choice(where, values[i], settings_tiers, &tier[i]));
     } else {
-        TRY(parse_choice(where, text, tiers, &tier[0]));
+        TRY(parse_choice(where, text, settings_tiers, &tier[0]));
         tier[1] = tier[2] = tier[3] = tier[0];
     }
     for (int i = 0; i < 4; i++)
@@ -149,13 +142,14 @@ static enum status set_tiles(const char *where, char *text, struct settings *s)
     int64_t size[4] = {AUTO, AUTO, AUTO, AUTO};
     if (strcmp(text, "auto") != 0) {
         const char *values[4] = {NULL};
-        TRY(parse_pairs(where, text, tile_names, "rows=4096,heads=2,loss=512", values));
+        TRY(parse_pairs(where, text, settings_tile_names, "rows=4096,heads=2,loss=512", values));
         for (int i = 0; i < 4; i++) {
             if (!values[i] || strcmp(values[i], "auto") == 0)
                 continue;
             TRY(units_parse_count(where, values[i], &size[i]));
             if (size[i] < 1)
-                return status_fail(ERR_INVALID, "%s: %s=%s is too small, it must be at least 1", where, tile_names[i], values[i]);
+                return status_fail(ERR_INVALID, "%s: %s=%s is too small, it must be at least 1", where, settings_tile_names[i],
+                                   values[i]);
         }
     }
     for (int i = 0; i < 4; i++)
@@ -183,14 +177,14 @@ static enum status set_mesh(const char *where, char *text, struct settings *s)
     if (strcmp(text, "auto") != 0) {
         const char *values[3] = {NULL};
         TRY(refuse_later_dimensions(where, text));
-        TRY(parse_pairs(where, text, mesh_names, "dp=2,ulysses=4,ring=2", values));
+        TRY(parse_pairs(where, text, settings_mesh_names, "dp=2,ulysses=4,ring=2", values));
         for (int i = 0; i < 3; i++) {
             if (!values[i] || strcmp(values[i], "auto") == 0)
                 continue;
             TRY(units_parse_count(where, values[i], &degree[i]));
             if (degree[i] < 1 || degree[i] > 65536)
                 return status_fail(ERR_INVALID, "%s: %s=%s is out of range, it must be at least 1 and at most 65536", where,
-                                   mesh_names[i], values[i]);
+                                   settings_mesh_names[i], values[i]);
         }
     }
     for (int i = 0; i < 3; i++)
@@ -359,122 +353,4 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
                                              : set_betas(k, where, cut, s);
     free(cut);
     return st;
-}
-
-static void print_string(const char *text, FILE *f)
-{
-    putc('"', f);
-    for (const char *p = text; *p; p++) {
-        if (*p == '"' || *p == '\\')
-            fprintf(f, "\\%c", *p);
-        else if (iscntrl((unsigned char)*p))
-            fprintf(f, "\\x%02x", (unsigned char)*p);
-        else
-            putc(*p, f);
-    }
-    putc('"', f);
-}
-
-/* The shortest decimal that reads back as x. */
-static void print_double(double x, FILE *f)
-{
-    char buf[32];
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(buf, sizeof buf, "%.*g", digits, x);
-        if (strtod(buf, NULL) == x)
-            break;
-    }
-    fputs(buf, f);
-}
-
-/* "name=size,..." of the sizes that are not AUTO. */
-static void print_pairs(const char *const *names, const int64_t *size, FILE *f)
-{
-    const char *comma = "";
-    for (int i = 0; names[i]; i++) {
-        if (size[i] == AUTO)
-            continue;
-        fprintf(f, "%s%s=%lld", comma, names[i], (long long)size[i]);
-        comma = ",";
-    }
-    if (!comma[0])
-        fputs("auto", f);
-}
-
-static void print_offload(const struct settings *s, FILE *f)
-{
-    if (s->params == s->grads && s->params == s->optim && s->params == s->acts)
-        fputs(tiers[s->params], f);
-    else
-        fprintf(f, "params=%s,grads=%s,optim=%s,acts=%s", tiers[s->params], tiers[s->grads], tiers[s->optim], tiers[s->acts]);
-}
-
-void settings_key_print(const struct settings_key *k, const struct settings *s, FILE *f)
-{
-    const void *at = (const char *)s + k->offset;
-    const struct string_list *list = at;
-    switch (k->type) {
-    case KEY_STRING:
-        print_string(*(char *const *)at, f);
-        return;
-    case KEY_LIST:
-        putc('[', f);
-        for (int i = 0; i < list->n; i++) {
-            fputs(i ? ", " : "", f);
-            print_string(list->item[i], f);
-        }
-        putc(']', f);
-        return;
-    case KEY_COUNT:
-    case KEY_BYTES:
-    case KEY_INT: {
-        int64_t n = k->type == KEY_INT ? *(const int *)at : *(const int64_t *)at;
-        if (k->unset && n == AUTO)
-            fputs(k->unset, f);
-        else
-            fprintf(f, "%lld", (long long)n);
-        return;
-    }
-    case KEY_NUMBER:
-        if (k->unset && *(const double *)at == AUTO)
-            fputs(k->unset, f);
-        else
-            print_double(*(const double *)at, f);
-        return;
-    case KEY_SEED:
-        fprintf(f, "%llu", (unsigned long long)*(const uint64_t *)at);
-        return;
-    case KEY_CHOICE:
-        fputs(k->choices[*(const int *)at], f);
-        return;
-    case KEY_SWITCH:
-        fputs(*(const int *)at ? "true" : "false", f);
-        return;
-    case KEY_OFFLOAD:
-        print_offload(s, f);
-        return;
-    case KEY_TILES:
-        print_pairs(tile_names, (int64_t[]){s->row_chunk, s->head_tile, s->loss_tile, s->group}, f);
-        return;
-    case KEY_MESH:
-        print_pairs(mesh_names, (int64_t[]){s->dp, s->ulysses, s->ring}, f);
-        return;
-    case KEY_BETAS:
-        print_double(s->beta1, f);
-        putc(',', f);
-        print_double(s->beta2, f);
-        return;
-    case KEY_DRIVES:
-        if (s->nvme_drives == AUTO) {
-            fputs("auto", f);
-            return;
-        }
-        fprintf(f, "%dx", s->nvme_drives);
-        print_double(s->nvme_gbps, f);
-        fputs("GB/s", f);
-        return;
-    case KEY_LAUNCH:
-    case KEY_CONFIG:
-        return;
-    }
 }
