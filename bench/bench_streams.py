@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """The whole step: everything on nvme against everything resident, and how time and memory grow with the tokens. BENCH_STREAMS names the
 parts to run (default: all): small (tiny model), 25m, growth, memory."""
-import json, os, random, re, signal, statistics, subprocess, sys, tempfile, time
+import json, math, os, random, re, signal, statistics, subprocess, sys, tempfile, time
 
 import bench
 
 THREADS = 2
+SLICE = 1.0  # seconds that contenders take turns by within a step: the speed of a virtual machine drifts within seconds
 
 
 class Run:
-    """An ltrain that makes a step for each call and is stopped in between: contenders take turns step by step."""
+    """An ltrain that is stopped while others have their turns, and made its first step."""
 
     def __init__(self, program, directory, model, tokens, options):
         self.out = tempfile.mkdtemp(dir=directory)
@@ -22,38 +23,56 @@ class Run:
         self.seen, self.hidden, self.cpu = 0, [], []
         self.wait()  # the first step also has what happens once
 
-    def wait(self):
-        while True:
+    def wait(self, seconds=math.inf):
+        """Until the step's end or for so many seconds, then stopped; whether the step has ended."""
+        until, lines = time.perf_counter() + seconds, []
+        while len(lines) <= self.seen and time.perf_counter() < until:
             if self.process.poll() is not None:
                 sys.exit(f"ltrain ended: {open(self.log.name).read()[-2000:]}")
             lines = open(self.metrics).read().splitlines() if os.path.exists(self.metrics) else []
-            if len(lines) > self.seen:
-                break
             time.sleep(0.002)
         self.process.send_signal(signal.SIGSTOP)
-        self.seen, self.last = len(lines), json.loads(lines[-1])
+        ended = len(lines) > self.seen
+        if ended:
+            self.seen, self.last = len(lines), json.loads(lines[-1])
+        return ended
 
     def cpu_seconds(self):
         fields = open(f"/proc/{self.process.pid}/stat").read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def __call__(self):
-        cpu, t = self.cpu_seconds(), time.perf_counter()
+    def work(self, seconds):
+        """Goes on for so many seconds or to the step's end: the seconds that it took, and whether the step has ended."""
+        t = time.perf_counter()
         self.process.send_signal(signal.SIGCONT)
-        self.wait()
-        self.hidden.append(self.last.get("hidden"))
-        t = time.perf_counter() - t
-        self.cpu.append(self.cpu_seconds() - cpu)
-        return t
+        ended = self.wait(seconds)
+        return time.perf_counter() - t, ended
 
     def close(self):
         self.process.kill()
         self.process.wait()
 
 
+def steps_in_turn(runs, rounds):
+    """So many steps of each, in turns of SLICE: name to the seconds of its steps. What drives do for a run while it is stopped is a few blocks a turn."""
+    seen = {k: [] for k in runs}
+    for _ in range(rounds):
+        at_work, seconds, cpu = dict(runs), dict.fromkeys(runs, 0.0), {k: r.cpu_seconds() for k, r in runs.items()}
+        while at_work:
+            for k, r in list(at_work.items()):
+                took, ended = r.work(SLICE)
+                seconds[k] += took
+                if ended:
+                    r.hidden.append(r.last.get("hidden"))
+                    r.cpu.append(r.cpu_seconds() - cpu[k])
+                    seen[k].append(seconds[k])
+                    del at_work[k]
+    return seen
+
+
 def nvme_against_resident(program, directory, model, tokens, rounds):
     runs = {"nvme": Run(program, directory, model, tokens, "--offload nvme"), "resident": Run(program, directory, model, tokens, "--offload none")}
-    seen = bench.in_turn(runs, rounds, warm=1)
+    seen = steps_in_turn(runs, rounds)
     for r in runs.values():
         r.close()
     times = bench.medians(seen)
@@ -75,7 +94,7 @@ def fit(points):
 
 def growth(program, directory, model, lengths, rounds):
     runs = {s: Run(program, directory, model, s, "--offload nvme --tiles rows=2048,loss=2048") for s in lengths}
-    seen = bench.in_turn(runs, rounds, warm=0)
+    seen = steps_in_turn(runs, rounds)
     for r in runs.values():
         r.close()
     wall, cpu = bench.medians(seen), {s: statistics.median(r.cpu) for s, r in runs.items()}
