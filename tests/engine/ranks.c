@@ -1,7 +1,8 @@
 /* Rank invariance, to be started under mpiexec: every mesh, ZeRO stage, placement and kind of data trains as one rank does.
  *
- * LTRAIN_LONG: the full product, or with the arguments PART and PARTS every PARTS-th cell of it from the PART-th on. Every rank
- * trains alone and resident first; the curves of all cells are compared with that. */
+ * LTRAIN_LONG: the full product, or with the arguments PART and PARTS every PARTS-th cell of it from the PART-th on. What one
+ * rank alone, all resident, makes of each kind of data is shared out among the ranks first; the curves of all cells are compared
+ * with that. */
 #include "engine/rig.h"
 
 #include "comm/launch.h"
@@ -118,6 +119,19 @@ static int train(const struct mesh_cell *c, struct comm *on, struct trajectory *
     return bad;
 }
 
+/* Trains each of the n cells on one rank alone, all at once on different ranks; every rank has all of them then. */
+static void train_alone(const struct mesh_cell *c, int n, struct trajectory *out)
+{
+    enum status st = OK;
+    for (int i = rank; i < n && st == OK; i += size)
+        st = train(&c[i], NULL, &out[i]) ? ERR_CORRUPT : OK;
+    if (comm_agree(comm, st) != OK)
+        exit(1);
+    for (int i = 0; i < n; i++)
+        if (comm_broadcast(comm, i % size, &out[i], sizeof out[i]) != OK)
+            exit(1);
+}
+
 /* Of b, or of `scale` if given; remembers the largest. */
 static int differs(const struct mesh_cell *c, int what, double a, double b, double scale, double tolerance)
 {
@@ -162,17 +176,18 @@ static void run_cell(const struct mesh_cell *c, const struct trajectory *alone, 
  * share every sequence among all. */
 static int edges(const struct mesh *mesh, int n)
 {
+    const struct mesh_cell single[] = {{.mesh = {1, 1, 1}, .zero = 3, .data = DATA_ONE, .tokens = 5},
+                                       {.mesh = {1, 1, 1}, .zero = 3, .data = DATA_ONE, .seven = 1}};
+    struct trajectory alone[2];
     int cells = 0;
+    train_alone(single, 2, alone);
     for (int seven = 0; seven < 2; seven++) {
-        struct mesh_cell c = {.mesh = {1, 1, 1}, .zero = 3, .data = DATA_ONE, .tokens = seven ? 0 : 5, .seven = seven};
-        struct trajectory alone;
-        if (train(&c, NULL, &alone))
-            exit(1);
+        struct mesh_cell c = single[seven];
         for (int i = 0; i < n; i++) {
             c.mesh = mesh[i];
             if ((seven && mesh[i].ulysses > 1) || (!getenv("LTRAIN_LONG") && size >= 4 && mesh[i].dp > 1))
                 continue;
-            run_cell(&c, &alone, 0);
+            run_cell(&c, &alone[seven], 0);
             cells++;
         }
     }
@@ -183,20 +198,21 @@ static int edges(const struct mesh *mesh, int n)
  * out. */
 static int balanced(const struct mesh *mesh, int n)
 {
+    const struct mesh_cell single[] = {{.mesh = {1, 1, 1}, .data = DATA_PACKED, .tokens = 1100, .steps = 3},
+                                       {.mesh = {1, 1, 1}, .data = DATA_WINDOW, .tokens = 1100, .steps = 3}};
+    struct trajectory alone[2];
     int cells = 0;
-    for (int data = 0; data < DATA_KINDS; data++) {
-        struct mesh_cell c = {.mesh = {1, 1, 1}, .data = data, .tokens = 1100, .steps = 3};
-        struct trajectory alone;
-        if (data == DATA_ONE || size < 2 || size > 4)
-            continue;
-        if (train(&c, NULL, &alone))
-            exit(1);
+    if (size < 2 || size > 4)
+        return 0;
+    train_alone(single, 2, alone);
+    for (int k = 0; k < 2; k++) {
+        struct mesh_cell c = single[k];
         c.zero = 3;
         for (int i = 0; i < n; i++) {
             c.mesh = mesh[i];
             if (mesh[i].ring == 1 || mesh[i].dp > 1)
                 continue;
-            run_cell(&c, &alone, 0);
+            run_cell(&c, &alone[k], 0);
             cells++;
         }
     }
@@ -268,7 +284,8 @@ int main(int argc, char **argv)
     int all = getenv("LTRAIN_LONG") != NULL, cells = 0;
     int part = argc == 3 ? atoi(argv[1]) : 0, parts = argc == 3 ? atoi(argv[2]) : 1;
     struct launch launch;
-    struct trajectory alone[2][DATA_KINDS];
+    struct mesh_cell single[2 * DATA_KINDS] = {0};
+    struct trajectory alone[2 * DATA_KINDS]; /* fp32, then bf16 */
     struct mesh mesh[MAX_LEVELS];
     if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 60, &comm) != OK) {
         fprintf(stderr, "%s\n", status_message());
@@ -276,16 +293,14 @@ int main(int argc, char **argv)
     }
     rank = comm_rank(comm);
     size = comm_size(comm);
-    for (int d = 0; d < 2 * DATA_KINDS; d++) {
-        struct mesh_cell c = {.mesh = {1, 1, 1}, .data = d % DATA_KINDS, .dtype = d / DATA_KINDS ? BF16 : F32};
-        if (train(&c, NULL, &alone[d / DATA_KINDS][d % DATA_KINDS]))
-            return 1;
-    }
+    for (int i = 0; i < 2 * DATA_KINDS; i++)
+        single[i] = (struct mesh_cell){.mesh = {1, 1, 1}, .data = i % DATA_KINDS, .dtype = i < DATA_KINDS ? F32 : BF16};
+    train_alone(single, 2 * DATA_KINDS, alone);
     int n_meshes = meshes(mesh), n = choose(n_meshes, chosen);
     for (int i = part; i < n; i += parts) {
         const int *level = chosen[i];
         struct mesh_cell c = {mesh[level[F_MESH]], level[F_ZERO], level[F_NVME], level[F_DATA], level[F_LOW] ? BF16 : F32};
-        run_cell(&c, &alone[level[F_LOW]][level[F_DATA]], all || i % 3 == 0);
+        run_cell(&c, &alone[level[F_LOW] * DATA_KINDS + level[F_DATA]], all || i % 3 == 0);
         cells++;
     }
     if (part == 0)
