@@ -78,9 +78,10 @@ static void make(struct problem *p, int64_t s, int32_t d, const char *mask, int3
                           .hi = filled(s, F32)};
     p->attrs.attn.sq = p->attrs.attn.sk = s, p->attrs.attn.hq = hq, p->attrs.attn.hk = hk;
     p->attrs.attn.head_dim = d, p->attrs.attn.dtype = dtype, p->attrs.attn.scale = 0.125f;
+    p->attrs.attn.threads = omp_get_max_threads();
     fill_mask(p, s, mask);
     p->work = filled(
-        max_i64(attention_workspace_bytes(OP_ATTN_FWD, &p->attrs, 0), attention_workspace_bytes(OP_ATTN_BWD, &p->attrs, 0)) / 4,
+        max_i64(attention_workspace_bytes(OP_ATTN_FWD, &p->attrs), attention_workspace_bytes(OP_ATTN_BWD, &p->attrs)) / 4,
         F32);
 }
 

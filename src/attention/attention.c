@@ -3,8 +3,6 @@
 
 #include "attention/kernels.h"
 
-#include <omp.h>
-
 struct attention_kernels attention_kernels_for(enum isa isa)
 {
 #ifdef __x86_64__
@@ -17,9 +15,9 @@ struct attention_kernels attention_kernels_for(enum isa isa)
     return (struct attention_kernels){attn_portable_forward, attn_portable_backward, attn_portable_workspace};
 }
 
-int64_t attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, int threads)
+int64_t attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs)
 {
-    return attention_kernels_for(isa_of_processor()).workspace(kind, attrs, threads > 0 ? threads : omp_get_max_threads());
+    return attention_kernels_for(isa_of_processor()).workspace(kind, attrs);
 }
 
 void attention_cpu_kernels(op_kernel *table[OP_COUNT])

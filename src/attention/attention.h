@@ -11,16 +11,17 @@
  *   s = scale * q.k,  p = exp(s - lse),  o = sum p v,  lse = log sum exp(s)
  * Backward uses p from lse and the given delta = rowsum(do * o) (OP_ATTN_DELTA): FlashAttention-2 (Dao 2023), algorithm 2. dq is
  * written; dk and dv are written, or added to if attrs->attn.accumulate. With the lse and delta of attention over several calls'
- * keys, each call gives its keys' part of the gradients. Deterministic, independent of the number of threads. */
+ * keys, each call gives its keys' part of the gradients. Deterministic, independent of the number of threads,
+ * of which the CPU kernels start attrs->attn.threads (at least 1). */
 #ifndef LTRAIN_ATTENTION_ATTENTION_H
 #define LTRAIN_ATTENTION_ATTENTION_H
 
 #include "ops/ops.h"
 
-/* Scratch bytes of OP_ATTN_FWD or OP_ATTN_BWD for these attributes, for up to `threads` threads (0: of OpenMP's maximum).
- * Grows with S x head_dim (forward: packed K and V of one KV head; backward: packed q, do and dq of one query head), not with S x threads.
- * Where the kernel is called, omp_get_max_threads() must not exceed `threads`; it is the calling thread's own setting. */
-int64_t attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, int threads);
+/* Scratch bytes of OP_ATTN_FWD or OP_ATTN_BWD for these attributes.
+ * Grows with S x head_dim (forward: packed K and V of one KV head; backward: packed q, do and dq of one query head), not with S x
+ * threads. */
+int64_t attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs);
 
 /* Sets table[OP_ATTN_FWD] and table[OP_ATTN_BWD]. Argument order in program/op.h. */
 void attention_cpu_kernels(op_kernel *table[OP_COUNT]);

@@ -104,12 +104,12 @@ static struct backward layout(const struct op_attrs *attrs, void *work, float **
     return b;
 }
 
-int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs, int threads)
+int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs)
 {
     float *end;
     struct backward b = layout(attrs, (void *)(uintptr_t)ATTN_ALIGN, &end);
     (void)b;
-    return (int64_t)(uintptr_t)end + threads * scratch_floats(attrs->attn.head_dim) * 4;
+    return (int64_t)(uintptr_t)end + attrs->attn.threads * scratch_floats(attrs->attn.head_dim) * 4;
 }
 
 static void take_turn(ticket *t, int32_t turn)
@@ -360,7 +360,7 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     b.q = rows_from(arg[3], row, hq, d, t), b.k = rows_from(arg[4], 0, hk, d, t), b.v = rows_from(arg[5], 0, hk, d, t);
     b.go = rows_from(arg[8], row, hq, d, t);
     b.dq = rows_from(arg[0], row, hq, d, F32), b.dk = rows_from(arg[1], 0, hk, d, F32), b.dv = rows_from(arg[2], 0, hk, d, F32);
-#pragma omp parallel
+#pragma omp parallel num_threads(attrs->attn.threads)
     {
         struct keys x = keys_of(scratch, d);
 #pragma omp for schedule(static)

@@ -4,7 +4,6 @@
 #include "base/sys.h"
 
 #include <assert.h>
-#include <omp.h>
 #include <pthread.h>
 #include <stdio.h>
 
@@ -13,7 +12,6 @@ struct runner {
     void *job;
     pthread_t thread;
     int started;
-    int omp_threads; /* the caller's setting, which a new thread does not inherit */
     enum status st;
     char message[1024]; /* status messages are their thread's own */
 };
@@ -21,7 +19,6 @@ struct runner {
 static void *run_job(void *arg)
 {
     struct runner *r = arg;
-    omp_set_num_threads(r->omp_threads);
     r->st = r->run(r->job);
     if (r->st != OK)
         snprintf(r->message, sizeof r->message, "%s", status_message());
@@ -35,7 +32,6 @@ enum status parallel_run(enum status (*run)(void *job), void *jobs, size_t size,
     for (int i = 0; i < n; i++) {
         struct runner *r = &runner[i];
         r->run = run;
-        r->omp_threads = omp_get_max_threads();
         r->job = (char *)jobs + (size_t)i * size;
         r->started = i > 0 && sys_thread(&r->thread, run_job, r) == 0;
     }

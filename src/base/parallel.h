@@ -9,8 +9,8 @@
 #define PARALLEL_MOST 8
 
 /* Runs the n jobs (at most PARALLEL_MOST) of `size` bytes each that stand at `jobs`, every one on a thread of its own, the first
- * on the caller's, which runs what no thread can be started for, too; all with the caller's number of OpenMP threads, on which
- * ops' workspaces depend. All have ended when it returns: the status of the first of them that failed, with its message. */
+ * on the caller's, which runs what no thread can be started for, too. All have ended when it returns: the status of the first of
+ * them that failed, with its message. */
 enum status parallel_run(enum status (*run)(void *job), void *jobs, size_t size, int n);
 
 #endif

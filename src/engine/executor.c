@@ -206,8 +206,7 @@ static void *lane_thread(void *arg)
     struct lane_start *s = arg;
     struct executor *e = s->e;
     int64_t seen = 0;
-    if (e->m.threads > 0)
-        omp_set_num_threads(e->m.threads);
+    omp_set_num_threads(e->m.threads);
     places_bind(s->lane == LANE_HOST ? PLACE_COMPUTE : PLACE_TRANSFER);
     pthread_mutex_lock(&e->lock);
     for (;;) {
@@ -270,8 +269,7 @@ void executor_destroy(struct executor *e)
 enum status executor_run(struct executor *e, const struct program *p, struct trace_event *trace)
 {
     tickets_reset(&e->tickets);
-    if (e->m.threads > 0)
-        omp_set_num_threads(e->m.threads);
+    omp_set_num_threads(e->m.threads);
     pthread_mutex_lock(&e->lock);
     e->p = p;
     e->trace = trace;

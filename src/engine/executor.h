@@ -18,7 +18,7 @@ struct machine {
     struct comm *comm;         /* NULL or of a single rank: programs have no comm lanes */
     const uint8_t *predicates; /* [k]: predicate k of the micro-batch holds; NULL: no program has any */
     op_kernel *kernels[OP_COUNT];
-    int threads; /* OpenMP threads of compute and host lanes; 0: default */
+    int threads; /* OpenMP threads of compute and host lanes */
 };
 
 struct lane_stats {

@@ -6,6 +6,7 @@
 #include "base/sys.h"
 #include "ops/ops.h"
 
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,13 +161,14 @@ static double attention_flops(op_kernel *kernel, enum op_kind op, const struct a
     c.attrs.attn.hk = x->hk;
     c.attrs.attn.head_dim = x->head_dim;
     c.attrs.attn.dtype = x->type;
+    c.attrs.attn.threads = omp_get_max_threads();
     c.attrs.attn.scale = 0.1f;
     int64_t forward[] = {rows * e, x->S * x->hq * 4, rows * e, kv * e, kv * e, x->S * 4, x->S * 4, 0};
     int64_t backward[] = {rows * 4,         kv * 4,           kv * 4,   rows * e, kv * e,   kv * e,
                           x->S * x->hq * 4, x->S * x->hq * 4, rows * e, x->S * 4, x->S * 4, 0};
     int64_t *bytes = op == OP_ATTN_FWD ? forward : backward, total = 0;
     int n = op_arg_count(op);
-    bytes[n - 1] = attention_workspace_bytes(op, &c.attrs, 0);
+    bytes[n - 1] = attention_workspace_bytes(op, &c.attrs);
     for (int i = 0; i < n; i++)
         total += bytes[i] = round_up(bytes[i], 64);
     char *memory = sys_malloc((size_t)total), *at = memory;

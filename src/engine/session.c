@@ -125,7 +125,7 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     x->machine.device = arena_base(x->device);
     x->machine.host = arena_base(x->host);
     x->machine.store = x->store;
-    x->machine.threads = s->threads > 0 ? s->threads : 0;
+    x->machine.threads = plan->strategy.threads;
     x->machine.link.late = plan->strategy.discrete;
     x->machine.link.bytes_per_second = s->link_gbps > 0 ? s->link_gbps * 1e9 : 0;
     TRY_GOTO(ops_cpu_kernels(x->machine.kernels), fail);

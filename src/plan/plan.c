@@ -11,6 +11,7 @@
 #include "seqpar/seqpar.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -192,6 +193,7 @@ enum status plan_fixed(const struct model *m, const struct settings *s, struct s
                              .moments = s->optim_dtype,
                              .prefetch = s->prefetch,
                              .input_every = (int)max_i64(1, s->keep_inputs),
+                             .threads = s->threads > 0 ? s->threads : omp_get_max_threads(),
                              .discrete = s->device == DEVICE_CPU_DISCRETE || s->device == DEVICE_CUDA};
     struct seq_shape shape;
     TRY(seq_shape_create(s->seq_len, fixed.ulysses, fixed.ring, SEQ_AUTO, &shape));

@@ -392,7 +392,7 @@ static int64_t work_bytes(const struct instr *in, const struct op_attrs *a, int 
     if (lane_is_comm(in->lane))
         return comm_workspace_bytes(in->op, a, members);
     if (in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD)
-        return attention_workspace_bytes(in->op, a, 0);
+        return attention_workspace_bytes(in->op, a);
     return in->op == OP_COPY ? 0 : op_workspace_bytes(in->op, a);
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+#include <omp.h>
 
 #include "oracle.h"
 
@@ -26,7 +27,7 @@ enum mask_kind { FULL, CAUSAL, DOCUMENTS, WINDOW, EMPTY_ROWS, EMPTY_ALL };
 struct kernels {
     const char *name;
     op_kernel *forward, *backward;
-    int64_t (*workspace)(enum op_kind, const struct op_attrs *, int);
+    int64_t (*workspace)(enum op_kind, const struct op_attrs *);
 };
 
 /* A buffer between two guards, at `offset` bytes from 64-byte alignment. */
@@ -125,7 +126,7 @@ static struct problem problem_make(const struct shape *s)
     struct problem p = {0};
     p.attrs.attn.sq = s->sq, p.attrs.attn.sk = s->sk, p.attrs.attn.q0 = s->q0, p.attrs.attn.k0 = s->k0;
     p.attrs.attn.hq = s->hq, p.attrs.attn.hk = s->hk, p.attrs.attn.head_dim = s->d;
-    p.attrs.attn.dtype = s->dtype;
+    p.attrs.attn.dtype = s->dtype, p.attrs.attn.threads = omp_get_max_threads();
     p.attrs.attn.scale = (float)(1 / sqrt(s->d));
     p.nq = s->sq * s->hq * s->d, p.nk = s->sk * s->hk * s->d, p.nl = s->sq * s->hq;
     p.x = (struct oracle){doubles(p.nq), doubles(p.nk), doubles(p.nk), doubles(p.nq), doubles(p.nq), doubles(p.nl), doubles(p.nq),
@@ -222,7 +223,7 @@ static void call_free(struct call *c)
 }
 
 /* 0xff everywhere is NaN: an output not written, or scratch read before it is written, shows. */
-static struct call forward_call(const struct problem *p, const struct kernels *kernels, int threads, int offset)
+static struct call forward_call(const struct problem *p, const struct kernels *kernels, int offset)
 {
     enum dtype t = p->attrs.attn.dtype;
     struct call c = {.n = 8, .outputs = 2};
@@ -235,7 +236,7 @@ static struct call forward_call(const struct problem *p, const struct kernels *k
     memcpy(c.b[5].data, p->lo, (size_t)p->attrs.attn.sq * 4);
     c.b[6] = buffer_make(p->attrs.attn.sq * 4, offset, 0);
     memcpy(c.b[6].data, p->hi, (size_t)p->attrs.attn.sq * 4);
-    c.b[7] = buffer_make(kernels->workspace(OP_ATTN_FWD, &p->attrs, threads), offset, 0xff);
+    c.b[7] = buffer_make(kernels->workspace(OP_ATTN_FWD, &p->attrs), offset, 0xff);
     return c;
 }
 
@@ -250,7 +251,7 @@ static struct buffer delta_input(const struct problem *p, int offset)
 }
 
 /* delta and lse are the oracle's, rounded; dk and dv start as 1 where they are accumulated into. */
-static struct call backward_call(const struct problem *p, const struct kernels *kernels, int threads, int offset)
+static struct call backward_call(const struct problem *p, const struct kernels *kernels, int offset)
 {
     enum dtype t = p->attrs.attn.dtype;
     struct call c = {.n = 12, .outputs = 3};
@@ -270,7 +271,7 @@ static struct call backward_call(const struct problem *p, const struct kernels *
     memcpy(c.b[9].data, p->lo, (size_t)p->attrs.attn.sq * 4);
     c.b[10] = buffer_make(p->attrs.attn.sq * 4, offset, 0);
     memcpy(c.b[10].data, p->hi, (size_t)p->attrs.attn.sq * 4);
-    c.b[11] = buffer_make(kernels->workspace(OP_ATTN_BWD, &p->attrs, threads), offset, 0xff);
+    c.b[11] = buffer_make(kernels->workspace(OP_ATTN_BWD, &p->attrs), offset, 0xff);
     return c;
 }
 

@@ -17,11 +17,10 @@ static int implementations;
 static void check_shape(const struct shape *s)
 {
     struct problem p = problem_make(s);
-    const int threads = omp_get_max_threads();
     const double grow = s->gain > 4 ? s->gain : 1; /* scores, and so the rounding of exponents, grow with it */
     for (int i = 0; i < implementations; i++) {
         const struct kernels *k = &implementation[i];
-        struct call c = forward_call(&p, k, threads, 4);
+        struct call c = forward_call(&p, k, 4);
         call_run(&c, k->forward, &p.attrs);
         check_error("o", k->name, s, error_of(c.b[0].data, s->dtype, p.x.o, p.nq),
                     s->dtype == F32 ? TOLERANCE_O * grow : TOLERANCE_O_BF16);
@@ -32,7 +31,7 @@ static void check_shape(const struct shape *s)
     oracle_backward(&p.attrs, &p.x);
     for (int i = 0; i < implementations; i++) {
         const struct kernels *k = &implementation[i];
-        struct call c = backward_call(&p, k, threads, 8);
+        struct call c = backward_call(&p, k, 8);
         call_run(&c, k->backward, &p.attrs);
         check_error("dq", k->name, s, error_above(p.x.dq_terms, c.b[0].data, F32, p.x.dq, p.nq), TOLERANCE_GRAD * grow);
         check_error("dk", k->name, s, error_above(p.x.dk_terms, c.b[1].data, F32, p.x.dk, p.nk), TOLERANCE_GRAD * grow);
@@ -129,7 +128,7 @@ static void growing_scores(void **state)
         p.x.k[i] = (float)((double)(i / 32) * 0.05);
     oracle_forward(&p.attrs, &p.x);
     for (int i = 0; i < implementations; i++) {
-        struct call c = forward_call(&p, &implementation[i], omp_get_max_threads(), 0);
+        struct call c = forward_call(&p, &implementation[i], 0);
         call_run(&c, implementation[i].forward, &p.attrs);
         check_error("o", implementation[i].name, &s, error_of(c.b[0].data, F32, p.x.o, p.nq),
                     4e-5); /* rounded scores up to 280 */
@@ -150,7 +149,7 @@ static void accumulates(void **state)
     for (int64_t i = 0; i < p.nk; i++)
         p.x.dk[i] = 1 + 2 * p.x.dk[i], p.x.dv[i] = 1 + 2 * p.x.dv[i];
     for (int i = 0; i < implementations; i++) {
-        struct call c = backward_call(&p, &implementation[i], omp_get_max_threads(), 0);
+        struct call c = backward_call(&p, &implementation[i], 0);
         call_run(&c, implementation[i].backward, &p.attrs);
         call_run(&c, implementation[i].backward, &p.attrs);
         check_error("dq", implementation[i].name, &s, error_of(c.b[0].data, F32, p.x.dq, p.nq), TOLERANCE_GRAD);
@@ -161,16 +160,18 @@ static void accumulates(void **state)
     problem_free(&p);
 }
 
-/* Runs a call at several thread counts and addresses; every run must give the first one's bits. */
-static void same_bits(const struct problem *p, const struct kernels *k, int backward)
+/* Runs a call at several thread counts and addresses; every run must give the first one's bits. The calling thread's own setting is
+ * another one: scratch is for the call's threads. */
+static void same_bits(struct problem *p, const struct kernels *k, int backward)
 {
     const int before = omp_get_max_threads();
     struct call first = {0};
+    omp_set_num_threads(8);
     for (int threads = 1; threads <= 4; threads += SANITIZED ? 3 : 1)
         for (int repeat = 0; repeat < 2 - SANITIZED; repeat++) {
-            omp_set_num_threads(threads);
+            p->attrs.attn.threads = threads;
             int offset = 4 * ((threads * 7 + repeat * 3) % 16);
-            struct call c = backward ? backward_call(p, k, threads, offset) : forward_call(p, k, threads, offset);
+            struct call c = backward ? backward_call(p, k, offset) : forward_call(p, k, offset);
             call_run(&c, backward ? k->backward : k->forward, &p->attrs);
             for (int i = 0; i < c.outputs && first.n; i++)
                 assert_memory_equal(c.b[i].data, first.b[i].data, c.b[i].bytes);
@@ -241,9 +242,9 @@ static void nan_is_shown(void **state)
     struct shape s = {230, 230, 0, 0, 1, 1, (int32_t)d, CAUSAL, F32, 1};
     struct problem p = problem_make(&s);
     for (int i = 0; i < implementations; i++) {
-        struct call good = forward_call(&p, &implementation[i], omp_get_max_threads(), 0), c;
+        struct call good = forward_call(&p, &implementation[i], 0), c;
         call_run(&good, implementation[i].forward, &p.attrs);
-        c = forward_call(&p, &implementation[i], omp_get_max_threads(), 0);
+        c = forward_call(&p, &implementation[i], 0);
         memset(c.b[2].data + bad * d * 4, 0xff, 4);
         call_run(&c, implementation[i].forward, &p.attrs);
         float *o = (float *)(void *)c.b[0].data, *lse = (float *)(void *)c.b[1].data;
@@ -265,12 +266,13 @@ static void workspace_is_linear(void **state)
     a.attn.hq = 32, a.attn.hk = 32, a.attn.head_dim = 128, a.attn.dtype = BF16;
     for (int kind = OP_ATTN_FWD; kind <= OP_ATTN_BWD; kind++) {
         a.attn.sq = a.attn.sk = 1 << 20;
-        int64_t two = attention_workspace_bytes((enum op_kind)kind, &a, 2),
-                many = attention_workspace_bytes((enum op_kind)kind, &a, 64);
+        a.attn.threads = 2;
+        int64_t two = attention_workspace_bytes((enum op_kind)kind, &a);
+        a.attn.threads = 64;
+        int64_t many = attention_workspace_bytes((enum op_kind)kind, &a);
         assert_true(two < (int64_t)(1 << 20) * 128 * 4 * 4);
         assert_true(many - two < (int64_t)62 * (8 << 20)); /* a thread's own scratch does not grow with S */
     }
-    assert_true(attention_workspace_bytes(OP_ATTN_BWD, &a, 0) > 0);
 }
 
 int main(void)

@@ -8,7 +8,6 @@
 #include "base/sys.h"
 
 #include <errno.h>
-#include <omp.h>
 #include <stdatomic.h>
 
 enum { N = PARALLEL_MOST };
@@ -56,24 +55,6 @@ static void first_failure(void **state)
     assert_string_equal(status_message(), "job 0");
 }
 
-static enum status count_threads(void *arg)
-{
-    *(int *)arg = omp_get_max_threads();
-    return OK;
-}
-
-/* OpenMP's number of threads is a thread's own. */
-static void caller_s_threads(void **state)
-{
-    (void)state;
-    int seen[N], before = omp_get_max_threads();
-    omp_set_num_threads(before + 3);
-    assert_int_equal(parallel_run(count_threads, seen, sizeof *seen, N), OK);
-    for (int i = 0; i < N; i++)
-        assert_int_equal(seen[i], before + 3);
-    omp_set_num_threads(before);
-}
-
 /* What no thread can be started for is run all the same. */
 static void no_thread(void **state)
 {
@@ -87,6 +68,6 @@ static void no_thread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(all_at_once), cmocka_unit_test(first_failure),
-                                       cmocka_unit_test(caller_s_threads), cmocka_unit_test(no_thread)};
+                                       cmocka_unit_test(no_thread)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
