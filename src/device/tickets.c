@@ -1,4 +1,4 @@
-/* The ticket board: atomic counters, one lock and condition for those who must sleep. */
+/* The ticket board: atomic counters, one lock for those who must sleep, a condition for each. */
 #include "device/tickets.h"
 
 #include "base/clock.h"
@@ -9,13 +9,18 @@
 void tickets_init(struct tickets *t)
 {
     pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->moved, NULL);
+    for (int l = 0; l < LANES; l++) {
+        pthread_cond_init(&t->sleeper[l].moved, NULL);
+        t->sleeper[l].in = NULL;
+        t->sleeper[l].any = 0;
+    }
     tickets_reset(t);
 }
 
 void tickets_destroy(struct tickets *t)
 {
-    pthread_cond_destroy(&t->moved);
+    for (int l = 0; l < LANES; l++)
+        pthread_cond_destroy(&t->sleeper[l].moved);
     pthread_mutex_destroy(&t->lock);
 }
 
@@ -42,14 +47,17 @@ enum status tickets_wait(struct tickets *t, enum lane lane, const struct program
         return OK;
     int64_t began = clock_ns();
     pthread_mutex_lock(&t->lock);
+    t->sleeper[lane].p = p;
+    t->sleeper[lane].in = in;
     while (!atomic_load(&t->failed) && !tickets_ready(t, p, in))
-        pthread_cond_wait(&t->moved, &t->lock);
+        pthread_cond_wait(&t->sleeper[lane].moved, &t->lock);
+    t->sleeper[lane].in = NULL;
     pthread_mutex_unlock(&t->lock);
     atomic_fetch_add(&t->waited_ns[lane], clock_ns() - began);
     return atomic_load(&t->failed) ? ERR_CANCELLED : OK;
 }
 
-void tickets_sleep(struct tickets *t)
+void tickets_sleep(struct tickets *t, enum lane lane)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -57,8 +65,10 @@ void tickets_sleep(struct tickets *t)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&t->lock);
+    t->sleeper[lane].any = 1;
     if (!atomic_load(&t->failed))
-        pthread_cond_timedwait(&t->moved, &t->lock, &until);
+        pthread_cond_timedwait(&t->sleeper[lane].moved, &t->lock, &until);
+    t->sleeper[lane].any = 0;
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -67,11 +77,20 @@ int tickets_failed(const struct tickets *t)
     return atomic_load(&t->failed) != 0;
 }
 
+/* Those who can go on. */
+static void wake(struct tickets *t)
+{
+    for (int l = 0; l < LANES; l++)
+        if (t->sleeper[l].any ||
+            (t->sleeper[l].in && (atomic_load(&t->failed) || tickets_ready(t, t->sleeper[l].p, t->sleeper[l].in))))
+            pthread_cond_signal(&t->sleeper[l].moved);
+}
+
 void tickets_retire(struct tickets *t, enum lane lane, int64_t ticket)
 {
     pthread_mutex_lock(&t->lock);
     atomic_store(&t->done[lane], ticket);
-    pthread_cond_broadcast(&t->moved);
+    wake(t);
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -82,7 +101,7 @@ void tickets_fail(struct tickets *t, enum status code)
         snprintf(t->message, sizeof t->message, "%s", status_message());
         atomic_store(&t->failed, code);
     }
-    pthread_cond_broadcast(&t->moved);
+    wake(t);
     pthread_mutex_unlock(&t->lock);
 }
 

@@ -14,7 +14,13 @@ struct tickets {
     char message[1024]; /* its sentence, written once before failed is set */
     _Atomic int64_t waited_ns[LANES];
     pthread_mutex_t lock;
-    pthread_cond_t moved;
+    /* Under the lock. A lane is woken only when it can go on: on a busy machine each time costs a time slice. */
+    struct {
+        const struct program *p;
+        const struct instr *in; /* what the lane sleeps to execute; NULL: it does not */
+        int any;                /* it sleeps until anything moves */
+        pthread_cond_t moved;
+    } sleeper[LANES];
 };
 
 void tickets_init(struct tickets *t);
@@ -24,8 +30,8 @@ void tickets_reset(struct tickets *t);
 int tickets_ready(const struct tickets *t, const struct program *p, const struct instr *in);
 /* Blocks `lane` until they are; ERR_CANCELLED if some lane failed. */
 enum status tickets_wait(struct tickets *t, enum lane lane, const struct program *p, const struct instr *in);
-/* Sleeps until something has moved since the last call, at most a few milliseconds. */
-void tickets_sleep(struct tickets *t);
+/* Blocks `lane` until something moves, a few milliseconds at most. */
+void tickets_sleep(struct tickets *t, enum lane lane);
 int tickets_failed(const struct tickets *t);
 void tickets_retire(struct tickets *t, enum lane lane, int64_t ticket);
 /* Records the calling thread's failure (the first one counts) and wakes everybody. */

@@ -113,6 +113,6 @@ enum status comm_lanes_run(struct comm_run *r)
         else if (flying)
             comm_nap(&idle);
         else
-            tickets_sleep(r->tickets); /* until some lane retires something */
+            tickets_sleep(r->tickets, LANE_WORLD); /* until some lane retires something */
     }
 }
