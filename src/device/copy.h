@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 struct copy_link {
-    int late;                /* cpu:discrete: the target is poisoned first and the bytes land at the end */
+    int late;                /* cpu:discrete: the target is poisoned before anything lands */
     double bytes_per_second; /* 0: as fast as memory allows */
 };
 
