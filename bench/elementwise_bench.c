@@ -15,8 +15,9 @@
 enum { DIM = 1024, VOCAB = 8192, HEAD_DIM = 64, ARGS = 8, MOST = 128 << 20 };
 static const double AT_LEAST = 4e-3; /* seconds of a measurement */
 
-/* One character an argument. T: rows x dim of the type, F: the same in fp32, t, f: dim of them, h: rows x heads in fp32, i: rows
- * of integers, s: a few numbers, w: workspace, '-': absent. times: how often it is read or written. */
+/* One character an argument. T: rows x dim of the type, Z: of zeros, which remain so, F: the same in fp32, t, f: dim of them, h:
+ * rows x heads in fp32, i: rows of integers, s: a few numbers, w: workspace, '-': absent. times: how often it is read or written.
+ */
 static const struct {
     const char *name;
     enum op_kind op;
@@ -30,9 +31,9 @@ static const struct {
     {"norm_grad", OP_NORM_GRAD, "TTtFf-w", "2101000"},
     {"rope", OP_ROPE, "Tif", "200"},
     {"swiglu", OP_SWIGLU, "TTT", "111"},
-    {"swiglu_grad", OP_SWIGLU_GRAD, "TTTTT", "11111"},
+    {"swiglu_grad", OP_SWIGLU_GRAD, "ZZZ", "222"},
     {"gelu", OP_GELU, "TT", "11"},
-    {"gelu_grad", OP_GELU_GRAD, "TTT", "111"},
+    {"gelu_grad", OP_GELU_GRAD, "ZZ", "22"},
     {"attn_delta", OP_ATTN_DELTA, "hTT", "111"},
     {"loss", OP_LOSS, "Fsis", "2000"},
     {"cast", OP_CAST, "FT", "11"},
@@ -80,10 +81,10 @@ static struct op_attrs attrs_of(enum op_kind op, int64_t rows, int32_t type)
 static void fill(void *x, char kind, int32_t type, int64_t n, int64_t rows)
 {
     for (int64_t i = 0; i < n; i++) {
-        const float value = (float)(i * 7919 % 4001 - 2000) / 2000.0f;
+        const float value = kind == 'Z' ? 0.0f : (float)(i * 7919 % 4001 - 2000) / 2000.0f;
         if (kind == 'i')
             ((int32_t *)x)[i] = (int32_t)(i * 7919 % rows);
-        else if ((kind == 'T' || kind == 't') && type == BF16)
+        else if (strchr("TZt", kind) && type == BF16)
             ((bf16 *)x)[i] = bf16_from_float(value);
         else
             ((float *)x)[i] = kind == 's' ? 1.0f : value;
@@ -92,7 +93,7 @@ static void fill(void *x, char kind, int32_t type, int64_t n, int64_t rows)
 
 static int64_t elements(char kind, int64_t rows)
 {
-    return kind == 'T' || kind == 'F' ? rows * DIM : kind == 'h' ? rows * DIM / HEAD_DIM : kind == 'i' ? rows : DIM;
+    return strchr("TZF", kind) ? rows * DIM : kind == 'h' ? rows * DIM / HEAD_DIM : kind == 'i' ? rows : DIM;
 }
 
 CLONES static void copy_block(float *y, const float *x, int64_t n)
@@ -158,7 +159,7 @@ int main(void)
                 arg[i] = kind == '-' ? NULL : memory[i];
                 if (arg[i] && kind != 'w' && strcmp(line, filled) != 0)
                     fill(arg[i], kind, dtype, n, rows);
-                moved += (double)((cases[c].times[i] - '0') * n * (kind == 'T' && dtype == BF16 ? 2 : 4));
+                moved += (double)((cases[c].times[i] - '0') * n * (strchr("TZ", kind) && dtype == BF16 ? 2 : 4));
             }
         }
         if (kernel != stream) /* which leaves numbers as sound as it finds them */

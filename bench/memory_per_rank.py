@@ -48,7 +48,7 @@ KINDS = [  # of memory_parts' names
     ("heads' tiles", r"heads\..*"),
     ("ring", r"ring\..*"),
     ("attention's scratch", r"scratch of attn.*"),
-    ("tiles of rows", r"scratch of .*|logits|dn|n|final_n|acc|act|dact|dgate|dup"),
+    ("tiles of rows", r"scratch of .*|logits|dn|n|final_n|acc|act|dact"),
     ("holes", r"holes"),
     ("activations", r".*"),
 ]

@@ -67,26 +67,28 @@ CLONES static void forward(void *y, const void *x, int64_t at, int64_t n, enum g
     FOR_DTYPE(dtype, forward_typed, y, x, at, n, kind);
 }
 
-INLINE void backward_typed(void *dx, const void *x, const void *dy, int64_t at, int64_t n, enum gelu_kind kind, int32_t dtype)
+INLINE void backward_typed(void *x, void *dy, int64_t at, int64_t n, enum gelu_kind kind, int32_t dtype)
 {
     if (kind == GELU_ERF) {
 #pragma omp simd
         for (int64_t j = at; j < at + n; j++) {
-            float v = row_get(x, j, dtype), c = clamp(v);
-            row_set(dx, j, dtype, row_get(dy, j, dtype) * fmaf(c, INV_SQRT_2PI * vexp(-0.5f * c * c), erf_phi(v)));
+            float v = row_get(x, j, dtype), d = row_get(dy, j, dtype), c = clamp(v), phi = erf_phi(v);
+            row_set(x, j, dtype, d * fmaf(c, INV_SQRT_2PI * vexp(-0.5f * c * c), phi));
+            row_set(dy, j, dtype, v * phi);
         }
     } else {
 #pragma omp simd
         for (int64_t j = at; j < at + n; j++) {
-            float v = row_get(x, j, dtype), slope, phi = tanh_phi(v, &slope);
-            row_set(dx, j, dtype, row_get(dy, j, dtype) * fmaf(clamp(v) * slope, phi * (1.0f - phi), phi));
+            float slope, v = row_get(x, j, dtype), d = row_get(dy, j, dtype), phi = tanh_phi(v, &slope);
+            row_set(x, j, dtype, d * fmaf(clamp(v) * slope, phi * (1.0f - phi), phi));
+            row_set(dy, j, dtype, v * phi);
         }
     }
 }
 
-CLONES static void backward(void *dx, const void *x, const void *dy, int64_t at, int64_t n, enum gelu_kind kind, int32_t dtype)
+CLONES static void backward(void *x, void *dy, int64_t at, int64_t n, enum gelu_kind kind, int32_t dtype)
 {
-    FOR_DTYPE(dtype, backward_typed, dx, x, dy, at, n, kind);
+    FOR_DTYPE(dtype, backward_typed, x, dy, at, n, kind);
 }
 
 void ops_gelu(void *y, const void *x, int64_t n, enum gelu_kind kind, int32_t dtype)
@@ -96,9 +98,9 @@ void ops_gelu(void *y, const void *x, int64_t n, enum gelu_kind kind, int32_t dt
         forward(y, x, b * ROWS_BLOCK, rows_block_size(b, n), kind, dtype);
 }
 
-void ops_gelu_grad(void *dx, const void *x, const void *dy, int64_t n, enum gelu_kind kind, int32_t dtype)
+void ops_gelu_grad(void *x, void *dy, int64_t n, enum gelu_kind kind, int32_t dtype)
 {
 #pragma omp parallel for schedule(static) if (n > ROWS_SERIAL)
     for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++)
-        backward(dx, x, dy, b * ROWS_BLOCK, rows_block_size(b, n), kind, dtype);
+        backward(x, dy, b * ROWS_BLOCK, rows_block_size(b, n), kind, dtype);
 }

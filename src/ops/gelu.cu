@@ -12,7 +12,7 @@ __device__ __forceinline__ float clamped(float x)
 }
 
 /* Phi(x), and in *slope x * Phi'(x). */
-template <enum gelu_kind KIND> __device__ __forceinline__ float phi(float x, float *slope)
+template <int KIND> __device__ __forceinline__ float phi(float x, float *slope)
 {
     float c = clamped(x);
     if constexpr (KIND == GELU_TANH) {
@@ -26,40 +26,50 @@ template <enum gelu_kind KIND> __device__ __forceinline__ float phi(float x, flo
     }
 }
 
-template <typename T, enum gelu_kind KIND>
-struct forward {
-    T *y; const T * x; template <int N> __device__ __forceinline__ void run(int64_t i)
-        const {float a[N]; load<N>(a, x + i);
+template <typename T, int KIND> struct forward {
+    T *y;
+    const T *x;
+    template <int N> __device__ __forceinline__ void run(int64_t i) const
+    {
+        float a[N];
+        load<N>(a, x + i);
 #pragma unroll
-               for (int k = 0; k < N; k++){float slope; a[k] *= phi<KIND>(a[k], &slope);}
-store<N>(y + i, a);
-} // namespace
-}
-;
+        for (int k = 0; k < N; k++) {
+            float slope;
+            a[k] *= phi<KIND>(a[k], &slope);
+        }
+        store<N>(y + i, a);
+    }
+};
 
-template <typename T, enum gelu_kind KIND>
-struct backward {
-    T *dx; const T * x, *dy; template <int N> __device__ __forceinline__ void run(int64_t i)
-        const {float a[N], d[N]; load<N>(a, x + i); load<N>(d, dy + i);
+template <typename T, int KIND> struct backward {
+    T *x, *dy; /* both in place */
+    template <int N> __device__ __forceinline__ void run(int64_t i) const
+    {
+        float a[N], d[N];
+        load<N>(a, x + i);
+        load<N>(d, dy + i);
 #pragma unroll
-               for (int k = 0; k < N; k++){float slope, p = phi<KIND>(a[k], &slope); d[k] *= p + slope;}
-store<N>(dx + i, d);
-}
-}
-;
+        for (int k = 0; k < N; k++) {
+            float slope, p = phi<KIND>(a[k], &slope), y = a[k] * p;
+            a[k] = d[k] * (p + slope);
+            d[k] = y;
+        }
+        store<N>(x + i, a);
+        store<N>(dy + i, d);
+    }
+};
 
-template <typename T, enum gelu_kind KIND>
-enum status run_forward(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T, int KIND> enum status run_forward(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
 {
     forward<T, KIND> op = {(T *)arg[0], (const T *)arg[1]};
     return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim, aligned_to_vectors({arg[0], arg[1]}), stream);
 }
 
-template <typename T, enum gelu_kind KIND>
-enum status run_backward(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T, int KIND> enum status run_backward(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
 {
-    backward<T, KIND> op = {(T *)arg[0], (const T *)arg[1], (const T *)arg[2]};
-    return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim, aligned_to_vectors({arg[0], arg[1], arg[2]}), stream);
+    backward<T, KIND> op = {(T *)arg[0], (T *)arg[1]};
+    return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim, aligned_to_vectors({op.x, op.dy}), stream);
 }
 
 } // namespace

@@ -8,8 +8,7 @@
 #include "program/op.h"
 
 void ops_gelu(void *y /* T[n] */, const void *x /* T[n] */, int64_t n, enum gelu_kind kind, int32_t dtype);
-/* dx = dy * (Phi(x) + x * Phi'(x)). dx may be dy. */
-void ops_gelu_grad(void *dx /* T[n] */, const void *x /* T[n] */, const void *dy /* T[n] */, int64_t n, enum gelu_kind kind,
-                   int32_t dtype);
+/* In place: x becomes dx = dy * (Phi(x) + x * Phi'(x)), and dy becomes y, the bits of ops_gelu. */
+void ops_gelu_grad(void *x /* T[n] */, void *dy /* T[n] */, int64_t n, enum gelu_kind kind, int32_t dtype);
 
 #endif

@@ -19,21 +19,20 @@ CLONES static void forward(void *y, const void *gate, const void *up, int64_t at
     FOR_DTYPE(dtype, forward_typed, y, gate, up, at, n);
 }
 
-INLINE void backward_typed(void *dgate, void *dup, const void *gate, const void *up, const void *dy, int64_t at, int64_t n,
-                           int32_t dtype)
+INLINE void backward_typed(void *gate, void *up, void *dy, int64_t at, int64_t n, int32_t dtype)
 {
 #pragma omp simd
     for (int64_t j = at; j < at + n; j++) {
         float g = row_get(gate, j, dtype), u = row_get(up, j, dtype), d = row_get(dy, j, dtype), s = vsigmoid(g);
-        row_set(dup, j, dtype, d * (g * s));
-        row_set(dgate, j, dtype, d * u * (s * fmaf(g, 1.0f - s, 1.0f)));
+        row_set(up, j, dtype, d * (g * s));
+        row_set(gate, j, dtype, d * u * (s * fmaf(g, 1.0f - s, 1.0f)));
+        row_set(dy, j, dtype, g * s * u);
     }
 }
 
-CLONES static void backward(void *dgate, void *dup, const void *gate, const void *up, const void *dy, int64_t at, int64_t n,
-                            int32_t dtype)
+CLONES static void backward(void *gate, void *up, void *dy, int64_t at, int64_t n, int32_t dtype)
 {
-    FOR_DTYPE(dtype, backward_typed, dgate, dup, gate, up, dy, at, n);
+    FOR_DTYPE(dtype, backward_typed, gate, up, dy, at, n);
 }
 
 void ops_swiglu(void *y, const void *gate, const void *up, int64_t n, int32_t dtype)
@@ -43,9 +42,9 @@ void ops_swiglu(void *y, const void *gate, const void *up, int64_t n, int32_t dt
         forward(y, gate, up, b * ROWS_BLOCK, rows_block_size(b, n), dtype);
 }
 
-void ops_swiglu_grad(void *dgate, void *dup, const void *gate, const void *up, const void *dy, int64_t n, int32_t dtype)
+void ops_swiglu_grad(void *gate, void *up, void *dy, int64_t n, int32_t dtype)
 {
 #pragma omp parallel for schedule(static) if (n > ROWS_SERIAL)
     for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++)
-        backward(dgate, dup, gate, up, dy, b * ROWS_BLOCK, rows_block_size(b, n), dtype);
+        backward(gate, up, dy, b * ROWS_BLOCK, rows_block_size(b, n), dtype);
 }

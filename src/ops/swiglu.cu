@@ -20,8 +20,7 @@ template <typename T> struct forward {
 };
 
 template <typename T> struct backward {
-    T *dgate, *dup;
-    const T *gate, *up, *dy;
+    T *gate, *up, *dy; /* all in place */
     template <int N> __device__ __forceinline__ void run(int64_t i) const
     {
         float g[N], u[N], d[N];
@@ -30,12 +29,14 @@ template <typename T> struct backward {
         load<N>(d, dy + i);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            float s = sigmoid(g[k]), x = g[k];
+            float s = sigmoid(g[k]), x = g[k], y = x * s * u[k];
             g[k] = d[k] * u[k] * (s * fmaf(x, 1.0f - s, 1.0f));
             u[k] = d[k] * (x * s);
+            d[k] = y;
         }
-        store<N>(dgate + i, g);
-        store<N>(dup + i, u);
+        store<N>(gate + i, g);
+        store<N>(up + i, u);
+        store<N>(dy + i, d);
     }
 };
 
@@ -47,9 +48,8 @@ template <typename T> enum status run_forward(const struct op_attrs *attrs, void
 
 template <typename T> enum status run_backward(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
 {
-    backward<T> op = {(T *)arg[0], (T *)arg[1], (const T *)arg[2], (const T *)arg[3], (const T *)arg[4]};
-    return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim,
-                                     aligned_to_vectors({arg[0], arg[1], arg[2], arg[3], arg[4]}), stream);
+    backward<T> op = {(T *)arg[0], (T *)arg[1], (T *)arg[2]};
+    return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim, aligned_to_vectors({op.gate, op.up, op.dy}), stream);
 }
 
 } // namespace

@@ -6,8 +6,8 @@
 
 void ops_swiglu(void *y /* T[n] */, const void *gate /* T[n] */, const void *up /* T[n] */, int64_t n, int32_t dtype);
 
-/* With s = sigmoid(gate): dup = dy * gate * s,  dgate = dy * up * s * (1 + gate * (1 - s)). dgate may be gate, dup may be up. */
-void ops_swiglu_grad(void *dgate /* T[n] */, void *dup /* T[n] */, const void *gate /* T[n] */, const void *up /* T[n] */,
-                     const void *dy /* T[n] */, int64_t n, int32_t dtype);
+/* In place: up becomes dup = dy * gate * s, gate becomes dgate = dy * up * s * (1 + gate * (1 - s)), with s = sigmoid(gate), and
+ * dy becomes y, the bits of ops_swiglu: the weights behind it need it for their gradient, and gate and up are at hand. */
+void ops_swiglu_grad(void *gate /* T[n] */, void *up /* T[n] */, void *dy /* T[n] */, int64_t n, int32_t dtype);
 
 #endif

@@ -119,7 +119,7 @@ static void run_swiglu(const struct op_attrs *a, void *const *arg)
 
 static void run_swiglu_grad(const struct op_attrs *a, void *const *arg)
 {
-    ops_swiglu_grad(arg[0], arg[1], arg[2], arg[3], arg[4], a->act.rows * a->act.dim, a->act.dtype);
+    ops_swiglu_grad(arg[0], arg[1], arg[2], a->act.rows * a->act.dim, a->act.dtype);
 }
 
 static void run_gelu(const struct op_attrs *a, void *const *arg)
@@ -129,7 +129,7 @@ static void run_gelu(const struct op_attrs *a, void *const *arg)
 
 static void run_gelu_grad(const struct op_attrs *a, void *const *arg)
 {
-    ops_gelu_grad(arg[0], arg[1], arg[2], a->act.rows * a->act.dim, (enum gelu_kind)a->act.kind, a->act.dtype);
+    ops_gelu_grad(arg[0], arg[1], a->act.rows * a->act.dim, (enum gelu_kind)a->act.kind, a->act.dtype);
 }
 
 static struct heads_shape heads_shape_of(const struct op_attrs *a)

@@ -109,7 +109,8 @@ static void create_activations(struct lowering *L)
     int64_t q_cols = L->s.head_tile * c->head_dim, kv_cols = L->kv_heads_tile * c->head_dim;
     int gated = c->family == FAMILY_LLAMA;
     for (int l = 0; l <= (int)c->layers; l++)
-        chunk_value(L, &L->x[l], "x", l, -1, l ? VALUE_X : VALUE_TEMP, c->dim, T, l < (int)c->layers ? acts_of(L, l) : RES_NONE, CHUNKS);
+        chunk_value(L, &L->x[l], "x", l, -1, l ? VALUE_X : VALUE_TEMP, c->dim, T, l < (int)c->layers ? acts_of(L, l) : RES_NONE,
+                    CHUNKS);
     for (int l = 0; l < (int)c->layers; l++) {
         enum residency saved = acts_of(L, l), lasting = L->role & ROLE_BACKWARD ? saved : RES_NONE;
         for (int t = 0; t < L->n_tiles_q; t++) {
@@ -143,8 +144,6 @@ static void create_activations(struct lowering *L)
     chunk_value(L, &L->acc, "acc", -1, -1, VALUE_TEMP, c->dim, F32, RES_NONE, CHUNKS);
     chunk_value(L, &L->act, "act", -1, -1, VALUE_TEMP, c->ffn, T, RES_NONE, CHUNKS);
     chunk_value(L, &L->dact, "dact", -1, -1, VALUE_TEMP, c->ffn, T, RES_NONE, CHUNKS);
-    chunk_value(L, &L->dgate, "dgate", -1, -1, VALUE_TEMP, c->ffn, T, RES_NONE, CHUNKS);
-    chunk_value(L, &L->dup, "dup", -1, -1, VALUE_TEMP, c->ffn, T, RES_NONE, CHUNKS);
     chunk_value(L, &L->dx, "dx", -1, -1, VALUE_TEMP, c->dim, T, acts, CHUNKS);
     value_create(L, &L->dn, "dn", CLASS_WORK, L->s.rows, c->dim * 4, L->s.loss_tile, RES_NONE);
     value_create(L, &L->logits, "logits", CLASS_WORK, L->s.rows, c->vocab * 4, L->s.loss_tile, RES_NONE);
@@ -222,10 +221,9 @@ static void release(struct lowering *L)
     destroy_values(L->dq, L->n_tiles_q);
     destroy_values(L->dk, L->n_tiles_kv);
     destroy_values(L->dv, L->n_tiles_kv);
-    struct value *single[] = {&L->tokens, &L->targets, &L->positions, &L->lo,     &L->hi,       &L->inv_freq,
-                              &L->record, &L->norm,    &L->loss,      &L->sums,   &L->all_loss, &L->all_sums,
-                              &L->n1,     &L->n2,      &L->acc,       &L->act,    &L->dact,     &L->dgate,
-                              &L->dup,    &L->dn,      &L->final_n,   &L->logits, &L->dx};
+    struct value *single[] = {&L->tokens, &L->targets, &L->positions, &L->lo,       &L->hi,       &L->inv_freq, &L->record,
+                              &L->norm,   &L->loss,    &L->sums,      &L->all_loss, &L->all_sums, &L->n1,       &L->n2,
+                              &L->acc,    &L->act,     &L->dact,      &L->dn,       &L->final_n,  &L->logits,   &L->dx};
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         value_destroy(single[i]);
 }

@@ -122,7 +122,7 @@ struct lowering {
     struct value *x;                   /* [layers + 1] */
     struct value *q, *k, *v, *o, *lse; /* [layers][tiles] */
     struct value *xmid, *gate, *up;    /* [layers] */
-    struct value n1, n2, acc, act, dact, dgate, dup, dn, final_n, logits, dx;
+    struct value n1, n2, acc, act, dact, dn, final_n, logits, dx;
     struct value *d_o, *delta, *dq, *dk, *dv; /* [tiles] */
     /* In the heads layout (attention.c), of the tile at work and of the next: */
     struct value heads_q[2], heads_k[2], heads_v[2], heads_o[2], heads_do[2], heads_delta[2], heads_dq[2], heads_dk[2],

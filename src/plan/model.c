@@ -73,6 +73,14 @@ static void produce_mlp(struct lowering *L, struct value *v, int c)
     lower_bias(L, w, v, r0, r1);
 }
 
+static void activation_attrs(const struct lowering *L, struct op_attrs *a, int64_t rows, int gated)
+{
+    a->act.rows = rows;
+    a->act.dim = L->m->config.ffn;
+    a->act.dtype = (int32_t)L->s.dtype;
+    a->act.kind = gated ? 0 : (int32_t)L->m->config.gelu;
+}
+
 /* act = SwiGLU(gate, up) or GELU(up) */
 static void lower_activation(struct lowering *L, int l, int c)
 {
@@ -80,10 +88,7 @@ static void lower_activation(struct lowering *L, int l, int c)
     int gated = L->m->layers[l].gate.weight >= 0;
     value_new(L, &L->act, c);
     struct op_attrs *a = emit(L, gated ? OP_SWIGLU : OP_GELU, LANE_COMPUTE);
-    a->act.rows = r1 - r0;
-    a->act.dim = L->m->config.ffn;
-    a->act.dtype = (int32_t)L->s.dtype;
-    a->act.kind = gated ? 0 : (int32_t)L->m->config.gelu;
+    activation_attrs(L, a, r1 - r0, gated);
     arg_write(L, 0, &L->act, r0, r1, DEV);
     if (gated)
         arg_read(L, 1, &L->gate[l], r0, r1, DEV);
@@ -274,6 +279,20 @@ void lower_forward(struct lowering *L)
         grads_finish(L, last);
 }
 
+/* In place: gate and up become their gradients, and dact, the activation's, becomes the activation. */
+static void lower_activation_backward(struct lowering *L, int l, int c)
+{
+    int64_t r0 = L->up[l].tiles[c].row0, r1 = L->up[l].tiles[c].row1;
+    int gated = L->m->layers[l].gate.weight >= 0, arg = 0;
+    struct op_attrs *a = emit(L, gated ? OP_SWIGLU_GRAD : OP_GELU_GRAD, LANE_COMPUTE);
+    activation_attrs(L, a, r1 - r0, gated);
+    if (gated)
+        arg_update(L, arg++, &L->gate[l], r0, r1, DEV);
+    arg_update(L, arg++, &L->up[l], r0, r1, DEV);
+    arg_update(L, arg, &L->dact, r0, r1, DEV);
+    emit_done(L, 0);
+}
+
 static void mlp_backward(struct lowering *L, int l, int c)
 {
     const struct model_layer *layer = &L->m->layers[l];
@@ -286,46 +305,23 @@ static void mlp_backward(struct lowering *L, int l, int c)
     if (gated)
         value_get(L, gate, c);
     value_get(L, up, c);
-    lower_activation(L, l, c);
-    lower_linear_dw(L, &layer->down, 0, layer->down.in, &L->dx, r0, r1, T, &L->act, r0, T);
-    lower_bias_grad(L, &layer->down, &L->dx, T, r0, r1);
-    value_drop(L, &L->act, c);
     value_new(L, &L->dact, c);
     lower_linear_dx(L, &layer->down, 0, layer->down.in, &L->dact, r0, r1, T, &L->dx, r0, T, 0);
-    value_new(L, &L->dup, c);
-    if (gated)
-        value_new(L, &L->dgate, c);
-    struct op_attrs *a = emit(L, gated ? OP_SWIGLU_GRAD : OP_GELU_GRAD, LANE_COMPUTE);
-    a->act.rows = r1 - r0;
-    a->act.dim = L->m->config.ffn;
-    a->act.dtype = (int32_t)T;
-    a->act.kind = gated ? 0 : (int32_t)L->m->config.gelu;
-    if (gated) {
-        arg_write(L, 0, &L->dgate, r0, r1, DEV);
-        arg_write(L, 1, &L->dup, r0, r1, DEV);
-        arg_read(L, 2, gate, r0, r1, DEV);
-        arg_read(L, 3, up, r0, r1, DEV);
-        arg_read(L, 4, &L->dact, r0, r1, DEV);
-    } else {
-        arg_write(L, 0, &L->dup, r0, r1, DEV);
-        arg_read(L, 1, up, r0, r1, DEV);
-        arg_read(L, 2, &L->dact, r0, r1, DEV);
-    }
-    emit_done(L, 0);
+    lower_activation_backward(L, l, c);
+    lower_linear_dw(L, &layer->down, 0, layer->down.in, &L->dx, r0, r1, T, &L->dact, r0, T);
+    lower_bias_grad(L, &layer->down, &L->dx, T, r0, r1);
     value_drop(L, &L->dact, c);
     if (!value_on_device(&L->n2, c))
         lower_norm_forward(L, &layer->norm2, &L->n2, xmid, c);
     value_new(L, &L->acc, c);
     if (gated) {
-        lower_linear_dw(L, &layer->gate, 0, layer->gate.in, &L->dgate, r0, r1, T, &L->n2, r0, T);
-        lower_bias_grad(L, &layer->gate, &L->dgate, T, r0, r1);
-        lower_linear_dx(L, &layer->gate, 0, layer->gate.in, &L->acc, r0, r1, F32, &L->dgate, r0, T, 0);
-        value_drop(L, &L->dgate, c);
+        lower_linear_dw(L, &layer->gate, 0, layer->gate.in, gate, r0, r1, T, &L->n2, r0, T);
+        lower_bias_grad(L, &layer->gate, gate, T, r0, r1);
+        lower_linear_dx(L, &layer->gate, 0, layer->gate.in, &L->acc, r0, r1, F32, gate, r0, T, 0);
     }
-    lower_linear_dw(L, &layer->up, 0, layer->up.in, &L->dup, r0, r1, T, &L->n2, r0, T);
-    lower_bias_grad(L, &layer->up, &L->dup, T, r0, r1);
-    lower_linear_dx(L, &layer->up, 0, layer->up.in, &L->acc, r0, r1, F32, &L->dup, r0, T, gated);
-    value_drop(L, &L->dup, c);
+    lower_linear_dw(L, &layer->up, 0, layer->up.in, up, r0, r1, T, &L->n2, r0, T);
+    lower_bias_grad(L, &layer->up, up, T, r0, r1);
+    lower_linear_dx(L, &layer->up, 0, layer->up.in, &L->acc, r0, r1, F32, up, r0, T, gated);
     lower_norm_backward(L, &layer->norm2, xmid, &L->acc, c);
     value_put(L, &L->dx, c);
     value_drop(L, &L->dx, c);

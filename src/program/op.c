@@ -17,9 +17,9 @@ static const struct {
     [OP_ADD] = {"add", 4},
     [OP_ROPE] = {"rope", 3},
     [OP_SWIGLU] = {"swiglu", 3},
-    [OP_SWIGLU_GRAD] = {"swiglu_grad", 5},
+    [OP_SWIGLU_GRAD] = {"swiglu_grad", 3},
     [OP_GELU] = {"gelu", 2},
-    [OP_GELU_GRAD] = {"gelu_grad", 3},
+    [OP_GELU_GRAD] = {"gelu_grad", 2},
     [OP_ATTN_FWD] = {"attn_fwd", 8},
     [OP_ATTN_BWD] = {"attn_bwd", 12},
     [OP_ATTN_DELTA] = {"attn_delta", 3},
@@ -78,11 +78,11 @@ double op_flops(enum op_kind kind, const struct op_attrs *a, double pairs)
     case OP_SWIGLU:
         return 6.0 * (double)a->act.rows * (double)a->act.dim;
     case OP_SWIGLU_GRAD:
-        return 12.0 * (double)a->act.rows * (double)a->act.dim;
+        return 14.0 * (double)a->act.rows * (double)a->act.dim;
     case OP_GELU:
         return 12.0 * (double)a->act.rows * (double)a->act.dim;
     case OP_GELU_GRAD:
-        return 18.0 * (double)a->act.rows * (double)a->act.dim;
+        return 19.0 * (double)a->act.rows * (double)a->act.dim;
     case OP_LOSS:
         return (a->loss.gradient ? 6.0 : 4.0) * (double)a->loss.rows * (double)a->loss.vocab;
     case OP_ACCUM:

@@ -27,9 +27,9 @@ enum op_kind {
     OP_ADD,         /* [y T[rows,dim] out, x T[rows,dim], delta F32[rows,dim], bias T[dim] opt]: y = x + delta (+ bias) */
     OP_ROPE,        /* [x inout [rows,heads*head_dim] of attr.rope.x_type, positions I32[rows], inv_freq F32[head_dim/2]] */
     OP_SWIGLU,      /* [y T, gate T, up T]: y = silu(gate) * up, [rows,dim] */
-    OP_SWIGLU_GRAD, /* [dgate T, dup T, gate T, up T, dy T] (dgate may be gate's and dup may be up's own memory) */
+    OP_SWIGLU_GRAD, /* [gate T inout, up T inout, dy T inout]: gate and up become their gradients, dy becomes OP_SWIGLU's y */
     OP_GELU,        /* [y T, x T]; tanh approximation ("gelu_new") or erf */
-    OP_GELU_GRAD,   /* [dx T, x T, dy T] (dx may be dy's own memory) */
+    OP_GELU_GRAD,   /* [x T inout, dy T inout]: x becomes its gradient, dy becomes OP_GELU's y */
     OP_ATTN_FWD,    /* see attention/attention.h: [o T, lse F32, q T, k T, v T, lo I32, hi I32, work] */
     OP_ATTN_BWD,    /* [dq F32, dk F32, dv F32, q T, k T, v T, delta F32, lse F32, do T, lo I32, hi I32, work]; dk, dv (+)= */
     OP_ATTN_DELTA,  /* [delta F32[rows,heads], o T[rows,heads,head_dim], do T]: delta = sum over head_dim of do * o */

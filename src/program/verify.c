@@ -246,35 +246,18 @@ static void advance_clocks(struct verifier *v)
 
 /* --- Effects --- */
 
-/* Byte of its argument at which operand k begins: the segments of an argument are concatenated. */
-static int64_t place_in_argument(const struct verifier *v, int k)
-{
-    const struct operand *o = v->p->operands;
-    int64_t place = 0;
-    for (int i = k - 1; i >= v->in->first_operand && o[i].arg == o[k].arg; i--)
-        place += o[i].bytes;
-    return place;
-}
-
-/* Operand k writes what the same instruction reads: legal only where the op may work in place, byte for byte. */
-static enum status check_in_place(const struct verifier *v, int k)
+/* Operand k writes what the same instruction reads: which operand that is. */
+static enum status reject_overlap(const struct verifier *v, int k)
 {
     const struct program *p = v->p;
     const struct operand *w = &p->operands[k];
-    int64_t begin = operand_begin(p, w), base = begin - place_in_argument(v, k); /* the address at which the argument begins */
-    for (int i = v->in->first_operand; i < v->in->first_operand + v->in->n_operands; i++) {
-        const struct operand *r = &p->operands[i];
-        if (r->access != ACCESS_READ || p->buffers[r->buffer].tier != p->buffers[w->buffer].tier)
-            continue;
-        int64_t other = operand_begin(p, r);
-        if (other >= begin + w->bytes || begin >= other + r->bytes)
-            continue;
-        if (!verify_may_alias(v->in->op, w->arg, r->arg))
-            return reject(v, k, "writes bytes that operand %d of the same instruction reads", i - v->in->first_operand);
-        if (base != other - place_in_argument(v, i))
-            return reject(v, k, "works in place on operand %d, but shifted", i - v->in->first_operand);
-    }
-    return OK;
+    int i = v->in->first_operand;
+    for (const struct operand *r = &p->operands[i];
+         r->access != ACCESS_READ || p->buffers[r->buffer].tier != p->buffers[w->buffer].tier ||
+         operand_begin(p, r) >= operand_begin(p, w) + w->bytes || operand_begin(p, w) >= operand_begin(p, r) + r->bytes;
+         r++)
+        i++;
+    return reject(v, k, "writes bytes that operand %d of the same instruction reads", i - v->in->first_operand);
 }
 
 static void apply_read(struct verifier *v, int k)
@@ -291,17 +274,16 @@ static enum status apply_write(struct verifier *v, int k)
     const struct operand *o = &p->operands[k];
     struct byte_map *m = &v->bytes.tier[p->buffers[o->buffer].tier];
     struct span s = v->bytes.operand[k];
-    int in_place = 0, predicate = o->access == ACCESS_WRITE ? verify_write_predicate(v->p, v->in) : 0;
+    int predicate = o->access == ACCESS_WRITE ? verify_write_predicate(v->p, v->in) : 0;
     for (int i = s.first; i < s.last; i = m->next[i]) {
         const struct cell *c = byte_map_cell(m, i);
         if (o->access == ACCESS_UPDATE && c->predicate != 0)
             predicate = c->predicate;
         if (c->writer_lane == v->in->lane && c->writer_ticket == v->in->ticket)
             return reject(v, k, "writes bytes that operand %d of the same instruction writes", c->source - v->in->first_operand);
-        in_place |= c->reader[v->in->lane] == v->in->ticket;
+        if (c->reader[v->in->lane] == v->in->ticket)
+            return reject_overlap(v, k);
     }
-    if (in_place)
-        TRY(check_in_place(v, k));
     byte_map_join(m, s);
     struct cell *c = byte_map_cell(m, s.first);
     memset(c, 0, sizeof *c);

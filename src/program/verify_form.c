@@ -31,9 +31,9 @@ static const unsigned char roles[OP_COUNT][OP_MAX_ARGS] = {
     [OP_ADD] = {OUT, IN, IN, IN | OPT},
     [OP_ROPE] = {INOUT, IN, IN},
     [OP_SWIGLU] = {OUT, IN, IN},
-    [OP_SWIGLU_GRAD] = {OUT, OUT, IN, IN, IN},
+    [OP_SWIGLU_GRAD] = {INOUT, INOUT, INOUT},
     [OP_GELU] = {OUT, IN},
-    [OP_GELU_GRAD] = {OUT, IN, IN},
+    [OP_GELU_GRAD] = {INOUT, INOUT},
     [OP_ATTN_FWD] = {OUT, OUT, IN, IN, IN, IN, IN, WORK},
     [OP_ATTN_BWD] = {OUT, SUM, SUM, IN, IN, IN, IN, IN, IN, IN, IN, WORK},
     [OP_ATTN_DELTA] = {OUT, IN, IN},
@@ -50,12 +50,6 @@ static const unsigned char roles[OP_COUNT][OP_MAX_ARGS] = {
     [OP_ALL_TO_ALL] = {IN, OUT},
     [OP_EXCHANGE] = {IN, OUT},
 };
-
-int verify_may_alias(enum op_kind op, int out, int in)
-{
-    return (op == OP_SWIGLU_GRAD && out == 0 && in == 2) || (op == OP_SWIGLU_GRAD && out == 1 && in == 3) ||
-           (op == OP_GELU_GRAD && out == 0 && in == 2);
-}
 
 static int accumulates(const struct program *p, const struct instr *in)
 {

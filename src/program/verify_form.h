@@ -8,7 +8,4 @@
  * say, each contiguous in memory; copies preserving tensor, rows and version. ERR_CORRUPT and a sentence. */
 enum status verify_form(const struct program *p);
 
-/* An op that may work in place: may the bytes of output argument `out` be those of input argument `in`, position by position? */
-int verify_may_alias(enum op_kind op, int out, int in);
-
 #endif
