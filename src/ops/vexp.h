@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-INLINE float vexp_pow2(int32_t n) /* -126 <= n <= 127; else of no meaning */
+INLINE float vexp_pow2(int32_t n) /* -126 <= n <= 128 (infinity); else of no meaning */
 {
     uint32_t u = (uint32_t)(n + 127) << 23;
     float f;
@@ -18,15 +18,14 @@ INLINE float vexp_pow2(int32_t n) /* -126 <= n <= 127; else of no meaning */
     return f;
 }
 
-INLINE float vexp(float x)
+/* p and n with exp(x) = p * 2^n, 0.7 < p < 1.5; n of NaN: whatever, p is NaN. */
+INLINE float vexp_reduce(float x, int32_t *n)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, left in the low mantissa bits */
-    x = x < -104.0f ? -104.0f : x;   /* below half the smallest subnormal */
-    x = x > 89.0f ? 89.0f : x;       /* above the largest float */
     float t = fmaf(x, 1.44269504f, shift);
     int32_t bits;
     memcpy(&bits, &t, 4);
-    int32_t n = bits - 0x4b400000; /* of NaN: whatever, p is NaN */
+    *n = bits - 0x4b400000;
     float k = t - shift;
     float r = fmaf(k, -0x1.62e400p-1f, x);
     r = fmaf(k, -0x1.7f7d1cp-20f, r);
@@ -36,15 +35,28 @@ INLINE float vexp(float x)
     p = fmaf(p, r, 1.66664720e-1f);
     p = fmaf(p, r, 4.99999851e-1f);
     p = fmaf(p, r, 1.0f);
-    p = fmaf(p, r, 1.0f);
+    return fmaf(p, r, 1.0f);
+}
+
+INLINE float vexp(float x)
+{
+    x = x < -104.0f ? -104.0f : x; /* below half the smallest subnormal */
+    x = x > 89.0f ? 89.0f : x;     /* above the largest float */
+    int32_t n;
+    float p = vexp_reduce(x, &n);
     int32_t half = n >> 1;
     return p * vexp_pow2(half) * vexp_pow2(n - half);
 }
 
-/* 1 / (1 + exp(-x)) */
+/* 1 / (1 + exp(-x)). Scaling in one step: below -87 the exponential does not change the sum, and from 88.4 on (n is 128, 2^n
+ * infinite) the quotient is 0, for 4e-39. */
 INLINE float vsigmoid(float x)
 {
-    return 1.0f / (1.0f + vexp(-x));
+    x = x > 87.0f ? 87.0f : x;
+    x = x < -89.0f ? -89.0f : x;
+    int32_t n;
+    float p = vexp_reduce(-x, &n);
+    return 1.0f / (1.0f + p * vexp_pow2(n));
 }
 
 #endif
