@@ -1,4 +1,5 @@
-/* The pieces that layers are made of: linear maps, norms, residual adds and rope, forward and backward, as instructions. */
+/* The pieces that layers are made of: linear maps, norms, residual adds, rope and activations, forward and backward, as
+ * instructions. */
 #include "plan/maps.h"
 
 #define DEV TIER_DEVICE
@@ -286,6 +287,41 @@ void lower_rope(struct lowering *L, struct value *x, int64_t r0, int64_t r1, int
     arg_update(L, 0, x, r0, r1, DEV);
     arg_read(L, 1, &L->positions, p0, p0 + r1 - r0, DEV);
     arg_read(L, 2, &L->inv_freq, 0, L->inv_freq.rows, DEV);
+    emit_done(L, 0);
+}
+
+static void activation_attrs(const struct lowering *L, struct op_attrs *a, int64_t rows, int gated)
+{
+    a->act.rows = rows;
+    a->act.dim = L->m->config.ffn;
+    a->act.dtype = (int32_t)L->s.dtype;
+    a->act.kind = gated ? 0 : (int32_t)L->m->config.gelu;
+}
+
+void lower_activation(struct lowering *L, int l, int c)
+{
+    int64_t r0 = L->up[l].tiles[c].row0, r1 = L->up[l].tiles[c].row1;
+    int gated = L->m->layers[l].gate.weight >= 0;
+    value_new(L, &L->act, c);
+    struct op_attrs *a = emit(L, gated ? OP_SWIGLU : OP_GELU, LANE_COMPUTE);
+    activation_attrs(L, a, r1 - r0, gated);
+    arg_write(L, 0, &L->act, r0, r1, DEV);
+    if (gated)
+        arg_read(L, 1, &L->gate[l], r0, r1, DEV);
+    arg_read(L, gated ? 2 : 1, &L->up[l], r0, r1, DEV);
+    emit_done(L, 0);
+}
+
+void lower_activation_backward(struct lowering *L, int l, int c)
+{
+    int64_t r0 = L->up[l].tiles[c].row0, r1 = L->up[l].tiles[c].row1;
+    int gated = L->m->layers[l].gate.weight >= 0, arg = 0;
+    struct op_attrs *a = emit(L, gated ? OP_SWIGLU_GRAD : OP_GELU_GRAD, LANE_COMPUTE);
+    activation_attrs(L, a, r1 - r0, gated);
+    if (gated)
+        arg_update(L, arg++, &L->gate[l], r0, r1, DEV);
+    arg_update(L, arg++, &L->up[l], r0, r1, DEV);
+    arg_update(L, arg, &L->dact, r0, r1, DEV);
     emit_done(L, 0);
 }
 

@@ -45,6 +45,11 @@ void lower_add(struct lowering *L, struct value *y, struct value *x, struct valu
  * direction. */
 void lower_rope(struct lowering *L, struct value *x, int64_t r0, int64_t r1, int64_t p0, int heads, enum dtype type, int inverse);
 
+/* Of row chunk c of layer l: act = SwiGLU(gate, up) or GELU(up); and backward, in place: gate and up become their gradients, and
+ * dact, the activation's, becomes the activation. */
+void lower_activation(struct lowering *L, int l, int c);
+void lower_activation_backward(struct lowering *L, int l, int c);
+
 /* y = x, element by element, both whole. */
 void lower_cast(struct lowering *L, struct value *y, enum dtype y_type, struct value *x, enum dtype x_type);
 

@@ -73,29 +73,6 @@ static void produce_mlp(struct lowering *L, struct value *v, int c)
     lower_bias(L, w, v, r0, r1);
 }
 
-static void activation_attrs(const struct lowering *L, struct op_attrs *a, int64_t rows, int gated)
-{
-    a->act.rows = rows;
-    a->act.dim = L->m->config.ffn;
-    a->act.dtype = (int32_t)L->s.dtype;
-    a->act.kind = gated ? 0 : (int32_t)L->m->config.gelu;
-}
-
-/* act = SwiGLU(gate, up) or GELU(up) */
-static void lower_activation(struct lowering *L, int l, int c)
-{
-    int64_t r0 = L->up[l].tiles[c].row0, r1 = L->up[l].tiles[c].row1;
-    int gated = L->m->layers[l].gate.weight >= 0;
-    value_new(L, &L->act, c);
-    struct op_attrs *a = emit(L, gated ? OP_SWIGLU : OP_GELU, LANE_COMPUTE);
-    activation_attrs(L, a, r1 - r0, gated);
-    arg_write(L, 0, &L->act, r0, r1, DEV);
-    if (gated)
-        arg_read(L, 1, &L->gate[l], r0, r1, DEV);
-    arg_read(L, gated ? 2 : 1, &L->up[l], r0, r1, DEV);
-    emit_done(L, 0);
-}
-
 static void drop_mlp(struct lowering *L, int l, int c)
 {
     struct value *all[] = {&L->x[l], &L->xmid[l], &L->n2, &L->gate[l], &L->up[l], &L->act, &L->acc};
@@ -277,20 +254,6 @@ void lower_forward(struct lowering *L)
     unit_drop(L, head_unit(L));
     if (gradient)
         grads_finish(L, last);
-}
-
-/* In place: gate and up become their gradients, and dact, the activation's, becomes the activation. */
-static void lower_activation_backward(struct lowering *L, int l, int c)
-{
-    int64_t r0 = L->up[l].tiles[c].row0, r1 = L->up[l].tiles[c].row1;
-    int gated = L->m->layers[l].gate.weight >= 0, arg = 0;
-    struct op_attrs *a = emit(L, gated ? OP_SWIGLU_GRAD : OP_GELU_GRAD, LANE_COMPUTE);
-    activation_attrs(L, a, r1 - r0, gated);
-    if (gated)
-        arg_update(L, arg++, &L->gate[l], r0, r1, DEV);
-    arg_update(L, arg++, &L->up[l], r0, r1, DEV);
-    arg_update(L, arg, &L->dact, r0, r1, DEV);
-    emit_done(L, 0);
 }
 
 static void mlp_backward(struct lowering *L, int l, int c)
