@@ -1,32 +1,24 @@
 /* Content and order: what every byte holds, and who may touch it when.
  *
  * The instructions are taken in program order, which every wait follows. Content is what that order leaves in each byte. Order makes it the truth of every
- * run: if all conflicting pairs are ordered by happens-before in program order, no run can tell the difference. Happens-before is a vector clock: per lane,
- * the highest ticket known to have retired.
+ * run: if all conflicting pairs are ordered by happens-before (verify_clocks.h) in program order, no run can tell the difference.
  *
  * Invariants:
- * 1. retired[i] is closed: it covers what the instructions it names waited for, and, as lanes retire in order, all their predecessors.
- * 2. An instruction of a pipelined lane knows its predecessor to have started, not to have retired (advance_clocks).
- * 3. A cell names the last writer and, per lane, the latest reader since. Earlier ones are covered: by order of retirement on the same lane, and because
+ * 1. A cell names the last writer and, per lane, the latest reader since. Earlier ones are covered: by order of retirement on the same lane, and because
  *    the last writer was itself checked against what came before it (check_order).
- * 4. Instructions with predicates count as executed. A cell that such a one wrote holds its content only under that predicate, which whoever reads it must
+ * 2. Instructions with predicates count as executed. A cell that such a one wrote holds its content only under that predicate, which whoever reads it must
  *    have too (check_predicate); one that it updated keeps the predicate it had, for an update that is left out would have added nothing (check_addends). */
 #include "program/verify.h"
 
-#include "base/sys.h"
+#include "program/verify_clocks.h"
 #include "program/verify_comm.h"
 #include "program/verify_form.h"
 #include "program/verify_map.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { UNWRITTEN = -2, SCRATCH = -1 }; /* in place of a cell's tensor */
-
-struct clock {
-    int32_t ticket[LANES];
-};
 
 /* What is known of a segment's bytes. */
 struct cell {
@@ -41,16 +33,10 @@ struct cell {
 struct verifier {
     const struct program *p;
     struct footprint bytes;
-    struct clock *retired;    /* of each instruction that others wait for: what is known once it has retired */
-    int32_t *awaited;         /* by instruction: its place there, -1 if nobody waits for it */
-    struct clock last[LANES]; /* the lane's last instruction: what is known once it has retired */
-    struct clock start[LANES];/* ... and what was known when it started */
-    int *by_ticket[LANES];    /* the lane's instructions */
-    int *by_ticket_table;
+    struct clocks clocks;
     /* the instruction being checked */
     int index;
     const struct instr *in;
-    struct clock now;         /* known when it starts */
 };
 
 static enum status reject(const struct verifier *v, int operand, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -114,7 +100,7 @@ static struct extent binding_extent(const struct program *p, const struct bindin
 static int extent_matches(const struct verifier *v, const struct cell *c, struct extent e)
 {
     const struct program *p = v->p;
-    struct extent w = c->source >= 0 ? argument_extent(p, &p->instrs[v->by_ticket[c->writer_lane][c->writer_ticket - 1]], p->operands[c->source].arg)
+    struct extent w = c->source >= 0 ? argument_extent(p, &p->instrs[v->clocks.by_ticket[c->writer_lane][c->writer_ticket - 1]], p->operands[c->source].arg)
                                      : binding_extent(p, &p->live_in[-1 - c->source]);
     return w.begin == e.begin && w.bytes == e.bytes;
 }
@@ -189,12 +175,12 @@ static enum status check_addends(struct verifier *v, int k)
 
 static enum status unordered(const struct verifier *v, int k, int64_t address, const char *what, int lane, int32_t ticket)
 {
-    int other = v->by_ticket[lane][ticket - 1];
+    int other = v->clocks.by_ticket[lane][ticket - 1];
     const struct operand *o = &v->p->operands[k];
     return reject(v, k, "%s bytes at %#llx of %s %s by instruction %d (%s on %s, ticket %d) without being ordered after it (it knows %s up to ticket %d)",
                   o->access == ACCESS_READ ? "reads" : o->access == ACCESS_WRITE ? "writes" : "updates", (unsigned long long)address,
                   tier_name(v->p->buffers[o->buffer].tier), what, other, op_name(v->p->instrs[other].op), lane_name((enum lane)lane), ticket,
-                  lane_name((enum lane)lane), v->now.ticket[lane]);
+                  lane_name((enum lane)lane), v->clocks.now.ticket[lane]);
 }
 
 static enum status check_order(struct verifier *v, int k)
@@ -204,44 +190,16 @@ static enum status check_order(struct verifier *v, int k)
     struct span s = v->bytes.operand[k];
     for (int i = s.first; i < s.last; i = m->next[i]) {
         const struct cell *c = byte_map_cell(m, i);
-        if (c->writer_ticket > v->now.ticket[c->writer_lane])
+        if (c->writer_ticket > v->clocks.now.ticket[c->writer_lane])
             return unordered(v, k, m->at[i], "written", c->writer_lane, c->writer_ticket);
         if (o->access == ACCESS_READ)
             continue;
         for (int l = 0; l < LANES; l++) {
-            if (c->reader[l] > v->now.ticket[l])
+            if (c->reader[l] > v->clocks.now.ticket[l])
                 return unordered(v, k, m->at[i], "read", l, c->reader[l]);
         }
     }
     return OK;
-}
-
-static void join(struct clock *a, const struct clock *b)
-{
-    for (int l = 0; l < LANES; l++) {
-        if (b->ticket[l] > a->ticket[l])
-            a->ticket[l] = b->ticket[l];
-    }
-}
-
-/* Sets what the instruction knows when it starts and when it has retired. */
-static void advance_clocks(struct verifier *v)
-{
-    const struct instr *in = v->in;
-    struct clock *retired = &v->last[in->lane], predecessor = *retired; /* knows nothing if there is none */
-    memset(&v->now, 0, sizeof v->now);
-    if (lane_is_pipelined(in->lane))
-        v->now = v->start[in->lane];
-    else
-        v->now = predecessor;
-    for (const struct wait *w = program_waits(v->p, in), *end = w + in->n_waits; w < end; w++)
-        join(&v->now, &v->retired[v->awaited[v->by_ticket[w->lane][w->ticket - 1]]]);
-    v->start[in->lane] = v->now;
-    *retired = v->now;
-    join(retired, &predecessor);
-    retired->ticket[in->lane] = in->ticket;
-    if (v->awaited[v->index] >= 0)
-        v->retired[v->awaited[v->index]] = *retired;
 }
 
 /* --- Effects --- */
@@ -302,7 +260,7 @@ static enum status check_instr(struct verifier *v)
 {
     const struct operand *o = v->p->operands;
     int first = v->in->first_operand, end = first + v->in->n_operands;
-    advance_clocks(v);
+    clocks_advance(&v->clocks, v->index);
     for (int k = first; k < end; k++) {
         byte_map_cut(&v->bytes.tier[v->p->buffers[o[k].buffer].tier], v->bytes.operand[k]);
         if (o[k].access & ACCESS_READ)
@@ -386,58 +344,23 @@ static enum status check_live_out(struct verifier *v)
     return OK;
 }
 
-/* Finds out which instructions are waited for. */
-static enum status await(struct verifier *v)
-{
-    const struct program *p = v->p;
-    int32_t n = 0;
-    for (int i = 0; i < p->n_instrs; i++)
-        v->awaited[i] = -1;
-    for (int i = 0; i < p->n_instrs; i++) {
-        const struct wait *w = program_waits(p, &p->instrs[i]);
-        for (int k = 0; k < p->instrs[i].n_waits; k++) {
-            int32_t *on = &v->awaited[v->by_ticket[w[k].lane][w[k].ticket - 1]];
-            *on = *on < 0 ? n++ : *on;
-        }
-    }
-    v->retired = sys_malloc(sizeof *v->retired * (size_t)(n + 1));
-    return v->retired ? OK : status_fail(ERR_NOMEM, "out of memory while verifying");
-}
-
 static void verifier_destroy(struct verifier *v)
 {
     footprint_destroy(&v->bytes);
-    free(v->retired);
-    free(v->awaited);
-    free(v->by_ticket_table);
+    clocks_destroy(&v->clocks);
 }
 
 static enum status verifier_create(struct verifier *v, const struct program *p)
 {
     struct cell nothing;
-    int first[LANES + 1] = {0};
     memset(&nothing, 0, sizeof nothing);
     nothing.tensor = UNWRITTEN;
     memset(v, 0, sizeof *v);
     v->p = p;
     TRY(footprint_create(p, sizeof(struct cell), &nothing, &v->bytes));
-    v->awaited = sys_malloc(sizeof *v->awaited * (size_t)(p->n_instrs + 1));
-    v->by_ticket_table = sys_malloc(sizeof *v->by_ticket_table * (size_t)(p->n_instrs + 1));
-    if (!v->awaited || !v->by_ticket_table) {
-        verifier_destroy(v);
-        return status_fail(ERR_NOMEM, "out of memory while verifying");
-    }
-    for (int i = 0; i < p->n_instrs; i++)
-        first[p->instrs[i].lane + 1]++;
-    for (int l = 0; l < LANES; l++) {
-        v->by_ticket[l] = v->by_ticket_table + first[l];
-        first[l + 1] += first[l];
-    }
-    for (int i = 0; i < p->n_instrs; i++)
-        v->by_ticket[p->instrs[i].lane][p->instrs[i].ticket - 1] = i;
-    enum status st = await(v);
+    enum status st = clocks_create(p, &v->clocks);
     if (st != OK)
-        verifier_destroy(v);
+        footprint_destroy(&v->bytes);
     return st;
 }
 
