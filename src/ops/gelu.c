@@ -45,50 +45,66 @@ INLINE float erf_phi(float x)
     return t > 0.927734375f ? far : fmaf(0.5f, near, 0.5f);
 }
 
-INLINE void forward_typed(void *y, const void *x, int64_t at, int64_t n, enum gelu_kind kind, int32_t dtype)
+INLINE void forward_f32(float *y, const float *x, int64_t n, enum gelu_kind kind)
 {
     if (kind == GELU_ERF) {
 #pragma omp simd
-        for (int64_t j = at; j < at + n; j++) {
-            float v = row_get(x, j, dtype);
-            row_set(y, j, dtype, v * erf_phi(v));
-        }
+        for (int64_t j = 0; j < n; j++)
+            y[j] = x[j] * erf_phi(x[j]);
     } else {
 #pragma omp simd
-        for (int64_t j = at; j < at + n; j++) {
-            float slope, v = row_get(x, j, dtype);
-            row_set(y, j, dtype, v * tanh_phi(v, &slope));
+        for (int64_t j = 0; j < n; j++) {
+            float slope, v = x[j];
+            y[j] = v * tanh_phi(v, &slope);
         }
     }
 }
 
+/* n <= ROWS_BLOCK elements. BF16 by way of a block in fp32: in one loop with the conversions GCC runs out of registers, and takes
+ * half of each. */
 CLONES static void forward(void *y, const void *x, int64_t at, int64_t n, enum gelu_kind kind, int32_t dtype)
 {
-    FOR_DTYPE(dtype, forward_typed, y, x, at, n, kind);
+    float block[ROWS_BLOCK];
+    const float *in = rows_read(x, at, n, dtype, block);
+    if (dtype == F32) {
+        forward_f32((float *)y + at, in, n, kind);
+    } else {
+        forward_f32(block, in, n, kind);
+        rows_to_bf16((bf16 *)y + at, block, n);
+    }
 }
 
-INLINE void backward_typed(void *x, void *dy, int64_t at, int64_t n, enum gelu_kind kind, int32_t dtype)
+INLINE void backward_f32(float *x, float *dy, int64_t n, enum gelu_kind kind)
 {
     if (kind == GELU_ERF) {
 #pragma omp simd
-        for (int64_t j = at; j < at + n; j++) {
-            float v = row_get(x, j, dtype), d = row_get(dy, j, dtype), c = clamp(v), phi = erf_phi(v);
-            row_set(x, j, dtype, d * fmaf(c, INV_SQRT_2PI * vexp(-0.5f * c * c), phi));
-            row_set(dy, j, dtype, v * phi);
+        for (int64_t j = 0; j < n; j++) {
+            float v = x[j], c = clamp(v), phi = erf_phi(v);
+            x[j] = dy[j] * fmaf(c, INV_SQRT_2PI * vexp(-0.5f * c * c), phi);
+            dy[j] = v * phi;
         }
     } else {
 #pragma omp simd
-        for (int64_t j = at; j < at + n; j++) {
-            float slope, v = row_get(x, j, dtype), d = row_get(dy, j, dtype), phi = tanh_phi(v, &slope);
-            row_set(x, j, dtype, d * fmaf(clamp(v) * slope, phi * (1.0f - phi), phi));
-            row_set(dy, j, dtype, v * phi);
+        for (int64_t j = 0; j < n; j++) {
+            float slope, v = x[j], phi = tanh_phi(v, &slope);
+            x[j] = dy[j] * fmaf(clamp(v) * slope, phi * (1.0f - phi), phi);
+            dy[j] = v * phi;
         }
     }
 }
 
 CLONES static void backward(void *x, void *dy, int64_t at, int64_t n, enum gelu_kind kind, int32_t dtype)
 {
-    FOR_DTYPE(dtype, backward_typed, x, dy, at, n, kind);
+    float block_x[ROWS_BLOCK], block_dy[ROWS_BLOCK];
+    if (dtype == F32) {
+        backward_f32((float *)x + at, (float *)dy + at, n, kind);
+    } else {
+        rows_from_bf16(block_x, (bf16 *)x + at, n);
+        rows_from_bf16(block_dy, (bf16 *)dy + at, n);
+        backward_f32(block_x, block_dy, n, kind);
+        rows_to_bf16((bf16 *)x + at, block_x, n);
+        rows_to_bf16((bf16 *)dy + at, block_dy, n);
+    }
 }
 
 void ops_gelu(void *y, const void *x, int64_t n, enum gelu_kind kind, int32_t dtype)
