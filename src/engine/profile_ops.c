@@ -109,23 +109,15 @@ static enum status run_model(const struct settings *given, enum model_family fam
                              struct samples *x)
 {
     static const int64_t limit[TIERS] = {1ll << 32, 1ll << 32, 0};
-    struct settings s = {.seq_len = tokens,
-                         .micro_batch = 1,
-                         .grad_accum = 1,
-                         .params = OFFLOAD_NONE,
-                         .grads = OFFLOAD_NONE,
-                         .optim = OFFLOAD_NONE,
-                         .acts = OFFLOAD_NONE,
-                         .alpha = 1,
-                         .prefetch = AUTO,
-                         .update = UPDATE_DEVICE,
-                         .device = DEVICE_CPU,
-                         .row_chunk = tokens,
-                         .head_tile = AUTO,
-                         .loss_tile = AUTO,
-                         .group = AUTO,
-                         .dtype = type,
-                         .threads = given->threads};
+    struct settings s;
+    settings_defaults(&s, tokens);
+    s.params = s.grads = s.optim = s.acts = OFFLOAD_NONE;
+    s.alpha = 1;
+    s.update = UPDATE_DEVICE;
+    s.device = DEVICE_CPU;
+    s.row_chunk = tokens;
+    s.dtype = type;
+    s.threads = given->threads;
     struct model *m;
     struct plan *plan;
     struct session *session = NULL;

@@ -70,4 +70,7 @@ struct settings {
     struct hardware *hardware;           /* not a key: what costs are reckoned with (plan/hardware.h), owned; NULL: assumed */
 };
 
+/* What the command line has for keys that nobody gives; no strings. */
+void settings_defaults(struct settings *s, int64_t seq_len);
+
 #endif

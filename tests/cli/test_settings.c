@@ -96,6 +96,35 @@ static void test_defaults(void **state)
     settings_free(&s);
 }
 
+static char *yaml_of(const struct settings *s)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+    assert_non_null(f);
+    assert_int_equal(settings_write_yaml(s, f), OK);
+    fclose(f);
+    return text;
+}
+
+/* Whoever plans without a command line has the same ones. */
+static void test_defaults_of_plan(void **state)
+{
+    (void)state;
+    struct settings s, d;
+    assert_int_equal(READ(&s, REQUIRED), OK);
+    settings_defaults(&d, s.seq_len);
+    d.model = s.model;
+    d.data = s.data;
+    d.out = s.out;
+    char *read = yaml_of(&s), *made = yaml_of(&d);
+    assert_string_equal(read, made);
+    assert_true(s.ranks == d.ranks && s.nvme_drives == d.nvme_drives && s.nvme_gbps == d.nvme_gbps);
+    free(read);
+    free(made);
+    settings_free(&s);
+}
+
 static void test_values(void **state)
 {
     (void)state;
@@ -515,11 +544,17 @@ static int leave(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_values),
-        cmocka_unit_test(test_ranks),       cmocka_unit_test(test_flag_errors),
-        cmocka_unit_test(test_missing),     cmocka_unit_test_teardown(test_precedence, remove_ltrain_yaml),
-        cmocka_unit_test(test_yaml_errors), cmocka_unit_test(test_yaml_forms),
-        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_help),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_defaults_of_plan),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_flag_errors),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test_teardown(test_precedence, remove_ltrain_yaml),
+        cmocka_unit_test(test_yaml_errors),
+        cmocka_unit_test(test_yaml_forms),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, enter, leave);
 }

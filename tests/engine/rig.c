@@ -13,30 +13,16 @@
 void rig_defaults(struct rig *r, int64_t seq_len)
 {
     memset(r, 0, sizeof *r);
-    r->settings = (struct settings){.seq_len = seq_len,
-                                    .micro_batch = 1,
-                                    .grad_accum = 1,
-                                    .zero = 3,
-                                    .params = OFFLOAD_NONE,
-                                    .grads = OFFLOAD_NONE,
-                                    .optim = OFFLOAD_NONE,
-                                    .acts = OFFLOAD_NONE,
-                                    .alpha = 1,
-                                    .prefetch = AUTO,
-                                    .device = DEVICE_CPU,
-                                    .row_chunk = 32,
-                                    .head_tile = AUTO,
-                                    .loss_tile = 16,
-                                    .group = 1000,
-                                    .dtype = F32,
-                                    .lr = 1e-3,
-                                    .weight_decay = 0.1,
-                                    .beta1 = 0.9,
-                                    .beta2 = 0.95,
-                                    .eps = 1e-3,
-                                    .clip = 1,
-                                    .seed = 1,
-                                    .threads = AUTO};
+    struct settings *s = &r->settings;
+    settings_defaults(s, seq_len);
+    s->params = s->grads = s->optim = s->acts = OFFLOAD_NONE;
+    s->alpha = 1;
+    s->device = DEVICE_CPU;
+    s->row_chunk = 32;
+    s->loss_tile = 16;
+    s->group = 1000;
+    s->lr = 1e-3;
+    s->eps = 1e-3;
     for (int t = 0; t < TIERS; t++)
         r->limit[t] = (int64_t)1 << 40;
 }

@@ -46,31 +46,18 @@ static inline void cell_apply(const struct cell *c, struct settings *s)
 /* Tiny tiles: row chunks of 32 with a short last one, one head a tile, several groups a unit. */
 static inline void cell_settings(struct settings *s, int64_t seq_len, enum dtype dtype)
 {
-    *s = (struct settings){.seq_len = seq_len,
-                           .micro_batch = 1,
-                           .grad_accum = 1,
-                           .zero = 3,
-                           .params = OFFLOAD_NONE,
-                           .grads = OFFLOAD_NONE,
-                           .optim = OFFLOAD_NONE,
-                           .acts = OFFLOAD_NONE,
-                           .alpha = 1,
-                           .prefetch = AUTO,
-                           .update = UPDATE_DEVICE,
-                           .device = DEVICE_CPU,
-                           .row_chunk = 32,
-                           .head_tile = 1,
-                           .loss_tile = 16,
-                           .group = 5000,
-                           .dtype = dtype,
-                           .lr = 1e-2,
-                           .weight_decay = 0.1,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .eps = 1e-3,
-                           .clip = 1,
-                           .seed = 1,
-                           .threads = AUTO};
+    settings_defaults(s, seq_len);
+    s->params = s->grads = s->optim = s->acts = OFFLOAD_NONE;
+    s->alpha = 1;
+    s->update = UPDATE_DEVICE;
+    s->device = DEVICE_CPU;
+    s->row_chunk = 32;
+    s->head_tile = 1;
+    s->loss_tile = 16;
+    s->group = 5000;
+    s->dtype = dtype;
+    s->lr = 1e-2;
+    s->eps = 1e-3;
 }
 
 /* 4 query heads on 2 KV heads, untied; or GPT-2 (tied, biases, learned positions, 2 heads). */
