@@ -78,7 +78,8 @@ static enum status release_keys(struct schedule *s, double distance)
             double end = need[i] < next_start[in->lane] ? need[i] : next_start[in->lane];
             double start = end < 1e299 ? end - cost_seconds(s->m, in, program_call(p, in)) : key[i];
             double first = use[i] < 1e299 ? use[i] - distance : key[i];
-            key[i] = next_start[in->lane] = start > first ? start : first;
+            key[i] = start > first ? start : first;
+            next_start[in->lane] = fmin(next_start[in->lane], key[i]); /* not where `distance` puts it off */
         } else {
             use[i] = key[i];
         }
