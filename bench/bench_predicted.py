@@ -37,15 +37,15 @@ def shapes(family, d, layers, ffn, vocab, positions, kv):
         yield "transformer.ln_f.bias", [d]
 
 
-def write_model(path, family):
-    """A small model with random weights as a Hugging Face directory."""
-    d, layers, ffn, vocab, positions, kv = 256, 4, 704 if family == "llama" else 1024, 2048, 4096, 128
+def write_model(path, family, d=256, layers=4, vocab=2048):
+    """A small model with random weights as a Hugging Face directory; heads of 64, llama with half as many of keys and values."""
+    ffn, positions, kv = d * 11 // 4 if family == "llama" else 4 * d, 4096, d // 2
     os.makedirs(path)
     with open(f"{path}/config.json", "w") as f:
         json.dump({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": d, "intermediate_size": ffn, "num_hidden_layers": layers,
-                   "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "vocab_size": vocab, "max_position_embeddings": positions,
+                   "num_attention_heads": d // 64, "num_key_value_heads": d // 128, "head_dim": 64, "vocab_size": vocab, "max_position_embeddings": positions,
                    "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": True} if family == "llama" else
-                  {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": d, "n_inner": ffn, "n_layer": layers, "n_head": 4,
+                  {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": d, "n_inner": ffn, "n_layer": layers, "n_head": d // 64,
                    "vocab_size": vocab, "n_positions": positions, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "tie_word_embeddings": True}, f)
     r = random.Random(1)
     noise = struct.pack("<65537f", *(r.gauss(0, 0.02) for _ in range(65537)))
@@ -101,4 +101,5 @@ def main():
                  within_10_percent=sum(abs(e) <= 0.1 for e in error.values()), settings=len(error), pairs_ranked_wrongly=wrong)
 
 
-main()
+if __name__ == "__main__":
+    main()
