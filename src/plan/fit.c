@@ -63,27 +63,35 @@ static enum status order(const struct fitting *f, const struct program *p, int i
     return OK;
 }
 
+/* Leaner than the serial order, which is the leanest there is. */
+static int hopeless(const struct program *p, const int64_t limit[TIERS])
+{
+    enum tier which;
+    return !fit_within(p->serial_bound, limit, &which);
+}
+
+/* The first pace from *pace on that fits, mostly close to it: steps that double, then bisection of the last one. */
 static enum status order_within(const struct fitting *f, const struct program *p, int *pace)
 {
-    int lo = *pace < f->serial ? *pace : f->serial, hi = f->serial, at = lo, fits; /* the first that fits is in [lo, hi] */
-    TRY(order(f, p, lo, &fits));
-    *pace = lo;
-    if (fits || lo == hi)
-        return OK;
-    TRY(order(f, p, hi, &fits));
-    at = *pace = hi;
-    if (!fits)
-        return OK;
-    for (lo++; lo < hi;) {
-        at = (lo + hi) / 2;
+    int at = *pace < f->serial ? *pace : f->serial, lo = at, fits;
+    for (int step = hopeless(p, f->limit) ? f->serial : 1;; step *= 2) {
         TRY(order(f, p, at, &fits));
-        if (fits)
-            hi = at;
-        else
-            lo = at + 1;
+        if (fits || at == f->serial)
+            break;
+        lo = at + 1;
+        at = at + step < f->serial ? at + step : f->serial;
     }
-    *pace = hi;
-    return at == hi ? OK : order(f, p, hi, &fits);
+    int ordered = *pace = at;
+    while (fits && lo < *pace) {
+        int within;
+        ordered = (lo + *pace) / 2;
+        TRY(order(f, p, ordered, &within));
+        if (within)
+            *pace = ordered;
+        else
+            lo = ordered + 1;
+    }
+    return ordered == *pace ? OK : order(f, p, *pace, &fits);
 }
 
 enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
