@@ -75,6 +75,8 @@ static enum status explain_class(struct explainer *x, const char *what, enum ten
         if (r == (int)chosen)
             continue;
         *at = (enum residency)r;
+        if (class == CLASS_ACT)
+            s.passing = r == RES_NVME && given == OFFLOAD_AUTO ? RES_HOST : (enum residency)r;
         if (class == CLASS_ACT && r == RES_DEVICE)
             s.device_layers = 0;
         else
@@ -104,6 +106,27 @@ static enum status explain_acts(struct explainer *x)
         snprintf(say, sizeof say, "%d", more[i]);
         if (more[i] != s->device_layers)
             TRY(try(x, d, x->s, &other, say));
+    }
+    return OK;
+}
+
+static const char *say_inputs(int every, char say[64])
+{
+    snprintf(say, 64, every > 1 ? "one layer in %d" : "all layers", every);
+    return say;
+}
+
+static enum status explain_inputs(struct explainer *x)
+{
+    const struct strategy *s = &x->p->strategy;
+    static const int turns[] = {1, 2, 4};
+    char say[64];
+    struct decision *d = decide(x, "inputs are kept of", say_inputs(s->input_every, say), x->s->keep_inputs > 0);
+    for (int i = 0; i < 3 && turns[i] < x->m->config.layers; i++) {
+        struct strategy other = *s;
+        other.input_every = turns[i];
+        if (turns[i] != s->input_every)
+            TRY(try(x, d, x->s, &other, say_inputs(turns[i], say)));
     }
     return OK;
 }
@@ -153,7 +176,9 @@ static enum status try_fixed(struct explainer *x, struct decision *d, const stru
     t.grads = p->grads;
     t.optim = p->optim;
     t.acts = p->acts;
+    t.passing = p->passing;
     t.device_layers = p->device_layers;
+    t.input_every = p->input_every;
     t.update_on_host = p->update_on_host;
     double alpha = (double)p->kept_chunks / (double)ceil_div(p->rows, p->row_chunk);
     t.kept_chunks = (int)(alpha * (double)ceil_div(t.rows, t.row_chunk) + 0.5);
@@ -224,6 +249,7 @@ enum status explain_make(const struct plan *p, const struct model *m, const stru
     TRY(search_price(m, s, &p->strategy, &p->cost, p->limit, &own));
     out->seconds = own.seconds;
     TRY(explain_acts(&x));
+    TRY(explain_inputs(&x));
     TRY(explain_alpha(&x));
     TRY(explain_class(&x, "parameters", CLASS_PARAM, s->params, offsetof(struct strategy, params)));
     TRY(explain_class(&x, "gradients", CLASS_GRAD, s->grads, offsetof(struct strategy, grads)));

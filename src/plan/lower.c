@@ -101,16 +101,23 @@ static enum residency acts_of(const struct lowering *L, int layer)
     return layer + L->s.device_layers >= (int)L->m->config.layers ? RES_DEVICE : L->s.acts;
 }
 
+static int is_staged(const struct lowering *L, enum residency acts)
+{
+    return acts == RES_NVME && L->s.passing == RES_HOST;
+}
+
 static void create_activations(struct lowering *L)
 {
     const struct model_config *c = &L->m->config;
     enum dtype T = L->s.dtype;
-    enum residency acts = L->s.acts;
+    enum residency passing = L->s.passing;
     int64_t q_cols = L->s.head_tile * c->head_dim, kv_cols = L->kv_heads_tile * c->head_dim;
     int gated = c->family == FAMILY_LLAMA;
-    for (int l = 0; l <= (int)c->layers; l++)
+    for (int l = 0; l <= (int)c->layers; l++) {
         chunk_value(L, &L->x[l], "x", l, -1, l ? VALUE_X : VALUE_TEMP, c->dim, T, l < (int)c->layers ? acts_of(L, l) : RES_NONE,
                     CHUNKS);
+        L->x[l].staged = is_staged(L, acts_of(L, l));
+    }
     for (int l = 0; l < (int)c->layers; l++) {
         enum residency saved = acts_of(L, l), lasting = L->role & ROLE_BACKWARD ? saved : RES_NONE;
         for (int t = 0; t < L->n_tiles_q; t++) {
@@ -119,6 +126,7 @@ static void create_activations(struct lowering *L)
             chunk_value(L, &L->q[i], "q", l, t, VALUE_Q, q_cols, T, saved, ROUTED);
             optional(L, &L->q[i]);
             chunk_value(L, &L->o[i], "o", l, t, VALUE_TEMP, q_cols, T, saved, ROUTED);
+            L->o[i].staged = is_staged(L, saved);
             snprintf(name, sizeof name, "layer%d.lse%d", l, t);
             value_create(L, &L->lse[i], name, CLASS_ACT, L->s.head_tile, L->attn_rows * 4, L->s.head_tile, lasting);
         }
@@ -144,7 +152,7 @@ static void create_activations(struct lowering *L)
     chunk_value(L, &L->acc, "acc", -1, -1, VALUE_TEMP, c->dim, F32, RES_NONE, CHUNKS);
     chunk_value(L, &L->act, "act", -1, -1, VALUE_TEMP, c->ffn, T, RES_NONE, CHUNKS);
     chunk_value(L, &L->dact, "dact", -1, -1, VALUE_TEMP, c->ffn, T, RES_NONE, CHUNKS);
-    chunk_value(L, &L->dx, "dx", -1, -1, VALUE_TEMP, c->dim, T, acts, CHUNKS);
+    chunk_value(L, &L->dx, "dx", -1, -1, VALUE_TEMP, c->dim, T, passing, CHUNKS);
     value_create(L, &L->dn, "dn", CLASS_WORK, L->s.rows, c->dim * 4, L->s.loss_tile, RES_NONE);
     value_create(L, &L->logits, "logits", CLASS_WORK, L->s.rows, c->vocab * 4, L->s.loss_tile, RES_NONE);
     for (int t = 0; t < L->n_tiles_q; t++) {
@@ -154,14 +162,14 @@ static void create_activations(struct lowering *L)
         snprintf(name, sizeof name, "delta%d", t);
         chunk_value(L, &L->delta[t], name, -1, -1, VALUE_TEMP, L->s.head_tile, F32, RES_NONE, ROUTED);
         snprintf(name, sizeof name, "dq%d", t);
-        chunk_value(L, &L->dq[t], name, -1, -1, VALUE_TEMP, q_cols, dq_type(L), acts, ROUTED);
+        chunk_value(L, &L->dq[t], name, -1, -1, VALUE_TEMP, q_cols, dq_type(L), passing, ROUTED);
     }
     for (int kt = 0; kt < L->n_tiles_kv; kt++) {
         char name[32];
         snprintf(name, sizeof name, "dk%d", kt);
-        chunk_value(L, &L->dk[kt], name, -1, -1, VALUE_TEMP, kv_cols, F32, acts, ROUTED);
+        chunk_value(L, &L->dk[kt], name, -1, -1, VALUE_TEMP, kv_cols, F32, passing, ROUTED);
         snprintf(name, sizeof name, "dv%d", kt);
-        chunk_value(L, &L->dv[kt], name, -1, -1, VALUE_TEMP, kv_cols, F32, acts, ROUTED);
+        chunk_value(L, &L->dv[kt], name, -1, -1, VALUE_TEMP, kv_cols, F32, passing, ROUTED);
     }
 }
 

@@ -45,6 +45,7 @@ struct value {
     struct tile *tiles;
     int n_tiles;
     int sharded;     /* rows are those of shards, not elements of the unit */
+    int staged;      /* copies that come by way of the host stay there until value_unstage */
     int full;        /* device copies lie in one buffer of all rows (while open_full) */
     int full_buffer; /* -1: not open */
 };
@@ -62,8 +63,10 @@ struct strategy {
     int64_t group; /* elements per update group and per parameter transfer */
     enum dtype dtype, moments;
     enum residency params, grads, optim, acts;
-    int device_layers; /* so many of the last layers keep their activations on the device: there is no time to fetch them */
-    int kept_chunks;   /* alpha: so many of the row chunks keep what could be recomputed */
+    enum residency passing; /* where gradients of activations are between two visits; if it is the host, and activations are
+                             * on nvme, what a layer reads again and again stays there, too, until the layer is done */
+    int device_layers;      /* so many of the last layers keep their activations on the device: there is no time to fetch them */
+    int kept_chunks;        /* alpha: so many of the row chunks keep what could be recomputed */
     int input_every; /* the inputs of the first layer and of every so-manieth one (at least 1), counted from the last, are kept */
     int update_on_host;
     int discrete;
@@ -153,6 +156,8 @@ void value_drop(struct lowering *L, struct value *v, int tile);
 void value_drop_all(struct lowering *L, struct value *v);
 /* Forgets all copies of a transient tile: it is computed again when it is needed. */
 void value_forget(struct value *v, int tile);
+/* Forgets the copies on the host that a staged value left there. */
+void value_unstage(struct value *v);
 /* Forgets an open full buffer, so that the next one is new. */
 void value_reset_full(struct value *v);
 void value_open_full(struct lowering *L, struct value *v);

@@ -249,6 +249,9 @@ void lower_forward(struct lowering *L)
             }
         }
         unit_drop(L, l + 1);
+        value_unstage(&L->x[l]);
+        for (int t = 0; t < L->n_tiles_q; t++)
+            value_unstage(&L->o[l * L->n_tiles_q + t]);
     }
     unit_drop(L, last);
     unit_drop(L, head_unit(L));

@@ -55,6 +55,8 @@ static json_t *strategy_json(const struct strategy *s)
     put_text(o, "grads", residency[s->grads]);
     put_text(o, "optim", residency[s->optim]);
     put_text(o, "acts", residency[s->acts]);
+    put_text(o, "passing", residency[s->passing]);
+    put_int(o, "input_every", s->input_every);
     put_int(o, "device_layers", s->device_layers);
     put_int(o, "kept_chunks", s->kept_chunks);
     put_int(o, "chunks", ceil_div(s->rows, s->row_chunk));

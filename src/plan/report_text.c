@@ -14,12 +14,14 @@ static const char *residency_name(enum residency r)
 void plan_describe(const struct plan *p, char *buf, int size)
 {
     const struct strategy *s = &p->strategy;
-    char inputs[32] = "";
+    char inputs[32] = "", passing[32] = "";
+    if (s->passing != s->acts)
+        snprintf(passing, sizeof passing, " (gradients %s)", residency_name(s->passing));
     if (s->input_every > 1)
         snprintf(inputs, sizeof inputs, "  inputs 1/%d", s->input_every);
     snprintf(buf, (size_t)size,
-             "params=%s,grads=%s,optim=%s,acts=%s  alpha %d/%lld%s  update on %s  tiles rows=%lld,heads=%d,loss=%lld%s",
-             residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts),
+             "params=%s,grads=%s,optim=%s,acts=%s%s  alpha %d/%lld%s  update on %s  tiles rows=%lld,heads=%d,loss=%lld%s",
+             residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), passing,
              s->kept_chunks, (long long)ceil_div(s->rows, s->row_chunk), inputs, s->update_on_host ? "host" : "device",
              (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile, p->finer ? " (finer than by default, to fit)" : "");
 }

@@ -3,6 +3,7 @@
 
 #include "base/sys.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static void remove_redundant(struct search *s)
@@ -41,11 +42,41 @@ static enum status list_all(const struct model *m, const struct settings *s, con
     return OK;
 }
 
-enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
-                          const struct cost_model *cost, const int64_t limit[TIERS], struct search *out)
+/* Numbers of layers of which one keeps its input. */
+static const int turns[] = {2, 4, 8};
+enum { TURNS = sizeof turns / sizeof *turns };
+/* What needs more than this share of a budget is not tried with fewer inputs: attention outputs, which stay, are as large. */
+#define TURNS_HELP 2.0
+/* The i-th way to keep fewer layer inputs, if the settings leave that open and the model has as many layers; 0: there is none. */
+static int fewer_inputs(const struct model *m, const struct settings *s, int i, struct strategy *out)
+{
+    if (s->keep_inputs > 0 || i >= TURNS || turns[i] >= (int)m->config.layers)
+        return 0;
+    out->input_every = turns[i];
+    return 1;
+}
+
+/* Whether some placement that ought to fit is reckoned to be faster, with stalls like those of c's trial in proportion to
+ * traffic.
+ */
+static int is_promising(const struct search *x, const struct candidate *c)
+{
+    double rate = (c->seconds - c->estimate) / fmax(c->traffic, 1e-9);
+    for (int i = 0; i < x->n; i++) {
+        const struct candidate *next = &x->candidates[i];
+        if (next->excess <= 1 && next->estimate + rate * next->traffic < (1 - SEARCH_GAIN) * c->seconds)
+            return 1;
+    }
+    return 0;
+}
+
+/* Lists, tries and refines with the inputs of the fixed strategy. */
+static enum status search_inputs(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                                 const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat,
+                                 struct search *out)
 {
     TRY(list_all(m, s, fixed, cost, limit, 0, out));
-    if (out->n == 1)
+    if (out->n == 1 || (beat && beat->excess <= 1 && !is_promising(out, beat)))
         return OK;
     struct trials t = {m, s, cost, limit, out};
     qsort(out->candidates, (size_t)out->n, sizeof *out->candidates, search_order);
@@ -57,8 +88,49 @@ enum status search_create(const struct model *m, const struct settings *s, const
     return st;
 }
 
-enum status search_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
-                           const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+/* Whether the best of x was tried and beats c by what is to be gained, or fits as c does not. */
+static int is_worth(const struct search *x, const struct candidate *c)
+{
+    const struct candidate *best = &x->candidates[0];
+    return best->tried &&
+           (c->excess <= 1 ? best->excess <= 1 && best->seconds < (1 - SEARCH_GAIN) * c->seconds : best->excess < c->excess);
+}
+
+enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                          const struct cost_model *cost, const int64_t limit[TIERS], struct search *out)
+{
+    return search_to_beat(m, s, fixed, cost, limit, NULL, out);
+}
+
+enum status search_to_beat(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                           const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat,
+                           struct search *out)
+{
+    struct strategy fewer = *fixed;
+    TRY(search_inputs(m, s, fixed, cost, limit, beat, out));
+    for (int i = 0; out->n_tried > 0 && fewer_inputs(m, s, i, &fewer); i++) {
+        const struct candidate *best = &out->candidates[0];
+        struct search x;
+        if (best->excess > TURNS_HELP || (best->excess <= 1 && best->compute >= (1 - SEARCH_GAIN) * best->seconds))
+            return OK;
+        enum status st = search_inputs(m, s, &fewer, cost, limit, best, &x);
+        if (st != OK) {
+            search_destroy(out);
+            return st;
+        }
+        int worth = is_worth(&x, best), fits = best->excess <= 1;
+        search_destroy(worth ? out : &x);
+        if (worth)
+            *out = x;
+        else if (fits)
+            return OK;
+    }
+    return OK;
+}
+
+/* The leanest placement with the inputs of the fixed strategy. */
+static enum status leanest_inputs(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                                  const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
 {
     struct search x;
     TRY(list_all(m, s, fixed, cost, limit, 1, &x));
@@ -69,6 +141,20 @@ enum status search_leanest(const struct model *m, const struct settings *s, cons
     return st;
 }
 
+enum status search_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                           const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+{
+    struct strategy fewer = *fixed;
+    struct candidate next;
+    TRY(leanest_inputs(m, s, fixed, cost, limit, out));
+    for (int i = 0; out->excess > 1 && out->excess <= TURNS_HELP && fewer_inputs(m, s, i, &fewer); i++) {
+        TRY(leanest_inputs(m, s, &fewer, cost, limit, &next));
+        if (next.excess < out->excess)
+            *out = next;
+    }
+    return OK;
+}
+
 enum status search_price(const struct model *m, const struct settings *s, const struct strategy *strategy,
                          const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
 {
@@ -77,6 +163,7 @@ enum status search_price(const struct model *m, const struct settings *s, const 
                         .grads = {strategy->grads},
                         .optim = {strategy->optim},
                         .acts = {two ? RES_DEVICE : strategy->acts, strategy->acts},
+                        .passing = {two ? RES_DEVICE : strategy->passing, strategy->passing},
                         .n_params = 1,
                         .n_grads = 1,
                         .n_optim = 1,

@@ -7,12 +7,15 @@
 #include "program/cost.h"
 
 #define SEARCH_SLOW 0.8
+#define SEARCH_GAIN 0.01 /* of what changes more than a placement, or computes more */
 
 /* A placement and what it is reckoned to take. Estimates are without stalls and gaps, so that a plan is seldom better. */
 struct candidate {
     struct strategy strategy;
     double estimate;            /* seconds of a step, all micro-batches */
-    double traffic;             /* busy seconds of all lanes but compute */
+    double compute;             /* busy seconds of compute, what is computed again included */
+    double traffic;             /* of all other lanes */
+    double messages;            /* of these, of the lanes between ranks */
     double written;             /* of these, of the drives' writes */
     int64_t bytes[TIERS];       /* what it needs: at least, in lowering order; if tried, in the order found */
     int64_t layer_bytes[TIERS]; /* of that for one layer more */
@@ -34,9 +37,15 @@ struct search {
 
 /* Every placement that the settings leave open, for the mesh and tiles of `fixed`. From differences: programs of a few layers are
  * lowered with one class elsewhere at a time, and what they need is added up. The most promising are tried. A single placement is
- * neither estimated nor tried. */
+ * neither estimated nor tried. Fewer layer inputs are kept than `fixed` says where the settings leave that open, memory limits
+ * the best placement and it pays. */
 enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
                           const struct cost_model *cost, const int64_t limit[TIERS], struct search *out);
+/* The same, but nothing is tried (out->n_tried = 0) unless a placement is reckoned to be faster than `beat` by SEARCH_GAIN of
+ * its step, or that one does not fit. */
+enum status search_to_beat(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                           const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat,
+                           struct search *out);
 void search_destroy(struct search *s);
 
 /* Schedules candidates in order of estimate, with the stalls that trials have shown until then, until none ought to be faster
@@ -49,7 +58,7 @@ enum status search_try(const struct model *m, const struct settings *s, const st
 enum status search_try_leanest(const struct model *m, const struct settings *s, const struct cost_model *cost,
                                const int64_t limit[TIERS], struct search *x);
 
-/* The placement that needs the least share of the budgets; out->excess <= 1: something fits. */
+/* The placement that needs the least share of the budgets; out->excess <= 1: something fits. Layer inputs as in search_create. */
 enum status search_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
 

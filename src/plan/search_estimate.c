@@ -1,6 +1,7 @@
 /* Estimates from a few short programs. */
 #include "plan/search_estimate.h"
 
+#include "base/parallel.h"
 #include "base/sys.h"
 #include "plan/pack.h"
 
@@ -13,6 +14,7 @@ enum { FORWARD, BACKWARD, PASSES };
 /* What a program needs, in terms that add up over layers and classes. */
 struct need {
     double busy[PASSES][LANES];                   /* seconds */
+    double saved;                                 /* of these, of the forward pass's writes of activations to the drives */
     double persistent[TIERS], short_lived[TIERS]; /* bytes; the most at one time */
     double instrs;
 };
@@ -49,13 +51,28 @@ static int residencies(enum offload given, enum residency out[3])
     return 1;
 }
 
+/* Given, gradients are where activations are; else on the device or the host, too, where all activations would not fit. */
+static int activations(enum offload given, struct options *o)
+{
+    static const enum residency acts[OPTIONS_ACTS] = {RES_DEVICE, RES_HOST, RES_HOST, RES_NVME, RES_NVME},
+                                passing[OPTIONS_ACTS] = {RES_DEVICE, RES_DEVICE, RES_HOST, RES_HOST, RES_NVME};
+    if (given != OFFLOAD_AUTO) {
+        residencies(given, o->acts);
+        o->passing[0] = o->acts[0];
+        return 1;
+    }
+    memcpy(o->acts, acts, sizeof acts);
+    memcpy(o->passing, passing, sizeof passing);
+    return OPTIONS_ACTS;
+}
+
 void options_of(const struct settings *s, const struct strategy *fixed, int layers, struct options *o)
 {
     int chunks = (int)ceil_div(fixed->rows, fixed->row_chunk);
     o->n_params = residencies(s->params, o->params);
     o->n_grads = residencies(s->grads, o->grads);
     o->n_optim = residencies(s->optim, o->optim);
-    o->n_acts = residencies(s->acts, o->acts);
+    o->n_acts = activations(s->acts, o);
     o->update[0] = s->update == UPDATE_HOST;
     o->update[1] = 1;
     o->n_update = s->update == UPDATE_AUTO ? 2 : 1;
@@ -82,6 +99,7 @@ void options_place(const struct options *o, int i, struct strategy *out)
     out->device_layers = o->device_layers[(i /= o->n_kept) % o->n_device_layers];
     out->update_on_host = o->update[(i /= o->n_device_layers) % o->n_update];
     out->acts = o->acts[(i /= o->n_update) % o->n_acts];
+    out->passing = o->passing[i % o->n_acts];
     out->optim = o->optim[(i /= o->n_acts) % o->n_optim];
     out->grads = o->grads[(i /= o->n_optim) % o->n_grads];
     out->params = o->params[i / o->n_grads];
@@ -91,6 +109,14 @@ static int index_of(const enum residency *all, int n, enum residency r)
 {
     for (int i = 1; i < n; i++)
         if (all[i] == r)
+            return i;
+    return 0;
+}
+
+static int acts_index(const struct options *o, const struct strategy *s)
+{
+    for (int i = 1; i < o->n_acts; i++)
+        if (o->acts[i] == s->acts && o->passing[i] == s->passing)
             return i;
     return 0;
 }
@@ -110,7 +136,10 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
     out->instrs = p->n_instrs;
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
-        out->busy[in->phase == 'b' ? BACKWARD : FORWARD][in->lane] += cost_seconds(cost, in, program_call(p, in));
+        double seconds = cost_seconds(cost, in, program_call(p, in));
+        out->busy[in->phase == 'b' ? BACKWARD : FORWARD][in->lane] += seconds;
+        if (in->lane == LANE_WRITE && in->phase == 'f' && p->tensors[p->operands[in->first_operand].tensor].class == CLASS_ACT)
+            out->saved += seconds;
     }
     for (int b = 0; b < p->n_persistent; b++)
         out->persistent[p->buffers[b].tier] += (double)round_up(p->buffers[b].bytes, BUFFER_ALIGN);
@@ -122,14 +151,14 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
     return st;
 }
 
-/* Models of this many layers and one more stand for all: the last layer differs from the others, and what one more adds is the
- * difference. */
+/* Models of this many layers and of a few more stand for all: the first and the last layer differ from the others, and what more
+ * of them add is the difference. Layers whose inputs are kept and others take turns: it is that of a whole turn. */
 enum { FEW = 2 };
 
-/* What each class elsewhere adds to the first option of every class. Of a model of FEW layers, and of one of one layer more. */
+/* What each class elsewhere adds to the first option of every class, of a model of so many layers. */
 struct differences {
-    struct need base, params[3], grads[3], acts[3][2]; /* acts: with most and fewest chunks kept */
-    struct need update[3][3][3][2];                    /* of params, grads, optim, on host: the update alone */
+    struct need base, params[3], grads[3], acts[OPTIONS_ACTS][2]; /* acts: with most and fewest chunks kept */
+    struct need update[3][3][3][2];                               /* of params, grads, optim, on host: the update alone */
 };
 
 static enum status find_differences(const struct model *m, const struct options *o, const struct strategy *fixed,
@@ -140,6 +169,7 @@ static enum status find_differences(const struct model *m, const struct options 
     base.grads = o->grads[0];
     base.optim = o->optim[0];
     base.acts = o->acts[0];
+    base.passing = o->passing[0];
     base.update_on_host = o->update[0];
     base.kept_chunks = o->kept[0];
     memset(d, 0, sizeof *d);
@@ -160,6 +190,7 @@ static enum status find_differences(const struct model *m, const struct options 
         for (int fewest = 0; fewest < 2; fewest++) {
             struct strategy s = base;
             s.acts = o->acts[i];
+            s.passing = o->passing[i];
             s.kept_chunks = o->kept[fewest ? o->n_kept - 1 : 0];
             if (i + fewest == 0)
                 continue;
@@ -213,8 +244,7 @@ static void add_up(const struct options *o, const struct differences *d, const s
                    struct need *step, struct need *update)
 {
     int p = index_of(o->params, o->n_params, s->params), g = index_of(o->grads, o->n_grads, s->grads),
-        x = index_of(o->optim, o->n_optim, s->optim), a = index_of(o->acts, o->n_acts, s->acts),
-        u = o->n_update > 1 && s->update_on_host;
+        x = index_of(o->optim, o->n_optim, s->optim), a = acts_index(o, s), u = o->n_update > 1 && s->update_on_host;
     double span = o->kept[0] - o->kept[o->n_kept - 1], fewest = span > 0 ? (o->kept[0] - s->kept_chunks) / span : 0;
     double elsewhere =
         s->acts == RES_DEVICE ? 1 : 1 - s->device_layers / layers; /* if several are open, the device is the first */
@@ -245,15 +275,20 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
     bytes_of(&step, &update, c->bytes);
     for (int t = 0; t < TIERS; t++)
         c->layer_bytes[t] = longer[t] - c->bytes[t];
-    c->traffic = -more * (step.busy[FORWARD][LANE_COMPUTE] + step.busy[BACKWARD][LANE_COMPUTE]);
+    c->traffic = c->messages = 0;
     for (int l = 0; l < LANES; l++) {
         forward[l] = step.busy[FORWARD][l] + update.busy[FORWARD][l];
         whole[l] = more * (step.busy[FORWARD][l] + step.busy[BACKWARD][l]) + update.busy[FORWARD][l];
-        c->traffic += whole[l];
+        c->traffic += l == LANE_COMPUTE ? 0 : whole[l];
+        c->messages += lane_is_comm((enum lane)l) ? whole[l] : 0;
     }
+    c->compute = whole[LANE_COMPUTE];
     c->written = forward[LANE_WRITE] + (more - 1) * step.busy[FORWARD][LANE_WRITE] + more * step.busy[BACKWARD][LANE_WRITE];
-    c->estimate = pass_without_writes(e->cost, forward) + (more - 1) * pass_without_writes(e->cost, step.busy[FORWARD]) +
-                  more * pass_without_writes(e->cost, step.busy[BACKWARD]);
+    double first = pass_without_writes(e->cost, forward), further = pass_without_writes(e->cost, step.busy[FORWARD]),
+           backward = pass_without_writes(e->cost, step.busy[BACKWARD]);
+    /* what was written last is read first, but for the layers on the device */
+    double after = step.saved - fmin(1, (s->device_layers + 1) / e->layers) * backward;
+    c->estimate = fmax(first, after) + (more - 1) * fmax(further, after) + more * backward;
     c->estimate = fmax(c->estimate, pass_seconds(e->cost, whole));
     c->seconds = c->estimate;
     c->excess = search_excess(c->bytes, e->limit);
@@ -262,14 +297,24 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
         (e->options.n_update > 1 && s->update_on_host && s->optim == RES_DEVICE);
 }
 
-static enum status differences_of(const struct model *m, const struct settings *s, const struct options *o,
-                                  const struct strategy *fixed, const struct cost_model *cost, int64_t layers,
-                                  struct differences *out)
+/* To be found for a model of so many layers. */
+struct measuring {
+    const struct model *m;
+    const struct settings *s;
+    const struct options *options;
+    const struct strategy *fixed;
+    const struct cost_model *cost;
+    int64_t layers;
+    struct differences *out;
+};
+
+static enum status measure_layers(void *job)
 {
+    const struct measuring *x = job;
     struct model *few = NULL;
-    int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST | (s->grad_accum == 1 ? ROLE_FIRST : 0);
-    TRY(search_shortened(m, s, layers, &few));
-    enum status st = find_differences(few, o, fixed, cost, role, out);
+    int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST | (x->s->grad_accum == 1 ? ROLE_FIRST : 0);
+    TRY(search_shortened(x->m, x->s, x->layers, &few));
+    enum status st = find_differences(few, x->options, x->fixed, x->cost, role, x->out);
     model_destroy(few);
     return st;
 }
@@ -280,13 +325,14 @@ enum status estimator_create(const struct model *m, const struct settings *s, co
 {
     struct estimator *e = sys_calloc(1, sizeof *e);
     struct differences *d = sys_calloc(2, sizeof *d), *layer = d + 1;
-    int64_t layers = m->config.layers, measured = min_i64(layers, FEW);
+    int64_t layers = m->config.layers, period = fixed->input_every, measured = layers < FEW + period ? layers : FEW;
+    struct measuring models[2] = {{m, s, o, fixed, cost, measured, d}, {m, s, o, fixed, cost, measured + period, layer}};
     enum status st = e && d ? OK : no_memory();
     TRY_GOTO(st, done);
     *e = (struct estimator){cost, limit, *o, (double)s->grad_accum, (double)layers, d, layer, 0, 0};
-    TRY_GOTO(differences_of(m, s, o, fixed, cost, measured, d), done);
-    TRY_GOTO(differences_of(m, s, o, fixed, cost, measured + 1, layer), done);
+    TRY_GOTO(parallel_run(measure_layers, models, sizeof *models, 2), done);
     differences_add(layer, -1, d);
+    differences_add(layer, 1 / (double)period - 1, layer);
     differences_add(d, (double)(layers - measured), layer);
     e->instrs = d->base.instrs;
     e->layer_instrs = layer->base.instrs;

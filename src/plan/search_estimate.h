@@ -4,9 +4,11 @@
 
 #include "plan/search.h"
 
+enum { OPTIONS_ACTS = 5 };
+
 /* The choices that the settings leave open. */
 struct options {
-    enum residency params[3], grads[3], optim[3], acts[3];
+    enum residency params[3], grads[3], optim[3], acts[OPTIONS_ACTS], passing[OPTIONS_ACTS]; /* the last two go together */
     int n_params, n_grads, n_optim, n_acts;
     int update[2], n_update;
     int device_layers[4], n_device_layers;

@@ -4,8 +4,12 @@
 #include <math.h>
 #include <string.h>
 
-/* What the search gives at most for less traffic, as a share of the step. */
-#define MARGIN 0.01
+/* What the search gives at most for less traffic, as a share of the step; and what it gives if the fastest is not sound: hurt by
+ * slower links, or busy writing to drives for much of the step. */
+#define MARGIN 0.003
+#define WIDE_MARGIN 0.01
+#define SOUND_SLOW 1.03
+#define SOUND_WRITES 0.01
 /* What a second of traffic is worth in seconds of the step, as others use the links, too; and what one of drive writes is: at 20
  * GB/s it wears drives of one write a day for five years by about what a second of a rented GPU costs. */
 #define TRAFFIC_WORTH 0.1
@@ -25,7 +29,7 @@ struct refining {
 static int same_classes(const struct strategy *a, const struct strategy *b)
 {
     return a->params == b->params && a->grads == b->grads && a->optim == b->optim && a->acts == b->acts &&
-           a->update_on_host == b->update_on_host && a->device_layers == b->device_layers;
+           a->passing == b->passing && a->update_on_host == b->update_on_host && a->device_layers == b->device_layers;
 }
 
 /* Whether a trial has settled it: that very placement, or one of the same classes that keeps no more and does not fit. */
@@ -116,24 +120,38 @@ static int find_leaner(const struct refining *r, const struct candidate *fastest
     return found;
 }
 
+static int is_sound(const struct candidate *c)
+{
+    return c->slow <= SOUND_SLOW * c->seconds && c->written <= SOUND_WRITES * c->seconds;
+}
+
 /* What is fast enough, given what was tried. */
 static double enough(const struct search *x)
 {
-    double least = INFINITY;
-    for (int i = 0; i < x->n_tried; i++)
-        if (x->candidates[i].excess <= 1)
-            least = fmin(least, x->candidates[i].seconds);
-    return (1 + MARGIN) * least;
+    const struct candidate *fastest = NULL;
+    for (int i = 0; i < x->n_tried; i++) {
+        const struct candidate *c = &x->candidates[i];
+        if (c->excess <= 1 && (!fastest || c->seconds < fastest->seconds))
+            fastest = c;
+    }
+    return (1 + (is_sound(fastest) ? MARGIN : WIDE_MARGIN)) * fastest->seconds;
 }
 
-/* Brings to the front the one with the least score of those that were tried and are fast enough. Returns below what score another
- * one is worth trying. */
+/* Of two that are fast enough. */
+static int is_better(const struct candidate *a, const struct candidate *b)
+{
+    int sa = is_sound(a), sb = is_sound(b);
+    return sa != sb ? sa : score(a) < score(b);
+}
+
+/* Brings the best to the front of those that were tried and are fast enough. Returns below what score another one is worth
+ * trying. */
 static double choose(struct search *x)
 {
     int at = -1;
     for (int i = 0; i < x->n_tried; i++) {
         const struct candidate *c = &x->candidates[i];
-        if (c->excess <= 1 && c->seconds <= enough(x) && (at < 0 || score(c) < score(&x->candidates[at])))
+        if (c->excess <= 1 && c->seconds <= enough(x) && (at < 0 || is_better(c, &x->candidates[at])))
             at = i;
     }
     struct candidate chosen = x->candidates[at];

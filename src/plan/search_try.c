@@ -1,6 +1,7 @@
 /* The most promising placements on the virtual clock. */
 #include "plan/search_trials.h"
 
+#include "base/parallel.h"
 #include "plan/fit.h"
 #include "plan/hazards.h"
 
@@ -36,13 +37,13 @@ double search_excess(const int64_t bytes[TIERS], const int64_t limit[TIERS])
     return most;
 }
 
-/* Layers that a trial needs: those that stay on the device, one that does not, and the first and the last one. */
+/* Layers that a trial needs: those that stay on the device, as many others as differ, and the first and the last one. */
 static int64_t trial_layers(const struct trials *x, const struct candidate *c)
 {
-    int64_t n = c->strategy.device_layers + 3, layers = x->m->config.layers;
+    int64_t period = c->strategy.input_every, n = c->strategy.device_layers + 2 + period, layers = x->m->config.layers;
     double all, layer;
     estimator_instrs(x->search->estimator, &all, &layer);
-    return 2 * n - 1 >= layers || all <= SMALL ? layers : n;
+    return 2 * n - period >= layers || all <= SMALL ? layers : n;
 }
 
 double trial_instrs(const struct trials *x, const struct candidate *c)
@@ -50,10 +51,15 @@ double trial_instrs(const struct trials *x, const struct candidate *c)
     int64_t n = trial_layers(x, c);
     double all, layer;
     estimator_instrs(x->search->estimator, &all, &layer);
-    return n == x->m->config.layers ? all : layer * (double)(2 * n - 1);
+    return n == x->m->config.layers ? all : layer * (double)(2 * n - c->strategy.input_every);
 }
 
+/* A model of so many layers on the virtual clock, at a pace or below. */
 struct scheduled {
+    const struct trials *trials;
+    const struct strategy *strategy;
+    int64_t layers, limit[TIERS];
+    int pace; /* that was found */
     double seconds, slow;
     int64_t arena[TIERS];
 };
@@ -72,20 +78,20 @@ static enum status simulate_slow(struct program *p, const struct cost_model *cos
     return OK;
 }
 
-/* The first program of a model of so many layers, at the candidate's pace or below. */
-static enum status schedule_layers(const struct trials *x, struct candidate *c, int64_t layers, const int64_t limit[TIERS],
-                                   struct scheduled *out)
+/* The first program of the set. */
+static enum status schedule_layers(void *job)
 {
+    struct scheduled *out = job;
+    const struct trials *x = out->trials;
     struct model *m;
     struct program *p = NULL;
     struct io_buffers io;
     int role = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (x->s->grad_accum == 1 ? ROLE_LAST : 0);
-    TRY(search_shortened(x->m, x->s, layers, &m));
+    TRY(search_shortened(x->m, x->s, out->layers, &m));
     enum status st;
-    TRY_GOTO(fit_program(m, &c->strategy, x->cost, role, limit, &c->pace, &io, &p), done);
+    TRY_GOTO(fit_program(m, out->strategy, x->cost, role, out->limit, &out->pace, &io, &p), done);
     out->seconds = p->seconds;
-    for (int t = 0; t < TIERS; t++)
-        out->arena[t] = p->arena[t];
+    memcpy(out->arena, p->arena, sizeof out->arena);
     st = simulate_slow(p, x->cost, &out->slow);
 done:
     program_destroy(p);
@@ -96,23 +102,30 @@ done:
 /* Seconds only of a pace that is not serial. */
 enum status trial_run(const struct trials *x, struct candidate *c, int pace)
 {
-    int64_t n = trial_layers(x, c), more = x->m->config.layers - n, limit[TIERS];
-    static const int64_t ample[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
-    double micro_batches = (double)x->s->grad_accum;
-    struct scheduled whole, shorter;
+    int64_t n = trial_layers(x, c), more = x->m->config.layers - n, period = c->strategy.input_every;
+    int two = more > 0 && pace != FIT_SERIAL;
+    double micro_batches = (double)x->s->grad_accum, periods = (double)more / (double)period;
+    struct scheduled models[2] = {{x, &c->strategy, n, {0}, pace, 0, 0, {0}},
+                                  {x, &c->strategy, n - period, {INT64_MAX, INT64_MAX, INT64_MAX}, pace, 0, 0, {0}}},
+                     *whole = &models[0], *shorter = &models[1];
     for (int t = 0; t < TIERS; t++)
-        limit[t] = x->limit[t] - more * c->layer_bytes[t];
-    c->pace = pace;
-    TRY(schedule_layers(x, c, n, limit, &whole));
-    if (more > 0 && pace != FIT_SERIAL) {
-        TRY(schedule_layers(x, c, n - 1, ample, &shorter));
-        whole.seconds += (double)more * (whole.seconds - shorter.seconds);
-        whole.slow += (double)more * (whole.slow - shorter.slow);
+        whole->limit[t] = x->limit[t] - more * c->layer_bytes[t];
+    TRY(parallel_run(schedule_layers, models, sizeof *models, 1 + two));
+    c->pace = whole->pace;
+    c->seconds = whole->seconds;
+    c->slow = whole->slow;
+    if (two && shorter->pace != whole->pace) {
+        shorter->pace = whole->pace;
+        TRY(schedule_layers(shorter));
+    }
+    if (two) {
+        c->seconds += periods * (whole->seconds - shorter->seconds);
+        c->slow += periods * (whole->slow - shorter->slow);
     }
     for (int t = 0; t < TIERS; t++)
-        c->bytes[t] = whole.arena[t] + more * c->layer_bytes[t];
-    c->seconds = fmax(c->estimate, whole.seconds * micro_batches);
-    c->slow = fmax(c->seconds, whole.slow * micro_batches);
+        c->bytes[t] = whole->arena[t] + more * c->layer_bytes[t];
+    c->seconds = fmax(c->estimate, c->seconds * micro_batches);
+    c->slow = fmax(c->seconds, c->slow * micro_batches);
     c->excess = search_excess(c->bytes, x->limit);
     c->tried = 1;
     c->whole = more == 0;

@@ -167,7 +167,8 @@ void value_copy(struct lowering *L, struct value *v, int64_t row0, int64_t row1,
         copy_once(L, v, row0, row1, from, TIER_HOST, depth ? depth + 1 : 0);
         set_place(v, row0, row1, to, buffer, offset);
         copy_once(L, v, row0, row1, TIER_HOST, to, depth);
-        set_place(v, row0, row1, TIER_HOST, -1, 0);
+        if (!v->staged)
+            set_place(v, row0, row1, TIER_HOST, -1, 0);
     } else {
         set_place(v, row0, row1, to, buffer, offset);
         copy_once(L, v, row0, row1, from, to, depth);
@@ -245,6 +246,12 @@ void value_forget(struct value *v, int tile)
 {
     for (int k = 0; k < PLACES; k++)
         v->tiles[tile].place[k] = nowhere;
+}
+
+void value_unstage(struct value *v)
+{
+    for (int i = 0; v->staged && i < v->n_tiles; i++)
+        v->tiles[i].place[TIER_HOST] = nowhere;
 }
 
 void value_drop_all(struct lowering *L, struct value *v)
