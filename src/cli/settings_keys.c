@@ -45,10 +45,10 @@ const struct settings_key settings_keys[] = {
     {"grad-accum", KEY_COUNT, AT(grad_accum), "1", POSITIVE, .arg = "N", .help = "sequences per step, one after the other"},
     {"batch", KEY_COUNT, AT(batch), "auto", "auto", POSITIVE, .arg = "N", .help = "sequences per step over all ranks; auto: grad-accum x dp"},
 
-    {"zero", KEY_INT, AT(zero), "3", LIMITS(0, 3), .group = "Memory", .arg = "0..3", .help = "what is partitioned over the ranks"},
+    {"zero", KEY_INT, AT(zero), "3", "auto", LIMITS(0, 3), .group = "Memory", .arg = "0..3", .help = "what is partitioned over the ranks; auto: the stage that is fastest, 1 to 3"},
     {"offload", KEY_OFFLOAD, .value = "auto", .arg = "TIER", .help = "none, cpu, nvme, auto; or per class: params=nvme,grads=cpu,optim=nvme,acts=cpu"},
     {"alpha", KEY_NUMBER, AT(alpha), "auto", "auto", LIMITS(0, 1), .arg = "X", .help = "share of row chunks kept of what may be recomputed"},
-    {"keep-inputs", KEY_COUNT, AT(keep_inputs), "auto", "auto", LIMITS(1, 65536), .arg = "K", .help = "layer inputs are kept of every K-th layer, the others computed again from theirs; auto: 1"},
+    {"keep-inputs", KEY_COUNT, AT(keep_inputs), "auto", "auto", LIMITS(1, 65536), .arg = "K", .help = "layer inputs are kept of every K-th layer, the others computed again from theirs; auto: all, unless memory limits"},
     {"prefetch", KEY_NUMBER, AT(prefetch), "auto", "auto", ANY, .arg = "N", .help = "distance, in row chunks of compute"},
     {"update", KEY_CHOICE, AT(update), "auto", .choices = updates, .arg = "WHERE", .help = "where AdamW runs"},
     {"device", KEY_CHOICE, AT(device), "auto", .choices = devices, .arg = "NAME", .help = "where the model runs"},

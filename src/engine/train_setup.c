@@ -198,6 +198,10 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, struct 
         *model = NULL;
         return st;
     }
+    s->ulysses = (*plan)->strategy.ulysses;
+    s->ring = (*plan)->strategy.ring;
+    if (s->zero == AUTO) /* a rank alone has no stage: another run may have more */
+        s->zero = (*plan)->strategy.ranks > 1 ? (*plan)->strategy.zero : 3;
     if (!(*plan)->fits) /* other settings, with which it may, choose their own tiles */
         return OK;
     s->row_chunk = (*plan)->strategy.row_chunk;

@@ -36,6 +36,7 @@ static enum status derive(const struct model *m, struct settings *s, int ranks, 
 {
     struct seq_heads heads = heads_of(m, s);
     struct seq_rates rates;
+    s->together = 0;
     if (s->dp <= 0)
         s->dp = s->ulysses > 0 && s->ring > 0 && ranks % (s->ulysses * s->ring) == 0 ? ranks / (s->ulysses * s->ring) : 1;
     if (ranks % s->dp)
@@ -52,8 +53,8 @@ static enum status derive(const struct model *m, struct settings *s, int ranks, 
     } else if (s->ulysses <= 0) {
         rates_of(m, s, &rates);
         /* of one sequence's ranks as many as lie on one host, wherever they begin */
-        int together = ranks > per_host ? (int)gcd_i64(sp, per_host) : per_host;
-        TRY(seq_degrees_choose(sp, together, &heads, s->seq_len, 0, &rates, &s->ulysses, &s->ring));
+        s->together = ranks > per_host ? (int)gcd_i64(sp, per_host) : per_host;
+        TRY(seq_degrees_choose(sp, s->together, &heads, s->seq_len, 0, &rates, &s->ulysses, &s->ring));
     }
     return OK;
 }
@@ -72,4 +73,18 @@ enum status plan_mesh(const struct model *m, struct settings *s, int ranks, int 
     else
         s->batch = s->grad_accum * s->dp;
     return OK;
+}
+
+int plan_other_degrees(const struct model *m, const struct settings *s, int i, int *ulysses, int *ring)
+{
+    struct seq_heads heads = heads_of(m, s);
+    int ranks = s->ulysses * s->ring;
+    for (int u = 1; u <= ranks && s->together > 0; u++)
+        if (u != s->ulysses && ranks % u == 0 && (ranks <= s->together || s->together % u == 0) &&
+            seq_degrees_check(ranks, u, ranks / u, &heads) == OK && i-- == 0) {
+            *ulysses = u;
+            *ring = ranks / u;
+            return 1;
+        }
+    return 0;
 }

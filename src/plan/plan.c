@@ -6,7 +6,7 @@
 #include "base/sys.h"
 #include "plan/fit.h"
 #include "plan/pack.h"
-#include "plan/search.h"
+#include "plan/variants.h"
 #include "program/verify.h"
 #include "seqpar/seqpar.h"
 
@@ -200,7 +200,7 @@ enum status plan_fixed(const struct model *m, const struct settings *s, struct s
     fixed.seq_len = shape.padded;
     fixed.rows = seq_rank_rows(&shape);
     fixed.ranks = fixed.dp * fixed.ulysses * fixed.ring;
-    fixed.zero = fixed.ranks > 1 ? s->zero : 0;
+    fixed.zero = fixed.ranks == 1 ? 0 : s->zero == AUTO ? 3 : s->zero;
     TRY(plan_tiles(m, s, &fixed));
     *out = fixed;
     return OK;
@@ -214,11 +214,34 @@ struct task {
     const int64_t *limit;
 };
 
+/* Of a single placement, which the search neither tries nor changes: fewer layer inputs if they are open and it does not fit. */
+static enum status plan_searched(const struct task *t, const struct search *search, struct plan **out)
+{
+    struct strategy fewer = search->candidates[0].strategy;
+    struct candidate leanest;
+    struct search again;
+    TRY(plan_first(search, t->m, t->s, t->cost, t->limit, out));
+    if ((*out)->fits || search->n > 1 || t->s->keep_inputs > 0)
+        return OK;
+    enum status st = search_leanest(t->m, t->s, &fewer, t->cost, t->limit, &leanest);
+    if (st == OK && (leanest.excess > 1 || leanest.strategy.input_every == fewer.input_every))
+        return OK;
+    fewer.input_every = leanest.strategy.input_every;
+    if (st == OK)
+        st = search_create(t->m, t->s, &fewer, t->cost, t->limit, &again);
+    plan_destroy(*out);
+    *out = NULL;
+    TRY(st);
+    st = plan_first(&again, t->m, t->s, t->cost, t->limit, out);
+    search_destroy(&again);
+    return st;
+}
+
 static enum status plan_on_grid(const struct task *t, const struct strategy *fixed, struct plan **out)
 {
     struct search search;
     TRY(search_create(t->m, t->s, fixed, t->cost, t->limit, &search));
-    enum status st = plan_first(&search, t->m, t->s, t->cost, t->limit, out);
+    enum status st = plan_searched(t, &search, out);
     search_destroy(&search);
     return st;
 }
@@ -252,20 +275,18 @@ static enum status plan_finer(const struct task *t, struct strategy fixed, struc
 
 enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out)
 {
-    struct strategy fixed;
-    struct cost_model cost;
-    struct task t = {m, s, &cost, limit};
-    struct plan *plan;
+    struct variant *v;
+    struct plan *plan = NULL;
     double began = clock_seconds();
-    TRY(plan_fixed(m, s, &fixed));
-    plan_cost_model(s, &cost);
-    TRY(plan_on_grid(&t, &fixed, &plan));
-    if (!plan->fits && plan->misfit == TIER_DEVICE && search_excess(plan->arena, limit) <= PLAN_FINER_HELPS) {
-        enum status st = plan_finer(&t, fixed, &plan);
-        if (st != OK) {
-            plan_destroy(plan);
-            return st;
-        }
+    TRY(variant_choose(m, s, limit, &v));
+    struct task t = {m, &v->s, &v->cost, limit};
+    enum status st = plan_searched(&t, &v->search, &plan);
+    if (st == OK && !plan->fits && plan->misfit == TIER_DEVICE && search_excess(plan->arena, limit) <= PLAN_FINER_HELPS)
+        st = plan_finer(&t, v->fixed, &plan);
+    variant_destroy(v);
+    if (st != OK) {
+        plan_destroy(plan);
+        return st;
     }
     plan->took = clock_seconds() - began;
     *out = plan;

@@ -26,8 +26,9 @@ struct settings {
     int64_t eval_every;                  /* steps; 0: never */
     int64_t seq_len, micro_batch, grad_accum;
     int64_t batch;                       /* sequences of a step over all ranks; AUTO: grad_accum of each data-parallel rank */
-    int zero;                            /* 0..3 */
+    int zero;                            /* 0..3, AUTO */
     int dp, ulysses, ring;               /* mesh; AUTO: derived from the number of ranks (plan_mesh) */
+    int together;                        /* not a key: if plan_mesh has derived both ulysses and ring, the ranks of a sequence on one host; else 0 */
     enum sp_kind sp;                     /* how ranks share a sequence; all but AUTO are in ulysses and ring already */
     int ranks;                           /* processes to start on this machine; AUTO: none, whoever starts us has */
     double comm_timeout;                 /* seconds that a rank waits for another one; AUTO: 600 */
