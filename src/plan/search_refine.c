@@ -4,12 +4,12 @@
 #include <math.h>
 #include <string.h>
 
-/* What the search gives at most for less traffic, as a share of the step; and what it gives if the fastest is not sound: hurt by
- * slower links, or busy writing to drives for much of the step. */
+/* What the search gives at most for less traffic, as a share of the step. */
 #define MARGIN 0.003
-#define WIDE_MARGIN 0.01
-#define SOUND_SLOW 1.03
-#define SOUND_WRITES 0.01
+/* What links slower by SEARCH_SLOW may add to the step before that counts like the step, and what a second of drive writes counts
+ * in any case. */
+#define SLOW_MAY 1.03
+#define WRITES_COUNT 0.02
 /* What a second of traffic is worth in seconds of the step, as others use the links, too; and what one of drive writes is: at 20
  * GB/s it wears drives of one write a day for five years by about what a second of a rented GPU costs. */
 #define TRAFFIC_WORTH 0.1
@@ -66,6 +66,18 @@ static void expect(struct candidate *c, const struct candidate *tried)
     c->slow = c->estimate + (tried->slow - tried->estimate) * traffic;
 }
 
+/* Seconds of the step, and what counts like them. */
+static double price(const struct candidate *c)
+{
+    return c->seconds + fmax(0, c->slow - SLOW_MAY * c->seconds) + WRITES_COUNT * c->written;
+}
+
+/* Seconds of the step, on planned and slower links alike, and what the traffic is worth. */
+static double score(const struct candidate *c)
+{
+    return (c->seconds + c->slow) / 2 + TRAFFIC_WORTH * c->traffic + WRITES_WORTH * c->written;
+}
+
 /* Steps of half a quarter down to one chunk, each to where it is faster. */
 static enum status refine_kept(struct refining *r, struct candidate *best)
 {
@@ -79,11 +91,11 @@ static enum status refine_kept(struct refining *r, struct candidate *best)
                 continue;
             estimator_judge(r->x->estimator, &c);
             expect(&c, best);
-            if (c.excess > 1 || c.seconds >= WORTH_TRYING * best->seconds)
+            if (c.excess > 1 || price(&c) >= WORTH_TRYING * price(best))
                 continue;
             TRY(try(r, &c));
             tries++;
-            if (c.excess <= 1 && c.seconds < best->seconds) {
+            if (c.excess <= 1 && price(&c) < price(best)) {
                 *best = c;
                 break;
             }
@@ -91,15 +103,9 @@ static enum status refine_kept(struct refining *r, struct candidate *best)
     return OK;
 }
 
-/* Seconds of the step, on planned and slower links alike, and what the traffic is worth. */
-static double score(const struct candidate *c)
-{
-    return (c->seconds + c->slow) / 2 + TRAFFIC_WORTH * c->traffic + WRITES_WORTH * c->written;
-}
-
-/* Of all placements that ought to fit and take no longer than `seconds` the one with the least traffic, if that is less than
+/* Of all placements that ought to fit and have a price of `highest` at most the one with the least traffic, if that is less than
  * out->traffic. Returns whether there is one. */
-static int find_leaner(const struct refining *r, const struct candidate *fastest, double seconds, double *least,
+static int find_leaner(const struct refining *r, const struct candidate *fastest, double highest, double *least,
                        struct candidate *out)
 {
     const struct options *o = estimator_options(r->x->estimator);
@@ -111,7 +117,7 @@ static int find_leaner(const struct refining *r, const struct candidate *fastest
             c.strategy.kept_chunks = kept;
             estimator_judge(r->x->estimator, &c);
             expect(&c, fastest);
-            if (c.redundant || c.excess > r->room || c.seconds > seconds || score(&c) >= *least || settled(r->x, &c.strategy))
+            if (c.redundant || c.excess > r->room || price(&c) > highest || score(&c) >= *least || settled(r->x, &c.strategy))
                 continue;
             *least = score(&c);
             *out = c;
@@ -120,28 +126,14 @@ static int find_leaner(const struct refining *r, const struct candidate *fastest
     return found;
 }
 
-static int is_sound(const struct candidate *c)
-{
-    return c->slow <= SOUND_SLOW * c->seconds && c->written <= SOUND_WRITES * c->seconds;
-}
-
 /* What is fast enough, given what was tried. */
 static double enough(const struct search *x)
 {
-    const struct candidate *fastest = NULL;
-    for (int i = 0; i < x->n_tried; i++) {
-        const struct candidate *c = &x->candidates[i];
-        if (c->excess <= 1 && (!fastest || c->seconds < fastest->seconds))
-            fastest = c;
-    }
-    return (1 + (is_sound(fastest) ? MARGIN : WIDE_MARGIN)) * fastest->seconds;
-}
-
-/* Of two that are fast enough. */
-static int is_better(const struct candidate *a, const struct candidate *b)
-{
-    int sa = is_sound(a), sb = is_sound(b);
-    return sa != sb ? sa : score(a) < score(b);
+    double least = INFINITY;
+    for (int i = 0; i < x->n_tried; i++)
+        if (x->candidates[i].excess <= 1)
+            least = fmin(least, price(&x->candidates[i]));
+    return (1 + MARGIN) * least;
 }
 
 /* Brings the best to the front of those that were tried and are fast enough. Returns below what score another one is worth
@@ -151,7 +143,7 @@ static double choose(struct search *x)
     int at = -1;
     for (int i = 0; i < x->n_tried; i++) {
         const struct candidate *c = &x->candidates[i];
-        if (c->excess <= 1 && c->seconds <= enough(x) && (at < 0 || is_better(c, &x->candidates[at])))
+        if (c->excess <= 1 && price(c) <= enough(x) && (at < 0 || score(c) < score(&x->candidates[at])))
             at = i;
     }
     struct candidate chosen = x->candidates[at];
@@ -170,13 +162,13 @@ static enum status keep_fewer(struct refining *r, double least)
         c.strategy.kept_chunks = (low + high) / 2;
         estimator_judge(r->x->estimator, &c);
         c.slow = c.seconds;
-        if (c.excess <= 1 && c.seconds <= enough(r->x) && !settled(r->x, &c.strategy)) {
+        if (c.excess <= 1 && price(&c) <= enough(r->x) && !settled(r->x, &c.strategy)) {
             if (score(&c) >= least)
                 return OK;
             TRY(try(r, &c));
             tries++;
         }
-        if (c.excess <= 1 && c.seconds <= enough(r->x))
+        if (c.excess <= 1 && price(&c) <= enough(r->x))
             high = c.strategy.kept_chunks;
         else
             low = c.strategy.kept_chunks + 1;
@@ -187,9 +179,10 @@ static enum status keep_fewer(struct refining *r, double least)
 enum status search_refine(const struct trials *t, struct search *x)
 {
     struct refining r = {t, x, 0, 1};
-    struct candidate fastest = x->candidates[0], next;
-    if (fastest.excess > 1)
+    if (x->candidates[0].excess > 1)
         return OK;
+    choose(x);
+    struct candidate fastest = x->candidates[0], next;
     TRY(refine_kept(&r, &fastest));
     double least = choose(x);
     for (int i = 0; i < LEANER_TRIES && r.spent < REFINE_INSTRS && find_leaner(&r, &fastest, enough(x), &least, &next); i++) {

@@ -27,7 +27,7 @@ static struct plan *planned(const struct model *m, const struct settings *s, con
     return plan;
 }
 
-enum { AMPLE = 1 << 28, RANDOM = 200 };
+enum { AMPLE = 1 << 28, RANDOM = 100 };
 
 /* The fastest of random placements that fit. */
 static double best_of_random(const struct model *m, const int64_t limit[TIERS], uint64_t seed, int *fitting)
@@ -81,8 +81,8 @@ static void beats_random(void **state)
     }
 }
 
-/* What a smaller budget allows, a larger one does too; each may be slower than the fastest by the percent that less traffic is
- * worth. */
+/* What a smaller budget allows, a larger one does too; each may be slower than the fastest by what less traffic and slower links
+ * are worth. */
 static void more_memory_is_never_slower(void **state)
 {
     (void)state;
