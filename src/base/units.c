@@ -11,6 +11,8 @@
 static enum status parse_scaled(const char *key, const char *text, const char *letters, const char *example, int64_t *out)
 {
     char *end;
+    if (text[0] == '-' && isdigit((unsigned char)text[1]))
+        return status_fail(ERR_INVALID, "%s: %s is negative; give a number like %s", key, text, example);
     if (!isdigit((unsigned char)text[0]) && text[0] != '.')
         return status_fail(ERR_INVALID, "%s: '%s' is not a number like %s", key, text, example);
     double value = strtod(text, &end);
@@ -27,6 +29,8 @@ static enum status parse_scaled(const char *key, const char *text, const char *l
     double scaled = value * pow(1024.0, power);
     if (letters[3] && power > 0) /* 1.9T of bytes */
         scaled = floor(scaled);
+    if (!*end && scaled >= 9e18)
+        return status_fail(ERR_INVALID, "%s: %s is too large", key, text);
     if (*end || !(scaled < 9e18) || scaled != floor(scaled))
         return status_fail(ERR_INVALID, "%s: '%s' is not a whole number like %s", key, text, example);
     *out = (int64_t)scaled;

@@ -20,6 +20,17 @@ static const char usage[] =
     "       ltrain --resume RUN [options]\n"
     "       ltrain --ranks N ..., mpiexec -n N ltrain ..., srun --mpi=pmix ltrain ...: several processes\n\n";
 
+static const char plan_usage[] =
+    "usage: ltrain plan --model NAME --seq-len N [options]\n\n"
+    "Says what lives where, what fits, how long a step takes, what limits it and what would help. Runs nothing.\n\n"
+    "  ltrain plan --model 8b --seq-len 420k --dtype bf16 --machine 2xa100-80      does it fit? how fast? what is written a "
+    "day?\n"
+    "  ltrain plan --model 8b --max-seq --dtype bf16 --machine 4xa100-40           the longest sequence there\n"
+    "  ltrain plan --model 8b --seq-len 1m --dtype bf16 --machine h200 --host-mem 2T --nvme 4x7GB/s       other memory and "
+    "drives\n"
+    "  ltrain plan --model 1b --seq-len 64k --explain                              this machine; why it is as it is\n"
+    "  ltrain plan --model 1b --seq-len 64k --profile                              this machine, measured first\n\n";
+
 #define CHECK_STEPS 3
 
 static enum status write_picture(const struct plan *plan, const struct model *model, const char *path)
@@ -38,23 +49,22 @@ static enum status write_plan(const struct plan *plan, const struct model *model
 {
     struct changes c = {0};
     struct explanation e;
-    int wanted, explain = s->explain && plan->fits;
+    int explain = s->explain && plan->fits;
     if (explain)
         TRY(explain_make(plan, model, s, &e));
-    TRY(changes_wanted(plan, model, &wanted));
     if (s->json) {
-        if (!plan->fits)
-            TRY(changes_find(plan, model, s, CHANGES_SECONDS, &c));
+        TRY(changes_find(plan, model, s, &c));
         TRY(plan_write_json(plan, model, &c, explain ? &e : NULL, stdout));
     } else {
         if (s->machine)
             hardware_print(s->hardware, s->dtype, stdout);
         TRY(plan_print(plan, model, stdout));
-        if (explain)
+        if (explain) {
+            TRY(plan_print_bounds(plan, model, stdout));
             explain_print(plan, &e, stdout);
+        }
         fflush(stdout);
-        if (wanted)
-            TRY(changes_find(plan, model, s, CHANGES_SECONDS, &c));
+        TRY(changes_find(plan, model, s, &c));
         changes_print(plan, &c, stdout);
     }
     if (s->svg)
@@ -130,8 +140,9 @@ int main(int argc, char **argv)
     ranks_hush(&launch);
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(usage, stdout);
-            settings_help(stdout);
+            int plan = first == 2 && strcmp(argv[1], "plan") == 0;
+            fputs(plan ? plan_usage : usage, stdout);
+            settings_help(plan ? SETTINGS_PLAN : SETTINGS_TRAIN, stdout);
             return 0;
         }
     st = comm_create(&launch, settings_patience(argc > first ? argc - first : 0, argv + first), &comm);

@@ -31,6 +31,7 @@ enum key_flags {
     KEY_FLAG_ONLY = 4,  /* not in files */
     KEY_ABOVE_MIN = 8,  /* min itself is outside */
     KEY_BELOW_MAX = 16, /* max itself is outside */
+    KEY_OF_RUNS = 32,   /* not in the help of plans */
 };
 
 struct settings_key {

@@ -32,7 +32,8 @@ struct run {
 };
 
 /* train.c */
-/* Plans, on every rank the same; refuses what does not fit; sets the mesh. *plan: the caller's. */
+/* Plans, on every rank the same; refuses what does not fit; sets the mesh. Tiles and mesh are written into the settings: they are
+ * part of the numerics key that a resumed run keeps. *plan: the caller's. */
 enum status run_plan(struct run *r, struct plan **plan);
 /* The corpus, for the model's vocabulary and window. */
 enum status run_open_data(struct run *r);

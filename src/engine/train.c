@@ -193,11 +193,16 @@ enum status run_plan(struct run *r, struct plan **out)
         st = comm_agree(c, plan_refuse(plan, r->model, r->s));
     if (st == OK)
         st = comm_set_mesh(c, &(struct mesh){r->s->dp, r->s->ulysses, r->s->ring});
-    if (st == OK)
-        *out = plan;
-    else
+    if (st != OK) {
         plan_destroy(plan);
-    return st;
+        return st;
+    }
+    r->s->row_chunk = plan->strategy.row_chunk;
+    r->s->head_tile = plan->strategy.head_tile;
+    r->s->loss_tile = plan->strategy.loss_tile;
+    r->s->group = plan->strategy.group;
+    *out = plan;
+    return OK;
 }
 
 /* From the settings to a run that is ready for its first step. Every rank reaches the same points, or all fail. */

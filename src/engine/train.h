@@ -16,8 +16,7 @@ struct train_hooks {
 };
 
 /* Of the machine that the settings name, if they do, or of this one: resolves `auto` where the machine decides (device, budgets, threads, mesh) and plans for `ranks` ranks: those of comm, or a
- * single process that plans for more. Tiles and mesh are written back into *s: they are part of the numerics key that a resumed
- * run keeps. Ranks that share a host share its memory, cores and drives; all plan with the least that any of them has. *model and
+ * single process that plans for more. The mesh is written back into *s. Ranks that share a host share its memory, cores and drives; all plan with the least that any of them has. *model and
  * *plan are the caller's to destroy. limit: bytes of each tier, of one rank. */
 enum status train_plan(struct settings *s, struct comm *comm, int ranks, struct model **model, struct plan **plan,
                        int64_t limit[TIERS]);

@@ -202,12 +202,6 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, struct 
     s->ring = (*plan)->strategy.ring;
     if (s->zero == AUTO) /* a rank alone has no stage: another run may have more */
         s->zero = (*plan)->strategy.ranks > 1 ? (*plan)->strategy.zero : 3;
-    if (!(*plan)->fits) /* other settings, with which it may, choose their own tiles */
-        return OK;
-    s->row_chunk = (*plan)->strategy.row_chunk;
-    s->head_tile = (*plan)->strategy.head_tile;
-    s->loss_tile = (*plan)->strategy.loss_tile;
-    s->group = (*plan)->strategy.group;
     return OK;
 }
 

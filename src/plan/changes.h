@@ -1,37 +1,43 @@
-/* Changes to the settings that make a plan fit, or faster: each planned again to see what it comes to. */
+/* Changes to the settings that make a plan fit, or faster: each looked at (glance.h), the cheapest planned whole if that is
+ * quick.
+ */
 #ifndef LTRAIN_PLAN_CHANGES_H
 #define LTRAIN_PLAN_CHANGES_H
 
 #include "plan/explain.h"
 #include "plan/report.h"
 
-#define CHANGES_MAX 24
-#define CHANGES_SECONDS 10.0 /* long enough for people to wait */
+#define CHANGES_HELP 0.02 /* what makes a step faster by less is not worth saying */
+enum { CHANGES_MAX = 24, CHANGES_SAID = 3 };
 
 struct change {
     char say[80];      /* the flags, as one types them */
     int gives_more;    /* more memory, drives or devices than there are now */
     int shortens;      /* a shorter sequence */
+    int exact;         /* planned whole; else a trial's figures */
     double seconds;    /* a step's */
     double per_second; /* tokens */
     int64_t arena[TIERS];
-    char strategy[200]; /* plan_describe */
+    char strategy[256]; /* strategy_describe */
+    int proposal;       /* private to changes.c */
+    int64_t tokens;
 };
 
 struct changes {
     int n;
     struct change by_cost[CHANGES_MAX]; /* those that help: what is there used otherwise before more, then the fastest first */
     int tried;
-    int all_tried; /* 0: time ran out */
+    int64_t shortest; /* the shortest sequence looked at, and the least bytes that it needs; 0: none was */
+    int64_t least[TIERS];
 };
 
-/* Of a plan that does not fit: changes that do. Of one that fits: those that make it at least 2% faster. Starts no plan after so
- * many seconds; tries what is likely to help first. */
-enum status changes_find(const struct plan *p, const struct model *m, const struct settings *s, double seconds,
-                         struct changes *out);
+/* Of a plan that does not fit: changes that do; if none does, c->shortest says how far off they are. Of one that fits: those that
+ * make it faster, if compute waits, computes twice, or would be much faster in bf16. A few seconds at most; the same whenever it
+ * is asked. */
+enum status changes_find(const struct plan *p, const struct model *m, const struct settings *s, struct changes *out);
 
-/* Whether there is something to change: it does not fit, or compute waits or computes twice. ERR_NOMEM. */
-enum status changes_wanted(const struct plan *p, const struct model *m, int *wanted);
+/* The flag of a tier's budget. */
+extern const char *const changes_flag[TIERS];
 
 /* The three cheapest, a line each. */
 void changes_print(const struct plan *p, const struct changes *c, FILE *f);

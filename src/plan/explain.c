@@ -242,8 +242,13 @@ static enum status explain_ranks(struct explainer *x)
 
 enum status explain_make(const struct plan *p, const struct model *m, const struct settings *s, struct explanation *out)
 {
-    struct explainer x = {.p = p, .m = m, .s = s, .out = out};
+    struct settings chosen = *s; /* alternatives are on the plan's grid */
+    struct explainer x = {.p = p, .m = m, .s = &chosen, .out = out};
     struct candidate own;
+    chosen.row_chunk = p->strategy.row_chunk;
+    chosen.head_tile = p->strategy.head_tile;
+    chosen.loss_tile = p->strategy.loss_tile;
+    chosen.group = p->strategy.group;
     memset(out, 0, sizeof *out);
     TRY(report_make(p, m, &x.report));
     TRY(search_price(m, s, &p->strategy, &p->cost, p->limit, &own));

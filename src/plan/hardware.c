@@ -156,8 +156,11 @@ enum status hardware_preset(const char *name, struct hardware *out)
         strncat(all, names[i], sizeof all - strlen(all) - 1);
     }
     const char *near = names_nearest(rest, names, N_PRESETS);
-    return status_fail(ERR_INVALID, "machine: '%s' is neither a file nor one of %s (several: 4xa100-40)%s%s%s", name, all,
-                       near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    return status_fail(ERR_INVALID,
+                       "machine: '%s' is neither a file nor one of %s (several: 4xa100-40); a file is YAML: like: h200, then "
+                       "what differs%s%.*s%s%s",
+                       name, all, near ? ". Did you mean " : "", near && count > 0 ? (int)(rest - name) : 0, name,
+                       near ? near : "", near ? "?" : "");
 }
 
 void hardware_assumed(struct hardware *h)
@@ -215,14 +218,14 @@ void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS])
 
 void hardware_print(const struct hardware *h, enum dtype dtype, FILE *f)
 {
-    char device[32], host[32], nvme[32], other[64] = "--dtype";
+    char device[32], host[32], nvme[32], other[64] = "";
     double faster = h->peak_flops[BF16] / h->peak_flops[F32];
-    if (dtype == F32 && h->peak_flops[F32] > 0 && faster >= 2)
-        snprintf(other, sizeof other, "--dtype bf16 computes %.0f times as fast at most", faster);
+    if (dtype == F32 && h->peak_flops[F32] > 0 && faster >= HARDWARE_BF16_PAYS)
+        snprintf(other, sizeof other, " (--dtype bf16 computes %.0f times as fast at most)", faster);
     fprintf(f, "machine: ");
     if (h->nodes > 1)
         fprintf(f, "%d nodes of ", h->nodes);
-    fprintf(f, "%d x %s, %s each; host %s; nvme %s in %d drive%s, %.3g GB/s read, %.3g written. dtype %s (%s). Figures: %s\n",
+    fprintf(f, "%d x %s, %s each; host %s; nvme %s in %d drive%s, %.3g GB/s read, %.3g written. dtype %s%s. Figures: %s\n",
             h->devices, h->name, units_format_bytes(h->device_mem, device), units_format_bytes(h->host_mem, host),
             units_format_bytes(h->nvme_mem, nvme), h->drives, h->drives == 1 ? "" : "s", h->read / GIGA, h->write / GIGA,
             dtype_name(dtype), other, h->source);

@@ -54,6 +54,8 @@ void curve_set(struct curve *c, double y);
 void hardware_override(struct hardware *h, const struct settings *s);
 /* Bytes of each tier for one rank, `ranks` of them sharing the machine. */
 void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS]);
+/* Products so many times as fast in bf16 as in fp32 are worth saying. */
+#define HARDWARE_BF16_PAYS 1.5
 /* One line: devices, memory, drives, where the figures are from. */
 void hardware_print(const struct hardware *h, enum dtype dtype, FILE *f);
 

@@ -1,8 +1,9 @@
-/* Bisection over lengths: whether anything fits is asked of the leanest placements only. */
+/* Interpolation between lengths: whether anything fits is asked of the leanest placements only. */
 #include "plan/longest.h"
 
-#include "plan/search.h"
+#include "plan/glance.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { SHORTEST = 1024, STEPS = 64, FIRST = 131072 };
@@ -13,7 +14,7 @@ struct range {
     const struct settings *s;
     int ranks, per_host;
     const int64_t *limit;
-    struct longest *found; /* of the shortest that is known not to fit */
+    struct longest *found; /* of the last length that did not fit */
 };
 
 static int64_t step_at(int64_t tokens)
@@ -38,83 +39,80 @@ static enum status settings_at(const struct range *x, int64_t tokens, struct set
     return plan_mesh(x->m, out, x->ranks, x->per_host);
 }
 
-/* What seems not to fit by this share may: the leanest placement by estimate is not always the leanest. Looked at where that
- * takes no time. */
-#define UNCERTAIN 0.1
-
-static enum status fits_at(struct range *x, int64_t tokens, int *fits)
+/* out: the leanest placement. */
+static enum status look(struct range *x, int64_t tokens, struct candidate *out)
 {
     struct settings s;
-    struct strategy fixed;
-    struct cost_model cost;
-    struct candidate c;
     TRY(settings_at(x, tokens, &s));
-    TRY(plan_fixed(x->m, &s, &fixed));
-    plan_cost_model(&s, &cost);
-    TRY(search_leanest(x->m, &s, &fixed, &cost, x->limit, &c));
-    if (c.whole && c.excess > 1 && c.excess <= 1 + UNCERTAIN) {
-        struct search all;
-        TRY(search_create(x->m, &s, &fixed, &cost, x->limit, &all));
-        if (all.candidates[0].tried && all.candidates[0].excess < c.excess)
-            c = all.candidates[0];
-        search_destroy(&all);
-    }
-    if (c.excess > 1 && c.excess <= PLAN_FINER_HELPS && c.bytes[TIER_DEVICE] > x->limit[TIER_DEVICE]) {
-        int steps = 0;
-        while (steps < PLAN_FINER && plan_finer_tiles(x->m, &s, &fixed))
-            steps++;
-        if (steps > 0)
-            TRY(search_leanest(x->m, &s, &fixed, &cost, x->limit, &c));
-    }
-    *fits = c.excess <= 1;
-    for (int t = 0; t < TIERS && !*fits; t++)
-        if (c.bytes[t] > x->limit[t]) {
-            x->found->longer = tokens;
-            x->found->tier = (enum tier)t;
-            x->found->bytes = c.bytes[t];
-            break;
-        }
+    TRY(glance_fits(x->m, &s, x->limit, out));
+    if (out->excess <= 1)
+        return OK;
+    struct strategy finer = out->strategy;
+    int tier = TIER_DEVICE;
+    while (tier < TIER_NVME && (double)out->bytes[tier] < out->excess * (double)x->limit[tier])
+        tier++;
+    *x->found = (struct longest){.longer = tokens, .tier = (enum tier)tier, .bytes = out->bytes[tier]};
+    x->found->finer = tier == TIER_DEVICE && !out->whole && plan_finer_tiles(x->m, &s, &finer);
     return OK;
 }
 
-/* *low fits, or is the shortest; *high does not, or is beyond the longest there can be. */
-static enum status bracket(struct range *x, int64_t *low, int64_t *high)
+static int64_t round_to_step(double tokens)
+{
+    int64_t step = step_at((int64_t)tokens);
+    return (int64_t)tokens / step * step;
+}
+
+/* One fits, the other one does not: what they need of what there is grows about as the length does. */
+struct bracket {
+    int64_t low, high;
+    double low_excess, high_excess;
+};
+
+/* *low fits, or is the shortest; high does not, or is beyond the longest there can be (high_excess 0). */
+static enum status bracket(struct range *x, struct bracket *b)
 {
     int64_t most = most_tokens(x->m), at = min_i64(most, FIRST);
-    int fits;
-    *high = most + step_at(most);
-    TRY(fits_at(x, at, &fits));
-    while (fits && at < most) {
-        int64_t next = min_i64(most, 2 * at);
-        *low = at;
-        TRY(fits_at(x, next, &fits));
-        at = next;
+    struct candidate c;
+    *b = (struct bracket){0, most + step_at(most), 0, 0};
+    for (;;) {
+        TRY(look(x, at, &c));
+        if (c.excess > 1) {
+            b->high = at;
+            b->high_excess = c.excess;
+            if (b->low > 0 || at <= SHORTEST)
+                break;
+            at = max_i64(SHORTEST, round_to_step((double)at * fmin(0.5, 0.95 / c.excess)));
+        } else {
+            b->low = at;
+            b->low_excess = c.excess;
+            if (b->high_excess > 0 || at >= most)
+                break;
+            at = min_i64(most, round_to_step((double)at * fmin(16, fmax(1.125, 0.98 / c.excess))));
+        }
     }
-    *low = fits ? at : *low;
-    *high = fits ? *high : at;
-    if (fits || *low > 0)
-        return OK;
-    while (!fits && at > SHORTEST) {
-        *high = at;
-        at = max_i64(SHORTEST, at / 2 / SHORTEST * SHORTEST);
-        TRY(fits_at(x, at, &fits));
-    }
-    *low = at;
+    b->low = max_i64(b->low, SHORTEST);
     return OK;
 }
 
-static enum status bisect(struct range *x, int64_t low, int64_t high, int64_t *out)
+static enum status narrow(struct range *x, struct bracket *b)
 {
-    for (int64_t step = step_at(low); high - low > step; step = step_at(low)) {
-        int64_t middle = low + (high - low) / 2 / step * step;
-        int fits;
-        TRY(fits_at(x, middle, &fits));
-        if (fits)
-            low = middle;
-        else
-            high = middle;
+    struct candidate c;
+    for (int i = 0; b->high - b->low > step_at(b->low); i++) {
+        int64_t step = step_at(b->low);
+        double share = b->high_excess > 0 ? (1 - b->low_excess) / (b->high_excess - b->low_excess) : 0.5;
+        if (i % 4 == 3) /* not as expected */
+            share = 0.5;
+        int64_t next = b->low + (int64_t)(share * (double)(b->high - b->low)) / step * step;
+        next = min_i64(max_i64(next, b->low + step), b->high - step);
+        TRY(look(x, next, &c));
+        if (c.excess <= 1) {
+            b->low = next;
+            b->low_excess = c.excess;
+        } else {
+            b->high = next;
+            b->high_excess = c.excess;
+        }
     }
-    *out = low;
     return OK;
 }
 
@@ -124,21 +122,20 @@ enum status plan_longest(const struct model *m, struct settings *s, int ranks, i
     struct longest found = {.step = 0};
     struct range x = {m, s, ranks, per_host, limit, &found};
     struct settings chosen;
-    int64_t low = 0, high, tokens;
+    struct bracket b;
+    int64_t tokens;
     if (m->config.family == FAMILY_GPT2 && m->config.max_positions < SHORTEST)
         return status_fail(ERR_INVALID,
                            "model %s has learned positions for %lld tokens, and --max-seq starts at %d: give --seq-len",
                            m->config.name, (long long)m->config.max_positions, SHORTEST);
-    TRY(bracket(&x, &low, &high));
-    TRY(bisect(&x, low, high, &tokens));
-    for (;; tokens -= step_at(tokens)) { /* the leanest placement of a trial fitted: mostly one whole plan does */
+    TRY(bracket(&x, &b));
+    TRY(narrow(&x, &b));
+    for (tokens = b.low;; tokens -= step_at(tokens)) { /* the leanest placement of a trial fitted: mostly one whole plan does */
         TRY(settings_at(&x, tokens, &chosen));
         TRY(plan_create(m, &chosen, limit, out));
         if ((*out)->fits || tokens <= SHORTEST)
             break;
-        found.longer = tokens;
-        found.tier = (*out)->misfit;
-        found.bytes = (*out)->arena[(*out)->misfit];
+        found = (struct longest){.longer = tokens, .tier = (*out)->misfit, .bytes = (*out)->arena[(*out)->misfit]};
         plan_destroy(*out);
     }
     found.step = step_at(tokens);

@@ -23,6 +23,7 @@ struct longest {
     int64_t longer; /* the shortest one found not to fit; 0: none */
     enum tier tier; /* of that one: which budget it exceeds, and what it needs of it */
     int64_t bytes;
+    int finer; /* it may fit on finer tiles, which take too long to look at */
 };
 
 struct plan {
@@ -80,10 +81,13 @@ enum status plan_refuse(const struct plan *p, const struct model *m, const struc
 
 /* The table of `ltrain plan`. ERR_NOMEM. */
 enum status plan_print(const struct plan *p, const struct model *m, FILE *f);
+/* Memory beside what any plan would need: what addresses and fetching ahead cost. ERR_NOMEM. */
+enum status plan_print_bounds(const struct plan *p, const struct model *m, FILE *f);
 /* How the sequences of a step are shared out, where that is not evident: masked tokens, groups of ranks without work, several
  * micro-batches. A line each. */
 void plan_print_sharing(const struct plan *p, FILE *f);
-/* One line: residencies, alpha, tiles, prefetch. */
+/* One line: residencies, alpha, tiles. */
+void strategy_describe(const struct strategy *s, char *buf, int size);
 void plan_describe(const struct plan *p, char *buf, int size);
 
 #endif

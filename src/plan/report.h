@@ -49,6 +49,9 @@ enum tensor_class report_class_of(const struct program *p, const struct instr *i
 /* How many times a step runs each program. */
 void report_counts(const struct plan *p, int64_t count[PLAN_PROGRAMS]);
 
+/* "0.0314 s", "317 s", "3.4 h" into buf; returns buf. */
+const char *report_duration(double seconds, char buf[32]);
+
 /* Lanes and memory of the first micro-batch's step as an SVG picture of at most some 200 KB. ERR_IO, ERR_NOMEM. */
 enum status plan_write_svg(const struct plan *p, const struct model *m, FILE *f);
 

@@ -11,19 +11,25 @@ static const char *residency_name(enum residency r)
     return names[r];
 }
 
-void plan_describe(const struct plan *p, char *buf, int size)
+void strategy_describe(const struct strategy *s, char *buf, int size)
 {
-    const struct strategy *s = &p->strategy;
     char inputs[32] = "", passing[32] = "";
     if (s->passing != s->acts)
         snprintf(passing, sizeof passing, " (gradients %s)", residency_name(s->passing));
     if (s->input_every > 1)
         snprintf(inputs, sizeof inputs, "  inputs 1/%d", s->input_every);
     snprintf(buf, (size_t)size,
-             "params=%s,grads=%s,optim=%s,acts=%s%s  alpha %d/%lld%s  update on %s  tiles rows=%lld,heads=%d,loss=%lld%s",
+             "params=%s,grads=%s,optim=%s,acts=%s%s  alpha %d/%lld%s  update on %s  tiles rows=%lld,heads=%d,loss=%lld",
              residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), passing,
              s->kept_chunks, (long long)ceil_div(s->rows, s->row_chunk), inputs, s->update_on_host ? "host" : "device",
-             (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile, p->finer ? " (finer than by default, to fit)" : "");
+             (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
+}
+
+void plan_describe(const struct plan *p, char *buf, int size)
+{
+    char text[256];
+    strategy_describe(&p->strategy, text, sizeof text);
+    snprintf(buf, (size_t)size, "%s%s", text, p->finer ? " (finer than by default, to fit)" : "");
 }
 
 /* Three digits and a prefix that a unit can follow: "0.0123 ", "4.7 k", "126 G". */
@@ -38,7 +44,7 @@ static const char *scaled(double x, char buf[32])
 }
 
 /* "0.0314 s", "317 s", "3.4 h" */
-static const char *duration(double seconds, char buf[32])
+const char *report_duration(double seconds, char buf[32])
 {
     if (seconds < 1000)
         snprintf(buf, 32, "%.3g s", seconds);
@@ -59,7 +65,7 @@ static void bytes_cell(FILE *f, int64_t bytes)
 static void seconds_cell(FILE *f, double seconds, double step)
 {
     char text[32];
-    fprintf(f, " %11s", seconds < 1e-4 * step ? "0 s" : duration(seconds, text));
+    fprintf(f, " %11s", seconds < 1e-4 * step ? "0 s" : report_duration(seconds, text));
 }
 
 void plan_print_sharing(const struct plan *p, FILE *f)
@@ -91,7 +97,8 @@ static void print_longest(const struct plan *p, FILE *f)
     if (l->longer > 0)
         fprintf(f, "; %s would need %s of %s on the %s", units_format_count(l->longer, a), units_format_bytes(l->bytes, b),
                 units_format_bytes(p->limit[l->tier], c), tier_name(l->tier));
-    fprintf(f, ".\n");
+    fprintf(f, "%s%s.\n", l->longer > 0 ? "" : "; the model takes no longer ones",
+            l->finer ? ", unless finer --tiles help (try heads=1; it takes minutes to plan)" : "");
 }
 
 static void print_header(const struct plan *p, const struct model *m, const struct report *r, FILE *f)
@@ -104,7 +111,7 @@ static void print_header(const struct plan *p, const struct model *m, const stru
     if (s->ranks > 1)
         fprintf(f, " on %d ranks (dp=%d,ulysses=%d,ring=%d, zero %d)", s->ranks, s->dp, s->ulysses, s->ring, s->zero);
     fprintf(f, ": %s. Step %s, MFU %.1f%% of %sFLOP/s, %stok/s (%s).\n", p->fits ? "fits" : "does not fit",
-            duration(p->seconds, a), 100 * r->mfu, scaled(p->cost.peak_flops, b), scaled(r->tokens_per_second, c),
+            report_duration(p->seconds, a), 100 * r->mfu, scaled(p->cost.peak_flops, b), scaled(r->tokens_per_second, c),
             p->cost.source);
     if (p->longest.step > 0)
         print_longest(p, f);
@@ -121,6 +128,14 @@ static void print_ratios(const char *name, const char *note, const int64_t above
     fprintf(f, "   (%s)\n", note);
 }
 
+static void print_tiers(const char *name, const int64_t bytes[TIERS], const char *note, FILE *f)
+{
+    fprintf(f, "%-14s", name);
+    for (int t = 0; t < TIERS; t++)
+        bytes[t] == INT64_MAX ? (void)fprintf(f, " %11s", "none") : bytes_cell(f, bytes[t]);
+    fprintf(f, "%s\n", note);
+}
+
 static void print_memory(const struct plan *p, const struct report *r, FILE *f)
 {
     char line[256];
@@ -135,21 +150,21 @@ static void print_memory(const struct plan *p, const struct report *r, FILE *f)
         seconds_cell(f, r->exposed[c], p->seconds);
         fprintf(f, "\n");
     }
-    const struct {
-        const char *name, *note;
-        const int64_t *bytes;
-    } row[] = {{"peak", "   (classes peak at different moments)", p->arena},
-               {"limit", "", p->limit},
-               {"lower bound", "   (bytes live at once)", r->lower_bound}};
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        fprintf(f, "%-14s", row[i].name);
-        for (int t = 0; t < TIERS; t++)
-            row[i].bytes[t] == INT64_MAX ? (void)fprintf(f, " %11s", "none") : bytes_cell(f, row[i].bytes[t]);
-        fprintf(f, "%s\n", row[i].note);
-    }
-    print_ratios("peak / bound", "what addresses cost", p->arena, r->lower_bound, f);
-    print_ratios("bound / serial", "what fetching ahead takes: over the bytes live at once without it", r->lower_bound,
-                 r->serial_bound, f);
+    print_tiers("peak", p->arena, "   (classes peak at different moments)", f);
+    print_tiers("limit", p->limit, "   (--device-mem, --host-mem, --nvme-max)", f);
+}
+
+enum status plan_print_bounds(const struct plan *p, const struct model *m, FILE *f)
+{
+    struct report r;
+    TRY(report_make(p, m, &r));
+    fprintf(f, "\n%-14s %11s %11s %11s\n", "memory", "device", "host", "nvme");
+    print_tiers("peak", p->arena, "", f);
+    print_tiers("lower bound", r.lower_bound, "   (bytes live at once)", f);
+    print_ratios("peak / bound", "what addresses cost", p->arena, r.lower_bound, f);
+    print_ratios("bound / serial", "what fetching ahead takes: over the bytes live at once without it", r.lower_bound,
+                 r.serial_bound, f);
+    return OK;
 }
 
 static void print_lanes(const struct plan *p, const struct report *r, FILE *f)
@@ -207,16 +222,18 @@ static void print_limit(const struct plan *p, const struct report *r, FILE *f)
         fprintf(f, ".\nCompute limits the step; it stands still for %.1f%% of it.\n", 100 * waits / p->seconds);
     else
         fprintf(f, ".\nCompute stands still for %s, %.0f%% of the step: %s of them because of %s, mostly for %s.\n",
-                duration(waits, a), 100 * waits / p->seconds, duration(r->lane[slowest].exposed, b), lane_purpose(slowest),
-                class_name(most));
+                report_duration(waits, a), 100 * waits / p->seconds, report_duration(r->lane[slowest].exposed, b),
+                lane_purpose(slowest), class_name(most));
 }
 
 static void print_wear(const struct plan *p, const struct report *r, FILE *f)
 {
     char a[32], b[32], c[32], d[32];
     int64_t written = r->lane[LANE_WRITE].bytes * p->strategy.ranks;
-    if (written == 0)
+    if (written == 0) {
+        fprintf(f, "Drives: nothing is written to them.\n");
         return;
+    }
     fprintf(
         f,
         "Drives: %sB are written per step, %sB a day. A drive rated for %sB of writes (2 TB, consumer) would last %.0f days, one "

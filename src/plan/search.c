@@ -155,6 +155,48 @@ enum status search_leanest(const struct model *m, const struct settings *s, cons
     return OK;
 }
 
+/* Brings the one that ought to fit and be the fastest to place n. Returns 0 if none ought to fit. */
+static int bring_promising(struct search *x, int n, double rate)
+{
+    int at = -1;
+    double least = INFINITY;
+    for (int i = n; i < x->n; i++) {
+        const struct candidate *c = &x->candidates[i];
+        double seconds = c->estimate + rate * c->traffic;
+        if (c->excess <= 1 && seconds < least) {
+            least = seconds;
+            at = i;
+        }
+    }
+    if (at < 0)
+        return 0;
+    struct candidate next = x->candidates[at];
+    x->candidates[at] = x->candidates[n];
+    x->candidates[n] = next;
+    return 1;
+}
+
+enum status search_promising(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                             const struct cost_model *cost, const int64_t limit[TIERS], double rate, struct candidate *out)
+{
+    struct search x;
+    TRY(list_all(m, s, fixed, cost, limit, 1, &x));
+    struct trials t = {m, s, cost, limit, &x};
+    enum status st = OK;
+    double spent = 0;
+    *out = x.candidates[0];
+    for (int i = 0; i < x.n && spent < SEARCH_LITTLE && bring_promising(&x, i, rate); i++) {
+        struct candidate *c = &x.candidates[i];
+        spent += trial_instrs(&t, c);
+        TRY_GOTO(trial_run(&t, c, 0), done);
+        if (!out->tried || search_order(c, out) < 0)
+            *out = *c;
+    }
+done:
+    search_destroy(&x);
+    return st;
+}
+
 enum status search_price(const struct model *m, const struct settings *s, const struct strategy *strategy,
                          const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
 {

@@ -62,6 +62,12 @@ enum status search_try_leanest(const struct model *m, const struct settings *s, 
 enum status search_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
 
+/* The best of a few: tried in order of estimate and `rate` seconds of stalls for every second of traffic, as many as a small part
+ * of a search has time for. Those that ought not to fit are not tried: out->tried and out->excess <= 1, or something else may
+ * fit still. */
+enum status search_promising(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                             const struct cost_model *cost, const int64_t limit[TIERS], double rate, struct candidate *out);
+
 /* What one strategy takes, tried in the same way; out->bytes: what its first program needs. */
 enum status search_price(const struct model *m, const struct settings *s, const struct strategy *strategy,
                          const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);

@@ -14,6 +14,8 @@ struct trials {
 
 /* Instructions to schedule for a choice: seconds on one processor. */
 #define SEARCH_INSTRS 300e3
+/* The same where only a look is wanted. */
+#define SEARCH_LITTLE 30e3
 
 /* Those that a trial of c schedules, about. */
 double trial_instrs(const struct trials *x, const struct candidate *c);

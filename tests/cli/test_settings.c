@@ -184,7 +184,7 @@ static void test_ranks(void **state)
     FAILS("--sp: 'ulyses' is not one of auto, none, ulysses, ring (did you mean ulysses?)", REQUIRED, "--sp", "ulyses");
     FAILS("--ranks: 0 is out of range", REQUIRED, "--ranks", "0");
     FAILS("--comm-timeout: 0 is too small, it must be above 0", REQUIRED, "--comm-timeout", "0");
-    FAILS("--rank: '-1' is not a number", REQUIRED, "--rank=-1");
+    FAILS("--rank: -1 is negative; give a number like 4096", REQUIRED, "--rank=-1");
     FAILS("batch and grad-accum are both given", REQUIRED, "--batch", "4", "--grad-accum", "2");
     FAILS("did you mean --mesh?", "--mseh=3");
     FAILS("did you mean --ranks?", "--rnaks=3");
@@ -223,6 +223,8 @@ static void test_flag_errors(void **state)
     FAILS("unexpected argument '--'", "--");
     FAILS("--lr needs a value", REQUIRED, "--lr");
     FAILS("--lr needs a value, but --steps follows", REQUIRED, "--lr", "--steps", "3");
+    FAILS("--seq-len: 99999999999999999999 is too large", "--seq-len", "99999999999999999999");
+    FAILS("unknown option --gpus", REQUIRED, "--gpus", "2");
     FAILS("--seq-len: 'abc' is not a number like 4096, 420k or 1m", "--seq-len", "abc");
     FAILS("--seq-len: 1 is too small, it must be at least 2", REQUIRED, "--seq-len", "1");
     FAILS("--seq-len: '' is not a number", REQUIRED, "--seq-len=");
@@ -500,19 +502,25 @@ static void test_round_trip(void **state)
                           "e", NULL});
 }
 
-static void test_help(void **state)
+static void check_help(enum settings_use use, unsigned left_out)
 {
-    (void)state;
     char *text = NULL, option[64];
     size_t size;
     FILE *f = open_memstream(&text, &size);
-    settings_help(f);
+    settings_help(use, f);
     fclose(f);
     for (int i = 0; i < settings_n_keys; i++) {
         snprintf(option, sizeof option, "  --%s ", settings_keys[i].name);
-        assert_int_equal(strstr(text, option) == NULL, (settings_keys[i].flags & KEY_HIDDEN) != 0);
+        assert_int_equal(strstr(text, option) == NULL, (settings_keys[i].flags & left_out) != 0);
     }
     free(text);
+}
+
+static void test_help(void **state)
+{
+    (void)state;
+    check_help(SETTINGS_TRAIN, KEY_HIDDEN);
+    check_help(SETTINGS_PLAN, KEY_HIDDEN | KEY_OF_RUNS);
 }
 
 static char home[] = "/tmp/ltrain-settings-XXXXXX";

@@ -7,6 +7,8 @@
 #include "base/units.h"
 #include "plan/cells.h"
 #include "plan/changes.h"
+#include "plan/glance.h"
+#include "plan/hardware.h"
 
 #include <stdlib.h>
 
@@ -45,8 +47,8 @@ static void apply(const char *flags, struct settings *s)
             s->update = UPDATE_AUTO;
         else if (strcmp(flag, "--dtype") == 0 && strcmp(value, "bf16") == 0)
             s->dtype = BF16;
-        else if (strcmp(flag, "--tiles") == 0 && strncmp(value, "rows=", 5) == 0)
-            s->row_chunk = atoll(value + 5), s->loss_tile = AUTO;
+        else if (strcmp(flag, "--tiles") == 0 && strcmp(value, "auto") == 0)
+            s->row_chunk = s->head_tile = s->loss_tile = s->group = AUTO;
         else if (strcmp(flag, "--seq-len") == 0)
             assert_int_equal(units_parse_count(flag, value, &s->seq_len), OK);
         else
@@ -54,7 +56,7 @@ static void apply(const char *flags, struct settings *s)
     }
 }
 
-/* Each with the figures that were said; the fastest first. */
+/* Each with the figures that were said, the first one's exactly; the fastest first. */
 static void check_all(const struct model *m, const struct settings *s, const int64_t limit[TIERS], const struct changes *c)
 {
     for (int i = 0; i < c->n; i++) {
@@ -64,9 +66,14 @@ static void check_all(const struct model *m, const struct settings *s, const int
         struct plan *plan = plan_for(m, &changed, limit);
         if (!plan->fits)
             fail_msg("'%s' does not fit", x->say);
-        assert_true(plan->seconds == x->seconds);
-        assert_memory_equal(plan->arena, x->arena, sizeof x->arena);
-        if (i > 0 && c->by_cost[i - 1].shortens == x->shortens && !x->shortens)
+        assert_int_equal(x->exact, i == 0);
+        if (i == 0) {
+            assert_true(plan->seconds == x->seconds);
+            assert_memory_equal(plan->arena, x->arena, sizeof x->arena);
+        } else if (x->seconds < 0.7 * plan->seconds || x->seconds > 1.2 * plan->seconds) /* one program's trials: a whole
+                                                                            set may have to fetch later */
+            fail_msg("'%s' is said to take %g s and takes %g s", x->say, x->seconds, plan->seconds);
+        if (i > 1 && c->by_cost[i - 1].shortens == x->shortens && !x->shortens)
             assert_true(c->by_cost[i - 1].seconds <= x->seconds);
         plan_destroy(plan);
     }
@@ -98,8 +105,7 @@ static void refusals(void **state)
     static const struct {
         int64_t tokens, rows;
         double device;
-    } cases[] = {{256, 128, 0.9},  {256, 128, 0.75}, {256, 128, 0.62}, {256, 128, 0.54}, {256, 128, 0.5},   {256, 128, 0.48},
-                 {256, 128, 0.46}, {256, 128, 0.44}, {1024, 512, 0.7}, {1024, 512, 0.3}, {1024, 512, 0.26}, {256, 128, 0.02}};
+    } cases[] = {{256, 128, 0.75}, {256, 128, 0.54}, {256, 128, 0.5}, {256, 128, 0.46}, {1024, 512, 0.26}, {256, 128, 0.02}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
         struct settings s;
@@ -112,12 +118,11 @@ static void refusals(void **state)
         plan_destroy(plan);
         plan = plan_for(m, &s, limit);
         assert_int_equal(plan->fits, 0);
-        assert_int_equal(changes_find(plan, m, &s, 100, &c), OK);
-        assert_int_equal(c.all_tried, 1);
+        assert_int_equal(changes_find(plan, m, &s, &c), OK);
         check_all(m, &s, limit, &c);
         double by_hand = best_by_hand(m, &s, limit);
         if (by_hand < 1e300)
-            assert_true(c.n > 0 && c.by_cost[0].seconds <= by_hand);
+            assert_true(c.n > 0 && c.by_cost[0].seconds <= 1.01 * by_hand); /* fewer flags are said for 1% */
         assert_int_equal(changes_refuse(plan, &s, &c), ERR_NOFIT);
         const char *sentence = status_message();
         print_message("%s\n", sentence);
@@ -127,7 +132,7 @@ static void refusals(void **state)
         numerics += c.n > 0 && by_hand == 1e300 && !c.by_cost[0].shortens;
         lengths += c.n > 0 && c.by_cost[0].shortens;
         if (c.n == 0)
-            assert_non_null(strstr(sentence, "shorten --seq-len"));
+            assert_non_null(strstr(sentence, "nor a shorter --seq-len (even 64 tokens need "));
         plan_destroy(plan);
     }
     print_message("refusals helped by placement %d, by rounding %d, by length %d\n", placements, numerics, lengths);
@@ -143,43 +148,92 @@ static void faster(void **state)
     struct settings s;
     struct changes c;
     const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
-    int wanted;
     cell_settings(&s, 512, F32);
     s.device = DEVICE_CPU_DISCRETE;
     s.acts = OFFLOAD_CPU;
     s.link_gbps = 1e-3;
     struct plan *plan = plan_for(m, &s, limit);
     assert_true(plan->fits);
-    assert_int_equal(changes_wanted(plan, m, &wanted), OK);
-    assert_int_equal(wanted, 1);
-    assert_int_equal(changes_find(plan, m, &s, 100, &c), OK);
+    assert_int_equal(changes_find(plan, m, &s, &c), OK);
     assert_true(c.n > 0 && c.by_cost[0].seconds < plan->seconds / 1.02);
     check_all(m, &s, limit, &c);
     plan_destroy(plan);
     model_destroy(m);
 }
 
-/* No time, no plans: the sentence says that not all was tried. */
-static void time_box(void **state)
+/* What is looked at fits as a plan, which is as fast or a little faster. */
+static void glances(void **state)
+{
+    (void)state;
+    struct model *m = model_for();
+    for (int i = 0; i < 4; i++) {
+        struct settings s;
+        struct candidate c;
+        int64_t limit[TIERS] = {2500000 - 500000 * i, AMPLE, i % 2 ? AMPLE : 0};
+        cell_settings(&s, 512, i % 4 < 2 ? F32 : BF16);
+        s.params = s.grads = s.optim = s.acts = OFFLOAD_AUTO;
+        s.alpha = AUTO;
+        s.device = DEVICE_CPU_DISCRETE;
+        s.link_gbps = i % 3 ? 0 : 0.05;
+        struct plan *plan = plan_for(m, &s, limit);
+        assert_int_equal(glance_seconds(m, &s, limit, 0.1, &c), OK);
+        assert_int_equal(c.excess <= 1, plan->fits);
+        if (plan->fits && (c.seconds < 0.97 * plan->seconds || c.seconds > 1.1 * plan->seconds))
+            fail_msg("case %d: a look says %g s, the plan takes %g s", i, c.seconds, plan->seconds);
+        assert_int_equal(glance_fits(m, &s, limit, &c), OK);
+        assert_int_equal(c.excess <= 1, plan->fits);
+        print_message("%d: %s\n", i, plan->fits ? "fits" : "does not fit");
+        plan_destroy(plan);
+    }
+    model_destroy(m);
+}
+
+/* Of a machine that is not here, what is bought: memory, devices. Asked again, it is the same. */
+static void more_of_something(void **state)
 {
     (void)state;
     struct model *m = model_for();
     struct settings s;
-    struct changes c;
-    const int64_t limit[TIERS] = {100000, AMPLE, AMPLE};
-    cell_settings(&s, 512, F32);
-    struct plan *plan = plan_for(m, &s, limit);
-    assert_int_equal(plan->fits, 0);
-    assert_int_equal(changes_find(plan, m, &s, -1, &c), OK);
-    assert_true(c.n == 0 && c.tried == 0 && !c.all_tried);
-    assert_int_equal(changes_refuse(plan, &s, &c), ERR_NOFIT);
-    assert_non_null(strstr(status_message(), "tried in time"));
+    struct hardware h;
+    struct changes c, again;
+    struct plan *plan = NULL;
+    int64_t limit[TIERS];
+    int memory = 0, devices = 0;
+    cell_settings(&s, 1024, BF16);
+    s.device = DEVICE_CUDA;
+    s.machine = (char[]){"a100-40"};
+    s.hardware = &h;
+    s.device_mem = s.host_mem = s.nvme_max = AUTO;
+    s.row_chunk = s.head_tile = s.loss_tile = AUTO;
+    s.params = s.grads = s.optim = s.acts = OFFLOAD_AUTO;
+    s.alpha = s.prefetch = AUTO;
+    s.update = UPDATE_AUTO;
+    assert_int_equal(hardware_preset(s.machine, &h), OK);
+    h.nvme_mem = h.drives = 0; /* nowhere to go but to the host */
+    h.host_mem = 1 << 20;
+    h.device_mem = 3 << 20;
+    do {
+        plan_destroy(plan);
+        h.device_mem = h.device_mem * 7 / 8;
+        hardware_limits(&h, 1, limit);
+        plan = plan_for(m, &s, limit);
+    } while (plan->fits);
+    assert_int_equal(changes_find(plan, m, &s, &c), OK);
+    assert_int_equal(changes_find(plan, m, &s, &again), OK);
+    assert_memory_equal(&c, &again, sizeof c);
+    for (int k = 0; k < c.n; k++) {
+        print_message("%s: %g s\n", c.by_cost[k].say, c.by_cost[k].seconds);
+        memory += strncmp(c.by_cost[k].say, "--host-mem ", 11) == 0;
+        devices += strncmp(c.by_cost[k].say, "--machine ", 10) == 0;
+    }
+    assert_true(memory == 1 && devices == 1);
     plan_destroy(plan);
     model_destroy(m);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(refusals), cmocka_unit_test(faster), cmocka_unit_test(time_box)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refusals), cmocka_unit_test(faster), cmocka_unit_test(glances),
+                                       cmocka_unit_test(more_of_something)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

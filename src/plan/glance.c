@@ -1,0 +1,74 @@
+/* Looks at settings: leanest placements, and trials of the most promising ones. */
+#include "plan/glance.h"
+
+#include "plan/plan.h"
+
+/* What seems not to fit by this share may: the leanest placement by estimate is not always the leanest. Looked at where that
+ * takes no time. */
+#define UNCERTAIN 0.1
+
+/* The settings with the one placement that is mostly the leanest: what they leave open lies as far away as it can. */
+static void empty_device(const int64_t limit[TIERS], struct settings *s)
+{
+    enum offload *const class[] = {&s->params, &s->grads, &s->optim, &s->acts};
+    for (int i = 0; i < 4; i++)
+        if (*class[i] == OFFLOAD_AUTO)
+            *class[i] = limit[TIER_NVME] > 0 ? OFFLOAD_NVME : OFFLOAD_CPU;
+    if (s->alpha < 0)
+        s->alpha = 0;
+    if (s->update == UPDATE_AUTO)
+        s->update = UPDATE_HOST;
+}
+
+static enum status leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                           const int64_t limit[TIERS], struct candidate *out)
+{
+    struct settings lean = *s;
+    struct cost_model cost;
+    plan_cost_model(s, &cost);
+    empty_device(limit, &lean);
+    TRY(search_leanest(m, &lean, fixed, &cost, limit, out));
+    if (out->excess <= 1 || (!out->whole && out->excess > PLAN_FINER_HELPS))
+        return OK;
+    if (!out->whole && out->bytes[TIER_DEVICE] > limit[TIER_DEVICE]) /* hardly anything needs less of it */
+        return OK;
+    TRY(search_leanest(m, s, fixed, &cost, limit, out));
+    if (!out->whole || out->excess <= 1 || out->excess > 1 + UNCERTAIN)
+        return OK;
+    struct search all;
+    TRY(search_create(m, s, fixed, &cost, limit, &all));
+    if (all.candidates[0].tried && all.candidates[0].excess < out->excess)
+        *out = all.candidates[0];
+    search_destroy(&all);
+    return OK;
+}
+
+enum status glance_fits(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)
+{
+    struct strategy fixed;
+    TRY(plan_fixed(m, s, &fixed));
+    TRY(leanest(m, s, &fixed, limit, out));
+    if (out->excess <= 1 || out->excess > PLAN_FINER_HELPS || out->bytes[TIER_DEVICE] <= limit[TIER_DEVICE] || !out->whole ||
+        !plan_finer_tiles(m, s, &fixed))
+        return OK;
+    for (int steps = 1; steps < PLAN_FINER && plan_finer_tiles(m, s, &fixed);)
+        steps++;
+    return leanest(m, s, &fixed, limit, out);
+}
+
+enum status glance_seconds(const struct model *m, const struct settings *s, const int64_t limit[TIERS], double rate,
+                           struct candidate *out)
+{
+    struct strategy fixed;
+    struct cost_model cost;
+    TRY(plan_fixed(m, s, &fixed));
+    plan_cost_model(s, &cost);
+    TRY(search_promising(m, s, &fixed, &cost, limit, rate, out));
+    if (out->tried && out->excess <= 1)
+        return OK;
+    TRY(glance_fits(m, s, limit, out));
+    if (out->excess > 1)
+        return OK;
+    fixed = out->strategy;
+    return search_price(m, s, &fixed, &cost, limit, out);
+}
