@@ -15,7 +15,7 @@ void strategy_describe(const struct strategy *s, char *buf, int size)
 {
     char inputs[32] = "", passing[32] = "";
     if (s->passing != s->acts)
-        snprintf(passing, sizeof passing, " (gradients %s)", residency_name(s->passing));
+        snprintf(passing, sizeof passing, " (gradients on the %s)", tier_name((enum tier)s->passing));
     if (s->input_every > 1)
         snprintf(inputs, sizeof inputs, "  inputs 1/%d", s->input_every);
     snprintf(buf, (size_t)size,
