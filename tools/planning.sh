@@ -1,0 +1,21 @@
+#!/bin/sh
+# Writes the answers into docs/planning.md: `tools/planning.sh LTRAIN` runs each line "    $ ltrain ..." of it and puts what that prints below,
+# up to the next line that is not indented.
+set -eu
+ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+cd "$(dirname "$0")/.."
+awk -v ltrain="$ltrain" '
+    /^    \$ ltrain / {
+        print
+        command = ltrain substr($0, 13) " 2>&1"
+        while ((command | getline line) > 0)
+            print line == "" ? "" : "    " line
+        close(command)
+        answered = 1
+        next
+    }
+    answered && (/^    / || /^$/) { next }
+    answered { print ""; answered = 0 }
+    { print }
+' docs/planning.md >docs/planning.md.new
+mv docs/planning.md.new docs/planning.md
