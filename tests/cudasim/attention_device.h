@@ -94,12 +94,11 @@ static void device_check_empty(const struct problem *p, const struct call *c)
 static void device_check_forward(const struct device_kernels *kernels, const struct shape *s, const struct problem *p)
 {
     const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
-    struct call c = forward_call(p, &cpu, 1, 0), twin = forward_call(p, &cpu, 1, 0);
+    struct call c = forward_call(p, &cpu, 0), twin = forward_call(p, &cpu, 0);
     device_must(kernels, OP_ATTN_FWD, p, &c);
     check_error("o", kernels->name, s, error_of(c.b[0].data, BF16, p->x.o, p->nq), TOLERANCE_O);
     check_error("lse", kernels->name, s, error_above(sqrt((double)p->nl), c.b[1].data, F32, p->x.lse, p->nl), TOLERANCE_LSE);
     device_check_empty(p, &c);
-    omp_set_num_threads(1);
     call_run(&twin, attn_portable_forward, &p->attrs);
     double *o = doubles_of(&twin.b[0], BF16, p->nq), *lse = doubles_of(&twin.b[1], F32, p->nl);
     check_error("o beside the CPU twin", kernels->name, s, error_of(c.b[0].data, BF16, o, p->nq), TOLERANCE_O);
@@ -116,9 +115,8 @@ static void device_check_forward(const struct device_kernels *kernels, const str
 static void device_check_backward(const struct device_kernels *kernels, const struct shape *s, const struct problem *p)
 {
     const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
-    struct call c = backward_call(p, &cpu, 1, 0), twin = backward_call(p, &cpu, 1, 0);
+    struct call c = backward_call(p, &cpu, 0), twin = backward_call(p, &cpu, 0);
     device_must(kernels, OP_ATTN_BWD, p, &c);
-    omp_set_num_threads(1);
     call_run(&twin, attn_portable_backward, &p->attrs);
     static const char *const names[] = {"dq", "dk", "dv"};
     for (int i = 0; i < 3; i++) {

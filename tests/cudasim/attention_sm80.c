@@ -184,7 +184,7 @@ static void same_bits_every_seed(void **state)
     large.cuda.mode = ATTN_DETERMINISTIC;
     for (unsigned run = 0; run < 4; run++)
         for (int kind = 0; kind < 2; kind++) {
-            struct call c = kind ? backward_call(&p, &cpu, 1, 0) : forward_call(&p, &cpu, 1, 0);
+            struct call c = kind ? backward_call(&p, &cpu, 0) : forward_call(&p, &cpu, 0);
             sim_reset(100 + run);
             device_must(&large, kind ? OP_ATTN_BWD : OP_ATTN_FWD, &p, &c);
             for (int i = 0; i < c.outputs && run > 0; i++)
@@ -207,7 +207,7 @@ static void nan_is_shown(void **state)
     const int64_t d = 64, bad = 70;
     const struct shape s = {.sq = 150, .sk = 150, .hq = 1, .hk = 1, .d = (int32_t)d, .mask = CAUSAL, .dtype = BF16, .gain = 1};
     struct problem p = problem_make(&s);
-    struct call good = forward_call(&p, &cpu, 1, 0), c = forward_call(&p, &cpu, 1, 0);
+    struct call good = forward_call(&p, &cpu, 0), c = forward_call(&p, &cpu, 0);
     sim_reset(7);
     device_must(&large, OP_ATTN_FWD, &p, &good);
     memset(c.b[2].data + bad * d * 2, 0xff, 2);
@@ -231,7 +231,7 @@ static void nan_delta(void **state)
     const struct shape s = {.sq = 150, .sk = 150, .hq = 2, .hk = 1, .d = 64, .mask = EMPTY_ROWS, .dtype = BF16, .gain = 1};
     struct problem p = problem_make(&s);
     for (int mode = ATTN_DETERMINISTIC; mode <= ATTN_FAST; mode++) {
-        struct call c = backward_call(&p, &cpu, 1, 0);
+        struct call c = backward_call(&p, &cpu, 0);
         int empty = 0;
         for (int64_t i = 0; i < p.nl; i++)
             if (isinf(p.x.lse[i % s.hq * s.sq + i / s.hq]))

@@ -172,8 +172,8 @@ static void same_bits_every_seed(void **state)
         for (unsigned i = 0; i < 6; i++) {
             sim_reset(1000 + i);
             sm90.cuda.processors = 1 + (int)i;
-            f[i > 0] = forward_call(&p, &cpu, 1, 0);
-            b[i > 0] = backward_call(&p, &cpu, 1, 0);
+            f[i > 0] = forward_call(&p, &cpu, 0);
+            b[i > 0] = backward_call(&p, &cpu, 0);
             device_must(&sm90, OP_ATTN_FWD, &p, &f[i > 0]);
             device_must(&sm90, OP_ATTN_BWD, &p, &b[i > 0]);
             if (i == 0)
