@@ -30,7 +30,7 @@ losses() { grep -o '"loss":[^,]*,"grad_norm":[^,]*' "$1/metrics.jsonl"; }
 # Host by host or in turn: the same groups, the same bits, and no all-to-all between hosts.
 for hosts in "a a b b" "a b a b" "a b b a"; do
     name=$(echo "$hosts" | tr -d ' ')
-    run "$hosts" $tiny --sp auto --out "$name"
+    run "$hosts" $tiny --mesh ulysses=2,ring=2 --out "$name"
     grep -q '^mesh: 4 ranks .* on 2 hosts: dp 1, ring 2, ulysses 2' out || bad "$hosts: $(grep '^mesh' out)"
     grep -q '^remark' out && bad "$hosts: $(grep '^remark' out)"
     grep -q 'ulysses [^ ]* [KM]iB inside hosts, 0 B to others' out || bad "$hosts: $(grep '^sent' out)"
