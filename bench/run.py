@@ -16,10 +16,13 @@ def arguments():
 
 
 def run(script, python, build):
-    """Its results, in order; what the script says goes to stderr as it comes."""
+    """Its results, in order; what the script says goes to stderr as it comes, and what its peers say on stdout, too."""
     results = []
     with subprocess.Popen([python, script, build], stdout=subprocess.PIPE, text=True, cwd=os.getcwd()) as p:
         for line in p.stdout:
+            if not line.startswith("{"):
+                print(line, end="", file=sys.stderr)
+                continue
             results.append(json.loads(line))
             show(results[-1])
     if p.returncode:
