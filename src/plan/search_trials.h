@@ -22,8 +22,8 @@ double trial_instrs(const struct trials *x, const struct candidate *c);
 /* Schedules c, or models of it of two sizes: seconds, and bytes of the whole model, at the given pace (fit.h) or below. */
 enum status trial_run(const struct trials *x, struct candidate *c, int pace);
 
-/* Finds numbers of kept chunks between those that were tried, and what within a margin of the fastest moves the least: that one
- * comes first of x, whose candidates have room for SEARCH_FINER more. */
+/* Finds numbers of kept chunks between those that were tried, and what within a margin of the lowest price (the step, and what
+ * counts like it) moves least: the best of these comes first of x, whose candidates have room for SEARCH_FINER more. */
 enum status search_refine(const struct trials *t, struct search *x);
 enum { SEARCH_FINER = 13 };
 
