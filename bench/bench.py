@@ -1,5 +1,5 @@
 """What the bench scripts share: contenders in turn, medians, the machine's description, one JSON object per case on stdout."""
-import datetime, json, os, platform, re, shutil, statistics, subprocess, sys
+import datetime, json, os, platform, re, shutil, statistics, subprocess, sys, time
 
 PEERS = os.environ.get("LTRAIN_PEERS", os.path.expanduser("~/.cache/ltrain/peers"))
 
@@ -34,19 +34,8 @@ class Worker:
         self.process.wait()
 
 
-def in_turn(contenders, rounds, warm=1):
-    """Calls all contenders (name to function that returns a number) once a round, forwards and backwards in turn; name to the list
-    of numbers after the warm rounds."""
-    seen = {k: [] for k in contenders}
-    for i in range(-warm, rounds):
-        for k in list(contenders)[:: -1 if i % 2 else 1]:
-            x = contenders[k]()
-            if i >= 0:
-                seen[k].append(x)
-    return seen
-
-
 CALM = 0.02  # share of the processors' time that the host may take during a measurement
+PAUSE = 2.0  # seconds before what was disturbed is measured again: the host takes time in bursts
 
 
 def ticks():
@@ -56,9 +45,11 @@ def ticks():
 
 
 def calm(measure, tries=8):
-    """What measure() returns at the first try during which the host took no more than CALM, else at the calmest; and the share taken then."""
+    """What measure() returns at the first try during which the host took no more than CALM, else at the calmest; and the share taken then. Tries are PAUSE seconds apart."""
     best = None
-    for _ in range(tries):
+    for i in range(tries):
+        if i:
+            time.sleep(PAUSE)
         stolen, total = ticks()
         result = measure()
         now = ticks()
@@ -68,6 +59,19 @@ def calm(measure, tries=8):
         if taken <= CALM:
             break
     return best
+
+
+def in_turn(contenders, rounds, warm=1):
+    """Calls all contenders (name to function that returns a number) once a round, forwards and backwards in turn, and again where the host disturbs one; name to the list
+    of numbers after the warm rounds."""
+    seen = {k: [] for k in contenders}
+    for i in range(-warm, rounds):
+        for k in list(contenders)[:: -1 if i % 2 else 1]:
+            if i < 0:
+                contenders[k]()
+            else:
+                seen[k].append(calm(contenders[k], 2)[0])
+    return seen
 
 
 def medians(seen):

@@ -54,19 +54,19 @@ class Run:
 
 
 def steps_in_turn(runs, rounds):
-    """So many steps of each, in turns of SLICE: name to the seconds of its steps. What drives do for a run while it is stopped is a few blocks a turn."""
-    seen = {k: [] for k in runs}
-    for _ in range(rounds):
-        at_work, seconds, cpu = dict(runs), dict.fromkeys(runs, 0.0), {k: r.cpu_seconds() for k, r in runs.items()}
-        while at_work:
-            for k, r in list(at_work.items()):
-                took, ended = r.work(SLICE)
-                seconds[k] += took
-                if ended:
-                    r.hidden.append(r.last.get("hidden"))
-                    r.cpu.append(r.cpu_seconds() - cpu[k])
-                    seen[k].append(seconds[k])
-                    del at_work[k]
+    """At least so many steps of each, in turns of SLICE or a step: name to the seconds of its steps. Whoever has made its steps goes on while others have not, so that all
+    meet the same moods of the machine. What drives do for a run while it is stopped is a few blocks a turn."""
+    seen, seconds, cpu = {k: [] for k in runs}, dict.fromkeys(runs, 0.0), {k: r.cpu_seconds() for k, r in runs.items()}
+    while any(len(steps) < rounds for steps in seen.values()):
+        for k, r in runs.items():
+            took, ended = r.work(SLICE)
+            seconds[k] += took
+            if ended:
+                now = r.cpu_seconds()
+                r.hidden.append(r.last.get("hidden"))
+                r.cpu.append(now - cpu[k])
+                seen[k].append(seconds[k])
+                seconds[k], cpu[k] = 0.0, now
     return seen
 
 
@@ -97,12 +97,13 @@ def growth(program, directory, model, lengths, rounds):
     seen = steps_in_turn(runs, rounds)
     for r in runs.values():
         r.close()
-    wall, cpu = bench.medians(seen), {s: statistics.median(r.cpu) for s, r in runs.items()}
+    # means: a long step meets the machine's moods all in one, short ones one by one
+    wall, cpu = {s: statistics.mean(steps) for s, steps in seen.items()}, {s: statistics.mean(r.cpu) for s, r in runs.items()}
     a, b = fit(list(wall.items()))
     away = {s: wall[s] / (a * s + b * s * s) - 1 for s in lengths}
     ca, cb = fit(list(cpu.items()))
     bench.report(f"step of {model}, {lengths[0]} to {lengths[-1]} tokens: farthest from a S + b S^2", max(map(abs, away.values())), {"5%": 0.05}, "relative", {"5%": 1.0},
-                 better="lower", seconds=wall, a=a, b=b, away=away, cpu_seconds=cpu, cpu_away={s: cpu[s] / (ca * s + cb * s * s) - 1 for s in lengths},
+                 better="lower", seconds=wall, steps={s: len(steps) for s, steps in seen.items()}, a=a, b=b, away=away, cpu_seconds=cpu, cpu_away={s: cpu[s] / (ca * s + cb * s * s) - 1 for s in lengths},
                  peak_mib={s: (r.last["device_peak_bytes"] + r.last["host_peak_bytes"]) / 2**20 for s, r in runs.items()})
 
 
