@@ -1,0 +1,73 @@
+/* What the store's files share: a window of blocks per direction.
+ *
+ * Invariants of a lane (one direction, one thread):
+ *  1. Blocks head..tail-1 are the window; block number b lives in slot b % depth; blocks retire in order of submission, so at
+ * most one request at a time is being hashed and tickets complete in order.
+ *  2. A block in the window is in flight (op.done == 0) or done and not yet examined.
+ *  3. A short or interrupted transfer is started again for its remainder when it is examined; a block retires when all of it has
+ * moved.
+ *  4. After a failure the window is empty: nothing touches the caller's memory any more.
+ *
+ *        push_block            io              examine (whole)
+ *   free ----------> in flight -----> done ----------------------> free, hashed, extent recorded or verified
+ *                        ^--------------' examine (remainder)
+ */
+#ifndef LTRAIN_OFFLOAD_STORE_LANES_H
+#define LTRAIN_OFFLOAD_STORE_LANES_H
+
+#include "build_config.h"
+#include "offload/extents.h"
+#include "offload/files.h"
+#include "offload/io.h"
+#include "offload/store.h"
+
+#include <stdatomic.h>
+#ifdef HAVE_XXH_DISPATCH
+#include <xxh_x86dispatch.h> /* the same hashes with the processor's vectors: 36 instead of 9 GB/s in the cache */
+#else
+#include <xxhash.h>
+#endif
+
+#define BOUNCE_BYTES (128 << 10)
+
+struct request {
+    int64_t offset, bytes;
+    uint64_t ticket, hash; /* READ: what it must be */
+};
+
+struct slot {
+    struct io_op op; /* what remains of the block */
+    char *user;
+    int64_t offset, bytes;     /* logical, without padding */
+    char *bounce;              /* NULL: straight to the user's memory */
+    int attempts, first, last; /* first and last block of its request */
+    struct request request;
+};
+
+struct lane {
+    enum store_direction direction;
+    struct io *io;
+    struct slot *window;
+    char *bounce; /* BOUNCE_BYTES for each slot */
+    uint64_t head, tail;
+    uint64_t submitted, done; /* tickets */
+    XXH3_state_t *hash;
+    enum status failed;
+    char failure[1024];
+    /* Read by store_get_counters from other threads. */
+    _Atomic int64_t moved_bytes, busy_ns, busy_since;
+};
+
+struct store {
+    struct files files;
+    struct extents *extents;
+    struct lane lanes[2];
+    int64_t bytes, block;
+    int depth, rank;
+    char describe[1024];
+};
+
+/* Waits for everything in flight, whatever comes of it. */
+void lane_drain(struct store *s, struct lane *l);
+
+#endif
