@@ -7,9 +7,10 @@
  * The models are cut to a few layers. The device's budget is a share of what everything on the device takes; the host's too,
  * where placements are to need drives. Random: until 200 placements fit, each class's tier, k of n chunks kept, how many last
  * layers' activations stay on the device, the update's place and the prefetch distance are drawn; each is lowered and scheduled
- * as the planner does, at the same tiles, and not verified. Mark: the searched plan takes at most 3% more than the best of them.
- * Ladder: the search alone, from a quarter of what everything on the device takes to all of it in steps of 10%; a rung counts as
- * slower by what it takes more than the fastest plan of less memory. */
+ * as the planner does, at the tiles of the searched one, and not verified. Mark: the searched plan takes at most 3% more than the
+ * best of them. Ladder: the search alone, from a quarter of what everything on the device takes to all of it in steps of 10%; a
+ * rung counts as slower by what it takes more than the fastest plan of less memory. */
+#include "base/parallel.h"
 #include "base/rng.h"
 #include "base/units.h"
 #include "plan/fit.h"
@@ -40,6 +41,7 @@ enum {
     CASES = sizeof cases / sizeof *cases,
     RANDOM = 200,
     MOST_DRAWS = 20000,
+    AT_ONCE = 2, /* random plans, each on a thread */
     WHOLE_STEP = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST
 };
 
@@ -97,6 +99,9 @@ static enum status subject_create(const struct test_case *c, struct subject *x)
     struct plan *plan;
     resident.params = resident.grads = resident.optim = resident.acts = OFFLOAD_NONE;
     resident.alpha = 1;
+    resident.row_chunk = x->fixed.row_chunk;
+    resident.head_tile = x->fixed.head_tile;
+    resident.loss_tile = x->fixed.loss_tile;
     resident.update = UPDATE_DEVICE;
     TRY(plan_create(x->m, &resident, ample, &plan));
     x->whole = plan->arena[TIER_DEVICE];
@@ -145,6 +150,32 @@ static enum status hopeless(const struct subject *x, const struct strategy *s, i
     return OK;
 }
 
+/* One of those drawn. */
+struct drawn {
+    const struct subject *x;
+    struct strategy strategy;
+    int fits;
+    double seconds;
+};
+
+static enum status plan_drawn(void *job)
+{
+    struct drawn *d = job;
+    const struct subject *x = d->x;
+    struct program *p;
+    struct io_buffers io;
+    enum tier which;
+    int no, pace = 0;
+    TRY(hopeless(x, &d->strategy, &no));
+    if (no)
+        return OK;
+    TRY(fit_program(x->m, &d->strategy, &x->cost, WHOLE_STEP, x->limit, &pace, &io, &p));
+    d->fits = fit_within(p->arena, x->limit, &which);
+    d->seconds = p->seconds;
+    program_destroy(p);
+    return OK;
+}
+
 struct random_plans {
     int draws, fitting;
     double seconds[RANDOM];
@@ -160,24 +191,21 @@ static int ascending(const void *a, const void *b)
 static enum status try_random(const struct subject *x, struct random_plans *out)
 {
     double best = INFINITY;
-    for (*out = (struct random_plans){0}; out->draws < MOST_DRAWS && out->fitting < RANDOM; out->draws++) {
-        struct strategy s = draw(x, out->draws);
-        struct program *p;
-        struct io_buffers io;
-        enum tier which;
-        int no, pace = 0;
-        TRY(hopeless(x, &s, &no));
-        if (no)
-            continue;
-        TRY(fit_program(x->m, &s, &x->cost, WHOLE_STEP, x->limit, &pace, &io, &p));
-        if (fit_within(p->arena, x->limit, &which)) {
-            out->seconds[out->fitting++] = p->seconds;
-            if (p->seconds < best) {
-                best = p->seconds;
-                out->best = s;
+    *out = (struct random_plans){0};
+    while (out->draws < MOST_DRAWS && out->fitting < RANDOM) {
+        struct drawn d[AT_ONCE];
+        for (int i = 0; i < AT_ONCE; i++)
+            d[i] = (struct drawn){x, draw(x, out->draws + i), 0, 0};
+        TRY(parallel_run(plan_drawn, d, sizeof *d, AT_ONCE));
+        for (int i = 0; i < AT_ONCE && out->fitting < RANDOM; i++, out->draws++) {
+            if (!d[i].fits)
+                continue;
+            out->seconds[out->fitting++] = d[i].seconds;
+            if (d[i].seconds < best) {
+                best = d[i].seconds;
+                out->best = d[i].strategy;
             }
         }
-        program_destroy(p);
     }
     qsort(out->seconds, (size_t)out->fitting, sizeof *out->seconds, ascending);
     return OK;
@@ -186,13 +214,15 @@ static enum status try_random(const struct subject *x, struct random_plans *out)
 static void print_strategy(const char *who, const struct strategy *s)
 {
     static const char *const tier[] = {"device", "host", "nvme"};
-    printf("    %-9s params=%s,grads=%s,optim=%s,acts=%s alpha %d/%lld, last %d layers on the device, update on %s", who,
-           tier[s->params], tier[s->grads], tier[s->optim], tier[s->acts], s->kept_chunks,
-           (long long)ceil_div(s->rows, s->row_chunk), s->device_layers, s->update_on_host ? "host" : "device");
+    printf("    %-9s params=%s,grads=%s,optim=%s,acts=%s alpha %d/%lld, last %d layers on the device, update on %s, tiles "
+           "rows=%lld,heads=%d,loss=%lld",
+           who, tier[s->params], tier[s->grads], tier[s->optim], tier[s->acts], s->kept_chunks,
+           (long long)ceil_div(s->rows, s->row_chunk), s->device_layers, s->update_on_host ? "host" : "device",
+           (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
     s->prefetch < 0 ? printf(", prefetch auto\n") : printf(", prefetch %g\n", s->prefetch);
 }
 
-static enum status beside_random(const struct subject *x)
+static enum status beside_random(struct subject *x)
 {
     struct random_plans *random = malloc(sizeof *random);
     struct plan *plan;
@@ -200,6 +230,9 @@ static enum status beside_random(const struct subject *x)
     double t0 = cpu_seconds();
     TRY(plan_create(x->m, &x->s, x->limit, &plan));
     double t1 = cpu_seconds();
+    x->fixed.row_chunk = plan->strategy.row_chunk;
+    x->fixed.head_tile = plan->strategy.head_tile;
+    x->fixed.loss_tile = plan->strategy.loss_tile;
     TRY(try_random(x, random));
     const double *r = random->seconds;
     printf("  device %s, host %s: searched %.5g s%s (%.1f s of search); random: %d fit of %d drawn, best %.5g s, median %.5g, "
