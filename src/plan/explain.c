@@ -192,16 +192,23 @@ static enum status explain_tiles(struct explainer *x)
     snprintf(say, sizeof say, "%lld rows, %d heads, %lld rows of the loss", (long long)p->row_chunk, p->head_tile,
              (long long)p->loss_tile);
     struct decision *d = decide(x, "tiles", say, 0);
-    snprintf(d->note, sizeof d->note, "they change rounding, so they follow from model and length, unless nothing fits");
+    snprintf(d->note, sizeof d->note,
+             "they change rounding: those of model and length, unless others gain 3%% or nothing fits");
     for (int twice = 0; twice < 2; twice++) {
         struct settings s = *x->s;
         s.row_chunk = twice ? 2 * p->row_chunk : p->row_chunk / 2;
         s.loss_tile = min_i64(p->loss_tile, s.row_chunk);
-        s.head_tile = p->head_tile;
-        s.group = p->group;
         if (s.row_chunk > p->rows || s.row_chunk < 1)
             continue;
         snprintf(say, sizeof say, "%lld rows", (long long)s.row_chunk);
+        TRY(try_fixed(x, d, &s, say));
+    }
+    for (int twice = 0; twice < 2; twice++) {
+        struct settings s = *x->s;
+        s.head_tile = twice ? 2 * p->head_tile : p->head_tile / 2;
+        if (s.head_tile < 1)
+            continue;
+        snprintf(say, sizeof say, "%lld heads", (long long)s.head_tile);
         TRY(try_fixed(x, d, &s, say));
     }
     return OK;

@@ -273,6 +273,20 @@ static enum status plan_finer(const struct task *t, struct strategy fixed, struc
     return OK;
 }
 
+/* What was tried on another grid than the usual one fits there; whole it mostly does. */
+static enum status plan_variant(const struct task *t, const struct variant *v, struct plan **out)
+{
+    TRY(plan_searched(t, &v->search, out));
+    if (v->usual_slower > 0 && !(*out)->fits) {
+        plan_destroy(*out);
+        *out = NULL;
+        return plan_on_grid(t, &v->usual, out);
+    }
+    if (v->usual_slower > 0)
+        (*out)->usual = (struct usual_grid){v->usual.row_chunk, v->usual.loss_tile, v->usual.head_tile, v->usual_slower};
+    return OK;
+}
+
 enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out)
 {
     struct variant *v;
@@ -280,9 +294,9 @@ enum status plan_create(const struct model *m, const struct settings *s, const i
     double began = clock_seconds();
     TRY(variant_choose(m, s, limit, &v));
     struct task t = {m, &v->s, &v->cost, limit};
-    enum status st = plan_searched(&t, &v->search, &plan);
+    enum status st = plan_variant(&t, v, &plan);
     if (st == OK && !plan->fits && plan->misfit == TIER_DEVICE && search_excess(plan->arena, limit) <= PLAN_FINER_HELPS)
-        st = plan_finer(&t, v->fixed, &plan);
+        st = plan_finer(&t, v->usual, &plan);
     variant_destroy(v);
     if (st != OK) {
         plan_destroy(plan);

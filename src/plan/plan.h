@@ -26,6 +26,13 @@ struct longest {
     int finer; /* it may fit on finer tiles, which take too long to look at */
 };
 
+/* The grid of model, length and mesh, and what it takes. */
+struct usual_grid {
+    int64_t row_chunk, loss_tile;
+    int head_tile; /* 0: it was taken */
+    double slower; /* than the one taken, by this share of that one's step */
+};
+
 struct plan {
     struct strategy strategy;
     struct program *programs[PLAN_PROGRAMS]; /* NULL where the run needs none */
@@ -39,9 +46,10 @@ struct plan {
     int64_t sequences, micro_batches; /* of a step: over all ranks; of one */
     struct cost_model cost;
     int fits;
-    int finer;   /* the grid is finer than that of model and length, on which nothing fits */
-    int pace;    /* how far ahead the first program fetches (fit.h) */
-    double took; /* seconds of planning */
+    int finer;               /* the grid is finer than the usual one, on which nothing fits */
+    struct usual_grid usual; /* where another one was chosen for speed */
+    int pace;                /* how far ahead the first program fetches (fit.h) */
+    double took;             /* seconds of planning */
     struct longest longest;
     enum tier misfit; /* tier whose limit is exceeded, if !fits */
 };
@@ -53,9 +61,13 @@ enum status plan_mesh(const struct model *m, struct settings *s, int ranks, int 
  * hosts. Returns 0 if there is none. */
 int plan_other_degrees(const struct model *m, const struct settings *s, int i, int *ulysses, int *ring);
 
-/* Row and head tiles: part of the numerics key, chosen from model and sequence length unless given. ERR_INVALID names the legal
- * values. */
+/* The usual grid of tiles: part of the numerics key, from model, sequence length and mesh unless given. ERR_INVALID names the
+ * legal values. */
 enum status plan_tiles(const struct model *m, const struct settings *s, struct strategy *out);
+/* One size of the grid t changed to its i-th other value, if the settings leave it open: more heads, row chunks twice or half as
+ * long, longer loss tiles. Returns 0 if there is none. */
+enum tile_size { TILE_HEADS, TILE_ROWS, TILE_LOSS, TILE_SIZES };
+int plan_other_tiles(const struct model *m, const struct settings *s, enum tile_size which, int i, struct strategy *t);
 /* The next finer grid among those that the settings leave open: fewer heads to a tile, and row chunks half as long. Returns 0 if
  * there is none. */
 #define PLAN_FINER_HELPS 3.0 /* nothing is tried where more than so many times the memory would be needed */

@@ -27,9 +27,15 @@ void strategy_describe(const struct strategy *s, char *buf, int size)
 
 void plan_describe(const struct plan *p, char *buf, int size)
 {
-    char text[256];
+    char text[256], why[128] = "";
+    const struct usual_grid *u = &p->usual;
     strategy_describe(&p->strategy, text, sizeof text);
-    snprintf(buf, (size_t)size, "%s%s", text, p->finer ? " (finer than by default, to fit)" : "");
+    if (p->finer)
+        snprintf(why, sizeof why, " (finer than by default, to fit)");
+    else if (u->head_tile > 0)
+        snprintf(why, sizeof why, " (for speed: rows=%lld,heads=%d,loss=%lld take %.0f%% longer)", (long long)u->row_chunk,
+                 u->head_tile, (long long)u->loss_tile, 100 * u->slower);
+    snprintf(buf, (size_t)size, "%s%s", text, why);
 }
 
 /* Three digits and a prefix that a unit can follow: "0.0123 ", "4.7 k", "126 G". */

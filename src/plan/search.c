@@ -59,12 +59,12 @@ static int fewer_inputs(const struct model *m, const struct settings *s, int i, 
 /* Whether some placement that ought to fit is reckoned to be faster, with stalls like those of c's trial in proportion to
  * traffic.
  */
-static int is_promising(const struct search *x, const struct candidate *c)
+static int is_promising(const struct search *x, const struct candidate *c, double gain)
 {
     double rate = (c->seconds - c->estimate) / fmax(c->traffic, 1e-9);
     for (int i = 0; i < x->n; i++) {
         const struct candidate *next = &x->candidates[i];
-        if (next->excess <= 1 && next->estimate + rate * next->traffic < (1 - SEARCH_GAIN) * c->seconds)
+        if (next->excess <= 1 && next->estimate + rate * next->traffic < (1 - gain) * c->seconds)
             return 1;
     }
     return 0;
@@ -73,10 +73,10 @@ static int is_promising(const struct search *x, const struct candidate *c)
 /* Lists, tries and refines with the inputs of the fixed strategy. */
 static enum status search_inputs(const struct model *m, const struct settings *s, const struct strategy *fixed,
                                  const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat,
-                                 struct search *out)
+                                 double gain, struct search *out)
 {
     TRY(list_all(m, s, fixed, cost, limit, 0, out));
-    if (out->n == 1 || (beat && beat->excess <= 1 && !is_promising(out, beat)))
+    if (out->n == 1 || (beat && beat->excess <= 1 && !is_promising(out, beat, gain)))
         return OK;
     struct trials t = {m, s, cost, limit, out};
     qsort(out->candidates, (size_t)out->n, sizeof *out->candidates, search_order);
@@ -99,21 +99,21 @@ static int is_worth(const struct search *x, const struct candidate *c)
 enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
                           const struct cost_model *cost, const int64_t limit[TIERS], struct search *out)
 {
-    return search_to_beat(m, s, fixed, cost, limit, NULL, out);
+    return search_to_beat(m, s, fixed, cost, limit, NULL, 0, out);
 }
 
 enum status search_to_beat(const struct model *m, const struct settings *s, const struct strategy *fixed,
-                           const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat,
+                           const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat, double gain,
                            struct search *out)
 {
     struct strategy fewer = *fixed;
-    TRY(search_inputs(m, s, fixed, cost, limit, beat, out));
+    TRY(search_inputs(m, s, fixed, cost, limit, beat, gain, out));
     for (int i = 0; out->n_tried > 0 && fewer_inputs(m, s, i, &fewer); i++) {
         const struct candidate *best = &out->candidates[0];
         struct search x;
         if (best->excess > TURNS_HELP || (best->excess <= 1 && best->compute >= (1 - SEARCH_GAIN) * best->seconds))
             return OK;
-        enum status st = search_inputs(m, s, &fewer, cost, limit, best, &x);
+        enum status st = search_inputs(m, s, &fewer, cost, limit, best, SEARCH_GAIN, &x);
         if (st != OK) {
             search_destroy(out);
             return st;
@@ -174,6 +174,19 @@ static int bring_promising(struct search *x, int n, double rate)
     x->candidates[at] = x->candidates[n];
     x->candidates[n] = next;
     return 1;
+}
+
+enum status search_expect(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                          const struct cost_model *cost, const int64_t limit[TIERS], double rate, struct candidate *out)
+{
+    struct search x;
+    TRY(list_all(m, s, fixed, cost, limit, 1, &x));
+    if (!bring_promising(&x, 0, rate))
+        x.candidates[0].excess = INFINITY;
+    *out = x.candidates[0];
+    out->seconds = out->estimate + rate * out->traffic;
+    search_destroy(&x);
+    return OK;
 }
 
 enum status search_promising(const struct model *m, const struct settings *s, const struct strategy *fixed,

@@ -14,6 +14,7 @@ struct candidate {
     struct strategy strategy;
     double estimate;            /* seconds of a step, all micro-batches */
     double compute;             /* busy seconds of compute, what is computed again included */
+    double least_compute;       /* of these, attention, and products at the best rate: what no tile sizes change */
     double traffic;             /* of all other lanes */
     double messages;            /* of these, of the lanes between ranks */
     double written;             /* of these, of the drives' writes */
@@ -41,10 +42,10 @@ struct search {
  * the best placement and it pays. */
 enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
                           const struct cost_model *cost, const int64_t limit[TIERS], struct search *out);
-/* The same, but nothing is tried (out->n_tried = 0) unless a placement is reckoned to be faster than `beat` by SEARCH_GAIN of
- * its step, or that one does not fit. */
+/* The same, but nothing is tried (out->n_tried = 0) unless a placement is reckoned to be faster than `beat` by the share `gain`
+ * of its step, or that one does not fit. */
 enum status search_to_beat(const struct model *m, const struct settings *s, const struct strategy *fixed,
-                           const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat,
+                           const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat, double gain,
                            struct search *out);
 void search_destroy(struct search *s);
 
@@ -61,6 +62,11 @@ enum status search_try_leanest(const struct model *m, const struct settings *s, 
 /* The placement that needs the least share of the budgets; out->excess <= 1: something fits. Layer inputs as in search_create. */
 enum status search_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
+
+/* Nothing is tried: the placement that ought to fit and is reckoned to be the fastest (out->seconds), with `rate` seconds of
+ * stalls for every second of traffic. out->excess > 1: none ought to fit. */
+enum status search_expect(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                          const struct cost_model *cost, const int64_t limit[TIERS], double rate, struct candidate *out);
 
 /* The best of a few: tried in order of estimate and `rate` seconds of stalls for every second of traffic, as many as a small part
  * of a search has time for. Those that ought not to fit are not tried: out->tried and out->excess <= 1, or something else may

@@ -16,6 +16,7 @@ struct need {
     double busy[PASSES][LANES];                   /* seconds */
     double saved;                                 /* of these, of the forward pass's writes of activations to the drives */
     double persistent[TIERS], short_lived[TIERS]; /* bytes; the most at one time */
+    double least_compute;                         /* seconds of attention, and of products at the best rate */
     double instrs;
 };
 
@@ -126,12 +127,24 @@ static enum status no_memory(void)
     return status_fail(ERR_NOMEM, "out of memory while planning");
 }
 
+/* Of products, by type. */
+static void best_rates(const struct cost_model *cost, double out[COST_TYPES])
+{
+    for (int t = 0; t < COST_TYPES; t++) {
+        out[t] = 1;
+        for (int i = 0; i < GEMM_LAYOUTS * GEMM_SHAPES; i++)
+            out[t] = fmax(out[t], cost->device.gemm[t].flops[i / GEMM_SHAPES][i % GEMM_SHAPES]);
+    }
+}
+
 static enum status measure(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
                            struct need *out)
 {
     struct program *p;
     struct io_buffers io;
     TRY(lower_program(m, s, role, &io, &p));
+    double best[COST_TYPES];
+    best_rates(cost, best);
     memset(out, 0, sizeof *out);
     out->instrs = p->n_instrs;
     for (int i = 0; i < p->n_instrs; i++) {
@@ -140,6 +153,10 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
         out->busy[in->phase == 'b' ? BACKWARD : FORWARD][in->lane] += seconds;
         if (in->lane == LANE_WRITE && in->phase == 'f' && p->tensors[p->operands[in->first_operand].tensor].class == CLASS_ACT)
             out->saved += seconds;
+        if (in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD)
+            out->least_compute += seconds;
+        else if (in->op == OP_GEMM)
+            out->least_compute += program_call(p, in)->flops / best[cost_type(in->op, &program_call(p, in)->attrs)];
     }
     for (int b = 0; b < p->n_persistent; b++)
         out->persistent[p->buffers[b].tier] += (double)round_up(p->buffers[b].bytes, BUFFER_ALIGN);
@@ -283,6 +300,7 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
         c->messages += lane_is_comm((enum lane)l) ? whole[l] : 0;
     }
     c->compute = whole[LANE_COMPUTE];
+    c->least_compute = more * step.least_compute;
     c->written = forward[LANE_WRITE] + (more - 1) * step.busy[FORWARD][LANE_WRITE] + more * step.busy[BACKWARD][LANE_WRITE];
     double first = pass_without_writes(e->cost, forward), further = pass_without_writes(e->cost, step.busy[FORWARD]),
            backward = pass_without_writes(e->cost, step.busy[BACKWARD]);

@@ -1,5 +1,7 @@
-/* The tile grid: part of the numerics key, from model, length and mesh alone. */
+/* Tile grids, which are part of the numerics key: that of model, length and mesh, and others to compare it with. */
 #include "plan/plan.h"
+
+#define RULE_SHORTEST 2048 /* row chunk of short sequences; shorter ones are taken only to fit */
 
 /* Heads of one rank; of their KV heads each serves `group` of them. */
 struct local_heads {
@@ -36,7 +38,7 @@ enum status plan_tiles(const struct model *m, const struct settings *s, struct s
 {
     const struct model_config *c = &m->config;
     struct local_heads l = local_heads(c, out);
-    out->row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(2048, round_up(out->rows / 64, 1024));
+    out->row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(RULE_SHORTEST, round_up(out->rows / 64, 1024));
     out->row_chunk = min_i64(out->row_chunk, out->rows);
     if (s->head_tile > 0) {
         if (!head_tile_legal(&l, s->head_tile, out->ring))
@@ -69,6 +71,57 @@ enum status plan_tiles(const struct model *m, const struct settings *s, struct s
 
 /* Row chunks times head tiles: finer grids take too long to plan. */
 enum { MOST_PIECES = 1024, SHORTEST_CHUNK = 64 };
+
+static int64_t pieces(const struct local_heads *l, const struct strategy *t)
+{
+    return ceil_div(t->rows, t->row_chunk) * l->heads / t->head_tile;
+}
+
+/* The i-th legal tile of more heads. */
+static int wider_heads(const struct local_heads *l, int i, struct strategy *t)
+{
+    for (int64_t heads = t->head_tile + 1; heads <= l->heads; heads++)
+        if (head_tile_legal(l, heads, t->ring) && i-- == 0) {
+            t->head_tile = (int)heads;
+            return 1;
+        }
+    return 0;
+}
+
+/* Row chunks twice as long, then half as long. */
+static int other_rows(const struct local_heads *l, const struct settings *s, int i, struct strategy *t)
+{
+    int64_t other = i == 0 ? min_i64(2 * t->row_chunk, t->rows) : t->row_chunk / 2;
+    if (i > 1 || other == t->row_chunk || t->row_chunk % 2 || other < RULE_SHORTEST ||
+        (s->loss_tile > 0 && other < t->rows && other % s->loss_tile))
+        return 0;
+    t->row_chunk = other;
+    t->loss_tile = min_i64(t->loss_tile, other);
+    return pieces(l, t) <= MOST_PIECES;
+}
+
+/* Loss tiles 2, 4 and 8 times as long. */
+static int longer_loss(int i, struct strategy *t)
+{
+    int64_t other = t->loss_tile << (i + 1);
+    if (i > 2 || other > t->row_chunk || t->row_chunk % other)
+        return 0;
+    t->loss_tile = other;
+    return 1;
+}
+
+int plan_other_tiles(const struct model *m, const struct settings *s, enum tile_size which, int i, struct strategy *t)
+{
+    struct local_heads l = local_heads(&m->config, t);
+    switch (which) {
+    case TILE_HEADS:
+        return s->head_tile <= 0 && wider_heads(&l, i, t);
+    case TILE_ROWS:
+        return s->row_chunk <= 0 && other_rows(&l, s, i, t);
+    default:
+        return s->loss_tile <= 0 && longer_loss(i, t);
+    }
+}
 
 int plan_finer_tiles(const struct model *m, const struct settings *s, struct strategy *t)
 {

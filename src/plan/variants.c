@@ -1,4 +1,4 @@
-/* The mesh's degrees and the ZeRO stage, by estimate and trial. */
+/* The mesh's degrees, the ZeRO stage and the grid of tiles, by estimate and trial. */
 #include "plan/variants.h"
 
 #include "base/sys.h"
@@ -11,21 +11,27 @@
  * seqpar/degrees.c). */
 #define CONTENTION 0.25
 
+/* What another grid is to gain, so that the key does not follow a profile's noise; and a single size, by estimate. */
+#define TILES_GAIN 0.03
+#define SIZE_GAIN 0.005
+
 /* Stages by what is partitioned, most first. */
 static const int stages[] = {3, 2, 1};
 enum { STAGES = sizeof stages / sizeof *stages };
 
+/* On the usual grid, or (not NULL) on another one; what it is to gain over `beat`, or NULL. */
 static enum status variant_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
-                                  const struct candidate *beat, struct variant **out)
+                                  const struct strategy *grid, const struct candidate *beat, double gain, struct variant **out)
 {
     struct variant *v = sys_calloc(1, sizeof *v);
     if (!v)
         return status_fail(ERR_NOMEM, "out of memory while planning");
     v->s = *s;
     plan_cost_model(&v->s, &v->cost);
-    enum status st = plan_fixed(m, &v->s, &v->fixed);
+    enum status st = plan_fixed(m, &v->s, &v->usual);
+    v->fixed = grid ? *grid : v->usual;
     if (st == OK)
-        st = search_to_beat(m, &v->s, &v->fixed, &v->cost, limit, beat, &v->search);
+        st = search_to_beat(m, &v->s, &v->fixed, &v->cost, limit, beat, gain, &v->search);
     if (st != OK) {
         free(v);
         return st;
@@ -59,16 +65,25 @@ struct best {
     const int64_t *limit;
     struct variant *variant;
     struct candidate candidate;
+    int tried; /* candidate is known */
 };
 
+static enum status try_best(struct best *b)
+{
+    if (!b->tried)
+        TRY(best_of(b->m, b->variant, b->limit, &b->candidate));
+    b->tried = 1;
+    return OK;
+}
+
 /* Leaves the worse one in *next. */
-static enum status replace_if_better(struct best *b, struct variant **next)
+static enum status replace_if_better(struct best *b, double gain, struct variant **next)
 {
     struct candidate c = {.excess = INFINITY};
     const struct candidate *old = &b->candidate;
     if ((*next)->search.n == 1 || (*next)->search.n_tried > 0)
         TRY(best_of(b->m, *next, b->limit, &c));
-    if (old->excess <= 1 ? c.excess > 1 || weighed(&c) >= (1 - SEARCH_GAIN) * weighed(old) : c.excess >= old->excess)
+    if (old->excess <= 1 ? c.excess > 1 || weighed(&c) >= (1 - gain) * weighed(old) : c.excess >= old->excess)
         return OK;
     struct variant *worse = b->variant;
     b->variant = *next;
@@ -84,8 +99,8 @@ static enum status compare(struct best *b, const struct settings *s)
     const struct candidate *c = &b->candidate;
     if (c->excess <= 1 && c->compute >= (1 - SEARCH_GAIN) * weighed(c))
         return OK;
-    TRY(variant_create(b->m, s, b->limit, c, &next));
-    enum status st = replace_if_better(b, &next);
+    TRY(variant_create(b->m, s, b->limit, NULL, c, SEARCH_GAIN, &next));
+    enum status st = replace_if_better(b, SEARCH_GAIN, &next);
     variant_destroy(next);
     return st;
 }
@@ -108,19 +123,92 @@ static enum status compare_stages(struct best *b)
     return OK;
 }
 
+static enum offload offload_of(enum residency r)
+{
+    return r == RES_DEVICE ? OFFLOAD_NONE : r == RES_HOST ? OFFLOAD_CPU : OFFLOAD_NVME;
+}
+
+/* Of one size of the grid the value with which a step is reckoned to be the fastest (*seconds): with each class where the best
+ * placement has it, and as many activations kept as fit. */
+static enum status choose_size(const struct best *b, const struct settings *s, enum tile_size which, struct strategy *grid,
+                               double *seconds)
+{
+    const struct candidate *c = &b->candidate;
+    double rate = (c->seconds - c->estimate) / fmax(c->traffic, 1e-9);
+    struct strategy other, best = *grid;
+    for (int i = 0; other = *grid, plan_other_tiles(b->m, s, which, i, &other); i++) {
+        struct candidate e;
+        TRY(search_expect(b->m, s, &other, &b->variant->cost, b->limit, rate, &e));
+        if (e.excess > 1 || weighed(&e) >= (1 - SIZE_GAIN) * *seconds)
+            continue;
+        *seconds = weighed(&e);
+        best = other;
+    }
+    *grid = best;
+    return OK;
+}
+
+/* The best variant on another grid takes its place if it is faster by what that is to gain. */
+static enum status compare_grid(struct best *b, const struct strategy *grid)
+{
+    struct variant *next, *usual = b->variant;
+    double before = weighed(&b->candidate);
+    TRY(variant_create(b->m, &b->variant->s, b->limit, grid, &b->candidate, TILES_GAIN, &next));
+    enum status st = replace_if_better(b, TILES_GAIN, &next);
+    if (b->variant != usual)
+        b->variant->usual_slower = before / weighed(&b->candidate) - 1;
+    variant_destroy(next);
+    return st;
+}
+
+static int other_grids(const struct model *m, const struct variant *v)
+{
+    struct strategy t = v->fixed;
+    for (int which = 0; which < TILE_SIZES; which++)
+        if (plan_other_tiles(m, &v->s, (enum tile_size)which, 0, &t))
+            return 1;
+    return 0;
+}
+
+/* One size after the other by estimate, and the grid of them all by a search. Not looked at where attention, and products at
+ * their best, take about as long. */
+static enum status compare_tiles(struct best *b)
+{
+    struct settings s = b->variant->s;
+    if (!other_grids(b->m, b->variant))
+        return OK;
+    TRY(try_best(b));
+    const struct candidate *c = &b->candidate;
+    double seconds = weighed(c);
+    struct strategy grid = b->variant->fixed;
+    if (c->excess > 1 || c->least_compute >= (1 - TILES_GAIN) * seconds)
+        return OK;
+    s.params = offload_of(c->strategy.params);
+    s.grads = offload_of(c->strategy.grads);
+    s.optim = offload_of(c->strategy.optim);
+    s.update = c->strategy.update_on_host ? UPDATE_HOST : UPDATE_DEVICE;
+    grid.input_every = c->strategy.input_every;
+    for (int which = 0; which < TILE_SIZES; which++)
+        TRY(choose_size(b, &s, (enum tile_size)which, &grid, &seconds));
+    grid.input_every = b->variant->fixed.input_every;
+    return seconds < (1 - TILES_GAIN) * weighed(c) ? compare_grid(b, &grid) : OK;
+}
+
 enum status variant_choose(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct variant **out)
 {
     struct settings given = *s;
     struct best b = {.m = m, .limit = limit};
     int ulysses, ring, mesh = plan_other_degrees(m, s, 0, &ulysses, &ring);
     given.zero = s->zero == AUTO ? stages[0] : s->zero;
-    TRY(variant_create(m, &given, limit, NULL, &b.variant));
+    TRY(variant_create(m, &given, limit, NULL, NULL, 0, &b.variant));
     int stage = s->zero == AUTO && b.variant->fixed.ranks > 1;
-    enum status st = mesh || stage ? best_of(m, b.variant, limit, &b.candidate) : OK;
+    enum status st = mesh || stage ? try_best(&b) : OK;
     if (st == OK && mesh)
         st = compare_degrees(&b, &given);
     if (st == OK && stage)
         st = compare_stages(&b);
+    if (st == OK)
+        st = compare_tiles(&b);
     if (st == OK)
         *out = b.variant;
     else

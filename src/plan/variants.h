@@ -1,4 +1,5 @@
-/* What changes rounding and is left open all the same: how ranks share a sequence, and the ZeRO stage. Private to src/plan. */
+/* What changes rounding and is left open all the same: how ranks share a sequence, the ZeRO stage, and the grid of tiles. Private
+ * to src/plan. */
 #ifndef LTRAIN_PLAN_VARIANTS_H
 #define LTRAIN_PLAN_VARIANTS_H
 
@@ -6,16 +7,18 @@
 
 /* Settings in which mesh and ZeRO stage are decided, what follows from them, and their placements as searched. */
 struct variant {
-    struct settings s; /* its pointers are the caller's */
-    struct strategy fixed;
+    struct settings s;            /* its pointers are the caller's */
+    struct strategy fixed, usual; /* usual: on the grid of model, length and mesh */
+    double usual_slower;          /* than fixed, by this share of its step, if that has another grid; both as tried */
     struct cost_model cost;
     struct search search;
 };
 
 /* The variant to plan: what mesh.c's rule takes with ZeRO 3 (where the settings leave that open), unless another one is
  * reckoned to be faster by more than a percent, messages weighed, or fits where that does not. Others are estimated where
- * compute waits, and tried where the estimate is that much faster. A function of its arguments, the same on all ranks. The
- * caller destroys it; limit must outlive it. Errors as plan_fixed. */
+ * compute waits, and tried where the estimate is that much faster. Then another grid of tiles, where they are open and it is
+ * faster by 3%. A function of its arguments, the same on all ranks. The caller destroys it; limit must outlive it. Errors as
+ * plan_fixed. */
 enum status variant_choose(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct variant **out);
 void variant_destroy(struct variant *v); /* NULL is fine */
 

@@ -112,7 +112,7 @@ static void more_memory_is_never_slower(void **state)
 enum { CHUNKS = 16, TOKENS = 16384, HUGE = 1 << 30 };
 
 /* Products large enough that links matter; nothing of it is computed. */
-static struct model *wide(int layers)
+static struct model *wide_heads(int layers, int head_dim)
 {
     struct model *m;
     struct model_config c = {.family = FAMILY_LLAMA,
@@ -122,7 +122,7 @@ static struct model *wide(int layers)
                              .layers = layers,
                              .heads = 16,
                              .kv_heads = 8,
-                             .head_dim = 64,
+                             .head_dim = head_dim,
                              .max_positions = TOKENS,
                              .norm_eps = 1e-5f,
                              .init_std = 0.02f,
@@ -130,6 +130,11 @@ static struct model *wide(int layers)
     strcpy(c.name, "wide");
     assert_int_equal(model_create(&c, NULL, 0, &m), OK);
     return m;
+}
+
+static struct model *wide(int layers)
+{
+    return wide_heads(layers, 64);
 }
 
 /* Activations on the host or on the device, with links of so many GB/s (0: as assumed). */
@@ -396,6 +401,50 @@ static void chooses_mesh_and_stage(void **state)
     model_destroy(m);
 }
 
+/* Links so slow that the layer's input, which is fetched for each tile of heads, keeps compute waiting: another grid is taken,
+ * said, and the same plan when it is given. With links that hide it the usual grid stays, and so does a grid that is given. */
+static void chooses_tiles_for_speed(void **state)
+{
+    (void)state;
+    struct model *m = wide_heads(2, 256); /* two heads to a tile */
+    const int64_t limit[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, HUGE};
+    struct settings s;
+    struct strategy usual;
+    char text[512];
+    for (int slow = 0; slow < 2; slow++) {
+        few_choices(&s, OFFLOAD_CPU, slow ? 0.02 : 0);
+        s.row_chunk = s.head_tile = s.loss_tile = AUTO;
+        s.alpha = 0;
+        assert_int_equal(plan_fixed(m, &s, &usual), OK);
+        struct plan *plan = planned(m, &s, limit);
+        s.row_chunk = usual.row_chunk;
+        s.head_tile = usual.head_tile;
+        s.loss_tile = usual.loss_tile;
+        struct plan *before = planned(m, &s, limit);
+        assert_int_equal(before->strategy.head_tile, usual.head_tile);
+        assert_int_equal(before->usual.head_tile, 0);
+        plan_describe(plan, text, sizeof text);
+        print_message("%s: %.4g s; on the usual grid %.4g s\n", text, plan->seconds, before->seconds);
+        assert_int_equal(strstr(text, "for speed") != NULL, slow);
+        assert_int_equal(plan->strategy.head_tile > usual.head_tile, slow);
+        if (slow) {
+            assert_int_equal(plan->usual.head_tile, usual.head_tile);
+            assert_true(plan->seconds < (1 - 0.03) * before->seconds);
+            s.row_chunk = plan->strategy.row_chunk;
+            s.head_tile = plan->strategy.head_tile;
+            s.loss_tile = plan->strategy.loss_tile;
+            struct plan *given = planned(m, &s, limit);
+            assert_true(given->seconds == plan->seconds && memcmp(given->arena, plan->arena, sizeof plan->arena) == 0);
+            plan_destroy(given);
+        } else {
+            assert_true(plan->seconds == before->seconds);
+        }
+        plan_destroy(before);
+        plan_destroy(plan);
+    }
+    model_destroy(m);
+}
+
 /* Also with the last layers' activations on the device and the others' elsewhere. */
 static void values_do_not_depend_on_it(void **state)
 {
@@ -438,6 +487,7 @@ int main(void)
                                        cmocka_unit_test(keeps_inputs_that_fit),
                                        cmocka_unit_test(gradients_pass_anywhere),
                                        cmocka_unit_test(chooses_mesh_and_stage),
+                                       cmocka_unit_test(chooses_tiles_for_speed),
                                        cmocka_unit_test(values_do_not_depend_on_it)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
