@@ -11,7 +11,7 @@
 enum { CHANGES_MAX = 24, CHANGES_SAID = 3 };
 
 struct change {
-    char say[80];      /* the flags, as one types them */
+    char say[128];     /* the flags, as one types them */
     int gives_more;    /* more memory, drives or devices than there are now */
     int shortens;      /* a shorter sequence */
     int exact;         /* planned whole; else a trial's figures */
@@ -19,7 +19,7 @@ struct change {
     double per_second; /* tokens */
     int64_t arena[TIERS];
     char strategy[256]; /* strategy_describe */
-    int proposal;       /* private to changes.c */
+    int proposal;       /* private to changes.c: its number */
     int64_t tokens;
 };
 

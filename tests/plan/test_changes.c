@@ -45,6 +45,8 @@ static void apply(const char *flags, struct settings *s)
             s->prefetch = AUTO;
         else if (strcmp(flag, "--update") == 0 && strcmp(value, "auto") == 0)
             s->update = UPDATE_AUTO;
+        else if (strcmp(flag, "--keep-inputs") == 0)
+            s->keep_inputs = strcmp(value, "auto") == 0 ? AUTO : atoi(value);
         else if (strcmp(flag, "--dtype") == 0 && strcmp(value, "bf16") == 0)
             s->dtype = BF16;
         else if (strcmp(flag, "--tiles") == 0 && strcmp(value, "auto") == 0)
@@ -161,6 +163,38 @@ static void faster(void **state)
     model_destroy(m);
 }
 
+/* Every layer input is asked for, on a host that lacks room for two of them. */
+static void fewer_inputs(void **state)
+{
+    (void)state;
+    struct model *m;
+    struct settings s;
+    struct changes c;
+    int64_t limit[TIERS] = {AMPLE, AMPLE, 0};
+    int found = 0;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 6, &m), OK);
+    cell_settings(&s, 512, F32);
+    s.acts = OFFLOAD_CPU;
+    s.alpha = 0;
+    s.keep_inputs = 1;
+    struct plan *plan = plan_for(m, &s, limit);
+    assert_true(plan->fits);
+    limit[TIER_DEVICE] = plan->arena[TIER_DEVICE];
+    limit[TIER_HOST] = plan->arena[TIER_HOST] - 2 * 512 * 64 * 4; /* two layers' inputs */
+    plan_destroy(plan);
+    plan = plan_for(m, &s, limit);
+    assert_false(plan->fits);
+    assert_int_equal(changes_find(plan, m, &s, &c), OK);
+    check_all(m, &s, limit, &c);
+    for (int i = 0; i < c.n; i++) {
+        print_message("%s: %g s\n", c.by_cost[i].say, c.by_cost[i].seconds);
+        found += strncmp(c.by_cost[i].say, "--keep-inputs ", 14) == 0;
+    }
+    assert_true(found > 0);
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
 /* What is looked at fits as a plan, which is as fast or a little faster. */
 static void glances(void **state)
 {
@@ -233,7 +267,7 @@ static void more_of_something(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(refusals), cmocka_unit_test(faster), cmocka_unit_test(glances),
-                                       cmocka_unit_test(more_of_something)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refusals), cmocka_unit_test(faster), cmocka_unit_test(fewer_inputs),
+                                       cmocka_unit_test(glances), cmocka_unit_test(more_of_something)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
