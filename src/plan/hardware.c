@@ -14,17 +14,20 @@
 
 /* Figures of the vendor's data sheets, dense (no sparsity): A100 SXM (1555 and 2039 GB/s, 312 TFLOP/s bf16, NVLink 300 GB/s a
  * direction), H100 SXM (3.35 TB/s, 989, 450), H200 (4.8 TB/s), GH200 (96 GB at 4 TB/s, NVLink-C2C 450 GB/s a direction, LPDDR5X
- * 512 GB/s); of the GA102 and Ada white papers, with fp32 accumulation: RTX 3090 (936 GB/s, 71), RTX 4090 (1008 GB/s, 165). Times
- * these efficiencies:
+ * 512 GB/s); of the GA102 and Ada white papers, with fp32 accumulation: RTX 3090 (936 GB/s, 71), RTX 4090 (1008 GB/s, 165); of
+ * the page of laptop GPUs: RTX 4090 (16 GB at 576 GB/s; 9728 cores, so 76 multiprocessors at 1.75 GHz, the middle of its boost
+ * clocks of 1.455 to 2.04 GHz that depend on the laptop's power: 68; 8 lanes of PCIe 4). Times these efficiencies:
  * - h200: shared/gpu-budget.md (attention 688/581 TFLOP/s forward/backward at head dim 128, 500/510 at 64, products 700,
  *   element-wise 3.7 TB/s of 4.8, 45 GB/s over PCIe 5, 148 GB of memory usable). h100 and gh200: the same chip, memory at the
  * same 77% of their data sheets.
  * - a100: products 80% of 312 TFLOP/s; attention as FlashAttention-2 reports it (Dao 2023, figures 5 and 6: 70% forward, 60%
  *   backward at head dim 128, 60% and 53% at 64); memory 80%.
- * - rtx3090, rtx4090: products 80% of the peak with fp32 accumulation, attention 70% and 55%, memory 85%.
- * - Everywhere: fp32 products without tensor cores at 80%; NVLink 80%, PCIe 4 24 of 32 GB/s, host memory 70%, network 85%, drives
- *   85%. Each node of a server has one PCIe 4 drive of 3.84 TB (7 GB/s read, 5 written; both at once 70% of the sum) and
- *   128 GiB of host memory a device, unless the settings say otherwise; gh200 480 GB. */
+ * - rtx: products 80% of the peak with fp32 accumulation, attention 70% and 55% (64% and 50% at 64), memory 85%.
+ * - Everywhere: fp32 products without tensor cores at 80%; NVLink 80%, PCIe 4 75%, NVLink-C2C 70%, host memory 70% (two sockets
+ * of eight channels of DDR4-3200, DDR5-4800 with h100 and h200; two channels of DDR5-5600 with rtx), network 85% (200 Gbit/s a
+ *   device, 400 with h100 and h200, 10 a computer with rtx), drives 85%. Each node has one PCIe 4 drive of 3.84 TB (7 GB/s read,
+ *   5 written; both at once 70% of the sum) and 128 GiB of host memory a device (rtx: 64, in a laptop 32), unless the settings
+ * say otherwise; gh200 480 GB. */
 static const struct preset {
     const char *name;
     int per_node; /* devices */
@@ -41,6 +44,7 @@ static const struct preset {
     {"gh200", 4, 99, 447, 989, 67, 700, 688, 581, 500, 510, 3080, 315, 1400, 360, 21},
     {"rtx3090", 4, 25, 64, 71, 35.6, 57, 50, 39, 46, 36, 800, 24, 60, 10, 1},
     {"rtx4090", 4, 25, 64, 165, 82.6, 132, 115, 91, 105, 83, 860, 24, 60, 10, 1},
+    {"rtx4090-laptop", 1, 16.5, 32, 68, 34, 54, 48, 37, 44, 34, 490, 12, 60, 10, 1},
 };
 enum { N_PRESETS = sizeof presets / sizeof presets[0] };
 
