@@ -80,6 +80,8 @@ enum status metrics_append(const struct step_metrics *m, FILE *f)
     put_int(o, "sent_inside_hosts_bytes", m->sent.same_host);
     put_int(o, "sent_to_other_hosts_bytes", m->sent.other_hosts);
     put(o, "hidden", m->hidden);
+    put(o, "stall_seconds", m->stall_seconds);
+    put(o, "planned_seconds", m->planned_seconds);
     json_object_set_new(o, "skipped", json_boolean(m->skipped != NULL));
     if (m->evaluated) /* NaN is shown too */
         put(o, "eval_loss", m->eval_loss);
@@ -135,10 +137,11 @@ enum status metrics_write_trace(const char *path, const struct program *p, const
         fprintf(f,
                 "{\"name\":\"%s "
                 "%s\",\"cat\":\"%c\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"instruction\":%d,"
-                "\"unit\":%d,\"bytes\":%lld,\"predicted_us\":%.1f}}%s\n",
+                "\"unit\":%d,\"bytes\":%lld,\"planned_start_us\":%.1f,\"planned_us\":%.1f}}%s\n",
                 op_name(in->op), first && first->tensor >= 0 ? p->tensors[first->tensor].name : "", in->phase ? in->phase : '-',
                 in->lane, (double)events[i].start_ns * 1e-3, (double)(events[i].end_ns - events[i].start_ns) * 1e-3, i, in->layer,
-                (long long)program_call(p, in)->bytes, (in->end - in->start) * 1e6, i + 1 < p->n_instrs ? "," : "");
+                (long long)program_call(p, in)->bytes, in->start * 1e6, (in->end - in->start) * 1e6,
+                i + 1 < p->n_instrs ? "," : "");
     }
     fprintf(f, "]}\n");
     return fclose(f) == 0 ? OK : status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(errno));

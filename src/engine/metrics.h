@@ -12,11 +12,13 @@ struct step_metrics {
     double loss, grad_norm, lr, seconds, model_flops, peak_flops; /* peak_flops: the rate MFU refers to */
     double eval_loss;                                             /* if evaluated */
     int evaluated;
+    int updated;         /* it began with the update of the step before */
     const char *skipped; /* why the step changed nothing; NULL: it did not skip */
     int64_t device_bytes, device_limit, host_bytes, nvme_bytes;
-    int64_t read_bytes, written_bytes; /* by all ranks */
-    struct comm_traffic sent;          /* by all ranks */
-    double hidden;                     /* share of transfer time behind compute; NaN: nothing moved */
+    int64_t read_bytes, written_bytes;     /* by all ranks */
+    struct comm_traffic sent;              /* by all ranks */
+    double hidden;                         /* share of transfer time behind compute; NaN: nothing moved */
+    double stall_seconds, planned_seconds; /* compute stood still; of the whole step, as planned */
     double eta_seconds;
 };
 

@@ -24,7 +24,13 @@ struct run {
     FILE *metrics; /* rank 0 */
     int signal;    /* that all ranks agreed to stop for */
     double peak_flops, last_loss;
-    struct lane_stats total[LANES];
+    /* Of the steps that began with an update, as the planned one does; of all, until there are any. */
+    struct {
+        struct lane_stats lanes[LANES];
+        double seconds;
+        int64_t steps;
+        int updated;
+    } alike;
     struct comm_traffic sent[LANES]; /* by all ranks, on comm lanes */
     double run_seconds;
     int64_t steps_here;

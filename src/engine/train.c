@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stop_signal;
@@ -64,15 +65,27 @@ static enum status sum_moved(struct run *r, const struct lane_stats lanes[LANES]
     return OK;
 }
 
+static void add_alike(struct run *r, const struct lane_stats lanes[LANES], const struct step_metrics *m)
+{
+    if (m->updated && !r->alike.updated)
+        memset(&r->alike, 0, sizeof r->alike);
+    if (!m->updated && r->alike.updated)
+        return;
+    r->alike.updated = m->updated;
+    for (int l = 0; l < LANES; l++) {
+        r->alike.lanes[l].bytes += lanes[l].bytes;
+        r->alike.lanes[l].busy_ns += lanes[l].busy_ns;
+        r->alike.lanes[l].waited_ns += lanes[l].waited_ns;
+    }
+    r->alike.seconds += m->seconds;
+    r->alike.steps++;
+}
+
 static enum status finish_metrics(struct run *r, struct step_metrics *m)
 {
     struct lane_stats lanes[LANES];
     executor_take_stats(r->session->executor, lanes);
-    for (int l = 0; l < LANES; l++) {
-        r->total[l].bytes += lanes[l].bytes;
-        r->total[l].busy_ns += lanes[l].busy_ns;
-        r->total[l].waited_ns += lanes[l].waited_ns;
-    }
+    add_alike(r, lanes, m);
     const struct plan *p = r->session->plan;
     TRY(sum_moved(r, lanes, m));
     m->peak_flops = r->peak_flops;
@@ -81,6 +94,8 @@ static enum status finish_metrics(struct run *r, struct step_metrics *m)
     m->host_bytes = p->arena[TIER_HOST];
     m->nvme_bytes = p->arena[TIER_NVME];
     m->hidden = metrics_hidden(lanes);
+    m->stall_seconds = (double)lanes[LANE_COMPUTE].waited_ns * 1e-9;
+    m->planned_seconds = p->seconds;
     r->run_seconds += m->seconds;
     r->steps_here++;
     m->eta_seconds = r->run_seconds / (double)r->steps_here * (double)(r->s->steps - r->at.step);
@@ -110,6 +125,8 @@ static enum status loop(struct run *r)
         if (r->at.step >= s->steps || r->signal)
             break;
         struct step_metrics m = {0};
+        struct lane_stats between[LANES]; /* of evaluations and checkpoints */
+        executor_take_stats(r->session->executor, between);
         TRY(run_step(r, &m));
         TRY(finish_metrics(r, &m));
         m.evaluated = s->eval_every > 0 && r->at.step % s->eval_every == 0;

@@ -143,28 +143,70 @@ static void print_sent(const struct run *r)
     printf("\n");
 }
 
-/* The plan's step and the mean of those that ran, side by side. */
+static void print_pair(const char *what, const char *planned, const char *measured, const char *note)
+{
+    printf("  %-20s %22s %22s%s\n", what, planned, measured, note);
+}
+
+static void print_seconds(const char *what, double planned, double measured, const char *note)
+{
+    char a[32], b[32];
+    print_pair(what, report_duration(planned, a), report_duration(measured, b), note);
+}
+
+/* "167 MiB in 0.21 s" */
+static const char *moved(int64_t bytes, double seconds, char buf[80])
+{
+    char a[32], b[32];
+    snprintf(buf, 80, "%s in %s", units_format_bytes(bytes, a), report_duration(seconds, b));
+    return buf;
+}
+
+#define LITTLE 1e-3 /* of a step: lanes that are busy for less are left out */
+
+static int is_busy(double busy, double step)
+{
+    return busy >= LITTLE * step;
+}
+
+static int moves(const struct report *r, double step)
+{
+    int any = 0;
+    for (int l = LANE_COMPUTE + 1; l < LANES; l++)
+        any |= is_busy(r->lane[l].busy, step);
+    return any;
+}
+
+/* The plan's step and the mean of those like it, side by side. */
 static enum status print_steps(const struct run *r)
 {
     const struct plan *p = r->session->plan;
+    const struct lane_stats *total = r->alike.lanes;
     struct report planned;
-    char a[32], b[32];
-    double steps = (double)r->steps_here, seconds = r->run_seconds / steps;
+    char a[80], b[80], note[128];
+    double steps = (double)r->alike.steps, seconds = r->alike.seconds / steps;
     TRY(report_make(p, r->model, &planned));
-    printf("a step (mean of %lld)  %12s %12s\n", (long long)r->steps_here, "planned", "measured");
-    printf("  %-19s %10.3g s %10.3g s  %+.0f%%\n", "step time", p->seconds, seconds, 100 * (seconds / p->seconds - 1));
-    printf("  %-19s %10.3g s %10.3g s\n", "compute stands still", p->seconds - planned.lane[LANE_COMPUTE].busy,
-           (double)r->total[LANE_COMPUTE].waited_ns * 1e-9 / steps);
-    double hidden = metrics_hidden(r->total);
-    if (isfinite(hidden) && isfinite(planned.hidden))
-        printf("  %-19s %11.0f%% %11.0f%%\n", "transfers hidden", 100 * planned.hidden, 100 * hidden);
+    snprintf(note, sizeof note, "   (mean of %lld%s)", (long long)r->alike.steps,
+             r->alike.updated ? " that began with an update" : ", without the update that comes with the next");
+    print_pair("a step", "planned", "measured", note);
+    snprintf(note, sizeof note, "   %+.0f%%%s", 100 * (seconds / p->seconds - 1),
+             r->s->hardware ? "" : " (planned with assumed figures: ltrain plan --profile measures this machine)");
+    print_seconds("step time", p->seconds, seconds, note);
+    print_seconds("compute stands still", p->seconds - planned.lane[LANE_COMPUTE].busy,
+                  (double)total[LANE_COMPUTE].waited_ns * 1e-9 / steps, "");
+    double hidden = metrics_hidden(total);
+    if (isfinite(hidden) && isfinite(planned.hidden) && moves(&planned, p->seconds)) {
+        snprintf(a, sizeof a, "%.0f%%", 100 * planned.hidden);
+        snprintf(b, sizeof b, "%.0f%%", 100 * hidden);
+        print_pair("transfers hidden", a, b, "");
+    }
     for (int l = LANE_COMPUTE + 1; l < LANES; l++) {
         const struct report_lane *lane = &planned.lane[l];
-        const struct lane_stats *total = &r->total[l];
-        if (total->busy_ns > 0 && lane->busy > 0)
-            printf("  lane %-14s %12s %12s  at %.2f GB/s planned, %.2f measured\n", lane_name((enum lane)l),
-                   units_format_bytes(lane->bytes, a), units_format_bytes(total->bytes / r->steps_here, b),
-                   (double)lane->bytes / lane->busy * 1e-9, (double)total->bytes / (double)total->busy_ns);
+        double busy = (double)total[l].busy_ns * 1e-9 / steps;
+        if (!is_busy(fmax(lane->busy, busy), p->seconds))
+            continue;
+        snprintf(note, sizeof note, "lane %s", lane_name((enum lane)l));
+        print_pair(note, moved(lane->bytes, lane->busy, a), moved(total[l].bytes / r->alike.steps, busy, b), "");
     }
     return OK;
 }

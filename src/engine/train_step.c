@@ -196,6 +196,7 @@ enum status run_step(struct run *r, struct step_metrics *m)
         m->skipped = "its documents have one token each, so there is nothing to predict";
         return OK;
     }
+    m->updated = r->pending;
     TRY(run_programs(r, all.targets, &sum));
     const struct norm_result *norm = session_io(r->session, r->session->plan->io.norm);
     r->lr_pending = m->lr;

@@ -44,10 +44,24 @@ static double number(const json_t *o, const char *key)
 
 static void a_run_leaves_its_files(void **state)
 {
-    static const char *const numbers[] = {"step",        "loss",       "grad_norm",         "lr",
-                                          "tokens",      "seconds",    "tokens_per_second", "target_tokens",
-                                          "model_flops", "mfu",        "device_peak_bytes", "host_peak_bytes",
-                                          "nvme_bytes",  "read_bytes", "written_bytes",     "hidden"};
+    static const char *const numbers[] = {"step",
+                                          "loss",
+                                          "grad_norm",
+                                          "lr",
+                                          "tokens",
+                                          "seconds",
+                                          "tokens_per_second",
+                                          "target_tokens",
+                                          "model_flops",
+                                          "mfu",
+                                          "device_peak_bytes",
+                                          "host_peak_bytes",
+                                          "nvme_bytes",
+                                          "read_bytes",
+                                          "written_bytes",
+                                          "hidden",
+                                          "stall_seconds",
+                                          "planned_seconds"};
     static const char *const files[] = {"config.yaml",   "plan.txt",       "plan.json",
                                         "metrics.jsonl", "hf/config.json", "hf/model.safetensors"};
     (void)state;
