@@ -8,7 +8,6 @@
 
 struct scalars {
     float factor, decay, keep1, beta2, keep2, scale, eps, step; /* keep = 1 - beta */
-    uint32_t rounding;
 };
 
 /* The state of that many elements is a few cache lines of each array. */
@@ -34,68 +33,102 @@ static inline float updated(float p, float grad, float *m, float *v, const struc
     return fmaf(-c->step, *m / d, p * c->decay);
 }
 
-static inline void elements_f32(float *p, float *m, float *v, const float *grad, int n, const struct scalars *s)
+#define WEYL 0x9e3779b9u
+
+/* 32 random bits of an element from w, its term of the Weyl sequence (adamw.h). */
+static inline uint32_t mixed(uint32_t w)
 {
-    const struct scalars c = *s;
+    w ^= w >> 14;
+    return w * (2 * w + 0x7feb352du);
+}
+
+static inline void elements_f32(float *p, float *m, float *v, const float *grad, int n, const struct scalars *c)
+{
 #pragma omp simd
     for (int i = 0; i < n; i++)
-        p[i] = updated(p[i], grad[i], &m[i], &v[i], &c);
+        p[i] = updated(p[i], grad[i], &m[i], &v[i], c);
 }
 
-static inline uint32_t hash(uint32_t x)
-{
-    x = (x ^ x >> 16) * 0x7feb352du;
-    x = (x ^ x >> 15) * 0x846ca68bu;
-    return x ^ x >> 16;
-}
-
-/* random: 16 bits. A NaN cannot become a number: gradients are finite (else skip), so it is the processor's own or was one in
- * bf16, and the low half of either is zero. */
-static inline bf16 rounded(float f, uint32_t random)
+static inline uint32_t bits_of(float f)
 {
     uint32_t u;
     memcpy(&u, &f, 4);
-    return (bf16)((u + random) >> 16);
+    return u;
 }
 
-/* number: the first element's in the model. */
-static inline void elements_bf16(float *p, bf16 *m, bf16 *v, const float *grad, int n, uint32_t number, const struct scalars *s)
+static inline float float_of(uint32_t u)
 {
-    const struct scalars c = *s;
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+/* Two moments of one kind, the first in the low half, after random bits have been added to the halves that go. A NaN cannot
+ * become a number: gradients are finite (else skip), so it is the processor's own or was one in bf16, and the low half of either
+ * is zero. */
+static inline uint32_t rounded(float f0, float f1, uint32_t random0, uint32_t random1)
+{
+    return (bits_of(f0) + random0) >> 16 | ((bits_of(f1) + random1) & 0xffff0000u);
+}
+
+/* Pairs of elements: their moments are halves of one word, and everything else has 32 bits, so that vectors are as wide as the
+ * processor's. weyl: of the first element (adamw.h). */
+static inline void pairs_bf16(float *p, bf16 *m, bf16 *v, const float *grad, int n, uint32_t weyl, const struct scalars *c)
+{
 #pragma omp simd
     for (int i = 0; i < n; i++) {
-        float mi = bf16_to_float(m[i]), vi = bf16_to_float(v[i]);
-        uint32_t x = hash((number + (uint32_t)i) ^ c.rounding);
-        p[i] = updated(p[i], grad[i], &mi, &vi, &c);
-        m[i] = rounded(mi, x & 0xffffu);
-        v[i] = rounded(vi, x >> 16);
+        uint32_t mi, vi, x0 = mixed(weyl + 2 * WEYL * (uint32_t)i), x1 = mixed(weyl + WEYL + 2 * WEYL * (uint32_t)i);
+        memcpy(&mi, m + 2 * i, 4);
+        memcpy(&vi, v + 2 * i, 4);
+        float m0 = float_of(mi << 16), m1 = float_of(mi & 0xffff0000u), v0 = float_of(vi << 16), v1 = float_of(vi & 0xffff0000u);
+        p[2 * i] = updated(p[2 * i], grad[2 * i], &m0, &v0, c);
+        p[2 * i + 1] = updated(p[2 * i + 1], grad[2 * i + 1], &m1, &v1, c);
+        mi = rounded(m0, m1, (x0 ^ x0 >> 16) & 0xffffu, (x1 ^ x1 >> 16) & 0xffffu);
+        vi = rounded(v0, v1, x0 >> 16, x1 >> 16);
+        memcpy(m + 2 * i, &mi, 4);
+        memcpy(v + 2 * i, &vi, 4);
     }
 }
 
 CLONES static void update_f32(float *p, float *m, float *v, const float *grad, int n, const struct scalars *s)
 {
+    const struct scalars c = *s;
     int i = 0;
     for (; i + STEP <= n; i += STEP) {
         prefetch(p + i, STEP * 4);
         prefetch(m + i, STEP * 4);
         prefetch(v + i, STEP * 4);
         prefetch(grad + i, STEP * 4);
-        elements_f32(p + i, m + i, v + i, grad + i, STEP, s);
+        elements_f32(p + i, m + i, v + i, grad + i, STEP, &c);
     }
-    elements_f32(p + i, m + i, v + i, grad + i, n - i, s);
+    elements_f32(p + i, m + i, v + i, grad + i, n - i, &c);
 }
 
-CLONES static void update_bf16(float *p, bf16 *m, bf16 *v, const float *grad, int n, uint32_t number, const struct scalars *s)
+/* weyl: of the first element. */
+CLONES static void update_bf16(float *p, bf16 *m, bf16 *v, const float *grad, int n, uint32_t weyl, const struct scalars *s)
 {
+    const struct scalars c = *s;
     int i = 0;
     for (; i + STEP <= n; i += STEP) {
         prefetch(p + i, STEP * 4);
         prefetch(m + i, STEP * 2);
         prefetch(v + i, STEP * 2);
         prefetch(grad + i, STEP * 4);
-        elements_bf16(p + i, m + i, v + i, grad + i, STEP, number + (uint32_t)i, s);
+        pairs_bf16(p + i, m + i, v + i, grad + i, STEP / 2, weyl + WEYL * (uint32_t)i, &c);
     }
-    elements_bf16(p + i, m + i, v + i, grad + i, n - i, number + (uint32_t)i, s);
+    int left = n - i;
+    if (left) {
+        float pad_p[STEP] = {0}, pad_grad[STEP] = {0};
+        bf16 pad_m[STEP] = {0}, pad_v[STEP] = {0};
+        memcpy(pad_p, p + i, (size_t)left * 4);
+        memcpy(pad_grad, grad + i, (size_t)left * 4);
+        memcpy(pad_m, m + i, (size_t)left * 2);
+        memcpy(pad_v, v + i, (size_t)left * 2);
+        pairs_bf16(pad_p, pad_m, pad_v, pad_grad, STEP / 2, weyl + WEYL * (uint32_t)i, &c);
+        memcpy(p + i, pad_p, (size_t)left * 4);
+        memcpy(m + i, pad_m, (size_t)left * 2);
+        memcpy(v + i, pad_v, (size_t)left * 2);
+    }
 }
 
 /* What a group of elements has in common. */
@@ -104,7 +137,7 @@ struct arrays {
     void *m, *v;
     const float *grad;
     enum dtype moments;
-    uint32_t number; /* of the first element */
+    uint32_t weyl; /* of the first element */
 };
 
 static void update(const struct arrays *a, int64_t at, int64_t n, const struct scalars *s)
@@ -112,7 +145,7 @@ static void update(const struct arrays *a, int64_t at, int64_t n, const struct s
     if (a->moments == F32)
         update_f32(a->p + at, (float *)a->m + at, (float *)a->v + at, a->grad + at, (int)n, s);
     else
-        update_bf16(a->p + at, (bf16 *)a->m + at, (bf16 *)a->v + at, a->grad + at, (int)n, a->number + (uint32_t)at, s);
+        update_bf16(a->p + at, (bf16 *)a->m + at, (bf16 *)a->v + at, a->grad + at, (int)n, a->weyl + WEYL * (uint32_t)at, s);
 }
 
 static struct scalars scalars_of(const struct norm_result *norm, const struct step_record *record)
@@ -126,7 +159,6 @@ static struct scalars scalars_of(const struct norm_result *norm, const struct st
         .scale = 1.0f / sqrtf(record->bias2),
         .eps = record->eps,
         .step = record->lr / record->bias1,
-        .rounding = record->rounding,
     };
 }
 
@@ -136,7 +168,8 @@ void ops_adamw(const struct adamw_shape *s, float *master, void *m, void *v, con
     const struct scalars plain = scalars_of(norm, record);
     struct scalars decaying = plain;
     decaying.decay = fmaf(-record->lr, record->weight_decay, 1.0f);
-    const struct arrays a = {master, m, v, grad, s->moments, (uint32_t)(s->first + record->rank * s->share)};
+    const uint32_t number = (uint32_t)(s->first + record->rank * s->share);
+    const struct arrays a = {master, m, v, grad, s->moments, number * WEYL + record->rounding};
     int skip = norm->skip;
 #pragma omp parallel for schedule(static) if (s->n > ROWS_SERIAL)
     for (int64_t b = 0; b < ceil_div(s->n, ROWS_BLOCK); b++) {

@@ -4,11 +4,12 @@
 namespace
 {
 
-__device__ __forceinline__ uint32_t hash(uint32_t x)
+constexpr uint32_t WEYL = 0x9e3779b9u;
+
+__device__ __forceinline__ uint32_t mixed(uint32_t w)
 {
-    x = (x ^ x >> 16) * 0x7feb352du;
-    x = (x ^ x >> 15) * 0x846ca68bu;
-    return x ^ x >> 16;
+    w ^= w >> 14;
+    return w * (2 * w + 0x7feb352du);
 }
 
 /* random: 16 bits. The processor's own NaN has all bits set: it must not become a zero. */
@@ -77,12 +78,12 @@ template <typename MOMENT, bool PARAM> struct adamw {
             store<N>(m + i, mi);
             store<N>(v + i, vi);
         } else {
-            const uint32_t number = (uint32_t)(first + record->rank * share + i);
+            const uint32_t number = (uint32_t)(first + record->rank * share + i), w = number * WEYL + record->rounding;
             bf16 low_m[N], low_v[N];
 #pragma unroll
             for (int k = 0; k < N; k++) {
-                const uint32_t x = hash((number + (uint32_t)k) ^ record->rounding);
-                low_m[k] = rounded(mi[k], x & 0xffffu);
+                const uint32_t x = mixed(w + (uint32_t)k * WEYL);
+                low_m[k] = rounded(mi[k], (x ^ x >> 16) & 0xffffu);
                 low_v[k] = rounded(vi[k], x >> 16);
             }
             store_words<N>(m + i, low_m);

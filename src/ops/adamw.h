@@ -16,10 +16,12 @@
  *
  * Moments in bf16 are rounded stochastically after p has used them: up with the probability that makes the mean exact, else small
  * updates of v would round away. With 32-bit integers, shifts filled with zeros:
- *     x = (first + rank * share + i) ^ rounding          the element's number in the model, whoever holds it
- *     x ^= x >> 16, x *= 0x7feb352d, x ^= x >> 15, x *= 0x846ca68b, x ^= x >> 16
- *     m = bits(m) + (x & 0xffff) >> 16, v = bits(v) + (x >> 16) >> 16, NaN stays NaN
- * (the integer hash "lowbias32", C. Wellons). Elements 2^32 apart share their numbers. */
+ *     w = (first + rank * share + i) * 0x9e3779b9 + rounding     first + rank * share + i: the element's number in the model,
+ *     w ^= w >> 14, x = w * (2 * w + 0x7feb352d)                 whoever holds it
+ *     m = bits(m) + ((x ^ x >> 16) & 0xffff) >> 16, v = bits(v) + (x >> 16) >> 16, NaN stays NaN
+ * A Weyl sequence, which vectors step through by additions, a shift and one product: the polynomial permutes the 32-bit integers
+ * (its linear coefficient is odd, the other one even: Rivest 2001), so that random `rounding` makes x uniform for every element.
+ * Elements 2^32 apart share their numbers. */
 #ifndef LTRAIN_OPS_ADAMW_H
 #define LTRAIN_OPS_ADAMW_H
 

@@ -181,12 +181,11 @@ static void test_update(void **state)
 /* adamw.h's rounding, in plain C. */
 static bf16 stochastic(float x, uint32_t number, uint32_t key, int half)
 {
-    uint32_t u, h = number ^ key;
-    h = (h ^ (h >> 16)) * 0x7feb352du;
-    h = (h ^ (h >> 15)) * 0x846ca68bu;
-    h ^= h >> 16;
+    uint32_t u, w = number * 0x9e3779b9u + key;
+    w ^= w >> 14;
+    w *= 2 * w + 0x7feb352du;
     memcpy(&u, &x, 4);
-    return (bf16)((u + (half ? h >> 16 : h & 0xffff)) >> 16);
+    return (bf16)((u + (half ? w >> 16 : (w ^ w >> 16) & 0xffff)) >> 16);
 }
 
 /* Parameters as with fp32 moments of the same values; the moments are those, rounded. */
@@ -242,41 +241,94 @@ static void test_bf16_shards(void **state)
     assert_memory_equal(v->store, u.v->store, N * 2);
 }
 
-/* Of equal elements as many are rounded up as makes the mean exact: of n draws the share deviates by 0.5 / sqrt(n) at most as
- * standard deviation, 5 of which are allowed; and m's and v's draws are independent. */
-static void test_bf16_unbiased(void **state)
+enum { DRAWS = 40000 };
+
+/* Whether each of so many equal elements was rounded up, [0] m and [1] v, and the share that ought to be. */
+struct draws {
+    uint8_t up[2][DRAWS];
+    double share[2];
+};
+
+static void draw(struct draws *d, float grad, uint32_t rounding)
+{
+    static float p[DRAWS], g[DRAWS];
+    static bf16 moment[2][DRAWS];
+    struct step_record r = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .bias1 = 1, .bias2 = 1, .rounding = rounding};
+    struct norm_result norm = {.factor = 1};
+    const float old = 0.25f;
+    for (int i = 0; i < DRAWS; i++)
+        g[i] = grad, moment[0][i] = moment[1][i] = bf16_from_float(old);
+    ops_adamw(&(struct adamw_shape){.n = DRAWS, .moments = BF16}, p, moment[0], moment[1], g, &norm, &r, NULL);
+    float exact[2] = {fmaf(1 - r.beta1, grad - old, old), fmaf((1 - r.beta2) * grad, grad, r.beta2 * old)};
+    for (int k = 0; k < 2; k++) {
+        uint32_t u;
+        memcpy(&u, &exact[k], 4);
+        d->share[k] = (double)(u & 0xffff) / 65536;
+        for (int i = 0; i < DRAWS; i++) {
+            d->up[k][i] = moment[k][i] == (u >> 16) + 1;
+            assert_true(d->up[k][i] || moment[k][i] == u >> 16);
+        }
+    }
+}
+
+/* The correlation of n draws of a and b in its standard deviations. */
+static double correlation(const uint8_t *a, double share_a, const uint8_t *b, double share_b, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (a[i] - share_a) * (b[i] - share_b);
+    return fabs(sum) / sqrt(n * share_a * (1 - share_a) * share_b * (1 - share_b));
+}
+
+/* Of equal elements as many are rounded up as makes the mean exact, and draws are independent: of m and v, of elements up to 64
+ * apart and as far as rows of a matrix are, of steps. Five standard deviations are allowed, six where there are hundreds of
+ * draws. */
+static void test_bf16_random(void **state)
 {
     (void)state;
-    enum { N = 40000 };
-    static float p[N], g[N];
-    static bf16 m[N], v[N];
-    struct step_record r = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .bias1 = 1, .bias2 = 1};
-    struct norm_result norm = {.factor = 1};
+    static struct draws d, before;
     for (uint32_t key = 0; key < 16; key++) {
-        float grad = 0.3f + 0.01f * (float)key, old = 0.25f;
-        for (int i = 0; i < N; i++)
-            g[i] = grad, m[i] = v[i] = bf16_from_float(old);
-        r.rounding = key * 0x9e3779b9u;
-        ops_adamw(&(struct adamw_shape){.n = N, .moments = BF16}, p, m, v, g, &norm, &r, NULL);
-        double exact[2] = {fmaf(1 - r.beta1, grad - old, old), fmaf((1 - r.beta2) * grad, grad, r.beta2 * old)}, up[2] = {0},
-               both = 0;
-        double low[2], share[2];
+        before = d;
+        draw(&d, 0.3f + 0.01f * (float)key, 0x12345678u + key * 0x2545f491u);
         for (int k = 0; k < 2; k++) {
-            uint32_t u;
-            memcpy(&u, &(float){(float)exact[k]}, 4);
-            low[k] = bf16_to_float((bf16)(u >> 16));
-            share[k] = (double)(u & 0xffff) / 65536;
+            double ups = 0;
+            for (int i = 0; i < DRAWS; i++)
+                ups += d.up[k][i];
+            assert_true(fabs(ups - DRAWS * d.share[k]) < 5 * sqrt(DRAWS * d.share[k] * (1 - d.share[k])));
+            for (int other = 0; other < 2; other++) {
+                for (int lag = 1; lag <= 4096; lag += lag < 64 ? 1 : lag)
+                    assert_true(correlation(d.up[k], d.share[k], d.up[other] + lag, d.share[other], DRAWS - lag) < 6);
+                if (key)
+                    assert_true(correlation(d.up[k], d.share[k], before.up[other], before.share[other], DRAWS) < 5);
+            }
         }
-        for (int i = 0; i < N; i++) {
-            int up_m = bf16_to_float(m[i]) > low[0], up_v = bf16_to_float(v[i]) > low[1];
-            assert_true(bf16_to_float(m[i]) >= low[0] && bf16_to_float(v[i]) >= low[1]);
-            up[0] += up_m;
-            up[1] += up_v;
-            both += up_m && up_v;
+        assert_true(correlation(d.up[0], d.share[0], d.up[1], d.share[1], DRAWS) < 5);
+    }
+}
+
+/* Runs of eight neighbours are rounded in all 256 ways alike: chi-squared. */
+static void test_bf16_patterns(void **state)
+{
+    (void)state;
+    static struct draws d;
+    draw(&d, 0.3033f, 0x2545f491u);
+    for (int k = 0; k < 2; k++) {
+        double chi2 = 0;
+        int count[256] = {0};
+        for (int i = 0; i < DRAWS; i += 8) {
+            int pattern = 0;
+            for (int j = 0; j < 8; j++)
+                pattern |= d.up[k][i + j] << j;
+            count[pattern]++;
         }
-        double allowed = 5 * 0.5 / sqrt(N);
-        assert_true(fabs(up[0] / N - share[0]) < allowed && fabs(up[1] / N - share[1]) < allowed);
-        assert_true(fabs(both / N - share[0] * share[1]) < allowed);
+        for (int c = 0; c < 256; c++) {
+            double expected = DRAWS / 8;
+            for (int j = 0; j < 8; j++)
+                expected *= c >> j & 1 ? d.share[k] : 1 - d.share[k];
+            chi2 += (count[c] - expected) * (count[c] - expected) / expected;
+        }
+        print_message("patterns of eight: chi-squared %.0f of 255, shares of %.3f\n", chi2, d.share[k]);
+        assert_true(fabs(chi2 - 255) < 5 * sqrt(2 * 255.0));
     }
 }
 
@@ -313,8 +365,8 @@ static double descend(enum dtype moments)
     return loss;
 }
 
-/* Rounding moves a moment by 2^-8 of itself at most, without bias, and a step is the quotient of means of ten and of a thousand of
- * them: step lengths differ by less than 1%, at random, and the losses by no more. */
+/* Rounding moves a moment by 2^-8 of itself at most, without bias, and a step is the quotient of means of ten and of a thousand
+ * of them: step lengths differ by less than 1%, at random, and the losses by no more. */
 static void test_bf16_converges(void **state)
 {
     (void)state;
@@ -362,7 +414,8 @@ int main(void)
         cmocka_unit_test_teardown(test_zero_gradient, tensors_free),
         cmocka_unit_test_teardown(test_bf16_moments, tensors_free),
         cmocka_unit_test_teardown(test_bf16_shards, tensors_free),
-        cmocka_unit_test(test_bf16_unbiased),
+        cmocka_unit_test(test_bf16_random),
+        cmocka_unit_test(test_bf16_patterns),
         cmocka_unit_test(test_bf16_converges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
