@@ -56,6 +56,12 @@ static int fewer_inputs(const struct model *m, const struct settings *s, int i, 
     return 1;
 }
 
+/* Whether nothing will fit: of what the last turns gained, the next ones gain half, so all of them together at most as much. */
+static int is_hopeless(double excess, double gained)
+{
+    return excess - gained > 1;
+}
+
 /* Whether some placement that ought to fit is reckoned to be faster, with stalls like those of c's trial in proportion to
  * traffic.
  */
@@ -119,22 +125,25 @@ enum status search_to_beat(const struct model *m, const struct settings *s, cons
             return st;
         }
         int worth = is_worth(&x, best), fits = best->excess <= 1;
+        double gained = best->excess - x.candidates[0].excess;
         search_destroy(worth ? out : &x);
         if (worth)
             *out = x;
-        else if (fits)
+        if (fits ? !worth : is_hopeless(out->candidates[0].excess, gained))
             return OK;
     }
     return OK;
 }
 
-/* The leanest placement with the inputs of the fixed strategy. */
+/* The leanest placement with the inputs of the fixed strategy: as little else is kept as may be. */
 static enum status leanest_inputs(const struct model *m, const struct settings *s, const struct strategy *fixed,
                                   const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
 {
+    struct settings lean = *s;
     struct search x;
-    TRY(list_all(m, s, fixed, cost, limit, 1, &x));
-    enum status st = search_try_leanest(m, s, cost, limit, &x);
+    lean.alpha = s->alpha < 0 ? 0 : s->alpha;
+    TRY(list_all(m, &lean, fixed, cost, limit, 1, &x));
+    enum status st = search_try_leanest(m, &lean, cost, limit, &x);
     if (st == OK)
         *out = x.candidates[0];
     search_destroy(&x);
@@ -149,8 +158,11 @@ enum status search_leanest(const struct model *m, const struct settings *s, cons
     TRY(leanest_inputs(m, s, fixed, cost, limit, out));
     for (int i = 0; out->excess > 1 && out->excess <= TURNS_HELP && fewer_inputs(m, s, i, &fewer); i++) {
         TRY(leanest_inputs(m, s, &fewer, cost, limit, &next));
-        if (next.excess < out->excess)
+        double gained = out->excess - next.excess;
+        if (gained > 0)
             *out = next;
+        if (is_hopeless(out->excess, gained))
+            return OK;
     }
     return OK;
 }

@@ -211,6 +211,10 @@ static enum status find_differences(const struct model *m, const struct options 
             s.kept_chunks = o->kept[fewest ? o->n_kept - 1 : 0];
             if (i + fewest == 0)
                 continue;
+            if (fewest && o->n_kept == 1) {
+                d->acts[i][1] = d->acts[i][0];
+                continue;
+            }
             TRY(measure(m, &s, cost, role, &d->acts[i][fewest]));
             need_add(&d->acts[i][fewest], -1, &d->base);
         }
