@@ -45,11 +45,11 @@ def main():
     threads = len(os.sched_getaffinity(0))
     ours = bench.Worker(os.path.join(sys.argv[1], "bench", "adamw_bench"), str(N), OMP_NUM_THREADS=str(threads))
     contenders = {k: (lambda k=k: ours(k)["seconds"]) for k in ("stream", "fp32", "bf16")}
-    seconds = bench.medians(bench.in_turn({**contenders, **peers(threads)}, ROUNDS, warm=2))
+    others = peers(threads)
+    seconds = bench.medians(bench.in_turn({**contenders, **others}, ROUNDS, warm=2))
     ours.close()
-    bench.report("AdamW, bf16 moments", N / seconds["bf16"] / GIGA, {"fp32 moments": N / seconds["fp32"] / GIGA},
-                 "G parameters/s", {"fp32 moments": 1.4})
-    del seconds["bf16"]
+    beside = {"fp32 moments": N / seconds["fp32"] / GIGA, **{k: N / seconds[k] / GIGA for k in others}}
+    bench.report("AdamW, bf16 moments", N / seconds.pop("bf16") / GIGA, beside, "G parameters/s", {k: 1.4 for k in beside})
     rate = {k: 28 * N / s / GIGA for k, s in seconds.items()}
     bench.report("AdamW, fp32 moments", rate.pop("fp32"), rate, "GB/s (28 bytes a parameter)", {k: 0.95 if k == "stream" else 1.0 for k in rate})
 

@@ -1,6 +1,6 @@
 """Step times as planned against step times as measured: ltrain plan --profile, then training runs of two families, several lengths and
 placements in turn. Each round measures the machine anew, since the speed of a virtual one drifts by a factor of up to two within ten seconds; what is
-compared are the medians of the rounds, and what is measured while the host gives the processors to others is measured again, and left out if that never ends. `bench_predicted.py BUILD [ROUNDS]`: a minute a round, seven by default."""
+compared are the medians of the rounds, and what is measured while the host gives the processors to others is measured again, and left out if that never ends. `bench_predicted.py BUILD [ROUNDS]`: a minute a round, three by default."""
 import json, os, random, statistics, struct, subprocess, sys, tempfile
 
 import bench
@@ -72,7 +72,7 @@ def run(ltrain, work, family, S, flags):
 
 
 def main():
-    build, rounds = os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 7
+    build, rounds = os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 3
     ltrain, planned, measured, stolen = f"{build}/src/cli/ltrain", {}, {}, {}
     with tempfile.TemporaryDirectory(dir=build) as work:
         os.environ["XDG_CACHE_HOME"] = f"{work}/cache"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The whole step: everything on nvme against everything resident, and how time and memory grow with the tokens. BENCH_STREAMS names the
-parts to run (default: all): small (tiny model), 25m, growth, memory."""
+parts to run (default: all): small (tiny model), 25m, growth, memory; BENCH_ROUNDS: how many times as many steps (1)."""
 import json, math, os, random, re, signal, statistics, subprocess, sys, tempfile, time
 
 import bench
@@ -125,20 +125,21 @@ def memory(program, directory, model, lengths, budget):
 def main():
     build = os.path.abspath(sys.argv[1])
     program, parts = os.path.join(build, "src", "cli", "ltrain"), os.environ.get("BENCH_STREAMS", "small 25m growth memory").split()
+    rounds = int(os.environ.get("BENCH_ROUNDS", 1))
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR", build)) as directory:
         words = [l.strip() for l in open("/usr/share/dict/words")] if os.path.exists("/usr/share/dict/words") else "it was a dark and stormy night".split()
         pick = random.Random(1)
         with open(os.path.join(directory, "corpus.txt"), "w") as f:
             f.write(" ".join(pick.choice(words) for _ in range(400000)))
         if "small" in parts:
-            nvme_against_resident(program, directory, "tiny", 16384, 7)
+            nvme_against_resident(program, directory, "tiny", 16384, 5 * rounds)
         if "25m" in parts:
-            nvme_against_resident(program, directory, "25m", 16384, 2)
+            nvme_against_resident(program, directory, "25m", 16384, rounds)
         lengths = 4096, 8192, 16384, 32768, 65536
         if "growth" in parts:
-            growth(program, directory, "tiny", lengths, 3)
+            growth(program, directory, "tiny", lengths, 2 * rounds)
         if "memory" in parts:
-            memory(program, directory, "tiny", lengths, "--device-mem 160M --host-mem 32M")
+            memory(program, directory, "tiny", lengths[: -1 if rounds == 1 else None], "--device-mem 160M --host-mem 32M")
 
 
 if __name__ == "__main__":
