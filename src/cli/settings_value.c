@@ -209,7 +209,9 @@ static enum status set_drives(const char *where, const char *text, struct settin
     }
     double x = strtod(rate ? rate + 1 : text, &end);
     if (n < 1 || n > 1024 || !(x > 0) || x > 1e6 || strcmp(end, "GB/s") != 0)
-        return status_fail(ERR_INVALID, "%s: '%s' is not a number of drives and what each reads, like 4x7GB/s", where, text);
+        return status_fail(ERR_INVALID,
+                           "%s: '%s' is not a number of drives and what each reads, like 4x7GB/s (none: --nvme-max 0)", where,
+                           text);
     s->nvme_drives = (int)n;
     s->nvme_gbps = x;
     return OK;

@@ -229,8 +229,12 @@ void hardware_print(const struct hardware *h, enum dtype dtype, FILE *f)
     fprintf(f, "machine: ");
     if (h->nodes > 1)
         fprintf(f, "%d nodes of ", h->nodes);
-    fprintf(f, "%d x %s, %s each; host %s; nvme %s in %d drive%s, %.3g GB/s read, %.3g written. dtype %s%s. Figures: %s\n",
-            h->devices, h->name, units_format_bytes(h->device_mem, device), units_format_bytes(h->host_mem, host),
-            units_format_bytes(h->nvme_mem, nvme), h->drives, h->drives == 1 ? "" : "s", h->read / GIGA, h->write / GIGA,
-            dtype_name(dtype), other, h->source);
+    fprintf(f, "%d x %s, %s each; host %s; ", h->devices, h->name, units_format_bytes(h->device_mem, device),
+            units_format_bytes(h->host_mem, host));
+    if (h->nvme_mem > 0)
+        fprintf(f, "nvme %s in %d drive%s, %.3g GB/s read, %.3g written. ", units_format_bytes(h->nvme_mem, nvme), h->drives,
+                h->drives == 1 ? "" : "s", h->read / GIGA, h->write / GIGA);
+    else
+        fprintf(f, "no nvme. ");
+    fprintf(f, "dtype %s%s. Figures: %s\n", dtype_name(dtype), other, h->source);
 }

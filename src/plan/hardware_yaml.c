@@ -110,11 +110,12 @@ static enum status visit(const struct spot *s, visitor *each, void *user)
     return OK;
 }
 
+/* Says them all where none is near: lists are long. */
 static enum status choose(const struct spot *s, const char *const *names, int n, int *out)
 {
-    char all[256] = "";
+    char all[512] = "";
     for (int i = 0; i < n; i++) {
-        if (names[i] && strcmp(s->key, names[i]) == 0) {
+        if (strcmp(s->key, names[i]) == 0) {
             *out = i;
             return OK;
         }
@@ -122,8 +123,8 @@ static enum status choose(const struct spot *s, const char *const *names, int n,
         strncat(all, names[i], sizeof all - strlen(all) - 1);
     }
     const char *near = names_nearest(s->key, names, n);
-    return status_fail(ERR_INVALID, "%s:%zu: '%s' is not one of %s%s%s%s", s->r->path, s->node->start_mark.line + 1, s->key, all,
-                       near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+    return status_fail(ERR_INVALID, near ? "%s:%zu: '%s' is not known here: did you mean '%s'?" : "%s:%zu: '%s' is not one of %s",
+                       s->r->path, s->node->start_mark.line + 1, s->key, near ? near : all);
 }
 
 static enum status curve_point(const struct spot *s, void *user)
@@ -320,8 +321,9 @@ static enum status start_from(const struct spot *s, void *user)
         hardware_assumed(s->r->h);
         return OK;
     }
-    return hardware_is_preset(text_of(s->node)) ? hardware_preset(text_of(s->node), s->r->h)
-                                                : fail(s, "a data sheet's name is expected, like h200, or cpu");
+    return hardware_is_preset(text_of(s->node))
+               ? hardware_preset(text_of(s->node), s->r->h)
+               : fail(s, "a data sheet's name is expected, like h200 (ltrain plan --help has them all), or cpu");
 }
 
 static enum status read_document(struct reader *r)

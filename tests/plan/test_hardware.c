@@ -81,8 +81,8 @@ static void file_errors(void **state)
     static const char *const cases[][2] = {
         {"name: x\n", "`like: h200` is missing"},
         {"like: h2\n", "box.yaml:1: like: a data sheet's name"},
-        {"like: h200\nreed: 1\n", "box.yaml:2: 'reed' is not one of"},
-        {"like: h200\nreed: 1\n", "did you mean read?"},
+        {"like: h200\nreed: 1\n", "box.yaml:2: 'reed' is not known here: did you mean 'read'?"},
+        {"like: h200\nspeed: 1\n", "box.yaml:2: 'speed' is not one of like, name, source, nodes"},
         {"like: h200\n\nread: fast\n", "box.yaml:3: read: 'fast' is not a number"},
         {"like: h200\nread: 0\n", "0 is too small"},
         {"like: h200\nread: 1e999\n", "is not a number"},
