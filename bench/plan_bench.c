@@ -106,7 +106,7 @@ static double with_slow_links(struct program *p, const struct cost_model *planne
     for (int l = 0; l < LANES; l++)
         if (l != LANE_COMPUTE && l != LANE_HOST)
             m.lane_bytes[l] *= 0.8;
-    if ((endless ? hazards_find(p, HAZARD_BUFFERS, &d) : hazards_from_waits(p, &d)) != OK)
+    if ((endless ? hazards_find(p, &d) : hazards_from_waits(p, &d)) != OK)
         return -1;
     double step = program_simulate(p, &m, d.first, d.dep, NULL);
     hazards_free(&d);

@@ -252,7 +252,7 @@ enum status schedule_create(struct program *p, const struct cost_model *m, struc
     s->order = sys_malloc(sizeof *s->order * n);
     enum status st = s->origin && s->order ? OK : no_memory();
     if (st == OK)
-        st = hazards_find(p, HAZARD_BUFFERS, &s->deps);
+        st = hazards_find(p, &s->deps);
     if (st == OK)
         st = set_serial_bound(p);
     if (st != OK) {
@@ -299,10 +299,7 @@ enum status schedule_finish(struct schedule *s)
     struct program *p = s->p;
     struct deps d = {0};
     forget_orders(s);
-    TRY(hazards_find(p, HAZARD_ADDRESSES, &d));
-    enum status st = hazards_set_waits(p, &d);
-    hazards_free(&d);
-    TRY(st);
+    TRY(hazards_set_waits(p));
     TRY(hazards_from_waits(p, &d));
     p->seconds = program_simulate(p, s->m, d.first, d.dep, NULL);
     hazards_free(&d);
