@@ -334,8 +334,8 @@ enum status lower_program(const struct model *m, const struct strategy *s, int r
         lower_norm(&L);
     if (L.st == OK)
         bind_persistent(&L, 1);
-    if (L.st == OK && L.p->out_of_memory)
-        L.st = status_fail(ERR_NOMEM, "out of memory while planning");
+    if (L.st == OK)
+        L.st = program_built(L.p);
     program_number(L.p);
     release(&L);
     if (L.st != OK) {

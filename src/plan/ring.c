@@ -26,7 +26,7 @@ static void exchange(struct lowering *L, struct value *from, struct value *to, i
 {
     value_new(L, to, 0);
     struct op_attrs *a = emit(L, OP_EXCHANGE, LANE_RING);
-    L->p->instrs[L->p->n_instrs - 1].depth = (int16_t)depth;
+    L->p->instrs[L->p->n_instrs - 1].depth = (uint8_t)depth;
     a->comm.element = 4;
     a->comm.n = a->comm.share = from->rows * from->row_bytes / 4;
     a->comm.distance = distance;

@@ -11,7 +11,7 @@
 static void gather_group(struct lowering *L, struct value *whole, struct value *shard, struct group g, int depth)
 {
     struct op_attrs *a = emit(L, OP_ALL_GATHER, LANE_WORLD);
-    L->p->instrs[L->p->n_instrs - 1].depth = (int16_t)depth;
+    L->p->instrs[L->p->n_instrs - 1].depth = (uint8_t)depth;
     a->comm.n = g.end - g.first;
     a->comm.share = g.shard_end - g.shard_first;
     a->comm.element = (int32_t)whole->row_bytes;

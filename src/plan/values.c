@@ -134,7 +134,7 @@ static void copy_once(struct lowering *L, struct value *v, int64_t row0, int64_t
 {
     struct op_attrs *a = emit(L, OP_COPY, copy_lane(from, to));
     a->copy.bytes = (row1 - row0) * v->row_bytes;
-    L->p->instrs[L->p->n_instrs - 1].depth = (int8_t)depth;
+    L->p->instrs[L->p->n_instrs - 1].depth = (uint8_t)depth;
     arg_read(L, 0, v, row0, row1, from);
     for (int i = value_tile_at(v, row0); i < v->n_tiles && v->tiles[i].row0 < row1; i++) {
         struct tile *t = &v->tiles[i];
@@ -328,8 +328,8 @@ static void arg_rows(struct lowering *L, int arg, enum access access, struct val
     for (int i = value_tile_at(v, row0); i < v->n_tiles && v->tiles[i].row0 < row1; i++) {
         struct tile *t = &v->tiles[i];
         int64_t a = max_i64(row0, t->row0), b = min_i64(row1, t->row1);
-        struct operand o = {.arg = (int16_t)arg,
-                            .access = (int16_t)access,
+        struct operand o = {.arg = (uint32_t)arg,
+                            .access = access,
                             .buffer = t->place[place].buffer,
                             .tensor = v->tensor,
                             .offset = t->place[place].offset + (a - t->row0) * v->row_bytes,
@@ -372,8 +372,8 @@ void arg_scratch(struct lowering *L, int arg, int64_t bytes)
     if (bytes <= 0 || L->st != OK)
         return;
     int b = buffer_new(L, TIER_DEVICE, bytes, CLASS_WORK);
-    program_add_operand(L->p,
-                        (struct operand){.arg = (int16_t)arg, .access = ACCESS_WRITE, .buffer = b, .tensor = -1, .bytes = bytes});
+    program_add_operand(
+        L->p, (struct operand){.arg = (uint32_t)arg, .access = ACCESS_WRITE, .buffer = b, .tensor = -1, .bytes = bytes});
 }
 
 /* Bytes that a rank sends to others. */

@@ -72,6 +72,17 @@ void program_destroy(struct program *p)
     free(p);
 }
 
+enum status program_built(const struct program *p)
+{
+    if (p->out_of_memory)
+        return status_fail(ERR_NOMEM, "program %s: out of memory while planning", p->name);
+    if (p->too_large)
+        return status_fail(ERR_INVALID,
+                           "program %s is too large for its tables: longer row chunks, loss tiles and groups make it smaller",
+                           p->name);
+    return OK;
+}
+
 /* Returns the index of a new zeroed entry; out of memory, that of the last one, cleared, after setting out_of_memory: lowering
  * goes on with nonsense and looks at the end. */
 static int grow(struct program *p, void **table, int *n, int *cap, size_t size)
@@ -92,6 +103,7 @@ int program_add_tensor(struct program *p, const char *name, enum tensor_class cl
     t->class = class;
     t->rows = rows;
     t->row_bytes = row_bytes;
+    p->too_large |= rows >= PROGRAM_MOST_ROWS || i >= PROGRAM_MOST_NAMES;
     return i;
 }
 
@@ -104,6 +116,7 @@ int program_add_buffer(struct program *p, enum tier tier, int64_t bytes, enum te
     b->class = (uint8_t) class;
     b->persistent = (uint8_t)persistent;
     b->address = -1;
+    p->too_large |= bytes >= PROGRAM_MOST_BYTES || i >= PROGRAM_MOST_NAMES;
     return i;
 }
 
@@ -113,7 +126,9 @@ int program_add_instr(struct program *p, enum op_kind op, enum lane lane)
     struct instr *in = &p->instrs[i];
     in->op = (uint8_t)op;
     in->lane = (uint8_t)lane;
-    in->call = grow(p, (void **)&p->calls, &p->n_calls, &p->cap_calls, sizeof *p->calls);
+    int call = grow(p, (void **)&p->calls, &p->n_calls, &p->cap_calls, sizeof *p->calls);
+    in->call = (uint32_t)call;
+    p->too_large |= call >= PROGRAM_MOST_CALLS;
     in->first_operand = p->n_operands;
     in->layer = -1;
     return i;
@@ -158,9 +173,9 @@ void program_share_call(struct program *p)
     }
     int32_t *shared = find_call(p, &p->calls[in->call]);
     if (*shared < 0) {
-        *shared = in->call;
+        *shared = (int32_t)in->call;
     } else {
-        in->call = *shared;
+        in->call = (uint32_t)*shared;
         p->n_calls--;
     }
 }
@@ -199,6 +214,7 @@ void program_add_operand(struct program *p, struct operand o)
     }
     int i = grow(p, (void **)&p->operands, &p->n_operands, &p->cap_operands, sizeof *p->operands);
     p->operands[i] = o;
+    p->too_large |= o.version + 1 >= PROGRAM_MOST_VERSIONS || in->n_operands + 1 >= PROGRAM_MOST_OPERANDS;
     in->n_operands++;
 }
 

@@ -41,10 +41,11 @@ struct tensor {
 /* A piece of a tier. Persistent buffers are the same (index, tier, address) in every program of a set; the others live from their
  * first access to their last. */
 struct buffer {
-    uint8_t tier, class; /* enum tier, enum tensor_class */
-    uint8_t persistent;
-    int64_t bytes, address; /* address: in the tier's arena, a multiple of BUFFER_ALIGN; -1 before packing */
-    double t0, t1;          /* simulated lifetime */
+    int64_t bytes : 56;
+    uint8_t tier : 2, class : 3; /* enum tier, enum tensor_class */
+    uint8_t persistent : 1;
+    int64_t address; /* in the tier's arena, a multiple of BUFFER_ALIGN; -1 before packing */
+    double t0, t1;   /* simulated lifetime */
 };
 
 #define BUFFER_ALIGN 4096
@@ -53,15 +54,24 @@ enum access { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_UPDATE = 3 /* read, then
 
 /* Contiguous bytes that an instruction touches: rows of a tensor from row0 on, at one version. Several operands with the same
  * `arg` are consecutive segments of that argument; of an nvme argument they are adjacent and together one extent. tensor -1:
- * scratch, undefined before and after. 40 bytes: there are three for each instruction. */
+ * scratch, undefined before and after. 24 bytes, for there are three for each instruction; what fits into them is what the
+ * builders below accept. */
 struct operand {
-    int16_t arg;
-    int16_t access;
-    int32_t buffer, tensor;
-    int32_t version; /* of what is read or written; an update in place makes version + 1 of it; copies keep the version */
-    int64_t offset, bytes;
-    int64_t row0;
+    int64_t offset : 40;
+    int32_t buffer : 24;
+    int64_t bytes : 40;
+    int32_t tensor : 24;
+    int64_t row0 : 38;
+    uint32_t version : 18; /* of what is read or written; an update in place makes version + 1 of it; copies keep the version */
+    uint32_t arg : 6, access : 2; /* enum access */
 };
+
+#define PROGRAM_MOST_BYTES ((int64_t)1 << 39) /* of a buffer */
+#define PROGRAM_MOST_ROWS ((int64_t)1 << 37)  /* of a tensor */
+#define PROGRAM_MOST_NAMES (1 << 23)          /* buffers, tensors */
+#define PROGRAM_MOST_VERSIONS (1 << 18)
+#define PROGRAM_MOST_OPERANDS (1 << 12) /* of an instruction */
+#define PROGRAM_MOST_CALLS (1 << 20)    /* that differ */
 
 struct wait {
     int32_t lane;
@@ -75,19 +85,20 @@ struct op_call {
     int64_t bytes; /* moved (copies) or touched (compute) */
 };
 
-/* There are millions of these: 48 bytes. */
+/* There are millions of these: 40 bytes. */
 struct instr {
-    uint8_t op, lane;  /* enum op_kind, enum lane */
-    int8_t depth;      /* prefetch depth: 0 none; 1 to the device; 2 nvme to host or an update; 3 what precedes that */
-    char phase;        /* for people: 'f' forward, 'b' backward, 'u' update, 'l' loss, 'i' input and output */
+    uint8_t op;                  /* enum op_kind */
+    uint8_t lane : 4, depth : 4; /* enum lane; prefetch depth: 0 none; 1 to the device; 2 nvme to host or an update; 3 what
+                                  * precedes that */
+    char phase;                  /* for people: 'f' forward, 'b' backward, 'u' update, 'l' loss, 'i' input and output */
+    uint8_t n_waits;
     int16_t layer;     /* for people: unit number, -1 none */
     int16_t predicate; /* 0: always; else executed only if that bit of the micro-batch's predicates is set. One that is not
                         * executed retires all the same, and its results are as they were: only an op that may leave its results
                         * out, because nothing reads them or because it would have added nothing, has one */
-    int32_t call;
+    uint32_t call : 20, n_operands : 12;
     int32_t ticket; /* its number on its lane, from 1 */
-    int32_t first_operand, n_operands;
-    int32_t first_wait, n_waits;
+    int32_t first_operand, first_wait;
     double start, end; /* simulated */
 };
 
@@ -122,12 +133,16 @@ struct program {
     int discrete;                /* the device tier is unreachable for READ, WRITE and HOST lanes */
     int group_size[LANES];       /* members of each comm lane's group; 1 or 0: no such lane */
     int out_of_memory;           /* sticky: a table could not grow */
+    int too_large;               /* sticky: something is beyond PROGRAM_MOST_* */
 };
 
 enum status program_create(const char *name, struct program **out);
+/* What the sticky flags say of a program that was built: ERR_NOMEM, or ERR_INVALID where it is too large. */
+enum status program_built(const struct program *p);
 void program_destroy(struct program *p); /* NULL is fine */
 
-/* Builders return the new index. After out of memory they return 0 and set the sticky flag. */
+/* Builders return the new index. After out of memory they return 0 and set the sticky flag; beyond PROGRAM_MOST_* they set the
+ * other one. */
 int program_add_tensor(struct program *p, const char *name, enum tensor_class class, int64_t rows, int64_t row_bytes);
 int program_add_buffer(struct program *p, enum tier tier, int64_t bytes, enum tensor_class class, int persistent);
 /* With a call of its own; zero otherwise, no operands yet. */
@@ -150,7 +165,7 @@ static inline int64_t operand_row1(const struct program *p, const struct operand
 /* The version that an operand leaves. */
 static inline int32_t operand_version_after(const struct operand *o)
 {
-    return o->version + (o->access == ACCESS_UPDATE);
+    return (int32_t)o->version + (o->access == ACCESS_UPDATE);
 }
 
 static inline struct op_call *program_call(const struct program *p, const struct instr *in)

@@ -173,7 +173,7 @@ static enum status check_role(const struct site *s, int k, const struct operand 
 static enum status check_operand(const struct site *s, int k, const struct operand *o)
 {
     const struct program *p = s->p;
-    if (o->arg < 0 || o->arg >= OP_MAX_ARGS)
+    if (o->arg >= OP_MAX_ARGS)
         return reject(s, k, "there is no argument %d", o->arg);
     if (o->access != ACCESS_READ && o->access != ACCESS_WRITE && o->access != ACCESS_UPDATE)
         return reject(s, k, "access mode %d does not exist", o->access);
@@ -269,7 +269,7 @@ static enum status check_waits(const struct site *s, const int64_t *issued)
     const struct instr *in = s->in;
     if (in->ticket != issued[in->lane] + 1)
         return reject(s, -1, "its ticket is %d, but it is the lane's instruction number %lld", in->ticket, (long long)issued[in->lane] + 1);
-    if (in->n_waits < 0 || in->n_waits > LANES || in->first_wait < 0 || in->first_wait > s->p->n_waits - in->n_waits)
+    if (in->n_waits > LANES || in->first_wait < 0 || in->first_wait > s->p->n_waits - in->n_waits)
         return reject(s, -1, "its %d waits lie outside the table, or are too many", in->n_waits);
     for (int w = 0; w < in->n_waits; w++) {
         const struct wait *x = &program_waits(s->p, in)[w];
@@ -285,10 +285,10 @@ static enum status check_waits(const struct site *s, const int64_t *issued)
 static enum status check_instr(const struct site *s, int64_t *issued)
 {
     const struct instr *in = s->in;
-    if (in->op >= OP_COUNT || in->lane >= LANES || in->call < 0 || in->call >= s->p->n_calls)
+    if (in->op >= OP_COUNT || in->lane >= LANES || (int)in->call >= s->p->n_calls)
         return status_fail(ERR_CORRUPT, "program %s: instruction %d has op %d on lane %d with call %d, which do not all exist", s->p->name,
                            s->index, in->op, in->lane, in->call);
-    if (in->n_operands < 0 || in->first_operand < 0 || in->first_operand > s->p->n_operands - in->n_operands)
+    if (in->first_operand < 0 || in->first_operand > s->p->n_operands - in->n_operands)
         return reject(s, -1, "its operands lie outside the table");
     if (verify_is_collective(in->op) != lane_is_comm(in->lane))
         return reject(s, -1, lane_is_comm(in->lane) ? "comm lanes execute collectives only" : "collectives need a comm lane");
@@ -332,8 +332,7 @@ static enum status check_bindings(const struct program *p, const struct binding 
 enum status verify_form(const struct program *p)
 {
     int64_t issued[LANES] = {0};
-    if (p->out_of_memory)
-        return status_fail(ERR_NOMEM, "program %s: out of memory while planning", p->name);
+    TRY(program_built(p));
     TRY(check_bindings(p, p->live_in, p->n_live_in, "live-in"));
     TRY(check_bindings(p, p->live_out, p->n_live_out, "live-out"));
     for (int i = 0; i < p->n_instrs; i++) {

@@ -26,7 +26,7 @@ static inline int build_buffer(struct program *p, enum tier t, int64_t address, 
 /* Rows [row0, row1) of a tensor at `offset` of a buffer. An update makes version + 1. */
 static inline void build_operand(struct program *p, int arg, enum access access, int buffer, int64_t offset, int tensor, int version, int64_t row0, int64_t row1)
 {
-    struct operand o = {.arg = (int16_t)arg, .access = (int16_t)access, .buffer = buffer, .tensor = tensor, .version = version, .offset = offset, .row0 = row0};
+    struct operand o = {.arg = (uint32_t)arg, .access = access, .buffer = buffer, .tensor = tensor, .version = version, .offset = offset, .row0 = row0};
     o.bytes = tensor >= 0 ? (row1 - row0) * p->tensors[tensor].row_bytes : row1 - row0;
     program_add_operand(p, o);
 }

@@ -599,6 +599,25 @@ static void test_out_of_memory(void **state)
     program_destroy(p);
 }
 
+/* What the tables' fields cannot hold is refused, not cut off. */
+static void test_too_large(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 5; k++) {
+        struct program *p;
+        struct operand o = {.access = ACCESS_WRITE, .tensor = -1, .bytes = 4};
+        assert_int_equal(program_create("large", &p), OK);
+        program_add_instr(p, OP_FILL, LANE_COMPUTE);
+        program_add_buffer(p, TIER_HOST, PROGRAM_MOST_BYTES - (k != 1), CLASS_ACT, 0);
+        program_add_tensor(p, "t", CLASS_ACT, PROGRAM_MOST_ROWS - (k != 2), 1);
+        o.version = PROGRAM_MOST_VERSIONS - 1 - (k != 3);
+        for (int i = 0; i < PROGRAM_MOST_OPERANDS - (k != 4); i++)
+            program_add_operand(p, o);
+        assert_int_equal(program_built(p), k == 0 ? OK : ERR_INVALID);
+        program_destroy(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -612,6 +631,7 @@ int main(void)
         cmocka_unit_test(test_three_lanes),
         cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
