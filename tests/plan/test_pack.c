@@ -31,7 +31,7 @@ static void check(struct buffer *b, double most)
     }
     int *moment = pack_moments(b, order, N);
     assert_non_null(moment);
-    top = pack_sweep(b, order, moment, N, BASE, BASE + live);
+    top = pack_sweep(b, order, moment, N, BASE, BASE + live, BASE + live);
     free(moment);
     for (int i = 0; i < N; i++) {
         assert_true(b[i].address >= BASE && b[i].address % BUFFER_ALIGN == 0);
@@ -74,8 +74,44 @@ static void any(void **state)
     }
 }
 
+/* Every 50th has its place, above one another; the others go around them, also around those that have not begun. */
+static void around(void **state)
+{
+    static struct buffer b[N];
+    int order[N], placed[N / 50];
+    int64_t address[N / 50], top = BASE, highest = BASE, end;
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        double t0 = (double)rng_below(7, 1, (uint64_t)i, 1000);
+        b[i] = (struct buffer){.bytes = 1 + (int64_t)rng_below(7, 2, (uint64_t)i, 1 << 20),
+                               .t0 = t0,
+                               .t1 = t0 + 1 + (double)rng_below(7, 3, (uint64_t)i, i % 50 ? 30 : 300)};
+        order[i] = i;
+    }
+    for (int k = 0; k < N / 50; k++) {
+        placed[k] = 50 * k;
+        address[k] = top;
+        top += padded(&b[50 * k]);
+    }
+    int *moment = pack_moments(b, order, N);
+    assert_non_null(moment);
+    end = pack_sweep_around(b, order, moment, N, BASE, BASE, INT64_MAX, placed, address, N / 50);
+    for (int k = 0; k < N / 50; k++)
+        assert_int_equal(b[50 * k].address, address[k]);
+    for (int i = 0; i < N; i++) {
+        highest = max_i64(highest, b[i].address + padded(&b[i]));
+        assert_true(b[i].address >= BASE && b[i].address % BUFFER_ALIGN == 0);
+        for (int k = 0; k < i; k++)
+            if (b[k].t0 < b[i].t1 && b[i].t0 < b[k].t1)
+                assert_true(b[k].address + padded(&b[k]) <= b[i].address || b[i].address + padded(&b[i]) <= b[k].address);
+    }
+    assert_int_equal(end, highest);
+    assert_int_equal(pack_sweep_around(b, order, moment, N, BASE, BASE, highest / 2, placed, address, 0), highest / 2);
+    free(moment);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nested), cmocka_unit_test(any)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nested), cmocka_unit_test(any), cmocka_unit_test(around)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
