@@ -14,7 +14,7 @@
 #define MOST_TRIES 32
 #define FEWEST_TRIES 4 /* what a single one shows of stalls need not hold for others */
 /* Those within this share of the best one are tried at a shorter distance, too: where drives read and write at once, fetching
- * late was up to 7% faster (bench/results/2026-11-22-search-vs-random.txt). */
+ * late was up to 7% faster until 008c5c6, and is 1% since (row 8 of bench/results/2026-11-22-search-vs-random.txt). */
 #define CLOSE 1.01
 #define SHORTER 2 /* paces further */
 /* So many of the leanest placements are tried where those that ought to fit do not: what classes need at different moments was
