@@ -6,6 +6,9 @@
 
 #include <math.h>
 
+/* The oracle is not what sanitizers are for, and takes them most of the test's time. */
+#define ORACLE __attribute__((no_sanitize("address", "undefined", "thread"))) static inline
+
 /* All row-major fp64 in the layouts of attention.h; dq, dk, dv are written. */
 struct oracle {
     double *q, *k, *v, *o, *go, *lse, *dq, *dk, *dv;
@@ -13,12 +16,12 @@ struct oracle {
     double dq_terms, dk_terms; /* norms of what cancels in dq and dk: the terms p delta k and p delta q */
 };
 
-static inline int oracle_attends(const struct op_attrs *a, const struct oracle *x, int64_t i, int64_t j)
+ORACLE int oracle_attends(const struct op_attrs *a, const struct oracle *x, int64_t i, int64_t j)
 {
     return x->lo[i] <= a->attn.k0 + j && a->attn.k0 + j <= x->hi[i];
 }
 
-static inline double oracle_dot(const double *x, const double *y, int64_t n)
+ORACLE double oracle_dot(const double *x, const double *y, int64_t n)
 {
     double s = 0;
     for (int64_t i = 0; i < n; i++)
@@ -26,13 +29,13 @@ static inline double oracle_dot(const double *x, const double *y, int64_t n)
     return s;
 }
 
-static inline double oracle_score(const struct op_attrs *a, const struct oracle *x, int64_t h, int64_t i, int64_t j)
+ORACLE double oracle_score(const struct op_attrs *a, const struct oracle *x, int64_t h, int64_t i, int64_t j)
 {
     int64_t d = a->attn.head_dim, kv = h / (a->attn.hq / a->attn.hk);
     return a->attn.scale * oracle_dot(x->q + (i * a->attn.hq + h) * d, x->k + (j * a->attn.hk + kv) * d, d);
 }
 
-static inline void oracle_forward(const struct op_attrs *a, struct oracle *x)
+ORACLE void oracle_forward(const struct op_attrs *a, struct oracle *x)
 {
     const int64_t d = a->attn.head_dim, hq = a->attn.hq, hk = a->attn.hk;
 #pragma omp parallel for collapse(2)
@@ -58,7 +61,7 @@ static inline void oracle_forward(const struct op_attrs *a, struct oracle *x)
 }
 
 /* From the lse and o given, as the kernel: rounding them is the caller's choice. */
-static inline void oracle_backward(const struct op_attrs *a, struct oracle *x)
+ORACLE void oracle_backward(const struct op_attrs *a, struct oracle *x)
 {
     const int64_t d = a->attn.head_dim, hq = a->attn.hq, hk = a->attn.hk, group = hq / hk;
     memset(x->dq, 0, (size_t)(a->attn.sq * hq * d) * 8);
