@@ -129,11 +129,10 @@ static enum offload offload_of(enum residency r)
 }
 
 /* Of one size of the grid the value with which a step is reckoned to be the fastest (*seconds): with each class where the best
- * placement has it, and as many activations kept as fit. */
+ * placement has it, as many activations kept as fit, and the stalls of c, which becomes the best one tried. */
 static enum status choose_size(const struct best *b, const struct settings *s, enum tile_size which, struct strategy *grid,
-                               double *seconds)
+                               struct candidate *c, double *seconds)
 {
-    const struct candidate *c = &b->candidate;
     double rate = (c->seconds - c->estimate) / fmax(c->traffic, 1e-9);
     struct strategy other, best = *grid;
     for (int i = 0; other = *grid, plan_other_tiles(b->m, s, which, i, &other); i++) {
@@ -141,6 +140,13 @@ static enum status choose_size(const struct best *b, const struct settings *s, e
         TRY(search_expect(b->m, s, &other, &b->variant->cost, b->limit, rate, &e));
         if (e.excess > 1 || weighed(&e) >= (1 - SIZE_GAIN) * *seconds)
             continue;
+        if (which == TILE_HEADS) { /* the wider, the less there is to overlap with, which estimates do not see */
+            struct strategy tried = e.strategy;
+            TRY(search_price(b->m, s, &tried, &b->variant->cost, b->limit, &e));
+            if (e.excess > 1 || weighed(&e) >= (1 - SIZE_GAIN) * *seconds)
+                break;
+            *c = e;
+        }
         *seconds = weighed(&e);
         best = other;
     }
@@ -180,6 +186,7 @@ static enum status compare_tiles(struct best *b)
     TRY(try_best(b));
     const struct candidate *c = &b->candidate;
     double seconds = weighed(c);
+    struct candidate reference = *c; /* whose stalls are expected of others */
     struct strategy grid = b->variant->fixed;
     if (c->excess > 1 || c->least_compute >= (1 - TILES_GAIN) * seconds)
         return OK;
@@ -189,7 +196,7 @@ static enum status compare_tiles(struct best *b)
     s.update = c->strategy.update_on_host ? UPDATE_HOST : UPDATE_DEVICE;
     grid.input_every = c->strategy.input_every;
     for (int which = 0; which < TILE_SIZES; which++)
-        TRY(choose_size(b, &s, (enum tile_size)which, &grid, &seconds));
+        TRY(choose_size(b, &s, (enum tile_size)which, &grid, &reference, &seconds));
     grid.input_every = b->variant->fixed.input_every;
     return seconds < (1 - TILES_GAIN) * weighed(c) ? compare_grid(b, &grid) : OK;
 }
