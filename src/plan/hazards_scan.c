@@ -70,7 +70,7 @@ static int reserve(void **table, int n, int *cap, size_t size)
     if (n < *cap)
         return 1;
     int new_cap = *cap ? *cap * 2 : 1024;
-    void *bigger = realloc(*table, (size_t)new_cap * size);
+    void *bigger = sys_realloc(*table, (size_t)new_cap * size);
     if (!bigger)
         return 0;
     *table = bigger;

@@ -84,10 +84,10 @@ static int index_add(struct time_index *x, int node, int item)
 {
     if (x->n == x->cap) {
         int cap = x->cap ? 2 * x->cap : 8192;
-        int *next = realloc(x->next, sizeof *next * (size_t)cap);
+        int *next = sys_realloc(x->next, sizeof *next * (size_t)cap);
         if (next)
             x->next = next;
-        int *items = next ? realloc(x->item, sizeof *items * (size_t)cap) : NULL;
+        int *items = next ? sys_realloc(x->item, sizeof *items * (size_t)cap) : NULL;
         if (!items)
             return 0;
         x->item = items;
