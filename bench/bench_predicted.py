@@ -73,7 +73,7 @@ def run(ltrain, work, family, S, flags):
 
 def main():
     build, rounds = os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 3
-    ltrain, planned, measured, stolen = f"{build}/src/cli/ltrain", {}, {}, {}
+    ltrain, planned, measured, stolen, profiles = f"{build}/src/cli/ltrain", {}, {}, {}, []
     with tempfile.TemporaryDirectory(dir=build) as work:
         os.environ["XDG_CACHE_HOME"] = f"{work}/cache"
         for family in ("llama", "gpt2"):
@@ -83,20 +83,20 @@ def main():
             f.write("".join(r.choice("etaoin shrdlu\n") for _ in range(200000)))
         for turn in range(rounds):
             made, profile = bench.calm(lambda: subprocess.run([ltrain, "plan", "--model", "tiny", "--seq-len", "512", "--out", f"{work}/out", "--profile"], capture_output=True, text=True), 5)
+            profiles.append(profile)
             bench.say("".join(line + "\n" for line in made.stdout.splitlines() if line.startswith("profile: ")) + made.stderr + f"the host took {profile:.1%}")
             for name, family, S, flags in SETTINGS[:: -1 if turn % 2 else 1]:
                 (plan, seconds), taken = bench.calm(lambda: run(ltrain, work, family, S, flags))
                 planned.setdefault(name, []).append(plan)
                 measured.setdefault(name, []).append(statistics.median(seconds))
-                stolen.setdefault(name, []).append(max(profile, taken))
+                stolen.setdefault(name, []).append(taken)
                 bench.say(f"{name:28} planned {plan:.4f} s, steps {' '.join(f'{x:.4f}' for x in seconds)}, the host took {taken:.1%}")
-    undisturbed = lambda seen: bench.medians({k: [x for x, taken in zip(seen[k], stolen[k]) if taken <= limit[k]] for k in seen})
-    limit = {k: max(bench.CALM, min(taken)) for k, taken in stolen.items()}
-    plan, step = undisturbed(planned), undisturbed(measured)
+    calm = lambda seen, taken: statistics.median(x for x, share in zip(seen, taken) if share <= max(bench.CALM, min(taken)))
+    plan, step = {k: calm(planned[k], profiles) for k in planned}, {k: calm(measured[k], stolen[k]) for k in measured}
     error = {k: plan[k] / step[k] - 1 for k in plan}
     for name in error:
         bench.report(name, step[name], {"planned": plan[name]}, "s", better="lower", error=error[name],
-                     planned_in_rounds=planned[name], measured_in_rounds=measured[name], stolen_in_rounds=stolen[name])
+                     planned_in_rounds=planned[name], measured_in_rounds=measured[name], stolen_in_rounds=stolen[name], stolen_from_profiles=profiles)
     worst = max(map(abs, error.values()))
     wrong = sum(step[a] > 1.1 * step[b] and plan[a] <= plan[b] for a in step for b in step)
     bench.report("all settings: median error", statistics.median(map(abs, error.values())), {}, "", better="lower", worst=worst,
