@@ -316,7 +316,11 @@ static enum status resolve(const char *path, char file[PATH_BYTES])
         if (i == 0 || stat(file, &s) == 0)
             return OK;
     }
-    return status_fail(ERR_INVALID, "%s has neither model.safetensors nor model.safetensors.index.json", path);
+    return status_fail(
+        ERR_INVALID,
+        "%s has neither model.safetensors nor model.safetensors.index.json: download the weights there, too (ltrain "
+        "plan needs config.json only)",
+        path);
 }
 
 enum status st_open(const char *path, struct st_file **out)
