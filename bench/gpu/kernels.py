@@ -32,17 +32,17 @@ class Attrs(ctypes.Union):
         ("add", fields([(i64, "rows dim"), (i32, "dtype")])),
         ("rope", fields([(i64, "rows"), (i32, "heads head_dim x_type inverse")])),
         ("act", fields([(i64, "rows dim"), (i32, "dtype kind")])),
-        ("attn", fields([(i64, "sq sk q0 k0"), (i32, "hq hk head_dim dtype accumulate"), (f32, "scale")])),
+        ("attn", fields([(i64, "sq sk q0 k0"), (i32, "hq hk head_dim dtype accumulate threads"), (f32, "scale")])),
         ("loss", fields([(i64, "rows vocab"), (i32, "gradient accumulate")])),
         ("heads", fields([(i64, "rows"), (i32, "heads head_dim dtype accumulate")])),
         ("cast", fields([(i64, "n"), (i32, "y_type x_type")])),
-        ("vec", fields([(i64, "n n_decay"), (i32, "low_precision")])),
+        ("vec", fields([(i64, "n n_decay first share"), (i32, "low_precision moments")])),
         ("words", i64 * 10),
     ]
 
 
 Device = fields([(ctypes.c_int, "capability processors"), (i64, "shared_bytes"), (ctypes.c_int, "mode")])  # struct attn_cuda
-Record = fields([(f32, "inv_targets clip lr weight_decay beta1 beta2 eps bias1 bias2"), (f32, "r0 r1 r2 r3 r4 r5 r6")])
+Record = fields([(f32, "inv_targets clip lr weight_decay beta1 beta2 eps bias1 bias2"), (i32, "rounding rank"), (f32, "r0 r1 r2 r3 r4")])
 NormResult = fields([(ctypes.c_double, "norm"), (f32, "factor"), (i32, "skip")])
 
 
@@ -53,7 +53,7 @@ def check_layout(path):
     ours = {"op_attrs": ctypes.sizeof(Attrs), "attn_cuda": ctypes.sizeof(Device), "step_record": ctypes.sizeof(Record),
             "norm_result": ctypes.sizeof(NormResult), "OP_EMBED_GRAD": OPS.index("embed_grad"),
             "OP_ATTN_FWD": OPS.index("attn_fwd"), "OP_ATTN_DELTA": OPS.index("attn_delta"), "OP_ADAMW": OPS.index("adamw"), "OP_COUNT": len(OPS)}
-    plain = {"attn_cuda": Device, "norm_result": NormResult}
+    plain = {"attn_cuda": Device, "norm_result": NormResult, "step_record": Record}
     for name in wanted:
         if "." in name:
             outer, member = name.split(".")

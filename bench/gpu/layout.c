@@ -39,10 +39,14 @@ int main(void)
     AT("heads.accumulate", struct op_attrs, heads.accumulate);
     AT("cast.x_type", struct op_attrs, cast.x_type);
     AT("vec.n_decay", struct op_attrs, vec.n_decay);
+    AT("vec.share", struct op_attrs, vec.share);
+    AT("vec.moments", struct op_attrs, vec.moments);
     VALUE("attn_cuda", sizeof(struct attn_cuda));
     AT("attn_cuda.shared_bytes", struct attn_cuda, shared_bytes);
     AT("attn_cuda.mode", struct attn_cuda, mode);
     VALUE("step_record", sizeof(struct step_record));
+    AT("step_record.bias2", struct step_record, bias2);
+    AT("step_record.rounding", struct step_record, rounding);
     VALUE("norm_result", sizeof(struct norm_result));
     AT("norm_result.factor", struct norm_result, factor);
     AT("norm_result.skip", struct norm_result, skip);
