@@ -1,0 +1,17 @@
+#!/bin/sh
+# bench/gpu/kernels.py lays out by hand what C passes to the kernels: it must be as bench/gpu/layout.c prints it, and a difference be found.
+set -eu
+cd "$(dirname "$0")/../.."
+command -v python3 >/dev/null || { echo "no python3"; exit 77; }
+LTRAIN_GPU_BUILD=$(mktemp -d)
+export LTRAIN_GPU_BUILD
+trap 'rm -rf "$LTRAIN_GPU_BUILD"' EXIT
+gcc -std=c11 -Isrc bench/gpu/layout.c -o "$LTRAIN_GPU_BUILD/layout"
+"$LTRAIN_GPU_BUILD/layout" >"$LTRAIN_GPU_BUILD/layout.json"
+python3 bench/gpu/kernels.py
+sed -i 's/"loss.gradient": \([0-9]*\)/"loss.gradient": 1\1/' "$LTRAIN_GPU_BUILD/layout.json"
+if python3 bench/gpu/kernels.py >"$LTRAIN_GPU_BUILD/said" 2>&1 || ! grep -q 'loss.gradient: ' "$LTRAIN_GPU_BUILD/said"; then
+    echo "not ok: a member at another place is not found:"
+    cat "$LTRAIN_GPU_BUILD/said"
+    exit 1
+fi
