@@ -1,4 +1,4 @@
-/* Segments: bytes that were accessed alike so far, one list of them per bucket of bytes. */
+/* Segments: bytes that were accessed alike so far, in lists by address. */
 #include "plan/hazards_scan.h"
 
 #include "base/sys.h"
@@ -13,7 +13,7 @@ static enum status no_memory(void)
 
 void scan_free(struct scan *s)
 {
-    free(s->bucket);
+    free(s->at);
     free(s->cursor);
     free(s->segment);
     free(s->reader);
@@ -21,48 +21,20 @@ void scan_free(struct scan *s)
     free(s->seen);
 }
 
-/* Buckets of the arenas: about four per buffer, and not more than pay off. Returns their number. */
+/* Stretches of the arenas: about four per buffer, and not more than pay off. Returns their number. */
 static int cut_arenas(struct scan *s)
 {
     int count[TIERS] = {0}, n = 0;
     for (int b = 0; b < s->p->n_buffers; b++)
         count[s->p->buffers[b].tier]++;
     for (int t = 0; t < TIERS; t++) {
-        int64_t bytes = s->p->arena[t] + 1, most = t == TIER_DEVICE ? 4096 : 65536,
-                wanted = min_i64(4 * (int64_t)count[t] + 1, most);
-        s->first_bucket[t] = n;
+        int64_t bytes = s->p->arena[t] + 1, wanted = min_i64(4 * (int64_t)count[t] + 1, 65536);
+        s->first_stretch[t] = n;
         for (s->shift[t] = 12; bytes >> s->shift[t] >= wanted; s->shift[t]++)
             ;
         n += (int)(bytes >> s->shift[t]) + 1;
     }
     return n;
-}
-
-enum status scan_prepare(struct scan *s, const struct program *p, enum hazard_space space)
-{
-    memset(s, 0, sizeof *s);
-    s->p = p;
-    s->space = space;
-    s->spare = s->spare_reader = -1;
-    int n = space == HAZARD_BUFFERS ? p->n_buffers : cut_arenas(s);
-    s->bucket = sys_malloc(sizeof *s->bucket * (size_t)(n + 1));
-    s->cursor = sys_malloc(sizeof *s->cursor * (size_t)(n + 1));
-    if (!s->bucket || !s->cursor)
-        return no_memory();
-    for (int b = 0; b < n; b++)
-        s->bucket[b] = s->cursor[b] = -1;
-    if (space == HAZARD_ADDRESSES)
-        return OK;
-    s->seen = sys_malloc(sizeof *s->seen * (size_t)(p->n_instrs + 1));
-    s->last = sys_malloc(sizeof *s->last * (size_t)(n + 1));
-    if (!s->seen || !s->last)
-        return no_memory();
-    for (int i = 0; i < p->n_instrs; i++) {
-        s->seen[i] = -1;
-        for (int k = 0; k < p->instrs[i].n_operands; k++)
-            s->last[p->operands[p->instrs[i].first_operand + k].buffer] = i;
-    }
-    return OK;
 }
 
 static int reserve(void **table, int n, int *cap, size_t size)
@@ -110,8 +82,8 @@ static int depend(struct scan *s, int i, int on)
     return 1;
 }
 
-/* A segment between `before` (-1: at the head of the bucket) and what follows that; -1 out of memory. */
-static int segment_insert(struct scan *s, int bucket, int before, struct segment g)
+/* A segment of its own; -1 out of memory. */
+static int segment_new(struct scan *s, struct segment g)
 {
     int k = s->spare;
     if (k >= 0) {
@@ -121,10 +93,7 @@ static int segment_insert(struct scan *s, int bucket, int before, struct segment
             return -1;
         k = s->n_segment++;
     }
-    int *link = before < 0 ? &s->bucket[bucket] : &s->segment[before].next;
-    g.next = *link;
     s->segment[k] = g;
-    *link = k;
     return k;
 }
 
@@ -156,17 +125,73 @@ static void forget_readers(struct scan *s, int *readers)
     *readers = -1;
 }
 
-/* Ends the segment at `at`, which lies within it; the rest becomes the one after it. */
-static int segment_split(struct scan *s, int bucket, int k, int64_t at)
+/* The number of the stretch of a tier's arena that a byte is in. */
+static int stretch_of(const struct scan *s, int tier, int64_t at)
 {
-    struct segment rest = s->segment[k];
-    rest.lo = at;
-    rest.readers = -1;
+    return s->first_stretch[tier] + (int)(at >> s->shift[tier]);
+}
+
+/* Segment k is no longer the one that begins where it did: it gives way to another one there, or (-1) to none. */
+static void move_cursor(struct scan *s, int tier, int k, int to)
+{
+    int *cursor = &s->cursor[stretch_of(s, tier, s->segment[k].lo)];
+    *cursor = *cursor == k ? to : *cursor;
+}
+
+/* Bytes [lo, hi) of a tier's arena belong to segment k. */
+static void own_stretches(struct scan *s, int tier, int64_t lo, int64_t hi, int k)
+{
+    int shift = s->shift[tier], end = (int)((hi - 1) >> shift);
+    for (int i = (int)((lo + ((int64_t)1 << shift) - 1) >> shift); i <= end; i++)
+        s->at[s->first_stretch[tier] + i] = k;
+}
+
+/* Cuts segment k at `at`, which lies within it. Returns the part before that, which the other one follows; -1: out of memory. The
+ * new one of the two is that with fewer stretches, of a buffer's the latter. */
+static int segment_split(struct scan *s, int tier, int k, int64_t at)
+{
+    struct segment part = s->segment[k];
+    int before = s->space == HAZARD_ADDRESSES && at - part.lo < part.hi - at;
+    part.readers = -1;
     for (int r = s->segment[k].readers; r >= 0; r = s->reader[r].next)
-        if (!add_reader(s, &rest.readers, s->reader[r].access))
-            return 0;
-    s->segment[k].hi = at;
-    return segment_insert(s, bucket, k, rest) >= 0;
+        if (!add_reader(s, &part.readers, s->reader[r].access))
+            return -1;
+    if (before)
+        part.hi = at;
+    else
+        part.lo = at;
+    int new = segment_new(s, part), left = before ? new : k, right = before ? k : new;
+    if (new < 0)
+        return -1;
+    if (before)
+        move_cursor(s, tier, k, new);
+    s->segment[left].hi = s->segment[right].lo = at;
+    s->segment[left].next = right;
+    s->segment[right].previous = left;
+    if (before && part.previous >= 0)
+        s->segment[part.previous].next = left;
+    if (!before && part.next >= 0)
+        s->segment[part.next].previous = right;
+    if (s->space == HAZARD_ADDRESSES)
+        own_stretches(s, tier, part.lo, part.hi, new);
+    return left;
+}
+
+/* The segment after k, which was written like it, becomes part of it. */
+static void segment_absorb(struct scan *s, int tier, int k)
+{
+    int gone = s->segment[k].next;
+    struct segment *g = &s->segment[gone];
+    if (s->space == HAZARD_ADDRESSES) {
+        own_stretches(s, tier, g->lo, g->hi, k);
+        move_cursor(s, tier, gone, -1);
+    }
+    s->segment[k].hi = g->hi;
+    s->segment[k].next = g->next;
+    if (g->next >= 0)
+        s->segment[g->next].previous = k;
+    g->next = s->spare;
+    s->spare = gone;
 }
 
 /* Of addresses, only waits are wanted: for the latest ticket of each lane. */
@@ -195,77 +220,107 @@ static int write_segment(struct scan *s, int i, int k)
     return depend(s, i, last);
 }
 
-/* Bytes [lo, hi) of one bucket. */
-static int scan_bytes(struct scan *s, int i, int bucket, int64_t lo, int64_t hi, int write)
+/* Bytes [lo, hi), the first of which is in segment k. Returns the segment that begins there; -1: out of memory. */
+static int scan_bytes(struct scan *s, int i, int tier, int k, int64_t lo, int64_t hi, int write)
 {
-    int before = s->cursor[bucket], k;
-    if (before >= 0 && s->segment[before].hi > lo)
-        before = -1;
-    k = before < 0 ? s->bucket[bucket] : s->segment[before].next;
-    while (k >= 0 && s->segment[k].hi <= lo) {
-        before = k;
+    int first = -1;
+    if (s->segment[k].lo < lo) {
+        k = segment_split(s, tier, k, lo);
+        if (k < 0)
+            return -1;
         k = s->segment[k].next;
     }
-    s->cursor[bucket] = before;
-    int written = -1; /* the segment of this write, which takes in those that follow */
-    while (lo < hi) {
-        if (k < 0 || s->segment[k].lo > lo) { /* never accessed */
-            int64_t end = k < 0 || s->segment[k].lo > hi ? hi : s->segment[k].lo;
-            k = segment_insert(s, bucket, before, (struct segment){lo, end, -1, -1, -1});
-            if (k < 0)
-                return 0;
+    for (;; k = s->segment[k].next) {
+        if (s->segment[k].hi > hi)
+            k = segment_split(s, tier, k, hi);
+        if (k < 0 || !(write ? write_segment(s, i, k) : read_segment(s, i, k)))
+            return -1;
+        int last = s->segment[k].hi == hi;
+        if (first < 0) {
+            first = k;
+        } else if (write) {
+            segment_absorb(s, tier, first);
+            k = first;
         }
-        if (s->segment[k].lo < lo) {
-            if (!segment_split(s, bucket, k, lo))
-                return 0;
-            before = k;
-            k = s->segment[k].next;
-        }
-        if (s->segment[k].hi > hi && !segment_split(s, bucket, k, hi))
-            return 0;
-        if (!(write ? write_segment(s, i, k) : read_segment(s, i, k)))
-            return 0;
-        lo = s->segment[k].hi;
-        if (written >= 0) {
-            s->segment[written].hi = lo;
-            s->segment[written].next = s->segment[k].next;
-            s->segment[k].next = s->spare;
-            s->spare = k;
-        } else {
-            written = write ? k : -1;
-            before = k;
-        }
-        k = s->segment[before].next;
+        if (last)
+            return first;
     }
-    return 1;
+}
+
+/* The list of a buffer's segments begins, if it has not; 0: out of memory. */
+static int cover_buffer(struct scan *s, int b)
+{
+    if (s->at[b] < 0)
+        s->at[b] = segment_new(s, (struct segment){0, s->p->buffers[b].bytes, -1, -1, -1, -1});
+    return s->at[b] >= 0;
 }
 
 static int scan_operand(struct scan *s, int i, const struct operand *o)
 {
     const struct buffer *b = &s->p->buffers[o->buffer];
-    int write = (o->access & ACCESS_WRITE) != 0;
-    if (s->space == HAZARD_BUFFERS)
-        return scan_bytes(s, i, o->buffer, o->offset, o->offset + o->bytes, write);
-    int64_t at = b->address + o->offset, end = at + o->bytes;
-    while (at < end) {
-        int64_t stretch = at >> s->shift[b->tier], stop = min_i64(end, (stretch + 1) << s->shift[b->tier]);
-        if (!scan_bytes(s, i, s->first_bucket[b->tier] + (int)stretch, at, stop, write))
-            return 0;
-        at = stop;
-    }
-    return 1;
+    int64_t lo = (s->space == HAZARD_BUFFERS ? 0 : b->address) + o->offset;
+    int list = s->space == HAZARD_BUFFERS ? o->buffer : stretch_of(s, b->tier, lo);
+    if (s->space == HAZARD_BUFFERS && !cover_buffer(s, list))
+        return 0;
+    int k = s->cursor[list];
+    if (k < 0 || s->segment[k].lo > lo)
+        k = s->at[list];
+    while (s->segment[k].hi <= lo)
+        k = s->segment[k].next;
+    k = scan_bytes(s, i, b->tier, k, lo, lo + o->bytes, (o->access & ACCESS_WRITE) != 0);
+    s->cursor[list] = k;
+    return k >= 0;
 }
 
 /* The segments of a buffer that nothing touches any more. */
 static void forget_buffer(struct scan *s, int b)
 {
-    for (int k = s->bucket[b], next; k >= 0; k = next) {
+    for (int k = s->at[b], next; k >= 0; k = next) {
         next = s->segment[k].next;
         forget_readers(s, &s->segment[k].readers);
         s->segment[k].next = s->spare;
         s->spare = k;
     }
-    s->bucket[b] = -1;
+    s->at[b] = s->cursor[b] = -1;
+}
+
+/* Each arena is one segment that nothing has accessed. */
+static int cover_arenas(struct scan *s)
+{
+    for (int t = 0; t < TIERS; t++) {
+        int k = segment_new(s, (struct segment){0, s->p->arena[t] + 1, -1, -1, -1, -1});
+        if (k < 0)
+            return 0;
+        own_stretches(s, t, 0, s->p->arena[t] + 1, k);
+    }
+    return 1;
+}
+
+enum status scan_prepare(struct scan *s, const struct program *p, enum hazard_space space)
+{
+    memset(s, 0, sizeof *s);
+    s->p = p;
+    s->space = space;
+    s->spare = s->spare_reader = -1;
+    int n = space == HAZARD_BUFFERS ? p->n_buffers : cut_arenas(s);
+    s->at = sys_malloc(sizeof *s->at * (size_t)(n + 1));
+    s->cursor = sys_malloc(sizeof *s->cursor * (size_t)(n + 1));
+    if (!s->at || !s->cursor)
+        return no_memory();
+    for (int k = 0; k < n; k++)
+        s->at[k] = s->cursor[k] = -1;
+    if (space == HAZARD_ADDRESSES)
+        return cover_arenas(s) ? OK : no_memory();
+    s->seen = sys_malloc(sizeof *s->seen * (size_t)(p->n_instrs + 1));
+    s->last = sys_malloc(sizeof *s->last * (size_t)(n + 1));
+    if (!s->seen || !s->last)
+        return no_memory();
+    for (int i = 0; i < p->n_instrs; i++) {
+        s->seen[i] = -1;
+        for (int k = 0; k < p->instrs[i].n_operands; k++)
+            s->last[p->operands[p->instrs[i].first_operand + k].buffer] = i;
+    }
+    return OK;
 }
 
 int scan_instr(struct scan *s, int i)

@@ -15,19 +15,20 @@ struct reader {
 };
 
 struct segment {
-    int64_t lo, hi; /* bytes of the buffer, or addresses */
-    int writer;     /* last access, -1 none */
-    int readers;    /* since then: head of a list of its own, -1 none; of an arena's, the latest of each lane */
-    int next;       /* in the bucket, ascending */
+    int64_t lo, hi;     /* bytes of the buffer, or addresses */
+    int writer;         /* last access, -1 none */
+    int readers;        /* since then: head of a list of its own, -1 none; of an arena's, the latest of each lane */
+    int next, previous; /* in its list, ascending */
 };
 
-/* The bytes of a buffer are one bucket; those of an arena are cut into stretches of 2^shift, so that none has many segments. */
+/* The segments of a list cover it without gaps: those of each buffer that has been accessed, or of each tier's arena. */
 struct scan {
     const struct program *p;
     enum hazard_space space;
-    int first_bucket[TIERS], shift[TIERS]; /* HAZARD_ADDRESSES */
-    int *bucket;                           /* first segment, -1 none */
-    int *cursor;                           /* segment of the last access, for those in ascending order; -1 none */
+    int *at; /* HAZARD_BUFFERS: of each buffer the first segment, -1 none; HAZARD_ADDRESSES: of each stretch of 2^shift bytes the
+              * segment that its first byte is in */
+    int *cursor; /* of each of these the first segment of the last access that began there, -1 none: accesses mostly ascend */
+    int first_stretch[TIERS], shift[TIERS]; /* HAZARD_ADDRESSES */
     struct segment *segment;
     int n_segment, cap_segment, spare; /* spare: list of unused ones */
     struct reader *reader;
