@@ -3,12 +3,15 @@
 
 #include "base/sys.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define DIGIT_BITS 11 /* a table of counts fits into the first-level cache */
 #define BUCKETS (1 << DIGIT_BITS)
 #define DIGITS ((64 + DIGIT_BITS - 1) / DIGIT_BITS)
+#define HALF_DIGITS ((32 + DIGIT_BITS - 1) / DIGIT_BITS)
+#define MOST_MOVES 4 /* of each entry, before mending takes longer than sorting anew */
 
 struct counts {
     int of[DIGITS][BUCKETS];
@@ -19,9 +22,9 @@ static int digit(uint64_t key, int d)
     return (int)(key >> (d * DIGIT_BITS)) & (BUCKETS - 1);
 }
 
-static void count(struct counts *c, uint64_t key)
+static void count(struct counts *c, uint64_t key, int digits)
 {
-    for (int d = 0; d < DIGITS; d++)
+    for (int d = 0; d < digits; d++)
         c->of[d][digit(key, d)]++;
 }
 
@@ -49,9 +52,80 @@ static uint64_t ordered(double key)
 }
 
 struct entry {
-    uint64_t key;
+    uint32_t key;
     int index;
 };
+
+struct sorter {
+    const double *key;
+    int *index;
+    int n;
+    struct entry *from, *to; /* from: the entries; to: scratch */
+    struct counts *counts;
+};
+
+/* By the entries' keys. */
+static void sort_entries(struct sorter *s)
+{
+    memset(s->counts, 0, sizeof *s->counts);
+    for (int i = 0; i < s->n; i++)
+        count(s->counts, s->from[i].key, HALF_DIGITS);
+    for (int d = 0; d < HALF_DIGITS; d++) {
+        if (!begin_buckets(s->counts, d, s->n))
+            continue;
+        for (int i = 0; i < s->n; i++)
+            s->to[s->counts->of[d][digit(s->from[i].key, d)]++] = s->from[i];
+        struct entry *swap = s->from;
+        s->from = s->to;
+        s->to = swap;
+    }
+}
+
+/* The exact order, for any keys: by their lower halves, then by their upper ones. */
+static void sort_halves(struct sorter *s)
+{
+    for (int i = 0; i < s->n; i++)
+        s->from[i] = (struct entry){(uint32_t)ordered(s->key[s->index[i]]), s->index[i]};
+    sort_entries(s);
+    for (int i = 0; i < s->n; i++)
+        s->from[i].key = (uint32_t)(ordered(s->key[s->from[i].index]) >> 32);
+    sort_entries(s);
+}
+
+/* Entries with equal keys that stand one after the other come into the order of their numbers; 0: that takes too long. */
+static int mend(struct sorter *s)
+{
+    int64_t moves = 0;
+    for (int i = 1; i < s->n; i++) {
+        struct entry e = s->from[i];
+        int k = i;
+        for (; k > 0 && s->from[k - 1].key == e.key && s->key[s->from[k - 1].index] > s->key[e.index]; k--)
+            s->from[k] = s->from[k - 1];
+        s->from[k] = e;
+        moves += i - k;
+        if (moves > MOST_MOVES * (int64_t)s->n)
+            return 0;
+    }
+    return 1;
+}
+
+/* Half the passes where the numbers spread over their range, as times do: by 32 bits of where in it they lie. 0: they do not. */
+static int sort_spread(struct sorter *s)
+{
+    double least = INFINITY, most = -INFINITY;
+    for (int i = 0; i < s->n; i++) {
+        double key = s->key[s->index[i]];
+        least = key < least ? key : least;
+        most = key > most ? key : most;
+    }
+    double scale = (double)UINT32_MAX / (most - least);
+    if (!(scale > 0 && scale < INFINITY))
+        return 0;
+    for (int i = 0; i < s->n; i++)
+        s->from[i] = (struct entry){(uint32_t)((s->key[s->index[i]] - least) * scale), s->index[i]};
+    sort_entries(s);
+    return mend(s);
+}
 
 int sort_by_key(const double *key, int *index, int n)
 {
@@ -60,27 +134,20 @@ int sort_by_key(const double *key, int *index, int n)
         sorted = key[index[i - 1]] <= key[index[i]];
     if (sorted)
         return 1;
-    struct entry *from = sys_malloc(sizeof *from * (size_t)n), *to = sys_malloc(sizeof *to * (size_t)n);
-    struct counts *c = sys_calloc(1, sizeof *c);
-    int done = from && to && c;
-    for (int i = 0; i < n && done; i++) {
-        from[i] = (struct entry){ordered(key[index[i]]), index[i]};
-        count(c, from[i].key);
-    }
-    for (int d = 0; d < DIGITS && done; d++) {
-        if (!begin_buckets(c, d, n))
-            continue;
-        for (int i = 0; i < n; i++)
-            to[c->of[d][digit(from[i].key, d)]++] = from[i];
-        struct entry *swap = from;
-        from = to;
-        to = swap;
-    }
+    struct sorter s = {key,
+                       index,
+                       n,
+                       sys_malloc(sizeof(struct entry) * (size_t)n),
+                       sys_malloc(sizeof(struct entry) * (size_t)n),
+                       sys_malloc(sizeof(struct counts))};
+    int done = s.from && s.to && s.counts;
+    if (done && !sort_spread(&s))
+        sort_halves(&s);
     for (int i = 0; i < n && done; i++)
-        index[i] = from[i].index;
-    free(from);
-    free(to);
-    free(c);
+        index[i] = s.from[i].index;
+    free(s.from);
+    free(s.to);
+    free(s.counts);
     return done;
 }
 
@@ -91,7 +158,7 @@ int sort_int64(int64_t *at, int n)
     struct counts *c = sys_calloc(1, sizeof *c);
     int done = other && c;
     for (int i = 0; i < n && done; i++)
-        count(c, from[i] ^ sign);
+        count(c, from[i] ^ sign, DIGITS);
     for (int d = 0; d < DIGITS && done; d++) {
         if (!begin_buckets(c, d, n))
             continue;

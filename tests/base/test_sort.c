@@ -4,6 +4,7 @@
 #include "base/sort.h"
 #include "base/sys.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,6 +47,25 @@ static void order_is_ascending_and_stable(void **state)
             assert_in_range(place[index[i]], 0, n - 1);
             place[index[i]] = -1;
         }
+    }
+}
+
+/* As many as the times of a schedule, some of them as close together as doubles can be. */
+static void times_are_ascending_and_stable(void **state)
+{
+    (void)state;
+    static double key[MOST];
+    static int index[MOST];
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        for (int i = 0; i < MOST; i++) {
+            index[i] = i;
+            key[i] = 1e-3 * (double)rng_below(seed, 1, (uint64_t)i, 1 << (4 + 8 * seed));
+            for (uint64_t n = rng_below(seed, 2, (uint64_t)i, 8); n > 5; n--)
+                key[i] = nextafter(key[i], 1e9);
+        }
+        assert_true(sort_by_key(key, index, MOST));
+        for (int i = 1; i < MOST; i++)
+            assert_true(key[index[i - 1]] < key[index[i]] || (key[index[i - 1]] == key[index[i]] && index[i - 1] < index[i]));
     }
 }
 
@@ -96,6 +116,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(order_is_ascending_and_stable),
+        cmocka_unit_test(times_are_ascending_and_stable),
         cmocka_unit_test(integers_are_as_qsort_has_them),
         cmocka_unit_test(out_of_memory_leaves_the_order),
     };
