@@ -207,16 +207,23 @@ static int64_t place_all(struct packer *k, int64_t base, int best_fit)
     return top;
 }
 
-/* Persistent bytes plus the largest sum of simultaneously live transient bytes. */
-static int64_t max_live(const struct packer *k, const int *moment, int64_t base)
+/* The most bytes that live at once above base, and of each class, persistent ones included. */
+static void find_peaks(const struct packer *k, const int *moment, enum tier tier, int64_t base)
 {
-    int64_t live = 0, best = 0;
+    int64_t live[CLASSES] = {0}, all = base, *peak = k->p->peak[tier];
+    for (int b = 0; b < k->p->n_persistent; b++)
+        if (k->p->buffers[b].tier == tier)
+            live[k->p->buffers[b].class] += round_up(k->p->buffers[b].bytes, BUFFER_ALIGN);
+    memcpy(peak, live, sizeof live);
+    k->p->lower_bound[tier] = base;
     for (int i = 0; i < 2 * k->n; i++) {
-        int64_t bytes = padded(&k->p->buffers[k->order[moment[i] / 2]]);
-        live += moment[i] % 2 ? bytes : -bytes;
-        best = max_i64(best, live);
+        const struct buffer *b = &k->p->buffers[k->order[moment[i] / 2]];
+        int64_t bytes = moment[i] % 2 ? padded(b) : -padded(b);
+        all += bytes;
+        live[b->class] += bytes;
+        k->p->lower_bound[tier] = max_i64(k->p->lower_bound[tier], all);
+        peak[b->class] = max_i64(peak[b->class], live[b->class]);
     }
-    return base + best;
 }
 
 /* How many of many buffers are placed first, until one is enough. */
@@ -298,7 +305,7 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base)
         st = status_fail(ERR_NOMEM, "out of memory while planning");
         goto out;
     }
-    p->lower_bound[tier] = max_live(&k, moment, base);
+    find_peaks(&k, moment, tier, base);
     /* of many buffers, what sweeps leave is put up with up to 2% */
     int64_t bound = p->lower_bound[tier], enough = k.n > FEW ? bound + bound / 50 : bound;
     int64_t top = pack_sweep(p->buffers, k.order, moment, k.n, base, bound, k.n > MANY ? bound + bound / 100 : bound);

@@ -5,8 +5,8 @@
 #include "program/program.h"
 
 /* Sets the address of every transient buffer of `tier` (persistent ones keep theirs), given t0 and t1; buffers whose lifetimes
- * overlap get disjoint bytes at or above `base`. Several greedy orders are tried and the best kept. Sets arena and lower_bound of
- * the tier. */
+ * overlap get disjoint bytes at or above `base`. Several greedy orders are tried and the best kept. Sets arena, lower_bound
+ * and peak of the tier. */
 enum status pack_tier(struct program *p, enum tier tier, int64_t base);
 
 /* The most bytes of each tier that transient buffers hold at once, from their first instruction in the list to their last.

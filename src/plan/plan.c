@@ -5,7 +5,6 @@
 #include "base/parallel.h"
 #include "base/sys.h"
 #include "plan/fit.h"
-#include "plan/pack.h"
 #include "plan/variants.h"
 #include "program/verify.h"
 #include "seqpar/seqpar.h"
@@ -31,34 +30,22 @@ static void program_roles(const struct settings *s, int role[PLAN_PROGRAMS])
         role[PLAN_EVAL] = ROLE_FORWARD;
 }
 
-static enum status account(struct plan *plan)
+/* What the programs take of each tier. */
+static void account(struct plan *plan)
 {
     for (int k = 0; k < PLAN_PROGRAMS; k++) {
         const struct program *p = plan->programs[k];
         if (!p)
             continue;
-        int *moment = pack_moments(p->buffers, NULL, p->n_buffers);
-        if (!moment)
-            return status_fail(ERR_NOMEM, "out of memory while planning");
         memset(plan->persistent, 0, sizeof plan->persistent);
         for (int b = 0; b < p->n_persistent; b++)
             plan->persistent[p->buffers[b].tier][p->buffers[b].class] += round_up(p->buffers[b].bytes, BUFFER_ALIGN);
-        int64_t live[TIERS][CLASSES];
-        memcpy(live, plan->persistent, sizeof live);
         for (int t = 0; t < TIERS; t++) {
-            for (int c = 0; c < CLASSES; c++)
-                plan->peak[t][c] = max_i64(plan->peak[t][c], live[t][c]);
             plan->arena[t] = max_i64(plan->arena[t], p->arena[t]);
+            for (int c = 0; c < CLASSES; c++)
+                plan->peak[t][c] = max_i64(plan->peak[t][c], p->peak[t][c]);
         }
-        for (int i = 0; i < 2 * p->n_buffers; i++) {
-            const struct buffer *b = &p->buffers[moment[i] / 2];
-            int64_t bytes = moment[i] / 2 < p->n_persistent ? 0 : round_up(b->bytes, BUFFER_ALIGN);
-            live[b->tier][b->class] += moment[i] % 2 ? bytes : -bytes;
-            plan->peak[b->tier][b->class] = max_i64(plan->peak[b->tier][b->class], live[b->tier][b->class]);
-        }
-        free(moment);
     }
-    return OK;
 }
 
 static const enum plan_program order_of_planning[PLAN_PROGRAMS] = {PLAN_UPDATE_STEP, PLAN_STEP,  PLAN_MORE,
@@ -137,8 +124,7 @@ static enum status plan_candidate(const struct model *m, const struct settings *
     plan->micro_batches = s->grad_accum;
     plan->tokens = s->seq_len * plan->sequences;
     enum status st = plan_programs(plan, m, s);
-    if (st == OK)
-        st = account(plan);
+    account(plan);
     *excess = search_excess(plan->arena, limit);
     if (st != OK)
         plan_destroy(plan);

@@ -122,18 +122,19 @@ struct program {
     struct binding *live_in, *live_out;
     int n_tensors, n_buffers, n_operands, n_calls, n_waits, n_instrs, n_live_in, n_live_out;
     int cap_tensors, cap_buffers, cap_operands, cap_calls, cap_waits, cap_instrs, cap_live_in, cap_live_out;
-    int32_t *call_index;         /* shared calls by hash, open addressing; -1: free */
-    int cap_call_index;          /* a power of 2; 0: none yet */
-    int n_persistent;            /* the first so many buffers */
-    int64_t arena[TIERS];        /* bytes of each tier that addresses stay below */
-    int64_t lower_bound[TIERS];  /* persistent bytes + maximum of simultaneously live transient bytes */
-    int64_t serial_bound[TIERS]; /* the same in lowering order, in which nothing is fetched ahead */
-    double seconds;              /* simulated */
-    double unlimited_seconds;    /* simulated with memory of any size: no bytes are used twice */
-    int discrete;                /* the device tier is unreachable for READ, WRITE and HOST lanes */
-    int group_size[LANES];       /* members of each comm lane's group; 1 or 0: no such lane */
-    int out_of_memory;           /* sticky: a table could not grow */
-    int too_large;               /* sticky: something is beyond PROGRAM_MOST_* */
+    int32_t *call_index;          /* shared calls by hash, open addressing; -1: free */
+    int cap_call_index;           /* a power of 2; 0: none yet */
+    int n_persistent;             /* the first so many buffers */
+    int64_t arena[TIERS];         /* bytes of each tier that addresses stay below */
+    int64_t lower_bound[TIERS];   /* persistent bytes + maximum of simultaneously live transient bytes */
+    int64_t serial_bound[TIERS];  /* the same in lowering order, in which nothing is fetched ahead */
+    int64_t peak[TIERS][CLASSES]; /* of each class, at one moment */
+    double seconds;               /* simulated */
+    double unlimited_seconds;     /* simulated with memory of any size: no bytes are used twice */
+    int discrete;                 /* the device tier is unreachable for READ, WRITE and HOST lanes */
+    int group_size[LANES];        /* members of each comm lane's group; 1 or 0: no such lane */
+    int out_of_memory;            /* sticky: a table could not grow */
+    int too_large;                /* sticky: something is beyond PROGRAM_MOST_* */
 };
 
 enum status program_create(const char *name, struct program **out);
