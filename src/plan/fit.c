@@ -4,6 +4,7 @@
 #include "plan/schedule.h"
 
 #include <math.h>
+#include <string.h>
 
 /* In row chunks of compute: how far ahead prefetches go, and how far behind write-backs may fall. */
 struct pace {
@@ -73,8 +74,8 @@ static int hopeless(const struct program *p, const int64_t limit[TIERS])
 /* The first pace from *pace on that fits, mostly close to it: steps that double, then bisection of the last one. */
 static enum status order_within(const struct fitting *f, const struct program *p, int *pace)
 {
-    int at = *pace < f->serial ? *pace : f->serial, lo = at, fits;
-    for (int step = hopeless(p, f->limit) ? f->serial : 1;; step *= 2) {
+    int at = *pace < f->serial && !hopeless(p, f->limit) ? *pace : f->serial, lo = at, fits;
+    for (int step = 1;; step *= 2) {
         TRY(order(f, p, at, &fits));
         if (fits || at == f->serial)
             break;
@@ -111,5 +112,16 @@ done:
         *out = p;
     else
         program_destroy(p);
+    return st;
+}
+
+enum status fit_serially(const struct model *m, const struct strategy *s, int role, int64_t arena[TIERS])
+{
+    struct program *p;
+    struct io_buffers io;
+    TRY(lower_program(m, s, role, &io, &p));
+    enum status st = schedule_pack_serially(p);
+    memcpy(arena, p->arena, sizeof p->arena);
+    program_destroy(p);
     return st;
 }

@@ -18,4 +18,7 @@ int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier
 enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
                         const int64_t limit[TIERS], int *pace, struct io_buffers *io, struct program **out);
 
+/* What it takes serially. */
+enum status fit_serially(const struct model *m, const struct strategy *s, int role, int64_t arena[TIERS]);
+
 #endif

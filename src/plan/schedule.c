@@ -282,16 +282,26 @@ void schedule_destroy(struct schedule *s)
     free(s);
 }
 
+static enum status pack(struct program *p, enum schedule_mode mode)
+{
+    lifetimes(p, mode);
+    place_persistent(p);
+    for (int t = 0; t < TIERS; t++)
+        TRY(pack_tier(p, (enum tier)t, p->arena[t]));
+    return OK;
+}
+
+enum status schedule_pack_serially(struct program *p)
+{
+    return pack(p, SCHEDULE_SERIAL);
+}
+
 enum status schedule_order(struct schedule *s, enum schedule_mode mode, double distance, double lag)
 {
     TRY(permute_back(s));
     if (mode == SCHEDULE_OVERLAPPED)
         TRY(overlap(s, distance, lag));
-    lifetimes(s->p, mode);
-    place_persistent(s->p);
-    for (int t = 0; t < TIERS; t++)
-        TRY(pack_tier(s->p, (enum tier)t, s->p->arena[t]));
-    return OK;
+    return pack(s->p, mode);
 }
 
 enum status schedule_finish(struct schedule *s)

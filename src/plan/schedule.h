@@ -21,6 +21,10 @@ enum status schedule_order(struct schedule *s, enum schedule_mode mode, double d
 /* Waits and simulated times of the present order: the program is complete, and may not be ordered again. */
 enum status schedule_finish(struct schedule *s);
 
+/* The lowered program's addresses in the serial order, without a schedule: what memory it takes at least. It stays without waits.
+ */
+enum status schedule_pack_serially(struct program *p);
+
 /* All of this for one order, with any lag. */
 enum status schedule_program(struct program *p, const struct cost_model *m, enum schedule_mode mode, double distance);
 

@@ -89,6 +89,10 @@ static enum status schedule_layers(void *job)
     int role = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (x->s->grad_accum == 1 ? ROLE_LAST : 0);
     TRY(search_shortened(x->m, x->s, out->layers, &m));
     enum status st;
+    if (out->pace == FIT_SERIAL) { /* seconds mean nothing */
+        st = fit_serially(m, out->strategy, role, out->arena);
+        goto done;
+    }
     TRY_GOTO(fit_program(m, out->strategy, x->cost, role, out->limit, &out->pace, &io, &p), done);
     out->seconds = p->seconds;
     memcpy(out->arena, p->arena, sizeof out->arena);
@@ -99,7 +103,7 @@ done:
     return st;
 }
 
-/* Seconds only of a pace that is not serial. */
+/* Seconds only if a pace is given that is not serial. */
 enum status trial_run(const struct trials *x, struct candidate *c, int pace)
 {
     int64_t n = trial_layers(x, c), more = x->m->config.layers - n, period = c->strategy.input_every;
