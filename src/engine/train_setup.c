@@ -190,6 +190,8 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, struct 
     enum status st = s->machine ? prepare_elsewhere(s, &p) : prepare_here(s, comm, ranks, &p);
     if (st == OK && !s->max_seq)
         st = plan_mesh(*model, s, p.ranks, p.per_host);
+    if (st == OK && !s->max_seq)
+        st = changes_refuse_early(*model, s, p.limit);
     if (st == OK)
         st = s->max_seq ? plan_longest(*model, s, p.ranks, p.per_host, p.limit, plan) : plan_create(*model, s, p.limit, plan);
     memcpy(limit, p.limit, sizeof p.limit);

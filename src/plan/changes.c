@@ -111,23 +111,28 @@ static int64_t round_length(double tokens)
 
 enum { LENGTHS = 8, SHORTEST = 64 };
 
-/* The longest sequence that fits, to a sixteenth: along the line through what the last two lengths need. */
-static enum status try_shorter(struct seeker *x)
+/* A way to find out what settings need. */
+typedef enum status look_at(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out);
+
+/* The longest sequence that fits, to a sixteenth: along the line through what the last two lengths need. Returns it in *t, and
+ * what its leanest placement needs in *fits; *longest: its length, 0: none was found. */
+static enum status find_shorter(struct seeker *x, look_at *look, struct trial *t, struct candidate *fits, int64_t *longest)
 {
-    struct trial t;
     struct candidate c;
     int64_t low = 0, high = x->s->seq_len, length = high;
     double last = 0, last_excess = 0;
     for (int i = 0; i < LENGTHS; i++) {
-        proposal_start(x, proposals_n - 1, length, &t);
-        TRY(glance_fits(x->m, &t.s, t.limit, &c));
+        proposal_start(x, proposals_n - 1, length, t);
+        TRY(look(x->m, &t->s, t->limit, &c));
         x->out->tried++;
         x->out->shortest = length;
         memcpy(x->out->least, c.bytes, sizeof c.bytes);
-        if (c.excess <= 1)
+        if (c.excess <= 1) {
             low = length;
-        else
+            *fits = c;
+        } else {
             high = length;
+        }
         if ((low > 0 && high - low <= high / 16) || high <= SHORTEST)
             break;
         double at = (double)length, sixteenth = (double)(high - low) / 16;
@@ -139,10 +144,19 @@ static enum status try_shorter(struct seeker *x)
         if (length <= low || length >= high)
             break;
     }
-    if (low == 0 || low == x->s->seq_len)
-        return OK;
-    proposal_start(x, proposals_n - 1, low, &t);
-    return try(x, &t, NULL);
+    *longest = low < x->s->seq_len ? low : 0;
+    if (*longest > 0)
+        proposal_start(x, proposals_n - 1, low, t);
+    return OK;
+}
+
+static enum status try_shorter(struct seeker *x)
+{
+    struct trial t;
+    struct candidate c;
+    int64_t tokens;
+    TRY(find_shorter(x, glance_fits, &t, &c, &tokens));
+    return tokens > 0 ? try(x, &t, NULL) : OK;
 }
 
 /* Plans the cheapest whole, and drops those that look as if they helped and do not. */
@@ -189,4 +203,50 @@ enum status changes_find(const struct plan *p, const struct model *m, const stru
     if (!p->fits && (out->n == 0 || out->by_cost[0].gives_more))
         TRY(try_shorter(&x));
     return is_small(&x) ? make_exact(&x) : OK;
+}
+
+/* Times what there is, beyond which nothing is planned: four times the devices, of whose layers every eighth one keeps its input,
+ * hold eight times as much. */
+#define BEYOND 8.0
+/* Of a length that ought to fit by estimate: the first of these that does is said. Placements between the emptiest device, which
+ * is what is estimated, and a fuller one may leave room for more. */
+static const double of_estimated[] = {4.0 / 3, 7.0 / 6, 1, 0.9, 0.8};
+
+/* Whatever goes where: on the device itself, or altogether. */
+static int is_beyond(const struct candidate *c, const int64_t limit[TIERS])
+{
+    double need = 0, there = 0;
+    for (int t = 0; t < TIERS; t++) {
+        need += (double)c->bytes[t];
+        there += (double)limit[t];
+    }
+    return need > BEYOND * there || (double)c->bytes[TIER_DEVICE] > BEYOND * (double)limit[TIER_DEVICE];
+}
+
+enum status changes_refuse_early(const struct model *m, const struct settings *s, const int64_t limit[TIERS])
+{
+    struct changes found = {0};
+    struct plan p = {.misfit = TIER_DEVICE};
+    struct seeker x = {.p = &p, .m = m, .s = s, .out = &found};
+    struct trial t;
+    struct candidate c;
+    int64_t tokens;
+    memcpy(p.limit, limit, sizeof p.limit);
+    proposal_start(&x, proposals_n - 1, s->seq_len, &t);
+    TRY(glance_reckon(m, &t.s, limit, &c));
+    if (!is_beyond(&c, limit))
+        return OK;
+    memcpy(p.arena, c.bytes, sizeof p.arena);
+    for (int k = 0; k < TIERS; k++)
+        if ((double)c.bytes[k] >= c.excess * (double)max_i64(limit[k], 1))
+            p.misfit = (enum tier)k;
+    TRY(find_shorter(&x, glance_reckon, &t, &c, &tokens));
+    for (size_t i = 0; i < sizeof of_estimated / sizeof *of_estimated && tokens > 0 && found.n == 0; i++) {
+        proposal_start(&x, proposals_n - 1, round_length(of_estimated[i] * (double)tokens), &t);
+        TRY(glance_fits(m, &t.s, limit, &c));
+        measure(&t, c.seconds, c.bytes, &c.strategy, &t.change);
+        if (c.excess <= 1)
+            keep(&found, &t.change);
+    }
+    return changes_refuse(&p, s, &found);
 }

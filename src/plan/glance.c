@@ -56,6 +56,17 @@ enum status glance_fits(const struct model *m, const struct settings *s, const i
     return leanest(m, s, &fixed, limit, out);
 }
 
+enum status glance_reckon(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)
+{
+    struct settings lean = *s;
+    struct strategy fixed;
+    struct cost_model cost;
+    TRY(plan_fixed(m, s, &fixed));
+    plan_cost_model(s, &cost);
+    empty_device(limit, &lean);
+    return search_least(m, &lean, &fixed, &cost, limit, out);
+}
+
 enum status glance_seconds(const struct model *m, const struct settings *s, const int64_t limit[TIERS], double rate,
                            struct candidate *out)
 {

@@ -9,6 +9,9 @@
  * too long. Errors as plan_create. */
 enum status glance_fits(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out);
 
+/* What the one placement that is mostly the leanest is reckoned to need, at least: nothing is tried. */
+enum status glance_reckon(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out);
+
 /* The fastest of a few placements that ought to be (search_promising), with its seconds as tried; if none of them fits, what
  * glance_fits finds. A plan is as fast or somewhat faster. */
 enum status glance_seconds(const struct model *m, const struct settings *s, const int64_t limit[TIERS], double rate,

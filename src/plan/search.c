@@ -201,6 +201,19 @@ enum status search_expect(const struct model *m, const struct settings *s, const
     return OK;
 }
 
+enum status search_least(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                         const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+{
+    struct search x;
+    TRY(list_all(m, s, fixed, cost, limit, 1, &x));
+    *out = x.candidates[0];
+    for (int i = 1; i < x.n; i++)
+        if (x.candidates[i].excess < out->excess)
+            *out = x.candidates[i];
+    search_destroy(&x);
+    return OK;
+}
+
 enum status search_promising(const struct model *m, const struct settings *s, const struct strategy *fixed,
                              const struct cost_model *cost, const int64_t limit[TIERS], double rate, struct candidate *out)
 {

@@ -68,6 +68,10 @@ enum status search_leanest(const struct model *m, const struct settings *s, cons
 enum status search_expect(const struct model *m, const struct settings *s, const struct strategy *fixed,
                           const struct cost_model *cost, const int64_t limit[TIERS], double rate, struct candidate *out);
 
+/* Nothing is tried: the placement that is reckoned to need the least share of the budgets. */
+enum status search_least(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                         const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
+
 /* The best of a few: tried in order of estimate and `rate` seconds of stalls for every second of traffic, as many as a small part
  * of a search has time for. Those that ought not to fit are not tried: out->tried and out->excess <= 1, or something else may
  * fit still. */

@@ -265,9 +265,39 @@ static void more_of_something(void **state)
     model_destroy(m);
 }
 
+/* Far beyond everything, it is said without a plan, with a length that fits; what is near is left to planning. */
+static void beyond_everything(void **state)
+{
+    (void)state;
+    struct model *m = model_for();
+    struct settings s;
+    int64_t limit[TIERS] = {4 << 20, 64 << 20, 64 << 20}, tokens;
+    struct candidate c;
+    cell_settings(&s, 1 << 20, BF16);
+    s.params = s.grads = s.optim = s.acts = OFFLOAD_AUTO;
+    s.alpha = s.keep_inputs = AUTO;
+    s.update = UPDATE_AUTO;
+    s.row_chunk = s.head_tile = s.loss_tile = AUTO;
+    assert_int_equal(changes_refuse_early(m, &s, limit), ERR_NOFIT);
+    print_message("%s\n", status_message());
+    const char *shorter = strstr(status_message(), "--seq-len ");
+    assert_non_null(shorter);
+    char length[32];
+    assert_int_equal(sscanf(shorter, "--seq-len %31[0-9k]", length), 1);
+    assert_int_equal(units_parse_count("seq-len", length, &tokens), OK);
+    s.seq_len = tokens;
+    assert_int_equal(changes_refuse_early(m, &s, limit), OK);
+    assert_int_equal(glance_fits(m, &s, limit, &c), OK);
+    assert_true(c.excess <= 1);
+    s.seq_len = 2 * tokens;
+    assert_int_equal(changes_refuse_early(m, &s, limit), OK);
+    model_destroy(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(refusals), cmocka_unit_test(faster), cmocka_unit_test(fewer_inputs),
-                                       cmocka_unit_test(glances), cmocka_unit_test(more_of_something)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),          cmocka_unit_test(faster),
+                                       cmocka_unit_test(fewer_inputs),      cmocka_unit_test(glances),
+                                       cmocka_unit_test(more_of_something), cmocka_unit_test(beyond_everything)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
