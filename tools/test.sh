@@ -42,12 +42,12 @@ release)
     options='-Dbuildtype=release -Dwerror=true -Db_sanitize=none -Dcuda=disabled'
     [ -z "${LTRAIN_LONG:-}" ] || options="$options -Dcuda=auto" ;;
 asan)
-    options='-Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Dcuda=disabled' slower=4
+    options='-Dbuildtype=debugoptimized -Doptimization=1 -Db_sanitize=address,undefined -Dcuda=disabled' slower=4
     suites='--no-suite slow'
     export ASAN_OPTIONS="${ASAN_OPTIONS:-strict_string_checks=1:detect_stack_use_after_return=1}"
     export UBSAN_OPTIONS="${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}" ;;
 tsan)
-    options='-Dbuildtype=debugoptimized -Db_sanitize=thread -Dcuda=disabled' slower=8
+    options='-Dbuildtype=debugoptimized -Doptimization=1 -Db_sanitize=thread -Dcuda=disabled' slower=8
     suites='--suite offload --suite device --suite comm --suite engine'
     export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:suppressions=$PWD/tests/comm/tsan.supp}"
     export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # their locks are unknown to the sanitizer
