@@ -14,11 +14,19 @@
 static struct kernels implementation[3];
 static int implementations;
 
+/* Sanitizers take most of their time in the portable kernels: there these have every third shape. */
+static int first_implementation(void)
+{
+    static int shapes;
+    return SANITIZED && shapes++ % 3 ? implementations - 1 : 0;
+}
+
 static void check_shape(const struct shape *s)
 {
     struct problem p = problem_make(s);
+    const int first = first_implementation();
     const double grow = s->gain > 4 ? s->gain : 1; /* scores, and so the rounding of exponents, grow with it */
-    for (int i = 0; i < implementations; i++) {
+    for (int i = first; i < implementations; i++) {
         const struct kernels *k = &implementation[i];
         struct call c = forward_call(&p, k, 4);
         call_run(&c, k->forward, &p.attrs);
@@ -29,7 +37,7 @@ static void check_shape(const struct shape *s)
     }
     round_oracle(&p);
     oracle_backward(&p.attrs, &p.x);
-    for (int i = 0; i < implementations; i++) {
+    for (int i = first; i < implementations; i++) {
         const struct kernels *k = &implementation[i];
         struct call c = backward_call(&p, k, 8);
         call_run(&c, k->backward, &p.attrs);
@@ -194,7 +202,7 @@ static void threads_and_addresses(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct problem p = problem_make(&shapes[i]);
         round_oracle(&p);
-        for (int j = 0; j < implementations; j++)
+        for (int j = first_implementation(); j < implementations; j++)
             for (int backward = 0; backward < 2; backward++)
                 same_bits(&p, &implementation[j], backward);
         problem_free(&p);

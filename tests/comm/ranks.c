@@ -1,5 +1,6 @@
 /* One rank of a multi-rank test: `ranks CASE [DP ULYSSES RING]`, under mpiexec. Prints what is wrong and exits 1. */
 #include "comm/comm.h"
+#include "extent.h"
 #include "oracle.h"
 
 #include <signal.h>
@@ -160,14 +161,16 @@ static void exchanges(enum lane lane, int64_t share)
     free(dst);
 }
 
-/* Small chunks, so that small arrays have borders of every kind: shares below, at and above a chunk, and several. */
+/* Small chunks, so that small arrays have borders of every kind: shares below, at and above a chunk, and several; the first few
+ * are one of each kind. */
 static void collectives(void)
 {
-    static const int64_t shares[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 200, 1001};
+    static const int64_t shares[] = {1, 16, 17, 48, 2, 15, 31, 32, 33, 200, 1001};
+    const int n = extent(4, comm_hosts(c) > 1 ? 4 : 11, 11);
     for (enum lane lane = LANE_WORLD; lane < LANES; lane++) {
         int p = comm_members(c, lane);
         CHECK(p == group_of(lane).members && comm_member(c, lane) == group_of(lane).me);
-        for (size_t s = 0; s < sizeof shares / sizeof shares[0]; s++) {
+        for (int s = 0; s < n; s++) {
             int64_t share = shares[s], full = share * p;
             int64_t sizes[] = {full, full - 1, full - share + 1, full - share, 1, full - share - share / 2};
             for (int k = 0; k < 6; k++) {
@@ -202,7 +205,7 @@ static void lanes_together(void)
     static float src[N_LANES][64 * N], dst[N_LANES][64 * N];
     struct op_attrs a[N_LANES];
     static const enum op_kind ops[N_LANES] = {OP_ALL_GATHER, OP_ALL_TO_ALL, OP_EXCHANGE};
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0; round < extent(5, 20, 20); round++) {
         int left = N_LANES, idle = 0, running[N_LANES] = {1, 1, 1};
         for (int l = 0; l < N_LANES; l++) {
             struct group g = group_of(LANE_WORLD + l);
@@ -232,7 +235,7 @@ static void lanes_together(void)
 static void between_programs(void)
 {
     int rank = comm_rank(c), size = comm_size(c);
-    static char big[40 << 20];
+    static char big[20 << 20]; /* two pieces */
     for (int bytes = 1; bytes < 100; bytes += 7) {
         char own[100], all[64 * 100];
         memset(own, rank + 1, (size_t)bytes);
@@ -241,8 +244,8 @@ static void between_programs(void)
             CHECK(all[i] == i / bytes + 1);
     }
     for (int root = 0; root < size; root++) {
-        memset(big, rank == root ? root + 1 : 0, sizeof big);
         int64_t n = root == 0 ? (int64_t)sizeof big : root * 1000;
+        memset(big, rank == root ? root + 1 : 0, (size_t)n);
         CHECK(comm_broadcast(c, root, big, n) == OK);
         for (int64_t i = 0; i < n; i += 7)
             CHECK(big[i] == root + 1);

@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 
-SAMPLE = 10
+SAMPLE = 5
 SLOWER, LEAST = 20, 120  # a test with a mutant may take that many times as long as without, and that many seconds
 NO_CODE = {'arch.cuh', 'ptx.cuh'}  # what the simulator compiles of them is macros only
 HERE = pathlib.Path(__file__).resolve().parent

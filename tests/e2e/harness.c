@@ -79,6 +79,14 @@ void e2e_remove(const char *path)
     nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+void e2e_copy(const char *from, const char *to)
+{
+    char copy[256];
+    e2e_remove(to);
+    snprintf(copy, sizeof copy, "cp -a %s %s", from, to);
+    assert_int_equal(system(copy), 0);
+}
+
 void e2e_same_file(const char *a, const char *b)
 {
     size_t na, nb;

@@ -59,7 +59,8 @@ void e2e_contains(const char *text, const char *word);
 char *e2e_read(const char *path, size_t *bytes); /* the whole file with a 0 behind it, to be freed; fails if there is none */
 __attribute__((format(printf, 2, 3))) void e2e_write(const char *path, const char *format, ...);
 __attribute__((format(printf, 1, 2))) int e2e_exists(const char *format, ...);
-void e2e_remove(const char *path); /* a file or a tree */
+void e2e_remove(const char *path);               /* a file or a tree */
+void e2e_copy(const char *from, const char *to); /* a tree, in the place of what is there */
 void e2e_same_file(const char *a, const char *b);
 int e2e_count(const char *pattern); /* of files matching a glob */
 

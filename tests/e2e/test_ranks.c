@@ -2,6 +2,8 @@
  * cases. */
 #include "harness.h"
 
+#include "extent.h"
+
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
@@ -215,7 +217,7 @@ static void hit(int number, int started, const char *what, const struct curve *r
 
 static void hit_at_random_moments(int number, const char *what)
 {
-    int trials = getenv("LTRAIN_LONG") ? 50 : 5;
+    int trials = extent(2, 3, 50);
     const char *seed = getenv("LTRAIN_SEED");
     random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
     print_message("LTRAIN_SEED=%llu\n", (unsigned long long)random_state);
@@ -223,7 +225,7 @@ static void hit_at_random_moments(int number, const char *what)
     struct curve reference = e2e_curve("reference");
     assert_int_equal(reference.n, 8);
     for (int trial = 0; trial < trials; trial++) /* MPI_Init gives a rank that is stopped in it a minute: only in the long test */
-        hit(number, trial % 5 != 4 || (trials == 5 && number == SIGSTOP), what, &reference);
+        hit(number, trial % 5 != 1 || (!extent_is_long() && number == SIGSTOP), what, &reference);
     print_message("%d sentences name an instruction\n", instructions_named);
     assert_true(trials < 50 || instructions_named > 0); /* a few trials may all hit ranks that save */
 }
@@ -286,7 +288,7 @@ static void signalled_early(int number, int ms, int times)
 static void terminated_while_starting(void **state)
 {
     (void)state;
-    for (int ms = 0; ms <= 500; ms += getenv("LTRAIN_LONG") ? 10 : 100)
+    for (int ms = 0; ms <= 500; ms += extent_is_long() ? 10 : 100)
         signalled_early(ms % 200 ? SIGTERM : SIGINT, ms, 1);
     for (int times = 2; times <= 3; times++)
         signalled_early(SIGINT, 200, times);
@@ -302,23 +304,15 @@ static void near_curve(const char *a, const char *b, double tolerance)
             fail_msg("%s and %s: step %d: %.9g and %.9g", a, b, i + 1, x.loss[i], y.loss[i]);
 }
 
-static void copy_tree(const char *from, const char *to)
-{
-    char command[256];
-    e2e_remove(to);
-    snprintf(command, sizeof command, "cp -a %s %s", from, to);
-    assert_int_equal(system(command), 0);
-}
-
 static void resumed_on_fewer(void **state)
 {
     (void)state;
     e2e_succeeds(&patient, "--ranks 8 --steps 5 --save-every 3 --keep 9 --out whole" TINY DISCRETE);
-    copy_tree("whole", "saved");
+    e2e_copy("whole", "saved");
     e2e_write("saved/checkpoints/latest", "step-000003\n");
     e2e_remove("saved/checkpoints/step-000005");
     for (int ranks = 1; ranks <= 4; ranks++) {
-        copy_tree("saved", "run");
+        e2e_copy("saved", "run");
         struct result r = e2e_succeeds(&patient, "--resume run --ranks %d", ranks);
         e2e_contains(r.out, "resume: step 3 from run/checkpoints/step-000003");
         char *anew = strstr(r.out, "the mesh is chosen anew");

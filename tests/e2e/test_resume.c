@@ -1,6 +1,8 @@
 /* Runs that end early, by any means, and go on as if nothing had happened. */
 #include "harness.h"
 
+#include "extent.h"
+
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -89,7 +91,7 @@ static struct result kill_somewhere(pid_t pid, double seconds, int trial)
 
 static void killed_at_random_moments(void **state)
 {
-    int trials = getenv("LTRAIN_LONG") ? 50 : 10, at[MOMENTS] = {0}, with_store = 0;
+    int trials = extent(3, 6, 50), at[MOMENTS] = {0}, with_store = 0;
     const char *seed = getenv("LTRAIN_SEED");
     (void)state;
     random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
@@ -172,16 +174,15 @@ static void resumed_in_another_place(void **state)
     (void)state;
     for (int d = 0; d < 2; d++) {
         e2e_remove("whole");
-        e2e_succeeds(NULL, TINY DISCRETE "--schedule cosine --steps 6 --dtype %s --out whole", rates[d]);
+        e2e_succeeds(NULL, TINY DISCRETE "--schedule cosine --steps 6 --save-every 2 --keep 9 --dtype %s --out whole", rates[d]);
         struct curve whole = e2e_curve("whole");
         for (int i = 0; i < 3; i++) {
-            e2e_remove("run");
             /* stopped at step 2, of a schedule of 6 */
-            e2e_succeeds(NULL, TINY DISCRETE "--schedule cosine --steps 6 --save-every 2 --keep 9 --dtype %s --out run",
-                         rates[d]);
+            e2e_copy("whole", "run");
             e2e_write("run/checkpoints/latest", "step-000002\n");
             e2e_remove("run/checkpoints/step-000004");
             e2e_remove("run/checkpoints/step-000006");
+            e2e_remove("run/hf");
             struct result r = e2e_succeeds(NULL, "--resume run %s", places[i]);
             e2e_contains(r.out, "resume: step 2 from run/checkpoints/step-000002");
             struct curve resumed = e2e_curve("run");

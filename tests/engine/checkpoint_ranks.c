@@ -5,6 +5,7 @@
 #include "engine/checkpoint_ranks.h"
 
 #include "comm/launch.h"
+#include "extent.h"
 #include "plan/cells.h"
 
 #include <math.h>
@@ -132,6 +133,11 @@ static const struct saved {
 };
 enum { SAVES = sizeof saves / sizeof *saves };
 
+static int n_saves(void)
+{
+    return extent(3, SAVES, SAVES);
+}
+
 /* What the resumed runs are compared with. */
 struct truth {
     uint64_t digest[3];
@@ -218,13 +224,15 @@ static void resume_cell(const struct saved *c, const struct layout *l, int numbe
     rig_stop(&r);
 }
 
+/* Every number of ranks and each of its meshes has some of the checkpoints, and all of them with LTRAIN_LONG. */
 static void resume_all(void)
 {
     static const struct mesh meshes[][2] = {
         {{1, 1, 1}, {1, 1, 1}}, {{1, 2, 1}, {2, 1, 1}}, {{3, 1, 1}, {1, 1, 3}}, {{2, 1, 2}, {1, 2, 2}}};
-    for (int i = 0; i < SAVES; i++) {
+    for (int i = 0; i < n_saves(); i++) {
         struct layout l = {meshes[size - 1][i % 2], (size + i) % 4, (size + i) % 2};
-        resume_cell(&saves[i], &l, i);
+        if (extent_is_long() || (i / 2 + size) % 2 == 0)
+            resume_cell(&saves[i], &l, i);
     }
 }
 
@@ -240,7 +248,7 @@ int main(int argc, char **argv)
     size = comm_size(comm);
     dir = argv[2];
     if (strcmp(what, "save") == 0)
-        for (int i = 0; i < SAVES; i++)
+        for (int i = 0; i < n_saves(); i++)
             save_cell(&saves[i]);
     else if (strcmp(what, "resume") == 0)
         resume_all();

@@ -6,6 +6,7 @@
 #include "engine/rig.h"
 
 #include "comm/launch.h"
+#include "extent.h"
 #include "plan/cells.h"
 
 #include <math.h>
@@ -31,10 +32,9 @@ static struct comm *comm;
 static int rank, size, failures;
 static double worst[2][2]; /* relative difference: [fp32, bf16][loss, gradient norm] */
 
-/* Eight ranks share few cores: without LTRAIN_LONG they take fewer steps. */
 static int steps_of(const struct mesh_cell *c)
 {
-    return c->steps ? c->steps : size < 8 || getenv("LTRAIN_LONG") ? STEPS : 8;
+    return c->steps ? c->steps : extent(3, 8, STEPS);
 }
 
 static void complain(const struct mesh_cell *c, const char *what, int step, double a, double b)
@@ -185,7 +185,7 @@ static int edges(const struct mesh *mesh, int n)
         struct mesh_cell c = single[seven];
         for (int i = 0; i < n; i++) {
             c.mesh = mesh[i];
-            if ((seven && mesh[i].ulysses > 1) || (!getenv("LTRAIN_LONG") && size >= 4 && mesh[i].dp > 1))
+            if ((seven && mesh[i].ulysses > 1) || (!extent_is_long() && size >= 4 && mesh[i].dp > 1))
                 continue;
             run_cell(&c, &alone[seven], 0);
             cells++;
@@ -235,10 +235,14 @@ static int meshes(struct mesh out[32])
 enum factor_of_ranks { F_MESH, F_ZERO, F_NVME, F_DATA, F_LOW, N_FACTORS };
 enum { MAX_LEVELS = 32, MAX_CELLS = 32 * 48 };
 
-/* Four and eight ranks share few cores: there every mesh is run in fp32, and on four all pairs of the other factors. */
+/* Four and eight ranks share few cores: there every mesh is run in fp32, and on four all pairs of the other factors; on eight,
+ * and under sanitizers, those with the placement. */
 static int wanted(int f, int g, int level_of_g)
 {
-    return size < 4 || (f == F_MESH ? g == F_LOW && level_of_g == 0 : size < 8 || g == F_NVME);
+    const int all = size < 8 && !EXTENT_SANITIZED;
+    if (f == F_MESH)
+        return (all && size < 4) || (g == F_LOW && level_of_g == 0);
+    return all || g == F_NVME || (f == F_NVME && (g == F_DATA || size < 8));
 }
 
 static int gain(const int *cell, char seen[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS], int mark)
@@ -263,7 +267,7 @@ static int choose(int n_meshes, int (*chosen)[N_FACTORS])
     for (int i = 0; i < n; i++)
         for (int f = N_FACTORS - 1, rest = i; f >= 0; rest /= levels[f--])
             product[i][f] = rest % levels[f];
-    if (getenv("LTRAIN_LONG")) {
+    if (extent_is_long()) {
         memcpy(chosen, product, sizeof *chosen * (size_t)n);
         return n;
     }
@@ -281,7 +285,7 @@ static int choose(int n_meshes, int (*chosen)[N_FACTORS])
 int main(int argc, char **argv)
 {
     static int chosen[MAX_CELLS][N_FACTORS];
-    int all = getenv("LTRAIN_LONG") != NULL, cells = 0;
+    int cells = 0;
     int part = argc == 3 ? atoi(argv[1]) : 0, parts = argc == 3 ? atoi(argv[2]) : 1;
     struct launch launch;
     struct mesh_cell single[2 * DATA_KINDS] = {0};
@@ -300,7 +304,7 @@ int main(int argc, char **argv)
     for (int i = part; i < n; i += parts) {
         const int *level = chosen[i];
         struct mesh_cell c = {mesh[level[F_MESH]], level[F_ZERO], level[F_NVME], level[F_DATA], level[F_LOW] ? BF16 : F32};
-        run_cell(&c, &alone[level[F_LOW] * DATA_KINDS + level[F_DATA]], all || i % 3 == 0);
+        run_cell(&c, &alone[level[F_LOW] * DATA_KINDS + level[F_DATA]], i % extent(8, 4, 1) == 0);
         cells++;
     }
     if (part == 0)

@@ -2,7 +2,6 @@
 #include "engine/rig.h"
 
 #include "base/rng.h"
-#include "program/verify.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -32,12 +31,6 @@ enum status rig_start(struct rig *r, struct model *model)
     struct plan *plan = NULL;
     r->model = model;
     enum status st = plan_create(model, &r->settings, r->limit, &plan);
-    for (int k = 0; st == OK && k < PLAN_PROGRAMS; k++)
-        if (plan->programs[k]) {
-            st = program_verify(plan->programs[k]);
-            if (st != OK && getenv("RIG_PRINT"))
-                program_print(plan->programs[k], stderr);
-        }
     if (st == OK) {
         strcpy(r->scratch, "/tmp/ltrain-test-XXXXXX");
         if (!mkdtemp(r->scratch))

@@ -21,7 +21,7 @@ struct rig {
 
 /* fp32, everything resident on cpu, tiles rows=32,loss=16,group=1000; change before rig_start. */
 void rig_defaults(struct rig *r, int64_t seq_len);
-/* Plans, verifies every program, starts. model: taken over. Sentence on stderr if it fails. */
+/* Plans and starts, which verifies every program. model: taken over. Sentence on stderr if it fails. */
 enum status rig_start(struct rig *r, struct model *model);
 void rig_stop(struct rig *r);
 /* One optimizer step over n sequences (over the data-parallel ranks together; n <= settings.grad_accum * dp); the update stays

@@ -30,7 +30,7 @@ faults)
     ranks 2 faults "$dir" $long
     ;;
 kills)
-    trials=5
+    trials=3
     [ "$long" ] && trials=50
     killed=0
     ranks 4 kill "$dir" 0 # what there is to fall back on

@@ -5,6 +5,7 @@
 #include "engine/rig.h"
 
 #include "comm/launch.h"
+#include "extent.h"
 #include "plan/cells.h"
 
 #include <inttypes.h>
@@ -242,7 +243,8 @@ static int meshes(struct mesh out[32])
     return n;
 }
 
-/* By default every pair of mesh and stage, and with them each kind of data and type somewhere. */
+/* By default every pair of mesh and stage (on four ranks and more every mesh with stage 3 and another one), and with them each
+ * kind of data and type somewhere. */
 static void small_cells(int all)
 {
     struct mesh mesh[32];
@@ -251,7 +253,7 @@ static void small_cells(int all)
         int data = k % DATA_KINDS, types = k / DATA_KINDS % 4, zero = k / DATA_KINDS / 4 % 4, i = k / DATA_KINDS / 16;
         if (!all && (data != (i + zero) % DATA_KINDS || types != (i + 3 * zero) % 4))
             continue;
-        if (!all && size == 8 && zero != 3 && (zero != i % 3 || i % 2)) /* they share few cores */
+        if (!all && size >= 4 && zero != 3 && (zero != i % 3 || (size == 8 && i % 2))) /* they share few cores */
             continue;
         run_cell(&(struct cell_of_ranks){.mesh = mesh[i],
                                          .zero = zero,
@@ -281,7 +283,7 @@ int main(void)
     }
     rank = comm_rank(comm);
     size = comm_size(comm);
-    small_cells(getenv("LTRAIN_LONG") != NULL);
+    small_cells(extent_is_long());
     balanced_cells();
     double all = failures;
     if (comm_sum(comm, &all, 1) != OK)

@@ -3,6 +3,7 @@
  * Brute force keeps the content of every unit of memory, compares all pairs of instructions, and orders them by reachability in a graph with two events
  * (start, retirement) for each instruction. */
 #include "base/rng.h"
+#include "extent.h"
 #include "program/build.h"
 #include "program/mutate.h"
 #include "program/verify.h"
@@ -14,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { RING = 3, UNIT = 1024, PAGE = 4096, UNITS = 32, PROGRAMS = 1000, LENGTH = 40, BUFFERS = 6 /* per tier */ };
+enum { RING = 3, UNIT = 1024, PAGE = 4096, UNITS = 32, LENGTH = 40, BUFFERS = 6 /* per tier */ };
 
 /* --- Random numbers --- */
 
@@ -483,8 +484,9 @@ static void test_random(void **state)
 {
     (void)state;
     struct tally built = {0}, waits = {0}, operands = {0}, predicates = {0};
+    const int programs = extent(150, 500, 2000);
     int instrs = 0;
-    for (stream = 0; stream < PROGRAMS; stream++) {
+    for (stream = 0; stream < (uint64_t)programs; stream++) {
         drawn = 0;
         struct program *p = random_program(), *q = mutate_copy(p);
         assert_non_null(q);
@@ -499,7 +501,7 @@ static void test_random(void **state)
     }
     print_message("%d instructions; built: %d accepted, %d rejected; waits deleted or weakened: %d, %d; operands changed: %d, %d; predicates changed: %d, %d\n", instrs, built.accepted,
                   built.rejected, waits.accepted, waits.rejected, operands.accepted, operands.rejected, predicates.accepted, predicates.rejected);
-    assert_int_equal(built.accepted, PROGRAMS);
+    assert_int_equal(built.accepted, programs);
     assert_true(waits.accepted > 100 && waits.rejected > 1000);
     assert_true(operands.accepted > 100 && operands.rejected > 1000);
     assert_true(predicates.accepted > 1000 && predicates.rejected > 1000);
