@@ -32,8 +32,8 @@ def mask_of(name, sq, sk):
 
 
 def reference(q, k, v, do, lo, hi, k0, scale):
-    """o, lse, dq, dk, dv in fp64; q [sq,hq,d], k and v [sk,hk,d]. Delta is that of o as it is stored, in bf16: with few keys it cancels
-    most of dP, and what is left would be o's rounding."""
+    """o, lse, dq, dk, dv in fp64; q [sq,hq,d], k and v [sk,hk,d]. Delta is that of o in bf16: with few keys it cancels most of dP, and what
+    is left would be o's rounding."""
     q, k, v, do = (x.double() for x in (q, k, v, do))
     group = q.shape[1] // k.shape[1]
     wide_k, wide_v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
@@ -64,14 +64,15 @@ def nan_like(*shape, dtype=torch.float32):
     return torch.full(shape, float("nan"), dtype=dtype, device="cuda")
 
 
-def run_ours(lib, shape, x, lo, hi, offsets, device, accumulate_from=None):
+def run_ours(lib, shape, x, lo, hi, offsets, device, stored, accumulate_from=None):
+    """What the kernels compute; delta from `stored`, the reference's o in bf16."""
     sq, sk, hq, hk, d = shape
     attrs = kernels.attention_attrs(sq, sk, hq, hk, d, *offsets, accumulate=int(accumulate_from is not None))
     o, lse = nan_like(sq, hq, d, dtype=torch.bfloat16), nan_like(hq, sq)
     dq = nan_like(sq, hq, d)
     dk, dv = [t.clone() for t in accumulate_from] if accumulate_from else (nan_like(sk, hk, d), nan_like(sk, hk, d))
     lib.attention("attn_fwd", attrs, [o, lse, x["q"], x["k"], x["v"], lo, hi], device)()
-    compute_delta, delta = kernels.delta_of(lib, o, x["do"])
+    compute_delta, delta = kernels.delta_of(lib, stored, x["do"])
     compute_delta()
     lib.attention("attn_bwd", attrs, [dq, dk, dv, x["q"], x["k"], x["v"], delta, lse, x["do"], lo, hi], device)()
     torch.cuda.synchronize()
@@ -95,8 +96,8 @@ def check(lib, shape, mask, accumulate=False):
     for capability in families:
         for mode in (kernels.DETERMINISTIC, kernels.FAST):
             device = lib.for_capability(capability, mode)
-            got = run_ours(lib, shape, x, lo, hi, (q0, k0), device, start)
-            again = run_ours(lib, shape, x, lo, hi, (q0, k0), device, start)
+            got = run_ours(lib, shape, x, lo, hi, (q0, k0), device, want["o"].bfloat16().contiguous(), start)
+            again = run_ours(lib, shape, x, lo, hi, (q0, k0), device, want["o"].bfloat16().contiguous(), start)
             errors = {n: error(got[n], want[n]) for n in want}
             # what is exactly zero must be (nearly) zero; relative errors mean nothing there
             wrong = [n for n in want if not errors[n] <= TOLERANCE[n] and not

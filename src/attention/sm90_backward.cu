@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(SPANS_THREADS) key_spans_kernel(const attn_mas
 }
 
 struct backward_maps {
-    CUtensorMap q, k, v, go;
+    CUtensorMap q, k, v, go, dq;
 };
 
 enum status maps_create(backward_maps *m, const struct op_attrs *a, void *const *arg, int query_rows, int key_rows)
@@ -48,14 +48,16 @@ enum status maps_create(backward_maps *m, const struct op_attrs *a, void *const 
     TRY(sm90_map(&m->q, arg[3], a->attn.sq, a->attn.hq, a->attn.head_dim, query_rows));
     TRY(sm90_map(&m->k, arg[4], a->attn.sk, a->attn.hk, a->attn.head_dim, key_rows));
     TRY(sm90_map(&m->v, arg[5], a->attn.sk, a->attn.hk, a->attn.head_dim, key_rows));
-    return sm90_map(&m->go, arg[8], a->attn.sq, a->attn.hq, a->attn.head_dim, query_rows);
+    TRY(sm90_map(&m->go, arg[8], a->attn.sq, a->attn.hq, a->attn.head_dim, query_rows));
+    return sm90_map_of(&m->dq, TMA_F32, arg[0], a->attn.sq, a->attn.hq, a->attn.head_dim, 64);
 }
 
 backward_params params_of(const struct op_attrs *a, void *const *arg, const backward_work &w)
 {
     backward_params p = {};
     p.mask = sm90_mask(a, arg[9], arg[10]);
-    p.stat = w.rows.stat;
+    p.lse2 = w.rows.lse2;
+    p.delta = w.rows.delta;
     p.keys = w.keys;
     p.dq = (float *)arg[0];
     p.dk = (float *)arg[1];
@@ -80,7 +82,7 @@ enum status run_keys(const struct op_attrs *a, void *const *arg, const backward_
     p.counter = w.counters;
     p.tiles = (int)(ceil_div(a->attn.sk, K::M) * a->attn.hk);
     return launch(dim3((unsigned)min_i64(p.tiles, cuda->processors)), dim3(K::threads), sizeof(typename K::shared), stream,
-                  keys_kernel<K>, m.q, m.k, m.v, m.go, p);
+                  keys_kernel<K>, m.q, m.k, m.v, m.go, m.dq, p);
 }
 
 template <class Q>
@@ -138,6 +140,6 @@ extern "C" enum status attn_sm90_backward(const struct op_attrs *attrs, void *co
     if (d <= 96)
         return run<keys_shape<96, 64, 2, 3, false>, queries_shape<96, 64, 2, 3>, keys_shape<96, 64, 2, 3, true>>(attrs, arg, cuda,
                                                                                                                  stream);
-    return run<keys_shape<128, 64, 2, 3, false>, queries_shape<128, 64, 2, 3>, keys_shape<128, 64, 2, 3, true>>(attrs, arg, cuda,
+    return run<keys_shape<128, 64, 2, 3, false>, queries_shape<128, 64, 2, 3>, keys_shape<128, 64, 2, 2, true>>(attrs, arg, cuda,
                                                                                                                 stream);
 }

@@ -9,19 +9,23 @@
 
 #include "attention/sm90_backward.cuh"
 
-/* With DQ, dS^T also goes to shared memory: with all keys of the block, it is the A of dQ += dS K, in columns of 64 that the
- * warpgroups share out. */
+/* With DQ, dS^T also goes to shared memory: with all keys of the block, it is the A of dQ += dS K, of which every warpgroup
+ * computes its share of the columns and hands them to TMA, which adds them to the output. */
 template <int D_, int NQ_, int CONSUMERS_, int STAGES_, bool DQ_> struct keys_shape {
     static constexpr int D = D_, NQ = NQ_, CONSUMERS = CONSUMERS_, STAGES = STAGES_, M = 64 * CONSUMERS_;
     static constexpr bool DQ = DQ_;
-    static constexpr bool SHARE = smem_tile<M, D>::chunks == CONSUMERS; /* dQ: a chunk each, else whole products in turn */
     static constexpr int threads = WARPGROUP * (CONSUMERS + 1);
+    static constexpr bool AHEAD = D <= 96; /* there are registers for the next scores beside dK and dQ */
+    static constexpr int COLUMNS = smem_tile<M, D>::chunks * CHUNK / CONSUMERS; /* of dQ, for each warpgroup */
+    static_assert(!DQ || (NQ == 64 && (COLUMNS == 32 || COLUMNS == 64)), "dQ is shared out in TMA boxes");
 
     struct shared {
         smem_tile<M, D> k, v;
         smem_tile<NQ, D> q[STAGES], go[STAGES];
-        smem_tile<DQ ? M : 8, NQ> ds[2]; /* keys x queries; two, so that one barrier a step is enough (unused without DQ) */
-        attn_row_stat stat[STAGES][NQ];
+        /* Unused without DQ: keys x queries, two, so that one barrier a step is enough; a warpgroup's columns as TMA boxes. */
+        smem_tile<DQ ? M : 8, NQ> ds[2];
+        alignas(1024) float dq[DQ ? CONSUMERS : 1][COLUMNS / 32][DQ ? 64 : 8][32];
+        alignas(16) float lse2[STAGES][NQ], delta[STAGES][NQ];
         pipe kv_bar, q_bar[STAGES]; /* q_bar.empty: of q and go */
         uint64_t go_full[STAGES];
         backward_tile tile;
@@ -69,9 +73,10 @@ INLINE void keys_produce(typename T::shared &s, const backward_params &p, const 
             for (int at = t.range.begin; at < t.range.end; at += T::NQ) {
                 uint64_t *q_full = &s.q_bar[q.slot].full, *go_full = &s.go_full[q.slot];
                 pipe_wait_empty(s.q_bar[q.slot], q.parity);
-                mbar_arrive_expect_tx(smem_addr(q_full), s.q[0].bytes + sizeof s.stat[0]);
+                mbar_arrive_expect_tx(smem_addr(q_full), s.q[0].bytes + sizeof s.lse2[0] + sizeof s.delta[0]);
                 tile_load(s.q[q.slot], q_map, q_full, head, at);
-                bulk_load(smem_addr(s.stat[q.slot]), p.stat + head * p.rows_padded + at, sizeof s.stat[0], smem_addr(q_full));
+                bulk_load(smem_addr(s.lse2[q.slot]), p.lse2 + head * p.rows_padded + at, sizeof s.lse2[0], smem_addr(q_full));
+                bulk_load(smem_addr(s.delta[q.slot]), p.delta + head * p.rows_padded + at, sizeof s.delta[0], smem_addr(q_full));
                 mbar_arrive_expect_tx(smem_addr(go_full), s.go[0].bytes);
                 tile_load(s.go[q.slot], go_map, go_full, head, at);
                 q.next();
@@ -80,29 +85,29 @@ INLINE void keys_produce(typename T::shared &s, const backward_params &p, const 
 }
 
 /* s: transposed scores in, probabilities out; columns are queries. */
-template <int NQ> INLINE void keys_probabilities(float (&s)[NQ / 2], const attn_row_stat *stat, float scale_log2)
+template <int NQ> INLINE void keys_probabilities(float (&s)[NQ / 2], const float *lse2, float scale_log2)
 {
 #pragma unroll
     for (int j = 0; j < NQ / 8; j++) {
-        const float4 x = *reinterpret_cast<const float4 *>(stat + 8 * j + threadIdx.x % 4 * 2); /* lse2, delta of two queries */
+        const float2 x = *reinterpret_cast<const float2 *>(lse2 + 8 * j + threadIdx.x % 4 * 2);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             s[4 * j + 2 * r] = probability(s[4 * j + 2 * r], scale_log2, x.x);
-            s[4 * j + 2 * r + 1] = probability(s[4 * j + 2 * r + 1], scale_log2, x.z);
+            s[4 * j + 2 * r + 1] = probability(s[4 * j + 2 * r + 1], scale_log2, x.y);
         }
     }
 }
 
 /* dp: V dO^T in, dS^T = p (dp - delta) out. */
-template <int NQ> INLINE void keys_score_gradient(float (&dp)[NQ / 2], const float (&p)[NQ / 2], const attn_row_stat *stat)
+template <int NQ> INLINE void keys_score_gradient(float (&dp)[NQ / 2], const float (&p)[NQ / 2], const float *delta)
 {
 #pragma unroll
     for (int j = 0; j < NQ / 8; j++) {
-        const float4 x = *reinterpret_cast<const float4 *>(stat + 8 * j + threadIdx.x % 4 * 2);
+        const float2 x = *reinterpret_cast<const float2 *>(delta + 8 * j + threadIdx.x % 4 * 2);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            dp[4 * j + 2 * r] = p[4 * j + 2 * r] * (dp[4 * j + 2 * r] - x.y);
-            dp[4 * j + 2 * r + 1] = p[4 * j + 2 * r + 1] * (dp[4 * j + 2 * r + 1] - x.w);
+            dp[4 * j + 2 * r] = p[4 * j + 2 * r] * (dp[4 * j + 2 * r] - x.x);
+            dp[4 * j + 2 * r + 1] = p[4 * j + 2 * r + 1] * (dp[4 * j + 2 * r + 1] - x.y);
         }
     }
 }
@@ -129,101 +134,140 @@ template <int ROWS, int N> INLINE void tile_store(smem_tile<ROWS, N> &tile, int 
         stmatrix_x4(smem_addr(&tile.chunk[k / 4][row][((2 * k + lane / 16) % 8 ^ (row & 7)) * 8]), a[k]);
 }
 
-/* dq [64 x 64] = dS (from its transpose) times 64 columns of K, summed over the block's keys. */
-template <int M, int NQ, int D>
-INLINE void product_dq(float (&dq)[32], const smem_tile<M, NQ> &ds, const smem_tile<M, D> &k, int chunk)
+/* dq [64 x N] = dS (from its transpose) times the N columns of K from `column` on, summed over the block's keys. */
+template <int N, int M, int NQ, int D>
+INLINE void product_dq(float (&dq)[N / 2], const smem_tile<M, NQ> &ds, const smem_tile<M, D> &k, int column)
 {
 #pragma unroll
     for (int i = 0; i < M / 16; i++)
-        wgmma_ss<64, MN_MAJOR, MN_MAJOR>(dq, operand_by_rows(ds, 0, i), operand_by_rows(k, chunk, i),
-                                         i ? WGMMA_ADD : WGMMA_REPLACE);
+        wgmma_ss<N, MN_MAJOR, MN_MAJOR>(dq, operand_by_rows(ds, 0, i),
+                                        wgmma_advance(operand_by_rows(k, column / CHUNK, i), column % CHUNK * 2),
+                                        i ? WGMMA_ADD : WGMMA_REPLACE);
 }
 
-/* dq fragment [64 queries x 64 columns] added to the output, in whichever order blocks arrive. */
-INLINE void add_dq(const backward_params &p, const float (&dq)[32], int row, int head, int column)
+/* A fragment [64 x N] times scale as boxes of 32 columns, swizzled as TMA reads them. */
+template <int N> INLINE void boxes_store(float (&box)[N / 32][64][32], const float (&x)[N / 2], float scale)
 {
+    const int row = fragment_row(), lane = threadIdx.x % 4;
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const int q = row + fragment_row() + 8 * r;
-        float *line = p.dq + ((int64_t)q * p.hq + head) * p.head_dim + column + threadIdx.x % 4 * 2;
+    for (int j = 0; j < N / 8; j++)
 #pragma unroll
-        for (int j = 0; j < 8; j++)
-            if (q < p.mask.sq && column + 8 * j < p.head_dim)
-                red_add_v2(line + 8 * j, dq[4 * j + 2 * r] * p.scale, dq[4 * j + 2 * r + 1] * p.scale);
+        for (int r = 0; r < 2; r++) {
+            const int unit = (j % 4 * 2 + lane / 2) ^ ((row + 8 * r) & 7); /* of 16 bytes */
+            *reinterpret_cast<float2 *>(&box[j / 4][row + 8 * r][unit * 4 + lane % 2 * 2]) =
+                make_float2(x[4 * j + 2 * r] * scale, x[4 * j + 2 * r + 1] * scale);
+        }
+}
+
+/* Whether this thread speaks to TMA for its warpgroup. */
+INLINE bool leads()
+{
+    return threadIdx.x % WARPGROUP == 0;
+}
+
+/* Adds a warpgroup's columns of dQ to the output, from query `row` on, in whichever order blocks arrive. */
+template <class T>
+INLINE void add_dq(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, const float (&dq)[T::COLUMNS / 2],
+                   int w, int head, int row)
+{
+    boxes_store<T::COLUMNS>(s.dq[w], dq, p.scale);
+    fence_proxy_async();
+    bar_sync(2 + w, WARPGROUP);
+    if (leads()) {
+#pragma unroll
+        for (int i = 0; i < T::COLUMNS / 32; i++)
+            if (w * T::COLUMNS + 32 * i < p.head_dim)
+                tma_reduce_add_3d(dq_map, smem_addr(s.dq[w][i]), w * T::COLUMNS + 32 * i, head, row);
+        bulk_commit();
     }
 }
 
-/* All queries of one key tile. */
+/* Starts the transposed scores of the queries that `q` points to. */
+template <class T> INLINE void keys_scores(typename T::shared &s, int w, const ring<T::STAGES> &q, float (&acc)[T::NQ / 2])
+{
+    pipe_wait_full(s.q_bar[q.slot], q.parity);
+    wgmma_fence();
+    product_nt(acc, s.k, 64 * w, s.q[q.slot]);
+    wgmma_commit();
+}
+
+/* All queries of one key tile. Where the registers allow it, the next scores are computed beside dK of these queries; the last
+ * step then computes its own once more, because the compiler serialises products that begin in a branch. */
 template <class T>
-INLINE void keys_attend(typename T::shared &s, const backward_params &p, const backward_tile &t, int w, ring<T::STAGES> &q,
-                        float (&dk)[T::D / 2], float (&dv)[T::D / 2])
+INLINE void keys_attend(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, const backward_tile &t, int w,
+                        ring<T::STAGES> &q, float (&dk)[T::D / 2], float (&dv)[T::D / 2])
 {
     constexpr int NQ = T::NQ;
     const int group = p.hq / p.hk, steps = (t.range.end - t.range.begin + NQ - 1) / NQ * group;
-    const float scale_log2 = p.scale * LOG2E;
     const fragment_mask rows = mask_of_keys(p, t.row + 64 * w);
-    float acc[NQ / 2], dp[NQ / 2];
+    float acc[NQ / 2], dp[NQ / 2], dq[T::COLUMNS / 2];
     uint32_t pa[NQ / 16][4], da[NQ / 16][4];
     int at = t.range.begin, head = t.head * group;
-    for (int i = 0; i < steps; i++) {
-        pipe_wait_full(s.q_bar[q.slot], q.parity);
-        wgmma_fence();
-        product_nt(acc, s.k, 64 * w, s.q[q.slot]);
-        wgmma_commit();
-        mbar_wait(smem_addr(&s.go_full[q.slot]), q.parity);
-        wgmma_fence();
-        product_nt(dp, s.v, 64 * w, s.go[q.slot]);
-        wgmma_commit();
-        wgmma_wait<1>();
+    if constexpr (T::AHEAD) {
+        keys_scores<T>(s, w, q, acc);
+        wgmma_wait<0>();
         fragment_ready(acc);
+    }
+    for (int i = 0; i < steps; i++) {
+        const int slot = q.slot;
+        if constexpr (!T::AHEAD)
+            keys_scores<T>(s, w, q, acc);
+        mbar_wait(smem_addr(&s.go_full[slot]), q.parity);
+        wgmma_fence();
+        product_nt(dp, s.v, 64 * w, s.go[slot]);
+        wgmma_commit();
+        if constexpr (!T::AHEAD) {
+            wgmma_wait<1>();
+            fragment_ready(acc);
+        }
         fragment_apply_mask<NQ>(acc, rows, t.range, at);
-        keys_probabilities<NQ>(acc, s.stat[q.slot], scale_log2);
+        keys_probabilities<NQ>(acc, s.lse2[slot], p.scale * LOG2E);
         fragment_pack<NQ>(pa, acc);
         wgmma_fence();
-        product_rn<NQ>(dv, pa, s.go[q.slot]);
+        product_rn<NQ>(dv, pa, s.go[slot]);
         wgmma_commit();
         wgmma_wait<1>();
         fragment_ready(dp);
-        keys_score_gradient<NQ>(dp, acc, s.stat[q.slot]);
+        keys_score_gradient<NQ>(dp, acc, s.delta[slot]);
         fragment_pack<NQ>(da, dp);
         if constexpr (T::DQ) {
             tile_store(s.ds[i % 2], 64 * w, da);
             fence_proxy_async();
-        }
-        wgmma_fence();
-        product_rn<NQ>(dk, da, s.q[q.slot]);
-        wgmma_commit();
-        float dq[32];
-        const bool mine = T::DQ && (T::SHARE || i % T::CONSUMERS == w);
-        if constexpr (T::DQ) {
+            if (leads())
+                bulk_wait_read<0>(); /* s.dq is free */
             bar_sync(1, WARPGROUP * T::CONSUMERS);
-            if (mine) {
-                wgmma_fence();
-                product_dq(dq, s.ds[i % 2], s.k, T::SHARE ? w : 0);
-                wgmma_commit();
-            }
+            wgmma_fence();
+            product_dq<T::COLUMNS>(dq, s.ds[i % 2], s.k, w * T::COLUMNS);
+            wgmma_commit();
+        }
+        if (i + 1 < steps)
+            q.next();
+        if constexpr (T::AHEAD)
+            keys_scores<T>(s, w, q, acc);
+        wgmma_fence();
+        product_rn<NQ>(dk, da, s.q[slot]);
+        wgmma_commit();
+        if constexpr (T::DQ) {
+            wgmma_wait<T::AHEAD ? 2 : 1>();
+            fragment_ready(dq);
+            add_dq<T>(s, p, dq_map, dq, w, head, at);
         }
         wgmma_wait<0>(); /* leaving dk in flight would take more registers than there are */
+        fragment_ready(acc);
         fragment_ready(dv);
         fragment_ready(dk);
-        pipe_release(s.q_bar[q.slot]);
-        if constexpr (T::DQ) {
-            if (mine) {
-                fragment_ready(dq);
-                add_dq(p, dq, at, head, T::SHARE ? w * CHUNK : 0);
-            }
-        }
-        q.next();
+        pipe_release(s.q_bar[slot]);
         at += NQ;
         if (at >= t.range.end) {
             at = t.range.begin;
             head++;
         }
     }
+    q.next();
     pipe_release(s.kv_bar);
 }
 
-template <class T> INLINE void keys_consume(typename T::shared &s, const backward_params &p, int w)
+template <class T> INLINE void keys_consume(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, int w)
 {
     ring<1> kv;
     ring<T::STAGES> q;
@@ -232,21 +276,24 @@ template <class T> INLINE void keys_consume(typename T::shared &s, const backwar
         const backward_tile t = s.tile;
         kv.next();
         if (t.row < 0)
-            return;
+            break;
         float dk[T::D / 2] = {}, dv[T::D / 2] = {};
         if (t.range.begin < t.range.end)
-            keys_attend<T>(s, p, t, w, q, dk, dv);
+            keys_attend<T>(s, p, dq_map, t, w, q, dk, dv);
         else
             pipe_release(s.kv_bar);
         store_gradient<T::D>(p.dk, dk, p.scale, t.row + 64 * w, p.mask.sk, t.head, p.hk, p.head_dim, p.accumulate);
         store_gradient<T::D>(p.dv, dv, 1, t.row + 64 * w, p.mask.sk, t.head, p.hk, p.head_dim, p.accumulate);
     }
+    if (T::DQ && leads())
+        bulk_wait_read<0>(); /* TMA reads this block's memory */
 }
 
 template <class T>
 __global__ void __launch_bounds__(T::threads, 1)
     keys_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
-                const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap go_map, const backward_params p)
+                const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap go_map,
+                const __grid_constant__ CUtensorMap dq_map, const backward_params p)
 {
 #if LT_SM90A
     LT_SHARED(typename T::shared, s);
@@ -266,7 +313,7 @@ __global__ void __launch_bounds__(T::threads, 1)
             keys_produce<T>(s, p, &q_map, &k_map, &v_map, &go_map);
     } else {
         setmaxnreg_inc<240>();
-        keys_consume<T>(s, p, w);
+        keys_consume<T>(s, p, &dq_map, w);
     }
 #endif
 }

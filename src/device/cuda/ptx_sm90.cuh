@@ -180,17 +180,6 @@ __device__ static inline void stmatrix_x4_trans(uint32_t row, const uint32_t (&r
                  : "memory");
 }
 
-/* Vector atomic additions, 8- and 16-byte aligned */
-__device__ static inline void red_add_v2(float *p, float a, float b)
-{
-    asm volatile("red.global.v2.f32.add [%0], {%1, %2};" ::"l"(p), "f"(a), "f"(b) : "memory");
-}
-
-__device__ static inline void red_add_v4(float *p, float a, float b, float c, float d)
-{
-    asm volatile("red.global.v4.f32.add [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
-}
-
 #endif
 
 /* Waits for the end of the phase with this parity: 0 for the first phase, then alternating. A fresh barrier counts as having

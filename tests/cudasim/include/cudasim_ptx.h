@@ -114,17 +114,6 @@ SIM_INLINE void red_add(float *p, float v)
 {
     sim_red_add(p, &v, 1);
 }
-SIM_INLINE void red_add_v2(float *p, float a, float b)
-{
-    const float v[2] = {a, b};
-    sim_red_add(p, v, 2);
-}
-SIM_INLINE void red_add_v4(float *p, float a, float b, float c, float d)
-{
-    const float v[4] = {a, b, c, d};
-    sim_red_add(p, v, 4);
-}
-
 /* --- Hopper -------------------------------------------------------------------------------------------------------------------
  */
 
