@@ -175,13 +175,37 @@ enum { FEW = 2 };
 /* What each class elsewhere adds to the first option of every class, of a model of so many layers. */
 struct differences {
     struct need base, params[3], grads[3], acts[OPTIONS_ACTS][2]; /* acts: with most and fewest chunks kept */
-    struct need update[3][3][3][2];                               /* of params, grads, optim, on host: the update alone */
+    struct {
+        struct need base, params[3], grads[3], optim[3];
+    } update[2]; /* the update alone, on the device and on the host: its copies of each class are apart from the others' */
 };
+
+/* A program to be measured. */
+struct subject {
+    const struct model *m;
+    const struct cost_model *cost;
+    int role;
+};
+
+/* What each option but the first adds for the class of the strategy that is at `class`, which is left at the first. */
+static enum status find_elsewhere(const struct subject *x, const struct strategy *s, enum residency *class,
+                                  const enum residency *options, int n, const struct need *first, struct need *out)
+{
+    enum status st = OK;
+    for (int i = 1; i < n && st == OK; i++) {
+        *class = options[i];
+        st = measure(x->m, s, x->cost, x->role, &out[i]);
+        need_add(&out[i], -1, first);
+    }
+    *class = options[0];
+    return st;
+}
 
 static enum status find_differences(const struct model *m, const struct options *o, const struct strategy *fixed,
                                     const struct cost_model *cost, int role, struct differences *d)
 {
     struct strategy base = *fixed;
+    struct subject x = {m, cost, role}, alone = {m, cost, ROLE_UPDATE};
     base.params = o->params[0];
     base.grads = o->grads[0];
     base.optim = o->optim[0];
@@ -191,18 +215,8 @@ static enum status find_differences(const struct model *m, const struct options 
     base.kept_chunks = o->kept[0];
     memset(d, 0, sizeof *d);
     TRY(measure(m, &base, cost, role, &d->base));
-    for (int i = 1; i < o->n_params; i++) {
-        struct strategy s = base;
-        s.params = o->params[i];
-        TRY(measure(m, &s, cost, role, &d->params[i]));
-        need_add(&d->params[i], -1, &d->base);
-    }
-    for (int i = 1; i < o->n_grads; i++) {
-        struct strategy s = base;
-        s.grads = o->grads[i];
-        TRY(measure(m, &s, cost, role, &d->grads[i]));
-        need_add(&d->grads[i], -1, &d->base);
-    }
+    TRY(find_elsewhere(&x, &base, &base.params, o->params, o->n_params, &d->base, d->params));
+    TRY(find_elsewhere(&x, &base, &base.grads, o->grads, o->n_grads, &d->base, d->grads));
     for (int i = 0; i < o->n_acts; i++)
         for (int fewest = 0; fewest < 2; fewest++) {
             struct strategy s = base;
@@ -218,15 +232,12 @@ static enum status find_differences(const struct model *m, const struct options 
             TRY(measure(m, &s, cost, role, &d->acts[i][fewest]));
             need_add(&d->acts[i][fewest], -1, &d->base);
         }
-    for (int i = 0; i < o->n_params * o->n_grads * o->n_optim * o->n_update; i++) {
-        int u = i % o->n_update, x = i / o->n_update % o->n_optim, g = i / o->n_update / o->n_optim % o->n_grads,
-            p = i / o->n_update / o->n_optim / o->n_grads;
-        struct strategy s = base;
-        s.params = o->params[p];
-        s.grads = o->grads[g];
-        s.optim = o->optim[x];
-        s.update_on_host = o->update[u];
-        TRY(measure(m, &s, cost, ROLE_UPDATE, &d->update[p][g][x][u]));
+    for (int u = 0; u < o->n_update; u++) {
+        base.update_on_host = o->update[u];
+        TRY(measure(m, &base, cost, ROLE_UPDATE, &d->update[u].base));
+        TRY(find_elsewhere(&alone, &base, &base.params, o->params, o->n_params, &d->update[u].base, d->update[u].params));
+        TRY(find_elsewhere(&alone, &base, &base.grads, o->grads, o->n_grads, &d->update[u].base, d->update[u].grads));
+        TRY(find_elsewhere(&alone, &base, &base.optim, o->optim, o->n_optim, &d->update[u].base, d->update[u].optim));
     }
     return OK;
 }
@@ -270,7 +281,10 @@ static void add_up(const struct options *o, const struct differences *d, const s
     double elsewhere =
         s->acts == RES_DEVICE ? 1 : 1 - s->device_layers / layers; /* if several are open, the device is the first */
     *step = d->base;
-    *update = d->update[p][g][x][u];
+    *update = d->update[u].base;
+    need_add(update, 1, &d->update[u].params[p]);
+    need_add(update, 1, &d->update[u].grads[g]);
+    need_add(update, 1, &d->update[u].optim[x]);
     need_add(step, 1, &d->params[p]);
     need_add(step, 1, &d->grads[g]);
     need_add(step, elsewhere * (1 - fewest), &d->acts[a][0]);
