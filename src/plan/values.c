@@ -68,6 +68,11 @@ void value_destroy(struct value *v)
 int value_tile_at(const struct value *v, int64_t row)
 {
     int lo = 0, hi = v->n_tiles - 1;
+    if (hi <= 0)
+        return 0;
+    int64_t guess = row / v->tiles[0].row1; /* most are of one size */
+    if (guess <= hi && v->tiles[guess].row0 <= row && row < v->tiles[guess].row1)
+        return (int)guess;
     while (lo < hi) {
         int mid = (lo + hi + 1) / 2;
         if (v->tiles[mid].row0 <= row)
@@ -328,21 +333,20 @@ static void arg_rows(struct lowering *L, int arg, enum access access, struct val
     for (int i = value_tile_at(v, row0); i < v->n_tiles && v->tiles[i].row0 < row1; i++) {
         struct tile *t = &v->tiles[i];
         int64_t a = max_i64(row0, t->row0), b = min_i64(row1, t->row1);
-        struct operand o = {.arg = (uint32_t)arg,
-                            .access = access,
-                            .buffer = t->place[place].buffer,
-                            .tensor = v->tensor,
-                            .offset = t->place[place].offset + (a - t->row0) * v->row_bytes,
-                            .bytes = (b - a) * v->row_bytes,
-                            .row0 = a,
-                            .version = t->version};
-        if (o.buffer < 0 && L->st == OK)
+        const struct operand o = {.arg = (uint32_t)arg,
+                                  .access = access,
+                                  .buffer = t->place[place].buffer,
+                                  .tensor = v->tensor,
+                                  .offset = t->place[place].offset + (a - t->row0) * v->row_bytes,
+                                  .bytes = (b - a) * v->row_bytes,
+                                  .row0 = a,
+                                  .version = (uint32_t)(t->version + (access == ACCESS_WRITE))};
+        if (t->place[place].buffer < 0 && L->st == OK)
             L->st = status_fail(ERR_CORRUPT, "planner: %s of %s (rows %lld to %lld, layer %d, phase %c) has no copy in %s",
                                 op_name(L->p->instrs[L->p->n_instrs - 1].op), L->p->tensors[v->tensor].name, (long long)a,
                                 (long long)b, L->layer, L->phase, place < TIERS ? tier_name((enum tier)place) : "keep");
         if (access & ACCESS_WRITE) {
             t->version++;
-            o.version += access == ACCESS_WRITE;
             for (int k = 0; k < PLACES; k++)
                 if (k != place)
                     t->place[k] = nowhere;
