@@ -9,6 +9,10 @@
  * too long. Errors as plan_create. */
 enum status glance_fits(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out);
 
+/* The same, but the placement of `like`, which fits another length, is enough if it fits this one, too: that is quick. */
+enum status glance_fits_like(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
+                             const struct strategy *like, struct candidate *out);
+
 /* What the one placement that is mostly the leanest is reckoned to need, at least: nothing is tried. */
 enum status glance_reckon(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out);
 

@@ -15,6 +15,8 @@ struct range {
     int ranks, per_host;
     const int64_t *limit;
     struct longest *found; /* of the last length that did not fit */
+    struct strategy fits;  /* of the last one that did, if any */
+    int any;
 };
 
 static int64_t step_at(int64_t tokens)
@@ -44,14 +46,18 @@ static enum status look(struct range *x, int64_t tokens, struct candidate *out)
 {
     struct settings s;
     TRY(settings_at(x, tokens, &s));
-    TRY(glance_fits(x->m, &s, x->limit, out));
-    if (out->excess <= 1)
+    if (x->any)
+        TRY(glance_fits_like(x->m, &s, x->limit, &x->fits, out));
+    else
+        TRY(glance_fits(x->m, &s, x->limit, out));
+    if (out->excess <= 1) {
+        x->fits = out->strategy;
+        x->any = 1;
         return OK;
+    }
     struct strategy finer = out->strategy;
-    int tier = TIER_DEVICE;
-    while (tier < TIER_NVME && (double)out->bytes[tier] < out->excess * (double)x->limit[tier])
-        tier++;
-    *x->found = (struct longest){.longer = tokens, .tier = (enum tier)tier, .bytes = out->bytes[tier]};
+    enum tier tier = search_scarce(out->bytes, x->limit);
+    *x->found = (struct longest){.longer = tokens, .tier = tier, .bytes = out->bytes[tier]};
     x->found->finer = tier == TIER_DEVICE && !out->whole && plan_finer_tiles(x->m, &s, &finer);
     return OK;
 }
@@ -120,7 +126,7 @@ enum status plan_longest(const struct model *m, struct settings *s, int ranks, i
                          struct plan **out)
 {
     struct longest found = {.step = 0};
-    struct range x = {m, s, ranks, per_host, limit, &found};
+    struct range x = {m, s, ranks, per_host, limit, &found, {0}, 0};
     struct settings chosen;
     struct bracket b;
     int64_t tokens;

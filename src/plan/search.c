@@ -235,8 +235,11 @@ done:
     return st;
 }
 
-enum status search_price(const struct model *m, const struct settings *s, const struct strategy *strategy,
-                         const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+typedef enum status try_candidates(const struct model *m, const struct settings *s, const struct cost_model *cost,
+                                   const int64_t limit[TIERS], struct search *x);
+
+static enum status try_one(const struct model *m, const struct settings *s, const struct strategy *strategy,
+                           const struct cost_model *cost, const int64_t limit[TIERS], try_candidates *try, struct candidate *out)
 {
     int n = strategy->device_layers, two = n > 0; /* what stays on the device is reckoned from the activations there */
     struct options o = {.params = {strategy->params},
@@ -260,9 +263,21 @@ enum status search_price(const struct model *m, const struct settings *s, const 
     TRY(estimator_create(m, s, &o, &fixed, cost, limit, &x.estimator));
     *out = (struct candidate){.strategy = *strategy};
     estimator_judge(x.estimator, out);
-    enum status st = search_try(m, s, cost, limit, &x);
+    enum status st = try(m, s, cost, limit, &x);
     estimator_destroy(x.estimator);
     return st;
+}
+
+enum status search_price(const struct model *m, const struct settings *s, const struct strategy *strategy,
+                         const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+{
+    return try_one(m, s, strategy, cost, limit, search_try, out);
+}
+
+enum status search_fits(const struct model *m, const struct settings *s, const struct strategy *strategy,
+                        const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+{
+    return try_one(m, s, strategy, cost, limit, search_try_leanest, out);
 }
 
 void search_destroy(struct search *s)

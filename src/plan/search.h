@@ -82,6 +82,10 @@ enum status search_promising(const struct model *m, const struct settings *s, co
 enum status search_price(const struct model *m, const struct settings *s, const struct strategy *strategy,
                          const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
 
+/* The same in the serial order: whether it fits. */
+enum status search_fits(const struct model *m, const struct settings *s, const struct strategy *strategy,
+                        const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
+
 /* The model with so many layers. The caller destroys it. */
 enum status search_shortened(const struct model *m, const struct settings *s, int64_t layers, struct model **out);
 
@@ -89,7 +93,8 @@ enum status search_shortened(const struct model *m, const struct settings *s, in
  */
 int search_order(const void *a, const void *b);
 
-/* The largest share of a tier's limit that is needed. */
+/* The largest share of a tier's limit that is needed, and of which tier. */
 double search_excess(const int64_t bytes[TIERS], const int64_t limit[TIERS]);
+enum tier search_scarce(const int64_t bytes[TIERS], const int64_t limit[TIERS]);
 
 #endif

@@ -37,6 +37,14 @@ double search_excess(const int64_t bytes[TIERS], const int64_t limit[TIERS])
     return most;
 }
 
+enum tier search_scarce(const int64_t bytes[TIERS], const int64_t limit[TIERS])
+{
+    int t = 0;
+    while (t < TIER_NVME && (double)bytes[t] / (double)max_i64(limit[t], 1) < search_excess(bytes, limit))
+        t++;
+    return (enum tier)t;
+}
+
 /* Layers that a trial needs: those that stay on the device, as many others as differ, and the first and the last one. */
 static int64_t trial_layers(const struct trials *x, const struct candidate *c)
 {
