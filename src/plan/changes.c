@@ -39,11 +39,28 @@ static void measure(const struct trial *t, double seconds, const int64_t bytes[T
     strategy_describe(strategy, c->strategy, sizeof c->strategy);
 }
 
+/* The trial's settings, on the grid that the plan was found to be faster on if it is open still, and length and mesh are the
+ * same: a look takes the usual one. */
+static struct settings on_chosen_grid(const struct seeker *x, const struct trial *t)
+{
+    struct settings s = t->s;
+    const struct strategy *chosen = &x->p->strategy;
+    int same = s.seq_len == x->s->seq_len && s.dp == x->s->dp && s.ulysses == x->s->ulysses && s.ring == x->s->ring &&
+               s.row_chunk == x->s->row_chunk && s.head_tile == x->s->head_tile && s.loss_tile == x->s->loss_tile;
+    if (x->p->usual.head_tile == 0 || !same)
+        return s;
+    s.row_chunk = s.row_chunk > 0 ? s.row_chunk : chosen->row_chunk;
+    s.head_tile = s.head_tile > 0 ? s.head_tile : chosen->head_tile;
+    s.loss_tile = s.loss_tile > 0 ? s.loss_tile : chosen->loss_tile;
+    return s;
+}
+
 /* A look at the trial; keeps it if it helps. *helped: NULL, or whether it does. */
 static enum status try(struct seeker *x, struct trial *t, int *helped)
 {
     struct candidate c;
-    TRY(glance_seconds(x->m, &t->s, t->limit, x->stalls, &c));
+    struct settings s = on_chosen_grid(x, t);
+    TRY(glance_seconds(x->m, &s, t->limit, x->stalls, &c));
     x->out->tried++;
     measure(t, c.seconds, c.bytes, &c.strategy, &t->change);
     int good = helps(x, c.excess <= 1, &t->change);
@@ -135,11 +152,11 @@ static enum status find_shorter(struct seeker *x, look_at *look, struct trial *t
         }
         if ((low > 0 && high - low <= high / 16) || high <= SHORTEST)
             break;
-        double at = (double)length, sixteenth = (double)(high - low) / 16;
+        double at = (double)length, margin = (double)(high - low) / (low > 0 ? 4 : 16);
         double next = i == 0 ? at / c.excess : at + (1 - c.excess) * (at - last) / (c.excess - last_excess);
         last = at;
         last_excess = c.excess;
-        next = fmin(fmax(0.99 * next, (double)low + sixteenth), (double)high - sixteenth);
+        next = fmin(fmax(0.99 * next, (double)low + margin), (double)high - margin);
         length = max_i64(SHORTEST, round_length(next));
         if (length <= low || length >= high)
             break;
@@ -226,7 +243,7 @@ static int is_beyond(const struct candidate *c, const int64_t limit[TIERS])
 enum status changes_refuse_early(const struct model *m, const struct settings *s, const int64_t limit[TIERS])
 {
     struct changes found = {0};
-    struct plan p = {.misfit = TIER_DEVICE};
+    struct plan p = {.fits = 0};
     struct seeker x = {.p = &p, .m = m, .s = s, .out = &found};
     struct trial t;
     struct candidate c;
@@ -237,9 +254,7 @@ enum status changes_refuse_early(const struct model *m, const struct settings *s
     if (!is_beyond(&c, limit))
         return OK;
     memcpy(p.arena, c.bytes, sizeof p.arena);
-    for (int k = 0; k < TIERS; k++)
-        if ((double)c.bytes[k] >= c.excess * (double)max_i64(limit[k], 1))
-            p.misfit = (enum tier)k;
+    p.misfit = search_scarce(c.bytes, limit);
     TRY(find_shorter(&x, glance_reckon, &t, &c, &tokens));
     for (size_t i = 0; i < sizeof of_estimated / sizeof *of_estimated && tokens > 0 && found.n == 0; i++) {
         proposal_start(&x, proposals_n - 1, round_length(of_estimated[i] * (double)tokens), &t);
