@@ -63,7 +63,8 @@ static void sizes_causal(void **state)
     const int32_t dims[] = {64, 128, 96, 256};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
-            check_shape((struct shape){.sq = sizes[i], .sk = sizes[i], .hq = 1, .hk = 1, .d = dims[d], .mask = CAUSAL});
+            if (d < 2 || i % 3 == 0 || !usual())
+                check_shape((struct shape){.sq = sizes[i], .sk = sizes[i], .hq = 1, .hk = 1, .d = dims[d], .mask = CAUSAL});
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         check_shape((struct shape){.sq = others[i], .sk = others[i], .hq = 1, .hk = 1, .d = i % 2 ? 128 : 64, .mask = CAUSAL});
 }
@@ -118,7 +119,7 @@ static void ring_blocks(void **state)
                              {130, 256, 1000, 900}, {193, 200, 3000000, 2999900}, {150, 192, 200, 430}};
     for (size_t i = 0; i < sizeof at / sizeof *at; i++)
         for (int m = CAUSAL; m <= EMPTY_ROWS; m++)
-            if (m != DOCUMENTS || at[i][2] < 2000)
+            if ((m != DOCUMENTS || at[i][2] < 2000) && ((i + (size_t)m / 2) % 2 == 0 || !usual()))
                 check_shape((struct shape){.sq = at[i][0],
                                            .sk = at[i][1],
                                            .q0 = at[i][2],

@@ -135,7 +135,7 @@ def judge(build, mutant, targets, limits, scratch):
         source = words.index('-c') + 1
         if os.path.realpath(os.path.join(build, words[source])) == os.path.realpath(ROOT / mutant['file']):
             words[source] = str(folder / relative)
-        words = [w for w in words if w != '-g']
+        words = [w for w in words if w != '-g1']
         for option in ('-o', '-MF', '-MT'):
             if option in words:
                 words[words.index(option) + 1] = new if option == '-o' else new + '.d'
