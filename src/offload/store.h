@@ -28,8 +28,8 @@ struct store_config {
     int64_t bytes; /* logical size */
     int rank;
     enum store_way way; /* STORE_AUTO: io_uring if the kernel allows it, else threads */
-    int64_t block;      /* I/O size, 0: 1 MiB */
-    int depth;          /* blocks in flight per direction, 0: 16 */
+    int64_t block;      /* I/O size, 0: DRIVE_BLOCK */
+    int depth;          /* blocks in flight per direction, 0: DRIVE_DEPTH */
     void *pinned;       /* host arena to register as fixed buffers, or NULL */
     int64_t pinned_bytes;
 };

@@ -20,6 +20,7 @@
 #include "offload/files.h"
 #include "offload/io.h"
 #include "offload/store.h"
+#include "program/drives.h"
 
 #include <stdatomic.h>
 #ifdef HAVE_XXH_DISPATCH

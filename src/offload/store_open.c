@@ -92,8 +92,8 @@ enum status store_open(const struct store_config *config, struct store **out)
 {
     enum status st;
     int denied;
-    int64_t block = round_up(config->block ? config->block : 1 << 20, STORE_ALIGN);
-    int depth = config->depth ? config->depth : 16;
+    int64_t block = round_up(config->block ? config->block : DRIVE_BLOCK, STORE_ALIGN);
+    int depth = config->depth ? config->depth : DRIVE_DEPTH;
     if (config->n_paths < 1 || config->n_paths > STORE_MAX_PATHS || config->bytes < 0 || config->bytes > INT64_MAX / 4)
         return status_fail(ERR_INVALID, "an nvme tier of %lld bytes over %d paths: 1 to %d paths are possible",
                            (long long)config->bytes, config->n_paths, STORE_MAX_PATHS);

@@ -51,8 +51,7 @@ struct rates {
 enum link { LINK_CORES, LINK_MEMORY, LINK_DRIVES, LINK_INSIDE, LINK_ACROSS, LINKS };
 
 /* Of one rank. An instruction alone takes lane_seconds + work / rate. Lanes that run together and ask for more than all of a link
- * share it fairly: who asks for least
- * is served first. */
+ * share it fairly: who asks for least is served first; the drives by bytes in flight. */
 struct cost_model {
     struct rates device;
     struct op_rates host;

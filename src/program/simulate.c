@@ -1,5 +1,6 @@
 /* The program on a virtual clock. */
 #include "program/cost.h"
+#include "program/drives.h"
 
 #include <math.h>
 
@@ -23,17 +24,23 @@ struct simulation {
     double now;
 };
 
+/* The instruction after the i-th on its lane, or n_instrs. */
+static int next_on_lane(const struct simulation *s, int l, int i)
+{
+    if (i >= s->lane[l].last)
+        return s->p->n_instrs;
+    do
+        i++;
+    while (s->p->instrs[i].lane != l);
+    return i;
+}
+
 static void advance(struct simulation *s, int l)
 {
     struct runner *r = &s->lane[l];
-    if (r->at >= r->last) {
-        r->at = s->p->n_instrs;
-        return;
-    }
-    do
-        r->at++;
-    while (s->p->instrs[r->at].lane != l);
-    r->dep = s->dep_first ? s->dep_first[r->at] : 0;
+    r->at = next_on_lane(s, l, r->at);
+    if (r->at < s->p->n_instrs)
+        r->dep = s->dep_first ? s->dep_first[r->at] : 0;
 }
 
 /* Whether the lane's next instruction may start now; *later: the time of its release, if only that holds it back. An instruction
@@ -55,6 +62,44 @@ static int may_start(struct simulation *s, int l, double *later)
         return 0;
     }
     return 1;
+}
+
+static int may_be_issued(const struct simulation *s, int i)
+{
+    for (int k = s->dep_first ? s->dep_first[i] : 0; s->dep_first && k < s->dep_first[i + 1]; k++)
+        if (s->p->instrs[s->dep[k]].end > s->now)
+            return 0;
+    return !s->release || s->release[i] <= s->now;
+}
+
+/* Bytes that an I/O lane has in flight: the blocks of the running instruction that have not come, whole, and of those after it
+ * that have nothing left to wait for, as many as the window holds. */
+static double in_flight(const struct simulation *s, int l)
+{
+    const struct runner *r = &s->lane[l];
+    double left = (s->p->instrs[r->at].end - s->now) * r->speed * s->m->lane_bytes[l], sum = 0;
+    int room = DRIVE_DEPTH, n = s->p->n_instrs;
+    for (int i = r->at; room > 0 && i < n && (i == r->at || may_be_issued(s, i)); i = next_on_lane(s, l, i)) {
+        double bytes = fmax(1, (double)program_call(s->p, &s->p->instrs[i])->bytes);
+        double blocks = fmin(ceil((i == r->at ? fmin(left, bytes) : bytes) / DRIVE_BLOCK), room);
+        sum += fmin(bytes, fmax(blocks, 1) * DRIVE_BLOCK);
+        room -= (int)fmax(blocks, 1);
+    }
+    return sum;
+}
+
+/* Speeds of the lanes that use the drives: all bytes in flight take equally long, so a small extent beside a long queue is slow.
+ * No lane is faster than alone. */
+static void share_drives(const struct simulation *s, double speed[LANES])
+{
+    double most = 0, asked = 0;
+    for (int l = LANE_READ; l <= LANE_WRITE; l++) {
+        speed[l] = s->lane[l].running ? in_flight(s, l) : 0;
+        most = fmax(most, speed[l]);
+        asked += speed[l] * s->m->demand[l][LINK_DRIVES];
+    }
+    for (int l = LANE_READ; l <= LANE_WRITE; l++)
+        speed[l] /= fmax(most, asked);
 }
 
 /* The part of a link that each of those gets who ask for more than that (max-min fairness; Bertsekas and Gallager, Data Networks,
@@ -81,7 +126,7 @@ static double fair_part(const struct simulation *s, int k)
 /* Ends move when lanes start or stop sharing links. */
 static void share(struct simulation *s)
 {
-    double part[LINKS];
+    double part[LINKS], drives[LANES];
     int shared = s->sharing;
     s->sharing = 0;
     for (int k = 0; k < LINKS; k++)
@@ -89,12 +134,16 @@ static void share(struct simulation *s)
     if (!s->sharing && !shared)
         return;
     for (int k = 0; k < LINKS; k++)
-        part[k] = s->load[k] > 1 ? fair_part(s, k) : 1;
+        part[k] = s->load[k] > 1 && k != LINK_DRIVES ? fair_part(s, k) : 1;
+    for (int l = 0; l < LANES; l++)
+        drives[l] = 1;
+    if (s->load[LINK_DRIVES] > 1)
+        share_drives(s, drives);
     for (int l = 0; l < LANES; l++) {
         struct runner *r = &s->lane[l];
         if (!r->running)
             continue;
-        double speed = 1;
+        double speed = drives[l];
         for (int k = 0; k < LINKS; k++)
             if (s->m->demand[l][k] > part[k] && part[k] / s->m->demand[l][k] < speed)
                 speed = part[k] / s->m->demand[l][k];

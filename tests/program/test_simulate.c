@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "program/cost.h"
+#include "program/drives.h"
 
 #include <math.h>
 #include <string.h>
@@ -124,6 +125,45 @@ static void several_links(void **state)
     program_destroy(p);
 }
 
+/* A block a second on either I/O lane alone. */
+static struct cost_model drive_costs(double demand)
+{
+    struct cost_model m = unit_costs();
+    for (int l = LANE_READ; l <= LANE_WRITE; l++) {
+        m.lane_bytes[l] = DRIVE_BLOCK;
+        m.demand[l][LINK_DRIVES] = demand;
+    }
+    return m;
+}
+
+/* One block beside 15 in flight gets a 16th of the drive, whether they are one extent or many. A queue is as long as the window
+ * holds. What still waits for something is not in flight. */
+static void drives_by_bytes_in_flight(void **state)
+{
+    (void)state;
+    struct cost_model m = drive_costs(1);
+    struct program *p = empty();
+    add(p, LANE_WRITE, DRIVE_BLOCK);
+    add(p, LANE_READ, 15 * DRIVE_BLOCK);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 16);
+    near(p->instrs[0].end, 16);
+    near(p->instrs[1].end, 16);
+    add(p, LANE_READ, 15 * DRIVE_BLOCK);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 31);
+    near(p->instrs[1].end, 15 * 17 / 16.0); /* until then the write has a 17th, then a 16th */
+    near(p->instrs[0].end, 15 * 17 / 16.0 + 1);
+    program_destroy(p);
+    p = empty();
+    add(p, LANE_WRITE, DRIVE_BLOCK);
+    add(p, LANE_READ, DRIVE_BLOCK);
+    int waits = add(p, LANE_READ, 15 * DRIVE_BLOCK);
+    const int first[] = {0, 0, 0, 1}, dep[] = {0};
+    near(program_simulate(p, &m, first, dep, NULL), 17);
+    near(p->instrs[0].end, 2); /* a half */
+    near(p->instrs[waits].start, 2);
+    program_destroy(p);
+}
+
 static void curves(void **state)
 {
     (void)state;
@@ -169,7 +209,12 @@ static void costs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(alone),         cmocka_unit_test(halves), cmocka_unit_test(uneven),
-                                       cmocka_unit_test(several_links), cmocka_unit_test(curves), cmocka_unit_test(costs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(alone),
+                                       cmocka_unit_test(halves),
+                                       cmocka_unit_test(uneven),
+                                       cmocka_unit_test(several_links),
+                                       cmocka_unit_test(drives_by_bytes_in_flight),
+                                       cmocka_unit_test(curves),
+                                       cmocka_unit_test(costs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
