@@ -270,6 +270,8 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
 {
     tickets_reset(&e->tickets);
     omp_set_num_threads(e->m.threads);
+    if (e->m.store)
+        store_limit_writes(e->m.store, p->write_depth);
     pthread_mutex_lock(&e->lock);
     e->p = p;
     e->trace = trace;

@@ -160,6 +160,18 @@ static int64_t block_bytes(const struct store *s, int64_t offset, const char *us
     return min_i64(n, BOUNCE_BYTES);
 }
 
+/* Blocks in flight at most. */
+static uint64_t window(struct store *s, const struct lane *l)
+{
+    int limit = l->direction == STORE_WRITE ? atomic_load(&s->write_limit) : 0;
+    return (uint64_t)(limit > 0 && limit < s->depth && atomic_load(&s->lanes[STORE_READ].busy_since) ? limit : s->depth);
+}
+
+void store_limit_writes(struct store *s, int blocks)
+{
+    atomic_store(&s->write_limit, blocks);
+}
+
 /* Sends the request's next block, at `done`, on its way. *pushed: its bytes. */
 static enum status push_block(struct store *s, struct lane *l, const struct request *q, char *user, int64_t done, int64_t *pushed)
 {
@@ -168,7 +180,7 @@ static enum status push_block(struct store *s, struct lane *l, const struct requ
     int64_t bytes = block_bytes(s, offset, user, q->bytes - done, &bounces);
     if (l->direction == STORE_WRITE) /* before there is room in the window: the drive is at work meanwhile */
         hash_block(l, user, bytes, done == 0);
-    if (l->tail - l->head == (uint64_t)s->depth)
+    while (l->tail - l->head >= window(s, l))
         TRY(retire(s, l));
     struct slot *b = &l->window[l->tail % (uint64_t)s->depth];
     *b = (struct slot){.user = user, .offset = offset, .bytes = bytes, .request = *q};

@@ -60,6 +60,9 @@ enum status store_wait(struct store *s, enum store_direction d, uint64_t ticket)
 /* Highest ticket that is complete, without blocking (may reap completions). */
 enum status store_poll(struct store *s, enum store_direction d, uint64_t *done);
 
+/* From now on writes put no more than so many blocks in flight while reads have some; 0: as many as ever. From any thread. */
+void store_limit_writes(struct store *s, int blocks);
+
 /* Blocking read or write from the thread that owns direction d. */
 enum status store_read(struct store *s, int64_t offset, void *memory, int64_t bytes);
 enum status store_write(struct store *s, int64_t offset, const void *memory, int64_t bytes);

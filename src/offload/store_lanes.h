@@ -65,6 +65,7 @@ struct store {
     struct lane lanes[2];
     int64_t bytes, block;
     int depth, rank;
+    atomic_int write_limit;
     char describe[1024];
 };
 

@@ -102,6 +102,7 @@ enum status fit_program(const struct model *m, const struct strategy *s, const s
     struct schedule *schedule = NULL;
     enum status st;
     TRY(lower_program(m, s, role, io, &p));
+    p->write_depth = s->write_depth;
     TRY_GOTO(schedule_create(p, cost, &schedule), done);
     struct fitting f = {schedule, s, limit, chunk_seconds(p, cost, s, m->config.layers), s->prefetch < 0 ? PACES : 2};
     TRY_GOTO(order_within(&f, p, pace), done);

@@ -70,6 +70,7 @@ struct strategy {
     int input_every; /* the inputs of the first layer and of every so-manieth one (at least 1), counted from the last, are kept */
     int update_on_host;
     int discrete;
+    int write_depth; /* the program's: of drive writes that yield to reads; 0: they do not */
     int threads;     /* of compute, on which attention's workspace depends */
     double prefetch; /* row chunks of compute, < 0: as far as memory allows */
 };

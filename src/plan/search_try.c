@@ -4,6 +4,7 @@
 #include "base/parallel.h"
 #include "plan/fit.h"
 #include "plan/hazards.h"
+#include "program/drives.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,10 +14,16 @@
 #define SMALL 20e3
 #define MOST_TRIES 32
 #define FEWEST_TRIES 4 /* what a single one shows of stalls need not hold for others */
+#define MORE_TRIES 8   /* of those that write to drives, whose stalls differ more */
 /* Those within this share of the best one are tried at a shorter distance, too: where drives read and write at once, fetching
  * late was up to 7% faster until 008c5c6, and is 1% since (row 8 of bench/results/2026-11-22-search-vs-random.txt). */
 #define CLOSE 1.01
 #define SHORTER 2 /* paces further */
+/* Blocks of writes in flight beside reads: half a lane's window is what memory mostly has room for, a quarter lets reads have
+ * nearly all of the drives. */
+#define WRITES_YIELD (DRIVE_DEPTH / 2)
+#define WRITES_LAST (DRIVE_DEPTH / 4)
+#define YIELDING_HELPS 1.01 /* where compute waits for less, writes to drives do not hold it up */
 /* So many of the leanest placements are tried where those that ought to fit do not: what classes need at different moments was
  * added up. */
 #define HOPELESS_TRIES 4
@@ -211,17 +218,36 @@ static double bring_next(struct search *x, int n, double rate)
     return least;
 }
 
-/* The longest distance that fits is mostly the fastest, not always. */
-static enum status try_shorter(const struct trials *t, struct search *x, double best, double spent)
+/* Whether compute waits while drives are written. */
+static int is_held_up(const struct candidate *c)
 {
-    for (int i = 0; i < x->n_tried && t->s->prefetch < 0 && spent < SEARCH_INSTRS; i++) {
-        struct candidate c = x->candidates[i];
-        if (c.excess > 1 || c.seconds > CLOSE * best)
+    return c->written > 0 && c->seconds > YIELDING_HELPS * c->compute;
+}
+
+/* Tries c otherwise, and keeps what is faster. */
+static enum status try_instead(const struct trials *t, struct candidate *c, int write_depth, int pace, double *spent)
+{
+    struct candidate other = *c;
+    other.strategy.write_depth = write_depth;
+    *spent += trial_instrs(t, c);
+    TRY(trial_run(t, &other, pace));
+    if (other.excess <= 1 && other.seconds < c->seconds)
+        *c = other;
+    return OK;
+}
+
+/* Of the best: the longest distance that fits is mostly the fastest, not always; and where memory allows it, writes yield more.
+ */
+static enum status try_otherwise(const struct trials *t, struct search *x, double best, double spent)
+{
+    for (int i = 0; i < x->n_tried && spent < SEARCH_INSTRS; i++) {
+        struct candidate *c = &x->candidates[i];
+        if (c->excess > 1 || c->seconds > CLOSE * best)
             continue;
-        spent += trial_instrs(t, &c);
-        TRY(trial_run(t, &c, c.pace + SHORTER));
-        if (c.excess <= 1 && c.seconds < x->candidates[i].seconds)
-            x->candidates[i] = c;
+        if (t->s->prefetch < 0)
+            TRY(try_instead(t, c, c->strategy.write_depth, c->pace + SHORTER, &spent));
+        if (is_held_up(c))
+            TRY(try_instead(t, c, WRITES_LAST, 0, &spent));
     }
     return OK;
 }
@@ -234,12 +260,15 @@ enum status search_try(const struct model *m, const struct settings *s, const st
     int fitted = 0, n = 0;
     for (; n < x->n && spent < 4 * SEARCH_INSTRS; n++) {
         double expected = bring_next(x, n, stall_rate(x, n));
-        if (expected == INFINITY || (fitted > 0 && (fitted >= MOST_TRIES || spent >= SEARCH_INSTRS ||
-                                                    (fitted >= FEWEST_TRIES && expected >= 0.998 * best))))
-            break;
         struct candidate *c = &x->candidates[n];
+        double hopeless = c->written > 0 && fitted < MORE_TRIES ? 1.01 * best : 0.998 * best;
+        if (expected == INFINITY ||
+            (fitted > 0 && (fitted >= MOST_TRIES || spent >= SEARCH_INSTRS || (fitted >= FEWEST_TRIES && expected >= hopeless))))
+            break;
         spent += trial_instrs(&t, c);
         TRY(trial_run(&t, c, 0));
+        if (c->excess <= 1 && c->estimate < best && is_held_up(c))
+            TRY(try_instead(&t, c, WRITES_YIELD, 0, &(double){0}));
         fitted += c->excess <= 1;
         if (c->excess <= 1 && c->seconds < best)
             best = c->seconds;
@@ -247,7 +276,7 @@ enum status search_try(const struct model *m, const struct settings *s, const st
     if (fitted == 0)
         TRY(try_leanest(&t, x, n, 0, &n));
     x->n_tried = n;
-    TRY(try_shorter(&t, x, best, spent));
+    TRY(try_otherwise(&t, x, best, spent));
     qsort(x->candidates, (size_t)n, sizeof *x->candidates, search_order);
     return OK;
 }

@@ -78,7 +78,7 @@ static double in_flight(const struct simulation *s, int l)
 {
     const struct runner *r = &s->lane[l];
     double left = (s->p->instrs[r->at].end - s->now) * r->speed * s->m->lane_bytes[l], sum = 0;
-    int room = DRIVE_DEPTH, n = s->p->n_instrs;
+    int room = l == LANE_WRITE && s->p->write_depth > 0 ? s->p->write_depth : DRIVE_DEPTH, n = s->p->n_instrs;
     for (int i = r->at; room > 0 && i < n && (i == r->at || may_be_issued(s, i)); i = next_on_lane(s, l, i)) {
         double bytes = fmax(1, (double)program_call(s->p, &s->p->instrs[i])->bytes);
         double blocks = fmin(ceil((i == r->at ? fmin(left, bytes) : bytes) / DRIVE_BLOCK), room);

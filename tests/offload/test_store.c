@@ -2,6 +2,7 @@
 #include "offload_test.h"
 
 #include "offload/arena.h"
+#include "offload/store_lanes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -412,6 +413,34 @@ static void both_directions_at_once(void **state)
     }
 }
 
+/* Told to yield, writes fill less of their window while a read is in flight, and all of it when it has ended. */
+static void writes_yield_to_reads(void **state)
+{
+    (void)state;
+    enum { BLOCK = 16384, BLOCKS = 10, LIMIT = 4 };
+    static char memory[2][BLOCKS * BLOCK];
+    for (int w = 0; w < 2; w++) {
+        struct store_config c = config_of(1, 2 * BLOCKS * BLOCK, ways[w]);
+        struct store *s;
+        uint64_t read, written;
+        c.block = BLOCK;
+        if (!opened(&c, &s))
+            continue;
+        const struct lane *l = &s->lanes[STORE_WRITE];
+        assert_int_equal(store_write(s, 0, memory[0], BLOCK), OK);
+        store_limit_writes(s, LIMIT);
+        assert_int_equal(store_submit(s, STORE_READ, 0, memory[0], BLOCK, &read), OK);
+        assert_int_equal(store_submit(s, STORE_WRITE, BLOCKS * BLOCK, memory[1], BLOCKS * BLOCK, &written), OK);
+        assert_int_equal(l->tail - l->head, LIMIT);
+        assert_int_equal(store_wait(s, STORE_READ, read), OK);
+        assert_int_equal(store_wait(s, STORE_WRITE, written), OK);
+        assert_int_equal(store_submit(s, STORE_WRITE, BLOCKS * BLOCK, memory[1], BLOCKS * BLOCK, &written), OK);
+        assert_int_equal(l->tail - l->head, BLOCKS);
+        assert_int_equal(store_wait(s, STORE_WRITE, written), OK);
+        store_close(s);
+    }
+}
+
 /* Memory may be freed after a failure or a close: nothing is in flight. (ASan and the kernel would tell.) */
 static void closing_waits_for_what_is_in_flight(void **state)
 {
@@ -445,6 +474,7 @@ int main(void)
         cmocka_unit_test(a_cut_file_is_found),
         cmocka_unit_test(the_pinned_arena_is_registered),
         cmocka_unit_test(both_directions_at_once),
+        cmocka_unit_test(writes_yield_to_reads),
         cmocka_unit_test(closing_waits_for_what_is_in_flight),
     };
     return cmocka_run_group_tests(tests, make_folders, remove_folders);

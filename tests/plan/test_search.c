@@ -5,6 +5,8 @@
 #include <cmocka.h>
 
 #include "plan/cells.h"
+#include "plan/fit.h"
+#include "plan/hardware.h"
 #include "plan/pack.h"
 #include "plan/schedule.h"
 #include "plan/search_estimate.h"
@@ -445,6 +447,53 @@ static void chooses_tiles_for_speed(void **state)
     model_destroy(m);
 }
 
+/* Seconds of the plan's step with drive writes that yield so much. */
+static double seconds_at(const struct model *m, const struct settings *s, const struct plan *plan, int write_depth)
+{
+    const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
+    struct strategy strategy = plan->strategy;
+    struct cost_model cost;
+    struct program *p;
+    struct io_buffers io;
+    int pace = 0;
+    strategy.write_depth = write_depth;
+    plan_cost_model(s, &cost);
+    assert_int_equal(fit_program(m, &strategy, &cost, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, limit,
+                                 &pace, &io, &p),
+                     OK);
+    double seconds = p->seconds;
+    program_destroy(p);
+    return seconds;
+}
+
+/* Optimizer states on drives that the forward pass waits for, and that rest in the backward pass: what was updated is written
+ * then. Drives that compute hides need not be told. */
+static void writes_give_way(void **state)
+{
+    (void)state;
+    const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
+    struct model *m;
+    struct settings s;
+    struct hardware h;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 3, &m), OK);
+    for (int slow = 0; slow < 2; slow++) {
+        hardware_assumed(&h);
+        if (slow) {
+            h.read = h.write = 150e6;
+            h.both = 1.3 * h.read;
+        }
+        open_settings(&s);
+        s.optim = OFFLOAD_NVME;
+        s.hardware = &h;
+        struct plan *plan = planned(m, &s, limit);
+        assert_int_equal(plan->strategy.write_depth > 0, slow);
+        assert_true(seconds_at(m, &s, plan, plan->strategy.write_depth) == plan->seconds);
+        assert_true(!slow || plan->seconds < 0.98 * seconds_at(m, &s, plan, 0));
+        plan_destroy(plan);
+    }
+    model_destroy(m);
+}
+
 /* Also with the last layers' activations on the device and the others' elsewhere. */
 static void values_do_not_depend_on_it(void **state)
 {
@@ -488,6 +537,7 @@ int main(void)
                                        cmocka_unit_test(gradients_pass_anywhere),
                                        cmocka_unit_test(chooses_mesh_and_stage),
                                        cmocka_unit_test(chooses_tiles_for_speed),
+                                       cmocka_unit_test(writes_give_way),
                                        cmocka_unit_test(values_do_not_depend_on_it)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

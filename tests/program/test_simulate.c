@@ -164,6 +164,22 @@ static void drives_by_bytes_in_flight(void **state)
     program_destroy(p);
 }
 
+/* Beside writes of 4 blocks in flight reads of 16 leave them a quarter of their rate, and all of it where that is to be had: the
+ * drive serves reads at their full rate and 4 blocks of writes in their 16 s. The other 12 follow. */
+static void writes_yield(void **state)
+{
+    (void)state;
+    struct cost_model m = drive_costs(0.75);
+    struct program *p = empty();
+    add(p, LANE_READ, DRIVE_DEPTH * DRIVE_BLOCK);
+    add(p, LANE_WRITE, DRIVE_DEPTH * DRIVE_BLOCK);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 1.5 * DRIVE_DEPTH);
+    p->write_depth = 4;
+    near(program_simulate(p, &m, NULL, NULL, NULL), 2 * DRIVE_DEPTH - 4);
+    near(p->instrs[0].end, DRIVE_DEPTH);
+    program_destroy(p);
+}
+
 static void curves(void **state)
 {
     (void)state;
@@ -214,6 +230,7 @@ int main(void)
                                        cmocka_unit_test(uneven),
                                        cmocka_unit_test(several_links),
                                        cmocka_unit_test(drives_by_bytes_in_flight),
+                                       cmocka_unit_test(writes_yield),
                                        cmocka_unit_test(curves),
                                        cmocka_unit_test(costs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
