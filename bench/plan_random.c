@@ -3,6 +3,7 @@
  *     plan_random             ten models x machines
  *     plan_random N ...       only the N-th of them
  *     plan_random -N ...      without the random placements
+ *     plan_random +N ...      only the searched placement
  *
  * The models are cut to a few layers. The device's budget is a share of what everything on the device takes; the host's too,
  * where placements are to need drives. Random: until 200 placements fit, each class's tier, k of n chunks kept, how many last
@@ -219,31 +220,39 @@ static void print_strategy(const char *who, const struct strategy *s)
            who, tier[s->params], tier[s->grads], tier[s->optim], tier[s->acts], s->kept_chunks,
            (long long)ceil_div(s->rows, s->row_chunk), s->device_layers, s->update_on_host ? "host" : "device",
            (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
+    if (s->write_depth > 0)
+        printf(", writes %d deep", s->write_depth);
     s->prefetch < 0 ? printf(", prefetch auto\n") : printf(", prefetch %g\n", s->prefetch);
 }
 
-static enum status beside_random(struct subject *x)
+/* Its seconds, and that it is beside random ones of its tiles. */
+static enum status searched(struct subject *x, double *out)
 {
-    struct random_plans *random = malloc(sizeof *random);
     struct plan *plan;
     char device[32], host[32];
-    double t0 = cpu_seconds();
+    double began = cpu_seconds();
     TRY(plan_create(x->m, &x->s, x->limit, &plan));
-    double t1 = cpu_seconds();
+    printf("  device %s, host %s: searched %.5g s%s (%.1f s of search)\n", units_format_bytes(x->limit[TIER_DEVICE], device),
+           x->c->host > 0 ? units_format_bytes(x->limit[TIER_HOST], host) : "without end", plan->seconds,
+           plan->fits ? "" : " DOES NOT FIT", cpu_seconds() - began);
+    print_strategy("searched:", &plan->strategy);
     x->fixed.row_chunk = plan->strategy.row_chunk;
     x->fixed.head_tile = plan->strategy.head_tile;
     x->fixed.loss_tile = plan->strategy.loss_tile;
+    *out = plan->seconds;
+    plan_destroy(plan);
+    return OK;
+}
+
+static enum status beside_random(const struct subject *x, double seconds)
+{
+    struct random_plans *random = malloc(sizeof *random);
     TRY(try_random(x, random));
     const double *r = random->seconds;
-    printf("  device %s, host %s: searched %.5g s%s (%.1f s of search); random: %d fit of %d drawn, best %.5g s, median %.5g, "
-           "worst %.5g; searched / best %+.2f%%%s\n",
-           units_format_bytes(x->limit[TIER_DEVICE], device),
-           x->c->host > 0 ? units_format_bytes(x->limit[TIER_HOST], host) : "without end", plan->seconds,
-           plan->fits ? "" : " DOES NOT FIT", t1 - t0, random->fitting, random->draws, r[0], r[random->fitting / 2],
-           r[random->fitting - 1], 100 * (plan->seconds / r[0] - 1), plan->seconds > 1.03 * r[0] ? " MISSED" : "");
-    print_strategy("searched:", &plan->strategy);
     print_strategy("random:", &random->best);
-    plan_destroy(plan);
+    printf("    %d random fit of %d drawn: best %.5g s, median %.5g, worst %.5g; searched / best %+.2f%%%s\n", random->fitting,
+           random->draws, r[0], r[random->fitting / 2], r[random->fitting - 1], 100 * (seconds / r[0] - 1),
+           seconds > 1.03 * r[0] ? " MISSED" : "");
     free(random);
     return OK;
 }
@@ -267,16 +276,22 @@ static enum status ladder(const struct subject *x)
     return OK;
 }
 
-static enum status run(const struct test_case *c, int only_ladder)
+enum parts { SEARCHED = 1, BESIDE_RANDOM = 2, LADDER = 4 };
+
+static enum status run(const struct test_case *c, int parts)
 {
     struct subject x;
+    double seconds = 0;
     TRY(subject_create(c, &x));
     printf("%d. %s cut to %lld layers, %lldk tokens, %s, mesh dp=%d,ulysses=%d,ring=%d\n", (int)(c - cases) + 1, c->model,
            (long long)c->layers, (long long)c->tokens >> 10, c->machine, x.fixed.dp, x.fixed.ulysses, x.fixed.ring);
-    if (!only_ladder)
-        TRY(beside_random(&x));
+    if (parts & SEARCHED)
+        TRY(searched(&x, &seconds));
+    if (parts & BESIDE_RANDOM)
+        TRY(beside_random(&x, seconds));
     fflush(stdout);
-    TRY(ladder(&x));
+    if (parts & LADDER)
+        TRY(ladder(&x));
     fflush(stdout);
     model_destroy(x.m);
     return OK;
@@ -285,13 +300,12 @@ static enum status run(const struct test_case *c, int only_ladder)
 int main(int argc, char **argv)
 {
     for (int i = 0; i < CASES; i++) {
-        int asked = argc == 1, only_ladder = 0;
+        const int all = SEARCHED | BESIDE_RANDOM | LADDER;
+        int parts = argc == 1 ? all : 0;
         for (int k = 1; k < argc; k++)
-            if (abs(atoi(argv[k])) == i + 1) {
-                asked = 1;
-                only_ladder = argv[k][0] == '-';
-            }
-        if (asked && run(&cases[i], only_ladder) != OK) {
+            if (abs(atoi(argv[k])) == i + 1)
+                parts |= argv[k][0] == '-' ? LADDER : argv[k][0] == '+' ? SEARCHED : all;
+        if (parts && run(&cases[i], parts) != OK) {
             fprintf(stderr, "%s\n", status_message());
             return 1;
         }
