@@ -95,9 +95,12 @@ enum status glance_seconds(const struct model *m, const struct settings *s, cons
     struct cost_model cost;
     TRY(plan_fixed(m, s, &fixed));
     plan_cost_model(s, &cost);
-    TRY(search_promising(m, s, &fixed, &cost, limit, rate, out));
-    if (out->tried && out->excess <= 1)
-        return OK;
+    TRY(glance_reckon(m, s, limit, out));
+    if (out->bytes[TIER_DEVICE] <= (1 + UNCERTAIN) * (double)limit[TIER_DEVICE]) {
+        TRY(search_promising(m, s, &fixed, &cost, limit, rate, out));
+        if (out->tried && out->excess <= 1)
+            return OK;
+    }
     TRY(glance_fits(m, s, limit, out));
     if (out->excess > 1)
         return OK;

@@ -70,6 +70,12 @@ static enum status plan_one(void *job)
 /* Programs planned or verified at the same time: the large ones come in pairs, and each takes memory of its own. */
 enum { AT_ONCE = 2 };
 
+/* What did not fit as a trial mostly does not whole: then the first program is enough to say so. */
+static int programs_at_once(const struct candidate *c)
+{
+    return c->tried && c->excess > 1 ? 1 : AT_ONCE;
+}
+
 static void take_program(struct plan *plan, const struct settings *s, const struct planning *x)
 {
     struct program *p = plan->programs[x->which] = x->program;
@@ -83,17 +89,17 @@ static void take_program(struct plan *plan, const struct settings *s, const stru
                                                                            : 0;
 }
 
-/* What one pair refuses needs no further look. */
-static enum status plan_programs(struct plan *plan, const struct model *m, const struct settings *s)
+/* So many at once, until some do not fit. */
+static enum status plan_programs(struct plan *plan, const struct model *m, const struct settings *s, int at_once)
 {
     int role[PLAN_PROGRAMS];
     program_roles(s, role);
     plan->fits = 1;
     plan->seconds = 0;
-    for (int i = 0; i < PLAN_PROGRAMS && plan->fits; i += AT_ONCE) {
+    for (int i = 0; i < PLAN_PROGRAMS && plan->fits; i += at_once) {
         struct planning x[AT_ONCE];
         int n = 0;
-        for (int k = i; k < i + AT_ONCE; k++) {
+        for (int k = i; k < i + at_once; k++) {
             enum plan_program which = order_of_planning[k];
             if (role[which])
                 x[n++] = (struct planning){plan, m, which, role[which], role[which] & ROLE_BACKWARD ? plan->pace : 0, {0}, NULL};
@@ -123,7 +129,7 @@ static enum status plan_candidate(const struct model *m, const struct settings *
     plan->sequences = s->batch > 0 ? s->batch : s->grad_accum;
     plan->micro_batches = s->grad_accum;
     plan->tokens = s->seq_len * plan->sequences;
-    enum status st = plan_programs(plan, m, s);
+    enum status st = plan_programs(plan, m, s, programs_at_once(c));
     account(plan);
     *excess = search_excess(plan->arena, limit);
     if (st != OK)
