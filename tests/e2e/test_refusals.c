@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define WIDE " --tiles rows=1024,loss=1024,group=65536 --threads 1 " /* long sequences planned in less time */
+
 /* What is refused must not begin: no directory of a run is left. */
 static void refuses_before_the_run(int status, const char *words, const char *arguments)
 {
@@ -61,7 +63,7 @@ static void data(void **state)
     assert_int_equal(symlink("nowhere", "dangling.txt"), 0);
     refuses_before_the_run(2, "dangling.txt", WITHOUT_DATA "--data dangling.txt");
     refuses_before_the_run(2, "/dev/null|regular file", WITHOUT_DATA "--data /dev/null");
-    refuses_before_the_run(2, "data|20000|20480|seq-len", "--model tiny --data corpus.txt --seq-len 20k" TILES);
+    refuses_before_the_run(2, "data|20000|20480|seq-len", "--model tiny --data corpus.txt --seq-len 20k" WIDE);
     e2e_write("secret.txt", "%s", "nobody may read this");
     assert_int_equal(chmod("secret.txt", 0), 0);
     e2e_refuses(2, "secret.txt|Permission denied", &(struct launch){.prepare = no_reading_by_root},
@@ -80,7 +82,7 @@ static void budgets(void **state)
                                TINY "--offload nvme --nvme-max 1M");
     }
     /* the change it names must do */
-#define LONG "--model tiny --data corpus.txt --seq-len 4096 --device-mem 12M" TILES
+#define LONG "--model tiny --data corpus.txt --seq-len 4096 --device-mem 12M --tiles rows=256,loss=64,group=16384 --threads 1 "
     struct result r = e2e_refuses(3, "on the device|12 MiB are given (--device-mem). --offload | would need ", NULL,
                                   LONG "--offload none --out run");
     char *change = strdup(strstr(r.err, ". --") + 2), *end = strstr(change, " would need");
