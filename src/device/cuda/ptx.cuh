@@ -102,6 +102,14 @@ __device__ static inline float lg2(float x)
     return y;
 }
 
+/* 1 / x, error 1 ulp; rcp(inf) = 0 */
+__device__ static inline float rcp(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* Two floats rounded to nearest even bf16; lo in the lower half (the smaller column). */
 __device__ static inline uint32_t pack_bf16(float lo, float hi)
 {

@@ -90,6 +90,10 @@ SIM_INLINE float lg2(float x)
 {
     return log2f(x);
 }
+SIM_INLINE float rcp(float x)
+{
+    return 1.0f / x;
+}
 SIM_INLINE uint32_t pack_bf16(float lo, float hi)
 {
     return (uint32_t)sim_bf16_bits(lo) | (uint32_t)sim_bf16_bits(hi) << 16;
