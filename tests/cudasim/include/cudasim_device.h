@@ -206,6 +206,10 @@ template <class T> SIM_INLINE void __stcg(T *p, T v)
 {
     *p = v;
 }
+template <class T> SIM_INLINE void __stwb(T *p, T v)
+{
+    *p = v;
+}
 
 /* --- arithmetic ---------------------------------------------------------------------------------------------------------------
  */
@@ -231,6 +235,14 @@ SIM_INLINE unsigned __float_as_uint(float f)
 SIM_INLINE int __float_as_int(float f)
 {
     return sim_bits_as<int>(&f);
+}
+SIM_INLINE long long __double_as_longlong(double d)
+{
+    return sim_bits_as<long long>(&d);
+}
+SIM_INLINE double __longlong_as_double(long long u)
+{
+    return sim_bits_as<double>(&u);
 }
 SIM_INLINE float __fmaf_rn(float a, float b, float c)
 {
