@@ -29,7 +29,7 @@ template <typename V, int K> struct warp_parts {
 };
 
 /* v[k] = the sum of v[k] over the threads of a row: blockDim.x threads, a warp or (then the row's block has no other row)
- * several. Every thread of the row gets the same bits. */
+ * several. Every thread of the row gets the same bits. Between two uses of the same parts there is another barrier. */
 template <typename V, int K> __device__ __forceinline__ void row_sum(V (&v)[K], warp_parts<V, K> &s)
 {
     const int lane = threadIdx.x % LT_WARP, warp = threadIdx.x / LT_WARP, warps = blockDim.x / LT_WARP;
@@ -47,7 +47,6 @@ template <typename V, int K> __device__ __forceinline__ void row_sum(V (&v)[K], 
 #pragma unroll
     for (int k = 0; k < K; k++)
         v[k] = warp_sum(lane < warps ? s.part[k][lane] : V(0));
-    __syncthreads(); /* the parts may be overwritten from here on */
 }
 
 __device__ __forceinline__ float row_max(float v, warp_parts<float, 1> &s)
@@ -59,9 +58,7 @@ __device__ __forceinline__ float row_max(float v, warp_parts<float, 1> &s)
     if (lane == 0)
         s.part[0][warp] = v;
     __syncthreads();
-    v = warp_max(lane < warps ? s.part[0][lane] : v);
-    __syncthreads();
-    return v;
+    return warp_max(lane < warps ? s.part[0][lane] : v);
 }
 
 /* Threads for a row that is reduced: whole warps, at most `most`. */
@@ -69,6 +66,17 @@ inline unsigned reducing_threads(int64_t runs, unsigned most)
 {
     int64_t threads = blocks_of(runs, LT_WARP) * LT_WARP;
     return (unsigned)(threads < most ? threads : most);
+}
+
+/* *pieces becomes as many as the device's shared memory holds of them, `each` bytes large, behind `front` bytes. */
+inline enum status shared_pieces(int64_t *pieces, size_t front, int64_t each)
+{
+    int device = 0, limit = 0;
+    TRY(CUDA_STATUS(cudaGetDevice(&device)));
+    TRY(CUDA_STATUS(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device)));
+    const int64_t room = ((int64_t)limit - (int64_t)front) / each;
+    *pieces = *pieces < room ? *pieces : room;
+    return OK;
 }
 
 } // namespace

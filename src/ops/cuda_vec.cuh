@@ -83,12 +83,13 @@ template <int N> __device__ __forceinline__ void load(float (&out)[N], const bf1
     }
 }
 
+/* To global memory. __stwb is a plain store, but one instruction: nvcc splits vectors that are stored on a condition. */
 template <int N> __device__ __forceinline__ void store(float *p, const float (&in)[N])
 {
     if constexpr (N % 4 == 0) {
 #pragma unroll
         for (int q = 0; q < N / 4; q++)
-            reinterpret_cast<float4 *>(p)[q] = make_float4(in[4 * q], in[4 * q + 1], in[4 * q + 2], in[4 * q + 3]);
+            __stwb(reinterpret_cast<float4 *>(p) + q, make_float4(in[4 * q], in[4 * q + 1], in[4 * q + 2], in[4 * q + 3]));
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++)
@@ -102,8 +103,8 @@ template <int N> __device__ __forceinline__ void store(bf16 *p, const float (&in
 #pragma unroll
         for (int q = 0; q < N / 8; q++) {
             const float *f = in + 8 * q;
-            reinterpret_cast<uint4 *>(p)[q] =
-                make_uint4(bf16_pair(f[0], f[1]), bf16_pair(f[2], f[3]), bf16_pair(f[4], f[5]), bf16_pair(f[6], f[7]));
+            __stwb(reinterpret_cast<uint4 *>(p) + q,
+                   make_uint4(bf16_pair(f[0], f[1]), bf16_pair(f[2], f[3]), bf16_pair(f[4], f[5]), bf16_pair(f[6], f[7])));
         }
     } else if constexpr (N == 4) {
         *reinterpret_cast<uint2 *>(p) = make_uint2(bf16_pair(in[0], in[1]), bf16_pair(in[2], in[3]));

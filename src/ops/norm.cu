@@ -1,12 +1,15 @@
 /* Normalisation of rows, forward and backward: the formulas of norm.h. */
+#include "device/cuda/ptx.cuh"
 #include "ops/cuda_reduce.cuh"
 
 namespace
 {
 
-constexpr int NORM_THREADS = 512; /* most that share a row */
-constexpr int ROW_GROUP = 32;     /* rows whose column sums one block takes; what norm.h says of `work` */
-constexpr int PANEL_RUNS = 2;     /* runs of columns whose sums a thread keeps in registers */
+constexpr int NORM_THREADS = 512;     /* most that share a row */
+constexpr int ROW_RUNS = 4;           /* runs of a row that a thread keeps in registers from pass to pass */
+constexpr int MOST_COLUMNS = 1 << 30; /* forward: columns are counted in 32 bits, which saves registers */
+constexpr int ROW_GROUP = 32;         /* rows whose column sums one block takes; what norm.h says of `work` */
+constexpr int PANEL_RUNS = 2;         /* runs of columns whose sums a thread keeps in registers */
 
 /* Every operand of either direction. */
 template <typename T> struct norm_args {
@@ -17,54 +20,188 @@ template <typename T> struct norm_args {
     const T *x, *weight, *bias;
     const float *dy;
     float *work; /* [groups][2][dim], or NULL */
+    int bias_sums;
 };
 
-/* This thread's part of the sum of (x - mean) ^ power. */
-template <typename T, int N> __device__ __forceinline__ float powers(const T *x, int64_t dim, float mean, bool square)
-{
-    float sum = 0.0f;
-#pragma unroll 2
-    for (int64_t j = (int64_t)threadIdx.x * N; j < dim; j += (int64_t)blockDim.x * N) {
-        float v[N];
-        load<N>(v, x + j);
+/* A thread's runs of a row: each() calls add(run, column) for all of them, the first ROW_RUNS from registers. */
+template <typename T, int N> struct row_runs {
+    const T *x;
+    int dim;
+    float held[ROW_RUNS][N];
+
+    __device__ __forceinline__ row_runs(const T *row, int64_t columns) : x(row), dim((int)columns)
+    {
 #pragma unroll
-        for (int k = 0; k < N; k++) {
-            float d = v[k] - mean;
-            sum += square ? d * d : d;
+        for (int c = 0; c < ROW_RUNS; c++)
+            if (column(c) < dim)
+                load<N>(held[c], x + column(c));
+    }
+
+    __device__ __forceinline__ int column(int run) const
+    {
+        return (run * (int)blockDim.x + (int)threadIdx.x) * N;
+    }
+
+    template <typename ADD> __device__ __forceinline__ void each(const ADD &add)
+    {
+#pragma unroll
+        for (int c = 0; c < ROW_RUNS; c++)
+            if (column(c) < dim)
+                add(held[c], column(c));
+        for (int j = column(ROW_RUNS); j < dim; j += (int)blockDim.x * N) {
+            float v[N];
+            load<N>(v, x + j);
+            add(v, j);
         }
     }
-    return sum;
-}
+};
+
+struct norm_space {
+    warp_parts<float, 1> mean, square;
+};
 
 template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) norm_rows(norm_args<T> p)
 {
-    typedef warp_parts<float, 1> space;
-    LT_SHARED(space, s);
+    LT_SHARED(norm_space, s);
     int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= p.rows)
         return; /* rows share a block only if each is one warp's, and then nobody waits for it */
-    const T *x = p.x + row * p.dim;
+    row_runs<T, N> x(p.x + row * p.dim, p.dim);
     T *y = p.out + row * p.dim;
-    float mean = 0.0f, sum[1];
+    float mean = 0.0f, sum[1] = {};
     if (p.kind == NORM_LAYER) {
-        sum[0] = powers<T, N>(x, p.dim, 0.0f, false);
-        row_sum(sum, s);
+        x.each([&](const float(&v)[N], int) {
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                sum[0] += v[k];
+        });
+        row_sum(sum, s.mean);
         mean = sum[0] / (float)p.dim;
+        sum[0] = 0.0f;
     }
-    sum[0] = powers<T, N>(x, p.dim, mean, true);
-    row_sum(sum, s);
-    float r = 1.0f / sqrtf(sum[0] / (float)p.dim + p.eps);
-#pragma unroll 2
-    for (int64_t j = (int64_t)threadIdx.x * N; j < p.dim; j += (int64_t)blockDim.x * N) {
-        float v[N], w[N], b[N] = {};
-        load<N>(v, x + j);
+    x.each([&](const float(&v)[N], int) {
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            sum[0] += (v[k] - mean) * (v[k] - mean);
+    });
+    row_sum(sum, s.square);
+    const float r = 1.0f / sqrtf(sum[0] / (float)p.dim + p.eps);
+    x.each([&](const float(&v)[N], int j) {
+        float w[N], b[N] = {};
         load<N>(w, p.weight + j);
         if (p.bias)
             load<N>(b, p.bias + j);
 #pragma unroll
         for (int k = 0; k < N; k++)
-            v[k] = fmaf((v[k] - mean) * r, w[k], b[k]);
-        store<N>(y + j, v);
+            w[k] = fmaf((v[k] - mean) * r, w[k], b[k]);
+        store<N>(y + j, w);
+    });
+}
+
+/* A thread's columns of one row in a panel. */
+template <int N> struct panel_row {
+    float x[PANEL_RUNS][N], dy[PANEL_RUNS][N], dx[PANEL_RUNS][N];
+};
+
+/* Where a thread's columns of the panel begin: at first, first + stride, ... */
+struct panel_columns {
+    int64_t first, stride;
+};
+
+constexpr int MOST_STAGES = 3; /* rows of a panel that shared memory holds: all but one are still on their way */
+
+/* Bytes of a thread's columns of one row: what it copies itself and nobody else reads. */
+template <typename T, int N> constexpr int STAGE_BYTES = PANEL_RUNS *N *(2 * (int)sizeof(T) + (int)sizeof(float));
+
+/* 16 bytes at a time, N elements. */
+template <int N, typename V> __device__ __forceinline__ void fetch(const V *to, const V *from)
+{
+#pragma unroll
+    for (int q = 0; q < N * (int)sizeof(V) / 16; q++)
+        cp_async_16(smem_addr(reinterpret_cast<const char *>(to) + 16 * q), reinterpret_cast<const char *>(from) + 16 * q);
+}
+
+/* Rows in shared memory, where they are copied 16 bytes at a time; elements that are not aligned are read when they are wanted.
+ */
+template <typename T, int N> struct row_stages {
+    const norm_args<T> &p;
+    unsigned char *space;
+    int stages;
+
+    __device__ __forceinline__ const T *x(int64_t row, int c) const
+    {
+        return reinterpret_cast<const T *>(space + row % stages * blockDim.x * STAGE_BYTES<T, N>) +
+               (c * blockDim.x + threadIdx.x) * N;
+    }
+
+    __device__ __forceinline__ const T *dx(int64_t row, int c) const
+    {
+        return x(row, c + PANEL_RUNS);
+    }
+
+    __device__ __forceinline__ const float *dy(int64_t row, int c) const
+    {
+        const T *behind = x(row, 2 * PANEL_RUNS) - threadIdx.x * N;
+        return reinterpret_cast<const float *>(behind) + (c * blockDim.x + threadIdx.x) * N;
+    }
+
+    /* Starts the copies of a row, if there is one before `end`. */
+    __device__ __forceinline__ void start(int64_t row, int64_t end, const panel_columns &at) const
+    {
+        if constexpr (N > 1) {
+#pragma unroll
+            for (int c = 0; c < PANEL_RUNS; c++) {
+                const int64_t j = at.first + c * at.stride;
+                if (row < end && j < p.dim) {
+                    fetch<N>(x(row, c), p.x + row * p.dim + j);
+                    fetch<N>(dy(row, c), p.dy + row * p.dim + j);
+                    fetch<N>(dx(row, c), (const T *)p.out + row * p.dim + j);
+                }
+            }
+            cp_async_commit();
+        }
+    }
+
+    /* The row, as soon as it is there; stages - 1 rows have been started after it. */
+    __device__ __forceinline__ void take(panel_row<N> &h, int64_t row, const panel_columns &at) const
+    {
+        if (stages == 3)
+            cp_async_wait<2>();
+        else if (stages == 2)
+            cp_async_wait<1>();
+        else
+            cp_async_wait<0>();
+#pragma unroll
+        for (int c = 0; c < PANEL_RUNS; c++) {
+            const int64_t j = at.first + c * at.stride;
+            if (j >= p.dim)
+                continue;
+            load<N>(h.x[c], N == 1 ? p.x + row * p.dim + j : x(row, c));
+            load<N>(h.dy[c], N == 1 ? p.dy + row * p.dim + j : dy(row, c));
+            load<N>(h.dx[c], N == 1 ? p.out + row * p.dim + j : dx(row, c));
+        }
+    }
+};
+
+/* Calls add(x, dy, column) for every run of the row that is this thread's: those of the panel are held, others are read. */
+template <typename T, int N, typename ADD>
+__device__ __forceinline__ void each_run(const panel_row<N> &h, const norm_args<T> &p, int64_t row, const panel_columns &at,
+                                         const ADD &add)
+{
+#pragma unroll
+    for (int c = 0; c < PANEL_RUNS; c++)
+        if (at.first + c * at.stride < p.dim)
+            add(h.x[c], h.dy[c], at.first + c * at.stride);
+    const int64_t panel = at.stride * PANEL_RUNS;
+    if (p.dim <= panel)
+        return;
+    for (int64_t j = (int64_t)threadIdx.x * N; j < p.dim; j += at.stride) {
+        float x[N], dy[N];
+        if (j >= at.first && j < at.first + panel)
+            continue;
+        load<N>(x, p.x + row * p.dim + j);
+        load<N>(dy, p.dy + row * p.dim + j);
+        add(x, dy, j);
     }
 }
 
@@ -72,33 +209,42 @@ struct row_stats {
     float mean, r, mean_g, mean_gx;
 };
 
+struct gradient_space {
+    struct {
+        warp_parts<float, 1> mean;
+        warp_parts<float, 3> products;
+    } row[2]; /* in turn, so that a row's barriers also part the one before from the one after */
+};
+
 /* Statistics of a row, and the means of g = dy * weight and g * xhat. */
 template <typename T, int N>
-__device__ __forceinline__ row_stats gradient_stats(const norm_args<T> &p, const T *x, const float *dy, warp_parts<float, 3> &s)
+__device__ __forceinline__ row_stats gradient_stats(const panel_row<N> &h, const norm_args<T> &p, int64_t row,
+                                                    const panel_columns &at, gradient_space &s)
 {
     row_stats st = {};
-    float sum[3] = {};
     if (p.kind == NORM_LAYER) {
-        sum[0] = powers<T, N>(x, p.dim, 0.0f, false);
-        row_sum(sum, s);
-        st.mean = sum[0] / (float)p.dim;
-        sum[0] = 0.0f;
+        float total[1] = {};
+        each_run<T, N>(h, p, row, at, [&](const float(&x)[N], const float(&)[N], int64_t) {
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                total[0] += x[k];
+        });
+        row_sum(total, s.row[row % 2].mean);
+        st.mean = total[0] / (float)p.dim;
     }
-#pragma unroll 2
-    for (int64_t j = (int64_t)threadIdx.x * N; j < p.dim; j += (int64_t)blockDim.x * N) {
-        float v[N], w[N], d[N];
-        load<N>(v, x + j);
+    float sum[3] = {};
+    each_run<T, N>(h, p, row, at, [&](const float(&x)[N], const float(&dy)[N], int64_t j) {
+        float w[N];
         load<N>(w, p.weight + j);
-        load<N>(d, dy + j);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            float centred = v[k] - st.mean, g = d[k] * w[k];
+            const float centred = x[k] - st.mean, g = dy[k] * w[k];
             sum[0] += centred * centred;
             sum[1] += g;
             sum[2] += g * centred;
         }
-    }
-    row_sum(sum, s);
+    });
+    row_sum(sum, s.row[row % 2].products);
     st.r = 1.0f / sqrtf(sum[0] / (float)p.dim + p.eps);
     st.mean_g = p.kind == NORM_LAYER ? sum[1] / (float)p.dim : 0.0f;
     st.mean_gx = sum[2] * st.r / (float)p.dim;
@@ -107,51 +253,55 @@ __device__ __forceinline__ row_stats gradient_stats(const norm_args<T> &p, const
 
 /* dx of N columns of a row, whose terms are added to the column sums dw and db. */
 template <typename T, int N>
-__device__ __forceinline__ void gradient_run(const norm_args<T> &p, const row_stats &st, int64_t row, int64_t j, float (&dw)[N],
+__device__ __forceinline__ void gradient_run(const norm_args<T> &p, const row_stats &st, int64_t row, int64_t j,
+                                             const float (&x)[N], const float (&dy)[N], float (&dx)[N], float (&dw)[N],
                                              float (&db)[N])
 {
-    const int64_t at = row * p.dim + j;
-    float v[N], w[N], d[N], dx[N];
-    load<N>(dx, p.out + at);
-    load<N>(v, p.x + at);
+    float w[N];
     load<N>(w, p.weight + j);
-    load<N>(d, p.dy + at);
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        float xhat = (v[k] - st.mean) * st.r;
-        dx[k] += st.r * (fmaf(-xhat, st.mean_gx, d[k] * w[k]) - st.mean_g);
-        dw[k] = fmaf(d[k], xhat, dw[k]);
-        db[k] += d[k];
+        const float xhat = (x[k] - st.mean) * st.r;
+        dx[k] += st.r * (fmaf(-xhat, st.mean_gx, dy[k] * w[k]) - st.mean_g);
+        dw[k] = fmaf(dy[k], xhat, dw[k]);
+        db[k] += dy[k];
     }
-    store<N>(p.out + at, dx);
+    store<N>(p.out + row * p.dim + j, dx);
 }
 
 /* One block: ROW_GROUP rows, one after the other. A thread owns columns, so their sums stay in its registers; where the row is
  * wider than a panel (all threads' registers), the rows are walked once per panel. */
-template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) norm_grad_rows(norm_args<T> p)
+template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) norm_grad_rows(norm_args<T> p, int stages)
 {
-    typedef warp_parts<float, 3> space;
-    LT_SHARED(space, s);
+    LT_SHARED(gradient_space, s);
+    const row_stages<T, N> rows = {p, reinterpret_cast<unsigned char *>(&s + 1), stages};
     const int64_t group = blockIdx.x, first = group * ROW_GROUP, end = first + ROW_GROUP < p.rows ? first + ROW_GROUP : p.rows;
     const int64_t stride = (int64_t)blockDim.x * N, panel = stride * PANEL_RUNS;
-    for (int64_t j0 = (int64_t)threadIdx.x * N, start = 0; start < p.dim; start += panel, j0 += panel) {
+    panel_columns at = {(int64_t)threadIdx.x * N, stride};
+    for (int64_t start = 0; start < p.dim; start += panel, at.first += panel) {
         float dw[PANEL_RUNS][N] = {}, db[PANEL_RUNS][N] = {};
+        for (int64_t row = first; row < first + stages - 1; row++)
+            rows.start(row, end, at);
         for (int64_t row = first; row < end; row++) {
-            row_stats st = gradient_stats<T, N>(p, p.x + row * p.dim, p.dy + row * p.dim, s);
+            panel_row<N> h;
+            rows.start(row + stages - 1, end, at);
+            rows.take(h, row, at);
+            const row_stats st = gradient_stats<T, N>(h, p, row, at, s);
 #pragma unroll
             for (int c = 0; c < PANEL_RUNS; c++)
-                if (j0 + c * stride < p.dim)
-                    gradient_run<T, N>(p, st, row, j0 + c * stride, dw[c], db[c]);
+                if (at.first + c * stride < p.dim)
+                    gradient_run<T, N>(p, st, row, at.first + c * stride, h.x[c], h.dy[c], h.dx[c], dw[c], db[c]);
         }
+        __syncthreads(); /* the next panel's first row may use the last one's parts */
         if (!p.work)
             continue;
 #pragma unroll
         for (int c = 0; c < PANEL_RUNS; c++) {
-            int64_t j = j0 + c * stride;
-            if (j < p.dim) {
+            const int64_t j = at.first + c * stride;
+            if (j < p.dim)
                 store<N>(p.work + 2 * group * p.dim + j, dw[c]);
+            if (j < p.dim && p.bias_sums)
                 store<N>(p.work + (2 * group + 1) * p.dim + j, db[c]);
-            }
         }
     }
 }
@@ -196,15 +346,21 @@ enum status reduce_groups(float *out, const float *sums, const struct op_attrs *
 
 template <typename T, int N> enum status launch_norm(const norm_args<T> &p, cuda_stream stream)
 {
-    unsigned x = reducing_threads(blocks_of(p.dim, N), NORM_THREADS / 2), y = x == LT_WARP ? 8 : 1;
-    return launch(dim3((unsigned)blocks_of(p.rows, y)), dim3(x, y), sizeof(warp_parts<float, 1>), stream, norm_rows<T, N>, p);
+    unsigned x = reducing_threads(blocks_of(p.dim, N * ROW_RUNS), NORM_THREADS), y = x == LT_WARP ? 8 : 1;
+    return launch(dim3((unsigned)blocks_of(p.rows, y)), dim3(x, y), sizeof(norm_space), stream, norm_rows<T, N>, p);
 }
 
 template <typename T, int N> enum status launch_norm_grad(const norm_args<T> &p, cuda_stream stream)
 {
-    unsigned threads = reducing_threads(blocks_of(p.dim, N * PANEL_RUNS), NORM_THREADS);
-    return launch(dim3((unsigned)blocks_of(p.rows, ROW_GROUP)), dim3(threads), sizeof(warp_parts<float, 3>), stream,
-                  norm_grad_rows<T, N>, p);
+    const unsigned threads = reducing_threads(blocks_of(p.dim, N * PANEL_RUNS), NORM_THREADS);
+    const int64_t each = (int64_t)threads * STAGE_BYTES<T, N>;
+    int64_t stages = MOST_STAGES, bytes = 0;
+    if (N > 1) {
+        TRY(shared_pieces(&stages, sizeof(gradient_space), each));
+        bytes = stages * each;
+    }
+    return launch(dim3((unsigned)blocks_of(p.rows, ROW_GROUP)), dim3(threads), sizeof(gradient_space) + (size_t)bytes, stream,
+                  norm_grad_rows<T, N>, p, (int)stages);
 }
 
 template <typename T> norm_args<T> args_of(const struct op_attrs *attrs, void *const *arg)
@@ -235,6 +391,7 @@ template <typename T> enum status run_norm_grad(const struct op_attrs *attrs, vo
     float *dweight = (float *)arg[4], *dbias = (float *)arg[5];
     p.dy = (const float *)arg[3];
     p.work = dweight || dbias ? (float *)arg[6] : NULL;
+    p.bias_sums = dbias != NULL;
     if (p.dim % WIDTH<T> == 0 && aligned_to_vectors({p.out, p.x, p.weight, p.dy, p.work}))
         TRY((launch_norm_grad<T, WIDTH<T>>(p, stream)));
     else
@@ -248,6 +405,8 @@ template <typename T> enum status run_norm_grad(const struct op_attrs *attrs, vo
 enum status ops_cuda_norm(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
 {
     TRY(check_storage("norm", attrs->norm.dtype));
+    if (attrs->norm.dim > MOST_COLUMNS)
+        return status_fail(ERR_INVALID, "norm on cuda: %lld columns; at most %d", (long long)attrs->norm.dim, MOST_COLUMNS);
     if (attrs->norm.rows <= 0 || attrs->norm.dim <= 0)
         return OK;
     return attrs->norm.dtype == BF16 ? run_norm<bf16>(attrs, arg, stream) : run_norm<float>(attrs, arg, stream);
