@@ -1,115 +1,221 @@
 /* Cross entropy and its gradient: the formulas of loss.h. */
+#include "device/cuda/ptx.cuh"
 #include "ops/cuda_reduce.cuh"
-
-#include <float.h>
 
 namespace
 {
 
-constexpr int ROW_THREADS = 1024;
+constexpr int ROW_THREADS = 512;
+constexpr int RUN = 4;                           /* logits that a thread takes at a time: 16 bytes */
+constexpr int HELD = LT_LIMIT(16, 2);            /* runs that a thread keeps in registers */
+constexpr int AHEAD = 4;                         /* runs in flight per thread */
 constexpr int64_t BATCH = LT_LIMIT(65536, 1050); /* rows per launch, whose losses are kept until they are summed */
+constexpr float LOG2_E = 1.44269504f, LOWEST = -1e38f;
+constexpr double LN_2 = 0.69314718055994531;
 
 __device__ double row_losses[BATCH];
 
+/* In front of the runs that shared memory keeps. */
 struct loss_space {
     warp_parts<float, 1> max;
     warp_parts<double, 1> sum;
 };
 
-/* Rows of any vocabulary start anywhere: elements before the first 16-byte boundary, vectors, and what is left. */
-struct row_parts {
-    int64_t head, body; /* [0, head) and [body, n) are taken one by one */
-};
+/* A row as a thread sees it. Rows of any vocabulary start anywhere: a few edge elements before the first 16-byte boundary and
+ * after the last, and between them runs, of which every thread has one in turn. Between the passes the first `kept` of its runs
+ * stay in shared memory, HELD more in registers, and the others are read again, the last first: those are still in the L2 cache.
+ */
+struct row_runs {
+    float *x, *shared;
+    int64_t n, head, body; /* [0, head) and [body, n) are edges */
+    int64_t stride, runs, kept;
 
-__device__ __forceinline__ row_parts split_row(const float *x, int64_t n)
-{
-    int64_t head = (int64_t)((16 - (uintptr_t)x % 16) % 16 / 4);
-    head = head < n ? head : n;
-    return {head, head + (n - head) / 4 * 4};
-}
-
-/* The largest logit so far and the sum of exp(x - max). */
-struct online {
-    float max, sum;
-    template <int N> __device__ __forceinline__ void take(const float *x)
+    __device__ __forceinline__ row_runs(float *row, int64_t vocab, int64_t kept_runs, float *space) : x(row), n(vocab)
     {
-        float v[N], larger = max;
-        load<N>(v, x);
-#pragma unroll
-        for (int k = 0; k < N; k++)
-            larger = fmaxf(larger, v[k]);
-        if (larger > max)
-            sum *= expf(max - larger);
-        max = larger;
-#pragma unroll
-        for (int k = 0; k < N; k++)
-            sum += expf(v[k] - max);
+        head = (int64_t)((16 - (uintptr_t)x % 16) % 16 / 4);
+        head = head < n ? head : n;
+        body = head + (n - head) / RUN * RUN;
+        stride = (int64_t)blockDim.x * RUN;
+        runs = (body - head + stride - 1) / stride;
+        kept = kept_runs < runs ? kept_runs : runs;
+        shared = space + threadIdx.x * RUN;
+    }
+
+    __device__ __forceinline__ int64_t at(int64_t run) const
+    {
+        return head + run * stride + (int64_t)threadIdx.x * RUN;
+    }
+
+    __device__ __forceinline__ bool has(int64_t run) const
+    {
+        return at(run) < body;
+    }
+
+    /* This thread's edge element, or n. */
+    __device__ __forceinline__ int64_t edge() const
+    {
+        const int64_t e = threadIdx.x < head ? threadIdx.x : body + (threadIdx.x - head);
+        return e < n ? e : n;
     }
 };
 
-template <int N>
-__device__ __forceinline__ void gradient_run(float *x, int64_t j, int64_t target, float max, float scale, float inv_targets)
-{
-    float v[N];
-    load<N>(v, x + j);
+/* The largest logit so far, `shift` = it * log2 e, and the sum of exp2(x * log2 e - shift). */
+struct online {
+    float max, shift, sum;
+    template <int A, int N> __device__ __forceinline__ void take(const float (&v)[A][N])
+    {
+        float larger = max;
 #pragma unroll
-    for (int k = 0; k < N; k++) {
-        v[k] = expf(v[k] - max) * scale;
-        if (j + k == target)
-            v[k] -= inv_targets;
+        for (int a = 0; a < A; a++)
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                larger = fmaxf(larger, v[a][k]);
+        if (larger > max) {
+            const float to = larger * LOG2_E;
+            sum *= ex2(shift - to);
+            shift = to;
+            max = larger;
+        }
+#pragma unroll
+        for (int a = 0; a < A; a++) {
+            float more = 0.0f;
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                more += ex2(fmaf(v[a][k], LOG2_E, -shift));
+            sum += more;
+        }
     }
-    store<N>(x + j, v);
+};
+
+/* RUN logits, or what does not count. */
+__device__ __forceinline__ void load_run(float (&v)[RUN], const row_runs &row, int64_t run)
+{
+#pragma unroll
+    for (int k = 0; k < RUN; k++)
+        v[k] = -INFINITY;
+    if (row.has(run))
+        load<RUN>(v, row.x + row.at(run));
 }
 
-template <int N> __device__ __forceinline__ void zero_run(float *x)
+__device__ __forceinline__ online first_pass(const row_runs &row, float (&held)[HELD][RUN])
 {
-    float v[N] = {};
-    store<N>(x, v);
+    online part = {LOWEST, LOWEST * LOG2_E, 0.0f}; /* not -inf: a row of -inf has m - m = 0 terms, not NaN */
+    for (int64_t r = 0; r < row.kept; r += HELD) {
+#pragma unroll
+        for (int a = 0; a < HELD; a++)
+            load_run(held[a], row, r + a < row.kept ? r + a : row.runs);
+#pragma unroll
+        for (int a = 0; a < HELD; a++)
+            if (r + a < row.kept)
+                *reinterpret_cast<float4 *>(row.shared + (r + a) * row.stride) =
+                    make_float4(held[a][0], held[a][1], held[a][2], held[a][3]);
+        part.take(held);
+    }
+#pragma unroll
+    for (int a = 0; a < HELD; a++)
+        load_run(held[a], row, row.kept + a);
+    part.take(held);
+    for (int64_t r = row.kept + HELD; r < row.runs; r += AHEAD) {
+        float v[AHEAD][RUN];
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++)
+            load_run(v[a], row, r + a);
+        part.take(v);
+    }
+    if (row.edge() < row.n) {
+        const float v[1][1] = {{row.x[row.edge()]}};
+        part.take(v);
+    }
+    return part;
 }
 
-/* Calls one(j) or four(j) for the parts of a row of n elements at x that are this thread's. */
-template <typename ONE, typename FOUR>
-__device__ __forceinline__ void walk_row(const float *x, int64_t n, const ONE &one, const FOUR &four)
+struct gradient_of_row {
+    int64_t target;
+    float shift, scale, inv_targets;
+    template <int N> __device__ __forceinline__ void take(float (&v)[N], int64_t j) const
+    {
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            v[k] = ex2(fmaf(v[k], LOG2_E, -shift)) * scale;
+        if (target >= j && target < j + N) {
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                v[k] -= j + k == target ? inv_targets : 0.0f;
+        }
+    }
+};
+
+__device__ __forceinline__ void store_gradient(float (&v)[RUN], const row_runs &row, int64_t run, const gradient_of_row &gradient)
 {
-    const row_parts part = split_row(x, n);
-    for (int64_t j = threadIdx.x; j < part.head; j += blockDim.x)
-        one(j);
-#pragma unroll 4
-    for (int64_t j = part.head + 4 * (int64_t)threadIdx.x; j < part.body; j += 4 * (int64_t)blockDim.x)
-        four(j);
-    for (int64_t j = part.body + threadIdx.x; j < n; j += blockDim.x)
-        one(j);
+    if (!row.has(run))
+        return;
+    gradient.take(v, row.at(run));
+    __stcs(reinterpret_cast<float4 *>(row.x + row.at(run)), make_float4(v[0], v[1], v[2], v[3]));
+}
+
+__device__ __forceinline__ void second_pass(const row_runs &row, const gradient_of_row &gradient, float (&held)[HELD][RUN])
+{
+    for (int64_t last = row.runs - 1; last >= row.kept + HELD; last -= AHEAD) {
+        float v[AHEAD][RUN];
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++)
+            load_run(v[a], row, last - a >= row.kept + HELD ? last - a : row.runs);
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++)
+            store_gradient(v[a], row, last - a >= row.kept + HELD ? last - a : row.runs, gradient);
+    }
+#pragma unroll
+    for (int a = 0; a < HELD; a++)
+        store_gradient(held[a], row, row.kept + a, gradient);
+    for (int64_t r = 0; r < row.kept; r++) {
+        float v[RUN];
+        load<RUN>(v, row.shared + r * row.stride);
+        store_gradient(v, row, r, gradient);
+    }
+    if (row.edge() < row.n) {
+        float v[1] = {row.x[row.edge()]};
+        gradient.take(v, row.edge());
+        row.x[row.edge()] = v[0];
+    }
+}
+
+__device__ __forceinline__ void zero_row(const row_runs &row)
+{
+    const float zero[RUN] = {};
+    for (int64_t r = 0; row.has(r); r++)
+        store<RUN>(row.x + row.at(r), zero);
+    if (row.edge() < row.n)
+        row.x[row.edge()] = 0.0f;
 }
 
 __global__ void __launch_bounds__(ROW_THREADS)
-    loss_rows(float *logits, const int32_t *targets, const struct step_record *record, int64_t vocab, int gradient)
+    loss_rows(float *logits, const int32_t *targets, const struct step_record *record, int64_t vocab, int gradient, int64_t kept)
 {
     LT_SHARED(loss_space, s);
-    float *x = logits + (int64_t)blockIdx.x * vocab;
+    const row_runs row(logits + (int64_t)blockIdx.x * vocab, vocab, kept, reinterpret_cast<float *>(&s + 1));
     const int64_t target = targets[blockIdx.x];
     if (target < 0 || target >= vocab) {
         if (gradient)
-            walk_row(
-                x, vocab, [&](int64_t j) { zero_run<1>(x + j); }, [&](int64_t j) { zero_run<4>(x + j); });
+            zero_row(row);
         if (threadIdx.x == 0)
             row_losses[blockIdx.x] = target < 0 ? 0.0 : (double)NAN;
         return;
     }
-    const float at_target = x[target]; /* before anybody overwrites it: the sums below are barriers */
-    online part = {-FLT_MAX, 0.0f};    /* not -inf: a row of -inf has m - m = 0 terms, not NaN */
-    walk_row(
-        x, vocab, [&](int64_t j) { part.take<1>(x + j); }, [&](int64_t j) { part.take<4>(x + j); });
-    const float max = row_max(part.max, s.max);
-    double sum[1] = {(double)part.sum * (double)expf(part.max - max)};
+    const float at_target = row.x[target]; /* before anybody overwrites it: the sums below are barriers between warps */
+    __syncwarp();
+    float held[HELD][RUN];
+    const online part = first_pass(row, held);
+    const float max = row_max(part.max, s.max), shift = max * LOG2_E;
+    double sum[1] = {(double)part.sum * (double)ex2(part.shift - shift)};
     row_sum(sum, s.sum);
-    if (threadIdx.x == 0)
-        row_losses[blockIdx.x] = log(sum[0]) + (double)max - (double)at_target;
+    if (threadIdx.x == 0) {
+        const double rounding = (double)shift - (double)max * (double)LOG2_E; /* of the shift */
+        row_losses[blockIdx.x] = log(sum[0]) + (double)max + rounding * LN_2 - (double)at_target;
+    }
     if (!gradient)
         return;
-    const float inv_targets = record->inv_targets, scale = (float)((double)inv_targets / sum[0]);
-    walk_row(
-        x, vocab, [&](int64_t j) { gradient_run<1>(x, j, target, max, scale, inv_targets); },
-        [&](int64_t j) { gradient_run<4>(x, j, target, max, scale, inv_targets); });
+    const float inv_targets = record->inv_targets;
+    second_pass(row, {target, shift, (float)((double)inv_targets / sum[0]), inv_targets}, held);
 }
 
 /* *loss (+)= the rows' losses: every thread its rows in order, then the threads as a tree. */
@@ -136,11 +242,15 @@ enum status ops_cuda_loss(const struct op_attrs *attrs, void *const *arg, cuda_s
     const int64_t rows = attrs->loss.rows, vocab = attrs->loss.vocab;
     if (attrs->loss.gradient && !record)
         return status_fail(ERR_INVALID, "loss on cuda: a gradient needs the step record, which holds 1 / target tokens");
-    const unsigned threads = reducing_threads(blocks_of(vocab, 4), ROW_THREADS);
+    const unsigned threads = reducing_threads(blocks_of(vocab, RUN), ROW_THREADS);
+    int64_t kept = attrs->loss.gradient ? LT_LIMIT(blocks_of(vocab, RUN * threads), 3) : 0;
+    const int64_t each = (int64_t)threads * RUN * (int64_t)sizeof(float);
+    TRY(shared_pieces(&kept, sizeof(loss_space), each));
+    const size_t shared = sizeof(loss_space) + (size_t)(kept * each);
     for (int64_t i = 0; i == 0 || i < rows; i += BATCH) {
         int64_t batch = rows - i < BATCH ? rows - i : BATCH;
-        TRY(launch(dim3((unsigned)batch), dim3(threads), sizeof(loss_space), stream, loss_rows, logits + i * vocab, targets + i,
-                   record, vocab, attrs->loss.gradient));
+        TRY(launch(dim3((unsigned)batch), dim3(threads), shared, stream, loss_rows, logits + i * vocab, targets + i, record,
+                   vocab, attrs->loss.gradient, kept));
         TRY(launch(dim3(1), dim3(ROW_THREADS), sizeof(warp_parts<double, 1>), stream, add_rows, loss, batch,
                    attrs->loss.accumulate || i > 0));
     }
