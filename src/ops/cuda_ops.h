@@ -5,8 +5,8 @@
  * sums. AdamW, the sum of squares, clipping, the embedding's gradient and everything that only moves or adds elements give the
  * CPU twin's bits; the others differ by rounding (exponentials, order of sums).
  *
- * OP_LOSS and OP_SUMSQ have no `work` argument: they keep partial sums in static device memory, so at most one stream per device
- * may run them at a time. */
+ * OP_LOSS, OP_SUMSQ and OP_EMBED_GRAD have no `work` argument: they keep partial sums and sorted rows in static device memory, so
+ * at most one stream per device may run each at a time. */
 #ifndef LTRAIN_OPS_CUDA_OPS_H
 #define LTRAIN_OPS_CUDA_OPS_H
 

@@ -30,138 +30,173 @@ template <typename T> struct lookup {
     }
 };
 
-/* The scatter-add gives every table row one writer: a block owns TOKENS rows of the table (by COLUMNS_PER_THREAD columns per
- * thread), walks the whole index in chunks and keeps, in row order, the entries that are its own. Sums of a token run in row
- * order, as on the CPU, so there is nothing to sort beforehand and no atomic addition. Reading the index vocab / TOKENS times
- * costs little: it is small and stays in the L2 cache. */
-constexpr int TOKENS = 64;
-constexpr int WARPS = 4, GRAD_THREADS = WARPS * LT_WARP;
-constexpr int PER_WARP = 8 * LT_WARP; /* entries of the index that a warp looks through per chunk */
-constexpr int CHUNK = WARPS * PER_WARP;
+/* The scatter-add gives every table row one writer, so there is no atomic addition, and sums of a token run in row order, as on
+ * the CPU. First the index is grouped by token: every block looks through all of it (it stays in the L2 cache) for the tokens of
+ * its bin, those with the same low bits, which parts frequent neighbours. Then the blocks of a token's first row add all its
+ * rows. */
+constexpr int WARPS = 16, BIN_THREADS = WARPS * LT_WARP;
+constexpr int BIN_TOKENS = BIN_THREADS; /* at most, one per thread */
+constexpr int BIN_BITS = LT_LIMIT(8, 1);
+constexpr int BATCH = LT_LIMIT(16384, 1024); /* rows grouped at a time */
+constexpr int TURNS = 2, PER_TURN = BATCH / BIN_THREADS / TURNS;
 constexpr int AHEAD = 4; /* rows of dx in flight */
 
-struct grad_space {
-    int found[WARPS];       /* entries that are ours, per warp */
-    int start[TOKENS + 1];  /* of each token's rows in `sorted` */
-    uint16_t row[CHUNK];    /* of our entries, relative to the chunk, in row order */
-    uint16_t token[CHUNK];  /* relative to the block's first */
-    uint16_t sorted[CHUNK]; /* rows by token, each token's in row order */
+/* Of the first row with its token: where in `sorted_rows` the token's rows begin, and how many they are. Of others: count 0. */
+struct token_rows {
+    int start, count;
 };
 
-/* Fills row and token with this chunk's entries of tokens [first, first + TOKENS); returns how many. */
-__device__ __forceinline__ int find_entries(const int32_t *index, int64_t rows, int64_t first, int64_t vocab, int64_t at,
-                                            grad_space &s)
+__device__ token_rows rows_of_first[BATCH];
+__device__ int sorted_rows[BATCH];
+
+struct index_args {
+    const int32_t *index;
+    int64_t vocab;
+    int rows, bits;
+};
+
+struct bin_space {
+    int found[WARPS], below[WARPS]; /* entries of this bin, and of those before it, per warp */
+    int used;                       /* of the bin's part of sorted_rows */
+    uint16_t row[BATCH];            /* of the bin's entries, in row order */
+    uint16_t token[BATCH];          /* theirs, without the bits that all have in common */
+};
+
+/* A lane's tokens of one turn: a warp has LT_WARP neighbouring rows PER_TURN times, turn after turn; -1: none. */
+struct lane_tokens {
+    int first, bits; /* row of the first one; which bits of a token are its bin */
+    int32_t of[PER_TURN];
+
+    __device__ __forceinline__ lane_tokens(const index_args &args, int turn) : bits(args.bits)
+    {
+        const int warp = (int)threadIdx.x / LT_WARP;
+        first = (warp * TURNS + turn) * PER_TURN * LT_WARP + (int)threadIdx.x % LT_WARP;
+#pragma unroll
+        for (int k = 0; k < PER_TURN; k++)
+            of[k] = row(k) < args.rows ? args.index[row(k)] : -1;
+#pragma unroll
+        for (int k = 0; k < PER_TURN; k++)
+            of[k] = of[k] < args.vocab ? of[k] : -1;
+    }
+
+    __device__ __forceinline__ int row(int k) const
+    {
+        return first + k * LT_WARP;
+    }
+
+    __device__ __forceinline__ int bin(int k) const /* behind all others if there is no token */
+    {
+        return of[k] < 0 ? 1 << bits : of[k] & ((1 << bits) - 1);
+    }
+};
+
+/* How many entries of this block's bin each warp has, and in *below how many all bins before have; returns the bin's. *slot:
+ * where in the bin this warp's begin. */
+__device__ __forceinline__ int count_entries(const index_args &args, int *slot, int *below, bin_space &s)
 {
-    const int warp = threadIdx.x / LT_WARP, lane = threadIdx.x % LT_WARP;
-    int token[PER_WARP / LT_WARP];
-    unsigned ours[PER_WARP / LT_WARP];
-    int count = 0;
+    const int warp = threadIdx.x / LT_WARP, bin = (int)blockIdx.x;
+    unsigned ours = 0, before = 0;
+    for (int turn = 0; turn < TURNS; turn++) {
+        const lane_tokens tokens(args, turn);
 #pragma unroll
-    for (int k = 0; k < PER_WARP / LT_WARP; k++) {
-        int64_t i = at + warp * PER_WARP + k * LT_WARP + lane;
-        token[k] = i < rows ? index[i] : -1;
-    }
-#pragma unroll
-    for (int k = 0; k < PER_WARP / LT_WARP; k++) {
-        ours[k] = __ballot_sync(LT_FULL_MASK, token[k] >= first && token[k] < first + TOKENS && token[k] < vocab);
-        count += __popc(ours[k]);
-    }
-    if (lane == 0)
-        s.found[warp] = count;
-    __syncthreads();
-    int slot = 0, total = 0;
-    for (int w = 0; w < WARPS; w++) {
-        slot += w < warp ? s.found[w] : 0;
-        total += s.found[w];
-    }
-    for (int k = 0; k < PER_WARP / LT_WARP; k++) {
-        if (ours[k] >> lane & 1u) {
-            int mine = slot + __popc(ours[k] & ((1u << lane) - 1u));
-            s.row[mine] = (uint16_t)(warp * PER_WARP + k * LT_WARP + lane);
-            s.token[mine] = (uint16_t)(token[k] - first);
+        for (int k = 0; k < PER_TURN; k++) {
+            ours += tokens.bin(k) == bin;
+            before += tokens.bin(k) < bin;
         }
-        slot += __popc(ours[k]);
+    }
+    ours = __reduce_add_sync(LT_FULL_MASK, ours);
+    before = __reduce_add_sync(LT_FULL_MASK, before);
+    if (threadIdx.x % LT_WARP == 0) {
+        s.found[warp] = (int)ours;
+        s.below[warp] = (int)before;
     }
     __syncthreads();
+    int total = 0;
+    *slot = *below = 0;
+    for (int w = 0; w < WARPS; w++) {
+        *slot += w < warp ? s.found[w] : 0;
+        total += s.found[w];
+        *below += s.below[w];
+    }
     return total;
 }
 
-/* sorted and start from row and token: one thread per token. */
-__device__ __forceinline__ void sort_entries(int total, grad_space &s)
+/* Fills row and token with this block's entries, this warp's from `slot` on. */
+__device__ __forceinline__ void list_entries(const index_args &args, int slot, bin_space &s)
 {
-    const int t = threadIdx.x;
-    int mine = 0;
-    if (t < TOKENS)
-        for (int e = 0; e < total; e++)
-            mine += s.token[e] == t;
-    if (t < TOKENS)
-        s.start[t + 1] = mine;
-    if (t == 0)
-        s.start[0] = 0;
-    __syncthreads();
-    if (t == 0)
-        for (int k = 0; k < TOKENS; k++)
-            s.start[k + 1] += s.start[k];
-    __syncthreads();
-    if (t < TOKENS && mine > 0) {
-        int at = s.start[t];
-        for (int e = 0; e < total; e++)
-            if (s.token[e] == t)
-                s.sorted[at++] = s.row[e];
-    }
-    __syncthreads();
-}
-
-/* dtable_row[j ..] += the rows of dx at `at` + list[0 .. count), in order. */
-template <typename T, int N>
-__device__ __forceinline__ void add_rows(float *dtable_row, const T *dx, int64_t dim, const uint16_t *list, int count)
-{
-    float sum[N], v[AHEAD][N];
-    load<N>(sum, dtable_row);
-    int e = 0;
-    for (; e + AHEAD <= count; e += AHEAD) {
+    const int lane = threadIdx.x % LT_WARP, bin = (int)blockIdx.x;
+    for (int turn = 0; turn < TURNS; turn++) {
+        const lane_tokens tokens(args, turn);
 #pragma unroll
-        for (int a = 0; a < AHEAD; a++)
-            load<N>(v[a], dx + list[e + a] * dim);
-#pragma unroll
-        for (int a = 0; a < AHEAD; a++)
-#pragma unroll
-            for (int k = 0; k < N; k++)
-                sum[k] += v[a][k];
-    }
-    for (; e < count; e++) {
-        load<N>(v[0], dx + list[e] * dim);
-#pragma unroll
-        for (int k = 0; k < N; k++)
-            sum[k] += v[0][k];
-    }
-    store<N>(dtable_row, sum);
-}
-
-template <typename T, int N>
-__global__ void __launch_bounds__(GRAD_THREADS)
-    scatter_add(float *dtable, const T *dx, const int32_t *index, int64_t rows, int64_t dim, int64_t vocab, int accumulate)
-{
-    LT_SHARED(grad_space, s);
-    const int64_t first = (int64_t)blockIdx.x * TOKENS, j = ((int64_t)blockIdx.y * GRAD_THREADS + threadIdx.x) * N;
-    const bool column = j < dim;
-    if (!accumulate && column) {
-        const float zero[N] = {};
-        for (int64_t t = first; t < first + TOKENS && t < vocab; t++)
-            store<N>(dtable + t * dim + j, zero);
-    }
-    /* The lists of one chunk are overwritten two barriers into the next. */
-    for (int64_t at = 0; at < rows; at += CHUNK) {
-        const int total = find_entries(index, rows, first, vocab, at, s);
-        if (total > 0) {
-            sort_entries(total, s);
-            for (int t = 0; t < TOKENS; t++) {
-                int from = s.start[t], count = s.start[t + 1] - from;
-                if (column && count > 0)
-                    add_rows<T, N>(dtable + (first + t) * dim + j, dx + at * dim + j, dim, s.sorted + from, count);
+        for (int k = 0; k < PER_TURN; k++) {
+            const unsigned hits = __ballot_sync(LT_FULL_MASK, tokens.bin(k) == bin);
+            if (hits >> lane & 1u) {
+                const int mine = slot + __popc(hits & ((1u << lane) - 1u));
+                s.row[mine] = (uint16_t)tokens.row(k);
+                s.token[mine] = (uint16_t)(tokens.of[k] >> args.bits);
             }
+            slot += __popc(hits);
         }
     }
+    __syncthreads();
+}
+
+/* One block per bin, one thread per token of it. */
+__global__ void __launch_bounds__(BIN_THREADS, 2) group_rows(index_args args)
+{
+    LT_SHARED(bin_space, s);
+    int slot, below, mine = 0;
+    if (threadIdx.x == 0)
+        s.used = 0;
+    const int total = count_entries(args, &slot, &below, s);
+    list_entries(args, slot, s);
+    for (int e = 0; e < total; e++)
+        mine += s.token[e] == threadIdx.x;
+    if (mine == 0)
+        return;
+    /* Which token comes first is luck and of no meaning; the rows of one are in order. */
+    const int start = below + atomicAdd(&s.used, mine);
+    for (int e = 0, k = 0; k < mine; e++) {
+        if (s.token[e] != threadIdx.x)
+            continue;
+        const token_rows its = {start, k == 0 ? mine : 0};
+        rows_of_first[s.row[e]] = its;
+        sorted_rows[start + k++] = s.row[e];
+    }
+}
+
+/* dtable[token of the row] += the rows of dx with this token, in order, if the row is the first of them. */
+template <typename T, int N>
+__global__ void __launch_bounds__(THREADS)
+    add_grouped(float *dtable, const T *dx, const int32_t *index, int64_t dim, int64_t vocab)
+{
+    const int64_t row = blockIdx.y;
+    const int64_t j = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, token = index[row];
+    const token_rows all = rows_of_first[row];
+    if (token < 0 || token >= vocab || all.count == 0 || j >= dim)
+        return;
+    float sum[N], first[N], v[AHEAD][N];
+    load<N>(sum, dtable + token * dim + j);
+    load<N>(first, dx + row * dim + j);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        sum[k] += first[k];
+    for (int e = 1; e < all.count; e += AHEAD) {
+        int64_t others[AHEAD];
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++)
+            others[a] = sorted_rows[all.start + (e + a < all.count ? e + a : 0)];
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++)
+            load<N>(v[a], dx + others[a] * dim + j);
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                sum[k] = e + a < all.count ? sum[k] + v[a][k] : sum[k];
+        }
+    }
+    store<N>(dtable + token * dim + j, sum);
 }
 
 template <typename T> enum status run_embed(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
@@ -172,18 +207,28 @@ template <typename T> enum status run_embed(const struct op_attrs *attrs, void *
                                  stream);
 }
 
-template <typename T, int N> enum status launch_embed_grad(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T, int N>
+enum status add_batch(const struct op_attrs *attrs, void *const *arg, int64_t first, cuda_stream stream)
 {
-    dim3 grid((unsigned)blocks_of(attrs->embed.vocab, TOKENS), (unsigned)blocks_of(attrs->embed.dim, GRAD_THREADS * N));
-    return launch(grid, dim3(GRAD_THREADS), sizeof(grad_space), stream, scatter_add<T, N>, (float *)arg[0], (const T *)arg[1],
-                  (const int32_t *)arg[2], attrs->embed.rows, attrs->embed.dim, attrs->embed.vocab, attrs->embed.accumulate);
+    const int64_t dim = attrs->embed.dim, vocab = attrs->embed.vocab;
+    const int64_t rows = attrs->embed.rows - first < BATCH ? attrs->embed.rows - first : BATCH;
+    index_args args = {(const int32_t *)arg[2] + first, vocab, (int)rows, BIN_BITS};
+    while (vocab > (int64_t)BIN_TOKENS << args.bits)
+        args.bits++;
+    TRY(launch(dim3(1u << args.bits), dim3(BIN_THREADS), sizeof(bin_space), stream, group_rows, args));
+    const unsigned threads = row_threads(blocks_of(dim, N));
+    return launch(dim3((unsigned)blocks_of(dim, threads * N), (unsigned)rows), dim3(threads), 0, stream, add_grouped<T, N>,
+                  (float *)arg[0], (const T *)arg[1] + first * dim, args.index, dim, vocab);
 }
 
 template <typename T> enum status run_embed_grad(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
 {
-    if (attrs->embed.dim % WIDTH<T> == 0 && aligned_to_vectors({arg[0], arg[1]}))
-        return launch_embed_grad<T, WIDTH<T>>(attrs, arg, stream);
-    return launch_embed_grad<T, 1>(attrs, arg, stream);
+    const bool vectors = attrs->embed.dim % WIDTH<T> == 0 && aligned_to_vectors({arg[0], arg[1]});
+    if (!attrs->embed.accumulate)
+        TRY(CUDA_STATUS(cudaMemsetAsync(arg[0], 0, (size_t)(attrs->embed.vocab * attrs->embed.dim) * sizeof(float), stream)));
+    for (int64_t first = 0; first < attrs->embed.rows; first += BATCH)
+        TRY((vectors ? add_batch<T, WIDTH<T>> : add_batch<T, 1>)(attrs, arg, first, stream));
+    return OK;
 }
 
 } // namespace

@@ -148,7 +148,7 @@ void test_embedding(void)
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int t = F32; t <= BF16; t++)
             check_lookup(shapes[s][0], shapes[s][1], (enum dtype)t, s % 2 == 0);
-    /* tiles: 64 tokens, 1024 rows, 128 threads of 8 or 4 columns */
+    /* the simulator groups 1024 rows at a time, into two bins of up to 512 tokens or more bins; 256 threads of 8 or 4 columns */
     check_scatter(1, 1, 1, F32, 0, 0);
     check_scatter(1, 8, 63, BF16, 1, 0);
     check_scatter(31, 16, 64, BF16, 0, 2);
@@ -157,6 +157,7 @@ void test_embedding(void)
     check_scatter(1025, 12, 64, F32, 1, 8);
     check_scatter(2600, 8, 40, BF16, 0, 4);
     check_scatter(2049, 5, 200, F32, 1, 1);
-    check_scatter(40, 1032, 70, BF16, 1, 2);
+    check_scatter(40, 2056, 70, BF16, 1, 2);
+    check_scatter(700, 8, 1100, BF16, 1, 1);
     check_scatter(40, 515, 70, F32, 0, 2);
 }
