@@ -8,8 +8,8 @@ import kernels
 import timing
 from kernels import BF16, Attrs
 
-ROWS, DIM, FFN, VOCAB, HEADS, HEAD_DIM = 16384, 4096, 14336, 128256, 32, 128
-LOSS_ROWS = 4096
+DIM, FFN, VOCAB, HEADS, HEAD_DIM = 4096, 14336, 128256, 32, 128
+LOSS_ROWS, EMBED_ROWS = 4096, 16384  # rows of one call: a chunk of logits; what the embedding's gradient groups at a time
 
 
 def bf16(*shape):
@@ -31,45 +31,48 @@ def struct_on_device(value):
     return torch.frombuffer(bytearray(bytes(value)), dtype=torch.uint8).cuda()
 
 
-def cases(lib):
+def cases(lib, rows):
     """name -> (call, bytes)"""
-    n, f = ROWS * DIM, ROWS * FFN
+    n, f = rows * DIM, rows * FFN
     record = struct_on_device(kernels.Record(inv_targets=1e-4, clip=1.0, lr=1e-4, weight_decay=0.1, beta1=0.9, beta2=0.95, eps=1e-8,
                                              bias1=0.1, bias2=0.05))
     norm = struct_on_device(kernels.NormResult(norm=1.0, factor=1.0, skip=0))
-    x, y, delta, weight = bf16(ROWS, DIM), bf16(ROWS, DIM), fp32(ROWS, DIM), bf16(DIM)
+    x, y, delta, weight = bf16(rows, DIM), bf16(rows, DIM), fp32(rows, DIM), bf16(DIM)
     out = {}
 
     def add(name, op, a, tensors, moved):
         out[name] = (lib.op(op, a, tensors), moved)
-    add("add", "add", attrs("add", rows=ROWS, dim=DIM, dtype=BF16), [y, x, delta, None], n * 8)
-    add("norm_rms", "norm", attrs("norm", rows=ROWS, dim=DIM, eps=1e-5, kind=kernels.RMS, dtype=BF16), [y, x, weight, None], n * 4)
-    add("norm_layer", "norm", attrs("norm", rows=ROWS, dim=DIM, eps=1e-5, kind=kernels.LAYER, dtype=BF16), [y, x, weight, weight], n * 4)
-    work, dweight = fp32(ROWS // 32 * 2 * DIM), fp32(DIM)
-    add("norm_grad_rms", "norm_grad", attrs("norm", rows=ROWS, dim=DIM, eps=1e-5, kind=kernels.RMS, dtype=BF16),
+    add("add", "add", attrs("add", rows=rows, dim=DIM, dtype=BF16), [y, x, delta, None], n * 8)
+    add("norm_rms", "norm", attrs("norm", rows=rows, dim=DIM, eps=1e-5, kind=kernels.RMS, dtype=BF16), [y, x, weight, None], n * 4)
+    add("norm_layer", "norm", attrs("norm", rows=rows, dim=DIM, eps=1e-5, kind=kernels.LAYER, dtype=BF16), [y, x, weight, weight], n * 4)
+    work, dweight = fp32(rows // 32 * 2 * DIM), fp32(DIM)
+    add("norm_grad_rms", "norm_grad", attrs("norm", rows=rows, dim=DIM, eps=1e-5, kind=kernels.RMS, dtype=BF16),
         [y, x, weight, delta, dweight, None, work], n * 10)
-    add("bias_grad", "bias_grad", attrs("bias", rows=ROWS, dim=DIM, dtype=BF16, y_type=BF16), [dweight, x], n * 2)
-    positions = torch.arange(ROWS, dtype=torch.int32, device="cuda")
+    dbias = fp32(DIM)
+    add("norm_grad_layer", "norm_grad", attrs("norm", rows=rows, dim=DIM, eps=1e-5, kind=kernels.LAYER, dtype=BF16),
+        [y, x, weight, delta, dweight, dbias, work], n * 10)
+    add("bias_grad", "bias_grad", attrs("bias", rows=rows, dim=DIM, dtype=BF16, y_type=BF16), [dweight, x], n * 2)
+    positions = torch.arange(rows, dtype=torch.int32, device="cuda")
     inv_freq = 10000.0 ** (-torch.arange(0, HEAD_DIM, 2, device="cuda") / HEAD_DIM)
-    add("rope", "rope", attrs("rope", rows=ROWS, heads=HEADS, head_dim=HEAD_DIM, x_type=BF16), [x, positions, inv_freq.float()], n * 4)
-    h = dict(rows=ROWS, heads=HEADS, head_dim=HEAD_DIM, dtype=BF16)
-    per_head, lse, lse_part = fp32(ROWS, HEADS), fp32(HEADS, ROWS), fp32(HEADS, ROWS)
+    add("rope", "rope", attrs("rope", rows=rows, heads=HEADS, head_dim=HEAD_DIM, x_type=BF16), [x, positions, inv_freq.float()], n * 4)
+    h = dict(rows=rows, heads=HEADS, head_dim=HEAD_DIM, dtype=BF16)
+    per_head, lse, lse_part = fp32(rows, HEADS), fp32(HEADS, rows), fp32(HEADS, rows)
     add("attn_delta", "attn_delta", attrs("heads", **h), [per_head, x, y], n * 4)
     add("attn_merge", "attn_merge", attrs("heads", accumulate=1, **h), [delta, lse, x, lse_part], n * 10)
     add("cast_bf16", "cast", attrs("cast", n=n, y_type=BF16, x_type=kernels.F32), [y, delta], n * 6)
-    gate, up, dy = bf16(ROWS, FFN), bf16(ROWS, FFN), bf16(ROWS, FFN)
-    a = attrs("act", rows=ROWS, dim=FFN, dtype=BF16)
+    gate, up, dy = bf16(rows, FFN), bf16(rows, FFN), bf16(rows, FFN)
+    a = attrs("act", rows=rows, dim=FFN, dtype=BF16)
     add("swiglu", "swiglu", a, [dy, gate, up], f * 6)
     add("swiglu_grad", "swiglu_grad", a, [gate, up, dy], f * 12)
     add("gelu_tanh", "gelu", a, [dy, gate], f * 4)
     add("gelu_grad_tanh", "gelu_grad", a, [gate, dy], f * 8)
-    add("gelu_erf", "gelu", attrs("act", rows=ROWS, dim=FFN, dtype=BF16, kind=1), [dy, gate], f * 4)
-    table, tokens = bf16(VOCAB, DIM), torch.randint(0, VOCAB, (ROWS,), dtype=torch.int32, device="cuda")
-    e = dict(rows=ROWS, dim=DIM, vocab=VOCAB, dtype=BF16)
+    add("gelu_erf", "gelu", attrs("act", rows=rows, dim=FFN, dtype=BF16, kind=1), [dy, gate], f * 4)
+    table, tokens = bf16(VOCAB, DIM), torch.randint(0, VOCAB, (rows,), dtype=torch.int32, device="cuda")
+    e = dict(rows=rows, dim=DIM, vocab=VOCAB, dtype=BF16)
     add("embed", "embed", attrs("embed", **e), [y, table, tokens, None, None], n * 4)
-    dtable = fp32(VOCAB, DIM)
-    touched = int(tokens.unique().numel()) * DIM * 8
-    add("embed_grad", "embed_grad", attrs("embed", accumulate=1, **e), [dtable, x, tokens], n * 2 + touched)
+    dtable, some = fp32(VOCAB, DIM), min(rows, EMBED_ROWS)
+    touched = int(tokens[:some].unique().numel()) * DIM * 8
+    add("embed_grad", "embed_grad", attrs("embed", accumulate=1, **dict(e, rows=some)), [dtable, x, tokens], some * DIM * 2 + touched)
     logits, loss = fp32(LOSS_ROWS, VOCAB), torch.zeros(1, dtype=torch.float64, device="cuda")
     targets = torch.randint(0, VOCAB, (LOSS_ROWS,), dtype=torch.int32, device="cuda")
     add("loss_gradient", "loss", attrs("loss", rows=LOSS_ROWS, vocab=VOCAB, gradient=1), [logits, loss, targets, record],
@@ -78,6 +81,8 @@ def cases(lib):
     add("accum", "accum", attrs("vec", n=n), [m, grad], n * 12)
     add("sumsq", "sumsq", attrs("vec", n=n), [loss, grad], n * 4)
     add("adamw", "adamw", attrs("vec", n=n, n_decay=n), [master, m, v, grad, norm, record, param], n * 30)
+    low_m, low_v = bf16(n), bf16(n).abs_()
+    add("adamw_bf16", "adamw", attrs("vec", n=n, n_decay=n, moments=BF16), [master, low_m, low_v, grad, norm, record, param], n * 22)
     add("fill", "fill", attrs("copy", bytes=n * 4), [delta.clone()], n * 4)
     return out
 
@@ -85,12 +90,13 @@ def cases(lib):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--rows", type=int, default=65536)
     options = parser.parse_args()
     lib = kernels.Kernels()
-    result = {"machine_before": timing.machine(), "kernels": {}}
+    result = {"machine_before": timing.machine(), "rows": options.rows, "kernels": {}}
     src, dst = torch.randn(1 << 29, device="cuda"), torch.empty(1 << 29, device="cuda")  # 2 GiB each
     calls = {"copy": (lambda: dst.copy_(src), 2 * src.numel() * 4)}
-    calls.update(cases(lib))
+    calls.update(cases(lib, options.rows))
     times = timing.take_turns({name: call for name, (call, _) in calls.items()}, options.seconds)
     rate = lambda name: calls[name][1] / times[name]["median_ms"] / 1e6
     for name in calls:
