@@ -100,7 +100,8 @@ INLINE void product_nt(float (&s)[N / 2], const smem_tile<ROWS, D> &a, int first
                                       k ? WGMMA_ADD : WGMMA_REPLACE);
 }
 
-/* acc [64 x D] += a [64 x N] b [N x D], a from registers. */
+/* acc [64 x D] += a [64 x N] b [N x D], a from registers. `a` must be written anew for every use: of one that a loop carries
+ * unchanged, ptxas 13.0 gives the registers away (wrong dQ on an H200; the SASS shows it). */
 template <int N, int D> INLINE void product_rn(float (&acc)[D / 2], const uint32_t (&a)[N / 16][4], const smem_tile<N, D> &b)
 {
 #pragma unroll
