@@ -30,13 +30,16 @@ enum status attn_sm90_backward(const struct op_attrs *attrs, void *const *arg, c
  * so that the kernels after it need neither delta, lse nor lo, hi. Rows are padded to a multiple of ATTN_ROW_PAD, so tiles load
  * them unguarded. */
 #define ATTN_ROW_PAD 128
+struct attn_row_stat {
+    float
+        lse2; /* lse * log2(e); +inf for a query without keys and for padding: p = exp2(s * scale * log2(e) - lse2) is 0 there */
+    float delta; /* rowsum(do * o); 0 for a query without keys and for padding */
+};
 struct attn_row_span {
     int32_t from, to; /* keys [from, to) of this call; 0, 0 for padding */
 };
 struct attn_rows {
-    /* [hq][rows_padded]. lse2: lse * log2(e); +inf for a query without keys and for padding, so that p = exp2(s * scale * log2(e) -
-     * lse2) is 0 there. delta: rowsum(do * o); 0 for those. */
-    float *lse2, *delta;
+    struct attn_row_stat *stat; /* [hq][rows_padded] */
     struct attn_row_span *span; /* [rows_padded] */
     int64_t padded;
 };
@@ -50,9 +53,8 @@ static inline struct attn_rows attn_rows_of(const struct op_attrs *attrs, void *
 {
     struct attn_rows rows;
     rows.padded = round_up(attrs->attn.sq, ATTN_ROW_PAD);
-    rows.lse2 = (float *)work;
-    rows.delta = rows.lse2 + rows.padded * attrs->attn.hq;
-    rows.span = (struct attn_row_span *)(rows.delta + rows.padded * attrs->attn.hq);
+    rows.stat = (struct attn_row_stat *)work;
+    rows.span = (struct attn_row_span *)((char *)work + rows.padded * 8 * attrs->attn.hq);
     return rows;
 }
 

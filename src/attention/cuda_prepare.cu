@@ -1,4 +1,4 @@
-// First launch of every backward pass: lse (in units of log2) and delta by head, each query's keys, and (fast mode)
+// First launch of every backward pass: delta and lse (in units of log2) side by side by head, each query's keys, and (fast mode)
 // a zero dq.
 #include "attention/cuda_mask.cuh"
 
@@ -19,9 +19,10 @@ static LT_KERNEL(ATTN_ROW_PAD) prepare_kernel(const prepare_args a)
     const int head = blockIdx.x % a.hq, row = blockIdx.x / a.hq * ATTN_ROW_PAD + threadIdx.x;
     const bool live = row < a.mask.sq;
     const float lse = live ? a.lse[(int64_t)head * a.mask.sq + row] : -INFINITY;
-    const bool some = lse != -INFINITY; // without keys, delta may be anything
-    a.rows.lse2[head * a.rows.padded + row] = some ? lse * 1.44269504f : INFINITY;
-    a.rows.delta[head * a.rows.padded + row] = some ? a.delta[(int64_t)row * a.hq + head] : 0;
+    attn_row_stat stat = {INFINITY, 0}; // without keys, whatever delta is
+    if (lse != -INFINITY)
+        stat = attn_row_stat{lse * 1.44269504f, a.delta[(int64_t)row * a.hq + head]};
+    a.rows.stat[head * a.rows.padded + row] = stat;
     if (head == 0)
         a.rows.span[row] = live ? attn_row_span{attn_from(a.mask, row), attn_to(a.mask, row)} : attn_row_span{0, 0};
 }

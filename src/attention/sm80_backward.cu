@@ -19,7 +19,7 @@ static enum status q_run(sm80_backward_args a, struct CUstream_st *stream)
 {
     typedef sm80_q_shared<D, M, N, STAGES> shared;
     LT_SHARED_FITS(shared, LIMIT);
-    static_assert(ATTN_ROW_PAD % M == 0, "a tile reads its rows' lse2 and delta unguarded");
+    static_assert(ATTN_ROW_PAD % M == 0, "a tile reads its rows' stat unguarded");
     a.tiles = (int)ceil_div(a.mask.sq, M);
     return launch(dim3((unsigned)(a.tiles * a.hq)), dim3(WARPS * 32), sizeof(shared), stream,
                   sm80_backward_q_kernel<D, M, N, WARPS, STAGES>, a);

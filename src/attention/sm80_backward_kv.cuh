@@ -17,43 +17,40 @@ template <int D, int M, int N, int STAGES, int WHAT> struct alignas(128) sm80_kv
     alignas(128) bf16_bits q[STAGES][N * D];
     bf16_bits g[STAGES][N * D];
     alignas(128) bf16_bits ds[WHAT & SM80_DQ ? M * N : 1]; // [keys][queries]
-    alignas(16) float lse2[STAGES][N], delta[STAGES][N];
+    alignas(16) attn_row_stat stat[STAGES][N];
     attn_row_span span[STAGES][N];
     attn_range range; // stays here: registers are dearer
 };
 
-// Starts copying the queries [q, q + N) of one head. Beyond sq: zero rows, whose p is 0 by their padded lse2.
+// Starts copying the queries [q, q + N) of one head. Beyond sq: zero rows, whose p is 0 by their padded stat.
 template <int D, int N, int THREADS, class SHARED>
 static __device__ __forceinline__ void sm80_kv_load(const sm80_backward_args &a, SHARED &s, int stage, int head, int q)
 {
     const int64_t stride = (int64_t)a.hq * a.head_dim, at = q * stride + head * a.head_dim;
     tile_load<N, D, THREADS>(smem_addr(s.q[stage]), a.q + at, stride, a.mask.sq - q, a.head_dim / 8);
     tile_load<N, D, THREADS>(smem_addr(s.g[stage]), a.g + at, stride, a.mask.sq - q, a.head_dim / 8);
-    static_assert(N <= THREADS, "16 bytes a thread: four of lse2 or delta, two of span");
-    const int i = threadIdx.x * 4, j = threadIdx.x * 2;
-    const int64_t row = head * a.rows.padded + q;
+    const int i = threadIdx.x * 2; // two rows per 16 bytes
+    static_assert(N <= THREADS, "half of the threads copy stat, the other half span");
     if (i < N)
-        cp_async_16(smem_addr(&s.lse2[stage][i]), a.rows.lse2 + row + i);
+        cp_async_16(smem_addr(&s.stat[stage][i]), a.rows.stat + head * a.rows.padded + q + i);
     else if (i < 2 * N)
-        cp_async_16(smem_addr(&s.delta[stage][i - N]), a.rows.delta + row + i - N);
-    else if (j < 2 * N)
-        cp_async_16(smem_addr(&s.span[stage][j - N]), a.rows.span + q + j - N);
+        cp_async_16(smem_addr(&s.span[stage][i - N]), a.rows.span + q + i - N);
     cp_async_commit();
 }
 
-// Scores [keys][queries] become p; lse2 and span: of the first query of this lane; key: of c[0][0][0].
+// Scores [keys][queries] become p; stat and span: of the first query of this lane; key: of c[0][0][0].
 template <int MT, int NT>
-static __device__ __forceinline__ void sm80_kv_probabilities(float (&c)[MT][NT][4], const float *lse2, const attn_row_span *span,
-                                                             float scale_log2, bool partial, int key)
+static __device__ __forceinline__ void sm80_kv_probabilities(float (&c)[MT][NT][4], const attn_row_stat *stat,
+                                                             const attn_row_span *span, float scale_log2, bool partial, int key)
 {
 #pragma unroll
     for (int n = 0; n < NT; n++) {
-        const float2 x = *(const float2 *)(lse2 + n * 8);
+        const float4 x = *(const float4 *)(stat + n * 8); // lse2, delta of two queries
 #pragma unroll
         for (int m = 0; m < MT; m++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                c[m][n][i] = ex2(fmaf(c[m][n][i], scale_log2, i % 2 ? -x.y : -x.x));
+                c[m][n][i] = ex2(fmaf(c[m][n][i], scale_log2, i % 2 ? -x.z : -x.x));
     }
     if (!partial)
         return;
@@ -72,16 +69,17 @@ static __device__ __forceinline__ void sm80_kv_probabilities(float (&c)[MT][NT][
 }
 
 // dp starts at -delta, so that ds = p dp; the scale is applied to the sums.
-template <int MT, int NT> static __device__ __forceinline__ void sm80_kv_start_dp(float (&dp)[MT][NT][4], const float *delta)
+template <int MT, int NT>
+static __device__ __forceinline__ void sm80_kv_start_dp(float (&dp)[MT][NT][4], const attn_row_stat *stat)
 {
 #pragma unroll
     for (int n = 0; n < NT; n++) {
-        const float2 x = *(const float2 *)(delta + n * 8);
+        const float4 x = *(const float4 *)(stat + n * 8);
 #pragma unroll
         for (int m = 0; m < MT; m++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                dp[m][n][i] = i % 2 ? -x.y : -x.x;
+                dp[m][n][i] = i % 2 ? -x.w : -x.y;
     }
 }
 
@@ -170,19 +168,19 @@ static __device__ __forceinline__ void sm80_kv_tile(const sm80_backward_args &a,
 #pragma unroll 1
     for (int part = 0; part < N; part += PART) {
         const uint32_t q = smem_addr(s.q[stage]) + part * D * 2, g = smem_addr(s.g[stage]) + part * D * 2;
-        const int column = part + t * 2;
+        const attn_row_stat *stat = s.stat[stage] + part + t * 2;
         float p[MT][PART / 8][4];
         uint32_t f[MT][PART / 16][4];
         tile_zero(p);
         product_of_tiles<D>(p, k_at, q + tile_chunks_first<D>(lane));
-        sm80_kv_probabilities(p, s.lse2[stage] + column, s.span[stage] + column, a.scale_log2, partial, k0 + row + lane / 4);
+        sm80_kv_probabilities(p, stat, s.span[stage] + part + t * 2, a.scale_log2, partial, k0 + row + lane / 4);
         if (WHAT & SM80_DV) {
             fragments_of(f, p);
             product_of_fragments<D>(dv, f, g + first);
         }
         if (WHAT & SM80_DK) {
             float dp[MT][PART / 8][4];
-            sm80_kv_start_dp(dp, s.delta[stage] + column);
+            sm80_kv_start_dp(dp, stat);
             product_of_tiles<D>(dp, smem_addr(s.v) + row * D * 2 + first, g + tile_chunks_first<D>(lane));
 #pragma unroll
             for (int m = 0; m < MT; m++)

@@ -19,10 +19,10 @@ static __device__ __forceinline__ void sm80_q_load(const sm80_backward_args &a, 
     cp_async_commit();
 }
 
-// ds = p dp, over the scores; dp started at -delta. lse2: of this lane's rows; span: of the first of them; key: of c[0][0][0].
+// ds = p dp, over the scores; dp started at -delta. stat: of this lane's rows; span: of the first of them; key: of c[0][0][0].
 template <int MT, int NT>
 static __device__ __forceinline__ void sm80_q_score_gradients(float (&c)[MT][NT][4], const float (&dp)[MT][NT][4],
-                                                              const float (&lse2)[MT][2], const attn_row_span *span,
+                                                              const attn_row_stat (&stat)[MT][2], const attn_row_span *span,
                                                               float scale_log2, bool partial, int key)
 {
 #pragma unroll
@@ -39,7 +39,7 @@ static __device__ __forceinline__ void sm80_q_score_gradients(float (&c)[MT][NT]
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     float &s = c[m][n][h * 2 + i];
-                    s = ex2(fmaf(s, scale_log2, -lse2[m][h])) * dp[m][n][h * 2 + i];
+                    s = ex2(fmaf(s, scale_log2, -stat[m][h].lse2)) * dp[m][n][h * 2 + i];
                     if (partial && (n * 8 + i < from || n * 8 + i >= to))
                         s = 0;
                 }
@@ -63,13 +63,10 @@ template <int D, int M, int N, int WARPS, int STAGES> LT_KERNEL(WARPS * 32) sm80
         sm80_q_load<D, N, THREADS>(a, s, 0, kv, k);
     }
     const attn_row_span *span = a.rows.span + q0 + row + lane / 4;
-    float lse2[MT][2], delta[MT][2];
+    attn_row_stat stat[MT][2];
 #pragma unroll
-    for (int m = 0; m < MT * 2; m++) {
-        const int64_t at = head * a.rows.padded + q0 + row + lane / 4 + m * 8;
-        lse2[m / 2][m % 2] = a.rows.lse2[at];
-        delta[m / 2][m % 2] = a.rows.delta[at];
-    }
+    for (int m = 0; m < MT * 2; m++)
+        stat[m / 2][m % 2] = a.rows.stat[head * a.rows.padded + q0 + row + lane / 4 + m * 8];
     const uint32_t first = tile_rows_first<D>(lane), second = tile_chunks_first<D>(lane), own = row * D * 2 + first;
     float dq[MT][D / 8][4];
     tile_zero(dq);
@@ -86,13 +83,13 @@ template <int D, int M, int N, int WARPS, int STAGES> LT_KERNEL(WARPS * 32) sm80
             for (int n = 0; n < NT; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    dp[m][n][i] = -delta[m][i / 2];
+                    dp[m][n][i] = -stat[m][i / 2].delta;
         product_of_tiles<D>(c, smem_addr(s.q) + own, smem_addr(s.k[stage]) + second);
         product_of_tiles<D>(dp, smem_addr(s.g) + own, smem_addr(s.v[stage]) + second);
         if (attn_classify(range, k, N) == ATTN_FULL)
-            sm80_q_score_gradients(c, dp, lse2, span, a.scale_log2, false, k);
+            sm80_q_score_gradients(c, dp, stat, span, a.scale_log2, false, k);
         else
-            sm80_q_score_gradients(c, dp, lse2, span, a.scale_log2, true, k + lane % 4 * 2);
+            sm80_q_score_gradients(c, dp, stat, span, a.scale_log2, true, k + lane % 4 * 2);
         uint32_t f[MT][NT / 2][4];
         fragments_of(f, c);
         product_of_fragments<D>(dq, f, smem_addr(s.k[stage]) + first);

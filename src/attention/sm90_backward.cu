@@ -56,8 +56,7 @@ backward_params params_of(const struct op_attrs *a, void *const *arg, const back
 {
     backward_params p = {};
     p.mask = sm90_mask(a, arg[9], arg[10]);
-    p.lse2 = w.rows.lse2;
-    p.delta = w.rows.delta;
+    p.stat = w.rows.stat;
     p.keys = w.keys;
     p.dq = (float *)arg[0];
     p.dk = (float *)arg[1];

@@ -7,7 +7,7 @@
 
 struct backward_params {
     attn_mask mask;
-    const float *lse2, *delta; /* [hq, rows_padded] */
+    const attn_row_stat *stat; /* [hq, rows_padded] */
     const attn_row_span *keys; /* [sk]: here the *queries* [from, to) that attend a key */
     float *dq, *dk, *dv;       /* [sq, hq, head_dim], [sk, hk, head_dim] twice */
     int *counter;              /* tiles taken beyond each block's first, by this kernel */

@@ -15,7 +15,7 @@ template <int D_, int NQ_, int CONSUMERS_, int STAGES_, bool DQ_> struct keys_sh
     static constexpr int D = D_, NQ = NQ_, CONSUMERS = CONSUMERS_, STAGES = STAGES_, M = 64 * CONSUMERS_;
     static constexpr bool DQ = DQ_;
     static constexpr int threads = WARPGROUP * (CONSUMERS + 1);
-    static constexpr bool AHEAD = D <= 96; /* there are registers for the next scores beside dK and dQ */
+    static constexpr bool AHEAD = DQ && D <= 96; /* there are registers for the next scores beside dK and dQ */
     static constexpr int COLUMNS = smem_tile<M, D>::chunks * CHUNK / CONSUMERS; /* of dQ, for each warpgroup */
     static_assert(!DQ || (NQ == 64 && (COLUMNS == 32 || COLUMNS == 64)), "dQ is shared out in TMA boxes");
 
@@ -25,7 +25,7 @@ template <int D_, int NQ_, int CONSUMERS_, int STAGES_, bool DQ_> struct keys_sh
         /* Unused without DQ: keys x queries, two, so that one barrier a step is enough; a warpgroup's columns as TMA boxes. */
         smem_tile<DQ ? M : 8, NQ> ds[2];
         alignas(1024) float dq[DQ ? CONSUMERS : 1][COLUMNS / 32][DQ ? 64 : 8][32];
-        alignas(16) float lse2[STAGES][NQ], delta[STAGES][NQ];
+        attn_row_stat stat[STAGES][NQ];
         pipe kv_bar, q_bar[STAGES]; /* q_bar.empty: of q and go */
         uint64_t go_full[STAGES];
         backward_tile tile;
@@ -73,10 +73,9 @@ INLINE void keys_produce(typename T::shared &s, const backward_params &p, const 
             for (int at = t.range.begin; at < t.range.end; at += T::NQ) {
                 uint64_t *q_full = &s.q_bar[q.slot].full, *go_full = &s.go_full[q.slot];
                 pipe_wait_empty(s.q_bar[q.slot], q.parity);
-                mbar_arrive_expect_tx(smem_addr(q_full), s.q[0].bytes + sizeof s.lse2[0] + sizeof s.delta[0]);
+                mbar_arrive_expect_tx(smem_addr(q_full), s.q[0].bytes + sizeof s.stat[0]);
                 tile_load(s.q[q.slot], q_map, q_full, head, at);
-                bulk_load(smem_addr(s.lse2[q.slot]), p.lse2 + head * p.rows_padded + at, sizeof s.lse2[0], smem_addr(q_full));
-                bulk_load(smem_addr(s.delta[q.slot]), p.delta + head * p.rows_padded + at, sizeof s.delta[0], smem_addr(q_full));
+                bulk_load(smem_addr(s.stat[q.slot]), p.stat + head * p.rows_padded + at, sizeof s.stat[0], smem_addr(q_full));
                 mbar_arrive_expect_tx(smem_addr(go_full), s.go[0].bytes);
                 tile_load(s.go[q.slot], go_map, go_full, head, at);
                 q.next();
@@ -85,29 +84,29 @@ INLINE void keys_produce(typename T::shared &s, const backward_params &p, const 
 }
 
 /* s: transposed scores in, probabilities out; columns are queries. */
-template <int NQ> INLINE void keys_probabilities(float (&s)[NQ / 2], const float *lse2, float scale_log2)
+template <int NQ> INLINE void keys_probabilities(float (&s)[NQ / 2], const attn_row_stat *stat, float scale_log2)
 {
 #pragma unroll
     for (int j = 0; j < NQ / 8; j++) {
-        const float2 x = *reinterpret_cast<const float2 *>(lse2 + 8 * j + threadIdx.x % 4 * 2);
+        const float4 x = *reinterpret_cast<const float4 *>(stat + 8 * j + threadIdx.x % 4 * 2); /* lse2, delta of two queries */
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             s[4 * j + 2 * r] = probability(s[4 * j + 2 * r], scale_log2, x.x);
-            s[4 * j + 2 * r + 1] = probability(s[4 * j + 2 * r + 1], scale_log2, x.y);
+            s[4 * j + 2 * r + 1] = probability(s[4 * j + 2 * r + 1], scale_log2, x.z);
         }
     }
 }
 
 /* dp: V dO^T in, dS^T = p (dp - delta) out. */
-template <int NQ> INLINE void keys_score_gradient(float (&dp)[NQ / 2], const float (&p)[NQ / 2], const float *delta)
+template <int NQ> INLINE void keys_score_gradient(float (&dp)[NQ / 2], const float (&p)[NQ / 2], const attn_row_stat *stat)
 {
 #pragma unroll
     for (int j = 0; j < NQ / 8; j++) {
-        const float2 x = *reinterpret_cast<const float2 *>(delta + 8 * j + threadIdx.x % 4 * 2);
+        const float4 x = *reinterpret_cast<const float4 *>(stat + 8 * j + threadIdx.x % 4 * 2);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            dp[4 * j + 2 * r] = p[4 * j + 2 * r] * (dp[4 * j + 2 * r] - x.x);
-            dp[4 * j + 2 * r + 1] = p[4 * j + 2 * r + 1] * (dp[4 * j + 2 * r + 1] - x.y);
+            dp[4 * j + 2 * r] = p[4 * j + 2 * r] * (dp[4 * j + 2 * r] - x.y);
+            dp[4 * j + 2 * r + 1] = p[4 * j + 2 * r + 1] * (dp[4 * j + 2 * r + 1] - x.w);
         }
     }
 }
@@ -221,14 +220,14 @@ INLINE void keys_attend(typename T::shared &s, const backward_params &p, const C
             fragment_ready(acc);
         }
         fragment_apply_mask<NQ>(acc, rows, t.range, at);
-        keys_probabilities<NQ>(acc, s.lse2[slot], p.scale * LOG2E);
+        keys_probabilities<NQ>(acc, s.stat[slot], p.scale * LOG2E);
         fragment_pack<NQ>(pa, acc);
         wgmma_fence();
         product_rn<NQ>(dv, pa, s.go[slot]);
         wgmma_commit();
         wgmma_wait<1>();
         fragment_ready(dp);
-        keys_score_gradient<NQ>(dp, acc, s.delta[slot]);
+        keys_score_gradient<NQ>(dp, acc, s.stat[slot]);
         fragment_pack<NQ>(da, dp);
         if constexpr (T::DQ) {
             tile_store(s.ds[i % 2], 64 * w, da);

@@ -75,12 +75,11 @@ INLINE void queries_attend(typename T::shared &s, const backward_params &p, cons
     const float scale_log2 = p.scale * LOG2E;
     const int first = t.row + 64 * w;
     const fragment_mask rows = mask_of_queries(p.mask, first);
-    float lse2[2], delta[2];
+    attn_row_stat stat[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int row = first + fragment_row() + 8 * r;
-        lse2[r] = row < p.mask.sq ? p.lse2[t.head * p.rows_padded + row] : INFINITY;
-        delta[r] = row < p.mask.sq ? p.delta[t.head * p.rows_padded + row] : 0;
+        stat[r] = row < p.mask.sq ? p.stat[t.head * p.rows_padded + row] : attn_row_stat{INFINITY, 0};
     }
     float acc[N / 2], dp[N / 2];
     uint32_t a[N / 16][4];
@@ -102,12 +101,12 @@ INLINE void queries_attend(typename T::shared &s, const backward_params &p, cons
         fragment_apply_mask<N>(acc, rows, t.range, at);
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
-            acc[i] = probability(acc[i], scale_log2, lse2[i / 2 % 2]);
+            acc[i] = probability(acc[i], scale_log2, stat[i / 2 % 2].lse2);
         wgmma_wait<0>();
         fragment_ready(dp);
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
-            dp[i] = acc[i] * (dp[i] - delta[i / 2 % 2]);
+            dp[i] = acc[i] * (dp[i] - stat[i / 2 % 2].delta);
         fragment_pack<N>(a, dp);
         wgmma_fence();
         product_rn<N>(dq, a, s.k[kv.slot]);
