@@ -17,7 +17,7 @@
  * 512 GB/s); of the GA102 and Ada white papers, with fp32 accumulation: RTX 3090 (936 GB/s, 71), RTX 4090 (1008 GB/s, 165); of
  * the page of laptop GPUs: RTX 4090 (16 GB at 576 GB/s; 9728 cores, so 76 multiprocessors at 1.75 GHz, the middle of its boost
  * clocks of 1.455 to 2.04 GHz that depend on the laptop's power: 68; 8 lanes of PCIe 4). Times these efficiencies:
- * - h200: measured on one, bench/results/2026-11-22-gpu-h200.txt: this project's attention, with bits that repeat, 690/445 TFLOP/s
+ * - h200: measured on one, bench/results/2026-11-22-gpu-h200.txt: this project's attention, with bits that repeat, 690/440 TFLOP/s
  *   forward/backward at head dim 128 and 535/385 at 64; products through cuBLAS 670 to 750, 600 with 1024 rows, 470 with 256, 180
  *   with 64; element-wise 87% of a device copy's 4.27 TB/s; over PCIe 5 50 GB/s each way at once. 148 GB of memory usable. h100 and
  *   gh200: the same chip, memory at the same 77% of their data sheets.
@@ -40,9 +40,9 @@ static const struct preset {
 } presets[] = {
     {"a100-40", 8, 41, 128, 312, 19.5, 250, 218, 187, 187, 165, 1240, 24, 280, 240, 21},
     {"a100-80", 8, 83, 128, 312, 19.5, 250, 218, 187, 187, 165, 1630, 24, 280, 240, 21},
-    {"h100", 8, 83, 128, 989, 67, 700, 690, 445, 535, 385, 2580, 50, 430, 360, 42},
-    {"h200", 8, 148, 128, 989, 67, 700, 690, 445, 535, 385, 3700, 50, 430, 360, 42},
-    {"gh200", 4, 99, 447, 989, 67, 700, 690, 445, 535, 385, 3080, 315, 1400, 360, 21},
+    {"h100", 8, 83, 128, 989, 67, 700, 690, 440, 535, 385, 2580, 50, 430, 360, 42},
+    {"h200", 8, 148, 128, 989, 67, 700, 690, 440, 535, 385, 3700, 50, 430, 360, 42},
+    {"gh200", 4, 99, 447, 989, 67, 700, 690, 440, 535, 385, 3080, 315, 1400, 360, 21},
     {"rtx3090", 4, 25, 64, 71, 35.6, 57, 50, 39, 46, 36, 800, 24, 60, 10, 1},
     {"rtx4090", 4, 25, 64, 165, 82.6, 132, 115, 91, 105, 83, 860, 24, 60, 10, 1},
     {"rtx4090-laptop", 1, 16.5, 32, 68, 34, 54, 48, 37, 44, 34, 490, 12, 60, 10, 1},
