@@ -172,14 +172,7 @@ static enum status try_fixed(struct explainer *x, struct decision *d, const stru
     struct strategy t;
     if (plan_fixed(x->m, s, &t) != OK)
         return OK;
-    t.params = p->params;
-    t.grads = p->grads;
-    t.optim = p->optim;
-    t.acts = p->acts;
-    t.passing = p->passing;
-    t.device_layers = p->device_layers;
-    t.input_every = p->input_every;
-    t.update_on_host = p->update_on_host;
+    strategy_place(&t, p);
     double alpha = (double)p->kept_chunks / (double)ceil_div(p->rows, p->row_chunk);
     t.kept_chunks = (int)(alpha * (double)ceil_div(t.rows, t.row_chunk) + 0.5);
     return try(x, d, s, &t, say);
@@ -192,8 +185,7 @@ static enum status explain_tiles(struct explainer *x)
     snprintf(say, sizeof say, "%lld rows, %d heads, %lld rows of the loss", (long long)p->row_chunk, p->head_tile,
              (long long)p->loss_tile);
     struct decision *d = decide(x, "tiles", say, 0);
-    snprintf(d->note, sizeof d->note,
-             "they change rounding: those of model and length, unless others gain 3%% or nothing fits");
+    snprintf(d->note, sizeof d->note, "they change rounding: those of model and length, unless others gain 3%% or nothing fits");
     for (int twice = 0; twice < 2; twice++) {
         struct settings s = *x->s;
         s.row_chunk = twice ? 2 * p->row_chunk : p->row_chunk / 2;

@@ -64,14 +64,7 @@ enum status glance_fits_like(const struct model *m, const struct settings *s, co
     int64_t chunks = ceil_div(like->rows, like->row_chunk);
     TRY(plan_fixed(m, s, &same));
     plan_cost_model(s, &cost);
-    same.params = like->params;
-    same.grads = like->grads;
-    same.optim = like->optim;
-    same.acts = like->acts;
-    same.passing = like->passing;
-    same.update_on_host = like->update_on_host;
-    same.device_layers = like->device_layers;
-    same.input_every = like->input_every;
+    strategy_place(&same, like);
     same.kept_chunks = (int)(like->kept_chunks * ceil_div(same.rows, same.row_chunk) / chunks);
     TRY(search_fits(m, s, &same, &cost, limit, out));
     return out->excess <= 1 ? OK : glance_fits(m, s, limit, out);

@@ -75,6 +75,20 @@ struct strategy {
     double prefetch; /* row chunks of compute, < 0: as far as memory allows */
 };
 
+/* Everything where `like` has it; alpha, a number of row chunks, stays as it is. */
+static inline void strategy_place(struct strategy *s, const struct strategy *like)
+{
+    s->params = like->params;
+    s->grads = like->grads;
+    s->optim = like->optim;
+    s->acts = like->acts;
+    s->passing = like->passing;
+    s->device_layers = like->device_layers;
+    s->input_every = like->input_every;
+    s->update_on_host = like->update_on_host;
+    s->write_depth = like->write_depth;
+}
+
 enum program_role {
     ROLE_UPDATE = 1, /* a pending update, woven into the forward (or alone) */
     ROLE_FORWARD = 2,
