@@ -171,7 +171,7 @@ def main():
     result = {"machine_before": timing.machine(), "shapes": []}
     each = options.seconds / len(shapes)
     for length, d, ratio in shapes:
-        record = measure(lib, length, d, ratio, max(1.0, each - 1.5))  # 1.5 s of setting up
+        record = measure(lib, length, d, ratio, max(1.0, each - 2.5))  # so many seconds of setting up and of rounds that go over
         result["shapes"].append(record)
         show(record)
         torch.cuda.empty_cache()
