@@ -8,7 +8,7 @@ GIGA = 1e9
 HEADS = 8, 2  # query, KV
 PARTS = {  # part: heads, rounds, beside PyTorch, cases (tokens, head dim, mask, marks of forward and backward beside sgemm)
     "peers": (HEADS, 3, True, [(8192, 128, "causal", 0.95, 0.93), (8192, 64, "causal", 0.92, 0.92)]),
-    "shapes": (HEADS, 2, False, [(8192, d, "causal", 0.85, 0.85) for d in (80, 96, 256)] +
+    "shapes": (HEADS, 5, False, [(8192, d, "causal", 0.85, 0.85) for d in (80, 96, 256)] +
                [(8192, d, mask, 0.85, 0.85) for d in (64, 128) for mask in ("window1024", "documents2048")]),
     "long": ((4, 1), 1, False, [(32768, 128, "causal", 0.95, 0.93), (32768, 64, "causal", 0.92, 0.92)]),
 }
