@@ -3,15 +3,7 @@
 
 #include "base/units.h"
 
-#include <math.h>
-
-/* "31% faster" */
-static const char *compared(double per_second, double now, char buf[32])
-{
-    double faster = 100 * (per_second / now - 1);
-    snprintf(buf, 32, "%.0f%% %s", fabs(faster), faster > 0 ? "faster" : "slower");
-    return fabs(faster) < 0.5 ? "as fast" : buf;
-}
+#define SAID 0.005 /* a share of the step that is worth a word */
 
 void changes_print(const struct plan *p, const struct changes *c, FILE *f)
 {
@@ -22,8 +14,9 @@ void changes_print(const struct plan *p, const struct changes *c, FILE *f)
         const struct change *x = &c->by_cost[i];
         char a[32], b[32], d[32], e[32], g[32];
         fprintf(f, "  %-32s %s%s a step, %s; device %s, host %s, nvme %s\n", x->say, x->exact ? "" : "about ",
-                report_duration(x->seconds, e), compared(x->per_second, now, g), units_format_bytes(x->arena[TIER_DEVICE], a),
-                units_format_bytes(x->arena[TIER_HOST], b), units_format_bytes(x->arena[TIER_NVME], d));
+                report_duration(x->seconds, e), report_compared(x->per_second / now, SAID, g),
+                units_format_bytes(x->arena[TIER_DEVICE], a), units_format_bytes(x->arena[TIER_HOST], b),
+                units_format_bytes(x->arena[TIER_NVME], d));
     }
     if (c->n == 0 && p->fits && c->tried > 0)
         fprintf(f, "\nNone of %d changes tried is %.0f%% faster.\n", c->tried, 100 * CHANGES_HELP);
@@ -44,7 +37,7 @@ static void describe_nearest(const struct plan *p, const struct changes *c, char
 
 enum status changes_refuse(const struct plan *p, const struct settings *s, const struct changes *c)
 {
-    char need[32], given[32], other[32], has[64], text[96]; /* "48 MiB are given (--device-mem)" */
+    char need[32], given[32], other[32], has[64], text[96], faster[32]; /* "48 MiB are given (--device-mem)" */
     const int64_t asked[TIERS] = {s->device_mem, s->host_mem, s->nvme_max};
     enum tier t = p->misfit;
     units_format_bytes(p->arena[t], need);
@@ -57,7 +50,7 @@ enum status changes_refuse(const struct plan *p, const struct settings *s, const
     if (c->n > 0 && !best->shortens && !best->gives_more)
         return status_fail(ERR_NOFIT, "the plan needs %s on the %s and %s. %s would need %s%s, %s.", need, tier_name(t), has,
                            best->say, best->exact ? "" : "about ", units_format_bytes(best->arena[t], other),
-                           compared(best->per_second, (double)p->tokens / p->seconds, text));
+                           report_compared(best->per_second * p->seconds / (double)p->tokens, SAID, faster));
     if (c->n > 0)
         return status_fail(ERR_NOFIT, "the plan needs %s on the %s and %s. No offload setting fits; %s would need %s%s.", need,
                            tier_name(t), has, best->say, best->exact ? "" : "about ", units_format_bytes(best->arena[t], other));

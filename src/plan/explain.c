@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "plan/hardware.h"
 #include "plan/search.h"
+#include "program/drives.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -33,22 +34,25 @@ static int is_cheaper(const struct alternative *a, const struct alternative *b)
     return a->fits != b->fits ? a->fits : a->seconds < b->seconds;
 }
 
-static enum status try(struct explainer *x, struct decision *d, const struct settings *s, const struct strategy *strategy,
-                       const char *say)
+static void add(struct decision *d, const struct candidate *c, double seconds, const char *say)
 {
-    struct candidate c;
-    struct cost_model cost;
-    struct alternative a = {.fits = 0};
-    plan_cost_model(s, &cost);
-    TRY(search_price(x->m, s, strategy, &cost, x->p->limit, &c));
-    a.seconds = c.seconds;
-    a.fits = c.excess <= 1;
-    memcpy(a.bytes, c.bytes, sizeof a.bytes);
+    struct alternative a = {.seconds = seconds, .fits = c->excess <= 1};
+    memcpy(a.bytes, c->bytes, sizeof a.bytes);
     snprintf(a.say, sizeof a.say, "%s", say);
     int at = d->n++;
     for (; at > 0 && is_cheaper(&a, &d->by_cost[at - 1]); at--)
         d->by_cost[at] = d->by_cost[at - 1];
     d->by_cost[at] = a;
+}
+
+static enum status try(struct explainer *x, struct decision *d, const struct settings *s, const struct strategy *strategy,
+                       const char *say)
+{
+    struct candidate c;
+    struct cost_model cost;
+    plan_cost_model(s, &cost);
+    TRY(search_price(x->m, s, strategy, &cost, x->p->limit, &c));
+    add(d, &c, c.seconds, say);
     return OK;
 }
 
@@ -165,6 +169,34 @@ static enum status explain_update(struct explainer *x)
     return try(x, d, x->s, &t, t.update_on_host ? "on the host" : "on the device");
 }
 
+static const char *say_depth(int blocks, char say[64])
+{
+    snprintf(say, 64, "%d of %d", blocks > 0 ? blocks : DRIVE_DEPTH, DRIVE_DEPTH);
+    return say;
+}
+
+/* Where drives are written. A price looks at other depths of its own accord, so these are compared among themselves. */
+static enum status explain_writes(struct explainer *x)
+{
+    static const int depths[] = {0, DRIVE_DEPTH / 2, DRIVE_DEPTH / 4};
+    const struct plan *p = x->p;
+    struct candidate own, c;
+    char say[64];
+    if (x->report.lane[LANE_WRITE].bytes == 0)
+        return OK;
+    struct decision *d = decide(x, "blocks of drive writes in flight beside reads", say_depth(p->strategy.write_depth, say), 0);
+    TRY(search_price_as_is(x->m, x->s, &p->strategy, &p->cost, p->limit, &own));
+    for (int i = 0; i < 3; i++) {
+        struct strategy other = p->strategy;
+        other.write_depth = depths[i];
+        if (depths[i] == p->strategy.write_depth)
+            continue;
+        TRY(search_price_as_is(x->m, x->s, &other, &p->cost, p->limit, &c));
+        add(d, &c, x->out->seconds * c.seconds / own.seconds, say_depth(depths[i], say));
+    }
+    return OK;
+}
+
 /* The chosen placement on what other settings fix; nothing if that is not legal. */
 static enum status try_fixed(struct explainer *x, struct decision *d, const struct settings *s, const char *say)
 {
@@ -259,13 +291,13 @@ enum status explain_make(const struct plan *p, const struct model *m, const stru
     TRY(explain_class(&x, "gradients", CLASS_GRAD, s->grads, offsetof(struct strategy, grads)));
     TRY(explain_class(&x, "optimizer state", CLASS_OPTIM, s->optim, offsetof(struct strategy, optim)));
     TRY(explain_update(&x));
+    TRY(explain_writes(&x));
     TRY(explain_tiles(&x));
     return p->strategy.ranks > 1 ? explain_ranks(&x) : OK;
 }
 
 static void print_alternative(const struct plan *p, const struct explanation *e, const struct alternative *a, FILE *f)
 {
-    double change = 100 * (a->seconds / e->seconds - 1);
     char need[32], has[32];
     fprintf(f, "%s: ", a->say);
     for (int t = 0; t < TIERS && !a->fits; t++)
@@ -274,10 +306,7 @@ static void print_alternative(const struct plan *p, const struct explanation *e,
                     tiers[t]);
             return;
         }
-    if (fabs(change) < 0.05)
-        fprintf(f, "as fast");
-    else
-        fprintf(f, "%.1f%% %s", fabs(change), change > 0 ? "slower" : "faster");
+    fprintf(f, "%s", report_compared(e->seconds / a->seconds, 0.0005, need));
 }
 
 void explain_print(const struct plan *p, const struct explanation *e, FILE *f)

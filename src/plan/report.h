@@ -52,6 +52,10 @@ void report_counts(const struct plan *p, int64_t count[PLAN_PROGRAMS]);
 /* "0.0314 s", "317 s", "3.4 h" into buf; returns buf. */
 const char *report_duration(double seconds, char buf[32]);
 
+/* What is done in a second beside now: "31% faster", "12.5% slower" (a step takes 12.5% longer), "2.4 times as fast", "takes 3
+ * times as long"; "as fast" where it differs by less than `least`. Into buf; returns buf. */
+const char *report_compared(double faster, double least, char buf[32]);
+
 /* Lanes and memory of the first micro-batch's step as an SVG picture of at most some 200 KB. ERR_IO, ERR_NOMEM. */
 enum status plan_write_svg(const struct plan *p, const struct model *m, FILE *f);
 

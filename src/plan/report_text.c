@@ -2,6 +2,7 @@
 #include "plan/report.h"
 
 #include "base/units.h"
+#include "program/drives.h"
 
 #include <math.h>
 
@@ -11,17 +12,24 @@ static const char *residency_name(enum residency r)
     return names[r];
 }
 
+static int uses_drives(const struct strategy *s)
+{
+    return s->params == RES_NVME || s->grads == RES_NVME || s->optim == RES_NVME || s->acts == RES_NVME;
+}
+
 void strategy_describe(const struct strategy *s, char *buf, int size)
 {
-    char inputs[32] = "", passing[32] = "";
+    char inputs[32] = "", passing[32] = "", writes[32] = "";
     if (s->passing != s->acts)
         snprintf(passing, sizeof passing, " (gradients on the %s)", tier_name((enum tier)s->passing));
     if (s->input_every > 1)
         snprintf(inputs, sizeof inputs, "  inputs 1/%d", s->input_every);
+    if (s->write_depth > 0 && uses_drives(s))
+        snprintf(writes, sizeof writes, "  writes %d/%d", s->write_depth, DRIVE_DEPTH);
     snprintf(buf, (size_t)size,
-             "params=%s,grads=%s,optim=%s,acts=%s%s  alpha %d/%lld%s  update on %s  tiles rows=%lld,heads=%d,loss=%lld",
+             "params=%s,grads=%s,optim=%s,acts=%s%s  alpha %d/%lld%s  update on %s%s  tiles rows=%lld,heads=%d,loss=%lld",
              residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), passing,
-             s->kept_chunks, (long long)ceil_div(s->rows, s->row_chunk), inputs, s->update_on_host ? "host" : "device",
+             s->kept_chunks, (long long)ceil_div(s->rows, s->row_chunk), inputs, s->update_on_host ? "host" : "device", writes,
              (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
 }
 
@@ -58,6 +66,19 @@ const char *report_duration(double seconds, char buf[32])
         snprintf(buf, 32, "%.0f s", seconds);
     else
         snprintf(buf, 32, "%.1f h", seconds / 3600);
+    return buf;
+}
+
+const char *report_compared(double faster, double least, char buf[32])
+{
+    int slower = faster < 1;
+    double times = slower ? 1 / faster : faster;
+    if (times < 1 + least)
+        snprintf(buf, 32, "as fast");
+    else if (times < 2)
+        snprintf(buf, 32, "%.*f%% %s", least < 0.001, 100 * (times - 1), slower ? "slower" : "faster");
+    else
+        snprintf(buf, 32, slower ? "takes %.*f times as long" : "%.*f times as fast", times < 10, times);
     return buf;
 }
 
@@ -246,6 +267,9 @@ static void print_wear(const struct plan *p, const struct report *r, FILE *f)
         "rated for %sB (7.68 TB, one full write a day for 5 years) %.0f; striped over n drives, n times as long.\n",
         scaled((double)written, a), scaled(r->written_per_day, b), scaled(REPORT_CONSUMER_DRIVE, c),
         REPORT_CONSUMER_DRIVE / r->written_per_day, scaled(REPORT_SERVER_DRIVE, d), REPORT_SERVER_DRIVE / r->written_per_day);
+    if (p->strategy.write_depth > 0)
+        fprintf(f, "Writes yield to reads: %d of %d blocks in flight while something is read.\n", p->strategy.write_depth,
+                DRIVE_DEPTH);
 }
 
 enum status plan_print(const struct plan *p, const struct model *m, FILE *f)

@@ -274,6 +274,12 @@ enum status search_price(const struct model *m, const struct settings *s, const 
     return try_one(m, s, strategy, cost, limit, search_try, out);
 }
 
+enum status search_price_as_is(const struct model *m, const struct settings *s, const struct strategy *strategy,
+                               const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+{
+    return try_one(m, s, strategy, cost, limit, search_try_as_is, out);
+}
+
 enum status search_fits(const struct model *m, const struct settings *s, const struct strategy *strategy,
                         const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
 {

@@ -55,6 +55,10 @@ void search_destroy(struct search *s);
 enum status search_try(const struct model *m, const struct settings *s, const struct cost_model *cost, const int64_t limit[TIERS],
                        struct search *x);
 
+/* Tries the first one, with the distance that fits and the depth of drive writes that it has. */
+enum status search_try_as_is(const struct model *m, const struct settings *s, const struct cost_model *cost,
+                             const int64_t limit[TIERS], struct search *x);
+
 /* Tries the leanest ones in the serial order until one fits, and sorts them: seconds mean nothing. */
 enum status search_try_leanest(const struct model *m, const struct settings *s, const struct cost_model *cost,
                                const int64_t limit[TIERS], struct search *x);
@@ -81,6 +85,10 @@ enum status search_promising(const struct model *m, const struct settings *s, co
 /* What one strategy takes, tried in the same way; out->bytes: what its first program needs. */
 enum status search_price(const struct model *m, const struct settings *s, const struct strategy *strategy,
                          const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
+
+/* The same with nothing else in place of its distance and its depth of drive writes. */
+enum status search_price_as_is(const struct model *m, const struct settings *s, const struct strategy *strategy,
+                               const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
 
 /* The same in the serial order: whether it fits. */
 enum status search_fits(const struct model *m, const struct settings *s, const struct strategy *strategy,

@@ -281,6 +281,14 @@ enum status search_try(const struct model *m, const struct settings *s, const st
     return OK;
 }
 
+enum status search_try_as_is(const struct model *m, const struct settings *s, const struct cost_model *cost,
+                             const int64_t limit[TIERS], struct search *x)
+{
+    struct trials t = {m, s, cost, limit, x};
+    x->n_tried = 1;
+    return trial_run(&t, &x->candidates[0], 0);
+}
+
 enum status search_try_leanest(const struct model *m, const struct settings *s, const struct cost_model *cost,
                                const int64_t limit[TIERS], struct search *x)
 {

@@ -6,8 +6,12 @@
 
 #include "plan/cells.h"
 #include "plan/explain.h"
+#include "plan/fit.h"
+#include "plan/hardware.h"
+#include "program/drives.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 enum { AMPLE = 1 << 28 };
 
@@ -103,8 +107,62 @@ static void alternatives_are_plans(void **state)
     model_destroy(m);
 }
 
+static double seconds_with_depth(const struct model *m, const struct plan *plan, int write_depth)
+{
+    struct strategy strategy = plan->strategy;
+    struct program *p;
+    struct io_buffers io;
+    int pace = 0;
+    strategy.write_depth = write_depth;
+    assert_int_equal(fit_program(m, &strategy, &plan->cost, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST,
+                                 plan->limit, &pace, &io, &p),
+                     OK);
+    double seconds = p->seconds;
+    program_destroy(p);
+    return seconds;
+}
+
+/* Drives that the forward pass waits for: the plan has writes yield, and says what they would cost otherwise. */
+static void depth_of_writes_has_a_price(void **state)
+{
+    (void)state;
+    const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
+    struct model *m;
+    struct settings s;
+    struct hardware h;
+    struct explanation e;
+    char text[256];
+    hardware_assumed(&h);
+    h.read = h.write = 150e6;
+    h.both = 1.3 * h.read;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 3, &m), OK);
+    cell_settings(&s, 128, F32);
+    s.params = s.grads = s.acts = OFFLOAD_AUTO;
+    s.optim = OFFLOAD_NVME;
+    s.alpha = AUTO;
+    s.update = UPDATE_AUTO;
+    s.device = DEVICE_CPU_DISCRETE;
+    s.hardware = &h;
+    struct plan *plan = planned(m, &s, limit);
+    assert_true(plan->strategy.write_depth > 0);
+    strategy_describe(&plan->strategy, text, sizeof text);
+    assert_non_null(strstr(text, "writes "));
+    assert_int_equal(explain_make(plan, m, &s, &e), OK);
+    const struct decision *d = find(&e, "blocks of drive writes in flight beside reads");
+    assert_int_equal(d->n, 2);
+    double own = seconds_with_depth(m, plan, plan->strategy.write_depth);
+    for (int i = 0; i < d->n; i++) {
+        int blocks = atoi(d->by_cost[i].say);
+        double expected = seconds_with_depth(m, plan, blocks == DRIVE_DEPTH ? 0 : blocks) / own;
+        assert_int_not_equal(blocks, plan->strategy.write_depth);
+        assert_true(fabs(d->by_cost[i].seconds / e.seconds - expected) < 1e-9);
+    }
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(alternatives_are_plans)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(alternatives_are_plans), cmocka_unit_test(depth_of_writes_has_a_price)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
