@@ -229,6 +229,8 @@ enum status changes_find(const struct plan *p, const struct model *m, const stru
  * is what is estimated, and a fuller one may leave room for more. */
 static const double of_estimated[] = {4.0 / 3, 7.0 / 6, 1, 0.9, 0.8};
 
+#define MOST_PARTS 1024 /* of a length: a billion tokens in parts of a million */
+
 /* Whatever goes where: on the device itself, or altogether. */
 static int is_beyond(const struct candidate *c, const int64_t limit[TIERS])
 {
@@ -238,6 +240,24 @@ static int is_beyond(const struct candidate *c, const int64_t limit[TIERS])
         there += (double)limit[t];
     }
     return need > BEYOND * there || (double)c->bytes[TIER_DEVICE] > BEYOND * (double)limit[TIER_DEVICE];
+}
+
+/* What a length is reckoned to need of which programs have no room for the bytes: as many times as much as a part of it that they
+ * have room for. */
+static enum status reckon_any(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)
+{
+    struct settings part = *s;
+    int64_t times = 1;
+    enum status st = glance_reckon(m, s, limit, out);
+    while (st == ERR_INVALID && times < MOST_PARTS) {
+        times *= 2;
+        part.seq_len = s->seq_len / times;
+        st = glance_reckon(m, &part, limit, out);
+    }
+    for (int t = 0; t < TIERS; t++)
+        out->bytes[t] = st == OK ? times * out->bytes[t] : 0;
+    out->excess = search_excess(out->bytes, limit);
+    return st;
 }
 
 enum status changes_refuse_early(const struct model *m, const struct settings *s, const int64_t limit[TIERS])
@@ -250,12 +270,12 @@ enum status changes_refuse_early(const struct model *m, const struct settings *s
     int64_t tokens;
     memcpy(p.limit, limit, sizeof p.limit);
     proposal_start(&x, proposals_n - 1, s->seq_len, &t);
-    TRY(glance_reckon(m, &t.s, limit, &c));
+    TRY(reckon_any(m, &t.s, limit, &c));
     if (!is_beyond(&c, limit))
         return OK;
     memcpy(p.arena, c.bytes, sizeof p.arena);
     p.misfit = search_scarce(c.bytes, limit);
-    TRY(find_shorter(&x, glance_reckon, &t, &c, &tokens));
+    TRY(find_shorter(&x, reckon_any, &t, &c, &tokens));
     for (size_t i = 0; i < sizeof of_estimated / sizeof *of_estimated && tokens > 0 && found.n == 0; i++) {
         proposal_start(&x, proposals_n - 1, round_length(of_estimated[i] * (double)tokens), &t);
         TRY(glance_fits(m, &t.s, limit, &c));

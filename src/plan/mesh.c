@@ -31,6 +31,9 @@ static enum status indivisible(const char *what, int divisor, int ranks)
                        what, divisor, ranks);
 }
 
+/* A program has an exchange with every other member of its ring: those of more take too long to plan. */
+#define LONGEST_RING 1024
+
 /* Degrees that are given stay; the others are derived. */
 static enum status derive(const struct model *m, struct settings *s, int ranks, int per_host)
 {
@@ -68,6 +71,12 @@ enum status plan_mesh(const struct model *m, struct settings *s, int ranks, int 
                            "mesh: dp=%d,ulysses=%d,ring=%d makes %d ranks, but there are %d: start that many, or change the mesh",
                            s->dp, s->ulysses, s->ring, s->dp * s->ulysses * s->ring, ranks);
     TRY(seq_degrees_check(s->ulysses * s->ring, s->ulysses, s->ring, &heads));
+    if (s->ring > LONGEST_RING)
+        return status_fail(
+            ERR_INVALID,
+            "mesh: a ring of %d ranks is longer than %d: let more sequences run side by side (--mesh dp=N, --batch), or "
+            "take fewer ranks",
+            s->ring, LONGEST_RING);
     if (s->batch > 0)
         s->grad_accum = ceil_div(s->batch, s->dp);
     else

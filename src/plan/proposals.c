@@ -170,7 +170,7 @@ static int more_device(const struct seeker *x, struct trial *t, int64_t times)
 
 static int more_drives(const struct seeker *x, struct trial *t, int64_t times)
 {
-    int helps = x->p->fits ? waits_for_drives(x) : x->p->misfit != TIER_DEVICE;
+    int helps = !x->p->fits || waits_for_drives(x);
     if (!helps || !t->s.machine || t->hardware.drives == 0)
         return helps && x->p->misfit == TIER_NVME && more_memory(t, TIER_NVME, times);
     double each = t->hardware.read / t->hardware.drives * 1e-9, n = (double)times;

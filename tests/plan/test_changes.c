@@ -10,6 +10,7 @@
 #include "plan/glance.h"
 #include "plan/hardware.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { AMPLE = 1 << 30 };
@@ -294,10 +295,34 @@ static void beyond_everything(void **state)
     model_destroy(m);
 }
 
+/* Lengths whose buffers no program has room for are refused like others, by as many times as much as a part of them needs. */
+static void beyond_programs(void **state)
+{
+    (void)state;
+    struct model_config config;
+    struct model *m;
+    struct settings s;
+    const int64_t limit[TIERS] = {4ll << 30, 16ll << 30, 64ll << 30};
+    double need[2];
+    assert_int_equal(model_preset("25m", &config), OK);
+    assert_int_equal(model_create(&config, NULL, 0, &m), OK);
+    for (int i = 0; i < 2; i++) {
+        char unit[8];
+        settings_defaults(&s, 1ll << (26 + 4 * i));
+        assert_int_equal(changes_refuse_early(m, &s, limit), ERR_NOFIT);
+        print_message("%s\n", status_message());
+        assert_int_equal(sscanf(status_message(), "the plan needs %lf %7s on the device", &need[i], unit), 2);
+        need[i] *= strcmp(unit, "TiB") == 0 ? 1024 : 1;
+    }
+    assert_true(fabs(need[1] / need[0] - 16) < 1); /* two digits are said */
+    model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),          cmocka_unit_test(faster),
                                        cmocka_unit_test(fewer_inputs),      cmocka_unit_test(glances),
-                                       cmocka_unit_test(more_of_something), cmocka_unit_test(beyond_everything)};
+                                       cmocka_unit_test(more_of_something), cmocka_unit_test(beyond_everything),
+                                       cmocka_unit_test(beyond_programs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

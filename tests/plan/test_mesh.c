@@ -196,8 +196,10 @@ static void degrees(void **state)
         struct shape given;
         int ranks, dp, ulysses, ring; /* dp 0: an error */
     } cases[] = {
-        {{2, AUTO, 2}, 8, 2, 2, 2},    {{AUTO, 2, 2}, 8, 2, 2, 2}, {{1, 4, AUTO}, 8, 1, 4, 2}, {{8, AUTO, AUTO}, 8, 8, 1, 1},
-        {{3, AUTO, AUTO}, 8, 0, 0, 0}, {{1, 8, 1}, 8, 0, 0, 0},    {{2, 2, 1}, 8, 0, 0, 0},    {{1, 3, AUTO}, 8, 0, 0, 0},
+        {{2, AUTO, 2}, 8, 2, 2, 2},    {{AUTO, 2, 2}, 8, 2, 2, 2},    {{1, 4, AUTO}, 8, 1, 4, 2},
+        {{8, AUTO, AUTO}, 8, 8, 1, 1}, {{3, AUTO, AUTO}, 8, 0, 0, 0}, {{1, 8, 1}, 8, 0, 0, 0},
+        {{2, 2, 1}, 8, 0, 0, 0},       {{1, 3, AUTO}, 8, 0, 0, 0},    {{1, 1, AUTO}, 1024, 1, 1, 1024},
+        {{1, 1, AUTO}, 1025, 0, 0, 0}, /* the longest ring */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mesh_settings(&s, &cases[i].given, 3, F32);
