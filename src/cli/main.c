@@ -79,8 +79,10 @@ static enum status plan_command(struct settings *s, struct comm *c)
     struct model *model = NULL;
     struct plan *plan = NULL;
     int64_t limit[TIERS];
-    TRY(train_plan(s, c, comm_size(c) > 1 ? comm_size(c) : train_planned_ranks(s), &model, &plan, limit));
-    enum status st = write_plan(plan, model, s);
+    TRY(train_open_model(s, &model));
+    enum status st = train_plan(s, c, comm_size(c) > 1 ? comm_size(c) : train_planned_ranks(s), model, &plan, limit);
+    if (st == OK)
+        st = write_plan(plan, model, s);
     plan_destroy(plan);
     model_destroy(model);
     return st;

@@ -332,13 +332,12 @@ static enum status start_alone(struct check *c, struct plan *plan)
 static enum status prepare(struct check *c, int64_t steps)
 {
     struct plan *plan = NULL, *alone = NULL;
+    TRY(run_open(&c->given));
     TRY(run_plan(&c->given, &plan));
     describe(c, plan, steps);
     c->tolerance = choose_tolerance(c->given.s, comm_size(c->comm));
     be_patient(c, 1);
     enum status st = comm_agree(c->comm, leads(c) ? plan_alone(c, plan, &alone) : OK);
-    if (st == OK)
-        st = comm_agree(c->comm, run_open_data(&c->given));
     if (st == OK)
         st = comm_agree(c->comm, make_directory(c, plan));
     if (st != OK) {

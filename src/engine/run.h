@@ -38,11 +38,11 @@ struct run {
 };
 
 /* train.c */
+/* Model and corpus, and whether the weights are there: all that can be said before planning, which takes a while. */
+enum status run_open(struct run *r);
 /* Plans, on every rank the same; refuses what does not fit; sets the mesh. Tiles and mesh are written into the settings: they are
  * part of the numerics key that a resumed run keeps. *plan: the caller's. */
 enum status run_plan(struct run *r, struct plan **plan);
-/* The corpus, for the model's vocabulary and window. */
-enum status run_open_data(struct run *r);
 /* The plan (taken over) becomes a session, on this rank's drives. */
 enum status run_start(struct run *r, struct plan *plan);
 

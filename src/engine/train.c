@@ -2,6 +2,7 @@
 #include "engine/run.h"
 
 #include "base/sys.h"
+#include "data/safetensors.h"
 #include "offload/drives.h"
 
 #include <signal.h>
@@ -149,7 +150,7 @@ static enum status loop(struct run *r)
     return OK;
 }
 
-enum status run_open_data(struct run *r)
+static enum status open_data(struct run *r)
 {
     const struct settings *s = r->s;
     struct corpus_config data = {.paths = (const char *const *)s->data.item,
@@ -164,14 +165,22 @@ enum status run_open_data(struct run *r)
     return corpus_open(&data, &r->corpus);
 }
 
-/* Data and directory, before anything large is allocated. */
+/* A new run's weights are read when there is room for them. */
+static enum status check_weights(const struct settings *s)
+{
+    struct st_file *f;
+    if (s->resume || model_is_preset(s->model))
+        return OK;
+    TRY(st_open(s->model, &f));
+    st_close(f);
+    return OK;
+}
+
 static enum status open_inputs(struct run *r)
 {
-    TRY(run_open_data(r));
-    if (comm_rank(r->comm) > 0)
-        return OK;
-    TRY(run_refuse_old(r->s));
-    return run_make_directory(r->s->out);
+    TRY(train_open_model(r->s, &r->model));
+    TRY(check_weights(r->s));
+    return open_data(r);
 }
 
 enum status run_start(struct run *r, struct plan *plan)
@@ -188,10 +197,9 @@ enum status run_start(struct run *r, struct plan *plan)
     return batch_create(r->session, s->seq_len, &r->batch);
 }
 
-enum status run_plan(struct run *r, struct plan **out)
+enum status run_open(struct run *r)
 {
     struct comm *c = r->comm;
-    struct plan *plan = NULL;
     if (r->s->mode == MODE_CHAOS && comm_size(c) > 1)
         return comm_agree(
             c, status_fail(ERR_INVALID,
@@ -204,7 +212,14 @@ enum status run_plan(struct run *r, struct plan **out)
         return status_fail(
             ERR_INVALID, "the mesh is of %d ranks, and this is a single process: add --ranks %d, or start it with mpiexec -n %d",
             asked, asked, asked);
-    TRY(comm_agree(c, train_plan(r->s, c, comm_size(c), &r->model, &plan, r->limit)));
+    return comm_agree(c, open_inputs(r));
+}
+
+enum status run_plan(struct run *r, struct plan **out)
+{
+    struct comm *c = r->comm;
+    struct plan *plan = NULL;
+    TRY(comm_agree(c, train_plan(r->s, c, comm_size(c), r->model, &plan, r->limit)));
     enum status st = run_compare_plans(c, plan);
     if (st == OK && !plan->fits)
         st = comm_agree(c, plan_refuse(plan, r->model, r->s));
@@ -227,8 +242,11 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
 {
     struct comm *c = r->comm;
     struct plan *plan;
+    int leads = comm_rank(c) == 0;
+    TRY(run_open(r));
+    TRY(comm_agree(c, leads ? run_refuse_old(r->s) : OK));
     TRY(run_plan(r, &plan));
-    enum status st = comm_agree(c, open_inputs(r));
+    enum status st = comm_agree(c, leads ? run_make_directory(r->s->out) : OK);
     if (st != OK) {
         plan_destroy(plan);
         return st;
@@ -238,7 +256,7 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
     TRY(comm_agree(c, run_start(r, plan)));
     run_print_before(r, hooks);
     TRY(comm_agree(c, run_load_state(r)));
-    return comm_agree(c, comm_rank(c) == 0 ? run_open_files(r, hooks) : OK);
+    return comm_agree(c, leads ? run_open_files(r, hooks) : OK);
 }
 
 /* A failure of this rank or of another, and what is left of the run. */

@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static enum status open_model(struct settings *s, struct model **out)
+enum status train_open_model(const struct settings *s, struct model **out)
 {
     struct model_config config;
     if (model_is_preset(s->model)) {
@@ -182,23 +182,18 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
     return least_of_ranks(comm, out->limit, TIERS);
 }
 
-enum status train_plan(struct settings *s, struct comm *comm, int ranks, struct model **model, struct plan **plan,
+enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct plan **plan,
                        int64_t limit[TIERS])
 {
     struct prepared p;
-    TRY(open_model(s, model));
-    enum status st = s->machine ? prepare_elsewhere(s, &p) : prepare_here(s, comm, ranks, &p);
-    if (st == OK && !s->max_seq)
-        st = plan_mesh(*model, s, p.ranks, p.per_host);
-    if (st == OK && !s->max_seq)
-        st = changes_refuse_early(*model, s, p.limit);
-    if (st == OK)
-        st = s->max_seq ? plan_longest(*model, s, p.ranks, p.per_host, p.limit, plan) : plan_create(*model, s, p.limit, plan);
+    TRY(s->machine ? prepare_elsewhere(s, &p) : prepare_here(s, comm, ranks, &p));
     memcpy(limit, p.limit, sizeof p.limit);
-    if (st != OK) {
-        model_destroy(*model);
-        *model = NULL;
-        return st;
+    if (s->max_seq) {
+        TRY(plan_longest(m, s, p.ranks, p.per_host, p.limit, plan));
+    } else {
+        TRY(plan_mesh(m, s, p.ranks, p.per_host));
+        TRY(changes_refuse_early(m, s, p.limit));
+        TRY(plan_create(m, s, p.limit, plan));
     }
     s->ulysses = (*plan)->strategy.ulysses;
     s->ring = (*plan)->strategy.ring;

@@ -128,6 +128,7 @@ enum status plan_longest(const struct model *m, struct settings *s, int ranks, i
     struct longest found = {.step = 0};
     struct range x = {m, s, ranks, per_host, limit, &found, {0}, 0};
     struct settings chosen;
+    struct plan *plan;
     struct bracket b;
     int64_t tokens;
     if (m->config.family == FAMILY_GPT2 && m->config.max_positions < SHORTEST)
@@ -138,14 +139,15 @@ enum status plan_longest(const struct model *m, struct settings *s, int ranks, i
     TRY(narrow(&x, &b));
     for (tokens = b.low;; tokens -= step_at(tokens)) { /* the leanest placement of a trial fitted: mostly one whole plan does */
         TRY(settings_at(&x, tokens, &chosen));
-        TRY(plan_create(m, &chosen, limit, out));
-        if ((*out)->fits || tokens <= SHORTEST)
+        TRY(plan_create(m, &chosen, limit, &plan));
+        if (plan->fits || tokens <= SHORTEST)
             break;
-        found = (struct longest){.longer = tokens, .tier = (*out)->misfit, .bytes = (*out)->arena[(*out)->misfit]};
-        plan_destroy(*out);
+        found = (struct longest){.longer = tokens, .tier = plan->misfit, .bytes = plan->arena[plan->misfit]};
+        plan_destroy(plan);
     }
     found.step = step_at(tokens);
-    (*out)->longest = found;
+    plan->longest = found;
+    *out = plan;
     *s = chosen;
     return OK;
 }

@@ -61,7 +61,7 @@ static void data(void **state)
     assert_int_equal(mkdir("folder", 0777), 0);
     refuses_before_the_run(2, "data|folder|no files", WITHOUT_DATA "--data folder");
     assert_int_equal(symlink("nowhere", "dangling.txt"), 0);
-    refuses_before_the_run(2, "dangling.txt", WITHOUT_DATA "--data dangling.txt");
+    refuses_before_the_run(2, "dangling.txt", WITHOUT_DATA "--data dangling.txt --device-mem 1K"); /* before planning */
     refuses_before_the_run(2, "/dev/null|regular file", WITHOUT_DATA "--data /dev/null");
     refuses_before_the_run(2, "data|20000|20480|seq-len", "--model tiny --data corpus.txt --seq-len 20k" WIDE);
     e2e_write("secret.txt", "%s", "nobody may read this");
@@ -131,6 +131,10 @@ static void hugging_face_directories(void **state)
 #define OF(model) "--data corpus.txt --seq-len 128 --model " model TILES
     copy_model("biased", "attention_bias", json_true());
     refuses_before_the_run(2, "biased/config.json|attention_bias", OF("biased"));
+    copy_model("weightless", "attention_bias", json_false());
+    assert_int_equal(unlink("weightless/model.safetensors"), 0);
+    refuses_before_the_run(2, "weightless has neither model.safetensors nor", OF("weightless") "--device-mem 1K");
+    e2e_succeeds(NULL, "plan %s", OF("weightless"));
     copy_model("relu", "hidden_act", json_string("relu"));
     refuses_before_the_run(2, "relu/config.json|hidden_act|relu", OF("relu"));
     copy_model("small", "vocab_size", json_integer(255));
