@@ -108,7 +108,7 @@ def machine(build):
     disk = subprocess.run(["findmnt", "-no", "SOURCE,FSTYPE,OPTIONS", "-T", build], capture_output=True, text=True).stdout.strip()
     return {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "cpu": first_line("/proc/cpuinfo", r"model name\s*:(.*)"), "family_model": [first_line("/proc/cpuinfo", rf"{k}\s*:(.*)") for k in ("cpu family", "model")],
-            "isa": [f for f in ("avx2", "fma", "avx512f", "avx512_bf16") if f in flags.split()], "cores": len(os.sched_getaffinity(0)),
+            "isa": [f for f in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16") if f in flags.split()], "cores": len(os.sched_getaffinity(0)),
             "memory": first_line("/proc/meminfo", r"MemTotal:(.*)"), "huge_pages": first_line("/sys/kernel/mm/transparent_hugepage/enabled", r"(.*)"),
             "kernel": platform.release(), "openblas_kernels": blas_kernels(build), "openblas_coretype": os.environ.get("OPENBLAS_CORETYPE"), "disk": disk,
             "disk_free_gb": shutil.disk_usage(build).free // 10**9}

@@ -1,10 +1,11 @@
 /* Worker of bench_gemm.py: "ours M N K TA TB ACCUMULATE" and "openblas ..." (the whole product with its own threads) run once on
- * fp32 matrices and answer {"seconds", "cpu_seconds", "flops"}; "kernels" is answered by {"kernels"}, those of OpenBLAS that
- * ltrain uses on this processor. */
+ * fp32 matrices and answer {"seconds", "cpu_seconds", "flops"}; "ours ... bf16" on bf16 ones, C as well unless it accumulates,
+ * and "widened ... bf16" by the tiles of fp32 products. "kernels" is answered by {"kernels"}, those of OpenBLAS that ltrain uses
+ * on this processor, "amx" by {"amx"}, whether bf16 products use it. */
 #include "base/clock.h"
 #include "base/num.h"
 #include "ops/blas.h"
-#include "ops/gemm.h"
+#include "ops/gemm_tile.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -22,10 +23,11 @@ static double cpu_seconds(void)
 int main(void)
 {
     enum { MOST = 32 << 20, WORK = 16 << 20 }; /* elements of each matrix, bytes of workspace */
-    char line[256], who[16];
+    char line[256], who[16], type[16];
     long long m, n, k;
     int ta, tb, accumulate;
     float *x[3], *work = aligned_alloc(64, WORK);
+    bf16 *y[2];
     if (blas_open() != OK) {
         fprintf(stderr, "%s\n", status_message());
         return 1;
@@ -36,33 +38,51 @@ int main(void)
         for (int64_t j = 0; x[i] && j < MOST; j++)
             x[i][j] = (float)(j % 1999) * 1e-3f - 1;
     }
+    for (int i = 0; i < 2; i++) {
+        y[i] = aligned_alloc(64, MOST * sizeof(bf16));
+        for (int64_t j = 0; y[i] && j < MOST; j++)
+            y[i][j] = bf16_from_float((float)(j % 1999) * 1e-3f - 1);
+    }
     if (work)
         memset(work, 0, WORK);
-    while (work && x[0] && x[1] && x[2] && fgets(line, sizeof line, stdin)) {
+    while (work && x[0] && x[1] && x[2] && y[0] && y[1] && fgets(line, sizeof line, stdin)) {
         if (strcmp(line, "kernels\n") == 0) {
             printf("{\"kernels\": \"%s\"}\n", blas.corename());
             fflush(stdout);
             continue;
         }
-        if (sscanf(line, "%15s %lld %lld %lld %d %d %d", who, &m, &n, &k, &ta, &tb, &accumulate) != 7 ||
+        if (strcmp(line, "amx\n") == 0) {
+            printf("{\"amx\": %d}\n", isa_has_amx());
+            fflush(stdout);
+            continue;
+        }
+        strcpy(type, "fp32");
+        if (sscanf(line, "%15s %lld %lld %lld %d %d %d %15s", who, &m, &n, &k, &ta, &tb, &accumulate, type) < 7 ||
             max_i64(m * n, max_i64(m * k, k * n)) > MOST)
             return 2;
-        const struct gemm_shape s = {m, n, k, ta ? m : k, tb ? k : n, n, ta, tb, F32, F32, F32, accumulate};
-        if (ops_gemm_workspace(&s) > WORK)
+        const int half = strcmp(type, "bf16") == 0, of_c = half && !accumulate ? BF16 : F32;
+        const struct gemm_shape s = {m,    n,         k, ta ? m : k, tb ? k : n, n, ta, tb, half ? BF16 : F32, half ? BF16 : F32,
+                                     of_c, accumulate};
+        const struct gemm_tile *tile = strcmp(who, "widened") == 0 ? gemm_tile_for(isa_of_processor()) : NULL;
+        if ((tile ? gemm_workspace(tile, &s) : ops_gemm_workspace(&s)) > WORK)
             return 2;
-        const int whole = strcmp(who, "openblas") == 0;
+        const void *a = half ? (void *)y[0] : x[0], *b = half ? (void *)y[1] : x[1];
         double cpu = cpu_seconds(), t = clock_seconds();
-        if (whole)
+        if (strcmp(who, "openblas") == 0)
             blas.sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n,
                        (blasint)k, 1, x[0], (blasint)s.lda, x[1], (blasint)s.ldb, (float)accumulate, x[2], (blasint)n);
+        else if (tile)
+            gemm_run(tile, &s, x[2], a, b, work);
         else
-            ops_gemm(&s, x[2], x[0], x[1], work);
+            ops_gemm(&s, x[2], a, b, work);
         printf("{\"seconds\": %.9f, \"cpu_seconds\": %.9f, \"flops\": %.17g}\n", clock_seconds() - t, cpu_seconds() - cpu,
                2.0 * (double)m * (double)n * (double)k);
         fflush(stdout);
     }
     for (int i = 0; i < 3; i++)
         free(x[i]);
+    free(y[0]);
+    free(y[1]);
     free(work);
     return 0;
 }

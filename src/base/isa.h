@@ -22,6 +22,10 @@ static inline enum isa isa_of_processor(void)
 #endif
 }
 
+/* Whether products of bf16 tiles (AMX-BF16, beside ISA_AVX512 and AVX512-BF16) may be used: asks the kernel for the process's
+ * permission the first time. */
+int isa_has_amx(void);
+
 static inline const char *isa_name(enum isa isa)
 {
     static const char *const name[] = {"portable", "avx2", "avx512"};

@@ -343,9 +343,10 @@ enum status run_load_state(struct run *r)
 {
     struct settings *s = r->s;
     char key[256];
-    int n = snprintf(key, sizeof key, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s optim-dtype=%s threads=%d simd=%s",
+    int n = snprintf(key, sizeof key, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s optim-dtype=%s threads=%d simd=%s%s",
                      (long long)s->row_chunk, (long long)s->head_tile, (long long)s->loss_tile, (long long)s->group,
-                     dtype_name(s->dtype), dtype_name(s->optim_dtype), s->threads, isa_name(isa_of_processor()));
+                     dtype_name(s->dtype), dtype_name(s->optim_dtype), s->threads, isa_name(isa_of_processor()),
+                     s->dtype == BF16 && isa_has_amx() ? "+amx" : "");
     if (comm_size(r->comm) > 1)
         snprintf(key + n, sizeof key - (size_t)n, " dp=%d,ulysses=%d,ring=%d zero=%d grad-dtype=%s", s->dp, s->ulysses, s->ring,
                  s->zero, dtype_name(s->grad_dtype));

@@ -1,6 +1,7 @@
 /* Matrix multiplication in packed blocks (Goto and van de Geijn 2008); both operands' panels are shared by all threads. */
 #include "ops/gemm.h"
 
+#include "ops/gemm_amx.h"
 #include "ops/gemm_tile.h"
 #include "ops/rows.h"
 
@@ -145,16 +146,28 @@ const struct gemm_tile *gemm_tile_for(enum isa isa)
     return &gemm_tile_portable;
 }
 
+/* k = 0 has nothing to pack: the general product clears C. */
+static int takes_amx(const struct gemm_shape *s)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    return s->a_type == BF16 && s->b_type == BF16 && s->m > 0 && s->n > 0 && s->k > 0 && isa_has_amx();
+#else
+    (void)s;
+    return 0;
+#endif
+}
+
 int64_t ops_gemm_workspace(const struct gemm_shape *s)
 {
-    return gemm_workspace(gemm_tile_for(isa_of_processor()), s);
+    return takes_amx(s) ? gemm_amx_workspace(s) : gemm_workspace(gemm_tile_for(isa_of_processor()), s);
 }
 
 void ops_gemm(const struct gemm_shape *s, void *c, const void *a, const void *b, void *work)
 {
-    if (s->m == 1) {
+    if (s->m == 1)
         gemm_row(s, c, a, b);
-        return;
-    }
-    gemm_run(gemm_tile_for(isa_of_processor()), s, c, a, b, work);
+    else if (takes_amx(s))
+        gemm_amx_run(s, c, a, b, work);
+    else
+        gemm_run(gemm_tile_for(isa_of_processor()), s, c, a, b, work);
 }

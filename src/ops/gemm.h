@@ -4,8 +4,12 @@
  * An element of C is the sum over blocks of k, in order, of sums over k, in order: its bits depend on k and the instruction set,
  * not on threads, alignment, or its place in C; a single row is multiplied without packing B, in another order.
  *
- * BF16 operands are converted while they are packed. A BF16 C is rounded once, after all of k; accumulating into a BF16 C is not
- * supported (it is overwritten).
+ * BF16 operands are converted to fp32 while they are packed, but for those below. A BF16 C is rounded once, after all of k;
+ * accumulating into a BF16 C is not supported (it is overwritten).
+ *
+ * Where both operands are BF16 and isa_has_amx(), tiles of bf16 pairs are multiplied as they are, with sums in fp32: an element$
+ * is then added up in steps of 32 elements of k, each the sum of its even elements plus that of its odd ones, in order; k up to
+ * 2048 is one sum. The instruction takes denormal operands as zeros and writes denormal sums as zeros.
  *
  * OpenBLAS's sgemm, one call per thread on a fixed grid of C tiles, takes 8% longer with AVX-512 and 5% with AVX2 over the
  * products of a 25m step (bench/bench_gemm.py), since each call packs its own operands; with its own threads its bits change with
@@ -23,7 +27,7 @@ struct gemm_shape {
     int32_t accumulate; /* C += (F32 C only) */
 };
 
-/* Bytes: little more than 8 MiB at most. */
+/* Bytes: little more than 10 MiB at most. */
 int64_t ops_gemm_workspace(const struct gemm_shape *s);
 void ops_gemm(const struct gemm_shape *s, void *c /* [m,ldc] */, const void *a, const void *b, void *work);
 

@@ -1,5 +1,5 @@
 /* GEMM against fp64 and against itself. */
-#include "ops/gemm_tile.h"
+#include "ops/gemm_amx.h"
 #include "ops_test.h"
 
 #include <omp.h>
@@ -133,9 +133,11 @@ static void test_workspace(void **state)
     a.gemm.m = 1 << 20;
     a.gemm.n = 1 << 17;
     a.gemm.k = 1 << 16;
-    for (int type = F32; type <= BF16; type++) {
-        a.gemm.a_type = a.gemm.b_type = a.gemm.c_type = type;
-        assert_true(op_workspace_bytes(OP_GEMM, &a) <= 9 << 20);
+    for (int x = 0; x < 8; x++) {
+        a.gemm.a_type = a.gemm.b_type = x & 1 ? BF16 : F32;
+        a.gemm.c_type = x & 2 ? BF16 : F32;
+        a.gemm.ta = x >> 2;
+        assert_true(op_workspace_bytes(OP_GEMM, &a) <= 11 << 20);
     }
 }
 
@@ -184,12 +186,92 @@ static void test_tiles(void **state)
         }
 }
 
+#ifdef __x86_64__
+
+enum { AMX_M = 224, AMX_N = 141, AMX_K = 2080, AMX_LD = 240 }; /* tasks of 192 x 128, blocks of k of up to 2048, steps of 32 */
+
+/* C [m, AMX_N - j] where A's rows are taken from row i on, B's columns from column j on. */
+static void *amx_product(const struct tensor *a, const struct tensor *b, int64_t i, int64_t m, int64_t j, int t, enum dtype type,
+                         int threads)
+{
+    const int64_t n = AMX_N - j;
+    const struct gemm_shape s = {.m = m,
+                                 .n = n,
+                                 .k = AMX_K,
+                                 .lda = t ? AMX_LD : AMX_K,
+                                 .ldb = t ? AMX_LD : AMX_K,
+                                 .ldc = n,
+                                 .ta = t,
+                                 .tb = !t,
+                                 .a_type = BF16,
+                                 .b_type = BF16,
+                                 .c_type = type};
+    void *c = malloc((size_t)(m * n * dtype_size(type))), *work = malloc((size_t)gemm_amx_workspace(&s));
+    assert_true(c && work);
+    const int before = omp_get_max_threads();
+    omp_set_num_threads(threads);
+    gemm_amx_run(&s, c, (const bf16 *)a->store + (t ? i : i * AMX_K), (const bf16 *)b->store + (t ? j : j * AMX_K), work);
+    omp_set_num_threads(before);
+    free(work);
+    return c;
+}
+
+/* Rows [0, AMX_M), every 13th, against fp64. */
+static double amx_error(const struct tensor *a, const struct tensor *b, int t, enum dtype type, const void *c)
+{
+    double error = 0, norm = 0;
+    for (int64_t i = 0; i < AMX_M; i += 13)
+        for (int64_t j = 0; j < AMX_N; j++) {
+            double sum = 0;
+            for (int64_t l = 0; l < AMX_K; l++)
+                sum += at(a, t ? AMX_LD : AMX_K, t, i, l) * at(b, t ? AMX_LD : AMX_K, !t, l, j);
+            const int64_t e = i * AMX_N + j;
+            error += pow((type == F32 ? (double)((const float *)c)[e] : (double)bf16_to_float(((const bf16 *)c)[e])) - sum, 2);
+            norm += sum * sum;
+        }
+    return sqrt(error / norm);
+}
+
+/* Right, and the same bits on any number of threads, for a part of C alone, and whether A is packed (rows not a multiple of 32)
+ * or not. */
+static void test_amx(void **state)
+{
+    (void)state;
+    if (!isa_has_amx())
+        skip();
+    enum { I = 37, J = 7 };
+    struct tensor *a = tensor_random((int64_t)AMX_K * AMX_LD, BF16, 1.0), *b = tensor_random((int64_t)AMX_K * AMX_LD, BF16, 1.0);
+    for (int x = 0; x < 4; x++) {
+        const enum dtype type = x & 1 ? BF16 : F32;
+        const int t = x >> 1;
+        const size_t e = (size_t)dtype_size(type);
+        char *one = amx_product(a, b, 0, AMX_M, 0, t, type, 1), *three = amx_product(a, b, 0, AMX_M, 0, t, type, 3),
+             *part = amx_product(a, b, I, AMX_M - I, J, t, type, 2);
+        assert_memory_equal(one, three, AMX_M * AMX_N * e);
+        for (size_t i = I; i < AMX_M; i++)
+            assert_memory_equal(part + (i - I) * (AMX_N - J) * e, one + (i * AMX_N + J) * e, (AMX_N - J) * e);
+        /* products are exact in fp32; sums are rounded more seldom than in check() */
+        const double error = amx_error(a, b, t, type, one), limit = type == BF16 ? TOL_BF16 : 2e-7 * sqrt(AMX_K + 4.0);
+        if (!(error <= limit))
+            fail_msg("type %d transposed %d: error %.2e above %.2e", (int)type, t, error, limit);
+        free(one), free(three), free(part);
+    }
+}
+
+#else
+static void test_amx(void **state)
+{
+    (void)state;
+    skip();
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_edges, tensors_free),   cmocka_unit_test_teardown(test_blocks, tensors_free),
         cmocka_unit_test_teardown(test_empty_k, tensors_free), cmocka_unit_test(test_workspace),
-        cmocka_unit_test_teardown(test_tiles, tensors_free),
+        cmocka_unit_test_teardown(test_tiles, tensors_free),   cmocka_unit_test_teardown(test_amx, tensors_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
