@@ -316,8 +316,10 @@ enum status profile_measure(const struct settings *s, struct hardware *out)
         say(s, "profile: %d matrix products stayed slow because of other processes; measure again when the machine is idle\n",
             disturbed);
     say(s,
-        "profile: %.0f s; products up to %.0f GFLOP/s, copies %.1f GB/s, drive %.1f GB/s read, %.1f written, %.1f both at once\n",
-        clock_seconds() - began, h.peak_flops[F32] * 1e-9, h.h2d * 1e-9, h.read * 1e-9, h.write * 1e-9, h.both * 1e-9);
+        "profile: %.0f s; products up to %.0f GFLOP/s (bf16 %.0f), copies %.1f GB/s, drive %.1f GB/s read, %.1f written, %.1f "
+        "both at once\n",
+        clock_seconds() - began, h.peak_flops[F32] * 1e-9, h.peak_flops[BF16] * 1e-9, h.h2d * 1e-9, h.read * 1e-9, h.write * 1e-9,
+        h.both * 1e-9);
     TRY(profile_save(s, &h));
     *out = h;
     return OK;

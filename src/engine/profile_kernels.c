@@ -3,6 +3,7 @@
 
 #include "attention/attention.h"
 #include "base/clock.h"
+#include "base/isa.h"
 #include "base/sys.h"
 #include "ops/ops.h"
 
@@ -54,6 +55,7 @@ static void run_call(void *user)
 
 /* Beyond so many multiplications (5 ms on two cores) a shape has the rate of the one with its largest size a step smaller. */
 #define GEMM_LIMIT (1ll << 29)
+#define GEMM_LIMIT_AMX (1ll << 32) /* takes about as long */
 
 enum { SLOW = 4096 * 4096 };
 
@@ -61,12 +63,12 @@ enum { SLOW = 4096 * 4096 };
 #define SMALL 0x3c
 
 /* m, n and k of a grid point; 0 if it is too large to measure. */
-static int gemm_shape(int index, int64_t size[3])
+static int gemm_shape(int index, enum dtype type, int64_t size[3])
 {
     static const int64_t grid[GEMM_SIZES] = {64, 256, 1024, 4096};
     for (int d = 2; d >= 0; d--, index /= GEMM_SIZES)
         size[d] = grid[index % GEMM_SIZES];
-    return size[0] * size[1] * size[2] <= GEMM_LIMIT;
+    return size[0] * size[1] * size[2] <= (type == BF16 && isa_has_amx() ? GEMM_LIMIT_AMX : GEMM_LIMIT);
 }
 
 static int smaller(int index)
@@ -125,7 +127,7 @@ static enum status gemms(op_kernel *kernel, struct hardware *h, int *disturbed)
             double *rate = h->device.gemm[t].flops[l];
             for (int i = 0; i < GEMM_SHAPES && st == OK; i++) {
                 rate[i] = i > 0 ? rate[smaller(i)] : 0;
-                if (!gemm_shape(i, size))
+                if (!gemm_shape(i, (enum dtype)t, size))
                     continue;
                 double floor = i > 0 ? rate[0] / 3 : 0;
                 rate[i] = 0;

@@ -117,6 +117,8 @@ static double compute_seconds(const struct cost_model *m, const struct instr *in
     const struct op_attrs *a = &c->attrs;
     enum dtype type = cost_type(in->op, a);
     if (in->op == OP_GEMM) {
+        if (m->widens && a->gemm.a_type != a->gemm.b_type)
+            type = F32;
         enum gemm_layout layout = a->gemm.ta ? GEMM_TN : a->gemm.tb ? GEMM_NT : GEMM_NN;
         return c->flops / gemm_rate(&m->device.gemm[type], layout, (double)a->gemm.m, (double)a->gemm.n, (double)a->gemm.k);
     }

@@ -59,6 +59,7 @@ struct cost_model {
     double lane_seconds[LANES];  /* fixed part of an instruction there */
     double overhead;             /* the same on the compute and host lanes */
     double demand[LANES][LINKS]; /* share of a link's capacity that a lane running alone takes */
+    int widens;                  /* a product of an fp32 and a bf16 matrix has fp32's rate, not bf16's */
     double peak_flops;           /* dense peak of the storage type: what MFU refers to */
     char source[192];            /* for people */
 };

@@ -214,6 +214,25 @@ static void throttled_copies(void **state)
     near(c.demand[LANE_H2D][LINK_CORES], 0.5 * 0.2 / 1.1);
 }
 
+/* A processor multiplies bf16 with fp32 as fp32, however fast it multiplies bf16 with bf16; a device has a rate per storage type.
+ */
+static void mixed_products(void **state)
+{
+    (void)state;
+    struct hardware h;
+    struct settings s = {.zero = 3, .dtype = BF16, .hardware = &h};
+    struct instr in = {.op = OP_GEMM, .lane = LANE_COMPUTE};
+    struct op_call call = {.flops = 2e12, .attrs.gemm = {.m = 4096, .n = 4096, .k = 4096, .a_type = F32, .b_type = BF16}};
+    struct cost_model c;
+    hardware_assumed(&h);
+    hardware_set_gemm(&h.device.gemm[F32], 1e11, 0);
+    hardware_set_gemm(&h.device.gemm[BF16], 1e12, 0);
+    for (h.cpu = 0; h.cpu < 2; h.cpu++) {
+        plan_cost_model(&s, &c);
+        near(cost_seconds(&c, &in, &call) - c.overhead, h.cpu ? 20 : 2);
+    }
+}
+
 /* Whoever plans for tensor cores in fp32 by default is told what that costs; on a processor there is nothing to tell. */
 static void slow_types_are_named(void **state)
 {
@@ -238,6 +257,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(presets),          cmocka_unit_test(files),
                                        cmocka_unit_test(file_errors),      cmocka_unit_test(round_trip),
                                        cmocka_unit_test(parts_of_a_node),  cmocka_unit_test(shared_processors),
-                                       cmocka_unit_test(throttled_copies), cmocka_unit_test(slow_types_are_named)};
+                                       cmocka_unit_test(throttled_copies), cmocka_unit_test(slow_types_are_named),
+                                       cmocka_unit_test(mixed_products)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
