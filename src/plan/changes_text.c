@@ -52,8 +52,9 @@ enum status changes_refuse(const struct plan *p, const struct settings *s, const
                            best->say, best->exact ? "" : "about ", units_format_bytes(best->arena[t], other),
                            report_compared(best->per_second * p->seconds / (double)p->tokens, SAID, faster));
     if (c->n > 0)
-        return status_fail(ERR_NOFIT, "the plan needs %s on the %s and %s. No offload setting fits; %s would need %s%s.", need,
-                           tier_name(t), has, best->say, best->exact ? "" : "about ", units_format_bytes(best->arena[t], other));
+        return status_fail(ERR_NOFIT, "the plan needs %s on the %s and %s. No offload setting fits; %s would need %s%s%s.", need,
+                           tier_name(t), has, best->say, best->exact ? "" : "about ", units_format_bytes(best->arena[t], other),
+                           best->shortens ? " (ltrain plan --max-seq finds the longest)" : "");
     describe_nearest(p, c, text, sizeof text);
     return status_fail(ERR_NOFIT,
                        "the plan needs %s on the %s and %s. No offload setting fits, nor a shorter --seq-len%s: give more.", need,

@@ -1,4 +1,5 @@
-/* Interpolation between lengths: whether anything fits is asked of the leanest placements only. */
+/* Interpolation between lengths: whether anything fits is asked of the leanest placements only, on the usual mesh and grid or,
+ * where the device is too small for those, on what is reckoned to need the least of it. */
 #include "plan/longest.h"
 
 #include "plan/glance.h"
@@ -9,6 +10,11 @@
 enum { SHORTEST = 1024, STEPS = 64, FIRST = 131072 };
 #define MOST_TOKENS ((int64_t)1 << 30) /* token numbers are 32 bits */
 
+/* A mesh (0: the rule's, i: the i-th other one) and a grid so many times finer than the usual one. */
+struct way {
+    int degrees, finer;
+};
+
 struct range {
     const struct model *m;
     const struct settings *s;
@@ -17,6 +23,7 @@ struct range {
     struct longest *found; /* of the last length that did not fit */
     struct strategy fits;  /* of the last one that did, if any */
     int any;
+    struct way way; /* in which it did */
 };
 
 static int64_t step_at(int64_t tokens)
@@ -33,32 +40,89 @@ static int64_t most_tokens(const struct model *m)
     return most / SHORTEST * SHORTEST;
 }
 
-/* The settings for a length, their mesh included. */
-static enum status settings_at(const struct range *x, int64_t tokens, struct settings *out)
+/* The settings for a length, their mesh included. *there: whether there is such a way. */
+static enum status settings_at(const struct range *x, int64_t tokens, const struct way *w, struct settings *out, int *there)
 {
+    struct strategy grid;
     *out = *x->s;
     out->seq_len = tokens;
-    return plan_mesh(x->m, out, x->ranks, x->per_host);
+    TRY(plan_mesh(x->m, out, x->ranks, x->per_host));
+    *there = w->degrees == 0 || plan_other_degrees(x->m, out, w->degrees - 1, &out->ulysses, &out->ring);
+    if (w->degrees > 0 || w->finer > 0)
+        out->together = 0; /* they are decided */
+    if (!*there || w->finer == 0)
+        return OK;
+    TRY(plan_fixed(x->m, out, &grid));
+    for (int i = 0; i < w->finer && *there; i++)
+        *there = plan_finer_tiles(x->m, out, &grid);
+    out->row_chunk = grid.row_chunk;
+    out->head_tile = grid.head_tile;
+    out->loss_tile = grid.loss_tile;
+    return OK;
 }
+
+/* Of the other ways the one that ought to need the least share of the device. *least: which, INFINITY: there is no other way. */
+static enum status find_way(const struct range *x, int64_t tokens, struct way *out, double *least)
+{
+    struct settings s;
+    struct candidate c;
+    *least = INFINITY;
+    for (struct way w = {0, 0};; w.degrees++) {
+        int there = 1;
+        for (w.finer = 0; w.finer <= PLAN_FINER && there; w.finer++) {
+            TRY(settings_at(x, tokens, &w, &s, &there));
+            if (!there || (w.degrees == x->way.degrees && w.finer == x->way.finer))
+                continue;
+            TRY(glance_reckon(x->m, &s, x->limit, &c));
+            double share = (double)c.bytes[TIER_DEVICE] / (double)x->limit[TIER_DEVICE];
+            if (share < *least) {
+                *least = share;
+                *out = w;
+            }
+        }
+        if (!there && w.finer == 1)
+            return OK;
+    }
+}
+
+/* What is reckoned to need more than this share of the device does not fit. */
+#define NEARLY 1.1
 
 /* out: the leanest placement. */
 static enum status look(struct range *x, int64_t tokens, struct candidate *out)
 {
     struct settings s;
-    TRY(settings_at(x, tokens, &s));
+    struct candidate other;
+    struct way w;
+    double least;
+    int there;
+    TRY(settings_at(x, tokens, &x->way, &s, &there));
+    if (!there) {
+        x->way = (struct way){0, 0};
+        TRY(settings_at(x, tokens, &x->way, &s, &there));
+    }
     if (x->any)
         TRY(glance_fits_like(x->m, &s, x->limit, &x->fits, out));
     else
         TRY(glance_fits(x->m, &s, x->limit, out));
+    if (out->excess > 1 && out->bytes[TIER_DEVICE] > x->limit[TIER_DEVICE]) {
+        TRY(find_way(x, tokens, &w, &least));
+        if (least <= NEARLY) {
+            TRY(settings_at(x, tokens, &w, &s, &there));
+            TRY(glance_fits(x->m, &s, x->limit, &other));
+            if (other.excess <= 1)
+                x->way = w;
+            if (other.excess < out->excess)
+                *out = other;
+        }
+    }
     if (out->excess <= 1) {
         x->fits = out->strategy;
         x->any = 1;
         return OK;
     }
-    struct strategy finer = out->strategy;
     enum tier tier = search_scarce(out->bytes, x->limit);
     *x->found = (struct longest){.longer = tokens, .tier = tier, .bytes = out->bytes[tier]};
-    x->found->finer = tier == TIER_DEVICE && !out->whole && plan_finer_tiles(x->m, &s, &finer);
     return OK;
 }
 
@@ -126,11 +190,12 @@ enum status plan_longest(const struct model *m, struct settings *s, int ranks, i
                          struct plan **out)
 {
     struct longest found = {.step = 0};
-    struct range x = {m, s, ranks, per_host, limit, &found, {0}, 0};
+    struct range x = {m, s, ranks, per_host, limit, &found, {0}, 0, {0, 0}};
     struct settings chosen;
     struct plan *plan;
     struct bracket b;
     int64_t tokens;
+    int there;
     if (m->config.family == FAMILY_GPT2 && m->config.max_positions < SHORTEST)
         return status_fail(ERR_INVALID,
                            "model %s has learned positions for %lld tokens, and --max-seq starts at %d: give --seq-len",
@@ -138,7 +203,7 @@ enum status plan_longest(const struct model *m, struct settings *s, int ranks, i
     TRY(bracket(&x, &b));
     TRY(narrow(&x, &b));
     for (tokens = b.low;; tokens -= step_at(tokens)) { /* the leanest placement of a trial fitted: mostly one whole plan does */
-        TRY(settings_at(&x, tokens, &chosen));
+        TRY(settings_at(&x, tokens, &x.way, &chosen, &there));
         TRY(plan_create(m, &chosen, limit, &plan));
         if (plan->fits || tokens <= SHORTEST)
             break;
@@ -146,8 +211,14 @@ enum status plan_longest(const struct model *m, struct settings *s, int ranks, i
         plan_destroy(plan);
     }
     found.step = step_at(tokens);
+    found.mesh = x.way.degrees > 0;
+    found.tiles = x.way.finer > 0;
     plan->longest = found;
+    plan->finer = x.way.finer > 0;
     *out = plan;
+    chosen.row_chunk = s->row_chunk; /* the plan has the grid; changes to it start from what is open */
+    chosen.head_tile = s->head_tile;
+    chosen.loss_tile = s->loss_tile;
     *s = chosen;
     return OK;
 }

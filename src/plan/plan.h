@@ -23,7 +23,7 @@ struct longest {
     int64_t longer; /* the shortest one found not to fit; 0: none */
     enum tier tier; /* of that one: which budget it exceeds, and what it needs of it */
     int64_t bytes;
-    int finer; /* it may fit on finer tiles, which take too long to look at */
+    int mesh, tiles; /* it fits on another mesh or a finer grid than the usual ones */
 };
 
 /* The grid of model, length and mesh, and what it takes. */
@@ -98,6 +98,8 @@ enum status plan_print_bounds(const struct plan *p, const struct model *m, FILE 
 /* How the sequences of a step are shared out, where that is not evident: masked tokens, groups of ranks without work, several
  * micro-batches. A line each. */
 void plan_print_sharing(const struct plan *p, FILE *f);
+/* The mesh and tiles to give with the longest length, where they are not the usual ones, as flags; else "". */
+void plan_longest_flags(const struct plan *p, char buf[96]);
 /* One line: residencies, alpha, tiles. */
 void strategy_describe(const struct strategy *s, char *buf, int size);
 void plan_describe(const struct plan *p, char *buf, int size);

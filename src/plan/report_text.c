@@ -113,19 +113,31 @@ void plan_print_sharing(const struct plan *p, FILE *f)
                 (long long)p->micro_batches, s->dp);
 }
 
+void plan_longest_flags(const struct plan *p, char buf[96])
+{
+    const struct strategy *s = &p->strategy;
+    int n = 0;
+    buf[0] = 0;
+    if (p->longest.mesh)
+        n = snprintf(buf, 96, " --mesh dp=%d,ulysses=%d,ring=%d", s->dp, s->ulysses, s->ring);
+    if (p->longest.tiles)
+        snprintf(buf + n, (size_t)(96 - n), " --tiles rows=%lld,heads=%d,loss=%lld", (long long)s->row_chunk, s->head_tile,
+                 (long long)s->loss_tile);
+}
+
 static void print_longest(const struct plan *p, FILE *f)
 {
     const struct longest *l = &p->longest;
-    char a[32], b[32], c[32];
+    char a[32], b[32], c[32], flags[96];
     if (!p->fits)
         return;
-    fprintf(f, "Longest sequence that fits: %s tokens, in steps of %s", units_format_count(p->tokens / p->sequences, a),
-            units_format_count(l->step, b));
+    plan_longest_flags(p, flags);
+    fprintf(f, "Longest sequence that fits: %s tokens%s%s, in steps of %s", units_format_count(p->tokens / p->sequences, a),
+            flags[0] ? " with" : "", flags, units_format_count(l->step, b));
     if (l->longer > 0)
         fprintf(f, "; %s would need %s of %s on the %s", units_format_count(l->longer, a), units_format_bytes(l->bytes, b),
                 units_format_bytes(p->limit[l->tier], c), tier_name(l->tier));
-    fprintf(f, "%s%s.\n", l->longer > 0 ? "" : "; the model takes no longer ones",
-            l->finer ? ", unless finer --tiles help (try heads=1; it takes minutes to plan)" : "");
+    fprintf(f, "%s.\n", l->longer > 0 ? "" : "; the model takes no longer ones");
 }
 
 static void print_header(const struct plan *p, const struct model *m, const struct report *r, FILE *f)

@@ -29,11 +29,24 @@ static struct plan *longest(const struct model *m, struct settings *s, int ranks
     return plan;
 }
 
-static int fits(const struct model *m, const struct settings *s, int64_t tokens, const int64_t limit[TIERS])
+/* With mesh and tiles left open, or as the longest plan says that they are to be given. */
+static int fits(const struct model *m, int ranks, int64_t tokens, const int64_t limit[TIERS], const struct plan *like)
 {
-    struct settings t = *s;
+    struct settings t;
     struct plan *plan;
+    open_settings(&t);
+    t.max_seq = 0;
     t.seq_len = tokens;
+    if (like && like->longest.mesh) {
+        t.ulysses = like->strategy.ulysses;
+        t.ring = like->strategy.ring;
+    }
+    if (like && like->longest.tiles) {
+        t.row_chunk = like->strategy.row_chunk;
+        t.head_tile = like->strategy.head_tile;
+        t.loss_tile = like->strategy.loss_tile;
+    }
+    assert_int_equal(plan_mesh(m, &t, ranks, ranks), OK);
     assert_int_equal(plan_create(m, &t, limit, &plan), OK);
     int fits = plan->fits;
     plan_destroy(plan);
@@ -64,9 +77,10 @@ static void the_next_one_does_not_fit(void **state)
         assert_int_equal(l->longer, s.seq_len + l->step);
         assert_int_equal(l->tier, cases[i].scarce);
         assert_true(l->bytes > cases[i].limit[l->tier]);
-        assert_true(fits(m, &s, s.seq_len, cases[i].limit));
-        assert_false(fits(m, &s, l->longer, cases[i].limit));
+        assert_true(fits(m, cases[i].ranks, s.seq_len, cases[i].limit, plan));
+        assert_false(fits(m, cases[i].ranks, l->longer, cases[i].limit, NULL));
         assert_int_equal(s.ulysses * s.ring * s.dp, cases[i].ranks);
+        assert_true(i < 2 || plan->longest.mesh || plan->longest.tiles); /* two ranks: the usual ones do not reach as far */
         if (i == 0)
             one = s.seq_len;
         if (i == 1)
