@@ -10,6 +10,7 @@
 /* Whether all arenas are within the limits; *which: the first tier that is not. */
 int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier *which);
 
+#define FIT_LATE 7         /* the pace that fetches a quarter of a row chunk ahead */
 #define FIT_SERIAL INT_MAX /* a pace below all others */
 
 /* Lowers the program of a role and schedules it with the longest prefetch distance that fits: found by bisection (memory grows

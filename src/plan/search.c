@@ -21,7 +21,7 @@ static enum status list_all(const struct model *m, const struct settings *s, con
 {
     struct options o;
     options_of(s, fixed, (int)m->config.layers, &o);
-    *out = (struct search){.n = options_count(&o)};
+    *out = (struct search){.n = options_count(&o), .beat = INFINITY};
     out->candidates = sys_calloc((size_t)out->n + SEARCH_FINER, sizeof *out->candidates);
     enum status st = out->candidates ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
     if (st == OK && (out->n > 1 || always))
@@ -62,15 +62,36 @@ static int is_hopeless(double excess, double gained)
     return excess - gained > 1;
 }
 
+/* Keeps as many more chunks as ought to fit. */
+static void keep_most(const struct search *x, struct candidate *c)
+{
+    struct candidate more = *c;
+    int low = c->strategy.kept_chunks, high = estimator_options(x->estimator)->kept[0];
+    while (low < high) {
+        more.strategy.kept_chunks = (low + high + 1) / 2;
+        estimator_judge(x->estimator, &more);
+        if (more.excess <= 1) {
+            low = more.strategy.kept_chunks;
+            *c = more;
+        } else {
+            high = more.strategy.kept_chunks - 1;
+        }
+    }
+}
+
 /* Whether some placement that ought to fit is reckoned to be faster, with stalls like those of c's trial in proportion to
- * traffic.
+ * traffic; where little is to be gained, quarters of the chunks are too coarse.
  */
 static int is_promising(const struct search *x, const struct candidate *c, double gain)
 {
     double rate = (c->seconds - c->estimate) / fmax(c->traffic, 1e-9);
     for (int i = 0; i < x->n; i++) {
-        const struct candidate *next = &x->candidates[i];
-        if (next->excess <= 1 && next->estimate + rate * next->traffic < (1 - gain) * c->seconds)
+        struct candidate next = x->candidates[i];
+        if (next.excess > 1)
+            continue;
+        if (gain < SEARCH_GAIN)
+            keep_most(x, &next);
+        if (next.estimate + rate * next.traffic < (1 - gain) * c->seconds)
             return 1;
     }
     return 0;
@@ -85,6 +106,10 @@ static enum status search_inputs(const struct model *m, const struct settings *s
     if (out->n == 1 || (beat && beat->excess <= 1 && !is_promising(out, beat, gain)))
         return OK;
     struct trials t = {m, s, cost, limit, out};
+    if (beat && gain < SEARCH_GAIN) {
+        out->beat = beat->seconds;
+        out->rate = (beat->seconds - beat->estimate) / fmax(beat->traffic, 1e-9);
+    }
     qsort(out->candidates, (size_t)out->n, sizeof *out->candidates, search_order);
     enum status st = search_try(m, s, cost, limit, out);
     if (st == OK)
@@ -114,7 +139,7 @@ enum status search_to_beat(const struct model *m, const struct settings *s, cons
 {
     struct strategy fewer = *fixed;
     TRY(search_inputs(m, s, fixed, cost, limit, beat, gain, out));
-    for (int i = 0; out->n_tried > 0 && fewer_inputs(m, s, i, &fewer); i++) {
+    for (int i = 0; out->n_tried > 0 && !isfinite(out->beat) && fewer_inputs(m, s, i, &fewer); i++) {
         const struct candidate *best = &out->candidates[0];
         struct search x;
         if (best->excess > TURNS_HELP || (best->excess <= 1 && best->compute >= (1 - SEARCH_GAIN) * best->seconds))
@@ -258,7 +283,7 @@ static enum status try_one(const struct model *m, const struct settings *s, cons
                         .kept = {strategy->kept_chunks},
                         .n_kept = 1};
     struct strategy fixed = *strategy;
-    struct search x = {.candidates = out, .n = 1};
+    struct search x = {.candidates = out, .n = 1, .beat = INFINITY};
     fixed.device_layers = 0;
     TRY(estimator_create(m, s, &o, &fixed, cost, limit, &x.estimator));
     *out = (struct candidate){.strategy = *strategy};

@@ -28,11 +28,14 @@ struct candidate {
     double slow;                /* if tried: of a step on links slower by SEARCH_SLOW than planned for */
     double excess;              /* the largest share of a tier's limit that is needed: above 1, it does not fit */
     int pace;                   /* of the schedule (fit.h) */
+    int late;                   /* the pace from which on it was looked for, where that is faster than from 0 on */
 };
 
 struct search {
     struct candidate *candidates; /* those tried that fit by time, then the others that were, then the rest by estimate */
     int n, n_tried;
+    double beat,
+        rate; /* seconds of another grid's best to beat by a little, and its stalls per second of traffic; else INFINITY */
     struct estimator *estimator; /* NULL: a single placement */
 };
 
@@ -43,7 +46,7 @@ struct search {
 enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
                           const struct cost_model *cost, const int64_t limit[TIERS], struct search *out);
 /* The same, but nothing is tried (out->n_tried = 0) unless a placement is reckoned to be faster than `beat` by the share `gain`
- * of its step, or that one does not fit. */
+ * of its step, or that one does not fit. Below SEARCH_GAIN few are tried, with the layer inputs of `fixed`. */
 enum status search_to_beat(const struct model *m, const struct settings *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat, double gain,
                            struct search *out);
@@ -100,6 +103,9 @@ enum status search_shortened(const struct model *m, const struct settings *s, in
 /* Compares candidates: those that fit by seconds, what differs by less than a thousandth by traffic; then the others by excess.
  */
 int search_order(const void *a, const void *b);
+
+/* Seconds of the step, and what counts like them: what slow links add, and writes to drives. */
+double search_cost(const struct candidate *c);
 
 /* The largest share of a tier's limit that is needed, and of which tier. */
 double search_excess(const int64_t bytes[TIERS], const int64_t limit[TIERS]);

@@ -9,7 +9,7 @@
 /* What links slower by SEARCH_SLOW may add to the step before that counts like the step, and what a second of drive writes counts
  * in any case. */
 #define SLOW_MAY 1.03
-#define WRITES_COUNT 0.02
+#define WRITES_COUNT 0.05
 /* What a second of traffic is worth in seconds of the step, as others use the links, too; and what one of drive writes is: at 20
  * GB/s it wears drives of one write a day for five years by about what a second of a rented GPU costs. */
 #define TRAFFIC_WORTH 0.1
@@ -49,7 +49,7 @@ static enum status try(struct refining *r, struct candidate *c)
     struct search *x = r->x;
     double estimated = c->excess;
     r->spent += trial_instrs(r->trials, c);
-    TRY(trial_run(r->trials, c, 0));
+    TRY(trial_run(r->trials, c, c->late));
     if (c->excess > 1)
         r->room = fmin(r->room, estimated / c->excess);
     memmove(&x->candidates[x->n_tried + 1], &x->candidates[x->n_tried], (size_t)(x->n - x->n_tried) * sizeof *c);
@@ -66,8 +66,7 @@ static void expect(struct candidate *c, const struct candidate *tried)
     c->slow = c->estimate + (tried->slow - tried->estimate) * traffic;
 }
 
-/* Seconds of the step, and what counts like them. */
-static double price(const struct candidate *c)
+double search_cost(const struct candidate *c)
 {
     return c->seconds + fmax(0, c->slow - SLOW_MAY * c->seconds) + WRITES_COUNT * c->written;
 }
@@ -91,11 +90,11 @@ static enum status refine_kept(struct refining *r, struct candidate *best)
                 continue;
             estimator_judge(r->x->estimator, &c);
             expect(&c, best);
-            if (c.excess > 1 || price(&c) >= WORTH_TRYING * price(best))
+            if (c.excess > 1 || search_cost(&c) >= WORTH_TRYING * search_cost(best))
                 continue;
             TRY(try(r, &c));
             tries++;
-            if (c.excess <= 1 && price(&c) < price(best)) {
+            if (c.excess <= 1 && search_cost(&c) < search_cost(best)) {
                 *best = c;
                 break;
             }
@@ -117,7 +116,8 @@ static int find_leaner(const struct refining *r, const struct candidate *fastest
             c.strategy.kept_chunks = kept;
             estimator_judge(r->x->estimator, &c);
             expect(&c, fastest);
-            if (c.redundant || c.excess > r->room || price(&c) > highest || score(&c) >= *least || settled(r->x, &c.strategy))
+            if (c.redundant || c.excess > r->room || search_cost(&c) > highest || score(&c) >= *least ||
+                settled(r->x, &c.strategy))
                 continue;
             *least = score(&c);
             *out = c;
@@ -132,7 +132,7 @@ static double enough(const struct search *x)
     double least = INFINITY;
     for (int i = 0; i < x->n_tried; i++)
         if (x->candidates[i].excess <= 1)
-            least = fmin(least, price(&x->candidates[i]));
+            least = fmin(least, search_cost(&x->candidates[i]));
     return (1 + MARGIN) * least;
 }
 
@@ -143,7 +143,7 @@ static double choose(struct search *x)
     int at = -1;
     for (int i = 0; i < x->n_tried; i++) {
         const struct candidate *c = &x->candidates[i];
-        if (c->excess <= 1 && price(c) <= enough(x) && (at < 0 || score(c) < score(&x->candidates[at])))
+        if (c->excess <= 1 && search_cost(c) <= enough(x) && (at < 0 || score(c) < score(&x->candidates[at])))
             at = i;
     }
     struct candidate chosen = x->candidates[at];
@@ -162,13 +162,13 @@ static enum status keep_fewer(struct refining *r, double least)
         c.strategy.kept_chunks = (low + high) / 2;
         estimator_judge(r->x->estimator, &c);
         c.slow = c.seconds;
-        if (c.excess <= 1 && price(&c) <= enough(r->x) && !settled(r->x, &c.strategy)) {
+        if (c.excess <= 1 && search_cost(&c) <= enough(r->x) && !settled(r->x, &c.strategy)) {
             if (score(&c) >= least)
                 return OK;
             TRY(try(r, &c));
             tries++;
         }
-        if (c.excess <= 1 && price(&c) <= enough(r->x))
+        if (c.excess <= 1 && search_cost(&c) <= enough(r->x))
             high = c.strategy.kept_chunks;
         else
             low = c.strategy.kept_chunks + 1;

@@ -13,8 +13,9 @@
 /* Programs of up to so many are scheduled whole. */
 #define SMALL 20e3
 #define MOST_TRIES 32
-#define FEWEST_TRIES 4 /* what a single one shows of stalls need not hold for others */
-#define MORE_TRIES 8   /* of those that write to drives, whose stalls differ more */
+#define FEWEST_TRIES 4   /* what a single one shows of stalls need not hold for others */
+#define FEWEST_TO_BEAT 2 /* where another grid's have shown them */
+#define MORE_TRIES 8     /* of those that write to drives, whose stalls differ more */
 /* Those within this share of the best one are tried at a shorter distance, too: where drives read and write at once, fetching
  * late was up to 7% faster until 008c5c6, and is 1% since (row 8 of bench/results/2026-11-22-search-vs-random.txt). */
 #define CLOSE 1.01
@@ -23,6 +24,7 @@
  * nearly all of the drives. */
 #define WRITES_YIELD (DRIVE_DEPTH / 2)
 #define WRITES_LAST (DRIVE_DEPTH / 4)
+#define LATE_HELPS 1.01     /* where compute waits for less, parameters do not hold it up */
 #define YIELDING_HELPS 1.01 /* where compute waits for less, writes to drives do not hold it up */
 /* So many of the leanest placements are tried where those that ought to fit do not: what classes need at different moments was
  * added up. */
@@ -193,7 +195,7 @@ static enum status try_leanest(const struct trials *t, struct search *x, int n, 
  * traffic at better moments. */
 static double stall_rate(const struct search *x, int tried)
 {
-    double least = INFINITY;
+    double least = isfinite(x->beat) ? x->rate : INFINITY;
     for (int i = 0; i < tried; i++)
         if (x->candidates[i].excess <= 1)
             least = fmin(least, (x->candidates[i].seconds - x->candidates[i].estimate) / fmax(x->candidates[i].traffic, 1e-9));
@@ -236,6 +238,30 @@ static enum status try_instead(const struct trials *t, struct candidate *c, int 
     return OK;
 }
 
+/* Whether compute waits while the device has parameters that the host updates; settled by whole trials only. */
+static int parameters_may_wait(const struct settings *s, const struct candidate *c)
+{
+    return c->whole && s->prefetch < 0 && s->params == OFFLOAD_AUTO && c->strategy.params == RES_DEVICE &&
+           c->strategy.update_on_host && c->seconds > LATE_HELPS * c->compute;
+}
+
+/* With parameters on the host in place of the device: where the host updates them, they come from there in any case, and fetched
+ * late they leave the link to what is needed sooner. */
+static enum status try_parameters_late(const struct trials *t, struct candidate *c, double *spent)
+{
+    struct candidate other = *c;
+    other.strategy.params = RES_HOST;
+    estimator_judge(t->search->estimator, &other);
+    if (other.excess > 1)
+        return OK;
+    *spent += trial_instrs(t, c);
+    other.late = FIT_LATE;
+    TRY(trial_run(t, &other, FIT_LATE));
+    if (other.excess <= 1 && search_cost(&other) < search_cost(c))
+        *c = other;
+    return OK;
+}
+
 /* Of the best: the longest distance that fits is mostly the fastest, not always; and where memory allows it, writes yield more.
  */
 static enum status try_otherwise(const struct trials *t, struct search *x, double best, double spent)
@@ -248,6 +274,8 @@ static enum status try_otherwise(const struct trials *t, struct search *x, doubl
             TRY(try_instead(t, c, c->strategy.write_depth, c->pace + SHORTER, &spent));
         if (is_held_up(c))
             TRY(try_instead(t, c, WRITES_LAST, 0, &spent));
+        if (parameters_may_wait(t->s, c))
+            TRY(try_parameters_late(t, c, &spent));
     }
     return OK;
 }
@@ -256,15 +284,16 @@ enum status search_try(const struct model *m, const struct settings *s, const st
                        struct search *x)
 {
     struct trials t = {m, s, cost, limit, x};
-    double best = INFINITY, spent = 0;
-    int fitted = 0, n = 0;
+    double best = x->beat, spent = 0;
+    int fitted = 0, n = 0, fewest = isfinite(x->beat) ? FEWEST_TO_BEAT : FEWEST_TRIES;
     for (; n < x->n && spent < 4 * SEARCH_INSTRS; n++) {
-        double expected = bring_next(x, n, stall_rate(x, n));
-        struct candidate *c = &x->candidates[n];
-        double hopeless = c->written > 0 && fitted < MORE_TRIES ? 1.01 * best : 0.998 * best;
-        if (expected == INFINITY ||
-            (fitted > 0 && (fitted >= MOST_TRIES || spent >= SEARCH_INSTRS || (fitted >= FEWEST_TRIES && expected >= hopeless))))
+        double expected = bring_next(x, n, stall_rate(x, n)), hopeless = 0.998 * best;
+        if (x->candidates[n].written > 0 && fitted < MORE_TRIES && !isfinite(x->beat))
+            hopeless = 1.01 * best;
+        if (expected == INFINITY || (fitted > 0 && (fitted >= MOST_TRIES || spent >= SEARCH_INSTRS)) ||
+            (fitted >= fewest && expected >= hopeless))
             break;
+        struct candidate *c = &x->candidates[n];
         spent += trial_instrs(&t, c);
         TRY(trial_run(&t, c, 0));
         if (c->excess <= 1 && c->estimate < best && is_held_up(c))
@@ -273,7 +302,7 @@ enum status search_try(const struct model *m, const struct settings *s, const st
         if (c->excess <= 1 && c->seconds < best)
             best = c->seconds;
     }
-    if (fitted == 0)
+    if (fitted == 0 && !isfinite(x->beat))
         TRY(try_leanest(&t, x, n, 0, &n));
     x->n_tried = n;
     TRY(try_otherwise(&t, x, best, spent));

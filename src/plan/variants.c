@@ -14,6 +14,8 @@
 /* What another grid is to gain, so that the key does not follow a profile's noise; and a single size, by estimate. */
 #define TILES_GAIN 0.03
 #define SIZE_GAIN 0.005
+/* And a larger size of a grid that has been taken, when the key is not the usual one any more. */
+#define WIDER_GAIN 0.002
 
 /* Stages by what is partitioned, most first. */
 static const int stages[] = {3, 2, 1};
@@ -128,6 +130,18 @@ static enum offload offload_of(enum residency r)
     return r == RES_DEVICE ? OFFLOAD_NONE : r == RES_HOST ? OFFLOAD_CPU : OFFLOAD_NVME;
 }
 
+/* Tries e on its grid; where it is no faster than `seconds`, c's placement there, too. */
+static enum status try_wider(const struct best *b, const struct settings *s, const struct candidate *c, double seconds,
+                             struct candidate *e)
+{
+    struct strategy tried = e->strategy, other = c->strategy;
+    TRY(search_price(b->m, s, &tried, &b->variant->cost, b->limit, e));
+    other.head_tile = tried.head_tile;
+    if (c->whole && (e->excess > 1 || weighed(e) >= (1 - SIZE_GAIN) * seconds))
+        TRY(search_price(b->m, s, &other, &b->variant->cost, b->limit, e));
+    return OK;
+}
+
 /* Of one size of the grid the value with which a step is reckoned to be the fastest (*seconds): with each class where the best
  * placement has it, as many activations kept as fit, and the stalls of c, which becomes the best one tried. */
 static enum status choose_size(const struct best *b, const struct settings *s, enum tile_size which, struct strategy *grid,
@@ -141,8 +155,7 @@ static enum status choose_size(const struct best *b, const struct settings *s, e
         if (e.excess > 1 || weighed(&e) >= (1 - SIZE_GAIN) * *seconds)
             continue;
         if (which == TILE_HEADS) { /* the wider, the less there is to overlap with, which estimates do not see */
-            struct strategy tried = e.strategy;
-            TRY(search_price(b->m, s, &tried, &b->variant->cost, b->limit, &e));
+            TRY(try_wider(b, s, c, *seconds, &e));
             if (e.excess > 1 || weighed(&e) >= (1 - SIZE_GAIN) * *seconds)
                 break;
             *c = e;
@@ -154,17 +167,33 @@ static enum status choose_size(const struct best *b, const struct settings *s, e
     return OK;
 }
 
-/* The best variant on another grid takes its place if it is faster by what that is to gain. */
-static enum status compare_grid(struct best *b, const struct strategy *grid)
+/* The best variant on another grid takes its place (*taken) if it is faster by `gain`. */
+static enum status compare_grid(struct best *b, const struct strategy *grid, double gain, int *taken)
 {
-    struct variant *next, *usual = b->variant;
-    double before = weighed(&b->candidate);
-    TRY(variant_create(b->m, &b->variant->s, b->limit, grid, &b->candidate, TILES_GAIN, &next));
-    enum status st = replace_if_better(b, TILES_GAIN, &next);
-    if (b->variant != usual)
-        b->variant->usual_slower = before / weighed(&b->candidate) - 1;
+    struct variant *next, *old = b->variant;
+    double usual = (1 + old->usual_slower) * weighed(&b->candidate);
+    TRY(variant_create(b->m, &old->s, b->limit, grid, &b->candidate, gain, &next));
+    enum status st = replace_if_better(b, gain, &next);
+    *taken = b->variant != old;
+    if (*taken)
+        b->variant->usual_slower = usual / weighed(&b->candidate) - 1;
     variant_destroy(next);
     return st;
+}
+
+/* Of a grid that has been taken, each size larger as long as that is faster: it was estimated at the placement of the usual grid,
+ * which may not have had the memory. */
+static enum status compare_wider(struct best *b)
+{
+    static const enum tile_size sizes[] = {TILE_HEADS, TILE_LOSS};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        const struct strategy from = b->variant->fixed;
+        struct strategy other = from;
+        int faster = 1;
+        for (int i = 0; faster && plan_other_tiles(b->m, &b->variant->s, sizes[k], i, &other); i++, other = from)
+            TRY(compare_grid(b, &other, WIDER_GAIN, &faster));
+    }
+    return OK;
 }
 
 static int other_grids(const struct model *m, const struct variant *v)
@@ -198,7 +227,11 @@ static enum status compare_tiles(struct best *b)
     for (int which = 0; which < TILE_SIZES; which++)
         TRY(choose_size(b, &s, (enum tile_size)which, &grid, &reference, &seconds));
     grid.input_every = b->variant->fixed.input_every;
-    return seconds < (1 - TILES_GAIN) * weighed(c) ? compare_grid(b, &grid) : OK;
+    if (seconds >= (1 - TILES_GAIN) * weighed(c))
+        return OK;
+    int taken;
+    TRY(compare_grid(b, &grid, TILES_GAIN, &taken));
+    return taken && b->candidate.whole ? compare_wider(b) : OK; /* trials of fewer layers are not as exact */
 }
 
 enum status variant_choose(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct variant **out)
