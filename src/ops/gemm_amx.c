@@ -7,10 +7,11 @@
 #include "ops/rows.h"
 
 enum {
-    DEPTH = 2048,         /* the most of k between two visits to C */
+    DEPTH = 8192,         /* the most of k between two visits to C */
+    DEPTH_ACROSS = 2048,  /* that where A is stored across, and always packed */
     LEFT = 1 << 20,       /* elements of a packed left block: with sums and a task's right panels in the L2 caches */
     RIGHT = 1 << 22,      /* of a right block */
-    SIDE_BF16 = 1024,     /* of a BF16 C that is held in fp32 until it is whole: k is above DEPTH */
+    SIDE_BF16 = 1024,     /* of a BF16 C that is held in fp32 until it is whole: k is above depth */
     SERIAL = 1 << 23,     /* multiplications that are not worth waking threads for */
     PACK = 4 * AMX_LANES, /* lanes that one task packs */
     ALIGN = 64,
@@ -30,9 +31,10 @@ static int64_t at_most(int64_t n, int64_t most)
 
 static struct blocks plan_blocks(const struct gemm_shape *s, void *work)
 {
-    const int held = s->c_type == BF16 && s->k > DEPTH, packed = s->ta || s->m % AMX_LANES || s->k % AMX_UNIT;
-    struct blocks p = {.k = at_most(s->k, DEPTH)};
-    p.n = at_most(s->n, held ? SIDE_BF16 : max_i64(RIGHT / max_i64(1, p.k), AMX_LANES));
+    const int64_t depth = s->ta ? DEPTH_ACROSS : DEPTH;
+    const int held = s->c_type == BF16 && s->k > depth, packed = s->ta || s->m % AMX_LANES || s->k % AMX_UNIT;
+    struct blocks p = {.k = at_most(s->k, depth)};
+    p.n = at_most(s->n, max_i64(min_i64(RIGHT / max_i64(1, p.k), held ? SIDE_BF16 : s->n), AMX_LANES));
     p.m = at_most(s->m, packed ? LEFT / max_i64(1, p.k) : held ? SIDE_BF16 : s->m);
     const int64_t size[3] = {packed ? 2 * p.m * p.k : 0, 2 * p.n * p.k, held ? 4 * p.m * p.n : 0};
     char *base = (char *)(((uintptr_t)work + ALIGN - 1) / ALIGN * ALIGN), *at[3] = {NULL, NULL, NULL};

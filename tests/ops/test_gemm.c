@@ -188,7 +188,7 @@ static void test_tiles(void **state)
 
 #ifdef __x86_64__
 
-enum { AMX_M = 224, AMX_N = 141, AMX_K = 2080, AMX_LD = 240 }; /* tasks of 192 x 128, blocks of k of up to 2048, steps of 32 */
+enum { AMX_M = 224, AMX_N = 141, AMX_K = 8224, AMX_LD = 240 }; /* tasks of 192 x 128, blocks of k of up to 8192, steps of 32 */
 
 /* C [m, AMX_N - j] where A's rows are taken from row i on, B's columns from column j on. */
 static void *amx_product(const struct tensor *a, const struct tensor *b, int64_t i, int64_t m, int64_t j, int t, enum dtype type,
