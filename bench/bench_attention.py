@@ -1,26 +1,28 @@
 #!/usr/bin/env python3
-"""CPU attention beside OpenBLAS's sgemm (2048 cubed) and PyTorch's SDPA. bench_attention.py BUILD [peers] [shapes] [long]: parts, default all."""
+"""CPU attention beside OpenBLAS's sgemm (2048 cubed) and PyTorch's SDPA. bench_attention.py BUILD [peers] [shapes] [long]
+[bf16]: parts, default all. bf16's have no marks: beside sgemm they tell whether AMX is used."""
 import os, sys, time
 
 import bench
 
 GIGA = 1e9
 HEADS = 8, 2  # query, KV
-PARTS = {  # part: heads, rounds, beside PyTorch, cases (tokens, head dim, mask, marks of forward and backward beside sgemm)
-    "peers": (HEADS, 3, True, [(8192, 128, "causal", 0.95, 0.93), (8192, 64, "causal", 0.92, 0.92)]),
-    "shapes": (HEADS, 5, False, [(8192, d, "causal", 0.85, 0.85) for d in (80, 96, 256)] +
+PARTS = {  # part: heads, rounds, beside PyTorch, type, cases (tokens, head dim, mask, marks of forward and backward beside sgemm)
+    "peers": (HEADS, 3, True, "f32", [(8192, 128, "causal", 0.95, 0.93), (8192, 64, "causal", 0.92, 0.92)]),
+    "shapes": (HEADS, 5, False, "f32", [(8192, d, "causal", 0.85, 0.85) for d in (80, 96, 256)] +
                [(8192, d, mask, 0.85, 0.85) for d in (64, 128) for mask in ("window1024", "documents2048")]),
-    "long": ((4, 1), 1, False, [(32768, 128, "causal", 0.95, 0.93), (32768, 64, "causal", 0.92, 0.92)]),
+    "long": ((4, 1), 1, False, "f32", [(32768, 128, "causal", 0.95, 0.93), (32768, 64, "causal", 0.92, 0.92)]),
+    "bf16": (HEADS, 5, True, "bf16", [(8192, d, "causal", None, None) for d in (64, 128)]),
 }
 BESIDE_SDPA = {128: (1.25, 1.35), 64: (1.25, 1.5)}  # forward, forward + backward
 
 
-def peer(tokens, d, threads):
+def peer(tokens, d, dtype, threads):
     """Functions that return seconds: SDPA's forward without gradients, and forward and backward."""
     import torch
     torch.set_num_threads(threads)
     sdpa = torch.nn.functional.scaled_dot_product_attention
-    q, k, v = (torch.randn(1, h, tokens, d, requires_grad=True) for h in (HEADS[0], HEADS[1], HEADS[1]))
+    q, k, v = (torch.randn(1, h, tokens, d, dtype={"f32": torch.float32, "bf16": torch.bfloat16}[dtype], requires_grad=True) for h in (HEADS[0], HEADS[1], HEADS[1]))
     go = torch.randn_like(q)
 
     def forward():
@@ -37,8 +39,8 @@ def peer(tokens, d, threads):
     return {"SDPA forward": forward, "SDPA both": both}
 
 
-def case(worker, threads, heads, rounds, beside_peer, tokens, d, mask, forward_mark, backward_mark):
-    worker(f"case {tokens} {d} {mask} f32")
+def case(worker, threads, heads, rounds, beside_peer, dtype, tokens, d, mask, forward_mark, backward_mark):
+    worker(f"case {tokens} {d} {mask} {dtype}")
     flops = {}
 
     def ours(what):
@@ -49,29 +51,32 @@ def case(worker, threads, heads, rounds, beside_peer, tokens, d, mask, forward_m
     contenders = {k: (lambda k=k: ours(k)) for k in ("sgemm", "forward", "backward")}
     if beside_peer:
         try:
-            contenders.update(peer(tokens, d, threads))
+            contenders.update(peer(tokens, d, dtype, threads))
         except ImportError:
             bench.say("no PyTorch: bench/peers.sh")
     seconds = bench.medians(bench.in_turn(contenders, rounds))
     rate = {k: flops[k] / seconds[k] / GIGA for k in flops}
-    name = f"{tokens} tokens, {heads[0]}/{heads[1]} heads of {d}, {mask}"
-    beside, marks = {"sgemm": rate["sgemm"]}, {"sgemm": forward_mark}
+    name = f"{tokens} tokens, {heads[0]}/{heads[1]} heads of {d}, {mask}{', bf16' * (dtype == 'bf16')}"
+    beside, marks = {"sgemm": rate["sgemm"]}, {"sgemm": forward_mark} if forward_mark else {}
+    of_peer = BESIDE_SDPA[d] if dtype == "f32" and beside_peer else (None, None)
     if "SDPA both" in seconds:
-        beside["PyTorch SDPA"], marks["PyTorch SDPA"] = flops["forward"] / seconds["SDPA forward"] / GIGA, BESIDE_SDPA[d][0]
+        beside["PyTorch SDPA"] = flops["forward"] / seconds["SDPA forward"] / GIGA
+        if of_peer[0]:
+            marks["PyTorch SDPA"] = of_peer[0]
     bench.report(f"attention forward, {name}", rate["forward"], beside, "GFLOP/s", marks)
-    bench.report(f"attention backward, {name}", rate["backward"], {"sgemm": rate["sgemm"]}, "GFLOP/s", {"sgemm": backward_mark})
+    bench.report(f"attention backward, {name}", rate["backward"], {"sgemm": rate["sgemm"]}, "GFLOP/s", {"sgemm": backward_mark} if backward_mark else {})
     if "SDPA both" in seconds:
         bench.report(f"attention forward + backward, {name}", seconds["forward"] + seconds["backward"], {"PyTorch SDPA": seconds["SDPA both"]},
-                     "s", {"PyTorch SDPA": BESIDE_SDPA[d][1]}, better="lower")
+                     "s", {"PyTorch SDPA": of_peer[1]} if of_peer[1] else {}, better="lower")
 
 
 def main():
     threads = len(os.sched_getaffinity(0))
     for part in sys.argv[2:] or PARTS:
-        heads, rounds, beside_peer, cases = PARTS[part]
+        heads, rounds, beside_peer, dtype, cases = PARTS[part]
         worker = bench.Worker(os.path.join(sys.argv[1], "bench", "attention_bench"), *map(str, heads), OMP_NUM_THREADS=str(threads))
         for c in cases:
-            case(worker, threads, heads, rounds, beside_peer, *c)
+            case(worker, threads, heads, rounds, beside_peer, dtype, *c)
         worker.close()
 
 

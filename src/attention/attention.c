@@ -15,14 +15,33 @@ struct attention_kernels attention_kernels_for(enum isa isa)
     return (struct attention_kernels){attn_portable_forward, attn_portable_backward, attn_portable_workspace};
 }
 
+/* Those of this processor for these attributes. */
+static struct attention_kernels kernels_of(const struct op_attrs *attrs)
+{
+#ifdef __x86_64__
+    if (attrs->attn.dtype == BF16 && isa_has_amx())
+        return (struct attention_kernels){amx_forward, amx_backward, amx_workspace};
+#endif
+    return attention_kernels_for(isa_of_processor());
+}
+
+static void forward(const struct op_attrs *attrs, void *const *arg)
+{
+    kernels_of(attrs).forward(attrs, arg);
+}
+
+static void backward(const struct op_attrs *attrs, void *const *arg)
+{
+    kernels_of(attrs).backward(attrs, arg);
+}
+
 int64_t attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs)
 {
-    return attention_kernels_for(isa_of_processor()).workspace(kind, attrs);
+    return kernels_of(attrs).workspace(kind, attrs);
 }
 
 void attention_cpu_kernels(op_kernel *table[OP_COUNT])
 {
-    const struct attention_kernels k = attention_kernels_for(isa_of_processor());
-    table[OP_ATTN_FWD] = k.forward;
-    table[OP_ATTN_BWD] = k.backward;
+    table[OP_ATTN_FWD] = forward;
+    table[OP_ATTN_BWD] = backward;
 }

@@ -20,6 +20,13 @@ int64_t avx512_workspace(enum op_kind kind, const struct op_attrs *attrs);
 void avx512_forward(const struct op_attrs *attrs, void *const *arg);
 void avx512_backward(const struct op_attrs *attrs, void *const *arg);
 
+/* BF16 only, and only where isa_has_amx(). */
+int64_t amx_forward_workspace(const struct op_attrs *attrs);
+int64_t amx_backward_workspace(const struct op_attrs *attrs);
+int64_t amx_workspace(enum op_kind kind, const struct op_attrs *attrs);
+void amx_forward(const struct op_attrs *attrs, void *const *arg);
+void amx_backward(const struct op_attrs *attrs, void *const *arg);
+
 struct attention_kernels {
     op_kernel *forward, *backward;
     int64_t (*workspace)(enum op_kind kind, const struct op_attrs *attrs);

@@ -15,11 +15,10 @@
  *  3. k_ticket[kv][j] is the query head whose turn it is to add to dk and dv of key block j; it runs through the heads of kv. */
 #include "attention/mask.h"
 #include "attention/panels_pack.h"
+#include "attention/turns.h"
 
 #include <math.h>
 #include <omp.h>
-#include <sched.h>
-#include <stdatomic.h>
 
 #define SEGMENT \
     65536 /* query rows at a time: bounds the packed copies of q, do and dq (420k tokens, head dim 32: 184 to 30 MiB) */
@@ -27,8 +26,6 @@
 #define PAD 4           /* rows between panels: those of one tile of A would otherwise share L1 sets at head dim 64 and 128 */
 
 enum { BLOCK = BACKWARD_BLOCK, PANELS = BLOCK / LANES };
-
-typedef _Atomic int32_t ticket;
 
 struct backward {
     const struct op_attrs *attrs;
@@ -110,20 +107,6 @@ int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs)
     struct backward b = layout(attrs, (void *)(uintptr_t)ATTN_ALIGN, &end);
     (void)b;
     return (int64_t)(uintptr_t)end + attrs->attn.threads * scratch_floats(attrs->attn.head_dim) * 4;
-}
-
-static void take_turn(ticket *t, int32_t turn)
-{
-    for (int spins = 0; atomic_load_explicit(t, memory_order_acquire) != turn; spins++)
-        if (spins < 2000)
-            _mm_pause();
-        else
-            sched_yield(); /* more threads than cores */
-}
-
-static void pass_turn(ticket *t, int32_t turn)
-{
-    atomic_store_explicit(t, turn, memory_order_release);
 }
 
 static void prepare_mask(const struct backward *b, int64_t i)

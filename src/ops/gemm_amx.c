@@ -4,6 +4,7 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
+#include "base/amx.h"
 #include "ops/rows.h"
 
 enum {
@@ -119,11 +120,11 @@ void gemm_amx_run(const struct gemm_shape *s, void *c, const void *a, const void
     const int64_t rows = p.c ? p.m : s->m; /* that a right block meets before the next one */
 #pragma omp parallel if (s->m * s->n * s->k > SERIAL)
     {
-        gemm_amx_begin();
+        amx_begin();
         for (int64_t j = 0; j < s->n; j += p.n)
             for (int64_t i = 0; i < s->m; i += rows)
                 compute(s, &p, c, &left, &right, i, min_i64(s->m, i + rows), j, min_i64(p.n, s->n - j));
-        gemm_amx_end();
+        amx_end();
     }
 }
 

@@ -34,12 +34,10 @@ struct gemm_amx_out {
     int32_t type, add;
 };
 
-/* C[m][n] of `depth` elements of k, a multiple of AMX_UNIT; between begin and end on the same thread. An element is a sum over
- * steps, in order, of the sum over a step's even elements plus that over its odd ones. */
+/* C[m][n] of `depth` elements of k, a multiple of AMX_UNIT; between amx_begin and amx_end (base/amx.h) on the same thread. An
+ * element is a sum over steps, in order, of the sum over a step's even elements plus that over its odd ones. */
 void gemm_amx_task(const struct gemm_amx_left *a, const char *b, int64_t depth, const struct gemm_amx_out *out, int64_t m,
                    int64_t n);
-void gemm_amx_begin(void);
-void gemm_amx_end(void);
 
 /* ops_gemm and its workspace of two BF16 operands. */
 int64_t gemm_amx_workspace(const struct gemm_shape *s);

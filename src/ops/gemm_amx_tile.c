@@ -15,24 +15,6 @@ enum {
     DEEP = 640, /* elements of k between two visits to sums: a right panel, 40 KiB, stays in the L1 cache while left ones pass */
 };
 
-struct tile_config { /* of ldtilecfg */
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-};
-
-AMX void gemm_amx_begin(void)
-{
-    static const struct tile_config whole = {
-        .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE}};
-    _tile_loadconfig(&whole);
-}
-
-AMX void gemm_amx_end(void)
-{
-    _tile_release();
-}
-
 /* sums[4][16][16] = or += the products of so many steps. The left operand's loads spare the L1 cache. */
 static AMX void multiply(int64_t steps, const struct gemm_amx_left *left, const char *a, const char *b, float *sums, int add)
 {

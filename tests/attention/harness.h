@@ -28,6 +28,7 @@ struct kernels {
     const char *name;
     op_kernel *forward, *backward;
     int64_t (*workspace)(enum op_kind, const struct op_attrs *);
+    int bf16_only; /* and P and its gradient are rounded to bf16 */
 };
 
 /* A buffer between two guards, at `offset` bytes from 64-byte alignment. */

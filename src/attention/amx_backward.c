@@ -1,0 +1,381 @@
+/* Attention backward of BF16 for AMX: as panels_backward.c, with P and dS rounded to bf16 for the products that take them.
+ *
+ * A batch of query heads at a time (one, at long S): Q and dO are packed into `work` in the two forms that products take, and
+ * dQ^T accumulates there. A task is one key block of one head, against all query blocks it touches, from the last to the first:
+ *
+ *   for each 32 keys, for each 32 queries:   S^T = K Q^T, dP^T = V dO^T,  P = 2^(S - lse),  dS = P (dP - delta)
+ *                                    then:   dV += P^T dO,  dK += dS^T Q
+ *   then, when every earlier key block has added its part:     dQ^T += K^T dS^T
+ *
+ * Tasks and turns are those of panels_backward.c, whose invariants hold here, too. */
+#include "attention/amx.h"
+#include "attention/mask.h"
+#include "attention/turns.h"
+
+#include <math.h>
+#include <omp.h>
+
+#define SEGMENT 65536   /* query rows at a time: bounds the packed copies */
+#define BATCH_ROWS 4096 /* several heads at a time until they have this many rows: fewer barriers */
+
+enum { BLOCK = 256, SPANS = BLOCK / SPAN };
+
+struct backward {
+    const struct op_attrs *attrs;
+    struct mask mask;
+    struct amx_rows q, k, v, go; /* head is set per use */
+    float *dq, *dk, *dv;
+    const float *lse_in, *delta_in; /* [hq][lse_stride], [sq][hq] */
+    int64_t lse_stride;             /* rows of the whole call */
+    int accumulate;
+    int64_t d, dp, group, q_blocks, k_blocks, batch;
+    int64_t block_bytes, head_bytes;    /* of a block, a head, in bf16 */
+    char *q_columns, *go_columns;       /* [batch][q_blocks] right columns */
+    char *q_rows, *go_rows;             /* [batch][q_blocks] right rows of BLOCK */
+    float *dqt;                         /* [batch][q_blocks][dp/16][BLOCK/16] tiles of 16 columns x 16 queries */
+    float *lse, *delta;                 /* [batch][q_blocks * BLOCK]: lse * log2(e); 0 where there is no key or row */
+    int32_t *from, *to;                 /* [q_blocks * BLOCK]: the mask; empty where there is no row */
+    int32_t *first_block, *end_block;   /* [q_blocks]: the key blocks that a query block touches */
+    ticket *q_ticket, *k_ticket, *next; /* [batch][q_blocks], [batch][k_blocks], [1] */
+    float scale;
+};
+
+/* One thread's scratch: a key block. */
+struct keys {
+    char *k, *v, *k_columns; /* left rows, left rows, left columns */
+    float *dk, *dv;          /* [BLOCK][dp] */
+    char *ds;                /* right rows: [BLOCK/16 of queries][SPANS of keys] */
+    char *pt, *dst;          /* left rows: [2 of keys][SPANS of queries], of 32 keys */
+    float *s, *dp;           /* [SPAN keys][SPAN queries] */
+};
+
+static int64_t scratch_bytes(int64_t dp)
+{
+    return BLOCK * dp * (3 * 2 + 2 * 4) + BLOCK * BLOCK * 2 + 2 * SPAN * BLOCK * 2 + 2 * SPAN * SPAN * 4;
+}
+
+static struct keys keys_of(char *base, int64_t dp)
+{
+    struct keys x = {.k = base + omp_get_thread_num() * scratch_bytes(dp)};
+    x.v = x.k + BLOCK * dp * 2;
+    x.k_columns = x.v + BLOCK * dp * 2;
+    x.dk = (void *)(x.k_columns + BLOCK * dp * 2);
+    x.dv = x.dk + BLOCK * dp;
+    x.ds = (char *)(x.dv + BLOCK * dp);
+    x.pt = x.ds + BLOCK * BLOCK * 2;
+    x.dst = x.pt + SPAN * BLOCK * 2;
+    x.s = (void *)(x.dst + SPAN * BLOCK * 2);
+    x.dp = x.s + SPAN * SPAN;
+    return x;
+}
+
+/* Lays the shared areas out from `work` on; *end is where the threads' scratch starts. */
+static struct backward layout(const struct op_attrs *attrs, void *work, char **end)
+{
+    const int64_t hq = attrs->attn.hq, d = attrs->attn.head_dim, sq = min_i64(attrs->attn.sq, SEGMENT);
+    struct backward b = {.attrs = attrs,
+                         .d = d,
+                         .dp = round_up(d, SPAN),
+                         .group = hq / attrs->attn.hk,
+                         .q_blocks = ceil_div(sq, BLOCK),
+                         .k_blocks = ceil_div(attrs->attn.sk, BLOCK)};
+    b.batch = max_i64(1, min_i64(hq, BATCH_ROWS / max_i64(sq, 1)));
+    b.block_bytes = BLOCK * b.dp * 2;
+    b.head_bytes = b.q_blocks * b.block_bytes;
+    const int64_t rows = b.q_blocks * BLOCK;
+    b.q_columns = work;
+    b.go_columns = b.q_columns + b.batch * b.head_bytes;
+    b.q_rows = b.go_columns + b.batch * b.head_bytes;
+    b.go_rows = b.q_rows + b.batch * b.head_bytes;
+    b.dqt = (void *)(b.go_rows + b.batch * b.head_bytes);
+    b.lse = b.dqt + b.batch * rows * b.dp;
+    b.delta = b.lse + b.batch * rows;
+    b.from = (int32_t *)(void *)(b.delta + b.batch * rows);
+    b.to = b.from + rows;
+    b.first_block = b.to + rows;
+    b.end_block = b.first_block + b.q_blocks;
+    b.q_ticket = (ticket *)(void *)(b.end_block + b.q_blocks);
+    b.k_ticket = b.q_ticket + b.batch * b.q_blocks;
+    b.next = b.k_ticket + b.batch * b.k_blocks;
+    *end = attn_align((void *)(b.next + 1));
+    return b;
+}
+
+int64_t amx_backward_workspace(const struct op_attrs *attrs)
+{
+    char *end;
+    struct backward b = layout(attrs, (void *)(uintptr_t)ATTN_ALIGN, &end);
+    (void)b;
+    return (int64_t)(uintptr_t)end + attrs->attn.threads * scratch_bytes(round_up(attrs->attn.head_dim, SPAN));
+}
+
+static void prepare_mask(const struct backward *b, int64_t i)
+{
+    const int64_t row = i * BLOCK, end = min_i64(row + BLOCK, b->mask.sq);
+    for (int64_t r = row; r < row + BLOCK; r++) {
+        b->from[r] = r < end ? (int32_t)mask_from(&b->mask, r) : 0;
+        b->to[r] = r < end ? (int32_t)mask_to(&b->mask, r) : 0;
+    }
+    int32_t from = b->from[row], to = b->to[end - 1];
+    b->first_block[i] = from < to ? from / BLOCK : 0;
+    b->end_block[i] = from < to ? (int32_t)ceil_div(to, BLOCK) : 0;
+}
+
+/* Packs query block i of a head, its lse and delta, both of which come in other layouts; zeroes its dq. */
+static void prepare_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i)
+{
+    const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->mask.sq - row), at = slot * b->q_blocks * BLOCK + row;
+    const int64_t to = slot * b->head_bytes + i * b->block_bytes;
+    struct amx_rows q = b->q, go = b->go;
+    q.head = go.head = head;
+    amx_pack_rows(b->q_columns + to, &q, row, n, SPAN, 1);
+    amx_pack_rows(b->go_columns + to, &go, row, n, SPAN, 1);
+    amx_pack_pairs(b->q_rows + to, &q, row, n, SPAN, BLOCK, 0);
+    amx_pack_pairs(b->go_rows + to, &go, row, n, SPAN, BLOCK, 0);
+    memset(b->dqt + to / 2, 0, (size_t)(BLOCK * b->dp) * 4);
+    for (int64_t r = 0; r < BLOCK; r++) {
+        float lse = r < n ? b->lse_in[head * b->lse_stride + row + r] : 0;
+        b->lse[at + r] = lse == -INFINITY ? 0 : (float)(lse * 1.4426950408889634);
+        b->delta[at + r] = r < n ? b->delta_in[(row + r) * b->q.heads + head] : 0;
+    }
+    atomic_store_explicit(b->q_ticket + slot * b->q_blocks + i, b->first_block[i], memory_order_relaxed);
+    for (int64_t r = 0; r < n && b->first_block[i] == b->end_block[i]; r++)
+        memset(b->dq + ((row + r) * b->q.heads + head) * b->d, 0, (size_t)b->d * 4);
+}
+
+/* 32 queries at `row` and 32 keys at `key` have a pair in common, as far as their ends tell. Along a row or a column of them,
+ * those that do are contiguous. */
+static int spans_meet(const struct backward *b, int64_t row, int64_t key)
+{
+    int64_t last = min_i64(row + SPAN, b->mask.sq) - 1;
+    return row <= last && b->from[row] < key + SPAN && b->to[last] > key;
+}
+
+/* P and dS of 32 keys x 32 queries, from S^T and dP^T: P^T and dS^T as tiles of keys, dS as tiles of pairs of keys. */
+static inline AMX void span_gradient(const float *s, const float *dp, float factor, const float *lse, const float *delta,
+                                     const int32_t *from, const int32_t *to, int64_t key, int masked, char *pt, char *dst,
+                                     char *ds)
+{
+    const vf scale = vf_set(factor);
+    for (int64_t i = 0; i < SPAN; i += 2) {
+        vf p[2][2], g[2][2];
+        for (int64_t j = 0; j < 2; j++)
+            for (int64_t h = 0; h < 2; h++) {
+                const int64_t lane = h * WIDTH, at = (i + j) * SPAN + lane;
+                p[j][h] = vf_exp2(_mm512_fmsub_ps(vf_load(s + at), scale, vf_load(lse + lane)));
+                if (masked)
+                    p[j][h] = vf_keep(vi_contains(vi_load(from + lane), vi_load(to + lane), key + i + j), p[j][h]);
+                g[j][h] = p[j][h] * (vf_load(dp + at) - vf_load(delta + lane));
+            }
+        for (int64_t j = 0; j < 2; j++) { /* 16 keys from one tile to the next, SPANS tiles apart */
+            const int64_t at = (i + j) / SIDE * SPANS * TILE + (i + j) % SIDE * 64;
+            _mm512_store_si512(pt + at, (vi)_mm512_cvtne2ps_pbh(p[j][1], p[j][0]));
+            _mm512_store_si512(dst + at, (vi)_mm512_cvtne2ps_pbh(g[j][1], g[j][0]));
+        }
+        for (int64_t h = 0; h < 2; h++)
+            _mm512_store_si512(ds + h * SPANS * TILE + i / 2 * 64, amx_zip(g[0][h], g[1][h]));
+    }
+}
+
+static AMX void span_gradient_masked(const float *s, const float *dp, float factor, const float *lse, const float *delta,
+                                     const int32_t *from, const int32_t *to, int64_t key, char *pt, char *dst, char *ds)
+{
+    span_gradient(s, dp, factor, lse, delta, from, to, key, 1, pt, dst, ds);
+}
+
+static AMX void span_gradient_whole(const float *s, const float *dp, float factor, const float *lse, const float *delta,
+                                    const int32_t *from, const int32_t *to, int64_t key, char *pt, char *dst, char *ds)
+{
+    span_gradient(s, dp, factor, lse, delta, from, to, key, 0, pt, dst, ds);
+}
+
+/* S^T and dP^T of 32 keys and 32 queries, whose packed bytes are at `queries`. */
+static inline AMX void span_scores(const struct backward *b, const struct keys *x, int64_t kp, int64_t queries)
+{
+    const int64_t steps = b->dp / SPAN, tiles = steps * TILE, keys = kp * 2 * tiles, row = SPAN * 4;
+    amx_product(steps, x->k + keys, tiles, b->q_columns + queries, tiles, (char *)x->s, row, SIDE * row, SIDE * 4, 0);
+    amx_product(steps, x->v + keys, tiles, b->go_columns + queries, tiles, (char *)x->dp, row, SIDE * row, SIDE * 4, 0);
+}
+
+/* dv and dk of 32 keys, span kp of key block j, from query block i; leaves dS in x->ds. */
+static AMX void key_span(const struct backward *b, const struct keys *x, int64_t slot, int64_t i, int64_t j, int64_t kp)
+{
+    const int64_t dp = b->dp, key = j * BLOCK + kp * SPAN, row = i * BLOCK;
+    const int64_t block = slot * b->head_bytes + i * b->block_bytes, keys = kp * SPAN * dp;
+    int64_t first = 0, end;
+    while (first < SPANS && !spans_meet(b, row + first * SPAN, key))
+        first++;
+    for (end = first; end < SPANS && spans_meet(b, row + end * SPAN, key); end++) {
+        const int64_t r = row + end * SPAN, at = slot * b->q_blocks * BLOCK + r;
+        const int whole = r + SPAN <= b->mask.sq && mask_covers(&b->mask, r, r + SPAN, key, key + SPAN);
+        span_scores(b, x, kp, block + end * SPAN * dp * 2);
+        (whole ? span_gradient_whole : span_gradient_masked)(x->s, x->dp, b->scale, b->lse + at, b->delta + at, b->from + r,
+                                                             b->to + r, key, x->pt + end * TILE, x->dst + end * TILE,
+                                                             x->ds + (end * 2 * SPANS + kp) * TILE);
+    }
+    if (first == end)
+        return;
+    for (int64_t c = 0; c < dp; c += SPAN) {
+        const int64_t rows = block + (c / SIDE * SPANS + first) * TILE;
+        amx_product(end - first, x->pt + first * TILE, SPANS * TILE, b->go_rows + rows, SPANS * TILE, (char *)(x->dv + keys + c),
+                    dp * 4, SIDE * dp * 4, SIDE * 4, 1);
+        amx_product(end - first, x->dst + first * TILE, SPANS * TILE, b->q_rows + rows, SPANS * TILE, (char *)(x->dk + keys + c),
+                    dp * 4, SIDE * dp * 4, SIDE * 4, 1);
+    }
+}
+
+/* dq of 32 queries, span qp of query block i, from key block j. */
+static AMX void query_span(const struct backward *b, const struct keys *x, int64_t slot, int64_t i, int64_t j, int64_t qp)
+{
+    const int64_t row = i * BLOCK + qp * SPAN;
+    int64_t first = 0, end;
+    while (first < SPANS && !spans_meet(b, row, j * BLOCK + first * SPAN))
+        first++;
+    for (end = first; end < SPANS && spans_meet(b, row, j * BLOCK + end * SPAN);)
+        end++;
+    if (first == end)
+        return;
+    char *dqt = (char *)b->dqt + 2 * (slot * b->head_bytes + i * b->block_bytes) + qp * 2 * TILE;
+    for (int64_t c = 0; c < b->dp / SIDE; c += 2)
+        amx_product(end - first, x->k_columns + (c * SPANS + first) * TILE, SPANS * TILE, x->ds + (qp * 2 * SPANS + first) * TILE,
+                    SPANS * TILE, dqt + c * (BLOCK / SIDE) * TILE, 64, BLOCK / SIDE * TILE, TILE, 1);
+}
+
+/* dq of query block i of a head. */
+static AMX void store_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i)
+{
+    const float *dqt = b->dqt + (slot * b->head_bytes + i * b->block_bytes) / 2;
+    const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->mask.sq - row);
+    for (int64_t q = 0; q < n; q += SIDE)
+        for (int64_t c = 0; c < b->d; c += SIDE) {
+            const float *tile = dqt + (c / SIDE * (BLOCK / SIDE) + q / SIDE) * (SIDE * SIDE);
+            const __mmask16 mask = (__mmask16)(0xffffu >> (SIDE - min_i64(SIDE, b->d - c)));
+            vf r[SIDE];
+            for (int64_t k = 0; k < SIDE; k++)
+                r[k] = vf_load(tile + k * SIDE);
+            vf_transpose(r);
+            for (int64_t k = 0; k < min_i64(SIDE, n - q); k++)
+                _mm512_mask_storeu_ps(b->dq + ((row + q + k) * b->q.heads + head) * b->d + c, mask,
+                                      r[k] * vf_set(b->attrs->attn.scale));
+        }
+}
+
+/* Rows [row, row + n) of dk or dv, from x [n][dp], times factor. */
+static AMX void store_keys(const struct backward *b, float *out, const float *x, float factor, int64_t kv, int64_t row, int64_t n,
+                           int add)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t c = 0; c < b->d; c += SIDE) {
+            float *to = out + ((row + i) * b->k.heads + kv) * b->d + c;
+            const __mmask16 mask = (__mmask16)(0xffffu >> (SIDE - min_i64(SIDE, b->d - c)));
+            vf v = vf_load(x + i * b->dp + c) * vf_set(factor);
+            if (add)
+                v = v + _mm512_maskz_loadu_ps(mask, to);
+            _mm512_mask_storeu_ps(to, mask, v);
+        }
+}
+
+static void block_pair(const struct backward *b, const struct keys *x, int64_t slot, int64_t head, int64_t i, int64_t j)
+{
+    for (int64_t kp = 0; kp < SPANS; kp++)
+        key_span(b, x, slot, i, j, kp);
+    ticket *turn = b->q_ticket + slot * b->q_blocks + i;
+    take_turn(turn, (int32_t)j);
+    for (int64_t qp = 0; qp < SPANS; qp++)
+        query_span(b, x, slot, i, j, qp);
+    if (j + 1 == b->end_block[i])
+        store_queries(b, slot, head, i);
+    pass_turn(turn, (int32_t)(j + 1));
+}
+
+static void load_keys(const struct backward *b, const struct keys *x, int64_t kv, int64_t key, int64_t n)
+{
+    struct amx_rows k = b->k, v = b->v;
+    k.head = v.head = kv;
+    amx_pack_rows(x->k, &k, key, n, SPAN, 0);
+    amx_pack_rows(x->v, &v, key, n, SPAN, 0);
+    amx_pack_pairs(x->k_columns, &k, key, n, SPAN, BLOCK, 1);
+}
+
+/* Key block j of the head in `slot` of the batch that starts at first_head. */
+static void backward_task(const struct backward *b, const struct keys *x, int64_t first_head, int64_t slot, int64_t j)
+{
+    const int64_t head = first_head + slot, kv = head / b->group, key = j * BLOCK, n = min_i64(BLOCK, b->mask.sk - key);
+    int touched = 0;
+    for (int64_t i = b->q_blocks - 1; i >= 0; i--) {
+        if (j < b->first_block[i] || j >= b->end_block[i])
+            continue;
+        if (!touched) {
+            load_keys(b, x, kv, key, n);
+            memset(x->dk, 0, (size_t)(2 * BLOCK * b->dp) * 4); /* and dv */
+        }
+        touched = 1;
+        block_pair(b, x, slot, head, i, j);
+    }
+    const int add = b->accumulate || head % b->group > 0;
+    ticket *turn = b->k_ticket + (kv - first_head / b->group) * b->k_blocks + j;
+    take_turn(turn, (int32_t)head);
+    if (!touched && !add)
+        memset(x->dk, 0, (size_t)(2 * BLOCK * b->dp) * 4);
+    if (touched || !add) {
+        store_keys(b, b->dk, x->dk, b->attrs->attn.scale, kv, key, n, add);
+        store_keys(b, b->dv, x->dv, 1, kv, key, n, add);
+    }
+    pass_turn(turn, (int32_t)(head + 1));
+}
+
+static void start_batch(const struct backward *b, int64_t first_head)
+{
+    for (int64_t slot = 0; slot < b->batch; slot++) {
+        int64_t kv = first_head / b->group + slot;
+        for (int64_t j = 0; j < b->k_blocks; j++)
+            atomic_store(b->k_ticket + slot * b->k_blocks + j, (int32_t)max_i64(first_head, kv * b->group));
+    }
+    atomic_store(b->next, 0);
+}
+
+/* Query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in order. */
+static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row)
+{
+    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
+    char *scratch;
+    struct backward b = layout(attrs, attn_align(arg[11]), &scratch);
+    b.mask = mask_of(attrs, (const int32_t *)arg[9] + row, (const int32_t *)arg[10] + row);
+    b.mask.sq = min_i64(SEGMENT, attrs->attn.sq - row);
+    b.q_blocks = ceil_div(b.mask.sq, BLOCK);
+    b.delta_in = (const float *)arg[6] + row * hq;
+    b.lse_in = (const float *)arg[7] + row;
+    b.lse_stride = attrs->attn.sq;
+    b.accumulate = attrs->attn.accumulate || row > 0;
+    b.scale = (float)((double)attrs->attn.scale * 1.4426950408889634);
+    b.q = (struct amx_rows){(const bf16 *)arg[3] + row * hq * d, hq, 0, d};
+    b.k = (struct amx_rows){arg[4], hk, 0, d}, b.v = (struct amx_rows){arg[5], hk, 0, d};
+    b.go = (struct amx_rows){(const bf16 *)arg[8] + row * hq * d, hq, 0, d};
+    b.dq = (float *)arg[0] + row * hq * d, b.dk = arg[1], b.dv = arg[2];
+#pragma omp parallel num_threads(attrs->attn.threads)
+    {
+        struct keys x = keys_of(scratch, b.dp);
+        amx_begin();
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < b.q_blocks; i++)
+            prepare_mask(&b, i);
+        for (int64_t first = 0; first < hq; first += b.batch) {
+            int64_t heads = min_i64(b.batch, hq - first), task;
+#pragma omp for schedule(dynamic) nowait
+            for (int64_t i = 0; i < heads * b.q_blocks; i++)
+                prepare_queries(&b, i / b.q_blocks, first + i / b.q_blocks, i % b.q_blocks);
+#pragma omp single
+            start_batch(&b, first);
+            while ((task = atomic_fetch_add(b.next, 1)) < heads * b.k_blocks)
+                backward_task(&b, &x, first, task / b.k_blocks, task % b.k_blocks);
+#pragma omp barrier
+        }
+        amx_end();
+    }
+}
+
+void amx_backward(const struct op_attrs *attrs, void *const *arg)
+{
+    for (int64_t row = 0; row < attrs->attn.sq; row += SEGMENT)
+        backward_segment(attrs, arg, row);
+}

@@ -1,0 +1,304 @@
+/* Attention forward of BF16 for AMX: as panels_forward.c, S^T = K Q^T and O^T = V^T P^T in panels of 32 queries, with P rounded
+ * to bf16 for the second product. Scores are scaled, and sums are of what is not yet rounded, in fp32.
+ *
+ * K (left rows) and V (left columns) of a batch of KV heads are packed once into `work`; a task is a block of queries of one
+ * head, against all its key blocks. */
+#include "attention/amx.h"
+#include "attention/mask.h"
+
+#include <math.h>
+#include <omp.h>
+
+#define SLACK 24.0f        /* as in panels_forward.c */
+#define FAR_BEHIND 0x1p40f /* likewise */
+#define BATCH_ROWS 8192    /* likewise */
+#define NOTHING (-1e30f)   /* m before the first key */
+
+enum { KEYS = 256, PANELS = 6 }; /* keys of a block, panels of queries of a task */
+
+struct forward {
+    const struct op_attrs *attrs;
+    struct mask mask;
+    struct amx_rows q, k, v; /* head is set per use */
+    void *o;
+    float *lse;
+    char *packed_k, *packed_v;
+    int64_t dp, sk, head_bytes, batch; /* d and keys as packed; bytes of a head of K or V; KV heads at a time */
+    float scale;                       /* times log2(e) */
+};
+
+/* One thread's scratch: a block of queries and their state. */
+struct panels {
+    char *q;  /* [PANELS] right columns */
+    float *o; /* [PANELS][dp/16][2] tiles of 16 columns x 16 queries */
+    char *p;  /* right rows: [2][KEYS/32] tiles */
+    float *s; /* [KEYS][SPAN] */
+    float m[PANELS][SPAN], l[PANELS][SPAN];
+    int32_t from[PANELS][SPAN], to[PANELS][SPAN];
+    float factor[SPAN];
+};
+
+static int64_t padded(const struct op_attrs *attrs)
+{
+    return round_up(attrs->attn.head_dim, SPAN);
+}
+
+static int64_t scratch_bytes(int64_t dp)
+{
+    return round_up((int64_t)sizeof(struct panels), ATTN_ALIGN) + PANELS * SPAN * dp * (2 + 4) + KEYS * SPAN * (2 + 4);
+}
+
+static int64_t batch_of(const struct op_attrs *attrs)
+{
+    return max_i64(1, min_i64(attrs->attn.hk, BATCH_ROWS / max_i64(attrs->attn.sk, 1)));
+}
+
+int64_t amx_forward_workspace(const struct op_attrs *attrs)
+{
+    const int64_t dp = padded(attrs), head = 2 * round_up(attrs->attn.sk, KEYS) * dp * 2;
+    return ATTN_ALIGN + batch_of(attrs) * head + attrs->attn.threads * scratch_bytes(dp);
+}
+
+int64_t amx_workspace(enum op_kind kind, const struct op_attrs *attrs)
+{
+    return kind == OP_ATTN_BWD ? amx_backward_workspace(attrs) : amx_forward_workspace(attrs);
+}
+
+/* Maximum of each lane over n rows of scaled s; masked scores become -inf first. */
+static AMX void panel_maximum(const struct forward *f, float *s, int64_t n, int64_t key, const struct panels *x, int64_t p,
+                              int masked, vf max[2])
+{
+    for (int i = 0; i < 2; i++) {
+        const vi from = vi_load(&x->from[p][WIDTH * i]), to = vi_load(&x->to[p][WIDTH * i]);
+        max[i] = vf_set(-INFINITY);
+        for (int64_t j = 0; j < n; j++) {
+            vf v = vf_load(s + j * SPAN + WIDTH * i);
+            if (masked) {
+                v = vf_select(vi_contains(from, to, key + j), v, vf_set(-INFINITY));
+                vf_store(s + j * SPAN + WIDTH * i, v);
+            }
+            max[i] = vf_max(v * vf_set(f->scale), max[i]);
+        }
+    }
+}
+
+/* Moves m of the lanes whose maximum outgrew it, and shrinks what they have summed. */
+static AMX void panel_reference(const struct forward *f, struct panels *x, int64_t p, const vf max[2])
+{
+    int any = 0;
+    for (int i = 0; i < 2; i++) {
+        const vf m = vf_load(&x->m[p][WIDTH * i]), l = vf_load(&x->l[p][WIDTH * i]);
+        const vm outgrown = vf_greater(max[i], m + vf_set(SLACK));
+        const vf moved = vf_select(outgrown, vf_ceil(max[i]), m), factor = vf_exp2(m - moved);
+        any |= vm_any(outgrown);
+        vf_store(&x->m[p][WIDTH * i], moved);
+        vf_store(&x->l[p][WIDTH * i], l * factor);
+        vf_store(&x->factor[WIDTH * i], factor);
+    }
+    float *o = x->o + p * f->dp * SPAN;
+    for (int64_t c = 0; c < f->dp * SPAN && any; c += SIDE) /* a row of a tile: c / 256 % 2 tells which half of the lanes */
+        vf_store(o + c, vf_load(o + c) * vf_load(&x->factor[c / (SIDE * SIDE) % 2 * SIDE]));
+}
+
+/* P = 2^(scale s - m) in bf16 of 32 keys, the step-th of a block; sums grows by those of the lanes. */
+static inline AMX void span_exp(const struct forward *f, const struct panels *x, int64_t p, const float *s, int64_t step,
+                                int masked, vf sums[2])
+{
+    const vf scale = vf_set(f->scale);
+    for (int i = 0; i < 2; i++, s += WIDTH) {
+        const vf m = vf_load(&x->m[p][WIDTH * i]);
+        char *to = x->p + (i * (KEYS / SPAN) + step) * TILE;
+        vf even = vf_set(0), odd = vf_set(0);
+        for (int64_t j = 0; j < SPAN; j += 2, to += 64) {
+            const vf v = vf_load(s + j * SPAN), w = vf_load(s + (j + 1) * SPAN);
+            vf a = vf_exp2(_mm512_fmsub_ps(v, scale, m)), b = vf_exp2(_mm512_fmsub_ps(w, scale, m));
+            if (masked) {
+                a = vf_keep(vf_unequal(v, vf_set(-INFINITY)), a);
+                b = vf_keep(vf_unequal(w, vf_set(-INFINITY)), b);
+            }
+            even = even + a;
+            odd = odd + b;
+            _mm512_store_si512(to, amx_zip(a, b));
+        }
+        sums[i] = sums[i] + (even + odd);
+    }
+}
+
+static AMX void panel_sums(struct panels *x, int64_t p, const vf sums[2])
+{
+    for (int i = 0; i < 2; i++)
+        vf_store(&x->l[p][WIDTH * i], vf_load(&x->l[p][WIDTH * i]) + sums[i]);
+}
+
+/* Every lane has an m. */
+static AMX int panel_started(const struct panels *x, int64_t p)
+{
+    return !vm_any(vf_greater(vf_set(0.5f * NOTHING), vf_load(&x->m[p][0]))) &&
+           !vm_any(vf_greater(vf_set(0.5f * NOTHING), vf_load(&x->m[p][WIDTH])));
+}
+
+/* S^T of panel p and 32 keys. */
+static inline AMX void span_scores(const struct forward *f, int64_t kv, const struct panels *x, int64_t p, int64_t key, float *s)
+{
+    const int64_t tiles = f->dp / SPAN * TILE;
+    amx_product(f->dp / SPAN, f->packed_k + kv * f->head_bytes + key * f->dp * 2, tiles, x->q + p * SPAN * f->dp * 2, tiles,
+                (char *)s, SPAN * 4, SIDE * SPAN * 4, SIDE * 4, 0);
+}
+
+/* P of panel p and the keys [key, key_end) of one block, both multiples of 32, against an m that has not seen them: 1 where a sum
+ * shows that it is too far behind. A span's scores stay in the L1 cache. */
+static AMX int panel_unseen(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end)
+{
+    vf sums[2] = {vf_set(0), vf_set(0)};
+    for (int64_t step = 0, at = key; at < key_end; at += SPAN, step++) {
+        span_scores(f, kv, x, p, at, x->s);
+        span_exp(f, x, p, x->s, step, 0, sums);
+    }
+    if (vm_any(vf_not_less(sums[0], vf_set(FAR_BEHIND))) || vm_any(vf_not_less(sums[1], vf_set(FAR_BEHIND))))
+        return 1;
+    panel_sums(x, p, sums);
+    return 0;
+}
+
+/* The same after m has been moved to where it must be. */
+static AMX void panel_scores(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end,
+                             int masked)
+{
+    vf max[2], sums[2] = {vf_set(0), vf_set(0)};
+    for (int64_t at = key; at < key_end; at += SPAN)
+        span_scores(f, kv, x, p, at, x->s + (at - key) * SPAN);
+    panel_maximum(f, x->s, key_end - key, key, x, p, masked, max);
+    panel_reference(f, x, p, max);
+    for (int64_t at = key; at < key_end; at += SPAN)
+        span_exp(f, x, p, x->s + (at - key) * SPAN, (at - key) / SPAN, masked, sums);
+    panel_sums(x, p, sums);
+}
+
+static AMX void panel_block(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end,
+                            int masked)
+{
+    const int64_t block = key / KEYS * KEYS, column = KEYS / SPAN * TILE;
+    const char *v = f->packed_v + kv * f->head_bytes + block * f->dp * 2 + (key - block) / SPAN * TILE;
+    if (masked || !panel_started(x, p) || panel_unseen(f, kv, x, p, key, key_end))
+        panel_scores(f, kv, x, p, key, key_end, masked);
+    for (int64_t c = 0; c < f->dp; c += SPAN)
+        amx_product((key_end - key) / SPAN, v + c / SIDE * column, column, x->p, column, (char *)(x->o + (p * f->dp + c) * SPAN),
+                    SIDE * 4, 2 * TILE, TILE, 1);
+}
+
+static void panels_load(const struct forward *f, struct panels *x, const struct amx_rows *q, int64_t row, int64_t n)
+{
+    memset(x->o, 0, (size_t)(PANELS * f->dp * SPAN) * 4);
+    for (int64_t i = 0; i < PANELS * SPAN; i++) {
+        int64_t p = i / SPAN, lane = i % SPAN;
+        x->m[p][lane] = NOTHING;
+        x->l[p][lane] = 0;
+        x->from[p][lane] = i < n ? (int32_t)mask_from(&f->mask, row + i) : 0;
+        x->to[p][lane] = i < n ? (int32_t)mask_to(&f->mask, row + i) : 0;
+    }
+    amx_pack_rows(x->q, q, row, n, SPAN, 1);
+}
+
+/* o of 16 queries, of which n are there, times factor[query]. */
+static AMX void store_rows(const struct forward *f, const float *o, const float *factor, int64_t head, int64_t row, int64_t n)
+{
+    const int64_t d = f->q.d;
+    for (int64_t c = 0; c < d; c += SIDE, o += 2 * SIDE * SIDE) {
+        const __mmask16 mask = (__mmask16)(0xffffu >> (SIDE - min_i64(SIDE, d - c)));
+        vf r[SIDE];
+        for (int64_t i = 0; i < SIDE; i++)
+            r[i] = vf_load(o + i * SIDE);
+        vf_transpose(r);
+        for (int64_t i = 0; i < n; i++)
+            _mm256_mask_storeu_epi16((bf16 *)f->o + ((row + i) * f->q.heads + head) * d + c, mask,
+                                     (__m256i)_mm512_cvtneps_pbh(r[i] * vf_set(factor[i])));
+    }
+}
+
+static void panels_store(const struct forward *f, struct panels *x, int64_t head, int64_t row, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float *m = &x->m[0][0] + i, *l = &x->l[0][0] + i;
+        f->lse[head * f->mask.sq + row + i] = *l == 0 ? -INFINITY : (float)(*m * 0.6931471805599453 + log((double)*l));
+        *l = *l == 0 ? 0 : 1 / *l; /* a NaN stays one */
+    }
+    for (int64_t i = 0; i < n; i += SIDE)
+        store_rows(f, x->o + i / SPAN * f->dp * SPAN + i / SIDE % 2 * SIDE * SIDE, &x->l[0][0] + i, head, row + i,
+                   min_i64(SIDE, n - i));
+}
+
+/* Query rows [row, row + n) of one head, against KV head kv of the batch. */
+static void forward_task(const struct forward *f, int64_t head, int64_t kv, int64_t row, int64_t n, struct panels *x)
+{
+    const struct mask *m = &f->mask;
+    struct amx_rows q = f->q;
+    q.head = head;
+    panels_load(f, x, &q, row, n);
+    const int64_t end = mask_to(m, row + n - 1);
+    for (int64_t block = mask_from(m, row) / KEYS * KEYS; block < end; block += KEYS)
+        for (int64_t p = 0; p * SPAN < n; p++) {
+            int64_t first = row + p * SPAN, last = min_i64(first + SPAN, row + n);
+            int64_t key = max_i64(mask_from(m, first), block) / SPAN * SPAN;
+            int64_t key_end = round_up(min_i64(mask_to(m, last - 1), block + KEYS), SPAN);
+            if (key < key_end)
+                panel_block(f, kv, x, p, key, key_end, last - first < SPAN || !mask_covers(m, first, last, key, key_end));
+        }
+    panels_store(f, x, head, row, n);
+}
+
+static void pack_block(const struct forward *f, int64_t kv, int64_t head, int64_t block)
+{
+    struct amx_rows k = f->k, v = f->v;
+    int64_t n = min_i64(KEYS, f->mask.sk - block), at = kv * f->head_bytes + block * f->dp * 2;
+    k.head = v.head = head;
+    amx_pack_rows(f->packed_k + at, &k, block, n, KEYS, 0);
+    amx_pack_pairs(f->packed_v + at, &v, block, n, KEYS, KEYS, 1);
+}
+
+static struct panels *scratch_of(char *base, int64_t dp)
+{
+    struct panels *x = (void *)(base + omp_get_thread_num() * scratch_bytes(dp));
+    x->q = (char *)x + round_up((int64_t)sizeof *x, ATTN_ALIGN);
+    x->o = (void *)(x->q + PANELS * SPAN * dp * 2);
+    x->p = (char *)(x->o + PANELS * SPAN * dp);
+    x->s = (void *)(x->p + KEYS * SPAN * 2);
+    return x;
+}
+
+void amx_forward(const struct op_attrs *attrs, void *const *arg)
+{
+    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, sq = attrs->attn.sq, group = hq / hk;
+    struct forward f = {.attrs = attrs,
+                        .mask = mask_of(attrs, arg[5], arg[6]),
+                        .q = {arg[2], hq, 0, d},
+                        .k = {arg[3], hk, 0, d},
+                        .v = {arg[4], hk, 0, d},
+                        .o = arg[0],
+                        .lse = arg[1],
+                        .dp = padded(attrs),
+                        .sk = round_up(attrs->attn.sk, KEYS),
+                        .batch = batch_of(attrs),
+                        .scale = (float)((double)attrs->attn.scale * 1.4426950408889634)};
+    f.head_bytes = f.sk * f.dp * 2;
+    f.packed_k = attn_align(arg[7]);
+    f.packed_v = f.packed_k + f.batch * f.head_bytes;
+    char *scratch = f.packed_v + f.batch * f.head_bytes;
+    const int64_t blocks = f.sk / KEYS, rows = PANELS * SPAN, q_blocks = ceil_div(sq, rows);
+#pragma omp parallel num_threads(attrs->attn.threads)
+    {
+        struct panels *x = scratch_of(scratch, f.dp);
+        amx_begin();
+        for (int64_t first = 0; first < hk; first += f.batch) {
+            int64_t n = min_i64(f.batch, hk - first), heads = n * group;
+#pragma omp for schedule(dynamic)
+            for (int64_t i = 0; i < n * blocks; i++)
+                pack_block(&f, i / blocks, first + i / blocks, i % blocks * KEYS);
+#pragma omp for schedule(dynamic)
+            for (int64_t i = 0; i < q_blocks * heads; i++) { /* causal: the longest first */
+                int64_t row = (q_blocks - 1 - i / heads) * rows, h = i % heads;
+                forward_task(&f, first * group + h, h / group, row, min_i64(rows, sq - row), x);
+            }
+        }
+        amx_end();
+    }
+}
