@@ -3,7 +3,7 @@
 OpenBLAS's sgemm (2048 cubed).
 
 bench_step.py BUILD [TOKENS [ROUNDS [CONTENDER ...]]], default 16384 tokens, 1 round, "resident in 1.7 GB" and PyTorch; there are also "resident" without a bound,
-"all on nvme" and PyTorch's "checkpointing". Offloads to a directory below the present one."""
+"all on nvme" and PyTorch's "checkpointing"; and, without marks, "in bf16" beside PyTorch's "autocast" (bf16, fp32 parameters, as ours). Offloads to a directory below the present one."""
 import collections, json, os, statistics, subprocess, sys, tempfile
 
 import bench
@@ -15,7 +15,9 @@ CUBE = "openblas 2048 2048 2048 0 0 0"
 # Ours: the mark beside PyTorch, and how it is placed
 OURS = {"resident": (1.5, ["--offload", "none"]),
         "resident in 1.7 GB": (1.5, ["--offload", "none", "--device-mem", "1700M"]),
-        "all on nvme": (1.3, ["--offload", "nvme", "--device-mem", "400M", "--host-mem", "100M"])}
+        "all on nvme": (1.3, ["--offload", "nvme", "--device-mem", "400M", "--host-mem", "100M"]),
+        "in bf16": (None, ["--offload", "none", "--dtype", "bf16"])}
+PEERS = {"PyTorch": [], "checkpointing": ["checkpointing"], "autocast": ["bf16"]}
 
 
 def run(command, **more):
@@ -54,9 +56,10 @@ def print_report(name, tokens, mark, seconds, peak, step, cube, peers):
     """Ours and the peers': (seconds, peak bytes)."""
     case = f"25m, {tokens} tokens, {name}"
     flops = {k: step.get(k) for k in ("model_flops", "mfu", "loss")}
-    bench.report(f"training step, {case}", tokens / seconds, {k: tokens / v[0] for k, v in peers.items()}, "tokens/s", {k: mark for k in peers}, **flops)
-    bench.report(f"peak resident memory, {case}", peak / MIB, {k: v[1] / MIB for k, v in peers.items()}, "MiB", {k: 4.0 for k in peers}, better="lower")
-    bench.report(f"executed FLOPs, {case}", step["executed_flops"] / seconds / GIGA, {"sgemm": 2 * 2048**3 / cube / GIGA}, "GFLOP/s", {"sgemm": 0.8},
+    marked = peers if mark else {}
+    bench.report(f"training step, {case}", tokens / seconds, {k: tokens / v[0] for k, v in peers.items()}, "tokens/s", {k: mark for k in marked}, **flops)
+    bench.report(f"peak resident memory, {case}", peak / MIB, {k: v[1] / MIB for k, v in peers.items()}, "MiB", {k: 4.0 for k in marked}, better="lower")
+    bench.report(f"executed FLOPs, {case}", step["executed_flops"] / seconds / GIGA, {"sgemm": 2 * 2048**3 / cube / GIGA}, "GFLOP/s", {"sgemm": 0.8} if mark else {},
                  op_seconds=dict(step["op_seconds"].most_common()))
 
 
@@ -77,7 +80,7 @@ def main():
                 if k in OURS:
                     seconds, peak, step[k] = ours(build, tokens, threads, where, OURS[k][1])
                 else:
-                    seconds, peak = peer(tokens, threads, *([k] if k == "checkpointing" else []))
+                    seconds, peak = peer(tokens, threads, *PEERS[k])
                 bench.say(f"{k}: {seconds:.2f} s, {peak / MIB:.0f} MiB")
                 seen[k].append((seconds, peak))
     sgemm.close()

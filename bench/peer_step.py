@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""PyTorch eager and transformers: one training step of the 25m preset's Llama in fp32. peer_step.py TOKENS THREADS [checkpointing]; prints seconds
-and loss as JSON. A step of 512 tokens warms up."""
+"""PyTorch eager and transformers: one training step of the 25m preset's Llama in fp32. peer_step.py TOKENS THREADS [checkpointing] [bf16];
+prints seconds and loss as JSON; bf16: autocast. A step of 512 tokens warms up."""
 import json, sys, time
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 
-def step(model, optimizer, tokens):
+def step(model, optimizer, tokens, bf16):
     ids = torch.randint(0, 256, (1, tokens))
     t = time.perf_counter()
-    loss = model(input_ids=ids, labels=ids).loss
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        loss = model(input_ids=ids, labels=ids).loss
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
@@ -27,8 +28,9 @@ def main():
         model.gradient_checkpointing_enable()
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    step(model, optimizer, 512)
-    seconds, loss = step(model, optimizer, tokens)
+    bf16 = "bf16" in sys.argv[3:]
+    step(model, optimizer, 512, bf16)
+    seconds, loss = step(model, optimizer, tokens, bf16)
     print(json.dumps({"seconds": seconds, "loss": loss, "parameters": sum(p.numel() for p in model.parameters())}))
 
 
