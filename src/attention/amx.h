@@ -42,7 +42,7 @@ static inline AMX void amx_product(int64_t steps, const char *a, int64_t a_next,
                      "addq $1024, %[a]\n\taddq $1024, %[an]\n\taddq $1024, %[b]\n\taddq $1024, %[bn]\n\tdecq %[k]\n\tjnz 1b\n\t"
                      "tilestored %%tmm0, (%[c],%[row])\n\ttilestored %%tmm1, (%[cb],%[row])\n\t"
                      "tilestored %%tmm2, (%[cl],%[row])\n\ttilestored %%tmm3, (%[clb],%[row])"
-                     : [k] "+r"(steps), [a] "+r"(a), [an] "+r"(an), [b] "+r"(b), [bn] "+r"(bn)
+                     : [k] "+&r"(steps), [a] "+&r"(a), [an] "+&r"(an), [b] "+&r"(b), [bn] "+&r"(bn)
                      : [c] "r"(c), [cb] "r"(c + c_beside), [cl] "r"(c + c_below), [clb] "r"(c + c_below + c_beside),
                        [row] "r"(row), [t] "r"(tile_row), [add] "r"(add)
                      : "cc", "memory");

@@ -17,7 +17,6 @@
 enum { KEYS = 256, PANELS = 6 }; /* keys of a block, panels of queries of a task */
 
 struct forward {
-    const struct op_attrs *attrs;
     struct mask mask;
     struct amx_rows q, k, v; /* head is set per use */
     void *o;
@@ -53,15 +52,12 @@ static int64_t batch_of(const struct op_attrs *attrs)
     return max_i64(1, min_i64(attrs->attn.hk, BATCH_ROWS / max_i64(attrs->attn.sk, 1)));
 }
 
-int64_t amx_forward_workspace(const struct op_attrs *attrs)
-{
-    const int64_t dp = padded(attrs), head = 2 * round_up(attrs->attn.sk, KEYS) * dp * 2;
-    return ATTN_ALIGN + batch_of(attrs) * head + attrs->attn.threads * scratch_bytes(dp);
-}
-
 int64_t amx_workspace(enum op_kind kind, const struct op_attrs *attrs)
 {
-    return kind == OP_ATTN_BWD ? amx_backward_workspace(attrs) : amx_forward_workspace(attrs);
+    if (kind == OP_ATTN_BWD)
+        return amx_backward_workspace(attrs);
+    const int64_t dp = padded(attrs), head = 2 * round_up(attrs->attn.sk, KEYS) * dp * 2;
+    return ATTN_ALIGN + batch_of(attrs) * head + attrs->attn.threads * scratch_bytes(dp);
 }
 
 /* Maximum of each lane over n rows of scaled s; masked scores become -inf first. */
@@ -268,8 +264,7 @@ static struct panels *scratch_of(char *base, int64_t dp)
 void amx_forward(const struct op_attrs *attrs, void *const *arg)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, sq = attrs->attn.sq, group = hq / hk;
-    struct forward f = {.attrs = attrs,
-                        .mask = mask_of(attrs, arg[5], arg[6]),
+    struct forward f = {.mask = mask_of(attrs, arg[5], arg[6]),
                         .q = {arg[2], hq, 0, d},
                         .k = {arg[3], hk, 0, d},
                         .v = {arg[4], hk, 0, d},

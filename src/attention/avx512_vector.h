@@ -135,12 +135,13 @@ static inline SIMD void vf_transpose(vf r[WIDTH])
 #define ZERO(AT, C) "vpxord %%zmm" #C ", %%zmm" #C ", %%zmm" #C "\n\t"
 #define LOAD(AT, C) "vmovaps " #AT "(%[c]), %%zmm" #C "\n\t"
 #define STORE(AT, C) "vmovaps %%zmm" #C ", " #AT "(%[c])\n\t"
-#define EACH(DO)                                                                                                                 \
-    DO(0, 0)                                                                                                                     \
-    DO(64, 1)                                                                                                                    \
-    DO(128, 2)                                                                                                                   \
-    DO(192, 3) DO(256, 4) DO(320, 5) DO(384, 6) DO(448, 7) DO(512, 8) DO(576, 9) DO(640, 10) DO(704, 11) DO(768, 12) DO(832, 13) \
-        DO(896, 14) DO(960, 15) DO(1024, 16) DO(1088, 17) DO(1152, 18) DO(1216, 19) DO(1280, 20) DO(1344, 21) DO(1408, 22)       \
+#define EACH(DO)                                                                                                           \
+    DO(0, 0)                                                                                                               \
+    DO(64, 1)                                                                                                              \
+    DO(128, 2)                                                                                                             \
+    DO(192, 3)                                                                                                             \
+    DO(256, 4) DO(320, 5) DO(384, 6) DO(448, 7) DO(512, 8) DO(576, 9) DO(640, 10) DO(704, 11) DO(768, 12) DO(832, 13)      \
+        DO(896, 14) DO(960, 15) DO(1024, 16) DO(1088, 17) DO(1152, 18) DO(1216, 19) DO(1280, 20) DO(1344, 21) DO(1408, 22) \
             DO(1472, 23)
 #define NEXT(AT, C) "prefetcht0 1536+" #AT "(%[c])\n\t" /* of the next tile, which the caller adds to next */
 #define START "testl %[add], %[add]\n\tjz 2f\n\t" EACH(LOAD) EACH(NEXT) "jmp 3f\n\t2:\n\t" EACH(ZERO) "3:\n\t"
@@ -159,7 +160,7 @@ static inline SIMD void tile(int64_t k, const float *a, const float *b, float *c
                                                                                     "addq $768, %[b]\n\t"
                                                                                     "decq %[k]\n\t"
                                                                                     "jnz 1b\n\t" EACH(STORE)
-                     : [k] "+r"(k), [a] "+r"(a), [b] "+r"(b)
+                     : [k] "+&r"(k), [a] "+&r"(a), [b] "+&r"(b)
                      : [c] "r"(c), [add] "r"(add)
                      : REGISTERS);
 }
@@ -179,7 +180,7 @@ static inline SIMD void tile_lanes(int64_t n, const float *a, int64_t stride, co
                                                                                  "addq %[stride], %[a]\n\t"
                                                                                  "decq %[n]\n\t"
                                                                                  "jnz 4b\n\t" EACH(STORE)
-                     : [k] "+r"(k), [a] "+r"(a), [b] "+r"(b), [n] "+r"(n)
+                     : [k] "+&r"(k), [a] "+&r"(a), [b] "+&r"(b), [n] "+&r"(n)
                      : [c] "r"(c), [add] "r"(add), [stride] "r"(stride)
                      : REGISTERS);
 }

@@ -1,5 +1,5 @@
-/* The implementations behind attention.h: a portable one, which is also the reference in tests, and those for AVX2 + FMA and for
- * AVX-512. */
+/* The implementations behind attention.h: a portable one, which is also the reference in tests, those for AVX2 + FMA and for
+ * AVX-512, and BF16's for AMX. */
 #ifndef LTRAIN_ATTENTION_KERNELS_H
 #define LTRAIN_ATTENTION_KERNELS_H
 
@@ -20,8 +20,7 @@ int64_t avx512_workspace(enum op_kind kind, const struct op_attrs *attrs);
 void avx512_forward(const struct op_attrs *attrs, void *const *arg);
 void avx512_backward(const struct op_attrs *attrs, void *const *arg);
 
-/* BF16 only, and only where isa_has_amx(). */
-int64_t amx_forward_workspace(const struct op_attrs *attrs);
+/* x86-64 only, BF16 only, and only where isa_has_amx(). */
 int64_t amx_backward_workspace(const struct op_attrs *attrs);
 int64_t amx_workspace(enum op_kind kind, const struct op_attrs *attrs);
 void amx_forward(const struct op_attrs *attrs, void *const *arg);
@@ -32,7 +31,7 @@ struct attention_kernels {
     int64_t (*workspace)(enum op_kind kind, const struct op_attrs *attrs);
 };
 
-/* Those for `isa`; the portable ones where none are written for it. */
+/* Those for `isa`, of either type; the portable ones where none are written for it. */
 struct attention_kernels attention_kernels_for(enum isa isa);
 
 static inline void *attn_align(void *work)

@@ -28,7 +28,7 @@ struct gemm_shape {
     int32_t accumulate; /* C += (F32 C only) */
 };
 
-/* Bytes: little more than 10 MiB at most. */
+/* Bytes: little more than 12 MiB at most. */
 int64_t ops_gemm_workspace(const struct gemm_shape *s);
 void ops_gemm(const struct gemm_shape *s, void *c /* [m,ldc] */, const void *a, const void *b, void *work);
 

@@ -11,8 +11,10 @@
 #define TOLERANCE_LSE 1e-6
 #define TOLERANCE_GRAD 2e-6
 /* Where P and dS are rounded to bf16, 8 bits: each of a sum's terms is off by 2^-9 / sqrt(3) on average, 1.1e-3 of it, and sums
- * whose terms cancel by more. Measured: at most 2.5e-3 of o (which is rounded once more), 2.0e-3 of gradients. */
-#define TOLERANCE_ROUNDED 4e-3
+ * whose terms cancel by more. Measured: at most 3.3e-3 of o, which is rounded once more and may be of a lone key (2^-8 at
+ * worst, twice), and 2.0e-3 of gradients. */
+#define TOLERANCE_O_ROUNDED 4e-3
+#define TOLERANCE_GRAD_ROUNDED 3e-3
 
 static struct kernels implementation[4];
 static int implementations;
@@ -21,7 +23,7 @@ static int implementations;
 static int first_implementation(void)
 {
     static int shapes;
-    return SANITIZED && shapes++ % 3 ? implementations - 1 : 0;
+    return SANITIZED && implementations > 1 && shapes++ % 3 ? 1 : 0;
 }
 
 static int takes(const struct kernels *k, enum dtype t)
@@ -29,9 +31,16 @@ static int takes(const struct kernels *k, enum dtype t)
     return t == BF16 || !k->bf16_only;
 }
 
+static double o_tolerance(const struct kernels *k, enum dtype t, double grow)
+{
+    if (t == F32)
+        return TOLERANCE_O * grow;
+    return k->bf16_only ? TOLERANCE_O_ROUNDED : TOLERANCE_O_BF16;
+}
+
 static double gradient_tolerance(const struct kernels *k, double grow)
 {
-    return k->bf16_only ? TOLERANCE_ROUNDED : TOLERANCE_GRAD * grow;
+    return k->bf16_only ? TOLERANCE_GRAD_ROUNDED : TOLERANCE_GRAD * grow;
 }
 
 static void check_shape(const struct shape *s)
@@ -45,10 +54,7 @@ static void check_shape(const struct shape *s)
             continue;
         struct call c = forward_call(&p, k, 4);
         call_run(&c, k->forward, &p.attrs);
-        check_error("o", k->name, s, error_of(c.b[0].data, s->dtype, p.x.o, p.nq),
-                    s->dtype == F32 ? TOLERANCE_O * grow
-                    : k->bf16_only  ? TOLERANCE_ROUNDED
-                                    : TOLERANCE_O_BF16);
+        check_error("o", k->name, s, error_of(c.b[0].data, s->dtype, p.x.o, p.nq), o_tolerance(k, s->dtype, grow));
         check_error("lse", k->name, s, error_of(c.b[1].data, F32, p.x.lse, p.nl), TOLERANCE_LSE);
         call_free(&c);
     }
@@ -86,14 +92,16 @@ static void sizes_full_rectangular(void **state)
     const int64_t few[] = {1, 5, 24, 191, 193, 400};
     for (size_t i = 0; i < sizeof few / sizeof *few; i++)
         for (size_t j = 0; j < sizeof few / sizeof *few; j++)
-            check_shape(&(struct shape){few[i], few[j], 0, 0, 1, 1, 40, FULL, F32, 1});
+            for (int t = F32; t <= BF16; t++)
+                check_shape(&(struct shape){few[i], few[j], 0, 0, 1, 1, 40, FULL, (enum dtype)t, 1});
 }
 
 static void head_dims(void **state)
 {
     (void)state;
     for (int32_t d = 32; d <= 256; d += d < 128 ? 8 : 64)
-        check_shape(&(struct shape){211, 211, 0, 0, 2, 2, d, CAUSAL, d % 16 ? BF16 : F32, 1});
+        for (int t = d % 16 ? BF16 : F32; t <= BF16; t++)
+            check_shape(&(struct shape){211, 211, 0, 0, 2, 2, d, CAUSAL, (enum dtype)t, 1});
 }
 
 static void grouped_heads(void **state)
@@ -101,7 +109,8 @@ static void grouped_heads(void **state)
     (void)state;
     const int32_t heads[][2] = {{1, 1}, {3, 3}, {4, 1}, {8, 2}, {7, 1}, {14, 2}};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
-        check_shape(&(struct shape){220, 220, 0, 0, heads[i][0], heads[i][1], 32, CAUSAL, F32, 1});
+        for (int t = F32; t <= BF16; t++)
+            check_shape(&(struct shape){220, 220, 0, 0, heads[i][0], heads[i][1], 32, CAUSAL, (enum dtype)t, 1});
 }
 
 /* Chunks of queries against blocks of keys, before, across and behind the diagonal. */
@@ -113,8 +122,9 @@ static void offsets(void **state)
                              {1, 500, 499, 0},   {500, 1, 0, 250},      {256, 192, 300, 430}};
     for (size_t i = 0; i < sizeof at / sizeof *at; i++)
         for (int m = FULL; m <= EMPTY_ALL; m++)
-            if (m != DOCUMENTS || at[i][2] < 2000)
-                check_shape(&(struct shape){at[i][0], at[i][1], at[i][2], at[i][3], 2, 1, 32, (enum mask_kind)m, F32, 1});
+            for (int t = F32; t <= BF16 && (m != DOCUMENTS || at[i][2] < 2000); t++)
+                check_shape(
+                    &(struct shape){at[i][0], at[i][1], at[i][2], at[i][3], 2, 1, 32, (enum mask_kind)m, (enum dtype)t, 1});
 }
 
 static void masks(void **state)
@@ -132,7 +142,14 @@ static void many_queries(void **state)
 {
     (void)state;
     check_shape(&(struct shape){65536 + 301, 437, 0, 65400, 2, 1, 32, CAUSAL, F32, 1});
-    check_shape(&(struct shape){65536 + 1, 300, 0, 65250, 2, 2, 32, WINDOW, BF16, 1});
+    check_shape(&(struct shape){65536 + 1, 300, 0, 65250, 2, 1, 32, WINDOW, BF16, 1});
+}
+
+/* More keys than the forward pass packs of two heads at a time. */
+static void many_keys(void **state)
+{
+    (void)state;
+    check_shape(&(struct shape){33, 4100, 4067, 0, 2, 2, 32, CAUSAL, BF16, 1});
 }
 
 static void large_scores(void **state)
@@ -144,25 +161,34 @@ static void large_scores(void **state)
 }
 
 /* Scores that keep growing along the keys, so that every running maximum is stale. */
-static void growing_scores(void **state)
+static void growing_scores_in(enum dtype t)
 {
-    (void)state;
-    struct shape s = {64, 1000, 0, 0, 1, 1, 32, FULL, F32, 1};
+    struct shape s = {64, 1000, 0, 0, 1, 1, 32, FULL, t, 1};
     struct problem p = problem_make(&s);
     for (int64_t i = 0; i < p.nq; i++)
-        p.x.q[i] = (float)fabs(p.x.q[i]);
+        p.x.q[i] = fabs(p.x.q[i]);
     for (int64_t i = 0; i < p.nk; i++)
-        p.x.k[i] = (float)((double)(i / 32) * 0.05);
+        p.x.k[i] = stored((double)(i / 32) * 0.05, t);
     oracle_forward(&p.attrs, &p.x);
-    for (int i = 0; i < implementations && takes(&implementation[i], F32); i++) {
-        struct call c = forward_call(&p, &implementation[i], 0);
-        call_run(&c, implementation[i].forward, &p.attrs);
-        check_error("o", implementation[i].name, &s, error_of(c.b[0].data, F32, p.x.o, p.nq),
-                    4e-5); /* rounded scores up to 280 */
-        check_error("lse", implementation[i].name, &s, error_of(c.b[1].data, F32, p.x.lse, p.nl), TOLERANCE_LSE);
+    for (int i = 0; i < implementations; i++) {
+        const struct kernels *k = &implementation[i];
+        if (!takes(k, t))
+            continue;
+        struct call c = forward_call(&p, k, 0);
+        call_run(&c, k->forward, &p.attrs);
+        check_error("o", k->name, &s, error_of(c.b[0].data, t, p.x.o, p.nq),
+                    t == F32 ? 4e-5 /* rounded scores up to 280 */ : o_tolerance(k, t, 1));
+        check_error("lse", k->name, &s, error_of(c.b[1].data, F32, p.x.lse, p.nl), TOLERANCE_LSE);
         call_free(&c);
     }
     problem_free(&p);
+}
+
+static void growing_scores(void **state)
+{
+    (void)state;
+    growing_scores_in(F32);
+    growing_scores_in(BF16);
 }
 
 static void accumulates_in(enum dtype t)
@@ -309,15 +335,16 @@ static void workspace_is_linear(void **state)
     (void)state;
     struct op_attrs a = {0};
     a.attn.hq = 32, a.attn.hk = 32, a.attn.head_dim = 128, a.attn.dtype = BF16;
-    for (int kind = OP_ATTN_FWD; kind <= OP_ATTN_BWD; kind++) {
-        a.attn.sq = a.attn.sk = 1 << 20;
-        a.attn.threads = 2;
-        int64_t two = attention_workspace_bytes((enum op_kind)kind, &a);
-        a.attn.threads = 64;
-        int64_t many = attention_workspace_bytes((enum op_kind)kind, &a);
-        assert_true(two < (int64_t)(1 << 20) * 128 * 4 * 4);
-        assert_true(many - two < (int64_t)62 * (8 << 20)); /* a thread's own scratch does not grow with S */
-    }
+    a.attn.sq = a.attn.sk = 1 << 20;
+    for (int i = 0; i < implementations; i++)
+        for (int kind = OP_ATTN_FWD; kind <= OP_ATTN_BWD; kind++) {
+            a.attn.threads = 2;
+            const int64_t two = implementation[i].workspace((enum op_kind)kind, &a);
+            a.attn.threads = 64;
+            const int64_t many = implementation[i].workspace((enum op_kind)kind, &a);
+            assert_true(two < (int64_t)(1 << 20) * 128 * 4 * 4);
+            assert_true(many - two < (int64_t)62 * (8 << 20)); /* a thread's own scratch does not grow with S */
+        }
 }
 
 int main(void)
@@ -339,6 +366,7 @@ int main(void)
         cmocka_unit_test(offsets),
         cmocka_unit_test(masks),
         cmocka_unit_test(many_queries),
+        cmocka_unit_test(many_keys),
         cmocka_unit_test(large_scores),
         cmocka_unit_test(growing_scores),
         cmocka_unit_test(accumulates),

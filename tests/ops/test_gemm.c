@@ -98,6 +98,19 @@ static void test_blocks(void **state)
         }
 }
 
+/* BF16's beyond the most of k at once, with several blocks of rows, transposed or not; and rows that are not packed, further
+ * apart than they are long. */
+static void test_bf16_blocks(void **state)
+{
+    (void)state;
+    const struct kind to_bf16 = {BF16, BF16, BF16, 0}, to_f32 = {BF16, BF16, F32, 1};
+    check(1030, 3, 2050, 1, 0, to_bf16, 0);
+    check(1056, 3, 8224, 0, 1, to_bf16, 0);
+    tensors_free(NULL);
+    check(64, 33, 64, 0, 0, to_bf16, 2);
+    check(64, 33, 64, 0, 1, to_f32, 2);
+}
+
 /* Nothing to add up: zeros, or what was there. */
 static void test_empty_k(void **state)
 {
@@ -132,12 +145,12 @@ static void test_workspace(void **state)
     struct op_attrs a = {0};
     a.gemm.m = 1 << 20;
     a.gemm.n = 1 << 17;
-    a.gemm.k = 1 << 16;
-    for (int x = 0; x < 8; x++) {
+    for (int x = 0; x < 16; x++) {
+        a.gemm.k = x & 8 ? 8224 : 1 << 16; /* just beyond what AMX takes at once */
         a.gemm.a_type = a.gemm.b_type = x & 1 ? BF16 : F32;
         a.gemm.c_type = x & 2 ? BF16 : F32;
-        a.gemm.ta = x >> 2;
-        assert_true(op_workspace_bytes(OP_GEMM, &a) <= 11 << 20);
+        a.gemm.ta = x >> 2 & 1;
+        assert_true(op_workspace_bytes(OP_GEMM, &a) <= 25 << 19);
     }
 }
 
@@ -269,9 +282,13 @@ static void test_amx(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_edges, tensors_free),   cmocka_unit_test_teardown(test_blocks, tensors_free),
-        cmocka_unit_test_teardown(test_empty_k, tensors_free), cmocka_unit_test(test_workspace),
-        cmocka_unit_test_teardown(test_tiles, tensors_free),   cmocka_unit_test_teardown(test_amx, tensors_free),
+        cmocka_unit_test_teardown(test_edges, tensors_free),
+        cmocka_unit_test_teardown(test_blocks, tensors_free),
+        cmocka_unit_test_teardown(test_bf16_blocks, tensors_free),
+        cmocka_unit_test_teardown(test_empty_k, tensors_free),
+        cmocka_unit_test(test_workspace),
+        cmocka_unit_test_teardown(test_tiles, tensors_free),
+        cmocka_unit_test_teardown(test_amx, tensors_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
