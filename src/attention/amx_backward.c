@@ -7,36 +7,29 @@
  *                                    then:   dV += P^T dO,  dK += dS^T Q
  *   then, when every earlier key block has added its part:     dQ^T += K^T dS^T
  *
- * Tasks and turns are those of panels_backward.c, whose invariants hold here, too. */
+ * Tasks and turns: turns.h. */
 #include "attention/amx.h"
-#include "attention/mask.h"
 #include "attention/turns.h"
 
 #include <math.h>
 #include <omp.h>
 
-#define SEGMENT 65536   /* query rows at a time: bounds the packed copies */
-#define BATCH_ROWS 4096 /* several heads at a time until they have this many rows: fewer barriers */
-
 enum { BLOCK = 256, SPANS = BLOCK / SPAN };
 
 struct backward {
     const struct op_attrs *attrs;
-    struct mask mask;
+    struct turns t;
     struct amx_rows q, k, v, go; /* head is set per use */
     float *dq, *dk, *dv;
     const float *lse_in, *delta_in; /* [hq][lse_stride], [sq][hq] */
     int64_t lse_stride;             /* rows of the whole call */
     int accumulate;
-    int64_t d, dp, group, q_blocks, k_blocks, batch;
-    int64_t block_bytes, head_bytes;    /* of a block, a head, in bf16 */
-    char *q_columns, *go_columns;       /* [batch][q_blocks] right columns */
-    char *q_rows, *go_rows;             /* [batch][q_blocks] right rows of BLOCK */
-    float *dqt;                         /* [batch][q_blocks][dp/16][BLOCK/16] tiles of 16 columns x 16 queries */
-    float *lse, *delta;                 /* [batch][q_blocks * BLOCK]: lse * log2(e); 0 where there is no key or row */
-    int32_t *from, *to;                 /* [q_blocks * BLOCK]: the mask; empty where there is no row */
-    int32_t *first_block, *end_block;   /* [q_blocks]: the key blocks that a query block touches */
-    ticket *q_ticket, *k_ticket, *next; /* [batch][q_blocks], [batch][k_blocks], [1] */
+    int64_t d, dp;
+    int64_t block_bytes, head_bytes; /* of a block, a head, in bf16 */
+    char *q_columns, *go_columns;    /* [batch][q_blocks] right columns */
+    char *q_rows, *go_rows;          /* [batch][q_blocks] right rows of BLOCK */
+    float *dqt;                      /* [batch][q_blocks][dp/16][BLOCK/16] tiles of 16 columns x 16 queries */
+    float *lse, *delta;              /* [batch][q_blocks * BLOCK]: lse * log2(e); 0 where there is no key or row */
     float scale;
 };
 
@@ -72,32 +65,19 @@ static struct keys keys_of(char *base, int64_t dp)
 /* Lays the shared areas out from `work` on; *end is where the threads' scratch starts. */
 static struct backward layout(const struct op_attrs *attrs, void *work, char **end)
 {
-    const int64_t hq = attrs->attn.hq, d = attrs->attn.head_dim, sq = min_i64(attrs->attn.sq, SEGMENT);
-    struct backward b = {.attrs = attrs,
-                         .d = d,
-                         .dp = round_up(d, SPAN),
-                         .group = hq / attrs->attn.hk,
-                         .q_blocks = ceil_div(sq, BLOCK),
-                         .k_blocks = ceil_div(attrs->attn.sk, BLOCK)};
-    b.batch = max_i64(1, min_i64(hq, BATCH_ROWS / max_i64(sq, 1)));
+    const int64_t d = attrs->attn.head_dim;
+    struct backward b = {.attrs = attrs, .d = d, .dp = round_up(d, SPAN), .t = turns_of(attrs, BLOCK, SPAN)};
     b.block_bytes = BLOCK * b.dp * 2;
-    b.head_bytes = b.q_blocks * b.block_bytes;
-    const int64_t rows = b.q_blocks * BLOCK;
+    b.head_bytes = b.t.q_blocks * b.block_bytes;
+    const int64_t rows = b.t.q_blocks * BLOCK;
     b.q_columns = work;
-    b.go_columns = b.q_columns + b.batch * b.head_bytes;
-    b.q_rows = b.go_columns + b.batch * b.head_bytes;
-    b.go_rows = b.q_rows + b.batch * b.head_bytes;
-    b.dqt = (void *)(b.go_rows + b.batch * b.head_bytes);
-    b.lse = b.dqt + b.batch * rows * b.dp;
-    b.delta = b.lse + b.batch * rows;
-    b.from = (int32_t *)(void *)(b.delta + b.batch * rows);
-    b.to = b.from + rows;
-    b.first_block = b.to + rows;
-    b.end_block = b.first_block + b.q_blocks;
-    b.q_ticket = (ticket *)(void *)(b.end_block + b.q_blocks);
-    b.k_ticket = b.q_ticket + b.batch * b.q_blocks;
-    b.next = b.k_ticket + b.batch * b.k_blocks;
-    *end = attn_align((void *)(b.next + 1));
+    b.go_columns = b.q_columns + b.t.batch * b.head_bytes;
+    b.q_rows = b.go_columns + b.t.batch * b.head_bytes;
+    b.go_rows = b.q_rows + b.t.batch * b.head_bytes;
+    b.dqt = (void *)(b.go_rows + b.t.batch * b.head_bytes);
+    b.lse = b.dqt + b.t.batch * rows * b.dp;
+    b.delta = b.lse + b.t.batch * rows;
+    *end = attn_align(turns_layout(&b.t, b.delta + b.t.batch * rows));
     return b;
 }
 
@@ -109,22 +89,10 @@ int64_t amx_backward_workspace(const struct op_attrs *attrs)
     return (int64_t)(uintptr_t)end + attrs->attn.threads * scratch_bytes(round_up(attrs->attn.head_dim, SPAN));
 }
 
-static void prepare_mask(const struct backward *b, int64_t i)
-{
-    const int64_t row = i * BLOCK, end = min_i64(row + BLOCK, b->mask.sq);
-    for (int64_t r = row; r < row + BLOCK; r++) {
-        b->from[r] = r < end ? (int32_t)mask_from(&b->mask, r) : 0;
-        b->to[r] = r < end ? (int32_t)mask_to(&b->mask, r) : 0;
-    }
-    int32_t from = b->from[row], to = b->to[end - 1];
-    b->first_block[i] = from < to ? from / BLOCK : 0;
-    b->end_block[i] = from < to ? (int32_t)ceil_div(to, BLOCK) : 0;
-}
-
 /* Packs query block i of a head, its lse and delta, both of which come in other layouts; zeroes its dq. */
 static void prepare_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i)
 {
-    const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->mask.sq - row), at = slot * b->q_blocks * BLOCK + row;
+    const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->t.mask.sq - row), at = slot * b->t.q_blocks * BLOCK + row;
     const int64_t to = slot * b->head_bytes + i * b->block_bytes;
     struct amx_rows q = b->q, go = b->go;
     q.head = go.head = head;
@@ -138,17 +106,9 @@ static void prepare_queries(const struct backward *b, int64_t slot, int64_t head
         b->lse[at + r] = lse == -INFINITY ? 0 : (float)(lse * 1.4426950408889634);
         b->delta[at + r] = r < n ? b->delta_in[(row + r) * b->q.heads + head] : 0;
     }
-    atomic_store_explicit(b->q_ticket + slot * b->q_blocks + i, b->first_block[i], memory_order_relaxed);
-    for (int64_t r = 0; r < n && b->first_block[i] == b->end_block[i]; r++)
+    atomic_store_explicit(b->t.q_ticket + slot * b->t.q_blocks + i, b->t.first_block[i], memory_order_relaxed);
+    for (int64_t r = 0; r < n && b->t.first_block[i] == b->t.end_block[i]; r++)
         memset(b->dq + ((row + r) * b->q.heads + head) * b->d, 0, (size_t)b->d * 4);
-}
-
-/* 32 queries at `row` and 32 keys at `key` have a pair in common, as far as their ends tell. Along a row or a column of them,
- * those that do are contiguous. */
-static int spans_meet(const struct backward *b, int64_t row, int64_t key)
-{
-    int64_t last = min_i64(row + SPAN, b->mask.sq) - 1;
-    return row <= last && b->from[row] < key + SPAN && b->to[last] > key;
 }
 
 /* P and dS of 32 keys x 32 queries, from S^T and dP^T: P^T and dS^T as tiles of keys, dS as tiles of pairs of keys. */
@@ -202,16 +162,15 @@ static AMX void key_span(const struct backward *b, const struct keys *x, int64_t
 {
     const int64_t dp = b->dp, key = j * BLOCK + kp * SPAN, row = i * BLOCK;
     const int64_t block = slot * b->head_bytes + i * b->block_bytes, keys = kp * SPAN * dp;
-    int64_t first = 0, end;
-    while (first < SPANS && !spans_meet(b, row + first * SPAN, key))
-        first++;
-    for (end = first; end < SPANS && spans_meet(b, row + end * SPAN, key); end++) {
-        const int64_t r = row + end * SPAN, at = slot * b->q_blocks * BLOCK + r;
-        const int whole = r + SPAN <= b->mask.sq && mask_covers(&b->mask, r, r + SPAN, key, key + SPAN);
-        span_scores(b, x, kp, block + end * SPAN * dp * 2);
-        (whole ? span_gradient_whole : span_gradient_masked)(x->s, x->dp, b->scale, b->lse + at, b->delta + at, b->from + r,
-                                                             b->to + r, key, x->pt + end * TILE, x->dst + end * TILE,
-                                                             x->ds + (end * 2 * SPANS + kp) * TILE);
+    int64_t first, end;
+    turns_queries(&b->t, i, key, &first, &end);
+    for (int64_t q = first; q < end; q++) {
+        const int64_t r = row + q * SPAN, at = slot * b->t.q_blocks * BLOCK + r;
+        const int whole = r + SPAN <= b->t.mask.sq && mask_covers(&b->t.mask, r, r + SPAN, key, key + SPAN);
+        span_scores(b, x, kp, block + q * SPAN * dp * 2);
+        (whole ? span_gradient_whole : span_gradient_masked)(x->s, x->dp, b->scale, b->lse + at, b->delta + at, b->t.from + r,
+                                                             b->t.to + r, key, x->pt + q * TILE, x->dst + q * TILE,
+                                                             x->ds + (q * 2 * SPANS + kp) * TILE);
     }
     if (first == end)
         return;
@@ -228,11 +187,8 @@ static AMX void key_span(const struct backward *b, const struct keys *x, int64_t
 static AMX void query_span(const struct backward *b, const struct keys *x, int64_t slot, int64_t i, int64_t j, int64_t qp)
 {
     const int64_t row = i * BLOCK + qp * SPAN;
-    int64_t first = 0, end;
-    while (first < SPANS && !spans_meet(b, row, j * BLOCK + first * SPAN))
-        first++;
-    for (end = first; end < SPANS && spans_meet(b, row, j * BLOCK + end * SPAN);)
-        end++;
+    int64_t first, end;
+    turns_keys(&b->t, row, j, &first, &end);
     if (first == end)
         return;
     char *dqt = (char *)b->dqt + 2 * (slot * b->head_bytes + i * b->block_bytes) + qp * 2 * TILE;
@@ -245,7 +201,7 @@ static AMX void query_span(const struct backward *b, const struct keys *x, int64
 static AMX void store_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i)
 {
     const float *dqt = b->dqt + (slot * b->head_bytes + i * b->block_bytes) / 2;
-    const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->mask.sq - row);
+    const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->t.mask.sq - row);
     for (int64_t q = 0; q < n; q += SIDE)
         for (int64_t c = 0; c < b->d; c += SIDE) {
             const float *tile = dqt + (c / SIDE * (BLOCK / SIDE) + q / SIDE) * (SIDE * SIDE);
@@ -279,11 +235,11 @@ static void block_pair(const struct backward *b, const struct keys *x, int64_t s
 {
     for (int64_t kp = 0; kp < SPANS; kp++)
         key_span(b, x, slot, i, j, kp);
-    ticket *turn = b->q_ticket + slot * b->q_blocks + i;
+    ticket *turn = b->t.q_ticket + slot * b->t.q_blocks + i;
     take_turn(turn, (int32_t)j);
     for (int64_t qp = 0; qp < SPANS; qp++)
         query_span(b, x, slot, i, j, qp);
-    if (j + 1 == b->end_block[i])
+    if (j + 1 == b->t.end_block[i])
         store_queries(b, slot, head, i);
     pass_turn(turn, (int32_t)(j + 1));
 }
@@ -300,10 +256,10 @@ static void load_keys(const struct backward *b, const struct keys *x, int64_t kv
 /* Key block j of the head in `slot` of the batch that starts at first_head. */
 static void backward_task(const struct backward *b, const struct keys *x, int64_t first_head, int64_t slot, int64_t j)
 {
-    const int64_t head = first_head + slot, kv = head / b->group, key = j * BLOCK, n = min_i64(BLOCK, b->mask.sk - key);
+    const int64_t head = first_head + slot, kv = head / b->t.group, key = j * BLOCK, n = min_i64(BLOCK, b->t.mask.sk - key);
     int touched = 0;
-    for (int64_t i = b->q_blocks - 1; i >= 0; i--) {
-        if (j < b->first_block[i] || j >= b->end_block[i])
+    for (int64_t i = b->t.q_blocks - 1; i >= 0; i--) {
+        if (j < b->t.first_block[i] || j >= b->t.end_block[i])
             continue;
         if (!touched) {
             load_keys(b, x, kv, key, n);
@@ -312,8 +268,8 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
         touched = 1;
         block_pair(b, x, slot, head, i, j);
     }
-    const int add = b->accumulate || head % b->group > 0;
-    ticket *turn = b->k_ticket + (kv - first_head / b->group) * b->k_blocks + j;
+    const int add = b->accumulate || head % b->t.group > 0;
+    ticket *turn = b->t.k_ticket + (kv - first_head / b->t.group) * b->t.k_blocks + j;
     take_turn(turn, (int32_t)head);
     if (!touched && !add)
         memset(x->dk, 0, (size_t)(2 * BLOCK * b->dp) * 4);
@@ -324,25 +280,15 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
     pass_turn(turn, (int32_t)(head + 1));
 }
 
-static void start_batch(const struct backward *b, int64_t first_head)
-{
-    for (int64_t slot = 0; slot < b->batch; slot++) {
-        int64_t kv = first_head / b->group + slot;
-        for (int64_t j = 0; j < b->k_blocks; j++)
-            atomic_store(b->k_ticket + slot * b->k_blocks + j, (int32_t)max_i64(first_head, kv * b->group));
-    }
-    atomic_store(b->next, 0);
-}
-
 /* Query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in order. */
 static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
     char *scratch;
     struct backward b = layout(attrs, attn_align(arg[11]), &scratch);
-    b.mask = mask_of(attrs, (const int32_t *)arg[9] + row, (const int32_t *)arg[10] + row);
-    b.mask.sq = min_i64(SEGMENT, attrs->attn.sq - row);
-    b.q_blocks = ceil_div(b.mask.sq, BLOCK);
+    b.t.mask = mask_of(attrs, (const int32_t *)arg[9] + row, (const int32_t *)arg[10] + row);
+    b.t.mask.sq = min_i64(SEGMENT, attrs->attn.sq - row);
+    b.t.q_blocks = ceil_div(b.t.mask.sq, BLOCK);
     b.delta_in = (const float *)arg[6] + row * hq;
     b.lse_in = (const float *)arg[7] + row;
     b.lse_stride = attrs->attn.sq;
@@ -357,17 +303,17 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
         struct keys x = keys_of(scratch, b.dp);
         amx_begin();
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < b.q_blocks; i++)
-            prepare_mask(&b, i);
-        for (int64_t first = 0; first < hq; first += b.batch) {
-            int64_t heads = min_i64(b.batch, hq - first), task;
+        for (int64_t i = 0; i < b.t.q_blocks; i++)
+            turns_prepare_mask(&b.t, i);
+        for (int64_t first = 0; first < hq; first += b.t.batch) {
+            int64_t heads = min_i64(b.t.batch, hq - first), task;
 #pragma omp for schedule(dynamic) nowait
-            for (int64_t i = 0; i < heads * b.q_blocks; i++)
-                prepare_queries(&b, i / b.q_blocks, first + i / b.q_blocks, i % b.q_blocks);
+            for (int64_t i = 0; i < heads * b.t.q_blocks; i++)
+                prepare_queries(&b, i / b.t.q_blocks, first + i / b.t.q_blocks, i % b.t.q_blocks);
 #pragma omp single
-            start_batch(&b, first);
-            while ((task = atomic_fetch_add(b.next, 1)) < heads * b.k_blocks)
-                backward_task(&b, &x, first, task / b.k_blocks, task % b.k_blocks);
+            turns_start_batch(&b.t, first);
+            while ((task = atomic_fetch_add(b.t.next, 1)) < heads * b.t.k_blocks)
+                backward_task(&b, &x, first, task / b.t.k_blocks, task % b.t.k_blocks);
 #pragma omp barrier
         }
         amx_end();

@@ -7,40 +7,28 @@
  *                              then, P and dS still in L1:     dV^T += dO^T P,  dK^T += Q^T dS
  *   then, when every earlier key block has added its part:     dQ^T += K^T dS^T
  *
- * Invariants that make it deterministic and free of deadlock:
- *  1. Tasks are taken in increasing order of (head, key block), and wait only for smaller ones: the smallest unfinished never
- * waits.
- *  2. q_ticket[head][i] is the key block whose turn it is to add to dq of query block i; it runs through the blocks that i
- * touches.
- *  3. k_ticket[kv][j] is the query head whose turn it is to add to dk and dv of key block j; it runs through the heads of kv. */
-#include "attention/mask.h"
+ * Tasks and turns: turns.h. */
 #include "attention/panels_pack.h"
 #include "attention/turns.h"
 
 #include <math.h>
 #include <omp.h>
 
-#define SEGMENT \
-    65536 /* query rows at a time: bounds the packed copies of q, do and dq (420k tokens, head dim 32: 184 to 30 MiB) */
-#define BATCH_ROWS 4096 /* several heads at a time until they have this many rows: fewer barriers */
-#define PAD 4           /* rows between panels: those of one tile of A would otherwise share L1 sets at head dim 64 and 128 */
+#define PAD 4 /* rows between panels: those of one tile of A would otherwise share L1 sets at head dim 64 and 128 */
 
 enum { BLOCK = BACKWARD_BLOCK, PANELS = BLOCK / LANES };
 
 struct backward {
     const struct op_attrs *attrs;
-    struct mask mask;
+    struct turns t;
     struct rows q, k, v, go, dq, dk, dv; /* head is set per use */
     const float *lse_in, *delta_in;      /* [hq][lse_stride], [sq][hq] */
     int64_t lse_stride;                  /* rows of the whole call */
     int accumulate;
-    int64_t d, group, q_blocks, k_blocks, batch;
-    int64_t panel_stride, head_stride;  /* floats */
-    float *qt, *got, *dqt;              /* [batch][q_blocks * PANELS][d + PAD][LANES]: q * scale * log2(e), do, dq / scale */
-    float *lse, *delta;                 /* [batch][q_blocks * BLOCK]: lse * log2(e); 0 where there is no key or row */
-    int32_t *from, *to;                 /* [q_blocks * BLOCK]: the mask; empty where there is no row */
-    int32_t *first_block, *end_block;   /* [q_blocks]: the key blocks that a query block touches */
-    ticket *q_ticket, *k_ticket, *next; /* [batch][q_blocks], [batch][k_blocks], [1] */
+    int64_t d;
+    int64_t panel_stride, head_stride; /* floats */
+    float *qt, *got, *dqt;             /* [batch][q_blocks * PANELS][d + PAD][LANES]: q * scale * log2(e), do, dq / scale */
+    float *lse, *delta;                /* [batch][q_blocks * BLOCK]: lse * log2(e); 0 where there is no key or row */
 };
 
 /* One thread's scratch: a key block. */
@@ -75,29 +63,24 @@ static struct keys keys_of(float *base, int64_t d)
 /* Lays the shared areas out from `work` on; *end is where the threads' scratch starts. */
 static struct backward layout(const struct op_attrs *attrs, void *work, float **end)
 {
-    const int64_t hq = attrs->attn.hq, d = attrs->attn.head_dim, sq = min_i64(attrs->attn.sq, SEGMENT);
-    struct backward b = {.attrs = attrs,
-                         .d = d,
-                         .group = hq / attrs->attn.hk,
-                         .q_blocks = ceil_div(sq, BLOCK),
-                         .k_blocks = ceil_div(attrs->attn.sk, BLOCK)};
-    b.batch = max_i64(1, min_i64(hq, BATCH_ROWS / max_i64(sq, 1)));
+    const int64_t d = attrs->attn.head_dim;
+    struct backward b = {.attrs = attrs, .d = d, .t = turns_of(attrs, BLOCK, LANES)};
     b.panel_stride = (d + PAD) * LANES;
-    b.head_stride = b.q_blocks * PANELS * b.panel_stride;
-    const int64_t rows = b.q_blocks * BLOCK;
+    b.head_stride = b.t.q_blocks * PANELS * b.panel_stride;
+    const int64_t rows = b.t.q_blocks * BLOCK;
     b.qt = work;
-    b.got = b.qt + b.batch * b.head_stride;
-    b.dqt = b.got + b.batch * b.head_stride;
-    b.lse = b.dqt + b.batch * b.head_stride;
-    b.delta = b.lse + b.batch * rows;
-    b.from = (int32_t *)(void *)(b.delta + b.batch * rows);
-    b.to = b.from + rows;
-    b.first_block = b.to + rows;
-    b.end_block = b.first_block + b.q_blocks;
-    b.q_ticket = (ticket *)(void *)(b.end_block + b.q_blocks);
-    b.k_ticket = b.q_ticket + b.batch * b.q_blocks;
-    b.next = b.k_ticket + b.batch * b.k_blocks;
-    *end = (float *)attn_align((void *)(b.next + 1));
+    b.got = b.qt + b.t.batch * b.head_stride;
+    b.dqt = b.got + b.t.batch * b.head_stride;
+    b.lse = b.dqt + b.t.batch * b.head_stride;
+    b.delta = b.lse + b.t.batch * rows;
+    b.t.from = (int32_t *)(void *)(b.delta + b.t.batch * rows);
+    b.t.to = b.t.from + rows;
+    b.t.first_block = b.t.to + rows;
+    b.t.end_block = b.t.first_block + b.t.q_blocks;
+    b.t.q_ticket = (ticket *)(void *)(b.t.end_block + b.t.q_blocks);
+    b.t.k_ticket = b.t.q_ticket + b.t.batch * b.t.q_blocks;
+    b.t.next = b.t.k_ticket + b.t.batch * b.t.k_blocks;
+    *end = (float *)attn_align((void *)(b.t.next + 1));
     return b;
 }
 
@@ -109,22 +92,10 @@ int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs)
     return (int64_t)(uintptr_t)end + attrs->attn.threads * scratch_floats(attrs->attn.head_dim) * 4;
 }
 
-static void prepare_mask(const struct backward *b, int64_t i)
-{
-    const int64_t row = i * BLOCK, end = min_i64(row + BLOCK, b->mask.sq);
-    for (int64_t r = row; r < row + BLOCK; r++) {
-        b->from[r] = r < end ? (int32_t)mask_from(&b->mask, r) : 0;
-        b->to[r] = r < end ? (int32_t)mask_to(&b->mask, r) : 0;
-    }
-    int32_t from = b->from[row], to = b->to[end - 1];
-    b->first_block[i] = from < to ? from / BLOCK : 0;
-    b->end_block[i] = from < to ? (int32_t)ceil_div(to, BLOCK) : 0;
-}
-
 /* Packs query block i of a head, its lse and delta, both of which come in other layouts; zeroes its dq. */
 static void prepare_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i)
 {
-    const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->mask.sq - row), at = slot * b->q_blocks * BLOCK + row;
+    const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->t.mask.sq - row), at = slot * b->t.q_blocks * BLOCK + row;
     struct rows q = b->q, go = b->go;
     q.head = go.head = head;
     for (int64_t p = 0; p * LANES < n; p++) {
@@ -138,17 +109,9 @@ static void prepare_queries(const struct backward *b, int64_t slot, int64_t head
         b->lse[at + r] = lse == -INFINITY ? 0 : (float)(lse * 1.4426950408889634);
         b->delta[at + r] = r < n ? b->delta_in[(row + r) * b->q.heads + head] : 0;
     }
-    atomic_store_explicit(b->q_ticket + slot * b->q_blocks + i, b->first_block[i], memory_order_relaxed);
-    for (int64_t r = 0; r < n && b->first_block[i] == b->end_block[i]; r++)
+    atomic_store_explicit(b->t.q_ticket + slot * b->t.q_blocks + i, b->t.first_block[i], memory_order_relaxed);
+    for (int64_t r = 0; r < n && b->t.first_block[i] == b->t.end_block[i]; r++)
         memset((float *)(uintptr_t)b->dq.x + ((row + r) * b->dq.heads + head) * b->d, 0, (size_t)b->d * 4);
-}
-
-/* Panel of queries at `row` and panel of keys at `key` have a pair in common, as far as the panels' ends tell. Along a row or a
- * column of panels, those that do are contiguous. */
-static int panels_meet(const struct backward *b, int64_t row, int64_t key)
-{
-    int64_t last = min_i64(row + LANES, b->mask.sq) - 1;
-    return row <= last && b->from[row] < key + LANES && b->to[last] > key;
 }
 
 /* Transposes [WIDTH][WIDTH] between rows of LANES. */
@@ -202,21 +165,19 @@ static SIMD void panel_gradient_whole(float *s, const float *dp, const float *ls
 static void key_panel(const struct backward *b, const struct keys *x, int64_t slot, int64_t i, int64_t j, int64_t kp)
 {
     const int64_t d = b->d, key = j * BLOCK + kp * LANES, row = i * BLOCK;
-    int64_t first = 0, end;
-    while (first < PANELS && !panels_meet(b, row + first * LANES, key))
-        first++;
-    for (end = first; end < PANELS && panels_meet(b, row + end * LANES, key); end++) {
-        const int64_t r = row + end * LANES, panel = slot * b->head_stride + (i * PANELS + end) * b->panel_stride;
-        const int64_t at = slot * b->q_blocks * BLOCK + r;
+    int64_t first, end;
+    turns_queries(&b->t, i, key, &first, &end);
+    for (int64_t q = first; q < end; q++) {
+        const int64_t r = row + q * LANES, panel = slot * b->head_stride + (i * PANELS + q) * b->panel_stride;
+        const int64_t at = slot * b->t.q_blocks * BLOCK + r;
         for (int64_t t = 0; t < LANES; t += ROWS)
             tile(d, x->k + (kp * LANES + t) * d, b->qt + panel, x->s + t * LANES, 0);
         for (int64_t t = 0; t < LANES; t += ROWS)
             tile(d, x->v + (kp * LANES + t) * d, b->got + panel, x->dp + t * LANES, 0);
-        float *dst = x->dst + (end * BLOCK + kp * LANES) * LANES, *p = x->p + end * LANES * LANES,
-              *ds = x->ds + end * LANES * LANES;
-        const int whole = r + LANES <= b->mask.sq && mask_covers(&b->mask, r, r + LANES, key, key + LANES);
-        (whole ? panel_gradient_whole : panel_gradient_masked)(x->s, x->dp, b->lse + at, b->delta + at, b->from + r, b->to + r,
-                                                               key, dst, p, ds);
+        float *dst = x->dst + (q * BLOCK + kp * LANES) * LANES, *p = x->p + q * LANES * LANES, *ds = x->ds + q * LANES * LANES;
+        const int whole = r + LANES <= b->t.mask.sq && mask_covers(&b->t.mask, r, r + LANES, key, key + LANES);
+        (whole ? panel_gradient_whole : panel_gradient_masked)(x->s, x->dp, b->lse + at, b->delta + at, b->t.from + r,
+                                                               b->t.to + r, key, dst, p, ds);
     }
     if (first == end)
         return;
@@ -231,11 +192,8 @@ static void key_panel(const struct backward *b, const struct keys *x, int64_t sl
 static void query_panel(const struct backward *b, const struct keys *x, int64_t slot, int64_t i, int64_t j, int64_t qp)
 {
     const int64_t d = b->d, row = i * BLOCK + qp * LANES;
-    int64_t first = 0, end;
-    while (first < PANELS && !panels_meet(b, row, j * BLOCK + first * LANES))
-        first++;
-    for (end = first; end < PANELS && panels_meet(b, row, j * BLOCK + end * LANES);)
-        end++;
+    int64_t first, end;
+    turns_keys(&b->t, row, j, &first, &end);
     if (first == end)
         return;
     float *dqt = b->dqt + slot * b->head_stride + (i * PANELS + qp) * b->panel_stride;
@@ -259,15 +217,15 @@ static void block_pair(const struct backward *b, const struct keys *x, int64_t s
     const int64_t row = i * BLOCK;
     for (int64_t kp = 0; kp < PANELS; kp++)
         key_panel(b, x, slot, i, j, kp);
-    ticket *turn = b->q_ticket + slot * b->q_blocks + i;
+    ticket *turn = b->t.q_ticket + slot * b->t.q_blocks + i;
     take_turn(turn, (int32_t)j);
     for (int64_t qp = 0; qp < PANELS; qp++)
         query_panel(b, x, slot, i, j, qp);
-    if (j + 1 == b->end_block[i]) {
+    if (j + 1 == b->t.end_block[i]) {
         struct rows dq = b->dq;
         dq.head = head;
         store_panels(&dq, b->dqt + slot * b->head_stride + i * PANELS * b->panel_stride, b->panel_stride, b->attrs->attn.scale,
-                     row, min_i64(BLOCK, b->mask.sq - row), 0);
+                     row, min_i64(BLOCK, b->t.mask.sq - row), 0);
     }
     pass_turn(turn, (int32_t)(j + 1));
 }
@@ -284,10 +242,10 @@ static void load_keys(const struct backward *b, const struct keys *x, int64_t kv
 /* Key block j of the head in `slot` of the batch that starts at first_head. */
 static void backward_task(const struct backward *b, const struct keys *x, int64_t first_head, int64_t slot, int64_t j)
 {
-    const int64_t head = first_head + slot, kv = head / b->group, key = j * BLOCK, n = min_i64(BLOCK, b->mask.sk - key);
+    const int64_t head = first_head + slot, kv = head / b->t.group, key = j * BLOCK, n = min_i64(BLOCK, b->t.mask.sk - key);
     int touched = 0;
-    for (int64_t i = b->q_blocks - 1; i >= 0; i--) {
-        if (j < b->first_block[i] || j >= b->end_block[i])
+    for (int64_t i = b->t.q_blocks - 1; i >= 0; i--) {
+        if (j < b->t.first_block[i] || j >= b->t.end_block[i])
             continue;
         if (!touched) {
             load_keys(b, x, kv, key, n);
@@ -298,8 +256,8 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
     }
     struct rows dk = b->dk, dv = b->dv;
     dk.head = dv.head = kv;
-    const int add = b->accumulate || head % b->group > 0;
-    ticket *turn = b->k_ticket + (kv - first_head / b->group) * b->k_blocks + j;
+    const int add = b->accumulate || head % b->t.group > 0;
+    ticket *turn = b->t.k_ticket + (kv - first_head / b->t.group) * b->t.k_blocks + j;
     take_turn(turn, (int32_t)head);
     if (!touched && !add)
         memset(x->dkt, 0, (size_t)(2 * BLOCK * b->d) * 4);
@@ -308,16 +266,6 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
         store_panels(&dv, x->dvt, b->d * LANES, 1, key, n, add);
     }
     pass_turn(turn, (int32_t)(head + 1));
-}
-
-static void start_batch(const struct backward *b, int64_t first_head)
-{
-    for (int64_t slot = 0; slot < b->batch; slot++) {
-        int64_t kv = first_head / b->group + slot;
-        for (int64_t j = 0; j < b->k_blocks; j++)
-            atomic_store(b->k_ticket + slot * b->k_blocks + j, (int32_t)max_i64(first_head, kv * b->group));
-    }
-    atomic_store(b->next, 0);
 }
 
 /* The rows from `row` on, in the storage type of x. */
@@ -333,9 +281,9 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     const int32_t t = attrs->attn.dtype;
     float *scratch;
     struct backward b = layout(attrs, attn_align(arg[11]), &scratch);
-    b.mask = mask_of(attrs, (const int32_t *)arg[9] + row, (const int32_t *)arg[10] + row);
-    b.mask.sq = min_i64(SEGMENT, attrs->attn.sq - row);
-    b.q_blocks = ceil_div(b.mask.sq, BLOCK);
+    b.t.mask = mask_of(attrs, (const int32_t *)arg[9] + row, (const int32_t *)arg[10] + row);
+    b.t.mask.sq = min_i64(SEGMENT, attrs->attn.sq - row);
+    b.t.q_blocks = ceil_div(b.t.mask.sq, BLOCK);
     b.delta_in = (const float *)arg[6] + row * hq;
     b.lse_in = (const float *)arg[7] + row;
     b.lse_stride = attrs->attn.sq;
@@ -347,17 +295,17 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     {
         struct keys x = keys_of(scratch, d);
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < b.q_blocks; i++)
-            prepare_mask(&b, i);
-        for (int64_t first = 0; first < hq; first += b.batch) {
-            int64_t heads = min_i64(b.batch, hq - first), task;
+        for (int64_t i = 0; i < b.t.q_blocks; i++)
+            turns_prepare_mask(&b.t, i);
+        for (int64_t first = 0; first < hq; first += b.t.batch) {
+            int64_t heads = min_i64(b.t.batch, hq - first), task;
 #pragma omp for schedule(dynamic) nowait
-            for (int64_t i = 0; i < heads * b.q_blocks; i++)
-                prepare_queries(&b, i / b.q_blocks, first + i / b.q_blocks, i % b.q_blocks);
+            for (int64_t i = 0; i < heads * b.t.q_blocks; i++)
+                prepare_queries(&b, i / b.t.q_blocks, first + i / b.t.q_blocks, i % b.t.q_blocks);
 #pragma omp single
-            start_batch(&b, first);
-            while ((task = atomic_fetch_add(b.next, 1)) < heads * b.k_blocks)
-                backward_task(&b, &x, first, task / b.k_blocks, task % b.k_blocks);
+            turns_start_batch(&b.t, first);
+            while ((task = atomic_fetch_add(b.t.next, 1)) < heads * b.t.k_blocks)
+                backward_task(&b, &x, first, task / b.t.k_blocks, task % b.t.k_blocks);
 #pragma omp barrier
         }
     }

@@ -1,13 +1,111 @@
-/* Turns that threads take one after the other, so that sums have one order. */
+/* Who computes what in the backward passes, and in which order sums are added up: masks by blocks, tasks and turns.
+ *
+ * A task is one key block of one query head, against all query blocks it touches, from the last to the first. Invariants that
+ * make it deterministic and free of deadlock:
+ *  1. Tasks are taken in increasing order of (head, key block), and wait only for smaller ones: the smallest unfinished never
+ * waits.
+ *  2. q_ticket[head][i] is the key block whose turn it is to add to dq of query block i; it runs through the blocks that i
+ * touches.
+ *  3. k_ticket[kv][j] is the query head whose turn it is to add to dk and dv of key block j; it runs through the heads of kv. */
 #ifndef LTRAIN_ATTENTION_TURNS_H
 #define LTRAIN_ATTENTION_TURNS_H
+
+#include "attention/mask.h"
 
 #include <immintrin.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdint.h>
+
+#define SEGMENT \
+    65536 /* query rows at a time: bounds the packed copies of q, do and dq (420k tokens, head dim 32: 184 to 30 MiB) */
+#define BATCH_ROWS 4096 /* several heads at a time until they have this many rows: fewer barriers */
 
 typedef _Atomic int32_t ticket; /* whose turn it is */
+
+struct turns {
+    struct mask mask;
+    int64_t block, span;                /* rows of a block, and of what of it meets or is left out */
+    int64_t group;                      /* query heads to a KV head */
+    int64_t q_blocks, k_blocks, batch;  /* of a segment, of all keys; query heads at a time */
+    int32_t *from, *to;                 /* [q_blocks * block]: the mask; empty where there is no row */
+    int32_t *first_block, *end_block;   /* [q_blocks]: the key blocks that a query block touches */
+    ticket *q_ticket, *k_ticket, *next; /* [batch][q_blocks], [batch][k_blocks], [1] */
+};
+
+static inline struct turns turns_of(const struct op_attrs *attrs, int64_t block, int64_t span)
+{
+    const int64_t hq = attrs->attn.hq, sq = min_i64(attrs->attn.sq, SEGMENT);
+    return (struct turns){.block = block,
+                          .span = span,
+                          .group = hq / attrs->attn.hk,
+                          .q_blocks = ceil_div(sq, block),
+                          .k_blocks = ceil_div(attrs->attn.sk, block),
+                          .batch = max_i64(1, min_i64(hq, BATCH_ROWS / max_i64(sq, 1)))};
+}
+
+/* Lays the arrays out from `work` on; returns where they end. */
+static inline void *turns_layout(struct turns *t, void *work)
+{
+    t->from = work;
+    t->to = t->from + t->q_blocks * t->block;
+    t->first_block = t->to + t->q_blocks * t->block;
+    t->end_block = t->first_block + t->q_blocks;
+    t->q_ticket = (ticket *)(void *)(t->end_block + t->q_blocks);
+    t->k_ticket = t->q_ticket + t->batch * t->q_blocks;
+    t->next = t->k_ticket + t->batch * t->k_blocks;
+    return (void *)(t->next + 1);
+}
+
+static inline void turns_prepare_mask(const struct turns *t, int64_t i)
+{
+    const int64_t row = i * t->block, end = min_i64(row + t->block, t->mask.sq);
+    for (int64_t r = row; r < row + t->block; r++) {
+        t->from[r] = r < end ? (int32_t)mask_from(&t->mask, r) : 0;
+        t->to[r] = r < end ? (int32_t)mask_to(&t->mask, r) : 0;
+    }
+    const int32_t from = t->from[row], to = t->to[end - 1];
+    t->first_block[i] = from < to ? (int32_t)(from / t->block) : 0;
+    t->end_block[i] = from < to ? (int32_t)ceil_div(to, t->block) : 0;
+}
+
+/* By one thread, once all have left the batch before. */
+static inline void turns_start_batch(const struct turns *t, int64_t first_head)
+{
+    for (int64_t slot = 0; slot < t->batch; slot++) {
+        const int64_t kv = first_head / t->group + slot;
+        for (int64_t j = 0; j < t->k_blocks; j++)
+            atomic_store(t->k_ticket + slot * t->k_blocks + j, (int32_t)max_i64(first_head, kv * t->group));
+    }
+    atomic_store(t->next, 0);
+}
+
+/* The span of queries at `row` and that of keys at `key` have a pair in common, as far as the queries' ends tell. Along a row or
+ * a column of spans, those that do are contiguous. */
+static inline int turns_meet(const struct turns *t, int64_t row, int64_t key)
+{
+    const int64_t last = min_i64(row + t->span, t->mask.sq) - 1;
+    return row <= last && t->from[row] < key + t->span && t->to[last] > key;
+}
+
+/* The spans [*first, *end) of query block i that meet the keys at `key`. */
+static inline void turns_queries(const struct turns *t, int64_t i, int64_t key, int64_t *first, int64_t *end)
+{
+    const int64_t row = i * t->block, spans = t->block / t->span;
+    for (*first = 0; *first < spans && !turns_meet(t, row + *first * t->span, key);)
+        ++*first;
+    for (*end = *first; *end < spans && turns_meet(t, row + *end * t->span, key);)
+        ++*end;
+}
+
+/* The spans [*first, *end) of key block j that meet the queries at `row`. */
+static inline void turns_keys(const struct turns *t, int64_t row, int64_t j, int64_t *first, int64_t *end)
+{
+    const int64_t key = j * t->block, spans = t->block / t->span;
+    for (*first = 0; *first < spans && !turns_meet(t, row, key + *first * t->span);)
+        ++*first;
+    for (*end = *first; *end < spans && turns_meet(t, row, key + *end * t->span);)
+        ++*end;
+}
 
 /* Waits for it; what those before wrote is seen. */
 static inline void take_turn(ticket *t, int32_t turn)
