@@ -12,7 +12,7 @@
 #define TOLERANCE_GRAD 2e-6
 /* Where P and dS are rounded to bf16, 8 bits: each of a sum's terms is off by 2^-9 / sqrt(3) on average, 1.1e-3 of it, and sums
  * whose terms cancel by more. Measured: at most 3.3e-3 of o, which is rounded once more and may be of a lone key (2^-8 at
- * worst, twice), and 2.0e-3 of gradients. */
+ * worst, twice), and 2.8e-3 of gradients. */
 #define TOLERANCE_O_ROUNDED 4e-3
 #define TOLERANCE_GRAD_ROUNDED 3e-3
 
