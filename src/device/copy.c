@@ -6,8 +6,11 @@
 
 #include <string.h>
 
-/* A throttled copy lands in so many parts, each as it is due: in one, the copy itself would come on top of the link's time. */
-#define PARTS 8
+/* A throttled copy lands in so many parts, each as it is due. Of more, each would take a core away from compute for a moment, as
+ * no link does: with 8 a step of short copies took 9% longer. */
+#define PARTS 2
+/* About what a core copies: what it takes to copy a part is not to come on top of the link's time. */
+#define COPY_BYTES_PER_SECOND 10e9
 
 static void sleep_until(int64_t due_ns)
 {
@@ -29,7 +32,8 @@ void device_copy(const struct copy_link *link, void *dst, const void *src, int64
     for (int64_t done = 0, n; done < bytes; done += n) {
         n = min_i64(part, bytes - done);
         if (link->bytes_per_second > 0)
-            sleep_until(began + (int64_t)((double)(done + n) / link->bytes_per_second * 1e9));
+            sleep_until(began +
+                        (int64_t)(((double)(done + n) / link->bytes_per_second - (double)n / COPY_BYTES_PER_SECOND) * 1e9));
         memcpy((char *)dst + done, (const char *)src + done, (size_t)n);
     }
 }
