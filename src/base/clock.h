@@ -17,4 +17,8 @@ static inline double clock_seconds(void)
     return (double)clock_ns() * 1e-9;
 }
 
+/* Sleeps so long, through signals, and some microseconds longer: what Linux otherwise adds so as to wake threads together does
+ * not count. */
+void clock_sleep_ns(int64_t ns);
+
 #endif

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <time.h>
 
 static const double LINGER_SECONDS = 1.0; /* mpiexec ends all ranks as soon as one has failed: the others print first */
@@ -96,12 +95,9 @@ void comm_fail(struct comm *c, enum status code, const char *sentence)
 
 void comm_nap(int *idle)
 {
-    static _Thread_local int sharp;
-    if (!sharp)
-        sharp = prctl(PR_SET_TIMERSLACK, 1000UL) == 0 ? 1 : -1; /* else 10 us become 60 */
-    long us = 10L << (*idle < 40 ? *idle / 8 : 5);
+    int64_t us = (int64_t)10 << (*idle < 40 ? *idle / 8 : 5);
     ++*idle;
-    nanosleep(&(struct timespec){.tv_nsec = (us < 200 ? us : 200) * 1000}, NULL);
+    clock_sleep_ns((us < 200 ? us : 200) * 1000);
 }
 
 /* Notices reach the others while we linger: sending needs us, too. Those who have heard linger as well: others are still

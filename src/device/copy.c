@@ -12,16 +12,6 @@
 /* About what a core copies: what it takes to copy a part is not to come on top of the link's time. */
 #define COPY_BYTES_PER_SECOND 10e9
 
-static void sleep_until(int64_t due_ns)
-{
-    int64_t ns = due_ns - clock_ns();
-    if (ns <= 0)
-        return;
-    struct timespec t = {ns / 1000000000, ns % 1000000000};
-    while (nanosleep(&t, &t) != 0) {
-    }
-}
-
 void device_copy(const struct copy_link *link, void *dst, const void *src, int64_t bytes)
 {
     int64_t began = clock_ns(), part = bytes;
@@ -32,8 +22,8 @@ void device_copy(const struct copy_link *link, void *dst, const void *src, int64
     for (int64_t done = 0, n; done < bytes; done += n) {
         n = min_i64(part, bytes - done);
         if (link->bytes_per_second > 0)
-            sleep_until(began +
-                        (int64_t)(((double)(done + n) / link->bytes_per_second - (double)n / COPY_BYTES_PER_SECOND) * 1e9));
+            clock_sleep_ns(began - clock_ns() +
+                           (int64_t)(((double)(done + n) / link->bytes_per_second - (double)n / COPY_BYTES_PER_SECOND) * 1e9));
         memcpy((char *)dst + done, (const char *)src + done, (size_t)n);
     }
 }

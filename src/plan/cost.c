@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define WAKE_UP_SECONDS 60e-6 /* that a sleep of a throttled copy lasts too long: Linux's timer slack and the way back */
+#define WAKE_UP_SECONDS 15e-6 /* that a sleep of a throttled copy lasts too long */
 
 /* A group's ranks: those on one node, and the nodes they are on. */
 struct span {
@@ -41,15 +41,13 @@ static void set_comm(struct cost_model *c, const struct hardware *h, enum lane l
     c->demand[lane][LINK_ACROSS] = across / seconds;
 }
 
-/* Copies of the CPU: memcpy; of cpu:discrete, the target is poisoned and the link's time waited for before. */
+/* Copies of the CPU: memcpy; of cpu:discrete, the target is poisoned before, and both take as long as the link at least. */
 static void set_copies(struct cost_model *c, const struct hardware *h, const struct settings *s, enum lane lane, double full)
 {
-    double seconds = 1 / full, busy = seconds, wait = s->link_gbps > 0 ? 1 / (s->link_gbps * 1e9) : 0;
-    if (s->device == DEVICE_CPU_DISCRETE) {
-        double poison = 1 / h->late - 1 / full;
-        busy += poison > 0 ? poison : 0;
-        seconds += wait > poison ? wait : poison > 0 ? poison : 0;
-    }
+    double busy = 1 / full, wait = s->link_gbps > 0 ? 1 / (s->link_gbps * 1e9) : 0;
+    if (s->device == DEVICE_CPU_DISCRETE && 1 / h->late > busy)
+        busy = 1 / h->late;
+    double seconds = wait > busy ? wait : busy;
     c->lane_bytes[lane] = 1 / seconds;
     c->lane_seconds[lane] += wait > 0 ? WAKE_UP_SECONDS : 0;
     c->demand[lane][LINK_CORES] = h->cores[lane] * busy / seconds;

@@ -190,7 +190,7 @@ static void shared_processors(void **state)
     near(two.lane_bytes[LANE_WRITE], one.lane_bytes[LANE_WRITE] / 2);
 }
 
-/* A copy of cpu:discrete poisons its target while it waits for the link, then copies: 10 GB/s alone, 5 with the poison. */
+/* A copy of cpu:discrete poisons its target and copies, 10 GB/s alone, 5 with the poison, within the link's time. */
 static void throttled_copies(void **state)
 {
     (void)state;
@@ -210,8 +210,12 @@ static void throttled_copies(void **state)
     near(c.demand[LANE_H2D][LINK_CORES], 0.5);
     s.link_gbps = 1;
     plan_cost_model(&s, &c);
-    near(c.lane_bytes[LANE_H2D], 1 / 1.1e-9);
-    near(c.demand[LANE_H2D][LINK_CORES], 0.5 * 0.2 / 1.1);
+    near(c.lane_bytes[LANE_H2D], 1e9);
+    near(c.demand[LANE_H2D][LINK_CORES], 0.5 * 0.2);
+    s.link_gbps = 8;
+    plan_cost_model(&s, &c);
+    near(c.lane_bytes[LANE_H2D], 5e9);
+    near(c.demand[LANE_H2D][LINK_CORES], 0.5);
 }
 
 /* A processor multiplies bf16 with fp32 as fp32, however fast it multiplies bf16 with bf16; a device has a rate per storage type.
