@@ -211,10 +211,13 @@ static int read_segment(struct scan *s, int i, int k)
 static int write_segment(struct scan *s, int i, int k)
 {
     struct segment *g = &s->segment[k];
-    for (int r = g->readers; r >= 0; r = s->reader[r].next)
+    for (int r = g->readers; r >= 0; r = g->readers) { /* each is spare once it has been looked at */
         if (!depend(s, i, s->reader[r].access))
             return 0;
-    forget_readers(s, &g->readers);
+        g->readers = s->reader[r].next;
+        s->reader[r].next = s->spare_reader;
+        s->spare_reader = r;
+    }
     int last = g->writer;
     g->writer = i;
     return depend(s, i, last);

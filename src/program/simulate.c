@@ -10,7 +10,9 @@ struct runner {
     int last; /* of its last one; -1: it has none */
     int dep;  /* its first dependency that may not have ended yet */
     int running;
-    double speed; /* while running: 1 if it has its links to itself */
+    double speed;           /* while running: 1 if it has its links to itself */
+    int ahead[DRIVE_DEPTH]; /* those after `at`, as far as they have been looked up: */
+    int first, known;       /* so many, from ahead[first] on and round */
 };
 
 struct simulation {
@@ -35,10 +37,23 @@ static int next_on_lane(const struct simulation *s, int l, int i)
     return i;
 }
 
+/* The k-th instruction after the running one on its lane, or n_instrs. */
+static int ahead(struct simulation *s, int l, int k)
+{
+    struct runner *r = &s->lane[l];
+    for (; r->known <= k; r->known++) {
+        int last = r->known > 0 ? r->ahead[(r->first + r->known - 1) % DRIVE_DEPTH] : r->at;
+        r->ahead[(r->first + r->known) % DRIVE_DEPTH] = next_on_lane(s, l, last);
+    }
+    return r->ahead[(r->first + k) % DRIVE_DEPTH];
+}
+
 static void advance(struct simulation *s, int l)
 {
     struct runner *r = &s->lane[l];
-    r->at = next_on_lane(s, l, r->at);
+    r->at = ahead(s, l, 0);
+    r->first = (r->first + 1) % DRIVE_DEPTH;
+    r->known--;
     if (r->at < s->p->n_instrs)
         r->dep = s->dep_first ? s->dep_first[r->at] : 0;
 }
@@ -74,12 +89,15 @@ static int may_be_issued(const struct simulation *s, int i)
 
 /* Bytes that an I/O lane has in flight: the blocks of the running instruction that have not come, whole, and of those after it
  * that have nothing left to wait for, as many as the window holds. */
-static double in_flight(const struct simulation *s, int l)
+static double in_flight(struct simulation *s, int l)
 {
     const struct runner *r = &s->lane[l];
     double left = (s->p->instrs[r->at].end - s->now) * r->speed * s->m->lane_bytes[l], sum = 0;
     int room = l == LANE_WRITE && s->p->write_depth > 0 ? s->p->write_depth : DRIVE_DEPTH, n = s->p->n_instrs;
-    for (int i = r->at; room > 0 && i < n && (i == r->at || may_be_issued(s, i)); i = next_on_lane(s, l, i)) {
+    for (int k = 0; room > 0; k++) {
+        int i = k == 0 ? r->at : ahead(s, l, k - 1);
+        if (i == n || (k > 0 && !may_be_issued(s, i)))
+            break;
         double bytes = fmax(1, (double)program_call(s->p, &s->p->instrs[i])->bytes);
         double blocks = fmin(ceil((i == r->at ? fmin(left, bytes) : bytes) / DRIVE_BLOCK), room);
         sum += fmin(bytes, fmax(blocks, 1) * DRIVE_BLOCK);
@@ -90,7 +108,7 @@ static double in_flight(const struct simulation *s, int l)
 
 /* Speeds of the lanes that use the drives: all bytes in flight take equally long, so a small extent beside a long queue is slow.
  * No lane is faster than alone. */
-static void share_drives(const struct simulation *s, double speed[LANES])
+static void share_drives(struct simulation *s, double speed[LANES])
 {
     double most = 0, asked = 0;
     for (int l = LANE_READ; l <= LANE_WRITE; l++) {
