@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void remove_redundant(struct search *s)
 {
@@ -22,7 +23,7 @@ static enum status list_all(const struct model *m, const struct settings *s, con
     struct options o;
     options_of(s, fixed, (int)m->config.layers, &o);
     *out = (struct search){.n = options_count(&o), .beat = INFINITY};
-    out->candidates = sys_calloc((size_t)out->n + SEARCH_FINER, sizeof *out->candidates);
+    out->candidates = sys_calloc((size_t)out->n + 1 + SEARCH_FINER, sizeof *out->candidates);
     enum status st = out->candidates ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
     if (st == OK && (out->n > 1 || always))
         st = estimator_create(m, s, &o, fixed, cost, limit, &out->estimator);
@@ -79,9 +80,8 @@ static void keep_most(const struct search *x, struct candidate *c)
     }
 }
 
-/* Whether some placement that ought to fit is reckoned to be faster, with stalls like those of c's trial in proportion to
- * traffic; where little is to be gained, quarters of the chunks are too coarse.
- */
+/* Whether some placement that ought to fit is reckoned to be faster, with stalls as trials have shown; where little is to be
+ * gained, quarters of the chunks are too coarse. */
 static int is_promising(const struct search *x, const struct candidate *c, double gain)
 {
     double rate = (c->seconds - c->estimate) / fmax(c->traffic, 1e-9);
@@ -91,29 +91,61 @@ static int is_promising(const struct search *x, const struct candidate *c, doubl
             continue;
         if (gain < SEARCH_GAIN)
             keep_most(x, &next);
-        if (next.estimate + rate * next.traffic < (1 - gain) * c->seconds)
+        if ((x->known ? stalls_expect(x, 0, &next) : next.estimate + rate * next.traffic) < (1 - gain) * c->seconds)
             return 1;
     }
     return 0;
 }
 
+/* Puts another grid's placement first, with as many chunks kept as ought to fit, if any. */
+static void put_first(struct search *x, const struct strategy *fixed, const struct strategy *like)
+{
+    const struct options *o = estimator_options(x->estimator);
+    struct candidate c = {.strategy = *fixed};
+    int at = 0;
+    strategy_place(&c.strategy, like);
+    c.strategy.input_every = fixed->input_every;
+    c.strategy.kept_chunks = o->kept[o->n_kept - 1];
+    estimator_judge(x->estimator, &c);
+    if (c.excess > 1)
+        return;
+    keep_most(x, &c);
+    while (at < x->n && (x->candidates[at].strategy.kept_chunks != c.strategy.kept_chunks ||
+                         !search_same_classes(&x->candidates[at].strategy, &c.strategy)))
+        at++;
+    if (at == x->n)
+        x->n++;
+    memmove(&x->candidates[1], &x->candidates[0], (size_t)at * sizeof c);
+    x->candidates[0] = c;
+    x->given = 1;
+}
+
 /* Lists, tries and refines with the inputs of the fixed strategy. */
 static enum status search_inputs(const struct model *m, const struct settings *s, const struct strategy *fixed,
                                  const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat,
-                                 double gain, struct search *out)
+                                 double gain, const struct search *known, struct search *out)
 {
+    double all, layer;
     TRY(list_all(m, s, fixed, cost, limit, 0, out));
-    if (out->n == 1 || (beat && beat->excess <= 1 && !is_promising(out, beat, gain)))
+    if (out->n == 1)
         return OK;
-    struct trials t = {m, s, cost, limit, out};
-    if (beat && gain < SEARCH_GAIN) {
-        out->beat = beat->seconds;
-        out->rate = (beat->seconds - beat->estimate) / fmax(beat->traffic, 1e-9);
+    estimator_instrs(out->estimator, &all, &layer);
+    out->whole = all <= SEARCH_WHOLE;
+    out->known = out->whole ? known : NULL;
+    if (beat && beat->excess <= 1 && !is_promising(out, beat, gain)) {
+        out->known = NULL;
+        return OK;
     }
+    struct trials t = {m, s, cost, limit, out};
+    if (beat && gain < SEARCH_GAIN)
+        out->beat = beat->seconds;
     qsort(out->candidates, (size_t)out->n, sizeof *out->candidates, search_order);
+    if (out->known)
+        put_first(out, fixed, &beat->strategy);
     enum status st = search_try(m, s, cost, limit, out);
     if (st == OK)
         st = search_refine(&t, out);
+    out->known = NULL;
     if (st != OK)
         search_destroy(out);
     return st;
@@ -130,21 +162,21 @@ static int is_worth(const struct search *x, const struct candidate *c)
 enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
                           const struct cost_model *cost, const int64_t limit[TIERS], struct search *out)
 {
-    return search_to_beat(m, s, fixed, cost, limit, NULL, 0, out);
+    return search_to_beat(m, s, fixed, cost, limit, NULL, 0, NULL, out);
 }
 
 enum status search_to_beat(const struct model *m, const struct settings *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat, double gain,
-                           struct search *out)
+                           const struct search *known, struct search *out)
 {
     struct strategy fewer = *fixed;
-    TRY(search_inputs(m, s, fixed, cost, limit, beat, gain, out));
+    TRY(search_inputs(m, s, fixed, cost, limit, beat, gain, known, out));
     for (int i = 0; out->n_tried > 0 && !isfinite(out->beat) && fewer_inputs(m, s, i, &fewer); i++) {
         const struct candidate *best = &out->candidates[0];
         struct search x;
         if (best->excess > TURNS_HELP || (best->excess <= 1 && best->compute >= (1 - SEARCH_GAIN) * best->seconds))
             return OK;
-        enum status st = search_inputs(m, s, &fewer, cost, limit, best, SEARCH_GAIN, &x);
+        enum status st = search_inputs(m, s, &fewer, cost, limit, best, SEARCH_GAIN, NULL, &x);
         if (st != OK) {
             search_destroy(out);
             return st;

@@ -34,8 +34,10 @@ struct candidate {
 struct search {
     struct candidate *candidates; /* those tried that fit by time, then the others that were, then the rest by estimate */
     int n, n_tried;
-    double beat,
-        rate; /* seconds of another grid's best to beat by a little, and its stalls per second of traffic; else INFINITY */
+    int whole;                   /* programs are small enough to be tried with all layers */
+    double beat;                 /* seconds of another grid's best to beat by a little; else INFINITY */
+    const struct search *known;  /* while it lasts: the one on another grid, whose trials show stalls, too; or NULL */
+    int given;                   /* the first one is tried in any case: the best placement of that grid */
     struct estimator *estimator; /* NULL: a single placement */
 };
 
@@ -46,10 +48,12 @@ struct search {
 enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
                           const struct cost_model *cost, const int64_t limit[TIERS], struct search *out);
 /* The same, but nothing is tried (out->n_tried = 0) unless a placement is reckoned to be faster than `beat` by the share `gain`
- * of its step, or that one does not fit. Below SEARCH_GAIN few are tried, with the layer inputs of `fixed`. */
+ * of its step, or that one does not fit. Below SEARCH_GAIN few are tried, with the layer inputs of `fixed`. known: NULL, or the
+ * search on another grid that found `beat`, whose trials count here, too, if those here are whole; that placement is tried first.
+ */
 enum status search_to_beat(const struct model *m, const struct settings *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat, double gain,
-                           struct search *out);
+                           const struct search *known, struct search *out);
 void search_destroy(struct search *s);
 
 /* Schedules candidates in order of estimate, with the stalls that trials have shown until then, until none ought to be faster

@@ -26,7 +26,7 @@ struct refining {
     double room;  /* the largest excess by estimate that ought to fit, as trials that did not have shown */
 };
 
-static int same_classes(const struct strategy *a, const struct strategy *b)
+int search_same_classes(const struct strategy *a, const struct strategy *b)
 {
     return a->params == b->params && a->grads == b->grads && a->optim == b->optim && a->acts == b->acts &&
            a->passing == b->passing && a->update_on_host == b->update_on_host && a->device_layers == b->device_layers;
@@ -37,7 +37,7 @@ static int settled(const struct search *x, const struct strategy *s)
 {
     for (int i = 0; i < x->n_tried; i++) {
         const struct candidate *c = &x->candidates[i];
-        if (same_classes(&c->strategy, s) &&
+        if (search_same_classes(&c->strategy, s) &&
             (c->strategy.kept_chunks == s->kept_chunks || (c->excess > 1 && c->strategy.kept_chunks < s->kept_chunks)))
             return 1;
     }

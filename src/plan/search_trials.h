@@ -12,6 +12,8 @@ struct trials {
     const struct search *search;
 };
 
+/* Programs of up to so many are scheduled whole. */
+#define SEARCH_WHOLE 20e3
 /* Instructions to schedule for a choice: seconds on one processor. */
 #define SEARCH_INSTRS 300e3
 /* The same where only a look is wanted. */
@@ -21,6 +23,16 @@ struct trials {
 double trial_instrs(const struct trials *x, const struct candidate *c);
 /* Schedules c, or models of it of two sizes: seconds, and bytes of the whole model, at the given pace (fit.h) or below. */
 enum status trial_run(const struct trials *x, struct candidate *c, int pace);
+
+/* Seconds that c, not tried, ought to take after the first `tried` of x, and the trials of x->known: its estimate, and stalls in
+ * proportion to its traffic. */
+double stalls_expect(const struct search *x, int tried, const struct candidate *c);
+/* The same with as few stalls as any trial, if none was of c's family: the tiers of activations and of optimizer state, the
+ * update's place, and whether gradients are on the device. Else INFINITY. */
+double stalls_hope(const struct search *x, int tried, const struct candidate *c);
+
+/* Alike but for the kept chunks. */
+int search_same_classes(const struct strategy *a, const struct strategy *b);
 
 /* Finds numbers of kept chunks between those that were tried, and what within a margin of the lowest price (the step, and what
  * counts like it) moves least: the best of these comes first of x, whose candidates have room for SEARCH_FINER more. */

@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Programs of up to so many are scheduled whole. */
-#define SMALL 20e3
+#define FASTER 0.998 /* than the best one so far: what is expected to take longer is not tried */
 #define MOST_TRIES 32
 #define FEWEST_TRIES 4   /* what a single one shows of stalls need not hold for others */
 #define FEWEST_TO_BEAT 2 /* where another grid's have shown them */
@@ -24,7 +23,7 @@
  * nearly all of the drives. */
 #define WRITES_YIELD (DRIVE_DEPTH / 2)
 #define WRITES_LAST (DRIVE_DEPTH / 4)
-#define LATE_HELPS 1.01     /* where compute waits for less, parameters do not hold it up */
+#define LATE_HELPS 1.01     /* where compute waits for less, fetching later does not help */
 #define YIELDING_HELPS 1.01 /* where compute waits for less, writes to drives do not hold it up */
 /* So many of the leanest placements are tried where those that ought to fit do not: what classes need at different moments was
  * added up. */
@@ -60,7 +59,7 @@ static int64_t trial_layers(const struct trials *x, const struct candidate *c)
     int64_t period = c->strategy.input_every, n = c->strategy.device_layers + 2 + period, layers = x->m->config.layers;
     double all, layer;
     estimator_instrs(x->search->estimator, &all, &layer);
-    return 2 * n - period >= layers || all <= SMALL ? layers : n;
+    return 2 * n - period >= layers || all <= SEARCH_WHOLE ? layers : n;
 }
 
 double trial_instrs(const struct trials *x, const struct candidate *c)
@@ -191,25 +190,20 @@ static enum status try_leanest(const struct trials *t, struct search *x, int n, 
     return OK;
 }
 
-/* Stalls that the trials so far have shown, in seconds per second of traffic: the fewest, as another placement may have its
- * traffic at better moments. */
-static double stall_rate(const struct search *x, int tried)
-{
-    double least = isfinite(x->beat) ? x->rate : INFINITY;
-    for (int i = 0; i < tried; i++)
-        if (x->candidates[i].excess <= 1)
-            least = fmin(least, (x->candidates[i].seconds - x->candidates[i].estimate) / fmax(x->candidates[i].traffic, 1e-9));
-    return isfinite(least) ? least : 0;
-}
+/* Seconds that one is expected to take, given the first so many of x. */
+typedef double expectation(const struct search *x, int tried, const struct candidate *c);
 
-/* Brings the candidate that ought to fit and be the fastest to place n, with stalls at that rate. INFINITY: none ought to fit. */
-static double bring_next(struct search *x, int n, double rate)
+/* Brings the candidate that ought to fit and is expected to be the fastest to place n. INFINITY: none ought to fit. */
+static double bring_next(struct search *x, int n, expectation *expected)
 {
     double least = INFINITY;
     int at = n;
     for (int i = n; i < x->n; i++) {
-        double seconds = x->candidates[i].estimate + rate * x->candidates[i].traffic;
-        if (x->candidates[i].excess <= 1 && seconds < least) {
+        const struct candidate *c = &x->candidates[i];
+        if (c->excess > 1 || c->estimate >= least)
+            continue;
+        double seconds = expected(x, n, c);
+        if (seconds < least) {
             least = seconds;
             at = i;
         }
@@ -270,12 +264,58 @@ static enum status try_otherwise(const struct trials *t, struct search *x, doubl
         struct candidate *c = &x->candidates[i];
         if (c->excess > 1 || c->seconds > CLOSE * best)
             continue;
-        if (t->s->prefetch < 0)
+        if (t->s->prefetch < 0 && c->seconds > LATE_HELPS * c->compute)
             TRY(try_instead(t, c, c->strategy.write_depth, c->pace + SHORTER, &spent));
-        if (is_held_up(c))
+        if (is_held_up(c) && c->strategy.write_depth != WRITES_LAST)
             TRY(try_instead(t, c, WRITES_LAST, 0, &spent));
         if (parameters_may_wait(t->s, c))
             TRY(try_parameters_late(t, c, &spent));
+    }
+    return OK;
+}
+
+/* Trials so far. */
+struct trying {
+    double best, spent; /* seconds; instructions */
+    int fitted;
+};
+
+static enum status try_next(const struct trials *t, struct candidate *c, struct trying *so_far)
+{
+    so_far->spent += trial_instrs(t, c);
+    TRY(trial_run(t, c, 0));
+    if (c->excess > 1)
+        return OK;
+    if (c->estimate < so_far->best && is_held_up(c) && c->strategy.write_depth == 0)
+        TRY(try_instead(t, c, WRITES_YIELD, 0, &(double){0}));
+    so_far->fitted++;
+    so_far->best = fmin(so_far->best, c->seconds);
+    return OK;
+}
+
+/* Those that trials so far promise. *n: the number of trials. */
+static enum status try_expected(const struct trials *t, struct search *x, struct trying *so_far, int *n)
+{
+    int fewest = isfinite(x->beat) ? FEWEST_TO_BEAT : FEWEST_TRIES;
+    for (; *n < x->n && so_far->spent < 4 * SEARCH_INSTRS; ++*n) {
+        double expected = *n < x->given ? 0 : bring_next(x, *n, stalls_expect), hopeless = FASTER * so_far->best;
+        if (x->candidates[*n].written > 0 && so_far->fitted < MORE_TRIES && !isfinite(x->beat))
+            hopeless = 1.01 * so_far->best;
+        if (expected == INFINITY || (so_far->fitted > 0 && (so_far->fitted >= MOST_TRIES || so_far->spent >= SEARCH_INSTRS)) ||
+            (so_far->fitted >= fewest && expected >= hopeless))
+            return OK;
+        TRY(try_next(t, &x->candidates[*n], so_far));
+    }
+    return OK;
+}
+
+/* One of every family that may be faster and of which none was tried: what others show of stalls need not hold for it. */
+static enum status try_families(const struct trials *t, struct search *x, struct trying *so_far, int *n)
+{
+    for (; *n < x->n && so_far->spent < SEARCH_INSTRS; ++*n) {
+        if (bring_next(x, *n, stalls_hope) >= FASTER * so_far->best)
+            return OK;
+        TRY(try_next(t, &x->candidates[*n], so_far));
     }
     return OK;
 }
@@ -284,28 +324,15 @@ enum status search_try(const struct model *m, const struct settings *s, const st
                        struct search *x)
 {
     struct trials t = {m, s, cost, limit, x};
-    double best = x->beat, spent = 0;
-    int fitted = 0, n = 0, fewest = isfinite(x->beat) ? FEWEST_TO_BEAT : FEWEST_TRIES;
-    for (; n < x->n && spent < 4 * SEARCH_INSTRS; n++) {
-        double expected = bring_next(x, n, stall_rate(x, n)), hopeless = 0.998 * best;
-        if (x->candidates[n].written > 0 && fitted < MORE_TRIES && !isfinite(x->beat))
-            hopeless = 1.01 * best;
-        if (expected == INFINITY || (fitted > 0 && (fitted >= MOST_TRIES || spent >= SEARCH_INSTRS)) ||
-            (fitted >= fewest && expected >= hopeless))
-            break;
-        struct candidate *c = &x->candidates[n];
-        spent += trial_instrs(&t, c);
-        TRY(trial_run(&t, c, 0));
-        if (c->excess <= 1 && c->estimate < best && is_held_up(c))
-            TRY(try_instead(&t, c, WRITES_YIELD, 0, &(double){0}));
-        fitted += c->excess <= 1;
-        if (c->excess <= 1 && c->seconds < best)
-            best = c->seconds;
-    }
-    if (fitted == 0 && !isfinite(x->beat))
+    struct trying so_far = {.best = x->beat};
+    int n = 0;
+    TRY(try_expected(&t, x, &so_far, &n));
+    if (x->whole && so_far.fitted > 0)
+        TRY(try_families(&t, x, &so_far, &n));
+    if (so_far.fitted == 0 && !isfinite(x->beat))
         TRY(try_leanest(&t, x, n, 0, &n));
     x->n_tried = n;
-    TRY(try_otherwise(&t, x, best, spent));
+    TRY(try_otherwise(&t, x, so_far.best, so_far.spent));
     qsort(x->candidates, (size_t)n, sizeof *x->candidates, search_order);
     return OK;
 }

@@ -23,7 +23,8 @@ enum { STAGES = sizeof stages / sizeof *stages };
 
 /* On the usual grid, or (not NULL) on another one; what it is to gain over `beat`, or NULL. */
 static enum status variant_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
-                                  const struct strategy *grid, const struct candidate *beat, double gain, struct variant **out)
+                                  const struct strategy *grid, const struct candidate *beat, double gain,
+                                  const struct search *known, struct variant **out)
 {
     struct variant *v = sys_calloc(1, sizeof *v);
     if (!v)
@@ -33,7 +34,7 @@ static enum status variant_create(const struct model *m, const struct settings *
     enum status st = plan_fixed(m, &v->s, &v->usual);
     v->fixed = grid ? *grid : v->usual;
     if (st == OK)
-        st = search_to_beat(m, &v->s, &v->fixed, &v->cost, limit, beat, gain, &v->search);
+        st = search_to_beat(m, &v->s, &v->fixed, &v->cost, limit, beat, gain, known, &v->search);
     if (st != OK) {
         free(v);
         return st;
@@ -101,7 +102,7 @@ static enum status compare(struct best *b, const struct settings *s)
     const struct candidate *c = &b->candidate;
     if (c->excess <= 1 && c->compute >= (1 - SEARCH_GAIN) * weighed(c))
         return OK;
-    TRY(variant_create(b->m, s, b->limit, NULL, c, SEARCH_GAIN, &next));
+    TRY(variant_create(b->m, s, b->limit, NULL, c, SEARCH_GAIN, NULL, &next));
     enum status st = replace_if_better(b, SEARCH_GAIN, &next);
     variant_destroy(next);
     return st;
@@ -172,7 +173,7 @@ static enum status compare_grid(struct best *b, const struct strategy *grid, dou
 {
     struct variant *next, *old = b->variant;
     double usual = (1 + old->usual_slower) * weighed(&b->candidate);
-    TRY(variant_create(b->m, &old->s, b->limit, grid, &b->candidate, gain, &next));
+    TRY(variant_create(b->m, &old->s, b->limit, grid, &b->candidate, gain, &old->search, &next));
     enum status st = replace_if_better(b, gain, &next);
     *taken = b->variant != old;
     if (*taken)
@@ -240,7 +241,7 @@ enum status variant_choose(const struct model *m, const struct settings *s, cons
     struct best b = {.m = m, .limit = limit};
     int ulysses, ring, mesh = plan_other_degrees(m, s, 0, &ulysses, &ring);
     given.zero = s->zero == AUTO ? stages[0] : s->zero;
-    TRY(variant_create(m, &given, limit, NULL, NULL, 0, &b.variant));
+    TRY(variant_create(m, &given, limit, NULL, NULL, 0, NULL, &b.variant));
     int stage = s->zero == AUTO && b.variant->fixed.ranks > 1;
     enum status st = mesh || stage ? try_best(&b) : OK;
     if (st == OK && mesh)

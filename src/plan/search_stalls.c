@@ -1,0 +1,55 @@
+/* What trials show of stalls, and what other placements are expected to take. */
+#include "plan/search_trials.h"
+
+#include <math.h>
+
+/* A trial says nothing of placements that have more than so many times its traffic: where everything lies on the device, stalls
+ * for every second of the little traffic there is are next to none, or many. */
+#define REACH 2.0
+
+/* The i-th trial of the first `tried` of x, then of the search that it goes on from; NULL: the last one was before. */
+static const struct candidate *trial_at(const struct search *x, int tried, int i)
+{
+    if (i < tried)
+        return &x->candidates[i];
+    return x->known && i - tried < x->known->n_tried ? &x->known->candidates[i - tried] : NULL;
+}
+
+static double stalls_of(const struct candidate *t)
+{
+    return fmax(0, t->seconds - t->estimate);
+}
+
+double stalls_expect(const struct search *x, int tried, const struct candidate *c)
+{
+    const struct candidate *t;
+    double most = 0, rate = INFINITY; /* another placement may have its traffic at better moments: the least there is */
+    for (int i = 0; (t = trial_at(x, tried, i)); i++)
+        if (t->excess <= 1)
+            most = fmax(most, t->traffic);
+    for (int i = 0; (t = trial_at(x, tried, i)); i++)
+        if (t->excess <= 1 && REACH * t->traffic >= fmin(c->traffic, most))
+            rate = fmin(rate, stalls_of(t) / fmax(t->traffic, 1e-9));
+    return c->estimate + (isfinite(rate) ? rate * c->traffic : 0);
+}
+
+/* Of one family: what travels in which pass, and how far, is about the same. */
+static int alike(const struct strategy *a, const struct strategy *b)
+{
+    return a->acts == b->acts && a->optim == b->optim && a->update_on_host == b->update_on_host &&
+           (a->grads == RES_DEVICE) == (b->grads == RES_DEVICE);
+}
+
+double stalls_hope(const struct search *x, int tried, const struct candidate *c)
+{
+    const struct candidate *t;
+    double least = INFINITY;
+    for (int i = 0; (t = trial_at(x, tried, i)); i++) {
+        if (t->excess > 1)
+            continue;
+        if (alike(&t->strategy, &c->strategy))
+            return INFINITY;
+        least = fmin(least, stalls_of(t));
+    }
+    return c->estimate + least;
+}
