@@ -12,7 +12,7 @@ static int cheaper(const struct change *a, const struct change *b)
     if (a->shortens != b->shortens)
         return b->shortens;
     if (a->gives_more != b->gives_more)
-        return b->gives_more;
+        return a->gives_more < b->gives_more;
     return a->shortens ? a->per_second > b->per_second : a->seconds < b->seconds;
 }
 

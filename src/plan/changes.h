@@ -10,9 +10,11 @@
 #define CHANGES_HELP 0.02 /* what makes a step faster by less is not worth saying */
 enum { CHANGES_MAX = 24, CHANGES_SAID = 3 };
 
+enum gives { GIVES_NOTHING, GIVES_MEMORY, GIVES_DEVICES }; /* the cheaper first; memory of any tier, or drives */
+
 struct change {
     char say[128];     /* the flags, as one types them */
-    int gives_more;    /* more memory, drives or devices than there are now */
+    int gives_more;    /* than there is now: enum gives */
     int shortens;      /* a shorter sequence */
     int exact;         /* planned whole; else a trial's figures */
     double seconds;    /* a step's */
@@ -25,7 +27,8 @@ struct change {
 
 struct changes {
     int n;
-    struct change by_cost[CHANGES_MAX]; /* those that help: what is there used otherwise before more, then the fastest first */
+    struct change by_cost[CHANGES_MAX]; /* those that help: what is there used otherwise, more memory or drives, more devices, a
+                                           shorter sequence; of each the fastest first */
     int tried;
     int64_t shortest; /* the shortest sequence looked at, and the least bytes that it needs; 0: none was */
     int64_t least[TIERS];

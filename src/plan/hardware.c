@@ -17,10 +17,10 @@
  * 512 GB/s); of the GA102 and Ada white papers, with fp32 accumulation: RTX 3090 (936 GB/s, 71), RTX 4090 (1008 GB/s, 165); of
  * the page of laptop GPUs: RTX 4090 (16 GB at 576 GB/s; 9728 cores, so 76 multiprocessors at 1.75 GHz, the middle of its boost
  * clocks of 1.455 to 2.04 GHz that depend on the laptop's power: 68; 8 lanes of PCIe 4). Times these efficiencies:
- * - h200: measured on one, bench/results/2026-11-22-gpu-h200.txt: this project's attention, with bits that repeat, 690/440 TFLOP/s
- *   forward/backward at head dim 128 and 535/385 at 64; products through cuBLAS 670 to 750, 600 with 1024 rows, 470 with 256, 180
- *   with 64; element-wise 87% of a device copy's 4.27 TB/s; over PCIe 5 50 GB/s each way at once. 148 GB of memory usable. h100 and
- *   gh200: the same chip, memory at the same 77% of their data sheets.
+ * - h200: measured on one, bench/results/2026-11-22-gpu-h200.txt: this project's attention, with bits that repeat, 690/440
+ * TFLOP/s forward/backward at head dim 128 and 535/385 at 64; products through cuBLAS 670 to 750, 600 with 1024 rows, 470 with
+ * 256, 180 with 64; element-wise 87% of a device copy's 4.27 TB/s; over PCIe 5 50 GB/s each way at once. 148 GB of memory usable.
+ * h100 and gh200: the same chip, memory at the same 77% of their data sheets.
  * - a100: products 80% of 312 TFLOP/s; attention as FlashAttention-2 reports it (Dao 2023, figures 5 and 6: 70% forward, 60%
  *   backward at head dim 128, 60% and 53% at 64); memory 80%.
  * - rtx: products 80% of the peak with fp32 accumulation, attention 70% and 55% (64% and 50% at 64), memory 85%.
@@ -209,6 +209,7 @@ void hardware_override(struct hardware *h, const struct settings *s)
         h->device_mem = s->device_mem;
     if (s->host_mem >= 0)
         h->host_mem = s->host_mem;
+    h->drives_hold = h->nvme_mem;
     if (s->nvme_max >= 0)
         h->nvme_mem = s->nvme_max;
 }

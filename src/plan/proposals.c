@@ -129,7 +129,7 @@ static int more_memory(struct trial *t, enum tier tier, int64_t times)
         return 0;
     *given[tier] = more;
     t->limit[tier] = (int64_t)((double)more / (double)whole * (double)t->limit[tier]);
-    t->change.gives_more = 1;
+    t->change.gives_more = GIVES_MEMORY;
     say(t, "%s %s", changes_flag[tier], text);
     return 1;
 }
@@ -168,20 +168,50 @@ static int more_device(const struct seeker *x, struct trial *t, int64_t times)
     return helps && t->s.device_mem > 0 && more_memory(t, TIER_DEVICE, times);
 }
 
+static void say_drives(struct trial *t)
+{
+    say(t, "--nvme %dx%.3gGB/s", t->hardware.drives, t->hardware.read / t->hardware.drives * 1e-9);
+}
+
+/* All that the drives hold, where --nvme-max gives less of it or none. */
+static int whole_drives(const struct seeker *x, struct trial *t, int64_t arg)
+{
+    struct hardware *h = &t->hardware;
+    int helps = !x->p->fits || proposals_waits(x) || proposals_computes_twice(x);
+    int64_t limit[TIERS];
+    (void)arg;
+    if (!helps || !t->s.machine || h->drives == 0 || h->drives_hold <= h->nvme_mem)
+        return 0;
+    if (h->nvme_mem == 0)
+        say_drives(t);
+    h->nvme_mem = h->drives_hold;
+    t->s.nvme_max = AUTO;
+    hardware_limits(h, x->p->strategy.ranks, limit);
+    t->limit[TIER_NVME] = limit[TIER_NVME];
+    t->change.gives_more = GIVES_MEMORY;
+    say(t, "%s auto", changes_flag[TIER_NVME]);
+    return 1;
+}
+
 static int more_drives(const struct seeker *x, struct trial *t, int64_t times)
 {
     int helps = !x->p->fits || waits_for_drives(x);
     if (!helps || !t->s.machine || t->hardware.drives == 0)
         return helps && x->p->misfit == TIER_NVME && more_memory(t, TIER_NVME, times);
-    double each = t->hardware.read / t->hardware.drives * 1e-9, n = (double)times;
+    if (t->hardware.nvme_mem == 0)
+        return 0;
+    double n = (double)times;
     t->hardware.drives *= (int)times;
     t->hardware.read *= n;
     t->hardware.write *= n;
     t->hardware.both *= n;
-    t->hardware.nvme_mem *= times;
-    t->limit[TIER_NVME] *= times;
-    t->change.gives_more = 1;
-    say(t, "--nvme %dx%.3gGB/s", t->hardware.drives, each);
+    t->hardware.drives_hold *= times;
+    if (t->s.nvme_max < 0) {
+        t->hardware.nvme_mem *= times;
+        t->limit[TIER_NVME] *= times;
+    }
+    t->change.gives_more = GIVES_MEMORY;
+    say_drives(t);
     return 1;
 }
 
@@ -202,7 +232,7 @@ static int more_devices(const struct seeker *x, struct trial *t, int64_t times)
     if (!hardware_is_preset(name) || plan_mesh(x->m, &t->s, ranks, h->devices) != OK)
         return 0; /* the model's heads do not divide so, or it has no name */
     hardware_limits(h, ranks, t->limit);
-    t->change.gives_more = 1;
+    t->change.gives_more = GIVES_DEVICES;
     say(t, "--machine %s", name);
     return 1;
 }
@@ -233,6 +263,7 @@ const struct proposal proposals[] = {
     {store_bf16, 0, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
     {store_bf16, 1, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
     {free_tiles, 0, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
+    {whole_drives, 0, PROPOSAL_MORE, PROPOSAL_OTHER},
     {more_drives, 2, PROPOSAL_MORE, PROPOSAL_OTHER},
     {more_drives, 4, PROPOSAL_MORE, PROPOSAL_TIMES},
     {more_host, 2, PROPOSAL_MORE, PROPOSAL_OTHER},

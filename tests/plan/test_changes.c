@@ -104,7 +104,8 @@ static void refusals(void **state)
     (void)state;
     struct model *m = model_for();
     int placements = 0, numerics = 0, lengths = 0;
-    /* device: of what everything resident needs, which the attention kernels' workspace has a part in: with AMX bf16 helps further */
+    /* device: of what everything resident needs, which the attention kernels' workspace has a part in: with AMX bf16 helps
+     * further */
     static const struct {
         int64_t tokens, rows;
         double device;
@@ -224,6 +225,36 @@ static void glances(void **state)
     model_destroy(m);
 }
 
+/* For a machine that is not here, everything left to the planner. */
+static void settings_elsewhere(struct hardware *h, struct settings *s)
+{
+    cell_settings(s, 1024, BF16);
+    s->device = DEVICE_CUDA;
+    s->machine = (char[]){"a100-40"};
+    s->hardware = h;
+    s->device_mem = s->host_mem = s->nvme_max = AUTO;
+    s->row_chunk = s->head_tile = s->loss_tile = AUTO;
+    s->params = s->grads = s->optim = s->acts = OFFLOAD_AUTO;
+    s->alpha = s->prefetch = AUTO;
+    s->update = UPDATE_AUTO;
+    assert_int_equal(hardware_preset(s->machine, h), OK);
+}
+
+/* On ever smaller devices, until nothing fits. */
+static struct plan *first_misfit(const struct model *m, const struct settings *s, struct hardware *h)
+{
+    int64_t limit[TIERS];
+    struct plan *plan = NULL;
+    h->device_mem = 3 << 20;
+    do {
+        plan_destroy(plan);
+        h->device_mem = h->device_mem * 7 / 8;
+        hardware_limits(h, 1, limit);
+        plan = plan_for(m, s, limit);
+    } while (plan->fits);
+    return plan;
+}
+
 /* Of a machine that is not here, what is bought: memory, devices. Asked again, it is the same. */
 static void more_of_something(void **state)
 {
@@ -232,28 +263,11 @@ static void more_of_something(void **state)
     struct settings s;
     struct hardware h;
     struct changes c, again;
-    struct plan *plan = NULL;
-    int64_t limit[TIERS];
     int memory = 0, devices = 0;
-    cell_settings(&s, 1024, BF16);
-    s.device = DEVICE_CUDA;
-    s.machine = (char[]){"a100-40"};
-    s.hardware = &h;
-    s.device_mem = s.host_mem = s.nvme_max = AUTO;
-    s.row_chunk = s.head_tile = s.loss_tile = AUTO;
-    s.params = s.grads = s.optim = s.acts = OFFLOAD_AUTO;
-    s.alpha = s.prefetch = AUTO;
-    s.update = UPDATE_AUTO;
-    assert_int_equal(hardware_preset(s.machine, &h), OK);
+    settings_elsewhere(&h, &s);
     h.nvme_mem = h.drives = 0; /* nowhere to go but to the host */
     h.host_mem = 1 << 20;
-    h.device_mem = 3 << 20;
-    do {
-        plan_destroy(plan);
-        h.device_mem = h.device_mem * 7 / 8;
-        hardware_limits(&h, 1, limit);
-        plan = plan_for(m, &s, limit);
-    } while (plan->fits);
+    struct plan *plan = first_misfit(m, &s, &h);
     assert_int_equal(changes_find(plan, m, &s, &c), OK);
     assert_int_equal(changes_find(plan, m, &s, &again), OK);
     assert_memory_equal(&c, &again, sizeof c);
@@ -264,6 +278,42 @@ static void more_of_something(void **state)
     }
     assert_true(memory == 1 && devices == 1);
     plan_destroy(plan);
+    model_destroy(m);
+}
+
+/* Drives that --nvme-max keeps away come before more devices, and fit when typed. */
+static void drives_kept_away(void **state)
+{
+    (void)state;
+    static const char *const says[] = {"--nvme 1x5.95GB/s --nvme-max auto", "--nvme-max auto"};
+    struct model *m = model_for();
+    for (int i = 0; i < 2; i++) {
+        struct settings s;
+        struct hardware h;
+        struct changes c;
+        int64_t limit[TIERS];
+        int at = -1;
+        settings_elsewhere(&h, &s);
+        s.nvme_max = i * 65536;
+        hardware_override(&h, &s);
+        h.host_mem = 1 << 20;
+        struct plan *plan = first_misfit(m, &s, &h);
+        assert_int_equal(changes_find(plan, m, &s, &c), OK);
+        for (int k = 0; k < c.n; k++) {
+            if (strcmp(c.by_cost[k].say, says[i]) == 0)
+                at = k;
+            assert_true(k == 0 || c.by_cost[k - 1].shortens || c.by_cost[k].gives_more >= c.by_cost[k - 1].gives_more ||
+                        c.by_cost[k].shortens);
+        }
+        assert_true(at >= 0 && c.by_cost[at].gives_more == GIVES_MEMORY);
+        plan_destroy(plan);
+        s.nvme_max = AUTO; /* typed */
+        h.nvme_mem = h.drives_hold;
+        hardware_limits(&h, 1, limit);
+        plan = plan_for(m, &s, limit);
+        assert_true(plan->fits);
+        plan_destroy(plan);
+    }
     model_destroy(m);
 }
 
@@ -324,6 +374,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),          cmocka_unit_test(faster),
                                        cmocka_unit_test(fewer_inputs),      cmocka_unit_test(glances),
                                        cmocka_unit_test(more_of_something), cmocka_unit_test(beyond_everything),
-                                       cmocka_unit_test(beyond_programs)};
+                                       cmocka_unit_test(beyond_programs),   cmocka_unit_test(drives_kept_away)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
