@@ -16,7 +16,7 @@
 #define FEWEST_TO_BEAT 2 /* where another grid's have shown them */
 #define MORE_TRIES 8     /* of those that write to drives, whose stalls differ more */
 /* Those within this share of the best one are tried at a shorter distance, too: where drives read and write at once, fetching
- * late was up to 7% faster until 008c5c6, and is 1% since (row 8 of bench/results/2026-11-22-search-vs-random.txt). */
+ * late was up to 7% faster until 008c5c6, and is 1% since (row 8 of bench/results/2026-11-23-search-vs-random.txt). */
 #define CLOSE 1.01
 #define SHORTER 2 /* paces further */
 /* Blocks of writes in flight beside reads: half a lane's window is what memory mostly has room for, a quarter lets reads have
