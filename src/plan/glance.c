@@ -43,10 +43,13 @@ static enum status leanest(const struct model *m, const struct settings *s, cons
     return OK;
 }
 
-enum status glance_fits(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)
+/* With the inputs of every so many layers kept, or fewer. */
+static enum status fits_with_inputs(const struct model *m, const struct settings *s, const int64_t limit[TIERS], int input_every,
+                                    struct candidate *out)
 {
     struct strategy fixed;
     TRY(plan_fixed(m, s, &fixed));
+    fixed.input_every = (int)max_i64(fixed.input_every, input_every);
     TRY(leanest(m, s, &fixed, limit, out));
     if (out->excess <= 1 || out->excess > PLAN_FINER_HELPS || out->bytes[TIER_DEVICE] <= limit[TIER_DEVICE] || !out->whole ||
         !plan_finer_tiles(m, s, &fixed))
@@ -54,6 +57,11 @@ enum status glance_fits(const struct model *m, const struct settings *s, const i
     for (int steps = 1; steps < PLAN_FINER && plan_finer_tiles(m, s, &fixed);)
         steps++;
     return leanest(m, s, &fixed, limit, out);
+}
+
+enum status glance_fits(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)
+{
+    return fits_with_inputs(m, s, limit, 1, out);
 }
 
 enum status glance_fits_like(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
@@ -67,7 +75,7 @@ enum status glance_fits_like(const struct model *m, const struct settings *s, co
     strategy_place(&same, like);
     same.kept_chunks = (int)(like->kept_chunks * ceil_div(same.rows, same.row_chunk) / chunks);
     TRY(search_fits(m, s, &same, &cost, limit, out));
-    return out->excess <= 1 ? OK : glance_fits(m, s, limit, out);
+    return out->excess <= 1 ? OK : fits_with_inputs(m, s, limit, like->input_every, out);
 }
 
 enum status glance_reckon(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)

@@ -48,10 +48,13 @@ static const int turns[] = {2, 4, 8};
 enum { TURNS = sizeof turns / sizeof *turns };
 /* What needs more than this share of a budget is not tried with fewer inputs: attention outputs, which stay, are as large. */
 #define TURNS_HELP 2.0
-/* The i-th way to keep fewer layer inputs, if the settings leave that open and the model has as many layers; 0: there is none. */
-static int fewer_inputs(const struct model *m, const struct settings *s, int i, struct strategy *out)
+/* Keeps the next fewer layer inputs, if the settings leave that open and the model has as many layers; 0: there are none. */
+static int fewer_inputs(const struct model *m, const struct settings *s, struct strategy *out)
 {
-    if (s->keep_inputs > 0 || i >= TURNS || turns[i] >= (int)m->config.layers)
+    int i = 0;
+    while (i < TURNS && turns[i] <= out->input_every)
+        i++;
+    if (s->keep_inputs > 0 || i == TURNS || turns[i] >= (int)m->config.layers)
         return 0;
     out->input_every = turns[i];
     return 1;
@@ -171,7 +174,7 @@ enum status search_to_beat(const struct model *m, const struct settings *s, cons
 {
     struct strategy fewer = *fixed;
     TRY(search_inputs(m, s, fixed, cost, limit, beat, gain, known, out));
-    for (int i = 0; out->n_tried > 0 && !isfinite(out->beat) && fewer_inputs(m, s, i, &fewer); i++) {
+    while (out->n_tried > 0 && !isfinite(out->beat) && fewer_inputs(m, s, &fewer)) {
         const struct candidate *best = &out->candidates[0];
         struct search x;
         if (best->excess > TURNS_HELP || (best->excess <= 1 && best->compute >= (1 - SEARCH_GAIN) * best->seconds))
@@ -213,7 +216,7 @@ enum status search_leanest(const struct model *m, const struct settings *s, cons
     struct strategy fewer = *fixed;
     struct candidate next;
     TRY(leanest_inputs(m, s, fixed, cost, limit, out));
-    for (int i = 0; out->excess > 1 && out->excess <= TURNS_HELP && fewer_inputs(m, s, i, &fewer); i++) {
+    while (out->excess > 1 && out->excess <= TURNS_HELP && fewer_inputs(m, s, &fewer)) {
         TRY(leanest_inputs(m, s, &fewer, cost, limit, &next));
         double gained = out->excess - next.excess;
         if (gained > 0)
