@@ -238,6 +238,18 @@ static enum status plan_on_grid(const struct task *t, const struct strategy *fix
     return st;
 }
 
+/* Whether all placements of a grid are reckoned to need so much of the host or of the drives, whatever the device has, that fewer
+ * inputs do not help: then finer grids, which save device memory, do not either. */
+static int is_beyond_device(const struct search *search, const int64_t limit[TIERS])
+{
+    for (int i = 0; i < search->n; i++) {
+        const int64_t *bytes = search->candidates[i].bytes, elsewhere[TIERS] = {0, bytes[TIER_HOST], bytes[TIER_NVME]};
+        if (search_excess(elsewhere, limit) <= SEARCH_TURNS_HELP)
+            return 0;
+    }
+    return 1;
+}
+
 /* A plan on the first finer grid that fits takes the place of *out, which stays if not even the finest one does. */
 static enum status plan_finer(const struct task *t, struct strategy fixed, struct plan **out)
 {
@@ -287,7 +299,8 @@ enum status plan_create(const struct model *m, const struct settings *s, const i
     TRY(variant_choose(m, s, limit, &v));
     struct task t = {m, &v->s, &v->cost, limit};
     enum status st = plan_variant(&t, v, &plan);
-    if (st == OK && !plan->fits && plan->misfit == TIER_DEVICE && search_excess(plan->arena, limit) <= PLAN_FINER_HELPS)
+    if (st == OK && !plan->fits && plan->misfit == TIER_DEVICE && search_excess(plan->arena, limit) <= PLAN_FINER_HELPS &&
+        !is_beyond_device(&v->search, limit))
         st = plan_finer(&t, v->usual, &plan);
     variant_destroy(v);
     if (st != OK) {

@@ -46,8 +46,6 @@ static enum status list_all(const struct model *m, const struct settings *s, con
 /* Numbers of layers of which one keeps its input. */
 static const int turns[] = {2, 4, 8};
 enum { TURNS = sizeof turns / sizeof *turns };
-/* What needs more than this share of a budget is not tried with fewer inputs: attention outputs, which stay, are as large. */
-#define TURNS_HELP 2.0
 /* Keeps the next fewer layer inputs, if the settings leave that open and the model has as many layers; 0: there are none. */
 static int fewer_inputs(const struct model *m, const struct settings *s, struct strategy *out)
 {
@@ -177,7 +175,7 @@ enum status search_to_beat(const struct model *m, const struct settings *s, cons
     while (out->n_tried > 0 && !isfinite(out->beat) && fewer_inputs(m, s, &fewer)) {
         const struct candidate *best = &out->candidates[0];
         struct search x;
-        if (best->excess > TURNS_HELP || (best->excess <= 1 && best->compute >= (1 - SEARCH_GAIN) * best->seconds))
+        if (best->excess > SEARCH_TURNS_HELP || (best->excess <= 1 && best->compute >= (1 - SEARCH_GAIN) * best->seconds))
             return OK;
         enum status st = search_inputs(m, s, &fewer, cost, limit, best, SEARCH_GAIN, NULL, &x);
         if (st != OK) {
@@ -216,7 +214,7 @@ enum status search_leanest(const struct model *m, const struct settings *s, cons
     struct strategy fewer = *fixed;
     struct candidate next;
     TRY(leanest_inputs(m, s, fixed, cost, limit, out));
-    while (out->excess > 1 && out->excess <= TURNS_HELP && fewer_inputs(m, s, &fewer)) {
+    while (out->excess > 1 && out->excess <= SEARCH_TURNS_HELP && fewer_inputs(m, s, &fewer)) {
         TRY(leanest_inputs(m, s, &fewer, cost, limit, &next));
         double gained = out->excess - next.excess;
         if (gained > 0)

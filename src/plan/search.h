@@ -8,6 +8,8 @@
 
 #define SEARCH_SLOW 0.8
 #define SEARCH_GAIN 0.01 /* of what changes more than a placement, or computes more */
+/* What needs more than this share of a budget is not tried with fewer inputs: attention outputs, which stay, are as large. */
+#define SEARCH_TURNS_HELP 2.0
 
 /* A placement and what it is reckoned to take. Estimates are without stalls and gaps, so that a plan is seldom better. */
 struct candidate {
