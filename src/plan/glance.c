@@ -105,6 +105,6 @@ enum status glance_seconds(const struct model *m, const struct settings *s, cons
     TRY(glance_fits(m, s, limit, out));
     if (out->excess > 1)
         return OK;
-    fixed = out->strategy;
-    return search_price(m, s, &fixed, &cost, limit, out);
+    fixed = out->strategy; /* of large models one trial is enough: what is tried beside it gains 5% at most */
+    return (out->whole ? search_price : search_price_as_is)(m, s, &fixed, &cost, limit, out);
 }
