@@ -23,6 +23,29 @@ static int head_tile_legal(const struct local_heads *l, int64_t t, int ring)
     return t >= l->group ? t % l->group == 0 && l->kv_heads % (t / l->group) == 0 : ring == 1 && l->group % t == 0;
 }
 
+/* Row chunks times head tiles: finer grids take too long to plan. Given ones may take a minute. */
+enum { MOST_PIECES = 1024, MOST_OF_MODEL = 1 << 17, SHORTEST_CHUNK = 64 };
+
+static int64_t pieces(const struct local_heads *l, const struct strategy *t)
+{
+    return ceil_div(t->rows, t->row_chunk) * l->heads / t->head_tile;
+}
+
+/* Of the finer grids that the planner takes by itself, all may be given. */
+static enum status check_pieces(const struct model_config *c, const struct local_heads *l, const struct strategy *t)
+{
+    int64_t n = c->layers * pieces(l, t), most = max_i64(MOST_OF_MODEL, c->layers * MOST_PIECES);
+    if (n <= most)
+        return OK;
+    int64_t chunks = max_i64(1, most * t->head_tile / (c->layers * l->heads));
+    return status_fail(
+        ERR_INVALID,
+        "tiles: rows=%lld,heads=%d cut the attention of %lld layers into %lld pieces, and more than %lld take minutes "
+        "to plan: take rows=%lld or more",
+        (long long)t->row_chunk, t->head_tile, (long long)c->layers, (long long)n, (long long)most,
+        (long long)round_up(ceil_div(t->rows, chunks), SHORTEST_CHUNK));
+}
+
 /* Elements of a group: 128 groups in the largest unit, and messages worth sending between many ranks. */
 static int64_t default_group(const struct model *m, int ranks)
 {
@@ -56,6 +79,7 @@ enum status plan_tiles(const struct model *m, const struct settings *s, struct s
             t *= 2;
         out->head_tile = (int)t;
     }
+    TRY(check_pieces(c, &l, out));
     int64_t loss = s->loss_tile > 0 ? min_i64(s->loss_tile, out->row_chunk) : out->row_chunk;
     if (s->loss_tile > 0 && out->row_chunk < out->rows && out->row_chunk % loss)
         return status_fail(ERR_INVALID, "tiles: loss=%lld must divide the row chunk of %lld tokens", (long long)loss,
@@ -67,14 +91,6 @@ enum status plan_tiles(const struct model *m, const struct settings *s, struct s
     out->loss_tile = loss;
     out->group = s->group > 0 ? s->group : default_group(m, out->ranks);
     return OK;
-}
-
-/* Row chunks times head tiles: finer grids take too long to plan. */
-enum { MOST_PIECES = 1024, SHORTEST_CHUNK = 64 };
-
-static int64_t pieces(const struct local_heads *l, const struct strategy *t)
-{
-    return ceil_div(t->rows, t->row_chunk) * l->heads / t->head_tile;
 }
 
 /* The i-th legal tile of more heads. */

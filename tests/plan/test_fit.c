@@ -246,6 +246,17 @@ static void tiles(void **state)
     s.loss_tile = 50;
     assert_int_equal(plan_tiles(m, &s, &st), OK);
     assert_int_equal(st.row_chunk, 100);
+    /* so many pieces take minutes to plan; what is said to be enough is: 2 layers, 4 heads */
+    s.seq_len = st.rows = 1 << 20;
+    s.head_tile = 1;
+    s.row_chunk = 63;
+    s.loss_tile = AUTO;
+    assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
+    const char *enough = strstr(status_message(), "take rows=");
+    assert_non_null(enough);
+    s.row_chunk = atoi(enough + strlen("take rows="));
+    assert_int_equal(s.row_chunk, 64);
+    assert_int_equal(plan_tiles(m, &s, &st), OK);
     /* a ring does not take parts of a KV group, which would send the same keys around again; a rank has its share of the heads */
     s.row_chunk = s.loss_tile = AUTO;
     s.head_tile = 1;
