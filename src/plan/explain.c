@@ -217,7 +217,7 @@ static enum status explain_tiles(struct explainer *x)
     snprintf(say, sizeof say, "%lld rows, %d heads, %lld rows of the loss", (long long)p->row_chunk, p->head_tile,
              (long long)p->loss_tile);
     struct decision *d = decide(x, "tiles", say, 0);
-    snprintf(d->note, sizeof d->note, "they change rounding: those of model and length, unless others gain 3%% or nothing fits");
+    snprintf(d->note, sizeof d->note, "they change rounding: those of model and length, unless others gain enough or nothing fits");
     for (int twice = 0; twice < 2; twice++) {
         struct settings s = *x->s;
         s.row_chunk = twice ? 2 * p->row_chunk : p->row_chunk / 2;

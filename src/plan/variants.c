@@ -2,6 +2,7 @@
 #include "plan/variants.h"
 
 #include "base/sys.h"
+#include "plan/hardware.h"
 #include "plan/plan.h"
 
 #include <math.h>
@@ -11,8 +12,11 @@
  * seqpar/degrees.c). */
 #define CONTENTION 0.25
 
-/* What another grid is to gain, so that the key does not follow a profile's noise; and a single size, by estimate. */
-#define TILES_GAIN 0.03
+/* What another grid is to gain: so much that the key does not follow a profile's noise, and of data sheets, which have none, what
+ * a search gives for less traffic. */
+#define MEASURED_GAIN 0.03
+#define TILES_GAIN 0.003
+/* And a single size, by estimate. */
 #define SIZE_GAIN 0.005
 /* And a larger size of a grid that has been taken, when the key is not the usual one any more. */
 #define WIDER_GAIN 0.002
@@ -211,6 +215,7 @@ static int other_grids(const struct model *m, const struct variant *v)
 static enum status compare_tiles(struct best *b)
 {
     struct settings s = b->variant->s;
+    double gain = s.hardware && !s.hardware->cpu ? TILES_GAIN : MEASURED_GAIN;
     if (!other_grids(b->m, b->variant))
         return OK;
     TRY(try_best(b));
@@ -218,7 +223,7 @@ static enum status compare_tiles(struct best *b)
     double seconds = weighed(c);
     struct candidate reference = *c; /* whose stalls are expected of others */
     struct strategy grid = b->variant->fixed;
-    if (c->excess > 1 || c->least_compute >= (1 - TILES_GAIN) * seconds)
+    if (c->excess > 1 || c->least_compute >= (1 - gain) * seconds)
         return OK;
     s.params = offload_of(c->strategy.params);
     s.grads = offload_of(c->strategy.grads);
@@ -228,10 +233,10 @@ static enum status compare_tiles(struct best *b)
     for (int which = 0; which < TILE_SIZES; which++)
         TRY(choose_size(b, &s, (enum tile_size)which, &grid, &reference, &seconds));
     grid.input_every = b->variant->fixed.input_every;
-    if (seconds >= (1 - TILES_GAIN) * weighed(c))
+    if (seconds >= (1 - gain) * weighed(c))
         return OK;
     int taken;
-    TRY(compare_grid(b, &grid, TILES_GAIN, &taken));
+    TRY(compare_grid(b, &grid, gain, &taken));
     return taken && b->candidate.whole ? compare_wider(b) : OK; /* trials of fewer layers are not as exact */
 }
 
