@@ -47,7 +47,8 @@ enum status units_parse_bytes(const char *key, const char *text, int64_t *out)
     return parse_scaled(key, text, "kmgt", "512M, 80G or 1.5GiB", out);
 }
 
-static const char *format(int64_t bytes, char *buf, const char *const unit[5])
+/* `more` digits than usual. */
+static const char *format(int64_t bytes, int more, char *buf, const char *const unit[5])
 {
     double x = (double)bytes;
     int i = 0;
@@ -55,20 +56,31 @@ static const char *format(int64_t bytes, char *buf, const char *const unit[5])
         x /= 1024.0;
         i++;
     }
-    snprintf(buf, 32, i > 0 && x < 10.0 ? "%.1f%s" : "%.0f%s", x, unit[i]);
+    snprintf(buf, 32, "%.*f%s", i > 0 ? more + (x < 10.0) : 0, x, unit[i]);
     return buf;
 }
 
+static const char *const long_unit[5] = {" B", " KiB", " MiB", " GiB", " TiB"};
+
 const char *units_format_bytes(int64_t bytes, char buf[32])
 {
-    static const char *const unit[5] = {" B", " KiB", " MiB", " GiB", " TiB"};
-    return format(bytes, buf, unit);
+    return format(bytes, 0, buf, long_unit);
+}
+
+void units_format_apart(int64_t a, int64_t b, char text_a[32], char text_b[32])
+{
+    int more = 0;
+    do {
+        format(a, more, text_a, long_unit);
+        format(b, more, text_b, long_unit);
+        more += 1 + (more == 0); /* of 38.0 and 38.1 GiB it is hard to see that they differ */
+    } while (a != b && strcmp(text_a, text_b) == 0 && more < 12);
 }
 
 const char *units_format_short(int64_t bytes, char buf[32])
 {
     static const char *const unit[5] = {"B", "K", "M", "G", "T"};
-    return format(bytes, buf, unit);
+    return format(bytes, 0, buf, unit);
 }
 
 const char *units_format_count(int64_t n, char buf[32])

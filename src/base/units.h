@@ -12,6 +12,8 @@ enum status units_parse_count(const char *key, const char *text, int64_t *out);
 enum status units_parse_bytes(const char *key, const char *text, int64_t *out);
 /* "1.5 GiB", "212 MiB" into buf (at least 32 bytes); returns buf. */
 const char *units_format_bytes(int64_t bytes, char buf[32]);
+/* Both as above if that tells them apart or they are equal, else with as many digits as it takes: "38.02 GiB", "38.00 GiB". */
+void units_format_apart(int64_t a, int64_t b, char text_a[32], char text_b[32]);
 /* "212M", "1.1G": the short form of the progress line. */
 const char *units_format_short(int64_t bytes, char buf[32]);
 /* "430,080" */

@@ -64,6 +64,15 @@ static void numbers_are_printed(void **state)
     assert_string_equal(units_format_bytes(1023, buf), "1023 B");
     assert_string_equal(units_format_bytes(1536, buf), "1.5 KiB");
     assert_string_equal(units_format_bytes(212LL << 20, buf), "212 MiB");
+    char other[32];
+    units_format_apart(38LL << 30, 39LL << 30, buf, other);
+    assert_true(strcmp(buf, "38 GiB") == 0 && strcmp(other, "39 GiB") == 0);
+    units_format_apart(38LL << 30, 38LL << 30, buf, other);
+    assert_true(strcmp(buf, "38 GiB") == 0 && strcmp(other, "38 GiB") == 0);
+    units_format_apart((38LL << 30) + (20 << 20), 38LL << 30, buf, other);
+    assert_true(strcmp(buf, "38.02 GiB") == 0 && strcmp(other, "38.00 GiB") == 0);
+    units_format_apart((38LL << 30) + 1, 38LL << 30, buf, other);
+    assert_string_not_equal(buf, other);
     assert_string_equal(units_format_short(212LL << 20, buf), "212M");
     assert_string_equal(units_format_short(1181116006, buf), "1.1G");
     assert_string_equal(units_format_count(7, buf), "7");
