@@ -4,7 +4,6 @@
 #include "engine/check.h"
 #include "engine/train.h"
 #include "plan/changes.h"
-#include "plan/hardware.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -56,9 +55,7 @@ static enum status write_plan(const struct plan *plan, const struct model *model
         TRY(changes_find(plan, model, s, &c));
         TRY(plan_write_json(plan, model, &c, explain ? &e : NULL, stdout));
     } else {
-        if (s->machine)
-            hardware_print(s->hardware, s->dtype, stdout);
-        TRY(plan_print(plan, model, stdout));
+        TRY(plan_print(plan, model, s, stdout));
         if (explain) {
             TRY(plan_print_bounds(plan, model, stdout));
             explain_print(plan, &e, stdout);

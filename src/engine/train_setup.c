@@ -289,20 +289,21 @@ enum status run_refuse_old(const struct settings *s)
                        s->out);
 }
 
-static enum status write_plan_json(const struct plan *p, const struct model *m, FILE *f)
+static enum status write_plan_json(const struct plan *p, const struct model *m, const struct settings *s, FILE *f)
 {
+    (void)s;
     return plan_write_json(p, m, NULL, NULL, f);
 }
 
 static enum status write_plan(struct run *r, const char *name,
-                              enum status (*write)(const struct plan *, const struct model *, FILE *))
+                              enum status (*write)(const struct plan *, const struct model *, const struct settings *, FILE *))
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", r->s->out, name);
     FILE *f = fopen(path, "we");
     if (!f)
         return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    enum status st = write(r->session->plan, r->model, f);
+    enum status st = write(r->session->plan, r->model, r->s, f);
     if (fclose(f) != 0 && st == OK)
         st = status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
     return st;

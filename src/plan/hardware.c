@@ -2,6 +2,7 @@
 #include "plan/hardware.h"
 
 #include "base/names.h"
+#include "base/prose.h"
 #include "base/units.h"
 
 #include <ctype.h>
@@ -222,21 +223,22 @@ void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS])
     limit[TIER_NVME] = h->nvme_mem / per_node;
 }
 
-void hardware_print(const struct hardware *h, enum dtype dtype, FILE *f)
+void hardware_print(const struct hardware *h, const struct settings *s, FILE *f)
 {
-    char device[32], host[32], nvme[32], other[64] = "";
+    char device[32], host[32], nvme[32], nodes[32] = "", drives[128] = "no nvme", other[64] = "";
     double faster = h->peak_flops[BF16] / h->peak_flops[F32];
-    if (dtype == F32 && h->peak_flops[F32] > 0 && faster >= HARDWARE_BF16_PAYS)
+    /* a data sheet's node has one where nobody says anything */
+    int assumed = hardware_is_preset(s->machine) && s->nvme_drives == AUTO && s->nvme_max == AUTO;
+    if (s->dtype == F32 && h->peak_flops[F32] > 0 && faster >= HARDWARE_BF16_PAYS)
         snprintf(other, sizeof other, " (--dtype bf16 computes %.0f times as fast at most)", faster);
-    fprintf(f, "machine: ");
     if (h->nodes > 1)
-        fprintf(f, "%d nodes of ", h->nodes);
-    fprintf(f, "%d x %s, %s each; host %s; ", h->devices, h->name, units_format_bytes(h->device_mem, device),
-            units_format_bytes(h->host_mem, host));
+        snprintf(nodes, sizeof nodes, "%d nodes of ", h->nodes);
     if (h->nvme_mem > 0)
-        fprintf(f, "nvme %s in %d drive%s, %.3g GB/s read, %.3g written. ", units_format_bytes(h->nvme_mem, nvme), h->drives,
-                h->drives == 1 ? "" : "s", h->read / GIGA, h->write / GIGA);
-    else
-        fprintf(f, "no nvme. ");
-    fprintf(f, "dtype %s%s. Figures: %s\n", dtype_name(dtype), other, h->source);
+        snprintf(drives, sizeof drives, "nvme %s in %d drive%s%s, %.3g GB/s read, %.3g written",
+                 units_format_bytes(h->nvme_mem, nvme), h->drives, h->drives == 1 ? "" : "s",
+                 assumed ? " (assumed; none: --nvme-max 0)" : "", h->read / GIGA, h->write / GIGA);
+    prose_print(f, 2, "machine: %s%d x %s, %s%s; host %s%s; %s.", nodes, h->devices, h->name,
+                units_format_bytes(h->device_mem, device), h->devices > 1 ? " each" : "", units_format_bytes(h->host_mem, host),
+                h->nodes > 1 ? " each" : "", drives);
+    fprintf(f, "dtype %s%s.\n", dtype_name(s->dtype), other);
 }

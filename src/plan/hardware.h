@@ -57,7 +57,7 @@ void hardware_override(struct hardware *h, const struct settings *s);
 void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS]);
 /* Products so many times as fast in bf16 as in fp32 are worth saying. */
 #define HARDWARE_BF16_PAYS 1.5
-/* One line: devices, memory, drives, where the figures are from. */
-void hardware_print(const struct hardware *h, enum dtype dtype, FILE *f);
+/* Devices, memory, drives, and what is stored. s: whose machine it is. */
+void hardware_print(const struct hardware *h, const struct settings *s, FILE *f);
 
 #endif

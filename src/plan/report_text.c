@@ -1,10 +1,13 @@
 /* The table of `ltrain plan`, for people. */
-#include "plan/report.h"
+#include "plan/changes.h"
 
+#include "base/prose.h"
 #include "base/units.h"
+#include "plan/hardware.h"
 #include "program/drives.h"
 
 #include <math.h>
+#include <string.h>
 
 static const char *residency_name(enum residency r)
 {
@@ -19,9 +22,9 @@ static int uses_drives(const struct strategy *s)
 
 void strategy_describe(const struct strategy *s, char *buf, int size)
 {
-    char inputs[32] = "", passing[32] = "", writes[32] = "";
+    char inputs[32] = "", passing[64] = "", writes[32] = "";
     if (s->passing != s->acts)
-        snprintf(passing, sizeof passing, " (gradients on the %s)", tier_name((enum tier)s->passing));
+        snprintf(passing, sizeof passing, " (gradients of activations on the %s)", tier_name((enum tier)s->passing));
     if (s->input_every > 1)
         snprintf(inputs, sizeof inputs, "  inputs 1/%d", s->input_every);
     if (s->write_depth > 0 && uses_drives(s))
@@ -57,11 +60,14 @@ static const char *scaled(double x, char buf[32])
     return buf;
 }
 
-/* "0.0314 s", "317 s", "3.4 h" */
 const char *report_duration(double seconds, char buf[32])
 {
-    if (seconds < 1000)
-        snprintf(buf, 32, "%.3g s", seconds);
+    static const char *const small[] = {"s", "ms", "us", "ns"};
+    int i = 0;
+    for (; seconds > 0 && seconds < 0.9995e-3 && i < 3; i++)
+        seconds *= 1000;
+    if (seconds < 999.5)
+        snprintf(buf, 32, "%.3g %s", seconds, small[i]);
     else if (seconds < 36000)
         snprintf(buf, 32, "%.0f s", seconds);
     else
@@ -88,11 +94,27 @@ static void bytes_cell(FILE *f, int64_t bytes)
     fprintf(f, " %11s", bytes > 0 ? units_format_bytes(bytes, text) : "-");
 }
 
-/* Seconds, as far as they matter to the step. */
+/* Rounding of times on the virtual clock, of which exposed seconds are differences, is none. */
 static void seconds_cell(FILE *f, double seconds, double step)
 {
     char text[32];
-    fprintf(f, " %11s", seconds < 1e-4 * step ? "0 s" : report_duration(seconds, text));
+    fprintf(f, " %11s", seconds < 1e-12 * step ? "0 s" : report_duration(seconds, text));
+}
+
+/* "0%", "<0.01%", "0.05%", "3.4%", "88%" */
+static const char *percent(double share, char buf[16])
+{
+    double x = 100 * share;
+    if (x > 0 && x < 0.01)
+        return "<0.01%";
+    snprintf(buf, 16, "%.*f%%", x == 0 || x >= 9.95 ? 0 : x >= 0.995 ? 1 : 2, x);
+    return buf;
+}
+
+int plan_sharing(const struct plan *p, const struct settings *s)
+{
+    const struct hardware *h = s->machine ? s->hardware : NULL;
+    return h ? (int)max_i64(h->devices, ceil_div(p->strategy.ranks, h->nodes)) : 1;
 }
 
 void plan_print_sharing(const struct plan *p, FILE *f)
@@ -100,14 +122,13 @@ void plan_print_sharing(const struct plan *p, FILE *f)
     const struct strategy *s = &p->strategy;
     long long length = p->tokens / p->sequences, masked = s->seq_len - length, sequences = p->sequences;
     if (masked > 0)
-        fprintf(f, "padding: each sequence of %lld tokens is followed by %lld masked ones, so that %d ranks can share it\n",
-                length, masked, s->ulysses * s->ring);
+        prose_print(f, 2, "padding: each sequence of %lld tokens is followed by %lld masked ones, so that %d ranks can share it",
+                    length, masked, s->ulysses * s->ring);
     if (sequences < s->dp)
-        fprintf(
-            f,
-            "batch: %lld sequence%s a step for %d data-parallel groups of ranks: %lld of them compute nothing (raise --batch, "
-            "or share sequences with --sp)\n",
-            sequences, sequences > 1 ? "s" : "", s->dp, s->dp - sequences);
+        fprintf(f,
+                "batch: %lld sequence%s a step for %d data-parallel groups: %lld of them compute nothing\n"
+                "  (raise --batch, or share sequences with --sp)\n",
+                sequences, sequences > 1 ? "s" : "", s->dp, s->dp - sequences);
     else if (sequences > p->micro_batches)
         fprintf(f, "batch: %lld sequences a step, %lld micro-batches on each of %d data-parallel groups\n", sequences,
                 (long long)p->micro_batches, s->dp);
@@ -128,30 +149,51 @@ void plan_longest_flags(const struct plan *p, char buf[96])
 static void print_longest(const struct plan *p, FILE *f)
 {
     const struct longest *l = &p->longest;
-    char a[32], b[32], c[32], flags[96];
+    char a[32], b[32], c[32], d[32], flags[96], longer[160] = "; the model takes no longer ones";
     if (!p->fits)
         return;
     plan_longest_flags(p, flags);
-    fprintf(f, "Longest sequence that fits: %s tokens%s%s, in steps of %s", units_format_count(p->tokens / p->sequences, a),
-            flags[0] ? " with" : "", flags, units_format_count(l->step, b));
-    if (l->longer > 0)
-        fprintf(f, "; %s would need %s of %s on the %s", units_format_count(l->longer, a), units_format_bytes(l->bytes, b),
-                units_format_bytes(p->limit[l->tier], c), tier_name(l->tier));
-    fprintf(f, "%s.\n", l->longer > 0 ? "" : "; the model takes no longer ones");
+    if (l->longer > 0) {
+        units_format_apart(l->bytes, p->limit[l->tier], c, d);
+        snprintf(longer, sizeof longer, "; %s would need %s of %s on the %s", units_format_count(l->longer, a), c, d,
+                 tier_name(l->tier));
+    }
+    prose_print(f, 2, "Longest sequence that fits: %s tokens%s%s, in steps of %s%s.",
+                units_format_count(p->tokens / p->sequences, a), flags[0] ? " with" : "", flags, units_format_count(l->step, b),
+                longer);
 }
 
-static void print_header(const struct plan *p, const struct model *m, const struct report *r, FILE *f)
+/* "2 x a100-80", "8 ranks", "1 x cpu" */
+static const char *whereon(const struct plan *p, const struct settings *s, char buf[96])
 {
-    char tokens[32], a[32], b[32], c[32];
-    const struct strategy *s = &p->strategy;
+    const struct hardware *h = s->machine ? s->hardware : NULL;
+    if (h && h->nodes * h->devices == p->strategy.ranks)
+        snprintf(buf, 96, " on %d x %s", p->strategy.ranks, h->name);
+    else
+        snprintf(buf, 96, p->strategy.ranks > 1 ? " on %d ranks" : "", p->strategy.ranks);
+    return buf;
+}
+
+/* First of all whether it fits; of what does not, nothing runs. */
+static void print_header(const struct plan *p, const struct model *m, const struct settings *s, const struct report *r, FILE *f)
+{
+    char tokens[32], a[32], b[32], on[96], mesh[96] = "";
+    const struct strategy *t = &p->strategy;
     double params = (double)m->total_params;
-    fprintf(f, "%s %.3g%s, %s tokens", m->config.name, params < 1e9 ? params * 1e-6 : params * 1e-9, params < 1e9 ? "M" : "B",
-            units_format_count(p->tokens / p->sequences, tokens));
-    if (s->ranks > 1)
-        fprintf(f, " on %d ranks (dp=%d,ulysses=%d,ring=%d, zero %d)", s->ranks, s->dp, s->ulysses, s->ring, s->zero);
-    fprintf(f, ": %s. Step %s, MFU %.1f%% of %sFLOP/s, %stok/s (%s).\n", p->fits ? "fits" : "does not fit",
-            report_duration(p->seconds, a), 100 * r->mfu, scaled(p->cost.peak_flops, b), scaled(r->tokens_per_second, c),
-            p->cost.source);
+    fprintf(f, "%s, %s tokens%s: ", m->config.name, units_format_count(p->tokens / p->sequences, tokens), whereon(p, s, on));
+    if (p->fits)
+        fprintf(f, "fits, %s a step, MFU %.1f%%, %stok/s\n", report_duration(p->seconds, a), 100 * r->mfu,
+                scaled(r->tokens_per_second, b));
+    else
+        fprintf(f, "does not fit\n");
+    if (t->ranks > 1)
+        snprintf(mesh, sizeof mesh, "; %d ranks: dp=%d,ulysses=%d,ring=%d, zero %d", t->ranks, t->dp, t->ulysses, t->ring,
+                 t->zero);
+    prose_print(f, 2, p->fits ? "%.3g%s parameters%s; times: %s; MFU of %sFLOP/s" : "%.3g%s parameters%s",
+                params < 1e9 ? params * 1e-6 : params * 1e-9, params < 1e9 ? "M" : "B", mesh, p->cost.source,
+                scaled(p->cost.peak_flops, a));
+    if (s->machine)
+        hardware_print(s->hardware, s, f);
     if (p->longest.step > 0)
         print_longest(p, f);
     if (p->sequences > 1)
@@ -175,22 +217,44 @@ static void print_tiers(const char *name, const int64_t bytes[TIERS], const char
     fprintf(f, "%s\n", note);
 }
 
-static void print_memory(const struct plan *p, const struct report *r, FILE *f)
+/* Peaks and limits, as many digits as tell them apart. */
+static void print_limits(const struct plan *p, const struct settings *s, FILE *f)
+{
+    char peak[TIERS][32], limit[TIERS][32], note[48] = "";
+    int sharing = plan_sharing(p, s);
+    for (int t = 0; t < TIERS; t++) {
+        units_format_apart(p->arena[t], p->limit[t], peak[t], limit[t]);
+        if (p->arena[t] <= 0)
+            strcpy(peak[t], "-");
+        if (p->limit[t] <= 0 || p->limit[t] == INT64_MAX)
+            strcpy(limit[t], p->limit[t] <= 0 ? "-" : "none");
+    }
+    if (sharing > 1)
+        snprintf(note, sizeof note, "   (host, nvme: node's / %d)", sharing);
+    fprintf(f, "%-14s %11s %11s %11s   (not all at one moment)\n", "peak", peak[0], peak[1], peak[2]);
+    fprintf(f, "%-14s %11s %11s %11s%s\n", "limit", limit[0], limit[1], limit[2], note);
+    fprintf(f, "%-14s %11s %11s %11s\n", "set by", changes_flag[0], changes_flag[1], changes_flag[2]);
+}
+
+/* Of what does not fit, bytes against limits. */
+static void print_memory(const struct plan *p, const struct settings *s, const struct report *r, FILE *f)
 {
     char line[256];
     plan_describe(p, line, sizeof line);
-    fprintf(f, "%s%s\n\n%-14s %11s %11s %11s %11s %11s\n", p->strategy.ranks > 1 ? "Of each rank: " : "", line, "", "device",
-            "host", "nvme", "moved/step", "exposed");
+    prose_print(f, 2, "%s%s", p->strategy.ranks > 1 ? "Of each rank: " : "", line);
+    fprintf(f, "\n%-14s %11s %11s %11s", "", "device", "host", "nvme");
+    fprintf(f, p->fits ? " %11s %11s\n" : "\n", "moved/step", "exposed");
     for (int c = 0; c < CLASSES; c++) {
         fprintf(f, "%-14s", class_name((enum tensor_class)c));
         for (int t = 0; t < TIERS; t++)
             bytes_cell(f, p->peak[t][c]);
-        bytes_cell(f, r->moved[c]);
-        seconds_cell(f, r->exposed[c], p->seconds);
+        if (p->fits) {
+            bytes_cell(f, r->moved[c]);
+            seconds_cell(f, r->exposed[c], p->seconds);
+        }
         fprintf(f, "\n");
     }
-    print_tiers("peak", p->arena, "   (classes peak at different moments)", f);
-    print_tiers("limit", p->limit, "   (--device-mem, --host-mem, --nvme-max)", f);
+    print_limits(p, s, f);
 }
 
 enum status plan_print_bounds(const struct plan *p, const struct model *m, FILE *f)
@@ -201,8 +265,7 @@ enum status plan_print_bounds(const struct plan *p, const struct model *m, FILE 
     print_tiers("peak", p->arena, "", f);
     print_tiers("lower bound", r.lower_bound, "   (bytes live at once)", f);
     print_ratios("peak / bound", "what addresses cost", p->arena, r.lower_bound, f);
-    print_ratios("bound / serial", "what fetching ahead takes: over the bytes live at once without it", r.lower_bound,
-                 r.serial_bound, f);
+    print_ratios("bound / serial", "what fetching ahead takes", r.lower_bound, r.serial_bound, f);
     return OK;
 }
 
@@ -217,8 +280,7 @@ static void print_lanes(const struct plan *p, const struct report *r, FILE *f)
             continue;
         fprintf(f, "%-14s", lane_name((enum lane)l));
         seconds_cell(f, lane->busy, p->seconds);
-        snprintf(share, sizeof share, "%.0f%%", 100 * lane->busy / p->seconds);
-        fprintf(f, " %11s", share);
+        fprintf(f, " %11s", percent(lane->busy / p->seconds, share));
         bytes_cell(f, l == LANE_COMPUTE || l == LANE_HOST ? 0 : lane->bytes);
         double amount = l == LANE_COMPUTE ? r->hardware_flops : (double)lane->bytes;
         snprintf(rate, sizeof rate, "%s%s", scaled(amount / lane->busy, text), l == LANE_COMPUTE ? "FLOP/s" : "B/s");
@@ -246,23 +308,32 @@ static const char *lane_purpose(enum lane l)
 /* What the step's time goes to. */
 static void print_limit(const struct plan *p, const struct report *r, FILE *f)
 {
-    char a[32], b[32];
+    char a[32], b[32], share[16];
     double busy = r->lane[LANE_COMPUTE].busy, waits = fmax(0, p->seconds - busy);
-    fprintf(f, "\nCompute: matrix products %.0f%%, attention %.0f%%, the rest %.0f%%", 100 * r->compute[KIND_GEMM] / busy,
+    fprintf(f, "\nCompute: matrix products %.0f%%, attention %.0f%%, the rest %.0f%%.\n", 100 * r->compute[KIND_GEMM] / busy,
             100 * r->compute[KIND_ATTENTION] / busy, 100 * r->compute[KIND_ELEMENTWISE] / busy);
     if (r->recomputed > 0.005 * busy)
-        fprintf(f, "; %.0f%% is computed a second time to save memory", 100 * r->recomputed / busy);
+        fprintf(f, "%.0f%% of it is computed a second time to save memory.\n", 100 * r->recomputed / busy);
     enum lane slowest = report_slowest_lane(r);
     enum tensor_class most = 0;
     for (int c = 1; c < CLASSES; c++)
         if (r->waited[slowest][c] > r->waited[slowest][most])
             most = (enum tensor_class)c;
     if (waits < 0.02 * p->seconds)
-        fprintf(f, ".\nCompute limits the step; it stands still for %.1f%% of it.\n", 100 * waits / p->seconds);
+        fprintf(f, "Compute limits the step; it stands still for %s of it.\n", percent(waits / p->seconds, share));
     else
-        fprintf(f, ".\nCompute stands still for %s, %.0f%% of the step: %s of them because of %s, mostly for %s.\n",
-                report_duration(waits, a), 100 * waits / p->seconds, report_duration(r->lane[slowest].exposed, b),
-                lane_purpose(slowest), class_name(most));
+        prose_print(f, 2, "Compute stands still for %s, %.0f%% of the step: %s of them because of %s, mostly for %s.",
+                    report_duration(waits, a), 100 * waits / p->seconds, report_duration(r->lane[slowest].exposed, b),
+                    lane_purpose(slowest), class_name(most));
+}
+
+/* "71 days"; nobody plans for longer than drives are kept. */
+static const char *drive_lasts(double days, char buf[32])
+{
+    if (days > 20 * 365)
+        return "more than 20 years";
+    snprintf(buf, 32, "%.0f days", days);
+    return buf;
 }
 
 static void print_wear(const struct plan *p, const struct report *r, FILE *f)
@@ -273,23 +344,27 @@ static void print_wear(const struct plan *p, const struct report *r, FILE *f)
         fprintf(f, "Drives: nothing is written to them.\n");
         return;
     }
-    fprintf(
-        f,
-        "Drives: %sB are written per step, %sB a day. A drive rated for %sB of writes (2 TB, consumer) would last %.0f days, one "
-        "rated for %sB (7.68 TB, one full write a day for 5 years) %.0f; striped over n drives, n times as long.\n",
-        scaled((double)written, a), scaled(r->written_per_day, b), scaled(REPORT_CONSUMER_DRIVE, c),
-        REPORT_CONSUMER_DRIVE / r->written_per_day, scaled(REPORT_SERVER_DRIVE, d), REPORT_SERVER_DRIVE / r->written_per_day);
+    fprintf(f, "Drives: %sB are written per step, %sB a day of training round the clock.\n", scaled((double)written, a),
+            scaled(r->written_per_day, b));
+    prose_print(
+        f, 2,
+        "A drive rated for %sB of writes (2 TB, consumer) would last %s, one rated for %sB (7.68 TB, one full write a day "
+        "for 5 years) %s; striped over n drives, n times as long.",
+        scaled(REPORT_CONSUMER_DRIVE, a), drive_lasts(REPORT_CONSUMER_DRIVE / r->written_per_day, c),
+        scaled(REPORT_SERVER_DRIVE, b), drive_lasts(REPORT_SERVER_DRIVE / r->written_per_day, d));
     if (p->strategy.write_depth > 0)
         fprintf(f, "Writes yield to reads: %d of %d blocks in flight while something is read.\n", p->strategy.write_depth,
                 DRIVE_DEPTH);
 }
 
-enum status plan_print(const struct plan *p, const struct model *m, FILE *f)
+enum status plan_print(const struct plan *p, const struct model *m, const struct settings *s, FILE *f)
 {
     struct report r;
     TRY(report_make(p, m, &r));
-    print_header(p, m, &r, f);
-    print_memory(p, &r, f);
+    print_header(p, m, s, &r, f);
+    print_memory(p, s, &r, f);
+    if (!p->fits)
+        return OK;
     print_lanes(p, &r, f);
     print_limit(p, &r, f);
     print_wear(p, &r, f);

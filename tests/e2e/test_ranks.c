@@ -342,7 +342,7 @@ static void edge_cases(void **state)
     same_as_alone(SHORT "--seq-len 256 --batch 3", "--ranks 2 --mesh dp=2", "batch: 3 sequences a step, 2 micro-batches");
     same_as_alone(SHORT "--seq-len 64 --eval-every 1 --eval-fraction 0.1", "--ranks 3", "eval");
     same_as_alone(SHORT "--seq-len 64 --batch 1 --sp none", "--ranks 2",
-                  "1 sequence a step for 2 data-parallel groups of ranks: 1 of them compute");
+                  "1 sequence a step for 2 data-parallel groups: 1 of them compute");
     e2e_refuses(2, "legal: ulysses=1", &patient, "--ranks 3 --mesh ulysses=3 --out bad --seq-len 256 " SHORT);
     e2e_refuses(2, "ring=3 does not divide the 4 ranks", &patient, "--ranks 4 --mesh ring=3 --out bad --seq-len 256 " SHORT);
     e2e_refuses(2, "absent.txt", &patient, "--ranks 3 --out bad --model tiny --seq-len 256 --data absent.txt");

@@ -131,6 +131,11 @@ static void refusals(void **state)
         assert_int_equal(changes_refuse(plan, &s, &c), ERR_NOFIT);
         const char *sentence = status_message();
         print_message("%s\n", sentence);
+        for (int t = 0; t < TIERS; t++) { /* every tier that is too small */
+            char on[32];
+            snprintf(on, sizeof on, " on the %s and ", tier_name((enum tier)t));
+            assert_int_equal(strstr(sentence, on) != NULL, plan->arena[t] > limit[t]);
+        }
         if (c.n > 0 && !strstr(sentence, c.by_cost[0].say))
             fail_msg("'%s' is not in: %s", c.by_cost[0].say, sentence);
         placements += c.n > 0 && by_hand < 1e300;
@@ -369,11 +374,65 @@ static void beyond_programs(void **state)
     model_destroy(m);
 }
 
+/* All tiers that are too small are named, with digits that tell need and limit apart, and what a change needs of each. */
+static void several_tiers(void **state)
+{
+    (void)state;
+    struct settings s;
+    struct changes c = {.n = 1};
+    struct plan p = {.arena = {57ll << 30, (64ll << 30) + (30 << 20), 1}, .limit = {38ll << 30, 64ll << 30, 1 << 30}};
+    settings_defaults(&s, 64);
+    s.host_mem = 64ll << 30;
+    p.seconds = p.tokens = 1;
+    c.by_cost[0] = (struct change){.say = "--dtype bf16", .exact = 1, .per_second = 1, .arena = {30ll << 30, 20ll << 30, 0}};
+    assert_int_equal(changes_refuse(&p, &s, &c), ERR_NOFIT);
+    assert_string_equal(
+        status_message(),
+        "the plan needs 57 GiB on the device and 38 GiB are free (--device-mem), 64.03 GiB on the host and 64.00 "
+        "GiB are given (--host-mem). --dtype bf16 would need 30 GiB on the device and 20 GiB on the host, as fast.");
+}
+
+/* Changes in words: another length is compared by its tokens a second; what does not fit, with nothing. */
+static void words(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t n;
+    struct changes c = {.n = 2, .tried = 2};
+    struct plan p = {.fits = 1, .seconds = 10, .tokens = 1000};
+    c.by_cost[0] = (struct change){.say = "--offload auto", .exact = 1, .seconds = 8, .per_second = 125};
+    c.by_cost[1] = (struct change){.say = "--seq-len 4k", .exact = 1, .seconds = 5, .per_second = 160, .shortens = 1};
+    for (p.fits = 1; p.fits >= 0; p.fits--) {
+        FILE *f = open_memstream(&text, &n);
+        changes_print(&p, &c, f);
+        fclose(f);
+        assert_int_equal(strstr(text, "8 s a step, 25% faster; device") != NULL, p.fits);
+        assert_int_equal(strstr(text, "5 s a step, 1.6 times the tokens/s; device") != NULL, p.fits);
+        free(text);
+    }
+    p.fits = 1;
+    c.n = 0;
+    for (c.tried = 1; c.tried < 3; c.tried++) {
+        FILE *f = open_memstream(&text, &n);
+        changes_print(&p, &c, f);
+        fclose(f);
+        assert_string_equal(text, c.tried == 1 ? "\nThe one change tried does not help.\n"
+                                               : "\nNone of the 2 changes tried is 2% faster.\n");
+        free(text);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),          cmocka_unit_test(faster),
-                                       cmocka_unit_test(fewer_inputs),      cmocka_unit_test(glances),
-                                       cmocka_unit_test(more_of_something), cmocka_unit_test(beyond_everything),
-                                       cmocka_unit_test(beyond_programs),   cmocka_unit_test(drives_kept_away)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),
+                                       cmocka_unit_test(faster),
+                                       cmocka_unit_test(fewer_inputs),
+                                       cmocka_unit_test(glances),
+                                       cmocka_unit_test(more_of_something),
+                                       cmocka_unit_test(beyond_everything),
+                                       cmocka_unit_test(beyond_programs),
+                                       cmocka_unit_test(drives_kept_away),
+                                       cmocka_unit_test(several_tiers),
+                                       cmocka_unit_test(words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

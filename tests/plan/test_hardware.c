@@ -250,10 +250,45 @@ static void slow_types_are_named(void **state)
             hardware_assumed(&h);
         else
             assert_int_equal(hardware_preset("a100-40", &h), OK);
-        hardware_print(&h, F32, f);
+        struct settings s;
+        settings_defaults(&s, 64);
+        s.machine = cpu ? "box.yaml" : "a100-40";
+        hardware_print(&h, &s, f);
         fclose(f);
         must_contain(text, cpu ? "dtype fp32." : "dtype fp32 (--dtype bf16 computes 16 times as fast at most).");
     }
+}
+
+/* As text, in a buffer that the next call overwrites. */
+static const char *described(const char *machine, const char *drives)
+{
+    static char text[1024];
+    struct hardware h;
+    struct settings s;
+    settings_defaults(&s, 64);
+    s.machine = (char *)(uintptr_t)machine;
+    s.nvme_drives = strcmp(drives, "given") == 0 ? 2 : AUTO;
+    s.nvme_gbps = 7;
+    s.nvme_max = strcmp(drives, "none") == 0 ? 0 : AUTO;
+    assert_int_equal(hardware_preset(machine, &h), OK);
+    hardware_override(&h, &s);
+    memset(text, 0, sizeof text);
+    FILE *f = fmemopen(text, sizeof text, "w");
+    assert_non_null(f);
+    hardware_print(&h, &s, f);
+    fclose(f);
+    return text;
+}
+
+/* A drive that nobody mentioned is said to be assumed. */
+static void what_is_there(void **state)
+{
+    (void)state;
+    must_contain(described("2xa100-40", ""), "machine: 2 x a100-40, 38 GiB each; host 256 GiB; nvme 3.5 TiB in 1 drive");
+    must_contain(described("2xa100-40", ""), "(assumed; none: --nvme-max 0)");
+    must_contain(described("rtx4090", ""), "machine: 1 x rtx4090, 23 GiB; host");
+    assert_null(strstr(described("rtx4090", "given"), "assumed"));
+    must_contain(described("rtx4090", "none"), "no nvme.");
 }
 
 int main(void)
@@ -262,6 +297,6 @@ int main(void)
                                        cmocka_unit_test(file_errors),      cmocka_unit_test(round_trip),
                                        cmocka_unit_test(parts_of_a_node),  cmocka_unit_test(shared_processors),
                                        cmocka_unit_test(throttled_copies), cmocka_unit_test(slow_types_are_named),
-                                       cmocka_unit_test(mixed_products)};
+                                       cmocka_unit_test(mixed_products),   cmocka_unit_test(what_is_there)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
