@@ -47,6 +47,22 @@ enum status units_parse_bytes(const char *key, const char *text, int64_t *out)
     return parse_scaled(key, text, "kmgt", "512M, 80G or 1.5GiB", out);
 }
 
+int units_parse_rate(const char *text, double unit, double *out)
+{
+    static const char *const name[] = {"kB/s", "MB/s", "GB/s", "TB/s"};
+    char *end;
+    double x = strtod(text, &end), scale = 1e3;
+    if (end == text || !(x > 0) || !isfinite(x))
+        return 0;
+    end += strspn(end, " ");
+    for (int i = 0; i < 4; i++, scale *= 1000)
+        if (strcasecmp(end, name[i]) == 0) {
+            *out = x * (scale / unit);
+            return 1;
+        }
+    return 0;
+}
+
 /* `more` digits than usual. */
 static const char *format(int64_t bytes, int more, char *buf, const char *const unit[5])
 {

@@ -119,9 +119,15 @@ static int is_missing(const struct settings_key *k, const struct settings *s)
     return k->type == KEY_STRING ? *(char *const *)at == NULL : *(const int64_t *)at == 0;
 }
 
+/* A line for each key, as a file has it. */
+static const char *example_of(const struct settings_key *k)
+{
+    return strcmp(k->name, "model") == 0 ? "model: tiny" : strcmp(k->name, "data") == 0 ? "data: texts/*.txt" : "seq-len: 4096";
+}
+
 static enum status check_required(const struct settings *s, enum settings_use use)
 {
-    char names[128] = "", flags[128] = "";
+    char names[128] = "", flags[128] = "", lines[128] = "";
     const struct settings_key *missing[8];
     int n = 0;
     for (int i = 0; i < settings_n_keys; i++)
@@ -133,15 +139,34 @@ static enum status check_required(const struct settings *s, enum settings_use us
         return OK;
     for (int i = 0; i < n; i++) {
         const char *between = i == 0 ? "" : i == n - 1 ? " and " : ", ";
-        size_t a = strlen(names), b = strlen(flags);
+        size_t a = strlen(names), b = strlen(flags), c = strlen(lines);
         snprintf(names + a, sizeof names - a, "%s%s", between, missing[i]->name);
         snprintf(flags + b, sizeof flags - b, " --%s %.*s", missing[i]->name, (int)strcspn(missing[i]->arg, ","),
                  missing[i]->arg);
+        snprintf(lines + c, sizeof lines - c, "\n    %s", example_of(missing[i]));
     }
-    return status_fail(ERR_INVALID,
-                       "%s %s missing: give%s, or write such lines to ./" DEFAULT_FILE ":\n"
-                       "    model: tiny\n    data: texts/*.txt\n    seq-len: 4096",
-                       names, n > 1 ? "are" : "is", flags);
+    return status_fail(ERR_INVALID, "%s %s missing: give%s, or write %s to ./" DEFAULT_FILE ":%s", names, n > 1 ? "are" : "is",
+                       flags, n > 1 ? "such lines" : "such a line", lines);
+}
+
+/* What says how a machine that is not here is equipped, said twice, or of this one. */
+static enum status resolve_drives(struct settings *s, const struct flag *flags, int n)
+{
+    if (s->machine && flag_value(flags, n, "machine") && flag_value(flags, n, "nvme-path"))
+        return status_fail(ERR_INVALID,
+                           "--nvme-path is where this machine's drives are, and --machine %s is another one: give its drives by "
+                           "--nvme and --nvme-max",
+                           s->machine);
+    if ((s->nvme_drives > 0 && s->nvme_max == 0) || (s->nvme_drives == 0 && s->nvme_max > 0)) {
+        const char *drives = flag_value(flags, n, "nvme"), *most = flag_value(flags, n, "nvme-max");
+        return status_fail(ERR_INVALID, "--nvme %s and --nvme-max %s contradict each other; leave one out",
+                           drives ? drives : "of the file", most ? most : "of the file");
+    }
+    if (s->nvme_drives == 0) {
+        s->nvme_drives = AUTO;
+        s->nvme_max = 0;
+    }
+    return OK;
 }
 
 static enum status check_together(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
@@ -166,7 +191,7 @@ static enum status check_together(const struct settings *s, const struct flag *f
         return status_fail(ERR_INVALID,
                            "link-gbps is the speed of cpu:discrete's links: give --device cpu:discrete, or leave it out");
     if (s->trace != AUTO && s->trace > s->steps)
-        return status_fail(ERR_INVALID, "trace: step %lld is after the last one (--steps %lld)", (long long)s->trace,
+        return status_fail(ERR_INVALID, "--trace: step %lld is after the last one (--steps %lld)", (long long)s->trace,
                            (long long)s->steps);
     if (s->resume && flag_value(flags, n, "out"))
         return status_fail(ERR_INVALID, "--resume continues in %s; leave out --out", s->resume);
@@ -184,7 +209,7 @@ static enum status resolve_ranks(struct settings *s, const struct flag *flags, i
     int *ulysses = s->sp == SP_NONE || s->sp == SP_RING ? &s->ulysses : NULL;
     int *ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? &s->ring : NULL;
     if ((ulysses && *ulysses > 1) || (ring && *ring > 1))
-        return status_fail(ERR_INVALID, "sp: %s and mesh: %s=%d contradict each other; give one of them",
+        return status_fail(ERR_INVALID, "--sp %s and --mesh %s=%d contradict each other; give one of them",
                            s->sp == SP_NONE   ? "none"
                            : s->sp == SP_RING ? "ring"
                                               : "ulysses",
@@ -286,6 +311,7 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
     TRY_GOTO(apply_flags(flags, n, &s), fail);
     TRY_GOTO(check_required(&s, use), fail);
     TRY_GOTO(resolve_ranks(&s, flags, n), fail);
+    TRY_GOTO(resolve_drives(&s, flags, n), fail);
     TRY_GOTO(check_together(&s, flags, n, use), fail);
     TRY_GOTO(resolve_out(&s), fail);
     free(flags);

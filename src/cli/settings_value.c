@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static void *field(const struct settings_key *k, struct settings *s)
 {
@@ -18,7 +19,7 @@ static void *field(const struct settings_key *k, struct settings *s)
 static int index_of(const char *text, const char *const *names)
 {
     for (int i = 0; names[i]; i++)
-        if (strcmp(text, names[i]) == 0)
+        if (strcasecmp(text, names[i]) == 0)
             return i;
     return -1;
 }
@@ -192,29 +193,43 @@ static enum status set_mesh(const char *where, char *text, struct settings *s)
     return OK;
 }
 
-/* "4x7GB/s" or "7GB/s". */
+/* "4x7GB/s", "500MB/s", "none". */
 static enum status set_drives(const char *where, const char *text, struct settings *s)
 {
     char *end;
     long n = 1;
-    const char *rate = strchr(text, 'x');
+    double rate;
+    const char *times = strchr(text, 'x'), *each = times ? times + 1 : text;
     s->nvme_drives = AUTO;
     s->nvme_gbps = 0;
-    if (strcmp(text, "auto") == 0)
+    if (strcasecmp(text, "auto") == 0)
         return OK;
-    if (rate) {
+    if (strcasecmp(text, "none") == 0 || strcmp(text, "0") == 0) {
+        s->nvme_drives = 0;
+        return OK;
+    }
+    if (times) {
         n = strtol(text, &end, 10);
-        if (end != rate)
+        if (end != times)
             n = 0;
     }
-    double x = strtod(rate ? rate + 1 : text, &end);
-    if (n < 1 || n > 1024 || !(x > 0) || x > 1e6 || strcmp(end, "GB/s") != 0)
-        return status_fail(ERR_INVALID,
-                           "%s: '%s' is not a number of drives and what each reads, like 4x7GB/s (none: --nvme-max 0)", where,
+    double number = strtod(each, &end);
+    if (n >= 1 && n <= 1024 && end != each && number > 0 && !units_parse_rate(each, 1e9, &rate))
+        return status_fail(ERR_INVALID, "%s: '%s' reads %g of what? Give GB/s, MB/s or TB/s: 4x7GB/s", where, text, number);
+    if (n < 1 || n > 1024 || end == each || !(number > 0) || rate > 1e6)
+        return status_fail(ERR_INVALID, "%s: '%s' is not a number of drives and what each reads, like 4x7GB/s, or none", where,
                            text);
     s->nvme_drives = (int)n;
-    s->nvme_gbps = x;
+    s->nvme_gbps = rate;
     return OK;
+}
+
+/* Budgets are never so small: a unit was forgotten. What a run wrote into its config.yaml was asked for. */
+static enum status check_unit(const char *where, const char *text, int64_t bytes)
+{
+    if (bytes == 0 || bytes >= 1 << 20 || text[strspn(text, "0123456789")] || strncmp(where, "--", 2) != 0)
+        return OK;
+    return status_fail(ERR_INVALID, "%s: %s is %s bytes; did you mean %sG?", where, text, text, text);
 }
 
 static enum status set_betas(const struct settings_key *k, const char *where, char *text, struct settings *s)
@@ -301,7 +316,7 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
 {
     int64_t *count = field(k, s);
     int *number = field(k, s);
-    int unset = k->unset && strcmp(text, k->unset) == 0;
+    int unset = k->unset && strcasecmp(text, k->unset) == 0;
     int64_t n = AUTO;
     char *cut;
     switch (k->type) {
@@ -316,6 +331,8 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
         if (!unset) {
             TRY(k->type == KEY_BYTES ? units_parse_bytes(where, text, &n) : units_parse_count(where, text, &n));
             TRY(check_range(k, where, text, (double)n));
+            if (k->type == KEY_BYTES)
+                TRY(check_unit(where, text, n));
         }
         if (k->type == KEY_INT)
             *number = (int)n;

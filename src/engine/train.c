@@ -205,7 +205,7 @@ enum status run_open(struct run *r)
             c, status_fail(ERR_INVALID,
                            "mode chaos executes a program out of order, which one rank alone can do: leave out --ranks"));
     if (r->s->machine)
-        return status_fail(ERR_INVALID, "machine: %s is planned for, not trained on: `ltrain plan` takes --machine",
+        return status_fail(ERR_INVALID, "--machine: %s is planned for, not trained on: `ltrain plan` takes --machine",
                            r->s->machine);
     int asked = train_planned_ranks(r->s);
     if (asked > 1 && comm_size(c) == 1)

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/isa.h"
 #include "base/sys.h"
+#include "base/units.h"
 #include "engine/metrics.h"
 #include "engine/profile.h"
 #include "offload/drives.h"
@@ -19,6 +20,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* What is neither a preset nor there. */
+static enum status refuse_model(const char *name)
+{
+    struct model_config config;
+    const char *slash = strchr(name, '/');
+    if (!slash) /* the sentence with the presets and the nearest one */
+        return model_preset(name, &config);
+    if (slash == name || name[0] == '.' || name[0] == '~' || strchr(slash + 1, '/') || !slash[1])
+        return status_fail(ERR_INVALID, "--model: no such directory: %s", name);
+    return status_fail(ERR_INVALID,
+                       "--model: no such directory: %s; models of the hub are not downloaded: give the directory where one is",
+                       name);
+}
+
 enum status train_open_model(const struct settings *s, struct model **out)
 {
     struct model_config config;
@@ -26,15 +41,16 @@ enum status train_open_model(const struct settings *s, struct model **out)
         TRY(model_preset(s->model, &config));
     } else {
         struct stat sb;
-        if (stat(s->model, &sb) != 0) {
-            /* the sentence with the presets and the nearest one */
-            TRY(model_preset(s->model, &config));
-        }
+        if (stat(s->model, &sb) != 0)
+            return refuse_model(s->model);
         TRY(model_config_read(s->model, &config));
     }
     if (!s->max_seq && s->seq_len > config.max_positions && config.family == FAMILY_GPT2)
         return status_fail(ERR_INVALID, "model %s has learned positions for %lld tokens; --seq-len %lld is longer", config.name,
                            (long long)config.max_positions, (long long)s->seq_len);
+    if (s->keep_inputs > config.layers)
+        return status_fail(ERR_INVALID, "--keep-inputs %lld: model %s has %d layers", (long long)s->keep_inputs, config.name,
+                           (int)config.layers);
     return model_create(&config, (const char *const *)s->freeze.item, s->freeze.n, out);
 }
 
@@ -107,9 +123,17 @@ static enum status open_machine(struct settings *s)
     } else {
         st = hardware_preset(s->machine, s->hardware);
     }
-    if (st == OK)
-        hardware_override(s->hardware, s);
-    return st;
+    TRY(st);
+    if (!s->hardware->cpu && s->device_mem > s->hardware->device_mem) {
+        char asked[32], there[32];
+        units_format_apart(s->device_mem, s->hardware->device_mem, asked, there);
+        return status_fail(ERR_INVALID, "--device-mem: %s are more than the %s of %s", asked, there, s->hardware->name);
+    }
+    if (s->device != DEVICE_AUTO && s->hardware->cpu == (s->device == DEVICE_CUDA))
+        return status_fail(ERR_INVALID, "--device is %s, and what --machine %s names has %s: leave out --device",
+                           s->device == DEVICE_CUDA ? "cuda" : "cpu", s->machine, s->hardware->cpu ? "no GPU" : "GPUs");
+    hardware_override(s->hardware, s);
+    return OK;
 }
 
 struct prepared {
@@ -124,7 +148,7 @@ static enum status prepare_elsewhere(struct settings *s, struct prepared *out)
     const struct hardware *h = s->hardware;
     int asked = train_planned_ranks(s), ranks = asked > 1 || s->ranks > 0 ? asked : h->nodes * h->devices;
     if (!h->cpu && ranks > h->nodes * h->devices)
-        return status_fail(ERR_INVALID, "machine: %d ranks are asked for, and %s has %d device%s: take --machine %dx%s", ranks,
+        return status_fail(ERR_INVALID, "--machine: %d ranks are asked for, and %s has %d device%s: take --machine %dx%s", ranks,
                            h->name, h->nodes * h->devices, h->nodes * h->devices == 1 ? "" : "s", ranks, h->name);
     if (s->device == DEVICE_AUTO)
         s->device = h->cpu ? DEVICE_CPU : DEVICE_CUDA;
@@ -167,7 +191,7 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
     if (s->device == DEVICE_AUTO)
         s->device = DEVICE_CPU;
     if (s->nvme_drives > 0)
-        return status_fail(ERR_INVALID, "nvme describes the drives of a machine that is not here (--machine); here it is "
+        return status_fail(ERR_INVALID, "--nvme describes the drives of a machine that is not here (--machine); here it is "
                                         "--nvme-path and --nvme-max");
     if (s->threads <= 0) {
         int64_t threads = max_i64(1, omp_get_max_threads() / comm_local_size(comm));

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define MILLION_POSITIONS (1 << 20)
 
@@ -46,7 +47,7 @@ enum { N_PRESETS = sizeof presets / sizeof presets[0] };
 static const struct model_config *find(const char *name)
 {
     for (int i = 0; i < N_PRESETS; i++)
-        if (strcmp(presets[i].name, name) == 0)
+        if (strcasecmp(presets[i].name, name) == 0)
             return &presets[i];
     return NULL;
 }
@@ -70,11 +71,12 @@ enum status model_preset(const char *name, struct model_config *out)
         names[i] = presets[i].name;
         used += snprintf(list + used, sizeof list - (size_t)used, "%s%s", i ? ", " : "", presets[i].name);
     }
-    const char *nearest = names_nearest(name, names, N_PRESETS);
+    /* one letter of "7b" is half of it */
+    const char *nearest = strlen(name) > 2 ? names_nearest(name, names, N_PRESETS) : NULL;
     if (nearest)
         return status_fail(ERR_INVALID,
-                           "model: '%s' is not a preset; did you mean %s? Presets are %s, or give a directory with config.json",
+                           "--model: '%s' is not a preset; did you mean %s? Presets are %s, or give a directory with config.json",
                            name, nearest, list);
-    return status_fail(ERR_INVALID, "model: '%s' is not a preset; presets are %s, or give a directory with config.json", name,
+    return status_fail(ERR_INVALID, "--model: '%s' is not a preset; presets are %s, or give a directory with config.json", name,
                        list);
 }

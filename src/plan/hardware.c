@@ -8,6 +8,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define GIB (1ll << 30)
 #define TERA 1e12
@@ -123,7 +124,7 @@ static int count_of(const char *name, const char **rest)
     char *end;
     long n = isdigit((unsigned char)name[0]) ? strtol(name, &end, 10) : 0;
     *rest = name;
-    if (n < 1 || n > 65536 || *end != 'x')
+    if (n < 1 || n > 65536 || tolower((unsigned char)*end) != 'x')
         return n ? 0 : 1;
     *rest = end + 1;
     return (int)n;
@@ -132,7 +133,7 @@ static int count_of(const char *name, const char **rest)
 static const struct preset *find(const char *name)
 {
     for (int i = 0; i < N_PRESETS; i++)
-        if (strcmp(presets[i].name, name) == 0)
+        if (strcasecmp(presets[i].name, name) == 0)
             return &presets[i];
     return NULL;
 }
@@ -143,30 +144,47 @@ int hardware_is_preset(const char *name)
     return count_of(name, &rest) > 0 && find(rest) != NULL;
 }
 
+/* "4xa100-40 or 4xa100-80" of 4xa100: those that begin like it, else the nearest one; "": none is near. times: bytes of "4x". */
+static void find_nearest(const char *rest, int times, const char *name, char *buf, size_t size)
+{
+    const char *names[N_PRESETS];
+    char lower[40] = "";
+    for (size_t i = 0; rest[i] && i + 1 < sizeof lower; i++)
+        lower[i] = (char)tolower((unsigned char)rest[i]);
+    for (int i = 0; i < N_PRESETS; i++) {
+        size_t at = strlen(buf);
+        names[i] = presets[i].name;
+        if (lower[0] && strncmp(names[i], lower, strlen(lower)) == 0)
+            snprintf(buf + at, size - at, "%s%.*s%s", at ? " or " : "", times, name, names[i]);
+    }
+    const char *near = names_nearest(lower, names, N_PRESETS);
+    if (!buf[0] && near)
+        snprintf(buf, size, "%.*s%s", times, name, near);
+}
+
 enum status hardware_preset(const char *name, struct hardware *out)
 {
-    const char *rest, *names[N_PRESETS];
-    char all[128] = "";
+    const char *rest;
+    char all[128] = "", near[128] = "";
     int count = count_of(name, &rest);
     const struct preset *p = count > 0 ? find(rest) : NULL;
     if (p) {
         from_preset(p, count, out);
         if (out->nodes * out->devices != count)
-            return status_fail(ERR_INVALID, "machine: %d %s are not nodes of %d alike: take a multiple of %d", count, p->name,
+            return status_fail(ERR_INVALID, "--machine: %d %s are not nodes of %d alike: take a multiple of %d", count, p->name,
                                p->per_node, p->per_node);
         return OK;
     }
     for (int i = 0; i < N_PRESETS; i++) {
-        names[i] = presets[i].name;
         strncat(all, i ? ", " : "", sizeof all - strlen(all) - 1);
-        strncat(all, names[i], sizeof all - strlen(all) - 1);
+        strncat(all, presets[i].name, sizeof all - strlen(all) - 1);
     }
-    const char *near = names_nearest(rest, names, N_PRESETS);
+    if (count > 0)
+        find_nearest(rest, (int)(rest - name), name, near, sizeof near);
     return status_fail(ERR_INVALID,
-                       "machine: '%s' is neither a file nor one of %s (several: 4xa100-40); a file is YAML: like: h200, then "
-                       "what differs%s%.*s%s%s",
-                       name, all, near ? ". Did you mean " : "", near && count > 0 ? (int)(rest - name) : 0, name,
-                       near ? near : "", near ? "?" : "");
+                       "--machine: '%s' is neither a file nor one of %s (several: 4xa100-40); a file is YAML: like: h200, then "
+                       "what differs%s%s%s",
+                       name, all, near[0] ? ". Did you mean " : "", near, near[0] ? "?" : "");
 }
 
 void hardware_assumed(struct hardware *h)

@@ -11,14 +11,14 @@
 #include <string.h>
 #include <yaml.h>
 
-enum field_kind { FIELD_TEXT, FIELD_INT, FIELD_BYTES, FIELD_NUMBER, FIELD_OTHER };
+enum field_kind { FIELD_TEXT, FIELD_INT, FIELD_BYTES, FIELD_NUMBER, FIELD_RATE, FIELD_OTHER };
 
 /* The keys of a file. OTHER: a mapping, read by a function of its own. */
 static const struct field {
     const char *name;
     enum field_kind kind;
     size_t offset, size; /* size: of a text */
-    double min;          /* NUMBER: above it; INT: at least */
+    double min;          /* NUMBER, RATE: above it; INT: at least */
 } fields[] = {
     {"like", FIELD_OTHER, 0, 0, 0},
     {"name", FIELD_TEXT, offsetof(struct hardware, name), sizeof((struct hardware *)0)->name, 0},
@@ -30,16 +30,16 @@ static const struct field {
     {"host-mem", FIELD_BYTES, offsetof(struct hardware, host_mem), 0, 0},
     {"nvme-mem", FIELD_BYTES, offsetof(struct hardware, nvme_mem), 0, 0},
     {"overhead", FIELD_NUMBER, offsetof(struct hardware, overhead), 0, -1},
-    {"h2d", FIELD_NUMBER, offsetof(struct hardware, h2d), 0, 0},
-    {"d2h", FIELD_NUMBER, offsetof(struct hardware, d2h), 0, 0},
-    {"late", FIELD_NUMBER, offsetof(struct hardware, late), 0, 0},
-    {"host-memory", FIELD_NUMBER, offsetof(struct hardware, host_memory), 0, 0},
-    {"read", FIELD_NUMBER, offsetof(struct hardware, read), 0, 0},
-    {"write", FIELD_NUMBER, offsetof(struct hardware, write), 0, 0},
-    {"both", FIELD_NUMBER, offsetof(struct hardware, both), 0, 0},
-    {"inside", FIELD_NUMBER, offsetof(struct hardware, inside), 0, 0},
+    {"h2d", FIELD_RATE, offsetof(struct hardware, h2d), 0, 0},
+    {"d2h", FIELD_RATE, offsetof(struct hardware, d2h), 0, 0},
+    {"late", FIELD_RATE, offsetof(struct hardware, late), 0, 0},
+    {"host-memory", FIELD_RATE, offsetof(struct hardware, host_memory), 0, 0},
+    {"read", FIELD_RATE, offsetof(struct hardware, read), 0, 0},
+    {"write", FIELD_RATE, offsetof(struct hardware, write), 0, 0},
+    {"both", FIELD_RATE, offsetof(struct hardware, both), 0, 0},
+    {"inside", FIELD_RATE, offsetof(struct hardware, inside), 0, 0},
     {"inside-seconds", FIELD_NUMBER, offsetof(struct hardware, inside_seconds), 0, -1},
-    {"across", FIELD_NUMBER, offsetof(struct hardware, across), 0, 0},
+    {"across", FIELD_RATE, offsetof(struct hardware, across), 0, 0},
     {"across-seconds", FIELD_NUMBER, offsetof(struct hardware, across_seconds), 0, -1},
     {"peak-flops", FIELD_OTHER, 0, 0, 0},
     {"gemm", FIELD_OTHER, 0, 0, 0},
@@ -105,6 +105,9 @@ static enum status visit(const struct spot *s, visitor *each, void *user)
     for (; p < end; p++) {
         struct spot at = {.r = s->r, .node = yaml_document_get_node(&s->r->doc, p->value)};
         snprintf(at.key, sizeof at.key, "%s", text_of(yaml_document_get_node(&s->r->doc, p->key)));
+        for (const yaml_node_pair_t *q = s->node->data.mapping.pairs.start; q < p; q++)
+            if (strcmp(text_of(yaml_document_get_node(&s->r->doc, q->key)), at.key) == 0)
+                return status_fail(ERR_INVALID, "%s:%zu: %s is given twice", s->r->path, at.node->start_mark.line + 1, at.key);
         TRY(each(&at, user));
     }
     return OK;
@@ -280,15 +283,23 @@ static enum status read_other(const struct spot *s)
     }
 }
 
-static enum status read_field(const struct spot *s, void *user)
+static enum status find_field(const struct spot *s, void *user)
 {
     const char *names[N_FIELDS];
+    for (int k = 0; k < N_FIELDS; k++)
+        names[k] = fields[k].name;
+    if (strcmp(s->key, "gpus") == 0) /* too far from what it is called here to be guessed */
+        return status_fail(ERR_INVALID, "%s:%zu: 'gpus' is not known here: did you mean 'devices'?", s->r->path,
+                           s->node->start_mark.line + 1);
+    return choose(s, names, N_FIELDS, user);
+}
+
+static enum status read_field(const struct spot *s, void *user)
+{
     int i = 0;
     double x;
     (void)user;
-    for (int k = 0; k < N_FIELDS; k++)
-        names[k] = fields[k].name;
-    TRY(choose(s, names, N_FIELDS, &i));
+    TRY(find_field(s, &i));
     char *at = (char *)s->r->h + fields[i].offset;
     switch (fields[i].kind) {
     case FIELD_TEXT:
@@ -305,6 +316,10 @@ static enum status read_field(const struct spot *s, void *user)
             return fail(s, "a whole number is expected");
         *(int *)(void *)at = (int)x;
         return OK;
+    case FIELD_RATE:
+        if (units_parse_rate(text_of(s->node), 1, (double *)(void *)at))
+            return OK;
+        return read_number(s, fields[i].min, (double *)(void *)at);
     case FIELD_NUMBER:
         return read_number(s, fields[i].min, (double *)(void *)at);
     default:
@@ -329,9 +344,10 @@ static enum status start_from(const struct spot *s, void *user)
 static enum status read_document(struct reader *r)
 {
     struct spot root = {.r = r, .node = yaml_document_get_root_node(&r->doc), .key = "machine"};
-    int started = 0;
+    int started = 0, any;
     if (!root.node)
         return status_fail(ERR_INVALID, "%s: the file is empty", r->path);
+    TRY(visit(&root, find_field, &any));
     TRY(visit(&root, start_from, &started));
     if (!started)
         return fail(&root, "a line `like: h200` is missing (a data sheet, or cpu): what is left out is as there");
@@ -419,7 +435,7 @@ enum status hardware_write(const struct hardware *h, FILE *f)
             fprintf(f, "%s: %d\n", fields[i].name, *(const int *)(const void *)at);
         else if (fields[i].kind == FIELD_BYTES)
             fprintf(f, "%s: %lld\n", fields[i].name, (long long)*(const int64_t *)(const void *)at);
-        else if (fields[i].kind == FIELD_NUMBER)
+        else if (fields[i].kind == FIELD_NUMBER || fields[i].kind == FIELD_RATE)
             fprintf(f, "%s: %.6g\n", fields[i].name, *(const double *)(const void *)at);
     }
     fprintf(f, "peak-flops: {fp32: %.6g, bf16: %.6g}\n", h->peak_flops[F32], h->peak_flops[BF16]);

@@ -175,8 +175,8 @@ static void test_ranks(void **state)
     assert_int_equal(READ(&s, REQUIRED, "--sp=none"), OK);
     assert_true(s.dp == AUTO && s.ulysses == 1 && s.ring == 1);
     settings_free(&s);
-    FAILS("sp: none and mesh: ring=2 contradict each other", REQUIRED, "--sp", "none", "--mesh", "ring=2");
-    FAILS("sp: ring and mesh: ulysses=4 contradict", REQUIRED, "--sp", "ring", "--mesh", "ulysses=4");
+    FAILS("--sp none and --mesh ring=2 contradict each other", REQUIRED, "--sp", "none", "--mesh", "ring=2");
+    FAILS("--sp ring and --mesh ulysses=4 contradict", REQUIRED, "--sp", "ring", "--mesh", "ulysses=4");
     FAILS("--mesh: tp, pp and ep are not there yet: the mesh has dp, ulysses, ring", REQUIRED, "--mesh", "tp=2");
     FAILS("--mesh: '8' is not like dp=2,ulysses=4,ring=2", REQUIRED, "--mesh", "8");
     FAILS("--mesh: dp=0 is out of range", REQUIRED, "--mesh", "dp=0");
@@ -272,6 +272,58 @@ static void test_flag_errors(void **state)
     FAILS("--freeze: more than 64 items", REQUIRED, "--freeze", many);
 }
 
+/* Drives of another machine: how many and how fast, or none, in units that say what they are. */
+static void test_drives(void **state)
+{
+    (void)state;
+    struct settings s;
+    static const struct {
+        const char *text;
+        int drives;
+        double gbps;
+    } good[] = {{"4x7GB/s", 4, 7}, {"7gb/s", 1, 7}, {"2x500MB/s", 2, 0.5}, {"1x0.01TB/s", 1, 10}, {"AUTO", AUTO, 0}};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_int_equal(READ(&s, REQUIRED, "--nvme", (char *)(uintptr_t)good[i].text), OK);
+        assert_true(s.nvme_drives == good[i].drives && s.nvme_max == AUTO);
+        assert_true(s.nvme_gbps < good[i].gbps + 1e-9 && s.nvme_gbps > good[i].gbps - 1e-9);
+        settings_free(&s);
+    }
+    for (int i = 0; i < 2; i++) { /* as --nvme-max 0, which may be said beside it */
+        assert_int_equal(READ(&s, REQUIRED, "--nvme", i ? "0" : "none"), OK);
+        assert_true(s.nvme_drives == AUTO && s.nvme_max == 0);
+        settings_free(&s);
+        assert_int_equal(READ(&s, REQUIRED, "--nvme=none", "--nvme-max", i ? "0" : "auto"), OK);
+        assert_true(s.nvme_max == 0);
+        settings_free(&s);
+    }
+    FAILS("--nvme: '4x7' reads 7 of what? Give GB/s, MB/s or TB/s: 4x7GB/s", REQUIRED, "--nvme", "4x7");
+    FAILS("reads 7 of what?", REQUIRED, "--nvme", "4x7GiB/s");
+    FAILS("--nvme: '0x7GB/s' is not a number of drives", REQUIRED, "--nvme", "0x7GB/s");
+    FAILS("--nvme: 'fast' is not a number of drives", REQUIRED, "--nvme", "fast");
+    FAILS("--nvme 1x2GB/s and --nvme-max 0 contradict", REQUIRED, "--nvme", "1x2GB/s", "--nvme-max", "0");
+    FAILS("--nvme none and --nvme-max 1T contradict", REQUIRED, "--nvme", "none", "--nvme-max", "1T");
+    FAILS("--nvme-path is where this machine's drives are, and --machine h200 is another one", REQUIRED, "--machine", "h200",
+          "--nvme-path", "/scratch");
+}
+
+/* Bytes without a unit are nearly always a unit forgotten; a file that a run wrote has them on purpose. Words in any case. */
+static void test_as_typed(void **state)
+{
+    (void)state;
+    struct settings s;
+    FAILS("--host-mem: 512 is 512 bytes; did you mean 512G?", REQUIRED, "--host-mem", "512");
+    assert_int_equal(READ(&s, REQUIRED, "--host-mem", "512K", "--device-mem", "1048576", "--nvme-max", "0", "--dtype", "BF16",
+                          "--offload", "NVMe", "--update", "Host", "--alpha", "Auto"),
+                     OK);
+    assert_true(s.host_mem == 512 << 10 && s.device_mem == 1 << 20 && s.nvme_max == 0 && s.dtype == BF16);
+    assert_true(s.acts == OFFLOAD_NVME && s.update == UPDATE_HOST && s.alpha == AUTO);
+    settings_free(&s);
+    write_file("small.yaml", "host-mem: 204800\n");
+    assert_int_equal(READ(&s, REQUIRED, "--config", "small.yaml"), OK);
+    assert_true(s.host_mem == 200 << 10);
+    settings_free(&s);
+}
+
 static void test_missing(void **state)
 {
     (void)state;
@@ -282,6 +334,8 @@ static void test_missing(void **state)
                         "./ltrain.yaml:\n    model: tiny\n    data: texts/*.txt\n    seq-len: 4096");
     FAILS("data and seq-len are missing: give --data PATH --seq-len N,", "--model", "m");
     FAILS("data is missing: give --data PATH,", "--model", "m", "--seq-len", "5", "--data", "");
+    FAILS("give --data PATH, or write such a line to ./ltrain.yaml:\n    data: texts/*.txt", "--model", "m", "--seq-len", "5");
+    assert_null(strstr(status_message(), "model: tiny"));
 }
 
 static void test_precedence(void **state)
@@ -558,6 +612,8 @@ int main(void)
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_flag_errors),
         cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_drives),
+        cmocka_unit_test(test_as_typed),
         cmocka_unit_test_teardown(test_precedence, remove_ltrain_yaml),
         cmocka_unit_test(test_yaml_errors),
         cmocka_unit_test(test_yaml_forms),

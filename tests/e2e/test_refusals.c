@@ -91,12 +91,31 @@ static void budgets(void **state)
     free(change);
 }
 
+/* What cannot be true of the machine that is planned for. */
+static void machines(void **state)
+{
+    (void)state;
+#define ON(machine) "plan --model Tiny --seq-len 256 --dtype BF16 --machine " machine
+    e2e_refuses(2, "--device-mem: 200 GiB are more than the 77 GiB of a100-80", NULL, ON("a100-80 --device-mem 200G"));
+    e2e_refuses(2, "--device is cpu|a100-80|GPUs|leave out", NULL, ON("a100-80 --device cpu:discrete"));
+    e2e_refuses(2, "--nvme-path|a100-80", NULL, ON("a100-80 --nvme-path ."));
+    e2e_refuses(2, "--nvme 1x2GB/s and --nvme-max 0 contradict", NULL, ON("a100-80 --nvme 1x2GB/s --nvme-max 0"));
+    struct result r = e2e_succeeds(NULL, ON("A100-80 --nvme none"));
+    e2e_contains(r.out, "tiny, 256 tokens on 1 x a100-80: fits, ");
+    e2e_contains(r.out, "no nvme.");
+}
+
 static void models(void **state)
 {
     (void)state;
     refuses_before_the_run(2, "device|CUDA|cpu", TINY "--device cuda");
     refuses_before_the_run(2, "gpt2-tiny|4096|5120|--seq-len", "--model gpt2-tiny --data corpus.txt --seq-len 5k" TILES);
     refuses_before_the_run(2, "'tyny' is not a preset|did you mean tiny?", "--model tyny --data corpus.txt --seq-len 256");
+    refuses_before_the_run(2, "--model: '7b' is not a preset; presets are tiny, ", "--model 7b --data corpus.txt --seq-len 256");
+    refuses_before_the_run(2, "--model: no such directory: /nope", "--model /nope --data corpus.txt --seq-len 256");
+    refuses_before_the_run(2, "no such directory: meta-llama/Llama-3.1-8B|not downloaded|give the directory",
+                           "--model meta-llama/Llama-3.1-8B --data corpus.txt --seq-len 256");
+    refuses_before_the_run(2, "--keep-inputs 99: model tiny has 2 layers", TINY "--keep-inputs 99");
     refuses_before_the_run(2, "freeze|nothing.*", TINY "--freeze nothing.*");
     assert_int_equal(mkdir("hollow", 0777), 0);
     refuses_before_the_run(2, "hollow/config.json|No such file", "--model hollow --data corpus.txt --seq-len 256");
@@ -153,7 +172,7 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(options_and_keys), TEST(data), TEST(budgets), TEST(models), TEST(hugging_face_directories),
+        TEST(options_and_keys), TEST(data), TEST(budgets), TEST(machines), TEST(models), TEST(hugging_face_directories),
     };
     return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);
 }

@@ -46,6 +46,11 @@ static void presets(void **state)
     }
     hardware_preset("4xh20", &h);
     must_contain(status_message(), "Did you mean 4xh200?");
+    assert_int_equal(hardware_preset("2XA100-80", &h), OK);
+    assert_string_equal(h.name, "a100-80");
+    assert_int_equal(h.devices, 2);
+    assert_int_equal(hardware_preset("4xA100", &h), ERR_INVALID); /* begins two names, and is nearer to h100 */
+    must_contain(status_message(), "Did you mean 4xa100-40 or 4xa100-80?");
 }
 
 static enum status read_text(const char *text, struct hardware *h)
@@ -73,6 +78,9 @@ static void files(void **state)
     near(curve_at(&h.device.ops.memory, 32768), 2e12);
     near(curve_at(&h.device.ops.op[OP_NORM][BF16], 1), 2e12);
     near(attention_rate(h.device.attention[BF16], OP_ATTN_BWD, 64, 2048), 2e14);
+    assert_int_equal(read_text("like: 2xH200\nread: 7GB/s\nwrite: 500 MB/s\n", &h), OK);
+    near(h.read, 7e9);
+    near(h.write, 5e8);
 }
 
 static void file_errors(void **state)
@@ -98,6 +106,11 @@ static void file_errors(void **state)
         {"like: [h200\n", "box.yaml:"},
         {"- h200\n", "`key: value`"},
         {"# nothing\n", "empty"},
+        {"lik: h200\n", "box.yaml:1: 'lik' is not known here: did you mean 'like'?"},
+        {"like: h200\nlike: h100\n", "box.yaml:2: like is given twice"},
+        {"like: h200\nread: 1e9\nwrite: 1e9\nread: 2e9\n", "box.yaml:4: read is given twice"},
+        {"like: h200\ngpus: 4\n", "box.yaml:2: 'gpus' is not known here: did you mean 'devices'?"},
+        {"like: h200\nread: 7GiB/s\n", "box.yaml:2: read: '7GiB/s' is not a number"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct hardware h, before;
