@@ -1,6 +1,7 @@
 /* Decisions and their alternatives. */
 #include "plan/explain.h"
 
+#include "base/prose.h"
 #include "base/units.h"
 #include "plan/hardware.h"
 #include "plan/search.h"
@@ -217,7 +218,8 @@ static enum status explain_tiles(struct explainer *x)
     snprintf(say, sizeof say, "%lld rows, %d heads, %lld rows of the loss", (long long)p->row_chunk, p->head_tile,
              (long long)p->loss_tile);
     struct decision *d = decide(x, "tiles", say, 0);
-    snprintf(d->note, sizeof d->note, "they change rounding: those of model and length, unless others gain enough or nothing fits");
+    snprintf(d->note, sizeof d->note,
+             "they change rounding: those of model and length, unless others gain enough or nothing fits");
     for (int twice = 0; twice < 2; twice++) {
         struct settings s = *x->s;
         s.row_chunk = twice ? 2 * p->row_chunk : p->row_chunk / 2;
@@ -296,17 +298,17 @@ enum status explain_make(const struct plan *p, const struct model *m, const stru
     return p->strategy.ranks > 1 ? explain_ranks(&x) : OK;
 }
 
-static void print_alternative(const struct plan *p, const struct explanation *e, const struct alternative *a, FILE *f)
+static void describe_alternative(const struct plan *p, const struct explanation *e, const struct alternative *a, char *buf,
+                                 size_t size)
 {
     char need[32], has[32];
-    fprintf(f, "%s: ", a->say);
     for (int t = 0; t < TIERS && !a->fits; t++)
         if (a->bytes[t] > p->limit[t]) {
-            fprintf(f, "needs %s of %s on the %s", units_format_bytes(a->bytes[t], need), units_format_bytes(p->limit[t], has),
-                    tiers[t]);
+            units_format_apart(a->bytes[t], p->limit[t], need, has);
+            snprintf(buf, size, "%s: needs %s of %s on the %s", a->say, need, has, tiers[t]);
             return;
         }
-    fprintf(f, "%s", report_compared(e->seconds / a->seconds, 0.0005, need));
+    snprintf(buf, size, "%s: %s", a->say, report_compared(e->seconds / a->seconds, 0.0005, need));
 }
 
 void explain_print(const struct plan *p, const struct explanation *e, FILE *f)
@@ -314,14 +316,13 @@ void explain_print(const struct plan *p, const struct explanation *e, FILE *f)
     fprintf(f, "\nWhat was decided, and what it would be otherwise with all else as it is:\n");
     for (int i = 0; i < e->n; i++) {
         const struct decision *d = &e->decision[i];
-        fprintf(f, "  %s: %s%s", d->what, d->chosen, d->given ? " (given)" : "");
-        if (d->note[0])
-            fprintf(f, "; %s", d->note);
-        fprintf(f, ".");
+        char others[1024] = "";
         for (int k = 0; k < d->n; k++) {
-            fprintf(f, "%s", k ? "; " : " ");
-            print_alternative(p, e, &d->by_cost[k], f);
+            size_t n = strlen(others);
+            n += (size_t)snprintf(others + n, sizeof others - n, "%s", k ? "; " : " ");
+            describe_alternative(p, e, &d->by_cost[k], others + n, sizeof others - n);
         }
-        fprintf(f, "%s\n", d->n ? "." : "");
+        prose_print(f, 4, "  %s: %s%s%s%s.%s%s", d->what, d->chosen, d->given ? " (given)" : "", d->note[0] ? "; " : "", d->note,
+                    others, d->n ? "." : "");
     }
 }

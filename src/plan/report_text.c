@@ -239,7 +239,7 @@ static void print_limits(const struct plan *p, const struct settings *s, FILE *f
 /* Of what does not fit, bytes against limits. */
 static void print_memory(const struct plan *p, const struct settings *s, const struct report *r, FILE *f)
 {
-    char line[256];
+    char line[320];
     plan_describe(p, line, sizeof line);
     prose_print(f, 2, "%s%s", p->strategy.ranks > 1 ? "Of each rank: " : "", line);
     fprintf(f, "\n%-14s %11s %11s %11s", "", "device", "host", "nvme");

@@ -161,8 +161,30 @@ static void depth_of_writes_has_a_price(void **state)
     model_destroy(m);
 }
 
+/* Needs and limits that round to the same are told apart; no line is longer than a terminal. */
+static void in_words(void **state)
+{
+    (void)state;
+    static struct explanation e = {.n = 1, .seconds = 1};
+    const struct plan p = {.limit = {23ll << 30, AMPLE, AMPLE}};
+    char *text = NULL;
+    size_t n;
+    e.decision[0] = (struct decision){.what = "what may be recomputed is kept for", .chosen = "14 of 32 row chunks", .n = 2};
+    e.decision[0].by_cost[0] = (struct alternative){.say = "6", .fits = 1, .seconds = 1.25};
+    e.decision[0].by_cost[1] = (struct alternative){.say = "22", .bytes = {(23ll << 30) + (200 << 20), 0, 0}};
+    FILE *f = open_memstream(&text, &n);
+    assert_non_null(f);
+    explain_print(&p, &e, f);
+    fclose(f);
+    assert_string_equal(text, "\nWhat was decided, and what it would be otherwise with all else as it is:\n"
+                              "  what may be recomputed is kept for: 14 of 32 row chunks. 6: 25.0% slower; 22:\n"
+                              "    needs 23.20 GiB of 23.00 GiB on the device.\n");
+    free(text);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(alternatives_are_plans), cmocka_unit_test(depth_of_writes_has_a_price)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(alternatives_are_plans), cmocka_unit_test(depth_of_writes_has_a_price),
+                                       cmocka_unit_test(in_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
