@@ -44,8 +44,8 @@ void plan_describe(const struct plan *p, char *buf, int size)
     if (p->finer)
         snprintf(why, sizeof why, " (finer than by default, to fit)");
     else if (u->head_tile > 0)
-        snprintf(why, sizeof why, " (for speed: rows=%lld,heads=%d,loss=%lld take %.0f%% longer)", (long long)u->row_chunk,
-                 u->head_tile, (long long)u->loss_tile, 100 * u->slower);
+        snprintf(why, sizeof why, " (for speed: rows=%lld,heads=%d,loss=%lld take %.*f%% longer)", (long long)u->row_chunk,
+                 u->head_tile, (long long)u->loss_tile, u->slower < 0.01, 100 * u->slower);
     snprintf(buf, (size_t)size, "%s%s", text, why);
 }
 

@@ -289,7 +289,7 @@ static void columns(void **state)
     (void)state;
     struct settings s;
     struct model *m = model_for(FAMILY_LLAMA, 3);
-    char buf[32], *text = NULL;
+    char buf[32], line[320], *text = NULL;
     strcpy(m->config.name, "cell");
     cell_settings(&s, 100, F32);
     s.device = DEVICE_CPU_DISCRETE;
@@ -312,6 +312,9 @@ static void columns(void **state)
     assert_true(strstr(text, ": does not fit\n") && strstr(text, "\nlimit "));
     assert_true(!strstr(text, "MFU 0") && !strstr(text, "\nlane ") && !strstr(text, "Drives") && !strstr(text, "exposed"));
     free(text);
+    plan->usual = (struct usual_grid){.row_chunk = 64, .head_tile = 2, .loss_tile = 32, .slower = 0.004};
+    plan_describe(plan, line, sizeof line);
+    assert_non_null(strstr(line, " (for speed: rows=64,heads=2,loss=32 take 0.4% longer)"));
     assert_string_equal(report_duration(0, buf), "0 s");
     assert_string_equal(report_duration(0.0096, buf), "0.0096 s");
     assert_string_equal(report_duration(96e-6, buf), "0.096 ms");
