@@ -42,7 +42,7 @@ enum status changes_find(const struct plan *p, const struct model *m, const stru
 /* The flag of a tier's budget. */
 extern const char *const changes_flag[TIERS];
 
-/* The three cheapest, a line each. */
+/* The three cheapest, two lines each: what to type, what it gives. */
 void changes_print(const struct plan *p, const struct changes *c, FILE *f);
 
 /* The plan as JSON, for `ltrain plan --json` and a run's plan.json: everything that the table says. c: NULL, or what could be

@@ -300,9 +300,9 @@ static void columns(void **state)
     double by_class = seconds_of(text, "\n   ", "peak"), by_lane = seconds_of(text, "\nlane ", "\n\nCompute");
     if (!(by_class > 0) || fabs(by_class - by_lane) > 0.01 * by_class)
         fail_msg("%g s by class and %g s by lane are exposed in:\n%s", by_class, by_lane, text);
-    for (const char *line = text, *end; (end = strchr(line, '\n')); line = end + 1)
-        if (end - line > 80)
-            fail_msg("%d columns: %.*s", (int)(end - line), (int)(end - line), line);
+    for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1)
+        if (end - at > 80)
+            fail_msg("%d columns: %.*s", (int)(end - at), (int)(end - at), at);
     assert_int_equal(strncmp(text, "cell, 100 tokens: fits, ", 24), 0);
     free(text);
     /* what does not fit, does not run */
