@@ -64,7 +64,7 @@ const char *report_duration(double seconds, char buf[32])
 {
     static const char *const small[] = {"s", "ms", "us", "ns"};
     int i = 0;
-    for (; seconds > 0 && seconds < 0.9995e-3 && i < 3; i++)
+    for (; seconds > 0 && seconds < 0.00995 && i < 3; i++)
         seconds *= 1000;
     if (seconds < 999.5)
         snprintf(buf, 32, "%.3g %s", seconds, small[i]);
@@ -177,15 +177,14 @@ static const char *whereon(const struct plan *p, const struct settings *s, char 
 /* First of all whether it fits; of what does not, nothing runs. */
 static void print_header(const struct plan *p, const struct model *m, const struct settings *s, const struct report *r, FILE *f)
 {
-    char tokens[32], a[32], b[32], on[96], mesh[96] = "";
+    char tokens[32], a[32], b[32], on[96], mesh[96] = "", verdict[128] = "does not fit";
     const struct strategy *t = &p->strategy;
     double params = (double)m->total_params;
-    fprintf(f, "%s, %s tokens%s: ", m->config.name, units_format_count(p->tokens / p->sequences, tokens), whereon(p, s, on));
     if (p->fits)
-        fprintf(f, "fits, %s a step, MFU %.1f%%, %stok/s\n", report_duration(p->seconds, a), 100 * r->mfu,
-                scaled(r->tokens_per_second, b));
-    else
-        fprintf(f, "does not fit\n");
+        snprintf(verdict, sizeof verdict, "fits, %s a step, MFU %.*f%%, %stok/s", report_duration(p->seconds, a), r->mfu < 0.0995,
+                 100 * r->mfu, scaled(r->tokens_per_second, b));
+    prose_print(f, 2, "%s, %s tokens%s: %s", m->config.name, units_format_count(p->tokens / p->sequences, tokens),
+                whereon(p, s, on), verdict);
     if (t->ranks > 1)
         snprintf(mesh, sizeof mesh, "; %d ranks: dp=%d,ulysses=%d,ring=%d, zero %d", t->ranks, t->dp, t->ulysses, t->ring,
                  t->zero);
