@@ -186,6 +186,24 @@ static enum status narrow(struct range *x, struct bracket *b)
     return OK;
 }
 
+/* A length whose plan did not fit, and the largest share of a tier that it needed. */
+struct misfit {
+    int64_t tokens;
+    double excess;
+};
+
+/* Where what is needed is what there is: on the line through the last two, but it grows at most as the length does, and lines
+ * through what is packed may lead anywhere. */
+static int64_t shorter(int64_t tokens, double excess, struct misfit *last)
+{
+    double t = (double)tokens, next = t / excess;
+    if (last->tokens > tokens && last->excess > excess)
+        next = fmin(next, t - (excess - 1) * (double)(last->tokens - tokens) / (last->excess - excess));
+    *last = (struct misfit){tokens, excess};
+    next = fmax(next, 0.9 * t);
+    return max_i64(SHORTEST, min_i64(tokens - step_at(tokens), round_to_step(next)));
+}
+
 enum status plan_longest(const struct model *m, struct settings *s, int ranks, int per_host, const int64_t limit[TIERS],
                          struct plan **out)
 {
@@ -194,6 +212,7 @@ enum status plan_longest(const struct model *m, struct settings *s, int ranks, i
     struct settings chosen;
     struct plan *plan;
     struct bracket b;
+    struct misfit last = {0, 0};
     int64_t tokens;
     int there;
     if (m->config.family == FAMILY_GPT2 && m->config.max_positions < SHORTEST)
@@ -202,12 +221,13 @@ enum status plan_longest(const struct model *m, struct settings *s, int ranks, i
                            m->config.name, (long long)m->config.max_positions, SHORTEST);
     TRY(bracket(&x, &b));
     TRY(narrow(&x, &b));
-    for (tokens = b.low;; tokens -= step_at(tokens)) { /* the leanest placement of a trial fitted: mostly one whole plan does */
+    for (tokens = b.low;;) { /* the leanest placement of a trial fitted: mostly one whole plan does */
         TRY(settings_at(&x, tokens, &x.way, &chosen, &there));
         TRY(plan_create(m, &chosen, limit, &plan));
         if (plan->fits || tokens <= SHORTEST)
             break;
         found = (struct longest){.longer = tokens, .tier = plan->misfit, .bytes = plan->arena[plan->misfit]};
+        tokens = shorter(tokens, search_excess(plan->arena, limit), &last);
         plan_destroy(plan);
     }
     found.step = step_at(tokens);

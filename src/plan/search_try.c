@@ -119,11 +119,42 @@ done:
     return st;
 }
 
+static void conclude(const struct trials *x, struct candidate *c, const struct scheduled *whole)
+{
+    int64_t more = x->m->config.layers - whole->layers;
+    for (int t = 0; t < TIERS; t++)
+        c->bytes[t] = whole->arena[t] + more * c->layer_bytes[t];
+    c->pace = whole->pace;
+    c->excess = search_excess(c->bytes, x->limit);
+    c->tried = 1;
+    c->whole = more == 0;
+}
+
+/* Bytes alone. Where layers take turns, what one more needs is the difference between two trials that both have a turn of layers
+ * whose inputs are computed again: the estimator's shorter model has none, so that what such a turn needs once counted with every
+ * one. */
+static enum status trial_serially(const struct trials *x, struct candidate *c)
+{
+    int64_t layers = x->m->config.layers, period = c->strategy.input_every, n = trial_layers(x, c);
+    n += (layers - n) % period; /* whole turns are left */
+    int two = period > 1 && n + period <= layers;
+    struct scheduled models[2] = {{x, &c->strategy, two ? n + period : n, {0}, FIT_SERIAL, 0, 0, {0}},
+                                  {x, &c->strategy, n, {0}, FIT_SERIAL, 0, 0, {0}}};
+    TRY(parallel_run(schedule_layers, models, sizeof *models, 1 + two));
+    for (int t = 0; two && t < TIERS; t++)
+        c->layer_bytes[t] = (models[0].arena[t] - models[1].arena[t]) / period;
+    conclude(x, c, &models[0]);
+    c->seconds = c->slow = c->estimate;
+    return OK;
+}
+
 /* Seconds only if a pace is given that is not serial. */
 enum status trial_run(const struct trials *x, struct candidate *c, int pace)
 {
+    if (pace == FIT_SERIAL)
+        return trial_serially(x, c);
     int64_t n = trial_layers(x, c), more = x->m->config.layers - n, period = c->strategy.input_every;
-    int two = more > 0 && pace != FIT_SERIAL;
+    int two = more > 0;
     double micro_batches = (double)x->s->grad_accum, periods = (double)more / (double)period;
     struct scheduled models[2] = {{x, &c->strategy, n, {0}, pace, 0, 0, {0}},
                                   {x, &c->strategy, n - period, {INT64_MAX, INT64_MAX, INT64_MAX}, pace, 0, 0, {0}}},
@@ -131,7 +162,6 @@ enum status trial_run(const struct trials *x, struct candidate *c, int pace)
     for (int t = 0; t < TIERS; t++)
         whole->limit[t] = x->limit[t] - more * c->layer_bytes[t];
     TRY(parallel_run(schedule_layers, models, sizeof *models, 1 + two));
-    c->pace = whole->pace;
     c->seconds = whole->seconds;
     c->slow = whole->slow;
     if (two && shorter->pace != whole->pace) {
@@ -142,13 +172,9 @@ enum status trial_run(const struct trials *x, struct candidate *c, int pace)
         c->seconds += periods * (whole->seconds - shorter->seconds);
         c->slow += periods * (whole->slow - shorter->slow);
     }
-    for (int t = 0; t < TIERS; t++)
-        c->bytes[t] = whole->arena[t] + more * c->layer_bytes[t];
+    conclude(x, c, whole);
     c->seconds = fmax(c->estimate, c->seconds * micro_batches);
     c->slow = fmax(c->seconds, c->slow * micro_batches);
-    c->excess = search_excess(c->bytes, x->limit);
-    c->tried = 1;
-    c->whole = more == 0;
     return OK;
 }
 
