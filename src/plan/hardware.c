@@ -224,6 +224,7 @@ void hardware_override(struct hardware *h, const struct settings *s)
         h->write = h->read * (WRITE_GBPS / READ_GBPS);
         h->both = BOTH_AT_ONCE * (h->read + h->write);
     }
+    h->device_holds = h->device_mem;
     if (s->device_mem >= 0)
         h->device_mem = s->device_mem;
     if (s->host_mem >= 0)

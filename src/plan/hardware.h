@@ -18,6 +18,7 @@ struct hardware {
     int64_t device_mem;         /* of one device */
     int64_t host_mem, nvme_mem; /* of one node, all drives together */
     int64_t drives_hold;        /* nvme_mem before --nvme-max; 0: the same */
+    int64_t device_holds;       /* device_mem before --device-mem; 0: the same */
 
     double peak_flops[COST_TYPES]; /* dense peak of a device by storage type */
     struct rates device;

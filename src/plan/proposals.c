@@ -164,8 +164,20 @@ static int more_host(const struct seeker *x, struct trial *t, int64_t times)
 /* A device that is bought has the memory that it has, unless the settings have it otherwise. */
 static int more_device(const struct seeker *x, struct trial *t, int64_t times)
 {
+    struct hardware *h = &t->hardware;
     int helps = x->p->fits ? proposals_waits(x) || proposals_computes_twice(x) : x->p->misfit == TIER_DEVICE;
-    return helps && t->s.device_mem > 0 && more_memory(t, TIER_DEVICE, times);
+    if (!helps || t->s.device_mem <= 0)
+        return 0;
+    if (!t->s.machine)
+        return more_memory(t, TIER_DEVICE, times);
+    if (h->device_holds <= h->device_mem)
+        return 0;
+    t->limit[TIER_DEVICE] = (int64_t)((double)h->device_holds / (double)h->device_mem * (double)t->limit[TIER_DEVICE]);
+    h->device_mem = h->device_holds;
+    t->s.device_mem = AUTO;
+    t->change.gives_more = GIVES_MEMORY;
+    say(t, "%s auto", changes_flag[TIER_DEVICE]);
+    return 1;
 }
 
 static void say_drives(struct trial *t)

@@ -322,6 +322,32 @@ static void drives_kept_away(void **state)
     model_destroy(m);
 }
 
+/* More of a card than it has is not proposed, all of it is. */
+static void whole_card(void **state)
+{
+    (void)state;
+    struct model *m = model_for();
+    struct settings s;
+    struct hardware h;
+    struct changes c;
+    int64_t limit[TIERS];
+    int all = 0;
+    settings_elsewhere(&h, &s);
+    s.device_mem = 1 << 19;
+    hardware_override(&h, &s);
+    hardware_limits(&h, 1, limit);
+    struct plan *plan = plan_for(m, &s, limit);
+    assert_false(plan->fits);
+    assert_int_equal(changes_find(plan, m, &s, &c), OK);
+    for (int k = 0; k < c.n; k++) {
+        all += strcmp(c.by_cost[k].say, "--device-mem auto") == 0;
+        assert_true(strncmp(c.by_cost[k].say, "--device-mem ", 13) != 0 || all);
+    }
+    assert_int_equal(all, 1);
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
 /* Far beyond everything, it is said without a plan, with a length that fits; what is near is left to planning. */
 static void beyond_everything(void **state)
 {
@@ -424,15 +450,10 @@ static void words(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),
-                                       cmocka_unit_test(faster),
-                                       cmocka_unit_test(fewer_inputs),
-                                       cmocka_unit_test(glances),
-                                       cmocka_unit_test(more_of_something),
-                                       cmocka_unit_test(beyond_everything),
-                                       cmocka_unit_test(beyond_programs),
-                                       cmocka_unit_test(drives_kept_away),
-                                       cmocka_unit_test(several_tiers),
-                                       cmocka_unit_test(words)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),          cmocka_unit_test(faster),
+                                       cmocka_unit_test(fewer_inputs),      cmocka_unit_test(glances),
+                                       cmocka_unit_test(more_of_something), cmocka_unit_test(beyond_everything),
+                                       cmocka_unit_test(beyond_programs),   cmocka_unit_test(drives_kept_away),
+                                       cmocka_unit_test(several_tiers),     cmocka_unit_test(words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
