@@ -29,9 +29,6 @@ run() {
     "$@"
 }
 
-# ltrain never overwrites a run; an earlier quickstart's may go.
-rm -rf "$dir/run"
-
 rm -rf "$dir/run" # of the last quickstart: ltrain overwrites no run
 
 # A learning rate that falls to zero ends a short run calmly.

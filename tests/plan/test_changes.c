@@ -454,6 +454,7 @@ int main(void)
                                        cmocka_unit_test(fewer_inputs),      cmocka_unit_test(glances),
                                        cmocka_unit_test(more_of_something), cmocka_unit_test(beyond_everything),
                                        cmocka_unit_test(beyond_programs),   cmocka_unit_test(drives_kept_away),
-                                       cmocka_unit_test(several_tiers),     cmocka_unit_test(words)};
+                                       cmocka_unit_test(several_tiers),     cmocka_unit_test(words),
+                                       cmocka_unit_test(whole_card)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
