@@ -170,7 +170,7 @@ static int more_device(const struct seeker *x, struct trial *t, int64_t times)
         return 0;
     if (!t->s.machine)
         return more_memory(t, TIER_DEVICE, times);
-    if (h->device_holds <= h->device_mem)
+    if (times > 2 || h->device_holds <= h->device_mem) /* all of it is looked at once */
         return 0;
     t->limit[TIER_DEVICE] = (int64_t)((double)h->device_holds / (double)h->device_mem * (double)t->limit[TIER_DEVICE]);
     h->device_mem = h->device_holds;
