@@ -53,7 +53,7 @@ static void become_mpiexec(char **args, const sigset_t *mask)
         fclose(stdin);
     sigprocmask(SIG_SETMASK, mask, NULL);
     execvp(args[0], args);
-    fprintf(stderr, "ltrain: ranks %s: cannot start mpiexec: %s (Debian package openmpi-bin)\n", args[2], strerror(errno));
+    fprintf(stderr, "ltrain: --ranks %s: cannot start mpiexec: %s (Debian package openmpi-bin)\n", args[2], strerror(errno));
     _exit(2);
 }
 
@@ -123,7 +123,7 @@ static enum status run_mpiexec(char **args, int *code)
     if (pid == 0)
         become_mpiexec(args, &mask);
     if (pid < 0)
-        st = status_fail(ERR_NOMEM, "ranks %s: cannot start mpiexec: %s", args[2], strerror(errno));
+        st = status_fail(ERR_NOMEM, "--ranks %s: cannot start mpiexec: %s", args[2], strerror(errno));
     else
         *code = wait_for(pid, &wanted, &stop);
     if ((stop.times == 1 && *code == 128 + SIGUSR1) || (stop.times > 1 && *code != 0))
@@ -138,7 +138,7 @@ enum status ranks_start(int n, char **argv, int *code)
     int argc = 0;
     if (getenv(STARTED))
         return status_fail(ERR_INVALID,
-                           "mpiexec (ranks %d) started a process that finds no rank in its environment: is it the mpiexec of "
+                           "mpiexec (--ranks %d) started a process that finds no rank in its environment: is it the mpiexec of "
                            "Open MPI?",
                            n);
     while (argv[argc])

@@ -30,7 +30,8 @@ void settings_help(enum settings_use use, FILE *f)
         group = NULL;
         print_key(k, f);
     }
-    fputs("\nEvery option but config and resume is also a key of the YAML file; options win over the file. Lengths take k, m "
+    fputs("\nEvery option but --config and --resume is also a key of the YAML file, without the dashes; options win over the "
+          "file. Lengths take k, m "
           "(1024);\n"
           "bytes take K, M, G, T. Lists are separated by commas or given by repeating the option.\n",
           f);

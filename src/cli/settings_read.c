@@ -149,6 +149,12 @@ static enum status check_required(const struct settings *s, enum settings_use us
                        flags, n > 1 ? "such lines" : "such a line", lines);
 }
 
+/* What stands before a key's name in a sentence: the dashes of the flag that gave it, or nothing, as in the file. */
+static const char *dashes(const struct flag *flags, int n, const char *key)
+{
+    return flag_value(flags, n, key) ? "--" : "";
+}
+
 /* What says how a machine that is not here is equipped, said twice, or of this one. */
 static enum status resolve_drives(struct settings *s, const struct flag *flags, int n)
 {
@@ -172,24 +178,26 @@ static enum status resolve_drives(struct settings *s, const struct flag *flags, 
 static enum status check_together(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
 {
     if (s->seq_len > 1 << 30) /* token numbers are 32 bits */
-        return status_fail(ERR_INVALID, "seq-len %lld is too long: a sequence holds at most 1g (%d) tokens",
-                           (long long)s->seq_len, 1 << 30);
+        return status_fail(ERR_INVALID, "%sseq-len %lld is too long: a sequence holds at most 1g (%d) tokens",
+                           dashes(flags, n, "seq-len"), (long long)s->seq_len, 1 << 30);
     if (s->max_seq && use != SETTINGS_PLAN)
         return status_fail(ERR_INVALID, "--max-seq is for ltrain plan; give --seq-len what that finds");
     if (s->max_seq && flag_value(flags, n, "seq-len"))
         return status_fail(ERR_INVALID, "--max-seq looks for the longest sequence, and --seq-len gives one: leave one out");
     if (s->micro_batch != 1)
         return status_fail(ERR_INVALID,
-                           "micro-batch %lld: only 1 is supported; --grad-accum %lld takes that many sequences per step",
-                           (long long)s->micro_batch, (long long)s->micro_batch);
+                           "%smicro-batch %lld: only 1 is supported; --grad-accum %lld takes that many sequences per step",
+                           dashes(flags, n, "micro-batch"), (long long)s->micro_batch, (long long)s->micro_batch);
     if (s->eval_data.n > 0 && s->eval_fraction > 0)
-        return status_fail(ERR_INVALID, "eval-data and eval-fraction are both given; evaluation takes one of them");
+        return status_fail(ERR_INVALID, "%seval-data and %seval-fraction are both given; evaluation takes one of them",
+                           dashes(flags, n, "eval-data"), dashes(flags, n, "eval-fraction"));
     if (s->eval_every > 0 && s->eval_data.n == 0 && s->eval_fraction == 0)
-        return status_fail(ERR_INVALID, "eval-every %lld has nothing to evaluate: give --eval-data or --eval-fraction",
-                           (long long)s->eval_every);
+        return status_fail(ERR_INVALID, "%seval-every %lld has nothing to evaluate: give --eval-data or --eval-fraction",
+                           dashes(flags, n, "eval-every"), (long long)s->eval_every);
     if (s->link_gbps > 0 && s->device != DEVICE_CPU_DISCRETE)
         return status_fail(ERR_INVALID,
-                           "link-gbps is the speed of cpu:discrete's links: give --device cpu:discrete, or leave it out");
+                           "%slink-gbps is the speed of cpu:discrete's links: give --device cpu:discrete, or leave it out",
+                           dashes(flags, n, "link-gbps"));
     if (s->trace != AUTO && s->trace > s->steps)
         return status_fail(ERR_INVALID, "--trace: step %lld is after the last one (--steps %lld)", (long long)s->trace,
                            (long long)s->steps);
@@ -221,7 +229,7 @@ static enum status resolve_ranks(struct settings *s, const struct flag *flags, i
     if (flag_value(flags, n, "grad-accum")) {
         if (flag_value(flags, n, "batch"))
             return status_fail(ERR_INVALID,
-                               "batch and grad-accum are both given; batch is grad-accum times the data-parallel ranks");
+                               "--batch and --grad-accum are both given; a batch is --grad-accum times the data-parallel ranks");
         s->batch = AUTO; /* the file's */
     }
     return OK;

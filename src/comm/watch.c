@@ -179,10 +179,10 @@ enum status watch_look(struct comm *c, struct patience *p, int missing, const ch
     if (p->waited_ns >= c->timeout_ns) {
         double seconds = (double)c->timeout_ns * 1e-9;
         if (missing >= 0)
-            status_fail(ERR_PEER, "rank %d on %s has not answered rank %d for %g s (comm-timeout) in %s", missing,
+            status_fail(ERR_PEER, "rank %d on %s has not answered rank %d for %g s (--comm-timeout) in %s", missing,
                         c->peer[missing].host, c->launch.rank, seconds, what);
         else
-            status_fail(ERR_PEER, "rank %d has waited %g s (comm-timeout) in %s", c->launch.rank, seconds, what);
+            status_fail(ERR_PEER, "rank %d has waited %g s (--comm-timeout) in %s", c->launch.rank, seconds, what);
         return watch_break_and_tell(c);
     }
     for (int k = 0, seen = 0; full_look && k < c->launch.size && seen < LOOKS_AT; k++) {

@@ -37,7 +37,7 @@ static enum status count_sequences(const char *key, const struct documents *d, i
 {
     *n = documents_bytes(d) / seq_len;
     if (*n == 0)
-        return status_fail(ERR_INVALID, "%s: all files together have %lld tokens and a sequence needs %lld (seq-len)", key,
+        return status_fail(ERR_INVALID, "%s: all files together have %lld tokens and a sequence needs %lld (--seq-len)", key,
                            (long long)documents_bytes(d), (long long)seq_len);
     return OK;
 }
@@ -65,34 +65,33 @@ static enum status measure_entropy(const struct documents *d, int64_t tokens, do
 static enum status check_config(const struct corpus_config *c)
 {
     if (c->vocab < 256)
-        return status_fail(ERR_INVALID, "data: byte-level tokens need a vocabulary of at least 256, the model has %lld",
+        return status_fail(ERR_INVALID, "--data: byte-level tokens need a vocabulary of at least 256, the model has %lld",
                            (long long)c->vocab);
     if (c->seq_len < 1 || c->seq_len > INT32_MAX)
-        return status_fail(ERR_INVALID, "seq-len: %lld is not between 1 and %d", (long long)c->seq_len, INT32_MAX);
+        return status_fail(ERR_INVALID, "--seq-len: %lld is not between 1 and %d", (long long)c->seq_len, INT32_MAX);
     if (!(c->eval_fraction >= 0.0 && c->eval_fraction < 1.0))
-        return status_fail(ERR_INVALID, "eval-fraction: %g is not between 0 and 1", c->eval_fraction);
+        return status_fail(ERR_INVALID, "--eval-fraction: %g is not between 0 and 1", c->eval_fraction);
     if (c->window < 0)
-        return status_fail(ERR_INVALID, "data: a sliding window of %lld keys must be 1 or more, or 0 for none",
-                           (long long)c->window);
+        return status_fail(ERR_INVALID, "a sliding window of %lld keys must be 1 or more, or 0 for none", (long long)c->window);
     if (c->eval_fraction > 0.0 && c->n_eval_paths > 0)
-        return status_fail(ERR_INVALID, "eval-data and eval-fraction: give one of them");
+        return status_fail(ERR_INVALID, "--eval-data and --eval-fraction: give one of them");
     return OK;
 }
 
 static enum status split_sequences(struct corpus *c, const struct corpus_config *config)
 {
     int64_t n, n_eval = 0;
-    TRY(count_sequences("data", c->files, c->seq_len, &n));
+    TRY(count_sequences("--data", c->files, c->seq_len, &n));
     count_stream(&c->report, c->files, n, c->seq_len);
     c->train_end = documents_bytes(c->files);
     if (c->eval_files) {
-        TRY(count_sequences("eval-data", c->eval_files, c->seq_len, &n_eval));
+        TRY(count_sequences("--eval-data", c->eval_files, c->seq_len, &n_eval));
         count_stream(&c->report, c->eval_files, n_eval, c->seq_len);
     } else if (config->eval_fraction > 0.0) {
         n_eval = max_i64(1, (int64_t)(config->eval_fraction * (double)n));
         n -= n_eval;
         if (n < 1)
-            return status_fail(ERR_INVALID, "eval-fraction: the data has one sequence, nothing would be left to train");
+            return status_fail(ERR_INVALID, "--eval-fraction: the data has one sequence, nothing would be left to train");
         c->train_end = n * c->seq_len;
     }
     c->report.train_sequences = n;
@@ -110,9 +109,9 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     c->seq_len = config->seq_len;
     c->window = config->window > 0 ? min_i64(config->window, config->seq_len) : config->seq_len;
     c->seed = config->seed;
-    TRY_GOTO(documents_open("data", config->paths, config->n_paths, &c->files), fail);
+    TRY_GOTO(documents_open("--data", config->paths, config->n_paths, &c->files), fail);
     if (config->n_eval_paths > 0)
-        TRY_GOTO(documents_open("eval-data", config->eval_paths, config->n_eval_paths, &c->eval_files), fail);
+        TRY_GOTO(documents_open("--eval-data", config->eval_paths, config->n_eval_paths, &c->eval_files), fail);
     TRY_GOTO(split_sequences(c, config), fail);
     TRY_GOTO(measure_entropy(c->files, c->report.train_sequences * c->seq_len, &c->report.unigram_entropy), fail);
     *out = c;

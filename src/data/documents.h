@@ -12,7 +12,7 @@
 struct documents;
 
 /* paths: files, directories (all files below except hidden ones; links followed) and globs. Canonical paths are sorted and
- * repeated ones dropped, empty files too. key: what messages call the list ("data"). */
+ * repeated ones dropped, empty files too. key: what messages call the list ("--data"). */
 enum status documents_open(const char *key, const char *const *paths, int n_paths, struct documents **out);
 void documents_close(struct documents *d);
 

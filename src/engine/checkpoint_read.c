@@ -87,10 +87,10 @@ static enum status check_parameter(struct reader *r, const struct model_param *p
     TRY(check_shape(r->dir, &info, p->name, p));
     int trained = has(r->optimizer, STATE_M, p, &info);
     if (trained && !p->trained)
-        return status_fail(ERR_INVALID, "checkpoint %s trained %s, which this run freezes; give it the same freeze", r->dir,
+        return status_fail(ERR_INVALID, "checkpoint %s trained %s, which this run freezes; give it the same --freeze", r->dir,
                            p->name);
     if (!trained && p->trained)
-        return status_fail(ERR_INVALID, "checkpoint %s had %s frozen, which this run trains; give it the same freeze", r->dir,
+        return status_fail(ERR_INVALID, "checkpoint %s had %s frozen, which this run trains; give it the same --freeze", r->dir,
                            p->name);
     for (int kind = r->masters ? STATE_MASTER : STATE_M; kind <= STATE_V && trained; kind++) {
         char name[STATE_NAME];

@@ -122,13 +122,13 @@ static enum status apply_freeze(struct model *m, const char *const *freeze, int 
                 matches++;
             }
         if (matches == 0)
-            return status_fail(ERR_INVALID, "freeze: '%s' matches no parameter; names look like %s", freeze[g],
+            return status_fail(ERR_INVALID, "--freeze: '%s' matches no parameter; names look like %s", freeze[g],
                                m->params[m->units[1].first_param].name);
     }
     for (int i = 0; i < m->n_params; i++)
         if (m->params[i].trained)
             return OK;
-    return status_fail(ERR_INVALID, "freeze: every parameter is frozen; leave some to train");
+    return status_fail(ERR_INVALID, "--freeze: every parameter is frozen; leave some to train");
 }
 
 /* 0 trained matrix, 1 trained vector, 2 and 3 the same frozen. */

@@ -27,8 +27,9 @@ static void rates_of(const struct model *m, const struct settings *s, struct seq
 
 static enum status indivisible(const char *what, int divisor, int ranks)
 {
-    return status_fail(ERR_INVALID, "mesh: %s=%d does not divide the %d ranks: give a divisor, or start another number of ranks",
-                       what, divisor, ranks);
+    return status_fail(ERR_INVALID,
+                       "--mesh: %s=%d does not divide the %d ranks: give a divisor, or start another number of ranks", what,
+                       divisor, ranks);
 }
 
 /* A program has an exchange with every other member of its ring: those of more take too long to plan. */
@@ -67,14 +68,14 @@ enum status plan_mesh(const struct model *m, struct settings *s, int ranks, int 
     struct seq_heads heads = heads_of(m, s);
     TRY(derive(m, s, ranks, per_host));
     if (s->dp * s->ulysses * s->ring != ranks)
-        return status_fail(ERR_INVALID,
-                           "mesh: dp=%d,ulysses=%d,ring=%d makes %d ranks, but there are %d: start that many, or change the mesh",
-                           s->dp, s->ulysses, s->ring, s->dp * s->ulysses * s->ring, ranks);
+        return status_fail(
+            ERR_INVALID, "--mesh: dp=%d,ulysses=%d,ring=%d makes %d ranks, but there are %d: start that many, or change the mesh",
+            s->dp, s->ulysses, s->ring, s->dp * s->ulysses * s->ring, ranks);
     TRY(seq_degrees_check(s->ulysses * s->ring, s->ulysses, s->ring, &heads));
     if (s->ring > LONGEST_RING)
         return status_fail(
             ERR_INVALID,
-            "mesh: a ring of %d ranks is longer than %d: let more sequences run side by side (--mesh dp=N, --batch), or "
+            "--mesh: a ring of %d ranks is longer than %d: let more sequences run side by side (--mesh dp=N, --batch), or "
             "take fewer ranks",
             s->ring, LONGEST_RING);
     if (s->batch > 0)

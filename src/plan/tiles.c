@@ -40,7 +40,7 @@ static enum status check_pieces(const struct model_config *c, const struct local
     int64_t chunks = max_i64(1, most * t->head_tile / (c->layers * l->heads));
     return status_fail(
         ERR_INVALID,
-        "tiles: rows=%lld,heads=%d cut the attention of %lld layers into %lld pieces, and more than %lld take minutes "
+        "--tiles: rows=%lld,heads=%d cut the attention of %lld layers into %lld pieces, and more than %lld take minutes "
         "to plan: take rows=%lld or more",
         (long long)t->row_chunk, t->head_tile, (long long)c->layers, (long long)n, (long long)most,
         (long long)round_up(ceil_div(t->rows, chunks), SHORTEST_CHUNK));
@@ -65,12 +65,12 @@ enum status plan_tiles(const struct model *m, const struct settings *s, struct s
     out->row_chunk = min_i64(out->row_chunk, out->rows);
     if (s->head_tile > 0) {
         if (!head_tile_legal(&l, s->head_tile, out->ring))
-            return status_fail(ERR_INVALID,
-                               "tiles: heads=%lld does not fit %lld query heads on %lld KV heads%s: take a multiple of %lld that "
-                               "divides %lld%s",
-                               (long long)s->head_tile, (long long)l.heads, (long long)l.kv_heads,
-                               out->ulysses > 1 ? " of a rank" : "", (long long)l.group, (long long)l.heads,
-                               out->ring == 1 ? ", or a divisor of it" : "");
+            return status_fail(
+                ERR_INVALID,
+                "--tiles: heads=%lld does not fit %lld query heads on %lld KV heads%s: take a multiple of %lld that "
+                "divides %lld%s",
+                (long long)s->head_tile, (long long)l.heads, (long long)l.kv_heads, out->ulysses > 1 ? " of a rank" : "",
+                (long long)l.group, (long long)l.heads, out->ring == 1 ? ", or a divisor of it" : "");
         out->head_tile = (int)s->head_tile;
     } else {
         /* wide tiles make better matrix products; from 64k tokens on memory counts more */
@@ -82,7 +82,7 @@ enum status plan_tiles(const struct model *m, const struct settings *s, struct s
     TRY(check_pieces(c, &l, out));
     int64_t loss = s->loss_tile > 0 ? min_i64(s->loss_tile, out->row_chunk) : out->row_chunk;
     if (s->loss_tile > 0 && out->row_chunk < out->rows && out->row_chunk % loss)
-        return status_fail(ERR_INVALID, "tiles: loss=%lld must divide the row chunk of %lld tokens", (long long)loss,
+        return status_fail(ERR_INVALID, "--tiles: loss=%lld must divide the row chunk of %lld tokens", (long long)loss,
                            (long long)out->row_chunk);
     /* logits in fp32: a quarter of the residual stream, which is there in any case */
     int64_t logits = max_i64(64 << 20, out->rows * c->dim * dtype_size(s->dtype) / 4);

@@ -177,8 +177,7 @@ static void unit_value(struct lowering *L, struct value *v, int unit, const char
         n = lower_grad_cuts(L, unit, cuts, n, MAX_CUTS - 1);
     cuts[n++] = elements;
     if (n >= MAX_CUTS - 1 && L->st == OK)
-        L->st = status_fail(ERR_INVALID,
-                            "tiles: group=%lld cuts unit %d into more than %d pieces: give a larger one (--tiles group=N)",
+        L->st = status_fail(ERR_INVALID, "--tiles: group=%lld cuts unit %d into more than %d pieces: give a larger one",
                             (long long)L->s.group, unit, MAX_CUTS);
     qsort(cuts, (size_t)n, sizeof *cuts, compare_i64);
     for (int i = 0; i < n; i++)

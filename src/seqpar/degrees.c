@@ -27,12 +27,12 @@ enum status seq_degrees_check(int ranks, int ulysses, int ring, const struct seq
     if (ranks >= 1 && ulysses >= 1 && ring >= 1 && (int64_t)ulysses * ring == ranks && is_legal(ranks, ulysses, h))
         return OK;
     if (ranks < 1)
-        return status_fail(ERR_INVALID, "mesh: %d ranks for sequence parallelism, at least 1 is needed", ranks);
+        return status_fail(ERR_INVALID, "--mesh: %d ranks for sequence parallelism, at least 1 is needed", ranks);
     list_legal(ranks, h, legal, sizeof legal);
-    return status_fail(ERR_INVALID,
-                       "mesh: ulysses=%d with ring=%d cannot share %lld query head%s and %lld KV head%s over %d ranks; legal: %s",
-                       ulysses, ring, (long long)h->heads, h->heads > 1 ? "s" : "", (long long)h->kv_heads,
-                       h->kv_heads > 1 ? "s" : "", ranks, legal);
+    return status_fail(
+        ERR_INVALID, "--mesh: ulysses=%d with ring=%d cannot share %lld query head%s and %lld KV head%s over %d ranks; legal: %s",
+        ulysses, ring, (long long)h->heads, h->heads > 1 ? "s" : "", (long long)h->kv_heads, h->kv_heads > 1 ? "s" : "", ranks,
+        legal);
 }
 
 /* A transfer that is hidden still takes memory bandwidth and multiprocessors from attention: reported slow-downs reach 1.8
@@ -69,9 +69,9 @@ enum status seq_degrees_choose(int ranks, int ranks_per_node, const struct seq_h
                                const struct seq_rates *rates, int *ulysses, int *ring)
 {
     if (ranks < 1 || ranks_per_node < 1)
-        return status_fail(ERR_INVALID, "mesh: %d ranks with %d on a node, both must be 1 or more", ranks, ranks_per_node);
+        return status_fail(ERR_INVALID, "--mesh: %d ranks with %d on a node, both must be 1 or more", ranks, ranks_per_node);
     if (!(rates->flops > 0 && rates->inside > 0 && rates->across > 0))
-        return status_fail(ERR_INVALID, "mesh: rates of %g FLOP/s, %g and %g bytes/s must be above 0", rates->flops,
+        return status_fail(ERR_INVALID, "--mesh: rates of %g FLOP/s, %g and %g bytes/s must be above 0", rates->flops,
                            rates->inside, rates->across);
     double best = 0;
     if (pairs <= 0)

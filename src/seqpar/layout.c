@@ -37,13 +37,13 @@ static int chunks_per_member(int64_t seq_len, int ring, enum seq_kind kind)
 enum status seq_shape_create(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, struct seq_shape *out)
 {
     if (seq_len < 1 || seq_len > INT32_MAX)
-        return status_fail(ERR_INVALID, "seq-len: %lld is not between 1 and %d", (long long)seq_len, INT32_MAX);
+        return status_fail(ERR_INVALID, "--seq-len: %lld is not between 1 and %d", (long long)seq_len, INT32_MAX);
     if (ulysses < 1 || ring < 1)
-        return status_fail(ERR_INVALID, "mesh: ulysses=%d and ring=%d must be 1 or more", ulysses, ring);
+        return status_fail(ERR_INVALID, "--mesh: ulysses=%d and ring=%d must be 1 or more", ulysses, ring);
     int per = chunks_per_member(seq_len, ring, kind);
     int64_t padded = round_up(seq_len, ring * lcm(per, ulysses));
     if (padded > INT32_MAX)
-        return status_fail(ERR_INVALID, "seq-len: %lld tokens padded for ulysses=%d and ring=%d are %lld, above %d",
+        return status_fail(ERR_INVALID, "--seq-len: %lld tokens padded for ulysses=%d and ring=%d are %lld, above %d",
                            (long long)seq_len, ulysses, ring, (long long)padded, INT32_MAX);
     if (kind == SEQ_AUTO)
         kind = per >= MIN_PER_MEMBER_AUTO ? SEQ_BALANCED : SEQ_ZIGZAG;

@@ -61,7 +61,7 @@ expect "two that disagree" 2 1 "^ltrain: torchrun says that this is rank 1 of 2,
 expect "half of what is needed" 2 1 "^ltrain: --rank 1 and --world-size" "$ltrain" $tiny --rank 1
 expect "a plan that does not fit" 3 1 "^ltrain: the plan needs .* on the device and 100 KiB are given \(--device-mem\)\. No offload setting fits" \
     $mpi -n 2 "$ltrain" $tiny --device-mem 100K
-expect "no mpiexec" 2 1 "^ltrain: ranks 3: cannot start mpiexec: No such file" env PATH=/nowhere "$ltrain" $tiny --ranks 3
+expect "no mpiexec" 2 1 "^ltrain: --ranks 3: cannot start mpiexec: No such file" env PATH=/nowhere "$ltrain" $tiny --ranks 3
 }
 $mpi -n 3 "$ltrain" --help >help 2>&1
 [ "$(grep -c '^usage: ltrain' help)" = 1 ] || { echo "not ok: the help of 3 ranks is not printed once"; failures=$((failures + 1)); }

@@ -185,7 +185,7 @@ static void test_ranks(void **state)
     FAILS("--ranks: 0 is out of range", REQUIRED, "--ranks", "0");
     FAILS("--comm-timeout: 0 is too small, it must be above 0", REQUIRED, "--comm-timeout", "0");
     FAILS("--rank: -1 is negative; give a number like 4096", REQUIRED, "--rank=-1");
-    FAILS("batch and grad-accum are both given", REQUIRED, "--batch", "4", "--grad-accum", "2");
+    FAILS("--batch and --grad-accum are both given", REQUIRED, "--batch", "4", "--grad-accum", "2");
     FAILS("did you mean --mesh?", "--mseh=3");
     FAILS("did you mean --ranks?", "--rnaks=3");
 
@@ -228,7 +228,7 @@ static void test_flag_errors(void **state)
     FAILS("--seq-len: 'abc' is not a number like 4096, 420k or 1m", "--seq-len", "abc");
     FAILS("--seq-len: 1 is too small, it must be at least 2", REQUIRED, "--seq-len", "1");
     FAILS("--seq-len: '' is not a number", REQUIRED, "--seq-len=");
-    FAILS("seq-len 8388608000000 is too long: a sequence holds at most 1g (1073741824) tokens", REQUIRED, "--seq-len=8000000m");
+    FAILS("--seq-len 8388608000000 is too long: a sequence holds at most 1g (1073741824) tokens", REQUIRED, "--seq-len=8000000m");
     FAILS("--device-mem: 'lots' is not a number like 512M", REQUIRED, "--device-mem", "lots");
     FAILS("--lr: 'nan' is not a number like 0.1 or 3e-4", REQUIRED, "--lr", "nan");
     FAILS("--lr: '1e999' is not", REQUIRED, "--lr", "1e999");
@@ -258,10 +258,15 @@ static void test_flag_errors(void **state)
     FAILS("--data: an empty name", REQUIRED, "--data", "a,,b");
     FAILS("--out: an empty name", REQUIRED, "--out=");
     FAILS("--out: '\xff' is not UTF-8", REQUIRED, "--out", "\xff");
-    FAILS("micro-batch 4: only 1 is supported; --grad-accum 4", REQUIRED, "--micro-batch", "4");
-    FAILS("eval-data and eval-fraction", REQUIRED, "--eval-data", "x", "--eval-fraction", "0.1");
-    FAILS("nothing to evaluate", REQUIRED, "--eval-every", "5");
-    FAILS("give --device cpu:discrete", REQUIRED, "--link-gbps", "5");
+    FAILS("--micro-batch 4: only 1 is supported; --grad-accum 4", REQUIRED, "--micro-batch", "4");
+    FAILS("--eval-data and --eval-fraction are", REQUIRED, "--eval-data", "x", "--eval-fraction", "0.1");
+    FAILS("--eval-every 5 has nothing to evaluate", REQUIRED, "--eval-every", "5");
+    write_file("throttled.yaml", "link-gbps: 5\neval-every: 5\n"); /* named as they are there */
+    FAILS("nothing to evaluate", REQUIRED, "--config", "throttled.yaml");
+    assert_int_equal(strncmp(status_message(), "eval-every 5 has", 16), 0);
+    FAILS("cpu:discrete's links", REQUIRED, "--config", "throttled.yaml", "--eval-every", "0");
+    assert_int_equal(strncmp(status_message(), "link-gbps is", 12), 0);
+    FAILS("--link-gbps is the speed of cpu:discrete's links: give --device cpu:discrete", REQUIRED, "--link-gbps", "5");
     FAILS("trace: step 11 is after the last one (--steps 10)", REQUIRED, "--steps", "10", "--trace", "11");
     FAILS("cannot read nowhere.yaml (--config): No such file", "--config", "nowhere.yaml");
     FAILS("leave out --config", "--config", "a", "--resume", "b");

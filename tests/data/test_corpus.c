@@ -285,7 +285,7 @@ static void test_eval_split(void **state)
     refuse(&config, "give one of them");
     config.eval_fraction = 0;
     config.seq_len = 26;
-    refuse(&config, "eval-data: all files together have 25 tokens and a sequence needs 26");
+    refuse(&config, "--eval-data: all files together have 25 tokens and a sequence needs 26 (--seq-len)");
 }
 
 static void test_refusals(void **state)
@@ -296,6 +296,7 @@ static void test_refusals(void **state)
     scratch_mkdir("nothing");
     const char *no_files[] = {scratch_path("nothing")};
     struct corpus_config config = config_of(missing, 2, 8);
+    refuse(&config, "--data: ");
     refuse(&config, "absent.txt: no such file");
     config = config_of(glob_none, 1, 8);
     refuse(&config, "*.txt");
@@ -308,9 +309,9 @@ static void test_refusals(void **state)
     config = config_of(NULL, 0, 8);
     refuse(&config, "no files are given");
     config = config_of(five, 1, 26);
-    refuse(&config, "have 25 tokens and a sequence needs 26");
+    refuse(&config, "--data: all files together have 25 tokens and a sequence needs 26 (--seq-len)");
     config.seq_len = 0;
-    refuse(&config, "seq-len: 0");
+    refuse(&config, "--seq-len: 0");
     config = config_of(five, 1, 8);
     config.vocab = 255;
     refuse(&config, "at least 256, the model has 255");
@@ -318,7 +319,7 @@ static void test_refusals(void **state)
     config.eval_fraction = 0.5;
     refuse(&config, "nothing would be left to train");
     config.eval_fraction = 1.0;
-    refuse(&config, "eval-fraction: 1");
+    refuse(&config, "--eval-fraction: 1");
     config.eval_fraction = NAN;
     refuse(&config, "eval-fraction");
 }

@@ -32,7 +32,7 @@ static void options_and_keys(void **state)
     refuses_before_the_run(2, "--steps|0|at least 1", TINY "--steps 0");
     refuses_before_the_run(2, "--zero|4", TINY "--zero 4");
     refuses_before_the_run(2, "unexpected argument 'more.txt'|comma", "--data corpus.txt more.txt");
-    refuses_before_the_run(2, "eval-every|--eval-data|--eval-fraction", TINY "--eval-every 2");
+    refuses_before_the_run(2, "--eval-every 2 has|--eval-data|--eval-fraction", TINY "--eval-every 2");
     e2e_refuses(2, "--max-seq|--seq-len", NULL, "plan" TINY "--max-seq");
     refuses_before_the_run(2, "--max-seq|ltrain plan", "--model tiny --data corpus.txt --max-seq");
     e2e_refuses(2, "no command 'trian'|train|plan", NULL, "trian" TINY);
@@ -54,16 +54,16 @@ static void data(void **state)
 {
     (void)state;
 #define WITHOUT_DATA "--model tiny --seq-len 256" TILES
-    refuses_before_the_run(2, "data|absent.txt|no such file", WITHOUT_DATA "--data absent.txt");
-    refuses_before_the_run(2, "data|*.md|nothing matches", WITHOUT_DATA "--data *.md");
+    refuses_before_the_run(2, "--data: |absent.txt|no such file", WITHOUT_DATA "--data absent.txt");
+    refuses_before_the_run(2, "--data: |*.md|nothing matches", WITHOUT_DATA "--data *.md");
     e2e_write("empty.txt", "%s", "");
-    refuses_before_the_run(2, "data|empty", WITHOUT_DATA "--data empty.txt");
+    refuses_before_the_run(2, "--data: |empty", WITHOUT_DATA "--data empty.txt");
     assert_int_equal(mkdir("folder", 0777), 0);
-    refuses_before_the_run(2, "data|folder|no files", WITHOUT_DATA "--data folder");
+    refuses_before_the_run(2, "--data: |folder|no files", WITHOUT_DATA "--data folder");
     assert_int_equal(symlink("nowhere", "dangling.txt"), 0);
     refuses_before_the_run(2, "dangling.txt", WITHOUT_DATA "--data dangling.txt --device-mem 1K"); /* before planning */
     refuses_before_the_run(2, "/dev/null|regular file", WITHOUT_DATA "--data /dev/null");
-    refuses_before_the_run(2, "data|20000|20480|seq-len", "--model tiny --data corpus.txt --seq-len 20k" WIDE);
+    refuses_before_the_run(2, "--data: |20000|20480|seq-len", "--model tiny --data corpus.txt --seq-len 20k" WIDE);
     e2e_write("secret.txt", "%s", "nobody may read this");
     assert_int_equal(chmod("secret.txt", 0), 0);
     e2e_refuses(2, "secret.txt|Permission denied", &(struct launch){.prepare = no_reading_by_root},
@@ -108,7 +108,7 @@ static void machines(void **state)
 static void models(void **state)
 {
     (void)state;
-    refuses_before_the_run(2, "device|CUDA|cpu", TINY "--device cuda");
+    refuses_before_the_run(2, "--device cuda|CUDA|cpu", TINY "--device cuda");
     refuses_before_the_run(2, "gpt2-tiny|4096|5120|--seq-len", "--model gpt2-tiny --data corpus.txt --seq-len 5k" TILES);
     refuses_before_the_run(2, "'tyny' is not a preset|did you mean tiny?", "--model tyny --data corpus.txt --seq-len 256");
     refuses_before_the_run(2, "--model: '7b' is not a preset; presets are tiny, ", "--model 7b --data corpus.txt --seq-len 256");
@@ -116,7 +116,7 @@ static void models(void **state)
     refuses_before_the_run(2, "no such directory: meta-llama/Llama-3.1-8B|not downloaded|give the directory",
                            "--model meta-llama/Llama-3.1-8B --data corpus.txt --seq-len 256");
     refuses_before_the_run(2, "--keep-inputs 99: model tiny has 2 layers", TINY "--keep-inputs 99");
-    refuses_before_the_run(2, "freeze|nothing.*", TINY "--freeze nothing.*");
+    refuses_before_the_run(2, "--freeze: |nothing.*", TINY "--freeze nothing.*");
     assert_int_equal(mkdir("hollow", 0777), 0);
     refuses_before_the_run(2, "hollow/config.json|No such file", "--model hollow --data corpus.txt --seq-len 256");
 }

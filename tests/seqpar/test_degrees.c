@@ -40,7 +40,7 @@ static void illegal_degrees_name_the_legal_ones(void **state)
     (void)state;
     assert_int_equal(seq_degrees_check(12, 3, 4, &llama_8b), ERR_INVALID);
     assert_string_equal(status_message(),
-                        "mesh: ulysses=3 with ring=4 cannot share 32 query heads and 8 KV heads over 12 ranks; legal: "
+                        "--mesh: ulysses=3 with ring=4 cannot share 32 query heads and 8 KV heads over 12 ranks; legal: "
                         "ulysses=1 with ring=12, ulysses=2 with ring=6, ulysses=4 with ring=3");
     assert_int_equal(seq_degrees_check(8, 2, 2, &llama_8b), ERR_INVALID); /* not all ranks */
     assert_int_equal(seq_degrees_check(4, 2, 2, &mqa), ERR_INVALID);
