@@ -52,7 +52,7 @@ static void print_config(const struct run *r, const struct train_hooks *hooks)
 
 void run_print_before(struct run *r, const struct train_hooks *hooks)
 {
-    char a[32], b[32], c[32], line[256], text[512];
+    char a[32], b[32], c[32], step[32], line[256], text[512];
     const struct settings *s = r->s;
     const struct plan *p = r->session->plan;
     const struct corpus_report *d = corpus_get_report(r->corpus);
@@ -81,9 +81,9 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
            (long long)d->documents, units_format_count(d->tokens_kept, a), units_format_count(d->tokens_dropped, b),
            (long long)d->documents_split, (long long)d->train_sequences, (long long)d->eval_sequences, d->unigram_entropy);
     plan_describe(p, line, sizeof line);
-    printf("plan: fits: device %s, host %s, nvme %s; step %.3g s (%s)\n      %s\n", units_format_bytes(p->arena[TIER_DEVICE], a),
-           units_format_bytes(p->arena[TIER_HOST], b), units_format_bytes(p->arena[TIER_NVME], c), p->seconds, p->cost.source,
-           line);
+    printf("plan: fits: device %s, host %s, nvme %s; step %s (%s)\n      %s\n", units_format_bytes(p->arena[TIER_DEVICE], a),
+           units_format_bytes(p->arena[TIER_HOST], b), units_format_bytes(p->arena[TIER_NVME], c),
+           report_duration(p->seconds, step), p->cost.source, line);
     fflush(stdout);
 }
 

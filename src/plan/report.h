@@ -49,7 +49,9 @@ enum tensor_class report_class_of(const struct program *p, const struct instr *i
 /* How many times a step runs each program. */
 void report_counts(const struct plan *p, int64_t count[PLAN_PROGRAMS]);
 
-/* "0.0314 s", "9.6 ms", "317 s", "3.4 h": three digits or more; "0 s" only of none; into buf; returns buf. */
+/* The unit in which people read a time of so many seconds, from ns to years; *unit: the seconds of one. */
+const char *report_time_unit(double seconds, double *unit);
+/* "0.0314 s", "9.6 ms", "317 s", "36 min", "3.4 h", "3.2 days": three digits; "0 s" only of none; into buf; returns buf. */
 const char *report_duration(double seconds, char buf[32]);
 
 /* What is done in a second beside now: "31% faster", "12.5% slower" (a step takes 12.5% longer), "2.4 times as fast", "takes 3

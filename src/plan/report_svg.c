@@ -264,18 +264,16 @@ static enum status draw_memory(struct picture *s, const struct plan *plan, struc
 /* Round times on an axis over everything below `top`. */
 static void draw_axis(struct picture *s, int top)
 {
-    double unit = pow(10, floor(log10(s->span / 4))), step = unit;
-    if (s->span / step > 20)
-        step = 5 * unit;
-    else if (s->span / step > 8)
-        step = 2 * unit;
-    int small = step < 1e-3;
-    for (int i = 0; i * step <= s->span; i++) {
-        int x = x_of(column_of(s, i * step));
+    double unit;
+    const char *name = report_time_unit(s->span, &unit);
+    double span = s->span / unit, power = pow(10, floor(log10(span / 4)));
+    double step = span / power > 20 ? 5 * power : span / power > 8 ? 2 * power : power;
+    for (int i = 0; i * step <= span; i++) {
+        int x = x_of(column_of(s, i * step * unit));
         fprintf(s->f,
                 "<path d=\"M%d %dV%d\" stroke=\"#000\" stroke-opacity=\".18\"/><text x=\"%d\" y=\"%d\" "
-                "text-anchor=\"middle\">%.10g%s</text>\n",
-                x, top, s->y, x, s->y + 14, small ? i * step * 1e3 : i * step, small ? " ms" : " s");
+                "text-anchor=\"middle\">%.10g %s</text>\n",
+                x, top, s->y, x, s->y + 14, i * step, name);
     }
     s->y += 24;
 }
@@ -311,7 +309,7 @@ enum status plan_write_svg(const struct plan *plan, const struct model *m, FILE 
 {
     struct picture s = {.f = f, .p = plan->programs[PLAN_UPDATE_STEP], .y = TOP};
     struct band *b = sys_malloc(sizeof *b);
-    char tokens[32], line[256];
+    char tokens[32], line[256], span[32];
     if (!b)
         return status_fail(ERR_NOMEM, "out of memory for the picture of a plan");
     s.span = s.p->seconds;
@@ -322,9 +320,9 @@ enum status plan_write_svg(const struct plan *plan, const struct model *m, FILE 
         "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n<text x=\"%d\" y=\"22\" font-size=\"15\" font-weight=\"bold\">",
         WIDTH, page_height(s.p), LEFT);
     escaped(m->config.name, f);
-    fprintf(f, ", %s tokens%s: %s of %.4g s</text>\n<text x=\"%d\" y=\"42\">%s</text>\n",
+    fprintf(f, ", %s tokens%s: %s of %s</text>\n<text x=\"%d\" y=\"42\">%s</text>\n",
             units_format_count(plan->tokens / plan->sequences, tokens), plan->strategy.ranks > 1 ? ", one of the ranks" : "",
-            plan->micro_batches > 1 ? "the first micro-batch of a step" : "a step", s.span, LEFT, line);
+            plan->micro_batches > 1 ? "the first micro-batch of a step" : "a step", report_duration(s.span, span), LEFT, line);
     draw_phases(&s);
     draw_lanes(&s, b);
     s.y += GAP;

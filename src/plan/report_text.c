@@ -9,6 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+#define DAY 86400.0
+
 static const char *residency_name(enum residency r)
 {
     static const char *const names[] = {"none", "cpu", "nvme", "recompute"};
@@ -60,18 +62,31 @@ static const char *scaled(double x, char buf[32])
     return buf;
 }
 
+const char *report_time_unit(double seconds, double *unit)
+{
+    static const struct {
+        double from, seconds;
+        const char *name;
+    } units[] = {{999.5 * DAY, 365 * DAY, "years"},
+                 {47.95 * 3600, DAY, "days"},
+                 {99.5 * 60, 3600, "h"},
+                 {999.5, 60, "min"},
+                 {0.00995, 1, "s"},
+                 {0.00995e-3, 1e-3, "ms"},
+                 {0.00995e-6, 1e-6, "us"},
+                 {-INFINITY, 1e-9, "ns"}};
+    int i = 0;
+    while (seconds < units[i].from)
+        i++;
+    *unit = units[i].seconds;
+    return units[i].name;
+}
+
 const char *report_duration(double seconds, char buf[32])
 {
-    static const char *const small[] = {"s", "ms", "us", "ns"};
-    int i = 0;
-    for (; seconds > 0 && seconds < 0.00995 && i < 3; i++)
-        seconds *= 1000;
-    if (seconds < 999.5)
-        snprintf(buf, 32, "%.3g %s", seconds, small[i]);
-    else if (seconds < 36000)
-        snprintf(buf, 32, "%.0f s", seconds);
-    else
-        snprintf(buf, 32, "%.1f h", seconds / 3600);
+    double unit = 1;
+    const char *name = seconds > 0 ? report_time_unit(seconds, &unit) : "s";
+    snprintf(buf, 32, seconds / unit < 999.5 ? "%.3g %s" : "%.0f %s", seconds / unit, name);
     return buf;
 }
 
@@ -197,6 +212,9 @@ static void print_header(const struct plan *p, const struct model *m, const stru
         print_longest(p, f);
     if (p->sequences > 1)
         fprintf(f, "A step is %lld sequences.\n", (long long)p->sequences);
+    if (p->fits && p->seconds > DAY)
+        prose_print(f, 2, "A step takes longer than a day, and a run is saved between steps only: %lld (--steps) would take %s.",
+                    (long long)s->steps, report_duration((double)s->steps * p->seconds, a));
     plan_print_sharing(p, f);
 }
 
@@ -331,6 +349,8 @@ static const char *drive_lasts(double days, char buf[32])
 {
     if (days > 20 * 365)
         return "more than 20 years";
+    if (days < 10 || days > 3 * 365)
+        return report_duration(days * DAY, buf);
     snprintf(buf, 32, "%.0f days", days);
     return buf;
 }
