@@ -54,7 +54,7 @@ const struct settings_key settings_keys[] = {
     {"device", KEY_CHOICE, AT(device), "auto", .choices = devices, .arg = "NAME", .help = "where the model runs"},
     {"device-mem", KEY_BYTES, AT(device_mem), "auto", "auto", POSITIVE, .arg = "BYTES", .help = "budget on the device: 256M, 80G; auto: what is free"},
     {"host-mem", KEY_BYTES, AT(host_mem), "auto", "auto", POSITIVE, .arg = "BYTES", .help = "budget on the host; with --machine: of each node"},
-    {"nvme-max", KEY_BYTES, AT(nvme_max), "auto", "auto", ANY, .arg = "BYTES", .help = "budget on the nvme tier"},
+    {"nvme-max", KEY_BYTES, AT(nvme_max), "auto", "auto", ANY, .arg = "BYTES", .help = "budget on the nvme tier; with --machine: of each node; auto: 95% of what is free there"},
     {"nvme-path", KEY_LIST, AT(nvme_path), .arg = "DIR,...", .help = "directories, striped (default: the run's directory)"},
     {"link-gbps", KEY_NUMBER, AT(link_gbps), "0", ANY, .arg = "X", .help = "speed of the links of cpu:discrete; 0: unlimited"},
 

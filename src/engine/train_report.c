@@ -7,6 +7,7 @@
 #include "offload/drives.h"
 #include "offload/places.h"
 #include "ops/blas.h"
+#include "plan/hardware.h"
 #include "plan/report.h"
 
 #include <math.h>
@@ -63,8 +64,9 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
         places_describe(line, sizeof line);
         printf("places: %s\n", line);
     }
-    printf("budgets: device %s, host %s, nvme %s\n", units_format_bytes(r->limit[TIER_DEVICE], a),
+    printf("budgets: device %s, host %s, nvme %s", units_format_bytes(r->limit[TIER_DEVICE], a),
            units_format_bytes(r->limit[TIER_HOST], b), units_format_bytes(r->limit[TIER_NVME], c));
+    s->nvme_max < 0 ? (void)printf(" (%d%% left free)\n", HARDWARE_LEFT_FREE) : (void)printf("\n");
     printf("host memory: %s\n", arena_describe(r->session->host));
     printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
     comm_describe(r->comm, text, sizeof text);

@@ -88,6 +88,8 @@ static void own_limits(const struct settings *s, int sharing, int64_t limit[TIER
     limit[TIER_NVME] = least == INT64_MAX ? INT64_MAX : least / users * max_i64(1, drives);
     if (s->nvme_max >= 0)
         limit[TIER_NVME] = min_i64(limit[TIER_NVME], s->nvme_max);
+    else if (least < INT64_MAX)
+        limit[TIER_NVME] = hardware_drives_share(limit[TIER_NVME]);
 }
 
 /* Of each of the n numbers the least of all ranks: they run one program. */

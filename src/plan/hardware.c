@@ -229,9 +229,8 @@ void hardware_override(struct hardware *h, const struct settings *s)
         h->device_mem = s->device_mem;
     if (s->host_mem >= 0)
         h->host_mem = s->host_mem;
-    h->drives_hold = h->nvme_mem;
-    if (s->nvme_max >= 0)
-        h->nvme_mem = s->nvme_max;
+    h->drives_hold = hardware_drives_share(h->nvme_mem);
+    h->nvme_mem = s->nvme_max >= 0 ? s->nvme_max : h->drives_hold;
 }
 
 void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS])
@@ -244,7 +243,7 @@ void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS])
 
 void hardware_print(const struct hardware *h, const struct settings *s, FILE *f)
 {
-    char device[32], host[32], nvme[32], nodes[32] = "", drives[128] = "no nvme", other[64] = "";
+    char device[32], host[32], nvme[32], nodes[32] = "", drives[160] = "no nvme", other[64] = "", left[32] = "";
     double faster = h->peak_flops[BF16] / h->peak_flops[F32];
     /* a data sheet's node has one where nobody says anything */
     int assumed = hardware_is_preset(s->machine) && s->nvme_drives == AUTO && s->nvme_max == AUTO;
@@ -252,10 +251,12 @@ void hardware_print(const struct hardware *h, const struct settings *s, FILE *f)
         snprintf(other, sizeof other, " (--dtype bf16 computes %.0f times as fast at most)", faster);
     if (h->nodes > 1)
         snprintf(nodes, sizeof nodes, "%d nodes of ", h->nodes);
+    if (s->nvme_max == AUTO)
+        snprintf(left, sizeof left, ", %d%% left free", HARDWARE_LEFT_FREE);
     if (h->nvme_mem > 0)
-        snprintf(drives, sizeof drives, "nvme %s in %d drive%s%s, %.3g GB/s read, %.3g written",
+        snprintf(drives, sizeof drives, "nvme %s in %d drive%s%s%s, %.3g GB/s read, %.3g written",
                  units_format_bytes(h->nvme_mem, nvme), h->drives, h->drives == 1 ? "" : "s",
-                 assumed ? " (assumed; none: --nvme-max 0)" : "", h->read / GIGA, h->write / GIGA);
+                 assumed ? " (assumed; none: --nvme-max 0)" : "", left, h->read / GIGA, h->write / GIGA);
     prose_print(f, 2, "machine: %s%d x %s, %s%s; host %s%s; %s.", nodes, h->devices, h->name,
                 units_format_bytes(h->device_mem, device), h->devices > 1 ? " each" : "", units_format_bytes(h->host_mem, host),
                 h->nodes > 1 ? " each" : "", drives);

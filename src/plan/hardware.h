@@ -10,6 +10,8 @@
 
 #include <stdio.h>
 
+#define HARDWARE_LEFT_FREE 5 /* percent of a drive */
+
 struct hardware {
     char name[48], source[128]; /* source of the figures, for people */
     int cpu;                    /* the devices are the host's own processors and memory */
@@ -17,7 +19,7 @@ struct hardware {
     int drives;                 /* of one node, which read and write together */
     int64_t device_mem;         /* of one device */
     int64_t host_mem, nvme_mem; /* of one node, all drives together */
-    int64_t drives_hold;        /* nvme_mem before --nvme-max; 0: the same */
+    int64_t drives_hold;        /* what plans may take of nvme_mem without --nvme-max; 0: all of it */
     int64_t device_holds;       /* device_mem before --device-mem; 0: the same */
 
     double peak_flops[COST_TYPES]; /* dense peak of a device by storage type */
@@ -47,6 +49,13 @@ enum status hardware_write(const struct hardware *h, FILE *f);
 
 /* What this build takes for granted of a machine that was never measured. */
 void hardware_assumed(struct hardware *out);
+
+/* What plans may take of so many free bytes of drives where --nvme-max does not say: the rest is left for checkpoints, logs and
+ * others' files. */
+static inline int64_t hardware_drives_share(int64_t free_bytes)
+{
+    return free_bytes - free_bytes / 100 * HARDWARE_LEFT_FREE;
+}
 
 /* Sets a rate for all shapes; the products' rates fall off at small sizes like those of a device that needs large ones. */
 void hardware_set_gemm(struct gemm_rates *r, double flops, double half_size);

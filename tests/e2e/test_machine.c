@@ -75,8 +75,8 @@ static void nvme_paths_of_other_mounts(void **state)
     assert_int_equal(mkdir("fixed", 0777) | mkdir("small", 0777), 0);
     e2e_refuses(1, "nvme path fixed|Read-only|--nvme-path", &(struct launch){.prepare = mount_read_only}, ON("fixed"));
     const struct launch small = {.prepare = mount_small};
-    e2e_refuses(3, "the plan needs|on the nvme|1.0 MiB are free", &small, ON("small"));
-    e2e_refuses(3, "the plan needs|on the nvme|1.0 MiB are free", &small, ON("small --nvme-max 1G"));
+    e2e_refuses(3, "the plan needs|on the nvme|973 KiB are free (--nvme-max, 5% left free)", &small, ON("small"));
+    e2e_refuses(3, "the plan needs|on the nvme|1.0 MiB are free (--nvme-max)", &small, ON("small --nvme-max 1G"));
 }
 
 static void several_nvme_paths(void **state)

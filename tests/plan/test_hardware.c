@@ -158,7 +158,8 @@ static void parts_of_a_node(void **state)
     assert_int_equal(hardware_preset("4xa100-40", &h), OK);
     hardware_override(&h, &s);
     hardware_limits(&h, 4, limit);
-    assert_true(limit[TIER_DEVICE] == h.device_mem && limit[TIER_HOST] == 128ll << 30 && limit[TIER_NVME] == 3840000000000ll);
+    assert_true(limit[TIER_DEVICE] == h.device_mem && limit[TIER_HOST] == 128ll << 30);
+    near((double)limit[TIER_NVME], 0.95 * 3840e9);
     near(h.read, 28e9);
 
     struct cost_model c;
@@ -272,6 +273,21 @@ static void slow_types_are_named(void **state)
     }
 }
 
+/* Unless a number is given, plans leave a part of the drives alone. */
+static void left_free(void **state)
+{
+    (void)state;
+    struct hardware h;
+    struct settings s = {.device_mem = AUTO, .host_mem = AUTO, .nvme_max = AUTO, .nvme_drives = AUTO};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(hardware_preset("4xa100-40", &h), OK);
+        hardware_override(&h, &s);
+        near((double)h.nvme_mem, i ? 3839e9 : 0.95 * 3840e9);
+        near((double)h.drives_hold, 0.95 * 3840e9);
+        s.nvme_max = 3839000000000;
+    }
+}
+
 /* As text, in a buffer that the next call overwrites. */
 static const char *described(const char *machine, const char *drives)
 {
@@ -282,7 +298,7 @@ static const char *described(const char *machine, const char *drives)
     s.machine = (char *)(uintptr_t)machine;
     s.nvme_drives = strcmp(drives, "given") == 0 ? 2 : AUTO;
     s.nvme_gbps = 7;
-    s.nvme_max = strcmp(drives, "none") == 0 ? 0 : AUTO;
+    s.nvme_max = strcmp(drives, "none") == 0 ? 0 : strcmp(drives, "all") == 0 ? 1ll << 40 : AUTO;
     assert_int_equal(hardware_preset(machine, &h), OK);
     hardware_override(&h, &s);
     memset(text, 0, sizeof text);
@@ -297,8 +313,10 @@ static const char *described(const char *machine, const char *drives)
 static void what_is_there(void **state)
 {
     (void)state;
-    must_contain(described("2xa100-40", ""), "machine: 2 x a100-40, 38 GiB each; host 256 GiB; nvme 3.5 TiB in 1 drive");
+    must_contain(described("2xa100-40", ""), "machine: 2 x a100-40, 38 GiB each; host 256 GiB; nvme 3.3 TiB in 1 drive");
     must_contain(described("2xa100-40", ""), "(assumed; none: --nvme-max 0)");
+    must_contain(described("2xa100-40", ""), "left free");
+    assert_null(strstr(described("2xa100-40", "all"), "left free"));
     must_contain(described("rtx4090", ""), "machine: 1 x rtx4090, 23 GiB; host");
     assert_null(strstr(described("rtx4090", "given"), "assumed"));
     must_contain(described("rtx4090", "none"), "no nvme.");
@@ -310,6 +328,7 @@ int main(void)
                                        cmocka_unit_test(file_errors),      cmocka_unit_test(round_trip),
                                        cmocka_unit_test(parts_of_a_node),  cmocka_unit_test(shared_processors),
                                        cmocka_unit_test(throttled_copies), cmocka_unit_test(slow_types_are_named),
-                                       cmocka_unit_test(mixed_products),   cmocka_unit_test(what_is_there)};
+                                       cmocka_unit_test(mixed_products),   cmocka_unit_test(what_is_there),
+                                       cmocka_unit_test(left_free)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
