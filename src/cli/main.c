@@ -4,6 +4,7 @@
 #include "engine/check.h"
 #include "engine/train.h"
 #include "plan/changes.h"
+#include "plan/progress.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -43,16 +44,37 @@ static enum status write_picture(const struct plan *plan, const struct model *mo
     return st;
 }
 
+/* What takes long, with a sign of life; after the table only where it does not disturb what shows that (less). */
+static enum status find_decisions(const struct plan *plan, const struct model *model, const struct settings *s,
+                                  const struct comm *comm, struct explanation *out)
+{
+    train_show_progress(s, comm);
+    enum status st = explain_make(plan, model, s, out);
+    progress_end();
+    return st;
+}
+
+static enum status find_changes(const struct plan *plan, const struct model *model, const struct settings *s,
+                                const struct comm *comm, struct changes *out)
+{
+    if (s->json || isatty(STDOUT_FILENO))
+        train_show_progress(s, comm);
+    enum status st = changes_find(plan, model, s, out);
+    progress_end();
+    return st;
+}
+
 /* The table or JSON, what could be changed, the picture, and the sentence if it does not fit. */
-static enum status write_plan(const struct plan *plan, const struct model *model, const struct settings *s)
+static enum status write_plan(const struct plan *plan, const struct model *model, const struct settings *s,
+                              const struct comm *comm)
 {
     struct changes c = {0};
     struct explanation e;
     int explain = s->explain && plan->fits;
     if (explain)
-        TRY(explain_make(plan, model, s, &e));
+        TRY(find_decisions(plan, model, s, comm, &e));
     if (s->json) {
-        TRY(changes_find(plan, model, s, &c));
+        TRY(find_changes(plan, model, s, comm, &c));
         TRY(plan_write_json(plan, model, &c, explain ? &e : NULL, stdout));
     } else {
         TRY(plan_print(plan, model, s, stdout));
@@ -61,7 +83,7 @@ static enum status write_plan(const struct plan *plan, const struct model *model
             explain_print(plan, &e, stdout);
         }
         fflush(stdout);
-        TRY(changes_find(plan, model, s, &c));
+        TRY(find_changes(plan, model, s, comm, &c));
         changes_print(plan, &c, stdout);
     }
     if (s->svg)
@@ -79,7 +101,7 @@ static enum status plan_command(struct settings *s, struct comm *c)
     TRY(train_open_model(s, &model));
     enum status st = train_plan(s, c, comm_size(c) > 1 ? comm_size(c) : train_planned_ranks(s), model, &plan, limit);
     if (st == OK)
-        st = write_plan(plan, model, s);
+        st = write_plan(plan, model, s, c);
     plan_destroy(plan);
     model_destroy(model);
     return st;

@@ -12,6 +12,7 @@
 #include "plan/changes.h"
 #include "plan/hardware.h"
 #include "plan/longest.h"
+#include "plan/progress.h"
 
 #include <errno.h>
 #include <omp.h>
@@ -208,19 +209,31 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
     return least_of_ranks(comm, out->limit, TIERS);
 }
 
+void train_show_progress(const struct settings *s, const struct comm *comm)
+{
+    if (comm_size(comm) == 1 && !(s->json && isatty(STDOUT_FILENO)))
+        progress_begin(STDERR_FILENO, PROGRESS_AFTER_NS);
+}
+
+static enum status plan_prepared(struct settings *s, const struct prepared *p, const struct model *m, struct plan **plan)
+{
+    if (s->max_seq)
+        return plan_longest(m, s, p->ranks, p->per_host, p->limit, plan);
+    TRY(plan_mesh(m, s, p->ranks, p->per_host));
+    TRY(changes_refuse_early(m, s, p->limit));
+    return plan_create(m, s, p->limit, plan);
+}
+
 enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct plan **plan,
                        int64_t limit[TIERS])
 {
     struct prepared p;
     TRY(s->machine ? prepare_elsewhere(s, &p) : prepare_here(s, comm, ranks, &p));
     memcpy(limit, p.limit, sizeof p.limit);
-    if (s->max_seq) {
-        TRY(plan_longest(m, s, p.ranks, p.per_host, p.limit, plan));
-    } else {
-        TRY(plan_mesh(m, s, p.ranks, p.per_host));
-        TRY(changes_refuse_early(m, s, p.limit));
-        TRY(plan_create(m, s, p.limit, plan));
-    }
+    train_show_progress(s, comm);
+    enum status st = plan_prepared(s, &p, m, plan);
+    progress_end();
+    TRY(st);
     s->ulysses = (*plan)->strategy.ulysses;
     s->ring = (*plan)->strategy.ring;
     if (s->zero == AUTO) /* a rank alone has no stage: another run may have more */

@@ -2,6 +2,7 @@
 #include "plan/lower.h"
 
 #include "base/sys.h"
+#include "plan/progress.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -279,6 +280,7 @@ enum status lower_program(const struct model *m, const struct strategy *s, int r
     char name[32];
     snprintf(name, sizeof name, "%s%s%s%s", names[role & 3], role & ROLE_BACKWARD ? "backward" : "",
              role & ROLE_FIRST ? " first" : "", role & ROLE_LAST ? " last" : "");
+    progress_program(s->seq_len);
     TRY(program_create(name, &L.p));
     L.p->discrete = s->discrete;
     int g;
