@@ -8,9 +8,26 @@
 #include <string.h>
 #include <strings.h>
 
+/* "430,080" as it is printed, without its commas; other texts as they are. */
+static const char *ungrouped(const char *text, char buf[32])
+{
+    size_t n = strspn(text, "0123456789,"), o = 0;
+    if (text[n] || n >= 32 || n % 4 == 0 || !strchr(text, ','))
+        return text;
+    for (size_t i = 0; i < n; i++) {
+        if ((text[i] == ',') != ((n - i) % 4 == 0))
+            return text;
+        if (text[i] != ',')
+            buf[o++] = text[i];
+    }
+    buf[o] = 0;
+    return buf;
+}
+
 static enum status parse_scaled(const char *key, const char *text, const char *letters, const char *example, int64_t *out)
 {
-    char *end;
+    char *end, digits[32];
+    text = ungrouped(text, digits);
     if (text[0] == '-' && isdigit((unsigned char)text[1]))
         return status_fail(ERR_INVALID, "%s: %s is negative; give a number like %s", key, text, example);
     if (!isdigit((unsigned char)text[0]) && text[0] != '.')

@@ -14,8 +14,8 @@ static void counts_are_read(void **state)
     static const struct {
         const char *text;
         int64_t value;
-    } good[] = {{"0", 0},        {"4096", 4096}, {"420k", 430080},  {"420K", 430080},
-                {"1m", 1048576}, {"1.5k", 1536}, {"2g", 2147483648}};
+    } good[] = {{"0", 0},       {"4096", 4096},     {"420k", 430080},    {"420K", 430080},      {"1m", 1048576},
+                {"1.5k", 1536}, {"2g", 2147483648}, {"430,080", 430080}, {"1,048,576", 1048576}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         int64_t v = -1;
         assert_int_equal(units_parse_count("seq-len", good[i].text, &v), OK);
@@ -41,7 +41,8 @@ static void bytes_are_read(void **state)
 static void nonsense_is_refused_naming_the_key(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"", "-1", "k", "12x", "1.5", "99999999T", "1 G", "1kk", "nan", "inf"};
+    static const char *const bad[] = {"",    "-1", "k",    "12x", "1.5",      "99999999T", "1 G",    "1kk",   "nan",
+                                      "inf", ",1", ",123", "1,5", "1234,567", "12,34,567", "1,024k", "1,024,"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         int64_t v = 7;
         assert_int_equal(units_parse_bytes("host-mem", bad[i], &v), ERR_INVALID);
