@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 enum sys_call {
@@ -45,6 +46,8 @@ int sys_open(const char *path, int flags, mode_t mode);
 int sys_close(int fd);
 ssize_t sys_pread(int fd, void *buf, size_t n, off_t at);
 ssize_t sys_pwrite(int fd, const void *buf, size_t n, off_t at);
+/* A text file to read from; errno says why there is none, EISDIR of a directory, which fopen takes for one. */
+FILE *sys_read_text(const char *path);
 int sys_fsync(int fd);
 int sys_rename(const char *from, const char *to);
 int sys_unlink(const char *path);

@@ -13,23 +13,29 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char usage[] =
-    "usage: ltrain [train] --model DIR --data PATH --seq-len N [options]\n"
-    "       ltrain plan ...     same options: what lives where and what fits; runs nothing\n"
-    "       ltrain check ...    same options: whether a few steps (--steps, 3) equal one rank's with everything resident\n"
-    "       ltrain --resume RUN [options]\n"
-    "       ltrain --ranks N ..., mpiexec -n N ltrain ..., srun --mpi=pmix ltrain ...: several processes\n\n";
+static const char usage[] = "usage: ltrain [train] --model DIR --data PATH --seq-len N [options]\n"
+                            "       ltrain plan ...     same options: what lives where and what fits; runs\n"
+                            "                           nothing\n"
+                            "       ltrain check ...    same options: whether a few steps (--steps, 3) equal one\n"
+                            "                           rank's with everything resident\n"
+                            "       ltrain --resume RUN [options]\n"
+                            "       ltrain --ranks N ..., mpiexec -n N ltrain ..., srun --mpi=pmix ltrain ...:\n"
+                            "                           several processes\n\n";
 
-static const char plan_usage[] =
-    "usage: ltrain plan --model NAME --seq-len N [options]\n\n"
-    "Says what lives where, what fits, how long a step takes, what limits it and what would help. Runs nothing.\n\n"
-    "  ltrain plan --model 8b --seq-len 420k --dtype bf16 --machine 2xa100-80      does it fit? how fast? what is written a "
-    "day?\n"
-    "  ltrain plan --model 8b --max-seq --dtype bf16 --machine 4xa100-40           the longest sequence there\n"
-    "  ltrain plan --model 8b --seq-len 1m --dtype bf16 --machine h200 --host-mem 2T --nvme 4x7GB/s       other memory and "
-    "drives\n"
-    "  ltrain plan --model 1b --seq-len 64k --explain                              this machine; why it is as it is\n"
-    "  ltrain plan --model 1b --seq-len 64k --profile                              this machine, measured first\n\n";
+static const char plan_usage[] = "usage: ltrain plan --model NAME --seq-len N [options]\n\n"
+                                 "Says what lives where, what fits, how long a step takes, what limits it and what\n"
+                                 "would help. Runs nothing.\n\n"
+                                 "Does it fit? How fast? What is written a day?\n"
+                                 "  ltrain plan --model 8b --seq-len 420k --dtype bf16 --machine 2xa100-80\n"
+                                 "The longest sequence there:\n"
+                                 "  ltrain plan --model 8b --max-seq --dtype bf16 --machine 4xa100-40\n"
+                                 "With other memory and drives:\n"
+                                 "  ltrain plan --model 8b --seq-len 1m --dtype bf16 --machine h200 --host-mem 2T \\\n"
+                                 "              --nvme 4x7GB/s\n"
+                                 "On this machine; why it is as it is:\n"
+                                 "  ltrain plan --model 1b --seq-len 64k --explain\n"
+                                 "On this machine, measured first:\n"
+                                 "  ltrain plan --model 1b --seq-len 64k --profile\n\n";
 
 #define CHECK_STEPS 3
 

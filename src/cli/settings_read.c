@@ -2,6 +2,7 @@
 #include "cli/settings.h"
 #include "cli/settings_keys.h"
 
+#include "base/sys.h"
 #include "base/units.h"
 
 #include <errno.h>
@@ -79,7 +80,7 @@ static enum status read_file(const struct flag *flags, int n, struct settings *s
     if (asprintf(&path, "%s%s", resume ? resume : config ? config : DEFAULT_FILE, resume ? "/config.yaml" : "") < 0)
         return status_fail(ERR_NOMEM, "out of memory");
     enum status st = OK;
-    FILE *f = fopen(path, "re");
+    FILE *f = sys_read_text(path);
     if (f) {
         st = settings_read_yaml(path, f, s);
         fclose(f);
@@ -125,7 +126,8 @@ static const char *example_of(const struct settings_key *k)
     return strcmp(k->name, "model") == 0 ? "model: tiny" : strcmp(k->name, "data") == 0 ? "data: texts/*.txt" : "seq-len: 4096";
 }
 
-static enum status check_required(const struct settings *s, enum settings_use use)
+/* file: where to write what is missing. */
+static enum status check_required(const struct settings *s, enum settings_use use, const char *file)
 {
     char names[128] = "", flags[128] = "", lines[128] = "";
     const struct settings_key *missing[8];
@@ -145,8 +147,8 @@ static enum status check_required(const struct settings *s, enum settings_use us
                  missing[i]->arg);
         snprintf(lines + c, sizeof lines - c, "\n    %s", example_of(missing[i]));
     }
-    return status_fail(ERR_INVALID, "%s %s missing: give%s, or write %s to ./" DEFAULT_FILE ":%s", names, n > 1 ? "are" : "is",
-                       flags, n > 1 ? "such lines" : "such a line", lines);
+    return status_fail(ERR_INVALID, "%s %s missing: give%s, or write %s to %s:%s", names, n > 1 ? "are" : "is", flags,
+                       n > 1 ? "such lines" : "such a line", file, lines);
 }
 
 /* What stands before a key's name in a sentence: the dashes of the flag that gave it, or nothing, as in the file. */
@@ -317,7 +319,8 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
             TRY_GOTO(settings_key_set(&settings_keys[i], settings_keys[i].name, settings_keys[i].value, &s), fail);
     TRY_GOTO(read_file(flags, n, &s), fail);
     TRY_GOTO(apply_flags(flags, n, &s), fail);
-    TRY_GOTO(check_required(&s, use), fail);
+    const char *config = flag_value(flags, n, "config");
+    TRY_GOTO(check_required(&s, use, config ? config : "./" DEFAULT_FILE), fail);
     TRY_GOTO(resolve_ranks(&s, flags, n), fail);
     TRY_GOTO(resolve_drives(&s, flags, n), fail);
     TRY_GOTO(check_together(&s, flags, n, use), fail);

@@ -119,12 +119,15 @@ static enum status open_machine(struct settings *s)
     s->hardware = sys_malloc(sizeof *s->hardware);
     if (!s->hardware)
         return status_fail(ERR_NOMEM, "out of memory while planning");
-    FILE *f = hardware_is_preset(s->machine) ? NULL : fopen(s->machine, "re");
+    int preset = hardware_is_preset(s->machine);
+    FILE *f = preset ? NULL : sys_read_text(s->machine);
     if (f) {
         st = hardware_read(s->machine, f, s->hardware);
         fclose(f);
-    } else {
+    } else if (preset || errno == ENOENT) {
         st = hardware_preset(s->machine, s->hardware);
+    } else {
+        st = status_fail(ERR_INVALID, "--machine: cannot read %s: %s", s->machine, strerror(errno));
     }
     TRY(st);
     if (!s->hardware->cpu && s->device_mem > s->hardware->device_mem) {

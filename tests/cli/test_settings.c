@@ -269,6 +269,8 @@ static void test_flag_errors(void **state)
     FAILS("--link-gbps is the speed of cpu:discrete's links: give --device cpu:discrete", REQUIRED, "--link-gbps", "5");
     FAILS("trace: step 11 is after the last one (--steps 10)", REQUIRED, "--steps", "10", "--trace", "11");
     FAILS("cannot read nowhere.yaml (--config): No such file", "--config", "nowhere.yaml");
+    FAILS("or write such a line to throttled.yaml:\n    seq-len: 4096", "--model", "tiny", "--data", "a", "--config",
+          "throttled.yaml");
     FAILS("leave out --config", "--config", "a", "--resume", "b");
 
     char many[512] = "x";
@@ -404,7 +406,7 @@ static void test_yaml_errors(void **state)
     yaml_fails("lr: *nothing\n", "bad.yaml:1: ");
     yaml_fails("lr: \xff\n", "bad.yaml: ");
     yaml_fails("betas: [0.9]\n", "bad.yaml:1: betas: '0.9' is not two numbers");
-    FAILS("run0: ", REQUIRED, "--config", "run0"); /* a directory */
+    FAILS("cannot read run0 (--config): Is a directory", REQUIRED, "--config", "run0"); /* a directory */
 }
 
 static void test_yaml_forms(void **state)
@@ -572,6 +574,9 @@ static void check_help(enum settings_use use, unsigned left_out)
         snprintf(option, sizeof option, "  --%s ", settings_keys[i].name);
         assert_int_equal(strstr(text, option) == NULL, (settings_keys[i].flags & left_out) != 0);
     }
+    for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1)
+        if (end - at > 80)
+            fail_msg("%d columns: %.*s", (int)(end - at), (int)(end - at), at);
     free(text);
 }
 

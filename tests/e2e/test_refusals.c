@@ -99,6 +99,7 @@ static void machines(void **state)
     e2e_refuses(2, "--device-mem: 200 GiB are more than the 77 GiB of a100-80", NULL, ON("a100-80 --device-mem 200G"));
     e2e_refuses(2, "--device is cpu|a100-80|GPUs|leave out", NULL, ON("a100-80 --device cpu:discrete"));
     e2e_refuses(2, "--nvme-path|a100-80", NULL, ON("a100-80 --nvme-path ."));
+    e2e_refuses(2, "--machine: cannot read .: Is a directory", NULL, ON("."));
     e2e_refuses(2, "--nvme 1x2GB/s and --nvme-max 0 contradict", NULL, ON("a100-80 --nvme 1x2GB/s --nvme-max 0"));
     struct result r = e2e_succeeds(NULL, ON("A100-80 --nvme none"));
     e2e_contains(r.out, "tiny, 256 tokens on 1 x a100-80: fits, ");
