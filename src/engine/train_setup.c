@@ -401,6 +401,8 @@ enum status run_load_state(struct run *r)
             printf("resume: %s\n", note);
         TRY(checkpoint_load(r->session, path));
         printf("resume: step %lld from %s\n", (long long)r->at.step, path);
+        if (r->at.step >= s->steps)
+            printf("resume: all %lld steps are done: --steps N goes on to step N\n", (long long)s->steps);
         run_note_saved(r, r->at.step);
         if (strcmp(key, r->at.numerics) != 0)
             printf("resume: the numerics key differs (%s; was %s): equal up to rounding, not bit for bit\n", key, r->at.numerics);

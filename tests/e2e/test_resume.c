@@ -189,7 +189,10 @@ static void resumed_in_another_place(void **state)
             assert_int_equal(resumed.n, 6);
             e2e_same_curve(&whole, &resumed, 6);
             e2e_same_file("whole/hf/model.safetensors", "run/hf/model.safetensors");
+            assert_null(strstr(r.out, "steps are done"));
         }
+        struct result again = e2e_succeeds(NULL, "--resume whole");
+        e2e_contains(again.out, "resume: all 6 steps are done: --steps N goes on to step N\n");
     }
 }
 
