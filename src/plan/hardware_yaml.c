@@ -13,6 +13,8 @@
 
 enum field_kind { FIELD_TEXT, FIELD_INT, FIELD_BYTES, FIELD_NUMBER, FIELD_RATE, FIELD_OTHER };
 
+#define SLOWEST 1e6 /* bytes a second: of less a unit was forgotten */
+
 /* The keys of a file. OTHER: a mapping, read by a function of its own. */
 static const struct field {
     const char *name;
@@ -30,16 +32,16 @@ static const struct field {
     {"host-mem", FIELD_BYTES, offsetof(struct hardware, host_mem), 0, 0},
     {"nvme-mem", FIELD_BYTES, offsetof(struct hardware, nvme_mem), 0, 0},
     {"overhead", FIELD_NUMBER, offsetof(struct hardware, overhead), 0, -1},
-    {"h2d", FIELD_RATE, offsetof(struct hardware, h2d), 0, 0},
-    {"d2h", FIELD_RATE, offsetof(struct hardware, d2h), 0, 0},
-    {"late", FIELD_RATE, offsetof(struct hardware, late), 0, 0},
-    {"host-memory", FIELD_RATE, offsetof(struct hardware, host_memory), 0, 0},
-    {"read", FIELD_RATE, offsetof(struct hardware, read), 0, 0},
-    {"write", FIELD_RATE, offsetof(struct hardware, write), 0, 0},
-    {"both", FIELD_RATE, offsetof(struct hardware, both), 0, 0},
-    {"inside", FIELD_RATE, offsetof(struct hardware, inside), 0, 0},
+    {"h2d", FIELD_RATE, offsetof(struct hardware, h2d), 0, SLOWEST},
+    {"d2h", FIELD_RATE, offsetof(struct hardware, d2h), 0, SLOWEST},
+    {"late", FIELD_RATE, offsetof(struct hardware, late), 0, SLOWEST},
+    {"host-memory", FIELD_RATE, offsetof(struct hardware, host_memory), 0, SLOWEST},
+    {"read", FIELD_RATE, offsetof(struct hardware, read), 0, SLOWEST},
+    {"write", FIELD_RATE, offsetof(struct hardware, write), 0, SLOWEST},
+    {"both", FIELD_RATE, offsetof(struct hardware, both), 0, SLOWEST},
+    {"inside", FIELD_RATE, offsetof(struct hardware, inside), 0, SLOWEST},
     {"inside-seconds", FIELD_NUMBER, offsetof(struct hardware, inside_seconds), 0, -1},
-    {"across", FIELD_RATE, offsetof(struct hardware, across), 0, 0},
+    {"across", FIELD_RATE, offsetof(struct hardware, across), 0, SLOWEST},
     {"across-seconds", FIELD_NUMBER, offsetof(struct hardware, across_seconds), 0, -1},
     {"peak-flops", FIELD_OTHER, 0, 0, 0},
     {"gemm", FIELD_OTHER, 0, 0, 0},
@@ -87,7 +89,7 @@ static enum status read_number(const struct spot *s, double above, double *out)
         return fail(s, what);
     }
     if (x <= above) {
-        snprintf(what, sizeof what, "%.40s is too small", text);
+        snprintf(what, sizeof what, "%.40s is too small, it must be above %g", text, above);
         return fail(s, what);
     }
     *out = x;

@@ -111,6 +111,7 @@ static void file_errors(void **state)
         {"like: h200\nread: 1e9\nwrite: 1e9\nread: 2e9\n", "box.yaml:4: read is given twice"},
         {"like: h200\ngpus: 4\n", "box.yaml:2: 'gpus' is not known here: did you mean 'devices'?"},
         {"like: h200\nread: 7GiB/s\n", "box.yaml:2: read: '7GiB/s' is not a number"},
+        {"like: h200\nread: 7\n", "box.yaml:2: read: 7 is too small, it must be above 1e+06"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct hardware h, before;
