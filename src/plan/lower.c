@@ -70,6 +70,14 @@ static void cut_chunks(struct lowering *L, struct value *v, const char *name, in
     free(cuts);
 }
 
+/* Of what outlives a layer's pass, the last device_chunks chunks. */
+static void keep_on_device(const struct lowering *L, struct value *v)
+{
+    for (int i = 0; i < v->n_tiles; i++)
+        if (i % L->n_chunks >= L->n_chunks - L->s.device_chunks)
+            v->tiles[i].residency = RES_DEVICE;
+}
+
 enum shape { CHUNKS, ROUTED /* one row per token and member; one buffer on the device while it is visited */ };
 
 static void chunk_value(struct lowering *L, struct value *v, const char *name, int layer, int index, enum value_kind kind,
@@ -87,6 +95,8 @@ static void chunk_value(struct lowering *L, struct value *v, const char *name, i
     v->index = index;
     v->kind = kind;
     v->full = shape == ROUTED;
+    if (layer >= 0 && r != RES_NONE)
+        keep_on_device(L, v);
 }
 
 /* What may be recomputed: the first kept_chunks chunks keep it, the others do not. */

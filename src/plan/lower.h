@@ -66,6 +66,7 @@ struct strategy {
     enum residency passing; /* where gradients of activations are between two visits; if it is the host, and activations are
                              * on nvme, what a layer reads again and again stays there, too, until the layer is done */
     int device_layers;      /* so many of the last layers keep their activations on the device: there is no time to fetch them */
+    int device_chunks;      /* and of the other layers' so many of the last row chunks */
     int kept_chunks;        /* alpha: so many of the row chunks keep what could be recomputed */
     int input_every; /* the inputs of the first layer and of every so-manieth one (at least 1), counted from the last, are kept */
     int update_on_host;
@@ -84,6 +85,7 @@ static inline void strategy_place(struct strategy *s, const struct strategy *lik
     s->acts = like->acts;
     s->passing = like->passing;
     s->device_layers = like->device_layers;
+    s->device_chunks = (int)(like->device_chunks * ceil_div(s->rows, s->row_chunk) / ceil_div(like->rows, like->row_chunk));
     s->input_every = like->input_every;
     s->update_on_host = like->update_on_host;
     s->write_depth = like->write_depth;

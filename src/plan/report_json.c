@@ -60,6 +60,7 @@ static json_t *strategy_json(const struct strategy *s)
     put_text(o, "passing", residency[s->passing]);
     put_int(o, "input_every", s->input_every);
     put_int(o, "device_layers", s->device_layers);
+    put_int(o, "device_chunks", s->device_chunks);
     put_int(o, "kept_chunks", s->kept_chunks);
     put_int(o, "chunks", ceil_div(s->rows, s->row_chunk));
     put_text(o, "update", s->update_on_host ? "host" : "device");

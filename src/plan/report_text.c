@@ -24,7 +24,10 @@ static int uses_drives(const struct strategy *s)
 
 void strategy_describe(const struct strategy *s, char *buf, int size)
 {
-    char inputs[32] = "", passing[64] = "", writes[32] = "";
+    char inputs[32] = "", split[48] = "", passing[64] = "", writes[32] = "";
+    long long chunks = ceil_div(s->rows, s->row_chunk);
+    if (s->device_chunks > 0)
+        snprintf(split, sizeof split, " (%d of %lld chunks on the device)", s->device_chunks, chunks);
     if (s->passing != s->acts)
         snprintf(passing, sizeof passing, " (gradients of activations on the %s)", tier_name((enum tier)s->passing));
     if (s->input_every > 1)
@@ -32,15 +35,15 @@ void strategy_describe(const struct strategy *s, char *buf, int size)
     if (s->write_depth > 0 && uses_drives(s))
         snprintf(writes, sizeof writes, "  writes %d/%d", s->write_depth, DRIVE_DEPTH);
     snprintf(buf, (size_t)size,
-             "params=%s,grads=%s,optim=%s,acts=%s%s  alpha %d/%lld%s  update on %s%s  tiles rows=%lld,heads=%d,loss=%lld",
-             residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), passing,
-             s->kept_chunks, (long long)ceil_div(s->rows, s->row_chunk), inputs, s->update_on_host ? "host" : "device", writes,
-             (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
+             "params=%s,grads=%s,optim=%s,acts=%s%s%s  alpha %d/%lld%s  update on %s%s  tiles rows=%lld,heads=%d,loss=%lld",
+             residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), split,
+             passing, s->kept_chunks, chunks, inputs, s->update_on_host ? "host" : "device", writes, (long long)s->row_chunk,
+             s->head_tile, (long long)s->loss_tile);
 }
 
 void plan_describe(const struct plan *p, char *buf, int size)
 {
-    char text[256], why[128] = "";
+    char text[320], why[128] = "";
     const struct usual_grid *u = &p->usual;
     strategy_describe(&p->strategy, text, sizeof text);
     if (p->finer)

@@ -400,7 +400,8 @@ static void keeps_inputs_that_fit(void **state)
     model_destroy(m);
 }
 
-/* Wherever activations and their gradients are between visits, a step makes the same values of what it is given; of `ranks`. */
+/* Wherever activations and their gradients are between visits, some row chunks apart or not, a step makes the same values of what
+ * it is given; of `ranks`. */
 static void same_wherever_gradients_pass(int ulysses, int ring)
 {
     static const enum residency pairs[][2] = {{RES_DEVICE, RES_DEVICE}, {RES_HOST, RES_DEVICE}, {RES_HOST, RES_HOST},
@@ -409,35 +410,36 @@ static void same_wherever_gradients_pass(int ulysses, int ring)
     uint64_t first = 0, digest;
     int64_t read[6] = {0};
     assert_int_equal(cell_model(FAMILY_LLAMA, 4, &m), OK);
-    for (int i = 0; i < 6; i++)
-        for (int every = 1; every <= 3; every += 2) {
-            struct settings s;
-            struct strategy strategy;
-            struct cost_model cost;
-            struct io_buffers io;
-            struct program *p;
-            cell_settings(&s, 256, F32);
-            s.device = DEVICE_CPU_DISCRETE;
-            s.ulysses = ulysses;
-            s.ring = ring;
-            s.head_tile = 2; /* a ring's are whole KV groups */
-            s.keep_inputs = every;
-            assert_int_equal(plan_fixed(m, &s, &strategy), OK);
-            strategy.acts = pairs[i][0];
-            strategy.passing = pairs[i][1];
-            strategy.kept_chunks = 1;
-            strategy.device_layers = strategy.acts == RES_DEVICE ? 0 : 1;
-            plan_cost_model(&s, &cost);
-            assert_int_equal(lower_program(m, &strategy, ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, &io, &p), OK);
-            assert_int_equal(schedule_program(p, &cost, SCHEDULE_OVERLAPPED, 1), OK);
-            if (program_verify(p) != OK || program_value_digest(p, &digest) != OK)
-                fail_msg("%s", status_message());
-            for (int k = 0; k < p->n_instrs; k++)
-                read[i] += p->instrs[k].lane == LANE_READ ? program_call(p, &p->instrs[k])->bytes : 0;
-            first = first ? first : digest;
-            assert_true(digest == first);
-            program_destroy(p);
-        }
+    for (int k = 0; k < 24; k++) {
+        int i = k % 6, every = 1 + k / 6 % 2 * 2, split = k / 12;
+        struct settings s;
+        struct strategy strategy;
+        struct cost_model cost;
+        struct io_buffers io;
+        struct program *p;
+        cell_settings(&s, 256, F32);
+        s.device = DEVICE_CPU_DISCRETE;
+        s.ulysses = ulysses;
+        s.ring = ring;
+        s.head_tile = 2; /* a ring's are whole KV groups */
+        s.keep_inputs = every;
+        assert_int_equal(plan_fixed(m, &s, &strategy), OK);
+        strategy.acts = pairs[i][0];
+        strategy.passing = pairs[i][1];
+        strategy.kept_chunks = 1;
+        strategy.device_layers = strategy.acts == RES_DEVICE ? 0 : 1;
+        strategy.device_chunks = split ? 2 : 0;
+        plan_cost_model(&s, &cost);
+        assert_int_equal(lower_program(m, &strategy, ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, &io, &p), OK);
+        assert_int_equal(schedule_program(p, &cost, SCHEDULE_OVERLAPPED, 1), OK);
+        if (program_verify(p) != OK || program_value_digest(p, &digest) != OK)
+            fail_msg("%s", status_message());
+        for (int n = 0; n < p->n_instrs && !split; n++)
+            read[i] += p->instrs[n].lane == LANE_READ ? program_call(p, &p->instrs[n])->bytes : 0;
+        first = first ? first : digest;
+        assert_true(digest == first);
+        program_destroy(p);
+    }
     print_message("ulysses=%d,ring=%d: %lld bytes are read from drives, with gradients on the host %lld\n", ulysses, ring,
                   (long long)read[4], (long long)read[3]);
     assert_true(read[3] < read[4] / 2); /* what a layer reads again and again stays on the host, too */
