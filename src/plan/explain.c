@@ -82,11 +82,31 @@ static enum status explain_class(struct explainer *x, const char *what, enum ten
         *at = (enum residency)r;
         if (class == CLASS_ACT)
             s.passing = r == RES_NVME && given == OFFLOAD_AUTO ? RES_HOST : (enum residency)r;
-        if (class == CLASS_ACT && r == RES_DEVICE)
-            s.device_layers = 0;
-        else
-            s.device_layers = x->p->strategy.device_layers;
+        int split = class != CLASS_ACT || r != RES_DEVICE;
+        s.device_layers = split ? x->p->strategy.device_layers : 0;
+        s.device_chunks = split ? x->p->strategy.device_chunks : 0;
         TRY(try(x, d, x->s, &s, tiers[r]));
+    }
+    return OK;
+}
+
+/* Where some are there: a quarter more or less, or none. */
+static enum status explain_chunks(struct explainer *x)
+{
+    const struct strategy *s = &x->p->strategy;
+    int chunks = (int)ceil_div(s->rows, s->row_chunk), quarter = (int)max_i64(1, chunks / 4);
+    int other[3] = {0, s->device_chunks - quarter, s->device_chunks + quarter};
+    char say[64];
+    if (s->device_chunks == 0)
+        return OK;
+    snprintf(say, sizeof say, "%d of %d", s->device_chunks, chunks);
+    struct decision *d = decide(x, "row chunks of the other layers whose activations stay on the device", say, 0);
+    for (int i = 0; i < 3; i++) {
+        struct strategy t = *s;
+        t.device_chunks = other[i];
+        snprintf(say, sizeof say, "%d", other[i]);
+        if ((i == 0 || other[i] > 0) && other[i] <= chunks)
+            TRY(try(x, d, x->s, &t, say));
     }
     return OK;
 }
@@ -112,7 +132,7 @@ static enum status explain_acts(struct explainer *x)
         if (more[i] != s->device_layers)
             TRY(try(x, d, x->s, &other, say));
     }
-    return OK;
+    return explain_chunks(x);
 }
 
 static const char *say_inputs(int every, char say[64])

@@ -23,7 +23,7 @@ static enum status list_all(const struct model *m, const struct settings *s, con
     struct options o;
     options_of(s, fixed, (int)m->config.layers, &o);
     *out = (struct search){.n = options_count(&o), .beat = INFINITY};
-    out->candidates = sys_calloc((size_t)out->n + 1 + SEARCH_FINER, sizeof *out->candidates);
+    out->candidates = sys_calloc((size_t)out->n + 2 + SEARCH_FINER, sizeof *out->candidates);
     enum status st = out->candidates ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
     if (st == OK && (out->n > 1 || always))
         st = estimator_create(m, s, &o, fixed, cost, limit, &out->estimator);
@@ -99,7 +99,7 @@ static int is_promising(const struct search *x, const struct candidate *c, doubl
 }
 
 /* Puts another grid's placement first, with as many chunks kept as ought to fit, if any. */
-static void put_first(struct search *x, const struct strategy *fixed, const struct strategy *like)
+static enum status put_first(struct search *x, const struct strategy *fixed, const struct strategy *like)
 {
     const struct options *o = estimator_options(x->estimator);
     struct candidate c = {.strategy = *fixed};
@@ -107,9 +107,11 @@ static void put_first(struct search *x, const struct strategy *fixed, const stru
     strategy_place(&c.strategy, like);
     c.strategy.input_every = fixed->input_every;
     c.strategy.kept_chunks = o->kept[o->n_kept - 1];
+    if (c.strategy.device_chunks > 0)
+        TRY(estimator_split(x->estimator));
     estimator_judge(x->estimator, &c);
     if (c.excess > 1)
-        return;
+        return OK;
     keep_most(x, &c);
     while (at < x->n && (x->candidates[at].strategy.kept_chunks != c.strategy.kept_chunks ||
                          !search_same_classes(&x->candidates[at].strategy, &c.strategy)))
@@ -119,6 +121,7 @@ static void put_first(struct search *x, const struct strategy *fixed, const stru
     memmove(&x->candidates[1], &x->candidates[0], (size_t)at * sizeof c);
     x->candidates[0] = c;
     x->given = 1;
+    return OK;
 }
 
 /* Lists, tries and refines with the inputs of the fixed strategy. */
@@ -141,11 +144,13 @@ static enum status search_inputs(const struct model *m, const struct settings *s
     if (beat && gain < SEARCH_GAIN)
         out->beat = beat->seconds;
     qsort(out->candidates, (size_t)out->n, sizeof *out->candidates, search_order);
-    if (out->known)
-        put_first(out, fixed, &beat->strategy);
-    enum status st = search_try(m, s, cost, limit, out);
+    enum status st = out->known ? put_first(out, fixed, &beat->strategy) : OK;
+    if (st == OK)
+        st = search_try(m, s, cost, limit, out);
     if (st == OK)
         st = search_refine(&t, out);
+    if (st == OK)
+        st = search_split(&t, out);
     out->known = NULL;
     if (st != OK)
         search_destroy(out);
@@ -299,7 +304,8 @@ typedef enum status try_candidates(const struct model *m, const struct settings 
 static enum status try_one(const struct model *m, const struct settings *s, const struct strategy *strategy,
                            const struct cost_model *cost, const int64_t limit[TIERS], try_candidates *try, struct candidate *out)
 {
-    int n = strategy->device_layers, two = n > 0; /* what stays on the device is reckoned from the activations there */
+    int n = strategy->device_layers, chunks = strategy->device_chunks,
+        two = n + chunks > 0; /* what stays on the device is reckoned from the activations there */
     struct options o = {.params = {strategy->params},
                         .grads = {strategy->grads},
                         .optim = {strategy->optim},
@@ -314,14 +320,16 @@ static enum status try_one(const struct model *m, const struct settings *s, cons
                         .device_layers = {n},
                         .n_device_layers = 1,
                         .kept = {strategy->kept_chunks},
-                        .n_kept = 1};
+                        .n_kept = chunks > 0 && strategy->kept_chunks > 0 ? 2 : 1}; /* which chunks are kept matters then */
     struct strategy fixed = *strategy;
     struct search x = {.candidates = out, .n = 1, .beat = INFINITY};
-    fixed.device_layers = 0;
+    fixed.device_layers = fixed.device_chunks = 0;
     TRY(estimator_create(m, s, &o, &fixed, cost, limit, &x.estimator));
     *out = (struct candidate){.strategy = *strategy};
+    enum status st = chunks > 0 ? estimator_split(x.estimator) : OK;
     estimator_judge(x.estimator, out);
-    enum status st = try(m, s, cost, limit, &x);
+    if (st == OK)
+        st = try(m, s, cost, limit, &x);
     estimator_destroy(x.estimator);
     return st;
 }

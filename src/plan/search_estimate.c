@@ -39,72 +39,12 @@ struct estimator {
     double micro_batches, layers;
     struct differences *all, *longer; /* of all layers, and of one more */
     double instrs, layer_instrs;
+    const struct model *m;
+    const struct settings *s;
+    struct strategy fixed;
+    int64_t measured; /* layers of the shorter model */
+    int split;        /* what acts add beside their chunks is known */
 };
-
-static int residencies(enum offload given, enum residency out[3])
-{
-    static const enum residency all[3] = {RES_DEVICE, RES_HOST, RES_NVME};
-    if (given == OFFLOAD_AUTO) {
-        memcpy(out, all, sizeof all);
-        return 3;
-    }
-    out[0] = given == OFFLOAD_CPU ? RES_HOST : given == OFFLOAD_NVME ? RES_NVME : RES_DEVICE;
-    return 1;
-}
-
-/* Given, gradients are where activations are; else on the device or the host, too, where all activations would not fit. */
-static int activations(enum offload given, struct options *o)
-{
-    static const enum residency acts[OPTIONS_ACTS] = {RES_DEVICE, RES_HOST, RES_HOST, RES_NVME, RES_NVME},
-                                passing[OPTIONS_ACTS] = {RES_DEVICE, RES_DEVICE, RES_HOST, RES_HOST, RES_NVME};
-    if (given != OFFLOAD_AUTO) {
-        residencies(given, o->acts);
-        o->passing[0] = o->acts[0];
-        return 1;
-    }
-    memcpy(o->acts, acts, sizeof acts);
-    memcpy(o->passing, passing, sizeof passing);
-    return OPTIONS_ACTS;
-}
-
-void options_of(const struct settings *s, const struct strategy *fixed, int layers, struct options *o)
-{
-    int chunks = (int)ceil_div(fixed->rows, fixed->row_chunk);
-    o->n_params = residencies(s->params, o->params);
-    o->n_grads = residencies(s->grads, o->grads);
-    o->n_optim = residencies(s->optim, o->optim);
-    o->n_acts = activations(s->acts, o);
-    o->update[0] = s->update == UPDATE_HOST;
-    o->update[1] = 1;
-    o->n_update = s->update == UPDATE_AUTO ? 2 : 1;
-    o->n_device_layers = 0;
-    for (int n = 0; n < 8 && n < layers && (n == 0 || s->acts == OFFLOAD_AUTO); n = n ? 2 * n : 1)
-        o->device_layers[o->n_device_layers++] = n;
-    o->n_kept = 0;
-    for (int quarter = 4; quarter >= 0; quarter--) {
-        double alpha = s->alpha >= 0 ? s->alpha : quarter / 4.0;
-        int kept = (int)(alpha * chunks + 0.5);
-        if (o->n_kept == 0 || o->kept[o->n_kept - 1] != kept)
-            o->kept[o->n_kept++] = kept;
-    }
-}
-
-int options_count(const struct options *o)
-{
-    return o->n_params * o->n_grads * o->n_optim * o->n_acts * o->n_update * o->n_device_layers * o->n_kept;
-}
-
-void options_place(const struct options *o, int i, struct strategy *out)
-{
-    out->kept_chunks = o->kept[i % o->n_kept];
-    out->device_layers = o->device_layers[(i /= o->n_kept) % o->n_device_layers];
-    out->update_on_host = o->update[(i /= o->n_device_layers) % o->n_update];
-    out->acts = o->acts[(i /= o->n_update) % o->n_acts];
-    out->passing = o->passing[i % o->n_acts];
-    out->optim = o->optim[(i /= o->n_acts) % o->n_optim];
-    out->grads = o->grads[(i /= o->n_optim) % o->n_grads];
-    out->params = o->params[i / o->n_grads];
-}
 
 static int index_of(const enum residency *all, int n, enum residency r)
 {
@@ -175,6 +115,7 @@ enum { FEW = 2 };
 /* What each class elsewhere adds to the first option of every class, of a model of so many layers. */
 struct differences {
     struct need base, params[3], grads[3], acts[OPTIONS_ACTS][2]; /* acts: with most and fewest chunks kept */
+    struct need beside[OPTIONS_ACTS];                             /* of acts, with all chunks on the device */
     struct {
         struct need base, params[3], grads[3], optim[3];
     } update[2]; /* the update alone, on the device and on the host: its copies of each class are apart from the others' */
@@ -201,11 +142,15 @@ static enum status find_elsewhere(const struct subject *x, const struct strategy
     return st;
 }
 
-static enum status find_differences(const struct model *m, const struct options *o, const struct strategy *fixed,
-                                    const struct cost_model *cost, int role, struct differences *d)
+static int chunks_of(const struct strategy *s)
+{
+    return (int)ceil_div(s->rows, s->row_chunk);
+}
+
+/* The first option of every class. */
+static struct strategy first_options(const struct options *o, const struct strategy *fixed)
 {
     struct strategy base = *fixed;
-    struct subject x = {m, cost, role}, alone = {m, cost, ROLE_UPDATE};
     base.params = o->params[0];
     base.grads = o->grads[0];
     base.optim = o->optim[0];
@@ -213,6 +158,14 @@ static enum status find_differences(const struct model *m, const struct options 
     base.passing = o->passing[0];
     base.update_on_host = o->update[0];
     base.kept_chunks = o->kept[0];
+    return base;
+}
+
+static enum status find_differences(const struct model *m, const struct options *o, const struct strategy *fixed,
+                                    const struct cost_model *cost, int role, struct differences *d)
+{
+    struct strategy base = first_options(o, fixed);
+    struct subject x = {m, cost, role}, alone = {m, cost, ROLE_UPDATE};
     memset(d, 0, sizeof *d);
     TRY(measure(m, &base, cost, role, &d->base));
     TRY(find_elsewhere(&x, &base, &base.params, o->params, o->n_params, &d->base, d->params));
@@ -238,6 +191,29 @@ static enum status find_differences(const struct model *m, const struct options 
         TRY(find_elsewhere(&alone, &base, &base.params, o->params, o->n_params, &d->update[u].base, d->update[u].params));
         TRY(find_elsewhere(&alone, &base, &base.grads, o->grads, o->n_grads, &d->update[u].base, d->update[u].grads));
         TRY(find_elsewhere(&alone, &base, &base.optim, o->optim, o->n_optim, &d->update[u].base, d->update[u].optim));
+    }
+    return OK;
+}
+
+/* What acts add beside what each chunk adds where it is: from half of the chunks on the device, where what they add there and the
+ * others elsewhere is known. */
+static enum status find_beside(const struct model *m, const struct options *o, const struct strategy *fixed,
+                               const struct cost_model *cost, int role, struct differences *d)
+{
+    struct strategy s = first_options(o, fixed);
+    double chunks = chunks_of(fixed);
+    s.device_chunks = (int)chunks / 2;
+    s.kept_chunks = o->kept[o->n_kept - 1];
+    for (int i = 1; i < o->n_acts; i++) {
+        struct need half;
+        s.acts = o->acts[i];
+        s.passing = o->passing[i];
+        TRY(measure(m, &s, cost, role, &half));
+        need_add(&half, -1, &d->base);
+        need_add(&half, s.device_chunks / chunks - 1, &d->acts[i][1]);
+        need_add(&half, -s.device_chunks / chunks, &d->acts[0][1]);
+        memset(&d->beside[i], 0, sizeof d->beside[i]);
+        need_add(&d->beside[i], chunks / s.device_chunks, &half);
     }
     return OK;
 }
@@ -271,15 +247,31 @@ static double pass_without_writes(const struct cost_model *c, const double busy[
     return pass_seconds(c, rest);
 }
 
+/* What counts of each difference of activations. */
+struct shares {
+    double most, fewest; /* elsewhere, with most and fewest chunks kept */
+    double fewest_there; /* on the device, if several tiers are open the first one, with the fewest */
+};
+
+/* Kept are the first chunks, on the device the last ones; elsewhere a chunk adds what those that are kept add, or the others. */
+static struct shares shares_of(const struct options *o, const struct strategy *s, double layers)
+{
+    double chunks = chunks_of(s), most = o->kept[0], span = most - o->kept[o->n_kept - 1];
+    double elsewhere = s->acts == RES_DEVICE ? 1 : 1 - s->device_layers / layers;
+    double others = s->acts == RES_DEVICE ? chunks : chunks - s->device_chunks;
+    if (span == 0)
+        return (struct shares){elsewhere * others / chunks, 0, 0};
+    double kept = fmin(s->kept_chunks, others), not_kept = (others - kept - kept * (chunks - most) / most) / chunks;
+    return (struct shares){elsewhere * kept / most, elsewhere * not_kept, (most - s->kept_chunks) / span - elsewhere * not_kept};
+}
+
 /* The terms of one placement of a model of so many layers: of a step, and of the update alone. */
 static void add_up(const struct options *o, const struct differences *d, const struct strategy *s, double layers,
                    struct need *step, struct need *update)
 {
     int p = index_of(o->params, o->n_params, s->params), g = index_of(o->grads, o->n_grads, s->grads),
         x = index_of(o->optim, o->n_optim, s->optim), a = acts_index(o, s), u = o->n_update > 1 && s->update_on_host;
-    double span = o->kept[0] - o->kept[o->n_kept - 1], fewest = span > 0 ? (o->kept[0] - s->kept_chunks) / span : 0;
-    double elsewhere =
-        s->acts == RES_DEVICE ? 1 : 1 - s->device_layers / layers; /* if several are open, the device is the first */
+    struct shares of = shares_of(o, s, layers);
     *step = d->base;
     *update = d->update[u].base;
     need_add(update, 1, &d->update[u].params[p]);
@@ -287,15 +279,30 @@ static void add_up(const struct options *o, const struct differences *d, const s
     need_add(update, 1, &d->update[u].optim[x]);
     need_add(step, 1, &d->params[p]);
     need_add(step, 1, &d->grads[g]);
-    need_add(step, elsewhere * (1 - fewest), &d->acts[a][0]);
-    need_add(step, elsewhere * fewest, &d->acts[a][1]);
-    need_add(step, (1 - elsewhere) * fewest, &d->acts[0][1]);
+    need_add(step, of.most, &d->acts[a][0]);
+    need_add(step, of.fewest, &d->acts[a][1]);
+    need_add(step, of.fewest_there, &d->acts[0][1]);
+    need_add(step, 1 - of.most - of.fewest, &d->beside[a]);
 }
 
 static void bytes_of(const struct need *step, const struct need *update, int64_t out[TIERS])
 {
     for (int t = 0; t < TIERS; t++)
         out[t] = (int64_t)(update->persistent[t] + fmax(step->short_lived[t], 0));
+}
+
+/* Seconds of a forward pass before a backward pass of so many. What it leaves to be written to the drives lies on the host,
+ * beside c->bytes. Of activations what was written last is read first, but for the layers on the device, and while these are
+ * computed there is nothing more of them to write. */
+static double forward_seconds(const struct estimator *e, const struct candidate *c, const double busy[LANES], double saved,
+                              double backward)
+{
+    double rest[LANES], room = fmax(0, (double)(e->limit[TIER_HOST] - c->bytes[TIER_HOST])),
+                        later = room / e->cost->lane_bytes[LANE_WRITE], last = c->strategy.device_layers / e->layers;
+    memcpy(rest, busy, sizeof rest);
+    rest[LANE_WRITE] = fmax(0, busy[LANE_WRITE] - later);
+    double trailing = fmin(1, last + 1 / e->layers) * backward;
+    return fmax(pass_seconds(e->cost, rest), saved - fmin(trailing, later - last * busy[LANE_COMPUTE]));
 }
 
 void estimator_judge(const struct estimator *e, struct candidate *c)
@@ -320,39 +327,69 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
     c->compute = whole[LANE_COMPUTE];
     c->least_compute = more * step.least_compute;
     c->written = forward[LANE_WRITE] + (more - 1) * step.busy[FORWARD][LANE_WRITE] + more * step.busy[BACKWARD][LANE_WRITE];
-    double first = pass_without_writes(e->cost, forward), further = pass_without_writes(e->cost, step.busy[FORWARD]),
-           backward = pass_without_writes(e->cost, step.busy[BACKWARD]);
-    /* what was written last is read first, but for the layers on the device */
-    double after = step.saved - fmin(1, (s->device_layers + 1) / e->layers) * backward;
-    c->estimate = fmax(first, after) + (more - 1) * fmax(further, after) + more * backward;
+    double backward = pass_without_writes(e->cost, step.busy[BACKWARD]),
+           first = forward_seconds(e, c, forward, step.saved, backward),
+           further = more > 1 ? forward_seconds(e, c, step.busy[FORWARD], step.saved, backward) : 0;
+    c->estimate = first + (more - 1) * further + more * backward;
     c->estimate = fmax(c->estimate, pass_seconds(e->cost, whole));
     c->seconds = c->estimate;
     c->excess = search_excess(c->bytes, e->limit);
-    c->redundant =
-        (s->device_layers > 0 && s->acts == RES_DEVICE) || /* or state of the device would go to the host to be updated */
-        (e->options.n_update > 1 && s->update_on_host && s->optim == RES_DEVICE);
+    c->redundant = (s->device_layers + s->device_chunks > 0 &&
+                    s->acts == RES_DEVICE) || /* or state of the device would go to the host to be updated */
+                   (e->options.n_update > 1 && s->update_on_host && s->optim == RES_DEVICE);
 }
+
+typedef enum status find(const struct model *m, const struct options *o, const struct strategy *fixed,
+                         const struct cost_model *cost, int role, struct differences *d);
 
 /* To be found for a model of so many layers. */
 struct measuring {
-    const struct model *m;
-    const struct settings *s;
-    const struct options *options;
-    const struct strategy *fixed;
-    const struct cost_model *cost;
+    const struct estimator *e;
     int64_t layers;
+    find *what;
     struct differences *out;
 };
 
 static enum status measure_layers(void *job)
 {
     const struct measuring *x = job;
+    const struct estimator *e = x->e;
     struct model *few = NULL;
-    int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST | (x->s->grad_accum == 1 ? ROLE_FIRST : 0);
-    TRY(search_shortened(x->m, x->s, x->layers, &few));
-    enum status st = find_differences(few, x->options, x->fixed, x->cost, role, x->out);
+    int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST | (e->s->grad_accum == 1 ? ROLE_FIRST : 0);
+    TRY(search_shortened(e->m, e->s, x->layers, &few));
+    enum status st = x->what(few, &e->options, &e->fixed, e->cost, role, x->out);
     model_destroy(few);
     return st;
+}
+
+/* Finds what differs in models of two sizes, and from them in one of all layers, and of one more. */
+static enum status measure_two(struct estimator *e, find *what)
+{
+    int64_t period = e->fixed.input_every;
+    struct measuring models[2] = {{e, e->measured, what, e->all}, {e, e->measured + period, what, e->longer}};
+    TRY(parallel_run(measure_layers, models, sizeof *models, 2));
+    differences_add(e->longer, -1, e->all);
+    differences_add(e->longer, 1 / (double)period - 1, e->longer);
+    differences_add(e->all, e->layers - (double)e->measured, e->longer);
+    e->instrs = e->all->base.instrs;
+    e->layer_instrs = e->longer->base.instrs;
+    differences_add(e->longer, 1, e->all);
+    return OK;
+}
+
+enum status estimator_split(struct estimator *e)
+{
+    double period = e->fixed.input_every, more = e->layers - (double)e->measured;
+    if (e->split)
+        return OK;
+    /* back to the two models */
+    differences_add(e->longer, -1, e->all);
+    differences_add(e->all, -more, e->longer);
+    differences_add(e->longer, period - 1, e->longer);
+    differences_add(e->longer, 1, e->all);
+    TRY(measure_two(e, find_beside));
+    e->split = 1;
+    return OK;
 }
 
 enum status estimator_create(const struct model *m, const struct settings *s, const struct options *o,
@@ -360,20 +397,23 @@ enum status estimator_create(const struct model *m, const struct settings *s, co
                              struct estimator **out)
 {
     struct estimator *e = sys_calloc(1, sizeof *e);
-    struct differences *d = sys_calloc(2, sizeof *d), *layer = d + 1;
-    int64_t layers = m->config.layers, period = fixed->input_every, measured = layers < FEW + period ? layers : FEW;
-    struct measuring models[2] = {{m, s, o, fixed, cost, measured, d}, {m, s, o, fixed, cost, measured + period, layer}};
+    struct differences *d = sys_calloc(2, sizeof *d);
+    int64_t layers = m->config.layers, measured = layers < FEW + fixed->input_every ? layers : FEW;
     enum status st = e && d ? OK : no_memory();
-    TRY_GOTO(st, done);
-    *e = (struct estimator){cost, limit, *o, (double)s->grad_accum, (double)layers, d, layer, 0, 0};
-    TRY_GOTO(parallel_run(measure_layers, models, sizeof *models, 2), done);
-    differences_add(layer, -1, d);
-    differences_add(layer, 1 / (double)period - 1, layer);
-    differences_add(d, (double)(layers - measured), layer);
-    e->instrs = d->base.instrs;
-    e->layer_instrs = layer->base.instrs;
-    differences_add(layer, 1, d);
-done:
+    if (st == OK) {
+        *e = (struct estimator){.cost = cost,
+                                .limit = limit,
+                                .options = *o,
+                                .micro_batches = (double)s->grad_accum,
+                                .layers = (double)layers,
+                                .all = d,
+                                .longer = d + 1,
+                                .m = m,
+                                .s = s,
+                                .fixed = *fixed,
+                                .measured = measured};
+        st = measure_two(e, find_differences);
+    }
     if (st == OK) {
         *out = e;
         return OK;

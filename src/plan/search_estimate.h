@@ -12,6 +12,7 @@ struct options {
     int n_params, n_grads, n_optim, n_acts;
     int update[2], n_update;
     int device_layers[4], n_device_layers;
+    int split; /* activations may be split by row chunks: any number of the last ones on the device, if others are not */
     int kept[5], n_kept; /* row chunks, most first; of a model whose choice it is, all between are open */
 };
 
@@ -20,11 +21,13 @@ int options_count(const struct options *o);
 /* The i-th choice of all. */
 void options_place(const struct options *o, int i, struct strategy *out);
 
-/* Keeps the pointers to the cost model and the limits. ERR_NOMEM. */
+/* Keeps the pointers but to the options and the strategy. ERR_NOMEM. */
 enum status estimator_create(const struct model *m, const struct settings *s, const struct options *o,
                              const struct strategy *fixed, const struct cost_model *cost, const int64_t limit[TIERS],
                              struct estimator **out);
 void estimator_destroy(struct estimator *e); /* NULL is fine */
+/* From now on strategies with some chunks on the device can be judged, too. */
+enum status estimator_split(struct estimator *e);
 
 /* Fills in what c->strategy is reckoned to take: one of the options, with any number of chunks between the most and the fewest.
  */

@@ -39,4 +39,8 @@ int search_same_classes(const struct strategy *a, const struct strategy *b);
 enum status search_refine(const struct trials *t, struct search *x);
 enum { SEARCH_FINER = 13 };
 
+/* Where compute waits: finds placements with some row chunks of all layers' activations on the device, which leaves less to be
+ * written, at any time of the pass. The best one comes first of x, whose candidates have room for one more. */
+enum status search_split(const struct trials *t, struct search *x);
+
 #endif
