@@ -34,11 +34,11 @@ static int was_tried(const struct splits *p, const struct candidate *c)
     return 0;
 }
 
-/* With stalls as the search's trials and these have shown. */
+/* With stalls as the search's trials and these have shown, and as much more on slow links as the best one so far. */
 static void expect(const struct splits *p, struct candidate *c)
 {
     c->seconds = fmax(stalls_expect(p->x, p->x->n_tried, c), c->estimate + p->stalls);
-    c->slow = c->seconds;
+    c->slow = c->seconds * best_of(p)->slow / best_of(p)->seconds;
 }
 
 /* The split that ought to fit and be the fastest; of those as fast, what leaves more memory. Returns 0 if none is worth trying.
