@@ -142,7 +142,11 @@ static enum status plan_candidate(const struct model *m, const struct settings *
 /* Candidates that are planned before a refusal: one that fitted as a trial mostly does whole, with all programs of the set. */
 enum { MOST_PLANS = 4 };
 
-/* The first candidate that fits, else the one that exceeds by the least. */
+/* A whole step may take so many times what trials of models of few layers said before the next candidate is planned, too, and the
+ * faster of the two is kept. */
+#define TRIAL_HOLDS 1.03
+
+/* The first candidate that fits, and takes what its trial said, else the one that exceeds by the least. */
 static enum status plan_first(const struct search *search, const struct model *m, const struct settings *s,
                               const struct cost_model *cost, const int64_t limit[TIERS], struct plan **out)
 {
@@ -151,19 +155,20 @@ static enum status plan_first(const struct search *search, const struct model *m
     for (int i = 0; i < search->n && i < MOST_PLANS; i++) {
         const struct candidate *c = &search->candidates[i];
         struct plan *next = NULL;
-        double excess;
-        if (i > 0 && (!c->tried || c->excess > 1))
+        double excess = INFINITY;
+        if (i > 0 && (!c->tried || c->excess > 1 || (best->fits && c->seconds >= best->seconds)))
             break;
         enum status st = plan_candidate(m, s, c, cost, limit, &excess, &next);
         if (st != OK) {
             plan_destroy(best);
             return st;
         }
-        int better = next->fits || excess < least;
+        int second = best && best->fits,
+            better = second ? next->fits && next->seconds < best->seconds : next->fits || excess < least;
         least = better ? excess : least;
         plan_destroy(better ? best : next);
         best = better ? next : best;
-        if (least <= 1)
+        if (second || (least <= 1 && (!c->tried || best->seconds <= TRIAL_HOLDS * c->seconds)))
             break;
     }
     *out = best;
