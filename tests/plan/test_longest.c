@@ -5,7 +5,11 @@
 #include <cmocka.h>
 
 #include "plan/cells.h"
+#include "plan/fit.h"
 #include "plan/longest.h"
+#include "plan/search.h"
+
+#include <stdlib.h>
 
 static void open_settings(struct settings *s)
 {
@@ -110,8 +114,48 @@ static void nothing_fits(void **state)
     model_destroy(m);
 }
 
+/* A trial of fewer layers says within a percent what all of them need, also where layers whose inputs are kept and others take
+ * turns: what a turn needs once was counted with every layer. */
+static void trials_know_what_turns_need(void **state)
+{
+    (void)state;
+    const int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 30};
+    struct model *m;
+    struct settings s;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 32, &m), OK);
+    open_settings(&s);
+    s.seq_len = 2048;
+    assert_int_equal(plan_mesh(m, &s, 1, 1), OK);
+    s.row_chunk = 32;
+    s.acts = s.params = s.grads = s.optim = OFFLOAD_CPU;
+    s.update = UPDATE_HOST;
+    for (int every = 2; every <= 8; every *= 2) {
+        struct strategy t;
+        struct cost_model cost;
+        struct candidate c;
+        int64_t whole[TIERS];
+        s.keep_inputs = every;
+        assert_int_equal(plan_fixed(m, &s, &t), OK);
+        plan_cost_model(&s, &cost);
+        t.params = t.grads = t.optim = t.acts = RES_HOST;
+        t.update_on_host = 1;
+        for (int passing = RES_DEVICE; passing <= RES_HOST; passing++) {
+            t.passing = (enum residency)passing;
+            assert_int_equal(search_fits(m, &s, &t, &cost, limit, &c), OK);
+            assert_int_equal(fit_serially(m, &t, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, whole), OK);
+            print_message("inputs 1/%d, gradients of activations on the %s: the host needs %lld bytes as tried, %lld whole\n",
+                          every, tier_name((enum tier)passing), (long long)c.bytes[TIER_HOST], (long long)whole[TIER_HOST]);
+            assert_false(c.whole);
+            for (int k = 0; k < TIERS; k++)
+                assert_true(llabs(c.bytes[k] - whole[k]) <= whole[k] / 100);
+        }
+    }
+    model_destroy(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_next_one_does_not_fit), cmocka_unit_test(nothing_fits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_next_one_does_not_fit), cmocka_unit_test(nothing_fits),
+                                       cmocka_unit_test(trials_know_what_turns_need)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
