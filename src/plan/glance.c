@@ -1,6 +1,7 @@
 /* Looks at settings: leanest placements, and trials of the most promising ones. */
 #include "plan/glance.h"
 
+#include "plan/fit.h"
 #include "plan/plan.h"
 
 /* What seems not to fit by this share may: the leanest placement by estimate is not always the leanest. Looked at where that
@@ -20,7 +21,7 @@ static void empty_device(const int64_t limit[TIERS], struct settings *s)
         s->update = UPDATE_HOST;
 }
 
-static enum status leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status glance_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
                            const int64_t limit[TIERS], struct candidate *out)
 {
     struct settings lean = *s;
@@ -43,6 +44,17 @@ static enum status leanest(const struct model *m, const struct settings *s, cons
     return OK;
 }
 
+enum status glance_whole(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *c)
+{
+    int role = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
+    if (c->whole)
+        return OK;
+    TRY(fit_serially(m, &c->strategy, role, c->bytes));
+    c->excess = search_excess(c->bytes, limit);
+    c->whole = 1;
+    return OK;
+}
+
 /* With the inputs of every so many layers kept, or fewer. */
 static enum status fits_with_inputs(const struct model *m, const struct settings *s, const int64_t limit[TIERS], int input_every,
                                     struct candidate *out)
@@ -50,13 +62,13 @@ static enum status fits_with_inputs(const struct model *m, const struct settings
     struct strategy fixed;
     TRY(plan_fixed(m, s, &fixed));
     fixed.input_every = (int)max_i64(fixed.input_every, input_every);
-    TRY(leanest(m, s, &fixed, limit, out));
+    TRY(glance_leanest(m, s, &fixed, limit, out));
     if (out->excess <= 1 || out->excess > PLAN_FINER_HELPS || out->bytes[TIER_DEVICE] <= limit[TIER_DEVICE] || !out->whole ||
         !plan_finer_tiles(m, s, &fixed))
         return OK;
     for (int steps = 1; steps < PLAN_FINER && plan_finer_tiles(m, s, &fixed);)
         steps++;
-    return leanest(m, s, &fixed, limit, out);
+    return glance_leanest(m, s, &fixed, limit, out);
 }
 
 enum status glance_fits(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)
@@ -64,8 +76,8 @@ enum status glance_fits(const struct model *m, const struct settings *s, const i
     return fits_with_inputs(m, s, limit, 1, out);
 }
 
-enum status glance_fits_like(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
-                             const struct strategy *like, struct candidate *out)
+enum status glance_like(const struct model *m, const struct settings *s, const int64_t limit[TIERS], const struct strategy *like,
+                        struct candidate *out)
 {
     struct strategy same;
     struct cost_model cost;
@@ -74,7 +86,13 @@ enum status glance_fits_like(const struct model *m, const struct settings *s, co
     plan_cost_model(s, &cost);
     strategy_place(&same, like);
     same.kept_chunks = (int)(like->kept_chunks * ceil_div(same.rows, same.row_chunk) / chunks);
-    TRY(search_fits(m, s, &same, &cost, limit, out));
+    return search_fits(m, s, &same, &cost, limit, out);
+}
+
+enum status glance_fits_like(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
+                             const struct strategy *like, struct candidate *out)
+{
+    TRY(glance_like(m, s, limit, like, out));
     return out->excess <= 1 ? OK : fits_with_inputs(m, s, limit, like->input_every, out);
 }
 

@@ -9,9 +9,21 @@
  * too long. Errors as plan_create. */
 enum status glance_fits(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out);
 
-/* The same, but the placement of `like`, which fits another length, is enough if it fits this one, too: that is quick. */
+/* Whether the placement of `like`, which fits another length, fits this one, too: that is quick. */
+enum status glance_like(const struct model *m, const struct settings *s, const int64_t limit[TIERS], const struct strategy *like,
+                        struct candidate *out);
+
+/* Whether that or any other one with as many layer inputs or fewer does. */
 enum status glance_fits_like(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
                              const struct strategy *like, struct candidate *out);
+
+/* The leanest placement on the grid and with the inputs of `fixed`, or fewer. */
+enum status glance_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                           const int64_t limit[TIERS], struct candidate *out);
+
+/* Puts what the whole first program needs in the serial order in place of what c's trial said: trials of fewer layers may be a
+ * percent off. */
+enum status glance_whole(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *c);
 
 /* What the one placement that is mostly the leanest is reckoned to need, at least: nothing is tried. */
 enum status glance_reckon(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out);

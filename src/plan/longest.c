@@ -19,9 +19,9 @@ struct range {
     const struct model *m;
     const struct settings *s;
     int ranks, per_host;
-    const int64_t *limit;
+    int64_t limit[TIERS];  /* for trials */
     struct longest *found; /* of the last length that did not fit */
-    struct strategy fits;  /* of the last one that did, if any */
+    struct candidate fits; /* of the last one that did, if any */
     int any;
     struct way way; /* in which it did */
 };
@@ -61,12 +61,19 @@ static enum status settings_at(const struct range *x, int64_t tokens, const stru
     return OK;
 }
 
-/* Of the other ways the one that ought to need the least share of the device. *least: which, INFINITY: there is no other way. */
-static enum status find_way(const struct range *x, int64_t tokens, struct way *out, double *least)
+/* What a way is reckoned to need of the device, and by how much that may be wrong. */
+#define UNCERTAIN 0.1
+
+/* Of the other ways the one that ought to need the least of the device. *helps: whether that saves as much as what `lean` needs
+ * too much. */
+static enum status find_way(const struct range *x, int64_t tokens, const struct candidate *lean, struct way *out, int *helps)
 {
     struct settings s;
     struct candidate c;
-    *least = INFINITY;
+    double least = INFINITY, here;
+    TRY(settings_at(x, tokens, &x->way, &s, helps));
+    TRY(glance_reckon(x->m, &s, x->limit, &c));
+    here = (double)c.bytes[TIER_DEVICE];
     for (struct way w = {0, 0};; w.degrees++) {
         int there = 1;
         for (w.finer = 0; w.finer <= PLAN_FINER && there; w.finer++) {
@@ -74,19 +81,25 @@ static enum status find_way(const struct range *x, int64_t tokens, struct way *o
             if (!there || (w.degrees == x->way.degrees && w.finer == x->way.finer))
                 continue;
             TRY(glance_reckon(x->m, &s, x->limit, &c));
-            double share = (double)c.bytes[TIER_DEVICE] / (double)x->limit[TIER_DEVICE];
-            if (share < *least) {
-                *least = share;
+            if ((double)c.bytes[TIER_DEVICE] < least) {
+                least = (double)c.bytes[TIER_DEVICE];
                 *out = w;
             }
         }
         if (!there && w.finer == 1)
-            return OK;
+            break;
     }
+    *helps = (double)lean->bytes[TIER_DEVICE] - here + (1 - UNCERTAIN) * least <= (double)x->limit[TIER_DEVICE];
+    return OK;
 }
 
-/* What is reckoned to need more than this share of the device does not fit. */
-#define NEARLY 1.1
+/* In another way: of large models only the placement that fitted last, if any did. */
+static enum status look_otherwise(const struct range *x, const struct settings *s, struct candidate *out)
+{
+    if (x->any)
+        TRY(glance_like(x->m, s, x->limit, &x->fits.strategy, out));
+    return x->any && (out->excess <= 1 || !out->whole) ? OK : glance_fits(x->m, s, x->limit, out);
+}
 
 /* out: the leanest placement. */
 static enum status look(struct range *x, int64_t tokens, struct candidate *out)
@@ -94,22 +107,21 @@ static enum status look(struct range *x, int64_t tokens, struct candidate *out)
     struct settings s;
     struct candidate other;
     struct way w;
-    double least;
-    int there;
+    int there, helps;
     TRY(settings_at(x, tokens, &x->way, &s, &there));
     if (!there) {
         x->way = (struct way){0, 0};
         TRY(settings_at(x, tokens, &x->way, &s, &there));
     }
     if (x->any)
-        TRY(glance_fits_like(x->m, &s, x->limit, &x->fits, out));
+        TRY(glance_fits_like(x->m, &s, x->limit, &x->fits.strategy, out));
     else
         TRY(glance_fits(x->m, &s, x->limit, out));
     if (out->excess > 1 && out->bytes[TIER_DEVICE] > x->limit[TIER_DEVICE]) {
-        TRY(find_way(x, tokens, &w, &least));
-        if (least <= NEARLY) {
+        TRY(find_way(x, tokens, out, &w, &helps));
+        if (helps) {
             TRY(settings_at(x, tokens, &w, &s, &there));
-            TRY(glance_fits(x->m, &s, x->limit, &other));
+            TRY(look_otherwise(x, &s, &other));
             if (other.excess <= 1)
                 x->way = w;
             if (other.excess < out->excess)
@@ -117,7 +129,7 @@ static enum status look(struct range *x, int64_t tokens, struct candidate *out)
         }
     }
     if (out->excess <= 1) {
-        x->fits = out->strategy;
+        x->fits = *out;
         x->any = 1;
         return OK;
     }
@@ -138,12 +150,12 @@ struct bracket {
     double low_excess, high_excess;
 };
 
-/* *low fits, or is the shortest; high does not, or is beyond the longest there can be (high_excess 0). */
-static enum status bracket(struct range *x, struct bracket *b)
+/* From `at` on, below b->high: then low fits, or is the shortest; high does not, or is beyond the longest there can be
+ * (high_excess 0). */
+static enum status bracket(struct range *x, int64_t at, struct bracket *b)
 {
-    int64_t most = most_tokens(x->m), at = min_i64(most, FIRST);
+    int64_t most = most_tokens(x->m);
     struct candidate c;
-    *b = (struct bracket){0, most + step_at(most), 0, 0};
     for (;;) {
         TRY(look(x, at, &c));
         if (c.excess > 1) {
@@ -151,7 +163,7 @@ static enum status bracket(struct range *x, struct bracket *b)
             b->high_excess = c.excess;
             if (b->low > 0 || at <= SHORTEST)
                 break;
-            at = max_i64(SHORTEST, round_to_step((double)at * fmin(0.5, 0.95 / c.excess)));
+            at = max_i64(SHORTEST, round_to_step((double)at * fmin(x->any ? 1 : 0.5, 0.95 / c.excess)));
         } else {
             b->low = at;
             b->low_excess = c.excess;
@@ -186,6 +198,28 @@ static enum status narrow(struct range *x, struct bracket *b)
     return OK;
 }
 
+/* Trials of fewer layers are a percent off where lengths are found by them: what fitted is looked at whole, in the serial order.
+ * If it needs more than its trial did, the limits of further trials are reduced by as much. */
+static enum status confirm(struct range *x, const int64_t limit[TIERS], struct bracket *b)
+{
+    while (x->any && !x->fits.whole && b->low > SHORTEST) {
+        struct candidate *c = &x->fits, trial = *c;
+        TRY(glance_whole(x->m, x->s, limit, c));
+        if (c->excess <= 1)
+            return OK;
+        enum tier tier = search_scarce(c->bytes, limit);
+        *x->found = (struct longest){.longer = b->low, .tier = tier, .bytes = c->bytes[tier]};
+        for (int t = 0; t < TIERS; t++)
+            if (c->bytes[t] > trial.bytes[t])
+                x->limit[t] = (int64_t)((double)x->limit[t] * (double)trial.bytes[t] / (double)c->bytes[t]);
+        int64_t next = min_i64(b->low - step_at(b->low), round_to_step((double)b->low / c->excess));
+        *b = (struct bracket){0, b->low, 0, c->excess};
+        TRY(bracket(x, next, b));
+        TRY(narrow(x, b));
+    }
+    return OK;
+}
+
 /* A length whose plan did not fit, and the largest share of a tier that it needed. */
 struct misfit {
     int64_t tokens;
@@ -208,20 +242,21 @@ enum status plan_longest(const struct model *m, struct settings *s, int ranks, i
                          struct plan **out)
 {
     struct longest found = {.step = 0};
-    struct range x = {m, s, ranks, per_host, limit, &found, {0}, 0, {0, 0}};
+    struct range x = {m, s, ranks, per_host, {limit[0], limit[1], limit[2]}, &found, {.whole = 0}, 0, {0, 0}};
     struct settings chosen;
     struct plan *plan;
-    struct bracket b;
     struct misfit last = {0, 0};
-    int64_t tokens;
+    int64_t tokens, most = most_tokens(m);
+    struct bracket b = {0, most + step_at(most), 0, 0};
     int there;
     if (m->config.family == FAMILY_GPT2 && m->config.max_positions < SHORTEST)
         return status_fail(ERR_INVALID,
                            "model %s has learned positions for %lld tokens, and --max-seq starts at %d: give --seq-len",
                            m->config.name, (long long)m->config.max_positions, SHORTEST);
-    TRY(bracket(&x, &b));
+    TRY(bracket(&x, min_i64(most, FIRST), &b));
     TRY(narrow(&x, &b));
-    for (tokens = b.low;;) { /* the leanest placement of a trial fitted: mostly one whole plan does */
+    TRY(confirm(&x, limit, &b));
+    for (tokens = b.low;;) { /* mostly the first one fits */
         TRY(settings_at(&x, tokens, &x.way, &chosen, &there));
         TRY(plan_create(m, &chosen, limit, &plan));
         if (plan->fits || tokens <= SHORTEST)

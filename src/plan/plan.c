@@ -5,6 +5,7 @@
 #include "base/parallel.h"
 #include "base/sys.h"
 #include "plan/fit.h"
+#include "plan/glance.h"
 #include "plan/variants.h"
 #include "program/verify.h"
 #include "seqpar/seqpar.h"
@@ -211,34 +212,11 @@ struct task {
     const int64_t *limit;
 };
 
-/* Of a single placement, which the search neither tries nor changes: fewer layer inputs if they are open and it does not fit. */
-static enum status plan_searched(const struct task *t, const struct search *search, struct plan **out)
-{
-    struct strategy fewer = search->candidates[0].strategy;
-    struct candidate leanest;
-    struct search again;
-    TRY(plan_first(search, t->m, t->s, t->cost, t->limit, out));
-    if ((*out)->fits || search->n > 1 || t->s->keep_inputs > 0)
-        return OK;
-    enum status st = search_leanest(t->m, t->s, &fewer, t->cost, t->limit, &leanest);
-    if (st == OK && (leanest.excess > 1 || leanest.strategy.input_every == fewer.input_every))
-        return OK;
-    fewer.input_every = leanest.strategy.input_every;
-    if (st == OK)
-        st = search_create(t->m, t->s, &fewer, t->cost, t->limit, &again);
-    plan_destroy(*out);
-    *out = NULL;
-    TRY(st);
-    st = plan_first(&again, t->m, t->s, t->cost, t->limit, out);
-    search_destroy(&again);
-    return st;
-}
-
 static enum status plan_on_grid(const struct task *t, const struct strategy *fixed, struct plan **out)
 {
     struct search search;
     TRY(search_create(t->m, t->s, fixed, t->cost, t->limit, &search));
-    enum status st = plan_searched(t, &search, out);
+    enum status st = plan_first(&search, t->m, t->s, t->cost, t->limit, out);
     search_destroy(&search);
     return st;
 }
@@ -255,6 +233,28 @@ static int is_beyond_device(const struct search *search, const int64_t limit[TIE
     return 1;
 }
 
+/* The leanest placement of a grid, whole if its trial fits. */
+static enum status leanest_whole(const struct task *t, const struct strategy *fixed, struct candidate *out)
+{
+    TRY(glance_leanest(t->m, t->s, fixed, t->limit, out));
+    return out->excess <= 1 ? glance_whole(t->m, t->s, t->limit, out) : OK;
+}
+
+/* Where trials of what ought to be fast do not fit, or not whole, the leanest placement mostly does still: its plan takes the
+ * place of *out. c: fits in the serial order. */
+static enum status plan_leanest(const struct task *t, const struct candidate *c, struct plan **out)
+{
+    struct candidate overlapped = *c;
+    struct plan *next;
+    double excess;
+    overlapped.pace = 0;
+    TRY(plan_candidate(t->m, t->s, &overlapped, t->cost, t->limit, &excess, &next));
+    struct plan *worse = next->fits ? *out : next;
+    *out = next->fits ? next : *out;
+    plan_destroy(worse);
+    return OK;
+}
+
 /* A plan on the first finer grid that fits takes the place of *out, which stays if not even the finest one does. */
 static enum status plan_finer(const struct task *t, struct strategy fixed, struct plan **out)
 {
@@ -264,20 +264,22 @@ static enum status plan_finer(const struct task *t, struct strategy fixed, struc
     while (finer < PLAN_FINER && plan_finer_tiles(t->m, t->s, &finest))
         finer++;
     if (finer > 0)
-        TRY(search_leanest(t->m, t->s, &finest, t->cost, t->limit, &leanest));
+        TRY(glance_leanest(t->m, t->s, &finest, t->limit, &leanest));
     if (leanest.excess > 1)
         return OK;
     for (int i = 0; i < finer && !(*out)->fits; i++) {
         struct plan *next;
         plan_finer_tiles(t->m, t->s, &fixed);
-        TRY(search_leanest(t->m, t->s, &fixed, t->cost, t->limit, &leanest));
+        TRY(leanest_whole(t, &fixed, &leanest));
         if (leanest.excess > 1)
             continue;
         TRY(plan_on_grid(t, &fixed, &next));
+        enum status st = next->fits ? OK : plan_leanest(t, &leanest, &next);
         next->finer = 1;
         struct plan *worse = next->fits ? *out : next;
         *out = next->fits ? next : *out;
         plan_destroy(worse);
+        TRY(st);
     }
     return OK;
 }
@@ -285,7 +287,7 @@ static enum status plan_finer(const struct task *t, struct strategy fixed, struc
 /* What was tried on another grid than the usual one fits there; whole it mostly does. */
 static enum status plan_variant(const struct task *t, const struct variant *v, struct plan **out)
 {
-    TRY(plan_searched(t, &v->search, out));
+    TRY(plan_first(&v->search, t->m, t->s, t->cost, t->limit, out));
     if (v->usual_slower > 0 && !(*out)->fits) {
         plan_destroy(*out);
         *out = NULL;
@@ -296,6 +298,36 @@ static enum status plan_variant(const struct task *t, const struct variant *v, s
     return OK;
 }
 
+/* The leanest placement on the usual grid that keeps no more layer inputs takes the place of *out if it fits. */
+static enum status try_leanest(const struct task *t, struct plan **out)
+{
+    struct strategy usual;
+    struct candidate leanest;
+    TRY(plan_fixed(t->m, t->s, &usual));
+    usual.input_every = (*out)->strategy.input_every;
+    TRY(leanest_whole(t, &usual, &leanest));
+    return leanest.excess <= 1 ? plan_leanest(t, &leanest, out) : OK;
+}
+
+/* The fastest; where it does not fit, the leanest on its mesh, on that of the settings, or on finer grids. */
+static enum status plan_best(const struct task *t, const struct variant *v, const struct settings *given, struct plan **out)
+{
+    struct cost_model cost;
+    struct task same_mesh = {t->m, given, &cost, t->limit};
+    TRY(plan_variant(t, v, out));
+    double excess = search_excess((*out)->arena, t->limit);
+    if ((*out)->fits || excess > PLAN_FINER_HELPS)
+        return OK;
+    if (excess <= SEARCH_TURNS_HELP)
+        TRY(try_leanest(t, out));
+    if (excess <= SEARCH_TURNS_HELP && !(*out)->fits && (t->s->ulysses != given->ulysses || t->s->ring != given->ring)) {
+        plan_cost_model(given, &cost);
+        TRY(try_leanest(&same_mesh, out));
+    }
+    int device = !(*out)->fits && (*out)->misfit == TIER_DEVICE;
+    return device && !is_beyond_device(&v->search, t->limit) ? plan_finer(t, v->usual, out) : OK;
+}
+
 enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out)
 {
     struct variant *v;
@@ -303,10 +335,7 @@ enum status plan_create(const struct model *m, const struct settings *s, const i
     double began = clock_seconds();
     TRY(variant_choose(m, s, limit, &v));
     struct task t = {m, &v->s, &v->cost, limit};
-    enum status st = plan_variant(&t, v, &plan);
-    if (st == OK && !plan->fits && plan->misfit == TIER_DEVICE && search_excess(plan->arena, limit) <= PLAN_FINER_HELPS &&
-        !is_beyond_device(&v->search, limit))
-        st = plan_finer(&t, v->usual, &plan);
+    enum status st = plan_best(&t, v, s, &plan);
     variant_destroy(v);
     if (st != OK) {
         plan_destroy(plan);

@@ -28,7 +28,8 @@
 /* So many of the leanest placements are tried where those that ought to fit do not: what classes need at different moments was
  * added up. */
 #define HOPELESS_TRIES 4
-#define HOPELESS 1.1 /* excess at which the leanest one's is final */
+#define HOPELESS 1.1          /* excess at which the leanest one's is final */
+#define HOPELESS_SERIALLY 1.2 /* trials in the serial order are quicker */
 
 enum status search_shortened(const struct model *m, const struct settings *s, int64_t layers, struct model **out)
 {
@@ -203,6 +204,7 @@ static void swap(struct candidate *a, struct candidate *b)
 static enum status try_leanest(const struct trials *t, struct search *x, int n, int pace, int *out)
 {
     int end = (int)min_i64(x->n, n + HOPELESS_TRIES), settled = 0;
+    double hopeless = pace == FIT_SERIAL ? HOPELESS_SERIALLY : HOPELESS;
     for (; n < end && !settled; n++) {
         int least = n;
         for (int i = n + 1; i < x->n; i++)
@@ -210,7 +212,7 @@ static enum status try_leanest(const struct trials *t, struct search *x, int n, 
                 least = i;
         swap(&x->candidates[n], &x->candidates[least]);
         TRY(trial_run(t, &x->candidates[n], pace));
-        settled = x->candidates[n].excess <= 1 || x->candidates[n].excess > HOPELESS;
+        settled = x->candidates[n].excess <= 1 || x->candidates[n].excess > hopeless;
     }
     *out = n;
     return OK;
