@@ -126,54 +126,131 @@ static int64_t round_length(double tokens)
     return (int64_t)(tokens / (double)unit) * unit;
 }
 
-enum { LENGTHS = 8, SHORTEST = 64 };
+enum { LENGTHS = 12, SHORTEST = 64 };
+#define CLOSE 24           /* the length that fits and the one that does not differ by such a part of it */
+#define JUST_TOO_MUCH 1.05 /* at least, of a length that does not fit */
+#define SURELY_FITS 0.99   /* of the budgets, for trials: a whole plan may need a percent more */
 
 /* A way to find out what settings need. */
 typedef enum status look_at(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out);
 
-/* The longest sequence that fits, to a sixteenth: along the line through what the last two lengths need. Returns it in *t, and
- * what its leanest placement needs in *fits; *longest: its length, 0: none was found. */
-static enum status find_shorter(struct seeker *x, look_at *look, struct trial *t, struct candidate *fits, int64_t *longest)
+static enum status look_by_trial(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
+                                 struct candidate *out)
 {
+    int64_t less[TIERS];
+    for (int t = 0; t < TIERS; t++)
+        less[t] = (int64_t)(SURELY_FITS * (double)limit[t]);
+    return glance_fits_long(m, s, less, out);
+}
+
+#define ESTIMATED_HIGH (4.0 / 3) /* times the emptiest device's length: a fuller one leaves room for more */
+#define MOST_PARTS 1024          /* of a length: a billion tokens in parts of a million */
+
+/* By estimate: of a length whose programs have no room for the bytes as many times as much as of a part of it that they have room
+ * for. */
+static enum status look_by_estimate(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
+                                    struct candidate *out)
+{
+    struct settings part = *s;
+    int64_t times = 1;
+    enum status st = glance_reckon(m, s, limit, out);
+    while (st == ERR_INVALID && times < MOST_PARTS) {
+        times *= 2;
+        part.seq_len = s->seq_len / times;
+        st = glance_reckon(m, &part, limit, out);
+    }
+    for (int t = 0; t < TIERS; t++)
+        out->bytes[t] = st == OK ? times * out->bytes[t] : 0;
+    out->excess = search_excess(out->bytes, limit);
+    return st;
+}
+
+/* A length that fits (0: none is known) and one that does not, with what they need of what there is; before it, another one that
+ * does not (0: none). */
+struct lengths {
+    int64_t low, high, before;
+    double low_excess, high_excess, before_excess;
+    struct candidate fits;
+};
+
+/* On the line through what two lengths need, but well between those known. */
+static int64_t next_length(const struct lengths *l)
+{
+    double low = (double)l->low, high = (double)l->high, margin = (high - low) / (l->low > 0 ? 8 : 16), next;
+    if (l->low > 0 && high > 1.5 * low)
+        return round_length(fmin(low * fmax(l->fits.whole ? 1.125 : 1.25, 0.98 / l->low_excess), high - margin));
+    if (l->low > 0)
+        next = low + (1 - l->low_excess) / (l->high_excess - l->low_excess) * (high - low);
+    else if (l->before > 0)
+        next = 0.99 * (high + (1 - l->high_excess) * (high - (double)l->before) / (l->high_excess - l->before_excess));
+    else
+        next = 0.99 * high / l->high_excess;
+    return max_i64(SHORTEST, round_length(fmin(fmax(next, low + margin), high - margin)));
+}
+
+/* Looks at lengths from `at` on. Of large models the first that does not fit is the last: it takes some seconds. */
+static enum status narrow(struct seeker *x, look_at *look, int64_t at, struct lengths *l)
+{
+    struct trial t;
     struct candidate c;
-    int64_t low = 0, high = x->s->seq_len, length = high;
-    double last = 0, last_excess = 0;
-    for (int i = 0; i < LENGTHS; i++) {
-        proposal_start(x, proposals_n - 1, length, t);
-        TRY(look(x->m, &t->s, t->limit, &c));
+    for (int i = 0; i < LENGTHS && at > l->low && at < l->high; i++) {
+        proposal_start(x, proposals_n - 1, at, &t);
+        TRY(look(x->m, &t.s, t.limit, &c));
         x->out->tried++;
-        x->out->shortest = length;
+        x->out->shortest = at;
         memcpy(x->out->least, c.bytes, sizeof c.bytes);
         if (c.excess <= 1) {
-            low = length;
-            *fits = c;
+            l->low = at;
+            l->low_excess = c.excess;
+            l->fits = c;
         } else {
-            high = length;
+            l->before = l->high;
+            l->before_excess = l->high_excess;
+            l->high = at;
+            l->high_excess = c.excess;
         }
-        if ((low > 0 && high - low <= high / 16) || high <= SHORTEST)
-            break;
-        double at = (double)length, margin = (double)(high - low) / (low > 0 ? 4 : 16);
-        double next = i == 0 ? at / c.excess : at + (1 - c.excess) * (at - last) / (c.excess - last_excess);
-        last = at;
-        last_excess = c.excess;
-        next = fmin(fmax(0.99 * next, (double)low + margin), (double)high - margin);
-        length = max_i64(SHORTEST, round_length(next));
-        if (length <= low || length >= high)
-            break;
+        if (l->low > 0 && (l->high - l->low <= l->low / CLOSE || (look == look_by_trial && c.excess > 1 && !c.whole)))
+            return OK;
+        at = next_length(l);
     }
-    *longest = low < x->s->seq_len ? low : 0;
-    if (*longest > 0)
-        proposal_start(x, proposals_n - 1, low, t);
+    return OK;
+}
+
+/* About the longest sequence that fits: found by estimate, from where on it is looked for by trials. excess: what the length of
+ * the settings needs. *t: its trial, *fits: its leanest placement; *tokens: 0: there is none. */
+static enum status find_shorter(struct seeker *x, double excess, struct trial *t, struct candidate *fits, int64_t *tokens)
+{
+    struct lengths reckoned = {.high = x->s->seq_len, .high_excess = excess}, tried = reckoned;
+    TRY(narrow(x, look_by_estimate, next_length(&reckoned), &reckoned));
+    double at = reckoned.low > 0 ? ESTIMATED_HIGH * (double)reckoned.low : (double)reckoned.high;
+    TRY(narrow(x, look_by_trial, round_length(fmin(at, 0.99 * (double)x->s->seq_len)), &tried));
+    *tokens = tried.low;
+    *fits = tried.fits;
+    if (tried.low > 0)
+        proposal_start(x, proposals_n - 1, tried.low, t);
     return OK;
 }
 
 static enum status try_shorter(struct seeker *x)
 {
     struct trial t;
-    struct candidate c;
+    struct candidate c, priced;
+    struct cost_model cost;
     int64_t tokens;
-    TRY(find_shorter(x, glance_fits, &t, &c, &tokens));
-    return tokens > 0 ? try(x, &t, NULL) : OK;
+    int helped;
+    proposal_start(x, proposals_n - 1, x->s->seq_len, &t);
+    TRY(look_by_estimate(x->m, &t.s, t.limit, &c));
+    TRY(find_shorter(x, fmax(c.excess, JUST_TOO_MUCH), &t, &c, &tokens));
+    if (tokens == 0)
+        return OK;
+    TRY(try(x, &t, &helped));
+    if (helped)
+        return OK;
+    plan_cost_model(&t.s, &cost); /* its leanest placement, which a trial that fetches ahead may not see to fit */
+    TRY(search_price_as_is(x->m, &t.s, &c.strategy, &cost, t.limit, &priced));
+    measure(&t, priced.seconds, c.bytes, &c.strategy, &t.change);
+    keep(x->out, &t.change);
+    return OK;
 }
 
 /* Plans the cheapest whole, and drops those that look as if they helped and do not. */
@@ -225,11 +302,6 @@ enum status changes_find(const struct plan *p, const struct model *m, const stru
 /* Times what there is, beyond which nothing is planned: four times the devices, of whose layers every eighth one keeps its input,
  * hold eight times as much. */
 #define BEYOND 8.0
-/* Of a length that ought to fit by estimate: the first of these that does is said. Placements between the emptiest device, which
- * is what is estimated, and a fuller one may leave room for more. */
-static const double of_estimated[] = {4.0 / 3, 7.0 / 6, 1, 0.9, 0.8};
-
-#define MOST_PARTS 1024 /* of a length: a billion tokens in parts of a million */
 
 /* Whatever goes where: on the device itself, or altogether. */
 static int is_beyond(const struct candidate *c, const int64_t limit[TIERS])
@@ -242,24 +314,6 @@ static int is_beyond(const struct candidate *c, const int64_t limit[TIERS])
     return need > BEYOND * there || (double)c->bytes[TIER_DEVICE] > BEYOND * (double)limit[TIER_DEVICE];
 }
 
-/* What a length is reckoned to need of which programs have no room for the bytes: as many times as much as a part of it that they
- * have room for. */
-static enum status reckon_any(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)
-{
-    struct settings part = *s;
-    int64_t times = 1;
-    enum status st = glance_reckon(m, s, limit, out);
-    while (st == ERR_INVALID && times < MOST_PARTS) {
-        times *= 2;
-        part.seq_len = s->seq_len / times;
-        st = glance_reckon(m, &part, limit, out);
-    }
-    for (int t = 0; t < TIERS; t++)
-        out->bytes[t] = st == OK ? times * out->bytes[t] : 0;
-    out->excess = search_excess(out->bytes, limit);
-    return st;
-}
-
 enum status changes_refuse_early(const struct model *m, const struct settings *s, const int64_t limit[TIERS])
 {
     struct changes found = {0};
@@ -270,18 +324,15 @@ enum status changes_refuse_early(const struct model *m, const struct settings *s
     int64_t tokens;
     memcpy(p.limit, limit, sizeof p.limit);
     proposal_start(&x, proposals_n - 1, s->seq_len, &t);
-    TRY(reckon_any(m, &t.s, limit, &c));
+    TRY(look_by_estimate(m, &t.s, limit, &c));
     if (!is_beyond(&c, limit))
         return OK;
     memcpy(p.arena, c.bytes, sizeof p.arena);
     p.misfit = search_scarce(c.bytes, limit);
-    TRY(find_shorter(&x, reckon_any, &t, &c, &tokens));
-    for (size_t i = 0; i < sizeof of_estimated / sizeof *of_estimated && tokens > 0 && found.n == 0; i++) {
-        proposal_start(&x, proposals_n - 1, round_length(of_estimated[i] * (double)tokens), &t);
-        TRY(glance_fits(m, &t.s, limit, &c));
+    TRY(find_shorter(&x, c.excess, &t, &c, &tokens));
+    if (tokens > 0) {
         measure(&t, c.seconds, c.bytes, &c.strategy, &t.change);
-        if (c.excess <= 1)
-            keep(&found, &t.change);
+        keep(&found, &t.change);
     }
     return changes_refuse(&p, s, &found);
 }

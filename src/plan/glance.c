@@ -8,6 +8,9 @@
  * takes no time. */
 #define UNCERTAIN 0.1
 
+/* Of every so many layers the input is kept where memory is all that matters. */
+enum { FEW_INPUTS = 4 };
+
 /* The settings with the one placement that is mostly the leanest: what they leave open lies as far away as it can. */
 static void empty_device(const int64_t limit[TIERS], struct settings *s)
 {
@@ -74,6 +77,16 @@ static enum status fits_with_inputs(const struct model *m, const struct settings
 enum status glance_fits(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)
 {
     return fits_with_inputs(m, s, limit, 1, out);
+}
+
+enum status glance_fits_long(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)
+{
+    if (s->keep_inputs < 0 && m->config.layers > FEW_INPUTS) {
+        TRY(fits_with_inputs(m, s, limit, FEW_INPUTS, out));
+        if (out->excess <= 1 || !out->whole)
+            return OK;
+    }
+    return glance_fits(m, s, limit, out);
 }
 
 enum status glance_like(const struct model *m, const struct settings *s, const int64_t limit[TIERS], const struct strategy *like,

@@ -9,6 +9,9 @@
  * too long. Errors as plan_create. */
 enum status glance_fits(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out);
 
+/* The same, but of models whose trials are not whole a few layer inputs are looked at only: for lengths near the longest. */
+enum status glance_fits_long(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out);
+
 /* Whether the placement of `like`, which fits another length, fits this one, too: that is quick. */
 enum status glance_like(const struct model *m, const struct settings *s, const int64_t limit[TIERS], const struct strategy *like,
                         struct candidate *out);

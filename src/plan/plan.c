@@ -298,14 +298,17 @@ static enum status plan_variant(const struct task *t, const struct variant *v, s
     return OK;
 }
 
-/* The leanest placement on the usual grid that keeps no more layer inputs takes the place of *out if it fits. */
+/* The leanest placement on the usual grid takes the place of *out if it fits. */
 static enum status try_leanest(const struct task *t, struct plan **out)
 {
     struct strategy usual;
     struct candidate leanest;
     TRY(plan_fixed(t->m, t->s, &usual));
-    usual.input_every = (*out)->strategy.input_every;
-    TRY(leanest_whole(t, &usual, &leanest));
+    TRY(glance_fits_long(t->m, t->s, t->limit, &leanest));
+    if (leanest.strategy.row_chunk != usual.row_chunk || leanest.strategy.head_tile != usual.head_tile)
+        return OK; /* finer ones have their turn */
+    if (leanest.excess <= 1)
+        TRY(glance_whole(t->m, t->s, t->limit, &leanest));
     return leanest.excess <= 1 ? plan_leanest(t, &leanest, out) : OK;
 }
 
