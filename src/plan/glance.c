@@ -106,7 +106,7 @@ enum status glance_fits_like(const struct model *m, const struct settings *s, co
                              const struct strategy *like, struct candidate *out)
 {
     TRY(glance_like(m, s, limit, like, out));
-    return out->excess <= 1 ? OK : fits_with_inputs(m, s, limit, like->input_every, out);
+    return out->excess <= 1 ? OK : fits_with_inputs(m, s, limit, (int)min_i64(like->input_every, FEW_INPUTS), out);
 }
 
 enum status glance_reckon(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)

@@ -16,7 +16,7 @@ enum status glance_fits_long(const struct model *m, const struct settings *s, co
 enum status glance_like(const struct model *m, const struct settings *s, const int64_t limit[TIERS], const struct strategy *like,
                         struct candidate *out);
 
-/* Whether that or any other one with as many layer inputs or fewer does. */
+/* Whether that or any other one with as many layer inputs or fewer does, or with a few. */
 enum status glance_fits_like(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
                              const struct strategy *like, struct candidate *out);
 
