@@ -4,6 +4,8 @@
  *     plan_random N ...       only the N-th of them
  *     plan_random -N ...      without the random placements
  *     plan_random +N ...      only the searched placement
+ *     plan_random ladders FROM TO                          only the ladder, of so many models x machines that are drawn
+ *     plan_random ladder MODEL MACHINE LAYERS K HOST       that of one: of K x 1024 tokens
  *
  * The models are cut to a few layers. The device's budget is a share of what everything on the device takes; the host's too,
  * where placements are to need drives. Random: until 200 placements fit, each class's tier, k of n chunks kept, how many last
@@ -48,6 +50,7 @@ enum {
 
 struct subject {
     const struct test_case *c;
+    int number;
     struct model *m;
     struct hardware hardware;
     struct settings s;
@@ -64,10 +67,10 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static enum status subject_create(const struct test_case *c, struct subject *x)
+static enum status subject_create(const struct test_case *c, int number, struct subject *x)
 {
     struct model_config config;
-    *x = (struct subject){.c = c};
+    *x = (struct subject){.c = c, .number = number};
     TRY(model_preset(c->model, &config));
     config.layers = c->layers;
     if (config.max_positions < c->tokens)
@@ -123,7 +126,7 @@ static struct strategy draw(const struct subject *x, int draw)
                                  2, 8};
     uint64_t pick[CHOICES];
     for (int i = 0; i < CHOICES; i++)
-        pick[i] = rng_below(2026, (uint64_t)(x->c - cases), (uint64_t)(draw * CHOICES + i), n[i]);
+        pick[i] = rng_below(2026, (uint64_t)(x->number - 1), (uint64_t)(draw * CHOICES + i), n[i]);
     struct strategy s = x->fixed;
     s.params = (enum residency)pick[0];
     s.grads = (enum residency)pick[1];
@@ -278,13 +281,13 @@ static enum status ladder(const struct subject *x)
 
 enum parts { SEARCHED = 1, BESIDE_RANDOM = 2, LADDER = 4 };
 
-static enum status run(const struct test_case *c, int parts)
+static enum status run(const struct test_case *c, int number, int parts)
 {
     struct subject x;
     double seconds = 0;
-    TRY(subject_create(c, &x));
-    printf("%d. %s cut to %lld layers, %lldk tokens, %s, mesh dp=%d,ulysses=%d,ring=%d\n", (int)(c - cases) + 1, c->model,
-           (long long)c->layers, (long long)c->tokens >> 10, c->machine, x.fixed.dp, x.fixed.ulysses, x.fixed.ring);
+    TRY(subject_create(c, number, &x));
+    printf("%d. %s cut to %lld layers, %lldk tokens, %s, mesh dp=%d,ulysses=%d,ring=%d\n", number, c->model, (long long)c->layers,
+           (long long)c->tokens >> 10, c->machine, x.fixed.dp, x.fixed.ulysses, x.fixed.ring);
     if (parts & SEARCHED)
         TRY(searched(&x, &seconds));
     if (parts & BESIDE_RANDOM)
@@ -297,18 +300,73 @@ static enum status run(const struct test_case *c, int parts)
     return OK;
 }
 
-int main(int argc, char **argv)
+static int device_count(const char *machine)
+{
+    return machine[1] == 'x' ? machine[0] - '0' : 1;
+}
+
+/* The i-th of many models x machines: whoever tunes the search by the ten above has not seen these. */
+static struct test_case drawn_case(int i)
+{
+    static const char *const models[] = {"125m", "1b", "8b", "gpt-25b"};
+    static const char *const machines[] = {"rtx3090", "rtx4090",   "a100-40",   "a100-80",   "h100",   "h200",
+                                           "gh200",   "2xrtx4090", "2xa100-40", "4xa100-40", "4xh100", "8xh200"};
+    static const double hosts[] = {0, 0, 0.5, 0.3, 0.2, 0.1};
+    enum { CHOICES = 5, MODELS = sizeof models / sizeof *models, MACHINES = sizeof machines / sizeof *machines };
+    const uint64_t n[CHOICES] = {MODELS, MACHINES, 4, 4, sizeof hosts / sizeof *hosts};
+    uint64_t pick[CHOICES];
+    for (int k = 0; k < CHOICES; k++)
+        pick[k] = rng_below(2027, 0, (uint64_t)((i - 1) * CHOICES + k), n[k]);
+    const char *machine = machines[pick[1]];
+    int ranks = machine[1] == 'x' ? machine[0] - '0' : 1;
+    return (struct test_case){models[pick[0]], machine, 2 + (int64_t)pick[2], (int64_t)(16 << 10) << pick[3],
+                              ranks,           0.4,     hosts[pick[4]]};
+}
+
+static enum status run_ladder(const struct test_case *c, int number)
+{
+    double began = cpu_seconds();
+    TRY(run(c, number, LADDER));
+    printf("    host %g, %.0f s of processors\n", c->host, cpu_seconds() - began);
+    fflush(stdout);
+    return OK;
+}
+
+static enum status run_drawn(int from, int to)
+{
+    for (int i = from; i <= to; i++) {
+        struct test_case c = drawn_case(i);
+        TRY(run_ladder(&c, i));
+    }
+    return OK;
+}
+
+static enum status run_cases(int n, char **arg)
 {
     for (int i = 0; i < CASES; i++) {
         const int all = SEARCHED | BESIDE_RANDOM | LADDER;
-        int parts = argc == 1 ? all : 0;
-        for (int k = 1; k < argc; k++)
-            if (abs(atoi(argv[k])) == i + 1)
-                parts |= argv[k][0] == '-' ? LADDER : argv[k][0] == '+' ? SEARCHED : all;
-        if (parts && run(&cases[i], parts) != OK) {
-            fprintf(stderr, "%s\n", status_message());
-            return 1;
-        }
+        int parts = n == 0 ? all : 0;
+        for (int k = 0; k < n; k++)
+            if (abs(atoi(arg[k])) == i + 1)
+                parts |= arg[k][0] == '-' ? LADDER : arg[k][0] == '+' ? SEARCHED : all;
+        if (parts)
+            TRY(run(&cases[i], i + 1, parts));
     }
-    return 0;
+    return OK;
+}
+
+int main(int argc, char **argv)
+{
+    enum status st;
+    if (argc == 4 && strcmp(argv[1], "ladders") == 0)
+        st = run_drawn(atoi(argv[2]), atoi(argv[3]));
+    else if (argc == 7 && strcmp(argv[1], "ladder") == 0)
+        st = run_ladder(&(struct test_case){argv[2], argv[3], atoi(argv[4]), (int64_t)atoi(argv[5]) << 10, device_count(argv[3]),
+                                            0.4, atof(argv[6])},
+                        0);
+    else
+        st = run_cases(argc - 1, argv + 1);
+    if (st != OK)
+        fprintf(stderr, "%s\n", status_message());
+    return st != OK;
 }
