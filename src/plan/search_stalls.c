@@ -15,11 +15,6 @@ static const struct candidate *trial_at(const struct search *x, int tried, int i
     return x->known && i - tried < x->known->n_tried ? &x->known->candidates[i - tried] : NULL;
 }
 
-static double stalls_of(const struct candidate *t)
-{
-    return fmax(0, t->seconds - t->estimate);
-}
-
 double stalls_expect(const struct search *x, int tried, const struct candidate *c)
 {
     const struct candidate *t;
@@ -29,7 +24,7 @@ double stalls_expect(const struct search *x, int tried, const struct candidate *
             most = fmax(most, t->traffic);
     for (int i = 0; (t = trial_at(x, tried, i)); i++)
         if (t->excess <= 1 && REACH * t->traffic >= fmin(c->traffic, most))
-            rate = fmin(rate, stalls_of(t) / fmax(t->traffic, 1e-9));
+            rate = fmin(rate, fmax(0, t->seconds - t->estimate) / fmax(t->traffic, 1e-9));
     return c->estimate + (isfinite(rate) ? rate * c->traffic : 0);
 }
 
@@ -43,13 +38,8 @@ static int alike(const struct strategy *a, const struct strategy *b)
 double stalls_hope(const struct search *x, int tried, const struct candidate *c)
 {
     const struct candidate *t;
-    double least = INFINITY;
-    for (int i = 0; (t = trial_at(x, tried, i)); i++) {
-        if (t->excess > 1)
-            continue;
-        if (alike(&t->strategy, &c->strategy))
+    for (int i = 0; (t = trial_at(x, tried, i)); i++)
+        if (t->excess <= 1 && alike(&t->strategy, &c->strategy))
             return INFINITY;
-        least = fmin(least, stalls_of(t));
-    }
-    return c->estimate + least;
+    return c->estimate;
 }

@@ -27,8 +27,8 @@ enum status trial_run(const struct trials *x, struct candidate *c, int pace);
 /* Seconds that c, not tried, ought to take after the first `tried` of x, and the trials of x->known: its estimate, and stalls in
  * proportion to its traffic. */
 double stalls_expect(const struct search *x, int tried, const struct candidate *c);
-/* The same with as few stalls as any trial, if none was of c's family: the tiers of activations and of optimizer state, the
- * update's place, and whether gradients are on the device. Else INFINITY. */
+/* The same without stalls, if no trial was of c's family: the tiers of activations and of optimizer state, the update's place,
+ * and whether gradients are on the device. Else INFINITY. */
 double stalls_hope(const struct search *x, int tried, const struct candidate *c);
 
 /* Alike but for the kept chunks. */
