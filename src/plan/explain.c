@@ -69,15 +69,27 @@ static void note_waits(const struct explainer *x, enum tensor_class class, struc
         snprintf(d->note, sizeof d->note, "compute waits %.0f%% of the step for transfers", 100 * waits);
 }
 
+/* Of a class in two tiers: what follows the farther one's name. */
+static const char *say_nearer(const struct strategy *s, char buf[48])
+{
+    snprintf(buf, 48, ", of %d layer%s %s", s->nearer, s->nearer > 1 ? "s" : "", tiers[strategy_nearer(s)]);
+    return buf;
+}
+
 static enum status explain_class(struct explainer *x, const char *what, enum tensor_class class, enum offload given,
                                  size_t offset)
 {
     struct strategy s = x->p->strategy;
     enum residency *at = (enum residency *)((char *)&s + offset), chosen = *at;
-    struct decision *d = decide(x, what, tiers[chosen], given != OFFLOAD_AUTO);
+    char say[96], but[48];
+    int two = s.nearer > 0 && s.nearer_class == class;
+    snprintf(say, sizeof say, "%s%s", tiers[chosen], two ? say_nearer(&s, but) : "");
+    struct decision *d = decide(x, what, say, given != OFFLOAD_AUTO);
     note_waits(x, class, d);
+    if (two)
+        s.nearer = 0;
     for (int r = RES_DEVICE; r <= RES_NVME; r++) {
-        if (r == (int)chosen)
+        if (r == (int)chosen && !two)
             continue;
         *at = (enum residency)r;
         if (class == CLASS_ACT)
@@ -119,8 +131,9 @@ static enum status explain_acts(struct explainer *x)
         return OK;
     struct decision *d = &x->out->decision[x->out->n - 1];
     int last = (int)x->m->config.layers - s->device_layers - 1;
-    snprintf(d->chosen, sizeof d->chosen, "layer inputs, attention outputs and log-sum-exps of layers 0-%d to %s", last,
-             tiers[s->acts]);
+    char but[48];
+    snprintf(d->chosen, sizeof d->chosen, "layer inputs, attention outputs and log-sum-exps of layers 0-%d to %s%s", last,
+             tiers[s->acts], s->nearer > 0 && s->nearer_class == CLASS_ACT ? say_nearer(s, but) : "");
     static const int more[] = {0, 1, 2, 4};
     char say[64];
     snprintf(say, sizeof say, "%d", s->device_layers);

@@ -15,7 +15,7 @@ struct alternative {
 
 struct decision {
     const char *what;
-    char chosen[96];
+    char chosen[128];
     char note[96]; /* what it costs as it is; may be empty */
     int given;     /* by the settings */
     int n;

@@ -109,7 +109,8 @@ static void optional(struct lowering *L, struct value *v)
 
 static enum residency acts_of(const struct lowering *L, int layer)
 {
-    return layer + L->s.device_layers >= (int)L->m->config.layers ? RES_DEVICE : L->s.acts;
+    int away = (int)L->m->config.layers - L->s.device_layers;
+    return layer >= away ? RES_DEVICE : strategy_residency(&L->s, CLASS_ACT, layer, away);
 }
 
 static int is_staged(const struct lowering *L, enum residency acts)

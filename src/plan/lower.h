@@ -63,6 +63,8 @@ struct strategy {
     int64_t group; /* elements per update group and per parameter transfer */
     enum dtype dtype, moments;
     enum residency params, grads, optim, acts;
+    enum tensor_class nearer_class; /* parameters, gradients, optimizer state or activations */
+    int nearer;             /* of the layers, so many, evenly spread, have that class one tier nearer than it says above */
     enum residency passing; /* where gradients of activations are between two visits; if it is the host, and activations are
                              * on nvme, what a layer reads again and again stays there, too, until the layer is done */
     int device_layers;      /* so many of the last layers keep their activations on the device: there is no time to fetch them */
@@ -83,6 +85,8 @@ static inline void strategy_place(struct strategy *s, const struct strategy *lik
     s->grads = like->grads;
     s->optim = like->optim;
     s->acts = like->acts;
+    s->nearer_class = like->nearer_class;
+    s->nearer = like->nearer;
     s->passing = like->passing;
     s->device_layers = like->device_layers;
     s->device_chunks = (int)(like->device_chunks * ceil_div(s->rows, s->row_chunk) / ceil_div(like->rows, like->row_chunk));
@@ -90,6 +94,25 @@ static inline void strategy_place(struct strategy *s, const struct strategy *lik
     s->update_on_host = like->update_on_host;
     s->write_depth = like->write_depth;
 }
+
+/* Its tier of one of the first four classes. */
+static inline enum residency *strategy_class(struct strategy *s, enum tensor_class class)
+{
+    enum residency *const of[] = {&s->params, &s->grads, &s->optim, &s->acts};
+    return of[class];
+}
+
+/* Of how many layers some may have that class nearer. */
+static inline int64_t strategy_nearer_layers(const struct strategy *s, int64_t layers)
+{
+    return s->nearer_class == CLASS_ACT ? layers - s->device_layers : layers;
+}
+
+/* Where these have it. */
+enum residency strategy_nearer(const struct strategy *s);
+
+/* Where such a class is of the given layer; -1: of the embedding or the head. */
+enum residency strategy_residency(const struct strategy *s, enum tensor_class class, int layer, int layers);
 
 enum program_role {
     ROLE_UPDATE = 1, /* a pending update, woven into the forward (or alone) */

@@ -58,6 +58,10 @@ static json_t *strategy_json(const struct strategy *s)
     put_text(o, "optim", residency[s->optim]);
     put_text(o, "acts", residency[s->acts]);
     put_text(o, "passing", residency[s->passing]);
+    if (s->nearer > 0) {
+        put_text(o, "nearer", class_name(s->nearer_class));
+        put_int(o, "nearer_layers", s->nearer);
+    }
     put_int(o, "input_every", s->input_every);
     put_int(o, "device_layers", s->device_layers);
     put_int(o, "device_chunks", s->device_chunks);

@@ -24,10 +24,13 @@ static int uses_drives(const struct strategy *s)
 
 void strategy_describe(const struct strategy *s, char *buf, int size)
 {
-    char inputs[32] = "", split[48] = "", passing[64] = "", writes[32] = "";
+    char inputs[32] = "", split[48] = "", passing[64] = "", writes[32] = "", nearer[64] = "";
     long long chunks = ceil_div(s->rows, s->row_chunk);
     if (s->device_chunks > 0)
         snprintf(split, sizeof split, " (%d of %lld chunks on the device)", s->device_chunks, chunks);
+    if (s->nearer > 0)
+        snprintf(nearer, sizeof nearer, " (%s of %d layer%s on the %s)", class_name(s->nearer_class), s->nearer,
+                 s->nearer > 1 ? "s" : "", tier_name((enum tier)strategy_nearer(s)));
     if (s->passing != s->acts)
         snprintf(passing, sizeof passing, " (gradients of activations on the %s)", tier_name((enum tier)s->passing));
     if (s->input_every > 1)
@@ -35,10 +38,10 @@ void strategy_describe(const struct strategy *s, char *buf, int size)
     if (s->write_depth > 0 && uses_drives(s))
         snprintf(writes, sizeof writes, "  writes %d/%d", s->write_depth, DRIVE_DEPTH);
     snprintf(buf, (size_t)size,
-             "params=%s,grads=%s,optim=%s,acts=%s%s%s  alpha %d/%lld%s  update on %s%s  tiles rows=%lld,heads=%d,loss=%lld",
+             "params=%s,grads=%s,optim=%s,acts=%s%s%s%s  alpha %d/%lld%s  update on %s%s  tiles rows=%lld,heads=%d,loss=%lld",
              residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), split,
-             passing, s->kept_chunks, chunks, inputs, s->update_on_host ? "host" : "device", writes, (long long)s->row_chunk,
-             s->head_tile, (long long)s->loss_tile);
+             nearer, passing, s->kept_chunks, chunks, inputs, s->update_on_host ? "host" : "device", writes,
+             (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
 }
 
 void plan_describe(const struct plan *p, char *buf, int size)

@@ -23,7 +23,7 @@ static enum status list_all(const struct model *m, const struct settings *s, con
     struct options o;
     options_of(s, fixed, (int)m->config.layers, &o);
     *out = (struct search){.n = options_count(&o), .beat = INFINITY};
-    out->candidates = sys_calloc((size_t)out->n + 2 + SEARCH_FINER, sizeof *out->candidates);
+    out->candidates = sys_calloc((size_t)out->n + 2 + SEARCH_NEARER + SEARCH_FINER, sizeof *out->candidates);
     enum status st = out->candidates ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
     if (st == OK && (out->n > 1 || always))
         st = estimator_create(m, s, &o, fixed, cost, limit, &out->estimator);
@@ -147,6 +147,8 @@ static enum status search_inputs(const struct model *m, const struct settings *s
     enum status st = out->known ? put_first(out, fixed, &beat->strategy) : OK;
     if (st == OK)
         st = search_try(m, s, cost, limit, out);
+    if (st == OK)
+        st = search_nearer(&t, out);
     if (st == OK)
         st = search_refine(&t, out);
     if (st == OK)
@@ -301,6 +303,26 @@ done:
 typedef enum status try_candidates(const struct model *m, const struct settings *s, const struct cost_model *cost,
                                    const int64_t limit[TIERS], struct search *x);
 
+/* The tier of the layers that have the class nearer. */
+static void open_nearer(struct options *o, enum tensor_class class)
+{
+    switch (class) {
+    case CLASS_PARAM:
+        o->params[o->n_params++] = (enum residency)(o->params[0] - 1);
+        return;
+    case CLASS_GRAD:
+        o->grads[o->n_grads++] = (enum residency)(o->grads[0] - 1);
+        return;
+    case CLASS_OPTIM:
+        o->optim[o->n_optim++] = (enum residency)(o->optim[0] - 1);
+        return;
+    default:
+        o->acts[o->n_acts] = (enum residency)(o->acts[o->n_acts - 1] - 1);
+        o->passing[o->n_acts] = o->passing[o->n_acts - 1];
+        o->n_acts++;
+    }
+}
+
 static enum status try_one(const struct model *m, const struct settings *s, const struct strategy *strategy,
                            const struct cost_model *cost, const int64_t limit[TIERS], try_candidates *try, struct candidate *out)
 {
@@ -323,7 +345,9 @@ static enum status try_one(const struct model *m, const struct settings *s, cons
                         .n_kept = chunks > 0 && strategy->kept_chunks > 0 ? 2 : 1}; /* which chunks are kept matters then */
     struct strategy fixed = *strategy;
     struct search x = {.candidates = out, .n = 1, .beat = INFINITY};
-    fixed.device_layers = fixed.device_chunks = 0;
+    fixed.device_layers = fixed.device_chunks = fixed.nearer = 0;
+    if (strategy->nearer > 0)
+        open_nearer(&o, strategy->nearer_class);
     TRY(estimator_create(m, s, &o, &fixed, cost, limit, &x.estimator));
     *out = (struct candidate){.strategy = *strategy};
     enum status st = chunks > 0 ? estimator_split(x.estimator) : OK;

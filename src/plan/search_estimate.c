@@ -62,6 +62,28 @@ static int acts_index(const struct options *o, const struct strategy *s)
     return 0;
 }
 
+/* Activations on the device are device_layers' business; host copies are updated on the host. */
+int options_may_be_nearer(const struct options *o, const struct strategy *s, enum tensor_class class)
+{
+    struct strategy near = *s;
+    enum residency *at = strategy_class(&near, class);
+    if (*at == RES_DEVICE)
+        return 0;
+    --*at;
+    switch (class) {
+    case CLASS_PARAM:
+        return o->params[index_of(o->params, o->n_params, *at)] == *at;
+    case CLASS_GRAD:
+        return o->grads[index_of(o->grads, o->n_grads, *at)] == *at;
+    case CLASS_OPTIM:
+        return o->optim[index_of(o->optim, o->n_optim, *at)] == *at && !(*at == RES_DEVICE && s->update_on_host);
+    default: {
+        int i = acts_index(o, &near);
+        return *at == RES_HOST && o->acts[i] == *at && o->passing[i] == s->passing;
+    }
+    }
+}
+
 static enum status no_memory(void)
 {
     return status_fail(ERR_NOMEM, "out of memory while planning");
@@ -285,6 +307,35 @@ static void add_up(const struct options *o, const struct differences *d, const s
     need_add(step, 1 - of.most - of.fewest, &d->beside[a]);
 }
 
+/* What the layers that have a class one tier nearer change: so many times what one more layer does there and here. */
+static void move_nearer(const struct estimator *e, const struct strategy *s, double layers, struct need *step,
+                        struct need *update)
+{
+    struct strategy near = *s, far = *s;
+    struct need more[4], updates[4];
+    far.nearer = near.nearer = 0;
+    *strategy_class(&near, s->nearer_class) -= 1;
+    add_up(&e->options, e->longer, &near, e->layers + 1, &more[0], &updates[0]);
+    add_up(&e->options, e->all, &near, e->layers, &more[1], &updates[1]);
+    add_up(&e->options, e->longer, &far, e->layers + 1, &more[2], &updates[2]);
+    add_up(&e->options, e->all, &far, e->layers, &more[3], &updates[3]);
+    for (int i = 0; i < 4; i++) {
+        double sign = i == 0 || i == 3 ? layers : -layers;
+        need_add(step, sign, &more[i]);
+        need_add(update, sign, &updates[i]);
+    }
+}
+
+/* The terms of one placement of the model, or of one layer more. */
+static void need_of(const struct estimator *e, int longer, const struct strategy *s, struct need *step, struct need *update)
+{
+    double layers = e->layers + longer;
+    add_up(&e->options, longer ? e->longer : e->all, s, layers, step, update);
+    if (s->nearer > 0)
+        move_nearer(e, s, (double)min_i64(s->nearer, strategy_nearer_layers(s, (int64_t)e->layers)) * layers / e->layers, step,
+                    update);
+}
+
 static void bytes_of(const struct need *step, const struct need *update, int64_t out[TIERS])
 {
     for (int t = 0; t < TIERS; t++)
@@ -311,9 +362,9 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
     struct need step, update;
     double forward[LANES], whole[LANES], more = e->micro_batches;
     int64_t longer[TIERS];
-    add_up(&e->options, e->longer, s, e->layers + 1, &step, &update);
+    need_of(e, 1, s, &step, &update);
     bytes_of(&step, &update, longer);
-    add_up(&e->options, e->all, s, e->layers, &step, &update);
+    need_of(e, 0, s, &step, &update);
     bytes_of(&step, &update, c->bytes);
     for (int t = 0; t < TIERS; t++)
         c->layer_bytes[t] = longer[t] - c->bytes[t];

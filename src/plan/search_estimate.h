@@ -20,6 +20,8 @@ void options_of(const struct settings *s, const struct strategy *fixed, int laye
 int options_count(const struct options *o);
 /* The i-th choice of all. */
 void options_place(const struct options *o, int i, struct strategy *out);
+/* Whether some layers may have the class one tier nearer. */
+int options_may_be_nearer(const struct options *o, const struct strategy *s, enum tensor_class class);
 
 /* Keeps the pointers but to the options and the strategy. ERR_NOMEM. */
 enum status estimator_create(const struct model *m, const struct settings *s, const struct options *o,

@@ -60,7 +60,7 @@ int options_count(const struct options *o)
 void options_place(const struct options *o, int i, struct strategy *out)
 {
     out->kept_chunks = o->kept[i % o->n_kept];
-    out->device_chunks = 0;
+    out->device_chunks = out->nearer = 0;
     out->device_layers = o->device_layers[(i /= o->n_kept) % o->n_device_layers];
     out->update_on_host = o->update[(i /= o->n_device_layers) % o->n_update];
     out->acts = o->acts[(i /= o->n_update) % o->n_acts];

@@ -23,6 +23,9 @@ struct trials {
 double trial_instrs(const struct trials *x, const struct candidate *c);
 /* Schedules c, or models of it of two sizes: seconds, and bytes of the whole model, at the given pace (fit.h) or below. */
 enum status trial_run(const struct trials *x, struct candidate *c, int pace);
+/* The same from the longest distance on, and with writes to drives that yield to reads, if that is faster; not tried if c cannot
+ * take less than `best` seconds. */
+enum status trial_run_yielding(const struct trials *t, struct candidate *c, double best);
 
 /* Seconds that c, not tried, ought to take after the first `tried` of x, and the trials of x->known: its estimate, and stalls in
  * proportion to its traffic. */
@@ -33,6 +36,11 @@ double stalls_hope(const struct search *x, int tried, const struct candidate *c)
 
 /* Alike but for the kept chunks. */
 int search_same_classes(const struct strategy *a, const struct strategy *b);
+
+/* Moves some layers of a class of those that were tried one tier nearer, where memory is left: the best of all comes first of x,
+ * whose candidates have room for SEARCH_NEARER more. */
+enum status search_nearer(const struct trials *t, struct search *x);
+enum { SEARCH_NEARER = 24 };
 
 /* Finds numbers of kept chunks between those that were tried, and what within a margin of the lowest price (the step, and what
  * counts like it) moves least: the best of these comes first of x, whose candidates have room for SEARCH_FINER more. */

@@ -68,7 +68,7 @@ double trial_instrs(const struct trials *x, const struct candidate *c)
     int64_t n = trial_layers(x, c);
     double all, layer;
     estimator_instrs(x->search->estimator, &all, &layer);
-    return n == x->m->config.layers ? all : layer * (double)(2 * n - c->strategy.input_every);
+    return n == x->m->config.layers ? all : (c->strategy.nearer > 0 ? 2 : 1) * layer * (double)(2 * n - c->strategy.input_every);
 }
 
 /* A model of so many layers on the virtual clock, at a pace or below. */
@@ -103,14 +103,16 @@ static enum status schedule_layers(void *job)
     struct model *m;
     struct program *p = NULL;
     struct io_buffers io;
+    struct strategy s = *out->strategy;
     int role = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (x->s->grad_accum == 1 ? ROLE_LAST : 0);
+    s.nearer = (int)(s.nearer * out->layers / x->m->config.layers); /* the same share */
     TRY(search_shortened(x->m, x->s, out->layers, &m));
     enum status st;
     if (out->pace == FIT_SERIAL) { /* seconds mean nothing */
-        st = fit_serially(m, out->strategy, role, out->arena);
+        st = fit_serially(m, &s, role, out->arena);
         goto done;
     }
-    TRY_GOTO(fit_program(m, out->strategy, x->cost, role, out->limit, &out->pace, &io, &p), done);
+    TRY_GOTO(fit_program(m, &s, x->cost, role, out->limit, &out->pace, &io, &p), done);
     out->seconds = p->seconds;
     memcpy(out->arena, p->arena, sizeof out->arena);
     st = simulate_slow(p, x->cost, &out->slow);
@@ -131,6 +133,15 @@ static void conclude(const struct trials *x, struct candidate *c, const struct s
     c->whole = more == 0;
 }
 
+/* What so many layers may take: the limits without what the others of the model `of` need, where these layers may need more than
+ * its own do. */
+static void limit_layers(const struct trials *x, const struct candidate *c, const struct candidate *of, int64_t layers,
+                         int64_t out[TIERS])
+{
+    for (int t = 0; t < TIERS; t++)
+        out[t] = x->limit[t] - x->m->config.layers * of->layer_bytes[t] + layers * c->layer_bytes[t];
+}
+
 /* Bytes alone. Where layers take turns, what one more needs is the difference between two trials that both have a turn of layers
  * whose inputs are computed again: the estimator's shorter model has none, so that what such a turn needs once counted with every
  * one. */
@@ -149,19 +160,16 @@ static enum status trial_serially(const struct trials *x, struct candidate *c)
     return OK;
 }
 
-/* Seconds only if a pace is given that is not serial. */
-enum status trial_run(const struct trials *x, struct candidate *c, int pace)
+/* As a part of the model `of`. */
+static enum status trial_as_part(const struct trials *x, struct candidate *c, int pace, const struct candidate *of)
 {
-    if (pace == FIT_SERIAL)
-        return trial_serially(x, c);
     int64_t n = trial_layers(x, c), more = x->m->config.layers - n, period = c->strategy.input_every;
     int two = more > 0;
     double micro_batches = (double)x->s->grad_accum, periods = (double)more / (double)period;
     struct scheduled models[2] = {{x, &c->strategy, n, {0}, pace, 0, 0, {0}},
                                   {x, &c->strategy, n - period, {INT64_MAX, INT64_MAX, INT64_MAX}, pace, 0, 0, {0}}},
                      *whole = &models[0], *shorter = &models[1];
-    for (int t = 0; t < TIERS; t++)
-        whole->limit[t] = x->limit[t] - more * c->layer_bytes[t];
+    limit_layers(x, c, of, n, whole->limit);
     TRY(parallel_run(schedule_layers, models, sizeof *models, 1 + two));
     c->seconds = whole->seconds;
     c->slow = whole->slow;
@@ -177,6 +185,38 @@ enum status trial_run(const struct trials *x, struct candidate *c, int pace)
     c->seconds = fmax(c->estimate, c->seconds * micro_batches);
     c->slow = fmax(c->seconds, c->slow * micro_batches);
     return OK;
+}
+
+/* Too few layers to hold the share of a model's that have a class nearer: between those of which all have, and none. */
+static enum status trial_nearer(const struct trials *x, struct candidate *c, int pace)
+{
+    int64_t layers = x->m->config.layers, all = strategy_nearer_layers(&c->strategy, layers);
+    double share = fmin(1, c->strategy.nearer / (double)all);
+    struct candidate none = *c, every = *c;
+    none.strategy.nearer = 0;
+    every.strategy.nearer = (int)all;
+    estimator_judge(x->search->estimator, &none);
+    estimator_judge(x->search->estimator, &every);
+    TRY(trial_as_part(x, &none, pace, c));
+    TRY(trial_as_part(x, &every, pace, c));
+    c->seconds = fmax(c->estimate, (1 - share) * none.seconds + share * every.seconds);
+    c->slow = fmax(c->seconds, (1 - share) * none.slow + share * every.slow);
+    for (int t = 0; t < TIERS; t++)
+        c->bytes[t] = (int64_t)((1 - share) * (double)none.bytes[t] + share * (double)every.bytes[t]);
+    c->excess = search_excess(c->bytes, x->limit);
+    c->pace = none.pace > every.pace ? none.pace : every.pace;
+    c->tried = 1;
+    c->whole = 0;
+    return OK;
+}
+
+/* Seconds only if a pace is given that is not serial. */
+enum status trial_run(const struct trials *x, struct candidate *c, int pace)
+{
+    if (pace == FIT_SERIAL)
+        return trial_serially(x, c);
+    return c->strategy.nearer > 0 && trial_layers(x, c) < x->m->config.layers ? trial_nearer(x, c, pace)
+                                                                              : trial_as_part(x, c, pace, c);
 }
 
 int search_order(const void *a, const void *b)
@@ -308,14 +348,20 @@ struct trying {
     int fitted;
 };
 
+enum status trial_run_yielding(const struct trials *t, struct candidate *c, double best)
+{
+    TRY(trial_run(t, c, 0));
+    if (c->excess <= 1 && c->estimate < best && is_held_up(c) && c->strategy.write_depth == 0)
+        TRY(try_instead(t, c, WRITES_YIELD, 0, &(double){0}));
+    return OK;
+}
+
 static enum status try_next(const struct trials *t, struct candidate *c, struct trying *so_far)
 {
     so_far->spent += trial_instrs(t, c);
-    TRY(trial_run(t, c, 0));
+    TRY(trial_run_yielding(t, c, so_far->best));
     if (c->excess > 1)
         return OK;
-    if (c->estimate < so_far->best && is_held_up(c) && c->strategy.write_depth == 0)
-        TRY(try_instead(t, c, WRITES_YIELD, 0, &(double){0}));
     so_far->fitted++;
     so_far->best = fmin(so_far->best, c->seconds);
     return OK;

@@ -211,6 +211,26 @@ static void transient(struct value *v)
         v->tiles[i].residency = RES_NONE;
 }
 
+enum residency strategy_nearer(const struct strategy *s)
+{
+    const enum residency of[] = {s->params, s->grads, s->optim, s->acts};
+    return (enum residency)(of[s->nearer_class] - 1);
+}
+
+enum residency strategy_residency(const struct strategy *s, enum tensor_class class, int layer, int layers)
+{
+    const enum residency of[] = {s->params, s->grads, s->optim, s->acts}, r = of[class];
+    int64_t n = min_i64(s->nearer, layers);
+    if (n == 0 || s->nearer_class != class || layer < 0)
+        return r;
+    return (layer + 1) * n / layers > layer * n / layers ? strategy_nearer(s) : r;
+}
+
+static enum residency unit_residency(const struct lowering *L, int unit, enum tensor_class class)
+{
+    return strategy_residency(&L->s, class, unit < L->m->n_units - 1 ? unit - 1 : -1, (int)L->m->config.layers);
+}
+
 /* m, v and the like: of all trained elements, or of their shards. */
 static void optim_value(struct lowering *L, struct value *v, int unit, const char *what, enum dtype dtype)
 {
@@ -219,7 +239,7 @@ static void optim_value(struct lowering *L, struct value *v, int unit, const cha
         shard_value(L, v, unit, what, CLASS_OPTIM, n, dtype_size(dtype));
     else
         unit_value(L, v, unit, what, CLASS_OPTIM, n, dtype_size(dtype), GROUPS);
-    home_create(L, v, unit, L->s.optim);
+    home_create(L, v, unit, unit_residency(L, unit, CLASS_OPTIM));
 }
 
 static void create_parameters(struct lowering *L, int unit)
@@ -231,9 +251,9 @@ static void create_parameters(struct lowering *L, int unit)
     if (L->s.zero == 3) {
         transient(&v->param);
         shard_value(L, &v->param_shard, unit, "param", CLASS_PARAM, mu->elements, size);
-        home_create(L, &v->param_shard, unit, L->s.params);
+        home_create(L, &v->param_shard, unit, unit_residency(L, unit, CLASS_PARAM));
     } else {
-        home_create(L, &v->param, unit, L->s.params);
+        home_create(L, &v->param, unit, unit_residency(L, unit, CLASS_PARAM));
         if (optim_sharded(L) && L->s.dtype != F32)
             shard_value(L, &v->param_shard, unit, "param", CLASS_PARAM, mu->trained_elements, size);
     }
@@ -253,10 +273,10 @@ static void create_gradients(struct lowering *L, int unit)
     } else {
         unit_value(L, &v->grad, unit, "grad", CLASS_GRAD, n, 4, GRADIENT_PIECES);
     }
-    home_create(L, &v->grad, unit, L->s.grads);
+    home_create(L, &v->grad, unit, unit_residency(L, unit, CLASS_GRAD));
     if (L->s.zero == 1) {
         shard_value(L, &v->grad_shard, unit, "grad_sum", CLASS_GRAD, n, 4);
-        home_create(L, &v->grad_shard, unit, L->s.grads);
+        home_create(L, &v->grad_shard, unit, unit_residency(L, unit, CLASS_GRAD));
     }
 }
 

@@ -130,8 +130,12 @@ static enum status compare_stages(struct best *b)
     return OK;
 }
 
-static enum offload offload_of(enum residency r)
+/* Open where the class is in two tiers. */
+static enum offload offload_of(const struct strategy *s, enum tensor_class class)
 {
+    const enum residency of[] = {s->params, s->grads, s->optim, s->acts}, r = of[class];
+    if (s->nearer > 0 && s->nearer_class == class)
+        return OFFLOAD_AUTO;
     return r == RES_DEVICE ? OFFLOAD_NONE : r == RES_HOST ? OFFLOAD_CPU : OFFLOAD_NVME;
 }
 
@@ -225,9 +229,9 @@ static enum status compare_tiles(struct best *b)
     struct strategy grid = b->variant->fixed;
     if (c->excess > 1 || c->least_compute >= (1 - gain) * seconds)
         return OK;
-    s.params = offload_of(c->strategy.params);
-    s.grads = offload_of(c->strategy.grads);
-    s.optim = offload_of(c->strategy.optim);
+    s.params = offload_of(&c->strategy, CLASS_PARAM);
+    s.grads = offload_of(&c->strategy, CLASS_GRAD);
+    s.optim = offload_of(&c->strategy, CLASS_OPTIM);
     s.update = c->strategy.update_on_host ? UPDATE_HOST : UPDATE_DEVICE;
     grid.input_every = c->strategy.input_every;
     for (int which = 0; which < TILE_SIZES; which++)
