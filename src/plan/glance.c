@@ -32,7 +32,8 @@ enum status glance_leanest(const struct model *m, const struct settings *s, cons
     plan_cost_model(s, &cost);
     empty_device(limit, &lean);
     TRY(search_leanest(m, &lean, fixed, &cost, limit, out));
-    if (out->excess <= 1 || (!out->whole && out->excess > PLAN_FINER_HELPS))
+    int drives = search_scarce(out->bytes, limit) == TIER_NVME; /* too small for all that may lie there */
+    if (out->excess <= 1 || (!out->whole && !drives && out->excess > PLAN_FINER_HELPS))
         return OK;
     if (!out->whole && out->bytes[TIER_DEVICE] > limit[TIER_DEVICE]) /* hardly anything needs less of it */
         return OK;

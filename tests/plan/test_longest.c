@@ -6,6 +6,7 @@
 
 #include "plan/cells.h"
 #include "plan/fit.h"
+#include "plan/glance.h"
 #include "plan/longest.h"
 #include "plan/search.h"
 
@@ -153,9 +154,29 @@ static void trials_know_what_turns_need(void **state)
     model_destroy(m);
 }
 
+/* What drives are too small for lies elsewhere. */
+static void small_drives_do_no_harm(void **state)
+{
+    (void)state;
+    const int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 16};
+    struct model *m;
+    struct settings s;
+    struct strategy fixed;
+    struct candidate c;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 32, &m), OK);
+    open_settings(&s);
+    s.seq_len = 2048;
+    assert_int_equal(plan_mesh(m, &s, 1, 1), OK);
+    s.row_chunk = 32;
+    assert_int_equal(plan_fixed(m, &s, &fixed), OK);
+    assert_int_equal(glance_leanest(m, &s, &fixed, limit, &c), OK);
+    assert_true(!c.whole && c.excess <= 1);
+    model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_next_one_does_not_fit), cmocka_unit_test(nothing_fits),
-                                       cmocka_unit_test(trials_know_what_turns_need)};
+                                       cmocka_unit_test(trials_know_what_turns_need), cmocka_unit_test(small_drives_do_no_harm)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
