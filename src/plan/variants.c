@@ -214,12 +214,17 @@ static int other_grids(const struct model *m, const struct variant *v)
     return 0;
 }
 
+double variant_grid_gain(const struct settings *s)
+{
+    return s->hardware && !s->hardware->cpu ? TILES_GAIN : MEASURED_GAIN;
+}
+
 /* One size after the other by estimate, and the grid of them all by a search. Not looked at where attention, and products at
  * their best, take about as long. */
 static enum status compare_tiles(struct best *b)
 {
     struct settings s = b->variant->s;
-    double gain = s.hardware && !s.hardware->cpu ? TILES_GAIN : MEASURED_GAIN;
+    double gain = variant_grid_gain(&s);
     if (!other_grids(b->m, b->variant))
         return OK;
     TRY(try_best(b));

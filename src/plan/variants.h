@@ -20,6 +20,8 @@ struct variant {
  * faster by 3% of measured figures or 0.3% of a data sheet's. A function of its arguments, the same on all ranks. The caller
  * destroys it; limit must outlive it. Errors as plan_fixed. */
 enum status variant_choose(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct variant **out);
+/* What another grid has to gain, as a share of the step. */
+double variant_grid_gain(const struct settings *s);
 void variant_destroy(struct variant *v); /* NULL is fine */
 
 #endif
