@@ -331,8 +331,8 @@ static enum status plan_best(const struct task *t, const struct variant *v, cons
     return device && !is_beyond_device(&v->search, t->limit) ? plan_finer(t, v->usual, out) : OK;
 }
 
-/* Placements of a smaller device are candidates, too: less memory may lead the search to better ones. Looked at as long as that
- * gains, where trials are cheap and the step takes longer than attention and products at their best. */
+/* Placements of a smaller device are candidates, too: less memory may lead the search to better ones. Looked at where trials are
+ * cheap and the step takes longer than attention and products at their best. */
 #define LESS_MEMORY 0.9
 #define LESS_GAINS 0.999
 #define LESS_HELPS 1.02
@@ -352,25 +352,21 @@ static int is_faster(const struct settings *s, const struct plan *a, const struc
 
 static enum status plan_with_less(const struct model *m, const struct settings *s, struct plan **out)
 {
+    struct variant *v;
+    struct plan *next = NULL;
     int64_t limit[TIERS], less[TIERS];
     memcpy(limit, (*out)->limit, sizeof limit);
     memcpy(less, limit, sizeof less);
-    for (int faster = 1; faster;) {
-        struct variant *v;
-        struct plan *next = NULL;
-        less[TIER_DEVICE] = (int64_t)(LESS_MEMORY * (double)less[TIER_DEVICE]);
-        TRY(variant_choose(m, s, less, &v));
-        struct task t = {m, &v->s, &v->cost, less};
-        enum status st = plan_variant(&t, v, &next);
-        variant_destroy(v);
-        faster = st == OK && is_faster(s, next, *out);
-        plan_destroy(faster ? *out : next);
-        TRY(st);
-        if (faster)
-            *out = next;
-        memcpy((*out)->limit, limit, sizeof limit);
-    }
-    return OK;
+    less[TIER_DEVICE] = (int64_t)(LESS_MEMORY * (double)less[TIER_DEVICE]);
+    TRY(variant_choose(m, s, less, &v));
+    struct task t = {m, &v->s, &v->cost, less};
+    enum status st = plan_variant(&t, v, &next);
+    variant_destroy(v);
+    int faster = st == OK && is_faster(s, next, *out);
+    plan_destroy(faster ? *out : next);
+    *out = faster ? next : *out;
+    memcpy((*out)->limit, limit, sizeof limit);
+    return st;
 }
 
 enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out)

@@ -8,6 +8,9 @@
 /* Of the best so far: what is expected to take longer is not tried. */
 #define FASTER 0.998
 
+/* Where compute waits for less, nothing is tried. */
+#define NEARER_HELPS 1.01
+
 enum { SPLIT_CLASSES = CLASS_ACT + 1, TRIES = 3 /* of numbers of layers */ };
 
 /* A placement that was tried, and of how many layers a class may be nearer: there is room for `least` of them beside what the
@@ -130,7 +133,7 @@ enum status search_nearer(const struct trials *t, struct search *x)
 {
     struct span s = {0};
     double spent = 0;
-    if (x->candidates[0].excess > 1)
+    if (x->candidates[0].excess > 1 || x->candidates[0].seconds < NEARER_HELPS * x->candidates[0].compute)
         return OK;
     for (int i = 0; i < SEARCH_NEARER / TRIES && spent < SEARCH_INSTRS && find_fastest(t, x, fastest(x), &s); i++)
         TRY(narrow(t, x, &s, &spent));
