@@ -60,6 +60,25 @@ static inline void cell_settings(struct settings *s, int64_t seq_len, enum dtype
     s->eps = 1e-3;
 }
 
+/* Products large enough that drives matter; for plans only. */
+static inline enum status cell_wide_model(int layers, int positions, struct model **out)
+{
+    const struct model_config c = {.family = FAMILY_LLAMA,
+                                   .name = "wide",
+                                   .vocab = 256,
+                                   .dim = 1024,
+                                   .ffn = 2816,
+                                   .layers = layers,
+                                   .heads = 16,
+                                   .kv_heads = 8,
+                                   .head_dim = 64,
+                                   .max_positions = positions,
+                                   .norm_eps = 1e-5f,
+                                   .init_std = 0.02f,
+                                   .rope_theta = 10000};
+    return model_create(&c, NULL, 0, out);
+}
+
 /* 4 query heads on 2 KV heads, untied; or GPT-2 (tied, biases, learned positions, 2 heads). */
 static inline enum status cell_model(enum model_family family, int layers, struct model **out)
 {

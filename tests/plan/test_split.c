@@ -42,24 +42,10 @@ static uint64_t digest_of(const struct plan *plan)
     return digest;
 }
 
-/* Products large enough that drives matter; nothing of it is computed. */
 static void create(struct subject *x)
 {
-    struct model_config c = {.family = FAMILY_LLAMA,
-                             .name = "wide",
-                             .vocab = 256,
-                             .dim = 1024,
-                             .ffn = 2816,
-                             .layers = LAYERS,
-                             .heads = 16,
-                             .kv_heads = 8,
-                             .head_dim = 64,
-                             .max_positions = TOKENS,
-                             .norm_eps = 1e-5f,
-                             .init_std = 0.02f,
-                             .rope_theta = 10000};
     *x = (struct subject){.limit = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, (int64_t)HUGE << 4}};
-    assert_int_equal(model_create(&c, NULL, 0, &x->m), OK);
+    assert_int_equal(cell_wide_model(LAYERS, TOKENS, &x->m), OK);
     cell_settings(&x->s, TOKENS, F32);
     x->s.row_chunk = x->s.loss_tile = TOKENS / CHUNKS;
     x->s.head_tile = 4;
