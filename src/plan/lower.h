@@ -102,6 +102,12 @@ static inline enum residency *strategy_class(struct strategy *s, enum tensor_cla
     return of[class];
 }
 
+static inline enum residency strategy_tier(const struct strategy *s, enum tensor_class class)
+{
+    const enum residency of[] = {s->params, s->grads, s->optim, s->acts};
+    return of[class];
+}
+
 /* Of how many layers some may have that class nearer. */
 static inline int64_t strategy_nearer_layers(const struct strategy *s, int64_t layers)
 {

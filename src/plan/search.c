@@ -303,26 +303,6 @@ done:
 typedef enum status try_candidates(const struct model *m, const struct settings *s, const struct cost_model *cost,
                                    const int64_t limit[TIERS], struct search *x);
 
-/* The tier of the layers that have the class nearer. */
-static void open_nearer(struct options *o, enum tensor_class class)
-{
-    switch (class) {
-    case CLASS_PARAM:
-        o->params[o->n_params++] = (enum residency)(o->params[0] - 1);
-        return;
-    case CLASS_GRAD:
-        o->grads[o->n_grads++] = (enum residency)(o->grads[0] - 1);
-        return;
-    case CLASS_OPTIM:
-        o->optim[o->n_optim++] = (enum residency)(o->optim[0] - 1);
-        return;
-    default:
-        o->acts[o->n_acts] = (enum residency)(o->acts[o->n_acts - 1] - 1);
-        o->passing[o->n_acts] = o->passing[o->n_acts - 1];
-        o->n_acts++;
-    }
-}
-
 static enum status try_one(const struct model *m, const struct settings *s, const struct strategy *strategy,
                            const struct cost_model *cost, const int64_t limit[TIERS], try_candidates *try, struct candidate *out)
 {
@@ -347,7 +327,7 @@ static enum status try_one(const struct model *m, const struct settings *s, cons
     struct search x = {.candidates = out, .n = 1, .beat = INFINITY};
     fixed.device_layers = fixed.device_chunks = fixed.nearer = 0;
     if (strategy->nearer > 0)
-        open_nearer(&o, strategy->nearer_class);
+        options_open_nearer(&o, strategy->nearer_class);
     TRY(estimator_create(m, s, &o, &fixed, cost, limit, &x.estimator));
     *out = (struct candidate){.strategy = *strategy};
     enum status st = chunks > 0 ? estimator_split(x.estimator) : OK;

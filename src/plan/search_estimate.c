@@ -62,28 +62,6 @@ static int acts_index(const struct options *o, const struct strategy *s)
     return 0;
 }
 
-/* Activations on the device are device_layers' business; host copies are updated on the host. */
-int options_may_be_nearer(const struct options *o, const struct strategy *s, enum tensor_class class)
-{
-    struct strategy near = *s;
-    enum residency *at = strategy_class(&near, class);
-    if (*at == RES_DEVICE)
-        return 0;
-    --*at;
-    switch (class) {
-    case CLASS_PARAM:
-        return o->params[index_of(o->params, o->n_params, *at)] == *at;
-    case CLASS_GRAD:
-        return o->grads[index_of(o->grads, o->n_grads, *at)] == *at;
-    case CLASS_OPTIM:
-        return o->optim[index_of(o->optim, o->n_optim, *at)] == *at && !(*at == RES_DEVICE && s->update_on_host);
-    default: {
-        int i = acts_index(o, &near);
-        return *at == RES_HOST && o->acts[i] == *at && o->passing[i] == s->passing;
-    }
-    }
-}
-
 static enum status no_memory(void)
 {
     return status_fail(ERR_NOMEM, "out of memory while planning");

@@ -11,7 +11,7 @@
 /* Where compute waits for less, nothing is tried. */
 #define NEARER_HELPS 1.01
 
-enum { SPLIT_CLASSES = CLASS_ACT + 1, TRIES = 3 /* of numbers of layers */ };
+enum { NEARER_CLASSES = CLASS_ACT + 1, TRIES = 3 /* of numbers of layers */ };
 
 /* A placement that was tried, and of how many layers a class may be nearer: there is room for `least` of them beside what the
  * trial took, which fetched ahead as memory allowed, and for `most` beside what it needs at least (where trials are cheap, for
@@ -85,10 +85,10 @@ static int find_fastest(const struct trials *t, const struct search *x, double b
 {
     out->expected = INFINITY;
     for (int i = 0; i < x->n_tried; i++)
-        for (int class = 0; class < SPLIT_CLASSES; class ++) {
+        for (int k = 0; k < NEARER_CLASSES; k++) {
             struct span s = {0};
             if (x->candidates[i].excess <= 1 && x->candidates[i].strategy.nearer == 0 &&
-                find_span(t, &x->candidates[i], (enum tensor_class) class, &s) &&
+                find_span(t, &x->candidates[i], (enum tensor_class)k, &s) &&
                 (x->whole ? s.estimate : s.expected) < FASTER * best && s.expected < out->expected && !was_divided(x, &s))
                 *out = s;
         }

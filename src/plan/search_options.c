@@ -69,3 +69,52 @@ void options_place(const struct options *o, int i, struct strategy *out)
     out->grads = o->grads[(i /= o->n_optim) % o->n_grads];
     out->params = o->params[i / o->n_grads];
 }
+
+static int is_open(const enum residency *tiers, int n, enum residency r)
+{
+    for (int i = 0; i < n; i++)
+        if (tiers[i] == r)
+            return 1;
+    return 0;
+}
+
+/* Activations on the device are device_layers' business; optimizer state there is not updated on the host. */
+int options_may_be_nearer(const struct options *o, const struct strategy *s, enum tensor_class class)
+{
+    enum residency r = strategy_tier(s, class), near;
+    if (r == RES_DEVICE)
+        return 0;
+    near = (enum residency)(r - 1);
+    switch (class) {
+    case CLASS_PARAM:
+        return is_open(o->params, o->n_params, near);
+    case CLASS_GRAD:
+        return is_open(o->grads, o->n_grads, near);
+    case CLASS_OPTIM:
+        return is_open(o->optim, o->n_optim, near) && !(near == RES_DEVICE && s->update_on_host);
+    default:
+        for (int i = 0; i < o->n_acts; i++)
+            if (near == RES_HOST && o->acts[i] == near && o->passing[i] == s->passing)
+                return 1;
+        return 0;
+    }
+}
+
+void options_open_nearer(struct options *o, enum tensor_class class)
+{
+    switch (class) {
+    case CLASS_PARAM:
+        o->params[o->n_params++] = (enum residency)(o->params[0] - 1);
+        return;
+    case CLASS_GRAD:
+        o->grads[o->n_grads++] = (enum residency)(o->grads[0] - 1);
+        return;
+    case CLASS_OPTIM:
+        o->optim[o->n_optim++] = (enum residency)(o->optim[0] - 1);
+        return;
+    default:
+        o->acts[o->n_acts] = (enum residency)(o->acts[o->n_acts - 1] - 1);
+        o->passing[o->n_acts] = o->passing[o->n_acts - 1];
+        o->n_acts++;
+    }
+}

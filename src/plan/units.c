@@ -213,13 +213,12 @@ static void transient(struct value *v)
 
 enum residency strategy_nearer(const struct strategy *s)
 {
-    const enum residency of[] = {s->params, s->grads, s->optim, s->acts};
-    return (enum residency)(of[s->nearer_class] - 1);
+    return (enum residency)(strategy_tier(s, s->nearer_class) - 1);
 }
 
 enum residency strategy_residency(const struct strategy *s, enum tensor_class class, int layer, int layers)
 {
-    const enum residency of[] = {s->params, s->grads, s->optim, s->acts}, r = of[class];
+    const enum residency r = strategy_tier(s, class);
     int64_t n = min_i64(s->nearer, layers);
     if (n == 0 || s->nearer_class != class || layer < 0)
         return r;

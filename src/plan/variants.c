@@ -133,7 +133,7 @@ static enum status compare_stages(struct best *b)
 /* Open where the class is in two tiers. */
 static enum offload offload_of(const struct strategy *s, enum tensor_class class)
 {
-    const enum residency of[] = {s->params, s->grads, s->optim, s->acts}, r = of[class];
+    enum residency r = strategy_tier(s, class);
     if (s->nearer > 0 && s->nearer_class == class)
         return OFFLOAD_AUTO;
     return r == RES_DEVICE ? OFFLOAD_NONE : r == RES_HOST ? OFFLOAD_CPU : OFFLOAD_NVME;
