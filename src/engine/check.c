@@ -247,7 +247,7 @@ static enum status plan_alone(struct check *c, const struct plan *given, struct 
 {
     int64_t planned = (given->arena[TIER_DEVICE] + given->arena[TIER_HOST]) * comm_local_size(c->comm);
     int64_t left = session_proc_bytes("/proc/meminfo", "MemAvailable") / 10 * 9 - planned;
-    char need[32], have[32], text[256];
+    char need[32], have[32], text[PLAN_TEXT];
     check_alone_settings(c->given.s, comm_size(c->comm) == 1 ? TILES_SAME : TILES_OWN, &c->alone_settings);
     TRY(check_alone_plan(c->given.model, &c->alone_settings, max_i64(0, left), plan));
     c->alone_settings.row_chunk = (*plan)->strategy.row_chunk;
@@ -263,7 +263,7 @@ static enum status plan_alone(struct check *c, const struct plan *given, struct 
 
 static void describe(struct check *c, const struct plan *plan, int64_t steps)
 {
-    char text[512], a[32], b[32], d[32];
+    char text[PLAN_TEXT], a[32], b[32], d[32];
     const struct settings *s = c->given.s;
     comm_describe(c->comm, text, sizeof text);
     printf("check: %s, sequences of %lld tokens, batch %lld, %lld steps\n", c->given.model->config.name, (long long)s->seq_len,

@@ -53,7 +53,7 @@ static void print_config(const struct run *r, const struct train_hooks *hooks)
 
 void run_print_before(struct run *r, const struct train_hooks *hooks)
 {
-    char a[32], b[32], c[32], step[32], line[256], text[512];
+    char a[32], b[32], c[32], step[32], line[PLAN_TEXT], text[512];
     const struct settings *s = r->s;
     const struct plan *p = r->session->plan;
     const struct corpus_report *d = corpus_get_report(r->corpus);

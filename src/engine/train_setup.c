@@ -249,7 +249,7 @@ enum status run_compare_plans(struct comm *c, const struct plan *plan)
     struct {
         int64_t arena[TIERS];
         uint64_t programs; /* a hash of what they do */
-        char text[256];
+        char text[PLAN_TEXT];
     } own, *all = sys_calloc((size_t)comm_size(c), sizeof *all);
     if (!all)
         return status_fail(ERR_NOMEM, "out of memory");

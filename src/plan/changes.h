@@ -20,7 +20,7 @@ struct change {
     double seconds;    /* a step's */
     double per_second; /* tokens */
     int64_t arena[TIERS];
-    char strategy[256]; /* strategy_describe */
+    char strategy[PLAN_TEXT]; /* strategy_describe */
     int proposal;       /* private to changes.c: its number */
     int64_t tokens;
 };

@@ -103,7 +103,8 @@ void plan_print_sharing(const struct plan *p, FILE *f);
 int plan_sharing(const struct plan *p, const struct settings *s);
 /* The mesh and tiles to give with the longest length, where they are not the usual ones, as flags; else "". */
 void plan_longest_flags(const struct plan *p, char buf[96]);
-/* One line: residencies, alpha, tiles. */
+/* One line: residencies, alpha, tiles. PLAN_TEXT bytes are enough for either. */
+enum { PLAN_TEXT = 512 };
 void strategy_describe(const struct strategy *s, char *buf, int size);
 void plan_describe(const struct plan *p, char *buf, int size);
 

@@ -46,7 +46,7 @@ void strategy_describe(const struct strategy *s, char *buf, int size)
 
 void plan_describe(const struct plan *p, char *buf, int size)
 {
-    char text[320], why[128] = "";
+    char text[PLAN_TEXT], why[128] = "";
     const struct usual_grid *u = &p->usual;
     strategy_describe(&p->strategy, text, sizeof text);
     if (p->finer)
@@ -262,7 +262,7 @@ static void print_limits(const struct plan *p, const struct settings *s, FILE *f
 /* Of what does not fit, bytes against limits. */
 static void print_memory(const struct plan *p, const struct settings *s, const struct report *r, FILE *f)
 {
-    char line[320];
+    char line[PLAN_TEXT];
     plan_describe(p, line, sizeof line);
     prose_print(f, 2, "%s%s", p->strategy.ranks > 1 ? "Of each rank: " : "", line);
     fprintf(f, "\n%-14s %11s %11s %11s", "", "device", "host", "nvme");

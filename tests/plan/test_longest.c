@@ -115,19 +115,26 @@ static void nothing_fits(void **state)
     model_destroy(m);
 }
 
+/* 32 layers of 64 chunks: too many to be tried whole. */
+static struct model *many_pieces(struct settings *s)
+{
+    struct model *m;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 32, &m), OK);
+    open_settings(s);
+    s->seq_len = 2048;
+    assert_int_equal(plan_mesh(m, s, 1, 1), OK);
+    s->row_chunk = 32;
+    return m;
+}
+
 /* A trial of fewer layers says within a percent what all of them need, also where layers whose inputs are kept and others take
  * turns: what a turn needs once was counted with every layer. */
 static void trials_know_what_turns_need(void **state)
 {
     (void)state;
     const int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 30};
-    struct model *m;
     struct settings s;
-    assert_int_equal(cell_model(FAMILY_LLAMA, 32, &m), OK);
-    open_settings(&s);
-    s.seq_len = 2048;
-    assert_int_equal(plan_mesh(m, &s, 1, 1), OK);
-    s.row_chunk = 32;
+    struct model *m = many_pieces(&s);
     s.acts = s.params = s.grads = s.optim = OFFLOAD_CPU;
     s.update = UPDATE_HOST;
     for (int every = 2; every <= 8; every *= 2) {
@@ -159,15 +166,10 @@ static void small_drives_do_no_harm(void **state)
 {
     (void)state;
     const int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 16};
-    struct model *m;
     struct settings s;
     struct strategy fixed;
     struct candidate c;
-    assert_int_equal(cell_model(FAMILY_LLAMA, 32, &m), OK);
-    open_settings(&s);
-    s.seq_len = 2048;
-    assert_int_equal(plan_mesh(m, &s, 1, 1), OK);
-    s.row_chunk = 32;
+    struct model *m = many_pieces(&s);
     assert_int_equal(plan_fixed(m, &s, &fixed), OK);
     assert_int_equal(glance_leanest(m, &s, &fixed, limit, &c), OK);
     assert_true(!c.whole && c.excess <= 1);

@@ -98,6 +98,32 @@ static void spread_evenly(void **state)
     assert_int_equal(strategy_residency(&s, CLASS_PARAM, 2, LAYERS), RES_DEVICE);
 }
 
+/* The longest there is: nothing of it is cut off. */
+static void text_is_whole(void **state)
+{
+    (void)state;
+    const struct plan p = {.usual = {1 << 20, 1 << 20, 128, 12.34},
+                           .strategy = {.rows = (int64_t)1 << 40,
+                                        .row_chunk = 1 << 20,
+                                        .loss_tile = 1 << 20,
+                                        .head_tile = 128,
+                                        .params = RES_DEVICE,
+                                        .grads = RES_NVME,
+                                        .optim = RES_NVME,
+                                        .acts = RES_NVME,
+                                        .passing = RES_HOST,
+                                        .nearer_class = CLASS_ACT,
+                                        .nearer = 1000,
+                                        .device_chunks = 1 << 20,
+                                        .kept_chunks = 1 << 20,
+                                        .input_every = 8,
+                                        .write_depth = 8}};
+    char text[PLAN_TEXT];
+    plan_describe(&p, text, sizeof text);
+    print_message("%zu: %s\n", strlen(text), text);
+    assert_string_equal(text + strlen(text) - strlen("% longer)"), "% longer)");
+}
+
 /* The host has room for two thirds of the optimizer state, and the rest of it is slow to fetch. */
 static void search_fills_the_host(void **state)
 {
@@ -106,7 +132,7 @@ static void search_fills_the_host(void **state)
     struct candidate apart;
     struct explanation e;
     struct plan *plan;
-    char text[320];
+    char text[PLAN_TEXT];
     int explained = 0;
     create(&x);
     struct strategy s = x.fixed;
@@ -146,6 +172,6 @@ static void search_fills_the_host(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(values_stay_the_same), cmocka_unit_test(spread_evenly),
-                                       cmocka_unit_test(search_fills_the_host)};
+                                       cmocka_unit_test(text_is_whole), cmocka_unit_test(search_fills_the_host)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,7 +73,7 @@ static void drives_write_less(void **state)
     struct subject x;
     struct candidate apart;
     struct explanation e;
-    char text[256];
+    char text[PLAN_TEXT];
     create(&x);
     struct plan *plan = planned(&x);
     struct strategy s = plan->strategy;
