@@ -328,32 +328,63 @@ struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane)
     return &program_call(L->p, &L->p->instrs[i])->attrs;
 }
 
+/* The tile's part [row0, row1) as an operand: that of the tile's copy in `place`. */
+struct tile_part {
+    int buffer, version;
+    int64_t offset, row0, row1;
+};
+
+static struct tile_part part_of(const struct value *v, const struct tile *t, int64_t row0, int64_t row1, int place)
+{
+    int64_t a = max_i64(row0, t->row0), b = min_i64(row1, t->row1);
+    return (struct tile_part){t->place[place].buffer, t->version, t->place[place].offset + (a - t->row0) * v->row_bytes, a, b};
+}
+
+static void add_part(struct lowering *L, int arg, enum access access, const struct value *v, const struct tile_part *x, int place)
+{
+    if (x->buffer < 0 && L->st == OK)
+        L->st = status_fail(ERR_CORRUPT, "planner: %s of %s (rows %lld to %lld, layer %d, phase %c) has no copy in %s",
+                            op_name(L->p->instrs[L->p->n_instrs - 1].op), L->p->tensors[v->tensor].name, (long long)x->row0,
+                            (long long)x->row1, L->layer, L->phase, place < TIERS ? tier_name((enum tier)place) : "keep");
+    if (L->st == OK)
+        program_add_operand(L->p, (struct operand){.arg = (uint32_t)arg,
+                                                   .access = access,
+                                                   .buffer = x->buffer,
+                                                   .tensor = v->tensor,
+                                                   .offset = x->offset,
+                                                   .bytes = (x->row1 - x->row0) * v->row_bytes,
+                                                   .row0 = x->row0,
+                                                   .version = (uint32_t)(x->version + (access == ACCESS_WRITE))});
+}
+
+/* Tiles that continue one another in a buffer are one operand: most arguments have many (groups of a matrix, chunks of a full
+ * value). */
 static void arg_rows(struct lowering *L, int arg, enum access access, struct value *v, int64_t row0, int64_t row1, int place)
 {
-    for (int i = value_tile_at(v, row0); i < v->n_tiles && v->tiles[i].row0 < row1; i++) {
+    int i = value_tile_at(v, row0);
+    if (i >= v->n_tiles || v->tiles[i].row0 >= row1)
+        return;
+    struct tile_part all = part_of(v, &v->tiles[i], row0, row1, place);
+    for (;;) {
         struct tile *t = &v->tiles[i];
-        int64_t a = max_i64(row0, t->row0), b = min_i64(row1, t->row1);
-        const struct operand o = {.arg = (uint32_t)arg,
-                                  .access = access,
-                                  .buffer = t->place[place].buffer,
-                                  .tensor = v->tensor,
-                                  .offset = t->place[place].offset + (a - t->row0) * v->row_bytes,
-                                  .bytes = (b - a) * v->row_bytes,
-                                  .row0 = a,
-                                  .version = (uint32_t)(t->version + (access == ACCESS_WRITE))};
-        if (t->place[place].buffer < 0 && L->st == OK)
-            L->st = status_fail(ERR_CORRUPT, "planner: %s of %s (rows %lld to %lld, layer %d, phase %c) has no copy in %s",
-                                op_name(L->p->instrs[L->p->n_instrs - 1].op), L->p->tensors[v->tensor].name, (long long)a,
-                                (long long)b, L->layer, L->phase, place < TIERS ? tier_name((enum tier)place) : "keep");
         if (access & ACCESS_WRITE) {
             t->version++;
             for (int k = 0; k < PLACES; k++)
                 if (k != place)
                     t->place[k] = nowhere;
         }
-        if (L->st == OK)
-            program_add_operand(L->p, o);
+        if (++i >= v->n_tiles || v->tiles[i].row0 >= row1)
+            break;
+        struct tile_part next = part_of(v, &v->tiles[i], row0, row1, place);
+        if (next.buffer == all.buffer && next.version == all.version &&
+            next.offset - all.offset == (next.row0 - all.row0) * v->row_bytes) {
+            all.row1 = next.row1;
+        } else {
+            add_part(L, arg, access, v, &all, place);
+            all = next;
+        }
     }
+    add_part(L, arg, access, v, &all, place);
 }
 
 void arg_read(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place)

@@ -137,10 +137,11 @@ int program_add_instr(struct program *p, enum op_kind op, enum lane lane)
 /* Where the index has a call equal to this one, or room for it. */
 static int32_t *find_call(struct program *p, const struct op_call *c)
 {
-    uint64_t words[sizeof *c / sizeof(uint64_t)], h = 0;
+    uint64_t words[sizeof *c / sizeof(uint64_t)], h = 0, factor = 0x9e3779b97f4a7c15u;
     memcpy(words, c, sizeof words);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        h = (h ^ words[i]) * 0x9e3779b97f4a7c15u, h ^= h >> 29;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++, factor *= 0x9e3779b97f4a7c15u)
+        h += (words[i] ^ words[i] >> 32) * factor; /* products that do not wait for one another */
+    h ^= h >> 29;
     int at = (int)(h >> 32) & (p->cap_call_index - 1);
     while (p->call_index[at] >= 0 && memcmp(&p->calls[p->call_index[at]], c, sizeof *c) != 0)
         at = (at + 1) & (p->cap_call_index - 1);
