@@ -1,6 +1,9 @@
 /* Tile grids, which are part of the numerics key: that of model, length and mesh, and others to compare it with. */
 #include "plan/plan.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #define RULE_SHORTEST 2048 /* row chunk of short sequences; shorter ones are taken only to fit */
 
 /* Heads of one rank; of their KV heads each serves `group` of them. */
@@ -21,6 +24,24 @@ static int head_tile_legal(const struct local_heads *l, int64_t t, int ring)
     if (t <= 0 || t > l->heads)
         return 0;
     return t >= l->group ? t % l->group == 0 && l->kv_heads % (t / l->group) == 0 : ring == 1 && l->group % t == 0;
+}
+
+/* The sentence names those that are legal. */
+static enum status refuse_head_tile(const struct local_heads *l, int64_t asked, const struct strategy *t)
+{
+    char legal[256] = "";
+    int64_t last = 0;
+    for (int64_t heads = 1; heads <= l->heads; heads++) {
+        size_t at = strlen(legal);
+        if (!head_tile_legal(l, heads, t->ring))
+            continue;
+        if (last)
+            snprintf(legal + at, sizeof legal - at, "%s%lld", at ? ", " : "", (long long)last);
+        last = heads;
+    }
+    return status_fail(ERR_INVALID, "--tiles: heads=%lld does not fit %lld query heads on %lld KV heads%s: take %s%s%lld",
+                       (long long)asked, (long long)l->heads, (long long)l->kv_heads, t->ulysses > 1 ? " of a rank" : "", legal,
+                       legal[0] ? " or " : "", (long long)last);
 }
 
 /* Row chunks times head tiles: finer grids take too long to plan. Given ones may take a minute. */
@@ -65,12 +86,7 @@ enum status plan_tiles(const struct model *m, const struct settings *s, struct s
     out->row_chunk = min_i64(out->row_chunk, out->rows);
     if (s->head_tile > 0) {
         if (!head_tile_legal(&l, s->head_tile, out->ring))
-            return status_fail(
-                ERR_INVALID,
-                "--tiles: heads=%lld does not fit %lld query heads on %lld KV heads%s: take a multiple of %lld that "
-                "divides %lld%s",
-                (long long)s->head_tile, (long long)l.heads, (long long)l.kv_heads, out->ulysses > 1 ? " of a rank" : "",
-                (long long)l.group, (long long)l.heads, out->ring == 1 ? ", or a divisor of it" : "");
+            return refuse_head_tile(&l, s->head_tile, out);
         out->head_tile = (int)s->head_tile;
     } else {
         /* wide tiles make better matrix products; from 64k tokens on memory counts more */
