@@ -41,6 +41,19 @@ static enum status parse_choice(const char *where, const char *text, const char 
                        near ? near : "", near ? "?)" : "");
 }
 
+/* What GPUs are called elsewhere. */
+static enum status parse_device(const char *where, const char *text, const char *const *names, int *out)
+{
+    static const char *const others[] = {"gpu", "cuda:", "nvidia", "rocm", "hip", "mps", "xpu"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strncasecmp(text, others[i], strlen(others[i])) == 0)
+            return status_fail(ERR_INVALID,
+                               "%s: '%s' is not there: runs take cpu or cpu:discrete; cuda has no backend yet, but `ltrain plan "
+                               "--machine h100` plans for GPUs",
+                               where, text);
+    return parse_choice(where, text, names, out);
+}
+
 static enum status check_range(const struct settings_key *k, const char *where, const char *text, double x)
 {
     int low = k->flags & KEY_ABOVE_MIN ? x > k->min : x >= k->min;
@@ -347,7 +360,7 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
     case KEY_SEED:
         return parse_seed(where, text, field(k, s));
     case KEY_CHOICE:
-        return parse_choice(where, text, k->choices, number);
+        return (strcmp(k->name, "device") == 0 ? parse_device : parse_choice)(where, text, k->choices, number);
     case KEY_SWITCH:
         return parse_switch(where, text, number);
     case KEY_LAUNCH:

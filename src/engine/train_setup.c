@@ -193,7 +193,8 @@ static enum status use_profile(struct settings *s, struct comm *comm)
 static enum status prepare_here(struct settings *s, struct comm *comm, int ranks, struct prepared *out)
 {
     if (s->device == DEVICE_CUDA)
-        return status_fail(ERR_INVALID, "--device cuda: this build has no CUDA backend; use cpu or cpu:discrete");
+        return status_fail(ERR_INVALID, "--device cuda: there is no CUDA backend yet: use cpu or cpu:discrete; `ltrain plan "
+                                        "--machine h100` plans for GPUs");
     if (s->device == DEVICE_AUTO)
         s->device = DEVICE_CPU;
     if (s->nvme_drives > 0)
