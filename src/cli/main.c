@@ -50,6 +50,19 @@ static enum status write_picture(const struct plan *plan, const struct model *mo
     return st;
 }
 
+/* Before planning, which may take long; what is there is left as it is. */
+static enum status check_picture(const char *path)
+{
+    int there = access(path, F_OK) == 0;
+    FILE *f = fopen(path, "ae");
+    if (!f)
+        return status_fail(ERR_INVALID, "--svg: cannot write %s: %s", path, strerror(errno));
+    fclose(f);
+    if (!there)
+        unlink(path);
+    return OK;
+}
+
 /* What takes long, with a sign of life; after the table only where it does not disturb what shows that (less). */
 static enum status find_decisions(const struct plan *plan, const struct model *model, const struct settings *s,
                                   const struct comm *comm, struct explanation *out)
@@ -96,6 +109,8 @@ static enum status write_plan(const struct plan *plan, const struct model *model
         TRY(write_picture(plan, model, s->svg));
     if (s->verbose)
         program_print(plan->programs[PLAN_UPDATE_STEP], stdout);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return status_fail(ERR_IO, "cannot write the plan: standard output is full or closed");
     return plan->fits ? OK : changes_refuse(plan, s, &c);
 }
 
@@ -104,6 +119,7 @@ static enum status plan_command(struct settings *s, struct comm *c)
     struct model *model = NULL;
     struct plan *plan = NULL;
     int64_t limit[TIERS];
+    TRY(s->svg ? check_picture(s->svg) : OK);
     TRY(train_open_model(s, &model));
     enum status st = train_plan(s, c, comm_size(c) > 1 ? comm_size(c) : train_planned_ranks(s), model, &plan, limit);
     if (st == OK)

@@ -4,6 +4,7 @@
 #include "extent.h"
 
 #include <jansson.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,6 +107,31 @@ static void machines(void **state)
     e2e_contains(r.out, "no nvme.");
 }
 
+static int without_room(void)
+{
+    int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    return full < 0 || dup2(full, STDOUT_FILENO) < 0;
+}
+
+/* A picture that cannot be written is refused before there is a plan; one that is there stays as it is. */
+static void pictures(void **state)
+{
+    (void)state;
+    struct result r = e2e_refuses(2, "--svg: cannot write nowhere/step.svg: No such file or directory", NULL,
+                                  ON("a100-80 --svg nowhere/step.svg"));
+    assert_string_equal(r.out, "");
+    e2e_refuses(2, "--svg: cannot write .: Is a directory", NULL, ON("a100-80 --svg ."));
+    e2e_write("step.svg", "%s", "mine");
+    e2e_refuses(2, "--machine: 'h300' is neither", NULL, "plan --model tiny --seq-len 256 --machine h300 --svg step.svg");
+    e2e_refuses(2, "--machine: 'h300' is neither", NULL, "plan --model tiny --seq-len 256 --machine h300 --svg new.svg");
+    size_t n;
+    char *text = e2e_read("step.svg", &n);
+    assert_string_equal(text, "mine");
+    free(text);
+    assert_false(e2e_exists("new.svg"));
+    e2e_refuses(1, "cannot write the plan", &(struct launch){.prepare = without_room}, ON("a100-80"));
+}
+
 static void models(void **state)
 {
     (void)state;
@@ -173,7 +199,8 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(options_and_keys), TEST(data), TEST(budgets), TEST(machines), TEST(models), TEST(hugging_face_directories),
+        TEST(options_and_keys),         TEST(data), TEST(budgets), TEST(machines), TEST(pictures), TEST(models),
+        TEST(hugging_face_directories),
     };
     return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);
 }
