@@ -108,8 +108,10 @@ static enum status least_of_ranks(struct comm *c, int64_t *x, int n)
 
 int train_planned_ranks(const struct settings *s)
 {
+    if (s->ranks > 0)
+        return s->ranks;
     int product = (int)(max_i64(1, s->dp) * max_i64(1, s->ulysses) * max_i64(1, s->ring));
-    return product > 1 ? product : (int)max_i64(1, s->ranks);
+    return product;
 }
 
 /* The machine that the settings name, from a data sheet or a file. */
@@ -147,15 +149,39 @@ struct prepared {
     int ranks, per_host;
 };
 
-/* Budgets, device and ranks of a machine that is not here: all its devices, unless the settings say how many ranks. */
+/* Ranks of a machine that is not here: as many as are asked for, or a device each. What a mesh leaves open is derived from them.
+ */
+static enum status ranks_elsewhere(const struct settings *s, int *out)
+{
+    const struct hardware *h = s->hardware;
+    int devices = h->nodes * h->devices, asked = train_planned_ranks(s), preset = hardware_is_preset(s->machine);
+    int said = s->ranks > 0 || (s->dp > 0 && s->ulysses > 0 && s->ring > 0) || (h->cpu && asked > 1);
+    *out = said ? asked : devices;
+    if (!h->cpu && asked > devices) {
+        char take[80] = "give it more in its file";
+        if (preset)
+            snprintf(take, sizeof take, "take --machine %dx%s", asked, h->name);
+        return status_fail(ERR_INVALID, "--machine: %d ranks are asked for, and %s has %d device%s: %s", asked, h->name, devices,
+                           devices == 1 ? "" : "s", take);
+    }
+    if (!said && devices % asked) {
+        char take[80] = "";
+        if (preset)
+            snprintf(take, sizeof take, "take --machine %dx%s, or ", asked, h->name);
+        return status_fail(ERR_INVALID,
+                           "--mesh: %d ranks do not divide the %d devices of %s: %sadd --ranks %d to leave some idle", asked,
+                           devices, h->name, take, asked);
+    }
+    return OK;
+}
+
+/* Budgets, device and ranks of a machine that is not here. */
 static enum status prepare_elsewhere(struct settings *s, struct prepared *out)
 {
+    int ranks;
     TRY(open_machine(s));
+    TRY(ranks_elsewhere(s, &ranks));
     const struct hardware *h = s->hardware;
-    int asked = train_planned_ranks(s), ranks = asked > 1 || s->ranks > 0 ? asked : h->nodes * h->devices;
-    if (!h->cpu && ranks > h->nodes * h->devices)
-        return status_fail(ERR_INVALID, "--machine: %d ranks are asked for, and %s has %d device%s: take --machine %dx%s", ranks,
-                           h->name, h->nodes * h->devices, h->nodes * h->devices == 1 ? "" : "s", ranks, h->name);
     if (s->device == DEVICE_AUTO)
         s->device = h->cpu ? DEVICE_CPU : DEVICE_CUDA;
     hardware_limits(h, ranks, out->limit);

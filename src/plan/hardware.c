@@ -241,14 +241,16 @@ void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS])
     limit[TIER_NVME] = h->nvme_mem / per_node;
 }
 
-void hardware_print(const struct hardware *h, const struct settings *s, FILE *f)
+void hardware_print(const struct hardware *h, const struct settings *s, int ranks, FILE *f)
 {
-    char device[32], host[32], nvme[32], nodes[32] = "", drives[160] = "no nvme", other[64] = "", left[32] = "";
+    char device[32], host[32], nvme[32], nodes[32] = "", drives[160] = "no nvme", other[64] = "", left[32] = "", used[32] = "";
     double faster = h->peak_flops[BF16] / h->peak_flops[F32];
     /* a data sheet's node has one where nobody says anything */
     int assumed = hardware_is_preset(s->machine) && s->nvme_drives == AUTO && s->nvme_max == AUTO;
     if (s->dtype == F32 && h->peak_flops[F32] > 0 && faster >= HARDWARE_BF16_PAYS)
         snprintf(other, sizeof other, " (--dtype bf16 computes %.0f times as fast at most)", faster);
+    if (!h->cpu && ranks < h->nodes * h->devices)
+        snprintf(used, sizeof used, " (%d used)", ranks);
     if (h->nodes > 1)
         snprintf(nodes, sizeof nodes, "%d nodes of ", h->nodes);
     if (s->nvme_max == AUTO)
@@ -257,7 +259,7 @@ void hardware_print(const struct hardware *h, const struct settings *s, FILE *f)
         snprintf(drives, sizeof drives, "nvme %s in %d drive%s%s%s, %.3g GB/s read, %.3g written",
                  units_format_bytes(h->nvme_mem, nvme), h->drives, h->drives == 1 ? "" : "s",
                  assumed ? " (assumed; none: --nvme-max 0)" : "", left, h->read / GIGA, h->write / GIGA);
-    prose_print(f, 2, "machine: %s%d x %s, %s%s; host %s%s; %s.", nodes, h->devices, h->name,
+    prose_print(f, 2, "machine: %s%d x %s%s, %s%s; host %s%s; %s.", nodes, h->devices, h->name, used,
                 units_format_bytes(h->device_mem, device), h->devices > 1 ? " each" : "", units_format_bytes(h->host_mem, host),
                 h->nodes > 1 ? " each" : "", drives);
     fprintf(f, "dtype %s%s.\n", dtype_name(s->dtype), other);

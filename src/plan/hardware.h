@@ -67,7 +67,7 @@ void hardware_override(struct hardware *h, const struct settings *s);
 void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS]);
 /* Products so many times as fast in bf16 as in fp32 are worth saying. */
 #define HARDWARE_BF16_PAYS 1.5
-/* Devices, memory, drives, and what is stored. s: whose machine it is. */
-void hardware_print(const struct hardware *h, const struct settings *s, FILE *f);
+/* Devices, memory, drives, and what is stored. s: whose machine it is; ranks: that run on it. */
+void hardware_print(const struct hardware *h, const struct settings *s, int ranks, FILE *f);
 
 #endif

@@ -213,7 +213,7 @@ static void print_header(const struct plan *p, const struct model *m, const stru
                 params < 1e9 ? params * 1e-6 : params * 1e-9, params < 1e9 ? "M" : "B", mesh, p->cost.source,
                 scaled(p->cost.peak_flops, a));
     if (s->machine)
-        hardware_print(s->hardware, s, f);
+        hardware_print(s->hardware, s, t->ranks, f);
     if (p->longest.step > 0)
         print_longest(p, f);
     if (p->sequences > 1)

@@ -102,7 +102,16 @@ static void machines(void **state)
     e2e_refuses(2, "--nvme-path|a100-80", NULL, ON("a100-80 --nvme-path ."));
     e2e_refuses(2, "--machine: cannot read .: Is a directory", NULL, ON("."));
     e2e_refuses(2, "--nvme 1x2GB/s and --nvme-max 0 contradict", NULL, ON("a100-80 --nvme 1x2GB/s --nvme-max 0"));
-    struct result r = e2e_succeeds(NULL, ON("A100-80 --nvme none"));
+    e2e_refuses(2, "--mesh: 4 ranks do not divide the 5 devices of a100-80: take --machine 4xa100-80, or add --ranks 4", NULL,
+                ON("5xa100-80 --mesh ulysses=4"));
+    e2e_refuses(2, "4 ranks are asked for, and a100-80 has 1 device: take --machine 4xa100-80", NULL, ON("a100-80 --ranks 4"));
+    struct result r = e2e_succeeds(NULL, ON("3xa100-80 --ranks 2"));
+    e2e_contains(r.out, "machine: 3 x a100-80 (2 used), ");
+    r = e2e_succeeds(NULL, ON("4xa100-80 --mesh ulysses=2")); /* what it leaves open is derived from the devices */
+    e2e_contains(r.out, " 4 ranks: dp=1,ulysses=2,ring=2, ");
+    r = e2e_succeeds(NULL, "plan --model tiny --seq-len 256 --ranks 4 --mesh ulysses=2"); /* as the run would */
+    e2e_contains(r.out, " 4 ranks: dp=1,ulysses=2,ring=2, ");
+    r = e2e_succeeds(NULL, ON("A100-80 --nvme none"));
     e2e_contains(r.out, "tiny, 256 tokens on 1 x a100-80: fits, ");
     e2e_contains(r.out, "no nvme.");
 }

@@ -268,7 +268,7 @@ static void slow_types_are_named(void **state)
         struct settings s;
         settings_defaults(&s, 64);
         s.machine = cpu ? "box.yaml" : "a100-40";
-        hardware_print(&h, &s, f);
+        hardware_print(&h, &s, 1, f);
         fclose(f);
         must_contain(text, cpu ? "dtype fp32." : "dtype fp32 (--dtype bf16 computes 16 times as fast at most).");
     }
@@ -305,7 +305,7 @@ static const char *described(const char *machine, const char *drives)
     memset(text, 0, sizeof text);
     FILE *f = fmemopen(text, sizeof text, "w");
     assert_non_null(f);
-    hardware_print(&h, &s, f);
+    hardware_print(&h, &s, h.nodes * h.devices, f);
     fclose(f);
     return text;
 }
