@@ -82,6 +82,11 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
            "unigram entropy %.4f nats/token\n",
            (long long)d->documents, units_format_count(d->tokens_kept, a), units_format_count(d->tokens_dropped, b),
            (long long)d->documents_split, (long long)d->train_sequences, (long long)d->eval_sequences, d->unigram_entropy);
+    if (s->save_every > 0)
+        printf("checkpoints: every %lld steps, the newest %lld are kept\n", (long long)s->save_every,
+               (long long)max_i64(1, s->keep));
+    else
+        printf("checkpoints: none (--save-every 0): a run that is killed leaves nothing to resume; ^C and SIGTERM save\n");
     plan_describe(p, line, sizeof line);
     printf("plan: fits: device %s, host %s, nvme %s; step %s (%s)\n      %s\n", units_format_bytes(p->arena[TIER_DEVICE], a),
            units_format_bytes(p->arena[TIER_HOST], b), units_format_bytes(p->arena[TIER_NVME], c),

@@ -210,7 +210,8 @@ static void flip_byte(const char *path, long at)
 static void wrong_checkpoints(void **state)
 {
     (void)state;
-    e2e_succeeds(NULL, TINY "--steps 4 --save-every 2 --out run");
+    struct result first = e2e_succeeds(NULL, TINY "--steps 4 --save-every 2 --out run");
+    e2e_contains(first.out, "checkpoints: every 2 steps, the newest 2 are kept\n");
     e2e_refuses(2, "run already holds a run|--resume run|--out", NULL, TINY "--out run");
     e2e_refuses(2, "run/checkpoints/step-000004|another model|family", NULL, "--resume run --model gpt2-tiny --steps 6");
     e2e_refuses(2, "run/checkpoints/step-000004|freeze", NULL, "--resume run --freeze *mlp* --steps 6");
