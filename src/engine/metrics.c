@@ -21,19 +21,26 @@ double metrics_hidden(const struct lane_stats lanes[LANES])
     return waited >= busy ? 0 : 1 - waited / busy;
 }
 
+/* Whole, of small numbers three digits: slow steps make less than a token a second. */
+static const char *figure(double x, char buf[32])
+{
+    snprintf(buf, 32, x < 99.5 ? "%.3g" : "%.0f", x);
+    return buf;
+}
+
 void metrics_print(const struct step_metrics *m, FILE *f, int terminal)
 {
-    char device[32], limit[32], host[32], nvme[32], hidden[16] = "-";
+    char device[32], limit[32], host[32], nvme[32], hidden[16] = "-", speed[32], flops[32];
     int64_t eta = (int64_t)m->eta_seconds;
     double rate = m->model_flops / m->seconds;
     if (isfinite(m->hidden))
         snprintf(hidden, sizeof hidden, "%.0f%%", 100 * m->hidden);
     fprintf(f,
-            "%sstep %lld/%lld  loss %.4f  gnorm %.3g  lr %.1e  %.0f tok/s  %.0f GF %.0f%%  device %s/%s  host %s  nvme %s  "
+            "%sstep %lld/%lld  loss %.4f  gnorm %.3g  lr %.1e  %s tok/s  %s GF %.0f%%  device %s/%s  host %s  nvme %s  "
             "hidden %s  eta "
             "%lld:%02lld:%02lld%s",
             terminal ? "\r" : "", (long long)m->step, (long long)m->steps, fabs(m->loss), fabs(m->grad_norm) /* no "-nan" */,
-            m->lr, (double)m->tokens / m->seconds, rate * 1e-9, 100 * rate / m->peak_flops,
+            m->lr, figure((double)m->tokens / m->seconds, speed), figure(rate * 1e-9, flops), 100 * rate / m->peak_flops,
             units_format_short(m->device_bytes, device), units_format_short(m->device_limit, limit),
             units_format_short(m->host_bytes, host), units_format_short(m->nvme_bytes, nvme), hidden, (long long)(eta / 3600),
             (long long)(eta / 60 % 60), (long long)(eta % 60), terminal ? "\x1b[K" : "\n");
