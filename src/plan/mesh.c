@@ -3,6 +3,8 @@
 #include "plan/plan.h"
 #include "seqpar/seqpar.h"
 
+#include <stdio.h>
+
 static struct seq_heads heads_of(const struct model *m, const struct settings *s)
 {
     return (struct seq_heads){.heads = m->config.heads,
@@ -28,12 +30,33 @@ static void rates_of(const struct model *m, const struct settings *s, struct seq
 static enum status indivisible(const char *what, int divisor, int ranks)
 {
     return status_fail(ERR_INVALID,
-                       "--mesh: %s=%d does not divide the %d ranks: give a divisor, or start another number of ranks", what,
-                       divisor, ranks);
+                       "--mesh: %s=%d does not divide the %d rank%s: give a divisor, or start another number of ranks", what,
+                       divisor, ranks, ranks == 1 ? "" : "s");
 }
 
-/* A program has an exchange with every other member of its ring: those of more take too long to plan. */
-#define LONGEST_RING 1024
+/* A program has exchanges with every other member of its ring in every layer. Those of more take too long to plan, and a tensor
+ * has up to 12 versions of each, which are counted. */
+enum { LONGEST_RING = 1024, VERSIONS_EACH = 12 };
+
+static int longest_ring(const struct model *m)
+{
+    return (int)max_i64(1, min_i64(LONGEST_RING, PROGRAM_MOST_VERSIONS / VERSIONS_EACH / m->config.layers));
+}
+
+/* With the fewest sequences side by side that would do, if the ring can be divided among any. */
+static enum status refuse_ring(const struct model *m, const struct settings *s)
+{
+    int longest = longest_ring(m), parts = 2;
+    char dp[16] = "N";
+    while (parts < s->ring && (s->ring % parts || s->ring / parts > longest))
+        parts++;
+    if (parts < s->ring)
+        snprintf(dp, sizeof dp, "%d", s->dp * parts);
+    return status_fail(ERR_INVALID,
+                       "--mesh: a ring of %d ranks is longer than the %d that are planned for %d layers: let more sequences run "
+                       "side by side (--mesh dp=%s), or take fewer ranks",
+                       s->ring, longest, (int)m->config.layers, dp);
+}
 
 /* Degrees that are given stay; the others are derived. */
 static enum status derive(const struct model *m, struct settings *s, int ranks, int per_host)
@@ -72,12 +95,8 @@ enum status plan_mesh(const struct model *m, struct settings *s, int ranks, int 
             ERR_INVALID, "--mesh: dp=%d,ulysses=%d,ring=%d makes %d ranks, but there are %d: start that many, or change the mesh",
             s->dp, s->ulysses, s->ring, s->dp * s->ulysses * s->ring, ranks);
     TRY(seq_degrees_check(s->ulysses * s->ring, s->ulysses, s->ring, &heads));
-    if (s->ring > LONGEST_RING)
-        return status_fail(
-            ERR_INVALID,
-            "--mesh: a ring of %d ranks is longer than %d: let more sequences run side by side (--mesh dp=N, --batch), or "
-            "take fewer ranks",
-            s->ring, LONGEST_RING);
+    if (s->ring > longest_ring(m))
+        return refuse_ring(m, s);
     if (s->batch > 0)
         s->grad_accum = ceil_div(s->batch, s->dp);
     else

@@ -213,6 +213,17 @@ static void degrees(void **state)
         assert_int_equal(s.ulysses, cases[i].ulysses);
         assert_int_equal(s.ring, cases[i].ring);
     }
+    /* a deep model's programs would be too large for their tables: what is proposed instead may be */
+    struct model *deep;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 32, &deep), OK);
+    mesh_settings(&s, &(struct shape){AUTO, 1, AUTO}, 3, F32);
+    assert_int_equal(plan_mesh(deep, &s, 1024, 1024), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "a ring of 1024 ranks is longer than the 682 that are planned for 32 layers"));
+    assert_non_null(strstr(status_message(), "--mesh dp=2"));
+    mesh_settings(&s, &(struct shape){2, 1, AUTO}, 3, F32);
+    assert_int_equal(plan_mesh(deep, &s, 1024, 1024), OK);
+    assert_int_equal(s.ring, 512);
+    model_destroy(deep);
     mesh_settings(&s, &(struct shape){2, 1, 1}, 3, F32);
     s.batch = 5;
     assert_int_equal(plan_mesh(m, &s, 2, 2), OK);
