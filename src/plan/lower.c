@@ -288,9 +288,11 @@ enum status lower_program(const struct model *m, const struct strategy *s, int r
 {
     static const char *const names[] = {"", "update ", "forward ", "update+forward "};
     struct lowering L = {.m = m, .s = *s, .role = role};
-    char name[32];
-    snprintf(name, sizeof name, "%s%s%s%s", names[role & 3], role & ROLE_BACKWARD ? "backward" : "",
-             role & ROLE_FIRST ? " first" : "", role & ROLE_LAST ? " last" : "");
+    char name[sizeof L.p->name];
+    int n = snprintf(name, sizeof name, "%s%s%s%s", names[role & 3], role & ROLE_BACKWARD ? "backward" : "",
+                     role & ROLE_FIRST ? " first" : "", role & ROLE_LAST ? " last" : "");
+    if (n > 0 && name[n - 1] == ' ')
+        name[n - 1] = 0;
     progress_program(s->seq_len);
     TRY(program_create(name, &L.p));
     L.p->discrete = s->discrete;

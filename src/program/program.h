@@ -112,7 +112,7 @@ struct binding {
 };
 
 struct program {
-    char name[32];
+    char name[48];
     struct tensor *tensors;
     struct buffer *buffers;
     struct operand *operands;

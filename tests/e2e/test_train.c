@@ -135,6 +135,8 @@ static void plan_only_prints(void **state)
     r = e2e_succeeds(NULL, "plan" TINY DISCRETE "--out planned --json --svg step.svg");
     json_t *o = json_loads(r.out, 0, NULL);
     assert_true(json_is_true(json_object_get(o, "fits")));
+    const json_t *update = json_array_get(json_object_get(o, "programs"), 1);
+    assert_string_equal(json_string_value(json_object_get(update, "name")), "update+forward backward first last");
     json_decref(o);
     assert_true(e2e_exists("step.svg"));
     assert_false(e2e_exists("planned"));
