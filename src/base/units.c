@@ -49,7 +49,7 @@ static enum status parse_scaled(const char *key, const char *text, const char *l
     if (!*end && scaled >= 9e18)
         return status_fail(ERR_INVALID, "%s: %s is too large", key, text);
     if (*end || !(scaled < 9e18) || scaled != floor(scaled))
-        return status_fail(ERR_INVALID, "%s: '%s' is not a whole number like %s", key, text, example);
+        return status_fail(ERR_INVALID, "%s: '%s' is not a %s like %s", key, text, letters[3] ? "size" : "whole number", example);
     *out = (int64_t)scaled;
     return OK;
 }

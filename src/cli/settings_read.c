@@ -186,6 +186,9 @@ static enum status check_together(const struct settings *s, const struct flag *f
         return status_fail(ERR_INVALID, "--max-seq is for ltrain plan; give --seq-len what that finds");
     if (s->max_seq && flag_value(flags, n, "seq-len"))
         return status_fail(ERR_INVALID, "--max-seq looks for the longest sequence, and --seq-len gives one: leave one out");
+    if (s->profile && s->machine && flag_value(flags, n, "machine"))
+        return status_fail(ERR_INVALID, "--profile measures this machine, and --machine %s is another one: leave one out",
+                           s->machine);
     if (s->micro_batch != 1)
         return status_fail(ERR_INVALID,
                            "%smicro-batch %lld: only 1 is supported; --grad-accum %lld takes that many sequences per step",

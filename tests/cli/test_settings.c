@@ -322,6 +322,8 @@ static void test_as_typed(void **state)
 {
     (void)state;
     struct settings s;
+    FAILS("--host-mem: '64GiBs' is not a size like 512M, 80G or 1.5GiB", REQUIRED, "--host-mem", "64GiBs");
+    FAILS("--profile measures this machine, and --machine h100 is another one", REQUIRED, "--profile", "--machine", "h100");
     FAILS("--host-mem: 512 is 512 bytes; did you mean 512G?", REQUIRED, "--host-mem", "512");
     assert_int_equal(READ(&s, REQUIRED, "--host-mem", "512K", "--device-mem", "1048576", "--nvme-max", "0", "--dtype", "BF16",
                           "--offload", "NVMe", "--update", "Host", "--alpha", "Auto"),
