@@ -118,15 +118,17 @@ static void from_preset(const struct preset *p, int count, struct hardware *h)
     h->across_seconds = 20e-6;
 }
 
-/* "4x" of "4xa100-40"; 0: not such a number. */
+/* "4x" of "4xa100-40" or "4 x a100-40", "4*" of "4*a100-40"; 0: not such a number. */
 static int count_of(const char *name, const char **rest)
 {
     char *end;
     long n = isdigit((unsigned char)name[0]) ? strtol(name, &end, 10) : 0;
     *rest = name;
-    if (n < 1 || n > 65536 || tolower((unsigned char)*end) != 'x')
+    if (n)
+        end += strspn(end, " ");
+    if (n < 1 || n > HARDWARE_MOST_DEVICES || !*end || !strchr("xX*", *end))
         return n ? 0 : 1;
-    *rest = end + 1;
+    *rest = end + 1 + strspn(end + 1, " ");
     return (int)n;
 }
 
@@ -144,22 +146,47 @@ int hardware_is_preset(const char *name)
     return count_of(name, &rest) > 0 && find(rest) != NULL;
 }
 
-/* "4xa100-40 or 4xa100-80" of 4xa100: those that begin like it, else the nearest one; "": none is near. times: bytes of "4x". */
-static void find_nearest(const char *rest, int times, const char *name, char *buf, size_t size)
+enum likeness { BEGINS_SO, HAS_IT, IS_PART_OF_IT, LIKENESSES };
+
+static int is_like(const char *preset, const char *text, enum likeness how)
+{
+    const char *at = how == IS_PART_OF_IT ? strstr(text, preset) : strstr(preset, text);
+    return how == BEGINS_SO ? at == preset : at != NULL && strlen(text) > 2;
+}
+
+/* "4xa100-40 or 4xa100-80" of 4 and "a100": those that begin like it, else have it in their names ("4090") or theirs in it
+ * ("h100-80"), else the nearest one; "": none is near. */
+static void find_nearest(const char *text, int count, char *buf, size_t size)
 {
     const char *names[N_PRESETS];
-    char lower[40] = "";
-    for (size_t i = 0; rest[i] && i + 1 < sizeof lower; i++)
-        lower[i] = (char)tolower((unsigned char)rest[i]);
-    for (int i = 0; i < N_PRESETS; i++) {
-        size_t at = strlen(buf);
+    char lower[40] = "", times[16] = "";
+    for (size_t i = 0; text[i] && i + 1 < sizeof lower; i++)
+        lower[i] = (char)tolower((unsigned char)text[i]);
+    if (count > 1)
+        snprintf(times, sizeof times, "%dx", count);
+    for (int i = 0; i < N_PRESETS; i++)
         names[i] = presets[i].name;
-        if (lower[0] && strncmp(names[i], lower, strlen(lower)) == 0)
-            snprintf(buf + at, size - at, "%s%.*s%s", at ? " or " : "", times, name, names[i]);
-    }
+    for (int how = 0; lower[0] && !buf[0] && how < LIKENESSES; how++)
+        for (int i = 0; i < N_PRESETS; i++) {
+            size_t at = strlen(buf);
+            if (is_like(names[i], lower, (enum likeness)how))
+                snprintf(buf + at, size - at, "%s%s%s", at ? " or " : "", times, names[i]);
+        }
     const char *near = names_nearest(lower, names, N_PRESETS);
     if (!buf[0] && near)
-        snprintf(buf, size, "%.*s%s", times, name, near);
+        snprintf(buf, size, "%s%s", times, near);
+}
+
+/* "h100x4" is meant to be 4xh100. */
+static int count_behind(const char *name, char *buf, size_t size)
+{
+    const char *times = strrchr(name, 'x');
+    char *preset = times ? strndupa(name, (size_t)(times - name)) : NULL, *end;
+    long n = times && isdigit((unsigned char)times[1]) ? strtol(times + 1, &end, 10) : 0;
+    if (n < 1 || n > HARDWARE_MOST_DEVICES || *end || !find(preset))
+        return 0;
+    snprintf(buf, size, "%ldx%s", n, preset);
+    return 1;
 }
 
 enum status hardware_preset(const char *name, struct hardware *out)
@@ -179,8 +206,8 @@ enum status hardware_preset(const char *name, struct hardware *out)
         strncat(all, i ? ", " : "", sizeof all - strlen(all) - 1);
         strncat(all, presets[i].name, sizeof all - strlen(all) - 1);
     }
-    if (count > 0)
-        find_nearest(rest, (int)(rest - name), name, near, sizeof near);
+    if (count > 0 && !count_behind(rest, near, sizeof near))
+        find_nearest(rest, count, near, sizeof near);
     return status_fail(ERR_INVALID,
                        "--machine: '%s' is neither a file nor one of %s (several: 4xa100-40); a file is YAML: like: h200, then "
                        "what differs%s%s%s",

@@ -61,6 +61,8 @@ static inline int64_t hardware_drives_share(int64_t free_bytes)
 void hardware_set_gemm(struct gemm_rates *r, double flops, double half_size);
 void curve_set(struct curve *c, double y);
 
+#define HARDWARE_MOST_DEVICES 65536 /* of a machine that is planned for */
+
 /* The settings' budgets and drives in place of the machine's own. */
 void hardware_override(struct hardware *h, const struct settings *s);
 /* Bytes of each tier for one rank, `ranks` of them sharing the machine. */

@@ -13,7 +13,7 @@
 
 enum field_kind { FIELD_TEXT, FIELD_INT, FIELD_BYTES, FIELD_NUMBER, FIELD_RATE, FIELD_OTHER };
 
-#define SLOWEST 1e6 /* bytes a second: of less a unit was forgotten */
+#define SMALLEST 1e6 /* bytes, and bytes a second: of less a unit was forgotten */
 
 /* The keys of a file. OTHER: a mapping, read by a function of its own. */
 static const struct field {
@@ -32,16 +32,16 @@ static const struct field {
     {"host-mem", FIELD_BYTES, offsetof(struct hardware, host_mem), 0, 0},
     {"nvme-mem", FIELD_BYTES, offsetof(struct hardware, nvme_mem), 0, 0},
     {"overhead", FIELD_NUMBER, offsetof(struct hardware, overhead), 0, -1},
-    {"h2d", FIELD_RATE, offsetof(struct hardware, h2d), 0, SLOWEST},
-    {"d2h", FIELD_RATE, offsetof(struct hardware, d2h), 0, SLOWEST},
-    {"late", FIELD_RATE, offsetof(struct hardware, late), 0, SLOWEST},
-    {"host-memory", FIELD_RATE, offsetof(struct hardware, host_memory), 0, SLOWEST},
-    {"read", FIELD_RATE, offsetof(struct hardware, read), 0, SLOWEST},
-    {"write", FIELD_RATE, offsetof(struct hardware, write), 0, SLOWEST},
-    {"both", FIELD_RATE, offsetof(struct hardware, both), 0, SLOWEST},
-    {"inside", FIELD_RATE, offsetof(struct hardware, inside), 0, SLOWEST},
+    {"h2d", FIELD_RATE, offsetof(struct hardware, h2d), 0, SMALLEST},
+    {"d2h", FIELD_RATE, offsetof(struct hardware, d2h), 0, SMALLEST},
+    {"late", FIELD_RATE, offsetof(struct hardware, late), 0, SMALLEST},
+    {"host-memory", FIELD_RATE, offsetof(struct hardware, host_memory), 0, SMALLEST},
+    {"read", FIELD_RATE, offsetof(struct hardware, read), 0, SMALLEST},
+    {"write", FIELD_RATE, offsetof(struct hardware, write), 0, SMALLEST},
+    {"both", FIELD_RATE, offsetof(struct hardware, both), 0, SMALLEST},
+    {"inside", FIELD_RATE, offsetof(struct hardware, inside), 0, SMALLEST},
     {"inside-seconds", FIELD_NUMBER, offsetof(struct hardware, inside_seconds), 0, -1},
-    {"across", FIELD_RATE, offsetof(struct hardware, across), 0, SLOWEST},
+    {"across", FIELD_RATE, offsetof(struct hardware, across), 0, SMALLEST},
     {"across-seconds", FIELD_NUMBER, offsetof(struct hardware, across_seconds), 0, -1},
     {"peak-flops", FIELD_OTHER, 0, 0, 0},
     {"gemm", FIELD_OTHER, 0, 0, 0},
@@ -285,6 +285,18 @@ static enum status read_other(const struct spot *s)
     }
 }
 
+/* Of a bare number that is too small a unit was forgotten. */
+static enum status check_unit(const struct spot *s, const char *per, const char *unit)
+{
+    char what[160];
+    const char *text = text_of(s->node);
+    double x = strtod(text, NULL);
+    if (x <= 0 || x > SMALLEST || text[strspn(text, "0123456789.")] || strlen(text) > 20)
+        return OK;
+    snprintf(what, sizeof what, "%s is %s bytes%s; did you mean %s%s?", text, text, per, text, unit);
+    return fail(s, what);
+}
+
 static enum status find_field(const struct spot *s, void *user)
 {
     const char *names[N_FIELDS];
@@ -310,17 +322,19 @@ static enum status read_field(const struct spot *s, void *user)
     case FIELD_BYTES: {
         char where[256];
         snprintf(where, sizeof where, "%s:%zu: %s", s->r->path, s->node->start_mark.line + 1, s->key);
+        TRY(check_unit(s, "", "G"));
         return units_parse_bytes(where, text_of(s->node), (int64_t *)(void *)at);
     }
     case FIELD_INT:
         TRY(read_number(s, fields[i].min - 1, &x));
-        if (x != floor(x) || x > 1e6)
-            return fail(s, "a whole number is expected");
+        if (x != floor(x) || x > HARDWARE_MOST_DEVICES)
+            return fail(s, "a whole number is expected, and at most 65536");
         *(int *)(void *)at = (int)x;
         return OK;
     case FIELD_RATE:
         if (units_parse_rate(text_of(s->node), 1, (double *)(void *)at))
             return OK;
+        TRY(check_unit(s, " a second", "GB/s"));
         return read_number(s, fields[i].min, (double *)(void *)at);
     case FIELD_NUMBER:
         return read_number(s, fields[i].min, (double *)(void *)at);
@@ -353,7 +367,12 @@ static enum status read_document(struct reader *r)
     TRY(visit(&root, start_from, &started));
     if (!started)
         return fail(&root, "a line `like: h200` is missing (a data sheet, or cpu): what is left out is as there");
-    return visit(&root, read_field, NULL);
+    TRY(visit(&root, read_field, NULL));
+    int64_t devices = (int64_t)r->h->nodes * r->h->devices;
+    if (devices > HARDWARE_MOST_DEVICES)
+        return status_fail(ERR_INVALID, "%s: %d nodes of %d devices are %lld devices, and at most %d are planned for", r->path,
+                           r->h->nodes, r->h->devices, (long long)devices, HARDWARE_MOST_DEVICES);
+    return OK;
 }
 
 enum status hardware_read(const char *path, FILE *f, struct hardware *out)

@@ -51,6 +51,20 @@ static void presets(void **state)
     assert_int_equal(h.devices, 2);
     assert_int_equal(hardware_preset("4xA100", &h), ERR_INVALID); /* begins two names, and is nearer to h100 */
     must_contain(status_message(), "Did you mean 4xa100-40 or 4xa100-80?");
+    assert_int_equal(hardware_preset("2 x a100-80", &h), OK);
+    assert_int_equal(h.devices, 2);
+    assert_int_equal(hardware_preset("2*a100-80", &h), OK);
+    assert_int_equal(h.devices, 2);
+    static const char *const meant[][2] = {{"h100x4", "Did you mean 4xh100?"},
+                                           {"rtx3090x2", "Did you mean 2xrtx3090?"},
+                                           {"2x4090", "Did you mean 2xrtx4090 or 2xrtx4090-laptop?"},
+                                           {"h100-80", "Did you mean h100?"},
+                                           {"8xH200-SXM", "Did you mean 8xh200?"},
+                                           {"0xh100", "Did you mean h100?"}};
+    for (size_t i = 0; i < sizeof meant / sizeof *meant; i++) {
+        assert_int_equal(hardware_preset(meant[i][0], &h), ERR_INVALID);
+        must_contain(status_message(), meant[i][1]);
+    }
 }
 
 static enum status read_text(const char *text, struct hardware *h)
@@ -111,7 +125,11 @@ static void file_errors(void **state)
         {"like: h200\nread: 1e9\nwrite: 1e9\nread: 2e9\n", "box.yaml:4: read is given twice"},
         {"like: h200\ngpus: 4\n", "box.yaml:2: 'gpus' is not known here: did you mean 'devices'?"},
         {"like: h200\nread: 7GiB/s\n", "box.yaml:2: read: '7GiB/s' is not a number"},
-        {"like: h200\nread: 7\n", "box.yaml:2: read: 7 is too small, it must be above 1e+06"},
+        {"like: h200\nread: 7\n", "box.yaml:2: read: 7 is 7 bytes a second; did you mean 7GB/s?"},
+        {"like: h200\nread: 1e3\n", "box.yaml:2: read: 1e3 is too small, it must be above 1e+06"},
+        {"like: h200\nhost-mem: 512\n", "box.yaml:2: host-mem: 512 is 512 bytes; did you mean 512G?"},
+        {"like: h200\nnodes: 1000000000\n", "box.yaml:2: nodes: a whole number is expected, and at most 65536"},
+        {"like: h200\nnodes: 65536\ndevices: 65536\n", "65536 nodes of 65536 devices are 4294967296 devices, and at most 65536"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct hardware h, before;
