@@ -126,7 +126,7 @@ static int64_t round_length(double tokens)
     return (int64_t)(tokens / (double)unit) * unit;
 }
 
-enum { LENGTHS = 12, SHORTEST = 64 };
+enum { LENGTHS = 12, SHORTEST = 64, BEYOND_FITS = 2 };
 #define CLOSE 24           /* the length that fits and the one that does not differ by such a part of it */
 #define JUST_TOO_MUCH 1.05 /* at least, of a length that does not fit */
 #define SURELY_FITS 0.99   /* of the budgets, for trials: a whole plan may need a percent more */
@@ -134,12 +134,18 @@ enum { LENGTHS = 12, SHORTEST = 64 };
 /* A way to find out what settings need. */
 typedef enum status look_at(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out);
 
+/* Of the budgets what trials may need. */
+static void limits_of_trials(const int64_t limit[TIERS], int64_t out[TIERS])
+{
+    for (int t = 0; t < TIERS; t++)
+        out[t] = (int64_t)(SURELY_FITS * (double)limit[t]);
+}
+
 static enum status look_by_trial(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
                                  struct candidate *out)
 {
     int64_t less[TIERS];
-    for (int t = 0; t < TIERS; t++)
-        less[t] = (int64_t)(SURELY_FITS * (double)limit[t]);
+    limits_of_trials(limit, less);
     return glance_fits_long(m, s, less, out);
 }
 
@@ -188,31 +194,83 @@ static int64_t next_length(const struct lengths *l)
     return max_i64(SHORTEST, round_length(fmin(fmax(next, low + margin), high - margin)));
 }
 
-/* Looks at lengths from `at` on. Of large models the first that does not fit is the last: it takes some seconds. */
-static enum status narrow(struct seeker *x, look_at *look, int64_t at, struct lengths *l)
+static void take(struct lengths *l, int64_t at, const struct candidate *c)
+{
+    if (c->excess <= 1) {
+        l->low = at;
+        l->low_excess = c->excess;
+        l->fits = *c;
+        return;
+    }
+    l->before = l->high;
+    l->before_excess = l->high_excess;
+    l->high = at;
+    l->high_excess = c->excess;
+}
+
+static int is_close(const struct lengths *l)
+{
+    return l->low > 0 && l->high - l->low <= l->low / CLOSE;
+}
+
+static int is_between(int64_t at, const struct lengths *l)
+{
+    return at > l->low && at < l->high;
+}
+
+/* Looks at lengths from `at` on, until two are close or, of models that are not small, looks beyond what fits have been as many
+ * as `beyond`: they take some seconds. */
+static enum status narrow(struct seeker *x, look_at *look, int64_t at, int beyond, struct lengths *l)
 {
     struct trial t;
     struct candidate c;
-    for (int i = 0; i < LENGTHS && at > l->low && at < l->high; i++) {
+    for (int i = 0; i < LENGTHS && is_between(at, l) && !is_close(l); i++) {
+        if (look == look_by_trial && l->low > 0 && !glance_is_small(&l->fits, x->m) && beyond-- == 0)
+            return OK;
         proposal_start(x, proposals_n - 1, at, &t);
         TRY(look(x->m, &t.s, t.limit, &c));
         x->out->tried++;
         x->out->shortest = at;
         memcpy(x->out->least, c.bytes, sizeof c.bytes);
-        if (c.excess <= 1) {
-            l->low = at;
-            l->low_excess = c.excess;
-            l->fits = c;
-        } else {
-            l->before = l->high;
-            l->before_excess = l->high_excess;
-            l->high = at;
-            l->high_excess = c.excess;
-        }
-        if (l->low > 0 && (l->high - l->low <= l->low / CLOSE || (look == look_by_trial && c.excess > 1 && !c.whole)))
-            return OK;
+        take(l, at, &c);
         at = next_length(l);
     }
+    return OK;
+}
+
+/* Where one placement fits up to, as far as is known: on the line through two lengths, before it does not fit in proportion. */
+static int64_t next_alike(const struct lengths *l, int known)
+{
+    double low = (double)l->low, high = (double)l->high, margin = (high - low) / 8,
+           next = known ? low + (1 - l->low_excess) / (l->high_excess - l->low_excess) * (high - low) : low / l->low_excess;
+    return round_length(fmin(fmax(next, low + margin), high - margin));
+}
+
+/* The longest that the placement of l->fits fits, between those of l, if a whole program of its length does, with what planning
+ * takes for the leanest placement. */
+static enum status lengthen(struct seeker *x, struct lengths *l)
+{
+    struct trial t;
+    struct candidate c;
+    struct lengths like = *l;
+    int64_t less[TIERS], at = next_alike(&like, 0);
+    int known = 0;
+    for (int i = 0; i < LENGTHS && is_between(at, &like) && !is_close(&like); i++) {
+        proposal_start(x, proposals_n - 1, at, &t);
+        limits_of_trials(t.limit, less);
+        TRY(glance_like(x->m, &t.s, less, &like.fits.strategy, &c));
+        x->out->tried++;
+        take(&like, at, &c);
+        known |= c.excess > 1;
+        at = next_alike(&like, known);
+    }
+    if (like.low == l->low)
+        return OK;
+    proposal_start(x, proposals_n - 1, like.low, &t);
+    TRY(look_by_trial(x->m, &t.s, t.limit, &c));
+    if (c.excess <= 1)
+        TRY(glance_whole(x->m, &t.s, t.limit, &c));
+    take(l, like.low, &c);
     return OK;
 }
 
@@ -221,9 +279,11 @@ static enum status narrow(struct seeker *x, look_at *look, int64_t at, struct le
 static enum status find_shorter(struct seeker *x, double excess, struct trial *t, struct candidate *fits, int64_t *tokens)
 {
     struct lengths reckoned = {.high = x->s->seq_len, .high_excess = excess}, tried = reckoned;
-    TRY(narrow(x, look_by_estimate, next_length(&reckoned), &reckoned));
+    TRY(narrow(x, look_by_estimate, next_length(&reckoned), 0, &reckoned));
     double at = reckoned.low > 0 ? ESTIMATED_HIGH * (double)reckoned.low : (double)reckoned.high;
-    TRY(narrow(x, look_by_trial, round_length(fmin(at, 0.99 * (double)x->s->seq_len)), &tried));
+    TRY(narrow(x, look_by_trial, round_length(fmin(at, 0.99 * (double)x->s->seq_len)), BEYOND_FITS, &tried));
+    if (tried.low > 0 && !glance_is_small(&tried.fits, x->m))
+        TRY(lengthen(x, &tried));
     *tokens = tried.low;
     *fits = tried.fits;
     if (tried.low > 0)
@@ -235,20 +295,15 @@ static enum status try_shorter(struct seeker *x)
 {
     struct trial t;
     struct candidate c, priced;
-    struct cost_model cost;
     int64_t tokens;
-    int helped;
     proposal_start(x, proposals_n - 1, x->s->seq_len, &t);
     TRY(look_by_estimate(x->m, &t.s, t.limit, &c));
     TRY(find_shorter(x, fmax(c.excess, JUST_TOO_MUCH), &t, &c, &tokens));
     if (tokens == 0)
         return OK;
-    TRY(try(x, &t, &helped));
-    if (helped)
-        return OK;
-    plan_cost_model(&t.s, &cost); /* its leanest placement, which a trial that fetches ahead may not see to fit */
-    TRY(search_price_as_is(x->m, &t.s, &c.strategy, &cost, t.limit, &priced));
-    measure(&t, priced.seconds, c.bytes, &c.strategy, &t.change);
+    TRY(glance_seconds_of(x->m, &t.s, t.limit, x->stalls, &c, &priced));
+    x->out->tried++;
+    measure(&t, priced.seconds, priced.bytes, &priced.strategy, &t.change);
     keep(x->out, &t.change);
     return OK;
 }

@@ -4,12 +4,15 @@
 
 #include "plan/search.h"
 
-/* Whether any placement fits: out is the leanest one found, and fits if out->excess <= 1. Its seconds mean nothing. Of models
- * whose trials are whole (out->whole) the finest grid that the settings leave open is looked at, too: of larger ones that takes
- * too long. Errors as plan_create. */
+/* Whether the trial c was of a program so small that looking at more of them takes no time. */
+int glance_is_small(const struct candidate *c, const struct model *m);
+
+/* Whether any placement fits: out is the leanest one found, and fits if out->excess <= 1. Its seconds mean nothing. Of small
+ * models (glance_is_small) the finest grid that the settings leave open is looked at, too: of larger ones that takes too long.
+ * Errors as plan_create. */
 enum status glance_fits(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out);
 
-/* The same, but of models whose trials are not whole a few layer inputs are looked at only: for lengths near the longest. */
+/* The same, but of models that are not small a few layer inputs are looked at only: for lengths near the longest. */
 enum status glance_fits_long(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out);
 
 /* Whether the placement of `like`, which fits another length, fits this one, too: that is quick. */
@@ -35,5 +38,9 @@ enum status glance_reckon(const struct model *m, const struct settings *s, const
  * glance_fits finds. A plan is as fast or somewhat faster. */
 enum status glance_seconds(const struct model *m, const struct settings *s, const int64_t limit[TIERS], double rate,
                            struct candidate *out);
+
+/* The same where `fits` is known to fit in the serial order. */
+enum status glance_seconds_of(const struct model *m, const struct settings *s, const int64_t limit[TIERS], double rate,
+                              const struct candidate *fits, struct candidate *out);
 
 #endif

@@ -98,7 +98,7 @@ static enum status look_otherwise(const struct range *x, const struct settings *
 {
     if (x->any)
         TRY(glance_like(x->m, s, x->limit, &x->fits.strategy, out));
-    return x->any && (out->excess <= 1 || !out->whole) ? OK : glance_fits(x->m, s, x->limit, out);
+    return x->any && (out->excess <= 1 || !glance_is_small(out, x->m)) ? OK : glance_fits(x->m, s, x->limit, out);
 }
 
 /* out: the leanest placement. */

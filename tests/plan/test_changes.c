@@ -418,6 +418,35 @@ static void several_tiers(void **state)
         "GiB are given (--host-mem). --dtype bf16 would need 30 GiB on the device and 20 GiB on the host, as fast.");
 }
 
+/* 32 layers of tiny chunks, too many to be tried whole: the length that is named fits, one an eighth longer does not. */
+static void nearly_the_longest(void **state)
+{
+    (void)state;
+    const int64_t limit[TIERS] = {10 << 20, 50 << 20, 0};
+    struct settings s;
+    struct changes c;
+    struct model *m;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 32, &m), OK);
+    cell_settings(&s, 4096, F32);
+    s.params = s.grads = s.optim = s.acts = OFFLOAD_AUTO;
+    s.alpha = s.keep_inputs = AUTO;
+    s.update = UPDATE_AUTO;
+    struct plan *p = plan_for(m, &s, limit);
+    assert_false(p->fits);
+    assert_int_equal(changes_find(p, m, &s, &c), OK);
+    plan_destroy(p);
+    assert_true(c.n > 0 && c.by_cost[c.n - 1].shortens);
+    apply(c.by_cost[c.n - 1].say, &s);
+    print_message("%lld tokens\n", (long long)s.seq_len);
+    for (int fits = 1; fits >= 0; fits--) {
+        p = plan_for(m, &s, limit);
+        assert_int_equal(p->fits, fits);
+        plan_destroy(p);
+        s.seq_len += s.seq_len / 8;
+    }
+    model_destroy(m);
+}
+
 /* Changes in words: another length is compared by its tokens a second; what does not fit, with nothing. */
 static void words(void **state)
 {
@@ -455,6 +484,6 @@ int main(void)
                                        cmocka_unit_test(more_of_something), cmocka_unit_test(beyond_everything),
                                        cmocka_unit_test(beyond_programs),   cmocka_unit_test(drives_kept_away),
                                        cmocka_unit_test(several_tiers),     cmocka_unit_test(words),
-                                       cmocka_unit_test(whole_card)};
+                                       cmocka_unit_test(whole_card),        cmocka_unit_test(nearly_the_longest)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
