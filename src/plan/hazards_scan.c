@@ -17,6 +17,8 @@ void scan_free(struct scan *s)
     free(s->cursor);
     free(s->segment);
     free(s->reader);
+    free(s->wide);
+    free(s->wide_read);
     free(s->last);
     free(s->seen);
 }
@@ -250,6 +252,63 @@ static int scan_bytes(struct scan *s, int i, int tier, int k, int64_t lo, int64_
     }
 }
 
+/* Column slices of a weight overlap almost whole, each beginning a little after the other: as readers of segments, thousands of
+ * them would cut the weight at each one's ends and be noted in all the pieces. A read of more than so many segments cuts nothing
+ * and is noted once. */
+enum { WIDE = 16 };
+
+static int is_wide(const struct scan *s, int k, int64_t hi)
+{
+    for (int n = 0; n < WIDE; n++, k = s->segment[k].next)
+        if (s->segment[k].hi >= hi)
+            return 0;
+    return 1;
+}
+
+/* Bytes [lo, hi) of buffer b, the first of which is in segment k. */
+static int read_wide(struct scan *s, int i, int b, int k, int64_t lo, int64_t hi)
+{
+    int w = s->spare_wide;
+    for (; k >= 0 && s->segment[k].lo < hi; k = s->segment[k].next)
+        if (!depend(s, i, s->segment[k].writer))
+            return 0;
+    if (w >= 0) {
+        s->spare_wide = s->wide_read[w].next;
+    } else {
+        if (!reserve((void **)&s->wide_read, s->n_wide, &s->cap_wide, sizeof *s->wide_read))
+            return 0;
+        w = s->n_wide++;
+    }
+    s->wide_read[w] = (struct wide_read){lo, hi, i, s->wide[b]};
+    s->wide[b] = w;
+    return 1;
+}
+
+/* A write of bytes [lo, hi) comes after those who read some of them. What is left of such a read is one range: of one that is
+ * written in its middle all of it, so that later writers depend on it once more, as they do on this one. */
+static int write_wide(struct scan *s, int i, int b, int64_t lo, int64_t hi)
+{
+    for (int *link = &s->wide[b], w; (w = *link) >= 0;) {
+        struct wide_read *r = &s->wide_read[w];
+        if (r->lo < hi && lo < r->hi) {
+            if (!depend(s, i, r->access))
+                return 0;
+            if (lo <= r->lo)
+                r->lo = min_i64(hi, r->hi);
+            else if (hi >= r->hi)
+                r->hi = lo;
+        }
+        if (r->lo < r->hi) {
+            link = &r->next;
+            continue;
+        }
+        *link = r->next;
+        r->next = s->spare_wide;
+        s->spare_wide = w;
+    }
+    return 1;
+}
+
 /* The list of a buffer's segments begins, if it has not; 0: out of memory. */
 static int cover_buffer(struct scan *s, int b)
 {
@@ -270,7 +329,14 @@ static int scan_operand(struct scan *s, int i, const struct operand *o)
         k = s->at[list];
     while (s->segment[k].hi <= lo)
         k = s->segment[k].next;
-    k = scan_bytes(s, i, b->tier, k, lo, lo + o->bytes, (o->access & ACCESS_WRITE) != 0);
+    int write = (o->access & ACCESS_WRITE) != 0;
+    if (s->space == HAZARD_BUFFERS && !write && is_wide(s, k, lo + o->bytes)) {
+        s->cursor[list] = k;
+        return read_wide(s, i, list, k, lo, lo + o->bytes);
+    }
+    if (s->space == HAZARD_BUFFERS && write && !write_wide(s, i, list, lo, lo + o->bytes))
+        return 0;
+    k = scan_bytes(s, i, b->tier, k, lo, lo + o->bytes, write);
     s->cursor[list] = k;
     return k >= 0;
 }
@@ -284,7 +350,12 @@ static void forget_buffer(struct scan *s, int b)
         s->segment[k].next = s->spare;
         s->spare = k;
     }
-    s->at[b] = s->cursor[b] = -1;
+    for (int w = s->wide[b], next; w >= 0; w = next) {
+        next = s->wide_read[w].next;
+        s->wide_read[w].next = s->spare_wide;
+        s->spare_wide = w;
+    }
+    s->at[b] = s->cursor[b] = s->wide[b] = -1;
 }
 
 /* Each arena is one segment that nothing has accessed. */
@@ -304,7 +375,7 @@ enum status scan_prepare(struct scan *s, const struct program *p, enum hazard_sp
     memset(s, 0, sizeof *s);
     s->p = p;
     s->space = space;
-    s->spare = s->spare_reader = -1;
+    s->spare = s->spare_reader = s->spare_wide = -1;
     int n = space == HAZARD_BUFFERS ? p->n_buffers : cut_arenas(s);
     s->at = sys_malloc(sizeof *s->at * (size_t)(n + 1));
     s->cursor = sys_malloc(sizeof *s->cursor * (size_t)(n + 1));
@@ -316,8 +387,10 @@ enum status scan_prepare(struct scan *s, const struct program *p, enum hazard_sp
         return cover_arenas(s) ? OK : no_memory();
     s->seen = sys_malloc(sizeof *s->seen * (size_t)(p->n_instrs + 1));
     s->last = sys_malloc(sizeof *s->last * (size_t)(n + 1));
-    if (!s->seen || !s->last)
+    s->wide = sys_malloc(sizeof *s->wide * (size_t)(n + 1));
+    if (!s->seen || !s->last || !s->wide)
         return no_memory();
+    memset(s->wide, -1, sizeof *s->wide * (size_t)(n + 1));
     for (int i = 0; i < p->n_instrs; i++) {
         s->seen[i] = -1;
         for (int k = 0; k < p->instrs[i].n_operands; k++)

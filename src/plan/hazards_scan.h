@@ -21,6 +21,12 @@ struct segment {
     int next, previous; /* in its list, ascending */
 };
 
+/* A read of many of a buffer's segments, by the bytes that nothing has written since. */
+struct wide_read {
+    int64_t lo, hi;
+    int access, next;
+};
+
 /* The segments of a list cover it without gaps: those of each buffer that has been accessed, or of each tier's arena. */
 struct scan {
     const struct program *p;
@@ -33,6 +39,9 @@ struct scan {
     int n_segment, cap_segment, spare; /* spare: list of unused ones */
     struct reader *reader;
     int n_reader, cap_reader, spare_reader;
+    int *wide; /* HAZARD_BUFFERS: of each buffer the last wide read, -1 none */
+    struct wide_read *wide_read;
+    int n_wide, cap_wide, spare_wide;
     int *last; /* HAZARD_BUFFERS: instruction after which nothing touches the buffer, so that its segments are spare */
     int *seen; /* HAZARD_BUFFERS: seen[d] == i: already a dependency of i */
     int *dep;  /* HAZARD_BUFFERS: dependencies of all instructions so far, each instruction's one after the other */
