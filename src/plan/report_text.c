@@ -174,11 +174,12 @@ static void print_longest(const struct plan *p, FILE *f)
     if (!p->fits)
         return;
     plan_longest_flags(p, flags);
-    if (l->longer > 0) {
-        units_format_apart(l->bytes, p->limit[l->tier], c, d);
+    units_format_apart(l->bytes, p->limit[l->tier], c, d);
+    if (l->longer > 0 && l->bytes > p->limit[l->tier])
         snprintf(longer, sizeof longer, "; %s would need %s of %s on the %s", units_format_count(l->longer, a), c, d,
                  tier_name(l->tier));
-    }
+    else if (l->longer > 0) /* a trial's bytes, which a whole step exceeds */
+        snprintf(longer, sizeof longer, "; %s would fit the %s no more", units_format_count(l->longer, a), tier_name(l->tier));
     prose_print(f, 2, "Longest sequence that fits: %s tokens%s%s, in steps of %s%s.",
                 units_format_count(p->tokens / p->sequences, a), flags[0] ? " with" : "", flags, units_format_count(l->step, b),
                 longer);

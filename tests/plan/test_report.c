@@ -304,6 +304,16 @@ static void columns(void **state)
             fail_msg("%d columns: %.*s", (int)(end - at), (int)(end - at), at);
     assert_int_equal(strncmp(text, "cell, 100 tokens: fits, ", 24), 0);
     free(text);
+    /* what did not fit any more needs more than there is, or its trial's bytes are not said */
+    for (int over = 0; over < 2; over++) {
+        plan->longest = (struct longest){.step = 4, .longer = 104, .bytes = plan->limit[TIER_DEVICE] + over};
+        print_plan(plan, m, &s, &text);
+        unwrap(text);
+        assert_true(over == !strstr(text, "100 tokens, in steps of 4; 104 would fit the device no more."));
+        assert_true(over == (strstr(text, "100 tokens, in steps of 4; 104 would need ") != NULL));
+        free(text);
+    }
+    plan->longest.step = 0;
     /* what does not fit, does not run */
     plan->fits = 0;
     plan->limit[TIER_DEVICE] = plan->arena[TIER_DEVICE] - 1;
