@@ -72,6 +72,8 @@ int units_parse_rate(const char *text, double unit, double *out)
     if (end == text || !(x > 0) || !isfinite(x))
         return 0;
     end += strspn(end, " ");
+    if (isupper((unsigned char)end[0]) && end[1] == 'b') /* Gb/s are bits */
+        return 0;
     for (int i = 0; i < 4; i++, scale *= 1000)
         if (strcasecmp(end, name[i]) == 0) {
             *out = x * (scale / unit);

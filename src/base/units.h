@@ -10,7 +10,8 @@
 enum status units_parse_count(const char *key, const char *text, int64_t *out);
 /* "256M", "1.5GiB", "4096", "2T": bytes, powers of 1024. */
 enum status units_parse_bytes(const char *key, const char *text, int64_t *out);
-/* "7GB/s", "500 MB/s", "1.2TB/s": bytes a second, powers of 1000, in multiples of `unit`. 0: not like these, or not above 0. */
+/* "7GB/s", "500 MB/s", "1.2TB/s": bytes a second, powers of 1000, in multiples of `unit`. 0: not like these (Gb/s are
+ * bits), or not above 0. */
 int units_parse_rate(const char *text, double unit, double *out);
 /* "1.5 GiB", "212 MiB" into buf (at least 32 bytes); returns buf. */
 const char *units_format_bytes(int64_t bytes, char buf[32]);

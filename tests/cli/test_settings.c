@@ -322,6 +322,7 @@ static void test_as_typed(void **state)
 {
     (void)state;
     struct settings s;
+    FAILS("--nvme: '4x7Gb/s' reads 7 of what? Give GB/s", REQUIRED, "--nvme", "4x7Gb/s");
     FAILS("--host-mem: '64GiBs' is not a size like 512M, 80G or 1.5GiB", REQUIRED, "--host-mem", "64GiBs");
     FAILS("--profile measures this machine, and --machine h100 is another one", REQUIRED, "--profile", "--machine", "h100");
     FAILS("--host-mem: 512 is 512 bytes; did you mean 512G?", REQUIRED, "--host-mem", "512");
