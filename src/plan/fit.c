@@ -46,6 +46,7 @@ struct fitting {
     struct schedule *schedule;
     const struct strategy *s;
     const int64_t *limit;
+    double slack;
     double unit; /* seconds of a row chunk */
     int serial;  /* the number after the last pace */
 };
@@ -55,10 +56,10 @@ static enum status order(const struct fitting *f, const struct program *p, int i
 {
     enum tier which;
     if (i == f->serial) {
-        TRY(schedule_order(f->schedule, SCHEDULE_SERIAL, 0, 0));
+        TRY(schedule_order(f->schedule, SCHEDULE_SERIAL, 0, 0, NULL, 0));
     } else {
         struct pace pace = pace_at(f->s, i);
-        TRY(schedule_order(f->schedule, SCHEDULE_OVERLAPPED, pace.ahead * f->unit, pace.behind * f->unit));
+        TRY(schedule_order(f->schedule, SCHEDULE_OVERLAPPED, pace.ahead * f->unit, pace.behind * f->unit, f->limit, f->slack));
     }
     *fits = fit_within(p->arena, f->limit, &which);
     return OK;
@@ -96,7 +97,7 @@ static enum status order_within(const struct fitting *f, const struct program *p
 }
 
 enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
-                        const int64_t limit[TIERS], int *pace, struct io_buffers *io, struct program **out)
+                        const int64_t limit[TIERS], double slack, int *pace, struct io_buffers *io, struct program **out)
 {
     struct program *p;
     struct schedule *schedule = NULL;
@@ -104,7 +105,7 @@ enum status fit_program(const struct model *m, const struct strategy *s, const s
     TRY(lower_program(m, s, role, io, &p));
     p->write_depth = s->write_depth;
     TRY_GOTO(schedule_create(p, cost, &schedule), done);
-    struct fitting f = {schedule, s, limit, chunk_seconds(p, cost, s, m->config.layers), s->prefetch < 0 ? PACES : 2};
+    struct fitting f = {schedule, s, limit, slack, chunk_seconds(p, cost, s, m->config.layers), s->prefetch < 0 ? PACES : 2};
     TRY_GOTO(order_within(&f, p, pace), done);
     st = schedule_finish(schedule);
 done:

@@ -4,6 +4,7 @@
 #include "base/sort.h"
 #include "base/sys.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -270,7 +271,13 @@ out:
     return end;
 }
 
-enum status pack_tier(struct program *p, enum tier tier, int64_t base)
+/* The end at which a packing is kept without trying others. */
+static int64_t good_enough(int64_t bound, int64_t room, double slack)
+{
+    return bound > room ? INT64_MAX : min_i64(bound + (int64_t)(slack * (double)bound), room);
+}
+
+enum status pack_tier(struct program *p, enum tier tier, int64_t base, int64_t room, double slack)
 {
     struct packer k = {.p = p};
     enum status st = OK;
@@ -307,8 +314,9 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base)
     }
     find_peaks(&k, moment, tier, base);
     /* of many buffers, what sweeps leave is put up with up to 2% */
-    int64_t bound = p->lower_bound[tier], enough = k.n > FEW ? bound + bound / 50 : bound;
-    int64_t top = pack_sweep(p->buffers, k.order, moment, k.n, base, bound, k.n > MANY ? bound + bound / 100 : bound);
+    int64_t bound = p->lower_bound[tier], enough = good_enough(bound, room, k.n > FEW ? fmax(slack, 0.02) : slack);
+    int64_t top = pack_sweep(p->buffers, k.order, moment, k.n, base, bound,
+                             good_enough(bound, room, k.n > MANY ? fmax(slack, 0.01) : slack));
     for (size_t i = 0; k.n > MANY && i < sizeof large / sizeof *large && top > enough; i++)
         top = place_large_first(&k, moment, large[i], base, bound, top);
     p->arena[tier] = top;

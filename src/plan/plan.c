@@ -65,7 +65,7 @@ struct planning {
 static enum status plan_one(void *job)
 {
     struct planning *x = job;
-    return fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, &x->pace, &x->io, &x->program);
+    return fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, 0, &x->pace, &x->io, &x->program);
 }
 
 /* Programs planned or verified at the same time: the large ones come in pairs, and each takes memory of its own. */

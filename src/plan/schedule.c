@@ -282,26 +282,30 @@ void schedule_destroy(struct schedule *s)
     free(s);
 }
 
-static enum status pack(struct program *p, enum schedule_mode mode)
+static enum status pack(struct program *p, enum schedule_mode mode, const int64_t *limit, double slack)
 {
+    int fits = 1;
     lifetimes(p, mode);
     place_persistent(p);
-    for (int t = 0; t < TIERS; t++)
-        TRY(pack_tier(p, (enum tier)t, p->arena[t]));
+    for (int t = 0; t < TIERS && fits; t++) {
+        TRY(pack_tier(p, (enum tier)t, p->arena[t], limit ? limit[t] : INT64_MAX, slack));
+        fits = !limit || p->arena[t] <= limit[t];
+    }
     return OK;
 }
 
 enum status schedule_pack_serially(struct program *p)
 {
-    return pack(p, SCHEDULE_SERIAL);
+    return pack(p, SCHEDULE_SERIAL, NULL, 0);
 }
 
-enum status schedule_order(struct schedule *s, enum schedule_mode mode, double distance, double lag)
+enum status schedule_order(struct schedule *s, enum schedule_mode mode, double distance, double lag, const int64_t *limit,
+                           double slack)
 {
     TRY(permute_back(s));
     if (mode == SCHEDULE_OVERLAPPED)
         TRY(overlap(s, distance, lag));
-    return pack(s->p, mode);
+    return pack(s->p, mode, limit, slack);
 }
 
 enum status schedule_finish(struct schedule *s)
@@ -320,7 +324,7 @@ enum status schedule_program(struct program *p, const struct cost_model *m, enum
 {
     struct schedule *s;
     TRY(schedule_create(p, m, &s));
-    enum status st = schedule_order(s, mode, distance, INFINITY);
+    enum status st = schedule_order(s, mode, distance, INFINITY, NULL, 0);
     if (st == OK)
         st = schedule_finish(s);
     schedule_destroy(s);

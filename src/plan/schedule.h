@@ -16,8 +16,10 @@ void schedule_destroy(struct schedule *s); /* NULL is fine; the program stays as
 
 /* Order, lifetimes, addresses (transients above the persistent ones): what memory the program takes. Without waits yet. lag:
  * seconds of compute by which write-backs may fall behind before compute is held up for them; INFINITY: any, and prefetches are
- * released however late compute is. */
-enum status schedule_order(struct schedule *s, enum schedule_mode mode, double distance, double lag);
+ * released however late compute is. limit: bytes there are of each tier (NULL: any); where one is exceeded, packing ends and
+ * addresses mean nothing. slack: pack.h. */
+enum status schedule_order(struct schedule *s, enum schedule_mode mode, double distance, double lag, const int64_t *limit,
+                           double slack);
 /* Waits and simulated times of the present order: the program is complete, and may not be ordered again. */
 enum status schedule_finish(struct schedule *s);
 

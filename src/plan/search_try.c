@@ -11,6 +11,8 @@
 #include <string.h>
 
 #define FASTER 0.998 /* than the best one so far: what is expected to take longer is not tried */
+/* What packing may waste of a tier that has the room (pack.h): whole plans are packed more tightly, which takes half a trial. */
+#define TRIAL_SLACK 0.02
 #define MOST_TRIES 32
 #define FEWEST_TRIES 4   /* what a single one shows of stalls need not hold for others */
 #define FEWEST_TO_BEAT 2 /* where another grid's have shown them */
@@ -112,7 +114,7 @@ static enum status schedule_layers(void *job)
         st = fit_serially(m, &s, role, out->arena);
         goto done;
     }
-    TRY_GOTO(fit_program(m, &s, x->cost, role, out->limit, &out->pace, &io, &p), done);
+    TRY_GOTO(fit_program(m, &s, x->cost, role, out->limit, TRIAL_SLACK, &out->pace, &io, &p), done);
     out->seconds = p->seconds;
     memcpy(out->arena, p->arena, sizeof out->arena);
     st = simulate_slow(p, x->cost, &out->slow);

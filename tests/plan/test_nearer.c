@@ -46,7 +46,7 @@ static uint64_t lowered(const struct subject *x, const struct strategy *s, enum 
     struct io_buffers io;
     struct program *p;
     uint64_t digest;
-    if (fit_program(x->m, s, &x->cost, role, ample, &pace, &io, &p) != OK || program_verify(p) != OK ||
+    if (fit_program(x->m, s, &x->cost, role, ample, 0, &pace, &io, &p) != OK || program_verify(p) != OK ||
         program_value_digest(p, &digest) != OK)
         fail_msg("%s", status_message());
     memset(bytes, 0, sizeof(int64_t) * TIERS);

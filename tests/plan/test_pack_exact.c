@@ -93,7 +93,7 @@ static void compare(uint64_t first, int cases, int sizes, int steps, struct gap 
         struct program *p;
         assert_int_equal(program_create("case", &p), OK);
         add_case(p, first + (uint64_t)k, 4 + k % (MOST - 3), sizes, steps);
-        assert_int_equal(pack_tier(p, TIER_HOST, 0), OK);
+        assert_int_equal(pack_tier(p, TIER_HOST, 0, INT64_MAX, 0), OK);
         int64_t ours = p->arena[TIER_HOST], bound = p->lower_bound[TIER_HOST],
                 best = optimum(p->buffers, p->n_buffers, bound, ours);
         assert_true(bound <= best && best <= ours);
