@@ -242,6 +242,21 @@ static void swap(struct candidate *a, struct candidate *b)
     *b = kept;
 }
 
+#define AS_LEAN 1e-3 /* of one tier, which is all that the rest of the placements may have in common */
+
+/* Which takes less of the scarcest tier; where that is the same, of all of them. */
+static int is_leaner(const struct candidate *a, const struct candidate *b, const int64_t limit[TIERS])
+{
+    double of_a = 0, of_b = 0;
+    if (fabs(a->excess - b->excess) > AS_LEAN * b->excess)
+        return a->excess < b->excess;
+    for (int t = 0; t < TIERS; t++) {
+        of_a += (double)a->bytes[t] / (double)max_i64(limit[t], 1);
+        of_b += (double)b->bytes[t] / (double)max_i64(limit[t], 1);
+    }
+    return of_a < of_b;
+}
+
 /* The leanest of those from the n-th on, until one fits or is far from it, at the given pace. *out: how many were tried. */
 static enum status try_leanest(const struct trials *t, struct search *x, int n, int pace, int *out)
 {
@@ -250,7 +265,7 @@ static enum status try_leanest(const struct trials *t, struct search *x, int n, 
     for (; n < end && !settled; n++) {
         int least = n;
         for (int i = n + 1; i < x->n; i++)
-            if (x->candidates[i].excess < x->candidates[least].excess)
+            if (is_leaner(&x->candidates[i], &x->candidates[least], t->limit))
                 least = i;
         swap(&x->candidates[n], &x->candidates[least]);
         TRY(trial_run(t, &x->candidates[n], pace));
