@@ -78,6 +78,11 @@ struct strategy {
     double prefetch; /* row chunks of compute, < 0: as far as memory allows */
 };
 
+static inline int strategy_same_grid(const struct strategy *a, const struct strategy *b)
+{
+    return a->row_chunk == b->row_chunk && a->head_tile == b->head_tile && a->loss_tile == b->loss_tile;
+}
+
 /* Everything where `like` has it; alpha, a number of row chunks, stays as it is. */
 static inline void strategy_place(struct strategy *s, const struct strategy *like)
 {

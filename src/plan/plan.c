@@ -284,17 +284,21 @@ static enum status plan_finer(const struct task *t, struct strategy fixed, struc
     return OK;
 }
 
-/* What was tried on another grid than the usual one fits there; whole it mostly does. */
+/* What was tried on another grid than the usual one mostly fits there whole, and takes what its trial said; if not, or if it
+ * takes as long as the usual one's trial, that one's plan is compared. */
 static enum status plan_variant(const struct task *t, const struct variant *v, struct plan **out)
 {
+    struct plan *usual;
     TRY(plan_first(&v->search, t->m, t->s, t->cost, t->limit, out));
-    if (v->usual_slower > 0 && !(*out)->fits) {
-        plan_destroy(*out);
-        *out = NULL;
-        return plan_on_grid(t, &v->usual, out);
-    }
-    if (v->usual_slower > 0)
-        (*out)->usual = (struct usual_grid){v->usual.row_chunk, v->usual.loss_tile, v->usual.head_tile, v->usual_slower};
+    if (v->usual_slower <= 0)
+        return OK;
+    (*out)->usual = (struct usual_grid){v->usual.row_chunk, v->usual.loss_tile, v->usual.head_tile, v->usual_slower};
+    if ((*out)->fits && (*out)->seconds <= fmin(TRIAL_HOLDS, 1 + v->usual_slower) * v->search.candidates[0].seconds)
+        return OK;
+    TRY(plan_on_grid(t, &v->usual, &usual));
+    int better = !(*out)->fits || (usual->fits && usual->seconds < (*out)->seconds);
+    plan_destroy(better ? *out : usual);
+    *out = better ? usual : *out;
     return OK;
 }
 
@@ -345,8 +349,7 @@ static int may_gain_with_less(const struct variant *v)
 
 static int is_faster(const struct settings *s, const struct plan *a, const struct plan *b)
 {
-    const struct strategy *x = &a->strategy, *y = &b->strategy;
-    int same = x->row_chunk == y->row_chunk && x->head_tile == y->head_tile && x->loss_tile == y->loss_tile;
+    int same = strategy_same_grid(&a->strategy, &b->strategy);
     return a->fits && a->seconds < (same ? LESS_GAINS : 1 - variant_grid_gain(s)) * b->seconds;
 }
 

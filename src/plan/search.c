@@ -64,11 +64,11 @@ static int is_hopeless(double excess, double gained)
     return excess - gained > 1;
 }
 
-/* Keeps as many more chunks as ought to fit. */
-static void keep_most(const struct search *x, struct candidate *c)
+/* Keeps as many more chunks as ought to fit, up to a number. */
+static void keep_most(const struct search *x, int high, struct candidate *c)
 {
     struct candidate more = *c;
-    int low = c->strategy.kept_chunks, high = estimator_options(x->estimator)->kept[0];
+    int low = c->strategy.kept_chunks;
     while (low < high) {
         more.strategy.kept_chunks = (low + high + 1) / 2;
         estimator_judge(x->estimator, &more);
@@ -81,6 +81,8 @@ static void keep_most(const struct search *x, struct candidate *c)
     }
 }
 
+#define FULL 0.9 /* share of a budget from which on memory may have limited a placement */
+
 /* Whether some placement that ought to fit is reckoned to be faster, with stalls as trials have shown; where little is to be
  * gained, quarters of the chunks are too coarse. */
 static int is_promising(const struct search *x, const struct candidate *c, double gain)
@@ -91,19 +93,22 @@ static int is_promising(const struct search *x, const struct candidate *c, doubl
         if (next.excess > 1)
             continue;
         if (gain < SEARCH_GAIN)
-            keep_most(x, &next);
+            keep_most(x, estimator_options(x->estimator)->kept[0], &next);
         if ((x->known ? stalls_expect(x, 0, &next) : next.estimate + rate * next.traffic) < (1 - gain) * c->seconds)
             return 1;
     }
     return 0;
 }
 
-/* Puts another grid's placement first, with as many chunks kept as ought to fit, if any. */
-static enum status put_first(struct search *x, const struct strategy *fixed, const struct strategy *like)
+/* Puts another grid's placement first, if it ought to fit: with as large a share of the chunks kept, or as many as there is room
+ * for where memory seems to have been what limited them. */
+static enum status put_first(struct search *x, const struct strategy *fixed, const struct candidate *other)
 {
     const struct options *o = estimator_options(x->estimator);
+    const struct strategy *like = &other->strategy;
     struct candidate c = {.strategy = *fixed};
-    int at = 0;
+    int64_t chunks = ceil_div(fixed->rows, fixed->row_chunk), of = ceil_div(like->rows, like->row_chunk);
+    int at = 0, share = (int)ceil_div(like->kept_chunks * chunks, of);
     strategy_place(&c.strategy, like);
     c.strategy.input_every = fixed->input_every;
     c.strategy.kept_chunks = o->kept[o->n_kept - 1];
@@ -112,7 +117,7 @@ static enum status put_first(struct search *x, const struct strategy *fixed, con
     estimator_judge(x->estimator, &c);
     if (c.excess > 1)
         return OK;
-    keep_most(x, &c);
+    keep_most(x, other->excess > FULL ? o->kept[0] : share, &c);
     while (at < x->n && (x->candidates[at].strategy.kept_chunks != c.strategy.kept_chunks ||
                          !search_same_classes(&x->candidates[at].strategy, &c.strategy)))
         at++;
@@ -124,10 +129,18 @@ static enum status put_first(struct search *x, const struct strategy *fixed, con
     return OK;
 }
 
+/* What no listed placement is: classes in two tiers, other numbers of chunks. */
+static enum status search_around(const struct trials *t, struct search *x)
+{
+    TRY(search_nearer(t, x));
+    TRY(search_refine(t, x));
+    return search_split(t, x);
+}
+
 /* Lists, tries and refines with the inputs of the fixed strategy. */
 static enum status search_inputs(const struct model *m, const struct settings *s, const struct strategy *fixed,
                                  const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat,
-                                 double gain, const struct search *known, struct search *out)
+                                 double gain, const struct search *known, int brief, struct search *out)
 {
     double all, layer;
     TRY(list_all(m, s, fixed, cost, limit, 0, out));
@@ -135,24 +148,18 @@ static enum status search_inputs(const struct model *m, const struct settings *s
         return OK;
     estimator_instrs(out->estimator, &all, &layer);
     out->whole = all <= SEARCH_WHOLE;
-    out->known = out->whole ? known : NULL;
-    if (beat && beat->excess <= 1 && !is_promising(out, beat, gain)) {
-        out->known = NULL;
-        return OK;
-    }
-    struct trials t = {m, s, cost, limit, out};
+    out->brief = brief;
+    out->known = known;
+    struct trials t = {m, s, cost, limit, out, TRIAL_SLACK};
     if (beat && gain < SEARCH_GAIN)
         out->beat = beat->seconds;
     qsort(out->candidates, (size_t)out->n, sizeof *out->candidates, search_order);
-    enum status st = out->known ? put_first(out, fixed, &beat->strategy) : OK;
-    if (st == OK)
+    enum status st = out->known ? put_first(out, fixed, beat) : OK;
+    int worth = !beat || beat->excess > 1 || is_promising(out, beat, gain);
+    if (st == OK && worth)
         st = search_try(m, s, cost, limit, out);
-    if (st == OK)
-        st = search_nearer(&t, out);
-    if (st == OK)
-        st = search_refine(&t, out);
-    if (st == OK)
-        st = search_split(&t, out);
+    if (st == OK && worth && !brief)
+        st = search_around(&t, out);
     out->known = NULL;
     if (st != OK)
         search_destroy(out);
@@ -178,13 +185,13 @@ enum status search_to_beat(const struct model *m, const struct settings *s, cons
                            const struct search *known, struct search *out)
 {
     struct strategy fewer = *fixed;
-    TRY(search_inputs(m, s, fixed, cost, limit, beat, gain, known, out));
+    TRY(search_inputs(m, s, fixed, cost, limit, beat, gain, known, 0, out));
     while (out->n_tried > 0 && !isfinite(out->beat) && fewer_inputs(m, s, &fewer)) {
         const struct candidate *best = &out->candidates[0];
         struct search x;
         if (best->excess > SEARCH_TURNS_HELP || (best->excess <= 1 && best->compute >= (1 - SEARCH_GAIN) * best->seconds))
             return OK;
-        enum status st = search_inputs(m, s, &fewer, cost, limit, best, SEARCH_GAIN, NULL, &x);
+        enum status st = search_inputs(m, s, &fewer, cost, limit, best, SEARCH_GAIN, NULL, 0, &x);
         if (st != OK) {
             search_destroy(out);
             return st;
@@ -198,6 +205,23 @@ enum status search_to_beat(const struct model *m, const struct settings *s, cons
             return OK;
     }
     return OK;
+}
+
+enum status search_briefly(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                           const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat, double gain,
+                           const struct search *known, double *spent, struct candidate *out)
+{
+    struct search x;
+    TRY(search_inputs(m, s, fixed, cost, limit, beat, gain, known, 1, &x));
+    *out = x.candidates[0];
+    for (int i = 1; i < x.n_tried; i++)
+        if (x.candidates[i].excess <= 1 && search_cost(&x.candidates[i]) < search_cost(out))
+            *out = x.candidates[i];
+    int single = x.n == 1;
+    *spent += x.spent;
+    search_destroy(&x);
+    const struct strategy alone = out->strategy;
+    return single ? search_price(m, s, &alone, cost, limit, out) : OK;
 }
 
 /* The leanest placement with the inputs of the fixed strategy: as little else is kept as may be. */
@@ -253,19 +277,6 @@ static int bring_promising(struct search *x, int n, double rate)
     return 1;
 }
 
-enum status search_expect(const struct model *m, const struct settings *s, const struct strategy *fixed,
-                          const struct cost_model *cost, const int64_t limit[TIERS], double rate, struct candidate *out)
-{
-    struct search x;
-    TRY(list_all(m, s, fixed, cost, limit, 1, &x));
-    if (!bring_promising(&x, 0, rate))
-        x.candidates[0].excess = INFINITY;
-    *out = x.candidates[0];
-    out->seconds = out->estimate + rate * out->traffic;
-    search_destroy(&x);
-    return OK;
-}
-
 enum status search_least(const struct model *m, const struct settings *s, const struct strategy *fixed,
                          const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
 {
@@ -284,7 +295,7 @@ enum status search_promising(const struct model *m, const struct settings *s, co
 {
     struct search x;
     TRY(list_all(m, s, fixed, cost, limit, 1, &x));
-    struct trials t = {m, s, cost, limit, &x};
+    struct trials t = {m, s, cost, limit, &x, TRIAL_SLACK};
     enum status st = OK;
     double spent = 0;
     *out = x.candidates[0];

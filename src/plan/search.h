@@ -40,6 +40,8 @@ struct search {
     double beat;                 /* seconds of another grid's best to beat by a little; else INFINITY */
     const struct search *known;  /* while it lasts: the one on another grid, whose trials show stalls, too; or NULL */
     int given;                   /* the first one is tried in any case: the best placement of that grid */
+    int brief;                   /* few are tried, and nothing around them */
+    double spent;                /* instructions scheduled while trying */
     struct estimator *estimator; /* NULL: a single placement */
 };
 
@@ -50,12 +52,16 @@ struct search {
 enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
                           const struct cost_model *cost, const int64_t limit[TIERS], struct search *out);
 /* The same, but nothing is tried (out->n_tried = 0) unless a placement is reckoned to be faster than `beat` by the share `gain`
- * of its step, or that one does not fit. Below SEARCH_GAIN few are tried, with the layer inputs of `fixed`. known: NULL, or the
- * search on another grid that found `beat`, whose trials count here, too, if those here are whole; that placement is tried first.
- */
+ * of its step, or that one does not fit. Below SEARCH_GAIN few are tried, with the layer inputs of `fixed`. known: NULL, or a
+ * search on another grid, whose trials count here, too, if those here are whole; `beat`'s placement is tried first. */
 enum status search_to_beat(const struct model *m, const struct settings *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat, double gain,
                            const struct search *known, struct search *out);
+/* The best one (out->tried) of so few that it is found at once: `beat`'s placement and what ought to be faster, given `known`.
+ * Adds to *spent the instructions that were scheduled. */
+enum status search_briefly(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                           const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat, double gain,
+                           const struct search *known, double *spent, struct candidate *out);
 void search_destroy(struct search *s);
 
 /* Schedules candidates in order of estimate, with the stalls that trials have shown until then, until none ought to be faster
@@ -75,11 +81,6 @@ enum status search_try_leanest(const struct model *m, const struct settings *s, 
 /* The placement that needs the least share of the budgets; out->excess <= 1: something fits. Layer inputs as in search_create. */
 enum status search_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
-
-/* Nothing is tried: the placement that ought to fit and is reckoned to be the fastest (out->seconds), with `rate` seconds of
- * stalls for every second of traffic. out->excess > 1: none ought to fit. */
-enum status search_expect(const struct model *m, const struct settings *s, const struct strategy *fixed,
-                          const struct cost_model *cost, const int64_t limit[TIERS], double rate, struct candidate *out);
 
 /* Nothing is tried: the placement that is reckoned to need the least share of the budgets. */
 enum status search_least(const struct model *m, const struct settings *s, const struct strategy *fixed,

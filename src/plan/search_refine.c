@@ -6,9 +6,10 @@
 
 /* What the search gives at most for less traffic, as a share of the step. */
 #define MARGIN 0.003
-/* What links slower by SEARCH_SLOW may add to the step before that counts like the step, and what a second of drive writes counts
- * in any case. */
+/* What links slower by SEARCH_SLOW may add to the step before that counts like the step, up to a share of it: where a step waits
+ * for links anyway, a much longer one that does not is no gain. And what a second of drive writes counts in any case. */
 #define SLOW_MAY 1.03
+#define SLOW_COUNTS 0.01
 #define WRITES_COUNT 0.05
 /* What a second of traffic is worth in seconds of the step, as others use the links, too; and what one of drive writes is: at 20
  * GB/s it wears drives of one write a day for five years by about what a second of a rented GPU costs. */
@@ -70,7 +71,8 @@ static void expect(struct candidate *c, const struct candidate *tried)
 
 double search_cost(const struct candidate *c)
 {
-    return c->seconds + fmax(0, c->slow - SLOW_MAY * c->seconds) + WRITES_COUNT * c->written;
+    double slower = fmax(0, c->slow - SLOW_MAY * c->seconds);
+    return c->seconds + fmin(slower, SLOW_COUNTS * c->seconds) + WRITES_COUNT * c->written;
 }
 
 /* Seconds of the step, on planned and slower links alike, and what the traffic is worth. */

@@ -10,7 +10,11 @@ struct trials {
     const struct cost_model *cost;
     const int64_t *limit;
     const struct search *search;
+    double slack; /* of packing (pack.h) */
 };
+
+/* Of a search's trials: plans are packed more tightly, which takes half a trial of a small program. */
+#define TRIAL_SLACK 0.02
 
 /* Programs of up to so many are scheduled whole. */
 #define SEARCH_WHOLE 20e3

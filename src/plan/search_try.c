@@ -11,11 +11,10 @@
 #include <string.h>
 
 #define FASTER 0.998 /* than the best one so far: what is expected to take longer is not tried */
-/* What packing may waste of a tier that has the room (pack.h): whole plans are packed more tightly, which takes half a trial. */
-#define TRIAL_SLACK 0.02
 #define MOST_TRIES 32
 #define FEWEST_TRIES 4   /* what a single one shows of stalls need not hold for others */
 #define FEWEST_TO_BEAT 2 /* where another grid's have shown them */
+#define BRIEF_TRIES 4    /* where a step from one grid to the next is tried */
 #define MORE_TRIES 8     /* of those that write to drives, whose stalls differ more */
 /* Those within this share of the best one are tried at a shorter distance, too: where drives read and write at once, fetching
  * late was up to 7% faster until 008c5c6, and is 1% since (row 8 of bench/results/2026-11-23-search-vs-random.txt). */
@@ -114,7 +113,7 @@ static enum status schedule_layers(void *job)
         st = fit_serially(m, &s, role, out->arena);
         goto done;
     }
-    TRY_GOTO(fit_program(m, &s, x->cost, role, out->limit, TRIAL_SLACK, &out->pace, &io, &p), done);
+    TRY_GOTO(fit_program(m, &s, x->cost, role, out->limit, x->slack, &out->pace, &io, &p), done);
     out->seconds = p->seconds;
     memcpy(out->arena, p->arena, sizeof out->arena);
     st = simulate_slow(p, x->cost, &out->slow);
@@ -343,18 +342,18 @@ static enum status try_parameters_late(const struct trials *t, struct candidate 
 
 /* Of the best: the longest distance that fits is mostly the fastest, not always; and where memory allows it, writes yield more.
  */
-static enum status try_otherwise(const struct trials *t, struct search *x, double best, double spent)
+static enum status try_otherwise(const struct trials *t, struct search *x, double best, double *spent)
 {
-    for (int i = 0; i < x->n_tried && spent < SEARCH_INSTRS; i++) {
+    for (int i = 0; i < x->n_tried && *spent < SEARCH_INSTRS; i++) {
         struct candidate *c = &x->candidates[i];
         if (c->excess > 1 || c->seconds > CLOSE * best)
             continue;
         if (t->s->prefetch < 0 && c->seconds > LATE_HELPS * c->compute)
-            TRY(try_instead(t, c, c->strategy.write_depth, c->pace + SHORTER, &spent));
+            TRY(try_instead(t, c, c->strategy.write_depth, c->pace + SHORTER, spent));
         if (is_held_up(c) && c->strategy.write_depth != WRITES_LAST)
-            TRY(try_instead(t, c, WRITES_LAST, 0, &spent));
+            TRY(try_instead(t, c, WRITES_LAST, 0, spent));
         if (parameters_may_wait(t->s, c))
-            TRY(try_parameters_late(t, c, &spent));
+            TRY(try_parameters_late(t, c, spent));
     }
     return OK;
 }
@@ -387,8 +386,8 @@ static enum status try_next(const struct trials *t, struct candidate *c, struct 
 /* Those that trials so far promise. *n: the number of trials. */
 static enum status try_expected(const struct trials *t, struct search *x, struct trying *so_far, int *n)
 {
-    int fewest = isfinite(x->beat) ? FEWEST_TO_BEAT : FEWEST_TRIES;
-    for (; *n < x->n && so_far->spent < 4 * SEARCH_INSTRS; ++*n) {
+    int fewest = x->brief ? 1 : isfinite(x->beat) ? FEWEST_TO_BEAT : FEWEST_TRIES;
+    for (; *n < x->n && so_far->spent < 4 * SEARCH_INSTRS && !(x->brief && *n >= BRIEF_TRIES); ++*n) {
         double expected = *n < x->given ? 0 : bring_next(x, *n, stalls_expect), hopeless = FASTER * so_far->best;
         if (x->candidates[*n].written > 0 && so_far->fitted < MORE_TRIES && !isfinite(x->beat))
             hopeless = 1.01 * so_far->best;
@@ -414,16 +413,18 @@ static enum status try_families(const struct trials *t, struct search *x, struct
 enum status search_try(const struct model *m, const struct settings *s, const struct cost_model *cost, const int64_t limit[TIERS],
                        struct search *x)
 {
-    struct trials t = {m, s, cost, limit, x};
+    struct trials t = {m, s, cost, limit, x, x->n > 1 ? TRIAL_SLACK : 0};
     struct trying so_far = {.best = x->beat};
     int n = 0;
     TRY(try_expected(&t, x, &so_far, &n));
-    if (x->whole && so_far.fitted > 0)
+    if (x->whole && !x->brief && so_far.fitted > 0)
         TRY(try_families(&t, x, &so_far, &n));
     if (so_far.fitted == 0 && !isfinite(x->beat))
         TRY(try_leanest(&t, x, n, 0, &n));
     x->n_tried = n;
-    TRY(try_otherwise(&t, x, so_far.best, so_far.spent));
+    if (x->whole || !x->brief)
+        TRY(try_otherwise(&t, x, so_far.best, &so_far.spent));
+    x->spent = so_far.spent;
     qsort(x->candidates, (size_t)n, sizeof *x->candidates, search_order);
     return OK;
 }

@@ -16,10 +16,11 @@
  * a search gives for less traffic. */
 #define MEASURED_GAIN 0.03
 #define TILES_GAIN 0.003
-/* And a single size, by estimate. */
-#define SIZE_GAIN 0.005
-/* And a larger size of a grid that has been taken, when the key is not the usual one any more. */
-#define WIDER_GAIN 0.002
+/* Of that, what one step on the way to the best grid is to gain. */
+#define STEP_GAINS (2.0 / 3)
+/* Searches of grids that were found step by step, and instructions to schedule for the steps. */
+#define MOST_ROUNDS 3
+#define STEP_INSTRS 600e3
 
 /* Stages by what is partitioned, most first. */
 static const int stages[] = {3, 2, 1};
@@ -63,7 +64,7 @@ static enum status best_of(const struct model *m, const struct variant *v, const
 
 static double weighed(const struct candidate *c)
 {
-    return c->seconds + CONTENTION * c->messages;
+    return search_cost(c) + CONTENTION * c->messages;
 }
 
 /* The best variant so far, and its trial. */
@@ -72,7 +73,8 @@ struct best {
     const int64_t *limit;
     struct variant *variant;
     struct candidate candidate;
-    int tried; /* candidate is known */
+    int tried;    /* candidate is known */
+    double spent; /* instructions scheduled while comparing grids briefly */
 };
 
 static enum status try_best(struct best *b)
@@ -130,52 +132,6 @@ static enum status compare_stages(struct best *b)
     return OK;
 }
 
-/* Open where the class is in two tiers. */
-static enum offload offload_of(const struct strategy *s, enum tensor_class class)
-{
-    enum residency r = strategy_tier(s, class);
-    if (s->nearer > 0 && s->nearer_class == class)
-        return OFFLOAD_AUTO;
-    return r == RES_DEVICE ? OFFLOAD_NONE : r == RES_HOST ? OFFLOAD_CPU : OFFLOAD_NVME;
-}
-
-/* Tries e on its grid; where it is no faster than `seconds`, c's placement there, too. */
-static enum status try_wider(const struct best *b, const struct settings *s, const struct candidate *c, double seconds,
-                             struct candidate *e)
-{
-    struct strategy tried = e->strategy, other = c->strategy;
-    TRY(search_price(b->m, s, &tried, &b->variant->cost, b->limit, e));
-    other.head_tile = tried.head_tile;
-    if (c->whole && (e->excess > 1 || weighed(e) >= (1 - SIZE_GAIN) * seconds))
-        TRY(search_price(b->m, s, &other, &b->variant->cost, b->limit, e));
-    return OK;
-}
-
-/* Of one size of the grid the value with which a step is reckoned to be the fastest (*seconds): with each class where the best
- * placement has it, as many activations kept as fit, and the stalls of c, which becomes the best one tried. */
-static enum status choose_size(const struct best *b, const struct settings *s, enum tile_size which, struct strategy *grid,
-                               struct candidate *c, double *seconds)
-{
-    double rate = (c->seconds - c->estimate) / fmax(c->traffic, 1e-9);
-    struct strategy other, best = *grid;
-    for (int i = 0; other = *grid, plan_other_tiles(b->m, s, which, i, &other); i++) {
-        struct candidate e;
-        TRY(search_expect(b->m, s, &other, &b->variant->cost, b->limit, rate, &e));
-        if (e.excess > 1 || weighed(&e) >= (1 - SIZE_GAIN) * *seconds)
-            continue;
-        if (which == TILE_HEADS) { /* the wider, the less there is to overlap with, which estimates do not see */
-            TRY(try_wider(b, s, c, *seconds, &e));
-            if (e.excess > 1 || weighed(&e) >= (1 - SIZE_GAIN) * *seconds)
-                break;
-            *c = e;
-        }
-        *seconds = weighed(&e);
-        best = other;
-    }
-    *grid = best;
-    return OK;
-}
-
 /* The best variant on another grid takes its place (*taken) if it is faster by `gain`. */
 static enum status compare_grid(struct best *b, const struct strategy *grid, double gain, int *taken)
 {
@@ -190,17 +146,67 @@ static enum status compare_grid(struct best *b, const struct strategy *grid, dou
     return st;
 }
 
-/* Of a grid that has been taken, each size larger as long as that is faster: it was estimated at the placement of the usual grid,
- * which may not have had the memory. */
-static enum status compare_wider(struct best *b)
+double variant_grid_gain(const struct settings *s)
 {
-    static const enum tile_size sizes[] = {TILE_HEADS, TILE_LOSS};
-    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-        const struct strategy from = b->variant->fixed;
-        struct strategy other = from;
-        int faster = 1;
-        for (int i = 0; faster && plan_other_tiles(b->m, &b->variant->s, sizes[k], i, &other); i++, other = from)
-            TRY(compare_grid(b, &other, WIDER_GAIN, &faster));
+    return s->hardware && !s->hardware->cpu ? TILES_GAIN : MEASURED_GAIN;
+}
+
+/* A grid, and the best placement that was found on it. */
+struct point {
+    struct strategy grid;
+    struct candidate candidate;
+};
+
+/* Another value of one size takes the place of the point's if it is faster (*moved). */
+static enum status step(struct best *b, enum tile_size which, int i, struct point *at, int *moved)
+{
+    const struct variant *v = b->variant;
+    struct point other = {.grid = at->grid};
+    double gain = STEP_GAINS * variant_grid_gain(&v->s);
+    *moved = 0;
+    if (b->spent > STEP_INSTRS || !plan_other_tiles(b->m, &v->s, which, i, &other.grid))
+        return OK;
+    TRY(search_briefly(b->m, &v->s, &other.grid, &v->cost, b->limit, &at->candidate, gain, &v->search, &b->spent,
+                       &other.candidate));
+    const struct candidate *c = &other.candidate;
+    *moved = c->tried && c->excess <= 1 && weighed(c) < (1 - gain) * weighed(&at->candidate);
+    if (*moved)
+        *at = other;
+    return OK;
+}
+
+/* One size of the grid, as long as another value is faster: the next more heads, rows longer or shorter, the longest loss tile
+ * first, since the usual one is short. *moved: whether any was. */
+static enum status vary_size(struct best *b, enum tile_size which, struct point *at, int *moved)
+{
+    static const int first[TILE_SIZES] = {[TILE_HEADS] = 0, [TILE_ROWS] = 1, [TILE_LOSS] = 2};
+    int faster = 1;
+    *moved = 0;
+    while (faster) {
+        faster = 0;
+        for (int i = first[which]; i >= 0 && !faster; i--)
+            TRY(step(b, which, i, at, &faster));
+        *moved |= faster;
+    }
+    return OK;
+}
+
+/* From the best placement's grid one size after the other, until none is faster; what a few trials found there is searched in
+ * full, and steps go on from its best placement. */
+static enum status compare_neighbours(struct best *b)
+{
+    double gain = variant_grid_gain(&b->variant->s), usual = weighed(&b->candidate);
+    for (int round = 0, taken = 1; taken && round < MOST_ROUNDS; round++) {
+        struct point at = {b->variant->fixed, b->candidate};
+        at.grid.input_every = b->candidate.strategy.input_every;
+        for (int which = 0, still = 0, moved; still < TILE_SIZES; which = (which + 1) % TILE_SIZES) {
+            TRY(vary_size(b, (enum tile_size)which, &at, &moved));
+            still = moved ? 1 : still + 1;
+        }
+        taken = 0;
+        if (weighed(&at.candidate) >= (1 - gain) * usual || strategy_same_grid(&at.grid, &b->variant->fixed))
+            return OK;
+        TRY(compare_grid(b, &at.grid, round == 0 ? gain : STEP_GAINS * gain, &taken));
     }
     return OK;
 }
@@ -214,39 +220,16 @@ static int other_grids(const struct model *m, const struct variant *v)
     return 0;
 }
 
-double variant_grid_gain(const struct settings *s)
-{
-    return s->hardware && !s->hardware->cpu ? TILES_GAIN : MEASURED_GAIN;
-}
-
-/* One size after the other by estimate, and the grid of them all by a search. Not looked at where attention, and products at
- * their best, take about as long. */
+/* Not looked at where attention, and products at their best, take about as long. */
 static enum status compare_tiles(struct best *b)
 {
-    struct settings s = b->variant->s;
-    double gain = variant_grid_gain(&s);
     if (!other_grids(b->m, b->variant))
         return OK;
     TRY(try_best(b));
     const struct candidate *c = &b->candidate;
-    double seconds = weighed(c);
-    struct candidate reference = *c; /* whose stalls are expected of others */
-    struct strategy grid = b->variant->fixed;
-    if (c->excess > 1 || c->least_compute >= (1 - gain) * seconds)
+    if (c->excess > 1 || c->least_compute >= (1 - variant_grid_gain(&b->variant->s)) * weighed(c))
         return OK;
-    s.params = offload_of(&c->strategy, CLASS_PARAM);
-    s.grads = offload_of(&c->strategy, CLASS_GRAD);
-    s.optim = offload_of(&c->strategy, CLASS_OPTIM);
-    s.update = c->strategy.update_on_host ? UPDATE_HOST : UPDATE_DEVICE;
-    grid.input_every = c->strategy.input_every;
-    for (int which = 0; which < TILE_SIZES; which++)
-        TRY(choose_size(b, &s, (enum tile_size)which, &grid, &reference, &seconds));
-    grid.input_every = b->variant->fixed.input_every;
-    if (seconds >= (1 - gain) * weighed(c))
-        return OK;
-    int taken;
-    TRY(compare_grid(b, &grid, gain, &taken));
-    return taken && b->candidate.whole ? compare_wider(b) : OK; /* trials of fewer layers are not as exact */
+    return compare_neighbours(b);
 }
 
 enum status variant_choose(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct variant **out)

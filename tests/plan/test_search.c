@@ -231,6 +231,36 @@ static void takes_the_widest_heads(void **state)
     model_destroy(m);
 }
 
+/* Of a grid that was taken for speed, twice or half of one size is not faster. */
+static void no_neighbour_is_faster(void **state)
+{
+    (void)state;
+    struct hardware h;
+    struct settings s;
+    struct model *m = preset("1b", 2, "h100", &h, &s);
+    const int64_t limit[TIERS] = {5 * GIB, 1000 * GIB, 1000 * GIB};
+    struct plan *open = planned(m, &s, limit);
+    const struct strategy grid = open->strategy;
+    assert_true(open->fits && open->usual.slower > 0);
+    const int64_t other[][3] = {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}};
+    for (int i = 0; i < 6; i++) {
+        const int64_t *by = other[i / 2];
+        s.row_chunk = i % 2 ? grid.row_chunk / by[0] : grid.row_chunk * by[0];
+        s.head_tile = i % 2 ? grid.head_tile / by[1] : grid.head_tile * by[1];
+        s.loss_tile = i % 2 ? grid.loss_tile / by[2] : grid.loss_tile * by[2];
+        if (s.head_tile > 32 || s.row_chunk > 32768 || s.loss_tile > s.row_chunk)
+            continue;
+        struct plan *given = planned(m, &s, limit);
+        print_message("rows=%lld heads=%d loss=%lld: %.5g s; rows=%lld heads=%lld loss=%lld: %.5g s\n", (long long)grid.row_chunk,
+                      grid.head_tile, (long long)grid.loss_tile, open->seconds, (long long)s.row_chunk, (long long)s.head_tile,
+                      (long long)s.loss_tile, given->seconds);
+        assert_true(!given->fits || open->seconds < 1.003 * given->seconds); /* 0.003: what a grid has to gain */
+        plan_destroy(given);
+    }
+    plan_destroy(open);
+    model_destroy(m);
+}
+
 enum { CHUNKS = 16, TOKENS = 16384, HUGE = 1 << 30 };
 
 /* Products large enough that links matter; nothing of it is computed. */
@@ -662,6 +692,7 @@ int main(void)
                                        cmocka_unit_test(keeps_inputs_that_fit),
                                        cmocka_unit_test(gradients_pass_anywhere),
                                        cmocka_unit_test(chooses_mesh_and_stage),
+                                       cmocka_unit_test(no_neighbour_is_faster),
                                        cmocka_unit_test(chooses_tiles_for_speed),
                                        cmocka_unit_test(writes_give_way),
                                        cmocka_unit_test(values_do_not_depend_on_it)};
