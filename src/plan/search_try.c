@@ -256,15 +256,17 @@ static int is_leaner(const struct candidate *a, const struct candidate *b, const
     return of_a < of_b;
 }
 
-/* The leanest of those from the n-th on, until one fits or is far from it, at the given pace. *out: how many were tried. */
+/* The leanest of those from the n-th on, until one fits or is far from it, at the given pace: of those as lean first the one that
+ * keeps the most near, then those that need the least elsewhere, too. *out: how many were tried. */
 static enum status try_leanest(const struct trials *t, struct search *x, int n, int pace, int *out)
 {
-    int end = (int)min_i64(x->n, n + HOPELESS_TRIES), settled = 0;
+    int first = n, end = (int)min_i64(x->n, n + HOPELESS_TRIES), settled = 0;
     double hopeless = pace == FIT_SERIAL ? HOPELESS_SERIALLY : HOPELESS;
     for (; n < end && !settled; n++) {
         int least = n;
         for (int i = n + 1; i < x->n; i++)
-            if (is_leaner(&x->candidates[i], &x->candidates[least], t->limit))
+            if (n > first ? is_leaner(&x->candidates[i], &x->candidates[least], t->limit)
+                          : x->candidates[i].excess < x->candidates[least].excess)
                 least = i;
         swap(&x->candidates[n], &x->candidates[least]);
         TRY(trial_run(t, &x->candidates[n], pace));
