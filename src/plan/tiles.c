@@ -120,7 +120,7 @@ static int wider_heads(const struct local_heads *l, int i, struct strategy *t)
     return 0;
 }
 
-/* Row chunks twice as long, then half as long. */
+/* Row chunks twice as long, then half as long, of which the loss tile is a divisor: half of all rows need not be one. */
 static int other_rows(const struct local_heads *l, const struct settings *s, int i, struct strategy *t)
 {
     int64_t other = i == 0 ? min_i64(2 * t->row_chunk, t->rows) : t->row_chunk / 2;
@@ -129,7 +129,7 @@ static int other_rows(const struct local_heads *l, const struct settings *s, int
         return 0;
     t->row_chunk = other;
     t->loss_tile = min_i64(t->loss_tile, other);
-    return pieces(l, t) <= MOST_PIECES;
+    return (other == t->rows || other % t->loss_tile == 0) && pieces(l, t) <= MOST_PIECES;
 }
 
 /* Loss tiles 2, 4 and 8 times as long. */

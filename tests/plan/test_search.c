@@ -231,6 +231,35 @@ static void takes_the_widest_heads(void **state)
     model_destroy(m);
 }
 
+/* Whatever steps are taken from the usual grid, loss tiles divide the row chunks, or there is one chunk. */
+static void steps_are_legal(void **state)
+{
+    (void)state;
+    struct hardware h;
+    struct settings s;
+    int walks = 0, whole = 0;
+    struct model *m = preset("1b", 2, "h100", &h, &s);
+    for (uint64_t seed = 1; seed <= 2000; seed++) {
+        struct strategy at;
+        s.seq_len = 64 * (1 + (int64_t)rng_below(seed, 0, 0, 512));
+        assert_int_equal(plan_fixed(m, &s, &at), OK);
+        for (uint64_t step = 1; step <= 12; step++) {
+            struct strategy other = at;
+            if (!plan_other_tiles(m, &s, (enum tile_size)rng_below(seed, 1, step, TILE_SIZES), (int)rng_below(seed, 2, step, 3),
+                                  &other))
+                continue;
+            at = other;
+            walks++;
+            whole += at.row_chunk == at.rows;
+            assert_true(at.row_chunk <= at.rows && at.loss_tile <= at.row_chunk);
+            assert_true(at.row_chunk == at.rows || at.row_chunk % at.loss_tile == 0);
+        }
+    }
+    print_message("%d steps, %d to a single chunk\n", walks, whole);
+    assert_true(walks > 2000 && whole > 100);
+    model_destroy(m);
+}
+
 /* Of a grid that was taken for speed, twice or half of one size is not faster. */
 static void no_neighbour_is_faster(void **state)
 {
@@ -693,6 +722,7 @@ int main(void)
                                        cmocka_unit_test(gradients_pass_anywhere),
                                        cmocka_unit_test(chooses_mesh_and_stage),
                                        cmocka_unit_test(no_neighbour_is_faster),
+                                       cmocka_unit_test(steps_are_legal),
                                        cmocka_unit_test(chooses_tiles_for_speed),
                                        cmocka_unit_test(writes_give_way),
                                        cmocka_unit_test(values_do_not_depend_on_it)};
