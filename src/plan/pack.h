@@ -6,8 +6,8 @@
 
 /* Sets the address of every transient buffer of `tier` (persistent ones keep theirs), given t0 and t1; buffers whose lifetimes
  * overlap get disjoint bytes at or above `base`. Several greedy orders are tried and the best kept, or the first that ends below
- * `room` and exceeds what lives at once by no more than the share `slack`; if that alone exceeds the room, little is tried. Sets
- * arena, lower_bound and peak of the tier. */
+ * `room` and exceeds what lives at once by no more than the share `slack`; if that alone exceeds the room, nothing is
+ * tried: the arena is INT64_MAX, and addresses mean nothing. Sets arena, lower_bound and peak of the tier. */
 enum status pack_tier(struct program *p, enum tier tier, int64_t base, int64_t room, double slack);
 
 /* The most bytes of each tier that transient buffers hold at once, from their first instruction in the list to their last.
