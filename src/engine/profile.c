@@ -232,7 +232,8 @@ static void combine(const struct hardware pass[PASSES], struct hardware *h)
     }
     set_medians(pass, h, h->device.ops.memory.y, CURVE_POINTS);
     h->host = h->device.ops; /* the same kernels on the same processors */
-    double *one[] = {&h->overhead, &h->h2d, &h->d2h, &h->late, &h->host_memory, &h->read, &h->write, &h->both};
+    double *one[] = {&h->overhead,    &h->h2d,  &h->d2h,   &h->late, &h->wake_seconds, &h->throttled_cores, &h->throttled_bytes,
+                     &h->host_memory, &h->read, &h->write, &h->both, &h->read_seconds, &h->write_seconds};
     for (size_t i = 0; i < sizeof one / sizeof *one; i++)
         set_medians(pass, h, one[i], 1);
     set_medians(pass, h, h->cores, LANES);

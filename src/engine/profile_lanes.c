@@ -7,6 +7,7 @@
 #include "offload/store.h"
 #include "ops/ops.h"
 
+#include <math.h>
 #include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,6 +19,12 @@
 #define BLOCK (4ll << 20)
 #define BLOCKS 64
 #define SIDE 512 /* of the product that is timed beside other lanes */
+/* Throttled copies as short as small models', and whole blocks. */
+#define THROTTLE 1e9
+#define MOST_COPIED 100e9 /* bytes per second: a line that falls is a disturbed one */
+#define BESIDE_SECONDS 0.3
+#define SINGLE_BLOCKS 8 /* of which extents are moved one after the other */
+#define SHORT (256ll << 10)
 
 struct bench {
     char *from, *to; /* BLOCKS blocks each */
@@ -31,8 +38,10 @@ struct worker {
     struct bench *b;
     enum status (*work)(struct worker *w);
     enum lane lane;
-    int first, n; /* blocks */
-    int late;     /* copies poison their target */
+    int first, n;    /* blocks */
+    double throttle; /* copies: bytes per second of the link, 0: none */
+    int64_t piece;   /* copies: bytes of one, a part of a block */
+    int late;        /* copies poison their target */
     atomic_int stop;
     int64_t bytes;
     double seconds;
@@ -42,10 +51,10 @@ struct worker {
 
 static enum status copy_blocks(struct worker *w)
 {
-    struct copy_link link = {.late = w->late};
-    for (int i = 0; i < w->n && !atomic_load(&w->stop); i++) {
-        device_copy(&link, w->b->to + i * BLOCK, w->b->from + i * BLOCK, BLOCK);
-        w->bytes += BLOCK;
+    struct copy_link link = {.late = w->late, .bytes_per_second = w->throttle};
+    for (int64_t i = 0; i < w->n * (BLOCK / w->piece) && !atomic_load(&w->stop); i++) {
+        device_copy(&link, w->b->to + i * w->piece, w->b->from + i * w->piece, w->piece);
+        w->bytes += w->piece;
     }
     return OK;
 }
@@ -62,6 +71,20 @@ static enum status move_blocks(struct worker *w)
         w->bytes += BLOCK;
     }
     return ticket ? store_wait(w->b->store, d, ticket) : OK;
+}
+
+/* One short extent after the other, each awaited. */
+static enum status move_singly(struct worker *w)
+{
+    enum store_direction d = w->lane == LANE_READ ? STORE_READ : STORE_WRITE;
+    char *memory = d == STORE_READ ? w->b->to : w->b->from;
+    for (int64_t at = 0; at < SINGLE_BLOCKS * BLOCK && !atomic_load(&w->stop); at += SHORT) {
+        uint64_t ticket = 0;
+        TRY(store_submit(w->b->store, d, at, memory + at, SHORT, &ticket));
+        TRY(store_wait(w->b->store, d, ticket));
+        w->bytes += SHORT;
+    }
+    return OK;
 }
 
 /* AdamW on fp32 blocks: four arrays of a quarter of the memory each. */
@@ -143,30 +166,59 @@ static double product_seconds(struct product *p, double during)
     return (clock_seconds() - began) / n;
 }
 
-/* How much slower compute is beside a lane at its full rate: the share of the cores that the lane asks for. */
-static enum status beside(struct product *p, const struct worker *like, double *share)
+/* How much slower compute is beside a lane: the share of the cores that the lane asks for. rate: if not NULL, the lane's bytes
+ * per second meanwhile. */
+static enum status beside(struct product *p, const struct worker *like, double *share, double *rate)
 {
     pthread_t thread;
-    double alone = product_seconds(p, 0.1);
+    double alone = product_seconds(p, BESIDE_SECONDS / 2);
     struct worker w = *like;
     w.seconds = -1;
     if (sys_thread(&thread, worker_thread, &w))
         return status_fail(ERR_NOMEM, "cannot start a thread to measure lanes");
-    double together = product_seconds(p, 0.2);
+    double together = product_seconds(p, BESIDE_SECONDS);
     TRY(finish(&w, thread));
-    alone = (alone + product_seconds(p, 0.1)) / 2;
+    alone = (alone + product_seconds(p, BESIDE_SECONDS / 2)) / 2;
     *share = together > alone ? 1 - alone / together : 0;
+    if (rate)
+        *rate = (double)w.bytes / w.seconds;
+    return OK;
+}
+
+/* Seconds that compute loses by one throttled copy of `piece` bytes; *late: that it lasts beyond its link's time. */
+static enum status beside_throttled(struct product *p, const struct worker *like, int64_t piece, double *lost, double *late)
+{
+    struct worker w = *like;
+    double share, rate;
+    w.throttle = THROTTLE;
+    w.piece = piece;
+    TRY(beside(p, &w, &share, &rate));
+    *lost = share * (double)piece / rate;
+    *late = fmax(0, (double)piece / rate - (double)piece / THROTTLE);
+    return OK;
+}
+
+/* What throttled copies cost compute: a line through short and long ones. */
+static enum status throttled(struct product *p, const struct worker *w, struct hardware *h)
+{
+    double brief, whole, late;
+    TRY(beside_throttled(p, w, BLOCK, &whole, &late));
+    TRY(beside_throttled(p, w, SHORT, &brief, &h->wake_seconds));
+    double per_byte = fmax((whole - brief) / (double)(BLOCK - SHORT), 1 / MOST_COPIED);
+    h->throttled_bytes = 1 / per_byte;
+    h->throttled_cores = fmax(0, brief - per_byte * SHORT);
     return OK;
 }
 
 static enum status copies(struct bench *b, struct product *p, struct hardware *h)
 {
-    struct worker w = {.b = b, .work = copy_blocks, .lane = LANE_H2D, .n = BLOCKS};
+    struct worker w = {.b = b, .work = copy_blocks, .lane = LANE_H2D, .n = BLOCKS, .piece = BLOCK};
     TRY(warm_rate(&w, &h->h2d));
     h->d2h = h->h2d;
-    TRY(beside(p, &w, &h->cores[LANE_H2D]));
+    TRY(beside(p, &w, &h->cores[LANE_H2D], NULL));
     h->cores[LANE_D2H] = h->cores[LANE_H2D];
     w.late = 1;
+    TRY(throttled(p, &w, h));
     return warm_rate(&w, &h->late);
 }
 
@@ -184,6 +236,19 @@ static enum status both_at_once(struct bench *b, double *sum)
     return r.st != OK ? status_fail(r.st, "%s", r.message) : w.st;
 }
 
+/* Seconds beside compute that a short extent takes longer alone than at the lane's full rate. */
+static enum status idle_lane(struct product *p, const struct worker *like, double full, double *seconds)
+{
+    struct worker w = *like;
+    double share, rate;
+    w.work = move_singly;
+    if (w.lane == LANE_WRITE)
+        TRY(once(&w, &rate)); /* what is read must have been written whole */
+    TRY(beside(p, &w, &share, &rate));
+    *seconds = fmax(0, SHORT / rate - SHORT / full);
+    return OK;
+}
+
 static enum status drives(struct bench *b, struct product *p, const char *path, struct hardware *h)
 {
     struct store_config c = {
@@ -197,9 +262,13 @@ static enum status drives(struct bench *b, struct product *p, const char *path, 
     if (st == OK)
         st = both_at_once(b, &h->both);
     if (st == OK)
-        st = beside(p, &r, &h->cores[LANE_READ]);
+        st = beside(p, &r, &h->cores[LANE_READ], NULL);
     if (st == OK)
-        st = beside(p, &w, &h->cores[LANE_WRITE]);
+        st = beside(p, &w, &h->cores[LANE_WRITE], NULL);
+    if (st == OK)
+        st = idle_lane(p, &w, h->write, &h->write_seconds);
+    if (st == OK)
+        st = idle_lane(p, &r, h->read, &h->read_seconds);
     store_close(b->store);
     h->both = h->both < h->read + h->write ? h->both : h->read + h->write;
     return st;
@@ -222,7 +291,7 @@ enum status profile_lanes(const struct settings *s, const char *path, struct har
     b.to = memory + BLOCKS * BLOCK;
     struct worker update = {.b = &b, .work = update_blocks, .lane = LANE_HOST};
     TRY_GOTO(copies(&b, &p, h), out);
-    TRY_GOTO(beside(&p, &update, &h->cores[LANE_HOST]), out);
+    TRY_GOTO(beside(&p, &update, &h->cores[LANE_HOST], NULL), out);
     TRY_GOTO(drives(&b, &p, path, h), out);
     h->host_memory = 2 * h->h2d;
 out:

@@ -2,9 +2,8 @@
 #include "plan/hardware.h"
 #include "plan/plan.h"
 
+#include <math.h>
 #include <string.h>
-
-#define WAKE_UP_SECONDS 15e-6 /* that a sleep of a throttled copy lasts too long */
 
 /* A group's ranks: those on one node, and the nodes they are on. */
 struct span {
@@ -41,16 +40,21 @@ static void set_comm(struct cost_model *c, const struct hardware *h, enum lane l
     c->demand[lane][LINK_ACROSS] = across / seconds;
 }
 
-/* Copies of the CPU: memcpy; of cpu:discrete, the target is poisoned before, and both take as long as the link at least. */
+/* Copies of the CPU: memcpy; of cpu:discrete, the target is poisoned before, and both take as long as the link at least. A copy
+ * that sleeps until its bytes are due takes a core from compute when it wakes, and compute's threads wait for each other. */
 static void set_copies(struct cost_model *c, const struct hardware *h, const struct settings *s, enum lane lane, double full)
 {
-    double busy = 1 / full, wait = s->link_gbps > 0 ? 1 / (s->link_gbps * 1e9) : 0;
+    double busy = 1 / full;
     if (s->device == DEVICE_CPU_DISCRETE && 1 / h->late > busy)
         busy = 1 / h->late;
-    double seconds = wait > busy ? wait : busy;
-    c->lane_bytes[lane] = 1 / seconds;
-    c->lane_seconds[lane] += wait > 0 ? WAKE_UP_SECONDS : 0;
-    c->demand[lane][LINK_CORES] = h->cores[lane] * busy / seconds;
+    c->lane_bytes[lane] = 1 / busy;
+    c->demand[lane][LINK_CORES] = h->cores[lane];
+    if (s->link_gbps > 0) {
+        c->lane_bytes[lane] = fmin(s->link_gbps * 1e9, 1 / busy);
+        c->lane_seconds[lane] += h->wake_seconds;
+        c->lane_cores[lane] = h->throttled_cores;
+        c->demand[lane][LINK_CORES] = fmin(h->cores[lane], c->lane_bytes[lane] / h->throttled_bytes);
+    }
 }
 
 /* Copy and I/O lanes: a rank's part of its node. */
@@ -67,6 +71,8 @@ static void set_transfers(struct cost_model *c, const struct hardware *h, const 
         else
             set_copies(c, h, s, (enum lane)l, rate[l]);
     }
+    c->lane_idle[LANE_READ] += h->read_seconds;
+    c->lane_idle[LANE_WRITE] += h->write_seconds;
     c->demand[LANE_READ][LINK_DRIVES] = c->demand[LANE_WRITE][LINK_DRIVES] = (h->read + h->write) / h->both / 2;
 }
 
@@ -118,6 +124,7 @@ void plan_cost_model(const struct settings *s, struct cost_model *out)
     for (int l = 0; l < LANES; l++) {
         out->lane_bytes[l] = 1e30; /* of lanes that have a model of their own */
         out->lane_seconds[l] = h->overhead;
+        out->lane_idle[l] = l != LANE_COMPUTE ? h->wake_seconds : 0;
     }
     set_transfers(out, h, s, per_node);
     struct span world = span_of(dp * u * r, 1, per_node), ulysses = span_of(u, 1, per_node), ring = span_of(r, u, per_node);

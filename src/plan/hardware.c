@@ -107,7 +107,7 @@ static void from_preset(const struct preset *p, int count, struct hardware *h)
     set_device(&h->device, F32, p, 0.8 * p->fp32 / p->gemm);
     curve_set(&h->device.ops.memory, p->memory * GIGA);
     curve_set(&h->host.memory, p->host_memory * GIGA);
-    h->h2d = h->d2h = h->late = p->link * GIGA;
+    h->h2d = h->d2h = h->late = h->throttled_bytes = p->link * GIGA;
     h->host_memory = p->host_memory * GIGA;
     h->read = READ_GBPS * GIGA;
     h->write = WRITE_GBPS * GIGA;
@@ -232,11 +232,15 @@ void hardware_assumed(struct hardware *h)
     curve_set(&h->device.ops.memory, 15e9);
     curve_set(&h->host.memory, 12e9);
     h->h2d = h->d2h = 10e9;
-    h->late = 10e9;
+    h->late = h->throttled_bytes = 10e9;
+    h->wake_seconds = 50e-6;
+    h->throttled_cores = 25e-6;
     h->host_memory = 40e9;
     h->read = 2e9;
     h->write = 1.5e9;
     h->both = h->read + h->write;
+    h->read_seconds = 200e-6;
+    h->write_seconds = 100e-6;
     h->inside = 2.6e9;
     h->across = 2e9;
 }

@@ -27,10 +27,15 @@ struct hardware {
     struct op_rates host; /* the optimizer's ops on the host's processors, all of a node */
     double overhead;      /* seconds per instruction */
 
-    double h2d, d2h;          /* of one device */
-    double late;              /* cpu:discrete: of a copy that poisons its target first */
-    double host_memory;       /* of a node, shared by its devices' copies, drives and host ops */
-    double read, write, both; /* of one node, all drives; both: the sum when it reads and writes at once */
+    double h2d, d2h;     /* of one device */
+    double late;         /* cpu:discrete: of a copy that poisons its target first */
+    double wake_seconds; /* cpu: until a lane's sleeping thread runs beside compute */
+    /* cpu:discrete: the processors' time that a throttled copy takes from compute, whatever its size, and the bytes that it
+     * copies in each further second of that. */
+    double throttled_cores, throttled_bytes;
+    double host_memory;                 /* of a node, shared by its devices' copies, drives and host ops */
+    double read, write, both;           /* of one node, all drives; both: the sum when it reads and writes at once */
+    double read_seconds, write_seconds; /* that an extent takes longer before which its lane had nothing to do */
     /* Of one device and direction to another one of its node, and to one of another node. */
     double inside, inside_seconds, across, across_seconds;
     /* cpu: the share of the processors' time that a lane takes from compute, by lane, running at its full rate. */

@@ -55,10 +55,12 @@ enum link { LINK_CORES, LINK_MEMORY, LINK_DRIVES, LINK_INSIDE, LINK_ACROSS, LINK
 struct cost_model {
     struct rates device;
     struct op_rates host;
-    double lane_bytes[LANES];    /* bytes per second of copy, I/O and comm lanes */
-    double lane_seconds[LANES];  /* fixed part of an instruction there */
-    double overhead;             /* the same on the compute and host lanes */
+    double lane_bytes[LANES];   /* bytes per second of copy, I/O and comm lanes */
+    double lane_seconds[LANES]; /* fixed part of an instruction there */
+    double lane_idle[LANES]; /* and of one there that finds the lane idle: those after it are under way when their turn comes */
+    double overhead;         /* the fixed part on the compute and host lanes */
     double demand[LANES][LINKS]; /* share of a link's capacity that a lane running alone takes */
+    double lane_cores[LANES];    /* seconds of LINK_CORES that an instruction there takes besides, whatever its size */
     int widens;                  /* a product of an fp32 and a bf16 matrix has fp32's rate, not bf16's */
     double peak_flops;           /* dense peak of the storage type: what MFU refers to */
     char source[192];            /* for people */

@@ -3,6 +3,7 @@
 #include "program/drives.h"
 
 #include <math.h>
+#include <string.h>
 
 /* One lane: the instruction that runs, and the next one. */
 struct runner {
@@ -10,7 +11,9 @@ struct runner {
     int last; /* of its last one; -1: it has none */
     int dep;  /* its first dependency that may not have ended yet */
     int running;
+    double idle;            /* when it last ended something */
     double speed;           /* while running: 1 if it has its links to itself */
+    double demand[LINKS];   /* while running: the share of a link that it takes at full speed */
     int ahead[DRIVE_DEPTH]; /* those after `at`, as far as they have been looked up: */
     int first, known;       /* so many, from ahead[first] on and round */
 };
@@ -114,7 +117,7 @@ static void share_drives(struct simulation *s, double speed[LANES])
     for (int l = LANE_READ; l <= LANE_WRITE; l++) {
         speed[l] = s->lane[l].running ? in_flight(s, l) : 0;
         most = fmax(most, speed[l]);
-        asked += speed[l] * s->m->demand[l][LINK_DRIVES];
+        asked += speed[l] * s->lane[l].demand[LINK_DRIVES];
     }
     for (int l = LANE_READ; l <= LANE_WRITE; l++)
         speed[l] /= fmax(most, asked);
@@ -129,13 +132,13 @@ static double fair_part(const struct simulation *s, int k)
     for (int again = 1; again;) {
         int n = 0;
         for (int l = 0; l < LANES; l++)
-            n += s->lane[l].running && s->m->demand[l][k] > 0 && !settled[l];
+            n += s->lane[l].running && s->lane[l].demand[k] > 0 && !settled[l];
         part = left / n;
         again = 0;
         for (int l = 0; l < LANES; l++)
-            if (s->lane[l].running && s->m->demand[l][k] > 0 && !settled[l] && s->m->demand[l][k] <= part) {
+            if (s->lane[l].running && s->lane[l].demand[k] > 0 && !settled[l] && s->lane[l].demand[k] <= part) {
                 settled[l] = again = 1;
-                left -= s->m->demand[l][k];
+                left -= s->lane[l].demand[k];
             }
     }
     return part;
@@ -163,8 +166,8 @@ static void share(struct simulation *s)
             continue;
         double speed = drives[l];
         for (int k = 0; k < LINKS; k++)
-            if (s->m->demand[l][k] > part[k] && part[k] / s->m->demand[l][k] < speed)
-                speed = part[k] / s->m->demand[l][k];
+            if (r->demand[k] > part[k] && part[k] / r->demand[k] < speed)
+                speed = part[k] / r->demand[k];
         if (speed == r->speed)
             continue;
         struct instr *in = &s->p->instrs[r->at];
@@ -180,7 +183,7 @@ static void set_running(struct simulation *s, int l, int running)
         s->load[k] = 0; /* summed anew: what is left over is exactly nothing */
         for (int o = 0; o < LANES; o++)
             if (s->lane[o].running)
-                s->load[k] += s->m->demand[o][k];
+                s->load[k] += s->lane[o].demand[k];
     }
 }
 
@@ -194,7 +197,11 @@ static int start_ready(struct simulation *s, double *later)
         struct instr *in = &s->p->instrs[s->lane[l].at];
         in->start = s->now;
         in->end = s->now + cost_seconds(s->m, in, program_call(s->p, in));
+        if (s->m->lane_idle[l] > 0 && s->lane[l].idle < s->now)
+            in->end += s->m->lane_idle[l];
         s->lane[l].speed = 1;
+        if (s->m->lane_cores[l] > 0)
+            s->lane[l].demand[LINK_CORES] = s->m->demand[l][LINK_CORES] + s->m->lane_cores[l] / (in->end - in->start);
         set_running(s, l, 1);
         started = 1;
     }
@@ -206,6 +213,7 @@ static void retire_ended(struct simulation *s)
     for (int l = 0; l < LANES; l++)
         if (s->lane[l].running && s->p->instrs[s->lane[l].at].end <= s->now) {
             set_running(s, l, 0);
+            s->lane[l].idle = s->now;
             advance(s, l);
         }
 }
@@ -215,8 +223,11 @@ double program_simulate(struct program *p, const struct cost_model *m, const int
 {
     struct simulation s = {.p = p, .m = m, .dep_first = dep_first, .dep = dep, .release = release};
     double total = 0;
-    for (int l = 0; l < LANES; l++)
+    for (int l = 0; l < LANES; l++) {
         s.lane[l].at = s.lane[l].last = -1;
+        s.lane[l].idle = -1;
+        memcpy(s.lane[l].demand, m->demand[l], sizeof m->demand[l]);
+    }
     for (int i = 0; i < p->n_instrs; i++) {
         p->instrs[i].end = INFINITY;
         s.lane[p->instrs[i].lane].last = i;

@@ -223,7 +223,8 @@ static void shared_processors(void **state)
     near(two.lane_bytes[LANE_WRITE], one.lane_bytes[LANE_WRITE] / 2);
 }
 
-/* A copy of cpu:discrete poisons its target and copies, 10 GB/s alone, 5 with the poison, within the link's time. */
+/* A copy of cpu:discrete poisons its target and copies, 10 GB/s alone, 5 with the poison, within the link's time. Throttled, it
+ * takes what was measured of such copies from compute, but no more than an unthrottled one. */
 static void throttled_copies(void **state)
 {
     (void)state;
@@ -232,11 +233,17 @@ static void throttled_copies(void **state)
     hardware_assumed(&h);
     h.late = 5e9;
     h.cores[LANE_H2D] = 0.5;
+    h.wake_seconds = 7e-5;
+    h.throttled_cores = 2e-5;
+    h.throttled_bytes = 8e9;
     struct settings s = {.hardware = &h, .device = DEVICE_CPU};
     plan_cost_model(&s, &c);
     near(c.lane_bytes[LANE_H2D], 10e9);
     near(c.demand[LANE_H2D][LINK_CORES], 0.5);
     near(c.demand[LANE_COMPUTE][LINK_CORES], 1);
+    assert_true(c.lane_cores[LANE_H2D] == 0 && c.lane_seconds[LANE_H2D] < 7e-5 && c.lane_idle[LANE_COMPUTE] == 0);
+    near(c.lane_idle[LANE_H2D], 7e-5);
+    near(c.lane_idle[LANE_READ], 7e-5 + h.read_seconds);
     s.device = DEVICE_CPU_DISCRETE;
     plan_cost_model(&s, &c);
     near(c.lane_bytes[LANE_H2D], 5e9);
@@ -244,7 +251,9 @@ static void throttled_copies(void **state)
     s.link_gbps = 1;
     plan_cost_model(&s, &c);
     near(c.lane_bytes[LANE_H2D], 1e9);
-    near(c.demand[LANE_H2D][LINK_CORES], 0.5 * 0.2);
+    near(c.demand[LANE_H2D][LINK_CORES], 1. / 8);
+    near(c.lane_cores[LANE_H2D], 2e-5);
+    near(c.lane_seconds[LANE_H2D], 7e-5 + h.overhead);
     s.link_gbps = 8;
     plan_cost_model(&s, &c);
     near(c.lane_bytes[LANE_H2D], 5e9);

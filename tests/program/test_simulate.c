@@ -107,6 +107,41 @@ static void uneven(void **state)
     program_destroy(p);
 }
 
+/* Beside their share of the cores two copies of 2 s take half a second each, which compute loses. */
+static void wakes(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    m.demand[LANE_COMPUTE][LINK_CORES] = 1;
+    m.demand[LANE_H2D][LINK_CORES] = 0.25;
+    m.lane_cores[LANE_H2D] = 0.5;
+    struct program *p = empty();
+    add(p, LANE_COMPUTE, 10);
+    add(p, LANE_H2D, 2);
+    add(p, LANE_H2D, 2);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 12);
+    near(p->instrs[2].end, 4);
+    program_destroy(p);
+}
+
+/* What finds its lane idle, at first or after waiting, takes longer; what follows at once does not. */
+static void idle_lanes(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    m.lane_idle[LANE_READ] = 0.5;
+    struct program *p = empty();
+    add(p, LANE_READ, 2);
+    add(p, LANE_READ, 2);
+    add(p, LANE_COMPUTE, 6);
+    add(p, LANE_READ, 2);
+    static const int first[] = {0, 0, 0, 0, 1}, dep[] = {2};
+    near(program_simulate(p, &m, first, dep, NULL), 8.5);
+    near(p->instrs[0].end, 2.5);
+    near(p->instrs[1].end, 4.5);
+    program_destroy(p);
+}
+
 /* Demands that fit together slow nobody; the narrowest link of a lane decides. */
 static void several_links(void **state)
 {
@@ -228,6 +263,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(alone),
                                        cmocka_unit_test(halves),
                                        cmocka_unit_test(uneven),
+                                       cmocka_unit_test(wakes),
+                                       cmocka_unit_test(idle_lanes),
                                        cmocka_unit_test(several_links),
                                        cmocka_unit_test(drives_by_bytes_in_flight),
                                        cmocka_unit_test(writes_yield),
