@@ -109,8 +109,8 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
         print_double(s->beta2, f);
         return;
     case KEY_DRIVES:
-        if (s->nvme_drives == AUTO) {
-            fputs("auto", f);
+        if (s->nvme_drives <= 0) {
+            fputs(s->nvme_drives == 0 ? "none" : "auto", f);
             return;
         }
         fprintf(f, "%dx", s->nvme_drives);

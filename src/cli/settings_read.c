@@ -170,10 +170,8 @@ static enum status resolve_drives(struct settings *s, const struct flag *flags, 
         return status_fail(ERR_INVALID, "--nvme %s and --nvme-max %s contradict each other; leave one out",
                            drives ? drives : "of the file", most ? most : "of the file");
     }
-    if (s->nvme_drives == 0) {
-        s->nvme_drives = AUTO;
+    if (s->nvme_drives == 0)
         s->nvme_max = 0;
-    }
     return OK;
 }
 

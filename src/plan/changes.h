@@ -21,7 +21,7 @@ struct change {
     double per_second; /* tokens */
     int64_t arena[TIERS];
     char strategy[PLAN_TEXT]; /* strategy_describe */
-    int proposal;       /* private to changes.c: its number */
+    int proposal;             /* private to changes.c: its number */
     int64_t tokens;
 };
 
@@ -41,6 +41,8 @@ enum status changes_find(const struct plan *p, const struct model *m, const stru
 
 /* The flag of a tier's budget. */
 extern const char *const changes_flag[TIERS];
+/* The same, but where --nvme says that there are no drives: that. */
+const char *changes_flag_given(const struct settings *s, enum tier t);
 
 /* The three cheapest, two lines each: what to type, what it gives. */
 void changes_print(const struct plan *p, const struct changes *c, FILE *f);

@@ -71,7 +71,7 @@ static void describe_excess(const struct plan *p, const struct settings *s, char
                  asked[t] >= 0 && asked[t] / sharing == p->limit[t] ? "given"
                  : s->machine                                       ? "there"
                                                                     : "free",
-                 part, changes_flag[t], left);
+                 part, changes_flag_given(s, (enum tier)t), left);
     }
 }
 

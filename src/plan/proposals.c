@@ -116,6 +116,11 @@ static int store_bf16(const struct seeker *x, struct trial *t, int64_t freely)
 
 const char *const changes_flag[TIERS] = {"--device-mem", "--host-mem", "--nvme-max"};
 
+const char *changes_flag_given(const struct settings *s, enum tier t)
+{
+    return t == TIER_NVME && s->nvme_drives == 0 ? "--nvme none" : changes_flag[t];
+}
+
 /* So many times a tier's budget; of a machine that is not here, for each of its ranks. */
 static int more_memory(struct trial *t, enum tier tier, int64_t times)
 {

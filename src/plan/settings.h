@@ -42,7 +42,7 @@ struct settings {
     int64_t device_mem, host_mem, nvme_max; /* bytes, AUTO: what is free */
     struct string_list nvme_path;        /* default: the run's directory */
     char *machine;                       /* plan for it instead of this one: a data sheet's name or a YAML file, or NULL */
-    int nvme_drives;                     /* of each of its nodes, key: nvme=4x7GB/s; AUTO: what it has */
+    int nvme_drives;                     /* of each of its nodes, key: nvme=4x7GB/s; 0: none; AUTO: as it is */
     double nvme_gbps;                    /* that one of them reads */
     double link_gbps;                    /* cpu:discrete: throttle of h2d and d2h, 0: none */
     int64_t row_chunk;                   /* tiles: rows=N,heads=N,loss=N (numerics key); AUTO */

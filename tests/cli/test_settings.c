@@ -301,7 +301,7 @@ static void test_drives(void **state)
     }
     for (int i = 0; i < 2; i++) { /* as --nvme-max 0, which may be said beside it */
         assert_int_equal(READ(&s, REQUIRED, "--nvme", i ? "0" : "none"), OK);
-        assert_true(s.nvme_drives == AUTO && s.nvme_max == 0);
+        assert_true(s.nvme_drives == 0 && s.nvme_max == 0);
         settings_free(&s);
         assert_int_equal(READ(&s, REQUIRED, "--nvme=none", "--nvme-max", i ? "0" : "auto"), OK);
         assert_true(s.nvme_max == 0);
@@ -566,6 +566,7 @@ static void test_round_trip(void **state)
     round_trip((char *[]){REQUIRED, "--mesh", "ulysses=8", "--sp", "ulysses", NULL});
     round_trip((char *[]){REQUIRED, "--machine", "4xa100-40", "--nvme", "4x7.1GB/s", NULL});
     round_trip((char *[]){REQUIRED, "--nvme", "7GB/s", NULL});
+    round_trip((char *[]){REQUIRED, "--nvme", "none", NULL});
     round_trip((char *[]){REQUIRED, "--offload", "none", "--tiles", "rows=1,heads=2,loss=3", "--schedule", "wsd", "--eval-data",
                           "e", NULL});
 }

@@ -114,6 +114,8 @@ static void machines(void **state)
     r = e2e_succeeds(NULL, ON("A100-80 --nvme none"));
     e2e_contains(r.out, "tiny, 256 tokens on 1 x a100-80: fits, ");
     e2e_contains(r.out, "no nvme.");
+    e2e_refuses(3, "the plan needs|on the nvme and 0 B are given (--nvme none).", NULL, ON("a100-80 --nvme none --offload nvme"));
+    e2e_refuses(3, "on the nvme and 0 B are given (--nvme-max).", NULL, ON("a100-80 --nvme-max 0 --offload nvme"));
 }
 
 static int without_room(void)
