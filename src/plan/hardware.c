@@ -189,10 +189,19 @@ static int count_behind(const char *name, char *buf, size_t size)
     return 1;
 }
 
+void hardware_preset_nearest(const char *name, char *buf, size_t size)
+{
+    const char *rest;
+    int count = count_of(name, &rest);
+    buf[0] = 0;
+    if (count > 0 && !count_behind(rest, buf, size))
+        find_nearest(rest, count, buf, size);
+}
+
 enum status hardware_preset(const char *name, struct hardware *out)
 {
     const char *rest;
-    char all[128] = "", near[128] = "";
+    char all[128] = "", near[128];
     int count = count_of(name, &rest);
     const struct preset *p = count > 0 ? find(rest) : NULL;
     if (p) {
@@ -206,8 +215,7 @@ enum status hardware_preset(const char *name, struct hardware *out)
         strncat(all, i ? ", " : "", sizeof all - strlen(all) - 1);
         strncat(all, presets[i].name, sizeof all - strlen(all) - 1);
     }
-    if (count > 0 && !count_behind(rest, near, sizeof near))
-        find_nearest(rest, count, near, sizeof near);
+    hardware_preset_nearest(name, near, sizeof near);
     return status_fail(ERR_INVALID,
                        "--machine: '%s' is neither a file nor one of %s (several: 4xa100-40); a file is YAML: like: h200, then "
                        "what differs%s%s%s",

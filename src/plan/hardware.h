@@ -46,6 +46,8 @@ struct hardware {
  * ERR_INVALID names the presets and the nearest one. */
 enum status hardware_preset(const char *name, struct hardware *out);
 int hardware_is_preset(const char *name);
+/* Those that such a name may be meant to be, "4xa100-40 or 4xa100-80"; "": none is near. 128 bytes are enough. */
+void hardware_preset_nearest(const char *name, char *buf, size_t size);
 
 /* A file of the fields that hardware_write writes; those left out are as data sheets of the like have them, or as the preset's
  * named by `like`. `path` begins the sentence of an error, with the line. */

@@ -350,16 +350,21 @@ static enum status read_field(const struct spot *s, void *user)
 
 static enum status start_from(const struct spot *s, void *user)
 {
+    char near[128], what[256];
+    const char *name = text_of(s->node);
     if (strcmp(s->key, "like") != 0)
         return OK;
     *(int *)user = 1;
-    if (strcmp(text_of(s->node), "cpu") == 0) {
+    if (strcmp(name, "cpu") == 0) {
         hardware_assumed(s->r->h);
         return OK;
     }
-    return hardware_is_preset(text_of(s->node))
-               ? hardware_preset(text_of(s->node), s->r->h)
-               : fail(s, "a data sheet's name is expected, like h200 (ltrain plan --help has them all), or cpu");
+    if (hardware_is_preset(name))
+        return hardware_preset(name, s->r->h);
+    hardware_preset_nearest(name, near, sizeof near);
+    snprintf(what, sizeof what, "a data sheet's name is expected, like h200 (ltrain plan --help has them all), or cpu%s%s%s",
+             near[0] ? "; did you mean " : "", near, near[0] ? "?" : "");
+    return fail(s, what);
 }
 
 static enum status read_document(struct reader *r)

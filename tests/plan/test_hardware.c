@@ -103,6 +103,9 @@ static void file_errors(void **state)
     static const char *const cases[][2] = {
         {"name: x\n", "`like: h200` is missing"},
         {"like: h2\n", "box.yaml:1: like: a data sheet's name"},
+        {"like: h300\n", "or cpu; did you mean h100?"},
+        {"like: 2xa100\n", "or cpu; did you mean 2xa100-40 or 2xa100-80?"},
+        {"like: what\n", "(ltrain plan --help has them all), or cpu"},
         {"like: h200\nreed: 1\n", "box.yaml:2: 'reed' is not known here: did you mean 'read'?"},
         {"like: h200\nspeed: 1\n", "box.yaml:2: 'speed' is not one of like, name, source, nodes"},
         {"like: h200\n\nread: fast\n", "box.yaml:3: read: 'fast' is not a number"},
