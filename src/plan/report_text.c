@@ -196,6 +196,15 @@ static const char *whereon(const struct plan *p, const struct settings *s, char 
     return buf;
 }
 
+/* Digits behind the point that leave something of a share in percent: of 12 none, of 1.2 one, of 0.0012 three. */
+static int digits_of(double percent)
+{
+    int digits = percent < 9.95;
+    for (double unit = 0.05; digits > 0 && digits < 9 && percent < unit; unit /= 10)
+        digits++;
+    return digits;
+}
+
 /* First of all whether it fits; of what does not, nothing runs. */
 static void print_header(const struct plan *p, const struct model *m, const struct settings *s, const struct report *r, FILE *f)
 {
@@ -203,8 +212,8 @@ static void print_header(const struct plan *p, const struct model *m, const stru
     const struct strategy *t = &p->strategy;
     double params = (double)m->total_params;
     if (p->fits)
-        snprintf(verdict, sizeof verdict, "fits, %s a step, MFU %.*f%%, %stok/s", report_duration(p->seconds, a), r->mfu < 0.0995,
-                 100 * r->mfu, scaled(r->tokens_per_second, b));
+        snprintf(verdict, sizeof verdict, "fits, %s a step, MFU %.*f%%, %stok/s", report_duration(p->seconds, a),
+                 digits_of(100 * r->mfu), 100 * r->mfu, scaled(r->tokens_per_second, b));
     prose_print(f, 2, "%s, %s tokens%s: %s", m->config.name, units_format_count(p->tokens / p->sequences, tokens),
                 whereon(p, s, on), verdict);
     if (t->ranks > 1)

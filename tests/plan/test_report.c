@@ -360,6 +360,7 @@ static void times(void **state)
     assert_non_null(strstr(text, "A step takes longer than a day, and a run is saved between steps only: 100 (--steps) would "
                                  "take 324 days."));
     assert_null(strstr(text, "280000"));
+    assert_true(strtod(strstr(text, "MFU ") + 4, NULL) > 0); /* not 0.0 */
     free(text);
     plan_destroy(plan);
     model_destroy(m);
