@@ -179,7 +179,7 @@ static int segment_split(struct scan *s, int tier, int k, int64_t at)
     return left;
 }
 
-/* The segment after k, which was written like it, becomes part of it. */
+/* The segment after k, which was accessed like it, becomes part of it. */
 static void segment_absorb(struct scan *s, int tier, int k)
 {
     int gone = s->segment[k].next;
@@ -188,6 +188,7 @@ static void segment_absorb(struct scan *s, int tier, int k)
         own_stretches(s, tier, g->lo, g->hi, k);
         move_cursor(s, tier, gone, -1);
     }
+    forget_readers(s, &g->readers);
     s->segment[k].hi = g->hi;
     s->segment[k].next = g->next;
     if (g->next >= 0)
@@ -225,10 +226,23 @@ static int write_segment(struct scan *s, int i, int k)
     return depend(s, i, last);
 }
 
+/* Whether what was written, or read last by every lane, is the same. Of buffers, lists may be long and are seldom equal. */
+static int were_read_alike(const struct scan *s, const struct segment *a, const struct segment *b)
+{
+    int r = a->readers, q = b->readers;
+    if (s->space == HAZARD_BUFFERS || a->writer != b->writer)
+        return 0;
+    while (r >= 0 && q >= 0 && s->reader[r].access == s->reader[q].access) {
+        r = s->reader[r].next;
+        q = s->reader[q].next;
+    }
+    return r < 0 && q < 0;
+}
+
 /* Bytes [lo, hi), the first of which is in segment k. Returns the segment that begins there; -1: out of memory. */
 static int scan_bytes(struct scan *s, int i, int tier, int k, int64_t lo, int64_t hi, int write)
 {
-    int first = -1;
+    int first = -1, before = -1;
     if (s->segment[k].lo < lo) {
         k = segment_split(s, tier, k, lo);
         if (k < 0)
@@ -241,14 +255,14 @@ static int scan_bytes(struct scan *s, int i, int tier, int k, int64_t lo, int64_
         if (k < 0 || !(write ? write_segment(s, i, k) : read_segment(s, i, k)))
             return -1;
         int last = s->segment[k].hi == hi;
-        if (first < 0) {
-            first = k;
-        } else if (write) {
-            segment_absorb(s, tier, first);
-            k = first;
-        }
+        first = first < 0 ? k : first;
+        if (before >= 0 && (write || were_read_alike(s, &s->segment[before], &s->segment[k])))
+            segment_absorb(s, tier, before);
+        else
+            before = k;
         if (last)
             return first;
+        k = before;
     }
 }
 
@@ -399,15 +413,26 @@ enum status scan_prepare(struct scan *s, const struct program *p, enum hazard_sp
     return OK;
 }
 
+/* Whether an operand goes on where another one ends, read or written like it: versions are none of the scan's business. */
+static int goes_on(const struct operand *o, const struct operand *next)
+{
+    return next->buffer == o->buffer && next->offset == o->offset + o->bytes &&
+           (next->access & ACCESS_WRITE) == (o->access & ACCESS_WRITE);
+}
+
 int scan_instr(struct scan *s, int i)
 {
     const struct instr *in = &s->p->instrs[i];
     const struct operand *o = &s->p->operands[in->first_operand];
     int access = access_of(s, i);
     memset(s->want, 0, sizeof s->want);
-    for (int k = 0; k < in->n_operands; k++)
-        if (!scan_operand(s, access, &o[k]))
+    for (int k = 0, next; k < in->n_operands; k = next) {
+        struct operand all = o[k];
+        for (next = k + 1; next < in->n_operands && goes_on(&all, &o[next]); next++)
+            all.bytes += o[next].bytes;
+        if (!scan_operand(s, access, &all))
             return 0;
+    }
     for (int k = 0; k < in->n_operands && s->space == HAZARD_BUFFERS; k++)
         if (s->last[o[k].buffer] == i)
             forget_buffer(s, o[k].buffer);

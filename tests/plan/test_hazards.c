@@ -17,7 +17,8 @@ struct program_of_test {
     int lo[INSTRS], hi[INSTRS], write[INSTRS];
 };
 
-/* One operand an instruction, of one buffer. wide: of four instructions how many read most of it. */
+/* One argument an instruction, of one buffer and in two operands where it is long enough. wide: of four instructions how many
+ * read most of it. */
 static void draw(struct program_of_test *t, uint64_t seed, uint64_t wide)
 {
     assert_int_equal(program_create("drawn", &t->p), OK);
@@ -30,10 +31,12 @@ static void draw(struct program_of_test *t, uint64_t seed, uint64_t wide)
                               : t->lo[i] + 1 + (int)rng_below(seed, 1, at + 2, min_i64(8, BYTES - t->lo[i]));
         t->write[i] = !reads_most && rng_below(seed, 1, at + 3, 2);
         program_add_instr(t->p, OP_FILL, LANE_COMPUTE);
-        program_add_operand(t->p, (struct operand){.offset = t->lo[i],
-                                                   .bytes = t->hi[i] - t->lo[i],
-                                                   .tensor = -1,
-                                                   .access = t->write[i] ? ACCESS_WRITE : ACCESS_READ});
+        for (int from = t->lo[i], end; from < t->hi[i]; from = end) {
+            end = from == t->lo[i] && t->hi[i] - from > 1 ? (from + t->hi[i]) / 2 : t->hi[i];
+            program_add_operand(
+                t->p, (struct operand){
+                          .offset = from, .bytes = end - from, .tensor = -1, .access = t->write[i] ? ACCESS_WRITE : ACCESS_READ});
+        }
     }
 }
 
