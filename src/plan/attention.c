@@ -178,7 +178,7 @@ static void gather_qkv(struct lowering *L, int l, int t)
             }
         }
         value_drop(L, &L->n1, c);
-        value_drop(L, &L->x[l], c);
+        value_pause(L, &L->x[l], c);
     }
     if (with_keys) {
         to_heads(L, k, &L->heads_k[kt % 2]);

@@ -113,9 +113,11 @@ static enum residency acts_of(const struct lowering *L, int layer)
     return layer >= away ? RES_DEVICE : strategy_residency(&L->s, CLASS_ACT, layer, away);
 }
 
-static int is_staged(const struct lowering *L, enum residency acts)
+/* What a layer of the forward pass reads again stays where gradients pass, if that is nearer than its home. */
+static void stay_between_visits(const struct lowering *L, struct value *v, enum residency acts)
 {
-    return acts == RES_NVME && L->s.passing == RES_HOST;
+    v->staged = acts == RES_NVME && L->s.passing == RES_HOST;
+    v->lingers = acts != RES_DEVICE && L->s.passing == RES_DEVICE;
 }
 
 static void create_activations(struct lowering *L)
@@ -128,7 +130,8 @@ static void create_activations(struct lowering *L)
     for (int l = 0; l <= (int)c->layers; l++) {
         chunk_value(L, &L->x[l], "x", l, -1, l ? VALUE_X : VALUE_TEMP, c->dim, T, l < (int)c->layers ? acts_of(L, l) : RES_NONE,
                     CHUNKS);
-        L->x[l].staged = is_staged(L, acts_of(L, l));
+        if (l < (int)c->layers)
+            stay_between_visits(L, &L->x[l], acts_of(L, l));
     }
     for (int l = 0; l < (int)c->layers; l++) {
         enum residency saved = acts_of(L, l), lasting = L->role & ROLE_BACKWARD ? saved : RES_NONE;
@@ -138,7 +141,7 @@ static void create_activations(struct lowering *L)
             chunk_value(L, &L->q[i], "q", l, t, VALUE_Q, q_cols, T, saved, ROUTED);
             optional(L, &L->q[i]);
             chunk_value(L, &L->o[i], "o", l, t, VALUE_TEMP, q_cols, T, saved, ROUTED);
-            L->o[i].staged = is_staged(L, saved);
+            stay_between_visits(L, &L->o[i], saved);
             snprintf(name, sizeof name, "layer%d.lse%d", l, t);
             value_create(L, &L->lse[i], name, CLASS_ACT, L->s.head_tile, L->attn_rows * 4, L->s.head_tile, lasting);
         }

@@ -45,7 +45,8 @@ struct value {
     struct tile *tiles;
     int n_tiles;
     int sharded;     /* rows are those of shards, not elements of the unit */
-    int staged;      /* copies that come by way of the host stay there until value_unstage */
+    int staged;      /* copies that come by way of the host stay there until value_leave */
+    int lingers;     /* copies on the device stay there between visits until value_leave */
     int full;        /* device copies lie in one buffer of all rows (while open_full) */
     int full_buffer; /* -1: not open */
 };
@@ -65,8 +66,8 @@ struct strategy {
     enum residency params, grads, optim, acts;
     enum tensor_class nearer_class; /* parameters, gradients, optimizer state or activations */
     int nearer;             /* of the layers, so many, evenly spread, have that class one tier nearer than it says above */
-    enum residency passing; /* where gradients of activations are between two visits; if it is the host, and activations are
-                             * on nvme, what a layer reads again and again stays there, too, until the layer is done */
+    enum residency passing; /* where gradients of activations are between two visits; if that is nearer than activations are,
+                             * what a layer of the forward pass reads again stays there, too, until the layer is done */
     int device_layers;      /* so many of the last layers keep their activations on the device: there is no time to fetch them */
     int device_chunks;      /* and of the other layers' so many of the last row chunks */
     int kept_chunks;        /* alpha: so many of the row chunks keep what could be recomputed */
@@ -207,8 +208,11 @@ void value_drop(struct lowering *L, struct value *v, int tile);
 void value_drop_all(struct lowering *L, struct value *v);
 /* Forgets all copies of a transient tile: it is computed again when it is needed. */
 void value_forget(struct value *v, int tile);
-/* Forgets the copies on the host that a staged value left there. */
-void value_unstage(struct value *v);
+/* End of a visit that others follow: forgets the device copy unless it lives or lingers there. */
+void value_pause(struct lowering *L, struct value *v, int tile);
+/* After the last visit of the forward pass: forgets what a staged or lingering value left nearer than its home, and from now on
+ * it leaves nothing there. */
+void value_leave(struct lowering *L, struct value *v);
 /* Forgets an open full buffer, so that the next one is new. */
 void value_reset_full(struct value *v);
 void value_open_full(struct lowering *L, struct value *v);

@@ -138,7 +138,7 @@ static void mlp_forward(struct lowering *L, int l, int c)
     if (!keeps_input(L, l))
         value_forget(&L->x[l], c);
     if (l + 1 < (int)L->m->config.layers) /* the loss follows the last layer chunk by chunk */
-        value_drop(L, &L->x[l + 1], c);
+        value_pause(L, &L->x[l + 1], c);
 }
 
 static void lower_embed(struct lowering *L, int c)
@@ -161,7 +161,7 @@ static void lower_embed(struct lowering *L, int c)
     }
     emit_done(L, 0);
     value_put(L, x, c);
-    value_drop(L, x, c);
+    value_pause(L, x, c);
 }
 
 static int head_unit(const struct lowering *L)
@@ -249,9 +249,9 @@ void lower_forward(struct lowering *L)
             }
         }
         unit_drop(L, l + 1);
-        value_unstage(&L->x[l]);
+        value_leave(L, &L->x[l]);
         for (int t = 0; t < L->n_tiles_q; t++)
-            value_unstage(&L->o[l * L->n_tiles_q + t]);
+            value_leave(L, &L->o[l * L->n_tiles_q + t]);
     }
     unit_drop(L, last);
     unit_drop(L, head_unit(L));

@@ -32,7 +32,7 @@ void strategy_describe(const struct strategy *s, char *buf, int size)
         snprintf(nearer, sizeof nearer, " (%s of %d layer%s on the %s)", class_name(s->nearer_class), s->nearer,
                  s->nearer > 1 ? "s" : "", tier_name((enum tier)strategy_nearer(s)));
     if (s->passing != s->acts)
-        snprintf(passing, sizeof passing, " (gradients of activations on the %s)", tier_name((enum tier)s->passing));
+        snprintf(passing, sizeof passing, " (what layers pass on stays on the %s)", tier_name((enum tier)s->passing));
     if (s->input_every > 1)
         snprintf(inputs, sizeof inputs, "  inputs 1/%d", s->input_every);
     if (s->write_depth > 0 && uses_drives(s))

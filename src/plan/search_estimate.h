@@ -4,7 +4,7 @@
 
 #include "plan/search.h"
 
-enum { OPTIONS_ACTS = 5 };
+enum { OPTIONS_ACTS = 6 };
 
 /* The choices that the settings leave open. */
 struct options {

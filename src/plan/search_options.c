@@ -17,8 +17,8 @@ static int residencies(enum offload given, enum residency out[3])
 /* Given, gradients are where activations are; else on the device or the host, too, where all activations would not fit. */
 static int activations(enum offload given, struct options *o)
 {
-    static const enum residency acts[OPTIONS_ACTS] = {RES_DEVICE, RES_HOST, RES_HOST, RES_NVME, RES_NVME},
-                                passing[OPTIONS_ACTS] = {RES_DEVICE, RES_DEVICE, RES_HOST, RES_HOST, RES_NVME};
+    static const enum residency acts[OPTIONS_ACTS] = {RES_DEVICE, RES_HOST, RES_HOST, RES_NVME, RES_NVME, RES_NVME},
+                                passing[OPTIONS_ACTS] = {RES_DEVICE, RES_DEVICE, RES_HOST, RES_DEVICE, RES_HOST, RES_NVME};
     if (given != OFFLOAD_AUTO) {
         residencies(given, o->acts);
         o->passing[0] = o->acts[0];

@@ -253,10 +253,19 @@ void value_forget(struct value *v, int tile)
         v->tiles[tile].place[k] = nowhere;
 }
 
-void value_unstage(struct value *v)
+void value_pause(struct lowering *L, struct value *v, int tile)
+{
+    if (!v->lingers)
+        value_drop(L, v, tile);
+}
+
+void value_leave(struct lowering *L, struct value *v)
 {
     for (int i = 0; v->staged && i < v->n_tiles; i++)
         v->tiles[i].place[TIER_HOST] = nowhere;
+    if (v->lingers)
+        value_drop_all(L, v);
+    v->lingers = 0;
 }
 
 void value_drop_all(struct lowering *L, struct value *v)
@@ -278,7 +287,8 @@ void value_open_full(struct lowering *L, struct value *v)
 
 void value_close_full(struct lowering *L, struct value *v)
 {
-    value_drop_all(L, v);
+    for (int i = 0; i < v->n_tiles; i++)
+        value_pause(L, v, i);
     if (!lives_full(v))
         v->full_buffer = -1;
 }

@@ -491,6 +491,19 @@ static void keeps_inputs_that_fit(void **state)
     model_destroy(m);
 }
 
+/* Bytes of activations that the forward pass brings to the device. */
+static int64_t fetched_forward(const struct program *p)
+{
+    int64_t bytes = 0;
+    for (int n = 0; n < p->n_instrs; n++) {
+        const struct instr *in = &p->instrs[n];
+        const struct operand *o = &p->operands[in->first_operand];
+        if (in->op == OP_COPY && in->lane == LANE_H2D && in->phase == 'f' && p->tensors[o->tensor].class == CLASS_ACT)
+            bytes += program_call(p, in)->bytes;
+    }
+    return bytes;
+}
+
 /* Wherever activations and their gradients are between visits, some row chunks apart or not, a step makes the same values of what
  * it is given; of `ranks`. */
 static void same_wherever_gradients_pass(int ulysses, int ring)
@@ -529,6 +542,8 @@ static void same_wherever_gradients_pass(int ulysses, int ring)
             read[i] += p->instrs[n].lane == LANE_READ ? program_call(p, &p->instrs[n])->bytes : 0;
         first = first ? first : digest;
         assert_true(digest == first);
+        /* what a layer of the forward pass reads again and again stays on the device where gradients do */
+        assert_int_equal(fetched_forward(p) == 0, strategy.passing == RES_DEVICE);
         program_destroy(p);
     }
     print_message("ulysses=%d,ring=%d: %lld bytes are read from drives, with gradients on the host %lld\n", ulysses, ring,
