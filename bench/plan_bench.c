@@ -98,14 +98,13 @@ static struct moment now(void)
     return (struct moment){seconds(CLOCK_MONOTONIC) - start, seconds(CLOCK_PROCESS_CPUTIME_ID), (double)use.ru_maxrss / 1024};
 }
 
-/* The step if all links are 20% slower than planned for: with the program's waits, or with those of data alone. -1: failed. */
-static double with_slow_links(struct program *p, const struct cost_model *planned, int endless)
+/* The step with links so many times as fast as planned for: with the program's waits, or with those of data alone, as if memory
+ * had no end. -1: failed. */
+static double with_links(struct program *p, const struct cost_model *planned, double speed, int endless)
 {
-    struct cost_model m = *planned;
+    struct cost_model m;
     struct deps d;
-    for (int l = 0; l < LANES; l++)
-        if (l != LANE_COMPUTE && l != LANE_HOST)
-            m.lane_bytes[l] *= 0.8;
+    cost_with_links(planned, speed, &m);
     if ((endless ? hazards_find(p, &d) : hazards_from_waits(p, &d)) != OK)
         return -1;
     double step = program_simulate(p, &m, d.first, d.dep, NULL);
@@ -158,9 +157,10 @@ static int run(const struct shape *shape, int64_t tokens, int lean)
            units_format_count(tokens, text), plan->fits ? "fits" : "no  ", most, t1.wall - t0.wall, t1.cpu - t0.cpu,
            t2.wall - t1.wall, t2.cpu - t1.cpu, t1.mib, t2.mib);
     print_memory(p);
-    double slow = with_slow_links(p, &plan->cost, 0), endless = with_slow_links(p, &plan->cost, 1);
-    printf("  %9.4g s %+6.2f%% %+6.2f%% %+6.2f%%\n", p->seconds, 100 * (p->seconds / p->unlimited_seconds - 1),
-           100 * (slow / p->seconds - 1), 100 * (slow / endless - 1));
+    double slow = with_links(p, &plan->cost, 0.8, 0), slow_endless = with_links(p, &plan->cost, 0.8, 1),
+           endless = with_links(p, &plan->cost, 1, 1);
+    printf("  %9.4g s %+6.2f%% %+6.2f%% %+6.2f%%\n", p->seconds, 100 * (p->seconds / endless - 1), 100 * (slow / p->seconds - 1),
+           100 * (slow / slow_endless - 1));
     fflush(stdout);
     plan_destroy(plan);
     model_destroy(m);

@@ -6,12 +6,22 @@
 #include <math.h>
 #include <string.h>
 
-/* In row chunks of compute: how far ahead prefetches go, and how far behind write-backs may fall. */
+/* In row chunks of compute: how far ahead prefetches go, and how far behind write-backs may fall; and the speed of links with
+ * which nothing is to wait for memory. */
 struct pace {
-    double ahead, behind;
+    double ahead, behind, links;
 };
 
-static const struct pace automatic[] = {{64, INFINITY}, {64, 64}, {16, 32}, {8, 16}, {4, 8}, {2, 4}, {1, 2}, {0.25, 1}, {0, 1}};
+static const struct pace automatic[] = {{64, INFINITY, FIT_SLOW},
+                                        {64, INFINITY, 1},
+                                        {64, 64, 1},
+                                        {16, 32, 1},
+                                        {8, 16, 1},
+                                        {4, 8, 1},
+                                        {2, 4, 1},
+                                        {1, 2, 1},
+                                        {0.25, 1, 1},
+                                        {0, 1, 1}};
 enum { PACES = sizeof automatic / sizeof *automatic };
 
 /* The paces of a strategy; n: serially. */
@@ -19,7 +29,7 @@ static struct pace pace_at(const struct strategy *s, int i)
 {
     if (s->prefetch < 0)
         return automatic[i];
-    return (struct pace){s->prefetch, i == 0 ? INFINITY : 1 + 2 * s->prefetch};
+    return (struct pace){s->prefetch, i < 2 ? INFINITY : 1 + 2 * s->prefetch, i == 0 ? FIT_SLOW : 1};
 }
 
 int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier *which)
@@ -45,6 +55,7 @@ static double chunk_seconds(const struct program *p, const struct cost_model *co
 struct fitting {
     struct schedule *schedule;
     const struct strategy *s;
+    const struct cost_model *cost, *slow;
     const int64_t *limit;
     double slack;
     double unit; /* seconds of a row chunk */
@@ -56,10 +67,11 @@ static enum status order(const struct fitting *f, const struct program *p, int i
 {
     enum tier which;
     if (i == f->serial) {
-        TRY(schedule_order(f->schedule, SCHEDULE_SERIAL, 0, 0, NULL, 0));
+        TRY(schedule_order(f->schedule, f->cost, SCHEDULE_SERIAL, 0, 0, NULL, 0));
     } else {
         struct pace pace = pace_at(f->s, i);
-        TRY(schedule_order(f->schedule, SCHEDULE_OVERLAPPED, pace.ahead * f->unit, pace.behind * f->unit, f->limit, f->slack));
+        TRY(schedule_order(f->schedule, pace.links < 1 ? f->slow : f->cost, SCHEDULE_OVERLAPPED, pace.ahead * f->unit,
+                           pace.behind * f->unit, f->limit, f->slack));
     }
     *fits = fit_within(p->arena, f->limit, &which);
     return OK;
@@ -101,13 +113,16 @@ enum status fit_program(const struct model *m, const struct strategy *s, const s
 {
     struct program *p;
     struct schedule *schedule = NULL;
+    struct cost_model slow;
     enum status st;
+    cost_with_links(cost, FIT_SLOW, &slow);
     TRY(lower_program(m, s, role, io, &p));
     p->write_depth = s->write_depth;
-    TRY_GOTO(schedule_create(p, cost, &schedule), done);
-    struct fitting f = {schedule, s, limit, slack, chunk_seconds(p, cost, s, m->config.layers), s->prefetch < 0 ? PACES : 2};
+    TRY_GOTO(schedule_create(p, &schedule), done);
+    struct fitting f = {
+        schedule, s, cost, &slow, limit, slack, chunk_seconds(p, cost, s, m->config.layers), s->prefetch < 0 ? PACES : 3};
     TRY_GOTO(order_within(&f, p, pace), done);
-    st = schedule_finish(schedule);
+    st = schedule_finish(schedule, cost);
 done:
     schedule_destroy(schedule);
     if (st == OK)

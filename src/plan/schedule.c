@@ -18,11 +18,11 @@ static enum status no_memory(void)
 /* The program in its present order, and how it came from the lowered one. */
 struct schedule {
     struct program *p;
-    const struct cost_model *m;
-    struct deps deps; /* on buffers, of the lowered order */
-    int *origin;      /* origin[i]: place of instruction i in the lowered order */
-    int *order;       /* for sorting */
-    double *key;      /* what overlap() sorts by, in lowered order */
+    const struct cost_model *m; /* of the present order */
+    struct deps deps;           /* on buffers, of the lowered order */
+    int *origin;                /* origin[i]: place of instruction i in the lowered order */
+    int *order;                 /* for sorting */
+    double *key;                /* what overlap() sorts by, in lowered order */
 };
 
 /* Puts the program into the order s->order, which is used up. */
@@ -175,7 +175,7 @@ static enum status simulate_released(struct schedule *s, double lag)
     if (st == OK) {
         for (int i = 0; i < p->n_instrs; i++)
             release[i] = p->instrs[i].depth > 0 ? s->key[s->origin[i]] : 0;
-        p->unlimited_seconds = program_simulate(p, s->m, d.first, d.dep, release);
+        program_simulate(p, s->m, d.first, d.dep, release);
     }
     hazards_free(&d);
     free(release);
@@ -240,14 +240,13 @@ static enum status set_serial_bound(struct program *p)
     return OK;
 }
 
-enum status schedule_create(struct program *p, const struct cost_model *m, struct schedule **out)
+enum status schedule_create(struct program *p, struct schedule **out)
 {
     size_t n = (size_t)p->n_instrs + 1;
     struct schedule *s = sys_calloc(1, sizeof *s);
     if (!s)
         return no_memory();
     s->p = p;
-    s->m = m;
     s->origin = sys_malloc(sizeof *s->origin * n);
     s->order = sys_malloc(sizeof *s->order * n);
     enum status st = s->origin && s->order ? OK : no_memory();
@@ -299,34 +298,39 @@ enum status schedule_pack_serially(struct program *p)
     return pack(p, SCHEDULE_SERIAL, NULL, 0);
 }
 
-enum status schedule_order(struct schedule *s, enum schedule_mode mode, double distance, double lag, const int64_t *limit,
-                           double slack)
+enum status schedule_order(struct schedule *s, const struct cost_model *m, enum schedule_mode mode, double distance, double lag,
+                           const int64_t *limit, double slack)
 {
+    s->m = m;
     TRY(permute_back(s));
     if (mode == SCHEDULE_OVERLAPPED)
         TRY(overlap(s, distance, lag));
     return pack(s->p, mode, limit, slack);
 }
 
-enum status schedule_finish(struct schedule *s)
+enum status schedule_simulate(struct program *p, const struct cost_model *m, double *seconds)
 {
-    struct program *p = s->p;
     struct deps d = {0};
-    forget_orders(s);
-    TRY(hazards_set_waits(p));
     TRY(hazards_from_waits(p, &d));
-    p->seconds = program_simulate(p, s->m, d.first, d.dep, NULL);
+    *seconds = program_simulate(p, m, d.first, d.dep, NULL);
     hazards_free(&d);
     return OK;
+}
+
+enum status schedule_finish(struct schedule *s, const struct cost_model *m)
+{
+    forget_orders(s);
+    TRY(hazards_set_waits(s->p));
+    return schedule_simulate(s->p, m, &s->p->seconds);
 }
 
 enum status schedule_program(struct program *p, const struct cost_model *m, enum schedule_mode mode, double distance)
 {
     struct schedule *s;
-    TRY(schedule_create(p, m, &s));
-    enum status st = schedule_order(s, mode, distance, INFINITY, NULL, 0);
+    TRY(schedule_create(p, &s));
+    enum status st = schedule_order(s, m, mode, distance, INFINITY, NULL, 0);
     if (st == OK)
-        st = schedule_finish(s);
+        st = schedule_finish(s, m);
     schedule_destroy(s);
     return st;
 }

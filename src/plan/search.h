@@ -6,7 +6,6 @@
 #include "plan/settings.h"
 #include "program/cost.h"
 
-#define SEARCH_SLOW 0.8
 #define SEARCH_GAIN 0.01 /* of what changes more than a placement, or computes more */
 /* What needs more than this share of a budget is not tried with fewer inputs: attention outputs, which stay, are as large. */
 #define SEARCH_TURNS_HELP 2.0
@@ -27,7 +26,7 @@ struct candidate {
     int tried;                  /* scheduled: seconds and pace are known */
     int whole;                  /* on all layers */
     double seconds;             /* of a step: simulated, else the estimate */
-    double slow;                /* if tried: of a step on links slower by SEARCH_SLOW than planned for */
+    double slow;                /* if tried: of a step on links slower by FIT_SLOW than planned for */
     double excess;              /* the largest share of a tier's limit that is needed: above 1, it does not fit */
     int pace;                   /* of the schedule (fit.h) */
     int late;                   /* the pace from which on it was looked for, where that is faster than from 0 on */
@@ -111,6 +110,10 @@ enum status search_shortened(const struct model *m, const struct settings *s, in
  */
 int search_order(const void *a, const void *b);
 
+/* Whether links slower by FIT_SLOW add more to the step than they may. */
+int search_suffers(const struct candidate *c);
+/* Seconds of the step, and what such links add beyond that. */
+double search_slow_cost(const struct candidate *c);
 /* Seconds of the step, and what counts like them: what slow links add, and writes to drives. */
 double search_cost(const struct candidate *c);
 

@@ -6,7 +6,7 @@
 
 /* What the search gives at most for less traffic, as a share of the step. */
 #define MARGIN 0.003
-/* What links slower by SEARCH_SLOW may add to the step before that counts like the step, up to a share of it: where a step waits
+/* What links slower by FIT_SLOW may add to the step before that counts like the step, up to a share of it: where a step waits
  * for links anyway, a much longer one that does not is no gain. And what a second of drive writes counts in any case. */
 #define SLOW_MAY 1.03
 #define SLOW_COUNTS 0.01
@@ -69,10 +69,19 @@ static void expect(struct candidate *c, const struct candidate *tried)
     c->slow = c->estimate + (tried->slow - tried->estimate) * traffic;
 }
 
+int search_suffers(const struct candidate *c)
+{
+    return c->slow > SLOW_MAY * c->seconds;
+}
+
+double search_slow_cost(const struct candidate *c)
+{
+    return c->seconds + fmax(0, c->slow - SLOW_MAY * c->seconds);
+}
+
 double search_cost(const struct candidate *c)
 {
-    double slower = fmax(0, c->slow - SLOW_MAY * c->seconds);
-    return c->seconds + fmin(slower, SLOW_COUNTS * c->seconds) + WRITES_COUNT * c->written;
+    return fmin(search_slow_cost(c), (1 + SLOW_COUNTS) * c->seconds) + WRITES_COUNT * c->written;
 }
 
 /* Seconds of the step, on planned and slower links alike, and what the traffic is worth. */

@@ -3,7 +3,7 @@
 
 #include "base/parallel.h"
 #include "plan/fit.h"
-#include "plan/hazards.h"
+#include "plan/schedule.h"
 #include "program/drives.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@
 /* Those within this share of the best one are tried at a shorter distance, too: where drives read and write at once, fetching
  * late was up to 7% faster until 008c5c6, and is 1% since (row 8 of bench/results/2026-11-23-search-vs-random.txt). */
 #define CLOSE 1.01
-#define SHORTER 2 /* paces further */
+#define SHORTER 3 /* paces further */
 /* Blocks of writes in flight beside reads: half a lane's window is what memory mostly has room for, a quarter lets reads have
  * nearly all of the drives. */
 #define WRITES_YIELD (DRIVE_DEPTH / 2)
@@ -82,20 +82,6 @@ struct scheduled {
     int64_t arena[TIERS];
 };
 
-/* The step with slower links, by the program's waits. */
-static enum status simulate_slow(struct program *p, const struct cost_model *cost, double *out)
-{
-    struct cost_model slow = *cost;
-    struct deps d;
-    for (int l = 0; l < LANES; l++)
-        if (l != LANE_COMPUTE && l != LANE_HOST)
-            slow.lane_bytes[l] *= SEARCH_SLOW;
-    TRY(hazards_from_waits(p, &d));
-    *out = program_simulate(p, &slow, d.first, d.dep, NULL);
-    hazards_free(&d);
-    return OK;
-}
-
 /* The first program of the set. */
 static enum status schedule_layers(void *job)
 {
@@ -104,6 +90,7 @@ static enum status schedule_layers(void *job)
     struct model *m;
     struct program *p = NULL;
     struct io_buffers io;
+    struct cost_model slow;
     struct strategy s = *out->strategy;
     int role = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (x->s->grad_accum == 1 ? ROLE_LAST : 0);
     s.nearer = (int)(s.nearer * out->layers / x->m->config.layers); /* the same share */
@@ -116,7 +103,8 @@ static enum status schedule_layers(void *job)
     TRY_GOTO(fit_program(m, &s, x->cost, role, out->limit, x->slack, &out->pace, &io, &p), done);
     out->seconds = p->seconds;
     memcpy(out->arena, p->arena, sizeof out->arena);
-    st = simulate_slow(p, x->cost, &out->slow);
+    cost_with_links(x->cost, FIT_SLOW, &slow);
+    st = schedule_simulate(p, &slow, &out->slow);
 done:
     program_destroy(p);
     model_destroy(m);

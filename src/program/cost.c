@@ -129,6 +129,14 @@ static double compute_seconds(const struct cost_model *m, const struct instr *in
     return (double)c->bytes / curve_at(own->n ? own : &ops->memory, (double)c->bytes);
 }
 
+void cost_with_links(const struct cost_model *m, double speed, struct cost_model *out)
+{
+    *out = *m;
+    for (int l = 0; l < LANES; l++)
+        if (l != LANE_COMPUTE && l != LANE_HOST)
+            out->lane_bytes[l] *= speed;
+}
+
 double cost_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c)
 {
     if (in->lane == LANE_COMPUTE || in->lane == LANE_HOST)

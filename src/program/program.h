@@ -130,7 +130,6 @@ struct program {
     int64_t serial_bound[TIERS];  /* the same in lowering order, in which nothing is fetched ahead */
     int64_t peak[TIERS][CLASSES]; /* of each class, at one moment */
     double seconds;               /* simulated */
-    double unlimited_seconds;     /* simulated with memory of any size: no bytes are used twice */
     int write_depth;              /* blocks of drive writes in flight at most while reads are; 0: DRIVE_DEPTH */
     int discrete;                 /* the device tier is unreachable for READ, WRITE and HOST lanes */
     int group_size[LANES];        /* members of each comm lane's group; 1 or 0: no such lane */

@@ -5,6 +5,8 @@
 #include <cmocka.h>
 
 #include "plan/cells.h"
+#include "plan/fit.h"
+#include "plan/hazards.h"
 #include "program/verify.h"
 
 #include <stdlib.h>
@@ -84,6 +86,53 @@ static void packing(void **state)
                           FAMILY_NAMES[f], ratio[0][0], ratio[1][0], ratio[2][0], ratio[0][1], ratio[1][1], ratio[2][1],
                           ratio[0][2], ratio[1][2], ratio[2][2], cell_name(&cells[c]));
         }
+}
+
+/* --- Slow links --- */
+
+/* The step on a machine, by the program's waits or by its data alone, as if memory had no end. */
+static double step_on(struct program *p, const struct cost_model *cost, int endless)
+{
+    struct deps d;
+    assert_int_equal(endless ? hazards_find(p, &d) : hazards_from_waits(p, &d), OK);
+    double seconds = program_simulate(p, cost, d.first, d.dep, NULL);
+    hazards_free(&d);
+    return seconds;
+}
+
+/* Activations go to the host nearly as fast as they are made. Where memory is ample, links slower than planned for take what
+ * their bytes take; of the next pace, whose memory suffices for the planned speed, more: compute waits for memory, too. */
+static void slow_links_find_room(void **state)
+{
+    (void)state;
+    const int64_t limit[TIERS] = {(int64_t)1 << 40, (int64_t)1 << 40, (int64_t)1 << 40};
+    struct model *m = wide_model(FAMILY_LLAMA, 8);
+    struct settings s;
+    struct strategy strategy;
+    struct cost_model cost, slow;
+    double waits[2];
+    wide_settings(&s);
+    s.device = DEVICE_CPU_DISCRETE;
+    assert_int_equal(plan_fixed(m, &s, &strategy), OK);
+    strategy.acts = RES_HOST;
+    strategy.kept_chunks = (int)ceil_div(strategy.rows, strategy.row_chunk);
+    plan_cost_model(&s, &cost);
+    cost.lane_bytes[LANE_D2H] = 0.75e9;
+    cost_with_links(&cost, FIT_SLOW, &slow);
+    for (int pace = 0; pace < 2; pace++) {
+        struct program *p;
+        struct io_buffers io;
+        int at = pace;
+        assert_int_equal(
+            fit_program(m, &strategy, &cost, ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, limit, 0, &at, &io, &p), OK);
+        assert_int_equal(at, pace);
+        waits[pace] = step_on(p, &slow, 0) / step_on(p, &slow, 1) - 1;
+        print_message("pace %d: step %.4f s, on slow links %.4f s, with endless memory %.4f s\n", pace, p->seconds,
+                      step_on(p, &slow, 0), step_on(p, &slow, 1));
+        program_destroy(p);
+    }
+    assert_true(waits[0] < 1e-9 && waits[1] > 0.005);
+    model_destroy(m);
 }
 
 /* --- Budgets --- */
@@ -342,12 +391,9 @@ static void tight_budgets_refine(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(packing),
-                                       cmocka_unit_test(device_ladder),
-                                       cmocka_unit_test(other_tiers),
-                                       cmocka_unit_test(refusal_names_a_change),
-                                       cmocka_unit_test(tiles),
-                                       cmocka_unit_test(finer_tiles),
-                                       cmocka_unit_test(tight_budgets_refine)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(packing),     cmocka_unit_test(slow_links_find_room),   cmocka_unit_test(device_ladder),
+        cmocka_unit_test(other_tiers), cmocka_unit_test(refusal_names_a_change), cmocka_unit_test(tiles),
+        cmocka_unit_test(finer_tiles), cmocka_unit_test(tight_budgets_refine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -643,15 +643,14 @@ static void chooses_tiles_for_speed(void **state)
     model_destroy(m);
 }
 
-/* Seconds of the plan's step with drive writes that yield so much. */
-static double seconds_at(const struct model *m, const struct settings *s, const struct plan *plan, int write_depth)
+/* Seconds of the plan's step with drive writes that yield so much, at that pace or below. */
+static double seconds_at(const struct model *m, const struct settings *s, const struct plan *plan, int write_depth, int pace)
 {
     const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
     struct strategy strategy = plan->strategy;
     struct cost_model cost;
     struct program *p;
     struct io_buffers io;
-    int pace = 0;
     strategy.write_depth = write_depth;
     plan_cost_model(s, &cost);
     assert_int_equal(fit_program(m, &strategy, &cost, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, limit,
@@ -683,8 +682,8 @@ static void writes_give_way(void **state)
         s.hardware = &h;
         struct plan *plan = planned(m, &s, limit);
         assert_int_equal(plan->strategy.write_depth > 0, slow);
-        assert_true(seconds_at(m, &s, plan, plan->strategy.write_depth) == plan->seconds);
-        assert_true(!slow || plan->seconds < 0.98 * seconds_at(m, &s, plan, 0));
+        assert_true(seconds_at(m, &s, plan, plan->strategy.write_depth, plan->pace) == plan->seconds);
+        assert_true(!slow || plan->seconds < 0.98 * seconds_at(m, &s, plan, 0, 0));
         plan_destroy(plan);
     }
     model_destroy(m);

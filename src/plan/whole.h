@@ -1,0 +1,16 @@
+/* The program set of one placement. Private to src/plan. */
+#ifndef LTRAIN_PLAN_WHOLE_H
+#define LTRAIN_PLAN_WHOLE_H
+
+#include "plan/plan.h"
+#include "plan/search.h"
+
+/* All programs of the set, until some do not fit (*out's fits). *excess: the largest share of a tier's limit that they need. The
+ * caller destroys *out. */
+enum status plan_candidate(const struct model *m, const struct settings *s, const struct candidate *c,
+                           const struct cost_model *cost, const int64_t limit[TIERS], double *excess, struct plan **out);
+
+/* The whole plan as a candidate, with its step on slow links: what was tried were fewer layers, whose backlog is smaller. */
+enum status plan_as_candidate(const struct plan *plan, struct candidate *out);
+
+#endif
