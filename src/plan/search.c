@@ -83,18 +83,27 @@ static void keep_most(const struct search *x, int high, struct candidate *c)
 
 #define FULL 0.9 /* share of a budget from which on memory may have limited a placement */
 
-/* Whether some placement that ought to fit is reckoned to be faster, with stalls as trials have shown; where little is to be
- * gained, quarters of the chunks are too coarse. */
-static int is_promising(const struct search *x, const struct candidate *c, double gain)
+/* What a placement is reckoned to take after c, with stalls as trials have shown. */
+static double expected_after(const struct search *x, const struct candidate *c, const struct candidate *next)
 {
     double rate = (c->seconds - c->estimate) / fmax(c->traffic, 1e-9);
+    return x->known ? stalls_expect(x, 0, next) : next->estimate + rate * next->traffic;
+}
+
+/* Whether some placement that ought to fit is reckoned to be faster; where little is to be gained, quarters of the chunks are too
+ * coarse. */
+static int is_promising(const struct search *x, const struct candidate *c, double gain)
+{
+    double enough = (1 - gain) * c->seconds;
     for (int i = 0; i < x->n; i++) {
         struct candidate next = x->candidates[i];
         if (next.excess > 1)
             continue;
+        if (expected_after(x, c, &next) < enough)
+            return 1;
         if (gain < SEARCH_GAIN)
             keep_most(x, estimator_options(x->estimator)->kept[0], &next);
-        if ((x->known ? stalls_expect(x, 0, &next) : next.estimate + rate * next.traffic) < (1 - gain) * c->seconds)
+        if (expected_after(x, c, &next) < enough)
             return 1;
     }
     return 0;

@@ -15,24 +15,31 @@ static const struct candidate *trial_at(const struct search *x, int tried, int i
     return x->known && i - tried < x->known->n_tried ? &x->known->candidates[i - tried] : NULL;
 }
 
-double stalls_expect(const struct search *x, int tried, const struct candidate *c)
-{
-    const struct candidate *t;
-    double most = 0, rate = INFINITY; /* another placement may have its traffic at better moments: the least there is */
-    for (int i = 0; (t = trial_at(x, tried, i)); i++)
-        if (t->excess <= 1)
-            most = fmax(most, t->traffic);
-    for (int i = 0; (t = trial_at(x, tried, i)); i++)
-        if (t->excess <= 1 && REACH * t->traffic >= fmin(c->traffic, most))
-            rate = fmin(rate, fmax(0, t->seconds - t->estimate) / fmax(t->traffic, 1e-9));
-    return c->estimate + (isfinite(rate) ? rate * c->traffic : 0);
-}
-
 /* Of one family: what travels in which pass, and how far, is about the same. */
 static int alike(const struct strategy *a, const struct strategy *b)
 {
     return a->acts == b->acts && a->optim == b->optim && a->update_on_host == b->update_on_host &&
            (a->grads == RES_DEVICE) == (b->grads == RES_DEVICE);
+}
+
+double stalls_expect(const struct search *x, int tried, const struct candidate *c)
+{
+    const struct candidate *t;
+    /* another placement may have its traffic at better moments: the least there is, of its family if that was tried */
+    double most = 0, rate = INFINITY, own = INFINITY;
+    for (int i = 0; (t = trial_at(x, tried, i)); i++)
+        if (t->excess <= 1)
+            most = fmax(most, t->traffic);
+    for (int i = 0; (t = trial_at(x, tried, i)); i++) {
+        double shown = fmax(0, t->seconds - t->estimate) / fmax(t->traffic, 1e-9);
+        if (t->excess > 1 || REACH * t->traffic < fmin(c->traffic, most))
+            continue;
+        rate = fmin(rate, shown);
+        if (alike(&t->strategy, &c->strategy))
+            own = fmin(own, shown);
+    }
+    rate = isfinite(own) ? own : rate;
+    return c->estimate + (isfinite(rate) ? rate * c->traffic : 0);
 }
 
 double stalls_hope(const struct search *x, int tried, const struct candidate *c)

@@ -392,7 +392,7 @@ static enum status try_expected(const struct trials *t, struct search *x, struct
 /* One of every family that may be faster and of which none was tried: what others show of stalls need not hold for it. */
 static enum status try_families(const struct trials *t, struct search *x, struct trying *so_far, int *n)
 {
-    for (; *n < x->n && so_far->spent < SEARCH_INSTRS; ++*n) {
+    for (; *n < x->n && so_far->spent < SEARCH_INSTRS && !(x->brief && *n >= BRIEF_TRIES); ++*n) {
         if (bring_next(x, *n, stalls_hope) >= FASTER * so_far->best)
             return OK;
         TRY(try_next(t, &x->candidates[*n], so_far));
@@ -407,7 +407,7 @@ enum status search_try(const struct model *m, const struct settings *s, const st
     struct trying so_far = {.best = x->beat};
     int n = 0;
     TRY(try_expected(&t, x, &so_far, &n));
-    if (x->whole && !x->brief && so_far.fitted > 0)
+    if (x->whole && so_far.fitted > 0)
         TRY(try_families(&t, x, &so_far, &n));
     if (so_far.fitted == 0 && !isfinite(x->beat))
         TRY(try_leanest(&t, x, n, 0, &n));
