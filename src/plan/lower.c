@@ -113,11 +113,16 @@ static enum residency acts_of(const struct lowering *L, int layer)
     return layer >= away ? RES_DEVICE : strategy_residency(&L->s, CLASS_ACT, layer, away);
 }
 
-/* What a layer of the forward pass reads again stays where gradients pass, if that is nearer than its home. */
+/* What a layer of the forward pass reads again stays where gradients pass, if that is nearer than its home, which it has for the
+ * backward pass only. */
 static void stay_between_visits(const struct lowering *L, struct value *v, enum residency acts)
 {
-    v->staged = acts == RES_NVME && L->s.passing == RES_HOST;
+    int backward = L->role & ROLE_BACKWARD;
+    v->staged = backward && acts == RES_NVME && L->s.passing == RES_HOST;
     v->lingers = acts != RES_DEVICE && L->s.passing == RES_DEVICE;
+    for (int i = 0; i < v->n_tiles && !backward && L->s.passing < acts; i++)
+        if (v->tiles[i].residency != RES_DEVICE)
+            v->tiles[i].residency = v->lingers ? RES_NONE : L->s.passing;
 }
 
 static void create_activations(struct lowering *L)

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "plan/cells.h"
+#include "plan/schedule.h"
 #include "program/mutate.h"
 #include "program/verify.h"
 
@@ -104,6 +105,37 @@ static void expect_nothing_in_vain(const struct program *p, const struct cell *c
         if (writes && !used)
             fail_msg("%s, program %s: nobody needs what instruction %d (%s) makes", cell_name(c), p->name, i, op_name(in->op));
     }
+}
+
+/* Where layers' inputs and attention outputs stay nearer than activations live, an evaluation does not send them there. */
+static void evaluation_saves_nothing(void **state)
+{
+    static const enum residency pairs[][2] = {{RES_HOST, RES_DEVICE}, {RES_NVME, RES_DEVICE}, {RES_NVME, RES_HOST}};
+    static const struct cell none;
+    struct model *m;
+    (void)state;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 4, &m), OK);
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        struct settings s;
+        struct strategy strategy;
+        struct cost_model cost;
+        struct io_buffers io;
+        struct program *p;
+        cell_settings(&s, 256, F32);
+        s.device = DEVICE_CPU_DISCRETE;
+        assert_int_equal(plan_fixed(m, &s, &strategy), OK);
+        strategy.acts = pairs[i][0];
+        strategy.passing = pairs[i][1];
+        strategy.device_layers = 1;
+        plan_cost_model(&s, &cost);
+        assert_int_equal(lower_program(m, &strategy, ROLE_FORWARD, &io, &p), OK);
+        assert_int_equal(schedule_program(p, &cost, SCHEDULE_OVERLAPPED, 1), OK);
+        if (program_verify(p) != OK)
+            fail_msg("%s", status_message());
+        expect_nothing_in_vain(p, &none, NULL);
+        program_destroy(p);
+    }
+    model_destroy(m);
 }
 
 static void nothing_in_vain(void **state)
@@ -316,8 +348,8 @@ static void faults_are_rejected(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(accepted), cmocka_unit_test(nothing_in_vain),
-                                       cmocka_unit_test(waits_are_needed), cmocka_unit_test(meaning_matters),
-                                       cmocka_unit_test(faults_are_rejected)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(accepted),         cmocka_unit_test(nothing_in_vain), cmocka_unit_test(evaluation_saves_nothing),
+        cmocka_unit_test(waits_are_needed), cmocka_unit_test(meaning_matters), cmocka_unit_test(faults_are_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
