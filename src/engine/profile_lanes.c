@@ -2,6 +2,7 @@
 #include "engine/profile.h"
 
 #include "base/clock.h"
+#include "base/num.h"
 #include "base/sys.h"
 #include "device/copy.h"
 #include "offload/store.h"
@@ -19,12 +20,11 @@
 #define BLOCK (4ll << 20)
 #define BLOCKS 64
 #define SIDE 512 /* of the product that is timed beside other lanes */
-/* Throttled copies as short as small models', and whole blocks. */
-#define THROTTLE 1e9
-#define MOST_COPIED 100e9 /* bytes per second: a line that falls is a disturbed one */
 #define BESIDE_SECONDS 0.3
-#define SINGLE_BLOCKS 8 /* of which extents are moved one after the other */
-#define SHORT (256ll << 10)
+#define SHORT (256ll << 10) /* bytes of small models' chunks */
+#define SINGLE_BLOCKS 8     /* of which short extents are moved one after the other */
+#define THROTTLE 1e9        /* bytes per second */
+#define MOST_COPIED 100e9   /* the same: a line through short and long copies that falls is a disturbed one */
 
 struct bench {
     char *from, *to; /* BLOCKS blocks each */
@@ -181,7 +181,7 @@ static enum status beside(struct product *p, const struct worker *like, double *
     alone = (alone + product_seconds(p, BESIDE_SECONDS / 2)) / 2;
     *share = together > alone ? 1 - alone / together : 0;
     if (rate)
-        *rate = (double)w.bytes / w.seconds;
+        *rate = (double)max_i64(w.bytes, 1) / w.seconds; /* a thread that never ran has moved nothing */
     return OK;
 }
 
