@@ -20,7 +20,7 @@ static const char *const sharings[] = {"auto", "none", "ulysses", "ring", NULL};
 static const char *const modes[] = {"run", "chaos", NULL};
 
 const char *const settings_tiers[] = {"auto", "none", "cpu", "nvme", NULL};
-const char *const settings_classes[] = {"params", "grads", "optim", "acts", NULL};
+const char *const settings_classes[] = {"params", "grads", "optim", "acts", "passing", NULL};
 const char *const settings_mesh_names[] = {"dp", "ulysses", "ring", NULL};
 const char *const settings_tile_names[] = {"rows", "heads", "loss", "group", NULL};
 
@@ -46,7 +46,7 @@ const struct settings_key settings_keys[] = {
     {"batch", KEY_COUNT, AT(batch), "auto", "auto", POSITIVE, .arg = "N", .help = "sequences per step over all ranks; auto: --grad-accum x dp"},
 
     {"zero", KEY_INT, AT(zero), "3", "auto", LIMITS(0, 3), .group = "Memory", .arg = "0..3", .help = "what is partitioned over the ranks; auto: the stage that is fastest, 1 to 3"},
-    {"offload", KEY_OFFLOAD, .value = "auto", .arg = "TIER", .help = "none, cpu, nvme, auto; or per class: params=nvme,grads=cpu,optim=nvme,acts=cpu"},
+    {"offload", KEY_OFFLOAD, .value = "auto", .arg = "TIER", .help = "none, cpu, nvme, auto; or per class: params=nvme,grads=cpu,optim=nvme,acts=cpu,passing=none (what layers pass on: no farther away than acts)"},
     {"alpha", KEY_NUMBER, AT(alpha), "auto", "auto", LIMITS(0, 1), .arg = "X", .help = "share of row chunks kept of what may be recomputed"},
     {"keep-inputs", KEY_COUNT, AT(keep_inputs), "auto", "auto", LIMITS(1, 65536), .arg = "K", .help = "layer inputs are kept of every K-th layer, the others computed again from theirs; auto: all, unless memory limits"},
     {"prefetch", KEY_NUMBER, AT(prefetch), "auto", "auto", ANY, .arg = "N", .help = "distance, in row chunks of compute"},

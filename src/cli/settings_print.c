@@ -46,11 +46,13 @@ static void print_pairs(const char *const *names, const int64_t *size, FILE *f)
 
 static void print_offload(const struct settings *s, FILE *f)
 {
-    if (s->params == s->grads && s->params == s->optim && s->params == s->acts)
+    if (s->params == s->grads && s->params == s->optim && s->params == s->acts && s->passing == OFFLOAD_AUTO)
         fputs(settings_tiers[s->params], f);
     else
         fprintf(f, "params=%s,grads=%s,optim=%s,acts=%s", settings_tiers[s->params], settings_tiers[s->grads],
                 settings_tiers[s->optim], settings_tiers[s->acts]);
+    if (s->passing != OFFLOAD_AUTO)
+        fprintf(f, ",passing=%s", settings_tiers[s->passing]);
 }
 
 void settings_key_print(const struct settings_key *k, const struct settings *s, FILE *f)

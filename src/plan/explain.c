@@ -93,7 +93,7 @@ static enum status explain_class(struct explainer *x, const char *what, enum ten
             continue;
         *at = (enum residency)r;
         if (class == CLASS_ACT)
-            s.passing = r == RES_NVME && given == OFFLOAD_AUTO ? RES_HOST : (enum residency)r;
+            s.passing = r < (int)x->p->strategy.passing ? (enum residency)r : x->p->strategy.passing;
         int split = class != CLASS_ACT || r != RES_DEVICE;
         s.device_layers = split ? x->p->strategy.device_layers : 0;
         s.device_chunks = split ? x->p->strategy.device_chunks : 0;

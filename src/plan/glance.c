@@ -26,8 +26,8 @@ int glance_is_small(const struct candidate *c, const struct model *m)
 /* The settings with the one placement that is mostly the leanest: what they leave open lies as far away as it can. */
 static void empty_device(const int64_t limit[TIERS], struct settings *s)
 {
-    enum offload *const class[] = {&s->params, &s->grads, &s->optim, &s->acts};
-    for (int i = 0; i < 4; i++)
+    enum offload *const class[] = {&s->params, &s->grads, &s->optim, &s->acts, &s->passing};
+    for (int i = 0; i < 5; i++)
         if (*class[i] == OFFLOAD_AUTO)
             *class[i] = limit[TIER_NVME] > 0 ? OFFLOAD_NVME : OFFLOAD_CPU;
     if (s->alpha < 0)

@@ -125,6 +125,11 @@ static void stay_between_visits(const struct lowering *L, struct value *v, enum 
             v->tiles[i].residency = v->lingers ? RES_NONE : L->s.passing;
 }
 
+int lower_keeps_input(const struct lowering *L, int l)
+{
+    return l == 0 || ((int)L->m->config.layers - 1 - l) % L->s.input_every == 0;
+}
+
 static void create_activations(struct lowering *L)
 {
     const struct model_config *c = &L->m->config;
@@ -137,6 +142,7 @@ static void create_activations(struct lowering *L)
                     CHUNKS);
         if (l < (int)c->layers)
             stay_between_visits(L, &L->x[l], acts_of(L, l));
+        L->x[l].brief = l < (int)c->layers && !lower_keeps_input(L, l);
     }
     for (int l = 0; l < (int)c->layers; l++) {
         enum residency saved = acts_of(L, l), lasting = L->role & ROLE_BACKWARD ? saved : RES_NONE;

@@ -47,6 +47,7 @@ struct value {
     int sharded;     /* rows are those of shards, not elements of the unit */
     int staged;      /* copies that come by way of the host stay there until value_leave */
     int lingers;     /* copies on the device stay there between visits until value_leave */
+    int brief;       /* made again after value_leave: what is staged or lingers needs no home */
     int full;        /* device copies lie in one buffer of all rows (while open_full) */
     int full_buffer; /* -1: not open */
 };
@@ -210,8 +211,9 @@ void value_drop_all(struct lowering *L, struct value *v);
 void value_forget(struct value *v, int tile);
 /* End of a visit that others follow: forgets the device copy unless it lives or lingers there. */
 void value_pause(struct lowering *L, struct value *v, int tile);
-/* After the last visit of the forward pass: forgets what a staged or lingering value left nearer than its home, and from now on
- * it leaves nothing there. */
+/* After the last visit of the forward pass: forgets what a staged or lingering value left nearer than its home; it lingers no
+ * more.
+ */
 void value_leave(struct lowering *L, struct value *v);
 /* Forgets an open full buffer, so that the next one is new. */
 void value_reset_full(struct value *v);
@@ -259,6 +261,10 @@ void lower_attention_forward(struct lowering *L, int layer);
 void lower_attention_backward(struct lowering *L, int layer);
 void attention_values_create(struct lowering *L);
 void attention_values_destroy(struct lowering *L);
+
+/* lower.c: whether the backward pass finds a layer's input where the forward pass left it. The last layer's always is: its
+ * backward pass follows at once. */
+int lower_keeps_input(const struct lowering *L, int l);
 
 /* model.c */
 void lower_forward(struct lowering *L);

@@ -125,17 +125,10 @@ void lower_value_produce(struct lowering *L, struct value *v, int tile)
     }
 }
 
-/* Whether the backward pass finds a layer's input where the forward pass left it. The last layer's always is: its backward pass
- * follows at once. */
-static int keeps_input(const struct lowering *L, int l)
-{
-    return l == 0 || ((int)L->m->config.layers - 1 - l) % L->s.input_every == 0;
-}
-
 static void mlp_forward(struct lowering *L, int l, int c)
 {
     value_get(L, &L->x[l + 1], c);
-    if (!keeps_input(L, l))
+    if (!lower_keeps_input(L, l))
         value_forget(&L->x[l], c);
     if (l + 1 < (int)L->m->config.layers) /* the loss follows the last layer chunk by chunk */
         value_pause(L, &L->x[l + 1], c);
@@ -378,7 +371,7 @@ static void embed_grad(struct lowering *L, int param, struct value *index, int64
 static void restore_inputs(struct lowering *L, int l)
 {
     int first = l;
-    while (!keeps_input(L, first))
+    while (!lower_keeps_input(L, first))
         first--;
     for (int j = first; j < l; j++) {
         L->layer = j + 1;

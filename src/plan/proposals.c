@@ -23,9 +23,10 @@ __attribute__((format(printf, 2, 3))) static void say(struct trial *t, const cha
 static int free_offload(struct trial *t)
 {
     struct settings *s = &t->s;
-    if (s->params == OFFLOAD_AUTO && s->grads == OFFLOAD_AUTO && s->optim == OFFLOAD_AUTO && s->acts == OFFLOAD_AUTO)
+    if (s->params == OFFLOAD_AUTO && s->grads == OFFLOAD_AUTO && s->optim == OFFLOAD_AUTO && s->acts == OFFLOAD_AUTO &&
+        s->passing == OFFLOAD_AUTO)
         return 0;
-    s->params = s->grads = s->optim = s->acts = OFFLOAD_AUTO;
+    s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
     say(t, "--offload auto");
     return 1;
 }

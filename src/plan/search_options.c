@@ -14,19 +14,19 @@ static int residencies(enum offload given, enum residency out[3])
     return 1;
 }
 
-/* Given, gradients are where activations are; else on the device or the host, too, where all activations would not fit. */
-static int activations(enum offload given, struct options *o)
+/* What layers pass on lies no farther away than what they save. */
+static int activations(const struct settings *s, struct options *o)
 {
-    static const enum residency acts[OPTIONS_ACTS] = {RES_DEVICE, RES_HOST, RES_HOST, RES_NVME, RES_NVME, RES_NVME},
-                                passing[OPTIONS_ACTS] = {RES_DEVICE, RES_DEVICE, RES_HOST, RES_DEVICE, RES_HOST, RES_NVME};
-    if (given != OFFLOAD_AUTO) {
-        residencies(given, o->acts);
-        o->passing[0] = o->acts[0];
-        return 1;
-    }
-    memcpy(o->acts, acts, sizeof acts);
-    memcpy(o->passing, passing, sizeof passing);
-    return OPTIONS_ACTS;
+    enum residency acts[3], passing[3];
+    int n = 0, n_acts = residencies(s->acts, acts), n_passing = residencies(s->passing, passing);
+    for (int i = 0; i < n_acts; i++)
+        for (int k = 0; k < n_passing; k++) {
+            if (k > 0 && passing[k] > acts[i])
+                continue;
+            o->acts[n] = acts[i];
+            o->passing[n++] = passing[k] < acts[i] ? passing[k] : acts[i];
+        }
+    return n;
 }
 
 void options_of(const struct settings *s, const struct strategy *fixed, int layers, struct options *o)
@@ -35,7 +35,7 @@ void options_of(const struct settings *s, const struct strategy *fixed, int laye
     o->n_params = residencies(s->params, o->params);
     o->n_grads = residencies(s->grads, o->grads);
     o->n_optim = residencies(s->optim, o->optim);
-    o->n_acts = activations(s->acts, o);
+    o->n_acts = activations(s, o);
     o->update[0] = s->update == UPDATE_HOST;
     o->update[1] = 1;
     o->n_update = s->update == UPDATE_AUTO ? 2 : 1;

@@ -34,6 +34,7 @@ struct settings {
     double comm_timeout;                 /* seconds that a rank waits for another one; AUTO: 600 */
     enum dtype grad_dtype;               /* of gradients on their way between ranks */
     enum offload params, grads, optim, acts; /* key: offload=none|cpu|nvme|auto or params=nvme,grads=cpu,... */
+    enum offload passing;                /* of the same key: what layers pass on, at most as far away as activations */
     double alpha;                        /* 0..1, AUTO */
     int64_t keep_inputs;                 /* layer inputs kept: of every so-manieth layer, AUTO */
     double prefetch;                     /* distance in row chunks of compute, AUTO */

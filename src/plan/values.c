@@ -230,8 +230,8 @@ void value_put(struct lowering *L, struct value *v, int tile)
         return;
     case RES_HOST:
     case RES_NVME: {
-        int to = t->residency == RES_HOST ? TIER_HOST : TIER_NVME;
-        if (t->place[to].buffer < 0)
+        int to = t->residency == RES_HOST || (v->brief && v->staged) ? TIER_HOST : TIER_NVME;
+        if (t->place[to].buffer < 0 && !(v->brief && v->lingers))
             value_copy(L, v, t->row0, t->row1, TIER_DEVICE, to, buffer_new(L, (enum tier)to, tile_bytes(v, tile), v->class), 0,
                        0);
         return;

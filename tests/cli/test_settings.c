@@ -130,7 +130,7 @@ static void test_values(void **state)
     (void)state;
     struct settings s;
     assert_int_equal(READ(&s, "--model=m", "--data", "a b.txt, x/*.txt", "--data=c=d", "--seq_len=420k", "--zero", "0",
-                          "--offload", "params=nvme,acts=cpu", "--alpha", "0.25", "--prefetch", "3", "--update=host", "--device",
+                          "--offload", "params=nvme,acts=cpu,passing=none", "--alpha", "0.25", "--prefetch", "3", "--update=host", "--device",
                           "cpu:discrete", "--device-mem", "1.5GiB", "--host-mem", "512M", "--nvme-max", "0", "--link-gbps", "2.5",
                           "--tiles", "rows=4k,loss=7", "--dtype", "bf16", "--threads", "2", "--seed", "18446744073709551615",
                           "--verbose", "--betas", "0.8, 0.99", "--trace", "3", "--mode", "chaos", "--clip", "0", "--lr", "1",
@@ -138,7 +138,8 @@ static void test_values(void **state)
                      OK);
     same_list(&s.data, "a b.txt|x/*.txt|c=d");
     assert_true(s.seq_len == 430080 && s.zero == 0);
-    assert_true(s.params == OFFLOAD_NVME && s.grads == OFFLOAD_AUTO && s.optim == OFFLOAD_AUTO && s.acts == OFFLOAD_CPU);
+    assert_true(s.params == OFFLOAD_NVME && s.grads == OFFLOAD_AUTO && s.optim == OFFLOAD_AUTO && s.acts == OFFLOAD_CPU &&
+                s.passing == OFFLOAD_NONE);
     assert_true(s.alpha == 0.25 && s.prefetch == 3 && s.update == UPDATE_HOST && s.device == DEVICE_CPU_DISCRETE);
     assert_true(s.device_mem == 3LL << 29 && s.host_mem == 512LL << 20 && s.nvme_max == 0 && s.link_gbps == 2.5);
     assert_true(s.row_chunk == 4096 && s.head_tile == AUTO && s.loss_tile == 7 && s.dtype == BF16 && s.threads == 2);
@@ -148,7 +149,8 @@ static void test_values(void **state)
     same_list(&s.nvme_path, "/a|/b");
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--offload", "nvme", "--verbose=false", "--alpha=auto", "--trace=none"), OK);
-    assert_true(s.params == OFFLOAD_NVME && s.grads == OFFLOAD_NVME && s.optim == OFFLOAD_NVME && s.acts == OFFLOAD_NVME);
+    assert_true(s.params == OFFLOAD_NVME && s.grads == OFFLOAD_NVME && s.optim == OFFLOAD_NVME && s.acts == OFFLOAD_NVME &&
+                s.passing == OFFLOAD_AUTO);
     assert_true(!s.verbose && s.alpha == AUTO && s.trace == AUTO);
     settings_free(&s);
 }
@@ -254,7 +256,7 @@ static void test_flag_errors(void **state)
           "cosin");
     FAILS("--offload: 'disk' is not one of auto, none, cpu, nvme", REQUIRED, "--offload", "disk");
     FAILS("--offload: 'nvme' is not like params=nvme,grads=cpu", REQUIRED, "--offload", "nvme,acts=cpu");
-    FAILS("--offload: 'param' is not one of params, grads, optim, acts (did you mean params?)", REQUIRED, "--offload",
+    FAILS("--offload: 'param' is not one of params, grads, optim, acts, passing (did you mean params?)", REQUIRED, "--offload",
           "param=cpu");
     FAILS("--offload: grads is given twice", REQUIRED, "--offload", "grads=cpu,grads=nvme");
     FAILS("--tiles: rows=0 is too small", REQUIRED, "--tiles", "rows=0");
@@ -422,12 +424,12 @@ static void test_yaml_forms(void **state)
     struct settings s;
     write_file("forms.yaml",
                "%YAML 1.1\n---\nmodel: 'tiny'\ndata:\n  - a,b.txt\n  - c\neval-data: d, e\nseq-len: \"1k\"\nbetas: [0.5, 0.75]\n"
-               "offload: {params: nvme, acts: cpu}\ntiles: [rows=5, heads=2]\nfreeze: []\nverbose: yes\nout: \"caf\xc3\xa9\"\n");
+               "offload: {params: nvme, acts: cpu, passing: cpu}\ntiles: [rows=5, heads=2]\nfreeze: []\nverbose: yes\nout: \"caf\xc3\xa9\"\n");
     assert_int_equal(READ(&s, "--config=forms.yaml"), OK);
     same_list(&s.data, "a,b.txt|c"); /* items of a YAML list are taken as they stand */
     same_list(&s.eval_data, "d|e");
     assert_true(s.seq_len == 1024 && s.beta1 == 0.5 && s.beta2 == 0.75 && s.verbose == 1 && s.freeze.n == 0);
-    assert_true(s.params == OFFLOAD_NVME && s.grads == OFFLOAD_AUTO && s.acts == OFFLOAD_CPU);
+    assert_true(s.params == OFFLOAD_NVME && s.grads == OFFLOAD_AUTO && s.acts == OFFLOAD_CPU && s.passing == OFFLOAD_CPU);
     assert_true(s.row_chunk == 5 && s.head_tile == 2 && s.loss_tile == AUTO);
     assert_string_equal(s.out, "caf\xc3\xa9");
     settings_free(&s);
@@ -462,7 +464,8 @@ static void must_equal(const struct settings *a, const struct settings *b)
                 fail_msg("%s differs", k->name);
         }
     }
-    assert_true(a->params == b->params && a->grads == b->grads && a->optim == b->optim && a->acts == b->acts);
+    assert_true(a->params == b->params && a->grads == b->grads && a->optim == b->optim && a->acts == b->acts &&
+                a->passing == b->passing);
     assert_true(a->dp == b->dp && a->ulysses == b->ulysses && a->ring == b->ring);
     assert_true(a->row_chunk == b->row_chunk && a->head_tile == b->head_tile && a->loss_tile == b->loss_tile);
     assert_true(a->beta1 == b->beta1 && a->beta2 == b->beta2);

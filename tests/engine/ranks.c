@@ -75,7 +75,9 @@ static void settle(struct rig *r, const struct mesh_cell *c)
     s->lr = 1e-2;
     s->threads = 1;
     if (c->nvme) {
+        static const enum offload passing[] = {OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME}; /* so that each occurs */
         s->params = s->grads = s->optim = s->acts = OFFLOAD_NVME;
+        s->passing = passing[c->zero % 3];
         s->alpha = 0;
         s->device = DEVICE_CPU_DISCRETE;
     }

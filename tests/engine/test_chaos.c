@@ -197,11 +197,11 @@ static void check_equal(const struct trial *t, const struct result *have, const 
 
 /*                                                       layers  par grd opt act alp pre upd dev */
 static const struct trial TRIALS[] = {
-    {FAMILY_LLAMA, F32, 1, 2, {{0, 0, 0, 0, 0, 0, 0, 0}}},    {FAMILY_LLAMA, F32, 1, 2, {{1, 1, 1, 1, 1, 0, 1, 1}}},
-    {FAMILY_LLAMA, F32, 1, 2, {{2, 2, 2, 2, 2, 0, 1, 1, 0}}}, {FAMILY_LLAMA, BF16, 1, 2, {{2, 2, 2, 2, 1, 2, 1, 0}}},
-    {FAMILY_LLAMA, BF16, 3, 2, {{2, 1, 2, 1, 0, 1, 0, 1}}},   {FAMILY_GPT2, F32, 1, 3, {{0, 0, 0, 0, 2, 0, 1, 0, 1}}},
-    {FAMILY_GPT2, F32, 1, 2, {{1, 2, 2, 1, 1, 0, 0, 1}}},     {FAMILY_GPT2, BF16, 1, 2, {{2, 2, 2, 2, 2, 0, 1, 1}}},
-    {FAMILY_GPT2, BF16, 1, 2, {{2, 0, 1, 2, 0, 2, 0, 0}}},    {FAMILY_GPT2, F32, 3, 2, {{2, 2, 2, 2, 1, 0, 1, 1}}},
+    {FAMILY_LLAMA, F32, 1, 2, {{0, 0, 0, 0, 0, 0, 0, 0}}},       {FAMILY_LLAMA, F32, 1, 2, {{1, 1, 1, 1, 1, 0, 1, 1}}},
+    {FAMILY_LLAMA, F32, 1, 2, {{2, 2, 2, 2, 2, 0, 1, 1, 1, 1}}}, {FAMILY_LLAMA, BF16, 1, 2, {{2, 2, 2, 2, 1, 2, 1, 0}}},
+    {FAMILY_LLAMA, BF16, 3, 2, {{2, 1, 2, 1, 0, 1, 0, 1}}},      {FAMILY_GPT2, F32, 1, 3, {{0, 0, 0, 0, 2, 0, 1, 0, 1}}},
+    {FAMILY_GPT2, F32, 1, 2, {{1, 2, 2, 1, 1, 0, 0, 1, 1, 2}}},  {FAMILY_GPT2, BF16, 1, 2, {{2, 2, 2, 2, 2, 0, 1, 1}}},
+    {FAMILY_GPT2, BF16, 1, 2, {{2, 0, 1, 2, 0, 2, 0, 0, 0, 2}}}, {FAMILY_GPT2, F32, 3, 2, {{2, 2, 2, 2, 1, 0, 1, 1}}},
 };
 enum { N_TRIALS = sizeof TRIALS / sizeof *TRIALS };
 

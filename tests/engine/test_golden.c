@@ -136,7 +136,7 @@ static void check_case(const char *name, void (*change)(struct settings *))
 
 static void everything_nvme(struct settings *s)
 {
-    s->params = s->grads = s->optim = s->acts = OFFLOAD_NVME;
+    s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_NVME;
     s->device = DEVICE_CPU_DISCRETE;
     s->alpha = 0;
     s->row_chunk = 16;

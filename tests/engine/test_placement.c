@@ -149,6 +149,8 @@ static int must_differ(const struct cell *a, const struct cell *b)
     for (int f = 0; f < F_INPUTS; f++)
         if (f != F_PREFETCH && f != F_DEVICE && a->level[f] != b->level[f])
             return 1;
+    if (cell_passing(a) != cell_passing(b))
+        return 1;
     if ((a->level[F_INPUTS] > 0) != (b->level[F_INPUTS] > 0)) /* of three layers one may lack its input */
         return 1;
     int passes = a->level[F_PARAMS] == 2 || a->level[F_GRADS] == 2 || a->level[F_ACTS] == 2 ||
@@ -175,7 +177,7 @@ static void check_matrix(enum model_family family, enum dtype dtype, enum dtype 
         check_equal(&cells[i], &have, &want);
         for (int j = 0; j < i; j++)
             if (trace[i].hash == trace[j].hash && must_differ(&trace[i].cell, &trace[j].cell)) {
-                char other[128];
+                char other[160];
                 snprintf(other, sizeof other, "%s", cell_name(&trace[j].cell));
                 fail_msg("same programs for %s and %s", cell_name(&trace[i].cell), other);
             }

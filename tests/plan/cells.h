@@ -9,21 +9,28 @@
 #include <stdio.h>
 #include <string.h>
 
-enum factor { F_PARAMS, F_GRADS, F_OPTIM, F_ACTS, F_ALPHA, F_PREFETCH, F_UPDATE, F_DEVICE, F_INPUTS, FACTORS };
-static const int LEVELS[FACTORS] = {3, 3, 3, 3, 3, 3, 2, 2, 3};
+enum factor { F_PARAMS, F_GRADS, F_OPTIM, F_ACTS, F_ALPHA, F_PREFETCH, F_UPDATE, F_DEVICE, F_INPUTS, F_PASSING, FACTORS };
+static const int LEVELS[FACTORS] = {3, 3, 3, 3, 3, 3, 2, 2, 3, 3};
 
 struct cell {
     int level[FACTORS];
 };
 
+/* Where what layers pass on lies: level 0 is with the activations. */
+static inline int cell_passing(const struct cell *c)
+{
+    int away = 2 - c->level[F_PASSING];
+    return away < c->level[F_ACTS] ? away : c->level[F_ACTS];
+}
+
 static inline const char *cell_name(const struct cell *c)
 {
-    static char text[128];
+    static char text[160];
     static const char *const tier[] = {"none", "cpu", "nvme"}, *const alpha[] = {"1", "1/2", "0"},
                              *const ahead[] = {"auto", "0", "1"};
-    snprintf(text, sizeof text, "params=%s grads=%s optim=%s acts=%s alpha=%s prefetch=%s update=%s cpu%s inputs=1/%d",
+    snprintf(text, sizeof text, "params=%s grads=%s optim=%s acts=%s passing=%s alpha=%s prefetch=%s update=%s cpu%s inputs=1/%d",
              tier[c->level[F_PARAMS]], tier[c->level[F_GRADS]], tier[c->level[F_OPTIM]], tier[c->level[F_ACTS]],
-             alpha[c->level[F_ALPHA]], ahead[c->level[F_PREFETCH]], c->level[F_UPDATE] ? "host" : "device",
+             tier[cell_passing(c)], alpha[c->level[F_ALPHA]], ahead[c->level[F_PREFETCH]], c->level[F_UPDATE] ? "host" : "device",
              c->level[F_DEVICE] ? ":discrete" : "", c->level[F_INPUTS] + 1);
     return text;
 }
@@ -36,6 +43,7 @@ static inline void cell_apply(const struct cell *c, struct settings *s)
     s->grads = tier[c->level[F_GRADS]];
     s->optim = tier[c->level[F_OPTIM]];
     s->acts = tier[c->level[F_ACTS]];
+    s->passing = tier[cell_passing(c)];
     s->alpha = alpha[c->level[F_ALPHA]];
     s->prefetch = ahead[c->level[F_PREFETCH]];
     s->update = c->level[F_UPDATE] ? UPDATE_HOST : UPDATE_DEVICE;
@@ -48,6 +56,7 @@ static inline void cell_settings(struct settings *s, int64_t seq_len, enum dtype
 {
     settings_defaults(s, seq_len);
     s->params = s->grads = s->optim = s->acts = OFFLOAD_NONE;
+    s->passing = OFFLOAD_NVME; /* with the activations */
     s->alpha = 1;
     s->update = UPDATE_DEVICE;
     s->device = DEVICE_CPU;
@@ -153,13 +162,14 @@ static inline int cells_pairwise(struct cell *out, int max, uint64_t seed)
     return left == 0 ? n : -1;
 }
 
-/* Every cell, in order. */
+/* Every cell, in order; what layers pass on lies no farther away than activations. */
 static inline int cells_all(struct cell *out)
 {
     int n = 0;
     struct cell c = {{0}};
     for (;;) {
-        out[n++] = c;
+        if (cell_passing(&c) == 2 - c.level[F_PASSING] || c.level[F_PASSING] == 0)
+            out[n++] = c;
         int f = 0;
         while (f < FACTORS && ++c.level[f] == LEVELS[f])
             c.level[f++] = 0;
@@ -167,7 +177,7 @@ static inline int cells_all(struct cell *out)
             return n;
     }
 }
-#define CELLS_ALL 8748
+#define CELLS_ALL 17496
 
 static inline uint64_t mix(uint64_t h, int64_t x)
 {

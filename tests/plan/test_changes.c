@@ -39,7 +39,7 @@ static void apply(const char *flags, struct settings *s)
         const char *value = strtok_r(NULL, " ", &next);
         assert_non_null(value);
         if (strcmp(flag, "--offload") == 0 && strcmp(value, "auto") == 0)
-            s->params = s->grads = s->optim = s->acts = OFFLOAD_AUTO;
+            s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
         else if (strcmp(flag, "--alpha") == 0 && strcmp(value, "auto") == 0)
             s->alpha = AUTO;
         else if (strcmp(flag, "--prefetch") == 0 && strcmp(value, "auto") == 0)
@@ -213,7 +213,7 @@ static void glances(void **state)
         struct candidate c;
         int64_t limit[TIERS] = {2500000 - 500000 * i, AMPLE, i % 2 ? AMPLE : 0};
         cell_settings(&s, 512, i % 4 < 2 ? F32 : BF16);
-        s.params = s.grads = s.optim = s.acts = OFFLOAD_AUTO;
+        s.params = s.grads = s.optim = s.acts = s.passing = OFFLOAD_AUTO;
         s.alpha = AUTO;
         s.device = DEVICE_CPU_DISCRETE;
         s.link_gbps = i % 3 ? 0 : 0.05;
@@ -239,7 +239,7 @@ static void settings_elsewhere(struct hardware *h, struct settings *s)
     s->hardware = h;
     s->device_mem = s->host_mem = s->nvme_max = AUTO;
     s->row_chunk = s->head_tile = s->loss_tile = AUTO;
-    s->params = s->grads = s->optim = s->acts = OFFLOAD_AUTO;
+    s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
     s->alpha = s->prefetch = AUTO;
     s->update = UPDATE_AUTO;
     assert_int_equal(hardware_preset(s->machine, h), OK);
@@ -357,7 +357,7 @@ static void beyond_everything(void **state)
     int64_t limit[TIERS] = {4 << 20, 64 << 20, 64 << 20}, tokens;
     struct candidate c;
     cell_settings(&s, 1 << 20, BF16);
-    s.params = s.grads = s.optim = s.acts = OFFLOAD_AUTO;
+    s.params = s.grads = s.optim = s.acts = s.passing = OFFLOAD_AUTO;
     s.alpha = s.keep_inputs = AUTO;
     s.update = UPDATE_AUTO;
     s.row_chunk = s.head_tile = s.loss_tile = AUTO;
@@ -428,7 +428,7 @@ static void nearly_the_longest(void **state)
     struct model *m;
     assert_int_equal(cell_model(FAMILY_LLAMA, 32, &m), OK);
     cell_settings(&s, 4096, F32);
-    s.params = s.grads = s.optim = s.acts = OFFLOAD_AUTO;
+    s.params = s.grads = s.optim = s.acts = s.passing = OFFLOAD_AUTO;
     s.alpha = s.keep_inputs = AUTO;
     s.update = UPDATE_AUTO;
     struct plan *p = plan_for(m, &s, limit);

@@ -137,7 +137,7 @@ static void depth_of_writes_has_a_price(void **state)
     h.both = 1.3 * h.read;
     assert_int_equal(cell_model(FAMILY_LLAMA, 3, &m), OK);
     cell_settings(&s, 128, F32);
-    s.params = s.grads = s.acts = OFFLOAD_AUTO;
+    s.params = s.grads = s.acts = s.passing = OFFLOAD_AUTO;
     s.optim = OFFLOAD_NVME;
     s.alpha = AUTO;
     s.update = UPDATE_AUTO;

@@ -15,7 +15,7 @@
 static void open_settings(struct settings *s)
 {
     cell_settings(s, 0, F32);
-    s->params = s->grads = s->optim = s->acts = OFFLOAD_AUTO;
+    s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
     s->alpha = AUTO;
     s->update = UPDATE_AUTO;
     s->row_chunk = s->head_tile = s->loss_tile = AUTO;

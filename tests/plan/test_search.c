@@ -15,7 +15,7 @@
 static void open_settings(struct settings *s)
 {
     cell_settings(s, 128, F32);
-    s->params = s->grads = s->optim = s->acts = OFFLOAD_AUTO;
+    s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
     s->alpha = AUTO;
     s->update = UPDATE_AUTO;
     s->device = DEVICE_CPU_DISCRETE;
@@ -122,7 +122,7 @@ static struct model *preset(const char *name, int64_t layers, const char *machin
     assert_int_equal(model_create(&c, NULL, 0, &m), OK);
     assert_int_equal(hardware_preset(machine, h), OK);
     cell_settings(s, 32768, BF16);
-    s->params = s->grads = s->optim = s->acts = OFFLOAD_AUTO;
+    s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
     s->alpha = s->prefetch = AUTO;
     s->update = UPDATE_AUTO;
     s->device = DEVICE_CUDA;
@@ -702,7 +702,7 @@ static void values_do_not_depend_on_it(void **state)
     for (int step = 0; step < 8; step++) {
         open_settings(&s);
         if (step % 2) /* so that the search has to choose among these */
-            s.acts = OFFLOAD_AUTO, s.params = s.grads = s.optim = OFFLOAD_CPU;
+            s.acts = s.passing = OFFLOAD_AUTO, s.params = s.grads = s.optim = OFFLOAD_CPU;
         struct plan *plan = planned(m, &s, limit);
         const struct program *p = plan->programs[PLAN_UPDATE_STEP];
         if (!plan->fits) {

@@ -61,7 +61,7 @@ static void create(struct subject *x)
     x->h.both = 2 * x->h.read;
     x->limit[TIER_DEVICE] = (resident->arena[TIER_DEVICE] + away->arena[TIER_DEVICE]) / 2;
     x->limit[TIER_HOST] = away->arena[TIER_HOST] + away->arena[TIER_NVME] / 4;
-    x->s.acts = OFFLOAD_AUTO;
+    x->s.acts = x->s.passing = OFFLOAD_AUTO;
     x->s.hardware = &x->h;
     plan_destroy(resident);
     plan_destroy(away);
