@@ -79,7 +79,7 @@ static void tell(pid_t mpiexec, struct stop *s, int64_t now)
     s->next_ns = now + s->pause_ns;
 }
 
-/* Waits for mpiexec's end; signals of `wanted`, which are blocked, are taken meanwhile. */
+/* Waits for mpiexec's end and returns its wait status; signals of `wanted`, which are blocked, are taken meanwhile. */
 static int wait_for(pid_t mpiexec, const sigset_t *wanted, struct stop *s)
 {
     const struct timespec moment = {.tv_nsec = SECOND / 20};
@@ -94,7 +94,28 @@ static int wait_for(pid_t mpiexec, const sigset_t *wanted, struct stop *s)
         }
         tell(mpiexec, s, clock_ns());
     }
-    return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+    return state;
+}
+
+/* What a program does to itself; nobody sends these. */
+static int is_crash(int number)
+{
+    return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGABRT;
+}
+
+/* mpiexec exits with 128 + n where a rank has ended by signal n: a rank's crash stays one, whatever was asked for. Its own end by
+ * a signal is the one that was asked for, if one was: Open MPI 4.1's crashes when a rank goes while it connects. */
+static int end_code(int state, const struct stop *s)
+{
+    int killed = WIFSIGNALED(state), code = killed ? 128 + WTERMSIG(state) : WEXITSTATUS(state);
+    if (killed && s->times == 0)
+        fprintf(stderr,
+                "ltrain: mpiexec was ended by signal %d (%s), and the ranks with it; what has been saved continues with --resume "
+                "RUN\n",
+                WTERMSIG(state), strsignal(WTERMSIG(state)));
+    if (s->times > 0 && (killed || code == 128 + SIGUSR1 || (s->times > 1 && code != 0 && !is_crash(code - 128))))
+        code = 128 + s->number;
+    return code;
 }
 
 /* The signals that are passed on. What nohup has set stays; a shell's background processes are started with ^C ignored, but one
@@ -125,9 +146,7 @@ static enum status run_mpiexec(char **args, int *code)
     if (pid < 0)
         st = status_fail(ERR_NOMEM, "--ranks %s: cannot start mpiexec: %s", args[2], strerror(errno));
     else
-        *code = wait_for(pid, &wanted, &stop);
-    if ((stop.times == 1 && *code == 128 + SIGUSR1) || (stop.times > 1 && *code != 0))
-        *code = 128 + stop.number;
+        *code = end_code(wait_for(pid, &wanted, &stop), &stop);
     sigprocmask(SIG_SETMASK, &mask, NULL);
     return st;
 }

@@ -23,21 +23,35 @@ expect() { # WHAT STATUS LINES PATTERN COMMAND...
     fi
 }
 
+# Stands in for mpiexec, which exits with 128 + n if a rank has ended by signal n; its own end by a signal is not a rank's.
+mpiexec_that() { # NAME COMMANDS
+    mkdir "$1"
+    printf '#!/bin/sh\nulimit -c 0\n%s\n' "$2" >"$1/mpiexec"
+    chmod +x "$1/mpiexec"
+}
+mpiexec_that is-killed 'kill -KILL $$'
+mpiexec_that crashes-when-told 'trap "kill -SEGV \$\$" USR1
+while :; do sleep 0.05; done'
+mpiexec_that tells-of-a-crash 'trap "exit 139" USR1
+while :; do sleep 0.05; done'
+mpiexec_that tells-of-a-crash-late 'trap "" USR1
+trap "exit 139" TERM
+while :; do sleep 0.05; done'
+
 # An mpiexec that hangs: killed by a third signal, or 10 s after the second. The last lines look at how it ended.
-mkdir hanging
-printf '#!/bin/sh\ntrap "" TERM USR1\nexec sleep 100\n' >hanging/mpiexec
-chmod +x hanging/mpiexec
+mpiexec_that hangs 'trap "" TERM USR1
+exec sleep 100'
 # shellcheck disable=SC2086 # a list of words
-signals() { # TIMES
-    PATH=$home/hanging:$PATH "$ltrain" $tiny --ranks 2 >"signals$1" &
+signals() { # MPIEXEC TIMES
+    PATH=$home/$1:$PATH "$ltrain" $tiny --ranks 2 >"signals$2" 2>&1 &
     sleep 1
-    for _ in $(seq "$1"); do
-        kill -TERM $!
+    for _ in $(seq "$2"); do
+        kill -TERM $! 2>/dev/null || :
         sleep 0.3
     done
     wait $!
 }
-signals 2 &
+signals hangs 2 &
 twice=$!
 
 # shellcheck disable=SC2086 # lists of words
@@ -61,6 +75,7 @@ expect "two that disagree" 2 1 "^ltrain: torchrun says that this is rank 1 of 2,
 expect "half of what is needed" 2 1 "^ltrain: --rank 1 and --world-size" "$ltrain" $tiny --rank 1
 expect "a plan that does not fit" 3 1 "^ltrain: the plan needs .* on the device and 100 KiB are given \(--device-mem\)\. No offload setting fits" \
     $mpi -n 2 "$ltrain" $tiny --device-mem 100K
+expect "an mpiexec that is killed" 137 1 "^ltrain: mpiexec was ended by signal 9 \(Killed\), and the ranks with it" env PATH="$home/is-killed:$PATH" "$ltrain" $tiny --ranks 3
 expect "no mpiexec" 2 1 "^ltrain: --ranks 3: cannot start mpiexec: No such file" env PATH=/nowhere "$ltrain" $tiny --ranks 3
 }
 $mpi -n 3 "$ltrain" --help >help 2>&1
@@ -76,7 +91,7 @@ $mpi -n 1 -x OMP_NUM_THREADS=4 "$ltrain" $tiny --out uneven : -n 1 "$ltrain" $ti
 [ ! -e runs ] || { echo "not ok: a refused run was begun"; failures=$((failures + 1)); }
 status=0
 began=$(date +%s)
-signals 3 || status=$?
+signals hangs 3 || status=$?
 if [ "$status" != 143 ] || [ $(($(date +%s) - began)) -ge 8 ]; then
     echo "not ok: three signals: exit status $status"
     failures=$((failures + 1))
@@ -85,4 +100,12 @@ fi
 status=0
 wait $twice || status=$?
 [ "$status" = 143 ] || { echo "not ok: two signals: exit status $status"; failures=$((failures + 1)); }
+ends_with() { # STATUS MPIEXEC TIMES
+    status=0
+    signals "$2" "$3" || status=$?
+    [ "$status" = "$1" ] || { echo "not ok: an mpiexec that $2, $3 signals: exit status $status, wanted $1"; failures=$((failures + 1)); }
+}
+ends_with 143 crashes-when-told 1
+ends_with 139 tells-of-a-crash 1
+ends_with 139 tells-of-a-crash-late 2
 [ "$failures" = 0 ]
