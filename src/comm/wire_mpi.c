@@ -46,6 +46,19 @@ static enum status mpi_fail(const char *what, int error)
     return status_fail(ERR_IO, "MPI cannot %s: %s", what, text);
 }
 
+/* A rank that is told to stop (SIGUSR1, cli/ranks.c) meanwhile stops afterwards: when it goes while it connects, Open MPI's
+ * mpiexec complains or crashes. */
+static int init_unstopped(int *provided)
+{
+    sigset_t stop, mask;
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &stop, &mask);
+    int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, provided);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    return error;
+}
+
 /* MPI_Init has no deadline of its own: it waits for all ranks. */
 static enum status start_mpi(const struct launch *l, double timeout, struct wire *w)
 {
@@ -57,7 +70,7 @@ static enum status start_mpi(const struct launch *l, double timeout, struct wire
     signal(SIGPIPE, SIG_IGN); /* over TCP a message to a rank that has died must not be the end of this one */
     void (*before)(int) = signal(SIGALRM, start_timed_out);
     alarm((unsigned)timeout);
-    error = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
+    error = init_unstopped(&provided);
     if (error != MPI_SUCCESS)
         return mpi_fail("start", error);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

@@ -266,10 +266,11 @@ static void terminated(void **state)
     e2e_same_file("whole/hf/model.safetensors", "run/hf/model.safetensors");
 }
 
-/* So too while mpiexec is starting, when it has no ranks to pass a signal on to. `times` signals, the first after `ms`. */
+/* So too while mpiexec is starting, when it has no ranks to pass a signal on to, or only some of many. `times` signals, the first
+ * after `ms`. */
 static void signalled_early(int number, int ms, int times)
 {
-    pid_t pid = e2e_start(&patient, "--ranks 2 --steps 1000000 --out run" TINY);
+    pid_t pid = e2e_start(&patient, "--ranks 8 --steps 1000000 --out run" TINY);
     wait_ms(ms);
     for (int i = 0; i < times && !ended(pid); i++) {
         kill(pid, number);
