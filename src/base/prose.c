@@ -5,10 +5,11 @@
 #include <stdarg.h>
 #include <string.h>
 
-/* Whether a line may end before the blank at `at`, in a text whose current word begins at `word`. */
+/* Whether a line may end before the blank at `at`, in a text whose current word begins at `word`: an option and its value stay
+ * together, and a number and its unit. */
 static int may_break(const char *word, const char *at)
 {
-    return strncmp(word, "--", 2) != 0 && !isdigit((unsigned char)at[-1]);
+    return (strncmp(word, "--", 2) != 0 || at[-1] == ',') && !isdigit((unsigned char)at[-1]);
 }
 
 /* Bytes of the line that `text` begins with: up to the last break within `width` columns, or the first one; where two blanks

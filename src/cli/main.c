@@ -16,10 +16,11 @@
 static const char usage[] = "usage: ltrain [train] --model DIR --data PATH --seq-len N [options]\n"
                             "       ltrain plan ...     same options: what lives where and what fits; runs\n"
                             "                           nothing\n"
-                            "       ltrain check ...    same options: whether a few steps (--steps, 3) equal one\n"
-                            "                           rank's with everything resident\n"
+                            "       ltrain check ...    same options: whether a few steps (--steps, 3) equal\n"
+                            "                           one rank's with everything resident\n"
                             "       ltrain --resume RUN [options]\n"
-                            "       ltrain --ranks N ..., mpiexec -n N ltrain ..., srun --mpi=pmix ltrain ...:\n"
+                            "       ltrain --ranks N ..., mpiexec -n N ltrain ...,\n"
+                            "       srun --mpi=pmix ltrain ...:\n"
                             "                           several processes\n\n";
 
 static const char plan_usage[] = "usage: ltrain plan --model NAME --seq-len N [options]\n\n"

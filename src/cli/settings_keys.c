@@ -39,7 +39,7 @@ const struct settings_key settings_keys[] = {
     {"eval-data", KEY_LIST, AT(eval_data), .flags = KEY_OF_RUNS, .arg = "PATH,...", .help = "what the loss is evaluated on"},
     {"eval-fraction", KEY_NUMBER, AT(eval_fraction), "0", LIMITS(0, 1), .flags = KEY_BELOW_MAX | KEY_OF_RUNS, .arg = "X",
      .help = "share of data kept for evaluation, without --eval-data"},
-    {"eval-every", KEY_COUNT, AT(eval_every), "0", ANY, .flags = KEY_OF_RUNS, .arg = "STEPS", .help = "0: never"},
+    {"eval-every", KEY_COUNT, AT(eval_every), "0", ANY, .flags = KEY_OF_RUNS, .arg = "STEPS", .help = "how often the loss is evaluated; 0: never"},
     {"seq-len", KEY_COUNT, AT(seq_len), LIMITS(2, INFINITY), .flags = KEY_REQUIRED, .arg = "N", .help = "tokens per sequence: 4096, 420k, 1m"},
     {"micro-batch", KEY_COUNT, AT(micro_batch), "1", POSITIVE, .arg = "1", .help = "sequences at a time"},
     {"grad-accum", KEY_COUNT, AT(grad_accum), "1", POSITIVE, .arg = "N", .help = "sequences per step, one after the other"},
@@ -97,7 +97,7 @@ const struct settings_key settings_keys[] = {
     {"save-every", KEY_COUNT, AT(save_every), "0", ANY, .flags = KEY_OF_RUNS, .arg = "STEPS", .help = "checkpoints; 0: none on the way"},
     {"keep", KEY_COUNT, AT(keep), "2", POSITIVE, .flags = KEY_OF_RUNS, .arg = "N", .help = "checkpoints kept, the newest"},
     {"trace", KEY_COUNT, AT(trace), "none", "none", POSITIVE, .flags = KEY_OF_RUNS, .arg = "STEP", .help = "step whose lanes are written as a Chrome trace"},
-    {"profile", KEY_SWITCH, AT(profile), .flags = KEY_FLAG_ONLY, .help = "measure this machine before planning, about half a minute; kept for later plans and runs"},
+    {"profile", KEY_SWITCH, AT(profile), .flags = KEY_FLAG_ONLY, .help = "measure this machine before planning, in under a minute; kept for later plans and runs"},
     {"verbose", KEY_SWITCH, AT(verbose), "false", .help = "say more"},
     {"mode", KEY_CHOICE, AT(mode), "run", .choices = modes, .flags = KEY_HIDDEN, .arg = "NAME", .help = "chaos: random legal orders"},
 };

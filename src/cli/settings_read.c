@@ -28,6 +28,8 @@ static enum status parse_flag(int argc, char **argv, int *at, const struct setti
             return status_fail(ERR_INVALID,
                                "unexpected argument '%s'; several values of --%s are separated by commas (quote globs)", arg,
                                previous->name);
+        if (previous && previous->type == KEY_SWITCH)
+            return status_fail(ERR_INVALID, "unexpected argument '%s': --%s takes no value", arg, previous->name);
         return status_fail(ERR_INVALID, "unexpected argument '%s'; options are written --key value", arg);
     }
     int length = (int)(equals ? equals - arg : (ptrdiff_t)strlen(arg)) - 2;

@@ -10,7 +10,7 @@
 
 /* The cached figures. *found: 1; 0 if there are none; -1 if the file is not what was written, which is printed. */
 enum status profile_load(const struct settings *s, struct hardware *out, int *found);
-/* Measures with s->threads threads, its drives (nvme_path, else the directory that s->out is in), in about half a minute, and
+/* Measures with s->threads threads, its drives (nvme_path, else the directory that s->out is in), in under a minute, and
  * keeps the result. Prints what it does. ERR_NOMEM; ERR_IO if the result cannot be kept. */
 enum status profile_measure(const struct settings *s, struct hardware *out);
 

@@ -40,6 +40,7 @@ static void some_blanks_do_not_break(void **state)
     (void)state;
     prints(TEN TEN TEN TEN TEN TEN TEN "have 1234567 GiB", 1, TEN TEN TEN TEN TEN TEN TEN "have\n 1234567 GiB\n");
     prints(TEN TEN TEN TEN TEN TEN TEN "--opt value", 1, TEN TEN TEN TEN TEN TEN "abcdefghi\n --opt value\n");
+    prints(TEN TEN TEN TEN TEN TEN TEN "--opt, value", 1, TEN TEN TEN TEN TEN TEN TEN "--opt,\n value\n");
     prints(TEN TEN TEN "--opt " TEN TEN TEN TEN "end", 1, TEN TEN TEN "--opt " TEN TEN TEN TEN "end\n");
     prints("a012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789 y", 1,
            "a012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789 y\n");

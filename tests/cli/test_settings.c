@@ -221,6 +221,7 @@ static void test_flag_errors(void **state)
     FAILS("did you mean --weight-decay?", "--wieght-decay=3");
     FAILS("unknown option --gpu-layers", "--gpu-layers", "3");
     FAILS("unexpected argument 'b.txt'; several values of --data", "--data", "a.txt", "b.txt");
+    FAILS("unexpected argument '1m': --max-seq takes no value", "--max-seq", "1m");
     FAILS("unexpected argument '-x'", "-x");
     FAILS("unexpected argument '--'", "--");
     FAILS("--lr needs a value", REQUIRED, "--lr");
@@ -585,6 +586,8 @@ static void check_help(enum settings_use use, unsigned left_out)
         snprintf(option, sizeof option, "  --%s ", settings_keys[i].name);
         assert_int_equal(strstr(text, option) == NULL, (settings_keys[i].flags & left_out) != 0);
     }
+    assert_non_null(strstr(text, use == SETTINGS_PLAN ? "but for\n--json, --max-seq, --explain, --svg, --config, --profile;"
+                                                      : "but for\n--rank, --world-size,"));
     for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1)
         if (end - at > 80)
             fail_msg("%d columns: %.*s", (int)(end - at), (int)(end - at), at);
