@@ -284,8 +284,8 @@ void hardware_print(const struct hardware *h, const struct settings *s, int rank
 {
     char device[32], host[32], nvme[32], nodes[32] = "", drives[160] = "no nvme", other[64] = "", left[32] = "", used[32] = "";
     double faster = h->peak_flops[BF16] / h->peak_flops[F32];
-    /* a data sheet's node has one where nobody says anything */
-    int assumed = hardware_is_preset(s->machine) && s->nvme_drives == AUTO && s->nvme_max == AUTO;
+    /* what a data sheet's node has where nobody says anything */
+    int preset = hardware_is_preset(s->machine), assumed = preset && s->nvme_drives == AUTO && s->nvme_max == AUTO;
     if (s->dtype == F32 && h->peak_flops[F32] > 0 && faster >= HARDWARE_BF16_PAYS)
         snprintf(other, sizeof other, " (--dtype bf16 computes %.0f times as fast at most)", faster);
     if (!h->cpu && ranks < h->nodes * h->devices)
@@ -296,10 +296,10 @@ void hardware_print(const struct hardware *h, const struct settings *s, int rank
         snprintf(left, sizeof left, ", %d%% left free", HARDWARE_LEFT_FREE);
     if (h->nvme_mem > 0)
         snprintf(drives, sizeof drives, "nvme %s in %d drive%s%s%s, %.3g GB/s read, %.3g written",
-                 units_format_bytes(h->nvme_mem, nvme), h->drives, h->drives == 1 ? "" : "s",
-                 assumed ? " (assumed; none: --nvme-max 0)" : "", left, h->read / GIGA, h->write / GIGA);
-    prose_print(f, 2, "machine: %s%d x %s%s, %s%s; host %s%s; %s.", nodes, h->devices, h->name, used,
+                 units_format_bytes(h->nvme_mem, nvme), h->drives, h->drives == 1 ? "" : "s", assumed ? " (assumed: --nvme)" : "",
+                 left, h->read / GIGA, h->write / GIGA);
+    prose_print(f, 2, "machine: %s%d x %s%s, %s%s; host %s%s%s; %s.", nodes, h->devices, h->name, used,
                 units_format_bytes(h->device_mem, device), h->devices > 1 ? " each" : "", units_format_bytes(h->host_mem, host),
-                h->nodes > 1 ? " each" : "", drives);
+                h->nodes > 1 ? " each" : "", preset && s->host_mem == AUTO ? " (assumed: --host-mem)" : "", drives);
     fprintf(f, "dtype %s%s.\n", dtype_name(s->dtype), other);
 }

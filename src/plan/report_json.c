@@ -209,7 +209,7 @@ static json_t *longest_json(const struct plan *p)
     char flags[96];
     json_t *o = json_object();
     plan_longest_flags(p, flags);
-    put_text(o, "flags", flags); /* to be given with the length */
+    put_text(o, "flags", flags[0] ? flags + 1 : ""); /* to be given with the length */
     json_object_set_new(o, "tokens", p->fits ? json_integer(p->tokens / p->sequences) : json_null());
     put_int(o, "step", l->step);
     json_object_set_new(o, "longer", l->longer > 0 ? json_integer(l->longer) : json_null());

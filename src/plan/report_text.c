@@ -176,10 +176,10 @@ static void print_longest(const struct plan *p, FILE *f)
     plan_longest_flags(p, flags);
     units_format_apart(l->bytes, p->limit[l->tier], c, d);
     if (l->longer > 0 && l->bytes > p->limit[l->tier])
-        snprintf(longer, sizeof longer, "; %s would need %s of %s on the %s", units_format_count(l->longer, a), c, d,
-                 tier_name(l->tier));
+        snprintf(longer, sizeof longer, "; %s would need %s on the %s, and %s are there", units_format_count(l->longer, a), c,
+                 tier_name(l->tier), d);
     else if (l->longer > 0) /* a trial's bytes, which a whole step exceeds */
-        snprintf(longer, sizeof longer, "; %s would fit the %s no more", units_format_count(l->longer, a), tier_name(l->tier));
+        snprintf(longer, sizeof longer, "; %s would not fit the %s", units_format_count(l->longer, a), tier_name(l->tier));
     prose_print(f, 2, "Longest sequence that fits: %s tokens%s%s, in steps of %s%s.",
                 units_format_count(p->tokens / p->sequences, a), flags[0] ? " with" : "", flags, units_format_count(l->step, b),
                 longer);
@@ -371,9 +371,12 @@ static const char *drive_lasts(double days, char buf[32])
     return buf;
 }
 
-static void print_wear(const struct plan *p, const struct report *r, FILE *f)
+/* Drives share what is written; how many a machine that is not here has is known. */
+static void print_wear(const struct plan *p, const struct settings *s, const struct report *r, FILE *f)
 {
-    char a[32], b[32], c[32], d[32];
+    char a[32], b[32], c[32], d[32], which[48] = "A drive";
+    int64_t drives = s->machine ? max_i64(1, ceil_div(p->strategy.ranks, plan_sharing(p, s)) * s->hardware->drives) : 1;
+    double each = r->written_per_day / (double)drives;
     int64_t written = r->lane[LANE_WRITE].bytes * p->strategy.ranks;
     if (written == 0) {
         fprintf(f, "Drives: nothing is written to them.\n");
@@ -381,12 +384,14 @@ static void print_wear(const struct plan *p, const struct report *r, FILE *f)
     }
     fprintf(f, "Drives: %sB are written per step, %sB a day of training round the clock.\n", scaled((double)written, a),
             scaled(r->written_per_day, b));
-    prose_print(
-        f, 2,
-        "A drive rated for %sB of writes (2 TB, consumer) would last %s, one rated for %sB (7.68 TB, one full write a day "
-        "for 5 years) %s; striped over n drives, n times as long.",
-        scaled(REPORT_CONSUMER_DRIVE, a), drive_lasts(REPORT_CONSUMER_DRIVE / r->written_per_day, c),
-        scaled(REPORT_SERVER_DRIVE, b), drive_lasts(REPORT_SERVER_DRIVE / r->written_per_day, d));
+    if (drives > 1)
+        snprintf(which, sizeof which, "Each of %lld drives", (long long)drives);
+    prose_print(f, 2,
+                "%s rated for %sB of writes (2 TB, consumer) would last %s, one rated for %sB (7.68 TB, one full write a day "
+                "for 5 years) %s%s.",
+                which, scaled(REPORT_CONSUMER_DRIVE, a), drive_lasts(REPORT_CONSUMER_DRIVE / each, c),
+                scaled(REPORT_SERVER_DRIVE, b), drive_lasts(REPORT_SERVER_DRIVE / each, d),
+                drives > 1 ? "" : "; striped over n drives, n times as long");
     if (p->strategy.write_depth > 0)
         fprintf(f, "Writes yield to reads: %d of %d blocks in flight while something is read.\n", p->strategy.write_depth,
                 DRIVE_DEPTH);
@@ -402,6 +407,6 @@ enum status plan_print(const struct plan *p, const struct model *m, const struct
         return OK;
     print_lanes(p, &r, f);
     print_limit(p, &r, f);
-    print_wear(p, &r, f);
+    print_wear(p, s, &r, f);
     return OK;
 }

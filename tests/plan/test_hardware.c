@@ -320,7 +320,7 @@ static void left_free(void **state)
 }
 
 /* As text, in a buffer that the next call overwrites. */
-static const char *described(const char *machine, const char *drives)
+static const char *described(const char *machine, const char *drives, int64_t host_mem)
 {
     static char text[1024];
     struct hardware h;
@@ -329,6 +329,7 @@ static const char *described(const char *machine, const char *drives)
     s.machine = (char *)(uintptr_t)machine;
     s.nvme_drives = strcmp(drives, "given") == 0 ? 2 : AUTO;
     s.nvme_gbps = 7;
+    s.host_mem = host_mem;
     s.nvme_max = strcmp(drives, "none") == 0 ? 0 : strcmp(drives, "all") == 0 ? 1ll << 40 : AUTO;
     assert_int_equal(hardware_preset(machine, &h), OK);
     hardware_override(&h, &s);
@@ -340,17 +341,17 @@ static const char *described(const char *machine, const char *drives)
     return text;
 }
 
-/* A drive that nobody mentioned is said to be assumed. */
+/* A drive that nobody mentioned is said to be assumed, and a node's memory. */
 static void what_is_there(void **state)
 {
     (void)state;
-    must_contain(described("2xa100-40", ""), "machine: 2 x a100-40, 38 GiB each; host 256 GiB; nvme 3.3 TiB in 1 drive");
-    must_contain(described("2xa100-40", ""), "(assumed; none: --nvme-max 0)");
-    must_contain(described("2xa100-40", ""), "left free");
-    assert_null(strstr(described("2xa100-40", "all"), "left free"));
-    must_contain(described("rtx4090", ""), "machine: 1 x rtx4090, 23 GiB; host");
-    assert_null(strstr(described("rtx4090", "given"), "assumed"));
-    must_contain(described("rtx4090", "none"), "no nvme.");
+    must_contain(described("2xa100-40", "", AUTO), "machine: 2 x a100-40, 38 GiB each; host 256 GiB (assumed: --host-mem); nvme\n");
+    must_contain(described("2xa100-40", "", AUTO), "3.3 TiB in 1 drive (assumed: --nvme), 5% left free");
+    must_contain(described("2xa100-40", "", 64ll << 30), "host 64 GiB; nvme 3.3 TiB in 1 drive\n  (assumed: --nvme)");
+    assert_null(strstr(described("2xa100-40", "all", AUTO), "left free"));
+    must_contain(described("rtx4090", "", AUTO), "machine: 1 x rtx4090, 23 GiB; host");
+    assert_null(strstr(described("rtx4090", "given", 64ll << 30), "assumed"));
+    must_contain(described("rtx4090", "none", AUTO), "no nvme.");
 }
 
 int main(void)

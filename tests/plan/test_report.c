@@ -6,6 +6,7 @@
 
 #include "plan/cells.h"
 #include "plan/changes.h"
+#include "plan/hardware.h"
 #include "plan/schedule.h"
 
 #include <jansson.h>
@@ -309,7 +310,7 @@ static void columns(void **state)
         plan->longest = (struct longest){.step = 4, .longer = 104, .bytes = plan->limit[TIER_DEVICE] + over};
         print_plan(plan, m, &s, &text);
         unwrap(text);
-        assert_true(over == !strstr(text, "100 tokens, in steps of 4; 104 would fit the device no more."));
+        assert_true(over == !strstr(text, "100 tokens, in steps of 4; 104 would not fit the device."));
         assert_true(over == (strstr(text, "100 tokens, in steps of 4; 104 would need ") != NULL));
         free(text);
     }
@@ -366,6 +367,16 @@ static void times(void **state)
     model_destroy(m);
 }
 
+static void drive_said(double days, char said[32])
+{
+    if (days > 20 * 365)
+        strcpy(said, "more than 20 years");
+    else if (days < 10 || days > 3 * 365)
+        report_duration(86400 * days, said);
+    else
+        snprintf(said, 32, "%.0f days", days);
+}
+
 /* What a day writes is what the programs write, as often as a day has steps; of drives that are not
  * written to that is said. */
 static void wear(void **state)
@@ -400,12 +411,24 @@ static void wear(void **state)
     const char *days = strstr(line, "would last ");
     assert_non_null(days);
     double want = REPORT_CONSUMER_DRIVE / (written * 86400 / plan->seconds);
-    char said[32] = "more than 20 years";
-    if (want < 10 || (want > 3 * 365 && want <= 20 * 365))
-        report_duration(86400 * want, said);
-    else if (want <= 3 * 365)
-        snprintf(said, sizeof said, "%.0f days", want);
+    char said[32];
+    drive_said(want, said);
     assert_int_equal(strncmp(days + strlen("would last "), said, strlen(said)), 0);
+    assert_non_null(strstr(line, "\nA drive rated for 1.2 PB of writes"));
+    assert_non_null(strstr(line, "; striped over n drives, n times as long."));
+    free(text);
+    struct hardware h;
+    assert_int_equal(hardware_preset("h200", &h), OK);
+    h.drives = 3;
+    s.machine = (char *)(uintptr_t) "h200";
+    s.hardware = &h;
+    print_plan(plan, m, &s, &text);
+    unwrap(text);
+    days = strstr(text, "\nEach of 3 drives rated for 1.2 PB of writes (2 TB, consumer) would last ");
+    assert_non_null(days);
+    assert_null(strstr(text, "striped"));
+    drive_said(3 * want, said);
+    assert_int_equal(strncmp(strstr(days, "last ") + 5, said, strlen(said)), 0);
     free(text);
     free(none);
     plan_destroy(plan);
