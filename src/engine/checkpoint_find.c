@@ -68,7 +68,8 @@ static enum status search(struct comm *c, const char *dir, struct candidates *k,
     }
     if (why[0])
         return status_fail(ERR_INVALID, "%s has no whole checkpoint: %s", dir, why);
-    return status_fail(ERR_INVALID, "%s has no checkpoint; was it saved by a run with this --out?", dir);
+    return status_fail(ERR_INVALID, "%s has no checkpoint: a run saves every --save-every steps, and when ^C or SIGTERM ends it",
+                       dir);
 }
 
 /* Room for every name below it, so that no rank fails alone later. */

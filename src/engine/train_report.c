@@ -77,11 +77,12 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
     if (drives_describe(s->nvme_path.n ? s->nvme_path.n : 1, comm_local_size(r->comm), line, sizeof line)[0] && r->session->store)
         printf("%s\n", line);
     plan_print_sharing(p, stdout);
-    printf("data: %lld documents, %s tokens kept, %s dropped, 0 truncated, %lld documents split; %lld training and %lld held-out "
-           "sequences; "
-           "unigram entropy %.4f nats/token\n",
-           (long long)d->documents, units_format_count(d->tokens_kept, a), units_format_count(d->tokens_dropped, b),
-           (long long)d->documents_split, (long long)d->train_sequences, (long long)d->eval_sequences, d->unigram_entropy);
+    printf(
+        "data: %lld document%s (%lld split), %s tokens kept, %s dropped, 0 truncated; %lld training and %lld held-out sequences; "
+        "unigram entropy %.4f nats/token\n",
+        (long long)d->documents, d->documents == 1 ? "" : "s", (long long)d->documents_split,
+        units_format_count(d->tokens_kept, a), units_format_count(d->tokens_dropped, b), (long long)d->train_sequences,
+        (long long)d->eval_sequences, d->unigram_entropy);
     if (s->save_every > 0)
         printf("checkpoints: every %lld steps, the newest %lld are kept\n", (long long)s->save_every,
                (long long)max_i64(1, s->keep));

@@ -161,8 +161,8 @@ static enum status ranks_elsewhere(const struct settings *s, int *out)
         char take[80] = "give it more in its file";
         if (preset)
             snprintf(take, sizeof take, "take --machine %dx%s", asked, h->name);
-        return status_fail(ERR_INVALID, "--machine: %d ranks are asked for, and %s has %d device%s: %s", asked, h->name, devices,
-                           devices == 1 ? "" : "s", take);
+        return status_fail(ERR_INVALID, "--machine: %d ranks are asked for, and %s has %d device%s: %s", asked, s->machine,
+                           devices, devices == 1 ? "" : "s", take);
     }
     if (!said && devices % asked) {
         char take[80] = "";

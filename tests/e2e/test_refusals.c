@@ -104,6 +104,8 @@ static void machines(void **state)
     e2e_refuses(2, "--nvme 1x2GB/s and --nvme-max 0 contradict", NULL, ON("a100-80 --nvme 1x2GB/s --nvme-max 0"));
     e2e_refuses(2, "--mesh: 4 ranks do not divide the 5 devices of a100-80: take --machine 4xa100-80, or add --ranks 4", NULL,
                 ON("5xa100-80 --mesh ulysses=4"));
+    e2e_refuses(2, "4 ranks are asked for, and 2xa100-80 has 2 devices: take --machine 4xa100-80", NULL,
+                ON("2xa100-80 --ranks 4"));
     e2e_refuses(2, "4 ranks are asked for, and a100-80 has 1 device: take --machine 4xa100-80", NULL, ON("a100-80 --ranks 4"));
     struct result r = e2e_succeeds(NULL, ON("3xa100-80 --ranks 2"));
     e2e_contains(r.out, "machine: 3 x a100-80 (2 used), ");

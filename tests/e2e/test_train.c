@@ -68,7 +68,7 @@ static void a_run_leaves_its_files(void **state)
     struct result r = e2e_succeeds(NULL, "train" TINY DISCRETE "--steps 5 --out run");
     static const char *const said[] = {
         "device: cpu:discrete", "budgets: device ", "nvme run: ",           "mesh: ",
-        "data: 1 documents",    "plan: fits",       "step 5/5  loss ",      "checkpoints: none (--save-every 0)",
+        "data: 1 document (",    "plan: fits",       "step 5/5  loss ",      "checkpoints: none (--save-every 0)",
         "memory: planned ",     "step time",        "compute stands still", "lane h2d",
         "transfers hidden",     "model: run/hf"};
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
