@@ -183,6 +183,8 @@ struct lengths {
 static int64_t next_length(const struct lengths *l)
 {
     double low = (double)l->low, high = (double)l->high, margin = (high - low) / (l->low > 0 ? 8 : 16), next;
+    if (l->low == SHORTEST) /* says that the model's state fits, not what tokens need */
+        return round_length(fmin(0.99 * high / l->high_excess, high / 2));
     if (l->low > 0 && high > 1.5 * low)
         return round_length(fmin(low * fmax(l->fits.whole ? 1.125 : 1.25, 0.98 / l->low_excess), high - margin));
     if (l->low > 0)

@@ -92,6 +92,21 @@ static void budgets(void **state)
     free(change);
 }
 
+/* Where the model's state fits device and host together only: by the estimate, which knows one place for it, no length fits. */
+static void a_shorter_sequence(void **state)
+{
+    (void)state;
+    if (extent(0, 1, 1) == 0)
+        return; /* the search is long under sanitizers */
+#define SCARCE "plan --model 25m --device-mem 300M --host-mem 300M --nvme-max 0 --threads 1 "
+    struct result r = e2e_refuses(3, "No offload setting fits; --seq-len | would need ", NULL, SCARCE "--seq-len 256k");
+    char *change = strdup(strstr(r.err, "--seq-len ")), *end = strstr(change, " would need");
+    *end = 0;
+    assert_true(atoi(change + strlen("--seq-len ")) > 1024 || end[-1] == 'k');
+    e2e_succeeds(NULL, SCARCE "%s", change);
+    free(change);
+}
+
 /* What cannot be true of the machine that is planned for. */
 static void machines(void **state)
 {
@@ -212,8 +227,14 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(options_and_keys),         TEST(data), TEST(budgets), TEST(machines), TEST(pictures), TEST(models),
+        TEST(options_and_keys),
+        TEST(data),
+        TEST(budgets),
+        TEST(machines),
+        TEST(pictures),
+        TEST(models),
         TEST(hugging_face_directories),
+        TEST(a_shorter_sequence),
     };
     return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);
 }
