@@ -171,8 +171,11 @@ static void print_longest(const struct plan *p, FILE *f)
 {
     const struct longest *l = &p->longest;
     char a[32], b[32], c[32], d[32], flags[96], longer[160] = "; the model takes no longer ones";
-    if (!p->fits)
+    if (!p->fits) {
+        prose_print(f, 2, "No sequence fits, not even one of %s tokens, the shortest that --max-seq tries.",
+                    units_format_count(p->tokens / p->sequences, a));
         return;
+    }
     plan_longest_flags(p, flags);
     units_format_apart(l->bytes, p->limit[l->tier], c, d);
     if (l->longer > 0 && l->bytes > p->limit[l->tier])

@@ -314,10 +314,14 @@ static void columns(void **state)
         assert_true(over == (strstr(text, "100 tokens, in steps of 4; 104 would need ") != NULL));
         free(text);
     }
-    plan->longest.step = 0;
     /* what does not fit, does not run */
     plan->fits = 0;
     plan->limit[TIER_DEVICE] = plan->arena[TIER_DEVICE] - 1;
+    print_plan(plan, m, &s, &text);
+    unwrap(text);
+    assert_non_null(strstr(text, "No sequence fits, not even one of 100 tokens, the shortest that --max-seq tries."));
+    free(text);
+    plan->longest.step = 0;
     print_plan(plan, m, &s, &text);
     assert_true(strstr(text, ": does not fit\n") && strstr(text, "\nlimit "));
     assert_true(!strstr(text, "MFU") && !strstr(text, "\nlane ") && !strstr(text, "Drives") && !strstr(text, "exposed"));
