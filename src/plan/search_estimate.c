@@ -168,8 +168,6 @@ static enum status find_differences(const struct model *m, const struct options 
     struct subject x = {m, cost, role}, alone = {m, cost, ROLE_UPDATE};
     memset(d, 0, sizeof *d);
     TRY(measure(m, &base, cost, role, &d->base));
-    TRY(find_elsewhere(&x, &base, &base.params, o->params, o->n_params, &d->base, d->params));
-    TRY(find_elsewhere(&x, &base, &base.grads, o->grads, o->n_grads, &d->base, d->grads));
     for (int i = 0; i < o->n_acts; i++)
         for (int fewest = 0; fewest < 2; fewest++) {
             struct strategy s = base;
@@ -185,6 +183,15 @@ static enum status find_differences(const struct model *m, const struct options 
             TRY(measure(m, &s, cost, role, &d->acts[i][fewest]));
             need_add(&d->acts[i][fewest], -1, &d->base);
         }
+    /* where memory is scarce activations lie elsewhere: most is needed at another moment then */
+    struct strategy away = base;
+    struct need first = d->base;
+    away.acts = o->acts[o->n_acts > 1];
+    away.passing = o->passing[o->n_acts > 1];
+    if (o->n_acts > 1)
+        need_add(&first, 1, &d->acts[1][0]);
+    TRY(find_elsewhere(&x, &away, &away.params, o->params, o->n_params, &first, d->params));
+    TRY(find_elsewhere(&x, &away, &away.grads, o->grads, o->n_grads, &first, d->grads));
     for (int u = 0; u < o->n_update; u++) {
         base.update_on_host = o->update[u];
         TRY(measure(m, &base, cost, ROLE_UPDATE, &d->update[u].base));

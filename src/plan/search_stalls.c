@@ -18,7 +18,7 @@ static const struct candidate *trial_at(const struct search *x, int tried, int i
 /* Of one family: what travels in which pass, and how far, is about the same. */
 static int alike(const struct strategy *a, const struct strategy *b)
 {
-    return a->acts == b->acts && a->optim == b->optim && a->update_on_host == b->update_on_host &&
+    return a->acts == b->acts && a->passing == b->passing && a->optim == b->optim && a->update_on_host == b->update_on_host &&
            (a->grads == RES_DEVICE) == (b->grads == RES_DEVICE);
 }
 

@@ -34,8 +34,8 @@ enum status trial_run_yielding(const struct trials *t, struct candidate *c, doub
 /* Seconds that c, not tried, ought to take after the first `tried` of x, and the trials of x->known: its estimate, and stalls in
  * proportion to its traffic. */
 double stalls_expect(const struct search *x, int tried, const struct candidate *c);
-/* The same without stalls, if no trial was of c's family: the tiers of activations and of optimizer state, the update's place,
- * and whether gradients are on the device. Else INFINITY. */
+/* The same without stalls, if no trial was of c's family: the tiers of activations, of what layers pass on and of optimizer
+ * state, the update's place, and whether gradients are on the device. Else INFINITY. */
 double stalls_hope(const struct search *x, int tried, const struct candidate *c);
 
 /* Alike but for the kept chunks. */
