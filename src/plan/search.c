@@ -109,6 +109,30 @@ static int is_promising(const struct search *x, const struct candidate *c, doubl
     return 0;
 }
 
+static void move_to_front(struct search *x, const struct candidate *c)
+{
+    int at = 0;
+    while (at < x->n && (x->candidates[at].strategy.kept_chunks != c->strategy.kept_chunks ||
+                         !search_same_classes(&x->candidates[at].strategy, &c->strategy)))
+        at++;
+    if (at == x->n)
+        x->n++;
+    memmove(&x->candidates[1], &x->candidates[0], (size_t)at * sizeof *c);
+    x->candidates[0] = *c;
+    x->given = 1;
+}
+
+/* Puts a placement that was tried on this grid first. */
+static enum status put_found(struct search *x, const struct candidate *found)
+{
+    struct candidate c = {.strategy = found->strategy, .late = found->late};
+    if (c.strategy.device_chunks > 0)
+        TRY(estimator_split(x->estimator));
+    estimator_judge(x->estimator, &c);
+    move_to_front(x, &c);
+    return OK;
+}
+
 /* Puts another grid's placement first, if it ought to fit: with as large a share of the chunks kept, or as many as there is room
  * for where memory seems to have been what limited them. */
 static enum status put_first(struct search *x, const struct strategy *fixed, const struct candidate *other)
@@ -117,7 +141,7 @@ static enum status put_first(struct search *x, const struct strategy *fixed, con
     const struct strategy *like = &other->strategy;
     struct candidate c = {.strategy = *fixed};
     int64_t chunks = ceil_div(fixed->rows, fixed->row_chunk), of = ceil_div(like->rows, like->row_chunk);
-    int at = 0, share = (int)ceil_div(like->kept_chunks * chunks, of);
+    int share = (int)ceil_div(like->kept_chunks * chunks, of);
     strategy_place(&c.strategy, like);
     c.strategy.input_every = fixed->input_every;
     c.strategy.kept_chunks = o->kept[o->n_kept - 1];
@@ -127,14 +151,7 @@ static enum status put_first(struct search *x, const struct strategy *fixed, con
     if (c.excess > 1)
         return OK;
     keep_most(x, other->excess > FULL ? o->kept[0] : share, &c);
-    while (at < x->n && (x->candidates[at].strategy.kept_chunks != c.strategy.kept_chunks ||
-                         !search_same_classes(&x->candidates[at].strategy, &c.strategy)))
-        at++;
-    if (at == x->n)
-        x->n++;
-    memmove(&x->candidates[1], &x->candidates[0], (size_t)at * sizeof c);
-    x->candidates[0] = c;
-    x->given = 1;
+    move_to_front(x, &c);
     return OK;
 }
 
@@ -148,9 +165,10 @@ static enum status search_around(const struct trials *t, struct search *x)
 
 /* Lists, tries and refines with the inputs of the fixed strategy. */
 static enum status search_inputs(const struct model *m, const struct settings *s, const struct strategy *fixed,
-                                 const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat,
-                                 double gain, const struct search *known, int brief, struct search *out)
+                                 const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
+                                 int brief, struct search *out)
 {
+    const struct candidate *beat = lead->beat;
     double all, layer;
     TRY(list_all(m, s, fixed, cost, limit, 0, out));
     if (out->n == 1)
@@ -158,13 +176,13 @@ static enum status search_inputs(const struct model *m, const struct settings *s
     estimator_instrs(out->estimator, &all, &layer);
     out->whole = all <= SEARCH_WHOLE;
     out->brief = brief;
-    out->known = known;
+    out->known = lead->known;
     struct trials t = {m, s, cost, limit, out, TRIAL_SLACK};
-    if (beat && gain < SEARCH_GAIN)
+    if (beat && lead->gain < SEARCH_GAIN)
         out->beat = beat->seconds;
     qsort(out->candidates, (size_t)out->n, sizeof *out->candidates, search_order);
-    enum status st = out->known ? put_first(out, fixed, beat) : OK;
-    int worth = !beat || beat->excess > 1 || is_promising(out, beat, gain);
+    enum status st = lead->first ? put_found(out, lead->first) : out->known ? put_first(out, fixed, beat) : OK;
+    int worth = !beat || beat->excess > 1 || lead->first || is_promising(out, beat, lead->gain);
     if (st == OK && worth)
         st = search_try(m, s, cost, limit, out);
     if (st == OK && worth && !brief)
@@ -186,21 +204,22 @@ static int is_worth(const struct search *x, const struct candidate *c)
 enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
                           const struct cost_model *cost, const int64_t limit[TIERS], struct search *out)
 {
-    return search_to_beat(m, s, fixed, cost, limit, NULL, 0, NULL, out);
+    return search_to_beat(m, s, fixed, cost, limit, &(struct search_lead){0}, out);
 }
 
 enum status search_to_beat(const struct model *m, const struct settings *s, const struct strategy *fixed,
-                           const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat, double gain,
-                           const struct search *known, struct search *out)
+                           const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
+                           struct search *out)
 {
     struct strategy fewer = *fixed;
-    TRY(search_inputs(m, s, fixed, cost, limit, beat, gain, known, 0, out));
+    TRY(search_inputs(m, s, fixed, cost, limit, lead, 0, out));
     while (out->n_tried > 0 && !isfinite(out->beat) && fewer_inputs(m, s, &fewer)) {
         const struct candidate *best = &out->candidates[0];
         struct search x;
         if (best->excess > SEARCH_TURNS_HELP || (best->excess <= 1 && best->compute >= (1 - SEARCH_GAIN) * best->seconds))
             return OK;
-        enum status st = search_inputs(m, s, &fewer, cost, limit, best, SEARCH_GAIN, NULL, 0, &x);
+        const struct search_lead more = {.beat = best, .gain = SEARCH_GAIN};
+        enum status st = search_inputs(m, s, &fewer, cost, limit, &more, 0, &x);
         if (st != OK) {
             search_destroy(out);
             return st;
@@ -217,11 +236,11 @@ enum status search_to_beat(const struct model *m, const struct settings *s, cons
 }
 
 enum status search_briefly(const struct model *m, const struct settings *s, const struct strategy *fixed,
-                           const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat, double gain,
-                           const struct search *known, double *spent, struct candidate *out)
+                           const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
+                           double *spent, struct candidate *out)
 {
     struct search x;
-    TRY(search_inputs(m, s, fixed, cost, limit, beat, gain, known, 1, &x));
+    TRY(search_inputs(m, s, fixed, cost, limit, lead, 1, &x));
     *out = x.candidates[0];
     for (int i = 1; i < x.n_tried; i++)
         if (x.candidates[i].excess <= 1 && search_cost(&x.candidates[i]) < search_cost(out))

@@ -50,17 +50,25 @@ struct search {
  * the best placement and it pays. */
 enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
                           const struct cost_model *cost, const int64_t limit[TIERS], struct search *out);
-/* The same, but nothing is tried (out->n_tried = 0) unless a placement is reckoned to be faster than `beat` by the share `gain`
- * of its step, or that one does not fit. Below SEARCH_GAIN few are tried, with the layer inputs of `fixed`. known: NULL, or a
- * search on another grid, whose trials count here, too, if those here are whole; `beat`'s placement is tried first. */
+
+/* What a search is to be better than, and goes on from. */
+struct search_lead {
+    const struct candidate *beat;  /* the best so far; NULL: none */
+    double gain;                   /* by so much, as a share of its step */
+    const struct search *known;    /* the one on another grid whose trials count here, too, if those here are whole: `beat`'s
+                                    * placement is tried first; or NULL */
+    const struct candidate *first; /* what was found on this grid already: tried first, as it is; or NULL */
+};
+/* The same, but nothing is tried (out->n_tried = 0) unless a placement is reckoned to be as much faster than lead->beat, or that
+ * one does not fit. Below a gain of SEARCH_GAIN few are tried, with the layer inputs of `fixed`. */
 enum status search_to_beat(const struct model *m, const struct settings *s, const struct strategy *fixed,
-                           const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat, double gain,
-                           const struct search *known, struct search *out);
-/* The best one (out->tried) of so few that it is found at once: `beat`'s placement and what ought to be faster, given `known`.
- * Adds to *spent the instructions that were scheduled. */
+                           const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
+                           struct search *out);
+/* The best one (out->tried) of so few that it is found at once: lead->beat's placement and what ought to be faster, given
+ * lead->known. Adds to *spent the instructions that were scheduled. */
 enum status search_briefly(const struct model *m, const struct settings *s, const struct strategy *fixed,
-                           const struct cost_model *cost, const int64_t limit[TIERS], const struct candidate *beat, double gain,
-                           const struct search *known, double *spent, struct candidate *out);
+                           const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
+                           double *spent, struct candidate *out);
 void search_destroy(struct search *s);
 
 /* Schedules candidates in order of estimate, with the stalls that trials have shown until then, until none ought to be faster

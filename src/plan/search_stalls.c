@@ -15,11 +15,12 @@ static const struct candidate *trial_at(const struct search *x, int tried, int i
     return x->known && i - tried < x->known->n_tried ? &x->known->candidates[i - tried] : NULL;
 }
 
-/* Of one family: what travels in which pass, and how far, is about the same. */
-static int alike(const struct strategy *a, const struct strategy *b)
+/* Whether what was tried tells of c, as of one family: what travels in which pass, and how far, is about the same, or less of it
+ * where layers pass things on nearer. */
+static int tells_of(const struct strategy *tried, const struct strategy *c)
 {
-    return a->acts == b->acts && a->passing == b->passing && a->optim == b->optim && a->update_on_host == b->update_on_host &&
-           (a->grads == RES_DEVICE) == (b->grads == RES_DEVICE);
+    return tried->acts == c->acts && tried->passing <= c->passing && tried->optim == c->optim &&
+           tried->update_on_host == c->update_on_host && (tried->grads == RES_DEVICE) == (c->grads == RES_DEVICE);
 }
 
 double stalls_expect(const struct search *x, int tried, const struct candidate *c)
@@ -35,7 +36,7 @@ double stalls_expect(const struct search *x, int tried, const struct candidate *
         if (t->excess > 1 || REACH * t->traffic < fmin(c->traffic, most))
             continue;
         rate = fmin(rate, shown);
-        if (alike(&t->strategy, &c->strategy))
+        if (tells_of(&t->strategy, &c->strategy))
             own = fmin(own, shown);
     }
     rate = isfinite(own) ? own : rate;
@@ -46,7 +47,7 @@ double stalls_hope(const struct search *x, int tried, const struct candidate *c)
 {
     const struct candidate *t;
     for (int i = 0; (t = trial_at(x, tried, i)); i++)
-        if (t->excess <= 1 && alike(&t->strategy, &c->strategy))
+        if (t->excess <= 1 && tells_of(&t->strategy, &c->strategy))
             return INFINITY;
     return c->estimate;
 }

@@ -356,7 +356,7 @@ struct trying {
 
 enum status trial_run_yielding(const struct trials *t, struct candidate *c, double best)
 {
-    TRY(trial_run(t, c, 0));
+    TRY(trial_run(t, c, c->late));
     if (c->excess <= 1 && c->estimate < best && is_held_up(c) && c->strategy.write_depth == 0)
         TRY(try_instead(t, c, WRITES_YIELD, 0, &(double){0}));
     return OK;

@@ -26,10 +26,9 @@
 static const int stages[] = {3, 2, 1};
 enum { STAGES = sizeof stages / sizeof *stages };
 
-/* On the usual grid, or (not NULL) on another one; what it is to gain over `beat`, or NULL. */
+/* On the usual grid, or (not NULL) on another one. */
 static enum status variant_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
-                                  const struct strategy *grid, const struct candidate *beat, double gain,
-                                  const struct search *known, struct variant **out)
+                                  const struct strategy *grid, const struct search_lead *lead, struct variant **out)
 {
     struct variant *v = sys_calloc(1, sizeof *v);
     if (!v)
@@ -39,7 +38,7 @@ static enum status variant_create(const struct model *m, const struct settings *
     enum status st = plan_fixed(m, &v->s, &v->usual);
     v->fixed = grid ? *grid : v->usual;
     if (st == OK)
-        st = search_to_beat(m, &v->s, &v->fixed, &v->cost, limit, beat, gain, known, &v->search);
+        st = search_to_beat(m, &v->s, &v->fixed, &v->cost, limit, lead, &v->search);
     if (st != OK) {
         free(v);
         return st;
@@ -108,7 +107,8 @@ static enum status compare(struct best *b, const struct settings *s)
     const struct candidate *c = &b->candidate;
     if (c->excess <= 1 && c->compute >= (1 - SEARCH_GAIN) * weighed(c))
         return OK;
-    TRY(variant_create(b->m, s, b->limit, NULL, c, SEARCH_GAIN, NULL, &next));
+    const struct search_lead lead = {.beat = c, .gain = SEARCH_GAIN};
+    TRY(variant_create(b->m, s, b->limit, NULL, &lead, &next));
     enum status st = replace_if_better(b, SEARCH_GAIN, &next);
     variant_destroy(next);
     return st;
@@ -132,15 +132,22 @@ static enum status compare_stages(struct best *b)
     return OK;
 }
 
-/* The best variant on another grid takes its place (*taken) if it is faster by `gain`. */
-static enum status compare_grid(struct best *b, const struct strategy *grid, double gain, int *taken)
+/* A grid, and the best placement that was found on it. */
+struct point {
+    struct strategy grid;
+    struct candidate candidate;
+};
+
+/* The best variant on the grid of a point takes its place (*taken) if it is faster by `gain`. */
+static enum status compare_grid(struct best *b, const struct point *at, double gain, int *taken)
 {
     struct variant *next, *old = b->variant;
     double usual = (1 + old->usual_slower) * weighed(&b->candidate);
-    TRY(variant_create(b->m, &old->s, b->limit, grid, &b->candidate, gain, &old->search, &next));
+    const struct search_lead lead = {&b->candidate, gain, &old->search, &at->candidate};
+    TRY(variant_create(b->m, &old->s, b->limit, &at->grid, &lead, &next));
     enum status st = replace_if_better(b, gain, &next);
     *taken = b->variant != old;
-    if (*taken)
+    if (*taken && !strategy_same_grid(&b->variant->fixed, &b->variant->usual))
         b->variant->usual_slower = usual / weighed(&b->candidate) - 1;
     variant_destroy(next);
     return st;
@@ -151,12 +158,6 @@ double variant_grid_gain(const struct settings *s)
     return s->hardware && !s->hardware->cpu ? TILES_GAIN : MEASURED_GAIN;
 }
 
-/* A grid, and the best placement that was found on it. */
-struct point {
-    struct strategy grid;
-    struct candidate candidate;
-};
-
 /* Another value of one size takes the place of the point's if it is faster (*moved). */
 static enum status step(struct best *b, enum tile_size which, int i, struct point *at, int *moved)
 {
@@ -166,8 +167,8 @@ static enum status step(struct best *b, enum tile_size which, int i, struct poin
     *moved = 0;
     if (b->spent > STEP_INSTRS || !plan_other_tiles(b->m, &v->s, which, i, &other.grid))
         return OK;
-    TRY(search_briefly(b->m, &v->s, &other.grid, &v->cost, b->limit, &at->candidate, gain, &v->search, &b->spent,
-                       &other.candidate));
+    const struct search_lead lead = {.beat = &at->candidate, .gain = gain, .known = &v->search};
+    TRY(search_briefly(b->m, &v->s, &other.grid, &v->cost, b->limit, &lead, &b->spent, &other.candidate));
     const struct candidate *c = &other.candidate;
     *moved = c->tried && c->excess <= 1 && weighed(c) < (1 - gain) * weighed(&at->candidate);
     if (*moved)
@@ -204,9 +205,10 @@ static enum status compare_neighbours(struct best *b)
             still = moved ? 1 : still + 1;
         }
         taken = 0;
-        if (weighed(&at.candidate) >= (1 - gain) * usual || strategy_same_grid(&at.grid, &b->variant->fixed))
+        if (weighed(&at.candidate) >= (1 - gain) * usual ||
+            (strategy_same_grid(&at.grid, &b->variant->fixed) && weighed(&at.candidate) >= weighed(&b->candidate)))
             return OK;
-        TRY(compare_grid(b, &at.grid, round == 0 ? gain : STEP_GAINS * gain, &taken));
+        TRY(compare_grid(b, &at, round == 0 ? gain : STEP_GAINS * gain, &taken));
     }
     return OK;
 }
@@ -238,7 +240,7 @@ enum status variant_choose(const struct model *m, const struct settings *s, cons
     struct best b = {.m = m, .limit = limit};
     int ulysses, ring, mesh = plan_other_degrees(m, s, 0, &ulysses, &ring);
     given.zero = s->zero == AUTO ? stages[0] : s->zero;
-    TRY(variant_create(m, &given, limit, NULL, NULL, 0, NULL, &b.variant));
+    TRY(variant_create(m, &given, limit, NULL, &(struct search_lead){0}, &b.variant));
     int stage = s->zero == AUTO && b.variant->fixed.ranks > 1;
     enum status st = mesh || stage ? try_best(&b) : OK;
     if (st == OK && mesh)
