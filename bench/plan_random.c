@@ -12,13 +12,15 @@
  * layers' activations stay on the device, the update's place and the prefetch distance are drawn; each is lowered and scheduled
  * as the planner does, at the tiles of the searched one, and not verified. Mark: the searched plan takes at most 3% more than the
  * best of them. Ladder: the search alone, from a quarter of what everything on the device takes to all of it in steps of 10%; a
- * rung counts as slower by what it takes more than the fastest plan of less memory. */
+ * rung counts as slower by what it takes more than the fastest plan of less memory. The search gives some of a step for what it
+ * is planned by, its price: what links 20% slower would add, and writes to drives. */
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "base/units.h"
 #include "plan/fit.h"
 #include "plan/hardware.h"
 #include "plan/plan.h"
+#include "plan/whole.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -262,7 +264,7 @@ static enum status beside_random(const struct subject *x, double seconds)
 
 static enum status ladder(const struct subject *x)
 {
-    double fastest = INFINITY, slower = 0;
+    double fastest = INFINITY, cheapest = INFINITY, slower = 0, dearer = 0;
     printf("    ladder:  ");
     for (double share = 0.25; share < 1.05; share *= 1.1) {
         int64_t limit[TIERS] = {(int64_t)(share * (double)x->whole), x->limit[TIER_HOST], x->limit[TIER_NVME]};
@@ -270,12 +272,16 @@ static enum status ladder(const struct subject *x)
         TRY(plan_create(x->m, &x->s, limit, &plan));
         if (plan->fits) {
             printf(" %.2f: %.5g s", share, plan->seconds);
+            struct candidate c;
+            TRY(plan_as_candidate(plan, &c));
             slower = fmax(slower, plan->seconds / fastest - 1);
             fastest = fmin(fastest, plan->seconds);
+            dearer = fmax(dearer, search_cost(&c) / cheapest - 1);
+            cheapest = fmin(cheapest, search_cost(&c));
         }
         plan_destroy(plan);
     }
-    printf("; at most %.3f%% slower with more memory\n", 100 * slower);
+    printf("; with more memory at most %.3f%% slower, at a price at most %.3f%% higher\n", 100 * slower, 100 * dearer);
     return OK;
 }
 

@@ -144,6 +144,9 @@ enum status plan_as_candidate(const struct plan *plan, struct candidate *out)
     TRY(schedule_simulate(p, &slow, &out->slow));
     TRY(schedule_simulate(p, &plan->cost, &seconds));
     out->slow += plan->seconds - seconds;
+    for (int i = 0; i < p->n_instrs; i++)
+        if (p->instrs[i].lane == LANE_WRITE)
+            out->written += p->instrs[i].end - p->instrs[i].start;
     return OK;
 }
 

@@ -10,7 +10,8 @@
 enum status plan_candidate(const struct model *m, const struct settings *s, const struct candidate *c,
                            const struct cost_model *cost, const int64_t limit[TIERS], double *excess, struct plan **out);
 
-/* The whole plan as a candidate, with its step on slow links: what was tried were fewer layers, whose backlog is smaller. */
+/* The whole plan as a candidate, with its step on slow links, since what was tried were fewer layers, whose backlog is smaller,
+ * and the seconds of its writes to drives. */
 enum status plan_as_candidate(const struct plan *plan, struct candidate *out);
 
 #endif
