@@ -123,6 +123,20 @@ static enum status explain_chunks(struct explainer *x)
     return OK;
 }
 
+/* What layers pass on lies no farther away than what they save. */
+static enum status explain_passing(struct explainer *x)
+{
+    const struct strategy *s = &x->p->strategy;
+    struct decision *d = decide(x, "what layers pass on", tiers[s->passing], x->s->passing != OFFLOAD_AUTO);
+    for (int r = RES_DEVICE; r <= (int)s->acts; r++) {
+        struct strategy other = *s;
+        other.passing = (enum residency)r;
+        if (r != (int)s->passing)
+            TRY(try(x, d, x->s, &other, tiers[r]));
+    }
+    return OK;
+}
+
 static enum status explain_acts(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
@@ -134,6 +148,7 @@ static enum status explain_acts(struct explainer *x)
     char but[48];
     snprintf(d->chosen, sizeof d->chosen, "layer inputs, attention outputs and log-sum-exps of layers 0-%d to %s%s", last,
              tiers[s->acts], s->nearer > 0 && s->nearer_class == CLASS_ACT ? say_nearer(s, but) : "");
+    TRY(explain_passing(x));
     static const int more[] = {0, 1, 2, 4};
     char say[64];
     snprintf(say, sizeof say, "%d", s->device_layers);

@@ -4,7 +4,7 @@
 
 #include "plan/report.h"
 
-enum { EXPLAIN_DECISIONS = 13, EXPLAIN_ALTERNATIVES = 4 };
+enum { EXPLAIN_DECISIONS = 14, EXPLAIN_ALTERNATIVES = 4 };
 
 struct alternative {
     char say[64];

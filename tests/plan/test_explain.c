@@ -98,6 +98,11 @@ static void alternatives_are_plans(void **state)
     d = find(&e, "activations");
     for (int i = 0; i < d->n; i++)
         refused += !d->by_cost[i].fits;
+    d = find(&e, "what layers pass on");
+    assert_true(d->given && d->n == 1 && strcmp(d->chosen, "host") == 0);
+    struct settings nearer = s;
+    nearer.passing = OFFLOAD_NONE;
+    check(m, &nearer, limit, &d->by_cost[0]);
     d = find(&e, "AdamW");
     s.update = s.update == UPDATE_HOST ? UPDATE_DEVICE : UPDATE_HOST;
     check(m, &s, limit, &d->by_cost[0]);
