@@ -240,15 +240,14 @@ static int more_devices(const struct seeker *x, struct trial *t, int64_t times)
     char name[80];
     if (!t->s.machine || h->cpu || (x->p->fits && !proposals_waits(x) && !proposals_computes_twice(x)))
         return 0;
-    if (h->nodes > 1 || h->devices >= 8)
-        h->nodes *= (int)times;
-    else
-        h->devices *= (int)times;
-    snprintf(name, sizeof name, "%dx%s", h->nodes * h->devices, h->name);
+    snprintf(name, sizeof name, "%dx%s", (int)times * h->nodes * h->devices, h->name);
+    if (!hardware_is_preset(name) || hardware_preset(name, h) != OK)
+        return 0;
+    hardware_override(h, &t->s); /* what is typed is what is tried: a data sheet's host has memory for each device */
     t->s.dp = t->s.ulysses = t->s.ring = AUTO;
     int ranks = (int)times * x->p->strategy.ranks;
-    if (!hardware_is_preset(name) || plan_mesh(x->m, &t->s, ranks, h->devices) != OK)
-        return 0; /* the model's heads do not divide so, or it has no name */
+    if (plan_mesh(x->m, &t->s, ranks, h->devices) != OK)
+        return 0; /* the model's heads do not divide so */
     hardware_limits(h, ranks, t->limit);
     t->change.gives_more = GIVES_DEVICES;
     say(t, "--machine %s", name);

@@ -9,6 +9,7 @@
 #include "plan/changes.h"
 #include "plan/glance.h"
 #include "plan/hardware.h"
+#include "plan/proposals.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -447,6 +448,35 @@ static void nearly_the_longest(void **state)
     model_destroy(m);
 }
 
+/* More devices are looked at as the machine that is named: its host has memory for each of them. */
+static void more_devices_are_a_machine(void **state)
+{
+    (void)state;
+    struct hardware h, other;
+    struct settings s;
+    struct plan p = {.strategy.ranks = 1};
+    struct trial t;
+    int64_t limit[TIERS];
+    char name[32] = "";
+    int found = 0;
+    struct model *m = model_for();
+    settings_elsewhere(&h, &s);
+    struct seeker x = {.p = &p, .m = m, .s = &s};
+    hardware_limits(&h, 1, p.limit);
+    for (int i = 0; i < proposals_n; i++) {
+        if (!proposal_start(&x, i, s.seq_len, &t) || sscanf(t.change.say, "--machine %31s", name) != 1)
+            continue;
+        assert_int_equal(hardware_preset(name, &other), OK);
+        hardware_override(&other, &s);
+        hardware_limits(&other, t.s.dp * t.s.ulysses * t.s.ring, limit);
+        assert_memory_equal(t.limit, limit, sizeof limit);
+        assert_true(limit[TIER_HOST] == p.limit[TIER_HOST]); /* as much for each of them */
+        found++;
+    }
+    assert_int_equal(found, 2);
+    model_destroy(m);
+}
+
 /* Changes in words: another length is compared by its tokens a second; what does not fit, with nothing. */
 static void words(void **state)
 {
@@ -479,11 +509,18 @@ static void words(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),          cmocka_unit_test(faster),
-                                       cmocka_unit_test(fewer_inputs),      cmocka_unit_test(glances),
-                                       cmocka_unit_test(more_of_something), cmocka_unit_test(beyond_everything),
-                                       cmocka_unit_test(beyond_programs),   cmocka_unit_test(drives_kept_away),
-                                       cmocka_unit_test(several_tiers),     cmocka_unit_test(words),
-                                       cmocka_unit_test(whole_card),        cmocka_unit_test(nearly_the_longest)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),
+                                       cmocka_unit_test(faster),
+                                       cmocka_unit_test(fewer_inputs),
+                                       cmocka_unit_test(glances),
+                                       cmocka_unit_test(more_of_something),
+                                       cmocka_unit_test(beyond_everything),
+                                       cmocka_unit_test(beyond_programs),
+                                       cmocka_unit_test(drives_kept_away),
+                                       cmocka_unit_test(several_tiers),
+                                       cmocka_unit_test(more_devices_are_a_machine),
+                                       cmocka_unit_test(words),
+                                       cmocka_unit_test(whole_card),
+                                       cmocka_unit_test(nearly_the_longest)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
