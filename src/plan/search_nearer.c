@@ -20,7 +20,7 @@ struct span {
     struct candidate far;
     enum tensor_class class;
     int64_t least, most;
-    double estimate, expected; /* seconds, with the first number that is tried */
+    double estimate, expected; /* seconds, with the first number that is tried, or (where trials are cheap) the largest */
 };
 
 static struct candidate at(const struct trials *t, const struct span *s, int64_t layers)
@@ -58,9 +58,13 @@ static int find_span(const struct trials *t, const struct candidate *tried, enum
         }
     }
     out->most = max_i64(out->least, out->most);
-    struct candidate c = at(t, out, first_number(out));
-    out->estimate = c.estimate;
-    out->expected = c.estimate + (tried->seconds - tried->estimate) * c.traffic / fmax(tried->traffic, 1e-9);
+    out->estimate = out->expected = INFINITY;
+    for (int last = 0; last <= t->search->whole; last++) {
+        struct candidate c = at(t, out, last ? out->most : first_number(out));
+        double stalls = (tried->seconds - tried->estimate) * c.traffic / fmax(tried->traffic, 1e-9);
+        out->estimate = fmin(out->estimate, c.estimate);
+        out->expected = fmin(out->expected, c.estimate + stalls);
+    }
     return out->most > 0;
 }
 
