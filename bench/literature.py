@@ -92,8 +92,8 @@ def budget_table(ltrain, directory, say):
             if abs(ours / seconds[alpha] - 1) > 0.1:
                 reasons.append(f"  {model} {length(tokens)} alpha {alpha}: {budget_reason(p, model, layers * width * tokens**2, theirs)}")
     say("Beyond 10%: [budget] takes attention's backward pass at cuDNN's rate; ours was measured (src/plan/hardware.c). And what our programs do and\n"
-        "[budget] does not count: products as narrow as a tile of query heads; the residual stream and its\n"
-        "gradient fetched again, and normed again, for every such tile, which keeps the device lean; dq, dk and dv by way of the host in fp32:\n" +
+        "[budget] does not count: products as narrow as a tile of query heads; layer inputs fetched again in the backward\n"
+        "pass, and normed again, for every such tile, which keeps the device lean:\n" +
         "\n".join(reasons))
 
 
