@@ -83,7 +83,7 @@ static void tell(pid_t mpiexec, struct stop *s, int64_t now)
 static int wait_for(pid_t mpiexec, const sigset_t *wanted, struct stop *s)
 {
     const struct timespec moment = {.tv_nsec = SECOND / 20};
-    int state;
+    int state = 0;
     while (waitpid(mpiexec, &state, WNOHANG) == 0) {
         int number = sigtimedwait(wanted, NULL, &moment);
         if (number > 0 && number != SIGCHLD) {
@@ -140,6 +140,7 @@ static enum status run_mpiexec(char **args, int *code)
     fflush(stdout);
     choose_signals(&wanted);
     sigprocmask(SIG_BLOCK, &wanted, &mask); /* until the end: none is lost */
+    signal(SIGCHLD, SIG_DFL);               /* ignored, as whoever starts us may leave it, it would take mpiexec's status away */
     pid_t pid = fork();
     if (pid == 0)
         become_mpiexec(args, &mask);

@@ -76,6 +76,14 @@ static const char *say_nearer(const struct strategy *s, char buf[48])
     return buf;
 }
 
+/* Where layers pass things on with activations in a tier: where the settings say, else where they do now, but no farther away. */
+static enum residency passing_beside(const struct explainer *x, enum residency acts)
+{
+    static const enum residency given[] = {[OFFLOAD_NONE] = RES_DEVICE, [OFFLOAD_CPU] = RES_HOST, [OFFLOAD_NVME] = RES_NVME};
+    enum residency passing = x->s->passing == OFFLOAD_AUTO ? x->p->strategy.passing : given[x->s->passing];
+    return passing < acts ? passing : acts;
+}
+
 static enum status explain_class(struct explainer *x, const char *what, enum tensor_class class, enum offload given,
                                  size_t offset)
 {
@@ -93,7 +101,7 @@ static enum status explain_class(struct explainer *x, const char *what, enum ten
             continue;
         *at = (enum residency)r;
         if (class == CLASS_ACT)
-            s.passing = r < (int)x->p->strategy.passing ? (enum residency)r : x->p->strategy.passing;
+            s.passing = passing_beside(x, (enum residency)r);
         int split = class != CLASS_ACT || r != RES_DEVICE;
         s.device_layers = split ? x->p->strategy.device_layers : 0;
         s.device_chunks = split ? x->p->strategy.device_chunks : 0;

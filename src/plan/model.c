@@ -367,7 +367,8 @@ static void embed_grad(struct lowering *L, int param, struct value *index, int64
 }
 
 /* Layer inputs that were not kept, from the last one that was up to layer l's, layer by layer: each layer's parameters are
- * fetched once, and what is computed lives where kept inputs do until its layer has used it. */
+ * fetched once, and what is computed lives where kept inputs do until its layer has used it, or on the host if they are staged
+ * there. */
 static void restore_inputs(struct lowering *L, int l)
 {
     int first = l;

@@ -241,8 +241,8 @@ static int more_devices(const struct seeker *x, struct trial *t, int64_t times)
     if (!t->s.machine || h->cpu || (x->p->fits && !proposals_waits(x) && !proposals_computes_twice(x)))
         return 0;
     snprintf(name, sizeof name, "%dx%s", (int)times * h->nodes * h->devices, h->name);
-    if (!hardware_is_preset(name) || hardware_preset(name, h) != OK)
-        return 0;
+    if (!hardware_is_preset(t->s.machine) || !hardware_is_preset(name) || hardware_preset(name, h) != OK)
+        return 0;                /* of a machine of one's own there is no such name */
     hardware_override(h, &t->s); /* what is typed is what is tried: a data sheet's host has memory for each device */
     t->s.dp = t->s.ulysses = t->s.ring = AUTO;
     int ranks = (int)times * x->p->strategy.ranks;

@@ -35,12 +35,12 @@ struct candidate {
 struct search {
     struct candidate *candidates; /* those tried that fit by time, then the others that were, then the rest by estimate */
     int n, n_tried;
-    int whole;                   /* programs are small enough to be tried with all layers */
-    double beat;                 /* seconds of another grid's best to beat by a little; else INFINITY */
-    const struct search *known;  /* while it lasts: the one on another grid, whose trials show stalls, too; or NULL */
-    int given;                   /* the first one is tried in any case: the best placement of that grid */
-    int brief;                   /* few are tried, and nothing around them */
-    double spent;                /* instructions scheduled while trying */
+    int whole;                  /* programs are small enough to be tried with all layers */
+    double beat;                /* seconds of another grid's best to beat by a little; else INFINITY */
+    const struct search *known; /* while it lasts: the one on another grid, whose trials show stalls, too; or NULL */
+    int given;    /* the first one is tried in any case: the best placement of that grid, or what was found on this one */
+    int brief;    /* few are tried, and nothing around them */
+    double spent; /* instructions scheduled while trying */
     struct estimator *estimator; /* NULL: a single placement */
 };
 

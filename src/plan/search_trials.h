@@ -27,14 +27,14 @@ struct trials {
 double trial_instrs(const struct trials *x, const struct candidate *c);
 /* Schedules c, or models of it of two sizes: seconds, and bytes of the whole model, at the given pace (fit.h) or below. */
 enum status trial_run(const struct trials *x, struct candidate *c, int pace);
-/* The same from the longest distance on, and with writes to drives that yield to reads, if that is faster; not tried if c cannot
- * take less than `best` seconds. */
+/* The same from the longest distance on, or c->late, and with writes to drives that yield to reads, if that is faster; not tried
+ * if c cannot take less than `best` seconds. */
 enum status trial_run_yielding(const struct trials *t, struct candidate *c, double best);
 
 /* Seconds that c, not tried, ought to take after the first `tried` of x, and the trials of x->known: its estimate, and stalls in
  * proportion to its traffic. */
 double stalls_expect(const struct search *x, int tried, const struct candidate *c);
-/* The same without stalls, if no trial was of c's family: the tiers of activations, of what layers pass on and of optimizer
+/* The same without stalls, if no trial tells of c's family: the tiers of activations, of what layers pass on and of optimizer
  * state, the update's place, and whether gradients are on the device. Else INFINITY. */
 double stalls_hope(const struct search *x, int tried, const struct candidate *c);
 

@@ -11,7 +11,7 @@ enum status plan_candidate(const struct model *m, const struct settings *s, cons
                            const struct cost_model *cost, const int64_t limit[TIERS], double *excess, struct plan **out);
 
 /* The whole plan as a candidate, with its step on slow links, since what was tried were fewer layers, whose backlog is smaller,
- * and the seconds of its writes to drives. */
+ * and the seconds of its step program's writes to drives. */
 enum status plan_as_candidate(const struct plan *plan, struct candidate *out);
 
 #endif

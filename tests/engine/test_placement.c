@@ -190,6 +190,18 @@ static void check_matrix(enum model_family family, enum dtype dtype, enum dtype 
                   want.loss[1], want.loss[2]);
 }
 
+/* Every combination of levels, but where layers pass things on no farther away than activations: each once. */
+static void cells_are_all(void **state)
+{
+    (void)state;
+    int product = 1;
+    for (int f = 0; f < FACTORS; f++)
+        product *= LEVELS[f];
+    struct cell *cells = calloc((size_t)product, sizeof *cells);
+    assert_int_equal(cells_all(cells), CELLS_ALL);
+    free(cells);
+}
+
 static void llama_fp32(void **state)
 {
     (void)state;
@@ -268,9 +280,9 @@ static void distances_differ(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(distances_differ), cmocka_unit_test(llama_fp32),
-                                       cmocka_unit_test(llama_bf16),       cmocka_unit_test(gpt2_fp32),
-                                       cmocka_unit_test(gpt2_bf16),        cmocka_unit_test(accumulated_llama),
-                                       cmocka_unit_test(accumulated_gpt2), cmocka_unit_test(chained_inputs)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cells_are_all),     cmocka_unit_test(distances_differ), cmocka_unit_test(llama_fp32),
+        cmocka_unit_test(llama_bf16),        cmocka_unit_test(gpt2_fp32),        cmocka_unit_test(gpt2_bf16),
+        cmocka_unit_test(accumulated_llama), cmocka_unit_test(accumulated_gpt2), cmocka_unit_test(chained_inputs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -168,7 +168,7 @@ static inline int cells_all(struct cell *out)
     int n = 0;
     struct cell c = {{0}};
     for (;;) {
-        if (cell_passing(&c) == 2 - c.level[F_PASSING] || c.level[F_PASSING] == 0)
+        if (c.level[F_PASSING] == 0 || 2 - c.level[F_PASSING] < c.level[F_ACTS])
             out[n++] = c;
         int f = 0;
         while (f < FACTORS && ++c.level[f] == LEVELS[f])

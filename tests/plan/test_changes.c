@@ -234,9 +234,10 @@ static void glances(void **state)
 /* For a machine that is not here, everything left to the planner. */
 static void settings_elsewhere(struct hardware *h, struct settings *s)
 {
+    static char name[] = "a100-40";
     cell_settings(s, 1024, BF16);
     s->device = DEVICE_CUDA;
-    s->machine = (char[]){"a100-40"};
+    s->machine = name;
     s->hardware = h;
     s->device_mem = s->host_mem = s->nvme_max = AUTO;
     s->row_chunk = s->head_tile = s->loss_tile = AUTO;
