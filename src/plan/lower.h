@@ -211,9 +211,8 @@ void value_drop_all(struct lowering *L, struct value *v);
 void value_forget(struct value *v, int tile);
 /* End of a visit that others follow: forgets the device copy unless it lives or lingers there. */
 void value_pause(struct lowering *L, struct value *v, int tile);
-/* After the last visit of the forward pass: forgets what a staged or lingering value left nearer than its home; it lingers no
- * more.
- */
+/* After the last visit of the forward pass: forgets what a staged or lingering value left nearer than its home. It lingers no
+ * more. */
 void value_leave(struct lowering *L, struct value *v);
 /* Forgets an open full buffer, so that the next one is new. */
 void value_reset_full(struct value *v);
