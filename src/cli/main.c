@@ -21,7 +21,8 @@ static const char usage[] = "usage: ltrain [train] --model DIR --data PATH --seq
                             "       ltrain --resume RUN [options]\n"
                             "       ltrain --ranks N ..., mpiexec -n N ltrain ...,\n"
                             "       srun --mpi=pmix ltrain ...:\n"
-                            "                           several processes\n\n";
+                            "                           several processes\n"
+                            "       ltrain --version    and what it was built with\n\n";
 
 static const char plan_usage[] = "usage: ltrain plan --model NAME --seq-len N [options]\n\n"
                                  "Says what lives where, what fits, how long a step takes, what limits it and what\n"
@@ -37,6 +38,8 @@ static const char plan_usage[] = "usage: ltrain plan --model NAME --seq-len N [o
                                  "  ltrain plan --model 1b --seq-len 64k --explain\n"
                                  "On this machine, measured first:\n"
                                  "  ltrain plan --model 1b --seq-len 64k --profile\n\n";
+
+static const char version[] = "ltrain " LTRAIN_VERSION "\nbuilt " LTRAIN_BUILT "\n";
 
 #define CHECK_STEPS 3
 
@@ -130,6 +133,21 @@ static enum status plan_command(struct settings *s, struct comm *c)
     return st;
 }
 
+/* Whether one of the arguments is that option; what else there is does not count. */
+static int asks_for(int argc, char **argv, const char *option, const char *letter)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], option) == 0 || strcmp(argv[i], letter) == 0)
+            return 1;
+    return 0;
+}
+
+static void print_help(int plan)
+{
+    fputs(plan ? plan_usage : usage, stdout);
+    settings_help(plan ? SETTINGS_PLAN : SETTINGS_TRAIN, stdout);
+}
+
 /* *code: the exit status, if all goes well. */
 static enum status command(struct comm *c, int first, int argc, char **argv, int *code)
 {
@@ -185,13 +203,14 @@ int main(int argc, char **argv)
     if (st != OK)
         return ranks_leave(NULL, st);
     ranks_hush(&launch);
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            int plan = first == 2 && strcmp(argv[1], "plan") == 0;
-            fputs(plan ? plan_usage : usage, stdout);
-            settings_help(plan ? SETTINGS_PLAN : SETTINGS_TRAIN, stdout);
-            return 0;
-        }
+    if (asks_for(argc, argv, "--help", "-h")) {
+        print_help(first == 2 && strcmp(argv[1], "plan") == 0);
+        return 0;
+    }
+    if (asks_for(argc, argv, "--version", "-V") || (first == 2 && strcmp(argv[1], "version") == 0)) {
+        fputs(version, stdout);
+        return 0;
+    }
     st = comm_create(&launch, settings_patience(argc > first ? argc - first : 0, argv + first), &comm);
     if (st == OK)
         st = command(comm, first, argc, argv, &code);
