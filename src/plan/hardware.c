@@ -93,7 +93,7 @@ static void set_device(struct rates *r, enum dtype type, const struct preset *p,
 
 static void from_preset(const struct preset *p, int count, struct hardware *h)
 {
-    *h = (struct hardware){.nodes = (int)ceil_div(count, p->per_node), .overhead = 5e-6};
+    *h = (struct hardware){.nodes = (int)ceil_div(count, p->per_node), .overhead = 5e-6, .host_assumed = 1, .drives_assumed = 1};
     snprintf(h->name, sizeof h->name, "%s", p->name);
     snprintf(h->source, sizeof h->source, "data sheet x stated efficiencies");
     h->devices = (int)ceil_div(count, h->nodes);
@@ -224,7 +224,8 @@ enum status hardware_preset(const char *name, struct hardware *out)
 
 void hardware_assumed(struct hardware *h)
 {
-    *h = (struct hardware){.cpu = 1, .nodes = 1, .devices = 1, .drives = 1, .overhead = 20e-6};
+    *h = (struct hardware){
+        .cpu = 1, .nodes = 1, .devices = 1, .drives = 1, .overhead = 20e-6, .host_assumed = 1, .drives_assumed = 1};
     strcpy(h->name, "cpu");
     strcpy(h->source, "assumed for a 2-core CPU, not profiled");
     h->device_mem = 8 * GIB;
@@ -268,6 +269,8 @@ void hardware_override(struct hardware *h, const struct settings *s)
         h->device_mem = s->device_mem;
     if (s->host_mem >= 0)
         h->host_mem = s->host_mem;
+    h->host_assumed = h->host_assumed && s->host_mem == AUTO;
+    h->drives_assumed = h->drives_assumed && s->nvme_drives == AUTO && s->nvme_max == AUTO;
     h->drives_hold = hardware_drives_share(h->nvme_mem);
     h->nvme_mem = s->nvme_max >= 0 ? s->nvme_max : h->drives_hold;
 }
@@ -284,8 +287,6 @@ void hardware_print(const struct hardware *h, const struct settings *s, int rank
 {
     char device[32], host[32], nvme[32], nodes[32] = "", drives[160] = "no nvme", other[64] = "", left[32] = "", used[32] = "";
     double faster = h->peak_flops[BF16] / h->peak_flops[F32];
-    /* what a data sheet's node has where nobody says anything */
-    int preset = hardware_is_preset(s->machine), assumed = preset && s->nvme_drives == AUTO && s->nvme_max == AUTO;
     if (s->dtype == F32 && h->peak_flops[F32] > 0 && faster >= HARDWARE_BF16_PAYS)
         snprintf(other, sizeof other, " (--dtype bf16 computes %.0f times as fast at most)", faster);
     if (!h->cpu && ranks < h->nodes * h->devices)
@@ -296,10 +297,10 @@ void hardware_print(const struct hardware *h, const struct settings *s, int rank
         snprintf(left, sizeof left, ", %d%% left free", HARDWARE_LEFT_FREE);
     if (h->nvme_mem > 0)
         snprintf(drives, sizeof drives, "nvme %s in %d drive%s%s%s, %.3g GB/s read, %.3g written",
-                 units_format_bytes(h->nvme_mem, nvme), h->drives, h->drives == 1 ? "" : "s", assumed ? " (assumed: --nvme)" : "",
-                 left, h->read / GIGA, h->write / GIGA);
+                 units_format_bytes(h->nvme_mem, nvme), h->drives, h->drives == 1 ? "" : "s",
+                 h->drives_assumed ? " (assumed: --nvme)" : "", left, h->read / GIGA, h->write / GIGA);
     prose_print(f, 2, "machine: %s%d x %s%s, %s%s; host %s%s%s; %s.", nodes, h->devices, h->name, used,
                 units_format_bytes(h->device_mem, device), h->devices > 1 ? " each" : "", units_format_bytes(h->host_mem, host),
-                h->nodes > 1 ? " each" : "", preset && s->host_mem == AUTO ? " (assumed: --host-mem)" : "", drives);
+                h->nodes > 1 ? " each" : "", h->host_assumed ? " (assumed: --host-mem)" : "", drives);
     fprintf(f, "dtype %s%s.\n", dtype_name(s->dtype), other);
 }

@@ -13,14 +13,15 @@
 #define HARDWARE_LEFT_FREE 5 /* percent of a drive */
 
 struct hardware {
-    char name[48], source[128]; /* source of the figures, for people */
-    int cpu;                    /* the devices are the host's own processors and memory */
-    int nodes, devices;         /* devices: of one node */
-    int drives;                 /* of one node, which read and write together */
-    int64_t device_mem;         /* of one device */
-    int64_t host_mem, nvme_mem; /* of one node, all drives together */
-    int64_t drives_hold;        /* what plans may take of nvme_mem without --nvme-max; 0: all of it */
-    int64_t device_holds;       /* device_mem before --device-mem; 0: the same */
+    char name[48], source[128];       /* source of the figures, for people */
+    int cpu;                          /* the devices are the host's own processors and memory */
+    int nodes, devices;               /* devices: of one node */
+    int drives;                       /* of one node, which read and write together */
+    int64_t device_mem;               /* of one device */
+    int64_t host_mem, nvme_mem;       /* of one node, all drives together */
+    int64_t drives_hold;              /* what plans may take of nvme_mem without --nvme-max; 0: all of it */
+    int64_t device_holds;             /* device_mem before --device-mem; 0: the same */
+    int host_assumed, drives_assumed; /* nobody has said what a node has of them: neither settings nor a file */
 
     double peak_flops[COST_TYPES]; /* dense peak of a device by storage type */
     struct rates device;

@@ -313,6 +313,19 @@ static enum status find_field(const struct spot *s, void *user)
     return choose(s, names, N_FIELDS, user);
 }
 
+/* What a file says is not assumed. */
+static void note_said(struct hardware *h, size_t offset)
+{
+    static const size_t drives[] = {offsetof(struct hardware, drives), offsetof(struct hardware, nvme_mem),
+                                    offsetof(struct hardware, read), offsetof(struct hardware, write),
+                                    offsetof(struct hardware, both)};
+    if (offset == offsetof(struct hardware, host_mem))
+        h->host_assumed = 0;
+    for (size_t i = 0; i < sizeof drives / sizeof *drives; i++)
+        if (offset == drives[i])
+            h->drives_assumed = 0;
+}
+
 static enum status read_field(const struct spot *s, void *user)
 {
     int i = 0;
@@ -320,6 +333,7 @@ static enum status read_field(const struct spot *s, void *user)
     (void)user;
     TRY(find_field(s, &i));
     char *at = (char *)s->r->h + fields[i].offset;
+    note_said(s->r->h, fields[i].offset);
     switch (fields[i].kind) {
     case FIELD_TEXT:
         snprintf(at, fields[i].size, "%s", text_of(s->node));

@@ -319,10 +319,21 @@ static void left_free(void **state)
     }
 }
 
-/* As text, in a buffer that the next call overwrites. */
-static const char *described(const char *machine, const char *drives, int64_t host_mem)
+/* What is said of a machine, in a buffer that the next call overwrites. */
+static char *said_of(struct hardware *h, const struct settings *s)
 {
     static char text[1024];
+    hardware_override(h, s);
+    memset(text, 0, sizeof text);
+    FILE *f = fmemopen(text, sizeof text, "w");
+    assert_non_null(f);
+    hardware_print(h, s, h->nodes * h->devices, f);
+    fclose(f);
+    return text;
+}
+
+static const char *described(const char *machine, const char *drives, int64_t host_mem)
+{
     struct hardware h;
     struct settings s;
     settings_defaults(&s, 64);
@@ -332,12 +343,21 @@ static const char *described(const char *machine, const char *drives, int64_t ho
     s.host_mem = host_mem;
     s.nvme_max = strcmp(drives, "none") == 0 ? 0 : strcmp(drives, "all") == 0 ? 1ll << 40 : AUTO;
     assert_int_equal(hardware_preset(machine, &h), OK);
-    hardware_override(&h, &s);
-    memset(text, 0, sizeof text);
-    FILE *f = fmemopen(text, sizeof text, "w");
-    assert_non_null(f);
-    hardware_print(&h, &s, h.nodes * h.devices, f);
-    fclose(f);
+    return said_of(&h, &s);
+}
+
+/* The same of a file, unwrapped. */
+static const char *described_file(const char *yaml, int64_t nvme_max)
+{
+    struct hardware h;
+    struct settings s;
+    settings_defaults(&s, 64);
+    s.machine = (char *)(uintptr_t) "box.yaml";
+    s.nvme_max = nvme_max;
+    assert_int_equal(read_text(yaml, &h), OK);
+    char *text = said_of(&h, &s);
+    for (char *at = text; (at = strstr(at, "\n  "));)
+        memmove(at, at + 2, strlen(at + 2) + 1);
     return text;
 }
 
@@ -345,13 +365,28 @@ static const char *described(const char *machine, const char *drives, int64_t ho
 static void what_is_there(void **state)
 {
     (void)state;
-    must_contain(described("2xa100-40", "", AUTO), "machine: 2 x a100-40, 38 GiB each; host 256 GiB (assumed: --host-mem); nvme\n");
+    must_contain(described("2xa100-40", "", AUTO),
+                 "machine: 2 x a100-40, 38 GiB each; host 256 GiB (assumed: --host-mem); nvme\n");
     must_contain(described("2xa100-40", "", AUTO), "3.3 TiB in 1 drive (assumed: --nvme), 5% left free");
     must_contain(described("2xa100-40", "", 64ll << 30), "host 64 GiB; nvme 3.3 TiB in 1 drive\n  (assumed: --nvme)");
     assert_null(strstr(described("2xa100-40", "all", AUTO), "left free"));
     must_contain(described("rtx4090", "", AUTO), "machine: 1 x rtx4090, 23 GiB; host");
     assert_null(strstr(described("rtx4090", "given", 64ll << 30), "assumed"));
     must_contain(described("rtx4090", "none", AUTO), "no nvme.");
+}
+
+/* So is what a file leaves to the data sheet. */
+static void what_a_file_leaves_out(void **state)
+{
+    (void)state;
+    must_contain(described_file("like: h200\n", AUTO),
+                 "host 128 GiB (assumed: --host-mem); nvme 3.3 TiB in 1 drive (assumed: --nvme)");
+    must_contain(described_file("like: h200\nhost-mem: 2T\n", AUTO), "host 2.0 TiB; nvme 3.3 TiB in 1 drive (assumed: --nvme)");
+    must_contain(described_file("like: h200\nwrite: 9GB/s\n", AUTO),
+                 "(assumed: --host-mem); nvme 3.3 TiB in 1 drive, 5% left free");
+    assert_null(strstr(described_file("like: h200\nhost-mem: 2T\nnvme-mem: 8T\n", AUTO), "assumed"));
+    assert_null(strstr(described_file("like: h200\nhost-mem: 2T\n", 1ll << 40), "assumed"));
+    must_contain(described_file("like: cpu\n", AUTO), "host 8.0 GiB (assumed: --host-mem)");
 }
 
 int main(void)
@@ -361,6 +396,6 @@ int main(void)
                                        cmocka_unit_test(parts_of_a_node),  cmocka_unit_test(shared_processors),
                                        cmocka_unit_test(throttled_copies), cmocka_unit_test(slow_types_are_named),
                                        cmocka_unit_test(mixed_products),   cmocka_unit_test(what_is_there),
-                                       cmocka_unit_test(left_free)};
+                                       cmocka_unit_test(left_free),        cmocka_unit_test(what_a_file_leaves_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
