@@ -391,7 +391,10 @@ static enum status read_document(struct reader *r)
     TRY(visit(&root, start_from, &started));
     if (!started)
         return fail(&root, "a line `like: h200` is missing (a data sheet, or cpu): what is left out is as there");
+    int like = r->h->devices;
     TRY(visit(&root, read_field, NULL));
+    if (r->h->host_assumed && !r->h->cpu) /* a data sheet's host has memory for each device */
+        r->h->host_mem = r->h->host_mem / like * r->h->devices;
     int64_t devices = (int64_t)r->h->nodes * r->h->devices;
     if (devices > HARDWARE_MOST_DEVICES)
         return status_fail(ERR_INVALID, "%s: %d nodes of %d devices are %lld devices, and at most %d are planned for", r->path,

@@ -386,6 +386,7 @@ static void what_a_file_leaves_out(void **state)
                  "(assumed: --host-mem); nvme 3.3 TiB in 1 drive, 5% left free");
     assert_null(strstr(described_file("like: h200\nhost-mem: 2T\nnvme-mem: 8T\n", AUTO), "assumed"));
     assert_null(strstr(described_file("like: h200\nhost-mem: 2T\n", 1ll << 40), "assumed"));
+    must_contain(described_file("like: 2xh200\ndevices: 4\n", AUTO), "4 x h200, 138 GiB each; host 512 GiB (assumed");
     must_contain(described_file("like: cpu\n", AUTO), "host 8.0 GiB (assumed: --host-mem)");
 }
 
