@@ -171,7 +171,7 @@ def gpt_table(ltrain, directory, say):
             say(f"{head} {p}")
             continue
         step, per = p["step"], 1e12 * p["step"]["seconds"]
-        say(f"{head} {step['seconds']:12.4g} | {counted / per:12.1f} {step['model_flops'] / per / 32:8.1f} {step['hardware_flops'] / per:9.1f} |"
+        say(f"{head} {step['seconds']:12.4g} | {counted / per:12.1f} {step['model_flops'] / per / 32:8.1f} {step['hardware_flops'] / per / 32:9.1f} |"
             f" {took / step['seconds']:5.1f}x | {parts(p)}")
     gpt2(directory, "gpt-25b", (30, 8192, 64), 420 * K)
     p = plan(ltrain, f"--model ./gpt-25b --seq-len {420 * K} --machine 32xa100-40 --host-mem 1T --alpha 0 "

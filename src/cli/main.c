@@ -98,7 +98,7 @@ static enum status write_plan(const struct plan *plan, const struct model *model
         TRY(find_decisions(plan, model, s, comm, &e));
     if (s->json) {
         TRY(find_changes(plan, model, s, comm, &c));
-        TRY(plan_write_json(plan, model, &c, explain ? &e : NULL, stdout));
+        TRY(plan_write_json(plan, model, s, &c, explain ? &e : NULL, stdout));
     } else {
         TRY(plan_print(plan, model, s, stdout));
         if (explain) {

@@ -86,7 +86,7 @@ const struct settings_key settings_keys[] = {
     {"clip", KEY_NUMBER, AT(clip), "1", ANY, .flags = KEY_OF_RUNS, .arg = "X", .help = "limit of the gradients' global norm; 0: none"},
     {"freeze", KEY_LIST, AT(freeze), .arg = "GLOB,...", .help = "names of parameters that are not trained"},
 
-    {"json", KEY_SWITCH, AT(json), "false", .flags = KEY_FLAG_ONLY, .group = "ltrain plan", .help = "JSON instead of the table"},
+    {"json", KEY_SWITCH, AT(json), "false", .flags = KEY_FLAG_ONLY, .group = "ltrain plan", .help = "JSON instead of the table (docs/plan-json.md)"},
     {"max-seq", KEY_SWITCH, AT(max_seq), "false", .flags = KEY_FLAG_ONLY, .help = "the longest sequence that fits, instead of --seq-len"},
     {"explain", KEY_SWITCH, AT(explain), "false", .flags = KEY_FLAG_ONLY, .help = "each decision, and what another one would cost"},
     {"svg", KEY_STRING, AT(svg), .flags = KEY_FLAG_ONLY, .arg = "FILE", .help = "a picture of the step: what its lanes do and what memory holds"},

@@ -360,8 +360,7 @@ enum status run_refuse_old(const struct settings *s)
 
 static enum status write_plan_json(const struct plan *p, const struct model *m, const struct settings *s, FILE *f)
 {
-    (void)s;
-    return plan_write_json(p, m, NULL, NULL, f);
+    return plan_write_json(p, m, s, NULL, NULL, f);
 }
 
 static enum status write_plan(struct run *r, const char *name,

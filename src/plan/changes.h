@@ -47,10 +47,10 @@ const char *changes_flag_given(const struct settings *s, enum tier t);
 /* The three cheapest, two lines each: what to type, what it gives. */
 void changes_print(const struct plan *p, const struct changes *c, FILE *f);
 
-/* The plan as JSON, for `ltrain plan --json` and a run's plan.json: everything that the table says. c: NULL, or what could be
- * changed; e: NULL, or the decisions. ERR_IO, ERR_NOMEM. */
-enum status plan_write_json(const struct plan *p, const struct model *m, const struct changes *c, const struct explanation *e,
-                            FILE *f);
+/* The plan as JSON, for `ltrain plan --json` and a run's plan.json: everything that the table says (docs/plan-json.md). s: of the
+ * plan; c: NULL, or what could be changed; e: NULL, or the decisions. ERR_IO, ERR_NOMEM. */
+enum status plan_write_json(const struct plan *p, const struct model *m, const struct settings *s, const struct changes *c,
+                            const struct explanation *e, FILE *f);
 
 /* Before anything is planned: where by estimate no placement needs less than several times what there is, so that of all changes
  * only a shorter sequence could help, the refusal as an ERR_NOFIT failure. OK where planning may help. */

@@ -1,6 +1,6 @@
-/* The plan as JSON. Names are stable: programs read them. Bytes, seconds and FLOPs; of one rank unless the name says otherwise.
- */
+/* The plan as JSON. Names are stable: programs read them. docs/plan-json.md says what they are. */
 #include "plan/changes.h"
+#include "plan/hardware.h"
 
 #include "program/drives.h"
 
@@ -30,6 +30,41 @@ static json_t *by_tier(const int64_t bytes[TIERS])
     json_t *o = json_object();
     for (int t = 0; t < TIERS; t++)
         json_object_set_new(o, tier_name((enum tier)t), bytes[t] == INT64_MAX ? json_null() : json_integer(bytes[t]));
+    return o;
+}
+
+/* What the costs are reckoned with: the machine that the settings name, else this one, whose memory is in the limits. */
+static json_t *machine_json(const struct settings *s)
+{
+    struct hardware assumed;
+    const struct hardware *h = s->hardware;
+    if (!h) {
+        hardware_assumed(&assumed);
+        h = &assumed;
+    }
+    json_t *o = json_object(), *rates = json_object();
+    put_text(o, "name", h->name);
+    json_object_set_new(o, "here", json_boolean(!s->machine));
+    put_int(o, "nodes", h->nodes);
+    put_int(o, "devices_per_node", h->devices);
+    put(o, "peak_flops_per_device", h->peak_flops[s->dtype]);
+    put(rates, "h2d", h->h2d);
+    put(rates, "d2h", h->d2h);
+    put(rates, "inside", h->inside);
+    put(rates, "across", h->across);
+    put(rates, "host_memory", h->host_memory);
+    put(rates, "read", h->read);
+    put(rates, "write", h->write);
+    put(rates, "both", h->both);
+    json_object_set_new(o, "bytes_per_second", rates);
+    if (!s->machine)
+        return o;
+    put_int(o, "device_bytes", h->device_mem);
+    put_int(o, "host_bytes_per_node", h->host_mem);
+    put_int(o, "nvme_bytes_per_node", h->nvme_mem);
+    put_int(o, "drives_per_node", h->nvme_mem > 0 ? h->drives : 0);
+    json_object_set_new(o, "host_assumed", json_boolean(h->host_assumed));
+    json_object_set_new(o, "drives_assumed", json_boolean(h->drives_assumed));
     return o;
 }
 
@@ -86,7 +121,7 @@ static json_t *step_json(const struct plan *p, const struct report *r)
     put(o, "tokens_per_second_per_rank", r->tokens_per_second / p->strategy.ranks);
     put(o, "model_flops", r->model_flops);
     put(o, "mfu", r->mfu);
-    put(o, "hardware_flops", r->hardware_flops);
+    put(o, "hardware_flops", r->hardware_flops * p->strategy.ranks);
     put(o, "compute_seconds", r->lane[LANE_COMPUTE].busy);
     put(o, "gemm_seconds", r->compute[KIND_GEMM]);
     put(o, "attention_seconds", r->compute[KIND_ATTENTION]);
@@ -116,7 +151,7 @@ static json_t *classes_json(const struct plan *p, const struct report *r)
     return all;
 }
 
-static json_t *lanes_json(const struct report *r)
+static json_t *lanes_json(const struct plan *p, const struct report *r)
 {
     json_t *all = json_object();
     for (int l = 0; l < LANES; l++) {
@@ -128,6 +163,8 @@ static json_t *lanes_json(const struct report *r)
         }
         put_int(o, "instructions", r->lane[l].instrs);
         put_int(o, "bytes", r->lane[l].bytes);
+        if (l != LANE_COMPUTE && l != LANE_HOST)
+            put(o, "bytes_per_second", p->cost.lane_bytes[l]);
         put(o, "busy_seconds", r->lane[l].busy);
         put(o, "exposed_seconds", r->lane[l].exposed);
         for (int c = 0; c < CLASSES; c++)
@@ -168,6 +205,7 @@ static json_t *changes_json(const struct changes *c)
         const struct change *x = &c->by_cost[i];
         json_t *o = json_object();
         put_text(o, "flags", x->say);
+        json_object_set_new(o, "exact", json_boolean(x->exact));
         put(o, "seconds", x->seconds);
         put(o, "tokens_per_second", x->per_second);
         json_object_set_new(o, "peak", by_tier(x->arena));
@@ -220,8 +258,8 @@ static json_t *longest_json(const struct plan *p)
     return o;
 }
 
-enum status plan_write_json(const struct plan *p, const struct model *m, const struct changes *c, const struct explanation *e,
-                            FILE *f)
+enum status plan_write_json(const struct plan *p, const struct model *m, const struct settings *s, const struct changes *c,
+                            const struct explanation *e, FILE *f)
 {
     struct report r;
     TRY(report_make(p, m, &r));
@@ -231,6 +269,7 @@ enum status plan_write_json(const struct plan *p, const struct model *m, const s
     json_object_set_new(o, "model", model_json(m));
     put_int(o, "seq_len", p->tokens / p->sequences);
     put_text(o, "figures_from", p->cost.source);
+    json_object_set_new(o, "machine", machine_json(s));
     json_object_set_new(o, "strategy", strategy_json(&p->strategy));
     json_object_set_new(o, "finer_tiles", json_boolean(p->finer)); /* than those of model and length */
     json_object_set_new(o, "step", step_json(p, &r));
@@ -239,7 +278,7 @@ enum status plan_write_json(const struct plan *p, const struct model *m, const s
     json_object_set_new(o, "lower_bound", by_tier(r.lower_bound));
     json_object_set_new(o, "serial_bound", by_tier(r.serial_bound));
     json_object_set_new(o, "classes", classes_json(p, &r));
-    json_object_set_new(o, "lanes", lanes_json(&r));
+    json_object_set_new(o, "lanes", lanes_json(p, &r));
     json_object_set_new(o, "programs", programs_json(p));
     json_object_set_new(o, "changes", changes_json(c));
     if (p->longest.step > 0)
