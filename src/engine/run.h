@@ -38,7 +38,7 @@ struct run {
 };
 
 /* train.c */
-/* Model and corpus, and whether the weights are there: all that can be said before planning, which takes a while. */
+/* Model and corpus, and whether weights and drives are there: all that can be said before planning, which takes a while. */
 enum status run_open(struct run *r);
 /* Plans, on every rank the same; refuses what does not fit; sets the mesh. Tiles and mesh are written into the settings: they are
  * part of the numerics key that a resumed run keeps. *plan: the caller's. */

@@ -180,6 +180,7 @@ static enum status open_inputs(struct run *r)
 {
     TRY(train_open_model(r->s, &r->model));
     TRY(check_weights(r->s));
+    TRY(drives_check((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out));
     return open_data(r);
 }
 

@@ -232,6 +232,8 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
         s->threads = (int)threads;
     }
     omp_set_num_threads(s->threads);
+    if (s->nvme_max == AUTO) /* what is free there decides */
+        TRY(comm_agree(comm, drives_check((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out)));
     TRY(use_profile(s, comm));
     own_limits(s, comm_local_size(comm), out->limit);
     out->ranks = ranks;

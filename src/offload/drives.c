@@ -1,7 +1,36 @@
 /* Which nvme paths a rank uses. */
 #include "offload/drives.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int is_made_with(const char *path, const char *run)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return strncmp(path, run, n) == 0 && (run[n] == 0 || run[n] == '/');
+}
+
+enum status drives_check(const char *const *path, int n_paths, const char *run)
+{
+    struct stat sb;
+    for (int i = 0; i < n_paths; i++) {
+        int there = stat(path[i], &sb) == 0;
+        if (!there && errno == ENOENT && is_made_with(path[i], run))
+            continue;
+        if (!there || !S_ISDIR(sb.st_mode))
+            return status_fail(ERR_INVALID, "nvme path %s: %s: create the directory or name another (--nvme-path)", path[i],
+                               strerror(there ? ENOTDIR : errno));
+        if (access(path[i], W_OK | X_OK) != 0)
+            return status_fail(ERR_INVALID, "nvme path %s: %s: make it writable or name another (--nvme-path)", path[i],
+                               strerror(errno));
+    }
+    return OK;
+}
 
 int drives_of_rank(int n_paths, int local_rank, int local_size, int *index)
 {

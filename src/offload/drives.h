@@ -2,6 +2,12 @@
 #ifndef LTRAIN_OFFLOAD_DRIVES_H
 #define LTRAIN_OFFLOAD_DRIVES_H
 
+#include "base/status.h"
+
+/* Whether each path is a directory that this process may write to, or will be one: `run`, which a run makes, or one above it.
+ * ERR_INVALID names the first that is not. */
+enum status drives_check(const char *const *path, int n_paths, const char *run);
+
 /* The map: with at least as many paths as ranks on the host, path i belongs to the rank with local number i mod ranks, so that
  * every drive serves one rank; with fewer, every rank stripes over all of them. Writes the indices of this rank's paths,
  * ascending, to index[n_paths] and returns how many there are. */

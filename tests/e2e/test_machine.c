@@ -58,8 +58,14 @@ static void nvme_paths_that_will_not_do(void **state)
 {
     (void)state;
 #define ON(path) TINY "--offload nvme --steps 1 --out run --nvme-path " path
-    e2e_refuses(1, "nvme path absent|No such file|--nvme-path", NULL, ON("absent"));
-    e2e_refuses(1, "nvme path corpus.txt|Not a directory|--nvme-path", NULL, ON("corpus.txt"));
+    e2e_refuses(2, "nvme path absent|No such file|--nvme-path", NULL, ON("absent"));
+    e2e_refuses(2, "nvme path absent|No such file|--nvme-path", NULL, ON("absent --nvme-max 1G"));
+    e2e_refuses(2, "nvme path corpus.txt|Not a directory|--nvme-path", NULL, ON("corpus.txt"));
+    assert_false(e2e_exists("run"));
+    e2e_refuses(2, "nvme path absent|No such file|--nvme-path", NULL, "plan" ON("absent"));
+    e2e_succeeds(NULL, "plan" ON("absent --nvme-max 1G")); /* on a machine that has no such drive */
+    e2e_succeeds(NULL, ON("run"));                         /* the run's own directory */
+    e2e_remove("run");
     const struct launch full = {.fault = "fallocate:1:ENOSPC"};
     assert_int_equal(mkdir("disk", 0777), 0);
     e2e_refuses(3, "nvme path disk|are needed|are free|--nvme-path", &full, ON("disk"));
@@ -73,7 +79,7 @@ static void nvme_paths_of_other_mounts(void **state)
     if (!e2e_can_mount())
         skip();
     assert_int_equal(mkdir("fixed", 0777) | mkdir("small", 0777), 0);
-    e2e_refuses(1, "nvme path fixed|Read-only|--nvme-path", &(struct launch){.prepare = mount_read_only}, ON("fixed"));
+    e2e_refuses(2, "nvme path fixed|Read-only|--nvme-path", &(struct launch){.prepare = mount_read_only}, ON("fixed"));
     const struct launch small = {.prepare = mount_small};
     e2e_refuses(3, "the plan needs|on the nvme|973 KiB are free (--nvme-max, 5% left free)", &small, ON("small"));
     e2e_refuses(3, "the plan needs|on the nvme|1.0 MiB are free (--nvme-max)", &small, ON("small --nvme-max 1G"));

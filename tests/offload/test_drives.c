@@ -45,8 +45,31 @@ static void the_map_is_said(void **state)
     assert_non_null(strstr(drives_describe(8, 4, text, sizeof text), "every 4-th to itself"));
 }
 
+/* A directory, or one that the run makes. */
+static void paths_that_will_do(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *says;
+    } cases[] = {{".", NULL},
+                 {"/dev/null", "nvme path /dev/null: Not a directory"},
+                 {"absent", "nvme path absent: No such file"},
+                 {"absent-runs/one", NULL},
+                 {"absent-runs//", NULL},
+                 {"absent-runs/o", "No such file"},
+                 {"absent-runs/one/more", "No such file"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path[] = {".", cases[i].path};
+        assert_int_equal(drives_check(path, 2, "absent-runs/one"), cases[i].says ? ERR_INVALID : OK);
+        if (cases[i].says)
+            assert_non_null(strstr(status_message(), cases[i].says));
+    }
+    assert_int_equal(drives_check(NULL, 0, "absent"), OK);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_path_has_a_rank), cmocka_unit_test(the_map_is_said)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_path_has_a_rank), cmocka_unit_test(the_map_is_said),
+                                       cmocka_unit_test(paths_that_will_do)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
