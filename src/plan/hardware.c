@@ -254,15 +254,20 @@ void hardware_assumed(struct hardware *h)
     h->across = 2e9;
 }
 
+void hardware_set_drives(struct hardware *h, int drives, double gbps)
+{
+    h->drives = drives;
+    h->read = gbps * GIGA * drives;
+    h->write = h->read * (WRITE_GBPS / READ_GBPS);
+    h->both = BOTH_AT_ONCE * (h->read + h->write);
+}
+
 void hardware_override(struct hardware *h, const struct settings *s)
 {
     if (s->nvme_drives > 0) {
         double each = h->drives > 0 ? (double)h->nvme_mem / h->drives : DRIVE_GB * GIGA;
-        h->drives = s->nvme_drives;
-        h->nvme_mem = (int64_t)(each * h->drives);
-        h->read = s->nvme_gbps * GIGA * h->drives;
-        h->write = h->read * (WRITE_GBPS / READ_GBPS);
-        h->both = BOTH_AT_ONCE * (h->read + h->write);
+        h->nvme_mem = (int64_t)(each * s->nvme_drives);
+        hardware_set_drives(h, s->nvme_drives, s->nvme_gbps);
     }
     h->device_holds = h->device_mem;
     if (s->device_mem >= 0)

@@ -71,6 +71,8 @@ void curve_set(struct curve *c, double y);
 
 #define HARDWARE_MOST_DEVICES 65536 /* of a machine that is planned for */
 
+/* So many drives in a node, each reading so many GB/s and writing as much beside that as a data sheet's does. */
+void hardware_set_drives(struct hardware *h, int drives, double gbps);
 /* The settings' budgets and drives in place of the machine's own. */
 void hardware_override(struct hardware *h, const struct settings *s);
 /* Bytes of each tier for one rank, `ranks` of them sharing the machine. */

@@ -5,6 +5,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 __attribute__((format(printf, 2, 3))) static void say(struct trial *t, const char *format, ...)
@@ -186,12 +187,18 @@ static int more_device(const struct seeker *x, struct trial *t, int64_t times)
     return 1;
 }
 
-static void say_drives(struct trial *t)
+/* So many drives of the kind there is; what is typed is what is tried. */
+static void set_drives(struct trial *t, int drives)
 {
-    say(t, "--nvme %dx%.3gGB/s", t->hardware.drives, t->hardware.read / t->hardware.drives * 1e-9);
+    char rate[32];
+    snprintf(rate, sizeof rate, "%.3g", t->hardware.read / t->hardware.drives * 1e-9);
+    t->s.nvme_drives = drives;
+    t->s.nvme_gbps = strtod(rate, NULL);
+    hardware_set_drives(&t->hardware, drives, t->s.nvme_gbps);
+    say(t, "--nvme %dx%sGB/s", drives, rate);
 }
 
-/* All that the drives hold, where --nvme-max gives less of it or none. */
+/* All that the drives hold, where --nvme-max gives less of it or none, or --nvme none. */
 static int whole_drives(const struct seeker *x, struct trial *t, int64_t arg)
 {
     struct hardware *h = &t->hardware;
@@ -200,14 +207,15 @@ static int whole_drives(const struct seeker *x, struct trial *t, int64_t arg)
     (void)arg;
     if (!helps || !t->s.machine || h->drives == 0 || h->drives_hold <= h->nvme_mem)
         return 0;
-    if (h->nvme_mem == 0)
-        say_drives(t);
     h->nvme_mem = h->drives_hold;
     t->s.nvme_max = AUTO;
     hardware_limits(h, x->p->strategy.ranks, limit);
     t->limit[TIER_NVME] = limit[TIER_NVME];
     t->change.gives_more = GIVES_MEMORY;
-    say(t, "%s auto", changes_flag[TIER_NVME]);
+    if (x->s->nvme_drives == 0) /* a budget of theirs follows from that */
+        set_drives(t, h->drives);
+    else
+        say(t, "%s auto", changes_flag[TIER_NVME]);
     return 1;
 }
 
@@ -218,18 +226,13 @@ static int more_drives(const struct seeker *x, struct trial *t, int64_t times)
         return helps && x->p->misfit == TIER_NVME && more_memory(t, TIER_NVME, times);
     if (t->hardware.nvme_mem == 0)
         return 0;
-    double n = (double)times;
-    t->hardware.drives *= (int)times;
-    t->hardware.read *= n;
-    t->hardware.write *= n;
-    t->hardware.both *= n;
     t->hardware.drives_hold *= times;
     if (t->s.nvme_max < 0) {
         t->hardware.nvme_mem *= times;
         t->limit[TIER_NVME] *= times;
     }
     t->change.gives_more = GIVES_MEMORY;
-    say_drives(t);
+    set_drives(t, (int)times * t->hardware.drives);
     return 1;
 }
 

@@ -288,23 +288,25 @@ static void more_of_something(void **state)
     model_destroy(m);
 }
 
-/* Drives that --nvme-max keeps away come before more devices, and fit when typed. */
+/* Drives that --nvme-max or --nvme none keeps away come before more devices, and fit when typed in its place. */
 static void drives_kept_away(void **state)
 {
     (void)state;
-    static const char *const says[] = {"--nvme 1x5.95GB/s --nvme-max auto", "--nvme-max auto"};
+    static const char *const says[] = {"--nvme-max auto", "--nvme-max auto", "--nvme 1x5.95GB/s"};
     struct model *m = model_for();
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct settings s;
         struct hardware h;
         struct changes c;
         int64_t limit[TIERS];
         int at = -1;
         settings_elsewhere(&h, &s);
-        s.nvme_max = i * 65536;
+        s.nvme_max = i == 1 ? 65536 : 0;
+        s.nvme_drives = i == 2 ? 0 : AUTO;
         hardware_override(&h, &s);
         h.host_mem = 1 << 20;
         struct plan *plan = first_misfit(m, &s, &h);
+        int64_t device_mem = h.device_mem;
         assert_int_equal(changes_find(plan, m, &s, &c), OK);
         for (int k = 0; k < c.n; k++) {
             if (strcmp(c.by_cost[k].say, says[i]) == 0)
@@ -314,8 +316,13 @@ static void drives_kept_away(void **state)
         }
         assert_true(at >= 0 && c.by_cost[at].gives_more == GIVES_MEMORY);
         plan_destroy(plan);
+        assert_int_equal(hardware_preset(s.machine, &h), OK);
         s.nvme_max = AUTO; /* typed */
-        h.nvme_mem = h.drives_hold;
+        s.nvme_drives = i == 2 ? 1 : AUTO;
+        s.nvme_gbps = 5.95;
+        s.device_mem = device_mem;
+        s.host_mem = 1 << 20;
+        hardware_override(&h, &s);
         hardware_limits(&h, 1, limit);
         plan = plan_for(m, &s, limit);
         assert_true(plan->fits);
