@@ -98,14 +98,13 @@ static void describe_need(const struct plan *p, const struct change *c, char *bu
 
 enum status changes_refuse(const struct plan *p, const struct settings *s, const struct changes *c)
 {
-    char excess[256], need[128], text[96], faster[32];
+    char excess[256], need[128], text[96], step[32];
     describe_excess(p, s, excess, sizeof excess);
     const struct change *best = &c->by_cost[0];
     describe_need(p, best, need, sizeof need);
     if (c->n > 0 && !best->shortens && !best->gives_more)
-        return status_fail(ERR_NOFIT, "the plan needs %s. %s would need %s%s, %s.", excess, best->say,
-                           best->exact ? "" : "about ", need,
-                           report_compared(best->per_second * p->seconds / (double)p->tokens, SAID, faster));
+        return status_fail(ERR_NOFIT, "the plan needs %s. %s would need %s%s; a step would take %s.", excess, best->say,
+                           best->exact ? "" : "about ", need, report_duration(best->seconds, step));
     if (c->n > 0)
         return status_fail(ERR_NOFIT, "the plan needs %s. No offload setting fits; %s would need %s%s%s.", excess, best->say,
                            best->exact ? "" : "about ", need, best->shortens ? " (ltrain plan --max-seq finds the longest)" : "");
