@@ -7,6 +7,7 @@
 #include "plan/search.h"
 #include "program/drives.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -29,10 +30,10 @@ static struct decision *decide(struct explainer *x, const char *what, const char
     return d;
 }
 
-/* Those that fit first, then the faster one. */
+/* Those that fit first, of them the faster one; what does not fit takes no time. */
 static int is_cheaper(const struct alternative *a, const struct alternative *b)
 {
-    return a->fits != b->fits ? a->fits : a->seconds < b->seconds;
+    return a->fits && (!b->fits || a->seconds < b->seconds);
 }
 
 static void add(struct decision *d, const struct candidate *c, double seconds, const char *say)
@@ -72,7 +73,7 @@ static void note_waits(const struct explainer *x, enum tensor_class class, struc
 /* Of a class in two tiers: what follows the farther one's name. */
 static const char *say_nearer(const struct strategy *s, char buf[48])
 {
-    snprintf(buf, 48, ", of %d layer%s %s", s->nearer, s->nearer > 1 ? "s" : "", tiers[strategy_nearer(s)]);
+    snprintf(buf, 48, ", of %d layer%s on the %s", s->nearer, s->nearer > 1 ? "s" : "", tiers[strategy_nearer(s)]);
     return buf;
 }
 
@@ -154,7 +155,7 @@ static enum status explain_acts(struct explainer *x)
     struct decision *d = &x->out->decision[x->out->n - 1];
     int last = (int)x->m->config.layers - s->device_layers - 1;
     char but[48];
-    snprintf(d->chosen, sizeof d->chosen, "layer inputs, attention outputs and log-sum-exps of layers 0-%d to %s%s", last,
+    snprintf(d->chosen, sizeof d->chosen, "layer inputs, attention outputs and log-sum-exps of layers 0-%d to the %s%s", last,
              tiers[s->acts], s->nearer > 0 && s->nearer_class == CLASS_ACT ? say_nearer(s, but) : "");
     TRY(explain_passing(x));
     static const int more[] = {0, 1, 2, 4};
@@ -173,7 +174,7 @@ static enum status explain_acts(struct explainer *x)
 
 static const char *say_inputs(int every, char say[64])
 {
-    snprintf(say, 64, every > 1 ? "one layer in %d" : "all layers", every);
+    snprintf(say, 64, every > 1 ? "one in %d" : "all", every);
     return say;
 }
 
@@ -182,7 +183,7 @@ static enum status explain_inputs(struct explainer *x)
     const struct strategy *s = &x->p->strategy;
     static const int turns[] = {1, 2, 4};
     char say[64];
-    struct decision *d = decide(x, "inputs are kept of", say_inputs(s->input_every, say), x->s->keep_inputs > 0);
+    struct decision *d = decide(x, "layers whose inputs are kept", say_inputs(s->input_every, say), x->s->keep_inputs > 0);
     for (int i = 0; i < 3 && turns[i] < x->m->config.layers; i++) {
         struct strategy other = *s;
         other.input_every = turns[i];
@@ -199,8 +200,8 @@ static enum status explain_alpha(struct explainer *x)
     int chunks = (int)ceil_div(s->rows, s->row_chunk), tried[4], n = 0;
     int quarter = (int)max_i64(1, chunks / 4), other[4] = {s->kept_chunks + quarter, s->kept_chunks - quarter, chunks, 0};
     char say[64];
-    snprintf(say, sizeof say, "%d of %d row chunks", s->kept_chunks, chunks);
-    struct decision *d = decide(x, "what may be recomputed is kept for", say, x->s->alpha >= 0);
+    snprintf(say, sizeof say, "%d of %d", s->kept_chunks, chunks);
+    struct decision *d = decide(x, "row chunks kept that might be computed again", say, x->s->alpha >= 0);
     if (x->report.recomputed > 0)
         snprintf(d->note, sizeof d->note, "%.1f%% of the step is computed a second time",
                  100 * x->report.recomputed / x->p->seconds);
@@ -329,6 +330,7 @@ static enum status explain_ranks(struct explainer *x)
     return OK;
 }
 
+/* In the order of the table: classes, then what is theirs, then what all share. */
 enum status explain_make(const struct plan *p, const struct model *m, const struct settings *s, struct explanation *out)
 {
     struct settings chosen = *s; /* alternatives are on the plan's grid */
@@ -342,13 +344,13 @@ enum status explain_make(const struct plan *p, const struct model *m, const stru
     TRY(report_make(p, m, &x.report));
     TRY(search_price(m, s, &p->strategy, &p->cost, p->limit, &own));
     out->seconds = own.seconds;
-    TRY(explain_acts(&x));
-    TRY(explain_inputs(&x));
-    TRY(explain_alpha(&x));
     TRY(explain_class(&x, "parameters", CLASS_PARAM, s->params, offsetof(struct strategy, params)));
     TRY(explain_class(&x, "gradients", CLASS_GRAD, s->grads, offsetof(struct strategy, grads)));
     TRY(explain_class(&x, "optimizer state", CLASS_OPTIM, s->optim, offsetof(struct strategy, optim)));
     TRY(explain_update(&x));
+    TRY(explain_acts(&x));
+    TRY(explain_inputs(&x));
+    TRY(explain_alpha(&x));
     TRY(explain_writes(&x));
     TRY(explain_tiles(&x));
     return p->strategy.ranks > 1 ? explain_ranks(&x) : OK;
@@ -375,10 +377,10 @@ void explain_print(const struct plan *p, const struct explanation *e, FILE *f)
         char others[1024] = "";
         for (int k = 0; k < d->n; k++) {
             size_t n = strlen(others);
-            n += (size_t)snprintf(others + n, sizeof others - n, "%s", k ? "; " : " ");
+            n += (size_t)snprintf(others + n, sizeof others - n, "%s", k ? "; " : " Otherwise ");
             describe_alternative(p, e, &d->by_cost[k], others + n, sizeof others - n);
         }
-        prose_print(f, 4, "  %s: %s%s%s%s.%s%s", d->what, d->chosen, d->given ? " (given)" : "", d->note[0] ? "; " : "", d->note,
-                    others, d->n ? "." : "");
+        prose_print(f, 4, "  %c%s: %s%s%s%s.%s%s", toupper(d->what[0]), d->what + 1, d->chosen, d->given ? " (given)" : "",
+                    d->note[0] ? "; " : "", d->note, others, d->n ? "." : "");
     }
 }

@@ -19,7 +19,7 @@ struct decision {
     char note[96]; /* what it costs as it is; may be empty */
     int given;     /* by the settings */
     int n;
-    struct alternative by_cost[EXPLAIN_ALTERNATIVES]; /* those that fit by time, then the others */
+    struct alternative by_cost[EXPLAIN_ALTERNATIVES]; /* those that fit by time, then the others as they were tried */
 };
 
 struct explanation {

@@ -82,6 +82,9 @@ static void alternatives_are_plans(void **state)
     assert_int_equal(explain_make(plan, m, &s, &e), OK);
     fix_all(plan, &s);
     assert_true(fabs(e.seconds - plan->seconds) <= 1e-9 * plan->seconds);
+    static const char *const order[] = {"parameters", "gradients", "optimizer state", "AdamW", "activations"}; /* the table's */
+    for (int i = 0; i < 5; i++)
+        assert_string_equal(e.decision[i].what, order[i]);
     const struct decision *d = find(&e, "optimizer state");
     assert_int_equal(d->n, 2);
     assert_false(d->given);
@@ -98,6 +101,10 @@ static void alternatives_are_plans(void **state)
     d = find(&e, "activations");
     for (int i = 0; i < d->n; i++)
         refused += !d->by_cost[i].fits;
+    d = find(&e, "row chunks kept that might be computed again"); /* those that fit, the fastest first */
+    for (int i = 1; i < d->n; i++)
+        assert_true(d->by_cost[i - 1].fits >= d->by_cost[i].fits &&
+                    (!d->by_cost[i].fits || d->by_cost[i - 1].seconds <= d->by_cost[i].seconds));
     d = find(&e, "what layers pass on");
     assert_true(d->given && d->n == 1 && strcmp(d->chosen, "host") == 0);
     struct settings nearer = s;
@@ -170,20 +177,22 @@ static void depth_of_writes_has_a_price(void **state)
 static void in_words(void **state)
 {
     (void)state;
-    static struct explanation e = {.n = 1, .seconds = 1};
+    static struct explanation e = {.n = 2, .seconds = 1};
     const struct plan p = {.limit = {23ll << 30, AMPLE, AMPLE}};
     char *text = NULL;
     size_t n;
-    e.decision[0] = (struct decision){.what = "what may be recomputed is kept for", .chosen = "14 of 32 row chunks", .n = 2};
+    e.decision[0] = (struct decision){.what = "row chunks kept", .chosen = "14 of 32", .note = "2% is computed again", .n = 2};
     e.decision[0].by_cost[0] = (struct alternative){.say = "6", .fits = 1, .seconds = 1.25};
     e.decision[0].by_cost[1] = (struct alternative){.say = "22", .bytes = {(23ll << 30) + (200 << 20), 0, 0}};
+    e.decision[1] = (struct decision){.what = "AdamW", .chosen = "on the host", .given = 1};
     FILE *f = open_memstream(&text, &n);
     assert_non_null(f);
     explain_print(&p, &e, f);
     fclose(f);
     assert_string_equal(text, "\nWhat was decided, and what it would be otherwise with all else as it is:\n"
-                              "  what may be recomputed is kept for: 14 of 32 row chunks. 6: 25.0% slower; 22:\n"
-                              "    needs 23.20 GiB of 23.00 GiB on the device.\n");
+                              "  Row chunks kept: 14 of 32; 2% is computed again. Otherwise 6: 25.0% slower;\n"
+                              "    22: needs 23.20 GiB of 23.00 GiB on the device.\n"
+                              "  AdamW: on the host (given).\n");
     free(text);
 }
 
