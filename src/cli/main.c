@@ -111,7 +111,7 @@ static enum status write_plan(const struct plan *plan, const struct model *model
     }
     if (s->svg)
         TRY(write_picture(plan, model, s->svg));
-    if (s->verbose)
+    if (s->verbose && !s->json)
         program_print(plan->programs[PLAN_UPDATE_STEP], stdout);
     if (fflush(stdout) != 0 || ferror(stdout))
         return status_fail(ERR_IO, "cannot write the plan: standard output is full or closed");

@@ -177,13 +177,24 @@ static enum status resolve_drives(struct settings *s, const struct flag *flags, 
     return OK;
 }
 
+/* What would be left undone: a run says nothing of it. */
+static enum status refuse_plans_options(const struct settings *s)
+{
+    const char *given = s->json ? "--json" : s->explain ? "--explain" : s->svg ? "--svg" : NULL;
+    if (s->max_seq)
+        return status_fail(ERR_INVALID, "--max-seq is for ltrain plan; give --seq-len what that finds");
+    return given
+               ? status_fail(ERR_INVALID, "%s is for ltrain plan, and this trains: leave it out, or write ltrain plan ...", given)
+               : OK;
+}
+
 static enum status check_together(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
 {
     if (s->seq_len > 1 << 30) /* token numbers are 32 bits */
         return status_fail(ERR_INVALID, "%sseq-len %lld is too long: a sequence holds at most 1g (%d) tokens",
                            dashes(flags, n, "seq-len"), (long long)s->seq_len, 1 << 30);
-    if (s->max_seq && use != SETTINGS_PLAN)
-        return status_fail(ERR_INVALID, "--max-seq is for ltrain plan; give --seq-len what that finds");
+    if (use != SETTINGS_PLAN)
+        TRY(refuse_plans_options(s));
     if (s->max_seq && flag_value(flags, n, "seq-len"))
         return status_fail(ERR_INVALID, "--max-seq looks for the longest sequence, and --seq-len gives one: leave one out");
     if (s->profile && s->machine && flag_value(flags, n, "machine"))

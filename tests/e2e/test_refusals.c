@@ -36,6 +36,9 @@ static void options_and_keys(void **state)
     refuses_before_the_run(2, "--eval-every 2 has|--eval-data|--eval-fraction", TINY "--eval-every 2");
     e2e_refuses(2, "--max-seq|--seq-len", NULL, "plan" TINY "--max-seq");
     refuses_before_the_run(2, "--max-seq|ltrain plan", "--model tiny --data corpus.txt --max-seq");
+    refuses_before_the_run(2, "--json is for ltrain plan", TINY "--json");
+    refuses_before_the_run(2, "--explain is for ltrain plan", TINY "--explain");
+    refuses_before_the_run(2, "--svg is for ltrain plan", TINY "--svg step.svg");
     e2e_refuses(2, "no command 'trian'|train|plan", NULL, "trian" TINY);
     e2e_write("run.yaml", "model: tiny\ndata: corpus.txt\nseq_len: 256\nlearning-rte: 3\n");
     refuses_before_the_run(2, "run.yaml:4|unknown key learning-rte", "--config run.yaml");
