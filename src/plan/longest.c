@@ -23,7 +23,9 @@ struct range {
     struct longest *found; /* of the last length that did not fit */
     struct candidate fits; /* of the last one that did, if any */
     int any;
-    struct way way; /* in which it did */
+    struct way way;         /* in which it did */
+    struct candidate fails; /* the leanest of the last one that did not, unless in another way */
+    int alike;              /* no other placement than that which fitted last is looked at */
 };
 
 static int64_t step_at(int64_t tokens)
@@ -64,21 +66,31 @@ static enum status settings_at(const struct range *x, int64_t tokens, const stru
 /* What a way is reckoned to need of the device, and by how much that may be wrong. */
 #define UNCERTAIN 0.1
 
-/* Of the other ways the one that ought to need the least of the device. *helps: whether that saves as much as what `lean` needs
- * too much. */
-static enum status find_way(const struct range *x, int64_t tokens, const struct candidate *lean, struct way *out, int *helps)
+/* Bytes that `lean` needs too much: of the device, and of all else, which the device may hold. */
+static double missing(const struct range *x, const struct candidate *lean)
+{
+    double elsewhere = 0;
+    for (int t = TIER_HOST; t < TIERS; t++)
+        elsewhere += (double)(lean->bytes[t] - x->limit[t]);
+    return (double)(lean->bytes[TIER_DEVICE] - x->limit[TIER_DEVICE]) + fmax(0, elsewhere);
+}
+
+/* Of the ways other than `from` the one that ought to need the least of the device. *helps: whether that saves as much as what
+ * `lean` needs too much. */
+static enum status find_way(const struct range *x, int64_t tokens, const struct way *from, const struct candidate *lean,
+                            struct way *out, int *helps)
 {
     struct settings s;
     struct candidate c;
     double least = INFINITY, here;
-    TRY(settings_at(x, tokens, &x->way, &s, helps));
+    TRY(settings_at(x, tokens, from, &s, helps));
     TRY(glance_reckon(x->m, &s, x->limit, &c));
     here = (double)c.bytes[TIER_DEVICE];
     for (struct way w = {0, 0};; w.degrees++) {
         int there = 1;
         for (w.finer = 0; w.finer <= PLAN_FINER && there; w.finer++) {
             TRY(settings_at(x, tokens, &w, &s, &there));
-            if (!there || (w.degrees == x->way.degrees && w.finer == x->way.finer))
+            if (!there || (w.degrees == from->degrees && w.finer == from->finer))
                 continue;
             TRY(glance_reckon(x->m, &s, x->limit, &c));
             if ((double)c.bytes[TIER_DEVICE] < least) {
@@ -89,52 +101,70 @@ static enum status find_way(const struct range *x, int64_t tokens, const struct 
         if (!there && w.finer == 1)
             break;
     }
-    *helps = (double)lean->bytes[TIER_DEVICE] - here + (1 - UNCERTAIN) * least <= (double)x->limit[TIER_DEVICE];
+    *helps = missing(x, lean) <= here - (1 - UNCERTAIN) * least;
     return OK;
 }
 
-/* In another way: of large models only the placement that fitted last, if any did. */
-static enum status look_otherwise(const struct range *x, const struct settings *s, struct candidate *out)
+/* In another way: where that of `lean` is of a large model only the placement that fitted last, if any did. */
+static enum status look_otherwise(const struct range *x, const struct settings *s, const struct candidate *lean,
+                                  struct candidate *out)
 {
-    if (x->any)
-        TRY(glance_like(x->m, s, x->limit, &x->fits.strategy, out));
-    return x->any && (out->excess <= 1 || !glance_is_small(out, x->m)) ? OK : glance_fits(x->m, s, x->limit, out);
+    if (!x->any)
+        return glance_fits(x->m, s, x->limit, out);
+    return (glance_is_small(lean, x->m) ? glance_fits_like : glance_like)(x->m, s, x->limit, &x->fits.strategy, out);
+}
+
+static void note(struct range *x, int64_t tokens, const struct way *w, const struct candidate *c)
+{
+    if (c->excess <= 1) {
+        x->fits = *c;
+        x->way = *w;
+        x->any = 1;
+        return;
+    }
+    enum tier tier = search_scarce(c->bytes, x->limit);
+    *x->found = (struct longest){.longer = tokens, .tier = tier, .bytes = c->bytes[tier]};
+}
+
+/* Another way than *w, if one may help: then that becomes *w if it fits, and *lean its leanest placement if that is leaner. */
+static enum status try_otherwise(const struct range *x, int64_t tokens, struct way *w, struct candidate *lean)
+{
+    struct settings s;
+    struct candidate other;
+    struct way next;
+    int there, helps;
+    TRY(find_way(x, tokens, w, lean, &next, &helps));
+    if (!helps)
+        return OK;
+    TRY(settings_at(x, tokens, &next, &s, &there));
+    TRY(look_otherwise(x, &s, lean, &other));
+    if (other.excess <= 1)
+        *w = next;
+    if (other.excess < lean->excess)
+        *lean = other;
+    return OK;
 }
 
 /* out: the leanest placement. */
 static enum status look(struct range *x, int64_t tokens, struct candidate *out)
 {
     struct settings s;
-    struct candidate other;
-    struct way w;
-    int there, helps;
-    TRY(settings_at(x, tokens, &x->way, &s, &there));
+    struct way w = x->way;
+    int there;
+    TRY(settings_at(x, tokens, &w, &s, &there));
     if (!there) {
-        x->way = (struct way){0, 0};
-        TRY(settings_at(x, tokens, &x->way, &s, &there));
+        w = (struct way){0, 0};
+        TRY(settings_at(x, tokens, &w, &s, &there));
     }
     if (x->any)
-        TRY(glance_fits_like(x->m, &s, x->limit, &x->fits.strategy, out));
+        TRY((x->alike ? glance_like : glance_fits_like)(x->m, &s, x->limit, &x->fits.strategy, out));
     else
         TRY(glance_fits(x->m, &s, x->limit, out));
-    if (out->excess > 1 && out->bytes[TIER_DEVICE] > x->limit[TIER_DEVICE]) {
-        TRY(find_way(x, tokens, out, &w, &helps));
-        if (helps) {
-            TRY(settings_at(x, tokens, &w, &s, &there));
-            TRY(look_otherwise(x, &s, &other));
-            if (other.excess <= 1)
-                x->way = w;
-            if (other.excess < out->excess)
-                *out = other;
-        }
-    }
-    if (out->excess <= 1) {
-        x->fits = *out;
-        x->any = 1;
-        return OK;
-    }
-    enum tier tier = search_scarce(out->bytes, x->limit);
-    *x->found = (struct longest){.longer = tokens, .tier = tier, .bytes = out->bytes[tier]};
+    if (out->excess > 1)
+        x->fails = *out;
+    if (out->excess > 1 && out->bytes[TIER_DEVICE] > x->limit[TIER_DEVICE] && !x->alike)
+        TRY(try_otherwise(x, tokens, &w, out));
+    note(x, tokens, &w, out);
     return OK;
 }
 
@@ -198,6 +228,34 @@ static enum status narrow(struct range *x, struct bracket *b)
     return OK;
 }
 
+/* The longest that fits in the usual way, where longer ones are to fit in another one. */
+struct sure {
+    int64_t tokens; /* 0: they are not */
+    struct way way;
+};
+
+/* Where the shortest length that does not fit lacks host memory or drives: another way leaves more room on the device for what is
+ * too much there. If that fits, what is longer is looked at in that way. */
+static enum status lengthen(struct range *x, struct bracket *b, struct sure *sure)
+{
+    struct candidate c = x->fails;
+    struct way w = x->way;
+    int64_t most = most_tokens(x->m);
+    if (!x->any || b->low < SHORTEST || b->high_excess <= 0 || c.bytes[TIER_DEVICE] > x->limit[TIER_DEVICE])
+        return OK;
+    TRY(try_otherwise(x, b->high, &w, &c));
+    if (c.excess > 1)
+        return OK;
+    *sure = (struct sure){b->low, x->way};
+    note(x, b->high, &w, &c);
+    *b = (struct bracket){b->high, most + step_at(most), c.excess, 0};
+    x->alike = 1;
+    TRY(bracket(x, min_i64(most, round_to_step(1.125 * (double)b->low)), b));
+    TRY(narrow(x, b));
+    x->alike = 0;
+    return OK;
+}
+
 /* Trials of fewer layers are a percent off where lengths are found by them: what fitted is looked at whole, in the serial order.
  * If it needs more than its trial did, the limits of further trials are reduced by as much. */
 static enum status confirm(struct range *x, const int64_t limit[TIERS], struct bracket *b)
@@ -242,19 +300,22 @@ enum status plan_longest(const struct model *m, struct settings *s, int ranks, i
                          struct plan **out)
 {
     struct longest found = {.step = 0};
-    struct range x = {m, s, ranks, per_host, {limit[0], limit[1], limit[2]}, &found, {.whole = 0}, 0, {0, 0}};
+    struct range x = {.m = m, .s = s, .ranks = ranks, .per_host = per_host, .found = &found};
     struct settings chosen;
     struct plan *plan;
     struct misfit last = {0, 0};
     int64_t tokens, most = most_tokens(m);
     struct bracket b = {0, most + step_at(most), 0, 0};
+    struct sure sure = {0, {0, 0}};
     int there;
     if (m->config.family == FAMILY_GPT2 && m->config.max_positions < SHORTEST)
         return status_fail(ERR_INVALID,
                            "model %s has learned positions for %lld tokens, and --max-seq starts at %d: give --seq-len",
                            m->config.name, (long long)m->config.max_positions, SHORTEST);
+    memcpy(x.limit, limit, sizeof x.limit);
     TRY(bracket(&x, min_i64(most, FIRST), &b));
     TRY(narrow(&x, &b));
+    TRY(lengthen(&x, &b, &sure));
     TRY(confirm(&x, limit, &b));
     for (tokens = b.low;;) { /* mostly the first one fits */
         TRY(settings_at(&x, tokens, &x.way, &chosen, &there));
@@ -263,6 +324,12 @@ enum status plan_longest(const struct model *m, struct settings *s, int ranks, i
             break;
         found = (struct longest){.longer = tokens, .tier = plan->misfit, .bytes = plan->arena[plan->misfit]};
         tokens = shorter(tokens, search_excess(plan->arena, limit), &last);
+        if (tokens <= sure.tokens) {
+            tokens = sure.tokens;
+            x.way = sure.way;
+            sure.tokens = 0;
+            last.tokens = 0; /* another grid needs something else */
+        }
         plan_destroy(plan);
     }
     found.step = step_at(tokens);

@@ -7,6 +7,7 @@
 #include "plan/cells.h"
 #include "plan/fit.h"
 #include "plan/glance.h"
+#include "plan/hardware.h"
 #include "plan/longest.h"
 #include "plan/search.h"
 
@@ -95,6 +96,32 @@ static void the_next_one_does_not_fit(void **state)
     model_destroy(m);
 }
 
+/* Host memory is what the usual grid lacks beyond 19,456 tokens; a finer one leaves more of it on the device. */
+static void finer_tiles_where_the_host_is_too_small(void **state)
+{
+    (void)state;
+    const int64_t limit[TIERS] = {1 << 30, 2ll << 30, 0};
+    struct model_config config;
+    struct model *m;
+    struct hardware h;
+    struct settings s;
+    struct plan *plan;
+    assert_int_equal(model_preset("125m", &config), OK);
+    assert_int_equal(model_create(&config, NULL, 0, &m), OK);
+    assert_int_equal(hardware_preset("rtx3090", &h), OK);
+    settings_defaults(&s, 0);
+    s.device = DEVICE_CUDA;
+    s.max_seq = 1;
+    s.hardware = &h;
+    assert_int_equal(plan_longest(m, &s, 1, 1, limit, &plan), OK);
+    print_message("%lld tokens, rows=%lld,heads=%d\n", (long long)s.seq_len, (long long)plan->strategy.row_chunk,
+                  plan->strategy.head_tile);
+    assert_true(plan->fits && plan->longest.tiles && s.seq_len > 19456);
+    assert_true(plan->longest.longer > s.seq_len);
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
 /* A plan that does not fit, of the shortest; and a model that knows fewer positions is an error. */
 static void nothing_fits(void **state)
 {
@@ -178,7 +205,8 @@ static void small_drives_do_no_harm(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_next_one_does_not_fit), cmocka_unit_test(nothing_fits),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(finer_tiles_where_the_host_is_too_small),
+                                       cmocka_unit_test(the_next_one_does_not_fit), cmocka_unit_test(nothing_fits),
                                        cmocka_unit_test(trials_know_what_turns_need), cmocka_unit_test(small_drives_do_no_harm)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
