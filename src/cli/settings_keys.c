@@ -105,17 +105,53 @@ const struct settings_key settings_keys[] = {
 
 const int settings_n_keys = sizeof settings_keys / sizeof settings_keys[0];
 
+/* In a file a key's dashes may be underscores. */
+static int names_equal(const char *said, const char *name)
+{
+    while (*name && (*name == *said || (*name == '-' && *said == '_'))) {
+        name++;
+        said++;
+    }
+    return !*name && !*said;
+}
+
 const struct settings_key *settings_key_find(const char *name)
 {
-    for (int i = 0; i < settings_n_keys; i++) {
-        const char *a = settings_keys[i].name, *b = name;
-        while (*a && (*a == *b || (*a == '-' && *b == '_'))) {
-            a++;
-            b++;
-        }
-        if (!*a && !*b)
+    for (int i = 0; i < settings_n_keys; i++)
+        if (names_equal(name, settings_keys[i].name))
             return &settings_keys[i];
-    }
+    return NULL;
+}
+
+/* What other programs call it. */
+static const char *name_elsewhere(const char *name)
+{
+    static const struct {
+        const char *theirs, *ours;
+    } names[] = {{"learning-rate", "lr"},
+                 {"lr-scheduler-type", "schedule"},
+                 {"warmup-steps", "warmup"},
+                 {"max-grad-norm", "clip"},
+                 {"batch-size", "batch"},
+                 {"gradient-accumulation-steps", "grad-accum"},
+                 {"sequence-length", "seq-len"},
+                 {"max-length", "seq-len"},
+                 {"max-seq-length", "seq-len"},
+                 {"context-length", "seq-len"},
+                 {"max-steps", "steps"},
+                 {"num-steps", "steps"},
+                 {"save-steps", "save-every"},
+                 {"output-dir", "out"},
+                 {"dataset", "data"},
+                 {"precision", "dtype"},
+                 {"bf16", "dtype"},
+                 {"zero-stage", "zero"},
+                 {"gpus", "machine"},
+                 {"num-gpus", "machine"},
+                 {"drives", "nvme"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names_equal(name, names[i].theirs))
+            return names[i].ours;
     return NULL;
 }
 
@@ -123,8 +159,9 @@ const char *settings_key_suggest(const char *name)
 {
     const char *names[sizeof settings_keys / sizeof settings_keys[0]];
     int n = 0;
+    const char *ours = name_elsewhere(name);
     for (int i = 0; i < settings_n_keys; i++)
         if (!(settings_keys[i].flags & KEY_HIDDEN))
             names[n++] = settings_keys[i].name;
-    return names_nearest(name, names, n);
+    return ours ? ours : names_nearest(name, names, n);
 }

@@ -37,8 +37,8 @@ static enum status parse_flag(int argc, char **argv, int *at, const struct setti
     const struct settings_key *k = length < (int)sizeof name ? settings_key_find(name) : NULL;
     if (!k) {
         const char *near = settings_key_suggest(name);
-        return status_fail(ERR_INVALID, "unknown option --%s%s%s%s", name, near ? "; did you mean --" : "", near ? near : "",
-                           near ? "?" : "");
+        return status_fail(ERR_INVALID, "unknown option --%s; %s%s%s", name,
+                           near ? "did you mean --" : "ltrain --help lists those there are", near ? near : "", near ? "?" : "");
     }
     *out = (struct flag){k, equals ? equals + 1 : "true"};
     if (equals || k->type == KEY_SWITCH)

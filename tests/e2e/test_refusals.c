@@ -26,7 +26,9 @@ static void options_and_keys(void **state)
 {
     (void)state;
     refuses_before_the_run(2, "unknown option --seq-lne|did you mean --seq-len?", "--seq-lne 5");
-    refuses_before_the_run(2, "unknown option --frobnicate", "--frobnicate 5");
+    refuses_before_the_run(2, "unknown option --frobnicate; ltrain --help lists", "--frobnicate 5");
+    refuses_before_the_run(2, "unknown option --learning-rate; did you mean --lr?", TINY "--learning-rate 1e-4");
+    refuses_before_the_run(2, "unknown option --max_steps; did you mean --steps?", TINY "--max_steps 5");
     refuses_before_the_run(2, "--offload|nvem|did you mean nvme?", TINY "--offload nvem");
     refuses_before_the_run(2, "--dtype|fp8|fp32, bf16", TINY "--dtype fp8");
     refuses_before_the_run(2, "--lr|much|number", TINY "--lr much");
