@@ -104,6 +104,8 @@ static enum status write_plan(const struct plan *plan, const struct model *model
         if (explain) {
             TRY(plan_print_bounds(plan, model, stdout));
             explain_print(plan, &e, stdout);
+        } else if (s->explain) {
+            printf("\n--explain says something of plans that fit.\n");
         }
         fflush(stdout);
         TRY(find_changes(plan, model, s, comm, &c));

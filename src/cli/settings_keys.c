@@ -59,7 +59,7 @@ const struct settings_key settings_keys[] = {
     {"link-gbps", KEY_NUMBER, AT(link_gbps), "0", ANY, .arg = "X", .help = "speed of the links of cpu:discrete; 0: unlimited"},
 
     {"machine", KEY_STRING, AT(machine), .arg = "NAME", .help = "plan for a machine that is not here: a100-40, a100-80, h100, h200, gh200, rtx3090, rtx4090, rtx4090-laptop, several: 4xa100-40, or a YAML file"},
-    {"nvme", KEY_DRIVES, .value = "auto", .unset = "auto", .arg = "NxRATE", .help = "drives of each of its nodes: 4x7GB/s; none"},
+    {"nvme", KEY_DRIVES, .value = "auto", .unset = "auto", .arg = "NxRATE", .help = "drives of each of its nodes, and what one of them really reads: 4x7GB/s; none"},
 
     {"mesh", KEY_MESH, .value = "auto", .unset = "auto", .group = "Ranks", .arg = "SIZES", .help = "dp=N,ulysses=N,ring=N, those not named auto: whole sequences, heads and tokens shared out"},
     {"sp", KEY_CHOICE, AT(sp), "auto", .choices = sharings, .arg = "KIND", .help = "how ranks share a sequence"},

@@ -137,7 +137,8 @@ static void machines(void **state)
     e2e_contains(r.out, "tiny, 256 tokens on 1 x a100-80: fits, ");
     e2e_contains(r.out, "no nvme.");
     e2e_refuses(3, "the plan needs|on the nvme and 0 B are given (--nvme none).", NULL, ON("a100-80 --nvme none --offload nvme"));
-    e2e_refuses(3, "on the nvme and 0 B are given (--nvme-max).", NULL, ON("a100-80 --nvme-max 0 --offload nvme"));
+    r = e2e_refuses(3, "on the nvme and 0 B are given (--nvme-max).", NULL, ON("a100-80 --nvme-max 0 --offload nvme --explain"));
+    e2e_contains(r.out, "\n--explain says something of plans that fit.\n");
 }
 
 static int without_room(void)
