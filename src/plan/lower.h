@@ -85,6 +85,13 @@ static inline int strategy_same_grid(const struct strategy *a, const struct stra
     return a->row_chunk == b->row_chunk && a->head_tile == b->head_tile && a->loss_tile == b->loss_tile;
 }
 
+static inline void strategy_take_grid(struct strategy *s, const struct strategy *like)
+{
+    s->row_chunk = like->row_chunk;
+    s->head_tile = like->head_tile;
+    s->loss_tile = like->loss_tile;
+}
+
 /* Everything where `like` has it; alpha, a number of row chunks, stays as it is. */
 static inline void strategy_place(struct strategy *s, const struct strategy *like)
 {

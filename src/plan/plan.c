@@ -257,43 +257,6 @@ static enum status plan_for_slow_links(const struct task *t, struct plan **out)
     return OK;
 }
 
-/* Placements of a smaller device are candidates, too: less memory may lead the search to better ones. Looked at where trials are
- * cheap and the step takes longer than attention and products at their best. */
-#define LESS_MEMORY 0.9
-#define LESS_GAINS 0.999
-#define LESS_HELPS 1.02
-
-static int may_gain_with_less(const struct variant *v)
-{
-    const struct candidate *c = &v->search.candidates[0];
-    return c->tried && c->whole && c->seconds > LESS_HELPS * c->least_compute;
-}
-
-static int is_faster(const struct settings *s, const struct plan *a, const struct plan *b)
-{
-    int same = strategy_same_grid(&a->strategy, &b->strategy);
-    return a->fits && a->seconds < (same ? LESS_GAINS : 1 - variant_grid_gain(s)) * b->seconds;
-}
-
-static enum status plan_with_less(const struct model *m, const struct settings *s, struct plan **out)
-{
-    struct variant *v;
-    struct plan *next = NULL;
-    int64_t limit[TIERS], less[TIERS];
-    memcpy(limit, (*out)->limit, sizeof limit);
-    memcpy(less, limit, sizeof less);
-    less[TIER_DEVICE] = (int64_t)(LESS_MEMORY * (double)less[TIER_DEVICE]);
-    TRY(variant_choose(m, s, less, &v));
-    struct task t = {m, &v->s, &v->cost, less};
-    enum status st = plan_variant(&t, v, &next);
-    variant_destroy(v);
-    int faster = st == OK && is_faster(s, next, *out);
-    plan_destroy(faster ? *out : next);
-    *out = faster ? next : *out;
-    memcpy((*out)->limit, limit, sizeof limit);
-    return st;
-}
-
 enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out)
 {
     struct variant *v;
@@ -304,8 +267,6 @@ enum status plan_create(const struct model *m, const struct settings *s, const i
     enum status st = plan_best(&t, v, s, &plan);
     if (st == OK && plan->fits)
         st = plan_for_slow_links(&t, &plan);
-    if (st == OK && plan->fits && may_gain_with_less(v))
-        st = plan_with_less(m, s, &plan);
     variant_destroy(v);
     if (st != OK) {
         plan_destroy(plan);

@@ -23,7 +23,7 @@ static enum status list_all(const struct model *m, const struct settings *s, con
     struct options o;
     options_of(s, fixed, (int)m->config.layers, &o);
     *out = (struct search){.n = options_count(&o), .beat = INFINITY};
-    out->candidates = sys_calloc((size_t)out->n + 2 + SEARCH_NEARER + SEARCH_FINER, sizeof *out->candidates);
+    out->candidates = sys_calloc((size_t)out->n + 3 + SEARCH_NEARER + SEARCH_FINER, sizeof *out->candidates);
     enum status st = out->candidates ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
     if (st == OK && (out->n > 1 || always))
         st = estimator_create(m, s, &o, fixed, cost, limit, &out->estimator);
@@ -64,8 +64,7 @@ static int is_hopeless(double excess, double gained)
     return excess - gained > 1;
 }
 
-/* Keeps as many more chunks as ought to fit, up to a number. */
-static void keep_most(const struct search *x, int high, struct candidate *c)
+void search_keep_most(const struct search *x, int high, struct candidate *c)
 {
     struct candidate more = *c;
     int low = c->strategy.kept_chunks;
@@ -102,7 +101,7 @@ static int is_promising(const struct search *x, const struct candidate *c, doubl
         if (expected_after(x, c, &next) < enough)
             return 1;
         if (gain < SEARCH_GAIN)
-            keep_most(x, estimator_options(x->estimator)->kept[0], &next);
+            search_keep_most(x, estimator_options(x->estimator)->kept[0], &next);
         if (expected_after(x, c, &next) < enough)
             return 1;
     }
@@ -150,7 +149,7 @@ static enum status put_first(struct search *x, const struct strategy *fixed, con
     estimator_judge(x->estimator, &c);
     if (c.excess > 1)
         return OK;
-    keep_most(x, other->excess > FULL ? o->kept[0] : share, &c);
+    search_keep_most(x, other->excess > FULL ? o->kept[0] : share, &c);
     move_to_front(x, &c);
     return OK;
 }
@@ -393,6 +392,14 @@ enum status search_fits(const struct model *m, const struct settings *s, const s
                         const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
 {
     return try_one(m, s, strategy, cost, limit, search_try_leanest, out);
+}
+
+void search_put_first(struct search *x, const struct candidate *c)
+{
+    memmove(&x->candidates[1], &x->candidates[0], (size_t)x->n * sizeof *c);
+    x->candidates[0] = *c;
+    x->n++;
+    x->n_tried++;
 }
 
 void search_destroy(struct search *s)

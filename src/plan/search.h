@@ -69,6 +69,8 @@ enum status search_to_beat(const struct model *m, const struct settings *s, cons
 enum status search_briefly(const struct model *m, const struct settings *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
                            double *spent, struct candidate *out);
+/* Puts a better one, that was tried on any grid, first: there is room for one. */
+void search_put_first(struct search *x, const struct candidate *c);
 void search_destroy(struct search *s);
 
 /* Schedules candidates in order of estimate, with the stalls that trials have shown until then, until none ought to be faster

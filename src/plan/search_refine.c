@@ -35,8 +35,7 @@ int search_same_classes(const struct strategy *a, const struct strategy *b)
            (a->nearer == 0 || a->nearer_class == b->nearer_class);
 }
 
-/* Whether a trial has settled it: that very placement, or one of the same classes that keeps no more and does not fit. */
-static int settled(const struct search *x, const struct strategy *s)
+int search_settled(const struct search *x, const struct strategy *s)
 {
     for (int i = 0; i < x->n_tried; i++) {
         const struct candidate *c = &x->candidates[i];
@@ -99,7 +98,7 @@ static enum status refine_kept(struct refining *r, struct candidate *best)
         for (int sign = 1; sign >= -1 && tries < FINER_TRIES && r->spent < REFINE_INSTRS; sign -= 2) {
             struct candidate c = *best;
             c.strategy.kept_chunks += sign * step;
-            if (c.strategy.kept_chunks > most || c.strategy.kept_chunks < fewest || settled(r->x, &c.strategy))
+            if (c.strategy.kept_chunks > most || c.strategy.kept_chunks < fewest || search_settled(r->x, &c.strategy))
                 continue;
             estimator_judge(r->x->estimator, &c);
             expect(&c, best);
@@ -130,7 +129,7 @@ static int find_leaner(const struct refining *r, const struct candidate *fastest
             estimator_judge(r->x->estimator, &c);
             expect(&c, fastest);
             if (c.redundant || c.excess > r->room || search_cost(&c) > highest || score(&c) >= *least ||
-                settled(r->x, &c.strategy))
+                search_settled(r->x, &c.strategy))
                 continue;
             *least = score(&c);
             *out = c;
@@ -175,7 +174,7 @@ static enum status keep_fewer(struct refining *r, double least)
         c.strategy.kept_chunks = (low + high) / 2;
         estimator_judge(r->x->estimator, &c);
         c.slow = c.seconds;
-        if (c.excess <= 1 && search_cost(&c) <= enough(r->x) && !settled(r->x, &c.strategy)) {
+        if (c.excess <= 1 && search_cost(&c) <= enough(r->x) && !search_settled(r->x, &c.strategy)) {
             if (score(&c) >= least)
                 return OK;
             TRY(try(r, &c));

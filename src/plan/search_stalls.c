@@ -15,9 +15,8 @@ static const struct candidate *trial_at(const struct search *x, int tried, int i
     return x->known && i - tried < x->known->n_tried ? &x->known->candidates[i - tried] : NULL;
 }
 
-/* Whether what was tried tells of c, as of one family: what travels in which pass, and how far, is about the same, or less of it
- * where layers pass things on nearer. */
-static int tells_of(const struct strategy *tried, const struct strategy *c)
+/* What was tried tells of c, too, where that passes things on farther away. */
+int search_same_family(const struct strategy *tried, const struct strategy *c)
 {
     return tried->acts == c->acts && tried->passing <= c->passing && tried->optim == c->optim &&
            tried->update_on_host == c->update_on_host && (tried->grads == RES_DEVICE) == (c->grads == RES_DEVICE);
@@ -36,7 +35,7 @@ double stalls_expect(const struct search *x, int tried, const struct candidate *
         if (t->excess > 1 || REACH * t->traffic < fmin(c->traffic, most))
             continue;
         rate = fmin(rate, shown);
-        if (tells_of(&t->strategy, &c->strategy))
+        if (search_same_family(&t->strategy, &c->strategy))
             own = fmin(own, shown);
     }
     rate = isfinite(own) ? own : rate;
@@ -47,7 +46,18 @@ double stalls_hope(const struct search *x, int tried, const struct candidate *c)
 {
     const struct candidate *t;
     for (int i = 0; (t = trial_at(x, tried, i)); i++)
-        if (t->excess <= 1 && tells_of(&t->strategy, &c->strategy))
+        if (t->excess <= 1 && search_same_family(&t->strategy, &c->strategy))
             return INFINITY;
     return c->estimate;
+}
+
+double stalls_of(const struct search *x, const struct candidate *c, int like(const struct strategy *, const struct strategy *))
+{
+    double rate = INFINITY;
+    for (int i = 0; i < x->n_tried; i++) {
+        const struct candidate *t = &x->candidates[i];
+        if (t->excess <= 1 && REACH * t->traffic >= c->traffic && like(&t->strategy, &c->strategy))
+            rate = fmin(rate, fmax(0, t->seconds - t->estimate) / fmax(t->traffic, 1e-9));
+    }
+    return rate;
 }

@@ -330,21 +330,23 @@ static enum status try_parameters_late(const struct trials *t, struct candidate 
     return OK;
 }
 
-/* Of the best: the longest distance that fits is mostly the fastest, not always; and where memory allows it, writes yield more.
- */
+enum status trial_run_otherwise(const struct trials *t, struct candidate *c, double best, double *spent)
+{
+    if (c->excess > 1 || c->seconds > CLOSE * best)
+        return OK;
+    if (t->s->prefetch < 0 && c->seconds > LATE_HELPS * c->compute)
+        TRY(try_instead(t, c, c->strategy.write_depth, c->pace + SHORTER, spent));
+    if (is_held_up(c) && c->strategy.write_depth != WRITES_LAST)
+        TRY(try_instead(t, c, WRITES_LAST, 0, spent));
+    if (parameters_may_wait(t->s, c))
+        TRY(try_parameters_late(t, c, spent));
+    return OK;
+}
+
 static enum status try_otherwise(const struct trials *t, struct search *x, double best, double *spent)
 {
-    for (int i = 0; i < x->n_tried && *spent < SEARCH_INSTRS; i++) {
-        struct candidate *c = &x->candidates[i];
-        if (c->excess > 1 || c->seconds > CLOSE * best)
-            continue;
-        if (t->s->prefetch < 0 && c->seconds > LATE_HELPS * c->compute)
-            TRY(try_instead(t, c, c->strategy.write_depth, c->pace + SHORTER, spent));
-        if (is_held_up(c) && c->strategy.write_depth != WRITES_LAST)
-            TRY(try_instead(t, c, WRITES_LAST, 0, spent));
-        if (parameters_may_wait(t->s, c))
-            TRY(try_parameters_late(t, c, spent));
-    }
+    for (int i = 0; i < x->n_tried && *spent < SEARCH_INSTRS; i++)
+        TRY(trial_run_otherwise(t, &x->candidates[i], best, spent));
     return OK;
 }
 

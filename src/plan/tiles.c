@@ -45,7 +45,7 @@ static enum status refuse_head_tile(const struct local_heads *l, int64_t asked, 
 }
 
 /* Row chunks times head tiles: finer grids take too long to plan. Given ones may take a minute. */
-enum { MOST_PIECES = 1024, MOST_OF_MODEL = 1 << 17, SHORTEST_CHUNK = 64 };
+enum { MOST_PIECES = 1024, MOST_OF_MODEL = 1 << 17, SHORTEST_CHUNK = 64, SHORTEST_LOSS = 128 };
 
 static int64_t pieces(const struct local_heads *l, const struct strategy *t)
 {
@@ -153,6 +153,42 @@ int plan_other_tiles(const struct model *m, const struct settings *s, enum tile_
     default:
         return s->loss_tile <= 0 && longer_loss(i, t);
     }
+}
+
+/* The next fewer heads. */
+static int narrower_heads(const struct local_heads *l, struct strategy *t)
+{
+    int64_t heads = t->head_tile - 1;
+    while (heads > 0 && !head_tile_legal(l, heads, t->ring))
+        heads--;
+    if (heads > 0)
+        t->head_tile = (int)heads;
+    return heads > 0 && pieces(l, t) <= MOST_PIECES;
+}
+
+/* Loss tiles half and a quarter as long. */
+static int shorter_loss(int i, struct strategy *t)
+{
+    int64_t other = t->loss_tile >> (i + 1);
+    if (other << (i + 1) != t->loss_tile || other < SHORTEST_LOSS)
+        return 0;
+    t->loss_tile = other;
+    return 1;
+}
+
+int plan_near_tiles(const struct model *m, const struct settings *s, int i, struct strategy *t)
+{
+    enum { ROWS = 1, LOSS = 3, HEADS_BACK = 5, LOSS_BACK = 6 };
+    struct local_heads l = local_heads(&m->config, t);
+    if (i < ROWS)
+        return plan_other_tiles(m, s, TILE_HEADS, i, t);
+    if (i < LOSS)
+        return plan_other_tiles(m, s, TILE_ROWS, i - ROWS, t);
+    if (i < HEADS_BACK)
+        return plan_other_tiles(m, s, TILE_LOSS, i - LOSS, t);
+    if (i < LOSS_BACK)
+        return s->head_tile <= 0 && narrower_heads(&l, t);
+    return s->loss_tile <= 0 && shorter_loss(i - LOSS_BACK, t);
 }
 
 int plan_finer_tiles(const struct model *m, const struct settings *s, struct strategy *t)

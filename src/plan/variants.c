@@ -2,6 +2,7 @@
 #include "plan/variants.h"
 
 #include "base/sys.h"
+#include "plan/climb.h"
 #include "plan/hardware.h"
 #include "plan/plan.h"
 
@@ -18,6 +19,8 @@
 #define TILES_GAIN 0.003
 /* Of that, what one step on the way to the best grid is to gain. */
 #define STEP_GAINS (2.0 / 3)
+/* Where the step takes hardly longer than attention, and products at their best, there is nothing to climb for. */
+#define CLIMB_HELPS 1.003
 /* Searches of grids that were found step by step, and instructions to schedule for the steps. */
 #define MOST_ROUNDS 3
 #define STEP_INSTRS 600e3
@@ -72,8 +75,9 @@ struct best {
     const int64_t *limit;
     struct variant *variant;
     struct candidate candidate;
-    int tried;    /* candidate is known */
-    double spent; /* instructions scheduled while comparing grids briefly */
+    int tried;           /* candidate is known */
+    struct climb *climb; /* collects trials of small programs; or NULL */
+    double spent;        /* instructions scheduled while comparing grids briefly */
 };
 
 static enum status try_best(struct best *b)
@@ -145,7 +149,9 @@ static enum status compare_grid(struct best *b, const struct point *at, double g
     double usual = (1 + old->usual_slower) * weighed(&b->candidate);
     const struct search_lead lead = {&b->candidate, gain, &old->search, &at->candidate};
     TRY(variant_create(b->m, &old->s, b->limit, &at->grid, &lead, &next));
-    enum status st = replace_if_better(b, gain, &next);
+    enum status st = b->climb ? climb_know(b->climb, &at->grid, &next->search) : OK;
+    if (st == OK)
+        st = replace_if_better(b, gain, &next);
     *taken = b->variant != old;
     if (*taken && !strategy_same_grid(&b->variant->fixed, &b->variant->usual))
         b->variant->usual_slower = usual / weighed(&b->candidate) - 1;
@@ -234,6 +240,35 @@ static enum status compare_tiles(struct best *b)
     return compare_neighbours(b);
 }
 
+/* Of measured figures other grids are looked at in steps only, which ask for a larger gain. */
+static enum status start_climb(struct best *b)
+{
+    const struct variant *v = b->variant;
+    if (v->search.n == 1)
+        return OK;
+    TRY(climb_create(b->m, &v->s, &v->fixed, &v->cost, b->limit, variant_grid_gain(&v->s) < SEARCH_GAIN, &b->climb));
+    return climb_know(b->climb, &v->fixed, &v->search);
+}
+
+/* From what steps found; the best one's grid becomes the variant's. */
+static enum status climb_on(struct best *b)
+{
+    struct variant *v = b->variant;
+    TRY(try_best(b));
+    struct candidate best = b->candidate;
+    double before = search_cost(&best), usual = (1 + v->usual_slower) * before;
+    if (!best.whole || best.excess > 1 || best.seconds < CLIMB_HELPS * best.least_compute)
+        return OK;
+    TRY(climb_run(b->climb, &best));
+    if (search_cost(&best) >= before)
+        return OK;
+    search_put_first(&v->search, &best);
+    strategy_take_grid(&v->fixed, &best.strategy);
+    usual = fmin(usual, climb_price_on(b->climb, &v->usual));
+    v->usual_slower = strategy_same_grid(&v->fixed, &v->usual) ? 0 : usual / search_cost(&best) - 1;
+    return OK;
+}
+
 enum status variant_choose(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct variant **out)
 {
     struct settings given = *s;
@@ -248,7 +283,12 @@ enum status variant_choose(const struct model *m, const struct settings *s, cons
     if (st == OK && stage)
         st = compare_stages(&b);
     if (st == OK)
+        st = start_climb(&b);
+    if (st == OK)
         st = compare_tiles(&b);
+    if (st == OK && b.climb)
+        st = climb_on(&b);
+    climb_destroy(b.climb);
     if (st == OK)
         *out = b.variant;
     else
