@@ -15,6 +15,8 @@
 /* What is expected to be slower than the best by more is not tried; families that are, by as much, are not gone on from. */
 #define CLOSE 1.05
 #define FAMILY_CLOSE 1.1
+/* What is slower by this or less is tried otherwise, too: a distance that memory allows may be one that is too long. */
+#define OTHERWISE 1.02
 /* Instructions to schedule, once for every distance that is looked at: seconds on one processor. */
 #define CLIMB_INSTRS (8 * SEARCH_INSTRS)
 enum {
@@ -234,7 +236,7 @@ static enum status attempt(void *job)
     struct attempt *a = job;
     TRY(trial_run_yielding(a->trials, a->c, a->best));
     a->spent = (1 + a->c->pace) * trial_instrs(a->trials, a->c);
-    return trial_run_otherwise(a->trials, a->c, a->best, &a->spent);
+    return trial_run_otherwise(a->trials, a->c, OTHERWISE * a->best, &a->spent);
 }
 
 /* All of them at the same time. */

@@ -294,13 +294,13 @@ static int is_held_up(const struct candidate *c)
     return c->written > 0 && c->seconds > YIELDING_HELPS * c->compute;
 }
 
-/* Tries c otherwise, and keeps what is faster. */
+/* Tries c otherwise, at c->late or a later pace, and keeps what is faster. */
 static enum status try_instead(const struct trials *t, struct candidate *c, int write_depth, int pace, double *spent)
 {
     struct candidate other = *c;
     other.strategy.write_depth = write_depth;
     *spent += trial_instrs(t, c);
-    TRY(trial_run(t, &other, pace));
+    TRY(trial_run(t, &other, pace > c->late ? pace : c->late));
     if (other.excess <= 1 && other.seconds < c->seconds)
         *c = other;
     return OK;
