@@ -10,25 +10,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the price to beat: what is reckoned to take longer even without stalls is not tried. */
-#define FASTER 0.999
-/* What is expected to be slower than the best by more is not tried; families that are, by as much, are not gone on from. */
-#define CLOSE 1.05
+/* The measurements are the ladders of bench/results/2026-11-23-search-vs-random.txt. Of the price to beat: what is reckoned to
+ * take longer even without stalls is not tried. */
+#define CLIMB_FASTER 0.999
+/* Nor are neighbours that are expected to take so many times the best. Families whose cheapest trial takes so many times as long
+ * are no starts. */
+#define CLIMB_CLOSE 1.05
 #define FAMILY_CLOSE 1.1
 /* What is slower by this or less is tried otherwise, too: a distance that memory allows may be one that is too long. */
 #define OTHERWISE 1.02
+/* Of those that cost more by at most this the one that moves least is taken, on the usual grid if it can be: of measured figures,
+ * which are noisy, and of data sheets. */
+#define AS_CHEAP_MEASURED 1.003
+#define AS_CHEAP 1.0005
 /* Instructions to schedule, once for every distance that is looked at: seconds on one processor. */
 #define CLIMB_INSTRS (8 * SEARCH_INSTRS)
 enum {
-    CLIMB_GRIDS = 64,
-    AWAY = 2,    /* choices in which a neighbour may differ */
-    AT_ONCE = 4, /* neighbours that are tried at the same time: the same on any machine */
+    CLIMB_GRIDS = 64,   /* several times what most climbs come to */
+    AWAY = 2,           /* choices in which a neighbour may differ */
+    TRIALS_AT_ONCE = 4, /* neighbours that are tried at the same time: the same on any machine */
     IN_VAIN = 32,
     STARTS = 4
 };
 
 struct grid {
     struct strategy fixed;
+    int large;           /* its programs are not scheduled whole */
     struct search tried; /* its candidates are the trials alone */
     int room;
 };
@@ -36,7 +43,7 @@ struct grid {
 struct climb {
     const struct model *m;
     struct settings s;
-    struct strategy fixed;
+    struct strategy fixed; /* on the usual grid */
     struct cost_model cost;
     const int64_t *limit;
     int tiles;
@@ -65,7 +72,7 @@ void climb_destroy(struct climb *c)
 }
 
 /* The grid that `like` has, which is added if there is room; else NULL. */
-static struct grid *grid_at(struct climb *c, const struct strategy *like)
+static struct grid *find_or_add_grid(struct climb *c, const struct strategy *like)
 {
     for (int i = 0; i < c->n; i++)
         if (strategy_same_grid(&c->grids[i].fixed, like))
@@ -97,9 +104,9 @@ static enum status add_trial(struct grid *g, const struct candidate *c)
     return OK;
 }
 
-enum status climb_know(struct climb *c, const struct strategy *grid, const struct search *x)
+enum status climb_add_trials(struct climb *c, const struct strategy *grid, const struct search *x)
 {
-    struct grid *g = grid_at(c, grid);
+    struct grid *g = find_or_add_grid(c, grid);
     for (int i = 0; g && i < x->n_tried; i++)
         if (x->candidates[i].whole)
             TRY(add_trial(g, &x->candidates[i]));
@@ -112,7 +119,7 @@ double climb_price_on(const struct climb *c, const struct strategy *grid)
     for (int g = 0; g < c->n; g++)
         for (int i = 0; i < c->grids[g].tried.n && strategy_same_grid(&c->grids[g].fixed, grid); i++)
             if (c->grids[g].tried.candidates[i].excess <= 1)
-                least = fmin(least, search_cost(&c->grids[g].tried.candidates[i]));
+                least = fmin(least, search_weighed(&c->grids[g].tried.candidates[i]));
     return least;
 }
 
@@ -130,7 +137,7 @@ static double expected(const struct climb *cl, const struct candidate *c, const 
     double own = INFINITY, family = INFINITY;
     for (int g = 0; g < cl->n; g++) {
         own = fmin(own, stalls_of(&cl->grids[g].tried, c, search_same_classes));
-        family = fmin(family, stalls_of(&cl->grids[g].tried, c, search_same_family));
+        family = fmin(family, stalls_of(&cl->grids[g].tried, c, search_tells_of));
     }
     double rate = isfinite(own) ? own : isfinite(family) ? family : (best->seconds - best->estimate) / fmax(best->traffic, 1e-9);
     return c->estimate + rate * c->traffic;
@@ -138,9 +145,9 @@ static double expected(const struct climb *cl, const struct candidate *c, const 
 
 /* What to try next: the fastest as expected, in that order. */
 struct neighbours {
-    struct candidate c[AT_ONCE];
-    double expected[AT_ONCE];
-    struct grid *grid[AT_ONCE];
+    struct candidate c[TRIALS_AT_ONCE];
+    double expected[TRIALS_AT_ONCE];
+    struct grid *grid[TRIALS_AT_ONCE];
     int n;
 };
 
@@ -153,9 +160,9 @@ static void offer(struct neighbours *list, struct grid *g, const struct candidat
     int at = list->n;
     while (at > 0 && seconds < list->expected[at - 1])
         at--;
-    if (at == AT_ONCE)
+    if (at == TRIALS_AT_ONCE)
         return;
-    list->n += list->n < AT_ONCE;
+    list->n += list->n < TRIALS_AT_ONCE;
     for (int i = list->n - 1; i > at; i--) {
         list->c[i] = list->c[i - 1];
         list->expected[i] = list->expected[i - 1];
@@ -168,7 +175,7 @@ static void offer(struct neighbours *list, struct grid *g, const struct candidat
 
 /* The best one's classes but for a few, on one grid: with as large a share of the chunks kept, as many as ought to fit, and
  * halfway to there and to the fewest. */
-static void look(const struct climb *cl, struct grid *g, const struct candidate *best, struct neighbours *list)
+static void offer_neighbours(const struct climb *cl, struct grid *g, const struct candidate *best, struct neighbours *list)
 {
     const struct search *x = &g->tried;
     const struct options *o = estimator_options(x->estimator);
@@ -188,38 +195,52 @@ static void look(const struct climb *cl, struct grid *g, const struct candidate 
             estimator_judge(x->estimator, &c);
             if (k == MOST && c.excess <= 1)
                 search_keep_most(x, high, &c);
-            if (c.redundant || c.excess > 1 || c.estimate >= FASTER * search_cost(best) || search_settled(x, &c.strategy))
+            if (c.redundant || c.excess > 1 || c.estimate >= CLIMB_FASTER * search_weighed(best) ||
+                search_settled(x, &c.strategy))
                 continue;
             double seconds = expected(cl, &c, best);
-            if (seconds < CLOSE * search_cost(best))
+            if (seconds < CLIMB_CLOSE * search_weighed(best))
                 offer(list, g, &c, seconds);
         }
     }
 }
 
-/* On the grid that `like` has. */
-static enum status look_at(struct climb *cl, const struct strategy *like, const struct candidate *best, struct neighbours *list)
+/* By how much a share of the chunks that is given is missed where chunks are few. */
+static double alpha_error(const struct climb *cl, const struct strategy *grid)
 {
-    struct grid *g = grid_at(cl, like);
-    if (!g)
+    double chunks = (double)ceil_div(grid->rows, grid->row_chunk);
+    return cl->s.alpha < 0 ? 0 : fabs(floor(cl->s.alpha * chunks + 0.5) / chunks - cl->s.alpha);
+}
+
+/* On the grid that `like` has. */
+static enum status look_on_grid(struct climb *cl, const struct strategy *like, const struct candidate *best,
+                                struct neighbours *list)
+{
+    struct grid *g = find_or_add_grid(cl, like);
+    if (!g || alpha_error(cl, &g->fixed) > alpha_error(cl, &cl->fixed))
         return OK;
     if (!g->tried.estimator) {
         struct options o;
+        double all, layer;
         options_of(&cl->s, &g->fixed, (int)cl->m->config.layers, &o);
         TRY(estimator_create(cl->m, &cl->s, &o, &g->fixed, &cl->cost, cl->limit, &g->tried.estimator));
+        estimator_instrs(g->tried.estimator, &all, &layer);
+        g->large = all > SEARCH_WHOLE;
     }
-    look(cl, g, best, list);
+    if (g->large)
+        return OK;
+    offer_neighbours(cl, g, best, list);
     return OK;
 }
 
 static enum status find_neighbours(struct climb *cl, const struct candidate *best, struct neighbours *list)
 {
     list->n = 0;
-    TRY(look_at(cl, &best->strategy, best, list));
+    TRY(look_on_grid(cl, &best->strategy, best, list));
     for (int i = 0; cl->tiles && i < PLAN_NEAR_TILES; i++) {
         struct strategy near = best->strategy;
         if (plan_near_tiles(cl->m, &cl->s, i, &near))
-            TRY(look_at(cl, &near, best, list));
+            TRY(look_on_grid(cl, &near, best, list));
     }
     return OK;
 }
@@ -227,7 +248,7 @@ static enum status find_neighbours(struct climb *cl, const struct candidate *bes
 /* A neighbour to be tried. */
 struct attempt {
     const struct trials *trials;
-    struct candidate *c;
+    struct candidate *c, asked; /* asked: as it was to be tried, where c's classes are other ones afterwards */
     double best, spent;
 };
 
@@ -235,23 +256,26 @@ static enum status attempt(void *job)
 {
     struct attempt *a = job;
     TRY(trial_run_yielding(a->trials, a->c, a->best));
-    a->spent = (1 + a->c->pace) * trial_instrs(a->trials, a->c);
+    a->spent = (1 + a->c->pace) * (1 + (a->c->written > 0)) * trial_instrs(a->trials, a->c);
+    a->asked = *a->c;
     return trial_run_otherwise(a->trials, a->c, OTHERWISE * a->best, &a->spent);
 }
 
-/* All of them at the same time. */
+/* All of them at the same time; best: seconds, which are what trying them otherwise is about. */
 static enum status try_neighbours(struct climb *cl, struct neighbours *list, double best)
 {
-    struct trials trials[AT_ONCE];
-    struct attempt attempts[AT_ONCE];
+    struct trials trials[TRIALS_AT_ONCE];
+    struct attempt attempts[TRIALS_AT_ONCE];
     for (int i = 0; i < list->n; i++) {
         trials[i] = (struct trials){cl->m, &cl->s, &cl->cost, cl->limit, &list->grid[i]->tried, TRIAL_SLACK};
-        attempts[i] = (struct attempt){&trials[i], &list->c[i], best, 0};
+        attempts[i] = (struct attempt){.trials = &trials[i], .c = &list->c[i], .best = best};
     }
     TRY(parallel_run(attempt, attempts, sizeof *attempts, list->n));
     for (int i = 0; i < list->n; i++) {
         cl->spent += attempts[i].spent;
         TRY(add_trial(list->grid[i], &list->c[i]));
+        if (!search_same_classes(&attempts[i].asked.strategy, &list->c[i].strategy))
+            TRY(add_trial(list->grid[i], &attempts[i].asked));
     }
     return OK;
 }
@@ -272,7 +296,7 @@ static enum status climb_from(struct climb *cl, struct candidate *best)
         TRY(try_neighbours(cl, &list, best->seconds));
         vain += list.n;
         for (int i = 0; i < list.n; i++)
-            if (list.c[i].excess <= 1 && search_cost(&list.c[i]) < search_cost(best)) {
+            if (list.c[i].excess <= 1 && search_weighed(&list.c[i]) < search_weighed(best)) {
                 *best = list.c[i];
                 *gone_from(cl, &best->strategy) = 1;
                 vain = 0;
@@ -281,24 +305,53 @@ static enum status climb_from(struct climb *cl, struct candidate *best)
     return OK;
 }
 
-/* The cheapest trial of a family that was not gone on from, below a price. Returns 0 if there is none. */
-static int find_start(struct climb *cl, double most, struct candidate *out)
+typedef int condition(struct climb *cl, const struct candidate *c);
+
+/* The cheapest trial that fits, below a price, of those for which a condition holds (NULL: of all). Returns 0 if there is none.
+ */
+static int find_cheapest(struct climb *cl, double most, condition *holds, struct candidate *out)
 {
     int found = 0;
     for (int g = 0; g < cl->n; g++)
         for (int i = 0; i < cl->grids[g].tried.n; i++) {
             const struct candidate *c = &cl->grids[g].tried.candidates[i];
-            if (c->excess > 1 || search_cost(c) >= most || *gone_from(cl, &c->strategy))
+            if (c->excess > 1 || search_weighed(c) >= most || (holds && !holds(cl, c)))
                 continue;
-            most = search_cost(c);
+            most = search_weighed(c);
             *out = *c;
             found = 1;
         }
     return found;
 }
 
+static int is_another_family(struct climb *cl, const struct candidate *c)
+{
+    return !*gone_from(cl, &c->strategy);
+}
+
+static int is_on_usual_grid(struct climb *cl, const struct candidate *c)
+{
+    return strategy_same_grid(&c->strategy, &cl->fixed);
+}
+
+/* Of those about as cheap as the best the one that moves least. */
+static void prefer_less_traffic(struct climb *cl, struct candidate *best)
+{
+    const double most = (cl->tiles ? AS_CHEAP : AS_CHEAP_MEASURED) * search_weighed(best);
+    struct candidate other;
+    int usual = find_cheapest(cl, most, is_on_usual_grid, &other);
+    *best = usual ? other : *best;
+    for (int g = 0; g < cl->n; g++)
+        for (int i = 0; i < cl->grids[g].tried.n; i++) {
+            const struct candidate *c = &cl->grids[g].tried.candidates[i];
+            if (c->excess <= 1 && search_weighed(c) < most && search_score(c) < search_score(best) &&
+                strategy_same_grid(&c->strategy, &best->strategy))
+                *best = *c;
+        }
+}
+
 /* Forgets trials with other layer inputs. */
-static void keep_inputs(struct climb *cl, int input_every)
+static void forget_other_inputs(struct climb *cl, int input_every)
 {
     for (int g = 0; g < cl->n; g++) {
         struct search *x = &cl->grids[g].tried;
@@ -312,14 +365,42 @@ static void keep_inputs(struct climb *cl, int input_every)
     cl->fixed.input_every = input_every;
 }
 
+/* Forgets trials on other grids. */
+static void forget_other_grids(struct climb *cl, const struct strategy *grid)
+{
+    for (int g = 0; g < cl->n; g++)
+        if (!strategy_same_grid(&cl->grids[g].fixed, grid))
+            cl->grids[g].tried.n = cl->grids[g].tried.n_tried = 0;
+}
+
 enum status climb_run(struct climb *cl, struct candidate *best)
 {
-    keep_inputs(cl, best->strategy.input_every);
-    struct candidate next = *best;
-    for (int i = 0; i < STARTS && (i == 0 || find_start(cl, FAMILY_CLOSE * search_cost(best), &next)); i++) {
+    struct candidate next;
+    forget_other_inputs(cl, best->strategy.input_every);
+    if (!cl->tiles)
+        forget_other_grids(cl, &best->strategy);
+    find_cheapest(cl, search_weighed(best), NULL, best);
+    next = *best;
+    for (int i = 0; i < STARTS && (i == 0 || find_cheapest(cl, FAMILY_CLOSE * search_weighed(best), is_another_family, &next));
+         i++) {
         TRY(climb_from(cl, &next));
-        if (search_cost(&next) < search_cost(best))
+        if (search_weighed(&next) < search_weighed(best))
             *best = next;
     }
+    prefer_less_traffic(cl, best);
     return OK;
+}
+
+int climb_next(struct climb *cl, const struct candidate *after, struct candidate *out)
+{
+    double least = INFINITY;
+    for (int g = 0; g < cl->n; g++)
+        for (int i = 0; i < cl->grids[g].tried.n; i++) {
+            const struct candidate *c = &cl->grids[g].tried.candidates[i];
+            if (c->excess > 1 || search_weighed(c) >= least || search_weighed(c) <= search_weighed(after))
+                continue;
+            least = search_weighed(c);
+            *out = *c;
+        }
+    return isfinite(least);
 }

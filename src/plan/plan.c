@@ -161,10 +161,11 @@ static enum status plan_variant(const struct task *t, const struct variant *v, s
 {
     struct plan *usual;
     TRY(plan_first(&v->search, t->m, t->s, t->cost, t->limit, out));
-    if (v->usual_slower <= 0)
+    if (strategy_same_grid(&(*out)->strategy, &v->usual))
         return OK;
-    (*out)->usual = (struct usual_grid){v->usual.row_chunk, v->usual.loss_tile, v->usual.head_tile, v->usual_slower};
-    if ((*out)->fits && (*out)->seconds <= fmin(TRIAL_HOLDS, 1 + v->usual_slower) * v->search.candidates[0].seconds)
+    (*out)->usual = (struct usual_grid){v->usual.row_chunk, v->usual.loss_tile, v->usual.head_tile, fmax(0, v->usual_slower)};
+    if ((*out)->fits && v->usual_slower > 0 &&
+        (*out)->seconds <= fmin(TRIAL_HOLDS, 1 + v->usual_slower) * v->search.candidates[0].seconds)
         return OK;
     TRY(plan_on_grid(t, &v->usual, &usual));
     int better = !(*out)->fits || (usual->fits && usual->seconds < (*out)->seconds);

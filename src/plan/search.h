@@ -41,7 +41,7 @@ struct search {
     int given;    /* the first one is tried in any case: the best placement of that grid, or what was found on this one */
     int brief;    /* few are tried, and nothing around them */
     double spent; /* instructions scheduled while trying */
-    struct estimator *estimator; /* NULL: a single placement */
+    struct estimator *estimator; /* of the grid that was searched; NULL: a single placement */
 };
 
 /* Every placement that the settings leave open, for the mesh and tiles of `fixed`. From differences: programs of a few layers are
@@ -69,7 +69,8 @@ enum status search_to_beat(const struct model *m, const struct settings *s, cons
 enum status search_briefly(const struct model *m, const struct settings *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
                            double *spent, struct candidate *out);
-/* Puts a better one, that was tried on any grid, first: there is room for one. */
+/* Puts a better one first that was tried on any grid; there is room for so many. */
+enum { SEARCH_PUT_FIRST = 4 };
 void search_put_first(struct search *x, const struct candidate *c);
 void search_destroy(struct search *s);
 
@@ -126,6 +127,8 @@ int search_suffers(const struct candidate *c);
 double search_slow_cost(const struct candidate *c);
 /* Seconds of the step, and what counts like them: what slow links add, and writes to drives. */
 double search_cost(const struct candidate *c);
+/* The same, and what messages cost compute, hidden or not. */
+double search_weighed(const struct candidate *c);
 
 /* The largest share of a tier's limit that is needed, and of which tier. */
 double search_excess(const int64_t bytes[TIERS], const int64_t limit[TIERS]);

@@ -15,6 +15,8 @@
  * GB/s it wears drives of one write a day for five years by about what a second of a rented GPU costs. */
 #define TRAFFIC_WORTH 0.1
 #define WRITES_WORTH 1.0
+/* What a second of messages costs compute: they take memory bandwidth and multiprocessors (as in seqpar/degrees.c). */
+#define CONTENTION 0.25
 /* Of the best: what is expected above that is not tried. */
 #define WORTH_TRYING 0.999
 #define REFINE_INSTRS (2 * SEARCH_INSTRS)
@@ -83,8 +85,12 @@ double search_cost(const struct candidate *c)
     return fmin(search_slow_cost(c), (1 + SLOW_COUNTS) * c->seconds) + WRITES_COUNT * c->written;
 }
 
-/* Seconds of the step, on planned and slower links alike, and what the traffic is worth. */
-static double score(const struct candidate *c)
+double search_weighed(const struct candidate *c)
+{
+    return search_cost(c) + CONTENTION * c->messages;
+}
+
+double search_score(const struct candidate *c)
 {
     return (c->seconds + c->slow) / 2 + TRAFFIC_WORTH * c->traffic + WRITES_WORTH * c->written;
 }
@@ -128,10 +134,10 @@ static int find_leaner(const struct refining *r, const struct candidate *fastest
             c.strategy.kept_chunks = kept;
             estimator_judge(r->x->estimator, &c);
             expect(&c, fastest);
-            if (c.redundant || c.excess > r->room || search_cost(&c) > highest || score(&c) >= *least ||
+            if (c.redundant || c.excess > r->room || search_cost(&c) > highest || search_score(&c) >= *least ||
                 search_settled(r->x, &c.strategy))
                 continue;
-            *least = score(&c);
+            *least = search_score(&c);
             *out = c;
             found = 1;
         }
@@ -155,13 +161,13 @@ static double choose(struct search *x)
     int at = -1;
     for (int i = 0; i < x->n_tried; i++) {
         const struct candidate *c = &x->candidates[i];
-        if (c->excess <= 1 && search_cost(c) <= enough(x) && (at < 0 || score(c) < score(&x->candidates[at])))
+        if (c->excess <= 1 && search_cost(c) <= enough(x) && (at < 0 || search_score(c) < search_score(&x->candidates[at])))
             at = i;
     }
     struct candidate chosen = x->candidates[at];
     memmove(&x->candidates[1], &x->candidates[0], (size_t)at * sizeof chosen);
     x->candidates[0] = chosen;
-    return WORTH_TRYING * score(&chosen);
+    return WORTH_TRYING * search_score(&chosen);
 }
 
 /* Bisection for the fewest kept chunks that are fast enough. */
@@ -175,7 +181,7 @@ static enum status keep_fewer(struct refining *r, double least)
         estimator_judge(r->x->estimator, &c);
         c.slow = c.seconds;
         if (c.excess <= 1 && search_cost(&c) <= enough(r->x) && !search_settled(r->x, &c.strategy)) {
-            if (score(&c) >= least)
+            if (search_score(&c) >= least)
                 return OK;
             TRY(try(r, &c));
             tries++;

@@ -15,8 +15,13 @@ static const struct candidate *trial_at(const struct search *x, int tried, int i
     return x->known && i - tried < x->known->n_tried ? &x->known->candidates[i - tried] : NULL;
 }
 
-/* What was tried tells of c, too, where that passes things on farther away. */
-int search_same_family(const struct strategy *tried, const struct strategy *c)
+/* For a second of traffic. */
+static double stalls_shown(const struct candidate *tried)
+{
+    return fmax(0, tried->seconds - tried->estimate) / fmax(tried->traffic, 1e-9);
+}
+
+int search_tells_of(const struct strategy *tried, const struct strategy *c)
 {
     return tried->acts == c->acts && tried->passing <= c->passing && tried->optim == c->optim &&
            tried->update_on_host == c->update_on_host && (tried->grads == RES_DEVICE) == (c->grads == RES_DEVICE);
@@ -31,11 +36,11 @@ double stalls_expect(const struct search *x, int tried, const struct candidate *
         if (t->excess <= 1)
             most = fmax(most, t->traffic);
     for (int i = 0; (t = trial_at(x, tried, i)); i++) {
-        double shown = fmax(0, t->seconds - t->estimate) / fmax(t->traffic, 1e-9);
+        double shown = stalls_shown(t);
         if (t->excess > 1 || REACH * t->traffic < fmin(c->traffic, most))
             continue;
         rate = fmin(rate, shown);
-        if (search_same_family(&t->strategy, &c->strategy))
+        if (search_tells_of(&t->strategy, &c->strategy))
             own = fmin(own, shown);
     }
     rate = isfinite(own) ? own : rate;
@@ -46,18 +51,18 @@ double stalls_hope(const struct search *x, int tried, const struct candidate *c)
 {
     const struct candidate *t;
     for (int i = 0; (t = trial_at(x, tried, i)); i++)
-        if (t->excess <= 1 && search_same_family(&t->strategy, &c->strategy))
+        if (t->excess <= 1 && search_tells_of(&t->strategy, &c->strategy))
             return INFINITY;
     return c->estimate;
 }
 
-double stalls_of(const struct search *x, const struct candidate *c, int like(const struct strategy *, const struct strategy *))
+double stalls_of(const struct search *x, const struct candidate *c, resemblance *like)
 {
     double rate = INFINITY;
     for (int i = 0; i < x->n_tried; i++) {
         const struct candidate *t = &x->candidates[i];
         if (t->excess <= 1 && REACH * t->traffic >= c->traffic && like(&t->strategy, &c->strategy))
-            rate = fmin(rate, fmax(0, t->seconds - t->estimate) / fmax(t->traffic, 1e-9));
+            rate = fmin(rate, stalls_shown(t));
     }
     return rate;
 }

@@ -31,8 +31,9 @@ enum status trial_run(const struct trials *x, struct candidate *c, int pace);
  * if c cannot take less than `best` seconds. */
 enum status trial_run_yielding(const struct trials *t, struct candidate *c, double best);
 
-/* Tries c, if it takes about `best` seconds or less, otherwise: the longest distance that fits is mostly the fastest, not always;
- * and where memory allows it, writes yield more. Adds to *spent the instructions that were scheduled. */
+/* If c takes about `best` seconds or less: also at a shorter distance (the longest that fits is mostly the fastest, not always),
+ * with writes that yield more, and with parameters on the host. *c: the fastest of these, whose classes may be other ones. Adds
+ * to *spent the instructions that were scheduled. */
 enum status trial_run_otherwise(const struct trials *t, struct candidate *c, double best, double *spent);
 
 /* Seconds that c, not tried, ought to take after the first `tried` of x, and the trials of x->known: its estimate, and stalls in
@@ -42,13 +43,18 @@ double stalls_expect(const struct search *x, int tried, const struct candidate *
  * state, the update's place, and whether gradients are on the device. Else INFINITY. */
 double stalls_hope(const struct search *x, int tried, const struct candidate *c);
 
+typedef int resemblance(const struct strategy *tried, const struct strategy *c);
 /* The least stalls for a second of traffic that trials of x show that are like c; INFINITY: there are none. */
-double stalls_of(const struct search *x, const struct candidate *c, int like(const struct strategy *, const struct strategy *));
+double stalls_of(const struct search *x, const struct candidate *c, resemblance *like);
+
+/* Of about equal prices, which to take: seconds of the step, on planned and slower links alike, and what its traffic is worth. */
+double search_score(const struct candidate *c);
 
 /* Alike but for the kept chunks. */
 int search_same_classes(const struct strategy *a, const struct strategy *b);
-/* Of one family, whose stalls are about alike: what travels in which pass, and how far, is about the same. */
-int search_same_family(const struct strategy *tried, const struct strategy *c);
+/* Whether what was tried tells of c, as of one family: what travels in which pass, and how far, is about the same, or less of it
+ * where layers pass things on nearer. */
+int search_tells_of(const struct strategy *tried, const struct strategy *c);
 /* Whether a trial has settled it: that very placement, or one of the same classes that keeps no more and does not fit. */
 int search_settled(const struct search *x, const struct strategy *s);
 /* Keeps as many more chunks as ought to fit, up to a number. */

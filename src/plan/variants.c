@@ -9,10 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What a second of messages costs compute, hidden or not: they take memory bandwidth and multiprocessors (as in
- * seqpar/degrees.c). */
-#define CONTENTION 0.25
-
 /* What another grid is to gain: so much that the key does not follow a profile's noise, and of data sheets, which have none, what
  * a search gives for less traffic. */
 #define MEASURED_GAIN 0.03
@@ -24,6 +20,8 @@
 /* Searches of grids that were found step by step, and instructions to schedule for the steps. */
 #define MOST_ROUNDS 3
 #define STEP_INSTRS 600e3
+/* Of the climb's trials: so many come first. */
+enum { VARIANT_FIRST = SEARCH_PUT_FIRST };
 
 /* Stages by what is partitioned, most first. */
 static const int stages[] = {3, 2, 1};
@@ -64,11 +62,6 @@ static enum status best_of(const struct model *m, const struct variant *v, const
     return v->search.n > 1 ? OK : search_price(m, &v->s, &out->strategy, &v->cost, limit, out);
 }
 
-static double weighed(const struct candidate *c)
-{
-    return search_cost(c) + CONTENTION * c->messages;
-}
-
 /* The best variant so far, and its trial. */
 struct best {
     const struct model *m;
@@ -95,7 +88,7 @@ static enum status replace_if_better(struct best *b, double gain, struct variant
     const struct candidate *old = &b->candidate;
     if ((*next)->search.n == 1 || (*next)->search.n_tried > 0)
         TRY(best_of(b->m, *next, b->limit, &c));
-    if (old->excess <= 1 ? c.excess > 1 || weighed(&c) >= (1 - gain) * weighed(old) : c.excess >= old->excess)
+    if (old->excess <= 1 ? c.excess > 1 || search_weighed(&c) >= (1 - gain) * search_weighed(old) : c.excess >= old->excess)
         return OK;
     struct variant *worse = b->variant;
     b->variant = *next;
@@ -109,7 +102,7 @@ static enum status compare(struct best *b, const struct settings *s)
 {
     struct variant *next;
     const struct candidate *c = &b->candidate;
-    if (c->excess <= 1 && c->compute >= (1 - SEARCH_GAIN) * weighed(c))
+    if (c->excess <= 1 && c->compute >= (1 - SEARCH_GAIN) * search_weighed(c))
         return OK;
     const struct search_lead lead = {.beat = c, .gain = SEARCH_GAIN};
     TRY(variant_create(b->m, s, b->limit, NULL, &lead, &next));
@@ -146,15 +139,15 @@ struct point {
 static enum status compare_grid(struct best *b, const struct point *at, double gain, int *taken)
 {
     struct variant *next, *old = b->variant;
-    double usual = (1 + old->usual_slower) * weighed(&b->candidate);
+    double usual = (1 + old->usual_slower) * search_weighed(&b->candidate);
     const struct search_lead lead = {&b->candidate, gain, &old->search, &at->candidate};
     TRY(variant_create(b->m, &old->s, b->limit, &at->grid, &lead, &next));
-    enum status st = b->climb ? climb_know(b->climb, &at->grid, &next->search) : OK;
+    enum status st = b->climb ? climb_add_trials(b->climb, &at->grid, &next->search) : OK;
     if (st == OK)
         st = replace_if_better(b, gain, &next);
     *taken = b->variant != old;
     if (*taken && !strategy_same_grid(&b->variant->fixed, &b->variant->usual))
-        b->variant->usual_slower = usual / weighed(&b->candidate) - 1;
+        b->variant->usual_slower = usual / search_weighed(&b->candidate) - 1;
     variant_destroy(next);
     return st;
 }
@@ -176,7 +169,7 @@ static enum status step(struct best *b, enum tile_size which, int i, struct poin
     const struct search_lead lead = {.beat = &at->candidate, .gain = gain, .known = &v->search};
     TRY(search_briefly(b->m, &v->s, &other.grid, &v->cost, b->limit, &lead, &b->spent, &other.candidate));
     const struct candidate *c = &other.candidate;
-    *moved = c->tried && c->excess <= 1 && weighed(c) < (1 - gain) * weighed(&at->candidate);
+    *moved = c->tried && c->excess <= 1 && search_weighed(c) < (1 - gain) * search_weighed(&at->candidate);
     if (*moved)
         *at = other;
     return OK;
@@ -202,7 +195,7 @@ static enum status vary_size(struct best *b, enum tile_size which, struct point 
  * full, and steps go on from its best placement. */
 static enum status compare_neighbours(struct best *b)
 {
-    double gain = variant_grid_gain(&b->variant->s), usual = weighed(&b->candidate);
+    double gain = variant_grid_gain(&b->variant->s), usual = search_weighed(&b->candidate);
     for (int round = 0, taken = 1; taken && round < MOST_ROUNDS; round++) {
         struct point at = {b->variant->fixed, b->candidate};
         at.grid.input_every = b->candidate.strategy.input_every;
@@ -211,8 +204,8 @@ static enum status compare_neighbours(struct best *b)
             still = moved ? 1 : still + 1;
         }
         taken = 0;
-        if (weighed(&at.candidate) >= (1 - gain) * usual ||
-            (strategy_same_grid(&at.grid, &b->variant->fixed) && weighed(&at.candidate) >= weighed(&b->candidate)))
+        if (search_weighed(&at.candidate) >= (1 - gain) * usual ||
+            (strategy_same_grid(&at.grid, &b->variant->fixed) && search_weighed(&at.candidate) >= search_weighed(&b->candidate)))
             return OK;
         TRY(compare_grid(b, &at, round == 0 ? gain : STEP_GAINS * gain, &taken));
     }
@@ -235,19 +228,19 @@ static enum status compare_tiles(struct best *b)
         return OK;
     TRY(try_best(b));
     const struct candidate *c = &b->candidate;
-    if (c->excess > 1 || c->least_compute >= (1 - variant_grid_gain(&b->variant->s)) * weighed(c))
+    if (c->excess > 1 || c->least_compute >= (1 - variant_grid_gain(&b->variant->s)) * search_weighed(c))
         return OK;
     return compare_neighbours(b);
 }
 
-/* Of measured figures other grids are looked at in steps only, which ask for a larger gain. */
+/* Of measured figures other grids are looked at in steps only, which ask for a larger gain. The variant is the usual grid's. */
 static enum status start_climb(struct best *b)
 {
     const struct variant *v = b->variant;
     if (v->search.n == 1)
         return OK;
     TRY(climb_create(b->m, &v->s, &v->fixed, &v->cost, b->limit, variant_grid_gain(&v->s) < SEARCH_GAIN, &b->climb));
-    return climb_know(b->climb, &v->fixed, &v->search);
+    return climb_add_trials(b->climb, &v->fixed, &v->search);
 }
 
 /* From what steps found; the best one's grid becomes the variant's. */
@@ -256,16 +249,21 @@ static enum status climb_on(struct best *b)
     struct variant *v = b->variant;
     TRY(try_best(b));
     struct candidate best = b->candidate;
-    double before = search_cost(&best), usual = (1 + v->usual_slower) * before;
+    double before = search_weighed(&best), usual = (1 + v->usual_slower) * before;
     if (!best.whole || best.excess > 1 || best.seconds < CLIMB_HELPS * best.least_compute)
         return OK;
     TRY(climb_run(b->climb, &best));
-    if (search_cost(&best) >= before)
+    if (search_weighed(&best) >= before)
         return OK;
-    search_put_first(&v->search, &best);
+    struct candidate next[VARIANT_FIRST] = {best};
+    int n = 1;
+    while (n < VARIANT_FIRST && climb_next(b->climb, &next[n - 1], &next[n]))
+        n++;
+    while (n > 0)
+        search_put_first(&v->search, &next[--n]);
     strategy_take_grid(&v->fixed, &best.strategy);
     usual = fmin(usual, climb_price_on(b->climb, &v->usual));
-    v->usual_slower = strategy_same_grid(&v->fixed, &v->usual) ? 0 : usual / search_cost(&best) - 1;
+    v->usual_slower = strategy_same_grid(&v->fixed, &v->usual) ? 0 : usual / search_weighed(&best) - 1;
     return OK;
 }
 

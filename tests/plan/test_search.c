@@ -255,7 +255,7 @@ static void takes_the_widest_heads(void **state)
     model_destroy(m);
 }
 
-/* Whatever steps are taken from the usual grid, loss tiles divide the row chunks, or there is one chunk. */
+/* Whatever steps are taken from the usual grid, loss tiles divide the row chunks, or there is one chunk; and --tiles takes it. */
 static void steps_are_legal(void **state)
 {
     (void)state;
@@ -269,14 +269,22 @@ static void steps_are_legal(void **state)
         assert_int_equal(plan_fixed(m, &s, &at), OK);
         for (uint64_t step = 1; step <= 12; step++) {
             struct strategy other = at;
-            if (!plan_other_tiles(m, &s, (enum tile_size)rng_below(seed, 1, step, TILE_SIZES), (int)rng_below(seed, 2, step, 3),
-                                  &other))
+            int which = (int)rng_below(seed, 1, step, TILE_SIZES), value = (int)rng_below(seed, 2, step, 3);
+            if (step % 2 ? !plan_other_tiles(m, &s, (enum tile_size)which, value, &other)
+                         : !plan_near_tiles(m, &s, (int)rng_below(seed, 3, step, PLAN_NEAR_TILES), &other))
                 continue;
             at = other;
             walks++;
             whole += at.row_chunk == at.rows;
             assert_true(at.row_chunk <= at.rows && at.loss_tile <= at.row_chunk);
             assert_true(at.row_chunk == at.rows || at.row_chunk % at.loss_tile == 0);
+            struct settings given = s;
+            struct strategy same;
+            given.row_chunk = at.row_chunk;
+            given.head_tile = at.head_tile;
+            given.loss_tile = at.loss_tile;
+            assert_int_equal(plan_fixed(m, &given, &same), OK);
+            assert_true(strategy_same_grid(&same, &at));
         }
     }
     print_message("%d steps, %d to a single chunk\n", walks, whole);
