@@ -20,8 +20,6 @@
 /* Searches of grids that were found step by step, and instructions to schedule for the steps. */
 #define MOST_ROUNDS 3
 #define STEP_INSTRS 600e3
-/* Of the climb's trials: so many come first. */
-enum { VARIANT_FIRST = SEARCH_PUT_FIRST };
 
 /* Stages by what is partitioned, most first. */
 static const int stages[] = {3, 2, 1};
@@ -255,9 +253,9 @@ static enum status climb_on(struct best *b)
     TRY(climb_run(b->climb, &best));
     if (search_weighed(&best) >= before)
         return OK;
-    struct candidate next[VARIANT_FIRST] = {best};
+    struct candidate next[SEARCH_PUT_FIRST] = {best}; /* in case that it does not fit whole */
     int n = 1;
-    while (n < VARIANT_FIRST && climb_next(b->climb, &next[n - 1], &next[n]))
+    while (n < SEARCH_PUT_FIRST && climb_next(b->climb, &next[n - 1], &next[n]))
         n++;
     while (n > 0)
         search_put_first(&v->search, &next[--n]);
