@@ -14,11 +14,18 @@
 /* Candidates that are planned before a refusal: one that fitted as a trial mostly does whole, with all programs of the set. */
 enum { MOST_PLANS = 4 };
 
-/* A whole step may take so many times what trials of models of few layers said before the next candidate is planned, too, and the
- * faster of the two is kept. */
+/* A whole step may take so many times what its trial said before the next candidate is planned, too: a trial of all layers
+ * differs by how tightly it is packed alone, one of few layers by more. */
+#define WHOLE_TRIAL_HOLDS 1.001
 #define TRIAL_HOLDS 1.03
 
-/* The first candidate that fits, and takes what its trial said, else the one that exceeds by the least. */
+static int trial_holds(const struct candidate *c, const struct plan *plan)
+{
+    return !c->tried || plan->seconds <= (c->whole ? WHOLE_TRIAL_HOLDS : TRIAL_HOLDS) * c->seconds;
+}
+
+/* The first candidate that fits and takes what its trial said, or the fastest of those that fit until then (of large programs
+ * there are two); else the one that exceeds by the least. */
 static enum status plan_first(const struct search *search, const struct model *m, const struct settings *s,
                               const struct cost_model *cost, const int64_t limit[TIERS], struct plan **out)
 {
@@ -35,12 +42,12 @@ static enum status plan_first(const struct search *search, const struct model *m
             plan_destroy(best);
             return st;
         }
-        int second = best && best->fits,
+        int second = best && best->fits, done = next->fits && (trial_holds(c, next) || (second && !c->whole)),
             better = second ? next->fits && next->seconds < best->seconds : next->fits || excess < least;
         least = better ? excess : least;
         plan_destroy(better ? best : next);
         best = better ? next : best;
-        if (second || (least <= 1 && (!c->tried || best->seconds <= TRIAL_HOLDS * c->seconds)))
+        if (done)
             break;
     }
     *out = best;
