@@ -85,6 +85,7 @@ static inline int strategy_same_grid(const struct strategy *a, const struct stra
     return a->row_chunk == b->row_chunk && a->head_tile == b->head_tile && a->loss_tile == b->loss_tile;
 }
 
+/* The grid of tiles that `like` has. */
 static inline void strategy_take_grid(struct strategy *s, const struct strategy *like)
 {
     s->row_chunk = like->row_chunk;

@@ -11,7 +11,8 @@
 #include <omp.h>
 #include <string.h>
 
-/* Candidates that are planned before a refusal: one that fitted as a trial mostly does whole, with all programs of the set. */
+/* Candidates that are planned before a refusal, or where plans take longer than trials: one that fitted as a trial mostly does
+ * whole, with all programs of the set. */
 enum { MOST_PLANS = 4 };
 
 /* A whole step may take so many times what its trial said before the next candidate is planned, too: a trial of all layers

@@ -68,8 +68,8 @@ enum status plan_tiles(const struct model *m, const struct settings *s, struct s
  * long, longer loss tiles. Returns 0 if there is none. */
 enum tile_size { TILE_HEADS, TILE_ROWS, TILE_LOSS, TILE_SIZES };
 int plan_other_tiles(const struct model *m, const struct settings *s, enum tile_size which, int i, struct strategy *t);
-/* The i-th grid beside t, in all directions: also fewer heads and shorter loss tiles. Returns 0 if the settings do not leave it
- * open, or it is not legal. */
+/* The i-th grid beside t, in all directions: also fewer heads, and loss tiles twice, four times, half and a quarter as long.
+ * Returns 0 if the settings do not leave it open, or it is not legal. */
 enum { PLAN_NEAR_TILES = 8 };
 int plan_near_tiles(const struct model *m, const struct settings *s, int i, struct strategy *t);
 /* The next finer grid among those that the settings leave open: fewer heads to a tile, and row chunks half as long. Returns 0 if
