@@ -112,6 +112,39 @@ static int is_beyond_device(const struct search *search, const int64_t limit[TIE
     return 1;
 }
 
+/* Bytes of the device that the emptiest placement is reckoned to need on a grid. */
+static enum status device_on_grid(const struct task *t, const struct strategy *grid, double *bytes)
+{
+    struct settings s = *t->s;
+    struct candidate c;
+    s.row_chunk = grid->row_chunk;
+    s.head_tile = grid->head_tile;
+    s.loss_tile = grid->loss_tile;
+    TRY(glance_reckon(t->m, &s, t->limit, &c));
+    *bytes = (double)c.bytes[TIER_DEVICE];
+    return OK;
+}
+
+/* Whether finer grids may help p, which does not fit: they save device memory. Where that is not what is missing, it may hold
+ * what is too much elsewhere: looked at if what they are reckoned to save is as much. */
+static enum status finer_helps(const struct task *t, const struct variant *v, const struct plan *p, int *helps)
+{
+    struct strategy finest = v->usual;
+    double missing = (double)(p->arena[TIER_DEVICE] - t->limit[TIER_DEVICE]), here, least;
+    int finer = 0;
+    *helps = p->misfit == TIER_DEVICE && !is_beyond_device(&v->search, t->limit);
+    while (finer < PLAN_FINER && plan_finer_tiles(t->m, t->s, &finest))
+        finer++;
+    if (p->misfit == TIER_DEVICE || finer == 0)
+        return OK;
+    for (int tier = TIER_HOST; tier < TIERS; tier++)
+        missing += fmax(0, (double)(p->arena[tier] - t->limit[tier]));
+    TRY(device_on_grid(t, &v->usual, &here));
+    TRY(device_on_grid(t, &finest, &least));
+    *helps = here - least >= missing;
+    return OK;
+}
+
 /* The leanest placement of a grid, whole if its trial fits. */
 static enum status leanest_whole(const struct task *t, const struct strategy *fixed, struct candidate *out)
 {
@@ -137,18 +170,9 @@ static enum status plan_leanest(const struct task *t, const struct candidate *c,
 /* A plan on the first finer grid that fits takes the place of *out, which stays if not even the finest one does. */
 static enum status plan_finer(const struct task *t, struct strategy fixed, struct plan **out)
 {
-    struct strategy finest = fixed;
-    struct candidate leanest = {.excess = INFINITY};
-    int finer = 0;
-    while (finer < PLAN_FINER && plan_finer_tiles(t->m, t->s, &finest))
-        finer++;
-    if (finer > 0)
-        TRY(glance_leanest(t->m, t->s, &finest, t->limit, &leanest));
-    if (leanest.excess > 1)
-        return OK;
-    for (int i = 0; i < finer && !(*out)->fits; i++) {
+    struct candidate leanest;
+    for (int i = 0; i < PLAN_FINER && !(*out)->fits && plan_finer_tiles(t->m, t->s, &fixed); i++) {
         struct plan *next;
-        plan_finer_tiles(t->m, t->s, &fixed);
         TRY(leanest_whole(t, &fixed, &leanest));
         if (leanest.excess > 1)
             continue;
@@ -211,8 +235,10 @@ static enum status plan_best(const struct task *t, const struct variant *v, cons
         plan_cost_model(given, &cost);
         TRY(try_leanest(&same_mesh, out));
     }
-    int device = !(*out)->fits && (*out)->misfit == TIER_DEVICE;
-    return device && !is_beyond_device(&v->search, t->limit) ? plan_finer(t, v->usual, out) : OK;
+    int helps = 0; /* finer grids */
+    if (!(*out)->fits)
+        TRY(finer_helps(t, v, *out, &helps));
+    return helps ? plan_finer(t, v->usual, out) : OK;
 }
 
 /* Of so many row chunks one more stays on the device, or is computed again, where slow links would hold the step up; that often;

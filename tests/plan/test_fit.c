@@ -6,6 +6,7 @@
 
 #include "plan/cells.h"
 #include "plan/fit.h"
+#include "plan/hardware.h"
 #include "plan/hazards.h"
 #include "program/verify.h"
 
@@ -389,11 +390,40 @@ static void tight_budgets_refine(void **state)
     model_destroy(m);
 }
 
+/* Host memory is what the usual grid lacks; on a finer one the device holds what is too much there. */
+static void finer_where_the_host_is_short(void **state)
+{
+    (void)state;
+    const int64_t limit[TIERS] = {512ll << 20, 1ll << 30, 0};
+    struct model_config config;
+    struct model *m;
+    struct hardware h;
+    struct settings s;
+    struct plan *plan;
+    assert_int_equal(model_preset("25m", &config), OK);
+    assert_int_equal(model_create(&config, NULL, 0, &m), OK);
+    assert_int_equal(hardware_preset("rtx3090", &h), OK);
+    settings_defaults(&s, 30720);
+    s.device = DEVICE_CUDA;
+    s.hardware = &h;
+    for (int open = 0; open < 2; open++) { /* the usual grid, as if it were given; as is */
+        s.row_chunk = open ? AUTO : 2048;
+        s.head_tile = open ? AUTO : 8;
+        assert_int_equal(plan_create(m, &s, limit, &plan), OK);
+        assert_int_equal(plan->fits, open);
+        assert_int_equal(plan->finer, open);
+        if (!open)
+            assert_int_equal(plan->misfit, TIER_HOST);
+        plan_destroy(plan);
+    }
+    model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packing),     cmocka_unit_test(slow_links_find_room),   cmocka_unit_test(device_ladder),
         cmocka_unit_test(other_tiers), cmocka_unit_test(refusal_names_a_change), cmocka_unit_test(tiles),
-        cmocka_unit_test(finer_tiles), cmocka_unit_test(tight_budgets_refine)};
+        cmocka_unit_test(finer_tiles), cmocka_unit_test(tight_budgets_refine),   cmocka_unit_test(finer_where_the_host_is_short)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
