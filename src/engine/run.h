@@ -59,14 +59,16 @@ enum status run_evaluate(struct run *r, double *loss);
 enum status run_compare_plans(struct comm *c, const struct plan *plan);
 /* The rate that MFU refers to on a CPU: the best of several sgemm of 1024 cubed on that many threads. */
 enum status run_measure_sgemm(int threads, double *flops);
-/* With its parents; what exists is fine. */
-enum status run_make_directory(const char *path);
-/* A run is never overwritten by another. */
-enum status run_refuse_old(const struct settings *s);
 /* Parameters and moments: initialised, from a Hugging Face directory, or from the newest checkpoint when resuming. */
 enum status run_load_state(struct run *r);
 /* config.yaml, plan.txt, plan.json, metrics.jsonl. */
 enum status run_open_files(struct run *r, const struct train_hooks *hooks);
+
+/* run_directory.c */
+/* Before planning: ERR_INVALID if the run's directory cannot be made or written to, or a new run's holds another run. */
+enum status run_check_directory(const struct settings *s);
+/* With its parents; what exists is fine. */
+enum status run_make_directory(const char *path);
 
 /* train_report.c */
 /* There is a checkpoint of that step (-1: none), for those who must end without this rank's say. */

@@ -245,7 +245,7 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
     struct plan *plan;
     int leads = comm_rank(c) == 0;
     TRY(run_open(r));
-    TRY(comm_agree(c, leads ? run_refuse_old(r->s) : OK));
+    TRY(comm_agree(c, leads ? run_check_directory(r->s) : OK));
     TRY(run_plan(r, &plan));
     enum status st = comm_agree(c, leads ? run_make_directory(r->s->out) : OK);
     if (st != OK) {

@@ -327,39 +327,6 @@ enum status run_measure_sgemm(int threads, double *flops)
     return OK;
 }
 
-enum status run_make_directory(const char *path)
-{
-    char partial[4096];
-    snprintf(partial, sizeof partial, "%s", path);
-    for (char *p = partial + 1;; p++) {
-        if (*p && *p != '/')
-            continue;
-        char kept = *p;
-        *p = 0;
-        if (sys_mkdir(partial, 0777) != 0 && errno != EEXIST)
-            return status_fail(ERR_IO, "cannot make the directory %s: %s", partial, strerror(errno));
-        *p = kept;
-        if (!kept)
-            return OK;
-    }
-}
-
-/* A run is never overwritten by another. */
-enum status run_refuse_old(const struct settings *s)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/metrics.jsonl", s->out);
-    if (s->resume || access(path, F_OK) != 0)
-        return OK;
-    snprintf(path, sizeof path, "%s/checkpoints/latest", s->out);
-    if (access(path, F_OK) != 0)
-        return status_fail(ERR_INVALID,
-                           "%s already holds a run, without a checkpoint to continue from: give another --out, or remove it",
-                           s->out);
-    return status_fail(ERR_INVALID, "%s already holds a run: continue it with --resume %s, or give another --out", s->out,
-                       s->out);
-}
-
 static enum status write_plan_json(const struct plan *p, const struct model *m, const struct settings *s, FILE *f)
 {
     return plan_write_json(p, m, s, NULL, NULL, f);

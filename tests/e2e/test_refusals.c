@@ -76,6 +76,26 @@ static void data(void **state)
                 WITHOUT_DATA "--data secret.txt --out run");
 }
 
+static int directory_without_writing(void)
+{
+    return e2e_drop_capability(CAP_DAC_OVERRIDE);
+}
+
+/* Said before planning, which the device's budget would end. */
+static void directories_of_runs(void **state)
+{
+    (void)state;
+#define INTO(path) TINY "--steps 1 --device-mem 1K --out " path
+    e2e_refuses(2, "--out corpus.txt/run: corpus.txt: Not a directory: give another", NULL, INTO("corpus.txt/run"));
+    e2e_refuses(2, "--out corpus.txt: corpus.txt: Not a directory: give another", NULL, INTO("corpus.txt"));
+    e2e_refuses(2, "--out corpus.txt/a/b/run: corpus.txt: Not a directory: give another", NULL, INTO("corpus.txt/a/b/run"));
+    assert_int_equal(mkdir("locked", 0555), 0);
+    e2e_refuses(2, "--out locked/run: locked: Permission denied", &(struct launch){.prepare = directory_without_writing},
+                INTO("locked/run"));
+    e2e_refuses(3, "the plan needs ", NULL, INTO("new/directories/run"));
+    assert_false(e2e_exists("new"));
+}
+
 static void budgets(void **state)
 {
     (void)state;
@@ -235,6 +255,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(options_and_keys),
         TEST(data),
+        TEST(directories_of_runs),
         TEST(budgets),
         TEST(machines),
         TEST(pictures),
