@@ -7,6 +7,7 @@
 #include "offload/drives.h"
 #include "offload/places.h"
 #include "ops/blas.h"
+#include "plan/changes.h"
 #include "plan/hardware.h"
 #include "plan/report.h"
 
@@ -66,7 +67,11 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
     }
     printf("budgets: device %s, host %s, nvme %s", units_format_bytes(r->limit[TIER_DEVICE], a),
            units_format_bytes(r->limit[TIER_HOST], b), units_format_bytes(r->limit[TIER_NVME], c));
-    s->nvme_max < 0 ? (void)printf(" (%d%% left free)\n", HARDWARE_LEFT_FREE) : (void)printf("\n");
+    if (changes_free_decides(p, s))
+        printf(" (all that is free, --nvme-max gives %s)", units_format_bytes(s->nvme_max, a));
+    else if (s->nvme_max < 0)
+        printf(" (%d%% left free)", HARDWARE_LEFT_FREE);
+    printf("\n");
     printf("host memory: %s\n", arena_describe(r->session->host));
     printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
     comm_describe(r->comm, text, sizeof text);

@@ -43,6 +43,8 @@ enum status changes_find(const struct plan *p, const struct model *m, const stru
 extern const char *const changes_flag[TIERS];
 /* The same, but where --nvme says that there are no drives: that. */
 const char *changes_flag_given(const struct settings *s, enum tier t);
+/* Whether --nvme-max gives more than this machine's drives have free, which then is the limit. */
+int changes_free_decides(const struct plan *p, const struct settings *s);
 
 /* The three cheapest, two lines each: what to type, what it gives. */
 void changes_print(const struct plan *p, const struct changes *c, FILE *f);

@@ -57,14 +57,16 @@ static void describe_excess(const struct plan *p, const struct settings *s, char
     const int64_t asked[TIERS] = {s->device_mem, s->host_mem, s->nvme_max};
     buf[0] = 0;
     for (int t = 0; t < TIERS; t++) {
-        char need[32], has[32], part[32] = "", left[32] = "";
+        char need[32], has[32], given[32], part[32] = "", left[96] = "";
         int sharing = t == TIER_DEVICE ? 1 : plan_sharing(p, s);
         if (!is_short(p, t))
             continue;
         units_format_apart(p->arena[t], p->limit[t], need, has);
         if (sharing > 1)
             snprintf(part, sizeof part, sharing == 2 ? "half of " : "1/%d of ", sharing);
-        if (t == TIER_NVME && asked[t] < 0)
+        if (t == TIER_NVME && changes_free_decides(p, s))
+            snprintf(left, sizeof left, " gives %s: free some or name another --nvme-path", units_format_bytes(asked[t], given));
+        else if (t == TIER_NVME && asked[t] < 0)
             snprintf(left, sizeof left, ", %d%% left free", HARDWARE_LEFT_FREE);
         size_t n = strlen(buf);
         snprintf(buf + n, size - n, "%s%s on the %s and %s are %s (%s%s%s)", n ? ", " : "", need, tier_name((enum tier)t), has,

@@ -123,6 +123,11 @@ const char *changes_flag_given(const struct settings *s, enum tier t)
     return t == TIER_NVME && s->nvme_drives == 0 ? "--nvme none" : changes_flag[t];
 }
 
+int changes_free_decides(const struct plan *p, const struct settings *s)
+{
+    return !s->machine && s->nvme_max > p->limit[TIER_NVME];
+}
+
 /* So many times a tier's budget; of a machine that is not here, for each of its ranks. */
 static int more_memory(struct trial *t, enum tier tier, int64_t times)
 {
@@ -223,7 +228,7 @@ static int more_drives(const struct seeker *x, struct trial *t, int64_t times)
 {
     int helps = !x->p->fits || waits_for_drives(x);
     if (!helps || !t->s.machine || t->hardware.drives == 0)
-        return helps && x->p->misfit == TIER_NVME && more_memory(t, TIER_NVME, times);
+        return helps && x->p->misfit == TIER_NVME && !changes_free_decides(x->p, x->s) && more_memory(t, TIER_NVME, times);
     if (t->hardware.nvme_mem == 0)
         return 0;
     t->hardware.drives_hold *= times;

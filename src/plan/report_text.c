@@ -269,7 +269,8 @@ static void print_limits(const struct plan *p, const struct settings *s, FILE *f
         snprintf(note, sizeof note, "   (host, nvme: node's / %d)", sharing);
     fprintf(f, "%-14s %11s %11s %11s   (not all at one moment)\n", "peak", peak[0], peak[1], peak[2]);
     fprintf(f, "%-14s %11s %11s %11s%s\n", "limit", limit[0], limit[1], limit[2], note);
-    fprintf(f, "%-14s %11s %11s %11s\n", "set by", changes_flag[0], changes_flag[1], changes_flag_given(s, TIER_NVME));
+    fprintf(f, "%-14s %11s %11s %11s\n", "set by", changes_flag[0], changes_flag[1],
+            changes_free_decides(p, s) ? "free space" : changes_flag_given(s, TIER_NVME));
 }
 
 /* Of what does not fit, bytes against limits. */

@@ -82,7 +82,17 @@ static void nvme_paths_of_other_mounts(void **state)
     e2e_refuses(2, "nvme path fixed|Read-only|--nvme-path", &(struct launch){.prepare = mount_read_only}, ON("fixed"));
     const struct launch small = {.prepare = mount_small};
     e2e_refuses(3, "the plan needs|on the nvme|973 KiB are free (--nvme-max, 5% left free)", &small, ON("small"));
-    e2e_refuses(3, "the plan needs|on the nvme|1.0 MiB are free (--nvme-max)", &small, ON("small --nvme-max 1G"));
+    /* more is given than there is: that is the limit, and giving still more is no remedy */
+#define MUCH "--offload auto --nvme-path small --nvme-max 1G"
+    struct result r = e2e_refuses(3,
+                                  "the plan needs|on the nvme|1.0 MiB are free (--nvme-max gives 1.0 GiB: free some or name "
+                                  "another --nvme-path). --offload auto would need",
+                                  &small, ON("small --nvme-max 1G"));
+    assert_null(strstr(r.out, "--nvme-max 4"));
+    r = e2e_succeeds(&small, "plan" TINY MUCH);
+    assert_non_null(strstr(r.out, "--host-mem  free space"));
+    r = e2e_succeeds(&small, TINY MUCH " --steps 1 --out run");
+    assert_non_null(strstr(r.out, "nvme 1.0 MiB (all that is free, --nvme-max gives 1.0 GiB)"));
 }
 
 static void several_nvme_paths(void **state)
