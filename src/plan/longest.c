@@ -181,6 +181,12 @@ static int64_t round_to_step(double tokens)
     return (int64_t)tokens / step * step;
 }
 
+/* So many times as long, or a step longer. */
+static int64_t farther(int64_t tokens, double times)
+{
+    return max_i64(tokens + step_at(tokens), round_to_step(times * (double)tokens));
+}
+
 /* One fits, the other one does not: what they need of what there is grows about as the length does. */
 struct bracket {
     int64_t low, high;
@@ -206,7 +212,7 @@ static enum status bracket(struct range *x, int64_t at, struct bracket *b)
             b->low_excess = c.excess;
             if (b->high_excess > 0 || at >= most)
                 break;
-            at = min_i64(most, round_to_step((double)at * fmin(16, fmax(1.125, 0.98 / c.excess))));
+            at = min_i64(most, farther(at, fmin(16, fmax(1.125, 0.98 / c.excess))));
         }
     }
     b->low = max_i64(b->low, SHORTEST);
@@ -260,7 +266,7 @@ static enum status lengthen(struct range *x, struct bracket *b, struct sure *sur
     note(x, b->high, &w, &c);
     *b = (struct bracket){b->high, most + step_at(most), c.excess, 0};
     x->alike = 1;
-    TRY(bracket(x, min_i64(most, round_to_step(1.125 * (double)b->low)), b));
+    TRY(bracket(x, min_i64(most, farther(b->low, 1.125)), b));
     TRY(narrow(x, b));
     x->alike = 0;
     return OK;

@@ -96,30 +96,61 @@ static void the_next_one_does_not_fit(void **state)
     model_destroy(m);
 }
 
+/* A preset on a data sheet's GPU of which little is there: what is longest. */
+struct little {
+    struct model *m;
+    struct hardware h;
+    struct settings s;
+    const int64_t *limit;
+};
+
+static void open_little(const char *model, const int64_t limit[TIERS], struct little *l)
+{
+    struct model_config config;
+    assert_int_equal(model_preset(model, &config), OK);
+    assert_int_equal(model_create(&config, NULL, 0, &l->m), OK);
+    assert_int_equal(hardware_preset("rtx3090", &l->h), OK);
+    settings_defaults(&l->s, 0);
+    l->s.device = DEVICE_CUDA;
+    l->s.hardware = &l->h;
+    l->limit = limit;
+}
+
+static struct plan *longest_of_little(struct little *l)
+{
+    struct plan *plan;
+    l->s.max_seq = 1;
+    assert_int_equal(plan_longest(l->m, &l->s, 1, 1, l->limit, &plan), OK);
+    print_message("%lld tokens, rows=%lld,heads=%d\n", (long long)l->s.seq_len, (long long)plan->strategy.row_chunk,
+                  plan->strategy.head_tile);
+    assert_true(plan->fits && plan->longest.longer > l->s.seq_len);
+    return plan;
+}
+
 /* Host memory is what the usual grid lacks beyond 19,456 tokens; a finer one leaves more of it on the device. */
 static void finer_tiles_where_the_host_is_too_small(void **state)
 {
     (void)state;
     const int64_t limit[TIERS] = {1 << 30, 2ll << 30, 0};
-    struct model_config config;
-    struct model *m;
-    struct hardware h;
-    struct settings s;
-    struct plan *plan;
-    assert_int_equal(model_preset("125m", &config), OK);
-    assert_int_equal(model_create(&config, NULL, 0, &m), OK);
-    assert_int_equal(hardware_preset("rtx3090", &h), OK);
-    settings_defaults(&s, 0);
-    s.device = DEVICE_CUDA;
-    s.max_seq = 1;
-    s.hardware = &h;
-    assert_int_equal(plan_longest(m, &s, 1, 1, limit, &plan), OK);
-    print_message("%lld tokens, rows=%lld,heads=%d\n", (long long)s.seq_len, (long long)plan->strategy.row_chunk,
-                  plan->strategy.head_tile);
-    assert_true(plan->fits && plan->longest.tiles && s.seq_len > 19456);
-    assert_true(plan->longest.longer > s.seq_len);
+    struct little l;
+    open_little("125m", limit, &l);
+    struct plan *plan = longest_of_little(&l);
+    assert_true(plan->finer && l.s.seq_len > 19456);
     plan_destroy(plan);
-    model_destroy(m);
+    model_destroy(l.m);
+}
+
+/* An eighth of 5,120 tokens is less than a step. */
+static void short_lengths_grow(void **state)
+{
+    (void)state;
+    const int64_t limit[TIERS] = {256 << 20, 400 << 20, 0};
+    struct little l;
+    open_little("25m", limit, &l);
+    struct plan *plan = longest_of_little(&l);
+    assert_true(l.s.seq_len > 5120 && l.s.seq_len < 8192);
+    plan_destroy(plan);
+    model_destroy(l.m);
 }
 
 /* A plan that does not fit, of the shortest; and a model that knows fewer positions is an error. */
@@ -206,7 +237,10 @@ static void small_drives_do_no_harm(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(finer_tiles_where_the_host_is_too_small),
-                                       cmocka_unit_test(the_next_one_does_not_fit), cmocka_unit_test(nothing_fits),
-                                       cmocka_unit_test(trials_know_what_turns_need), cmocka_unit_test(small_drives_do_no_harm)};
+                                       cmocka_unit_test(short_lengths_grow),
+                                       cmocka_unit_test(the_next_one_does_not_fit),
+                                       cmocka_unit_test(nothing_fits),
+                                       cmocka_unit_test(trials_know_what_turns_need),
+                                       cmocka_unit_test(small_drives_do_no_harm)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
