@@ -141,8 +141,7 @@ static enum status try_otherwise(const struct range *x, int64_t tokens, int64_t 
         return OK;
     TRY(settings_at(x, tokens, &next, &s, &there));
     TRY(plan_fixed(x->m, &s, &grid));
-    int64_t tiles = x->m->config.heads / grid.ulysses / grid.head_tile;
-    if (x->m->config.layers * ceil_div(grid.rows, grid.row_chunk) * tiles > most_pieces)
+    if (plan_pieces(x->m, &grid) > most_pieces)
         return OK;
     TRY(look_otherwise(x, &s, lean, &other));
     if (other.excess <= 1)
@@ -247,9 +246,6 @@ struct sure {
     struct way way;
 };
 
-/* Of more pieces a plan takes longer than all else: with 7344 41 s instead of 16, for a length 5% longer. */
-#define QUICK_PIECES 6144
-
 /* Where the shortest length that does not fit lacks host memory or drives: another way leaves more room on the device for what is
  * too much there. If that fits, what is longer is looked at in that way. */
 static enum status lengthen(struct range *x, struct bracket *b, struct sure *sure)
@@ -259,7 +255,7 @@ static enum status lengthen(struct range *x, struct bracket *b, struct sure *sur
     int64_t most = most_tokens(x->m);
     if (!x->any || b->low < SHORTEST || b->high_excess <= 0 || c.bytes[TIER_DEVICE] > x->limit[TIER_DEVICE])
         return OK;
-    TRY(try_otherwise(x, b->high, QUICK_PIECES, &w, &c));
+    TRY(try_otherwise(x, b->high, PLAN_QUICK, &w, &c));
     if (c.excess > 1)
         return OK;
     *sure = (struct sure){b->low, x->way};

@@ -125,23 +125,25 @@ static enum status device_on_grid(const struct task *t, const struct strategy *g
     return OK;
 }
 
-/* Whether finer grids may help p, which does not fit: they save device memory. Where that is not what is missing, it may hold
- * what is too much elsewhere: looked at if what they are reckoned to save is as much. */
-static enum status finer_helps(const struct task *t, const struct variant *v, const struct plan *p, int *helps)
+/* How many finer grids may help p, which does not fit: they save device memory. Where that is not what is missing, it may hold
+ * what is too much elsewhere: looked at if what quick ones are reckoned to save is as much. */
+static enum status finer_help(const struct task *t, const struct variant *v, const struct plan *p, int *grids)
 {
-    struct strategy finest = v->usual;
+    struct strategy next = v->usual, finest = next;
     double missing = (double)(p->arena[TIER_DEVICE] - t->limit[TIER_DEVICE]), here, least;
-    int finer = 0;
-    *helps = p->misfit == TIER_DEVICE && !is_beyond_device(&v->search, t->limit);
-    while (finer < PLAN_FINER && plan_finer_tiles(t->m, t->s, &finest))
-        finer++;
-    if (p->misfit == TIER_DEVICE || finer == 0)
+    *grids = p->misfit == TIER_DEVICE && !is_beyond_device(&v->search, t->limit) ? PLAN_FINER : 0;
+    if (p->misfit == TIER_DEVICE)
+        return OK;
+    for (; *grids < PLAN_FINER && plan_finer_tiles(t->m, t->s, &next) && plan_pieces(t->m, &next) <= PLAN_QUICK; ++*grids)
+        finest = next;
+    if (*grids == 0)
         return OK;
     for (int tier = TIER_HOST; tier < TIERS; tier++)
         missing += fmax(0, (double)(p->arena[tier] - t->limit[tier]));
     TRY(device_on_grid(t, &v->usual, &here));
     TRY(device_on_grid(t, &finest, &least));
-    *helps = here - least >= missing;
+    if (here - least < missing)
+        *grids = 0;
     return OK;
 }
 
@@ -167,11 +169,11 @@ static enum status plan_leanest(const struct task *t, const struct candidate *c,
     return OK;
 }
 
-/* A plan on the first finer grid that fits takes the place of *out, which stays if not even the finest one does. */
-static enum status plan_finer(const struct task *t, struct strategy fixed, struct plan **out)
+/* A plan on the first of so many finer grids that fits takes the place of *out, which stays if none does. */
+static enum status plan_finer(const struct task *t, struct strategy fixed, int grids, struct plan **out)
 {
     struct candidate leanest;
-    for (int i = 0; i < PLAN_FINER && !(*out)->fits && plan_finer_tiles(t->m, t->s, &fixed); i++) {
+    for (int i = 0; i < grids && !(*out)->fits && plan_finer_tiles(t->m, t->s, &fixed); i++) {
         struct plan *next;
         TRY(leanest_whole(t, &fixed, &leanest));
         if (leanest.excess > 1)
@@ -235,10 +237,10 @@ static enum status plan_best(const struct task *t, const struct variant *v, cons
         plan_cost_model(given, &cost);
         TRY(try_leanest(&same_mesh, out));
     }
-    int helps = 0; /* finer grids */
+    int grids = 0;
     if (!(*out)->fits)
-        TRY(finer_helps(t, v, *out, &helps));
-    return helps ? plan_finer(t, v->usual, out) : OK;
+        TRY(finer_help(t, v, *out, &grids));
+    return plan_finer(t, v->usual, grids, out);
 }
 
 /* Of so many row chunks one more stays on the device, or is computed again, where slow links would hold the step up; that often;

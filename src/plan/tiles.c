@@ -191,6 +191,12 @@ int plan_near_tiles(const struct model *m, const struct settings *s, int i, stru
     return s->loss_tile <= 0 && shorter_loss(i - LOSS_BACK, t);
 }
 
+int64_t plan_pieces(const struct model *m, const struct strategy *t)
+{
+    struct local_heads l = local_heads(&m->config, t);
+    return m->config.layers * pieces(&l, t);
+}
+
 int plan_finer_tiles(const struct model *m, const struct settings *s, struct strategy *t)
 {
     struct local_heads l = local_heads(&m->config, t);
