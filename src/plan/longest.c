@@ -308,6 +308,44 @@ static int64_t shorter(int64_t tokens, double excess, struct misfit *last)
     return max_i64(SHORTEST, min_i64(tokens - step_at(tokens), round_to_step(next)));
 }
 
+/* Of so many instructions whole plans are made to find out whether lengths fit that trials do not: three of 1b. Longer ones than
+ * trials fit are planned of programs of so many: there that takes less than all else. */
+#define REACH_INSTRS 1500e3
+#define REACH_BEYOND 100e3
+
+/* Leanest placements are not all that there are: longer ones than *at are planned in the usual way, twice as many steps beyond it
+ * each time, then between what fits and the shortest that does not: `high`, or 0 if none is known. What fits takes the place of
+ * *plan, *at and x->way. */
+static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t high, int64_t *at, struct plan **plan)
+{
+    struct settings s;
+    struct plan *next;
+    int64_t step = step_at(*at), most = most_tokens(x->m), steps = 1;
+    const struct way usual = {0, 0};
+    int there;
+    for (double spent = 0; (*plan)->fits && (high == 0 || high - *at > step); steps *= 2) {
+        int64_t longer = high > 0 ? *at + (high - *at) / step / 2 * step : *at + steps * step;
+        double instrs = (double)(*plan)->programs[PLAN_UPDATE_STEP]->n_instrs;
+        spent += instrs;
+        if (longer > most || spent > REACH_INSTRS || (high == 0 && instrs > REACH_BEYOND))
+            break;
+        TRY(settings_at(x, longer, &usual, &s, &there));
+        TRY(plan_create(x->m, &s, limit, &next));
+        struct plan *worse = next->fits ? *plan : next;
+        if (next->fits) {
+            *plan = next;
+            *at = longer;
+            x->way = usual;
+        } else {
+            high = longer;
+            if (x->found->longer != longer) /* what a trial needs is less */
+                *x->found = (struct longest){.longer = longer, .tier = next->misfit, .bytes = next->arena[next->misfit]};
+        }
+        plan_destroy(worse);
+    }
+    return OK;
+}
+
 enum status plan_longest(const struct model *m, struct settings *s, int ranks, int per_host, const int64_t limit[TIERS],
                          struct plan **out)
 {
@@ -316,7 +354,7 @@ enum status plan_longest(const struct model *m, struct settings *s, int ranks, i
     struct settings chosen;
     struct plan *plan;
     struct misfit last = {0, 0};
-    int64_t tokens, most = most_tokens(m);
+    int64_t tokens, high = 0, most = most_tokens(m);
     struct bracket b = {0, most + step_at(most), 0, 0};
     struct sure sure = {0, {0, 0}};
     int there;
@@ -335,6 +373,7 @@ enum status plan_longest(const struct model *m, struct settings *s, int ranks, i
         if (plan->fits || tokens <= SHORTEST)
             break;
         found = (struct longest){.longer = tokens, .tier = plan->misfit, .bytes = plan->arena[plan->misfit]};
+        high = tokens;
         tokens = shorter(tokens, search_excess(plan->arena, limit), &last);
         if (tokens <= sure.tokens) {
             tokens = sure.tokens;
@@ -344,11 +383,18 @@ enum status plan_longest(const struct model *m, struct settings *s, int ranks, i
         }
         plan_destroy(plan);
     }
+    enum status st = reach(&x, limit, high, &tokens, &plan);
+    if (st == OK)
+        st = settings_at(&x, tokens, &x.way, &chosen, &there);
+    if (st != OK) {
+        plan_destroy(plan);
+        return st;
+    }
     found.step = step_at(tokens);
     found.mesh = x.way.degrees > 0;
     found.tiles = x.way.finer > 0;
     plan->longest = found;
-    plan->finer = x.way.finer > 0;
+    plan->finer |= x.way.finer > 0;
     *out = plan;
     chosen.row_chunk = s->row_chunk; /* the plan has the grid; changes to it start from what is open */
     chosen.head_tile = s->head_tile;

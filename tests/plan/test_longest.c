@@ -96,7 +96,7 @@ static void the_next_one_does_not_fit(void **state)
     model_destroy(m);
 }
 
-/* A preset on a data sheet's GPU of which little is there: what is longest. */
+/* A preset on a data sheet's GPU of which little is there: what is longest, and whether a length fits. */
 struct little {
     struct model *m;
     struct hardware h;
@@ -127,6 +127,18 @@ static struct plan *longest_of_little(struct little *l)
     return plan;
 }
 
+static int little_fits(const struct little *l, int64_t tokens)
+{
+    struct settings s = l->s;
+    struct plan *plan;
+    s.max_seq = 0;
+    s.seq_len = tokens;
+    assert_int_equal(plan_create(l->m, &s, l->limit, &plan), OK);
+    int fits = plan->fits;
+    plan_destroy(plan);
+    return fits;
+}
+
 /* Host memory is what the usual grid lacks beyond 19,456 tokens; a finer one leaves more of it on the device. */
 static void finer_tiles_where_the_host_is_too_small(void **state)
 {
@@ -149,6 +161,21 @@ static void short_lengths_grow(void **state)
     open_little("25m", limit, &l);
     struct plan *plan = longest_of_little(&l);
     assert_true(l.s.seq_len > 5120 && l.s.seq_len < 8192);
+    plan_destroy(plan);
+    model_destroy(l.m);
+}
+
+/* Of leanest placements 14,336 tokens are the longest; a whole search finds room for more, as it does where they are given. */
+static void lengths_given_fit_no_farther(void **state)
+{
+    (void)state;
+    const int64_t limit[TIERS] = {400 << 20, 500 << 20, 0};
+    struct little l;
+    open_little("25m", limit, &l);
+    struct plan *plan = longest_of_little(&l);
+    assert_int_equal(plan->longest.longer, l.s.seq_len + plan->longest.step);
+    assert_true(little_fits(&l, l.s.seq_len));
+    assert_false(little_fits(&l, plan->longest.longer));
     plan_destroy(plan);
     model_destroy(l.m);
 }
@@ -238,6 +265,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(finer_tiles_where_the_host_is_too_small),
                                        cmocka_unit_test(short_lengths_grow),
+                                       cmocka_unit_test(lengths_given_fit_no_farther),
                                        cmocka_unit_test(the_next_one_does_not_fit),
                                        cmocka_unit_test(nothing_fits),
                                        cmocka_unit_test(trials_know_what_turns_need),
