@@ -4,39 +4,12 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "plan/cells.h"
+#include "plan/ample.h"
 #include "plan/changes.h"
 #include "plan/hardware.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
-
-enum { AMPLE = 1 << 30 };
-static const int64_t limits[TIERS] = {AMPLE, AMPLE, AMPLE};
-
-static struct plan *plan_for(const struct model *m, const struct settings *s)
-{
-    struct plan *plan;
-    if (plan_create(m, s, limits, &plan) != OK)
-        fail_msg("%s", status_message());
-    assert_true(plan->fits);
-    return plan;
-}
-
-static struct model *model_of(int layers)
-{
-    struct model *m;
-    assert_int_equal(cell_model(FAMILY_LLAMA, layers, &m), OK);
-    return m;
-}
-
-/* Sums of doubles in another order. */
-static void near(double a, double b)
-{
-    if (fabs(a - b) > 1e-9 * (fabs(a) + fabs(b)))
-        fail_msg("%.17g is not %.17g", a, b);
-}
 
 static json_t *written_with(const struct plan *plan, const struct model *m, const struct settings *s, const struct changes *c,
                             const struct explanation *e)
@@ -60,13 +33,27 @@ static json_t *written_json(const struct plan *plan, const struct model *m, cons
     return written_with(plan, m, s, NULL, NULL);
 }
 
-static json_int_t int_at(const json_t *o, const char *a, const char *b, const char *c)
+/* o.a.b, or o.a.b.c. */
+static const json_t *member(const json_t *o, const char *a, const char *b, const char *c)
 {
     const json_t *x = json_object_get(json_object_get(o, a), b);
-    x = c ? json_object_get(x, c) : x;
+    return c ? json_object_get(x, c) : x;
+}
+
+static json_int_t int_at(const json_t *o, const char *a, const char *b, const char *c)
+{
+    const json_t *x = member(o, a, b, c);
     if (!json_is_integer(x))
         fail_msg("%s.%s.%s is not an integer", a, b, c ? c : "");
     return json_integer_value(x);
+}
+
+static double real_at(const json_t *o, const char *a, const char *b, const char *c)
+{
+    const json_t *x = member(o, a, b, c);
+    if (!json_is_number(x))
+        fail_msg("%s.%s.%s is not a number", a, b, c ? c : "");
+    return json_number_value(x);
 }
 
 static void json(void **state)
@@ -74,7 +61,7 @@ static void json(void **state)
     (void)state;
     struct settings s;
     struct report r;
-    struct model *m = model_of(3);
+    struct model *m = model_for(FAMILY_LLAMA, 3);
     cell_settings(&s, 100, F32);
     cell_apply(&(struct cell){{1, 2, 2, 2, 1, 0, 1, 1}}, &s);
     s.grad_accum = 3;
@@ -109,15 +96,6 @@ static void json(void **state)
     model_destroy(m);
 }
 
-static double real_at(const json_t *o, const char *a, const char *b, const char *c)
-{
-    const json_t *x = json_object_get(json_object_get(o, a), b);
-    x = c ? json_object_get(x, c) : x;
-    if (!json_is_number(x))
-        fail_msg("%s.%s.%s is not a number", a, b, c ? c : "");
-    return json_number_value(x);
-}
-
 /* A plan for two of four devices of a data sheet. */
 static struct plan *elsewhere(const struct model *m, struct settings *s, struct hardware *h)
 {
@@ -139,7 +117,7 @@ static void machine_in_json(void **state)
     (void)state;
     struct settings s;
     struct hardware h;
-    struct model *m = model_of(3);
+    struct model *m = model_for(FAMILY_LLAMA, 3);
     struct plan *plan = elsewhere(m, &s, &h);
     json_t *o = written_json(plan, m, &s);
     const json_t *machine = json_object_get(o, "machine");
@@ -209,7 +187,7 @@ static void json_is_documented(void **state)
     assert_non_null(f);
     page[fread(page, 1, sizeof page - 1, f)] = 0;
     fclose(f);
-    struct model *m = model_of(3);
+    struct model *m = model_for(FAMILY_LLAMA, 3);
     struct plan *plan = elsewhere(m, &s, &h);
     plan->longest = (struct longest){.step = 4, .longer = 104, .bytes = 1};
     plan->strategy.nearer = 1;

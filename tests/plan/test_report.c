@@ -4,39 +4,13 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "plan/cells.h"
+#include "plan/ample.h"
 #include "plan/changes.h"
 #include "plan/hardware.h"
 #include "plan/schedule.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-enum { AMPLE = 1 << 30 };
-static const int64_t limits[TIERS] = {AMPLE, AMPLE, AMPLE};
-
-static struct plan *plan_for(const struct model *m, const struct settings *s)
-{
-    struct plan *plan;
-    if (plan_create(m, s, limits, &plan) != OK)
-        fail_msg("%s", status_message());
-    assert_true(plan->fits);
-    return plan;
-}
-
-static struct model *model_for(enum model_family family, int layers)
-{
-    struct model *m;
-    assert_int_equal(cell_model(family, layers, &m), OK);
-    return m;
-}
-
-/* Sums of doubles in another order: rounding of a few thousand additions. */
-static void near(double a, double b)
-{
-    if (fabs(a - b) > 1e-9 * (fabs(a) + fabs(b)))
-        fail_msg("%.17g is not %.17g", a, b);
-}
 
 static void check_sums(const struct plan *p, const struct report *r)
 {
