@@ -309,9 +309,9 @@ static int64_t shorter(int64_t tokens, double excess, struct misfit *last)
 }
 
 /* Of so many instructions whole plans are made to find out whether lengths fit that trials do not: three of 1b. Longer ones than
- * trials fit are planned of programs of so many: there that takes less than all else. */
+ * trials fit are planned of programs of so many, of which each plan takes some seconds. */
 #define REACH_INSTRS 1500e3
-#define REACH_BEYOND 100e3
+#define REACH_BEYOND 200e3
 
 /* Leanest placements are not all that there are: longer ones than *at are planned in the usual way, twice as many steps beyond it
  * each time, then between what fits and the shortest that does not: `high`, or 0 if none is known. What fits takes the place of
