@@ -1,14 +1,10 @@
 /* From the best placement that was tried to better ones beside it. */
-#include "plan/climb.h"
+#include "plan/climb_grids.h"
 
 #include "base/parallel.h"
-#include "base/sys.h"
 #include "plan/plan.h"
-#include "plan/search_trials.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* CLIMB_CLOSE, OTHERWISE, AWAY, IN_VAIN and STARTS as measured in bench/results/2026-11-23-search-vs-random.txt; the others were
  * not varied. Of the price to beat: what is reckoned to take longer even without stalls is not tried. */
@@ -19,109 +15,17 @@
 #define FAMILY_CLOSE 1.1
 /* What is slower by this or less is tried otherwise, too: a distance that memory allows may be one that is too long. */
 #define OTHERWISE 1.02
-/* Of those that cost more by at most this the one that moves least is taken, on the usual grid if it can be: of measured figures,
- * which are noisy, and of data sheets. */
-#define AS_CHEAP_MEASURED 1.003
-#define AS_CHEAP 1.0005
-/* Instructions to schedule, once for every distance that is looked at: seconds on one processor. */
+/* Instructions to schedule, once for every distance that is looked at: seconds on one processor; of programs that are not small
+ * as many only where so much of the step is to be gained, and a fraction where there is less. */
 #define CLIMB_INSTRS (8 * SEARCH_INSTRS)
+#define CLIMB_GAIN 0.02
 enum {
-    CLIMB_GRIDS = 64,   /* further ones are not looked at; a climb of 125m at 32k tokens came to 44 */
     AWAY = 2,           /* choices in which a neighbour may differ */
     TRIALS_AT_ONCE = 4, /* neighbours that are tried at the same time: the same on any machine */
     IN_VAIN = 32,
-    STARTS = 4
+    STARTS = 4,
+    COARSER = 6 /* steps to a grid whose programs are small enough */
 };
-
-struct grid {
-    struct strategy fixed;
-    int large;           /* its programs are not scheduled whole */
-    struct search tried; /* its candidates are the trials alone */
-    int room;
-};
-
-struct climb {
-    const struct model *m;
-    struct settings s;
-    struct strategy fixed; /* on the usual grid */
-    struct cost_model cost;
-    const int64_t *limit;
-    int tiles;
-    struct grid grids[CLIMB_GRIDS];
-    int n;
-    double spent;
-    int gone_from[3][3][2][2]; /* by family */
-};
-
-enum status climb_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
-                         const struct cost_model *cost, const int64_t limit[TIERS], int tiles, struct climb **out)
-{
-    struct climb *c = sys_calloc(1, sizeof *c);
-    if (!c)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
-    *c = (struct climb){.m = m, .s = *s, .fixed = *fixed, .cost = *cost, .limit = limit, .tiles = tiles};
-    *out = c;
-    return OK;
-}
-
-void climb_destroy(struct climb *c)
-{
-    for (int i = 0; c && i < c->n; i++)
-        search_destroy(&c->grids[i].tried);
-    free(c);
-}
-
-/* The grid that `like` has, which is added if there is room; else NULL. */
-static struct grid *find_or_add_grid(struct climb *c, const struct strategy *like)
-{
-    for (int i = 0; i < c->n; i++)
-        if (strategy_same_grid(&c->grids[i].fixed, like))
-            return &c->grids[i];
-    if (c->n == CLIMB_GRIDS)
-        return NULL;
-    struct grid *g = &c->grids[c->n++];
-    *g = (struct grid){.fixed = c->fixed, .tried = {.whole = 1, .beat = INFINITY}};
-    strategy_take_grid(&g->fixed, like);
-    return g;
-}
-
-static enum status add_trial(struct grid *g, const struct candidate *c)
-{
-    struct search *x = &g->tried;
-    if (x->n == g->room) {
-        int room = g->room ? 2 * g->room : 64;
-        struct candidate *more = sys_calloc((size_t)room, sizeof *more);
-        if (!more)
-            return status_fail(ERR_NOMEM, "out of memory while planning");
-        if (x->n > 0)
-            memcpy(more, x->candidates, (size_t)x->n * sizeof *more);
-        free(x->candidates);
-        x->candidates = more;
-        g->room = room;
-    }
-    x->candidates[x->n++] = *c;
-    x->n_tried = x->n;
-    return OK;
-}
-
-enum status climb_add_trials(struct climb *c, const struct strategy *grid, const struct search *x)
-{
-    struct grid *g = find_or_add_grid(c, grid);
-    for (int i = 0; g && i < x->n_tried; i++)
-        if (x->candidates[i].whole)
-            TRY(add_trial(g, &x->candidates[i]));
-    return OK;
-}
-
-double climb_price_on(const struct climb *c, const struct strategy *grid)
-{
-    double least = INFINITY;
-    for (int g = 0; g < c->n; g++)
-        for (int i = 0; i < c->grids[g].tried.n && strategy_same_grid(&c->grids[g].fixed, grid); i++)
-            if (c->grids[g].tried.candidates[i].excess <= 1)
-                least = fmin(least, search_weighed(&c->grids[g].tried.candidates[i]));
-    return least;
-}
 
 /* Choices in which two placements differ. */
 static int distance(const struct strategy *a, const struct strategy *b)
@@ -131,19 +35,27 @@ static int distance(const struct strategy *a, const struct strategy *b)
            (a->device_layers != b->device_layers);
 }
 
-/* Stalls as trials of the same classes have shown on any grid, else as those of its family have, else as the best one has. */
+static int passes_alike(const struct strategy *tried, const struct strategy *c)
+{
+    return tried->passing == c->passing && search_tells_of(tried, c);
+}
+
+/* The price that c is expected to have: what exceeds estimates in proportion to traffic, as trials of the same classes have shown
+ * on any grid, else those of its family that pass things on alike, else others of its family, else the best one. */
 static double expected(const struct climb *cl, const struct candidate *c, const struct candidate *best)
 {
-    double own = INFINITY, family = INFINITY;
-    for (int g = 0; g < cl->n; g++) {
-        own = fmin(own, stalls_of(&cl->grids[g].tried, c, search_same_classes));
-        family = fmin(family, stalls_of(&cl->grids[g].tried, c, search_tells_of));
-    }
-    double rate = isfinite(own) ? own : isfinite(family) ? family : (best->seconds - best->estimate) / fmax(best->traffic, 1e-9);
+    static resemblance *const like[] = {search_same_classes, passes_alike, search_tells_of};
+    enum { LIKE = sizeof like / sizeof *like };
+    double rate = INFINITY;
+    for (int i = 0; i < LIKE && !isfinite(rate); i++)
+        for (int g = 0; g < cl->n; g++)
+            rate = fmin(rate, stalls_of(&cl->grids[g].tried, c, like[i]));
+    if (!isfinite(rate))
+        rate = (search_weighed(best) - best->estimate) / fmax(best->traffic, 1e-9);
     return c->estimate + rate * c->traffic;
 }
 
-/* What to try next: the fastest as expected, in that order. */
+/* What to try next: the cheapest as expected, in that order. */
 struct neighbours {
     struct candidate c[TRIALS_AT_ONCE];
     double expected[TRIALS_AT_ONCE];
@@ -151,14 +63,28 @@ struct neighbours {
     int n;
 };
 
-static void offer(struct neighbours *list, struct grid *g, const struct candidate *c, double seconds)
+static void leave_out(struct neighbours *list, int at)
 {
-    for (int i = 0; i < list->n; i++)
-        if (list->grid[i] == g && search_same_classes(&list->c[i].strategy, &c->strategy) &&
-            list->c[i].strategy.kept_chunks == c->strategy.kept_chunks)
-            return;
+    list->n--;
+    for (int i = at; i < list->n; i++) {
+        list->c[i] = list->c[i + 1];
+        list->expected[i] = list->expected[i + 1];
+        list->grid[i] = list->grid[i + 1];
+    }
+}
+
+/* One of the same classes is enough at a time: the one that is expected to be the cheapest. */
+static void offer(struct neighbours *list, struct grid *g, const struct candidate *c, double price)
+{
+    int same = 0;
+    while (same < list->n && !search_same_classes(&list->c[same].strategy, &c->strategy))
+        same++;
+    if (same < list->n && list->expected[same] <= price)
+        return;
+    if (same < list->n)
+        leave_out(list, same);
     int at = list->n;
-    while (at > 0 && seconds < list->expected[at - 1])
+    while (at > 0 && price < list->expected[at - 1])
         at--;
     if (at == TRIALS_AT_ONCE)
         return;
@@ -169,8 +95,36 @@ static void offer(struct neighbours *list, struct grid *g, const struct candidat
         list->grid[i] = list->grid[i - 1];
     }
     list->c[at] = *c;
-    list->expected[at] = seconds;
+    list->expected[at] = price;
     list->grid[at] = g;
+}
+
+/* The same where one of a family is enough. */
+static void offer_family(struct neighbours *list, struct grid *g, const struct candidate *c)
+{
+    for (int i = 0; i < list->n; i++)
+        if (search_tells_of(&list->c[i].strategy, &c->strategy) || search_tells_of(&c->strategy, &list->c[i].strategy)) {
+            if (c->estimate < list->expected[i]) {
+                list->c[i] = *c;
+                list->expected[i] = c->estimate;
+            }
+            return;
+        }
+    offer(list, g, c, c->estimate);
+}
+
+static int fewest_kept(const struct grid *g)
+{
+    const struct options *o = estimator_options(g->tried.estimator);
+    return o->kept[o->n_kept - 1];
+}
+
+/* As large a share of the chunks as `like` keeps. */
+static int share_kept(const struct grid *g, const struct strategy *like)
+{
+    const struct options *o = estimator_options(g->tried.estimator);
+    int high = o->kept[0], low = fewest_kept(g), share = strategy_share(&g->fixed, like);
+    return share < low ? low : share > high ? high : share;
 }
 
 /* The best one's classes but for a few, on one grid: with as large a share of the chunks kept, as many as ought to fit, and
@@ -179,16 +133,14 @@ static void offer_neighbours(const struct climb *cl, struct grid *g, const struc
 {
     const struct search *x = &g->tried;
     const struct options *o = estimator_options(x->estimator);
-    int high = o->kept[0], low = o->kept[o->n_kept - 1],
-        share = (int)ceil_div(best->strategy.kept_chunks * ceil_div(g->fixed.rows, g->fixed.row_chunk),
-                              ceil_div(best->strategy.rows, best->strategy.row_chunk));
-    share = share < low ? low : share > high ? high : share;
+    int high = o->kept[0], low = fewest_kept(g), share = share_kept(g, &best->strategy);
     enum { SHARE, MOST, MORE, FEWER, WAYS };
     const int kept[WAYS] = {[SHARE] = share, [MOST] = low, [MORE] = (share + high) / 2, [FEWER] = (low + share) / 2};
     for (int i = 0; i < options_count(o); i += o->n_kept) {
         struct candidate c = {.strategy = g->fixed};
         options_place(o, i, &c.strategy);
-        if (distance(&c.strategy, &best->strategy) > AWAY)
+        if (distance(&c.strategy, &best->strategy) > AWAY ||
+            (cl->look_at == CLIMB_FINE_GRIDS && search_is_coarse(&c.strategy) && g->fixed.row_chunk > cl->fixed.row_chunk))
             continue;
         for (int k = 0; k < WAYS; k++) {
             c.strategy.kept_chunks = kept[k];
@@ -198,9 +150,9 @@ static void offer_neighbours(const struct climb *cl, struct grid *g, const struc
             if (c.redundant || c.excess > 1 || c.estimate >= CLIMB_FASTER * search_weighed(best) ||
                 search_settled(x, &c.strategy))
                 continue;
-            double seconds = expected(cl, &c, best);
-            if (seconds < CLIMB_CLOSE * search_weighed(best))
-                offer(list, g, &c, seconds);
+            double price = expected(cl, &c, best);
+            if (price < CLIMB_CLOSE * search_weighed(best))
+                offer(list, g, &c, price);
         }
     }
 }
@@ -216,20 +168,10 @@ static double alpha_error(const struct climb *cl, const struct strategy *grid)
 static enum status look_on_grid(struct climb *cl, const struct strategy *like, const struct candidate *best,
                                 struct neighbours *list)
 {
-    struct grid *g = find_or_add_grid(cl, like);
-    if (!g || alpha_error(cl, &g->fixed) > alpha_error(cl, &cl->fixed))
-        return OK;
-    if (!g->tried.estimator) {
-        struct options o;
-        double all, layer;
-        options_of(&cl->s, &g->fixed, (int)cl->m->config.layers, &o);
-        TRY(estimator_create(cl->m, &cl->s, &o, &g->fixed, &cl->cost, cl->limit, &g->tried.estimator));
-        estimator_instrs(g->tried.estimator, &all, &layer);
-        g->large = all > SEARCH_WHOLE;
-    }
-    if (g->large)
-        return OK;
-    offer_neighbours(cl, g, best, list);
+    struct grid *g;
+    TRY(climb_open(cl, like, &g));
+    if (g && !g->large && alpha_error(cl, &g->fixed) <= alpha_error(cl, &cl->fixed))
+        offer_neighbours(cl, g, best, list);
     return OK;
 }
 
@@ -237,7 +179,7 @@ static enum status find_neighbours(struct climb *cl, const struct candidate *bes
 {
     list->n = 0;
     TRY(look_on_grid(cl, &best->strategy, best, list));
-    for (int i = 0; cl->tiles && i < PLAN_NEAR_TILES; i++) {
+    for (int i = 0; cl->look_at != CLIMB_GIVEN_GRIDS && i < PLAN_NEAR_TILES; i++) {
         struct strategy near = best->strategy;
         if (plan_near_tiles(cl->m, &cl->s, i, &near))
             TRY(look_on_grid(cl, &near, best, list));
@@ -273,9 +215,9 @@ static enum status try_neighbours(struct climb *cl, struct neighbours *list, dou
     TRY(parallel_run(attempt, attempts, sizeof *attempts, list->n));
     for (int i = 0; i < list->n; i++) {
         cl->spent += attempts[i].spent;
-        TRY(add_trial(list->grid[i], &list->c[i]));
+        TRY(climb_add(list->grid[i], &list->c[i]));
         if (!search_same_classes(&attempts[i].asked.strategy, &list->c[i].strategy))
-            TRY(add_trial(list->grid[i], &attempts[i].asked));
+            TRY(climb_add(list->grid[i], &attempts[i].asked));
     }
     return OK;
 }
@@ -289,7 +231,7 @@ static enum status climb_from(struct climb *cl, struct candidate *best)
 {
     struct neighbours list;
     *gone_from(cl, &best->strategy) = 1;
-    for (int vain = 0; vain < IN_VAIN && cl->spent < CLIMB_INSTRS;) {
+    for (int vain = 0; vain < IN_VAIN && cl->spent < cl->most;) {
         TRY(find_neighbours(cl, best, &list));
         if (list.n == 0)
             return OK;
@@ -305,25 +247,6 @@ static enum status climb_from(struct climb *cl, struct candidate *best)
     return OK;
 }
 
-typedef int condition(struct climb *cl, const struct candidate *c);
-
-/* The cheapest trial that fits, below a price, of those for which a condition holds (NULL: of all). Returns 0 if there is none.
- */
-static int find_cheapest(struct climb *cl, double most, condition *holds, struct candidate *out)
-{
-    int found = 0;
-    for (int g = 0; g < cl->n; g++)
-        for (int i = 0; i < cl->grids[g].tried.n; i++) {
-            const struct candidate *c = &cl->grids[g].tried.candidates[i];
-            if (c->excess > 1 || search_weighed(c) >= most || (holds && !holds(cl, c)))
-                continue;
-            most = search_weighed(c);
-            *out = *c;
-            found = 1;
-        }
-    return found;
-}
-
 static int is_another_family(struct climb *cl, const struct candidate *c)
 {
     return !*gone_from(cl, &c->strategy);
@@ -337,9 +260,9 @@ static int is_on_usual_grid(struct climb *cl, const struct candidate *c)
 /* Of those about as cheap as the best the one that moves least. */
 static void prefer_less_traffic(struct climb *cl, struct candidate *best)
 {
-    const double most = (cl->tiles ? AS_CHEAP : AS_CHEAP_MEASURED) * search_weighed(best);
+    const double most = (1 + search_margin(&cl->s)) * search_weighed(best);
     struct candidate other;
-    int usual = find_cheapest(cl, most, is_on_usual_grid, &other);
+    int usual = climb_find(cl, most, is_on_usual_grid, &other);
     *best = usual ? other : *best;
     for (int g = 0; g < cl->n; g++)
         for (int i = 0; i < cl->grids[g].tried.n; i++) {
@@ -350,38 +273,141 @@ static void prefer_less_traffic(struct climb *cl, struct candidate *best)
         }
 }
 
-/* Forgets trials with other layer inputs. */
-static void forget_other_inputs(struct climb *cl, int input_every)
+/* *out: the grid that `like` has, or the next one with larger tiles whose programs are small enough; NULL: there is none. */
+static enum status open_coarser(struct climb *cl, const struct strategy *like, struct grid **out)
 {
-    for (int g = 0; g < cl->n; g++) {
-        struct search *x = &cl->grids[g].tried;
-        int n = 0;
-        for (int i = 0; i < x->n; i++)
-            if (x->candidates[i].strategy.input_every == input_every)
-                x->candidates[n++] = x->candidates[i];
-        x->n = x->n_tried = n;
-        cl->grids[g].fixed.input_every = input_every;
+    struct strategy at = *like;
+    TRY(climb_open(cl, &at, out));
+    for (int i = 0; i < COARSER && *out && (*out)->large; i++) {
+        const enum tile_size first = i % 2 ? TILE_ROWS : TILE_HEADS, second = i % 2 ? TILE_HEADS : TILE_ROWS;
+        if (cl->look_at == CLIMB_GIVEN_GRIDS || search_is_bulky(cl->m, &cl->fixed, cl->limit) ||
+            (!plan_other_tiles(cl->m, &cl->s, first, 0, &at) && !plan_other_tiles(cl->m, &cl->s, second, 0, &at)))
+            break;
+        TRY(climb_open(cl, &at, out));
     }
-    cl->fixed.input_every = input_every;
+    if (*out && (*out)->large)
+        *out = NULL;
+    return OK;
 }
 
-/* Forgets trials on other grids. */
-static void forget_other_grids(struct climb *cl, const struct strategy *grid)
+/* Of what was tried on a few layers the best, to be tried whole, on their grids or coarser ones. */
+static enum status find_hinted(struct climb *cl, int from, struct neighbours *list)
+{
+    list->n = 0;
+    for (int i = from; i < cl->n_hints && i < from + TRIALS_AT_ONCE; i++) {
+        const struct candidate *hint = &cl->hints[i];
+        struct grid *g;
+        TRY(open_coarser(cl, &hint->strategy, &g));
+        if (!g)
+            continue;
+        struct candidate c = {.strategy = g->fixed, .late = hint->late};
+        strategy_place(&c.strategy, &hint->strategy);
+        if (c.strategy.device_chunks > 0)
+            TRY(estimator_split(g->tried.estimator));
+        int share = share_kept(g, &hint->strategy);
+        c.strategy.kept_chunks = share;
+        estimator_judge(g->tried.estimator, &c);
+        if (c.excess > 1) {
+            c.strategy.kept_chunks = fewest_kept(g);
+            estimator_judge(g->tried.estimator, &c);
+            search_keep_most(&g->tried, share, &c);
+        }
+        if (c.excess <= 1 && !search_settled(&g->tried, &c.strategy))
+            offer(list, g, &c, hint->seconds);
+    }
+    return OK;
+}
+
+/* What was tried on a few layers may take longer than the others of these. */
+static enum status try_hinted(struct climb *cl, struct candidate *best)
+{
+    struct neighbours list;
+    for (int from = 0; from < cl->n_hints && cl->spent < cl->most; from += TRIALS_AT_ONCE) {
+        TRY(find_hinted(cl, from, &list));
+        TRY(try_neighbours(cl, &list, INFINITY));
+    }
+    best->excess = INFINITY; /* if none of these fits */
+    climb_find(cl, INFINITY, NULL, best);
+    return OK;
+}
+
+/* Whether some trial of all layers tells of the family of s. */
+static int is_told_of(const struct climb *cl, const struct strategy *s)
 {
     for (int g = 0; g < cl->n; g++)
-        if (!strategy_same_grid(&cl->grids[g].fixed, grid))
-            cl->grids[g].tried.n = cl->grids[g].tried.n_tried = 0;
+        for (int i = 0; i < cl->grids[g].tried.n; i++) {
+            const struct candidate *c = &cl->grids[g].tried.candidates[i];
+            if (c->excess <= 1 && search_tells_of(&c->strategy, s))
+                return 1;
+        }
+    return 0;
+}
+
+/* One of each family that no trial tells of and that may be faster, on the best one's grid: those with the lowest estimates. */
+static void find_untold(const struct climb *cl, struct grid *g, const struct candidate *best, struct neighbours *list)
+{
+    const struct options *o = estimator_options(g->tried.estimator);
+    const int kept[] = {share_kept(g, &best->strategy), fewest_kept(g)};
+    list->n = 0;
+    for (int i = 0; i < options_count(o); i += o->n_kept) {
+        struct candidate c = {.strategy = g->fixed};
+        options_place(o, i, &c.strategy);
+        if (is_told_of(cl, &c.strategy))
+            continue;
+        for (int k = 0; k < 2; k++) {
+            c.strategy.kept_chunks = kept[k];
+            estimator_judge(g->tried.estimator, &c);
+            if (k == 1 && c.excess <= 1)
+                search_keep_most(&g->tried, o->kept[0], &c);
+            if (c.redundant || c.excess > 1 || c.estimate >= CLIMB_FASTER * search_weighed(best) ||
+                search_settled(&g->tried, &c.strategy))
+                continue;
+            offer_family(list, g, &c);
+        }
+    }
+}
+
+static enum status try_untold(struct climb *cl, struct candidate *best)
+{
+    struct neighbours list;
+    struct grid *g;
+    TRY(climb_open(cl, &best->strategy, &g));
+    while (cl->spent < cl->most) {
+        find_untold(cl, g, best, &list);
+        if (list.n == 0)
+            return OK;
+        TRY(try_neighbours(cl, &list, best->seconds));
+        climb_find(cl, search_weighed(best), NULL, best);
+    }
+    return OK;
+}
+
+/* Instructions to schedule at most. */
+static enum status limit_effort(struct climb *cl, const struct candidate *best)
+{
+    struct grid *g;
+    double all = 0, layer, gain = (best->seconds - best->least_compute) / best->seconds;
+    TRY(climb_open(cl, &best->strategy, &g));
+    if (g)
+        estimator_instrs(g->tried.estimator, &all, &layer);
+    cl->most = CLIMB_INSTRS * (all <= SEARCH_WHOLE ? 1 : fmin(1, gain / CLIMB_GAIN));
+    return OK;
 }
 
 enum status climb_run(struct climb *cl, struct candidate *best)
 {
-    struct candidate next;
-    forget_other_inputs(cl, best->strategy.input_every);
-    if (!cl->tiles)
-        forget_other_grids(cl, &best->strategy);
-    find_cheapest(cl, search_weighed(best), NULL, best);
-    next = *best;
-    for (int i = 0; i < STARTS && (i == 0 || find_cheapest(cl, FAMILY_CLOSE * search_weighed(best), is_another_family, &next));
+    TRY(limit_effort(cl, best));
+    climb_keep_inputs(cl, best->strategy.input_every);
+    if (cl->look_at == CLIMB_GIVEN_GRIDS)
+        climb_keep_grid(cl, &best->strategy);
+    if (!best->whole)
+        TRY(try_hinted(cl, best));
+    if (best->excess > 1)
+        return OK;
+    climb_find(cl, search_weighed(best), NULL, best);
+    TRY(try_untold(cl, best));
+    struct candidate next = *best;
+    for (int i = 0; i < STARTS && (i == 0 || climb_find(cl, FAMILY_CLOSE * search_weighed(best), is_another_family, &next));
          i++) {
         TRY(climb_from(cl, &next));
         if (search_weighed(&next) < search_weighed(best))
@@ -389,18 +415,4 @@ enum status climb_run(struct climb *cl, struct candidate *best)
     }
     prefer_less_traffic(cl, best);
     return OK;
-}
-
-int climb_next(struct climb *cl, const struct candidate *after, struct candidate *out)
-{
-    double least = INFINITY;
-    for (int g = 0; g < cl->n; g++)
-        for (int i = 0; i < cl->grids[g].tried.n; i++) {
-            const struct candidate *c = &cl->grids[g].tried.candidates[i];
-            if (c->excess > 1 || search_weighed(c) >= least || search_weighed(c) <= search_weighed(after))
-                continue;
-            least = search_weighed(c);
-            *out = *c;
-        }
-    return isfinite(least);
 }

@@ -8,10 +8,14 @@
 /* Trials by tile grid. */
 struct climb;
 
-/* For settings whose mesh and stage are decided, as `fixed`, on the usual grid, has them. Other grids are looked at if `tiles` is
- * not 0. m, limit and what the settings point to must outlive it. ERR_NOMEM. */
+/* Those that trials were added of; others beside them, too; of these only those of many row chunks, where activations travel
+ * (search_is_coarse). */
+enum climb_grids { CLIMB_GIVEN_GRIDS, CLIMB_ANY_GRIDS, CLIMB_FINE_GRIDS };
+
+/* For settings whose mesh and stage are decided, as `fixed`, on the usual grid, has them. Looks at the
+ * grids named. m, limit and what the settings point to must outlive it. ERR_NOMEM. */
 enum status climb_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
-                         const struct cost_model *cost, const int64_t limit[TIERS], int tiles, struct climb **out);
+                         const struct cost_model *cost, const int64_t limit[TIERS], enum climb_grids grids, struct climb **out);
 void climb_destroy(struct climb *c); /* NULL is fine */
 
 /* Adds what a search on a grid has tried. */
@@ -24,6 +28,8 @@ enum status climb_run(struct climb *c, struct candidate *best);
 /* The next trial by price. Returns 0 if there is none. */
 int climb_next(struct climb *c, const struct candidate *after, struct candidate *out);
 
+/* Whether c was tried on all layers. */
+int climb_knows(const struct climb *cl, const struct candidate *c);
 /* The lowest price (search_weighed) of what was tried on a grid and fits; INFINITY: nothing does. */
 double climb_price_on(const struct climb *c, const struct strategy *grid);
 

@@ -93,6 +93,12 @@ static inline void strategy_take_grid(struct strategy *s, const struct strategy 
     s->loss_tile = like->loss_tile;
 }
 
+/* The number of row chunks that is as large a share of them as `like` keeps. */
+static inline int strategy_share(const struct strategy *s, const struct strategy *like)
+{
+    return (int)ceil_div(like->kept_chunks * ceil_div(s->rows, s->row_chunk), ceil_div(like->rows, like->row_chunk));
+}
+
 /* Everything where `like` has it; alpha, a number of row chunks, stays as it is. */
 static inline void strategy_place(struct strategy *s, const struct strategy *like)
 {

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "plan/glance.h"
+#include "plan/search_trials.h"
 #include "plan/variants.h"
 #include "plan/whole.h"
 #include "seqpar/seqpar.h"
@@ -15,36 +16,73 @@
  * whole, with all programs of the set. */
 enum { MOST_PLANS = 4 };
 
+/* What is planned for: model, settings, costs, budgets. */
+struct task {
+    const struct model *m;
+    const struct settings *s;
+    const struct cost_model *cost;
+    const int64_t *limit;
+};
+
 /* A whole step may take so many times what its trial said before the next candidate is planned, too: a trial of all layers
  * differs by how tightly it is packed alone, one of few layers by more. */
 #define WHOLE_TRIAL_HOLDS 1.001
 #define TRIAL_HOLDS 1.03
 
-static int trial_holds(const struct candidate *c, const struct plan *plan)
+/* c planned, as loosely packed as its trial of all layers was if it takes longer otherwise: tightly packed, addresses are used
+ * again sooner. */
+static enum status plan_as_tried(const struct task *t, const struct candidate *c, double *excess, struct plan **out)
 {
-    return !c->tried || plan->seconds <= (c->whole ? WHOLE_TRIAL_HOLDS : TRIAL_HOLDS) * c->seconds;
+    struct plan *loose;
+    double of_loose;
+    TRY(plan_candidate(t->m, t->s, c, t->cost, t->limit, 0, excess, out));
+    if (!(*out)->fits || !c->whole || (*out)->seconds <= WHOLE_TRIAL_HOLDS * c->seconds)
+        return OK;
+    enum status st = plan_candidate(t->m, t->s, c, t->cost, t->limit, TRIAL_SLACK, &of_loose, &loose);
+    if (st != OK) {
+        plan_destroy(*out);
+        return st;
+    }
+    int better = loose->fits && loose->seconds < (*out)->seconds;
+    plan_destroy(better ? *out : loose);
+    *out = better ? loose : *out;
+    *excess = better ? of_loose : *excess;
+    return OK;
+}
+
+/* Whether the plan of the i-th candidate takes what its trial said; where the next one was tried on all layers, it is known to be
+ * worth planning as soon as this one takes longer. */
+static int trial_holds(const struct search *search, int i, const struct plan *plan)
+{
+    const struct candidate *c = &search->candidates[i];
+    int whole = c->whole || (i + 1 < search->n && c[1].tried && c[1].whole);
+    return !c->tried || plan->seconds <= (whole ? WHOLE_TRIAL_HOLDS : TRIAL_HOLDS) * c->seconds;
 }
 
 /* The first candidate that fits and takes what its trial said, or the fastest of those that fit until then (of large programs
- * there are two); else the one that exceeds by the least. */
-static enum status plan_first(const struct search *search, const struct model *m, const struct settings *s,
-                              const struct cost_model *cost, const int64_t limit[TIERS], struct plan **out)
+ * there are two); else the one that exceeds by the least. *usual: seconds of what was planned on the usual grid and fits,
+ * INFINITY: nothing was. */
+static enum status plan_first(const struct task *t, const struct search *search, const struct strategy *fixed, struct plan **out,
+                              double *usual)
 {
     struct plan *best = NULL;
     double least = INFINITY; /* excess of the best */
+    *usual = INFINITY;
     for (int i = 0; i < search->n && i < MOST_PLANS; i++) {
         const struct candidate *c = &search->candidates[i];
         struct plan *next = NULL;
         double excess = INFINITY;
         if (i > 0 && (!c->tried || c->excess > 1 || (best->fits && c->seconds >= best->seconds)))
             break;
-        enum status st = plan_candidate(m, s, c, cost, limit, &excess, &next);
+        enum status st = plan_as_tried(t, c, &excess, &next);
         if (st != OK) {
             plan_destroy(best);
             return st;
         }
-        int second = best && best->fits, done = next->fits && (trial_holds(c, next) || (second && !c->whole)),
+        int second = best && best->fits, done = next->fits && (trial_holds(search, i, next) || (second && !c->whole)),
             better = second ? next->fits && next->seconds < best->seconds : next->fits || excess < least;
+        if (next->fits && strategy_same_grid(&next->strategy, fixed))
+            *usual = fmin(*usual, next->seconds);
         least = better ? excess : least;
         plan_destroy(better ? best : next);
         best = better ? next : best;
@@ -83,19 +121,11 @@ enum status plan_fixed(const struct model *m, const struct settings *s, struct s
     return OK;
 }
 
-/* What is planned for: model, settings, costs, budgets. */
-struct task {
-    const struct model *m;
-    const struct settings *s;
-    const struct cost_model *cost;
-    const int64_t *limit;
-};
-
 static enum status plan_on_grid(const struct task *t, const struct strategy *fixed, struct plan **out)
 {
     struct search search;
     TRY(search_create(t->m, t->s, fixed, t->cost, t->limit, &search));
-    enum status st = plan_first(&search, t->m, t->s, t->cost, t->limit, out);
+    enum status st = plan_first(t, &search, fixed, out, &(double){0});
     search_destroy(&search);
     return st;
 }
@@ -162,7 +192,7 @@ static enum status plan_leanest(const struct task *t, const struct candidate *c,
     struct plan *next;
     double excess;
     overlapped.pace = 0;
-    TRY(plan_candidate(t->m, t->s, &overlapped, t->cost, t->limit, &excess, &next));
+    TRY(plan_candidate(t->m, t->s, &overlapped, t->cost, t->limit, 0, &excess, &next));
     struct plan *worse = next->fits ? *out : next;
     *out = next->fits ? next : *out;
     plan_destroy(worse);
@@ -194,12 +224,17 @@ static enum status plan_finer(const struct task *t, struct strategy fixed, int g
 static enum status plan_variant(const struct task *t, const struct variant *v, struct plan **out)
 {
     struct plan *usual;
-    TRY(plan_first(&v->search, t->m, t->s, t->cost, t->limit, out));
+    double on_usual;
+    TRY(plan_first(t, &v->search, &v->usual, out, &on_usual));
     if (strategy_same_grid(&(*out)->strategy, &v->usual))
         return OK;
-    (*out)->usual = (struct usual_grid){v->usual.row_chunk, v->usual.loss_tile, v->usual.head_tile, fmax(0, v->usual_slower)};
+    double slower = isfinite(on_usual) ? on_usual / (*out)->seconds - 1 : v->usual_slower;
+    (*out)->usual = (struct usual_grid){v->usual.row_chunk, v->usual.loss_tile, v->usual.head_tile, fmax(0, slower)};
+    if (isfinite(on_usual))
+        return OK;
+    const struct candidate *best = &v->search.candidates[0];
     if ((*out)->fits && v->usual_slower > 0 &&
-        (*out)->seconds <= fmin(TRIAL_HOLDS, 1 + v->usual_slower) * v->search.candidates[0].seconds)
+        (!best->tried || (*out)->seconds <= fmin(TRIAL_HOLDS, 1 + v->usual_slower) * best->seconds))
         return OK;
     TRY(plan_on_grid(t, &v->usual, &usual));
     int better = !(*out)->fits || (usual->fits && usual->seconds < (*out)->seconds);
@@ -243,10 +278,10 @@ static enum status plan_best(const struct task *t, const struct variant *v, cons
     return plan_finer(t, v->usual, grids, out);
 }
 
-/* Of so many row chunks one more stays on the device, or is computed again, where slow links would hold the step up; that often;
- * and the share of the step that is given for it. */
+/* Of so many row chunks one more stays on the device, or is computed again, or chunks are half as long, where slow links would
+ * hold the step up; that often; and the share of the step that is given for it. */
 #define SLOW_CHUNKS 8
-#define SLOW_STEPS 3
+#define SLOW_STEPS 4
 #define SLOW_GIVES 0.02
 
 /* Plans `more` in place of *out and of `now`, if it takes `most` seconds at most, and slow links less so. */
@@ -257,13 +292,16 @@ static enum status plan_instead(const struct task *t, const struct strategy *mor
     struct plan *plan;
     double excess;
     TRY(search_price(t->m, t->s, more, t->cost, t->limit, &next));
-    if (next.excess > 1 || next.seconds > most || search_slow_cost(&next) >= search_slow_cost(now))
+    if (next.excess > 1 || next.seconds > most || next.slow >= now->slow)
         return OK;
-    TRY(plan_candidate(t->m, t->s, &next, t->cost, t->limit, &excess, &plan));
+    TRY(plan_candidate(t->m, t->s, &next, t->cost, t->limit, 0, &excess, &plan));
     plan->usual = (*out)->usual;
+    if (plan->usual.row_chunk == more->row_chunk && plan->usual.head_tile == more->head_tile &&
+        plan->usual.loss_tile == more->loss_tile)
+        plan->usual = (struct usual_grid){0};
     plan->finer = (*out)->finer;
     enum status st = plan->fits ? plan_as_candidate(plan, &next) : OK;
-    int better = st == OK && plan->fits && next.seconds <= most && search_slow_cost(&next) < search_slow_cost(now);
+    int better = st == OK && plan->fits && next.seconds <= most && next.slow < now->slow;
     plan_destroy(better ? *out : plan);
     *out = better ? plan : *out;
     *now = better ? next : *now;
@@ -274,11 +312,11 @@ static enum status plan_instead(const struct task *t, const struct strategy *mor
 static enum status plan_for_slow_links(const struct task *t, struct plan **out)
 {
     struct candidate now;
-    int chunks = (int)ceil_div((*out)->strategy.rows, (*out)->strategy.row_chunk), part = (int)ceil_div(chunks, SLOW_CHUNKS);
     double most = (1 + SLOW_GIVES) * (*out)->seconds;
     TRY(plan_as_candidate(*out, &now));
     for (int i = 0; i < SLOW_STEPS && search_suffers(&now) && now.strategy.acts != RES_DEVICE; i++) {
-        struct strategy nearer = now.strategy, fewer = now.strategy;
+        struct strategy nearer = now.strategy, fewer = now.strategy, finer = now.strategy;
+        int chunks = (int)ceil_div(now.strategy.rows, now.strategy.row_chunk), part = (int)ceil_div(chunks, SLOW_CHUNKS);
         double before = now.slow;
         if (fewer.kept_chunks < chunks && nearer.device_chunks < chunks - fewer.kept_chunks)
             nearer.device_chunks = chunks - fewer.kept_chunks; /* the others have less to send */
@@ -288,6 +326,11 @@ static enum status plan_for_slow_links(const struct task *t, struct plan **out)
             TRY(plan_instead(t, &nearer, most, &now, out));
         if (now.slow == before && t->s->alpha < 0 && fewer.kept_chunks >= 0)
             TRY(plan_instead(t, &fewer, most, &now, out));
+        if (now.slow == before && variant_grid_gain(t->s) < SEARCH_GAIN && plan_other_tiles(t->m, t->s, TILE_ROWS, 1, &finer)) {
+            finer.device_chunks = 2 * now.strategy.device_chunks;
+            finer.kept_chunks = strategy_share(&finer, &now.strategy);
+            TRY(plan_instead(t, &finer, most, &now, out));
+        }
         if (now.slow == before)
             return OK;
     }

@@ -30,7 +30,7 @@ struct longest {
 struct usual_grid {
     int64_t row_chunk, loss_tile;
     int head_tile; /* 0: it was taken */
-    double slower; /* than the one taken, by this share of that one's step */
+    double slower; /* than the one taken, by this share of that one's step; INFINITY: what was taken does not fit there */
 };
 
 struct plan {

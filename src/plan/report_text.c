@@ -51,6 +51,9 @@ void plan_describe(const struct plan *p, char *buf, int size)
     strategy_describe(&p->strategy, text, sizeof text);
     if (p->finer)
         snprintf(why, sizeof why, " (finer than by default, to fit)");
+    else if (u->head_tile > 0 && isinf(u->slower))
+        snprintf(why, sizeof why, " (for speed: it does not fit with rows=%lld,heads=%d,loss=%lld)", (long long)u->row_chunk,
+                 u->head_tile, (long long)u->loss_tile);
     else if (u->head_tile > 0)
         snprintf(why, sizeof why, " (for speed: rows=%lld,heads=%d,loss=%lld take %.*f%% longer)", (long long)u->row_chunk,
                  u->head_tile, (long long)u->loss_tile, u->slower < 0.01, 100 * u->slower);

@@ -16,6 +16,14 @@ static void remove_redundant(struct search *s)
     s->n = n;
 }
 
+/* Whether programs are small enough to be tried with all layers. */
+static int are_small(const struct estimator *e)
+{
+    double all, layer;
+    estimator_instrs(e, &all, &layer);
+    return all <= SEARCH_WHOLE;
+}
+
 /* All that the settings leave open, estimated if there is a choice or if it is asked for. */
 static enum status list_all(const struct model *m, const struct settings *s, const struct strategy *fixed,
                             const struct cost_model *cost, const int64_t limit[TIERS], int always, struct search *out)
@@ -23,7 +31,7 @@ static enum status list_all(const struct model *m, const struct settings *s, con
     struct options o;
     options_of(s, fixed, (int)m->config.layers, &o);
     *out = (struct search){.n = options_count(&o), .beat = INFINITY};
-    out->candidates = sys_calloc((size_t)out->n + 2 + SEARCH_PUT_FIRST + SEARCH_NEARER + SEARCH_FINER, sizeof *out->candidates);
+    out->candidates = sys_calloc((size_t)out->n + 2 + SEARCH_PUT + SEARCH_NEARER + SEARCH_FINER, sizeof *out->candidates);
     enum status st = out->candidates ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
     if (st == OK && (out->n > 1 || always))
         st = estimator_create(m, s, &o, fixed, cost, limit, &out->estimator);
@@ -31,6 +39,7 @@ static enum status list_all(const struct model *m, const struct settings *s, con
         search_destroy(out);
         return st;
     }
+    out->whole = out->estimator && are_small(out->estimator);
     for (int i = 0; i < out->n; i++) {
         struct candidate *c = &out->candidates[i];
         c->strategy = *fixed;
@@ -139,8 +148,7 @@ static enum status put_first(struct search *x, const struct strategy *fixed, con
     const struct options *o = estimator_options(x->estimator);
     const struct strategy *like = &other->strategy;
     struct candidate c = {.strategy = *fixed};
-    int64_t chunks = ceil_div(fixed->rows, fixed->row_chunk), of = ceil_div(like->rows, like->row_chunk);
-    int share = (int)ceil_div(like->kept_chunks * chunks, of);
+    int share = strategy_share(fixed, like);
     strategy_place(&c.strategy, like);
     c.strategy.input_every = fixed->input_every;
     c.strategy.kept_chunks = o->kept[o->n_kept - 1];
@@ -168,12 +176,9 @@ static enum status search_inputs(const struct model *m, const struct settings *s
                                  int brief, struct search *out)
 {
     const struct candidate *beat = lead->beat;
-    double all, layer;
     TRY(list_all(m, s, fixed, cost, limit, 0, out));
     if (out->n == 1)
         return OK;
-    estimator_instrs(out->estimator, &all, &layer);
-    out->whole = all <= SEARCH_WHOLE;
     out->brief = brief;
     out->known = lead->known;
     struct trials t = {m, s, cost, limit, out, TRIAL_SLACK};
@@ -231,6 +236,21 @@ enum status search_to_beat(const struct model *m, const struct settings *s, cons
         if (fits ? !worth : is_hopeless(out->candidates[0].excess, gained))
             return OK;
     }
+    return OK;
+}
+
+enum status search_glance(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                          const struct cost_model *cost, const int64_t limit[TIERS], double *instrs, double *least)
+{
+    struct search x;
+    double layer;
+    TRY(list_all(m, s, fixed, cost, limit, 1, &x));
+    estimator_instrs(x.estimator, instrs, &layer);
+    *least = INFINITY;
+    for (int i = 0; i < x.n; i++)
+        if (x.candidates[i].excess <= 1)
+            *least = fmin(*least, x.candidates[i].estimate);
+    search_destroy(&x);
     return OK;
 }
 
@@ -367,6 +387,7 @@ static enum status try_one(const struct model *m, const struct settings *s, cons
     if (strategy->nearer > 0)
         options_open_nearer(&o, strategy->nearer_class);
     TRY(estimator_create(m, s, &o, &fixed, cost, limit, &x.estimator));
+    x.whole = are_small(x.estimator);
     *out = (struct candidate){.strategy = *strategy};
     enum status st = chunks > 0 ? estimator_split(x.estimator) : OK;
     estimator_judge(x.estimator, out);
@@ -394,10 +415,10 @@ enum status search_fits(const struct model *m, const struct settings *s, const s
     return try_one(m, s, strategy, cost, limit, search_try_leanest, out);
 }
 
-void search_put_first(struct search *x, const struct candidate *c)
+void search_put(struct search *x, int at, const struct candidate *c)
 {
-    memmove(&x->candidates[1], &x->candidates[0], (size_t)x->n * sizeof *c);
-    x->candidates[0] = *c;
+    memmove(&x->candidates[at + 1], &x->candidates[at], (size_t)(x->n - at) * sizeof *c);
+    x->candidates[at] = *c;
     x->n++;
     x->n_tried++;
 }

@@ -51,6 +51,11 @@ struct search {
 enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
                           const struct cost_model *cost, const int64_t limit[TIERS], struct search *out);
 
+/* What is reckoned on the grid of `fixed`: instructions of a step's program, about, and the least seconds of what ought to fit
+ * (INFINITY: nothing). */
+enum status search_glance(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                          const struct cost_model *cost, const int64_t limit[TIERS], double *instrs, double *least);
+
 /* What a search is to be better than, and goes on from. */
 struct search_lead {
     const struct candidate *beat;  /* the best so far; NULL: none */
@@ -69,9 +74,9 @@ enum status search_to_beat(const struct model *m, const struct settings *s, cons
 enum status search_briefly(const struct model *m, const struct settings *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
                            double *spent, struct candidate *out);
-/* Puts a better one first that was tried on any grid; there is room for so many. */
-enum { SEARCH_PUT_FIRST = 4 };
-void search_put_first(struct search *x, const struct candidate *c);
+/* Puts one that was tried on any grid among those tried; there is room for so many. */
+enum { SEARCH_PUT = 4 };
+void search_put(struct search *x, int at, const struct candidate *c);
 void search_destroy(struct search *s);
 
 /* Schedules candidates in order of estimate, with the stalls that trials have shown until then, until none ought to be faster
@@ -121,13 +126,15 @@ enum status search_shortened(const struct model *m, const struct settings *s, in
  */
 int search_order(const void *a, const void *b);
 
+/* What the search gives of the step for less traffic, as a share of it. */
+double search_margin(const struct settings *s);
+
 /* Whether links slower by FIT_SLOW add more to the step than they may. */
 int search_suffers(const struct candidate *c);
-/* Seconds of the step, and what such links add beyond that. */
+/* Seconds of the step, and what such links add beyond that: of all of it, and as far as it counts. */
 double search_slow_cost(const struct candidate *c);
-/* Seconds of the step, and what counts like them: what slow links add, and writes to drives. */
 double search_cost(const struct candidate *c);
-/* The same, and what messages cost compute, hidden or not. */
+/* The latter, and what messages cost compute, hidden or not: the price that searches go by. */
 double search_weighed(const struct candidate *c);
 
 /* The largest share of a tier's limit that is needed, and of which tier. */

@@ -1,16 +1,18 @@
 /* Around the fastest placement that was tried: other numbers of kept chunks, and less traffic at almost its speed. */
+#include "plan/hardware.h"
 #include "plan/search_trials.h"
 
 #include <math.h>
 #include <string.h>
 
-/* What the search gives at most for less traffic, as a share of the step. */
-#define MARGIN 0.003
+/* What the search gives at most for less traffic, as a share of the step: of measured figures and of trials of a few
+ * layers, and of data sheets, where it is to settle what is about the same. */
+#define MARGIN_NOISY 0.003
+#define MARGIN 5e-4
 /* What links slower by FIT_SLOW may add to the step before that counts like the step, up to a share of it: where a step waits
- * for links anyway, a much longer one that does not is no gain. And what a second of drive writes counts in any case. */
+ * for links anyway, a much longer one that does not is no gain. */
 #define SLOW_MAY 1.03
 #define SLOW_COUNTS 0.01
-#define WRITES_COUNT 0.05
 /* What a second of traffic is worth in seconds of the step, as others use the links, too; and what one of drive writes is: at 20
  * GB/s it wears drives of one write a day for five years by about what a second of a rented GPU costs. */
 #define TRAFFIC_WORTH 0.1
@@ -28,6 +30,21 @@ struct refining {
     double spent; /* instructions */
     double room;  /* the largest excess by estimate that ought to fit, as trials that did not have shown */
 };
+
+double search_margin(const struct settings *s)
+{
+    return s->hardware && !s->hardware->cpu ? MARGIN : MARGIN_NOISY;
+}
+
+int search_is_coarse(const struct strategy *s)
+{
+    return s->acts != RES_DEVICE && ceil_div(s->rows, s->row_chunk) < SEARCH_FEW_CHUNKS;
+}
+
+int search_is_bulky(const struct model *m, const struct strategy *s, const int64_t limit[TIERS])
+{
+    return 32 * s->rows * m->config.dim * (int64_t)dtype_size(s->dtype) > limit[TIER_DEVICE];
+}
 
 int search_same_classes(const struct strategy *a, const struct strategy *b)
 {
@@ -82,7 +99,7 @@ double search_slow_cost(const struct candidate *c)
 
 double search_cost(const struct candidate *c)
 {
-    return fmin(search_slow_cost(c), (1 + SLOW_COUNTS) * c->seconds) + WRITES_COUNT * c->written;
+    return fmin(search_slow_cost(c), (1 + SLOW_COUNTS) * c->seconds);
 }
 
 double search_weighed(const struct candidate *c)
@@ -145,23 +162,25 @@ static int find_leaner(const struct refining *r, const struct candidate *fastest
 }
 
 /* What is fast enough, given what was tried. */
-static double enough(const struct search *x)
+static double enough(const struct refining *r)
 {
+    const struct search *x = r->x;
     double least = INFINITY;
     for (int i = 0; i < x->n_tried; i++)
         if (x->candidates[i].excess <= 1)
             least = fmin(least, search_cost(&x->candidates[i]));
-    return (1 + MARGIN) * least;
+    return (1 + (x->whole ? search_margin(r->trials->s) : MARGIN_NOISY)) * least;
 }
 
 /* Brings the best to the front of those that were tried and are fast enough. Returns below what score another one is worth
  * trying. */
-static double choose(struct search *x)
+static double choose(const struct refining *r)
 {
+    struct search *x = r->x;
     int at = -1;
     for (int i = 0; i < x->n_tried; i++) {
         const struct candidate *c = &x->candidates[i];
-        if (c->excess <= 1 && search_cost(c) <= enough(x) && (at < 0 || search_score(c) < search_score(&x->candidates[at])))
+        if (c->excess <= 1 && search_cost(c) <= enough(r) && (at < 0 || search_score(c) < search_score(&x->candidates[at])))
             at = i;
     }
     struct candidate chosen = x->candidates[at];
@@ -180,13 +199,13 @@ static enum status keep_fewer(struct refining *r, double least)
         c.strategy.kept_chunks = (low + high) / 2;
         estimator_judge(r->x->estimator, &c);
         c.slow = c.seconds;
-        if (c.excess <= 1 && search_cost(&c) <= enough(r->x) && !search_settled(r->x, &c.strategy)) {
+        if (c.excess <= 1 && search_cost(&c) <= enough(r) && !search_settled(r->x, &c.strategy)) {
             if (search_score(&c) >= least)
                 return OK;
             TRY(try(r, &c));
             tries++;
         }
-        if (c.excess <= 1 && search_cost(&c) <= enough(r->x))
+        if (c.excess <= 1 && search_cost(&c) <= enough(r))
             high = c.strategy.kept_chunks;
         else
             low = c.strategy.kept_chunks + 1;
@@ -199,15 +218,15 @@ enum status search_refine(const struct trials *t, struct search *x)
     struct refining r = {t, x, 0, 1};
     if (x->candidates[0].excess > 1)
         return OK;
-    choose(x);
+    choose(&r);
     struct candidate fastest = x->candidates[0], next;
     TRY(refine_kept(&r, &fastest));
-    double least = choose(x);
-    for (int i = 0; i < LEANER_TRIES && r.spent < REFINE_INSTRS && find_leaner(&r, &fastest, enough(x), &least, &next); i++) {
+    double least = choose(&r);
+    for (int i = 0; i < LEANER_TRIES && r.spent < REFINE_INSTRS && find_leaner(&r, &fastest, enough(&r), &least, &next); i++) {
         TRY(try(&r, &next));
-        least = choose(x);
+        least = choose(&r);
     }
     TRY(keep_fewer(&r, least));
-    choose(x);
+    choose(&r);
     return OK;
 }

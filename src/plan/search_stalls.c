@@ -62,7 +62,7 @@ double stalls_of(const struct search *x, const struct candidate *c, resemblance 
     for (int i = 0; i < x->n_tried; i++) {
         const struct candidate *t = &x->candidates[i];
         if (t->excess <= 1 && REACH * t->traffic >= c->traffic && like(&t->strategy, &c->strategy))
-            rate = fmin(rate, stalls_shown(t));
+            rate = fmin(rate, fmax(0, search_weighed(t) - t->estimate) / fmax(t->traffic, 1e-9));
     }
     return rate;
 }

@@ -24,6 +24,7 @@
  * nearly all of the drives. */
 #define WRITES_YIELD (DRIVE_DEPTH / 2)
 #define WRITES_LAST (DRIVE_DEPTH / 4)
+#define TIGHT 0.98          /* excess from which on a trial that fits may not fit with all programs of the set */
 #define LATE_HELPS 1.01     /* where compute waits for less, fetching later does not help */
 #define YIELDING_HELPS 1.01 /* where compute waits for less, writes to drives do not hold it up */
 /* So many of the leanest placements are tried where those that ought to fit do not: what classes need at different moments was
@@ -59,9 +60,7 @@ enum tier search_scarce(const int64_t bytes[TIERS], const int64_t limit[TIERS])
 static int64_t trial_layers(const struct trials *x, const struct candidate *c)
 {
     int64_t period = c->strategy.input_every, n = c->strategy.device_layers + 2 + period, layers = x->m->config.layers;
-    double all, layer;
-    estimator_instrs(x->search->estimator, &all, &layer);
-    return 2 * n - period >= layers || all <= SEARCH_WHOLE ? layers : n;
+    return 2 * n - period >= layers || x->search->whole ? layers : n;
 }
 
 double trial_instrs(const struct trials *x, const struct candidate *c)
@@ -77,7 +76,8 @@ struct scheduled {
     const struct trials *trials;
     const struct strategy *strategy;
     int64_t layers, limit[TIERS];
-    int pace; /* that was found */
+    int without_update; /* the step's program, not that of an update and a step */
+    int pace;           /* that was found */
     double seconds, slow;
     int64_t arena[TIERS];
 };
@@ -92,7 +92,8 @@ static enum status schedule_layers(void *job)
     struct io_buffers io;
     struct cost_model slow;
     struct strategy s = *out->strategy;
-    int role = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (x->s->grad_accum == 1 ? ROLE_LAST : 0);
+    int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (x->s->grad_accum == 1 ? ROLE_LAST : 0);
+    role |= out->without_update ? 0 : ROLE_UPDATE;
     s.nearer = (int)(s.nearer * out->layers / x->m->config.layers); /* the same share */
     TRY(search_shortened(x->m, x->s, out->layers, &m));
     enum status st;
@@ -139,13 +140,27 @@ static enum status trial_serially(const struct trials *x, struct candidate *c)
     int64_t layers = x->m->config.layers, period = c->strategy.input_every, n = trial_layers(x, c);
     n += (layers - n) % period; /* whole turns are left */
     int two = period > 1 && n + period <= layers;
-    struct scheduled models[2] = {{x, &c->strategy, two ? n + period : n, {0}, FIT_SERIAL, 0, 0, {0}},
-                                  {x, &c->strategy, n, {0}, FIT_SERIAL, 0, 0, {0}}};
+    struct scheduled models[2] = {
+        {.trials = x, .strategy = &c->strategy, .layers = two ? n + period : n, .pace = FIT_SERIAL},
+        {.trials = x, .strategy = &c->strategy, .layers = n, .pace = FIT_SERIAL},
+    };
     TRY(parallel_run(schedule_layers, models, sizeof *models, 1 + two));
     for (int t = 0; two && t < TIERS; t++)
         c->layer_bytes[t] = (models[0].arena[t] - models[1].arena[t]) / period;
     conclude(x, c, &models[0]);
     c->seconds = c->slow = c->estimate;
+    return OK;
+}
+
+/* Where that fits just so, the first step's program need not, which may be packed less well. */
+static enum status also_without_update(const struct trials *x, struct candidate *c, const struct scheduled *tried)
+{
+    struct scheduled step = *tried;
+    step.without_update = 1;
+    TRY(schedule_layers(&step));
+    for (int t = 0; t < TIERS; t++)
+        c->bytes[t] = max_i64(c->bytes[t], step.arena[t]);
+    c->excess = search_excess(c->bytes, x->limit);
     return OK;
 }
 
@@ -155,8 +170,9 @@ static enum status trial_as_part(const struct trials *x, struct candidate *c, in
     int64_t n = trial_layers(x, c), more = x->m->config.layers - n, period = c->strategy.input_every;
     int two = more > 0;
     double micro_batches = (double)x->s->grad_accum, periods = (double)more / (double)period;
-    struct scheduled models[2] = {{x, &c->strategy, n, {0}, pace, 0, 0, {0}},
-                                  {x, &c->strategy, n - period, {INT64_MAX, INT64_MAX, INT64_MAX}, pace, 0, 0, {0}}},
+    struct scheduled models[2] =
+        {{.trials = x, .strategy = &c->strategy, .layers = n, .pace = pace},
+         {.trials = x, .strategy = &c->strategy, .layers = n - period, .limit = {INT64_MAX, INT64_MAX, INT64_MAX}, .pace = pace}},
                      *whole = &models[0], *shorter = &models[1];
     limit_layers(x, c, of, n, whole->limit);
     TRY(parallel_run(schedule_layers, models, sizeof *models, 1 + two));
@@ -173,7 +189,7 @@ static enum status trial_as_part(const struct trials *x, struct candidate *c, in
     conclude(x, c, whole);
     c->seconds = fmax(c->estimate, c->seconds * micro_batches);
     c->slow = fmax(c->seconds, c->slow * micro_batches);
-    return OK;
+    return two || c->excess > 1 || c->excess <= TIGHT ? OK : also_without_update(x, c, whole);
 }
 
 /* Too few layers to hold the share of a model's that have a class nearer: between those of which all have, and none. */

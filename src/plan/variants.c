@@ -5,6 +5,7 @@
 #include "plan/climb.h"
 #include "plan/hardware.h"
 #include "plan/plan.h"
+#include "plan/search_trials.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,11 +22,61 @@
 #define MOST_ROUNDS 3
 #define STEP_INSTRS 600e3
 
+/* A start's placement may be reckoned to take so many times what the usual grid's does; and from how many times too many
+ * instructions on all sizes are made larger at once. */
+#define START_SLOWER 1.003
+#define COARSEN_ALL 8
+/* Of fewer loss tiles the logits take memory for nothing: they are few instructions. */
+#define LOSS_TILES 128
 /* Stages by what is partitioned, most first. */
 static const int stages[] = {3, 2, 1};
 enum { STAGES = sizeof stages / sizeof *stages };
 
-/* On the usual grid, or (not NULL) on another one. */
+double variant_grid_gain(const struct settings *s)
+{
+    return s->hardware && !s->hardware->cpu ? TILES_GAIN : MEASURED_GAIN;
+}
+
+/* One size of the grid larger, the others in turn, or all of them. Returns 0 if none can be. */
+static int coarsen(const struct model *m, const struct settings *s, int all, int turn, struct strategy *t)
+{
+    int changed = 0;
+    for (int i = 0; i < TILE_SIZES && (all || !changed); i++) {
+        enum tile_size which = (enum tile_size)((turn + i) % TILE_SIZES);
+        if (t->rows > (which == TILE_ROWS   ? SEARCH_FEW_CHUNKS * t->row_chunk
+                       : which == TILE_LOSS ? LOSS_TILES * t->loss_tile
+                                            : 0))
+            changed |= plan_other_tiles(m, s, which, 0, t);
+    }
+    return changed;
+}
+
+/* Whether a start on a grid that is reckoned to take `least` is as good as on the usual one, which is to take `usual`: better by
+ * what is to be gained where large tiles cost memory. */
+static int may_start(const struct model *m, const struct variant *v, const int64_t limit[TIERS], double least, double usual)
+{
+    return least <= (search_is_bulky(m, &v->usual, limit) ? 1 - SEARCH_GAIN : START_SLOWER) * usual;
+}
+
+/* The grid to start from: of data sheets' machines the usual one only if its programs are small enough to be tried whole, else
+ * the next one with larger tiles whose programs are, as long as what ought to fit there is reckoned to be as fast. */
+static enum status find_start(const struct model *m, struct variant *v, const int64_t limit[TIERS])
+{
+    struct strategy at = v->usual;
+    double instrs, least, usual;
+    if (variant_grid_gain(&v->s) >= SEARCH_GAIN)
+        return OK;
+    TRY(search_glance(m, &v->s, &at, &v->cost, limit, &instrs, &usual));
+    v->large = instrs > SEARCH_WHOLE;
+    for (int turn = 0; instrs > SEARCH_WHOLE && coarsen(m, &v->s, instrs > COARSEN_ALL * SEARCH_WHOLE, turn, &at); turn++) {
+        TRY(search_glance(m, &v->s, &at, &v->cost, limit, &instrs, &least));
+        if (may_start(m, v, limit, least, usual))
+            v->fixed = at;
+    }
+    return OK;
+}
+
+/* On the grid given, else (NULL) on the one to start from, or on the usual one if nothing fits there. */
 static enum status variant_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
                                   const struct strategy *grid, const struct search_lead *lead, struct variant **out)
 {
@@ -36,8 +87,15 @@ static enum status variant_create(const struct model *m, const struct settings *
     plan_cost_model(&v->s, &v->cost);
     enum status st = plan_fixed(m, &v->s, &v->usual);
     v->fixed = grid ? *grid : v->usual;
+    if (st == OK && !grid)
+        st = find_start(m, v, limit);
     if (st == OK)
         st = search_to_beat(m, &v->s, &v->fixed, &v->cost, limit, lead, &v->search);
+    if (st == OK && !grid && !strategy_same_grid(&v->fixed, &v->usual) && v->search.candidates[0].excess > 1) {
+        search_destroy(&v->search);
+        v->fixed = v->usual;
+        st = search_to_beat(m, &v->s, &v->fixed, &v->cost, limit, lead, &v->search);
+    }
     if (st != OK) {
         free(v);
         return st;
@@ -67,6 +125,7 @@ struct best {
     struct variant *variant;
     struct candidate candidate;
     int tried;           /* candidate is known */
+    double usual;        /* the price on the usual grid; INFINITY: not known */
     struct climb *climb; /* collects trials of small programs; or NULL */
     double spent;        /* instructions scheduled while comparing grids briefly */
 };
@@ -137,22 +196,22 @@ struct point {
 static enum status compare_grid(struct best *b, const struct point *at, double gain, int *taken)
 {
     struct variant *next, *old = b->variant;
-    double usual = (1 + old->usual_slower) * search_weighed(&b->candidate);
     const struct search_lead lead = {&b->candidate, gain, &old->search, &at->candidate};
     TRY(variant_create(b->m, &old->s, b->limit, &at->grid, &lead, &next));
+    next->large = old->large;
     enum status st = b->climb ? climb_add_trials(b->climb, &at->grid, &next->search) : OK;
     if (st == OK)
         st = replace_if_better(b, gain, &next);
     *taken = b->variant != old;
-    if (*taken && !strategy_same_grid(&b->variant->fixed, &b->variant->usual))
-        b->variant->usual_slower = usual / search_weighed(&b->candidate) - 1;
     variant_destroy(next);
     return st;
 }
 
-double variant_grid_gain(const struct settings *s)
+/* Whether activations would travel in too few chunks, and fewer than on the usual grid: trials of a few layers do not show what
+ * that costs where links are slow. */
+static int is_coarser(const struct variant *v, const struct strategy *s)
 {
-    return s->hardware && !s->hardware->cpu ? TILES_GAIN : MEASURED_GAIN;
+    return v->large && s->row_chunk > v->usual.row_chunk && search_is_coarse(s);
 }
 
 /* Another value of one size takes the place of the point's if it is faster (*moved). */
@@ -167,7 +226,8 @@ static enum status step(struct best *b, enum tile_size which, int i, struct poin
     const struct search_lead lead = {.beat = &at->candidate, .gain = gain, .known = &v->search};
     TRY(search_briefly(b->m, &v->s, &other.grid, &v->cost, b->limit, &lead, &b->spent, &other.candidate));
     const struct candidate *c = &other.candidate;
-    *moved = c->tried && c->excess <= 1 && search_weighed(c) < (1 - gain) * search_weighed(&at->candidate);
+    *moved = c->tried && c->excess <= 1 && !is_coarser(v, &c->strategy) &&
+             search_weighed(c) < (1 - gain) * search_weighed(&at->candidate);
     if (*moved)
         *at = other;
     return OK;
@@ -193,7 +253,7 @@ static enum status vary_size(struct best *b, enum tile_size which, struct point 
  * full, and steps go on from its best placement. */
 static enum status compare_neighbours(struct best *b)
 {
-    double gain = variant_grid_gain(&b->variant->s), usual = search_weighed(&b->candidate);
+    double gain = variant_grid_gain(&b->variant->s), start = search_weighed(&b->candidate);
     for (int round = 0, taken = 1; taken && round < MOST_ROUNDS; round++) {
         struct point at = {b->variant->fixed, b->candidate};
         at.grid.input_every = b->candidate.strategy.input_every;
@@ -202,7 +262,7 @@ static enum status compare_neighbours(struct best *b)
             still = moved ? 1 : still + 1;
         }
         taken = 0;
-        if (search_weighed(&at.candidate) >= (1 - gain) * usual ||
+        if (search_weighed(&at.candidate) >= (1 - gain) * start ||
             (strategy_same_grid(&at.grid, &b->variant->fixed) && search_weighed(&at.candidate) >= search_weighed(&b->candidate)))
             return OK;
         TRY(compare_grid(b, &at, round == 0 ? gain : STEP_GAINS * gain, &taken));
@@ -237,8 +297,54 @@ static enum status start_climb(struct best *b)
     const struct variant *v = b->variant;
     if (v->search.n == 1)
         return OK;
-    TRY(climb_create(b->m, &v->s, &v->fixed, &v->cost, b->limit, variant_grid_gain(&v->s) < SEARCH_GAIN, &b->climb));
+    enum climb_grids grids = variant_grid_gain(&v->s) >= SEARCH_GAIN ? CLIMB_GIVEN_GRIDS
+                             : v->large                              ? CLIMB_FINE_GRIDS
+                                                                     : CLIMB_ANY_GRIDS;
+    TRY(climb_create(b->m, &v->s, &v->usual, &v->cost, b->limit, grids, &b->climb));
     return climb_add_trials(b->climb, &v->fixed, &v->search);
+}
+
+/* What the usual grid takes, where the search starts from it and may leave it. */
+static enum status note_usual(struct best *b)
+{
+    if (!strategy_same_grid(&b->variant->fixed, &b->variant->usual) || !other_grids(b->m, b->variant))
+        return OK;
+    TRY(try_best(b));
+    if (b->candidate.excess <= 1)
+        b->usual = search_weighed(&b->candidate);
+    return OK;
+}
+
+/* The cheapest that the climb has tried, from *best on: first of the search, or after one that promises more on a few layers. */
+static void put_climbed(struct best *b, const struct candidate *best, int at)
+{
+    struct candidate next[SEARCH_PUT] = {*best}; /* several, in case that it does not fit whole */
+    int n = 1;
+    while (n < SEARCH_PUT && climb_next(b->climb, &next[n - 1], &next[n]))
+        n++;
+    while (n > 0)
+        search_put(&b->variant->search, at, &next[--n]);
+}
+
+/* What the usual grid takes: the best placement's price there, where nothing was tried on it. If that is lower by what is to be
+ * gained, it is searched, too. */
+static enum status price_usual(struct best *b)
+{
+    const struct variant *v = b->variant;
+    struct point at = {.grid = v->usual};
+    int taken;
+    if (isfinite(b->usual) || strategy_same_grid(&v->fixed, &v->usual))
+        return OK;
+    TRY(try_best(b));
+    at.grid.input_every = b->candidate.strategy.input_every;
+    struct strategy like = at.grid;
+    strategy_place(&like, &b->candidate.strategy);
+    like.kept_chunks = strategy_share(&like, &b->candidate.strategy);
+    TRY(search_price(b->m, &v->s, &like, &v->cost, b->limit, &at.candidate));
+    if (at.candidate.excess > 1)
+        return OK;
+    b->usual = search_weighed(&at.candidate);
+    return b->usual < (1 - SEARCH_GAIN) * search_weighed(&b->candidate) ? compare_grid(b, &at, SEARCH_GAIN, &taken) : OK;
 }
 
 /* From what steps found; the best one's grid becomes the variant's. */
@@ -247,28 +353,25 @@ static enum status climb_on(struct best *b)
     struct variant *v = b->variant;
     TRY(try_best(b));
     struct candidate best = b->candidate;
-    double before = search_weighed(&best), usual = (1 + v->usual_slower) * before;
-    if (!best.whole || best.excess > 1 || best.seconds < CLIMB_HELPS * best.least_compute)
+    if (best.excess > 1 || best.seconds < CLIMB_HELPS * best.least_compute)
         return OK;
     TRY(climb_run(b->climb, &best));
-    if (search_weighed(&best) >= before)
+    b->usual = fmin(b->usual, climb_price_on(b->climb, &v->usual));
+    int better = search_weighed(&best) < search_weighed(&b->candidate), known = climb_knows(b->climb, &b->candidate);
+    if (best.excess > 1 || (known && b->candidate.whole && !better))
         return OK;
-    struct candidate next[SEARCH_PUT_FIRST] = {best}; /* in case that it does not fit whole */
-    int n = 1;
-    while (n < SEARCH_PUT_FIRST && climb_next(b->climb, &next[n - 1], &next[n]))
-        n++;
-    while (n > 0)
-        search_put_first(&v->search, &next[--n]);
-    strategy_take_grid(&v->fixed, &best.strategy);
-    usual = fmin(usual, climb_price_on(b->climb, &v->usual));
-    v->usual_slower = strategy_same_grid(&v->fixed, &v->usual) ? 0 : usual / search_weighed(&best) - 1;
+    put_climbed(b, &best, !better && !known);
+    if (better || known) {
+        b->candidate = best;
+        strategy_take_grid(&v->fixed, &best.strategy);
+    }
     return OK;
 }
 
 enum status variant_choose(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct variant **out)
 {
     struct settings given = *s;
-    struct best b = {.m = m, .limit = limit};
+    struct best b = {.m = m, .limit = limit, .usual = INFINITY};
     int ulysses, ring, mesh = plan_other_degrees(m, s, 0, &ulysses, &ring);
     given.zero = s->zero == AUTO ? stages[0] : s->zero;
     TRY(variant_create(m, &given, limit, NULL, &(struct search_lead){0}, &b.variant));
@@ -281,9 +384,15 @@ enum status variant_choose(const struct model *m, const struct settings *s, cons
     if (st == OK)
         st = start_climb(&b);
     if (st == OK)
+        st = note_usual(&b);
+    if (st == OK)
         st = compare_tiles(&b);
+    if (st == OK)
+        st = price_usual(&b);
     if (st == OK && b.climb)
         st = climb_on(&b);
+    if (st == OK)
+        b.variant->usual_slower = b.tried ? b.usual / search_weighed(&b.candidate) - 1 : 0;
     climb_destroy(b.climb);
     if (st == OK)
         *out = b.variant;

@@ -9,7 +9,9 @@
 struct variant {
     struct settings s;            /* its pointers are the caller's */
     struct strategy fixed, usual; /* usual: on the grid of model, length and mesh */
-    double usual_slower;          /* than fixed, by this share of its step, if that has another grid; both as tried */
+    int large;                    /* programs on the usual grid are: another one was started from, or could have been */
+    double usual_slower;          /* than fixed, by this share of its step, if that has another grid, both as tried; INFINITY: the
+                                   * best placement does not fit there */
     struct cost_model cost;
     struct search search;
 };

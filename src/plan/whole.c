@@ -53,6 +53,7 @@ struct planning {
     const struct model *m;
     enum plan_program which;
     int role, pace;
+    double slack;
     struct io_buffers io;
     struct program *program; /* NULL: not planned */
 };
@@ -60,7 +61,8 @@ struct planning {
 static enum status plan_one(void *job)
 {
     struct planning *x = job;
-    return fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, 0, &x->pace, &x->io, &x->program);
+    return fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, x->slack, &x->pace, &x->io,
+                       &x->program);
 }
 
 /* Programs planned or verified at the same time: the large ones come in pairs, and each takes memory of its own. */
@@ -86,7 +88,7 @@ static void take_program(struct plan *plan, const struct settings *s, const stru
 }
 
 /* So many at once, until some do not fit. */
-static enum status plan_programs(struct plan *plan, const struct model *m, const struct settings *s, int at_once)
+static enum status plan_programs(struct plan *plan, const struct model *m, const struct settings *s, double slack, int at_once)
 {
     int role[PLAN_PROGRAMS];
     program_roles(s, role);
@@ -98,7 +100,12 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
         for (int k = i; k < i + at_once; k++) {
             enum plan_program which = order_of_planning[k];
             if (role[which])
-                x[n++] = (struct planning){plan, m, which, role[which], role[which] & ROLE_BACKWARD ? plan->pace : 0, {0}, NULL};
+                x[n++] = (struct planning){.plan = plan,
+                                           .m = m,
+                                           .which = which,
+                                           .role = role[which],
+                                           .pace = role[which] & ROLE_BACKWARD ? plan->pace : 0,
+                                           .slack = slack};
         }
         enum status st = parallel_run(plan_one, x, sizeof *x, n);
         for (int k = 0; k < n; k++)
@@ -112,7 +119,8 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
 }
 
 enum status plan_candidate(const struct model *m, const struct settings *s, const struct candidate *c,
-                           const struct cost_model *cost, const int64_t limit[TIERS], double *excess, struct plan **out)
+                           const struct cost_model *cost, const int64_t limit[TIERS], double slack, double *excess,
+                           struct plan **out)
 {
     struct plan *plan = sys_calloc(1, sizeof *plan);
     if (!plan)
@@ -124,7 +132,7 @@ enum status plan_candidate(const struct model *m, const struct settings *s, cons
     plan->sequences = s->batch > 0 ? s->batch : s->grad_accum;
     plan->micro_batches = s->grad_accum;
     plan->tokens = s->seq_len * plan->sequences;
-    enum status st = plan_programs(plan, m, s, programs_at_once(c));
+    enum status st = plan_programs(plan, m, s, slack, programs_at_once(c));
     account(plan);
     *excess = search_excess(plan->arena, limit);
     if (st != OK)

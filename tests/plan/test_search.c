@@ -189,6 +189,33 @@ static void memory_goes_where_it_gains(void **state)
     model_destroy(m);
 }
 
+/* A program of 100,000 instructions on the usual grid was tried there on a few layers only, and no grid beside it was looked at
+ * for more than a moment. */
+static void large_programs_start_with_larger_tiles(void **state)
+{
+    (void)state;
+    struct hardware h;
+    struct settings s;
+    struct model *m = preset("8b", 32, "h200", &h, &s);
+    const int64_t limit[TIERS] = {128 * GIB, 1000 * GIB, 1000 * GIB};
+    struct strategy usual;
+    s.seq_len = 256 << 10;
+    assert_int_equal(plan_fixed(m, &s, &usual), OK);
+    struct plan *open = planned(m, &s, limit);
+    s.row_chunk = usual.row_chunk;
+    s.head_tile = usual.head_tile;
+    s.loss_tile = usual.loss_tile;
+    struct plan *given = planned(m, &s, limit);
+    print_message("%d instructions, %.5g s; usual grid: %d, %.5g s\n", open->programs[PLAN_UPDATE_STEP]->n_instrs, open->seconds,
+                  given->programs[PLAN_UPDATE_STEP]->n_instrs, given->seconds);
+    assert_true(open->fits && given->fits);
+    assert_true(open->seconds < 0.98 * given->seconds); /* better products: 2.1%, with steps from the usual grid 1.8% */
+    assert_true(10 * open->programs[PLAN_UPDATE_STEP]->n_instrs < given->programs[PLAN_UPDATE_STEP]->n_instrs);
+    plan_destroy(open);
+    plan_destroy(given);
+    model_destroy(m);
+}
+
 /* Parameters that the host updates: a budget that leaves room for a long prefetch distance only was 0.9% slower than one that
  * does not, as copies to the device were in each other's way. */
 static void more_memory_is_not_fetched_too_early(void **state)
@@ -826,6 +853,7 @@ int main(void)
                                        cmocka_unit_test(more_memory_is_not_kept_on_the_device),
                                        cmocka_unit_test(more_memory_keeps_the_grid),
                                        cmocka_unit_test(memory_goes_where_it_gains),
+                                       cmocka_unit_test(large_programs_start_with_larger_tiles),
                                        cmocka_unit_test(takes_the_widest_heads),
                                        cmocka_unit_test(keeps_what_fits),
                                        cmocka_unit_test(gives_little_for_less_traffic),

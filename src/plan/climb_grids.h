@@ -1,0 +1,52 @@
+/* Trials by tile grid. Private to the climb. */
+#ifndef LTRAIN_PLAN_CLIMB_GRIDS_H
+#define LTRAIN_PLAN_CLIMB_GRIDS_H
+
+#include "plan/climb.h"
+#include "plan/search_trials.h"
+
+/* Of how many instructions programs are that a climb tries whole: of larger ones it could try a few only. */
+#define CLIMB_WHOLE 100e3
+enum {
+    CLIMB_GRIDS = 64, /* further ones are not looked at; a climb of 125m at 32k tokens came to 44 */
+    CLIMB_HINTS = 8   /* the best trials of models of a few layers: whole ones may take longer by several percent */
+};
+
+struct grid {
+    struct strategy fixed;
+    int large;           /* its programs are not tried */
+    struct search tried; /* its candidates are the trials alone */
+    int room;
+};
+
+struct climb {
+    const struct model *m;
+    struct settings s;
+    struct strategy fixed; /* on the usual grid */
+    struct cost_model cost;
+    const int64_t *limit;
+    enum climb_grids look_at;
+    struct grid grids[CLIMB_GRIDS];
+    int n;
+    struct candidate hints[CLIMB_HINTS]; /* the cheapest first; the strategies say of which grid */
+    int n_hints;
+    double spent, most;        /* instructions */
+    int gone_from[3][3][2][2]; /* by family */
+};
+
+/* The grid that `like` has, ready to judge candidates; it is added if there is room, else *out is NULL. */
+enum status climb_open(struct climb *cl, const struct strategy *like, struct grid **out);
+/* Adds a trial of all layers. */
+enum status climb_add(struct grid *g, const struct candidate *c);
+
+typedef int condition(struct climb *cl, const struct candidate *c);
+/* The cheapest trial that fits, below a price, of those for which a condition holds (NULL: of all). Returns 0 if there is none.
+ */
+int climb_find(struct climb *cl, double most, condition *holds, struct candidate *out);
+
+/* Forgets trials with other layer inputs. */
+void climb_keep_inputs(struct climb *cl, int input_every);
+/* Forgets trials on other grids. */
+void climb_keep_grid(struct climb *cl, const struct strategy *grid);
+
+#endif
