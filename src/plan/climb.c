@@ -372,6 +372,8 @@ static enum status try_untold(struct climb *cl, struct candidate *best)
     struct neighbours list;
     struct grid *g;
     TRY(climb_open(cl, &best->strategy, &g));
+    if (!g || g->large)
+        return OK;
     while (cl->spent < cl->most) {
         find_untold(cl, g, best, &list);
         if (list.n == 0)
@@ -396,10 +398,10 @@ static enum status limit_effort(struct climb *cl, const struct candidate *best)
 
 enum status climb_run(struct climb *cl, struct candidate *best)
 {
-    TRY(limit_effort(cl, best));
     climb_keep_inputs(cl, best->strategy.input_every);
     if (cl->look_at == CLIMB_GIVEN_GRIDS)
         climb_keep_grid(cl, &best->strategy);
+    TRY(limit_effort(cl, best));
     if (!best->whole)
         TRY(try_hinted(cl, best));
     if (best->excess > 1)

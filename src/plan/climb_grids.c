@@ -72,18 +72,23 @@ enum status climb_add(struct grid *g, const struct candidate *c)
     return OK;
 }
 
-/* Keeps the cheapest one of the same classes. */
+static int is_alike(const struct candidate *a, const struct candidate *b)
+{
+    return search_same_classes(&a->strategy, &b->strategy) && a->strategy.input_every == b->strategy.input_every;
+}
+
+/* Keeps the cheapest one of the same classes and layer inputs. */
 static void add_hint(struct climb *cl, const struct candidate *c)
 {
     struct candidate *hint = cl->hints;
     int at = 0, last = 0;
     while (at < cl->n_hints && search_weighed(&hint[at]) <= search_weighed(c)) {
-        if (search_same_classes(&hint[at].strategy, &c->strategy))
+        if (is_alike(&hint[at], c))
             return;
         at++;
     }
     for (last = at; last < cl->n_hints; last++)
-        if (search_same_classes(&hint[last].strategy, &c->strategy))
+        if (is_alike(&hint[last], c))
             break;
     if (at == CLIMB_HINTS)
         return;

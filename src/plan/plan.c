@@ -238,6 +238,8 @@ static enum status plan_variant(const struct task *t, const struct variant *v, s
         return OK;
     TRY(plan_on_grid(t, &v->usual, &usual));
     int better = !(*out)->fits || (usual->fits && usual->seconds < (*out)->seconds);
+    if (!better && usual->fits)
+        (*out)->usual.slower = usual->seconds / (*out)->seconds - 1;
     plan_destroy(better ? *out : usual);
     *out = better ? usual : *out;
     return OK;
@@ -326,7 +328,7 @@ static enum status plan_for_slow_links(const struct task *t, struct plan **out)
             TRY(plan_instead(t, &nearer, most, &now, out));
         if (now.slow == before && t->s->alpha < 0 && fewer.kept_chunks >= 0)
             TRY(plan_instead(t, &fewer, most, &now, out));
-        if (now.slow == before && variant_grid_gain(t->s) < SEARCH_GAIN && plan_other_tiles(t->m, t->s, TILE_ROWS, 1, &finer)) {
+        if (now.slow == before && (*out)->usual.head_tile > 0 && plan_other_tiles(t->m, t->s, TILE_ROWS, 1, &finer)) {
             finer.device_chunks = 2 * now.strategy.device_chunks;
             finer.kept_chunks = strategy_share(&finer, &now.strategy);
             TRY(plan_instead(t, &finer, most, &now, out));

@@ -131,7 +131,7 @@ double search_margin(const struct settings *s);
 
 /* Whether links slower by FIT_SLOW add more to the step than they may. */
 int search_suffers(const struct candidate *c);
-/* Seconds of the step, and what such links add beyond that: of all of it, and as far as it counts. */
+/* Seconds of the step, and what such links add beyond that: all of it; and as far as it counts, with what writes to drives do. */
 double search_slow_cost(const struct candidate *c);
 double search_cost(const struct candidate *c);
 /* The latter, and what messages cost compute, hidden or not: the price that searches go by. */

@@ -43,7 +43,7 @@ static int coarsen(const struct model *m, const struct settings *s, int all, int
     int changed = 0;
     for (int i = 0; i < TILE_SIZES && (all || !changed); i++) {
         enum tile_size which = (enum tile_size)((turn + i) % TILE_SIZES);
-        if (t->rows > (which == TILE_ROWS   ? SEARCH_FEW_CHUNKS * t->row_chunk
+        if (t->rows > (which == TILE_ROWS   ? (2 * SEARCH_FEW_CHUNKS - 2) * t->row_chunk
                        : which == TILE_LOSS ? LOSS_TILES * t->loss_tile
                                             : 0))
             changed |= plan_other_tiles(m, s, which, 0, t);
@@ -55,7 +55,7 @@ static int coarsen(const struct model *m, const struct settings *s, int all, int
  * what is to be gained where large tiles cost memory. */
 static int may_start(const struct model *m, const struct variant *v, const int64_t limit[TIERS], double least, double usual)
 {
-    return least <= (search_is_bulky(m, &v->usual, limit) ? 1 - SEARCH_GAIN : START_SLOWER) * usual;
+    return isfinite(least) && least <= (search_is_bulky(m, &v->usual, limit) ? 1 - SEARCH_GAIN : START_SLOWER) * usual;
 }
 
 /* The grid to start from: of data sheets' machines the usual one only if its programs are small enough to be tried whole, else
@@ -126,7 +126,7 @@ struct best {
     struct candidate candidate;
     int tried;           /* candidate is known */
     double usual;        /* the price on the usual grid; INFINITY: not known */
-    struct climb *climb; /* collects trials of small programs; or NULL */
+    struct climb *climb; /* collects trials; or NULL */
     double spent;        /* instructions scheduled while comparing grids briefly */
 };
 
@@ -291,7 +291,7 @@ static enum status compare_tiles(struct best *b)
     return compare_neighbours(b);
 }
 
-/* Of measured figures other grids are looked at in steps only, which ask for a larger gain. The variant is the usual grid's. */
+/* Of measured figures other grids are looked at in steps only, which ask for a larger gain. */
 static enum status start_climb(struct best *b)
 {
     const struct variant *v = b->variant;

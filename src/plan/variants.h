@@ -20,9 +20,9 @@ struct variant {
  * reckoned to be faster by more than a percent, messages weighed, or fits where that does not. Others are estimated where
  * compute waits, and tried where the estimate is that much faster. Then another grid of tiles, where they are open and it is
  * faster by 3% of measured figures or 0.3% of a data sheet's: found by steps of one size each, on few trials, then searched in
- * full. Small programs climb from there (climb.h): on a data sheet's machine to another grid, too, if that is cheaper by more
- * than a two-thousandth. A function of its arguments, the same on all ranks. The caller destroys it; limit must outlive it.
- * Errors as plan_fixed.
+ * full. Searches of large programs start on a grid with larger tiles. Programs that are not large climb from there (climb.h): on
+ * a data sheet's machine to another grid, too, if that is cheaper by more than a two-thousandth. A function of its arguments, the
+ * same on all ranks. The caller destroys it; limit must outlive it. Errors as plan_fixed.
  */
 enum status variant_choose(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct variant **out);
 /* What another grid has to gain, as a share of the step. */
