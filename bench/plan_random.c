@@ -6,6 +6,7 @@
  *     plan_random +N ...      only the searched placement
  *     plan_random ladders FROM TO                          only the ladder, of so many models x machines that are drawn
  *     plan_random ladder MODEL MACHINE LAYERS K HOST       that of one: of K x 1024 tokens
+ *     plan_random ladder MODEL MACHINE LAYERS K HOST FROM TO STEP   with other rungs: the first, one above the last, their ratio
  *
  * The models are cut to a few layers. The device's budget is a share of what everything on the device takes; the host's too,
  * where placements are to need drives. Random: until 200 placements fit, each class's tier, k of n chunks kept, how many last
@@ -262,16 +263,23 @@ static enum status beside_random(const struct subject *x, double seconds)
     return OK;
 }
 
-static enum status ladder(const struct subject *x)
+/* Budgets of a ladder, as shares of what everything on the device takes: the first, one above the last, and their ratio. */
+struct rungs {
+    double from, to, step;
+};
+
+static const struct rungs usual_rungs = {0.25, 1.05, 1.1};
+
+static enum status ladder(const struct subject *x, const struct rungs *r)
 {
     double fastest = INFINITY, cheapest = INFINITY, slower = 0, dearer = 0;
     printf("    ladder:  ");
-    for (double share = 0.25; share < 1.05; share *= 1.1) {
+    for (double share = r->from; share < r->to; share *= r->step) {
         int64_t limit[TIERS] = {(int64_t)(share * (double)x->whole), x->limit[TIER_HOST], x->limit[TIER_NVME]};
         struct plan *plan;
         TRY(plan_create(x->m, &x->s, limit, &plan));
         if (plan->fits) {
-            printf(" %.2f: %.5g s", share, plan->seconds);
+            printf(" %.*f: %.5g s", r->from < 0.1 ? 3 : 2, share, plan->seconds);
             struct candidate c;
             TRY(plan_as_candidate(plan, &c));
             slower = fmax(slower, plan->seconds / fastest - 1);
@@ -287,7 +295,7 @@ static enum status ladder(const struct subject *x)
 
 enum parts { SEARCHED = 1, BESIDE_RANDOM = 2, LADDER = 4 };
 
-static enum status run(const struct test_case *c, int number, int parts)
+static enum status run(const struct test_case *c, int number, int parts, const struct rungs *rungs)
 {
     struct subject x;
     double seconds = 0;
@@ -300,7 +308,7 @@ static enum status run(const struct test_case *c, int number, int parts)
         TRY(beside_random(&x, seconds));
     fflush(stdout);
     if (parts & LADDER)
-        TRY(ladder(&x));
+        TRY(ladder(&x, rungs));
     fflush(stdout);
     model_destroy(x.m);
     return OK;
@@ -329,10 +337,10 @@ static struct test_case drawn_case(int i)
                               ranks,           0.4,     hosts[pick[4]]};
 }
 
-static enum status run_ladder(const struct test_case *c, int number)
+static enum status run_ladder(const struct test_case *c, int number, const struct rungs *rungs)
 {
     double began = cpu_seconds();
-    TRY(run(c, number, LADDER));
+    TRY(run(c, number, LADDER, rungs));
     printf("    host %g, %.0f s of processors\n", c->host, cpu_seconds() - began);
     fflush(stdout);
     return OK;
@@ -342,7 +350,7 @@ static enum status run_drawn(int from, int to)
 {
     for (int i = from; i <= to; i++) {
         struct test_case c = drawn_case(i);
-        TRY(run_ladder(&c, i));
+        TRY(run_ladder(&c, i, &usual_rungs));
     }
     return OK;
 }
@@ -356,7 +364,7 @@ static enum status run_cases(int n, char **arg)
             if (abs(atoi(arg[k])) == i + 1)
                 parts |= arg[k][0] == '-' ? LADDER : arg[k][0] == '+' ? SEARCHED : all;
         if (parts)
-            TRY(run(&cases[i], i + 1, parts));
+            TRY(run(&cases[i], i + 1, parts, &usual_rungs));
     }
     return OK;
 }
@@ -366,11 +374,14 @@ int main(int argc, char **argv)
     enum status st;
     if (argc == 4 && strcmp(argv[1], "ladders") == 0)
         st = run_drawn(atoi(argv[2]), atoi(argv[3]));
-    else if (argc == 7 && strcmp(argv[1], "ladder") == 0)
+    else if ((argc == 7 || argc == 10) && strcmp(argv[1], "ladder") == 0) {
+        struct rungs rungs = usual_rungs;
+        if (argc == 10)
+            rungs = (struct rungs){atof(argv[7]), atof(argv[8]), fmax(1.001, atof(argv[9]))};
         st = run_ladder(&(struct test_case){argv[2], argv[3], atoi(argv[4]), (int64_t)atoi(argv[5]) << 10, device_count(argv[3]),
                                             0.4, atof(argv[6])},
-                        0);
-    else
+                        0, &rungs);
+    } else
         st = run_cases(argc - 1, argv + 1);
     if (st != OK)
         fprintf(stderr, "%s\n", status_message());
