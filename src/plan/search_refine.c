@@ -11,7 +11,7 @@
 #define MARGIN 5e-4
 /* What links slower by FIT_SLOW may add to the step before that counts like the step, up to a share of it: where a step waits
  * for links anyway, a much longer one that does not is no gain. And what a second of drive writes counts: a twentieth cost up to
- * 2% of the step, nothing led to placements that only just wait for drives (row 2 of plan_random at 0.30). */
+ * 1.2% of the step, nothing led to placements that only just wait for drives (row 2 of plan_random at 0.30). */
 #define SLOW_MAY 1.03
 #define SLOW_COUNTS 0.01
 #define WRITES_COUNT 0.02
