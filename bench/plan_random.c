@@ -176,7 +176,7 @@ static enum status plan_drawn(void *job)
     TRY(hopeless(x, &d->strategy, &no));
     if (no)
         return OK;
-    TRY(fit_program(x->m, &d->strategy, &x->cost, WHOLE_STEP, x->limit, 0, &pace, &io, &p));
+    TRY(fit_program(x->m, &d->strategy, &x->cost, WHOLE_STEP, x->limit, 0, FIT_SERIAL, &pace, &io, &p));
     d->fits = fit_within(p->arena, x->limit, &which);
     d->seconds = p->seconds;
     program_destroy(p);

@@ -9,7 +9,8 @@
 #define CLIMB_WHOLE 100e3
 enum {
     CLIMB_GRIDS = 64, /* further ones are not looked at; a climb of 125m at 32k tokens came to 44 */
-    CLIMB_HINTS = 8   /* the best trials of models of a few layers: whole ones may take longer by several percent */
+    CLIMB_VISITED = 64,
+    CLIMB_HINTS = 8 /* the best trials of models of a few layers: whole ones may take longer by several percent */
 };
 
 struct grid {
@@ -30,8 +31,10 @@ struct climb {
     int n;
     struct candidate hints[CLIMB_HINTS]; /* the cheapest first; the strategies say of which grid */
     int n_hints;
-    double spent, most;        /* instructions */
-    int gone_from[3][3][2][2]; /* by family */
+    double spent, most;                     /* instructions */
+    int gone_from[3][3][2][2];              /* by family */
+    struct strategy visited[CLIMB_VISITED]; /* what was looked beside */
+    int n_visited;
 };
 
 /* The grid that `like` has, ready to judge candidates; it is added if there is room, else *out is NULL. */

@@ -73,7 +73,7 @@ static void note_waits(const struct explainer *x, enum tensor_class class, struc
 /* Of a class in two tiers: what follows the farther one's name. */
 static const char *say_nearer(const struct strategy *s, char buf[48])
 {
-    snprintf(buf, 48, ", of %d layer%s on the %s", s->nearer, s->nearer > 1 ? "s" : "", tiers[strategy_nearer(s)]);
+    snprintf(buf, 48, ", of %d layer%s on the %s", s->nearer, s->nearer > 1 ? "s" : "", tiers[s->nearer_at]);
     return buf;
 }
 

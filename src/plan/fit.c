@@ -60,6 +60,7 @@ struct fitting {
     double slack;
     double unit; /* seconds of a row chunk */
     int serial;  /* the number after the last pace */
+    int last;    /* the last one to look at */
 };
 
 /* *fits: whether it does in this order. */
@@ -87,13 +88,13 @@ static int hopeless(const struct program *p, const int64_t limit[TIERS])
 /* The first pace from *pace on that fits, mostly close to it: steps that double, then bisection of the last one. */
 static enum status order_within(const struct fitting *f, const struct program *p, int *pace)
 {
-    int at = *pace < f->serial && !hopeless(p, f->limit) ? *pace : f->serial, lo = at, fits;
+    int at = *pace >= f->last || hopeless(p, f->limit) ? f->last : *pace, lo = at, fits;
     for (int step = 1;; step *= 2) {
         TRY(order(f, p, at, &fits));
-        if (fits || at == f->serial)
+        if (fits || at == f->last)
             break;
         lo = at + 1;
-        at = at + step < f->serial ? at + step : f->serial;
+        at = at + step < f->last ? at + step : f->last;
     }
     int ordered = *pace = at;
     while (fits && lo < *pace) {
@@ -109,7 +110,8 @@ static enum status order_within(const struct fitting *f, const struct program *p
 }
 
 enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
-                        const int64_t limit[TIERS], double slack, int *pace, struct io_buffers *io, struct program **out)
+                        const int64_t limit[TIERS], double slack, int last, int *pace, struct io_buffers *io,
+                        struct program **out)
 {
     struct program *p;
     struct schedule *schedule = NULL;
@@ -119,10 +121,20 @@ enum status fit_program(const struct model *m, const struct strategy *s, const s
     TRY(lower_program(m, s, role, io, &p));
     p->write_depth = s->write_depth;
     TRY_GOTO(schedule_create(p, &schedule), done);
-    struct fitting f = {
-        schedule, s, cost, &slow, limit, slack, chunk_seconds(p, cost, s, m->config.layers), s->prefetch < 0 ? PACES : 3};
+    const int serial = s->prefetch < 0 ? PACES : 3;
+    struct fitting f = {schedule,
+                        s,
+                        cost,
+                        &slow,
+                        limit,
+                        slack,
+                        chunk_seconds(p, cost, s, m->config.layers),
+                        serial,
+                        last < serial ? last : serial};
     TRY_GOTO(order_within(&f, p, pace), done);
-    st = schedule_finish(schedule, cost);
+    enum tier which;
+    p->seconds = INFINITY;
+    st = f.last == serial || fit_within(p->arena, limit, &which) ? schedule_finish(schedule, cost) : OK;
 done:
     schedule_destroy(schedule);
     if (st == OK)

@@ -17,9 +17,11 @@ int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier
 /* Lowers the program of a role and schedules it with the longest prefetch distance that fits: found by bisection (memory grows
  * with the distance) from *pace on, a number from 0 (the longest, with memory in which links slower by FIT_SLOW find room, too)
  * that is set to what was found. Serially, which takes the least memory, if no distance fits, or if that does not fit either.
+ * last: the last pace that is looked at, mostly FIT_SERIAL; what does not fit there is not finished, its seconds are INFINITY.
  * slack: by how much packing may exceed what lives at once (pack.h). The caller destroys *out. */
 enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
-                        const int64_t limit[TIERS], double slack, int *pace, struct io_buffers *io, struct program **out);
+                        const int64_t limit[TIERS], double slack, int last, int *pace, struct io_buffers *io,
+                        struct program **out);
 
 /* What it takes serially. */
 enum status fit_serially(const struct model *m, const struct strategy *s, int role, int64_t arena[TIERS]);

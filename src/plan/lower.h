@@ -66,7 +66,8 @@ struct strategy {
     enum dtype dtype, moments;
     enum residency params, grads, optim, acts;
     enum tensor_class nearer_class; /* parameters, gradients, optimizer state or activations */
-    int nearer;             /* of the layers, so many, evenly spread, have that class one tier nearer than it says above */
+    enum residency nearer_at;       /* a tier nearer than it says above */
+    int nearer; /* of the layers, so many, evenly spread, have that class there; optimizer state on the device is updated there */
     enum residency passing; /* where gradients of activations are between two visits; if that is nearer than activations are,
                              * what a layer of the forward pass reads again stays there, too, until the layer is done */
     int device_layers;      /* so many of the last layers keep their activations on the device: there is no time to fetch them */
@@ -107,6 +108,7 @@ static inline void strategy_place(struct strategy *s, const struct strategy *lik
     s->optim = like->optim;
     s->acts = like->acts;
     s->nearer_class = like->nearer_class;
+    s->nearer_at = like->nearer_at;
     s->nearer = like->nearer;
     s->passing = like->passing;
     s->device_layers = like->device_layers;
@@ -134,9 +136,6 @@ static inline int64_t strategy_nearer_layers(const struct strategy *s, int64_t l
 {
     return s->nearer_class == CLASS_ACT ? layers - s->device_layers : layers;
 }
-
-/* Where these have it. */
-enum residency strategy_nearer(const struct strategy *s);
 
 /* Where such a class is of the given layer; -1: of the embedding or the head. */
 enum residency strategy_residency(const struct strategy *s, enum tensor_class class, int layer, int layers);
@@ -288,8 +287,9 @@ void lower_value_produce(struct lowering *L, struct value *v, int tile);
 /* The index-th group of a unit's elements; what rank r holds of it is elements [first + r * share, ...), share = shard_end -
  * shard_first of them, as far as they are below end. */
 struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index);
-int unit_groups(const struct lowering *L, int unit);         /* all */
-int unit_trained_groups(const struct lowering *L, int unit); /* the first so many */
+enum residency unit_residency(const struct lowering *L, int unit, enum tensor_class class); /* one of the first four classes */
+int unit_groups(const struct lowering *L, int unit);                                        /* all */
+int unit_trained_groups(const struct lowering *L, int unit);                                /* the first so many */
 struct group unit_group(const struct lowering *L, int unit, int index);
 void units_create(struct lowering *L);
 void units_destroy(struct lowering *L);

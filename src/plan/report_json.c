@@ -96,6 +96,7 @@ static json_t *strategy_json(const struct strategy *s)
     if (s->nearer > 0) {
         put_text(o, "nearer", class_name(s->nearer_class));
         put_int(o, "nearer_layers", s->nearer);
+        put_text(o, "nearer_tier", tier_name((enum tier)s->nearer_at));
     }
     put_int(o, "input_every", s->input_every);
     put_int(o, "device_layers", s->device_layers);

@@ -30,7 +30,7 @@ void strategy_describe(const struct strategy *s, char *buf, int size)
         snprintf(split, sizeof split, " (%d of %lld chunks on the device)", s->device_chunks, chunks);
     if (s->nearer > 0)
         snprintf(nearer, sizeof nearer, " (%s of %d layer%s on the %s)", class_name(s->nearer_class), s->nearer,
-                 s->nearer > 1 ? "s" : "", tier_name((enum tier)strategy_nearer(s)));
+                 s->nearer > 1 ? "s" : "", tier_name((enum tier)s->nearer_at));
     if (s->passing != s->acts)
         snprintf(passing, sizeof passing, " (what layers pass on stays on the %s)", tier_name((enum tier)s->passing));
     if (s->input_every > 1)

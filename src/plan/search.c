@@ -385,7 +385,7 @@ static enum status try_one(const struct model *m, const struct settings *s, cons
     struct search x = {.candidates = out, .n = 1, .beat = INFINITY};
     fixed.device_layers = fixed.device_chunks = fixed.nearer = 0;
     if (strategy->nearer > 0)
-        options_open_nearer(&o, strategy->nearer_class);
+        options_open_nearer(&o, strategy->nearer_class, strategy->nearer_at);
     TRY(estimator_create(m, s, &o, &fixed, cost, limit, &x.estimator));
     x.whole = are_small(x.estimator);
     *out = (struct candidate){.strategy = *strategy};

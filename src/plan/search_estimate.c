@@ -292,14 +292,16 @@ static void add_up(const struct options *o, const struct differences *d, const s
     need_add(step, 1 - of.most - of.fewest, &d->beside[a]);
 }
 
-/* What the layers that have a class one tier nearer change: so many times what one more layer does there and here. */
+/* What the layers that have a class nearer change: so many times what one more layer does there and here. */
 static void move_nearer(const struct estimator *e, const struct strategy *s, double layers, struct need *step,
                         struct need *update)
 {
     struct strategy near = *s, far = *s;
     struct need more[4], updates[4];
     far.nearer = near.nearer = 0;
-    *strategy_class(&near, s->nearer_class) -= 1;
+    *strategy_class(&near, s->nearer_class) = s->nearer_at;
+    if (s->nearer_class == CLASS_OPTIM && s->nearer_at == RES_DEVICE)
+        near.update_on_host = 0;
     add_up(&e->options, e->longer, &near, e->layers + 1, &more[0], &updates[0]);
     add_up(&e->options, e->all, &near, e->layers, &more[1], &updates[1]);
     add_up(&e->options, e->longer, &far, e->layers + 1, &more[2], &updates[2]);

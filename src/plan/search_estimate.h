@@ -20,10 +20,10 @@ void options_of(const struct settings *s, const struct strategy *fixed, int laye
 int options_count(const struct options *o);
 /* The i-th choice of all. */
 void options_place(const struct options *o, int i, struct strategy *out);
-/* Whether some layers may have the class one tier nearer. */
-int options_may_be_nearer(const struct options *o, const struct strategy *s, enum tensor_class class);
-/* Of a single placement: the tier of the layers that have the class nearer, after its own. */
-void options_open_nearer(struct options *o, enum tensor_class class);
+/* Whether some layers may have the class nearer, in that tier. */
+int options_may_be_nearer(const struct options *o, const struct strategy *s, enum tensor_class class, enum residency at);
+/* Of a single placement: the tier of the layers that have the class nearer, after its own, and where these are updated. */
+void options_open_nearer(struct options *o, enum tensor_class class, enum residency at);
 
 /* Keeps the pointers but to the options and the strategy. ERR_NOMEM. */
 enum status estimator_create(const struct model *m, const struct settings *s, const struct options *o,

@@ -19,6 +19,7 @@ enum { NEARER_CLASSES = CLASS_ACT + 1, TRIES = 3 /* of numbers of layers */ };
 struct span {
     struct candidate far;
     enum tensor_class class;
+    enum residency at;
     int64_t least, most;
     double estimate, expected; /* seconds, with the first number that is tried, or (where trials are cheap) the largest */
 };
@@ -27,6 +28,7 @@ static struct candidate at(const struct trials *t, const struct span *s, int64_t
 {
     struct candidate c = s->far;
     c.strategy.nearer_class = s->class;
+    c.strategy.nearer_at = s->at;
     c.strategy.nearer = (int)layers;
     estimator_judge(t->search->estimator, &c);
     return c;
@@ -40,10 +42,11 @@ static int64_t first_number(const struct span *s)
 }
 
 /* Returns 0 if the class of no layer may be nearer. */
-static int find_span(const struct trials *t, const struct candidate *tried, enum tensor_class class, struct span *out)
+static int find_span(const struct trials *t, const struct candidate *tried, enum tensor_class class, enum residency near,
+                     struct span *out)
 {
-    *out = (struct span){.far = *tried, .class = class};
-    if (!options_may_be_nearer(estimator_options(t->search->estimator), &tried->strategy, class))
+    *out = (struct span){.far = *tried, .class = class, .at = near};
+    if (!options_may_be_nearer(estimator_options(t->search->estimator), &tried->strategy, class, near))
         return 0;
     out->far.strategy.nearer_class = class;
     int64_t layers = strategy_nearer_layers(&out->far.strategy, t->m->config.layers);
@@ -73,7 +76,7 @@ static int was_divided(const struct search *x, const struct span *s)
     struct candidate c;
     for (int i = 0; i < x->n_tried; i++) {
         c = x->candidates[i];
-        if (c.strategy.nearer == 0 || c.strategy.nearer_class != s->class ||
+        if (c.strategy.nearer == 0 || c.strategy.nearer_class != s->class || c.strategy.nearer_at != s->at ||
             c.strategy.kept_chunks != s->far.strategy.kept_chunks)
             continue;
         c.strategy.nearer = 0;
@@ -89,10 +92,10 @@ static int find_fastest(const struct trials *t, const struct search *x, double b
 {
     out->expected = INFINITY;
     for (int i = 0; i < x->n_tried; i++)
-        for (int k = 0; k < NEARER_CLASSES; k++) {
+        for (int k = 0; k < RES_NVME * NEARER_CLASSES; k++) {
             struct span s = {0};
             if (x->candidates[i].excess <= 1 && x->candidates[i].strategy.nearer == 0 &&
-                find_span(t, &x->candidates[i], (enum tensor_class)k, &s) &&
+                find_span(t, &x->candidates[i], (enum tensor_class)(k / RES_NVME), (enum residency)(k % RES_NVME), &s) &&
                 (x->whole ? s.estimate : s.expected) < FASTER * best && s.expected < out->expected && !was_divided(x, &s))
                 *out = s;
         }

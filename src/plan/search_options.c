@@ -78,42 +78,45 @@ static int is_open(const enum residency *tiers, int n, enum residency r)
     return 0;
 }
 
-/* Activations on the device are device_layers' business; optimizer state there is not updated on the host. */
-int options_may_be_nearer(const struct options *o, const struct strategy *s, enum tensor_class class)
+/* Activations on the device are device_layers' business; optimizer state there is updated there. */
+int options_may_be_nearer(const struct options *o, const struct strategy *s, enum tensor_class class, enum residency at)
 {
-    enum residency r = strategy_tier(s, class), near;
-    if (r == RES_DEVICE)
+    if (at >= strategy_tier(s, class))
         return 0;
-    near = (enum residency)(r - 1);
     switch (class) {
     case CLASS_PARAM:
-        return is_open(o->params, o->n_params, near);
+        return is_open(o->params, o->n_params, at);
     case CLASS_GRAD:
-        return is_open(o->grads, o->n_grads, near);
+        return is_open(o->grads, o->n_grads, at);
     case CLASS_OPTIM:
-        return is_open(o->optim, o->n_optim, near) && !(near == RES_DEVICE && s->update_on_host);
+        return is_open(o->optim, o->n_optim, at) && !(at == RES_DEVICE && s->update_on_host && o->n_update == 1);
     default:
         for (int i = 0; i < o->n_acts; i++)
-            if (near == RES_HOST && o->acts[i] == near && o->passing[i] == s->passing)
+            if (at == RES_HOST && o->acts[i] == at && o->passing[i] == s->passing)
                 return 1;
         return 0;
     }
 }
 
-void options_open_nearer(struct options *o, enum tensor_class class)
+void options_open_nearer(struct options *o, enum tensor_class class, enum residency at)
 {
     switch (class) {
     case CLASS_PARAM:
-        o->params[o->n_params++] = (enum residency)(o->params[0] - 1);
+        o->params[o->n_params++] = at;
         return;
     case CLASS_GRAD:
-        o->grads[o->n_grads++] = (enum residency)(o->grads[0] - 1);
+        o->grads[o->n_grads++] = at;
         return;
     case CLASS_OPTIM:
-        o->optim[o->n_optim++] = (enum residency)(o->optim[0] - 1);
+        o->optim[o->n_optim++] = at;
+        if (at == RES_DEVICE && o->update[0]) {
+            o->update[0] = 0;
+            o->update[1] = 1;
+            o->n_update = 2;
+        }
         return;
     default:
-        o->acts[o->n_acts] = (enum residency)(o->acts[o->n_acts - 1] - 1);
+        o->acts[o->n_acts] = at;
         o->passing[o->n_acts] = o->passing[o->n_acts - 1];
         o->n_acts++;
     }

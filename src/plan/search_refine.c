@@ -53,7 +53,7 @@ int search_same_classes(const struct strategy *a, const struct strategy *b)
     return a->params == b->params && a->grads == b->grads && a->optim == b->optim && a->acts == b->acts &&
            a->passing == b->passing && a->update_on_host == b->update_on_host && a->device_layers == b->device_layers &&
            a->device_chunks == b->device_chunks && a->nearer == b->nearer &&
-           (a->nearer == 0 || a->nearer_class == b->nearer_class);
+           (a->nearer == 0 || (a->nearer_class == b->nearer_class && a->nearer_at == b->nearer_at));
 }
 
 int search_settled(const struct search *x, const struct strategy *s)

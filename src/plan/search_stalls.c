@@ -56,13 +56,19 @@ double stalls_hope(const struct search *x, int tried, const struct candidate *c)
     return c->estimate;
 }
 
+double stalls_scaled(const struct candidate *tried, const struct candidate *c)
+{
+    double times = c->traffic / fmax(tried->traffic, 1e-9);
+    return fmax(0, search_weighed(tried) - tried->estimate) * times * fmin(1, times);
+}
+
 double stalls_of(const struct search *x, const struct candidate *c, resemblance *like)
 {
-    double rate = INFINITY;
+    double least = INFINITY;
     for (int i = 0; i < x->n_tried; i++) {
         const struct candidate *t = &x->candidates[i];
         if (t->excess <= 1 && REACH * t->traffic >= c->traffic && like(&t->strategy, &c->strategy))
-            rate = fmin(rate, fmax(0, search_weighed(t) - t->estimate) / fmax(t->traffic, 1e-9));
+            least = fmin(least, stalls_scaled(t, c));
     }
-    return rate;
+    return least;
 }

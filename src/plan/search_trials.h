@@ -11,6 +11,7 @@ struct trials {
     const int64_t *limit;
     const struct search *search;
     double slack; /* of packing (pack.h) */
+    int last;     /* the last pace to look at (fit.h), before FIT_SERIAL */
 };
 
 /* Of a search's trials: plans are packed more tightly, which takes half a trial of a small program. */
@@ -44,8 +45,10 @@ double stalls_expect(const struct search *x, int tried, const struct candidate *
 double stalls_hope(const struct search *x, int tried, const struct candidate *c);
 
 typedef int resemblance(const struct strategy *tried, const struct strategy *c);
-/* The least by which the price exceeds the estimate, for a second of traffic, that trials of x show that are like c; INFINITY:
- * there are none. */
+/* By how much the price of c is to exceed its estimate, as one that was tried shows: in proportion to traffic; of less traffic to
+ * its square, as lanes that hold compute up have time to catch up then. */
+double stalls_scaled(const struct candidate *tried, const struct candidate *c);
+/* The least of that which trials of x show that are like c; INFINITY: there are none. */
 double stalls_of(const struct search *x, const struct candidate *c, resemblance *like);
 
 /* Of about equal prices, which to take: seconds of the step, on planned and slower links alike, and what its traffic is worth. */
@@ -70,7 +73,7 @@ int search_settled(const struct search *x, const struct strategy *s);
 /* Keeps as many more chunks as ought to fit, up to a number. */
 void search_keep_most(const struct search *x, int high, struct candidate *c);
 
-/* Moves some layers of a class of those that were tried one tier nearer, where memory is left: the best of all comes first of x,
+/* Moves some layers of a class of those that were tried nearer, where memory is left: the best of all comes first of x,
  * whose candidates have room for SEARCH_NEARER more. */
 enum status search_nearer(const struct trials *t, struct search *x);
 enum { SEARCH_NEARER = 24 };

@@ -101,9 +101,11 @@ static enum status schedule_layers(void *job)
         st = fit_serially(m, &s, role, out->arena);
         goto done;
     }
-    TRY_GOTO(fit_program(m, &s, x->cost, role, out->limit, x->slack, &out->pace, &io, &p), done);
-    out->seconds = p->seconds;
+    TRY_GOTO(fit_program(m, &s, x->cost, role, out->limit, x->slack, x->last ? x->last : FIT_SERIAL, &out->pace, &io, &p), done);
+    out->seconds = out->slow = p->seconds;
     memcpy(out->arena, p->arena, sizeof out->arena);
+    if (isinf(p->seconds))
+        goto done;
     cost_with_links(x->cost, FIT_SLOW, &slow);
     st = schedule_simulate(p, &slow, &out->slow);
 done:

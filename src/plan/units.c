@@ -211,21 +211,16 @@ static void transient(struct value *v)
         v->tiles[i].residency = RES_NONE;
 }
 
-enum residency strategy_nearer(const struct strategy *s)
-{
-    return (enum residency)(strategy_tier(s, s->nearer_class) - 1);
-}
-
 enum residency strategy_residency(const struct strategy *s, enum tensor_class class, int layer, int layers)
 {
     const enum residency r = strategy_tier(s, class);
     int64_t n = min_i64(s->nearer, layers);
     if (n == 0 || s->nearer_class != class || layer < 0)
         return r;
-    return (layer + 1) * n / layers > layer * n / layers ? strategy_nearer(s) : r;
+    return (layer + 1) * n / layers > layer * n / layers ? s->nearer_at : r;
 }
 
-static enum residency unit_residency(const struct lowering *L, int unit, enum tensor_class class)
+enum residency unit_residency(const struct lowering *L, int unit, enum tensor_class class)
 {
     return strategy_residency(&L->s, class, unit < L->m->n_units - 1 ? unit - 1 : -1, (int)L->m->config.layers);
 }

@@ -104,6 +104,12 @@ static int64_t end_row(const struct lowering *L, struct group g)
     return optim_sharded(L) ? g.shard_end : g.end;
 }
 
+/* Of state that is on the host or drives only. */
+static int is_updated_on_host(const struct lowering *L, int unit)
+{
+    return L->s.update_on_host && (L->s.optim == RES_DEVICE || unit_residency(L, unit, CLASS_OPTIM) != RES_DEVICE);
+}
+
 /* Elements of the model before a unit's. */
 static int64_t elements_before(const struct model *m, int unit)
 {
@@ -143,20 +149,20 @@ static void update_group(struct lowering *L, int unit, struct group g)
     struct value *master = unit_master(L, unit), *grad = L->s.zero == 1 ? &u->grad_shard : &u->grad;
     struct value *low = L->s.dtype == F32 ? NULL : optim_sharded(L) ? &u->param_shard : &u->param;
     struct value *all[] = {master, &u->m, &u->v, grad};
-    int at = L->s.update_on_host ? TIER_HOST : DEV;
+    int on_host = is_updated_on_host(L, unit), at = on_host ? TIER_HOST : DEV;
     int64_t a = first_row(L, g), b = end_row(L, g), decay = L->m->units[unit].decay_elements;
     for (int i = 0; i < 4; i++)
         value_bring(L, all[i], a, b, at, 3);
     if (low)
         place_low(L, low, a, b, at);
-    struct op_attrs *attrs = emit(L, OP_ADAMW, L->s.update_on_host ? LANE_HOST : LANE_COMPUTE);
+    struct op_attrs *attrs = emit(L, OP_ADAMW, on_host ? LANE_HOST : LANE_COMPUTE);
     attrs->vec.n = b - a;
     attrs->vec.n_decay = optim_sharded(L) ? (g.end <= decay ? b - a : 0) : max_i64(0, min_i64(g.end, decay) - g.first);
     attrs->vec.first = elements_before(L->m, unit) + g.first;
     attrs->vec.share = optim_sharded(L) ? b - a : 0;
     attrs->vec.low_precision = low != NULL;
     attrs->vec.moments = (int32_t)L->s.moments;
-    if (L->s.update_on_host)
+    if (on_host)
         L->p->instrs[L->p->n_instrs - 1].depth = 2;
     for (int i = 0; i < 3; i++)
         arg_update(L, i, all[i], a, b, at);
@@ -181,14 +187,14 @@ static void update_group(struct lowering *L, int unit, struct group g)
 void unit_update(struct lowering *L, int unit)
 {
     struct unit_values *u = &L->units[unit];
-    int groups = unit_trained_groups(L, unit);
+    int groups = unit_trained_groups(L, unit), on_host = is_updated_on_host(L, unit);
     L->phase = 'u';
     u->updated = 1;
     if (groups == 0)
         return;
-    if (!L->s.update_on_host)
+    if (!on_host)
         value_get(L, &L->norm, 0);
-    if (!L->s.update_on_host || optim_sharded(L))
+    if (!on_host || optim_sharded(L))
         value_open_full(L, &u->param);
     for (int k = 0; k < groups; k++)
         update_group(L, unit, unit_group(L, unit, k));

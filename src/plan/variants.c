@@ -28,6 +28,7 @@
 #define COARSEN_ALL 8
 /* Of fewer loss tiles the logits take memory for nothing: they are few instructions. */
 #define LOSS_TILES 128
+#define FEW_LAYERS_MISS 0.04
 /* Stages by what is partitioned, most first. */
 static const int stages[] = {3, 2, 1};
 enum { STAGES = sizeof stages / sizeof *stages };
@@ -207,6 +208,12 @@ static enum status compare_grid(struct best *b, const struct point *at, double g
     return st;
 }
 
+/* What c is to gain beside one that was tried whole: trials of a few layers are too short by up to 4%. */
+static double sure_gain(const struct candidate *whole, const struct candidate *c, double gain)
+{
+    return whole->whole && !c->whole ? fmax(gain, FEW_LAYERS_MISS) : gain;
+}
+
 /* Whether activations would travel in too few chunks, and fewer than on the usual grid: trials of a few layers do not show what
  * that costs where links are slow. */
 static int is_coarser(const struct variant *v, const struct strategy *s)
@@ -227,7 +234,7 @@ static enum status step(struct best *b, enum tile_size which, int i, struct poin
     TRY(search_briefly(b->m, &v->s, &other.grid, &v->cost, b->limit, &lead, &b->spent, &other.candidate));
     const struct candidate *c = &other.candidate;
     *moved = c->tried && c->excess <= 1 && !is_coarser(v, &c->strategy) &&
-             search_weighed(c) < (1 - gain) * search_weighed(&at->candidate);
+             search_weighed(c) < (1 - sure_gain(&at->candidate, c, gain)) * search_weighed(&at->candidate);
     if (*moved)
         *at = other;
     return OK;
@@ -344,7 +351,8 @@ static enum status price_usual(struct best *b)
     if (at.candidate.excess > 1)
         return OK;
     b->usual = search_weighed(&at.candidate);
-    return b->usual < (1 - SEARCH_GAIN) * search_weighed(&b->candidate) ? compare_grid(b, &at, SEARCH_GAIN, &taken) : OK;
+    double gain = sure_gain(&b->candidate, &at.candidate, SEARCH_GAIN);
+    return b->usual < (1 - gain) * search_weighed(&b->candidate) ? compare_grid(b, &at, gain, &taken) : OK;
 }
 
 /* From what steps found; the best one's grid becomes the variant's. */

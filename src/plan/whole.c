@@ -61,7 +61,7 @@ struct planning {
 static enum status plan_one(void *job)
 {
     struct planning *x = job;
-    return fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, x->slack, &x->pace, &x->io,
+    return fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, x->slack, FIT_SERIAL, &x->pace, &x->io,
                        &x->program);
 }
 

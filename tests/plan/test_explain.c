@@ -127,7 +127,7 @@ static double seconds_with_depth(const struct model *m, const struct plan *plan,
     int pace = 0;
     strategy.write_depth = write_depth;
     assert_int_equal(fit_program(m, &strategy, &plan->cost, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST,
-                                 plan->limit, 0, &pace, &io, &p),
+                                 plan->limit, 0, FIT_SERIAL, &pace, &io, &p),
                      OK);
     double seconds = p->seconds;
     program_destroy(p);

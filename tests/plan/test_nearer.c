@@ -1,4 +1,4 @@
-/* Classes that some layers have one tier nearer. */
+/* Classes that some layers have nearer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,8 @@
 #include "plan/explain.h"
 #include "plan/fit.h"
 #include "plan/hardware.h"
-#include "plan/search.h"
+#include "plan/pack.h"
+#include "plan/search_estimate.h"
 #include "program/verify.h"
 
 #include <string.h>
@@ -46,7 +47,7 @@ static uint64_t lowered(const struct subject *x, const struct strategy *s, enum 
     struct io_buffers io;
     struct program *p;
     uint64_t digest;
-    if (fit_program(x->m, s, &x->cost, role, ample, 0, &pace, &io, &p) != OK || program_verify(p) != OK ||
+    if (fit_program(x->m, s, &x->cost, role, ample, 0, FIT_SERIAL, &pace, &io, &p) != OK || program_verify(p) != OK ||
         program_value_digest(p, &digest) != OK)
         fail_msg("%s", status_message());
     memset(bytes, 0, sizeof(int64_t) * TIERS);
@@ -64,15 +65,28 @@ static void values_stay_the_same(void **state)
     create(&x);
     struct strategy s = x.fixed;
     int64_t none[TIERS], all[TIERS], some[TIERS];
+    static const struct {
+        enum residency near, far;
+        int update_on_host;
+    } placings[] = {{RES_DEVICE, RES_HOST, 0},
+                    {RES_DEVICE, RES_HOST, 1},
+                    {RES_HOST, RES_NVME, 1},
+                    {RES_DEVICE, RES_NVME, 0},
+                    {RES_DEVICE, RES_NVME, 1}};
+    enum { PLACINGS = sizeof placings / sizeof *placings };
     s.kept_chunks = 2;
     const uint64_t resident = lowered(&x, &s, CLASS_PARAM, none);
     for (int class = CLASS_PARAM; class <= CLASS_ACT; class ++)
-        for (int far = class == CLASS_ACT ? RES_NVME : RES_HOST; far <= RES_NVME; far++) {
+        for (int i = 0; i < PLACINGS; i++) {
+            const int far = placings[i].far;
+            if (class == CLASS_ACT && placings[i].near == RES_DEVICE)
+                continue;
             s = x.fixed;
             s.kept_chunks = 2;
             s.passing = RES_HOST;
-            s.update_on_host = far == RES_NVME;
+            s.update_on_host = placings[i].update_on_host;
             s.nearer_class = (enum tensor_class) class;
+            s.nearer_at = placings[i].near;
             *strategy_class(&s, s.nearer_class) = (enum residency)far;
             assert_true(lowered(&x, &s, s.nearer_class, none) == resident);
             s.nearer = LAYERS;
@@ -90,7 +104,7 @@ static void values_stay_the_same(void **state)
 static void spread_evenly(void **state)
 {
     (void)state;
-    const struct strategy s = {.optim = RES_NVME, .nearer_class = CLASS_OPTIM, .nearer = 2};
+    const struct strategy s = {.optim = RES_NVME, .nearer_class = CLASS_OPTIM, .nearer_at = RES_HOST, .nearer = 2};
     static const enum residency expected[LAYERS] = {RES_NVME, RES_NVME, RES_HOST, RES_NVME, RES_NVME, RES_HOST};
     for (int l = 0; l < LAYERS; l++)
         assert_int_equal(strategy_residency(&s, CLASS_OPTIM, l, LAYERS), expected[l]);
@@ -113,6 +127,7 @@ static void text_is_whole(void **state)
                                         .acts = RES_NVME,
                                         .passing = RES_HOST,
                                         .nearer_class = CLASS_ACT,
+                                        .nearer_at = RES_DEVICE,
                                         .nearer = 1000,
                                         .device_chunks = 1 << 20,
                                         .kept_chunks = 1 << 20,
@@ -124,41 +139,52 @@ static void text_is_whole(void **state)
     assert_string_equal(text + strlen(text) - strlen("% longer)"), "% longer)");
 }
 
-/* The host has room for two thirds of the optimizer state, and the rest of it is slow to fetch. */
-static void search_fills_the_host(void **state)
+/* `tier` has room for two thirds of the optimizer state, which all lies there or on slow drives otherwise. The caller destroys
+ * the plan, and has the limits that it was made for. */
+static struct plan *filled(struct subject *x, enum tier tier, int64_t limit[TIERS])
 {
-    (void)state;
+    struct plan *plan;
+    struct strategy s = x->fixed;
+    int64_t bytes[TIERS];
+    for (int t = 0; t < TIERS; t++)
+        limit[t] = (int64_t)HUGE << 4;
+    s.optim = RES_HOST;
+    lowered(x, &s, CLASS_OPTIM, bytes);
+    x->s.params = x->s.grads = x->s.acts = OFFLOAD_NONE;
+    x->s.optim = OFFLOAD_NVME;
+    x->s.alpha = 1;
+    assert_int_equal(plan_create(x->m, &x->s, limit, &plan), OK);
+    limit[TIER_DEVICE] = plan->arena[TIER_DEVICE] + bytes[TIER_HOST] / 8;
+    limit[TIER_HOST] = plan->arena[TIER_HOST];
+    limit[tier] = plan->arena[tier] + bytes[TIER_HOST] * 2 / 3;
+    plan_destroy(plan);
+    x->s.optim = OFFLOAD_AUTO;
+    x->h.read = x->h.write = 1e7;
+    x->h.both = 2e7;
+    assert_int_equal(plan_create(x->m, &x->s, limit, &plan), OK);
+    return plan;
+}
+
+static void check_filled(enum tier tier)
+{
     struct subject x;
     struct candidate apart;
     struct explanation e;
-    struct plan *plan;
     char text[PLAN_TEXT];
+    int64_t limit[TIERS];
     int explained = 0;
     create(&x);
-    struct strategy s = x.fixed;
-    int64_t bytes[TIERS], limit[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, (int64_t)HUGE << 4};
-    s.optim = RES_HOST;
-    lowered(&x, &s, CLASS_OPTIM, bytes);
-    x.s.params = x.s.grads = x.s.acts = OFFLOAD_NONE;
-    x.s.optim = OFFLOAD_NVME;
-    x.s.alpha = 1;
-    assert_int_equal(plan_create(x.m, &x.s, limit, &plan), OK);
-    limit[TIER_DEVICE] = plan->arena[TIER_DEVICE] + bytes[TIER_HOST] / 8;
-    limit[TIER_HOST] = bytes[TIER_HOST] * 2 / 3;
-    plan_destroy(plan);
-    x.s.optim = OFFLOAD_AUTO;
-    x.h.read = x.h.write = 1e7;
-    x.h.both = 2e7;
-    assert_int_equal(plan_create(x.m, &x.s, limit, &plan), OK);
-    s = plan->strategy;
+    struct plan *plan = filled(&x, tier, limit);
+    struct strategy s = plan->strategy;
     strategy_describe(&s, text, sizeof text);
     print_message("%s: %.4g s\n", text, plan->seconds);
     assert_true(plan->fits && s.optim == RES_NVME && s.nearer_class == CLASS_OPTIM && s.nearer >= LAYERS / 2);
+    assert_int_equal(s.nearer_at, tier);
     assert_non_null(strstr(text, "optimizer of "));
     s.nearer = 0;
     assert_int_equal(search_price(x.m, &x.s, &s, &plan->cost, limit, &apart), OK);
-    print_message("%d of %d layers' optimizer state on the host: %.4g s; none: %.4g s\n", plan->strategy.nearer, LAYERS,
-                  plan->seconds, apart.seconds);
+    print_message("%d of %d layers' optimizer state there: %.4g s; none: %.4g s\n", plan->strategy.nearer, LAYERS, plan->seconds,
+                  apart.seconds);
     assert_true(plan->seconds < 0.7 * apart.seconds);
     assert_int_equal(explain_make(plan, x.m, &x.s, &e), OK);
     for (int i = 0; i < e.n; i++)
@@ -169,9 +195,76 @@ static void search_fills_the_host(void **state)
     model_destroy(x.m);
 }
 
+static void search_fills_the_host(void **state)
+{
+    (void)state;
+    check_filled(TIER_HOST);
+}
+
+/* Past the host, which has no room. */
+static void search_fills_the_device(void **state)
+{
+    (void)state;
+    check_filled(TIER_DEVICE);
+}
+
+/* Where the host updates the rest of the optimizer state, too: what the layers with theirs on the device need, and that they are
+ * updated there. */
+static void estimates_hold(void **state)
+{
+    (void)state;
+    struct subject x;
+    struct options o;
+    struct estimator *e;
+    const int64_t ample[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, (int64_t)HUGE << 4};
+    create(&x);
+    x.s.optim = OFFLOAD_AUTO;
+    x.s.update = UPDATE_AUTO;
+    options_of(&x.s, &x.fixed, LAYERS, &o);
+    assert_int_equal(estimator_create(x.m, &x.s, &o, &x.fixed, &x.cost, ample, &e), OK);
+    int64_t missing[TIERS];
+    for (int n = 0; n <= LAYERS; n += LAYERS / 2) {
+        struct candidate c = {.strategy = x.fixed};
+        struct program *p;
+        struct io_buffers io;
+        int64_t bytes[TIERS];
+        int on_device = 0, on_host = 0;
+        c.strategy.kept_chunks = o.kept[0];
+        c.strategy.optim = RES_HOST;
+        c.strategy.nearer_class = CLASS_OPTIM;
+        c.strategy.nearer_at = RES_DEVICE;
+        c.strategy.nearer = n;
+        c.strategy.update_on_host = 1;
+        estimator_judge(e, &c);
+        assert_int_equal(
+            lower_program(x.m, &c.strategy, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, &io, &p), OK);
+        assert_int_equal(pack_live_in_order(p, bytes), OK);
+        for (int b = 0; b < p->n_persistent; b++)
+            bytes[p->buffers[b].tier] += round_up(p->buffers[b].bytes, BUFFER_ALIGN);
+        for (int i = 0; i < p->n_instrs; i++) {
+            on_device += p->instrs[i].op == OP_ADAMW && p->instrs[i].lane == LANE_COMPUTE;
+            on_host += p->instrs[i].op == OP_ADAMW && p->instrs[i].lane == LANE_HOST;
+        }
+        print_message("of %d layers on the device: %.4f and %.4f of the bytes needed; %d updates on the device, %d on the host\n",
+                      n, (double)c.bytes[TIER_DEVICE] / (double)bytes[TIER_DEVICE],
+                      (double)c.bytes[TIER_HOST] / (double)bytes[TIER_HOST], on_device, on_host);
+        for (int t = 0; t < TIERS; t++) {
+            /* what an update needs for a moment may be counted beside a step's most; copies on their way are not counted
+             * where few layers have them: as many bytes for any n */
+            missing[t] = n == 0 ? bytes[t] / 100 : missing[t];
+            assert_true(c.bytes[t] >= bytes[t] - missing[t] && c.bytes[t] <= bytes[t] + bytes[t] / 10);
+        }
+        assert_true((on_device == 0) == (n == 0) && on_host > 0);
+        program_destroy(p);
+    }
+    estimator_destroy(e);
+    model_destroy(x.m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(values_stay_the_same), cmocka_unit_test(spread_evenly),
-                                       cmocka_unit_test(text_is_whole), cmocka_unit_test(search_fills_the_host)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(values_stay_the_same),    cmocka_unit_test(spread_evenly),
+                                       cmocka_unit_test(text_is_whole),           cmocka_unit_test(search_fills_the_host),
+                                       cmocka_unit_test(search_fills_the_device), cmocka_unit_test(estimates_hold)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -778,7 +778,7 @@ static double seconds_at(const struct model *m, const struct settings *s, const 
     strategy.write_depth = write_depth;
     plan_cost_model(s, &cost);
     assert_int_equal(fit_program(m, &strategy, &cost, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, limit,
-                                 0, &pace, &io, &p),
+                                 0, FIT_SERIAL, &pace, &io, &p),
                      OK);
     double seconds = p->seconds;
     program_destroy(p);
