@@ -44,15 +44,13 @@ static enum status attempt(void *job)
     return trial_run_otherwise(&late, a->c, OTHERWISE * a->best, &a->spent);
 }
 
-/* All of them at the same time; *best: whose seconds are what trying them otherwise is about, and much less is not to
- * be fetched ahead than it does; or NULL. */
+/* All of them at the same time; *best: whose seconds are what trying them otherwise is about; or NULL. */
 static enum status try_neighbours(struct climb *cl, struct neighbours *list, const struct candidate *best)
 {
-    int last = best ? (int)max_i64(FIT_LATE - 1, best->pace + 2) : 0;
     struct trials trials[TRIALS_AT_ONCE];
     struct attempt attempts[TRIALS_AT_ONCE];
     for (int i = 0; i < list->n; i++) {
-        trials[i] = (struct trials){cl->m, &cl->s, &cl->cost, cl->limit, &list->grid[i]->tried, TRIAL_SLACK, last};
+        trials[i] = (struct trials){cl->m, &cl->s, &cl->cost, cl->limit, &list->grid[i]->tried, TRIAL_SLACK, best ? cl->last : 0};
         attempts[i] = (struct attempt){.trials = &trials[i], .c = &list->c[i], .best = best ? best->seconds : INFINITY};
     }
     TRY(parallel_run(attempt, attempts, sizeof *attempts, list->n));
@@ -70,8 +68,18 @@ static int *gone_from(struct climb *cl, const struct strategy *s)
     return &cl->gone_from[s->acts][s->optim][s->update_on_host != 0][s->grads == RES_DEVICE];
 }
 
+/* Much less is not to be fetched ahead than by the best one. */
+static void look_around(struct climb *cl, const struct candidate *best)
+{
+    cl->last = (int)max_i64(FIT_LATE - 1, best->pace + 2);
+    cl->least = search_weighed(best);
+}
+
+/* What is cheaper than the least one belongs to another start. */
 static int is_new(struct climb *cl, const struct candidate *c)
 {
+    if (search_weighed(c) < cl->least)
+        return 0;
     for (int i = 0; i < cl->n_visited; i++)
         if (strategy_same_grid(&cl->visited[i], &c->strategy) && cl->visited[i].kept_chunks == c->strategy.kept_chunks &&
             search_same_classes(&cl->visited[i], &c->strategy))
@@ -84,11 +92,12 @@ static enum status find_beside(struct climb *cl, const struct candidate *best, s
 {
     struct candidate at = *best;
     list->n = 0;
+    look_around(cl, best);
     do {
         if (is_new(cl, &at))
             cl->visited[cl->n_visited++] = at.strategy;
         TRY(neighbours_find(cl, &at, list));
-    } while (list->n == 0 && climb_find(cl, BESIDE * search_weighed(best), is_new, &at));
+    } while (list->n == 0 && climb_find(cl, BESIDE * cl->least, is_new, &at));
     return OK;
 }
 
@@ -178,7 +187,7 @@ static enum status find_hinted(struct climb *cl, int from, struct neighbours *li
             search_keep_most(&g->tried, share, &c);
         }
         if (c.excess <= 1 && !search_settled(&g->tried, &c.strategy))
-            neighbours_offer(list, g, &c, hint->seconds);
+            neighbours_offer(list, search_same_classes, g, &c, hint->seconds);
     }
     return OK;
 }
@@ -196,13 +205,15 @@ static enum status try_hinted(struct climb *cl, struct candidate *best)
     return OK;
 }
 
-/* Whether some trial of all layers tells of the family of s, if only that it would fetch too little ahead. */
+/* Whether some trial of all layers tells of the family of s, if only that even with the fewest chunks kept it would fetch too
+ * little ahead. */
 static int is_told_of(const struct climb *cl, const struct strategy *s)
 {
     for (int g = 0; g < cl->n; g++)
         for (int i = 0; i < cl->grids[g].tried.n; i++) {
             const struct candidate *c = &cl->grids[g].tried.candidates[i];
-            if ((c->excess <= 1 || isinf(c->seconds)) && search_tells_of(&c->strategy, s))
+            int lean = isinf(c->seconds) && c->strategy.kept_chunks <= climb_fewest_kept(&cl->grids[g]);
+            if ((c->excess <= 1 || lean) && search_tells_of(&c->strategy, s))
                 return 1;
         }
     return 0;
@@ -225,7 +236,7 @@ static void find_untold(const struct climb *cl, struct grid *g, const struct can
             if (k == 1 && c.excess <= 1)
                 search_keep_most(&g->tried, o->kept[0], &c);
             if (c.redundant || c.excess > 1 || c.estimate >= CLIMB_FASTER * search_weighed(best) ||
-                search_settled(&g->tried, &c.strategy))
+                climb_settled(cl, g, &c.strategy))
                 continue;
             neighbours_offer_family(list, g, &c);
         }
@@ -240,6 +251,7 @@ static enum status try_untold(struct climb *cl, struct candidate *best)
     if (!g || g->large)
         return OK;
     while (cl->spent < cl->most) {
+        look_around(cl, best);
         find_untold(cl, g, best, &list);
         if (list.n == 0)
             return OK;

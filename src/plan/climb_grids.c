@@ -179,10 +179,24 @@ int climb_next(struct climb *cl, const struct candidate *after, struct candidate
     return isfinite(least);
 }
 
+int climb_settled(const struct climb *cl, const struct grid *g, const struct strategy *s)
+{
+    for (int i = 0; i < g->tried.n; i++) {
+        const struct candidate *c = &g->tried.candidates[i];
+        if (candidate_settles(c, s) && (isfinite(c->seconds) || c->pace >= cl->last))
+            return 1;
+    }
+    return 0;
+}
+
 int climb_knows(const struct climb *cl, const struct candidate *c)
 {
     for (int g = 0; g < cl->n; g++)
-        if (strategy_same_grid(&cl->grids[g].fixed, &c->strategy))
-            return search_settled(&cl->grids[g].tried, &c->strategy);
+        for (int i = 0; i < cl->grids[g].tried.n && strategy_same_grid(&cl->grids[g].fixed, &c->strategy); i++) {
+            const struct candidate *t = &cl->grids[g].tried.candidates[i];
+            if (candidate_settles(t, &c->strategy) &&
+                (isfinite(t->seconds) || t->strategy.kept_chunks == c->strategy.kept_chunks))
+                return 1;
+        }
     return 0;
 }

@@ -32,8 +32,10 @@ struct climb {
     struct candidate hints[CLIMB_HINTS]; /* the cheapest first; the strategies say of which grid */
     int n_hints;
     double spent, most;                     /* instructions */
+    int last;                               /* the last pace that trials look at (fit.h), before FIT_SERIAL */
     int gone_from[3][3][2][2];              /* by family */
     struct strategy visited[CLIMB_VISITED]; /* what was looked beside */
+    double least;                           /* the price of what is gone on from: cheaper ones belong to other starts */
     int n_visited;
 };
 
@@ -41,6 +43,9 @@ struct climb {
 enum status climb_open(struct climb *cl, const struct strategy *like, struct grid **out);
 /* Adds a trial of all layers. */
 enum status climb_add(struct grid *g, const struct candidate *c);
+
+/* Whether a trial has settled it (search_settled) that looked at no fewer paces than trials do now. */
+int climb_settled(const struct climb *cl, const struct grid *g, const struct strategy *s);
 
 typedef int condition(struct climb *cl, const struct candidate *c);
 /* The cheapest trial that fits, below a price, of those for which a condition holds (NULL: of all). Returns 0 if there is none.

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* Nor are neighbours tried that are expected to take so many times the best. */
+/* Neighbours that are expected to cost so many times what the best one does are not tried. */
 #define CLIMB_CLOSE 1.05
 /* Powers of two in traffic within which it is about as much, and so many of these beyond which others tell more. */
 #define ABOUT 0.25
@@ -27,7 +27,7 @@ static int passes_alike(const struct strategy *tried, const struct strategy *c)
     return tried->passing == c->passing && search_tells_of(tried, c);
 }
 
-/* Alike but for how many layers have something nearer. */
+/* Alike but for how many layers have a class nearer, or their activations on the device. */
 static int is_similar(const struct strategy *a, const struct strategy *b)
 {
     struct strategy other = *b;
@@ -90,10 +90,10 @@ static void leave_out(struct neighbours *list, int at)
     }
 }
 
-void neighbours_offer(struct neighbours *list, struct grid *g, const struct candidate *c, double price)
+void neighbours_offer(struct neighbours *list, resemblance *alike, struct grid *g, const struct candidate *c, double price)
 {
     int same = 0;
-    while (same < list->n && !is_similar(&list->c[same].strategy, &c->strategy))
+    while (same < list->n && !alike(&list->c[same].strategy, &c->strategy))
         same++;
     if (same < list->n && list->expected[same] <= price)
         return;
@@ -115,16 +115,14 @@ void neighbours_offer(struct neighbours *list, struct grid *g, const struct cand
     list->grid[at] = g;
 }
 
+static int is_of_family(const struct strategy *a, const struct strategy *b)
+{
+    return search_tells_of(a, b) || search_tells_of(b, a);
+}
+
 void neighbours_offer_family(struct neighbours *list, struct grid *g, const struct candidate *c)
 {
-    for (int i = 0; i < list->n; i++)
-        if (search_tells_of(&list->c[i].strategy, &c->strategy) || search_tells_of(&c->strategy, &list->c[i].strategy)) {
-            if (list->expected[i] <= c->estimate)
-                return;
-            leave_out(list, i);
-            break;
-        }
-    neighbours_offer(list, g, c, c->estimate);
+    neighbours_offer(list, is_of_family, g, c, c->estimate);
 }
 
 int climb_fewest_kept(const struct grid *g)
@@ -140,6 +138,12 @@ int climb_share_kept(const struct grid *g, const struct strategy *like)
     return share < low ? low : share > high ? high : share;
 }
 
+/* What is gone on from. */
+struct start {
+    const struct candidate *best;
+    int64_t ahead[TIERS]; /* bytes that its trial took beyond what it needs: what it fetches ahead */
+};
+
 /* In how many layers c may have its nearer class there: as many as ought to fit beside `ahead`. */
 static int64_t nearer_layers(const struct climb *cl, const struct candidate *none, const struct candidate *all,
                              const int64_t ahead[TIERS])
@@ -153,33 +157,43 @@ static int64_t nearer_layers(const struct climb *cl, const struct candidate *non
 }
 
 /* c, if it may be better than the best one. */
-static void offer_neighbour(const struct climb *cl, struct grid *g, const struct candidate *best, const struct candidate *c,
+static void offer_neighbour(const struct climb *cl, struct grid *g, const struct start *from, const struct candidate *c,
                             struct neighbours *list)
 {
-    if (c->redundant || c->excess > 1 || c->estimate >= CLIMB_FASTER * search_weighed(best) ||
-        search_settled(&g->tried, &c->strategy))
+    const double best = search_weighed(from->best);
+    if (c->redundant || c->excess > 1 || c->estimate >= CLIMB_FASTER * best || climb_settled(cl, g, &c->strategy))
         return;
-    double price = expected(cl, c, best);
-    if (price < CLIMB_CLOSE * search_weighed(best))
-        neighbours_offer(list, g, c, price * (1 + ALIKE * count_similar(cl, &c->strategy)));
+    double price = expected(cl, c, from->best);
+    if (price < CLIMB_CLOSE * best)
+        neighbours_offer(list, is_similar, g, c, price * (1 + ALIKE * count_similar(cl, &c->strategy)));
+}
+
+/* Whether all of the class ought to fit in its nearer tier, embedding and head included: that is another placement. */
+static int may_be_nearer_wholly(const struct estimator *e, const struct candidate *c)
+{
+    struct candidate whole = *c;
+    struct strategy *s = &whole.strategy;
+    s->nearer = 0;
+    *strategy_class(s, s->nearer_class) = s->nearer_at;
+    if (s->nearer_class == CLASS_OPTIM && s->nearer_at == RES_DEVICE)
+        s->update_on_host = 0;
+    estimator_judge(e, &whole);
+    return whole.excess <= 1;
 }
 
 /* Where c leaves memory, with one class nearer: in as many layers as leave room for what the best one fetches ahead, or in half
  * of those that ought to fit; and in more than the best one has there. */
-static void offer_with(const struct climb *cl, struct grid *g, const struct candidate *best, const struct candidate *none,
+static void offer_with(const struct climb *cl, struct grid *g, const struct start *from, const struct candidate *none,
                        struct neighbours *list)
 {
     const struct estimator *e = g->tried.estimator;
-    const struct strategy *s = &best->strategy;
-    struct candidate c = *none, judged = *best;
-    int64_t ahead[TIERS], layers = strategy_nearer_layers(&none->strategy, cl->m->config.layers);
+    const struct strategy *s = &from->best->strategy;
+    struct candidate c = *none;
+    int64_t layers = strategy_nearer_layers(&none->strategy, cl->m->config.layers);
     c.strategy.nearer = (int)layers;
     estimator_judge(e, &c);
-    estimator_judge(e, &judged);
-    for (int t = 0; t < TIERS; t++)
-        ahead[t] = max_i64(0, best->bytes[t] - judged.bytes[t]);
-    int64_t most = nearer_layers(cl, none, &c, (int64_t[TIERS]){0}), least = nearer_layers(cl, none, &c, ahead);
-    if (most <= 0 || most == layers) /* of all of them it is another placement */
+    int64_t most = nearer_layers(cl, none, &c, (int64_t[TIERS]){0}), least = nearer_layers(cl, none, &c, from->ahead);
+    if (most <= 0 || (most == layers && may_be_nearer_wholly(e, &c)))
         return;
     int alike = s->nearer > 0 && s->nearer_class == c.strategy.nearer_class && s->nearer_at == c.strategy.nearer_at;
     const int64_t n[] = {least > 0 ? least : (most + 1) / 2, alike && s->nearer < most ? (s->nearer + most + 1) / 2 : 0};
@@ -187,15 +201,15 @@ static void offer_with(const struct climb *cl, struct grid *g, const struct cand
         c.strategy.nearer = (int)n[i];
         estimator_judge(e, &c);
         if (c.estimate < CLIMB_FASTER * none->estimate)
-            offer_neighbour(cl, g, best, &c, list);
+            offer_neighbour(cl, g, from, &c, list);
     }
 }
 
 /* The same with each class; on other grids than the best one's only with the one that is nearer there. */
-static void offer_nearer(const struct climb *cl, struct grid *g, const struct candidate *best, const struct candidate *c,
+static void offer_nearer(const struct climb *cl, struct grid *g, const struct start *from, const struct candidate *c,
                          struct neighbours *list)
 {
-    const struct strategy *s = &best->strategy;
+    const struct strategy *s = &from->best->strategy;
     const int other = !strategy_same_grid(&g->fixed, s);
     for (int class = CLASS_PARAM; class <= CLASS_ACT; class ++)
         for (int at = RES_DEVICE; at < RES_NVME; at++) {
@@ -206,17 +220,18 @@ static void offer_nearer(const struct climb *cl, struct grid *g, const struct ca
             none.strategy.nearer_at = (enum residency)at;
             if (options_may_be_nearer(estimator_options(g->tried.estimator), &c->strategy, none.strategy.nearer_class,
                                       none.strategy.nearer_at))
-                offer_with(cl, g, best, &none, list);
+                offer_with(cl, g, from, &none, list);
         }
 }
 
 /* The best one's classes but for a few, on one grid: with as large a share of the chunks kept, as many as ought to fit, and
- * halfway to there and to the fewest. */
-static void offer_neighbours(const struct climb *cl, struct grid *g, const struct candidate *best, struct neighbours *list)
+ * between that and the most or the fewest. */
+static void offer_neighbours(const struct climb *cl, struct grid *g, const struct start *from, struct neighbours *list)
 {
     const struct search *x = &g->tried;
     const struct options *o = estimator_options(x->estimator);
-    int high = o->kept[0], low = climb_fewest_kept(g), share = climb_share_kept(g, &best->strategy);
+    const struct strategy *best = &from->best->strategy;
+    int high = o->kept[0], low = climb_fewest_kept(g), share = climb_share_kept(g, best);
     enum { SHARE, MOST, MORE, NEXT, FEWER, WAYS };
     const int kept[WAYS] = {[SHARE] = share,
                             [MOST] = low,
@@ -226,7 +241,7 @@ static void offer_neighbours(const struct climb *cl, struct grid *g, const struc
     for (int i = 0; i < options_count(o); i += o->n_kept) {
         struct candidate c = {.strategy = g->fixed};
         options_place(o, i, &c.strategy);
-        if (distance(&c.strategy, &best->strategy) > AWAY ||
+        if (distance(&c.strategy, best) > AWAY ||
             (cl->look_at == CLIMB_FINE_GRIDS && search_is_coarse(&c.strategy) && g->fixed.row_chunk > cl->fixed.row_chunk))
             continue;
         for (int k = 0; k < WAYS; k++) {
@@ -234,9 +249,9 @@ static void offer_neighbours(const struct climb *cl, struct grid *g, const struc
             estimator_judge(x->estimator, &c);
             if (k == MOST && c.excess <= 1)
                 search_keep_most(x, high, &c);
-            offer_neighbour(cl, g, best, &c, list);
+            offer_neighbour(cl, g, from, &c, list);
             if (k == SHARE && c.excess <= 1)
-                offer_nearer(cl, g, best, &c, list);
+                offer_nearer(cl, g, from, &c, list);
         }
     }
 }
@@ -249,24 +264,41 @@ static double alpha_error(const struct climb *cl, const struct strategy *grid)
 }
 
 /* On the grid that `like` has. */
-static enum status look_on_grid(struct climb *cl, const struct strategy *like, const struct candidate *best,
-                                struct neighbours *list)
+static enum status look_on_grid(struct climb *cl, const struct strategy *like, const struct start *from, struct neighbours *list)
 {
     struct grid *g;
     TRY(climb_open(cl, like, &g));
     if (g && !g->large && alpha_error(cl, &g->fixed) <= alpha_error(cl, &cl->fixed))
-        offer_neighbours(cl, g, best, list);
+        offer_neighbours(cl, g, from, list);
+    return OK;
+}
+
+static enum status start_from(struct climb *cl, const struct candidate *best, struct start *out)
+{
+    struct candidate judged = *best;
+    struct grid *g;
+    *out = (struct start){.best = best};
+    TRY(climb_open(cl, &best->strategy, &g));
+    if (!g)
+        return OK;
+    if (best->strategy.device_chunks > 0)
+        TRY(estimator_split(g->tried.estimator));
+    estimator_judge(g->tried.estimator, &judged);
+    for (int t = 0; t < TIERS; t++)
+        out->ahead[t] = max_i64(0, best->bytes[t] - judged.bytes[t]);
     return OK;
 }
 
 enum status neighbours_find(struct climb *cl, const struct candidate *best, struct neighbours *list)
 {
+    struct start from;
     list->n = 0;
-    TRY(look_on_grid(cl, &best->strategy, best, list));
+    TRY(start_from(cl, best, &from));
+    TRY(look_on_grid(cl, &best->strategy, &from, list));
     for (int i = 0; cl->look_at != CLIMB_GIVEN_GRIDS && i < PLAN_NEAR_TILES; i++) {
         struct strategy near = best->strategy;
         if (plan_near_tiles(cl->m, &cl->s, i, &near))
-            TRY(look_on_grid(cl, &near, best, list));
+            TRY(look_on_grid(cl, &near, &from, list));
     }
     return OK;
 }

@@ -222,7 +222,8 @@ static enum status explain_alpha(struct explainer *x)
 static enum status explain_update(struct explainer *x)
 {
     struct strategy t = x->p->strategy;
-    struct decision *d = decide(x, "AdamW", t.update_on_host ? "on the host" : "on the device", x->s->update != UPDATE_AUTO);
+    const char *where = strategy_updates_on_both(&t) ? "on both" : t.update_on_host ? "on the host" : "on the device";
+    struct decision *d = decide(x, "AdamW", where, x->s->update != UPDATE_AUTO);
     t.update_on_host = !t.update_on_host;
     return try(x, d, x->s, &t, t.update_on_host ? "on the host" : "on the device");
 }

@@ -86,9 +86,15 @@ static int hopeless(const struct program *p, const int64_t limit[TIERS])
 }
 
 /* The first pace from *pace on that fits, mostly close to it: steps that double, then bisection of the last one. */
-static enum status order_within(const struct fitting *f, const struct program *p, int *pace)
+static enum status order_within(const struct fitting *f, struct program *p, int *pace)
 {
-    int at = *pace >= f->last || hopeless(p, f->limit) ? f->last : *pace, lo = at, fits;
+    const int serially = hopeless(p, f->limit);
+    int at = *pace >= f->last || serially ? f->last : *pace, lo = at, fits;
+    if (serially && f->last < f->serial) {
+        memcpy(p->arena, p->serial_bound, sizeof p->arena);
+        *pace = f->last;
+        return OK;
+    }
     for (int step = 1;; step *= 2) {
         TRY(order(f, p, at, &fits));
         if (fits || at == f->last)

@@ -279,17 +279,11 @@ static void bind_persistent(struct lowering *L, int end)
         value_bind(L, &L->norm, 0);
 }
 
-/* Whether AdamW works on the host alone. */
-static int is_updated_on_host(const struct strategy *s)
-{
-    return s->update_on_host && !(s->nearer > 0 && s->nearer_class == CLASS_OPTIM && s->nearer_at == RES_DEVICE);
-}
-
 static void load_inputs(struct lowering *L)
 {
     L->phase = 'i';
     L->layer = -1;
-    if (L->role != ROLE_UPDATE || !is_updated_on_host(&L->s))
+    if (L->role != ROLE_UPDATE || !L->s.update_on_host || strategy_updates_on_both(&L->s))
         value_get(L, &L->record, 0);
     if (!(L->role & ROLE_FORWARD))
         return;

@@ -67,7 +67,8 @@ struct strategy {
     enum residency params, grads, optim, acts;
     enum tensor_class nearer_class; /* parameters, gradients, optimizer state or activations */
     enum residency nearer_at;       /* a tier nearer than it says above */
-    int nearer; /* of the layers, so many, evenly spread, have that class there; optimizer state on the device is updated there */
+    int nearer; /* so many of the layers, evenly spread, have that class there; those with optimizer state on the device are
+                 * updated there, update_on_host or not */
     enum residency passing; /* where gradients of activations are between two visits; if that is nearer than activations are,
                              * what a layer of the forward pass reads again stays there, too, until the layer is done */
     int device_layers;      /* so many of the last layers keep their activations on the device: there is no time to fetch them */
@@ -129,6 +130,12 @@ static inline enum residency strategy_tier(const struct strategy *s, enum tensor
 {
     const enum residency of[] = {s->params, s->grads, s->optim, s->acts};
     return of[class];
+}
+
+/* Whether AdamW works on the host and, of layers whose state alone is there, on the device. */
+static inline int strategy_updates_on_both(const struct strategy *s)
+{
+    return s->update_on_host && s->nearer > 0 && s->nearer_class == CLASS_OPTIM && s->nearer_at == RES_DEVICE;
 }
 
 /* Of how many layers some may have that class nearer. */

@@ -103,7 +103,7 @@ static json_t *strategy_json(const struct strategy *s)
     put_int(o, "device_chunks", s->device_chunks);
     put_int(o, "kept_chunks", s->kept_chunks);
     put_int(o, "chunks", ceil_div(s->rows, s->row_chunk));
-    put_text(o, "update", s->update_on_host ? "host" : "device");
+    put_text(o, "update", strategy_updates_on_both(s) ? "both" : s->update_on_host ? "host" : "device");
     put_int(o, "write_depth", s->write_depth > 0 ? s->write_depth : DRIVE_DEPTH); /* blocks in flight beside reads */
     put_int(o, "rows", s->row_chunk);
     put_int(o, "heads", s->head_tile);

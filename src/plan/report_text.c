@@ -40,8 +40,11 @@ void strategy_describe(const struct strategy *s, char *buf, int size)
     snprintf(buf, (size_t)size,
              "params=%s,grads=%s,optim=%s,acts=%s%s%s%s  alpha %d/%lld%s  update on %s%s  tiles rows=%lld,heads=%d,loss=%lld",
              residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), split,
-             nearer, passing, s->kept_chunks, chunks, inputs, s->update_on_host ? "host" : "device", writes,
-             (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
+             nearer, passing, s->kept_chunks, chunks, inputs,
+             strategy_updates_on_both(s) ? "both"
+             : s->update_on_host         ? "host"
+                                         : "device",
+             writes, (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
 }
 
 void plan_describe(const struct plan *p, char *buf, int size)

@@ -56,14 +56,17 @@ int search_same_classes(const struct strategy *a, const struct strategy *b)
            (a->nearer == 0 || (a->nearer_class == b->nearer_class && a->nearer_at == b->nearer_at));
 }
 
+int candidate_settles(const struct candidate *tried, const struct strategy *s)
+{
+    const int kept = tried->strategy.kept_chunks;
+    return search_same_classes(&tried->strategy, s) && (kept == s->kept_chunks || (tried->excess > 1 && kept < s->kept_chunks));
+}
+
 int search_settled(const struct search *x, const struct strategy *s)
 {
-    for (int i = 0; i < x->n_tried; i++) {
-        const struct candidate *c = &x->candidates[i];
-        if (search_same_classes(&c->strategy, s) &&
-            (c->strategy.kept_chunks == s->kept_chunks || (c->excess > 1 && c->strategy.kept_chunks < s->kept_chunks)))
+    for (int i = 0; i < x->n_tried; i++)
+        if (candidate_settles(&x->candidates[i], s))
             return 1;
-    }
     return 0;
 }
 

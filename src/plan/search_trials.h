@@ -11,7 +11,7 @@ struct trials {
     const int64_t *limit;
     const struct search *search;
     double slack; /* of packing (pack.h) */
-    int last;     /* the last pace to look at (fit.h), before FIT_SERIAL */
+    int last;     /* the last pace to look at (fit.h); 0: FIT_SERIAL */
 };
 
 /* Of a search's trials: plans are packed more tightly, which takes half a trial of a small program. */
@@ -59,8 +59,8 @@ double search_score(const struct candidate *c);
 int search_is_coarse(const struct strategy *s);
 #define SEARCH_FEW_CHUNKS 8
 
-/* Whether the residual stream takes more than a thirty-second of the device: larger tiles then leave gaps of up to 8% when they are
- * packed. */
+/* Whether the residual stream takes more than a thirty-second of the device: larger tiles then leave gaps of up to 8% when they
+ * are packed. */
 int search_is_bulky(const struct model *m, const struct strategy *s, const int64_t limit[TIERS]);
 
 /* Alike but for the kept chunks. */
@@ -68,7 +68,8 @@ int search_same_classes(const struct strategy *a, const struct strategy *b);
 /* Whether what was tried tells of c, as of one family: what travels in which pass, and how far, is about the same, or less of it
  * where layers pass things on nearer. */
 int search_tells_of(const struct strategy *tried, const struct strategy *c);
-/* Whether a trial has settled it: that very placement, or one of the same classes that keeps no more and does not fit. */
+/* Whether a trial settles s: that very placement, or one of the same classes that keeps no more and does not fit. */
+int candidate_settles(const struct candidate *tried, const struct strategy *s);
 int search_settled(const struct search *x, const struct strategy *s);
 /* Keeps as many more chunks as ought to fit, up to a number. */
 void search_keep_most(const struct search *x, int high, struct candidate *c);

@@ -104,7 +104,7 @@ static int64_t end_row(const struct lowering *L, struct group g)
     return optim_sharded(L) ? g.shard_end : g.end;
 }
 
-/* Of state that is on the host or drives only. */
+/* Where the host updates, layers whose state alone is on the device are updated there. */
 static int is_updated_on_host(const struct lowering *L, int unit)
 {
     return L->s.update_on_host && (L->s.optim == RES_DEVICE || unit_residency(L, unit, CLASS_OPTIM) != RES_DEVICE);

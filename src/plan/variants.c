@@ -28,6 +28,7 @@
 #define COARSEN_ALL 8
 /* Of fewer loss tiles the logits take memory for nothing: they are few instructions. */
 #define LOSS_TILES 128
+/* By how much trials of a few layers may be too short. */
 #define FEW_LAYERS_MISS 0.04
 /* Stages by what is partitioned, most first. */
 static const int stages[] = {3, 2, 1};
@@ -139,6 +140,12 @@ static enum status try_best(struct best *b)
     return OK;
 }
 
+/* What c is to gain beside one that was tried whole. */
+static double sure_gain(const struct candidate *whole, const struct candidate *c, double gain)
+{
+    return whole->whole && !c->whole ? fmax(gain, FEW_LAYERS_MISS) : gain;
+}
+
 /* Leaves the worse one in *next. */
 static enum status replace_if_better(struct best *b, double gain, struct variant **next)
 {
@@ -146,7 +153,8 @@ static enum status replace_if_better(struct best *b, double gain, struct variant
     const struct candidate *old = &b->candidate;
     if ((*next)->search.n == 1 || (*next)->search.n_tried > 0)
         TRY(best_of(b->m, *next, b->limit, &c));
-    if (old->excess <= 1 ? c.excess > 1 || search_weighed(&c) >= (1 - gain) * search_weighed(old) : c.excess >= old->excess)
+    if (old->excess <= 1 ? c.excess > 1 || search_weighed(&c) >= (1 - sure_gain(old, &c, gain)) * search_weighed(old)
+                         : c.excess >= old->excess)
         return OK;
     struct variant *worse = b->variant;
     b->variant = *next;
@@ -206,12 +214,6 @@ static enum status compare_grid(struct best *b, const struct point *at, double g
     *taken = b->variant != old;
     variant_destroy(next);
     return st;
-}
-
-/* What c is to gain beside one that was tried whole: trials of a few layers are too short by up to 4%. */
-static double sure_gain(const struct candidate *whole, const struct candidate *c, double gain)
-{
-    return whole->whole && !c->whole ? fmax(gain, FEW_LAYERS_MISS) : gain;
 }
 
 /* Whether activations would travel in too few chunks, and fewer than on the usual grid: trials of a few layers do not show what
@@ -352,7 +354,7 @@ static enum status price_usual(struct best *b)
         return OK;
     b->usual = search_weighed(&at.candidate);
     double gain = sure_gain(&b->candidate, &at.candidate, SEARCH_GAIN);
-    return b->usual < (1 - gain) * search_weighed(&b->candidate) ? compare_grid(b, &at, gain, &taken) : OK;
+    return b->usual < (1 - gain) * search_weighed(&b->candidate) ? compare_grid(b, &at, SEARCH_GAIN, &taken) : OK;
 }
 
 /* From what steps found; the best one's grid becomes the variant's. */

@@ -124,8 +124,9 @@ static void slow_links_find_room(void **state)
         struct program *p;
         struct io_buffers io;
         int at = pace;
-        assert_int_equal(
-            fit_program(m, &strategy, &cost, ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, limit, 0, FIT_SERIAL, &at, &io, &p), OK);
+        assert_int_equal(fit_program(m, &strategy, &cost, ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, limit, 0,
+                                     FIT_SERIAL, &at, &io, &p),
+                         OK);
         assert_int_equal(at, pace);
         waits[pace] = step_on(p, &slow, 0) / step_on(p, &slow, 1) - 1;
         print_message("pace %d: step %.4f s, on slow links %.4f s, with endless memory %.4f s\n", pace, p->seconds,

@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "plan/cells.h"
+#include "plan/climb.h"
 #include "plan/explain.h"
 #include "plan/fit.h"
 #include "plan/hardware.h"
@@ -14,7 +15,12 @@
 
 #include <string.h>
 
-enum { LAYERS = 6, TOKENS = 4096, HUGE = 1 << 30 };
+enum {
+    LAYERS = 6,
+    TOKENS = 4096,
+    HUGE = 1 << 30,
+    WHOLE_STEP = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST
+};
 
 struct subject {
     struct model *m;
@@ -39,17 +45,24 @@ static void create(struct subject *x)
     plan_cost_model(&x->s, &x->cost);
 }
 
+static const int64_t ample[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, (int64_t)HUGE << 4};
+
+static struct program *scheduled(const struct subject *x, const struct strategy *s, int role)
+{
+    int pace = 0;
+    struct io_buffers io;
+    struct program *p;
+    if (fit_program(x->m, s, &x->cost, role, ample, 0, FIT_SERIAL, &pace, &io, &p) != OK || program_verify(p) != OK)
+        fail_msg("%s", status_message());
+    return p;
+}
+
 /* A whole step's program; its digest, and on every tier the bytes of the class that live there for good, or at one time. */
 static uint64_t lowered(const struct subject *x, const struct strategy *s, enum tensor_class class, int64_t bytes[TIERS])
 {
-    const int64_t ample[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, (int64_t)HUGE << 4};
-    int role = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, pace = 0;
-    struct io_buffers io;
-    struct program *p;
+    struct program *p = scheduled(x, s, WHOLE_STEP);
     uint64_t digest;
-    if (fit_program(x->m, s, &x->cost, role, ample, 0, FIT_SERIAL, &pace, &io, &p) != OK || program_verify(p) != OK ||
-        program_value_digest(p, &digest) != OK)
-        fail_msg("%s", status_message());
+    assert_int_equal(program_value_digest(p, &digest), OK);
     memset(bytes, 0, sizeof(int64_t) * TIERS);
     for (int b = 0; b < (class == CLASS_ACT ? p->n_buffers : p->n_persistent); b++)
         bytes[p->buffers[b].tier] += p->buffers[b].class == class ? p->buffers[b].bytes : 0;
@@ -68,11 +81,8 @@ static void values_stay_the_same(void **state)
     static const struct {
         enum residency near, far;
         int update_on_host;
-    } placings[] = {{RES_DEVICE, RES_HOST, 0},
-                    {RES_DEVICE, RES_HOST, 1},
-                    {RES_HOST, RES_NVME, 1},
-                    {RES_DEVICE, RES_NVME, 0},
-                    {RES_DEVICE, RES_NVME, 1}};
+    } placings[] = {{RES_DEVICE, RES_HOST, 0}, {RES_DEVICE, RES_HOST, 1}, {RES_HOST, RES_NVME, 0},
+                    {RES_HOST, RES_NVME, 1},   {RES_DEVICE, RES_NVME, 0}, {RES_DEVICE, RES_NVME, 1}};
     enum { PLACINGS = sizeof placings / sizeof *placings };
     s.kept_chunks = 2;
     const uint64_t resident = lowered(&x, &s, CLASS_PARAM, none);
@@ -98,6 +108,79 @@ static void values_stay_the_same(void **state)
                 assert_true(some[far] < none[far] && some[far] > all[far]);
             }
         }
+    model_destroy(x.m);
+}
+
+static void count_updates(const struct program *p, int *on_device, int *on_host)
+{
+    *on_device = *on_host = 0;
+    for (int i = 0; i < p->n_instrs; i++) {
+        *on_device += p->instrs[i].op == OP_ADAMW && p->instrs[i].lane == LANE_COMPUTE;
+        *on_host += p->instrs[i].op == OP_ADAMW && p->instrs[i].lane == LANE_HOST;
+    }
+}
+
+/* Some layers' state on the device, where the host updates the others', of one rank and of two with any stage, in a whole step
+ * and after it: the same values, and as many updates. */
+static void both_update(void **state)
+{
+    (void)state;
+    static const int roles[] = {WHOLE_STEP, ROLE_UPDATE};
+    for (int zero = 0; zero <= 3; zero++)
+        for (int r = 0; r < 2; r++) {
+            struct subject x;
+            uint64_t digest[2];
+            int on_device[2], on_host[2];
+            create(&x);
+            x.s.dp = zero ? 2 : 1;
+            x.s.zero = zero;
+            assert_int_equal(plan_fixed(x.m, &x.s, &x.fixed), OK);
+            for (int some = 0; some < 2; some++) {
+                struct strategy s = x.fixed;
+                s.kept_chunks = 2;
+                s.optim = RES_HOST;
+                s.update_on_host = 1;
+                s.nearer_class = CLASS_OPTIM;
+                s.nearer_at = RES_DEVICE;
+                s.nearer = some ? LAYERS / 2 : 0;
+                struct program *p = scheduled(&x, &s, roles[r]);
+                assert_int_equal(program_value_digest(p, &digest[some]), OK);
+                count_updates(p, &on_device[some], &on_host[some]);
+                program_destroy(p);
+            }
+            print_message("stage %d: %d and %d updates on the device and the host, %d and %d without\n", zero, on_device[1],
+                          on_host[1], on_device[0], on_host[0]);
+            assert_true(digest[0] == digest[1]);
+            assert_true(on_device[0] == 0 && on_device[1] > 0 && on_host[1] > 0);
+            assert_int_equal(on_device[1] + on_host[1], on_host[0]);
+            model_destroy(x.m);
+        }
+}
+
+/* Where the settings say that the host updates, no layer's state is for the device. */
+static void settings_bar_it(void **state)
+{
+    (void)state;
+    static const int updates[] = {UPDATE_AUTO, UPDATE_HOST};
+    struct subject x;
+    struct options o;
+    create(&x);
+    x.s.optim = OFFLOAD_AUTO;
+    for (int i = 0; i < 2; i++) {
+        struct strategy s = x.fixed;
+        s.optim = RES_NVME;
+        s.update_on_host = 1;
+        x.s.update = updates[i];
+        options_of(&x.s, &x.fixed, LAYERS, &o);
+        assert_int_equal(options_may_be_nearer(&o, &s, CLASS_OPTIM, RES_DEVICE), updates[i] == UPDATE_AUTO);
+        assert_int_equal(options_may_be_nearer(&o, &s, CLASS_OPTIM, RES_HOST), 1);
+        assert_int_equal(options_may_be_nearer(&o, &s, CLASS_OPTIM, RES_NVME), 0);
+    }
+    x.s.optim = OFFLOAD_NVME;
+    options_of(&x.s, &x.fixed, LAYERS, &o);
+    struct strategy s = x.fixed;
+    s.optim = RES_NVME;
+    assert_int_equal(options_may_be_nearer(&o, &s, CLASS_OPTIM, RES_HOST), 0);
     model_destroy(x.m);
 }
 
@@ -208,6 +291,34 @@ static void search_fills_the_device(void **state)
     check_filled(TIER_DEVICE);
 }
 
+/* The climb alone, from a placement with all of it on drives: the same, or faster. */
+static void climb_fills_the_device(void **state)
+{
+    (void)state;
+    struct subject x;
+    struct climb *climb;
+    int64_t limit[TIERS];
+    create(&x);
+    struct plan *plan = filled(&x, TIER_DEVICE, limit);
+    struct strategy s = plan->strategy;
+    s.nearer = 0;
+    struct candidate apart, best;
+    assert_int_equal(search_price(x.m, &x.s, &s, &plan->cost, limit, &apart), OK);
+    assert_true(apart.excess <= 1 && apart.whole);
+    const struct search known = {.candidates = &apart, .n = 1, .n_tried = 1, .whole = 1};
+    assert_int_equal(climb_create(x.m, &x.s, &x.fixed, &plan->cost, limit, CLIMB_GIVEN_GRIDS, &climb), OK);
+    assert_int_equal(climb_add_trials(climb, &x.fixed, &known), OK);
+    best = apart;
+    assert_int_equal(climb_run(climb, &best), OK);
+    print_message("%d of %d layers: %.4g s; none: %.4g s; planned: %d, %.4g s\n", best.strategy.nearer, LAYERS, best.seconds,
+                  apart.seconds, plan->strategy.nearer, plan->seconds);
+    assert_true(best.excess <= 1 && best.strategy.nearer > 0 && best.strategy.nearer_at == RES_DEVICE);
+    assert_true(best.seconds < 0.7 * apart.seconds);
+    climb_destroy(climb);
+    plan_destroy(plan);
+    model_destroy(x.m);
+}
+
 /* Where the host updates the rest of the optimizer state, too: what the layers with theirs on the device need, and that they are
  * updated there. */
 static void estimates_hold(void **state)
@@ -216,7 +327,6 @@ static void estimates_hold(void **state)
     struct subject x;
     struct options o;
     struct estimator *e;
-    const int64_t ample[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, (int64_t)HUGE << 4};
     create(&x);
     x.s.optim = OFFLOAD_AUTO;
     x.s.update = UPDATE_AUTO;
@@ -228,7 +338,7 @@ static void estimates_hold(void **state)
         struct program *p;
         struct io_buffers io;
         int64_t bytes[TIERS];
-        int on_device = 0, on_host = 0;
+        int on_device, on_host;
         c.strategy.kept_chunks = o.kept[0];
         c.strategy.optim = RES_HOST;
         c.strategy.nearer_class = CLASS_OPTIM;
@@ -236,15 +346,11 @@ static void estimates_hold(void **state)
         c.strategy.nearer = n;
         c.strategy.update_on_host = 1;
         estimator_judge(e, &c);
-        assert_int_equal(
-            lower_program(x.m, &c.strategy, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, &io, &p), OK);
+        assert_int_equal(lower_program(x.m, &c.strategy, WHOLE_STEP, &io, &p), OK);
         assert_int_equal(pack_live_in_order(p, bytes), OK);
         for (int b = 0; b < p->n_persistent; b++)
             bytes[p->buffers[b].tier] += round_up(p->buffers[b].bytes, BUFFER_ALIGN);
-        for (int i = 0; i < p->n_instrs; i++) {
-            on_device += p->instrs[i].op == OP_ADAMW && p->instrs[i].lane == LANE_COMPUTE;
-            on_host += p->instrs[i].op == OP_ADAMW && p->instrs[i].lane == LANE_HOST;
-        }
+        count_updates(p, &on_device, &on_host);
         print_message("of %d layers on the device: %.4f and %.4f of the bytes needed; %d updates on the device, %d on the host\n",
                       n, (double)c.bytes[TIER_DEVICE] / (double)bytes[TIER_DEVICE],
                       (double)c.bytes[TIER_HOST] / (double)bytes[TIER_HOST], on_device, on_host);
@@ -263,8 +369,10 @@ static void estimates_hold(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(values_stay_the_same),    cmocka_unit_test(spread_evenly),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(values_stay_the_same),    cmocka_unit_test(both_update),
+                                       cmocka_unit_test(settings_bar_it),         cmocka_unit_test(spread_evenly),
                                        cmocka_unit_test(text_is_whole),           cmocka_unit_test(search_fills_the_host),
-                                       cmocka_unit_test(search_fills_the_device), cmocka_unit_test(estimates_hold)};
+                                       cmocka_unit_test(search_fills_the_device), cmocka_unit_test(climb_fills_the_device),
+                                       cmocka_unit_test(estimates_hold)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
