@@ -164,7 +164,8 @@ static enum status open_coarser(struct climb *cl, const struct strategy *like, s
     return OK;
 }
 
-/* Of what was tried on a few layers the best, to be tried whole, on their grids or coarser ones. */
+/* Of what was tried on a few layers the best, to be tried whole, on their grids or coarser ones: one of those that are similar,
+ * the others are found beside it. */
 static enum status find_hinted(struct climb *cl, int from, struct neighbours *list)
 {
     list->n = 0;
@@ -187,7 +188,7 @@ static enum status find_hinted(struct climb *cl, int from, struct neighbours *li
             search_keep_most(&g->tried, share, &c);
         }
         if (c.excess <= 1 && !search_settled(&g->tried, &c.strategy))
-            neighbours_offer(list, search_same_classes, g, &c, hint->seconds);
+            neighbours_offer(list, g, &c, hint->seconds);
     }
     return OK;
 }
@@ -206,15 +207,18 @@ static enum status try_hinted(struct climb *cl, struct candidate *best)
 }
 
 /* Whether some trial of all layers tells of the family of s, if only that even with the fewest chunks kept it would fetch too
- * little ahead. */
-static int is_told_of(const struct climb *cl, const struct strategy *s)
+ * little ahead; *late: with more of them it would. */
+static int is_told_of(const struct climb *cl, const struct strategy *s, int *late)
 {
+    *late = 0;
     for (int g = 0; g < cl->n; g++)
         for (int i = 0; i < cl->grids[g].tried.n; i++) {
             const struct candidate *c = &cl->grids[g].tried.candidates[i];
-            int lean = isinf(c->seconds) && c->strategy.kept_chunks <= climb_fewest_kept(&cl->grids[g]);
-            if ((c->excess <= 1 || lean) && search_tells_of(&c->strategy, s))
+            if ((c->excess > 1 && isfinite(c->seconds)) || !search_tells_of(&c->strategy, s))
+                continue;
+            if (c->excess <= 1 || c->strategy.kept_chunks <= climb_fewest_kept(&cl->grids[g]))
                 return 1;
+            *late = 1;
         }
     return 0;
 }
@@ -228,12 +232,13 @@ static void find_untold(const struct climb *cl, struct grid *g, const struct can
     for (int i = 0; i < options_count(o); i += o->n_kept) {
         struct candidate c = {.strategy = g->fixed};
         options_place(o, i, &c.strategy);
-        if (is_told_of(cl, &c.strategy))
+        int late;
+        if (is_told_of(cl, &c.strategy, &late))
             continue;
-        for (int k = 0; k < 2; k++) {
+        for (int k = late; k < 2; k++) {
             c.strategy.kept_chunks = kept[k];
             estimator_judge(g->tried.estimator, &c);
-            if (k == 1 && c.excess <= 1)
+            if (k == 1 && !late && c.excess <= 1)
                 search_keep_most(&g->tried, o->kept[0], &c);
             if (c.redundant || c.excess > 1 || c.estimate >= CLIMB_FASTER * search_weighed(best) ||
                 climb_settled(cl, g, &c.strategy))

@@ -90,7 +90,7 @@ static void leave_out(struct neighbours *list, int at)
     }
 }
 
-void neighbours_offer(struct neighbours *list, resemblance *alike, struct grid *g, const struct candidate *c, double price)
+static void offer(struct neighbours *list, resemblance *alike, struct grid *g, const struct candidate *c, double price)
 {
     int same = 0;
     while (same < list->n && !alike(&list->c[same].strategy, &c->strategy))
@@ -115,6 +115,11 @@ void neighbours_offer(struct neighbours *list, resemblance *alike, struct grid *
     list->grid[at] = g;
 }
 
+void neighbours_offer(struct neighbours *list, struct grid *g, const struct candidate *c, double price)
+{
+    offer(list, is_similar, g, c, price);
+}
+
 static int is_of_family(const struct strategy *a, const struct strategy *b)
 {
     return search_tells_of(a, b) || search_tells_of(b, a);
@@ -122,7 +127,7 @@ static int is_of_family(const struct strategy *a, const struct strategy *b)
 
 void neighbours_offer_family(struct neighbours *list, struct grid *g, const struct candidate *c)
 {
-    neighbours_offer(list, is_of_family, g, c, c->estimate);
+    offer(list, is_of_family, g, c, c->estimate);
 }
 
 int climb_fewest_kept(const struct grid *g)
@@ -165,7 +170,7 @@ static void offer_neighbour(const struct climb *cl, struct grid *g, const struct
         return;
     double price = expected(cl, c, from->best);
     if (price < CLIMB_CLOSE * best)
-        neighbours_offer(list, is_similar, g, c, price * (1 + ALIKE * count_similar(cl, &c->strategy)));
+        neighbours_offer(list, g, c, price * (1 + ALIKE * count_similar(cl, &c->strategy)));
 }
 
 /* Whether all of the class ought to fit in its nearer tier, embedding and head included: that is another placement. */

@@ -16,8 +16,9 @@ struct neighbours {
     int n;
 };
 
-/* Of those that are alike one is enough at a time: the one that is expected to be the cheapest. */
-void neighbours_offer(struct neighbours *list, resemblance *alike, struct grid *g, const struct candidate *c, double price);
+/* Of similar ones, which differ in how many layers have something nearer, one is enough at a time: the one that is expected to be
+ * the cheapest. */
+void neighbours_offer(struct neighbours *list, struct grid *g, const struct candidate *c, double price);
 /* The same where one of a family is enough, by estimate. */
 void neighbours_offer_family(struct neighbours *list, struct grid *g, const struct candidate *c);
 /* Those beside `best`, on its grid and on those beside it, that may be better. */
