@@ -11,6 +11,8 @@
  * bench/results/2026-11-23-search-vs-random.txt; the others were not varied. */
 /* Families whose cheapest trial takes so many times as long are no starts. */
 #define FAMILY_CLOSE 1.1
+/* Trials that were reckoned to take so many times as long, on other grids, say little of a family. */
+#define TOLD_CLOSE 1.1
 /* Where nothing is left beside the best one, what costs up to so many times as much is gone on from. */
 #define BESIDE 1.02
 /* What is slower by this or less is tried otherwise, too: a distance that memory allows may be one that is too long. */
@@ -206,20 +208,23 @@ static enum status try_hinted(struct climb *cl, struct candidate *best)
     return OK;
 }
 
-/* Whether some trial of all layers tells of the family of s, if only that even with the fewest chunks kept it would fetch too
- * little ahead; *late: with more of them it would. */
-static int is_told_of(const struct climb *cl, const struct strategy *s, int *late)
+/* Whether a trial of all layers on the grid g tells what the family of c takes: it fits, and was reckoned to take about as long;
+ * or it would fetch too little ahead, even with the fewest chunks kept, or with as few as c. */
+static int tells_of(const struct grid *g, const struct candidate *tried, const struct candidate *c, int fewest)
 {
-    *late = 0;
+    if ((tried->excess > 1 && isfinite(tried->seconds)) || !search_tells_of(&tried->strategy, &c->strategy))
+        return 0;
+    if (isinf(tried->seconds))
+        return tried->strategy.kept_chunks <= climb_fewest_kept(g) || c->strategy.kept_chunks > fewest;
+    return tried->pace < FIT_LATE && tried->estimate < TOLD_CLOSE * c->estimate;
+}
+
+static int is_told_of(const struct climb *cl, const struct candidate *c, int fewest)
+{
     for (int g = 0; g < cl->n; g++)
-        for (int i = 0; i < cl->grids[g].tried.n; i++) {
-            const struct candidate *c = &cl->grids[g].tried.candidates[i];
-            if ((c->excess > 1 && isfinite(c->seconds)) || !search_tells_of(&c->strategy, s))
-                continue;
-            if (c->excess <= 1 || c->strategy.kept_chunks <= climb_fewest_kept(&cl->grids[g]))
+        for (int i = 0; i < cl->grids[g].tried.n; i++)
+            if (tells_of(&cl->grids[g], &cl->grids[g].tried.candidates[i], c, fewest))
                 return 1;
-            *late = 1;
-        }
     return 0;
 }
 
@@ -227,21 +232,19 @@ static int is_told_of(const struct climb *cl, const struct strategy *s, int *lat
 static void find_untold(const struct climb *cl, struct grid *g, const struct candidate *best, struct neighbours *list)
 {
     const struct options *o = estimator_options(g->tried.estimator);
-    const int kept[] = {climb_share_kept(g, &best->strategy), climb_fewest_kept(g)};
+    enum { SHARE, MOST, FEWEST, WAYS };
+    const int fewest = climb_fewest_kept(g), kept[WAYS] = {climb_share_kept(g, &best->strategy), fewest, fewest};
     list->n = 0;
     for (int i = 0; i < options_count(o); i += o->n_kept) {
         struct candidate c = {.strategy = g->fixed};
         options_place(o, i, &c.strategy);
-        int late;
-        if (is_told_of(cl, &c.strategy, &late))
-            continue;
-        for (int k = late; k < 2; k++) {
+        for (int k = 0; k < WAYS; k++) {
             c.strategy.kept_chunks = kept[k];
             estimator_judge(g->tried.estimator, &c);
-            if (k == 1 && !late && c.excess <= 1)
+            if (k == MOST && c.excess <= 1)
                 search_keep_most(&g->tried, o->kept[0], &c);
             if (c.redundant || c.excess > 1 || c.estimate >= CLIMB_FASTER * search_weighed(best) ||
-                climb_settled(cl, g, &c.strategy))
+                climb_settled(cl, g, &c.strategy) || is_told_of(cl, &c, fewest))
                 continue;
             neighbours_offer_family(list, g, &c);
         }
@@ -296,6 +299,7 @@ enum status climb_run(struct climb *cl, struct candidate *best)
         TRY(climb_from(cl, &next));
         if (search_weighed(&next) < search_weighed(best))
             *best = next;
+        TRY(try_untold(cl, best));
     }
     prefer_less_traffic(cl, best);
     return OK;
