@@ -60,6 +60,17 @@ static void gather_parameters(struct lowering *L, int unit, struct value *shard,
         value_keep_home(shard, g.shard_first, g.shard_end);
 }
 
+static void group_fetch(struct lowering *L, int unit, struct group g)
+{
+    struct unit_values *u = &L->units[unit];
+    value_open_full(L, &u->param);
+    int tile = value_tile_at(&u->param, g.first);
+    if (L->s.zero == 3 && !value_on_device(&u->param, tile))
+        gather_parameters(L, unit, &u->param_shard, g);
+    for (; L->s.zero < 3 && tile < u->param.n_tiles && u->param.tiles[tile].row0 < g.end; tile++)
+        value_get(L, &u->param, tile);
+}
+
 void unit_fetch(struct lowering *L, int unit)
 {
     struct unit_values *u = &L->units[unit];
@@ -69,17 +80,8 @@ void unit_fetch(struct lowering *L, int unit)
     if ((L->role & ROLE_UPDATE) && !u->updated)
         unit_update(L, unit);
     L->phase = phase;
-    value_open_full(L, &u->param);
-    if (L->s.zero == 3) {
-        for (int k = 0; k < unit_groups(L, unit); k++) {
-            struct group g = unit_group(L, unit, k);
-            if (!value_on_device(&u->param, value_tile_at(&u->param, g.first)))
-                gather_parameters(L, unit, &u->param_shard, g);
-        }
-    } else {
-        for (int i = 0; i < u->param.n_tiles; i++)
-            value_get(L, &u->param, i);
-    }
+    for (int k = 0; k < unit_groups(L, unit); k++)
+        group_fetch(L, unit, unit_group(L, unit, k));
     L->layer = layer;
 }
 
@@ -196,8 +198,12 @@ void unit_update(struct lowering *L, int unit)
         value_get(L, &L->norm, 0);
     if (!on_host || optim_sharded(L))
         value_open_full(L, &u->param);
-    for (int k = 0; k < groups; k++)
-        update_group(L, unit, unit_group(L, unit, k));
+    for (int k = 0; k < groups; k++) {
+        struct group g = unit_group(L, unit, k);
+        update_group(L, unit, g);
+        if ((L->role & ROLE_FORWARD) && on_host) /* at once: the host need not hold the parameters of several */
+            group_fetch(L, unit, g);
+    }
     if (!(L->role & ROLE_FORWARD))
         unit_drop(L, unit);
 }
