@@ -377,7 +377,7 @@ out:
     return st;
 }
 
-enum status pack_live_in_order(const struct program *p, int64_t out[TIERS])
+enum status pack_live_at(const struct program *p, const uint8_t *moment, int n, int64_t (*out)[TIERS])
 {
     int *first = sys_malloc(sizeof *first * (size_t)(p->n_buffers + 1)),
         *last = sys_malloc(sizeof *last * (size_t)(p->n_buffers + 1));
@@ -398,15 +398,20 @@ enum status pack_live_in_order(const struct program *p, int64_t out[TIERS])
         change[first[b]][p->buffers[b].tier] += bytes;
         change[last[b] + 1][p->buffers[b].tier] -= bytes;
     }
-    for (int t = 0; t < TIERS; t++)
-        out[t] = 0;
+    memset(out, 0, sizeof *out * (size_t)n);
     for (int i = 0; st == OK && i < p->n_instrs; i++)
         for (int t = 0; t < TIERS; t++) {
+            int64_t *most = &out[moment ? moment[i] : 0][t];
             live[t] += change[i][t];
-            out[t] = max_i64(out[t], live[t]);
+            *most = max_i64(*most, live[t]);
         }
     free(first);
     free(last);
     free(change);
     return st;
+}
+
+enum status pack_live_in_order(const struct program *p, int64_t out[TIERS])
+{
+    return pack_live_at(p, NULL, 1, (int64_t(*)[TIERS])out);
 }

@@ -13,6 +13,8 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base, int64_t r
 /* The most bytes of each tier that transient buffers hold at once, from their first instruction in the list to their last.
  * ERR_NOMEM. */
 enum status pack_live_in_order(const struct program *p, int64_t out[TIERS]);
+/* The same apart for each of n moments: of every instruction the number of its moment, below n. */
+enum status pack_live_at(const struct program *p, const uint8_t *moment, int n, int64_t (*out)[TIERS]);
 
 /* In order of time, the best of several ways, until one is `enough`: sets the addresses of the n buffers named, which have
  * lifetimes; returns the end of the highest, or -1 out of memory. moment: theirs (pack_moments). bound: base and the bytes that

@@ -11,11 +11,18 @@
 
 enum { FORWARD, BACKWARD, PASSES };
 
+/* Parts of a step, between which the most of one class moves where another class lies elsewhere. What the classes add in one part
+ * adds up, the most of all parts does not. */
+enum { PART_OTHER, PART_UPDATE, PART_FORWARD, PART_LOSS, PART_BACKWARD, PARTS };
+enum { UNIT_NONE, UNIT_EMBEDDING, UNIT_LAYER, UNIT_LAST_LAYER, UNIT_HEAD, UNITS };
+enum { MOMENTS = PARTS * UNITS };
+
 /* What a program needs, in terms that add up over layers and classes. */
 struct need {
     double busy[PASSES][LANES];                   /* seconds */
     double saved;                                 /* of these, of the forward pass's writes of activations to the drives */
-    double persistent[TIERS], short_lived[TIERS]; /* bytes; the most at one time */
+    double persistent[TIERS];           /* bytes */
+    double short_lived[MOMENTS][TIERS]; /* bytes; the most at one time */
     double least_compute;                         /* seconds of attention, and of products at the best rate */
     double instrs;
 };
@@ -77,6 +84,39 @@ static void best_rates(const struct cost_model *cost, double out[COST_TYPES])
     }
 }
 
+static int moment_of(const struct model *m, const struct instr *in)
+{
+    static const char parts[] = "iuflb";
+    const char *part = strchr(parts, in->phase);
+    int64_t layers = m->config.layers;
+    int unit = in->layer < 0         ? UNIT_NONE
+               : in->layer == 0      ? UNIT_EMBEDDING
+               : in->layer < layers  ? UNIT_LAYER
+               : in->layer == layers ? UNIT_LAST_LAYER
+                                     : UNIT_HEAD;
+    return (part && *part ? (int)(part - parts) : PART_OTHER) * UNITS + unit;
+}
+
+/* Short-lived bytes of each moment. */
+static enum status measure_short_lived(const struct model *m, const struct program *p, double out[MOMENTS][TIERS])
+{
+    int64_t live[MOMENTS][TIERS];
+    uint8_t *moment = sys_malloc((size_t)p->n_instrs + 1);
+    if (!moment)
+        return no_memory();
+    for (int i = 0, now = 0; i < p->n_instrs; i++) { /* transfers differ between placements, computations hardly */
+        const struct instr *in = &p->instrs[i];
+        now = in->lane == LANE_COMPUTE || in->lane == LANE_HOST ? moment_of(m, in) : now;
+        moment[i] = (uint8_t)now;
+    }
+    enum status st = pack_live_at(p, moment, MOMENTS, live);
+    for (int k = 0; st == OK && k < MOMENTS; k++)
+        for (int t = 0; t < TIERS; t++)
+            out[k][t] = (double)live[k][t];
+    free(moment);
+    return st;
+}
+
 static enum status measure(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
                            struct need *out)
 {
@@ -100,10 +140,7 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
     }
     for (int b = 0; b < p->n_persistent; b++)
         out->persistent[p->buffers[b].tier] += (double)round_up(p->buffers[b].bytes, BUFFER_ALIGN);
-    int64_t live[TIERS];
-    enum status st = pack_live_in_order(p, live);
-    for (int t = 0; st == OK && t < TIERS; t++)
-        out->short_lived[t] = (double)live[t];
+    enum status st = measure_short_lived(m, p, out->short_lived);
     program_destroy(p);
     return st;
 }
@@ -325,8 +362,12 @@ static void need_of(const struct estimator *e, int longer, const struct strategy
 
 static void bytes_of(const struct need *step, const struct need *update, int64_t out[TIERS])
 {
-    for (int t = 0; t < TIERS; t++)
-        out[t] = (int64_t)(update->persistent[t] + fmax(step->short_lived[t], 0));
+    for (int t = 0; t < TIERS; t++) {
+        double most = 0;
+        for (int k = 0; k < MOMENTS; k++)
+            most = fmax(most, step->short_lived[k][t] + update->short_lived[k][t]);
+        out[t] = (int64_t)(update->persistent[t] + most);
+    }
 }
 
 /* Seconds of a forward pass before a backward pass of so many. What it leaves to be written to the drives lies on the host,
