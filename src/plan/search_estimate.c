@@ -19,11 +19,11 @@ enum { MOMENTS = PARTS * UNITS };
 
 /* What a program needs, in terms that add up over layers and classes. */
 struct need {
-    double busy[PASSES][LANES];                   /* seconds */
-    double saved;                                 /* of these, of the forward pass's writes of activations to the drives */
+    double busy[PASSES][LANES];         /* seconds */
+    double saved;                       /* of these, of the forward pass's writes of activations to the drives */
     double persistent[TIERS];           /* bytes */
     double short_lived[MOMENTS][TIERS]; /* bytes; the most at one time */
-    double least_compute;                         /* seconds of attention, and of products at the best rate */
+    double least_compute;               /* seconds of attention, and of products at the best rate */
     double instrs;
 };
 
@@ -106,7 +106,7 @@ static enum status measure_short_lived(const struct model *m, const struct progr
         return no_memory();
     for (int i = 0, now = 0; i < p->n_instrs; i++) { /* transfers differ between placements, computations hardly */
         const struct instr *in = &p->instrs[i];
-        now = in->lane == LANE_COMPUTE || in->lane == LANE_HOST ? moment_of(m, in) : now;
+        now = in->lane == LANE_COMPUTE || in->phase == 'u' ? moment_of(m, in) : now;
         moment[i] = (uint8_t)now;
     }
     enum status st = pack_live_at(p, moment, MOMENTS, live);
@@ -146,7 +146,7 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
 }
 
 /* Models of this many layers and of a few more stand for all: the first and the last layer differ from the others, and what more
- * of them add is the difference. Layers whose inputs are kept and others take turns: it is that of a whole turn. */
+ * of them add is the difference. Layers whose inputs are kept and others take turns: it is that of a whole turn after one. */
 enum { FEW = 2 };
 
 /* What each class elsewhere adds to the first option of every class, of a model of so many layers. */
@@ -329,8 +329,23 @@ static void add_up(const struct options *o, const struct differences *d, const s
     need_add(step, 1 - of.most - of.fewest, &d->beside[a]);
 }
 
+/* What the layers that have a class nearer hold for a moment is all there is if no other layer remains, and else the more of the
+ * two. */
+static void mix_short_lived(struct need *a, const struct need *near, const struct need *far, int all)
+{
+    for (int part = 0; part < PARTS; part++)
+        for (int unit = UNIT_LAYER; unit <= UNIT_LAST_LAYER; unit++)
+            for (int t = 0; t < TIERS; t++) {
+                int k = part * UNITS + unit;
+                if (all)
+                    a->short_lived[k][t] = near->short_lived[k][t];
+                else if (part == PART_UPDATE)
+                    a->short_lived[k][t] = fmax(near->short_lived[k][t], far->short_lived[k][t]);
+            }
+}
+
 /* What the layers that have a class nearer change: so many times what one more layer does there and here. */
-static void move_nearer(const struct estimator *e, const struct strategy *s, double layers, struct need *step,
+static void move_nearer(const struct estimator *e, int longer, const struct strategy *s, double layers, struct need *step,
                         struct need *update)
 {
     struct strategy near = *s, far = *s;
@@ -348,6 +363,9 @@ static void move_nearer(const struct estimator *e, const struct strategy *s, dou
         need_add(step, sign, &more[i]);
         need_add(update, sign, &updates[i]);
     }
+    int all = s->nearer >= (int64_t)e->layers, there = longer ? 0 : 1;
+    mix_short_lived(step, &more[there], &more[there + 2], all);
+    mix_short_lived(update, &updates[there], &updates[there + 2], all);
 }
 
 /* The terms of one placement of the model, or of one layer more. */
@@ -356,8 +374,8 @@ static void need_of(const struct estimator *e, int longer, const struct strategy
     double layers = e->layers + longer;
     add_up(&e->options, longer ? e->longer : e->all, s, layers, step, update);
     if (s->nearer > 0)
-        move_nearer(e, s, (double)min_i64(s->nearer, strategy_nearer_layers(s, (int64_t)e->layers)) * layers / e->layers, step,
-                    update);
+        move_nearer(e, longer, s, (double)min_i64(s->nearer, strategy_nearer_layers(s, (int64_t)e->layers)) * layers / e->layers,
+                    step, update);
 }
 
 static void bytes_of(const struct need *step, const struct need *update, int64_t out[TIERS])
@@ -477,7 +495,8 @@ enum status estimator_create(const struct model *m, const struct settings *s, co
 {
     struct estimator *e = sys_calloc(1, sizeof *e);
     struct differences *d = sys_calloc(2, sizeof *d);
-    int64_t layers = m->config.layers, measured = layers < FEW + fixed->input_every ? layers : FEW;
+    int64_t layers = m->config.layers, period = fixed->input_every, few = FEW + (period > 1 ? period : 0),
+            measured = layers < few + period ? layers : few;
     enum status st = e && d ? OK : no_memory();
     if (st == OK) {
         *e = (struct estimator){.cost = cost,
