@@ -395,7 +395,7 @@ static void tight_budgets_refine(void **state)
 static void finer_where_the_host_is_short(void **state)
 {
     (void)state;
-    const int64_t limit[TIERS] = {512ll << 20, 1ll << 30, 0};
+    const int64_t limit[TIERS] = {512ll << 20, 1000ll << 20, 0};
     struct model_config config;
     struct model *m;
     struct hardware h;
