@@ -220,15 +220,15 @@ static enum status try_random(const struct subject *x, struct random_plans *out)
 
 static void print_strategy(const char *who, const struct strategy *s)
 {
-    static const char *const tier[] = {"device", "host", "nvme"};
-    printf("    %-9s params=%s,grads=%s,optim=%s,acts=%s alpha %d/%lld, last %d layers on the device, update on %s, tiles "
-           "rows=%lld,heads=%d,loss=%lld",
-           who, tier[s->params], tier[s->grads], tier[s->optim], tier[s->acts], s->kept_chunks,
-           (long long)ceil_div(s->rows, s->row_chunk), s->device_layers, s->update_on_host ? "host" : "device",
-           (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
-    if (s->write_depth > 0)
-        printf(", writes %d deep", s->write_depth);
-    s->prefetch < 0 ? printf(", prefetch auto\n") : printf(", prefetch %g\n", s->prefetch);
+    char text[PLAN_TEXT], mesh[64] = "", last[48] = "", ahead[32] = "";
+    strategy_describe(s, text, sizeof text);
+    if (s->ranks > 1)
+        snprintf(mesh, sizeof mesh, "dp=%d,ulysses=%d,ring=%d zero %d, ", s->dp, s->ulysses, s->ring, s->zero);
+    if (s->device_layers > 0)
+        snprintf(last, sizeof last, ", last %d layers on the device", s->device_layers);
+    if (s->prefetch >= 0)
+        snprintf(ahead, sizeof ahead, ", prefetch %g", s->prefetch);
+    printf("    %-9s %s%s%s%s\n", who, mesh, text, last, ahead);
 }
 
 /* Its seconds, and that it is beside random ones of its tiles. */
@@ -270,11 +270,38 @@ struct rungs {
 
 static const struct rungs usual_rungs = {0.25, 1.05, 1.1};
 
+/* Rungs that take so much more than one below are shown, both placements. */
+#define SHOWN 0.0005
+
+/* What a rung takes. */
+struct rung {
+    double share, seconds;
+    struct strategy strategy;
+};
+
+static void show_slower(const struct rung *rung, int n)
+{
+    const struct rung *fastest = &rung[0];
+    for (int i = 1; i < n; i++) {
+        char who[2][16];
+        if (rung[i].seconds > (1 + SHOWN) * fastest->seconds) {
+            snprintf(who[0], sizeof who[0], "%.3f:", fastest->share);
+            snprintf(who[1], sizeof who[1], "%.3f:", rung[i].share);
+            print_strategy(who[0], &fastest->strategy);
+            print_strategy(who[1], &rung[i].strategy);
+        }
+        fastest = rung[i].seconds < fastest->seconds ? &rung[i] : fastest;
+    }
+}
+
 static enum status ladder(const struct subject *x, const struct rungs *r)
 {
+    enum { MOST_RUNGS = 256 };
+    struct rung rung[MOST_RUNGS];
+    int n = 0;
     double fastest = INFINITY, cheapest = INFINITY, slower = 0, dearer = 0;
     printf("    ladder:  ");
-    for (double share = r->from; share < r->to; share *= r->step) {
+    for (double share = r->from; share < r->to && n < MOST_RUNGS; share *= r->step) {
         int64_t limit[TIERS] = {(int64_t)(share * (double)x->whole), x->limit[TIER_HOST], x->limit[TIER_NVME]};
         struct plan *plan;
         TRY(plan_create(x->m, &x->s, limit, &plan));
@@ -282,6 +309,7 @@ static enum status ladder(const struct subject *x, const struct rungs *r)
             printf(" %.*f: %.5g s", r->from < 0.1 ? 3 : 2, share, plan->seconds);
             struct candidate c;
             TRY(plan_as_candidate(plan, &c));
+            rung[n++] = (struct rung){share, plan->seconds, plan->strategy};
             slower = fmax(slower, plan->seconds / fastest - 1);
             fastest = fmin(fastest, plan->seconds);
             dearer = fmax(dearer, search_cost(&c) / cheapest - 1);
@@ -290,6 +318,7 @@ static enum status ladder(const struct subject *x, const struct rungs *r)
         plan_destroy(plan);
     }
     printf("; with more memory at most %.3f%% slower, at a price at most %.3f%% higher\n", 100 * slower, 100 * dearer);
+    show_slower(rung, n);
     return OK;
 }
 
