@@ -282,6 +282,7 @@ static enum status make_directory(struct check *c, const struct plan *plan)
     c->directory_kept = strlen(out);
     if (!leads(c) || plan->arena[TIER_NVME] == 0 || c->given.s->nvme_path.n > 0)
         return OK;
+    TRY(run_check_can_be_made("--out", out));
     char path[4096];
     snprintf(path, sizeof path, "%s", out);
     while (access(path, F_OK) != 0) {

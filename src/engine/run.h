@@ -67,6 +67,8 @@ enum status run_open_files(struct run *r, const struct train_hooks *hooks);
 /* run_directory.c */
 /* Before planning: ERR_INVALID if the run's directory cannot be made or written to, or a new run's holds another run. */
 enum status run_check_directory(const struct settings *s);
+/* ERR_INVALID if a directory that an option names cannot be made or written to. */
+enum status run_check_can_be_made(const char *option, const char *path);
 /* With its parents; what exists is fine. */
 enum status run_make_directory(const char *path);
 

@@ -25,7 +25,7 @@ static enum status refuse_old(const struct settings *s)
 }
 
 /* What there is of a path decides: it, or the nearest of its parents. */
-static enum status check_can_be_made(const char *option, const char *path)
+enum status run_check_can_be_made(const char *option, const char *path)
 {
     char at[4096];
     struct stat sb;
@@ -48,7 +48,7 @@ enum status run_check_directory(const struct settings *s)
 {
     if (!s->resume)
         TRY(refuse_old(s));
-    return check_can_be_made(s->resume ? "--resume" : "--out", s->out);
+    return run_check_can_be_made(s->resume ? "--resume" : "--out", s->out);
 }
 
 enum status run_make_directory(const char *path)

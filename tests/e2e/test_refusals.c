@@ -92,6 +92,8 @@ static void directories_of_runs(void **state)
     assert_int_equal(mkdir("locked", 0555), 0);
     e2e_refuses(2, "--out locked/run: locked: Permission denied", &(struct launch){.prepare = directory_without_writing},
                 INTO("locked/run"));
+    e2e_refuses(2, "--out corpus.txt/run: corpus.txt: Not a directory: give another", NULL,
+                "check " TINY "--steps 1 --offload nvme --out corpus.txt/run");
     e2e_refuses(3, "the plan needs ", NULL, INTO("new/directories/run"));
     assert_false(e2e_exists("new"));
 }
