@@ -199,26 +199,6 @@ static enum status plan_leanest(const struct task *t, const struct candidate *c,
     return OK;
 }
 
-/* A plan on the first of so many finer grids that fits takes the place of *out, which stays if none does. */
-static enum status plan_finer(const struct task *t, struct strategy fixed, int grids, struct plan **out)
-{
-    struct candidate leanest;
-    for (int i = 0; i < grids && !(*out)->fits && plan_finer_tiles(t->m, t->s, &fixed); i++) {
-        struct plan *next;
-        TRY(leanest_whole(t, &fixed, &leanest));
-        if (leanest.excess > 1)
-            continue;
-        TRY(plan_on_grid(t, &fixed, &next));
-        enum status st = next->fits ? OK : plan_leanest(t, &leanest, &next);
-        next->finer = 1;
-        struct plan *worse = next->fits ? *out : next;
-        *out = next->fits ? next : *out;
-        plan_destroy(worse);
-        TRY(st);
-    }
-    return OK;
-}
-
 /* What was tried on another grid than the usual one mostly fits there whole, and takes what its trial said; if not, or if it
  * takes as long as the usual one's trial, that one's plan is compared. */
 static enum status plan_variant(const struct task *t, const struct variant *v, struct plan **out)
@@ -259,25 +239,71 @@ static enum status try_leanest(const struct task *t, struct plan **out)
     return leanest.excess <= 1 ? plan_leanest(t, &leanest, out) : OK;
 }
 
-/* The fastest; where it does not fit, the leanest on its mesh, on that of the settings, or on finer grids. */
-static enum status plan_best(const struct task *t, const struct variant *v, const struct settings *given, struct plan **out)
+/* Everything that is left open chosen again with the `finer`-th grid in place of the usual one: what fits there takes the place
+ * of *out, and its variant that of *v. */
+static enum status plan_on_finer(struct task *t, const struct settings *given, const struct strategy *grid, int finer,
+                                 struct variant **v, struct plan **out)
 {
-    struct cost_model cost;
-    struct task same_mesh = {t->m, given, &cost, t->limit};
-    TRY(plan_variant(t, v, out));
+    struct candidate leanest;
+    struct variant *w;
+    struct plan *next = NULL;
+    TRY(leanest_whole(t, grid, &leanest));
+    if (leanest.excess > 1)
+        return OK;
+    TRY(variant_choose(t->m, given, t->limit, finer, &w));
+    struct task there = {t->m, &w->s, &w->cost, t->limit};
+    enum status st = plan_variant(&there, w, &next);
+    if (st == OK && !next->fits) {
+        there = *t; /* whose leanest placement fits */
+        st = plan_leanest(&there, &leanest, &next);
+    }
+    int better = st == OK && next->fits;
+    if (better) {
+        next->usual = (struct usual_grid){0};
+        next->finer = 1;
+    }
+    if (better && there.s == &w->s) {
+        struct variant *worse = *v;
+        *v = w;
+        *t = there;
+        w = worse;
+    }
+    struct plan *worse = better ? *out : next;
+    *out = better ? next : *out;
+    plan_destroy(worse);
+    variant_destroy(w);
+    return st;
+}
+
+/* On the first of so many finer grids that fits; *out stays if none does. */
+static enum status plan_finer(struct task *t, const struct settings *given, int grids, struct variant **v, struct plan **out)
+{
+    struct strategy grid = (*v)->usual;
+    for (int i = 1; i <= grids && !(*out)->fits && plan_finer_tiles(t->m, t->s, &grid); i++)
+        TRY(plan_on_finer(t, given, &grid, i, v, out));
+    return OK;
+}
+
+/* The fastest; where it does not fit, the leanest on its mesh, on that of the settings, or on finer grids. *t, *v: what the plan
+ * is of. */
+static enum status plan_best(struct task *t, const struct task *same_mesh, struct variant **v, struct plan **out)
+{
+    const struct settings *given = same_mesh->s;
+    TRY(plan_variant(t, *v, out));
     double excess = search_excess((*out)->arena, t->limit);
     if ((*out)->fits || excess > PLAN_FINER_HELPS)
         return OK;
     if (excess <= SEARCH_TURNS_HELP)
         TRY(try_leanest(t, out));
     if (excess <= SEARCH_TURNS_HELP && !(*out)->fits && (t->s->ulysses != given->ulysses || t->s->ring != given->ring)) {
-        plan_cost_model(given, &cost);
-        TRY(try_leanest(&same_mesh, out));
+        TRY(try_leanest(same_mesh, out));
+        if ((*out)->fits)
+            *t = *same_mesh;
     }
     int grids = 0;
     if (!(*out)->fits)
-        TRY(finer_help(t, v, *out, &grids));
-    return plan_finer(t, v->usual, grids, out);
+        TRY(finer_help(t, *v, *out, &grids));
+    return plan_finer(t, given, grids, v, out);
 }
 
 /* Of so many row chunks one more stays on the device, or is computed again, or chunks are half as long, where slow links would
@@ -343,10 +369,13 @@ enum status plan_create(const struct model *m, const struct settings *s, const i
 {
     struct variant *v;
     struct plan *plan = NULL;
+    struct cost_model cost;
     double began = clock_seconds();
-    TRY(variant_choose(m, s, limit, &v));
+    plan_cost_model(s, &cost);
+    TRY(variant_choose(m, s, limit, 0, &v));
+    const struct task same_mesh = {m, s, &cost, limit};
     struct task t = {m, &v->s, &v->cost, limit};
-    enum status st = plan_best(&t, v, s, &plan);
+    enum status st = plan_best(&t, &same_mesh, &v, &plan);
     if (st == OK && plan->fits)
         st = plan_for_slow_links(&t, &plan);
     variant_destroy(v);

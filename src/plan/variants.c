@@ -78,8 +78,8 @@ static enum status find_start(const struct model *m, struct variant *v, const in
     return OK;
 }
 
-/* On the grid given, else (NULL) on the one to start from, or on the usual one if nothing fits there. */
-static enum status variant_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
+/* On the grid given, else (NULL) on the one to start from, or on the usual one, so many times finer, if nothing fits there. */
+static enum status variant_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], int finer,
                                   const struct strategy *grid, const struct search_lead *lead, struct variant **out)
 {
     struct variant *v = sys_calloc(1, sizeof *v);
@@ -88,6 +88,8 @@ static enum status variant_create(const struct model *m, const struct settings *
     v->s = *s;
     plan_cost_model(&v->s, &v->cost);
     enum status st = plan_fixed(m, &v->s, &v->usual);
+    for (int i = 0; st == OK && i < finer && plan_finer_tiles(m, &v->s, &v->usual);)
+        i++;
     v->fixed = grid ? *grid : v->usual;
     if (st == OK && !grid)
         st = find_start(m, v, limit);
@@ -124,6 +126,7 @@ static enum status best_of(const struct model *m, const struct variant *v, const
 struct best {
     const struct model *m;
     const int64_t *limit;
+    int finer; /* how many times the usual grid is */
     struct variant *variant;
     struct candidate candidate;
     int tried;           /* candidate is known */
@@ -171,7 +174,7 @@ static enum status compare(struct best *b, const struct settings *s)
     if (c->excess <= 1 && c->compute >= (1 - SEARCH_GAIN) * search_weighed(c))
         return OK;
     const struct search_lead lead = {.beat = c, .gain = SEARCH_GAIN};
-    TRY(variant_create(b->m, s, b->limit, NULL, &lead, &next));
+    TRY(variant_create(b->m, s, b->limit, b->finer, NULL, &lead, &next));
     enum status st = replace_if_better(b, SEARCH_GAIN, &next);
     variant_destroy(next);
     return st;
@@ -206,7 +209,7 @@ static enum status compare_grid(struct best *b, const struct point *at, double g
 {
     struct variant *next, *old = b->variant;
     const struct search_lead lead = {&b->candidate, gain, &old->search, &at->candidate};
-    TRY(variant_create(b->m, &old->s, b->limit, &at->grid, &lead, &next));
+    TRY(variant_create(b->m, &old->s, b->limit, b->finer, &at->grid, &lead, &next));
     next->large = old->large;
     enum status st = b->climb ? climb_add_trials(b->climb, &at->grid, &next->search) : OK;
     if (st == OK)
@@ -378,13 +381,14 @@ static enum status climb_on(struct best *b)
     return OK;
 }
 
-enum status variant_choose(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct variant **out)
+enum status variant_choose(const struct model *m, const struct settings *s, const int64_t limit[TIERS], int finer,
+                           struct variant **out)
 {
     struct settings given = *s;
-    struct best b = {.m = m, .limit = limit, .usual = INFINITY};
+    struct best b = {.m = m, .limit = limit, .finer = finer, .usual = INFINITY};
     int ulysses, ring, mesh = plan_other_degrees(m, s, 0, &ulysses, &ring);
     given.zero = s->zero == AUTO ? stages[0] : s->zero;
-    TRY(variant_create(m, &given, limit, NULL, &(struct search_lead){0}, &b.variant));
+    TRY(variant_create(m, &given, limit, finer, NULL, &(struct search_lead){0}, &b.variant));
     int stage = s->zero == AUTO && b.variant->fixed.ranks > 1;
     enum status st = mesh || stage ? try_best(&b) : OK;
     if (st == OK && mesh)
