@@ -17,6 +17,8 @@
 #define BESIDE 1.02
 /* What is slower by this or less is tried otherwise, too: a distance that memory allows may be one that is too long. */
 #define OTHERWISE 1.02
+/* Where the step takes so many times as long as compute, transfers limit it. */
+#define TRANSFERS_LIMIT 1.1
 /* Instructions to schedule, once for every distance that is looked at: seconds on one processor; of programs that are not small
  * as many only where so much of the step is to be gained, and a fraction where there is less. */
 #define CLIMB_INSTRS (8 * SEARCH_INSTRS)
@@ -34,16 +36,23 @@ struct attempt {
     double best, spent;
 };
 
+static enum status attempt_otherwise(void *job)
+{
+    struct attempt *a = job;
+    struct trials late = *a->trials;
+    late.last = 0;
+    return trial_run_otherwise(&late, a->c, OTHERWISE * a->best, &a->spent);
+}
+
 static enum status attempt(void *job)
 {
     struct attempt *a = job;
     TRY(trial_run_yielding(a->trials, a->c, a->best));
+    /* to order a program is a third of scheduling it */
     a->spent =
-        (1 + (a->c->excess > 1 ? 1 : 2) * log2(1 + a->c->pace)) * (1 + (a->c->written > 0)) * trial_instrs(a->trials, a->c);
+        (1 + (a->c->excess > 1 ? 0.5 : 1) * log2(1 + a->c->pace)) * (1 + (a->c->written > 0)) * trial_instrs(a->trials, a->c);
     a->asked = *a->c;
-    struct trials late = *a->trials;
-    late.last = 0;
-    return trial_run_otherwise(&late, a->c, OTHERWISE * a->best, &a->spent);
+    return attempt_otherwise(a);
 }
 
 /* All of them at the same time; *best: whose seconds are what trying them otherwise is about; or NULL. */
@@ -70,10 +79,11 @@ static int *gone_from(struct climb *cl, const struct strategy *s)
     return &cl->gone_from[s->acts][s->optim][s->update_on_host != 0][s->grads == RES_DEVICE];
 }
 
-/* Much less is not to be fetched ahead than by the best one. */
+/* Much less is not to be fetched ahead than by the best one, unless transfers limit it: then nothing comes too late. */
 static void look_around(struct climb *cl, const struct candidate *best)
 {
-    cl->last = (int)max_i64(FIT_LATE - 1, best->pace + 2);
+    int waits = best->seconds > TRANSFERS_LIMIT * best->compute;
+    cl->last = (int)max_i64(waits ? FIT_NOT_AHEAD : FIT_LATE - 1, best->pace + 2);
     cl->least = search_weighed(best);
 }
 
@@ -103,10 +113,10 @@ static enum status find_beside(struct climb *cl, const struct candidate *best, s
     return OK;
 }
 
-static enum status climb_from(struct climb *cl, struct candidate *best)
+/* Beside *best and what is cheaper, until many in a row are not. */
+static enum status climb_beside(struct climb *cl, struct candidate *best)
 {
     struct neighbours list;
-    *gone_from(cl, &best->strategy) = 1;
     for (int vain = 0; vain < IN_VAIN && cl->spent < cl->most;) {
         TRY(find_beside(cl, best, &list));
         if (list.n == 0)
@@ -120,6 +130,54 @@ static enum status climb_from(struct climb *cl, struct candidate *best)
                 vain = 0;
             }
     }
+    return OK;
+}
+
+static int is_left(struct climb *cl, const struct candidate *c)
+{
+    (void)cl;
+    return !c->otherwise;
+}
+
+/* The trials that cost about as much as *best and were made while something was much cheaper, or in a search that looks less far:
+ * at other distances, too, from the cheapest on, a few at the same time. */
+static enum status try_left(struct climb *cl, struct candidate *best)
+{
+    struct trials trials[TRIALS_AT_ONCE];
+    struct attempt attempts[TRIALS_AT_ONCE];
+    for (int n = 1; n > 0 && cl->spent < cl->most;) {
+        struct candidate tried[TRIALS_AT_ONCE], *c;
+        struct grid *grid[TRIALS_AT_ONCE];
+        double price[TRIALS_AT_ONCE];
+        for (n = 0; n < TRIALS_AT_ONCE && (c = climb_cheapest(cl, OTHERWISE * search_weighed(best), is_left)) != NULL; n++) {
+            c->otherwise = 1;
+            tried[n] = *c;
+            price[n] = search_weighed(c);
+            TRY(climb_open(cl, &tried[n].strategy, &grid[n]));
+            trials[n] = (struct trials){cl->m, &cl->s, &cl->cost, cl->limit, &grid[n]->tried, TRIAL_SLACK};
+            attempts[n] = (struct attempt){.trials = &trials[n], .c = &tried[n], .best = best->seconds};
+        }
+        TRY(parallel_run(attempt_otherwise, attempts, sizeof *attempts, n));
+        for (int i = 0; i < n; i++) {
+            cl->spent += attempts[i].spent;
+            if (search_weighed(&tried[i]) < price[i])
+                TRY(climb_add(grid[i], &tried[i]));
+        }
+        climb_find(cl, search_weighed(best), NULL, best);
+    }
+    return OK;
+}
+
+static enum status climb_from(struct climb *cl, struct candidate *best)
+{
+    double before;
+    do {
+        before = search_weighed(best);
+        *gone_from(cl, &best->strategy) = 1;
+        TRY(climb_beside(cl, best));
+        before = fmin(before, search_weighed(best));
+        TRY(try_left(cl, best));
+    } while (search_weighed(best) < before);
     return OK;
 }
 

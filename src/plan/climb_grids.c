@@ -119,19 +119,26 @@ double climb_price_on(const struct climb *c, const struct strategy *grid)
     return least;
 }
 
-int climb_find(struct climb *cl, double most, condition *holds, struct candidate *out)
+struct candidate *climb_cheapest(struct climb *cl, double most, condition *holds)
 {
-    int found = 0;
+    struct candidate *found = NULL;
     for (int g = 0; g < cl->n; g++)
         for (int i = 0; i < cl->grids[g].tried.n; i++) {
-            const struct candidate *c = &cl->grids[g].tried.candidates[i];
+            struct candidate *c = &cl->grids[g].tried.candidates[i];
             if (c->excess > 1 || search_weighed(c) >= most || (holds && !holds(cl, c)))
                 continue;
             most = search_weighed(c);
-            *out = *c;
-            found = 1;
+            found = c;
         }
     return found;
+}
+
+int climb_find(struct climb *cl, double most, condition *holds, struct candidate *out)
+{
+    const struct candidate *found = climb_cheapest(cl, most, holds);
+    if (found)
+        *out = *found;
+    return found != NULL;
 }
 
 void climb_keep_inputs(struct climb *cl, int input_every)

@@ -48,8 +48,10 @@ enum status climb_add(struct grid *g, const struct candidate *c);
 int climb_settled(const struct climb *cl, const struct grid *g, const struct strategy *s);
 
 typedef int condition(struct climb *cl, const struct candidate *c);
-/* The cheapest trial that fits, below a price, of those for which a condition holds (NULL: of all). Returns 0 if there is none.
- */
+/* The cheapest trial that fits, below a price, of those for which a condition holds (NULL: of all); NULL: there is none. It moves
+ * as soon as one is added. */
+struct candidate *climb_cheapest(struct climb *cl, double most, condition *holds);
+/* The same, copied. Returns 0 if there is none. */
 int climb_find(struct climb *cl, double most, condition *holds, struct candidate *out);
 
 /* Forgets trials with other layer inputs. */

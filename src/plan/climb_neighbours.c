@@ -10,6 +10,7 @@
 /* Powers of two in traffic within which it is about as much, and so many of these beyond which others tell more. */
 #define ABOUT 0.25
 #define FAR 8
+#define ALIKE_TILES 4
 /* By how much each trial of similar ones puts off the next: others are to have their turn. */
 #define ALIKE 0.002
 enum { AWAY = 2 /* choices in which a neighbour may differ */ };
@@ -49,7 +50,16 @@ static int count_similar(const struct climb *cl, const struct strategy *s)
     return n;
 }
 
-/* As the trial shows that has the same classes, on any grid, and about as much traffic; of such the one that stalls the least. */
+/* Whether no size of one grid is over four times the other's: what stalls on much smaller tiles says little of larger ones. */
+static int is_about_as_fine(const struct strategy *a, const struct strategy *b)
+{
+    return max_i64(a->row_chunk, b->row_chunk) <= ALIKE_TILES * min_i64(a->row_chunk, b->row_chunk) &&
+           max_i64(a->loss_tile, b->loss_tile) <= ALIKE_TILES * min_i64(a->loss_tile, b->loss_tile) &&
+           max_i64(a->head_tile, b->head_tile) <= ALIKE_TILES * min_i64(a->head_tile, b->head_tile);
+}
+
+/* As the trial shows that has the same classes, on a grid about as fine, and about as much traffic; of such the one that stalls
+ * the least. */
 static double stalls_of_alike(const struct climb *cl, const struct candidate *c)
 {
     double nearest = FAR, stalls = INFINITY;
@@ -57,7 +67,8 @@ static double stalls_of_alike(const struct climb *cl, const struct candidate *c)
         for (int i = 0; i < cl->grids[g].tried.n; i++) {
             const struct candidate *t = &cl->grids[g].tried.candidates[i];
             double apart = floor(fabs(log2(fmax(t->traffic, 1e-9) / fmax(c->traffic, 1e-9))) / ABOUT);
-            if (t->excess > 1 || apart > nearest || !search_same_classes(&t->strategy, &c->strategy))
+            if (t->excess > 1 || apart > nearest || !search_same_classes(&t->strategy, &c->strategy) ||
+                !is_about_as_fine(&t->strategy, &c->strategy))
                 continue;
             stalls = apart < nearest ? stalls_scaled(t, c) : fmin(stalls, stalls_scaled(t, c));
             nearest = apart;
@@ -66,7 +77,7 @@ static double stalls_of_alike(const struct climb *cl, const struct candidate *c)
 }
 
 /* The price that c is expected to have: what exceeds estimates as trials of the same classes have shown
- * on any grid, else those of its family that pass things on alike, else others of its family, else the best one. */
+ * on a grid about as fine, else those of its family that pass things on alike, else others of its family, else the best one. */
 static double expected(const struct climb *cl, const struct candidate *c, const struct candidate *best)
 {
     static resemblance *const like[] = {passes_alike, search_tells_of};
@@ -187,7 +198,8 @@ static int may_be_nearer_wholly(const struct estimator *e, const struct candidat
 }
 
 /* Where c leaves memory, with one class nearer: in as many layers as leave room for what the best one fetches ahead, or in half
- * of those that ought to fit; and in more than the best one has there. */
+ * of those that ought to fit; in as many as the best one has there, and in more. Where all of them fit, optimizer state is still
+ * worth a half: host and device then update at the same time, which estimates do not show. */
 static void offer_with(const struct climb *cl, struct grid *g, const struct start *from, const struct candidate *none,
                        struct neighbours *list)
 {
@@ -198,14 +210,20 @@ static void offer_with(const struct climb *cl, struct grid *g, const struct star
     c.strategy.nearer = (int)layers;
     estimator_judge(e, &c);
     int64_t most = nearer_layers(cl, none, &c, (int64_t[TIERS]){0}), least = nearer_layers(cl, none, &c, from->ahead);
-    if (most <= 0 || (most == layers && may_be_nearer_wholly(e, &c)))
+    if (most <= 0)
         return;
     int alike = s->nearer > 0 && s->nearer_class == c.strategy.nearer_class && s->nearer_at == c.strategy.nearer_at;
-    const int64_t n[] = {least > 0 ? least : (most + 1) / 2, alike && s->nearer < most ? (s->nearer + most + 1) / 2 : 0};
-    for (int i = 0; i < 2 && n[i] > 0; i++) {
+    int wholly = most == layers && may_be_nearer_wholly(e, &c), both = strategy_updates_on_both(&c.strategy);
+    const int64_t half = (most + 1) / 2;
+    const int64_t n[] = {wholly ? (both ? half : 0) : least > 0 ? least : half, alike && s->nearer <= most ? s->nearer : 0,
+                         alike && !wholly && s->nearer < most ? (s->nearer + most + 1) / 2 : 0};
+    enum { NUMBERS = sizeof n / sizeof *n };
+    for (int i = 0; i < NUMBERS; i++) {
+        if (n[i] == 0)
+            continue;
         c.strategy.nearer = (int)n[i];
         estimator_judge(e, &c);
-        if (c.estimate < CLIMB_FASTER * none->estimate)
+        if (alike || both || c.estimate < CLIMB_FASTER * none->estimate)
             offer_neighbour(cl, g, from, &c, list);
     }
 }

@@ -23,6 +23,7 @@ static const struct pace automatic[] = {{64, INFINITY, FIT_SLOW},
                                         {0.25, 1, 1},
                                         {0, 1, 1}};
 enum { PACES = sizeof automatic / sizeof *automatic };
+_Static_assert(FIT_NOT_AHEAD == PACES - 1, "the last pace");
 
 /* The paces of a strategy; n: serially. */
 static struct pace pace_at(const struct strategy *s, int i)

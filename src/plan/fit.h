@@ -11,6 +11,7 @@
 int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier *which);
 
 #define FIT_LATE 8         /* the pace that fetches a quarter of a row chunk ahead */
+#define FIT_NOT_AHEAD 9    /* the pace that fetches what is needed next, while the lanes overlap */
 #define FIT_SERIAL INT_MAX /* a pace below all others */
 #define FIT_SLOW 0.8       /* of the planned speed of links: spare memory is spent on that first */
 

@@ -352,8 +352,11 @@ enum status trial_run_otherwise(const struct trials *t, struct candidate *c, dou
 {
     if (c->excess > 1 || c->seconds > CLOSE * best)
         return OK;
+    c->otherwise = 1;
     if (t->s->prefetch < 0 && c->seconds > LATE_HELPS * c->compute)
         TRY(try_instead(t, c, c->strategy.write_depth, c->pace + SHORTER, spent));
+    if (t->s->prefetch < 0 && c->seconds > LATE_HELPS * c->compute && c->pace < FIT_LATE)
+        TRY(try_instead(t, c, c->strategy.write_depth, FIT_LATE, spent));
     if (is_held_up(c) && c->strategy.write_depth != WRITES_LAST)
         TRY(try_instead(t, c, WRITES_LAST, 0, spent));
     if (parameters_may_wait(t->s, c))
