@@ -4,6 +4,7 @@
  *     plan_random N ...       only the N-th of them
  *     plan_random -N ...      without the random placements
  *     plan_random +N ...      only the searched placement
+ *     plan_random =N ...      without the ladder
  *     plan_random ladders FROM TO                          only the ladder, of so many models x machines that are drawn
  *     plan_random ladder MODEL MACHINE LAYERS K HOST       that of one: of K x 1024 tokens
  *     plan_random ladder MODEL MACHINE LAYERS K HOST FROM TO STEP   with other rungs: the first, one above the last, their ratio
@@ -390,8 +391,11 @@ static enum status run_cases(int n, char **arg)
         const int all = SEARCHED | BESIDE_RANDOM | LADDER;
         int parts = n == 0 ? all : 0;
         for (int k = 0; k < n; k++)
-            if (abs(atoi(arg[k])) == i + 1)
-                parts |= arg[k][0] == '-' ? LADDER : arg[k][0] == '+' ? SEARCHED : all;
+            if (abs(atoi(arg[k] + (arg[k][0] == '='))) == i + 1)
+                parts |= arg[k][0] == '-'   ? LADDER
+                         : arg[k][0] == '+' ? SEARCHED
+                         : arg[k][0] == '=' ? SEARCHED | BESIDE_RANDOM
+                                            : all;
         if (parts)
             TRY(run(&cases[i], i + 1, parts, &usual_rungs));
     }

@@ -8,7 +8,7 @@
 #include <math.h>
 
 /* OTHERWISE, IN_VAIN, STARTS and, in climb_neighbours.c, CLIMB_CLOSE and AWAY as measured in
- * bench/results/2026-11-23-search-vs-random.txt; the others were not varied. */
+ * bench/results/2026-11-23-search-vs-random.txt; the others, and TRANSFERS_LIMIT, were not varied. */
 /* Families whose cheapest trial takes so many times as long are no starts. */
 #define FAMILY_CLOSE 1.1
 /* Trials that were reckoned to take so many times as long, on other grids, say little of a family. */
@@ -52,7 +52,9 @@ static enum status attempt(void *job)
     a->spent =
         (1 + (a->c->excess > 1 ? 0.5 : 1) * log2(1 + a->c->pace)) * (1 + (a->c->written > 0)) * trial_instrs(a->trials, a->c);
     a->asked = *a->c;
-    return attempt_otherwise(a);
+    TRY(attempt_otherwise(a));
+    a->asked.otherwise = a->c->otherwise;
+    return OK;
 }
 
 /* All of them at the same time; *best: whose seconds are what trying them otherwise is about; or NULL. */
@@ -149,21 +151,27 @@ static enum status try_left(struct climb *cl, struct candidate *best)
         struct candidate tried[TRIALS_AT_ONCE], *c;
         struct grid *grid[TRIALS_AT_ONCE];
         double price[TRIALS_AT_ONCE];
-        for (n = 0; n < TRIALS_AT_ONCE && (c = climb_cheapest(cl, OTHERWISE * search_weighed(best), is_left)) != NULL; n++) {
+        for (n = 0; n < TRIALS_AT_ONCE && (c = climb_cheapest(cl, OTHERWISE * search_weighed(best), is_left)) != NULL;) {
             c->otherwise = 1;
             tried[n] = *c;
             price[n] = search_weighed(c);
             TRY(climb_open(cl, &tried[n].strategy, &grid[n]));
+            if (grid[n]->large)
+                continue;
+            if (tried[n].strategy.device_chunks > 0)
+                TRY(estimator_split(grid[n]->tried.estimator));
             trials[n] = (struct trials){cl->m, &cl->s, &cl->cost, cl->limit, &grid[n]->tried, TRIAL_SLACK};
             attempts[n] = (struct attempt){.trials = &trials[n], .c = &tried[n], .best = best->seconds};
+            n++;
         }
         TRY(parallel_run(attempt_otherwise, attempts, sizeof *attempts, n));
         for (int i = 0; i < n; i++) {
             cl->spent += attempts[i].spent;
             if (search_weighed(&tried[i]) < price[i])
                 TRY(climb_add(grid[i], &tried[i]));
+            if (search_weighed(&tried[i]) < search_weighed(best))
+                *best = tried[i];
         }
-        climb_find(cl, search_weighed(best), NULL, best);
     }
     return OK;
 }
@@ -359,6 +367,7 @@ enum status climb_run(struct climb *cl, struct candidate *best)
             *best = next;
         TRY(try_untold(cl, best));
     }
+    TRY(climb_from(cl, best)); /* again, with what the others have shown */
     prefer_less_traffic(cl, best);
     return OK;
 }

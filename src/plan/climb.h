@@ -24,8 +24,8 @@ enum status climb_add_trials(struct climb *c, const struct strategy *grid, const
 /* Tries whole what promised the most on a few layers, and one of each family that may be faster and of which no whole trial
  * tells. Then the neighbours of the cheapest (at most two choices differ, on its grid or on one beside it), those that are
  * expected to be the cheapest first, and goes on from each that is cheaper, until many in a row are not. Then the same from the
- * cheapest trials of a few other families. *best: the cheapest of all with the layer inputs that it had; its excess is INFINITY
- * if it was tried on a few layers and nothing fits whole. */
+ * cheapest trials of a few other families, and from the best one again. *best: the cheapest of all with the layer inputs that it
+ * had; its excess is INFINITY if it was tried on a few layers and nothing fits whole. */
 enum status climb_run(struct climb *c, struct candidate *best);
 /* The next trial by price. Returns 0 if there is none. */
 int climb_next(struct climb *c, const struct candidate *after, struct candidate *out);

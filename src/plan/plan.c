@@ -155,6 +155,9 @@ static enum status device_on_grid(const struct task *t, const struct strategy *g
     return OK;
 }
 
+/* The emptiest placement is not always the leanest: looked at where it is reckoned to need so many times what the device has. */
+#define RECKONED_HELPS 1.1
+
 /* How many finer grids may help p, which does not fit: they save device memory. Where that is not what is missing, it may hold
  * what is too much elsewhere: looked at if what quick ones are reckoned to save is as much. */
 static enum status finer_help(const struct task *t, const struct variant *v, const struct plan *p, int *grids)
@@ -239,56 +242,92 @@ static enum status try_leanest(const struct task *t, struct plan **out)
     return leanest.excess <= 1 ? plan_leanest(t, &leanest, out) : OK;
 }
 
-/* Everything that is left open chosen again with the `finer`-th grid in place of the usual one: what fits there takes the place
- * of *out, and its variant that of *v. */
-static enum status plan_on_finer(struct task *t, const struct settings *given, const struct strategy *grid, int finer,
-                                 struct variant **v, struct plan **out)
+/* Settings with a mesh of their own, and what that costs. */
+struct mesh {
+    struct settings s;
+    struct cost_model cost;
+};
+
+/* The i-th mesh that may be planned for: t's own, that of the settings given, and the others that these leave open. Returns 0 if
+ * there is none. */
+static int mesh_at(const struct task *t, const struct settings *given, int i, struct mesh *out)
 {
-    struct candidate leanest;
+    out->s = *t->s;
+    if (i > 0) {
+        out->s.ulysses = given->ulysses;
+        out->s.ring = given->ring;
+    }
+    if (i > 1 && !plan_other_degrees(t->m, given, i - 2, &out->s.ulysses, &out->s.ring))
+        return 0;
+    plan_cost_model(&out->s, &out->cost);
+    return 1;
+}
+
+/* The leanest placement on a mesh's `finer`-th grid, whole if its trial fits; out->excess is INFINITY where there is no such grid
+ * or far more than the device has is reckoned to be needed. */
+static enum status leanest_on_finer(const struct task *t, int finer, struct candidate *out)
+{
+    struct strategy grid;
+    double needed;
+    out->excess = INFINITY;
+    TRY(plan_fixed(t->m, t->s, &grid));
+    for (int i = 0; i < finer; i++)
+        if (!plan_finer_tiles(t->m, t->s, &grid))
+            return OK;
+    TRY(device_on_grid(t, &grid, &needed));
+    return needed > RECKONED_HELPS * (double)t->limit[TIER_DEVICE] ? OK : leanest_whole(t, &grid, out);
+}
+
+static int is_on_usual_tiles(const struct task *t, const struct strategy *s)
+{
+    struct strategy usual;
+    return plan_fixed(t->m, t->s, &usual) == OK && strategy_same_grid(s, &usual);
+}
+
+/* Where the leanest placement of some mesh fits on the `finer`-th grid, everything that is left open is chosen again with that one
+ * in place of the usual one; or if that does not fit, the leanest it is. What fits takes the place of *out; *t, *v and *mesh: what
+ * it is of. */
+static enum status plan_on_finer(struct task *t, const struct settings *given, int finer, struct variant **v, struct mesh *mesh,
+                                 struct plan **out)
+{
+    struct candidate leanest = {.excess = INFINITY};
+    struct mesh at;
     struct variant *w;
     struct plan *next = NULL;
-    TRY(leanest_whole(t, grid, &leanest));
+    for (int i = 0; leanest.excess > 1 && mesh_at(t, given, i, &at); i++)
+        if (i == 0 || at.s.ulysses != t->s->ulysses)
+            TRY(leanest_on_finer(&(struct task){t->m, &at.s, &at.cost, t->limit}, finer, &leanest));
     if (leanest.excess > 1)
         return OK;
     TRY(variant_choose(t->m, given, t->limit, finer, &w));
     struct task there = {t->m, &w->s, &w->cost, t->limit};
     enum status st = plan_variant(&there, w, &next);
     if (st == OK && !next->fits) {
-        there = *t; /* whose leanest placement fits */
+        *mesh = at;
+        there = (struct task){t->m, &mesh->s, &mesh->cost, t->limit};
         st = plan_leanest(&there, &leanest, &next);
     }
-    int better = st == OK && next->fits;
-    if (better) {
-        next->usual = (struct usual_grid){0};
-        next->finer = 1;
-    }
-    if (better && there.s == &w->s) {
+    if (st == OK && next->fits) {
         struct variant *worse = *v;
-        *v = w;
+        next->usual = (struct usual_grid){0};
+        next->finer = !is_on_usual_tiles(&there, &next->strategy);
+        plan_destroy(*out);
+        *out = next;
+        next = NULL;
         *t = there;
+        *v = w;
         w = worse;
     }
-    struct plan *worse = better ? *out : next;
-    *out = better ? next : *out;
-    plan_destroy(worse);
+    plan_destroy(next);
     variant_destroy(w);
     return st;
 }
 
-/* On the first of so many finer grids that fits; *out stays if none does. */
-static enum status plan_finer(struct task *t, const struct settings *given, int grids, struct variant **v, struct plan **out)
+/* The fastest; where it does not fit, the leanest on its mesh, on that of the settings, or on finer grids. *t: what the plan is
+ * of; it points into *v or *mesh. */
+static enum status plan_best(struct task *t, const struct settings *given, struct variant **v, struct mesh *mesh,
+                             struct plan **out)
 {
-    struct strategy grid = (*v)->usual;
-    for (int i = 1; i <= grids && !(*out)->fits && plan_finer_tiles(t->m, t->s, &grid); i++)
-        TRY(plan_on_finer(t, given, &grid, i, v, out));
-    return OK;
-}
-
-/* The fastest; where it does not fit, the leanest on its mesh, on that of the settings, or on finer grids. *t, *v: what the plan
- * is of. */
-static enum status plan_best(struct task *t, const struct task *same_mesh, struct variant **v, struct plan **out)
-{
-    const struct settings *given = same_mesh->s;
     TRY(plan_variant(t, *v, out));
     double excess = search_excess((*out)->arena, t->limit);
     if ((*out)->fits || excess > PLAN_FINER_HELPS)
@@ -296,14 +335,18 @@ static enum status plan_best(struct task *t, const struct task *same_mesh, struc
     if (excess <= SEARCH_TURNS_HELP)
         TRY(try_leanest(t, out));
     if (excess <= SEARCH_TURNS_HELP && !(*out)->fits && (t->s->ulysses != given->ulysses || t->s->ring != given->ring)) {
-        TRY(try_leanest(same_mesh, out));
+        mesh_at(t, given, 1, mesh);
+        const struct task same_mesh = {t->m, &mesh->s, &mesh->cost, t->limit};
+        TRY(try_leanest(&same_mesh, out));
         if ((*out)->fits)
-            *t = *same_mesh;
+            *t = same_mesh;
     }
     int grids = 0;
     if (!(*out)->fits)
         TRY(finer_help(t, *v, *out, &grids));
-    return plan_finer(t, given, grids, v, out);
+    for (int i = 1; i <= grids && !(*out)->fits; i++)
+        TRY(plan_on_finer(t, given, i, v, mesh, out));
+    return OK;
 }
 
 /* Of so many row chunks one more stays on the device, or is computed again, or chunks are half as long, where slow links would
@@ -369,13 +412,11 @@ enum status plan_create(const struct model *m, const struct settings *s, const i
 {
     struct variant *v;
     struct plan *plan = NULL;
-    struct cost_model cost;
+    struct mesh mesh;
     double began = clock_seconds();
-    plan_cost_model(s, &cost);
     TRY(variant_choose(m, s, limit, 0, &v));
-    const struct task same_mesh = {m, s, &cost, limit};
     struct task t = {m, &v->s, &v->cost, limit};
-    enum status st = plan_best(&t, &same_mesh, &v, &plan);
+    enum status st = plan_best(&t, s, &v, &mesh, &plan);
     if (st == OK && plan->fits)
         st = plan_for_slow_links(&t, &plan);
     variant_destroy(v);

@@ -46,7 +46,7 @@ struct plan {
     int64_t sequences, micro_batches; /* of a step: over all ranks; of one */
     struct cost_model cost;
     int fits;
-    int finer;               /* the grid is finer than the usual one, on which nothing fits */
+    int finer;               /* the grid is not the usual one, on which nothing fits */
     struct usual_grid usual; /* where another one was chosen for speed */
     int pace;                /* how far ahead the first program fetches (fit.h) */
     double took;             /* seconds of planning */

@@ -53,7 +53,7 @@ void plan_describe(const struct plan *p, char *buf, int size)
     const struct usual_grid *u = &p->usual;
     strategy_describe(&p->strategy, text, sizeof text);
     if (p->finer)
-        snprintf(why, sizeof why, " (finer than by default, to fit)");
+        snprintf(why, sizeof why, " (to fit: nothing does with the default tiles)");
     else if (u->head_tile > 0 && isinf(u->slower))
         snprintf(why, sizeof why, " (for speed: it does not fit with rows=%lld,heads=%d,loss=%lld)", (long long)u->row_chunk,
                  u->head_tile, (long long)u->loss_tile);

@@ -30,7 +30,7 @@ struct candidate {
     double excess;              /* the largest share of a tier's limit that is needed: above 1, it does not fit */
     int pace;                   /* of the schedule (fit.h) */
     int late;                   /* the pace from which on it was looked for, where that is faster than from 0 on */
-    int otherwise;              /* other paces and depths of drive writes were tried, too */
+    int otherwise;              /* other paces and depths of drive writes had their turn, too */
 };
 
 struct search {

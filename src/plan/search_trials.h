@@ -32,9 +32,9 @@ enum status trial_run(const struct trials *x, struct candidate *c, int pace);
  * if c cannot take less than `best` seconds. */
 enum status trial_run_yielding(const struct trials *t, struct candidate *c, double best);
 
-/* If c takes about `best` seconds or less: also at a shorter distance (the longest that fits is mostly the fastest, not always),
- * with writes that yield more, and with parameters on the host. *c: the fastest of these, whose classes may be other ones. Adds
- * to *spent the instructions that were scheduled. */
+/* If c takes about `best` seconds or less: also at shorter distances (the longest that fits is mostly the fastest, not always),
+ * with writes that yield more, and with parameters on the host; c->otherwise is set. *c: the cheapest of these, whose classes may
+ * be other ones. Adds to *spent the instructions that were scheduled. */
 enum status trial_run_otherwise(const struct trials *t, struct candidate *c, double best, double *spent);
 
 /* Seconds that c, not tried, ought to take after the first `tried` of x, and the trials of x->known: its estimate, and stalls in

@@ -16,7 +16,7 @@
 #define FEWEST_TO_BEAT 2 /* where another grid's have shown them */
 #define BRIEF_TRIES 4    /* where a step from one grid to the next is tried */
 #define MORE_TRIES 8     /* of those that write to drives, whose stalls differ more */
-/* Those within this share of the best one are tried at a shorter distance, too: where drives read and write at once, fetching
+/* Those within this share of the best one are tried at shorter distances, too (some paces further, and FIT_LATE): where drives read and write at once, fetching
  * late was up to 7% faster until 008c5c6, and is 1% since (row 8 of bench/results/2026-11-23-search-vs-random.txt). */
 #define CLOSE 1.01
 #define SHORTER 3 /* paces further */
@@ -319,7 +319,7 @@ static enum status try_instead(const struct trials *t, struct candidate *c, int 
     other.strategy.write_depth = write_depth;
     *spent += trial_instrs(t, c);
     TRY(trial_run(t, &other, pace > c->late ? pace : c->late));
-    if (other.excess <= 1 && other.seconds < c->seconds)
+    if (other.excess <= 1 && search_cost(&other) < search_cost(c))
         *c = other;
     return OK;
 }
@@ -352,10 +352,11 @@ enum status trial_run_otherwise(const struct trials *t, struct candidate *c, dou
 {
     if (c->excess > 1 || c->seconds > CLOSE * best)
         return OK;
+    const int shorter = c->pace + SHORTER;
     c->otherwise = 1;
     if (t->s->prefetch < 0 && c->seconds > LATE_HELPS * c->compute)
-        TRY(try_instead(t, c, c->strategy.write_depth, c->pace + SHORTER, spent));
-    if (t->s->prefetch < 0 && c->seconds > LATE_HELPS * c->compute && c->pace < FIT_LATE)
+        TRY(try_instead(t, c, c->strategy.write_depth, shorter, spent));
+    if (t->s->prefetch < 0 && c->seconds > LATE_HELPS * c->compute && shorter < FIT_LATE)
         TRY(try_instead(t, c, c->strategy.write_depth, FIT_LATE, spent));
     if (is_held_up(c) && c->strategy.write_depth != WRITES_LAST)
         TRY(try_instead(t, c, WRITES_LAST, 0, spent));
