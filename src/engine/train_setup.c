@@ -135,7 +135,8 @@ static enum status open_machine(struct settings *s)
     if (!s->hardware->cpu && s->device_mem > s->hardware->device_mem) {
         char asked[32], there[32];
         units_format_apart(s->device_mem, s->hardware->device_mem, asked, there);
-        return status_fail(ERR_INVALID, "--device-mem: %s are more than the %s of %s", asked, there, s->hardware->name);
+        return status_fail(ERR_INVALID, "--device-mem: %s are more than the %s that a program can have of %s: leave it out, or give less", asked,
+                           there, s->hardware->name);
     }
     if (s->device != DEVICE_AUTO && s->hardware->cpu == (s->device == DEVICE_CUDA))
         return status_fail(ERR_INVALID, "--device is %s, and what --machine %s names has %s: leave out --device",
@@ -170,7 +171,7 @@ static enum status ranks_elsewhere(const struct settings *s, int *out)
             snprintf(take, sizeof take, "take --machine %dx%s, or ", asked, h->name);
         return status_fail(ERR_INVALID,
                            "--mesh: %d ranks do not divide the %d devices of %s: %sadd --ranks %d to leave some idle", asked,
-                           devices, h->name, take, asked);
+                           devices, s->machine, take, asked);
     }
     return OK;
 }

@@ -211,6 +211,8 @@ enum status hardware_preset(const char *name, struct hardware *out)
                                p->per_node, p->per_node);
         return OK;
     }
+    if (strchr(name, '/') || strstr(name, ".yaml") || strstr(name, ".yml"))
+        return status_fail(ERR_INVALID, "--machine: there is no file %s", name);
     for (int i = 0; i < N_PRESETS; i++) {
         strncat(all, i ? ", " : "", sizeof all - strlen(all) - 1);
         strncat(all, presets[i].name, sizeof all - strlen(all) - 1);
@@ -293,7 +295,7 @@ void hardware_print(const struct hardware *h, const struct settings *s, int rank
     char device[32], host[32], nvme[32], nodes[32] = "", drives[160] = "no nvme", other[64] = "", left[32] = "", used[32] = "";
     double faster = h->peak_flops[BF16] / h->peak_flops[F32];
     if (s->dtype == F32 && h->peak_flops[F32] > 0 && faster >= HARDWARE_BF16_PAYS)
-        snprintf(other, sizeof other, " (--dtype bf16 computes %.0f times as fast at most)", faster);
+        snprintf(other, sizeof other, " (--dtype bf16: products up to %.0f times as fast)", faster);
     if (!h->cpu && ranks < h->nodes * h->devices)
         snprintf(used, sizeof used, " (%d used)", ranks);
     if (h->nodes > 1)

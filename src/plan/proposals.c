@@ -241,21 +241,46 @@ static int more_drives(const struct seeker *x, struct trial *t, int64_t times)
     return 1;
 }
 
-/* More devices, as more nodes of the kind there is. */
+static int mesh_is_given(const struct seeker *x)
+{
+    return x->p->strategy.ranks > 1 && x->s->together == 0;
+}
+
+/* The mesh that so many ranks would have if none were given, but for side by side sequences. */
+static int free_mesh(const struct seeker *x, struct trial *t, int ranks)
+{
+    t->s.dp = x->s->dp > 1 ? x->s->dp : AUTO;
+    t->s.ulysses = t->s.ring = AUTO;
+    return plan_mesh(x->m, &t->s, ranks, t->hardware.devices) == OK; /* the model's heads may not divide so */
+}
+
+/* Devices that a mesh leaves idle. */
+static int all_devices(const struct seeker *x, struct trial *t, int64_t arg)
+{
+    const struct hardware *h = &t->hardware;
+    int ranks = h->nodes * h->devices;
+    (void)arg;
+    if (!t->s.machine || h->cpu || !mesh_is_given(x) || x->p->strategy.ranks >= ranks || !free_mesh(x, t, ranks))
+        return 0;
+    hardware_limits(h, ranks, t->limit);
+    say(t, "--mesh dp=%d,ulysses=%d,ring=%d", t->s.dp, t->s.ulysses, t->s.ring);
+    return 1;
+}
+
+/* More devices, as more nodes of the kind there is: a mesh that is given would not use them. */
 static int more_devices(const struct seeker *x, struct trial *t, int64_t times)
 {
     struct hardware *h = &t->hardware;
     char name[80];
-    if (!t->s.machine || h->cpu || (x->p->fits && !proposals_waits(x) && !proposals_computes_twice(x)))
+    if (!t->s.machine || h->cpu || mesh_is_given(x) || (x->p->fits && !proposals_waits(x) && !proposals_computes_twice(x)))
         return 0;
     snprintf(name, sizeof name, "%dx%s", (int)times * h->nodes * h->devices, h->name);
     if (!hardware_is_preset(t->s.machine) || !hardware_is_preset(name) || hardware_preset(name, h) != OK)
         return 0;                /* of a machine of one's own there is no such name */
     hardware_override(h, &t->s); /* what is typed is what is tried: a data sheet's host has memory for each device */
-    t->s.dp = t->s.ulysses = t->s.ring = AUTO;
     int ranks = (int)times * x->p->strategy.ranks;
-    if (plan_mesh(x->m, &t->s, ranks, h->devices) != OK)
-        return 0; /* the model's heads do not divide so */
+    if (!free_mesh(x, t, ranks))
+        return 0;
     hardware_limits(h, ranks, t->limit);
     t->change.gives_more = GIVES_DEVICES;
     say(t, "--machine %s", name);
@@ -288,6 +313,7 @@ const struct proposal proposals[] = {
     {store_bf16, 0, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
     {store_bf16, 1, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
     {free_tiles, 0, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
+    {all_devices, 0, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
     {whole_drives, 0, PROPOSAL_MORE, PROPOSAL_OTHER},
     {more_drives, 2, PROPOSAL_MORE, PROPOSAL_OTHER},
     {more_drives, 4, PROPOSAL_MORE, PROPOSAL_TIMES},

@@ -153,9 +153,9 @@ void plan_print_sharing(const struct plan *p, FILE *f)
                     length, masked, s->ulysses * s->ring);
     if (sequences < s->dp)
         fprintf(f,
-                "batch: %lld sequence%s a step for %d data-parallel groups: %lld of them compute nothing\n"
+                "batch: %lld sequence%s a step for %d data-parallel groups: %lld of them compute%s nothing\n"
                 "  (raise --batch, or share sequences with --sp)\n",
-                sequences, sequences > 1 ? "s" : "", s->dp, s->dp - sequences);
+                sequences, sequences > 1 ? "s" : "", s->dp, s->dp - sequences, s->dp - sequences > 1 ? "" : "s");
     else if (sequences > p->micro_batches)
         fprintf(f, "batch: %lld sequences a step, %lld micro-batches on each of %d data-parallel groups\n", sequences,
                 (long long)p->micro_batches, s->dp);

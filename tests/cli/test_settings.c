@@ -311,7 +311,7 @@ static void test_drives(void **state)
         settings_free(&s);
     }
     FAILS("--nvme: '4x7' reads 7 of what? Give GB/s, MB/s or TB/s: 4x7GB/s", REQUIRED, "--nvme", "4x7");
-    FAILS("reads 7 of what?", REQUIRED, "--nvme", "4x7GiB/s");
+    FAILS("GiB/s is not a unit of what drives read: give GB/s, MB/s or TB/s", REQUIRED, "--nvme", "4x7GiB/s");
     FAILS("--nvme: '0x7GB/s' is not a number of drives", REQUIRED, "--nvme", "0x7GB/s");
     FAILS("--nvme: 'fast' is not a number of drives", REQUIRED, "--nvme", "fast");
     FAILS("--nvme 1x2GB/s and --nvme-max 0 contradict", REQUIRED, "--nvme", "1x2GB/s", "--nvme-max", "0");
@@ -325,7 +325,7 @@ static void test_as_typed(void **state)
 {
     (void)state;
     struct settings s;
-    FAILS("--nvme: '4x7Gb/s' reads 7 of what? Give GB/s", REQUIRED, "--nvme", "4x7Gb/s");
+    FAILS("--nvme: '4x7Gb/s': Gb/s is not a unit of what drives read: give GB/s", REQUIRED, "--nvme", "4x7Gb/s");
     FAILS("--host-mem: '64GiBs' is not a size like 512M, 80G or 1.5GiB", REQUIRED, "--host-mem", "64GiBs");
     FAILS("--profile measures this machine, and --machine h100 is another one", REQUIRED, "--profile", "--machine", "h100");
     FAILS("--host-mem: 512 is 512 bytes; did you mean 512G?", REQUIRED, "--host-mem", "512");

@@ -139,12 +139,15 @@ static void machines(void **state)
 {
     (void)state;
 #define ON(machine) "plan --model Tiny --seq-len 256 --dtype BF16 --machine " machine
-    e2e_refuses(2, "--device-mem: 200 GiB are more than the 77 GiB of a100-80", NULL, ON("a100-80 --device-mem 200G"));
+    e2e_refuses(2, "--device-mem: 200 GiB are more than the 77 GiB that a program can have of a100-80: leave it out", NULL,
+                ON("a100-80 --device-mem 200G"));
+    e2e_refuses(2, "--machine: there is no file pod.yaml", NULL, ON("pod.yaml"));
+    e2e_refuses(2, "--nvme: '2x7Gb/s': Gb/s is not a unit of what drives read: give GB/s", NULL, ON("a100-80 --nvme 2x7Gb/s"));
     e2e_refuses(2, "--device is cpu|a100-80|GPUs|leave out", NULL, ON("a100-80 --device cpu:discrete"));
     e2e_refuses(2, "--nvme-path|a100-80", NULL, ON("a100-80 --nvme-path ."));
     e2e_refuses(2, "--machine: cannot read .: Is a directory", NULL, ON("."));
     e2e_refuses(2, "--nvme 1x2GB/s and --nvme-max 0 contradict", NULL, ON("a100-80 --nvme 1x2GB/s --nvme-max 0"));
-    e2e_refuses(2, "--mesh: 4 ranks do not divide the 5 devices of a100-80: take --machine 4xa100-80, or add --ranks 4", NULL,
+    e2e_refuses(2, "--mesh: 4 ranks do not divide the 5 devices of 5xa100-80: take --machine 4xa100-80, or add --ranks 4", NULL,
                 ON("5xa100-80 --mesh ulysses=4"));
     e2e_refuses(2, "4 ranks are asked for, and 2xa100-80 has 2 devices: take --machine 4xa100-80", NULL,
                 ON("2xa100-80 --ranks 4"));

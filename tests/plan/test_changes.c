@@ -487,6 +487,38 @@ static void more_devices_are_a_machine(void **state)
     model_destroy(m);
 }
 
+/* A mesh that is given and leaves devices idle: no more of them are offered, which it would not use either, but one for all. */
+static void idle_devices_are_offered(void **state)
+{
+    (void)state;
+    struct hardware h;
+    struct settings s;
+    struct plan p = {.strategy.ranks = 2};
+    struct trial t;
+    int found = 0, dp, ulysses, ring;
+    struct model *m = model_for();
+    settings_elsewhere(&h, &s);
+    assert_int_equal(hardware_preset("4xa100-40", &h), OK);
+    s.machine = "4xa100-40";
+    s.dp = s.ring = 1;
+    s.ulysses = 2;
+    s.together = 0;
+    struct seeker x = {.p = &p, .m = m, .s = &s};
+    hardware_limits(&h, 2, p.limit);
+    for (int i = 0; i < proposals_n; i++) {
+        if (!proposal_start(&x, i, s.seq_len, &t))
+            continue;
+        assert_null(strstr(t.change.say, "--machine"));
+        if (sscanf(t.change.say, "--mesh dp=%d,ulysses=%d,ring=%d", &dp, &ulysses, &ring) != 3)
+            continue;
+        assert_int_equal(dp * ulysses * ring, 4);
+        assert_true(t.s.dp == dp && t.s.ulysses == ulysses && t.s.ring == ring);
+        found++;
+    }
+    assert_int_equal(found, 1);
+    model_destroy(m);
+}
+
 /* Changes in words: another length is compared by its tokens a second; what does not fit, with nothing. */
 static void words(void **state)
 {
@@ -529,6 +561,7 @@ int main(void)
                                        cmocka_unit_test(drives_kept_away),
                                        cmocka_unit_test(several_tiers),
                                        cmocka_unit_test(more_devices_are_a_machine),
+                                       cmocka_unit_test(idle_devices_are_offered),
                                        cmocka_unit_test(words),
                                        cmocka_unit_test(whole_card),
                                        cmocka_unit_test(nearly_the_longest)};

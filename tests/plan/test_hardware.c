@@ -300,7 +300,7 @@ static void slow_types_are_named(void **state)
         s.machine = cpu ? "box.yaml" : "a100-40";
         hardware_print(&h, &s, 1, f);
         fclose(f);
-        must_contain(text, cpu ? "dtype fp32." : "dtype fp32 (--dtype bf16 computes 16 times as fast at most).");
+        must_contain(text, cpu ? "dtype fp32." : "dtype fp32 (--dtype bf16: products up to 16 times as fast).");
     }
 }
 
