@@ -34,14 +34,15 @@ void changes_print(const struct plan *p, const struct changes *c, FILE *f)
 }
 
 /* What was not enough at the shortest length tried. */
-static void describe_nearest(const struct plan *p, const struct changes *c, char *buf, int size)
+static void describe_nearest(const struct plan *p, const struct settings *s, const struct changes *c, char *buf, int size)
 {
     char tokens[32], need[32];
-    buf[0] = 0;
+    snprintf(buf, (size_t)size, ": give more");
     for (int t = 0; t < TIERS; t++)
         if (c->shortest > 0 && c->least[t] > p->limit[t]) {
-            snprintf(buf, (size_t)size, " (even %s tokens need %s on the %s)", units_format_count(c->shortest, tokens),
-                     units_format_bytes(c->least[t], need), tier_name((enum tier)t));
+            snprintf(buf, (size_t)size, " (even %s tokens need %s on the %s): give more there (%s)",
+                     units_format_count(c->shortest, tokens), units_format_bytes(c->least[t], need), tier_name((enum tier)t),
+                     changes_flag_given(s, (enum tier)t));
             return;
         }
 }
@@ -100,7 +101,7 @@ static void describe_need(const struct plan *p, const struct change *c, char *bu
 
 enum status changes_refuse(const struct plan *p, const struct settings *s, const struct changes *c)
 {
-    char excess[256], need[128], text[96], step[32];
+    char excess[256], need[128], text[128], step[32];
     describe_excess(p, s, excess, sizeof excess);
     const struct change *best = &c->by_cost[0];
     describe_need(p, best, need, sizeof need);
@@ -110,9 +111,8 @@ enum status changes_refuse(const struct plan *p, const struct settings *s, const
     if (c->n > 0)
         return status_fail(ERR_NOFIT, "the plan needs %s. No offload setting fits; %s would need %s%s%s.", excess, best->say,
                            best->exact ? "" : "about ", need, best->shortens ? " (ltrain plan --max-seq finds the longest)" : "");
-    describe_nearest(p, c, text, sizeof text);
-    return status_fail(ERR_NOFIT, "the plan needs %s. No offload setting fits, nor a shorter --seq-len%s: give more.", excess,
-                       text);
+    describe_nearest(p, s, c, text, sizeof text);
+    return status_fail(ERR_NOFIT, "the plan needs %s. No offload setting fits, nor a shorter --seq-len%s.", excess, text);
 }
 
 enum status plan_refuse(const struct plan *p, const struct model *m, const struct settings *s)

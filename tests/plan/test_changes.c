@@ -144,8 +144,10 @@ static void refusals(void **state)
         placements += c.n > 0 && by_hand < 1e300;
         numerics += c.n > 0 && by_hand == 1e300 && !c.by_cost[0].shortens;
         lengths += c.n > 0 && c.by_cost[0].shortens;
-        if (c.n == 0)
+        if (c.n == 0) {
             assert_non_null(strstr(sentence, "nor a shorter --seq-len (even 64 tokens need "));
+            assert_non_null(strstr(sentence, ": give more there (--"));
+        }
         plan_destroy(plan);
     }
     print_message("refusals helped by placement %d, by rounding %d, by length %d\n", placements, numerics, lengths);
