@@ -228,9 +228,11 @@ static enum status set_drives(const char *where, const char *text, struct settin
     }
     double number = strtod(each, &end);
     if (n >= 1 && n <= 1024 && end != each && number > 0 && !units_parse_rate(each, 1e9, &rate))
-        return *end ? status_fail(ERR_INVALID, "%s: '%s': %s is not a unit of what drives read: give GB/s, MB/s or TB/s, like 4x7GB/s", where,
-                                  text, end)
-                    : status_fail(ERR_INVALID, "%s: '%s' reads %g of what? Give GB/s, MB/s or TB/s: 4x7GB/s", where, text, number);
+        return *end
+                   ? status_fail(ERR_INVALID,
+                                 "%s: '%s': %s is not a unit of what drives read: give GB/s, MB/s or TB/s, like 4x7GB/s", where,
+                                 text, end)
+                   : status_fail(ERR_INVALID, "%s: '%s' reads %g of what? Give GB/s, MB/s or TB/s: 4x7GB/s", where, text, number);
     if (n < 1 || n > 1024 || end == each || !(number > 0) || rate > 1e6)
         return status_fail(ERR_INVALID, "%s: '%s' is not a number of drives and what each reads, like 4x7GB/s, or none", where,
                            text);

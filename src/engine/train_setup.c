@@ -135,8 +135,9 @@ static enum status open_machine(struct settings *s)
     if (!s->hardware->cpu && s->device_mem > s->hardware->device_mem) {
         char asked[32], there[32];
         units_format_apart(s->device_mem, s->hardware->device_mem, asked, there);
-        return status_fail(ERR_INVALID, "--device-mem: %s are more than the %s that a program can have of %s: leave it out, or give less", asked,
-                           there, s->hardware->name);
+        return status_fail(ERR_INVALID,
+                           "--device-mem: %s are more than the %s that a program can have of %s: leave it out, or give less",
+                           asked, there, s->hardware->name);
     }
     if (s->device != DEVICE_AUTO && s->hardware->cpu == (s->device == DEVICE_CUDA))
         return status_fail(ERR_INVALID, "--device is %s, and what --machine %s names has %s: leave out --device",

@@ -284,9 +284,9 @@ static int is_on_usual_tiles(const struct task *t, const struct strategy *s)
     return plan_fixed(t->m, t->s, &usual) == OK && strategy_same_grid(s, &usual);
 }
 
-/* Where the leanest placement of some mesh fits on the `finer`-th grid, everything that is left open is chosen again with that one
- * in place of the usual one; or if that does not fit, the leanest it is. What fits takes the place of *out; *t, *v and *mesh: what
- * it is of. */
+/* Where the leanest placement of some mesh fits on the `finer`-th grid, everything that is left open is chosen again with that
+ * one in place of the usual one; or if that does not fit, the leanest it is. What fits takes the place of *out; *t, *v and *mesh:
+ * what it is of. */
 static enum status plan_on_finer(struct task *t, const struct settings *given, int finer, struct variant **v, struct mesh *mesh,
                                  struct plan **out)
 {

@@ -16,8 +16,9 @@
 #define FEWEST_TO_BEAT 2 /* where another grid's have shown them */
 #define BRIEF_TRIES 4    /* where a step from one grid to the next is tried */
 #define MORE_TRIES 8     /* of those that write to drives, whose stalls differ more */
-/* Those within this share of the best one are tried at shorter distances, too (some paces further, and FIT_LATE): where drives read and write at once, fetching
- * late was up to 7% faster until 008c5c6, and is 1% since (row 8 of bench/results/2026-11-23-search-vs-random.txt). */
+/* Those within this share of the best one are tried at shorter distances, too (some paces further, and FIT_LATE): where drives
+ * read and write at once, fetching late was up to 7% faster until 008c5c6, and is 1% since (row 8 of
+ * bench/results/2026-11-23-search-vs-random.txt). */
 #define CLOSE 1.01
 #define SHORTER 3 /* paces further */
 /* Blocks of writes in flight beside reads: half a lane's window is what memory mostly has room for, a quarter lets reads have
