@@ -215,11 +215,10 @@ static void offer_with(const struct climb *cl, struct grid *g, const struct star
         return;
     int alike = s->nearer > 0 && s->nearer_class == c.strategy.nearer_class && s->nearer_at == c.strategy.nearer_at;
     int wholly = most == layers && may_be_nearer_wholly(e, &c), both = strategy_updates_on_both(&c.strategy);
-    const int64_t half = (most + 1) / 2;
-    const int64_t n[] = {wholly      ? (both ? half : 0)
-                         : least > 0 ? least
-                                     : half,
-                         alike && s->nearer <= most ? s->nearer : 0,
+    int64_t some = least > 0 ? least : (most + 1) / 2;
+    if (wholly)
+        some = both ? (most + 1) / 2 : 0;
+    const int64_t n[] = {some, alike && s->nearer <= most ? s->nearer : 0,
                          alike && !wholly && s->nearer < most ? (s->nearer + most + 1) / 2 : 0};
     enum { NUMBERS = sizeof n / sizeof *n };
     for (int i = 0; i < NUMBERS; i++) {
