@@ -101,7 +101,7 @@ static int is_new(struct climb *cl, const struct candidate *c)
     return cl->n_visited < CLIMB_VISITED;
 }
 
-/* The best one, or where nothing beside it is left to be tried one about as cheap. */
+/* Beside the best one, or where nothing is left to be tried there one about as cheap; then what may be cheaper by estimate. */
 static enum status find_beside(struct climb *cl, const struct candidate *best, struct neighbours *list)
 {
     struct candidate at = *best;
@@ -112,7 +112,12 @@ static enum status find_beside(struct climb *cl, const struct candidate *best, s
             cl->visited[cl->n_visited++] = at.strategy;
         TRY(neighbours_find(cl, &at, list));
     } while (list->n == 0 && climb_find(cl, BESIDE * cl->least, is_new, &at));
-    return OK;
+    if (list->n > 0)
+        return OK;
+    cl->hopeful = 1;
+    enum status st = neighbours_find(cl, best, list);
+    cl->hopeful = 0;
+    return st;
 }
 
 /* Beside *best and what is cheaper, until many in a row are not. */

@@ -35,6 +35,7 @@ struct climb {
     int last;                               /* the last pace that trials look at (fit.h), before FIT_SERIAL */
     int gone_from[3][3][2][2];              /* by family */
     struct strategy visited[CLIMB_VISITED]; /* what was looked beside */
+    int hopeful;                            /* neighbours are offered by estimate alone */
     double least;                           /* the price of what is gone on from: cheaper ones belong to other starts */
     int n_visited;
 };

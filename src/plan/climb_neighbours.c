@@ -14,6 +14,10 @@
 #define ALIKE_TILES 4
 /* By how much each trial of similar ones puts off the next: others are to have their turn. */
 #define ALIKE 0.002
+/* Where no neighbour is expected to be about as cheap, those are tried whose estimates are below this share of the best one's
+ * price: what stalls in others need not in these. 8b of 4 layers on an RTX 4090: rungs up to 8% faster, 27% more processor time.
+ */
+#define HOPE 0.995
 enum { AWAY = 2 /* choices in which a neighbour may differ */ };
 
 /* Choices in which two placements differ. */
@@ -180,8 +184,8 @@ static void offer_neighbour(const struct climb *cl, struct grid *g, const struct
     const double best = search_weighed(from->best);
     if (c->redundant || c->excess > 1 || c->estimate >= CLIMB_FASTER * best || climb_settled(cl, g, &c->strategy))
         return;
-    double price = expected(cl, c, from->best);
-    if (price < CLIMB_CLOSE * best)
+    double price = cl->hopeful ? c->estimate : expected(cl, c, from->best);
+    if (price < (cl->hopeful ? HOPE : CLIMB_CLOSE) * best)
         neighbours_offer(list, g, c, price * (1 + ALIKE * count_similar(cl, &c->strategy)));
 }
 
