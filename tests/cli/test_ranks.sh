@@ -81,7 +81,7 @@ expect "no mpiexec" 2 1 "^ltrain: --ranks 3: cannot start mpiexec: No such file"
 $mpi -n 3 "$ltrain" --help >help 2>&1
 [ "$(grep -c '^usage: ltrain' help)" = 1 ] || { echo "not ok: the help of 3 ranks is not printed once"; failures=$((failures + 1)); }
 "$ltrain" plan --model tiny --data corpus.txt --seq-len 61 --ranks 4 --mesh dp=2,ring=2 --batch 1 --explain >planned
-for sentence in '^padding: each sequence of 61 tokens is followed by 3 masked ones' '^batch: 1 sequence a step .* 1 of them compute nothing' \
+for sentence in '^padding: each sequence of 61 tokens is followed by 3 masked ones' '^batch: 1 sequence a step .* 1 of them computes nothing' \
     '^ *ZeRO stage: 3.* 1: .* 2: |^ *ZeRO stage: 3.* 2: .* 1: ' '^ *Ranks that share a sequence: ulysses=1,ring=2.* ulysses=2,ring=1:'; do
     grep -Eq "$sentence" planned || { echo "not ok: plan does not say '$sentence'"; failures=$((failures + 1)); }
 done
