@@ -33,7 +33,7 @@ void changes_print(const struct plan *p, const struct changes *c, FILE *f)
         fprintf(f, "\nNone of the %d changes tried is %.0f%% faster.\n", c->tried, 100 * CHANGES_HELP);
 }
 
-/* What was not enough at the shortest length tried. */
+/* What was not enough at the shortest length tried, and what would help. */
 static void describe_nearest(const struct plan *p, const struct settings *s, const struct changes *c, char *buf, int size)
 {
     char tokens[32], need[32];

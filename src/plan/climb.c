@@ -8,7 +8,7 @@
 #include <math.h>
 
 /* OTHERWISE, IN_VAIN, STARTS and, in climb_neighbours.c, CLIMB_CLOSE and AWAY as measured in
- * bench/results/2026-11-23-search-vs-random.txt; the others, and TRANSFERS_LIMIT, were not varied. */
+ * bench/results/2026-11-23-search-vs-random.txt; the others were not varied. */
 /* Families whose cheapest trial takes so many times as long are no starts. */
 #define FAMILY_CLOSE 1.1
 /* Trials that were reckoned to take so many times as long, on other grids, say little of a family. */
