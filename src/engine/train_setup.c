@@ -13,6 +13,7 @@
 #include "plan/hardware.h"
 #include "plan/longest.h"
 #include "plan/progress.h"
+#include "program/digest.h"
 
 #include <errno.h>
 #include <omp.h>
@@ -279,7 +280,7 @@ enum status run_compare_plans(struct comm *c, const struct plan *plan)
 {
     struct {
         int64_t arena[TIERS];
-        uint64_t programs; /* a hash of what they do */
+        uint64_t programs[PLAN_PROGRAMS]; /* digests; 0: none */
         char text[PLAN_TEXT];
     } own, *all = sys_calloc((size_t)comm_size(c), sizeof *all);
     if (!all)
@@ -287,13 +288,7 @@ enum status run_compare_plans(struct comm *c, const struct plan *plan)
     memset(&own, 0, sizeof own);
     memcpy(own.arena, plan->arena, sizeof own.arena);
     for (int k = 0; k < PLAN_PROGRAMS; k++)
-        for (int i = 0; plan->programs[k] && i < plan->programs[k]->n_instrs; i++) {
-            const struct instr *in = &plan->programs[k]->instrs[i];
-            const struct op_attrs *a = &program_call(plan->programs[k], in)->attrs;
-            own.programs = (own.programs ^ (uint64_t)(in->op * LANES + in->lane)) * 0x100000001b3u;
-            for (size_t w = 0; w < sizeof a->words / 8; w++)
-                own.programs = (own.programs ^ (uint64_t)a->words[w]) * 0x100000001b3u;
-        }
+        own.programs[k] = plan->programs[k] ? program_digest(plan->programs[k]) : 0;
     plan_describe(plan, own.text, sizeof own.text);
     enum status st = comm_gather(c, &own, sizeof own, all);
     for (int k = 1; k < comm_size(c) && st == OK; k++)

@@ -2,6 +2,7 @@
 #include "plan/changes.h"
 #include "plan/hardware.h"
 
+#include "program/digest.h"
 #include "program/drives.h"
 
 #include <errno.h>
@@ -187,7 +188,10 @@ static json_t *programs_json(const struct plan *p)
         if (!program)
             continue;
         json_t *o = json_object();
+        char digest[17];
+        snprintf(digest, sizeof digest, "%016llx", (unsigned long long)program_digest(program));
         put_text(o, "name", program->name);
+        put_text(o, "digest", digest);
         put_int(o, "per_step", count[k]);
         put_int(o, "instructions", program->n_instrs);
         put_int(o, "buffers", program->n_buffers);

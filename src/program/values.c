@@ -6,6 +6,7 @@
  * A copy of bytes that hold several values makes them a list that the destination's one segment refers to: no new end points arise. */
 #include "program/verify.h"
 
+#include "base/mix.h"
 #include "base/sys.h"
 #include "program/verify_form.h"
 #include "program/verify_map.h"
@@ -53,23 +54,6 @@ struct values {
 static int is_uniform(uint64_t hash)
 {
     return hash == HASH_UNDEFINED || hash == HASH_ZERO;
-}
-
-/* One more word of a hash (the finalizer of SplitMix64, Steele et al. 2014). */
-static uint64_t mix(uint64_t h, uint64_t word)
-{
-    h = (h ^ word) + 0x9e3779b97f4a7c15u;
-    h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
-    h = (h ^ h >> 27) * 0x94d049bb133111ebu;
-    return h ^ h >> 31;
-}
-
-static uint64_t mix_text(uint64_t h, const char *text)
-{
-    size_t n = strlen(text);
-    for (size_t i = 0; i < n; i++)
-        h = mix(h, (unsigned char)text[i]);
-    return mix(h, n);
 }
 
 static enum status reserve(void **table, int64_t n, int64_t *cap, size_t size)

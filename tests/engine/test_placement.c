@@ -6,9 +6,11 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "base/mix.h"
 #include "engine/rig.h"
 #include "extent.h"
 #include "plan/cells.h"
+#include "program/digest.h"
 #include "program/verify.h"
 
 #include <math.h>
@@ -112,7 +114,7 @@ static void run_cell(enum model_family family, int layers, enum dtype dtype, enu
     for (int k = 0; k < PLAN_PROGRAMS; k++)
         if (plan->programs[k]) {
             assert_int_equal(program_value_digest(plan->programs[k], &out->value[k]), OK);
-            trace->hash = mix(trace->hash, (int64_t)program_hash(plan->programs[k]));
+            trace->hash = mix(trace->hash, program_digest(plan->programs[k]));
         }
     for (int step = 0; step < STEPS; step++)
         if (rig_step(&r, batch, accum, &out->loss[step], &out->norm[step]) != OK)
@@ -271,7 +273,7 @@ static void distances_differ(void **state)
         cell_apply(&(struct cell){{2, 2, 2, 2, 2, d, 0, 1, 0}}, &s);
         assert_int_equal(cell_model(FAMILY_LLAMA, 2, &model), OK);
         assert_int_equal(plan_create(model, &s, limit, &plan), OK);
-        hash[d] = program_hash(plan->programs[PLAN_UPDATE_STEP]);
+        hash[d] = program_digest(plan->programs[PLAN_UPDATE_STEP]);
         plan_destroy(plan);
         model_destroy(model);
     }

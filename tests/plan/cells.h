@@ -179,28 +179,4 @@ static inline int cells_all(struct cell *out)
 }
 #define CELLS_ALL 17496
 
-static inline uint64_t mix(uint64_t h, int64_t x)
-{
-    h ^= (uint64_t)x + 0x9e3779b97f4a7c15u + (h << 6) + (h >> 2);
-    return h * 0xff51afd7ed558ccdu;
-}
-
-/* What the program does and where, addresses and waits included: two programs that behave differently differ. */
-static inline uint64_t program_hash(const struct program *p)
-{
-    uint64_t h = mix(1, p->n_instrs);
-    for (int i = 0; i < p->n_instrs; i++) {
-        const struct instr *in = &p->instrs[i];
-        h = mix(mix(mix(h, in->op), in->lane), in->n_waits);
-        for (int w = 0; w < in->n_waits; w++)
-            h = mix(mix(h, program_waits(p, in)[w].lane), program_waits(p, in)[w].ticket);
-        for (int k = 0; k < in->n_operands; k++) {
-            const struct operand *o = &p->operands[in->first_operand + k];
-            h = mix(mix(mix(h, o->arg), o->access), p->buffers[o->buffer].tier);
-            h = mix(mix(mix(h, p->buffers[o->buffer].address + o->offset), o->bytes), o->row0);
-        }
-    }
-    return h;
-}
-
 #endif
