@@ -3,8 +3,8 @@
  * numbers left out, or by the op whose scratch it is), and "TIER holes BYTES" for what lies between them. A tier's lines
  * add up to its arena. */
 #include "base/num.h"
-#include "cli/settings.h"
-#include "engine/train.h"
+#include "settings/read.h"
+#include "train/train.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -11,11 +11,12 @@
  * arena over lower bound; the step; what using addresses again adds to it (against memory without end); what links 20% slower
  * than planned for add to it, and how much of that is for want of memory. */
 #include "base/units.h"
-#include "plan/hardware.h"
-#include "plan/hazards.h"
+#include "machine/hardware.h"
+#include "plan/lower/mesh.h"
 #include "plan/plan.h"
-#include "program/verify.h"
-#include "program/verify_mesh.h"
+#include "plan/schedule/hazards.h"
+#include "verify/mesh.h"
+#include "verify/verify.h"
 
 #include <stdio.h>
 #include <stdlib.h>

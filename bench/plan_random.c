@@ -19,10 +19,14 @@
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "base/units.h"
-#include "plan/fit.h"
-#include "plan/hardware.h"
+#include "machine/hardware.h"
+#include "machine/rank_cost.h"
+#include "plan/lower/fixed.h"
+#include "plan/lower/mesh.h"
 #include "plan/plan.h"
-#include "plan/whole.h"
+#include "plan/program_set.h"
+#include "plan/report/text.h"
+#include "plan/schedule/prefetch.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The include law (docs/architecture.md): includes point down only, modules on one floor never include each other, and a header that
-# says "Private to" in its first comment stays in its folder. `tools/include-law.sh [TREE]` prints offenders as FILE:LINE and exits 1.
+# says "Private to" in its first comment stays in its folder of src. A module is a folder, or a folder of a folder where it has a floor. `tools/include-law.sh [TREE]` prints offenders as FILE:LINE and exits 1.
 set -eu
 cd "${1:-$(dirname "$0")/..}"
 
@@ -8,13 +8,19 @@ cd "${1:-$(dirname "$0")/..}"
 floors='
 base
 program
+seqpar settings verify
+machine model
 device
 ops
-attention offload comm
-seqpar
-model data
+attention offload comm data
+plan/lower
+plan/schedule
+plan/search
 plan
+plan/report
 engine
+checkpoint profile
+train
 cli
 '
 
@@ -37,13 +43,27 @@ BEGIN {
     for (i = 1; i <= n; i++)
         is_private[line[i]] = 1
 }
+# The module that a path below src belongs to: the longest of its folders that has a floor, else its first.
+function module(path,    at) {
+    at = path
+    while (sub(/\/[^\/]*$/, "", at))
+        if (at in floor)
+            return at
+    sub(/\/.*$/, "", path)
+    return path
+}
+function top(name) {
+    sub(/\/.*$/, "", name)
+    return name
+}
 function offend(why) {
     print FILENAME ":" FNR ": " why
     offenders++
 }
 FNR == 1 {
-    split(FILENAME, part, "/")
-    here = part[2]
+    here = FILENAME
+    sub(/^src\//, "", here)
+    here = module(here)
     if (FILENAME ~ /^src\/[^\/]*$/)
         offend("belongs to no module")
     else if (!(here in floor))
@@ -60,13 +80,16 @@ here in floor && /^[ \t]*#[ \t]*include[ \t]*["<]/ {
             offend("\"" path "\": paths start at src, without dots")
         next
     }
-    if (!sub(/\/.*$/, "", there) || !(there in floor))
+    if (there !~ /\//)
+        next
+    there = module(there)
+    if (!(there in floor))
         next # a file beside it, one of the build, or not ours
     if (there != here && floor[there] > floor[here])
         offend(here " must not include " path ": " there " is above it")
     else if (there != here && floor[there] == floor[here])
         offend(here " must not include " path ": both are on one floor")
-    else if (there != here && ("src/" path) in is_private)
+    else if (top(there) != top(here) && ("src/" path) in is_private)
         offend(here " must not include " path ": private to " there)
 }
 END { exit offenders > 0 }

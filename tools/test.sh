@@ -1,7 +1,7 @@
 #!/bin/sh
 # Sets up, builds and runs every test: `tools/test.sh [--asan | --tsan] [--long]`. The last line is `N passed, N failed, N skipped`.
 #   --asan   address and undefined-behaviour sanitizers, in build-asan
-#   --tsan   thread sanitizer, in build-tsan: the suites with lanes (offload, device, comm, engine), on several ranks too; OpenMP and BLAS with one thread
+#   --tsan   thread sanitizer, in build-tsan: the suites with lanes (offload, device, comm, engine, checkpoint, train), on several ranks too; OpenMP and BLAS with one thread
 #   --long   the long versions of tests that have one (LTRAIN_LONG=1); the release build has the CUDA plugin if there is nvcc, which takes minutes
 # LTRAIN_BUILD names another build directory.
 set -eu
@@ -48,7 +48,7 @@ asan)
     export UBSAN_OPTIONS="${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}" ;;
 tsan)
     options='-Dbuildtype=debugoptimized -Doptimization=1 -Db_sanitize=thread -Dcuda=disabled' slower=8
-    suites='--suite offload --suite device --suite comm --suite engine'
+    suites='--suite offload --suite device --suite comm --suite engine --suite checkpoint --suite profile --suite train'
     export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:suppressions=$PWD/tests/comm/tsan.supp}"
     export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # their locks are unknown to the sanitizer
     if setarch "$(uname -m)" -R true 2>/dev/null; then # gcc 12 cannot live with much address randomisation

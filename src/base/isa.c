@@ -1,7 +1,7 @@
 /* What the processor has and the kernel must permit. */
-#include "base/isa.h"
 
 #if defined(__x86_64__) && defined(__linux__)
+#include "base/isa.h"
 
 #include <cpuid.h>
 #include <stdatomic.h>

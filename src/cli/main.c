@@ -1,10 +1,15 @@
 /* ltrain: subcommands and exit statuses. */
+#include "base/progress.h"
 #include "cli/ranks.h"
-#include "cli/settings.h"
-#include "engine/check.h"
-#include "engine/train.h"
-#include "plan/changes.h"
-#include "plan/progress.h"
+#include "comm/launch.h"
+#include "plan/report/advise.h"
+#include "plan/report/advise_text.h"
+#include "plan/report/json.h"
+#include "plan/report/svg.h"
+#include "plan/report/text.h"
+#include "settings/read.h"
+#include "train/check.h"
+#include "train/train.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -200,7 +205,7 @@ int main(int argc, char **argv)
     struct launch_flags flags;
     struct launch launch;
     struct comm *comm = NULL;
-    settings_launch(argc > first ? argc - first : 0, argv + first, &flags);
+    settings_launch(argc > first ? argc - first : 0, argv + first, &flags.rank, &flags.size, &flags.local_rank);
     enum status st = launch_detect(&flags, &launch);
     if (st != OK)
         return ranks_leave(NULL, st);

@@ -3,8 +3,8 @@
 #define LTRAIN_CLI_RANKS_H
 
 #include "base/status.h"
-#include "cli/settings.h"
 #include "comm/comm.h"
+#include "settings/read.h"
 
 /* From here on only rank 0 prints: the others' stdout goes nowhere. */
 void ranks_hush(const struct launch *l);

@@ -2,8 +2,8 @@
 #ifndef LTRAIN_COMM_STATE_H
 #define LTRAIN_COMM_STATE_H
 
-#include "comm/comm.h"
 #include "base/num.h"
+#include "comm/comm.h"
 #include "comm/wire.h"
 
 #include <sys/types.h>

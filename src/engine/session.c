@@ -6,8 +6,8 @@
 #include "data/safetensors.h"
 #include "engine/chaos.h"
 #include "offload/places.h"
-#include "program/verify.h"
-#include "program/verify_mesh.h"
+#include "verify/mesh.h"
+#include "verify/verify.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* Products of BF16 matrices in blocks. A right block is packed once and meets all rows; rows that are stored lane by lane are
  * not packed. */
-#include "ops/gemm_amx.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
+#include "ops/gemm_amx.h"
 
 #include "base/amx.h"
 #include "ops/rows.h"

@@ -2,14 +2,16 @@
 #include "plan/plan.h"
 
 #include "base/clock.h"
-#include "plan/glance.h"
-#include "plan/search_trials.h"
-#include "plan/variants.h"
-#include "plan/whole.h"
-#include "seqpar/seqpar.h"
+#include "machine/rank_cost.h"
+#include "plan/lower/fixed.h"
+#include "plan/lower/grid.h"
+#include "plan/lower/mesh.h"
+#include "plan/program_set.h"
+#include "plan/search/numerics.h"
+#include "plan/search/probe.h"
+#include "plan/search/trials.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 /* Candidates that are planned before a refusal, or where plans take longer than trials: one that fitted as a trial mostly does
@@ -90,34 +92,6 @@ static enum status plan_first(const struct task *t, const struct search *search,
             break;
     }
     *out = best;
-    return OK;
-}
-
-static int degree(int given)
-{
-    return given > 0 ? given : 1;
-}
-
-enum status plan_fixed(const struct model *m, const struct settings *s, struct strategy *out)
-{
-    struct strategy fixed = {.dp = degree(s->dp),
-                             .ulysses = degree(s->ulysses),
-                             .ring = degree(s->ring),
-                             .wire = s->grad_dtype,
-                             .dtype = s->dtype,
-                             .moments = s->optim_dtype,
-                             .prefetch = s->prefetch,
-                             .input_every = (int)max_i64(1, s->keep_inputs),
-                             .threads = s->threads > 0 ? s->threads : omp_get_max_threads(),
-                             .discrete = s->device == DEVICE_CPU_DISCRETE || s->device == DEVICE_CUDA};
-    struct seq_shape shape;
-    TRY(seq_shape_create(s->seq_len, fixed.ulysses, fixed.ring, SEQ_AUTO, &shape));
-    fixed.seq_len = shape.padded;
-    fixed.rows = seq_rank_rows(&shape);
-    fixed.ranks = fixed.dp * fixed.ulysses * fixed.ring;
-    fixed.zero = fixed.ranks == 1 ? 0 : s->zero == AUTO ? 3 : s->zero;
-    TRY(plan_tiles(m, s, &fixed));
-    *out = fixed;
     return OK;
 }
 

@@ -187,7 +187,7 @@ void program_permute(struct program *p, int *order);
 /* The program as text, one instruction a line. */
 void program_print(const struct program *p, FILE *f);
 
-struct cost_model; /* program/cost.h */
+struct cost_model; /* machine/cost.h */
 
 /* Executes the program on a virtual clock: lanes in order, dependencies respected (CSR: those of instruction i are
  * dep[dep_first[i] .. dep_first[i+1]-1], all below i; NULL: none), and none before its release (NULL: no releases). Lanes that

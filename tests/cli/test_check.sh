@@ -1,6 +1,6 @@
 #!/bin/sh
 # `ltrain check` on 1, 2 and 4 ranks: `test_check.sh LTRAIN`. It passes, says why its tolerance is what it is, and leaves nothing behind; numbers
-# that are not finite end it with one sentence on all ranks alike. (That wrong gradients are found: tests/engine/check_ranks.c.)
+# that are not finite end it with one sentence on all ranks alike. (That wrong gradients are found: tests/train/check_ranks.c.)
 set -eu
 . "$(dirname "$0")/../mpi.sh"
 ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")

@@ -11,7 +11,7 @@
 #include "extent.h"
 #include "plan/cells.h"
 #include "program/digest.h"
-#include "program/verify.h"
+#include "verify/verify.h"
 
 #include <math.h>
 #include <stdlib.h>

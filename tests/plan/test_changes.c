@@ -5,11 +5,12 @@
 #include <cmocka.h>
 
 #include "base/units.h"
+#include "machine/hardware.h"
 #include "plan/cells.h"
-#include "plan/changes.h"
-#include "plan/glance.h"
-#include "plan/hardware.h"
-#include "plan/proposals.h"
+#include "plan/report/advise.h"
+#include "plan/report/advise_text.h"
+#include "plan/report/proposals.h"
+#include "plan/search/probe.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,10 +4,11 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "machine/hardware.h"
 #include "plan/cells.h"
-#include "plan/explain.h"
-#include "plan/fit.h"
-#include "plan/hardware.h"
+#include "plan/report/explain.h"
+#include "plan/report/text.h"
+#include "plan/schedule/prefetch.h"
 #include "program/drives.h"
 
 #include <math.h>

@@ -4,11 +4,16 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "machine/hardware.h"
+#include "machine/rank_cost.h"
 #include "plan/cells.h"
-#include "plan/fit.h"
-#include "plan/hardware.h"
-#include "plan/hazards.h"
-#include "program/verify.h"
+#include "plan/lower/fixed.h"
+#include "plan/lower/grid.h"
+#include "plan/report/advise_text.h"
+#include "plan/report/text.h"
+#include "plan/schedule/hazards.h"
+#include "plan/schedule/prefetch.h"
+#include "verify/verify.h"
 
 #include <stdlib.h>
 #include <string.h>

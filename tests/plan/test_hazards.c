@@ -5,7 +5,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "plan/hazards.h"
+#include "plan/schedule/hazards.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,12 +4,15 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "machine/hardware.h"
+#include "machine/rank_cost.h"
 #include "plan/cells.h"
-#include "plan/fit.h"
-#include "plan/glance.h"
-#include "plan/hardware.h"
-#include "plan/longest.h"
-#include "plan/search.h"
+#include "plan/lower/fixed.h"
+#include "plan/lower/mesh.h"
+#include "plan/max_seq.h"
+#include "plan/schedule/prefetch.h"
+#include "plan/search/probe.h"
+#include "plan/search/search.h"
 
 #include <stdlib.h>
 

@@ -5,8 +5,9 @@
 #include <cmocka.h>
 
 #include "plan/cells.h"
-#include "program/verify.h"
+#include "plan/lower/mesh.h"
 #include "seqpar/seqpar.h"
+#include "verify/verify.h"
 
 #include <stdlib.h>
 

@@ -4,14 +4,17 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "machine/hardware.h"
+#include "machine/rank_cost.h"
 #include "plan/cells.h"
-#include "plan/climb.h"
-#include "plan/explain.h"
-#include "plan/fit.h"
-#include "plan/hardware.h"
-#include "plan/pack.h"
-#include "plan/search_estimate.h"
-#include "program/verify.h"
+#include "plan/lower/fixed.h"
+#include "plan/report/explain.h"
+#include "plan/report/text.h"
+#include "plan/schedule/pack.h"
+#include "plan/schedule/prefetch.h"
+#include "plan/search/estimate.h"
+#include "plan/search/local.h"
+#include "verify/verify.h"
 
 #include <string.h>
 

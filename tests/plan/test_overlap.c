@@ -5,8 +5,9 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "machine/rank_cost.h"
 #include "plan/cells.h"
-#include "plan/schedule.h"
+#include "plan/schedule/order.h"
 #include "seqpar/seqpar.h"
 
 #include <stdio.h>

@@ -5,7 +5,8 @@
 #include <cmocka.h>
 
 #include "plan/cells.h"
-#include "plan/report.h"
+#include "plan/report/figures.h"
+#include "plan/report/svg.h"
 
 #include <ctype.h>
 #include <stdio.h>

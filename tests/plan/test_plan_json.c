@@ -4,9 +4,11 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "machine/hardware.h"
 #include "plan/ample.h"
-#include "plan/changes.h"
-#include "plan/hardware.h"
+#include "plan/report/advise.h"
+#include "plan/report/figures.h"
+#include "plan/report/json.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -5,10 +5,12 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "machine/rank_cost.h"
 #include "plan/cells.h"
-#include "plan/schedule.h"
-#include "program/mutate.h"
-#include "program/verify.h"
+#include "plan/lower/fixed.h"
+#include "plan/schedule/order.h"
+#include "verify/mutate.h"
+#include "verify/verify.h"
 
 #include <stdlib.h>
 #include <string.h>

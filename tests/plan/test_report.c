@@ -4,10 +4,14 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "machine/hardware.h"
+#include "machine/rank_cost.h"
 #include "plan/ample.h"
-#include "plan/changes.h"
-#include "plan/hardware.h"
-#include "plan/schedule.h"
+#include "plan/lower/fixed.h"
+#include "plan/report/advise.h"
+#include "plan/report/figures.h"
+#include "plan/report/text.h"
+#include "plan/schedule/order.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,9 +5,9 @@
 #include <cmocka.h>
 
 #include "plan/cells.h"
-#include "program/grid.h"
-#include "program/mutate.h"
-#include "program/verify.h"
+#include "verify/grid.h"
+#include "verify/mutate.h"
+#include "verify/verify.h"
 
 static struct plan *planned(const struct model *m, int dp, int ring, int ulysses, int zero, int64_t seq_len, enum dtype dtype)
 {

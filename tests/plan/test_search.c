@@ -4,13 +4,18 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "machine/hardware.h"
+#include "machine/rank_cost.h"
 #include "plan/cells.h"
-#include "plan/fit.h"
-#include "plan/hardware.h"
-#include "plan/pack.h"
-#include "plan/schedule.h"
-#include "plan/search_estimate.h"
-#include "program/verify.h"
+#include "plan/lower/fixed.h"
+#include "plan/lower/grid.h"
+#include "plan/lower/mesh.h"
+#include "plan/report/text.h"
+#include "plan/schedule/order.h"
+#include "plan/schedule/pack.h"
+#include "plan/schedule/prefetch.h"
+#include "plan/search/estimate.h"
+#include "verify/verify.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include <cmocka.h>
 
 #include "plan/cells.h"
-#include "program/verify.h"
+#include "verify/verify.h"
 
 #include <string.h>
 

@@ -4,11 +4,14 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "machine/hardware.h"
+#include "machine/rank_cost.h"
 #include "plan/cells.h"
-#include "plan/explain.h"
-#include "plan/hardware.h"
-#include "plan/search.h"
-#include "program/verify.h"
+#include "plan/lower/fixed.h"
+#include "plan/report/explain.h"
+#include "plan/report/text.h"
+#include "plan/search/search.h"
+#include "verify/verify.h"
 
 #include <math.h>
 #include <string.h>

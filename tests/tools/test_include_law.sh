@@ -44,11 +44,18 @@ X
 planted "siblings: attention, offload" attention/planted.c 1 <<'X'
 #include "offload/store.h"
 X
-planted "siblings: data, model" data/planted.h 1 <<'X'
-#include "model/model.h"
+planted "siblings: model, machine" model/planted.h 1 <<'X'
+#include "machine/cost.h"
+X
+planted "a folder of a folder" plan/lower/blocks/planted.c 2 <<'X'
+#include "plan/lower/lowering.h"
+#include "plan/search/search.h"
+X
+planted "a folder of a folder below it" plan/search/planted.c 1 <<'X'
+#include "plan/plan.h"
 X
 planted "seqpar stands below model" seqpar/planted.c 2 <<'X'
-#include "attention/attention.h"
+#include "program/op.h"
 #include "model/model.h"
 X
 planted "angle brackets" base/planted.c 1 <<'X'
@@ -69,7 +76,7 @@ X
 
 cat >"$copy/src/cli/planted.c" <<'X'
 #include "build_config.h"
-#include "cli/settings.h"
+#include "cli/ranks.h"
 #include "engine/executor.h"
 #include "model/model.h"
 #include <sys/types.h>

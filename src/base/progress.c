@@ -1,0 +1,101 @@
+/* Counters, and the thread that shows them. */
+#include "base/progress.h"
+
+#include "base/clock.h"
+#include "base/prose.h"
+#include "base/sys.h"
+#include "base/units.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EVERY_NS 500000000ll
+
+static _Atomic int64_t tokens;
+static atomic_int programs;
+
+static struct {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t end;
+    int running, ended, fd;
+    int64_t began_ns, after_ns;
+} line = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void progress_program(int64_t of_tokens)
+{
+    atomic_store_explicit(&tokens, of_tokens, memory_order_relaxed);
+    atomic_fetch_add_explicit(&programs, 1, memory_order_relaxed);
+}
+
+/* No wider than the terminal: only then does a carriage return lead back to its beginning. */
+static void draw(void)
+{
+    char text[128], count[32];
+    struct winsize size;
+    int width = ioctl(line.fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : PROSE_WIDTH;
+    int64_t seconds = (clock_ns() - line.began_ns) / 1000000000;
+    snprintf(text, sizeof text, "planning %s tokens: %d programs built, %lld s",
+             units_format_count(atomic_load_explicit(&tokens, memory_order_relaxed), count),
+             atomic_load_explicit(&programs, memory_order_relaxed), (long long)seconds);
+    dprintf(line.fd, "\r%.*s\033[K", width - 1, text);
+}
+
+/* Until the given time or the end; returns whether it is the end. The lock is held. */
+static int wait_until(int64_t ns)
+{
+    struct timespec at = {ns / 1000000000, ns % 1000000000};
+    while (!line.ended && clock_ns() < ns)
+        pthread_cond_timedwait(&line.end, &line.lock, &at);
+    return line.ended;
+}
+
+static void *show(void *arg)
+{
+    (void)arg;
+    pthread_mutex_lock(&line.lock);
+    if (!wait_until(line.began_ns + line.after_ns)) {
+        do
+            draw();
+        while (!wait_until(clock_ns() + EVERY_NS));
+        dprintf(line.fd, "\r\033[K");
+    }
+    pthread_mutex_unlock(&line.lock);
+    return NULL;
+}
+
+void progress_begin(int fd, int64_t after_ns)
+{
+    pthread_condattr_t monotonic;
+    if (!isatty(fd))
+        return;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&line.end, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    atomic_store(&programs, 0);
+    line.fd = fd;
+    line.ended = 0;
+    line.began_ns = clock_ns();
+    line.after_ns = after_ns;
+    line.running = sys_thread(&line.thread, show, NULL) == 0;
+    if (!line.running)
+        pthread_cond_destroy(&line.end);
+}
+
+void progress_end(void)
+{
+    if (!line.running)
+        return;
+    pthread_mutex_lock(&line.lock);
+    line.ended = 1;
+    pthread_cond_signal(&line.end);
+    pthread_mutex_unlock(&line.lock);
+    pthread_join(line.thread, NULL);
+    pthread_cond_destroy(&line.end);
+    line.running = 0;
+}

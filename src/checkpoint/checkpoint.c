@@ -1,0 +1,205 @@
+/* Saving, loading and exporting whole checkpoints, by all ranks of a session together.
+ *
+ * Names in RUN/checkpoints, N = step, and who makes them:
+ *   step-N.partial   being written by checkpoint_save, or being removed by names_prune (step-N.old.partial too): never read
+ *   step-N           whole: save's rename of step-N.partial, after everything in it was synced
+ *   step-N.old       whole: the former step-N while save puts its successor in place; read if step-N is missing, removed by prune
+ *   latest           written as latest.partial, synced, renamed
+ * Invariants: 1. what has a final name was synced before it got it, by every rank that wrote into it; 2. what `latest` names is
+ * removed only after `latest` names another, or moved aside as .old, which checkpoint_find reads too; 3. removal renames to
+ * .partial first, so that a half-removed directory is never read; 4. only rank 0 makes, renames and removes names; the others
+ * write into files that rank 0 has made, and hold none open when it renames.
+ * Phases of a save, the ranks agreeing after each: rank 0 makes the directory and the files (prepare); every rank writes its
+ * elements and syncs (state_write); every rank hashes its share of what lies there (manifest_hash); rank 0 writes the manifest
+ * and puts the directory in place (commit). A rank that fails or dies in one ends the save before the next on all ranks. */
+#include "checkpoint/checkpoint.h"
+
+#include "base/clock.h"
+#include "base/sys.h"
+#include "base/units.h"
+#include "checkpoint/files.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/names.h"
+#include "checkpoint/state.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- saving ---- */
+
+struct paths {
+    char name[48], dir[CKPT_PATH], partial[CKPT_PATH], final[CKPT_PATH], old[CKPT_PATH];
+};
+
+static enum status make_paths(struct paths *p, const char *run, int64_t step)
+{
+    snprintf(p->name, sizeof p->name, "step-%06lld", (long long)step);
+    TRY(ckpt_path(p->dir, run, "checkpoints", ""));
+    TRY(ckpt_path(p->final, p->dir, p->name, ""));
+    TRY(ckpt_path(p->old, p->dir, p->name, ".old"));
+    return ckpt_path(p->partial, p->dir, p->name, ".partial");
+}
+
+static enum status check_space(struct session *s, const char *dir)
+{
+    int64_t free_bytes, need = state_bytes(s) + (1 << 20);
+    char have[32], want[32];
+    if (sys_statvfs_free(dir, &free_bytes) != 0 || free_bytes >= need)
+        return OK; /* if it cannot be asked, writing will tell */
+    return status_fail(ERR_IO, "a checkpoint needs %s, and %s has %s free; free some, or keep fewer checkpoints",
+                       units_format_bytes(need, want), dir, units_format_bytes(free_bytes, have));
+}
+
+/* An empty directory with this save's mark, and in it the first n_files files, without data, and config.json. */
+static enum status make_partial(struct session *s, const char *partial, uint64_t mark, int n_files)
+{
+    ckpt_remove_dir(partial);
+    TRY(ckpt_make_dir(partial));
+    TRY(state_create(s, partial, n_files));
+    TRY(model_config_write(partial, &s->model->config, s->plan->strategy.dtype));
+    return ckpt_mark(partial, mark); /* last: who sees it sees the files, too */
+}
+
+static enum status prepare(struct session *s, const char *run, const struct paths *p, uint64_t mark)
+{
+    TRY(ckpt_make_dir(run));
+    TRY(ckpt_make_dir(p->dir));
+    TRY(ckpt_sync_dir(run));
+    TRY(check_space(s, p->dir));
+    return make_partial(s, p->partial, mark, CKPT_CONFIG);
+}
+
+/* A number that no other save has; from rank 0 to all. */
+static enum status draw_mark(struct comm *c, uint64_t *mark)
+{
+    *mark = (uint64_t)clock_ns() * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid();
+    return comm_broadcast(c, 0, mark, sizeof *mark);
+}
+
+/* Sizes and hashes of what all ranks have written. */
+static enum status describe_files(struct comm *c, const char *dir, struct manifest *m)
+{
+    char path[CKPT_PATH];
+    enum status st = OK;
+    for (int i = 0; i < CKPT_FILES && st == OK && comm_rank(c) == 0; i++) {
+        st = ckpt_path(path, dir, ckpt_file_names[i], "");
+        if (st == OK)
+            st = ckpt_size(path, &m->files[i].bytes);
+    }
+    TRY(comm_agree(c, st));
+    TRY(comm_broadcast(c, 0, m, sizeof *m));
+    return manifest_hash(c, dir, m);
+}
+
+/* Gives a whole partial directory its final name. One of the same step (a save cut off before `latest`, then trained again) steps
+ * aside first. */
+static enum status put_in_place(const char *partial, const char *final, const char *old)
+{
+    struct stat x;
+    int replaces = stat(final, &x) == 0;
+    if (replaces) {
+        ckpt_remove_dir(old); /* final has that name because it is whole: an older .old is not needed */
+        TRY(ckpt_rename(final, old));
+    }
+    enum status st = ckpt_rename(partial, final);
+    if (st != OK && replaces)
+        sys_rename(old, final); /* else it is found as .old */
+    return st;
+}
+
+static enum status write_latest(const char *dir, const char *name)
+{
+    char path[CKPT_PATH], partial[CKPT_PATH], text[64];
+    TRY(ckpt_path(path, dir, "latest", ""));
+    TRY(ckpt_path(partial, dir, "latest", ".partial"));
+    snprintf(text, sizeof text, "%s\n", name);
+    TRY(ckpt_write_text(partial, text));
+    TRY(ckpt_rename(partial, path));
+    return ckpt_sync_dir(dir);
+}
+
+/* By rank 0: the manifest last, then the final name, then `latest`. */
+static enum status commit(struct session *s, const struct paths *p, const struct manifest *m, uint64_t mark)
+{
+    ckpt_unmark(p->partial, mark);
+    TRY(manifest_write(p->partial, m, s->model, s->plan->strategy.dtype));
+    TRY(ckpt_sync_dir(p->partial));
+    TRY(put_in_place(p->partial, p->final, p->old));
+    TRY(ckpt_sync_dir(p->dir));
+    return write_latest(p->dir, p->name);
+}
+
+enum status checkpoint_save(struct session *s, const char *run, const struct checkpoint_info *info, int keep)
+{
+    struct comm *c = s->comm;
+    int first = comm_rank(c) == 0;
+    struct manifest m = {.info = *info};
+    struct paths p;
+    uint64_t mark;
+    TRY(draw_mark(c, &mark));
+    enum status st = make_paths(&p, run, info->step);
+    int may_clean = st == OK && first;
+    if (may_clean)
+        st = prepare(s, run, &p, mark);
+    st = comm_agree(c, st);
+    if (st == OK)
+        st = state_write(s, p.partial, mark, CKPT_CONFIG);
+    if (st == OK)
+        st = describe_files(c, p.partial, &m);
+    if (st == OK)
+        st = comm_agree(c, first ? commit(s, &p, &m, mark) : OK);
+    if (may_clean && st != OK)
+        ckpt_remove_dir(p.partial);
+    if (first && st == OK)
+        names_prune(p.dir, info->step, keep);
+    return st;
+}
+
+/* ---- loading ---- */
+
+enum status checkpoint_load(struct session *s, const char *path)
+{
+    struct manifest m;
+    TRY(manifest_open(s->comm, path, &m));
+    return state_read(s, path);
+}
+
+/* ---- exporting ---- */
+
+/* By rank 0: from the partial directory to the final names. */
+static enum status move_export(const char *partial, const char *dir)
+{
+    static const int files[] = {CKPT_MODEL, CKPT_CONFIG};
+    char from[CKPT_PATH], to[CKPT_PATH];
+    for (int i = 0; i < 2; i++) {
+        TRY(ckpt_path(from, partial, ckpt_file_names[files[i]], ""));
+        TRY(ckpt_path(to, dir, ckpt_file_names[files[i]], ""));
+        TRY(ckpt_rename(from, to));
+    }
+    return ckpt_sync_dir(dir);
+}
+
+enum status checkpoint_export(struct session *s, const char *dir)
+{
+    struct comm *c = s->comm;
+    int first = comm_rank(c) == 0;
+    char partial[CKPT_PATH];
+    uint64_t mark;
+    TRY(draw_mark(c, &mark));
+    enum status st = ckpt_path(partial, dir, "export.partial", "");
+    int may_clean = st == OK && first;
+    if (may_clean)
+        st = ckpt_make_dir(dir);
+    if (may_clean && st == OK)
+        st = make_partial(s, partial, mark, 1);
+    st = comm_agree(c, st);
+    if (st == OK)
+        st = state_write(s, partial, mark, 1);
+    if (st == OK)
+        st = comm_agree(c, first ? move_export(partial, dir) : OK);
+    if (may_clean)
+        ckpt_remove_dir(partial);
+    return st;
+}

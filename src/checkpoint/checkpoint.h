@@ -1,0 +1,50 @@
+/* Checkpoints: named tensors as global element ranges, never one run's layout, so that any placement, mesh, ZeRO stage and number
+ * of ranks can load them. Written and read by all ranks of a session together: the run's directory is on a file system that all
+ * of them see, at the path that each is given.
+ *
+ * RUN/checkpoints/step-000100/
+ *   model.safetensors, config.json   parameters under Hugging Face names, in the run's dtype
+ *   optimizer.safetensors            "master.NAME" (bf16 runs), "m.NAME", "v.NAME" in fp32, of trained parameters only
+ *   manifest.json                    step, cursor, updates, seed, numerics key, model facts, every file's size and hash (of
+ *                                    segments: checkpoint_files.h), its own xxh3
+ * RUN/checkpoints/latest             the newest whole one's name
+ *
+ * Protocol (kill -9 of any rank at any moment leaves the newest whole checkpoint loadable): everything is written and synced in
+ * step-N.partial by all ranks; once all have agreed that they did, rank 0 writes the manifest and renames the directory to
+ * step-N; `latest` is replaced by write, sync, rename; then all but the last `keep` and dead directories are removed. Names,
+ * phases and invariants: checkpoint.c.
+ *
+ * All ranks of the session's communicator call each of these with the same arguments (the paths may differ in text) and get the
+ * same status; the sentence names the rank that failed. */
+#ifndef LTRAIN_CHECKPOINT_CHECKPOINT_H
+#define LTRAIN_CHECKPOINT_CHECKPOINT_H
+
+#include "engine/session.h"
+
+struct checkpoint_info {
+    int64_t step;    /* steps done */
+    uint64_t cursor; /* training sequences taken */
+    int64_t updates; /* optimizer steps done (skipped ones do not count) */
+    uint64_t seed;
+    char numerics[256]; /* the numerics key */
+};
+
+/* No update may be pending (flush first), and nothing may be running. keep >= 1. Memory: one group and a few hundred KiB. On
+ * failure the former checkpoints are as they were; ERR_IO says what could not be written, ERR_INVALID that a rank does not see
+ * the directory. */
+enum status checkpoint_save(struct session *s, const char *run, const struct checkpoint_info *info, int keep);
+/* path: directory of a run's newest whole checkpoint, every file read and its hash checked. That is what `latest` names; if
+ * `latest` or what it names is missing or damaged, the newest other one, and *note says so (else it is empty). ERR_INVALID: there
+ * is none. All ranks find the same. */
+enum status checkpoint_find(struct comm *c, const char *run, char *path, int path_size, struct checkpoint_info *info, char *note,
+                            int note_size);
+/* Loads parameters, masters and moments into the session's homes, every rank its own, whatever the placement, ranks and dtype of
+ * both sides: masters are the truth, or the parameters where there are none (fp32 runs, frozen ones). Before anything is loaded
+ * it checks every file's size and hash (ERR_CORRUPT naming the file), then the model: configuration, names, shapes, what is
+ * frozen (ERR_INVALID naming the first difference). */
+enum status checkpoint_load(struct session *s, const char *path);
+/* Writes DIR/config.json and DIR/model.safetensors as transformers reads them. Creates DIR (its parent exists); whole files are
+ * renamed into place. */
+enum status checkpoint_export(struct session *s, const char *dir);
+
+#endif

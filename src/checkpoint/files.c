@@ -1,0 +1,220 @@
+/* Small files, directories and hashes of checkpoints. */
+#include "checkpoint/files.h"
+
+#include "base/num.h"
+#include "base/sys.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { MAX_TEXT_BYTES = 1 << 20 };
+
+enum status ckpt_path(char path[CKPT_PATH], const char *dir, const char *name, const char *suffix)
+{
+    if (snprintf(path, CKPT_PATH, "%s/%s%s", dir, name, suffix) >= CKPT_PATH)
+        return status_fail(ERR_INVALID, "%.64s...: the path is too long", dir);
+    return OK;
+}
+
+/* ---- directories ---- */
+
+enum status ckpt_make_dir(const char *path)
+{
+    if (sys_mkdir(path, 0777) != 0 && errno != EEXIST)
+        return status_fail(ERR_IO, "cannot make the directory %s: %s", path, strerror(errno));
+    return OK;
+}
+
+enum status ckpt_sync_dir(const char *path)
+{
+    int fd = sys_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return status_fail(ERR_IO, "cannot open the directory %s: %s", path, strerror(errno));
+    enum status st = sys_fsync(fd) == 0 ? OK : status_fail(ERR_IO, "cannot sync the directory %s: %s", path, strerror(errno));
+    sys_close(fd);
+    return st;
+}
+
+enum status ckpt_rename(const char *from, const char *to)
+{
+    if (sys_rename(from, to) != 0)
+        return status_fail(ERR_IO, "cannot rename %s to %s: %s", from, to, strerror(errno));
+    return OK;
+}
+
+void ckpt_remove_dir(const char *path)
+{
+    DIR *d = opendir(path);
+    char file[CKPT_PATH];
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+            snprintf(file, CKPT_PATH, "%s/%s", path, e->d_name) < CKPT_PATH)
+            sys_unlink(file);
+    if (d)
+        closedir(d);
+    rmdir(path);
+}
+
+/* ---- files ---- */
+
+enum status ckpt_write_text(const char *path, const char *text)
+{
+    size_t n = strlen(text), done = 0;
+    int fd = sys_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return status_fail(ERR_IO, "cannot create %s: %s", path, strerror(errno));
+    while (done < n) {
+        ssize_t put = sys_pwrite(fd, text + done, n - done, (off_t)done);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0) {
+            errno = put < 0 ? errno : EIO; /* no progress */
+            break;
+        }
+        done += (size_t)put;
+    }
+    int failed = done < n || sys_fsync(fd) != 0 ? errno : 0;
+    if (sys_close(fd) != 0 && !failed)
+        failed = errno;
+    return failed ? status_fail(ERR_IO, "cannot write %s: %s", path, strerror(failed)) : OK;
+}
+
+static enum status open_file(const char *path, int *fd)
+{
+    *fd = sys_open(path, O_RDONLY | O_CLOEXEC, 0);
+    if (*fd >= 0)
+        return OK;
+    return errno == ENOENT ? status_fail(ERR_CORRUPT, "%s is missing", path)
+                           : status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
+}
+
+/* Up to n bytes; less only at the end of the file. */
+static enum status read_some(int fd, const char *path, char *buf, size_t n, int64_t at, size_t *got)
+{
+    *got = 0;
+    while (*got < n) {
+        ssize_t k = sys_pread(fd, buf + *got, n - *got, (off_t)at + (off_t)*got);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno));
+        if (k == 0)
+            break;
+        *got += (size_t)k;
+    }
+    return OK;
+}
+
+enum status ckpt_read_text(const char *path, char **text)
+{
+    int fd;
+    size_t n = 0;
+    TRY(open_file(path, &fd));
+    char *buf = sys_malloc(MAX_TEXT_BYTES + 1);
+    enum status st = buf ? read_some(fd, path, buf, MAX_TEXT_BYTES + 1, 0, &n)
+                         : status_fail(ERR_NOMEM, "out of memory: %d bytes to read %s", MAX_TEXT_BYTES + 1, path);
+    sys_close(fd);
+    if (st == OK && n > MAX_TEXT_BYTES)
+        st = status_fail(ERR_CORRUPT, "%s is larger than %d bytes", path, MAX_TEXT_BYTES);
+    if (st != OK) {
+        free(buf);
+        return st;
+    }
+    buf[n] = 0;
+    *text = buf;
+    return OK;
+}
+
+enum status ckpt_size(const char *path, int64_t *bytes)
+{
+    struct stat s;
+    int fd;
+    TRY(open_file(path, &fd)); /* on a network file system opening asks the server, stat alone may not */
+    int failed = fstat(fd, &s) != 0;
+    sys_close(fd);
+    if (failed)
+        return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    *bytes = (int64_t)s.st_size;
+    return OK;
+}
+
+int64_t ckpt_segments(int64_t bytes)
+{
+    return ceil_div(bytes, CKPT_SEGMENT);
+}
+
+enum status ckpt_hash(const char *path, int64_t bytes, int64_t first, int64_t n, uint64_t *sum)
+{
+    int fd;
+    enum status st = OK;
+    TRY(open_file(path, &fd));
+    char *buf = sys_malloc(CKPT_SEGMENT);
+    if (!buf)
+        st = status_fail(ERR_NOMEM, "out of memory: %d bytes to read %s", CKPT_SEGMENT, path);
+    for (int64_t k = first; k < first + n && st == OK; k++) {
+        size_t got, want = (size_t)min_i64(CKPT_SEGMENT, bytes - k * CKPT_SEGMENT);
+        st = read_some(fd, path, buf, want, k * CKPT_SEGMENT, &got);
+        if (st == OK && got < want)
+            st = status_fail(ERR_CORRUPT, "%s ends %zu bytes early", path, want - got);
+        if (st == OK)
+            *sum += XXH3_64bits_withSeed(buf, want, (uint64_t)k);
+    }
+    free(buf);
+    sys_close(fd);
+    return st;
+}
+
+/* ---- do all ranks see the same directory? ---- */
+
+static enum status mark_path(char path[CKPT_PATH], const char *dir, uint64_t mark)
+{
+    char name[32];
+    snprintf(name, sizeof name, "mark-%016" PRIx64, mark);
+    return ckpt_path(path, dir, name, "");
+}
+
+enum status ckpt_mark(const char *dir, uint64_t mark)
+{
+    char path[CKPT_PATH];
+    TRY(mark_path(path, dir, mark));
+    return ckpt_write_text(path, "");
+}
+
+void ckpt_unmark(const char *dir, uint64_t mark)
+{
+    char path[CKPT_PATH];
+    if (mark_path(path, dir, mark) == OK)
+        sys_unlink(path);
+}
+
+enum status ckpt_check_mark(const char *dir, uint64_t mark, double patience)
+{
+    char path[CKPT_PATH];
+    int fd;
+    TRY(mark_path(path, dir, mark));
+    for (double waited = 0;; waited += 0.1) {
+        fd = sys_open(path, O_RDONLY | O_CLOEXEC, 0);
+        if (fd >= 0 || errno != ENOENT || waited >= patience)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
+    if (fd >= 0)
+        sys_close(fd);
+    if (fd >= 0)
+        return OK;
+    if (errno != ENOENT && errno != ENOTDIR)
+        return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    return status_fail(ERR_INVALID,
+                       "%s as rank 0 has made it cannot be seen from here; the run's directory must be on a file system that all "
+                       "ranks share",
+                       dir);
+}

@@ -1,0 +1,41 @@
+/* What checkpoints need of a file system, through the system call table. Private to this folder. */
+#ifndef LTRAIN_CHECKPOINT_FILES_H
+#define LTRAIN_CHECKPOINT_FILES_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CKPT_PATH = 4096 };
+
+/* DIR/NAME followed by suffix ("" for none). ERR_INVALID: too long. */
+enum status ckpt_path(char path[CKPT_PATH], const char *dir, const char *name, const char *suffix);
+/* One level; fine if it is there already. */
+enum status ckpt_make_dir(const char *path);
+/* Makes the entries of a directory durable. */
+enum status ckpt_sync_dir(const char *path);
+enum status ckpt_rename(const char *from, const char *to);
+/* Removes a directory and the plain files in it, as far as possible. */
+void ckpt_remove_dir(const char *path);
+
+/* Replaces the file's content and syncs it. */
+enum status ckpt_write_text(const char *path, const char *text);
+/* *text: NUL-terminated, to be freed. ERR_CORRUPT: missing, or larger than 1 MiB. */
+enum status ckpt_read_text(const char *path, char **text);
+enum status ckpt_size(const char *path, int64_t *bytes); /* ERR_CORRUPT: missing */
+/* A file's hash is the sum, modulo 2^64, of the xxh3 of its segments, each seeded with its number: so any ranks may hash any
+ * segments, and nothing has to be kept. */
+enum { CKPT_SEGMENT = 128 << 10 };
+int64_t ckpt_segments(int64_t bytes);
+/* Adds n segments from `first` on, of a file of so many bytes, to *sum. ERR_CORRUPT: missing, or shorter. */
+enum status ckpt_hash(const char *path, int64_t bytes, int64_t first, int64_t n, uint64_t *sum);
+
+/* Rank 0 marks a directory that it has made with a number of its own; the others look for it, so that they never take an older
+ * directory, or one of the same path on their own host, for that. */
+enum status ckpt_mark(const char *dir, uint64_t mark);
+void ckpt_unmark(const char *dir, uint64_t mark);
+/* patience: seconds; what another host has made may take a while to show. ERR_INVALID: it is not to be seen. */
+enum status ckpt_check_mark(const char *dir, uint64_t mark, double patience);
+
+#endif

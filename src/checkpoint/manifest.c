@@ -1,0 +1,214 @@
+/* Writing, reading and checking manifest.json, and hashing what it describes. */
+#include "checkpoint/manifest.h"
+
+#include "base/num.h"
+#include "checkpoint/files.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { FORMAT = 2 }; /* 1: hashes of whole files */
+
+const char *const ckpt_file_names[CKPT_FILES] = {"model.safetensors", "optimizer.safetensors", "config.json"};
+
+/* Of the canonical text (sorted, compact) without the member "xxh3". */
+static enum status self_hash(const json_t *root, char out[17])
+{
+    char *text = json_dumps(root, JSON_SORT_KEYS | JSON_COMPACT);
+    if (!text)
+        return status_fail(ERR_NOMEM, "out of memory: the text of a manifest");
+    snprintf(out, 17, "%016" PRIx64, (uint64_t)XXH3_64bits(text, strlen(text)));
+    free(text);
+    return OK;
+}
+
+/* ---- writing ---- */
+
+/* For people: loading compares config.json and the tensors themselves. */
+static json_t *model_facts(const struct model *model, enum dtype dtype)
+{
+    int64_t trained = 0;
+    for (int u = 0; u < model->n_units; u++)
+        trained += model->units[u].trained_elements;
+    return json_pack("{s:s, s:s, s:I, s:I}", "name", model->config.name, "dtype", dtype == BF16 ? "bf16" : "fp32", "parameters",
+                     (json_int_t)model->total_params, "trained", (json_int_t)trained);
+}
+
+/* Unsigned 64-bit numbers are text: JSON integers end at 2^63 - 1. */
+static json_t *describe(const struct manifest *m, const struct model *model, enum dtype dtype)
+{
+    char cursor[24], seed[24], hash[17];
+    json_t *files = json_object();
+    for (int i = 0; i < CKPT_FILES; i++) {
+        snprintf(hash, sizeof hash, "%016" PRIx64, m->files[i].xxh3);
+        json_object_set_new(files, ckpt_file_names[i],
+                            json_pack("{s:I, s:s}", "bytes", (json_int_t)m->files[i].bytes, "xxh3", hash));
+    }
+    snprintf(cursor, sizeof cursor, "%" PRIu64, m->info.cursor);
+    snprintf(seed, sizeof seed, "%" PRIu64, m->info.seed);
+    return json_pack("{s:i, s:I, s:s, s:I, s:s, s:s, s:o, s:o}", "format", FORMAT, "step", (json_int_t)m->info.step, "cursor",
+                     cursor, "updates", (json_int_t)m->info.updates, "seed", seed, "numerics", m->info.numerics, "model",
+                     model_facts(model, dtype), "files", files);
+}
+
+enum status manifest_write(const char *dir, const struct manifest *m, const struct model *model, enum dtype dtype)
+{
+    char path[CKPT_PATH], hash[17], *text = NULL;
+    TRY(ckpt_path(path, dir, "manifest.json", ""));
+    json_t *root = describe(m, model, dtype);
+    enum status st =
+        root ? self_hash(root, hash) : status_fail(ERR_NOMEM, "out of memory, or the numerics key is no text: %s", path);
+    if (st == OK) {
+        json_object_set_new(root, "xxh3", json_string(hash));
+        text = json_dumps(root, JSON_INDENT(2));
+        st = text ? ckpt_write_text(path, text) : status_fail(ERR_NOMEM, "out of memory: the text of %s", path);
+    }
+    free(text);
+    json_decref(root);
+    return st;
+}
+
+/* ---- reading ---- */
+
+static int get_u64(const json_t *object, const char *key, int base, uint64_t *out)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    char *end = NULL;
+    if (!text || !text[0])
+        return 0;
+    *out = strtoull(text, &end, base);
+    return *end == 0;
+}
+
+static int get_i64(const json_t *object, const char *key, int64_t *out)
+{
+    const json_t *v = json_object_get(object, key);
+    *out = json_integer_value(v);
+    return json_is_integer(v) && *out >= 0;
+}
+
+/* 1 if everything is there. */
+static int parse(const json_t *root, struct manifest *m)
+{
+    const char *numerics = json_string_value(json_object_get(root, "numerics"));
+    const json_t *files = json_object_get(root, "files");
+    int ok = get_i64(root, "step", &m->info.step) && get_u64(root, "cursor", 10, &m->info.cursor) &&
+             get_i64(root, "updates", &m->info.updates) && get_u64(root, "seed", 10, &m->info.seed) && numerics &&
+             strlen(numerics) < sizeof m->info.numerics;
+    if (ok)
+        strcpy(m->info.numerics, numerics);
+    for (int i = 0; i < CKPT_FILES && ok; i++) {
+        const json_t *f = json_object_get(files, ckpt_file_names[i]);
+        ok = get_i64(f, "bytes", &m->files[i].bytes) && get_u64(f, "xxh3", 16, &m->files[i].xxh3);
+    }
+    return ok;
+}
+
+/* ERR_CORRUPT: missing or damaged; ERR_INVALID: of another format. */
+static enum status manifest_read(const char *dir, struct manifest *out)
+{
+    char path[CKPT_PATH], want[17], have[17] = "", *text;
+    struct manifest m;
+    json_error_t error;
+    TRY(ckpt_path(path, dir, "manifest.json", ""));
+    TRY(ckpt_read_text(path, &text));
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    free(text);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return status_fail(ERR_CORRUPT, "%s is damaged: it is not a JSON object", path);
+    }
+    memset(&m, 0, sizeof m);
+    enum status st = OK;
+    const char *own = json_string_value(json_object_get(root, "xxh3"));
+    snprintf(want, sizeof want, "%s", own ? own : "");
+    json_object_del(root, "xxh3");
+    int64_t format;
+    if ((st = self_hash(root, have)) == OK) {
+        if (strcmp(want, have) != 0)
+            st = status_fail(ERR_CORRUPT, "%s is damaged: its checksum does not fit its text", path);
+        else if (!get_i64(root, "format", &format) || format != FORMAT)
+            st = status_fail(ERR_INVALID, "%s is of another format than %d; use the ltrain that wrote it", path, FORMAT);
+        else if (!parse(root, &m))
+            st = status_fail(ERR_CORRUPT, "%s is damaged: it lacks what a manifest must hold", path);
+    }
+    json_decref(root);
+    if (st == OK)
+        *out = m;
+    return st;
+}
+
+/* ---- hashes by all ranks ---- */
+
+/* Waits of the others stay short: so many segments of a rank between two agreements (1 GiB). */
+enum { ROUND = 8192 };
+
+enum status manifest_hash(struct comm *c, const char *dir, struct manifest *m)
+{
+    char path[CKPT_PATH];
+    int64_t rank = comm_rank(c), size = comm_size(c);
+    double half[CKPT_FILES][2]; /* of 32 bits: sums of doubles are exact, and need no memory */
+    for (int i = 0; i < CKPT_FILES; i++) {
+        int64_t n = ckpt_segments(m->files[i].bytes), share = ceil_div(n, size);
+        int64_t first = min_i64(n, rank * share), end = min_i64(n, first + share);
+        uint64_t sum = 0;
+        for (int64_t at = 0; at < share; at += ROUND) {
+            int64_t part = max_i64(0, min_i64(ROUND, end - first - at));
+            enum status st = ckpt_path(path, dir, ckpt_file_names[i], "");
+            if (st == OK && part > 0)
+                st = ckpt_hash(path, m->files[i].bytes, first + at, part, &sum);
+            TRY(comm_agree(c, st));
+        }
+        half[i][0] = (double)(uint32_t)sum;
+        half[i][1] = (double)(uint32_t)(sum >> 32);
+    }
+    TRY(comm_sum(c, half[0], CKPT_FILES * 2));
+    for (int i = 0; i < CKPT_FILES; i++)
+        m->files[i].xxh3 = (uint64_t)half[i][0] + ((uint64_t)half[i][1] << 32);
+    return OK;
+}
+
+/* Every rank sees what rank 0 sees. */
+static enum status check_sizes(struct comm *c, const char *dir, const struct manifest *m)
+{
+    char path[CKPT_PATH];
+    int64_t bytes;
+    if (comm_rank(c) != 0) {
+        TRY(ckpt_path(path, dir, "manifest.json", ""));
+        if (ckpt_size(path, &bytes) == ERR_CORRUPT)
+            return status_fail(ERR_INVALID,
+                               "%s, which rank 0 has read, cannot be seen from here; it must be on a file system that all ranks "
+                               "share",
+                               path);
+    }
+    for (int i = 0; i < CKPT_FILES; i++) {
+        TRY(ckpt_path(path, dir, ckpt_file_names[i], ""));
+        TRY(ckpt_size(path, &bytes));
+        if (bytes != m->files[i].bytes)
+            return status_fail(ERR_CORRUPT, "%s has %lld bytes, its manifest says %lld", path, (long long)bytes,
+                               (long long)m->files[i].bytes);
+    }
+    return OK;
+}
+
+enum status manifest_open(struct comm *c, const char *dir, struct manifest *out)
+{
+    struct manifest m, there;
+    char path[CKPT_PATH];
+    memset(&m, 0, sizeof m);
+    TRY(comm_agree(c, comm_rank(c) == 0 ? manifest_read(dir, &m) : OK));
+    TRY(comm_broadcast(c, 0, &m, sizeof m));
+    TRY(comm_agree(c, check_sizes(c, dir, &m)));
+    there = m;
+    TRY(manifest_hash(c, dir, &there));
+    for (int i = 0; i < CKPT_FILES; i++)
+        if (there.files[i].xxh3 != m.files[i].xxh3) {
+            TRY(ckpt_path(path, dir, ckpt_file_names[i], ""));
+            return status_fail(ERR_CORRUPT, "%s is damaged: its bytes do not have the checksum of its manifest", path);
+        }
+    *out = m;
+    return OK;
+}

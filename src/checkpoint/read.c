@@ -1,0 +1,185 @@
+/* A checkpoint's tensors into a session's state: is it of this model, and every rank its own pieces. */
+#include "checkpoint/state.h"
+
+#include "checkpoint/files.h"
+#include "checkpoint/manifest.h"
+#include "data/safetensors.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- is it of this model? ---- */
+
+static enum status check_config(const struct model *m, const char *dir)
+{
+    struct model_config c;
+    TRY(model_config_read(dir, &c));
+    const struct model_config *r = &m->config;
+    const struct {
+        const char *what;
+        double there, here;
+    } facts[] = {
+        {"model family (0 Llama, 1 GPT-2)", c.family, r->family},
+        {"Llama variant (0 Llama, 1 Mistral, 2 Qwen2)", c.variant, r->variant},
+        {"sliding window (0: none)", (double)c.window, (double)r->window},
+        {"hidden size", (double)c.dim, (double)r->dim},
+        {"number of layers", (double)c.layers, (double)r->layers},
+        {"vocabulary size", (double)c.vocab, (double)r->vocab},
+        {"number of heads", (double)c.heads, (double)r->heads},
+        {"number of key-value heads", (double)c.kv_heads, (double)r->kv_heads},
+        {"head size", (double)c.head_dim, (double)r->head_dim},
+        {"feed-forward size", (double)c.ffn, (double)r->ffn},
+        {"tied head (0 no, 1 yes)", c.tied, r->tied},
+        {"norm epsilon", c.norm_eps, r->norm_eps},
+        /* what one family has and the other has not is equal: both sides are of the same one by now */
+        {"GELU kind", r->family == FAMILY_GPT2 ? c.gelu : 0, r->family == FAMILY_GPT2 ? r->gelu : 0},
+        {"rope_theta", r->family == FAMILY_LLAMA ? c.rope_theta : 0, r->family == FAMILY_LLAMA ? r->rope_theta : 0},
+        {"RoPE scaling (0 none, 1 linear, 2 llama3)", r->family == FAMILY_LLAMA ? c.rope : 0,
+         r->family == FAMILY_LLAMA ? r->rope : 0},
+    };
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+        if (facts[i].there != facts[i].here)
+            return status_fail(ERR_INVALID, "checkpoint %s is of another model: %s is %.9g there and %.9g in this run", dir,
+                               facts[i].what, facts[i].there, facts[i].here);
+    int scaled = r->family == FAMILY_LLAMA && r->rope != ROPE_DEFAULT;
+    if (scaled && (c.rope_factor != r->rope_factor ||
+                   (r->rope == ROPE_LLAMA3 && (c.rope_low_freq != r->rope_low_freq || c.rope_high_freq != r->rope_high_freq ||
+                                               c.rope_original_positions != r->rope_original_positions))))
+        return status_fail(ERR_INVALID, "checkpoint %s is of another model: its RoPE scaling has other factors than this run's",
+                           dir);
+    return OK;
+}
+
+static enum status check_shape(const char *dir, const struct st_info *info, const char *name, const struct model_param *p)
+{
+    int n_dims = p->shape[1] ? 2 : 1;
+    if (info->n_dims == n_dims && info->shape[0] == p->shape[0] && (n_dims == 1 || info->shape[1] == p->shape[1]))
+        return OK;
+    char there[48], here[48];
+    snprintf(there, sizeof there, info->n_dims > 1 ? "[%lld, %lld]" : "[%lld]", (long long)info->shape[0],
+             (long long)info->shape[1]);
+    snprintf(here, sizeof here, n_dims > 1 ? "[%lld, %lld]" : "[%lld]", (long long)p->shape[0], (long long)p->shape[1]);
+    return status_fail(ERR_INVALID, "checkpoint %s is of another model: tensor %s is %s there and %s in this run", dir, name,
+                       there, here);
+}
+
+/* A checkpoint opened for reading. */
+struct reader {
+    const char *dir;
+    const struct model *model;
+    struct st_file *params, *optimizer;
+    int masters;          /* the optimizer file has them */
+    enum state_kind kind; /* being loaded */
+};
+
+static int has(struct st_file *f, enum state_kind kind, const struct model_param *p, struct st_info *info)
+{
+    char name[STATE_NAME];
+    state_tensor_name(name, kind, p);
+    return st_find(f, name, info) == OK;
+}
+
+static enum status check_parameter(struct reader *r, const struct model_param *p)
+{
+    struct st_info info;
+    if (!has(r->params, STATE_PARAM, p, &info))
+        return status_fail(ERR_INVALID, "checkpoint %s is of another model: it has no tensor %s", r->dir, p->name);
+    TRY(check_shape(r->dir, &info, p->name, p));
+    int trained = has(r->optimizer, STATE_M, p, &info);
+    if (trained && !p->trained)
+        return status_fail(ERR_INVALID, "checkpoint %s trained %s, which this run freezes; give it the same --freeze", r->dir,
+                           p->name);
+    if (!trained && p->trained)
+        return status_fail(ERR_INVALID, "checkpoint %s had %s frozen, which this run trains; give it the same --freeze", r->dir,
+                           p->name);
+    for (int kind = r->masters ? STATE_MASTER : STATE_M; kind <= STATE_V && trained; kind++) {
+        char name[STATE_NAME];
+        state_tensor_name(name, (enum state_kind)kind, p);
+        if (!has(r->optimizer, (enum state_kind)kind, p, &info))
+            return status_fail(ERR_CORRUPT, "checkpoint %s: optimizer.safetensors lacks %s", r->dir, name);
+        TRY(check_shape(r->dir, &info, name, p));
+    }
+    return OK;
+}
+
+/* Tensors that the model has not: it is a part of the checkpoint's. */
+static enum status check_surplus(struct reader *r)
+{
+    for (int k = 0; k < st_count(r->params); k++) {
+        const char *name = st_name(r->params, k);
+        int i = 0;
+        while (i < r->model->n_params && strcmp(r->model->params[i].name, name) != 0)
+            i++;
+        if (i == r->model->n_params)
+            return status_fail(ERR_INVALID, "checkpoint %s is of another model: this run's has no tensor %s", r->dir, name);
+    }
+    return OK;
+}
+
+/* ---- loading ---- */
+
+/* The fp32 truth of a trained parameter is its master, where there is one. */
+static enum status read_pieces(void *user, int unit, int64_t first, int64_t n, float *data)
+{
+    struct reader *r = user;
+    const struct model_unit *u = &r->model->units[unit];
+    char name[STATE_NAME];
+    for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
+        const struct model_param *p = &r->model->params[i];
+        int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
+        if (a >= b)
+            continue;
+        enum state_kind kind = r->kind;
+        if (kind <= STATE_MASTER)
+            kind = r->masters && p->trained ? STATE_MASTER : STATE_PARAM;
+        state_tensor_name(name, kind, p);
+        TRY(st_read_f32(kind == STATE_PARAM ? r->params : r->optimizer, name, a - p->offset, b - a, data + (a - first)));
+    }
+    return OK;
+}
+
+static enum status check_tensors(struct reader *r)
+{
+    struct st_info info;
+    for (int i = 0; i < r->model->n_params && !r->masters; i++)
+        r->masters = has(r->optimizer, STATE_MASTER, &r->model->params[i], &info);
+    for (int i = 0; i < r->model->n_params; i++)
+        TRY(check_parameter(r, &r->model->params[i]));
+    return check_surplus(r);
+}
+
+/* Every rank its own pieces. The ranks agree after every unit, so that none waits long for a slow one, or at all for one that has
+ * failed. */
+static enum status load(struct session *s, struct reader *r)
+{
+    for (int kind = STATE_PARAM; kind <= STATE_V; kind++)
+        for (int u = 0; u < r->model->n_units; u++) {
+            r->kind = (enum state_kind)kind;
+            TRY(comm_agree(s->comm, session_visit(s, u, r->kind, STATE_WRITE, read_pieces, r)));
+        }
+    return OK;
+}
+
+static enum status open_files(struct reader *r)
+{
+    char path[CKPT_PATH];
+    TRY(ckpt_path(path, r->dir, ckpt_file_names[CKPT_MODEL], ""));
+    TRY(st_open(path, &r->params));
+    TRY(ckpt_path(path, r->dir, ckpt_file_names[CKPT_OPTIMIZER], ""));
+    TRY(st_open(path, &r->optimizer));
+    return check_tensors(r);
+}
+
+enum status state_read(struct session *s, const char *dir)
+{
+    struct reader r = {.dir = dir, .model = s->model};
+    enum status st = check_config(s->model, dir);
+    if (st == OK)
+        st = open_files(&r);
+    st = comm_agree(s->comm, st);
+    if (st == OK)
+        st = load(s, &r);
+    st_close(r.optimizer);
+    st_close(r.params);
+    return st;
+}

@@ -1,0 +1,22 @@
+/* Between a session's state and a checkpoint's tensors. Private to this folder. */
+#ifndef LTRAIN_CHECKPOINT_STATE_H
+#define LTRAIN_CHECKPOINT_STATE_H
+
+#include "engine/session.h"
+
+enum { STATE_NAME = 112 };
+/* A parameter's tensor of that kind of state (up to STATE_V). */
+void state_tensor_name(char name[STATE_NAME], enum state_kind kind, const struct model_param *p);
+
+/* Bytes of tensor data that the two files hold. */
+int64_t state_bytes(const struct session *s);
+/* By one rank: the files DIR/ckpt_file_names[0 .. n_files) without data, synced. */
+enum status state_create(struct session *s, const char *dir, int n_files);
+/* Called by all ranks: writes the data, every rank its own pieces, and syncs it. dir: marked by rank 0 (ckpt_mark). All return
+ * the same. */
+enum status state_write(struct session *s, const char *dir, uint64_t mark, int n_files);
+/* Called by all ranks: checks config.json, names and shapes against the session's model, then loads. Of files known to be whole.
+ * All return the same. */
+enum status state_read(struct session *s, const char *dir);
+
+#endif

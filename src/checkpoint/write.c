@@ -1,0 +1,182 @@
+/* A session's state into a checkpoint's tensors: one group of a unit at a time, cut at parameter borders, every rank its own. */
+#include "checkpoint/state.h"
+
+#include "base/sys.h"
+#include "checkpoint/files.h"
+#include "checkpoint/manifest.h"
+#include "data/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void state_tensor_name(char name[STATE_NAME], enum state_kind kind, const struct model_param *p)
+{
+    static const char *const prefixes[] = {[STATE_PARAM] = "", [STATE_MASTER] = "master.", [STATE_M] = "m.", [STATE_V] = "v."};
+    snprintf(name, STATE_NAME, "%s%s", prefixes[kind], p->name);
+}
+
+int64_t state_bytes(const struct session *s)
+{
+    int64_t trained = 0, optim = 2 * dtype_size(s->plan->strategy.moments) + (s->plan->strategy.dtype == BF16 ? 4 : 0);
+    for (int u = 0; u < s->model->n_units; u++)
+        trained += s->model->units[u].trained_elements;
+    return s->model->total_params * dtype_size(s->plan->strategy.dtype) + trained * optim;
+}
+
+/* ---- what a file holds ---- */
+
+/* Kind by kind; within one, parameters in the order of the model, which is that of the units' ranges. */
+struct contents {
+    enum state_kind kind[3];
+    int n_kinds, n;
+    struct st_decl *decls; /* [n] */
+    char (*names)[STATE_NAME];
+    int *tensor[3]; /* by kind's index and parameter: number of its declaration, or -1 */
+    int64_t elements;
+};
+
+static void free_contents(struct contents *f)
+{
+    free(f->decls);
+    free(f->names);
+    free(f->tensor[0]);
+}
+
+/* To be freed in any case. */
+static enum status list_contents(const struct session *s, int file, struct contents *f)
+{
+    const struct model *m = s->model;
+    int masters = s->plan->strategy.dtype == BF16;
+    *f = (struct contents){.kind = {STATE_PARAM}, .n_kinds = 1};
+    if (file == CKPT_OPTIMIZER) {
+        *f = masters ? (struct contents){.kind = {STATE_MASTER, STATE_M, STATE_V}, .n_kinds = 3}
+                     : (struct contents){.kind = {STATE_M, STATE_V}, .n_kinds = 2};
+    }
+    size_t room = (size_t)f->n_kinds * (size_t)m->n_params;
+    f->decls = sys_malloc(room * sizeof *f->decls);
+    f->names = sys_malloc(room * sizeof *f->names);
+    f->tensor[0] = sys_malloc(room * sizeof(int));
+    if (!f->decls || !f->names || !f->tensor[0])
+        return status_fail(ERR_NOMEM, "out of memory: a list of %zu tensors", room);
+    for (int k = 0; k < f->n_kinds; k++) {
+        f->tensor[k] = f->tensor[0] + k * m->n_params;
+        for (int i = 0; i < m->n_params; i++) {
+            const struct model_param *p = &m->params[i];
+            f->tensor[k][i] = -1;
+            if (f->kind[k] != STATE_PARAM && !p->trained)
+                continue;
+            state_tensor_name(f->names[f->n], f->kind[k], p);
+            f->decls[f->n] = (struct st_decl){.name = f->names[f->n],
+                                              .dtype = session_state_type(s, f->kind[k]),
+                                              .n_dims = p->shape[1] ? 2 : 1,
+                                              .shape = {p->shape[0], p->shape[1]}};
+            f->elements += p->elements;
+            f->tensor[k][i] = f->n++;
+        }
+    }
+    return OK;
+}
+
+enum status state_create(struct session *s, const char *dir, int n_files)
+{
+    char path[CKPT_PATH];
+    for (int i = 0; i < n_files; i++) {
+        struct contents f;
+        TRY(ckpt_path(path, dir, ckpt_file_names[i], ""));
+        enum status st = list_contents(s, i, &f);
+        if (st == OK)
+            st = st_create(path, f.decls, f.n);
+        free_contents(&f);
+        TRY(st);
+    }
+    return OK;
+}
+
+/* ---- writing ---- */
+
+struct output {
+    const struct model *model;
+    struct st_writer *file;
+    const int *tensor; /* of the kind that is being written */
+    int64_t written;   /* elements */
+};
+
+static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, float *data)
+{
+    struct output *w = user;
+    const struct model_unit *u = &w->model->units[unit];
+    for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
+        const struct model_param *p = &w->model->params[i];
+        int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
+        if (a >= b || w->tensor[i] < 0)
+            continue;
+        TRY(st_write_f32(w->file, w->tensor[i], a - p->offset, b - a, data + (a - first)));
+        w->written += b - a;
+    }
+    return OK;
+}
+
+/* Shards: every rank its own; what all ranks hold whole: one unit each, in turn. The ranks agree after every such turn, so that
+ * none waits long for a slow one, or at all for one that has failed. */
+static enum status write_kind(struct session *s, enum state_kind kind, struct output *w)
+{
+    int rank = comm_rank(s->comm), turn = session_sharded(s, kind) ? 1 : comm_size(s->comm);
+    for (int u = 0; u < s->model->n_units; u += turn) {
+        int mine = turn == 1 ? u : u + rank;
+        enum status st = mine < s->model->n_units ? session_visit(s, mine, kind, STATE_READ, write_pieces, w) : OK;
+        TRY(comm_agree(s->comm, st));
+    }
+    return OK;
+}
+
+/* No element is missing: else a defect of ours, which must not become a checkpoint. */
+static enum status check_complete(struct session *s, const char *path, const struct contents *f, int64_t written)
+{
+    double sum = (double)written;
+    TRY(comm_sum(s->comm, &sum, 1));
+    if ((int64_t)sum == f->elements)
+        return OK;
+    return status_fail(ERR_CORRUPT, "%s: %.0f elements were written of %lld", path, sum, (long long)f->elements);
+}
+
+/* The mark is looked for again once the file is open: only then is it known to be in the directory that rank 0 has made. */
+static enum status open_output(struct session *s, const char *dir, uint64_t mark, const char *path, const struct contents *f,
+                               struct output *w)
+{
+    TRY(ckpt_check_mark(dir, mark, comm_hosts(s->comm) > 1 ? 5 : 0));
+    TRY(st_write_open(path, f->decls, f->n, &w->file));
+    return ckpt_check_mark(dir, mark, 0);
+}
+
+static enum status write_file(struct session *s, const char *dir, uint64_t mark, const char *path, const struct contents *f)
+{
+    struct output w = {.model = s->model};
+    enum status st = comm_agree(s->comm, open_output(s, dir, mark, path, f, &w));
+    for (int k = 0; k < f->n_kinds && st == OK; k++) {
+        w.tensor = f->tensor[k];
+        st = write_kind(s, f->kind[k], &w);
+    }
+    if (st != OK) {
+        st_write_abort(w.file);
+        return st;
+    }
+    TRY(comm_agree(s->comm, st_write_finish(w.file)));
+    return check_complete(s, path, f, w.written);
+}
+
+enum status state_write(struct session *s, const char *dir, uint64_t mark, int n_files)
+{
+    char path[CKPT_PATH];
+    for (int i = 0; i < n_files; i++) {
+        struct contents f = {0};
+        enum status st = ckpt_path(path, dir, ckpt_file_names[i], "");
+        if (st == OK)
+            st = list_contents(s, i, &f);
+        st = comm_agree(s->comm, st);
+        if (st == OK)
+            st = write_file(s, dir, mark, path, &f);
+        free_contents(&f);
+        TRY(st);
+    }
+    return OK;
+}

@@ -1,0 +1,145 @@
+/* Rates at points between those that are given. */
+#include "machine/cost.h"
+
+#include "program/program.h"
+
+#include <math.h>
+
+double curve_at(const struct curve *c, double x)
+{
+    if (c->n == 0)
+        return 0;
+    if (x <= c->x[0])
+        return c->y[0];
+    for (int i = 1; i < c->n; i++)
+        if (x < c->x[i]) {
+            double t = log(x / c->x[i - 1]) / log(c->x[i] / c->x[i - 1]);
+            return c->y[i - 1] + t * (c->y[i] - c->y[i - 1]);
+        }
+    return c->y[c->n - 1];
+}
+
+/* Where a size lies on the grid: between point i and the next, at t; what remains below the grid is a factor. */
+static void locate(double size, int *i, double *t, double *factor)
+{
+    double at = log2(size / GEMM_SMALLEST) / 2; /* sizes grow by 4 */
+    if (at < 0) {
+        *factor *= size / GEMM_SMALLEST;
+        at = 0;
+    }
+    if (at > GEMM_SIZES - 1)
+        at = GEMM_SIZES - 1;
+    *i = at >= GEMM_SIZES - 1 ? GEMM_SIZES - 2 : (int)at;
+    *t = at - *i;
+}
+
+double gemm_rate(const struct gemm_rates *r, enum gemm_layout layout, double m, double n, double k)
+{
+    int at[3];
+    double t[3], factor = 1, rate = 0;
+    locate(m, &at[0], &t[0], &factor);
+    locate(n, &at[1], &t[1], &factor);
+    locate(k, &at[2], &t[2], &factor);
+    for (int corner = 0; corner < 8; corner++) {
+        double weight = 1;
+        int index = 0;
+        for (int d = 0; d < 3; d++) {
+            int up = corner >> d & 1;
+            weight *= up ? t[d] : 1 - t[d];
+            index = index * GEMM_SIZES + at[d] + up;
+        }
+        rate += weight * r->flops[layout][index];
+    }
+    return rate * factor;
+}
+
+static const struct curve *direction(const struct attention_rates *r, enum op_kind op)
+{
+    return op == OP_ATTN_FWD ? &r->forward : &r->backward;
+}
+
+double attention_rate(const struct attention_rates r[ATTENTION_DIMS], enum op_kind op, double head_dim, double queries)
+{
+    int n = 0, i = 0;
+    while (n < ATTENTION_DIMS && r[n].head_dim > 0)
+        n++;
+    if (n == 0)
+        return 0;
+    while (i < n - 1 && head_dim > r[i].head_dim)
+        i++;
+    double high = curve_at(direction(&r[i], op), queries);
+    if (i == 0 || head_dim >= r[i].head_dim)
+        return high;
+    double low = curve_at(direction(&r[i - 1], op), queries);
+    double t = log(head_dim / r[i - 1].head_dim) / log((double)r[i].head_dim / r[i - 1].head_dim);
+    return low + t * (high - low);
+}
+
+enum dtype cost_type(enum op_kind op, const struct op_attrs *a)
+{
+    switch (op) {
+    case OP_EMBED:
+        return (enum dtype)a->embed.dtype;
+    case OP_NORM:
+    case OP_NORM_GRAD:
+        return (enum dtype)a->norm.dtype;
+    case OP_GEMM:
+        return a->gemm.a_type == BF16 || a->gemm.b_type == BF16 ? BF16 : F32;
+    case OP_BIAS:
+    case OP_BIAS_GRAD:
+        return (enum dtype)a->bias.y_type;
+    case OP_ADD:
+        return (enum dtype)a->add.dtype;
+    case OP_ROPE:
+        return (enum dtype)a->rope.x_type;
+    case OP_SWIGLU:
+    case OP_SWIGLU_GRAD:
+    case OP_GELU:
+    case OP_GELU_GRAD:
+        return (enum dtype)a->act.dtype;
+    case OP_ATTN_FWD:
+    case OP_ATTN_BWD:
+        return (enum dtype)a->attn.dtype;
+    case OP_ATTN_DELTA:
+    case OP_ATTN_MERGE:
+        return (enum dtype)a->heads.dtype;
+    case OP_CAST:
+        return (enum dtype)a->cast.y_type;
+    case OP_ADAMW:
+        return a->vec.low_precision ? BF16 : F32;
+    default:
+        return F32;
+    }
+}
+
+static double compute_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c)
+{
+    const struct op_attrs *a = &c->attrs;
+    enum dtype type = cost_type(in->op, a);
+    if (in->op == OP_GEMM) {
+        if (m->widens && a->gemm.a_type != a->gemm.b_type)
+            type = F32;
+        enum gemm_layout layout = a->gemm.ta ? GEMM_TN : a->gemm.tb ? GEMM_NT : GEMM_NN;
+        return c->flops / gemm_rate(&m->device.gemm[type], layout, (double)a->gemm.m, (double)a->gemm.n, (double)a->gemm.k);
+    }
+    if (in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD)
+        return c->flops / attention_rate(m->device.attention[type], in->op, a->attn.head_dim, (double)a->attn.sq);
+    const struct op_rates *ops = in->lane == LANE_HOST ? &m->host : &m->device.ops;
+    const struct curve *own = &ops->op[in->op][type];
+    return (double)c->bytes / curve_at(own->n ? own : &ops->memory, (double)c->bytes);
+}
+
+void cost_with_links(const struct cost_model *m, double speed, struct cost_model *out)
+{
+    *out = *m;
+    for (int l = 0; l < LANES; l++)
+        if (l != LANE_COMPUTE && l != LANE_HOST)
+            out->lane_bytes[l] *= speed;
+}
+
+double cost_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c)
+{
+    if (in->lane == LANE_COMPUTE || in->lane == LANE_HOST)
+        return m->overhead + compute_seconds(m, in, c);
+    return m->lane_seconds[in->lane] + (double)c->bytes / m->lane_bytes[in->lane];
+}

@@ -1,0 +1,146 @@
+/* From a machine, a mesh and settings to what instructions cost one rank. */
+#include "machine/rank_cost.h"
+
+#include "machine/hardware.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A group's ranks: those on one node, and the nodes they are on. */
+struct span {
+    double ranks, nodes, on_node;
+};
+
+/* Ranks are numbered node by node; groups of consecutive ones (stride 1), or every stride-th. */
+static struct span span_of(int members, int stride, int per_node)
+{
+    struct span s = {.ranks = members};
+    s.on_node = stride >= per_node ? 1 : (double)per_node / stride;
+    if (s.on_node > members)
+        s.on_node = members;
+    s.nodes = members / s.on_node;
+    return s;
+}
+
+/* Bytes per second of what a rank sends. Messages to members of other nodes go through the device's own network link, the rest
+ * through the links inside; both at once. A gather over all ranks crosses each node's border once, shared by its devices' links.
+ */
+static void set_comm(struct cost_model *c, const struct hardware *h, enum lane lane, const struct span *s)
+{
+    int crosses = s->nodes > 1;
+    double far = !crosses             ? 0
+                 : lane == LANE_WORLD ? (s->nodes - 1) / s->nodes / s->on_node / ((s->ranks - 1) / s->ranks)
+                                      : (s->ranks - s->on_node) / (s->ranks - 1);
+    double inside = (1 - far) / h->inside, across = far / h->across;
+    if (lane == LANE_WORLD && crosses)
+        inside = 1 / h->inside; /* what arrives from afar is passed on */
+    double seconds = inside > across ? inside : across;
+    c->lane_bytes[lane] = 1 / seconds;
+    c->lane_seconds[lane] = crosses ? h->across_seconds : h->inside_seconds;
+    c->demand[lane][LINK_INSIDE] = inside / seconds;
+    c->demand[lane][LINK_ACROSS] = across / seconds;
+}
+
+/* Copies of the CPU: memcpy; of cpu:discrete, the target is poisoned before, and both take as long as the link at least. A copy
+ * that sleeps until its bytes are due takes a core from compute when it wakes, and compute's threads wait for each other. */
+static void set_copies(struct cost_model *c, const struct hardware *h, const struct settings *s, enum lane lane, double full)
+{
+    double busy = 1 / full;
+    if (s->device == DEVICE_CPU_DISCRETE && 1 / h->late > busy)
+        busy = 1 / h->late;
+    c->lane_bytes[lane] = 1 / busy;
+    c->demand[lane][LINK_CORES] = h->cores[lane];
+    if (s->link_gbps > 0) {
+        c->lane_bytes[lane] = fmin(s->link_gbps * 1e9, 1 / busy);
+        c->lane_seconds[lane] += h->wake_seconds;
+        c->lane_cores[lane] = h->throttled_cores;
+        c->demand[lane][LINK_CORES] = fmin(h->cores[lane], c->lane_bytes[lane] / h->throttled_bytes);
+    }
+}
+
+/* Copy and I/O lanes: a rank's part of its node. */
+static void set_transfers(struct cost_model *c, const struct hardware *h, const struct settings *s, double sharing)
+{
+    double rate[LANES] = {
+        [LANE_H2D] = h->h2d, [LANE_D2H] = h->d2h, [LANE_READ] = h->read / sharing, [LANE_WRITE] = h->write / sharing};
+    for (int l = LANE_H2D; l <= LANE_WRITE; l++) {
+        c->lane_bytes[l] = rate[l];
+        if (!h->cpu)
+            c->demand[l][LINK_MEMORY] = rate[l] / (h->host_memory / sharing);
+        else if (l == LANE_READ || l == LANE_WRITE)
+            c->demand[l][LINK_CORES] = h->cores[l];
+        else
+            set_copies(c, h, s, (enum lane)l, rate[l]);
+    }
+    c->lane_idle[LANE_READ] += h->read_seconds;
+    c->lane_idle[LANE_WRITE] += h->write_seconds;
+    c->demand[LANE_READ][LINK_DRIVES] = c->demand[LANE_WRITE][LINK_DRIVES] = (h->read + h->write) / h->both / 2;
+}
+
+static void scale_curve(struct curve *c, double part)
+{
+    for (int k = 0; k < c->n; k++)
+        c->y[k] *= part;
+}
+
+static void scale_ops(struct op_rates *r, double part)
+{
+    scale_curve(&r->memory, part);
+    for (int op = 0; op < OP_COUNT; op++)
+        for (int t = 0; t < COST_TYPES; t++)
+            scale_curve(&r->op[op][t], part);
+}
+
+/* Ranks that share a device get `part` of it each. */
+static void scale_device(struct rates *r, double part)
+{
+    scale_ops(&r->ops, part);
+    for (int t = 0; t < COST_TYPES; t++) {
+        for (int l = 0; l < GEMM_LAYOUTS; l++)
+            for (int i = 0; i < GEMM_SHAPES; i++)
+                r->gemm[t].flops[l][i] *= part;
+        for (int d = 0; d < ATTENTION_DIMS; d++) {
+            scale_curve(&r->attention[t][d].forward, part);
+            scale_curve(&r->attention[t][d].backward, part);
+        }
+    }
+}
+
+void plan_cost_model(const struct settings *s, struct cost_model *out)
+{
+    struct hardware assumed;
+    const struct hardware *h = s->hardware;
+    if (!h) {
+        hardware_assumed(&assumed);
+        h = &assumed;
+    }
+    int dp = s->dp > 0 ? s->dp : 1, u = s->ulysses > 0 ? s->ulysses : 1, r = s->ring > 0 ? s->ring : 1;
+    int per_node = (int)max_i64(h->devices, ceil_div(dp * u * r, h->nodes));
+    memset(out, 0, sizeof *out);
+    out->device = h->device;
+    out->host = h->host;
+    out->overhead = h->overhead;
+    out->peak_flops = h->peak_flops[s->dtype];
+    snprintf(out->source, sizeof out->source, "%s", h->source);
+    for (int l = 0; l < LANES; l++) {
+        out->lane_bytes[l] = 1e30; /* of lanes that have a model of their own */
+        out->lane_seconds[l] = h->overhead;
+        out->lane_idle[l] = l != LANE_COMPUTE ? h->wake_seconds : 0;
+    }
+    set_transfers(out, h, s, per_node);
+    struct span world = span_of(dp * u * r, 1, per_node), ulysses = span_of(u, 1, per_node), ring = span_of(r, u, per_node);
+    set_comm(out, h, LANE_WORLD, &world);
+    set_comm(out, h, LANE_ULYSSES, &ulysses);
+    set_comm(out, h, LANE_RING, &ring);
+    scale_ops(&out->host, 1.0 / per_node);
+    scale_device(&out->device, (double)h->devices / per_node);
+    out->widens = h->cpu;
+    if (h->cpu) {
+        out->demand[LANE_COMPUTE][LINK_CORES] = 1;
+        out->demand[LANE_HOST][LINK_CORES] = h->cores[LANE_HOST];
+        for (int l = LANE_WORLD; l < LANES; l++)
+            out->demand[l][LINK_CORES] = h->cores[l];
+    } else {
+        out->demand[LANE_HOST][LINK_MEMORY] = 1;
+    }
+}

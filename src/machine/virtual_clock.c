@@ -1,0 +1,313 @@
+/* The program on a virtual clock. */
+#include "machine/cost.h"
+#include "program/drives.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One lane: the instruction that runs, and the next one. */
+struct runner {
+    int at;   /* index of the lane's next or running instruction; n_instrs: none is left */
+    int last; /* of its last one; -1: it has none */
+    int dep;  /* its first dependency that may not have ended yet */
+    int running;
+    double idle;            /* when it last ended something */
+    double speed;           /* while running: 1 if it has its links to itself */
+    double demand[LINKS];   /* while running: the share of a link that it takes at full speed */
+    int ahead[DRIVE_DEPTH]; /* those after `at`, as far as they have been looked up: */
+    int first, known;       /* so many, from ahead[first] on and round */
+};
+
+struct simulation {
+    struct program *p;
+    const struct cost_model *m;
+    const int *dep_first, *dep;
+    const double *release;
+    struct runner lane[LANES];
+    double load[LINKS]; /* what the running lanes ask for */
+    int sharing;        /* some link was asked for more than all of it */
+    double now;
+};
+
+/* The instruction after the i-th on its lane, or n_instrs. */
+static int next_on_lane(const struct simulation *s, int l, int i)
+{
+    if (i >= s->lane[l].last)
+        return s->p->n_instrs;
+    do
+        i++;
+    while (s->p->instrs[i].lane != l);
+    return i;
+}
+
+/* The k-th instruction after the running one on its lane, or n_instrs. */
+static int ahead(struct simulation *s, int l, int k)
+{
+    struct runner *r = &s->lane[l];
+    for (; r->known <= k; r->known++) {
+        int last = r->known > 0 ? r->ahead[(r->first + r->known - 1) % DRIVE_DEPTH] : r->at;
+        r->ahead[(r->first + r->known) % DRIVE_DEPTH] = next_on_lane(s, l, last);
+    }
+    return r->ahead[(r->first + k) % DRIVE_DEPTH];
+}
+
+static void advance(struct simulation *s, int l)
+{
+    struct runner *r = &s->lane[l];
+    r->at = ahead(s, l, 0);
+    r->first = (r->first + 1) % DRIVE_DEPTH;
+    r->known--;
+    if (r->at < s->p->n_instrs)
+        r->dep = s->dep_first ? s->dep_first[r->at] : 0;
+}
+
+/* Whether the lane's next instruction may start now; *later: the time of its release, if only that holds it back. An instruction
+ * whose end is unknown has end = INFINITY. */
+static int may_start(struct simulation *s, int l, double *later)
+{
+    struct runner *r = &s->lane[l];
+    if (r->running || r->at >= s->p->n_instrs)
+        return 0;
+    if (s->dep_first) {
+        while (r->dep < s->dep_first[r->at + 1] && s->p->instrs[s->dep[r->dep]].end <= s->now)
+            r->dep++;
+        if (r->dep < s->dep_first[r->at + 1])
+            return 0;
+    }
+    if (s->release && s->release[r->at] > s->now) {
+        if (s->release[r->at] < *later)
+            *later = s->release[r->at];
+        return 0;
+    }
+    return 1;
+}
+
+static int may_be_issued(const struct simulation *s, int i)
+{
+    for (int k = s->dep_first ? s->dep_first[i] : 0; s->dep_first && k < s->dep_first[i + 1]; k++)
+        if (s->p->instrs[s->dep[k]].end > s->now)
+            return 0;
+    return !s->release || s->release[i] <= s->now;
+}
+
+/* Bytes that an I/O lane has in flight: the blocks of the running instruction that have not come, whole, and of those after it
+ * that have nothing left to wait for, as many as the window holds. */
+static double in_flight(struct simulation *s, int l)
+{
+    const struct runner *r = &s->lane[l];
+    double left = (s->p->instrs[r->at].end - s->now) * r->speed * s->m->lane_bytes[l], sum = 0;
+    int room = l == LANE_WRITE && s->p->write_depth > 0 ? s->p->write_depth : DRIVE_DEPTH, n = s->p->n_instrs;
+    for (int k = 0; room > 0; k++) {
+        int i = k == 0 ? r->at : ahead(s, l, k - 1);
+        if (i == n || (k > 0 && !may_be_issued(s, i)))
+            break;
+        double bytes = fmax(1, (double)program_call(s->p, &s->p->instrs[i])->bytes);
+        double blocks = fmin(ceil((i == r->at ? fmin(left, bytes) : bytes) / DRIVE_BLOCK), room);
+        sum += fmin(bytes, fmax(blocks, 1) * DRIVE_BLOCK);
+        room -= (int)fmax(blocks, 1);
+    }
+    return sum;
+}
+
+/* Speeds of the lanes that use the drives: all bytes in flight take equally long, so a small extent beside a long queue is slow.
+ * No lane is faster than alone. */
+static void share_drives(struct simulation *s, double speed[LANES])
+{
+    double most = 0, asked = 0;
+    for (int l = LANE_READ; l <= LANE_WRITE; l++) {
+        speed[l] = s->lane[l].running ? in_flight(s, l) : 0;
+        most = fmax(most, speed[l]);
+        asked += speed[l] * s->lane[l].demand[LINK_DRIVES];
+    }
+    for (int l = LANE_READ; l <= LANE_WRITE; l++)
+        speed[l] /= fmax(most, asked);
+}
+
+/* The part of a link that each of those gets who ask for more than that (max-min fairness; Bertsekas and Gallager, Data Networks,
+ * 6.5.2): who asks for less gets it all. */
+static double fair_part(const struct simulation *s, int k)
+{
+    double left = 1, part = 1;
+    int settled[LANES] = {0};
+    for (int again = 1; again;) {
+        int n = 0;
+        for (int l = 0; l < LANES; l++)
+            n += s->lane[l].running && s->lane[l].demand[k] > 0 && !settled[l];
+        part = left / n;
+        again = 0;
+        for (int l = 0; l < LANES; l++)
+            if (s->lane[l].running && s->lane[l].demand[k] > 0 && !settled[l] && s->lane[l].demand[k] <= part) {
+                settled[l] = again = 1;
+                left -= s->lane[l].demand[k];
+            }
+    }
+    return part;
+}
+
+/* Ends move when lanes start or stop sharing links. */
+static void share(struct simulation *s)
+{
+    double part[LINKS], drives[LANES];
+    int shared = s->sharing;
+    s->sharing = 0;
+    for (int k = 0; k < LINKS; k++)
+        s->sharing |= s->load[k] > 1;
+    if (!s->sharing && !shared)
+        return;
+    for (int k = 0; k < LINKS; k++)
+        part[k] = s->load[k] > 1 && k != LINK_DRIVES ? fair_part(s, k) : 1;
+    for (int l = 0; l < LANES; l++)
+        drives[l] = 1;
+    if (s->load[LINK_DRIVES] > 1)
+        share_drives(s, drives);
+    for (int l = 0; l < LANES; l++) {
+        struct runner *r = &s->lane[l];
+        if (!r->running)
+            continue;
+        double speed = drives[l];
+        for (int k = 0; k < LINKS; k++)
+            if (r->demand[k] > part[k] && part[k] / r->demand[k] < speed)
+                speed = part[k] / r->demand[k];
+        if (speed == r->speed)
+            continue;
+        struct instr *in = &s->p->instrs[r->at];
+        in->end = s->now + (in->end - s->now) * r->speed / speed;
+        r->speed = speed;
+    }
+}
+
+static void set_running(struct simulation *s, int l, int running)
+{
+    s->lane[l].running = running;
+    for (int k = 0; k < LINKS; k++) {
+        s->load[k] = 0; /* summed anew: what is left over is exactly nothing */
+        for (int o = 0; o < LANES; o++)
+            if (s->lane[o].running)
+                s->load[k] += s->lane[o].demand[k];
+    }
+}
+
+/* Starts what can start now; 1 if something did. */
+static int start_ready(struct simulation *s, double *later)
+{
+    int started = 0;
+    for (int l = 0; l < LANES; l++) {
+        if (!may_start(s, l, later))
+            continue;
+        struct instr *in = &s->p->instrs[s->lane[l].at];
+        in->start = s->now;
+        in->end = s->now + cost_seconds(s->m, in, program_call(s->p, in));
+        if (s->m->lane_idle[l] > 0 && s->lane[l].idle < s->now)
+            in->end += s->m->lane_idle[l];
+        s->lane[l].speed = 1;
+        if (s->m->lane_cores[l] > 0)
+            s->lane[l].demand[LINK_CORES] = s->m->demand[l][LINK_CORES] + s->m->lane_cores[l] / (in->end - in->start);
+        set_running(s, l, 1);
+        started = 1;
+    }
+    return started;
+}
+
+static void retire_ended(struct simulation *s)
+{
+    for (int l = 0; l < LANES; l++)
+        if (s->lane[l].running && s->p->instrs[s->lane[l].at].end <= s->now) {
+            set_running(s, l, 0);
+            s->lane[l].idle = s->now;
+            advance(s, l);
+        }
+}
+
+double program_simulate(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep,
+                        const double *release)
+{
+    struct simulation s = {.p = p, .m = m, .dep_first = dep_first, .dep = dep, .release = release};
+    double total = 0;
+    for (int l = 0; l < LANES; l++) {
+        s.lane[l].at = s.lane[l].last = -1;
+        s.lane[l].idle = -1;
+        memcpy(s.lane[l].demand, m->demand[l], sizeof m->demand[l]);
+    }
+    for (int i = 0; i < p->n_instrs; i++) {
+        p->instrs[i].end = INFINITY;
+        s.lane[p->instrs[i].lane].last = i;
+    }
+    for (int l = 0; l < LANES; l++)
+        advance(&s, l);
+    for (;;) {
+        double next = INFINITY;
+        if (start_ready(&s, &next))
+            share(&s);
+        for (int l = 0; l < LANES; l++)
+            if (s.lane[l].running && p->instrs[s.lane[l].at].end < next)
+                next = p->instrs[s.lane[l].at].end;
+        if (isinf(next))
+            return total;
+        total = s.now = next;
+        retire_ended(&s);
+        share(&s);
+    }
+}
+
+/* A lane's busy intervals, one after the other. */
+struct cursor {
+    const struct program *p;
+    enum lane lane;
+    int at;
+    double start, end;
+};
+
+static int next_interval(struct cursor *c)
+{
+    for (c->at++; c->at < c->p->n_instrs; c->at++)
+        if (c->p->instrs[c->at].lane == c->lane && c->p->instrs[c->at].end > c->p->instrs[c->at].start) {
+            c->start = c->p->instrs[c->at].start;
+            c->end = c->p->instrs[c->at].end;
+            return 1;
+        }
+    c->start = c->end = INFINITY;
+    return 0;
+}
+
+static int is_transfer(int lane)
+{
+    return lane != LANE_COMPUTE && lane != LANE_HOST;
+}
+
+/* Walks all lanes' intervals from one change to the next. */
+void program_lane_times(const struct program *p, struct lane_times *out)
+{
+    struct cursor c[LANES];
+    double now = 0;
+    *out = (struct lane_times){0};
+    for (int l = 0; l < LANES; l++) {
+        c[l] = (struct cursor){.p = p, .lane = (enum lane)l, .at = -1};
+        next_interval(&c[l]);
+    }
+    for (;;) {
+        double next = INFINITY;
+        int compute = c[LANE_COMPUTE].start <= now, any = 0;
+        for (int l = 0; l < LANES; l++) {
+            double change = c[l].start > now ? c[l].start : c[l].end;
+            next = change < next ? change : next;
+        }
+        if (isinf(next))
+            break;
+        for (int l = 0; l < LANES; l++) {
+            if (c[l].start > now)
+                continue;
+            out->busy[l] += next - now;
+            if (is_transfer(l) && !compute) {
+                out->exposed[l] += next - now;
+                any = 1;
+            }
+        }
+        out->stall += compute ? 0 : next - now;
+        out->exposed_any += any ? next - now : 0;
+        now = next;
+        for (int l = 0; l < LANES; l++)
+            while (c[l].end <= now)
+                next_interval(&c[l]);
+    }
+    out->total = now;
+}

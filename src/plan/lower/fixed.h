@@ -1,0 +1,11 @@
+/* The part of a strategy that settings fix. */
+#ifndef LTRAIN_PLAN_LOWER_FIXED_H
+#define LTRAIN_PLAN_LOWER_FIXED_H
+
+#include "plan/lower/lowering.h"
+#include "settings/settings.h"
+
+/* What is decided before the placement: mesh, rows, types, tiles. Errors as plan_tiles. */
+enum status plan_fixed(const struct model *m, const struct settings *s, struct strategy *out);
+
+#endif

@@ -1,0 +1,217 @@
+/* Tile grids, which are part of the numerics key: that of model, length and mesh, and others to compare it with. */
+#include "plan/lower/grid.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define RULE_SHORTEST 2048 /* row chunk of short sequences; shorter ones are taken only to fit */
+
+/* Heads of one rank; of their KV heads each serves `group` of them. */
+struct local_heads {
+    int64_t heads, kv_heads, group;
+};
+
+static struct local_heads local_heads(const struct model_config *c, const struct strategy *s)
+{
+    struct local_heads l = {.heads = c->heads / s->ulysses, .kv_heads = max_i64(1, c->kv_heads / s->ulysses)};
+    l.group = l.heads / l.kv_heads;
+    return l;
+}
+
+/* Head tiles are whole KV groups, or equal parts of one (which would send keys and values around a ring again and again). */
+static int head_tile_legal(const struct local_heads *l, int64_t t, int ring)
+{
+    if (t <= 0 || t > l->heads)
+        return 0;
+    return t >= l->group ? t % l->group == 0 && l->kv_heads % (t / l->group) == 0 : ring == 1 && l->group % t == 0;
+}
+
+/* The sentence names those that are legal. */
+static enum status refuse_head_tile(const struct local_heads *l, int64_t asked, const struct strategy *t)
+{
+    char legal[256] = "";
+    int64_t last = 0;
+    for (int64_t heads = 1; heads <= l->heads; heads++) {
+        size_t at = strlen(legal);
+        if (!head_tile_legal(l, heads, t->ring))
+            continue;
+        if (last)
+            snprintf(legal + at, sizeof legal - at, "%s%lld", at ? ", " : "", (long long)last);
+        last = heads;
+    }
+    return status_fail(ERR_INVALID, "--tiles: heads=%lld does not fit %lld query heads on %lld KV heads%s: take %s%s%lld",
+                       (long long)asked, (long long)l->heads, (long long)l->kv_heads, t->ulysses > 1 ? " of a rank" : "", legal,
+                       legal[0] ? " or " : "", (long long)last);
+}
+
+/* Row chunks times head tiles: finer grids take too long to plan. Given ones may take a minute. */
+enum { MOST_PIECES = 1024, MOST_OF_MODEL = 1 << 17, SHORTEST_CHUNK = 64, SHORTEST_LOSS = 128 };
+
+static int64_t pieces(const struct local_heads *l, const struct strategy *t)
+{
+    return ceil_div(t->rows, t->row_chunk) * l->heads / t->head_tile;
+}
+
+/* Of the finer grids that the planner takes by itself, all may be given. */
+static enum status check_pieces(const struct model_config *c, const struct local_heads *l, const struct strategy *t)
+{
+    int64_t n = c->layers * pieces(l, t), most = max_i64(MOST_OF_MODEL, c->layers * MOST_PIECES);
+    if (n <= most)
+        return OK;
+    int64_t chunks = max_i64(1, most * t->head_tile / (c->layers * l->heads));
+    return status_fail(
+        ERR_INVALID,
+        "--tiles: rows=%lld,heads=%d cut the attention of %lld layers into %lld pieces, and more than %lld take minutes "
+        "to plan: take rows=%lld or more",
+        (long long)t->row_chunk, t->head_tile, (long long)c->layers, (long long)n, (long long)most,
+        (long long)round_up(ceil_div(t->rows, chunks), SHORTEST_CHUNK));
+}
+
+/* Elements of a group: 128 groups in the largest unit, and messages worth sending between many ranks. */
+static int64_t default_group(const struct model *m, int ranks)
+{
+    int64_t most = 0, group = 1 << 20;
+    for (int u = 0; u < m->n_units; u++)
+        most = max_i64(most, m->units[u].elements);
+    while (group * 128 < most || group < (int64_t)ranks << 14)
+        group *= 2;
+    return group;
+}
+
+enum status plan_tiles(const struct model *m, const struct settings *s, struct strategy *out)
+{
+    const struct model_config *c = &m->config;
+    struct local_heads l = local_heads(c, out);
+    out->row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(RULE_SHORTEST, round_up(out->rows / 64, 1024));
+    out->row_chunk = min_i64(out->row_chunk, out->rows);
+    if (s->head_tile > 0) {
+        if (!head_tile_legal(&l, s->head_tile, out->ring))
+            return refuse_head_tile(&l, s->head_tile, out);
+        out->head_tile = (int)s->head_tile;
+    } else {
+        /* wide tiles make better matrix products; from 64k tokens on memory counts more */
+        int64_t t = l.group;
+        while (s->seq_len <= 65536 && t * c->head_dim < 512 && 2 * t <= l.heads && head_tile_legal(&l, 2 * t, out->ring))
+            t *= 2;
+        out->head_tile = (int)t;
+    }
+    TRY(check_pieces(c, &l, out));
+    int64_t loss = s->loss_tile > 0 ? min_i64(s->loss_tile, out->row_chunk) : out->row_chunk;
+    if (s->loss_tile > 0 && out->row_chunk < out->rows && out->row_chunk % loss)
+        return status_fail(ERR_INVALID, "--tiles: loss=%lld must divide the row chunk of %lld tokens", (long long)loss,
+                           (long long)out->row_chunk);
+    /* logits in fp32: a quarter of the residual stream, which is there in any case */
+    int64_t logits = max_i64(64 << 20, out->rows * c->dim * dtype_size(s->dtype) / 4);
+    while (s->loss_tile <= 0 && loss * c->vocab * 4 > logits && loss % 2 == 0)
+        loss /= 2;
+    out->loss_tile = loss;
+    out->group = s->group > 0 ? s->group : default_group(m, out->ranks);
+    return OK;
+}
+
+/* The i-th legal tile of more heads. */
+static int wider_heads(const struct local_heads *l, int i, struct strategy *t)
+{
+    for (int64_t heads = t->head_tile + 1; heads <= l->heads; heads++)
+        if (head_tile_legal(l, heads, t->ring) && i-- == 0) {
+            t->head_tile = (int)heads;
+            return 1;
+        }
+    return 0;
+}
+
+/* Row chunks twice as long, then half as long, of which the loss tile is a divisor: half of all rows need not be one. */
+static int other_rows(const struct local_heads *l, const struct settings *s, int i, struct strategy *t)
+{
+    int64_t other = i == 0 ? min_i64(2 * t->row_chunk, t->rows) : t->row_chunk / 2;
+    if (i > 1 || other == t->row_chunk || t->row_chunk % 2 || other < RULE_SHORTEST ||
+        (s->loss_tile > 0 && other < t->rows && other % s->loss_tile))
+        return 0;
+    t->row_chunk = other;
+    t->loss_tile = min_i64(t->loss_tile, other);
+    return (other == t->rows || other % t->loss_tile == 0) && pieces(l, t) <= MOST_PIECES;
+}
+
+/* Loss tiles 2, 4 and 8 times as long. */
+static int longer_loss(int i, struct strategy *t)
+{
+    int64_t other = t->loss_tile << (i + 1);
+    if (i > 2 || other > t->row_chunk || t->row_chunk % other)
+        return 0;
+    t->loss_tile = other;
+    return 1;
+}
+
+int plan_other_tiles(const struct model *m, const struct settings *s, enum tile_size which, int i, struct strategy *t)
+{
+    struct local_heads l = local_heads(&m->config, t);
+    switch (which) {
+    case TILE_HEADS:
+        return s->head_tile <= 0 && wider_heads(&l, i, t);
+    case TILE_ROWS:
+        return s->row_chunk <= 0 && other_rows(&l, s, i, t);
+    default:
+        return s->loss_tile <= 0 && longer_loss(i, t);
+    }
+}
+
+/* The next fewer heads. */
+static int narrower_heads(const struct local_heads *l, struct strategy *t)
+{
+    int64_t heads = t->head_tile - 1;
+    while (heads > 0 && !head_tile_legal(l, heads, t->ring))
+        heads--;
+    if (heads > 0)
+        t->head_tile = (int)heads;
+    return heads > 0 && pieces(l, t) <= MOST_PIECES;
+}
+
+/* Loss tiles half and a quarter as long. */
+static int shorter_loss(int i, struct strategy *t)
+{
+    int64_t other = t->loss_tile >> (i + 1);
+    if (other << (i + 1) != t->loss_tile || other < SHORTEST_LOSS)
+        return 0;
+    t->loss_tile = other;
+    return 1;
+}
+
+int plan_near_tiles(const struct model *m, const struct settings *s, int i, struct strategy *t)
+{
+    enum { ROWS = 1, LOSS = 3, HEADS_BACK = 5, LOSS_BACK = 6 };
+    struct local_heads l = local_heads(&m->config, t);
+    if (i < ROWS)
+        return plan_other_tiles(m, s, TILE_HEADS, i, t);
+    if (i < LOSS)
+        return plan_other_tiles(m, s, TILE_ROWS, i - ROWS, t);
+    if (i < HEADS_BACK)
+        return plan_other_tiles(m, s, TILE_LOSS, i - LOSS, t);
+    if (i < LOSS_BACK)
+        return s->head_tile <= 0 && narrower_heads(&l, t);
+    return s->loss_tile <= 0 && shorter_loss(i - LOSS_BACK, t);
+}
+
+int64_t plan_pieces(const struct model *m, const struct strategy *t)
+{
+    struct local_heads l = local_heads(&m->config, t);
+    return m->config.layers * pieces(&l, t);
+}
+
+int plan_finer_tiles(const struct model *m, const struct settings *s, struct strategy *t)
+{
+    struct local_heads l = local_heads(&m->config, t);
+    int64_t chunks = ceil_div(t->rows, t->row_chunk), half = t->row_chunk / 2, heads = t->head_tile - 1;
+    int finer = 0;
+    while (heads > 0 && !head_tile_legal(&l, heads, t->ring))
+        heads--;
+    if (s->head_tile <= 0 && heads > 0 && chunks * l.heads <= MOST_PIECES * heads) {
+        t->head_tile = (int)heads;
+        finer = 1;
+    }
+    if (s->row_chunk > 0 || t->row_chunk % 2 || half < SHORTEST_CHUNK || (s->loss_tile > 0 && half % t->loss_tile) ||
+        ceil_div(t->rows, half) * l.heads > MOST_PIECES * t->head_tile)
+        return finer;
+    t->row_chunk = half;
+    t->loss_tile = min_i64(t->loss_tile, half);
+    return 1;
+}

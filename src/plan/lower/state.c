@@ -1,0 +1,322 @@
+/* The values of units: groups, shards, homes at fixed addresses, and what these hold at both ends of a program. */
+#include "plan/lower/lowering.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_CUTS 4096
+
+/* Groups do not straddle the borders between what decays, what is trained and what is frozen. (Where the optimizer state is
+ * whole the first of these does not matter: an update can tell the two apart within a group.) */
+static int unit_borders(const struct model *m, const struct strategy *s, int unit, int64_t border[4])
+{
+    const struct model_unit *u = &m->units[unit];
+    int n = 0;
+    border[n++] = 0;
+    if (s->zero >= 1 && u->decay_elements > 0 && u->decay_elements < u->trained_elements)
+        border[n++] = u->decay_elements;
+    if (u->trained_elements > 0)
+        border[n++] = u->trained_elements;
+    if (u->elements > u->trained_elements)
+        border[n++] = u->elements;
+    return n - 1;
+}
+
+struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index)
+{
+    int64_t border[4], shard = 0, share = ceil_div(s->group, s->ranks);
+    int n = unit_borders(m, s, unit, border);
+    for (int i = 0; i < n; i++) {
+        int64_t length = border[i + 1] - border[i], groups = ceil_div(length, s->group);
+        if (index >= groups) {
+            index -= (int)groups;
+            shard += (groups - 1) * share + ceil_div(length - (groups - 1) * s->group, s->ranks);
+            continue;
+        }
+        int64_t first = border[i] + index * s->group, end = min_i64(first + s->group, border[i + 1]);
+        shard += index * share;
+        return (struct group){first, end, shard, shard + ceil_div(end - first, s->ranks)};
+    }
+    return (struct group){border[n], border[n], shard, shard};
+}
+
+struct group unit_group(const struct lowering *L, int unit, int index)
+{
+    return plan_group(L->m, &L->s, unit, index);
+}
+
+static int groups_until(const struct lowering *L, int unit, int64_t end)
+{
+    int64_t border[4];
+    int n = unit_borders(L->m, &L->s, unit, border), groups = 0;
+    for (int i = 0; i < n && border[i] < end; i++)
+        groups += (int)ceil_div(border[i + 1] - border[i], L->s.group);
+    return groups;
+}
+
+int unit_groups(const struct lowering *L, int unit)
+{
+    return groups_until(L, unit, L->m->units[unit].elements);
+}
+
+int unit_trained_groups(const struct lowering *L, int unit)
+{
+    return groups_until(L, unit, L->m->units[unit].trained_elements);
+}
+
+int optim_sharded(const struct lowering *L)
+{
+    return L->s.zero >= 1;
+}
+
+struct value *unit_master(struct lowering *L, int unit)
+{
+    struct unit_values *u = &L->units[unit];
+    return u->master.n_tiles > 0 ? &u->master : L->s.zero == 3 ? &u->param_shard : &u->param;
+}
+
+static int persistent_buffer(struct lowering *L, enum tier tier, int64_t bytes, enum tensor_class class)
+{
+    return program_add_buffer(L->p, tier, bytes, class, 1);
+}
+
+static enum tier tier_of(enum residency r)
+{
+    return r == RES_HOST ? TIER_HOST : r == RES_NVME ? TIER_NVME : TIER_DEVICE;
+}
+
+/* The group that a row of a unit's value begins, as rows [*row, *end) of the value. */
+static void group_rows(const struct lowering *L, const struct value *v, int unit, int index, int64_t *row, int64_t *end)
+{
+    struct group g = unit_group(L, unit, index);
+    *row = v->sharded ? g.shard_first : g.first;
+    *end = min_i64(v->sharded ? g.shard_end : g.end, v->rows);
+}
+
+/* Gives a persistent value its fixed address: flat on the device, groups at aligned offsets elsewhere. */
+void home_create(struct lowering *L, struct value *v, int unit, enum residency r)
+{
+    if (v->n_tiles == 0)
+        return;
+    int64_t bytes = 0; /* so far; the next group starts at a multiple of BUFFER_ALIGN */
+    int tile = 0, index = 0;
+    for (int64_t a = 0, b; a < v->rows; a = b) {
+        b = v->rows;
+        if (unit >= 0)
+            group_rows(L, v, unit, index++, &a, &b);
+        bytes = r == RES_DEVICE ? a * v->row_bytes : round_up(bytes, BUFFER_ALIGN);
+        for (; tile < v->n_tiles && v->tiles[tile].row0 < b; tile++) {
+            v->tiles[tile].home.offset = bytes + (v->tiles[tile].row0 - a) * v->row_bytes;
+            v->tiles[tile].extent_offset = bytes;
+            v->tiles[tile].extent_bytes = (b - a) * v->row_bytes;
+        }
+        bytes += (b - a) * v->row_bytes;
+    }
+    int buffer = persistent_buffer(L, tier_of(r), bytes, v->class);
+    for (int i = 0; i < v->n_tiles; i++) {
+        v->tiles[i].home.buffer = buffer;
+        v->tiles[i].residency = r;
+    }
+    v->full = 1;
+    if (r == RES_DEVICE)
+        v->full_buffer = buffer;
+}
+
+static void bind(struct lowering *L, const struct value *v, int live_out)
+{
+    for (int i = 0; i < v->n_tiles; i++) {
+        const struct tile *t = &v->tiles[i];
+        program_add_binding(L->p, live_out,
+                            (struct binding){.buffer = t->home.buffer,
+                                             .tensor = v->tensor,
+                                             .version = t->version,
+                                             .offset = t->home.offset,
+                                             .row0 = t->row0,
+                                             .row1 = t->row1,
+                                             .extent_offset = t->extent_offset,
+                                             .extent_bytes = t->extent_bytes});
+    }
+}
+
+void value_bind(struct lowering *L, struct value *v, int end)
+{
+    for (int i = 0; i < v->n_tiles; i++) {
+        struct tile *t = &v->tiles[i];
+        if (!end)
+            t->place[tier_of(t->residency)] = t->home;
+        else if (t->place[tier_of(t->residency)].buffer != t->home.buffer && L->st == OK)
+            L->st = status_fail(ERR_CORRUPT, "planner: %s is not at home at the end of program %s", L->p->tensors[v->tensor].name,
+                                L->p->name);
+    }
+    bind(L, v, end);
+}
+
+static int compare_i64(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+enum pieces { GROUPS, GRADIENT_PIECES /* cut also where gradients are written piecewise */ };
+
+/* A value over the first `elements` elements of a unit, cut at group borders. */
+static void unit_value(struct lowering *L, struct value *v, int unit, const char *what, enum tensor_class class, int64_t elements,
+                       int64_t row_bytes, enum pieces pieces)
+{
+    static _Thread_local int64_t cuts[MAX_CUTS];
+    char name[48];
+    int n = 0, unique = 0, groups = groups_until(L, unit, elements);
+    memset(v, 0, sizeof *v);
+    v->full_buffer = -1;
+    if (elements == 0)
+        return;
+    snprintf(name, sizeof name, "unit%d.%s", unit, what);
+    for (int k = 0; k < groups && n < MAX_CUTS - 1; k++)
+        cuts[n++] = unit_group(L, unit, k).first;
+    if (pieces == GRADIENT_PIECES)
+        n = lower_grad_cuts(L, unit, cuts, n, MAX_CUTS - 1);
+    cuts[n++] = elements;
+    if (n >= MAX_CUTS - 1 && L->st == OK)
+        L->st = status_fail(ERR_INVALID, "--tiles: group=%lld cuts unit %d into more than %d pieces: give a larger one",
+                            (long long)L->s.group, unit, MAX_CUTS);
+    qsort(cuts, (size_t)n, sizeof *cuts, compare_i64);
+    for (int i = 0; i < n; i++)
+        if (cuts[i] <= elements && (unique == 0 || cuts[unique - 1] != cuts[i]))
+            cuts[unique++] = cuts[i];
+    value_create_cuts(L, v, name, class, row_bytes, cuts, unique - 1, RES_DEVICE);
+}
+
+/* The shards of the first `elements` elements of a unit: one tile per group. */
+static void shard_value(struct lowering *L, struct value *v, int unit, const char *what, enum tensor_class class,
+                        int64_t elements, int64_t row_bytes)
+{
+    static _Thread_local int64_t cuts[MAX_CUTS];
+    char name[48];
+    int groups = groups_until(L, unit, elements);
+    memset(v, 0, sizeof *v);
+    v->full_buffer = -1;
+    if (elements == 0 || groups >= MAX_CUTS) /* the whole value was refused already */
+        return;
+    snprintf(name, sizeof name, "unit%d.%s.shard", unit, what);
+    for (int k = 0; k <= groups; k++)
+        cuts[k] = unit_group(L, unit, k).shard_first;
+    value_create_cuts(L, v, name, class, row_bytes, cuts, groups, RES_NONE);
+    v->sharded = 1;
+}
+
+static void transient(struct value *v)
+{
+    v->full = 1;
+    for (int i = 0; i < v->n_tiles; i++)
+        v->tiles[i].residency = RES_NONE;
+}
+
+enum residency strategy_residency(const struct strategy *s, enum tensor_class class, int layer, int layers)
+{
+    const enum residency r = strategy_tier(s, class);
+    int64_t n = min_i64(s->nearer, layers);
+    if (n == 0 || s->nearer_class != class || layer < 0)
+        return r;
+    return (layer + 1) * n / layers > layer * n / layers ? s->nearer_at : r;
+}
+
+enum residency unit_residency(const struct lowering *L, int unit, enum tensor_class class)
+{
+    return strategy_residency(&L->s, class, unit < L->m->n_units - 1 ? unit - 1 : -1, (int)L->m->config.layers);
+}
+
+/* m, v and the like: of all trained elements, or of their shards. */
+static void optim_value(struct lowering *L, struct value *v, int unit, const char *what, enum dtype dtype)
+{
+    int64_t n = L->m->units[unit].trained_elements;
+    if (optim_sharded(L))
+        shard_value(L, v, unit, what, CLASS_OPTIM, n, dtype_size(dtype));
+    else
+        unit_value(L, v, unit, what, CLASS_OPTIM, n, dtype_size(dtype), GROUPS);
+    home_create(L, v, unit, unit_residency(L, unit, CLASS_OPTIM));
+}
+
+static void create_parameters(struct lowering *L, int unit)
+{
+    const struct model_unit *mu = &L->m->units[unit];
+    struct unit_values *v = &L->units[unit];
+    int64_t size = dtype_size(L->s.dtype);
+    unit_value(L, &v->param, unit, "param", CLASS_PARAM, mu->elements, size, GROUPS);
+    if (L->s.zero == 3) {
+        transient(&v->param);
+        shard_value(L, &v->param_shard, unit, "param", CLASS_PARAM, mu->elements, size);
+        home_create(L, &v->param_shard, unit, unit_residency(L, unit, CLASS_PARAM));
+    } else {
+        home_create(L, &v->param, unit, unit_residency(L, unit, CLASS_PARAM));
+        if (optim_sharded(L) && L->s.dtype != F32)
+            shard_value(L, &v->param_shard, unit, "param", CLASS_PARAM, mu->trained_elements, size);
+    }
+    if (L->s.dtype != F32 || L->s.zero == 1 || L->s.zero == 2)
+        optim_value(L, &v->master, unit, "master", F32);
+}
+
+static void create_gradients(struct lowering *L, int unit)
+{
+    struct unit_values *v = &L->units[unit];
+    int64_t n = L->m->units[unit].trained_elements;
+    unit_value(L, &v->micro, unit, "micro", CLASS_GRAD, n, 4, GRADIENT_PIECES);
+    transient(&v->micro);
+    if (L->s.zero >= 2) {
+        shard_value(L, &v->grad, unit, "grad", CLASS_GRAD, n, 4);
+        shard_value(L, &v->micro_shard, unit, "micro", CLASS_GRAD, n, 4);
+    } else {
+        unit_value(L, &v->grad, unit, "grad", CLASS_GRAD, n, 4, GRADIENT_PIECES);
+    }
+    home_create(L, &v->grad, unit, unit_residency(L, unit, CLASS_GRAD));
+    if (L->s.zero == 1) {
+        shard_value(L, &v->grad_shard, unit, "grad_sum", CLASS_GRAD, n, 4);
+        home_create(L, &v->grad_shard, unit, unit_residency(L, unit, CLASS_GRAD));
+    }
+}
+
+void units_create(struct lowering *L)
+{
+    for (int u = 0; u < L->m->n_units; u++) {
+        struct unit_values *v = &L->units[u];
+        create_parameters(L, u);
+        optim_value(L, &v->m, u, "m", L->s.moments);
+        optim_value(L, &v->v, u, "v", L->s.moments);
+        create_gradients(L, u);
+        v->target = &v->grad;
+        v->first_sum = L->n_sums;
+        L->n_sums += unit_trained_groups(L, u);
+    }
+}
+
+void units_destroy(struct lowering *L)
+{
+    for (int u = 0; L->units && u < L->m->n_units; u++) {
+        struct unit_values *v = &L->units[u];
+        struct value *all[] = {&v->param, &v->param_shard, &v->master, &v->m,          &v->v,
+                               &v->grad,  &v->grad_shard,  &v->micro,  &v->micro_shard};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            value_destroy(all[i]);
+    }
+    free(L->units);
+}
+
+void units_bind(struct lowering *L, int end)
+{
+    int backward = (L->role & ROLE_BACKWARD) != 0, update = (L->role & ROLE_UPDATE) != 0;
+    int further = backward && !(L->role & ROLE_FIRST), last = (L->role & ROLE_LAST) != 0;
+    for (int u = 0; u < L->m->n_units; u++) {
+        struct unit_values *v = &L->units[u];
+        value_bind(L, L->s.zero == 3 ? &v->param_shard : &v->param, end);
+        value_bind(L, &v->master, end);
+        value_bind(L, &v->m, end);
+        value_bind(L, &v->v, end);
+        if (L->s.zero == 1) { /* the sum waits for the update, the rank's own part for the next micro-batch */
+            if (end ? backward && !last : further)
+                value_bind(L, &v->grad, end);
+            if (end ? last : update)
+                value_bind(L, &v->grad_shard, end);
+        } else if (end ? backward : update || further) {
+            value_bind(L, &v->grad, end);
+        }
+    }
+}

@@ -1,0 +1,324 @@
+/* Units: fetching parameters, the optimizer update, and what happens to a finished gradient. */
+#include "plan/lower/lowering.h"
+
+#include "comm/comm.h"
+
+#define DEV TIER_DEVICE
+
+/* --- Collectives over all ranks --- */
+
+/* All elements [g.first, g.end) of `whole` from every rank's tile of `shard`, on the device. depth: 1 if it may run ahead. */
+static void gather_group(struct lowering *L, struct value *whole, struct value *shard, struct group g, int depth)
+{
+    struct op_attrs *a = emit(L, OP_ALL_GATHER, LANE_WORLD);
+    L->p->instrs[L->p->n_instrs - 1].depth = (uint8_t)depth;
+    a->comm.n = g.end - g.first;
+    a->comm.share = g.shard_end - g.shard_first;
+    a->comm.element = (int32_t)whole->row_bytes;
+    for (int i = value_tile_at(whole, g.first); i < whole->n_tiles && whole->tiles[i].row0 < g.end; i++)
+        value_new(L, whole, i);
+    arg_read(L, 0, shard, g.shard_first, g.shard_end, DEV);
+    arg_write(L, 1, whole, g.first, g.end, DEV);
+    emit_done(L, 0);
+}
+
+static void reduce_attrs(const struct lowering *L, struct op_attrs *a, struct group g)
+{
+    a->comm.n = g.end - g.first;
+    a->comm.share = g.shard_end - g.shard_first;
+    a->comm.type = (int32_t)L->s.wire;
+    a->comm.element = 4;
+}
+
+/* shard = the sum over all ranks of this rank's part of `whole`. */
+static void reduce_group(struct lowering *L, struct value *shard, struct value *whole, struct group g)
+{
+    value_new(L, shard, value_tile_at(shard, g.shard_first));
+    struct op_attrs *a = emit(L, OP_REDUCE_SCATTER, LANE_WORLD);
+    reduce_attrs(L, a, g);
+    arg_read(L, 0, whole, g.first, g.end, DEV);
+    arg_write(L, 1, shard, g.shard_first, g.shard_end, DEV);
+    emit_done(L, 0);
+}
+
+static void all_reduce_group(struct lowering *L, struct value *v, struct group g)
+{
+    struct op_attrs *a = emit(L, OP_ALL_REDUCE, LANE_WORLD);
+    reduce_attrs(L, a, g);
+    arg_update(L, 0, v, g.first, g.end, DEV);
+    emit_done(L, 0);
+}
+
+/* --- Parameters --- */
+
+/* The group's parameters of all ranks, from shards that are current somewhere. */
+static void gather_parameters(struct lowering *L, int unit, struct value *shard, struct group g)
+{
+    value_bring(L, shard, g.shard_first, g.shard_end, DEV, 2);
+    gather_group(L, &L->units[unit].param, shard, g, 1);
+    if (shard->tiles[0].residency != RES_NONE)
+        value_keep_home(shard, g.shard_first, g.shard_end);
+}
+
+static void group_fetch(struct lowering *L, int unit, struct group g)
+{
+    struct unit_values *u = &L->units[unit];
+    value_open_full(L, &u->param);
+    int tile = value_tile_at(&u->param, g.first);
+    if (L->s.zero == 3 && !value_on_device(&u->param, tile))
+        gather_parameters(L, unit, &u->param_shard, g);
+    for (; L->s.zero < 3 && tile < u->param.n_tiles && u->param.tiles[tile].row0 < g.end; tile++)
+        value_get(L, &u->param, tile);
+}
+
+void unit_fetch(struct lowering *L, int unit)
+{
+    struct unit_values *u = &L->units[unit];
+    char phase = L->phase;
+    int layer = L->layer;
+    L->layer = unit;
+    if ((L->role & ROLE_UPDATE) && !u->updated)
+        unit_update(L, unit);
+    L->phase = phase;
+    for (int k = 0; k < unit_groups(L, unit); k++)
+        group_fetch(L, unit, unit_group(L, unit, k));
+    L->layer = layer;
+}
+
+void unit_drop(struct lowering *L, int unit)
+{
+    struct value *p = &L->units[unit].param;
+    value_close_full(L, p);
+    if (p->n_tiles > 0 && p->tiles[0].residency != RES_DEVICE)
+        value_keep_home(p, 0, p->rows);
+}
+
+/* --- Update --- */
+
+/* Rows of a value that AdamW works on. */
+static int64_t first_row(const struct lowering *L, struct group g)
+{
+    return optim_sharded(L) ? g.shard_first : g.first;
+}
+
+static int64_t end_row(const struct lowering *L, struct group g)
+{
+    return optim_sharded(L) ? g.shard_end : g.end;
+}
+
+/* Where the host updates, layers whose state alone is on the device are updated there. */
+static int is_updated_on_host(const struct lowering *L, int unit)
+{
+    return L->s.update_on_host && (L->s.optim == RES_DEVICE || unit_residency(L, unit, CLASS_OPTIM) != RES_DEVICE);
+}
+
+/* Elements of the model before a unit's. */
+static int64_t elements_before(const struct model *m, int unit)
+{
+    int64_t n = 0;
+    for (int u = 0; u < unit; u++)
+        n += m->units[u].elements;
+    return n;
+}
+
+/* Where the parameters in storage dtype are written anew. */
+static void place_low(struct lowering *L, struct value *low, int64_t a, int64_t b, int at)
+{
+    struct tile *t = &low->tiles[value_tile_at(low, a)];
+    int64_t bytes = (b - a) * low->row_bytes;
+    if (at == DEV && low->full_buffer >= 0)
+        t->place[DEV] = (struct place){low->full_buffer, a * low->row_bytes};
+    else if (at == DEV)
+        t->place[DEV] = (struct place){buffer_new(L, DEV, bytes, CLASS_PARAM), 0};
+    else if (t->residency == RES_HOST)
+        t->place[TIER_HOST] = t->home;
+    else
+        t->place[TIER_HOST] = (struct place){buffer_new(L, TIER_HOST, bytes, CLASS_PARAM), 0};
+}
+
+/* What a sharded update wrote reaches every rank's whole parameters. */
+static void publish_group(struct lowering *L, int unit, struct value *shard, struct group g)
+{
+    struct unit_values *u = &L->units[unit];
+    gather_parameters(L, unit, shard, g);
+    value_put_home(L, &u->param, g.first, g.end, DEV);
+}
+
+/* AdamW of one group where its operands are; the new parameters go home too. */
+static void update_group(struct lowering *L, int unit, struct group g)
+{
+    struct unit_values *u = &L->units[unit];
+    struct value *master = unit_master(L, unit), *grad = L->s.zero == 1 ? &u->grad_shard : &u->grad;
+    struct value *low = L->s.dtype == F32 ? NULL : optim_sharded(L) ? &u->param_shard : &u->param;
+    struct value *all[] = {master, &u->m, &u->v, grad};
+    int on_host = is_updated_on_host(L, unit), at = on_host ? TIER_HOST : DEV;
+    int64_t a = first_row(L, g), b = end_row(L, g), decay = L->m->units[unit].decay_elements;
+    for (int i = 0; i < 4; i++)
+        value_bring(L, all[i], a, b, at, 3);
+    if (low)
+        place_low(L, low, a, b, at);
+    struct op_attrs *attrs = emit(L, OP_ADAMW, on_host ? LANE_HOST : LANE_COMPUTE);
+    attrs->vec.n = b - a;
+    attrs->vec.n_decay = optim_sharded(L) ? (g.end <= decay ? b - a : 0) : max_i64(0, min_i64(g.end, decay) - g.first);
+    attrs->vec.first = elements_before(L->m, unit) + g.first;
+    attrs->vec.share = optim_sharded(L) ? b - a : 0;
+    attrs->vec.low_precision = low != NULL;
+    attrs->vec.moments = (int32_t)L->s.moments;
+    if (on_host)
+        L->p->instrs[L->p->n_instrs - 1].depth = 2;
+    for (int i = 0; i < 3; i++)
+        arg_update(L, i, all[i], a, b, at);
+    arg_read(L, 3, grad, a, b, at);
+    arg_read(L, 4, &L->norm, 0, 1, at);
+    arg_read(L, 5, &L->record, 0, 1, at);
+    if (low)
+        arg_write(L, 6, low, a, b, at);
+    emit_done(L, 0);
+    for (int i = 0; i < 3; i++)
+        value_put_home(L, all[i], a, b, at);
+    if (low && low->tiles[0].residency != RES_NONE)
+        value_put_home(L, low, a, b, at);
+    if (L->s.zero == 1 || L->s.zero == 2)
+        publish_group(L, unit, low ? low : master, g);
+    for (int i = 0; i < 3; i++)
+        if (all[i] != &u->param)
+            value_keep_home(all[i], a, b);
+    value_keep_home(grad, a, b);
+}
+
+void unit_update(struct lowering *L, int unit)
+{
+    struct unit_values *u = &L->units[unit];
+    int groups = unit_trained_groups(L, unit), on_host = is_updated_on_host(L, unit);
+    L->phase = 'u';
+    u->updated = 1;
+    if (groups == 0)
+        return;
+    if (!on_host)
+        value_get(L, &L->norm, 0);
+    if (!on_host || optim_sharded(L))
+        value_open_full(L, &u->param);
+    for (int k = 0; k < groups; k++) {
+        struct group g = unit_group(L, unit, k);
+        update_group(L, unit, g);
+        if ((L->role & ROLE_FORWARD) && on_host) /* at once: the host need not hold the parameters of several */
+            group_fetch(L, unit, g);
+    }
+    if (!(L->role & ROLE_FORWARD))
+        unit_drop(L, unit);
+}
+
+/* --- Gradients --- */
+
+void grads_begin(struct lowering *L, int unit)
+{
+    struct unit_values *u = &L->units[unit];
+    if (L->m->units[unit].trained_elements == 0)
+        return;
+    u->target = (L->role & ROLE_FIRST) && L->s.zero < 2 ? &u->grad : &u->micro;
+    struct value *g = u->target;
+    int at_home = g == &u->grad && g->tiles[0].residency == RES_DEVICE;
+    if (!at_home) {
+        value_reset_full(g);
+        value_open_full(L, g);
+    }
+    for (int i = 0; i < g->n_tiles; i++) {
+        if (at_home)
+            g->tiles[i].place[DEV] = g->tiles[i].home;
+        else
+            value_new(L, g, i);
+        g->tiles[i].fresh = 1;
+    }
+}
+
+static void accumulate(struct lowering *L, struct value *sum, struct value *part, int64_t a, int64_t b)
+{
+    value_bring(L, sum, a, b, DEV, 1);
+    struct op_attrs *attrs = emit(L, OP_ACCUM, LANE_COMPUTE);
+    attrs->vec.n = b - a;
+    arg_update(L, 0, sum, a, b, DEV);
+    arg_read(L, 1, part, a, b, DEV);
+    emit_done(L, 0);
+}
+
+/* The group's gradient of this micro-batch joins the batch's; summed over ranks as early as the sharding asks for it. Returns the
+ * value that holds what the norm and the update are about. */
+static struct value *finish_group(struct lowering *L, struct unit_values *u, struct group g)
+{
+    if (L->s.zero >= 2) {
+        int first = (L->role & ROLE_FIRST) != 0;
+        reduce_group(L, first ? &u->grad : &u->micro_shard, &u->micro, g);
+        if (!first)
+            accumulate(L, &u->grad, &u->micro_shard, g.shard_first, g.shard_end);
+        return &u->grad;
+    }
+    if (u->target == &u->micro)
+        accumulate(L, &u->grad, &u->micro, g.first, g.end);
+    if (!(L->role & ROLE_LAST) || L->s.ranks == 1)
+        return &u->grad;
+    if (L->s.zero == 0) {
+        all_reduce_group(L, &u->grad, g);
+        return &u->grad;
+    }
+    reduce_group(L, &u->grad_shard, &u->grad, g);
+    value_keep_home(&u->grad, g.first, g.end);
+    return &u->grad_shard;
+}
+
+void grads_finish(struct lowering *L, int unit)
+{
+    struct unit_values *u = &L->units[unit];
+    int groups = unit_trained_groups(L, unit);
+    if (groups == 0)
+        return;
+    for (int k = 0; k < groups; k++) {
+        struct group g = unit_group(L, unit, k);
+        struct value *sum = finish_group(L, u, g);
+        int64_t a = sum->sharded ? g.shard_first : g.first, b = sum->sharded ? g.shard_end : g.end;
+        if (L->role & ROLE_LAST) {
+            int64_t row = u->first_sum + k;
+            value_new(L, &L->sums, (int)row);
+            struct op_attrs *attrs = emit(L, OP_SUMSQ, LANE_COMPUTE);
+            attrs->vec.n = b - a;
+            arg_write(L, 0, &L->sums, row, row + 1, DEV);
+            arg_read(L, 1, sum, a, b, DEV);
+            emit_done(L, 0);
+        }
+        value_put_home(L, sum, a, b, DEV);
+        value_keep_home(sum, a, b);
+    }
+    if (u->grad.tiles[0].residency != RES_DEVICE)
+        value_reset_full(&u->grad);
+    if (u->target == &u->micro)
+        value_reset_full(&u->micro);
+}
+
+void lower_norm(struct lowering *L)
+{
+    L->phase = 'i';
+    L->layer = -1;
+    struct value *sums = &L->sums;
+    if (optim_sharded(L)) {
+        sums = &L->all_sums;
+        value_open_full(L, sums);
+        gather_group(L, sums, &L->sums, (struct group){0, sums->rows, 0, L->n_sums}, 0);
+    }
+    value_new(L, &L->norm, 0);
+    struct op_attrs *a = emit(L, OP_CLIP, LANE_COMPUTE);
+    a->vec.n = sums->rows;
+    arg_write(L, 0, &L->norm, 0, 1, DEV);
+    arg_read(L, 1, sums, 0, sums->rows, DEV);
+    arg_read(L, 2, &L->record, 0, 1, DEV);
+    emit_done(L, 0);
+    value_put_home(L, &L->norm, 0, 1, DEV);
+}
+
+void lower_loss_sum(struct lowering *L)
+{
+    if (L->s.ranks > 1) {
+        value_open_full(L, &L->all_loss);
+        gather_group(L, &L->all_loss, &L->loss, (struct group){0, L->all_loss.rows, 0, L->loss.rows}, 0);
+    }
+    struct value *loss = L->s.ranks > 1 ? &L->all_loss : &L->loss;
+    value_put_home(L, loss, 0, loss->rows, DEV);
+}

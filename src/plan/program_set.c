@@ -1,0 +1,186 @@
+/* The program set of one placement. */
+#include "plan/program_set.h"
+
+#include "base/parallel.h"
+#include "base/sys.h"
+#include "plan/schedule/order.h"
+#include "plan/schedule/prefetch.h"
+#include "verify/verify.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Roles of the programs a run needs; 0: not needed. */
+static void program_roles(const struct settings *s, int role[PLAN_PROGRAMS])
+{
+    int first = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
+    memset(role, 0, sizeof(int) * PLAN_PROGRAMS);
+    role[PLAN_STEP] = first;
+    role[PLAN_UPDATE_STEP] = first | ROLE_UPDATE;
+    if (s->grad_accum > 2)
+        role[PLAN_MORE] = ROLE_FORWARD | ROLE_BACKWARD;
+    if (s->grad_accum > 1)
+        role[PLAN_LAST] = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST;
+    role[PLAN_FLUSH] = ROLE_UPDATE;
+    if (s->eval_every > 0)
+        role[PLAN_EVAL] = ROLE_FORWARD;
+}
+
+/* What the programs take of each tier. */
+static void account(struct plan *plan)
+{
+    for (int k = 0; k < PLAN_PROGRAMS; k++) {
+        const struct program *p = plan->programs[k];
+        if (!p)
+            continue;
+        memset(plan->persistent, 0, sizeof plan->persistent);
+        for (int b = 0; b < p->n_persistent; b++)
+            plan->persistent[p->buffers[b].tier][p->buffers[b].class] += round_up(p->buffers[b].bytes, BUFFER_ALIGN);
+        for (int t = 0; t < TIERS; t++) {
+            plan->arena[t] = max_i64(plan->arena[t], p->arena[t]);
+            for (int c = 0; c < CLASSES; c++)
+                plan->peak[t][c] = max_i64(plan->peak[t][c], p->peak[t][c]);
+        }
+    }
+}
+
+static const enum plan_program order_of_planning[PLAN_PROGRAMS] = {PLAN_UPDATE_STEP, PLAN_STEP,  PLAN_MORE,
+                                                                   PLAN_LAST,        PLAN_FLUSH, PLAN_EVAL};
+
+/* One program of the set. */
+struct planning {
+    const struct plan *plan;
+    const struct model *m;
+    enum plan_program which;
+    int role, pace;
+    double slack;
+    struct io_buffers io;
+    struct program *program; /* NULL: not planned */
+};
+
+static enum status plan_one(void *job)
+{
+    struct planning *x = job;
+    return fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, x->slack, FIT_SERIAL, &x->pace, &x->io,
+                       &x->program);
+}
+
+/* Programs planned or verified at the same time: the large ones come in pairs, and each takes memory of its own. */
+enum { AT_ONCE = 2 };
+
+/* What did not fit as a trial mostly does not whole: then the first program is enough to say so. */
+static int programs_at_once(const struct candidate *c)
+{
+    return c->tried && c->excess > 1 ? 1 : AT_ONCE;
+}
+
+static void take_program(struct plan *plan, const struct settings *s, const struct planning *x)
+{
+    struct program *p = plan->programs[x->which] = x->program;
+    plan->io = x->io;
+    if (x->which == PLAN_UPDATE_STEP)
+        plan->pace = x->pace;
+    if (plan->fits)
+        plan->fits = fit_within(p->arena, plan->limit, &plan->misfit);
+    plan->seconds += x->which == PLAN_UPDATE_STEP || x->which == PLAN_LAST ? p->seconds
+                     : x->which == PLAN_MORE                               ? p->seconds * (double)(s->grad_accum - 2)
+                                                                           : 0;
+}
+
+/* So many at once, until some do not fit. */
+static enum status plan_programs(struct plan *plan, const struct model *m, const struct settings *s, double slack, int at_once)
+{
+    int role[PLAN_PROGRAMS];
+    program_roles(s, role);
+    plan->fits = 1;
+    plan->seconds = 0;
+    for (int i = 0; i < PLAN_PROGRAMS && plan->fits; i += at_once) {
+        struct planning x[AT_ONCE];
+        int n = 0;
+        for (int k = i; k < i + at_once; k++) {
+            enum plan_program which = order_of_planning[k];
+            if (role[which])
+                x[n++] = (struct planning){.plan = plan,
+                                           .m = m,
+                                           .which = which,
+                                           .role = role[which],
+                                           .pace = role[which] & ROLE_BACKWARD ? plan->pace : 0,
+                                           .slack = slack};
+        }
+        enum status st = parallel_run(plan_one, x, sizeof *x, n);
+        for (int k = 0; k < n; k++)
+            if (x[k].program)
+                take_program(plan, s, &x[k]);
+        TRY(st);
+    }
+    if (!plan->fits) /* not all were planned */
+        plan->seconds = plan->programs[PLAN_UPDATE_STEP]->seconds * (double)s->grad_accum;
+    return OK;
+}
+
+enum status plan_candidate(const struct model *m, const struct settings *s, const struct candidate *c,
+                           const struct cost_model *cost, const int64_t limit[TIERS], double slack, double *excess,
+                           struct plan **out)
+{
+    struct plan *plan = sys_calloc(1, sizeof *plan);
+    if (!plan)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    plan->strategy = c->strategy;
+    plan->pace = c->pace;
+    plan->cost = *cost;
+    memcpy(plan->limit, limit, sizeof plan->limit);
+    plan->sequences = s->batch > 0 ? s->batch : s->grad_accum;
+    plan->micro_batches = s->grad_accum;
+    plan->tokens = s->seq_len * plan->sequences;
+    enum status st = plan_programs(plan, m, s, slack, programs_at_once(c));
+    account(plan);
+    *excess = search_excess(plan->arena, limit);
+    if (st != OK)
+        plan_destroy(plan);
+    else
+        *out = plan;
+    return st;
+}
+
+enum status plan_as_candidate(const struct plan *plan, struct candidate *out)
+{
+    struct program *p = plan->programs[PLAN_UPDATE_STEP];
+    struct cost_model slow;
+    double seconds;
+    *out = (struct candidate){.strategy = plan->strategy, .tried = 1, .whole = 1, .seconds = plan->seconds};
+    cost_with_links(&plan->cost, FIT_SLOW, &slow);
+    TRY(schedule_simulate(p, &slow, &out->slow));
+    TRY(schedule_simulate(p, &plan->cost, &seconds));
+    out->slow += plan->seconds - seconds;
+    for (int i = 0; i < p->n_instrs; i++)
+        if (p->instrs[i].lane == LANE_WRITE)
+            out->written += p->instrs[i].end - p->instrs[i].start;
+    return OK;
+}
+
+static enum status verify_one(void *job)
+{
+    const struct program *const *p = job;
+    return program_verify(*p);
+}
+
+enum status plan_verify(const struct plan *p)
+{
+    const struct program *x[PLAN_PROGRAMS];
+    int n = 0;
+    for (int i = 0; i < PLAN_PROGRAMS; i++)
+        if (p->programs[order_of_planning[i]])
+            x[n++] = p->programs[order_of_planning[i]];
+    for (int i = 0; i < n; i += AT_ONCE)
+        TRY(parallel_run(verify_one, &x[i], sizeof *x, n - i < AT_ONCE ? n - i : AT_ONCE));
+    return OK;
+}
+
+void plan_destroy(struct plan *p)
+{
+    if (!p)
+        return;
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        program_destroy(p->programs[k]);
+    free(p);
+}

@@ -1,0 +1,37 @@
+/* What a plan's decisions are worth: each changed alone, all others as they are. */
+#ifndef LTRAIN_PLAN_REPORT_EXPLAIN_H
+#define LTRAIN_PLAN_REPORT_EXPLAIN_H
+
+#include "plan/report/figures.h"
+
+enum { EXPLAIN_DECISIONS = 14, EXPLAIN_ALTERNATIVES = 4 };
+
+struct alternative {
+    char say[64];
+    double seconds;       /* of a step */
+    int64_t bytes[TIERS]; /* needed */
+    int fits;
+};
+
+struct decision {
+    const char *what;
+    char chosen[128];
+    char note[96]; /* what it costs as it is; may be empty */
+    int given;     /* by the settings */
+    int n;
+    struct alternative by_cost[EXPLAIN_ALTERNATIVES]; /* those that fit by time, then the others as they were tried */
+};
+
+struct explanation {
+    double seconds; /* of the plan's step, reckoned as those of the alternatives are */
+    int n;
+    struct decision decision[EXPLAIN_DECISIONS];
+};
+
+/* Tries every alternative as the search does (search_price). ERR_NOMEM. */
+enum status explain_make(const struct plan *p, const struct model *m, const struct settings *s, struct explanation *out);
+
+/* A paragraph each. */
+void explain_print(const struct plan *p, const struct explanation *e, FILE *f);
+
+#endif

@@ -1,0 +1,300 @@
+/* The plan as JSON. Names are stable: programs read them. docs/plan-json.md says what they are. */
+#include "plan/report/json.h"
+
+#include "machine/hardware.h"
+
+#include "plan/report/advise.h"
+#include "plan/report/figures.h"
+#include "plan/report/text.h"
+#include "program/digest.h"
+#include "program/drives.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+static void put(json_t *o, const char *key, double x)
+{
+    json_object_set_new(o, key, isfinite(x) ? json_real(x) : json_null());
+}
+
+static void put_int(json_t *o, const char *key, int64_t x)
+{
+    json_object_set_new(o, key, json_integer(x));
+}
+
+static void put_text(json_t *o, const char *key, const char *text)
+{
+    json_object_set_new(o, key, json_string(text));
+}
+
+/* A limit that does not exist is null. */
+static json_t *by_tier(const int64_t bytes[TIERS])
+{
+    json_t *o = json_object();
+    for (int t = 0; t < TIERS; t++)
+        json_object_set_new(o, tier_name((enum tier)t), bytes[t] == INT64_MAX ? json_null() : json_integer(bytes[t]));
+    return o;
+}
+
+/* What the costs are reckoned with: the machine that the settings name, else this one, whose memory is in the limits. */
+static json_t *machine_json(const struct settings *s)
+{
+    struct hardware assumed;
+    const struct hardware *h = s->hardware;
+    if (!h) {
+        hardware_assumed(&assumed);
+        h = &assumed;
+    }
+    json_t *o = json_object(), *rates = json_object();
+    put_text(o, "name", h->name);
+    json_object_set_new(o, "here", json_boolean(!s->machine));
+    put_int(o, "nodes", h->nodes);
+    put_int(o, "devices_per_node", h->devices);
+    put(o, "peak_flops_per_device", h->peak_flops[s->dtype]);
+    put(rates, "h2d", h->h2d);
+    put(rates, "d2h", h->d2h);
+    put(rates, "inside", h->inside);
+    put(rates, "across", h->across);
+    put(rates, "host_memory", h->host_memory);
+    put(rates, "read", h->read);
+    put(rates, "write", h->write);
+    put(rates, "both", h->both);
+    json_object_set_new(o, "bytes_per_second", rates);
+    if (!s->machine)
+        return o;
+    put_int(o, "device_bytes", h->device_mem);
+    put_int(o, "host_bytes_per_node", h->host_mem);
+    put_int(o, "nvme_bytes_per_node", h->nvme_mem);
+    put_int(o, "drives_per_node", h->nvme_mem > 0 ? h->drives : 0);
+    json_object_set_new(o, "host_assumed", json_boolean(h->host_assumed));
+    json_object_set_new(o, "drives_assumed", json_boolean(h->drives_assumed));
+    return o;
+}
+
+static json_t *model_json(const struct model *m)
+{
+    json_t *o = json_object();
+    put_text(o, "name", m->config.name);
+    put_int(o, "parameters", m->total_params);
+    put_int(o, "matrix_parameters", m->matrix_params);
+    put_int(o, "layers", m->config.layers);
+    return o;
+}
+
+static json_t *strategy_json(const struct strategy *s)
+{
+    static const char *const residency[] = {"none", "cpu", "nvme", "recompute"};
+    json_t *o = json_object();
+    put_int(o, "ranks", s->ranks);
+    put_int(o, "dp", s->dp);
+    put_int(o, "ulysses", s->ulysses);
+    put_int(o, "ring", s->ring);
+    put_int(o, "zero", s->zero);
+    put_text(o, "dtype", dtype_name(s->dtype));
+    put_text(o, "params", residency[s->params]);
+    put_text(o, "grads", residency[s->grads]);
+    put_text(o, "optim", residency[s->optim]);
+    put_text(o, "acts", residency[s->acts]);
+    put_text(o, "passing", residency[s->passing]);
+    if (s->nearer > 0) {
+        put_text(o, "nearer", class_name(s->nearer_class));
+        put_int(o, "nearer_layers", s->nearer);
+        put_text(o, "nearer_tier", tier_name((enum tier)s->nearer_at));
+    }
+    put_int(o, "input_every", s->input_every);
+    put_int(o, "device_layers", s->device_layers);
+    put_int(o, "device_chunks", s->device_chunks);
+    put_int(o, "kept_chunks", s->kept_chunks);
+    put_int(o, "chunks", ceil_div(s->rows, s->row_chunk));
+    put_text(o, "update", strategy_updates_on_both(s) ? "both" : s->update_on_host ? "host" : "device");
+    put_int(o, "write_depth", s->write_depth > 0 ? s->write_depth : DRIVE_DEPTH); /* blocks in flight beside reads */
+    put_int(o, "rows", s->row_chunk);
+    put_int(o, "heads", s->head_tile);
+    put_int(o, "loss", s->loss_tile);
+    put_int(o, "group", s->group);
+    return o;
+}
+
+static json_t *step_json(const struct plan *p, const struct report *r)
+{
+    json_t *o = json_object();
+    put_int(o, "sequences", p->sequences);
+    put_int(o, "tokens", p->tokens);
+    put(o, "seconds", p->seconds);
+    put(o, "tokens_per_second", r->tokens_per_second);
+    put(o, "tokens_per_second_per_rank", r->tokens_per_second / p->strategy.ranks);
+    put(o, "model_flops", r->model_flops);
+    put(o, "mfu", r->mfu);
+    put(o, "hardware_flops", r->hardware_flops * p->strategy.ranks);
+    put(o, "compute_seconds", r->lane[LANE_COMPUTE].busy);
+    put(o, "gemm_seconds", r->compute[KIND_GEMM]);
+    put(o, "attention_seconds", r->compute[KIND_ATTENTION]);
+    put(o, "elementwise_seconds", r->compute[KIND_ELEMENTWISE]);
+    put_int(o, "saved_activation_bytes", r->saved);
+    put(o, "recomputed_seconds", r->recomputed);
+    put(o, "exposed_seconds", fmax(0, p->seconds - r->lane[LANE_COMPUTE].busy));
+    put(o, "hidden", r->hidden);
+    put(o, "nvme_written_bytes_all_ranks", (double)r->lane[LANE_WRITE].bytes * p->strategy.ranks);
+    put(o, "nvme_written_bytes_per_day_all_ranks", r->written_per_day);
+    return o;
+}
+
+static json_t *classes_json(const struct plan *p, const struct report *r)
+{
+    json_t *all = json_object();
+    for (int c = 0; c < CLASSES; c++) {
+        json_t *o = json_object();
+        int64_t peak[TIERS];
+        for (int t = 0; t < TIERS; t++)
+            peak[t] = p->peak[t][c];
+        json_object_set_new(o, "peak", by_tier(peak));
+        put_int(o, "moved", r->moved[c]);
+        put(o, "exposed_seconds", r->exposed[c]);
+        json_object_set_new(all, class_name((enum tensor_class)c), o);
+    }
+    return all;
+}
+
+static json_t *lanes_json(const struct plan *p, const struct report *r)
+{
+    json_t *all = json_object();
+    for (int l = 0; l < LANES; l++) {
+        json_t *o = json_object(), *waited = json_object();
+        if (r->lane[l].instrs == 0) {
+            json_decref(o);
+            json_decref(waited);
+            continue;
+        }
+        put_int(o, "instructions", r->lane[l].instrs);
+        put_int(o, "bytes", r->lane[l].bytes);
+        if (l != LANE_COMPUTE && l != LANE_HOST)
+            put(o, "bytes_per_second", p->cost.lane_bytes[l]);
+        put(o, "busy_seconds", r->lane[l].busy);
+        put(o, "exposed_seconds", r->lane[l].exposed);
+        for (int c = 0; c < CLASSES; c++)
+            if (r->waited[l][c] > 0)
+                put(waited, class_name((enum tensor_class)c), r->waited[l][c]);
+        json_object_set_new(o, "exposed_seconds_by_class", waited);
+        json_object_set_new(all, lane_name((enum lane)l), o);
+    }
+    return all;
+}
+
+static json_t *programs_json(const struct plan *p)
+{
+    json_t *all = json_array();
+    int64_t count[PLAN_PROGRAMS];
+    report_counts(p, count);
+    for (int k = 0; k < PLAN_PROGRAMS; k++) {
+        const struct program *program = p->programs[k];
+        if (!program)
+            continue;
+        json_t *o = json_object();
+        char digest[17];
+        snprintf(digest, sizeof digest, "%016llx", (unsigned long long)program_digest(program));
+        put_text(o, "name", program->name);
+        put_text(o, "digest", digest);
+        put_int(o, "per_step", count[k]);
+        put_int(o, "instructions", program->n_instrs);
+        put_int(o, "buffers", program->n_buffers);
+        put(o, "seconds", program->seconds);
+        json_object_set_new(o, "arena", by_tier(program->arena));
+        json_object_set_new(o, "lower_bound", by_tier(program->lower_bound));
+        json_array_append_new(all, o);
+    }
+    return all;
+}
+
+static json_t *changes_json(const struct changes *c)
+{
+    json_t *all = json_array();
+    for (int i = 0; c && i < c->n; i++) {
+        const struct change *x = &c->by_cost[i];
+        json_t *o = json_object();
+        put_text(o, "flags", x->say);
+        json_object_set_new(o, "exact", json_boolean(x->exact));
+        put(o, "seconds", x->seconds);
+        put(o, "tokens_per_second", x->per_second);
+        json_object_set_new(o, "peak", by_tier(x->arena));
+        put_text(o, "settings", x->strategy);
+        json_array_append_new(all, o);
+    }
+    return all;
+}
+
+static json_t *decisions_json(const struct explanation *e)
+{
+    json_t *all = json_array();
+    for (int i = 0; i < e->n; i++) {
+        const struct decision *d = &e->decision[i];
+        json_t *o = json_object(), *others = json_array();
+        put_text(o, "what", d->what);
+        put_text(o, "chosen", d->chosen);
+        json_object_set_new(o, "given", json_boolean(d->given));
+        put_text(o, "note", d->note);
+        for (int k = 0; k < d->n; k++) {
+            const struct alternative *a = &d->by_cost[k];
+            json_t *other = json_object();
+            put_text(other, "choice", a->say);
+            json_object_set_new(other, "fits", json_boolean(a->fits));
+            put(other, "seconds", a->seconds);
+            put(other, "slower", a->seconds / e->seconds - 1);
+            json_object_set_new(other, "peak", by_tier(a->bytes));
+            json_array_append_new(others, other);
+        }
+        json_object_set_new(o, "alternatives", others);
+        json_array_append_new(all, o);
+    }
+    return all;
+}
+
+static json_t *longest_json(const struct plan *p)
+{
+    const struct longest *l = &p->longest;
+    char flags[96];
+    json_t *o = json_object();
+    plan_longest_flags(p, flags);
+    put_text(o, "flags", flags[0] ? flags + 1 : ""); /* to be given with the length */
+    json_object_set_new(o, "tokens", p->fits ? json_integer(p->tokens / p->sequences) : json_null());
+    put_int(o, "step", l->step);
+    json_object_set_new(o, "longer", l->longer > 0 ? json_integer(l->longer) : json_null());
+    if (l->longer > 0) {
+        put_text(o, "longer_misfit", tier_name(l->tier));
+        put_int(o, "longer_bytes", l->bytes);
+    }
+    return o;
+}
+
+enum status plan_write_json(const struct plan *p, const struct model *m, const struct settings *s, const struct changes *c,
+                            const struct explanation *e, FILE *f)
+{
+    struct report r;
+    TRY(report_make(p, m, &r));
+    json_t *o = json_object();
+    json_object_set_new(o, "fits", json_boolean(p->fits));
+    json_object_set_new(o, "misfit", p->fits ? json_null() : json_string(tier_name(p->misfit)));
+    json_object_set_new(o, "model", model_json(m));
+    put_int(o, "seq_len", p->tokens / p->sequences);
+    put_text(o, "figures_from", p->cost.source);
+    json_object_set_new(o, "machine", machine_json(s));
+    json_object_set_new(o, "strategy", strategy_json(&p->strategy));
+    json_object_set_new(o, "finer_tiles", json_boolean(p->finer)); /* than those of model and length */
+    json_object_set_new(o, "step", step_json(p, &r));
+    json_object_set_new(o, "peak", by_tier(p->arena));
+    json_object_set_new(o, "limit", by_tier(p->limit));
+    json_object_set_new(o, "lower_bound", by_tier(r.lower_bound));
+    json_object_set_new(o, "serial_bound", by_tier(r.serial_bound));
+    json_object_set_new(o, "classes", classes_json(p, &r));
+    json_object_set_new(o, "lanes", lanes_json(p, &r));
+    json_object_set_new(o, "programs", programs_json(p));
+    json_object_set_new(o, "changes", changes_json(c));
+    if (p->longest.step > 0)
+        json_object_set_new(o, "max_seq", longest_json(p));
+    if (e)
+        json_object_set_new(o, "decisions", decisions_json(e));
+    int failed = json_dumpf(o, f, JSON_INDENT(1)) != 0 || fputc('\n', f) == EOF;
+    json_decref(o);
+    return failed ? status_fail(ERR_IO, "cannot write the plan as JSON: %s", strerror(errno)) : OK;
+}

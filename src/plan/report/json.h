@@ -1,0 +1,12 @@
+/* A plan as JSON. */
+#ifndef LTRAIN_PLAN_REPORT_JSON_H
+#define LTRAIN_PLAN_REPORT_JSON_H
+
+#include "plan/report/advise.h"
+
+/* The plan as JSON, for `ltrain plan --json` and a run's plan.json: everything that the table says (docs/plan-json.md). s: of the
+ * plan; c: NULL, or what could be changed; e: NULL, or the decisions. ERR_IO, ERR_NOMEM. */
+enum status plan_write_json(const struct plan *p, const struct model *m, const struct settings *s, const struct changes *c,
+                            const struct explanation *e, FILE *f);
+
+#endif

@@ -1,0 +1,345 @@
+/* What the settings could be changed to. */
+#include "plan/report/proposals.h"
+
+#include "base/units.h"
+#include "plan/lower/mesh.h"
+#include "plan/report/advise.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+__attribute__((format(printf, 2, 3))) static void say(struct trial *t, const char *format, ...)
+{
+    va_list args;
+    size_t n = strlen(t->change.say);
+    va_start(args, format);
+    if (n > 0)
+        n += (size_t)snprintf(t->change.say + n, sizeof t->change.say - n, " ");
+    vsnprintf(t->change.say + n, sizeof t->change.say - n, format, args);
+    va_end(args);
+}
+
+/* --- What is there, used otherwise. --- */
+
+static int free_offload(struct trial *t)
+{
+    struct settings *s = &t->s;
+    if (s->params == OFFLOAD_AUTO && s->grads == OFFLOAD_AUTO && s->optim == OFFLOAD_AUTO && s->acts == OFFLOAD_AUTO &&
+        s->passing == OFFLOAD_AUTO)
+        return 0;
+    s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
+    say(t, "--offload auto");
+    return 1;
+}
+
+static int free_alpha(struct trial *t)
+{
+    if (t->s.alpha < 0)
+        return 0;
+    t->s.alpha = AUTO;
+    say(t, "--alpha auto");
+    return 1;
+}
+
+static int free_prefetch(struct trial *t)
+{
+    if (t->s.prefetch < 0)
+        return 0;
+    t->s.prefetch = AUTO;
+    say(t, "--prefetch auto");
+    return 1;
+}
+
+static int free_update(struct trial *t)
+{
+    if (t->s.update == UPDATE_AUTO)
+        return 0;
+    t->s.update = UPDATE_AUTO;
+    say(t, "--update auto");
+    return 1;
+}
+
+static int free_inputs(struct trial *t)
+{
+    if (t->s.keep_inputs < 0)
+        return 0;
+    t->s.keep_inputs = AUTO;
+    say(t, "--keep-inputs auto");
+    return 1;
+}
+
+static int (*const freed[])(struct trial *) = {free_offload, free_alpha, free_prefetch, free_update, free_inputs};
+enum { FREED = sizeof freed / sizeof *freed };
+
+/* The i-th of what the settings fix left to the planner; i = FREED: all of it. Returns how much that is. */
+static int free_placement(const struct seeker *x, struct trial *t, int64_t i)
+{
+    int n = 0;
+    (void)x;
+    if (i < FREED)
+        return freed[i](t);
+    for (i = 0; i < FREED; i++)
+        n += freed[i](t);
+    return n;
+}
+
+/* Only where the settings say how many are kept: else the planner has looked. */
+static int keep_fewer_inputs(const struct seeker *x, struct trial *t, int64_t every)
+{
+    if (t->s.keep_inputs < 0 || t->s.keep_inputs >= every || every >= x->m->config.layers || (x->p->fits && !proposals_waits(x)))
+        return 0;
+    t->s.keep_inputs = every;
+    say(t, "--keep-inputs %lld", (long long)every);
+    return 1;
+}
+
+static int free_tiles(const struct seeker *x, struct trial *t, int64_t arg)
+{
+    (void)x, (void)arg;
+    if (t->s.row_chunk <= 0 && t->s.head_tile <= 0 && t->s.loss_tile <= 0 && t->s.group <= 0)
+        return 0;
+    free_placement(x, t, FREED);
+    t->s.row_chunk = t->s.head_tile = t->s.loss_tile = t->s.group = AUTO;
+    say(t, "--tiles auto");
+    return 1;
+}
+
+/* With all that is fixed left to the planner, or as it is. */
+static int store_bf16(const struct seeker *x, struct trial *t, int64_t freely)
+{
+    if (t->s.dtype == BF16 || (freely && free_placement(x, t, FREED) == 0))
+        return 0;
+    t->s.dtype = BF16;
+    say(t, "--dtype bf16");
+    return 1;
+}
+
+/* --- More of something --- */
+
+const char *const changes_flag[TIERS] = {"--device-mem", "--host-mem", "--nvme-max"};
+
+const char *changes_flag_given(const struct settings *s, enum tier t)
+{
+    return t == TIER_NVME && s->nvme_drives == 0 ? "--nvme none" : changes_flag[t];
+}
+
+int changes_free_decides(const struct plan *p, const struct settings *s)
+{
+    return !s->machine && s->nvme_max > p->limit[TIER_NVME];
+}
+
+/* So many times a tier's budget; of a machine that is not here, for each of its ranks. */
+static int more_memory(struct trial *t, enum tier tier, int64_t times)
+{
+    char text[32];
+    int64_t *const given[] = {&t->s.device_mem, &t->s.host_mem, &t->s.nvme_max}, whole = *given[tier], more;
+    if (t->s.machine)
+        whole = tier == TIER_DEVICE ? t->hardware.device_mem : tier == TIER_HOST ? t->hardware.host_mem : t->hardware.nvme_mem;
+    if (whole <= 0 || whole > INT64_MAX / times || t->limit[tier] > INT64_MAX / times)
+        return 0;
+    if (units_parse_bytes("", units_format_short(times * whole, text), &more) != OK) /* what is typed is what is tried */
+        return 0;
+    *given[tier] = more;
+    t->limit[tier] = (int64_t)((double)more / (double)whole * (double)t->limit[tier]);
+    t->change.gives_more = GIVES_MEMORY;
+    say(t, "%s %s", changes_flag[tier], text);
+    return 1;
+}
+
+static int waits_for_drives(const struct seeker *x)
+{
+    return x->report.lane[LANE_READ].exposed + x->report.lane[LANE_WRITE].exposed > CHANGES_HELP * x->p->seconds;
+}
+
+int proposals_computes_twice(const struct seeker *x)
+{
+    return x->report.recomputed > CHANGES_HELP * x->p->seconds;
+}
+
+int proposals_waits(const struct seeker *x)
+{
+    return x->p->seconds - x->report.lane[LANE_COMPUTE].busy > CHANGES_HELP * x->p->seconds;
+}
+
+int proposals_computes_faster_in_bf16(const struct seeker *x)
+{
+    const struct hardware *h = x->s->hardware;
+    return x->s->dtype == F32 && h && h->peak_flops[BF16] >= HARDWARE_BF16_PAYS * h->peak_flops[F32];
+}
+
+static int more_host(const struct seeker *x, struct trial *t, int64_t times)
+{
+    int helps = !x->p->fits || waits_for_drives(x) || proposals_computes_twice(x);
+    return helps && more_memory(t, TIER_HOST, times);
+}
+
+/* A device that is bought has the memory that it has, unless the settings have it otherwise. */
+static int more_device(const struct seeker *x, struct trial *t, int64_t times)
+{
+    struct hardware *h = &t->hardware;
+    int helps = x->p->fits ? proposals_waits(x) || proposals_computes_twice(x) : x->p->misfit == TIER_DEVICE;
+    if (!helps || t->s.device_mem <= 0)
+        return 0;
+    if (!t->s.machine)
+        return more_memory(t, TIER_DEVICE, times);
+    if (times > 2 || h->device_holds <= h->device_mem) /* all of it is looked at once */
+        return 0;
+    t->limit[TIER_DEVICE] = (int64_t)((double)h->device_holds / (double)h->device_mem * (double)t->limit[TIER_DEVICE]);
+    h->device_mem = h->device_holds;
+    t->s.device_mem = AUTO;
+    t->change.gives_more = GIVES_MEMORY;
+    say(t, "%s auto", changes_flag[TIER_DEVICE]);
+    return 1;
+}
+
+/* So many drives of the kind there is; what is typed is what is tried. */
+static void set_drives(struct trial *t, int drives)
+{
+    char rate[32];
+    snprintf(rate, sizeof rate, "%.3g", t->hardware.read / t->hardware.drives * 1e-9);
+    t->s.nvme_drives = drives;
+    t->s.nvme_gbps = strtod(rate, NULL);
+    hardware_set_drives(&t->hardware, drives, t->s.nvme_gbps);
+    say(t, "--nvme %dx%sGB/s", drives, rate);
+}
+
+/* All that the drives hold, where --nvme-max gives less of it or none, or --nvme none. */
+static int whole_drives(const struct seeker *x, struct trial *t, int64_t arg)
+{
+    struct hardware *h = &t->hardware;
+    int helps = !x->p->fits || proposals_waits(x) || proposals_computes_twice(x);
+    int64_t limit[TIERS];
+    (void)arg;
+    if (!helps || !t->s.machine || h->drives == 0 || h->drives_hold <= h->nvme_mem)
+        return 0;
+    h->nvme_mem = h->drives_hold;
+    t->s.nvme_max = AUTO;
+    hardware_limits(h, x->p->strategy.ranks, limit);
+    t->limit[TIER_NVME] = limit[TIER_NVME];
+    t->change.gives_more = GIVES_MEMORY;
+    if (x->s->nvme_drives == 0) /* a budget of theirs follows from that */
+        set_drives(t, h->drives);
+    else
+        say(t, "%s auto", changes_flag[TIER_NVME]);
+    return 1;
+}
+
+static int more_drives(const struct seeker *x, struct trial *t, int64_t times)
+{
+    int helps = !x->p->fits || waits_for_drives(x);
+    if (!helps || !t->s.machine || t->hardware.drives == 0)
+        return helps && x->p->misfit == TIER_NVME && !changes_free_decides(x->p, x->s) && more_memory(t, TIER_NVME, times);
+    if (t->hardware.nvme_mem == 0)
+        return 0;
+    t->hardware.drives_hold *= times;
+    if (t->s.nvme_max < 0) {
+        t->hardware.nvme_mem *= times;
+        t->limit[TIER_NVME] *= times;
+    }
+    t->change.gives_more = GIVES_MEMORY;
+    set_drives(t, (int)times * t->hardware.drives);
+    return 1;
+}
+
+static int mesh_is_given(const struct seeker *x)
+{
+    return x->p->strategy.ranks > 1 && x->s->together == 0;
+}
+
+/* The mesh that so many ranks would have if none were given, but for side by side sequences. */
+static int free_mesh(const struct seeker *x, struct trial *t, int ranks)
+{
+    t->s.dp = x->s->dp > 1 ? x->s->dp : AUTO;
+    t->s.ulysses = t->s.ring = AUTO;
+    return plan_mesh(x->m, &t->s, ranks, t->hardware.devices) == OK; /* the model's heads may not divide so */
+}
+
+/* Devices that a mesh leaves idle. */
+static int all_devices(const struct seeker *x, struct trial *t, int64_t arg)
+{
+    const struct hardware *h = &t->hardware;
+    int ranks = h->nodes * h->devices;
+    (void)arg;
+    if (!t->s.machine || h->cpu || !mesh_is_given(x) || x->p->strategy.ranks >= ranks || !free_mesh(x, t, ranks))
+        return 0;
+    hardware_limits(h, ranks, t->limit);
+    say(t, "--mesh dp=%d,ulysses=%d,ring=%d", t->s.dp, t->s.ulysses, t->s.ring);
+    return 1;
+}
+
+/* More devices, as more nodes of the kind there is: a mesh that is given would not use them. */
+static int more_devices(const struct seeker *x, struct trial *t, int64_t times)
+{
+    struct hardware *h = &t->hardware;
+    char name[80];
+    if (!t->s.machine || h->cpu || mesh_is_given(x) || (x->p->fits && !proposals_waits(x) && !proposals_computes_twice(x)))
+        return 0;
+    snprintf(name, sizeof name, "%dx%s", (int)times * h->nodes * h->devices, h->name);
+    if (!hardware_is_preset(t->s.machine) || !hardware_is_preset(name) || hardware_preset(name, h) != OK)
+        return 0;                /* of a machine of one's own there is no such name */
+    hardware_override(h, &t->s); /* what is typed is what is tried: a data sheet's host has memory for each device */
+    int ranks = (int)times * x->p->strategy.ranks;
+    if (!free_mesh(x, t, ranks))
+        return 0;
+    hardware_limits(h, ranks, t->limit);
+    t->change.gives_more = GIVES_DEVICES;
+    say(t, "--machine %s", name);
+    return 1;
+}
+
+/* --- A shorter sequence --- */
+
+static int shorter(const struct seeker *x, struct trial *t, int64_t tokens)
+{
+    free_placement(x, t, FREED);
+    t->s.seq_len = tokens;
+    t->change.shortens = 1;
+    say(t, tokens % 1024 ? "--seq-len %lld" : "--seq-len %lldk", (long long)(tokens % 1024 ? tokens : tokens / 1024));
+    return 1;
+}
+
+/* For a plan that does not fit those at no price come first: the next stage is looked at if none of the one before helps, more of
+ * something in any case. Of a plan that fits, all are. */
+const struct proposal proposals[] = {
+    {free_placement, 0, PROPOSAL_PLACEMENT, PROPOSAL_FREES},
+    {free_placement, 1, PROPOSAL_PLACEMENT, PROPOSAL_FREES},
+    {free_placement, 2, PROPOSAL_PLACEMENT, PROPOSAL_FREES},
+    {free_placement, 3, PROPOSAL_PLACEMENT, PROPOSAL_FREES},
+    {free_placement, 4, PROPOSAL_PLACEMENT, PROPOSAL_FREES},
+    {free_placement, FREED, PROPOSAL_PLACEMENT, PROPOSAL_FREES_ALL},
+    {keep_fewer_inputs, 2, PROPOSAL_PLACEMENT, PROPOSAL_OTHER},
+    {keep_fewer_inputs, 4, PROPOSAL_PLACEMENT, PROPOSAL_TIMES},
+    {keep_fewer_inputs, 8, PROPOSAL_PLACEMENT, PROPOSAL_TIMES},
+    {store_bf16, 0, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
+    {store_bf16, 1, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
+    {free_tiles, 0, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
+    {all_devices, 0, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
+    {whole_drives, 0, PROPOSAL_MORE, PROPOSAL_OTHER},
+    {more_drives, 2, PROPOSAL_MORE, PROPOSAL_OTHER},
+    {more_drives, 4, PROPOSAL_MORE, PROPOSAL_TIMES},
+    {more_host, 2, PROPOSAL_MORE, PROPOSAL_OTHER},
+    {more_host, 4, PROPOSAL_MORE, PROPOSAL_TIMES},
+    {more_device, 2, PROPOSAL_MORE, PROPOSAL_OTHER},
+    {more_device, 4, PROPOSAL_MORE, PROPOSAL_TIMES},
+    {more_devices, 2, PROPOSAL_MORE, PROPOSAL_OTHER},
+    {more_devices, 4, PROPOSAL_MORE, PROPOSAL_TIMES},
+    {shorter, 0, PROPOSAL_LENGTH, PROPOSAL_OTHER},
+};
+const int proposals_n = sizeof proposals / sizeof *proposals;
+_Static_assert(FREED == 5 && sizeof proposals / sizeof *proposals <= (size_t)CHANGES_MAX, "each is there, and kept once at most");
+
+int proposal_start(const struct seeker *x, int proposal, int64_t tokens, struct trial *t)
+{
+    t->s = *x->s;
+    memcpy(t->limit, x->p->limit, sizeof t->limit);
+    memset(&t->change, 0, sizeof t->change);
+    t->change.proposal = proposal;
+    t->change.tokens = tokens;
+    if (x->s->hardware) {
+        t->hardware = *x->s->hardware;
+        t->s.hardware = &t->hardware;
+    }
+    return proposals[proposal].apply(x, t, proposals[proposal].stage == PROPOSAL_LENGTH ? tokens : proposals[proposal].arg) > 0;
+}

@@ -1,0 +1,424 @@
+/* The table of `ltrain plan`, for people. */
+#include "plan/report/text.h"
+
+#include "base/prose.h"
+#include "base/units.h"
+#include "machine/hardware.h"
+#include "plan/report/advise.h"
+#include "plan/report/figures.h"
+#include "program/drives.h"
+
+#include <math.h>
+#include <string.h>
+
+#define DAY 86400.0
+
+static const char *residency_name(enum residency r)
+{
+    static const char *const names[] = {"none", "cpu", "nvme", "recompute"};
+    return names[r];
+}
+
+static int uses_drives(const struct strategy *s)
+{
+    return s->params == RES_NVME || s->grads == RES_NVME || s->optim == RES_NVME || s->acts == RES_NVME;
+}
+
+void strategy_describe(const struct strategy *s, char *buf, int size)
+{
+    char inputs[32] = "", split[48] = "", passing[64] = "", writes[32] = "", nearer[64] = "";
+    long long chunks = ceil_div(s->rows, s->row_chunk);
+    if (s->device_chunks > 0)
+        snprintf(split, sizeof split, " (%d of %lld chunks on the device)", s->device_chunks, chunks);
+    if (s->nearer > 0)
+        snprintf(nearer, sizeof nearer, " (%s of %d layer%s on the %s)", class_name(s->nearer_class), s->nearer,
+                 s->nearer > 1 ? "s" : "", tier_name((enum tier)s->nearer_at));
+    if (s->passing != s->acts)
+        snprintf(passing, sizeof passing, " (what layers pass on stays on the %s)", tier_name((enum tier)s->passing));
+    if (s->input_every > 1)
+        snprintf(inputs, sizeof inputs, "  inputs 1/%d", s->input_every);
+    if (s->write_depth > 0 && uses_drives(s))
+        snprintf(writes, sizeof writes, "  writes %d/%d", s->write_depth, DRIVE_DEPTH);
+    snprintf(buf, (size_t)size,
+             "params=%s,grads=%s,optim=%s,acts=%s%s%s%s  alpha %d/%lld%s  update on %s%s  tiles rows=%lld,heads=%d,loss=%lld",
+             residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), split,
+             nearer, passing, s->kept_chunks, chunks, inputs,
+             strategy_updates_on_both(s) ? "both"
+             : s->update_on_host         ? "host"
+                                         : "device",
+             writes, (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
+}
+
+void plan_describe(const struct plan *p, char *buf, int size)
+{
+    char text[PLAN_TEXT], why[128] = "";
+    const struct usual_grid *u = &p->usual;
+    strategy_describe(&p->strategy, text, sizeof text);
+    if (p->finer)
+        snprintf(why, sizeof why, " (to fit: nothing does with the default tiles)");
+    else if (u->head_tile > 0 && isinf(u->slower))
+        snprintf(why, sizeof why, " (for speed: it does not fit with rows=%lld,heads=%d,loss=%lld)", (long long)u->row_chunk,
+                 u->head_tile, (long long)u->loss_tile);
+    else if (u->head_tile > 0)
+        snprintf(why, sizeof why, " (for speed: rows=%lld,heads=%d,loss=%lld take %.*f%% longer)", (long long)u->row_chunk,
+                 u->head_tile, (long long)u->loss_tile, u->slower < 0.01, 100 * u->slower);
+    snprintf(buf, (size_t)size, "%s%s", text, why);
+}
+
+/* Three digits and a prefix that a unit can follow: "0.0123 ", "4.7 k", "126 G". */
+static const char *scaled(double x, char buf[32])
+{
+    static const char *const prefix[] = {"", "k", "M", "G", "T", "P", "E"};
+    int i = 0;
+    for (; x >= 999.5 && i < 6; i++)
+        x /= 1000;
+    snprintf(buf, 32, "%.3g %s", x, prefix[i]);
+    return buf;
+}
+
+const char *report_time_unit(double seconds, double *unit)
+{
+    static const struct {
+        double from, seconds;
+        const char *name;
+    } units[] = {{999.5 * DAY, 365 * DAY, "years"},
+                 {47.95 * 3600, DAY, "days"},
+                 {99.5 * 60, 3600, "h"},
+                 {999.5, 60, "min"},
+                 {0.00995, 1, "s"},
+                 {0.00995e-3, 1e-3, "ms"},
+                 {0.00995e-6, 1e-6, "us"},
+                 {-INFINITY, 1e-9, "ns"}};
+    int i = 0;
+    while (seconds < units[i].from)
+        i++;
+    *unit = units[i].seconds;
+    return units[i].name;
+}
+
+const char *report_duration(double seconds, char buf[32])
+{
+    double unit = 1;
+    const char *name = seconds > 0 ? report_time_unit(seconds, &unit) : "s";
+    snprintf(buf, 32, seconds / unit < 999.5 ? "%.3g %s" : "%.0f %s", seconds / unit, name);
+    return buf;
+}
+
+const char *report_compared(double faster, double least, char buf[32])
+{
+    int slower = faster < 1;
+    double times = slower ? 1 / faster : faster;
+    if (times < 1 + least)
+        snprintf(buf, 32, "as fast");
+    else if (times < 2)
+        snprintf(buf, 32, "%.*f%% %s", least < 0.001, 100 * (times - 1), slower ? "slower" : "faster");
+    else
+        snprintf(buf, 32, slower ? "takes %.*f times as long" : "%.*f times as fast", times < 10, times);
+    return buf;
+}
+
+static void bytes_cell(FILE *f, int64_t bytes)
+{
+    char text[32];
+    fprintf(f, " %11s", bytes > 0 ? units_format_bytes(bytes, text) : "-");
+}
+
+/* Rounding of times on the virtual clock, of which exposed seconds are differences, is none. */
+static void seconds_cell(FILE *f, double seconds, double step)
+{
+    char text[32];
+    fprintf(f, " %11s", seconds < 1e-12 * step ? "0 s" : report_duration(seconds, text));
+}
+
+/* "0%", "<0.01%", "0.05%", "3.4%", "88%" */
+static const char *percent(double share, char buf[16])
+{
+    double x = 100 * share;
+    if (x > 0 && x < 0.01)
+        return "<0.01%";
+    snprintf(buf, 16, "%.*f%%", x == 0 || x >= 9.95 ? 0 : x >= 0.995 ? 1 : 2, x);
+    return buf;
+}
+
+int plan_sharing(const struct plan *p, const struct settings *s)
+{
+    const struct hardware *h = s->machine ? s->hardware : NULL;
+    return h ? (int)max_i64(h->devices, ceil_div(p->strategy.ranks, h->nodes)) : 1;
+}
+
+void plan_print_sharing(const struct plan *p, FILE *f)
+{
+    const struct strategy *s = &p->strategy;
+    long long length = p->tokens / p->sequences, masked = s->seq_len - length, sequences = p->sequences;
+    if (masked > 0)
+        prose_print(f, 2, "padding: each sequence of %lld tokens is followed by %lld masked ones, so that %d ranks can share it",
+                    length, masked, s->ulysses * s->ring);
+    if (sequences < s->dp)
+        fprintf(f,
+                "batch: %lld sequence%s a step for %d data-parallel groups: %lld of them compute%s nothing\n"
+                "  (raise --batch, or share sequences with --sp)\n",
+                sequences, sequences > 1 ? "s" : "", s->dp, s->dp - sequences, s->dp - sequences > 1 ? "" : "s");
+    else if (sequences > p->micro_batches)
+        fprintf(f, "batch: %lld sequences a step, %lld micro-batches on each of %d data-parallel groups\n", sequences,
+                (long long)p->micro_batches, s->dp);
+}
+
+void plan_longest_flags(const struct plan *p, char buf[96])
+{
+    const struct strategy *s = &p->strategy;
+    int n = 0;
+    buf[0] = 0;
+    if (p->longest.mesh)
+        n = snprintf(buf, 96, " --mesh dp=%d,ulysses=%d,ring=%d", s->dp, s->ulysses, s->ring);
+    if (p->longest.tiles)
+        snprintf(buf + n, (size_t)(96 - n), " --tiles rows=%lld,heads=%d,loss=%lld", (long long)s->row_chunk, s->head_tile,
+                 (long long)s->loss_tile);
+}
+
+static void print_longest(const struct plan *p, FILE *f)
+{
+    const struct longest *l = &p->longest;
+    char a[32], b[32], c[32], d[32], flags[96], longer[160] = "; the model takes no longer ones";
+    if (!p->fits) {
+        prose_print(f, 2, "No sequence fits, not even one of %s tokens, the shortest that --max-seq tries.",
+                    units_format_count(p->tokens / p->sequences, a));
+        return;
+    }
+    plan_longest_flags(p, flags);
+    units_format_apart(l->bytes, p->limit[l->tier], c, d);
+    if (l->longer > 0 && l->bytes > p->limit[l->tier])
+        snprintf(longer, sizeof longer, "; %s would need %s on the %s, and %s are there", units_format_count(l->longer, a), c,
+                 tier_name(l->tier), d);
+    else if (l->longer > 0) /* a trial's bytes, which a whole step exceeds */
+        snprintf(longer, sizeof longer, "; %s would not fit the %s", units_format_count(l->longer, a), tier_name(l->tier));
+    prose_print(f, 2, "Longest sequence that fits: %s tokens%s%s, in steps of %s%s.",
+                units_format_count(p->tokens / p->sequences, a), flags[0] ? " with" : "", flags, units_format_count(l->step, b),
+                longer);
+}
+
+/* "2 x a100-80", "8 ranks", "1 x cpu" */
+static const char *whereon(const struct plan *p, const struct settings *s, char buf[96])
+{
+    const struct hardware *h = s->machine ? s->hardware : NULL;
+    if (h && h->nodes * h->devices == p->strategy.ranks)
+        snprintf(buf, 96, " on %d x %s", p->strategy.ranks, h->name);
+    else
+        snprintf(buf, 96, p->strategy.ranks > 1 ? " on %d ranks" : "", p->strategy.ranks);
+    return buf;
+}
+
+/* Digits behind the point that leave something of a share in percent: of 12 none, of 1.2 one, of 0.0012 three. */
+static int digits_of(double percent)
+{
+    int digits = percent < 9.95;
+    for (double unit = 0.05; digits > 0 && digits < 9 && percent < unit; unit /= 10)
+        digits++;
+    return digits;
+}
+
+/* First of all whether it fits; of what does not, nothing runs. */
+static void print_header(const struct plan *p, const struct model *m, const struct settings *s, const struct report *r, FILE *f)
+{
+    char tokens[32], a[32], b[32], on[96], mesh[96] = "", verdict[128] = "does not fit";
+    const struct strategy *t = &p->strategy;
+    double params = (double)m->total_params;
+    if (p->fits)
+        snprintf(verdict, sizeof verdict, "fits, %s a step, MFU %.*f%%, %stok/s", report_duration(p->seconds, a),
+                 digits_of(100 * r->mfu), 100 * r->mfu, scaled(r->tokens_per_second, b));
+    prose_print(f, 2, "%s, %s tokens%s: %s", m->config.name, units_format_count(p->tokens / p->sequences, tokens),
+                whereon(p, s, on), verdict);
+    if (t->ranks > 1)
+        snprintf(mesh, sizeof mesh, "; %d ranks: dp=%d,ulysses=%d,ring=%d, zero %d", t->ranks, t->dp, t->ulysses, t->ring,
+                 t->zero);
+    prose_print(f, 2, p->fits ? "%.3g%s parameters%s; times: %s; MFU of %sFLOP/s" : "%.3g%s parameters%s",
+                params < 1e9 ? params * 1e-6 : params * 1e-9, params < 1e9 ? "M" : "B", mesh, p->cost.source,
+                scaled(p->cost.peak_flops, a));
+    if (s->machine)
+        hardware_print(s->hardware, s, t->ranks, f);
+    if (p->longest.step > 0)
+        print_longest(p, f);
+    if (p->sequences > 1)
+        fprintf(f, "A step is %lld sequences.\n", (long long)p->sequences);
+    if (p->fits && p->seconds > DAY)
+        prose_print(f, 2, "A step takes longer than a day, and a run is saved between steps only: %lld (--steps) would take %s.",
+                    (long long)s->steps, report_duration((double)s->steps * p->seconds, a));
+    plan_print_sharing(p, f);
+}
+
+static void print_ratios(const char *name, const char *note, const int64_t above[TIERS], const int64_t below[TIERS], FILE *f)
+{
+    fprintf(f, "%-14s", name);
+    for (int t = 0; t < TIERS; t++)
+        below[t] > 0 ? fprintf(f, " %11.3f", (double)above[t] / (double)below[t]) : fprintf(f, " %11s", "-");
+    fprintf(f, "   (%s)\n", note);
+}
+
+static void print_tiers(const char *name, const int64_t bytes[TIERS], const char *note, FILE *f)
+{
+    fprintf(f, "%-14s", name);
+    for (int t = 0; t < TIERS; t++)
+        bytes[t] == INT64_MAX ? (void)fprintf(f, " %11s", "none") : bytes_cell(f, bytes[t]);
+    fprintf(f, "%s\n", note);
+}
+
+/* Peaks and limits, as many digits as tell them apart. */
+static void print_limits(const struct plan *p, const struct settings *s, FILE *f)
+{
+    char peak[TIERS][32], limit[TIERS][32], note[48] = "";
+    int sharing = plan_sharing(p, s);
+    for (int t = 0; t < TIERS; t++) {
+        units_format_apart(p->arena[t], p->limit[t], peak[t], limit[t]);
+        if (p->arena[t] <= 0)
+            strcpy(peak[t], "-");
+        if (p->limit[t] <= 0 || p->limit[t] == INT64_MAX)
+            strcpy(limit[t], p->limit[t] <= 0 ? "-" : "none");
+    }
+    if (sharing > 1)
+        snprintf(note, sizeof note, "   (host, nvme: node's / %d)", sharing);
+    fprintf(f, "%-14s %11s %11s %11s   (not all at one moment)\n", "peak", peak[0], peak[1], peak[2]);
+    fprintf(f, "%-14s %11s %11s %11s%s\n", "limit", limit[0], limit[1], limit[2], note);
+    fprintf(f, "%-14s %11s %11s %11s\n", "set by", changes_flag[0], changes_flag[1],
+            changes_free_decides(p, s) ? "free space" : changes_flag_given(s, TIER_NVME));
+}
+
+/* Of what does not fit, bytes against limits. */
+static void print_memory(const struct plan *p, const struct settings *s, const struct report *r, FILE *f)
+{
+    char line[PLAN_TEXT];
+    plan_describe(p, line, sizeof line);
+    prose_print(f, 2, "%s%s", p->strategy.ranks > 1 ? "Of each rank: " : "", line);
+    fprintf(f, "\n%-14s %11s %11s %11s", "", "device", "host", "nvme");
+    fprintf(f, p->fits ? " %11s %11s\n" : "\n", "moved/step", "exposed");
+    for (int c = 0; c < CLASSES; c++) {
+        fprintf(f, "%-14s", class_name((enum tensor_class)c));
+        for (int t = 0; t < TIERS; t++)
+            bytes_cell(f, p->peak[t][c]);
+        if (p->fits) {
+            bytes_cell(f, r->moved[c]);
+            seconds_cell(f, r->exposed[c], p->seconds);
+        }
+        fprintf(f, "\n");
+    }
+    print_limits(p, s, f);
+}
+
+enum status plan_print_bounds(const struct plan *p, const struct model *m, FILE *f)
+{
+    struct report r;
+    TRY(report_make(p, m, &r));
+    fprintf(f, "\n%-14s %11s %11s %11s\n", "memory", "device", "host", "nvme");
+    print_tiers("peak", p->arena, "", f);
+    print_tiers("lower bound", r.lower_bound, "   (bytes live at once)", f);
+    print_ratios("peak / bound", "what addresses cost", p->arena, r.lower_bound, f);
+    print_ratios("bound / serial", "what fetching ahead takes", r.lower_bound, r.serial_bound, f);
+    return OK;
+}
+
+static void print_lanes(const struct plan *p, const struct report *r, FILE *f)
+{
+    char text[32], rate[40];
+    fprintf(f, "\n%-14s %11s %11s %11s %12s %11s\n", "lane", "busy", "of the step", "moved/step", "rate", "exposed");
+    for (int l = 0; l < LANES; l++) {
+        const struct report_lane *lane = &r->lane[l];
+        char share[16];
+        if (lane->busy <= 0)
+            continue;
+        fprintf(f, "%-14s", lane_name((enum lane)l));
+        seconds_cell(f, lane->busy, p->seconds);
+        fprintf(f, " %11s", percent(lane->busy / p->seconds, share));
+        bytes_cell(f, l == LANE_COMPUTE || l == LANE_HOST ? 0 : lane->bytes);
+        double amount = l == LANE_COMPUTE ? r->hardware_flops : (double)lane->bytes;
+        snprintf(rate, sizeof rate, "%s%s", scaled(amount / lane->busy, text), l == LANE_COMPUTE ? "FLOP/s" : "B/s");
+        fprintf(f, " %12s", rate);
+        if (l != LANE_COMPUTE)
+            seconds_cell(f, lane->exposed, p->seconds);
+        fprintf(f, "\n");
+    }
+}
+
+static const char *lane_purpose(enum lane l)
+{
+    static const char *const purpose[] = {"compute",
+                                          "copies to the device (h2d)",
+                                          "copies from the device (d2h)",
+                                          "reads from the drives",
+                                          "writes to the drives",
+                                          "the host's cores",
+                                          "messages among all ranks (world)",
+                                          "messages among ranks that share heads (ulysses)",
+                                          "messages around the ring"};
+    return purpose[l];
+}
+
+/* What the step's time goes to. */
+static void print_limit(const struct plan *p, const struct report *r, FILE *f)
+{
+    char a[32], b[32], share[16];
+    double busy = r->lane[LANE_COMPUTE].busy, waits = fmax(0, p->seconds - busy);
+    fprintf(f, "\nCompute: matrix products %.0f%%, attention %.0f%%, the rest %.0f%%.\n", 100 * r->compute[KIND_GEMM] / busy,
+            100 * r->compute[KIND_ATTENTION] / busy, 100 * r->compute[KIND_ELEMENTWISE] / busy);
+    if (r->recomputed > 0.005 * busy)
+        fprintf(f, "%.0f%% of it is computed a second time to save memory.\n", 100 * r->recomputed / busy);
+    enum lane slowest = report_slowest_lane(r);
+    enum tensor_class most = 0;
+    for (int c = 1; c < CLASSES; c++)
+        if (r->waited[slowest][c] > r->waited[slowest][most])
+            most = (enum tensor_class)c;
+    if (waits < 0.02 * p->seconds)
+        fprintf(f, "Compute limits the step; it stands still for %s of it.\n", percent(waits / p->seconds, share));
+    else
+        prose_print(f, 2, "Compute stands still for %s, %.0f%% of the step: %s of them because of %s, mostly for %s.",
+                    report_duration(waits, a), 100 * waits / p->seconds, report_duration(r->lane[slowest].exposed, b),
+                    lane_purpose(slowest), class_name(most));
+}
+
+/* "71 days"; nobody plans for longer than drives are kept. */
+static const char *drive_lasts(double days, char buf[32])
+{
+    if (days > 20 * 365)
+        return "more than 20 years";
+    if (days < 10 || days > 3 * 365)
+        return report_duration(days * DAY, buf);
+    snprintf(buf, 32, "%.0f days", days);
+    return buf;
+}
+
+/* Drives share what is written; how many a machine that is not here has is known. */
+static void print_wear(const struct plan *p, const struct settings *s, const struct report *r, FILE *f)
+{
+    char a[32], b[32], c[32], d[32], which[48] = "A drive";
+    int64_t drives = s->machine ? max_i64(1, ceil_div(p->strategy.ranks, plan_sharing(p, s)) * s->hardware->drives) : 1;
+    double each = r->written_per_day / (double)drives;
+    int64_t written = r->lane[LANE_WRITE].bytes * p->strategy.ranks;
+    if (written == 0) {
+        fprintf(f, "Drives: nothing is written to them.\n");
+        return;
+    }
+    fprintf(f, "Drives: %sB are written per step, %sB a day of training round the clock.\n", scaled((double)written, a),
+            scaled(r->written_per_day, b));
+    if (drives > 1)
+        snprintf(which, sizeof which, "Each of %lld drives", (long long)drives);
+    prose_print(f, 2,
+                "%s rated for %sB of writes (2 TB, consumer) would last %s, one rated for %sB (7.68 TB, one full write a day "
+                "for 5 years) %s%s.",
+                which, scaled(REPORT_CONSUMER_DRIVE, a), drive_lasts(REPORT_CONSUMER_DRIVE / each, c),
+                scaled(REPORT_SERVER_DRIVE, b), drive_lasts(REPORT_SERVER_DRIVE / each, d),
+                drives > 1 ? "" : "; striped over n drives, n times as long");
+    if (p->strategy.write_depth > 0)
+        fprintf(f, "Writes yield to reads: %d of %d blocks in flight while something is read.\n", p->strategy.write_depth,
+                DRIVE_DEPTH);
+}
+
+enum status plan_print(const struct plan *p, const struct model *m, const struct settings *s, FILE *f)
+{
+    struct report r;
+    TRY(report_make(p, m, &r));
+    print_header(p, m, s, &r, f);
+    print_memory(p, s, &r, f);
+    if (!p->fits)
+        return OK;
+    print_lanes(p, &r, f);
+    print_limit(p, &r, f);
+    print_wear(p, s, &r, f);
+    return OK;
+}

@@ -1,0 +1,163 @@
+/* Prefetch distances, from as far as anyone would go to none. */
+#include "plan/schedule/prefetch.h"
+
+#include "plan/schedule/order.h"
+
+#include <math.h>
+#include <string.h>
+
+/* In row chunks of compute: how far ahead prefetches go, and how far behind write-backs may fall; and the speed of links with
+ * which nothing is to wait for memory. */
+struct pace {
+    double ahead, behind, links;
+};
+
+static const struct pace automatic[] = {{64, INFINITY, FIT_SLOW},
+                                        {64, INFINITY, 1},
+                                        {64, 64, 1},
+                                        {16, 32, 1},
+                                        {8, 16, 1},
+                                        {4, 8, 1},
+                                        {2, 4, 1},
+                                        {1, 2, 1},
+                                        {0.25, 1, 1},
+                                        {0, 1, 1}};
+enum { PACES = sizeof automatic / sizeof *automatic };
+_Static_assert(FIT_NOT_AHEAD == PACES - 1, "the last pace");
+
+/* The paces of a strategy; n: serially. */
+static struct pace pace_at(const struct strategy *s, int i)
+{
+    if (s->prefetch < 0)
+        return automatic[i];
+    return (struct pace){s->prefetch, i < 2 ? INFINITY : 1 + 2 * s->prefetch, i == 0 ? FIT_SLOW : 1};
+}
+
+int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier *which)
+{
+    for (int t = 0; t < TIERS; t++)
+        if (arena[t] > limit[t]) {
+            *which = (enum tier)t;
+            return 0;
+        }
+    return 1;
+}
+
+/* Compute seconds of one row chunk of one layer pass. */
+static double chunk_seconds(const struct program *p, const struct cost_model *cost, const struct strategy *s, int64_t layers)
+{
+    double total = 0;
+    for (int i = 0; i < p->n_instrs; i++)
+        if (p->instrs[i].lane == LANE_COMPUTE)
+            total += cost_seconds(cost, &p->instrs[i], program_call(p, &p->instrs[i]));
+    return total / (double)(3 * layers * ceil_div(s->rows, s->row_chunk));
+}
+
+struct fitting {
+    struct schedule *schedule;
+    const struct strategy *s;
+    const struct cost_model *cost, *slow;
+    const int64_t *limit;
+    double slack;
+    double unit; /* seconds of a row chunk */
+    int serial;  /* the number after the last pace */
+    int last;    /* the last one to look at */
+};
+
+/* *fits: whether it does in this order. */
+static enum status order(const struct fitting *f, const struct program *p, int i, int *fits)
+{
+    enum tier which;
+    if (i == f->serial) {
+        TRY(schedule_order(f->schedule, f->cost, SCHEDULE_SERIAL, 0, 0, NULL, 0));
+    } else {
+        struct pace pace = pace_at(f->s, i);
+        TRY(schedule_order(f->schedule, pace.links < 1 ? f->slow : f->cost, SCHEDULE_OVERLAPPED, pace.ahead * f->unit,
+                           pace.behind * f->unit, f->limit, f->slack));
+    }
+    *fits = fit_within(p->arena, f->limit, &which);
+    return OK;
+}
+
+/* Leaner than the serial order, which is the leanest there is. */
+static int hopeless(const struct program *p, const int64_t limit[TIERS])
+{
+    enum tier which;
+    return !fit_within(p->serial_bound, limit, &which);
+}
+
+/* The first pace from *pace on that fits, mostly close to it: steps that double, then bisection of the last one. */
+static enum status order_within(const struct fitting *f, struct program *p, int *pace)
+{
+    const int serially = hopeless(p, f->limit);
+    int at = *pace >= f->last || serially ? f->last : *pace, lo = at, fits;
+    if (serially && f->last < f->serial) {
+        memcpy(p->arena, p->serial_bound, sizeof p->arena);
+        *pace = f->last;
+        return OK;
+    }
+    for (int step = 1;; step *= 2) {
+        TRY(order(f, p, at, &fits));
+        if (fits || at == f->last)
+            break;
+        lo = at + 1;
+        at = at + step < f->last ? at + step : f->last;
+    }
+    int ordered = *pace = at;
+    while (fits && lo < *pace) {
+        int within;
+        ordered = (lo + *pace) / 2;
+        TRY(order(f, p, ordered, &within));
+        if (within)
+            *pace = ordered;
+        else
+            lo = ordered + 1;
+    }
+    return ordered == *pace ? OK : order(f, p, *pace, &fits);
+}
+
+enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
+                        const int64_t limit[TIERS], double slack, int last, int *pace, struct io_buffers *io,
+                        struct program **out)
+{
+    struct program *p;
+    struct schedule *schedule = NULL;
+    struct cost_model slow;
+    enum status st;
+    cost_with_links(cost, FIT_SLOW, &slow);
+    TRY(lower_program(m, s, role, io, &p));
+    p->write_depth = s->write_depth;
+    TRY_GOTO(schedule_create(p, &schedule), done);
+    const int serial = s->prefetch < 0 ? PACES : 3;
+    struct fitting f = {schedule,
+                        s,
+                        cost,
+                        &slow,
+                        limit,
+                        slack,
+                        chunk_seconds(p, cost, s, m->config.layers),
+                        serial,
+                        last < serial ? last : serial};
+    TRY_GOTO(order_within(&f, p, pace), done);
+    enum tier which;
+    p->seconds = INFINITY;
+    st = f.last == serial || fit_within(p->arena, limit, &which) ? schedule_finish(schedule, cost) : OK;
+done:
+    schedule_destroy(schedule);
+    if (st == OK)
+        *out = p;
+    else
+        program_destroy(p);
+    return st;
+}
+
+enum status fit_serially(const struct model *m, const struct strategy *s, int role, int64_t arena[TIERS])
+{
+    struct program *p;
+    struct io_buffers io;
+    TRY(lower_program(m, s, role, &io, &p));
+    enum status st = schedule_pack_serially(p);
+    memcpy(arena, p->arena, sizeof p->arena);
+    program_destroy(p);
+    return st;
+}

@@ -1,0 +1,540 @@
+/* Estimates from a few short programs. */
+#include "plan/search/estimate.h"
+
+#include "base/parallel.h"
+#include "base/sys.h"
+#include "plan/schedule/pack.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FORWARD, BACKWARD, PASSES };
+
+/* Parts of a step, between which the most of one class moves where another class lies elsewhere. What the classes add in one part
+ * adds up, the most of all parts does not. */
+enum { PART_OTHER, PART_UPDATE, PART_FORWARD, PART_LOSS, PART_BACKWARD, PARTS };
+enum { UNIT_NONE, UNIT_EMBEDDING, UNIT_LAYER, UNIT_LAST_LAYER, UNIT_HEAD, UNITS };
+enum { MOMENTS = PARTS * UNITS };
+
+/* What a program needs, in terms that add up over layers and classes. */
+struct need {
+    double busy[PASSES][LANES];         /* seconds */
+    double saved;                       /* of these, of the forward pass's writes of activations to the drives */
+    double persistent[TIERS];           /* bytes */
+    double short_lived[MOMENTS][TIERS]; /* bytes; the most at one time */
+    double least_compute;               /* seconds of attention, and of products at the best rate */
+    double instrs;
+};
+
+/* a += factor * b, n terms of both */
+static void add_terms(double *a, double factor, const double *b, int n)
+{
+    for (int i = 0; i < n; i++)
+        a[i] += factor * b[i];
+}
+
+static void need_add(struct need *a, double factor, const struct need *b)
+{
+    add_terms((double *)a, factor, (const double *)b, (int)(sizeof *a / sizeof(double)));
+}
+
+struct estimator {
+    const struct cost_model *cost;
+    const int64_t *limit;
+    struct options options;
+    double micro_batches, layers;
+    struct differences *all, *longer; /* of all layers, and of one more */
+    double instrs, layer_instrs;
+    const struct model *m;
+    const struct settings *s;
+    struct strategy fixed;
+    int64_t measured; /* layers of the shorter model */
+    int split;        /* what acts add beside their chunks is known */
+};
+
+static int index_of(const enum residency *all, int n, enum residency r)
+{
+    for (int i = 1; i < n; i++)
+        if (all[i] == r)
+            return i;
+    return 0;
+}
+
+static int acts_index(const struct options *o, const struct strategy *s)
+{
+    for (int i = 1; i < o->n_acts; i++)
+        if (o->acts[i] == s->acts && o->passing[i] == s->passing)
+            return i;
+    return 0;
+}
+
+static enum status no_memory(void)
+{
+    return status_fail(ERR_NOMEM, "out of memory while planning");
+}
+
+/* Of products, by type. */
+static void best_rates(const struct cost_model *cost, double out[COST_TYPES])
+{
+    for (int t = 0; t < COST_TYPES; t++) {
+        out[t] = 1;
+        for (int i = 0; i < GEMM_LAYOUTS * GEMM_SHAPES; i++)
+            out[t] = fmax(out[t], cost->device.gemm[t].flops[i / GEMM_SHAPES][i % GEMM_SHAPES]);
+    }
+}
+
+static int moment_of(const struct model *m, const struct instr *in)
+{
+    static const char parts[] = "iuflb";
+    const char *part = strchr(parts, in->phase);
+    int64_t layers = m->config.layers;
+    int unit = in->layer < 0         ? UNIT_NONE
+               : in->layer == 0      ? UNIT_EMBEDDING
+               : in->layer < layers  ? UNIT_LAYER
+               : in->layer == layers ? UNIT_LAST_LAYER
+                                     : UNIT_HEAD;
+    return (part && *part ? (int)(part - parts) : PART_OTHER) * UNITS + unit;
+}
+
+/* Short-lived bytes of each moment. */
+static enum status measure_short_lived(const struct model *m, const struct program *p, double out[MOMENTS][TIERS])
+{
+    int64_t live[MOMENTS][TIERS];
+    uint8_t *moment = sys_malloc((size_t)p->n_instrs + 1);
+    if (!moment)
+        return no_memory();
+    for (int i = 0, now = 0; i < p->n_instrs; i++) { /* transfers differ between placements, computations hardly */
+        const struct instr *in = &p->instrs[i];
+        now = in->lane == LANE_COMPUTE || in->phase == 'u' ? moment_of(m, in) : now;
+        moment[i] = (uint8_t)now;
+    }
+    enum status st = pack_live_at(p, moment, MOMENTS, live);
+    for (int k = 0; st == OK && k < MOMENTS; k++)
+        for (int t = 0; t < TIERS; t++)
+            out[k][t] = (double)live[k][t];
+    free(moment);
+    return st;
+}
+
+static enum status measure(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
+                           struct need *out)
+{
+    struct program *p;
+    struct io_buffers io;
+    TRY(lower_program(m, s, role, &io, &p));
+    double best[COST_TYPES];
+    best_rates(cost, best);
+    memset(out, 0, sizeof *out);
+    out->instrs = p->n_instrs;
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        double seconds = cost_seconds(cost, in, program_call(p, in));
+        out->busy[in->phase == 'b' ? BACKWARD : FORWARD][in->lane] += seconds;
+        if (in->lane == LANE_WRITE && in->phase == 'f' && p->tensors[p->operands[in->first_operand].tensor].class == CLASS_ACT)
+            out->saved += seconds;
+        if (in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD)
+            out->least_compute += seconds;
+        else if (in->op == OP_GEMM)
+            out->least_compute += program_call(p, in)->flops / best[cost_type(in->op, &program_call(p, in)->attrs)];
+    }
+    for (int b = 0; b < p->n_persistent; b++)
+        out->persistent[p->buffers[b].tier] += (double)round_up(p->buffers[b].bytes, BUFFER_ALIGN);
+    enum status st = measure_short_lived(m, p, out->short_lived);
+    program_destroy(p);
+    return st;
+}
+
+/* Models of this many layers and of a few more stand for all: the first and the last layer differ from the others, and what more
+ * of them add is the difference. Layers whose inputs are kept and others take turns: it is that of a whole turn after one. */
+enum { FEW = 2 };
+
+/* What each class elsewhere adds to the first option of every class, of a model of so many layers. */
+struct differences {
+    struct need base, params[3], grads[3], acts[OPTIONS_ACTS][2]; /* acts: with most and fewest chunks kept */
+    struct need beside[OPTIONS_ACTS];                             /* of acts, with all chunks on the device */
+    struct {
+        struct need base, params[3], grads[3], optim[3];
+    } update[2]; /* the update alone, on the device and on the host: its copies of each class are apart from the others' */
+};
+
+/* A program to be measured. */
+struct subject {
+    const struct model *m;
+    const struct cost_model *cost;
+    int role;
+};
+
+/* What each option but the first adds for the class of the strategy that is at `class`, which is left at the first. */
+static enum status find_elsewhere(const struct subject *x, const struct strategy *s, enum residency *class,
+                                  const enum residency *options, int n, const struct need *first, struct need *out)
+{
+    enum status st = OK;
+    for (int i = 1; i < n && st == OK; i++) {
+        *class = options[i];
+        st = measure(x->m, s, x->cost, x->role, &out[i]);
+        need_add(&out[i], -1, first);
+    }
+    *class = options[0];
+    return st;
+}
+
+static int chunks_of(const struct strategy *s)
+{
+    return (int)ceil_div(s->rows, s->row_chunk);
+}
+
+/* The first option of every class. */
+static struct strategy first_options(const struct options *o, const struct strategy *fixed)
+{
+    struct strategy base = *fixed;
+    base.params = o->params[0];
+    base.grads = o->grads[0];
+    base.optim = o->optim[0];
+    base.acts = o->acts[0];
+    base.passing = o->passing[0];
+    base.update_on_host = o->update[0];
+    base.kept_chunks = o->kept[0];
+    return base;
+}
+
+static enum status find_differences(const struct model *m, const struct options *o, const struct strategy *fixed,
+                                    const struct cost_model *cost, int role, struct differences *d)
+{
+    struct strategy base = first_options(o, fixed);
+    struct subject x = {m, cost, role}, alone = {m, cost, ROLE_UPDATE};
+    memset(d, 0, sizeof *d);
+    TRY(measure(m, &base, cost, role, &d->base));
+    for (int i = 0; i < o->n_acts; i++)
+        for (int fewest = 0; fewest < 2; fewest++) {
+            struct strategy s = base;
+            s.acts = o->acts[i];
+            s.passing = o->passing[i];
+            s.kept_chunks = o->kept[fewest ? o->n_kept - 1 : 0];
+            if (i + fewest == 0)
+                continue;
+            if (fewest && o->n_kept == 1) {
+                d->acts[i][1] = d->acts[i][0];
+                continue;
+            }
+            TRY(measure(m, &s, cost, role, &d->acts[i][fewest]));
+            need_add(&d->acts[i][fewest], -1, &d->base);
+        }
+    /* where memory is scarce activations lie elsewhere: most is needed at another moment then */
+    struct strategy away = base;
+    struct need first = d->base;
+    away.acts = o->acts[o->n_acts > 1];
+    away.passing = o->passing[o->n_acts > 1];
+    if (o->n_acts > 1)
+        need_add(&first, 1, &d->acts[1][0]);
+    TRY(find_elsewhere(&x, &away, &away.params, o->params, o->n_params, &first, d->params));
+    TRY(find_elsewhere(&x, &away, &away.grads, o->grads, o->n_grads, &first, d->grads));
+    for (int u = 0; u < o->n_update; u++) {
+        base.update_on_host = o->update[u];
+        TRY(measure(m, &base, cost, ROLE_UPDATE, &d->update[u].base));
+        TRY(find_elsewhere(&alone, &base, &base.params, o->params, o->n_params, &d->update[u].base, d->update[u].params));
+        TRY(find_elsewhere(&alone, &base, &base.grads, o->grads, o->n_grads, &d->update[u].base, d->update[u].grads));
+        TRY(find_elsewhere(&alone, &base, &base.optim, o->optim, o->n_optim, &d->update[u].base, d->update[u].optim));
+    }
+    return OK;
+}
+
+/* What acts add beside what each chunk adds where it is: from half of the chunks on the device, where what they add there and the
+ * others elsewhere is known. */
+static enum status find_beside(const struct model *m, const struct options *o, const struct strategy *fixed,
+                               const struct cost_model *cost, int role, struct differences *d)
+{
+    struct strategy s = first_options(o, fixed);
+    double chunks = chunks_of(fixed);
+    s.device_chunks = (int)chunks / 2;
+    s.kept_chunks = o->kept[o->n_kept - 1];
+    for (int i = 1; i < o->n_acts; i++) {
+        struct need half;
+        s.acts = o->acts[i];
+        s.passing = o->passing[i];
+        TRY(measure(m, &s, cost, role, &half));
+        need_add(&half, -1, &d->base);
+        need_add(&half, s.device_chunks / chunks - 1, &d->acts[i][1]);
+        need_add(&half, -s.device_chunks / chunks, &d->acts[0][1]);
+        memset(&d->beside[i], 0, sizeof d->beside[i]);
+        need_add(&d->beside[i], chunks / s.device_chunks, &half);
+    }
+    return OK;
+}
+
+static void differences_add(struct differences *a, double factor, const struct differences *b)
+{
+    add_terms((double *)a, factor, (const double *)b, (int)(sizeof *a / sizeof(double)));
+}
+
+/* No lane and no link is faster than it can be. */
+static double pass_seconds(const struct cost_model *c, const double busy[LANES])
+{
+    double most = 0;
+    for (int l = 0; l < LANES; l++)
+        most = fmax(most, busy[l]);
+    for (int k = 0; k < LINKS; k++) {
+        double asked = 0;
+        for (int l = 0; l < LANES; l++)
+            asked += busy[l] * c->demand[l][k];
+        most = fmax(most, asked);
+    }
+    return most;
+}
+
+/* A pass may leave its writes to the drives behind. */
+static double pass_without_writes(const struct cost_model *c, const double busy[LANES])
+{
+    double rest[LANES];
+    memcpy(rest, busy, sizeof rest);
+    rest[LANE_WRITE] = 0;
+    return pass_seconds(c, rest);
+}
+
+/* What counts of each difference of activations. */
+struct shares {
+    double most, fewest; /* elsewhere, with most and fewest chunks kept */
+    double fewest_there; /* on the device, if several tiers are open the first one, with the fewest */
+};
+
+/* Kept are the first chunks, on the device the last ones; elsewhere a chunk adds what those that are kept add, or the others. */
+static struct shares shares_of(const struct options *o, const struct strategy *s, double layers)
+{
+    double chunks = chunks_of(s), most = o->kept[0], span = most - o->kept[o->n_kept - 1];
+    double elsewhere = s->acts == RES_DEVICE ? 1 : 1 - s->device_layers / layers;
+    double others = s->acts == RES_DEVICE ? chunks : chunks - s->device_chunks;
+    if (span == 0)
+        return (struct shares){elsewhere * others / chunks, 0, 0};
+    double kept = fmin(s->kept_chunks, others), not_kept = (others - kept - kept * (chunks - most) / most) / chunks;
+    return (struct shares){elsewhere * kept / most, elsewhere * not_kept, (most - s->kept_chunks) / span - elsewhere * not_kept};
+}
+
+/* The terms of one placement of a model of so many layers: of a step, and of the update alone. */
+static void add_up(const struct options *o, const struct differences *d, const struct strategy *s, double layers,
+                   struct need *step, struct need *update)
+{
+    int p = index_of(o->params, o->n_params, s->params), g = index_of(o->grads, o->n_grads, s->grads),
+        x = index_of(o->optim, o->n_optim, s->optim), a = acts_index(o, s), u = o->n_update > 1 && s->update_on_host;
+    struct shares of = shares_of(o, s, layers);
+    *step = d->base;
+    *update = d->update[u].base;
+    need_add(update, 1, &d->update[u].params[p]);
+    need_add(update, 1, &d->update[u].grads[g]);
+    need_add(update, 1, &d->update[u].optim[x]);
+    need_add(step, 1, &d->params[p]);
+    need_add(step, 1, &d->grads[g]);
+    need_add(step, of.most, &d->acts[a][0]);
+    need_add(step, of.fewest, &d->acts[a][1]);
+    need_add(step, of.fewest_there, &d->acts[0][1]);
+    need_add(step, 1 - of.most - of.fewest, &d->beside[a]);
+}
+
+/* What the layers that have a class nearer hold for a moment is all there is if no other layer remains, and else the more of the
+ * two. */
+static void mix_short_lived(struct need *a, const struct need *near, const struct need *far, int all)
+{
+    for (int part = 0; part < PARTS; part++)
+        for (int unit = UNIT_LAYER; unit <= UNIT_LAST_LAYER; unit++)
+            for (int t = 0; t < TIERS; t++) {
+                int k = part * UNITS + unit;
+                if (all)
+                    a->short_lived[k][t] = near->short_lived[k][t];
+                else if (part == PART_UPDATE)
+                    a->short_lived[k][t] = fmax(near->short_lived[k][t], far->short_lived[k][t]);
+            }
+}
+
+/* What the layers that have a class nearer change: so many times what one more layer does there and here. */
+static void move_nearer(const struct estimator *e, int longer, const struct strategy *s, double layers, struct need *step,
+                        struct need *update)
+{
+    struct strategy near = *s, far = *s;
+    struct need more[4], updates[4];
+    far.nearer = near.nearer = 0;
+    *strategy_class(&near, s->nearer_class) = s->nearer_at;
+    if (s->nearer_class == CLASS_OPTIM && s->nearer_at == RES_DEVICE)
+        near.update_on_host = 0;
+    add_up(&e->options, e->longer, &near, e->layers + 1, &more[0], &updates[0]);
+    add_up(&e->options, e->all, &near, e->layers, &more[1], &updates[1]);
+    add_up(&e->options, e->longer, &far, e->layers + 1, &more[2], &updates[2]);
+    add_up(&e->options, e->all, &far, e->layers, &more[3], &updates[3]);
+    for (int i = 0; i < 4; i++) {
+        double sign = i == 0 || i == 3 ? layers : -layers;
+        need_add(step, sign, &more[i]);
+        need_add(update, sign, &updates[i]);
+    }
+    int all = s->nearer >= (int64_t)e->layers, there = longer ? 0 : 1;
+    mix_short_lived(step, &more[there], &more[there + 2], all);
+    mix_short_lived(update, &updates[there], &updates[there + 2], all);
+}
+
+/* The terms of one placement of the model, or of one layer more. */
+static void need_of(const struct estimator *e, int longer, const struct strategy *s, struct need *step, struct need *update)
+{
+    double layers = e->layers + longer;
+    add_up(&e->options, longer ? e->longer : e->all, s, layers, step, update);
+    if (s->nearer > 0)
+        move_nearer(e, longer, s, (double)min_i64(s->nearer, strategy_nearer_layers(s, (int64_t)e->layers)) * layers / e->layers,
+                    step, update);
+}
+
+static void bytes_of(const struct need *step, const struct need *update, int64_t out[TIERS])
+{
+    for (int t = 0; t < TIERS; t++) {
+        double most = 0;
+        for (int k = 0; k < MOMENTS; k++)
+            most = fmax(most, step->short_lived[k][t] + update->short_lived[k][t]);
+        out[t] = (int64_t)(update->persistent[t] + most);
+    }
+}
+
+/* Seconds of a forward pass before a backward pass of so many. What it leaves to be written to the drives lies on the host,
+ * beside c->bytes. Of activations what was written last is read first, but for the layers on the device, and while these are
+ * computed there is nothing more of them to write. */
+static double forward_seconds(const struct estimator *e, const struct candidate *c, const double busy[LANES], double saved,
+                              double backward)
+{
+    double rest[LANES], room = fmax(0, (double)(e->limit[TIER_HOST] - c->bytes[TIER_HOST])),
+                        later = room / e->cost->lane_bytes[LANE_WRITE], last = c->strategy.device_layers / e->layers;
+    memcpy(rest, busy, sizeof rest);
+    rest[LANE_WRITE] = fmax(0, busy[LANE_WRITE] - later);
+    double trailing = fmin(1, last + 1 / e->layers) * backward;
+    return fmax(pass_seconds(e->cost, rest), saved - fmin(trailing, later - last * busy[LANE_COMPUTE]));
+}
+
+void estimator_judge(const struct estimator *e, struct candidate *c)
+{
+    const struct strategy *s = &c->strategy;
+    struct need step, update;
+    double forward[LANES], whole[LANES], more = e->micro_batches;
+    int64_t longer[TIERS];
+    need_of(e, 1, s, &step, &update);
+    bytes_of(&step, &update, longer);
+    need_of(e, 0, s, &step, &update);
+    bytes_of(&step, &update, c->bytes);
+    for (int t = 0; t < TIERS; t++)
+        c->layer_bytes[t] = longer[t] - c->bytes[t];
+    c->traffic = c->messages = 0;
+    for (int l = 0; l < LANES; l++) {
+        forward[l] = step.busy[FORWARD][l] + update.busy[FORWARD][l];
+        whole[l] = more * (step.busy[FORWARD][l] + step.busy[BACKWARD][l]) + update.busy[FORWARD][l];
+        c->traffic += l == LANE_COMPUTE ? 0 : whole[l];
+        c->messages += lane_is_comm((enum lane)l) ? whole[l] : 0;
+    }
+    c->compute = whole[LANE_COMPUTE];
+    c->least_compute = more * step.least_compute;
+    c->written = forward[LANE_WRITE] + (more - 1) * step.busy[FORWARD][LANE_WRITE] + more * step.busy[BACKWARD][LANE_WRITE];
+    double backward = pass_without_writes(e->cost, step.busy[BACKWARD]),
+           first = forward_seconds(e, c, forward, step.saved, backward),
+           further = more > 1 ? forward_seconds(e, c, step.busy[FORWARD], step.saved, backward) : 0;
+    c->estimate = first + (more - 1) * further + more * backward;
+    c->estimate = fmax(c->estimate, pass_seconds(e->cost, whole));
+    c->seconds = c->estimate;
+    c->excess = search_excess(c->bytes, e->limit);
+    c->redundant = (s->device_layers + s->device_chunks > 0 &&
+                    s->acts == RES_DEVICE) || /* or state of the device would go to the host to be updated */
+                   (e->options.n_update > 1 && s->update_on_host && s->optim == RES_DEVICE);
+}
+
+typedef enum status find(const struct model *m, const struct options *o, const struct strategy *fixed,
+                         const struct cost_model *cost, int role, struct differences *d);
+
+/* To be found for a model of so many layers. */
+struct measuring {
+    const struct estimator *e;
+    int64_t layers;
+    find *what;
+    struct differences *out;
+};
+
+static enum status measure_layers(void *job)
+{
+    const struct measuring *x = job;
+    const struct estimator *e = x->e;
+    struct model *few = NULL;
+    int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST | (e->s->grad_accum == 1 ? ROLE_FIRST : 0);
+    TRY(search_shortened(e->m, e->s, x->layers, &few));
+    enum status st = x->what(few, &e->options, &e->fixed, e->cost, role, x->out);
+    model_destroy(few);
+    return st;
+}
+
+/* Finds what differs in models of two sizes, and from them in one of all layers, and of one more. */
+static enum status measure_two(struct estimator *e, find *what)
+{
+    int64_t period = e->fixed.input_every;
+    struct measuring models[2] = {{e, e->measured, what, e->all}, {e, e->measured + period, what, e->longer}};
+    TRY(parallel_run(measure_layers, models, sizeof *models, 2));
+    differences_add(e->longer, -1, e->all);
+    differences_add(e->longer, 1 / (double)period - 1, e->longer);
+    differences_add(e->all, e->layers - (double)e->measured, e->longer);
+    e->instrs = e->all->base.instrs;
+    e->layer_instrs = e->longer->base.instrs;
+    differences_add(e->longer, 1, e->all);
+    return OK;
+}
+
+enum status estimator_split(struct estimator *e)
+{
+    double period = e->fixed.input_every, more = e->layers - (double)e->measured;
+    if (e->split)
+        return OK;
+    /* back to the two models */
+    differences_add(e->longer, -1, e->all);
+    differences_add(e->all, -more, e->longer);
+    differences_add(e->longer, period - 1, e->longer);
+    differences_add(e->longer, 1, e->all);
+    TRY(measure_two(e, find_beside));
+    e->split = 1;
+    return OK;
+}
+
+enum status estimator_create(const struct model *m, const struct settings *s, const struct options *o,
+                             const struct strategy *fixed, const struct cost_model *cost, const int64_t limit[TIERS],
+                             struct estimator **out)
+{
+    struct estimator *e = sys_calloc(1, sizeof *e);
+    struct differences *d = sys_calloc(2, sizeof *d);
+    int64_t layers = m->config.layers, period = fixed->input_every, few = FEW + (period > 1 ? period : 0),
+            measured = layers < few + period ? layers : few;
+    enum status st = e && d ? OK : no_memory();
+    if (st == OK) {
+        *e = (struct estimator){.cost = cost,
+                                .limit = limit,
+                                .options = *o,
+                                .micro_batches = (double)s->grad_accum,
+                                .layers = (double)layers,
+                                .all = d,
+                                .longer = d + 1,
+                                .m = m,
+                                .s = s,
+                                .fixed = *fixed,
+                                .measured = measured};
+        st = measure_two(e, find_differences);
+    }
+    if (st == OK) {
+        *out = e;
+        return OK;
+    }
+    free(d);
+    free(e);
+    return st;
+}
+
+void estimator_destroy(struct estimator *e)
+{
+    if (e)
+        free(e->all);
+    free(e);
+}
+
+const struct options *estimator_options(const struct estimator *e)
+{
+    return &e->options;
+}
+
+void estimator_instrs(const struct estimator *e, double *all, double *layer)
+{
+    *all = e->instrs;
+    *layer = e->layer_instrs;
+}

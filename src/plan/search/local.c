@@ -1,0 +1,378 @@
+/* From the best placement that was tried to better ones beside it. */
+#include "plan/search/moves.h"
+
+#include "base/parallel.h"
+#include "plan/lower/grid.h"
+#include "plan/schedule/prefetch.h"
+
+#include <math.h>
+
+/* OTHERWISE, IN_VAIN, STARTS and, in climb_neighbours.c, CLIMB_CLOSE and AWAY as measured in
+ * bench/results/2026-11-23-search-vs-random.txt; the others were not varied. */
+/* Families whose cheapest trial takes so many times as long are no starts. */
+#define FAMILY_CLOSE 1.1
+/* Trials that were reckoned to take so many times as long, on other grids, say little of a family. */
+#define TOLD_CLOSE 1.1
+/* Where nothing is left beside the best one, what costs up to so many times as much is gone on from. */
+#define BESIDE 1.02
+/* What is slower by this or less is tried otherwise, too: a distance that memory allows may be one that is too long. */
+#define OTHERWISE 1.02
+/* Where the step takes so many times as long as compute, transfers limit it. */
+#define TRANSFERS_LIMIT 1.1
+/* Instructions to schedule, once for every distance that is looked at: seconds on one processor; of programs that are not small
+ * as many only where so much of the step is to be gained, and a fraction where there is less. */
+#define CLIMB_INSTRS (8 * SEARCH_INSTRS)
+#define CLIMB_GAIN 0.02
+enum {
+    IN_VAIN = 32,
+    STARTS = 4,
+    COARSER = 6 /* steps to a grid whose programs are small enough */
+};
+
+/* A neighbour to be tried. */
+struct attempt {
+    const struct trials *trials;
+    struct candidate *c, asked; /* asked: as it was to be tried, where c's classes are other ones afterwards */
+    double best, spent;
+};
+
+static enum status attempt_otherwise(void *job)
+{
+    struct attempt *a = job;
+    struct trials late = *a->trials;
+    late.last = 0;
+    return trial_run_otherwise(&late, a->c, OTHERWISE * a->best, &a->spent);
+}
+
+static enum status attempt(void *job)
+{
+    struct attempt *a = job;
+    TRY(trial_run_yielding(a->trials, a->c, a->best));
+    /* to order a program is a third of scheduling it */
+    a->spent =
+        (1 + (a->c->excess > 1 ? 0.5 : 1) * log2(1 + a->c->pace)) * (1 + (a->c->written > 0)) * trial_instrs(a->trials, a->c);
+    a->asked = *a->c;
+    TRY(attempt_otherwise(a));
+    a->asked.otherwise = a->c->otherwise;
+    return OK;
+}
+
+/* All of them at the same time; *best: whose seconds are what trying them otherwise is about; or NULL. */
+static enum status try_neighbours(struct climb *cl, struct neighbours *list, const struct candidate *best)
+{
+    struct trials trials[TRIALS_AT_ONCE];
+    struct attempt attempts[TRIALS_AT_ONCE];
+    for (int i = 0; i < list->n; i++) {
+        trials[i] = (struct trials){cl->m, &cl->s, &cl->cost, cl->limit, &list->grid[i]->tried, TRIAL_SLACK, best ? cl->last : 0};
+        attempts[i] = (struct attempt){.trials = &trials[i], .c = &list->c[i], .best = best ? best->seconds : INFINITY};
+    }
+    TRY(parallel_run(attempt, attempts, sizeof *attempts, list->n));
+    for (int i = 0; i < list->n; i++) {
+        cl->spent += attempts[i].spent;
+        TRY(climb_add(list->grid[i], &list->c[i]));
+        if (!search_same_classes(&attempts[i].asked.strategy, &list->c[i].strategy))
+            TRY(climb_add(list->grid[i], &attempts[i].asked));
+    }
+    return OK;
+}
+
+static int *gone_from(struct climb *cl, const struct strategy *s)
+{
+    return &cl->gone_from[s->acts][s->optim][s->update_on_host != 0][s->grads == RES_DEVICE];
+}
+
+/* Much less is not to be fetched ahead than by the best one, unless transfers limit it: then nothing comes too late. */
+static void look_around(struct climb *cl, const struct candidate *best)
+{
+    int waits = best->seconds > TRANSFERS_LIMIT * best->compute;
+    cl->last = (int)max_i64(waits ? FIT_NOT_AHEAD : FIT_LATE - 1, best->pace + 2);
+    cl->least = search_weighed(best);
+}
+
+/* What is cheaper than the least one belongs to another start. */
+static int is_new(struct climb *cl, const struct candidate *c)
+{
+    if (search_weighed(c) < cl->least)
+        return 0;
+    for (int i = 0; i < cl->n_visited; i++)
+        if (strategy_same_grid(&cl->visited[i], &c->strategy) && cl->visited[i].kept_chunks == c->strategy.kept_chunks &&
+            search_same_classes(&cl->visited[i], &c->strategy))
+            return 0;
+    return cl->n_visited < CLIMB_VISITED;
+}
+
+/* Beside the best one, or where nothing is left to be tried there one about as cheap; then what may be cheaper by estimate. */
+static enum status find_beside(struct climb *cl, const struct candidate *best, struct neighbours *list)
+{
+    struct candidate at = *best;
+    list->n = 0;
+    look_around(cl, best);
+    do {
+        if (is_new(cl, &at))
+            cl->visited[cl->n_visited++] = at.strategy;
+        TRY(neighbours_find(cl, &at, list));
+    } while (list->n == 0 && climb_find(cl, BESIDE * cl->least, is_new, &at));
+    if (list->n > 0)
+        return OK;
+    cl->hopeful = 1;
+    enum status st = neighbours_find(cl, best, list);
+    cl->hopeful = 0;
+    return st;
+}
+
+/* Beside *best and what is cheaper, until many in a row are not. */
+static enum status climb_beside(struct climb *cl, struct candidate *best)
+{
+    struct neighbours list;
+    for (int vain = 0; vain < IN_VAIN && cl->spent < cl->most;) {
+        TRY(find_beside(cl, best, &list));
+        if (list.n == 0)
+            return OK;
+        TRY(try_neighbours(cl, &list, best));
+        vain += list.n;
+        for (int i = 0; i < list.n; i++)
+            if (list.c[i].excess <= 1 && search_weighed(&list.c[i]) < search_weighed(best)) {
+                *best = list.c[i];
+                *gone_from(cl, &best->strategy) = 1;
+                vain = 0;
+            }
+    }
+    return OK;
+}
+
+static int is_left(struct climb *cl, const struct candidate *c)
+{
+    (void)cl;
+    return !c->otherwise;
+}
+
+/* The trials that cost about as much as *best and were made while something was much cheaper, or in a search that looks less far:
+ * at other distances, too, from the cheapest on, a few at the same time. */
+static enum status try_left(struct climb *cl, struct candidate *best)
+{
+    struct trials trials[TRIALS_AT_ONCE];
+    struct attempt attempts[TRIALS_AT_ONCE];
+    for (int n = 1; n > 0 && cl->spent < cl->most;) {
+        struct candidate tried[TRIALS_AT_ONCE], *c;
+        struct grid *grid[TRIALS_AT_ONCE];
+        double price[TRIALS_AT_ONCE];
+        for (n = 0; n < TRIALS_AT_ONCE && (c = climb_cheapest(cl, OTHERWISE * search_weighed(best), is_left)) != NULL;) {
+            c->otherwise = 1;
+            tried[n] = *c;
+            price[n] = search_weighed(c);
+            TRY(climb_open(cl, &tried[n].strategy, &grid[n]));
+            if (grid[n]->large)
+                continue;
+            if (tried[n].strategy.device_chunks > 0)
+                TRY(estimator_split(grid[n]->tried.estimator));
+            trials[n] = (struct trials){cl->m, &cl->s, &cl->cost, cl->limit, &grid[n]->tried, TRIAL_SLACK};
+            attempts[n] = (struct attempt){.trials = &trials[n], .c = &tried[n], .best = best->seconds};
+            n++;
+        }
+        TRY(parallel_run(attempt_otherwise, attempts, sizeof *attempts, n));
+        for (int i = 0; i < n; i++) {
+            cl->spent += attempts[i].spent;
+            if (search_weighed(&tried[i]) < price[i])
+                TRY(climb_add(grid[i], &tried[i]));
+            if (search_weighed(&tried[i]) < search_weighed(best))
+                *best = tried[i];
+        }
+    }
+    return OK;
+}
+
+static enum status climb_from(struct climb *cl, struct candidate *best)
+{
+    double before;
+    do {
+        before = search_weighed(best);
+        *gone_from(cl, &best->strategy) = 1;
+        TRY(climb_beside(cl, best));
+        before = fmin(before, search_weighed(best));
+        TRY(try_left(cl, best));
+    } while (search_weighed(best) < before);
+    return OK;
+}
+
+static int is_another_family(struct climb *cl, const struct candidate *c)
+{
+    return !*gone_from(cl, &c->strategy);
+}
+
+static int is_on_usual_grid(struct climb *cl, const struct candidate *c)
+{
+    return strategy_same_grid(&c->strategy, &cl->fixed);
+}
+
+/* Of those about as cheap as the best the one that moves least. */
+static void prefer_less_traffic(struct climb *cl, struct candidate *best)
+{
+    const double most = (1 + search_margin(&cl->s)) * search_weighed(best);
+    struct candidate other;
+    int usual = climb_find(cl, most, is_on_usual_grid, &other);
+    *best = usual ? other : *best;
+    for (int g = 0; g < cl->n; g++)
+        for (int i = 0; i < cl->grids[g].tried.n; i++) {
+            const struct candidate *c = &cl->grids[g].tried.candidates[i];
+            if (c->excess <= 1 && search_weighed(c) < most && search_score(c) < search_score(best) &&
+                strategy_same_grid(&c->strategy, &best->strategy))
+                *best = *c;
+        }
+}
+
+/* *out: the grid that `like` has, or the next one with larger tiles whose programs are small enough; NULL: there is none. */
+static enum status open_coarser(struct climb *cl, const struct strategy *like, struct grid **out)
+{
+    struct strategy at = *like;
+    TRY(climb_open(cl, &at, out));
+    for (int i = 0; i < COARSER && *out && (*out)->large; i++) {
+        const enum tile_size first = i % 2 ? TILE_ROWS : TILE_HEADS, second = i % 2 ? TILE_HEADS : TILE_ROWS;
+        if (cl->look_at == CLIMB_GIVEN_GRIDS || search_is_bulky(cl->m, &cl->fixed, cl->limit) ||
+            (!plan_other_tiles(cl->m, &cl->s, first, 0, &at) && !plan_other_tiles(cl->m, &cl->s, second, 0, &at)))
+            break;
+        TRY(climb_open(cl, &at, out));
+    }
+    if (*out && (*out)->large)
+        *out = NULL;
+    return OK;
+}
+
+/* Of what was tried on a few layers the best, to be tried whole, on their grids or coarser ones: one of those that are similar,
+ * the others are found beside it. */
+static enum status find_hinted(struct climb *cl, int from, struct neighbours *list)
+{
+    list->n = 0;
+    for (int i = from; i < cl->n_hints && i < from + TRIALS_AT_ONCE; i++) {
+        const struct candidate *hint = &cl->hints[i];
+        struct grid *g;
+        TRY(open_coarser(cl, &hint->strategy, &g));
+        if (!g)
+            continue;
+        struct candidate c = {.strategy = g->fixed, .late = hint->late};
+        strategy_place(&c.strategy, &hint->strategy);
+        if (c.strategy.device_chunks > 0)
+            TRY(estimator_split(g->tried.estimator));
+        int share = climb_share_kept(g, &hint->strategy);
+        c.strategy.kept_chunks = share;
+        estimator_judge(g->tried.estimator, &c);
+        if (c.excess > 1) {
+            c.strategy.kept_chunks = climb_fewest_kept(g);
+            estimator_judge(g->tried.estimator, &c);
+            search_keep_most(&g->tried, share, &c);
+        }
+        if (c.excess <= 1 && !search_settled(&g->tried, &c.strategy))
+            neighbours_offer(list, g, &c, hint->seconds);
+    }
+    return OK;
+}
+
+/* What was tried on a few layers may take longer than the others of these. */
+static enum status try_hinted(struct climb *cl, struct candidate *best)
+{
+    struct neighbours list;
+    for (int from = 0; from < cl->n_hints && cl->spent < cl->most; from += TRIALS_AT_ONCE) {
+        TRY(find_hinted(cl, from, &list));
+        TRY(try_neighbours(cl, &list, NULL));
+    }
+    best->excess = INFINITY; /* if none of these fits */
+    climb_find(cl, INFINITY, NULL, best);
+    return OK;
+}
+
+/* Whether a trial of all layers on the grid g tells what the family of c takes: it fits, and was reckoned to take about as long;
+ * or it would fetch too little ahead, even with the fewest chunks kept, or with as few as c. */
+static int tells_of(const struct grid *g, const struct candidate *tried, const struct candidate *c, int fewest)
+{
+    if ((tried->excess > 1 && isfinite(tried->seconds)) || !search_tells_of(&tried->strategy, &c->strategy))
+        return 0;
+    if (isinf(tried->seconds))
+        return tried->strategy.kept_chunks <= climb_fewest_kept(g) || c->strategy.kept_chunks > fewest;
+    return tried->pace < FIT_LATE && tried->estimate < TOLD_CLOSE * c->estimate;
+}
+
+static int is_told_of(const struct climb *cl, const struct candidate *c, int fewest)
+{
+    for (int g = 0; g < cl->n; g++)
+        for (int i = 0; i < cl->grids[g].tried.n; i++)
+            if (tells_of(&cl->grids[g], &cl->grids[g].tried.candidates[i], c, fewest))
+                return 1;
+    return 0;
+}
+
+/* One of each family that no trial tells of and that may be faster, on the best one's grid: those with the lowest estimates. */
+static void find_untold(const struct climb *cl, struct grid *g, const struct candidate *best, struct neighbours *list)
+{
+    const struct options *o = estimator_options(g->tried.estimator);
+    enum { SHARE, MOST, FEWEST, WAYS };
+    const int fewest = climb_fewest_kept(g), kept[WAYS] = {climb_share_kept(g, &best->strategy), fewest, fewest};
+    list->n = 0;
+    for (int i = 0; i < options_count(o); i += o->n_kept) {
+        struct candidate c = {.strategy = g->fixed};
+        options_place(o, i, &c.strategy);
+        for (int k = 0; k < WAYS; k++) {
+            c.strategy.kept_chunks = kept[k];
+            estimator_judge(g->tried.estimator, &c);
+            if (k == MOST && c.excess <= 1)
+                search_keep_most(&g->tried, o->kept[0], &c);
+            if (c.redundant || c.excess > 1 || c.estimate >= CLIMB_FASTER * search_weighed(best) ||
+                climb_settled(cl, g, &c.strategy) || is_told_of(cl, &c, fewest))
+                continue;
+            neighbours_offer_family(list, g, &c);
+        }
+    }
+}
+
+static enum status try_untold(struct climb *cl, struct candidate *best)
+{
+    struct neighbours list;
+    struct grid *g;
+    TRY(climb_open(cl, &best->strategy, &g));
+    if (!g || g->large)
+        return OK;
+    while (cl->spent < cl->most) {
+        look_around(cl, best);
+        find_untold(cl, g, best, &list);
+        if (list.n == 0)
+            return OK;
+        TRY(try_neighbours(cl, &list, best));
+        climb_find(cl, search_weighed(best), NULL, best);
+    }
+    return OK;
+}
+
+/* Instructions to schedule at most. */
+static enum status limit_effort(struct climb *cl, const struct candidate *best)
+{
+    struct grid *g;
+    double all = 0, layer, gain = (best->seconds - best->least_compute) / best->seconds;
+    TRY(climb_open(cl, &best->strategy, &g));
+    if (g)
+        estimator_instrs(g->tried.estimator, &all, &layer);
+    cl->most = CLIMB_INSTRS * (all <= SEARCH_WHOLE ? 1 : fmin(1, gain / CLIMB_GAIN));
+    return OK;
+}
+
+enum status climb_run(struct climb *cl, struct candidate *best)
+{
+    climb_keep_inputs(cl, best->strategy.input_every);
+    if (cl->look_at == CLIMB_GIVEN_GRIDS)
+        climb_keep_grid(cl, &best->strategy);
+    TRY(limit_effort(cl, best));
+    if (!best->whole)
+        TRY(try_hinted(cl, best));
+    if (best->excess > 1)
+        return OK;
+    climb_find(cl, search_weighed(best), NULL, best);
+    TRY(try_untold(cl, best));
+    struct candidate next = *best;
+    for (int i = 0; i < STARTS && (i == 0 || climb_find(cl, FAMILY_CLOSE * search_weighed(best), is_another_family, &next));
+         i++) {
+        TRY(climb_from(cl, &next));
+        if (search_weighed(&next) < search_weighed(best))
+            *best = next;
+        TRY(try_untold(cl, best));
+    }
+    TRY(climb_from(cl, best)); /* again, with what the others have shown */
+    prefer_less_traffic(cl, best);
+    return OK;
+}

@@ -1,0 +1,31 @@
+/* What a climb may try next. Private to the search. */
+#ifndef LTRAIN_PLAN_SEARCH_MOVES_H
+#define LTRAIN_PLAN_SEARCH_MOVES_H
+
+#include "plan/search/pool.h"
+
+/* Of the price to beat: what is reckoned to take longer even without stalls is not tried. */
+#define CLIMB_FASTER 0.999
+enum { TRIALS_AT_ONCE = 4 /* the same on any machine */ };
+
+/* The cheapest as expected, in that order. */
+struct neighbours {
+    struct candidate c[TRIALS_AT_ONCE];
+    double expected[TRIALS_AT_ONCE];
+    struct grid *grid[TRIALS_AT_ONCE];
+    int n;
+};
+
+/* Of similar ones, which differ in how many layers have something nearer, one is enough at a time: the one that is expected to be
+ * the cheapest. */
+void neighbours_offer(struct neighbours *list, struct grid *g, const struct candidate *c, double price);
+/* The same where one of a family is enough, by estimate. */
+void neighbours_offer_family(struct neighbours *list, struct grid *g, const struct candidate *c);
+/* Those beside `best`, on its grid and on those beside it, that may be better. */
+enum status neighbours_find(struct climb *cl, const struct candidate *best, struct neighbours *list);
+
+/* As large a share of the chunks as `like` keeps, as far as the settings leave that open; and the fewest that may be kept. */
+int climb_share_kept(const struct grid *g, const struct strategy *like);
+int climb_fewest_kept(const struct grid *g);
+
+#endif

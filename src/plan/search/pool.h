@@ -1,0 +1,63 @@
+/* Trials by tile grid. Private to the climb. */
+#ifndef LTRAIN_PLAN_SEARCH_POOL_H
+#define LTRAIN_PLAN_SEARCH_POOL_H
+
+#include "plan/search/local.h"
+#include "plan/search/trials.h"
+
+/* Of how many instructions programs are that a climb tries whole: of larger ones it could try a few only. */
+#define CLIMB_WHOLE 100e3
+enum {
+    CLIMB_GRIDS = 64, /* further ones are not looked at; a climb of 125m at 32k tokens came to 44 */
+    CLIMB_VISITED = 64,
+    CLIMB_HINTS = 8 /* the best trials of models of a few layers: whole ones may take longer by several percent */
+};
+
+struct grid {
+    struct strategy fixed;
+    int large;           /* its programs are not tried */
+    struct search tried; /* its candidates are the trials alone */
+    int room;
+};
+
+struct climb {
+    const struct model *m;
+    struct settings s;
+    struct strategy fixed; /* on the usual grid */
+    struct cost_model cost;
+    const int64_t *limit;
+    enum climb_grids look_at;
+    struct grid grids[CLIMB_GRIDS];
+    int n;
+    struct candidate hints[CLIMB_HINTS]; /* the cheapest first; the strategies say of which grid */
+    int n_hints;
+    double spent, most;                     /* instructions */
+    int last;                               /* the last pace that trials look at (fit.h), before FIT_SERIAL */
+    int gone_from[3][3][2][2];              /* by family */
+    struct strategy visited[CLIMB_VISITED]; /* what was looked beside */
+    int hopeful;                            /* neighbours are offered by estimate alone */
+    double least;                           /* the price of what is gone on from: cheaper ones belong to other starts */
+    int n_visited;
+};
+
+/* The grid that `like` has, ready to judge candidates; it is added if there is room, else *out is NULL. */
+enum status climb_open(struct climb *cl, const struct strategy *like, struct grid **out);
+/* Adds a trial of all layers. */
+enum status climb_add(struct grid *g, const struct candidate *c);
+
+/* Whether a trial has settled it (search_settled) that looked at no fewer paces than trials do now. */
+int climb_settled(const struct climb *cl, const struct grid *g, const struct strategy *s);
+
+typedef int condition(struct climb *cl, const struct candidate *c);
+/* The cheapest trial that fits, below a price, of those for which a condition holds (NULL: of all); NULL: there is none. It moves
+ * as soon as one is added. */
+struct candidate *climb_cheapest(struct climb *cl, double most, condition *holds);
+/* The same, copied. Returns 0 if there is none. */
+int climb_find(struct climb *cl, double most, condition *holds, struct candidate *out);
+
+/* Forgets trials with other layer inputs. */
+void climb_keep_inputs(struct climb *cl, int input_every);
+/* Forgets trials on other grids. */
+void climb_keep_grid(struct climb *cl, const struct strategy *grid);
+
+#endif

@@ -1,0 +1,246 @@
+/* Looks at settings: leanest placements, and trials of the most promising ones. */
+#include "plan/search/probe.h"
+
+#include "machine/rank_cost.h"
+#include "plan/lower/fixed.h"
+#include "plan/lower/grid.h"
+#include "plan/schedule/prefetch.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What seems not to fit by this share may: the leanest placement by estimate is not always the leanest. Looked at where that
+ * takes no time. */
+#define UNCERTAIN 0.1
+
+/* Of every so many layers the input is kept where memory is all that matters. */
+enum { FEW_INPUTS = 4, MOST_TURNS = 8 };
+
+/* Row chunks of all layers, of which a program makes 27 instructions and more each: of so many it is small enough to be tried
+ * whole. */
+#define SMALL 768
+
+int glance_is_small(const struct candidate *c, const struct model *m)
+{
+    return c->whole && m->config.layers * ceil_div(c->strategy.rows, c->strategy.row_chunk) <= SMALL;
+}
+
+/* The settings with the one placement that is mostly the leanest: what they leave open lies as far away as it can. */
+static void empty_device(const int64_t limit[TIERS], struct settings *s)
+{
+    enum offload *const class[] = {&s->params, &s->grads, &s->optim, &s->acts, &s->passing};
+    for (int i = 0; i < 5; i++)
+        if (*class[i] == OFFLOAD_AUTO)
+            *class[i] = limit[TIER_NVME] > 0 ? OFFLOAD_NVME : OFFLOAD_CPU;
+    if (s->alpha < 0)
+        s->alpha = 0;
+    if (s->update == UPDATE_AUTO)
+        s->update = UPDATE_HOST;
+}
+
+/* Layer inputs that lie somewhere at once, if of so many layers one keeps its own: those, and those of a turn. */
+static double inputs_at_once(double layers, int every)
+{
+    return layers / every + every - 1;
+}
+
+/* The number of layers, so many or more, of which one keeps its input where that needs the least. */
+static int leanest_turns(double layers, int every)
+{
+    while (every < MOST_TURNS && 2 * every < layers && inputs_at_once(layers, 2 * every) < inputs_at_once(layers, every))
+        every *= 2;
+    return every;
+}
+
+/* The same within the settings. */
+static int leanest_inputs(const struct model *m, const struct settings *s, const struct strategy *fixed)
+{
+    return s->keep_inputs > 0 ? fixed->input_every : leanest_turns((double)m->config.layers, fixed->input_every);
+}
+
+/* What lies off the device in c, a leanest placement, lies somewhere in any other, too, but for the layer inputs that others keep
+ * fewer of (of every `inputs` layers one): whether that is more than all that there is. */
+#define STAGED 0.05 /* of it, at most, is on its way and counted twice */
+
+static int is_too_much(const struct model *m, const struct candidate *c, int inputs, const int64_t limit[TIERS])
+{
+    double layers = (double)m->config.layers,
+           fewer = inputs_at_once(layers, c->strategy.input_every) - inputs_at_once(layers, inputs);
+    double input = (double)(c->strategy.rows * m->config.dim * dtype_size(c->strategy.dtype));
+    double need = (double)(c->bytes[TIER_HOST] + c->bytes[TIER_NVME]) - fewer * input, there = 0;
+    for (int t = 0; t < TIERS; t++)
+        there += (double)limit[t];
+    return (1 - STAGED) * need > there;
+}
+
+/* With the inputs of `fixed`, or with fewer as long as these need less and all may fit: of what the last turns gained, the next
+ * ones gain half. */
+static enum status find_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                                const int64_t limit[TIERS], struct candidate *out)
+{
+    struct settings turns = *s;
+    struct strategy fewer = *fixed;
+    struct candidate next;
+    struct cost_model cost;
+    int least = leanest_inputs(m, s, fixed);
+    plan_cost_model(s, &cost);
+    turns.keep_inputs = fixed->input_every; /* and no more */
+    TRY(search_leanest(m, &turns, fixed, &cost, limit, out));
+    while (fewer.input_every < least && out->excess > 1 && out->excess <= SEARCH_TURNS_HELP) {
+        turns.keep_inputs = fewer.input_every *= 2;
+        TRY(search_leanest(m, &turns, &fewer, &cost, limit, &next));
+        double gained = out->excess - next.excess;
+        if (gained > 0)
+            *out = next;
+        if (out->excess - gained > 1)
+            return OK;
+    }
+    return OK;
+}
+
+enum status glance_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
+                           const int64_t limit[TIERS], struct candidate *out)
+{
+    struct settings lean = *s;
+    struct cost_model cost;
+    int least = leanest_inputs(m, s, fixed);
+    empty_device(limit, &lean);
+    TRY(find_leanest(m, &lean, fixed, limit, out));
+    int drives = search_scarce(out->bytes, limit) == TIER_NVME; /* too small for all that may lie there */
+    if (out->excess <= 1)
+        return OK;
+    if (!glance_is_small(out, m) && ((!drives && out->excess > PLAN_FINER_HELPS) ||
+                                     out->bytes[TIER_DEVICE] > limit[TIER_DEVICE] || /* hardly anything needs less of it */
+                                     (out->strategy.rows > out->strategy.row_chunk && is_too_much(m, out, least, limit))))
+        return OK;
+    TRY(find_leanest(m, s, fixed, limit, out));
+    if (!glance_is_small(out, m) || out->excess <= 1 || out->excess > 1 + UNCERTAIN)
+        return OK;
+    struct search all;
+    plan_cost_model(s, &cost);
+    TRY(search_create(m, s, fixed, &cost, limit, &all));
+    if (all.candidates[0].tried && all.candidates[0].excess < out->excess)
+        *out = all.candidates[0];
+    search_destroy(&all);
+    return OK;
+}
+
+enum status glance_whole(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *c)
+{
+    int role = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
+    if (c->whole)
+        return OK;
+    TRY(fit_serially(m, &c->strategy, role, c->bytes));
+    c->excess = search_excess(c->bytes, limit);
+    c->whole = 1;
+    return OK;
+}
+
+/* With the inputs of every so many layers kept, or fewer. */
+static enum status fits_with_inputs(const struct model *m, const struct settings *s, const int64_t limit[TIERS], int input_every,
+                                    struct candidate *out)
+{
+    struct strategy fixed;
+    TRY(plan_fixed(m, s, &fixed));
+    fixed.input_every = (int)max_i64(fixed.input_every, input_every);
+    TRY(glance_leanest(m, s, &fixed, limit, out));
+    if (out->excess <= 1 || out->excess > PLAN_FINER_HELPS || out->bytes[TIER_DEVICE] <= limit[TIER_DEVICE] ||
+        !glance_is_small(out, m) || !plan_finer_tiles(m, s, &fixed))
+        return OK;
+    for (int steps = 1; steps < PLAN_FINER && plan_finer_tiles(m, s, &fixed);)
+        steps++;
+    return glance_leanest(m, s, &fixed, limit, out);
+}
+
+enum status glance_fits(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)
+{
+    return fits_with_inputs(m, s, limit, 1, out);
+}
+
+enum status glance_fits_long(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)
+{
+    if (s->keep_inputs < 0 && m->config.layers > FEW_INPUTS) {
+        TRY(fits_with_inputs(m, s, limit, FEW_INPUTS, out));
+        if (out->excess <= 1 || !glance_is_small(out, m))
+            return OK;
+    }
+    return glance_fits(m, s, limit, out);
+}
+
+enum status glance_like(const struct model *m, const struct settings *s, const int64_t limit[TIERS], const struct strategy *like,
+                        struct candidate *out)
+{
+    struct strategy same;
+    struct cost_model cost;
+    int64_t chunks = ceil_div(like->rows, like->row_chunk);
+    TRY(plan_fixed(m, s, &same));
+    plan_cost_model(s, &cost);
+    strategy_place(&same, like);
+    same.kept_chunks = (int)(like->kept_chunks * ceil_div(same.rows, same.row_chunk) / chunks);
+    return search_fits(m, s, &same, &cost, limit, out);
+}
+
+enum status glance_fits_like(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
+                             const struct strategy *like, struct candidate *out)
+{
+    TRY(glance_like(m, s, limit, like, out));
+    return out->excess <= 1 ? OK : fits_with_inputs(m, s, limit, (int)min_i64(like->input_every, FEW_INPUTS), out);
+}
+
+enum status glance_reckon(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)
+{
+    struct settings lean = *s;
+    struct strategy fixed;
+    struct cost_model cost;
+    TRY(plan_fixed(m, s, &fixed));
+    plan_cost_model(s, &cost);
+    empty_device(limit, &lean);
+    return search_least(m, &lean, &fixed, &cost, limit, out);
+}
+
+/* The fastest of those that ought to be: out->tried and out->excess <= 1, or there is none. */
+static enum status find_promising(const struct model *m, const struct settings *s, const int64_t limit[TIERS], double rate,
+                                  struct candidate *out)
+{
+    struct strategy fixed;
+    struct cost_model cost;
+    TRY(plan_fixed(m, s, &fixed));
+    plan_cost_model(s, &cost);
+    TRY(glance_reckon(m, s, limit, out));
+    if (out->bytes[TIER_DEVICE] > (1 + UNCERTAIN) * (double)limit[TIER_DEVICE] ||
+        is_too_much(m, out, out->strategy.input_every, limit))
+        return OK;
+    return search_promising(m, s, &fixed, &cost, limit, rate, out);
+}
+
+enum status glance_seconds(const struct model *m, const struct settings *s, const int64_t limit[TIERS], double rate,
+                           struct candidate *out)
+{
+    struct strategy lean;
+    struct cost_model cost;
+    TRY(find_promising(m, s, limit, rate, out));
+    if (out->tried && out->excess <= 1)
+        return OK;
+    TRY(glance_fits(m, s, limit, out));
+    if (out->excess > 1)
+        return OK;
+    lean = out->strategy; /* of large models one trial is enough: what is tried beside it gains 5% at most */
+    plan_cost_model(s, &cost);
+    return (glance_is_small(out, m) ? search_price : search_price_as_is)(m, s, &lean, &cost, limit, out);
+}
+
+enum status glance_seconds_of(const struct model *m, const struct settings *s, const int64_t limit[TIERS], double rate,
+                              const struct candidate *fits, struct candidate *out)
+{
+    struct cost_model cost;
+    TRY(find_promising(m, s, limit, rate, out));
+    if (out->tried && out->excess <= 1)
+        return OK;
+    plan_cost_model(s, &cost);
+    TRY(search_price_as_is(m, s, &fits->strategy, &cost, limit, out));
+    if (out->excess > 1) { /* a trial that fetches ahead may not see that it does */
+        memcpy(out->bytes, fits->bytes, sizeof out->bytes);
+        out->excess = fits->excess;
+    }
+    return OK;
+}

@@ -1,0 +1,150 @@
+/* Classes in two tiers: where a placement leaves memory, some layers have one of its classes nearer. */
+#include "plan/search/trials.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the best so far: what is expected to take longer is not tried. */
+#define FASTER 0.998
+
+/* Where compute waits for less, nothing is tried. */
+#define NEARER_HELPS 1.01
+
+enum { NEARER_CLASSES = CLASS_ACT + 1, TRIES = 3 /* of numbers of layers */ };
+
+/* A placement that was tried, and of how many layers a class may be nearer: there is room for `least` of them beside what the
+ * trial took, which fetched ahead as memory allowed, and for `most` beside what it needs at least (where trials are cheap, for
+ * one more: estimates are not that exact). */
+struct span {
+    struct candidate far;
+    enum tensor_class class;
+    enum residency at;
+    int64_t least, most;
+    double estimate, expected; /* seconds, with the first number that is tried, or (where trials are cheap) the largest */
+};
+
+static struct candidate at(const struct trials *t, const struct span *s, int64_t layers)
+{
+    struct candidate c = s->far;
+    c.strategy.nearer_class = s->class;
+    c.strategy.nearer_at = s->at;
+    c.strategy.nearer = (int)layers;
+    estimator_judge(t->search->estimator, &c);
+    return c;
+}
+
+/* More layers nearer are faster, until too little memory is left to fetch ahead: what there is room for in any case comes first.
+ */
+static int64_t first_number(const struct span *s)
+{
+    return s->least > 0 ? s->least : (s->most + 1) / 2;
+}
+
+/* Returns 0 if the class of no layer may be nearer. */
+static int find_span(const struct trials *t, const struct candidate *tried, enum tensor_class class, enum residency near,
+                     struct span *out)
+{
+    *out = (struct span){.far = *tried, .class = class, .at = near};
+    if (!options_may_be_nearer(estimator_options(t->search->estimator), &tried->strategy, class, near))
+        return 0;
+    out->far.strategy.nearer_class = class;
+    int64_t layers = strategy_nearer_layers(&out->far.strategy, t->m->config.layers);
+    struct candidate none = at(t, out, 0), all = at(t, out, layers);
+    out->least = out->most = layers;
+    for (int i = 0; i < TIERS; i++) {
+        double more = (double)(all.bytes[i] - none.bytes[i]) / (double)layers;
+        if (more > 0) {
+            out->least = min_i64(out->least, (int64_t)((double)(t->limit[i] - tried->bytes[i]) / more));
+            double most = (double)(t->limit[i] - min_i64(tried->bytes[i], none.bytes[i])) / more;
+            out->most = min_i64(out->most, (int64_t)(t->search->whole ? ceil(most) : most));
+        }
+    }
+    out->most = max_i64(out->least, out->most);
+    out->estimate = out->expected = INFINITY;
+    for (int last = 0; last <= t->search->whole; last++) {
+        struct candidate c = at(t, out, last ? out->most : first_number(out));
+        double stalls = (tried->seconds - tried->estimate) * c.traffic / fmax(tried->traffic, 1e-9);
+        out->estimate = fmin(out->estimate, c.estimate);
+        out->expected = fmin(out->expected, c.estimate + stalls);
+    }
+    return out->most > 0;
+}
+
+static int was_divided(const struct search *x, const struct span *s)
+{
+    struct candidate c;
+    for (int i = 0; i < x->n_tried; i++) {
+        c = x->candidates[i];
+        if (c.strategy.nearer == 0 || c.strategy.nearer_class != s->class || c.strategy.nearer_at != s->at ||
+            c.strategy.kept_chunks != s->far.strategy.kept_chunks)
+            continue;
+        c.strategy.nearer = 0;
+        if (search_same_classes(&c.strategy, &s->far.strategy))
+            return 1;
+    }
+    return 0;
+}
+
+/* The one that is expected to be the fastest of those that were not divided and may be faster than `best` seconds, where trials
+ * are cheap also with fewer stalls. Returns 0 if there is none. */
+static int find_fastest(const struct trials *t, const struct search *x, double best, struct span *out)
+{
+    out->expected = INFINITY;
+    for (int i = 0; i < x->n_tried; i++)
+        for (int k = 0; k < RES_NVME * NEARER_CLASSES; k++) {
+            struct span s = {0};
+            if (x->candidates[i].excess <= 1 && x->candidates[i].strategy.nearer == 0 &&
+                find_span(t, &x->candidates[i], (enum tensor_class)(k / RES_NVME), (enum residency)(k % RES_NVME), &s) &&
+                (x->whole ? s.estimate : s.expected) < FASTER * best && s.expected < out->expected && !was_divided(x, &s))
+                *out = s;
+        }
+    return isfinite(out->expected);
+}
+
+/* Bisection for the most layers of which each is still faster than fewer; where trials are cheap all that ought to fit are tried,
+ * too, as one layer may gain nothing where two do. */
+static enum status narrow(const struct trials *t, struct search *x, struct span *s, double *spent)
+{
+    double best = s->far.seconds;
+    int64_t n = first_number(s), low = 0, high = s->most;
+    for (int i = 0; i < TRIES && low < high; i++) {
+        struct candidate c = at(t, s, n);
+        c.strategy.write_depth = 0;
+        c.otherwise = 0;
+        *spent += trial_instrs(t, &c);
+        TRY(trial_run_yielding(t, &c, best));
+        memmove(&x->candidates[x->n_tried + 1], &x->candidates[x->n_tried], (size_t)(x->n - x->n_tried) * sizeof c);
+        x->candidates[x->n_tried++] = c;
+        x->n++;
+        if (c.excess <= 1 && c.seconds < best) {
+            best = c.seconds;
+            low = n;
+        } else {
+            high = min_i64(high, n - 1);
+        }
+        n = i == 0 && x->whole ? s->most : (low + high + 1) / 2;
+    }
+    return OK;
+}
+
+static double fastest(const struct search *x)
+{
+    double least = INFINITY;
+    for (int i = 0; i < x->n_tried; i++)
+        if (x->candidates[i].excess <= 1)
+            least = fmin(least, x->candidates[i].seconds);
+    return least;
+}
+
+enum status search_nearer(const struct trials *t, struct search *x)
+{
+    struct span s = {0};
+    double spent = 0;
+    if (x->candidates[0].excess > 1 || x->candidates[0].seconds < NEARER_HELPS * x->candidates[0].compute)
+        return OK;
+    for (int i = 0; i < SEARCH_NEARER / TRIES && spent < SEARCH_INSTRS && find_fastest(t, x, fastest(x), &s); i++)
+        TRY(narrow(t, x, &s, &spent));
+    qsort(x->candidates, (size_t)x->n_tried, sizeof *x->candidates, search_order);
+    return OK;
+}

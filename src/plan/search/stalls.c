@@ -1,0 +1,74 @@
+/* What trials show of stalls, and what other placements are expected to take. */
+#include "plan/search/trials.h"
+
+#include <math.h>
+
+/* A trial says nothing of placements that have more than so many times its traffic: where everything lies on the device, stalls
+ * for every second of the little traffic there is are next to none, or many. */
+#define REACH 2.0
+
+/* The i-th trial of the first `tried` of x, then of the search that it goes on from; NULL: the last one was before. */
+static const struct candidate *trial_at(const struct search *x, int tried, int i)
+{
+    if (i < tried)
+        return &x->candidates[i];
+    return x->known && i - tried < x->known->n_tried ? &x->known->candidates[i - tried] : NULL;
+}
+
+/* For a second of traffic. */
+static double stalls_shown(const struct candidate *tried)
+{
+    return fmax(0, tried->seconds - tried->estimate) / fmax(tried->traffic, 1e-9);
+}
+
+int search_tells_of(const struct strategy *tried, const struct strategy *c)
+{
+    return tried->acts == c->acts && tried->passing <= c->passing && tried->optim == c->optim &&
+           tried->update_on_host == c->update_on_host && (tried->grads == RES_DEVICE) == (c->grads == RES_DEVICE);
+}
+
+double stalls_expect(const struct search *x, int tried, const struct candidate *c)
+{
+    const struct candidate *t;
+    /* another placement may have its traffic at better moments: the least there is, of its family if that was tried */
+    double most = 0, rate = INFINITY, own = INFINITY;
+    for (int i = 0; (t = trial_at(x, tried, i)); i++)
+        if (t->excess <= 1)
+            most = fmax(most, t->traffic);
+    for (int i = 0; (t = trial_at(x, tried, i)); i++) {
+        double shown = stalls_shown(t);
+        if (t->excess > 1 || REACH * t->traffic < fmin(c->traffic, most))
+            continue;
+        rate = fmin(rate, shown);
+        if (search_tells_of(&t->strategy, &c->strategy))
+            own = fmin(own, shown);
+    }
+    rate = isfinite(own) ? own : rate;
+    return c->estimate + (isfinite(rate) ? rate * c->traffic : 0);
+}
+
+double stalls_hope(const struct search *x, int tried, const struct candidate *c)
+{
+    const struct candidate *t;
+    for (int i = 0; (t = trial_at(x, tried, i)); i++)
+        if (t->excess <= 1 && search_tells_of(&t->strategy, &c->strategy))
+            return INFINITY;
+    return c->estimate;
+}
+
+double stalls_scaled(const struct candidate *tried, const struct candidate *c)
+{
+    double times = c->traffic / fmax(tried->traffic, 1e-9);
+    return fmax(0, search_weighed(tried) - tried->estimate) * times * fmin(1, times);
+}
+
+double stalls_of(const struct search *x, const struct candidate *c, resemblance *like)
+{
+    double least = INFINITY;
+    for (int i = 0; i < x->n_tried; i++) {
+        const struct candidate *t = &x->candidates[i];
+        if (t->excess <= 1 && REACH * t->traffic >= c->traffic && like(&t->strategy, &c->strategy))
+            least = fmin(least, stalls_scaled(t, c));
+    }
+    return least;
+}

@@ -1,0 +1,167 @@
+/* The table of keys and looking names up in it. */
+#include "settings/keys.h"
+
+#include "base/names.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(field) offsetof(struct settings, field)
+#define LIMITS(lo, hi) .min = lo, .max = hi
+#define ANY LIMITS(0, INFINITY)
+#define POSITIVE LIMITS(1, INFINITY)
+
+static const char *const devices[] = {"auto", "cpu", "cpu:discrete", "cuda", NULL};
+static const char *const updates[] = {"auto", "device", "host", NULL};
+static const char *const dtypes[] = {"fp32", "bf16", NULL};
+static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", NULL};
+static const char *const sharings[] = {"auto", "none", "ulysses", "ring", NULL};
+static const char *const modes[] = {"run", "chaos", NULL};
+
+const char *const settings_tiers[] = {"auto", "none", "cpu", "nvme", NULL};
+const char *const settings_classes[] = {"params", "grads", "optim", "acts", "passing", NULL};
+const char *const settings_mesh_names[] = {"dp", "ulysses", "ring", NULL};
+const char *const settings_tile_names[] = {"rows", "heads", "loss", "group", NULL};
+
+_Static_assert(sizeof(enum device_kind) == sizeof(int) && sizeof(enum offload) == sizeof(int) &&
+                   sizeof(enum dtype) == sizeof(int),
+               "KEY_CHOICE stores ints");
+_Static_assert(F32 == 0 && BF16 == 1 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && SP_RING == 3 && SCHEDULE_WSD == 3 &&
+                   MODE_CHAOS == 1 && OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
+               "choices are in the order of their enums");
+
+/* clang-format off */
+const struct settings_key settings_keys[] = {
+    {"model", KEY_STRING, AT(model), .flags = KEY_REQUIRED, .group = "Model and data", .arg = "DIR",
+     .help = "Hugging Face directory, or a preset: tiny, 25m, 125m, 1b, 8b, gpt2-tiny, gpt2-125m, gpt-25b"},
+    {"data", KEY_LIST, AT(data), .flags = KEY_REQUIRED | KEY_OF_RUNS, .arg = "PATH,...", .help = "files, directories, globs"},
+    {"eval-data", KEY_LIST, AT(eval_data), .flags = KEY_OF_RUNS, .arg = "PATH,...", .help = "what the loss is evaluated on"},
+    {"eval-fraction", KEY_NUMBER, AT(eval_fraction), "0", LIMITS(0, 1), .flags = KEY_BELOW_MAX | KEY_OF_RUNS, .arg = "X",
+     .help = "share of data kept for evaluation, without --eval-data"},
+    {"eval-every", KEY_COUNT, AT(eval_every), "0", ANY, .flags = KEY_OF_RUNS, .arg = "STEPS", .help = "how often the loss is evaluated; 0: never"},
+    {"seq-len", KEY_COUNT, AT(seq_len), LIMITS(2, INFINITY), .flags = KEY_REQUIRED, .arg = "N", .help = "tokens per sequence: 4096, 420k, 1m"},
+    {"micro-batch", KEY_COUNT, AT(micro_batch), "1", POSITIVE, .arg = "1", .help = "sequences at a time"},
+    {"grad-accum", KEY_COUNT, AT(grad_accum), "1", POSITIVE, .arg = "N", .help = "sequences per step, one after the other"},
+    {"batch", KEY_COUNT, AT(batch), "auto", "auto", POSITIVE, .arg = "N", .help = "sequences per step over all ranks; auto: --grad-accum x dp"},
+
+    {"zero", KEY_INT, AT(zero), "3", "auto", LIMITS(0, 3), .group = "Memory", .arg = "0..3", .help = "what is partitioned over the ranks; auto: the stage that is fastest, 1 to 3"},
+    {"offload", KEY_OFFLOAD, .value = "auto", .arg = "TIER", .help = "none, cpu, nvme, auto; or per class: params=nvme,grads=cpu,optim=nvme,acts=cpu,passing=none (what layers pass on: no farther away than acts)"},
+    {"alpha", KEY_NUMBER, AT(alpha), "auto", "auto", LIMITS(0, 1), .arg = "X", .help = "share of row chunks kept of what may be recomputed"},
+    {"keep-inputs", KEY_COUNT, AT(keep_inputs), "auto", "auto", LIMITS(1, 65536), .arg = "K", .help = "layer inputs are kept of every K-th layer, the others computed again from theirs; auto: all, unless memory limits"},
+    {"prefetch", KEY_NUMBER, AT(prefetch), "auto", "auto", ANY, .arg = "N", .help = "distance, in row chunks of compute"},
+    {"update", KEY_CHOICE, AT(update), "auto", .choices = updates, .arg = "WHERE", .help = "where AdamW runs"},
+    {"device", KEY_CHOICE, AT(device), "auto", .choices = devices, .arg = "NAME", .help = "where the model runs"},
+    {"device-mem", KEY_BYTES, AT(device_mem), "auto", "auto", POSITIVE, .arg = "BYTES", .help = "budget on the device: 256M, 80G; auto: what is free"},
+    {"host-mem", KEY_BYTES, AT(host_mem), "auto", "auto", POSITIVE, .arg = "BYTES", .help = "budget on the host; with --machine: of each node"},
+    {"nvme-max", KEY_BYTES, AT(nvme_max), "auto", "auto", ANY, .arg = "BYTES", .help = "budget on the nvme tier; with --machine: of each node; auto: 95% of what is free there"},
+    {"nvme-path", KEY_LIST, AT(nvme_path), .arg = "DIR,...", .help = "directories, striped (default: the run's directory)"},
+    {"link-gbps", KEY_NUMBER, AT(link_gbps), "0", ANY, .arg = "X", .help = "speed of the links of cpu:discrete; 0: unlimited"},
+
+    {"machine", KEY_STRING, AT(machine), .arg = "NAME", .help = "plan for a machine that is not here: a100-40, a100-80, h100, h200, gh200, rtx3090, rtx4090, rtx4090-laptop, several: 4xa100-40, or a YAML file"},
+    {"nvme", KEY_DRIVES, .value = "auto", .unset = "auto", .arg = "NxRATE", .help = "drives of each of its nodes, and what one of them really reads: 4x7GB/s; none"},
+
+    {"mesh", KEY_MESH, .value = "auto", .unset = "auto", .group = "Ranks", .arg = "SIZES", .help = "dp=N,ulysses=N,ring=N, those not named auto: whole sequences, heads and tokens shared out"},
+    {"sp", KEY_CHOICE, AT(sp), "auto", .choices = sharings, .arg = "KIND", .help = "how ranks share a sequence"},
+    {"ranks", KEY_INT, AT(ranks), "auto", "auto", LIMITS(1, 65536), .arg = "N", .help = "start N processes on this machine, without calling mpiexec"},
+    {"grad-dtype", KEY_CHOICE, AT(grad_dtype), "fp32", .choices = dtypes, .arg = "TYPE", .help = "of gradients between ranks; their sums stay fp32"},
+    {"comm-timeout", KEY_NUMBER, AT(comm_timeout), "600", ANY, .flags = KEY_ABOVE_MIN | KEY_OF_RUNS, .arg = "SECONDS", .help = "longest wait for another rank"},
+    {"rank", KEY_LAUNCH, LIMITS(0, 1 << 24), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N", .help = "this process's number, where no launcher says it"},
+    {"world-size", KEY_LAUNCH, LIMITS(1, 1 << 24), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N", .help = "how many ranks there are, beside --rank"},
+    {"local-rank", KEY_LAUNCH, LIMITS(0, 1 << 24), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N", .help = "number among the ranks on this machine"},
+
+    {"dtype", KEY_CHOICE, AT(dtype), "fp32", .choices = dtypes, .group = "Numerics", .arg = "TYPE", .help = "storage; master weights and sums stay fp32"},
+    {"optim-dtype", KEY_CHOICE, AT(optim_dtype), "fp32", .choices = dtypes, .arg = "TYPE", .help = "of AdamW's moments; bf16 is rounded stochastically"},
+    {"tiles", KEY_TILES, .value = "auto", .unset = "auto", .arg = "SIZES", .help = "rows=N,heads=N,loss=N,group=N, those not named auto"},
+    {"threads", KEY_INT, AT(threads), "auto", "auto", LIMITS(1, 65536), .arg = "N", .help = "compute threads"},
+    {"seed", KEY_SEED, AT(seed), "1", .flags = KEY_OF_RUNS, .arg = "N", .help = "of initial values and data order"},
+
+    {"steps", KEY_COUNT, AT(steps), "100", POSITIVE, .flags = KEY_OF_RUNS, .group = "Training", .arg = "N", .help = "optimizer steps"},
+    {"lr", KEY_NUMBER, AT(lr), "3e-4", ANY, .flags = KEY_OF_RUNS, .arg = "X", .help = "peak learning rate"},
+    {"schedule", KEY_CHOICE, AT(schedule), "constant", .choices = schedules, .flags = KEY_OF_RUNS, .arg = "NAME", .help = "of the learning rate after the warmup"},
+    {"warmup", KEY_COUNT, AT(warmup), "0", ANY, .flags = KEY_OF_RUNS, .arg = "STEPS", .help = "linear, from zero"},
+    {"weight-decay", KEY_NUMBER, AT(weight_decay), "0.1", ANY, .flags = KEY_OF_RUNS, .arg = "X", .help = "of matrices"},
+    {"betas", KEY_BETAS, .value = "0.9,0.95", LIMITS(0, 1), .flags = KEY_BELOW_MAX | KEY_OF_RUNS, .arg = "X,X", .help = "of AdamW"},
+    {"eps", KEY_NUMBER, AT(eps), "1e-8", ANY, .flags = KEY_ABOVE_MIN | KEY_OF_RUNS, .arg = "X", .help = "of AdamW"},
+    {"clip", KEY_NUMBER, AT(clip), "1", ANY, .flags = KEY_OF_RUNS, .arg = "X", .help = "limit of the gradients' global norm; 0: none"},
+    {"freeze", KEY_LIST, AT(freeze), .arg = "GLOB,...", .help = "names of parameters that are not trained"},
+
+    {"json", KEY_SWITCH, AT(json), "false", .flags = KEY_FLAG_ONLY, .group = "ltrain plan", .help = "JSON instead of the table (docs/plan-json.md)"},
+    {"max-seq", KEY_SWITCH, AT(max_seq), "false", .flags = KEY_FLAG_ONLY, .help = "the longest sequence that fits, instead of --seq-len"},
+    {"explain", KEY_SWITCH, AT(explain), "false", .flags = KEY_FLAG_ONLY, .help = "each decision, and what another one would cost"},
+    {"svg", KEY_STRING, AT(svg), .flags = KEY_FLAG_ONLY, .arg = "FILE", .help = "a picture of the step: what its lanes do and what memory holds"},
+
+    {"config", KEY_CONFIG, .flags = KEY_FLAG_ONLY, .group = "The run", .arg = "FILE", .help = "YAML file of these keys (default: ltrain.yaml, if there is one)"},
+    {"resume", KEY_STRING, AT(resume), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "DIR", .help = "continue the run in DIR at its newest checkpoint, with its config.yaml"},
+    {"out", KEY_STRING, AT(out), .flags = KEY_OF_RUNS, .arg = "DIR", .help = "the run's directory (default: runs/DATE-MODEL)"},
+    {"save-every", KEY_COUNT, AT(save_every), "0", ANY, .flags = KEY_OF_RUNS, .arg = "STEPS", .help = "checkpoints; 0: none on the way"},
+    {"keep", KEY_COUNT, AT(keep), "2", POSITIVE, .flags = KEY_OF_RUNS, .arg = "N", .help = "checkpoints kept, the newest"},
+    {"trace", KEY_COUNT, AT(trace), "none", "none", POSITIVE, .flags = KEY_OF_RUNS, .arg = "STEP", .help = "step whose lanes are written as a Chrome trace"},
+    {"profile", KEY_SWITCH, AT(profile), .flags = KEY_FLAG_ONLY, .help = "measure this machine before planning, in under a minute; kept for later plans and runs"},
+    {"verbose", KEY_SWITCH, AT(verbose), "false", .help = "say more"},
+    {"mode", KEY_CHOICE, AT(mode), "run", .choices = modes, .flags = KEY_HIDDEN, .arg = "NAME", .help = "chaos: random legal orders"},
+};
+/* clang-format on */
+
+const int settings_n_keys = sizeof settings_keys / sizeof settings_keys[0];
+
+/* In a file a key's dashes may be underscores. */
+static int names_equal(const char *said, const char *name)
+{
+    while (*name && (*name == *said || (*name == '-' && *said == '_'))) {
+        name++;
+        said++;
+    }
+    return !*name && !*said;
+}
+
+const struct settings_key *settings_key_find(const char *name)
+{
+    for (int i = 0; i < settings_n_keys; i++)
+        if (names_equal(name, settings_keys[i].name))
+            return &settings_keys[i];
+    return NULL;
+}
+
+/* What other programs call it. */
+static const char *name_elsewhere(const char *name)
+{
+    static const struct {
+        const char *theirs, *ours;
+    } names[] = {{"learning-rate", "lr"},
+                 {"lr-scheduler-type", "schedule"},
+                 {"warmup-steps", "warmup"},
+                 {"max-grad-norm", "clip"},
+                 {"batch-size", "batch"},
+                 {"gradient-accumulation-steps", "grad-accum"},
+                 {"sequence-length", "seq-len"},
+                 {"max-length", "seq-len"},
+                 {"max-seq-length", "seq-len"},
+                 {"context-length", "seq-len"},
+                 {"max-steps", "steps"},
+                 {"num-steps", "steps"},
+                 {"save-steps", "save-every"},
+                 {"output-dir", "out"},
+                 {"dataset", "data"},
+                 {"precision", "dtype"},
+                 {"bf16", "dtype"},
+                 {"zero-stage", "zero"},
+                 {"gpus", "machine"},
+                 {"num-gpus", "machine"},
+                 {"drives", "nvme"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names_equal(name, names[i].theirs))
+            return names[i].ours;
+    return NULL;
+}
+
+const char *settings_key_suggest(const char *name)
+{
+    const char *names[sizeof settings_keys / sizeof settings_keys[0]];
+    int n = 0;
+    const char *ours = name_elsewhere(name);
+    for (int i = 0; i < settings_n_keys; i++)
+        if (!(settings_keys[i].flags & KEY_HIDDEN))
+            names[n++] = settings_keys[i].name;
+    return ours ? ours : names_nearest(name, names, n);
+}

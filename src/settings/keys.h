@@ -1,0 +1,73 @@
+/* The table of keys: what a flag or YAML key is called, its type, where it lies in struct settings, its default and limits. */
+#ifndef LTRAIN_SETTINGS_KEYS_H
+#define LTRAIN_SETTINGS_KEYS_H
+
+#include "settings/read.h"
+
+#include <stddef.h>
+
+enum key_type {
+    KEY_STRING,
+    KEY_LIST,    /* struct string_list: commas, repetition, YAML lists */
+    KEY_COUNT,   /* int64_t, k m g */
+    KEY_BYTES,   /* int64_t, K M G T */
+    KEY_NUMBER,  /* double */
+    KEY_INT,     /* int */
+    KEY_SEED,    /* uint64_t, all digits exact */
+    KEY_CHOICE,  /* an enum: index into choices */
+    KEY_SWITCH,  /* int: --verbose alone sets it */
+    KEY_OFFLOAD, /* the four classes' enum offload */
+    KEY_BETAS,   /* beta1, beta2 */
+    KEY_TILES,   /* row_chunk, head_tile, loss_tile */
+    KEY_MESH,    /* dp, ulysses, ring */
+    KEY_DRIVES,  /* nvme_drives, nvme_gbps */
+    KEY_LAUNCH,  /* int, no field: read before all else */
+    KEY_CONFIG,  /* no field: names the file, read before all else */
+};
+
+enum key_flags {
+    KEY_REQUIRED = 1,
+    KEY_HIDDEN = 2,     /* not in help nor suggestions */
+    KEY_FLAG_ONLY = 4,  /* not in files */
+    KEY_ABOVE_MIN = 8,  /* min itself is outside */
+    KEY_BELOW_MAX = 16, /* max itself is outside */
+    KEY_OF_RUNS = 32,   /* not in the help of plans */
+};
+
+struct settings_key {
+    const char *name;
+    enum key_type type;
+    size_t offset;     /* in struct settings; unused by OFFLOAD, BETAS, TILES, MESH, DRIVES, LAUNCH, CONFIG */
+    const char *value; /* default, as text; NULL: zero */
+    const char *unset; /* the word that stands for AUTO: "auto", "none"; NULL: there is none */
+    double min, max;   /* of numeric types */
+    unsigned flags;
+    const char *const *choices; /* NULL-terminated, in the order of the enum */
+    const char *group;          /* heading above it in the help, or NULL */
+    const char *arg, *help;
+};
+
+/* NULL-terminated: the words for enum offload, and the names that stand before '=' in KEY_OFFLOAD, KEY_MESH and KEY_TILES. */
+extern const char *const settings_tiers[], *const settings_classes[], *const settings_mesh_names[], *const settings_tile_names[];
+
+extern const struct settings_key settings_keys[];
+extern const int settings_n_keys;
+
+/* The key called name ('_' may stand for '-'), or NULL. */
+const struct settings_key *settings_key_find(const char *name);
+/* The nearest visible key's name, or NULL if none is near. */
+const char *settings_key_suggest(const char *name);
+
+/* Parses text into its field, replacing what is there; `where` ("--lr", "run.yaml:3: lr") starts the error sentence. */
+enum status settings_key_set(const struct settings_key *k, const char *where, const char *text, struct settings *s);
+/* KEY_LIST: appends one item as it stands, or each of the comma-separated text's. */
+enum status settings_list_add(const struct settings_key *k, const char *where, const char *item, struct settings *s);
+enum status settings_list_add_text(const struct settings_key *k, const char *where, const char *text, struct settings *s);
+void settings_list_clear(const struct settings_key *k, struct settings *s);
+/* Writes the value as YAML that settings_key_set and the YAML reader take. */
+void settings_key_print(const struct settings_key *k, const struct settings *s, FILE *f);
+
+/* Sets every key of a YAML file. */
+enum status settings_read_yaml(const char *path, FILE *f, struct settings *s);
+
+#endif

@@ -1,0 +1,126 @@
+/* Values of keys as YAML text. */
+#include "settings/keys.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+
+static void print_string(const char *text, FILE *f)
+{
+    putc('"', f);
+    for (const char *p = text; *p; p++) {
+        if (*p == '"' || *p == '\\')
+            fprintf(f, "\\%c", *p);
+        else if (iscntrl((unsigned char)*p))
+            fprintf(f, "\\x%02x", (unsigned char)*p);
+        else
+            putc(*p, f);
+    }
+    putc('"', f);
+}
+
+/* The shortest decimal that reads back as x. */
+static void print_double(double x, FILE *f)
+{
+    char buf[32];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(buf, sizeof buf, "%.*g", digits, x);
+        if (strtod(buf, NULL) == x)
+            break;
+    }
+    fputs(buf, f);
+}
+
+/* "name=size,..." of the sizes that are not AUTO. */
+static void print_pairs(const char *const *names, const int64_t *size, FILE *f)
+{
+    const char *comma = "";
+    for (int i = 0; names[i]; i++) {
+        if (size[i] == AUTO)
+            continue;
+        fprintf(f, "%s%s=%lld", comma, names[i], (long long)size[i]);
+        comma = ",";
+    }
+    if (!comma[0])
+        fputs("auto", f);
+}
+
+static void print_offload(const struct settings *s, FILE *f)
+{
+    if (s->params == s->grads && s->params == s->optim && s->params == s->acts && s->passing == OFFLOAD_AUTO)
+        fputs(settings_tiers[s->params], f);
+    else
+        fprintf(f, "params=%s,grads=%s,optim=%s,acts=%s", settings_tiers[s->params], settings_tiers[s->grads],
+                settings_tiers[s->optim], settings_tiers[s->acts]);
+    if (s->passing != OFFLOAD_AUTO)
+        fprintf(f, ",passing=%s", settings_tiers[s->passing]);
+}
+
+void settings_key_print(const struct settings_key *k, const struct settings *s, FILE *f)
+{
+    const void *at = (const char *)s + k->offset;
+    const struct string_list *list = at;
+    switch (k->type) {
+    case KEY_STRING:
+        print_string(*(char *const *)at, f);
+        return;
+    case KEY_LIST:
+        putc('[', f);
+        for (int i = 0; i < list->n; i++) {
+            fputs(i ? ", " : "", f);
+            print_string(list->item[i], f);
+        }
+        putc(']', f);
+        return;
+    case KEY_COUNT:
+    case KEY_BYTES:
+    case KEY_INT: {
+        int64_t n = k->type == KEY_INT ? *(const int *)at : *(const int64_t *)at;
+        if (k->unset && n == AUTO)
+            fputs(k->unset, f);
+        else
+            fprintf(f, "%lld", (long long)n);
+        return;
+    }
+    case KEY_NUMBER:
+        if (k->unset && *(const double *)at == AUTO)
+            fputs(k->unset, f);
+        else
+            print_double(*(const double *)at, f);
+        return;
+    case KEY_SEED:
+        fprintf(f, "%llu", (unsigned long long)*(const uint64_t *)at);
+        return;
+    case KEY_CHOICE:
+        fputs(k->choices[*(const int *)at], f);
+        return;
+    case KEY_SWITCH:
+        fputs(*(const int *)at ? "true" : "false", f);
+        return;
+    case KEY_OFFLOAD:
+        print_offload(s, f);
+        return;
+    case KEY_TILES:
+        print_pairs(settings_tile_names, (int64_t[]){s->row_chunk, s->head_tile, s->loss_tile, s->group}, f);
+        return;
+    case KEY_MESH:
+        print_pairs(settings_mesh_names, (int64_t[]){s->dp, s->ulysses, s->ring}, f);
+        return;
+    case KEY_BETAS:
+        print_double(s->beta1, f);
+        putc(',', f);
+        print_double(s->beta2, f);
+        return;
+    case KEY_DRIVES:
+        if (s->nvme_drives <= 0) {
+            fputs(s->nvme_drives == 0 ? "none" : "auto", f);
+            return;
+        }
+        fprintf(f, "%dx", s->nvme_drives);
+        print_double(s->nvme_gbps, f);
+        fputs("GB/s", f);
+        return;
+    case KEY_LAUNCH:
+    case KEY_CONFIG:
+        return;
+    }
+}

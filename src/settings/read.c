@@ -1,0 +1,365 @@
+/* The command line, the file it names and the defaults, in this order of weight; then the checks across keys. */
+#include "settings/read.h"
+
+#include "settings/keys.h"
+
+#include "base/sys.h"
+#include "base/units.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define DEFAULT_FILE "ltrain.yaml"
+
+/* One flag of the command line. */
+struct flag {
+    const struct settings_key *key;
+    const char *value;
+};
+
+static enum status parse_flag(int argc, char **argv, int *at, const struct settings_key *previous, struct flag *out)
+{
+    const char *arg = argv[*at], *equals = strchr(arg, '=');
+    char name[64];
+    if (strncmp(arg, "--", 2) != 0 || !arg[2]) {
+        if (previous && previous->type == KEY_LIST)
+            return status_fail(ERR_INVALID,
+                               "unexpected argument '%s'; several values of --%s are separated by commas (quote globs)", arg,
+                               previous->name);
+        if (previous && previous->type == KEY_SWITCH)
+            return status_fail(ERR_INVALID, "unexpected argument '%s': --%s takes no value", arg, previous->name);
+        return status_fail(ERR_INVALID, "unexpected argument '%s'; options are written --key value", arg);
+    }
+    int length = (int)(equals ? equals - arg : (ptrdiff_t)strlen(arg)) - 2;
+    snprintf(name, sizeof name, "%.*s", length, arg + 2);
+    const struct settings_key *k = length < (int)sizeof name ? settings_key_find(name) : NULL;
+    if (!k) {
+        const char *near = settings_key_suggest(name);
+        return status_fail(ERR_INVALID, "unknown option --%s; %s%s%s", name,
+                           near ? "did you mean --" : "ltrain --help lists those there are", near ? near : "", near ? "?" : "");
+    }
+    *out = (struct flag){k, equals ? equals + 1 : "true"};
+    if (equals || k->type == KEY_SWITCH)
+        return OK;
+    if (*at + 1 == argc)
+        return status_fail(ERR_INVALID, "--%s needs a value", k->name);
+    if (strncmp(argv[*at + 1], "--", 2) == 0)
+        return status_fail(ERR_INVALID, "--%s needs a value, but %s follows", k->name, argv[*at + 1]);
+    out->value = argv[++*at];
+    return OK;
+}
+
+static enum status parse_flags(int argc, char **argv, struct flag *flags, int *n)
+{
+    *n = 0;
+    for (int i = 0; i < argc; i++) {
+        TRY(parse_flag(argc, argv, &i, *n ? flags[*n - 1].key : NULL, &flags[*n]));
+        ++*n;
+    }
+    return OK;
+}
+
+/* The last value of a flag, or NULL. */
+static const char *flag_value(const struct flag *flags, int n, const char *name)
+{
+    for (int i = n - 1; i >= 0; i--)
+        if (strcmp(flags[i].key->name, name) == 0)
+            return flags[i].value;
+    return NULL;
+}
+
+static enum status read_file(const struct flag *flags, int n, struct settings *s)
+{
+    const char *config = flag_value(flags, n, "config"), *resume = flag_value(flags, n, "resume");
+    char *path = NULL;
+    if (config && resume)
+        return status_fail(
+            ERR_INVALID, "--resume takes the run's own config.yaml; leave out --config (single options may be given beside it)");
+    if ((config && !config[0]) || (resume && !resume[0]))
+        return status_fail(ERR_INVALID, "%s: an empty name", config ? "--config" : "--resume");
+    if (asprintf(&path, "%s%s", resume ? resume : config ? config : DEFAULT_FILE, resume ? "/config.yaml" : "") < 0)
+        return status_fail(ERR_NOMEM, "out of memory");
+    enum status st = OK;
+    FILE *f = sys_read_text(path);
+    if (f) {
+        st = settings_read_yaml(path, f, s);
+        fclose(f);
+    } else if (config || resume || errno != ENOENT) {
+        st = status_fail(ERR_INVALID, "cannot read %s%s: %s", path,
+                         config   ? " (--config)"
+                         : resume ? " (--resume)"
+                                  : "",
+                         strerror(errno));
+    }
+    free(path);
+    return st;
+}
+
+static enum status apply_flags(const struct flag *flags, int n, struct settings *s)
+{
+    for (int i = 0; i < n; i++) {
+        const struct settings_key *k = flags[i].key;
+        char where[64];
+        int again = 0; /* a list's first flag replaces the file's items, the others append; else the last one counts */
+        for (int j = 0; j < i; j++)
+            again |= flags[j].key == k;
+        snprintf(where, sizeof where, "--%s", k->name);
+        if (k->type == KEY_LIST && again)
+            TRY(settings_list_add_text(k, where, flags[i].value, s));
+        else
+            TRY(settings_key_set(k, where, flags[i].value, s));
+    }
+    return OK;
+}
+
+static int is_missing(const struct settings_key *k, const struct settings *s)
+{
+    const char *at = (const char *)s + k->offset;
+    if (k->type == KEY_LIST)
+        return ((const struct string_list *)at)->n == 0;
+    return k->type == KEY_STRING ? *(char *const *)at == NULL : *(const int64_t *)at == 0;
+}
+
+/* A line for each key, as a file has it. */
+static const char *example_of(const struct settings_key *k)
+{
+    return strcmp(k->name, "model") == 0 ? "model: tiny" : strcmp(k->name, "data") == 0 ? "data: texts/*.txt" : "seq-len: 4096";
+}
+
+/* file: where to write what is missing. */
+static enum status check_required(const struct settings *s, enum settings_use use, const char *file)
+{
+    char names[128] = "", flags[128] = "", lines[128] = "";
+    const struct settings_key *missing[8];
+    int n = 0;
+    for (int i = 0; i < settings_n_keys; i++)
+        if ((settings_keys[i].flags & KEY_REQUIRED) && is_missing(&settings_keys[i], s) &&
+            (use == SETTINGS_TRAIN || strcmp(settings_keys[i].name, "data") != 0) &&
+            (!s->max_seq || strcmp(settings_keys[i].name, "seq-len") != 0))
+            missing[n++] = &settings_keys[i];
+    if (n == 0)
+        return OK;
+    for (int i = 0; i < n; i++) {
+        const char *between = i == 0 ? "" : i == n - 1 ? " and " : ", ";
+        size_t a = strlen(names), b = strlen(flags), c = strlen(lines);
+        snprintf(names + a, sizeof names - a, "%s%s", between, missing[i]->name);
+        snprintf(flags + b, sizeof flags - b, " --%s %.*s", missing[i]->name, (int)strcspn(missing[i]->arg, ","),
+                 missing[i]->arg);
+        snprintf(lines + c, sizeof lines - c, "\n    %s", example_of(missing[i]));
+    }
+    return status_fail(ERR_INVALID, "%s %s missing: give%s, or write %s to %s:%s", names, n > 1 ? "are" : "is", flags,
+                       n > 1 ? "such lines" : "such a line", file, lines);
+}
+
+/* What stands before a key's name in a sentence: the dashes of the flag that gave it, or nothing, as in the file. */
+static const char *dashes(const struct flag *flags, int n, const char *key)
+{
+    return flag_value(flags, n, key) ? "--" : "";
+}
+
+/* What says how a machine that is not here is equipped, said twice, or of this one. */
+static enum status resolve_drives(struct settings *s, const struct flag *flags, int n)
+{
+    if (s->machine && flag_value(flags, n, "machine") && flag_value(flags, n, "nvme-path"))
+        return status_fail(ERR_INVALID,
+                           "--nvme-path is where this machine's drives are, and --machine %s is another one: give its drives by "
+                           "--nvme and --nvme-max",
+                           s->machine);
+    if ((s->nvme_drives > 0 && s->nvme_max == 0) || (s->nvme_drives == 0 && s->nvme_max > 0)) {
+        const char *drives = flag_value(flags, n, "nvme"), *most = flag_value(flags, n, "nvme-max");
+        return status_fail(ERR_INVALID, "--nvme %s and --nvme-max %s contradict each other; leave one out",
+                           drives ? drives : "of the file", most ? most : "of the file");
+    }
+    if (s->nvme_drives == 0)
+        s->nvme_max = 0;
+    return OK;
+}
+
+/* What would be left undone: a run says nothing of it. */
+static enum status refuse_plans_options(const struct settings *s)
+{
+    const char *given = s->json ? "--json" : s->explain ? "--explain" : s->svg ? "--svg" : NULL;
+    if (s->max_seq)
+        return status_fail(ERR_INVALID, "--max-seq is for ltrain plan; give --seq-len what that finds");
+    return given
+               ? status_fail(ERR_INVALID, "%s is for ltrain plan, and this trains: leave it out, or write ltrain plan ...", given)
+               : OK;
+}
+
+static enum status check_together(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
+{
+    if (s->seq_len > 1 << 30) /* token numbers are 32 bits */
+        return status_fail(ERR_INVALID, "%sseq-len %lld is too long: a sequence holds at most 1g (%d) tokens",
+                           dashes(flags, n, "seq-len"), (long long)s->seq_len, 1 << 30);
+    if (use != SETTINGS_PLAN)
+        TRY(refuse_plans_options(s));
+    if (s->max_seq && flag_value(flags, n, "seq-len"))
+        return status_fail(ERR_INVALID, "--max-seq looks for the longest sequence, and --seq-len gives one: leave one out");
+    if (s->profile && s->machine && flag_value(flags, n, "machine"))
+        return status_fail(ERR_INVALID, "--profile measures this machine, and --machine %s is another one: leave one out",
+                           s->machine);
+    if (s->micro_batch != 1)
+        return status_fail(ERR_INVALID,
+                           "%smicro-batch %lld: only 1 is supported; --grad-accum %lld takes that many sequences per step",
+                           dashes(flags, n, "micro-batch"), (long long)s->micro_batch, (long long)s->micro_batch);
+    if (s->eval_data.n > 0 && s->eval_fraction > 0)
+        return status_fail(ERR_INVALID, "%seval-data and %seval-fraction are both given; evaluation takes one of them",
+                           dashes(flags, n, "eval-data"), dashes(flags, n, "eval-fraction"));
+    if (s->eval_every > 0 && s->eval_data.n == 0 && s->eval_fraction == 0)
+        return status_fail(ERR_INVALID, "%seval-every %lld has nothing to evaluate: give --eval-data or --eval-fraction",
+                           dashes(flags, n, "eval-every"), (long long)s->eval_every);
+    if (s->link_gbps > 0 && s->device != DEVICE_CPU_DISCRETE)
+        return status_fail(ERR_INVALID,
+                           "%slink-gbps is the speed of cpu:discrete's links: give --device cpu:discrete, or leave it out",
+                           dashes(flags, n, "link-gbps"));
+    if (s->trace != AUTO && s->trace > s->steps)
+        return status_fail(ERR_INVALID, "--trace: step %lld is after the last one (--steps %lld)", (long long)s->trace,
+                           (long long)s->steps);
+    if (s->resume && flag_value(flags, n, "out"))
+        return status_fail(ERR_INVALID, "--resume continues in %s; leave out --out", s->resume);
+    return OK;
+}
+
+/* `sp` is a short way of giving two degrees of the mesh. A run that is resumed by another number of ranks takes a mesh anew. */
+static enum status resolve_ranks(struct settings *s, const struct flag *flags, int n)
+{
+    const char *mesh = flag_value(flags, n, "mesh"), *sp = flag_value(flags, n, "sp");
+    if (mesh && !sp)
+        s->sp = SP_AUTO; /* the file's */
+    if (sp && !mesh)
+        s->ulysses = s->ring = s->dp = AUTO;
+    int *ulysses = s->sp == SP_NONE || s->sp == SP_RING ? &s->ulysses : NULL;
+    int *ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? &s->ring : NULL;
+    if ((ulysses && *ulysses > 1) || (ring && *ring > 1))
+        return status_fail(ERR_INVALID, "--sp %s and --mesh %s=%d contradict each other; give one of them",
+                           s->sp == SP_NONE   ? "none"
+                           : s->sp == SP_RING ? "ring"
+                                              : "ulysses",
+                           ulysses && *ulysses > 1 ? "ulysses" : "ring", ulysses && *ulysses > 1 ? *ulysses : *ring);
+    if (ulysses)
+        *ulysses = 1;
+    if (ring)
+        *ring = 1;
+    if (flag_value(flags, n, "grad-accum")) {
+        if (flag_value(flags, n, "batch"))
+            return status_fail(ERR_INVALID,
+                               "--batch and --grad-accum are both given; a batch is --grad-accum times the data-parallel ranks");
+        s->batch = AUTO; /* the file's */
+    }
+    return OK;
+}
+
+/* runs/DATE-MODEL, to the second; a resumed run stays where it is. */
+static enum status resolve_out(struct settings *s)
+{
+    char date[32], *path = NULL;
+    struct tm tm;
+    time_t now = time(NULL);
+    if (!s->resume && s->out)
+        return OK;
+    if (s->resume) {
+        path = strdup(s->resume);
+    } else {
+        size_t end = strlen(s->model);
+        while (end > 1 && s->model[end - 1] == '/')
+            end--;
+        size_t begin = end;
+        while (begin > 0 && s->model[begin - 1] != '/')
+            begin--;
+        strftime(date, sizeof date, "%Y%m%d-%H%M%S", localtime_r(&now, &tm));
+        if (asprintf(&path, "runs/%s-%.*s", date, (int)(end - begin), s->model + begin) < 0)
+            path = NULL;
+    }
+    if (!path)
+        return status_fail(ERR_NOMEM, "out of memory");
+    free(s->out);
+    s->out = path;
+    return OK;
+}
+
+void settings_launch(int argc, char **argv, int *rank, int *size, int *local_rank)
+{
+    static const char *const names[] = {"rank", "world-size", "local-rank"};
+    int *const fields[] = {rank, size, local_rank};
+    int n = 0;
+    struct flag *flags = calloc((size_t)argc + 1, sizeof *flags);
+    *rank = *size = *local_rank = -1;
+    if (flags && parse_flags(argc, argv, flags, &n) == OK)
+        for (int i = 0; i < 3; i++) {
+            const char *text = flag_value(flags, n, names[i]);
+            int64_t x;
+            if (text && units_parse_count(names[i], text, &x) == OK && x <= INT_MAX)
+                *fields[i] = (int)x;
+        }
+    free(flags);
+}
+
+double settings_patience(int argc, char **argv)
+{
+    int n = 0;
+    double seconds = 0;
+    struct flag *flags = calloc((size_t)argc + 1, sizeof *flags);
+    if (flags && parse_flags(argc, argv, flags, &n) == OK) {
+        const char *text = flag_value(flags, n, "comm-timeout");
+        seconds = text ? strtod(text, NULL) : 0;
+    }
+    free(flags);
+    return seconds > 0 && seconds < 1e9 ? seconds : SETTINGS_COMM_TIMEOUT;
+}
+
+int settings_given(int argc, char **argv, const char *key)
+{
+    int n = 0, given = 0;
+    struct flag *flags = calloc((size_t)argc + 1, sizeof *flags);
+    if (flags && parse_flags(argc, argv, flags, &n) == OK)
+        given = flag_value(flags, n, key) != NULL;
+    free(flags);
+    return given;
+}
+
+enum status settings_read(int argc, char **argv, enum settings_use use, struct settings *out)
+{
+    enum status st = OK;
+    struct settings s = {0};
+    int n = 0;
+    struct flag *flags = calloc((size_t)argc + 1, sizeof *flags);
+    if (!flags)
+        return status_fail(ERR_NOMEM, "out of memory");
+    TRY_GOTO(parse_flags(argc, argv, flags, &n), fail);
+    for (int i = 0; i < settings_n_keys; i++)
+        if (settings_keys[i].value)
+            TRY_GOTO(settings_key_set(&settings_keys[i], settings_keys[i].name, settings_keys[i].value, &s), fail);
+    TRY_GOTO(read_file(flags, n, &s), fail);
+    TRY_GOTO(apply_flags(flags, n, &s), fail);
+    const char *config = flag_value(flags, n, "config");
+    TRY_GOTO(check_required(&s, use, config ? config : "./" DEFAULT_FILE), fail);
+    TRY_GOTO(resolve_ranks(&s, flags, n), fail);
+    TRY_GOTO(resolve_drives(&s, flags, n), fail);
+    TRY_GOTO(check_together(&s, flags, n, use), fail);
+    TRY_GOTO(resolve_out(&s), fail);
+    free(flags);
+    *out = s;
+    return OK;
+fail:
+    free(flags);
+    settings_free(&s);
+    return st;
+}
+
+void settings_free(struct settings *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < settings_n_keys; i++) {
+        const struct settings_key *k = &settings_keys[i];
+        if (k->type == KEY_LIST)
+            settings_list_clear(k, s);
+        else if (k->type == KEY_STRING)
+            free(*(char **)((char *)s + k->offset));
+    }
+    free(s->hardware);
+    memset(s, 0, sizeof *s);
+}

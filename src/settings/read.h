@@ -1,0 +1,38 @@
+/* From the command line and YAML files to struct settings, and back to YAML. */
+#ifndef LTRAIN_SETTINGS_READ_H
+#define LTRAIN_SETTINGS_READ_H
+
+#include "base/status.h"
+#include "settings/settings.h"
+
+#include <stdio.h>
+
+enum { SETTINGS_COMM_TIMEOUT = 600 }; /* seconds, by default */
+enum settings_use { SETTINGS_TRAIN, SETTINGS_PLAN /* data may be missing */ };
+
+/* Resolves every key: defaults, then the file (--config FILE, else the run's config.yaml with --resume DIR, else ./ltrain.yaml if
+ * there is one), then the flags in argv (which holds neither program nor subcommand; --help is the caller's to notice). Spelling,
+ * types, ranges and required keys are checked; ERR_INVALID's sentence names the flag or file:line. On OK the caller owns *out
+ * (settings_free); otherwise *out is untouched. out->out is always set; an empty out->nvme_path means the run's directory. */
+enum status settings_read(int argc, char **argv, enum settings_use use, struct settings *out);
+
+/* What flags say of this process: its number, of how many, and among those of its host (--rank, --world-size, --local-rank), else
+ * -1; before settings_read, which reports what is wrong with the flags. */
+void settings_launch(int argc, char **argv, int *rank, int *size, int *local_rank);
+
+/* How long ranks wait for each other until they have read their settings: --comm-timeout, else SETTINGS_COMM_TIMEOUT; seconds. */
+double settings_patience(int argc, char **argv);
+
+/* Whether the flags give that key. */
+int settings_given(int argc, char **argv, const char *key);
+
+/* Frees what settings_read allocated and zeroes *s; NULL is fine. */
+void settings_free(struct settings *s);
+
+/* Every key that has a value: `--config` of this file gives the same settings. `resume` is not a key of the file. */
+enum status settings_write_yaml(const struct settings *s, FILE *f);
+
+/* The options, one a line, with defaults; of SETTINGS_PLAN those that a plan depends on. */
+void settings_help(enum settings_use use, FILE *f);
+
+#endif

@@ -1,0 +1,78 @@
+/* Every key a user can set, resolved and typed; the names are those of the command line and the YAML file. */
+#ifndef LTRAIN_SETTINGS_SETTINGS_H
+#define LTRAIN_SETTINGS_SETTINGS_H
+
+#include "base/num.h"
+
+#include <stdint.h>
+
+#define SETTINGS_MAX_LIST 64
+
+enum offload { OFFLOAD_AUTO, OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
+enum device_kind { DEVICE_AUTO, DEVICE_CPU, DEVICE_CPU_DISCRETE, DEVICE_CUDA };
+enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_WSD };
+enum update_on { UPDATE_AUTO, UPDATE_DEVICE, UPDATE_HOST };
+enum sp_kind { SP_AUTO, SP_NONE, SP_ULYSSES, SP_RING };
+enum run_mode { MODE_RUN, MODE_CHAOS }; /* chaos: random legal orders, dead bytes NaN-filled (a test mode) */
+
+struct string_list { char *item[SETTINGS_MAX_LIST]; int n; };
+
+#define AUTO (-1)
+
+struct settings {
+    char *model;                         /* HF directory or preset */
+    struct string_list data, eval_data;
+    double eval_fraction;
+    int64_t eval_every;                  /* steps; 0: never */
+    int64_t seq_len, micro_batch, grad_accum;
+    int64_t batch;                       /* sequences of a step over all ranks; AUTO: grad_accum of each data-parallel rank */
+    int zero;                            /* 0..3, AUTO */
+    int dp, ulysses, ring;               /* mesh; AUTO: derived from the number of ranks (plan_mesh) */
+    int together;                        /* not a key: if plan_mesh has derived both ulysses and ring, the ranks of a sequence on one host; else 0 */
+    enum sp_kind sp;                     /* how ranks share a sequence; all but AUTO are in ulysses and ring already */
+    int ranks;                           /* processes to start on this machine; AUTO: none, whoever starts us has */
+    double comm_timeout;                 /* seconds that a rank waits for another one; AUTO: 600 */
+    enum dtype grad_dtype;               /* of gradients on their way between ranks */
+    enum offload params, grads, optim, acts; /* key: offload=none|cpu|nvme|auto or params=nvme,grads=cpu,... */
+    enum offload passing;                /* of the same key: what layers pass on, at most as far away as activations */
+    double alpha;                        /* 0..1, AUTO */
+    int64_t keep_inputs;                 /* layer inputs kept: of every so-manieth layer, AUTO */
+    double prefetch;                     /* distance in row chunks of compute, AUTO */
+    enum update_on update;               /* where AdamW runs */
+    enum device_kind device;
+    int64_t device_mem, host_mem, nvme_max; /* bytes, AUTO: what is free */
+    struct string_list nvme_path;        /* default: the run's directory */
+    char *machine;                       /* plan for it instead of this one: a data sheet's name or a YAML file, or NULL */
+    int nvme_drives;                     /* of each of its nodes, key: nvme=4x7GB/s; 0: none; AUTO: as it is */
+    double nvme_gbps;                    /* that one of them reads */
+    double link_gbps;                    /* cpu:discrete: throttle of h2d and d2h, 0: none */
+    int64_t row_chunk;                   /* tiles: rows=N,heads=N,loss=N (numerics key); AUTO */
+    int64_t head_tile, loss_tile;        /* AUTO */
+    int64_t group;                       /* elements per update group and parameter transfer: tiles group=N; AUTO */
+    enum dtype dtype, optim_dtype;       /* optim_dtype: of AdamW's moments */
+    int64_t steps;
+    double lr;
+    enum schedule_kind schedule;
+    int64_t warmup;
+    double weight_decay, beta1, beta2, eps, clip;
+    uint64_t seed;
+    struct string_list freeze;
+    char *out;                           /* run directory */
+    int64_t save_every, keep;
+    int threads;                         /* AUTO */
+    int64_t trace;                       /* step whose lanes are traced; AUTO: none */
+    enum run_mode mode;
+    char *resume;                        /* run directory to continue, or NULL */
+    int json;                            /* plan: as JSON instead of the table */
+    int max_seq;                         /* plan: the longest sequence that fits; seq_len is found */
+    int explain;                         /* plan: what its decisions are worth */
+    char *svg;                           /* plan: a picture of the step goes there, or NULL */
+    int profile;                         /* measure this machine before planning */
+    int verbose;
+    struct hardware *hardware;           /* not a key: what costs are reckoned with (machine/hardware.h), owned; NULL: assumed */
+};
+
+/* What the command line has for keys that nobody gives; no strings. */
+void settings_defaults(struct settings *s, int64_t seq_len);
+
+#endif

@@ -1,0 +1,392 @@
+/* Values of keys from text. */
+#include "base/names.h"
+#include "settings/keys.h"
+
+#include "base/units.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static void *field(const struct settings_key *k, struct settings *s)
+{
+    return (char *)s + k->offset;
+}
+
+static int index_of(const char *text, const char *const *names)
+{
+    for (int i = 0; names[i]; i++)
+        if (strcasecmp(text, names[i]) == 0)
+            return i;
+    return -1;
+}
+
+static enum status parse_choice(const char *where, const char *text, const char *const *names, int *out)
+{
+    int i = index_of(text, names), n = 0;
+    if (i >= 0) {
+        *out = i;
+        return OK;
+    }
+    char all[128] = "";
+    for (; names[n]; n++) {
+        strncat(all, n ? ", " : "", sizeof all - strlen(all) - 1);
+        strncat(all, names[n], sizeof all - strlen(all) - 1);
+    }
+    const char *near = names_nearest(text, names, n);
+    return status_fail(ERR_INVALID, "%s: '%s' is not one of %s%s%s%s", where, text, all, near ? " (did you mean " : "",
+                       near ? near : "", near ? "?)" : "");
+}
+
+/* What GPUs are called elsewhere. */
+static enum status parse_device(const char *where, const char *text, const char *const *names, int *out)
+{
+    static const char *const others[] = {"gpu", "cuda:", "nvidia", "rocm", "hip", "mps", "xpu"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strncasecmp(text, others[i], strlen(others[i])) == 0)
+            return status_fail(ERR_INVALID,
+                               "%s: '%s' is not there: runs take cpu or cpu:discrete; cuda has no backend yet, but `ltrain plan "
+                               "--machine h100` plans for GPUs",
+                               where, text);
+    return parse_choice(where, text, names, out);
+}
+
+static enum status check_range(const struct settings_key *k, const char *where, const char *text, double x)
+{
+    int low = k->flags & KEY_ABOVE_MIN ? x > k->min : x >= k->min;
+    int high = k->flags & KEY_BELOW_MAX ? x < k->max : x <= k->max;
+    if (low && high)
+        return OK;
+    const char *min_is = k->flags & KEY_ABOVE_MIN ? "above" : "at least",
+               *max_is = k->flags & KEY_BELOW_MAX ? "below" : "at most";
+    if (isinf(k->max))
+        return status_fail(ERR_INVALID, "%s: %s is too small, it must be %s %g", where, text, min_is, k->min);
+    return status_fail(ERR_INVALID, "%s: %s is out of range, it must be %s %g and %s %g", where, text, min_is, k->min, max_is,
+                       k->max);
+}
+
+static enum status parse_number(const struct settings_key *k, const char *where, const char *text, double *out)
+{
+    char *end;
+    double x = strtod(text, &end);
+    if (end == text || *end || !isfinite(x) || isspace((unsigned char)text[0]))
+        return status_fail(ERR_INVALID, "%s: '%s' is not a number like 0.1 or 3e-4%s%s", where, text, k->unset ? ", or " : "",
+                           k->unset ? k->unset : "");
+    TRY(check_range(k, where, text, x));
+    *out = x;
+    return OK;
+}
+
+static enum status parse_seed(const char *where, const char *text, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    unsigned long long x = strtoull(text, &end, 10);
+    if (!isdigit((unsigned char)text[0]) || *end || errno)
+        return status_fail(ERR_INVALID, "%s: '%s' is not a whole number from 0 to 2^64 - 1", where, text);
+    *out = x;
+    return OK;
+}
+
+static enum status parse_switch(const char *where, const char *text, int *out)
+{
+    static const char *const words[] = {"false", "true", "no", "yes", "off", "on", "0", "1", NULL};
+    int i = index_of(text, words);
+    if (i < 0)
+        return status_fail(ERR_INVALID, "%s: '%s' is not true or false", where, text);
+    *out = i & 1;
+    return OK;
+}
+
+/* The next comma-separated item without the blanks around it, or NULL at the end; cuts *rest up. */
+static char *next_item(char **rest)
+{
+    char *item = strsep(rest, ",");
+    if (!item)
+        return NULL;
+    while (isspace((unsigned char)*item))
+        item++;
+    for (size_t n = strlen(item); n > 0 && isspace((unsigned char)item[n - 1]); n--)
+        item[n - 1] = 0;
+    return item;
+}
+
+/* "name=value,...": values[i] for each of names, NULL where it is not given; they point into text, which is cut up. */
+static enum status parse_pairs(const char *where, char *text, const char *const *names, const char *like, const char **values)
+{
+    for (char *item; (item = next_item(&text));) {
+        char *value = strchr(item, '=');
+        if (!value)
+            return status_fail(ERR_INVALID, "%s: '%s' is not like %s", where, item, like);
+        *value++ = 0;
+        int i = 0;
+        TRY(parse_choice(where, item, names, &i));
+        if (values[i])
+            return status_fail(ERR_INVALID, "%s: %s is given twice", where, item);
+        values[i] = value;
+    }
+    return OK;
+}
+
+static enum status set_offload(const char *where, char *text, struct settings *s)
+{
+    enum offload *const fields[] = {&s->params, &s->grads, &s->optim, &s->acts, &s->passing};
+    int tier[5] = {OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO};
+    if (strchr(text, '=') || strchr(text, ',')) {
+        const char *values[5] = {NULL};
+        TRY(parse_pairs(where, text, settings_classes, "params=nvme,grads=cpu", values));
+        for (int i = 0; i < 5; i++)
+            if (values[i])
+                TRY(parse_choice(where, values[i], settings_tiers, &tier[i]));
+    } else {
+        TRY(parse_choice(where, text, settings_tiers, &tier[0]));
+        tier[1] = tier[2] = tier[3] = tier[0];
+    }
+    for (int i = 0; i < 5; i++)
+        *fields[i] = (enum offload)tier[i];
+    return OK;
+}
+
+static enum status set_tiles(const char *where, char *text, struct settings *s)
+{
+    int64_t *const fields[] = {&s->row_chunk, &s->head_tile, &s->loss_tile, &s->group};
+    int64_t size[4] = {AUTO, AUTO, AUTO, AUTO};
+    if (strcmp(text, "auto") != 0) {
+        const char *values[4] = {NULL};
+        TRY(parse_pairs(where, text, settings_tile_names, "rows=4096,heads=2,loss=512", values));
+        for (int i = 0; i < 4; i++) {
+            if (!values[i] || strcmp(values[i], "auto") == 0)
+                continue;
+            TRY(units_parse_count(where, values[i], &size[i]));
+            if (size[i] < 1)
+                return status_fail(ERR_INVALID, "%s: %s=%s is too small, it must be at least 1", where, settings_tile_names[i],
+                                   values[i]);
+        }
+    }
+    for (int i = 0; i < 4; i++)
+        *fields[i] = size[i];
+    return OK;
+}
+
+/* Dimensions of a mesh that people know from elsewhere. */
+static enum status refuse_later_dimensions(const char *where, const char *text)
+{
+    static const char *const later[] = {"tp", "pp", "ep"};
+    for (const char *at = text; *at; at += strcspn(at, ","), at += *at == ',') {
+        at += strspn(at, " ");
+        for (int i = 0; i < 3; i++)
+            if (strncmp(at, later[i], 2) == 0 && strchr("= ", at[2]))
+                return status_fail(ERR_INVALID, "%s: tp, pp and ep are not there yet: the mesh has dp, ulysses, ring", where);
+    }
+    return OK;
+}
+
+static enum status set_mesh(const char *where, char *text, struct settings *s)
+{
+    int *const fields[] = {&s->dp, &s->ulysses, &s->ring};
+    int64_t degree[3] = {AUTO, AUTO, AUTO};
+    if (strcmp(text, "auto") != 0) {
+        const char *values[3] = {NULL};
+        TRY(refuse_later_dimensions(where, text));
+        TRY(parse_pairs(where, text, settings_mesh_names, "dp=2,ulysses=4,ring=2", values));
+        for (int i = 0; i < 3; i++) {
+            if (!values[i] || strcmp(values[i], "auto") == 0)
+                continue;
+            TRY(units_parse_count(where, values[i], &degree[i]));
+            if (degree[i] < 1 || degree[i] > 65536)
+                return status_fail(ERR_INVALID, "%s: %s=%s is out of range, it must be at least 1 and at most 65536", where,
+                                   settings_mesh_names[i], values[i]);
+        }
+    }
+    for (int i = 0; i < 3; i++)
+        *fields[i] = (int)degree[i];
+    return OK;
+}
+
+/* "4x7GB/s", "500MB/s", "none". */
+static enum status set_drives(const char *where, const char *text, struct settings *s)
+{
+    char *end;
+    long n = 1;
+    double rate;
+    const char *times = strchr(text, 'x'), *each = times ? times + 1 : text;
+    s->nvme_drives = AUTO;
+    s->nvme_gbps = 0;
+    if (strcasecmp(text, "auto") == 0)
+        return OK;
+    if (strcasecmp(text, "none") == 0 || strcmp(text, "0") == 0) {
+        s->nvme_drives = 0;
+        return OK;
+    }
+    if (times) {
+        n = strtol(text, &end, 10);
+        if (end != times)
+            n = 0;
+    }
+    double number = strtod(each, &end);
+    if (n >= 1 && n <= 1024 && end != each && number > 0 && !units_parse_rate(each, 1e9, &rate))
+        return *end
+                   ? status_fail(ERR_INVALID,
+                                 "%s: '%s': %s is not a unit of what drives read: give GB/s, MB/s or TB/s, like 4x7GB/s", where,
+                                 text, end)
+                   : status_fail(ERR_INVALID, "%s: '%s' reads %g of what? Give GB/s, MB/s or TB/s: 4x7GB/s", where, text, number);
+    if (n < 1 || n > 1024 || end == each || !(number > 0) || rate > 1e6)
+        return status_fail(ERR_INVALID, "%s: '%s' is not a number of drives and what each reads, like 4x7GB/s, or none", where,
+                           text);
+    s->nvme_drives = (int)n;
+    s->nvme_gbps = rate;
+    return OK;
+}
+
+/* Budgets are never so small: a unit was forgotten. What a run wrote into its config.yaml was asked for. */
+static enum status check_unit(const char *where, const char *text, int64_t bytes)
+{
+    if (bytes == 0 || bytes >= 1 << 20 || text[strspn(text, "0123456789")] || strncmp(where, "--", 2) != 0)
+        return OK;
+    return status_fail(ERR_INVALID, "%s: %s is %s bytes; did you mean %sG?", where, text, text, text);
+}
+
+static enum status set_betas(const struct settings_key *k, const char *where, char *text, struct settings *s)
+{
+    double beta[2];
+    int n = 0;
+    char *rest = strdupa(text);
+    for (char *item; (item = next_item(&rest)); n++)
+        if (n < 2)
+            TRY(parse_number(k, where, item, &beta[n]));
+    if (n != 2)
+        return status_fail(ERR_INVALID, "%s: '%s' is not two numbers like 0.9,0.95", where, text);
+    s->beta1 = beta[0];
+    s->beta2 = beta[1];
+    return OK;
+}
+
+/* What YAML can hold: a name that is not UTF-8 could not be read back from config.yaml. */
+static int is_utf8(const char *text)
+{
+    for (const unsigned char *p = (const unsigned char *)text; *p;) {
+        int more = *p < 0x80 ? 0 : *p >= 0xc2 && *p < 0xe0 ? 1 : *p >= 0xe0 && *p < 0xf0 ? 2 : *p >= 0xf0 && *p < 0xf5 ? 3 : -1;
+        p++;
+        for (; more > 0 && (*p & 0xc0) == 0x80; more--)
+            p++;
+        if (more != 0)
+            return 0;
+    }
+    return 1;
+}
+
+static enum status copy_text(const char *where, const char *text, char **out)
+{
+    if (!text[0])
+        return status_fail(ERR_INVALID, "%s: an empty name", where);
+    if (!is_utf8(text))
+        return status_fail(ERR_INVALID, "%s: '%s' is not UTF-8", where, text);
+    char *copy = strdup(text);
+    if (!copy)
+        return status_fail(ERR_NOMEM, "%s: out of memory", where);
+    *out = copy;
+    return OK;
+}
+
+static enum status set_string(const struct settings_key *k, const char *where, const char *text, struct settings *s)
+{
+    char *copy, **to = field(k, s);
+    TRY(copy_text(where, text, &copy));
+    free(*to);
+    *to = copy;
+    return OK;
+}
+
+void settings_list_clear(const struct settings_key *k, struct settings *s)
+{
+    struct string_list *list = field(k, s);
+    for (int i = 0; i < list->n; i++)
+        free(list->item[i]);
+    memset(list, 0, sizeof *list);
+}
+
+enum status settings_list_add(const struct settings_key *k, const char *where, const char *item, struct settings *s)
+{
+    struct string_list *list = field(k, s);
+    if (list->n == SETTINGS_MAX_LIST)
+        return status_fail(ERR_INVALID, "%s: more than %d items; use a directory or a glob", where, SETTINGS_MAX_LIST);
+    TRY(copy_text(where, item, &list->item[list->n]));
+    list->n++;
+    return OK;
+}
+
+enum status settings_list_add_text(const struct settings_key *k, const char *where, const char *text, struct settings *s)
+{
+    char *copy = strdup(text), *rest = copy;
+    enum status st = copy ? OK : status_fail(ERR_NOMEM, "%s: out of memory", where);
+    if (copy && text[0]) /* empty text: an empty list */
+        for (char *item; st == OK && (item = next_item(&rest));)
+            st = settings_list_add(k, where, item, s);
+    free(copy);
+    return st;
+}
+
+enum status settings_key_set(const struct settings_key *k, const char *where, const char *text, struct settings *s)
+{
+    int64_t *count = field(k, s);
+    int *number = field(k, s);
+    int unset = k->unset && strcasecmp(text, k->unset) == 0;
+    int64_t n = AUTO;
+    char *cut;
+    switch (k->type) {
+    case KEY_STRING:
+        return set_string(k, where, text, s);
+    case KEY_LIST:
+        settings_list_clear(k, s);
+        return settings_list_add_text(k, where, text, s);
+    case KEY_COUNT:
+    case KEY_BYTES:
+    case KEY_INT:
+        if (!unset) {
+            TRY(k->type == KEY_BYTES ? units_parse_bytes(where, text, &n) : units_parse_count(where, text, &n));
+            TRY(check_range(k, where, text, (double)n));
+            if (k->type == KEY_BYTES)
+                TRY(check_unit(where, text, n));
+        }
+        if (k->type == KEY_INT)
+            *number = (int)n;
+        else
+            *count = n;
+        return OK;
+    case KEY_NUMBER:
+        if (!unset)
+            return parse_number(k, where, text, field(k, s));
+        *(double *)field(k, s) = AUTO;
+        return OK;
+    case KEY_SEED:
+        return parse_seed(where, text, field(k, s));
+    case KEY_CHOICE:
+        return (strcmp(k->name, "device") == 0 ? parse_device : parse_choice)(where, text, k->choices, number);
+    case KEY_SWITCH:
+        return parse_switch(where, text, number);
+    case KEY_LAUNCH:
+        TRY(units_parse_count(where, text, &n));
+        return check_range(k, where, text, (double)n);
+    case KEY_CONFIG:
+        return OK;
+    case KEY_OFFLOAD:
+    case KEY_MESH:
+    case KEY_TILES:
+    case KEY_BETAS:
+    case KEY_DRIVES:
+        break;
+    }
+    cut = strdup(text);
+    if (!cut)
+        return status_fail(ERR_NOMEM, "%s: out of memory", where);
+    enum status st = k->type == KEY_OFFLOAD  ? set_offload(where, cut, s)
+                     : k->type == KEY_TILES  ? set_tiles(where, cut, s)
+                     : k->type == KEY_MESH   ? set_mesh(where, cut, s)
+                     : k->type == KEY_DRIVES ? set_drives(where, cut, s)
+                                             : set_betas(k, where, cut, s);
+    free(cut);
+    return st;
+}

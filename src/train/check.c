@@ -1,0 +1,391 @@
+/* ltrain check: the same steps with the given mesh and offload, and alone and resident, in lockstep. */
+#include "train/check.h"
+
+#include "base/directory.h"
+#include "base/sys.h"
+#include "base/units.h"
+#include "plan/report/text.h"
+#include "train/check_alone.h"
+#include "train/check_state.h"
+#include "train/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct tolerance {
+    int exact;
+    double loss, norm, gradient, parameter; /* relative, in the first step */
+    double growth;                          /* added in every further step, times the first one's */
+    const char *why;
+};
+
+struct check {
+    struct run given, alone; /* alone: rank 0 */
+    struct comm *comm, *self;
+    struct settings alone_settings;
+    struct tolerance tolerance;
+    struct difference *d;  /* rank 0: of every parameter */
+    double *noise;         /* rank 0: of every parameter, the largest relative difference of its gradients so far */
+    double moved;          /* sum of the learning rates */
+    int64_t steps;         /* compared so far */
+    char first[1024];      /* rank 0: the first difference; "" none */
+    size_t directory_kept; /* so much of the path of `out` existed before */
+};
+
+static int leads(const struct check *c)
+{
+    return comm_rank(c->comm) == 0;
+}
+
+/* ---- tolerances ---- */
+
+#define NOISE_FLOOR 1e-7 /* relative: an fp32 gradient's own rounding */
+
+/* In the first step gradients differ by 3e-7 to 1e-6 in fp32, by 2e-3 in bf16 (tiny, gpt2-tiny and 25m, 512 to 4k tokens, 2 and 4
+ * ranks); five to ten times that is allowed; the loss, a mean, to 5e-8 and 7e-5. Every update adds its own to the parameters and
+ * so to all that follows, in fp32 up to 3e-6 in six steps; in bf16, with a learning rate of 1e-2, 3e-2 in one. */
+static struct tolerance choose_tolerance(const struct settings *s, int ranks)
+{
+    if (ranks == 1)
+        return (struct tolerance){.exact = 1, .why = "one rank and the same tiles: placement changes no bit"};
+    if (s->dtype == BF16 || s->grad_dtype == BF16 || s->optim_dtype == BF16)
+        return (struct tolerance){.loss = 5e-4,
+                                  .norm = 4e-3,
+                                  .gradient = 1e-2,
+                                  .growth = 5,
+                                  .parameter = s->dtype == BF16 ? 0x1p-8 : 1e-6,
+                                  .why = "bf16 keeps 8 bits: sums in another order round to neighbours 2^-8 apart"};
+    return (struct tolerance){.loss = 1e-6,
+                              .norm = 1e-5,
+                              .gradient = 1e-5,
+                              .growth = 1,
+                              .parameter = 1e-6,
+                              .why = "several ranks add the same fp32 terms in another order"};
+}
+
+/* A tensor whose gradient is below that share of the model's average (as root mean square) is measured by that. In the first step
+ * both runs have equal parameters, and only a gradient that is mere rounding (GPT-2's key bias) must not measure itself. Later
+ * the parameters differ by what AdamW makes of rounding, which moves all gradients, the small ones by more than their share. */
+static double floor_share(int64_t updates)
+{
+    return updates == 0 ? 1e-3 : 0.1;
+}
+
+/* ---- the verdict ---- */
+
+static void row(const struct check *c, int64_t step, const char *what, const char *which, double difference, double allowed)
+{
+    char a[32], b[32];
+    snprintf(a, sizeof a, difference == 0 && c->tolerance.exact ? "same bits" : "%.2g", difference);
+    snprintf(b, sizeof b, c->tolerance.exact ? "same bits" : "%.2g", allowed);
+    printf("%5lld  %-14s %-44s %12s %12s\n", (long long)step, what, which, a, b);
+}
+
+/* Loss or gradient norm: one number that all ranks know. */
+static void compare_number(struct check *c, int64_t step, const char *what, double given, double alone, double allowed)
+{
+    char values[96];
+    double apart = fabs(given - alone) / fabs(alone);
+    int same = c->tolerance.exact ? memcmp(&given, &alone, sizeof given) == 0 : apart <= allowed;
+    snprintf(values, sizeof values, "%.9g, alone %.9g", given, alone);
+    row(c, step, what, values, given == alone ? 0 : apart, allowed);
+    if ((!same || !isfinite(given)) && !c->first[0])
+        snprintf(
+            c->first, sizeof c->first,
+            "check: step %lld: the %s is %.9g with this mesh and offload and %.9g alone, relative difference %.2g, tolerance "
+            "%.2g",
+            (long long)step, what, given, alone, apart, allowed);
+}
+
+static void name_tensor(struct check *c, int64_t step, const char *what, const struct model_param *p, const struct difference *d,
+                        double relative, double allowed)
+{
+    int n = snprintf(c->first, sizeof c->first, "check: step %lld: the %s of %s ", (long long)step, what, p->name);
+    char *at = c->first + n;
+    size_t room = sizeof c->first - (size_t)n;
+    if (d->n != p->elements)
+        snprintf(at, room, "has %lld elements on all ranks together, and %lld alone", (long long)d->n, (long long)p->elements);
+    else if (d->rank)
+        snprintf(at, room, "on rank %d is not that on rank 0, and both hold all of it", d->rank);
+    else if (!isfinite(relative))
+        snprintf(at, room, "is not finite: L2 norm %.9g with this mesh and offload, %.9g alone", fabs(sqrt(d->given2)),
+                 fabs(sqrt(d->alone2)));
+    else
+        snprintf(
+            at, room,
+            "differs: L2 norm %.9g with this mesh and offload, %.9g alone, of the difference relative to that %.2g, tolerance "
+            "%.2g; most at element %lld: %.9g, alone %.9g",
+            sqrt(d->given2), sqrt(d->alone2), relative, allowed, (long long)d->at, d->given, d->alone);
+}
+
+/* What has been compared of every parameter: the worst one, and the first that differs in the order of the backward pass. */
+static void judge(struct check *c, int64_t step, const char *what, double relative_allowed, double rms_floor)
+{
+    const struct model *m = c->given.model;
+    const struct model_param *worst = NULL, *wrong = NULL;
+    double most = -1, worst_relative = 0, worst_allowed = 0;
+    for (int i = m->n_params - 1; i >= 0; i--) {
+        const struct model_param *p = &m->params[i];
+        const struct difference *d = &c->d[i];
+        if (!p->trained)
+            continue;
+        double relative = difference_relative(d, rms_floor * sqrt((double)p->elements));
+        double allowed = difference_allowed(d, relative_allowed), share = allowed > 0 ? relative / allowed : relative;
+        int same =
+            d->n == p->elements && !d->rank && isfinite(relative) && (c->tolerance.exact ? d->unequal == 0 : relative <= allowed);
+        if (!same && !wrong) {
+            wrong = p;
+            name_tensor(c, step, what, p, d, relative, allowed);
+        }
+        if (!(share <= most) && !isnan(most)) {
+            most = share;
+            worst = p;
+            worst_relative = relative;
+            worst_allowed = allowed;
+        }
+    }
+    char whats[32];
+    snprintf(whats, sizeof whats, "%ss", what);
+    row(c, step, whats, worst ? worst->name : "-", worst_relative, worst_allowed);
+}
+
+/* All ranks learn what rank 0 found. */
+static enum status agree_verdict(struct check *c)
+{
+    TRY(comm_broadcast(c->comm, 0, c->first, sizeof c->first));
+    if (!c->first[0])
+        return OK;
+    printf("check: fail\n");
+    return comm_agree(c->comm, status_fail(ERR_CORRUPT, "%s", c->first));
+}
+
+/* ---- steps ---- */
+
+static enum status compare_units(struct check *c, enum state_kind kind)
+{
+    for (int u = 0; u < c->given.model->n_units; u++)
+        TRY(check_unit(c->given.session, c->alone.session, u, kind, c->d));
+    return OK;
+}
+
+/* Rank 0 works alone meanwhile, as long as all ranks together and longer; one that dies is noticed all the same. */
+static void be_patient(struct check *c, int patient)
+{
+    double seconds = c->given.s->comm_timeout > 0 ? c->given.s->comm_timeout : 600;
+    comm_set_timeout(c->comm, patient ? seconds * (1 + comm_size(c->comm)) : seconds);
+}
+
+static void judge_step(struct check *c, const struct step_metrics *given, const struct step_metrics *alone)
+{
+    const struct model *m = c->given.model;
+    double trained = 0, times = 1 + c->tolerance.growth * (double)c->steps;
+    for (int u = 0; u < m->n_units; u++)
+        trained += (double)m->units[u].trained_elements;
+    for (int i = 0; i < m->n_params; i++)
+        c->noise[i] = fmax(c->noise[i], fmax(NOISE_FLOOR, difference_relative(&c->d[i], 0)));
+    judge(c, given->step, "gradient", times * c->tolerance.gradient, floor_share(c->steps) * alone->grad_norm / sqrt(trained));
+    compare_number(c, given->step, "norm", given->grad_norm, alone->grad_norm, times * c->tolerance.norm);
+    compare_number(c, given->step, "loss", given->loss, alone->loss, times * c->tolerance.loss);
+    fflush(stdout);
+}
+
+static enum status one_step(struct check *c)
+{
+    struct step_metrics given = {0}, alone = {0};
+    TRY(run_step(&c->given, &given));
+    be_patient(c, 1);
+    TRY(comm_agree(c->comm, leads(c) ? run_step(&c->alone, &alone) : OK));
+    be_patient(c, 0);
+    if (given.target_tokens == 0) {
+        printf("%5lld  skipped: %s\n", (long long)given.step, given.skipped);
+        return OK;
+    }
+    TRY(compare_units(c, STATE_GRAD));
+    if (leads(c))
+        judge_step(c, &given, &alone);
+    c->moved += given.lr;
+    c->steps++;
+    return agree_verdict(c);
+}
+
+static enum status compare_parameters(struct check *c, enum state_kind kind, const char *what, double relative)
+{
+    const struct settings *s = c->given.s;
+    double t = (double)c->given.at.updates;
+    struct reach reach = {.moved = c->moved, .relative = c->tolerance.gradient, .eps = s->eps, .bias2 = 1 - pow(s->beta2, t)};
+    TRY(compare_units(c, kind));
+    enum status st = OK;
+    for (int u = 0; leads(c) && !c->tolerance.exact && u < c->given.model->n_units && st == OK; u++)
+        st = check_reach(c->alone.session, u, &reach, c->noise, c->d);
+    TRY(comm_agree(c->comm, st));
+    if (leads(c))
+        judge(c, c->given.at.step, what, relative, 0);
+    return OK;
+}
+
+static enum status all_steps(struct check *c, int64_t steps)
+{
+    printf("\n%5s  %-14s %-44s %12s %12s\n", "step", "", "worst", "difference", "tolerance");
+    for (int64_t i = 0; i < steps; i++)
+        TRY(one_step(c));
+    if (c->steps == 0)
+        return comm_agree(c->comm, status_fail(ERR_INVALID, "check: no step had anything to predict: give other data"));
+    TRY(run_flush(&c->given));
+    TRY(comm_agree(c->comm, leads(c) ? run_flush(&c->alone) : OK));
+    TRY(compare_parameters(c, STATE_PARAM, "parameter", c->tolerance.parameter));
+    if (c->given.s->dtype == BF16)
+        TRY(compare_parameters(c, STATE_MASTER, "fp32 parameter", 1e-6));
+    TRY(agree_verdict(c));
+    TRY(comm_agree(c->comm, session_check_memory(c->given.session)));
+    return comm_agree(c->comm, leads(c) ? session_check_memory(c->alone.session) : OK);
+}
+
+/* ---- before and after ---- */
+
+/* Rank 0's run alone, in what its host's memory has left beside the ranks there. */
+static enum status plan_alone(struct check *c, const struct plan *given, struct plan **plan)
+{
+    int64_t planned = (given->arena[TIER_DEVICE] + given->arena[TIER_HOST]) * comm_local_size(c->comm);
+    int64_t left = session_proc_bytes("/proc/meminfo", "MemAvailable") / 10 * 9 - planned;
+    char need[32], have[32], text[PLAN_TEXT];
+    check_alone_settings(c->given.s, comm_size(c->comm) == 1 ? TILES_SAME : TILES_OWN, &c->alone_settings);
+    TRY(check_alone_plan(c->given.model, &c->alone_settings, max_i64(0, left), plan));
+    c->alone_settings.row_chunk = (*plan)->strategy.row_chunk;
+    c->alone_settings.head_tile = (*plan)->strategy.head_tile;
+    c->alone_settings.loss_tile = (*plan)->strategy.loss_tile;
+    c->alone_settings.group = (*plan)->strategy.group;
+    plan_describe(*plan, text, sizeof text);
+    printf("alone: 1 rank on rank 0: %s of memory, %s are left\n       %s\n",
+           units_format_bytes((*plan)->arena[TIER_DEVICE] + (*plan)->arena[TIER_HOST], need), units_format_bytes(left, have),
+           text);
+    return OK;
+}
+
+static void describe(struct check *c, const struct plan *plan, int64_t steps)
+{
+    char text[PLAN_TEXT], a[32], b[32], d[32];
+    const struct settings *s = c->given.s;
+    comm_describe(c->comm, text, sizeof text);
+    printf("check: %s, sequences of %lld tokens, batch %lld, %lld steps\n", c->given.model->config.name, (long long)s->seq_len,
+           (long long)s->batch, (long long)steps);
+    printf("given: %s; zero %d\n       device %s, host %s, nvme %s\n", text, s->zero,
+           units_format_bytes(plan->arena[TIER_DEVICE], a), units_format_bytes(plan->arena[TIER_HOST], b),
+           units_format_bytes(plan->arena[TIER_NVME], d));
+    plan_describe(plan, text, sizeof text);
+    printf("       %s\n", text);
+}
+
+/* The directory for the nvme tier; what is made for it goes again. */
+static enum status make_directory(struct check *c, const struct plan *plan)
+{
+    const char *out = c->given.s->out;
+    c->directory_kept = strlen(out);
+    if (!leads(c) || plan->arena[TIER_NVME] == 0 || c->given.s->nvme_path.n > 0)
+        return OK;
+    TRY(run_check_can_be_made("--out", out));
+    char path[4096];
+    snprintf(path, sizeof path, "%s", out);
+    while (access(path, F_OK) != 0) {
+        char *slash = strrchr(path, '/');
+        c->directory_kept = slash ? (size_t)(slash - path) : 0;
+        if (c->directory_kept == 0)
+            break;
+        *slash = 0;
+    }
+    return directory_make(out);
+}
+
+static void remove_directory(const struct check *c)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s", c->given.s->out);
+    while (strlen(path) > c->directory_kept && rmdir(path) == 0) {
+        char *slash = strrchr(path, '/');
+        if (!slash)
+            return;
+        *slash = 0;
+    }
+}
+
+static enum status start(struct run *r, struct plan *plan)
+{
+    TRY(run_start(r, plan));
+    return run_load_state(r);
+}
+
+/* On rank 0, everything that the others have no part in. */
+static enum status start_alone(struct check *c, struct plan *plan)
+{
+    c->alone.s = &c->alone_settings;
+    c->alone.model = c->given.model;
+    c->alone.corpus = c->given.corpus;
+    c->d = sys_calloc((size_t)c->given.model->n_params, sizeof *c->d);
+    c->noise = sys_calloc((size_t)c->given.model->n_params, sizeof *c->noise);
+    enum status st = c->d && c->noise ? comm_create_self(&c->self) : status_fail(ERR_NOMEM, "check: out of memory");
+    c->alone.comm = c->self;
+    if (st != OK) {
+        plan_destroy(plan);
+        return st;
+    }
+    return start(&c->alone, plan);
+}
+
+static enum status prepare(struct check *c, int64_t steps)
+{
+    struct plan *plan = NULL, *alone = NULL;
+    TRY(run_open(&c->given));
+    TRY(run_plan(&c->given, &plan));
+    describe(c, plan, steps);
+    c->tolerance = choose_tolerance(c->given.s, comm_size(c->comm));
+    be_patient(c, 1);
+    enum status st = comm_agree(c->comm, leads(c) ? plan_alone(c, plan, &alone) : OK);
+    if (st == OK)
+        st = comm_agree(c->comm, make_directory(c, plan));
+    if (st != OK) {
+        plan_destroy(plan);
+        plan_destroy(alone);
+        return st;
+    }
+    if (c->tolerance.exact)
+        printf("tolerance: none; %s\n", c->tolerance.why);
+    else
+        printf("tolerance: gradients %.2g of a tensor's L2 norm, norm %.2g, loss %.2g, growing with the steps; %s\n"
+               "           parameters %.2g, and what AdamW makes of the gradients' difference (it moves noise by lr, too)\n",
+               c->tolerance.gradient, c->tolerance.norm, c->tolerance.loss, c->tolerance.why, c->tolerance.parameter);
+    fflush(stdout);
+    st = comm_agree(c->comm, start(&c->given, plan));
+    if (st != OK) {
+        plan_destroy(alone);
+        return st;
+    }
+    TRY(comm_agree(c->comm, leads(c) ? start_alone(c, alone) : OK));
+    be_patient(c, 0);
+    return OK;
+}
+
+enum status check_run(struct settings *s, struct comm *comm, int64_t steps)
+{
+    struct check c = {.comm = comm, .given = {.s = s, .comm = comm, .saved = -1}, .alone = {.saved = -1}};
+    s->trace = AUTO;
+    enum status st = prepare(&c, steps);
+    if (st == OK)
+        st = all_steps(&c, steps);
+    batch_destroy(c.alone.batch);
+    session_destroy(c.alone.session);
+    comm_destroy(c.self);
+    free(c.noise);
+    free(c.d);
+    batch_destroy(c.given.batch);
+    session_destroy(c.given.session);
+    corpus_close(c.given.corpus);
+    model_destroy(c.given.model);
+    if (!comm_broken(comm) && (st == OK || comm_agreed(comm)))
+        comm_barrier(comm); /* no store is open any more */
+    if (leads(&c))
+        remove_directory(&c);
+    if (st == OK)
+        printf("check: pass\n");
+    return st;
+}

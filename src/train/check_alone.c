@@ -1,0 +1,104 @@
+/* The run that a check compares with: one rank, everything resident; whether it fits, and else what would. */
+#include "train/check_alone.h"
+
+#include "base/units.h"
+
+#include <stdio.h>
+
+#define SHORTEST 64 /* tokens: shorter sequences are not proposed */
+
+void check_alone_settings(const struct settings *given, enum check_tiles tiles, struct settings *out)
+{
+    *out = *given;
+    out->dp = out->ulysses = out->ring = 1;
+    out->sp = SP_NONE;
+    out->ranks = AUTO;
+    out->zero = 0;
+    out->grad_accum = given->batch;
+    out->params = out->grads = out->optim = out->acts = OFFLOAD_NONE;
+    out->alpha = out->prefetch = AUTO;
+    out->keep_inputs = AUTO;
+    out->update = UPDATE_DEVICE;
+    out->device = DEVICE_CPU;
+    out->device_mem = out->host_mem = out->nvme_max = AUTO;
+    out->link_gbps = 0;
+    out->mode = MODE_RUN;
+    out->trace = AUTO;
+    if (tiles == TILES_OWN)
+        out->row_chunk = out->head_tile = out->loss_tile = AUTO;
+}
+
+/* *need: bytes; *plan: NULL if they are too many. */
+static enum status try_plan(const struct model *m, const struct settings *s, int64_t bytes, struct plan **plan, int64_t *need)
+{
+    const int64_t limit[TIERS] = {bytes, bytes, 0};
+    TRY(plan_create(m, s, limit, plan));
+    *need = (*plan)->arena[TIER_DEVICE] + (*plan)->arena[TIER_HOST];
+    if (!(*plan)->fits || *need > bytes) {
+        plan_destroy(*plan);
+        *plan = NULL;
+    }
+    return OK;
+}
+
+static int fits(const struct model *m, const struct settings *s, int64_t bytes)
+{
+    struct plan *plan = NULL;
+    int64_t need;
+    int good = try_plan(m, s, bytes, &plan, &need) == OK && plan;
+    plan_destroy(plan);
+    return good;
+}
+
+/* The first half, quarter, ... of the length that fits; 0: none. */
+static int64_t shorter(const struct model *m, const struct settings *s, int64_t bytes)
+{
+    struct settings changed = *s;
+    changed.row_chunk = changed.head_tile = changed.loss_tile = AUTO;
+    for (changed.seq_len /= 2; changed.seq_len >= SHORTEST; changed.seq_len /= 2)
+        if (fits(m, &changed, bytes))
+            return changed.seq_len;
+    return 0;
+}
+
+/* The largest preset, smaller than the model, that fits with the length; NULL: none. */
+static const char *smaller(const struct model *m, const struct settings *s, int64_t bytes)
+{
+    static const char *const preset[] = {"8b", "1b", "125m", "25m", "tiny"};
+    struct settings changed = *s;
+    changed.row_chunk = changed.head_tile = changed.loss_tile = AUTO;
+    for (size_t i = 0; i < sizeof preset / sizeof *preset; i++) {
+        struct model_config config;
+        struct model *other;
+        if (model_preset(preset[i], &config) != OK || model_create(&config, NULL, 0, &other) != OK)
+            continue;
+        int good = other->total_params < m->total_params && fits(other, &changed, bytes);
+        model_destroy(other);
+        if (good)
+            return preset[i];
+    }
+    return NULL;
+}
+
+enum status check_alone_plan(const struct model *m, const struct settings *s, int64_t bytes, struct plan **out)
+{
+    struct plan *plan = NULL;
+    char a[32], b[32], what[256];
+    int64_t need;
+    TRY(try_plan(m, s, bytes, &plan, &need));
+    if (plan) {
+        *out = plan;
+        return OK;
+    }
+    int64_t length = shorter(m, s, bytes);
+    const char *preset = length ? NULL : smaller(m, s, bytes);
+    if (length)
+        snprintf(what, sizeof what, "--seq-len %lld would fit", (long long)length);
+    else if (preset)
+        snprintf(what, sizeof what, "no length fits with this model; --model %s would", preset);
+    else
+        snprintf(what, sizeof what, "no preset fits with this length: free memory, or shorten --seq-len");
+    return status_fail(ERR_NOFIT,
+                       "check: alone and resident this needs %s, and %s of rank 0's memory are left beside the run: %s",
+                       units_format_bytes(need, a), units_format_bytes(bytes, b), what);
+}

@@ -1,0 +1,17 @@
+/* The state of all ranks against that of one that holds everything. Private to src/train. */
+#ifndef LTRAIN_TRAIN_CHECK_STATE_H
+#define LTRAIN_TRAIN_CHECK_STATE_H
+
+#include "engine/session.h"
+#include "train/difference.h"
+
+/* Every rank of the given session calls it; `alone` is a session of one rank, held by rank 0 (NULL elsewhere). d: of the model's
+ * parameters (n_params), rank 0; those of the unit are set: every piece of every rank's shards is compared; of state that every
+ * rank holds, rank 0's, and the others by hash. Beside the two sessions it needs the unit in fp32 on rank 0, and on each rank
+ * its shard of the unit and 1 MiB per rank. */
+enum status check_unit(struct session *given, struct session *alone, int unit, enum state_kind kind, struct difference *d);
+
+/* Adds the slack of the unit's parameters after updates. noise: of the model's parameters, the `relative` of r. */
+enum status check_reach(struct session *alone, int unit, const struct reach *r, const double *noise, struct difference *d);
+
+#endif

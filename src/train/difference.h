@@ -1,0 +1,35 @@
+/* How far a tensor is from what it should be. Private to src/train. */
+#ifndef LTRAIN_TRAIN_DIFFERENCE_H
+#define LTRAIN_TRAIN_DIFFERENCE_H
+
+#include <stdint.h>
+
+struct difference {
+    int64_t n, unequal;           /* elements compared; those with other bits */
+    double diff2, given2, alone2; /* sums of squares: of the differences, and of either side */
+    double most;                  /* largest absolute difference; NaN once there was one */
+    int64_t at;                   /* the element that has it, and its values */
+    float given, alone;
+    int rank;      /* the first rank whose copy is not rank 0's; 0: none */
+    double slack2; /* sum of squares that rounding explains beyond the relative tolerance */
+};
+
+/* Elements [first, first + n) of the tensor. */
+void difference_add(struct difference *d, int64_t first, int64_t n, const float *given, const float *alone);
+/* Relative L2 difference; a tensor whose L2 norm is below `floor` is measured by that (its own may be mere rounding). Infinite if
+ * there is nothing to measure by. */
+double difference_relative(const struct difference *d, double floor);
+/* What the relative L2 difference may be: `relative`, and the slack. */
+double difference_allowed(const struct difference *d, double relative);
+
+/* AdamW moves an element by m / (sqrt(v) + eps), about 1 whatever its gradient's size: where that is near rounding noise, two
+ * right answers move it apart, by two steps at most. */
+struct reach {
+    double moved;    /* sum of the learning rates */
+    double relative; /* L2 difference of the gradients */
+    double eps, bias2;
+};
+/* The slack of n elements with second moments v, of a tensor whose v are `mean` on average. */
+double reach_slack(const struct reach *r, const float *v, int64_t n, double mean);
+
+#endif

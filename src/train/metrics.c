@@ -1,0 +1,155 @@
+/* Progress lines, metrics.jsonl and traces. */
+#include "train/metrics.h"
+
+#include "base/units.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+double metrics_hidden(const struct lane_stats lanes[LANES])
+{
+    double busy = 0, waited = (double)lanes[LANE_COMPUTE].waited_ns;
+    for (int l = LANE_COMPUTE + 1; l < LANES; l++)
+        busy += (double)lanes[l].busy_ns;
+    if (busy <= 0)
+        return NAN;
+    return waited >= busy ? 0 : 1 - waited / busy;
+}
+
+/* Whole, of small numbers three digits: slow steps make less than a token a second. */
+static const char *figure(double x, char buf[32])
+{
+    snprintf(buf, 32, x < 99.5 ? "%.3g" : "%.0f", x);
+    return buf;
+}
+
+void metrics_print(const struct step_metrics *m, FILE *f, int terminal)
+{
+    char device[32], limit[32], host[32], nvme[32], hidden[16] = "-", speed[32], flops[32];
+    int64_t eta = (int64_t)m->eta_seconds;
+    double rate = m->model_flops / m->seconds;
+    if (isfinite(m->hidden))
+        snprintf(hidden, sizeof hidden, "%.0f%%", 100 * m->hidden);
+    fprintf(f,
+            "%sstep %lld/%lld  loss %.4f  gnorm %.3g  lr %.1e  %s tok/s  %s GF %.0f%%  device %s/%s  host %s  nvme %s  "
+            "hidden %s  eta "
+            "%lld:%02lld:%02lld%s",
+            terminal ? "\r" : "", (long long)m->step, (long long)m->steps, fabs(m->loss), fabs(m->grad_norm) /* no "-nan" */,
+            m->lr, figure((double)m->tokens / m->seconds, speed), figure(rate * 1e-9, flops), 100 * rate / m->peak_flops,
+            units_format_short(m->device_bytes, device), units_format_short(m->device_limit, limit),
+            units_format_short(m->host_bytes, host), units_format_short(m->nvme_bytes, nvme), hidden, (long long)(eta / 3600),
+            (long long)(eta / 60 % 60), (long long)(eta % 60), terminal ? "\x1b[K" : "\n");
+    if (m->evaluated) /* NaN is shown too */
+        fprintf(f, "%sstep %lld  eval loss %.4f\n", terminal ? "\n" : "", (long long)m->step, m->eval_loss);
+    if (m->skipped)
+        fprintf(f, "%sstep %lld skipped: %s; parameters stay as they are\n", terminal ? "\n" : "", (long long)m->step,
+                m->skipped);
+    fflush(f);
+}
+
+static void put(json_t *o, const char *key, double x)
+{
+    json_object_set_new(o, key, isfinite(x) ? json_real(x) : json_null());
+}
+
+static void put_int(json_t *o, const char *key, int64_t x)
+{
+    json_object_set_new(o, key, json_integer(x));
+}
+
+enum status metrics_append(const struct step_metrics *m, FILE *f)
+{
+    json_t *o = json_object();
+    double rate = m->model_flops / m->seconds;
+    if (!o)
+        return status_fail(ERR_NOMEM, "out of memory for metrics.jsonl");
+    put_int(o, "step", m->step);
+    put(o, "loss", m->loss);
+    put(o, "grad_norm", m->grad_norm);
+    put(o, "lr", m->lr);
+    put_int(o, "tokens", m->tokens);
+    put_int(o, "target_tokens", m->target_tokens);
+    put(o, "seconds", m->seconds);
+    put(o, "tokens_per_second", (double)m->tokens / m->seconds);
+    put(o, "model_flops", m->model_flops);
+    put(o, "mfu", rate / m->peak_flops);
+    json_object_set_new(o, "mfu_reference", json_string("sgemm rate measured at start"));
+    put_int(o, "device_peak_bytes", m->device_bytes);
+    put_int(o, "host_peak_bytes", m->host_bytes);
+    put_int(o, "nvme_bytes", m->nvme_bytes);
+    put_int(o, "read_bytes", m->read_bytes);
+    put_int(o, "written_bytes", m->written_bytes);
+    put_int(o, "sent_inside_hosts_bytes", m->sent.same_host);
+    put_int(o, "sent_to_other_hosts_bytes", m->sent.other_hosts);
+    put(o, "hidden", m->hidden);
+    put(o, "stall_seconds", m->stall_seconds);
+    put(o, "planned_seconds", m->planned_seconds);
+    json_object_set_new(o, "skipped", json_boolean(m->skipped != NULL));
+    if (m->evaluated) /* NaN is shown too */
+        put(o, "eval_loss", m->eval_loss);
+    int failed = json_dumpf(o, f, JSON_COMPACT | JSON_REAL_PRECISION(17)) != 0 || fputc('\n', f) == EOF || fflush(f) != 0;
+    json_decref(o);
+    return failed ? status_fail(ERR_IO, "cannot write metrics.jsonl: %s", strerror(errno)) : OK;
+}
+
+/* The step of a whole line, or -1. */
+static int64_t step_of(const char *line, ssize_t n)
+{
+    json_t *o = line[n - 1] == '\n' ? json_loads(line, 0, NULL) : NULL;
+    const json_t *step = json_object_get(o, "step");
+    int64_t value = json_is_integer(step) ? json_integer_value(step) : -1;
+    json_decref(o);
+    return value;
+}
+
+enum status metrics_cut(const char *path, int64_t step)
+{
+    struct stat s;
+    char *line = NULL;
+    size_t room = 0;
+    off_t keep = 0;
+    if (stat(path, &s) != 0 || !S_ISREG(s.st_mode))
+        return OK; /* opening it for writing will tell */
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno));
+    for (ssize_t n; (n = getline(&line, &room, f)) > 0; keep += n) {
+        int64_t x = step_of(line, n);
+        if (x < 0 || x > step)
+            break;
+    }
+    free(line);
+    fclose(f);
+    return keep == s.st_size || truncate(path, keep) == 0 ? OK
+                                                          : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
+enum status metrics_write_trace(const char *path, const struct program *p, const struct trace_event *events)
+{
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(errno));
+    fprintf(f, "{\"traceEvents\":[\n");
+    for (int l = 0; l < LANES; l++)
+        fprintf(f, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n", l,
+                lane_name((enum lane)l));
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        const struct operand *first = in->n_operands > 0 ? &p->operands[in->first_operand] : NULL;
+        fprintf(f,
+                "{\"name\":\"%s "
+                "%s\",\"cat\":\"%c\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"instruction\":%d,"
+                "\"unit\":%d,\"bytes\":%lld,\"planned_start_us\":%.1f,\"planned_us\":%.1f}}%s\n",
+                op_name(in->op), first && first->tensor >= 0 ? p->tensors[first->tensor].name : "", in->phase ? in->phase : '-',
+                in->lane, (double)events[i].start_ns * 1e-3, (double)(events[i].end_ns - events[i].start_ns) * 1e-3, i, in->layer,
+                (long long)program_call(p, in)->bytes, in->start * 1e6, (in->end - in->start) * 1e6,
+                i + 1 < p->n_instrs ? "," : "");
+    }
+    fprintf(f, "]}\n");
+    return fclose(f) == 0 ? OK : status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(errno));
+}

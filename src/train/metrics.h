@@ -1,0 +1,37 @@
+/* What a step was like: one line for people, one object in metrics.jsonl. Private to src/train. */
+#ifndef LTRAIN_TRAIN_METRICS_H
+#define LTRAIN_TRAIN_METRICS_H
+
+#include "engine/executor.h"
+#include "offload/store.h"
+
+#include <stdio.h>
+
+struct step_metrics {
+    int64_t step, steps, tokens, target_tokens;
+    double loss, grad_norm, lr, seconds, model_flops, peak_flops; /* peak_flops: the rate MFU refers to */
+    double eval_loss;                                             /* if evaluated */
+    int evaluated;
+    int updated;         /* it began with the update of the step before */
+    const char *skipped; /* why the step changed nothing; NULL: it did not skip */
+    int64_t device_bytes, device_limit, host_bytes, nvme_bytes;
+    int64_t read_bytes, written_bytes;     /* by all ranks */
+    struct comm_traffic sent;              /* by all ranks */
+    double hidden;                         /* share of transfer time behind compute; NaN: nothing moved */
+    double stall_seconds, planned_seconds; /* compute stood still; of the whole step, as planned */
+    double eta_seconds;
+};
+
+/* Transfer time behind compute, from the lanes' statistics of a step. */
+double metrics_hidden(const struct lane_stats lanes[LANES]);
+/* Rewritten in place on a terminal. */
+void metrics_print(const struct step_metrics *m, FILE *f, int terminal);
+/* Appends one line; floats read back exactly, what is not finite is null. */
+enum status metrics_append(const struct step_metrics *m, FILE *f);
+/* Removes the lines of steps after `step`, and one that was cut off: a run that was killed had gone further than its last
+ * checkpoint. A file that does not exist has none. */
+enum status metrics_cut(const char *path, int64_t step);
+/* Lanes of one program as a Chrome trace. */
+enum status metrics_write_trace(const char *path, const struct program *p, const struct trace_event *events);
+
+#endif

@@ -1,0 +1,250 @@
+/* What a run prints before its first step and after its last. */
+#include "train/run.h"
+
+#include "base/sys.h"
+#include "base/units.h"
+#include "machine/hardware.h"
+#include "offload/drives.h"
+#include "offload/places.h"
+#include "ops/blas.h"
+#include "plan/report/advise.h"
+#include "plan/report/figures.h"
+#include "plan/report/text.h"
+#include "train/metrics.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void run_describe_left(const struct run *r, char *text, size_t bytes)
+{
+    if (r->saved < 0)
+        snprintf(text, bytes, "there is no checkpoint yet");
+    else
+        snprintf(text, bytes, "the last good checkpoint is %s/checkpoints/step-%06lld: continue with --resume %s", r->s->out,
+                 (long long)r->saved, r->s->out);
+}
+
+void run_note_saved(struct run *r, int64_t step)
+{
+    char left[512];
+    r->saved = step;
+    run_describe_left(r, left, sizeof left);
+    comm_remark(r->comm, left);
+}
+
+/* The resolved settings in one line, for logs. config.yaml is what can be fed back. */
+static void print_config(const struct run *r, const struct train_hooks *hooks)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return;
+    hooks->write_config(r->s, f);
+    if (fclose(f) == 0) {
+        while (size > 0 && text[size - 1] == '\n')
+            text[--size] = 0;
+        printf("config: {");
+        for (const char *c = text; *c; c++)
+            *c == '\n' ? (void)fputs(", ", stdout) : (void)putchar(*c);
+        printf("}\n");
+    }
+    free(text);
+}
+
+void run_print_before(struct run *r, const struct train_hooks *hooks)
+{
+    char a[32], b[32], c[32], step[32], line[PLAN_TEXT], text[512];
+    const struct settings *s = r->s;
+    const struct plan *p = r->session->plan;
+    const struct corpus_report *d = corpus_get_report(r->corpus);
+    print_config(r, hooks);
+    printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (OpenBLAS, %s kernels)\n",
+           s->device == DEVICE_CPU_DISCRETE ? "cpu:discrete" : "cpu", s->threads, r->peak_flops * 1e-9, blas.corename());
+    if (s->verbose) {
+        places_describe(line, sizeof line);
+        printf("places: %s\n", line);
+    }
+    printf("budgets: device %s, host %s, nvme %s", units_format_bytes(r->limit[TIER_DEVICE], a),
+           units_format_bytes(r->limit[TIER_HOST], b), units_format_bytes(r->limit[TIER_NVME], c));
+    if (changes_free_decides(p, s))
+        printf(" (all that is free, --nvme-max gives %s)", units_format_bytes(s->nvme_max, a));
+    else if (s->nvme_max < 0)
+        printf(" (%d%% left free)", HARDWARE_LEFT_FREE);
+    printf("\n");
+    printf("host memory: %s\n", arena_describe(r->session->host));
+    printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
+    comm_describe(r->comm, text, sizeof text);
+    printf("mesh: %s; zero %d\n", text, s->zero);
+    comm_describe_span(r->comm, text, sizeof text);
+    if (text[0])
+        printf("%s\n", text);
+    if (drives_describe(s->nvme_path.n ? s->nvme_path.n : 1, comm_local_size(r->comm), line, sizeof line)[0] && r->session->store)
+        printf("%s\n", line);
+    plan_print_sharing(p, stdout);
+    printf(
+        "data: %lld document%s (%lld split), %s tokens kept, %s dropped, 0 truncated; %lld training and %lld held-out sequences; "
+        "unigram entropy %.4f nats/token\n",
+        (long long)d->documents, d->documents == 1 ? "" : "s", (long long)d->documents_split,
+        units_format_count(d->tokens_kept, a), units_format_count(d->tokens_dropped, b), (long long)d->train_sequences,
+        (long long)d->eval_sequences, d->unigram_entropy);
+    if (s->save_every > 0)
+        printf("checkpoints: every %lld steps, the newest %lld are kept\n", (long long)s->save_every,
+               (long long)max_i64(1, s->keep));
+    else
+        printf("checkpoints: none (--save-every 0): a run that is killed leaves nothing to resume; ^C and SIGTERM save\n");
+    plan_describe(p, line, sizeof line);
+    printf("plan: fits: device %s, host %s, nvme %s; step %s (%s)\n      %s\n", units_format_bytes(p->arena[TIER_DEVICE], a),
+           units_format_bytes(p->arena[TIER_HOST], b), units_format_bytes(p->arena[TIER_NVME], c),
+           report_duration(p->seconds, step), p->cost.source, line);
+    fflush(stdout);
+}
+
+/* Resident bytes of a rank beside the arenas, and at its peak. */
+struct rank_memory {
+    int64_t outside, peak;
+};
+
+/* What is true of all ranks, in a line; of each, if there is room for talk. */
+static void print_ranks_memory(const struct run *r, int64_t planned, const struct rank_memory *all)
+{
+    char a[32], b[32];
+    int n = comm_size(r->comm), most = 0, least = 0;
+    for (int k = 0; k < n; k++) {
+        if (r->s->verbose)
+            printf("memory of rank %d: planned %lld + %lld outside the plan; peak resident %lld\n", k, (long long)planned,
+                   (long long)all[k].outside, (long long)all[k].peak);
+        most = all[k].peak > all[most].peak ? k : most;
+        least = all[k].peak < all[least].peak ? k : least;
+    }
+    if (n > 1)
+        printf("memory of ranks: peak resident %s (rank %d) to %s (rank %d)\n", units_format_bytes(all[least].peak, a), least,
+               units_format_bytes(all[most].peak, b), most);
+}
+
+static enum status print_memory(const struct run *r)
+{
+    const struct plan *p = r->session->plan;
+    char a[32], b[32], c[32], d[32], e[32];
+    int64_t planned = p->arena[TIER_DEVICE] + p->arena[TIER_HOST];
+    struct rank_memory own = {r->session->overhead_bytes, session_proc_bytes("/proc/self/status", "VmHWM")},
+                       *all = sys_calloc((size_t)comm_size(r->comm), sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory");
+    enum status st = comm_gather(r->comm, &own, sizeof own, all);
+    if (st == OK)
+        printf("memory: planned %s (device %s, host %s) + %s outside the plan; peak resident %s (%.1f%% of that)\n",
+               units_format_bytes(planned, a), units_format_bytes(p->arena[TIER_DEVICE], b),
+               units_format_bytes(p->arena[TIER_HOST], c), units_format_bytes(own.outside, d), units_format_bytes(own.peak, e),
+               100.0 * (double)own.peak / (double)(planned + own.outside));
+    if (st == OK)
+        print_ranks_memory(r, planned, all);
+    free(all);
+    return st;
+}
+
+/* Messages of the comm lanes, a step. */
+static void print_sent(const struct run *r)
+{
+    char a[32], b[32];
+    printf("sent a step by all ranks:");
+    for (int l = LANE_WORLD; l < LANES; l++)
+        if (r->sent[l].same_host + r->sent[l].other_hosts > 0)
+            printf("  %s %s inside hosts, %s to others", lane_name((enum lane)l),
+                   units_format_bytes(r->sent[l].same_host / r->steps_here, a),
+                   units_format_bytes(r->sent[l].other_hosts / r->steps_here, b));
+    printf("\n");
+}
+
+static void print_pair(const char *what, const char *planned, const char *measured, const char *note)
+{
+    printf("  %-20s %22s %22s%s\n", what, planned, measured, note);
+}
+
+static void print_seconds(const char *what, double planned, double measured, const char *note)
+{
+    char a[32], b[32];
+    print_pair(what, report_duration(planned, a), report_duration(measured, b), note);
+}
+
+/* "167 MiB in 0.21 s" */
+static const char *moved(int64_t bytes, double seconds, char buf[80])
+{
+    char a[32], b[32];
+    snprintf(buf, 80, "%s in %s", units_format_bytes(bytes, a), report_duration(seconds, b));
+    return buf;
+}
+
+#define LITTLE 1e-3 /* of a step: lanes that are busy for less are left out */
+
+static int is_busy(double busy, double step)
+{
+    return busy >= LITTLE * step;
+}
+
+static int moves(const struct report *r, double step)
+{
+    int any = 0;
+    for (int l = LANE_COMPUTE + 1; l < LANES; l++)
+        any |= is_busy(r->lane[l].busy, step);
+    return any;
+}
+
+/* The plan's step and the mean of those like it, side by side. */
+static enum status print_steps(const struct run *r)
+{
+    const struct plan *p = r->session->plan;
+    const struct lane_stats *total = r->alike.lanes;
+    struct report planned;
+    char a[80], b[80], note[128];
+    double steps = (double)r->alike.steps, seconds = r->alike.seconds / steps;
+    TRY(report_make(p, r->model, &planned));
+    snprintf(note, sizeof note, "   (mean of %lld%s)", (long long)r->alike.steps,
+             r->alike.updated ? " that began with an update" : ", without the update that comes with the next");
+    print_pair("a step", "planned", "measured", note);
+    snprintf(note, sizeof note, "   %+.0f%%%s", 100 * (seconds / p->seconds - 1),
+             r->s->hardware ? "" : " (planned with assumed figures: ltrain plan --profile measures this machine)");
+    print_seconds("step time", p->seconds, seconds, note);
+    print_seconds("compute stands still", p->seconds - planned.lane[LANE_COMPUTE].busy,
+                  (double)total[LANE_COMPUTE].waited_ns * 1e-9 / steps, "");
+    double hidden = metrics_hidden(total);
+    if (isfinite(hidden) && isfinite(planned.hidden) && moves(&planned, p->seconds)) {
+        snprintf(a, sizeof a, "%.0f%%", 100 * planned.hidden);
+        snprintf(b, sizeof b, "%.0f%%", 100 * hidden);
+        print_pair("transfers hidden", a, b, "");
+    }
+    for (int l = LANE_COMPUTE + 1; l < LANES; l++) {
+        const struct report_lane *lane = &planned.lane[l];
+        double busy = (double)total[l].busy_ns * 1e-9 / steps;
+        if (!is_busy(fmax(lane->busy, busy), p->seconds))
+            continue;
+        snprintf(note, sizeof note, "lane %s", lane_name((enum lane)l));
+        print_pair(note, moved(lane->bytes, lane->busy, a), moved(total[l].bytes / r->alike.steps, busy, b), "");
+    }
+    return OK;
+}
+
+/* model_path: where the trained model is, or NULL if a signal ended the run before it was done. */
+enum status run_print_after(struct run *r, const char *model_path)
+{
+    char a[32], b[32];
+    TRY(print_memory(r));
+    if (r->steps_here > 0)
+        TRY(print_steps(r));
+    if (comm_size(r->comm) > 1 && r->steps_here > 0)
+        print_sent(r);
+    if (r->session->store) {
+        struct store_counters n;
+        store_get_counters(r->session->store, &n);
+        printf("%s; read %s at %.2f GB/s, wrote %s at %.2f GB/s\n", store_describe(r->session->store),
+               units_format_bytes(n.read_bytes, a), n.read_ns ? (double)n.read_bytes / (double)n.read_ns : 0.0,
+               units_format_bytes(n.written_bytes, b), n.write_ns ? (double)n.written_bytes / (double)n.write_ns : 0.0);
+    }
+    if (model_path)
+        printf("model: %s\n", model_path);
+    else
+        printf("stopped by a signal at step %lld of %lld, saved: continue with ltrain --resume %s\n", (long long)r->at.step,
+               (long long)r->s->steps, r->s->out);
+    return OK;
+}

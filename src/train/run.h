@@ -1,0 +1,80 @@
+/* A run while it lasts. Private to src/train. */
+#ifndef LTRAIN_TRAIN_RUN_H
+#define LTRAIN_TRAIN_RUN_H
+
+#include "checkpoint/checkpoint.h"
+#include "data/corpus.h"
+#include "engine/batch.h"
+#include "engine/session.h"
+#include "train/metrics.h"
+#include "train/train.h"
+
+struct run {
+    struct settings *s;
+    struct model *model;
+    struct corpus *corpus;
+    struct comm *comm; /* borrowed */
+    struct session *session;
+    struct batch *batch;
+    int64_t saved;             /* step of the newest checkpoint; -1: none */
+    struct checkpoint_info at; /* where training stands */
+    int pending;               /* an update waits for the next forward */
+    double lr_pending;
+    int64_t limit[TIERS];
+    FILE *metrics; /* rank 0 */
+    int signal;    /* that all ranks agreed to stop for */
+    double peak_flops, last_loss;
+    /* Of the steps that began with an update, as the planned one does; of all, until there are any. */
+    struct {
+        struct lane_stats lanes[LANES];
+        double seconds;
+        int64_t steps;
+        int updated;
+    } alike;
+    struct comm_traffic sent[LANES]; /* by all ranks, on comm lanes */
+    double run_seconds;
+    int64_t steps_here;
+    int64_t skipped_in_row; /* steps, up to now, whose gradient norm was not finite */
+};
+
+/* train.c */
+/* Model and corpus, and whether weights and drives are there: all that can be said before planning, which takes a while. */
+enum status run_open(struct run *r);
+/* Plans, on every rank the same; refuses what does not fit; sets the mesh. Tiles and mesh are written into the settings: they are
+ * part of the numerics key that a resumed run keeps. *plan: the caller's. */
+enum status run_plan(struct run *r, struct plan **plan);
+/* The plan (taken over) becomes a session, on this rank's drives. */
+enum status run_start(struct run *r, struct plan *plan);
+
+/* step.c */
+/* One optimizer step: all micro-batches; its update stays pending. */
+enum status run_step(struct run *r, struct step_metrics *m);
+/* The pending update, if there is one. */
+enum status run_flush(struct run *r);
+/* Mean loss over the held-out sequences. */
+enum status run_evaluate(struct run *r, double *loss);
+
+/* setup.c */
+/* Every rank has planned the same, or all fail. */
+enum status run_compare_plans(struct comm *c, const struct plan *plan);
+/* Parameters and moments: initialised, from a Hugging Face directory, or from the newest checkpoint when resuming. */
+enum status run_load_state(struct run *r);
+/* config.yaml, plan.txt, plan.json, metrics.jsonl. */
+enum status run_open_files(struct run *r, const struct train_hooks *hooks);
+
+/* run_directory.c */
+/* Before planning: ERR_INVALID if the run's directory cannot be made or written to, or a new run's holds another run. */
+enum status run_check_directory(const struct settings *s);
+/* ERR_INVALID if a directory that an option names cannot be made or written to. */
+enum status run_check_can_be_made(const char *option, const char *path);
+
+/* report.c */
+/* There is a checkpoint of that step (-1: none), for those who must end without this rank's say. */
+void run_note_saved(struct run *r, int64_t step);
+/* What a failed run leaves to go on from. */
+void run_describe_left(const struct run *r, char *text, size_t bytes);
+void run_print_before(struct run *r, const struct train_hooks *hooks);
+/* model_path: where the model is; NULL if the run was stopped. All ranks, of which only the first is heard. */
+enum status run_print_after(struct run *r, const char *model_path);
+
+#endif

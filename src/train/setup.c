@@ -1,0 +1,394 @@
+/* Before the first step: plan, files of the run's directory, state. */
+#include "train/run.h"
+
+#include "base/clock.h"
+#include "base/isa.h"
+#include "base/progress.h"
+#include "base/sys.h"
+#include "base/units.h"
+#include "machine/hardware.h"
+#include "offload/drives.h"
+#include "ops/blas.h"
+#include "plan/lower/mesh.h"
+#include "plan/max_seq.h"
+#include "plan/report/advise.h"
+#include "plan/report/advise_text.h"
+#include "plan/report/json.h"
+#include "plan/report/text.h"
+#include "profile/profile.h"
+#include "program/digest.h"
+#include "train/metrics.h"
+
+#include <errno.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What is neither a preset nor there. */
+static enum status refuse_model(const char *name)
+{
+    struct model_config config;
+    const char *slash = strchr(name, '/');
+    if (!slash) /* the sentence with the presets and the nearest one */
+        return model_preset(name, &config);
+    if (slash == name || name[0] == '.' || name[0] == '~' || strchr(slash + 1, '/') || !slash[1])
+        return status_fail(ERR_INVALID, "--model: no such directory: %s", name);
+    return status_fail(ERR_INVALID,
+                       "--model: no such directory: %s; models of the hub are not downloaded: give the directory where one is",
+                       name);
+}
+
+enum status train_open_model(const struct settings *s, struct model **out)
+{
+    struct model_config config;
+    if (model_is_preset(s->model)) {
+        TRY(model_preset(s->model, &config));
+    } else {
+        struct stat sb;
+        if (stat(s->model, &sb) != 0)
+            return refuse_model(s->model);
+        TRY(model_config_read(s->model, &config));
+    }
+    if (!s->max_seq && s->seq_len > config.max_positions && config.family == FAMILY_GPT2)
+        return status_fail(ERR_INVALID, "model %s has learned positions for %lld tokens; --seq-len %lld is longer", config.name,
+                           (long long)config.max_positions, (long long)s->seq_len);
+    if (s->keep_inputs > config.layers)
+        return status_fail(ERR_INVALID, "--keep-inputs %lld: model %s has %d layers", (long long)s->keep_inputs, config.name,
+                           (int)config.layers);
+    return model_create(&config, (const char *const *)s->freeze.item, s->freeze.n, out);
+}
+
+/* Free bytes of the file system that a path will lie on: its nearest ancestor that exists. */
+static int free_bytes_near(const char *path, int64_t *free_bytes)
+{
+    char at[4096];
+    snprintf(at, sizeof at, "%s", path);
+    while (sys_statvfs_free(at, free_bytes) != 0) {
+        char *slash = strrchr(at, '/');
+        if (strcmp(at, ".") == 0 || strcmp(at, "/") == 0)
+            return -1;
+        if (!slash)
+            strcpy(at, ".");
+        else
+            slash[slash == at ? 1 : 0] = 0;
+    }
+    return 0;
+}
+
+/* Budgets of this rank: what is given, or its part of what the host has free. */
+static void own_limits(const struct settings *s, int sharing, int64_t limit[TIERS])
+{
+    int64_t available = session_proc_bytes("/proc/meminfo", "MemAvailable"), least = INT64_MAX, free_bytes;
+    int index[SETTINGS_MAX_LIST], drives = drives_of_rank(s->nvme_path.n, 0, sharing, index);
+    limit[TIER_DEVICE] = s->device_mem >= 0 ? s->device_mem : available / 2 / sharing;
+    limit[TIER_HOST] = s->host_mem >= 0 ? s->host_mem : available / 10 * 4 / sharing;
+    for (int i = 0; i < s->nvme_path.n; i++)
+        if (sys_statvfs_free(s->nvme_path.item[i], &free_bytes) == 0)
+            least = min_i64(least, free_bytes + store_dead_bytes(s->nvme_path.item[i]));
+    if (s->nvme_path.n == 0 && free_bytes_near(s->out, &free_bytes) == 0)
+        least = free_bytes + store_dead_bytes(s->out); /* a killed run's file must not keep it from being resumed */
+    /* striped evenly: the fullest path decides */
+    int users = s->nvme_path.n >= sharing ? 1 : sharing;
+    limit[TIER_NVME] = least == INT64_MAX ? INT64_MAX : least / users * max_i64(1, drives);
+    if (s->nvme_max >= 0)
+        limit[TIER_NVME] = min_i64(limit[TIER_NVME], s->nvme_max);
+    else if (least < INT64_MAX)
+        limit[TIER_NVME] = hardware_drives_share(limit[TIER_NVME]);
+}
+
+/* Of each of the n numbers the least of all ranks: they run one program. */
+static enum status least_of_ranks(struct comm *c, int64_t *x, int n)
+{
+    int64_t *all = sys_calloc((size_t)comm_size(c) * (size_t)n, sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    enum status st = comm_gather(c, x, n * (int64_t)sizeof *all, all);
+    for (int k = 0; k < comm_size(c) * n && st == OK; k++)
+        x[k % n] = min_i64(x[k % n], all[k]);
+    free(all);
+    return st;
+}
+
+int train_planned_ranks(const struct settings *s)
+{
+    if (s->ranks > 0)
+        return s->ranks;
+    int product = (int)(max_i64(1, s->dp) * max_i64(1, s->ulysses) * max_i64(1, s->ring));
+    return product;
+}
+
+/* The machine that the settings name, from a data sheet or a file. */
+static enum status open_machine(struct settings *s)
+{
+    enum status st;
+    s->hardware = sys_malloc(sizeof *s->hardware);
+    if (!s->hardware)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    int preset = hardware_is_preset(s->machine);
+    FILE *f = preset ? NULL : sys_read_text(s->machine);
+    if (f) {
+        st = hardware_read(s->machine, f, s->hardware);
+        fclose(f);
+    } else if (preset || errno == ENOENT) {
+        st = hardware_preset(s->machine, s->hardware);
+    } else {
+        st = status_fail(ERR_INVALID, "--machine: cannot read %s: %s", s->machine, strerror(errno));
+    }
+    TRY(st);
+    if (!s->hardware->cpu && s->device_mem > s->hardware->device_mem) {
+        char asked[32], there[32];
+        units_format_apart(s->device_mem, s->hardware->device_mem, asked, there);
+        return status_fail(ERR_INVALID,
+                           "--device-mem: %s are more than the %s that a program can have of %s: leave it out, or give less",
+                           asked, there, s->hardware->name);
+    }
+    if (s->device != DEVICE_AUTO && s->hardware->cpu == (s->device == DEVICE_CUDA))
+        return status_fail(ERR_INVALID, "--device is %s, and what --machine %s names has %s: leave out --device",
+                           s->device == DEVICE_CUDA ? "cuda" : "cpu", s->machine, s->hardware->cpu ? "no GPU" : "GPUs");
+    hardware_override(s->hardware, s);
+    return OK;
+}
+
+struct prepared {
+    int64_t limit[TIERS];
+    int ranks, per_host;
+};
+
+/* Ranks of a machine that is not here: as many as are asked for, or a device each. What a mesh leaves open is derived from them.
+ */
+static enum status ranks_elsewhere(const struct settings *s, int *out)
+{
+    const struct hardware *h = s->hardware;
+    int devices = h->nodes * h->devices, asked = train_planned_ranks(s), preset = hardware_is_preset(s->machine);
+    int said = s->ranks > 0 || (s->dp > 0 && s->ulysses > 0 && s->ring > 0) || (h->cpu && asked > 1);
+    *out = said ? asked : devices;
+    if (!h->cpu && asked > devices) {
+        char take[80] = "give it more in its file";
+        if (preset)
+            snprintf(take, sizeof take, "take --machine %dx%s", asked, h->name);
+        return status_fail(ERR_INVALID, "--machine: %d ranks are asked for, and %s has %d device%s: %s", asked, s->machine,
+                           devices, devices == 1 ? "" : "s", take);
+    }
+    if (!said && devices % asked) {
+        char take[80] = "";
+        if (preset)
+            snprintf(take, sizeof take, "take --machine %dx%s, or ", asked, h->name);
+        return status_fail(ERR_INVALID,
+                           "--mesh: %d ranks do not divide the %d devices of %s: %sadd --ranks %d to leave some idle", asked,
+                           devices, s->machine, take, asked);
+    }
+    return OK;
+}
+
+/* Budgets, device and ranks of a machine that is not here. */
+static enum status prepare_elsewhere(struct settings *s, struct prepared *out)
+{
+    int ranks;
+    TRY(open_machine(s));
+    TRY(ranks_elsewhere(s, &ranks));
+    const struct hardware *h = s->hardware;
+    if (s->device == DEVICE_AUTO)
+        s->device = h->cpu ? DEVICE_CPU : DEVICE_CUDA;
+    hardware_limits(h, ranks, out->limit);
+    out->ranks = ranks;
+    out->per_host = (int)max_i64(h->devices, ceil_div(ranks, h->nodes));
+    return OK;
+}
+
+/* The figures of rank 0's machine, if there are any, on every rank: they plan the same. */
+static enum status use_profile(struct settings *s, struct comm *comm)
+{
+    struct hardware *h = sys_malloc(sizeof *h);
+    int found = 0;
+    enum status st = h ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
+    if (st == OK && comm_rank(comm) == 0) {
+        if (!s->profile)
+            st = profile_load(s, h, &found);
+        if (st == OK && (s->profile || found < 0)) {
+            st = profile_measure(s, h);
+            found = 1;
+        }
+    }
+    st = comm_agree(comm, st);
+    if (st == OK)
+        st = comm_broadcast(comm, 0, &found, sizeof found);
+    if (st == OK && found)
+        st = comm_broadcast(comm, 0, h, sizeof *h);
+    if (st == OK && found)
+        s->hardware = h;
+    else
+        free(h);
+    return st;
+}
+
+static enum status prepare_here(struct settings *s, struct comm *comm, int ranks, struct prepared *out)
+{
+    if (s->device == DEVICE_CUDA)
+        return status_fail(ERR_INVALID, "--device cuda: there is no CUDA backend yet: use cpu or cpu:discrete; `ltrain plan "
+                                        "--machine h100` plans for GPUs");
+    if (s->device == DEVICE_AUTO)
+        s->device = DEVICE_CPU;
+    if (s->nvme_drives > 0)
+        return status_fail(ERR_INVALID, "--nvme describes the drives of a machine that is not here (--machine); here it is "
+                                        "--nvme-path and --nvme-max");
+    if (s->threads <= 0) {
+        int64_t threads = max_i64(1, omp_get_max_threads() / comm_local_size(comm));
+        TRY(least_of_ranks(comm, &threads, 1));
+        s->threads = (int)threads;
+    }
+    omp_set_num_threads(s->threads);
+    if (s->nvme_max == AUTO) /* what is free there decides */
+        TRY(comm_agree(comm, drives_check((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out)));
+    TRY(use_profile(s, comm));
+    own_limits(s, comm_local_size(comm), out->limit);
+    out->ranks = ranks;
+    out->per_host = comm_size(comm) > 1 ? comm_per_host(comm) : ranks;
+    return least_of_ranks(comm, out->limit, TIERS);
+}
+
+void train_show_progress(const struct settings *s, const struct comm *comm)
+{
+    if (comm_size(comm) == 1 && !(s->json && isatty(STDOUT_FILENO)))
+        progress_begin(STDERR_FILENO, PROGRESS_AFTER_NS);
+}
+
+static enum status plan_prepared(struct settings *s, const struct prepared *p, const struct model *m, struct plan **plan)
+{
+    if (s->max_seq)
+        return plan_longest(m, s, p->ranks, p->per_host, p->limit, plan);
+    TRY(plan_mesh(m, s, p->ranks, p->per_host));
+    TRY(changes_refuse_early(m, s, p->limit));
+    return plan_create(m, s, p->limit, plan);
+}
+
+enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct plan **plan,
+                       int64_t limit[TIERS])
+{
+    struct prepared p;
+    TRY(s->machine ? prepare_elsewhere(s, &p) : prepare_here(s, comm, ranks, &p));
+    memcpy(limit, p.limit, sizeof p.limit);
+    train_show_progress(s, comm);
+    enum status st = plan_prepared(s, &p, m, plan);
+    progress_end();
+    TRY(st);
+    s->ulysses = (*plan)->strategy.ulysses;
+    s->ring = (*plan)->strategy.ring;
+    if (s->zero == AUTO) /* a rank alone has no stage: another run may have more */
+        s->zero = (*plan)->strategy.ranks > 1 ? (*plan)->strategy.zero : 3;
+    return OK;
+}
+
+enum status run_compare_plans(struct comm *c, const struct plan *plan)
+{
+    struct {
+        int64_t arena[TIERS];
+        uint64_t programs[PLAN_PROGRAMS]; /* digests; 0: none */
+        char text[PLAN_TEXT];
+    } own, *all = sys_calloc((size_t)comm_size(c), sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory");
+    memset(&own, 0, sizeof own);
+    memcpy(own.arena, plan->arena, sizeof own.arena);
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        own.programs[k] = plan->programs[k] ? program_digest(plan->programs[k]) : 0;
+    plan_describe(plan, own.text, sizeof own.text);
+    enum status st = comm_gather(c, &own, sizeof own, all);
+    for (int k = 1; k < comm_size(c) && st == OK; k++)
+        if (memcmp(&all[k], &all[0], sizeof own) != 0)
+            st = comm_agree(
+                c, status_fail(ERR_INVALID,
+                               "rank %d planned another program than rank 0 (%s; %s): are all hosts of one kind, with the "
+                               "same ltrain?",
+                               k, all[k].text, all[0].text));
+    free(all);
+    return st;
+}
+
+static enum status write_plan_json(const struct plan *p, const struct model *m, const struct settings *s, FILE *f)
+{
+    return plan_write_json(p, m, s, NULL, NULL, f);
+}
+
+static enum status write_plan(struct run *r, const char *name,
+                              enum status (*write)(const struct plan *, const struct model *, const struct settings *, FILE *))
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", r->s->out, name);
+    FILE *f = fopen(path, "we");
+    if (!f)
+        return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    enum status st = write(r->session->plan, r->model, r->s, f);
+    if (fclose(f) != 0 && st == OK)
+        st = status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    return st;
+}
+
+/* Renamed into place: a run killed meanwhile can still be resumed with the former one. */
+static enum status write_config(struct run *r, const struct train_hooks *hooks)
+{
+    char path[4096], partial[4096];
+    snprintf(path, sizeof path, "%s/config.yaml", r->s->out);
+    snprintf(partial, sizeof partial, "%s/config.yaml.partial", r->s->out);
+    FILE *f = fopen(partial, "we");
+    if (!f)
+        return status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
+    enum status st = hooks->write_config(r->s, f);
+    if (fclose(f) != 0 && st == OK)
+        st = status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
+    if (st == OK && sys_rename(partial, path) != 0)
+        st = status_fail(ERR_IO, "cannot rename %s to %s: %s", partial, path, strerror(errno));
+    return st;
+}
+
+/* config.yaml, plan.txt, plan.json, metrics.jsonl */
+enum status run_open_files(struct run *r, const struct train_hooks *hooks)
+{
+    char path[4096];
+    TRY(write_config(r, hooks));
+    TRY(write_plan(r, "plan.txt", plan_print));
+    TRY(write_plan(r, "plan.json", write_plan_json));
+    snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);
+    if (r->s->resume)
+        TRY(metrics_cut(path, r->at.step));
+    r->metrics = fopen(path, r->s->resume ? "ae" : "we");
+    return r->metrics ? OK : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
+enum status run_load_state(struct run *r)
+{
+    struct settings *s = r->s;
+    char key[256];
+    int n = snprintf(key, sizeof key, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s optim-dtype=%s threads=%d simd=%s%s",
+                     (long long)s->row_chunk, (long long)s->head_tile, (long long)s->loss_tile, (long long)s->group,
+                     dtype_name(s->dtype), dtype_name(s->optim_dtype), s->threads, isa_name(isa_of_processor()),
+                     s->dtype == BF16 && isa_has_amx() ? "+amx" : "");
+    if (comm_size(r->comm) > 1)
+        snprintf(key + n, sizeof key - (size_t)n, " dp=%d,ulysses=%d,ring=%d zero=%d grad-dtype=%s", s->dp, s->ulysses, s->ring,
+                 s->zero, dtype_name(s->grad_dtype));
+    model_inv_freq(&r->model->config, session_io(r->session, r->session->plan->io.inv_freq));
+    if (s->resume) {
+        char path[4096], note[512];
+        TRY(checkpoint_find(r->session->comm, s->resume, path, sizeof path, &r->at, note, sizeof note));
+        if (note[0])
+            printf("resume: %s\n", note);
+        TRY(checkpoint_load(r->session, path));
+        printf("resume: step %lld from %s\n", (long long)r->at.step, path);
+        if (r->at.step >= s->steps)
+            printf("resume: all %lld steps are done: --steps N goes on to step N\n", (long long)s->steps);
+        run_note_saved(r, r->at.step);
+        if (strcmp(key, r->at.numerics) != 0)
+            printf("resume: the numerics key differs (%s; was %s): equal up to rounding, not bit for bit\n", key, r->at.numerics);
+        if (r->at.seed != s->seed)
+            printf("resume: the seed differs (%llu; was %llu): the order of the data changes\n", (unsigned long long)s->seed,
+                   (unsigned long long)r->at.seed);
+    } else if (model_is_preset(s->model)) {
+        TRY(session_initialise(r->session, s->seed));
+    } else {
+        TRY(session_load(r->session, s->model));
+    }
+    r->at.seed = s->seed;
+    snprintf(r->at.numerics, sizeof r->at.numerics, "%s", key);
+    return OK;
+}

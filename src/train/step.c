@@ -1,0 +1,213 @@
+/* Steps of a run: sequences in, programs run, loss and norm out. */
+#include "train/run.h"
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "base/sys.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static double learning_rate(const struct settings *s, int64_t step)
+{
+    double warm = s->warmup > 0 && step < s->warmup ? (double)(step + 1) / (double)s->warmup : 1;
+    double total = (double)max_i64(1, s->steps - s->warmup), t = (double)max_i64(0, step - s->warmup) / total;
+    switch (s->schedule) {
+    case SCHEDULE_LINEAR:
+        return s->lr * warm * (1 - t);
+    case SCHEDULE_COSINE:
+        return s->lr * warm * 0.5 * (1 + cos(3.14159265358979 * (t < 1 ? t : 1)));
+    case SCHEDULE_WSD: /* warm-up, stable, the last fifth decays */
+        return s->lr * warm * (t < 0.8 ? 1 : (1 - t) / 0.2);
+    default:
+        return s->lr * warm;
+    }
+}
+
+static void fill_record(struct run *r, int64_t targets)
+{
+    const struct settings *s = r->s;
+    struct step_record *record = session_io(r->session, r->session->plan->io.record);
+    double t = (double)r->at.updates;
+    uint32_t random[4];
+    rng_block(s->seed, rng_stream("moments"), (uint64_t)r->at.updates, random);
+    *record = (struct step_record){.inv_targets = targets > 0 ? 1.0f / (float)targets : 0,
+                                   .clip = (float)s->clip,
+                                   .lr = (float)r->lr_pending,
+                                   .weight_decay = (float)s->weight_decay,
+                                   .beta1 = (float)s->beta1,
+                                   .beta2 = (float)s->beta2,
+                                   .eps = (float)s->eps,
+                                   .bias1 = (float)(1 - pow((double)(float)s->beta1, t)), /* of the beta that is used */
+                                   .bias2 = (float)(1 - pow((double)(float)s->beta2, t)),
+                                   .rounding = random[0],
+                                   .rank = comm_rank(r->comm)};
+}
+
+enum status run_flush(struct run *r)
+{
+    if (!r->pending)
+        return OK;
+    fill_record(r, 0);
+    TRY(session_run(r->session, PLAN_FLUSH, NULL));
+    r->pending = 0;
+    return OK;
+}
+
+/* ---- sequences of this rank, and what all ranks' come to ---- */
+
+/* Ranks that share their sequences count them once. */
+struct tally {
+    int64_t sequences, targets;
+    double pairs;
+    uint64_t digest; /* of the layouts: equal on ranks that share their sequences */
+};
+
+enum source { TRAINING, HELD_OUT };
+
+/* Which of a step's `total` sequences this rank computes in its i-th micro-batch; -1: none is left for it. */
+static int64_t own_sequence(const struct run *r, int64_t total, int64_t i)
+{
+    const struct strategy *s = &r->session->plan->strategy;
+    int64_t n = i * s->dp + comm_place(r->comm) / (s->ulysses * s->ring);
+    return n < total ? n : -1;
+}
+
+/* Makes the sequence this rank's input, and counts it. */
+static enum status publish(struct run *r, enum source source, int64_t number, struct tally *t)
+{
+    struct sequence q = batch_arrays(r->batch);
+    if (number < 0)
+        return batch_publish(r->batch, 0);
+    TRY(source == TRAINING ? corpus_train_sequence(r->corpus, r->at.cursor + (uint64_t)number, &q)
+                           : corpus_eval_sequence(r->corpus, number, &q));
+    TRY(batch_publish(r->batch, r->s->seq_len));
+    t->sequences++;
+    t->targets += q.n_targets;
+    t->pairs += q.pairs;
+    t->digest = t->digest * 0x9e3779b97f4a7c15u + batch_digest(r->batch);
+    return OK;
+}
+
+/* Sums over the ranks. */
+static enum status add_up(struct run *r, const struct tally *own, struct tally *sum)
+{
+    int n = comm_size(r->comm), sharing = r->session->plan->strategy.ulysses * r->session->plan->strategy.ring;
+    struct tally *all = sys_calloc((size_t)n, sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory");
+    enum status st = comm_gather(r->comm, own, sizeof *own, all);
+    *sum = (struct tally){0};
+    for (int place = 0; place < n && st == OK; place++) {
+        int k = comm_rank_at(r->comm, place), first = comm_rank_at(r->comm, place / sharing * sharing);
+        if (all[k].digest != all[first].digest)
+            st = comm_agree(r->comm, status_fail(ERR_INVALID,
+                                                 "ranks %d and %d read different data for the same sequence: do all hosts "
+                                                 "see the same files?",
+                                                 first, k));
+        if (k != first)
+            continue;
+        sum->sequences += all[k].sequences;
+        sum->targets += all[k].targets;
+        sum->pairs += all[k].pairs;
+    }
+    free(all);
+    return st;
+}
+
+enum status run_evaluate(struct run *r, double *loss)
+{
+    int64_t n = corpus_get_report(r->corpus)->eval_sequences;
+    double sum = 0;
+    struct tally own = {0}, all;
+    TRY(run_flush(r));
+    for (int64_t i = 0; i < ceil_div(n, r->session->plan->strategy.dp); i++) {
+        TRY(publish(r, HELD_OUT, own_sequence(r, n, i), &own));
+        fill_record(r, 1);
+        TRY(session_run(r->session, PLAN_EVAL, NULL));
+        sum += session_loss(r->session);
+    }
+    TRY(add_up(r, &own, &all));
+    *loss = sum / (double)all.targets;
+    return OK;
+}
+
+/* ---- steps ---- */
+
+static enum status run_traced(struct run *r, enum plan_program which, int64_t step)
+{
+    const struct program *p = r->session->plan->programs[which];
+    char path[4096];
+    struct trace_event *events = sys_calloc((size_t)p->n_instrs, sizeof *events);
+    if (!events)
+        return status_fail(ERR_NOMEM, "out of memory for the trace");
+    enum status st = session_run(r->session, which, events);
+    snprintf(path, sizeof path, "%s/trace-%06lld.json", r->s->out, (long long)step);
+    if (st == OK && comm_rank(r->comm) == 0)
+        st = metrics_write_trace(path, p, events);
+    free(events);
+    return st;
+}
+
+/* The step's sequences, counted: the loss is a mean over the whole batch. Leaves the last one published. */
+static enum status count(struct run *r, struct tally *all)
+{
+    struct tally own = {0};
+    for (int64_t i = 0; i < r->s->grad_accum; i++)
+        TRY(publish(r, TRAINING, own_sequence(r, r->s->batch, i), &own));
+    return add_up(r, &own, all);
+}
+
+static enum status run_programs(struct run *r, int64_t targets, double *sum)
+{
+    const struct settings *s = r->s;
+    for (int64_t i = 0; i < s->grad_accum; i++) {
+        struct tally ignored = {0};
+        if (s->grad_accum > 1)
+            TRY(publish(r, TRAINING, own_sequence(r, s->batch, i), &ignored));
+        fill_record(r, targets);
+        enum plan_program which = i == 0                   ? (r->pending ? PLAN_UPDATE_STEP : PLAN_STEP)
+                                  : i == s->grad_accum - 1 ? PLAN_LAST
+                                                           : PLAN_MORE;
+        if (i == 0 && s->trace == r->at.step)
+            TRY(run_traced(r, which, s->trace));
+        else
+            TRY(session_run(r->session, which, NULL));
+        *sum += session_loss(r->session);
+    }
+    return OK;
+}
+
+enum status run_step(struct run *r, struct step_metrics *m)
+{
+    const struct settings *s = r->s;
+    struct tally all;
+    double sum = 0, began = clock_seconds();
+    TRY(count(r, &all));
+    m->step = ++r->at.step;
+    m->steps = s->steps;
+    m->tokens = s->batch * s->seq_len;
+    m->target_tokens = all.targets;
+    m->lr = learning_rate(s, r->at.step - 1);
+    if (all.targets == 0) {
+        r->at.cursor += (uint64_t)s->batch;
+        m->loss = m->grad_norm = NAN;
+        m->seconds = clock_seconds() - began;
+        m->skipped = "its documents have one token each, so there is nothing to predict";
+        return OK;
+    }
+    m->updated = r->pending;
+    TRY(run_programs(r, all.targets, &sum));
+    const struct norm_result *norm = session_io(r->session, r->session->plan->io.norm);
+    r->lr_pending = m->lr;
+    r->at.cursor += (uint64_t)s->batch;
+    r->at.updates += !norm->skip;
+    r->pending = 1;
+    r->skipped_in_row = norm->skip ? r->skipped_in_row + 1 : 0;
+    m->model_flops = model_flops(r->model, all.sequences * s->seq_len, all.pairs);
+    m->loss = r->last_loss = sum / (double)all.targets;
+    m->grad_norm = norm->norm;
+    m->skipped = norm->skip ? "the gradient norm is not finite" : NULL;
+    m->seconds = clock_seconds() - began;
+    return OK;
+}

@@ -1,0 +1,313 @@
+/* The training loop: batches in, programs run, metrics and checkpoints out. */
+#include "train/run.h"
+
+#include "base/directory.h"
+#include "base/sys.h"
+#include "data/safetensors.h"
+#include "offload/drives.h"
+#include "plan/report/advise_text.h"
+#include "profile/sgemm.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t stop_signal;
+
+#define SKIPS_ALLOWED 3 /* steps in a row without a finite gradient norm; after them the run ends */
+
+/* The first signal ends the run after the step, the second at once; SIGUSR1 may come as often as it likes (cli/ranks.c). */
+static void on_signal(int number)
+{
+    static const char once_more[] = "\nltrain: stopping after this step and saving; once more to stop at once\n",
+                      once[] = "\nltrain: stopping after this step and saving\n";
+    if (stop_signal && number == SIGUSR1)
+        return;
+    if (stop_signal) {
+        signal(number, SIG_DFL);
+        raise(number);
+        return;
+    }
+    stop_signal = number;
+    if (write(STDOUT_FILENO, number == SIGUSR1 ? once : once_more, number == SIGUSR1 ? sizeof once - 1 : sizeof once_more - 1) <
+        0) {
+        /* nobody reads */
+    }
+}
+
+static enum status save(struct run *r)
+{
+    if (r->skipped_in_row > 0) { /* an older, good checkpoint is worth more */
+        printf("step %lld not saved: it was skipped\n", (long long)r->at.step);
+        return OK;
+    }
+    TRY(run_flush(r));
+    TRY(checkpoint_save(r->session, r->s->out, &r->at, (int)max_i64(1, r->s->keep)));
+    run_note_saved(r, r->at.step);
+    return OK;
+}
+
+/* What all ranks have moved since the last step: drives, and messages of the comm lanes. */
+static enum status sum_moved(struct run *r, const struct lane_stats lanes[LANES], struct step_metrics *m)
+{
+    double sum[2 + 2 * LANES] = {(double)lanes[LANE_READ].bytes, (double)lanes[LANE_WRITE].bytes};
+    for (int l = LANE_WORLD; l < LANES; l++) {
+        struct comm_traffic own = comm_bytes_sent(r->comm, (enum lane)l);
+        sum[2 + 2 * l] = (double)own.same_host;
+        sum[3 + 2 * l] = (double)own.other_hosts;
+    }
+    TRY(comm_sum(r->comm, sum, 2 + 2 * LANES));
+    m->read_bytes = (int64_t)sum[0];
+    m->written_bytes = (int64_t)sum[1];
+    for (int l = LANE_WORLD; l < LANES; l++) {
+        struct comm_traffic all = {.same_host = (int64_t)sum[2 + 2 * l], .other_hosts = (int64_t)sum[3 + 2 * l]};
+        m->sent.same_host += all.same_host - r->sent[l].same_host;
+        m->sent.other_hosts += all.other_hosts - r->sent[l].other_hosts;
+        r->sent[l] = all;
+    }
+    return OK;
+}
+
+static void add_alike(struct run *r, const struct lane_stats lanes[LANES], const struct step_metrics *m)
+{
+    if (m->updated && !r->alike.updated)
+        memset(&r->alike, 0, sizeof r->alike);
+    if (!m->updated && r->alike.updated)
+        return;
+    r->alike.updated = m->updated;
+    for (int l = 0; l < LANES; l++) {
+        r->alike.lanes[l].bytes += lanes[l].bytes;
+        r->alike.lanes[l].busy_ns += lanes[l].busy_ns;
+        r->alike.lanes[l].waited_ns += lanes[l].waited_ns;
+    }
+    r->alike.seconds += m->seconds;
+    r->alike.steps++;
+}
+
+static enum status finish_metrics(struct run *r, struct step_metrics *m)
+{
+    struct lane_stats lanes[LANES];
+    executor_take_stats(r->session->executor, lanes);
+    add_alike(r, lanes, m);
+    const struct plan *p = r->session->plan;
+    TRY(sum_moved(r, lanes, m));
+    m->peak_flops = r->peak_flops;
+    m->device_bytes = p->arena[TIER_DEVICE];
+    m->device_limit = r->limit[TIER_DEVICE];
+    m->host_bytes = p->arena[TIER_HOST];
+    m->nvme_bytes = p->arena[TIER_NVME];
+    m->hidden = metrics_hidden(lanes);
+    m->stall_seconds = (double)lanes[LANE_COMPUTE].waited_ns * 1e-9;
+    m->planned_seconds = p->seconds;
+    r->run_seconds += m->seconds;
+    r->steps_here++;
+    m->eta_seconds = r->run_seconds / (double)r->steps_here * (double)(r->s->steps - r->at.step);
+    return OK;
+}
+
+/* A signal may reach some ranks only, and each at another time: the one that any rank has seen by now. */
+static enum status agree_signal(struct run *r)
+{
+    int own = stop_signal, *all = sys_calloc((size_t)comm_size(r->comm), sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory");
+    enum status st = comm_gather(r->comm, &own, sizeof own, all);
+    for (int k = 0; k < comm_size(r->comm) && st == OK; k++)
+        if (all[k] && !r->signal)
+            r->signal = all[k];
+    free(all);
+    return st;
+}
+
+static enum status loop(struct run *r)
+{
+    const struct settings *s = r->s;
+    int terminal = isatty(STDOUT_FILENO) && comm_size(r->comm) == 1; /* mpiexec gives its ranks a terminal of their own */
+    for (;;) {
+        TRY(agree_signal(r));
+        if (r->at.step >= s->steps || r->signal)
+            break;
+        struct step_metrics m = {0};
+        struct lane_stats between[LANES]; /* of evaluations and checkpoints */
+        executor_take_stats(r->session->executor, between);
+        TRY(run_step(r, &m));
+        TRY(finish_metrics(r, &m));
+        m.evaluated = s->eval_every > 0 && r->at.step % s->eval_every == 0;
+        if (m.evaluated)
+            TRY(run_evaluate(r, &m.eval_loss));
+        metrics_print(&m, stdout, terminal);
+        if (r->metrics)
+            TRY(metrics_append(&m, r->metrics));
+        if (r->skipped_in_row >= SKIPS_ALLOWED)
+            return comm_agree(
+                r->comm, status_fail(ERR_DIVERGED,
+                                     "training diverged: the gradient norm was not finite in the %d steps up to %lld; resume "
+                                     "from the last checkpoint with a lower --lr, or start again with one",
+                                     SKIPS_ALLOWED, (long long)r->at.step));
+        if (s->save_every > 0 && r->at.step % s->save_every == 0 && r->at.step < s->steps)
+            TRY(save(r));
+    }
+    if (terminal)
+        printf("\n");
+    return OK;
+}
+
+static enum status open_data(struct run *r)
+{
+    const struct settings *s = r->s;
+    struct corpus_config data = {.paths = (const char *const *)s->data.item,
+                                 .n_paths = s->data.n,
+                                 .eval_paths = (const char *const *)s->eval_data.item,
+                                 .n_eval_paths = s->eval_data.n,
+                                 .eval_fraction = s->eval_fraction,
+                                 .seq_len = s->seq_len,
+                                 .vocab = r->model->config.vocab,
+                                 .seed = s->seed,
+                                 .window = r->model->config.window};
+    return corpus_open(&data, &r->corpus);
+}
+
+/* A new run's weights are read when there is room for them. */
+static enum status check_weights(const struct settings *s)
+{
+    struct st_file *f;
+    if (s->resume || model_is_preset(s->model))
+        return OK;
+    TRY(st_open(s->model, &f));
+    st_close(f);
+    return OK;
+}
+
+static enum status open_inputs(struct run *r)
+{
+    TRY(train_open_model(r->s, &r->model));
+    TRY(check_weights(r->s));
+    TRY(drives_check((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out));
+    return open_data(r);
+}
+
+enum status run_start(struct run *r, struct plan *plan)
+{
+    const struct settings *s = r->s;
+    const char *path[SETTINGS_MAX_LIST] = {s->out};
+    int index[SETTINGS_MAX_LIST], n = 1;
+    if (s->nvme_path.n > 0) {
+        n = drives_of_rank(s->nvme_path.n, comm_local_rank(r->comm), comm_local_size(r->comm), index);
+        for (int i = 0; i < n; i++)
+            path[i] = s->nvme_path.item[index[i]];
+    }
+    TRY(session_create(r->model, plan, s, r->comm, path, n, &r->session));
+    return batch_create(r->session, s->seq_len, &r->batch);
+}
+
+enum status run_open(struct run *r)
+{
+    struct comm *c = r->comm;
+    if (r->s->mode == MODE_CHAOS && comm_size(c) > 1)
+        return comm_agree(
+            c, status_fail(ERR_INVALID,
+                           "mode chaos executes a program out of order, which one rank alone can do: leave out --ranks"));
+    if (r->s->machine)
+        return status_fail(ERR_INVALID, "--machine: %s is planned for, not trained on: `ltrain plan` takes --machine",
+                           r->s->machine);
+    int asked = train_planned_ranks(r->s);
+    if (asked > 1 && comm_size(c) == 1)
+        return status_fail(
+            ERR_INVALID, "the mesh is of %d ranks, and this is a single process: add --ranks %d, or start it with mpiexec -n %d",
+            asked, asked, asked);
+    return comm_agree(c, open_inputs(r));
+}
+
+enum status run_plan(struct run *r, struct plan **out)
+{
+    struct comm *c = r->comm;
+    struct plan *plan = NULL;
+    TRY(comm_agree(c, train_plan(r->s, c, comm_size(c), r->model, &plan, r->limit)));
+    enum status st = run_compare_plans(c, plan);
+    if (st == OK && !plan->fits)
+        st = comm_agree(c, plan_refuse(plan, r->model, r->s));
+    if (st == OK)
+        st = comm_set_mesh(c, &(struct mesh){r->s->dp, r->s->ulysses, r->s->ring});
+    if (st != OK) {
+        plan_destroy(plan);
+        return st;
+    }
+    r->s->row_chunk = plan->strategy.row_chunk;
+    r->s->head_tile = plan->strategy.head_tile;
+    r->s->loss_tile = plan->strategy.loss_tile;
+    r->s->group = plan->strategy.group;
+    *out = plan;
+    return OK;
+}
+
+/* From the settings to a run that is ready for its first step. Every rank reaches the same points, or all fail. */
+static enum status prepare(struct run *r, const struct train_hooks *hooks)
+{
+    struct comm *c = r->comm;
+    struct plan *plan;
+    int leads = comm_rank(c) == 0;
+    TRY(run_open(r));
+    TRY(comm_agree(c, leads ? run_check_directory(r->s) : OK));
+    TRY(run_plan(r, &plan));
+    enum status st = comm_agree(c, leads ? directory_make(r->s->out) : OK);
+    if (st != OK) {
+        plan_destroy(plan);
+        return st;
+    }
+    TRY(comm_agree(c, profile_sgemm(r->s->threads, &r->peak_flops)));
+    r->peak_flops *= comm_size(c);
+    TRY(comm_agree(c, run_start(r, plan)));
+    run_print_before(r, hooks);
+    TRY(comm_agree(c, run_load_state(r)));
+    return comm_agree(c, leads ? run_open_files(r, hooks) : OK);
+}
+
+/* A failure of this rank or of another, and what is left of the run. */
+static enum status failed(const struct run *r, enum status st)
+{
+    char cause[1024], left[512];
+    if (comm_size(r->comm) == 1 || comm_agreed(r->comm))
+        return st;
+    snprintf(cause, sizeof cause, "%s", status_message());
+    run_describe_left(r, left, sizeof left);
+    return status_fail(st, "%s; %s", cause, left);
+}
+
+enum status train_run(struct settings *s, struct comm *comm, const struct train_hooks *hooks, int *signal_number)
+{
+    struct run r = {
+        .s = s,
+        .comm = comm,
+    };
+    enum status st;
+    char model_path[4096];
+    *signal_number = 0;
+    stop_signal = 0;
+    run_note_saved(&r, -1);
+    TRY_GOTO(prepare(&r, hooks), out);
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    if (comm_size(comm) > 1)
+        signal(SIGUSR1, on_signal); /* Open MPI's mpiexec passes it on to all ranks, where SIGTERM ends them within seconds */
+    TRY_GOTO(loop(&r), out);
+    TRY_GOTO(run_flush(&r), out);
+    *signal_number = r.signal;
+    if (*signal_number || s->save_every > 0)
+        TRY_GOTO(save(&r), out);
+    TRY_GOTO(comm_agree(comm, session_check_memory(r.session)), out);
+    snprintf(model_path, sizeof model_path, "%s/hf", s->out);
+    if (!*signal_number) /* one that comes later than this ends nothing any more */
+        TRY_GOTO(checkpoint_export(r.session, model_path), out);
+    TRY_GOTO(run_print_after(&r, *signal_number ? NULL : model_path), out);
+out:
+    if (st != OK)
+        st = failed(&r, st);
+    if (r.metrics)
+        fclose(r.metrics);
+    batch_destroy(r.batch);
+    session_destroy(r.session);
+    corpus_close(r.corpus);
+    model_destroy(r.model);
+    return st;
+}

@@ -1,0 +1,37 @@
+/* A training run, from settings to a directory with metrics, checkpoints and the model. */
+#ifndef LTRAIN_TRAIN_TRAIN_H
+#define LTRAIN_TRAIN_TRAIN_H
+
+#include "base/status.h"
+#include "comm/comm.h"
+#include "model/model.h"
+#include "plan/plan.h"
+#include "settings/settings.h"
+
+#include <stdio.h>
+
+struct train_hooks {
+    /* Writes the resolved settings as YAML (the format belongs to the command line). */
+    enum status (*write_config)(const struct settings *s, FILE *f);
+};
+
+/* The preset or the config.json that the settings name; weights are not looked at. The caller destroys it. */
+enum status train_open_model(const struct settings *s, struct model **out);
+/* Of the machine that the settings name, if they do, or of this one: resolves `auto` where the machine decides (device, budgets,
+ * threads, mesh) and plans for `ranks` ranks: those of comm, or a single process that plans for more. The mesh is written back
+ * into *s. Ranks that share a host share its memory, cores and drives; all plan with the least that any of them has. *plan is the
+ * caller's to destroy. limit: bytes of each tier, of one rank. */
+enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct plan **plan,
+                       int64_t limit[TIERS]);
+/* From here to progress_end (base/progress.h) a terminal shows that planning goes on: stderr, if this process is alone and the
+ * terminal is not what JSON goes to. train_plan does so by itself. */
+void train_show_progress(const struct settings *s, const struct comm *comm);
+/* How many ranks the settings ask a single process to plan for. */
+int train_planned_ranks(const struct settings *s);
+
+/* Trains, together with the other ranks of comm. Prints to stdout; the failure sentence is the caller's to print (comm_agreed:
+ * once for all). signal_number: set to the signal that ended the run
+ * early (after saving), else 0. */
+enum status train_run(struct settings *s, struct comm *comm, const struct train_hooks *hooks, int *signal_number);
+
+#endif

@@ -1,0 +1,129 @@
+/* The form of what is between ranks: collectives and predicates.
+ *
+ * An op that is not executed leaves undefined what it would have written, and leaves as it was what it would have updated. The
+ * latter is right if it would have added nothing: the part that it adds must then have come into being under the same predicate
+ * (verify.c follows that through memory). */
+#include "verify/comm.h"
+
+int verify_read_predicate(const struct program *p, const struct instr *in)
+{
+    return in->op == OP_EXCHANGE ? program_call(p, in)->attrs.comm.send_if : in->predicate;
+}
+
+int verify_write_predicate(const struct program *p, const struct instr *in)
+{
+    return in->op == OP_EXCHANGE ? program_call(p, in)->attrs.comm.recv_if : in->predicate;
+}
+
+int verify_is_addend(enum op_kind op, int arg)
+{
+    return (op == OP_ACCUM && arg == 1) || (op == OP_ATTN_MERGE && (arg == 2 || arg == 3)) ||
+           (op == OP_ATTN_BWD && (arg == 4 || arg == 5)); /* keys and values that are not there give dk and dv nothing */
+}
+
+int verify_is_collective(enum op_kind op)
+{
+    return op >= OP_ALL_GATHER && op <= OP_EXCHANGE;
+}
+
+static int may_be_left_out(const struct program *p, const struct instr *in)
+{
+    return in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD || in->op == OP_ACCUM ||
+           (in->op == OP_ATTN_MERGE && program_call(p, in)->attrs.heads.accumulate);
+}
+
+/* Two bits for each ring step but the first. */
+static int predicates_of(const struct program *p)
+{
+    return p->group_size[LANE_RING] > 1 ? 2 * (p->group_size[LANE_RING] - 1) : 0;
+}
+
+static int64_t argument_bytes(const struct program *p, const struct instr *in, int arg)
+{
+    int64_t bytes = 0;
+    for (int k = in->first_operand; k < in->first_operand + in->n_operands; k++)
+        bytes += p->operands[k].arg == arg ? p->operands[k].bytes : 0;
+    return bytes;
+}
+
+/* What leaves me under bit b must be what the receiver expects under its own bit. Bit 2s - 1 says that I attend the block of
+ * member me - s, bit 2s that member me + s attends mine: one question, asked at both ends of a way of length s. */
+static const char *halves_fault(const struct program *p, const struct instr *in, char *text, size_t size)
+{
+    int64_t P = p->group_size[in->lane], s = verify_modulo(program_call(p, in)->attrs.comm.distance, P);
+    int32_t send = program_call(p, in)->attrs.comm.send_if, receive = program_call(p, in)->attrs.comm.recv_if;
+    int forth = send == 2 * s && receive == 2 * s - 1, back = send == 2 * (P - s) - 1 && receive == 2 * (P - s);
+    if ((send == 0 && receive == 0) || (in->lane == LANE_RING && (forth || back)))
+        return NULL;
+    snprintf(text, size, "it sends under predicate %d over a distance of %d and receives under %d: the other end has another one",
+             send, program_call(p, in)->attrs.comm.distance, receive);
+    return text;
+}
+
+static const char *sizes_fault(const struct program *p, const struct instr *in, char *text, size_t size)
+{
+    int64_t P = p->group_size[in->lane], n = program_call(p, in)->attrs.comm.n, share = program_call(p, in)->attrs.comm.share,
+            element = program_call(p, in)->attrs.comm.element;
+    int reduces = in->op == OP_REDUCE_SCATTER || in->op == OP_ALL_REDUCE;
+    int64_t want[2] = {n, n}; /* elements of the two arguments */
+    if (in->op == OP_ALL_GATHER)
+        want[0] = share;
+    if (in->op == OP_REDUCE_SCATTER)
+        want[1] = share;
+    if (in->op == OP_ALL_REDUCE)
+        want[1] = 0; /* scratch */
+    if (n < 1 || element < 1 || n > INT64_MAX / element) {
+        snprintf(text, size, "%lld elements of %lld bytes", (long long)n, (long long)element);
+        return text;
+    }
+    if (in->op != OP_EXCHANGE && (share < 1 || share > n || share > INT64_MAX / element / P || share * P < n ||
+                                  (in->op == OP_ALL_TO_ALL && share * P != n))) {
+        snprintf(text, size, "%lld members' shares of %lld elements do not make %lld", (long long)P, (long long)share,
+                 (long long)n);
+        return text;
+    }
+    if (reduces &&
+        (element != 4 || (program_call(p, in)->attrs.comm.type != F32 && program_call(p, in)->attrs.comm.type != BF16))) {
+        snprintf(text, size, "sums are of fp32 elements, sent as fp32 or bf16");
+        return text;
+    }
+    for (int arg = 0; arg < 2; arg++) {
+        int64_t bytes = argument_bytes(p, in, arg);
+        if (want[arg] > 0 && bytes != want[arg] * element) {
+            snprintf(text, size, "argument %d has %lld bytes, but %lld elements of %lld", arg, (long long)bytes,
+                     (long long)want[arg], (long long)element);
+            return text;
+        }
+    }
+    return NULL;
+}
+
+static const char *collective_fault(const struct program *p, const struct instr *in, char *text, size_t size)
+{
+    int P = p->group_size[in->lane], distance = program_call(p, in)->attrs.comm.distance, exchange = in->op == OP_EXCHANGE;
+    if (P < 2)
+        return "its lane's group has a single member";
+    if (in->predicate != 0)
+        return "a collective is executed by all or none: only the halves of an exchange have predicates, and those of their own";
+    if (!exchange &&
+        (distance != 0 || program_call(p, in)->attrs.comm.send_if != 0 || program_call(p, in)->attrs.comm.recv_if != 0))
+        return "only exchanges have a distance and predicates for their halves";
+    if (exchange && (distance <= -P || distance >= P || distance == 0)) {
+        snprintf(text, size, "there is no other member at a distance of %d in a group of %d", distance, P);
+        return text;
+    }
+    const char *fault = sizes_fault(p, in, text, size);
+    return fault || !exchange ? fault : halves_fault(p, in, text, size);
+}
+
+const char *verify_comm_fault(const struct program *p, const struct instr *in, char *text, size_t size)
+{
+    if (verify_is_collective(in->op))
+        return collective_fault(p, in, text, size);
+    if (in->predicate < 0 || in->predicate > predicates_of(p)) {
+        snprintf(text, size, "predicate %d does not exist: the ring has %d members, and so %d predicates", in->predicate,
+                 p->group_size[LANE_RING] > 1 ? p->group_size[LANE_RING] : 1, predicates_of(p));
+        return text;
+    }
+    return in->predicate == 0 || may_be_left_out(p, in) ? NULL : "it has a predicate, but is not an op that may be left out";
+}

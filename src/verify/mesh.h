@@ -1,0 +1,27 @@
+/* The verifier for all ranks together: proves that the collectives of programs that run beside each other meet.
+ *
+ * Ranks with equal roles run one program. What a mesh costs to verify grows with its roles, hardly with its ranks. */
+#ifndef LTRAIN_VERIFY_MESH_H
+#define LTRAIN_VERIFY_MESH_H
+
+#include "program/program.h"
+
+/* Who runs what, and with whom. The arrays belong to the caller. */
+struct mesh_roles {
+    int n_ranks;
+    const int32_t *role; /* [n_ranks]: index of the rank's program */
+    const int32_t *
+        group[LANES]; /* of each comm lane, [n_ranks]: number of the rank's group, 0 .. n_ranks - 1; NULL: the lane is not used */
+    const int32_t *member[LANES]; /* [n_ranks]: own index in that group */
+};
+
+/* Of programs that each passed program_verify. Within every group of every comm lane:
+ * - as many members as each one's program says, with indices 0 .. size - 1;
+ * - the members' k-th collectives are the same op with the same attributes on the same rows of tensors of the same names, and
+ * everyone has as many;
+ * - no deadlock: the union of all ranks' waits and lane orders, and of the rule that no member retires a collective before all
+ * have started it, is acyclic. (An exchange waits for two members at most, and not even those where its predicates do not hold:
+ * the rule is stricter.) ERR_CORRUPT and one sentence that names ranks, programs, lane and the collective's number on it. */
+enum status program_verify_mesh(const struct program *const *roles, int n_roles, const struct mesh_roles *mesh);
+
+#endif

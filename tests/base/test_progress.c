@@ -1,0 +1,102 @@
+/* The line that says what planning is at: on terminals only, no wider than they are, gone at the end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/progress.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#define NEVER_NS 3600000000000ll
+
+/* A terminal of so many columns; *out: the side that the user sees. Returns the program's. */
+static int open_terminal(int columns, int *out)
+{
+    struct winsize size = {.ws_col = (unsigned short)columns, .ws_row = 24};
+    struct termios raw;
+    *out = posix_openpt(O_RDWR | O_NOCTTY);
+    assert_true(*out >= 0 && grantpt(*out) == 0 && unlockpt(*out) == 0);
+    int fd = open(ptsname(*out), O_RDWR | O_NOCTTY);
+    assert_true(fd >= 0 && ioctl(fd, TIOCSWINSZ, &size) == 0 && tcgetattr(fd, &raw) == 0);
+    cfmakeraw(&raw);
+    assert_int_equal(tcsetattr(fd, TCSANOW, &raw), 0);
+    return fd;
+}
+
+/* Reads on until the text holds that. */
+static void read_until(int fd, const char *part, char *text, size_t size)
+{
+    size_t n = strlen(text);
+    while (!strstr(text, part)) {
+        ssize_t got = read(fd, text + n, size - n - 1);
+        assert_true(got > 0);
+        text[n += (size_t)got] = 0;
+    }
+}
+
+static void a_line_that_goes(void **state)
+{
+    (void)state;
+    char text[4096] = "";
+    int seen, fd = open_terminal(80, &seen);
+    progress_begin(fd, 0);
+    progress_program(1024);
+    progress_program(430080);
+    read_until(seen, "\rplanning 430,080 tokens: 2 programs built, ", text, sizeof text);
+    progress_end();
+    assert_int_equal(write(fd, "!", 1), 1);
+    read_until(seen, "!", text, sizeof text);
+    assert_string_equal(text + strlen(text) - 5, "\r\033[K!"); /* erased, and nothing comes after that */
+    assert_null(strchr(text, '\n'));
+    close(fd);
+    close(seen);
+}
+
+static void no_wider_than_the_terminal(void **state)
+{
+    (void)state;
+    char text[4096] = "";
+    int seen, fd = open_terminal(20, &seen);
+    progress_program(430080);
+    progress_begin(fd, 0);
+    read_until(seen, "\rplanning 430,080 to\033[K", text, sizeof text);
+    progress_end();
+    close(fd);
+    close(seen);
+}
+
+static void nothing(void **state)
+{
+    (void)state;
+    char text[8];
+    int seen, fd = open_terminal(80, &seen), ends[2];
+    progress_end();
+    progress_begin(fd, NEVER_NS); /* done sooner */
+    progress_program(1024);
+    progress_end();
+    assert_int_equal(write(fd, "!", 1), 1);
+    assert_int_equal(read(seen, text, sizeof text), 1);
+    close(fd);
+    close(seen);
+    assert_int_equal(pipe(ends), 0);
+    progress_begin(ends[1], 0);
+    progress_program(1024);
+    progress_end();
+    close(ends[1]);
+    assert_int_equal(read(ends[0], text, sizeof text), 0);
+    close(ends[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_line_that_goes), cmocka_unit_test(no_wider_than_the_terminal),
+                                       cmocka_unit_test(nothing)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,263 @@
+/* Checkpoints of several ranks, to be started under mpiexec: saved on one mesh and resumed on others, failures and kills of one
+ * rank. Started by test_checkpoint_ranks.sh.
+ *
+ * Usage: checkpoint_ranks save|resume|faults|kill DIR [--long | SEED]. */
+#include "checkpoint/checkpoint_ranks.h"
+
+#include "comm/launch.h"
+#include "extent.h"
+#include "plan/cells.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { S = 90, STEPS = 3 };
+
+struct comm *comm;
+int rank, size, failures;
+const char *dir;
+
+void must(enum status st, const char *what)
+{
+    if (st == OK)
+        return;
+    fprintf(stderr, "rank %d of %d: not ok: %s: %s\n", rank, size, what, status_message());
+    comm_fail(comm, st, status_message());
+    comm_destroy(comm);
+    _exit(1);
+}
+
+/* ---- runs ---- */
+
+void start(struct rig *r, const struct layout *l, enum dtype dtype, int layers, uint64_t seed)
+{
+    struct model *m;
+    struct settings *s = &r->settings;
+    must(comm_set_mesh(comm, &l->mesh), "mesh");
+    rig_defaults(r, S);
+    s->dp = l->mesh.dp;
+    s->ulysses = l->mesh.ulysses;
+    s->ring = l->mesh.ring;
+    s->zero = l->zero;
+    s->dtype = dtype;
+    s->grad_accum = ceil_div(BATCH, s->dp);
+    s->batch = BATCH;
+    s->lr = 1e-2;
+    s->threads = 1;
+    if (l->nvme) {
+        s->params = s->grads = s->optim = s->acts = OFFLOAD_NVME;
+        s->alpha = 0;
+        s->device = DEVICE_CPU_DISCRETE;
+    }
+    r->comm = comm;
+    must(cell_model(FAMILY_LLAMA, layers, &m), "model");
+    must(rig_start(r, m), "start");
+    must(session_initialise(r->session, seed), "initialise");
+}
+
+/* STEPS steps with data of their own, the update not left pending. */
+static void train(struct rig *r, int first, double loss[STEPS])
+{
+    for (int i = 0; i < STEPS; i++) {
+        struct sequence batch[BATCH];
+        double norm;
+        for (int b = 0; b < BATCH; b++)
+            sequence_random(&batch[b], S, 96, (uint64_t)(100 + BATCH * (first + i) + b), NULL);
+        must(rig_step(r, batch, BATCH, &loss[i], &norm), "step");
+        for (int b = 0; b < BATCH; b++)
+            sequence_free(&batch[b]);
+    }
+    must(rig_flush(r), "flush");
+}
+
+/* ---- digests that do not depend on who holds what: sums over elements ---- */
+
+struct digest {
+    uint64_t sum;
+    int64_t elements;
+    int kind; /* under which elements count */
+};
+
+static enum status add_elements(void *user, int unit, int64_t first, int64_t n, float *data)
+{
+    struct digest *d = user;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &data[i], 4);
+        const uint64_t element[3] = {(uint64_t)(unit * 8 + d->kind), (uint64_t)(first + i), bits};
+        d->sum += XXH3_64bits(element, sizeof element);
+    }
+    d->elements += n;
+    return OK;
+}
+
+/* Over all ranks; what every rank holds whole must be equal on all of them. fp32 masters count as parameters. */
+static uint64_t digest_kind(struct rig *r, enum state_kind kind)
+{
+    struct digest d = {.kind = kind == STATE_MASTER && r->settings.dtype == F32 ? STATE_PARAM : kind};
+    uint64_t *all = calloc((size_t)size, sizeof *all), sum = 0;
+    int sharded = session_sharded(r->session, kind);
+    for (int u = 0; u < r->model->n_units; u++)
+        must(session_visit(r->session, u, kind, STATE_READ, add_elements, &d), "visit");
+    must(comm_gather(comm, &d.sum, sizeof d.sum, all), "gather");
+    for (int i = 0; i < size; i++) {
+        sum = sharded || i == 0 ? sum + all[i] : sum;
+        CHECK(sharded || all[i] == all[0], "rank %d's copy of kind %d differs from rank 0's", i, kind);
+    }
+    free(all);
+    return sum;
+}
+
+void digest(struct rig *r, uint64_t out[3])
+{
+    uint64_t param = digest_kind(r, STATE_PARAM), master = digest_kind(r, STATE_MASTER);
+    if (r->settings.dtype == F32)
+        CHECK(master == 0 || master == param, "masters are not the parameters");
+    out[0] = r->settings.dtype == F32 ? param : param ^ master;
+    out[1] = digest_kind(r, STATE_M);
+    out[2] = digest_kind(r, STATE_V);
+}
+
+/* ---- saved on 8 ranks, resumed on others ---- */
+
+static const struct saved {
+    const char *name;
+    struct layout on8;
+    enum dtype dtype;
+} saves[] = {
+    {"fp32-zero3-2d", {{2, 2, 2}, 3, 1}, F32},  {"bf16-zero3-dp", {{8, 1, 1}, 3, 0}, BF16},
+    {"bf16-zero1-sp", {{1, 4, 2}, 1, 1}, BF16}, {"fp32-zero2-ring", {{2, 1, 4}, 2, 0}, F32},
+    {"fp32-zero0", {{4, 2, 1}, 0, 0}, F32},
+};
+enum { SAVES = sizeof saves / sizeof *saves };
+
+static int n_saves(void)
+{
+    return extent(3, SAVES, SAVES);
+}
+
+/* What the resumed runs are compared with. */
+struct truth {
+    uint64_t digest[3];
+    double loss[STEPS];
+};
+
+struct checkpoint_info info_of(int64_t step)
+{
+    struct checkpoint_info info;
+    memset(&info, 0, sizeof info);
+    info.step = info.updates = step;
+    info.cursor = (uint64_t)(BATCH * step);
+    info.seed = 7;
+    strcpy(info.numerics, "any");
+    return info;
+}
+
+static void truth_path(char path[256], const struct saved *c)
+{
+    snprintf(path, 256, "%s/%s.truth", dir, c->name);
+}
+
+static void save_cell(const struct saved *c)
+{
+    struct rig r;
+    char path[256];
+    double loss[STEPS];
+    struct truth t;
+    struct checkpoint_info info = info_of(STEPS);
+    start(&r, &c->on8, c->dtype, 2, 3);
+    train(&r, 0, loss);
+    snprintf(path, sizeof path, "%s/%s", dir, c->name);
+    must(checkpoint_save(r.session, path, &info, 1), "save");
+    digest(&r, t.digest);
+    train(&r, STEPS, t.loss);
+    rig_stop(&r);
+    truth_path(path, c);
+    FILE *f = rank == 0 ? fopen(path, "w") : NULL;
+    CHECK(rank != 0 || (f && fwrite(&t, sizeof t, 1, f) == 1 && fclose(f) == 0), "%s", path);
+}
+
+static int same_files(const char *a, const char *b, const char *name)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "cmp %s/%s %s/%s >&2", a, name, b, name);
+    return system(command) == 0;
+}
+
+/* Loads, compares the state with what was saved, saves it again: the same bytes; trains on. */
+static void resume_cell(const struct saved *c, const struct layout *l, int number)
+{
+    struct rig r;
+    char run[200], again[220], path[300], second[300], note[256];
+    struct truth t;
+    struct checkpoint_info info, want = info_of(STEPS);
+    double loss[STEPS];
+    uint64_t got[3];
+    truth_path(path, c);
+    FILE *f = fopen(path, "r");
+    CHECK(f && fread(&t, sizeof t, 1, f) == 1, "%s", path);
+    if (f)
+        fclose(f);
+    snprintf(run, sizeof run, "%s/%s", dir, c->name);
+    snprintf(again, sizeof again, "%s-again-%d-%d", run, size, number);
+    start(&r, l, c->dtype, 2, 99);
+    must(checkpoint_find(comm, run, path, sizeof path, &info, note, sizeof note), "find");
+    CHECK(note[0] == 0 && memcmp(&info, &want, sizeof info) == 0, "%s", note);
+    must(checkpoint_load(r.session, path), "load");
+    digest(&r, got);
+    CHECK(memcmp(got, t.digest, sizeof got) == 0, "%s: the state is not what was saved", c->name);
+    must(checkpoint_save(r.session, again, &info, 1), "save again");
+    must(checkpoint_find(comm, again, second, sizeof second, &info, note, sizeof note), "find again");
+    if (rank == 0)
+        CHECK(same_files(path, second, "model.safetensors") && same_files(path, second, "optimizer.safetensors") &&
+                  same_files(path, second, "manifest.json"),
+              "%s: saved again it differs", c->name);
+    r.updates = info.updates;
+    train(&r, STEPS, loss);
+    /* fp32: sums in another order, carried through three steps; bf16 rounds differently wherever sums differ */
+    double tolerance = c->dtype == F32 ? 1e-5 : 2e-2;
+    for (int i = 0; i < STEPS; i++)
+        CHECK(fabs(loss[i] - t.loss[i]) <= tolerance * fabs(t.loss[i]), "%s: loss of step %d is %.9g, was %.9g", c->name, i,
+              loss[i], t.loss[i]);
+    rig_stop(&r);
+}
+
+/* Every number of ranks and each of its meshes has some of the checkpoints, and all of them with LTRAIN_LONG. */
+static void resume_all(void)
+{
+    static const struct mesh meshes[][2] = {
+        {{1, 1, 1}, {1, 1, 1}}, {{1, 2, 1}, {2, 1, 1}}, {{3, 1, 1}, {1, 1, 3}}, {{2, 1, 2}, {1, 2, 2}}};
+    for (int i = 0; i < n_saves(); i++) {
+        struct layout l = {meshes[size - 1][i % 2], (size + i) % 4, (size + i) % 2};
+        if (extent_is_long() || (i / 2 + size) % 2 == 0)
+            resume_cell(&saves[i], &l, i);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct launch launch;
+    if (argc < 3 || launch_detect(NULL, &launch) != OK || comm_create(&launch, 60, &comm) != OK) {
+        fprintf(stderr, "%s\n", status_message());
+        return 1;
+    }
+    const char *what = argv[1], *more = argc > 3 ? argv[3] : "";
+    rank = comm_rank(comm);
+    size = comm_size(comm);
+    dir = argv[2];
+    if (strcmp(what, "save") == 0)
+        for (int i = 0; i < n_saves(); i++)
+            save_cell(&saves[i]);
+    else if (strcmp(what, "resume") == 0)
+        resume_all();
+    else if (strcmp(what, "faults") == 0)
+        fail_all(strcmp(more, "--long") == 0);
+    else
+        be_killed(strtoull(more, NULL, 10));
+    double all = failures;
+    must(comm_sum(comm, &all, 1), "sum");
+    comm_destroy(comm);
+    return all > 0;
+}

@@ -1,0 +1,274 @@
+/* The virtual clock against cases worked out by hand; rates between given points. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "machine/cost.h"
+#include "program/drives.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Sums of a few exact binary fractions and quotients of them. */
+static void near(double x, double expected)
+{
+    if (!(fabs(x - expected) <= 1e-12 * (1 + fabs(expected))))
+        fail_msg("%.17g instead of %.17g", x, expected);
+}
+
+/* One byte a second on every lane: an instruction lasts as many seconds as it has bytes. */
+static struct cost_model unit_costs(void)
+{
+    struct cost_model m = {0};
+    m.device.ops.memory = m.host.memory = (struct curve){.n = 1, .x = {1}, .y = {1}};
+    for (int l = 0; l < LANES; l++)
+        m.lane_bytes[l] = 1;
+    return m;
+}
+
+static int add(struct program *p, enum lane lane, int64_t seconds)
+{
+    int i = program_add_instr(p, OP_COPY, lane);
+    program_call(p, &p->instrs[i])->bytes = seconds;
+    return i;
+}
+
+static struct program *empty(void)
+{
+    struct program *p;
+    assert_int_equal(program_create("case", &p), OK);
+    return p;
+}
+
+/* Lanes in order, dependencies, releases: h2d 3 s, compute waits for it, 4 s; a second copy is held back until 5. */
+static void alone(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    struct program *p = empty();
+    add(p, LANE_H2D, 3);
+    add(p, LANE_COMPUTE, 4);
+    int late = add(p, LANE_H2D, 2);
+    const double release[] = {0, 0, 5};
+    const int first[] = {0, 0, 1, 1}, dep[] = {0};
+    near(program_simulate(p, &m, first, dep, release), 7);
+    near(p->instrs[1].start, 3);
+    near(p->instrs[late].start, 5);
+    near(program_simulate(p, &m, first, dep, NULL), 7);
+    near(p->instrs[late].start, 3);
+    struct lane_times t;
+    program_lane_times(p, &t);
+    near(t.total, 7);
+    near(t.busy[LANE_COMPUTE], 4);
+    near(t.busy[LANE_H2D], 5);
+    near(t.stall, 3);
+    near(t.exposed[LANE_H2D], 3);
+    near(t.exposed_any, 3);
+    program_destroy(p);
+}
+
+/* Both ask for the whole link: 6 and 2 seconds of work. Together from 0 to 4, each at half speed; the rest alone. */
+static void halves(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    m.demand[LANE_H2D][LINK_MEMORY] = m.demand[LANE_D2H][LINK_MEMORY] = 1;
+    struct program *p = empty();
+    add(p, LANE_H2D, 6);
+    add(p, LANE_D2H, 2);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 8);
+    near(p->instrs[0].end, 8);
+    near(p->instrs[1].end, 4);
+    program_destroy(p);
+}
+
+/* Compute takes all cores, a copy a quarter of them, which it gets: in its 2 s compute does 1.5 of its 5. A lane without demand
+ * is not slowed. With a second one that asks for 0.9, compute and that one share the three quarters. */
+static void uneven(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    m.demand[LANE_COMPUTE][LINK_CORES] = 1;
+    m.demand[LANE_H2D][LINK_CORES] = 0.25;
+    struct program *p = empty();
+    add(p, LANE_COMPUTE, 5);
+    add(p, LANE_H2D, 2);
+    add(p, LANE_READ, 1);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 5.5);
+    near(p->instrs[0].end, 5.5);
+    near(p->instrs[1].end, 2);
+    near(p->instrs[2].end, 1);
+    m.demand[LANE_READ][LINK_CORES] = 0.9;
+    /* until 2: 0.375 each, of 0.9 asked: 5/6 of the read done; then half each: the rest takes 0.3 s, compute loses 0.15 */
+    near(program_simulate(p, &m, NULL, NULL, NULL), 5 + 2 * 0.625 + 0.15);
+    near(p->instrs[1].end, 2);
+    near(p->instrs[2].end, 2.3);
+    program_destroy(p);
+}
+
+/* Beside their share of the cores two copies of 2 s take half a second each, which compute loses. */
+static void wakes(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    m.demand[LANE_COMPUTE][LINK_CORES] = 1;
+    m.demand[LANE_H2D][LINK_CORES] = 0.25;
+    m.lane_cores[LANE_H2D] = 0.5;
+    struct program *p = empty();
+    add(p, LANE_COMPUTE, 10);
+    add(p, LANE_H2D, 2);
+    add(p, LANE_H2D, 2);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 12);
+    near(p->instrs[2].end, 4);
+    program_destroy(p);
+}
+
+/* What finds its lane idle, at first or after waiting, takes longer; what follows at once does not. */
+static void idle_lanes(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    m.lane_idle[LANE_READ] = 0.5;
+    struct program *p = empty();
+    add(p, LANE_READ, 2);
+    add(p, LANE_READ, 2);
+    add(p, LANE_COMPUTE, 6);
+    add(p, LANE_READ, 2);
+    static const int first[] = {0, 0, 0, 0, 1}, dep[] = {2};
+    near(program_simulate(p, &m, first, dep, NULL), 8.5);
+    near(p->instrs[0].end, 2.5);
+    near(p->instrs[1].end, 4.5);
+    program_destroy(p);
+}
+
+/* Demands that fit together slow nobody; the narrowest link of a lane decides. */
+static void several_links(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    m.demand[LANE_READ][LINK_DRIVES] = m.demand[LANE_WRITE][LINK_DRIVES] = 0.5;
+    m.demand[LANE_READ][LINK_MEMORY] = m.demand[LANE_H2D][LINK_MEMORY] = 1;
+    struct program *p = empty();
+    add(p, LANE_READ, 2);
+    add(p, LANE_WRITE, 2);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 2);
+    add(p, LANE_H2D, 4); /* halves the read, not the write */
+    near(program_simulate(p, &m, NULL, NULL, NULL), 6);
+    near(p->instrs[0].end, 4);
+    near(p->instrs[1].end, 2);
+    program_destroy(p);
+}
+
+/* A block a second on either I/O lane alone. */
+static struct cost_model drive_costs(double demand)
+{
+    struct cost_model m = unit_costs();
+    for (int l = LANE_READ; l <= LANE_WRITE; l++) {
+        m.lane_bytes[l] = DRIVE_BLOCK;
+        m.demand[l][LINK_DRIVES] = demand;
+    }
+    return m;
+}
+
+/* One block beside 15 in flight gets a 16th of the drive, whether they are one extent or many. A queue is as long as the window
+ * holds. What still waits for something is not in flight. */
+static void drives_by_bytes_in_flight(void **state)
+{
+    (void)state;
+    struct cost_model m = drive_costs(1);
+    struct program *p = empty();
+    add(p, LANE_WRITE, DRIVE_BLOCK);
+    add(p, LANE_READ, 15 * DRIVE_BLOCK);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 16);
+    near(p->instrs[0].end, 16);
+    near(p->instrs[1].end, 16);
+    add(p, LANE_READ, 15 * DRIVE_BLOCK);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 31);
+    near(p->instrs[1].end, 15 * 17 / 16.0); /* until then the write has a 17th, then a 16th */
+    near(p->instrs[0].end, 15 * 17 / 16.0 + 1);
+    program_destroy(p);
+    p = empty();
+    add(p, LANE_WRITE, DRIVE_BLOCK);
+    add(p, LANE_READ, DRIVE_BLOCK);
+    int waits = add(p, LANE_READ, 15 * DRIVE_BLOCK);
+    const int first[] = {0, 0, 0, 1}, dep[] = {0};
+    near(program_simulate(p, &m, first, dep, NULL), 17);
+    near(p->instrs[0].end, 2); /* a half */
+    near(p->instrs[waits].start, 2);
+    program_destroy(p);
+}
+
+/* Beside writes of 4 blocks in flight reads of 16 leave them a quarter of their rate, and all of it where that is to be had: the
+ * drive serves reads at their full rate and 4 blocks of writes in their 16 s. The other 12 follow. */
+static void writes_yield(void **state)
+{
+    (void)state;
+    struct cost_model m = drive_costs(0.75);
+    struct program *p = empty();
+    add(p, LANE_READ, DRIVE_DEPTH * DRIVE_BLOCK);
+    add(p, LANE_WRITE, DRIVE_DEPTH * DRIVE_BLOCK);
+    near(program_simulate(p, &m, NULL, NULL, NULL), 1.5 * DRIVE_DEPTH);
+    p->write_depth = 4;
+    near(program_simulate(p, &m, NULL, NULL, NULL), 2 * DRIVE_DEPTH - 4);
+    near(p->instrs[0].end, DRIVE_DEPTH);
+    program_destroy(p);
+}
+
+static void curves(void **state)
+{
+    (void)state;
+    struct curve c = {.n = 3, .x = {1024, 4096, 16384}, .y = {10, 30, 40}};
+    near(curve_at(&c, 1), 10);
+    near(curve_at(&c, 1024), 10);
+    near(curve_at(&c, 2048), 20);
+    near(curve_at(&c, 4096), 30);
+    near(curve_at(&c, 1e9), 40);
+    struct gemm_rates g;
+    for (int i = 0; i < GEMM_SHAPES; i++)
+        g.flops[GEMM_NT][i] = 100 * (i / 16) + 10 * (i / 4 % 4) + i % 4;
+    near(gemm_rate(&g, GEMM_NT, 64, 256, 4096), 13);
+    near(gemm_rate(&g, GEMM_NT, 128, 1024, 512), 50 + 20 + 1.5);
+    near(gemm_rate(&g, GEMM_NT, 1e6, 1e6, 1e6), 333);
+    near(gemm_rate(&g, GEMM_NT, 256, 256, 16), 110.0 / 4);
+    struct attention_rates a[ATTENTION_DIMS] = {{64, {.n = 1, .x = {1}, .y = {50}}, {.n = 1, .x = {1}, .y = {40}}},
+                                                {256, {.n = 1, .x = {1}, .y = {70}}, {.n = 1, .x = {1}, .y = {60}}}};
+    near(attention_rate(a, OP_ATTN_FWD, 32, 100), 50);
+    near(attention_rate(a, OP_ATTN_FWD, 128, 100), 60);
+    near(attention_rate(a, OP_ATTN_BWD, 256, 100), 60);
+    near(attention_rate(a, OP_ATTN_BWD, 512, 100), 60);
+}
+
+/* Work over rate, plus the fixed part. */
+static void costs(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    m.overhead = 0.5;
+    m.lane_seconds[LANE_WORLD] = 0.25;
+    m.device.ops.op[OP_NORM][BF16] = (struct curve){.n = 1, .x = {1}, .y = {4}};
+    struct instr in = {.op = OP_NORM, .lane = LANE_COMPUTE};
+    struct op_call call = {.bytes = 8};
+    near(cost_seconds(&m, &in, &call), 8.5); /* fp32 has no curve of its own */
+    call.attrs.norm.dtype = BF16;
+    near(cost_seconds(&m, &in, &call), 2.5);
+    in.lane = LANE_HOST;
+    near(cost_seconds(&m, &in, &call), 8.5);
+    in.lane = LANE_WORLD;
+    near(cost_seconds(&m, &in, &call), 8.25);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(alone),
+                                       cmocka_unit_test(halves),
+                                       cmocka_unit_test(uneven),
+                                       cmocka_unit_test(wakes),
+                                       cmocka_unit_test(idle_lanes),
+                                       cmocka_unit_test(several_links),
+                                       cmocka_unit_test(drives_by_bytes_in_flight),
+                                       cmocka_unit_test(writes_yield),
+                                       cmocka_unit_test(curves),
+                                       cmocka_unit_test(costs)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,648 @@
+/* Settings from flags and files: values, precedence, sentences of errors, and the way back to YAML. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "settings/keys.h"
+#include "settings/read.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define REQUIRED "--model", "tiny", "--data", "a.txt", "--seq-len", "64"
+#define READ(s, ...) read_args((char *[]){__VA_ARGS__, NULL}, s)
+
+static enum status read_args(char **args, struct settings *s)
+{
+    int n = 0;
+    while (args[n])
+        n++;
+    return settings_read(n, args, SETTINGS_TRAIN, s);
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
+    assert_int_equal(fclose(f), 0);
+}
+
+static void must_contain(const char *text, const char *part)
+{
+    if (!strstr(text, part))
+        fail_msg("'%s' is not in: %s", part, text);
+}
+
+/* Reading fails with this in its sentence and leaves the output alone. */
+static void must_fail(char **args, const char *part)
+{
+    struct settings s;
+    memset(&s, 0x5a, sizeof s);
+    struct settings before = s;
+    enum status st = read_args(args, &s);
+    if (st != ERR_INVALID)
+        fail_msg("status %d instead of ERR_INVALID with '%s'", st, part);
+    must_contain(status_message(), part);
+    assert_memory_equal(&s, &before, sizeof s);
+}
+
+#define FAILS(part, ...) must_fail((char *[]){__VA_ARGS__, NULL}, part)
+
+static void same_list(const struct string_list *list, const char *items)
+{
+    char joined[1024] = "";
+    for (int i = 0; i < list->n; i++) {
+        strcat(joined, i ? "|" : "");
+        strcat(joined, list->item[i]);
+    }
+    assert_string_equal(joined, items);
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct settings s;
+    assert_int_equal(READ(&s, REQUIRED), OK);
+    assert_string_equal(s.model, "tiny");
+    same_list(&s.data, "a.txt");
+    same_list(&s.eval_data, "");
+    assert_true(s.eval_fraction == 0 && s.eval_every == 0);
+    assert_true(s.seq_len == 64 && s.micro_batch == 1 && s.grad_accum == 1 && s.zero == 3);
+    assert_true(s.batch == AUTO && s.dp == AUTO && s.ulysses == AUTO && s.ring == AUTO && s.sp == SP_AUTO && s.ranks == AUTO);
+    assert_true(s.optim_dtype == F32 && s.grad_dtype == F32 && s.comm_timeout == 600);
+    assert_true(s.params == OFFLOAD_AUTO && s.grads == OFFLOAD_AUTO && s.optim == OFFLOAD_AUTO && s.acts == OFFLOAD_AUTO);
+    assert_true(s.alpha == AUTO && s.prefetch == AUTO && s.update == UPDATE_AUTO && s.device == DEVICE_AUTO);
+    assert_true(s.device_mem == AUTO && s.host_mem == AUTO && s.nvme_max == AUTO && s.link_gbps == 0 && s.nvme_path.n == 0);
+    assert_true(s.row_chunk == AUTO && s.head_tile == AUTO && s.loss_tile == AUTO && s.dtype == F32 && s.threads == AUTO);
+    assert_true(s.steps == 100 && s.lr == 3e-4 && s.schedule == SCHEDULE_CONSTANT && s.warmup == 0 && s.weight_decay == 0.1);
+    assert_true(s.beta1 == 0.9 && s.beta2 == 0.95 && s.eps == 1e-8 && s.clip == 1 && s.seed == 1 && s.freeze.n == 0);
+    assert_true(s.save_every == 0 && s.keep == 2 && s.trace == AUTO && s.mode == MODE_RUN && !s.resume && !s.verbose);
+    assert_int_equal(strncmp(s.out, "runs/20", 7), 0);
+    assert_string_equal(s.out + strlen(s.out) - 5, "-tiny");
+    settings_free(&s);
+    assert_null(s.model);
+    settings_free(&s);
+    settings_free(NULL);
+
+    assert_int_equal(READ(&s, REQUIRED, "--model", "/models/Llama-3//"), OK);
+    must_contain(s.out, "-Llama-3");
+    settings_free(&s);
+}
+
+static char *yaml_of(const struct settings *s)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+    assert_non_null(f);
+    assert_int_equal(settings_write_yaml(s, f), OK);
+    fclose(f);
+    return text;
+}
+
+/* Whoever plans without a command line has the same ones. */
+static void test_defaults_of_plan(void **state)
+{
+    (void)state;
+    struct settings s, d;
+    assert_int_equal(READ(&s, REQUIRED), OK);
+    settings_defaults(&d, s.seq_len);
+    d.model = s.model;
+    d.data = s.data;
+    d.out = s.out;
+    char *read = yaml_of(&s), *made = yaml_of(&d);
+    assert_string_equal(read, made);
+    assert_true(s.ranks == d.ranks && s.nvme_drives == d.nvme_drives && s.nvme_gbps == d.nvme_gbps);
+    free(read);
+    free(made);
+    settings_free(&s);
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    struct settings s;
+    assert_int_equal(READ(&s, "--model=m", "--data", "a b.txt, x/*.txt", "--data=c=d", "--seq_len=420k", "--zero", "0",
+                          "--offload", "params=nvme,acts=cpu,passing=none", "--alpha", "0.25", "--prefetch", "3", "--update=host", "--device",
+                          "cpu:discrete", "--device-mem", "1.5GiB", "--host-mem", "512M", "--nvme-max", "0", "--link-gbps", "2.5",
+                          "--tiles", "rows=4k,loss=7", "--dtype", "bf16", "--threads", "2", "--seed", "18446744073709551615",
+                          "--verbose", "--betas", "0.8, 0.99", "--trace", "3", "--mode", "chaos", "--clip", "0", "--lr", "1",
+                          "--lr", "2e-5", "--freeze", "*.bias", "--freeze", "", "--schedule", "wsd", "--nvme-path", "/a,/b"),
+                     OK);
+    same_list(&s.data, "a b.txt|x/*.txt|c=d");
+    assert_true(s.seq_len == 430080 && s.zero == 0);
+    assert_true(s.params == OFFLOAD_NVME && s.grads == OFFLOAD_AUTO && s.optim == OFFLOAD_AUTO && s.acts == OFFLOAD_CPU &&
+                s.passing == OFFLOAD_NONE);
+    assert_true(s.alpha == 0.25 && s.prefetch == 3 && s.update == UPDATE_HOST && s.device == DEVICE_CPU_DISCRETE);
+    assert_true(s.device_mem == 3LL << 29 && s.host_mem == 512LL << 20 && s.nvme_max == 0 && s.link_gbps == 2.5);
+    assert_true(s.row_chunk == 4096 && s.head_tile == AUTO && s.loss_tile == 7 && s.dtype == BF16 && s.threads == 2);
+    assert_true(s.seed == UINT64_MAX && s.verbose == 1 && s.beta1 == 0.8 && s.beta2 == 0.99 && s.trace == 3);
+    assert_true(s.mode == MODE_CHAOS && s.clip == 0 && s.lr == 2e-5 && s.schedule == SCHEDULE_WSD);
+    same_list(&s.freeze, "*.bias");
+    same_list(&s.nvme_path, "/a|/b");
+    settings_free(&s);
+    assert_int_equal(READ(&s, REQUIRED, "--offload", "nvme", "--verbose=false", "--alpha=auto", "--trace=none"), OK);
+    assert_true(s.params == OFFLOAD_NVME && s.grads == OFFLOAD_NVME && s.optim == OFFLOAD_NVME && s.acts == OFFLOAD_NVME &&
+                s.passing == OFFLOAD_AUTO);
+    assert_true(!s.verbose && s.alpha == AUTO && s.trace == AUTO);
+    settings_free(&s);
+}
+
+/* Mesh and sp, batch and grad-accum: each pair says one thing in two ways. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    struct settings s;
+    int rank, size, local_rank;
+    assert_int_equal(READ(&s, REQUIRED, "--mesh", "ring=2, dp=3", "--ranks", "12", "--batch", "1k", "--grad-dtype", "bf16",
+                          "--optim-dtype", "bf16", "--comm-timeout", "2.5"),
+                     OK);
+    assert_true(s.dp == 3 && s.ulysses == AUTO && s.ring == 2 && s.ranks == 12 && s.batch == 1024 && s.grad_dtype == BF16 &&
+                s.optim_dtype == BF16);
+    assert_true(s.comm_timeout == 2.5);
+    settings_free(&s);
+    assert_int_equal(READ(&s, REQUIRED, "--sp", "ring"), OK);
+    assert_true(s.dp == AUTO && s.ulysses == 1 && s.ring == AUTO);
+    settings_free(&s);
+    assert_int_equal(READ(&s, REQUIRED, "--sp", "ulysses", "--mesh", "dp=2,ring=1"), OK);
+    assert_true(s.dp == 2 && s.ulysses == AUTO && s.ring == 1);
+    settings_free(&s);
+    assert_int_equal(READ(&s, REQUIRED, "--sp=none"), OK);
+    assert_true(s.dp == AUTO && s.ulysses == 1 && s.ring == 1);
+    settings_free(&s);
+    FAILS("--sp none and --mesh ring=2 contradict each other", REQUIRED, "--sp", "none", "--mesh", "ring=2");
+    FAILS("--sp ring and --mesh ulysses=4 contradict", REQUIRED, "--sp", "ring", "--mesh", "ulysses=4");
+    FAILS("--mesh: tp, pp and ep are not there yet: the mesh has dp, ulysses, ring", REQUIRED, "--mesh", "tp=2");
+    FAILS("--mesh: '8' is not like dp=2,ulysses=4,ring=2", REQUIRED, "--mesh", "8");
+    FAILS("--mesh: dp=0 is out of range", REQUIRED, "--mesh", "dp=0");
+    FAILS("--mesh: dp is given twice", REQUIRED, "--mesh", "dp=2,dp=2");
+    FAILS("--sp: 'ulyses' is not one of auto, none, ulysses, ring (did you mean ulysses?)", REQUIRED, "--sp", "ulyses");
+    FAILS("--ranks: 0 is out of range", REQUIRED, "--ranks", "0");
+    FAILS("--comm-timeout: 0 is too small, it must be above 0", REQUIRED, "--comm-timeout", "0");
+    FAILS("--rank: -1 is negative; give a number like 4096", REQUIRED, "--rank=-1");
+    FAILS("--batch and --grad-accum are both given", REQUIRED, "--batch", "4", "--grad-accum", "2");
+    FAILS("did you mean --mesh?", "--mseh=3");
+    FAILS("did you mean --ranks?", "--rnaks=3");
+
+    /* a resumed run's resolved keys give way to flags */
+    write_file("old.yaml",
+               "model: tiny\ndata: a\nseq-len: 8\nmesh: {dp: 2, ulysses: 4, ring: 1}\nsp: ulysses\nbatch: 6\ngrad-accum: 3\n");
+    assert_int_equal(READ(&s, "--config", "old.yaml"), OK);
+    assert_true(s.dp == 2 && s.ulysses == 4 && s.ring == 1 && s.sp == SP_ULYSSES && s.batch == 6 && s.grad_accum == 3);
+    settings_free(&s);
+    assert_int_equal(READ(&s, "--config", "old.yaml", "--mesh", "ring=8", "--grad-accum", "2"), OK);
+    assert_true(s.dp == AUTO && s.ulysses == AUTO && s.ring == 8 && s.sp == SP_AUTO && s.batch == AUTO && s.grad_accum == 2);
+    settings_free(&s);
+    assert_int_equal(READ(&s, "--config", "old.yaml", "--sp", "ring", "--batch", "2"), OK);
+    assert_true(s.dp == AUTO && s.ulysses == 1 && s.ring == AUTO && s.batch == 2);
+    settings_free(&s);
+
+    settings_launch(6, (char *[]){"--rank", "3", "--lr=4", "--world-size=8", "--local-rank", "1", NULL}, &rank, &size, &local_rank);
+    assert_true(rank == 3 && size == 8 && local_rank == 1);
+    settings_launch(2, (char *[]){"--rank", "3", NULL}, &rank, &size, &local_rank);
+    assert_true(rank == 3 && size == -1 && local_rank == -1);
+    settings_launch(3, (char *[]){"--rank", "3", "--nonsense", NULL}, &rank, &size, &local_rank); /* settings_read says so */
+    assert_true(rank == -1);
+    assert_true(settings_given(2, (char *[]){"--mesh", "dp=2", NULL}, "mesh") &&
+                !settings_given(1, (char *[]){"--sp=ring", NULL}, "mesh"));
+}
+
+static void test_flag_errors(void **state)
+{
+    (void)state;
+    FAILS("unknown option --seqlen; did you mean --seq-len?", REQUIRED, "--seqlen", "3");
+    FAILS("did you mean --weight-decay?", "--wieght-decay=3");
+    FAILS("unknown option --gpu-layers", "--gpu-layers", "3");
+    FAILS("unexpected argument 'b.txt'; several values of --data", "--data", "a.txt", "b.txt");
+    FAILS("unexpected argument '1m': --max-seq takes no value", "--max-seq", "1m");
+    FAILS("unexpected argument '-x'", "-x");
+    FAILS("unexpected argument '--'", "--");
+    FAILS("--lr needs a value", REQUIRED, "--lr");
+    FAILS("--lr needs a value, but --steps follows", REQUIRED, "--lr", "--steps", "3");
+    FAILS("--seq-len: 99999999999999999999 is too large", "--seq-len", "99999999999999999999");
+    FAILS("unknown option --gpus", REQUIRED, "--gpus", "2");
+    FAILS("--seq-len: 'abc' is not a number like 4096, 420k or 1m", "--seq-len", "abc");
+    FAILS("--seq-len: 1 is too small, it must be at least 2", REQUIRED, "--seq-len", "1");
+    FAILS("--seq-len: '' is not a number", REQUIRED, "--seq-len=");
+    FAILS("--seq-len 8388608000000 is too long: a sequence holds at most 1g (1073741824) tokens", REQUIRED, "--seq-len=8000000m");
+    FAILS("--device-mem: 'lots' is not a number like 512M", REQUIRED, "--device-mem", "lots");
+    FAILS("--lr: 'nan' is not a number like 0.1 or 3e-4", REQUIRED, "--lr", "nan");
+    FAILS("--lr: '1e999' is not", REQUIRED, "--lr", "1e999");
+    FAILS("--lr: '1x' is not", REQUIRED, "--lr", "1x");
+    FAILS("--lr: -1 is too small, it must be at least 0", REQUIRED, "--lr", "-1");
+    FAILS("--alpha: 1.5 is out of range, it must be at least 0 and at most 1", REQUIRED, "--alpha", "1.5");
+    FAILS("--alpha: 'much' is not a number like 0.1 or 3e-4, or auto", REQUIRED, "--alpha", "much");
+    FAILS("--betas: 1 is out of range, it must be at least 0 and below 1", REQUIRED, "--betas", "0.9,1");
+    FAILS("--betas: '0.9' is not two numbers like 0.9,0.95", REQUIRED, "--betas", "0.9");
+    FAILS("--betas: '0.1,0.2,0.3' is not two numbers", REQUIRED, "--betas", "0.1,0.2,0.3");
+    FAILS("--eps: 0 is too small, it must be above 0", REQUIRED, "--eps", "0");
+    FAILS("--eval-fraction: 1 is out of range", REQUIRED, "--eval-fraction", "1");
+    FAILS("--zero: 4 is out of range", REQUIRED, "--zero", "4");
+    FAILS("--threads: 0 is out of range", REQUIRED, "--threads", "0");
+    FAILS("--threads: 5g is out of range", REQUIRED, "--threads", "5g");
+    FAILS("--seed: '-1' is not a whole number", REQUIRED, "--seed", "-1");
+    FAILS("--verbose: 'maybe' is not true or false", REQUIRED, "--verbose=maybe");
+    FAILS("--device: 'gpu' is not there: runs take cpu or cpu:discrete; cuda has no backend yet, but `ltrain plan --machine",
+          REQUIRED, "--device", "gpu");
+    FAILS("--device: 'cuda:0' is not there: runs take cpu or cpu:discrete", REQUIRED, "--device", "cuda:0");
+    FAILS("--device: 'cpus' is not one of auto, cpu, cpu:discrete, cuda (did you mean cpu?)", REQUIRED, "--device", "cpus");
+    FAILS("--schedule: 'cosin' is not one of constant, linear, cosine, wsd (did you mean cosine?)", REQUIRED, "--schedule",
+          "cosin");
+    FAILS("--offload: 'disk' is not one of auto, none, cpu, nvme", REQUIRED, "--offload", "disk");
+    FAILS("--offload: 'nvme' is not like params=nvme,grads=cpu", REQUIRED, "--offload", "nvme,acts=cpu");
+    FAILS("--offload: 'param' is not one of params, grads, optim, acts, passing (did you mean params?)", REQUIRED, "--offload",
+          "param=cpu");
+    FAILS("--offload: grads is given twice", REQUIRED, "--offload", "grads=cpu,grads=nvme");
+    FAILS("--tiles: rows=0 is too small", REQUIRED, "--tiles", "rows=0");
+    FAILS("--tiles: '8' is not like rows=", REQUIRED, "--tiles", "8");
+    FAILS("--data: an empty name", REQUIRED, "--data", "a,,b");
+    FAILS("--out: an empty name", REQUIRED, "--out=");
+    FAILS("--out: '\xff' is not UTF-8", REQUIRED, "--out", "\xff");
+    FAILS("--micro-batch 4: only 1 is supported; --grad-accum 4", REQUIRED, "--micro-batch", "4");
+    FAILS("--eval-data and --eval-fraction are", REQUIRED, "--eval-data", "x", "--eval-fraction", "0.1");
+    FAILS("--eval-every 5 has nothing to evaluate", REQUIRED, "--eval-every", "5");
+    write_file("throttled.yaml", "link-gbps: 5\neval-every: 5\n"); /* named as they are there */
+    FAILS("nothing to evaluate", REQUIRED, "--config", "throttled.yaml");
+    assert_int_equal(strncmp(status_message(), "eval-every 5 has", 16), 0);
+    FAILS("cpu:discrete's links", REQUIRED, "--config", "throttled.yaml", "--eval-every", "0");
+    assert_int_equal(strncmp(status_message(), "link-gbps is", 12), 0);
+    FAILS("--link-gbps is the speed of cpu:discrete's links: give --device cpu:discrete", REQUIRED, "--link-gbps", "5");
+    FAILS("trace: step 11 is after the last one (--steps 10)", REQUIRED, "--steps", "10", "--trace", "11");
+    FAILS("cannot read nowhere.yaml (--config): No such file", "--config", "nowhere.yaml");
+    FAILS("or write such a line to throttled.yaml:\n    seq-len: 4096", "--model", "tiny", "--data", "a", "--config",
+          "throttled.yaml");
+    FAILS("leave out --config", "--config", "a", "--resume", "b");
+
+    char many[512] = "x";
+    for (int i = 0; i < SETTINGS_MAX_LIST; i++)
+        strcat(many, ",x");
+    FAILS("--freeze: more than 64 items", REQUIRED, "--freeze", many);
+}
+
+/* Drives of another machine: how many and how fast, or none, in units that say what they are. */
+static void test_drives(void **state)
+{
+    (void)state;
+    struct settings s;
+    static const struct {
+        const char *text;
+        int drives;
+        double gbps;
+    } good[] = {{"4x7GB/s", 4, 7}, {"7gb/s", 1, 7}, {"2x500MB/s", 2, 0.5}, {"1x0.01TB/s", 1, 10}, {"AUTO", AUTO, 0}};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_int_equal(READ(&s, REQUIRED, "--nvme", (char *)(uintptr_t)good[i].text), OK);
+        assert_true(s.nvme_drives == good[i].drives && s.nvme_max == AUTO);
+        assert_true(s.nvme_gbps < good[i].gbps + 1e-9 && s.nvme_gbps > good[i].gbps - 1e-9);
+        settings_free(&s);
+    }
+    for (int i = 0; i < 2; i++) { /* as --nvme-max 0, which may be said beside it */
+        assert_int_equal(READ(&s, REQUIRED, "--nvme", i ? "0" : "none"), OK);
+        assert_true(s.nvme_drives == 0 && s.nvme_max == 0);
+        settings_free(&s);
+        assert_int_equal(READ(&s, REQUIRED, "--nvme=none", "--nvme-max", i ? "0" : "auto"), OK);
+        assert_true(s.nvme_max == 0);
+        settings_free(&s);
+    }
+    FAILS("--nvme: '4x7' reads 7 of what? Give GB/s, MB/s or TB/s: 4x7GB/s", REQUIRED, "--nvme", "4x7");
+    FAILS("GiB/s is not a unit of what drives read: give GB/s, MB/s or TB/s", REQUIRED, "--nvme", "4x7GiB/s");
+    FAILS("--nvme: '0x7GB/s' is not a number of drives", REQUIRED, "--nvme", "0x7GB/s");
+    FAILS("--nvme: 'fast' is not a number of drives", REQUIRED, "--nvme", "fast");
+    FAILS("--nvme 1x2GB/s and --nvme-max 0 contradict", REQUIRED, "--nvme", "1x2GB/s", "--nvme-max", "0");
+    FAILS("--nvme none and --nvme-max 1T contradict", REQUIRED, "--nvme", "none", "--nvme-max", "1T");
+    FAILS("--nvme-path is where this machine's drives are, and --machine h200 is another one", REQUIRED, "--machine", "h200",
+          "--nvme-path", "/scratch");
+}
+
+/* Bytes without a unit are nearly always a unit forgotten; a file that a run wrote has them on purpose. Words in any case. */
+static void test_as_typed(void **state)
+{
+    (void)state;
+    struct settings s;
+    FAILS("--nvme: '4x7Gb/s': Gb/s is not a unit of what drives read: give GB/s", REQUIRED, "--nvme", "4x7Gb/s");
+    FAILS("--host-mem: '64GiBs' is not a size like 512M, 80G or 1.5GiB", REQUIRED, "--host-mem", "64GiBs");
+    FAILS("--profile measures this machine, and --machine h100 is another one", REQUIRED, "--profile", "--machine", "h100");
+    FAILS("--host-mem: 512 is 512 bytes; did you mean 512G?", REQUIRED, "--host-mem", "512");
+    assert_int_equal(READ(&s, REQUIRED, "--host-mem", "512K", "--device-mem", "1048576", "--nvme-max", "0", "--dtype", "BF16",
+                          "--offload", "NVMe", "--update", "Host", "--alpha", "Auto"),
+                     OK);
+    assert_true(s.host_mem == 512 << 10 && s.device_mem == 1 << 20 && s.nvme_max == 0 && s.dtype == BF16);
+    assert_true(s.acts == OFFLOAD_NVME && s.update == UPDATE_HOST && s.alpha == AUTO);
+    settings_free(&s);
+    write_file("small.yaml", "host-mem: 204800\n");
+    assert_int_equal(READ(&s, REQUIRED, "--config", "small.yaml"), OK);
+    assert_true(s.host_mem == 200 << 10);
+    settings_free(&s);
+}
+
+static void test_missing(void **state)
+{
+    (void)state;
+    struct settings s;
+    assert_int_equal(read_args((char *[]){NULL}, &s), ERR_INVALID);
+    assert_string_equal(status_message(),
+                        "model, data and seq-len are missing: give --model DIR --data PATH --seq-len N, or write such lines to "
+                        "./ltrain.yaml:\n    model: tiny\n    data: texts/*.txt\n    seq-len: 4096");
+    FAILS("data and seq-len are missing: give --data PATH --seq-len N,", "--model", "m");
+    FAILS("data is missing: give --data PATH,", "--model", "m", "--seq-len", "5", "--data", "");
+    FAILS("give --data PATH, or write such a line to ./ltrain.yaml:\n    data: texts/*.txt", "--model", "m", "--seq-len", "5");
+    assert_null(strstr(status_message(), "model: tiny"));
+}
+
+static void test_precedence(void **state)
+{
+    (void)state;
+    struct settings s;
+    write_file("ltrain.yaml", "model: tiny\ndata: [a, b]\nseq_len: 4k\nlr: 0.5\nsteps: 7\noffload: cpu\n");
+    write_file("other.yaml", "model: other\ndata: [c]\nseq-len: 8\n");
+    assert_int_equal(READ(&s, "--lr", "0.25", "--data", "x", "--data", "y", "--offload", "acts=nvme"), OK);
+    assert_string_equal(s.model, "tiny");
+    assert_true(s.seq_len == 4096 && s.lr == 0.25 && s.steps == 7);
+    same_list(&s.data, "x|y"); /* flags replace the file's list */
+    assert_true(s.params == OFFLOAD_AUTO && s.acts == OFFLOAD_NVME);
+    settings_free(&s);
+    assert_int_equal(READ(&s, "--seq-len", "9", "--config", "other.yaml"), OK); /* instead of ltrain.yaml */
+    assert_string_equal(s.model, "other");
+    assert_true(s.seq_len == 9 && s.lr == 3e-4);
+    settings_free(&s);
+
+    assert_int_equal(mkdir("run1", 0777), 0);
+    FAILS("cannot read run1/config.yaml (--resume): No such file", "--resume", "run1");
+    write_file("run1/config.yaml", "model: mine\ndata: [c]\nseq-len: 8\nout: runs/original\nlr: 0.125\n");
+    assert_int_equal(READ(&s, "--resume", "run1", "--steps", "9"), OK);
+    assert_string_equal(s.out, "run1");
+    assert_string_equal(s.resume, "run1");
+    assert_true(s.lr == 0.125 && s.steps == 9);
+    settings_free(&s);
+    FAILS("--resume continues in run1; leave out --out", "--resume", "run1", "--out", "run2");
+}
+
+static void yaml_fails(const char *text, const char *part)
+{
+    write_file("bad.yaml", text);
+    FAILS(part, REQUIRED, "--config", "bad.yaml");
+}
+
+static void test_yaml_errors(void **state)
+{
+    (void)state;
+    yaml_fails("model: tiny\nseqlen: 3\n", "bad.yaml:2: unknown key seqlen; did you mean seq-len?");
+    yaml_fails("lr: 1\n# x\nsteps: many\n", "bad.yaml:3: steps: 'many' is not a number like 4096");
+    yaml_fails("lr: 1\nalpha: 7\n", "bad.yaml:2: alpha: 7 is out of range");
+    yaml_fails("seq-len: 5\nlr: 1\nseq_len: 6\n", "bad.yaml:3: seq-len is given twice, first in line 1");
+    yaml_fails("- lr\n", "bad.yaml:1: lines like `seq-len: 4096` are expected");
+    yaml_fails("\njust words\n", "bad.yaml:2: lines like");
+    yaml_fails("lr: [1, 2]\n", "bad.yaml:1: lr takes one value, not a list");
+    yaml_fails("lr: {a: 2}\n", "bad.yaml:1: lr takes one value, not a mapping");
+    yaml_fails("data: {a: 2}\n", "bad.yaml:1: data takes a list, not a mapping");
+    yaml_fails("data: [a, [b]]\n", "bad.yaml:1: data: a value is expected, not a list");
+    yaml_fails("offload: {params: [cpu]}\n", "bad.yaml:1: offload: a value is expected, not a list");
+    yaml_fails("offload: {param: cpu}\n", "bad.yaml:1: offload: 'param' is not one of params");
+    yaml_fails("? [a]\n: 3\n", "bad.yaml:1: a key is expected");
+    yaml_fails("lr:\n", "bad.yaml:1: lr has no value");
+    yaml_fails("model: null\n", "bad.yaml:1: model has no value");
+    yaml_fails("model: \"a\\0b\"\n", "bad.yaml:1: model: a value with a zero byte");
+    yaml_fails("lr: 1\nresume: run1\n", "bad.yaml:2: resume is not a key of a file; give --resume");
+    yaml_fails("config: x\n", "bad.yaml:1: config is not a key of a file");
+    yaml_fails("lr: 1\n---\nlr: 2\n", "bad.yaml:2: one document is expected");
+    yaml_fails("lr: 1\nsteps: [1, 2\n", "bad.yaml:3: ");
+    yaml_fails("lr: 1\n\tsteps: 2\n", "bad.yaml:2: ");
+    yaml_fails("lr: *nothing\n", "bad.yaml:1: ");
+    yaml_fails("lr: \xff\n", "bad.yaml: ");
+    yaml_fails("betas: [0.9]\n", "bad.yaml:1: betas: '0.9' is not two numbers");
+    FAILS("cannot read run0 (--config): Is a directory", REQUIRED, "--config", "run0"); /* a directory */
+}
+
+static void test_yaml_forms(void **state)
+{
+    (void)state;
+    struct settings s;
+    write_file("forms.yaml",
+               "%YAML 1.1\n---\nmodel: 'tiny'\ndata:\n  - a,b.txt\n  - c\neval-data: d, e\nseq-len: \"1k\"\nbetas: [0.5, 0.75]\n"
+               "offload: {params: nvme, acts: cpu, passing: cpu}\ntiles: [rows=5, heads=2]\nfreeze: []\nverbose: yes\nout: \"caf\xc3\xa9\"\n");
+    assert_int_equal(READ(&s, "--config=forms.yaml"), OK);
+    same_list(&s.data, "a,b.txt|c"); /* items of a YAML list are taken as they stand */
+    same_list(&s.eval_data, "d|e");
+    assert_true(s.seq_len == 1024 && s.beta1 == 0.5 && s.beta2 == 0.75 && s.verbose == 1 && s.freeze.n == 0);
+    assert_true(s.params == OFFLOAD_NVME && s.grads == OFFLOAD_AUTO && s.acts == OFFLOAD_CPU && s.passing == OFFLOAD_CPU);
+    assert_true(s.row_chunk == 5 && s.head_tile == 2 && s.loss_tile == AUTO);
+    assert_string_equal(s.out, "caf\xc3\xa9");
+    settings_free(&s);
+    for (int i = 0; i < 2; i++) { /* nothing in it */
+        write_file("empty.yaml", i ? "# later\n" : "");
+        assert_int_equal(READ(&s, REQUIRED, "--config", "empty.yaml"), OK);
+        settings_free(&s);
+    }
+}
+
+/* Field by field, bit by bit. */
+static void must_equal(const struct settings *a, const struct settings *b)
+{
+    for (int i = 0; i < settings_n_keys; i++) {
+        const struct settings_key *k = &settings_keys[i];
+        const char *x = (const char *)a + k->offset, *y = (const char *)b + k->offset;
+        const struct string_list *l = (const void *)x, *m = (const void *)y;
+        if (k->flags & KEY_FLAG_ONLY)
+            continue;
+        if (k->type == KEY_STRING) {
+            const char *const *t = (const void *)x, *const *u = (const void *)y;
+            assert_int_equal(*t == NULL, *u == NULL);
+            if (*t)
+                assert_string_equal(*t, *u);
+        } else if (k->type == KEY_LIST) {
+            assert_int_equal(l->n, m->n);
+            for (int j = 0; j < l->n; j++)
+                assert_string_equal(l->item[j], m->item[j]);
+        } else if (k->offset) {
+            size_t size = k->type == KEY_INT || k->type == KEY_CHOICE || k->type == KEY_SWITCH ? sizeof(int) : 8;
+            if (memcmp(x, y, size) != 0)
+                fail_msg("%s differs", k->name);
+        }
+    }
+    assert_true(a->params == b->params && a->grads == b->grads && a->optim == b->optim && a->acts == b->acts &&
+                a->passing == b->passing);
+    assert_true(a->dp == b->dp && a->ulysses == b->ulysses && a->ring == b->ring);
+    assert_true(a->row_chunk == b->row_chunk && a->head_tile == b->head_tile && a->loss_tile == b->loss_tile);
+    assert_true(a->beta1 == b->beta1 && a->beta2 == b->beta2);
+    assert_true(a->nvme_drives == b->nvme_drives && a->nvme_gbps == b->nvme_gbps);
+}
+
+static void round_trip(char **args)
+{
+    struct settings a, b;
+    assert_int_equal(read_args(args, &a), OK);
+    FILE *f = fopen("config.yaml", "w");
+    assert_non_null(f);
+    assert_int_equal(settings_write_yaml(&a, f), OK);
+    fclose(f);
+    if (READ(&b, "--config", "config.yaml") != OK)
+        fail_msg("%s", status_message());
+    must_equal(&a, &b);
+    settings_free(&a);
+    settings_free(&b);
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    round_trip((char *[]){REQUIRED, NULL});
+    round_trip((char *[]){"--model",
+                          "a: \"b\" \\ #'\n\t\x7f\x01"
+                          "caf\xc3\xa9",
+                          "--data",
+                          "*.txt,- x,~,null,[a]",
+                          "--seq-len",
+                          "1g",
+                          "--lr",
+                          "0.1234567890123456789",
+                          "--weight-decay",
+                          "3.3e-300",
+                          "--seed",
+                          "18446744073709551615",
+                          "--offload",
+                          "grads=cpu",
+                          "--tiles",
+                          "heads=3",
+                          "--device",
+                          "cpu:discrete",
+                          "--device-mem",
+                          "1.5G",
+                          "--host-mem",
+                          "1T",
+                          "--nvme-max",
+                          "0",
+                          "--link-gbps",
+                          "0.3",
+                          "--alpha",
+                          "0.7",
+                          "--prefetch",
+                          "2.5",
+                          "--update",
+                          "device",
+                          "--zero",
+                          "1",
+                          "--grad-accum",
+                          "8",
+                          "--eval-fraction",
+                          "0.1",
+                          "--eval-every",
+                          "3",
+                          "--dtype",
+                          "bf16",
+                          "--threads",
+                          "3",
+                          "--steps",
+                          "2k",
+                          "--schedule",
+                          "linear",
+                          "--warmup",
+                          "5",
+                          "--betas",
+                          "0.1,0.3",
+                          "--eps",
+                          "1e-3",
+                          "--clip",
+                          "0.7",
+                          "--freeze",
+                          "*.bias,wte.*",
+                          "--out",
+                          "null",
+                          "--save-every",
+                          "5",
+                          "--keep",
+                          "4",
+                          "--trace",
+                          "5",
+                          "--verbose",
+                          "--mode",
+                          "chaos",
+                          "--nvme-path",
+                          "/a b",
+                          NULL});
+    round_trip((char *[]){REQUIRED, "--mesh", "dp=2,ring=3", "--ranks", "6", "--batch", "12", "--grad-dtype", "bf16",
+                          "--optim-dtype", "bf16", "--comm-timeout", "12.5", NULL});
+    round_trip((char *[]){REQUIRED, "--mesh", "ulysses=8", "--sp", "ulysses", NULL});
+    round_trip((char *[]){REQUIRED, "--machine", "4xa100-40", "--nvme", "4x7.1GB/s", NULL});
+    round_trip((char *[]){REQUIRED, "--nvme", "7GB/s", NULL});
+    round_trip((char *[]){REQUIRED, "--nvme", "none", NULL});
+    round_trip((char *[]){REQUIRED, "--offload", "none", "--tiles", "rows=1,heads=2,loss=3", "--schedule", "wsd", "--eval-data",
+                          "e", NULL});
+}
+
+static void check_help(enum settings_use use, unsigned left_out)
+{
+    char *text = NULL, option[64];
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    settings_help(use, f);
+    fclose(f);
+    for (int i = 0; i < settings_n_keys; i++) {
+        snprintf(option, sizeof option, "  --%s ", settings_keys[i].name);
+        assert_int_equal(strstr(text, option) == NULL, (settings_keys[i].flags & left_out) != 0);
+    }
+    assert_non_null(strstr(text, use == SETTINGS_PLAN ? "but for\n--json, --max-seq, --explain, --svg, --config, --profile;"
+                                                      : "but for\n--rank, --world-size,"));
+    for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1)
+        if (end - at > 80)
+            fail_msg("%d columns: %.*s", (int)(end - at), (int)(end - at), at);
+    free(text);
+}
+
+static void test_help(void **state)
+{
+    (void)state;
+    check_help(SETTINGS_TRAIN, KEY_HIDDEN);
+    check_help(SETTINGS_PLAN, KEY_HIDDEN | KEY_OF_RUNS);
+}
+
+static char home[] = "/tmp/ltrain-settings-XXXXXX";
+
+static int enter(void **state)
+{
+    (void)state;
+    return mkdtemp(home) && chdir(home) == 0 && mkdir("run0", 0777) == 0 ? 0 : -1;
+}
+
+static int remove_ltrain_yaml(void **state)
+{
+    (void)state;
+    return unlink("ltrain.yaml") == 0 || errno == ENOENT ? 0 : -1;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static int leave(void **state)
+{
+    (void)state;
+    return chdir("/") == 0 ? nftw(home, remove_one, 8, FTW_DEPTH | FTW_PHYS) : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_defaults_of_plan),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_flag_errors),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_drives),
+        cmocka_unit_test(test_as_typed),
+        cmocka_unit_test_teardown(test_precedence, remove_ltrain_yaml),
+        cmocka_unit_test(test_yaml_errors),
+        cmocka_unit_test(test_yaml_forms),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_help),
+    };
+    return cmocka_run_group_tests(tests, enter, leave);
+}

@@ -1,0 +1,125 @@
+/* How far tensors are apart, and whether the run alone that a check compares with fits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plan/cells.h"
+#include "train/check_alone.h"
+#include "train/difference.h"
+
+#include <math.h>
+#include <string.h>
+
+static void equal_tensors(void **state)
+{
+    float x[5] = {1, -2, 0, 4e-20f, 3e20f};
+    struct difference d = {0};
+    (void)state;
+    difference_add(&d, 0, 2, x, x);
+    difference_add(&d, 2, 3, x + 2, x + 2);
+    assert_int_equal(d.n, 5);
+    assert_int_equal(d.unequal, 0);
+    assert_true(difference_relative(&d, 0) == 0);
+}
+
+static void one_element(void **state)
+{
+    float x[4] = {3, 0, 4, 0}, y[4] = {3, 0, 4, 0};
+    struct difference d = {0};
+    (void)state;
+    x[3] = 0.005f;
+    x[1] = 0.001f;
+    difference_add(&d, 10, 4, x, y);
+    assert_int_equal(d.unequal, 2);
+    assert_int_equal(d.at, 13);
+    assert_true(d.given == 0.005f && d.alone == 0);
+    assert_true(fabs(difference_relative(&d, 0) - sqrt(26) * 1e-3 / 5) < 1e-8); /* x are rounded to fp32 */
+    assert_true(fabs(difference_relative(&d, 50) - sqrt(26) * 1e-3 / 50) < 1e-9);
+}
+
+/* Other bits are another thing than another value; nothing is close to NaN or, relatively, to zero. */
+static void odd_values(void **state)
+{
+    float zero[2] = {0, 0}, minus[2] = {-0.0f, 0}, one[2] = {0, 1}, nan[2] = {NAN, 1};
+    struct difference a = {0}, b = {0}, c = {0};
+    (void)state;
+    difference_add(&a, 0, 2, minus, zero);
+    assert_int_equal(a.unequal, 1);
+    assert_true(difference_relative(&a, 0) == 0);
+    difference_add(&b, 0, 2, one, zero);
+    assert_true(isinf(difference_relative(&b, 0)));
+    difference_add(&c, 0, 2, one, nan);
+    assert_true(isnan(difference_relative(&c, 0)));
+    assert_int_equal(c.at, 0);
+    difference_add(&c, 2, 2, one, zero); /* what follows does not hide it */
+    assert_true(isnan(difference_relative(&c, 1)) && c.at == 0);
+}
+
+/* Elements with a usual gradient move alike; one whose gradient is noise may go either way, twice the learning rate apart. */
+static void slack_of_updates(void **state)
+{
+    float v[3] = {1e-4f, 1e-4f, 1e-22f};
+    struct reach r = {.moved = 1e-3, .relative = 1e-6, .bias2 = 1, .eps = 1e-12};
+    (void)state;
+    double usual = reach_slack(&r, v, 2, 1e-4), noise = reach_slack(&r, v + 2, 1, 1e-4);
+    assert_true(sqrt(usual) < 2e-8);
+    assert_true(fabs(sqrt(noise) / 2e-3 - 1) < 1e-12);
+    struct difference d = {.alone2 = 4, .slack2 = noise};
+    assert_true(fabs(difference_allowed(&d, 1e-6) - 1.001e-3) < 1e-9);
+}
+
+static void refuses_what_does_not_fit(void **state)
+{
+    struct settings given, s;
+    struct model_config config;
+    struct model *m;
+    struct plan *plan = NULL;
+    (void)state;
+    cell_settings(&given, 4096, F32);
+    given.row_chunk = given.head_tile = given.loss_tile = given.group = AUTO;
+    given.dp = 1;
+    given.ulysses = given.ring = 2;
+    given.batch = 3;
+    assert_int_equal(model_preset("tiny", &config), OK);
+    assert_int_equal(model_create(&config, NULL, 0, &m), OK);
+    check_alone_settings(&given, TILES_OWN, &s);
+    assert_int_equal(s.grad_accum, 3);
+    assert_int_equal(check_alone_plan(m, &s, (int64_t)1 << 30, &plan), OK);
+    assert_int_equal(plan->strategy.ranks, 1);
+    assert_int_equal(plan->arena[TIER_NVME], 0);
+    int64_t need = plan->arena[TIER_DEVICE] + plan->arena[TIER_HOST];
+    plan_destroy(plan);
+    assert_int_equal(check_alone_plan(m, &s, need - 1, &plan), ERR_NOFIT);
+    assert_non_null(strstr(status_message(), "--seq-len 2048 would fit"));
+    assert_int_equal(check_alone_plan(m, &s, 1 << 16, &plan), ERR_NOFIT);
+    assert_non_null(strstr(status_message(), "no preset fits"));
+    model_destroy(m);
+}
+
+static void names_a_preset(void **state)
+{
+    struct settings given, s;
+    struct model_config config;
+    struct model *m;
+    struct plan *plan = NULL;
+    (void)state;
+    cell_settings(&given, 256, F32);
+    given.row_chunk = given.head_tile = given.loss_tile = given.group = AUTO;
+    given.batch = 1;
+    assert_int_equal(model_preset("25m", &config), OK);
+    assert_int_equal(model_create(&config, NULL, 0, &m), OK);
+    check_alone_settings(&given, TILES_OWN, &s);
+    assert_int_equal(check_alone_plan(m, &s, 64 << 20, &plan), ERR_NOFIT); /* the parameters alone are 100 MB */
+    assert_non_null(strstr(status_message(), "--model tiny would"));
+    model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_tensors),    cmocka_unit_test(one_element),    cmocka_unit_test(odd_values),
+        cmocka_unit_test(slack_of_updates), cmocka_unit_test(names_a_preset), cmocka_unit_test(refuses_what_does_not_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
