@@ -42,21 +42,21 @@ static const struct shape shapes[] = {
 
 static const int64_t lengths[] = {32 << 10, 256 << 10, 1 << 20};
 
-static struct settings settings_of(int64_t tokens)
+static struct plan_request settings_of(int64_t tokens)
 {
-    return (struct settings){.seq_len = tokens,
-                             .micro_batch = 1,
-                             .grad_accum = 1,
-                             .zero = 3,
-                             .alpha = AUTO,
-                             .prefetch = AUTO,
-                             .device = DEVICE_CUDA,
-                             .row_chunk = AUTO,
-                             .head_tile = AUTO,
-                             .loss_tile = AUTO,
-                             .group = AUTO,
-                             .dtype = BF16,
-                             .threads = AUTO};
+    return (struct plan_request){.seq_len = tokens,
+                                 .micro_batch = 1,
+                                 .grad_accum = 1,
+                                 .zero = 3,
+                                 .alpha = AUTO,
+                                 .prefetch = AUTO,
+                                 .device = DEVICE_CUDA,
+                                 .row_chunk = AUTO,
+                                 .head_tile = AUTO,
+                                 .loss_tile = AUTO,
+                                 .group = AUTO,
+                                 .dtype = BF16,
+                                 .threads = AUTO};
 }
 
 static enum status model_of(const struct shape *s, struct model **out)
@@ -131,7 +131,7 @@ static int run(const struct shape *shape, int64_t tokens, int lean)
 {
     struct model *m;
     struct hardware h200;
-    struct settings s = settings_of(tokens);
+    struct plan_request s = settings_of(tokens);
     struct plan *plan;
     const int64_t limit[TIERS] = {(int64_t)138 << 30, lean ? (int64_t)8 << 40 : (int64_t)1900 << 30, (int64_t)16 << 40};
     char text[32];
@@ -199,7 +199,7 @@ static int run_ranks(int ranks)
 {
     struct model *m;
     struct hardware h;
-    struct settings s = settings_of(1 << 20);
+    struct plan_request s = settings_of(1 << 20);
     struct plan *plan;
     int64_t limit[TIERS];
     char machine[32];

@@ -61,7 +61,7 @@ struct subject {
     int number;
     struct model *m;
     struct hardware hardware;
-    struct settings s;
+    struct plan_request s;
     struct strategy fixed;
     struct cost_model cost;
     int64_t whole; /* device bytes with everything there */
@@ -89,24 +89,24 @@ static enum status subject_create(const struct test_case *c, int number, struct 
         hardware_assumed(&x->hardware);
     else
         TRY(hardware_preset(c->machine, &x->hardware));
-    x->s = (struct settings){.seq_len = c->tokens,
-                             .micro_batch = 1,
-                             .grad_accum = 1,
-                             .zero = 3,
-                             .alpha = AUTO,
-                             .prefetch = AUTO,
-                             .device = cpu ? DEVICE_CPU_DISCRETE : DEVICE_CUDA,
-                             .row_chunk = AUTO,
-                             .head_tile = AUTO,
-                             .loss_tile = AUTO,
-                             .group = AUTO,
-                             .dtype = cpu ? F32 : BF16,
-                             .threads = AUTO,
-                             .hardware = &x->hardware};
+    x->s = (struct plan_request){.seq_len = c->tokens,
+                                 .micro_batch = 1,
+                                 .grad_accum = 1,
+                                 .zero = 3,
+                                 .alpha = AUTO,
+                                 .prefetch = AUTO,
+                                 .device = cpu ? DEVICE_CPU_DISCRETE : DEVICE_CUDA,
+                                 .row_chunk = AUTO,
+                                 .head_tile = AUTO,
+                                 .loss_tile = AUTO,
+                                 .group = AUTO,
+                                 .dtype = cpu ? F32 : BF16,
+                                 .threads = AUTO,
+                                 .hardware = &x->hardware};
     TRY(plan_mesh(x->m, &x->s, c->ranks, x->hardware.devices));
     TRY(plan_fixed(x->m, &x->s, &x->fixed));
     plan_cost_model(&x->s, &x->cost);
-    struct settings resident = x->s;
+    struct plan_request resident = x->s;
     const int64_t ample[TIERS] = {INT64_MAX / 4, INT64_MAX / 4, INT64_MAX / 4};
     struct plan *plan;
     resident.params = resident.grads = resident.optim = resident.acts = OFFLOAD_NONE;

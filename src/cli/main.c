@@ -77,7 +77,7 @@ static enum status find_decisions(const struct plan *plan, const struct model *m
                                   const struct comm *comm, struct explanation *out)
 {
     train_show_progress(s, comm);
-    enum status st = explain_make(plan, model, s, out);
+    enum status st = explain_make(plan, model, &s->plan, out);
     progress_end();
     return st;
 }
@@ -87,7 +87,7 @@ static enum status find_changes(const struct plan *plan, const struct model *mod
 {
     if (s->json || isatty(STDOUT_FILENO))
         train_show_progress(s, comm);
-    enum status st = changes_find(plan, model, s, out);
+    enum status st = changes_find(plan, model, &s->plan, out);
     progress_end();
     return st;
 }
@@ -103,9 +103,9 @@ static enum status write_plan(const struct plan *plan, const struct model *model
         TRY(find_decisions(plan, model, s, comm, &e));
     if (s->json) {
         TRY(find_changes(plan, model, s, comm, &c));
-        TRY(plan_write_json(plan, model, s, &c, explain ? &e : NULL, stdout));
+        TRY(plan_write_json(plan, model, &s->plan, &c, explain ? &e : NULL, stdout));
     } else {
-        TRY(plan_print(plan, model, s, stdout));
+        TRY(plan_print(plan, model, &s->plan, stdout));
         if (explain) {
             TRY(plan_print_bounds(plan, model, stdout));
             explain_print(plan, &e, stdout);
@@ -122,7 +122,7 @@ static enum status write_plan(const struct plan *plan, const struct model *model
         program_print(plan->programs[PLAN_UPDATE_STEP], stdout);
     if (fflush(stdout) != 0 || ferror(stdout))
         return status_fail(ERR_IO, "cannot write the plan: standard output is full or closed");
-    return plan->fits ? OK : changes_refuse(plan, s, &c);
+    return plan->fits ? OK : changes_refuse(plan, &s->plan, &c);
 }
 
 static enum status plan_command(struct settings *s, struct comm *c)
@@ -168,10 +168,10 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
     enum status st = OK;
     if (plan_only)
         st = plan_command(&s, c);
-    else if (comm_size(c) == 1 && s.ranks > 1)
-        st = ranks_start(s.ranks, argv, code);
+    else if (comm_size(c) == 1 && s.plan.ranks > 1)
+        st = ranks_start(s.plan.ranks, argv, code);
     else if (check) /* a file's steps are those of a training run */
-        st = check_run(&s, c, settings_given(argc - first, argv + first, "steps") ? s.steps : CHECK_STEPS);
+        st = check_run(&s, c, settings_given(argc - first, argv + first, "steps") ? s.plan.steps : CHECK_STEPS);
     else
         st = train_run(&s, c, &(struct train_hooks){.write_config = settings_write_yaml}, &signal_number);
     if (signal_number)

@@ -255,17 +255,18 @@ out:
 static void adapt_mesh(const struct comm *c, int argc, char **argv, struct settings *s)
 {
     int given = settings_given(argc, argv, "mesh") || settings_given(argc, argv, "sp");
-    if (comm_size(c) == 1 && s->ranks > 1)
+    if (comm_size(c) == 1 && s->plan.ranks > 1)
         return; /* the ranks that this process starts do it */
-    if (!s->resume || given || s->dp < 1 || s->ulysses < 1 || s->ring < 1 || s->dp * s->ulysses * s->ring == comm_size(c))
+    if (!s->resume || given || s->plan.dp < 1 || s->plan.ulysses < 1 || s->plan.ring < 1 ||
+        s->plan.dp * s->plan.ulysses * s->plan.ring == comm_size(c))
         return;
     printf("resume: the run had %d ranks (dp=%d,ulysses=%d,ring=%d), now there are %d: the mesh is chosen anew\n",
-           s->dp * s->ulysses * s->ring, s->dp, s->ulysses, s->ring, comm_size(c));
-    s->dp = AUTO;
-    s->ulysses = s->sp == SP_NONE || s->sp == SP_RING ? 1 : AUTO;
-    s->ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? 1 : AUTO;
+           s->plan.dp * s->plan.ulysses * s->plan.ring, s->plan.dp, s->plan.ulysses, s->plan.ring, comm_size(c));
+    s->plan.dp = AUTO;
+    s->plan.ulysses = s->sp == SP_NONE || s->sp == SP_RING ? 1 : AUTO;
+    s->plan.ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? 1 : AUTO;
     if (!settings_given(argc, argv, "tiles")) /* they were made for a rank's heads and tokens; the grain of updates stays */
-        s->row_chunk = s->head_tile = s->loss_tile = AUTO;
+        s->plan.row_chunk = s->plan.head_tile = s->plan.loss_tile = AUTO;
 }
 
 enum status ranks_read_settings(struct comm *c, int argc, char **argv, enum settings_use use, struct settings *out)
@@ -273,8 +274,8 @@ enum status ranks_read_settings(struct comm *c, int argc, char **argv, enum sett
     struct settings s;
     enum status st = settings_read(argc, argv, use, &s);
     int read = st == OK;
-    if (read && comm_size(c) > 1 && settings_given(argc, argv, "ranks") && s.ranks != comm_size(c))
-        st = status_fail(ERR_INVALID, "--ranks %d, but %d were started (%s); leave out --ranks", s.ranks, comm_size(c),
+    if (read && comm_size(c) > 1 && settings_given(argc, argv, "ranks") && s.plan.ranks != comm_size(c))
+        st = status_fail(ERR_INVALID, "--ranks %d, but %d were started (%s); leave out --ranks", s.plan.ranks, comm_size(c),
                          comm_source(c));
     st = comm_agree(c, st);
     if (st == OK) {

@@ -127,7 +127,7 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     x->machine.store = x->store;
     x->machine.threads = plan->strategy.threads;
     x->machine.link.late = plan->strategy.discrete;
-    x->machine.link.bytes_per_second = s->link_gbps > 0 ? s->link_gbps * 1e9 : 0;
+    x->machine.link.bytes_per_second = s->plan.link_gbps > 0 ? s->plan.link_gbps * 1e9 : 0;
     TRY_GOTO(ops_cpu_kernels(x->machine.kernels), fail);
     attention_cpu_kernels(x->machine.kernels);
     x->staging_bytes = round_up(plan->strategy.group * 4, BUFFER_ALIGN);

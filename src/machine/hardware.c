@@ -264,7 +264,7 @@ void hardware_set_drives(struct hardware *h, int drives, double gbps)
     h->both = BOTH_AT_ONCE * (h->read + h->write);
 }
 
-void hardware_override(struct hardware *h, const struct settings *s)
+void hardware_override(struct hardware *h, const struct plan_request *s)
 {
     if (s->nvme_drives > 0) {
         double each = h->drives > 0 ? (double)h->nvme_mem / h->drives : DRIVE_GB * GIGA;
@@ -290,7 +290,7 @@ void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS])
     limit[TIER_NVME] = h->nvme_mem / per_node;
 }
 
-void hardware_print(const struct hardware *h, const struct settings *s, int ranks, FILE *f)
+void hardware_print(const struct hardware *h, const struct plan_request *s, int ranks, FILE *f)
 {
     char device[32], host[32], nvme[32], nodes[32] = "", drives[160] = "no nvme", other[64] = "", left[32] = "", used[32] = "";
     double faster = h->peak_flops[BF16] / h->peak_flops[F32];

@@ -74,12 +74,12 @@ void curve_set(struct curve *c, double y);
 /* So many drives in a node, each reading so many GB/s and writing as much beside that as a data sheet's does. */
 void hardware_set_drives(struct hardware *h, int drives, double gbps);
 /* The settings' budgets and drives in place of the machine's own. */
-void hardware_override(struct hardware *h, const struct settings *s);
+void hardware_override(struct hardware *h, const struct plan_request *s);
 /* Bytes of each tier for one rank, `ranks` of them sharing the machine. */
 void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS]);
 /* Products so many times as fast in bf16 as in fp32 are worth saying. */
 #define HARDWARE_BF16_PAYS 1.5
 /* Devices, memory, drives, and what is stored. s: whose machine it is; ranks: that run on it. */
-void hardware_print(const struct hardware *h, const struct settings *s, int ranks, FILE *f);
+void hardware_print(const struct hardware *h, const struct plan_request *s, int ranks, FILE *f);
 
 #endif

@@ -43,7 +43,7 @@ static void set_comm(struct cost_model *c, const struct hardware *h, enum lane l
 
 /* Copies of the CPU: memcpy; of cpu:discrete, the target is poisoned before, and both take as long as the link at least. A copy
  * that sleeps until its bytes are due takes a core from compute when it wakes, and compute's threads wait for each other. */
-static void set_copies(struct cost_model *c, const struct hardware *h, const struct settings *s, enum lane lane, double full)
+static void set_copies(struct cost_model *c, const struct hardware *h, const struct plan_request *s, enum lane lane, double full)
 {
     double busy = 1 / full;
     if (s->device == DEVICE_CPU_DISCRETE && 1 / h->late > busy)
@@ -59,7 +59,7 @@ static void set_copies(struct cost_model *c, const struct hardware *h, const str
 }
 
 /* Copy and I/O lanes: a rank's part of its node. */
-static void set_transfers(struct cost_model *c, const struct hardware *h, const struct settings *s, double sharing)
+static void set_transfers(struct cost_model *c, const struct hardware *h, const struct plan_request *s, double sharing)
 {
     double rate[LANES] = {
         [LANE_H2D] = h->h2d, [LANE_D2H] = h->d2h, [LANE_READ] = h->read / sharing, [LANE_WRITE] = h->write / sharing};
@@ -106,7 +106,7 @@ static void scale_device(struct rates *r, double part)
     }
 }
 
-void plan_cost_model(const struct settings *s, struct cost_model *out)
+void plan_cost_model(const struct plan_request *s, struct cost_model *out)
 {
     struct hardware assumed;
     const struct hardware *h = s->hardware;

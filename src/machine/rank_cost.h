@@ -6,6 +6,6 @@
 #include "settings/settings.h"
 
 /* Of one rank, from the settings' hardware (NULL: assumed), mesh, storage type and link speed. */
-void plan_cost_model(const struct settings *s, struct cost_model *out);
+void plan_cost_model(const struct plan_request *s, struct cost_model *out);
 
 #endif

@@ -20,7 +20,7 @@ struct way {
 
 struct range {
     const struct model *m;
-    const struct settings *s;
+    const struct plan_request *s;
     int ranks, per_host;
     int64_t limit[TIERS];  /* for trials */
     struct longest *found; /* of the last length that did not fit */
@@ -46,7 +46,7 @@ static int64_t most_tokens(const struct model *m)
 }
 
 /* The settings for a length, their mesh included. *there: whether there is such a way. */
-static enum status settings_at(const struct range *x, int64_t tokens, const struct way *w, struct settings *out, int *there)
+static enum status settings_at(const struct range *x, int64_t tokens, const struct way *w, struct plan_request *out, int *there)
 {
     struct strategy grid;
     *out = *x->s;
@@ -83,7 +83,7 @@ static double missing(const struct range *x, const struct candidate *lean)
 static enum status find_way(const struct range *x, int64_t tokens, const struct way *from, const struct candidate *lean,
                             struct way *out, int *helps)
 {
-    struct settings s;
+    struct plan_request s;
     struct candidate c;
     double least = INFINITY, here;
     TRY(settings_at(x, tokens, from, &s, helps));
@@ -109,7 +109,7 @@ static enum status find_way(const struct range *x, int64_t tokens, const struct 
 }
 
 /* In another way: where that of `lean` is of a large model only the placement that fitted last, if any did. */
-static enum status look_otherwise(const struct range *x, const struct settings *s, const struct candidate *lean,
+static enum status look_otherwise(const struct range *x, const struct plan_request *s, const struct candidate *lean,
                                   struct candidate *out)
 {
     if (!x->any)
@@ -134,7 +134,7 @@ static void note(struct range *x, int64_t tokens, const struct way *w, const str
 static enum status try_otherwise(const struct range *x, int64_t tokens, int64_t most_pieces, struct way *w,
                                  struct candidate *lean)
 {
-    struct settings s;
+    struct plan_request s;
     struct strategy grid;
     struct candidate other;
     struct way next;
@@ -157,7 +157,7 @@ static enum status try_otherwise(const struct range *x, int64_t tokens, int64_t 
 /* out: the leanest placement. */
 static enum status look(struct range *x, int64_t tokens, struct candidate *out)
 {
-    struct settings s;
+    struct plan_request s;
     struct way w = x->way;
     int there;
     TRY(settings_at(x, tokens, &w, &s, &there));
@@ -321,7 +321,7 @@ static int64_t shorter(int64_t tokens, double excess, struct misfit *last)
  * *plan, *at and x->way. */
 static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t high, int64_t *at, struct plan **plan)
 {
-    struct settings s;
+    struct plan_request s;
     struct plan *next;
     int64_t step = step_at(*at), most = most_tokens(x->m), steps = 1;
     const struct way usual = {0, 0};
@@ -349,12 +349,12 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
     return OK;
 }
 
-enum status plan_longest(const struct model *m, struct settings *s, int ranks, int per_host, const int64_t limit[TIERS],
+enum status plan_longest(const struct model *m, struct plan_request *s, int ranks, int per_host, const int64_t limit[TIERS],
                          struct plan **out)
 {
     struct longest found = {.step = 0};
     struct range x = {.m = m, .s = s, .ranks = ranks, .per_host = per_host, .found = &found};
-    struct settings chosen;
+    struct plan_request chosen;
     struct plan *plan;
     struct misfit last = {0, 0};
     int64_t tokens, high = 0, most = most_tokens(m);

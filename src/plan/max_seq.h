@@ -8,7 +8,7 @@
  * and plans it; s->seq_len and the mesh (plan_mesh, for so many ranks) are set. Lengths are multiples of a 64th of the power of
  * two below them, and of 1024, tokens: (*out)->longest says what the next one would need. If the shortest does not fit, the plan
  * of that one, with fits = 0. */
-enum status plan_longest(const struct model *m, struct settings *s, int ranks, int per_host, const int64_t limit[TIERS],
+enum status plan_longest(const struct model *m, struct plan_request *s, int ranks, int per_host, const int64_t limit[TIERS],
                          struct plan **out);
 
 #endif

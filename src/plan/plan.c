@@ -21,7 +21,7 @@ enum { MOST_PLANS = 4 };
 /* What is planned for: model, settings, costs, budgets. */
 struct task {
     const struct model *m;
-    const struct settings *s;
+    const struct plan_request *s;
     const struct cost_model *cost;
     const int64_t *limit;
 };
@@ -119,7 +119,7 @@ static int is_beyond_device(const struct search *search, const int64_t limit[TIE
 /* Bytes of the device that the emptiest placement is reckoned to need on a grid. */
 static enum status device_on_grid(const struct task *t, const struct strategy *grid, double *bytes)
 {
-    struct settings s = *t->s;
+    struct plan_request s = *t->s;
     struct candidate c;
     s.row_chunk = grid->row_chunk;
     s.head_tile = grid->head_tile;
@@ -218,13 +218,13 @@ static enum status try_leanest(const struct task *t, struct plan **out)
 
 /* Settings with a mesh of their own, and what that costs. */
 struct mesh {
-    struct settings s;
+    struct plan_request s;
     struct cost_model cost;
 };
 
 /* The i-th mesh that may be planned for: t's own, that of the settings given, and the others that these leave open. Returns 0 if
  * there is none. */
-static int mesh_at(const struct task *t, const struct settings *given, int i, struct mesh *out)
+static int mesh_at(const struct task *t, const struct plan_request *given, int i, struct mesh *out)
 {
     out->s = *t->s;
     if (i > 0) {
@@ -261,8 +261,8 @@ static int is_on_usual_tiles(const struct task *t, const struct strategy *s)
 /* Where the leanest placement of some mesh fits on the `finer`-th grid, everything that is left open is chosen again with that
  * one in place of the usual one; or if that does not fit, the leanest it is. What fits takes the place of *out; *t, *v and *mesh:
  * what it is of. */
-static enum status plan_on_finer(struct task *t, const struct settings *given, int finer, struct variant **v, struct mesh *mesh,
-                                 struct plan **out)
+static enum status plan_on_finer(struct task *t, const struct plan_request *given, int finer, struct variant **v,
+                                 struct mesh *mesh, struct plan **out)
 {
     struct candidate leanest = {.excess = INFINITY};
     struct mesh at;
@@ -299,7 +299,7 @@ static enum status plan_on_finer(struct task *t, const struct settings *given, i
 
 /* The fastest; where it does not fit, the leanest on its mesh, on that of the settings, or on finer grids. *t: what the plan is
  * of; it points into *v or *mesh. */
-static enum status plan_best(struct task *t, const struct settings *given, struct variant **v, struct mesh *mesh,
+static enum status plan_best(struct task *t, const struct plan_request *given, struct variant **v, struct mesh *mesh,
                              struct plan **out)
 {
     TRY(plan_variant(t, *v, out));
@@ -382,7 +382,7 @@ static enum status plan_for_slow_links(const struct task *t, struct plan **out)
     return OK;
 }
 
-enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out)
+enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
 {
     struct variant *v;
     struct plan *plan = NULL;

@@ -58,7 +58,7 @@ struct plan {
  * placement is searched within what the settings fix (search.h), with the longest prefetch distance that fits. If nothing fits,
  * and finer tiles that the settings leave open do not help, returns OK with fits = 0 and the plan that exceeds by the least of
  * those tried (its programs up to the one that did not fit). The plan owns its programs; the model must outlive it. */
-enum status plan_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct plan **out);
+enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out);
 void plan_destroy(struct plan *p); /* NULL is fine */
 
 /* Whether the verifier accepts every program: ERR_CORRUPT with the sentence of the first that it does not. */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Roles of the programs a run needs; 0: not needed. */
-static void program_roles(const struct settings *s, int role[PLAN_PROGRAMS])
+static void program_roles(const struct plan_request *s, int role[PLAN_PROGRAMS])
 {
     int first = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
     memset(role, 0, sizeof(int) * PLAN_PROGRAMS);
@@ -74,7 +74,7 @@ static int programs_at_once(const struct candidate *c)
     return c->tried && c->excess > 1 ? 1 : AT_ONCE;
 }
 
-static void take_program(struct plan *plan, const struct settings *s, const struct planning *x)
+static void take_program(struct plan *plan, const struct plan_request *s, const struct planning *x)
 {
     struct program *p = plan->programs[x->which] = x->program;
     plan->io = x->io;
@@ -88,7 +88,8 @@ static void take_program(struct plan *plan, const struct settings *s, const stru
 }
 
 /* So many at once, until some do not fit. */
-static enum status plan_programs(struct plan *plan, const struct model *m, const struct settings *s, double slack, int at_once)
+static enum status plan_programs(struct plan *plan, const struct model *m, const struct plan_request *s, double slack,
+                                 int at_once)
 {
     int role[PLAN_PROGRAMS];
     program_roles(s, role);
@@ -118,7 +119,7 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
     return OK;
 }
 
-enum status plan_candidate(const struct model *m, const struct settings *s, const struct candidate *c,
+enum status plan_candidate(const struct model *m, const struct plan_request *s, const struct candidate *c,
                            const struct cost_model *cost, const int64_t limit[TIERS], double slack, double *excess,
                            struct plan **out)
 {

@@ -7,7 +7,7 @@
 
 /* All programs of the set, packed with some slack (pack.h), until some do not fit (*out's fits). *excess: the largest share of a
  * tier's limit that they need. The caller destroys *out. */
-enum status plan_candidate(const struct model *m, const struct settings *s, const struct candidate *c,
+enum status plan_candidate(const struct model *m, const struct plan_request *s, const struct candidate *c,
                            const struct cost_model *cost, const int64_t limit[TIERS], double slack, double *excess,
                            struct plan **out);
 

@@ -111,19 +111,19 @@ static enum status run_model(const struct settings *given, enum model_family fam
     static const int64_t limit[TIERS] = {1ll << 32, 1ll << 32, 0};
     struct settings s;
     settings_defaults(&s, tokens);
-    s.params = s.grads = s.optim = s.acts = OFFLOAD_NONE;
-    s.alpha = 1;
-    s.update = UPDATE_DEVICE;
-    s.device = DEVICE_CPU;
-    s.row_chunk = tokens;
-    s.dtype = type;
-    s.threads = given->threads;
+    s.plan.params = s.plan.grads = s.plan.optim = s.plan.acts = OFFLOAD_NONE;
+    s.plan.alpha = 1;
+    s.plan.update = UPDATE_DEVICE;
+    s.plan.device = DEVICE_CPU;
+    s.plan.row_chunk = tokens;
+    s.plan.dtype = type;
+    s.plan.threads = given->plan.threads;
     struct model *m;
     struct plan *plan;
     struct session *session = NULL;
     struct trace_event *trace = NULL;
     TRY(small_model(family, &m));
-    enum status st = plan_create(m, &s, limit, &plan);
+    enum status st = plan_create(m, &s.plan, limit, &plan);
     if (st == OK)
         st = session_create(m, plan, &s, NULL, NULL, 0, &session);
     if (st != OK)

@@ -87,7 +87,7 @@ static void cache_path(const struct settings *s, char path[4096])
     cache_directory(directory, sizeof directory);
     gethostname(host, sizeof host - 1);
     processor(cpu, sizeof cpu);
-    snprintf(key, sizeof key, "%s|%d|%s", cpu, s->threads, blas_open() == OK ? blas.corename() : "");
+    snprintf(key, sizeof key, "%s|%d|%s", cpu, s->plan.threads, blas_open() == OK ? blas.corename() : "");
     uint64_t hash = hash_file("/proc/self/exe", XXH3_64bits(key, strlen(key)));
     snprintf(path, 4096, "%s/%s-%016llx.yaml", directory, host, (unsigned long long)hash);
 }
@@ -295,7 +295,7 @@ enum status profile_measure(const struct settings *s, struct hardware *out)
     drive_of(s, path);
     processor(cpu, sizeof cpu);
     strftime(date, sizeof date, "%Y-%m-%d", localtime_r(&now, &tm));
-    say(s, "profile: measuring %s with %d threads and the drive of %s\n", cpu, s->threads, path);
+    say(s, "profile: measuring %s with %d threads and the drive of %s\n", cpu, s->plan.threads, path);
     snprintf(h.name, sizeof h.name, "%.47s", cpu);
     snprintf(h.source, sizeof h.source, "profiled on this machine, %s", date);
     h.device_mem = h.host_mem = session_proc_bytes("/proc/meminfo", "MemTotal") / 2;

@@ -46,13 +46,14 @@ static void print_pairs(const char *const *names, const int64_t *size, FILE *f)
 
 static void print_offload(const struct settings *s, FILE *f)
 {
-    if (s->params == s->grads && s->params == s->optim && s->params == s->acts && s->passing == OFFLOAD_AUTO)
-        fputs(settings_tiers[s->params], f);
+    if (s->plan.params == s->plan.grads && s->plan.params == s->plan.optim && s->plan.params == s->plan.acts &&
+        s->plan.passing == OFFLOAD_AUTO)
+        fputs(settings_tiers[s->plan.params], f);
     else
-        fprintf(f, "params=%s,grads=%s,optim=%s,acts=%s", settings_tiers[s->params], settings_tiers[s->grads],
-                settings_tiers[s->optim], settings_tiers[s->acts]);
-    if (s->passing != OFFLOAD_AUTO)
-        fprintf(f, ",passing=%s", settings_tiers[s->passing]);
+        fprintf(f, "params=%s,grads=%s,optim=%s,acts=%s", settings_tiers[s->plan.params], settings_tiers[s->plan.grads],
+                settings_tiers[s->plan.optim], settings_tiers[s->plan.acts]);
+    if (s->plan.passing != OFFLOAD_AUTO)
+        fprintf(f, ",passing=%s", settings_tiers[s->plan.passing]);
 }
 
 void settings_key_print(const struct settings_key *k, const struct settings *s, FILE *f)
@@ -100,10 +101,10 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
         print_offload(s, f);
         return;
     case KEY_TILES:
-        print_pairs(settings_tile_names, (int64_t[]){s->row_chunk, s->head_tile, s->loss_tile, s->group}, f);
+        print_pairs(settings_tile_names, (int64_t[]){s->plan.row_chunk, s->plan.head_tile, s->plan.loss_tile, s->plan.group}, f);
         return;
     case KEY_MESH:
-        print_pairs(settings_mesh_names, (int64_t[]){s->dp, s->ulysses, s->ring}, f);
+        print_pairs(settings_mesh_names, (int64_t[]){s->plan.dp, s->plan.ulysses, s->plan.ring}, f);
         return;
     case KEY_BETAS:
         print_double(s->beta1, f);
@@ -111,12 +112,12 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
         print_double(s->beta2, f);
         return;
     case KEY_DRIVES:
-        if (s->nvme_drives <= 0) {
-            fputs(s->nvme_drives == 0 ? "none" : "auto", f);
+        if (s->plan.nvme_drives <= 0) {
+            fputs(s->plan.nvme_drives == 0 ? "none" : "auto", f);
             return;
         }
-        fprintf(f, "%dx", s->nvme_drives);
-        print_double(s->nvme_gbps, f);
+        fprintf(f, "%dx", s->plan.nvme_drives);
+        print_double(s->plan.nvme_gbps, f);
         fputs("GB/s", f);
         return;
     case KEY_LAUNCH:

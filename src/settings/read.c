@@ -163,18 +163,18 @@ static const char *dashes(const struct flag *flags, int n, const char *key)
 /* What says how a machine that is not here is equipped, said twice, or of this one. */
 static enum status resolve_drives(struct settings *s, const struct flag *flags, int n)
 {
-    if (s->machine && flag_value(flags, n, "machine") && flag_value(flags, n, "nvme-path"))
+    if (s->plan.machine && flag_value(flags, n, "machine") && flag_value(flags, n, "nvme-path"))
         return status_fail(ERR_INVALID,
                            "--nvme-path is where this machine's drives are, and --machine %s is another one: give its drives by "
                            "--nvme and --nvme-max",
-                           s->machine);
-    if ((s->nvme_drives > 0 && s->nvme_max == 0) || (s->nvme_drives == 0 && s->nvme_max > 0)) {
+                           s->plan.machine);
+    if ((s->plan.nvme_drives > 0 && s->plan.nvme_max == 0) || (s->plan.nvme_drives == 0 && s->plan.nvme_max > 0)) {
         const char *drives = flag_value(flags, n, "nvme"), *most = flag_value(flags, n, "nvme-max");
         return status_fail(ERR_INVALID, "--nvme %s and --nvme-max %s contradict each other; leave one out",
                            drives ? drives : "of the file", most ? most : "of the file");
     }
-    if (s->nvme_drives == 0)
-        s->nvme_max = 0;
+    if (s->plan.nvme_drives == 0)
+        s->plan.nvme_max = 0;
     return OK;
 }
 
@@ -191,33 +191,33 @@ static enum status refuse_plans_options(const struct settings *s)
 
 static enum status check_together(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
 {
-    if (s->seq_len > 1 << 30) /* token numbers are 32 bits */
+    if (s->plan.seq_len > 1 << 30) /* token numbers are 32 bits */
         return status_fail(ERR_INVALID, "%sseq-len %lld is too long: a sequence holds at most 1g (%d) tokens",
-                           dashes(flags, n, "seq-len"), (long long)s->seq_len, 1 << 30);
+                           dashes(flags, n, "seq-len"), (long long)s->plan.seq_len, 1 << 30);
     if (use != SETTINGS_PLAN)
         TRY(refuse_plans_options(s));
     if (s->max_seq && flag_value(flags, n, "seq-len"))
         return status_fail(ERR_INVALID, "--max-seq looks for the longest sequence, and --seq-len gives one: leave one out");
-    if (s->profile && s->machine && flag_value(flags, n, "machine"))
+    if (s->profile && s->plan.machine && flag_value(flags, n, "machine"))
         return status_fail(ERR_INVALID, "--profile measures this machine, and --machine %s is another one: leave one out",
-                           s->machine);
-    if (s->micro_batch != 1)
+                           s->plan.machine);
+    if (s->plan.micro_batch != 1)
         return status_fail(ERR_INVALID,
                            "%smicro-batch %lld: only 1 is supported; --grad-accum %lld takes that many sequences per step",
-                           dashes(flags, n, "micro-batch"), (long long)s->micro_batch, (long long)s->micro_batch);
+                           dashes(flags, n, "micro-batch"), (long long)s->plan.micro_batch, (long long)s->plan.micro_batch);
     if (s->eval_data.n > 0 && s->eval_fraction > 0)
         return status_fail(ERR_INVALID, "%seval-data and %seval-fraction are both given; evaluation takes one of them",
                            dashes(flags, n, "eval-data"), dashes(flags, n, "eval-fraction"));
-    if (s->eval_every > 0 && s->eval_data.n == 0 && s->eval_fraction == 0)
+    if (s->plan.eval_every > 0 && s->eval_data.n == 0 && s->eval_fraction == 0)
         return status_fail(ERR_INVALID, "%seval-every %lld has nothing to evaluate: give --eval-data or --eval-fraction",
-                           dashes(flags, n, "eval-every"), (long long)s->eval_every);
-    if (s->link_gbps > 0 && s->device != DEVICE_CPU_DISCRETE)
+                           dashes(flags, n, "eval-every"), (long long)s->plan.eval_every);
+    if (s->plan.link_gbps > 0 && s->plan.device != DEVICE_CPU_DISCRETE)
         return status_fail(ERR_INVALID,
                            "%slink-gbps is the speed of cpu:discrete's links: give --device cpu:discrete, or leave it out",
                            dashes(flags, n, "link-gbps"));
-    if (s->trace != AUTO && s->trace > s->steps)
+    if (s->trace != AUTO && s->trace > s->plan.steps)
         return status_fail(ERR_INVALID, "--trace: step %lld is after the last one (--steps %lld)", (long long)s->trace,
-                           (long long)s->steps);
+                           (long long)s->plan.steps);
     if (s->resume && flag_value(flags, n, "out"))
         return status_fail(ERR_INVALID, "--resume continues in %s; leave out --out", s->resume);
     return OK;
@@ -230,9 +230,9 @@ static enum status resolve_ranks(struct settings *s, const struct flag *flags, i
     if (mesh && !sp)
         s->sp = SP_AUTO; /* the file's */
     if (sp && !mesh)
-        s->ulysses = s->ring = s->dp = AUTO;
-    int *ulysses = s->sp == SP_NONE || s->sp == SP_RING ? &s->ulysses : NULL;
-    int *ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? &s->ring : NULL;
+        s->plan.ulysses = s->plan.ring = s->plan.dp = AUTO;
+    int *ulysses = s->sp == SP_NONE || s->sp == SP_RING ? &s->plan.ulysses : NULL;
+    int *ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? &s->plan.ring : NULL;
     if ((ulysses && *ulysses > 1) || (ring && *ring > 1))
         return status_fail(ERR_INVALID, "--sp %s and --mesh %s=%d contradict each other; give one of them",
                            s->sp == SP_NONE   ? "none"
@@ -247,7 +247,7 @@ static enum status resolve_ranks(struct settings *s, const struct flag *flags, i
         if (flag_value(flags, n, "batch"))
             return status_fail(ERR_INVALID,
                                "--batch and --grad-accum are both given; a batch is --grad-accum times the data-parallel ranks");
-        s->batch = AUTO; /* the file's */
+        s->plan.batch = AUTO; /* the file's */
     }
     return OK;
 }
@@ -360,6 +360,6 @@ void settings_free(struct settings *s)
         else if (k->type == KEY_STRING)
             free(*(char **)((char *)s + k->offset));
     }
-    free(s->hardware);
+    free(s->plan.hardware);
     memset(s, 0, sizeof *s);
 }

@@ -19,47 +19,55 @@ struct string_list { char *item[SETTINGS_MAX_LIST]; int n; };
 
 #define AUTO (-1)
 
-struct settings {
-    char *model;                         /* HF directory or preset */
-    struct string_list data, eval_data;
-    double eval_fraction;
-    int64_t eval_every;                  /* steps; 0: never */
+/* What a plan depends on. */
+struct plan_request {
     int64_t seq_len, micro_batch, grad_accum;
     int64_t batch;                       /* sequences of a step over all ranks; AUTO: grad_accum of each data-parallel rank */
+    int64_t steps, eval_every;           /* eval_every: steps; 0: never */
     int zero;                            /* 0..3, AUTO */
     int dp, ulysses, ring;               /* mesh; AUTO: derived from the number of ranks (plan_mesh) */
     int together;                        /* not a key: if plan_mesh has derived both ulysses and ring, the ranks of a sequence on one host; else 0 */
-    enum sp_kind sp;                     /* how ranks share a sequence; all but AUTO are in ulysses and ring already */
     int ranks;                           /* processes to start on this machine; AUTO: none, whoever starts us has */
-    double comm_timeout;                 /* seconds that a rank waits for another one; AUTO: 600 */
+    enum dtype dtype, optim_dtype;       /* optim_dtype: of AdamW's moments */
     enum dtype grad_dtype;               /* of gradients on their way between ranks */
     enum offload params, grads, optim, acts; /* key: offload=none|cpu|nvme|auto or params=nvme,grads=cpu,... */
     enum offload passing;                /* of the same key: what layers pass on, at most as far away as activations */
     double alpha;                        /* 0..1, AUTO */
-    int64_t keep_inputs;                 /* layer inputs kept: of every so-manieth layer, AUTO */
+    int64_t keep_inputs;                 /* layer inputs are kept of every keep_inputs-th layer; AUTO */
     double prefetch;                     /* distance in row chunks of compute, AUTO */
     enum update_on update;               /* where AdamW runs */
+    int64_t row_chunk;                   /* tiles: rows=N,heads=N,loss=N (numerics key); AUTO */
+    int64_t head_tile, loss_tile;        /* AUTO */
+    int64_t group;                       /* elements per update group and parameter transfer: tiles group=N; AUTO */
     enum device_kind device;
     int64_t device_mem, host_mem, nvme_max; /* bytes, AUTO: what is free */
-    struct string_list nvme_path;        /* default: the run's directory */
     char *machine;                       /* plan for it instead of this one: a data sheet's name or a YAML file, or NULL */
     int nvme_drives;                     /* of each of its nodes, key: nvme=4x7GB/s; 0: none; AUTO: as it is */
     double nvme_gbps;                    /* that one of them reads */
     double link_gbps;                    /* cpu:discrete: throttle of h2d and d2h, 0: none */
-    int64_t row_chunk;                   /* tiles: rows=N,heads=N,loss=N (numerics key); AUTO */
-    int64_t head_tile, loss_tile;        /* AUTO */
-    int64_t group;                       /* elements per update group and parameter transfer: tiles group=N; AUTO */
-    enum dtype dtype, optim_dtype;       /* optim_dtype: of AdamW's moments */
-    int64_t steps;
+    int threads;                         /* AUTO */
+    struct string_list freeze;           /* globs of parameters that are not trained */
+    struct hardware *hardware;           /* not a key: what costs are reckoned with (machine/hardware.h), owned; NULL: assumed */
+};
+
+/* The defaults of the keys above; no strings. */
+void plan_request_defaults(struct plan_request *r, int64_t seq_len);
+
+struct settings {
+    char *model;                         /* HF directory or preset */
+    struct plan_request plan;
+    struct string_list data, eval_data;
+    double eval_fraction;
+    enum sp_kind sp;                     /* how ranks share a sequence; all but AUTO are in ulysses and ring already */
+    double comm_timeout;                 /* seconds that a rank waits for another one; AUTO: 600 */
+    struct string_list nvme_path;        /* default: the run's directory */
     double lr;
     enum schedule_kind schedule;
     int64_t warmup;
     double weight_decay, beta1, beta2, eps, clip;
     uint64_t seed;
-    struct string_list freeze;
     char *out;                           /* run directory */
     int64_t save_every, keep;
-    int threads;                         /* AUTO */
     int64_t trace;                       /* step whose lanes are traced; AUTO: none */
     enum run_mode mode;
     char *resume;                        /* run directory to continue, or NULL */
@@ -69,7 +77,6 @@ struct settings {
     char *svg;                           /* plan: a picture of the step goes there, or NULL */
     int profile;                         /* measure this machine before planning */
     int verbose;
-    struct hardware *hardware;           /* not a key: what costs are reckoned with (machine/hardware.h), owned; NULL: assumed */
 };
 
 /* What the command line has for keys that nobody gives; no strings. */

@@ -133,7 +133,7 @@ static enum status parse_pairs(const char *where, char *text, const char *const 
 
 static enum status set_offload(const char *where, char *text, struct settings *s)
 {
-    enum offload *const fields[] = {&s->params, &s->grads, &s->optim, &s->acts, &s->passing};
+    enum offload *const fields[] = {&s->plan.params, &s->plan.grads, &s->plan.optim, &s->plan.acts, &s->plan.passing};
     int tier[5] = {OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO};
     if (strchr(text, '=') || strchr(text, ',')) {
         const char *values[5] = {NULL};
@@ -152,7 +152,7 @@ static enum status set_offload(const char *where, char *text, struct settings *s
 
 static enum status set_tiles(const char *where, char *text, struct settings *s)
 {
-    int64_t *const fields[] = {&s->row_chunk, &s->head_tile, &s->loss_tile, &s->group};
+    int64_t *const fields[] = {&s->plan.row_chunk, &s->plan.head_tile, &s->plan.loss_tile, &s->plan.group};
     int64_t size[4] = {AUTO, AUTO, AUTO, AUTO};
     if (strcmp(text, "auto") != 0) {
         const char *values[4] = {NULL};
@@ -186,7 +186,7 @@ static enum status refuse_later_dimensions(const char *where, const char *text)
 
 static enum status set_mesh(const char *where, char *text, struct settings *s)
 {
-    int *const fields[] = {&s->dp, &s->ulysses, &s->ring};
+    int *const fields[] = {&s->plan.dp, &s->plan.ulysses, &s->plan.ring};
     int64_t degree[3] = {AUTO, AUTO, AUTO};
     if (strcmp(text, "auto") != 0) {
         const char *values[3] = {NULL};
@@ -213,12 +213,12 @@ static enum status set_drives(const char *where, const char *text, struct settin
     long n = 1;
     double rate;
     const char *times = strchr(text, 'x'), *each = times ? times + 1 : text;
-    s->nvme_drives = AUTO;
-    s->nvme_gbps = 0;
+    s->plan.nvme_drives = AUTO;
+    s->plan.nvme_gbps = 0;
     if (strcasecmp(text, "auto") == 0)
         return OK;
     if (strcasecmp(text, "none") == 0 || strcmp(text, "0") == 0) {
-        s->nvme_drives = 0;
+        s->plan.nvme_drives = 0;
         return OK;
     }
     if (times) {
@@ -236,8 +236,8 @@ static enum status set_drives(const char *where, const char *text, struct settin
     if (n < 1 || n > 1024 || end == each || !(number > 0) || rate > 1e6)
         return status_fail(ERR_INVALID, "%s: '%s' is not a number of drives and what each reads, like 4x7GB/s, or none", where,
                            text);
-    s->nvme_drives = (int)n;
-    s->nvme_gbps = rate;
+    s->plan.nvme_drives = (int)n;
+    s->plan.nvme_gbps = rate;
     return OK;
 }
 

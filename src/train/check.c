@@ -50,12 +50,12 @@ static struct tolerance choose_tolerance(const struct settings *s, int ranks)
 {
     if (ranks == 1)
         return (struct tolerance){.exact = 1, .why = "one rank and the same tiles: placement changes no bit"};
-    if (s->dtype == BF16 || s->grad_dtype == BF16 || s->optim_dtype == BF16)
+    if (s->plan.dtype == BF16 || s->plan.grad_dtype == BF16 || s->plan.optim_dtype == BF16)
         return (struct tolerance){.loss = 5e-4,
                                   .norm = 4e-3,
                                   .gradient = 1e-2,
                                   .growth = 5,
-                                  .parameter = s->dtype == BF16 ? 0x1p-8 : 1e-6,
+                                  .parameter = s->plan.dtype == BF16 ? 0x1p-8 : 1e-6,
                                   .why = "bf16 keeps 8 bits: sums in another order round to neighbours 2^-8 apart"};
     return (struct tolerance){.loss = 1e-6,
                               .norm = 1e-5,
@@ -235,7 +235,7 @@ static enum status all_steps(struct check *c, int64_t steps)
     TRY(run_flush(&c->given));
     TRY(comm_agree(c->comm, leads(c) ? run_flush(&c->alone) : OK));
     TRY(compare_parameters(c, STATE_PARAM, "parameter", c->tolerance.parameter));
-    if (c->given.s->dtype == BF16)
+    if (c->given.s->plan.dtype == BF16)
         TRY(compare_parameters(c, STATE_MASTER, "fp32 parameter", 1e-6));
     TRY(agree_verdict(c));
     TRY(comm_agree(c->comm, session_check_memory(c->given.session)));
@@ -252,10 +252,10 @@ static enum status plan_alone(struct check *c, const struct plan *given, struct 
     char need[32], have[32], text[PLAN_TEXT];
     check_alone_settings(c->given.s, comm_size(c->comm) == 1 ? TILES_SAME : TILES_OWN, &c->alone_settings);
     TRY(check_alone_plan(c->given.model, &c->alone_settings, max_i64(0, left), plan));
-    c->alone_settings.row_chunk = (*plan)->strategy.row_chunk;
-    c->alone_settings.head_tile = (*plan)->strategy.head_tile;
-    c->alone_settings.loss_tile = (*plan)->strategy.loss_tile;
-    c->alone_settings.group = (*plan)->strategy.group;
+    c->alone_settings.plan.row_chunk = (*plan)->strategy.row_chunk;
+    c->alone_settings.plan.head_tile = (*plan)->strategy.head_tile;
+    c->alone_settings.plan.loss_tile = (*plan)->strategy.loss_tile;
+    c->alone_settings.plan.group = (*plan)->strategy.group;
     plan_describe(*plan, text, sizeof text);
     printf("alone: 1 rank on rank 0: %s of memory, %s are left\n       %s\n",
            units_format_bytes((*plan)->arena[TIER_DEVICE] + (*plan)->arena[TIER_HOST], need), units_format_bytes(left, have),
@@ -268,9 +268,9 @@ static void describe(struct check *c, const struct plan *plan, int64_t steps)
     char text[PLAN_TEXT], a[32], b[32], d[32];
     const struct settings *s = c->given.s;
     comm_describe(c->comm, text, sizeof text);
-    printf("check: %s, sequences of %lld tokens, batch %lld, %lld steps\n", c->given.model->config.name, (long long)s->seq_len,
-           (long long)s->batch, (long long)steps);
-    printf("given: %s; zero %d\n       device %s, host %s, nvme %s\n", text, s->zero,
+    printf("check: %s, sequences of %lld tokens, batch %lld, %lld steps\n", c->given.model->config.name,
+           (long long)s->plan.seq_len, (long long)s->plan.batch, (long long)steps);
+    printf("given: %s; zero %d\n       device %s, host %s, nvme %s\n", text, s->plan.zero,
            units_format_bytes(plan->arena[TIER_DEVICE], a), units_format_bytes(plan->arena[TIER_HOST], b),
            units_format_bytes(plan->arena[TIER_NVME], d));
     plan_describe(plan, text, sizeof text);

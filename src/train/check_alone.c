@@ -10,29 +10,29 @@
 void check_alone_settings(const struct settings *given, enum check_tiles tiles, struct settings *out)
 {
     *out = *given;
-    out->dp = out->ulysses = out->ring = 1;
+    out->plan.dp = out->plan.ulysses = out->plan.ring = 1;
     out->sp = SP_NONE;
-    out->ranks = AUTO;
-    out->zero = 0;
-    out->grad_accum = given->batch;
-    out->params = out->grads = out->optim = out->acts = OFFLOAD_NONE;
-    out->alpha = out->prefetch = AUTO;
-    out->keep_inputs = AUTO;
-    out->update = UPDATE_DEVICE;
-    out->device = DEVICE_CPU;
-    out->device_mem = out->host_mem = out->nvme_max = AUTO;
-    out->link_gbps = 0;
+    out->plan.ranks = AUTO;
+    out->plan.zero = 0;
+    out->plan.grad_accum = given->plan.batch;
+    out->plan.params = out->plan.grads = out->plan.optim = out->plan.acts = OFFLOAD_NONE;
+    out->plan.alpha = out->plan.prefetch = AUTO;
+    out->plan.keep_inputs = AUTO;
+    out->plan.update = UPDATE_DEVICE;
+    out->plan.device = DEVICE_CPU;
+    out->plan.device_mem = out->plan.host_mem = out->plan.nvme_max = AUTO;
+    out->plan.link_gbps = 0;
     out->mode = MODE_RUN;
     out->trace = AUTO;
     if (tiles == TILES_OWN)
-        out->row_chunk = out->head_tile = out->loss_tile = AUTO;
+        out->plan.row_chunk = out->plan.head_tile = out->plan.loss_tile = AUTO;
 }
 
 /* *need: bytes; *plan: NULL if they are too many. */
 static enum status try_plan(const struct model *m, const struct settings *s, int64_t bytes, struct plan **plan, int64_t *need)
 {
     const int64_t limit[TIERS] = {bytes, bytes, 0};
-    TRY(plan_create(m, s, limit, plan));
+    TRY(plan_create(m, &s->plan, limit, plan));
     *need = (*plan)->arena[TIER_DEVICE] + (*plan)->arena[TIER_HOST];
     if (!(*plan)->fits || *need > bytes) {
         plan_destroy(*plan);
@@ -54,10 +54,10 @@ static int fits(const struct model *m, const struct settings *s, int64_t bytes)
 static int64_t shorter(const struct model *m, const struct settings *s, int64_t bytes)
 {
     struct settings changed = *s;
-    changed.row_chunk = changed.head_tile = changed.loss_tile = AUTO;
-    for (changed.seq_len /= 2; changed.seq_len >= SHORTEST; changed.seq_len /= 2)
+    changed.plan.row_chunk = changed.plan.head_tile = changed.plan.loss_tile = AUTO;
+    for (changed.plan.seq_len /= 2; changed.plan.seq_len >= SHORTEST; changed.plan.seq_len /= 2)
         if (fits(m, &changed, bytes))
-            return changed.seq_len;
+            return changed.plan.seq_len;
     return 0;
 }
 
@@ -66,7 +66,7 @@ static const char *smaller(const struct model *m, const struct settings *s, int6
 {
     static const char *const preset[] = {"8b", "1b", "125m", "25m", "tiny"};
     struct settings changed = *s;
-    changed.row_chunk = changed.head_tile = changed.loss_tile = AUTO;
+    changed.plan.row_chunk = changed.plan.head_tile = changed.plan.loss_tile = AUTO;
     for (size_t i = 0; i < sizeof preset / sizeof *preset; i++) {
         struct model_config config;
         struct model *other;

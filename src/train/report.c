@@ -61,22 +61,23 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
     const struct corpus_report *d = corpus_get_report(r->corpus);
     print_config(r, hooks);
     printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (OpenBLAS, %s kernels)\n",
-           s->device == DEVICE_CPU_DISCRETE ? "cpu:discrete" : "cpu", s->threads, r->peak_flops * 1e-9, blas.corename());
+           s->plan.device == DEVICE_CPU_DISCRETE ? "cpu:discrete" : "cpu", s->plan.threads, r->peak_flops * 1e-9,
+           blas.corename());
     if (s->verbose) {
         places_describe(line, sizeof line);
         printf("places: %s\n", line);
     }
     printf("budgets: device %s, host %s, nvme %s", units_format_bytes(r->limit[TIER_DEVICE], a),
            units_format_bytes(r->limit[TIER_HOST], b), units_format_bytes(r->limit[TIER_NVME], c));
-    if (changes_free_decides(p, s))
-        printf(" (all that is free, --nvme-max gives %s)", units_format_bytes(s->nvme_max, a));
-    else if (s->nvme_max < 0)
+    if (changes_free_decides(p, &s->plan))
+        printf(" (all that is free, --nvme-max gives %s)", units_format_bytes(s->plan.nvme_max, a));
+    else if (s->plan.nvme_max < 0)
         printf(" (%d%% left free)", HARDWARE_LEFT_FREE);
     printf("\n");
     printf("host memory: %s\n", arena_describe(r->session->host));
     printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
     comm_describe(r->comm, text, sizeof text);
-    printf("mesh: %s; zero %d\n", text, s->zero);
+    printf("mesh: %s; zero %d\n", text, s->plan.zero);
     comm_describe_span(r->comm, text, sizeof text);
     if (text[0])
         printf("%s\n", text);
@@ -204,7 +205,7 @@ static enum status print_steps(const struct run *r)
              r->alike.updated ? " that began with an update" : ", without the update that comes with the next");
     print_pair("a step", "planned", "measured", note);
     snprintf(note, sizeof note, "   %+.0f%%%s", 100 * (seconds / p->seconds - 1),
-             r->s->hardware ? "" : " (planned with assumed figures: ltrain plan --profile measures this machine)");
+             r->s->plan.hardware ? "" : " (planned with assumed figures: ltrain plan --profile measures this machine)");
     print_seconds("step time", p->seconds, seconds, note);
     print_seconds("compute stands still", p->seconds - planned.lane[LANE_COMPUTE].busy,
                   (double)total[LANE_COMPUTE].waited_ns * 1e-9 / steps, "");
@@ -245,6 +246,6 @@ enum status run_print_after(struct run *r, const char *model_path)
         printf("model: %s\n", model_path);
     else
         printf("stopped by a signal at step %lld of %lld, saved: continue with ltrain --resume %s\n", (long long)r->at.step,
-               (long long)r->s->steps, r->s->out);
+               (long long)r->s->plan.steps, r->s->out);
     return OK;
 }

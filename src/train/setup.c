@@ -51,13 +51,13 @@ enum status train_open_model(const struct settings *s, struct model **out)
             return refuse_model(s->model);
         TRY(model_config_read(s->model, &config));
     }
-    if (!s->max_seq && s->seq_len > config.max_positions && config.family == FAMILY_GPT2)
+    if (!s->max_seq && s->plan.seq_len > config.max_positions && config.family == FAMILY_GPT2)
         return status_fail(ERR_INVALID, "model %s has learned positions for %lld tokens; --seq-len %lld is longer", config.name,
-                           (long long)config.max_positions, (long long)s->seq_len);
-    if (s->keep_inputs > config.layers)
-        return status_fail(ERR_INVALID, "--keep-inputs %lld: model %s has %d layers", (long long)s->keep_inputs, config.name,
+                           (long long)config.max_positions, (long long)s->plan.seq_len);
+    if (s->plan.keep_inputs > config.layers)
+        return status_fail(ERR_INVALID, "--keep-inputs %lld: model %s has %d layers", (long long)s->plan.keep_inputs, config.name,
                            (int)config.layers);
-    return model_create(&config, (const char *const *)s->freeze.item, s->freeze.n, out);
+    return model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out);
 }
 
 /* Free bytes of the file system that a path will lie on: its nearest ancestor that exists. */
@@ -82,8 +82,8 @@ static void own_limits(const struct settings *s, int sharing, int64_t limit[TIER
 {
     int64_t available = session_proc_bytes("/proc/meminfo", "MemAvailable"), least = INT64_MAX, free_bytes;
     int index[SETTINGS_MAX_LIST], drives = drives_of_rank(s->nvme_path.n, 0, sharing, index);
-    limit[TIER_DEVICE] = s->device_mem >= 0 ? s->device_mem : available / 2 / sharing;
-    limit[TIER_HOST] = s->host_mem >= 0 ? s->host_mem : available / 10 * 4 / sharing;
+    limit[TIER_DEVICE] = s->plan.device_mem >= 0 ? s->plan.device_mem : available / 2 / sharing;
+    limit[TIER_HOST] = s->plan.host_mem >= 0 ? s->plan.host_mem : available / 10 * 4 / sharing;
     for (int i = 0; i < s->nvme_path.n; i++)
         if (sys_statvfs_free(s->nvme_path.item[i], &free_bytes) == 0)
             least = min_i64(least, free_bytes + store_dead_bytes(s->nvme_path.item[i]));
@@ -92,8 +92,8 @@ static void own_limits(const struct settings *s, int sharing, int64_t limit[TIER
     /* striped evenly: the fullest path decides */
     int users = s->nvme_path.n >= sharing ? 1 : sharing;
     limit[TIER_NVME] = least == INT64_MAX ? INT64_MAX : least / users * max_i64(1, drives);
-    if (s->nvme_max >= 0)
-        limit[TIER_NVME] = min_i64(limit[TIER_NVME], s->nvme_max);
+    if (s->plan.nvme_max >= 0)
+        limit[TIER_NVME] = min_i64(limit[TIER_NVME], s->plan.nvme_max);
     else if (least < INT64_MAX)
         limit[TIER_NVME] = hardware_drives_share(limit[TIER_NVME]);
 }
@@ -113,9 +113,9 @@ static enum status least_of_ranks(struct comm *c, int64_t *x, int n)
 
 int train_planned_ranks(const struct settings *s)
 {
-    if (s->ranks > 0)
-        return s->ranks;
-    int product = (int)(max_i64(1, s->dp) * max_i64(1, s->ulysses) * max_i64(1, s->ring));
+    if (s->plan.ranks > 0)
+        return s->plan.ranks;
+    int product = (int)(max_i64(1, s->plan.dp) * max_i64(1, s->plan.ulysses) * max_i64(1, s->plan.ring));
     return product;
 }
 
@@ -123,31 +123,32 @@ int train_planned_ranks(const struct settings *s)
 static enum status open_machine(struct settings *s)
 {
     enum status st;
-    s->hardware = sys_malloc(sizeof *s->hardware);
-    if (!s->hardware)
+    s->plan.hardware = sys_malloc(sizeof *s->plan.hardware);
+    if (!s->plan.hardware)
         return status_fail(ERR_NOMEM, "out of memory while planning");
-    int preset = hardware_is_preset(s->machine);
-    FILE *f = preset ? NULL : sys_read_text(s->machine);
+    int preset = hardware_is_preset(s->plan.machine);
+    FILE *f = preset ? NULL : sys_read_text(s->plan.machine);
     if (f) {
-        st = hardware_read(s->machine, f, s->hardware);
+        st = hardware_read(s->plan.machine, f, s->plan.hardware);
         fclose(f);
     } else if (preset || errno == ENOENT) {
-        st = hardware_preset(s->machine, s->hardware);
+        st = hardware_preset(s->plan.machine, s->plan.hardware);
     } else {
-        st = status_fail(ERR_INVALID, "--machine: cannot read %s: %s", s->machine, strerror(errno));
+        st = status_fail(ERR_INVALID, "--machine: cannot read %s: %s", s->plan.machine, strerror(errno));
     }
     TRY(st);
-    if (!s->hardware->cpu && s->device_mem > s->hardware->device_mem) {
+    if (!s->plan.hardware->cpu && s->plan.device_mem > s->plan.hardware->device_mem) {
         char asked[32], there[32];
-        units_format_apart(s->device_mem, s->hardware->device_mem, asked, there);
+        units_format_apart(s->plan.device_mem, s->plan.hardware->device_mem, asked, there);
         return status_fail(ERR_INVALID,
                            "--device-mem: %s are more than the %s that a program can have of %s: leave it out, or give less",
-                           asked, there, s->hardware->name);
+                           asked, there, s->plan.hardware->name);
     }
-    if (s->device != DEVICE_AUTO && s->hardware->cpu == (s->device == DEVICE_CUDA))
+    if (s->plan.device != DEVICE_AUTO && s->plan.hardware->cpu == (s->plan.device == DEVICE_CUDA))
         return status_fail(ERR_INVALID, "--device is %s, and what --machine %s names has %s: leave out --device",
-                           s->device == DEVICE_CUDA ? "cuda" : "cpu", s->machine, s->hardware->cpu ? "no GPU" : "GPUs");
-    hardware_override(s->hardware, s);
+                           s->plan.device == DEVICE_CUDA ? "cuda" : "cpu", s->plan.machine,
+                           s->plan.hardware->cpu ? "no GPU" : "GPUs");
+    hardware_override(s->plan.hardware, &s->plan);
     return OK;
 }
 
@@ -160,15 +161,15 @@ struct prepared {
  */
 static enum status ranks_elsewhere(const struct settings *s, int *out)
 {
-    const struct hardware *h = s->hardware;
-    int devices = h->nodes * h->devices, asked = train_planned_ranks(s), preset = hardware_is_preset(s->machine);
-    int said = s->ranks > 0 || (s->dp > 0 && s->ulysses > 0 && s->ring > 0) || (h->cpu && asked > 1);
+    const struct hardware *h = s->plan.hardware;
+    int devices = h->nodes * h->devices, asked = train_planned_ranks(s), preset = hardware_is_preset(s->plan.machine);
+    int said = s->plan.ranks > 0 || (s->plan.dp > 0 && s->plan.ulysses > 0 && s->plan.ring > 0) || (h->cpu && asked > 1);
     *out = said ? asked : devices;
     if (!h->cpu && asked > devices) {
         char take[80] = "give it more in its file";
         if (preset)
             snprintf(take, sizeof take, "take --machine %dx%s", asked, h->name);
-        return status_fail(ERR_INVALID, "--machine: %d ranks are asked for, and %s has %d device%s: %s", asked, s->machine,
+        return status_fail(ERR_INVALID, "--machine: %d ranks are asked for, and %s has %d device%s: %s", asked, s->plan.machine,
                            devices, devices == 1 ? "" : "s", take);
     }
     if (!said && devices % asked) {
@@ -177,7 +178,7 @@ static enum status ranks_elsewhere(const struct settings *s, int *out)
             snprintf(take, sizeof take, "take --machine %dx%s, or ", asked, h->name);
         return status_fail(ERR_INVALID,
                            "--mesh: %d ranks do not divide the %d devices of %s: %sadd --ranks %d to leave some idle", asked,
-                           devices, s->machine, take, asked);
+                           devices, s->plan.machine, take, asked);
     }
     return OK;
 }
@@ -188,9 +189,9 @@ static enum status prepare_elsewhere(struct settings *s, struct prepared *out)
     int ranks;
     TRY(open_machine(s));
     TRY(ranks_elsewhere(s, &ranks));
-    const struct hardware *h = s->hardware;
-    if (s->device == DEVICE_AUTO)
-        s->device = h->cpu ? DEVICE_CPU : DEVICE_CUDA;
+    const struct hardware *h = s->plan.hardware;
+    if (s->plan.device == DEVICE_AUTO)
+        s->plan.device = h->cpu ? DEVICE_CPU : DEVICE_CUDA;
     hardware_limits(h, ranks, out->limit);
     out->ranks = ranks;
     out->per_host = (int)max_i64(h->devices, ceil_div(ranks, h->nodes));
@@ -217,7 +218,7 @@ static enum status use_profile(struct settings *s, struct comm *comm)
     if (st == OK && found)
         st = comm_broadcast(comm, 0, h, sizeof *h);
     if (st == OK && found)
-        s->hardware = h;
+        s->plan.hardware = h;
     else
         free(h);
     return st;
@@ -225,21 +226,21 @@ static enum status use_profile(struct settings *s, struct comm *comm)
 
 static enum status prepare_here(struct settings *s, struct comm *comm, int ranks, struct prepared *out)
 {
-    if (s->device == DEVICE_CUDA)
+    if (s->plan.device == DEVICE_CUDA)
         return status_fail(ERR_INVALID, "--device cuda: there is no CUDA backend yet: use cpu or cpu:discrete; `ltrain plan "
                                         "--machine h100` plans for GPUs");
-    if (s->device == DEVICE_AUTO)
-        s->device = DEVICE_CPU;
-    if (s->nvme_drives > 0)
+    if (s->plan.device == DEVICE_AUTO)
+        s->plan.device = DEVICE_CPU;
+    if (s->plan.nvme_drives > 0)
         return status_fail(ERR_INVALID, "--nvme describes the drives of a machine that is not here (--machine); here it is "
                                         "--nvme-path and --nvme-max");
-    if (s->threads <= 0) {
+    if (s->plan.threads <= 0) {
         int64_t threads = max_i64(1, omp_get_max_threads() / comm_local_size(comm));
         TRY(least_of_ranks(comm, &threads, 1));
-        s->threads = (int)threads;
+        s->plan.threads = (int)threads;
     }
-    omp_set_num_threads(s->threads);
-    if (s->nvme_max == AUTO) /* what is free there decides */
+    omp_set_num_threads(s->plan.threads);
+    if (s->plan.nvme_max == AUTO) /* what is free there decides */
         TRY(comm_agree(comm, drives_check((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out)));
     TRY(use_profile(s, comm));
     own_limits(s, comm_local_size(comm), out->limit);
@@ -257,26 +258,26 @@ void train_show_progress(const struct settings *s, const struct comm *comm)
 static enum status plan_prepared(struct settings *s, const struct prepared *p, const struct model *m, struct plan **plan)
 {
     if (s->max_seq)
-        return plan_longest(m, s, p->ranks, p->per_host, p->limit, plan);
-    TRY(plan_mesh(m, s, p->ranks, p->per_host));
-    TRY(changes_refuse_early(m, s, p->limit));
-    return plan_create(m, s, p->limit, plan);
+        return plan_longest(m, &s->plan, p->ranks, p->per_host, p->limit, plan);
+    TRY(plan_mesh(m, &s->plan, p->ranks, p->per_host));
+    TRY(changes_refuse_early(m, &s->plan, p->limit));
+    return plan_create(m, &s->plan, p->limit, plan);
 }
 
 enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct plan **plan,
                        int64_t limit[TIERS])
 {
     struct prepared p;
-    TRY(s->machine ? prepare_elsewhere(s, &p) : prepare_here(s, comm, ranks, &p));
+    TRY(s->plan.machine ? prepare_elsewhere(s, &p) : prepare_here(s, comm, ranks, &p));
     memcpy(limit, p.limit, sizeof p.limit);
     train_show_progress(s, comm);
     enum status st = plan_prepared(s, &p, m, plan);
     progress_end();
     TRY(st);
-    s->ulysses = (*plan)->strategy.ulysses;
-    s->ring = (*plan)->strategy.ring;
-    if (s->zero == AUTO) /* a rank alone has no stage: another run may have more */
-        s->zero = (*plan)->strategy.ranks > 1 ? (*plan)->strategy.zero : 3;
+    s->plan.ulysses = (*plan)->strategy.ulysses;
+    s->plan.ring = (*plan)->strategy.ring;
+    if (s->plan.zero == AUTO) /* a rank alone has no stage: another run may have more */
+        s->plan.zero = (*plan)->strategy.ranks > 1 ? (*plan)->strategy.zero : 3;
     return OK;
 }
 
@@ -306,20 +307,21 @@ enum status run_compare_plans(struct comm *c, const struct plan *plan)
     return st;
 }
 
-static enum status write_plan_json(const struct plan *p, const struct model *m, const struct settings *s, FILE *f)
+static enum status write_plan_json(const struct plan *p, const struct model *m, const struct plan_request *s, FILE *f)
 {
     return plan_write_json(p, m, s, NULL, NULL, f);
 }
 
 static enum status write_plan(struct run *r, const char *name,
-                              enum status (*write)(const struct plan *, const struct model *, const struct settings *, FILE *))
+                              enum status (*write)(const struct plan *, const struct model *, const struct plan_request *,
+                                                   FILE *))
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", r->s->out, name);
     FILE *f = fopen(path, "we");
     if (!f)
         return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    enum status st = write(r->session->plan, r->model, r->s, f);
+    enum status st = write(r->session->plan, r->model, &r->s->plan, f);
     if (fclose(f) != 0 && st == OK)
         st = status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
     return st;
@@ -361,12 +363,12 @@ enum status run_load_state(struct run *r)
     struct settings *s = r->s;
     char key[256];
     int n = snprintf(key, sizeof key, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s optim-dtype=%s threads=%d simd=%s%s",
-                     (long long)s->row_chunk, (long long)s->head_tile, (long long)s->loss_tile, (long long)s->group,
-                     dtype_name(s->dtype), dtype_name(s->optim_dtype), s->threads, isa_name(isa_of_processor()),
-                     s->dtype == BF16 && isa_has_amx() ? "+amx" : "");
+                     (long long)s->plan.row_chunk, (long long)s->plan.head_tile, (long long)s->plan.loss_tile,
+                     (long long)s->plan.group, dtype_name(s->plan.dtype), dtype_name(s->plan.optim_dtype), s->plan.threads,
+                     isa_name(isa_of_processor()), s->plan.dtype == BF16 && isa_has_amx() ? "+amx" : "");
     if (comm_size(r->comm) > 1)
-        snprintf(key + n, sizeof key - (size_t)n, " dp=%d,ulysses=%d,ring=%d zero=%d grad-dtype=%s", s->dp, s->ulysses, s->ring,
-                 s->zero, dtype_name(s->grad_dtype));
+        snprintf(key + n, sizeof key - (size_t)n, " dp=%d,ulysses=%d,ring=%d zero=%d grad-dtype=%s", s->plan.dp, s->plan.ulysses,
+                 s->plan.ring, s->plan.zero, dtype_name(s->plan.grad_dtype));
     model_inv_freq(&r->model->config, session_io(r->session, r->session->plan->io.inv_freq));
     if (s->resume) {
         char path[4096], note[512];
@@ -375,8 +377,8 @@ enum status run_load_state(struct run *r)
             printf("resume: %s\n", note);
         TRY(checkpoint_load(r->session, path));
         printf("resume: step %lld from %s\n", (long long)r->at.step, path);
-        if (r->at.step >= s->steps)
-            printf("resume: all %lld steps are done: --steps N goes on to step N\n", (long long)s->steps);
+        if (r->at.step >= s->plan.steps)
+            printf("resume: all %lld steps are done: --steps N goes on to step N\n", (long long)s->plan.steps);
         run_note_saved(r, r->at.step);
         if (strcmp(key, r->at.numerics) != 0)
             printf("resume: the numerics key differs (%s; was %s): equal up to rounding, not bit for bit\n", key, r->at.numerics);

@@ -11,7 +11,7 @@
 static double learning_rate(const struct settings *s, int64_t step)
 {
     double warm = s->warmup > 0 && step < s->warmup ? (double)(step + 1) / (double)s->warmup : 1;
-    double total = (double)max_i64(1, s->steps - s->warmup), t = (double)max_i64(0, step - s->warmup) / total;
+    double total = (double)max_i64(1, s->plan.steps - s->warmup), t = (double)max_i64(0, step - s->warmup) / total;
     switch (s->schedule) {
     case SCHEDULE_LINEAR:
         return s->lr * warm * (1 - t);
@@ -81,7 +81,7 @@ static enum status publish(struct run *r, enum source source, int64_t number, st
         return batch_publish(r->batch, 0);
     TRY(source == TRAINING ? corpus_train_sequence(r->corpus, r->at.cursor + (uint64_t)number, &q)
                            : corpus_eval_sequence(r->corpus, number, &q));
-    TRY(batch_publish(r->batch, r->s->seq_len));
+    TRY(batch_publish(r->batch, r->s->plan.seq_len));
     t->sequences++;
     t->targets += q.n_targets;
     t->pairs += q.pairs;
@@ -153,22 +153,22 @@ static enum status run_traced(struct run *r, enum plan_program which, int64_t st
 static enum status count(struct run *r, struct tally *all)
 {
     struct tally own = {0};
-    for (int64_t i = 0; i < r->s->grad_accum; i++)
-        TRY(publish(r, TRAINING, own_sequence(r, r->s->batch, i), &own));
+    for (int64_t i = 0; i < r->s->plan.grad_accum; i++)
+        TRY(publish(r, TRAINING, own_sequence(r, r->s->plan.batch, i), &own));
     return add_up(r, &own, all);
 }
 
 static enum status run_programs(struct run *r, int64_t targets, double *sum)
 {
     const struct settings *s = r->s;
-    for (int64_t i = 0; i < s->grad_accum; i++) {
+    for (int64_t i = 0; i < s->plan.grad_accum; i++) {
         struct tally ignored = {0};
-        if (s->grad_accum > 1)
-            TRY(publish(r, TRAINING, own_sequence(r, s->batch, i), &ignored));
+        if (s->plan.grad_accum > 1)
+            TRY(publish(r, TRAINING, own_sequence(r, s->plan.batch, i), &ignored));
         fill_record(r, targets);
-        enum plan_program which = i == 0                   ? (r->pending ? PLAN_UPDATE_STEP : PLAN_STEP)
-                                  : i == s->grad_accum - 1 ? PLAN_LAST
-                                                           : PLAN_MORE;
+        enum plan_program which = i == 0                        ? (r->pending ? PLAN_UPDATE_STEP : PLAN_STEP)
+                                  : i == s->plan.grad_accum - 1 ? PLAN_LAST
+                                                                : PLAN_MORE;
         if (i == 0 && s->trace == r->at.step)
             TRY(run_traced(r, which, s->trace));
         else
@@ -185,12 +185,12 @@ enum status run_step(struct run *r, struct step_metrics *m)
     double sum = 0, began = clock_seconds();
     TRY(count(r, &all));
     m->step = ++r->at.step;
-    m->steps = s->steps;
-    m->tokens = s->batch * s->seq_len;
+    m->steps = s->plan.steps;
+    m->tokens = s->plan.batch * s->plan.seq_len;
     m->target_tokens = all.targets;
     m->lr = learning_rate(s, r->at.step - 1);
     if (all.targets == 0) {
-        r->at.cursor += (uint64_t)s->batch;
+        r->at.cursor += (uint64_t)s->plan.batch;
         m->loss = m->grad_norm = NAN;
         m->seconds = clock_seconds() - began;
         m->skipped = "its documents have one token each, so there is nothing to predict";
@@ -200,11 +200,11 @@ enum status run_step(struct run *r, struct step_metrics *m)
     TRY(run_programs(r, all.targets, &sum));
     const struct norm_result *norm = session_io(r->session, r->session->plan->io.norm);
     r->lr_pending = m->lr;
-    r->at.cursor += (uint64_t)s->batch;
+    r->at.cursor += (uint64_t)s->plan.batch;
     r->at.updates += !norm->skip;
     r->pending = 1;
     r->skipped_in_row = norm->skip ? r->skipped_in_row + 1 : 0;
-    m->model_flops = model_flops(r->model, all.sequences * s->seq_len, all.pairs);
+    m->model_flops = model_flops(r->model, all.sequences * s->plan.seq_len, all.pairs);
     m->loss = r->last_loss = sum / (double)all.targets;
     m->grad_norm = norm->norm;
     m->skipped = norm->skip ? "the gradient norm is not finite" : NULL;

@@ -102,7 +102,7 @@ static enum status finish_metrics(struct run *r, struct step_metrics *m)
     m->planned_seconds = p->seconds;
     r->run_seconds += m->seconds;
     r->steps_here++;
-    m->eta_seconds = r->run_seconds / (double)r->steps_here * (double)(r->s->steps - r->at.step);
+    m->eta_seconds = r->run_seconds / (double)r->steps_here * (double)(r->s->plan.steps - r->at.step);
     return OK;
 }
 
@@ -126,14 +126,14 @@ static enum status loop(struct run *r)
     int terminal = isatty(STDOUT_FILENO) && comm_size(r->comm) == 1; /* mpiexec gives its ranks a terminal of their own */
     for (;;) {
         TRY(agree_signal(r));
-        if (r->at.step >= s->steps || r->signal)
+        if (r->at.step >= s->plan.steps || r->signal)
             break;
         struct step_metrics m = {0};
         struct lane_stats between[LANES]; /* of evaluations and checkpoints */
         executor_take_stats(r->session->executor, between);
         TRY(run_step(r, &m));
         TRY(finish_metrics(r, &m));
-        m.evaluated = s->eval_every > 0 && r->at.step % s->eval_every == 0;
+        m.evaluated = s->plan.eval_every > 0 && r->at.step % s->plan.eval_every == 0;
         if (m.evaluated)
             TRY(run_evaluate(r, &m.eval_loss));
         metrics_print(&m, stdout, terminal);
@@ -145,7 +145,7 @@ static enum status loop(struct run *r)
                                      "training diverged: the gradient norm was not finite in the %d steps up to %lld; resume "
                                      "from the last checkpoint with a lower --lr, or start again with one",
                                      SKIPS_ALLOWED, (long long)r->at.step));
-        if (s->save_every > 0 && r->at.step % s->save_every == 0 && r->at.step < s->steps)
+        if (s->save_every > 0 && r->at.step % s->save_every == 0 && r->at.step < s->plan.steps)
             TRY(save(r));
     }
     if (terminal)
@@ -161,7 +161,7 @@ static enum status open_data(struct run *r)
                                  .eval_paths = (const char *const *)s->eval_data.item,
                                  .n_eval_paths = s->eval_data.n,
                                  .eval_fraction = s->eval_fraction,
-                                 .seq_len = s->seq_len,
+                                 .seq_len = s->plan.seq_len,
                                  .vocab = r->model->config.vocab,
                                  .seed = s->seed,
                                  .window = r->model->config.window};
@@ -198,7 +198,7 @@ enum status run_start(struct run *r, struct plan *plan)
             path[i] = s->nvme_path.item[index[i]];
     }
     TRY(session_create(r->model, plan, s, r->comm, path, n, &r->session));
-    return batch_create(r->session, s->seq_len, &r->batch);
+    return batch_create(r->session, s->plan.seq_len, &r->batch);
 }
 
 enum status run_open(struct run *r)
@@ -208,9 +208,9 @@ enum status run_open(struct run *r)
         return comm_agree(
             c, status_fail(ERR_INVALID,
                            "mode chaos executes a program out of order, which one rank alone can do: leave out --ranks"));
-    if (r->s->machine)
+    if (r->s->plan.machine)
         return status_fail(ERR_INVALID, "--machine: %s is planned for, not trained on: `ltrain plan` takes --machine",
-                           r->s->machine);
+                           r->s->plan.machine);
     int asked = train_planned_ranks(r->s);
     if (asked > 1 && comm_size(c) == 1)
         return status_fail(
@@ -226,17 +226,17 @@ enum status run_plan(struct run *r, struct plan **out)
     TRY(comm_agree(c, train_plan(r->s, c, comm_size(c), r->model, &plan, r->limit)));
     enum status st = run_compare_plans(c, plan);
     if (st == OK && !plan->fits)
-        st = comm_agree(c, plan_refuse(plan, r->model, r->s));
+        st = comm_agree(c, plan_refuse(plan, r->model, &r->s->plan));
     if (st == OK)
-        st = comm_set_mesh(c, &(struct mesh){r->s->dp, r->s->ulysses, r->s->ring});
+        st = comm_set_mesh(c, &(struct mesh){r->s->plan.dp, r->s->plan.ulysses, r->s->plan.ring});
     if (st != OK) {
         plan_destroy(plan);
         return st;
     }
-    r->s->row_chunk = plan->strategy.row_chunk;
-    r->s->head_tile = plan->strategy.head_tile;
-    r->s->loss_tile = plan->strategy.loss_tile;
-    r->s->group = plan->strategy.group;
+    r->s->plan.row_chunk = plan->strategy.row_chunk;
+    r->s->plan.head_tile = plan->strategy.head_tile;
+    r->s->plan.loss_tile = plan->strategy.loss_tile;
+    r->s->plan.group = plan->strategy.group;
     *out = plan;
     return OK;
 }
@@ -255,7 +255,7 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
         plan_destroy(plan);
         return st;
     }
-    TRY(comm_agree(c, profile_sgemm(r->s->threads, &r->peak_flops)));
+    TRY(comm_agree(c, profile_sgemm(r->s->plan.threads, &r->peak_flops)));
     r->peak_flops *= comm_size(c);
     TRY(comm_agree(c, run_start(r, plan)));
     run_print_before(r, hooks);

@@ -37,19 +37,19 @@ void start(struct rig *r, const struct layout *l, enum dtype dtype, int layers, 
     struct settings *s = &r->settings;
     must(comm_set_mesh(comm, &l->mesh), "mesh");
     rig_defaults(r, S);
-    s->dp = l->mesh.dp;
-    s->ulysses = l->mesh.ulysses;
-    s->ring = l->mesh.ring;
-    s->zero = l->zero;
-    s->dtype = dtype;
-    s->grad_accum = ceil_div(BATCH, s->dp);
-    s->batch = BATCH;
+    s->plan.dp = l->mesh.dp;
+    s->plan.ulysses = l->mesh.ulysses;
+    s->plan.ring = l->mesh.ring;
+    s->plan.zero = l->zero;
+    s->plan.dtype = dtype;
+    s->plan.grad_accum = ceil_div(BATCH, s->plan.dp);
+    s->plan.batch = BATCH;
     s->lr = 1e-2;
-    s->threads = 1;
+    s->plan.threads = 1;
     if (l->nvme) {
-        s->params = s->grads = s->optim = s->acts = OFFLOAD_NVME;
-        s->alpha = 0;
-        s->device = DEVICE_CPU_DISCRETE;
+        s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = OFFLOAD_NVME;
+        s->plan.alpha = 0;
+        s->plan.device = DEVICE_CPU_DISCRETE;
     }
     r->comm = comm;
     must(cell_model(FAMILY_LLAMA, layers, &m), "model");
@@ -96,7 +96,7 @@ static enum status add_elements(void *user, int unit, int64_t first, int64_t n, 
 /* Over all ranks; what every rank holds whole must be equal on all of them. fp32 masters count as parameters. */
 static uint64_t digest_kind(struct rig *r, enum state_kind kind)
 {
-    struct digest d = {.kind = kind == STATE_MASTER && r->settings.dtype == F32 ? STATE_PARAM : kind};
+    struct digest d = {.kind = kind == STATE_MASTER && r->settings.plan.dtype == F32 ? STATE_PARAM : kind};
     uint64_t *all = calloc((size_t)size, sizeof *all), sum = 0;
     int sharded = session_sharded(r->session, kind);
     for (int u = 0; u < r->model->n_units; u++)
@@ -113,9 +113,9 @@ static uint64_t digest_kind(struct rig *r, enum state_kind kind)
 void digest(struct rig *r, uint64_t out[3])
 {
     uint64_t param = digest_kind(r, STATE_PARAM), master = digest_kind(r, STATE_MASTER);
-    if (r->settings.dtype == F32)
+    if (r->settings.plan.dtype == F32)
         CHECK(master == 0 || master == param, "masters are not the parameters");
-    out[0] = r->settings.dtype == F32 ? param : param ^ master;
+    out[0] = r->settings.plan.dtype == F32 ? param : param ^ master;
     out[1] = digest_kind(r, STATE_M);
     out[2] = digest_kind(r, STATE_V);
 }

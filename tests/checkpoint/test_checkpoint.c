@@ -93,21 +93,21 @@ static void resident(struct settings *s)
 
 static void host(struct settings *s)
 {
-    s->params = s->grads = s->optim = s->acts = OFFLOAD_CPU;
-    s->alpha = 0.5;
+    s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = OFFLOAD_CPU;
+    s->plan.alpha = 0.5;
 }
 
 static void nvme(struct settings *s)
 {
-    s->params = s->grads = s->optim = s->acts = OFFLOAD_NVME;
-    s->device = DEVICE_CPU_DISCRETE;
-    s->alpha = 0;
+    s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = OFFLOAD_NVME;
+    s->plan.device = DEVICE_CPU_DISCRETE;
+    s->plan.alpha = 0;
 }
 
 static void groups_of_3000(struct settings *s)
 {
-    s->optim = OFFLOAD_CPU;
-    s->group = 3000;
+    s->plan.optim = OFFLOAD_CPU;
+    s->plan.group = 3000;
 }
 
 static void start(struct rig *r, placement *place, enum dtype dtype, const char *freeze, const struct model_config *config)
@@ -115,7 +115,7 @@ static void start(struct rig *r, placement *place, enum dtype dtype, const char 
     struct model_config c = config ? *config : small_config();
     struct model *model;
     rig_defaults(r, S);
-    r->settings.dtype = dtype;
+    r->settings.plan.dtype = dtype;
     place(&r->settings);
     must(model_create(&c, &freeze, freeze != NULL, &model));
     assert_int_equal(rig_start(r, model), OK);
@@ -191,7 +191,7 @@ static void check_move(placement *from, placement *to, enum dtype dtype, const c
     assert_true(digest(&b) == want);
     b.updates = info.updates;
     train(&b, 2, 2, resumed);
-    if (a.settings.group == b.settings.group) { /* groups are in the numerics key */
+    if (a.settings.plan.group == b.settings.plan.group) { /* groups are in the numerics key */
         assert_memory_equal(resumed, whole + 2, sizeof resumed);
         assert_true(digest(&b) == digest(&a));
     }
@@ -300,13 +300,13 @@ static void fp32_into_bf16_and_back(void **state)
 static void host_bf16_moments(struct settings *s)
 {
     host(s);
-    s->optim_dtype = BF16;
+    s->plan.optim_dtype = BF16;
 }
 
 static void nvme_bf16_moments(struct settings *s)
 {
     nvme(s);
-    s->optim_dtype = BF16;
+    s->plan.optim_dtype = BF16;
 }
 
 static void moments_load_into_either_type(void **state)

@@ -112,12 +112,12 @@ static enum status compute(struct comm *on, int ulysses, int ring, struct outcom
     struct executor *executor;
     rig_defaults(&r, S);
     r.comm = on;
-    r.settings.dp = 1;
-    r.settings.ulysses = ulysses;
-    r.settings.ring = ring;
-    r.settings.row_chunk = r.settings.loss_tile = AUTO;
-    r.settings.group = 1 << 20;
-    r.settings.threads = on ? 1 : AUTO;
+    r.settings.plan.dp = 1;
+    r.settings.plan.ulysses = ulysses;
+    r.settings.plan.ring = ring;
+    r.settings.plan.row_chunk = r.settings.plan.loss_tile = AUTO;
+    r.settings.plan.group = 1 << 20;
+    r.settings.plan.threads = on ? 1 : AUTO;
     TRY(make_model(&m));
     sequence_random(&q, S, 256, 5, NULL);
     TRY(rig_start(&r, m));

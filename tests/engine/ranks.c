@@ -64,22 +64,22 @@ static void settle(struct rig *r, const struct mesh_cell *c)
 {
     struct settings *s = &r->settings;
     rig_defaults(r, c->tokens ? c->tokens : S);
-    s->dp = c->mesh.dp;
-    s->ulysses = c->mesh.ulysses;
-    s->ring = c->mesh.ring;
-    s->zero = c->zero;
-    s->dtype = s->optim_dtype = c->dtype;
-    s->grad_accum = ceil_div(BATCH, s->dp);
-    s->batch = BATCH;
-    s->row_chunk = 32;
+    s->plan.dp = c->mesh.dp;
+    s->plan.ulysses = c->mesh.ulysses;
+    s->plan.ring = c->mesh.ring;
+    s->plan.zero = c->zero;
+    s->plan.dtype = s->plan.optim_dtype = c->dtype;
+    s->plan.grad_accum = ceil_div(BATCH, s->plan.dp);
+    s->plan.batch = BATCH;
+    s->plan.row_chunk = 32;
     s->lr = 1e-2;
-    s->threads = 1;
+    s->plan.threads = 1;
     if (c->nvme) {
         static const enum offload passing[] = {OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME}; /* so that each occurs */
-        s->params = s->grads = s->optim = s->acts = OFFLOAD_NVME;
-        s->passing = passing[c->zero % 3];
-        s->alpha = 0;
-        s->device = DEVICE_CPU_DISCRETE;
+        s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = OFFLOAD_NVME;
+        s->plan.passing = passing[c->zero % 3];
+        s->plan.alpha = 0;
+        s->plan.device = DEVICE_CPU_DISCRETE;
     }
 }
 
@@ -109,7 +109,7 @@ static int train(const struct mesh_cell *c, struct comm *on, struct trajectory *
     settle(&r, c);
     r.comm = on;
     for (int i = 0; i < BATCH; i++)
-        make_data(&batch[i], r.settings.seq_len, (enum data)c->data, 11 + (uint64_t)i);
+        make_data(&batch[i], r.settings.plan.seq_len, (enum data)c->data, 11 + (uint64_t)i);
     int bad = make_model(c, &m) != OK || rig_start(&r, m) != OK || session_initialise(r.session, 3) != OK;
     for (int i = 0; i < steps_of(c) && !bad; i++)
         bad = rig_step(&r, batch, BATCH, &out->loss[i], &out->norm[i]) != OK;

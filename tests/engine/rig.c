@@ -2,6 +2,7 @@
 #include "engine/rig.h"
 
 #include "base/rng.h"
+#include "plan/cells.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -9,17 +10,25 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+void rig_cell_defaults(struct settings *s, int64_t seq_len, enum dtype dtype)
+{
+    settings_defaults(s, seq_len);
+    cell_settings(&s->plan, seq_len, dtype);
+    s->lr = 1e-2;
+    s->eps = 1e-3;
+}
+
 void rig_defaults(struct rig *r, int64_t seq_len)
 {
     memset(r, 0, sizeof *r);
     struct settings *s = &r->settings;
     settings_defaults(s, seq_len);
-    s->params = s->grads = s->optim = s->acts = OFFLOAD_NONE;
-    s->alpha = 1;
-    s->device = DEVICE_CPU;
-    s->row_chunk = 32;
-    s->loss_tile = 16;
-    s->group = 1000;
+    s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = OFFLOAD_NONE;
+    s->plan.alpha = 1;
+    s->plan.device = DEVICE_CPU;
+    s->plan.row_chunk = 32;
+    s->plan.loss_tile = 16;
+    s->plan.group = 1000;
     s->lr = 1e-3;
     s->eps = 1e-3;
     for (int t = 0; t < TIERS; t++)
@@ -30,7 +39,7 @@ enum status rig_start(struct rig *r, struct model *model)
 {
     struct plan *plan = NULL;
     r->model = model;
-    enum status st = plan_create(model, &r->settings, r->limit, &plan);
+    enum status st = plan_create(model, &r->settings.plan, r->limit, &plan);
     if (st == OK) {
         strcpy(r->scratch, "/tmp/ltrain-test-XXXXXX");
         if (!mkdtemp(r->scratch))
@@ -43,7 +52,7 @@ enum status rig_start(struct rig *r, struct model *model)
     }
     plan_destroy(plan);
     if (st == OK)
-        st = batch_create(r->session, r->settings.seq_len, &r->batch);
+        st = batch_create(r->session, r->settings.plan.seq_len, &r->batch);
     if (st == OK)
         model_inv_freq(&model->config, session_io(r->session, r->session->plan->io.inv_freq));
     if (st != OK)
@@ -86,7 +95,7 @@ static enum status publish(struct rig *r, const struct sequence *batch, int n, i
     const struct strategy *s = &r->session->plan->strategy;
     int mine = i * s->dp + comm_place(r->session->comm) / (s->ulysses * s->ring);
     struct sequence to = batch_arrays(r->batch);
-    size_t bytes = (size_t)r->settings.seq_len * 4;
+    size_t bytes = (size_t)r->settings.plan.seq_len * 4;
     if (mine >= n)
         return batch_publish(r->batch, 0);
     memcpy(to.tokens, batch[mine].tokens, bytes);
@@ -94,13 +103,13 @@ static enum status publish(struct rig *r, const struct sequence *batch, int n, i
     memcpy(to.positions, batch[mine].positions, bytes);
     memcpy(to.lo, batch[mine].lo, bytes);
     memcpy(to.hi, batch[mine].hi, bytes);
-    return batch_publish(r->batch, r->settings.seq_len);
+    return batch_publish(r->batch, r->settings.plan.seq_len);
 }
 
 enum status rig_step(struct rig *r, const struct sequence *batch, int n, double *loss, double *norm)
 {
     const struct plan *plan = r->session->plan;
-    int64_t targets = 0, accum = r->settings.grad_accum;
+    int64_t targets = 0, accum = r->settings.plan.grad_accum;
     double sum = 0;
     for (int i = 0; i < n; i++)
         targets += batch[i].n_targets;

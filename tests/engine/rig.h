@@ -19,6 +19,8 @@ struct rig {
     struct step_record last;
 };
 
+/* A run of a cell: its learning rate makes steps differ, and epsilon keeps rounding noise of zero gradients small. */
+void rig_cell_defaults(struct settings *s, int64_t seq_len, enum dtype dtype);
 /* fp32, everything resident on cpu, tiles rows=32,loss=16,group=1000; change before rig_start. */
 void rig_defaults(struct rig *r, int64_t seq_len);
 /* Plans and starts, which verifies every program. model: taken over. Sentence on stderr if it fails. */

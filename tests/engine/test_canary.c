@@ -15,7 +15,7 @@ static void gaps_are_guarded(void **state)
     struct model_config config;
     struct model *model;
     rig_defaults(&r, 100);
-    r.settings.params = r.settings.optim = OFFLOAD_CPU;
+    r.settings.plan.params = r.settings.plan.optim = OFFLOAD_CPU;
     assert_int_equal(model_preset("tiny", &config), OK);
     assert_int_equal(model_create(&config, NULL, 0, &model), OK);
     assert_int_equal(rig_start(&r, model), OK);
@@ -48,10 +48,10 @@ static void a_missing_wait_is_refused(void **state)
     struct session *session = NULL;
     const char *path = "/tmp";
     rig_defaults(&r, 100);
-    r.settings.acts = OFFLOAD_CPU;
+    r.settings.plan.acts = OFFLOAD_CPU;
     assert_int_equal(model_preset("tiny", &config), OK);
     assert_int_equal(model_create(&config, NULL, 0, &model), OK);
-    assert_int_equal(plan_create(model, &r.settings, r.limit, &plan), OK);
+    assert_int_equal(plan_create(model, &r.settings.plan, r.limit, &plan), OK);
     struct program *p = plan->programs[PLAN_STEP];
     int i = p->n_instrs - 1;
     while (i > 0 && p->instrs[i].n_waits == 0)

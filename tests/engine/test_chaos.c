@@ -133,9 +133,9 @@ static void start(struct rig *r, const struct trial *t)
 {
     struct model *model;
     rig_defaults(r, S);
-    cell_settings(&r->settings, S, t->dtype);
-    cell_apply(&t->cell, &r->settings);
-    r->settings.grad_accum = t->accum;
+    rig_cell_defaults(&r->settings, S, t->dtype);
+    cell_apply(&t->cell, &r->settings.plan);
+    r->settings.plan.grad_accum = t->accum;
     assert_int_equal(cell_model(t->family, t->layers, &model), OK);
     if (rig_start(r, model) != OK)
         fail_msg("%s", status_message());

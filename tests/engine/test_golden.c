@@ -136,20 +136,20 @@ static void check_case(const char *name, void (*change)(struct settings *))
 
 static void everything_nvme(struct settings *s)
 {
-    s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_NVME;
-    s->device = DEVICE_CPU_DISCRETE;
-    s->alpha = 0;
-    s->row_chunk = 16;
-    s->head_tile = 1;
-    s->loss_tile = 8;
+    s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.passing = OFFLOAD_NVME;
+    s->plan.device = DEVICE_CPU_DISCRETE;
+    s->plan.alpha = 0;
+    s->plan.row_chunk = 16;
+    s->plan.head_tile = 1;
+    s->plan.loss_tile = 8;
 }
 
 static void everything_host(struct settings *s)
 {
-    s->params = s->grads = s->optim = s->acts = OFFLOAD_CPU;
-    s->alpha = 0.5;
-    s->row_chunk = 24;
-    s->loss_tile = 24;
+    s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = OFFLOAD_CPU;
+    s->plan.alpha = 0.5;
+    s->plan.row_chunk = 24;
+    s->plan.loss_tile = 24;
 }
 
 #define CASE(test, folder)                   \

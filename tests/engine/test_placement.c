@@ -96,10 +96,10 @@ static void run_cell(enum model_family family, int layers, enum dtype dtype, enu
     struct sequence batch[MAX_ACCUM];
     int runs[PLAN_PROGRAMS] = {0};
     rig_defaults(&r, S);
-    cell_settings(&r.settings, S, dtype);
-    cell_apply(c, &r.settings);
-    r.settings.optim_dtype = moments;
-    r.settings.grad_accum = accum;
+    rig_cell_defaults(&r.settings, S, dtype);
+    cell_apply(c, &r.settings.plan);
+    r.settings.plan.optim_dtype = moments;
+    r.settings.plan.grad_accum = accum;
     assert_int_equal(cell_model(family, layers, &model), OK);
     for (int i = 0; i < accum; i++)
         sequence_random(&batch[i], S, model->config.vocab, (uint64_t)(3 + i), DOCUMENTS[i]);
@@ -265,7 +265,7 @@ static void distances_differ(void **state)
     (void)state;
     uint64_t hash[3];
     for (int d = 0; d < 3; d++) {
-        struct settings s;
+        struct plan_request s;
         struct model *model;
         struct plan *plan;
         int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 30};

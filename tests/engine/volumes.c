@@ -67,8 +67,8 @@ static void expect_ring(const struct cell_of_ranks *c, const struct seq_shape *s
 static void expect_groups(const struct cell_of_ranks *c, const struct settings *s, int64_t n, int once, struct expected *e)
 {
     int64_t micro = micro_batches(c), b = dtype_size(c->dtype), wire = dtype_size(c->wire);
-    for (int64_t at = 0; at < n; at += s->group) {
-        int64_t g = min_i64(s->group, n - at), share = ceil_div(g, size), own = min_i64(max_i64(g - rank * share, 0), share);
+    for (int64_t at = 0; at < n; at += s->plan.group) {
+        int64_t g = min_i64(s->plan.group, n - at), share = ceil_div(g, size), own = min_i64(max_i64(g - rank * share, 0), share);
         int64_t bytes = seq_zero_bytes(c->zero, g, size, rank, (int)micro, b, wire);
         if (c->zero == 3 && once)
             bytes -= micro * own * (size - 1) * b;
@@ -96,7 +96,7 @@ static void expect(const struct cell_of_ranks *c, const struct settings *s, cons
         expect_groups(c, s, decay, once, e);
         expect_groups(c, s, m->units[u].elements - decay, once, e);
     }
-    int64_t loss_tiles = ceil_div(seq_rank_rows(&shape), s->loss_tile);
+    int64_t loss_tiles = ceil_div(seq_rank_rows(&shape), s->plan.loss_tile);
     e->small += micro * (size - 1) * loss_tiles * 8;
 }
 
@@ -164,19 +164,19 @@ static void settle(struct rig *r, const struct cell_of_ranks *c)
 {
     struct settings *s = &r->settings;
     rig_defaults(r, c->seq_len);
-    s->dp = c->mesh.dp;
-    s->ulysses = c->mesh.ulysses;
-    s->ring = c->mesh.ring;
-    s->zero = c->zero;
-    s->dtype = c->dtype;
-    s->grad_dtype = c->wire;
-    s->alpha = c->alpha;
-    s->grad_accum = micro_batches(c);
-    s->batch = BATCH;
-    s->threads = 1;
+    s->plan.dp = c->mesh.dp;
+    s->plan.ulysses = c->mesh.ulysses;
+    s->plan.ring = c->mesh.ring;
+    s->plan.zero = c->zero;
+    s->plan.dtype = c->dtype;
+    s->plan.grad_dtype = c->wire;
+    s->plan.alpha = c->alpha;
+    s->plan.grad_accum = micro_batches(c);
+    s->plan.batch = BATCH;
+    s->plan.threads = 1;
     if (c->seq_len > 200) {
-        s->row_chunk = 128;
-        s->loss_tile = 64;
+        s->plan.row_chunk = 128;
+        s->plan.loss_tile = 64;
     }
 }
 

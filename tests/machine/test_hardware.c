@@ -177,7 +177,7 @@ static void parts_of_a_node(void **state)
     (void)state;
     struct hardware h;
     int64_t limit[TIERS];
-    struct settings s = {.device_mem = AUTO, .host_mem = 512ll << 30, .nvme_max = AUTO, .nvme_drives = 4, .nvme_gbps = 7};
+    struct plan_request s = {.device_mem = AUTO, .host_mem = 512ll << 30, .nvme_max = AUTO, .nvme_drives = 4, .nvme_gbps = 7};
     assert_int_equal(hardware_preset("4xa100-40", &h), OK);
     hardware_override(&h, &s);
     hardware_limits(&h, 4, limit);
@@ -186,7 +186,7 @@ static void parts_of_a_node(void **state)
     near(h.read, 28e9);
 
     struct cost_model c;
-    s = (struct settings){.hardware = &h, .dtype = BF16, .dp = 1, .ulysses = 4, .ring = 1};
+    s = (struct plan_request){.hardware = &h, .dtype = BF16, .dp = 1, .ulysses = 4, .ring = 1};
     plan_cost_model(&s, &c);
     near(c.lane_bytes[LANE_READ], 7e9);
     near(c.lane_bytes[LANE_H2D], 24e9);
@@ -197,14 +197,14 @@ static void parts_of_a_node(void **state)
 
     /* two nodes of 8: a ring over both sends 8 of 15 blocks through the network, a gather 1/16 of what it sends */
     assert_int_equal(hardware_preset("16xa100-40", &h), OK);
-    s = (struct settings){.hardware = &h, .dp = 1, .ulysses = 1, .ring = 16};
+    s = (struct plan_request){.hardware = &h, .dp = 1, .ulysses = 1, .ring = 16};
     plan_cost_model(&s, &c);
     near(c.lane_bytes[LANE_RING], h.across * 15 / 8);
     near(c.lane_bytes[LANE_WORLD], h.inside); /* slower than 15 times the network */
     near(c.demand[LANE_WORLD][LINK_ACROSS], h.inside / (h.across * 15));
     assert_true(c.lane_seconds[LANE_RING] == h.across_seconds);
     /* of 8 x 2 the eight lie within a node, the ring's two on two nodes: all it sends crosses */
-    s = (struct settings){.hardware = &h, .dp = 1, .ulysses = 8, .ring = 2};
+    s = (struct plan_request){.hardware = &h, .dp = 1, .ulysses = 8, .ring = 2};
     plan_cost_model(&s, &c);
     near(c.lane_bytes[LANE_ULYSSES], h.inside);
     near(c.lane_bytes[LANE_RING], h.across);
@@ -217,7 +217,7 @@ static void shared_processors(void **state)
     struct hardware h;
     struct cost_model one, two;
     hardware_assumed(&h);
-    struct settings s = {.hardware = &h, .dp = 1, .ulysses = 1, .ring = 1};
+    struct plan_request s = {.hardware = &h, .dp = 1, .ulysses = 1, .ring = 1};
     plan_cost_model(&s, &one);
     s.dp = 2;
     plan_cost_model(&s, &two);
@@ -240,7 +240,7 @@ static void throttled_copies(void **state)
     h.wake_seconds = 7e-5;
     h.throttled_cores = 2e-5;
     h.throttled_bytes = 8e9;
-    struct settings s = {.hardware = &h, .device = DEVICE_CPU};
+    struct plan_request s = {.hardware = &h, .device = DEVICE_CPU};
     plan_cost_model(&s, &c);
     near(c.lane_bytes[LANE_H2D], 10e9);
     near(c.demand[LANE_H2D][LINK_CORES], 0.5);
@@ -270,7 +270,7 @@ static void mixed_products(void **state)
 {
     (void)state;
     struct hardware h;
-    struct settings s = {.zero = 3, .dtype = BF16, .hardware = &h};
+    struct plan_request s = {.zero = 3, .dtype = BF16, .hardware = &h};
     struct instr in = {.op = OP_GEMM, .lane = LANE_COMPUTE};
     struct op_call call = {.flops = 2e12, .attrs.gemm = {.m = 4096, .n = 4096, .k = 4096, .a_type = F32, .b_type = BF16}};
     struct cost_model c;
@@ -296,8 +296,8 @@ static void slow_types_are_named(void **state)
             hardware_assumed(&h);
         else
             assert_int_equal(hardware_preset("a100-40", &h), OK);
-        struct settings s;
-        settings_defaults(&s, 64);
+        struct plan_request s;
+        plan_request_defaults(&s, 64);
         s.machine = cpu ? "box.yaml" : "a100-40";
         hardware_print(&h, &s, 1, f);
         fclose(f);
@@ -310,7 +310,7 @@ static void left_free(void **state)
 {
     (void)state;
     struct hardware h;
-    struct settings s = {.device_mem = AUTO, .host_mem = AUTO, .nvme_max = AUTO, .nvme_drives = AUTO};
+    struct plan_request s = {.device_mem = AUTO, .host_mem = AUTO, .nvme_max = AUTO, .nvme_drives = AUTO};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(hardware_preset("4xa100-40", &h), OK);
         hardware_override(&h, &s);
@@ -321,7 +321,7 @@ static void left_free(void **state)
 }
 
 /* What is said of a machine, in a buffer that the next call overwrites. */
-static char *said_of(struct hardware *h, const struct settings *s)
+static char *said_of(struct hardware *h, const struct plan_request *s)
 {
     static char text[1024];
     hardware_override(h, s);
@@ -336,8 +336,8 @@ static char *said_of(struct hardware *h, const struct settings *s)
 static const char *described(const char *machine, const char *drives, int64_t host_mem)
 {
     struct hardware h;
-    struct settings s;
-    settings_defaults(&s, 64);
+    struct plan_request s;
+    plan_request_defaults(&s, 64);
     s.machine = (char *)(uintptr_t)machine;
     s.nvme_drives = strcmp(drives, "given") == 0 ? 2 : AUTO;
     s.nvme_gbps = 7;
@@ -351,8 +351,8 @@ static const char *described(const char *machine, const char *drives, int64_t ho
 static const char *described_file(const char *yaml, int64_t nvme_max)
 {
     struct hardware h;
-    struct settings s;
-    settings_defaults(&s, 64);
+    struct plan_request s;
+    plan_request_defaults(&s, 64);
     s.machine = (char *)(uintptr_t) "box.yaml";
     s.nvme_max = nvme_max;
     assert_int_equal(read_text(yaml, &h), OK);

@@ -9,7 +9,7 @@
 enum { AMPLE = 1 << 30 };
 static const int64_t limits[TIERS] = {AMPLE, AMPLE, AMPLE};
 
-static inline struct plan *plan_for(const struct model *m, const struct settings *s)
+static inline struct plan *plan_for(const struct model *m, const struct plan_request *s)
 {
     struct plan *plan;
     if (plan_create(m, s, limits, &plan) != OK)

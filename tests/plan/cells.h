@@ -35,7 +35,7 @@ static inline const char *cell_name(const struct cell *c)
     return text;
 }
 
-static inline void cell_apply(const struct cell *c, struct settings *s)
+static inline void cell_apply(const struct cell *c, struct plan_request *s)
 {
     static const enum offload tier[] = {OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME};
     static const double alpha[] = {1, 0.5, 0}, ahead[] = {AUTO, 0, 1};
@@ -52,9 +52,9 @@ static inline void cell_apply(const struct cell *c, struct settings *s)
 }
 
 /* Tiny tiles: row chunks of 32 with a short last one, one head a tile, several groups a unit. */
-static inline void cell_settings(struct settings *s, int64_t seq_len, enum dtype dtype)
+static inline void cell_settings(struct plan_request *s, int64_t seq_len, enum dtype dtype)
 {
-    settings_defaults(s, seq_len);
+    plan_request_defaults(s, seq_len);
     s->params = s->grads = s->optim = s->acts = OFFLOAD_NONE;
     s->passing = OFFLOAD_NVME; /* with the activations */
     s->alpha = 1;
@@ -65,8 +65,6 @@ static inline void cell_settings(struct settings *s, int64_t seq_len, enum dtype
     s->loss_tile = 16;
     s->group = 5000;
     s->dtype = dtype;
-    s->lr = 1e-2;
-    s->eps = 1e-3;
 }
 
 /* Products large enough that drives matter; for plans only. */

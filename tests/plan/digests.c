@@ -67,7 +67,7 @@ static void line_is(const char *line)
 }
 
 /* Without the seconds that planning took. */
-static uint64_t text_digest(struct plan *plan, const struct model *m, const struct settings *s, int explain)
+static uint64_t text_digest(struct plan *plan, const struct model *m, const struct plan_request *s, int explain)
 {
     char *text = NULL;
     size_t size = 0;
@@ -90,7 +90,7 @@ static uint64_t text_digest(struct plan *plan, const struct model *m, const stru
 }
 
 /* said: whether what is printed of it counts, too. */
-static void plan_is(const char *name, struct plan *plan, const struct model *m, const struct settings *s, int said,
+static void plan_is(const char *name, struct plan *plan, const struct model *m, const struct plan_request *s, int said,
                     int explain)
 {
     char line[LINE];
@@ -117,7 +117,7 @@ static void cell_is(enum model_family family, enum dtype dtype, int64_t accum, c
 {
     const int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 30};
     char name[256];
-    struct settings s;
+    struct plan_request s;
     struct model *m;
     struct plan *plan;
     cell_settings(&s, 150, dtype);
@@ -152,7 +152,7 @@ static void mesh_is(int dp, int ulysses, int ring, int zero, enum offload at, in
 {
     const int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 30};
     char name[128];
-    struct settings s;
+    struct plan_request s;
     struct model *m;
     struct plan *plan;
     cell_settings(&s, 256, BF16);
@@ -229,17 +229,16 @@ static const struct question slow[] = {
     {"gpt-25b 32k", "gpt-25b", "32xa100-40", 32 << 10, ANY, BF16, AUTO, 0},
 };
 
-static enum status answer(const struct question *q, struct settings *s, struct hardware *h, struct model **m, struct plan **plan)
+static enum status answer(const struct question *q, struct plan_request *s, struct hardware *h, struct model **m, struct plan **plan)
 {
     int64_t limit[TIERS];
     struct model_config c;
-    settings_defaults(s, q->seq_len ? q->seq_len : 1024);
+    plan_request_defaults(s, q->seq_len ? q->seq_len : 1024);
     s->device = DEVICE_CUDA;
     s->dtype = q->dtype;
     s->params = s->grads = s->optim = s->acts = q->offload;
     s->zero = q->zero;
     s->threads = 4;
-    s->max_seq = q->seq_len == 0;
     s->hardware = h;
     s->device_mem = q->device;
     s->host_mem = q->host;
@@ -250,7 +249,7 @@ static enum status answer(const struct question *q, struct settings *s, struct h
     hardware_override(h, s);
     int ranks = h->nodes * h->devices;
     hardware_limits(h, ranks, limit);
-    if (s->max_seq)
+    if (q->seq_len == 0)
         return plan_longest(*m, s, ranks, h->devices, limit, plan);
     TRY(plan_mesh(*m, s, ranks, h->devices));
     TRY(changes_refuse_early(*m, s, limit));
@@ -260,7 +259,7 @@ static enum status answer(const struct question *q, struct settings *s, struct h
 static void question_is(const struct question *q, const char *prefix)
 {
     char name[128];
-    struct settings s;
+    struct plan_request s;
     struct hardware h;
     struct model *m = NULL;
     struct plan *plan;

@@ -18,9 +18,9 @@ static void start(struct rig *r, enum model_family family, enum dtype dtype, int
 {
     struct model *model;
     rig_defaults(r, seq_len);
-    cell_settings(&r->settings, seq_len, dtype);
-    cell_apply(c, &r->settings);
-    r->settings.grad_accum = accum;
+    cell_settings(&r->settings.plan, seq_len, dtype);
+    cell_apply(c, &r->settings.plan);
+    r->settings.plan.grad_accum = accum;
     r->settings.clip = 0; /* so that gradients are compared as they are */
     assert_int_equal(cell_model(family, 2, &model), OK);
     if (rig_start(r, model) != OK || session_initialise(r->session, 5) != OK)

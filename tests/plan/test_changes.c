@@ -24,7 +24,7 @@ static struct model *model_for(void)
     return m;
 }
 
-static struct plan *plan_for(const struct model *m, const struct settings *s, const int64_t limit[TIERS])
+static struct plan *plan_for(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS])
 {
     struct plan *plan;
     if (plan_create(m, s, limit, &plan) != OK)
@@ -33,7 +33,7 @@ static struct plan *plan_for(const struct model *m, const struct settings *s, co
 }
 
 /* Types the flags in. */
-static void apply(const char *flags, struct settings *s)
+static void apply(const char *flags, struct plan_request *s)
 {
     char text[128], *next = NULL;
     snprintf(text, sizeof text, "%s", flags);
@@ -62,11 +62,11 @@ static void apply(const char *flags, struct settings *s)
 }
 
 /* Each with the figures that were said, the first one's exactly; the fastest first. */
-static void check_all(const struct model *m, const struct settings *s, const int64_t limit[TIERS], const struct changes *c)
+static void check_all(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], const struct changes *c)
 {
     for (int i = 0; i < c->n; i++) {
         const struct change *x = &c->by_cost[i];
-        struct settings changed = *s;
+        struct plan_request changed = *s;
         apply(x->say, &changed);
         struct plan *plan = plan_for(m, &changed, limit);
         if (!plan->fits)
@@ -85,12 +85,12 @@ static void check_all(const struct model *m, const struct settings *s, const int
 }
 
 /* All ways to leave what is fixed to the planner; the fastest of them that fits. */
-static double best_by_hand(const struct model *m, const struct settings *s, const int64_t limit[TIERS])
+static double best_by_hand(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS])
 {
     static const char *const flags[] = {"--offload auto", "--alpha auto", "--offload auto --alpha auto"};
     double best = 1e300;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        struct settings changed = *s;
+        struct plan_request changed = *s;
         apply(flags[i], &changed);
         struct plan *plan = plan_for(m, &changed, limit);
         if (plan->fits && plan->seconds < best)
@@ -115,7 +115,7 @@ static void refusals(void **state)
                  {1024, 512, 0.24}, {1024, 512, 0.21}, {1024, 512, 0.18}, {256, 128, 0.02}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
-        struct settings s;
+        struct plan_request s;
         struct changes c;
         cell_settings(&s, cases[i].tokens, F32);
         s.row_chunk = cases[i].rows;
@@ -161,7 +161,7 @@ static void faster(void **state)
 {
     (void)state;
     struct model *m = model_for();
-    struct settings s;
+    struct plan_request s;
     struct changes c;
     const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
     cell_settings(&s, 512, F32);
@@ -182,7 +182,7 @@ static void fewer_inputs(void **state)
 {
     (void)state;
     struct model *m;
-    struct settings s;
+    struct plan_request s;
     struct changes c;
     int64_t limit[TIERS] = {AMPLE, AMPLE, 0};
     int found = 0;
@@ -215,7 +215,7 @@ static void glances(void **state)
     (void)state;
     struct model *m = model_for();
     for (int i = 0; i < 4; i++) {
-        struct settings s;
+        struct plan_request s;
         struct candidate c;
         int64_t limit[TIERS] = {2500000 - 500000 * i, AMPLE, i % 2 ? AMPLE : 0};
         cell_settings(&s, 512, i % 4 < 2 ? F32 : BF16);
@@ -237,7 +237,7 @@ static void glances(void **state)
 }
 
 /* For a machine that is not here, everything left to the planner. */
-static void settings_elsewhere(struct hardware *h, struct settings *s)
+static void settings_elsewhere(struct hardware *h, struct plan_request *s)
 {
     static char name[] = "a100-40";
     cell_settings(s, 1024, BF16);
@@ -253,7 +253,7 @@ static void settings_elsewhere(struct hardware *h, struct settings *s)
 }
 
 /* On ever smaller devices, until nothing fits. */
-static struct plan *first_misfit(const struct model *m, const struct settings *s, struct hardware *h)
+static struct plan *first_misfit(const struct model *m, const struct plan_request *s, struct hardware *h)
 {
     int64_t limit[TIERS];
     struct plan *plan = NULL;
@@ -272,7 +272,7 @@ static void more_of_something(void **state)
 {
     (void)state;
     struct model *m = model_for();
-    struct settings s;
+    struct plan_request s;
     struct hardware h;
     struct changes c, again;
     int memory = 0, devices = 0;
@@ -300,7 +300,7 @@ static void drives_kept_away(void **state)
     static const char *const says[] = {"--nvme-max auto", "--nvme-max auto", "--nvme 1x5.95GB/s"};
     struct model *m = model_for();
     for (int i = 0; i < 3; i++) {
-        struct settings s;
+        struct plan_request s;
         struct hardware h;
         struct changes c;
         int64_t limit[TIERS];
@@ -341,7 +341,7 @@ static void whole_card(void **state)
 {
     (void)state;
     struct model *m = model_for();
-    struct settings s;
+    struct plan_request s;
     struct hardware h;
     struct changes c;
     int64_t limit[TIERS];
@@ -367,7 +367,7 @@ static void beyond_everything(void **state)
 {
     (void)state;
     struct model *m = model_for();
-    struct settings s;
+    struct plan_request s;
     int64_t limit[TIERS] = {4 << 20, 64 << 20, 64 << 20}, tokens;
     struct candidate c;
     cell_settings(&s, 1 << 20, BF16);
@@ -397,14 +397,14 @@ static void beyond_programs(void **state)
     (void)state;
     struct model_config config;
     struct model *m;
-    struct settings s;
+    struct plan_request s;
     const int64_t limit[TIERS] = {4ll << 30, 16ll << 30, 64ll << 30};
     double need[2];
     assert_int_equal(model_preset("25m", &config), OK);
     assert_int_equal(model_create(&config, NULL, 0, &m), OK);
     for (int i = 0; i < 2; i++) {
         char unit[8];
-        settings_defaults(&s, 1ll << (26 + 4 * i));
+        plan_request_defaults(&s, 1ll << (26 + 4 * i));
         assert_int_equal(changes_refuse_early(m, &s, limit), ERR_NOFIT);
         print_message("%s\n", status_message());
         assert_int_equal(sscanf(status_message(), "the plan needs %lf %7s on the device", &need[i], unit), 2);
@@ -418,10 +418,10 @@ static void beyond_programs(void **state)
 static void several_tiers(void **state)
 {
     (void)state;
-    struct settings s;
+    struct plan_request s;
     struct changes c = {.n = 1};
     struct plan p = {.arena = {57ll << 30, (64ll << 30) + (30 << 20), 1}, .limit = {38ll << 30, 64ll << 30, 1 << 30}};
-    settings_defaults(&s, 64);
+    plan_request_defaults(&s, 64);
     s.host_mem = 64ll << 30;
     p.seconds = p.tokens = 1;
     c.by_cost[0] = (struct change){.say = "--dtype bf16", .exact = 1, .seconds = 1980, .arena = {30ll << 30, 20ll << 30, 0}};
@@ -437,7 +437,7 @@ static void nearly_the_longest(void **state)
 {
     (void)state;
     const int64_t limit[TIERS] = {10 << 20, 50 << 20, 0};
-    struct settings s;
+    struct plan_request s;
     struct changes c;
     struct model *m;
     assert_int_equal(cell_model(FAMILY_LLAMA, 32, &m), OK);
@@ -466,7 +466,7 @@ static void more_devices_are_a_machine(void **state)
 {
     (void)state;
     struct hardware h, other;
-    struct settings s;
+    struct plan_request s;
     struct plan p = {.strategy.ranks = 1};
     struct trial t;
     int64_t limit[TIERS];
@@ -495,7 +495,7 @@ static void idle_devices_are_offered(void **state)
 {
     (void)state;
     struct hardware h;
-    struct settings s;
+    struct plan_request s;
     struct plan p = {.strategy.ranks = 2};
     struct trial t;
     int found = 0, dp, ulysses, ring;

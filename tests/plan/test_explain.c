@@ -16,7 +16,7 @@
 
 enum { AMPLE = 1 << 28 };
 
-static struct plan *planned(const struct model *m, const struct settings *s, const int64_t limit[TIERS])
+static struct plan *planned(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS])
 {
     struct plan *plan;
     if (plan_create(m, s, limit, &plan) != OK)
@@ -34,7 +34,7 @@ static const struct decision *find(const struct explanation *e, const char *what
 }
 
 /* The settings that leave nothing open but give the plan's placement. */
-static void fix_all(const struct plan *p, struct settings *s)
+static void fix_all(const struct plan *p, struct plan_request *s)
 {
     static const enum offload offload[] = {OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME};
     s->params = offload[p->strategy.params];
@@ -44,7 +44,7 @@ static void fix_all(const struct plan *p, struct settings *s)
     s->alpha = (double)p->strategy.kept_chunks / (double)ceil_div(p->strategy.rows, p->strategy.row_chunk);
 }
 
-static void check(const struct model *m, const struct settings *s, const int64_t limit[TIERS], const struct alternative *a)
+static void check(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], const struct alternative *a)
 {
     struct plan *plan = planned(m, s, limit);
     const struct program *p = plan->programs[PLAN_UPDATE_STEP], *step = plan->programs[PLAN_STEP];
@@ -66,7 +66,7 @@ static void alternatives_are_plans(void **state)
     (void)state;
     static const char *const tier[] = {"device", "host", "nvme"};
     struct model *m;
-    struct settings s;
+    struct plan_request s;
     struct explanation e;
     int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
     int compared = 0, refused = 0;
@@ -94,7 +94,7 @@ static void alternatives_are_plans(void **state)
     assert_true(find(&e, "activations")->given);
     for (int i = 0; i < d->n; i++)
         for (int t = 0; t < TIERS; t++) {
-            struct settings other = s;
+            struct plan_request other = s;
             other.optim = (enum offload)(OFFLOAD_NONE + t);
             if (strcmp(d->by_cost[i].say, tier[t]) != 0)
                 continue;
@@ -110,7 +110,7 @@ static void alternatives_are_plans(void **state)
                     (!d->by_cost[i].fits || d->by_cost[i - 1].seconds <= d->by_cost[i].seconds));
     d = find(&e, "what layers pass on");
     assert_true(d->given && d->n == 1 && strcmp(d->chosen, "host") == 0);
-    struct settings nearer = s;
+    struct plan_request nearer = s;
     nearer.passing = OFFLOAD_NONE;
     check(m, &nearer, limit, &d->by_cost[0]);
     d = find(&e, "AdamW");
@@ -143,7 +143,7 @@ static void depth_of_writes_has_a_price(void **state)
     (void)state;
     const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
     struct model *m;
-    struct settings s;
+    struct plan_request s;
     struct hardware h;
     struct explanation e;
     char text[256];

@@ -44,7 +44,7 @@ static struct model *wide_model(enum model_family family, int layers)
     return m;
 }
 
-static void wide_settings(struct settings *s)
+static void wide_settings(struct plan_request *s)
 {
     cell_settings(s, 512, F32);
     s->row_chunk = 128;
@@ -56,7 +56,7 @@ static void wide_settings(struct settings *s)
 
 static void check_packing(int family, int layers, const struct cell *c, double ratio[TIERS])
 {
-    struct settings s;
+    struct plan_request s;
     struct model *m = wide_model(FAMILIES[family], layers);
     struct plan *plan;
     int64_t limit[TIERS] = {(int64_t)1 << 40, (int64_t)1 << 40, (int64_t)1 << 40};
@@ -113,7 +113,7 @@ static void slow_links_find_room(void **state)
     (void)state;
     const int64_t limit[TIERS] = {(int64_t)1 << 40, (int64_t)1 << 40, (int64_t)1 << 40};
     struct model *m = wide_model(FAMILY_LLAMA, 8);
-    struct settings s;
+    struct plan_request s;
     struct strategy strategy;
     struct cost_model cost, slow;
     double waits[2];
@@ -165,7 +165,7 @@ static void check_limits(const struct plan *plan, const int64_t limit[TIERS])
 }
 
 /* The refusal names the tier, what is needed and the flag that gives more. */
-static void check_refusal(const struct plan *plan, const struct model *m, const struct settings *s)
+static void check_refusal(const struct plan *plan, const struct model *m, const struct plan_request *s)
 {
     static const char *const flag[] = {"--device-mem", "--host-mem", "--nvme-max"};
     char need[64], sentence[1024];
@@ -176,7 +176,7 @@ static void check_refusal(const struct plan *plan, const struct model *m, const 
         fail_msg("unhelpful: %s", sentence);
 }
 
-static struct plan *fit(const struct model *m, const struct settings *s, const int64_t limit[TIERS])
+static struct plan *fit(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS])
 {
     struct plan *plan;
     if (plan_create(m, s, limit, &plan) != OK)
@@ -193,7 +193,7 @@ static void device_ladder(void **state)
     (void)state;
     for (int f = 0; f < 2; f++)
         for (int discrete = f; discrete < 2; discrete++) {
-            struct settings s;
+            struct plan_request s;
             struct model *m = wide_model(FAMILIES[f], 2);
             int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE}, first;
             wide_settings(&s);
@@ -228,7 +228,7 @@ static void other_tiers(void **state)
     (void)state;
     struct model *m = wide_model(FAMILY_LLAMA, 2);
     for (int t = TIER_HOST; t < TIERS; t++) {
-        struct settings s;
+        struct plan_request s;
         int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
         wide_settings(&s);
         cell_apply(&(struct cell){{t, t, t, t, 2, 0, 1, 1}}, &s);
@@ -245,7 +245,7 @@ static void other_tiers(void **state)
 static void refusal_names_a_change(void **state)
 {
     (void)state;
-    struct settings s;
+    struct plan_request s;
     struct model *m = wide_model(FAMILY_LLAMA, 2);
     int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
     wide_settings(&s);
@@ -272,7 +272,7 @@ static void tiles(void **state)
 {
     (void)state;
     struct strategy st = {.rows = 256, .dp = 1, .ulysses = 1, .ring = 1, .ranks = 1};
-    struct settings s;
+    struct plan_request s;
     struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 */
     static const int64_t legal[] = {1, 2, 4}, illegal[] = {3, 5, 8};
     wide_settings(&s);
@@ -335,7 +335,7 @@ static void finer_tiles(void **state)
     struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 */
     for (int given = 0; given < 8; given++) {
         struct strategy st = {.rows = 8192, .dp = 1, .ulysses = 1, .ring = 1, .ranks = 1}, before;
-        struct settings s;
+        struct plan_request s;
         int steps = 0;
         wide_settings(&s);
         s.seq_len = 8192;
@@ -344,7 +344,7 @@ static void finer_tiles(void **state)
         s.loss_tile = given & 4 ? 512 : AUTO;
         assert_int_equal(plan_tiles(m, &s, &st), OK);
         for (before = st; plan_finer_tiles(m, &s, &st); before = st, steps++) {
-            struct settings legal = s;
+            struct plan_request legal = s;
             struct strategy same = st;
             legal.row_chunk = st.row_chunk;
             legal.head_tile = st.head_tile;
@@ -365,7 +365,7 @@ static void tight_budgets_refine(void **state)
 {
     (void)state;
     struct model *m = wide_model(FAMILY_LLAMA, 2);
-    struct settings s, open;
+    struct plan_request s, open;
     int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
     char text[256];
     wide_settings(&s);
@@ -404,12 +404,12 @@ static void finer_where_the_host_is_short(void **state)
     struct model_config config;
     struct model *m;
     struct hardware h;
-    struct settings s;
+    struct plan_request s;
     struct plan *plan;
     assert_int_equal(model_preset("25m", &config), OK);
     assert_int_equal(model_create(&config, NULL, 0, &m), OK);
     assert_int_equal(hardware_preset("rtx3090", &h), OK);
-    settings_defaults(&s, 30720);
+    plan_request_defaults(&s, 30720);
     s.device = DEVICE_CUDA;
     s.hardware = &h;
     for (int open = 0; open < 2; open++) { /* the usual grid, as if it were given; as is */

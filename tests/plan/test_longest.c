@@ -16,19 +16,18 @@
 
 #include <stdlib.h>
 
-static void open_settings(struct settings *s)
+static void open_settings(struct plan_request *s)
 {
     cell_settings(s, 0, F32);
     s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
     s->alpha = AUTO;
     s->update = UPDATE_AUTO;
     s->row_chunk = s->head_tile = s->loss_tile = AUTO;
-    s->max_seq = 1;
     s->dp = s->ulysses = s->ring = s->batch = AUTO;
     s->device = DEVICE_CPU_DISCRETE;
 }
 
-static struct plan *longest(const struct model *m, struct settings *s, int ranks, const int64_t limit[TIERS])
+static struct plan *longest(const struct model *m, struct plan_request *s, int ranks, const int64_t limit[TIERS])
 {
     struct plan *plan;
     open_settings(s);
@@ -41,10 +40,9 @@ static struct plan *longest(const struct model *m, struct settings *s, int ranks
 /* With mesh and tiles left open, or as the longest plan says that they are to be given. */
 static int fits(const struct model *m, int ranks, int64_t tokens, const int64_t limit[TIERS], const struct plan *like)
 {
-    struct settings t;
+    struct plan_request t;
     struct plan *plan;
     open_settings(&t);
-    t.max_seq = 0;
     t.seq_len = tokens;
     if (like && like->longest.mesh) {
         t.ulysses = like->strategy.ulysses;
@@ -79,7 +77,7 @@ static void the_next_one_does_not_fit(void **state)
     int others = 0;
     assert_int_equal(cell_model(FAMILY_LLAMA, 4, &m), OK);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct settings s;
+        struct plan_request s;
         struct plan *plan = longest(m, &s, cases[i].ranks, cases[i].limit);
         const struct longest *l = &plan->longest;
         print_message("case %zu: %lld tokens in steps of %lld; %lld need %lld bytes on the %s\n", i, (long long)s.seq_len,
@@ -107,7 +105,7 @@ static void the_next_one_does_not_fit(void **state)
 struct little {
     struct model *m;
     struct hardware h;
-    struct settings s;
+    struct plan_request s;
     const int64_t *limit;
 };
 
@@ -117,7 +115,7 @@ static void open_little(const char *model, const int64_t limit[TIERS], struct li
     assert_int_equal(model_preset(model, &config), OK);
     assert_int_equal(model_create(&config, NULL, 0, &l->m), OK);
     assert_int_equal(hardware_preset("rtx3090", &l->h), OK);
-    settings_defaults(&l->s, 0);
+    plan_request_defaults(&l->s, 0);
     l->s.device = DEVICE_CUDA;
     l->s.hardware = &l->h;
     l->limit = limit;
@@ -126,7 +124,6 @@ static void open_little(const char *model, const int64_t limit[TIERS], struct li
 static struct plan *longest_of_little(struct little *l)
 {
     struct plan *plan;
-    l->s.max_seq = 1;
     assert_int_equal(plan_longest(l->m, &l->s, 1, 1, l->limit, &plan), OK);
     print_message("%lld tokens, rows=%lld,heads=%d\n", (long long)l->s.seq_len, (long long)plan->strategy.row_chunk,
                   plan->strategy.head_tile);
@@ -136,9 +133,8 @@ static struct plan *longest_of_little(struct little *l)
 
 static int little_fits(const struct little *l, int64_t tokens)
 {
-    struct settings s = l->s;
+    struct plan_request s = l->s;
     struct plan *plan;
-    s.max_seq = 0;
     s.seq_len = tokens;
     assert_int_equal(plan_create(l->m, &s, l->limit, &plan), OK);
     int fits = plan->fits;
@@ -192,7 +188,7 @@ static void nothing_fits(void **state)
 {
     (void)state;
     struct model *m;
-    struct settings s;
+    struct plan_request s;
     const int64_t limit[TIERS] = {4096, 1 << 30, 1 << 30};
     struct plan *plan;
     assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK);
@@ -208,7 +204,7 @@ static void nothing_fits(void **state)
 }
 
 /* 32 layers of 64 chunks: too many to be tried whole. */
-static struct model *many_pieces(struct settings *s)
+static struct model *many_pieces(struct plan_request *s)
 {
     struct model *m;
     assert_int_equal(cell_model(FAMILY_LLAMA, 32, &m), OK);
@@ -225,7 +221,7 @@ static void trials_know_what_turns_need(void **state)
 {
     (void)state;
     const int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 30};
-    struct settings s;
+    struct plan_request s;
     struct model *m = many_pieces(&s);
     s.acts = s.params = s.grads = s.optim = OFFLOAD_CPU;
     s.update = UPDATE_HOST;
@@ -258,7 +254,7 @@ static void small_drives_do_no_harm(void **state)
 {
     (void)state;
     const int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 16};
-    struct settings s;
+    struct plan_request s;
     struct strategy fixed;
     struct candidate c;
     struct model *m = many_pieces(&s);

@@ -19,7 +19,7 @@ static const struct shape {
               {1, 1, 3}, {1, 2, 2}, {2, 2, 1}, {2, 1, 2}, {1, 4, 2}};
 #define N_SHAPES ((int)(sizeof SHAPES / sizeof *SHAPES))
 
-static void mesh_settings(struct settings *s, const struct shape *m, int zero, enum dtype dtype)
+static void mesh_settings(struct plan_request *s, const struct shape *m, int zero, enum dtype dtype)
 {
     cell_settings(s, S, dtype);
     s->dp = m->dp;
@@ -29,7 +29,7 @@ static void mesh_settings(struct settings *s, const struct shape *m, int zero, e
     s->head_tile = m->ring > 1 ? AUTO : 1;
 }
 
-static struct plan *planned(const struct model *m, const struct settings *s)
+static struct plan *planned(const struct model *m, const struct plan_request *s)
 {
     static const int64_t limit[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
     struct plan *plan = NULL;
@@ -38,7 +38,7 @@ static struct plan *planned(const struct model *m, const struct settings *s)
     return plan;
 }
 
-static void all_verify(const struct plan *plan, const struct settings *s, const struct cell *c)
+static void all_verify(const struct plan *plan, const struct plan_request *s, const struct cell *c)
 {
     for (int k = 0; k < PLAN_PROGRAMS; k++)
         if (plan->programs[k] && program_verify(plan->programs[k]) != OK)
@@ -56,7 +56,7 @@ static void verified(void **state)
         for (int i = 0; i < N_SHAPES; i++)
             for (int zero = 0; zero <= 3; zero++)
                 for (int d = 0; d < 2; d++) {
-                    struct settings s;
+                    struct plan_request s;
                     if (m->config.heads % SHAPES[i].ulysses)
                         continue;
                     mesh_settings(&s, &SHAPES[i], zero, d ? BF16 : F32);
@@ -79,7 +79,7 @@ static void verified_anywhere(void **state)
     struct model *m;
     assert_int_equal(cell_model(FAMILY_LLAMA, 4, &m), OK);
     for (int k = 0; k < n; k++) {
-        struct settings s;
+        struct plan_request s;
         mesh_settings(&s, &SHAPES[1 + k % (N_SHAPES - 1)], k % 4, k % 3 ? F32 : BF16);
         cell_apply(&cells[k], &s);
         s.grad_accum = 1 + k % 3;
@@ -109,7 +109,7 @@ static void sequence_volumes(void **state)
     assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK);
     for (int i = 0; i < N_SHAPES; i++)
         for (int d = 0; d < 2; d++) {
-            struct settings s;
+            struct plan_request s;
             struct seq_shape shape;
             enum dtype dtype = d ? BF16 : F32;
             const struct seq_heads heads = {4, 2, 16, dtype_size(dtype)};
@@ -134,7 +134,7 @@ static void zero_volumes(void **state)
     assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK);
     for (int zero = 0; zero <= 3; zero++)
         for (int d = 0; d < 2; d++) {
-            struct settings s;
+            struct plan_request s;
             enum dtype dtype = d ? BF16 : F32;
             mesh_settings(&s, &SHAPES[1], zero, dtype);
             s.group = 1 << 20; /* whole units, split where weight decay ends */
@@ -169,7 +169,7 @@ static void shards_shrink(void **state)
     int64_t alone[CLASSES] = {0};
     assert_int_equal(cell_model(FAMILY_LLAMA, 4, &m), OK);
     for (int ranks = 1; ranks <= 4; ranks *= 2) {
-        struct settings s;
+        struct plan_request s;
         mesh_settings(&s, &(struct shape){1, 1, ranks}, 3, F32);
         s.group = 1 << 20;
         struct plan *plan = planned(m, &s);
@@ -191,7 +191,7 @@ static void degrees(void **state)
 {
     (void)state;
     struct model *m;
-    struct settings s;
+    struct plan_request s;
     assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK); /* 4 heads on 2 */
     static const struct {
         struct shape given;

@@ -27,7 +27,7 @@ enum {
 
 struct subject {
     struct model *m;
-    struct settings s;
+    struct plan_request s;
     struct hardware h;
     struct strategy fixed;
     struct cost_model cost;

@@ -72,7 +72,7 @@ static struct busy busy_of(const struct program *p, enum lane lane, const struct
 /* The share of the lane's time that hides behind compute when it needs 70% of that. */
 static double hidden(const struct model *m, const struct strategy *s, enum lane lane, int role)
 {
-    struct settings none = {0};
+    struct plan_request none = {0};
     struct cost_model cost;
     struct io_buffers io;
     struct program *p;
@@ -128,7 +128,7 @@ static void compute_starts_before_everything_is_there(void **state)
     const int64_t limit[TIERS] = {1ll << 32, 1ll << 32, 1ll << 32};
     struct model *m;
     struct plan *plan;
-    struct settings s;
+    struct plan_request s;
     int i = 0;
     cell_settings(&s, 256, F32);
     s.params = s.grads = s.optim = OFFLOAD_CPU;

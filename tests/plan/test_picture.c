@@ -78,7 +78,7 @@ static void picture(void **state)
     static const int layers[] = {1, 16};
     const int64_t ample[TIERS] = {1 << 30, 1 << 30, 1 << 30};
     for (int i = 0; i < 2; i++) {
-        struct settings s;
+        struct plan_request s;
         struct model *m;
         struct plan *plan;
         assert_int_equal(cell_model(FAMILY_LLAMA, layers[i], &m), OK);

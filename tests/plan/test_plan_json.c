@@ -13,7 +13,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-static json_t *written_with(const struct plan *plan, const struct model *m, const struct settings *s, const struct changes *c,
+static json_t *written_with(const struct plan *plan, const struct model *m, const struct plan_request *s, const struct changes *c,
                             const struct explanation *e)
 {
     char *text = NULL;
@@ -30,7 +30,7 @@ static json_t *written_with(const struct plan *plan, const struct model *m, cons
     return o;
 }
 
-static json_t *written_json(const struct plan *plan, const struct model *m, const struct settings *s)
+static json_t *written_json(const struct plan *plan, const struct model *m, const struct plan_request *s)
 {
     return written_with(plan, m, s, NULL, NULL);
 }
@@ -61,7 +61,7 @@ static double real_at(const json_t *o, const char *a, const char *b, const char 
 static void json(void **state)
 {
     (void)state;
-    struct settings s;
+    struct plan_request s;
     struct report r;
     struct model *m = model_for(FAMILY_LLAMA, 3);
     cell_settings(&s, 100, F32);
@@ -99,7 +99,7 @@ static void json(void **state)
 }
 
 /* A plan for two of four devices of a data sheet. */
-static struct plan *elsewhere(const struct model *m, struct settings *s, struct hardware *h)
+static struct plan *elsewhere(const struct model *m, struct plan_request *s, struct hardware *h)
 {
     cell_settings(s, 100, BF16);
     s->machine = (char *)(uintptr_t) "4xa100-40";
@@ -117,7 +117,7 @@ static struct plan *elsewhere(const struct model *m, struct settings *s, struct 
 static void machine_in_json(void **state)
 {
     (void)state;
-    struct settings s;
+    struct plan_request s;
     struct hardware h;
     struct model *m = model_for(FAMILY_LLAMA, 3);
     struct plan *plan = elsewhere(m, &s, &h);
@@ -178,7 +178,7 @@ static void json_is_documented(void **state)
     static struct explanation e = {.seconds = 1, .n = 1, .decision = {{.what = "x", .n = 1, .by_cost = {{.seconds = 1}}}}};
     static struct changes c = {.n = 1};
     static char page[1 << 16];
-    struct settings s;
+    struct plan_request s;
     struct hardware h;
     const char *root = getenv("LTRAIN_SOURCE_ROOT");
     char path[4096];

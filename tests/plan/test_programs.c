@@ -29,7 +29,7 @@ static const char *const FAMILY_NAMES[] = {"llama", "gpt2"};
 static struct plan *make_plan(enum model_family family, int layers, enum dtype dtype, int accum, const struct cell *c,
                               struct model **model)
 {
-    struct settings s;
+    struct plan_request s;
     struct plan *plan;
     int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 30};
     cell_settings(&s, S, dtype);
@@ -119,7 +119,7 @@ static void evaluation_saves_nothing(void **state)
     (void)state;
     assert_int_equal(cell_model(FAMILY_LLAMA, 4, &m), OK);
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
-        struct settings s;
+        struct plan_request s;
         struct strategy strategy;
         struct cost_model cost;
         struct io_buffers io;

@@ -61,7 +61,7 @@ static void sums(void **state)
     static struct cell cells[64];
     int n = cells_pairwise(cells, 64, 5);
     for (int i = 0; i < n; i++) {
-        struct settings s;
+        struct plan_request s;
         struct report r;
         struct model *m = model_for(i % 2 ? FAMILY_GPT2 : FAMILY_LLAMA, 3);
         cell_settings(&s, 100, i % 3 ? F32 : BF16);
@@ -85,7 +85,7 @@ static void sums(void **state)
 static void bounds(void **state)
 {
     (void)state;
-    struct settings s;
+    struct plan_request s;
     struct strategy fixed;
     struct cost_model cost;
     struct io_buffers io;
@@ -113,7 +113,7 @@ static void bounds(void **state)
 static void names_the_slow_lane(void **state)
 {
     (void)state;
-    struct settings s;
+    struct plan_request s;
     struct report r;
     struct model *m = model_for(FAMILY_LLAMA, 3);
     cell_settings(&s, 100, F32);
@@ -142,7 +142,7 @@ static void recomputed(void **state)
     double busy[2];
     struct report r;
     for (int alpha = 1; alpha >= 0; alpha--) {
-        struct settings s;
+        struct plan_request s;
         cell_settings(&s, 128, F32);
         s.alpha = alpha;
         s.head_tile = 4;
@@ -162,7 +162,7 @@ static void recomputed(void **state)
 }
 
 /* As text, to be freed. */
-static void print_plan(const struct plan *p, const struct model *m, const struct settings *s, char **text)
+static void print_plan(const struct plan *p, const struct model *m, const struct plan_request *s, char **text)
 {
     static size_t n;
     FILE *f = open_memstream(text, &n);
@@ -200,7 +200,7 @@ static double seconds_of(const char *text, const char *first, const char *last)
 static void columns(void **state)
 {
     (void)state;
-    struct settings s;
+    struct plan_request s;
     struct model *m = model_for(FAMILY_LLAMA, 3);
     char buf[32], line[320], *text = NULL;
     strcpy(m->config.name, "cell");
@@ -262,7 +262,7 @@ static void times(void **state)
                  {280000, "3.24 days"},      {999 * 86400., "999 days"},
                  {1095 * 86400., "3 years"}, {365 * 86400. * 1234, "1234 years"}};
     char buf[32], *text = NULL;
-    struct settings s;
+    struct plan_request s;
     struct model *m = model_for(FAMILY_LLAMA, 1);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_string_equal(report_duration(cases[i].seconds, buf), cases[i].text);
@@ -299,7 +299,7 @@ static void drive_said(double days, char said[32])
 static void wear(void **state)
 {
     (void)state;
-    struct settings s;
+    struct plan_request s;
     struct report r;
     struct model *m = model_for(FAMILY_LLAMA, 3);
     cell_settings(&s, 100, F32);

@@ -13,7 +13,7 @@ static struct plan *planned(const struct model *m, int dp, int ring, int ulysses
 {
     static const int64_t limit[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
     struct plan *plan = NULL;
-    struct settings s;
+    struct plan_request s;
     cell_settings(&s, seq_len, dtype);
     s.dp = dp;
     s.ring = ring;

@@ -20,7 +20,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static void open_settings(struct settings *s)
+static void open_settings(struct plan_request *s)
 {
     cell_settings(s, 128, F32);
     s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
@@ -29,7 +29,7 @@ static void open_settings(struct settings *s)
     s->device = DEVICE_CPU_DISCRETE;
 }
 
-static struct plan *planned(const struct model *m, const struct settings *s, const int64_t limit[TIERS])
+static struct plan *planned(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS])
 {
     struct plan *plan;
     if (plan_create(m, s, limit, &plan) != OK)
@@ -45,7 +45,7 @@ static double best_of_random(const struct model *m, const int64_t limit[TIERS], 
     double best = 1e300;
     *fitting = 0;
     for (int i = 0; i < RANDOM; i++) {
-        struct settings s;
+        struct plan_request s;
         struct cell c;
         for (int f = 0; f < FACTORS; f++)
             c.level[f] = (int)rng_below(seed, 7, (uint64_t)(i * FACTORS + f), (uint64_t)LEVELS[f]);
@@ -69,7 +69,7 @@ static void beats_random(void **state)
     static const double shares[] = {0.8, 0.6};
     for (int f = 0; f < 2; f++) {
         struct model *m;
-        struct settings s;
+        struct plan_request s;
         const int64_t ample[TIERS] = {AMPLE, AMPLE, AMPLE};
         assert_int_equal(cell_model(f ? FAMILY_GPT2 : FAMILY_LLAMA, 3, &m), OK);
         cell_settings(&s, 128, F32);
@@ -98,7 +98,7 @@ static void more_memory_is_never_slower(void **state)
     (void)state;
     for (int f = 0; f < 2; f++) {
         struct model *m;
-        struct settings s;
+        struct plan_request s;
         int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
         double slowest = 0;
         assert_int_equal(cell_model(f ? FAMILY_GPT2 : FAMILY_LLAMA, 3, &m), OK);
@@ -121,7 +121,7 @@ static void more_memory_is_never_slower(void **state)
 
 /* The first layers of a preset on a machine, everything open. */
 static struct model *preset_of(const char *name, int64_t layers, int64_t tokens, const char *machine, struct hardware *h,
-                               struct settings *s)
+                               struct plan_request *s)
 {
     struct model_config c;
     struct model *m;
@@ -140,7 +140,7 @@ static struct model *preset_of(const char *name, int64_t layers, int64_t tokens,
     return m;
 }
 
-static struct model *preset(const char *name, int64_t layers, const char *machine, struct hardware *h, struct settings *s)
+static struct model *preset(const char *name, int64_t layers, const char *machine, struct hardware *h, struct plan_request *s)
 {
     return preset_of(name, layers, 32768, machine, h, s);
 }
@@ -148,7 +148,7 @@ static struct model *preset(const char *name, int64_t layers, const char *machin
 static const int64_t GIB = 1 << 30;
 
 /* With more of the device a step is no longer. */
-static void not_slower_with_more(const struct model *m, const struct settings *s, int64_t less, int64_t more)
+static void not_slower_with_more(const struct model *m, const struct plan_request *s, int64_t less, int64_t more)
 {
     double seconds[2];
     for (int i = 0; i < 2; i++) {
@@ -168,7 +168,7 @@ static void more_memory_updates_on_both(void **state)
 {
     (void)state;
     struct hardware h;
-    struct settings s;
+    struct plan_request s;
     struct model *m = preset_of("8b", 2, 65536, "4xh100", &h, &s);
     s.zero = 3;
     s.dp = s.ulysses = s.ring = AUTO;
@@ -183,7 +183,7 @@ static void fastest_mesh_of_finer_grids(void **state)
 {
     (void)state;
     struct hardware h;
-    struct settings s;
+    struct plan_request s;
     const int64_t limit[TIERS] = {3470 * GIB / 1000, INT64_MAX / 4, INT64_MAX / 4};
     struct model *m = preset_of("8b", 3, 131072, "8xh100", &h, &s);
     s.zero = 3;
@@ -192,7 +192,7 @@ static void fastest_mesh_of_finer_grids(void **state)
     struct plan *plan = planned(m, &s, limit);
     assert_true(plan->fits && plan->finer);
     for (int ulysses = 1; ulysses <= 8; ulysses *= 2) {
-        struct settings given = s;
+        struct plan_request given = s;
         given.ulysses = ulysses;
         given.ring = 8 / ulysses;
         given.together = 0;
@@ -211,10 +211,10 @@ static void more_memory_keeps_the_grid(void **state)
 {
     (void)state;
     struct hardware h;
-    struct settings s;
+    struct plan_request s;
     const int64_t ample[TIERS] = {INT64_MAX / 4, INT64_MAX / 4, INT64_MAX / 4};
     struct model *m = preset("125m", 3, "a100-40", &h, &s);
-    struct settings resident = s;
+    struct plan_request resident = s;
     struct strategy fixed;
     assert_int_equal(plan_fixed(m, &s, &fixed), OK);
     resident.row_chunk = fixed.row_chunk;
@@ -236,7 +236,7 @@ static void memory_goes_where_it_gains(void **state)
 {
     (void)state;
     struct hardware h;
-    struct settings s;
+    struct plan_request s;
     struct model *m = preset("1b", 4, "h200", &h, &s);
     const int64_t limit[TIERS] = {414 * GIB / 100, 1000 * GIB, 1000 * GIB};
     struct plan *open = planned(m, &s, limit);
@@ -260,7 +260,7 @@ static void large_programs_start_with_larger_tiles(void **state)
 {
     (void)state;
     struct hardware h;
-    struct settings s;
+    struct plan_request s;
     struct model *m = preset("8b", 32, "h200", &h, &s);
     const int64_t limit[TIERS] = {128 * GIB, 1000 * GIB, 1000 * GIB};
     struct strategy usual;
@@ -287,7 +287,7 @@ static void more_memory_is_not_fetched_too_early(void **state)
 {
     (void)state;
     struct hardware h;
-    struct settings s;
+    struct plan_request s;
     struct model *m = preset("1b", 4, "h200", &h, &s);
     double before = 0;
     s.row_chunk = 4096;
@@ -311,7 +311,7 @@ static void more_memory_is_not_kept_on_the_device(void **state)
 {
     (void)state;
     struct hardware h;
-    struct settings s;
+    struct plan_request s;
     struct model *m = preset("8b", 3, "gh200", &h, &s);
     double before = 0;
     for (int64_t gib = 35; gib <= 39; gib += 4) {
@@ -331,7 +331,7 @@ static void takes_the_widest_heads(void **state)
 {
     (void)state;
     struct hardware h;
-    struct settings s;
+    struct plan_request s;
     struct model *m = preset("8b", 4, "h100", &h, &s);
     const int64_t limit[TIERS] = {198 * GIB / 10, 225 * GIB / 10, 1000 * GIB};
     struct plan *open = planned(m, &s, limit);
@@ -352,7 +352,7 @@ static void steps_are_legal(void **state)
 {
     (void)state;
     struct hardware h;
-    struct settings s;
+    struct plan_request s;
     int walks = 0, whole = 0;
     struct model *m = preset("1b", 2, "h100", &h, &s);
     for (uint64_t seed = 1; seed <= 2000; seed++) {
@@ -370,7 +370,7 @@ static void steps_are_legal(void **state)
             whole += at.row_chunk == at.rows;
             assert_true(at.row_chunk <= at.rows && at.loss_tile <= at.row_chunk);
             assert_true(at.row_chunk == at.rows || at.row_chunk % at.loss_tile == 0);
-            struct settings given = s;
+            struct plan_request given = s;
             struct strategy same;
             given.row_chunk = at.row_chunk;
             given.head_tile = at.head_tile;
@@ -389,7 +389,7 @@ static void no_neighbour_is_faster(void **state)
 {
     (void)state;
     struct hardware h;
-    struct settings s;
+    struct plan_request s;
     struct model *m = preset("1b", 2, "h100", &h, &s);
     const int64_t limit[TIERS] = {5 * GIB, 1000 * GIB, 1000 * GIB};
     struct plan *open = planned(m, &s, limit);
@@ -443,7 +443,7 @@ static struct model *wide(int layers)
 }
 
 /* Activations on the host or on the device, with links of so many GB/s (0: as assumed). */
-static void few_choices(struct settings *s, enum offload acts, double gbps)
+static void few_choices(struct plan_request *s, enum offload acts, double gbps)
 {
     cell_settings(s, TOKENS, F32);
     s->row_chunk = s->loss_tile = TOKENS / CHUNKS;
@@ -455,11 +455,11 @@ static void few_choices(struct settings *s, enum offload acts, double gbps)
 }
 
 /* The fastest of all numbers of kept chunks, or of all quarters. */
-static struct plan *fastest_given(const struct model *m, const struct settings *s, const int64_t limit[TIERS], int step)
+static struct plan *fastest_given(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int step)
 {
     struct plan *best = NULL;
     for (int kept = 0; kept <= CHUNKS; kept += step) {
-        struct settings given = *s;
+        struct plan_request given = *s;
         given.alpha = (double)kept / CHUNKS;
         struct plan *plan = planned(m, &given, limit);
         int better = plan->fits && (!best || plan->seconds < best->seconds);
@@ -474,7 +474,7 @@ static void keeps_what_fits(void **state)
 {
     (void)state;
     struct model *m = wide(2);
-    struct settings s;
+    struct plan_request s;
     int between = 0;
     int64_t limit[TIERS] = {(int64_t)HUGE << 4, HUGE, HUGE};
     few_choices(&s, OFFLOAD_NONE, 0);
@@ -514,7 +514,7 @@ static void gives_little_for_less_traffic(void **state)
 {
     (void)state;
     struct model *m = wide(2);
-    struct settings s;
+    struct plan_request s;
     int less = 0;
     const int64_t limit[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, HUGE};
     for (double gbps = 0.125; gbps <= 0.25; gbps *= 2) {
@@ -553,7 +553,7 @@ static void estimates_hold_for_every_placement(void **state)
     enum { LAYERS = 6 };
     struct model *m = wide(LAYERS);
     const int64_t ample[TIERS] = {(int64_t)HUGE << 6, (int64_t)HUGE << 6, HUGE};
-    struct settings s;
+    struct plan_request s;
     struct strategy fixed;
     struct cost_model cost;
     struct options o;
@@ -601,7 +601,7 @@ static void estimates_hold_for_kept_inputs(void **state)
     const int64_t ample[TIERS] = {(int64_t)HUGE << 6, (int64_t)HUGE << 6, HUGE};
     int64_t all_kept = 0;
     for (int every = 1; every <= 4; every++) {
-        struct settings s;
+        struct plan_request s;
         struct strategy fixed;
         struct cost_model cost;
         struct options o;
@@ -635,7 +635,7 @@ static void goes_on_from_what_was_found(void **state)
 {
     (void)state;
     struct hardware h;
-    struct settings s;
+    struct plan_request s;
     struct strategy fixed;
     struct cost_model cost;
     struct search search, again;
@@ -664,7 +664,7 @@ static void estimates_hold_with_activations_elsewhere(void **state)
 {
     (void)state;
     struct hardware h;
-    struct settings s;
+    struct plan_request s;
     struct strategy fixed;
     struct cost_model cost;
     struct options o;
@@ -703,7 +703,7 @@ static void keeps_inputs_that_fit(void **state)
     struct model *m = wide(LAYERS);
     int64_t limit[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, 0};
     for (int open = 0; open < 2; open++) { /* one placement, or a choice */
-        struct settings s;
+        struct plan_request s;
         few_choices(&s, OFFLOAD_CPU, 0);
         s.alpha = open ? AUTO : 0;
         limit[TIER_HOST] = (int64_t)HUGE << 4;
@@ -752,7 +752,7 @@ static void same_wherever_gradients_pass(int ulysses, int ring)
     assert_int_equal(cell_model(FAMILY_LLAMA, 4, &m), OK);
     for (int k = 0; k < 24; k++) {
         int i = k % 6, every = 1 + k / 6 % 2 * 2, split = k / 12;
-        struct settings s;
+        struct plan_request s;
         struct strategy strategy;
         struct cost_model cost;
         struct io_buffers io;
@@ -811,7 +811,7 @@ static void chooses_mesh_and_stage(void **state)
     static const int degrees[] = {1, 2, 4};
     struct model *m = wide(2);
     const int64_t limit[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, HUGE};
-    struct settings s;
+    struct plan_request s;
     few_choices(&s, OFFLOAD_NONE, 0);
     s.zero = s.dp = s.ulysses = s.ring = s.batch = AUTO;
     assert_int_equal(plan_mesh(m, &s, 4, 4), OK);
@@ -842,7 +842,7 @@ static void chooses_tiles_for_speed(void **state)
     (void)state;
     struct model *m = wide_heads(2, 256); /* two heads to a tile */
     const int64_t limit[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, HUGE};
-    struct settings s;
+    struct plan_request s;
     struct strategy usual;
     char text[512];
     for (int slow = 0; slow < 2; slow++) {
@@ -880,7 +880,7 @@ static void chooses_tiles_for_speed(void **state)
 }
 
 /* Seconds of the plan's step with drive writes that yield so much, at that pace or below. */
-static double seconds_at(const struct model *m, const struct settings *s, const struct plan *plan, int write_depth, int pace)
+static double seconds_at(const struct model *m, const struct plan_request *s, const struct plan *plan, int write_depth, int pace)
 {
     const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
     struct strategy strategy = plan->strategy;
@@ -904,7 +904,7 @@ static void writes_give_way(void **state)
     (void)state;
     const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
     struct model *m;
-    struct settings s;
+    struct plan_request s;
     struct hardware h;
     assert_int_equal(cell_model(FAMILY_LLAMA, 3, &m), OK);
     for (int slow = 0; slow < 2; slow++) {
@@ -930,7 +930,7 @@ static void values_do_not_depend_on_it(void **state)
 {
     (void)state;
     struct model *m;
-    struct settings s;
+    struct plan_request s;
     int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
     uint64_t resident = 0, digest;
     int mixed = 0;

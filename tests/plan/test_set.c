@@ -104,7 +104,7 @@ static void check_map(const struct plan *plan, const struct cell *c)
 
 static void check_set(enum model_family family, enum dtype dtype, int accum, const struct cell *c)
 {
-    struct settings s;
+    struct plan_request s;
     struct model *model;
     struct plan *plan;
     int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 30};

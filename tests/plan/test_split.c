@@ -22,7 +22,7 @@ enum { CHUNKS = 16, TOKENS = 16384, LAYERS = 6, HUGE = 1 << 30 };
  * for half. */
 struct subject {
     struct model *m;
-    struct settings s;
+    struct plan_request s;
     struct hardware h;
     int64_t limit[TIERS];
     uint64_t resident; /* digest of what a step makes with everything on the device */

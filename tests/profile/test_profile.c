@@ -52,7 +52,7 @@ static int leave(void **state)
 static void kept_and_found(void **state)
 {
     (void)state;
-    struct settings s = {.threads = 2}, other = {.threads = 3};
+    struct settings s = {.plan.threads = 2}, other = {.plan.threads = 3};
     struct hardware h, back;
     char path[512];
     int found = 7;
@@ -74,7 +74,7 @@ static void kept_and_found(void **state)
 static void whole_or_not_at_all(void **state)
 {
     (void)state;
-    struct settings s = {.threads = 2};
+    struct settings s = {.plan.threads = 2};
     struct hardware h, back;
     char path[512];
     int found;
@@ -91,7 +91,7 @@ static void whole_or_not_at_all(void **state)
 static void broken_ones(void **state)
 {
     (void)state;
-    struct settings s = {.threads = 2};
+    struct settings s = {.plan.threads = 2};
     struct hardware back;
     char path[512];
     int found;

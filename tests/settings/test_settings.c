@@ -73,16 +73,16 @@ static void test_defaults(void **state)
     assert_string_equal(s.model, "tiny");
     same_list(&s.data, "a.txt");
     same_list(&s.eval_data, "");
-    assert_true(s.eval_fraction == 0 && s.eval_every == 0);
-    assert_true(s.seq_len == 64 && s.micro_batch == 1 && s.grad_accum == 1 && s.zero == 3);
-    assert_true(s.batch == AUTO && s.dp == AUTO && s.ulysses == AUTO && s.ring == AUTO && s.sp == SP_AUTO && s.ranks == AUTO);
-    assert_true(s.optim_dtype == F32 && s.grad_dtype == F32 && s.comm_timeout == 600);
-    assert_true(s.params == OFFLOAD_AUTO && s.grads == OFFLOAD_AUTO && s.optim == OFFLOAD_AUTO && s.acts == OFFLOAD_AUTO);
-    assert_true(s.alpha == AUTO && s.prefetch == AUTO && s.update == UPDATE_AUTO && s.device == DEVICE_AUTO);
-    assert_true(s.device_mem == AUTO && s.host_mem == AUTO && s.nvme_max == AUTO && s.link_gbps == 0 && s.nvme_path.n == 0);
-    assert_true(s.row_chunk == AUTO && s.head_tile == AUTO && s.loss_tile == AUTO && s.dtype == F32 && s.threads == AUTO);
-    assert_true(s.steps == 100 && s.lr == 3e-4 && s.schedule == SCHEDULE_CONSTANT && s.warmup == 0 && s.weight_decay == 0.1);
-    assert_true(s.beta1 == 0.9 && s.beta2 == 0.95 && s.eps == 1e-8 && s.clip == 1 && s.seed == 1 && s.freeze.n == 0);
+    assert_true(s.eval_fraction == 0 && s.plan.eval_every == 0);
+    assert_true(s.plan.seq_len == 64 && s.plan.micro_batch == 1 && s.plan.grad_accum == 1 && s.plan.zero == 3);
+    assert_true(s.plan.batch == AUTO && s.plan.dp == AUTO && s.plan.ulysses == AUTO && s.plan.ring == AUTO && s.sp == SP_AUTO && s.plan.ranks == AUTO);
+    assert_true(s.plan.optim_dtype == F32 && s.plan.grad_dtype == F32 && s.comm_timeout == 600);
+    assert_true(s.plan.params == OFFLOAD_AUTO && s.plan.grads == OFFLOAD_AUTO && s.plan.optim == OFFLOAD_AUTO && s.plan.acts == OFFLOAD_AUTO);
+    assert_true(s.plan.alpha == AUTO && s.plan.prefetch == AUTO && s.plan.update == UPDATE_AUTO && s.plan.device == DEVICE_AUTO);
+    assert_true(s.plan.device_mem == AUTO && s.plan.host_mem == AUTO && s.plan.nvme_max == AUTO && s.plan.link_gbps == 0 && s.nvme_path.n == 0);
+    assert_true(s.plan.row_chunk == AUTO && s.plan.head_tile == AUTO && s.plan.loss_tile == AUTO && s.plan.dtype == F32 && s.plan.threads == AUTO);
+    assert_true(s.plan.steps == 100 && s.lr == 3e-4 && s.schedule == SCHEDULE_CONSTANT && s.warmup == 0 && s.weight_decay == 0.1);
+    assert_true(s.beta1 == 0.9 && s.beta2 == 0.95 && s.eps == 1e-8 && s.clip == 1 && s.seed == 1 && s.plan.freeze.n == 0);
     assert_true(s.save_every == 0 && s.keep == 2 && s.trace == AUTO && s.mode == MODE_RUN && !s.resume && !s.verbose);
     assert_int_equal(strncmp(s.out, "runs/20", 7), 0);
     assert_string_equal(s.out + strlen(s.out) - 5, "-tiny");
@@ -113,13 +113,13 @@ static void test_defaults_of_plan(void **state)
     (void)state;
     struct settings s, d;
     assert_int_equal(READ(&s, REQUIRED), OK);
-    settings_defaults(&d, s.seq_len);
+    settings_defaults(&d, s.plan.seq_len);
     d.model = s.model;
     d.data = s.data;
     d.out = s.out;
     char *read = yaml_of(&s), *made = yaml_of(&d);
     assert_string_equal(read, made);
-    assert_true(s.ranks == d.ranks && s.nvme_drives == d.nvme_drives && s.nvme_gbps == d.nvme_gbps);
+    assert_true(s.plan.ranks == d.plan.ranks && s.plan.nvme_drives == d.plan.nvme_drives && s.plan.nvme_gbps == d.plan.nvme_gbps);
     free(read);
     free(made);
     settings_free(&s);
@@ -137,21 +137,21 @@ static void test_values(void **state)
                           "--lr", "2e-5", "--freeze", "*.bias", "--freeze", "", "--schedule", "wsd", "--nvme-path", "/a,/b"),
                      OK);
     same_list(&s.data, "a b.txt|x/*.txt|c=d");
-    assert_true(s.seq_len == 430080 && s.zero == 0);
-    assert_true(s.params == OFFLOAD_NVME && s.grads == OFFLOAD_AUTO && s.optim == OFFLOAD_AUTO && s.acts == OFFLOAD_CPU &&
-                s.passing == OFFLOAD_NONE);
-    assert_true(s.alpha == 0.25 && s.prefetch == 3 && s.update == UPDATE_HOST && s.device == DEVICE_CPU_DISCRETE);
-    assert_true(s.device_mem == 3LL << 29 && s.host_mem == 512LL << 20 && s.nvme_max == 0 && s.link_gbps == 2.5);
-    assert_true(s.row_chunk == 4096 && s.head_tile == AUTO && s.loss_tile == 7 && s.dtype == BF16 && s.threads == 2);
+    assert_true(s.plan.seq_len == 430080 && s.plan.zero == 0);
+    assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_AUTO && s.plan.optim == OFFLOAD_AUTO && s.plan.acts == OFFLOAD_CPU &&
+                s.plan.passing == OFFLOAD_NONE);
+    assert_true(s.plan.alpha == 0.25 && s.plan.prefetch == 3 && s.plan.update == UPDATE_HOST && s.plan.device == DEVICE_CPU_DISCRETE);
+    assert_true(s.plan.device_mem == 3LL << 29 && s.plan.host_mem == 512LL << 20 && s.plan.nvme_max == 0 && s.plan.link_gbps == 2.5);
+    assert_true(s.plan.row_chunk == 4096 && s.plan.head_tile == AUTO && s.plan.loss_tile == 7 && s.plan.dtype == BF16 && s.plan.threads == 2);
     assert_true(s.seed == UINT64_MAX && s.verbose == 1 && s.beta1 == 0.8 && s.beta2 == 0.99 && s.trace == 3);
     assert_true(s.mode == MODE_CHAOS && s.clip == 0 && s.lr == 2e-5 && s.schedule == SCHEDULE_WSD);
-    same_list(&s.freeze, "*.bias");
+    same_list(&s.plan.freeze, "*.bias");
     same_list(&s.nvme_path, "/a|/b");
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--offload", "nvme", "--verbose=false", "--alpha=auto", "--trace=none"), OK);
-    assert_true(s.params == OFFLOAD_NVME && s.grads == OFFLOAD_NVME && s.optim == OFFLOAD_NVME && s.acts == OFFLOAD_NVME &&
-                s.passing == OFFLOAD_AUTO);
-    assert_true(!s.verbose && s.alpha == AUTO && s.trace == AUTO);
+    assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_NVME && s.plan.optim == OFFLOAD_NVME && s.plan.acts == OFFLOAD_NVME &&
+                s.plan.passing == OFFLOAD_AUTO);
+    assert_true(!s.verbose && s.plan.alpha == AUTO && s.trace == AUTO);
     settings_free(&s);
 }
 
@@ -164,18 +164,18 @@ static void test_ranks(void **state)
     assert_int_equal(READ(&s, REQUIRED, "--mesh", "ring=2, dp=3", "--ranks", "12", "--batch", "1k", "--grad-dtype", "bf16",
                           "--optim-dtype", "bf16", "--comm-timeout", "2.5"),
                      OK);
-    assert_true(s.dp == 3 && s.ulysses == AUTO && s.ring == 2 && s.ranks == 12 && s.batch == 1024 && s.grad_dtype == BF16 &&
-                s.optim_dtype == BF16);
+    assert_true(s.plan.dp == 3 && s.plan.ulysses == AUTO && s.plan.ring == 2 && s.plan.ranks == 12 && s.plan.batch == 1024 && s.plan.grad_dtype == BF16 &&
+                s.plan.optim_dtype == BF16);
     assert_true(s.comm_timeout == 2.5);
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--sp", "ring"), OK);
-    assert_true(s.dp == AUTO && s.ulysses == 1 && s.ring == AUTO);
+    assert_true(s.plan.dp == AUTO && s.plan.ulysses == 1 && s.plan.ring == AUTO);
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--sp", "ulysses", "--mesh", "dp=2,ring=1"), OK);
-    assert_true(s.dp == 2 && s.ulysses == AUTO && s.ring == 1);
+    assert_true(s.plan.dp == 2 && s.plan.ulysses == AUTO && s.plan.ring == 1);
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--sp=none"), OK);
-    assert_true(s.dp == AUTO && s.ulysses == 1 && s.ring == 1);
+    assert_true(s.plan.dp == AUTO && s.plan.ulysses == 1 && s.plan.ring == 1);
     settings_free(&s);
     FAILS("--sp none and --mesh ring=2 contradict each other", REQUIRED, "--sp", "none", "--mesh", "ring=2");
     FAILS("--sp ring and --mesh ulysses=4 contradict", REQUIRED, "--sp", "ring", "--mesh", "ulysses=4");
@@ -195,13 +195,13 @@ static void test_ranks(void **state)
     write_file("old.yaml",
                "model: tiny\ndata: a\nseq-len: 8\nmesh: {dp: 2, ulysses: 4, ring: 1}\nsp: ulysses\nbatch: 6\ngrad-accum: 3\n");
     assert_int_equal(READ(&s, "--config", "old.yaml"), OK);
-    assert_true(s.dp == 2 && s.ulysses == 4 && s.ring == 1 && s.sp == SP_ULYSSES && s.batch == 6 && s.grad_accum == 3);
+    assert_true(s.plan.dp == 2 && s.plan.ulysses == 4 && s.plan.ring == 1 && s.sp == SP_ULYSSES && s.plan.batch == 6 && s.plan.grad_accum == 3);
     settings_free(&s);
     assert_int_equal(READ(&s, "--config", "old.yaml", "--mesh", "ring=8", "--grad-accum", "2"), OK);
-    assert_true(s.dp == AUTO && s.ulysses == AUTO && s.ring == 8 && s.sp == SP_AUTO && s.batch == AUTO && s.grad_accum == 2);
+    assert_true(s.plan.dp == AUTO && s.plan.ulysses == AUTO && s.plan.ring == 8 && s.sp == SP_AUTO && s.plan.batch == AUTO && s.plan.grad_accum == 2);
     settings_free(&s);
     assert_int_equal(READ(&s, "--config", "old.yaml", "--sp", "ring", "--batch", "2"), OK);
-    assert_true(s.dp == AUTO && s.ulysses == 1 && s.ring == AUTO && s.batch == 2);
+    assert_true(s.plan.dp == AUTO && s.plan.ulysses == 1 && s.plan.ring == AUTO && s.plan.batch == 2);
     settings_free(&s);
 
     settings_launch(6, (char *[]){"--rank", "3", "--lr=4", "--world-size=8", "--local-rank", "1", NULL}, &rank, &size, &local_rank);
@@ -298,16 +298,16 @@ static void test_drives(void **state)
     } good[] = {{"4x7GB/s", 4, 7}, {"7gb/s", 1, 7}, {"2x500MB/s", 2, 0.5}, {"1x0.01TB/s", 1, 10}, {"AUTO", AUTO, 0}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         assert_int_equal(READ(&s, REQUIRED, "--nvme", (char *)(uintptr_t)good[i].text), OK);
-        assert_true(s.nvme_drives == good[i].drives && s.nvme_max == AUTO);
-        assert_true(s.nvme_gbps < good[i].gbps + 1e-9 && s.nvme_gbps > good[i].gbps - 1e-9);
+        assert_true(s.plan.nvme_drives == good[i].drives && s.plan.nvme_max == AUTO);
+        assert_true(s.plan.nvme_gbps < good[i].gbps + 1e-9 && s.plan.nvme_gbps > good[i].gbps - 1e-9);
         settings_free(&s);
     }
     for (int i = 0; i < 2; i++) { /* as --nvme-max 0, which may be said beside it */
         assert_int_equal(READ(&s, REQUIRED, "--nvme", i ? "0" : "none"), OK);
-        assert_true(s.nvme_drives == 0 && s.nvme_max == 0);
+        assert_true(s.plan.nvme_drives == 0 && s.plan.nvme_max == 0);
         settings_free(&s);
         assert_int_equal(READ(&s, REQUIRED, "--nvme=none", "--nvme-max", i ? "0" : "auto"), OK);
-        assert_true(s.nvme_max == 0);
+        assert_true(s.plan.nvme_max == 0);
         settings_free(&s);
     }
     FAILS("--nvme: '4x7' reads 7 of what? Give GB/s, MB/s or TB/s: 4x7GB/s", REQUIRED, "--nvme", "4x7");
@@ -332,12 +332,12 @@ static void test_as_typed(void **state)
     assert_int_equal(READ(&s, REQUIRED, "--host-mem", "512K", "--device-mem", "1048576", "--nvme-max", "0", "--dtype", "BF16",
                           "--offload", "NVMe", "--update", "Host", "--alpha", "Auto"),
                      OK);
-    assert_true(s.host_mem == 512 << 10 && s.device_mem == 1 << 20 && s.nvme_max == 0 && s.dtype == BF16);
-    assert_true(s.acts == OFFLOAD_NVME && s.update == UPDATE_HOST && s.alpha == AUTO);
+    assert_true(s.plan.host_mem == 512 << 10 && s.plan.device_mem == 1 << 20 && s.plan.nvme_max == 0 && s.plan.dtype == BF16);
+    assert_true(s.plan.acts == OFFLOAD_NVME && s.plan.update == UPDATE_HOST && s.plan.alpha == AUTO);
     settings_free(&s);
     write_file("small.yaml", "host-mem: 204800\n");
     assert_int_equal(READ(&s, REQUIRED, "--config", "small.yaml"), OK);
-    assert_true(s.host_mem == 200 << 10);
+    assert_true(s.plan.host_mem == 200 << 10);
     settings_free(&s);
 }
 
@@ -363,13 +363,13 @@ static void test_precedence(void **state)
     write_file("other.yaml", "model: other\ndata: [c]\nseq-len: 8\n");
     assert_int_equal(READ(&s, "--lr", "0.25", "--data", "x", "--data", "y", "--offload", "acts=nvme"), OK);
     assert_string_equal(s.model, "tiny");
-    assert_true(s.seq_len == 4096 && s.lr == 0.25 && s.steps == 7);
+    assert_true(s.plan.seq_len == 4096 && s.lr == 0.25 && s.plan.steps == 7);
     same_list(&s.data, "x|y"); /* flags replace the file's list */
-    assert_true(s.params == OFFLOAD_AUTO && s.acts == OFFLOAD_NVME);
+    assert_true(s.plan.params == OFFLOAD_AUTO && s.plan.acts == OFFLOAD_NVME);
     settings_free(&s);
     assert_int_equal(READ(&s, "--seq-len", "9", "--config", "other.yaml"), OK); /* instead of ltrain.yaml */
     assert_string_equal(s.model, "other");
-    assert_true(s.seq_len == 9 && s.lr == 3e-4);
+    assert_true(s.plan.seq_len == 9 && s.lr == 3e-4);
     settings_free(&s);
 
     assert_int_equal(mkdir("run1", 0777), 0);
@@ -378,7 +378,7 @@ static void test_precedence(void **state)
     assert_int_equal(READ(&s, "--resume", "run1", "--steps", "9"), OK);
     assert_string_equal(s.out, "run1");
     assert_string_equal(s.resume, "run1");
-    assert_true(s.lr == 0.125 && s.steps == 9);
+    assert_true(s.lr == 0.125 && s.plan.steps == 9);
     settings_free(&s);
     FAILS("--resume continues in run1; leave out --out", "--resume", "run1", "--out", "run2");
 }
@@ -429,9 +429,9 @@ static void test_yaml_forms(void **state)
     assert_int_equal(READ(&s, "--config=forms.yaml"), OK);
     same_list(&s.data, "a,b.txt|c"); /* items of a YAML list are taken as they stand */
     same_list(&s.eval_data, "d|e");
-    assert_true(s.seq_len == 1024 && s.beta1 == 0.5 && s.beta2 == 0.75 && s.verbose == 1 && s.freeze.n == 0);
-    assert_true(s.params == OFFLOAD_NVME && s.grads == OFFLOAD_AUTO && s.acts == OFFLOAD_CPU && s.passing == OFFLOAD_CPU);
-    assert_true(s.row_chunk == 5 && s.head_tile == 2 && s.loss_tile == AUTO);
+    assert_true(s.plan.seq_len == 1024 && s.beta1 == 0.5 && s.beta2 == 0.75 && s.verbose == 1 && s.plan.freeze.n == 0);
+    assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_AUTO && s.plan.acts == OFFLOAD_CPU && s.plan.passing == OFFLOAD_CPU);
+    assert_true(s.plan.row_chunk == 5 && s.plan.head_tile == 2 && s.plan.loss_tile == AUTO);
     assert_string_equal(s.out, "caf\xc3\xa9");
     settings_free(&s);
     for (int i = 0; i < 2; i++) { /* nothing in it */
@@ -465,12 +465,12 @@ static void must_equal(const struct settings *a, const struct settings *b)
                 fail_msg("%s differs", k->name);
         }
     }
-    assert_true(a->params == b->params && a->grads == b->grads && a->optim == b->optim && a->acts == b->acts &&
-                a->passing == b->passing);
-    assert_true(a->dp == b->dp && a->ulysses == b->ulysses && a->ring == b->ring);
-    assert_true(a->row_chunk == b->row_chunk && a->head_tile == b->head_tile && a->loss_tile == b->loss_tile);
+    assert_true(a->plan.params == b->plan.params && a->plan.grads == b->plan.grads && a->plan.optim == b->plan.optim && a->plan.acts == b->plan.acts &&
+                a->plan.passing == b->plan.passing);
+    assert_true(a->plan.dp == b->plan.dp && a->plan.ulysses == b->plan.ulysses && a->plan.ring == b->plan.ring);
+    assert_true(a->plan.row_chunk == b->plan.row_chunk && a->plan.head_tile == b->plan.head_tile && a->plan.loss_tile == b->plan.loss_tile);
     assert_true(a->beta1 == b->beta1 && a->beta2 == b->beta2);
-    assert_true(a->nvme_drives == b->nvme_drives && a->nvme_gbps == b->nvme_gbps);
+    assert_true(a->plan.nvme_drives == b->plan.nvme_drives && a->plan.nvme_gbps == b->plan.nvme_gbps);
 }
 
 static void round_trip(char **args)

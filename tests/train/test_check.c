@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "engine/rig.h"
 #include "plan/cells.h"
 #include "train/check_alone.h"
 #include "train/difference.h"
@@ -76,15 +77,15 @@ static void refuses_what_does_not_fit(void **state)
     struct model *m;
     struct plan *plan = NULL;
     (void)state;
-    cell_settings(&given, 4096, F32);
-    given.row_chunk = given.head_tile = given.loss_tile = given.group = AUTO;
-    given.dp = 1;
-    given.ulysses = given.ring = 2;
-    given.batch = 3;
+    rig_cell_defaults(&given, 4096, F32);
+    given.plan.row_chunk = given.plan.head_tile = given.plan.loss_tile = given.plan.group = AUTO;
+    given.plan.dp = 1;
+    given.plan.ulysses = given.plan.ring = 2;
+    given.plan.batch = 3;
     assert_int_equal(model_preset("tiny", &config), OK);
     assert_int_equal(model_create(&config, NULL, 0, &m), OK);
     check_alone_settings(&given, TILES_OWN, &s);
-    assert_int_equal(s.grad_accum, 3);
+    assert_int_equal(s.plan.grad_accum, 3);
     assert_int_equal(check_alone_plan(m, &s, (int64_t)1 << 30, &plan), OK);
     assert_int_equal(plan->strategy.ranks, 1);
     assert_int_equal(plan->arena[TIER_NVME], 0);
@@ -104,9 +105,9 @@ static void names_a_preset(void **state)
     struct model *m;
     struct plan *plan = NULL;
     (void)state;
-    cell_settings(&given, 256, F32);
-    given.row_chunk = given.head_tile = given.loss_tile = given.group = AUTO;
-    given.batch = 1;
+    rig_cell_defaults(&given, 256, F32);
+    given.plan.row_chunk = given.plan.head_tile = given.plan.loss_tile = given.plan.group = AUTO;
+    given.plan.batch = 1;
     assert_int_equal(model_preset("25m", &config), OK);
     assert_int_equal(model_create(&config, NULL, 0, &m), OK);
     check_alone_settings(&given, TILES_OWN, &s);

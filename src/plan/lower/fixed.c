@@ -11,7 +11,7 @@ static int degree(int given)
     return given > 0 ? given : 1;
 }
 
-enum status plan_fixed(const struct model *m, const struct settings *s, struct strategy *out)
+enum status plan_fixed(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
     struct strategy fixed = {.dp = degree(s->dp),
                              .ulysses = degree(s->ulysses),

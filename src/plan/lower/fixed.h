@@ -6,6 +6,6 @@
 #include "settings/settings.h"
 
 /* What is decided before the placement: mesh, rows, types, tiles. Errors as plan_tiles. */
-enum status plan_fixed(const struct model *m, const struct settings *s, struct strategy *out);
+enum status plan_fixed(const struct model *m, const struct plan_request *s, struct strategy *out);
 
 #endif

@@ -78,7 +78,7 @@ static int64_t default_group(const struct model *m, int ranks)
     return group;
 }
 
-enum status plan_tiles(const struct model *m, const struct settings *s, struct strategy *out)
+enum status plan_tiles(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
     const struct model_config *c = &m->config;
     struct local_heads l = local_heads(c, out);
@@ -121,7 +121,7 @@ static int wider_heads(const struct local_heads *l, int i, struct strategy *t)
 }
 
 /* Row chunks twice as long, then half as long, of which the loss tile is a divisor: half of all rows need not be one. */
-static int other_rows(const struct local_heads *l, const struct settings *s, int i, struct strategy *t)
+static int other_rows(const struct local_heads *l, const struct plan_request *s, int i, struct strategy *t)
 {
     int64_t other = i == 0 ? min_i64(2 * t->row_chunk, t->rows) : t->row_chunk / 2;
     if (i > 1 || other == t->row_chunk || t->row_chunk % 2 || other < RULE_SHORTEST ||
@@ -142,7 +142,7 @@ static int longer_loss(int i, struct strategy *t)
     return 1;
 }
 
-int plan_other_tiles(const struct model *m, const struct settings *s, enum tile_size which, int i, struct strategy *t)
+int plan_other_tiles(const struct model *m, const struct plan_request *s, enum tile_size which, int i, struct strategy *t)
 {
     struct local_heads l = local_heads(&m->config, t);
     switch (which) {
@@ -176,7 +176,7 @@ static int shorter_loss(int i, struct strategy *t)
     return 1;
 }
 
-int plan_near_tiles(const struct model *m, const struct settings *s, int i, struct strategy *t)
+int plan_near_tiles(const struct model *m, const struct plan_request *s, int i, struct strategy *t)
 {
     enum { ROWS = 1, LOSS = 3, HEADS_BACK = 5, LOSS_BACK = 6 };
     struct local_heads l = local_heads(&m->config, t);
@@ -197,7 +197,7 @@ int64_t plan_pieces(const struct model *m, const struct strategy *t)
     return m->config.layers * pieces(&l, t);
 }
 
-int plan_finer_tiles(const struct model *m, const struct settings *s, struct strategy *t)
+int plan_finer_tiles(const struct model *m, const struct plan_request *s, struct strategy *t)
 {
     struct local_heads l = local_heads(&m->config, t);
     int64_t chunks = ceil_div(t->rows, t->row_chunk), half = t->row_chunk / 2, heads = t->head_tile - 1;

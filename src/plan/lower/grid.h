@@ -7,20 +7,20 @@
 
 /* The usual grid of tiles: part of the numerics key, from model, sequence length and mesh unless given. ERR_INVALID names the
  * legal values. */
-enum status plan_tiles(const struct model *m, const struct settings *s, struct strategy *out);
+enum status plan_tiles(const struct model *m, const struct plan_request *s, struct strategy *out);
 /* One size of the grid t changed to its i-th other value, if the settings leave it open: more heads, row chunks twice or half as
  * long, longer loss tiles. Returns 0 if there is none. */
 enum tile_size { TILE_HEADS, TILE_ROWS, TILE_LOSS, TILE_SIZES };
-int plan_other_tiles(const struct model *m, const struct settings *s, enum tile_size which, int i, struct strategy *t);
+int plan_other_tiles(const struct model *m, const struct plan_request *s, enum tile_size which, int i, struct strategy *t);
 /* The i-th grid beside t, in all directions: also fewer heads, and loss tiles twice, four times, half and a quarter as long.
  * Returns 0 if the settings do not leave it open, or it is not legal. */
 enum { PLAN_NEAR_TILES = 8 };
-int plan_near_tiles(const struct model *m, const struct settings *s, int i, struct strategy *t);
+int plan_near_tiles(const struct model *m, const struct plan_request *s, int i, struct strategy *t);
 /* The next finer grid among those that the settings leave open: fewer heads to a tile, and row chunks half as long. Returns 0 if
  * there is none. */
 #define PLAN_FINER_HELPS 3.0 /* nothing is tried where more than so many times the memory would be needed */
 enum { PLAN_FINER = 2 };     /* so many are tried: each takes longer to plan */
-int plan_finer_tiles(const struct model *m, const struct settings *s, struct strategy *t);
+int plan_finer_tiles(const struct model *m, const struct plan_request *s, struct strategy *t);
 /* Pieces of attention, row chunks times head tiles, of all layers. Of more than PLAN_QUICK a plan takes longer than all else:
  * with 7344 41 s instead of 16, for a length 5% longer, where host memory and not the device is short. */
 enum { PLAN_QUICK = 6144 };

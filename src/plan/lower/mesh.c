@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-static struct seq_heads heads_of(const struct model *m, const struct settings *s)
+static struct seq_heads heads_of(const struct model *m, const struct plan_request *s)
 {
     return (struct seq_heads){.heads = m->config.heads,
                               .kv_heads = m->config.kv_heads,
@@ -14,7 +14,7 @@ static struct seq_heads heads_of(const struct model *m, const struct settings *s
                               .storage_bytes = dtype_size(s->dtype)};
 }
 
-static void rates_of(const struct model *m, const struct settings *s, struct seq_rates *out)
+static void rates_of(const struct model *m, const struct plan_request *s, struct seq_rates *out)
 {
     struct hardware assumed;
     const struct hardware *h = s->hardware;
@@ -45,7 +45,7 @@ static int longest_ring(const struct model *m)
 }
 
 /* With the fewest sequences side by side that would do, if the ring can be divided among any. */
-static enum status refuse_ring(const struct model *m, const struct settings *s)
+static enum status refuse_ring(const struct model *m, const struct plan_request *s)
 {
     int longest = longest_ring(m), parts = 2;
     char dp[16] = "N";
@@ -60,7 +60,7 @@ static enum status refuse_ring(const struct model *m, const struct settings *s)
 }
 
 /* Degrees that are given stay; the others are derived. */
-static enum status derive(const struct model *m, struct settings *s, int ranks, int per_host)
+static enum status derive(const struct model *m, struct plan_request *s, int ranks, int per_host)
 {
     struct seq_heads heads = heads_of(m, s);
     struct seq_rates rates;
@@ -87,7 +87,7 @@ static enum status derive(const struct model *m, struct settings *s, int ranks, 
     return OK;
 }
 
-enum status plan_mesh(const struct model *m, struct settings *s, int ranks, int per_host)
+enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, int per_host)
 {
     struct seq_heads heads = heads_of(m, s);
     TRY(derive(m, s, ranks, per_host));
@@ -105,7 +105,7 @@ enum status plan_mesh(const struct model *m, struct settings *s, int ranks, int 
     return OK;
 }
 
-int plan_other_degrees(const struct model *m, const struct settings *s, int i, int *ulysses, int *ring)
+int plan_other_degrees(const struct model *m, const struct plan_request *s, int i, int *ulysses, int *ring)
 {
     struct seq_heads heads = heads_of(m, s);
     int ranks = s->ulysses * s->ring;

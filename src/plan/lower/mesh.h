@@ -8,9 +8,9 @@
 
 /* Resolves dp, ulysses and ring for so many ranks, whose hosts have multiples of per_host of them, and batch and grad_accum with
  * them. What is given stays. ERR_INVALID names what does not divide, or the legal degrees. */
-enum status plan_mesh(const struct model *m, struct settings *s, int ranks, int per_host);
+enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, int per_host);
 /* The i-th other way to share a sequence among as many ranks, where plan_mesh has derived both degrees: ulysses groups lie inside
  * hosts. Returns 0 if there is none. */
-int plan_other_degrees(const struct model *m, const struct settings *s, int i, int *ulysses, int *ring);
+int plan_other_degrees(const struct model *m, const struct plan_request *s, int i, int *ulysses, int *ring);
 
 #endif

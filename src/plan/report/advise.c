@@ -44,9 +44,9 @@ static void measure(const struct trial *t, double seconds, const int64_t bytes[T
 
 /* The trial's settings, on the grid that the plan was found to be faster on if it is open still, and length and mesh are the
  * same: a look takes the usual one. */
-static struct settings on_chosen_grid(const struct seeker *x, const struct trial *t)
+static struct plan_request on_chosen_grid(const struct seeker *x, const struct trial *t)
 {
-    struct settings s = t->s;
+    struct plan_request s = t->s;
     const struct strategy *chosen = &x->p->strategy;
     int same = s.seq_len == x->s->seq_len && s.dp == x->s->dp && s.ulysses == x->s->ulysses && s.ring == x->s->ring &&
                s.row_chunk == x->s->row_chunk && s.head_tile == x->s->head_tile && s.loss_tile == x->s->loss_tile;
@@ -62,7 +62,7 @@ static struct settings on_chosen_grid(const struct seeker *x, const struct trial
 static enum status try(struct seeker *x, struct trial *t, int *helped)
 {
     struct candidate c;
-    struct settings s = on_chosen_grid(x, t);
+    struct plan_request s = on_chosen_grid(x, t);
     TRY(glance_seconds(x->m, &s, t->limit, x->stalls, &c));
     x->out->tried++;
     measure(t, c.seconds, c.bytes, &c.strategy, &t->change);
@@ -135,7 +135,8 @@ enum { LENGTHS = 12, SHORTEST = 64, BEYOND_FITS = 2 };
 #define SURELY_FITS 0.99   /* of the budgets, for trials: a whole plan may need a percent more */
 
 /* A way to find out what settings need. */
-typedef enum status look_at(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out);
+typedef enum status look_at(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                            struct candidate *out);
 
 /* Of the budgets what trials may need. */
 static void limits_of_trials(const int64_t limit[TIERS], int64_t out[TIERS])
@@ -144,7 +145,7 @@ static void limits_of_trials(const int64_t limit[TIERS], int64_t out[TIERS])
         out[t] = (int64_t)(SURELY_FITS * (double)limit[t]);
 }
 
-static enum status look_by_trial(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
+static enum status look_by_trial(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                                  struct candidate *out)
 {
     int64_t less[TIERS];
@@ -157,10 +158,10 @@ static enum status look_by_trial(const struct model *m, const struct settings *s
 
 /* By estimate: of a length whose programs have no room for the bytes as many times as much as of a part of it that they have room
  * for. */
-static enum status look_by_estimate(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
+static enum status look_by_estimate(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                                     struct candidate *out)
 {
-    struct settings part = *s;
+    struct plan_request part = *s;
     int64_t times = 1;
     enum status st = glance_reckon(m, s, limit, out);
     while (st == ERR_INVALID && times < MOST_PARTS) {
@@ -345,7 +346,7 @@ static double stalls_per_traffic(const struct seeker *x)
     return fmax(FEWEST_STALLS, (x->p->seconds - x->report.lane[LANE_COMPUTE].busy) / fmax(traffic, 1e-9));
 }
 
-enum status changes_find(const struct plan *p, const struct model *m, const struct settings *s, struct changes *out)
+enum status changes_find(const struct plan *p, const struct model *m, const struct plan_request *s, struct changes *out)
 {
     struct seeker x = {.p = p, .m = m, .s = s, .out = out};
     memset(out, 0, sizeof *out);
@@ -374,7 +375,7 @@ static int is_beyond(const struct candidate *c, const int64_t limit[TIERS])
     return need > BEYOND * there || (double)c->bytes[TIER_DEVICE] > BEYOND * (double)limit[TIER_DEVICE];
 }
 
-enum status changes_refuse_early(const struct model *m, const struct settings *s, const int64_t limit[TIERS])
+enum status changes_refuse_early(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS])
 {
     struct changes found = {0};
     struct plan p = {.fits = 0};

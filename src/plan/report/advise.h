@@ -38,13 +38,13 @@ struct changes {
 /* Of a plan that does not fit: changes that do; if none does, c->shortest says how far off they are. Of one that fits: those that
  * make it faster, if compute waits, computes twice, or would be much faster in bf16. A few seconds at most; the same whenever it
  * is asked. */
-enum status changes_find(const struct plan *p, const struct model *m, const struct settings *s, struct changes *out);
+enum status changes_find(const struct plan *p, const struct model *m, const struct plan_request *s, struct changes *out);
 
 /* The flag of a tier's budget. */
 extern const char *const changes_flag[TIERS];
 /* The same, but where --nvme says that there are no drives: that. */
-const char *changes_flag_given(const struct settings *s, enum tier t);
+const char *changes_flag_given(const struct plan_request *s, enum tier t);
 /* Whether --nvme-max gives more than this machine's drives have free, which then is the limit. */
-int changes_free_decides(const struct plan *p, const struct settings *s);
+int changes_free_decides(const struct plan *p, const struct plan_request *s);
 
 #endif

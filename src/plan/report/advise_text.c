@@ -36,7 +36,7 @@ void changes_print(const struct plan *p, const struct changes *c, FILE *f)
 }
 
 /* What was not enough at the shortest length tried, and what would help. */
-static void describe_nearest(const struct plan *p, const struct settings *s, const struct changes *c, char *buf, int size)
+static void describe_nearest(const struct plan *p, const struct plan_request *s, const struct changes *c, char *buf, int size)
 {
     char tokens[32], need[32];
     snprintf(buf, (size_t)size, ": give more");
@@ -55,7 +55,7 @@ static int is_short(const struct plan *p, int t)
 }
 
 /* "48 MiB on the device and 32 MiB are given (--device-mem)", of every tier that is too small. */
-static void describe_excess(const struct plan *p, const struct settings *s, char *buf, size_t size)
+static void describe_excess(const struct plan *p, const struct plan_request *s, char *buf, size_t size)
 {
     const int64_t asked[TIERS] = {s->device_mem, s->host_mem, s->nvme_max};
     buf[0] = 0;
@@ -101,7 +101,7 @@ static void describe_need(const struct plan *p, const struct change *c, char *bu
     }
 }
 
-enum status changes_refuse(const struct plan *p, const struct settings *s, const struct changes *c)
+enum status changes_refuse(const struct plan *p, const struct plan_request *s, const struct changes *c)
 {
     char excess[256], need[128], text[128], step[32];
     describe_excess(p, s, excess, sizeof excess);
@@ -117,7 +117,7 @@ enum status changes_refuse(const struct plan *p, const struct settings *s, const
     return status_fail(ERR_NOFIT, "the plan needs %s. No offload setting fits, nor a shorter --seq-len%s.", excess, text);
 }
 
-enum status plan_refuse(const struct plan *p, const struct model *m, const struct settings *s)
+enum status plan_refuse(const struct plan *p, const struct model *m, const struct plan_request *s)
 {
     struct changes c;
     TRY(changes_find(p, m, s, &c));

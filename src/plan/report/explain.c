@@ -22,7 +22,7 @@ static const char *const tiers[] = {"device", "host", "nvme"};
 struct explainer {
     const struct plan *p;
     const struct model *m;
-    const struct settings *s;
+    const struct plan_request *s;
     struct report report;
     struct explanation *out;
 };
@@ -52,7 +52,7 @@ static void add(struct decision *d, const struct candidate *c, double seconds, c
     d->by_cost[at] = a;
 }
 
-static enum status try(struct explainer *x, struct decision *d, const struct settings *s, const struct strategy *strategy,
+static enum status try(struct explainer *x, struct decision *d, const struct plan_request *s, const struct strategy *strategy,
                        const char *say)
 {
     struct candidate c;
@@ -262,7 +262,7 @@ static enum status explain_writes(struct explainer *x)
 }
 
 /* The chosen placement on what other settings fix; nothing if that is not legal. */
-static enum status try_fixed(struct explainer *x, struct decision *d, const struct settings *s, const char *say)
+static enum status try_fixed(struct explainer *x, struct decision *d, const struct plan_request *s, const char *say)
 {
     const struct strategy *p = &x->p->strategy;
     struct strategy t;
@@ -284,7 +284,7 @@ static enum status explain_tiles(struct explainer *x)
     snprintf(d->note, sizeof d->note,
              "they change rounding: those of model and length, unless others gain enough or nothing fits");
     for (int twice = 0; twice < 2; twice++) {
-        struct settings s = *x->s;
+        struct plan_request s = *x->s;
         s.row_chunk = twice ? 2 * p->row_chunk : p->row_chunk / 2;
         s.loss_tile = min_i64(p->loss_tile, s.row_chunk);
         if (s.row_chunk > p->rows || s.row_chunk < 1)
@@ -293,7 +293,7 @@ static enum status explain_tiles(struct explainer *x)
         TRY(try_fixed(x, d, &s, say));
     }
     for (int twice = 0; twice < 2; twice++) {
-        struct settings s = *x->s;
+        struct plan_request s = *x->s;
         s.head_tile = twice ? 2 * p->head_tile : p->head_tile / 2;
         if (s.head_tile < 1)
             continue;
@@ -306,7 +306,7 @@ static enum status explain_tiles(struct explainer *x)
 static enum status explain_ranks(struct explainer *x)
 {
     const struct strategy *p = &x->p->strategy;
-    struct settings s = *x->s;
+    struct plan_request s = *x->s;
     char say[64];
     snprintf(say, sizeof say, "%d", p->zero);
     struct decision *d = decide(x, "ZeRO stage", say, 0);
@@ -337,9 +337,9 @@ static enum status explain_ranks(struct explainer *x)
 }
 
 /* In the order of the table: classes, then what is theirs, then what all share. */
-enum status explain_make(const struct plan *p, const struct model *m, const struct settings *s, struct explanation *out)
+enum status explain_make(const struct plan *p, const struct model *m, const struct plan_request *s, struct explanation *out)
 {
-    struct settings chosen = *s; /* alternatives are on the plan's grid */
+    struct plan_request chosen = *s; /* alternatives are on the plan's grid */
     struct explainer x = {.p = p, .m = m, .s = &chosen, .out = out};
     struct candidate own;
     chosen.row_chunk = p->strategy.row_chunk;

@@ -29,7 +29,7 @@ struct explanation {
 };
 
 /* Tries every alternative as the search does (search_price). ERR_NOMEM. */
-enum status explain_make(const struct plan *p, const struct model *m, const struct settings *s, struct explanation *out);
+enum status explain_make(const struct plan *p, const struct model *m, const struct plan_request *s, struct explanation *out);
 
 /* A paragraph each. */
 void explain_print(const struct plan *p, const struct explanation *e, FILE *f);

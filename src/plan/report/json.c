@@ -39,7 +39,7 @@ static json_t *by_tier(const int64_t bytes[TIERS])
 }
 
 /* What the costs are reckoned with: the machine that the settings name, else this one, whose memory is in the limits. */
-static json_t *machine_json(const struct settings *s)
+static json_t *machine_json(const struct plan_request *s)
 {
     struct hardware assumed;
     const struct hardware *h = s->hardware;
@@ -267,7 +267,7 @@ static json_t *longest_json(const struct plan *p)
     return o;
 }
 
-enum status plan_write_json(const struct plan *p, const struct model *m, const struct settings *s, const struct changes *c,
+enum status plan_write_json(const struct plan *p, const struct model *m, const struct plan_request *s, const struct changes *c,
                             const struct explanation *e, FILE *f)
 {
     struct report r;

@@ -6,7 +6,7 @@
 
 /* The plan as JSON, for `ltrain plan --json` and a run's plan.json: everything that the table says (docs/plan-json.md). s: of the
  * plan; c: NULL, or what could be changed; e: NULL, or the decisions. ERR_IO, ERR_NOMEM. */
-enum status plan_write_json(const struct plan *p, const struct model *m, const struct settings *s, const struct changes *c,
+enum status plan_write_json(const struct plan *p, const struct model *m, const struct plan_request *s, const struct changes *c,
                             const struct explanation *e, FILE *f);
 
 #endif

@@ -25,7 +25,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct trial *t, const cha
 
 static int free_offload(struct trial *t)
 {
-    struct settings *s = &t->s;
+    struct plan_request *s = &t->s;
     if (s->params == OFFLOAD_AUTO && s->grads == OFFLOAD_AUTO && s->optim == OFFLOAD_AUTO && s->acts == OFFLOAD_AUTO &&
         s->passing == OFFLOAD_AUTO)
         return 0;
@@ -120,12 +120,12 @@ static int store_bf16(const struct seeker *x, struct trial *t, int64_t freely)
 
 const char *const changes_flag[TIERS] = {"--device-mem", "--host-mem", "--nvme-max"};
 
-const char *changes_flag_given(const struct settings *s, enum tier t)
+const char *changes_flag_given(const struct plan_request *s, enum tier t)
 {
     return t == TIER_NVME && s->nvme_drives == 0 ? "--nvme none" : changes_flag[t];
 }
 
-int changes_free_decides(const struct plan *p, const struct settings *s)
+int changes_free_decides(const struct plan *p, const struct plan_request *s)
 {
     return !s->machine && s->nvme_max > p->limit[TIER_NVME];
 }

@@ -9,7 +9,7 @@
 struct seeker {
     const struct plan *p;
     const struct model *m;
-    const struct settings *s;
+    const struct plan_request *s;
     struct report report;
     double stalls; /* seconds for each second of traffic */
     struct changes *out;
@@ -17,7 +17,7 @@ struct seeker {
 
 /* Changed settings and what they point to. */
 struct trial {
-    struct settings s;
+    struct plan_request s;
     struct hardware hardware;
     int64_t limit[TIERS];
     struct change change;

@@ -140,7 +140,7 @@ static const char *percent(double share, char buf[16])
     return buf;
 }
 
-int plan_sharing(const struct plan *p, const struct settings *s)
+int plan_sharing(const struct plan *p, const struct plan_request *s)
 {
     const struct hardware *h = s->machine ? s->hardware : NULL;
     return h ? (int)max_i64(h->devices, ceil_div(p->strategy.ranks, h->nodes)) : 1;
@@ -197,7 +197,7 @@ static void print_longest(const struct plan *p, FILE *f)
 }
 
 /* "2 x a100-80", "8 ranks", "1 x cpu" */
-static const char *whereon(const struct plan *p, const struct settings *s, char buf[96])
+static const char *whereon(const struct plan *p, const struct plan_request *s, char buf[96])
 {
     const struct hardware *h = s->machine ? s->hardware : NULL;
     if (h && h->nodes * h->devices == p->strategy.ranks)
@@ -217,7 +217,8 @@ static int digits_of(double percent)
 }
 
 /* First of all whether it fits; of what does not, nothing runs. */
-static void print_header(const struct plan *p, const struct model *m, const struct settings *s, const struct report *r, FILE *f)
+static void print_header(const struct plan *p, const struct model *m, const struct plan_request *s, const struct report *r,
+                         FILE *f)
 {
     char tokens[32], a[32], b[32], on[96], mesh[96] = "", verdict[128] = "does not fit";
     const struct strategy *t = &p->strategy;
@@ -262,7 +263,7 @@ static void print_tiers(const char *name, const int64_t bytes[TIERS], const char
 }
 
 /* Peaks and limits, as many digits as tell them apart. */
-static void print_limits(const struct plan *p, const struct settings *s, FILE *f)
+static void print_limits(const struct plan *p, const struct plan_request *s, FILE *f)
 {
     char peak[TIERS][32], limit[TIERS][32], note[48] = "";
     int sharing = plan_sharing(p, s);
@@ -282,7 +283,7 @@ static void print_limits(const struct plan *p, const struct settings *s, FILE *f
 }
 
 /* Of what does not fit, bytes against limits. */
-static void print_memory(const struct plan *p, const struct settings *s, const struct report *r, FILE *f)
+static void print_memory(const struct plan *p, const struct plan_request *s, const struct report *r, FILE *f)
 {
     char line[PLAN_TEXT];
     plan_describe(p, line, sizeof line);
@@ -384,7 +385,7 @@ static const char *drive_lasts(double days, char buf[32])
 }
 
 /* Drives share what is written; how many a machine that is not here has is known. */
-static void print_wear(const struct plan *p, const struct settings *s, const struct report *r, FILE *f)
+static void print_wear(const struct plan *p, const struct plan_request *s, const struct report *r, FILE *f)
 {
     char a[32], b[32], c[32], d[32], which[48] = "A drive";
     int64_t drives = s->machine ? max_i64(1, ceil_div(p->strategy.ranks, plan_sharing(p, s)) * s->hardware->drives) : 1;
@@ -409,7 +410,7 @@ static void print_wear(const struct plan *p, const struct settings *s, const str
                 DRIVE_DEPTH);
 }
 
-enum status plan_print(const struct plan *p, const struct model *m, const struct settings *s, FILE *f)
+enum status plan_print(const struct plan *p, const struct model *m, const struct plan_request *s, FILE *f)
 {
     struct report r;
     TRY(report_make(p, m, &r));

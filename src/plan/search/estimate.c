@@ -47,7 +47,7 @@ struct estimator {
     struct differences *all, *longer; /* of all layers, and of one more */
     double instrs, layer_instrs;
     const struct model *m;
-    const struct settings *s;
+    const struct plan_request *s;
     struct strategy fixed;
     int64_t measured; /* layers of the shorter model */
     int split;        /* what acts add beside their chunks is known */
@@ -489,7 +489,7 @@ enum status estimator_split(struct estimator *e)
     return OK;
 }
 
-enum status estimator_create(const struct model *m, const struct settings *s, const struct options *o,
+enum status estimator_create(const struct model *m, const struct plan_request *s, const struct options *o,
                              const struct strategy *fixed, const struct cost_model *cost, const int64_t limit[TIERS],
                              struct estimator **out)
 {

@@ -16,7 +16,7 @@ struct options {
     int kept[5], n_kept; /* row chunks, most first; of a model whose choice it is, all between are open */
 };
 
-void options_of(const struct settings *s, const struct strategy *fixed, int layers, struct options *o);
+void options_of(const struct plan_request *s, const struct strategy *fixed, int layers, struct options *o);
 int options_count(const struct options *o);
 /* The i-th choice of all. */
 void options_place(const struct options *o, int i, struct strategy *out);
@@ -26,7 +26,7 @@ int options_may_be_nearer(const struct options *o, const struct strategy *s, enu
 void options_open_nearer(struct options *o, enum tensor_class class, enum residency at);
 
 /* Keeps the pointers but to the options and the strategy. ERR_NOMEM. */
-enum status estimator_create(const struct model *m, const struct settings *s, const struct options *o,
+enum status estimator_create(const struct model *m, const struct plan_request *s, const struct options *o,
                              const struct strategy *fixed, const struct cost_model *cost, const int64_t limit[TIERS],
                              struct estimator **out);
 void estimator_destroy(struct estimator *e); /* NULL is fine */

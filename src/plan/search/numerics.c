@@ -37,13 +37,13 @@
 static const int stages[] = {3, 2, 1};
 enum { STAGES = sizeof stages / sizeof *stages };
 
-double variant_grid_gain(const struct settings *s)
+double variant_grid_gain(const struct plan_request *s)
 {
     return s->hardware && !s->hardware->cpu ? TILES_GAIN : MEASURED_GAIN;
 }
 
 /* One size of the grid larger, the others in turn, or all of them. Returns 0 if none can be. */
-static int coarsen(const struct model *m, const struct settings *s, int all, int turn, struct strategy *t)
+static int coarsen(const struct model *m, const struct plan_request *s, int all, int turn, struct strategy *t)
 {
     int changed = 0;
     for (int i = 0; i < TILE_SIZES && (all || !changed); i++) {
@@ -82,7 +82,7 @@ static enum status find_start(const struct model *m, struct variant *v, const in
 }
 
 /* On the grid given, else (NULL) on the one to start from, or on the usual one, so many times finer, if nothing fits there. */
-static enum status variant_create(const struct model *m, const struct settings *s, const int64_t limit[TIERS], int finer,
+static enum status variant_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
                                   const struct strategy *grid, const struct search_lead *lead, struct variant **out)
 {
     struct variant *v = sys_calloc(1, sizeof *v);
@@ -170,7 +170,7 @@ static enum status replace_if_better(struct best *b, double gain, struct variant
 }
 
 /* Takes the place of the best one if it is better; not looked at where compute alone takes about as long. */
-static enum status compare(struct best *b, const struct settings *s)
+static enum status compare(struct best *b, const struct plan_request *s)
 {
     struct variant *next;
     const struct candidate *c = &b->candidate;
@@ -183,9 +183,9 @@ static enum status compare(struct best *b, const struct settings *s)
     return st;
 }
 
-static enum status compare_degrees(struct best *b, const struct settings *given)
+static enum status compare_degrees(struct best *b, const struct plan_request *given)
 {
-    struct settings s = *given;
+    struct plan_request s = *given;
     for (int i = 0; plan_other_degrees(b->m, given, i, &s.ulysses, &s.ring); i++)
         TRY(compare(b, &s));
     return OK;
@@ -193,7 +193,7 @@ static enum status compare_degrees(struct best *b, const struct settings *given)
 
 static enum status compare_stages(struct best *b)
 {
-    struct settings s = b->variant->s;
+    struct plan_request s = b->variant->s;
     for (int i = 1; i < STAGES; i++) {
         s.zero = stages[i];
         TRY(compare(b, &s));
@@ -384,10 +384,10 @@ static enum status climb_on(struct best *b)
     return OK;
 }
 
-enum status variant_choose(const struct model *m, const struct settings *s, const int64_t limit[TIERS], int finer,
+enum status variant_choose(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
                            struct variant **out)
 {
-    struct settings given = *s;
+    struct plan_request given = *s;
     struct best b = {.m = m, .limit = limit, .finer = finer, .usual = INFINITY};
     int ulysses, ring, mesh = plan_other_degrees(m, s, 0, &ulysses, &ring);
     given.zero = s->zero == AUTO ? stages[0] : s->zero;

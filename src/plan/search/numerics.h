@@ -7,7 +7,7 @@
 
 /* Settings in which mesh and ZeRO stage are decided, what follows from them, and their placements as searched. */
 struct variant {
-    struct settings s;            /* its pointers are the caller's */
+    struct plan_request s;        /* its pointers are the caller's */
     struct strategy fixed, usual; /* usual: on the grid of model, length and mesh, or a finer one in its place */
     int large;                    /* programs on the usual grid are: another one was started from, or could have been */
     double usual_slower;          /* than fixed, by this share of its step, if that has another grid, both as tried; INFINITY: the
@@ -25,10 +25,10 @@ struct variant {
  * one beyond it (plan_finer_tiles; 0: itself). A function of its arguments, the same on all ranks. The caller destroys it; limit
  * must outlive it. Errors as plan_fixed.
  */
-enum status variant_choose(const struct model *m, const struct settings *s, const int64_t limit[TIERS], int finer,
+enum status variant_choose(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
                            struct variant **out);
 /* What another grid has to gain, as a share of the step. */
-double variant_grid_gain(const struct settings *s);
+double variant_grid_gain(const struct plan_request *s);
 void variant_destroy(struct variant *v); /* NULL is fine */
 
 #endif

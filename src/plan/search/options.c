@@ -15,7 +15,7 @@ static int residencies(enum offload given, enum residency out[3])
 }
 
 /* What layers pass on lies no farther away than what they save. */
-static int activations(const struct settings *s, struct options *o)
+static int activations(const struct plan_request *s, struct options *o)
 {
     enum residency acts[3], passing[3];
     int n = 0, n_acts = residencies(s->acts, acts), n_passing = residencies(s->passing, passing);
@@ -29,7 +29,7 @@ static int activations(const struct settings *s, struct options *o)
     return n;
 }
 
-void options_of(const struct settings *s, const struct strategy *fixed, int layers, struct options *o)
+void options_of(const struct plan_request *s, const struct strategy *fixed, int layers, struct options *o)
 {
     int chunks = (int)ceil_div(fixed->rows, fixed->row_chunk);
     o->n_params = residencies(s->params, o->params);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum status climb_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status climb_create(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                          const struct cost_model *cost, const int64_t limit[TIERS], enum climb_grids grids, struct climb **out)
 {
     struct climb *c = sys_calloc(1, sizeof *c);

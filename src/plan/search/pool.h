@@ -22,7 +22,7 @@ struct grid {
 
 struct climb {
     const struct model *m;
-    struct settings s;
+    struct plan_request s;
     struct strategy fixed; /* on the usual grid */
     struct cost_model cost;
     const int64_t *limit;

@@ -26,7 +26,7 @@ int glance_is_small(const struct candidate *c, const struct model *m)
 }
 
 /* The settings with the one placement that is mostly the leanest: what they leave open lies as far away as it can. */
-static void empty_device(const int64_t limit[TIERS], struct settings *s)
+static void empty_device(const int64_t limit[TIERS], struct plan_request *s)
 {
     enum offload *const class[] = {&s->params, &s->grads, &s->optim, &s->acts, &s->passing};
     for (int i = 0; i < 5; i++)
@@ -53,7 +53,7 @@ static int leanest_turns(double layers, int every)
 }
 
 /* The same within the settings. */
-static int leanest_inputs(const struct model *m, const struct settings *s, const struct strategy *fixed)
+static int leanest_inputs(const struct model *m, const struct plan_request *s, const struct strategy *fixed)
 {
     return s->keep_inputs > 0 ? fixed->input_every : leanest_turns((double)m->config.layers, fixed->input_every);
 }
@@ -75,10 +75,10 @@ static int is_too_much(const struct model *m, const struct candidate *c, int inp
 
 /* With the inputs of `fixed`, or with fewer as long as these need less and all may fit: of what the last turns gained, the next
  * ones gain half. */
-static enum status find_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
+static enum status find_leanest(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                                 const int64_t limit[TIERS], struct candidate *out)
 {
-    struct settings turns = *s;
+    struct plan_request turns = *s;
     struct strategy fewer = *fixed;
     struct candidate next;
     struct cost_model cost;
@@ -98,10 +98,10 @@ static enum status find_leanest(const struct model *m, const struct settings *s,
     return OK;
 }
 
-enum status glance_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status glance_leanest(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                            const int64_t limit[TIERS], struct candidate *out)
 {
-    struct settings lean = *s;
+    struct plan_request lean = *s;
     struct cost_model cost;
     int least = leanest_inputs(m, s, fixed);
     empty_device(limit, &lean);
@@ -125,7 +125,7 @@ enum status glance_leanest(const struct model *m, const struct settings *s, cons
     return OK;
 }
 
-enum status glance_whole(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *c)
+enum status glance_whole(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *c)
 {
     int role = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
     if (c->whole)
@@ -137,8 +137,8 @@ enum status glance_whole(const struct model *m, const struct settings *s, const 
 }
 
 /* With the inputs of every so many layers kept, or fewer. */
-static enum status fits_with_inputs(const struct model *m, const struct settings *s, const int64_t limit[TIERS], int input_every,
-                                    struct candidate *out)
+static enum status fits_with_inputs(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                                    int input_every, struct candidate *out)
 {
     struct strategy fixed;
     TRY(plan_fixed(m, s, &fixed));
@@ -152,12 +152,13 @@ static enum status fits_with_inputs(const struct model *m, const struct settings
     return glance_leanest(m, s, &fixed, limit, out);
 }
 
-enum status glance_fits(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)
+enum status glance_fits(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
 {
     return fits_with_inputs(m, s, limit, 1, out);
 }
 
-enum status glance_fits_long(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)
+enum status glance_fits_long(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                             struct candidate *out)
 {
     if (s->keep_inputs < 0 && m->config.layers > FEW_INPUTS) {
         TRY(fits_with_inputs(m, s, limit, FEW_INPUTS, out));
@@ -167,8 +168,8 @@ enum status glance_fits_long(const struct model *m, const struct settings *s, co
     return glance_fits(m, s, limit, out);
 }
 
-enum status glance_like(const struct model *m, const struct settings *s, const int64_t limit[TIERS], const struct strategy *like,
-                        struct candidate *out)
+enum status glance_like(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                        const struct strategy *like, struct candidate *out)
 {
     struct strategy same;
     struct cost_model cost;
@@ -180,16 +181,16 @@ enum status glance_like(const struct model *m, const struct settings *s, const i
     return search_fits(m, s, &same, &cost, limit, out);
 }
 
-enum status glance_fits_like(const struct model *m, const struct settings *s, const int64_t limit[TIERS],
+enum status glance_fits_like(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                              const struct strategy *like, struct candidate *out)
 {
     TRY(glance_like(m, s, limit, like, out));
     return out->excess <= 1 ? OK : fits_with_inputs(m, s, limit, (int)min_i64(like->input_every, FEW_INPUTS), out);
 }
 
-enum status glance_reckon(const struct model *m, const struct settings *s, const int64_t limit[TIERS], struct candidate *out)
+enum status glance_reckon(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
 {
-    struct settings lean = *s;
+    struct plan_request lean = *s;
     struct strategy fixed;
     struct cost_model cost;
     TRY(plan_fixed(m, s, &fixed));
@@ -199,7 +200,7 @@ enum status glance_reckon(const struct model *m, const struct settings *s, const
 }
 
 /* The fastest of those that ought to be: out->tried and out->excess <= 1, or there is none. */
-static enum status find_promising(const struct model *m, const struct settings *s, const int64_t limit[TIERS], double rate,
+static enum status find_promising(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
                                   struct candidate *out)
 {
     struct strategy fixed;
@@ -213,7 +214,7 @@ static enum status find_promising(const struct model *m, const struct settings *
     return search_promising(m, s, &fixed, &cost, limit, rate, out);
 }
 
-enum status glance_seconds(const struct model *m, const struct settings *s, const int64_t limit[TIERS], double rate,
+enum status glance_seconds(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
                            struct candidate *out)
 {
     struct strategy lean;
@@ -229,7 +230,7 @@ enum status glance_seconds(const struct model *m, const struct settings *s, cons
     return (glance_is_small(out, m) ? search_price : search_price_as_is)(m, s, &lean, &cost, limit, out);
 }
 
-enum status glance_seconds_of(const struct model *m, const struct settings *s, const int64_t limit[TIERS], double rate,
+enum status glance_seconds_of(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
                               const struct candidate *fits, struct candidate *out)
 {
     struct cost_model cost;

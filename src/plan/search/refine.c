@@ -33,7 +33,7 @@ struct refining {
     double room;  /* the largest excess by estimate that ought to fit, as trials that did not have shown */
 };
 
-double search_margin(const struct settings *s)
+double search_margin(const struct plan_request *s)
 {
     return s->hardware && !s->hardware->cpu ? MARGIN : MARGIN_NOISY;
 }

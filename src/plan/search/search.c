@@ -25,7 +25,7 @@ static int are_small(const struct estimator *e)
 }
 
 /* All that the settings leave open, estimated if there is a choice or if it is asked for. */
-static enum status list_all(const struct model *m, const struct settings *s, const struct strategy *fixed,
+static enum status list_all(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                             const struct cost_model *cost, const int64_t limit[TIERS], int always, struct search *out)
 {
     struct options o;
@@ -56,7 +56,7 @@ static enum status list_all(const struct model *m, const struct settings *s, con
 static const int turns[] = {2, 4, 8};
 enum { TURNS = sizeof turns / sizeof *turns };
 /* Keeps the next fewer layer inputs, if the settings leave that open and the model has as many layers; 0: there are none. */
-static int fewer_inputs(const struct model *m, const struct settings *s, struct strategy *out)
+static int fewer_inputs(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
     int i = 0;
     while (i < TURNS && turns[i] <= out->input_every)
@@ -171,7 +171,7 @@ static enum status search_around(const struct trials *t, struct search *x)
 }
 
 /* Lists, tries and refines with the inputs of the fixed strategy. */
-static enum status search_inputs(const struct model *m, const struct settings *s, const struct strategy *fixed,
+static enum status search_inputs(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                                  const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
                                  int brief, struct search *out)
 {
@@ -205,13 +205,13 @@ static int is_worth(const struct search *x, const struct candidate *c)
            (c->excess <= 1 ? best->excess <= 1 && best->seconds < (1 - SEARCH_GAIN) * c->seconds : best->excess < c->excess);
 }
 
-enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status search_create(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                           const struct cost_model *cost, const int64_t limit[TIERS], struct search *out)
 {
     return search_to_beat(m, s, fixed, cost, limit, &(struct search_lead){0}, out);
 }
 
-enum status search_to_beat(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status search_to_beat(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
                            struct search *out)
 {
@@ -239,7 +239,7 @@ enum status search_to_beat(const struct model *m, const struct settings *s, cons
     return OK;
 }
 
-enum status search_glance(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status search_glance(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                           const struct cost_model *cost, const int64_t limit[TIERS], double *instrs, double *least)
 {
     struct search x;
@@ -254,7 +254,7 @@ enum status search_glance(const struct model *m, const struct settings *s, const
     return OK;
 }
 
-enum status search_briefly(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status search_briefly(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
                            double *spent, struct candidate *out)
 {
@@ -272,10 +272,10 @@ enum status search_briefly(const struct model *m, const struct settings *s, cons
 }
 
 /* The leanest placement with the inputs of the fixed strategy: as little else is kept as may be. */
-static enum status leanest_inputs(const struct model *m, const struct settings *s, const struct strategy *fixed,
+static enum status leanest_inputs(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                                   const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
 {
-    struct settings lean = *s;
+    struct plan_request lean = *s;
     struct search x;
     lean.alpha = s->alpha < 0 ? 0 : s->alpha;
     TRY(list_all(m, &lean, fixed, cost, limit, 1, &x));
@@ -286,7 +286,7 @@ static enum status leanest_inputs(const struct model *m, const struct settings *
     return st;
 }
 
-enum status search_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status search_leanest(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
 {
     struct strategy fewer = *fixed;
@@ -324,7 +324,7 @@ static int bring_promising(struct search *x, int n, double rate)
     return 1;
 }
 
-enum status search_least(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status search_least(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                          const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
 {
     struct search x;
@@ -337,7 +337,7 @@ enum status search_least(const struct model *m, const struct settings *s, const 
     return OK;
 }
 
-enum status search_promising(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status search_promising(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                              const struct cost_model *cost, const int64_t limit[TIERS], double rate, struct candidate *out)
 {
     struct search x;
@@ -358,10 +358,10 @@ done:
     return st;
 }
 
-typedef enum status try_candidates(const struct model *m, const struct settings *s, const struct cost_model *cost,
+typedef enum status try_candidates(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
                                    const int64_t limit[TIERS], struct search *x);
 
-static enum status try_one(const struct model *m, const struct settings *s, const struct strategy *strategy,
+static enum status try_one(const struct model *m, const struct plan_request *s, const struct strategy *strategy,
                            const struct cost_model *cost, const int64_t limit[TIERS], try_candidates *try, struct candidate *out)
 {
     int n = strategy->device_layers, chunks = strategy->device_chunks,
@@ -397,19 +397,19 @@ static enum status try_one(const struct model *m, const struct settings *s, cons
     return st;
 }
 
-enum status search_price(const struct model *m, const struct settings *s, const struct strategy *strategy,
+enum status search_price(const struct model *m, const struct plan_request *s, const struct strategy *strategy,
                          const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
 {
     return try_one(m, s, strategy, cost, limit, search_try, out);
 }
 
-enum status search_price_as_is(const struct model *m, const struct settings *s, const struct strategy *strategy,
+enum status search_price_as_is(const struct model *m, const struct plan_request *s, const struct strategy *strategy,
                                const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
 {
     return try_one(m, s, strategy, cost, limit, search_try_as_is, out);
 }
 
-enum status search_fits(const struct model *m, const struct settings *s, const struct strategy *strategy,
+enum status search_fits(const struct model *m, const struct plan_request *s, const struct strategy *strategy,
                         const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
 {
     return try_one(m, s, strategy, cost, limit, search_try_leanest, out);

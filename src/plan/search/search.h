@@ -49,12 +49,12 @@ struct search {
  * lowered with one class elsewhere at a time, and what they need is added up. The most promising are tried. A single placement is
  * neither estimated nor tried. Fewer layer inputs are kept than `fixed` says where the settings leave that open, memory limits
  * the best placement and it pays. */
-enum status search_create(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status search_create(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                           const struct cost_model *cost, const int64_t limit[TIERS], struct search *out);
 
 /* What is reckoned on the grid of `fixed`: instructions of a step's program, about, and the least seconds of what ought to fit
  * (INFINITY: nothing). */
-enum status search_glance(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status search_glance(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                           const struct cost_model *cost, const int64_t limit[TIERS], double *instrs, double *least);
 
 /* What a search is to be better than, and goes on from. */
@@ -67,12 +67,12 @@ struct search_lead {
 };
 /* The same, but nothing is tried (out->n_tried = 0) unless a placement is reckoned to be as much faster than lead->beat, or that
  * one does not fit. Below a gain of SEARCH_GAIN few are tried, with the layer inputs of `fixed`. */
-enum status search_to_beat(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status search_to_beat(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
                            struct search *out);
 /* The best one (out->tried) of so few that it is found at once: lead->beat's placement and what ought to be faster, given
  * lead->known. Adds to *spent the instructions that were scheduled. */
-enum status search_briefly(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status search_briefly(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
                            double *spent, struct candidate *out);
 /* Puts one that was tried on any grid among those tried; there is room for so many. */
@@ -83,52 +83,52 @@ void search_destroy(struct search *s);
 /* Schedules candidates in order of estimate, with the stalls that trials have shown until then, until none ought to be faster
  * than the best one or enough instructions have been looked at, and sorts them. What they take follows from models of two sizes,
  * unless the model is small. */
-enum status search_try(const struct model *m, const struct settings *s, const struct cost_model *cost, const int64_t limit[TIERS],
-                       struct search *x);
+enum status search_try(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
+                       const int64_t limit[TIERS], struct search *x);
 
 /* Tries the first one, with the distance that fits and the depth of drive writes that it has. */
-enum status search_try_as_is(const struct model *m, const struct settings *s, const struct cost_model *cost,
+enum status search_try_as_is(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
                              const int64_t limit[TIERS], struct search *x);
 
 /* Tries the leanest ones in the serial order until one fits, and sorts them: seconds mean nothing. */
-enum status search_try_leanest(const struct model *m, const struct settings *s, const struct cost_model *cost,
+enum status search_try_leanest(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
                                const int64_t limit[TIERS], struct search *x);
 
 /* The placement that needs the least share of the budgets; out->excess <= 1: something fits. Layer inputs as in search_create. */
-enum status search_leanest(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status search_leanest(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                            const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
 
 /* Nothing is tried: the placement that is reckoned to need the least share of the budgets. */
-enum status search_least(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status search_least(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                          const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
 
 /* The best of a few: tried in order of estimate and `rate` seconds of stalls for every second of traffic, as many as a small part
  * of a search has time for. Those that ought not to fit are not tried: out->tried and out->excess <= 1, or something else may
  * fit still. */
-enum status search_promising(const struct model *m, const struct settings *s, const struct strategy *fixed,
+enum status search_promising(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                              const struct cost_model *cost, const int64_t limit[TIERS], double rate, struct candidate *out);
 
 /* What one strategy takes, tried in the same way; out->bytes: what its first program needs. */
-enum status search_price(const struct model *m, const struct settings *s, const struct strategy *strategy,
+enum status search_price(const struct model *m, const struct plan_request *s, const struct strategy *strategy,
                          const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
 
 /* The same with nothing else in place of its distance and its depth of drive writes. */
-enum status search_price_as_is(const struct model *m, const struct settings *s, const struct strategy *strategy,
+enum status search_price_as_is(const struct model *m, const struct plan_request *s, const struct strategy *strategy,
                                const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
 
 /* The same in the serial order: whether it fits. */
-enum status search_fits(const struct model *m, const struct settings *s, const struct strategy *strategy,
+enum status search_fits(const struct model *m, const struct plan_request *s, const struct strategy *strategy,
                         const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
 
 /* The model with so many layers. The caller destroys it. */
-enum status search_shortened(const struct model *m, const struct settings *s, int64_t layers, struct model **out);
+enum status search_shortened(const struct model *m, const struct plan_request *s, int64_t layers, struct model **out);
 
 /* Compares candidates: those that fit by seconds, what differs by less than a thousandth by traffic; then the others by excess.
  */
 int search_order(const void *a, const void *b);
 
 /* What the search gives of the step for less traffic, as a share of it. */
-double search_margin(const struct settings *s);
+double search_margin(const struct plan_request *s);
 
 /* Whether links slower by FIT_SLOW add more to the step than they may. */
 int search_suffers(const struct candidate *c);

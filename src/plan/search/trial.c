@@ -34,7 +34,7 @@
 #define HOPELESS 1.1          /* excess at which the leanest one's is final */
 #define HOPELESS_SERIALLY 1.2 /* trials in the serial order are quicker */
 
-enum status search_shortened(const struct model *m, const struct settings *s, int64_t layers, struct model **out)
+enum status search_shortened(const struct model *m, const struct plan_request *s, int64_t layers, struct model **out)
 {
     struct model_config c = m->config;
     c.layers = layers;
@@ -326,7 +326,7 @@ static enum status try_instead(const struct trials *t, struct candidate *c, int 
 }
 
 /* Whether compute waits while the device has parameters that the host updates; settled by whole trials only. */
-static int parameters_may_wait(const struct settings *s, const struct candidate *c)
+static int parameters_may_wait(const struct plan_request *s, const struct candidate *c)
 {
     return c->whole && s->prefetch < 0 && s->params == OFFLOAD_AUTO && c->strategy.params == RES_DEVICE &&
            c->strategy.update_on_host && c->seconds > LATE_HELPS * c->compute;
@@ -425,8 +425,8 @@ static enum status try_families(const struct trials *t, struct search *x, struct
     return OK;
 }
 
-enum status search_try(const struct model *m, const struct settings *s, const struct cost_model *cost, const int64_t limit[TIERS],
-                       struct search *x)
+enum status search_try(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
+                       const int64_t limit[TIERS], struct search *x)
 {
     struct trials t = {m, s, cost, limit, x, x->n > 1 ? TRIAL_SLACK : 0};
     struct trying so_far = {.best = x->beat};
@@ -444,7 +444,7 @@ enum status search_try(const struct model *m, const struct settings *s, const st
     return OK;
 }
 
-enum status search_try_as_is(const struct model *m, const struct settings *s, const struct cost_model *cost,
+enum status search_try_as_is(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
                              const int64_t limit[TIERS], struct search *x)
 {
     struct trials t = {m, s, cost, limit, x};
@@ -452,7 +452,7 @@ enum status search_try_as_is(const struct model *m, const struct settings *s, co
     return trial_run(&t, &x->candidates[0], 0);
 }
 
-enum status search_try_leanest(const struct model *m, const struct settings *s, const struct cost_model *cost,
+enum status search_try_leanest(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
                                const int64_t limit[TIERS], struct search *x)
 {
     struct trials t = {m, s, cost, limit, x};

@@ -6,7 +6,7 @@
 
 struct trials {
     const struct model *m;
-    const struct settings *s;
+    const struct plan_request *s;
     const struct cost_model *cost;
     const int64_t *limit;
     const struct search *search;
