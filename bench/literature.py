@@ -5,7 +5,7 @@ Each row is one `ltrain plan --json` on data sheet machines: the very programs t
 Nothing is fitted to what stands beside them. A plan that takes longer than PLAN_SECONDS is left out, and said so.
 
 Sources:
-[budget] shared/gpu-budget.md of this project, computed by hand.
+[budget] this project's own figures, computed by hand; their document is not in the repository.
 [UPipe] Ghadia et al., Untied Ulysses, arXiv 2602.21196, Llama3-8B on 8 x H100, tokens/s per GPU; its settings from
   github.com/ghadiaravi13/untied-ulysses, torchtitan/exps/llama3_8b/run_all_8B.sh at 1ac00f1.
 [25B] github.com/ramanathanlab/genslm, examples/long-sequences/README.md at 02c83bd, table 2, TFLOP/s per GPU; settings from
