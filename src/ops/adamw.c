@@ -14,7 +14,7 @@ struct scalars {
 enum { STEP = 32 };
 
 /* Bytes. The hardware's prefetchers lag behind four arrays that are read and three that are written: asking for the lines of the
- * iterations to come reaches the rate of a plain stream (bench/bench_adamw.py; without: 8 to 15% below it). */
+ * iterations to come reaches the rate of a plain stream (bench/perf/bench_adamw.py; without: 8 to 15% below it). */
 enum { AHEAD = 2048, CACHE_LINE = 64 };
 
 static inline void prefetch(const void *x, int64_t bytes)

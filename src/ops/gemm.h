@@ -13,8 +13,8 @@
  * zeros.
  *
  * OpenBLAS's sgemm, one call per thread on a fixed grid of C tiles, takes 8% longer with AVX-512 and 5% with AVX2 over the
- * products of a 25m step (bench/bench_gemm.py), since each call packs its own operands; with its own threads its bits change with
- * their number. */
+ * products of a 25m step (bench/perf/bench_gemm.py), since each call packs its own operands; with its own threads its bits change
+ * with their number. */
 #ifndef LTRAIN_OPS_GEMM_H
 #define LTRAIN_OPS_GEMM_H
 

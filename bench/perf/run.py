@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""All benches: bench/run.py [BUILD, default build] [--only NAME ...] [--out FILE] [--limit SECONDS]. See bench/README.md."""
+"""All benches: bench/perf/run.py [BUILD, default build] [--only NAME ...] [--out FILE] [--limit SECONDS]. See bench/README.md."""
 import argparse, glob, json, os, signal, statistics, subprocess, sys, threading, time
 
 import bench
@@ -94,7 +94,7 @@ def main():
     python = python if os.access(python, os.X_OK) else sys.executable
     name = lambda s: os.path.basename(s)[len("bench_"):-len(".py")]
     document = {"machine": bench.machine(build), "benches": {}, "seconds": {}, "host_took": {}, "failed": {}}
-    out = a.out or os.path.join(HERE, "results", document["machine"]["date"][:10] + "-run.json")
+    out = a.out or os.path.join(os.path.dirname(HERE), "results", document["machine"]["date"][:10] + "-run.json")
     for s in sorted(glob.glob(os.path.join(HERE, "bench_*.py"))):
         if a.only and name(s) not in a.only:
             continue

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Memory per rank, planned and measured: `bench/memory_per_rank.py LTRAIN OUT` writes OUT.json and OUT.txt.
+"""Memory per rank, planned and measured: `bench/planner/memory_per_rank.py LTRAIN OUT` writes OUT.json and OUT.txt.
 
 Runs are short and on this machine; what is measured is each rank's peak resident memory (VmHWM), not time."""
 import json, os, re, subprocess, sys, tempfile

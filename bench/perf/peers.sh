@@ -1,5 +1,5 @@
 #!/bin/sh
-# What we are measured beside, in a virtual environment outside the repository: bench/peers.sh [DIRECTORY, default ~/.cache/ltrain/peers]
+# What we are measured beside, in a virtual environment outside the repository: bench/perf/peers.sh [DIRECTORY, default ~/.cache/ltrain/peers]
 # PyTorch and transformers; DeepSpeed and fio are optional: a bench leaves out a peer that is not there. 5 GB, a few minutes.
 set -eu
 dir=${1:-${LTRAIN_PEERS:-$HOME/.cache/ltrain/peers}}

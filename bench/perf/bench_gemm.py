@@ -54,7 +54,7 @@ def bf16(worker, threads):
         import torch
         torch.set_num_threads(threads)
     except ImportError:
-        torch = bench.say("no PyTorch: bench/peers.sh")
+        torch = bench.say("no PyTorch: bench/perf/peers.sh")
     cases = [("", "square", (2048, 2048, 2048, 0, 1, 0)), *((f"{m}, ", *s) for m in MODELS for s in shapes(m))]
     for model, name, shape in cases:
         line = " ".join(map(str, shape))

@@ -53,7 +53,7 @@ def case(worker, threads, heads, rounds, beside_peer, dtype, tokens, d, mask, fo
         try:
             contenders.update(peer(tokens, d, dtype, threads))
         except ImportError:
-            bench.say("no PyTorch: bench/peers.sh")
+            bench.say("no PyTorch: bench/perf/peers.sh")
     seconds = bench.medians(bench.in_turn(contenders, rounds))
     rate = {k: flops[k] / seconds[k] / GIGA for k in flops}
     name = f"{tokens} tokens, {heads[0]}/{heads[1]} heads of {d}, {mask}{', bf16' * (dtype == 'bf16')}"

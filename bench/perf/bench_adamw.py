@@ -27,7 +27,7 @@ def peers(threads):
     try:
         import torch
     except ImportError:
-        bench.say("no PyTorch: bench/peers.sh")
+        bench.say("no PyTorch: bench/perf/peers.sh")
         return found
     torch.set_num_threads(threads)
     fused = torch.optim.AdamW([torch_state(torch)], lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)

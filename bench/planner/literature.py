@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plans beside figures from paper and print: `bench/literature.py LTRAIN [OUT]` prints the tables, and writes them to OUT.
+"""Plans beside figures from paper and print: `bench/planner/literature.py LTRAIN [OUT]` prints the tables, and writes them to OUT.
 
 Each row is one `ltrain plan --json` on data sheet machines: the very programs that those meshes would run, on the virtual clock.
 Nothing is fitted to what stands beside them. A plan that takes longer than PLAN_SECONDS is left out, and said so.
