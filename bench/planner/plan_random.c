@@ -1,21 +1,26 @@
-/* The searched placement beside random ones, and with more and more device memory, on the virtual clock.
+/* The searched placement beside random ones, and over a sweep of device budgets, on the virtual clock.
  *
- *     plan_random             ten models x machines
- *     plan_random N ...       only the N-th of them
- *     plan_random -N ...      without the random placements
- *     plan_random +N ...      only the searched placement
- *     plan_random =N ...      without the ladder
- *     plan_random ladders FROM TO                          only the ladder, of so many models x machines that are drawn
- *     plan_random ladder MODEL MACHINE LAYERS K HOST       that of one: of K x 1024 tokens
- *     plan_random ladder MODEL MACHINE LAYERS K HOST FROM TO STEP   with other rungs: the first, one above the last, their ratio
+ *     plan_random [WHAT] [PARTS] [--budgets FROM,TO,RATIO]
+ *
+ * WHAT is one of
+ *     --row N               the N-th of ten models x machines; may be repeated (default: all ten)
+ *     --drawn FROM-TO       models x machines that are drawn, by number: nobody tuned the search by them
+ *     --model NAME --machine NAME --layers N --tokens N [--host SHARE]
+ *                           one that is named
+ * and PARTS are any of
+ *     --search              the searched placement
+ *     --random N            N random placements that fit, at most 200, beside the searched one
+ *     --sweep               the search alone, over a sweep of device budgets
+ * Without PARTS a row has all three, with 200 random placements, and anything else the sweep.
  *
  * The models are cut to a few layers. The device's budget is a share of what everything on the device takes; the host's too,
- * where placements are to need drives. Random: until 200 placements fit, each class's tier, k of n chunks kept, how many last
+ * where placements are to need drives. Random: until N placements fit, each class's tier, k of n chunks kept, how many last
  * layers' activations stay on the device, the update's place and the prefetch distance are drawn; each is lowered and scheduled
  * as the planner does, at the tiles of the searched one, and not verified. Mark: the searched plan takes at most 3% more than the
- * best of them. Ladder: the search alone, from a quarter of what everything on the device takes to all of it in steps of 10%; a
- * rung counts as slower by what it takes more than the fastest plan of less memory. The search gives some of a step for what it
- * is planned by, its price: what links 20% slower would add, and writes to drives. */
+ * best of 200. Sweep: from a quarter of what everything on the device takes to all of it in steps of 10%, or as --budgets says:
+ * the first share, one above the last, and the ratio of neighbours. A budget counts as slower by what its plan takes more than
+ * the fastest plan of less memory. The search gives some of a step for what it is planned by, its price: what links 20% slower
+ * would add, and writes to drives. */
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "base/units.h"
@@ -28,6 +33,7 @@
 #include "plan/report/text.h"
 #include "plan/schedule/prefetch.h"
 
+#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +56,7 @@ static const struct test_case cases[] = {
 };
 enum {
     CASES = sizeof cases / sizeof *cases,
-    RANDOM = 200,
+    MOST_RANDOM = 200,
     MOST_DRAWS = 20000,
     AT_ONCE = 2, /* random plans, each on a thread */
     WHOLE_STEP = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST
@@ -190,7 +196,7 @@ static enum status plan_drawn(void *job)
 
 struct random_plans {
     int draws, fitting;
-    double seconds[RANDOM];
+    double seconds[MOST_RANDOM];
     struct strategy best;
 };
 
@@ -200,16 +206,16 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static enum status try_random(const struct subject *x, struct random_plans *out)
+static enum status try_random(const struct subject *x, int wanted, struct random_plans *out)
 {
     double best = INFINITY;
     *out = (struct random_plans){0};
-    while (out->draws < MOST_DRAWS && out->fitting < RANDOM) {
+    while (out->draws < MOST_DRAWS && out->fitting < wanted) {
         struct drawn d[AT_ONCE];
         for (int i = 0; i < AT_ONCE; i++)
             d[i] = (struct drawn){x, draw(x, out->draws + i), 0, 0};
         TRY(parallel_run(plan_drawn, d, sizeof *d, AT_ONCE));
-        for (int i = 0; i < AT_ONCE && out->fitting < RANDOM; i++, out->draws++) {
+        for (int i = 0; i < AT_ONCE && out->fitting < wanted; i++, out->draws++) {
             if (!d[i].fits)
                 continue;
             out->seconds[out->fitting++] = d[i].seconds;
@@ -255,10 +261,10 @@ static enum status searched(struct subject *x, double *out)
     return OK;
 }
 
-static enum status beside_random(const struct subject *x, double seconds)
+static enum status beside_random(const struct subject *x, int wanted, double seconds)
 {
     struct random_plans *random = malloc(sizeof *random);
-    TRY(try_random(x, random));
+    TRY(try_random(x, wanted, random));
     const double *r = random->seconds;
     print_strategy("random:", &random->best);
     printf("    %d random fit of %d drawn: best %.5g s, median %.5g, worst %.5g; searched / best %+.2f%%%s\n", random->fitting,
@@ -268,53 +274,53 @@ static enum status beside_random(const struct subject *x, double seconds)
     return OK;
 }
 
-/* Budgets of a ladder, as shares of what everything on the device takes: the first, one above the last, and their ratio. */
-struct rungs {
-    double from, to, step;
+/* Budgets of a sweep, as shares of what everything on the device takes: the first, one above the last, and their ratio. */
+struct budgets {
+    double from, to, ratio;
 };
 
-static const struct rungs usual_rungs = {0.25, 1.05, 1.1};
+static const struct budgets usual_budgets = {0.25, 1.05, 1.1};
 
-/* Rungs that take so much more than one below are shown, both placements. */
+/* Both placements are shown where a plan takes more than this share longer than the fastest one of less memory. */
 #define SHOWN 0.0005
 
-/* What a rung takes. */
-struct rung {
+/* A budget and what its plan takes. */
+struct point {
     double share, seconds;
     struct strategy strategy;
 };
 
-static void show_slower(const struct rung *rung, int n)
+static void show_slower(const struct point *point, int n)
 {
-    const struct rung *fastest = &rung[0];
+    const struct point *fastest = &point[0];
     for (int i = 1; i < n; i++) {
         char who[2][16];
-        if (rung[i].seconds > (1 + SHOWN) * fastest->seconds) {
+        if (point[i].seconds > (1 + SHOWN) * fastest->seconds) {
             snprintf(who[0], sizeof who[0], "%.3f:", fastest->share);
-            snprintf(who[1], sizeof who[1], "%.3f:", rung[i].share);
+            snprintf(who[1], sizeof who[1], "%.3f:", point[i].share);
             print_strategy(who[0], &fastest->strategy);
-            print_strategy(who[1], &rung[i].strategy);
+            print_strategy(who[1], &point[i].strategy);
         }
-        fastest = rung[i].seconds < fastest->seconds ? &rung[i] : fastest;
+        fastest = point[i].seconds < fastest->seconds ? &point[i] : fastest;
     }
 }
 
-static enum status ladder(const struct subject *x, const struct rungs *r)
+static enum status sweep(const struct subject *x, const struct budgets *b)
 {
-    enum { MOST_RUNGS = 256 };
-    struct rung rung[MOST_RUNGS];
+    enum { MOST_POINTS = 256 };
+    struct point point[MOST_POINTS];
     int n = 0;
     double fastest = INFINITY, cheapest = INFINITY, slower = 0, dearer = 0;
-    printf("    ladder:  ");
-    for (double share = r->from; share < r->to && n < MOST_RUNGS; share *= r->step) {
+    printf("    sweep:  ");
+    for (double share = b->from; share < b->to && n < MOST_POINTS; share *= b->ratio) {
         int64_t limit[TIERS] = {(int64_t)(share * (double)x->whole), x->limit[TIER_HOST], x->limit[TIER_NVME]};
         struct plan *plan;
         TRY(plan_create(x->m, &x->s, limit, &plan));
         if (plan->fits) {
-            printf(" %.*f: %.5g s", r->from < 0.1 ? 3 : 2, share, plan->seconds);
+            printf(" %.*f: %.5g s", b->from < 0.1 ? 3 : 2, share, plan->seconds);
             struct candidate c;
             TRY(plan_as_candidate(plan, &c));
-            rung[n++] = (struct rung){share, plan->seconds, plan->strategy};
+            point[n++] = (struct point){share, plan->seconds, plan->strategy};
             slower = fmax(slower, plan->seconds / fastest - 1);
             fastest = fmin(fastest, plan->seconds);
             dearer = fmax(dearer, search_cost(&c) / cheapest - 1);
@@ -323,37 +329,50 @@ static enum status ladder(const struct subject *x, const struct rungs *r)
         plan_destroy(plan);
     }
     printf("; with more memory at most %.3f%% slower, at a price at most %.3f%% higher\n", 100 * slower, 100 * dearer);
-    show_slower(rung, n);
+    show_slower(point, n);
     return OK;
 }
 
-enum parts { SEARCHED = 1, BESIDE_RANDOM = 2, LADDER = 4 };
+enum parts { SEARCH = 1, BESIDE_RANDOM = 2, SWEEP = 4, ALL_PARTS = SEARCH | BESIDE_RANDOM | SWEEP };
 
-static enum status run(const struct test_case *c, int number, int parts, const struct rungs *rungs)
+/* What the command line asks for. */
+struct request {
+    unsigned rows;        /* bit N - 1: the N-th of `cases`; 0: all of them */
+    int from, to;         /* of those drawn; 0: none */
+    struct test_case own; /* model NULL: none */
+    int parts;            /* 0: what is usual of a row, or of another case */
+    int random;           /* placements that fit */
+    struct budgets budgets;
+};
+
+static enum status run(const struct request *q, const struct test_case *c, int number, int parts)
 {
     struct subject x;
     double seconds = 0;
     TRY(subject_create(c, number, &x));
     printf("%d. %s cut to %lld layers, %lldk tokens, %s, mesh dp=%d,ulysses=%d,ring=%d\n", number, c->model, (long long)c->layers,
            (long long)c->tokens >> 10, c->machine, x.fixed.dp, x.fixed.ulysses, x.fixed.ring);
-    if (parts & SEARCHED)
+    if (parts & (SEARCH | BESIDE_RANDOM))
         TRY(searched(&x, &seconds));
     if (parts & BESIDE_RANDOM)
-        TRY(beside_random(&x, seconds));
+        TRY(beside_random(&x, q->random, seconds));
     fflush(stdout);
-    if (parts & LADDER)
-        TRY(ladder(&x, rungs));
+    if (parts & SWEEP)
+        TRY(sweep(&x, &q->budgets));
     fflush(stdout);
     model_destroy(x.m);
     return OK;
 }
 
+/* Of what everything on the device takes: the budget of a case that is no row. */
+#define USUAL_DEVICE 0.4
+
 static int device_count(const char *machine)
 {
-    return machine[1] == 'x' ? machine[0] - '0' : 1;
+    return machine[0] && machine[1] == 'x' ? machine[0] - '0' : 1;
 }
 
-/* The i-th of many models x machines: whoever tunes the search by the ten above has not seen these. */
+/* The i-th of many models x machines: nobody tuned the search by these. */
 static struct test_case drawn_case(int i)
 {
     static const char *const models[] = {"125m", "1b", "8b", "gpt-25b"};
@@ -366,60 +385,165 @@ static struct test_case drawn_case(int i)
     for (int k = 0; k < CHOICES; k++)
         pick[k] = rng_below(2027, 0, (uint64_t)((i - 1) * CHOICES + k), n[k]);
     const char *machine = machines[pick[1]];
-    int ranks = machine[1] == 'x' ? machine[0] - '0' : 1;
-    return (struct test_case){models[pick[0]], machine, 2 + (int64_t)pick[2], (int64_t)(16 << 10) << pick[3],
-                              ranks,           0.4,     hosts[pick[4]]};
+    return (struct test_case){models[pick[0]],       machine,      2 + (int64_t)pick[2], (int64_t)(16 << 10) << pick[3],
+                              device_count(machine), USUAL_DEVICE, hosts[pick[4]]};
 }
 
-static enum status run_ladder(const struct test_case *c, int number, const struct rungs *rungs)
+/* One that is no row: its host budget and the seconds that it took stand below. */
+static enum status run_other(const struct request *q, const struct test_case *c, int number)
 {
     double began = cpu_seconds();
-    TRY(run(c, number, LADDER, rungs));
+    TRY(run(q, c, number, q->parts ? q->parts : SWEEP));
     printf("    host %g, %.0f s of processors\n", c->host, cpu_seconds() - began);
     fflush(stdout);
     return OK;
 }
 
-static enum status run_drawn(int from, int to)
+static enum status run_request(const struct request *q)
 {
-    for (int i = from; i <= to; i++) {
+    if (q->own.model)
+        return run_other(q, &q->own, 0);
+    for (int i = q->from; i > 0 && i <= q->to; i++) {
         struct test_case c = drawn_case(i);
-        TRY(run_ladder(&c, i, &usual_rungs));
+        TRY(run_other(q, &c, i));
     }
+    for (int i = 0; i < CASES && q->from == 0; i++)
+        if (q->rows == 0 || q->rows >> i & 1)
+            TRY(run(q, &cases[i], i + 1, q->parts ? q->parts : ALL_PARTS));
     return OK;
 }
 
-static enum status run_cases(int n, char **arg)
+static const char usage[] =
+    "usage: plan_random [WHAT] [PARTS] [--budgets FROM,TO,RATIO]\n"
+    "WHAT:\n"
+    "  --row N                  of ten models x machines; may be repeated (default: all ten)\n"
+    "  --drawn FROM-TO          models x machines that are drawn, by number\n"
+    "  --model NAME --machine NAME --layers N --tokens N [--host SHARE]\n"
+    "                           one that is named; SHARE of what everything on the device takes (default: without end)\n"
+    "PARTS (default: a row has all of them, with 200 random placements; anything else the sweep):\n"
+    "  --search                 the searched placement\n"
+    "  --random N               N random placements that fit, 1 to 200, beside the searched one\n"
+    "  --sweep                  the search alone, over a sweep of device budgets\n"
+    "--budgets: of the sweep, shares of what everything on the device takes: the first, one above the last, and the\n"
+    "ratio of neighbours (0.25,1.05,1.1)\n";
+
+/* A number of lo to hi. 0: it is none. */
+static int parse_number(const char *text, long lo, long hi, int *out)
 {
-    for (int i = 0; i < CASES; i++) {
-        const int all = SEARCHED | BESIDE_RANDOM | LADDER;
-        int parts = n == 0 ? all : 0;
-        for (int k = 0; k < n; k++)
-            if (abs(atoi(arg[k] + (arg[k][0] == '='))) == i + 1)
-                parts |= arg[k][0] == '-'   ? LADDER
-                         : arg[k][0] == '+' ? SEARCHED
-                         : arg[k][0] == '=' ? SEARCHED | BESIDE_RANDOM
-                                            : all;
-        if (parts)
-            TRY(run(&cases[i], i + 1, parts, &usual_rungs));
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || n < lo || n > hi)
+        return 0;
+    *out = (int)n;
+    return 1;
+}
+
+static int parse_share(const char *text, double *out)
+{
+    char *end;
+    *out = strtod(text, &end);
+    return end != text && *end == 0 && *out > 0;
+}
+
+static int parse_range(const char *text, int *from, int *to)
+{
+    char end;
+    return sscanf(text, "%d-%d%c", from, to, &end) == 2 && *from > 0 && *from <= *to;
+}
+
+static int parse_budgets(const char *text, struct budgets *b)
+{
+    char end;
+    return sscanf(text, "%lf,%lf,%lf%c", &b->from, &b->to, &b->ratio, &end) == 3 && b->from > 0 && b->from < b->to &&
+           b->ratio > 1;
+}
+
+static const struct option options[] = {
+    {"row", required_argument, NULL, 'r'},     {"drawn", required_argument, NULL, 'd'},
+    {"model", required_argument, NULL, 'm'},   {"machine", required_argument, NULL, 'x'},
+    {"layers", required_argument, NULL, 'l'},  {"tokens", required_argument, NULL, 't'},
+    {"host", required_argument, NULL, 'h'},    {"search", no_argument, NULL, 's'},
+    {"random", required_argument, NULL, 'n'},  {"sweep", no_argument, NULL, 'w'},
+    {"budgets", required_argument, NULL, 'b'}, {NULL, 0, NULL, 0},
+};
+
+/* 0: the option's text is not like what it takes. */
+static int parse_option(int option, const char *text, struct request *q)
+{
+    int n;
+    switch (option) {
+    case 'r':
+        if (!parse_number(text, 1, CASES, &n))
+            return 0;
+        q->rows |= 1u << (n - 1);
+        return 1;
+    case 'd':
+        return parse_range(text, &q->from, &q->to);
+    case 'm':
+        q->own.model = text;
+        return 1;
+    case 'x':
+        q->own.machine = text;
+        q->own.ranks = device_count(text);
+        return 1;
+    case 'l':
+        if (!parse_number(text, 1, 1 << 20, &n))
+            return 0;
+        q->own.layers = n;
+        return 1;
+    case 't':
+        return units_parse_count("tokens", text, &q->own.tokens) == OK && q->own.tokens > 0;
+    case 'h':
+        return parse_share(text, &q->own.host);
+    case 's':
+        q->parts |= SEARCH;
+        return 1;
+    case 'n':
+        q->parts |= BESIDE_RANDOM;
+        return parse_number(text, 1, MOST_RANDOM, &q->random);
+    case 'w':
+        q->parts |= SWEEP;
+        return 1;
+    default:
+        return parse_budgets(text, &q->budgets);
     }
-    return OK;
+}
+
+/* 0: the options say nothing that can be run; stderr says why. */
+static int parse(int argc, char **argv, struct request *q)
+{
+    int option, which = 0;
+    *q = (struct request){.own.device = USUAL_DEVICE, .random = MOST_RANDOM, .budgets = usual_budgets};
+    while ((option = getopt_long(argc, argv, "", options, &which)) != -1) {
+        if (option == '?') /* getopt_long has said why */
+            return 0;
+        if (!parse_option(option, optarg, q)) {
+            fprintf(stderr, "plan_random: --%s %s\n", options[which].name, optarg);
+            return 0;
+        }
+    }
+    const struct test_case *own = &q->own;
+    int parts_of_own = (own->model != NULL) + (own->machine != NULL) + (own->layers > 0) + (own->tokens > 0);
+    if (optind < argc)
+        fprintf(stderr, "plan_random: %s is not an option\n", argv[optind]);
+    else if (parts_of_own % 4 != 0 || (own->host > 0 && parts_of_own == 0))
+        fprintf(stderr, "plan_random: --model, --machine, --layers and --tokens go together\n");
+    else if ((q->rows != 0) + (q->from > 0) + (parts_of_own > 0) > 1)
+        fprintf(stderr, "plan_random: --row, --drawn and --model: one of them\n");
+    else
+        return 1;
+    return 0;
 }
 
 int main(int argc, char **argv)
 {
-    enum status st;
-    if (argc == 4 && strcmp(argv[1], "ladders") == 0)
-        st = run_drawn(atoi(argv[2]), atoi(argv[3]));
-    else if ((argc == 7 || argc == 10) && strcmp(argv[1], "ladder") == 0) {
-        struct rungs rungs = usual_rungs;
-        if (argc == 10)
-            rungs = (struct rungs){atof(argv[7]), atof(argv[8]), fmax(1.001, atof(argv[9]))};
-        st = run_ladder(&(struct test_case){argv[2], argv[3], atoi(argv[4]), (int64_t)atoi(argv[5]) << 10, device_count(argv[3]),
-                                            0.4, atof(argv[6])},
-                        0, &rungs);
-    } else
-        st = run_cases(argc - 1, argv + 1);
+    struct request q;
+    int help = argc == 2 && strcmp(argv[1], "--help") == 0;
+    if (help || !parse(argc, argv, &q)) {
+        fputs(usage, help ? stdout : stderr);
+        return help ? 0 : 2;
+    }
+    enum status st = run_request(&q);
     if (st != OK)
         fprintf(stderr, "%s\n", status_message());
     return st != OK;
