@@ -81,7 +81,11 @@ static void packing(void **state)
 {
     (void)state;
     static const int layers[] = {2, 8, 32};
-    static const struct cell cells[] = {{{0, 0, 0, 0, 0, 0, 0, 0}}, {{1, 1, 1, 1, 1, 2, 1, 0}}, {{2, 2, 2, 2, 2, 2, 1, 1}}};
+    static const struct cell cells[] = {
+        {EVERYTHING(ON_DEVICE)},
+        {EVERYTHING(ON_HOST), .alpha = KEEP_HALF, .prefetch = AHEAD_1, .host_update = 1},
+        {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .prefetch = AHEAD_1, .host_update = 1, .discrete = 1},
+    };
     for (int f = 0; f < 2; f++)
         for (int c = 0; c < 3; c++) {
             double ratio[3][TIERS];
@@ -231,7 +235,7 @@ static void other_tiers(void **state)
         struct plan_request s;
         int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
         wide_settings(&s);
-        cell_apply(&(struct cell){{t, t, t, t, 2, 0, 1, 1}}, &s);
+        cell_apply(&(struct cell){EVERYTHING(t), .alpha = KEEP_NONE, .host_update = 1, .discrete = 1}, &s);
         limit[t] = 100000;
         struct plan *plan = fit(m, &s, limit);
         assert_int_equal(plan->fits, 0);
