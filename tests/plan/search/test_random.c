@@ -1,0 +1,95 @@
+/* The searched placement of small models: against random ones, and with more and more memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plan/search/requests.h"
+
+enum { RANDOM = 100 };
+
+/* The fastest of random placements that fit. */
+static double best_of_random(const struct model *m, const int64_t limit[TIERS], uint64_t seed, int *fitting)
+{
+    double best = 1e300;
+    *fitting = 0;
+    for (int i = 0; i < RANDOM; i++) {
+        struct plan_request s;
+        struct cell c;
+        for (int f = 0; f < FACTORS; f++)
+            c.level[f] = (int)rng_below(seed, 7, (uint64_t)(i * FACTORS + f), (uint64_t)LEVELS[f]);
+        open_settings(&s);
+        cell_apply(&c, &s);
+        s.device = DEVICE_CPU_DISCRETE;
+        struct plan *plan = planned(m, &s, limit);
+        if (plan->fits) {
+            best = plan->seconds < best ? plan->seconds : best;
+            ++*fitting;
+        }
+        plan_destroy(plan);
+    }
+    return best;
+}
+
+/* Budgets as shares of what everything on the device takes. */
+static void beats_random(void **state)
+{
+    (void)state;
+    static const double shares[] = {0.8, 0.6};
+    for (int f = 0; f < 2; f++) {
+        struct model *m;
+        struct plan_request s;
+        const int64_t ample[TIERS] = {AMPLE, AMPLE, AMPLE};
+        assert_int_equal(cell_model(f ? FAMILY_GPT2 : FAMILY_LLAMA, 3, &m), OK);
+        cell_settings(&s, 128, F32);
+        struct plan *resident = planned(m, &s, ample);
+        for (int k = 0; k < 2; k++) {
+            int64_t limit[TIERS] = {(int64_t)(shares[k] * (double)resident->arena[TIER_DEVICE]), AMPLE, AMPLE};
+            int fitting;
+            double best = best_of_random(m, limit, (uint64_t)(2 * f + k), &fitting);
+            open_settings(&s);
+            struct plan *plan = planned(m, &s, limit);
+            print_message("%s, %lld bytes: searched %.4g s, best of %d random ones that fit %.4g s\n", f ? "gpt2" : "llama",
+                          (long long)limit[TIER_DEVICE], plan->seconds, fitting, best);
+            assert_true(fitting > 0 && plan->fits);
+            assert_true(plan->seconds <= 1.03 * best);
+            plan_destroy(plan);
+        }
+        plan_destroy(resident);
+        model_destroy(m);
+    }
+}
+
+/* What a smaller budget allows, a larger one does too; each may be slower than the fastest by what less traffic and slower links
+ * are worth. */
+static void more_memory_is_never_slower(void **state)
+{
+    (void)state;
+    for (int f = 0; f < 2; f++) {
+        struct model *m;
+        struct plan_request s;
+        int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
+        double slowest = 0;
+        assert_int_equal(cell_model(f ? FAMILY_GPT2 : FAMILY_LLAMA, 3, &m), OK);
+        open_settings(&s);
+        struct plan *plan = planned(m, &s, limit);
+        limit[TIER_DEVICE] = plan->arena[TIER_DEVICE] * 2;
+        plan_destroy(plan);
+        for (int fits = 1; fits; limit[TIER_DEVICE] = limit[TIER_DEVICE] * 4 / 5) {
+            plan = planned(m, &s, limit);
+            fits = plan->fits;
+            if (fits && plan->seconds < 0.99 * slowest)
+                fail_msg("%s: %lld bytes take %.6g s, less memory took %.6g s", f ? "gpt2" : "llama",
+                         (long long)limit[TIER_DEVICE], plan->seconds, slowest);
+            slowest = fits && plan->seconds > slowest ? plan->seconds : slowest;
+            plan_destroy(plan);
+        }
+        model_destroy(m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(beats_random), cmocka_unit_test(more_memory_is_never_slower)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
