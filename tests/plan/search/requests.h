@@ -52,6 +52,21 @@ static inline struct model *preset(const char *name, int64_t layers, const char 
     return preset_of(name, layers, 32768, machine, h, s);
 }
 
+/* With more of the device a step is no longer. */
+static inline void not_slower_with_more(const struct model *m, const struct plan_request *s, int64_t less, int64_t more)
+{
+    double seconds[2];
+    for (int i = 0; i < 2; i++) {
+        const int64_t limit[TIERS] = {i ? more : less, INT64_MAX / 4, INT64_MAX / 4};
+        struct plan *plan = planned(m, s, limit);
+        assert_true(plan->fits);
+        seconds[i] = plan->seconds;
+        plan_destroy(plan);
+    }
+    print_message("%lld bytes: %.5g s, %lld: %.5g s\n", (long long)less, seconds[0], (long long)more, seconds[1]);
+    assert_true(seconds[1] < 1.003 * seconds[0]); /* what another grid of tiles is to gain */
+}
+
 enum { CHUNKS = 16, TOKENS = 16384, HUGE = 1 << 30 };
 
 /* Products large enough that links matter; nothing of it is computed. */
@@ -80,7 +95,7 @@ static inline struct model *wide(int layers)
     return wide_heads(layers, 64);
 }
 
-/* Activations on the host or on the device, with links of so many GB/s (0: as assumed). */
+/* Activations on the host or on the device, with links of `gbps` GB/s (0: as assumed). */
 static inline void few_choices(struct plan_request *s, enum offload acts, double gbps)
 {
     cell_settings(s, TOKENS, F32);

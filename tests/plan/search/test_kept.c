@@ -103,7 +103,7 @@ static void keeps_inputs_that_fit(void **state)
     model_destroy(m);
 }
 
-/* Seconds of the plan's step with drive writes that yield so much, at that pace or below. */
+/* Seconds of the plan's step with that depth of drive writes, at that pace or below. */
 static double seconds_at(const struct model *m, const struct plan_request *s, const struct plan *plan, int write_depth, int pace)
 {
     const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
