@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "extent.h"
 #include "plan/lower/mesh.h"
 #include "plan/search/requests.h"
 
@@ -23,6 +24,8 @@ static void fastest_mesh_of_finer_grids(void **state)
     assert_true(plan->fits && plan->finer);
     for (int ulysses = 1; ulysses <= 8; ulysses *= 2) {
         struct plan_request given = s;
+        if (ulysses == plan->strategy.ulysses && !extent_is_long()) /* the same plan, again */
+            continue;
         given.ulysses = ulysses;
         given.ring = 8 / ulysses;
         given.together = 0;
