@@ -8,6 +8,7 @@
 #include "offload/places.h"
 #include "ops/blas.h"
 #include "plan/report/advise.h"
+#include "plan/report/duration.h"
 #include "plan/report/figures.h"
 #include "plan/report/text.h"
 #include "train/metrics.h"

@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "machine/hardware.h"
 #include "plan/report/advise.h"
+#include "plan/report/duration.h"
 #include "plan/report/text.h"
 
 #include <string.h>

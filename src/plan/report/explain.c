@@ -7,6 +7,7 @@
 #include "machine/rank_cost.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/mesh.h"
+#include "plan/report/duration.h"
 #include "plan/report/figures.h"
 #include "plan/report/text.h"
 #include "plan/search/search.h"

@@ -2,6 +2,7 @@
 #include "plan/report/figures.h"
 
 #include "base/sys.h"
+#include "plan/report/duration.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -200,7 +201,7 @@ static void add_rates(const struct plan *p, const struct model *m, struct report
     r->model_flops = (double)p->sequences * model_flops(m, length, causal_pairs(length, m->config.window));
     r->tokens_per_second = (double)p->tokens / p->seconds;
     r->mfu = r->model_flops / (p->seconds * p->strategy.ranks * p->cost.peak_flops);
-    r->written_per_day = (double)r->lane[LANE_WRITE].bytes * p->strategy.ranks * 86400 / p->seconds;
+    r->written_per_day = (double)r->lane[LANE_WRITE].bytes * p->strategy.ranks * DAY / p->seconds;
     for (int l = LANE_COMPUTE + 1; l < LANES; l++) {
         busy += r->lane[l].busy;
         exposed += r->lane[l].exposed;

@@ -6,6 +6,7 @@
 
 #include "base/sys.h"
 #include "base/units.h"
+#include "plan/report/duration.h"
 #include "plan/report/figures.h"
 #include "plan/report/text.h"
 

@@ -21,13 +21,4 @@ enum { PLAN_TEXT = 512 };
 void strategy_describe(const struct strategy *s, char *buf, int size);
 void plan_describe(const struct plan *p, char *buf, int size);
 
-/* The unit in which people read a time of so many seconds, from ns to years; *unit: the seconds of one. */
-const char *report_time_unit(double seconds, double *unit);
-/* "0.0314 s", "9.6 ms", "317 s", "36 min", "3.4 h", "3.2 days": three digits; "0 s" only of none; into buf; returns buf. */
-const char *report_duration(double seconds, char buf[32]);
-
-/* What is done in a second beside now: "31% faster", "12.5% slower" (a step takes 12.5% longer), "2.4 times as fast", "takes 3
- * times as long"; "as fast" where it differs by less than `least`. Into buf; returns buf. */
-const char *report_compared(double faster, double least, char buf[32]);
-
 #endif
