@@ -4,6 +4,7 @@
 #include "comm/launch.h"
 #include "plan/report/advise.h"
 #include "plan/report/advise_text.h"
+#include "plan/report/explain.h"
 #include "plan/report/json.h"
 #include "plan/report/svg.h"
 #include "plan/report/text.h"

@@ -16,7 +16,6 @@
 #include "plan/cells.h"
 #include "plan/lower/mesh.h"
 #include "plan/max_seq.h"
-#include "plan/report/advise.h"
 #include "plan/report/advise_text.h"
 #include "plan/report/explain.h"
 #include "plan/report/text.h"

@@ -10,7 +10,7 @@
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/report/advise_text.h"
-#include "plan/report/text.h"
+#include "plan/report/describe.h"
 #include "plan/schedule/hazards.h"
 #include "plan/schedule/prefetch.h"
 #include "verify/verify.h"

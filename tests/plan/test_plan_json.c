@@ -7,6 +7,7 @@
 #include "machine/hardware.h"
 #include "plan/ample.h"
 #include "plan/report/advise.h"
+#include "plan/report/explain.h"
 #include "plan/report/figures.h"
 #include "plan/report/json.h"
 

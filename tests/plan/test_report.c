@@ -8,7 +8,7 @@
 #include "machine/rank_cost.h"
 #include "plan/ample.h"
 #include "plan/lower/fixed.h"
-#include "plan/report/advise.h"
+#include "plan/report/describe.h"
 #include "plan/report/duration.h"
 #include "plan/report/figures.h"
 #include "plan/report/text.h"

@@ -10,7 +10,7 @@
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/lower/mesh.h"
-#include "plan/report/text.h"
+#include "plan/report/describe.h"
 #include "plan/schedule/order.h"
 #include "plan/schedule/pack.h"
 #include "plan/schedule/prefetch.h"

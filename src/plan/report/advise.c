@@ -2,9 +2,9 @@
 #include "plan/report/advise.h"
 
 #include "plan/report/advise_text.h"
+#include "plan/report/describe.h"
 #include "plan/report/figures.h"
 #include "plan/report/proposals.h"
-#include "plan/report/text.h"
 #include "plan/search/probe.h"
 
 #include <math.h>

@@ -4,9 +4,7 @@
 #ifndef LTRAIN_PLAN_REPORT_ADVISE_H
 #define LTRAIN_PLAN_REPORT_ADVISE_H
 
-#include "plan/report/explain.h"
-#include "plan/report/figures.h"
-#include "plan/report/text.h"
+#include "plan/report/describe.h"
 
 #define CHANGES_HELP 0.02 /* what makes a step faster by less is not worth saying */
 enum { CHANGES_MAX = 24, CHANGES_SAID = 3 };
@@ -39,12 +37,5 @@ struct changes {
  * make it faster, if compute waits, computes twice, or would be much faster in bf16. A few seconds at most; the same whenever it
  * is asked. */
 enum status changes_find(const struct plan *p, const struct model *m, const struct plan_request *s, struct changes *out);
-
-/* The flag of a tier's budget. */
-extern const char *const changes_flag[TIERS];
-/* The same, but where --nvme says that there are no drives: that. */
-const char *changes_flag_given(const struct plan_request *s, enum tier t);
-/* Whether --nvme-max gives more than this machine's drives have free, which then is the limit. */
-int changes_free_decides(const struct plan *p, const struct plan_request *s);
 
 #endif

@@ -4,8 +4,8 @@
 #include "base/units.h"
 #include "machine/hardware.h"
 #include "plan/report/advise.h"
+#include "plan/report/budget.h"
 #include "plan/report/duration.h"
-#include "plan/report/text.h"
 
 #include <string.h>
 
@@ -45,7 +45,7 @@ static void describe_nearest(const struct plan *p, const struct plan_request *s,
         if (c->shortest > 0 && c->least[t] > p->limit[t]) {
             snprintf(buf, (size_t)size, " (even %s tokens need %s on the %s): give more there (%s)",
                      units_format_count(c->shortest, tokens), units_format_bytes(c->least[t], need), tier_name((enum tier)t),
-                     changes_flag_given(s, (enum tier)t));
+                     budget_flag_given(s, (enum tier)t));
             return;
         }
 }
@@ -62,13 +62,13 @@ static void describe_excess(const struct plan *p, const struct plan_request *s, 
     buf[0] = 0;
     for (int t = 0; t < TIERS; t++) {
         char need[32], has[32], given[32], part[32] = "", left[96] = "";
-        int sharing = t == TIER_DEVICE ? 1 : plan_sharing(p, s);
+        int sharing = t == TIER_DEVICE ? 1 : budget_sharing(p, s);
         if (!is_short(p, t))
             continue;
         units_format_apart(p->arena[t], p->limit[t], need, has);
         if (sharing > 1)
             snprintf(part, sizeof part, sharing == 2 ? "half of " : "1/%d of ", sharing);
-        if (t == TIER_NVME && changes_free_decides(p, s))
+        if (t == TIER_NVME && budget_is_free_space(p, s))
             snprintf(left, sizeof left, " gives %s: free some or name another --nvme-path", units_format_bytes(asked[t], given));
         else if (t == TIER_NVME && asked[t] < 0)
             snprintf(left, sizeof left, ", %d%% left free", HARDWARE_LEFT_FREE);
@@ -77,7 +77,7 @@ static void describe_excess(const struct plan *p, const struct plan_request *s, 
                  asked[t] >= 0 && asked[t] / sharing == p->limit[t] ? "given"
                  : s->machine                                       ? "there"
                                                                     : "free",
-                 part, changes_flag_given(s, (enum tier)t), left);
+                 part, budget_flag_given(s, (enum tier)t), left);
     }
 }
 

@@ -9,7 +9,6 @@
 #include "plan/lower/mesh.h"
 #include "plan/report/duration.h"
 #include "plan/report/figures.h"
-#include "plan/report/text.h"
 #include "plan/search/search.h"
 #include "program/drives.h"
 

@@ -2,7 +2,7 @@
 #ifndef LTRAIN_PLAN_REPORT_EXPLAIN_H
 #define LTRAIN_PLAN_REPORT_EXPLAIN_H
 
-#include "plan/report/figures.h"
+#include "plan/plan.h"
 
 enum { EXPLAIN_DECISIONS = 14, EXPLAIN_ALTERNATIVES = 4 };
 

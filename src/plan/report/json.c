@@ -4,8 +4,9 @@
 #include "machine/hardware.h"
 
 #include "plan/report/advise.h"
+#include "plan/report/describe.h"
+#include "plan/report/explain.h"
 #include "plan/report/figures.h"
-#include "plan/report/text.h"
 #include "program/digest.h"
 #include "program/drives.h"
 

@@ -3,6 +3,7 @@
 #define LTRAIN_PLAN_REPORT_JSON_H
 
 #include "plan/report/advise.h"
+#include "plan/report/explain.h"
 
 /* The plan as JSON, for `ltrain plan --json` and a run's plan.json: everything that the table says (docs/plan-json.md). s: of the
  * plan; c: NULL, or what could be changed; e: NULL, or the decisions. ERR_IO, ERR_NOMEM. */

@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "plan/lower/mesh.h"
 #include "plan/report/advise.h"
+#include "plan/report/budget.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -118,18 +119,6 @@ static int store_bf16(const struct seeker *x, struct trial *t, int64_t freely)
 
 /* --- More of something --- */
 
-const char *const changes_flag[TIERS] = {"--device-mem", "--host-mem", "--nvme-max"};
-
-const char *changes_flag_given(const struct plan_request *s, enum tier t)
-{
-    return t == TIER_NVME && s->nvme_drives == 0 ? "--nvme none" : changes_flag[t];
-}
-
-int changes_free_decides(const struct plan *p, const struct plan_request *s)
-{
-    return !s->machine && s->nvme_max > p->limit[TIER_NVME];
-}
-
 /* So many times a tier's budget; of a machine that is not here, for each of its ranks. */
 static int more_memory(struct trial *t, enum tier tier, int64_t times)
 {
@@ -144,7 +133,7 @@ static int more_memory(struct trial *t, enum tier tier, int64_t times)
     *given[tier] = more;
     t->limit[tier] = (int64_t)((double)more / (double)whole * (double)t->limit[tier]);
     t->change.gives_more = GIVES_MEMORY;
-    say(t, "%s %s", changes_flag[tier], text);
+    say(t, "%s %s", budget_flag[tier], text);
     return 1;
 }
 
@@ -190,7 +179,7 @@ static int more_device(const struct seeker *x, struct trial *t, int64_t times)
     h->device_mem = h->device_holds;
     t->s.device_mem = AUTO;
     t->change.gives_more = GIVES_MEMORY;
-    say(t, "%s auto", changes_flag[TIER_DEVICE]);
+    say(t, "%s auto", budget_flag[TIER_DEVICE]);
     return 1;
 }
 
@@ -222,7 +211,7 @@ static int whole_drives(const struct seeker *x, struct trial *t, int64_t arg)
     if (x->s->nvme_drives == 0) /* a budget of theirs follows from that */
         set_drives(t, h->drives);
     else
-        say(t, "%s auto", changes_flag[TIER_NVME]);
+        say(t, "%s auto", budget_flag[TIER_NVME]);
     return 1;
 }
 
@@ -230,7 +219,7 @@ static int more_drives(const struct seeker *x, struct trial *t, int64_t times)
 {
     int helps = !x->p->fits || waits_for_drives(x);
     if (!helps || !t->s.machine || t->hardware.drives == 0)
-        return helps && x->p->misfit == TIER_NVME && !changes_free_decides(x->p, x->s) && more_memory(t, TIER_NVME, times);
+        return helps && x->p->misfit == TIER_NVME && !budget_is_free_space(x->p, x->s) && more_memory(t, TIER_NVME, times);
     if (t->hardware.nvme_mem == 0)
         return 0;
     t->hardware.drives_hold *= times;

@@ -4,6 +4,7 @@
 
 #include "machine/hardware.h"
 #include "plan/report/advise.h"
+#include "plan/report/figures.h"
 
 /* The plan that is to be bettered. */
 struct seeker {

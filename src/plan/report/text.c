@@ -4,65 +4,14 @@
 #include "base/prose.h"
 #include "base/units.h"
 #include "machine/hardware.h"
-#include "plan/report/advise.h"
+#include "plan/report/budget.h"
+#include "plan/report/describe.h"
 #include "plan/report/duration.h"
 #include "plan/report/figures.h"
 #include "program/drives.h"
 
 #include <math.h>
 #include <string.h>
-
-static const char *residency_name(enum residency r)
-{
-    static const char *const names[] = {"none", "cpu", "nvme", "recompute"};
-    return names[r];
-}
-
-static int uses_drives(const struct strategy *s)
-{
-    return s->params == RES_NVME || s->grads == RES_NVME || s->optim == RES_NVME || s->acts == RES_NVME;
-}
-
-void strategy_describe(const struct strategy *s, char *buf, int size)
-{
-    char inputs[32] = "", split[48] = "", passing[64] = "", writes[32] = "", nearer[64] = "";
-    long long chunks = ceil_div(s->rows, s->row_chunk);
-    if (s->device_chunks > 0)
-        snprintf(split, sizeof split, " (%d of %lld chunks on the device)", s->device_chunks, chunks);
-    if (s->nearer > 0)
-        snprintf(nearer, sizeof nearer, " (%s of %d layer%s on the %s)", class_name(s->nearer_class), s->nearer,
-                 s->nearer > 1 ? "s" : "", tier_name((enum tier)s->nearer_at));
-    if (s->passing != s->acts)
-        snprintf(passing, sizeof passing, " (what layers pass on stays on the %s)", tier_name((enum tier)s->passing));
-    if (s->input_every > 1)
-        snprintf(inputs, sizeof inputs, "  inputs 1/%d", s->input_every);
-    if (s->write_depth > 0 && uses_drives(s))
-        snprintf(writes, sizeof writes, "  writes %d/%d", s->write_depth, DRIVE_DEPTH);
-    snprintf(buf, (size_t)size,
-             "params=%s,grads=%s,optim=%s,acts=%s%s%s%s  alpha %d/%lld%s  update on %s%s  tiles rows=%lld,heads=%d,loss=%lld",
-             residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), split,
-             nearer, passing, s->kept_chunks, chunks, inputs,
-             strategy_updates_on_both(s) ? "both"
-             : s->update_on_host         ? "host"
-                                         : "device",
-             writes, (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
-}
-
-void plan_describe(const struct plan *p, char *buf, int size)
-{
-    char text[PLAN_TEXT], why[128] = "";
-    const struct usual_grid *u = &p->usual;
-    strategy_describe(&p->strategy, text, sizeof text);
-    if (p->finer)
-        snprintf(why, sizeof why, " (to fit: nothing does with the default tiles)");
-    else if (u->head_tile > 0 && isinf(u->slower))
-        snprintf(why, sizeof why, " (for speed: it does not fit with rows=%lld,heads=%d,loss=%lld)", (long long)u->row_chunk,
-                 u->head_tile, (long long)u->loss_tile);
-    else if (u->head_tile > 0)
-        snprintf(why, sizeof why, " (for speed: rows=%lld,heads=%d,loss=%lld take %.*f%% longer)", (long long)u->row_chunk,
-                 u->head_tile, (long long)u->loss_tile, u->slower < 0.01, 100 * u->slower);
-    snprintf(buf, (size_t)size, "%s%s", text, why);
-}
 
 /* Three digits and a prefix that a unit can follow: "0.0123 ", "4.7 k", "126 G". */
 static const char *scaled(double x, char buf[32])
@@ -98,12 +47,6 @@ static const char *percent(double share, char buf[16])
     return buf;
 }
 
-int plan_sharing(const struct plan *p, const struct plan_request *s)
-{
-    const struct hardware *h = s->machine ? s->hardware : NULL;
-    return h ? (int)max_i64(h->devices, ceil_div(p->strategy.ranks, h->nodes)) : 1;
-}
-
 void plan_print_sharing(const struct plan *p, FILE *f)
 {
     const struct strategy *s = &p->strategy;
@@ -119,18 +62,6 @@ void plan_print_sharing(const struct plan *p, FILE *f)
     else if (sequences > p->micro_batches)
         fprintf(f, "batch: %lld sequences a step, %lld micro-batches on each of %d data-parallel groups\n", sequences,
                 (long long)p->micro_batches, s->dp);
-}
-
-void plan_longest_flags(const struct plan *p, char buf[96])
-{
-    const struct strategy *s = &p->strategy;
-    int n = 0;
-    buf[0] = 0;
-    if (p->longest.mesh)
-        n = snprintf(buf, 96, " --mesh dp=%d,ulysses=%d,ring=%d", s->dp, s->ulysses, s->ring);
-    if (p->longest.tiles)
-        snprintf(buf + n, (size_t)(96 - n), " --tiles rows=%lld,heads=%d,loss=%lld", (long long)s->row_chunk, s->head_tile,
-                 (long long)s->loss_tile);
 }
 
 static void print_longest(const struct plan *p, FILE *f)
@@ -224,7 +155,7 @@ static void print_tiers(const char *name, const int64_t bytes[TIERS], const char
 static void print_limits(const struct plan *p, const struct plan_request *s, FILE *f)
 {
     char peak[TIERS][32], limit[TIERS][32], note[48] = "";
-    int sharing = plan_sharing(p, s);
+    int sharing = budget_sharing(p, s);
     for (int t = 0; t < TIERS; t++) {
         units_format_apart(p->arena[t], p->limit[t], peak[t], limit[t]);
         if (p->arena[t] <= 0)
@@ -236,8 +167,8 @@ static void print_limits(const struct plan *p, const struct plan_request *s, FIL
         snprintf(note, sizeof note, "   (host, nvme: node's / %d)", sharing);
     fprintf(f, "%-14s %11s %11s %11s   (not all at one moment)\n", "peak", peak[0], peak[1], peak[2]);
     fprintf(f, "%-14s %11s %11s %11s%s\n", "limit", limit[0], limit[1], limit[2], note);
-    fprintf(f, "%-14s %11s %11s %11s\n", "set by", changes_flag[0], changes_flag[1],
-            changes_free_decides(p, s) ? "free space" : changes_flag_given(s, TIER_NVME));
+    fprintf(f, "%-14s %11s %11s %11s\n", "set by", budget_flag[0], budget_flag[1],
+            budget_is_free_space(p, s) ? "free space" : budget_flag_given(s, TIER_NVME));
 }
 
 /* Of what does not fit, bytes against limits. */
@@ -346,7 +277,7 @@ static const char *drive_lasts(double days, char buf[32])
 static void print_wear(const struct plan *p, const struct plan_request *s, const struct report *r, FILE *f)
 {
     char a[32], b[32], c[32], d[32], which[48] = "A drive";
-    int64_t drives = s->machine ? max_i64(1, ceil_div(p->strategy.ranks, plan_sharing(p, s)) * s->hardware->drives) : 1;
+    int64_t drives = s->machine ? max_i64(1, ceil_div(p->strategy.ranks, budget_sharing(p, s)) * s->hardware->drives) : 1;
     double each = r->written_per_day / (double)drives;
     int64_t written = r->lane[LANE_WRITE].bytes * p->strategy.ranks;
     if (written == 0) {
