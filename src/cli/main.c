@@ -6,6 +6,7 @@
 #include "plan/report/advise_text.h"
 #include "plan/report/explain.h"
 #include "plan/report/json.h"
+#include "plan/report/refuse.h"
 #include "plan/report/svg.h"
 #include "plan/report/text.h"
 #include "settings/read.h"
@@ -123,7 +124,7 @@ static enum status write_plan(const struct plan *plan, const struct model *model
         program_print(plan->programs[PLAN_UPDATE_STEP], stdout);
     if (fflush(stdout) != 0 || ferror(stdout))
         return status_fail(ERR_IO, "cannot write the plan: standard output is full or closed");
-    return plan->fits ? OK : changes_refuse(plan, &s->plan, &c);
+    return plan->fits ? OK : refuse_advised(plan, &s->plan, &c);
 }
 
 static enum status plan_command(struct settings *s, struct comm *c)

@@ -10,6 +10,7 @@
 #include "plan/report/advise.h"
 #include "plan/report/advise_text.h"
 #include "plan/report/proposals.h"
+#include "plan/report/refuse.h"
 #include "plan/search/probe.h"
 
 #include <math.h>
@@ -130,7 +131,7 @@ static void refusals(void **state)
         double by_hand = best_by_hand(m, &s, limit);
         if (by_hand < 1e300)
             assert_true(c.n > 0 && c.by_cost[0].seconds <= 1.01 * by_hand); /* fewer flags are said for 1% */
-        assert_int_equal(changes_refuse(plan, &s, &c), ERR_NOFIT);
+        assert_int_equal(refuse_advised(plan, &s, &c), ERR_NOFIT);
         const char *sentence = status_message();
         print_message("%s\n", sentence);
         assert_true(!strstr(sentence, "slower") &&
@@ -375,7 +376,7 @@ static void beyond_everything(void **state)
     s.alpha = s.keep_inputs = AUTO;
     s.update = UPDATE_AUTO;
     s.row_chunk = s.head_tile = s.loss_tile = AUTO;
-    assert_int_equal(changes_refuse_early(m, &s, limit), ERR_NOFIT);
+    assert_int_equal(refuse_early(m, &s, limit), ERR_NOFIT);
     print_message("%s\n", status_message());
     const char *shorter = strstr(status_message(), "--seq-len ");
     assert_non_null(shorter);
@@ -383,11 +384,11 @@ static void beyond_everything(void **state)
     assert_int_equal(sscanf(shorter, "--seq-len %31[0-9k]", length), 1);
     assert_int_equal(units_parse_count("seq-len", length, &tokens), OK);
     s.seq_len = tokens;
-    assert_int_equal(changes_refuse_early(m, &s, limit), OK);
+    assert_int_equal(refuse_early(m, &s, limit), OK);
     assert_int_equal(glance_fits(m, &s, limit, &c), OK);
     assert_true(c.excess <= 1);
     s.seq_len = 2 * tokens;
-    assert_int_equal(changes_refuse_early(m, &s, limit), OK);
+    assert_int_equal(refuse_early(m, &s, limit), OK);
     model_destroy(m);
 }
 
@@ -405,7 +406,7 @@ static void beyond_programs(void **state)
     for (int i = 0; i < 2; i++) {
         char unit[8];
         plan_request_defaults(&s, 1ll << (26 + 4 * i));
-        assert_int_equal(changes_refuse_early(m, &s, limit), ERR_NOFIT);
+        assert_int_equal(refuse_early(m, &s, limit), ERR_NOFIT);
         print_message("%s\n", status_message());
         assert_int_equal(sscanf(status_message(), "the plan needs %lf %7s on the device", &need[i], unit), 2);
         need[i] *= strcmp(unit, "TiB") == 0 ? 1024 : 1;
@@ -425,7 +426,7 @@ static void several_tiers(void **state)
     s.host_mem = 64ll << 30;
     p.seconds = p.tokens = 1;
     c.by_cost[0] = (struct change){.say = "--dtype bf16", .exact = 1, .seconds = 1980, .arena = {30ll << 30, 20ll << 30, 0}};
-    assert_int_equal(changes_refuse(&p, &s, &c), ERR_NOFIT);
+    assert_int_equal(refuse_advised(&p, &s, &c), ERR_NOFIT);
     assert_string_equal(status_message(),
                         "the plan needs 57 GiB on the device and 38 GiB are free (--device-mem), 64.03 GiB on the host and 64.00 "
                         "GiB are given (--host-mem). --dtype bf16 would need 30 GiB on the device and 20 GiB on the host; a step "

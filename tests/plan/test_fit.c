@@ -9,8 +9,8 @@
 #include "plan/cells.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
-#include "plan/report/advise_text.h"
 #include "plan/report/describe.h"
+#include "plan/report/refuse.h"
 #include "plan/schedule/hazards.h"
 #include "plan/schedule/prefetch.h"
 #include "verify/verify.h"
@@ -169,7 +169,7 @@ static void check_refusal(const struct plan *plan, const struct model *m, const 
 {
     static const char *const flag[] = {"--device-mem", "--host-mem", "--nvme-max"};
     char need[64], sentence[1024];
-    assert_int_equal(plan_refuse(plan, m, s), ERR_NOFIT);
+    assert_int_equal(refuse_plan(plan, m, s), ERR_NOFIT);
     snprintf(sentence, sizeof sentence, "%s", status_message());
     snprintf(need, sizeof need, " on the %s ", tier_name(plan->misfit));
     if (!strstr(sentence, need) || !strstr(sentence, flag[plan->misfit]) || !strstr(sentence, "needs "))
@@ -254,13 +254,13 @@ static void refusal_names_a_change(void **state)
     plan_destroy(plan);
     plan = fit(m, &s, limit);
     assert_int_equal(plan->fits, 0);
-    assert_int_equal(plan_refuse(plan, m, &s), ERR_NOFIT);
+    assert_int_equal(refuse_plan(plan, m, &s), ERR_NOFIT);
     print_message("%s\n", status_message());
     assert_non_null(strstr(status_message(), "--offload"));
     plan_destroy(plan);
     limit[TIER_DEVICE] = 10000;
     plan = fit(m, &s, limit);
-    assert_int_equal(plan_refuse(plan, m, &s), ERR_NOFIT);
+    assert_int_equal(refuse_plan(plan, m, &s), ERR_NOFIT);
     assert_non_null(strstr(status_message(), "No offload setting fits"));
     plan_destroy(plan);
     model_destroy(m);

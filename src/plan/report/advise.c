@@ -1,7 +1,6 @@
 /* Changes to the settings that make a plan fit, or faster. */
 #include "plan/report/advise.h"
 
-#include "plan/report/advise_text.h"
 #include "plan/report/describe.h"
 #include "plan/report/figures.h"
 #include "plan/report/proposals.h"
@@ -375,25 +374,27 @@ static int is_beyond(const struct candidate *c, const int64_t limit[TIERS])
     return need > BEYOND * there || (double)c->bytes[TIER_DEVICE] > BEYOND * (double)limit[TIER_DEVICE];
 }
 
-enum status changes_refuse_early(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS])
+enum status changes_find_early(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                               struct plan *estimated, struct changes *out, int *beyond)
 {
-    struct changes found = {0};
-    struct plan p = {.fits = 0};
-    struct seeker x = {.p = &p, .m = m, .s = s, .out = &found};
+    struct seeker x = {.p = estimated, .m = m, .s = s, .out = out};
     struct trial t;
     struct candidate c;
     int64_t tokens;
-    memcpy(p.limit, limit, sizeof p.limit);
+    memset(estimated, 0, sizeof *estimated);
+    memset(out, 0, sizeof *out);
+    memcpy(estimated->limit, limit, sizeof estimated->limit);
     proposal_start(&x, proposals_n - 1, s->seq_len, &t);
     TRY(look_by_estimate(m, &t.s, limit, &c));
-    if (!is_beyond(&c, limit))
+    *beyond = is_beyond(&c, limit);
+    if (!*beyond)
         return OK;
-    memcpy(p.arena, c.bytes, sizeof p.arena);
-    p.misfit = search_scarce(c.bytes, limit);
+    memcpy(estimated->arena, c.bytes, sizeof estimated->arena);
+    estimated->misfit = search_scarce(c.bytes, limit);
     TRY(find_shorter(&x, c.excess, &t, &c, &tokens));
     if (tokens > 0) {
         measure(&t, c.seconds, c.bytes, &c.strategy, &t.change);
-        keep(&found, &t.change);
+        keep(out, &t.change);
     }
-    return changes_refuse(&p, s, &found);
+    return OK;
 }

@@ -38,4 +38,10 @@ struct changes {
  * is asked. */
 enum status changes_find(const struct plan *p, const struct model *m, const struct plan_request *s, struct changes *out);
 
+/* Before anything is planned: *beyond says whether by estimate every placement needs several times what there is. If so,
+ * *estimated is a plan without programs that has the least bytes (fits = 0, arena, limit, misfit), and *out the longest sequence
+ * that fits, if one does. */
+enum status changes_find_early(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                               struct plan *estimated, struct changes *out, int *beyond);
+
 #endif

@@ -1,13 +1,10 @@
-/* Changes in words: what would help, and refusals. */
+/* Changes in words: what would help. */
 #include "plan/report/advise_text.h"
 
 #include "base/units.h"
-#include "machine/hardware.h"
-#include "plan/report/advise.h"
-#include "plan/report/budget.h"
 #include "plan/report/duration.h"
 
-#include <string.h>
+#include <stdio.h>
 
 #define SAID 0.005 /* a share of the step that is worth a word */
 
@@ -34,93 +31,4 @@ void changes_print(const struct plan *p, const struct changes *c, FILE *f)
         fprintf(f, "\nThe one change tried does not help.\n");
     else
         fprintf(f, "\nNone of the %d changes tried is %.0f%% faster.\n", c->tried, 100 * CHANGES_HELP);
-}
-
-/* What was not enough at the shortest length tried, and what would help. */
-static void describe_nearest(const struct plan *p, const struct plan_request *s, const struct changes *c, char *buf, int size)
-{
-    char tokens[32], need[32];
-    snprintf(buf, (size_t)size, ": give more");
-    for (int t = 0; t < TIERS; t++)
-        if (c->shortest > 0 && c->least[t] > p->limit[t]) {
-            snprintf(buf, (size_t)size, " (even %s tokens need %s on the %s): give more there (%s)",
-                     units_format_count(c->shortest, tokens), units_format_bytes(c->least[t], need), tier_name((enum tier)t),
-                     budget_flag_given(s, (enum tier)t));
-            return;
-        }
-}
-
-static int is_short(const struct plan *p, int t)
-{
-    return p->arena[t] > p->limit[t] || t == (int)p->misfit;
-}
-
-/* "48 MiB on the device and 32 MiB are given (--device-mem)", of every tier that is too small. */
-static void describe_excess(const struct plan *p, const struct plan_request *s, char *buf, size_t size)
-{
-    const int64_t asked[TIERS] = {s->device_mem, s->host_mem, s->nvme_max};
-    buf[0] = 0;
-    for (int t = 0; t < TIERS; t++) {
-        char need[32], has[32], given[32], part[32] = "", left[96] = "";
-        int sharing = t == TIER_DEVICE ? 1 : budget_sharing(p, s);
-        if (!is_short(p, t))
-            continue;
-        units_format_apart(p->arena[t], p->limit[t], need, has);
-        if (sharing > 1)
-            snprintf(part, sizeof part, sharing == 2 ? "half of " : "1/%d of ", sharing);
-        if (t == TIER_NVME && budget_is_free_space(p, s))
-            snprintf(left, sizeof left, " gives %s: free some or name another --nvme-path", units_format_bytes(asked[t], given));
-        else if (t == TIER_NVME && asked[t] < 0)
-            snprintf(left, sizeof left, ", %d%% left free", HARDWARE_LEFT_FREE);
-        size_t n = strlen(buf);
-        snprintf(buf + n, size - n, "%s%s on the %s and %s are %s (%s%s%s)", n ? ", " : "", need, tier_name((enum tier)t), has,
-                 asked[t] >= 0 && asked[t] / sharing == p->limit[t] ? "given"
-                 : s->machine                                       ? "there"
-                                                                    : "free",
-                 part, budget_flag_given(s, (enum tier)t), left);
-    }
-}
-
-/* What a change needs of the tiers that are too small: "31 MiB", "31 MiB on the device and 2.0 GiB on the host". */
-static void describe_need(const struct plan *p, const struct change *c, char *buf, size_t size)
-{
-    int n = 0, said = 0;
-    for (int t = 0; t < TIERS; t++)
-        n += is_short(p, t);
-    buf[0] = 0;
-    for (int t = 0; t < TIERS; t++) {
-        char need[32];
-        size_t at = strlen(buf);
-        if (!is_short(p, t))
-            continue;
-        snprintf(buf + at, size - at, "%s%s%s%s",
-                 said == 0       ? ""
-                 : said == n - 1 ? " and "
-                                 : ", ",
-                 units_format_bytes(c->arena[t], need), n > 1 ? " on the " : "", n > 1 ? tier_name((enum tier)t) : "");
-        said++;
-    }
-}
-
-enum status changes_refuse(const struct plan *p, const struct plan_request *s, const struct changes *c)
-{
-    char excess[256], need[128], text[128], step[32];
-    describe_excess(p, s, excess, sizeof excess);
-    const struct change *best = &c->by_cost[0];
-    describe_need(p, best, need, sizeof need);
-    if (c->n > 0 && !best->shortens && !best->gives_more)
-        return status_fail(ERR_NOFIT, "the plan needs %s. %s would need %s%s; a step would take %s.", excess, best->say,
-                           best->exact ? "" : "about ", need, report_duration(best->seconds, step));
-    if (c->n > 0)
-        return status_fail(ERR_NOFIT, "the plan needs %s. No offload setting fits; %s would need %s%s%s.", excess, best->say,
-                           best->exact ? "" : "about ", need, best->shortens ? " (ltrain plan --max-seq finds the longest)" : "");
-    describe_nearest(p, s, c, text, sizeof text);
-    return status_fail(ERR_NOFIT, "the plan needs %s. No offload setting fits, nor a shorter --seq-len%s.", excess, text);
-}
-
-enum status plan_refuse(const struct plan *p, const struct model *m, const struct plan_request *s)
-{
-    struct changes c;
-    TRY(changes_find(p, m, s, &c));
-    return changes_refuse(p, s, &c);
 }
