@@ -14,8 +14,8 @@ static int64_t round_length(double tokens)
 }
 
 enum { LENGTHS = 12, SHORTEST = 64, BEYOND_FITS = 2 };
-#define CLOSE 24           /* the length that fits and the one that does not differ by such a part of it */
-#define SURELY_FITS 0.99   /* of the budgets, for trials: a whole plan may need a percent more */
+#define CLOSE 24         /* the length that fits and the one that does not differ by such a part of it */
+#define SURELY_FITS 0.99 /* of the budgets, for trials: a whole plan may need a percent more */
 
 /* A way to find out what settings need. */
 typedef enum status look_at(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],

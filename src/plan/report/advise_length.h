@@ -11,8 +11,8 @@ enum status advise_estimate(const struct model *m, const struct plan_request *s,
                             struct candidate *out);
 
 /* Finds about the longest sequence that fits: its neighbourhood by estimate, from where trials go on. excess: what the length of
- * the settings needs, as a share of what there is. Fills *tokens, 0 if there is none; else *t with its settings, and *fits with its
- * leanest placement. */
+ * the settings needs, as a share of what there is. Fills *tokens, 0 if there is none; else *t with its settings, and *fits with
+ * its leanest placement. */
 enum status advise_shorter(struct seeker *x, double excess, struct trial *t, struct candidate *fits, int64_t *tokens);
 
 #endif

@@ -10,8 +10,8 @@ const char *report_time_unit(double seconds, double *unit);
  * zero only. Writes into buf and returns it. */
 const char *report_duration(double seconds, char buf[32]);
 
-/* A rate that is `faster` times another one: "31% faster", "12.5% slower" (a step takes 12.5% longer), "2.4 times as fast", "takes
- * 3 times as long"; "as fast" where the two differ by less than `least`. Writes into buf and returns it. */
+/* A rate that is `faster` times another one: "31% faster", "12.5% slower" (a step takes 12.5% longer), "2.4 times as fast",
+ * "takes 3 times as long"; "as fast" where the two differ by less than `least`. Writes into buf and returns it. */
 const char *report_compared(double faster, double least, char buf[32]);
 
 #endif
