@@ -469,7 +469,7 @@ static void more_devices_are_a_machine(void **state)
     struct hardware h, other;
     struct plan_request s;
     struct plan p = {.strategy.ranks = 1};
-    struct trial t;
+    struct proposal_setup t;
     int64_t limit[TIERS];
     char name[32] = "";
     int found = 0;
@@ -498,7 +498,7 @@ static void idle_devices_are_offered(void **state)
     struct hardware h;
     struct plan_request s;
     struct plan p = {.strategy.ranks = 2};
-    struct trial t;
+    struct proposal_setup t;
     int found = 0, dp, ulysses, ring;
     struct model *m = model_for();
     settings_elsewhere(&h, &s);

@@ -32,7 +32,7 @@ static int helps(const struct seeker *x, int fits, const struct change *c)
     return fits && (!x->p->fits || c->per_second > (1 + CHANGES_HELP) * (double)x->p->tokens / x->p->seconds);
 }
 
-static void measure(const struct trial *t, double seconds, const int64_t bytes[TIERS], const struct strategy *strategy,
+static void measure(const struct proposal_setup *t, double seconds, const int64_t bytes[TIERS], const struct strategy *strategy,
                     struct change *c)
 {
     int64_t sequences = t->s.batch > 0 ? t->s.batch : t->s.grad_accum;
@@ -42,9 +42,9 @@ static void measure(const struct trial *t, double seconds, const int64_t bytes[T
     strategy_describe(strategy, c->strategy, sizeof c->strategy);
 }
 
-/* The trial's settings, on the grid that the plan was found to be faster on if it is open still, and length and mesh are the
+/* The proposed settings, on the grid that the plan was found to be faster on if it is open still, and length and mesh are the
  * same: a look takes the usual one. */
-static struct plan_request on_chosen_grid(const struct seeker *x, const struct trial *t)
+static struct plan_request on_chosen_grid(const struct seeker *x, const struct proposal_setup *t)
 {
     struct plan_request s = t->s;
     const struct strategy *chosen = &x->p->strategy;
@@ -58,8 +58,8 @@ static struct plan_request on_chosen_grid(const struct seeker *x, const struct t
     return s;
 }
 
-/* A look at the trial; keeps it if it helps. *helped: NULL, or whether it does. */
-static enum status try(struct seeker *x, struct trial *t, int *helped)
+/* Tries a proposal; keeps it if it helps. *helped: NULL, or whether it does. */
+static enum status try(struct seeker *x, struct proposal_setup *t, int *helped)
 {
     struct candidate c;
     struct plan_request s = on_chosen_grid(x, t);
@@ -104,7 +104,7 @@ static int is_small(const struct seeker *x)
 
 static enum status try_all(struct seeker *x)
 {
-    struct trial t;
+    struct proposal_setup t;
     int free_ones = 0; /* that helped */
     for (int i = 0, helped = 0; i < proposals_n - 1; i++) {
         const struct proposal *p = &proposals[i];
@@ -126,7 +126,7 @@ static enum status try_all(struct seeker *x)
 
 static enum status try_shorter(struct seeker *x)
 {
-    struct trial t;
+    struct proposal_setup t;
     struct candidate c, priced;
     int64_t tokens;
     proposal_start(x, proposals_n - 1, x->s->seq_len, &t);
@@ -146,7 +146,7 @@ static enum status make_exact(struct seeker *x)
 {
     struct changes *c = x->out;
     while (c->n > 0) {
-        struct trial t;
+        struct proposal_setup t;
         struct plan *p;
         struct change *k = &c->by_cost[0];
         proposal_start(x, k->proposal, k->tokens, &t);
@@ -206,7 +206,7 @@ enum status changes_find_early(const struct model *m, const struct plan_request 
                                struct plan *estimated, struct changes *out, int *beyond)
 {
     struct seeker x = {.p = estimated, .m = m, .s = s, .out = out};
-    struct trial t;
+    struct proposal_setup t;
     struct candidate c;
     int64_t tokens;
     memset(estimated, 0, sizeof *estimated);

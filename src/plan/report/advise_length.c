@@ -109,7 +109,7 @@ static int is_between(int64_t at, const struct lengths *l)
  * as `beyond`: they take some seconds. */
 static enum status narrow(struct seeker *x, look_at *look, int64_t at, int beyond, struct lengths *l)
 {
-    struct trial t;
+    struct proposal_setup t;
     struct candidate c;
     for (int i = 0; i < LENGTHS && is_between(at, l) && !is_close(l); i++) {
         if (look == look_by_trial && l->low > 0 && !glance_is_small(&l->fits, x->m) && beyond-- == 0)
@@ -137,7 +137,7 @@ static int64_t next_alike(const struct lengths *l, int known)
  * takes for the leanest placement. */
 static enum status lengthen(struct seeker *x, struct lengths *l)
 {
-    struct trial t;
+    struct proposal_setup t;
     struct candidate c;
     struct lengths like = *l;
     int64_t less[TIERS], at = next_alike(&like, 0);
@@ -161,7 +161,7 @@ static enum status lengthen(struct seeker *x, struct lengths *l)
     return OK;
 }
 
-enum status advise_shorter(struct seeker *x, double excess, struct trial *t, struct candidate *fits, int64_t *tokens)
+enum status advise_shorter(struct seeker *x, double excess, struct proposal_setup *t, struct candidate *fits, int64_t *tokens)
 {
     struct lengths reckoned = {.high = x->s->seq_len, .high_excess = excess}, tried = reckoned;
     TRY(narrow(x, advise_estimate, next_length(&reckoned), 0, &reckoned));

@@ -11,129 +11,130 @@
 #include <stdlib.h>
 #include <string.h>
 
-__attribute__((format(printf, 2, 3))) static void say(struct trial *t, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void say(struct proposal_setup *to, const char *format, ...)
 {
     va_list args;
-    size_t n = strlen(t->change.say);
+    size_t n = strlen(to->change.say);
     va_start(args, format);
     if (n > 0)
-        n += (size_t)snprintf(t->change.say + n, sizeof t->change.say - n, " ");
-    vsnprintf(t->change.say + n, sizeof t->change.say - n, format, args);
+        n += (size_t)snprintf(to->change.say + n, sizeof to->change.say - n, " ");
+    vsnprintf(to->change.say + n, sizeof to->change.say - n, format, args);
     va_end(args);
 }
 
 /* --- What is there, used otherwise. --- */
 
-static int free_offload(struct trial *t)
+static int free_offload(struct proposal_setup *to)
 {
-    struct plan_request *s = &t->s;
+    struct plan_request *s = &to->s;
     if (s->params == OFFLOAD_AUTO && s->grads == OFFLOAD_AUTO && s->optim == OFFLOAD_AUTO && s->acts == OFFLOAD_AUTO &&
         s->passing == OFFLOAD_AUTO)
         return 0;
     s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
-    say(t, "--offload auto");
+    say(to, "--offload auto");
     return 1;
 }
 
-static int free_alpha(struct trial *t)
+static int free_alpha(struct proposal_setup *to)
 {
-    if (t->s.alpha < 0)
+    if (to->s.alpha < 0)
         return 0;
-    t->s.alpha = AUTO;
-    say(t, "--alpha auto");
+    to->s.alpha = AUTO;
+    say(to, "--alpha auto");
     return 1;
 }
 
-static int free_prefetch(struct trial *t)
+static int free_prefetch(struct proposal_setup *to)
 {
-    if (t->s.prefetch < 0)
+    if (to->s.prefetch < 0)
         return 0;
-    t->s.prefetch = AUTO;
-    say(t, "--prefetch auto");
+    to->s.prefetch = AUTO;
+    say(to, "--prefetch auto");
     return 1;
 }
 
-static int free_update(struct trial *t)
+static int free_update(struct proposal_setup *to)
 {
-    if (t->s.update == UPDATE_AUTO)
+    if (to->s.update == UPDATE_AUTO)
         return 0;
-    t->s.update = UPDATE_AUTO;
-    say(t, "--update auto");
+    to->s.update = UPDATE_AUTO;
+    say(to, "--update auto");
     return 1;
 }
 
-static int free_inputs(struct trial *t)
+static int free_inputs(struct proposal_setup *to)
 {
-    if (t->s.keep_inputs < 0)
+    if (to->s.keep_inputs < 0)
         return 0;
-    t->s.keep_inputs = AUTO;
-    say(t, "--keep-inputs auto");
+    to->s.keep_inputs = AUTO;
+    say(to, "--keep-inputs auto");
     return 1;
 }
 
-static int (*const freed[])(struct trial *) = {free_offload, free_alpha, free_prefetch, free_update, free_inputs};
+static int (*const freed[])(struct proposal_setup *) = {free_offload, free_alpha, free_prefetch, free_update, free_inputs};
 enum { FREED = sizeof freed / sizeof *freed };
 
 /* The i-th of what the settings fix left to the planner; i = FREED: all of it. Returns how much that is. */
-static int free_placement(const struct seeker *x, struct trial *t, int64_t i)
+static int free_placement(const struct seeker *x, struct proposal_setup *to, int64_t i)
 {
     int n = 0;
     (void)x;
     if (i < FREED)
-        return freed[i](t);
+        return freed[i](to);
     for (i = 0; i < FREED; i++)
-        n += freed[i](t);
+        n += freed[i](to);
     return n;
 }
 
 /* Only where the settings say how many are kept: else the planner has looked. */
-static int keep_fewer_inputs(const struct seeker *x, struct trial *t, int64_t every)
+static int keep_fewer_inputs(const struct seeker *x, struct proposal_setup *to, int64_t every)
 {
-    if (t->s.keep_inputs < 0 || t->s.keep_inputs >= every || every >= x->m->config.layers || (x->p->fits && !proposals_waits(x)))
+    if (to->s.keep_inputs < 0 || to->s.keep_inputs >= every || every >= x->m->config.layers ||
+        (x->p->fits && !proposals_waits(x)))
         return 0;
-    t->s.keep_inputs = every;
-    say(t, "--keep-inputs %lld", (long long)every);
+    to->s.keep_inputs = every;
+    say(to, "--keep-inputs %lld", (long long)every);
     return 1;
 }
 
-static int free_tiles(const struct seeker *x, struct trial *t, int64_t arg)
+static int free_tiles(const struct seeker *x, struct proposal_setup *to, int64_t arg)
 {
     (void)x, (void)arg;
-    if (t->s.row_chunk <= 0 && t->s.head_tile <= 0 && t->s.loss_tile <= 0 && t->s.group <= 0)
+    if (to->s.row_chunk <= 0 && to->s.head_tile <= 0 && to->s.loss_tile <= 0 && to->s.group <= 0)
         return 0;
-    free_placement(x, t, FREED);
-    t->s.row_chunk = t->s.head_tile = t->s.loss_tile = t->s.group = AUTO;
-    say(t, "--tiles auto");
+    free_placement(x, to, FREED);
+    to->s.row_chunk = to->s.head_tile = to->s.loss_tile = to->s.group = AUTO;
+    say(to, "--tiles auto");
     return 1;
 }
 
 /* With all that is fixed left to the planner, or as it is. */
-static int store_bf16(const struct seeker *x, struct trial *t, int64_t freely)
+static int store_bf16(const struct seeker *x, struct proposal_setup *to, int64_t freely)
 {
-    if (t->s.dtype == BF16 || (freely && free_placement(x, t, FREED) == 0))
+    if (to->s.dtype == BF16 || (freely && free_placement(x, to, FREED) == 0))
         return 0;
-    t->s.dtype = BF16;
-    say(t, "--dtype bf16");
+    to->s.dtype = BF16;
+    say(to, "--dtype bf16");
     return 1;
 }
 
 /* --- More of something --- */
 
 /* So many times a tier's budget; of a machine that is not here, for each of its ranks. */
-static int more_memory(struct trial *t, enum tier tier, int64_t times)
+static int more_memory(struct proposal_setup *to, enum tier tier, int64_t times)
 {
     char text[32];
-    int64_t *const given[] = {&t->s.device_mem, &t->s.host_mem, &t->s.nvme_max}, whole = *given[tier], more;
-    if (t->s.machine)
-        whole = tier == TIER_DEVICE ? t->hardware.device_mem : tier == TIER_HOST ? t->hardware.host_mem : t->hardware.nvme_mem;
-    if (whole <= 0 || whole > INT64_MAX / times || t->limit[tier] > INT64_MAX / times)
+    int64_t *const given[] = {&to->s.device_mem, &to->s.host_mem, &to->s.nvme_max}, whole = *given[tier], more;
+    if (to->s.machine)
+        whole = tier == TIER_DEVICE ? to->hardware.device_mem : tier == TIER_HOST ? to->hardware.host_mem : to->hardware.nvme_mem;
+    if (whole <= 0 || whole > INT64_MAX / times || to->limit[tier] > INT64_MAX / times)
         return 0;
     if (units_parse_bytes("", units_format_short(times * whole, text), &more) != OK) /* what is typed is what is tried */
         return 0;
     *given[tier] = more;
-    t->limit[tier] = (int64_t)((double)more / (double)whole * (double)t->limit[tier]);
-    t->change.gives_more = GIVES_MEMORY;
-    say(t, "%s %s", budget_flag[tier], text);
+    to->limit[tier] = (int64_t)((double)more / (double)whole * (double)to->limit[tier]);
+    to->change.gives_more = GIVES_MEMORY;
+    say(to, "%s %s", budget_flag[tier], text);
     return 1;
 }
 
@@ -158,77 +159,77 @@ int proposals_computes_faster_in_bf16(const struct seeker *x)
     return x->s->dtype == F32 && h && h->peak_flops[BF16] >= HARDWARE_BF16_PAYS * h->peak_flops[F32];
 }
 
-static int more_host(const struct seeker *x, struct trial *t, int64_t times)
+static int more_host(const struct seeker *x, struct proposal_setup *to, int64_t times)
 {
     int helps = !x->p->fits || waits_for_drives(x) || proposals_computes_twice(x);
-    return helps && more_memory(t, TIER_HOST, times);
+    return helps && more_memory(to, TIER_HOST, times);
 }
 
 /* A device that is bought has the memory that it has, unless the settings have it otherwise. */
-static int more_device(const struct seeker *x, struct trial *t, int64_t times)
+static int more_device(const struct seeker *x, struct proposal_setup *to, int64_t times)
 {
-    struct hardware *h = &t->hardware;
+    struct hardware *h = &to->hardware;
     int helps = x->p->fits ? proposals_waits(x) || proposals_computes_twice(x) : x->p->misfit == TIER_DEVICE;
-    if (!helps || t->s.device_mem <= 0)
+    if (!helps || to->s.device_mem <= 0)
         return 0;
-    if (!t->s.machine)
-        return more_memory(t, TIER_DEVICE, times);
+    if (!to->s.machine)
+        return more_memory(to, TIER_DEVICE, times);
     if (times > 2 || h->device_holds <= h->device_mem) /* all of it is looked at once */
         return 0;
-    t->limit[TIER_DEVICE] = (int64_t)((double)h->device_holds / (double)h->device_mem * (double)t->limit[TIER_DEVICE]);
+    to->limit[TIER_DEVICE] = (int64_t)((double)h->device_holds / (double)h->device_mem * (double)to->limit[TIER_DEVICE]);
     h->device_mem = h->device_holds;
-    t->s.device_mem = AUTO;
-    t->change.gives_more = GIVES_MEMORY;
-    say(t, "%s auto", budget_flag[TIER_DEVICE]);
+    to->s.device_mem = AUTO;
+    to->change.gives_more = GIVES_MEMORY;
+    say(to, "%s auto", budget_flag[TIER_DEVICE]);
     return 1;
 }
 
 /* So many drives of the kind there is; what is typed is what is tried. */
-static void set_drives(struct trial *t, int drives)
+static void set_drives(struct proposal_setup *to, int drives)
 {
     char rate[32];
-    snprintf(rate, sizeof rate, "%.3g", t->hardware.read / t->hardware.drives * 1e-9);
-    t->s.nvme_drives = drives;
-    t->s.nvme_gbps = strtod(rate, NULL);
-    hardware_set_drives(&t->hardware, drives, t->s.nvme_gbps);
-    say(t, "--nvme %dx%sGB/s", drives, rate);
+    snprintf(rate, sizeof rate, "%.3g", to->hardware.read / to->hardware.drives * 1e-9);
+    to->s.nvme_drives = drives;
+    to->s.nvme_gbps = strtod(rate, NULL);
+    hardware_set_drives(&to->hardware, drives, to->s.nvme_gbps);
+    say(to, "--nvme %dx%sGB/s", drives, rate);
 }
 
 /* All that the drives hold, where --nvme-max gives less of it or none, or --nvme none. */
-static int whole_drives(const struct seeker *x, struct trial *t, int64_t arg)
+static int whole_drives(const struct seeker *x, struct proposal_setup *to, int64_t arg)
 {
-    struct hardware *h = &t->hardware;
+    struct hardware *h = &to->hardware;
     int helps = !x->p->fits || proposals_waits(x) || proposals_computes_twice(x);
     int64_t limit[TIERS];
     (void)arg;
-    if (!helps || !t->s.machine || h->drives == 0 || h->drives_hold <= h->nvme_mem)
+    if (!helps || !to->s.machine || h->drives == 0 || h->drives_hold <= h->nvme_mem)
         return 0;
     h->nvme_mem = h->drives_hold;
-    t->s.nvme_max = AUTO;
+    to->s.nvme_max = AUTO;
     hardware_limits(h, x->p->strategy.ranks, limit);
-    t->limit[TIER_NVME] = limit[TIER_NVME];
-    t->change.gives_more = GIVES_MEMORY;
+    to->limit[TIER_NVME] = limit[TIER_NVME];
+    to->change.gives_more = GIVES_MEMORY;
     if (x->s->nvme_drives == 0) /* a budget of theirs follows from that */
-        set_drives(t, h->drives);
+        set_drives(to, h->drives);
     else
-        say(t, "%s auto", budget_flag[TIER_NVME]);
+        say(to, "%s auto", budget_flag[TIER_NVME]);
     return 1;
 }
 
-static int more_drives(const struct seeker *x, struct trial *t, int64_t times)
+static int more_drives(const struct seeker *x, struct proposal_setup *to, int64_t times)
 {
     int helps = !x->p->fits || waits_for_drives(x);
-    if (!helps || !t->s.machine || t->hardware.drives == 0)
-        return helps && x->p->misfit == TIER_NVME && !budget_is_free_space(x->p, x->s) && more_memory(t, TIER_NVME, times);
-    if (t->hardware.nvme_mem == 0)
+    if (!helps || !to->s.machine || to->hardware.drives == 0)
+        return helps && x->p->misfit == TIER_NVME && !budget_is_free_space(x->p, x->s) && more_memory(to, TIER_NVME, times);
+    if (to->hardware.nvme_mem == 0)
         return 0;
-    t->hardware.drives_hold *= times;
-    if (t->s.nvme_max < 0) {
-        t->hardware.nvme_mem *= times;
-        t->limit[TIER_NVME] *= times;
+    to->hardware.drives_hold *= times;
+    if (to->s.nvme_max < 0) {
+        to->hardware.nvme_mem *= times;
+        to->limit[TIER_NVME] *= times;
     }
-    t->change.gives_more = GIVES_MEMORY;
-    set_drives(t, (int)times * t->hardware.drives);
+    to->change.gives_more = GIVES_MEMORY;
+    set_drives(to, (int)times * to->hardware.drives);
     return 1;
 }
 
@@ -238,54 +239,54 @@ static int mesh_is_given(const struct seeker *x)
 }
 
 /* The mesh that so many ranks would have if none were given, but for side by side sequences. */
-static int free_mesh(const struct seeker *x, struct trial *t, int ranks)
+static int free_mesh(const struct seeker *x, struct proposal_setup *to, int ranks)
 {
-    t->s.dp = x->s->dp > 1 ? x->s->dp : AUTO;
-    t->s.ulysses = t->s.ring = AUTO;
-    return plan_mesh(x->m, &t->s, ranks, t->hardware.devices) == OK; /* the model's heads may not divide so */
+    to->s.dp = x->s->dp > 1 ? x->s->dp : AUTO;
+    to->s.ulysses = to->s.ring = AUTO;
+    return plan_mesh(x->m, &to->s, ranks, to->hardware.devices) == OK; /* the model's heads may not divide so */
 }
 
 /* Devices that a mesh leaves idle. */
-static int all_devices(const struct seeker *x, struct trial *t, int64_t arg)
+static int all_devices(const struct seeker *x, struct proposal_setup *to, int64_t arg)
 {
-    const struct hardware *h = &t->hardware;
+    const struct hardware *h = &to->hardware;
     int ranks = h->nodes * h->devices;
     (void)arg;
-    if (!t->s.machine || h->cpu || !mesh_is_given(x) || x->p->strategy.ranks >= ranks || !free_mesh(x, t, ranks))
+    if (!to->s.machine || h->cpu || !mesh_is_given(x) || x->p->strategy.ranks >= ranks || !free_mesh(x, to, ranks))
         return 0;
-    hardware_limits(h, ranks, t->limit);
-    say(t, "--mesh dp=%d,ulysses=%d,ring=%d", t->s.dp, t->s.ulysses, t->s.ring);
+    hardware_limits(h, ranks, to->limit);
+    say(to, "--mesh dp=%d,ulysses=%d,ring=%d", to->s.dp, to->s.ulysses, to->s.ring);
     return 1;
 }
 
 /* More devices, as more nodes of the kind there is: a mesh that is given would not use them. */
-static int more_devices(const struct seeker *x, struct trial *t, int64_t times)
+static int more_devices(const struct seeker *x, struct proposal_setup *to, int64_t times)
 {
-    struct hardware *h = &t->hardware;
+    struct hardware *h = &to->hardware;
     char name[80];
-    if (!t->s.machine || h->cpu || mesh_is_given(x) || (x->p->fits && !proposals_waits(x) && !proposals_computes_twice(x)))
+    if (!to->s.machine || h->cpu || mesh_is_given(x) || (x->p->fits && !proposals_waits(x) && !proposals_computes_twice(x)))
         return 0;
     snprintf(name, sizeof name, "%dx%s", (int)times * h->nodes * h->devices, h->name);
-    if (!hardware_is_preset(t->s.machine) || !hardware_is_preset(name) || hardware_preset(name, h) != OK)
-        return 0;                /* of a machine of one's own there is no such name */
-    hardware_override(h, &t->s); /* what is typed is what is tried: a data sheet's host has memory for each device */
+    if (!hardware_is_preset(to->s.machine) || !hardware_is_preset(name) || hardware_preset(name, h) != OK)
+        return 0;                 /* of a machine of one's own there is no such name */
+    hardware_override(h, &to->s); /* what is typed is what is tried: a data sheet's host has memory for each device */
     int ranks = (int)times * x->p->strategy.ranks;
-    if (!free_mesh(x, t, ranks))
+    if (!free_mesh(x, to, ranks))
         return 0;
-    hardware_limits(h, ranks, t->limit);
-    t->change.gives_more = GIVES_DEVICES;
-    say(t, "--machine %s", name);
+    hardware_limits(h, ranks, to->limit);
+    to->change.gives_more = GIVES_DEVICES;
+    say(to, "--machine %s", name);
     return 1;
 }
 
 /* --- A shorter sequence --- */
 
-static int shorter(const struct seeker *x, struct trial *t, int64_t tokens)
+static int shorter(const struct seeker *x, struct proposal_setup *to, int64_t tokens)
 {
-    free_placement(x, t, FREED);
-    t->s.seq_len = tokens;
-    t->change.shortens = 1;
-    say(t, tokens % 1024 ? "--seq-len %lld" : "--seq-len %lldk", (long long)(tokens % 1024 ? tokens : tokens / 1024));
+    free_placement(x, to, FREED);
+    to->s.seq_len = tokens;
+    to->change.shortens = 1;
+    say(to, tokens % 1024 ? "--seq-len %lld" : "--seq-len %lldk", (long long)(tokens % 1024 ? tokens : tokens / 1024));
     return 1;
 }
 
@@ -319,16 +320,16 @@ const struct proposal proposals[] = {
 const int proposals_n = sizeof proposals / sizeof *proposals;
 _Static_assert(FREED == 5 && sizeof proposals / sizeof *proposals <= (size_t)CHANGES_MAX, "each is there, and kept once at most");
 
-int proposal_start(const struct seeker *x, int proposal, int64_t tokens, struct trial *t)
+int proposal_start(const struct seeker *x, int proposal, int64_t tokens, struct proposal_setup *to)
 {
-    t->s = *x->s;
-    memcpy(t->limit, x->p->limit, sizeof t->limit);
-    memset(&t->change, 0, sizeof t->change);
-    t->change.proposal = proposal;
-    t->change.tokens = tokens;
+    to->s = *x->s;
+    memcpy(to->limit, x->p->limit, sizeof to->limit);
+    memset(&to->change, 0, sizeof to->change);
+    to->change.proposal = proposal;
+    to->change.tokens = tokens;
     if (x->s->hardware) {
-        t->hardware = *x->s->hardware;
-        t->s.hardware = &t->hardware;
+        to->hardware = *x->s->hardware;
+        to->s.hardware = &to->hardware;
     }
-    return proposals[proposal].apply(x, t, proposals[proposal].stage == PROPOSAL_LENGTH ? tokens : proposals[proposal].arg) > 0;
+    return proposals[proposal].apply(x, to, proposals[proposal].stage == PROPOSAL_LENGTH ? tokens : proposals[proposal].arg) > 0;
 }

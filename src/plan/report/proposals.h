@@ -16,8 +16,8 @@ struct seeker {
     struct changes *out;
 };
 
-/* Changed settings and what they point to. */
-struct trial {
+/* What the settings are changed to: with the machine that they point to, its limits, and what is said of the change. */
+struct proposal_setup {
     struct plan_request s;
     struct hardware hardware;
     int64_t limit[TIERS];
@@ -25,7 +25,7 @@ struct trial {
 };
 
 /* Returns whether there is something to change. */
-typedef int proposal_apply(const struct seeker *x, struct trial *t, int64_t arg);
+typedef int proposal_apply(const struct seeker *x, struct proposal_setup *to, int64_t arg);
 
 struct proposal {
     proposal_apply *apply;
@@ -44,7 +44,7 @@ extern const struct proposal proposals[];
 extern const int proposals_n;
 
 /* Applies a proposal, that of a shorter sequence to so many tokens. Returns whether there is something to try. */
-int proposal_start(const struct seeker *x, int proposal, int64_t tokens, struct trial *t);
+int proposal_start(const struct seeker *x, int proposal, int64_t tokens, struct proposal_setup *to);
 
 /* Whether that happens for long enough to matter. */
 int proposals_waits(const struct seeker *x);
