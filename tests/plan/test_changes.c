@@ -475,7 +475,7 @@ static void more_devices_are_a_machine(void **state)
     int found = 0;
     struct model *m = model_for();
     settings_elsewhere(&h, &s);
-    struct seeker x = {.p = &p, .m = m, .s = &s};
+    struct advisor x = {.p = &p, .m = m, .s = &s};
     hardware_limits(&h, 1, p.limit);
     for (int i = 0; i < proposals_n; i++) {
         if (!proposal_start(&x, i, s.seq_len, &t) || sscanf(t.change.say, "--machine %31s", name) != 1)
@@ -507,7 +507,7 @@ static void idle_devices_are_offered(void **state)
     s.dp = s.ring = 1;
     s.ulysses = 2;
     s.together = 0;
-    struct seeker x = {.p = &p, .m = m, .s = &s};
+    struct advisor x = {.p = &p, .m = m, .s = &s};
     hardware_limits(&h, 2, p.limit);
     for (int i = 0; i < proposals_n; i++) {
         if (!proposal_start(&x, i, s.seq_len, &t))

@@ -27,7 +27,7 @@ static void keep(struct changes *c, const struct change *change)
     c->by_cost[at] = *change;
 }
 
-static int helps(const struct seeker *x, int fits, const struct change *c)
+static int helps(const struct advisor *x, int fits, const struct change *c)
 {
     return fits && (!x->p->fits || c->per_second > (1 + CHANGES_HELP) * (double)x->p->tokens / x->p->seconds);
 }
@@ -44,7 +44,7 @@ static void measure(const struct proposal_setup *t, double seconds, const int64_
 
 /* The proposed settings, on the grid that the plan was found to be faster on if it is open still, and length and mesh are the
  * same: a look takes the usual one. */
-static struct plan_request on_chosen_grid(const struct seeker *x, const struct proposal_setup *t)
+static struct plan_request on_chosen_grid(const struct advisor *x, const struct proposal_setup *t)
 {
     struct plan_request s = t->s;
     const struct strategy *chosen = &x->p->strategy;
@@ -59,7 +59,7 @@ static struct plan_request on_chosen_grid(const struct seeker *x, const struct p
 }
 
 /* Tries a proposal; keeps it if it helps. *helped: NULL, or whether it does. */
-static enum status try(struct seeker *x, struct proposal_setup *t, int *helped)
+static enum status try(struct advisor *x, struct proposal_setup *t, int *helped)
 {
     struct candidate c;
     struct plan_request s = on_chosen_grid(x, t);
@@ -97,12 +97,12 @@ static void drop_wordy(struct changes *c)
 /* Of programs of up to so many instructions the cheapest change is planned whole, to say exactly what it takes. */
 #define SMALL 100e3
 
-static int is_small(const struct seeker *x)
+static int is_small(const struct advisor *x)
 {
     return x->p->programs[PLAN_UPDATE_STEP]->n_instrs <= SMALL;
 }
 
-static enum status try_all(struct seeker *x)
+static enum status try_all(struct advisor *x)
 {
     struct proposal_setup t;
     int free_ones = 0; /* that helped */
@@ -124,7 +124,7 @@ static enum status try_all(struct seeker *x)
 
 #define JUST_TOO_MUCH 1.05 /* at least, of a length that does not fit */
 
-static enum status try_shorter(struct seeker *x)
+static enum status try_shorter(struct advisor *x)
 {
     struct proposal_setup t;
     struct candidate c, priced;
@@ -142,7 +142,7 @@ static enum status try_shorter(struct seeker *x)
 }
 
 /* Plans the cheapest whole, and drops those that look as if they helped and do not. */
-static enum status make_exact(struct seeker *x)
+static enum status make_exact(struct advisor *x)
 {
     struct changes *c = x->out;
     while (c->n > 0) {
@@ -165,7 +165,7 @@ static enum status make_exact(struct seeker *x)
 /* What others may do better is not known: at least what the search takes a second of traffic to be worth. */
 #define FEWEST_STALLS 0.1
 
-static double stalls_per_traffic(const struct seeker *x)
+static double stalls_per_traffic(const struct advisor *x)
 {
     double traffic = 0;
     for (int l = LANE_COMPUTE + 1; l < LANES; l++)
@@ -175,7 +175,7 @@ static double stalls_per_traffic(const struct seeker *x)
 
 enum status changes_find(const struct plan *p, const struct model *m, const struct plan_request *s, struct changes *out)
 {
-    struct seeker x = {.p = p, .m = m, .s = s, .out = out};
+    struct advisor x = {.p = p, .m = m, .s = s, .out = out};
     memset(out, 0, sizeof *out);
     TRY(report_make(p, m, &x.report));
     x.stalls = stalls_per_traffic(&x);
@@ -205,7 +205,7 @@ static int is_beyond(const struct candidate *c, const int64_t limit[TIERS])
 enum status changes_find_early(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                                struct plan *estimated, struct changes *out, int *beyond)
 {
-    struct seeker x = {.p = estimated, .m = m, .s = s, .out = out};
+    struct advisor x = {.p = estimated, .m = m, .s = s, .out = out};
     struct proposal_setup t;
     struct candidate c;
     int64_t tokens;

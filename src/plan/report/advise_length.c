@@ -107,7 +107,7 @@ static int is_between(int64_t at, const struct lengths *l)
 
 /* Looks at lengths from `at` on, until two are close or, of models that are not small, looks beyond what fits have been as many
  * as `beyond`: they take some seconds. */
-static enum status narrow(struct seeker *x, look_at *look, int64_t at, int beyond, struct lengths *l)
+static enum status narrow(struct advisor *x, look_at *look, int64_t at, int beyond, struct lengths *l)
 {
     struct proposal_setup t;
     struct candidate c;
@@ -135,7 +135,7 @@ static int64_t next_alike(const struct lengths *l, int known)
 
 /* The longest that the placement of l->fits fits, between those of l, if a whole program of its length does, with what planning
  * takes for the leanest placement. */
-static enum status lengthen(struct seeker *x, struct lengths *l)
+static enum status lengthen(struct advisor *x, struct lengths *l)
 {
     struct proposal_setup t;
     struct candidate c;
@@ -161,7 +161,7 @@ static enum status lengthen(struct seeker *x, struct lengths *l)
     return OK;
 }
 
-enum status advise_shorter(struct seeker *x, double excess, struct proposal_setup *t, struct candidate *fits, int64_t *tokens)
+enum status advise_shorter(struct advisor *x, double excess, struct proposal_setup *t, struct candidate *fits, int64_t *tokens)
 {
     struct lengths reckoned = {.high = x->s->seq_len, .high_excess = excess}, tried = reckoned;
     TRY(narrow(x, advise_estimate, next_length(&reckoned), 0, &reckoned));

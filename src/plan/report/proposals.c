@@ -75,7 +75,7 @@ static int (*const freed[])(struct proposal_setup *) = {free_offload, free_alpha
 enum { FREED = sizeof freed / sizeof *freed };
 
 /* The i-th of what the settings fix left to the planner; i = FREED: all of it. Returns how much that is. */
-static int free_placement(const struct seeker *x, struct proposal_setup *to, int64_t i)
+static int free_placement(const struct advisor *x, struct proposal_setup *to, int64_t i)
 {
     int n = 0;
     (void)x;
@@ -87,7 +87,7 @@ static int free_placement(const struct seeker *x, struct proposal_setup *to, int
 }
 
 /* Only where the settings say how many are kept: else the planner has looked. */
-static int keep_fewer_inputs(const struct seeker *x, struct proposal_setup *to, int64_t every)
+static int keep_fewer_inputs(const struct advisor *x, struct proposal_setup *to, int64_t every)
 {
     if (to->s.keep_inputs < 0 || to->s.keep_inputs >= every || every >= x->m->config.layers ||
         (x->p->fits && !proposals_waits(x)))
@@ -97,7 +97,7 @@ static int keep_fewer_inputs(const struct seeker *x, struct proposal_setup *to, 
     return 1;
 }
 
-static int free_tiles(const struct seeker *x, struct proposal_setup *to, int64_t arg)
+static int free_tiles(const struct advisor *x, struct proposal_setup *to, int64_t arg)
 {
     (void)x, (void)arg;
     if (to->s.row_chunk <= 0 && to->s.head_tile <= 0 && to->s.loss_tile <= 0 && to->s.group <= 0)
@@ -109,7 +109,7 @@ static int free_tiles(const struct seeker *x, struct proposal_setup *to, int64_t
 }
 
 /* With all that is fixed left to the planner, or as it is. */
-static int store_bf16(const struct seeker *x, struct proposal_setup *to, int64_t freely)
+static int store_bf16(const struct advisor *x, struct proposal_setup *to, int64_t freely)
 {
     if (to->s.dtype == BF16 || (freely && free_placement(x, to, FREED) == 0))
         return 0;
@@ -138,35 +138,35 @@ static int more_memory(struct proposal_setup *to, enum tier tier, int64_t times)
     return 1;
 }
 
-static int waits_for_drives(const struct seeker *x)
+static int waits_for_drives(const struct advisor *x)
 {
     return x->report.lane[LANE_READ].exposed + x->report.lane[LANE_WRITE].exposed > CHANGES_HELP * x->p->seconds;
 }
 
-int proposals_computes_twice(const struct seeker *x)
+int proposals_computes_twice(const struct advisor *x)
 {
     return x->report.recomputed > CHANGES_HELP * x->p->seconds;
 }
 
-int proposals_waits(const struct seeker *x)
+int proposals_waits(const struct advisor *x)
 {
     return x->p->seconds - x->report.lane[LANE_COMPUTE].busy > CHANGES_HELP * x->p->seconds;
 }
 
-int proposals_computes_faster_in_bf16(const struct seeker *x)
+int proposals_computes_faster_in_bf16(const struct advisor *x)
 {
     const struct hardware *h = x->s->hardware;
     return x->s->dtype == F32 && h && h->peak_flops[BF16] >= HARDWARE_BF16_PAYS * h->peak_flops[F32];
 }
 
-static int more_host(const struct seeker *x, struct proposal_setup *to, int64_t times)
+static int more_host(const struct advisor *x, struct proposal_setup *to, int64_t times)
 {
     int helps = !x->p->fits || waits_for_drives(x) || proposals_computes_twice(x);
     return helps && more_memory(to, TIER_HOST, times);
 }
 
 /* A device that is bought has the memory that it has, unless the settings have it otherwise. */
-static int more_device(const struct seeker *x, struct proposal_setup *to, int64_t times)
+static int more_device(const struct advisor *x, struct proposal_setup *to, int64_t times)
 {
     struct hardware *h = &to->hardware;
     int helps = x->p->fits ? proposals_waits(x) || proposals_computes_twice(x) : x->p->misfit == TIER_DEVICE;
@@ -196,7 +196,7 @@ static void set_drives(struct proposal_setup *to, int drives)
 }
 
 /* All that the drives hold, where --nvme-max gives less of it or none, or --nvme none. */
-static int whole_drives(const struct seeker *x, struct proposal_setup *to, int64_t arg)
+static int whole_drives(const struct advisor *x, struct proposal_setup *to, int64_t arg)
 {
     struct hardware *h = &to->hardware;
     int helps = !x->p->fits || proposals_waits(x) || proposals_computes_twice(x);
@@ -216,7 +216,7 @@ static int whole_drives(const struct seeker *x, struct proposal_setup *to, int64
     return 1;
 }
 
-static int more_drives(const struct seeker *x, struct proposal_setup *to, int64_t times)
+static int more_drives(const struct advisor *x, struct proposal_setup *to, int64_t times)
 {
     int helps = !x->p->fits || waits_for_drives(x);
     if (!helps || !to->s.machine || to->hardware.drives == 0)
@@ -233,13 +233,13 @@ static int more_drives(const struct seeker *x, struct proposal_setup *to, int64_
     return 1;
 }
 
-static int mesh_is_given(const struct seeker *x)
+static int mesh_is_given(const struct advisor *x)
 {
     return x->p->strategy.ranks > 1 && x->s->together == 0;
 }
 
 /* The mesh that so many ranks would have if none were given, but for side by side sequences. */
-static int free_mesh(const struct seeker *x, struct proposal_setup *to, int ranks)
+static int free_mesh(const struct advisor *x, struct proposal_setup *to, int ranks)
 {
     to->s.dp = x->s->dp > 1 ? x->s->dp : AUTO;
     to->s.ulysses = to->s.ring = AUTO;
@@ -247,7 +247,7 @@ static int free_mesh(const struct seeker *x, struct proposal_setup *to, int rank
 }
 
 /* Devices that a mesh leaves idle. */
-static int all_devices(const struct seeker *x, struct proposal_setup *to, int64_t arg)
+static int all_devices(const struct advisor *x, struct proposal_setup *to, int64_t arg)
 {
     const struct hardware *h = &to->hardware;
     int ranks = h->nodes * h->devices;
@@ -260,7 +260,7 @@ static int all_devices(const struct seeker *x, struct proposal_setup *to, int64_
 }
 
 /* More devices, as more nodes of the kind there is: a mesh that is given would not use them. */
-static int more_devices(const struct seeker *x, struct proposal_setup *to, int64_t times)
+static int more_devices(const struct advisor *x, struct proposal_setup *to, int64_t times)
 {
     struct hardware *h = &to->hardware;
     char name[80];
@@ -281,7 +281,7 @@ static int more_devices(const struct seeker *x, struct proposal_setup *to, int64
 
 /* --- A shorter sequence --- */
 
-static int shorter(const struct seeker *x, struct proposal_setup *to, int64_t tokens)
+static int shorter(const struct advisor *x, struct proposal_setup *to, int64_t tokens)
 {
     free_placement(x, to, FREED);
     to->s.seq_len = tokens;
@@ -320,7 +320,7 @@ const struct proposal proposals[] = {
 const int proposals_n = sizeof proposals / sizeof *proposals;
 _Static_assert(FREED == 5 && sizeof proposals / sizeof *proposals <= (size_t)CHANGES_MAX, "each is there, and kept once at most");
 
-int proposal_start(const struct seeker *x, int proposal, int64_t tokens, struct proposal_setup *to)
+int proposal_start(const struct advisor *x, int proposal, int64_t tokens, struct proposal_setup *to)
 {
     to->s = *x->s;
     memcpy(to->limit, x->p->limit, sizeof to->limit);

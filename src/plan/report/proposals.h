@@ -7,7 +7,7 @@
 #include "plan/report/figures.h"
 
 /* The plan that is to be bettered. */
-struct seeker {
+struct advisor {
     const struct plan *p;
     const struct model *m;
     const struct plan_request *s;
@@ -25,7 +25,7 @@ struct proposal_setup {
 };
 
 /* Returns whether there is something to change. */
-typedef int proposal_apply(const struct seeker *x, struct proposal_setup *to, int64_t arg);
+typedef int proposal_apply(const struct advisor *x, struct proposal_setup *to, int64_t arg);
 
 struct proposal {
     proposal_apply *apply;
@@ -44,11 +44,11 @@ extern const struct proposal proposals[];
 extern const int proposals_n;
 
 /* Applies a proposal, that of a shorter sequence to so many tokens. Returns whether there is something to try. */
-int proposal_start(const struct seeker *x, int proposal, int64_t tokens, struct proposal_setup *to);
+int proposal_start(const struct advisor *x, int proposal, int64_t tokens, struct proposal_setup *to);
 
 /* Whether that happens for long enough to matter. */
-int proposals_waits(const struct seeker *x);
-int proposals_computes_twice(const struct seeker *x);
-int proposals_computes_faster_in_bf16(const struct seeker *x);
+int proposals_waits(const struct advisor *x);
+int proposals_computes_twice(const struct advisor *x);
+int proposals_computes_faster_in_bf16(const struct advisor *x);
 
 #endif
