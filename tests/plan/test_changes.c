@@ -63,7 +63,7 @@ static void apply(const char *flags, struct plan_request *s)
 }
 
 /* Each with the figures that were said, the first one's exactly; the fastest first. */
-static void check_all(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], const struct changes *c)
+static void check_all(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], const struct advice *c)
 {
     for (int i = 0; i < c->n; i++) {
         const struct change *x = &c->by_cost[i];
@@ -117,7 +117,7 @@ static void refusals(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
         struct plan_request s;
-        struct changes c;
+        struct advice c;
         cell_settings(&s, cases[i].tokens, F32);
         s.row_chunk = cases[i].rows;
         s.loss_tile = cases[i].rows / 2;
@@ -126,7 +126,7 @@ static void refusals(void **state)
         plan_destroy(plan);
         plan = plan_for(m, &s, limit);
         assert_int_equal(plan->fits, 0);
-        assert_int_equal(changes_find(plan, m, &s, &c), OK);
+        assert_int_equal(advise_find(plan, m, &s, &c), OK);
         check_all(m, &s, limit, &c);
         double by_hand = best_by_hand(m, &s, limit);
         if (by_hand < 1e300)
@@ -163,7 +163,7 @@ static void faster(void **state)
     (void)state;
     struct model *m = model_for();
     struct plan_request s;
-    struct changes c;
+    struct advice c;
     const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
     cell_settings(&s, 512, F32);
     s.device = DEVICE_CPU_DISCRETE;
@@ -171,7 +171,7 @@ static void faster(void **state)
     s.link_gbps = 1e-3;
     struct plan *plan = plan_for(m, &s, limit);
     assert_true(plan->fits);
-    assert_int_equal(changes_find(plan, m, &s, &c), OK);
+    assert_int_equal(advise_find(plan, m, &s, &c), OK);
     assert_true(c.n > 0 && c.by_cost[0].seconds < plan->seconds / 1.02);
     check_all(m, &s, limit, &c);
     plan_destroy(plan);
@@ -184,7 +184,7 @@ static void fewer_inputs(void **state)
     (void)state;
     struct model *m;
     struct plan_request s;
-    struct changes c;
+    struct advice c;
     int64_t limit[TIERS] = {AMPLE, AMPLE, 0};
     int found = 0;
     assert_int_equal(cell_model(FAMILY_LLAMA, 6, &m), OK);
@@ -199,7 +199,7 @@ static void fewer_inputs(void **state)
     plan_destroy(plan);
     plan = plan_for(m, &s, limit);
     assert_false(plan->fits);
-    assert_int_equal(changes_find(plan, m, &s, &c), OK);
+    assert_int_equal(advise_find(plan, m, &s, &c), OK);
     check_all(m, &s, limit, &c);
     for (int i = 0; i < c.n; i++) {
         print_message("%s: %g s\n", c.by_cost[i].say, c.by_cost[i].seconds);
@@ -275,14 +275,14 @@ static void more_of_something(void **state)
     struct model *m = model_for();
     struct plan_request s;
     struct hardware h;
-    struct changes c, again;
+    struct advice c, again;
     int memory = 0, devices = 0;
     settings_elsewhere(&h, &s);
     h.nvme_mem = h.drives = 0; /* nowhere to go but to the host */
     h.host_mem = 1 << 20;
     struct plan *plan = first_misfit(m, &s, &h);
-    assert_int_equal(changes_find(plan, m, &s, &c), OK);
-    assert_int_equal(changes_find(plan, m, &s, &again), OK);
+    assert_int_equal(advise_find(plan, m, &s, &c), OK);
+    assert_int_equal(advise_find(plan, m, &s, &again), OK);
     assert_memory_equal(&c, &again, sizeof c);
     for (int k = 0; k < c.n; k++) {
         print_message("%s: %g s\n", c.by_cost[k].say, c.by_cost[k].seconds);
@@ -303,7 +303,7 @@ static void drives_kept_away(void **state)
     for (int i = 0; i < 3; i++) {
         struct plan_request s;
         struct hardware h;
-        struct changes c;
+        struct advice c;
         int64_t limit[TIERS];
         int at = -1;
         settings_elsewhere(&h, &s);
@@ -313,7 +313,7 @@ static void drives_kept_away(void **state)
         h.host_mem = 1 << 20;
         struct plan *plan = first_misfit(m, &s, &h);
         int64_t device_mem = h.device_mem;
-        assert_int_equal(changes_find(plan, m, &s, &c), OK);
+        assert_int_equal(advise_find(plan, m, &s, &c), OK);
         for (int k = 0; k < c.n; k++) {
             if (strcmp(c.by_cost[k].say, says[i]) == 0)
                 at = k;
@@ -344,7 +344,7 @@ static void whole_card(void **state)
     struct model *m = model_for();
     struct plan_request s;
     struct hardware h;
-    struct changes c;
+    struct advice c;
     int64_t limit[TIERS];
     int all = 0;
     settings_elsewhere(&h, &s);
@@ -353,7 +353,7 @@ static void whole_card(void **state)
     hardware_limits(&h, 1, limit);
     struct plan *plan = plan_for(m, &s, limit);
     assert_false(plan->fits);
-    assert_int_equal(changes_find(plan, m, &s, &c), OK);
+    assert_int_equal(advise_find(plan, m, &s, &c), OK);
     for (int k = 0; k < c.n; k++) {
         all += strcmp(c.by_cost[k].say, "--device-mem auto") == 0;
         assert_true(strncmp(c.by_cost[k].say, "--device-mem ", 13) != 0 || all);
@@ -420,7 +420,7 @@ static void several_tiers(void **state)
 {
     (void)state;
     struct plan_request s;
-    struct changes c = {.n = 1};
+    struct advice c = {.n = 1};
     struct plan p = {.arena = {57ll << 30, (64ll << 30) + (30 << 20), 1}, .limit = {38ll << 30, 64ll << 30, 1 << 30}};
     plan_request_defaults(&s, 64);
     s.host_mem = 64ll << 30;
@@ -439,7 +439,7 @@ static void nearly_the_longest(void **state)
     (void)state;
     const int64_t limit[TIERS] = {10 << 20, 50 << 20, 0};
     struct plan_request s;
-    struct changes c;
+    struct advice c;
     struct model *m;
     assert_int_equal(cell_model(FAMILY_LLAMA, 32, &m), OK);
     cell_settings(&s, 4096, F32);
@@ -448,7 +448,7 @@ static void nearly_the_longest(void **state)
     s.update = UPDATE_AUTO;
     struct plan *p = plan_for(m, &s, limit);
     assert_false(p->fits);
-    assert_int_equal(changes_find(p, m, &s, &c), OK);
+    assert_int_equal(advise_find(p, m, &s, &c), OK);
     plan_destroy(p);
     assert_true(c.n > 0 && c.by_cost[c.n - 1].shortens);
     apply(c.by_cost[c.n - 1].say, &s);
@@ -529,13 +529,13 @@ static void words(void **state)
     (void)state;
     char *text = NULL;
     size_t n;
-    struct changes c = {.n = 2, .tried = 2};
+    struct advice c = {.n = 2, .tried = 2};
     struct plan p = {.fits = 1, .seconds = 10, .tokens = 1000};
     c.by_cost[0] = (struct change){.say = "--offload auto", .exact = 1, .seconds = 8, .per_second = 125};
     c.by_cost[1] = (struct change){.say = "--seq-len 4k", .exact = 1, .seconds = 5, .per_second = 160, .shortens = 1};
     for (p.fits = 1; p.fits >= 0; p.fits--) {
         FILE *f = open_memstream(&text, &n);
-        changes_print(&p, &c, f);
+        advise_print(&p, &c, f);
         fclose(f);
         assert_int_equal(strstr(text, "8 s a step, 25% faster; device") != NULL, p.fits);
         assert_int_equal(strstr(text, "5 s a step, 1.6 times the tokens/s; device") != NULL, p.fits);
@@ -545,7 +545,7 @@ static void words(void **state)
     c.n = 0;
     for (c.tried = 1; c.tried < 3; c.tried++) {
         FILE *f = open_memstream(&text, &n);
-        changes_print(&p, &c, f);
+        advise_print(&p, &c, f);
         fclose(f);
         assert_string_equal(text, c.tried == 1 ? "\nThe one change tried does not help.\n"
                                                : "\nNone of the 2 changes tried is 2% faster.\n");

@@ -19,17 +19,17 @@ static int cheaper(const struct change *a, const struct change *b)
     return a->shortens ? a->per_second > b->per_second : a->seconds < b->seconds;
 }
 
-static void keep(struct changes *c, const struct change *change)
+static void keep(struct advice *advice, const struct change *change)
 {
-    int at = c->n++;
-    for (; at > 0 && cheaper(change, &c->by_cost[at - 1]); at--)
-        c->by_cost[at] = c->by_cost[at - 1];
-    c->by_cost[at] = *change;
+    int at = advice->n++;
+    for (; at > 0 && cheaper(change, &advice->by_cost[at - 1]); at--)
+        advice->by_cost[at] = advice->by_cost[at - 1];
+    advice->by_cost[at] = *change;
 }
 
 static int helps(const struct advisor *x, int fits, const struct change *c)
 {
-    return fits && (!x->p->fits || c->per_second > (1 + CHANGES_HELP) * (double)x->p->tokens / x->p->seconds);
+    return fits && (!x->p->fits || c->per_second > (1 + ADVICE_HELPS) * (double)x->p->tokens / x->p->seconds);
 }
 
 static void measure(const struct proposal_setup *t, double seconds, const int64_t bytes[TIERS], const struct strategy *strategy,
@@ -75,23 +75,23 @@ static enum status try(struct advisor *x, struct proposal_setup *t, int *helped)
 }
 
 /* One of what leaves more to the planner that is as good as all of it, is said with fewer words. */
-static void drop_wordy(struct changes *c)
+static void drop_wordy(struct advice *advice)
 {
     int all = -1, n = 0;
     double best = INFINITY;
-    for (int i = 0; i < c->n; i++) {
-        const struct proposal *p = &proposals[c->by_cost[i].proposal];
+    for (int i = 0; i < advice->n; i++) {
+        const struct proposal *p = &proposals[advice->by_cost[i].proposal];
         if (p->kind == PROPOSAL_FREES_ALL)
             all = i;
         else if (p->kind == PROPOSAL_FREES)
-            best = fmin(best, c->by_cost[i].seconds);
+            best = fmin(best, advice->by_cost[i].seconds);
     }
-    if (all < 0 || best > 1.01 * c->by_cost[all].seconds)
+    if (all < 0 || best > 1.01 * advice->by_cost[all].seconds)
         return;
-    for (int i = 0; i < c->n; i++)
+    for (int i = 0; i < advice->n; i++)
         if (i != all)
-            c->by_cost[n++] = c->by_cost[i];
-    c->n = n;
+            advice->by_cost[n++] = advice->by_cost[i];
+    advice->n = n;
 }
 
 /* Of programs of up to so many instructions the cheapest change is planned whole, to say exactly what it takes. */
@@ -144,11 +144,11 @@ static enum status try_shorter(struct advisor *x)
 /* Plans the cheapest whole, and drops those that look as if they helped and do not. */
 static enum status make_exact(struct advisor *x)
 {
-    struct changes *c = x->out;
-    while (c->n > 0) {
+    struct advice *advice = x->out;
+    while (advice->n > 0) {
         struct proposal_setup t;
         struct plan *p;
-        struct change *k = &c->by_cost[0];
+        struct change *k = &advice->by_cost[0];
         proposal_start(x, k->proposal, k->tokens, &t);
         TRY(plan_create(x->m, &t.s, t.limit, &p));
         k->exact = 1;
@@ -157,7 +157,7 @@ static enum status make_exact(struct advisor *x)
         plan_destroy(p);
         if (good)
             return OK;
-        memmove(k, k + 1, (size_t)--c->n * sizeof *k);
+        memmove(k, k + 1, (size_t)--advice->n * sizeof *k);
     }
     return OK;
 }
@@ -173,7 +173,7 @@ static double stalls_per_traffic(const struct advisor *x)
     return fmax(FEWEST_STALLS, (x->p->seconds - x->report.lane[LANE_COMPUTE].busy) / fmax(traffic, 1e-9));
 }
 
-enum status changes_find(const struct plan *p, const struct model *m, const struct plan_request *s, struct changes *out)
+enum status advise_find(const struct plan *p, const struct model *m, const struct plan_request *s, struct advice *out)
 {
     struct advisor x = {.p = p, .m = m, .s = s, .out = out};
     memset(out, 0, sizeof *out);
@@ -202,8 +202,8 @@ static int is_beyond(const struct candidate *c, const int64_t limit[TIERS])
     return need > BEYOND * there || (double)c->bytes[TIER_DEVICE] > BEYOND * (double)limit[TIER_DEVICE];
 }
 
-enum status changes_find_early(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
-                               struct plan *estimated, struct changes *out, int *beyond)
+enum status advise_early(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan *estimated,
+                         struct advice *out, int *beyond)
 {
     struct advisor x = {.p = estimated, .m = m, .s = s, .out = out};
     struct proposal_setup t;

@@ -1,4 +1,4 @@
-/* The longest sequence that fits, as an advice. Private to advise.c. */
+/* The longest sequence that fits, as an advice. Private to advise*.c. */
 #ifndef LTRAIN_PLAN_REPORT_ADVISE_LENGTH_H
 #define LTRAIN_PLAN_REPORT_ADVISE_LENGTH_H
 

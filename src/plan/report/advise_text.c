@@ -8,13 +8,13 @@
 
 #define SAID 0.005 /* a share of the step that is worth a word */
 
-void changes_print(const struct plan *p, const struct changes *c, FILE *f)
+void advise_print(const struct plan *p, const struct advice *advice, FILE *f)
 {
     double now = (double)p->tokens / p->seconds;
-    if (c->n > 0)
+    if (advice->n > 0)
         fprintf(f, "\nWhat would %s:\n", p->fits ? "be faster" : "fit");
-    for (int i = 0; i < c->n && i < CHANGES_SAID; i++) {
-        const struct change *x = &c->by_cost[i];
+    for (int i = 0; i < advice->n && i < ADVICE_PRINTED; i++) {
+        const struct change *x = &advice->by_cost[i];
         char a[32], b[32], d[32], e[32], g[32], beside[64] = "";
         if (p->fits && x->shortens)
             snprintf(beside, sizeof beside, ", %.2g times the tokens/s", x->per_second / now);
@@ -25,10 +25,10 @@ void changes_print(const struct plan *p, const struct changes *c, FILE *f)
                 beside, units_format_bytes(x->arena[TIER_DEVICE], a), units_format_bytes(x->arena[TIER_HOST], b),
                 units_format_bytes(x->arena[TIER_NVME], d));
     }
-    if (c->n > 0 || !p->fits || c->tried == 0)
+    if (advice->n > 0 || !p->fits || advice->tried == 0)
         return;
-    if (c->tried == 1)
+    if (advice->tried == 1)
         fprintf(f, "\nThe one change tried does not help.\n");
     else
-        fprintf(f, "\nNone of the %d changes tried is %.0f%% faster.\n", c->tried, 100 * CHANGES_HELP);
+        fprintf(f, "\nNone of the %d changes tried is %.0f%% faster.\n", advice->tried, 100 * ADVICE_HELPS);
 }

@@ -5,6 +5,6 @@
 #include "plan/report/advise.h"
 
 /* The three cheapest, two lines each: what to type, what it gives. */
-void changes_print(const struct plan *p, const struct changes *c, FILE *f);
+void advise_print(const struct plan *p, const struct advice *advice, FILE *f);
 
 #endif

@@ -140,17 +140,17 @@ static int more_memory(struct proposal_setup *to, enum tier tier, int64_t times)
 
 static int waits_for_drives(const struct advisor *x)
 {
-    return x->report.lane[LANE_READ].exposed + x->report.lane[LANE_WRITE].exposed > CHANGES_HELP * x->p->seconds;
+    return x->report.lane[LANE_READ].exposed + x->report.lane[LANE_WRITE].exposed > ADVICE_HELPS * x->p->seconds;
 }
 
 int proposals_computes_twice(const struct advisor *x)
 {
-    return x->report.recomputed > CHANGES_HELP * x->p->seconds;
+    return x->report.recomputed > ADVICE_HELPS * x->p->seconds;
 }
 
 int proposals_waits(const struct advisor *x)
 {
-    return x->p->seconds - x->report.lane[LANE_COMPUTE].busy > CHANGES_HELP * x->p->seconds;
+    return x->p->seconds - x->report.lane[LANE_COMPUTE].busy > ADVICE_HELPS * x->p->seconds;
 }
 
 int proposals_computes_faster_in_bf16(const struct advisor *x)
@@ -318,7 +318,7 @@ const struct proposal proposals[] = {
     {shorter, 0, PROPOSAL_LENGTH, PROPOSAL_OTHER},
 };
 const int proposals_n = sizeof proposals / sizeof *proposals;
-_Static_assert(FREED == 5 && sizeof proposals / sizeof *proposals <= (size_t)CHANGES_MAX, "each is there, and kept once at most");
+_Static_assert(FREED == 5 && sizeof proposals / sizeof *proposals <= (size_t)ADVICE_MAX, "each is there, and kept once at most");
 
 int proposal_start(const struct advisor *x, int proposal, int64_t tokens, struct proposal_setup *to)
 {

@@ -1,4 +1,4 @@
-/* What settings could be changed to: a table of proposals. Private to changes.c. */
+/* What settings could be changed to: a table of proposals. Private to advise*.c. */
 #ifndef LTRAIN_PLAN_REPORT_PROPOSALS_H
 #define LTRAIN_PLAN_REPORT_PROPOSALS_H
 
@@ -6,14 +6,14 @@
 #include "plan/report/advise.h"
 #include "plan/report/figures.h"
 
-/* The plan that is to be bettered. */
+/* The plan to be improved, and what is known of it. */
 struct advisor {
     const struct plan *p;
     const struct model *m;
     const struct plan_request *s;
     struct report report;
-    double stalls; /* seconds for each second of traffic */
-    struct changes *out;
+    double stalls; /* seconds that compute waits for a second of traffic */
+    struct advice *out;
 };
 
 /* What the settings are changed to: with the machine that they point to, its limits, and what is said of the change. */

@@ -10,15 +10,15 @@
 #include <string.h>
 
 /* What was not enough at the shortest length tried, and what would help. */
-static void describe_nearest(const struct plan *p, const struct plan_request *s, const struct changes *c, char *buf, int size)
+static void describe_nearest(const struct plan *p, const struct plan_request *s, const struct advice *advice, char *buf, int size)
 {
     char tokens[32], need[32];
     snprintf(buf, (size_t)size, ": give more");
     for (int t = 0; t < TIERS; t++)
-        if (c->shortest > 0 && c->least[t] > p->limit[t]) {
+        if (advice->shortest > 0 && advice->least[t] > p->limit[t]) {
             snprintf(buf, (size_t)size, " (even %s tokens need %s on the %s): give more there (%s)",
-                     units_format_count(c->shortest, tokens), units_format_bytes(c->least[t], need), tier_name((enum tier)t),
-                     budget_flag_given(s, (enum tier)t));
+                     units_format_count(advice->shortest, tokens), units_format_bytes(advice->least[t], need),
+                     tier_name((enum tier)t), budget_flag_given(s, (enum tier)t));
             return;
         }
 }
@@ -75,34 +75,34 @@ static void describe_need(const struct plan *p, const struct change *c, char *bu
     }
 }
 
-enum status refuse_advised(const struct plan *p, const struct plan_request *s, const struct changes *c)
+enum status refuse_advised(const struct plan *p, const struct plan_request *s, const struct advice *advice)
 {
     char excess[256], need[128], text[128], step[32];
     describe_excess(p, s, excess, sizeof excess);
-    const struct change *best = &c->by_cost[0];
+    const struct change *best = &advice->by_cost[0];
     describe_need(p, best, need, sizeof need);
-    if (c->n > 0 && !best->shortens && !best->gives_more)
+    if (advice->n > 0 && !best->shortens && !best->gives_more)
         return status_fail(ERR_NOFIT, "the plan needs %s. %s would need %s%s; a step would take %s.", excess, best->say,
                            best->exact ? "" : "about ", need, report_duration(best->seconds, step));
-    if (c->n > 0)
+    if (advice->n > 0)
         return status_fail(ERR_NOFIT, "the plan needs %s. No offload setting fits; %s would need %s%s%s.", excess, best->say,
                            best->exact ? "" : "about ", need, best->shortens ? " (ltrain plan --max-seq finds the longest)" : "");
-    describe_nearest(p, s, c, text, sizeof text);
+    describe_nearest(p, s, advice, text, sizeof text);
     return status_fail(ERR_NOFIT, "the plan needs %s. No offload setting fits, nor a shorter --seq-len%s.", excess, text);
 }
 
 enum status refuse_plan(const struct plan *p, const struct model *m, const struct plan_request *s)
 {
-    struct changes c;
-    TRY(changes_find(p, m, s, &c));
-    return refuse_advised(p, s, &c);
+    struct advice advice;
+    TRY(advise_find(p, m, s, &advice));
+    return refuse_advised(p, s, &advice);
 }
 
 enum status refuse_early(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS])
 {
     struct plan estimated;
-    struct changes c;
+    struct advice advice;
     int beyond;
-    TRY(changes_find_early(m, s, limit, &estimated, &c, &beyond));
-    return beyond ? refuse_advised(&estimated, s, &c) : OK;
+    TRY(advise_early(m, s, limit, &estimated, &advice, &beyond));
+    return beyond ? refuse_advised(&estimated, s, &advice) : OK;
 }
