@@ -85,7 +85,7 @@ static enum status find_decisions(const struct plan *plan, const struct model *m
 }
 
 static enum status find_advice(const struct plan *plan, const struct model *model, const struct settings *s,
-                                const struct comm *comm, struct advice *out)
+                               const struct comm *comm, struct advice *out)
 {
     if (s->json || isatty(STDOUT_FILENO))
         train_show_progress(s, comm);

@@ -8,8 +8,8 @@
 #include "machine/hardware.h"
 #include "plan/cells.h"
 #include "plan/report/advise.h"
+#include "plan/report/advise_proposals.h"
 #include "plan/report/advise_text.h"
-#include "plan/report/proposals.h"
 #include "plan/report/refuse.h"
 #include "plan/search/probe.h"
 

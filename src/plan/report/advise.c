@@ -4,7 +4,7 @@
 #include "plan/report/advise_length.h"
 #include "plan/report/describe.h"
 #include "plan/report/figures.h"
-#include "plan/report/proposals.h"
+#include "plan/report/advise_proposals.h"
 #include "plan/search/probe.h"
 
 #include <math.h>
@@ -179,7 +179,7 @@ enum status advise_find(const struct plan *p, const struct model *m, const struc
     memset(out, 0, sizeof *out);
     TRY(report_make(p, m, &x.report));
     x.stalls = stalls_per_traffic(&x);
-    if (p->fits && !proposals_waits(&x) && !proposals_computes_twice(&x) && !proposals_computes_faster_in_bf16(&x))
+    if (p->fits && !advisor_waits(&x) && !advisor_computes_twice(&x) && !advisor_gains_in_bf16(&x))
         return OK;
     TRY(try_all(&x));
     if (!p->fits && (out->n == 0 || out->by_cost[0].gives_more))

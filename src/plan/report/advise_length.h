@@ -2,7 +2,7 @@
 #ifndef LTRAIN_PLAN_REPORT_ADVISE_LENGTH_H
 #define LTRAIN_PLAN_REPORT_ADVISE_LENGTH_H
 
-#include "plan/report/proposals.h"
+#include "plan/report/advise_proposals.h"
 #include "plan/search/search.h"
 
 /* What the settings need by estimate. A length whose programs have no room for its bytes needs a multiple of what the longest

@@ -1,6 +1,6 @@
 /* What settings could be changed to: a table of proposals. Private to advise*.c. */
-#ifndef LTRAIN_PLAN_REPORT_PROPOSALS_H
-#define LTRAIN_PLAN_REPORT_PROPOSALS_H
+#ifndef LTRAIN_PLAN_REPORT_ADVISE_PROPOSALS_H
+#define LTRAIN_PLAN_REPORT_ADVISE_PROPOSALS_H
 
 #include "machine/hardware.h"
 #include "plan/report/advise.h"
@@ -24,7 +24,7 @@ struct proposal_setup {
     struct change change;
 };
 
-/* Returns whether there is something to change. */
+/* Changes *to; arg is the proposal's. Returns whether there is something to change. */
 typedef int proposal_apply(const struct advisor *x, struct proposal_setup *to, int64_t arg);
 
 struct proposal {
@@ -33,22 +33,23 @@ struct proposal {
     enum proposal_stage { PROPOSAL_PLACEMENT, PROPOSAL_NUMERICS, PROPOSAL_MORE, PROPOSAL_LENGTH } stage;
     enum proposal_kind {
         PROPOSAL_OTHER,
-        PROPOSAL_FREES,     /* one thing that is fixed is left to the planner */
-        PROPOSAL_FREES_ALL, /* all of them are */
-        PROPOSAL_TIMES      /* the same as the one before, more of it */
+        PROPOSAL_FREES,     /* leaves one fixed setting to the planner */
+        PROPOSAL_FREES_ALL, /* leaves all of them to the planner */
+        PROPOSAL_TIMES      /* more of what the one before gives */
     } kind;
 };
 
-/* In the order in which they are tried; the last one is a shorter sequence. */
+/* The proposals in the order in which they are tried; the last one is a shorter sequence. */
 extern const struct proposal proposals[];
 extern const int proposals_n;
 
-/* Applies a proposal, that of a shorter sequence to so many tokens. Returns whether there is something to try. */
+/* Fills *to with the settings after a proposal; `tokens` is the length that the proposal of a shorter sequence takes. Returns
+ * whether there is something to try. */
 int proposal_start(const struct advisor *x, int proposal, int64_t tokens, struct proposal_setup *to);
 
-/* Whether that happens for long enough to matter. */
-int proposals_waits(const struct advisor *x);
-int proposals_computes_twice(const struct advisor *x);
-int proposals_computes_faster_in_bf16(const struct advisor *x);
+/* Whether compute waits, or computes twice, for more than the share ADVICE_HELPS of the step; whether bf16 would pay. */
+int advisor_waits(const struct advisor *x);
+int advisor_computes_twice(const struct advisor *x);
+int advisor_gains_in_bf16(const struct advisor *x);
 
 #endif

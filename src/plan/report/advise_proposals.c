@@ -1,5 +1,5 @@
 /* What the settings could be changed to. */
-#include "plan/report/proposals.h"
+#include "plan/report/advise_proposals.h"
 
 #include "base/units.h"
 #include "plan/lower/mesh.h"
@@ -89,8 +89,7 @@ static int free_placement(const struct advisor *x, struct proposal_setup *to, in
 /* Only where the settings say how many are kept: else the planner has looked. */
 static int keep_fewer_inputs(const struct advisor *x, struct proposal_setup *to, int64_t every)
 {
-    if (to->s.keep_inputs < 0 || to->s.keep_inputs >= every || every >= x->m->config.layers ||
-        (x->p->fits && !proposals_waits(x)))
+    if (to->s.keep_inputs < 0 || to->s.keep_inputs >= every || every >= x->m->config.layers || (x->p->fits && !advisor_waits(x)))
         return 0;
     to->s.keep_inputs = every;
     say(to, "--keep-inputs %lld", (long long)every);
@@ -143,17 +142,17 @@ static int waits_for_drives(const struct advisor *x)
     return x->report.lane[LANE_READ].exposed + x->report.lane[LANE_WRITE].exposed > ADVICE_HELPS * x->p->seconds;
 }
 
-int proposals_computes_twice(const struct advisor *x)
+int advisor_computes_twice(const struct advisor *x)
 {
     return x->report.recomputed > ADVICE_HELPS * x->p->seconds;
 }
 
-int proposals_waits(const struct advisor *x)
+int advisor_waits(const struct advisor *x)
 {
     return x->p->seconds - x->report.lane[LANE_COMPUTE].busy > ADVICE_HELPS * x->p->seconds;
 }
 
-int proposals_computes_faster_in_bf16(const struct advisor *x)
+int advisor_gains_in_bf16(const struct advisor *x)
 {
     const struct hardware *h = x->s->hardware;
     return x->s->dtype == F32 && h && h->peak_flops[BF16] >= HARDWARE_BF16_PAYS * h->peak_flops[F32];
@@ -161,7 +160,7 @@ int proposals_computes_faster_in_bf16(const struct advisor *x)
 
 static int more_host(const struct advisor *x, struct proposal_setup *to, int64_t times)
 {
-    int helps = !x->p->fits || waits_for_drives(x) || proposals_computes_twice(x);
+    int helps = !x->p->fits || waits_for_drives(x) || advisor_computes_twice(x);
     return helps && more_memory(to, TIER_HOST, times);
 }
 
@@ -169,7 +168,7 @@ static int more_host(const struct advisor *x, struct proposal_setup *to, int64_t
 static int more_device(const struct advisor *x, struct proposal_setup *to, int64_t times)
 {
     struct hardware *h = &to->hardware;
-    int helps = x->p->fits ? proposals_waits(x) || proposals_computes_twice(x) : x->p->misfit == TIER_DEVICE;
+    int helps = x->p->fits ? advisor_waits(x) || advisor_computes_twice(x) : x->p->misfit == TIER_DEVICE;
     if (!helps || to->s.device_mem <= 0)
         return 0;
     if (!to->s.machine)
@@ -199,7 +198,7 @@ static void set_drives(struct proposal_setup *to, int drives)
 static int whole_drives(const struct advisor *x, struct proposal_setup *to, int64_t arg)
 {
     struct hardware *h = &to->hardware;
-    int helps = !x->p->fits || proposals_waits(x) || proposals_computes_twice(x);
+    int helps = !x->p->fits || advisor_waits(x) || advisor_computes_twice(x);
     int64_t limit[TIERS];
     (void)arg;
     if (!helps || !to->s.machine || h->drives == 0 || h->drives_hold <= h->nvme_mem)
@@ -264,7 +263,7 @@ static int more_devices(const struct advisor *x, struct proposal_setup *to, int6
 {
     struct hardware *h = &to->hardware;
     char name[80];
-    if (!to->s.machine || h->cpu || mesh_is_given(x) || (x->p->fits && !proposals_waits(x) && !proposals_computes_twice(x)))
+    if (!to->s.machine || h->cpu || mesh_is_given(x) || (x->p->fits && !advisor_waits(x) && !advisor_computes_twice(x)))
         return 0;
     snprintf(name, sizeof name, "%dx%s", (int)times * h->nodes * h->devices, h->name);
     if (!hardware_is_preset(to->s.machine) || !hardware_is_preset(name) || hardware_preset(name, h) != OK)
