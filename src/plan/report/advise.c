@@ -2,9 +2,9 @@
 #include "plan/report/advise.h"
 
 #include "plan/report/advise_length.h"
+#include "plan/report/advise_proposals.h"
 #include "plan/report/describe.h"
 #include "plan/report/figures.h"
-#include "plan/report/advise_proposals.h"
 #include "plan/search/probe.h"
 
 #include <math.h>
@@ -42,8 +42,8 @@ static void measure(const struct proposal_setup *t, double seconds, const int64_
     strategy_describe(strategy, c->strategy, sizeof c->strategy);
 }
 
-/* The proposed settings, on the grid that the plan was found to be faster on if it is open still, and length and mesh are the
- * same: a look takes the usual one. */
+/* The proposed settings. A probe takes the default grid, so they name the plan's where another one was chosen for speed, the
+ * proposal leaves the grid open, and length and mesh are the plan's. */
 static struct plan_request on_chosen_grid(const struct advisor *x, const struct proposal_setup *t)
 {
     struct plan_request s = t->s;
@@ -58,7 +58,7 @@ static struct plan_request on_chosen_grid(const struct advisor *x, const struct 
     return s;
 }
 
-/* Tries a proposal; keeps it if it helps. *helped: NULL, or whether it does. */
+/* Probes a proposal and keeps it if it helps; *helped: whether it does, NULL where nobody asks. */
 static enum status try(struct advisor *x, struct proposal_setup *t, int *helped)
 {
     struct candidate c;
@@ -74,7 +74,8 @@ static enum status try(struct advisor *x, struct proposal_setup *t, int *helped)
     return OK;
 }
 
-/* One of what leaves more to the planner that is as good as all of it, is said with fewer words. */
+/* Where leaving one setting to the planner is as good as leaving all of them, drops the proposal that leaves all: the other one
+ * takes fewer flags. */
 static void drop_wordy(struct advice *advice)
 {
     int all = -1, n = 0;
@@ -94,23 +95,23 @@ static void drop_wordy(struct advice *advice)
     advice->n = n;
 }
 
-/* Of programs of up to so many instructions the cheapest change is planned whole, to say exactly what it takes. */
-#define SMALL 100e3
+/* Instructions of the first program up to which the cheapest change is planned whole, so that its figures are exact. */
+#define EXACT_INSTRS 100e3
 
 static int is_small(const struct advisor *x)
 {
-    return x->p->programs[PLAN_UPDATE_STEP]->n_instrs <= SMALL;
+    return x->p->programs[PLAN_UPDATE_STEP]->n_instrs <= EXACT_INSTRS;
 }
 
 static enum status try_all(struct advisor *x)
 {
     struct proposal_setup t;
-    int free_ones = 0; /* that helped */
+    int free_ones = 0; /* proposals that need nothing more and help */
     for (int i = 0, helped = 0; i < proposals_n - 1; i++) {
         const struct proposal *p = &proposals[i];
-        if (p->kind == PROPOSAL_TIMES && (helped || x->p->fits)) /* four times is looked at where twice is not enough to fit */
+        if (p->kind == PROPOSAL_TIMES && (helped || x->p->fits)) /* four times is tried where twice does not fit */
             continue;
-        if (p->kind == PROPOSAL_FREES && !is_small(x)) /* all at once is enough */
+        if (p->kind == PROPOSAL_FREES && !is_small(x)) /* of large models all at once is enough */
             continue;
         helped = 0;
         if ((p->stage == PROPOSAL_NUMERICS && !x->p->fits && free_ones > 0) || !proposal_start(x, i, x->s->seq_len, &t))
@@ -122,14 +123,14 @@ static enum status try_all(struct advisor *x)
     return OK;
 }
 
-#define JUST_TOO_MUCH 1.05 /* at least, of a length that does not fit */
+#define JUST_TOO_MUCH 1.05 /* the least excess assumed of a length that does not fit */
 
 static enum status try_shorter(struct advisor *x)
 {
     struct proposal_setup t;
     struct candidate c, priced;
     int64_t tokens;
-    proposal_start(x, proposals_n - 1, x->s->seq_len, &t);
+    proposal_shorten(x, x->s->seq_len, &t);
     TRY(advise_estimate(x->m, &t.s, t.limit, &c));
     TRY(advise_shorter(x, fmax(c.excess, JUST_TOO_MUCH), &t, &c, &tokens));
     if (tokens == 0)
@@ -141,7 +142,7 @@ static enum status try_shorter(struct advisor *x)
     return OK;
 }
 
-/* Plans the cheapest whole, and drops those that look as if they helped and do not. */
+/* Plans the cheapest change whole; drops it if it does not help after all, and goes on with the next one. */
 static enum status make_exact(struct advisor *x)
 {
     struct advice *advice = x->out;
@@ -162,7 +163,7 @@ static enum status make_exact(struct advisor *x)
     return OK;
 }
 
-/* What others may do better is not known: at least what the search takes a second of traffic to be worth. */
+/* Seconds that compute waits for a second of traffic, at the least: what the search assumes where nothing is known. */
 #define FEWEST_STALLS 0.1
 
 static double stalls_per_traffic(const struct advisor *x)
@@ -187,11 +188,11 @@ enum status advise_find(const struct plan *p, const struct model *m, const struc
     return is_small(&x) ? make_exact(&x) : OK;
 }
 
-/* Times what there is, beyond which nothing is planned: four times the devices, of whose layers every eighth one keeps its input,
- * hold eight times as much. */
+/* Nothing is planned that needs more than BEYOND times what there is: four times the devices, with the inputs of one layer in
+ * eight, hold eight times as much. */
 #define BEYOND 8.0
 
-/* Whatever goes where: on the device itself, or altogether. */
+/* Whether no placement can help: too much lies on the device, or in all tiers together. */
 static int is_beyond(const struct candidate *c, const int64_t limit[TIERS])
 {
     double need = 0, there = 0;
@@ -212,7 +213,7 @@ enum status advise_early(const struct model *m, const struct plan_request *s, co
     memset(estimated, 0, sizeof *estimated);
     memset(out, 0, sizeof *out);
     memcpy(estimated->limit, limit, sizeof estimated->limit);
-    proposal_start(&x, proposals_n - 1, s->seq_len, &t);
+    proposal_shorten(&x, s->seq_len, &t);
     TRY(advise_estimate(m, &t.s, limit, &c));
     *beyond = is_beyond(&c, limit);
     if (!*beyond)

@@ -13,31 +13,38 @@ static int64_t round_length(double tokens)
     return (int64_t)(tokens / (double)unit) * unit;
 }
 
-enum { LENGTHS = 12, SHORTEST = 64, BEYOND_FITS = 2 };
-#define CLOSE 24         /* the length that fits and the one that does not differ by such a part of it */
-#define SURELY_FITS 0.99 /* of the budgets, for trials: a whole plan may need a percent more */
+enum {
+    MOST_PROBES = 12, /* of one search */
+    SHORTEST = 64,    /* tokens */
+    FEW_BEYOND = 2    /* probes of large models after the first length that fits */
+};
+#define CLOSE_PART                                                                                              \
+    24 /* the search ends where the shortest length that does not fit is within 1 / CLOSE_PART of one that does \
+        */
+#define SURELY_FITS 0.99 /* share of the budgets that trials may need: a whole plan may need a percent more */
 
-/* A way to find out what settings need. */
-typedef enum status look_at(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
-                            struct candidate *out);
+/* A way to find out what settings need: by estimate, or by trial. */
+typedef enum status probe_by(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                             struct candidate *out);
 
-/* Of the budgets what trials may need. */
 static void limits_of_trials(const int64_t limit[TIERS], int64_t out[TIERS])
 {
     for (int t = 0; t < TIERS; t++)
         out[t] = (int64_t)(SURELY_FITS * (double)limit[t]);
 }
 
-static enum status look_by_trial(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
-                                 struct candidate *out)
+static enum status probe_by_trial(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                                  struct candidate *out)
 {
     int64_t less[TIERS];
     limits_of_trials(limit, less);
     return glance_fits_long(m, s, less, out);
 }
 
-#define ESTIMATED_HIGH (4.0 / 3) /* times the emptiest device's length: a fuller one leaves room for more */
-#define MOST_PARTS 1024          /* of a length: a billion tokens in parts of a million */
+/* Trials begin at ESTIMATED_HIGH times the length found by estimate, which keeps as little as possible on the device and so needs
+ * more of the other tiers than others do. */
+#define ESTIMATED_HIGH (4.0 / 3)
+#define MOST_PARTS 1024 /* of a length: a billion tokens in parts of a million */
 
 enum status advise_estimate(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                             struct candidate *out)
@@ -56,15 +63,16 @@ enum status advise_estimate(const struct model *m, const struct plan_request *s,
     return st;
 }
 
-/* A length that fits (0: none is known) and one that does not, with what they need of what there is; before it, another one that
- * does not (0: none). */
+/* The interval searched. An excess is what a length needs as a share of what there is. */
 struct lengths {
-    int64_t low, high, before;
+    int64_t low;    /* the longest known to fit; 0: none */
+    int64_t high;   /* the shortest known not to fit */
+    int64_t before; /* the one known not to fit before that; 0: none */
     double low_excess, high_excess, before_excess;
-    struct candidate fits;
+    struct candidate fits; /* the placement at low */
 };
 
-/* On the line through what two lengths need, but well between those known. */
+/* The next length to probe: where the line through the excesses of two lengths reaches 1, but well inside the interval. */
 static int64_t next_length(const struct lengths *l)
 {
     double low = (double)l->low, high = (double)l->high, margin = (high - low) / (l->low > 0 ? 8 : 16), next;
@@ -97,7 +105,7 @@ static void take(struct lengths *l, int64_t at, const struct candidate *c)
 
 static int is_close(const struct lengths *l)
 {
-    return l->low > 0 && l->high - l->low <= l->low / CLOSE;
+    return l->low > 0 && l->high - l->low <= l->low / CLOSE_PART;
 }
 
 static int is_between(int64_t at, const struct lengths *l)
@@ -105,17 +113,17 @@ static int is_between(int64_t at, const struct lengths *l)
     return at > l->low && at < l->high;
 }
 
-/* Looks at lengths from `at` on, until two are close or, of models that are not small, looks beyond what fits have been as many
- * as `beyond`: they take some seconds. */
-static enum status narrow(struct advisor *x, look_at *look, int64_t at, int beyond, struct lengths *l)
+/* Probes lengths from `at` on until the interval is close. Probes of large models take some seconds each, so of these there are
+ * only `beyond` after the first length that fits. */
+static enum status narrow(struct advisor *x, probe_by *probe, int64_t at, int beyond, struct lengths *l)
 {
     struct proposal_setup t;
     struct candidate c;
-    for (int i = 0; i < LENGTHS && is_between(at, l) && !is_close(l); i++) {
-        if (look == look_by_trial && l->low > 0 && !glance_is_small(&l->fits, x->m) && beyond-- == 0)
+    for (int i = 0; i < MOST_PROBES && is_between(at, l) && !is_close(l); i++) {
+        if (probe == probe_by_trial && l->low > 0 && !glance_is_small(&l->fits, x->m) && beyond-- == 0)
             return OK;
-        proposal_start(x, proposals_n - 1, at, &t);
-        TRY(look(x->m, &t.s, t.limit, &c));
+        proposal_shorten(x, at, &t);
+        TRY(probe(x->m, &t.s, t.limit, &c));
         x->out->tried++;
         x->out->shortest = at;
         memcpy(x->out->least, c.bytes, sizeof c.bytes);
@@ -125,7 +133,8 @@ static enum status narrow(struct advisor *x, look_at *look, int64_t at, int beyo
     return OK;
 }
 
-/* Where one placement fits up to, as far as is known: on the line through two lengths, before it does not fit in proportion. */
+/* The next length to probe with one placement: on the line through two lengths if one is known not to fit (known), else in
+ * proportion to the one that does. */
 static int64_t next_alike(const struct lengths *l, int known)
 {
     double low = (double)l->low, high = (double)l->high, margin = (high - low) / 8,
@@ -133,8 +142,8 @@ static int64_t next_alike(const struct lengths *l, int known)
     return round_length(fmin(fmax(next, low + margin), high - margin));
 }
 
-/* The longest that the placement of l->fits fits, between those of l, if a whole program of its length does, with what planning
- * takes for the leanest placement. */
+/* Moves l->low up to the longest length within the interval that the placement of l->fits fits, if the leanest placement still
+ * fits there when its whole first program is lowered. */
 static enum status lengthen(struct advisor *x, struct lengths *l)
 {
     struct proposal_setup t;
@@ -142,8 +151,8 @@ static enum status lengthen(struct advisor *x, struct lengths *l)
     struct lengths like = *l;
     int64_t less[TIERS], at = next_alike(&like, 0);
     int known = 0;
-    for (int i = 0; i < LENGTHS && is_between(at, &like) && !is_close(&like); i++) {
-        proposal_start(x, proposals_n - 1, at, &t);
+    for (int i = 0; i < MOST_PROBES && is_between(at, &like) && !is_close(&like); i++) {
+        proposal_shorten(x, at, &t);
         limits_of_trials(t.limit, less);
         TRY(glance_like(x->m, &t.s, less, &like.fits.strategy, &c));
         x->out->tried++;
@@ -153,8 +162,8 @@ static enum status lengthen(struct advisor *x, struct lengths *l)
     }
     if (like.low == l->low)
         return OK;
-    proposal_start(x, proposals_n - 1, like.low, &t);
-    TRY(look_by_trial(x->m, &t.s, t.limit, &c));
+    proposal_shorten(x, like.low, &t);
+    TRY(probe_by_trial(x->m, &t.s, t.limit, &c));
     if (c.excess <= 1)
         TRY(glance_whole(x->m, &t.s, t.limit, &c));
     take(l, like.low, &c);
@@ -163,15 +172,15 @@ static enum status lengthen(struct advisor *x, struct lengths *l)
 
 enum status advise_shorter(struct advisor *x, double excess, struct proposal_setup *t, struct candidate *fits, int64_t *tokens)
 {
-    struct lengths reckoned = {.high = x->s->seq_len, .high_excess = excess}, tried = reckoned;
-    TRY(narrow(x, advise_estimate, next_length(&reckoned), 0, &reckoned));
-    double at = reckoned.low > 0 ? ESTIMATED_HIGH * (double)reckoned.low : (double)reckoned.high;
-    TRY(narrow(x, look_by_trial, round_length(fmin(at, 0.99 * (double)x->s->seq_len)), BEYOND_FITS, &tried));
+    struct lengths estimated = {.high = x->s->seq_len, .high_excess = excess}, tried = estimated;
+    TRY(narrow(x, advise_estimate, next_length(&estimated), 0, &estimated));
+    double at = estimated.low > 0 ? ESTIMATED_HIGH * (double)estimated.low : (double)estimated.high;
+    TRY(narrow(x, probe_by_trial, round_length(fmin(at, 0.99 * (double)x->s->seq_len)), FEW_BEYOND, &tried));
     if (tried.low > 0 && !glance_is_small(&tried.fits, x->m))
         TRY(lengthen(x, &tried));
     *tokens = tried.low;
     *fits = tried.fits;
     if (tried.low > 0)
-        proposal_start(x, proposals_n - 1, tried.low, t);
+        proposal_shorten(x, tried.low, t);
     return OK;
 }

@@ -332,3 +332,8 @@ int proposal_start(const struct advisor *x, int proposal, int64_t tokens, struct
     }
     return proposals[proposal].apply(x, to, proposals[proposal].stage == PROPOSAL_LENGTH ? tokens : proposals[proposal].arg) > 0;
 }
+
+void proposal_shorten(const struct advisor *x, int64_t tokens, struct proposal_setup *to)
+{
+    proposal_start(x, proposals_n - 1, tokens, to);
+}

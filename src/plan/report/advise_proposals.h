@@ -47,6 +47,9 @@ extern const int proposals_n;
  * whether there is something to try. */
 int proposal_start(const struct advisor *x, int proposal, int64_t tokens, struct proposal_setup *to);
 
+/* The same for the proposal of a shorter sequence, which always is something to try. */
+void proposal_shorten(const struct advisor *x, int64_t tokens, struct proposal_setup *to);
+
 /* Whether compute waits, or computes twice, for more than the share ADVICE_HELPS of the step; whether bf16 would pay. */
 int advisor_waits(const struct advisor *x);
 int advisor_computes_twice(const struct advisor *x);
