@@ -12,6 +12,7 @@
 #include "plan/report/describe.h"
 #include "plan/report/refuse.h"
 #include "plan/schedule/hazards.h"
+#include "plan/schedule/waits.h"
 #include "plan/schedule/prefetch.h"
 #include "verify/verify.h"
 
@@ -100,7 +101,7 @@ static void packing(void **state)
 static double step_on(struct program *p, const struct cost_model *cost, int endless)
 {
     struct deps d;
-    assert_int_equal(endless ? hazards_find(p, &d) : hazards_from_waits(p, &d), OK);
+    assert_int_equal(endless ? hazards_find(p, &d) : waits_as_deps(p, &d), OK);
     double seconds = program_simulate(p, cost, d.first, d.dep, NULL);
     hazards_free(&d);
     return seconds;

@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "plan/schedule/pack.h"
+#include "plan/schedule/pack_sweep.h"
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Who accessed which bytes before: what hazards.c and waits.c read dependencies from. Private to them. */
+/* Who accessed which bytes before. Private to hazards.c and waits.c. */
 #ifndef LTRAIN_PLAN_SCHEDULE_HAZARDS_SCAN_H
 #define LTRAIN_PLAN_SCHEDULE_HAZARDS_SCAN_H
 

@@ -6,6 +6,7 @@
 #include "base/sys.h"
 #include "plan/schedule/hazards.h"
 #include "plan/schedule/pack.h"
+#include "plan/schedule/waits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -311,7 +312,7 @@ enum status schedule_order(struct schedule *s, const struct cost_model *m, enum 
 enum status schedule_simulate(struct program *p, const struct cost_model *m, double *seconds)
 {
     struct deps d = {0};
-    TRY(hazards_from_waits(p, &d));
+    TRY(waits_as_deps(p, &d));
     *seconds = program_simulate(p, m, d.first, d.dep, NULL);
     hazards_free(&d);
     return OK;
@@ -320,7 +321,7 @@ enum status schedule_simulate(struct program *p, const struct cost_model *m, dou
 enum status schedule_finish(struct schedule *s, const struct cost_model *m)
 {
     forget_orders(s);
-    TRY(hazards_set_waits(s->p));
+    TRY(waits_set(s->p));
     return schedule_simulate(s->p, m, &s->p->seconds);
 }
 

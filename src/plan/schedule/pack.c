@@ -3,6 +3,7 @@
 
 #include "base/sort.h"
 #include "base/sys.h"
+#include "plan/schedule/pack_sweep.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -42,11 +43,6 @@ struct packer {
     int *sorted;           /* placed, in order of address */
     struct time_index *index;
 };
-
-static int64_t padded(const struct buffer *b)
-{
-    return round_up(b->bytes > 0 ? b->bytes : 1, BUFFER_ALIGN);
-}
 
 static const struct buffer *buffer_at(const struct buffer *buffers, const void *index)
 {
@@ -230,8 +226,8 @@ static int64_t place_all(struct packer *k, int64_t base, int best_fit)
         const struct buffer *b = &k->p->buffers[k->order[i]];
         int n = gather(k, b, i);
         sort_near(k, n, i, i);
-        int64_t lo = find_place(k, n, padded(b), base, best_fit);
-        k->placed[i] = (struct placed){lo, lo + padded(b), b->t0, b->t1};
+        int64_t lo = find_place(k, n, pack_padded(b), base, best_fit);
+        k->placed[i] = (struct placed){lo, lo + pack_padded(b), b->t0, b->t1};
         insert_sorted(k, i);
         if (!index_insert(k->index, &k->placed[i], i))
             return -1;
@@ -251,7 +247,7 @@ static void find_peaks(const struct packer *k, const int *moment, enum tier tier
     k->p->lower_bound[tier] = base;
     for (int i = 0; i < 2 * k->n; i++) {
         const struct buffer *b = &k->p->buffers[k->order[moment[i] / 2]];
-        int64_t bytes = moment[i] % 2 ? padded(b) : -padded(b);
+        int64_t bytes = moment[i] % 2 ? pack_padded(b) : -pack_padded(b);
         all += bytes;
         live[b->class] += bytes;
         k->p->lower_bound[tier] = max_i64(k->p->lower_bound[tier], all);

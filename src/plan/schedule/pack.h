@@ -16,19 +16,4 @@ enum status pack_live_in_order(const struct program *p, int64_t out[TIERS]);
 /* The same apart for each of n moments: of every instruction the number of its moment, below n. */
 enum status pack_live_at(const struct program *p, const uint8_t *moment, int n, int64_t (*out)[TIERS]);
 
-/* In order of time, the best of several ways, until one is `enough`: sets the addresses of the n buffers named, which have
- * lifetimes; returns the end of the highest, or -1 out of memory. moment: theirs (pack_moments). bound: base and the bytes that
- * live at once, at which nothing is left to gain. */
-int64_t pack_sweep(struct buffer *buffers, const int *order, const int *moment, int n, int64_t base, int64_t bound,
-                   int64_t enough);
-
-/* The same around those that have their places: address[k] is that of order[placed[k]], k < n_placed (placed is sorted). Sets
- * addresses and returns their end if that is below `most`, else returns `most`; or -1. */
-int64_t pack_sweep_around(struct buffer *buffers, const int *order, const int *moment, int n, int64_t base, int64_t bound,
-                          int64_t most, int *placed, const int64_t *address, int n_placed);
-
-/* Beginnings (2 i + 1) and ends (2 i) of the lifetimes of buffers order[i], i < n (order NULL: of all n), in order of time, ends
- * first at the same moment. The caller frees the list; NULL out of memory. */
-int *pack_moments(const struct buffer *buffers, const int *order, int n);
-
 #endif

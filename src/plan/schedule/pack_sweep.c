@@ -1,5 +1,5 @@
 /* Packing in order of time, in several ways: fast however many buffers there are. */
-#include "plan/schedule/pack.h"
+#include "plan/schedule/pack_sweep.h"
 
 #include "base/sort.h"
 #include "base/sys.h"
@@ -195,11 +195,6 @@ static const struct buffer *nth(const struct sweep *s, int i)
     return &s->buffers[s->order[i]];
 }
 
-static int64_t padded(const struct buffer *b)
-{
-    return round_up(max_i64(b->bytes, 1), BUFFER_ALIGN);
-}
-
 static int by_lo(const void *a, const void *b)
 {
     const struct gap *x = a, *y = b;
@@ -214,7 +209,7 @@ static int look_ahead(struct sweep *s, const struct buffer *b)
         s->next++;
     for (int k = s->next; k < s->n_placed && nth(s, s->placed[k])->t0 < b->t1; k++) {
         int64_t at = s->address[s->placed[k]];
-        if (!append_gap(&s->ahead, at, at + padded(nth(s, s->placed[k]))))
+        if (!append_gap(&s->ahead, at, at + pack_padded(nth(s, s->placed[k]))))
             return 0;
     }
     s->work += s->ahead.n;
@@ -264,10 +259,11 @@ static int64_t begin(struct sweep *s, int i, struct filling f, double span)
     const struct buffer *b = nth(s, i);
     int from_top = b->t1 - b->t0 <= f.longer * span;
     if (s->is_placed && s->is_placed[i])
-        return carve(&s->g, s->address[i], s->address[i] + padded(b)) ? s->address[i] : -1;
+        return carve(&s->g, s->address[i], s->address[i] + pack_padded(b)) ? s->address[i] : -1;
     if (!look_ahead(s, b))
         return -1;
-    return s->ahead.n > 0 ? take_around(s, padded(b), from_top, f.tightest) : take(&s->g, padded(b), from_top, f.tightest);
+    return s->ahead.n > 0 ? take_around(s, pack_padded(b), from_top, f.tightest)
+                          : take(&s->g, pack_padded(b), from_top, f.tightest);
 }
 
 /* Sets the addresses; the end of the highest, or -1 out of memory. What exceeds `most` is given up halfway. */
@@ -276,7 +272,7 @@ static int64_t sweep(struct sweep *s, int64_t most, struct filling f)
     double span = nth(s, s->moment[2 * s->n - 1] / 2)->t1 - nth(s, s->moment[0] / 2)->t0;
     int64_t end = s->base;
     for (int k = 0; k < s->n_placed; k++)
-        end = max_i64(end, s->address[s->placed[k]] + padded(nth(s, s->placed[k])));
+        end = max_i64(end, s->address[s->placed[k]] + pack_padded(nth(s, s->placed[k])));
     s->g.n = s->next = 0;
     s->work = 0;
     s->g.top = max_i64(s->bound, end);
@@ -284,7 +280,7 @@ static int64_t sweep(struct sweep *s, int64_t most, struct filling f)
         return -1;
     for (int i = 0; i < 2 * s->n && end < most; i++) {
         int k = s->moment[i] / 2;
-        int64_t bytes = padded(nth(s, k));
+        int64_t bytes = pack_padded(nth(s, k));
         if (s->moment[i] % 2) {
             s->address[k] = begin(s, k, f, span);
             if (s->address[k] < 0)

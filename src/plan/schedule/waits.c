@@ -1,5 +1,5 @@
 /* The fewest waits, from vector clocks. */
-#include "plan/schedule/hazards.h"
+#include "plan/schedule/waits.h"
 
 #include "base/sys.h"
 #include "plan/schedule/hazards_scan.h"
@@ -111,7 +111,7 @@ static int set_waits(struct program *p, struct clocks *c, int i, const int32_t w
     return 1;
 }
 
-enum status hazards_set_waits(struct program *p)
+enum status waits_set(struct program *p)
 {
     struct scan s;
     struct clocks c;
@@ -142,7 +142,7 @@ static int *ticket_index(const struct program *p, int base[LANES])
     return index;
 }
 
-enum status hazards_from_waits(const struct program *p, struct deps *out)
+enum status waits_as_deps(const struct program *p, struct deps *out)
 {
     int base[LANES], n = 0;
     for (int i = 0; i < p->n_instrs; i++)
