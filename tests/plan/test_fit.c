@@ -12,8 +12,8 @@
 #include "plan/report/describe.h"
 #include "plan/report/refuse.h"
 #include "plan/schedule/hazards.h"
-#include "plan/schedule/waits.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/schedule/waits.h"
 #include "verify/verify.h"
 
 #include <stdlib.h>
