@@ -25,7 +25,7 @@ struct change {
 
 struct advice {
     int n;
-    struct change by_cost[ADVICE_MAX]; /* changes that help, cheapest first: those that need nothing more, then more memory or
+    struct change by_cost[ADVICE_MAX]; /* changes that help, cheapest first: with what there is, with more memory or
                                           drives, then more devices, then a shorter sequence; of each the fastest first */
     int tried;
     int64_t shortest;     /* the shortest sequence tried; 0: none was */

@@ -1,4 +1,4 @@
-/* What the settings could be changed to. */
+/* The table of proposals: what the settings could be changed to. */
 #include "plan/report/advise_proposals.h"
 
 #include "base/units.h"
@@ -22,7 +22,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct proposal_setup *to,
     va_end(args);
 }
 
-/* --- What is there, used otherwise. --- */
+/* --- What is there, used in another way --- */
 
 static int free_offload(struct proposal_setup *to)
 {
@@ -74,7 +74,7 @@ static int free_inputs(struct proposal_setup *to)
 static int (*const freed[])(struct proposal_setup *) = {free_offload, free_alpha, free_prefetch, free_update, free_inputs};
 enum { FREED = sizeof freed / sizeof *freed };
 
-/* The i-th of what the settings fix left to the planner; i = FREED: all of it. Returns how much that is. */
+/* Leaves the i-th thing that the settings fix to the planner; i = FREED: all of them. Returns how many that are. */
 static int free_placement(const struct advisor *x, struct proposal_setup *to, int64_t i)
 {
     int n = 0;
@@ -86,7 +86,7 @@ static int free_placement(const struct advisor *x, struct proposal_setup *to, in
     return n;
 }
 
-/* Only where the settings say how many are kept: else the planner has looked. */
+/* Only where the settings say how many are kept: else the planner has tried it. */
 static int keep_fewer_inputs(const struct advisor *x, struct proposal_setup *to, int64_t every)
 {
     if (to->s.keep_inputs < 0 || to->s.keep_inputs >= every || every >= x->m->config.layers || (x->p->fits && !advisor_waits(x)))
@@ -107,7 +107,7 @@ static int free_tiles(const struct advisor *x, struct proposal_setup *to, int64_
     return 1;
 }
 
-/* With all that is fixed left to the planner, or as it is. */
+/* freely: with all that the settings fix left to the planner; else the placement stays. */
 static int store_bf16(const struct advisor *x, struct proposal_setup *to, int64_t freely)
 {
     if (to->s.dtype == BF16 || (freely && free_placement(x, to, FREED) == 0))
@@ -119,7 +119,7 @@ static int store_bf16(const struct advisor *x, struct proposal_setup *to, int64_
 
 /* --- More of something --- */
 
-/* So many times a tier's budget; of a machine that is not here, for each of its ranks. */
+/* A tier's budget `times` over; for a machine that is not here, for each of its ranks. */
 static int more_memory(struct proposal_setup *to, enum tier tier, int64_t times)
 {
     char text[32];
@@ -164,7 +164,7 @@ static int more_host(const struct advisor *x, struct proposal_setup *to, int64_t
     return helps && more_memory(to, TIER_HOST, times);
 }
 
-/* A device that is bought has the memory that it has, unless the settings have it otherwise. */
+/* A data-sheet device has fixed memory unless --device-mem is given. */
 static int more_device(const struct advisor *x, struct proposal_setup *to, int64_t times)
 {
     struct hardware *h = &to->hardware;
@@ -173,7 +173,7 @@ static int more_device(const struct advisor *x, struct proposal_setup *to, int64
         return 0;
     if (!to->s.machine)
         return more_memory(to, TIER_DEVICE, times);
-    if (times > 2 || h->device_holds <= h->device_mem) /* all of it is looked at once */
+    if (times > 2 || h->device_holds <= h->device_mem) /* all of it is proposed once */
         return 0;
     to->limit[TIER_DEVICE] = (int64_t)((double)h->device_holds / (double)h->device_mem * (double)to->limit[TIER_DEVICE]);
     h->device_mem = h->device_holds;
@@ -183,7 +183,7 @@ static int more_device(const struct advisor *x, struct proposal_setup *to, int64
     return 1;
 }
 
-/* So many drives of the kind there is; what is typed is what is tried. */
+/* `drives` of the kind there is. The rate is rounded as it is printed, so that what is typed is what is tried. */
 static void set_drives(struct proposal_setup *to, int drives)
 {
     char rate[32];
@@ -194,7 +194,7 @@ static void set_drives(struct proposal_setup *to, int drives)
     say(to, "--nvme %dx%sGB/s", drives, rate);
 }
 
-/* All that the drives hold, where --nvme-max gives less of it or none, or --nvme none. */
+/* All that the drives hold, where --nvme-max gives less, or --nvme none gives nothing. */
 static int whole_drives(const struct advisor *x, struct proposal_setup *to, int64_t arg)
 {
     struct hardware *h = &to->hardware;
@@ -237,7 +237,7 @@ static int mesh_is_given(const struct advisor *x)
     return x->p->strategy.ranks > 1 && x->s->together == 0;
 }
 
-/* The mesh that so many ranks would have if none were given, but for side by side sequences. */
+/* The mesh that `ranks` would have if none were given, except that a given dp stays. */
 static int free_mesh(const struct advisor *x, struct proposal_setup *to, int ranks)
 {
     to->s.dp = x->s->dp > 1 ? x->s->dp : AUTO;
@@ -245,7 +245,7 @@ static int free_mesh(const struct advisor *x, struct proposal_setup *to, int ran
     return plan_mesh(x->m, &to->s, ranks, to->hardware.devices) == OK; /* the model's heads may not divide so */
 }
 
-/* Devices that a mesh leaves idle. */
+/* The devices that a given mesh leaves idle. */
 static int all_devices(const struct advisor *x, struct proposal_setup *to, int64_t arg)
 {
     const struct hardware *h = &to->hardware;
@@ -258,7 +258,7 @@ static int all_devices(const struct advisor *x, struct proposal_setup *to, int64
     return 1;
 }
 
-/* More devices, as more nodes of the kind there is: a mesh that is given would not use them. */
+/* More devices, as more nodes of the kind there is; not with a given mesh, which would not use them. */
 static int more_devices(const struct advisor *x, struct proposal_setup *to, int64_t times)
 {
     struct hardware *h = &to->hardware;
@@ -267,7 +267,7 @@ static int more_devices(const struct advisor *x, struct proposal_setup *to, int6
         return 0;
     snprintf(name, sizeof name, "%dx%s", (int)times * h->nodes * h->devices, h->name);
     if (!hardware_is_preset(to->s.machine) || !hardware_is_preset(name) || hardware_preset(name, h) != OK)
-        return 0;                 /* of a machine of one's own there is no such name */
+        return 0;                 /* a machine that is not a preset has no such name */
     hardware_override(h, &to->s); /* what is typed is what is tried: a data sheet's host has memory for each device */
     int ranks = (int)times * x->p->strategy.ranks;
     if (!free_mesh(x, to, ranks))
@@ -289,8 +289,8 @@ static int shorter(const struct advisor *x, struct proposal_setup *to, int64_t t
     return 1;
 }
 
-/* For a plan that does not fit those at no price come first: the next stage is looked at if none of the one before helps, more of
- * something in any case. Of a plan that fits, all are. */
+/* For a plan that does not fit, a proposal of PROPOSAL_NUMERICS is tried only if none before it helps, PROPOSAL_MORE in any case.
+ * For a plan that fits, all are tried. */
 const struct proposal proposals[] = {
     {free_placement, 0, PROPOSAL_PLACEMENT, PROPOSAL_FREES},
     {free_placement, 1, PROPOSAL_PLACEMENT, PROPOSAL_FREES},
@@ -317,7 +317,8 @@ const struct proposal proposals[] = {
     {shorter, 0, PROPOSAL_LENGTH, PROPOSAL_OTHER},
 };
 const int proposals_n = sizeof proposals / sizeof *proposals;
-_Static_assert(FREED == 5 && sizeof proposals / sizeof *proposals <= (size_t)ADVICE_MAX, "each is there, and kept once at most");
+_Static_assert(FREED == 5 && sizeof proposals / sizeof *proposals <= (size_t)ADVICE_MAX,
+               "each proposal of free_placement is in the table, and each is kept at most once");
 
 int proposal_start(const struct advisor *x, int proposal, int64_t tokens, struct proposal_setup *to)
 {

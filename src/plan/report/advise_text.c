@@ -1,4 +1,4 @@
-/* Changes in words: what would help. */
+/* Advice in words: what would help. */
 #include "plan/report/advise_text.h"
 
 #include "base/units.h"
@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#define SAID 0.005 /* a share of the step that is worth a word */
+#define AS_FAST 0.005 /* share by which steps may differ and still count as fast as each other */
 
 void advise_print(const struct plan *p, const struct advice *advice, FILE *f)
 {
@@ -19,7 +19,7 @@ void advise_print(const struct plan *p, const struct advice *advice, FILE *f)
         if (p->fits && x->shortens)
             snprintf(beside, sizeof beside, ", %.2g times the tokens/s", x->per_second / now);
         else if (p->fits) /* what does not fit takes no time to compare with */
-            snprintf(beside, sizeof beside, ", %s", report_compared(x->per_second / now, SAID, g));
+            snprintf(beside, sizeof beside, ", %s", report_compared(x->per_second / now, AS_FAST, g));
         fprintf(f, "  %s\n", x->say);
         fprintf(f, "    %s%s a step%s; device %s, host %s, nvme %s\n", x->exact ? "" : "about ", report_duration(x->seconds, e),
                 beside, units_format_bytes(x->arena[TIER_DEVICE], a), units_format_bytes(x->arena[TIER_HOST], b),

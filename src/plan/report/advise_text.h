@@ -1,10 +1,10 @@
-/* What is said of changes. */
+/* Advice in words. */
 #ifndef LTRAIN_PLAN_REPORT_ADVISE_TEXT_H
 #define LTRAIN_PLAN_REPORT_ADVISE_TEXT_H
 
 #include "plan/report/advise.h"
 
-/* The three cheapest, two lines each: what to type, what it gives. */
+/* The ADVICE_PRINTED cheapest changes, two lines for each: what to type, and what it gives. */
 void advise_print(const struct plan *p, const struct advice *advice, FILE *f);
 
 #endif

@@ -10,7 +10,6 @@
 #include <ctype.h>
 #include <string.h>
 
-/* In the order of the table: classes, then what is theirs, then what all share. */
 enum status explain_make(const struct plan *p, const struct model *m, const struct plan_request *s, struct explanation *out)
 {
     struct plan_request chosen = *s; /* alternatives are on the plan's grid */

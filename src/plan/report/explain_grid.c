@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* The chosen placement on what other settings fix; nothing if that is not legal. */
+/* Tries the chosen placement on the grid and mesh that other settings fix; adds nothing if they are not legal. */
 static enum status try_fixed(struct explainer *x, struct decision *d, const struct plan_request *s, const char *say)
 {
     const struct strategy *p = &x->p->strategy;

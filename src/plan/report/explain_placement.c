@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* What compute waits for a class's transfers. */
+/* Notes how long compute waits for a class's transfers. */
 static void note_waits(const struct explainer *x, enum tensor_class class, struct decision *d)
 {
     double waits = x->report.exposed[class] / x->p->seconds;
@@ -18,14 +18,15 @@ static void note_waits(const struct explainer *x, enum tensor_class class, struc
         snprintf(d->note, sizeof d->note, "compute waits %.0f%% of the step for transfers", 100 * waits);
 }
 
-/* Of a class in two tiers: what follows the farther one's name. */
+/* Of a class in two tiers: the text after the name of the farther one. */
 static const char *say_nearer(const struct strategy *s, char buf[48])
 {
     snprintf(buf, 48, ", of %d layer%s on the %s", s->nearer, s->nearer > 1 ? "s" : "", tier_name((enum tier)s->nearer_at));
     return buf;
 }
 
-/* Where layers pass things on with activations in a tier: where the settings say, else where they do now, but no farther away. */
+/* Where layers pass things on if activations lie in a tier: where the settings say, else where the plan does, but no farther away
+ * than `acts`. */
 static enum residency passing_beside(const struct explainer *x, enum residency acts)
 {
     static const enum residency given[] = {[OFFLOAD_NONE] = RES_DEVICE, [OFFLOAD_CPU] = RES_HOST, [OFFLOAD_NVME] = RES_NVME};
@@ -59,7 +60,7 @@ static enum status explain_class(struct explainer *x, const char *what, enum ten
     return OK;
 }
 
-/* Where some are there: a quarter more or less, or none. */
+/* Where some row chunks stay on the device: none, or a quarter more or less. */
 static enum status explain_chunks(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
@@ -184,7 +185,8 @@ static const char *say_depth(int blocks, char say[64])
     return say;
 }
 
-/* Where drives are written. A price looks at other depths of its own accord, so these are compared among themselves. */
+/* Only where drives are written. search_price tries other depths by itself, so these are priced as they are and compared with the
+ * plan's own depth. */
 static enum status explain_writes(struct explainer *x)
 {
     static const int depths[] = {0, DRIVE_DEPTH / 2, DRIVE_DEPTH / 4};

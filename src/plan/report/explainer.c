@@ -14,7 +14,7 @@ struct decision *explainer_decide(struct explainer *x, const char *what, const c
     return d;
 }
 
-/* Those that fit first, of them the faster one; what does not fit takes no time. */
+/* An alternative that fits comes before one that does not, which has no seconds; of two that fit, the faster one comes first. */
 static int is_cheaper(const struct alternative *a, const struct alternative *b)
 {
     return a->fits && (!b->fits || a->seconds < b->seconds);

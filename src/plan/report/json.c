@@ -39,7 +39,8 @@ static json_t *by_tier(const int64_t bytes[TIERS])
     return o;
 }
 
-/* What the costs are reckoned with: the machine that the settings name, else this one, whose memory is in the limits. */
+/* The machine whose rates the costs are computed with: the one that the settings name, else this one, whose memory is in the
+ * limits. */
 static json_t *machine_json(const struct plan_request *s)
 {
     struct hardware assumed;

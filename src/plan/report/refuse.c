@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What was not enough at the shortest length tried, and what would help. */
+/* What was not enough even for the shortest length tried, and the flag that gives more of it. */
 static void describe_nearest(const struct plan *p, const struct plan_request *s, const struct advice *advice, char *buf, int size)
 {
     char tokens[32], need[32];

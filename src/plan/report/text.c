@@ -30,7 +30,7 @@ static void bytes_cell(FILE *f, int64_t bytes)
     fprintf(f, " %11s", bytes > 0 ? units_format_bytes(bytes, text) : "-");
 }
 
-/* Rounding of times on the virtual clock, of which exposed seconds are differences, is none. */
+/* Exposed seconds are differences of times on the virtual clock: their rounding is printed as 0. */
 static void seconds_cell(FILE *f, double seconds, double step)
 {
     char text[32];
@@ -96,7 +96,7 @@ static const char *whereon(const struct plan *p, const struct plan_request *s, c
     return buf;
 }
 
-/* Digits behind the point that leave something of a share in percent: of 12 none, of 1.2 one, of 0.0012 three. */
+/* The digits behind the point with which a share in percent is not 0: none for 12, one for 1.2, three for 0.0012. */
 static int digits_of(double percent)
 {
     int digits = percent < 9.95;
@@ -105,7 +105,7 @@ static int digits_of(double percent)
     return digits;
 }
 
-/* First of all whether it fits; of what does not, nothing runs. */
+/* Whether the plan fits comes first: if it does not, nothing runs. */
 static void print_header(const struct plan *p, const struct model *m, const struct plan_request *s, const struct report *r,
                          FILE *f)
 {
@@ -151,7 +151,7 @@ static void print_tiers(const char *name, const int64_t bytes[TIERS], const char
     fprintf(f, "%s\n", note);
 }
 
-/* Peaks and limits, as many digits as tell them apart. */
+/* Peaks and limits, with enough digits to tell them apart. */
 static void print_limits(const struct plan *p, const struct plan_request *s, FILE *f)
 {
     char peak[TIERS][32], limit[TIERS][32], note[48] = "";
@@ -171,7 +171,7 @@ static void print_limits(const struct plan *p, const struct plan_request *s, FIL
             budget_is_free_space(p, s) ? "free space" : budget_flag_given(s, TIER_NVME));
 }
 
-/* Of what does not fit, bytes against limits. */
+/* Bytes against limits; for a plan that fits, also what moves. */
 static void print_memory(const struct plan *p, const struct plan_request *s, const struct report *r, FILE *f)
 {
     char line[PLAN_TEXT];
@@ -240,7 +240,7 @@ static const char *lane_purpose(enum lane l)
     return purpose[l];
 }
 
-/* What the step's time goes to. */
+/* Where the step's time goes. */
 static void print_limit(const struct plan *p, const struct report *r, FILE *f)
 {
     char a[32], b[32], share[16];
@@ -273,7 +273,7 @@ static const char *drive_lasts(double days, char buf[32])
     return buf;
 }
 
-/* Drives share what is written; how many a machine that is not here has is known. */
+/* Drives share what is written; their number is known for a machine that is not here. */
 static void print_wear(const struct plan *p, const struct plan_request *s, const struct report *r, FILE *f)
 {
     char a[32], b[32], c[32], d[32], which[48] = "A drive";

@@ -4,13 +4,13 @@
 
 #include "plan/plan.h"
 
-/* What `ltrain plan` says: the verdict, memory against its limits, and of what fits where a step's time goes. s: of the plan,
- * with the hardware if they name a machine. ERR_NOMEM. */
+/* The table of `ltrain plan`: the verdict, memory against its limits, and where a step's time goes if the plan fits. s: the
+ * plan's, with the hardware if a machine is named. ERR_NOMEM. */
 enum status plan_print(const struct plan *p, const struct model *m, const struct plan_request *s, FILE *f);
 /* Memory beside what any plan would need: what addresses and fetching ahead cost. ERR_NOMEM. */
 enum status plan_print_bounds(const struct plan *p, const struct model *m, FILE *f);
 /* How the sequences of a step are shared out, where that is not evident: masked tokens, groups of ranks without work, several
- * micro-batches. A line each. */
+ * micro-batches; a line for each. */
 void plan_print_sharing(const struct plan *p, FILE *f);
 
 #endif

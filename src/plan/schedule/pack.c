@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Greedy packing takes time in proportion to the buffers times those that live at once. */
+/* The time of greedy packing grows with the number of buffers times the number that live at once. */
 #define FEW 1500   /* buffers up to which it is tried in all ways; beyond them only in the one that mostly is best */
 #define MANY 20000 /* buffers beyond which it is tried on the largest only */
 

@@ -103,18 +103,18 @@ static void gather_node(struct packer *k, int node, const struct buffer *b, int 
     }
 }
 
-/* Everything placed that lives at the same time: on the nodes within the lifetime, and on their ancestors. */
+/* Fills k->near with the places of all contemporaries of b: from the nodes within its lifetime, and their ancestors. */
 static int gather(struct packer *k, const struct buffer *b, int self)
 {
     int n = 0, l = leaf_of(k->index, b->t0) + LEAVES, r = leaf_of(k->index, b->t1) + LEAVES;
-    for (; l >= 1; l /= 2, r /= 2) /* level by level: nodes l..r are those that meet the lifetime */
+    for (; l >= 1; l /= 2, r /= 2) /* level by level: nodes l..r meet the lifetime */
         for (int node = l; node <= r; node++)
             gather_node(k, node, b, self, &n);
     return n;
 }
 
-/* By address: quicksort down to short runs. Called for every buffer, where qsort takes up to a sixth of planning time more. The
- * order of equal ones, of which one at most lives at a time, changes no place that is found. */
+/* Sorts by address: quicksort down to runs of SHORT, then insertion. It runs once per buffer, and with qsort planning takes up to
+ * a sixth longer. The order of equal addresses changes no place that is found: at most one of them lives at a time. */
 static void sort_spans(struct span *x, int n)
 {
     enum { SHORT = 24 };
@@ -146,8 +146,8 @@ static void sort_spans(struct span *x, int n)
     }
 }
 
-/* The n in near by address. Where nearly everything is near (saved activations on nvme), walking all that is placed beats
- * sorting. */
+/* Sorts the n places in near by address. Where nearly everything is near (saved activations on nvme), walking through all that is
+ * placed is faster than sorting. */
 static void sort_near(struct packer *k, int n, int n_placed, int self)
 {
     if ((int64_t)n * 12 < n_placed) {
@@ -160,7 +160,7 @@ static void sort_near(struct packer *k, int n, int n_placed, int self)
             k->near[n++] = (struct span){k->placed[k->sorted[i]].lo, k->placed[k->sorted[i]].hi};
 }
 
-/* Enters the newly placed buffer i. */
+/* Enters the newly placed buffer i into k->sorted. */
 static void insert_sorted(struct packer *k, int i)
 {
     int lo = 0, hi = i;
@@ -175,7 +175,7 @@ static void insert_sorted(struct packer *k, int i)
     k->sorted[lo] = i;
 }
 
-/* The lowest (or tightest) gap among the n in near. */
+/* The address of the lowest, or with best_fit the tightest, gap of `need` bytes among the n places in near, else above them. */
 static int64_t find_place(const struct packer *k, int n, int64_t need, int64_t base, int best_fit)
 {
     int64_t at = base, found = -1, found_size = 0;

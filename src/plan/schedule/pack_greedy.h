@@ -24,8 +24,8 @@ struct packer {
 
 enum packing_order { BY_SIZE, BY_AREA, BY_TIME };
 
-/* Takes the buffers of the tier with lifetimes, in the program's order; those that are never used get address 0. ERR_NOMEM. The
- * caller frees *out with packer_free, also after an error. */
+/* Takes the buffers of the tier with lifetimes, in the program's order; a buffer that is never used gets address 0. ERR_NOMEM.
+ * The caller frees *out with packer_free, also after an error. */
 enum status packer_create(struct program *p, enum tier tier, struct packer *out);
 void packer_free(struct packer *k);
 

@@ -14,8 +14,8 @@ int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier
 #define FIT_LATE 8         /* fetches a quarter of a row chunk ahead */
 #define FIT_NOT_AHEAD 9    /* fetches only what is needed next, while the lanes overlap */
 #define FIT_SERIAL INT_MAX /* the serial order */
-#define FIT_SLOW 0.8 /* share of the planned speed of links at which level 0 finds enough memory: spare memory goes there first \
-                      */
+/* Level 0 takes the memory with which links at FIT_SLOW of their planned speed delay nothing: spare memory goes there first. */
+#define FIT_SLOW 0.8
 
 /* Lowers the program of a role and schedules it at the first level from *level on that fits, that is with the longest distance;
  * sets *level to what was found. Memory grows with the distance. If no distance fits, the order is serial, which takes the least
