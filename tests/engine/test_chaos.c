@@ -195,13 +195,23 @@ static void check_equal(const struct trial *t, const struct result *have, const 
     assert_true(have->finite && want->finite);
 }
 
-/*                                                       layers  par grd opt act alp pre upd dev */
 static const struct trial TRIALS[] = {
-    {FAMILY_LLAMA, F32, 1, 2, {{0, 0, 0, 0, 0, 0, 0, 0}}},       {FAMILY_LLAMA, F32, 1, 2, {{1, 1, 1, 1, 1, 0, 1, 1}}},
-    {FAMILY_LLAMA, F32, 1, 2, {{2, 2, 2, 2, 2, 0, 1, 1, 1, 1}}}, {FAMILY_LLAMA, BF16, 1, 2, {{2, 2, 2, 2, 1, 2, 1, 0}}},
-    {FAMILY_LLAMA, BF16, 3, 2, {{2, 1, 2, 1, 0, 1, 0, 1}}},      {FAMILY_GPT2, F32, 1, 3, {{0, 0, 0, 0, 2, 0, 1, 0, 1}}},
-    {FAMILY_GPT2, F32, 1, 2, {{1, 2, 2, 1, 1, 0, 0, 1, 1, 2}}},  {FAMILY_GPT2, BF16, 1, 2, {{2, 2, 2, 2, 2, 0, 1, 1}}},
-    {FAMILY_GPT2, BF16, 1, 2, {{2, 0, 1, 2, 0, 2, 0, 0, 0, 2}}}, {FAMILY_GPT2, F32, 3, 2, {{2, 2, 2, 2, 1, 0, 1, 1}}},
+    {FAMILY_LLAMA, F32, 1, 2, {EVERYTHING(ON_DEVICE)}},
+    {FAMILY_LLAMA, F32, 1, 2, {EVERYTHING(ON_HOST), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1}},
+    {FAMILY_LLAMA, F32, 1, 2,
+     {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .host_update = 1, .discrete = 1, .inputs = INPUTS_HALF,
+      .passing = PASS_ON_HOST}},
+    {FAMILY_LLAMA, BF16, 1, 2, {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .prefetch = AHEAD_1, .host_update = 1}},
+    {FAMILY_LLAMA, BF16, 3, 2,
+     {.params = ON_DRIVES, .grads = ON_HOST, .optim = ON_DRIVES, .acts = ON_HOST, .prefetch = AHEAD_0, .discrete = 1}},
+    {FAMILY_GPT2, F32, 1, 3, {.alpha = KEEP_NONE, .host_update = 1, .inputs = INPUTS_HALF}},
+    {FAMILY_GPT2, F32, 1, 2,
+     {.params = ON_HOST, .grads = ON_DRIVES, .optim = ON_DRIVES, .acts = ON_HOST, .alpha = KEEP_HALF, .discrete = 1,
+      .inputs = INPUTS_HALF, .passing = PASS_ON_DEVICE}},
+    {FAMILY_GPT2, BF16, 1, 2, {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .host_update = 1, .discrete = 1}},
+    {FAMILY_GPT2, BF16, 1, 2,
+     {.params = ON_DRIVES, .optim = ON_HOST, .acts = ON_DRIVES, .prefetch = AHEAD_1, .passing = PASS_ON_DEVICE}},
+    {FAMILY_GPT2, F32, 3, 2, {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1}},
 };
 enum { N_TRIALS = sizeof TRIALS / sizeof *TRIALS };
 
@@ -227,10 +237,10 @@ static void declared_operands(void **state)
 {
     (void)state;
     static const struct trial trials[] = {
-        {FAMILY_LLAMA, F32, 1, 1, {{2, 2, 2, 2, 1, 0, 1, 1}}},
-        {FAMILY_LLAMA, BF16, 3, 1, {{0, 0, 0, 0, 2, 0, 0, 0}}},
-        {FAMILY_GPT2, BF16, 1, 1, {{1, 1, 1, 1, 1, 0, 1, 1}}},
-        {FAMILY_GPT2, F32, 3, 1, {{2, 1, 2, 2, 0, 0, 0, 0}}},
+        {FAMILY_LLAMA, F32, 1, 1, {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1}},
+        {FAMILY_LLAMA, BF16, 3, 1, {.alpha = KEEP_NONE}},
+        {FAMILY_GPT2, BF16, 1, 1, {EVERYTHING(ON_HOST), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1}},
+        {FAMILY_GPT2, F32, 3, 1, {.params = ON_DRIVES, .grads = ON_HOST, .optim = ON_DRIVES, .acts = ON_DRIVES}},
     };
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         struct rig r;
@@ -326,7 +336,8 @@ static void leaves_hole(struct session *s)
 static void faults_show(void **state)
 {
     (void)state;
-    static const struct trial t = {FAMILY_LLAMA, F32, 1, 1, {{2, 2, 2, 2, 1, 0, 1, 1}}};
+    static const struct trial t = {
+        FAMILY_LLAMA, F32, 1, 1, {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1}};
     static const struct {
         void (*plant)(struct session *);
         enum way way;

@@ -244,9 +244,13 @@ static void accumulated_gpt2(void **state)
 static void chained_inputs(void **state)
 {
     (void)state;
-    static const struct cell kept = {{0}}, cells[] = {{{0, 0, 0, 0, 2, 0, 0, 0, 2}},
-                                                      {{2, 1, 2, 2, 1, 0, 1, 1, 2}},
-                                                      {{1, 1, 1, 1, 2, 0, 0, 1, 1}}};
+    static const struct cell kept = {EVERYTHING(ON_DEVICE)};
+    static const struct cell cells[] = {
+        {.alpha = KEEP_NONE, .inputs = INPUTS_THIRD},
+        {.params = ON_DRIVES, .grads = ON_HOST, .optim = ON_DRIVES, .acts = ON_DRIVES, .alpha = KEEP_HALF, .host_update = 1,
+         .discrete = 1, .inputs = INPUTS_THIRD},
+        {EVERYTHING(ON_HOST), .alpha = KEEP_NONE, .discrete = 1, .inputs = INPUTS_HALF},
+    };
     for (int f = 0; f < 2; f++) {
         const enum model_family family = f ? FAMILY_GPT2 : FAMILY_LLAMA;
         struct result want, have;
@@ -270,7 +274,7 @@ static void distances_differ(void **state)
         struct plan *plan;
         int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 30};
         cell_settings(&s, S, F32);
-        cell_apply(&(struct cell){{2, 2, 2, 2, 2, d, 0, 1, 0}}, &s);
+        cell_apply(&(struct cell){EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .prefetch = d, .discrete = 1}, &s);
         assert_int_equal(cell_model(FAMILY_LLAMA, 2, &model), OK);
         assert_int_equal(plan_create(model, &s, limit, &plan), OK);
         hash[d] = program_digest(plan->programs[PLAN_UPDATE_STEP]);

@@ -6,15 +6,30 @@
 #include "base/rng.h"
 #include "plan/plan.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 enum factor { F_PARAMS, F_GRADS, F_OPTIM, F_ACTS, F_ALPHA, F_PREFETCH, F_UPDATE, F_DEVICE, F_INPUTS, F_PASSING, FACTORS };
 static const int LEVELS[FACTORS] = {3, 3, 3, 3, 3, 3, 2, 2, 3, 3};
 
+/* Levels by name. What is not named is 0: on the device, which computes on the memory of the host and updates, all inputs kept. */
+enum { ON_DEVICE, ON_HOST, ON_DRIVES };                /* params, grads, optim, acts */
+enum { KEEP_ALL, KEEP_HALF, KEEP_NONE };               /* alpha: 1, 1/2, 0 */
+enum { AHEAD_AUTO, AHEAD_0, AHEAD_1 };                 /* prefetch distance */
+enum { INPUTS_ALL, INPUTS_HALF, INPUTS_THIRD };        /* layers that keep their inputs */
+enum { PASS_WITH_ACTS, PASS_ON_HOST, PASS_ON_DEVICE }; /* what layers pass on; no farther away than activations */
+#define EVERYTHING(tier) .params = tier, .grads = tier, .optim = tier, .acts = tier
+
 struct cell {
-    int level[FACTORS];
+    union {
+        int level[FACTORS];
+        struct { /* in the order of enum factor */
+            int params, grads, optim, acts, alpha, prefetch, host_update, discrete, inputs, passing;
+        };
+    };
 };
+_Static_assert(offsetof(struct cell, passing) == F_PASSING * sizeof(int), "a field for every factor");
 
 /* Where what layers pass on lies: level 0 is with the activations. */
 static inline int cell_passing(const struct cell *c)
@@ -132,7 +147,7 @@ static inline int cells_pairwise(struct cell *out, int max, uint64_t seed)
         for (int b = 0; b < a; b++)
             left += LEVELS[a] * LEVELS[b];
     while (left > 0 && n < max) {
-        struct cell best = {{0}};
+        struct cell best = {0};
         int best_gain = n == 0 ? 1000 : 0;
         for (int trial = 0; n > 0 && trial < 40; trial++) {
             struct cell c;
@@ -164,7 +179,7 @@ static inline int cells_pairwise(struct cell *out, int max, uint64_t seed)
 static inline int cells_all(struct cell *out)
 {
     int n = 0;
-    struct cell c = {{0}};
+    struct cell c = {0};
     for (;;) {
         if (c.level[F_PASSING] == 0 || 2 - c.level[F_PASSING] < c.level[F_ACTS])
             out[n++] = c;

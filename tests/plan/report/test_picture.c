@@ -83,7 +83,7 @@ static void picture(void **state)
         assert_int_equal(cell_model(FAMILY_LLAMA, layers[i], &m), OK);
         strcpy(m->config.name, "a<b&c");
         cell_settings(&s, i ? 1600 : 100, F32);
-        cell_apply(&(struct cell){{2, 2, 2, 2, 1, 0, 1, 1}}, &s);
+        cell_apply(&(struct cell){EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1}, &s);
         s.link_gbps = 1e-3;
         assert_int_equal(plan_create(m, &s, ample, &plan), OK);
         assert_true(plan->fits);

@@ -1,0 +1,58 @@
+#!/bin/sh
+# tools/structure.sh finds what it says it finds: in a small tree that is in order, each fault is planted alone.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+command -v nm >/dev/null && command -v cc >/dev/null || { echo "no nm or cc"; exit 77; }
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+failures=0
+
+fresh() {
+    rm -rf "$tree/src" "$tree/build" "$tree/tools"
+    mkdir -p "$tree/tools" "$tree/src/base" "$tree/src/plan/lower" "$tree/build/src/liblt_base.a.p"
+    cp "$root/tools/structure.sh" "$tree/tools/"
+    echo 'int low(void); int low(void) { return 1; }' >"$tree/src/base/low.c"
+    echo 'int low(void); int high(void); int high(void) { return low(); }' >"$tree/src/base/high.c"
+    echo '/* A header. */' >"$tree/src/plan/lower/value.h"
+    echo '/* Its file. */' >"$tree/src/plan/lower/value.c"
+    for folder in a b c d e f g h; do # eight of equal size: 12.4% each
+        mkdir -p "$tree/src/$folder"
+        yes '/* a line */' | head -n 100 >"$tree/src/$folder/lines.h"
+    done
+}
+compiled() {
+    for file in "$tree"/src/base/*.c; do
+        cc -c -o "$tree/build/src/liblt_base.a.p/base_$(basename "$file").o" "$file" || exit 1
+    done
+}
+check() { # WHAT STATUS PATTERN
+    compiled
+    status=0
+    said=$("$tree/tools/structure.sh" build) || status=$?
+    if [ "$status" != "$2" ] || ! echo "$said" | grep -q "$3"; then
+        echo "not ok: $1: exit status $status, printed '$said'"
+        failures=$((failures + 1))
+    fi
+}
+
+fresh
+check "in order" 0 '^$'
+fresh
+echo 'int high(void); int low(void); int low(void) { return high(); }' >"$tree/src/base/low.c"
+check "a circle" 1 'circle: base_high.c calls base_low.c'
+fresh
+yes '/* a line */' | head -n 200 >"$tree/src/a/lines.h"
+check "a folder that is too large" 1 'src/a: '
+fresh
+echo '/* Alone. */' >"$tree/src/plan/lower/alone.c"
+check "no header" 1 'alone.c: has no header'
+fresh
+echo '/* Helper of value.c. Private to it. */' >"$tree/src/plan/lower/alone.c"
+check "private to a file" 0 '^$'
+fresh
+{ echo 'int long_one(void)'; echo '{'; yes '    ;' | head -n 79; echo '}'; } >"$tree/src/b/long.inc"
+check "a function of 81 lines" 1 'long.inc:2: a function of 81 lines'
+fresh
+echo '/* Tries so many times. */' >"$tree/src/b/many.h"
+check "so many" 1 'many.h:1: '
+[ "$failures" = 0 ]

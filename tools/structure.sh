@@ -1,0 +1,106 @@
+#!/bin/sh
+# The structure of src, counted: `tools/structure.sh [BUILD]` prints offenders and exits 1 if there are any.
+#   folders    none has more than 13% of the lines of src
+#   circles    no source files call each other in a circle (from the objects in BUILD, build-release by default)
+#   headers    each .c under src/plan has a header of its own, or says in its first comment to which file it is private
+#   functions  none is longer than 80 lines
+#   comments   none says "so many": a comment names the constant
+set -eu
+cd "$(dirname "$0")/.."
+build=${1:-build-release}
+[ -d "$build/src" ] || { echo "structure: no objects in $build: build first" >&2; exit 2; }
+sources=$(find src -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' \) | LC_ALL=C sort)
+offenders=$(mktemp)
+trap 'rm -f "$offenders"' EXIT
+
+# shellcheck disable=SC2086 # paths have no spaces
+wc -l $sources | awk '
+$2 == "total" { next }
+{
+    n = split($2, part, "/")
+    folder = part[2] == "plan" && n > 3 ? part[2] "/" part[3] : part[2]
+    lines[folder] += $1
+    all += $1
+}
+END {
+    for (folder in lines)
+        if (lines[folder] > 0.13 * all)
+            printf "src/%s: %d of %d lines, %.1f%%: more than 13%%\n", folder, lines[folder], all, 100 * lines[folder] / all
+}' >>"$offenders"
+
+# An object stands for its source file. Files that nobody in the rest calls, or that call nobody there, are taken away until nothing
+# changes; of what is left, a call belongs to a circle if its end leads back to where it came from.
+find "$build/src" -name '*.c.o' | LC_ALL=C sort | while read -r object; do
+    echo "file $object"
+    nm -P "$object"
+done | awk '
+function leads(from, to,    pair, end, seen, todo, n, at) {
+    todo[n = 1] = from
+    while (n > 0) {
+        at = todo[n--]
+        if (at == to)
+            return 1
+        if (at in seen)
+            continue
+        seen[at]
+        for (pair in calls) {
+            split(pair, end, SUBSEP)
+            if (end[1] == at)
+                todo[++n] = end[2]
+        }
+    }
+    return 0
+}
+$1 == "file" {
+    file = $2
+    sub(/.*\/src\//, "", file)
+    sub(/^lib[^\/]*\.p\//, "", file)
+    sub(/\.o$/, "", file)
+    files[file]
+    next
+}
+$2 == "U" { uses[file, ++n_uses[file]] = $1; next }
+$2 ~ /^[TDBRV]$/ && !($1 in home) { home[$1] = file }
+END {
+    for (file in files)
+        for (i = 1; i <= n_uses[file]; i++) {
+            callee = home[uses[file, i]]
+            if (callee != "" && callee != file)
+                calls[file, callee]
+        }
+    do {
+        changed = 0
+        split("", calling); split("", called)
+        for (pair in calls) {
+            split(pair, end, SUBSEP)
+            calling[end[1]]; called[end[2]]
+        }
+        for (pair in calls) {
+            split(pair, end, SUBSEP)
+            if (!(end[2] in calling) || !(end[1] in called)) {
+                delete calls[pair]
+                changed = 1
+            }
+        }
+    } while (changed)
+    for (pair in calls) {
+        split(pair, end, SUBSEP)
+        if (leads(end[2], end[1]))
+            print "circle: " end[1] " calls " end[2]
+    }
+}' | LC_ALL=C sort >>"$offenders"
+
+for file in $(find src/plan -name '*.c' | LC_ALL=C sort); do
+    [ -f "${file%.c}.h" ] || head -n 6 "$file" | grep -q 'Private to' || echo "$file: has no header of its own" >>"$offenders"
+done
+
+# shellcheck disable=SC2086
+awk '
+FNR == 1 { start = 0 }
+/^{/ { start = FNR }
+/^}/ { if (start && FNR - start + 1 > 80) print FILENAME ":" start ": a function of " FNR - start + 1 " lines"; start = 0 }
+/so many/ { print FILENAME ":" FNR ": \"so many\": name the constant" }
+' $sources >>"$offenders"
+
+cat "$offenders"
+[ ! -s "$offenders" ]
