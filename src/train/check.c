@@ -4,7 +4,7 @@
 #include "base/directory.h"
 #include "base/sys.h"
 #include "base/units.h"
-#include "plan/report/text.h"
+#include "plan/report/describe.h"
 #include "train/check_alone.h"
 #include "train/check_state.h"
 #include "train/run.h"

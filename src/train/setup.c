@@ -11,9 +11,9 @@
 #include "ops/blas.h"
 #include "plan/lower/mesh.h"
 #include "plan/max_seq.h"
-#include "plan/report/advise.h"
-#include "plan/report/advise_text.h"
+#include "plan/report/describe.h"
 #include "plan/report/json.h"
+#include "plan/report/refuse.h"
 #include "plan/report/text.h"
 #include "profile/profile.h"
 #include "program/digest.h"
@@ -260,7 +260,7 @@ static enum status plan_prepared(struct settings *s, const struct prepared *p, c
     if (s->max_seq)
         return plan_longest(m, &s->plan, p->ranks, p->per_host, p->limit, plan);
     TRY(plan_mesh(m, &s->plan, p->ranks, p->per_host));
-    TRY(changes_refuse_early(m, &s->plan, p->limit));
+    TRY(refuse_early(m, &s->plan, p->limit));
     return plan_create(m, &s->plan, p->limit, plan);
 }
 

@@ -6,8 +6,9 @@
 
 #include "base/sys.h"
 #include "base/units.h"
+#include "plan/report/describe.h"
+#include "plan/report/duration.h"
 #include "plan/report/figures.h"
-#include "plan/report/text.h"
 
 #include <errno.h>
 #include <math.h>

@@ -8,8 +8,8 @@
 #include "machine/rank_cost.h"
 #include "plan/cells.h"
 #include "plan/lower/fixed.h"
+#include "plan/report/describe.h"
 #include "plan/report/explain.h"
-#include "plan/report/text.h"
 #include "plan/search/search.h"
 #include "verify/verify.h"
 
