@@ -107,8 +107,9 @@ struct op_attrs {
     };
 };
 
-/* Whose rates an op has, and whose kernels: elementwise ones are bound by memory. */
-enum op_class { OPS_ELEMENTWISE, OPS_MATRIX, OPS_ATTENTION, OPS_COLLECTIVE };
+/* Whose rates an op has, and whose kernels. Elementwise stands for all that memory bounds. Collectives alone are executed by comm
+ * lanes: the classes before OPS_COMPUTED are what the compute lane spends its time on. */
+enum op_class { OPS_MATRIX, OPS_ATTENTION, OPS_ELEMENTWISE, OPS_COMPUTED, OPS_COLLECTIVE = OPS_COMPUTED };
 
 /* May a predicate leave the op out? What it would have written is then undefined, what it would have updated stays as it was. */
 enum op_omission {

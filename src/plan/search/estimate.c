@@ -133,10 +133,10 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
         out->busy[in->phase == 'b' ? BACKWARD : FORWARD][in->lane] += seconds;
         if (in->lane == LANE_WRITE && in->phase == 'f' && p->tensors[p->operands[in->first_operand].tensor].class == CLASS_ACT)
             out->saved += seconds;
-        if (in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD)
+        if (op_class(in->op) == OPS_ATTENTION)
             out->least_compute += seconds;
-        else if (in->op == OP_GEMM)
-            out->least_compute += program_call(p, in)->flops / best[cost_type(in->op, &program_call(p, in)->attrs)];
+        else if (op_class(in->op) == OPS_MATRIX)
+            out->least_compute += program_call(p, in)->flops / best[op_storage_type(in->op, &program_call(p, in)->attrs)];
     }
     for (int b = 0; b < p->n_persistent; b++)
         out->persistent[p->buffers[b].tier] += (double)round_up(p->buffers[b].bytes, BUFFER_ALIGN);
