@@ -97,7 +97,7 @@ static void add_busy(const struct program *p, enum lane saving, double count, st
             continue;
         }
         lane->bytes += (int64_t)count * call->bytes;
-        if (in->lane == saving && in->phase == 'f' && report_class_of(p, in) == CLASS_ACT)
+        if (in->lane == saving && in->phase == PHASE_FORWARD && report_class_of(p, in) == CLASS_ACT)
             r->saved += (int64_t)count * call->bytes;
         if (in->lane != LANE_HOST)
             r->moved[report_class_of(p, in)] += (int64_t)count * call->bytes;

@@ -120,16 +120,18 @@ static void draw_lanes(struct picture *s, struct band *b)
 /* A thin line over the lanes: forward, backward; its name where there is room. */
 static void draw_phases(struct picture *s)
 {
-    static const char phase[] = "fblu";
+    static const enum phase phase[] = {PHASE_FORWARD, PHASE_BACKWARD, PHASE_LOSS, PHASE_UPDATE};
     static const char *const name[] = {"forward", "backward", "loss", "update"}, *const colour[] = {"#333", "#999", "#c44e52",
                                                                                                     "#8172b3"};
     float share[COLUMNS][4] = {{0}};
     for (int i = 0; i < s->p->n_instrs; i++) {
         const struct instr *in = &s->p->instrs[i];
-        const char *at = in->lane == LANE_COMPUTE && in->phase ? strchr(phase, in->phase) : NULL;
+        int at = 0;
+        while (at < 4 && (in->lane != LANE_COMPUTE || in->phase != phase[at]))
+            at++;
         double from = column_of(s, in->start), to = fmin(column_of(s, in->end), COLUMNS);
-        for (int c = (int)from; at && c < COLUMNS && c < to; c++)
-            share[c][at - phase] += (float)(fmin(to, c + 1) - fmax(from, c));
+        for (int c = (int)from; at < 4 && c < COLUMNS && c < to; c++)
+            share[c][at] += (float)(fmin(to, c + 1) - fmax(from, c));
     }
     int from = 0, was = -1;
     for (int c = 0; c <= COLUMNS; c++) {
