@@ -120,7 +120,7 @@ void lower_value_produce(struct lowering *L, struct value *v, int tile)
     case VALUE_TEMP:
         if (L->st == OK)
             L->st = status_fail(ERR_CORRUPT, "planner: %s, rows from %lld, layer %d, phase %c, is needed but nowhere",
-                                L->p->tensors[v->tensor].name, (long long)v->tiles[tile].row0, L->layer, L->phase);
+                                L->p->tensors[v->tensor].name, (long long)v->tiles[tile].row0, L->layer, phase_letter(L->phase));
         return;
     }
 }
@@ -211,7 +211,7 @@ static void lower_loss_chunk(struct lowering *L, int c, int gradient)
 void lower_forward(struct lowering *L)
 {
     int layers = (int)L->m->config.layers, last = L->m->n_units - 1, gradient = (L->role & ROLE_BACKWARD) != 0;
-    L->phase = 'f';
+    L->phase = PHASE_FORWARD;
     L->layer = 0;
     unit_fetch(L, 0);
     for (int c = 0; c < L->n_chunks; c++)
@@ -233,10 +233,10 @@ void lower_forward(struct lowering *L)
                     grads_begin(L, head_unit(L));
             }
             for (int c = 0; c < L->n_chunks; c++) {
-                L->phase = 'f';
+                L->phase = PHASE_FORWARD;
                 L->layer = l + 1;
                 mlp_forward(L, l, c);
-                L->phase = 'l';
+                L->phase = PHASE_LOSS;
                 L->layer = last;
                 lower_loss_chunk(L, c, gradient);
             }
@@ -392,7 +392,7 @@ void lower_backward(struct lowering *L)
         if (L->m->units[u].trained_elements > 0)
             lowest = u;
     for (int l = (int)L->m->config.layers - 1; l >= 0 && l + 1 >= lowest; l--) {
-        L->phase = 'b';
+        L->phase = PHASE_BACKWARD;
         if (value_where(&L->x[l], 0) < 0)
             restore_inputs(L, l);
         L->layer = l + 1;

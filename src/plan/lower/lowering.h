@@ -205,8 +205,8 @@ struct lowering {
     struct value dq_low; /* in storage dtype, to be sent */
     /* Of the ring's steps: */
     struct value ring_k, ring_v, o_part, o_sum, lse_part, dq_part, dk_part, dv_part, returned_k[2], returned_v[2];
-    char phase;
-    int layer;
+    enum phase phase;
+    int layer;      /* unit: instr.unit */
     enum status st; /* sticky */
 };
 

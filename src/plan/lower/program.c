@@ -281,7 +281,7 @@ static void bind_persistent(struct lowering *L, int end)
 
 static void load_inputs(struct lowering *L)
 {
-    L->phase = 'i';
+    L->phase = PHASE_IO;
     L->layer = -1;
     if (L->role != ROLE_UPDATE || !L->s.update_on_host || strategy_updates_on_both(&L->s))
         value_get(L, &L->record, 0);

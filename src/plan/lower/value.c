@@ -333,8 +333,8 @@ void value_keep_home(struct value *v, int64_t row0, int64_t row1)
 struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane)
 {
     int i = program_add_instr(L->p, op, lane);
-    L->p->instrs[i].phase = L->phase;
-    L->p->instrs[i].layer = (int16_t)L->layer;
+    L->p->instrs[i].phase = (uint8_t)L->phase;
+    L->p->instrs[i].unit = (int16_t)L->layer;
     return &program_call(L->p, &L->p->instrs[i])->attrs;
 }
 
@@ -355,7 +355,8 @@ static void add_part(struct lowering *L, int arg, enum access access, const stru
     if (x->buffer < 0 && L->st == OK)
         L->st = status_fail(ERR_CORRUPT, "planner: %s of %s (rows %lld to %lld, layer %d, phase %c) has no copy in %s",
                             op_name(L->p->instrs[L->p->n_instrs - 1].op), L->p->tensors[v->tensor].name, (long long)x->row0,
-                            (long long)x->row1, L->layer, L->phase, place < TIERS ? tier_name((enum tier)place) : "keep");
+                            (long long)x->row1, L->layer, phase_letter(L->phase),
+                            place < TIERS ? tier_name((enum tier)place) : "keep");
     if (L->st == OK)
         program_add_operand(L->p, (struct operand){.arg = (uint32_t)arg,
                                                    .access = access,

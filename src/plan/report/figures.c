@@ -85,11 +85,6 @@ static void add_exposed(const struct program *p, const struct lane_index *x, dou
     charge(p, x, now, p->seconds, last, count, r);
 }
 
-enum report_kind report_kind_of(enum op_kind op)
-{
-    return op == OP_GEMM ? KIND_GEMM : op == OP_ATTN_FWD || op == OP_ATTN_BWD ? KIND_ATTENTION : KIND_ELEMENTWISE;
-}
-
 static void add_busy(const struct program *p, enum lane saving, double count, struct report *r)
 {
     for (int i = 0; i < p->n_instrs; i++) {
@@ -99,12 +94,12 @@ static void add_busy(const struct program *p, enum lane saving, double count, st
         lane->instrs += (int64_t)count;
         lane->busy += count * (in->end - in->start);
         if (in->lane == LANE_COMPUTE) {
-            r->compute[report_kind_of(in->op)] += count * (in->end - in->start);
+            r->compute[op_class(in->op)] += count * (in->end - in->start);
             r->hardware_flops += count * call->flops;
             continue;
         }
         lane->bytes += (int64_t)count * call->bytes;
-        if (in->lane == saving && in->phase == 'f' && report_class_of(p, in) == CLASS_ACT)
+        if (in->lane == saving && in->phase == PHASE_FORWARD && report_class_of(p, in) == CLASS_ACT)
             r->saved += (int64_t)count * call->bytes;
         if (in->lane != LANE_HOST)
             r->moved[report_class_of(p, in)] += (int64_t)count * call->bytes;

@@ -4,8 +4,6 @@
 
 #include "plan/plan.h"
 
-enum report_kind { KIND_GEMM, KIND_ATTENTION, KIND_ELEMENTWISE, KINDS };
-
 /* One lane over one step. Exposed: seconds during which compute stands still because of it. */
 struct report_lane {
     int64_t instrs, bytes;
@@ -19,7 +17,7 @@ struct report {
     int64_t moved[CLASSES];         /* bytes, over all lanes but compute and host */
     double waited[LANES][CLASSES];  /* seconds that compute stands still for a class on a lane */
     double exposed[CLASSES];        /* over all lanes; in all it is plan.seconds - lane[LANE_COMPUTE].busy */
-    double compute[KINDS];          /* busy seconds of the compute lane */
+    double compute[OPS_COMPUTED];   /* busy seconds of the compute lane, by class of op */
     int64_t saved;                  /* bytes of activations that the forward pass moves off the device */
     double recomputed;              /* busy seconds of the compute lane that repeat the forward pass */
     int64_t lower_bound[TIERS];     /* bytes live at once, the most of any program */
@@ -42,7 +40,6 @@ enum status report_make(const struct plan *p, const struct model *m, struct repo
 /* The lane but compute with the most exposed seconds. */
 enum lane report_slowest_lane(const struct report *r);
 
-enum report_kind report_kind_of(enum op_kind op);
 /* The class of what an instruction of another lane moves. */
 enum tensor_class report_class_of(const struct program *p, const struct instr *in);
 

@@ -131,9 +131,9 @@ static json_t *step_json(const struct plan *p, const struct report *r)
     put(o, "mfu", r->mfu);
     put(o, "hardware_flops", r->hardware_flops * p->strategy.ranks);
     put(o, "compute_seconds", r->lane[LANE_COMPUTE].busy);
-    put(o, "gemm_seconds", r->compute[KIND_GEMM]);
-    put(o, "attention_seconds", r->compute[KIND_ATTENTION]);
-    put(o, "elementwise_seconds", r->compute[KIND_ELEMENTWISE]);
+    put(o, "gemm_seconds", r->compute[OPS_MATRIX]);
+    put(o, "attention_seconds", r->compute[OPS_ATTENTION]);
+    put(o, "elementwise_seconds", r->compute[OPS_ELEMENTWISE]);
     put_int(o, "saved_activation_bytes", r->saved);
     put(o, "recomputed_seconds", r->recomputed);
     put(o, "exposed_seconds", fmax(0, p->seconds - r->lane[LANE_COMPUTE].busy));
