@@ -19,18 +19,19 @@ static void produce_replica(struct lowering *L, struct value *v, int i)
 /* q, k or v of one chunk for one member: norm, projection, rope. The normalised chunk is shared by what a visit computes. */
 static void produce_projection(struct lowering *L, struct value *v, int i)
 {
-    const struct model_layer *layer = &L->m->layers[v->layer];
+    const struct model_block *block = attention_of(L, v->layer);
     int m = i / L->n_chunks, c = i % L->n_chunks;
     if (v->kind != VALUE_Q && kv_replica(L, m) && value_on_device(v, i - L->n_chunks)) {
         produce_replica(L, v, i);
         return;
     }
-    struct model_linear w = v->kind == VALUE_Q ? q_slice(L, v->layer, m, v->index)
-                                               : kv_slice(L, v->kind == VALUE_K ? &layer->k : &layer->v, m, v->index);
+    struct model_linear w = v->kind == VALUE_Q
+                                ? q_slice(L, v->layer, m, v->index)
+                                : kv_slice(L, v->kind == VALUE_K ? &block->attention.k : &block->attention.v, m, v->index);
     int64_t r0 = v->tiles[i].row0, r1 = v->tiles[i].row1, x0 = L->x[v->layer].tiles[c].row0;
     if (!value_on_device(&L->n1, c)) {
         value_get(L, &L->x[v->layer], c);
-        lower_norm_forward(L, &layer->norm1, &L->n1, &L->x[v->layer], c);
+        lower_norm_forward(L, &block->norm, &L->n1, &L->x[v->layer], c);
     }
     value_new(L, v, i);
     lower_linear(L, &w, 0, w.in, v, r0, r1, L->s.dtype, &L->n1, x0, L->s.dtype, 0);
@@ -41,7 +42,7 @@ static void produce_projection(struct lowering *L, struct value *v, int i)
 
 static void produce_xmid(struct lowering *L, struct value *v, int c)
 {
-    const struct model_layer *layer = &L->m->layers[v->layer];
+    const struct model_block *block = attention_of(L, v->layer);
     int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1, d = L->m->config.head_dim, width = L->s.head_tile * d;
     value_new(L, &L->acc, c);
     for (int t = 0; t < L->n_tiles_q; t++)
@@ -49,24 +50,24 @@ static void produce_xmid(struct lowering *L, struct value *v, int c)
             struct value *o = &L->o[v->layer * L->n_tiles_q + t];
             int i = m * L->n_chunks + c;
             value_get(L, o, i);
-            lower_linear(L, &layer->o, routed_head(L, m, t) * d, width, &L->acc, r0, r1, F32, o, o->tiles[i].row0, L->s.dtype,
-                         t + m > 0);
+            lower_linear(L, &block->attention.o, routed_head(L, m, t) * d, width, &L->acc, r0, r1, F32, o, o->tiles[i].row0,
+                         L->s.dtype, t + m > 0);
             value_drop(L, o, i);
         }
     value_get(L, &L->x[v->layer], c);
-    lower_add(L, v, &L->x[v->layer], &L->acc, &layer->o, c);
+    lower_add(L, v, &L->x[v->layer], &L->acc, &block->attention.o, c);
     value_drop(L, &L->acc, c);
 }
 
 /* gate (none for GELU) and up of one chunk, from the normalised x_mid. */
 static void produce_mlp(struct lowering *L, struct value *v, int c)
 {
-    const struct model_layer *layer = &L->m->layers[v->layer];
-    const struct model_linear *w = v->kind == VALUE_GATE ? &layer->gate : &layer->up;
+    const struct model_block *block = mlp_of(L, v->layer);
+    const struct model_linear *w = v->kind == VALUE_GATE ? &block->mlp.gate : &block->mlp.up;
     int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
     if (!value_on_device(&L->n2, c)) {
         value_get(L, &L->xmid[v->layer], c);
-        lower_norm_forward(L, &layer->norm2, &L->n2, &L->xmid[v->layer], c);
+        lower_norm_forward(L, &block->norm, &L->n2, &L->xmid[v->layer], c);
     }
     value_new(L, v, c);
     lower_linear(L, w, 0, w->in, v, r0, r1, L->s.dtype, &L->n2, r0, L->s.dtype, 0);
@@ -85,17 +86,17 @@ static void drop_mlp(struct lowering *L, int l, int c)
 static void produce_output(struct lowering *L, struct value *v, int c)
 {
     const int l = v->layer - 1;
-    const struct model_layer *layer = &L->m->layers[l];
+    const struct model_block *block = mlp_of(L, l);
     int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
     value_get(L, &L->xmid[l], c);
-    if (layer->gate.weight >= 0)
+    if (block->mlp.gate.weight >= 0)
         value_get(L, &L->gate[l], c);
     value_get(L, &L->up[l], c);
     value_drop(L, &L->n2, c);
     lower_activation(L, l, c);
     value_new(L, &L->acc, c);
-    lower_linear(L, &layer->down, 0, layer->down.in, &L->acc, r0, r1, F32, &L->act, r0, L->s.dtype, 0);
-    lower_add(L, v, &L->xmid[l], &L->acc, &layer->down, c);
+    lower_linear(L, &block->mlp.down, 0, block->mlp.down.in, &L->acc, r0, r1, F32, &L->act, r0, L->s.dtype, 0);
+    lower_add(L, v, &L->xmid[l], &L->acc, &block->mlp.down, c);
     drop_mlp(L, l, c);
 }
 
@@ -254,10 +255,10 @@ void lower_forward(struct lowering *L)
 
 static void mlp_backward(struct lowering *L, int l, int c)
 {
-    const struct model_layer *layer = &L->m->layers[l];
+    const struct model_block *block = mlp_of(L, l);
     struct value *gate = &L->gate[l], *up = &L->up[l], *xmid = &L->xmid[l];
     enum dtype T = L->s.dtype;
-    int gated = layer->gate.weight >= 0;
+    int gated = block->mlp.gate.weight >= 0;
     int64_t r0 = xmid->tiles[c].row0, r1 = xmid->tiles[c].row1;
     value_get(L, &L->dx, c);
     value_get(L, xmid, c);
@@ -265,23 +266,23 @@ static void mlp_backward(struct lowering *L, int l, int c)
         value_get(L, gate, c);
     value_get(L, up, c);
     value_new(L, &L->dact, c);
-    lower_linear_dx(L, &layer->down, 0, layer->down.in, &L->dact, r0, r1, T, &L->dx, r0, T, 0);
+    lower_linear_dx(L, &block->mlp.down, 0, block->mlp.down.in, &L->dact, r0, r1, T, &L->dx, r0, T, 0);
     lower_activation_backward(L, l, c);
-    lower_linear_dw(L, &layer->down, 0, layer->down.in, &L->dx, r0, r1, T, &L->dact, r0, T);
-    lower_bias_grad(L, &layer->down, &L->dx, T, r0, r1);
+    lower_linear_dw(L, &block->mlp.down, 0, block->mlp.down.in, &L->dx, r0, r1, T, &L->dact, r0, T);
+    lower_bias_grad(L, &block->mlp.down, &L->dx, T, r0, r1);
     value_drop(L, &L->dact, c);
     if (!value_on_device(&L->n2, c))
-        lower_norm_forward(L, &layer->norm2, &L->n2, xmid, c);
+        lower_norm_forward(L, &block->norm, &L->n2, xmid, c);
     value_new(L, &L->acc, c);
     if (gated) {
-        lower_linear_dw(L, &layer->gate, 0, layer->gate.in, gate, r0, r1, T, &L->n2, r0, T);
-        lower_bias_grad(L, &layer->gate, gate, T, r0, r1);
-        lower_linear_dx(L, &layer->gate, 0, layer->gate.in, &L->acc, r0, r1, F32, gate, r0, T, 0);
+        lower_linear_dw(L, &block->mlp.gate, 0, block->mlp.gate.in, gate, r0, r1, T, &L->n2, r0, T);
+        lower_bias_grad(L, &block->mlp.gate, gate, T, r0, r1);
+        lower_linear_dx(L, &block->mlp.gate, 0, block->mlp.gate.in, &L->acc, r0, r1, F32, gate, r0, T, 0);
     }
-    lower_linear_dw(L, &layer->up, 0, layer->up.in, up, r0, r1, T, &L->n2, r0, T);
-    lower_bias_grad(L, &layer->up, up, T, r0, r1);
-    lower_linear_dx(L, &layer->up, 0, layer->up.in, &L->acc, r0, r1, F32, up, r0, T, gated);
-    lower_norm_backward(L, &layer->norm2, xmid, &L->acc, c);
+    lower_linear_dw(L, &block->mlp.up, 0, block->mlp.up.in, up, r0, r1, T, &L->n2, r0, T);
+    lower_bias_grad(L, &block->mlp.up, up, T, r0, r1);
+    lower_linear_dx(L, &block->mlp.up, 0, block->mlp.up.in, &L->acc, r0, r1, F32, up, r0, T, gated);
+    lower_norm_backward(L, &block->norm, xmid, &L->acc, c);
     value_put(L, &L->dx, c);
     value_drop(L, &L->dx, c);
     drop_mlp(L, l, c);
@@ -322,9 +323,9 @@ static void add_replicas(struct lowering *L, struct value *dy, int m, int c)
 
 static void qkv_backward(struct lowering *L, int l, int c)
 {
-    const struct model_layer *layer = &L->m->layers[l];
+    const struct model_block *block = attention_of(L, l);
     value_get(L, &L->x[l], c);
-    lower_norm_forward(L, &layer->norm1, &L->n1, &L->x[l], c);
+    lower_norm_forward(L, &block->norm, &L->n1, &L->x[l], c);
     value_new(L, &L->acc, c);
     for (int t = 0; t < L->n_tiles_q; t++)
         for (int m = 0; m < L->s.ulysses; m++) {
@@ -335,7 +336,7 @@ static void qkv_backward(struct lowering *L, int l, int c)
         for (int m = 0; m < L->s.ulysses; m++) {
             if (kv_replica(L, m))
                 continue;
-            struct model_linear k = kv_slice(L, &layer->k, m, kt), v = kv_slice(L, &layer->v, m, kt);
+            struct model_linear k = kv_slice(L, &block->attention.k, m, kt), v = kv_slice(L, &block->attention.v, m, kt);
             add_replicas(L, &L->dk[kt], m, c);
             projection_backward(L, &k, &L->dk[kt], F32, m * L->n_chunks + c, L->kv_heads_tile, 1);
             add_replicas(L, &L->dv[kt], m, c);
@@ -343,7 +344,7 @@ static void qkv_backward(struct lowering *L, int l, int c)
         }
     value_drop(L, &L->n1, c);
     value_get(L, &L->dx, c);
-    lower_norm_backward(L, &layer->norm1, &L->x[l], &L->acc, c);
+    lower_norm_backward(L, &block->norm, &L->x[l], &L->acc, c);
     value_put(L, &L->dx, c);
     value_drop(L, &L->dx, c);
     value_drop(L, &L->acc, c);

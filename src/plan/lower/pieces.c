@@ -9,6 +9,16 @@ const struct model_param *param_of(const struct lowering *L, int param)
     return &L->m->params[param];
 }
 
+const struct model_block *attention_of(const struct lowering *L, int layer)
+{
+    return model_find_block(&L->m->layers[layer], BLOCK_ATTENTION);
+}
+
+const struct model_block *mlp_of(const struct lowering *L, int layer)
+{
+    return model_find_block(&L->m->layers[layer], BLOCK_MLP);
+}
+
 /* A parameter as an argument (all of it). */
 void arg_param(struct lowering *L, int arg, int param)
 {
@@ -181,12 +191,12 @@ int lower_grad_cuts(const struct lowering *L, int unit, int64_t *cuts, int n, in
         cuts[n++] = param_of(L, u->first_param + i)->offset;
     if (unit < 1 || unit > (int)L->m->config.layers)
         return n;
-    const struct model_layer *layer = &L->m->layers[unit - 1];
+    const struct model_block *block = attention_of(L, unit - 1);
     int q_parts = (int)(L->m->config.heads / L->s.head_tile), kv_parts = (int)(L->m->config.kv_heads / L->kv_heads_tile);
-    n = linear_cuts(L, &layer->q, q_parts, 0, cuts, n, max);
-    n = linear_cuts(L, &layer->k, kv_parts, 0, cuts, n, max);
-    n = linear_cuts(L, &layer->v, kv_parts, 0, cuts, n, max);
-    return linear_cuts(L, &layer->o, q_parts, 1, cuts, n, max);
+    n = linear_cuts(L, &block->attention.q, q_parts, 0, cuts, n, max);
+    n = linear_cuts(L, &block->attention.k, kv_parts, 0, cuts, n, max);
+    n = linear_cuts(L, &block->attention.v, kv_parts, 0, cuts, n, max);
+    return linear_cuts(L, &block->attention.o, q_parts, 1, cuts, n, max);
 }
 
 void lower_bias(struct lowering *L, const struct model_linear *w, struct value *y, int64_t r0, int64_t r1)
@@ -217,12 +227,12 @@ void lower_bias_grad(struct lowering *L, const struct model_linear *w, struct va
     emit_done(L, 0);
 }
 
-static void norm_attrs(const struct lowering *L, struct op_attrs *a, int64_t rows)
+static void norm_attrs(const struct lowering *L, const struct model_norm *n, struct op_attrs *a, int64_t rows)
 {
     a->norm.rows = rows;
     a->norm.dim = L->m->config.dim;
     a->norm.eps = L->m->config.norm_eps;
-    a->norm.kind = L->m->config.family == FAMILY_LLAMA ? NORM_RMS : NORM_LAYER;
+    a->norm.kind = n->kind;
     a->norm.dtype = (int32_t)L->s.dtype;
 }
 
@@ -231,7 +241,7 @@ void lower_norm_forward(struct lowering *L, const struct model_norm *n, struct v
     int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;
     value_new(L, y, c);
     struct op_attrs *a = emit(L, OP_NORM, LANE_COMPUTE);
-    norm_attrs(L, a, r1 - r0);
+    norm_attrs(L, n, a, r1 - r0);
     arg_write(L, 0, y, r0, r1, DEV);
     arg_read(L, 1, x, r0, r1, DEV);
     arg_param(L, 2, n->weight);
@@ -245,7 +255,7 @@ void lower_norm_backward(struct lowering *L, const struct model_norm *n, struct 
 {
     int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;
     struct op_attrs *a = emit(L, OP_NORM_GRAD, LANE_COMPUTE);
-    norm_attrs(L, a, r1 - r0);
+    norm_attrs(L, n, a, r1 - r0);
     arg_update(L, 0, &L->dx, r0, r1, DEV);
     arg_read(L, 1, x, r0, r1, DEV);
     arg_param(L, 2, n->weight);
@@ -301,7 +311,7 @@ static void activation_attrs(const struct lowering *L, struct op_attrs *a, int64
 void lower_activation(struct lowering *L, int l, int c)
 {
     int64_t r0 = L->up[l].tiles[c].row0, r1 = L->up[l].tiles[c].row1;
-    int gated = L->m->layers[l].gate.weight >= 0;
+    int gated = mlp_of(L, l)->mlp.gate.weight >= 0;
     value_new(L, &L->act, c);
     struct op_attrs *a = emit(L, gated ? OP_SWIGLU : OP_GELU, LANE_COMPUTE);
     activation_attrs(L, a, r1 - r0, gated);
@@ -315,7 +325,7 @@ void lower_activation(struct lowering *L, int l, int c)
 void lower_activation_backward(struct lowering *L, int l, int c)
 {
     int64_t r0 = L->up[l].tiles[c].row0, r1 = L->up[l].tiles[c].row1;
-    int gated = L->m->layers[l].gate.weight >= 0, arg = 0;
+    int gated = mlp_of(L, l)->mlp.gate.weight >= 0, arg = 0;
     struct op_attrs *a = emit(L, gated ? OP_SWIGLU_GRAD : OP_GELU_GRAD, LANE_COMPUTE);
     activation_attrs(L, a, r1 - r0, gated);
     if (gated)
@@ -361,7 +371,7 @@ enum dtype dq_type(const struct lowering *L)
 struct model_linear q_slice(const struct lowering *L, int layer, int m, int t)
 {
     int64_t d = L->m->config.head_dim;
-    return out_slice(&L->m->layers[layer].q, routed_head(L, m, t) * d, L->s.head_tile * d);
+    return out_slice(&attention_of(L, layer)->attention.q, routed_head(L, m, t) * d, L->s.head_tile * d);
 }
 
 struct model_linear kv_slice(const struct lowering *L, const struct model_linear *w, int m, int kt)

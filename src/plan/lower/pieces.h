@@ -9,6 +9,9 @@
 
 const struct model_param *param_of(const struct lowering *L, int param);
 int trained(const struct lowering *L, int param); /* param -1: no */
+/* A layer's blocks. */
+const struct model_block *attention_of(const struct lowering *L, int layer);
+const struct model_block *mlp_of(const struct lowering *L, int layer);
 
 /* A parameter as an argument (all of it). */
 void arg_param(struct lowering *L, int arg, int param);

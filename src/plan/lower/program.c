@@ -1,5 +1,5 @@
 /* One program of a set: persistent buffers, values, the passes of its role, and what is live at both ends. */
-#include "plan/lower/lowering.h"
+#include "plan/lower/pieces.h"
 
 #include "base/progress.h"
 #include "base/sys.h"
@@ -136,7 +136,6 @@ static void create_activations(struct lowering *L)
     enum dtype T = L->s.dtype;
     enum residency passing = L->s.passing;
     int64_t q_cols = L->s.head_tile * c->head_dim, kv_cols = L->kv_heads_tile * c->head_dim;
-    int gated = c->family == FAMILY_LLAMA;
     for (int l = 0; l <= (int)c->layers; l++) {
         chunk_value(L, &L->x[l], "x", l, -1, l ? VALUE_X : VALUE_TEMP, c->dim, T, l < (int)c->layers ? acts_of(L, l) : RES_NONE,
                     CHUNKS);
@@ -167,7 +166,7 @@ static void create_activations(struct lowering *L)
         optional(L, &L->xmid[l]);
         chunk_value(L, &L->up[l], "up", l, -1, VALUE_UP, c->ffn, T, saved, CHUNKS);
         optional(L, &L->up[l]);
-        if (gated) {
+        if (mlp_of(L, l)->mlp.gate.weight >= 0) {
             chunk_value(L, &L->gate[l], "gate", l, -1, VALUE_GATE, c->ffn, T, saved, CHUNKS);
             optional(L, &L->gate[l]);
         }

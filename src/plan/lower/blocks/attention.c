@@ -234,7 +234,7 @@ void lower_attention_forward(struct lowering *L, int l)
 /* do and delta of one chunk, and what the output projection's weights learn from it. */
 static void output_backward(struct lowering *L, int l, int t, int c)
 {
-    const struct model_layer *layer = &L->m->layers[l];
+    const struct model_block *block = attention_of(L, l);
     int64_t width = L->s.head_tile * L->m->config.head_dim;
     enum dtype T = L->s.dtype;
     struct value *o = tile_of(L, L->o, l, t), *d_o = &L->d_o[t], *delta = &L->delta[t];
@@ -245,8 +245,8 @@ static void output_backward(struct lowering *L, int l, int t, int c)
         int64_t r0 = o->tiles[i].row0, r1 = o->tiles[i].row1, first = routed_head(L, m, t) * L->m->config.head_dim;
         value_get(L, o, i);
         value_new(L, d_o, i);
-        lower_linear_dx(L, &layer->o, first, width, d_o, r0, r1, T, &L->dx, x0, T, 0);
-        lower_linear_dw(L, &layer->o, first, width, &L->dx, x0, x1, T, o, r0, T);
+        lower_linear_dx(L, &block->attention.o, first, width, d_o, r0, r1, T, &L->dx, x0, T, 0);
+        lower_linear_dw(L, &block->attention.o, first, width, &L->dx, x0, x1, T, o, r0, T);
         value_new(L, delta, i);
         struct op_attrs *a = emit(L, OP_ATTN_DELTA, LANE_COMPUTE);
         a->heads.rows = r1 - r0;
@@ -260,7 +260,7 @@ static void output_backward(struct lowering *L, int l, int t, int c)
         value_drop(L, o, i);
     }
     if (t == 0)
-        lower_bias_grad(L, &layer->o, &L->dx, T, x0, x1);
+        lower_bias_grad(L, &block->attention.o, &L->dx, T, x0, x1);
     value_drop(L, &L->dx, c);
 }
 
