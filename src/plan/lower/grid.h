@@ -2,7 +2,8 @@
 #ifndef LTRAIN_PLAN_LOWER_GRID_H
 #define LTRAIN_PLAN_LOWER_GRID_H
 
-#include "plan/lower/lowering.h"
+#include "model/model.h"
+#include "plan/lower/strategy.h"
 #include "settings/settings.h"
 
 /* The usual grid of tiles: part of the numerics key, from model, sequence length and mesh unless given. ERR_INVALID names the

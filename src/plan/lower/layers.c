@@ -1,5 +1,11 @@
 /* The layers of a model as instructions, forward and backward, tile by tile. */
+#include "plan/lower/layers.h"
+
+#include "plan/lower/blocks/attention.h"
+#include "plan/lower/emit.h"
 #include "plan/lower/pieces.h"
+#include "plan/lower/update.h"
+#include "plan/lower/visit.h"
 
 #define DEV TIER_DEVICE
 

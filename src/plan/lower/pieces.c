@@ -2,6 +2,8 @@
  * instructions. */
 #include "plan/lower/pieces.h"
 
+#include "plan/lower/emit.h"
+
 #define DEV TIER_DEVICE
 
 const struct model_param *param_of(const struct lowering *L, int param)

@@ -50,6 +50,17 @@ void lower_rope(struct lowering *L, struct value *x, int64_t r0, int64_t r1, int
 void lower_activation(struct lowering *L, int l, int c);
 void lower_activation_backward(struct lowering *L, int l, int c);
 
+/* Element offsets at which gradients of the unit are written piecewise, appended to cuts (room for max). */
+int lower_grad_cuts(const struct lowering *L, int unit, int64_t *cuts, int n, int max);
+
+/* Heads and KV heads (of the model) that ulysses member m attends in its tile t, kt. */
+int64_t routed_head(const struct lowering *L, int m, int t);
+int64_t routed_kv_head(const struct lowering *L, int m, int kt);
+/* Whether member m's KV tiles are the same heads as those of the member before it. */
+int kv_replica(const struct lowering *L, int m);
+/* dq on its way to the tokens and at home. */
+enum dtype dq_type(const struct lowering *L);
+
 /* y = x, element by element, both whole. */
 void lower_cast(struct lowering *L, struct value *y, enum dtype y_type, struct value *x, enum dtype x_type);
 

@@ -1,8 +1,14 @@
 /* One program of a set: persistent buffers, values, the passes of its role, and what is live at both ends. */
-#include "plan/lower/lowering.h"
+#include "plan/lower/program.h"
 
 #include "base/progress.h"
 #include "base/sys.h"
+#include "plan/lower/blocks/attention.h"
+#include "plan/lower/layers.h"
+#include "plan/lower/lowering.h"
+#include "plan/lower/pieces.h"
+#include "plan/lower/update.h"
+#include "plan/lower/visit.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,67 +1,27 @@
-/* The values of units: groups, shards, homes at fixed addresses, and what these hold at both ends of a program. */
+/* The values of units: shards, homes at fixed addresses, and what these hold at both ends of a program. */
+#include "plan/lower/state.h"
+
 #include "plan/lower/lowering.h"
+#include "plan/lower/pieces.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_CUTS 4096
 
-/* Groups do not straddle the borders between what decays, what is trained and what is frozen. (Where the optimizer state is
- * whole the first of these does not matter: an update can tell the two apart within a group.) */
-static int unit_borders(const struct model *m, const struct strategy *s, int unit, int64_t border[4])
-{
-    const struct model_unit *u = &m->units[unit];
-    int n = 0;
-    border[n++] = 0;
-    if (s->zero >= 1 && u->decay_elements > 0 && u->decay_elements < u->trained_elements)
-        border[n++] = u->decay_elements;
-    if (u->trained_elements > 0)
-        border[n++] = u->trained_elements;
-    if (u->elements > u->trained_elements)
-        border[n++] = u->elements;
-    return n - 1;
-}
-
-struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index)
-{
-    int64_t border[4], shard = 0, share = ceil_div(s->group, s->ranks);
-    int n = unit_borders(m, s, unit, border);
-    for (int i = 0; i < n; i++) {
-        int64_t length = border[i + 1] - border[i], groups = ceil_div(length, s->group);
-        if (index >= groups) {
-            index -= (int)groups;
-            shard += (groups - 1) * share + ceil_div(length - (groups - 1) * s->group, s->ranks);
-            continue;
-        }
-        int64_t first = border[i] + index * s->group, end = min_i64(first + s->group, border[i + 1]);
-        shard += index * share;
-        return (struct group){first, end, shard, shard + ceil_div(end - first, s->ranks)};
-    }
-    return (struct group){border[n], border[n], shard, shard};
-}
-
 struct group unit_group(const struct lowering *L, int unit, int index)
 {
     return plan_group(L->m, &L->s, unit, index);
 }
 
-static int groups_until(const struct lowering *L, int unit, int64_t end)
-{
-    int64_t border[4];
-    int n = unit_borders(L->m, &L->s, unit, border), groups = 0;
-    for (int i = 0; i < n && border[i] < end; i++)
-        groups += (int)ceil_div(border[i + 1] - border[i], L->s.group);
-    return groups;
-}
-
 int unit_groups(const struct lowering *L, int unit)
 {
-    return groups_until(L, unit, L->m->units[unit].elements);
+    return plan_groups(L->m, &L->s, unit, L->m->units[unit].elements);
 }
 
 int unit_trained_groups(const struct lowering *L, int unit)
 {
-    return groups_until(L, unit, L->m->units[unit].trained_elements);
+    return plan_groups(L->m, &L->s, unit, L->m->units[unit].trained_elements);
 }
 
 int optim_sharded(const struct lowering *L)
@@ -78,11 +38,6 @@ struct value *unit_master(struct lowering *L, int unit)
 static int persistent_buffer(struct lowering *L, enum tier tier, int64_t bytes, enum tensor_class class)
 {
     return program_add_buffer(L->p, tier, bytes, class, 1);
-}
-
-static enum tier tier_of(enum residency r)
-{
-    return r == RES_HOST ? TIER_HOST : r == RES_NVME ? TIER_NVME : TIER_DEVICE;
 }
 
 /* The group that a row of a unit's value begins, as rows [*row, *end) of the value. */
@@ -112,7 +67,7 @@ void home_create(struct lowering *L, struct value *v, int unit, enum residency r
         }
         bytes += (b - a) * v->row_bytes;
     }
-    int buffer = persistent_buffer(L, tier_of(r), bytes, v->class);
+    int buffer = persistent_buffer(L, residency_tier(r), bytes, v->class);
     for (int i = 0; i < v->n_tiles; i++) {
         v->tiles[i].home.buffer = buffer;
         v->tiles[i].residency = r;
@@ -143,8 +98,8 @@ void value_bind(struct lowering *L, struct value *v, int end)
     for (int i = 0; i < v->n_tiles; i++) {
         struct tile *t = &v->tiles[i];
         if (!end)
-            t->place[tier_of(t->residency)] = t->home;
-        else if (t->place[tier_of(t->residency)].buffer != t->home.buffer && L->st == OK)
+            t->place[residency_tier(t->residency)] = t->home;
+        else if (t->place[residency_tier(t->residency)].buffer != t->home.buffer && L->st == OK)
             L->st = status_fail(ERR_CORRUPT, "planner: %s is not at home at the end of program %s", L->p->tensors[v->tensor].name,
                                 L->p->name);
     }
@@ -165,7 +120,7 @@ static void unit_value(struct lowering *L, struct value *v, int unit, const char
 {
     static _Thread_local int64_t cuts[MAX_CUTS];
     char name[48];
-    int n = 0, unique = 0, groups = groups_until(L, unit, elements);
+    int n = 0, unique = 0, groups = plan_groups(L->m, &L->s, unit, elements);
     memset(v, 0, sizeof *v);
     v->full_buffer = -1;
     if (elements == 0)
@@ -192,7 +147,7 @@ static void shard_value(struct lowering *L, struct value *v, int unit, const cha
 {
     static _Thread_local int64_t cuts[MAX_CUTS];
     char name[48];
-    int groups = groups_until(L, unit, elements);
+    int groups = plan_groups(L->m, &L->s, unit, elements);
     memset(v, 0, sizeof *v);
     v->full_buffer = -1;
     if (elements == 0 || groups >= MAX_CUTS) /* the whole value was refused already */
@@ -209,15 +164,6 @@ static void transient(struct value *v)
     v->full = 1;
     for (int i = 0; i < v->n_tiles; i++)
         v->tiles[i].residency = RES_NONE;
-}
-
-enum residency strategy_residency(const struct strategy *s, enum tensor_class class, int layer, int layers)
-{
-    const enum residency r = strategy_tier(s, class);
-    int64_t n = min_i64(s->nearer, layers);
-    if (n == 0 || s->nearer_class != class || layer < 0)
-        return r;
-    return (layer + 1) * n / layers > layer * n / layers ? s->nearer_at : r;
 }
 
 enum residency unit_residency(const struct lowering *L, int unit, enum tensor_class class)

@@ -7,6 +7,10 @@
  * Source of the layouts, orders and volumes: DeepSpeed-Ulysses (Jacobs et al. 2023). */
 #include "plan/lower/blocks/attention.h"
 
+#include "plan/lower/emit.h"
+#include "plan/lower/pieces.h"
+#include "plan/lower/visit.h"
+
 #define DEV TIER_DEVICE
 
 static struct value *tile_of(const struct lowering *L, struct value *of, int l, int t)

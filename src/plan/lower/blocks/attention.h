@@ -2,7 +2,13 @@
 #ifndef LTRAIN_PLAN_LOWER_BLOCKS_ATTENTION_H
 #define LTRAIN_PLAN_LOWER_BLOCKS_ATTENTION_H
 
-#include "plan/lower/pieces.h"
+#include "plan/lower/lowering.h"
+
+/* All attention tiles of a layer. */
+void lower_attention_forward(struct lowering *L, int layer);
+void lower_attention_backward(struct lowering *L, int layer);
+void attention_values_create(struct lowering *L);
+void attention_values_destroy(struct lowering *L);
 
 /* What the backward pass of one tile reads and writes, in the heads layout. */
 struct backward_tile {

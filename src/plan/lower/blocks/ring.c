@@ -2,6 +2,10 @@
  * it owes them in gradients goes straight back. Source: ring attention (Liu et al. 2023). */
 #include "plan/lower/blocks/attention.h"
 
+#include "plan/lower/emit.h"
+#include "plan/lower/pieces.h"
+#include "plan/lower/visit.h"
+
 #define DEV TIER_DEVICE
 
 /* Predicates of a micro-batch: does this rank attend the keys of the member s before it; does the member s after it attend ours?

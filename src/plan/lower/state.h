@@ -1,0 +1,42 @@
+/* The state of units: parameters, gradients and optimizer state as values with homes at fixed addresses. Private to
+ * src/plan/lower. */
+#ifndef LTRAIN_PLAN_LOWER_STATE_H
+#define LTRAIN_PLAN_LOWER_STATE_H
+
+#include "plan/lower/groups.h"
+#include "plan/lower/value.h"
+
+struct lowering;
+
+/* Values of one unit. A shard has one tile per group: ceil(elements / ranks) rows, the same number on every rank, of which the
+ * last ranks' may lie beyond the group's end (they are zero). */
+struct unit_values {
+    struct value param;       /* all elements, storage dtype; transient if parameters are sharded */
+    struct value param_shard; /* its shards: sharded parameters, or what a sharded update makes of bf16 ones */
+    struct value master;      /* fp32, where the parameters themselves are not what the update works on */
+    struct value m, v;        /* of all elements, or of the shards */
+    struct value grad;        /* of the global batch so far; of all elements, or of the shards if gradients are sharded */
+    struct value grad_shard;  /* only the optimizer state is sharded: the summed gradient's shard, for the pending update */
+    struct value micro;       /* of this micro-batch, when it is not the first, or when gradients are sharded */
+    struct value micro_shard; /* its shards, when it is not the first */
+    struct value *target;     /* which value the backward pass writes: grad or micro */
+    int updated;
+    int64_t first_sum; /* its first row in the sums of squares */
+};
+
+enum residency unit_residency(const struct lowering *L, int unit, enum tensor_class class); /* one of the first four classes */
+int unit_groups(const struct lowering *L, int unit);                                        /* all */
+int unit_trained_groups(const struct lowering *L, int unit);                                /* the first so many */
+struct group unit_group(const struct lowering *L, int unit, int index);
+void units_create(struct lowering *L);
+void units_destroy(struct lowering *L);
+/* What the units' homes hold when the program starts, or ends. */
+void units_bind(struct lowering *L, int end);
+void home_create(struct lowering *L, struct value *v, int unit, enum residency r); /* unit -1: one extent */
+void value_bind(struct lowering *L, struct value *v, int end);
+/* The fp32 value that AdamW updates. */
+struct value *unit_master(struct lowering *L, int unit);
+/* Whether the values that AdamW works on are shards. */
+int optim_sharded(const struct lowering *L);
+
+#endif
