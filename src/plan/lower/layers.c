@@ -3,6 +3,8 @@
 
 #include "plan/lower/blocks/attention.h"
 #include "plan/lower/emit.h"
+#include "plan/lower/linear.h"
+#include "plan/lower/param.h"
 #include "plan/lower/pieces.h"
 #include "plan/lower/update.h"
 #include "plan/lower/visit.h"
@@ -39,7 +41,7 @@ static void produce_projection(struct lowering *L, struct value *v, int i)
         lower_norm_forward(L, &layer->norm1, &L->n1, &L->x[v->layer], c);
     }
     value_new(L, v, i);
-    lower_linear(L, &w, 0, w.in, v, r0, r1, L->s.dtype, &L->n1, x0, L->s.dtype, 0);
+    lower_linear(L, &(struct linear_call){&w, .rows = r1 - r0, .y = {v, r0, L->s.dtype}, .x = {&L->n1, x0, L->s.dtype}});
     lower_bias(L, &w, v, r0, r1);
     if (v->kind != VALUE_V)
         lower_rope(L, v, r0, r1, x0, (int)(w.out / L->m->config.head_dim), L->s.dtype, 0);
@@ -55,8 +57,13 @@ static void produce_xmid(struct lowering *L, struct value *v, int c)
             struct value *o = &L->o[v->layer * L->n_tiles_q + t];
             int i = m * L->n_chunks + c;
             value_get(L, o, i);
-            lower_linear(L, &layer->o, routed_head(L, m, t) * d, width, &L->acc, r0, r1, F32, o, o->tiles[i].row0, L->s.dtype,
-                         t + m > 0);
+            lower_linear(L, &(struct linear_call){&layer->o,
+                                                  routed_head(L, m, t) * d,
+                                                  width,
+                                                  r1 - r0,
+                                                  {&L->acc, r0, F32},
+                                                  {o, o->tiles[i].row0, L->s.dtype},
+                                                  t + m > 0});
             value_drop(L, o, i);
         }
     value_get(L, &L->x[v->layer], c);
@@ -75,7 +82,7 @@ static void produce_mlp(struct lowering *L, struct value *v, int c)
         lower_norm_forward(L, &layer->norm2, &L->n2, &L->xmid[v->layer], c);
     }
     value_new(L, v, c);
-    lower_linear(L, w, 0, w->in, v, r0, r1, L->s.dtype, &L->n2, r0, L->s.dtype, 0);
+    lower_linear(L, &(struct linear_call){w, .rows = r1 - r0, .y = {v, r0, L->s.dtype}, .x = {&L->n2, r0, L->s.dtype}});
     lower_bias(L, w, v, r0, r1);
 }
 
@@ -100,7 +107,8 @@ static void produce_output(struct lowering *L, struct value *v, int c)
     value_drop(L, &L->n2, c);
     lower_activation(L, l, c);
     value_new(L, &L->acc, c);
-    lower_linear(L, &layer->down, 0, layer->down.in, &L->acc, r0, r1, F32, &L->act, r0, L->s.dtype, 0);
+    lower_linear(L,
+                 &(struct linear_call){&layer->down, .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {&L->act, r0, L->s.dtype}});
     lower_add(L, v, &L->xmid[l], &L->acc, &layer->down, c);
     drop_mlp(L, l, c);
 }
@@ -180,7 +188,8 @@ static void lower_loss_chunk(struct lowering *L, int c, int gradient)
     for (int i = value_tile_at(&L->logits, r0); i < L->logits.n_tiles && L->logits.tiles[i].row0 < r1; i++) {
         int64_t a0 = L->logits.tiles[i].row0, a1 = L->logits.tiles[i].row1;
         value_new(L, &L->logits, i);
-        lower_linear(L, head, 0, head->in, &L->logits, a0, a1, F32, &L->final_n, a0, L->s.dtype, 0);
+        struct linear_call call = {head, .rows = a1 - a0, .y = {&L->logits, a0, F32}, .x = {&L->final_n, a0, L->s.dtype}};
+        lower_linear(L, &call);
         value_new(L, &L->loss, i);
         struct op_attrs *a = emit(L, OP_LOSS, LANE_COMPUTE);
         a->loss.rows = a1 - a0;
@@ -193,8 +202,8 @@ static void lower_loss_chunk(struct lowering *L, int c, int gradient)
         emit_done(L, 0);
         if (gradient) {
             L->dn.tiles[i].place[DEV] = (struct place){dn_buffer, (a0 - r0) * L->dn.row_bytes};
-            lower_linear_dx(L, head, 0, head->in, &L->dn, a0, a1, F32, &L->logits, a0, F32, 0);
-            lower_linear_dw(L, head, 0, head->in, &L->logits, a0, a1, F32, &L->final_n, a0, L->s.dtype);
+            lower_linear_dx(L, &(struct linear_call){head, .rows = a1 - a0, .y = call.y, .x = {&L->dn, a0, F32}});
+            lower_linear_dw(L, &call);
         }
         value_drop(L, &L->logits, i);
     }
@@ -258,6 +267,19 @@ void lower_forward(struct lowering *L)
         grads_finish(L, last);
 }
 
+/* What one of the MLP's first maps learns from dy, and adds to the gradient of its input. */
+static void input_backward(struct lowering *L, const struct model_linear *w, struct value *dy, int c, int accumulate)
+{
+    int64_t r0 = dy->tiles[c].row0, r1 = dy->tiles[c].row1;
+    enum dtype T = L->s.dtype;
+    struct linear_call call = {w, .rows = r1 - r0, .y = {dy, r0, T}, .x = {&L->n2, r0, T}};
+    lower_linear_dw(L, &call);
+    lower_bias_grad(L, w, dy, T, r0, r1);
+    call.x = (struct linear_side){&L->acc, r0, F32};
+    call.accumulate = accumulate;
+    lower_linear_dx(L, &call);
+}
+
 static void mlp_backward(struct lowering *L, int l, int c)
 {
     const struct model_layer *layer = &L->m->layers[l];
@@ -271,22 +293,18 @@ static void mlp_backward(struct lowering *L, int l, int c)
         value_get(L, gate, c);
     value_get(L, up, c);
     value_new(L, &L->dact, c);
-    lower_linear_dx(L, &layer->down, 0, layer->down.in, &L->dact, r0, r1, T, &L->dx, r0, T, 0);
+    struct linear_call down = {&layer->down, .rows = r1 - r0, .y = {&L->dx, r0, T}, .x = {&L->dact, r0, T}};
+    lower_linear_dx(L, &down);
     lower_activation_backward(L, l, c);
-    lower_linear_dw(L, &layer->down, 0, layer->down.in, &L->dx, r0, r1, T, &L->dact, r0, T);
+    lower_linear_dw(L, &down);
     lower_bias_grad(L, &layer->down, &L->dx, T, r0, r1);
     value_drop(L, &L->dact, c);
     if (!value_on_device(&L->n2, c))
         lower_norm_forward(L, &layer->norm2, &L->n2, xmid, c);
     value_new(L, &L->acc, c);
-    if (gated) {
-        lower_linear_dw(L, &layer->gate, 0, layer->gate.in, gate, r0, r1, T, &L->n2, r0, T);
-        lower_bias_grad(L, &layer->gate, gate, T, r0, r1);
-        lower_linear_dx(L, &layer->gate, 0, layer->gate.in, &L->acc, r0, r1, F32, gate, r0, T, 0);
-    }
-    lower_linear_dw(L, &layer->up, 0, layer->up.in, up, r0, r1, T, &L->n2, r0, T);
-    lower_bias_grad(L, &layer->up, up, T, r0, r1);
-    lower_linear_dx(L, &layer->up, 0, layer->up.in, &L->acc, r0, r1, F32, up, r0, T, gated);
+    if (gated)
+        input_backward(L, &layer->gate, gate, c, 0);
+    input_backward(L, &layer->up, up, c, gated);
     lower_norm_backward(L, &layer->norm2, xmid, &L->acc, c);
     value_put(L, &L->dx, c);
     value_drop(L, &L->dx, c);
@@ -302,9 +320,12 @@ static void projection_backward(struct lowering *L, const struct model_linear *w
     value_get(L, dy, i);
     if (rotated_heads)
         lower_rope(L, dy, r0, r1, chunk->row0, rotated_heads, dy_type, 1);
-    lower_linear_dw(L, w, 0, w->in, dy, r0, r1, dy_type, &L->n1, chunk->row0, L->s.dtype);
+    struct linear_call call = {w, .rows = r1 - r0, .y = {dy, r0, dy_type}, .x = {&L->n1, chunk->row0, L->s.dtype}};
+    lower_linear_dw(L, &call);
     lower_bias_grad(L, w, dy, dy_type, r0, r1);
-    lower_linear_dx(L, w, 0, w->in, &L->acc, chunk->row0, chunk->row1, F32, dy, r0, dy_type, accumulate);
+    call.x = (struct linear_side){&L->acc, chunk->row0, F32};
+    call.accumulate = accumulate;
+    lower_linear_dx(L, &call);
     value_drop(L, dy, i);
 }
 

@@ -7,34 +7,9 @@
 
 #include "plan/lower/lowering.h"
 
-const struct model_param *param_of(const struct lowering *L, int param);
-int trained(const struct lowering *L, int param); /* param -1: no */
-
-/* A parameter as an argument (all of it). */
-void arg_param(struct lowering *L, int arg, int param);
-/* The outputs of a map's bias that the map (a slice, perhaps) makes. */
-void arg_bias(struct lowering *L, int arg, const struct model_linear *w);
-/* Elements [first, first + n) of a parameter's gradient: written the first time in a program, then added to. Returns the op's
- * accumulate flag. */
-int arg_grad(struct lowering *L, int arg, int param, int64_t first, int64_t n);
-
 /* The query projection of ulysses member m's tile t; the key or value projection w of its KV tile kt. */
 struct model_linear q_slice(const struct lowering *L, int layer, int m, int t);
 struct model_linear kv_slice(const struct lowering *L, const struct model_linear *w, int m, int kt);
-
-/* y[rows, out] (+)= x[rows, in] W^T, for inputs [first_in, first_in + in) of the map; as many rows of x from x0 on. */
-void lower_linear(struct lowering *L, const struct model_linear *w, int64_t first_in, int64_t in, struct value *y, int64_t r0,
-                  int64_t r1, enum dtype y_type, struct value *x, int64_t x0, enum dtype x_type, int accumulate);
-/* dx[rows, in] (+)= dy[rows, out] W; as many rows of dy from dy0 on. */
-void lower_linear_dx(struct lowering *L, const struct model_linear *w, int64_t first_in, int64_t in, struct value *dx, int64_t r0,
-                     int64_t r1, enum dtype dx_type, struct value *dy, int64_t dy0, enum dtype dy_type, int accumulate);
-/* dW (+)= dy^T x over rows [r0, r1) of dy and as many of x from x0 on; nothing if the weight is frozen. */
-void lower_linear_dw(struct lowering *L, const struct model_linear *w, int64_t first_in, int64_t in, struct value *dy, int64_t r0,
-                     int64_t r1, enum dtype dy_type, struct value *x, int64_t x0, enum dtype x_type);
-/* y += bias; dbias (+)= column sums of dy. Nothing without a (trained) bias. */
-void lower_bias(struct lowering *L, const struct model_linear *w, struct value *y, int64_t r0, int64_t r1);
-void lower_bias_grad(struct lowering *L, const struct model_linear *w, struct value *dy, enum dtype dy_type, int64_t r0,
-                     int64_t r1);
 
 /* Of row chunk c: y = norm(x); dx += gradient of the norm's input, given dy in fp32, and the norm's weight gradients. */
 void lower_norm_forward(struct lowering *L, const struct model_norm *n, struct value *y, struct value *x, int c);

@@ -8,6 +8,7 @@
 #include "plan/lower/blocks/attention.h"
 
 #include "plan/lower/emit.h"
+#include "plan/lower/linear.h"
 #include "plan/lower/pieces.h"
 #include "plan/lower/visit.h"
 
@@ -249,8 +250,10 @@ static void output_backward(struct lowering *L, int l, int t, int c)
         int64_t r0 = o->tiles[i].row0, r1 = o->tiles[i].row1, first = routed_head(L, m, t) * L->m->config.head_dim;
         value_get(L, o, i);
         value_new(L, d_o, i);
-        lower_linear_dx(L, &layer->o, first, width, d_o, r0, r1, T, &L->dx, x0, T, 0);
-        lower_linear_dw(L, &layer->o, first, width, &L->dx, x0, x1, T, o, r0, T);
+        struct linear_call call = {&layer->o, first, width, r1 - r0, .y = {&L->dx, x0, T}, .x = {d_o, r0, T}};
+        lower_linear_dx(L, &call);
+        call.x.value = o;
+        lower_linear_dw(L, &call);
         value_new(L, delta, i);
         struct op_attrs *a = emit(L, OP_ATTN_DELTA, LANE_COMPUTE);
         a->heads.rows = r1 - r0;
