@@ -9,18 +9,20 @@
 #include "plan/lower/strategy.h"
 #include "plan/lower/value.h"
 
+struct memory;
+
 struct lowering {
     const struct model *m;
     struct strategy s;
     int role;
     struct program *p;
+    struct memory *memory;                         /* of all values */
     int n_chunks, n_tiles_q, n_tiles_kv, q_per_kv; /* q tiles per kv tile */
     int kv_heads_tile;
     int64_t attn_rows; /* tokens whose attention one rank computes, for its share of the heads */
     int local_heads, local_kv_heads;
     int64_t n_sums, n_loss;
     struct unit_values *units;
-    struct io_buffers io;
     struct value tokens, targets, positions, lo, hi, inv_freq, record, norm, loss, sums;
     struct value all_loss, all_sums;   /* of all ranks; not with a single one */
     struct value *x;                   /* [layers + 1] */

@@ -2,15 +2,14 @@
 #include "plan/lower/program.h"
 
 #include "base/progress.h"
-#include "base/sys.h"
 #include "plan/lower/blocks/attention.h"
 #include "plan/lower/layers.h"
 #include "plan/lower/lowering.h"
+#include "plan/lower/memory.h"
 #include "plan/lower/pieces.h"
 #include "plan/lower/update.h"
 #include "plan/lower/visit.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* A persistent host buffer that the engine fills or reads. */
@@ -61,19 +60,16 @@ static void create_io(struct lowering *L, struct io_buffers *io)
 /* Rows cut into chunks; the rows of a routed value, member after member, each into its chunks. */
 static void cut_chunks(struct lowering *L, struct value *v, const char *name, int64_t row_bytes, enum residency r, int members)
 {
-    int64_t *cuts = sys_malloc(sizeof *cuts * (size_t)(members * L->n_chunks + 1));
+    int64_t *cuts = memory_new(L, members * L->n_chunks + 1, sizeof *cuts);
     int n = 0;
     memset(v, 0, sizeof *v);
-    if (!cuts) {
-        L->st = status_fail(ERR_NOMEM, "out of memory while planning");
+    if (!cuts)
         return;
-    }
     for (int m = 0; m < members; m++)
         for (int c = 0; c < L->n_chunks; c++)
             cuts[n++] = m * L->s.rows + c * L->s.row_chunk;
     cuts[n] = members * L->s.rows;
     value_create_cuts(L, v, name, r == RES_NONE ? CLASS_WORK : CLASS_ACT, row_bytes, cuts, n, r);
-    free(cuts);
 }
 
 /* Of what outlives a layer's pass, the last device_chunks chunks. */
@@ -207,18 +203,13 @@ static void create_activations(struct lowering *L)
 
 static struct value *values_alloc(struct lowering *L, int n)
 {
-    struct value *v = sys_calloc((size_t)(n > 0 ? n : 1), sizeof *v);
-    if (!v && L->st == OK)
-        L->st = status_fail(ERR_NOMEM, "out of memory while planning");
-    return v;
+    return memory_new(L, n, sizeof(struct value));
 }
 
 static void allocate(struct lowering *L)
 {
     int layers = (int)L->m->config.layers;
-    L->units = sys_calloc((size_t)L->m->n_units, sizeof *L->units);
-    if (!L->units)
-        L->st = status_fail(ERR_NOMEM, "out of memory while planning");
+    L->units = memory_new(L, L->m->n_units, sizeof *L->units);
     L->x = values_alloc(L, layers + 1);
     L->q = values_alloc(L, layers * L->n_tiles_q);
     L->o = values_alloc(L, layers * L->n_tiles_q);
@@ -233,39 +224,6 @@ static void allocate(struct lowering *L)
     L->dq = values_alloc(L, L->n_tiles_q);
     L->dk = values_alloc(L, L->n_tiles_kv);
     L->dv = values_alloc(L, L->n_tiles_kv);
-}
-
-static void destroy_values(struct value *v, int n)
-{
-    for (int i = 0; v && i < n; i++)
-        value_destroy(&v[i]);
-    free(v);
-}
-
-static void release(struct lowering *L)
-{
-    int layers = (int)L->m->config.layers;
-    units_destroy(L);
-    destroy_values(L->x, layers + 1);
-    destroy_values(L->q, layers * L->n_tiles_q);
-    destroy_values(L->o, layers * L->n_tiles_q);
-    destroy_values(L->lse, layers * L->n_tiles_q);
-    destroy_values(L->k, layers * L->n_tiles_kv);
-    destroy_values(L->v, layers * L->n_tiles_kv);
-    destroy_values(L->xmid, layers);
-    destroy_values(L->gate, layers);
-    destroy_values(L->up, layers);
-    destroy_values(L->d_o, L->n_tiles_q);
-    destroy_values(L->delta, L->n_tiles_q);
-    attention_values_destroy(L);
-    destroy_values(L->dq, L->n_tiles_q);
-    destroy_values(L->dk, L->n_tiles_kv);
-    destroy_values(L->dv, L->n_tiles_kv);
-    struct value *single[] = {&L->tokens, &L->targets, &L->positions, &L->lo,       &L->hi,       &L->inv_freq, &L->record,
-                              &L->norm,   &L->loss,    &L->sums,      &L->all_loss, &L->all_sums, &L->n1,       &L->n2,
-                              &L->acc,    &L->act,     &L->dact,      &L->dn,       &L->final_n,  &L->logits,   &L->dx};
-    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
-        value_destroy(single[i]);
 }
 
 static void bind_persistent(struct lowering *L, int end)
@@ -372,7 +330,7 @@ enum status lower_program(const struct model *m, const struct strategy *s, int r
     if (L.st == OK)
         L.st = program_built(L.p);
     program_number(L.p);
-    release(&L);
+    memory_free(&L);
     if (L.st != OK) {
         program_destroy(L.p);
         return L.st;

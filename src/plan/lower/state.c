@@ -234,18 +234,6 @@ void units_create(struct lowering *L)
     }
 }
 
-void units_destroy(struct lowering *L)
-{
-    for (int u = 0; L->units && u < L->m->n_units; u++) {
-        struct unit_values *v = &L->units[u];
-        struct value *all[] = {&v->param, &v->param_shard, &v->master, &v->m,          &v->v,
-                               &v->grad,  &v->grad_shard,  &v->micro,  &v->micro_shard};
-        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-            value_destroy(all[i]);
-    }
-    free(L->units);
-}
-
 void units_bind(struct lowering *L, int end)
 {
     int backward = (L->role & ROLE_BACKWARD) != 0, update = (L->role & ROLE_UPDATE) != 0;

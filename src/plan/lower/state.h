@@ -29,7 +29,6 @@ int unit_groups(const struct lowering *L, int unit);                            
 int unit_trained_groups(const struct lowering *L, int unit);                                /* the first so many */
 struct group unit_group(const struct lowering *L, int unit, int index);
 void units_create(struct lowering *L);
-void units_destroy(struct lowering *L);
 /* What the units' homes hold when the program starts, or ends. */
 void units_bind(struct lowering *L, int end);
 void home_create(struct lowering *L, struct value *v, int unit, enum residency r); /* unit -1: one extent */

@@ -1,17 +1,10 @@
 /* Values: tiles, and where their copies are. */
 #include "plan/lower/value.h"
 
-#include "base/sys.h"
 #include "plan/lower/lowering.h"
+#include "plan/lower/memory.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-static void fail_memory(struct lowering *L)
-{
-    if (L->st == OK)
-        L->st = status_fail(ERR_NOMEM, "out of memory while planning");
-}
 
 void value_create_cuts(struct lowering *L, struct value *v, const char *name, enum tensor_class class, int64_t row_bytes,
                        const int64_t *cuts, int n_cuts, enum residency r)
@@ -22,11 +15,9 @@ void value_create_cuts(struct lowering *L, struct value *v, const char *name, en
     v->row_bytes = row_bytes;
     v->full_buffer = -1;
     v->tensor = program_add_tensor(L->p, name, class, v->rows, row_bytes);
-    v->tiles = sys_calloc((size_t)n_cuts + 1, sizeof *v->tiles);
-    if (!v->tiles) {
-        fail_memory(L);
+    v->tiles = memory_new(L, n_cuts, sizeof *v->tiles);
+    if (!v->tiles)
         return;
-    }
     v->n_tiles = n_cuts;
     for (int i = 0; i < n_cuts; i++) {
         struct tile *t = &v->tiles[i];
@@ -43,22 +34,13 @@ void value_create(struct lowering *L, struct value *v, const char *name, enum te
                   int64_t cut, enum residency r)
 {
     int n = (int)ceil_div(rows, cut);
-    int64_t *cuts = sys_malloc(sizeof *cuts * (size_t)(n + 1));
-    if (!cuts) {
-        memset(v, 0, sizeof *v);
-        fail_memory(L);
+    int64_t *cuts = memory_new(L, n + 1, sizeof *cuts);
+    memset(v, 0, sizeof *v);
+    if (!cuts)
         return;
-    }
     for (int i = 0; i <= n; i++)
         cuts[i] = min_i64(i * cut, rows);
     value_create_cuts(L, v, name, class, row_bytes, cuts, n, r);
-    free(cuts);
-}
-
-void value_destroy(struct value *v)
-{
-    free(v->tiles);
-    v->tiles = NULL;
 }
 
 int value_tile_at(const struct value *v, int64_t row)

@@ -51,12 +51,12 @@ static inline enum tier residency_tier(enum residency r)
     return r == RES_HOST ? TIER_HOST : r == RES_NVME ? TIER_NVME : TIER_DEVICE;
 }
 
-/* Tiles of `cut` rows, or between the cuts. Sets the lowering's status if memory is short. */
+/* Tiles of `cut` rows, or between the cuts. Values live as long as the lowering; out of memory, which its status says, there are
+ * no tiles. */
 void value_create(struct lowering *L, struct value *v, const char *name, enum tensor_class class, int64_t rows, int64_t row_bytes,
                   int64_t cut, enum residency r);
 void value_create_cuts(struct lowering *L, struct value *v, const char *name, enum tensor_class class, int64_t row_bytes,
                        const int64_t *cuts, int n_cuts, enum residency r);
-void value_destroy(struct value *v);
 /* A device copy of the tile to be written next: a new buffer, or its part of the open full buffer. Other copies are gone. */
 void value_new(struct lowering *L, struct value *v, int tile);
 /* End of a visit: forgets the device copy unless it lives there. */

@@ -356,18 +356,6 @@ void heads_value(struct lowering *L, struct value *v, const char *name, int64_t 
     value_create(L, v, name, CLASS_WORK, L->attn_rows, row_bytes, L->attn_rows, RES_NONE);
 }
 
-static struct value *all_heads_values(struct lowering *L, int i)
-{
-    struct value *all[] = {&L->heads_q[0],   &L->heads_q[1],  &L->heads_k[0],     &L->heads_k[1],     &L->heads_v[0],
-                           &L->heads_v[1],   &L->heads_o[0],  &L->heads_o[1],     &L->heads_do[0],    &L->heads_do[1],
-                           &L->heads_dq[0],  &L->heads_dq[1], &L->heads_dk[0],    &L->heads_dk[1],    &L->heads_dv[0],
-                           &L->heads_dv[1],  &L->dq_low,      &L->heads_delta[0], &L->heads_delta[1], &L->ring_k,
-                           &L->ring_v,       &L->o_part,      &L->o_sum,          &L->lse_part,       &L->dq_part,
-                           &L->dk_part,      &L->dv_part,     &L->returned_k[0],  &L->returned_k[1],  &L->returned_v[0],
-                           &L->returned_v[1]};
-    return i < (int)(sizeof all / sizeof *all) ? all[i] : NULL;
-}
-
 void attention_values_create(struct lowering *L)
 {
     int64_t size = dtype_size(L->s.dtype), q = L->s.head_tile * L->m->config.head_dim,
@@ -397,10 +385,4 @@ void attention_values_create(struct lowering *L)
         heads_value(L, &L->dq_low, "heads.dq.low", q * size);
     if (L->s.ring > 1)
         ring_values_create(L);
-}
-
-void attention_values_destroy(struct lowering *L)
-{
-    for (int i = 0; all_heads_values(L, i); i++)
-        value_destroy(all_heads_values(L, i));
 }

@@ -8,7 +8,6 @@
 void lower_attention_forward(struct lowering *L, int layer);
 void lower_attention_backward(struct lowering *L, int layer);
 void attention_values_create(struct lowering *L);
-void attention_values_destroy(struct lowering *L);
 
 /* What the backward pass of one tile reads and writes, in the heads layout. */
 struct backward_tile {
