@@ -4,12 +4,14 @@
 
 #include "plan/lower/lowering.h"
 
+/* The layers' blocks, without values. */
+void layers_create(struct lowering *L);
+/* A unit_cuts (state.h), for which layers_create is enough. */
+int layers_grad_cuts(const struct lowering *L, int unit, int64_t *cuts, int n, int max);
+/* The values of layers and of the loss. Digests of programs hold the order in which values are created. */
+void layers_values(struct lowering *L);
+
 void lower_forward(struct lowering *L);
 void lower_backward(struct lowering *L);
-void lower_value_produce(struct lowering *L, struct value *v, int tile);
-
-/* Whether the backward pass finds a layer's input where the forward pass left it. The last layer's always is: its backward pass
- * follows at once. */
-int lower_keeps_input(const struct lowering *L, int l);
 
 #endif

@@ -9,7 +9,16 @@
 #include "plan/lower/strategy.h"
 #include "plan/lower/value.h"
 
+struct block;
 struct memory;
+
+enum block_kind { BLOCK_ATTENTION, BLOCK_MLP, BLOCK_KINDS };
+
+/* Its blocks (blocks/block.h), in the order in which they add to the residual stream. */
+struct layer {
+    int n_blocks;
+    struct block *blocks;
+};
 
 struct lowering {
     const struct model *m;
@@ -24,18 +33,14 @@ struct lowering {
     int64_t n_sums, n_loss;
     struct unit_values *units;
     struct value tokens, targets, positions, lo, hi, inv_freq, record, norm, loss, sums;
-    struct value all_loss, all_sums;   /* of all ranks; not with a single one */
-    struct value *x;                   /* [layers + 1] */
-    struct value *q, *k, *v, *o, *lse; /* [layers][tiles] */
-    struct value *xmid, *gate, *up;    /* [layers] */
-    struct value n1, n2, acc, act, dact, dn, final_n, logits, dx;
-    struct value *d_o, *delta, *dq, *dk, *dv; /* [tiles] */
-    /* In the heads layout (attention.c), of the tile at work and of the next: */
-    struct value heads_q[2], heads_k[2], heads_v[2], heads_o[2], heads_do[2], heads_delta[2], heads_dq[2], heads_dk[2],
-        heads_dv[2];
-    struct value dq_low; /* in storage dtype, to be sent */
-    /* Of the ring's steps: */
-    struct value ring_k, ring_v, o_part, o_sum, lse_part, dq_part, dk_part, dv_part, returned_k[2], returned_v[2];
+    struct value all_loss, all_sums; /* of all ranks; not with a single one */
+    struct layer *layers;
+    struct value *x;      /* [layers + 1]: the residual stream at the layers' inputs, and after the last one */
+    struct value *normed; /* its norm, for the first, second, ... block of a layer */
+    struct value acc;     /* fp32: what a block adds to the stream, or the gradient of what it has normalised */
+    struct value dx;      /* the gradient of the stream */
+    struct value final_n, logits, dn;
+    void *shared[BLOCK_KINDS]; /* values that the blocks of a kind share, each kind's own */
     char phase;
     int layer;
     enum status st; /* sticky */

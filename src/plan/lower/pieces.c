@@ -1,4 +1,4 @@
-/* The pieces that layers are made of beside linear maps: norms, residual adds, rope and activations, forward and backward. */
+/* Norms, residual adds, rope and casts, forward and backward. */
 #include "plan/lower/pieces.h"
 
 #include "plan/lower/emit.h"
@@ -6,21 +6,6 @@
 #include "plan/lower/param.h"
 
 #define DEV TIER_DEVICE
-
-int lower_grad_cuts(const struct lowering *L, int unit, int64_t *cuts, int n, int max)
-{
-    const struct model_unit *u = &L->m->units[unit];
-    for (int i = 0; i < u->n_params && n < max; i++)
-        cuts[n++] = param_of(L, u->first_param + i)->offset;
-    if (unit < 1 || unit > (int)L->m->config.layers)
-        return n;
-    const struct model_layer *layer = &L->m->layers[unit - 1];
-    int q_parts = (int)(L->m->config.heads / L->s.head_tile), kv_parts = (int)(L->m->config.kv_heads / L->kv_heads_tile);
-    n = linear_cuts(L, &layer->q, q_parts, OF_OUTPUTS, cuts, n, max);
-    n = linear_cuts(L, &layer->k, kv_parts, OF_OUTPUTS, cuts, n, max);
-    n = linear_cuts(L, &layer->v, kv_parts, OF_OUTPUTS, cuts, n, max);
-    return linear_cuts(L, &layer->o, q_parts, OF_INPUTS, cuts, n, max);
-}
 
 static void norm_attrs(const struct lowering *L, struct op_attrs *a, int64_t rows)
 {
@@ -95,41 +80,6 @@ void lower_rope(struct lowering *L, struct value *x, int64_t r0, int64_t r1, int
     emit_done(L, 0);
 }
 
-static void activation_attrs(const struct lowering *L, struct op_attrs *a, int64_t rows, int gated)
-{
-    a->act.rows = rows;
-    a->act.dim = L->m->config.ffn;
-    a->act.dtype = (int32_t)L->s.dtype;
-    a->act.kind = gated ? 0 : (int32_t)L->m->config.gelu;
-}
-
-void lower_activation(struct lowering *L, int l, int c)
-{
-    int64_t r0 = L->up[l].tiles[c].row0, r1 = L->up[l].tiles[c].row1;
-    int gated = L->m->layers[l].gate.weight >= 0;
-    value_new(L, &L->act, c);
-    struct op_attrs *a = emit(L, gated ? OP_SWIGLU : OP_GELU, LANE_COMPUTE);
-    activation_attrs(L, a, r1 - r0, gated);
-    arg_write(L, 0, &L->act, r0, r1, DEV);
-    if (gated)
-        arg_read(L, 1, &L->gate[l], r0, r1, DEV);
-    arg_read(L, gated ? 2 : 1, &L->up[l], r0, r1, DEV);
-    emit_done(L, 0);
-}
-
-void lower_activation_backward(struct lowering *L, int l, int c)
-{
-    int64_t r0 = L->up[l].tiles[c].row0, r1 = L->up[l].tiles[c].row1;
-    int gated = L->m->layers[l].gate.weight >= 0, arg = 0;
-    struct op_attrs *a = emit(L, gated ? OP_SWIGLU_GRAD : OP_GELU_GRAD, LANE_COMPUTE);
-    activation_attrs(L, a, r1 - r0, gated);
-    if (gated)
-        arg_update(L, arg++, &L->gate[l], r0, r1, DEV);
-    arg_update(L, arg++, &L->up[l], r0, r1, DEV);
-    arg_update(L, arg, &L->dact, r0, r1, DEV);
-    emit_done(L, 0);
-}
-
 /* y = x, element by element, both whole. */
 void lower_cast(struct lowering *L, struct value *y, enum dtype y_type, struct value *x, enum dtype x_type)
 {
@@ -140,37 +90,4 @@ void lower_cast(struct lowering *L, struct value *y, enum dtype y_type, struct v
     arg_write(L, 0, y, 0, y->rows, DEV);
     arg_read(L, 1, x, 0, x->rows, DEV);
     emit_done(L, 0);
-}
-
-int64_t routed_head(const struct lowering *L, int m, int t)
-{
-    return m * L->local_heads + t * L->s.head_tile;
-}
-
-int64_t routed_kv_head(const struct lowering *L, int m, int kt)
-{
-    int64_t kv = L->m->config.kv_heads; /* with fewer of them than members, neighbours share one */
-    return kv >= L->s.ulysses ? m * L->local_kv_heads + kt * L->kv_heads_tile : m * kv / L->s.ulysses;
-}
-
-int kv_replica(const struct lowering *L, int m)
-{
-    return m > 0 && routed_kv_head(L, m, 0) == routed_kv_head(L, m - 1, 0);
-}
-
-enum dtype dq_type(const struct lowering *L)
-{
-    return L->s.ulysses > 1 ? L->s.dtype : F32;
-}
-
-struct model_linear q_slice(const struct lowering *L, int layer, int m, int t)
-{
-    int64_t d = L->m->config.head_dim;
-    return linear_outputs(&L->m->layers[layer].q, routed_head(L, m, t) * d, L->s.head_tile * d);
-}
-
-struct model_linear kv_slice(const struct lowering *L, const struct model_linear *w, int m, int kt)
-{
-    int64_t d = L->m->config.head_dim;
-    return linear_outputs(w, routed_kv_head(L, m, kt) * d, L->kv_heads_tile * d);
 }

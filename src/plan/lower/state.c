@@ -2,7 +2,7 @@
 #include "plan/lower/state.h"
 
 #include "plan/lower/lowering.h"
-#include "plan/lower/pieces.h"
+#include "plan/lower/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -112,11 +112,18 @@ static int compare_i64(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-enum pieces { GROUPS, GRADIENT_PIECES /* cut also where gradients are written piecewise */ };
+static int parameter_cuts(const struct lowering *L, int unit, int64_t *cuts, int n, int max)
+{
+    const struct model_unit *u = &L->m->units[unit];
+    for (int i = 0; i < u->n_params && n < max; i++)
+        cuts[n++] = L->m->params[u->first_param + i].offset;
+    return n;
+}
 
-/* A value over the first `elements` elements of a unit, cut at group borders. */
+/* A value over the first `elements` elements of a unit, cut at group borders and at the borders of parameters and what pieces
+ * names besides; NULL: at group borders only. */
 static void unit_value(struct lowering *L, struct value *v, int unit, const char *what, enum tensor_class class, int64_t elements,
-                       int64_t row_bytes, enum pieces pieces)
+                       int64_t row_bytes, unit_cuts *pieces)
 {
     static _Thread_local int64_t cuts[MAX_CUTS];
     char name[48];
@@ -128,8 +135,10 @@ static void unit_value(struct lowering *L, struct value *v, int unit, const char
     snprintf(name, sizeof name, "unit%d.%s", unit, what);
     for (int k = 0; k < groups && n < MAX_CUTS - 1; k++)
         cuts[n++] = unit_group(L, unit, k).first;
-    if (pieces == GRADIENT_PIECES)
-        n = lower_grad_cuts(L, unit, cuts, n, MAX_CUTS - 1);
+    if (pieces) {
+        n = parameter_cuts(L, unit, cuts, n, MAX_CUTS - 1);
+        n = pieces(L, unit, cuts, n, MAX_CUTS - 1);
+    }
     cuts[n++] = elements;
     if (n >= MAX_CUTS - 1 && L->st == OK)
         L->st = status_fail(ERR_INVALID, "--tiles: group=%lld cuts unit %d into more than %d pieces: give a larger one",
@@ -178,7 +187,7 @@ static void optim_value(struct lowering *L, struct value *v, int unit, const cha
     if (optim_sharded(L))
         shard_value(L, v, unit, what, CLASS_OPTIM, n, dtype_size(dtype));
     else
-        unit_value(L, v, unit, what, CLASS_OPTIM, n, dtype_size(dtype), GROUPS);
+        unit_value(L, v, unit, what, CLASS_OPTIM, n, dtype_size(dtype), NULL);
     home_create(L, v, unit, unit_residency(L, unit, CLASS_OPTIM));
 }
 
@@ -187,7 +196,7 @@ static void create_parameters(struct lowering *L, int unit)
     const struct model_unit *mu = &L->m->units[unit];
     struct unit_values *v = &L->units[unit];
     int64_t size = dtype_size(L->s.dtype);
-    unit_value(L, &v->param, unit, "param", CLASS_PARAM, mu->elements, size, GROUPS);
+    unit_value(L, &v->param, unit, "param", CLASS_PARAM, mu->elements, size, NULL);
     if (L->s.zero == 3) {
         transient(&v->param);
         shard_value(L, &v->param_shard, unit, "param", CLASS_PARAM, mu->elements, size);
@@ -201,17 +210,17 @@ static void create_parameters(struct lowering *L, int unit)
         optim_value(L, &v->master, unit, "master", F32);
 }
 
-static void create_gradients(struct lowering *L, int unit)
+static void create_gradients(struct lowering *L, int unit, unit_cuts *pieces)
 {
     struct unit_values *v = &L->units[unit];
     int64_t n = L->m->units[unit].trained_elements;
-    unit_value(L, &v->micro, unit, "micro", CLASS_GRAD, n, 4, GRADIENT_PIECES);
+    unit_value(L, &v->micro, unit, "micro", CLASS_GRAD, n, 4, pieces);
     transient(&v->micro);
     if (L->s.zero >= 2) {
         shard_value(L, &v->grad, unit, "grad", CLASS_GRAD, n, 4);
         shard_value(L, &v->micro_shard, unit, "micro", CLASS_GRAD, n, 4);
     } else {
-        unit_value(L, &v->grad, unit, "grad", CLASS_GRAD, n, 4, GRADIENT_PIECES);
+        unit_value(L, &v->grad, unit, "grad", CLASS_GRAD, n, 4, pieces);
     }
     home_create(L, &v->grad, unit, unit_residency(L, unit, CLASS_GRAD));
     if (L->s.zero == 1) {
@@ -220,14 +229,15 @@ static void create_gradients(struct lowering *L, int unit)
     }
 }
 
-void units_create(struct lowering *L)
+void units_create(struct lowering *L, unit_cuts *pieces)
 {
-    for (int u = 0; u < L->m->n_units; u++) {
+    L->units = memory_new(L, L->m->n_units, sizeof *L->units);
+    for (int u = 0; L->units && u < L->m->n_units; u++) {
         struct unit_values *v = &L->units[u];
         create_parameters(L, u);
         optim_value(L, &v->m, u, "m", L->s.moments);
         optim_value(L, &v->v, u, "v", L->s.moments);
-        create_gradients(L, u);
+        create_gradients(L, u, pieces);
         v->target = &v->grad;
         v->first_sum = L->n_sums;
         L->n_sums += unit_trained_groups(L, u);

@@ -28,7 +28,10 @@ enum residency unit_residency(const struct lowering *L, int unit, enum tensor_cl
 int unit_groups(const struct lowering *L, int unit);                                        /* all */
 int unit_trained_groups(const struct lowering *L, int unit);                                /* the first so many */
 struct group unit_group(const struct lowering *L, int unit, int index);
-void units_create(struct lowering *L);
+/* Appends the element offsets at which gradients of a unit are written piecewise. cuts has room for max. Returns their number. */
+typedef int unit_cuts(const struct lowering *L, int unit, int64_t *cuts, int n, int max);
+/* pieces: what cuts gradients beside the borders of groups and parameters. */
+void units_create(struct lowering *L, unit_cuts *pieces);
 /* What the units' homes hold when the program starts, or ends. */
 void units_bind(struct lowering *L, int end);
 void home_create(struct lowering *L, struct value *v, int unit, enum residency r); /* unit -1: one extent */

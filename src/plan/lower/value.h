@@ -6,6 +6,7 @@
 #include "plan/lower/strategy.h"
 #include "program/program.h"
 
+struct block;
 struct lowering;
 
 #define PLACE_KEEP TIERS /* a device copy in a chunk buffer of its own, while the working copy is elsewhere */
@@ -28,13 +29,16 @@ struct tile {
     int64_t extent_offset, extent_bytes; /* of its group there */
 };
 
-enum value_kind { VALUE_TEMP, VALUE_X, VALUE_Q, VALUE_K, VALUE_V, VALUE_XMID, VALUE_GATE, VALUE_UP };
+struct value;
+/* Computes a tile whose copies are nowhere, on the device, from others that it gets. */
+typedef void value_produce(struct lowering *L, struct value *v, int tile);
 
 struct value {
     int tensor;
     enum tensor_class class;
-    enum value_kind kind;
-    int layer, index; /* what computes it again (kind) */
+    value_produce *produce; /* NULL: it is not computed on demand */
+    struct block *block;    /* that it belongs to (blocks/block.h) or, of the residual stream, that makes it */
+    int index;              /* of several such values of a block */
     int64_t rows, row_bytes;
     struct tile *tiles;
     int n_tiles;

@@ -2,7 +2,6 @@
 #include "plan/lower/visit.h"
 
 #include "plan/lower/emit.h"
-#include "plan/lower/layers.h"
 #include "plan/lower/lowering.h"
 
 static enum lane copy_lane(int from, int to)
@@ -86,7 +85,11 @@ void value_get(struct lowering *L, struct value *v, int tile)
             value_copy(L, v, t->row0, t->row1, from, TIER_DEVICE, at.buffer, at.offset, 1);
             return;
         }
-    lower_value_produce(L, v, tile);
+    if (v->produce)
+        v->produce(L, v, tile);
+    else if (L->st == OK)
+        L->st = status_fail(ERR_CORRUPT, "planner: %s, rows from %lld, layer %d, phase %c, is needed but nowhere",
+                            L->p->tensors[v->tensor].name, (long long)t->row0, L->layer, L->phase);
     value_put(L, v, tile);
 }
 
