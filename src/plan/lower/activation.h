@@ -6,19 +6,20 @@
 
 enum shape { CHUNKS, ROUTED /* one row per token and ulysses member; one buffer on the device while it is visited */ };
 
+/* What such a value is made of. */
 struct activation {
     struct value *value;
     const char *name;
     int64_t cols;
     enum dtype type;
     enum shape shape;
-    value_produce *produce; /* of a layer's: NULL if it is not computed again */
+    value_produce *produce; /* NULL: it is not computed on demand */
 };
 
-/* A value of the layers' work. index: of several, -1: the only one. */
+/* A value that all layers use one after another. index: its number in the name; -1: none. */
 void activation_of_work(struct lowering *L, enum residency r, int index, const struct activation *a);
-/* A value of a block of a layer. What is not computed again outlives the layer's forward pass, and
- * may be read in it more than once; of what can be computed, the first kept_chunks chunks are kept for the backward pass. */
+/* A value of a block of one layer, which the backward pass reads. With `produce` its first kept_chunks chunks are kept until
+ * then; without, all are, and the layer's forward pass may read them again. */
 void activation_of_layer(struct lowering *L, struct block *b, int index, const struct activation *a);
 /* The residual stream at a layer's input or, layer = layers, after the last one; before: what makes it, NULL for the embedding.
  */

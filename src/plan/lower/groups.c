@@ -1,7 +1,7 @@
 #include "plan/lower/groups.h"
 
-/* Groups do not straddle the borders between what decays, what is trained and what is frozen. (Where the optimizer state is
- * whole the first of these does not matter: an update can tell the two apart within a group.) */
+/* Groups do not straddle the borders between what decays, what is trained and what is frozen. If the optimizer state is
+ * not sharded, decay does not matter: an update can tell the two apart within a group. */
 static int unit_borders(const struct model *m, const struct strategy *s, int unit, int64_t border[4])
 {
     const struct model_unit *u = &m->units[unit];

@@ -10,8 +10,8 @@ struct group {
     int64_t first, end, shard_first, shard_end;
 };
 
-/* The index-th group of a unit's elements; what rank r holds of it is elements [first + r * share, ...), share = shard_end -
- * shard_first of them, as far as they are below end. */
+/* The index-th group of a unit's elements. Rank r holds its elements from first + r * share on, share = shard_end - shard_first
+ * of them, unless `end` comes earlier. */
 struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index);
 /* Groups that hold the first `elements` elements of a unit, which end at a group's border. */
 int plan_groups(const struct model *m, const struct strategy *s, int unit, int64_t elements);

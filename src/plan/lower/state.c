@@ -48,7 +48,6 @@ static void group_rows(const struct lowering *L, const struct value *v, int unit
     *end = min_i64(v->sharded ? g.shard_end : g.end, v->rows);
 }
 
-/* Gives a persistent value its fixed address: flat on the device, groups at aligned offsets elsewhere. */
 void home_create(struct lowering *L, struct value *v, int unit, enum residency r)
 {
     if (v->n_tiles == 0)

@@ -4,12 +4,18 @@
 
 #include "plan/lower/lowering.h"
 
-void unit_fetch(struct lowering *L, int unit); /* parameters to the device, after the pending update if the role has one */
+/* Brings a unit's parameters to the device, after its pending update if the role has one. */
+void unit_fetch(struct lowering *L, int unit);
+/* End of a visit: forgets the device's copies of parameters unless they live there. */
 void unit_drop(struct lowering *L, int unit);
+/* The pending update of a unit. */
 void unit_update(struct lowering *L, int unit);
+/* Before the first op that writes gradients of a unit, and after the last one. */
 void grads_begin(struct lowering *L, int unit);
 void grads_finish(struct lowering *L, int unit);
+/* The norm of the gradient of all units, to the host. */
 void lower_norm(struct lowering *L);
-void lower_loss_sum(struct lowering *L); /* every rank's partial losses to the host */
+/* Every rank's partial losses to the host. */
+void lower_loss_sum(struct lowering *L);
 
 #endif

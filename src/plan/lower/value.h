@@ -37,8 +37,8 @@ struct value {
     int tensor;
     enum tensor_class class;
     value_produce *produce; /* NULL: it is not computed on demand */
-    struct block *block;    /* that it belongs to (blocks/block.h) or, of the residual stream, that makes it */
-    int index;              /* of several such values of a block */
+    struct block *block;    /* whose value it is (blocks/block.h); of the residual stream: the block that computes it */
+    int index;              /* tile of heads, for the block */
     int64_t rows, row_bytes;
     struct tile *tiles;
     int n_tiles;
@@ -73,20 +73,23 @@ void value_pause(struct lowering *L, struct value *v, int tile);
 /* After the last visit of the forward pass: forgets what a staged or lingering value left nearer than its home. It lingers no
  * more. */
 void value_leave(struct lowering *L, struct value *v);
+/* From here on, device copies lie in one buffer of all rows. */
+void value_open_full(struct lowering *L, struct value *v);
+/* End of a visit of all tiles, after which the next full buffer is a new one. */
+void value_close_full(struct lowering *L, struct value *v);
 /* Forgets an open full buffer, so that the next one is new. */
 void value_reset_full(struct value *v);
-void value_open_full(struct lowering *L, struct value *v);
-void value_close_full(struct lowering *L, struct value *v);
 /* Whether all tiles live on the device, so that the full buffer itself is their home. */
 int value_lives_full(const struct value *v);
 int value_on_device(const struct value *v, int tile);
+/* The index of the tile that holds `row`. */
 int value_tile_at(const struct value *v, int64_t row);
 int64_t value_tile_bytes(const struct value *v, int tile);
 /* Where the next device copy of the tile goes. */
 struct place value_device_place(struct lowering *L, struct value *v, int tile);
 int buffer_new(struct lowering *L, enum tier tier, int64_t bytes, enum tensor_class class);
 
-/* The tier that holds a current copy of the tile at `row`, nearest first. */
+/* The nearest tier that holds a current copy of the tile at `row`; -1: none does. */
 int value_where(const struct value *v, int64_t row);
 
 /* Forgets every copy of the rows except the home. */

@@ -31,7 +31,7 @@ static void attention_attrs(const struct lowering *L, struct op_attrs *a)
     a->attn.scale = 1.0f / __builtin_sqrtf((float)L->m->config.head_dim);
 }
 
-/* Pairs of one ring step, the work being balanced: the planner's estimate for one long document; several attend fewer. */
+/* The planner's estimate of the pairs of one ring step: balanced, of one long document. Several documents have fewer pairs. */
 static double planned_pairs(const struct lowering *L)
 {
     double n = (double)L->s.seq_len, w = L->m->config.window > 0 ? (double)min_i64(L->m->config.window, L->s.seq_len) : n;
