@@ -63,11 +63,31 @@ struct model_linear {
     int64_t ld;            /* row length of the stored matrix */
 };
 
-struct model_norm { int weight, bias; /* bias -1: none */ };
+struct model_norm {
+    enum norm_kind kind;
+    int weight, bias; /* bias -1: none */
+};
+
+enum block_kind { BLOCK_ATTENTION, BLOCK_MLP, BLOCK_KINDS };
+
+struct attention_block { struct model_linear q, k, v, o; };
+struct mlp_block { struct model_linear gate, up, down; /* SwiGLU; gate.weight = -1: GELU of up */ };
+
+/* What a layer adds to the residual stream: x + f(norm(x)), f by kind. */
+struct model_block {
+    enum block_kind kind;
+    struct model_norm norm;
+    union {
+        struct attention_block attention;
+        struct mlp_block mlp;
+    };
+};
+
+enum { LAYER_BLOCKS = 2 };
 
 struct model_layer {
-    struct model_norm norm1, norm2;
-    struct model_linear q, k, v, o, gate, up, down; /* gate.weight = -1 for GELU: up, down only */
+    int n_blocks;
+    struct model_block blocks[LAYER_BLOCKS]; /* in the order in which they add to the stream */
 };
 
 struct model {
@@ -98,6 +118,10 @@ enum status model_config_write(const char *dir, const struct model_config *confi
 /* Builds the graph. freeze: globs (fnmatch) over parameter names, n_freeze may be 0; a glob that matches nothing is an error, as is freezing everything. */
 enum status model_create(const struct model_config *config, const char *const *freeze, int n_freeze, struct model **out);
 void model_destroy(struct model *m);
+/* The layer's first block of a kind, or NULL. */
+const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind);
+/* Whether positions are learned: then max_positions limits a sequence. Rotary ones do not end. */
+int model_learns_positions(const struct model_config *config);
 /* Checkpoints of the bare model leave the first component out ("h.0.ln_1.weight", "layers.0..."): the name without its leading "transformer." or "model.",
  * NULL if it has neither. A loader asks the file for the name first, then for this. */
 const char *model_param_alias(const char *name);

@@ -51,7 +51,7 @@ enum status train_open_model(const struct settings *s, struct model **out)
             return refuse_model(s->model);
         TRY(model_config_read(s->model, &config));
     }
-    if (!s->max_seq && s->plan.seq_len > config.max_positions && config.family == FAMILY_GPT2)
+    if (!s->max_seq && s->plan.seq_len > config.max_positions && model_learns_positions(&config))
         return status_fail(ERR_INVALID, "model %s has learned positions for %lld tokens; --seq-len %lld is longer", config.name,
                            (long long)config.max_positions, (long long)s->plan.seq_len);
     if (s->plan.keep_inputs > config.layers)

@@ -15,18 +15,17 @@ static const struct block_lowering *const lowerings[BLOCK_KINDS] = {
 
 /* --- Creation --- */
 
-/* Every layer is attention, then an MLP. */
 static void create_blocks(struct lowering *L, int l)
 {
-    static const enum block_kind kinds[] = {BLOCK_ATTENTION, BLOCK_MLP};
-    const struct model_layer *weights = &L->m->layers[l];
-    const struct model_norm *const norms[] = {&weights->norm1, &weights->norm2};
+    const struct model_layer *from = &L->m->layers[l];
     struct layer *layer = &L->layers[l];
-    layer->n_blocks = sizeof kinds / sizeof *kinds;
+    layer->n_blocks = from->n_blocks;
     layer->blocks = memory_new(L, layer->n_blocks, sizeof *layer->blocks);
-    for (int i = 0; L->st == OK && i < layer->n_blocks; i++)
+    for (int i = 0; L->st == OK && i < layer->n_blocks; i++) {
+        const struct model_block *b = &from->blocks[i];
         layer->blocks[i] = (struct block){
-            .lowering = lowerings[kinds[i]], .layer = l, .weights = weights, .norm = norms[i], .first = layer->blocks};
+            .lowering = lowerings[b->kind], .layer = l, .weights = b, .norm = &b->norm, .first = layer->blocks};
+    }
 }
 
 void layers_create(struct lowering *L)

@@ -12,7 +12,6 @@
 struct block;
 struct memory;
 
-enum block_kind { BLOCK_ATTENTION, BLOCK_MLP, BLOCK_KINDS };
 
 /* Its blocks (blocks/block.h), in the order in which they add to the residual stream. */
 struct layer {

@@ -7,12 +7,12 @@
 
 #define DEV TIER_DEVICE
 
-static void norm_attrs(const struct lowering *L, struct op_attrs *a, int64_t rows)
+static void norm_attrs(const struct lowering *L, const struct model_norm *n, struct op_attrs *a, int64_t rows)
 {
     a->norm.rows = rows;
     a->norm.dim = L->m->config.dim;
     a->norm.eps = L->m->config.norm_eps;
-    a->norm.kind = L->m->config.family == FAMILY_LLAMA ? NORM_RMS : NORM_LAYER;
+    a->norm.kind = n->kind;
     a->norm.dtype = (int32_t)L->s.dtype;
 }
 
@@ -21,7 +21,7 @@ void lower_norm_forward(struct lowering *L, const struct model_norm *n, struct v
     int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;
     value_new(L, y, c);
     struct op_attrs *a = emit(L, OP_NORM, LANE_COMPUTE);
-    norm_attrs(L, a, r1 - r0);
+    norm_attrs(L, n, a, r1 - r0);
     arg_write(L, 0, y, r0, r1, DEV);
     arg_read(L, 1, x, r0, r1, DEV);
     arg_param(L, 2, n->weight);
@@ -35,7 +35,7 @@ void lower_norm_backward(struct lowering *L, const struct model_norm *n, struct 
 {
     int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;
     struct op_attrs *a = emit(L, OP_NORM_GRAD, LANE_COMPUTE);
-    norm_attrs(L, a, r1 - r0);
+    norm_attrs(L, n, a, r1 - r0);
     arg_update(L, 0, &L->dx, r0, r1, DEV);
     arg_read(L, 1, x, r0, r1, DEV);
     arg_param(L, 2, n->weight);

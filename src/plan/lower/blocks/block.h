@@ -11,7 +11,7 @@
 struct block {
     const struct block_lowering *lowering;
     int layer;
-    const struct model_layer *weights;
+    const struct model_block *weights;
     const struct model_norm *norm;
     struct value *in, *out;    /* the residual stream before and after it, in row chunks */
     struct value *normed;      /* norm(in) of the chunks at work; blocks at the same place of other layers use it, too */

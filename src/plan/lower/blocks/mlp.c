@@ -27,7 +27,7 @@ static struct mlp_work *mlp_work(const struct lowering *L)
 
 static int is_gated(const struct block *b)
 {
-    return b->weights->gate.weight >= 0;
+    return b->weights->mlp.gate.weight >= 0;
 }
 
 /* Drops what a chunk's visit has used. */
@@ -98,18 +98,18 @@ static void produce(struct lowering *L, struct value *v, int c, const struct mod
 
 static void produce_gate(struct lowering *L, struct value *v, int c)
 {
-    produce(L, v, c, &v->block->weights->gate);
+    produce(L, v, c, &v->block->weights->mlp.gate);
 }
 
 static void produce_up(struct lowering *L, struct value *v, int c)
 {
-    produce(L, v, c, &v->block->weights->up);
+    produce(L, v, c, &v->block->weights->mlp.up);
 }
 
 static void produce_output(struct lowering *L, struct value *v, int c)
 {
     const struct block *b = v->block;
-    const struct model_linear *down = &b->weights->down;
+    const struct model_linear *down = &b->weights->mlp.down;
     struct mlp_layer *kept = b->values;
     int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
     value_get(L, b->in, c);
@@ -143,7 +143,7 @@ static void input_backward(struct lowering *L, const struct block *b, const stru
 
 static void backward_chunk(struct lowering *L, const struct block *b, int c)
 {
-    const struct model_linear *down = &b->weights->down;
+    const struct model_linear *down = &b->weights->mlp.down;
     struct mlp_layer *v = b->values;
     struct value *dact = &mlp_work(L)->dact;
     enum dtype T = L->s.dtype;
@@ -163,8 +163,8 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
     block_norm(L, b, c);
     value_new(L, &L->acc, c);
     if (is_gated(b))
-        input_backward(L, b, &b->weights->gate, &v->gate, c, 0);
-    input_backward(L, b, &b->weights->up, &v->up, c, is_gated(b));
+        input_backward(L, b, &b->weights->mlp.gate, &v->gate, c, 0);
+    input_backward(L, b, &b->weights->mlp.up, &v->up, c, is_gated(b));
     lower_norm_backward(L, b->norm, b->in, &L->acc, c);
     value_put(L, &L->dx, c);
     value_drop(L, &L->dx, c);

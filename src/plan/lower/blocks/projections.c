@@ -72,7 +72,7 @@ static void project(struct lowering *L, struct value *v, int i, const struct mod
 
 void produce_q(struct lowering *L, struct value *v, int i)
 {
-    struct model_linear w = q_slice(L, &v->block->weights->q, i / L->n_chunks, v->index);
+    struct model_linear w = q_slice(L, &v->block->weights->attention.q, i / L->n_chunks, v->index);
     project(L, v, i, &w, 1);
 }
 
@@ -89,18 +89,18 @@ static void produce_kv(struct lowering *L, struct value *v, int i, const struct 
 
 void produce_k(struct lowering *L, struct value *v, int i)
 {
-    produce_kv(L, v, i, &v->block->weights->k, 1);
+    produce_kv(L, v, i, &v->block->weights->attention.k, 1);
 }
 
 void produce_v(struct lowering *L, struct value *v, int i)
 {
-    produce_kv(L, v, i, &v->block->weights->v, 0);
+    produce_kv(L, v, i, &v->block->weights->attention.v, 0);
 }
 
 void produce_attended(struct lowering *L, struct value *v, int c)
 {
     const struct block *b = v->block;
-    const struct model_linear *w = &b->weights->o;
+    const struct model_linear *w = &b->weights->attention.o;
     struct attention_layer *a = b->values;
     int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1, d = L->m->config.head_dim, width = L->s.head_tile * d;
     value_new(L, &L->acc, c);
@@ -122,7 +122,7 @@ void produce_attended(struct lowering *L, struct value *v, int c)
 
 void output_backward(struct lowering *L, const struct block *b, int t, int c)
 {
-    const struct model_linear *w = &b->weights->o;
+    const struct model_linear *w = &b->weights->attention.o;
     struct attention_layer *kept = b->values;
     struct attention_work *W = attention_work(L);
     int64_t width = L->s.head_tile * L->m->config.head_dim;
@@ -200,14 +200,14 @@ void qkv_backward(struct lowering *L, const struct block *b, int c)
     value_new(L, &L->acc, c);
     for (int t = 0; t < L->n_tiles_q; t++)
         for (int m = 0; m < L->s.ulysses; m++) {
-            struct model_linear w = q_slice(L, &b->weights->q, m, t);
+            struct model_linear w = q_slice(L, &b->weights->attention.q, m, t);
             projection_backward(L, b, &w, &W->dq[t], dq_type(L), m * L->n_chunks + c, L->s.head_tile, t + m > 0);
         }
     for (int kt = 0; kt < L->n_tiles_kv; kt++)
         for (int m = 0; m < L->s.ulysses; m++) {
             if (kv_replica(L, m))
                 continue;
-            struct model_linear k = kv_slice(L, &b->weights->k, m, kt), v = kv_slice(L, &b->weights->v, m, kt);
+            struct model_linear k = kv_slice(L, &b->weights->attention.k, m, kt), v = kv_slice(L, &b->weights->attention.v, m, kt);
             add_replicas(L, &W->dk[kt], m, c);
             projection_backward(L, b, &k, &W->dk[kt], F32, m * L->n_chunks + c, L->kv_heads_tile, 1);
             add_replicas(L, &W->dv[kt], m, c);
@@ -225,8 +225,8 @@ void qkv_backward(struct lowering *L, const struct block *b, int c)
 int projections_grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max)
 {
     int q_parts = (int)(L->m->config.heads / L->s.head_tile), kv_parts = (int)(L->m->config.kv_heads / L->kv_heads_tile);
-    n = linear_cuts(L, &b->weights->q, q_parts, OF_OUTPUTS, cuts, n, max);
-    n = linear_cuts(L, &b->weights->k, kv_parts, OF_OUTPUTS, cuts, n, max);
-    n = linear_cuts(L, &b->weights->v, kv_parts, OF_OUTPUTS, cuts, n, max);
-    return linear_cuts(L, &b->weights->o, q_parts, OF_INPUTS, cuts, n, max);
+    n = linear_cuts(L, &b->weights->attention.q, q_parts, OF_OUTPUTS, cuts, n, max);
+    n = linear_cuts(L, &b->weights->attention.k, kv_parts, OF_OUTPUTS, cuts, n, max);
+    n = linear_cuts(L, &b->weights->attention.v, kv_parts, OF_OUTPUTS, cuts, n, max);
+    return linear_cuts(L, &b->weights->attention.o, q_parts, OF_INPUTS, cuts, n, max);
 }
