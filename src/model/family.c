@@ -1,9 +1,12 @@
 /* The list of families. */
 #include "model/family.h"
 
+#define X(upper, lower) [FAMILY_##upper] = &family_##lower,
+const struct family *const families[N_FAMILIES] = {MODEL_FAMILIES(X)};
+#undef X
+
 const struct family *family_of(const struct model_config *c)
 {
-    static const struct family *const families[] = {[FAMILY_LLAMA] = &family_llama, [FAMILY_GPT2] = &family_gpt2};
     return families[c->family];
 }
 

@@ -47,4 +47,50 @@ static void head(struct builder *b)
     b->m->final_norm = build_norm(b, "transformer.ln_f", NORM_LAYER);
 }
 
-const struct family family_gpt2 = {.learned_positions = 1, .check = check, .embedding = embedding, .layer = layer, .head = head};
+/* ---- config.json ---- */
+
+static enum status derive(struct config_reader *r, struct model_config *c)
+{
+    if (c->dim % c->heads)
+        return config_refuse(r, "n_head", "n_embd is not a multiple");
+    c->head_dim = c->dim / c->heads;
+    c->kv_heads = c->heads;
+    if (!c->ffn)
+        c->ffn = 4 * min_i64(c->dim, INT32_MAX);
+    return OK;
+}
+
+static const struct config_word activations[] = {
+    {"gelu_new", GELU_TANH}, {"gelu_pytorch_tanh", GELU_TANH}, {"gelu", GELU_ERF}, {NULL, 0}};
+
+static const struct config_key keys[] = {
+    {"vocab_size", KEY_REQUIRED, AT_vocab},
+    {"n_positions", KEY_FIELD, AT_max_positions, 1024},
+    {"n_embd", KEY_REQUIRED, AT_dim},
+    {"n_layer", KEY_REQUIRED, AT_layers},
+    {"n_head", KEY_REQUIRED, AT_heads},
+    {"n_inner", KEY_FIELD, AT_ffn},
+    {"activation_function", KEY_WORD, AT_gelu, GELU_TANH, activations},
+    {"layer_norm_epsilon", KEY_FIELD, AT_norm_eps, 1e-5},
+    {"initializer_range", KEY_FIELD, AT_init_std, 0.02},
+    {"tie_word_embeddings", KEY_FIELD, AT_tied, 1},
+    {"scale_attn_weights", KEY_ONLY_TRUE},
+    {"scale_attn_by_inverse_layer_idx", KEY_ONLY_FALSE},
+    {"reorder_and_upcast_attn", KEY_ONLY_FALSE},
+    {"is_encoder_decoder", KEY_ONLY_FALSE},
+    {"add_cross_attention", KEY_ONLY_FALSE},
+    {"attn_pdrop", KEY_ZERO},
+    {"embd_pdrop", KEY_ZERO},
+    {"resid_pdrop", KEY_ZERO},
+    {NULL},
+};
+
+const struct family family_gpt2 = {.name = "gpt2",
+                                   .class = "GPT2LMHeadModel",
+                                   .learned_positions = 1,
+                                   .keys = {keys},
+                                   .derive = derive,
+                                   .check = check,
+                                   .embedding = embedding,
+                                   .layer = layer,
+                                   .head = head};

@@ -103,26 +103,10 @@ static void order_unit(struct model *m, struct model_unit *u)
 
 /* ---- entry ---- */
 
-static enum status check_range(const char *what, int64_t value, int64_t limit)
-{
-    if (value < 1 || value > limit)
-        return status_fail(ERR_INVALID, "model: %s is %lld, must be 1 to %lld", what, (long long)value, (long long)limit);
-    return OK;
-}
-
 /* The limits keep every product below 2^62. */
 static enum status check_config(const struct model_config *c)
 {
-    TRY(check_range("vocabulary size", c->vocab, 1 << 24));
-    TRY(check_range("hidden size", c->dim, 1 << 20));
-    TRY(check_range("feed-forward size", c->ffn, 1 << 24));
-    TRY(check_range("number of layers", c->layers, 1 << 12));
-    TRY(check_range("number of heads", c->heads, 1 << 14));
-    TRY(check_range("number of key-value heads", c->kv_heads, c->heads));
-    TRY(check_range("head size", c->head_dim, 1 << 12));
-    TRY(check_range("number of positions", c->max_positions, INT32_MAX));
-    if (c->window)
-        TRY(check_range("sliding window", c->window, INT32_MAX));
+    TRY(config_check_limits(c));
     if (c->heads % c->kv_heads)
         return status_fail(ERR_INVALID, "model: %lld heads cannot be shared by %lld key-value heads, must be a multiple",
                            (long long)c->heads, (long long)c->kv_heads);

@@ -9,17 +9,20 @@
 #include "base/status.h"
 #include "program/op.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
-enum model_family { FAMILY_LLAMA, FAMILY_GPT2 };
-/* Which of the Llama-shaped classes: Mistral may have a sliding window; Qwen2 too, and biases on q, k and v. */
-enum llama_variant { VARIANT_LLAMA, VARIANT_MISTRAL, VARIANT_QWEN2 };
+/* A row per family: FAMILY_<first> is what src/model calls family_<second>. Mistral is Llama with, perhaps, a sliding window; Qwen2
+ * has biases on q, k and v, too. */
+#define MODEL_FAMILIES(X) X(LLAMA, llama) X(MISTRAL, mistral) X(QWEN2, qwen2) X(GPT2, gpt2)
+#define X(upper, lower) FAMILY_##upper,
+enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
+#undef X
 enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3 };
 
 /* What config.json says. */
 struct model_config {
     enum model_family family;
-    enum llama_variant variant; /* of FAMILY_LLAMA */
     int64_t vocab, dim, ffn, layers, heads, kv_heads, head_dim, max_positions;
     int64_t window;        /* a query attends that many keys at most, its own included; 0: all before it */
     int tied;              /* head = embedding */
@@ -48,8 +51,8 @@ struct model_param {
 
 struct model_unit {
     int64_t elements;         /* all */
-    int64_t trained_elements; /* the first so many are trained */
-    int64_t decay_elements;   /* the first so many (trained matrices) get weight decay */
+    int64_t trained_elements; /* trained ones, which come first */
+    int64_t decay_elements;   /* trained matrices, which come first of all: they get weight decay */
     int first_param, n_params; /* in order of offset */
 };
 
@@ -83,7 +86,7 @@ struct model_block {
     };
 };
 
-enum { LAYER_BLOCKS = 2 };
+enum { LAYER_BLOCKS = 2 }; /* at most, of any family */
 
 struct model_layer {
     int n_blocks;
@@ -114,6 +117,8 @@ int model_is_preset(const char *name);
 enum status model_config_read(const char *dir, struct model_config *out);
 /* Writes DIR/config.json that transformers loads (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, GPT2LMHeadModel). dtype: F32 or BF16. */
 enum status model_config_write(const char *dir, const struct model_config *config, enum dtype dtype);
+/* Whether checkpoints of one cannot be those of the other: the first difference, as "hidden size is 24 there and 32 in this run". */
+int model_config_differs(const struct model_config *there, const struct model_config *here, char *text, size_t bytes);
 
 /* Builds the graph. freeze: globs (fnmatch) over parameter names, n_freeze may be 0; a glob that matches nothing is an error, as is freezing everything. */
 enum status model_create(const struct model_config *config, const char *const *freeze, int n_freeze, struct model **out);

@@ -155,7 +155,7 @@ static void test_qwen2_biases(void **state)
     struct model_config c;
     struct model *m = NULL;
     assert_int_equal(model_preset("25m", &c), OK);
-    c.variant = VARIANT_QWEN2;
+    c.family = FAMILY_QWEN2;
     assert_int_equal(model_create(&c, NULL, 0, &m), OK);
     check_tiling(m);
     const struct model_block *attention = attention_of(m, 3);

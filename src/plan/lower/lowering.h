@@ -12,7 +12,6 @@
 struct block;
 struct memory;
 
-
 /* Its blocks (blocks/block.h), in the order in which they add to the residual stream. */
 struct layer {
     int n_blocks;
