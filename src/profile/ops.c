@@ -110,7 +110,7 @@ static enum status run_model(const struct settings *given, enum model_family fam
 {
     static const int64_t limit[TIERS] = {1ll << 32, 1ll << 32, 0};
     struct settings s;
-    settings_defaults(&s, tokens);
+    TRY(settings_defaults(&s, tokens));
     s.plan.params = s.plan.grads = s.plan.optim = s.plan.acts = OFFLOAD_NONE;
     s.plan.alpha = 1;
     s.plan.update = UPDATE_DEVICE;

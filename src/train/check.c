@@ -173,7 +173,7 @@ static enum status compare_units(struct check *c, enum state_kind kind)
 /* Rank 0 works alone meanwhile, as long as all ranks together and longer; one that dies is noticed all the same. */
 static void be_patient(struct check *c, int patient)
 {
-    double seconds = c->given.s->comm_timeout > 0 ? c->given.s->comm_timeout : 600;
+    double seconds = c->given.s->comm_timeout;
     comm_set_timeout(c->comm, patient ? seconds * (1 + comm_size(c->comm)) : seconds);
 }
 
