@@ -6,6 +6,7 @@
 #include "data/safetensors.h"
 #include "engine/chaos.h"
 #include "offload/places.h"
+#include "plan/lower/groups.h"
 #include "verify/mesh.h"
 #include "verify/verify.h"
 

@@ -71,7 +71,7 @@ struct model_norm {
     int weight, bias; /* bias -1: none */
 };
 
-enum block_kind { BLOCK_ATTENTION, BLOCK_MLP };
+enum block_kind { BLOCK_ATTENTION, BLOCK_MLP, BLOCK_KINDS };
 
 struct attention_block { struct model_linear q, k, v, o; };
 struct mlp_block { struct model_linear gate, up, down; /* SwiGLU; gate.weight = -1: GELU of up */ };

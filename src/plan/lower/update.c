@@ -1,7 +1,8 @@
 /* Units: fetching parameters, the optimizer update, and what happens to a finished gradient. */
-#include "plan/lower/lowering.h"
+#include "plan/lower/update.h"
 
-#include "comm/comm.h"
+#include "plan/lower/emit.h"
+#include "plan/lower/visit.h"
 
 #define DEV TIER_DEVICE
 

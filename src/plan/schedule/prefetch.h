@@ -3,7 +3,7 @@
 #define LTRAIN_PLAN_SCHEDULE_PREFETCH_H
 
 #include "machine/cost.h"
-#include "plan/lower/lowering.h"
+#include "plan/lower/program.h"
 
 #include <limits.h>
 

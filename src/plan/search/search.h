@@ -3,7 +3,7 @@
 #define LTRAIN_PLAN_SEARCH_SEARCH_H
 
 #include "machine/cost.h"
-#include "plan/lower/lowering.h"
+#include "plan/lower/program.h"
 #include "settings/settings.h"
 
 #define SEARCH_GAIN 0.01 /* of what changes more than a placement, or computes more */
