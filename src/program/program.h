@@ -106,8 +106,15 @@ struct instr {
     double start, end; /* simulated */
 };
 
-/* What a persistent buffer holds when a program starts (version 0) or ends (its last version there). */
+/* What a binding is of a unit's state; a gradient's sum over the ranks stands beside each rank's own where both are kept. */
+enum binding_role { BINDING_OTHER, BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD, BINDING_GRAD_SUM };
+
+/* What a persistent buffer holds when a program starts (version 0) or ends (its last version there). Role, sharded and unit say
+ * in fields what the tensor's name says: they follow from it, and digests hash the name alone. */
 struct binding {
+    uint8_t role;    /* enum binding_role */
+    uint8_t sharded; /* the rank's shards, not the whole */
+    int16_t unit;    /* of the model; -1: none, as for all that has no role */
     int32_t buffer, tensor;
     int32_t version;
     int64_t offset, row0, row1;

@@ -132,6 +132,19 @@ static enum status check_operand(const struct site *s, int k, const struct opera
     return OK;
 }
 
+/* Arguments are whole elements of the types that the op table gives them. */
+static enum status check_elements(const struct site *s, const struct operand *o)
+{
+    for (int k = 0, next; k < s->in->n_operands; k = next) {
+        int64_t bytes = 0, element = op_arg_element_bytes(s->in->op, o[k].arg, &program_call(s->p, s->in)->attrs);
+        for (next = k; next < s->in->n_operands && o[next].arg == o[k].arg; next++)
+            bytes += o[next].bytes;
+        if (bytes % element != 0)
+            return reject(s, k, "argument %d has %lld bytes, which are no whole elements of %lld", o[k].arg, (long long)bytes, (long long)element);
+    }
+    return OK;
+}
+
 /* The segments of an argument stand together, in memory too: whoever executes gets one pointer. An nvme argument is an extent. */
 static enum status check_args(const struct site *s, const struct operand *o)
 {
@@ -233,6 +246,7 @@ static enum status check_instr(const struct site *s, int64_t *issued)
         TRY(check_operand(s, k, &o[k]));
     TRY(check_args(s, o));
     char text[256];
+    TRY(check_elements(s, o));
     const char *fault = verify_comm_fault(s->p, in, text, sizeof text);
     if (fault)
         return reject(s, -1, "%s", fault);

@@ -76,12 +76,21 @@ void home_create(struct lowering *L, struct value *v, int unit, enum residency r
         v->full_buffer = buffer;
 }
 
-static void bind(struct lowering *L, const struct value *v, int live_out)
+/* What a binding is for. */
+struct purpose {
+    enum binding_role role;
+    int unit;
+};
+
+static void bind(struct lowering *L, const struct value *v, struct purpose x, int live_out)
 {
     for (int i = 0; i < v->n_tiles; i++) {
         const struct tile *t = &v->tiles[i];
         program_add_binding(L->p, live_out,
-                            (struct binding){.buffer = t->home.buffer,
+                            (struct binding){.role = (uint8_t)x.role,
+                                             .sharded = (uint8_t)v->sharded,
+                                             .unit = (int16_t)x.unit,
+                                             .buffer = t->home.buffer,
                                              .tensor = v->tensor,
                                              .version = t->version,
                                              .offset = t->home.offset,
@@ -92,7 +101,7 @@ static void bind(struct lowering *L, const struct value *v, int live_out)
     }
 }
 
-void value_bind(struct lowering *L, struct value *v, int end)
+static void bind_state(struct lowering *L, struct value *v, struct purpose x, int end)
 {
     for (int i = 0; i < v->n_tiles; i++) {
         struct tile *t = &v->tiles[i];
@@ -102,7 +111,12 @@ void value_bind(struct lowering *L, struct value *v, int end)
             L->st = status_fail(ERR_CORRUPT, "planner: %s is not at home at the end of program %s", L->p->tensors[v->tensor].name,
                                 L->p->name);
     }
-    bind(L, v, end);
+    bind(L, v, x, end);
+}
+
+void value_bind(struct lowering *L, struct value *v, int end)
+{
+    bind_state(L, v, (struct purpose){BINDING_OTHER, -1}, end);
 }
 
 static int compare_i64(const void *a, const void *b)
@@ -249,17 +263,17 @@ void units_bind(struct lowering *L, int end)
     int further = backward && !(L->role & ROLE_FIRST), last = (L->role & ROLE_LAST) != 0;
     for (int u = 0; u < L->m->n_units; u++) {
         struct unit_values *v = &L->units[u];
-        value_bind(L, L->s.zero == 3 ? &v->param_shard : &v->param, end);
-        value_bind(L, &v->master, end);
-        value_bind(L, &v->m, end);
-        value_bind(L, &v->v, end);
+        bind_state(L, L->s.zero == 3 ? &v->param_shard : &v->param, (struct purpose){BINDING_PARAM, u}, end);
+        bind_state(L, &v->master, (struct purpose){BINDING_MASTER, u}, end);
+        bind_state(L, &v->m, (struct purpose){BINDING_M, u}, end);
+        bind_state(L, &v->v, (struct purpose){BINDING_V, u}, end);
         if (L->s.zero == 1) { /* the sum waits for the update, the rank's own part for the next micro-batch */
             if (end ? backward && !last : further)
-                value_bind(L, &v->grad, end);
+                bind_state(L, &v->grad, (struct purpose){BINDING_GRAD, u}, end);
             if (end ? last : update)
-                value_bind(L, &v->grad_shard, end);
+                bind_state(L, &v->grad_shard, (struct purpose){BINDING_GRAD_SUM, u}, end);
         } else if (end ? backward : update || further) {
-            value_bind(L, &v->grad, end);
+            bind_state(L, &v->grad, (struct purpose){BINDING_GRAD, u}, end);
         }
     }
 }
