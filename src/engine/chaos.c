@@ -25,7 +25,7 @@ struct chaos_lane {
 };
 
 struct chaos {
-    const struct machine *m;
+    const struct exec_context *m;
     const struct program *p;
     struct ages ages;
     struct chaos_lane lane[LANES];
@@ -74,7 +74,7 @@ static enum status poison_written(struct chaos *c, const struct instr *in)
     if (in->lane != LANE_WRITE)
         return OK;
     int64_t offset, bytes;
-    machine_argument(c->m, c->p, in, 1, &offset, &bytes);
+    exec_argument(c->m, c->p, in, 1, &offset, &bytes);
     void *garbage = sys_malloc((size_t)bytes);
     if (!garbage)
         return no_memory();
@@ -87,7 +87,7 @@ static enum status poison_written(struct chaos *c, const struct instr *in)
 static enum status effect(struct chaos *c, struct chaos_lane *lane, int n)
 {
     int i = lane->instr[n];
-    TRY(machine_execute(c->m, c->p, &c->p->instrs[i]));
+    TRY(exec_instr(c->m, c->p, &c->p->instrs[i]));
     ages_done(&c->ages, c->m, i);
     lane->effect[n % IN_FLIGHT] = 1;
     return OK;
@@ -154,7 +154,7 @@ static int draw_lane(struct chaos *c)
 }
 
 /* All that instructions touch; the gaps between belong to the canaries. */
-static void poison_transient(const struct machine *m, const struct program *p, const struct ages *a)
+static void poison_transient(const struct exec_context *m, const struct program *p, const struct ages *a)
 {
     for (int k = 0; k < p->n_operands; k++) {
         const struct operand *o = &p->operands[k];
@@ -164,7 +164,7 @@ static void poison_transient(const struct machine *m, const struct program *p, c
     }
 }
 
-enum status chaos_run(const struct machine *m, const struct program *p, uint64_t seed)
+enum status chaos_run(const struct exec_context *m, const struct program *p, uint64_t seed)
 {
     struct chaos c = {.m = m, .p = p, .seed = seed};
     enum status st;
@@ -227,7 +227,7 @@ static int gaps_find(const struct program *p, const struct instr *in, enum tier 
 }
 
 /* Runs one kernel among poison. saved[t]: a second arena. */
-static enum status run_confined(const struct machine *m, const struct program *p, const struct instr *in,
+static enum status run_confined(const struct exec_context *m, const struct program *p, const struct instr *in,
                                 char *const saved[TIERS], char *seen, struct gap *gaps)
 {
     for (int t = 0; t < TIER_NVME; t++) {
@@ -237,7 +237,7 @@ static enum status run_confined(const struct machine *m, const struct program *p
         for (int g = 0; g < n; g++)
             memset(arena + gaps[g].a, POISON, (size_t)(gaps[g].b - gaps[g].a));
     }
-    TRY(machine_execute(m, p, in));
+    TRY(exec_instr(m, p, in));
     for (int t = 0; t < TIER_NVME; t++) {
         char *arena = arena_of(m, (enum tier)t);
         /* what it should have seen, to compare with what it left */
@@ -259,7 +259,7 @@ static enum status run_confined(const struct machine *m, const struct program *p
     return OK;
 }
 
-enum status chaos_run_declared(const struct machine *m, const struct program *p)
+enum status chaos_run_declared(const struct exec_context *m, const struct program *p)
 {
     enum status st = OK;
     char *saved[TIERS] = {NULL}, *seen = NULL;
@@ -282,7 +282,7 @@ enum status chaos_run_declared(const struct machine *m, const struct program *p)
         if (in->lane == LANE_COMPUTE || in->lane == LANE_HOST)
             TRY_GOTO(run_confined(m, p, in, saved, seen, gaps), out);
         else
-            TRY_GOTO(machine_execute(m, p, in), out);
+            TRY_GOTO(exec_instr(m, p, in), out);
     }
 out:
     free(gaps);

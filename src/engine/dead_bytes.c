@@ -144,7 +144,7 @@ out:
     return st;
 }
 
-void ages_done(struct ages *a, const struct machine *m, int i)
+void ages_done(struct ages *a, const struct exec_context *m, int i)
 {
     for (int64_t k = a->first[i]; k < a->first[i + 1]; k++) {
         struct epoch *e = &a->epochs[a->list[k]];

@@ -31,7 +31,7 @@ struct ages {
     int *list;
 };
 
-static inline char *arena_of(const struct machine *m, enum tier t)
+static inline char *arena_of(const struct exec_context *m, enum tier t)
 {
     return t == TIER_DEVICE ? m->device : m->host;
 }
@@ -48,6 +48,6 @@ static inline enum tier operand_tier(const struct program *p, const struct opera
 enum status ages_make(const struct program *p, struct ages *a);
 void ages_free(struct ages *a);
 /* Instruction i's accesses are done: poisons what nobody accesses any more. */
-void ages_done(struct ages *a, const struct machine *m, int i);
+void ages_done(struct ages *a, const struct exec_context *m, int i);
 
 #endif

@@ -21,7 +21,7 @@ struct flight {
 };
 
 struct executor {
-    struct machine m;
+    struct exec_context m;
     struct tickets tickets;
     const struct program *p;
     struct trace_event *trace;
@@ -39,50 +39,6 @@ struct executor {
         enum lane lane;
     } start[LANES];
 };
-
-void *machine_argument(const struct machine *m, const struct program *p, const struct instr *in, int arg, int64_t *offset,
-                       int64_t *bytes)
-{
-    void *at = NULL;
-    int found = 0;
-    *bytes = 0;
-    for (int k = 0; k < in->n_operands; k++) {
-        const struct operand *o = &p->operands[in->first_operand + k];
-        if (o->arg != arg)
-            continue;
-        const struct buffer *b = &p->buffers[o->buffer];
-        *bytes += o->bytes;
-        if (found)
-            continue;
-        found = 1;
-        *offset = b->address + o->offset;
-        if (b->tier != TIER_NVME)
-            at = (b->tier == TIER_DEVICE ? m->device : m->host) + *offset;
-    }
-    return at;
-}
-
-enum status machine_execute(const struct machine *m, const struct program *p, const struct instr *in)
-{
-    const struct op_call *call = program_call(p, in);
-    int64_t offset[OP_MAX_ARGS], bytes;
-    void *arg[OP_MAX_ARGS];
-    for (int a = 0; a < OP_MAX_ARGS; a++)
-        arg[a] = machine_argument(m, p, in, a, &offset[a], &bytes);
-    switch (in->lane) {
-    case LANE_READ:
-        return store_read(m->store, offset[0], arg[1], call->attrs.copy.bytes);
-    case LANE_WRITE:
-        return store_write(m->store, offset[1], arg[0], call->attrs.copy.bytes);
-    case LANE_H2D:
-    case LANE_D2H:
-        device_copy(&m->link, arg[1], arg[0], call->attrs.copy.bytes);
-        return OK;
-    default:
-        m->kernels[in->op](&call->attrs, arg);
-        return OK;
-    }
-}
 
 static void note(struct executor *e, enum lane lane, int i, int64_t start)
 {
@@ -102,9 +58,9 @@ static enum status run_serial(struct executor *e, enum lane lane)
         if (in->lane != lane)
             continue;
         TRY(tickets_wait(&e->tickets, lane, p, in));
-        if (machine_holds(&e->m, in->predicate)) {
+        if (exec_holds(&e->m, in->predicate)) {
             int64_t start = clock_ns();
-            TRY(machine_execute(&e->m, p, in));
+            TRY(exec_instr(&e->m, p, in));
             note(e, lane, i, start);
         }
         tickets_retire(&e->tickets, lane, in->ticket);
@@ -159,8 +115,8 @@ static enum status run_pipelined(struct executor *e, enum lane lane)
             TRY_GOTO(wait_oldest(e, lane, d, &f), out);
         TRY_GOTO(tickets_wait(&e->tickets, lane, p, in), out);
         int64_t nvme, bytes, unused;
-        machine_argument(&e->m, p, in, lane == LANE_READ ? 0 : 1, &nvme, &bytes);
-        void *memory = machine_argument(&e->m, p, in, lane == LANE_READ ? 1 : 0, &unused, &bytes);
+        exec_argument(&e->m, p, in, lane == LANE_READ ? 0 : 1, &nvme, &bytes);
+        void *memory = exec_argument(&e->m, p, in, lane == LANE_READ ? 1 : 0, &unused, &bytes);
         struct flight *slot = &f.q[(f.first + f.n) % IN_FLIGHT];
         *slot = (struct flight){.ticket = in->ticket, .start_ns = clock_ns(), .instr = i};
         TRY_GOTO(store_submit(e->m.store, d, nvme, memory, bytes, &slot->request), out);
@@ -189,7 +145,7 @@ static void note_comm(void *user, enum lane lane, int instr, int64_t start_ns)
 
 static enum status run_comm(struct executor *e)
 {
-    struct comm_run r = {.machine = &e->m, .program = e->p, .tickets = &e->tickets, .note = note_comm, .user = e};
+    struct comm_run r = {.context = &e->m, .program = e->p, .tickets = &e->tickets, .note = note_comm, .user = e};
     return comm_lanes_run(&r);
 }
 
@@ -225,7 +181,7 @@ static void *lane_thread(void *arg)
     return NULL;
 }
 
-enum status executor_create(const struct machine *m, struct executor **out)
+enum status executor_create(const struct exec_context *m, struct executor **out)
 {
     struct executor *e = sys_calloc(1, sizeof *e);
     if (!e)

@@ -39,7 +39,7 @@ static void warm_up(struct session *s)
     void *x = sys_malloc(BYTES);
     if (!x)
         return;
-    s->machine.kernels[OP_FILL](&(struct op_attrs){.fill = {.bytes = BYTES}}, (void *[]){x});
+    s->context.kernels[OP_FILL](&(struct op_attrs){.fill = {.bytes = BYTES}}, (void *[]){x});
     free(x);
 }
 
@@ -60,8 +60,8 @@ static enum status join_ranks(struct session *x, struct comm *comm)
     if (!x->predicates)
         return status_fail(ERR_NOMEM, "out of memory for the session");
     memset(x->predicates, 1, (size_t)(2 * s->ring));
-    x->machine.comm = x->comm;
-    x->machine.predicates = x->predicates;
+    x->context.comm = x->comm;
+    x->context.predicates = x->predicates;
     return OK;
 }
 
@@ -122,24 +122,24 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
             c.paths[i] = nvme_paths[i];
         TRY_GOTO(store_open(&c, &x->store), fail);
     }
-    x->machine.device = arena_base(x->device);
-    x->machine.host = arena_base(x->host);
-    x->machine.store = x->store;
-    x->machine.threads = plan->strategy.threads;
-    x->machine.link.late = plan->strategy.discrete;
-    x->machine.link.bytes_per_second = s->link_gbps > 0 ? s->link_gbps * 1e9 : 0;
-    TRY_GOTO(ops_cpu_kernels(x->machine.kernels), fail);
-    attention_cpu_kernels(x->machine.kernels);
+    x->context.device = arena_base(x->device);
+    x->context.host = arena_base(x->host);
+    x->context.store = x->store;
+    x->context.threads = plan->strategy.threads;
+    x->context.link.late = plan->strategy.discrete;
+    x->context.link.bytes_per_second = s->link_gbps > 0 ? s->link_gbps * 1e9 : 0;
+    TRY_GOTO(ops_cpu_kernels(x->context.kernels), fail);
+    attention_cpu_kernels(x->context.kernels);
     x->staging_bytes = round_up(plan->strategy.group * 4, BUFFER_ALIGN);
     x->staging = sys_malloc((size_t)(2 * x->staging_bytes));
     if (!x->staging) {
         st = status_fail(ERR_NOMEM, "out of memory for the session");
         goto fail;
     }
-    char *const base[TIERS] = {x->machine.device, x->machine.host, NULL};
+    char *const base[TIERS] = {x->context.device, x->context.host, NULL};
     TRY_GOTO(canary_create(plan, base, &x->canary), fail);
     memset(x->staging, 0, (size_t)(2 * x->staging_bytes));
-    TRY_GOTO(executor_create(&x->machine, &x->executor), fail);
+    TRY_GOTO(executor_create(&x->context, &x->executor), fail);
     warm_up(x);
     x->overhead_bytes = session_proc_bytes("/proc/self/status", "VmRSS") - arena_bytes(x->device) - arena_bytes(x->host);
     *out = x;
@@ -167,13 +167,13 @@ void session_destroy(struct session *s)
 
 void *session_io(struct session *s, int buffer)
 {
-    return s->machine.host + s->plan->programs[PLAN_STEP]->buffers[buffer].address;
+    return s->context.host + s->plan->programs[PLAN_STEP]->buffers[buffer].address;
 }
 
 enum status session_run(struct session *s, enum plan_program which, struct trace_event *trace)
 {
     if (s->chaos)
-        return chaos_run(&s->machine, s->plan->programs[which], s->chaos++);
+        return chaos_run(&s->context, s->plan->programs[which], s->chaos++);
     return executor_run(s->executor, s->plan->programs[which], trace);
 }
 
@@ -203,7 +203,7 @@ static enum status visit_piece(struct session *s, const struct piece *x, enum st
     const struct buffer *buf = &s->plan->programs[PLAN_FLUSH]->buffers[x->at.buffer];
     int64_t rows = x->at.row1 - x->at.row0, bytes = rows * dtype_size(x->type), at = buf->address + x->at.offset;
     float *data = s->staging;
-    void *stored = buf->tier == TIER_DEVICE ? s->machine.device + at : buf->tier == TIER_HOST ? s->machine.host + at : NULL;
+    void *stored = buf->tier == TIER_DEVICE ? s->context.device + at : buf->tier == TIER_HOST ? s->context.host + at : NULL;
     if (!stored) {
         stored = (char *)s->staging + s->staging_bytes;
         if (access == STATE_READ)

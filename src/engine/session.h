@@ -14,7 +14,7 @@ struct session {
     struct plan *plan;         /* owned */
     struct arena *device, *host;
     struct store *store; /* NULL if the plan needs no nvme */
-    struct machine machine;
+    struct exec_context context;
     struct executor *executor;
     struct comm *comm; /* with the plan's mesh; borrowed, or own_comm */
     struct comm *own_comm;

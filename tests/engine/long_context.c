@@ -122,13 +122,13 @@ static enum status compute(struct comm *on, int ulysses, int ring, struct outcom
     sequence_random(&q, S, 256, 5, NULL);
     TRY(rig_start(&r, m));
     TRY(session_initialise(r.session, 3));
-    struct machine machine = r.session->machine;
-    backward_kernel = machine.kernels[OP_ATTN_BWD];
-    machine.kernels[OP_ATTN_BWD] = spy;
+    struct exec_context context = r.session->context;
+    backward_kernel = context.kernels[OP_ATTN_BWD];
+    context.kernels[OP_ATTN_BWD] = spy;
     seen = 0;
     calls_per_tile = ring;
     seen_lse = calloc((size_t)(HEADS * (S + 64 * ring)), 4);
-    TRY(executor_create(&machine, &executor));
+    TRY(executor_create(&context, &executor));
     struct executor *own = r.session->executor;
     r.session->executor = executor;
     double began = clock_seconds();

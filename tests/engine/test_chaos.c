@@ -41,9 +41,9 @@ static enum status run_program(struct rig *r, enum plan_program which, enum way 
     const struct session *s = r->session;
     switch (way) {
     case CHAOS:
-        return chaos_run(&s->machine, s->plan->programs[which], seed * 100 + (uint64_t)(r->updates * 8) + which);
+        return chaos_run(&s->context, s->plan->programs[which], seed * 100 + (uint64_t)(r->updates * 8) + which);
     case DECLARED:
-        return chaos_run_declared(&s->machine, s->plan->programs[which]);
+        return chaos_run_declared(&s->context, s->plan->programs[which]);
     default:
         return session_run(r->session, which, NULL);
     }
@@ -101,7 +101,7 @@ static void check_all_dead(const struct session *s, const struct program *p)
         const struct buffer *b = &p->buffers[p->operands[k].buffer];
         if (b->persistent || b->tier == TIER_NVME)
             continue;
-        const char *at = (b->tier == TIER_DEVICE ? s->machine.device : s->machine.host) + b->address + p->operands[k].offset;
+        const char *at = (b->tier == TIER_DEVICE ? s->context.device : s->context.host) + b->address + p->operands[k].offset;
         for (int64_t i = 0; i < p->operands[k].bytes; i++)
             assert_int_equal((unsigned char)at[i], 0xff);
     }
@@ -299,8 +299,8 @@ static void swiglu_leaves_hole(const struct op_attrs *a, void *const *arg)
 
 static void replace_swiglu(struct session *s, op_kernel *by)
 {
-    honest = s->machine.kernels[OP_SWIGLU];
-    s->machine.kernels[OP_SWIGLU] = by;
+    honest = s->context.kernels[OP_SWIGLU];
+    s->context.kernels[OP_SWIGLU] = by;
 }
 
 static void writes_beyond(struct session *s)
