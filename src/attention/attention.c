@@ -25,14 +25,18 @@ static struct attention_kernels kernels_of(const struct op_attrs *attrs)
     return attention_kernels_for(isa_of_processor());
 }
 
-static void forward(const struct op_attrs *attrs, void *const *arg)
+static enum status forward(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
+    (void)stream;
     kernels_of(attrs).forward(attrs, arg);
+    return OK;
 }
 
-static void backward(const struct op_attrs *attrs, void *const *arg)
+static enum status backward(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
+    (void)stream;
     kernels_of(attrs).backward(attrs, arg);
+    return OK;
 }
 
 int64_t attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs)

@@ -18,7 +18,7 @@
 #ifndef LTRAIN_ATTENTION_ATTENTION_H
 #define LTRAIN_ATTENTION_ATTENTION_H
 
-#include "ops/ops.h"
+#include "device/kernel.h"
 
 /* Scratch bytes of OP_ATTN_FWD or OP_ATTN_BWD for these attributes.
  * Grows with S x head_dim (forward: packed K and V of one KV head; backward: packed q, do and dq of one query head, twice q and

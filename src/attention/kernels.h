@@ -26,8 +26,10 @@ int64_t amx_workspace(enum op_kind kind, const struct op_attrs *attrs);
 void amx_forward(const struct op_attrs *attrs, void *const *arg);
 void amx_backward(const struct op_attrs *attrs, void *const *arg);
 
+typedef void attention_kernel(const struct op_attrs *attrs, void *const *arg);
+
 struct attention_kernels {
-    op_kernel *forward, *backward;
+    attention_kernel *forward, *backward;
     int64_t (*workspace)(enum op_kind kind, const struct op_attrs *attrs);
 };
 

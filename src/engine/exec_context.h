@@ -3,20 +3,17 @@
 #define LTRAIN_ENGINE_EXEC_CONTEXT_H
 
 #include "comm/comm.h"
-#include "device/copy.h"
+#include "device/backend.h"
 #include "offload/store.h"
-#include "ops/ops.h"
-#include "program/program.h"
 
 /* Memory and kernels that programs run on; borrowed. */
 struct exec_context {
-    char *device, *host; /* arena bases */
-    struct store *store; /* NULL if no program touches nvme */
-    struct copy_link link;
-    struct comm *comm;         /* NULL or of a single rank: programs have no comm lanes */
-    const uint8_t *predicates; /* [k]: predicate k of the micro-batch holds; NULL: no program has any */
-    op_kernel *kernels[OP_COUNT];
-    int threads; /* OpenMP threads of compute and host lanes */
+    struct backend *backend;           /* with the device arena */
+    char *host;                        /* the host arena */
+    struct store *store;               /* NULL if no program touches nvme */
+    struct comm *comm;                 /* NULL or of a single rank: programs have no comm lanes */
+    const uint8_t *predicates;         /* [k]: predicate k of the micro-batch holds; NULL: no program has any */
+    op_kernel *host_kernels[OP_COUNT]; /* of the host lane */
 };
 
 /* What an instruction's argument points to: device or host memory; for nvme operands *offset is the place in the store and NULL
@@ -30,5 +27,10 @@ static inline int exec_holds(const struct exec_context *x, int predicate)
 }
 /* Executes one instruction, blocking (kernels, copies, and I/O through the given direction's own thread). */
 enum status exec_instr(const struct exec_context *x, const struct program *p, const struct instr *in);
+
+/* Bytes of the device's or the host's arena from `at` on, between instructions. */
+enum status exec_fill(const struct exec_context *x, enum tier t, int64_t at, int byte, int64_t bytes);
+enum status exec_read(const struct exec_context *x, enum tier t, int64_t at, void *to, int64_t bytes);
+enum status exec_write(const struct exec_context *x, enum tier t, int64_t at, const void *from, int64_t bytes);
 
 #endif

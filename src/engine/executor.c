@@ -8,7 +8,6 @@
 #include "engine/comm_lanes.h"
 #include "offload/places.h"
 
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +20,7 @@ struct flight {
 };
 
 struct executor {
-    struct exec_context m;
+    struct exec_context x;
     struct tickets tickets;
     const struct program *p;
     struct trace_event *trace;
@@ -58,9 +57,9 @@ static enum status run_serial(struct executor *e, enum lane lane)
         if (in->lane != lane)
             continue;
         TRY(tickets_wait(&e->tickets, lane, p, in));
-        if (exec_holds(&e->m, in->predicate)) {
+        if (exec_holds(&e->x, in->predicate)) {
             int64_t start = clock_ns();
-            TRY(exec_instr(&e->m, p, in));
+            TRY(exec_instr(&e->x, p, in));
             note(e, lane, i, start);
         }
         tickets_retire(&e->tickets, lane, in->ticket);
@@ -87,7 +86,7 @@ static enum status retire_done(struct executor *e, enum lane lane, enum store_di
     uint64_t done = 0;
     if (f->n == 0)
         return OK;
-    TRY(store_poll(e->m.store, d, &done));
+    TRY(store_poll(e->x.store, d, &done));
     while (f->n > 0 && f->q[f->first].request <= done)
         retire_oldest(e, lane, f);
     return OK;
@@ -95,7 +94,7 @@ static enum status retire_done(struct executor *e, enum lane lane, enum store_di
 
 static enum status wait_oldest(struct executor *e, enum lane lane, enum store_direction d, struct flights *f)
 {
-    TRY(store_wait(e->m.store, d, f->q[f->first].request));
+    TRY(store_wait(e->x.store, d, f->q[f->first].request));
     retire_oldest(e, lane, f);
     return OK;
 }
@@ -115,11 +114,11 @@ static enum status run_pipelined(struct executor *e, enum lane lane)
             TRY_GOTO(wait_oldest(e, lane, d, &f), out);
         TRY_GOTO(tickets_wait(&e->tickets, lane, p, in), out);
         int64_t nvme, bytes, unused;
-        exec_argument(&e->m, p, in, lane == LANE_READ ? 0 : 1, &nvme, &bytes);
-        void *memory = exec_argument(&e->m, p, in, lane == LANE_READ ? 1 : 0, &unused, &bytes);
+        exec_argument(&e->x, p, in, lane == LANE_READ ? 0 : 1, &nvme, &bytes);
+        void *memory = exec_argument(&e->x, p, in, lane == LANE_READ ? 1 : 0, &unused, &bytes);
         struct flight *slot = &f.q[(f.first + f.n) % IN_FLIGHT];
         *slot = (struct flight){.ticket = in->ticket, .start_ns = clock_ns(), .instr = i};
-        TRY_GOTO(store_submit(e->m.store, d, nvme, memory, bytes, &slot->request), out);
+        TRY_GOTO(store_submit(e->x.store, d, nvme, memory, bytes, &slot->request), out);
         f.n++;
         TRY_GOTO(retire_done(e, lane, d, &f), out);
     }
@@ -132,7 +131,7 @@ out:
         memcpy(first, status_message(), sizeof first - 1);
         first[sizeof first - 1] = 0;
         for (int k = 0; k < f.n; k++)
-            (void)store_wait(e->m.store, d, f.q[(f.first + k) % IN_FLIGHT].request);
+            (void)store_wait(e->x.store, d, f.q[(f.first + k) % IN_FLIGHT].request);
         return st == ERR_CANCELLED ? st : status_fail(st, "%s", first);
     }
     return st;
@@ -145,13 +144,13 @@ static void note_comm(void *user, enum lane lane, int instr, int64_t start_ns)
 
 static enum status run_comm(struct executor *e)
 {
-    struct comm_run r = {.context = &e->m, .program = e->p, .tickets = &e->tickets, .note = note_comm, .user = e};
+    struct comm_run r = {.context = &e->x, .program = e->p, .tickets = &e->tickets, .note = note_comm, .user = e};
     return comm_lanes_run(&r);
 }
 
 static void run_lane(struct executor *e, enum lane lane)
 {
-    int pipelined = lane_is_pipelined(lane) && e->m.store;
+    int pipelined = lane_is_pipelined(lane) && e->x.store;
     enum status st = lane_is_comm(lane) ? run_comm(e) : pipelined ? run_pipelined(e, lane) : run_serial(e, lane);
     if (st != OK)
         tickets_fail(&e->tickets, st);
@@ -162,7 +161,7 @@ static void *lane_thread(void *arg)
     struct lane_start *s = arg;
     struct executor *e = s->e;
     int64_t seen = 0;
-    omp_set_num_threads(e->m.threads);
+    e->x.backend->enter(e->x.backend);
     places_bind(s->lane == LANE_HOST ? PLACE_COMPUTE : PLACE_TRANSFER);
     pthread_mutex_lock(&e->lock);
     for (;;) {
@@ -181,17 +180,17 @@ static void *lane_thread(void *arg)
     return NULL;
 }
 
-enum status executor_create(const struct exec_context *m, struct executor **out)
+enum status executor_create(const struct exec_context *x, struct executor **out)
 {
     struct executor *e = sys_calloc(1, sizeof *e);
     if (!e)
         return status_fail(ERR_NOMEM, "out of memory for the executor");
-    e->m = *m;
+    e->x = *x;
     tickets_init(&e->tickets);
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->go, NULL);
     pthread_cond_init(&e->idle, NULL);
-    int several = m->comm && comm_size(m->comm) > 1;
+    int several = x->comm && comm_size(x->comm) > 1;
     for (int l = LANE_COMPUTE + 1; l < (several ? LANE_WORLD + 1 : LANE_WORLD); l++) { /* LANE_WORLD: all comm lanes */
         e->start[l] = (struct lane_start){e, (enum lane)l};
         int error = sys_thread(&e->thread[e->n_threads], lane_thread, &e->start[l]);
@@ -225,9 +224,9 @@ void executor_destroy(struct executor *e)
 enum status executor_run(struct executor *e, const struct program *p, struct trace_event *trace)
 {
     tickets_reset(&e->tickets);
-    omp_set_num_threads(e->m.threads);
-    if (e->m.store)
-        store_limit_writes(e->m.store, p->write_depth);
+    e->x.backend->enter(e->x.backend);
+    if (e->x.store)
+        store_limit_writes(e->x.store, p->write_depth);
     pthread_mutex_lock(&e->lock);
     e->p = p;
     e->trace = trace;

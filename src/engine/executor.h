@@ -14,7 +14,7 @@ struct trace_event {
     int64_t start_ns, end_ns; /* since the program's start */
 };
 
-enum status executor_create(const struct exec_context *m, struct executor **out);
+enum status executor_create(const struct exec_context *x, struct executor **out);
 void executor_destroy(struct executor *e); /* NULL is fine */
 
 /* Runs the program to its end. The calling thread is the compute lane. trace: NULL, or one event per instruction. After a failure

@@ -12,7 +12,8 @@
 struct session {
     const struct model *model; /* borrowed */
     struct plan *plan;         /* owned */
-    struct arena *device, *host;
+    struct backend *backend;
+    struct arena *host;
     struct store *store; /* NULL if the plan needs no nvme */
     struct exec_context context;
     struct executor *executor;

@@ -1,7 +1,7 @@
 /* The CUDA kernel table. Matrix multiplication, attention and collectives have no entry (cuda_ops.h). */
 #include "ops/cuda_ops.h"
 
-void ops_cuda_kernels(op_cuda_kernel *table[OP_COUNT])
+void ops_cuda_kernels(op_kernel *table[OP_COUNT])
 {
     table[OP_COPY] = ops_cuda_copy;
     table[OP_FILL] = ops_cuda_fill;

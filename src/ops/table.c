@@ -16,6 +16,8 @@
 #include "ops/rope.h"
 #include "ops/swiglu.h"
 
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* these kernels run on the caller's threads, whatever the stream */
+
 static struct norm_shape norm_shape_of(const struct op_attrs *a)
 {
     return (struct norm_shape){.rows = a->norm.rows,
@@ -52,84 +54,99 @@ static struct gemm_shape gemm_shape_of(const struct op_attrs *a)
                                .accumulate = a->gemm.accumulate};
 }
 
-static void run_copy(const struct op_attrs *a, void *const *arg)
+static enum status run_copy(const struct op_attrs *a, void *const *arg, void *stream)
 {
     ops_copy(arg[1], arg[0], a->copy.bytes);
+    return OK;
 }
 
-static void run_fill(const struct op_attrs *a, void *const *arg)
+static enum status run_fill(const struct op_attrs *a, void *const *arg, void *stream)
 {
     ops_zero(arg[0], a->fill.bytes);
+    return OK;
 }
 
-static void run_embed(const struct op_attrs *a, void *const *arg)
+static enum status run_embed(const struct op_attrs *a, void *const *arg, void *stream)
 {
     struct embed_shape s = embed_shape_of(a);
     ops_embed(&s, arg[0], arg[1], arg[2], arg[3], arg[4]);
+    return OK;
 }
 
-static void run_embed_grad(const struct op_attrs *a, void *const *arg)
+static enum status run_embed_grad(const struct op_attrs *a, void *const *arg, void *stream)
 {
     struct embed_shape s = embed_shape_of(a);
     ops_embed_grad(&s, arg[0], arg[1], arg[2]);
+    return OK;
 }
 
-static void run_norm(const struct op_attrs *a, void *const *arg)
+static enum status run_norm(const struct op_attrs *a, void *const *arg, void *stream)
 {
     struct norm_shape s = norm_shape_of(a);
     ops_norm(&s, arg[0], arg[1], arg[2], arg[3]);
+    return OK;
 }
 
-static void run_norm_grad(const struct op_attrs *a, void *const *arg)
+static enum status run_norm_grad(const struct op_attrs *a, void *const *arg, void *stream)
 {
     struct norm_shape s = norm_shape_of(a);
     ops_norm_grad(&s, arg[0], arg[1], arg[2], arg[3], arg[4], arg[5], arg[6]);
+    return OK;
 }
 
-static void run_gemm(const struct op_attrs *a, void *const *arg)
+static enum status run_gemm(const struct op_attrs *a, void *const *arg, void *stream)
 {
     struct gemm_shape s = gemm_shape_of(a);
     ops_gemm(&s, arg[0], arg[1], arg[2], arg[3]);
+    return OK;
 }
 
-static void run_bias(const struct op_attrs *a, void *const *arg)
+static enum status run_bias(const struct op_attrs *a, void *const *arg, void *stream)
 {
     ops_bias(arg[0], arg[1], a->bias.rows, a->bias.dim, a->bias.dtype);
+    return OK;
 }
 
-static void run_bias_grad(const struct op_attrs *a, void *const *arg)
+static enum status run_bias_grad(const struct op_attrs *a, void *const *arg, void *stream)
 {
     ops_bias_grad(arg[0], arg[1], a->bias.rows, a->bias.dim, a->bias.y_type, a->bias.accumulate);
+    return OK;
 }
 
-static void run_add(const struct op_attrs *a, void *const *arg)
+static enum status run_add(const struct op_attrs *a, void *const *arg, void *stream)
 {
     ops_add(arg[0], arg[1], arg[2], arg[3], a->add.rows, a->add.dim, a->add.dtype);
+    return OK;
 }
 
-static void run_rope(const struct op_attrs *a, void *const *arg)
+static enum status run_rope(const struct op_attrs *a, void *const *arg, void *stream)
 {
     ops_rope(arg[0], arg[1], arg[2], a->rope.rows, a->rope.heads, a->rope.head_dim, a->rope.x_type, a->rope.inverse);
+    return OK;
 }
 
-static void run_swiglu(const struct op_attrs *a, void *const *arg)
+static enum status run_swiglu(const struct op_attrs *a, void *const *arg, void *stream)
 {
     ops_swiglu(arg[0], arg[1], arg[2], a->act.rows * a->act.dim, a->act.dtype);
+    return OK;
 }
 
-static void run_swiglu_grad(const struct op_attrs *a, void *const *arg)
+static enum status run_swiglu_grad(const struct op_attrs *a, void *const *arg, void *stream)
 {
     ops_swiglu_grad(arg[0], arg[1], arg[2], a->act.rows * a->act.dim, a->act.dtype);
+    return OK;
 }
 
-static void run_gelu(const struct op_attrs *a, void *const *arg)
+static enum status run_gelu(const struct op_attrs *a, void *const *arg, void *stream)
 {
     ops_gelu(arg[0], arg[1], a->act.rows * a->act.dim, (enum gelu_kind)a->act.kind, a->act.dtype);
+    return OK;
 }
 
-static void run_gelu_grad(const struct op_attrs *a, void *const *arg)
+static enum status run_gelu_grad(const struct op_attrs *a, void *const *arg, void *stream)
 {
     ops_gelu_grad(arg[0], arg[1], a->act.rows * a->act.dim, (enum gelu_kind)a->act.kind, a->act.dtype);
+    return OK;
 }
 
 static struct heads_shape heads_shape_of(const struct op_attrs *a)
@@ -141,48 +158,55 @@ static struct heads_shape heads_shape_of(const struct op_attrs *a)
                                 .accumulate = a->heads.accumulate};
 }
 
-static void run_attn_delta(const struct op_attrs *a, void *const *arg)
+static enum status run_attn_delta(const struct op_attrs *a, void *const *arg, void *stream)
 {
     struct heads_shape s = heads_shape_of(a);
     ops_attn_delta(&s, arg[0], arg[1], arg[2]);
+    return OK;
 }
 
-static void run_attn_merge(const struct op_attrs *a, void *const *arg)
+static enum status run_attn_merge(const struct op_attrs *a, void *const *arg, void *stream)
 {
     struct heads_shape s = heads_shape_of(a);
     ops_attn_merge(&s, arg[0], arg[1], arg[2], arg[3]);
+    return OK;
 }
 
-static void run_cast(const struct op_attrs *a, void *const *arg)
+static enum status run_cast(const struct op_attrs *a, void *const *arg, void *stream)
 {
     ops_cast(arg[0], arg[1], a->cast.n, a->cast.y_type, a->cast.x_type);
+    return OK;
 }
 
-static void run_loss(const struct op_attrs *a, void *const *arg)
+static enum status run_loss(const struct op_attrs *a, void *const *arg, void *stream)
 {
     struct loss_shape s = {
         .rows = a->loss.rows, .vocab = a->loss.vocab, .gradient = a->loss.gradient, .accumulate = a->loss.accumulate};
     const struct step_record *record = arg[3];
     ops_loss(&s, arg[0], arg[1], arg[2], record ? record->inv_targets : 0.0f);
+    return OK;
 }
 
-static void run_accum(const struct op_attrs *a, void *const *arg)
+static enum status run_accum(const struct op_attrs *a, void *const *arg, void *stream)
 {
     ops_accum(arg[0], arg[1], a->vec.n);
+    return OK;
 }
 
-static void run_sumsq(const struct op_attrs *a, void *const *arg)
+static enum status run_sumsq(const struct op_attrs *a, void *const *arg, void *stream)
 {
     ops_sumsq(arg[0], arg[1], a->vec.n);
+    return OK;
 }
 
-static void run_clip(const struct op_attrs *a, void *const *arg)
+static enum status run_clip(const struct op_attrs *a, void *const *arg, void *stream)
 {
     const struct step_record *record = arg[2];
     ops_clip(arg[0], arg[1], a->vec.n, record->clip);
+    return OK;
 }
 
-static void run_adamw(const struct op_attrs *a, void *const *arg)
+static enum status run_adamw(const struct op_attrs *a, void *const *arg, void *stream)
 {
     struct adamw_shape s = {.n = a->vec.n,
                             .n_decay = a->vec.n_decay,
@@ -190,6 +214,7 @@ static void run_adamw(const struct op_attrs *a, void *const *arg)
                             .share = a->vec.share,
                             .moments = (enum dtype)a->vec.moments};
     ops_adamw(&s, arg[0], arg[1], arg[2], arg[3], arg[4], arg[5], arg[6]);
+    return OK;
 }
 
 int64_t op_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs)

@@ -50,7 +50,7 @@ struct call {
 static void run_call(void *user)
 {
     struct call *c = user;
-    c->kernel(&c->attrs, c->arg);
+    (void)c->kernel(&c->attrs, c->arg, NULL);
 }
 
 /* Beyond so many multiplications (5 ms on two cores) a shape has the rate of the one with its largest size a step smaller. */

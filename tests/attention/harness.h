@@ -26,7 +26,7 @@ enum mask_kind { FULL, CAUSAL, DOCUMENTS, WINDOW, EMPTY_ROWS, EMPTY_ALL };
 
 struct kernels {
     const char *name;
-    op_kernel *forward, *backward;
+    attention_kernel *forward, *backward;
     int64_t (*workspace)(enum op_kind, const struct op_attrs *);
     int bf16_only; /* and P and its gradient are rounded to bf16 */
 };
@@ -201,7 +201,7 @@ struct call {
 };
 
 /* Runs the kernel on the given buffers (outputs first, work last) and checks that nothing else changed. */
-static void call_run(struct call *c, op_kernel *kernel, const struct op_attrs *attrs)
+static void call_run(struct call *c, attention_kernel *kernel, const struct op_attrs *attrs)
 {
     for (int i = 0; i < c->n; i++) {
         c->arg[i] = c->b[i].data;
