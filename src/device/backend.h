@@ -14,6 +14,7 @@
 
 #include "device/kernel.h"
 #include "program/program.h"
+#include "program/target.h"
 
 #include <stdint.h>
 
@@ -22,6 +23,7 @@
 struct backend {
     const char *name; /* for people */
     int host_reaches;
+    struct target target; /* what programs for it are made with */
     /* Of the compute lane; NULL: this backend does not compute that op. */
     op_kernel *kernels[OP_COUNT];
     void *stream[LANES]; /* what kernels get; NULL where the lane has none */

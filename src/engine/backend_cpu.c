@@ -3,6 +3,7 @@
 
 #include "attention/attention.h"
 #include "base/sys.h"
+#include "comm/comm.h"
 #include "device/copy.h"
 #include "offload/arena.h"
 #include "ops/ops.h"
@@ -15,7 +16,6 @@ struct cpu {
     struct backend b;
     struct arena *arena;
     struct copy_link link;
-    int threads;
 };
 
 static struct cpu *cpu_of(const struct backend *b)
@@ -46,7 +46,7 @@ static void close_cpu(struct backend *b)
 
 static void enter(struct backend *b)
 {
-    omp_set_num_threads(cpu_of(b)->threads);
+    omp_set_num_threads(b->target.threads);
 }
 
 static enum status copy(struct backend *b, enum lane lane, void *dst, const void *src, int64_t bytes)
@@ -91,6 +91,26 @@ static enum status write_bytes(struct backend *b, void *device, const void *host
     return OK;
 }
 
+static int64_t workspace(const struct target *t, enum op_kind op, const struct op_attrs *attrs, int members)
+{
+    (void)t;
+    switch (op) {
+    case OP_ATTN_FWD:
+    case OP_ATTN_BWD:
+        return attention_workspace_bytes(op, attrs);
+    case OP_REDUCE_SCATTER:
+    case OP_ALL_REDUCE:
+        return comm_workspace_bytes(op, attrs, members);
+    default:
+        return op_workspace_bytes(op, attrs);
+    }
+}
+
+struct target backend_cpu_target(int threads)
+{
+    return (struct target){.workspace = workspace, .threads = threads};
+}
+
 enum status backend_cpu_kernels(op_kernel *table[OP_COUNT])
 {
     TRY(ops_cpu_kernels(table));
@@ -103,11 +123,11 @@ enum status backend_cpu_create(const struct backend_cpu_config *config, struct b
     struct cpu *c = sys_calloc(1, sizeof *c);
     if (!c)
         return status_fail(ERR_NOMEM, "out of memory for the device");
-    c->threads = config->threads;
     c->link.late = config->discrete;
     c->link.bytes_per_second = config->discrete ? config->link_bytes_per_second : 0;
     c->b = (struct backend){.name = config->discrete ? "cpu:discrete" : "cpu",
                             .host_reaches = !config->discrete,
+                            .target = backend_cpu_target(config->threads),
                             .allocate = allocate,
                             .check = check,
                             .close = close_cpu,

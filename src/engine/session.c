@@ -99,7 +99,7 @@ static enum status open_device(struct session *x, const struct settings *s)
 {
     const struct backend_cpu_config c = {.discrete = s->device == DEVICE_CPU_DISCRETE,
                                          .link_bytes_per_second = s->link_gbps > 0 ? s->link_gbps * 1e9 : 0,
-                                         .threads = x->plan->strategy.threads};
+                                         .threads = x->plan->strategy.target->threads};
     TRY(backend_cpu_create(&c, &x->backend));
     if (!x->plan->strategy.discrete && !x->backend->host_reaches)
         return status_fail(ERR_INVALID, "the plan lets drives and host reach device memory, which --device %s does not allow",

@@ -2,6 +2,7 @@
 #include "profile/profile.h"
 
 #include "base/sys.h"
+#include "engine/backend_cpu.h"
 #include "engine/batch.h"
 #include "engine/session.h"
 
@@ -109,6 +110,7 @@ static enum status run_model(const struct settings *given, enum model_family fam
                              struct samples *x)
 {
     static const int64_t limit[TIERS] = {1ll << 32, 1ll << 32, 0};
+    struct target target = backend_cpu_target(given->threads);
     struct settings s;
     settings_defaults(&s, tokens);
     s.params = s.grads = s.optim = s.acts = OFFLOAD_NONE;
@@ -118,6 +120,7 @@ static enum status run_model(const struct settings *given, enum model_family fam
     s.row_chunk = tokens;
     s.dtype = type;
     s.threads = given->threads;
+    s.target = &target;
     struct model *m;
     struct plan *plan;
     struct session *session = NULL;

@@ -361,5 +361,6 @@ void settings_free(struct settings *s)
             free(*(char **)((char *)s + k->offset));
     }
     free(s->hardware);
+    free(s->target);
     memset(s, 0, sizeof *s);
 }

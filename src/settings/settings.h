@@ -70,6 +70,7 @@ struct settings {
     int profile;                         /* measure this machine before planning */
     int verbose;
     struct hardware *hardware;           /* not a key: what costs are reckoned with (machine/hardware.h), owned; NULL: assumed */
+    struct target *target;               /* not a key: what programs are made for (program/target.h), owned; planning needs it */
 };
 
 /* What the command line has for keys that nobody gives; no strings. */

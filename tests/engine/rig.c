@@ -4,16 +4,25 @@
 #include "base/rng.h"
 
 #include <dirent.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
+
+/* At the threads that the settings want, or all. */
+static void aim(struct rig *r)
+{
+    r->target = backend_cpu_target(r->settings.threads > 0 ? r->settings.threads : omp_get_max_threads());
+    r->settings.target = &r->target;
+}
 
 void rig_defaults(struct rig *r, int64_t seq_len)
 {
     memset(r, 0, sizeof *r);
     struct settings *s = &r->settings;
     settings_defaults(s, seq_len);
+    aim(r);
     s->params = s->grads = s->optim = s->acts = OFFLOAD_NONE;
     s->alpha = 1;
     s->device = DEVICE_CPU;
@@ -30,6 +39,7 @@ enum status rig_start(struct rig *r, struct model *model)
 {
     struct plan *plan = NULL;
     r->model = model;
+    aim(r);
     enum status st = plan_create(model, &r->settings, r->limit, &plan);
     if (st == OK) {
         strcpy(r->scratch, "/tmp/ltrain-test-XXXXXX");

@@ -405,6 +405,7 @@ static void beyond_programs(void **state)
     for (int i = 0; i < 2; i++) {
         char unit[8];
         settings_defaults(&s, 1ll << (26 + 4 * i));
+        s.target = cell_target();
         assert_int_equal(changes_refuse_early(m, &s, limit), ERR_NOFIT);
         print_message("%s\n", status_message());
         assert_int_equal(sscanf(status_message(), "the plan needs %lf %7s on the device", &need[i], unit), 2);
@@ -422,6 +423,7 @@ static void several_tiers(void **state)
     struct changes c = {.n = 1};
     struct plan p = {.arena = {57ll << 30, (64ll << 30) + (30 << 20), 1}, .limit = {38ll << 30, 64ll << 30, 1 << 30}};
     settings_defaults(&s, 64);
+    s.target = cell_target();
     s.host_mem = 64ll << 30;
     p.seconds = p.tokens = 1;
     c.by_cost[0] = (struct change){.say = "--dtype bf16", .exact = 1, .seconds = 1980, .arena = {30ll << 30, 20ll << 30, 0}};

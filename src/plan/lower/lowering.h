@@ -11,6 +11,7 @@
 
 #include "model/model.h"
 #include "program/program.h"
+#include "program/target.h"
 
 /* Where a tile stays between the visits that use it. */
 enum residency { RES_DEVICE, RES_HOST, RES_NVME, RES_NONE /* dropped; computed again when needed */ };
@@ -77,7 +78,7 @@ struct strategy {
     int update_on_host;
     int discrete;
     int write_depth; /* the program's: of drive writes that yield to reads; 0: they do not */
-    int threads;     /* of compute, on which attention's workspace depends */
+    const struct target *target; /* borrowed */
     double prefetch; /* row chunks of compute, < 0: as far as memory allows */
 };
 
