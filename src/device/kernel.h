@@ -10,4 +10,10 @@
  * returns. Neither allocates. */
 typedef enum status op_kernel(const struct op_attrs *attrs, void *const *arg, void *stream);
 
+/* What kernels of the CPU get as their stream. Attention's start that many threads, for which its scratch is; the others take
+ * OpenMP's number, which backend.enter sets, and look at no stream. */
+struct cpu_stream {
+    int threads;
+};
+
 #endif

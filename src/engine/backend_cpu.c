@@ -16,6 +16,7 @@ struct cpu {
     struct backend b;
     struct arena *arena;
     struct copy_link link;
+    struct cpu_stream stream;
 };
 
 static struct cpu *cpu_of(const struct backend *b)
@@ -93,11 +94,10 @@ static enum status write_bytes(struct backend *b, void *device, const void *host
 
 static int64_t workspace(const struct target *t, enum op_kind op, const struct op_attrs *attrs, int members)
 {
-    (void)t;
     switch (op) {
     case OP_ATTN_FWD:
     case OP_ATTN_BWD:
-        return attention_workspace_bytes(op, attrs);
+        return attention_workspace_bytes(op, attrs, t->threads);
     case OP_REDUCE_SCATTER:
     case OP_ALL_REDUCE:
         return comm_workspace_bytes(op, attrs, members);
@@ -123,11 +123,13 @@ enum status backend_cpu_create(const struct backend_cpu_config *config, struct b
     struct cpu *c = sys_calloc(1, sizeof *c);
     if (!c)
         return status_fail(ERR_NOMEM, "out of memory for the device");
+    c->stream.threads = config->threads;
     c->link.late = config->discrete;
     c->link.bytes_per_second = config->discrete ? config->link_bytes_per_second : 0;
     c->b = (struct backend){.name = config->discrete ? "cpu:discrete" : "cpu",
                             .host_reaches = !config->discrete,
                             .target = backend_cpu_target(config->threads),
+                            .stream = {[LANE_COMPUTE] = &c->stream},
                             .allocate = allocate,
                             .check = check,
                             .close = close_cpu,

@@ -50,7 +50,7 @@ enum status exec_instr(const struct exec_context *x, const struct program *p, co
         TRY(b->copy(b, in->lane, arg[1], arg[0], call->attrs.copy.bytes));
         return join(b, in->lane);
     case LANE_HOST:
-        return x->host_kernels[in->op](&call->attrs, arg, NULL);
+        return x->host_kernels[in->op](&call->attrs, arg, x->host_stream);
     default:
         TRY(b->kernels[in->op](&call->attrs, arg, b->stream[in->lane]));
         return join(b, in->lane);

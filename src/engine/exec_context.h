@@ -14,6 +14,7 @@ struct exec_context {
     struct comm *comm;                 /* NULL or of a single rank: programs have no comm lanes */
     const uint8_t *predicates;         /* [k]: predicate k of the micro-batch holds; NULL: no program has any */
     op_kernel *host_kernels[OP_COUNT]; /* of the host lane */
+    struct cpu_stream *host_stream;    /* its */
 };
 
 /* What an instruction's argument points to: device or host memory; for nvme operands *offset is the place in the store and NULL

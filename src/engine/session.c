@@ -39,7 +39,7 @@ static void warm_up(struct session *s)
     void *x = sys_malloc(BYTES);
     if (!x)
         return;
-    (void)s->context.host_kernels[OP_FILL](&(struct op_attrs){.fill = {.bytes = BYTES}}, (void *[]){x}, NULL);
+    (void)s->context.host_kernels[OP_FILL](&(struct op_attrs){.fill = {.bytes = BYTES}}, (void *[]){x}, s->context.host_stream);
     free(x);
 }
 
@@ -139,6 +139,8 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     x->context.host = arena_base(x->host);
     x->context.store = x->store;
     TRY_GOTO(backend_cpu_kernels(x->context.host_kernels), fail);
+    x->host_stream.threads = plan->strategy.target->threads;
+    x->context.host_stream = &x->host_stream;
     x->staging_bytes = round_up(plan->strategy.group * 4, BUFFER_ALIGN);
     x->staging = sys_malloc((size_t)(2 * x->staging_bytes));
     if (!x->staging) {

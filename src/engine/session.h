@@ -16,6 +16,7 @@ struct session {
     struct arena *host;
     struct store *store; /* NULL if the plan needs no nvme */
     struct exec_context context;
+    struct cpu_stream host_stream;
     struct executor *executor;
     struct comm *comm; /* with the plan's mesh; borrowed, or own_comm */
     struct comm *own_comm;

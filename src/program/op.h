@@ -2,7 +2,8 @@
  *
  * This is the contract between whoever emits instructions (plan) and whoever executes them (ops, attention, backends).
  * "T" marks arguments in the storage dtype given by the attribute `dtype` (F32 or BF16); others have the type stated.
- * Row-major everywhere; rows are tokens. An optional argument may be NULL. `work` is scratch of op_workspace_bytes().
+ * Row-major everywhere; rows are tokens. An optional argument may be NULL. `work` is scratch, of as many bytes as
+ * the target says (program/target.h).
  * Every kernel's result depends only on its attributes and inputs, never on addresses, alignment, lane or thread timing. */
 #ifndef LTRAIN_PROGRAM_OP_H
 #define LTRAIN_PROGRAM_OP_H
@@ -117,7 +118,6 @@ struct op_attrs {
         struct {
             int64_t sq, sk, q0, k0;
             int32_t hq, hk, head_dim, dtype, accumulate;
-            int32_t threads; /* of the CPU kernels, which have scratch for so many */
             float scale;
         } attn;
         struct {

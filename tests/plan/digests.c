@@ -34,7 +34,7 @@ static int64_t workspace(const struct target *t, enum op_kind op, const struct o
 {
     const struct target here = backend_cpu_target(t->threads);
     if (op == OP_ATTN_FWD || op == OP_ATTN_BWD)
-        return attention_kernels_for(ISA_PORTABLE).workspace(op, a);
+        return attention_kernels_for(ISA_PORTABLE).workspace(op, a, t->threads);
     if (op != OP_GEMM)
         return here.workspace(&here, op, a, members);
     const struct gemm_shape s = {.m = a->gemm.m,
