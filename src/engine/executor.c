@@ -8,6 +8,7 @@
 #include "engine/comm_lanes.h"
 #include "offload/places.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,13 @@ struct executor {
     struct exec_context x;
     struct tickets tickets;
     const struct program *p;
-    struct trace_event *trace;
+    struct trace_event *events; /* of the program that runs, by instruction: own_events, or the caller's */
+    struct trace_event *own_events;
+    struct known {
+        const struct program *p;
+        struct lane_index index;
+    } * known;
+    int n_known;
     int64_t began;
     pthread_t thread[LANES]; /* all but compute */
     int n_threads;
@@ -45,8 +52,13 @@ static void note(struct executor *e, enum lane lane, int i, int64_t start)
     e->stats[lane].busy_ns += now - from; /* requests in flight together count once */
     e->retired_ns[lane] = now;
     e->stats[lane].bytes += program_call(e->p, &e->p->instrs[i])->bytes;
-    if (e->trace)
-        e->trace[i] = (struct trace_event){start - e->began, now - e->began};
+    e->events[i] = (struct trace_event){start - e->began, now - e->began};
+}
+
+static void note_skipped(struct executor *e, int i)
+{
+    int64_t now = clock_ns() - e->began;
+    e->events[i] = (struct trace_event){now, now};
 }
 
 static enum status run_serial(struct executor *e, enum lane lane)
@@ -61,6 +73,8 @@ static enum status run_serial(struct executor *e, enum lane lane)
             int64_t start = clock_ns();
             TRY(exec_instr(&e->x, p, in));
             note(e, lane, i, start);
+        } else {
+            note_skipped(e, i);
         }
         tickets_retire(&e->tickets, lane, in->ticket);
     }
@@ -180,7 +194,27 @@ static void *lane_thread(void *arg)
     return NULL;
 }
 
-enum status executor_create(const struct exec_context *x, struct executor **out)
+/* Memory for what is measured, written once so that it is there before the first step. */
+static enum status make_events(struct executor *e, struct program *const *programs, int n)
+{
+    size_t most = 1;
+    e->known = sys_calloc((size_t)n + 1, sizeof *e->known);
+    for (int k = 0; k < n && e->known; k++) {
+        if (!programs[k])
+            continue;
+        struct known *known = &e->known[e->n_known++];
+        known->p = programs[k];
+        TRY(lane_index_make(programs[k], &known->index));
+        most = programs[k]->n_instrs > (int)most ? (size_t)programs[k]->n_instrs : most;
+    }
+    e->own_events = sys_malloc(most * sizeof *e->own_events);
+    if (!e->known || !e->own_events)
+        return status_fail(ERR_NOMEM, "out of memory for the executor");
+    memset(e->own_events, 0, most * sizeof *e->own_events);
+    return OK;
+}
+
+enum status executor_create(const struct exec_context *x, struct program *const *programs, int n, struct executor **out)
 {
     struct executor *e = sys_calloc(1, sizeof *e);
     if (!e)
@@ -190,6 +224,11 @@ enum status executor_create(const struct exec_context *x, struct executor **out)
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->go, NULL);
     pthread_cond_init(&e->idle, NULL);
+    enum status st = make_events(e, programs, n);
+    if (st != OK) {
+        executor_destroy(e);
+        return st;
+    }
     int several = x->comm && comm_size(x->comm) > 1;
     for (int l = LANE_COMPUTE + 1; l < (several ? LANE_WORLD + 1 : LANE_WORLD); l++) { /* LANE_WORLD: all comm lanes */
         e->start[l] = (struct lane_start){e, (enum lane)l};
@@ -218,18 +257,49 @@ void executor_destroy(struct executor *e)
     pthread_cond_destroy(&e->idle);
     pthread_mutex_destroy(&e->lock);
     tickets_destroy(&e->tickets);
+    for (int k = 0; k < e->n_known; k++)
+        lane_index_free(&e->known[k].index);
+    free(e->known);
+    free(e->own_events);
     free(e);
+}
+
+static struct span measured(const void *events, const struct program *p, int i)
+{
+    const struct trace_event *at = (const struct trace_event *)events + i;
+    (void)p;
+    return (struct span){(double)at->start_ns * 1e-9, (double)at->end_ns * 1e-9};
+}
+
+struct timeline executor_timeline(const struct program *p, const struct lane_index *index, const struct trace_event *events)
+{
+    return (struct timeline){.p = p, .index = index, .span = measured, .user = events, .submits = 1};
+}
+
+/* What compute stood still for in the program that has run until now. */
+static void add_stalls(struct executor *e, const struct known *known)
+{
+    struct timeline t = executor_timeline(known->p, &known->index, e->events);
+    struct stalls s = {0};
+    stalls_add(&t, (double)(clock_ns() - e->began) * 1e-9, 1, &s);
+    for (int l = 0; l < LANES; l++)
+        for (int c = 0; c < CLASSES; c++)
+            e->stats[l].stalled[c] += s.waited[l][c];
 }
 
 enum status executor_run(struct executor *e, const struct program *p, struct trace_event *trace)
 {
+    const struct known *known = e->known;
+    while (known->p && known->p != p)
+        known++;
+    assert(known->p);
     tickets_reset(&e->tickets);
     e->x.backend->enter(e->x.backend);
     if (e->x.store)
         store_limit_writes(e->x.store, p->write_depth);
     pthread_mutex_lock(&e->lock);
     e->p = p;
-    e->trace = trace;
+    e->events = trace ? trace : e->own_events;
     e->began = clock_ns();
     e->running = e->n_threads;
     e->generation++;
@@ -242,6 +312,8 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
     pthread_mutex_unlock(&e->lock);
     for (int l = 0; l < LANES; l++)
         e->stats[l].waited_ns += atomic_load(&e->tickets.waited_ns[l]);
+    if (!tickets_failed(&e->tickets))
+        add_stalls(e, known);
     return tickets_status(&e->tickets);
 }
 

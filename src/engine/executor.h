@@ -3,18 +3,25 @@
 #define LTRAIN_ENGINE_EXECUTOR_H
 
 #include "engine/exec_context.h"
+#include "program/stalls.h"
 
 struct executor;
 
 struct lane_stats {
     int64_t bytes, busy_ns, waited_ns;
+    double stalled[CLASSES]; /* seconds that compute stood still for what this lane did, by class (program/stalls.h) */
 };
 
+/* Of an instruction; of one that was not executed, because its predicate did not hold, both are when it was its turn. */
 struct trace_event {
     int64_t start_ns, end_ns; /* since the program's start */
 };
 
-enum status executor_create(const struct exec_context *x, struct executor **out);
+/* The events of a run as a timeline. */
+struct timeline executor_timeline(const struct program *p, const struct lane_index *index, const struct trace_event *events);
+
+/* programs: all that it will run (NULLs are passed over); what is measured of them is kept in memory made here. */
+enum status executor_create(const struct exec_context *x, struct program *const *programs, int n, struct executor **out);
 void executor_destroy(struct executor *e); /* NULL is fine */
 
 /* Runs the program to its end. The calling thread is the compute lane. trace: NULL, or one event per instruction. After a failure

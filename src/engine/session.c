@@ -149,7 +149,7 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     }
     TRY_GOTO(canary_create(plan, &x->context, &x->canary), fail);
     memset(x->staging, 0, (size_t)(2 * x->staging_bytes));
-    TRY_GOTO(executor_create(&x->context, &x->executor), fail);
+    TRY_GOTO(executor_create(&x->context, plan->programs, PLAN_PROGRAMS, &x->executor), fail);
     warm_up(x);
     x->overhead_bytes = session_proc_bytes("/proc/self/status", "VmRSS") - x->backend->host_bytes - arena_bytes(x->host);
     *out = x;

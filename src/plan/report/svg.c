@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "plan/report/figures.h"
 #include "plan/report/text.h"
+#include "program/stalls.h"
 
 #include <errno.h>
 #include <math.h>
@@ -81,7 +82,7 @@ static void draw_band(struct picture *s, const struct band *b, int top, int heig
 
 static int thing_of(const struct program *p, const struct instr *in)
 {
-    return in->lane == LANE_COMPUTE ? (int)report_kind_of(in->op) : KINDS + (int)report_class_of(p, in);
+    return in->lane == LANE_COMPUTE ? (int)report_kind_of(in->op) : KINDS + (int)stalls_class(p, in);
 }
 
 static void add_time(const struct picture *s, struct band *b, const struct instr *in, int what)
