@@ -92,7 +92,7 @@ int main(int argc, char **argv)
     struct plan *plan;
     int64_t limit[TIERS];
     if (settings_read(argc - 1, argv + 1, SETTINGS_PLAN, &s) != OK || comm_create_self(&comm) != OK ||
-        train_plan(&s, comm, train_planned_ranks(&s), &m, &plan, limit) != OK) {
+        train_open_model(&s, &m) != OK || train_plan(&s, comm, train_planned_ranks(&s), m, &plan, limit) != OK) {
         fprintf(stderr, "%s\n", status_message());
         return 1;
     }

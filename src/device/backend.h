@@ -18,13 +18,13 @@
 
 #include <stdint.h>
 
-#define BACKEND_EVENTS 64 /* of each stream */
+#define BACKEND_EVENTS 256 /* of each stream; the engine so far waits after each instruction and needs one */
 
 struct backend {
     const char *name; /* for people */
     int host_reaches;
     struct target target; /* what programs for it are made with */
-    /* Of the compute lane; NULL: this backend does not compute that op. */
+    /* Of the compute lane; NULL: no program may have that op there. */
     op_kernel *kernels[OP_COUNT];
     void *stream[LANES]; /* what kernels get; NULL where the lane has none */
     char *base;          /* of the arena, once it is allocated */
@@ -35,18 +35,19 @@ struct backend {
     enum status (*allocate)(struct backend *b, int64_t bytes);
     /* Guards around the arena, where there are any: ERR_CORRUPT. */
     enum status (*check)(const struct backend *b);
-    /* Frees the arena, too. NULL is no backend. */
+    /* Frees the arena and the struct. */
     void (*close)(struct backend *b);
-    /* By every thread that executes instructions, before the first of a program. */
+    /* By every thread that executes instructions, before its first. */
     void (*enter)(struct backend *b);
 
     /* Between host and device, on the stream of lane H2D or D2H. */
     enum status (*copy)(struct backend *b, enum lane lane, void *dst, const void *src, int64_t bytes);
     /* Event `event` of the lane is what its stream has been given so far. */
     enum status (*record)(struct backend *b, enum lane lane, int event);
-    enum status (*query)(struct backend *b, enum lane lane, int event, int *done);
-    enum status (*wait)(struct backend *b, enum lane lane, int event); /* blocks the caller */
+    enum status (*query)(struct backend *b, enum lane lane, int event, int *done); /* does not block */
+    enum status (*wait)(struct backend *b, enum lane lane, int event);             /* blocks the caller until it is done */
 
+    /* `device` in the arena; the caller sees to it that no instruction is under way. */
     enum status (*fill)(struct backend *b, void *device, int byte, int64_t bytes);
     enum status (*read)(struct backend *b, void *host, const void *device, int64_t bytes);
     enum status (*write)(struct backend *b, void *device, const void *host, int64_t bytes);
