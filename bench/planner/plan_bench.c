@@ -11,6 +11,7 @@
  * arena over lower bound; the step; what using addresses again adds to it (against memory without end); what links 20% slower
  * than planned for add to it, and how much of that is for want of memory. */
 #include "base/units.h"
+#include "engine/backend_cpu.h"
 #include "machine/hardware.h"
 #include "plan/lower/mesh.h"
 #include "plan/plan.h"
@@ -19,6 +20,7 @@
 #include "verify/mesh.h"
 #include "verify/verify.h"
 
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +47,8 @@ static const int64_t lengths[] = {32 << 10, 256 << 10, 1 << 20};
 
 static struct plan_request settings_of(int64_t tokens)
 {
+    static struct target target;
+    target = backend_cpu_target(omp_get_max_threads());
     return (struct plan_request){.seq_len = tokens,
                                  .micro_batch = 1,
                                  .grad_accum = 1,
@@ -57,7 +61,8 @@ static struct plan_request settings_of(int64_t tokens)
                                  .loss_tile = AUTO,
                                  .group = AUTO,
                                  .dtype = BF16,
-                                 .threads = AUTO};
+                                 .threads = AUTO,
+                                 .target = &target};
 }
 
 static enum status model_of(const struct shape *s, struct model **out)

@@ -24,6 +24,7 @@
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "engine/backend_cpu.h"
 #include "machine/hardware.h"
 #include "machine/rank_cost.h"
 #include "plan/lower/fixed.h"
@@ -35,6 +36,7 @@
 
 #include <getopt.h>
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +70,7 @@ struct subject {
     struct model *m;
     struct hardware hardware;
     struct plan_request s;
+    struct target target;
     struct strategy fixed;
     struct cost_model cost;
     int64_t whole; /* device bytes with everything there */
@@ -84,7 +87,7 @@ static double cpu_seconds(void)
 static enum status subject_create(const struct test_case *c, int number, struct subject *x)
 {
     struct model_config config;
-    *x = (struct subject){.c = c, .number = number};
+    *x = (struct subject){.c = c, .number = number, .target = backend_cpu_target(omp_get_max_threads())};
     TRY(model_preset(c->model, &config));
     config.layers = c->layers;
     if (config.max_positions < c->tokens)
@@ -108,7 +111,8 @@ static enum status subject_create(const struct test_case *c, int number, struct 
                                  .group = AUTO,
                                  .dtype = cpu ? F32 : BF16,
                                  .threads = AUTO,
-                                 .hardware = &x->hardware};
+                                 .hardware = &x->hardware,
+                                 .target = &x->target};
     TRY(plan_mesh(x->m, &x->s, c->ranks, x->hardware.devices));
     TRY(plan_fixed(x->m, &x->s, &x->fixed));
     plan_cost_model(&x->s, &x->cost);

@@ -1,9 +1,9 @@
 /* Bringing a plan to life, and access to the state in its homes. */
 #include "engine/session.h"
 
-#include "attention/attention.h"
 #include "base/sys.h"
 #include "data/safetensors.h"
+#include "engine/backend_cpu.h"
 #include "engine/chaos.h"
 #include "offload/places.h"
 #include "plan/lower/groups.h"
@@ -40,7 +40,7 @@ static void warm_up(struct session *s)
     void *x = sys_malloc(BYTES);
     if (!x)
         return;
-    s->machine.kernels[OP_FILL](&(struct op_attrs){.fill = {.bytes = BYTES}}, (void *[]){x});
+    (void)s->context.host_kernels[OP_FILL](&(struct op_attrs){.fill = {.bytes = BYTES}}, (void *[]){x}, s->context.host_stream);
     free(x);
 }
 
@@ -61,8 +61,8 @@ static enum status join_ranks(struct session *x, struct comm *comm)
     if (!x->predicates)
         return status_fail(ERR_NOMEM, "out of memory for the session");
     memset(x->predicates, 1, (size_t)(2 * s->ring));
-    x->machine.comm = x->comm;
-    x->machine.predicates = x->predicates;
+    x->context.comm = x->comm;
+    x->context.predicates = x->predicates;
     return OK;
 }
 
@@ -95,6 +95,20 @@ static enum status verify_ranks(const struct session *x)
     return st;
 }
 
+/* The device that the settings name, with the plan's arena. */
+static enum status open_device(struct session *x, const struct settings *s)
+{
+    const struct backend_cpu_config c = {.discrete = s->plan.device == DEVICE_CPU_DISCRETE,
+                                         .link_bytes_per_second = s->plan.link_gbps > 0 ? s->plan.link_gbps * 1e9 : 0,
+                                         .threads = x->plan->strategy.target->threads};
+    TRY(backend_cpu_create(&c, &x->backend));
+    if (!x->plan->strategy.discrete && !x->backend->host_reaches)
+        return status_fail(ERR_INVALID, "the plan lets drives and host reach device memory, which --device %s does not allow",
+                           x->backend->name);
+    x->context.backend = x->backend;
+    return x->backend->allocate(x->backend, x->plan->arena[TIER_DEVICE]);
+}
+
 enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, struct comm *comm,
                            const char *const *nvme_paths, int n_paths, struct session **out)
 {
@@ -111,7 +125,7 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     TRY_GOTO(plan_verify(plan), fail); /* nothing runs that the verifier has not accepted */
     if (plan->strategy.ranks > 1)
         TRY_GOTO(verify_ranks(x), fail);
-    TRY_GOTO(arena_create("device arena", plan->arena[TIER_DEVICE], ARENA_PLAIN, &x->device), fail);
+    TRY_GOTO(open_device(x, s), fail);
     TRY_GOTO(arena_create("host arena", plan->arena[TIER_HOST], ARENA_PINNED, &x->host), fail);
     if (plan->arena[TIER_NVME] > 0) {
         struct store_config c = {.n_paths = n_paths,
@@ -123,26 +137,22 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
             c.paths[i] = nvme_paths[i];
         TRY_GOTO(store_open(&c, &x->store), fail);
     }
-    x->machine.device = arena_base(x->device);
-    x->machine.host = arena_base(x->host);
-    x->machine.store = x->store;
-    x->machine.threads = plan->strategy.threads;
-    x->machine.link.late = plan->strategy.discrete;
-    x->machine.link.bytes_per_second = s->plan.link_gbps > 0 ? s->plan.link_gbps * 1e9 : 0;
-    TRY_GOTO(ops_cpu_kernels(x->machine.kernels), fail);
-    attention_cpu_kernels(x->machine.kernels);
+    x->context.host = arena_base(x->host);
+    x->context.store = x->store;
+    TRY_GOTO(backend_cpu_kernels(x->context.host_kernels), fail);
+    x->host_stream.threads = plan->strategy.target->threads;
+    x->context.host_stream = &x->host_stream;
     x->staging_bytes = round_up(plan->strategy.group * 4, BUFFER_ALIGN);
     x->staging = sys_malloc((size_t)(2 * x->staging_bytes));
     if (!x->staging) {
         st = status_fail(ERR_NOMEM, "out of memory for the session");
         goto fail;
     }
-    char *const base[TIERS] = {x->machine.device, x->machine.host, NULL};
-    TRY_GOTO(canary_create(plan, base, &x->canary), fail);
+    TRY_GOTO(canary_create(plan, &x->context, &x->canary), fail);
     memset(x->staging, 0, (size_t)(2 * x->staging_bytes));
-    TRY_GOTO(executor_create(&x->machine, &x->executor), fail);
+    TRY_GOTO(executor_create(&x->context, plan->programs, PLAN_PROGRAMS, &x->executor), fail);
     warm_up(x);
-    x->overhead_bytes = session_proc_bytes("/proc/self/status", "VmRSS") - arena_bytes(x->device) - arena_bytes(x->host);
+    x->overhead_bytes = session_proc_bytes("/proc/self/status", "VmRSS") - x->backend->host_bytes - arena_bytes(x->host);
     *out = x;
     return OK;
 fail:
@@ -159,7 +169,8 @@ void session_destroy(struct session *s)
     canary_destroy(s->canary);
     store_close(s->store);
     arena_destroy(s->host);
-    arena_destroy(s->device);
+    if (s->backend)
+        s->backend->close(s->backend);
     plan_destroy(s->plan);
     free(s->staging);
     free(s->predicates);
@@ -168,13 +179,13 @@ void session_destroy(struct session *s)
 
 void *session_io(struct session *s, int buffer)
 {
-    return s->machine.host + s->plan->programs[PLAN_STEP]->buffers[buffer].address;
+    return s->context.host + s->plan->programs[PLAN_STEP]->buffers[buffer].address;
 }
 
 enum status session_run(struct session *s, enum plan_program which, struct trace_event *trace)
 {
     if (s->chaos)
-        return chaos_run(&s->machine, s->plan->programs[which], s->chaos++);
+        return chaos_run(&s->context, s->plan->programs[which], s->chaos++);
     return executor_run(s->executor, s->plan->programs[which], trace);
 }
 
@@ -204,12 +215,11 @@ static enum status visit_piece(struct session *s, const struct piece *x, enum st
     const struct buffer *buf = &s->plan->programs[PLAN_FLUSH]->buffers[x->at.buffer];
     int64_t rows = x->at.row1 - x->at.row0, bytes = rows * dtype_size(x->type), at = buf->address + x->at.offset;
     float *data = s->staging;
-    void *stored = buf->tier == TIER_DEVICE ? s->machine.device + at : buf->tier == TIER_HOST ? s->machine.host + at : NULL;
-    if (!stored) {
-        stored = (char *)s->staging + s->staging_bytes;
-        if (access == STATE_READ)
-            TRY(store_read(s->store, at, stored, bytes));
-    }
+    void *stored = buf->tier == TIER_HOST ? s->context.host + at : (char *)s->staging + s->staging_bytes;
+    if (access == STATE_READ && buf->tier == TIER_NVME)
+        TRY(store_read(s->store, at, stored, bytes));
+    else if (access == STATE_READ && buf->tier == TIER_DEVICE)
+        TRY(exec_read(&s->context, TIER_DEVICE, at, stored, bytes));
     if (access == STATE_READ) {
         for (int64_t i = 0; i < x->n; i++)
             data[i] = x->type == F32 ? ((float *)stored)[i] : bf16_to_float(((bf16 *)stored)[i]);
@@ -224,7 +234,9 @@ static enum status visit_piece(struct session *s, const struct piece *x, enum st
         else
             ((bf16 *)stored)[i] = bf16_from_float(data[i]);
     }
-    return buf->tier == TIER_NVME ? store_write(s->store, at, stored, bytes) : OK;
+    if (buf->tier == TIER_NVME)
+        return store_write(s->store, at, stored, bytes);
+    return buf->tier == TIER_DEVICE ? exec_write(&s->context, TIER_DEVICE, at, stored, bytes) : OK;
 }
 
 int session_sharded(const struct session *s, enum state_kind kind)
@@ -362,7 +374,7 @@ enum status session_zero_moments(struct session *s)
 
 enum status session_check_memory(struct session *s)
 {
-    TRY(arena_check(s->device));
+    TRY(s->backend->check(s->backend));
     TRY(arena_check(s->host));
     return canary_check(s->canary);
 }

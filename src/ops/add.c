@@ -38,12 +38,16 @@ void ops_accum(float *y, const float *x, int64_t n)
         add_elements(y, y, x, NULL, b * ROWS_BLOCK, rows_block_size(b, n), F32);
 }
 
-void ops_cpu_add(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_add(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     ops_add(arg[0], arg[1], arg[2], arg[3], a->add.rows, a->add.dim, a->add.dtype);
+    return OK;
 }
 
-void ops_cpu_accum(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_accum(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     ops_accum(arg[0], arg[1], a->vec.n);
+    return OK;
 }

@@ -60,12 +60,16 @@ void ops_bias_grad(float *dbias, const void *dy, int64_t rows, int64_t dim, int3
         panel_grad(dbias + j, dy, j, rows, dim, min_i64(PANEL, dim - j), y_type, accumulate);
 }
 
-void ops_cpu_bias(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_bias(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     ops_bias(arg[0], arg[1], a->bias.rows, a->bias.dim, a->bias.dtype);
+    return OK;
 }
 
-void ops_cpu_bias_grad(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_bias_grad(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     ops_bias_grad(arg[0], arg[1], a->bias.rows, a->bias.dim, a->bias.y_type, a->bias.accumulate);
+    return OK;
 }

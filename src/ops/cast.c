@@ -21,7 +21,9 @@ void ops_cast(void *y, const void *x, int64_t n, int32_t y_type, int32_t x_type)
     }
 }
 
-void ops_cpu_cast(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_cast(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     ops_cast(arg[0], arg[1], a->cast.n, a->cast.y_type, a->cast.x_type);
+    return OK;
 }

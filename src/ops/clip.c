@@ -66,13 +66,17 @@ void ops_clip(struct norm_result *result, const double *sums, int64_t n, float c
     *result = (struct norm_result){.norm = norm, .factor = skip ? 0.0f : (float)factor, .skip = skip};
 }
 
-void ops_cpu_sumsq(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_sumsq(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     ops_sumsq(arg[0], arg[1], a->vec.n);
+    return OK;
 }
 
-void ops_cpu_clip(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_clip(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     const struct step_record *record = arg[2];
     ops_clip(arg[0], arg[1], a->vec.n, record->clip);
+    return OK;
 }

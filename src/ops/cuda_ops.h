@@ -15,31 +15,23 @@
 extern "C" {
 #endif
 
-#include "base/status.h"
-#include "program/op.h"
-
-/* cudaStream_t, for sources that do not see CUDA's headers. */
-typedef struct CUstream_st *cuda_stream;
-
-/* arg: the op's arguments in the order of program/op_table.h; NULL for absent optional ones. ERR_INVALID: a shape that no kernel
- * supports; ERR_IO: the launch failed. */
-typedef enum status op_cuda_kernel(const struct op_attrs *attrs, void *const *arg, cuda_stream stream);
+#include "device/kernel.h"
 
 /* Fills the entries of every op in this folder but OP_GEMM. Left alone, because no kernel here computes them: OP_GEMM
  * (cuBLASLt's), OP_ATTN_FWD and OP_ATTN_BWD (attention/cuda_attention.h), and the collectives (NCCL's, not written yet): whoever
  * executes a program refuses what has no entry. OP_COPY is a copy within the device's memory. */
-void ops_cuda_kernels(op_cuda_kernel *table[OP_COUNT]);
+void ops_cuda_kernels(op_kernel *table[OP_COUNT]);
 
 /* Rows between token layouts; row_bytes is even. A negative index is padding: gather writes a row of zero bytes, scatter leaves
  * that source row out. gather:  dst[i] = src[index[i]]      scatter: dst[index[i]] = src[i], indices distinct */
 enum status ops_cuda_gather_rows(void *dst /* [rows, row_bytes] */, const void *src, const int32_t *index /* [rows] */,
-                                 int64_t rows, int64_t row_bytes, cuda_stream stream);
+                                 int64_t rows, int64_t row_bytes, void *stream);
 enum status ops_cuda_scatter_rows(void *dst, const void *src /* [rows, row_bytes] */, const int32_t *index /* [rows] */,
-                                  int64_t rows, int64_t row_bytes, cuda_stream stream);
+                                  int64_t rows, int64_t row_bytes, void *stream);
 
 /* The entries of the elementwise ops, each beside its CPU twin: ops_cuda_gelu, ... */
 #define ENTRY_MATRIX(name)
-#define ENTRY_ELEMENTWISE(name) op_cuda_kernel ops_cuda_##name;
+#define ENTRY_ELEMENTWISE(name) op_kernel ops_cuda_##name;
 #define ENTRY_ATTENTION(name)
 #define ENTRY_COLLECTIVE(name)
 #define OP(KIND, name, class, ...) ENTRY_##class(name)

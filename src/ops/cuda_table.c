@@ -1,7 +1,7 @@
 /* The CUDA kernel table. Matrix multiplication, attention and collectives have no entry (cuda_ops.h). */
 #include "ops/cuda_ops.h"
 
-void ops_cuda_kernels(op_cuda_kernel *table[OP_COUNT])
+void ops_cuda_kernels(op_kernel *table[OP_COUNT])
 {
 #define ENTRY_MATRIX(KIND, name)
 #define ENTRY_ELEMENTWISE(KIND, name) table[OP_##KIND] = ops_cuda_##name;

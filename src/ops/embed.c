@@ -78,14 +78,18 @@ static struct embed_shape embed_shape_of(const struct op_attrs *a)
                                 .accumulate = a->embed.accumulate};
 }
 
-void ops_cpu_embed(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_embed(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     struct embed_shape s = embed_shape_of(a);
     ops_embed(&s, arg[0], arg[1], arg[2], arg[3], arg[4]);
+    return OK;
 }
 
-void ops_cpu_embed_grad(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_embed_grad(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     struct embed_shape s = embed_shape_of(a);
     ops_embed_grad(&s, arg[0], arg[1], arg[2]);
+    return OK;
 }

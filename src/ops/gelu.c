@@ -122,12 +122,16 @@ void ops_gelu_grad(void *x, void *dy, int64_t n, enum gelu_kind kind, int32_t dt
         backward(x, dy, b * ROWS_BLOCK, rows_block_size(b, n), kind, dtype);
 }
 
-void ops_cpu_gelu(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_gelu(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     ops_gelu(arg[0], arg[1], a->act.rows * a->act.dim, (enum gelu_kind)a->act.kind, a->act.dtype);
+    return OK;
 }
 
-void ops_cpu_gelu_grad(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_gelu_grad(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     ops_gelu_grad(arg[0], arg[1], a->act.rows * a->act.dim, (enum gelu_kind)a->act.kind, a->act.dtype);
+    return OK;
 }

@@ -189,8 +189,10 @@ struct gemm_shape gemm_shape_of(const struct op_attrs *a)
                                .accumulate = a->gemm.accumulate};
 }
 
-void ops_cpu_gemm(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_gemm(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     struct gemm_shape s = gemm_shape_of(a);
     ops_gemm(&s, arg[0], arg[1], arg[2], arg[3]);
+    return OK;
 }

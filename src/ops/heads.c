@@ -96,14 +96,18 @@ static struct heads_shape heads_shape_of(const struct op_attrs *a)
                                 .accumulate = a->heads.accumulate};
 }
 
-void ops_cpu_attn_delta(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_attn_delta(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     struct heads_shape s = heads_shape_of(a);
     ops_attn_delta(&s, arg[0], arg[1], arg[2]);
+    return OK;
 }
 
-void ops_cpu_attn_merge(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_attn_merge(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     struct heads_shape s = heads_shape_of(a);
     ops_attn_merge(&s, arg[0], arg[1], arg[2], arg[3]);
+    return OK;
 }

@@ -76,10 +76,12 @@ void ops_loss(const struct loss_shape *s, float *logits, double *loss, const int
     *loss = s->accumulate ? *loss + total : total;
 }
 
-void ops_cpu_loss(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_loss(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     struct loss_shape s = {
         .rows = a->loss.rows, .vocab = a->loss.vocab, .gradient = a->loss.gradient, .accumulate = a->loss.accumulate};
     const struct step_record *record = arg[3];
     ops_loss(&s, arg[0], arg[1], arg[2], record ? record->inv_targets : 0.0f);
+    return OK;
 }

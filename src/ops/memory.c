@@ -22,12 +22,16 @@ void ops_zero(void *dst, int64_t bytes)
         memset((char *)dst + at, 0, (size_t)min_i64(PIECE, bytes - at));
 }
 
-void ops_cpu_copy(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_copy(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     ops_copy(arg[1], arg[0], a->copy.bytes);
+    return OK;
 }
 
-void ops_cpu_fill(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_fill(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     ops_zero(arg[0], a->fill.bytes);
+    return OK;
 }

@@ -181,14 +181,18 @@ struct norm_shape norm_shape_of(const struct op_attrs *a)
                                .accumulate = a->norm.accumulate};
 }
 
-void ops_cpu_norm(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_norm(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     struct norm_shape s = norm_shape_of(a);
     ops_norm(&s, arg[0], arg[1], arg[2], arg[3]);
+    return OK;
 }
 
-void ops_cpu_norm_grad(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_norm_grad(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     struct norm_shape s = norm_shape_of(a);
     ops_norm_grad(&s, arg[0], arg[1], arg[2], arg[3], arg[4], arg[5], arg[6]);
+    return OK;
 }

@@ -2,11 +2,7 @@
 #ifndef LTRAIN_OPS_OPS_H
 #define LTRAIN_OPS_OPS_H
 
-#include "base/status.h"
-#include "program/op.h"
-
-/* arg: the op's arguments in the order of program/op_table.h; NULL for absent optional ones. Never fails, never allocates. */
-typedef void op_kernel(const struct op_attrs *attrs, void *const *arg);
+#include "device/kernel.h"
 
 /* Scratch bytes that the op's `work` argument must have (0: pass NULL). Attention's come from attention/attention.h. */
 int64_t op_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs);

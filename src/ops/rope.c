@@ -84,7 +84,9 @@ void ops_rope(void *x, const int32_t *positions, const float *inv_freq, int64_t 
     }
 }
 
-void ops_cpu_rope(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_rope(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     ops_rope(arg[0], arg[1], arg[2], a->rope.rows, a->rope.heads, a->rope.head_dim, a->rope.x_type, a->rope.inverse);
+    return OK;
 }

@@ -50,12 +50,16 @@ void ops_swiglu_grad(void *gate, void *up, void *dy, int64_t n, int32_t dtype)
         backward(gate, up, dy, b * ROWS_BLOCK, rows_block_size(b, n), dtype);
 }
 
-void ops_cpu_swiglu(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_swiglu(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     ops_swiglu(arg[0], arg[1], arg[2], a->act.rows * a->act.dim, a->act.dtype);
+    return OK;
 }
 
-void ops_cpu_swiglu_grad(const struct op_attrs *a, void *const *arg)
+enum status ops_cpu_swiglu_grad(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    (void)stream;
     ops_swiglu_grad(arg[0], arg[1], arg[2], a->act.rows * a->act.dim, a->act.dtype);
+    return OK;
 }

@@ -2,6 +2,7 @@
 #include "profile/profile.h"
 
 #include "base/sys.h"
+#include "engine/backend_cpu.h"
 #include "engine/batch.h"
 #include "engine/session.h"
 
@@ -109,6 +110,7 @@ static enum status run_model(const struct settings *given, enum model_family fam
                              struct samples *x)
 {
     static const int64_t limit[TIERS] = {1ll << 32, 1ll << 32, 0};
+    struct target target = backend_cpu_target(given->plan.threads);
     struct settings s;
     TRY(settings_defaults(&s, tokens));
     s.plan.params = s.plan.grads = s.plan.optim = s.plan.acts = OFFLOAD_NONE;
@@ -118,6 +120,7 @@ static enum status run_model(const struct settings *given, enum model_family fam
     s.plan.row_chunk = tokens;
     s.plan.dtype = type;
     s.plan.threads = given->plan.threads;
+    s.plan.target = &target;
     struct model *m;
     struct plan *plan;
     struct session *session = NULL;

@@ -79,7 +79,6 @@ struct op_attrs {
         struct {
             int64_t sq, sk, q0, k0;
             int32_t hq, hk, head_dim, dtype, accumulate;
-            int32_t threads; /* of the CPU kernels, which have scratch for so many */
             float scale;
         } attn;
         struct {

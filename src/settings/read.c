@@ -359,5 +359,6 @@ void settings_free(struct settings *s)
             free(*(char **)((char *)s + k->offset));
     }
     free(s->plan.hardware);
+    free(s->plan.target);
     memset(s, 0, sizeof *s);
 }

@@ -49,6 +49,7 @@ struct plan_request {
     int threads;                         /* AUTO */
     struct string_list freeze;           /* globs of parameters that are not trained */
     struct hardware *hardware;           /* not a key: what costs are reckoned with (machine/hardware.h), owned; NULL: assumed */
+    struct target *target;               /* not a key: what programs are made for (program/target.h), owned; planning needs it */
 };
 
 /* The defaults of the keys above; no strings. Only memory can be missing. */

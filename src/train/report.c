@@ -194,6 +194,20 @@ static int moves(const struct report *r, double step)
     return any;
 }
 
+/* What compute stands still for, where it is not next to nothing. */
+static void print_stalls(const struct report *planned, const struct lane_stats *total, double steps, double step)
+{
+    for (int l = LANE_COMPUTE + 1; l < LANES; l++)
+        for (int c = 0; c < CLASSES; c++) {
+            char what[64];
+            double measured = total[l].stalled[c] / steps;
+            if (!is_busy(fmax(planned->waited[l][c], measured), step))
+                continue;
+            snprintf(what, sizeof what, "  for %s, %s", lane_name((enum lane)l), class_name((enum tensor_class)c));
+            print_seconds(what, planned->waited[l][c], measured, "");
+        }
+}
+
 /* The plan's step and the mean of those like it, side by side. */
 static enum status print_steps(const struct run *r)
 {
@@ -211,6 +225,7 @@ static enum status print_steps(const struct run *r)
     print_seconds("step time", p->seconds, seconds, note);
     print_seconds("compute stands still", p->seconds - planned.lane[LANE_COMPUTE].busy,
                   (double)total[LANE_COMPUTE].waited_ns * 1e-9 / steps, "");
+    print_stalls(&planned, total, steps, p->seconds);
     double hidden = metrics_hidden(total);
     if (isfinite(hidden) && isfinite(planned.hidden) && moves(&planned, p->seconds)) {
         snprintf(a, sizeof a, "%.0f%%", 100 * planned.hidden);

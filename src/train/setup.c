@@ -6,6 +6,7 @@
 #include "base/progress.h"
 #include "base/sys.h"
 #include "base/units.h"
+#include "engine/backend_cpu.h"
 #include "machine/hardware.h"
 #include "offload/drives.h"
 #include "ops/blas.h"
@@ -183,6 +184,16 @@ static enum status ranks_elsewhere(const struct settings *s, int *out)
     return OK;
 }
 
+/* What programs are made for: this processor's kernels, for a machine that is not here, too. */
+static enum status make_target(struct settings *s, int threads)
+{
+    s->plan.target = sys_malloc(sizeof *s->plan.target);
+    if (!s->plan.target)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    *s->plan.target = backend_cpu_target(threads);
+    return OK;
+}
+
 /* Budgets, device and ranks of a machine that is not here. */
 static enum status prepare_elsewhere(struct settings *s, struct prepared *out)
 {
@@ -195,7 +206,7 @@ static enum status prepare_elsewhere(struct settings *s, struct prepared *out)
     hardware_limits(h, ranks, out->limit);
     out->ranks = ranks;
     out->per_host = (int)max_i64(h->devices, ceil_div(ranks, h->nodes));
-    return OK;
+    return make_target(s, s->plan.threads > 0 ? s->plan.threads : omp_get_max_threads());
 }
 
 /* The figures of rank 0's machine, if there are any, on every rank: they plan the same. */
@@ -240,6 +251,7 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
         s->plan.threads = (int)threads;
     }
     omp_set_num_threads(s->plan.threads);
+    TRY(make_target(s, s->plan.threads));
     if (s->plan.nvme_max == AUTO) /* what is free there decides */
         TRY(comm_agree(comm, drives_check((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out)));
     TRY(use_profile(s, comm));

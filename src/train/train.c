@@ -80,6 +80,8 @@ static void add_alike(struct run *r, const struct lane_stats lanes[LANES], const
         r->alike.lanes[l].bytes += lanes[l].bytes;
         r->alike.lanes[l].busy_ns += lanes[l].busy_ns;
         r->alike.lanes[l].waited_ns += lanes[l].waited_ns;
+        for (int c = 0; c < CLASSES; c++)
+            r->alike.lanes[l].stalled[c] += lanes[l].stalled[c];
     }
     r->alike.seconds += m->seconds;
     r->alike.steps++;
@@ -99,6 +101,8 @@ static enum status finish_metrics(struct run *r, struct step_metrics *m)
     m->nvme_bytes = p->arena[TIER_NVME];
     m->hidden = metrics_hidden(lanes);
     m->stall_seconds = (double)lanes[LANE_COMPUTE].waited_ns * 1e-9;
+    for (int l = 0; l < LANES; l++)
+        memcpy(m->stalled[l], lanes[l].stalled, sizeof m->stalled[l]);
     m->planned_seconds = p->seconds;
     r->run_seconds += m->seconds;
     r->steps_here++;

@@ -4,9 +4,11 @@
 #define LTRAIN_TESTS_PLAN_CELLS_H
 
 #include "base/rng.h"
+#include "engine/backend_cpu.h"
 #include "plan/plan.h"
 
 #include <stddef.h>
+#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -66,10 +68,19 @@ static inline void cell_apply(const struct cell *c, struct plan_request *s)
     s->keep_inputs = c->level[F_INPUTS] + 1;
 }
 
+/* What those that run plan for; shared by all that a test makes. */
+static inline struct target *cell_target(void)
+{
+    static struct target t;
+    t = backend_cpu_target(omp_get_max_threads());
+    return &t;
+}
+
 /* Tiny tiles: row chunks of 32 with a short last one, one head a tile, several groups a unit. */
 static inline void cell_settings(struct plan_request *s, int64_t seq_len, enum dtype dtype)
 {
     plan_request_defaults(s, seq_len);
+    s->target = cell_target();
     s->params = s->grads = s->optim = s->acts = OFFLOAD_NONE;
     s->passing = OFFLOAD_NVME; /* with the activations */
     s->alpha = 1;

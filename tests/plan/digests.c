@@ -3,8 +3,8 @@
  *     digests           compares those that take seconds (LTRAIN_LONG=1: also those of large models, minutes)
  *     digests record    writes them all to tests/plan/digests.txt: only where a commit changes plans on purpose, and says why
  *
- * A line a plan: its name, whether it fits, a digest of what is said of it, and of each program. Kernels' workspace is that of the
- * portable kernels, so that the lines are the same on all processors (see __wrap_... below). */
+ * A line a plan: its name, whether it fits, a digest of what is said of it, and of each program. Plans are made for the portable
+ * kernels and four threads, so that the lines are the same on all processors. */
 #include "attention/attention.h"
 #include "attention/kernels.h"
 #include "base/isa.h"
@@ -28,18 +28,30 @@ enum { LINE = 2048 };
 static FILE *recorded; /* what is compared with, or written */
 static int recording, skipping, differ, compared;
 
-int64_t __wrap_attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs);
-int64_t __wrap_ops_gemm_workspace(const struct gemm_shape *s);
-
-int64_t __wrap_attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs)
+/* The portable kernels' scratch, for four threads. */
+static int64_t workspace(const struct target *t, enum op_kind op, const struct op_attrs *a, int members)
 {
-    return attention_kernels_for(ISA_PORTABLE).workspace(kind, attrs);
+    const struct target here = backend_cpu_target(t->threads);
+    if (op == OP_ATTN_FWD || op == OP_ATTN_BWD)
+        return attention_kernels_for(ISA_PORTABLE).workspace(op, a, t->threads);
+    if (op != OP_GEMM)
+        return here.workspace(&here, op, a, members);
+    const struct gemm_shape s = {.m = a->gemm.m,
+                                 .n = a->gemm.n,
+                                 .k = a->gemm.k,
+                                 .lda = a->gemm.lda,
+                                 .ldb = a->gemm.ldb,
+                                 .ldc = a->gemm.ldc,
+                                 .ta = a->gemm.ta,
+                                 .tb = a->gemm.tb,
+                                 .a_type = a->gemm.a_type,
+                                 .b_type = a->gemm.b_type,
+                                 .c_type = a->gemm.c_type,
+                                 .accumulate = a->gemm.accumulate};
+    return gemm_workspace(gemm_tile_for(ISA_PORTABLE), &s);
 }
 
-int64_t __wrap_ops_gemm_workspace(const struct gemm_shape *s)
-{
-    return gemm_workspace(gemm_tile_for(ISA_PORTABLE), s);
-}
+static struct target portable = {.workspace = workspace, .threads = 4};
 
 /* Lines are in the order in which they were recorded; those of long plans are passed over unless they are asked for. */
 static void line_is(const char *line)
@@ -122,7 +134,7 @@ static void cell_is(enum model_family family, enum dtype dtype, int64_t accum, c
     cell_settings(&s, 150, dtype);
     cell_apply(c, &s);
     s.grad_accum = accum;
-    s.threads = 4;
+    s.target = &portable;
     snprintf(name, sizeof name, "cell %d %s %s accum=%d %s", index, family == FAMILY_LLAMA ? "llama" : "gpt2", dtype_name(dtype),
              (int)accum, cell_name(c));
     if (cell_model(family, 3, &m) != OK)
@@ -164,7 +176,7 @@ static void mesh_is(int dp, int ulysses, int ring, int zero, enum offload at, in
     s.zero = zero;
     s.grad_accum = accum;
     s.device = DEVICE_CPU_DISCRETE;
-    s.threads = 4;
+    s.target = &portable;
     snprintf(name, sizeof name, "mesh dp=%d,ulysses=%d,ring=%d zero=%d offload=%d accum=%d", dp, ulysses, ring, zero, (int)at,
              (int)accum);
     if (cell_model(FAMILY_LLAMA, 3, &m) != OK)
@@ -237,7 +249,7 @@ static enum status answer(const struct question *q, struct plan_request *s, stru
     s->dtype = q->dtype;
     s->params = s->grads = s->optim = s->acts = q->offload;
     s->zero = q->zero;
-    s->threads = 4;
+    s->target = &portable;
     s->hardware = h;
     s->device_mem = q->device;
     s->host_mem = q->host;

@@ -204,6 +204,7 @@ static void finer_where_the_host_is_short(void **state)
     assert_int_equal(model_create(&config, NULL, 0, &m), OK);
     assert_int_equal(hardware_preset("rtx3090", &h), OK);
     plan_request_defaults(&s, 30720);
+    s.target = cell_target();
     s.device = DEVICE_CUDA;
     s.hardware = &h;
     for (int open = 0; open < 2; open++) { /* the usual grid, as if it were given; as is */

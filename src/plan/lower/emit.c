@@ -1,9 +1,6 @@
 /* Instructions and their arguments, over the tiles of values. */
 #include "plan/lower/emit.h"
 
-#include "attention/attention.h"
-#include "comm/comm.h"
-#include "ops/ops.h"
 #include "plan/lower/lowering.h"
 
 struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane)
@@ -115,15 +112,6 @@ static int64_t comm_bytes(enum op_kind op, const struct op_attrs *a, int members
     }
 }
 
-static int64_t work_bytes(const struct instr *in, const struct op_attrs *a, int members)
-{
-    if (lane_is_comm(in->lane))
-        return comm_workspace_bytes(in->op, a, members);
-    if (in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD)
-        return attention_workspace_bytes(in->op, a);
-    return in->op == OP_COPY ? 0 : op_workspace_bytes(in->op, a);
-}
-
 static int64_t touched_bytes(const struct program *p, const struct instr *in)
 {
     int64_t bytes = 0;
@@ -140,7 +128,7 @@ void emit_done(struct lowering *L, double pairs)
     struct instr *in = &L->p->instrs[L->p->n_instrs - 1];
     struct op_call *c = program_call(L->p, in);
     int members = L->p->group_size[in->lane];
-    arg_scratch(L, op_arg_count(in->op) - 1, work_bytes(in, &c->attrs, members));
+    arg_scratch(L, op_arg_count(in->op) - 1, L->s.target->workspace(L->s.target, in->op, &c->attrs, members));
     c->flops = op_flops(in->op, &c->attrs, pairs);
     c->bytes = lane_is_comm(in->lane) ? comm_bytes(in->op, &c->attrs, members)
                : in->op == OP_COPY    ? c->attrs.copy.bytes

@@ -4,7 +4,7 @@
 #include "plan/lower/grid.h"
 #include "seqpar/seqpar.h"
 
-#include <omp.h>
+#include <assert.h>
 
 static int degree(int given)
 {
@@ -13,6 +13,7 @@ static int degree(int given)
 
 enum status plan_fixed(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
+    assert(s->target);
     struct strategy fixed = {.dp = degree(s->dp),
                              .ulysses = degree(s->ulysses),
                              .ring = degree(s->ring),
@@ -21,7 +22,7 @@ enum status plan_fixed(const struct model *m, const struct plan_request *s, stru
                              .moments = s->optim_dtype,
                              .prefetch = s->prefetch,
                              .input_every = (int)max_i64(1, s->keep_inputs),
-                             .threads = s->threads > 0 ? s->threads : omp_get_max_threads(),
+                             .target = s->target,
                              .discrete = s->device == DEVICE_CPU_DISCRETE || s->device == DEVICE_CUDA};
     struct seq_shape shape;
     TRY(seq_shape_create(s->seq_len, fixed.ulysses, fixed.ring, SEQ_AUTO, &shape));

@@ -4,6 +4,7 @@
 
 #include "base/num.h"
 #include "program/program.h"
+#include "program/target.h"
 
 /* Where a tile stays between the visits that use it. */
 enum residency { RES_DEVICE, RES_HOST, RES_NVME, RES_NONE /* dropped; computed again when needed */ };
@@ -34,7 +35,7 @@ struct strategy {
     int update_on_host;
     int discrete;
     int write_depth; /* blocks of drive writes in flight at most while reads are; 0: writes do not yield */
-    int threads;     /* compute threads; attention's workspace depends on them */
+    const struct target *target; /* borrowed */
     double prefetch; /* row chunks of compute to fetch ahead; below 0: as far as memory allows */
 };
 

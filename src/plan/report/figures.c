@@ -3,86 +3,16 @@
 
 #include "base/sys.h"
 #include "plan/report/duration.h"
+#include "program/stalls.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Where instructions are: by lane and ticket. */
-struct lane_index {
-    int first[LANES];
-    int *at;
-};
-
-static enum status lane_index_make(const struct program *p, struct lane_index *x)
+static struct span planned(const void *user, const struct program *p, int i)
 {
-    int n[LANES] = {0}, next[LANES];
-    for (int i = 0; i < p->n_instrs; i++)
-        n[p->instrs[i].lane]++;
-    for (int l = 0, sum = 0; l < LANES; sum += n[l++])
-        next[l] = x->first[l] = sum;
-    x->at = sys_malloc(sizeof *x->at * (size_t)(p->n_instrs + 1));
-    if (!x->at)
-        return status_fail(ERR_NOMEM, "out of memory for the plan's report");
-    for (int i = 0; i < p->n_instrs; i++)
-        x->at[next[p->instrs[i].lane]++] = i;
-    return OK;
-}
-
-enum tensor_class report_class_of(const struct program *p, const struct instr *in)
-{
-    const struct operand *o = &p->operands[in->first_operand];
-    return o->tensor >= 0 ? p->tensors[o->tensor].class : p->buffers[o->buffer].class;
-}
-
-/* The instruction that kept instruction i from starting earlier: of its predecessor on the lane and the ones it waits for, the
- * last to end; -1: none. */
-static int binding(const struct program *p, const struct lane_index *x, int i)
-{
-    const struct instr *in = &p->instrs[i];
-    int last = in->ticket > 1 ? x->at[x->first[in->lane] + in->ticket - 2] : -1;
-    for (int w = 0; w < in->n_waits; w++) {
-        const struct wait *wait = &program_waits(p, in)[w];
-        int on = x->at[x->first[wait->lane] + wait->ticket - 1];
-        if (last < 0 || p->instrs[on].end > p->instrs[last].end)
-            last = on;
-    }
-    return last;
-}
-
-/* Compute stands still from `from` to `to`, when instruction `blame` ended. Charges the time to lanes and classes, walking back
- * through what each instruction waited for. */
-static void charge(const struct program *p, const struct lane_index *x, double from, double to, int blame, double count,
-                   struct report *r)
-{
-    while (blame >= 0 && to > from) {
-        const struct instr *in = &p->instrs[blame];
-        double since = fmin(to, fmax(from, in->start));
-        if (in->lane != LANE_COMPUTE) {
-            r->lane[in->lane].exposed += count * (to - since);
-            r->exposed[report_class_of(p, in)] += count * (to - since);
-            r->waited[in->lane][report_class_of(p, in)] += count * (to - since);
-        }
-        to = since;
-        blame = binding(p, x, blame);
-    }
-}
-
-/* Charges compute's pauses, and the time after its last instruction. */
-static void add_exposed(const struct program *p, const struct lane_index *x, double count, struct report *r)
-{
-    double now = 0;
-    int last = -1;
-    for (int i = 0; i < p->n_instrs; i++) {
-        const struct instr *in = &p->instrs[i];
-        if (last < 0 || in->end > p->instrs[last].end)
-            last = i;
-        if (in->lane != LANE_COMPUTE)
-            continue;
-        charge(p, x, now, in->start, binding(p, x, i), count, r);
-        now = fmax(now, in->end);
-    }
-    charge(p, x, now, p->seconds, last, count, r);
+    (void)user;
+    return (struct span){p->instrs[i].start, p->instrs[i].end};
 }
 
 static void add_busy(const struct program *p, enum lane saving, double count, struct report *r)
@@ -99,10 +29,10 @@ static void add_busy(const struct program *p, enum lane saving, double count, st
             continue;
         }
         lane->bytes += (int64_t)count * call->bytes;
-        if (in->lane == saving && in->phase == PHASE_FORWARD && report_class_of(p, in) == CLASS_ACT)
+        if (in->lane == saving && in->phase == PHASE_FORWARD && stalls_class(p, in) == CLASS_ACT)
             r->saved += (int64_t)count * call->bytes;
         if (in->lane != LANE_HOST)
-            r->moved[report_class_of(p, in)] += (int64_t)count * call->bytes;
+            r->moved[stalls_class(p, in)] += (int64_t)count * call->bytes;
     }
 }
 
@@ -205,14 +135,24 @@ static void add_rates(const struct plan *p, const struct model *m, struct report
     r->hidden = busy > 0 ? 1 - exposed / busy : NAN;
 }
 
+static void add_stalls(const struct stalls *s, struct report *r)
+{
+    memcpy(r->waited, s->waited, sizeof r->waited);
+    memcpy(r->exposed, s->class, sizeof r->exposed);
+    for (int l = 0; l < LANES; l++)
+        r->lane[l].exposed = s->lane[l];
+}
+
 enum status report_make(const struct plan *p, const struct model *m, struct report *out)
 {
     struct report r = {0};
+    struct stalls stalls = {0};
     int64_t count[PLAN_PROGRAMS];
     report_counts(p, count);
     for (int k = 0; k < PLAN_PROGRAMS; k++) {
         const struct program *program = p->programs[k];
         struct lane_index index;
+        const struct timeline clock = {.p = program, .index = &index, .span = planned};
         for (int t = 0; program && t < TIERS; t++) {
             r.lower_bound[t] = max_i64(r.lower_bound[t], program->lower_bound[t]);
             r.serial_bound[t] = max_i64(r.serial_bound[t], program->serial_bound[t]);
@@ -221,10 +161,11 @@ enum status report_make(const struct plan *p, const struct model *m, struct repo
             continue;
         TRY(lane_index_make(program, &index));
         add_busy(program, p->strategy.acts == RES_NVME ? LANE_WRITE : LANE_D2H, (double)count[k], &r);
-        add_exposed(program, &index, (double)count[k], &r);
-        free(index.at);
+        stalls_add(&clock, program->seconds, (double)count[k], &stalls);
+        lane_index_free(&index);
         TRY(add_recomputed(program, (double)count[k], &r));
     }
+    add_stalls(&stalls, &r);
     add_rates(p, m, &r);
     *out = r;
     return OK;

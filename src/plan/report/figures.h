@@ -40,8 +40,6 @@ enum status report_make(const struct plan *p, const struct model *m, struct repo
 /* The lane but compute with the most exposed seconds. */
 enum lane report_slowest_lane(const struct report *r);
 
-/* The class of what an instruction of another lane moves. */
-enum tensor_class report_class_of(const struct program *p, const struct instr *in);
 
 /* How many times a step runs each program. */
 void report_counts(const struct plan *p, int64_t count[PLAN_PROGRAMS]);

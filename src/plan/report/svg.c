@@ -9,6 +9,7 @@
 #include "plan/report/describe.h"
 #include "plan/report/duration.h"
 #include "plan/report/figures.h"
+#include "program/stalls.h"
 
 #include <errno.h>
 #include <math.h>
@@ -82,7 +83,7 @@ static void draw_band(struct picture *s, const struct band *b, int top, int heig
 
 static int thing_of(const struct program *p, const struct instr *in)
 {
-    return in->lane == LANE_COMPUTE ? (int)op_class(in->op) : OPS_COMPUTED + (int)report_class_of(p, in);
+    return in->lane == LANE_COMPUTE ? (int)op_class(in->op) : OPS_COMPUTED + (int)stalls_class(p, in);
 }
 
 static void add_time(const struct picture *s, struct band *b, const struct instr *in, int what)

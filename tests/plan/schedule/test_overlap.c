@@ -50,6 +50,7 @@ static void strategy_of(struct strategy *s, int ulysses, int ring, int64_t seq_l
                            .group = 1 << 30,
                            .prefetch = 16,
                            .input_every = 1,
+                           .target = cell_target(),
                            .dtype = BF16};
 }
 

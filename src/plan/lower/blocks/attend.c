@@ -27,7 +27,6 @@ static void attention_attrs(const struct lowering *L, struct op_attrs *a)
     a->attn.hk = L->kv_heads_tile;
     a->attn.head_dim = (int32_t)L->m->config.head_dim;
     a->attn.dtype = (int32_t)L->s.dtype;
-    a->attn.threads = L->s.threads;
     a->attn.scale = 1.0f / __builtin_sqrtf((float)L->m->config.head_dim);
 }
 
