@@ -125,7 +125,7 @@ static void note(struct range *x, int64_t tokens, const struct way *w, const str
         x->any = 1;
         return;
     }
-    enum tier tier = search_scarce(c->bytes, x->limit);
+    enum tier tier = budget_scarce_tier(c->bytes, x->limit);
     *x->found = (struct longest){.longer = tokens, .tier = tier, .bytes = c->bytes[tier]};
 }
 
@@ -280,7 +280,7 @@ static enum status confirm(struct range *x, const int64_t limit[TIERS], struct b
         TRY(glance_whole(x->m, x->s, limit, c));
         if (c->excess <= 1)
             return OK;
-        enum tier tier = search_scarce(c->bytes, limit);
+        enum tier tier = budget_scarce_tier(c->bytes, limit);
         *x->found = (struct longest){.longer = b->low, .tier = tier, .bytes = c->bytes[tier]};
         for (int t = 0; t < TIERS; t++)
             if (c->bytes[t] > trial.bytes[t])
@@ -377,7 +377,7 @@ enum status plan_longest(const struct model *m, struct plan_request *s, int rank
             break;
         found = (struct longest){.longer = tokens, .tier = plan->misfit, .bytes = plan->arena[plan->misfit]};
         high = tokens;
-        tokens = shorter(tokens, search_excess(plan->arena, limit), &last);
+        tokens = shorter(tokens, budget_excess(plan->arena, limit), &last);
         if (tokens <= sure.tokens) {
             tokens = sure.tokens;
             x.way = sure.way;

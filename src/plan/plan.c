@@ -9,7 +9,9 @@
 #include "plan/program_set.h"
 #include "plan/search/numerics.h"
 #include "plan/search/probe.h"
-#include "plan/search/trials.h"
+#include "plan/search/price.h"
+#include "plan/search/search.h"
+#include "plan/search/trial.h"
 
 #include <math.h>
 #include <string.h>
@@ -110,7 +112,7 @@ static int is_beyond_device(const struct search *search, const int64_t limit[TIE
 {
     for (int i = 0; i < search->n; i++) {
         const int64_t *bytes = search->candidates[i].bytes, elsewhere[TIERS] = {0, bytes[TIER_HOST], bytes[TIER_NVME]};
-        if (search_excess(elsewhere, limit) <= SEARCH_TURNS_HELP)
+        if (budget_excess(elsewhere, limit) <= SEARCH_TURNS_HELP)
             return 0;
     }
     return 1;
@@ -303,7 +305,7 @@ static enum status plan_best(struct task *t, const struct plan_request *given, s
                              struct plan **out)
 {
     TRY(plan_variant(t, *v, out));
-    double excess = search_excess((*out)->arena, t->limit);
+    double excess = budget_excess((*out)->arena, t->limit);
     if ((*out)->fits || excess > PLAN_FINER_HELPS)
         return OK;
     if (excess <= SEARCH_TURNS_HELP)
@@ -359,7 +361,7 @@ static enum status plan_for_slow_links(const struct task *t, struct plan **out)
     struct candidate now;
     double most = (1 + SLOW_GIVES) * (*out)->seconds;
     TRY(plan_as_candidate(*out, &now));
-    for (int i = 0; i < SLOW_STEPS && search_suffers(&now) && now.strategy.acts != RES_DEVICE; i++) {
+    for (int i = 0; i < SLOW_STEPS && candidate_suffers(&now) && now.strategy.acts != RES_DEVICE; i++) {
         struct strategy nearer = now.strategy, fewer = now.strategy, finer = now.strategy;
         int chunks = (int)ceil_div(now.strategy.rows, now.strategy.row_chunk), part = (int)ceil_div(chunks, SLOW_CHUNKS);
         double before = now.slow;

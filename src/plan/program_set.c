@@ -135,7 +135,7 @@ enum status plan_candidate(const struct model *m, const struct plan_request *s, 
     plan->tokens = s->seq_len * plan->sequences;
     enum status st = plan_programs(plan, m, s, slack, programs_at_once(c));
     account(plan);
-    *excess = search_excess(plan->arena, limit);
+    *excess = budget_excess(plan->arena, limit);
     if (st != OK)
         plan_destroy(plan);
     else

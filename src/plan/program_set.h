@@ -3,7 +3,7 @@
 #define LTRAIN_PLAN_PROGRAM_SET_H
 
 #include "plan/plan.h"
-#include "plan/search/search.h"
+#include "plan/search/candidate.h"
 
 /* All programs of the set, packed with some slack (pack.h), until some do not fit (*out's fits). *excess: the largest share of a
  * tier's limit that they need. The caller destroys *out. */

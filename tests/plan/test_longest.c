@@ -11,7 +11,7 @@
 #include "plan/max_seq.h"
 #include "plan/schedule/prefetch.h"
 #include "plan/search/probe.h"
-#include "plan/search/search.h"
+#include "plan/search/price.h"
 
 #include <stdlib.h>
 

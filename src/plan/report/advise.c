@@ -171,7 +171,7 @@ static enum status look_by_estimate(const struct model *m, const struct plan_req
     }
     for (int t = 0; t < TIERS; t++)
         out->bytes[t] = st == OK ? times * out->bytes[t] : 0;
-    out->excess = search_excess(out->bytes, limit);
+    out->excess = budget_excess(out->bytes, limit);
     return st;
 }
 
@@ -389,7 +389,7 @@ enum status changes_refuse_early(const struct model *m, const struct plan_reques
     if (!is_beyond(&c, limit))
         return OK;
     memcpy(p.arena, c.bytes, sizeof p.arena);
-    p.misfit = search_scarce(c.bytes, limit);
+    p.misfit = budget_scarce_tier(c.bytes, limit);
     TRY(find_shorter(&x, c.excess, &t, &c, &tokens));
     if (tokens > 0) {
         measure(&t, c.seconds, c.bytes, &c.strategy, &t.change);

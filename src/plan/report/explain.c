@@ -9,7 +9,7 @@
 #include "plan/lower/mesh.h"
 #include "plan/report/figures.h"
 #include "plan/report/text.h"
-#include "plan/search/search.h"
+#include "plan/search/price.h"
 #include "program/drives.h"
 
 #include <ctype.h>

@@ -430,7 +430,7 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
     c->estimate = first + (more - 1) * further + more * backward;
     c->estimate = fmax(c->estimate, pass_seconds(e->cost, whole));
     c->seconds = c->estimate;
-    c->excess = search_excess(c->bytes, e->limit);
+    c->excess = budget_excess(c->bytes, e->limit);
     c->redundant = (s->device_layers + s->device_chunks > 0 &&
                     s->acts == RES_DEVICE) || /* or state of the device would go to the host to be updated */
                    (e->options.n_update > 1 && s->update_on_host && s->optim == RES_DEVICE);

@@ -4,6 +4,8 @@
 #include "base/parallel.h"
 #include "plan/lower/grid.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/search/decisions.h"
+#include "plan/search/retry.h"
 
 #include <math.h>
 
@@ -41,13 +43,13 @@ static enum status attempt_otherwise(void *job)
     struct attempt *a = job;
     struct trials late = *a->trials;
     late.last = 0;
-    return trial_run_otherwise(&late, a->c, OTHERWISE * a->best, &a->spent);
+    return retry_all(&late, a->c, OTHERWISE * a->best, &a->spent);
 }
 
 static enum status attempt(void *job)
 {
     struct attempt *a = job;
-    TRY(trial_run_yielding(a->trials, a->c, a->best));
+    TRY(retry_yielding(a->trials, a->c, a->best));
     /* to order a program is a third of scheduling it */
     a->spent =
         (1 + (a->c->excess > 1 ? 0.5 : 1) * log2(1 + a->c->pace)) * (1 + (a->c->written > 0)) * trial_instrs(a->trials, a->c);
@@ -70,7 +72,7 @@ static enum status try_neighbours(struct climb *cl, struct neighbours *list, con
     for (int i = 0; i < list->n; i++) {
         cl->spent += attempts[i].spent;
         TRY(climb_add(list->grid[i], &list->c[i]));
-        if (!search_same_classes(&attempts[i].asked.strategy, &list->c[i].strategy))
+        if (!decisions_same_classes(&attempts[i].asked.strategy, &list->c[i].strategy))
             TRY(climb_add(list->grid[i], &attempts[i].asked));
     }
     return OK;
@@ -86,17 +88,17 @@ static void look_around(struct climb *cl, const struct candidate *best)
 {
     int waits = best->seconds > TRANSFERS_LIMIT * best->compute;
     cl->last = (int)max_i64(waits ? FIT_NOT_AHEAD : FIT_LATE - 1, best->pace + 2);
-    cl->least = search_weighed(best);
+    cl->least = candidate_price(best);
 }
 
 /* What is cheaper than the least one belongs to another start. */
 static int is_new(struct climb *cl, const struct candidate *c)
 {
-    if (search_weighed(c) < cl->least)
+    if (candidate_price(c) < cl->least)
         return 0;
     for (int i = 0; i < cl->n_visited; i++)
         if (strategy_same_grid(&cl->visited[i], &c->strategy) && cl->visited[i].kept_chunks == c->strategy.kept_chunks &&
-            search_same_classes(&cl->visited[i], &c->strategy))
+            decisions_same_classes(&cl->visited[i], &c->strategy))
             return 0;
     return cl->n_visited < CLIMB_VISITED;
 }
@@ -131,7 +133,7 @@ static enum status climb_beside(struct climb *cl, struct candidate *best)
         TRY(try_neighbours(cl, &list, best));
         vain += list.n;
         for (int i = 0; i < list.n; i++)
-            if (list.c[i].excess <= 1 && search_weighed(&list.c[i]) < search_weighed(best)) {
+            if (list.c[i].excess <= 1 && candidate_price(&list.c[i]) < candidate_price(best)) {
                 *best = list.c[i];
                 *gone_from(cl, &best->strategy) = 1;
                 vain = 0;
@@ -156,10 +158,10 @@ static enum status try_left(struct climb *cl, struct candidate *best)
         struct candidate tried[TRIALS_AT_ONCE], *c;
         struct grid *grid[TRIALS_AT_ONCE];
         double price[TRIALS_AT_ONCE];
-        for (n = 0; n < TRIALS_AT_ONCE && (c = climb_cheapest(cl, OTHERWISE * search_weighed(best), is_left)) != NULL;) {
+        for (n = 0; n < TRIALS_AT_ONCE && (c = climb_cheapest(cl, OTHERWISE * candidate_price(best), is_left)) != NULL;) {
             c->otherwise = 1;
             tried[n] = *c;
-            price[n] = search_weighed(c);
+            price[n] = candidate_price(c);
             TRY(climb_open(cl, &tried[n].strategy, &grid[n]));
             if (grid[n]->large)
                 continue;
@@ -172,9 +174,9 @@ static enum status try_left(struct climb *cl, struct candidate *best)
         TRY(parallel_run(attempt_otherwise, attempts, sizeof *attempts, n));
         for (int i = 0; i < n; i++) {
             cl->spent += attempts[i].spent;
-            if (search_weighed(&tried[i]) < price[i])
+            if (candidate_price(&tried[i]) < price[i])
                 TRY(climb_add(grid[i], &tried[i]));
-            if (search_weighed(&tried[i]) < search_weighed(best))
+            if (candidate_price(&tried[i]) < candidate_price(best))
                 *best = tried[i];
         }
     }
@@ -185,12 +187,12 @@ static enum status climb_from(struct climb *cl, struct candidate *best)
 {
     double before;
     do {
-        before = search_weighed(best);
+        before = candidate_price(best);
         *gone_from(cl, &best->strategy) = 1;
         TRY(climb_beside(cl, best));
-        before = fmin(before, search_weighed(best));
+        before = fmin(before, candidate_price(best));
         TRY(try_left(cl, best));
-    } while (search_weighed(best) < before);
+    } while (candidate_price(best) < before);
     return OK;
 }
 
@@ -207,14 +209,14 @@ static int is_on_usual_grid(struct climb *cl, const struct candidate *c)
 /* Of those about as cheap as the best the one that moves least. */
 static void prefer_less_traffic(struct climb *cl, struct candidate *best)
 {
-    const double most = (1 + search_margin(&cl->s)) * search_weighed(best);
+    const double most = (1 + price_margin(&cl->s)) * candidate_price(best);
     struct candidate other;
     int usual = climb_find(cl, most, is_on_usual_grid, &other);
     *best = usual ? other : *best;
     for (int g = 0; g < cl->n; g++)
         for (int i = 0; i < cl->grids[g].tried.n; i++) {
             const struct candidate *c = &cl->grids[g].tried.candidates[i];
-            if (c->excess <= 1 && search_weighed(c) < most && search_score(c) < search_score(best) &&
+            if (c->excess <= 1 && candidate_price(c) < most && candidate_score(c) < candidate_score(best) &&
                 strategy_same_grid(&c->strategy, &best->strategy))
                 *best = *c;
         }
@@ -227,7 +229,7 @@ static enum status open_coarser(struct climb *cl, const struct strategy *like, s
     TRY(climb_open(cl, &at, out));
     for (int i = 0; i < COARSER && *out && (*out)->large; i++) {
         const enum tile_size first = i % 2 ? TILE_ROWS : TILE_HEADS, second = i % 2 ? TILE_HEADS : TILE_ROWS;
-        if (cl->look_at == CLIMB_GIVEN_GRIDS || search_is_bulky(cl->m, &cl->fixed, cl->limit) ||
+        if (cl->look_at == CLIMB_GIVEN_GRIDS || tiles_are_bulky(cl->m, &cl->fixed, cl->limit) ||
             (!plan_other_tiles(cl->m, &cl->s, first, 0, &at) && !plan_other_tiles(cl->m, &cl->s, second, 0, &at)))
             break;
         TRY(climb_open(cl, &at, out));
@@ -260,7 +262,7 @@ static enum status find_hinted(struct climb *cl, int from, struct neighbours *li
             estimator_judge(g->tried.estimator, &c);
             search_keep_most(&g->tried, share, &c);
         }
-        if (c.excess <= 1 && !search_settled(&g->tried, &c.strategy))
+        if (c.excess <= 1 && !search_decided(&g->tried, &c.strategy))
             neighbours_offer(list, g, &c, hint->seconds);
     }
     return OK;
@@ -283,7 +285,7 @@ static enum status try_hinted(struct climb *cl, struct candidate *best)
  * or it would fetch too little ahead, even with the fewest chunks kept, or with as few as c. */
 static int tells_of(const struct grid *g, const struct candidate *tried, const struct candidate *c, int fewest)
 {
-    if ((tried->excess > 1 && isfinite(tried->seconds)) || !search_tells_of(&tried->strategy, &c->strategy))
+    if ((tried->excess > 1 && isfinite(tried->seconds)) || !decisions_same_family(&tried->strategy, &c->strategy))
         return 0;
     if (isinf(tried->seconds))
         return tried->strategy.kept_chunks <= climb_fewest_kept(g) || c->strategy.kept_chunks > fewest;
@@ -314,7 +316,7 @@ static void find_untold(const struct climb *cl, struct grid *g, const struct can
             estimator_judge(g->tried.estimator, &c);
             if (k == MOST && c.excess <= 1)
                 search_keep_most(&g->tried, o->kept[0], &c);
-            if (c.redundant || c.excess > 1 || c.estimate >= CLIMB_FASTER * search_weighed(best) ||
+            if (c.redundant || c.excess > 1 || c.estimate >= CLIMB_FASTER * candidate_price(best) ||
                 climb_settled(cl, g, &c.strategy) || is_told_of(cl, &c, fewest))
                 continue;
             neighbours_offer_family(list, g, &c);
@@ -335,7 +337,7 @@ static enum status try_untold(struct climb *cl, struct candidate *best)
         if (list.n == 0)
             return OK;
         TRY(try_neighbours(cl, &list, best));
-        climb_find(cl, search_weighed(best), NULL, best);
+        climb_find(cl, candidate_price(best), NULL, best);
     }
     return OK;
 }
@@ -362,13 +364,13 @@ enum status climb_run(struct climb *cl, struct candidate *best)
         TRY(try_hinted(cl, best));
     if (best->excess > 1)
         return OK;
-    climb_find(cl, search_weighed(best), NULL, best);
+    climb_find(cl, candidate_price(best), NULL, best);
     TRY(try_untold(cl, best));
     struct candidate next = *best;
-    for (int i = 0; i < STARTS && (i == 0 || climb_find(cl, FAMILY_CLOSE * search_weighed(best), is_another_family, &next));
+    for (int i = 0; i < STARTS && (i == 0 || climb_find(cl, FAMILY_CLOSE * candidate_price(best), is_another_family, &next));
          i++) {
         TRY(climb_from(cl, &next));
-        if (search_weighed(&next) < search_weighed(best))
+        if (candidate_price(&next) < candidate_price(best))
             *best = next;
         TRY(try_untold(cl, best));
     }

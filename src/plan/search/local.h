@@ -3,13 +3,13 @@
 #ifndef LTRAIN_PLAN_SEARCH_LOCAL_H
 #define LTRAIN_PLAN_SEARCH_LOCAL_H
 
-#include "plan/search/search.h"
+#include "plan/search/space.h"
 
 /* Trials by tile grid. */
 struct climb;
 
 /* Those that trials were added of; others beside them, too; of these only those of many row chunks, where activations travel
- * (search_is_coarse). */
+ * (tiles_are_coarse). */
 enum climb_grids { CLIMB_GIVEN_GRIDS, CLIMB_ANY_GRIDS, CLIMB_FINE_GRIDS };
 
 /* For settings whose mesh and stage are decided, as `fixed`, on the usual grid, has them. Looks at
@@ -32,7 +32,7 @@ int climb_next(struct climb *c, const struct candidate *after, struct candidate 
 
 /* Whether c was tried on all layers. */
 int climb_knows(const struct climb *cl, const struct candidate *c);
-/* The lowest price (search_weighed) of what was tried on a grid and fits; INFINITY: nothing does. */
+/* The lowest price (candidate_price) of what was tried on a grid and fits; INFINITY: nothing does. */
 double climb_price_on(const struct climb *c, const struct strategy *grid);
 
 #endif

@@ -2,6 +2,8 @@
 #include "plan/search/moves.h"
 
 #include "plan/lower/grid.h"
+#include "plan/search/decisions.h"
+#include "plan/search/stalls.h"
 
 #include <math.h>
 
@@ -30,7 +32,7 @@ static int distance(const struct strategy *a, const struct strategy *b)
 
 static int passes_alike(const struct strategy *tried, const struct strategy *c)
 {
-    return tried->passing == c->passing && search_tells_of(tried, c);
+    return tried->passing == c->passing && decisions_same_family(tried, c);
 }
 
 /* Alike but for how many layers have a class nearer, or their activations on the device. */
@@ -40,7 +42,7 @@ static int is_similar(const struct strategy *a, const struct strategy *b)
     other.device_layers = a->device_layers;
     if (a->nearer > 0 && b->nearer > 0)
         other.nearer = a->nearer;
-    return search_same_classes(a, &other);
+    return decisions_same_classes(a, &other);
 }
 
 /* Trials of such, on any grid, that keep as large a share of the chunks. */
@@ -72,7 +74,7 @@ static double stalls_of_alike(const struct climb *cl, const struct candidate *c)
         for (int i = 0; i < cl->grids[g].tried.n; i++) {
             const struct candidate *t = &cl->grids[g].tried.candidates[i];
             double apart = floor(fabs(log2(fmax(t->traffic, 1e-9) / fmax(c->traffic, 1e-9))) / ABOUT);
-            if (t->excess > 1 || apart > nearest || !search_same_classes(&t->strategy, &c->strategy) ||
+            if (t->excess > 1 || apart > nearest || !decisions_same_classes(&t->strategy, &c->strategy) ||
                 !is_about_as_fine(&t->strategy, &c->strategy))
                 continue;
             stalls = apart < nearest ? stalls_scaled(t, c) : fmin(stalls, stalls_scaled(t, c));
@@ -85,7 +87,7 @@ static double stalls_of_alike(const struct climb *cl, const struct candidate *c)
  * on a grid about as fine, else those of its family that pass things on alike, else others of its family, else the best one. */
 static double expected(const struct climb *cl, const struct candidate *c, const struct candidate *best)
 {
-    static resemblance *const like[] = {passes_alike, search_tells_of};
+    static resemblance *const like[] = {passes_alike, decisions_same_family};
     enum { LIKE = sizeof like / sizeof *like };
     double stalls = stalls_of_alike(cl, c);
     for (int i = 0; i < LIKE && !isfinite(stalls); i++)
@@ -138,7 +140,7 @@ void neighbours_offer(struct neighbours *list, struct grid *g, const struct cand
 
 static int is_of_family(const struct strategy *a, const struct strategy *b)
 {
-    return search_tells_of(a, b) || search_tells_of(b, a);
+    return decisions_same_family(a, b) || decisions_same_family(b, a);
 }
 
 void neighbours_offer_family(struct neighbours *list, struct grid *g, const struct candidate *c)
@@ -181,7 +183,7 @@ static int64_t nearer_layers(const struct climb *cl, const struct candidate *non
 static void offer_neighbour(const struct climb *cl, struct grid *g, const struct start *from, const struct candidate *c,
                             struct neighbours *list)
 {
-    const double best = search_weighed(from->best);
+    const double best = candidate_price(from->best);
     if (c->redundant || c->excess > 1 || c->estimate >= CLIMB_FASTER * best || climb_settled(cl, g, &c->strategy))
         return;
     double price = cl->hopeful ? c->estimate : expected(cl, c, from->best);
@@ -272,7 +274,7 @@ static void offer_neighbours(const struct climb *cl, struct grid *g, const struc
         struct candidate c = {.strategy = g->fixed};
         options_place(o, i, &c.strategy);
         if (distance(&c.strategy, best) > AWAY ||
-            (cl->look_at == CLIMB_FINE_GRIDS && search_is_coarse(&c.strategy) && g->fixed.row_chunk > cl->fixed.row_chunk))
+            (cl->look_at == CLIMB_FINE_GRIDS && tiles_are_coarse(&c.strategy) && g->fixed.row_chunk > cl->fixed.row_chunk))
             continue;
         for (int k = 0; k < WAYS; k++) {
             c.strategy.kept_chunks = kept[k];

@@ -8,7 +8,7 @@
 #include "plan/lower/grid.h"
 #include "plan/lower/mesh.h"
 #include "plan/search/local.h"
-#include "plan/search/trials.h"
+#include "plan/search/price.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ static int coarsen(const struct model *m, const struct plan_request *s, int all,
  * what is to be gained where large tiles cost memory. */
 static int may_start(const struct model *m, const struct variant *v, const int64_t limit[TIERS], double least, double usual)
 {
-    return isfinite(least) && least <= (search_is_bulky(m, &v->usual, limit) ? 1 - SEARCH_GAIN : START_SLOWER) * usual;
+    return isfinite(least) && least <= (tiles_are_bulky(m, &v->usual, limit) ? 1 - SEARCH_GAIN : START_SLOWER) * usual;
 }
 
 /* The grid to start from: of data sheets' machines the usual one only if its programs are small enough to be tried whole, else
@@ -71,10 +71,10 @@ static enum status find_start(const struct model *m, struct variant *v, const in
     double instrs, least, usual;
     if (variant_grid_gain(&v->s) >= SEARCH_GAIN)
         return OK;
-    TRY(search_glance(m, &v->s, &at, &v->cost, limit, &instrs, &usual));
+    TRY(search_probe(m, &v->s, &at, &v->cost, limit, &instrs, &usual));
     v->large = instrs > SEARCH_WHOLE;
     for (int turn = 0; instrs > SEARCH_WHOLE && coarsen(m, &v->s, instrs > COARSEN_ALL * SEARCH_WHOLE, turn, &at); turn++) {
-        TRY(search_glance(m, &v->s, &at, &v->cost, limit, &instrs, &least));
+        TRY(search_probe(m, &v->s, &at, &v->cost, limit, &instrs, &least));
         if (may_start(m, v, limit, least, usual))
             v->fixed = at;
     }
@@ -159,7 +159,7 @@ static enum status replace_if_better(struct best *b, double gain, struct variant
     const struct candidate *old = &b->candidate;
     if ((*next)->search.n == 1 || (*next)->search.n_tried > 0)
         TRY(best_of(b->m, *next, b->limit, &c));
-    if (old->excess <= 1 ? c.excess > 1 || search_weighed(&c) >= (1 - sure_gain(old, &c, gain)) * search_weighed(old)
+    if (old->excess <= 1 ? c.excess > 1 || candidate_price(&c) >= (1 - sure_gain(old, &c, gain)) * candidate_price(old)
                          : c.excess >= old->excess)
         return OK;
     struct variant *worse = b->variant;
@@ -174,7 +174,7 @@ static enum status compare(struct best *b, const struct plan_request *s)
 {
     struct variant *next;
     const struct candidate *c = &b->candidate;
-    if (c->excess <= 1 && c->compute >= (1 - SEARCH_GAIN) * search_weighed(c))
+    if (c->excess <= 1 && c->compute >= (1 - SEARCH_GAIN) * candidate_price(c))
         return OK;
     const struct search_lead lead = {.beat = c, .gain = SEARCH_GAIN};
     TRY(variant_create(b->m, s, b->limit, b->finer, NULL, &lead, &next));
@@ -226,7 +226,7 @@ static enum status compare_grid(struct best *b, const struct point *at, double g
  * that costs where links are slow. */
 static int is_coarser(const struct variant *v, const struct strategy *s)
 {
-    return v->large && s->row_chunk > v->usual.row_chunk && search_is_coarse(s);
+    return v->large && s->row_chunk > v->usual.row_chunk && tiles_are_coarse(s);
 }
 
 /* Another value of one size takes the place of the point's if it is faster (*moved). */
@@ -242,7 +242,7 @@ static enum status step(struct best *b, enum tile_size which, int i, struct poin
     TRY(search_briefly(b->m, &v->s, &other.grid, &v->cost, b->limit, &lead, &b->spent, &other.candidate));
     const struct candidate *c = &other.candidate;
     *moved = c->tried && c->excess <= 1 && !is_coarser(v, &c->strategy) &&
-             search_weighed(c) < (1 - sure_gain(&at->candidate, c, gain)) * search_weighed(&at->candidate);
+             candidate_price(c) < (1 - sure_gain(&at->candidate, c, gain)) * candidate_price(&at->candidate);
     if (*moved)
         *at = other;
     return OK;
@@ -268,7 +268,7 @@ static enum status vary_size(struct best *b, enum tile_size which, struct point 
  * full, and steps go on from its best placement. */
 static enum status compare_neighbours(struct best *b)
 {
-    double gain = variant_grid_gain(&b->variant->s), start = search_weighed(&b->candidate);
+    double gain = variant_grid_gain(&b->variant->s), start = candidate_price(&b->candidate);
     for (int round = 0, taken = 1; taken && round < MOST_ROUNDS; round++) {
         struct point at = {b->variant->fixed, b->candidate};
         at.grid.input_every = b->candidate.strategy.input_every;
@@ -277,8 +277,9 @@ static enum status compare_neighbours(struct best *b)
             still = moved ? 1 : still + 1;
         }
         taken = 0;
-        if (search_weighed(&at.candidate) >= (1 - gain) * start ||
-            (strategy_same_grid(&at.grid, &b->variant->fixed) && search_weighed(&at.candidate) >= search_weighed(&b->candidate)))
+        if (candidate_price(&at.candidate) >= (1 - gain) * start ||
+            (strategy_same_grid(&at.grid, &b->variant->fixed) &&
+             candidate_price(&at.candidate) >= candidate_price(&b->candidate)))
             return OK;
         TRY(compare_grid(b, &at, round == 0 ? gain : STEP_GAINS * gain, &taken));
     }
@@ -301,7 +302,7 @@ static enum status compare_tiles(struct best *b)
         return OK;
     TRY(try_best(b));
     const struct candidate *c = &b->candidate;
-    if (c->excess > 1 || c->least_compute >= (1 - variant_grid_gain(&b->variant->s)) * search_weighed(c))
+    if (c->excess > 1 || c->least_compute >= (1 - variant_grid_gain(&b->variant->s)) * candidate_price(c))
         return OK;
     return compare_neighbours(b);
 }
@@ -326,7 +327,7 @@ static enum status note_usual(struct best *b)
         return OK;
     TRY(try_best(b));
     if (b->candidate.excess <= 1)
-        b->usual = search_weighed(&b->candidate);
+        b->usual = candidate_price(&b->candidate);
     return OK;
 }
 
@@ -358,9 +359,9 @@ static enum status price_usual(struct best *b)
     TRY(search_price(b->m, &v->s, &like, &v->cost, b->limit, &at.candidate));
     if (at.candidate.excess > 1)
         return OK;
-    b->usual = search_weighed(&at.candidate);
+    b->usual = candidate_price(&at.candidate);
     double gain = sure_gain(&b->candidate, &at.candidate, SEARCH_GAIN);
-    return b->usual < (1 - gain) * search_weighed(&b->candidate) ? compare_grid(b, &at, SEARCH_GAIN, &taken) : OK;
+    return b->usual < (1 - gain) * candidate_price(&b->candidate) ? compare_grid(b, &at, SEARCH_GAIN, &taken) : OK;
 }
 
 /* From what steps found; the best one's grid becomes the variant's. */
@@ -373,7 +374,7 @@ static enum status climb_on(struct best *b)
         return OK;
     TRY(climb_run(b->climb, &best));
     b->usual = fmin(b->usual, climb_price_on(b->climb, &v->usual));
-    int better = search_weighed(&best) < search_weighed(&b->candidate), known = climb_knows(b->climb, &b->candidate);
+    int better = candidate_price(&best) < candidate_price(&b->candidate), known = climb_knows(b->climb, &b->candidate);
     if (best.excess > 1 || (known && b->candidate.whole && !better))
         return OK;
     put_climbed(b, &best, !better && !known);
@@ -409,7 +410,7 @@ enum status variant_choose(const struct model *m, const struct plan_request *s, 
     if (st == OK && b.climb)
         st = climb_on(&b);
     if (st == OK)
-        b.variant->usual_slower = b.tried ? b.usual / search_weighed(&b.candidate) - 1 : 0;
+        b.variant->usual_slower = b.tried ? b.usual / candidate_price(&b.candidate) - 1 : 0;
     climb_destroy(b.climb);
     if (st == OK)
         *out = b.variant;

@@ -1,5 +1,5 @@
 /* The choices that settings leave open. */
-#include "plan/search/estimate.h"
+#include "plan/search/options.h"
 
 #include <string.h>
 

@@ -2,6 +2,7 @@
 #include "plan/search/pool.h"
 
 #include "base/sys.h"
+#include "plan/search/decisions.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -74,7 +75,7 @@ enum status climb_add(struct grid *g, const struct candidate *c)
 
 static int is_alike(const struct candidate *a, const struct candidate *b)
 {
-    return search_same_classes(&a->strategy, &b->strategy) && a->strategy.input_every == b->strategy.input_every;
+    return decisions_same_classes(&a->strategy, &b->strategy) && a->strategy.input_every == b->strategy.input_every;
 }
 
 /* Keeps the cheapest one of the same classes and layer inputs. */
@@ -82,7 +83,7 @@ static void add_hint(struct climb *cl, const struct candidate *c)
 {
     struct candidate *hint = cl->hints;
     int at = 0, last = 0;
-    while (at < cl->n_hints && search_weighed(&hint[at]) <= search_weighed(c)) {
+    while (at < cl->n_hints && candidate_price(&hint[at]) <= candidate_price(c)) {
         if (is_alike(&hint[at], c))
             return;
         at++;
@@ -115,7 +116,7 @@ double climb_price_on(const struct climb *c, const struct strategy *grid)
     for (int g = 0; g < c->n; g++)
         for (int i = 0; i < c->grids[g].tried.n && strategy_same_grid(&c->grids[g].fixed, grid); i++)
             if (c->grids[g].tried.candidates[i].excess <= 1)
-                least = fmin(least, search_weighed(&c->grids[g].tried.candidates[i]));
+                least = fmin(least, candidate_price(&c->grids[g].tried.candidates[i]));
     return least;
 }
 
@@ -125,9 +126,9 @@ struct candidate *climb_cheapest(struct climb *cl, double most, condition *holds
     for (int g = 0; g < cl->n; g++)
         for (int i = 0; i < cl->grids[g].tried.n; i++) {
             struct candidate *c = &cl->grids[g].tried.candidates[i];
-            if (c->excess > 1 || search_weighed(c) >= most || (holds && !holds(cl, c)))
+            if (c->excess > 1 || candidate_price(c) >= most || (holds && !holds(cl, c)))
                 continue;
-            most = search_weighed(c);
+            most = candidate_price(c);
             found = c;
         }
     return found;
@@ -178,9 +179,9 @@ int climb_next(struct climb *cl, const struct candidate *after, struct candidate
     for (int g = 0; g < cl->n; g++)
         for (int i = 0; i < cl->grids[g].tried.n; i++) {
             const struct candidate *c = &cl->grids[g].tried.candidates[i];
-            if (c->excess > 1 || search_weighed(c) >= least || search_weighed(c) <= search_weighed(after))
+            if (c->excess > 1 || candidate_price(c) >= least || candidate_price(c) <= candidate_price(after))
                 continue;
-            least = search_weighed(c);
+            least = candidate_price(c);
             *out = *c;
         }
     return isfinite(least);
@@ -190,7 +191,7 @@ int climb_settled(const struct climb *cl, const struct grid *g, const struct str
 {
     for (int i = 0; i < g->tried.n; i++) {
         const struct candidate *c = &g->tried.candidates[i];
-        if (candidate_settles(c, s) && (isfinite(c->seconds) || c->pace >= cl->last))
+        if (candidate_decides(c, s) && (isfinite(c->seconds) || c->pace >= cl->last))
             return 1;
     }
     return 0;
@@ -201,7 +202,7 @@ int climb_knows(const struct climb *cl, const struct candidate *c)
     for (int g = 0; g < cl->n; g++)
         for (int i = 0; i < cl->grids[g].tried.n && strategy_same_grid(&cl->grids[g].fixed, &c->strategy); i++) {
             const struct candidate *t = &cl->grids[g].tried.candidates[i];
-            if (candidate_settles(t, &c->strategy) &&
+            if (candidate_decides(t, &c->strategy) &&
                 (isfinite(t->seconds) || t->strategy.kept_chunks == c->strategy.kept_chunks))
                 return 1;
         }

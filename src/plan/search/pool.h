@@ -3,7 +3,6 @@
 #define LTRAIN_PLAN_SEARCH_POOL_H
 
 #include "plan/search/local.h"
-#include "plan/search/trials.h"
 
 /* Of how many instructions programs are that a climb tries whole: of larger ones it could try a few only. */
 #define CLIMB_WHOLE 100e3
@@ -45,7 +44,7 @@ enum status climb_open(struct climb *cl, const struct strategy *like, struct gri
 /* Adds a trial of all layers. */
 enum status climb_add(struct grid *g, const struct candidate *c);
 
-/* Whether a trial has settled it (search_settled) that looked at no fewer paces than trials do now. */
+/* Whether a trial has settled it (search_decided) that looked at no fewer paces than trials do now. */
 int climb_settled(const struct climb *cl, const struct grid *g, const struct strategy *s);
 
 typedef int condition(struct climb *cl, const struct candidate *c);

@@ -5,6 +5,9 @@
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/search/leanest.h"
+#include "plan/search/price.h"
+#include "plan/search/search.h"
 
 #include <math.h>
 #include <string.h>
@@ -106,7 +109,7 @@ enum status glance_leanest(const struct model *m, const struct plan_request *s, 
     int least = leanest_inputs(m, s, fixed);
     empty_device(limit, &lean);
     TRY(find_leanest(m, &lean, fixed, limit, out));
-    int drives = search_scarce(out->bytes, limit) == TIER_NVME; /* too small for all that may lie there */
+    int drives = budget_scarce_tier(out->bytes, limit) == TIER_NVME; /* too small for all that may lie there */
     if (out->excess <= 1)
         return OK;
     if (!glance_is_small(out, m) && ((!drives && out->excess > PLAN_FINER_HELPS) ||
@@ -131,7 +134,7 @@ enum status glance_whole(const struct model *m, const struct plan_request *s, co
     if (c->whole)
         return OK;
     TRY(fit_serially(m, &c->strategy, role, c->bytes));
-    c->excess = search_excess(c->bytes, limit);
+    c->excess = budget_excess(c->bytes, limit);
     c->whole = 1;
     return OK;
 }

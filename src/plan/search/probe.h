@@ -2,7 +2,7 @@
 #ifndef LTRAIN_PLAN_SEARCH_PROBE_H
 #define LTRAIN_PLAN_SEARCH_PROBE_H
 
-#include "plan/search/search.h"
+#include "plan/search/candidate.h"
 
 /* Whether the trial c was of a program so small that looking at more of them takes no time. */
 int glance_is_small(const struct candidate *c, const struct model *m);

@@ -1,5 +1,8 @@
 /* Classes in two tiers: where a placement leaves memory, some layers have one of its classes nearer. */
-#include "plan/search/trials.h"
+#include "plan/search/promote.h"
+
+#include "plan/search/decisions.h"
+#include "plan/search/retry.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -80,7 +83,7 @@ static int was_divided(const struct search *x, const struct span *s)
             c.strategy.kept_chunks != s->far.strategy.kept_chunks)
             continue;
         c.strategy.nearer = 0;
-        if (search_same_classes(&c.strategy, &s->far.strategy))
+        if (decisions_same_classes(&c.strategy, &s->far.strategy))
             return 1;
     }
     return 0;
@@ -113,7 +116,7 @@ static enum status narrow(const struct trials *t, struct search *x, struct span 
         c.strategy.write_depth = 0;
         c.otherwise = 0;
         *spent += trial_instrs(t, &c);
-        TRY(trial_run_yielding(t, &c, best));
+        TRY(retry_yielding(t, &c, best));
         memmove(&x->candidates[x->n_tried + 1], &x->candidates[x->n_tried], (size_t)(x->n - x->n_tried) * sizeof c);
         x->candidates[x->n_tried++] = c;
         x->n++;
@@ -145,6 +148,6 @@ enum status search_nearer(const struct trials *t, struct search *x)
         return OK;
     for (int i = 0; i < SEARCH_NEARER / TRIES && spent < SEARCH_INSTRS && find_fastest(t, x, fastest(x), &s); i++)
         TRY(narrow(t, x, &s, &spent));
-    qsort(x->candidates, (size_t)x->n_tried, sizeof *x->candidates, search_order);
+    qsort(x->candidates, (size_t)x->n_tried, sizeof *x->candidates, candidate_order);
     return OK;
 }

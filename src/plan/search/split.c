@@ -1,5 +1,8 @@
 /* Around the fastest placement that was tried: activations split by row chunks. */
-#include "plan/search/trials.h"
+#include "plan/search/split.h"
+
+#include "plan/search/decisions.h"
+#include "plan/search/stalls.h"
 
 #include <math.h>
 #include <string.h>
@@ -29,7 +32,7 @@ static const struct candidate *best_of(const struct splits *p)
 static int was_tried(const struct splits *p, const struct candidate *c)
 {
     for (int i = 0; i < p->n; i++)
-        if (search_same_classes(&p->tried[i].strategy, &c->strategy))
+        if (decisions_same_classes(&p->tried[i].strategy, &c->strategy))
             return 1;
     return 0;
 }
@@ -48,7 +51,7 @@ static int find_split(const struct splits *p, struct candidate *out)
     const struct options *o = estimator_options(p->x->estimator);
     const struct candidate *best = best_of(p);
     int chunks = (int)ceil_div(best->strategy.rows, best->strategy.row_chunk), found = 0;
-    double least = WORTH_TRYING * fmin(search_cost(best), p->x->beat);
+    double least = WORTH_TRYING * fmin(candidate_cost(best), p->x->beat);
     for (int i = 0; i < options_count(o); i += o->n_kept)
         for (int step = 1; step < STEPS; step++) {
             struct candidate c = *best;
@@ -59,7 +62,7 @@ static int find_split(const struct splits *p, struct candidate *out)
                 continue;
             estimator_judge(p->x->estimator, &c);
             expect(p, &c);
-            double price = search_cost(&c) * (1 + 0.001 * c.excess);
+            double price = candidate_cost(&c) * (1 + 0.001 * c.excess);
             if (c.redundant || c.excess > p->room || price >= least || was_tried(p, &c))
                 continue;
             least = price;
@@ -83,7 +86,7 @@ static enum status try_split(const struct trials *t, struct splits *p, const str
     } else {
         double stalls = c->seconds - c->estimate;
         p->stalls = p->stalls > 0 ? fmin(p->stalls, stalls) : stalls;
-        if (search_cost(c) < search_cost(best_of(p)))
+        if (candidate_cost(c) < candidate_cost(best_of(p)))
             p->best = p->n;
     }
     p->n++;

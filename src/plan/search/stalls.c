@@ -1,5 +1,7 @@
 /* What trials show of stalls, and what other placements are expected to take. */
-#include "plan/search/trials.h"
+#include "plan/search/stalls.h"
+
+#include "plan/search/decisions.h"
 
 #include <math.h>
 
@@ -21,12 +23,6 @@ static double stalls_shown(const struct candidate *tried)
     return fmax(0, tried->seconds - tried->estimate) / fmax(tried->traffic, 1e-9);
 }
 
-int search_tells_of(const struct strategy *tried, const struct strategy *c)
-{
-    return tried->acts == c->acts && tried->passing <= c->passing && tried->optim == c->optim &&
-           tried->update_on_host == c->update_on_host && (tried->grads == RES_DEVICE) == (c->grads == RES_DEVICE);
-}
-
 double stalls_expect(const struct search *x, int tried, const struct candidate *c)
 {
     const struct candidate *t;
@@ -40,7 +36,7 @@ double stalls_expect(const struct search *x, int tried, const struct candidate *
         if (t->excess > 1 || REACH * t->traffic < fmin(c->traffic, most))
             continue;
         rate = fmin(rate, shown);
-        if (search_tells_of(&t->strategy, &c->strategy))
+        if (decisions_same_family(&t->strategy, &c->strategy))
             own = fmin(own, shown);
     }
     rate = isfinite(own) ? own : rate;
@@ -51,7 +47,7 @@ double stalls_hope(const struct search *x, int tried, const struct candidate *c)
 {
     const struct candidate *t;
     for (int i = 0; (t = trial_at(x, tried, i)); i++)
-        if (t->excess <= 1 && search_tells_of(&t->strategy, &c->strategy))
+        if (t->excess <= 1 && decisions_same_family(&t->strategy, &c->strategy))
             return INFINITY;
     return c->estimate;
 }
@@ -59,7 +55,7 @@ double stalls_hope(const struct search *x, int tried, const struct candidate *c)
 double stalls_scaled(const struct candidate *tried, const struct candidate *c)
 {
     double times = c->traffic / fmax(tried->traffic, 1e-9);
-    return fmax(0, search_weighed(tried) - tried->estimate) * times * fmin(1, times);
+    return fmax(0, candidate_price(tried) - tried->estimate) * times * fmin(1, times);
 }
 
 double stalls_of(const struct search *x, const struct candidate *c, resemblance *like)

@@ -14,6 +14,7 @@
 #include "plan/schedule/prefetch.h"
 #include "plan/search/estimate.h"
 #include "plan/search/local.h"
+#include "plan/search/price.h"
 #include "verify/verify.h"
 
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "plan/lower/fixed.h"
 #include "plan/report/explain.h"
 #include "plan/report/text.h"
-#include "plan/search/search.h"
+#include "plan/search/price.h"
 #include "verify/verify.h"
 
 #include <math.h>

@@ -1,0 +1,97 @@
+/* Placements that need the least memory, or ought to be fast, from few trials. */
+#include "plan/search/leanest.h"
+
+#include "plan/search/select.h"
+#include "plan/search/trial.h"
+
+#include <math.h>
+
+/* Instructions to schedule where only a look is wanted. */
+#define SEARCH_LITTLE 30e3
+
+/* The leanest placement with the inputs of the fixed strategy: as little else is kept as may be. */
+static enum status leanest_inputs(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
+                                  const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+{
+    struct plan_request lean = *s;
+    struct search x;
+    lean.alpha = s->alpha < 0 ? 0 : s->alpha;
+    TRY(search_list(m, &lean, fixed, cost, limit, 1, &x));
+    enum status st = select_leanest(m, &lean, cost, limit, &x);
+    if (st == OK)
+        *out = x.candidates[0];
+    search_destroy(&x);
+    return st;
+}
+
+enum status search_leanest(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
+                           const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+{
+    struct strategy fewer = *fixed;
+    struct candidate next;
+    TRY(leanest_inputs(m, s, fixed, cost, limit, out));
+    while (out->excess > 1 && out->excess <= SEARCH_TURNS_HELP && search_fewer_inputs(m, s, &fewer)) {
+        TRY(leanest_inputs(m, s, &fewer, cost, limit, &next));
+        double gained = out->excess - next.excess;
+        if (gained > 0)
+            *out = next;
+        if (search_is_hopeless(out->excess, gained))
+            return OK;
+    }
+    return OK;
+}
+
+/* Brings the one that ought to fit and be the fastest to place n. Returns 0 if none ought to fit. */
+static int bring_promising(struct search *x, int n, double rate)
+{
+    int at = -1;
+    double least = INFINITY;
+    for (int i = n; i < x->n; i++) {
+        const struct candidate *c = &x->candidates[i];
+        double seconds = c->estimate + rate * c->traffic;
+        if (c->excess <= 1 && seconds < least) {
+            least = seconds;
+            at = i;
+        }
+    }
+    if (at < 0)
+        return 0;
+    struct candidate next = x->candidates[at];
+    x->candidates[at] = x->candidates[n];
+    x->candidates[n] = next;
+    return 1;
+}
+
+enum status search_least(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
+                         const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+{
+    struct search x;
+    TRY(search_list(m, s, fixed, cost, limit, 1, &x));
+    *out = x.candidates[0];
+    for (int i = 1; i < x.n; i++)
+        if (x.candidates[i].excess < out->excess)
+            *out = x.candidates[i];
+    search_destroy(&x);
+    return OK;
+}
+
+enum status search_promising(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
+                             const struct cost_model *cost, const int64_t limit[TIERS], double rate, struct candidate *out)
+{
+    struct search x;
+    TRY(search_list(m, s, fixed, cost, limit, 1, &x));
+    struct trials t = {m, s, cost, limit, &x, TRIAL_SLACK};
+    enum status st = OK;
+    double spent = 0;
+    *out = x.candidates[0];
+    for (int i = 0; i < x.n && spent < SEARCH_LITTLE && bring_promising(&x, i, rate); i++) {
+        struct candidate *c = &x.candidates[i];
+        spent += trial_instrs(&t, c);
+        TRY_GOTO(trial_run(&t, c, 0), done);
+        if (!out->tried || candidate_order(c, out) < 0)
+            *out = *c;
+    }
+done:
+    search_destroy(&x);
+    return st;
+}

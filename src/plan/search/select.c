@@ -1,0 +1,175 @@
+/* Which placements are tried, in which order. */
+#include "plan/search/select.h"
+
+#include "plan/schedule/prefetch.h"
+#include "plan/search/retry.h"
+#include "plan/search/stalls.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FASTER 0.998 /* than the best one so far: what is expected to take longer is not tried */
+#define MOST_TRIES 32
+#define FEWEST_TRIES 4   /* what a single one shows of stalls need not hold for others */
+#define FEWEST_TO_BEAT 2 /* where another grid's have shown them */
+#define BRIEF_TRIES 4    /* where a step from one grid to the next is tried */
+#define MORE_TRIES 8     /* of those that write to drives, whose stalls differ more */
+/* So many of the leanest placements are tried where those that ought to fit do not: what classes need at different moments was
+ * added up. */
+#define HOPELESS_TRIES 4
+#define HOPELESS 1.1          /* excess at which the leanest one's is final */
+#define HOPELESS_SERIALLY 1.2 /* trials in the serial order are quicker */
+
+static void swap(struct candidate *a, struct candidate *b)
+{
+    struct candidate kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+#define AS_LEAN 1e-3 /* of one tier, which is all that the rest of the placements may have in common */
+
+/* Which takes less of the scarcest tier; where that is the same, of all of them. */
+static int is_leaner(const struct candidate *a, const struct candidate *b, const int64_t limit[TIERS])
+{
+    double of_a = 0, of_b = 0;
+    if (fabs(a->excess - b->excess) > AS_LEAN * b->excess)
+        return a->excess < b->excess;
+    for (int t = 0; t < TIERS; t++) {
+        of_a += (double)a->bytes[t] / (double)max_i64(limit[t], 1);
+        of_b += (double)b->bytes[t] / (double)max_i64(limit[t], 1);
+    }
+    return of_a < of_b;
+}
+
+/* The leanest of those from the n-th on, until one fits or is far from it, at the given pace: of those as lean first the one that
+ * keeps the most near, then those that need the least elsewhere, too. *out: how many were tried. */
+static enum status try_leanest(const struct trials *t, struct search *x, int n, int pace, int *out)
+{
+    int first = n, end = (int)min_i64(x->n, n + HOPELESS_TRIES), settled = 0;
+    double hopeless = pace == FIT_SERIAL ? HOPELESS_SERIALLY : HOPELESS;
+    for (; n < end && !settled; n++) {
+        int least = n;
+        for (int i = n + 1; i < x->n; i++)
+            if (n > first ? is_leaner(&x->candidates[i], &x->candidates[least], t->limit)
+                          : x->candidates[i].excess < x->candidates[least].excess)
+                least = i;
+        swap(&x->candidates[n], &x->candidates[least]);
+        TRY(trial_run(t, &x->candidates[n], pace));
+        settled = x->candidates[n].excess <= 1 || x->candidates[n].excess > hopeless;
+    }
+    *out = n;
+    return OK;
+}
+
+/* Seconds that one is expected to take, given the first so many of x. */
+typedef double expectation(const struct search *x, int tried, const struct candidate *c);
+
+/* Brings the candidate that ought to fit and is expected to be the fastest to place n. INFINITY: none ought to fit. */
+static double bring_next(struct search *x, int n, expectation *expected)
+{
+    double least = INFINITY;
+    int at = n;
+    for (int i = n; i < x->n; i++) {
+        const struct candidate *c = &x->candidates[i];
+        if (c->excess > 1 || c->estimate >= least)
+            continue;
+        double seconds = expected(x, n, c);
+        if (seconds < least) {
+            least = seconds;
+            at = i;
+        }
+    }
+    struct candidate next = x->candidates[at];
+    memmove(&x->candidates[n + 1], &x->candidates[n], (size_t)(at - n) * sizeof next);
+    x->candidates[n] = next;
+    return least;
+}
+
+static enum status try_otherwise(const struct trials *t, struct search *x, double best, double *spent)
+{
+    for (int i = 0; i < x->n_tried && *spent < SEARCH_INSTRS; i++)
+        TRY(retry_all(t, &x->candidates[i], best, spent));
+    return OK;
+}
+
+/* Trials so far. */
+struct trying {
+    double best, spent; /* seconds; instructions */
+    int fitted;
+};
+
+static enum status try_next(const struct trials *t, struct candidate *c, struct trying *so_far)
+{
+    so_far->spent += trial_instrs(t, c);
+    TRY(retry_yielding(t, c, so_far->best));
+    if (c->excess > 1)
+        return OK;
+    so_far->fitted++;
+    so_far->best = fmin(so_far->best, c->seconds);
+    return OK;
+}
+
+/* Those that trials so far promise. *n: the number of trials. */
+static enum status try_expected(const struct trials *t, struct search *x, struct trying *so_far, int *n)
+{
+    int fewest = x->brief ? 1 : isfinite(x->beat) ? FEWEST_TO_BEAT : FEWEST_TRIES;
+    for (; *n < x->n && so_far->spent < 4 * SEARCH_INSTRS && !(x->brief && *n >= BRIEF_TRIES); ++*n) {
+        double expected = *n < x->given ? 0 : bring_next(x, *n, stalls_expect), hopeless = FASTER * so_far->best;
+        if (x->candidates[*n].written > 0 && so_far->fitted < MORE_TRIES && !isfinite(x->beat))
+            hopeless = 1.01 * so_far->best;
+        if (expected == INFINITY || (so_far->fitted > 0 && (so_far->fitted >= MOST_TRIES || so_far->spent >= SEARCH_INSTRS)) ||
+            (so_far->fitted >= fewest && expected >= hopeless))
+            return OK;
+        TRY(try_next(t, &x->candidates[*n], so_far));
+    }
+    return OK;
+}
+
+/* One of every family that may be faster and of which none was tried: what others show of stalls need not hold for it. */
+static enum status try_families(const struct trials *t, struct search *x, struct trying *so_far, int *n)
+{
+    for (; *n < x->n && so_far->spent < SEARCH_INSTRS && !(x->brief && *n >= BRIEF_TRIES); ++*n) {
+        if (bring_next(x, *n, stalls_hope) >= FASTER * so_far->best)
+            return OK;
+        TRY(try_next(t, &x->candidates[*n], so_far));
+    }
+    return OK;
+}
+
+enum status select_fastest(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
+                           const int64_t limit[TIERS], struct search *x)
+{
+    struct trials t = {m, s, cost, limit, x, x->n > 1 ? TRIAL_SLACK : 0};
+    struct trying so_far = {.best = x->beat};
+    int n = 0;
+    TRY(try_expected(&t, x, &so_far, &n));
+    if (x->whole && so_far.fitted > 0)
+        TRY(try_families(&t, x, &so_far, &n));
+    if (so_far.fitted == 0 && !isfinite(x->beat))
+        TRY(try_leanest(&t, x, n, 0, &n));
+    x->n_tried = n;
+    if (x->whole || !x->brief)
+        TRY(try_otherwise(&t, x, so_far.best, &so_far.spent));
+    x->spent = so_far.spent;
+    qsort(x->candidates, (size_t)n, sizeof *x->candidates, candidate_order);
+    return OK;
+}
+
+enum status select_first(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
+                         const int64_t limit[TIERS], struct search *x)
+{
+    struct trials t = {m, s, cost, limit, x};
+    x->n_tried = 1;
+    return trial_run(&t, &x->candidates[0], 0);
+}
+
+enum status select_leanest(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
+                           const int64_t limit[TIERS], struct search *x)
+{
+    struct trials t = {m, s, cost, limit, x};
+    TRY(try_leanest(&t, x, 0, FIT_SERIAL, &x->n_tried));
+    qsort(x->candidates, (size_t)x->n_tried, sizeof *x->candidates, candidate_order);
+    return OK;
+}

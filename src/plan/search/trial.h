@@ -1,0 +1,27 @@
+/* One placement on the virtual clock. Private to the search. */
+#ifndef LTRAIN_PLAN_SEARCH_TRIAL_H
+#define LTRAIN_PLAN_SEARCH_TRIAL_H
+
+#include "plan/search/space.h"
+
+/* Packing slack (pack.h) of a search's trials: plans are packed more tightly, which takes half a trial of a small program. */
+#define TRIAL_SLACK 0.02
+
+/* What trials have in common. */
+struct trials {
+    const struct model *m;
+    const struct plan_request *s;
+    const struct cost_model *cost;
+    const int64_t *limit;
+    const struct search *search;
+    double slack; /* of packing */
+    int last;     /* the last prefetch level to look at (prefetch.h); 0: FIT_SERIAL */
+};
+
+/* Instructions that a trial of c schedules, about. */
+double trial_instrs(const struct trials *x, const struct candidate *c);
+/* Schedules c, or models of a few layers of two sizes, at the given prefetch level or a later one: sets the seconds and bytes of
+ * the whole model. At FIT_SERIAL the seconds are the estimate. */
+enum status trial_run(const struct trials *x, struct candidate *c, int pace);
+
+#endif
