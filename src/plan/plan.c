@@ -2,7 +2,6 @@
 #include "plan/plan.h"
 
 #include "base/clock.h"
-#include "machine/rank_cost.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/lower/mesh.h"
@@ -20,14 +19,6 @@
  * whole, with all programs of the set. */
 enum { MOST_PLANS = 4 };
 
-/* What is planned for: model, settings, costs, budgets. */
-struct task {
-    const struct model *m;
-    const struct plan_request *s;
-    const struct cost_model *cost;
-    const int64_t *limit;
-};
-
 /* A whole step may take so many times what its trial said before the next candidate is planned, too: a trial of all layers
  * differs by how tightly it is packed alone, one of few layers by more. */
 #define WHOLE_TRIAL_HOLDS 1.001
@@ -35,14 +26,14 @@ struct task {
 
 /* c planned, as loosely packed as its trial of all layers was if it takes longer otherwise: tightly packed, addresses are used
  * again sooner. */
-static enum status plan_as_tried(const struct task *t, const struct candidate *c, double *excess, struct plan **out)
+static enum status plan_as_tried(const struct problem *p, const struct candidate *c, double *excess, struct plan **out)
 {
     struct plan *loose;
     double of_loose;
-    TRY(plan_candidate(t->m, t->s, c, t->cost, t->limit, 0, excess, out));
+    TRY(plan_candidate(p, c, 0, excess, out));
     if (!(*out)->fits || !c->whole || (*out)->seconds <= WHOLE_TRIAL_HOLDS * c->seconds)
         return OK;
-    enum status st = plan_candidate(t->m, t->s, c, t->cost, t->limit, TRIAL_SLACK, &of_loose, &loose);
+    enum status st = plan_candidate(p, c, TRIAL_SLACK, &of_loose, &loose);
     if (st != OK) {
         plan_destroy(*out);
         return st;
@@ -66,8 +57,8 @@ static int trial_holds(const struct search *search, int i, const struct plan *pl
 /* The first candidate that fits and takes what its trial said, or the fastest of those that fit until then (of large programs
  * there are two); else the one that exceeds by the least. *usual: seconds of what was planned on the usual grid and fits,
  * INFINITY: nothing was. */
-static enum status plan_first(const struct task *t, const struct search *search, const struct strategy *fixed, struct plan **out,
-                              double *usual)
+static enum status plan_first(const struct problem *p, const struct search *search, const struct strategy *fixed,
+                              struct plan **out, double *usual)
 {
     struct plan *best = NULL;
     double least = INFINITY; /* excess of the best */
@@ -78,7 +69,7 @@ static enum status plan_first(const struct task *t, const struct search *search,
         double excess = INFINITY;
         if (i > 0 && (!c->tried || c->excess > 1 || (best->fits && c->seconds >= best->seconds)))
             break;
-        enum status st = plan_as_tried(t, c, &excess, &next);
+        enum status st = plan_as_tried(p, c, &excess, &next);
         if (st != OK) {
             plan_destroy(best);
             return st;
@@ -97,11 +88,11 @@ static enum status plan_first(const struct task *t, const struct search *search,
     return OK;
 }
 
-static enum status plan_on_grid(const struct task *t, const struct strategy *fixed, struct plan **out)
+static enum status plan_on_grid(const struct problem *p, const struct strategy *fixed, struct plan **out)
 {
     struct search search;
-    TRY(search_create(t->m, t->s, fixed, t->cost, t->limit, &search));
-    enum status st = plan_first(t, &search, fixed, out, &(double){0});
+    TRY(search_create(p, fixed, &search));
+    enum status st = plan_first(p, &search, fixed, out, &(double){0});
     search_destroy(&search);
     return st;
 }
@@ -119,14 +110,14 @@ static int is_beyond_device(const struct search *search, const int64_t limit[TIE
 }
 
 /* Bytes of the device that the emptiest placement is reckoned to need on a grid. */
-static enum status device_on_grid(const struct task *t, const struct strategy *grid, double *bytes)
+static enum status device_on_grid(const struct problem *p, const struct strategy *grid, double *bytes)
 {
-    struct plan_request s = *t->s;
+    struct plan_request s = p->request;
     struct candidate c;
     s.row_chunk = grid->row_chunk;
     s.head_tile = grid->head_tile;
     s.loss_tile = grid->loss_tile;
-    TRY(glance_reckon(t->m, &s, t->limit, &c));
+    TRY(glance_reckon(p->model, &s, p->limit, &c));
     *bytes = (double)c.bytes[TIER_DEVICE];
     return OK;
 }
@@ -134,44 +125,46 @@ static enum status device_on_grid(const struct task *t, const struct strategy *g
 /* The emptiest placement is not always the leanest: looked at where it is reckoned to need so many times what the device has. */
 #define RECKONED_HELPS 1.1
 
-/* How many finer grids may help p, which does not fit: they save device memory. Where that is not what is missing, it may hold
- * what is too much elsewhere: looked at if what quick ones are reckoned to save is as much. */
-static enum status finer_help(const struct task *t, const struct variant *v, const struct plan *p, int *grids)
+/* How many finer grids may help a plan that does not fit: they save device memory. Where that is not what is missing, it may hold
+ * what is too much elsewhere: looked at if what quick ones are estimated to save is as much. */
+static enum status finer_help(const struct variant *v, const struct plan *plan, int *grids)
 {
+    const struct problem *p = &v->problem;
     struct strategy next = v->usual, finest = next;
-    double missing = (double)(p->arena[TIER_DEVICE] - t->limit[TIER_DEVICE]), here, least;
-    *grids = p->misfit == TIER_DEVICE && !is_beyond_device(&v->search, t->limit) ? PLAN_FINER : 0;
-    if (p->misfit == TIER_DEVICE)
+    double missing = (double)(plan->arena[TIER_DEVICE] - p->limit[TIER_DEVICE]), here, least;
+    *grids = plan->misfit == TIER_DEVICE && !is_beyond_device(&v->search, p->limit) ? PLAN_FINER : 0;
+    if (plan->misfit == TIER_DEVICE)
         return OK;
-    for (; *grids < PLAN_FINER && plan_finer_tiles(t->m, t->s, &next) && plan_pieces(t->m, &next) <= PLAN_QUICK; ++*grids)
+    for (; *grids < PLAN_FINER && plan_finer_tiles(p->model, &p->request, &next) && plan_pieces(p->model, &next) <= PLAN_QUICK;
+         ++*grids)
         finest = next;
     if (*grids == 0)
         return OK;
     for (int tier = TIER_HOST; tier < TIERS; tier++)
-        missing += fmax(0, (double)(p->arena[tier] - t->limit[tier]));
-    TRY(device_on_grid(t, &v->usual, &here));
-    TRY(device_on_grid(t, &finest, &least));
+        missing += fmax(0, (double)(plan->arena[tier] - p->limit[tier]));
+    TRY(device_on_grid(p, &v->usual, &here));
+    TRY(device_on_grid(p, &finest, &least));
     if (here - least < missing)
         *grids = 0;
     return OK;
 }
 
 /* The leanest placement of a grid, whole if its trial fits. */
-static enum status leanest_whole(const struct task *t, const struct strategy *fixed, struct candidate *out)
+static enum status leanest_whole(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
-    TRY(glance_leanest(t->m, t->s, fixed, t->limit, out));
-    return out->excess <= 1 ? glance_whole(t->m, t->s, t->limit, out) : OK;
+    TRY(glance_leanest(p, fixed, out));
+    return out->excess <= 1 ? glance_whole(p->model, &p->request, p->limit, out) : OK;
 }
 
 /* Where trials of what ought to be fast do not fit, or not whole, the leanest placement mostly does still: its plan takes the
  * place of *out. c: fits in the serial order. */
-static enum status plan_leanest(const struct task *t, const struct candidate *c, struct plan **out)
+static enum status plan_leanest(const struct problem *p, const struct candidate *c, struct plan **out)
 {
     struct candidate overlapped = *c;
     struct plan *next;
     double excess;
     overlapped.pace = 0;
-    TRY(plan_candidate(t->m, t->s, &overlapped, t->cost, t->limit, 0, &excess, &next));
+    TRY(plan_candidate(p, &overlapped, 0, &excess, &next));
     struct plan *worse = next->fits ? *out : next;
     *out = next->fits ? next : *out;
     plan_destroy(worse);
@@ -180,11 +173,11 @@ static enum status plan_leanest(const struct task *t, const struct candidate *c,
 
 /* What was tried on another grid than the usual one mostly fits there whole, and takes what its trial said; if not, or if it
  * takes as long as the usual one's trial, that one's plan is compared. */
-static enum status plan_variant(const struct task *t, const struct variant *v, struct plan **out)
+static enum status plan_variant(const struct variant *v, struct plan **out)
 {
     struct plan *usual;
     double on_usual;
-    TRY(plan_first(t, &v->search, &v->usual, out, &on_usual));
+    TRY(plan_first(&v->problem, &v->search, &v->usual, out, &on_usual));
     if (strategy_same_grid(&(*out)->strategy, &v->usual))
         return OK;
     double slower = isfinite(on_usual) ? on_usual / (*out)->seconds - 1 : v->usual_slower;
@@ -195,7 +188,7 @@ static enum status plan_variant(const struct task *t, const struct variant *v, s
     if ((*out)->fits && v->usual_slower > 0 &&
         (!best->tried || (*out)->seconds <= fmin(TRIAL_HOLDS, 1 + v->usual_slower) * best->seconds))
         return OK;
-    TRY(plan_on_grid(t, &v->usual, &usual));
+    TRY(plan_on_grid(&v->problem, &v->usual, &usual));
     int better = !(*out)->fits || (usual->fits && usual->seconds < (*out)->seconds);
     if (!better && usual->fits)
         (*out)->usual.slower = usual->seconds / (*out)->seconds - 1;
@@ -205,123 +198,116 @@ static enum status plan_variant(const struct task *t, const struct variant *v, s
 }
 
 /* The leanest placement on the usual grid takes the place of *out if it fits. */
-static enum status try_leanest(const struct task *t, struct plan **out)
+static enum status try_leanest(const struct problem *p, struct plan **out)
 {
     struct strategy usual;
     struct candidate leanest;
-    TRY(plan_fixed(t->m, t->s, &usual));
-    TRY(glance_fits_long(t->m, t->s, t->limit, &leanest));
+    TRY(plan_fixed(p->model, &p->request, &usual));
+    TRY(glance_fits_long(p->model, &p->request, p->limit, &leanest));
     if (leanest.strategy.row_chunk != usual.row_chunk || leanest.strategy.head_tile != usual.head_tile)
         return OK; /* finer ones have their turn */
     if (leanest.excess <= 1)
-        TRY(glance_whole(t->m, t->s, t->limit, &leanest));
-    return leanest.excess <= 1 ? plan_leanest(t, &leanest, out) : OK;
+        TRY(glance_whole(p->model, &p->request, p->limit, &leanest));
+    return leanest.excess <= 1 ? plan_leanest(p, &leanest, out) : OK;
 }
 
-/* Settings with a mesh of their own, and what that costs. */
-struct mesh {
-    struct plan_request s;
-    struct cost_model cost;
+/* A plan, and the problem that it solves: request and costs are those of its mesh. Owns both. */
+struct choice {
+    struct problem problem;
+    struct plan *plan;
 };
 
-/* The i-th mesh that may be planned for: t's own, that of the settings given, and the others that these leave open. Returns 0 if
- * there is none. */
-static int mesh_at(const struct task *t, const struct plan_request *given, int i, struct mesh *out)
+/* The problem on the i-th mesh that may be planned for: p's own, that of the request given, and the others that this leaves open.
+ * Returns 0 if there is none. */
+static int mesh_at(const struct problem *p, const struct plan_request *given, int i, struct problem *out)
 {
-    out->s = *t->s;
+    struct plan_request s = p->request;
     if (i > 0) {
-        out->s.ulysses = given->ulysses;
-        out->s.ring = given->ring;
+        s.ulysses = given->ulysses;
+        s.ring = given->ring;
     }
-    if (i > 1 && !plan_other_degrees(t->m, given, i - 2, &out->s.ulysses, &out->s.ring))
+    if (i > 1 && !plan_other_degrees(p->model, given, i - 2, &s.ulysses, &s.ring))
         return 0;
-    plan_cost_model(&out->s, &out->cost);
+    problem_set(out, p->model, &s, p->limit);
     return 1;
 }
 
 /* The leanest placement on a mesh's `finer`-th grid, whole if its trial fits; out->excess is INFINITY where there is no such grid
- * or far more than the device has is reckoned to be needed. */
-static enum status leanest_on_finer(const struct task *t, int finer, struct candidate *out)
+ * or far more than the device has is estimated to be needed. */
+static enum status leanest_on_finer(const struct problem *p, int finer, struct candidate *out)
 {
     struct strategy grid;
     double needed;
     out->excess = INFINITY;
-    TRY(plan_fixed(t->m, t->s, &grid));
+    TRY(plan_fixed(p->model, &p->request, &grid));
     for (int i = 0; i < finer; i++)
-        if (!plan_finer_tiles(t->m, t->s, &grid))
+        if (!plan_finer_tiles(p->model, &p->request, &grid))
             return OK;
-    TRY(device_on_grid(t, &grid, &needed));
-    return needed > RECKONED_HELPS * (double)t->limit[TIER_DEVICE] ? OK : leanest_whole(t, &grid, out);
+    TRY(device_on_grid(p, &grid, &needed));
+    return needed > RECKONED_HELPS * (double)p->limit[TIER_DEVICE] ? OK : leanest_whole(p, &grid, out);
 }
 
-static int is_on_usual_tiles(const struct task *t, const struct strategy *s)
+static int is_on_usual_tiles(const struct problem *p, const struct strategy *s)
 {
     struct strategy usual;
-    return plan_fixed(t->m, t->s, &usual) == OK && strategy_same_grid(s, &usual);
+    return plan_fixed(p->model, &p->request, &usual) == OK && strategy_same_grid(s, &usual);
 }
 
 /* Where the leanest placement of some mesh fits on the `finer`-th grid, everything that is left open is chosen again with that
- * one in place of the usual one; or if that does not fit, the leanest it is. What fits takes the place of *out; *t, *v and *mesh:
- * what it is of. */
-static enum status plan_on_finer(struct task *t, const struct plan_request *given, int finer, struct variant **v,
-                                 struct mesh *mesh, struct plan **out)
+ * one in place of the usual one; or if that does not fit, the leanest it is. What fits takes the place of *c. */
+static enum status plan_on_finer(const struct plan_request *given, int finer, struct choice *c)
 {
     struct candidate leanest = {.excess = INFINITY};
-    struct mesh at;
-    struct variant *w;
-    struct plan *next = NULL;
-    for (int i = 0; leanest.excess > 1 && mesh_at(t, given, i, &at); i++)
-        if (i == 0 || at.s.ulysses != t->s->ulysses)
-            TRY(leanest_on_finer(&(struct task){t->m, &at.s, &at.cost, t->limit}, finer, &leanest));
+    struct problem at;
+    struct choice next = {.plan = NULL};
+    struct variant *v;
+    for (int i = 0; leanest.excess > 1 && mesh_at(&c->problem, given, i, &at); i++)
+        if (i == 0 || at.request.ulysses != c->problem.request.ulysses)
+            TRY(leanest_on_finer(&at, finer, &leanest));
     if (leanest.excess > 1)
         return OK;
-    TRY(variant_choose(t->m, given, t->limit, finer, &w));
-    struct task there = {t->m, &w->s, &w->cost, t->limit};
-    enum status st = plan_variant(&there, w, &next);
-    if (st == OK && !next->fits) {
-        *mesh = at;
-        there = (struct task){t->m, &mesh->s, &mesh->cost, t->limit};
-        st = plan_leanest(&there, &leanest, &next);
+    TRY(variant_choose(at.model, given, at.limit, finer, &v));
+    next.problem = v->problem;
+    enum status st = plan_variant(v, &next.plan);
+    if (st == OK && !next.plan->fits) {
+        next.problem = at;
+        st = plan_leanest(&at, &leanest, &next.plan);
     }
-    if (st == OK && next->fits) {
-        struct variant *worse = *v;
-        next->usual = (struct usual_grid){0};
-        next->finer = !is_on_usual_tiles(&there, &next->strategy);
-        plan_destroy(*out);
-        *out = next;
-        next = NULL;
-        *t = there;
-        *v = w;
-        w = worse;
+    variant_destroy(v);
+    if (st == OK && next.plan->fits) {
+        next.plan->usual = (struct usual_grid){0};
+        next.plan->finer = !is_on_usual_tiles(&next.problem, &next.plan->strategy);
+        plan_destroy(c->plan);
+        *c = next;
+        return OK;
     }
-    plan_destroy(next);
-    variant_destroy(w);
+    plan_destroy(next.plan);
     return st;
 }
 
-/* The fastest; where it does not fit, the leanest on its mesh, on that of the settings, or on finer grids. *t: what the plan is
- * of; it points into *v or *mesh. */
-static enum status plan_best(struct task *t, const struct plan_request *given, struct variant **v, struct mesh *mesh,
-                             struct plan **out)
+/* The fastest; where it does not fit, the leanest on its mesh, on that of the request, or on finer grids. */
+static enum status plan_best(const struct variant *v, const struct plan_request *given, struct choice *c)
 {
-    TRY(plan_variant(t, *v, out));
-    double excess = budget_excess((*out)->arena, t->limit);
-    if ((*out)->fits || excess > PLAN_FINER_HELPS)
+    c->problem = v->problem;
+    TRY(plan_variant(v, &c->plan));
+    const struct plan_request *s = &c->problem.request;
+    double excess = budget_excess(c->plan->arena, c->problem.limit);
+    if (c->plan->fits || excess > PLAN_FINER_HELPS)
         return OK;
     if (excess <= SEARCH_TURNS_HELP)
-        TRY(try_leanest(t, out));
-    if (excess <= SEARCH_TURNS_HELP && !(*out)->fits && (t->s->ulysses != given->ulysses || t->s->ring != given->ring)) {
-        mesh_at(t, given, 1, mesh);
-        const struct task same_mesh = {t->m, &mesh->s, &mesh->cost, t->limit};
-        TRY(try_leanest(&same_mesh, out));
-        if ((*out)->fits)
-            *t = same_mesh;
+        TRY(try_leanest(&c->problem, &c->plan));
+    if (excess <= SEARCH_TURNS_HELP && !c->plan->fits && (s->ulysses != given->ulysses || s->ring != given->ring)) {
+        struct problem same_mesh;
+        mesh_at(&c->problem, given, 1, &same_mesh);
+        TRY(try_leanest(&same_mesh, &c->plan));
+        if (c->plan->fits)
+            c->problem = same_mesh;
     }
     int grids = 0;
-    if (!(*out)->fits)
-        TRY(finer_help(t, *v, *out, &grids));
-    for (int i = 1; i <= grids && !(*out)->fits; i++)
-        TRY(plan_on_finer(t, given, i, v, mesh, out));
+    if (!c->plan->fits)
+        TRY(finer_help(v, c->plan, &grids));
+    for (int i = 1; i <= grids && !c->plan->fits; i++)
+        TRY(plan_on_finer(given, i, c));
     return OK;
 }
 
@@ -332,16 +318,16 @@ static enum status plan_best(struct task *t, const struct plan_request *given, s
 #define SLOW_GIVES 0.02
 
 /* Plans `more` in place of *out and of `now`, if it takes `most` seconds at most, and slow links less so. */
-static enum status plan_instead(const struct task *t, const struct strategy *more, double most, struct candidate *now,
+static enum status plan_instead(const struct problem *p, const struct strategy *more, double most, struct candidate *now,
                                 struct plan **out)
 {
     struct candidate next;
     struct plan *plan;
     double excess;
-    TRY(search_price(t->m, t->s, more, t->cost, t->limit, &next));
+    TRY(search_price(p, more, &next));
     if (next.excess > 1 || next.seconds > most || next.slow >= now->slow)
         return OK;
-    TRY(plan_candidate(t->m, t->s, &next, t->cost, t->limit, 0, &excess, &plan));
+    TRY(plan_candidate(p, &next, 0, &excess, &plan));
     plan->usual = (*out)->usual;
     if (plan->usual.row_chunk == more->row_chunk && plan->usual.head_tile == more->head_tile &&
         plan->usual.loss_tile == more->loss_tile)
@@ -356,7 +342,7 @@ static enum status plan_instead(const struct task *t, const struct strategy *mor
 }
 
 /* Less is sent where links that are slower than planned for would hold the step up. */
-static enum status plan_for_slow_links(const struct task *t, struct plan **out)
+static enum status plan_for_slow_links(const struct problem *p, struct plan **out)
 {
     struct candidate now;
     double most = (1 + SLOW_GIVES) * (*out)->seconds;
@@ -369,14 +355,14 @@ static enum status plan_for_slow_links(const struct task *t, struct plan **out)
             nearer.device_chunks = chunks - fewer.kept_chunks; /* the others have less to send */
         nearer.device_chunks += part;
         fewer.kept_chunks -= part;
-        if (t->s->acts == OFFLOAD_AUTO && nearer.device_chunks < chunks)
-            TRY(plan_instead(t, &nearer, most, &now, out));
-        if (now.slow == before && t->s->alpha < 0 && fewer.kept_chunks >= 0)
-            TRY(plan_instead(t, &fewer, most, &now, out));
-        if (now.slow == before && (*out)->usual.head_tile > 0 && plan_other_tiles(t->m, t->s, TILE_ROWS, 1, &finer)) {
+        if (p->request.acts == OFFLOAD_AUTO && nearer.device_chunks < chunks)
+            TRY(plan_instead(p, &nearer, most, &now, out));
+        if (now.slow == before && p->request.alpha < 0 && fewer.kept_chunks >= 0)
+            TRY(plan_instead(p, &fewer, most, &now, out));
+        if (now.slow == before && (*out)->usual.head_tile > 0 && plan_other_tiles(p->model, &p->request, TILE_ROWS, 1, &finer)) {
             finer.device_chunks = 2 * now.strategy.device_chunks;
             finer.kept_chunks = strategy_share(&finer, &now.strategy);
-            TRY(plan_instead(t, &finer, most, &now, out));
+            TRY(plan_instead(p, &finer, most, &now, out));
         }
         if (now.slow == before)
             return OK;
@@ -387,20 +373,18 @@ static enum status plan_for_slow_links(const struct task *t, struct plan **out)
 enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
 {
     struct variant *v;
-    struct plan *plan = NULL;
-    struct mesh mesh;
+    struct choice c = {.plan = NULL};
     double began = clock_seconds();
     TRY(variant_choose(m, s, limit, 0, &v));
-    struct task t = {m, &v->s, &v->cost, limit};
-    enum status st = plan_best(&t, s, &v, &mesh, &plan);
-    if (st == OK && plan->fits)
-        st = plan_for_slow_links(&t, &plan);
+    enum status st = plan_best(v, s, &c);
     variant_destroy(v);
+    if (st == OK && c.plan->fits)
+        st = plan_for_slow_links(&c.problem, &c.plan);
     if (st != OK) {
-        plan_destroy(plan);
+        plan_destroy(c.plan);
         return st;
     }
-    plan->took = clock_seconds() - began;
-    *out = plan;
+    c.plan->took = clock_seconds() - began;
+    *out = c.plan;
     return OK;
 }

@@ -119,23 +119,22 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
     return OK;
 }
 
-enum status plan_candidate(const struct model *m, const struct plan_request *s, const struct candidate *c,
-                           const struct cost_model *cost, const int64_t limit[TIERS], double slack, double *excess,
-                           struct plan **out)
+enum status plan_candidate(const struct problem *p, const struct candidate *c, double slack, double *excess, struct plan **out)
 {
+    const struct plan_request *s = &p->request;
     struct plan *plan = sys_calloc(1, sizeof *plan);
     if (!plan)
         return status_fail(ERR_NOMEM, "out of memory while planning");
     plan->strategy = c->strategy;
     plan->pace = c->pace;
-    plan->cost = *cost;
-    memcpy(plan->limit, limit, sizeof plan->limit);
+    plan->cost = p->cost;
+    memcpy(plan->limit, p->limit, sizeof plan->limit);
     plan->sequences = s->batch > 0 ? s->batch : s->grad_accum;
     plan->micro_batches = s->grad_accum;
     plan->tokens = s->seq_len * plan->sequences;
-    enum status st = plan_programs(plan, m, s, slack, programs_at_once(c));
+    enum status st = plan_programs(plan, p->model, s, slack, programs_at_once(c));
     account(plan);
-    *excess = budget_excess(plan->arena, limit);
+    *excess = budget_excess(plan->arena, p->limit);
     if (st != OK)
         plan_destroy(plan);
     else

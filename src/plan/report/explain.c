@@ -4,7 +4,6 @@
 #include "base/prose.h"
 #include "base/units.h"
 #include "machine/hardware.h"
-#include "machine/rank_cost.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/mesh.h"
 #include "plan/report/figures.h"
@@ -56,11 +55,19 @@ static enum status try(struct explainer *x, struct decision *d, const struct pla
                        const char *say)
 {
     struct candidate c;
-    struct cost_model cost;
-    plan_cost_model(s, &cost);
-    TRY(search_price(x->m, s, strategy, &cost, x->p->limit, &c));
+    struct problem p;
+    problem_set(&p, x->m, s, x->p->limit);
+    TRY(search_price(&p, strategy, &c));
     add(d, &c, c.seconds, say);
     return OK;
+}
+
+/* The problem that the plan solves. */
+static struct problem problem_of_plan(const struct plan *p, const struct model *m, const struct plan_request *s)
+{
+    struct problem out = {.model = m, .request = *s, .cost = p->cost};
+    memcpy(out.limit, p->limit, sizeof out.limit);
+    return out;
 }
 
 /* What compute waits for a class's transfers. */
@@ -249,13 +256,14 @@ static enum status explain_writes(struct explainer *x)
     if (x->report.lane[LANE_WRITE].bytes == 0)
         return OK;
     struct decision *d = decide(x, "blocks of drive writes in flight beside reads", say_depth(p->strategy.write_depth, say), 0);
-    TRY(search_price_as_is(x->m, x->s, &p->strategy, &p->cost, p->limit, &own));
+    const struct problem problem = problem_of_plan(p, x->m, x->s);
+    TRY(search_price_as_is(&problem, &p->strategy, &own));
     for (int i = 0; i < 3; i++) {
         struct strategy other = p->strategy;
         other.write_depth = depths[i];
         if (depths[i] == p->strategy.write_depth)
             continue;
-        TRY(search_price_as_is(x->m, x->s, &other, &p->cost, p->limit, &c));
+        TRY(search_price_as_is(&problem, &other, &c));
         add(d, &c, x->out->seconds * c.seconds / own.seconds, say_depth(depths[i], say));
     }
     return OK;
@@ -348,7 +356,8 @@ enum status explain_make(const struct plan *p, const struct model *m, const stru
     chosen.group = p->strategy.group;
     memset(out, 0, sizeof *out);
     TRY(report_make(p, m, &x.report));
-    TRY(search_price(m, s, &p->strategy, &p->cost, p->limit, &own));
+    const struct problem problem = problem_of_plan(p, m, s);
+    TRY(search_price(&problem, &p->strategy, &own));
     out->seconds = own.seconds;
     TRY(explain_class(&x, "parameters", CLASS_PARAM, s->params, offsetof(struct strategy, params)));
     TRY(explain_class(&x, "gradients", CLASS_GRAD, s->grads, offsetof(struct strategy, grads)));

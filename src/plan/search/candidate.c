@@ -21,13 +21,6 @@
 /* What a second of messages costs compute: they take memory bandwidth and multiprocessors (as in seqpar/degrees.c). */
 #define CONTENTION 0.25
 
-enum status search_shortened(const struct model *m, const struct plan_request *s, int64_t layers, struct model **out)
-{
-    struct model_config c = m->config;
-    c.layers = layers;
-    return model_create(&c, (const char *const *)s->freeze.item, s->freeze.n, out);
-}
-
 double budget_excess(const int64_t bytes[TIERS], const int64_t limit[TIERS])
 {
     double most = 0;
@@ -54,9 +47,9 @@ int tiles_are_coarse(const struct strategy *s)
     return s->acts != RES_DEVICE && ceil_div(s->rows, s->row_chunk) < SEARCH_FEW_CHUNKS;
 }
 
-int tiles_are_bulky(const struct model *m, const struct strategy *s, const int64_t limit[TIERS])
+int tiles_are_bulky(const struct problem *p, const struct strategy *s)
 {
-    return 32 * s->rows * m->config.dim * (int64_t)dtype_size(s->dtype) > limit[TIER_DEVICE];
+    return 32 * s->rows * p->model->config.dim * (int64_t)dtype_size(s->dtype) > p->limit[TIER_DEVICE];
 }
 
 int candidate_decides(const struct candidate *tried, const struct strategy *s)

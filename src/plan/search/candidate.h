@@ -3,7 +3,7 @@
 #define LTRAIN_PLAN_SEARCH_CANDIDATE_H
 
 #include "plan/lower/lowering.h"
-#include "settings/settings.h"
+#include "plan/search/problem.h"
 
 /* Fields up to layer_bytes come from the estimator (estimate.h); the others from a trial (trial.h). An estimate has no stalls and
  * no gaps, so that a plan is seldom faster. */
@@ -28,9 +28,6 @@ struct candidate {
     int late;                   /* prefetch level that the trial started from, where that is faster than level 0 */
     int otherwise;              /* it was retried (retry.h) */
 };
-
-/* The model with that many layers. The caller destroys it. */
-enum status search_shortened(const struct model *m, const struct plan_request *s, int64_t layers, struct model **out);
 
 /* The largest share of a tier's limit that is needed, and the tier. */
 double budget_excess(const int64_t bytes[TIERS], const int64_t limit[TIERS]);
@@ -64,6 +61,6 @@ int tiles_are_coarse(const struct strategy *s);
 
 /* Whether the residual stream takes more than a thirty-second of the device: larger tiles then leave gaps of up to 8% when they
  * are packed. */
-int tiles_are_bulky(const struct model *m, const struct strategy *s, const int64_t limit[TIERS]);
+int tiles_are_bulky(const struct problem *p, const struct strategy *s);
 
 #endif

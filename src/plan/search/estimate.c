@@ -40,14 +40,11 @@ static void need_add(struct need *a, double factor, const struct need *b)
 }
 
 struct estimator {
-    const struct cost_model *cost;
-    const int64_t *limit;
+    const struct problem *problem;
     struct options options;
     double micro_batches, layers;
     struct differences *all, *longer; /* of all layers, and of one more */
     double instrs, layer_instrs;
-    const struct model *m;
-    const struct plan_request *s;
     struct strategy fixed;
     int64_t measured; /* layers of the shorter model */
     int split;        /* what acts add beside their chunks is known */
@@ -394,12 +391,12 @@ static void bytes_of(const struct need *step, const struct need *update, int64_t
 static double forward_seconds(const struct estimator *e, const struct candidate *c, const double busy[LANES], double saved,
                               double backward)
 {
-    double rest[LANES], room = fmax(0, (double)(e->limit[TIER_HOST] - c->bytes[TIER_HOST])),
-                        later = room / e->cost->lane_bytes[LANE_WRITE], last = c->strategy.device_layers / e->layers;
+    double rest[LANES], room = fmax(0, (double)(e->problem->limit[TIER_HOST] - c->bytes[TIER_HOST])),
+                        later = room / e->problem->cost.lane_bytes[LANE_WRITE], last = c->strategy.device_layers / e->layers;
     memcpy(rest, busy, sizeof rest);
     rest[LANE_WRITE] = fmax(0, busy[LANE_WRITE] - later);
     double trailing = fmin(1, last + 1 / e->layers) * backward;
-    return fmax(pass_seconds(e->cost, rest), saved - fmin(trailing, later - last * busy[LANE_COMPUTE]));
+    return fmax(pass_seconds(&e->problem->cost, rest), saved - fmin(trailing, later - last * busy[LANE_COMPUTE]));
 }
 
 void estimator_judge(const struct estimator *e, struct candidate *c)
@@ -424,13 +421,13 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
     c->compute = whole[LANE_COMPUTE];
     c->least_compute = more * step.least_compute;
     c->written = forward[LANE_WRITE] + (more - 1) * step.busy[FORWARD][LANE_WRITE] + more * step.busy[BACKWARD][LANE_WRITE];
-    double backward = pass_without_writes(e->cost, step.busy[BACKWARD]),
+    double backward = pass_without_writes(&e->problem->cost, step.busy[BACKWARD]),
            first = forward_seconds(e, c, forward, step.saved, backward),
            further = more > 1 ? forward_seconds(e, c, step.busy[FORWARD], step.saved, backward) : 0;
     c->estimate = first + (more - 1) * further + more * backward;
-    c->estimate = fmax(c->estimate, pass_seconds(e->cost, whole));
+    c->estimate = fmax(c->estimate, pass_seconds(&e->problem->cost, whole));
     c->seconds = c->estimate;
-    c->excess = budget_excess(c->bytes, e->limit);
+    c->excess = budget_excess(c->bytes, e->problem->limit);
     c->redundant = (s->device_layers + s->device_chunks > 0 &&
                     s->acts == RES_DEVICE) || /* or state of the device would go to the host to be updated */
                    (e->options.n_update > 1 && s->update_on_host && s->optim == RES_DEVICE);
@@ -452,9 +449,9 @@ static enum status measure_layers(void *job)
     const struct measuring *x = job;
     const struct estimator *e = x->e;
     struct model *few = NULL;
-    int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST | (e->s->grad_accum == 1 ? ROLE_FIRST : 0);
-    TRY(search_shortened(e->m, e->s, x->layers, &few));
-    enum status st = x->what(few, &e->options, &e->fixed, e->cost, role, x->out);
+    int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST | (e->problem->request.grad_accum == 1 ? ROLE_FIRST : 0);
+    TRY(problem_shortened(e->problem, x->layers, &few));
+    enum status st = x->what(few, &e->options, &e->fixed, &e->problem->cost, role, x->out);
     model_destroy(few);
     return st;
 }
@@ -489,25 +486,21 @@ enum status estimator_split(struct estimator *e)
     return OK;
 }
 
-enum status estimator_create(const struct model *m, const struct plan_request *s, const struct options *o,
-                             const struct strategy *fixed, const struct cost_model *cost, const int64_t limit[TIERS],
+enum status estimator_create(const struct problem *p, const struct options *o, const struct strategy *fixed,
                              struct estimator **out)
 {
     struct estimator *e = sys_calloc(1, sizeof *e);
     struct differences *d = sys_calloc(2, sizeof *d);
-    int64_t layers = m->config.layers, period = fixed->input_every, few = FEW + (period > 1 ? period : 0),
+    int64_t layers = p->model->config.layers, period = fixed->input_every, few = FEW + (period > 1 ? period : 0),
             measured = layers < few + period ? layers : few;
     enum status st = e && d ? OK : no_memory();
     if (st == OK) {
-        *e = (struct estimator){.cost = cost,
-                                .limit = limit,
+        *e = (struct estimator){.problem = p,
                                 .options = *o,
-                                .micro_batches = (double)s->grad_accum,
+                                .micro_batches = (double)p->request.grad_accum,
                                 .layers = (double)layers,
                                 .all = d,
                                 .longer = d + 1,
-                                .m = m,
-                                .s = s,
                                 .fixed = *fixed,
                                 .measured = measured};
         st = measure_two(e, find_differences);

@@ -2,16 +2,15 @@
 #ifndef LTRAIN_PLAN_SEARCH_ESTIMATE_H
 #define LTRAIN_PLAN_SEARCH_ESTIMATE_H
 
-#include "machine/cost.h"
 #include "plan/search/candidate.h"
 #include "plan/search/options.h"
+#include "plan/search/problem.h"
 
 struct estimator;
 
-/* Lowers programs of a few layers with one class elsewhere at a time. Keeps the pointers but to the options and the strategy.
+/* Lowers programs of a few layers with one class elsewhere at a time. Keeps p.
  * ERR_NOMEM. */
-enum status estimator_create(const struct model *m, const struct plan_request *s, const struct options *o,
-                             const struct strategy *fixed, const struct cost_model *cost, const int64_t limit[TIERS],
+enum status estimator_create(const struct problem *p, const struct options *o, const struct strategy *fixed,
                              struct estimator **out);
 void estimator_destroy(struct estimator *e); /* NULL is fine */
 /* From now on strategies with some chunks on the device can be judged, too. */

@@ -10,28 +10,26 @@
 #define SEARCH_LITTLE 30e3
 
 /* The leanest placement with the inputs of the fixed strategy: as little else is kept as may be. */
-static enum status leanest_inputs(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                                  const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+static enum status leanest_inputs(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
-    struct plan_request lean = *s;
+    struct problem lean = *p;
     struct search x;
-    lean.alpha = s->alpha < 0 ? 0 : s->alpha;
-    TRY(search_list(m, &lean, fixed, cost, limit, 1, &x));
-    enum status st = select_leanest(m, &lean, cost, limit, &x);
+    lean.request.alpha = p->request.alpha < 0 ? 0 : p->request.alpha;
+    TRY(search_list(&lean, fixed, 1, &x));
+    enum status st = select_leanest(&lean, &x);
     if (st == OK)
         *out = x.candidates[0];
     search_destroy(&x);
     return st;
 }
 
-enum status search_leanest(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                           const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+enum status search_leanest(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
     struct strategy fewer = *fixed;
     struct candidate next;
-    TRY(leanest_inputs(m, s, fixed, cost, limit, out));
-    while (out->excess > 1 && out->excess <= SEARCH_TURNS_HELP && search_fewer_inputs(m, s, &fewer)) {
-        TRY(leanest_inputs(m, s, &fewer, cost, limit, &next));
+    TRY(leanest_inputs(p, fixed, out));
+    while (out->excess > 1 && out->excess <= SEARCH_TURNS_HELP && search_fewer_inputs(p, &fewer)) {
+        TRY(leanest_inputs(p, &fewer, &next));
         double gained = out->excess - next.excess;
         if (gained > 0)
             *out = next;
@@ -62,11 +60,10 @@ static int bring_promising(struct search *x, int n, double rate)
     return 1;
 }
 
-enum status search_least(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                         const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+enum status search_least(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
     struct search x;
-    TRY(search_list(m, s, fixed, cost, limit, 1, &x));
+    TRY(search_list(p, fixed, 1, &x));
     *out = x.candidates[0];
     for (int i = 1; i < x.n; i++)
         if (x.candidates[i].excess < out->excess)
@@ -75,12 +72,11 @@ enum status search_least(const struct model *m, const struct plan_request *s, co
     return OK;
 }
 
-enum status search_promising(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                             const struct cost_model *cost, const int64_t limit[TIERS], double rate, struct candidate *out)
+enum status search_promising(const struct problem *p, const struct strategy *fixed, double rate, struct candidate *out)
 {
     struct search x;
-    TRY(search_list(m, s, fixed, cost, limit, 1, &x));
-    struct trials t = {m, s, cost, limit, &x, TRIAL_SLACK};
+    TRY(search_list(p, fixed, 1, &x));
+    struct trials t = {p, &x, TRIAL_SLACK};
     enum status st = OK;
     double spent = 0;
     *out = x.candidates[0];

@@ -2,22 +2,19 @@
 #ifndef LTRAIN_PLAN_SEARCH_LEANEST_H
 #define LTRAIN_PLAN_SEARCH_LEANEST_H
 
-#include "machine/cost.h"
 #include "plan/search/candidate.h"
+#include "plan/search/problem.h"
 
 /* The placement that needs the least share of the budgets; out->excess <= 1: something fits. Fewer layer inputs are kept than
  * `fixed` says where the settings leave that open and memory is short. */
-enum status search_leanest(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                           const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
+enum status search_leanest(const struct problem *p, const struct strategy *fixed, struct candidate *out);
 
 /* The placement that is estimated to need the least share of the budgets: nothing is tried. */
-enum status search_least(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                         const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out);
+enum status search_least(const struct problem *p, const struct strategy *fixed, struct candidate *out);
 
 /* The best of a few: tried in order of estimate and `rate` seconds of stalls for every second of traffic, for SEARCH_LITTLE
  * instructions. Candidates that ought not to fit are not tried: unless out->tried and out->excess <= 1, something else may fit.
  */
-enum status search_promising(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                             const struct cost_model *cost, const int64_t limit[TIERS], double rate, struct candidate *out);
+enum status search_promising(const struct problem *p, const struct strategy *fixed, double rate, struct candidate *out);
 
 #endif

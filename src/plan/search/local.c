@@ -65,7 +65,7 @@ static enum status try_neighbours(struct climb *cl, struct neighbours *list, con
     struct trials trials[TRIALS_AT_ONCE];
     struct attempt attempts[TRIALS_AT_ONCE];
     for (int i = 0; i < list->n; i++) {
-        trials[i] = (struct trials){cl->m, &cl->s, &cl->cost, cl->limit, &list->grid[i]->tried, TRIAL_SLACK, best ? cl->last : 0};
+        trials[i] = (struct trials){&cl->problem, &list->grid[i]->tried, TRIAL_SLACK, best ? cl->last : 0};
         attempts[i] = (struct attempt){.trials = &trials[i], .c = &list->c[i], .best = best ? best->seconds : INFINITY};
     }
     TRY(parallel_run(attempt, attempts, sizeof *attempts, list->n));
@@ -167,7 +167,7 @@ static enum status try_left(struct climb *cl, struct candidate *best)
                 continue;
             if (tried[n].strategy.device_chunks > 0)
                 TRY(estimator_split(grid[n]->tried.estimator));
-            trials[n] = (struct trials){cl->m, &cl->s, &cl->cost, cl->limit, &grid[n]->tried, TRIAL_SLACK};
+            trials[n] = (struct trials){&cl->problem, &grid[n]->tried, TRIAL_SLACK};
             attempts[n] = (struct attempt){.trials = &trials[n], .c = &tried[n], .best = best->seconds};
             n++;
         }
@@ -209,7 +209,7 @@ static int is_on_usual_grid(struct climb *cl, const struct candidate *c)
 /* Of those about as cheap as the best the one that moves least. */
 static void prefer_less_traffic(struct climb *cl, struct candidate *best)
 {
-    const double most = (1 + price_margin(&cl->s)) * candidate_price(best);
+    const double most = (1 + price_margin(&cl->problem.request)) * candidate_price(best);
     struct candidate other;
     int usual = climb_find(cl, most, is_on_usual_grid, &other);
     *best = usual ? other : *best;
@@ -229,8 +229,9 @@ static enum status open_coarser(struct climb *cl, const struct strategy *like, s
     TRY(climb_open(cl, &at, out));
     for (int i = 0; i < COARSER && *out && (*out)->large; i++) {
         const enum tile_size first = i % 2 ? TILE_ROWS : TILE_HEADS, second = i % 2 ? TILE_HEADS : TILE_ROWS;
-        if (cl->look_at == CLIMB_GIVEN_GRIDS || tiles_are_bulky(cl->m, &cl->fixed, cl->limit) ||
-            (!plan_other_tiles(cl->m, &cl->s, first, 0, &at) && !plan_other_tiles(cl->m, &cl->s, second, 0, &at)))
+        if (cl->look_at == CLIMB_GIVEN_GRIDS || tiles_are_bulky(&cl->problem, &cl->fixed) ||
+            (!plan_other_tiles(cl->problem.model, &cl->problem.request, first, 0, &at) &&
+             !plan_other_tiles(cl->problem.model, &cl->problem.request, second, 0, &at)))
             break;
         TRY(climb_open(cl, &at, out));
     }

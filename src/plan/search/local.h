@@ -13,9 +13,8 @@ struct climb;
 enum climb_grids { CLIMB_GIVEN_GRIDS, CLIMB_ANY_GRIDS, CLIMB_FINE_GRIDS };
 
 /* For settings whose mesh and stage are decided, as `fixed`, on the usual grid, has them. Looks at
- * the grids named. m, limit and what the settings point to must outlive it. ERR_NOMEM. */
-enum status climb_create(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                         const struct cost_model *cost, const int64_t limit[TIERS], enum climb_grids grids, struct climb **out);
+ * the grids named. The model and what the request points to must outlive it. ERR_NOMEM. */
+enum status climb_create(const struct problem *p, const struct strategy *fixed, enum climb_grids grids, struct climb **out);
 void climb_destroy(struct climb *c); /* NULL is fine */
 
 /* Adds what a search on a grid has tried. */

@@ -174,8 +174,8 @@ static int64_t nearer_layers(const struct climb *cl, const struct candidate *non
     double layers = all->strategy.nearer, most = layers;
     for (int t = 0; t < TIERS; t++)
         if (all->bytes[t] > none->bytes[t])
-            most = fmin(most,
-                        (double)(cl->limit[t] - none->bytes[t] - ahead[t]) * layers / (double)(all->bytes[t] - none->bytes[t]));
+            most = fmin(most, (double)(cl->problem.limit[t] - none->bytes[t] - ahead[t]) * layers /
+                                  (double)(all->bytes[t] - none->bytes[t]));
     return (int64_t)most;
 }
 
@@ -213,7 +213,7 @@ static void offer_with(const struct climb *cl, struct grid *g, const struct star
     const struct estimator *e = g->tried.estimator;
     const struct strategy *s = &from->best->strategy;
     struct candidate c = *none;
-    int64_t layers = strategy_nearer_layers(&none->strategy, cl->m->config.layers);
+    int64_t layers = strategy_nearer_layers(&none->strategy, cl->problem.model->config.layers);
     c.strategy.nearer = (int)layers;
     estimator_judge(e, &c);
     int64_t most = nearer_layers(cl, none, &c, (int64_t[TIERS]){0}), least = nearer_layers(cl, none, &c, from->ahead);
@@ -292,7 +292,9 @@ static void offer_neighbours(const struct climb *cl, struct grid *g, const struc
 static double alpha_error(const struct climb *cl, const struct strategy *grid)
 {
     double chunks = (double)ceil_div(grid->rows, grid->row_chunk);
-    return cl->s.alpha < 0 ? 0 : fabs(floor(cl->s.alpha * chunks + 0.5) / chunks - cl->s.alpha);
+    return cl->problem.request.alpha < 0
+               ? 0
+               : fabs(floor(cl->problem.request.alpha * chunks + 0.5) / chunks - cl->problem.request.alpha);
 }
 
 /* On the grid that `like` has. */
@@ -329,7 +331,7 @@ enum status neighbours_find(struct climb *cl, const struct candidate *best, stru
     TRY(look_on_grid(cl, &best->strategy, &from, list));
     for (int i = 0; cl->look_at != CLIMB_GIVEN_GRIDS && i < PLAN_NEAR_TILES; i++) {
         struct strategy near = best->strategy;
-        if (plan_near_tiles(cl->m, &cl->s, i, &near))
+        if (plan_near_tiles(cl->problem.model, &cl->problem.request, i, &near))
             TRY(look_on_grid(cl, &near, &from, list));
     }
     return OK;

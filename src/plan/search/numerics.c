@@ -3,12 +3,12 @@
 
 #include "base/sys.h"
 #include "machine/hardware.h"
-#include "machine/rank_cost.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/lower/mesh.h"
 #include "plan/search/local.h"
 #include "plan/search/price.h"
+#include "plan/search/search.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ double variant_grid_gain(const struct plan_request *s)
 }
 
 /* One size of the grid larger, the others in turn, or all of them. Returns 0 if none can be. */
-static int coarsen(const struct model *m, const struct plan_request *s, int all, int turn, struct strategy *t)
+static int coarsen(const struct problem *p, int all, int turn, struct strategy *t)
 {
     int changed = 0;
     for (int i = 0; i < TILE_SIZES && (all || !changed); i++) {
@@ -51,31 +51,31 @@ static int coarsen(const struct model *m, const struct plan_request *s, int all,
         if (t->rows > (which == TILE_ROWS   ? (2 * SEARCH_FEW_CHUNKS - 2) * t->row_chunk
                        : which == TILE_LOSS ? LOSS_TILES * t->loss_tile
                                             : 0))
-            changed |= plan_other_tiles(m, s, which, 0, t);
+            changed |= plan_other_tiles(p->model, &p->request, which, 0, t);
     }
     return changed;
 }
 
 /* Whether a start on a grid that is reckoned to take `least` is as good as on the usual one, which is to take `usual`: better by
  * what is to be gained where large tiles cost memory. */
-static int may_start(const struct model *m, const struct variant *v, const int64_t limit[TIERS], double least, double usual)
+static int may_start(const struct variant *v, double least, double usual)
 {
-    return isfinite(least) && least <= (tiles_are_bulky(m, &v->usual, limit) ? 1 - SEARCH_GAIN : START_SLOWER) * usual;
+    return isfinite(least) && least <= (tiles_are_bulky(&v->problem, &v->usual) ? 1 - SEARCH_GAIN : START_SLOWER) * usual;
 }
 
 /* The grid to start from: of data sheets' machines the usual one only if its programs are small enough to be tried whole, else
  * the next one with larger tiles whose programs are, as long as what ought to fit there is reckoned to be as fast. */
-static enum status find_start(const struct model *m, struct variant *v, const int64_t limit[TIERS])
+static enum status find_start(struct variant *v)
 {
     struct strategy at = v->usual;
     double instrs, least, usual;
-    if (variant_grid_gain(&v->s) >= SEARCH_GAIN)
+    if (variant_grid_gain(&v->problem.request) >= SEARCH_GAIN)
         return OK;
-    TRY(search_probe(m, &v->s, &at, &v->cost, limit, &instrs, &usual));
+    TRY(search_probe(&v->problem, &at, &instrs, &usual));
     v->large = instrs > SEARCH_WHOLE;
-    for (int turn = 0; instrs > SEARCH_WHOLE && coarsen(m, &v->s, instrs > COARSEN_ALL * SEARCH_WHOLE, turn, &at); turn++) {
-        TRY(search_probe(m, &v->s, &at, &v->cost, limit, &instrs, &least));
-        if (may_start(m, v, limit, least, usual))
+    for (int turn = 0; instrs > SEARCH_WHOLE && coarsen(&v->problem, instrs > COARSEN_ALL * SEARCH_WHOLE, turn, &at); turn++) {
+        TRY(search_probe(&v->problem, &at, &instrs, &least));
+        if (may_start(v, least, usual))
             v->fixed = at;
     }
     return OK;
@@ -88,20 +88,19 @@ static enum status variant_create(const struct model *m, const struct plan_reque
     struct variant *v = sys_calloc(1, sizeof *v);
     if (!v)
         return status_fail(ERR_NOMEM, "out of memory while planning");
-    v->s = *s;
-    plan_cost_model(&v->s, &v->cost);
-    enum status st = plan_fixed(m, &v->s, &v->usual);
-    for (int i = 0; st == OK && i < finer && plan_finer_tiles(m, &v->s, &v->usual);)
+    problem_set(&v->problem, m, s, limit);
+    enum status st = plan_fixed(m, &v->problem.request, &v->usual);
+    for (int i = 0; st == OK && i < finer && plan_finer_tiles(m, &v->problem.request, &v->usual);)
         i++;
     v->fixed = grid ? *grid : v->usual;
     if (st == OK && !grid)
-        st = find_start(m, v, limit);
+        st = find_start(v);
     if (st == OK)
-        st = search_to_beat(m, &v->s, &v->fixed, &v->cost, limit, lead, &v->search);
+        st = search_to_beat(&v->problem, &v->fixed, lead, &v->search);
     if (st == OK && !grid && !strategy_same_grid(&v->fixed, &v->usual) && v->search.candidates[0].excess > 1) {
         search_destroy(&v->search);
         v->fixed = v->usual;
-        st = search_to_beat(m, &v->s, &v->fixed, &v->cost, limit, lead, &v->search);
+        st = search_to_beat(&v->problem, &v->fixed, lead, &v->search);
     }
     if (st != OK) {
         free(v);
@@ -119,10 +118,10 @@ void variant_destroy(struct variant *v)
 }
 
 /* The best placement's trial; of a single one, which the search does not try, here. */
-static enum status best_of(const struct model *m, const struct variant *v, const int64_t limit[TIERS], struct candidate *out)
+static enum status best_of(const struct variant *v, struct candidate *out)
 {
     *out = v->search.candidates[0];
-    return v->search.n > 1 ? OK : search_price(m, &v->s, &out->strategy, &v->cost, limit, out);
+    return v->search.n > 1 ? OK : search_price(&v->problem, &out->strategy, out);
 }
 
 /* The best variant so far, and its trial. */
@@ -141,7 +140,7 @@ struct best {
 static enum status try_best(struct best *b)
 {
     if (!b->tried)
-        TRY(best_of(b->m, b->variant, b->limit, &b->candidate));
+        TRY(best_of(b->variant, &b->candidate));
     b->tried = 1;
     return OK;
 }
@@ -158,7 +157,7 @@ static enum status replace_if_better(struct best *b, double gain, struct variant
     struct candidate c = {.excess = INFINITY};
     const struct candidate *old = &b->candidate;
     if ((*next)->search.n == 1 || (*next)->search.n_tried > 0)
-        TRY(best_of(b->m, *next, b->limit, &c));
+        TRY(best_of(*next, &c));
     if (old->excess <= 1 ? c.excess > 1 || candidate_price(&c) >= (1 - sure_gain(old, &c, gain)) * candidate_price(old)
                          : c.excess >= old->excess)
         return OK;
@@ -193,7 +192,7 @@ static enum status compare_degrees(struct best *b, const struct plan_request *gi
 
 static enum status compare_stages(struct best *b)
 {
-    struct plan_request s = b->variant->s;
+    struct plan_request s = b->variant->problem.request;
     for (int i = 1; i < STAGES; i++) {
         s.zero = stages[i];
         TRY(compare(b, &s));
@@ -212,7 +211,7 @@ static enum status compare_grid(struct best *b, const struct point *at, double g
 {
     struct variant *next, *old = b->variant;
     const struct search_lead lead = {&b->candidate, gain, &old->search, &at->candidate};
-    TRY(variant_create(b->m, &old->s, b->limit, b->finer, &at->grid, &lead, &next));
+    TRY(variant_create(b->m, &old->problem.request, b->limit, b->finer, &at->grid, &lead, &next));
     next->large = old->large;
     enum status st = b->climb ? climb_add_trials(b->climb, &at->grid, &next->search) : OK;
     if (st == OK)
@@ -234,12 +233,12 @@ static enum status step(struct best *b, enum tile_size which, int i, struct poin
 {
     const struct variant *v = b->variant;
     struct point other = {.grid = at->grid};
-    double gain = STEP_GAINS * variant_grid_gain(&v->s);
+    double gain = STEP_GAINS * variant_grid_gain(&v->problem.request);
     *moved = 0;
-    if (b->spent > STEP_INSTRS || !plan_other_tiles(b->m, &v->s, which, i, &other.grid))
+    if (b->spent > STEP_INSTRS || !plan_other_tiles(v->problem.model, &v->problem.request, which, i, &other.grid))
         return OK;
     const struct search_lead lead = {.beat = &at->candidate, .gain = gain, .known = &v->search};
-    TRY(search_briefly(b->m, &v->s, &other.grid, &v->cost, b->limit, &lead, &b->spent, &other.candidate));
+    TRY(search_briefly(&v->problem, &other.grid, &lead, &b->spent, &other.candidate));
     const struct candidate *c = &other.candidate;
     *moved = c->tried && c->excess <= 1 && !is_coarser(v, &c->strategy) &&
              candidate_price(c) < (1 - sure_gain(&at->candidate, c, gain)) * candidate_price(&at->candidate);
@@ -268,7 +267,7 @@ static enum status vary_size(struct best *b, enum tile_size which, struct point 
  * full, and steps go on from its best placement. */
 static enum status compare_neighbours(struct best *b)
 {
-    double gain = variant_grid_gain(&b->variant->s), start = candidate_price(&b->candidate);
+    double gain = variant_grid_gain(&b->variant->problem.request), start = candidate_price(&b->candidate);
     for (int round = 0, taken = 1; taken && round < MOST_ROUNDS; round++) {
         struct point at = {b->variant->fixed, b->candidate};
         at.grid.input_every = b->candidate.strategy.input_every;
@@ -286,11 +285,11 @@ static enum status compare_neighbours(struct best *b)
     return OK;
 }
 
-static int other_grids(const struct model *m, const struct variant *v)
+static int other_grids(const struct variant *v)
 {
     struct strategy t = v->fixed;
     for (int which = 0; which < TILE_SIZES; which++)
-        if (plan_other_tiles(m, &v->s, (enum tile_size)which, 0, &t))
+        if (plan_other_tiles(v->problem.model, &v->problem.request, (enum tile_size)which, 0, &t))
             return 1;
     return 0;
 }
@@ -298,11 +297,11 @@ static int other_grids(const struct model *m, const struct variant *v)
 /* Not looked at where attention, and products at their best, take about as long. */
 static enum status compare_tiles(struct best *b)
 {
-    if (!other_grids(b->m, b->variant))
+    if (!other_grids(b->variant))
         return OK;
     TRY(try_best(b));
     const struct candidate *c = &b->candidate;
-    if (c->excess > 1 || c->least_compute >= (1 - variant_grid_gain(&b->variant->s)) * candidate_price(c))
+    if (c->excess > 1 || c->least_compute >= (1 - variant_grid_gain(&b->variant->problem.request)) * candidate_price(c))
         return OK;
     return compare_neighbours(b);
 }
@@ -313,17 +312,17 @@ static enum status start_climb(struct best *b)
     const struct variant *v = b->variant;
     if (v->search.n == 1)
         return OK;
-    enum climb_grids grids = variant_grid_gain(&v->s) >= SEARCH_GAIN ? CLIMB_GIVEN_GRIDS
-                             : v->large                              ? CLIMB_FINE_GRIDS
-                                                                     : CLIMB_ANY_GRIDS;
-    TRY(climb_create(b->m, &v->s, &v->usual, &v->cost, b->limit, grids, &b->climb));
+    enum climb_grids grids = variant_grid_gain(&v->problem.request) >= SEARCH_GAIN ? CLIMB_GIVEN_GRIDS
+                             : v->large                                            ? CLIMB_FINE_GRIDS
+                                                                                   : CLIMB_ANY_GRIDS;
+    TRY(climb_create(&v->problem, &v->usual, grids, &b->climb));
     return climb_add_trials(b->climb, &v->fixed, &v->search);
 }
 
 /* What the usual grid takes, where the search starts from it and may leave it. */
 static enum status note_usual(struct best *b)
 {
-    if (!strategy_same_grid(&b->variant->fixed, &b->variant->usual) || !other_grids(b->m, b->variant))
+    if (!strategy_same_grid(&b->variant->fixed, &b->variant->usual) || !other_grids(b->variant))
         return OK;
     TRY(try_best(b));
     if (b->candidate.excess <= 1)
@@ -356,7 +355,7 @@ static enum status price_usual(struct best *b)
     struct strategy like = at.grid;
     strategy_place(&like, &b->candidate.strategy);
     like.kept_chunks = strategy_share(&like, &b->candidate.strategy);
-    TRY(search_price(b->m, &v->s, &like, &v->cost, b->limit, &at.candidate));
+    TRY(search_price(&v->problem, &like, &at.candidate));
     if (at.candidate.excess > 1)
         return OK;
     b->usual = candidate_price(&at.candidate);

@@ -3,16 +3,15 @@
 #ifndef LTRAIN_PLAN_SEARCH_NUMERICS_H
 #define LTRAIN_PLAN_SEARCH_NUMERICS_H
 
-#include "plan/search/search.h"
+#include "plan/search/space.h"
 
-/* Settings in which mesh and ZeRO stage are decided, what follows from them, and their placements as searched. */
+/* A problem whose mesh and ZeRO stage are decided, and its placements as searched. */
 struct variant {
-    struct plan_request s;        /* its pointers are the caller's */
+    struct problem problem;
     struct strategy fixed, usual; /* usual: on the grid of model, length and mesh, or a finer one in its place */
     int large;                    /* programs on the usual grid are: another one was started from, or could have been */
     double usual_slower;          /* than fixed, by this share of its step, if that has another grid, both as tried; INFINITY: the
                                    * best placement does not fit there */
-    struct cost_model cost;
     struct search search;
 };
 
@@ -22,8 +21,8 @@ struct variant {
  * faster by 3% of measured figures or 0.3% of a data sheet's: found by steps of one size each, on few trials, then searched in
  * full. Searches of large programs start on a grid with larger tiles. Programs that are not large climb from there (climb.h): on
  * a data sheet's machine to another grid, too, if that is cheaper by more than a two-thousandth. The usual grid is the `finer`-th
- * one beyond it (plan_finer_tiles; 0: itself). A function of its arguments, the same on all ranks. The caller destroys it; limit
- * must outlive it. Errors as plan_fixed.
+ * one beyond it (plan_finer_tiles; 0: itself). A function of its arguments, the same on all ranks. The caller destroys it. Errors
+ * as plan_fixed.
  */
 enum status variant_choose(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
                            struct variant **out);

@@ -8,13 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum status climb_create(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                         const struct cost_model *cost, const int64_t limit[TIERS], enum climb_grids grids, struct climb **out)
+enum status climb_create(const struct problem *p, const struct strategy *fixed, enum climb_grids grids, struct climb **out)
 {
     struct climb *c = sys_calloc(1, sizeof *c);
     if (!c)
         return status_fail(ERR_NOMEM, "out of memory while planning");
-    *c = (struct climb){.m = m, .s = *s, .fixed = *fixed, .cost = *cost, .limit = limit, .look_at = grids};
+    *c = (struct climb){.problem = *p, .fixed = *fixed, .look_at = grids};
     *out = c;
     return OK;
 }
@@ -47,8 +46,8 @@ enum status climb_open(struct climb *cl, const struct strategy *like, struct gri
         return OK;
     struct options o;
     double all, layer;
-    options_of(&cl->s, &g->fixed, (int)cl->m->config.layers, &o);
-    TRY(estimator_create(cl->m, &cl->s, &o, &g->fixed, &cl->cost, cl->limit, &g->tried.estimator));
+    options_of(&cl->problem.request, &g->fixed, (int)cl->problem.model->config.layers, &o);
+    TRY(estimator_create(&cl->problem, &o, &g->fixed, &g->tried.estimator));
     estimator_instrs(g->tried.estimator, &all, &layer);
     g->large = all > CLIMB_WHOLE;
     return OK;

@@ -20,11 +20,8 @@ struct grid {
 };
 
 struct climb {
-    const struct model *m;
-    struct plan_request s;
+    struct problem problem;
     struct strategy fixed; /* on the usual grid */
-    struct cost_model cost;
-    const int64_t *limit;
     enum climb_grids look_at;
     struct grid grids[CLIMB_GRIDS];
     int n;

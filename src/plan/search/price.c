@@ -5,11 +5,9 @@
 
 #include <math.h>
 
-typedef enum status try_candidates(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
-                                   const int64_t limit[TIERS], struct search *x);
+typedef enum status try_candidates(const struct problem *p, struct search *x);
 
-static enum status try_one(const struct model *m, const struct plan_request *s, const struct strategy *strategy,
-                           const struct cost_model *cost, const int64_t limit[TIERS], try_candidates *try, struct candidate *out)
+static enum status try_one(const struct problem *p, const struct strategy *strategy, try_candidates *try, struct candidate *out)
 {
     int n = strategy->device_layers, chunks = strategy->device_chunks,
         two = n + chunks > 0; /* what stays on the device is reckoned from the activations there */
@@ -33,31 +31,28 @@ static enum status try_one(const struct model *m, const struct plan_request *s, 
     fixed.device_layers = fixed.device_chunks = fixed.nearer = 0;
     if (strategy->nearer > 0)
         options_open_nearer(&o, strategy->nearer_class, strategy->nearer_at);
-    TRY(estimator_create(m, s, &o, &fixed, cost, limit, &x.estimator));
+    TRY(estimator_create(p, &o, &fixed, &x.estimator));
     x.whole = search_is_small(x.estimator);
     *out = (struct candidate){.strategy = *strategy};
     enum status st = chunks > 0 ? estimator_split(x.estimator) : OK;
     estimator_judge(x.estimator, out);
     if (st == OK)
-        st = try(m, s, cost, limit, &x);
+        st = try(p, &x);
     estimator_destroy(x.estimator);
     return st;
 }
 
-enum status search_price(const struct model *m, const struct plan_request *s, const struct strategy *strategy,
-                         const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+enum status search_price(const struct problem *p, const struct strategy *strategy, struct candidate *out)
 {
-    return try_one(m, s, strategy, cost, limit, select_fastest, out);
+    return try_one(p, strategy, select_fastest, out);
 }
 
-enum status search_price_as_is(const struct model *m, const struct plan_request *s, const struct strategy *strategy,
-                               const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+enum status search_price_as_is(const struct problem *p, const struct strategy *strategy, struct candidate *out)
 {
-    return try_one(m, s, strategy, cost, limit, select_first, out);
+    return try_one(p, strategy, select_first, out);
 }
 
-enum status search_fits(const struct model *m, const struct plan_request *s, const struct strategy *strategy,
-                        const struct cost_model *cost, const int64_t limit[TIERS], struct candidate *out)
+enum status search_fits(const struct problem *p, const struct strategy *strategy, struct candidate *out)
 {
-    return try_one(m, s, strategy, cost, limit, select_leanest, out);
+    return try_one(p, strategy, select_leanest, out);
 }

@@ -1,7 +1,6 @@
 /* Looks at settings: leanest placements, and trials of the most promising ones. */
 #include "plan/search/probe.h"
 
-#include "machine/rank_cost.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/schedule/prefetch.h"
@@ -29,12 +28,13 @@ int glance_is_small(const struct candidate *c, const struct model *m)
 }
 
 /* The settings with the one placement that is mostly the leanest: what they leave open lies as far away as it can. */
-static void empty_device(const int64_t limit[TIERS], struct plan_request *s)
+static void empty_device(struct problem *p)
 {
+    struct plan_request *s = &p->request;
     enum offload *const class[] = {&s->params, &s->grads, &s->optim, &s->acts, &s->passing};
     for (int i = 0; i < 5; i++)
         if (*class[i] == OFFLOAD_AUTO)
-            *class[i] = limit[TIER_NVME] > 0 ? OFFLOAD_NVME : OFFLOAD_CPU;
+            *class[i] = p->limit[TIER_NVME] > 0 ? OFFLOAD_NVME : OFFLOAD_CPU;
     if (s->alpha < 0)
         s->alpha = 0;
     if (s->update == UPDATE_AUTO)
@@ -56,42 +56,39 @@ static int leanest_turns(double layers, int every)
 }
 
 /* The same within the settings. */
-static int leanest_inputs(const struct model *m, const struct plan_request *s, const struct strategy *fixed)
+static int leanest_inputs(const struct problem *p, const struct strategy *fixed)
 {
-    return s->keep_inputs > 0 ? fixed->input_every : leanest_turns((double)m->config.layers, fixed->input_every);
+    return p->request.keep_inputs > 0 ? fixed->input_every : leanest_turns((double)p->model->config.layers, fixed->input_every);
 }
 
 /* What lies off the device in c, a leanest placement, lies somewhere in any other, too, but for the layer inputs that others keep
  * fewer of (of every `inputs` layers one): whether that is more than all that there is. */
 #define STAGED 0.05 /* of it, at most, is on its way and counted twice */
 
-static int is_too_much(const struct model *m, const struct candidate *c, int inputs, const int64_t limit[TIERS])
+static int is_too_much(const struct problem *p, const struct candidate *c, int inputs)
 {
-    double layers = (double)m->config.layers,
+    double layers = (double)p->model->config.layers,
            fewer = inputs_at_once(layers, c->strategy.input_every) - inputs_at_once(layers, inputs);
-    double input = (double)(c->strategy.rows * m->config.dim * dtype_size(c->strategy.dtype));
+    double input = (double)(c->strategy.rows * p->model->config.dim * dtype_size(c->strategy.dtype));
     double need = (double)(c->bytes[TIER_HOST] + c->bytes[TIER_NVME]) - fewer * input, there = 0;
     for (int t = 0; t < TIERS; t++)
-        there += (double)limit[t];
+        there += (double)p->limit[t];
     return (1 - STAGED) * need > there;
 }
 
 /* With the inputs of `fixed`, or with fewer as long as these need less and all may fit: of what the last turns gained, the next
  * ones gain half. */
-static enum status find_leanest(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                                const int64_t limit[TIERS], struct candidate *out)
+static enum status find_leanest(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
-    struct plan_request turns = *s;
+    struct problem turns = *p;
     struct strategy fewer = *fixed;
     struct candidate next;
-    struct cost_model cost;
-    int least = leanest_inputs(m, s, fixed);
-    plan_cost_model(s, &cost);
-    turns.keep_inputs = fixed->input_every; /* and no more */
-    TRY(search_leanest(m, &turns, fixed, &cost, limit, out));
+    int least = leanest_inputs(p, fixed);
+    turns.request.keep_inputs = fixed->input_every; /* and no more */
+    TRY(search_leanest(&turns, fixed, out));
     while (fewer.input_every < least && out->excess > 1 && out->excess <= SEARCH_TURNS_HELP) {
-        turns.keep_inputs = fewer.input_every *= 2;
-        TRY(search_leanest(m, &turns, &fewer, &cost, limit, &next));
+        turns.request.keep_inputs = fewer.input_every *= 2;
+        TRY(search_leanest(&turns, &fewer, &next));
         double gained = out->excess - next.excess;
         if (gained > 0)
             *out = next;
@@ -101,27 +98,25 @@ static enum status find_leanest(const struct model *m, const struct plan_request
     return OK;
 }
 
-enum status glance_leanest(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                           const int64_t limit[TIERS], struct candidate *out)
+enum status glance_leanest(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
-    struct plan_request lean = *s;
-    struct cost_model cost;
-    int least = leanest_inputs(m, s, fixed);
-    empty_device(limit, &lean);
-    TRY(find_leanest(m, &lean, fixed, limit, out));
-    int drives = budget_scarce_tier(out->bytes, limit) == TIER_NVME; /* too small for all that may lie there */
+    struct problem lean = *p;
+    const struct model *m = p->model;
+    int least = leanest_inputs(p, fixed);
+    empty_device(&lean);
+    TRY(find_leanest(&lean, fixed, out));
+    int drives = budget_scarce_tier(out->bytes, p->limit) == TIER_NVME; /* too small for all that may lie there */
     if (out->excess <= 1)
         return OK;
     if (!glance_is_small(out, m) && ((!drives && out->excess > PLAN_FINER_HELPS) ||
-                                     out->bytes[TIER_DEVICE] > limit[TIER_DEVICE] || /* hardly anything needs less of it */
-                                     (out->strategy.rows > out->strategy.row_chunk && is_too_much(m, out, least, limit))))
+                                     out->bytes[TIER_DEVICE] > p->limit[TIER_DEVICE] || /* hardly anything needs less of it */
+                                     (out->strategy.rows > out->strategy.row_chunk && is_too_much(p, out, least))))
         return OK;
-    TRY(find_leanest(m, s, fixed, limit, out));
+    TRY(find_leanest(p, fixed, out));
     if (!glance_is_small(out, m) || out->excess <= 1 || out->excess > 1 + UNCERTAIN)
         return OK;
     struct search all;
-    plan_cost_model(s, &cost);
-    TRY(search_create(m, s, fixed, &cost, limit, &all));
+    TRY(search_create(p, fixed, &all));
     if (all.candidates[0].tried && all.candidates[0].excess < out->excess)
         *out = all.candidates[0];
     search_destroy(&all);
@@ -144,15 +139,17 @@ static enum status fits_with_inputs(const struct model *m, const struct plan_req
                                     int input_every, struct candidate *out)
 {
     struct strategy fixed;
+    struct problem p;
     TRY(plan_fixed(m, s, &fixed));
+    problem_set(&p, m, s, limit);
     fixed.input_every = (int)max_i64(fixed.input_every, input_every);
-    TRY(glance_leanest(m, s, &fixed, limit, out));
+    TRY(glance_leanest(&p, &fixed, out));
     if (out->excess <= 1 || out->excess > PLAN_FINER_HELPS || out->bytes[TIER_DEVICE] <= limit[TIER_DEVICE] ||
         !glance_is_small(out, m) || !plan_finer_tiles(m, s, &fixed))
         return OK;
     for (int steps = 1; steps < PLAN_FINER && plan_finer_tiles(m, s, &fixed);)
         steps++;
-    return glance_leanest(m, s, &fixed, limit, out);
+    return glance_leanest(&p, &fixed, out);
 }
 
 enum status glance_fits(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
@@ -175,13 +172,13 @@ enum status glance_like(const struct model *m, const struct plan_request *s, con
                         const struct strategy *like, struct candidate *out)
 {
     struct strategy same;
-    struct cost_model cost;
+    struct problem p;
     int64_t chunks = ceil_div(like->rows, like->row_chunk);
     TRY(plan_fixed(m, s, &same));
-    plan_cost_model(s, &cost);
+    problem_set(&p, m, s, limit);
     strategy_place(&same, like);
     same.kept_chunks = (int)(like->kept_chunks * ceil_div(same.rows, same.row_chunk) / chunks);
-    return search_fits(m, s, &same, &cost, limit, out);
+    return search_fits(&p, &same, out);
 }
 
 enum status glance_fits_like(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
@@ -193,55 +190,51 @@ enum status glance_fits_like(const struct model *m, const struct plan_request *s
 
 enum status glance_reckon(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
 {
-    struct plan_request lean = *s;
     struct strategy fixed;
-    struct cost_model cost;
+    struct problem lean;
     TRY(plan_fixed(m, s, &fixed));
-    plan_cost_model(s, &cost);
-    empty_device(limit, &lean);
-    return search_least(m, &lean, &fixed, &cost, limit, out);
+    problem_set(&lean, m, s, limit);
+    empty_device(&lean);
+    return search_least(&lean, &fixed, out);
 }
 
 /* The fastest of those that ought to be: out->tried and out->excess <= 1, or there is none. */
-static enum status find_promising(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
-                                  struct candidate *out)
+static enum status find_promising(const struct problem *p, double rate, struct candidate *out)
 {
     struct strategy fixed;
-    struct cost_model cost;
-    TRY(plan_fixed(m, s, &fixed));
-    plan_cost_model(s, &cost);
-    TRY(glance_reckon(m, s, limit, out));
-    if (out->bytes[TIER_DEVICE] > (1 + UNCERTAIN) * (double)limit[TIER_DEVICE] ||
-        is_too_much(m, out, out->strategy.input_every, limit))
+    TRY(plan_fixed(p->model, &p->request, &fixed));
+    TRY(glance_reckon(p->model, &p->request, p->limit, out));
+    if (out->bytes[TIER_DEVICE] > (1 + UNCERTAIN) * (double)p->limit[TIER_DEVICE] ||
+        is_too_much(p, out, out->strategy.input_every))
         return OK;
-    return search_promising(m, s, &fixed, &cost, limit, rate, out);
+    return search_promising(p, &fixed, rate, out);
 }
 
 enum status glance_seconds(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
                            struct candidate *out)
 {
     struct strategy lean;
-    struct cost_model cost;
-    TRY(find_promising(m, s, limit, rate, out));
+    struct problem p;
+    problem_set(&p, m, s, limit);
+    TRY(find_promising(&p, rate, out));
     if (out->tried && out->excess <= 1)
         return OK;
     TRY(glance_fits(m, s, limit, out));
     if (out->excess > 1)
         return OK;
     lean = out->strategy; /* of large models one trial is enough: what is tried beside it gains 5% at most */
-    plan_cost_model(s, &cost);
-    return (glance_is_small(out, m) ? search_price : search_price_as_is)(m, s, &lean, &cost, limit, out);
+    return (glance_is_small(out, m) ? search_price : search_price_as_is)(&p, &lean, out);
 }
 
 enum status glance_seconds_of(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
                               const struct candidate *fits, struct candidate *out)
 {
-    struct cost_model cost;
-    TRY(find_promising(m, s, limit, rate, out));
+    struct problem p;
+    problem_set(&p, m, s, limit);
+    TRY(find_promising(&p, rate, out));
     if (out->tried && out->excess <= 1)
         return OK;
-    plan_cost_model(s, &cost);
-    TRY(search_price_as_is(m, s, &fits->strategy, &cost, limit, out));
+    TRY(search_price_as_is(&p, &fits->strategy, out));
     if (out->excess > 1) { /* a trial that fetches ahead may not see that it does */
         memcpy(out->bytes, fits->bytes, sizeof out->bytes);
         out->excess = fits->excess;

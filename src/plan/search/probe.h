@@ -25,8 +25,7 @@ enum status glance_fits_like(const struct model *m, const struct plan_request *s
                              const struct strategy *like, struct candidate *out);
 
 /* The leanest placement on the grid and with the inputs of `fixed`, or fewer. */
-enum status glance_leanest(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                           const int64_t limit[TIERS], struct candidate *out);
+enum status glance_leanest(const struct problem *p, const struct strategy *fixed, struct candidate *out);
 
 /* Puts what the whole first program needs in the serial order in place of what c's trial said: trials of fewer layers may be a
  * percent off. */

@@ -52,14 +52,14 @@ static int find_span(const struct trials *t, const struct candidate *tried, enum
     if (!options_may_be_nearer(estimator_options(t->search->estimator), &tried->strategy, class, near))
         return 0;
     out->far.strategy.nearer_class = class;
-    int64_t layers = strategy_nearer_layers(&out->far.strategy, t->m->config.layers);
+    int64_t layers = strategy_nearer_layers(&out->far.strategy, t->problem->model->config.layers);
     struct candidate none = at(t, out, 0), all = at(t, out, layers);
     out->least = out->most = layers;
     for (int i = 0; i < TIERS; i++) {
         double more = (double)(all.bytes[i] - none.bytes[i]) / (double)layers;
         if (more > 0) {
-            out->least = min_i64(out->least, (int64_t)((double)(t->limit[i] - tried->bytes[i]) / more));
-            double most = (double)(t->limit[i] - min_i64(tried->bytes[i], none.bytes[i])) / more;
+            out->least = min_i64(out->least, (int64_t)((double)(t->problem->limit[i] - tried->bytes[i]) / more));
+            double most = (double)(t->problem->limit[i] - min_i64(tried->bytes[i], none.bytes[i])) / more;
             out->most = min_i64(out->most, (int64_t)(t->search->whole ? ceil(most) : most));
         }
     }

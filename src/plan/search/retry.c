@@ -64,13 +64,13 @@ enum status retry_all(const struct trials *t, struct candidate *c, double best, 
         return OK;
     const int shorter = c->pace + SHORTER;
     c->otherwise = 1;
-    if (t->s->prefetch < 0 && c->seconds > LATE_HELPS * c->compute)
+    if (t->problem->request.prefetch < 0 && c->seconds > LATE_HELPS * c->compute)
         TRY(try_instead(t, c, c->strategy.write_depth, shorter, spent));
-    if (t->s->prefetch < 0 && c->seconds > LATE_HELPS * c->compute && shorter < FIT_LATE)
+    if (t->problem->request.prefetch < 0 && c->seconds > LATE_HELPS * c->compute && shorter < FIT_LATE)
         TRY(try_instead(t, c, c->strategy.write_depth, FIT_LATE, spent));
     if (is_held_up(c) && c->strategy.write_depth != WRITES_LAST)
         TRY(try_instead(t, c, WRITES_LAST, 0, spent));
-    if (parameters_may_wait(t->s, c))
+    if (parameters_may_wait(&t->problem->request, c))
         TRY(try_parameters_late(t, c, spent));
     return OK;
 }

@@ -95,24 +95,23 @@ static enum status search_around(const struct trials *t, struct search *x)
 }
 
 /* Lists, tries and refines with the inputs of the fixed strategy. */
-static enum status search_inputs(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                                 const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
-                                 int brief, struct search *out)
+static enum status search_inputs(const struct problem *p, const struct strategy *fixed, const struct search_lead *lead, int brief,
+                                 struct search *out)
 {
     const struct candidate *beat = lead->beat;
-    TRY(search_list(m, s, fixed, cost, limit, 0, out));
+    TRY(search_list(p, fixed, 0, out));
     if (out->n == 1)
         return OK;
     out->brief = brief;
     out->known = lead->known;
-    struct trials t = {m, s, cost, limit, out, TRIAL_SLACK};
+    struct trials t = {p, out, TRIAL_SLACK};
     if (beat && lead->gain < SEARCH_GAIN)
         out->beat = beat->seconds;
     qsort(out->candidates, (size_t)out->n, sizeof *out->candidates, candidate_order);
     enum status st = lead->first ? put_found(out, lead->first) : out->known ? put_first(out, fixed, beat) : OK;
     int worth = !beat || beat->excess > 1 || lead->first || is_promising(out, beat, lead->gain);
     if (st == OK && worth)
-        st = select_fastest(m, s, cost, limit, out);
+        st = select_fastest(p, out);
     if (st == OK && worth && !brief)
         st = search_around(&t, out);
     out->known = NULL;
@@ -129,25 +128,23 @@ static int is_worth(const struct search *x, const struct candidate *c)
            (c->excess <= 1 ? best->excess <= 1 && best->seconds < (1 - SEARCH_GAIN) * c->seconds : best->excess < c->excess);
 }
 
-enum status search_create(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                          const struct cost_model *cost, const int64_t limit[TIERS], struct search *out)
+enum status search_create(const struct problem *p, const struct strategy *fixed, struct search *out)
 {
-    return search_to_beat(m, s, fixed, cost, limit, &(struct search_lead){0}, out);
+    return search_to_beat(p, fixed, &(struct search_lead){0}, out);
 }
 
-enum status search_to_beat(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                           const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
+enum status search_to_beat(const struct problem *p, const struct strategy *fixed, const struct search_lead *lead,
                            struct search *out)
 {
     struct strategy fewer = *fixed;
-    TRY(search_inputs(m, s, fixed, cost, limit, lead, 0, out));
-    while (out->n_tried > 0 && !isfinite(out->beat) && search_fewer_inputs(m, s, &fewer)) {
+    TRY(search_inputs(p, fixed, lead, 0, out));
+    while (out->n_tried > 0 && !isfinite(out->beat) && search_fewer_inputs(p, &fewer)) {
         const struct candidate *best = &out->candidates[0];
         struct search x;
         if (best->excess > SEARCH_TURNS_HELP || (best->excess <= 1 && best->compute >= (1 - SEARCH_GAIN) * best->seconds))
             return OK;
         const struct search_lead more = {.beat = best, .gain = SEARCH_GAIN};
-        enum status st = search_inputs(m, s, &fewer, cost, limit, &more, 0, &x);
+        enum status st = search_inputs(p, &fewer, &more, 0, &x);
         if (st != OK) {
             search_destroy(out);
             return st;
@@ -163,12 +160,11 @@ enum status search_to_beat(const struct model *m, const struct plan_request *s, 
     return OK;
 }
 
-enum status search_probe(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                         const struct cost_model *cost, const int64_t limit[TIERS], double *instrs, double *least)
+enum status search_probe(const struct problem *p, const struct strategy *fixed, double *instrs, double *least)
 {
     struct search x;
     double layer;
-    TRY(search_list(m, s, fixed, cost, limit, 1, &x));
+    TRY(search_list(p, fixed, 1, &x));
     estimator_instrs(x.estimator, instrs, &layer);
     *least = INFINITY;
     for (int i = 0; i < x.n; i++)
@@ -178,12 +174,11 @@ enum status search_probe(const struct model *m, const struct plan_request *s, co
     return OK;
 }
 
-enum status search_briefly(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                           const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
-                           double *spent, struct candidate *out)
+enum status search_briefly(const struct problem *p, const struct strategy *fixed, const struct search_lead *lead, double *spent,
+                           struct candidate *out)
 {
     struct search x;
-    TRY(search_inputs(m, s, fixed, cost, limit, lead, 1, &x));
+    TRY(search_inputs(p, fixed, lead, 1, &x));
     *out = x.candidates[0];
     for (int i = 1; i < x.n_tried; i++)
         if (x.candidates[i].excess <= 1 && candidate_cost(&x.candidates[i]) < candidate_cost(out))
@@ -192,5 +187,5 @@ enum status search_briefly(const struct model *m, const struct plan_request *s, 
     *spent += x.spent;
     search_destroy(&x);
     const struct strategy alone = out->strategy;
-    return single ? search_price(m, s, &alone, cost, limit, out) : OK;
+    return single ? search_price(p, &alone, out) : OK;
 }

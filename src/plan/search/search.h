@@ -7,8 +7,7 @@
 /* Lists, estimates and tries every placement that the settings leave open, for the mesh and tiles of `fixed`; a single placement
  * is neither estimated nor tried. Fewer layer inputs are kept than `fixed` says where the settings leave that open, memory limits
  * the best placement and it pays. */
-enum status search_create(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                          const struct cost_model *cost, const int64_t limit[TIERS], struct search *out);
+enum status search_create(const struct problem *p, const struct strategy *fixed, struct search *out);
 
 /* What a search is to be better than, and goes on from. */
 struct search_lead {
@@ -20,18 +19,15 @@ struct search_lead {
 };
 /* The same, but nothing is tried (out->n_tried = 0) unless a placement is estimated to gain lead->gain, or lead->beat does not
  * fit. Below a gain of SEARCH_GAIN few are tried, with the layer inputs of `fixed`. */
-enum status search_to_beat(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                           const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
+enum status search_to_beat(const struct problem *p, const struct strategy *fixed, const struct search_lead *lead,
                            struct search *out);
 /* The best one (out->tried) of BRIEF_TRIES at most: lead->beat's placement and what ought to be faster, given lead->known. Adds
  * to *spent the instructions that were scheduled. */
-enum status search_briefly(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                           const struct cost_model *cost, const int64_t limit[TIERS], const struct search_lead *lead,
-                           double *spent, struct candidate *out);
+enum status search_briefly(const struct problem *p, const struct strategy *fixed, const struct search_lead *lead, double *spent,
+                           struct candidate *out);
 
 /* Nothing is tried: instructions of a step's program on the grid of `fixed`, about, and the least estimated seconds of what ought
  * to fit (INFINITY: nothing). */
-enum status search_probe(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                         const struct cost_model *cost, const int64_t limit[TIERS], double *instrs, double *least);
+enum status search_probe(const struct problem *p, const struct strategy *fixed, double *instrs, double *least);
 
 #endif

@@ -52,7 +52,7 @@ static enum status try_leanest(const struct trials *t, struct search *x, int n, 
     for (; n < end && !settled; n++) {
         int least = n;
         for (int i = n + 1; i < x->n; i++)
-            if (n > first ? is_leaner(&x->candidates[i], &x->candidates[least], t->limit)
+            if (n > first ? is_leaner(&x->candidates[i], &x->candidates[least], t->problem->limit)
                           : x->candidates[i].excess < x->candidates[least].excess)
                 least = i;
         swap(&x->candidates[n], &x->candidates[least]);
@@ -138,10 +138,9 @@ static enum status try_families(const struct trials *t, struct search *x, struct
     return OK;
 }
 
-enum status select_fastest(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
-                           const int64_t limit[TIERS], struct search *x)
+enum status select_fastest(const struct problem *p, struct search *x)
 {
-    struct trials t = {m, s, cost, limit, x, x->n > 1 ? TRIAL_SLACK : 0};
+    struct trials t = {p, x, x->n > 1 ? TRIAL_SLACK : 0};
     struct trying so_far = {.best = x->beat};
     int n = 0;
     TRY(try_expected(&t, x, &so_far, &n));
@@ -157,18 +156,16 @@ enum status select_fastest(const struct model *m, const struct plan_request *s, 
     return OK;
 }
 
-enum status select_first(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
-                         const int64_t limit[TIERS], struct search *x)
+enum status select_first(const struct problem *p, struct search *x)
 {
-    struct trials t = {m, s, cost, limit, x};
+    struct trials t = {p, x};
     x->n_tried = 1;
     return trial_run(&t, &x->candidates[0], 0);
 }
 
-enum status select_leanest(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
-                           const int64_t limit[TIERS], struct search *x)
+enum status select_leanest(const struct problem *p, struct search *x)
 {
-    struct trials t = {m, s, cost, limit, x};
+    struct trials t = {p, x};
     TRY(try_leanest(&t, x, 0, FIT_SERIAL, &x->n_tried));
     qsort(x->candidates, (size_t)x->n_tried, sizeof *x->candidates, candidate_order);
     return OK;

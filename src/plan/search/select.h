@@ -6,15 +6,12 @@
 
 /* Tries candidates in order of expected seconds (stalls.h), until none ought to be faster than the best one or SEARCH_INSTRS
  * instructions have been scheduled, and sorts them. */
-enum status select_fastest(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
-                           const int64_t limit[TIERS], struct search *x);
+enum status select_fastest(const struct problem *p, struct search *x);
 
 /* Tries the first one alone, from prefetch level 0 on and with the depth of drive writes that it has. */
-enum status select_first(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
-                         const int64_t limit[TIERS], struct search *x);
+enum status select_first(const struct problem *p, struct search *x);
 
 /* Tries the leanest ones in the serial order until one fits, and sorts them: seconds mean nothing. */
-enum status select_leanest(const struct model *m, const struct plan_request *s, const struct cost_model *cost,
-                           const int64_t limit[TIERS], struct search *x);
+enum status select_leanest(const struct problem *p, struct search *x);
 
 #endif

@@ -25,16 +25,15 @@ int search_is_small(const struct estimator *e)
 }
 
 /* All that the settings leave open, estimated if there is a choice or if it is asked for. */
-enum status search_list(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                        const struct cost_model *cost, const int64_t limit[TIERS], int always, struct search *out)
+enum status search_list(const struct problem *p, const struct strategy *fixed, int always, struct search *out)
 {
     struct options o;
-    options_of(s, fixed, (int)m->config.layers, &o);
+    options_of(&p->request, fixed, (int)p->model->config.layers, &o);
     *out = (struct search){.n = options_count(&o), .beat = INFINITY};
     out->candidates = sys_calloc((size_t)out->n + 2 + SEARCH_PUT + SEARCH_NEARER + SEARCH_FINER, sizeof *out->candidates);
     enum status st = out->candidates ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
     if (st == OK && (out->n > 1 || always))
-        st = estimator_create(m, s, &o, fixed, cost, limit, &out->estimator);
+        st = estimator_create(p, &o, fixed, &out->estimator);
     if (st != OK) {
         search_destroy(out);
         return st;
@@ -56,12 +55,12 @@ enum status search_list(const struct model *m, const struct plan_request *s, con
 static const int turns[] = {2, 4, 8};
 enum { TURNS = sizeof turns / sizeof *turns };
 /* Keeps the next fewer layer inputs, if the settings leave that open and the model has as many layers; 0: there are none. */
-int search_fewer_inputs(const struct model *m, const struct plan_request *s, struct strategy *out)
+int search_fewer_inputs(const struct problem *p, struct strategy *out)
 {
     int i = 0;
     while (i < TURNS && turns[i] <= out->input_every)
         i++;
-    if (s->keep_inputs > 0 || i == TURNS || turns[i] >= (int)m->config.layers)
+    if (p->request.keep_inputs > 0 || i == TURNS || turns[i] >= (int)p->model->config.layers)
         return 0;
     out->input_every = turns[i];
     return 1;

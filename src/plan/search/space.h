@@ -28,8 +28,7 @@ struct search {
 };
 
 /* All placements on the grid of `fixed`, estimated if there are several or if `always`. */
-enum status search_list(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                        const struct cost_model *cost, const int64_t limit[TIERS], int always, struct search *out);
+enum status search_list(const struct problem *p, const struct strategy *fixed, int always, struct search *out);
 void search_destroy(struct search *s);
 
 /* Whether programs are small enough to be tried with all layers. */
@@ -43,7 +42,7 @@ void search_keep_most(const struct search *x, int high, struct candidate *c);
 
 /* Keeps the next fewer layer inputs, if the settings leave that open and the model has as many layers. Returns 0 if there are
  * none. */
-int search_fewer_inputs(const struct model *m, const struct plan_request *s, struct strategy *out);
+int search_fewer_inputs(const struct problem *p, struct strategy *out);
 /* Whether no number of inputs will fit: the next step gains half of what the last one gained, so all of them gain at most as
  * much. */
 int search_is_hopeless(double excess, double gained);

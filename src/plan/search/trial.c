@@ -13,7 +13,8 @@
 /* Layers that a trial needs: those that stay on the device, as many others as differ, and the first and the last one. */
 static int64_t trial_layers(const struct trials *x, const struct candidate *c)
 {
-    int64_t period = c->strategy.input_every, n = c->strategy.device_layers + 2 + period, layers = x->m->config.layers;
+    int64_t period = c->strategy.input_every, n = c->strategy.device_layers + 2 + period,
+            layers = x->problem->model->config.layers;
     return 2 * n - period >= layers || x->search->whole ? layers : n;
 }
 
@@ -22,7 +23,9 @@ double trial_instrs(const struct trials *x, const struct candidate *c)
     int64_t n = trial_layers(x, c);
     double all, layer;
     estimator_instrs(x->search->estimator, &all, &layer);
-    return n == x->m->config.layers ? all : (c->strategy.nearer > 0 ? 2 : 1) * layer * (double)(2 * n - c->strategy.input_every);
+    return n == x->problem->model->config.layers
+               ? all
+               : (c->strategy.nearer > 0 ? 2 : 1) * layer * (double)(2 * n - c->strategy.input_every);
 }
 
 /* A model of so many layers on the virtual clock, at a pace or below. */
@@ -46,21 +49,23 @@ static enum status schedule_layers(void *job)
     struct io_buffers io;
     struct cost_model slow;
     struct strategy s = *out->strategy;
-    int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (x->s->grad_accum == 1 ? ROLE_LAST : 0);
+    int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (x->problem->request.grad_accum == 1 ? ROLE_LAST : 0);
     role |= out->without_update ? 0 : ROLE_UPDATE;
-    s.nearer = (int)(s.nearer * out->layers / x->m->config.layers); /* the same share */
-    TRY(search_shortened(x->m, x->s, out->layers, &m));
+    s.nearer = (int)(s.nearer * out->layers / x->problem->model->config.layers); /* the same share */
+    TRY(problem_shortened(x->problem, out->layers, &m));
     enum status st;
     if (out->pace == FIT_SERIAL) { /* seconds mean nothing */
         st = fit_serially(m, &s, role, out->arena);
         goto done;
     }
-    TRY_GOTO(fit_program(m, &s, x->cost, role, out->limit, x->slack, x->last ? x->last : FIT_SERIAL, &out->pace, &io, &p), done);
+    TRY_GOTO(
+        fit_program(m, &s, &x->problem->cost, role, out->limit, x->slack, x->last ? x->last : FIT_SERIAL, &out->pace, &io, &p),
+        done);
     out->seconds = out->slow = p->seconds;
     memcpy(out->arena, p->arena, sizeof out->arena);
     if (isinf(p->seconds))
         goto done;
-    cost_with_links(x->cost, FIT_SLOW, &slow);
+    cost_with_links(&x->problem->cost, FIT_SLOW, &slow);
     st = schedule_simulate(p, &slow, &out->slow);
 done:
     program_destroy(p);
@@ -70,11 +75,11 @@ done:
 
 static void conclude(const struct trials *x, struct candidate *c, const struct scheduled *whole)
 {
-    int64_t more = x->m->config.layers - whole->layers;
+    int64_t more = x->problem->model->config.layers - whole->layers;
     for (int t = 0; t < TIERS; t++)
         c->bytes[t] = whole->arena[t] + more * c->layer_bytes[t];
     c->pace = whole->pace;
-    c->excess = budget_excess(c->bytes, x->limit);
+    c->excess = budget_excess(c->bytes, x->problem->limit);
     c->tried = 1;
     c->whole = more == 0;
 }
@@ -85,7 +90,7 @@ static void limit_layers(const struct trials *x, const struct candidate *c, cons
                          int64_t out[TIERS])
 {
     for (int t = 0; t < TIERS; t++)
-        out[t] = x->limit[t] - x->m->config.layers * of->layer_bytes[t] + layers * c->layer_bytes[t];
+        out[t] = x->problem->limit[t] - x->problem->model->config.layers * of->layer_bytes[t] + layers * c->layer_bytes[t];
 }
 
 /* Bytes alone. Where layers take turns, what one more needs is the difference between two trials that both have a turn of layers
@@ -93,7 +98,7 @@ static void limit_layers(const struct trials *x, const struct candidate *c, cons
  * one. */
 static enum status trial_serially(const struct trials *x, struct candidate *c)
 {
-    int64_t layers = x->m->config.layers, period = c->strategy.input_every, n = trial_layers(x, c);
+    int64_t layers = x->problem->model->config.layers, period = c->strategy.input_every, n = trial_layers(x, c);
     n += (layers - n) % period; /* whole turns are left */
     int two = period > 1 && n + period <= layers;
     struct scheduled models[2] = {
@@ -116,16 +121,16 @@ static enum status also_without_update(const struct trials *x, struct candidate 
     TRY(schedule_layers(&step));
     for (int t = 0; t < TIERS; t++)
         c->bytes[t] = max_i64(c->bytes[t], step.arena[t]);
-    c->excess = budget_excess(c->bytes, x->limit);
+    c->excess = budget_excess(c->bytes, x->problem->limit);
     return OK;
 }
 
 /* As a part of the model `of`. */
 static enum status trial_as_part(const struct trials *x, struct candidate *c, int pace, const struct candidate *of)
 {
-    int64_t n = trial_layers(x, c), more = x->m->config.layers - n, period = c->strategy.input_every;
+    int64_t n = trial_layers(x, c), more = x->problem->model->config.layers - n, period = c->strategy.input_every;
     int two = more > 0;
-    double micro_batches = (double)x->s->grad_accum, periods = (double)more / (double)period;
+    double micro_batches = (double)x->problem->request.grad_accum, periods = (double)more / (double)period;
     struct scheduled models[2] =
         {{.trials = x, .strategy = &c->strategy, .layers = n, .pace = pace},
          {.trials = x, .strategy = &c->strategy, .layers = n - period, .limit = {INT64_MAX, INT64_MAX, INT64_MAX}, .pace = pace}},
@@ -151,7 +156,7 @@ static enum status trial_as_part(const struct trials *x, struct candidate *c, in
 /* Too few layers to hold the share of a model's that have a class nearer: between those of which all have, and none. */
 static enum status trial_nearer(const struct trials *x, struct candidate *c, int pace)
 {
-    int64_t layers = x->m->config.layers, all = strategy_nearer_layers(&c->strategy, layers);
+    int64_t layers = x->problem->model->config.layers, all = strategy_nearer_layers(&c->strategy, layers);
     double share = fmin(1, c->strategy.nearer / (double)all);
     struct candidate none = *c, every = *c;
     none.strategy.nearer = 0;
@@ -164,7 +169,7 @@ static enum status trial_nearer(const struct trials *x, struct candidate *c, int
     c->slow = fmax(c->seconds, (1 - share) * none.slow + share * every.slow);
     for (int t = 0; t < TIERS; t++)
         c->bytes[t] = (int64_t)((1 - share) * (double)none.bytes[t] + share * (double)every.bytes[t]);
-    c->excess = budget_excess(c->bytes, x->limit);
+    c->excess = budget_excess(c->bytes, x->problem->limit);
     c->pace = none.pace > every.pace ? none.pace : every.pace;
     c->tried = 1;
     c->whole = 0;
@@ -176,6 +181,6 @@ enum status trial_run(const struct trials *x, struct candidate *c, int pace)
 {
     if (pace == FIT_SERIAL)
         return trial_serially(x, c);
-    return c->strategy.nearer > 0 && trial_layers(x, c) < x->m->config.layers ? trial_nearer(x, c, pace)
-                                                                              : trial_as_part(x, c, pace, c);
+    return c->strategy.nearer > 0 && trial_layers(x, c) < x->problem->model->config.layers ? trial_nearer(x, c, pace)
+                                                                                           : trial_as_part(x, c, pace, c);
 }

@@ -9,10 +9,7 @@
 
 /* What trials have in common. */
 struct trials {
-    const struct model *m;
-    const struct plan_request *s;
-    const struct cost_model *cost;
-    const int64_t *limit;
+    const struct problem *problem;
     const struct search *search;
     double slack; /* of packing */
     int last;     /* the last prefetch level to look at (prefetch.h); 0: FIT_SERIAL */

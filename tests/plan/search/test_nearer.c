@@ -255,6 +255,7 @@ static struct plan *filled(struct subject *x, enum tier tier, int64_t limit[TIER
 static void check_filled(enum tier tier)
 {
     struct subject x;
+    struct problem problem;
     struct candidate apart;
     struct explanation e;
     char text[PLAN_TEXT];
@@ -269,7 +270,8 @@ static void check_filled(enum tier tier)
     assert_int_equal(s.nearer_at, tier);
     assert_non_null(strstr(text, "optimizer of "));
     s.nearer = 0;
-    assert_int_equal(search_price(x.m, &x.s, &s, &plan->cost, limit, &apart), OK);
+    problem_set(&problem, x.m, &x.s, limit);
+    assert_int_equal(search_price(&problem, &s, &apart), OK);
     print_message("%d of %d layers' optimizer state there: %.4g s; none: %.4g s\n", plan->strategy.nearer, LAYERS, plan->seconds,
                   apart.seconds);
     assert_true(plan->seconds < 0.7 * apart.seconds);
@@ -300,6 +302,7 @@ static void climb_fills_the_device(void **state)
 {
     (void)state;
     struct subject x;
+    struct problem problem;
     struct climb *climb;
     int64_t limit[TIERS];
     create(&x);
@@ -307,10 +310,11 @@ static void climb_fills_the_device(void **state)
     struct strategy s = plan->strategy;
     s.nearer = 0;
     struct candidate apart, best;
-    assert_int_equal(search_price(x.m, &x.s, &s, &plan->cost, limit, &apart), OK);
+    problem_set(&problem, x.m, &x.s, limit);
+    assert_int_equal(search_price(&problem, &s, &apart), OK);
     assert_true(apart.excess <= 1 && apart.whole);
     const struct search known = {.candidates = &apart, .n = 1, .n_tried = 1, .whole = 1};
-    assert_int_equal(climb_create(x.m, &x.s, &x.fixed, &plan->cost, limit, CLIMB_GIVEN_GRIDS, &climb), OK);
+    assert_int_equal(climb_create(&problem, &x.fixed, CLIMB_GIVEN_GRIDS, &climb), OK);
     assert_int_equal(climb_add_trials(climb, &x.fixed, &known), OK);
     best = apart;
     assert_int_equal(climb_run(climb, &best), OK);
@@ -329,13 +333,15 @@ static void estimates_hold(void **state)
 {
     (void)state;
     struct subject x;
+    struct problem problem;
     struct options o;
     struct estimator *e;
     create(&x);
     x.s.optim = OFFLOAD_AUTO;
     x.s.update = UPDATE_AUTO;
     options_of(&x.s, &x.fixed, LAYERS, &o);
-    assert_int_equal(estimator_create(x.m, &x.s, &o, &x.fixed, &x.cost, ample, &e), OK);
+    problem_set(&problem, x.m, &x.s, ample);
+    assert_int_equal(estimator_create(&problem, &o, &x.fixed, &e), OK);
     int64_t missing[TIERS];
     for (int n = 0; n <= LAYERS; n += LAYERS / 2) {
         struct candidate c = {.strategy = x.fixed};
