@@ -6,11 +6,11 @@
 #include "plan/lower/grid.h"
 #include "plan/lower/mesh.h"
 #include "plan/search/probe.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { SHORTEST = 1024, STEPS = 64, FIRST = 131072 };
 #define MOST_TOKENS ((int64_t)1 << 30) /* token numbers are 32 bits */
 
 /* A mesh (0: the rule's, i: the i-th other one) and a grid so many times finer than the usual one. */
@@ -33,16 +33,16 @@ struct range {
 
 static int64_t step_at(int64_t tokens)
 {
-    int64_t power = SHORTEST;
+    int64_t power = LENGTH_SHORTEST;
     while (2 * power <= tokens)
         power *= 2;
-    return max_i64(SHORTEST, power / STEPS);
+    return max_i64(LENGTH_SHORTEST, power / LENGTH_STEPS);
 }
 
 static int64_t most_tokens(const struct model *m)
 {
     int64_t most = m->config.family == FAMILY_GPT2 ? m->config.max_positions : MOST_TOKENS;
-    return most / SHORTEST * SHORTEST;
+    return most / LENGTH_SHORTEST * LENGTH_SHORTEST;
 }
 
 /* The settings for a length, their mesh included. *there: whether there is such a way. */
@@ -65,9 +65,6 @@ static enum status settings_at(const struct range *x, int64_t tokens, const stru
     out->loss_tile = grid.loss_tile;
     return OK;
 }
-
-/* What a way is reckoned to need of the device, and by how much that may be wrong. */
-#define UNCERTAIN 0.1
 
 /* Bytes that `lean` needs too much: of the device, and of all else, which the device may hold. */
 static double missing(const struct range *x, const struct candidate *lean)
@@ -104,7 +101,7 @@ static enum status find_way(const struct range *x, int64_t tokens, const struct 
         if (!there && w.finer == 1)
             break;
     }
-    *helps = missing(x, lean) <= here - (1 - UNCERTAIN) * least;
+    *helps = missing(x, lean) <= here - (1 - BYTES_UNCERTAIN) * least;
     return OK;
 }
 
@@ -206,9 +203,9 @@ static enum status bracket(struct range *x, int64_t at, struct bracket *b)
         if (c.excess > 1) {
             b->high = at;
             b->high_excess = c.excess;
-            if (b->low > 0 || at <= SHORTEST)
+            if (b->low > 0 || at <= LENGTH_SHORTEST)
                 break;
-            at = max_i64(SHORTEST, round_to_step((double)at * fmin(x->any ? 1 : 0.5, 0.95 / c.excess)));
+            at = max_i64(LENGTH_SHORTEST, round_to_step((double)at * fmin(x->any ? 1 : 0.5, 0.95 / c.excess)));
         } else {
             b->low = at;
             b->low_excess = c.excess;
@@ -217,7 +214,7 @@ static enum status bracket(struct range *x, int64_t at, struct bracket *b)
             at = min_i64(most, farther(at, fmin(16, fmax(1.125, 0.98 / c.excess))));
         }
     }
-    b->low = max_i64(b->low, SHORTEST);
+    b->low = max_i64(b->low, LENGTH_SHORTEST);
     return OK;
 }
 
@@ -256,7 +253,7 @@ static enum status lengthen(struct range *x, struct bracket *b, struct sure *sur
     struct candidate c = x->fails;
     struct way w = x->way;
     int64_t most = most_tokens(x->m);
-    if (!x->any || b->low < SHORTEST || b->high_excess <= 0 || c.bytes[TIER_DEVICE] > x->limit[TIER_DEVICE])
+    if (!x->any || b->low < LENGTH_SHORTEST || b->high_excess <= 0 || c.bytes[TIER_DEVICE] > x->limit[TIER_DEVICE])
         return OK;
     TRY(try_otherwise(x, b->high, PLAN_QUICK, &w, &c));
     if (c.excess > 1)
@@ -275,7 +272,7 @@ static enum status lengthen(struct range *x, struct bracket *b, struct sure *sur
  * If it needs more than its trial did, the limits of further trials are reduced by as much. */
 static enum status confirm(struct range *x, const int64_t limit[TIERS], struct bracket *b)
 {
-    while (x->any && !x->fits.whole && b->low > SHORTEST) {
+    while (x->any && !x->fits.whole && b->low > LENGTH_SHORTEST) {
         struct candidate *c = &x->fits, trial = *c;
         TRY(glance_whole(x->m, x->s, limit, c));
         if (c->excess <= 1)
@@ -308,13 +305,8 @@ static int64_t shorter(int64_t tokens, double excess, struct misfit *last)
         next = fmin(next, t - (excess - 1) * (double)(last->tokens - tokens) / (last->excess - excess));
     *last = (struct misfit){tokens, excess};
     next = fmax(next, 0.9 * t);
-    return max_i64(SHORTEST, min_i64(tokens - step_at(tokens), round_to_step(next)));
+    return max_i64(LENGTH_SHORTEST, min_i64(tokens - step_at(tokens), round_to_step(next)));
 }
-
-/* Of so many instructions whole plans are made to find out whether lengths fit that trials do not: three of 1b. Longer ones than
- * trials fit are planned of programs of so many, of which each plan takes some seconds. */
-#define REACH_INSTRS 1500e3
-#define REACH_BEYOND 200e3
 
 /* Leanest placements are not all that there are: longer ones than *at are planned in the usual way, twice as many steps beyond it
  * each time, then between what fits and the shortest that does not: `high`, or 0 if none is known. What fits takes the place of
@@ -330,7 +322,7 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
         int64_t longer = high > 0 ? *at + (high - *at) / step / 2 * step : *at + steps * step;
         double instrs = (double)(*plan)->programs[PLAN_UPDATE_STEP]->n_instrs;
         spent += instrs;
-        if (longer > most || spent > REACH_INSTRS || (high == 0 && instrs > REACH_BEYOND))
+        if (longer > most || spent > LENGTH_INSTRS || (high == 0 && instrs > LENGTH_BEYOND_INSTRS))
             break;
         TRY(settings_at(x, longer, &usual, &s, &there));
         TRY(plan_create(x->m, &s, limit, &next));
@@ -361,19 +353,19 @@ enum status plan_longest(const struct model *m, struct plan_request *s, int rank
     struct bracket b = {0, most + step_at(most), 0, 0};
     struct sure sure = {0, {0, 0}};
     int there;
-    if (m->config.family == FAMILY_GPT2 && m->config.max_positions < SHORTEST)
+    if (m->config.family == FAMILY_GPT2 && m->config.max_positions < LENGTH_SHORTEST)
         return status_fail(ERR_INVALID,
                            "model %s has learned positions for %lld tokens, and --max-seq starts at %d: give --seq-len",
-                           m->config.name, (long long)m->config.max_positions, SHORTEST);
+                           m->config.name, (long long)m->config.max_positions, LENGTH_SHORTEST);
     memcpy(x.limit, limit, sizeof x.limit);
-    TRY(bracket(&x, min_i64(most, FIRST), &b));
+    TRY(bracket(&x, min_i64(most, LENGTH_FIRST), &b));
     TRY(narrow(&x, &b));
     TRY(lengthen(&x, &b, &sure));
     TRY(confirm(&x, limit, &b));
     for (tokens = b.low;;) { /* mostly the first one fits */
         TRY(settings_at(&x, tokens, &x.way, &chosen, &there));
         TRY(plan_create(m, &chosen, limit, &plan));
-        if (plan->fits || tokens <= SHORTEST)
+        if (plan->fits || tokens <= LENGTH_SHORTEST)
             break;
         found = (struct longest){.longer = tokens, .tier = plan->misfit, .bytes = plan->arena[plan->misfit]};
         high = tokens;

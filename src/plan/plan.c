@@ -11,18 +11,10 @@
 #include "plan/search/price.h"
 #include "plan/search/search.h"
 #include "plan/search/trial.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <string.h>
-
-/* Candidates that are planned before a refusal, or where plans take longer than trials: one that fitted as a trial mostly does
- * whole, with all programs of the set. */
-enum { MOST_PLANS = 4 };
-
-/* A whole step may take so many times what its trial said before the next candidate is planned, too: a trial of all layers
- * differs by how tightly it is packed alone, one of few layers by more. */
-#define WHOLE_TRIAL_HOLDS 1.001
-#define TRIAL_HOLDS 1.03
 
 /* c planned, as loosely packed as its trial of all layers was if it takes longer otherwise: tightly packed, addresses are used
  * again sooner. */
@@ -31,7 +23,7 @@ static enum status plan_as_tried(const struct problem *p, const struct candidate
     struct plan *loose;
     double of_loose;
     TRY(plan_candidate(p, c, 0, excess, out));
-    if (!(*out)->fits || !c->whole || (*out)->seconds <= WHOLE_TRIAL_HOLDS * c->seconds)
+    if (!(*out)->fits || !c->whole || (*out)->seconds <= PLAN_HOLDS_WHOLE * c->seconds)
         return OK;
     enum status st = plan_candidate(p, c, TRIAL_SLACK, &of_loose, &loose);
     if (st != OK) {
@@ -51,7 +43,7 @@ static int trial_holds(const struct search *search, int i, const struct plan *pl
 {
     const struct candidate *c = &search->candidates[i];
     int whole = c->whole || (i + 1 < search->n && c[1].tried && c[1].whole);
-    return !c->tried || plan->seconds <= (whole ? WHOLE_TRIAL_HOLDS : TRIAL_HOLDS) * c->seconds;
+    return !c->tried || plan->seconds <= (whole ? PLAN_HOLDS_WHOLE : PLAN_HOLDS_FEW_LAYERS) * c->seconds;
 }
 
 /* The first candidate that fits and takes what its trial said, or the fastest of those that fit until then (of large programs
@@ -63,7 +55,7 @@ static enum status plan_first(const struct problem *p, const struct search *sear
     struct plan *best = NULL;
     double least = INFINITY; /* excess of the best */
     *usual = INFINITY;
-    for (int i = 0; i < search->n && i < MOST_PLANS; i++) {
+    for (int i = 0; i < search->n && i < PLANS_MOST; i++) {
         const struct candidate *c = &search->candidates[i];
         struct plan *next = NULL;
         double excess = INFINITY;
@@ -103,7 +95,7 @@ static int is_beyond_device(const struct search *search, const int64_t limit[TIE
 {
     for (int i = 0; i < search->n; i++) {
         const int64_t *bytes = search->candidates[i].bytes, elsewhere[TIERS] = {0, bytes[TIER_HOST], bytes[TIER_NVME]};
-        if (budget_excess(elsewhere, limit) <= SEARCH_TURNS_HELP)
+        if (budget_excess(elsewhere, limit) <= INPUTS_HELP)
             return 0;
     }
     return 1;
@@ -121,9 +113,6 @@ static enum status device_on_grid(const struct problem *p, const struct strategy
     *bytes = (double)c.bytes[TIER_DEVICE];
     return OK;
 }
-
-/* The emptiest placement is not always the leanest: looked at where it is reckoned to need so many times what the device has. */
-#define RECKONED_HELPS 1.1
 
 /* How many finer grids may help a plan that does not fit: they save device memory. Where that is not what is missing, it may hold
  * what is too much elsewhere: looked at if what quick ones are estimated to save is as much. */
@@ -186,7 +175,7 @@ static enum status plan_variant(const struct variant *v, struct plan **out)
         return OK;
     const struct candidate *best = &v->search.candidates[0];
     if ((*out)->fits && v->usual_slower > 0 &&
-        (!best->tried || (*out)->seconds <= fmin(TRIAL_HOLDS, 1 + v->usual_slower) * best->seconds))
+        (!best->tried || (*out)->seconds <= fmin(PLAN_HOLDS_FEW_LAYERS, 1 + v->usual_slower) * best->seconds))
         return OK;
     TRY(plan_on_grid(&v->problem, &v->usual, &usual));
     int better = !(*out)->fits || (usual->fits && usual->seconds < (*out)->seconds);
@@ -244,7 +233,7 @@ static enum status leanest_on_finer(const struct problem *p, int finer, struct c
         if (!plan_finer_tiles(p->model, &p->request, &grid))
             return OK;
     TRY(device_on_grid(p, &grid, &needed));
-    return needed > RECKONED_HELPS * (double)p->limit[TIER_DEVICE] ? OK : leanest_whole(p, &grid, out);
+    return needed > (1 + BYTES_UNCERTAIN) * (double)p->limit[TIER_DEVICE] ? OK : leanest_whole(p, &grid, out);
 }
 
 static int is_on_usual_tiles(const struct problem *p, const struct strategy *s)
@@ -294,9 +283,9 @@ static enum status plan_best(const struct variant *v, const struct plan_request 
     double excess = budget_excess(c->plan->arena, c->problem.limit);
     if (c->plan->fits || excess > PLAN_FINER_HELPS)
         return OK;
-    if (excess <= SEARCH_TURNS_HELP)
+    if (excess <= INPUTS_HELP)
         TRY(try_leanest(&c->problem, &c->plan));
-    if (excess <= SEARCH_TURNS_HELP && !c->plan->fits && (s->ulysses != given->ulysses || s->ring != given->ring)) {
+    if (excess <= INPUTS_HELP && !c->plan->fits && (s->ulysses != given->ulysses || s->ring != given->ring)) {
         struct problem same_mesh;
         mesh_at(&c->problem, given, 1, &same_mesh);
         TRY(try_leanest(&same_mesh, &c->plan));
@@ -310,12 +299,6 @@ static enum status plan_best(const struct variant *v, const struct plan_request 
         TRY(plan_on_finer(given, i, c));
     return OK;
 }
-
-/* Of so many row chunks one more stays on the device, or is computed again, or chunks are half as long, where slow links would
- * hold the step up; that often; and the share of the step that is given for it. */
-#define SLOW_CHUNKS 8
-#define SLOW_STEPS 4
-#define SLOW_GIVES 0.02
 
 /* Plans `more` in place of *out and of `now`, if it takes `most` seconds at most, and slow links less so. */
 static enum status plan_instead(const struct problem *p, const struct strategy *more, double most, struct candidate *now,
@@ -345,11 +328,11 @@ static enum status plan_instead(const struct problem *p, const struct strategy *
 static enum status plan_for_slow_links(const struct problem *p, struct plan **out)
 {
     struct candidate now;
-    double most = (1 + SLOW_GIVES) * (*out)->seconds;
+    double most = (1 + SLOW_LINKS_GIVE) * (*out)->seconds;
     TRY(plan_as_candidate(*out, &now));
-    for (int i = 0; i < SLOW_STEPS && candidate_suffers(&now) && now.strategy.acts != RES_DEVICE; i++) {
+    for (int i = 0; i < SLOW_LINKS_STEPS && candidate_suffers(&now) && now.strategy.acts != RES_DEVICE; i++) {
         struct strategy nearer = now.strategy, fewer = now.strategy, finer = now.strategy;
-        int chunks = (int)ceil_div(now.strategy.rows, now.strategy.row_chunk), part = (int)ceil_div(chunks, SLOW_CHUNKS);
+        int chunks = (int)ceil_div(now.strategy.rows, now.strategy.row_chunk), part = (int)ceil_div(chunks, SLOW_LINKS_CHUNKS);
         double before = now.slow;
         if (fewer.kept_chunks < chunks && nearer.device_chunks < chunks - fewer.kept_chunks)
             nearer.device_chunks = chunks - fewer.kept_chunks; /* the others have less to send */

@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "plan/schedule/order.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/search/tuning.h"
 #include "verify/verify.h"
 
 #include <stdlib.h>
@@ -65,13 +66,10 @@ static enum status plan_one(void *job)
                        &x->program);
 }
 
-/* Programs planned or verified at the same time: the large ones come in pairs, and each takes memory of its own. */
-enum { AT_ONCE = 2 };
-
 /* What did not fit as a trial mostly does not whole: then the first program is enough to say so. */
 static int programs_at_once(const struct candidate *c)
 {
-    return c->tried && c->excess > 1 ? 1 : AT_ONCE;
+    return c->tried && c->excess > 1 ? 1 : PROGRAMS_AT_ONCE;
 }
 
 static void take_program(struct plan *plan, const struct plan_request *s, const struct planning *x)
@@ -96,7 +94,7 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
     plan->fits = 1;
     plan->seconds = 0;
     for (int i = 0; i < PLAN_PROGRAMS && plan->fits; i += at_once) {
-        struct planning x[AT_ONCE];
+        struct planning x[PROGRAMS_AT_ONCE];
         int n = 0;
         for (int k = i; k < i + at_once; k++) {
             enum plan_program which = order_of_planning[k];
@@ -171,8 +169,8 @@ enum status plan_verify(const struct plan *p)
     for (int i = 0; i < PLAN_PROGRAMS; i++)
         if (p->programs[order_of_planning[i]])
             x[n++] = p->programs[order_of_planning[i]];
-    for (int i = 0; i < n; i += AT_ONCE)
-        TRY(parallel_run(verify_one, &x[i], sizeof *x, n - i < AT_ONCE ? n - i : AT_ONCE));
+    for (int i = 0; i < n; i += PROGRAMS_AT_ONCE)
+        TRY(parallel_run(verify_one, &x[i], sizeof *x, n - i < PROGRAMS_AT_ONCE ? n - i : PROGRAMS_AT_ONCE));
     return OK;
 }
 

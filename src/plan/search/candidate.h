@@ -45,7 +45,6 @@ double candidate_price(const struct candidate *c);
 double candidate_score(const struct candidate *c);
 /* The share of the step up to which prices are about equal: the search gives it for less traffic. */
 double price_margin(const struct plan_request *s);
-#define MARGIN_NOISY 0.003 /* the same of measured figures and of trials of a few layers */
 
 /* Whether links slower by FIT_SLOW lengthen the step by more than 3%. */
 int candidate_suffers(const struct candidate *c);
@@ -57,7 +56,6 @@ int candidate_decides(const struct candidate *tried, const struct strategy *s);
 /* Whether activations travel in so few row chunks that slow links hold the step up: at 32k tokens a 70B of 1, 4 or 8 chunks took
  * 7%, 4% or 0.1% longer on links 20% slower. */
 int tiles_are_coarse(const struct strategy *s);
-#define SEARCH_FEW_CHUNKS 8
 
 /* Whether the residual stream takes more than a thirty-second of the device: larger tiles then leave gaps of up to 8% when they
  * are packed. */

@@ -4,6 +4,7 @@
 #include "base/parallel.h"
 #include "base/sys.h"
 #include "plan/schedule/pack.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -141,10 +142,6 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
     program_destroy(p);
     return st;
 }
-
-/* Models of this many layers and of a few more stand for all: the first and the last layer differ from the others, and what more
- * of them add is the difference. Layers whose inputs are kept and others take turns: it is that of a whole turn after one. */
-enum { FEW = 2 };
 
 /* What each class elsewhere adds to the first option of every class, of a model of so many layers. */
 struct differences {
@@ -491,7 +488,7 @@ enum status estimator_create(const struct problem *p, const struct options *o, c
 {
     struct estimator *e = sys_calloc(1, sizeof *e);
     struct differences *d = sys_calloc(2, sizeof *d);
-    int64_t layers = p->model->config.layers, period = fixed->input_every, few = FEW + (period > 1 ? period : 0),
+    int64_t layers = p->model->config.layers, period = fixed->input_every, few = ESTIMATE_LAYERS + (period > 1 ? period : 0),
             measured = layers < few + period ? layers : few;
     enum status st = e && d ? OK : no_memory();
     if (st == OK) {

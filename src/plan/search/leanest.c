@@ -3,11 +3,9 @@
 
 #include "plan/search/select.h"
 #include "plan/search/trial.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
-
-/* Instructions to schedule where only a look is wanted. */
-#define SEARCH_LITTLE 30e3
 
 /* The leanest placement with the inputs of the fixed strategy: as little else is kept as may be. */
 static enum status leanest_inputs(const struct problem *p, const struct strategy *fixed, struct candidate *out)
@@ -28,7 +26,7 @@ enum status search_leanest(const struct problem *p, const struct strategy *fixed
     struct strategy fewer = *fixed;
     struct candidate next;
     TRY(leanest_inputs(p, fixed, out));
-    while (out->excess > 1 && out->excess <= SEARCH_TURNS_HELP && search_fewer_inputs(p, &fewer)) {
+    while (out->excess > 1 && out->excess <= INPUTS_HELP && search_fewer_inputs(p, &fewer)) {
         TRY(leanest_inputs(p, &fewer, &next));
         double gained = out->excess - next.excess;
         if (gained > 0)
@@ -80,7 +78,7 @@ enum status search_promising(const struct problem *p, const struct strategy *fix
     enum status st = OK;
     double spent = 0;
     *out = x.candidates[0];
-    for (int i = 0; i < x.n && spent < SEARCH_LITTLE && bring_promising(&x, i, rate); i++) {
+    for (int i = 0; i < x.n && spent < PROMISING_INSTRS && bring_promising(&x, i, rate); i++) {
         struct candidate *c = &x.candidates[i];
         spent += trial_instrs(&t, c);
         TRY_GOTO(trial_run(&t, c, 0), done);

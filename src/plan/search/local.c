@@ -6,30 +6,9 @@
 #include "plan/schedule/prefetch.h"
 #include "plan/search/decisions.h"
 #include "plan/search/retry.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
-
-/* OTHERWISE, IN_VAIN, STARTS and, in climb_neighbours.c, CLIMB_CLOSE and AWAY as measured in
- * bench/results/2026-11-23-search-vs-random.txt; the others were not varied. */
-/* Families whose cheapest trial takes so many times as long are no starts. */
-#define FAMILY_CLOSE 1.1
-/* Trials that were reckoned to take so many times as long, on other grids, say little of a family. */
-#define TOLD_CLOSE 1.1
-/* Where nothing is left beside the best one, what costs up to so many times as much is gone on from. */
-#define BESIDE 1.02
-/* What is slower by this or less is tried otherwise, too: a distance that memory allows may be one that is too long. */
-#define OTHERWISE 1.02
-/* Where the step takes so many times as long as compute, transfers limit it. */
-#define TRANSFERS_LIMIT 1.1
-/* Instructions to schedule, once for every distance that is looked at: seconds on one processor; of programs that are not small
- * as many only where so much of the step is to be gained, and a fraction where there is less. */
-#define CLIMB_INSTRS (8 * SEARCH_INSTRS)
-#define CLIMB_GAIN 0.02
-enum {
-    IN_VAIN = 32,
-    STARTS = 4,
-    COARSER = 6 /* steps to a grid whose programs are small enough */
-};
 
 /* A neighbour to be tried. */
 struct attempt {
@@ -43,7 +22,7 @@ static enum status attempt_otherwise(void *job)
     struct attempt *a = job;
     struct trials late = *a->trials;
     late.last = 0;
-    return retry_all(&late, a->c, OTHERWISE * a->best, &a->spent);
+    return retry_all(&late, a->c, LOCAL_RETRY_WITHIN * a->best, &a->spent);
 }
 
 static enum status attempt(void *job)
@@ -62,8 +41,8 @@ static enum status attempt(void *job)
 /* All of them at the same time; *best: whose seconds are what trying them otherwise is about; or NULL. */
 static enum status try_neighbours(struct climb *cl, struct neighbours *list, const struct candidate *best)
 {
-    struct trials trials[TRIALS_AT_ONCE];
-    struct attempt attempts[TRIALS_AT_ONCE];
+    struct trials trials[MOVES_AT_ONCE];
+    struct attempt attempts[MOVES_AT_ONCE];
     for (int i = 0; i < list->n; i++) {
         trials[i] = (struct trials){&cl->problem, &list->grid[i]->tried, TRIAL_SLACK, best ? cl->last : 0};
         attempts[i] = (struct attempt){.trials = &trials[i], .c = &list->c[i], .best = best ? best->seconds : INFINITY};
@@ -86,7 +65,7 @@ static int *gone_from(struct climb *cl, const struct strategy *s)
 /* Much less is not to be fetched ahead than by the best one, unless transfers limit it: then nothing comes too late. */
 static void look_around(struct climb *cl, const struct candidate *best)
 {
-    int waits = best->seconds > TRANSFERS_LIMIT * best->compute;
+    int waits = best->seconds > LOCAL_TRANSFERS_LIMIT * best->compute;
     cl->last = (int)max_i64(waits ? FIT_NOT_AHEAD : FIT_LATE - 1, best->pace + 2);
     cl->least = candidate_price(best);
 }
@@ -100,7 +79,7 @@ static int is_new(struct climb *cl, const struct candidate *c)
         if (strategy_same_grid(&cl->visited[i], &c->strategy) && cl->visited[i].kept_chunks == c->strategy.kept_chunks &&
             decisions_same_classes(&cl->visited[i], &c->strategy))
             return 0;
-    return cl->n_visited < CLIMB_VISITED;
+    return cl->n_visited < POOL_VISITED;
 }
 
 /* Beside the best one, or where nothing is left to be tried there one about as cheap; then what may be cheaper by estimate. */
@@ -113,7 +92,7 @@ static enum status find_beside(struct climb *cl, const struct candidate *best, s
         if (is_new(cl, &at))
             cl->visited[cl->n_visited++] = at.strategy;
         TRY(neighbours_find(cl, &at, list));
-    } while (list->n == 0 && climb_find(cl, BESIDE * cl->least, is_new, &at));
+    } while (list->n == 0 && climb_find(cl, LOCAL_CONTINUE_WITHIN * cl->least, is_new, &at));
     if (list->n > 0)
         return OK;
     cl->hopeful = 1;
@@ -126,7 +105,7 @@ static enum status find_beside(struct climb *cl, const struct candidate *best, s
 static enum status climb_beside(struct climb *cl, struct candidate *best)
 {
     struct neighbours list;
-    for (int vain = 0; vain < IN_VAIN && cl->spent < cl->most;) {
+    for (int vain = 0; vain < LOCAL_MISSES && cl->spent < cl->most;) {
         TRY(find_beside(cl, best, &list));
         if (list.n == 0)
             return OK;
@@ -152,13 +131,13 @@ static int is_left(struct climb *cl, const struct candidate *c)
  * at other distances, too, from the cheapest on, a few at the same time. */
 static enum status try_left(struct climb *cl, struct candidate *best)
 {
-    struct trials trials[TRIALS_AT_ONCE];
-    struct attempt attempts[TRIALS_AT_ONCE];
+    struct trials trials[MOVES_AT_ONCE];
+    struct attempt attempts[MOVES_AT_ONCE];
     for (int n = 1; n > 0 && cl->spent < cl->most;) {
-        struct candidate tried[TRIALS_AT_ONCE], *c;
-        struct grid *grid[TRIALS_AT_ONCE];
-        double price[TRIALS_AT_ONCE];
-        for (n = 0; n < TRIALS_AT_ONCE && (c = climb_cheapest(cl, OTHERWISE * candidate_price(best), is_left)) != NULL;) {
+        struct candidate tried[MOVES_AT_ONCE], *c;
+        struct grid *grid[MOVES_AT_ONCE];
+        double price[MOVES_AT_ONCE];
+        for (n = 0; n < MOVES_AT_ONCE && (c = climb_cheapest(cl, LOCAL_RETRY_WITHIN * candidate_price(best), is_left)) != NULL;) {
             c->otherwise = 1;
             tried[n] = *c;
             price[n] = candidate_price(c);
@@ -227,7 +206,7 @@ static enum status open_coarser(struct climb *cl, const struct strategy *like, s
 {
     struct strategy at = *like;
     TRY(climb_open(cl, &at, out));
-    for (int i = 0; i < COARSER && *out && (*out)->large; i++) {
+    for (int i = 0; i < LOCAL_COARSER && *out && (*out)->large; i++) {
         const enum tile_size first = i % 2 ? TILE_ROWS : TILE_HEADS, second = i % 2 ? TILE_HEADS : TILE_ROWS;
         if (cl->look_at == CLIMB_GIVEN_GRIDS || tiles_are_bulky(&cl->problem, &cl->fixed) ||
             (!plan_other_tiles(cl->problem.model, &cl->problem.request, first, 0, &at) &&
@@ -245,7 +224,7 @@ static enum status open_coarser(struct climb *cl, const struct strategy *like, s
 static enum status find_hinted(struct climb *cl, int from, struct neighbours *list)
 {
     list->n = 0;
-    for (int i = from; i < cl->n_hints && i < from + TRIALS_AT_ONCE; i++) {
+    for (int i = from; i < cl->n_hints && i < from + MOVES_AT_ONCE; i++) {
         const struct candidate *hint = &cl->hints[i];
         struct grid *g;
         TRY(open_coarser(cl, &hint->strategy, &g));
@@ -273,7 +252,7 @@ static enum status find_hinted(struct climb *cl, int from, struct neighbours *li
 static enum status try_hinted(struct climb *cl, struct candidate *best)
 {
     struct neighbours list;
-    for (int from = 0; from < cl->n_hints && cl->spent < cl->most; from += TRIALS_AT_ONCE) {
+    for (int from = 0; from < cl->n_hints && cl->spent < cl->most; from += MOVES_AT_ONCE) {
         TRY(find_hinted(cl, from, &list));
         TRY(try_neighbours(cl, &list, NULL));
     }
@@ -290,7 +269,7 @@ static int tells_of(const struct grid *g, const struct candidate *tried, const s
         return 0;
     if (isinf(tried->seconds))
         return tried->strategy.kept_chunks <= climb_fewest_kept(g) || c->strategy.kept_chunks > fewest;
-    return tried->pace < FIT_LATE && tried->estimate < TOLD_CLOSE * c->estimate;
+    return tried->pace < FIT_LATE && tried->estimate < LOCAL_EVIDENCE_WITHIN * c->estimate;
 }
 
 static int is_told_of(const struct climb *cl, const struct candidate *c, int fewest)
@@ -317,7 +296,7 @@ static void find_untold(const struct climb *cl, struct grid *g, const struct can
             estimator_judge(g->tried.estimator, &c);
             if (k == MOST && c.excess <= 1)
                 search_keep_most(&g->tried, o->kept[0], &c);
-            if (c.redundant || c.excess > 1 || c.estimate >= CLIMB_FASTER * candidate_price(best) ||
+            if (c.redundant || c.excess > 1 || c.estimate >= MOVE_BELOW * candidate_price(best) ||
                 climb_settled(cl, g, &c.strategy) || is_told_of(cl, &c, fewest))
                 continue;
             neighbours_offer_family(list, g, &c);
@@ -351,7 +330,7 @@ static enum status limit_effort(struct climb *cl, const struct candidate *best)
     TRY(climb_open(cl, &best->strategy, &g));
     if (g)
         estimator_instrs(g->tried.estimator, &all, &layer);
-    cl->most = CLIMB_INSTRS * (all <= SEARCH_WHOLE ? 1 : fmin(1, gain / CLIMB_GAIN));
+    cl->most = LOCAL_INSTRS * (all <= TRIAL_WHOLE_INSTRS ? 1 : fmin(1, gain / LOCAL_GAIN));
     return OK;
 }
 
@@ -368,7 +347,8 @@ enum status climb_run(struct climb *cl, struct candidate *best)
     climb_find(cl, candidate_price(best), NULL, best);
     TRY(try_untold(cl, best));
     struct candidate next = *best;
-    for (int i = 0; i < STARTS && (i == 0 || climb_find(cl, FAMILY_CLOSE * candidate_price(best), is_another_family, &next));
+    for (int i = 0;
+         i < LOCAL_STARTS && (i == 0 || climb_find(cl, LOCAL_FAMILY_WITHIN * candidate_price(best), is_another_family, &next));
          i++) {
         TRY(climb_from(cl, &next));
         if (candidate_price(&next) < candidate_price(best))

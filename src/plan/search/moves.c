@@ -4,23 +4,9 @@
 #include "plan/lower/grid.h"
 #include "plan/search/decisions.h"
 #include "plan/search/stalls.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
-
-/* Neighbours that are expected to cost so many times what the best one does are not tried. */
-#define CLIMB_CLOSE 1.05
-/* Powers of two in traffic within which it is about as much, and so many of these beyond which others tell more. */
-#define ABOUT 0.25
-#define FAR 8
-/* 1b of 2 layers at 16k tokens took 28% more than estimated with rows=2048,heads=8,loss=128, 9% with 16384,32,1024. */
-#define ALIKE_TILES 4
-/* By how much each trial of similar ones puts off the next: others are to have their turn. */
-#define ALIKE 0.002
-/* Where no neighbour is expected to be about as cheap, those are tried whose estimates are below this share of the best one's
- * price: what stalls in others need not in these. 8b of 4 layers on an RTX 4090: rungs up to 8% faster, 27% more processor time.
- */
-#define HOPE 0.995
-enum { AWAY = 2 /* choices in which a neighbour may differ */ };
 
 /* Choices in which two placements differ. */
 static int distance(const struct strategy *a, const struct strategy *b)
@@ -60,20 +46,20 @@ static int count_similar(const struct climb *cl, const struct strategy *s)
 /* Whether no size of one grid is over four times the other's: what stalls on much smaller tiles says little of larger ones. */
 static int is_about_as_fine(const struct strategy *a, const struct strategy *b)
 {
-    return max_i64(a->row_chunk, b->row_chunk) <= ALIKE_TILES * min_i64(a->row_chunk, b->row_chunk) &&
-           max_i64(a->loss_tile, b->loss_tile) <= ALIKE_TILES * min_i64(a->loss_tile, b->loss_tile) &&
-           max_i64(a->head_tile, b->head_tile) <= ALIKE_TILES * min_i64(a->head_tile, b->head_tile);
+    return max_i64(a->row_chunk, b->row_chunk) <= MOVE_TILES_ALIKE * min_i64(a->row_chunk, b->row_chunk) &&
+           max_i64(a->loss_tile, b->loss_tile) <= MOVE_TILES_ALIKE * min_i64(a->loss_tile, b->loss_tile) &&
+           max_i64(a->head_tile, b->head_tile) <= MOVE_TILES_ALIKE * min_i64(a->head_tile, b->head_tile);
 }
 
 /* As the trial shows that has the same classes, on a grid about as fine, and about as much traffic; of such the one that stalls
  * the least. */
 static double stalls_of_alike(const struct climb *cl, const struct candidate *c)
 {
-    double nearest = FAR, stalls = INFINITY;
+    double nearest = MOVE_TRAFFIC_FAR, stalls = INFINITY;
     for (int g = 0; g < cl->n; g++)
         for (int i = 0; i < cl->grids[g].tried.n; i++) {
             const struct candidate *t = &cl->grids[g].tried.candidates[i];
-            double apart = floor(fabs(log2(fmax(t->traffic, 1e-9) / fmax(c->traffic, 1e-9))) / ABOUT);
+            double apart = floor(fabs(log2(fmax(t->traffic, 1e-9) / fmax(c->traffic, 1e-9))) / MOVE_TRAFFIC_STEP);
             if (t->excess > 1 || apart > nearest || !decisions_same_classes(&t->strategy, &c->strategy) ||
                 !is_about_as_fine(&t->strategy, &c->strategy))
                 continue;
@@ -120,9 +106,9 @@ static void offer(struct neighbours *list, resemblance *alike, struct grid *g, c
     int at = list->n;
     while (at > 0 && price < list->expected[at - 1])
         at--;
-    if (at == TRIALS_AT_ONCE)
+    if (at == MOVES_AT_ONCE)
         return;
-    list->n += list->n < TRIALS_AT_ONCE;
+    list->n += list->n < MOVES_AT_ONCE;
     for (int i = list->n - 1; i > at; i--) {
         list->c[i] = list->c[i - 1];
         list->expected[i] = list->expected[i - 1];
@@ -184,11 +170,11 @@ static void offer_neighbour(const struct climb *cl, struct grid *g, const struct
                             struct neighbours *list)
 {
     const double best = candidate_price(from->best);
-    if (c->redundant || c->excess > 1 || c->estimate >= CLIMB_FASTER * best || climb_settled(cl, g, &c->strategy))
+    if (c->redundant || c->excess > 1 || c->estimate >= MOVE_BELOW * best || climb_settled(cl, g, &c->strategy))
         return;
     double price = cl->hopeful ? c->estimate : expected(cl, c, from->best);
-    if (price < (cl->hopeful ? HOPE : CLIMB_CLOSE) * best)
-        neighbours_offer(list, g, c, price * (1 + ALIKE * count_similar(cl, &c->strategy)));
+    if (price < (cl->hopeful ? MOVE_BY_ESTIMATE_BELOW : MOVE_WITHIN) * best)
+        neighbours_offer(list, g, c, price * (1 + MOVE_SIMILAR * count_similar(cl, &c->strategy)));
 }
 
 /* Whether all of the class ought to fit in its nearer tier, embedding and head included: that is another placement. */
@@ -232,7 +218,7 @@ static void offer_with(const struct climb *cl, struct grid *g, const struct star
             continue;
         c.strategy.nearer = (int)n[i];
         estimator_judge(e, &c);
-        if (alike || both || c.estimate < CLIMB_FASTER * none->estimate)
+        if (alike || both || c.estimate < MOVE_BELOW * none->estimate)
             offer_neighbour(cl, g, from, &c, list);
     }
 }
@@ -273,7 +259,7 @@ static void offer_neighbours(const struct climb *cl, struct grid *g, const struc
     for (int i = 0; i < options_count(o); i += o->n_kept) {
         struct candidate c = {.strategy = g->fixed};
         options_place(o, i, &c.strategy);
-        if (distance(&c.strategy, best) > AWAY ||
+        if (distance(&c.strategy, best) > MOVE_DISTANCE ||
             (cl->look_at == CLIMB_FINE_GRIDS && tiles_are_coarse(&c.strategy) && g->fixed.row_chunk > cl->fixed.row_chunk))
             continue;
         for (int k = 0; k < WAYS; k++) {

@@ -4,15 +4,13 @@
 
 #include "plan/search/pool.h"
 
-/* Of the price to beat: what is reckoned to take longer even without stalls is not tried. */
-#define CLIMB_FASTER 0.999
-enum { TRIALS_AT_ONCE = 4 /* the same on any machine */ };
+#include "plan/search/tuning.h"
 
 /* The cheapest as expected, in that order. */
 struct neighbours {
-    struct candidate c[TRIALS_AT_ONCE];
-    double expected[TRIALS_AT_ONCE];
-    struct grid *grid[TRIALS_AT_ONCE];
+    struct candidate c[MOVES_AT_ONCE];
+    double expected[MOVES_AT_ONCE];
+    struct grid *grid[MOVES_AT_ONCE];
     int n;
 };
 

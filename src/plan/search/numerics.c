@@ -9,37 +9,18 @@
 #include "plan/search/local.h"
 #include "plan/search/price.h"
 #include "plan/search/search.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* What another grid is to gain: so much that the key does not follow a profile's noise, and of data sheets, which have none, what
- * a search gives for less traffic. */
-#define MEASURED_GAIN 0.03
-#define TILES_GAIN 0.003
-/* Of that, what one step on the way to the best grid is to gain. */
-#define STEP_GAINS (2.0 / 3)
-/* Where the step takes hardly longer than attention, and products at their best, there is nothing to climb for. */
-#define CLIMB_HELPS 1.003
-/* Searches of grids that were found step by step, and instructions to schedule for the steps. */
-#define MOST_ROUNDS 3
-#define STEP_INSTRS 600e3
-
-/* A start's placement may be reckoned to take so many times what the usual grid's does; and from how many times too many
- * instructions on all sizes are made larger at once. */
-#define START_SLOWER 1.003
-#define COARSEN_ALL 8
-/* Of fewer loss tiles the logits take memory for nothing: they are few instructions. */
-#define LOSS_TILES 128
-/* By how much trials of a few layers may be too short. */
-#define FEW_LAYERS_MISS 0.04
 /* Stages by what is partitioned, most first. */
 static const int stages[] = {3, 2, 1};
 enum { STAGES = sizeof stages / sizeof *stages };
 
 double variant_grid_gain(const struct plan_request *s)
 {
-    return s->hardware && !s->hardware->cpu ? TILES_GAIN : MEASURED_GAIN;
+    return s->hardware && !s->hardware->cpu ? GRID_GAIN_SHEET : GRID_GAIN_MEASURED;
 }
 
 /* One size of the grid larger, the others in turn, or all of them. Returns 0 if none can be. */
@@ -48,8 +29,8 @@ static int coarsen(const struct problem *p, int all, int turn, struct strategy *
     int changed = 0;
     for (int i = 0; i < TILE_SIZES && (all || !changed); i++) {
         enum tile_size which = (enum tile_size)((turn + i) % TILE_SIZES);
-        if (t->rows > (which == TILE_ROWS   ? (2 * SEARCH_FEW_CHUNKS - 2) * t->row_chunk
-                       : which == TILE_LOSS ? LOSS_TILES * t->loss_tile
+        if (t->rows > (which == TILE_ROWS   ? (2 * TILES_FEW_CHUNKS - 2) * t->row_chunk
+                       : which == TILE_LOSS ? START_LOSS_TILES * t->loss_tile
                                             : 0))
             changed |= plan_other_tiles(p->model, &p->request, which, 0, t);
     }
@@ -72,8 +53,10 @@ static enum status find_start(struct variant *v)
     if (variant_grid_gain(&v->problem.request) >= SEARCH_GAIN)
         return OK;
     TRY(search_probe(&v->problem, &at, &instrs, &usual));
-    v->large = instrs > SEARCH_WHOLE;
-    for (int turn = 0; instrs > SEARCH_WHOLE && coarsen(&v->problem, instrs > COARSEN_ALL * SEARCH_WHOLE, turn, &at); turn++) {
+    v->large = instrs > TRIAL_WHOLE_INSTRS;
+    for (int turn = 0;
+         instrs > TRIAL_WHOLE_INSTRS && coarsen(&v->problem, instrs > START_COARSEN_ALL * TRIAL_WHOLE_INSTRS, turn, &at);
+         turn++) {
         TRY(search_probe(&v->problem, &at, &instrs, &least));
         if (may_start(v, least, usual))
             v->fixed = at;
@@ -233,9 +216,9 @@ static enum status step(struct best *b, enum tile_size which, int i, struct poin
 {
     const struct variant *v = b->variant;
     struct point other = {.grid = at->grid};
-    double gain = STEP_GAINS * variant_grid_gain(&v->problem.request);
+    double gain = GRID_STEP_GAIN * variant_grid_gain(&v->problem.request);
     *moved = 0;
-    if (b->spent > STEP_INSTRS || !plan_other_tiles(v->problem.model, &v->problem.request, which, i, &other.grid))
+    if (b->spent > GRID_STEP_INSTRS || !plan_other_tiles(v->problem.model, &v->problem.request, which, i, &other.grid))
         return OK;
     const struct search_lead lead = {.beat = &at->candidate, .gain = gain, .known = &v->search};
     TRY(search_briefly(&v->problem, &other.grid, &lead, &b->spent, &other.candidate));
@@ -268,7 +251,7 @@ static enum status vary_size(struct best *b, enum tile_size which, struct point 
 static enum status compare_neighbours(struct best *b)
 {
     double gain = variant_grid_gain(&b->variant->problem.request), start = candidate_price(&b->candidate);
-    for (int round = 0, taken = 1; taken && round < MOST_ROUNDS; round++) {
+    for (int round = 0, taken = 1; taken && round < GRID_ROUNDS; round++) {
         struct point at = {b->variant->fixed, b->candidate};
         at.grid.input_every = b->candidate.strategy.input_every;
         for (int which = 0, still = 0, moved; still < TILE_SIZES; which = (which + 1) % TILE_SIZES) {
@@ -280,7 +263,7 @@ static enum status compare_neighbours(struct best *b)
             (strategy_same_grid(&at.grid, &b->variant->fixed) &&
              candidate_price(&at.candidate) >= candidate_price(&b->candidate)))
             return OK;
-        TRY(compare_grid(b, &at, round == 0 ? gain : STEP_GAINS * gain, &taken));
+        TRY(compare_grid(b, &at, round == 0 ? gain : GRID_STEP_GAIN * gain, &taken));
     }
     return OK;
 }
@@ -369,7 +352,7 @@ static enum status climb_on(struct best *b)
     struct variant *v = b->variant;
     TRY(try_best(b));
     struct candidate best = b->candidate;
-    if (best.excess > 1 || best.seconds < CLIMB_HELPS * best.least_compute)
+    if (best.excess > 1 || best.seconds < LOCAL_WAITS * best.least_compute)
         return OK;
     TRY(climb_run(b->climb, &best));
     b->usual = fmin(b->usual, climb_price_on(b->climb, &v->usual));

@@ -31,7 +31,7 @@ static struct grid *find_or_add_grid(struct climb *c, const struct strategy *lik
     for (int i = 0; i < c->n; i++)
         if (strategy_same_grid(&c->grids[i].fixed, like))
             return &c->grids[i];
-    if (c->n == CLIMB_GRIDS)
+    if (c->n == POOL_GRIDS)
         return NULL;
     struct grid *g = &c->grids[c->n++];
     *g = (struct grid){.fixed = c->fixed, .tried = {.whole = 1, .beat = INFINITY}};
@@ -49,7 +49,7 @@ enum status climb_open(struct climb *cl, const struct strategy *like, struct gri
     options_of(&cl->problem.request, &g->fixed, (int)cl->problem.model->config.layers, &o);
     TRY(estimator_create(&cl->problem, &o, &g->fixed, &g->tried.estimator));
     estimator_instrs(g->tried.estimator, &all, &layer);
-    g->large = all > CLIMB_WHOLE;
+    g->large = all > LOCAL_WHOLE_INSTRS;
     return OK;
 }
 
@@ -90,10 +90,10 @@ static void add_hint(struct climb *cl, const struct candidate *c)
     for (last = at; last < cl->n_hints; last++)
         if (is_alike(&hint[last], c))
             break;
-    if (at == CLIMB_HINTS)
+    if (at == POOL_HINTS)
         return;
-    cl->n_hints += last == cl->n_hints && last < CLIMB_HINTS;
-    last = last < CLIMB_HINTS ? last : CLIMB_HINTS - 1;
+    cl->n_hints += last == cl->n_hints && last < POOL_HINTS;
+    last = last < POOL_HINTS ? last : POOL_HINTS - 1;
     memmove(&hint[at + 1], &hint[at], (size_t)(last - at) * sizeof *hint);
     hint[at] = *c;
 }

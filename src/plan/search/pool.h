@@ -4,13 +4,7 @@
 
 #include "plan/search/local.h"
 
-/* Of how many instructions programs are that a climb tries whole: of larger ones it could try a few only. */
-#define CLIMB_WHOLE 100e3
-enum {
-    CLIMB_GRIDS = 64, /* further ones are not looked at; a climb of 125m at 32k tokens came to 44 */
-    CLIMB_VISITED = 64,
-    CLIMB_HINTS = 8 /* the best trials of models of a few layers: whole ones may take longer by several percent */
-};
+#include "plan/search/tuning.h"
 
 struct grid {
     struct strategy fixed;
@@ -23,16 +17,16 @@ struct climb {
     struct problem problem;
     struct strategy fixed; /* on the usual grid */
     enum climb_grids look_at;
-    struct grid grids[CLIMB_GRIDS];
+    struct grid grids[POOL_GRIDS];
     int n;
-    struct candidate hints[CLIMB_HINTS]; /* the cheapest first; the strategies say of which grid */
+    struct candidate hints[POOL_HINTS]; /* the cheapest first; the strategies say of which grid */
     int n_hints;
-    double spent, most;                     /* instructions */
-    int last;                               /* the last pace that trials look at (fit.h), before FIT_SERIAL */
-    int gone_from[3][3][2][2];              /* by family */
-    struct strategy visited[CLIMB_VISITED]; /* what was looked beside */
-    int hopeful;                            /* neighbours are offered by estimate alone */
-    double least;                           /* the price of what is gone on from: cheaper ones belong to other starts */
+    double spent, most;                    /* instructions */
+    int last;                              /* the last pace that trials look at (fit.h), before FIT_SERIAL */
+    int gone_from[3][3][2][2];             /* by family */
+    struct strategy visited[POOL_VISITED]; /* what was looked beside */
+    int hopeful;                           /* neighbours are offered by estimate alone */
+    double least;                          /* the price of what is gone on from: cheaper ones belong to other starts */
     int n_visited;
 };
 

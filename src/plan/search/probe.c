@@ -7,24 +7,14 @@
 #include "plan/search/leanest.h"
 #include "plan/search/price.h"
 #include "plan/search/search.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <string.h>
 
-/* What seems not to fit by this share may: the leanest placement by estimate is not always the leanest. Looked at where that
- * takes no time. */
-#define UNCERTAIN 0.1
-
-/* Of every so many layers the input is kept where memory is all that matters. */
-enum { FEW_INPUTS = 4, MOST_TURNS = 8 };
-
-/* Row chunks of all layers, of which a program makes 27 instructions and more each: of so many it is small enough to be tried
- * whole. */
-#define SMALL 768
-
 int glance_is_small(const struct candidate *c, const struct model *m)
 {
-    return c->whole && m->config.layers * ceil_div(c->strategy.rows, c->strategy.row_chunk) <= SMALL;
+    return c->whole && m->config.layers * ceil_div(c->strategy.rows, c->strategy.row_chunk) <= PROBE_SMALL_CHUNKS;
 }
 
 /* The settings with the one placement that is mostly the leanest: what they leave open lies as far away as it can. */
@@ -50,7 +40,7 @@ static double inputs_at_once(double layers, int every)
 /* The number of layers, so many or more, of which one keeps its input where that needs the least. */
 static int leanest_turns(double layers, int every)
 {
-    while (every < MOST_TURNS && 2 * every < layers && inputs_at_once(layers, 2 * every) < inputs_at_once(layers, every))
+    while (every < INPUTS_EVERY_MOST && 2 * every < layers && inputs_at_once(layers, 2 * every) < inputs_at_once(layers, every))
         every *= 2;
     return every;
 }
@@ -63,7 +53,6 @@ static int leanest_inputs(const struct problem *p, const struct strategy *fixed)
 
 /* What lies off the device in c, a leanest placement, lies somewhere in any other, too, but for the layer inputs that others keep
  * fewer of (of every `inputs` layers one): whether that is more than all that there is. */
-#define STAGED 0.05 /* of it, at most, is on its way and counted twice */
 
 static int is_too_much(const struct problem *p, const struct candidate *c, int inputs)
 {
@@ -73,7 +62,7 @@ static int is_too_much(const struct problem *p, const struct candidate *c, int i
     double need = (double)(c->bytes[TIER_HOST] + c->bytes[TIER_NVME]) - fewer * input, there = 0;
     for (int t = 0; t < TIERS; t++)
         there += (double)p->limit[t];
-    return (1 - STAGED) * need > there;
+    return (1 - PROBE_STAGED) * need > there;
 }
 
 /* With the inputs of `fixed`, or with fewer as long as these need less and all may fit: of what the last turns gained, the next
@@ -86,7 +75,7 @@ static enum status find_leanest(const struct problem *p, const struct strategy *
     int least = leanest_inputs(p, fixed);
     turns.request.keep_inputs = fixed->input_every; /* and no more */
     TRY(search_leanest(&turns, fixed, out));
-    while (fewer.input_every < least && out->excess > 1 && out->excess <= SEARCH_TURNS_HELP) {
+    while (fewer.input_every < least && out->excess > 1 && out->excess <= INPUTS_HELP) {
         turns.request.keep_inputs = fewer.input_every *= 2;
         TRY(search_leanest(&turns, &fewer, &next));
         double gained = out->excess - next.excess;
@@ -113,7 +102,7 @@ enum status glance_leanest(const struct problem *p, const struct strategy *fixed
                                      (out->strategy.rows > out->strategy.row_chunk && is_too_much(p, out, least))))
         return OK;
     TRY(find_leanest(p, fixed, out));
-    if (!glance_is_small(out, m) || out->excess <= 1 || out->excess > 1 + UNCERTAIN)
+    if (!glance_is_small(out, m) || out->excess <= 1 || out->excess > 1 + BYTES_UNCERTAIN)
         return OK;
     struct search all;
     TRY(search_create(p, fixed, &all));
@@ -160,8 +149,8 @@ enum status glance_fits(const struct model *m, const struct plan_request *s, con
 enum status glance_fits_long(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                              struct candidate *out)
 {
-    if (s->keep_inputs < 0 && m->config.layers > FEW_INPUTS) {
-        TRY(fits_with_inputs(m, s, limit, FEW_INPUTS, out));
+    if (s->keep_inputs < 0 && m->config.layers > PROBE_INPUTS_EVERY) {
+        TRY(fits_with_inputs(m, s, limit, PROBE_INPUTS_EVERY, out));
         if (out->excess <= 1 || !glance_is_small(out, m))
             return OK;
     }
@@ -185,7 +174,7 @@ enum status glance_fits_like(const struct model *m, const struct plan_request *s
                              const struct strategy *like, struct candidate *out)
 {
     TRY(glance_like(m, s, limit, like, out));
-    return out->excess <= 1 ? OK : fits_with_inputs(m, s, limit, (int)min_i64(like->input_every, FEW_INPUTS), out);
+    return out->excess <= 1 ? OK : fits_with_inputs(m, s, limit, (int)min_i64(like->input_every, PROBE_INPUTS_EVERY), out);
 }
 
 enum status glance_reckon(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
@@ -204,7 +193,7 @@ static enum status find_promising(const struct problem *p, double rate, struct c
     struct strategy fixed;
     TRY(plan_fixed(p->model, &p->request, &fixed));
     TRY(glance_reckon(p->model, &p->request, p->limit, out));
-    if (out->bytes[TIER_DEVICE] > (1 + UNCERTAIN) * (double)p->limit[TIER_DEVICE] ||
+    if (out->bytes[TIER_DEVICE] > (1 + BYTES_UNCERTAIN) * (double)p->limit[TIER_DEVICE] ||
         is_too_much(p, out, out->strategy.input_every))
         return OK;
     return search_promising(p, &fixed, rate, out);

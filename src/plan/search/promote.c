@@ -3,18 +3,13 @@
 
 #include "plan/search/decisions.h"
 #include "plan/search/retry.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the best so far: what is expected to take longer is not tried. */
-#define FASTER 0.998
-
-/* Where compute waits for less, nothing is tried. */
-#define NEARER_HELPS 1.01
-
-enum { NEARER_CLASSES = CLASS_ACT + 1, TRIES = 3 /* of numbers of layers */ };
+enum { NEARER_CLASSES = CLASS_ACT + 1 };
 
 /* A placement that was tried, and of how many layers a class may be nearer: there is room for `least` of them beside what the
  * trial took, which fetched ahead as memory allowed, and for `most` beside what it needs at least (where trials are cheap, for
@@ -99,7 +94,7 @@ static int find_fastest(const struct trials *t, const struct search *x, double b
             struct span s = {0};
             if (x->candidates[i].excess <= 1 && x->candidates[i].strategy.nearer == 0 &&
                 find_span(t, &x->candidates[i], (enum tensor_class)(k / RES_NVME), (enum residency)(k % RES_NVME), &s) &&
-                (x->whole ? s.estimate : s.expected) < FASTER * best && s.expected < out->expected && !was_divided(x, &s))
+                (x->whole ? s.estimate : s.expected) < TRIAL_BELOW * best && s.expected < out->expected && !was_divided(x, &s))
                 *out = s;
         }
     return isfinite(out->expected);
@@ -111,7 +106,7 @@ static enum status narrow(const struct trials *t, struct search *x, struct span 
 {
     double best = s->far.seconds;
     int64_t n = first_number(s), low = 0, high = s->most;
-    for (int i = 0; i < TRIES && low < high; i++) {
+    for (int i = 0; i < PROMOTE_TRIES && low < high; i++) {
         struct candidate c = at(t, s, n);
         c.strategy.write_depth = 0;
         c.otherwise = 0;
@@ -144,9 +139,9 @@ enum status search_nearer(const struct trials *t, struct search *x)
 {
     struct span s = {0};
     double spent = 0;
-    if (x->candidates[0].excess > 1 || x->candidates[0].seconds < NEARER_HELPS * x->candidates[0].compute)
+    if (x->candidates[0].excess > 1 || x->candidates[0].seconds < PROMOTE_WAITS * x->candidates[0].compute)
         return OK;
-    for (int i = 0; i < SEARCH_NEARER / TRIES && spent < SEARCH_INSTRS && find_fastest(t, x, fastest(x), &s); i++)
+    for (int i = 0; i < PROMOTE_MOST / PROMOTE_TRIES && spent < SEARCH_INSTRS && find_fastest(t, x, fastest(x), &s); i++)
         TRY(narrow(t, x, &s, &spent));
     qsort(x->candidates, (size_t)x->n_tried, sizeof *x->candidates, candidate_order);
     return OK;

@@ -1,13 +1,10 @@
 /* Around the fastest placement that was tried: other numbers of kept chunks, and less traffic at almost its speed. */
 #include "plan/search/refine.h"
 
+#include "plan/search/tuning.h"
+
 #include <math.h>
 #include <string.h>
-
-/* Of the best: what is expected above that is not tried. */
-#define WORTH_TRYING 0.999
-#define REFINE_INSTRS (2 * SEARCH_INSTRS)
-enum { FINER_TRIES = 6, LEANER_TRIES = 3, FEWER_TRIES = SEARCH_FINER - FINER_TRIES - LEANER_TRIES };
 
 struct refining {
     const struct trials *trials;
@@ -45,14 +42,14 @@ static enum status refine_kept(struct refining *r, struct candidate *best)
     const struct options *o = estimator_options(r->x->estimator);
     int most = o->kept[0], fewest = o->kept[o->n_kept - 1], tries = 0;
     for (int step = (most - fewest + 7) / 8; step > 0; step = step > 1 ? (step + 1) / 2 : 0)
-        for (int sign = 1; sign >= -1 && tries < FINER_TRIES && r->spent < REFINE_INSTRS; sign -= 2) {
+        for (int sign = 1; sign >= -1 && tries < REFINE_FINER && r->spent < REFINE_INSTRS; sign -= 2) {
             struct candidate c = *best;
             c.strategy.kept_chunks += sign * step;
             if (c.strategy.kept_chunks > most || c.strategy.kept_chunks < fewest || search_decided(r->x, &c.strategy))
                 continue;
             estimator_judge(r->x->estimator, &c);
             expect(&c, best);
-            if (c.excess > 1 || candidate_cost(&c) >= WORTH_TRYING * candidate_cost(best))
+            if (c.excess > 1 || candidate_cost(&c) >= REFINE_BELOW * candidate_cost(best))
                 continue;
             TRY(try(r, &c));
             tries++;
@@ -96,7 +93,7 @@ static double enough(const struct refining *r)
     for (int i = 0; i < x->n_tried; i++)
         if (x->candidates[i].excess <= 1)
             least = fmin(least, candidate_cost(&x->candidates[i]));
-    return (1 + (x->whole ? price_margin(&r->trials->problem->request) : MARGIN_NOISY)) * least;
+    return (1 + (x->whole ? price_margin(&r->trials->problem->request) : PRICE_MARGIN_NOISY)) * least;
 }
 
 /* Brings the best to the front of those that were tried and are fast enough. Returns below what score another one is worth
@@ -114,7 +111,7 @@ static double choose(const struct refining *r)
     struct candidate chosen = x->candidates[at];
     memmove(&x->candidates[1], &x->candidates[0], (size_t)at * sizeof chosen);
     x->candidates[0] = chosen;
-    return WORTH_TRYING * candidate_score(&chosen);
+    return REFINE_BELOW * candidate_score(&chosen);
 }
 
 /* Bisection for the fewest kept chunks that are fast enough. */
@@ -123,7 +120,7 @@ static enum status keep_fewer(struct refining *r, double least)
     const struct options *o = estimator_options(r->x->estimator);
     struct candidate c = r->x->candidates[0];
     int high = c.strategy.kept_chunks, low = o->kept[o->n_kept - 1];
-    for (int tries = 0; low < high && tries < FEWER_TRIES && r->spent < REFINE_INSTRS;) {
+    for (int tries = 0; low < high && tries < REFINE_FEWER && r->spent < REFINE_INSTRS;) {
         c.strategy.kept_chunks = (low + high) / 2;
         estimator_judge(r->x->estimator, &c);
         c.slow = c.seconds;
@@ -150,7 +147,7 @@ enum status search_refine(const struct trials *t, struct search *x)
     struct candidate fastest = x->candidates[0], next;
     TRY(refine_kept(&r, &fastest));
     double least = choose(&r);
-    for (int i = 0; i < LEANER_TRIES && r.spent < REFINE_INSTRS && find_leaner(&r, &fastest, enough(&r), &least, &next); i++) {
+    for (int i = 0; i < REFINE_LEANER && r.spent < REFINE_INSTRS && find_leaner(&r, &fastest, enough(&r), &least, &next); i++) {
         TRY(try(&r, &next));
         least = choose(&r);
     }

@@ -6,7 +6,7 @@
 #include "plan/search/trial.h"
 
 /* Finds numbers of kept chunks between those that were tried, and within a margin of the lowest price the placement that moves
- * least: it comes first of x, whose candidates have room for SEARCH_FINER more. */
+ * least: it comes first of x, whose candidates have room for REFINE_MOST more. */
 enum status search_refine(const struct trials *t, struct search *x);
 
 #endif

@@ -8,12 +8,11 @@
 #include "plan/search/select.h"
 #include "plan/search/split.h"
 #include "plan/search/stalls.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define FULL 0.9 /* share of a budget from which on memory may have limited a placement */
 
 /* What a placement is reckoned to take after c, with stalls as trials have shown. */
 static double expected_after(const struct search *x, const struct candidate *c, const struct candidate *next)
@@ -81,7 +80,7 @@ static enum status put_first(struct search *x, const struct strategy *fixed, con
     estimator_judge(x->estimator, &c);
     if (c.excess > 1)
         return OK;
-    search_keep_most(x, other->excess > FULL ? o->kept[0] : share, &c);
+    search_keep_most(x, other->excess > MEMORY_FULL ? o->kept[0] : share, &c);
     move_to_front(x, &c);
     return OK;
 }
@@ -141,7 +140,7 @@ enum status search_to_beat(const struct problem *p, const struct strategy *fixed
     while (out->n_tried > 0 && !isfinite(out->beat) && search_fewer_inputs(p, &fewer)) {
         const struct candidate *best = &out->candidates[0];
         struct search x;
-        if (best->excess > SEARCH_TURNS_HELP || (best->excess <= 1 && best->compute >= (1 - SEARCH_GAIN) * best->seconds))
+        if (best->excess > INPUTS_HELP || (best->excess <= 1 && best->compute >= (1 - SEARCH_GAIN) * best->seconds))
             return OK;
         const struct search_lead more = {.beat = best, .gain = SEARCH_GAIN};
         enum status st = search_inputs(p, &fewer, &more, 0, &x);

@@ -4,22 +4,11 @@
 #include "plan/schedule/prefetch.h"
 #include "plan/search/retry.h"
 #include "plan/search/stalls.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define FASTER 0.998 /* than the best one so far: what is expected to take longer is not tried */
-#define MOST_TRIES 32
-#define FEWEST_TRIES 4   /* what a single one shows of stalls need not hold for others */
-#define FEWEST_TO_BEAT 2 /* where another grid's have shown them */
-#define BRIEF_TRIES 4    /* where a step from one grid to the next is tried */
-#define MORE_TRIES 8     /* of those that write to drives, whose stalls differ more */
-/* So many of the leanest placements are tried where those that ought to fit do not: what classes need at different moments was
- * added up. */
-#define HOPELESS_TRIES 4
-#define HOPELESS 1.1          /* excess at which the leanest one's is final */
-#define HOPELESS_SERIALLY 1.2 /* trials in the serial order are quicker */
 
 static void swap(struct candidate *a, struct candidate *b)
 {
@@ -28,13 +17,11 @@ static void swap(struct candidate *a, struct candidate *b)
     *b = kept;
 }
 
-#define AS_LEAN 1e-3 /* of one tier, which is all that the rest of the placements may have in common */
-
 /* Which takes less of the scarcest tier; where that is the same, of all of them. */
 static int is_leaner(const struct candidate *a, const struct candidate *b, const int64_t limit[TIERS])
 {
     double of_a = 0, of_b = 0;
-    if (fabs(a->excess - b->excess) > AS_LEAN * b->excess)
+    if (fabs(a->excess - b->excess) > LEANEST_ALIKE * b->excess)
         return a->excess < b->excess;
     for (int t = 0; t < TIERS; t++) {
         of_a += (double)a->bytes[t] / (double)max_i64(limit[t], 1);
@@ -47,8 +34,8 @@ static int is_leaner(const struct candidate *a, const struct candidate *b, const
  * keeps the most near, then those that need the least elsewhere, too. *out: how many were tried. */
 static enum status try_leanest(const struct trials *t, struct search *x, int n, int pace, int *out)
 {
-    int first = n, end = (int)min_i64(x->n, n + HOPELESS_TRIES), settled = 0;
-    double hopeless = pace == FIT_SERIAL ? HOPELESS_SERIALLY : HOPELESS;
+    int first = n, end = (int)min_i64(x->n, n + LEANEST_TRIES), settled = 0;
+    double hopeless = pace == FIT_SERIAL ? LEANEST_FINAL_SERIALLY : LEANEST_FINAL;
     for (; n < end && !settled; n++) {
         int least = n;
         for (int i = n + 1; i < x->n; i++)
@@ -114,12 +101,12 @@ static enum status try_next(const struct trials *t, struct candidate *c, struct 
 /* Those that trials so far promise. *n: the number of trials. */
 static enum status try_expected(const struct trials *t, struct search *x, struct trying *so_far, int *n)
 {
-    int fewest = x->brief ? 1 : isfinite(x->beat) ? FEWEST_TO_BEAT : FEWEST_TRIES;
-    for (; *n < x->n && so_far->spent < 4 * SEARCH_INSTRS && !(x->brief && *n >= BRIEF_TRIES); ++*n) {
-        double expected = *n < x->given ? 0 : bring_next(x, *n, stalls_expect), hopeless = FASTER * so_far->best;
-        if (x->candidates[*n].written > 0 && so_far->fitted < MORE_TRIES && !isfinite(x->beat))
-            hopeless = 1.01 * so_far->best;
-        if (expected == INFINITY || (so_far->fitted > 0 && (so_far->fitted >= MOST_TRIES || so_far->spent >= SEARCH_INSTRS)) ||
+    int fewest = x->brief ? 1 : isfinite(x->beat) ? SELECT_FEWEST_LED : SELECT_FEWEST;
+    for (; *n < x->n && so_far->spent < SEARCH_INSTRS_MOST && !(x->brief && *n >= SELECT_BRIEF); ++*n) {
+        double expected = *n < x->given ? 0 : bring_next(x, *n, stalls_expect), hopeless = TRIAL_BELOW * so_far->best;
+        if (x->candidates[*n].written > 0 && so_far->fitted < SELECT_WRITING && !isfinite(x->beat))
+            hopeless = SELECT_WRITING_BELOW * so_far->best;
+        if (expected == INFINITY || (so_far->fitted > 0 && (so_far->fitted >= SELECT_MOST || so_far->spent >= SEARCH_INSTRS)) ||
             (so_far->fitted >= fewest && expected >= hopeless))
             return OK;
         TRY(try_next(t, &x->candidates[*n], so_far));
@@ -130,8 +117,8 @@ static enum status try_expected(const struct trials *t, struct search *x, struct
 /* One of every family that may be faster and of which none was tried: what others show of stalls need not hold for it. */
 static enum status try_families(const struct trials *t, struct search *x, struct trying *so_far, int *n)
 {
-    for (; *n < x->n && so_far->spent < SEARCH_INSTRS && !(x->brief && *n >= BRIEF_TRIES); ++*n) {
-        if (bring_next(x, *n, stalls_hope) >= FASTER * so_far->best)
+    for (; *n < x->n && so_far->spent < SEARCH_INSTRS && !(x->brief && *n >= SELECT_BRIEF); ++*n) {
+        if (bring_next(x, *n, stalls_hope) >= TRIAL_BELOW * so_far->best)
             return OK;
         TRY(try_next(t, &x->candidates[*n], so_far));
     }

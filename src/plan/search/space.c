@@ -2,6 +2,7 @@
 #include "plan/search/space.h"
 
 #include "base/sys.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ int search_is_small(const struct estimator *e)
 {
     double all, layer;
     estimator_instrs(e, &all, &layer);
-    return all <= SEARCH_WHOLE;
+    return all <= TRIAL_WHOLE_INSTRS;
 }
 
 /* All that the settings leave open, estimated if there is a choice or if it is asked for. */
@@ -30,7 +31,7 @@ enum status search_list(const struct problem *p, const struct strategy *fixed, i
     struct options o;
     options_of(&p->request, fixed, (int)p->model->config.layers, &o);
     *out = (struct search){.n = options_count(&o), .beat = INFINITY};
-    out->candidates = sys_calloc((size_t)out->n + 2 + SEARCH_PUT + SEARCH_NEARER + SEARCH_FINER, sizeof *out->candidates);
+    out->candidates = sys_calloc((size_t)out->n + 2 + SEARCH_PUT + PROMOTE_MOST + REFINE_MOST, sizeof *out->candidates);
     enum status st = out->candidates ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
     if (st == OK && (out->n > 1 || always))
         st = estimator_create(p, &o, fixed, &out->estimator);

@@ -4,16 +4,8 @@
 
 #include "plan/search/estimate.h"
 
-#define SEARCH_GAIN 0.01 /* of what changes more than a placement, or computes more */
-/* What needs more than this share of a budget is not tried with fewer inputs: attention outputs, which stay, are as large. */
-#define SEARCH_TURNS_HELP 2.0
-/* Programs of up to so many are scheduled whole. */
-#define SEARCH_WHOLE 20e3
-/* Instructions to schedule for a choice: seconds on one processor. */
-#define SEARCH_INSTRS 300e3
-
-/* Room for candidates that later steps add: promote.h, refine.h, search_put. */
-enum { SEARCH_NEARER = 24, SEARCH_FINER = 13, SEARCH_PUT = 4 };
+/* Room for candidates that search_put adds. */
+enum { SEARCH_PUT = 4 };
 
 struct search {
     struct candidate *candidates; /* those tried that fit by time, then the others that were, then the rest by estimate */

@@ -3,18 +3,10 @@
 
 #include "plan/search/decisions.h"
 #include "plan/search/stalls.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <string.h>
-
-/* Where compute waits for less, nothing is tried. */
-#define SPLIT_HELPS 1.02
-/* Of the best: what is expected above that is not tried. */
-#define WORTH_TRYING 0.99
-/* Of the budgets, by estimate: what needs more mostly fits only if little is fetched ahead. */
-#define SPLIT_ROOM 0.97
-#define SPLIT_INSTRS (SEARCH_INSTRS / 2)
-enum { STEPS = 16, SPLIT_TRIES = 4 };
 
 /* Splits that were tried. */
 struct splits {
@@ -51,13 +43,13 @@ static int find_split(const struct splits *p, struct candidate *out)
     const struct options *o = estimator_options(p->x->estimator);
     const struct candidate *best = best_of(p);
     int chunks = (int)ceil_div(best->strategy.rows, best->strategy.row_chunk), found = 0;
-    double least = WORTH_TRYING * fmin(candidate_cost(best), p->x->beat);
+    double least = SPLIT_BELOW * fmin(candidate_cost(best), p->x->beat);
     for (int i = 0; i < options_count(o); i += o->n_kept)
-        for (int step = 1; step < STEPS; step++) {
+        for (int step = 1; step < SPLIT_STEPS; step++) {
             struct candidate c = *best;
             options_place(o, i, &c.strategy);
             c.strategy.kept_chunks = best->strategy.kept_chunks;
-            c.strategy.device_chunks = step * chunks / STEPS;
+            c.strategy.device_chunks = step * chunks / SPLIT_STEPS;
             if (c.strategy.acts == RES_DEVICE || c.strategy.device_chunks == 0)
                 continue;
             estimator_judge(p->x->estimator, &c);
@@ -98,7 +90,7 @@ enum status search_split(const struct trials *t, struct search *x)
     struct splits p = {.x = x, .best = -1, .room = SPLIT_ROOM};
     struct candidate *first = &x->candidates[0], found;
     if (!estimator_options(x->estimator)->split || !first->tried || first->excess > 1 ||
-        first->seconds < SPLIT_HELPS * first->compute)
+        first->seconds < SPLIT_WAITS * first->compute)
         return OK;
     TRY(estimator_split(x->estimator));
     while (p.n < SPLIT_TRIES && p.spent < SPLIT_INSTRS && find_split(&p, &found))

@@ -2,12 +2,9 @@
 #include "plan/search/stalls.h"
 
 #include "plan/search/decisions.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
-
-/* A trial says nothing of placements that have more than so many times its traffic: where everything lies on the device, stalls
- * for every second of the little traffic there is are next to none, or many. */
-#define REACH 2.0
 
 /* The i-th trial of the first `tried` of x, then of the search that it goes on from; NULL: the last one was before. */
 static const struct candidate *trial_at(const struct search *x, int tried, int i)
@@ -33,7 +30,7 @@ double stalls_expect(const struct search *x, int tried, const struct candidate *
             most = fmax(most, t->traffic);
     for (int i = 0; (t = trial_at(x, tried, i)); i++) {
         double shown = stalls_shown(t);
-        if (t->excess > 1 || REACH * t->traffic < fmin(c->traffic, most))
+        if (t->excess > 1 || STALLS_REACH * t->traffic < fmin(c->traffic, most))
             continue;
         rate = fmin(rate, shown);
         if (decisions_same_family(&t->strategy, &c->strategy))
@@ -63,7 +60,7 @@ double stalls_of(const struct search *x, const struct candidate *c, resemblance 
     double least = INFINITY;
     for (int i = 0; i < x->n_tried; i++) {
         const struct candidate *t = &x->candidates[i];
-        if (t->excess <= 1 && REACH * t->traffic >= c->traffic && like(&t->strategy, &c->strategy))
+        if (t->excess <= 1 && STALLS_REACH * t->traffic >= c->traffic && like(&t->strategy, &c->strategy))
             least = fmin(least, stalls_scaled(t, c));
     }
     return least;

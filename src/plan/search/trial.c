@@ -4,11 +4,10 @@
 #include "base/parallel.h"
 #include "plan/schedule/order.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <string.h>
-
-#define TIGHT 0.98 /* excess from which on a trial that fits may not fit with all programs of the set */
 
 /* Layers that a trial needs: those that stay on the device, as many others as differ, and the first and the last one. */
 static int64_t trial_layers(const struct trials *x, const struct candidate *c)
@@ -150,7 +149,7 @@ static enum status trial_as_part(const struct trials *x, struct candidate *c, in
     conclude(x, c, whole);
     c->seconds = fmax(c->estimate, c->seconds * micro_batches);
     c->slow = fmax(c->seconds, c->slow * micro_batches);
-    return two || c->excess > 1 || c->excess <= TIGHT ? OK : also_without_update(x, c, whole);
+    return two || c->excess > 1 || c->excess <= TRIAL_TIGHT ? OK : also_without_update(x, c, whole);
 }
 
 /* Too few layers to hold the share of a model's that have a class nearer: between those of which all have, and none. */

@@ -4,9 +4,6 @@
 
 #include "plan/search/space.h"
 
-/* Packing slack (pack.h) of a search's trials: plans are packed more tightly, which takes half a trial of a small program. */
-#define TRIAL_SLACK 0.02
-
 /* What trials have in common. */
 struct trials {
     const struct problem *problem;
