@@ -51,22 +51,6 @@ struct estimator {
     int split;        /* what acts add beside their chunks is known */
 };
 
-static int index_of(const enum residency *all, int n, enum residency r)
-{
-    for (int i = 1; i < n; i++)
-        if (all[i] == r)
-            return i;
-    return 0;
-}
-
-static int acts_index(const struct options *o, const struct strategy *s)
-{
-    for (int i = 1; i < o->n_acts; i++)
-        if (o->acts[i] == s->acts && o->passing[i] == s->passing)
-            return i;
-    return 0;
-}
-
 static enum status no_memory(void)
 {
     return status_fail(ERR_NOMEM, "out of memory while planning");
@@ -155,22 +139,22 @@ struct differences {
 /* A program to be measured. */
 struct subject {
     const struct model *m;
+    const struct options *options;
     const struct cost_model *cost;
     int role;
 };
 
-/* What each option but the first adds for the class of the strategy that is at `class`, which is left at the first. */
-static enum status find_elsewhere(const struct subject *x, const struct strategy *s, enum residency *class,
-                                  const enum residency *options, int n, const struct need *first, struct need *out)
+/* What each option but the first adds for a class. */
+static enum status find_elsewhere(const struct subject *x, const struct strategy *s, enum decision_id class,
+                                  const struct need *first, struct need *out)
 {
-    enum status st = OK;
-    for (int i = 1; i < n && st == OK; i++) {
-        *class = options[i];
-        st = measure(x->m, s, x->cost, x->role, &out[i]);
+    struct strategy elsewhere = *s;
+    for (int i = 1; i < x->options->n[class]; i++) {
+        decision_set(&elsewhere, class, x->options->value[class][i]);
+        TRY(measure(x->m, &elsewhere, x->cost, x->role, &out[i]));
         need_add(&out[i], -1, first);
     }
-    *class = options[0];
-    return st;
+    return OK;
 }
 
 static int chunks_of(const struct strategy *s)
@@ -178,17 +162,20 @@ static int chunks_of(const struct strategy *s)
     return (int)ceil_div(s->rows, s->row_chunk);
 }
 
+/* The i-th place of activations and of what layers pass on. */
+static void set_activations(const struct options *o, int i, struct strategy *s)
+{
+    s->acts = (enum residency)o->value[DECISION_ACTS][i];
+    s->passing = (enum residency)o->value[DECISION_PASSING][i];
+}
+
 /* The first option of every class. */
 static struct strategy first_options(const struct options *o, const struct strategy *fixed)
 {
     struct strategy base = *fixed;
-    base.params = o->params[0];
-    base.grads = o->grads[0];
-    base.optim = o->optim[0];
-    base.acts = o->acts[0];
-    base.passing = o->passing[0];
-    base.update_on_host = o->update[0];
-    base.kept_chunks = o->kept[0];
+    for (int d = 0; d < DECISIONS; d++)
+        if (o->n[d] > 0 && d != DECISION_DEVICE_LAYERS)
+            decision_set(&base, d, o->value[d][0]);
     return base;
 }
 
@@ -196,18 +183,18 @@ static enum status find_differences(const struct model *m, const struct options 
                                     const struct cost_model *cost, int role, struct differences *d)
 {
     struct strategy base = first_options(o, fixed);
-    struct subject x = {m, cost, role}, alone = {m, cost, ROLE_UPDATE};
+    const struct subject x = {m, o, cost, role}, alone = {m, o, cost, ROLE_UPDATE};
+    const int n_acts = o->n[DECISION_ACTS];
     memset(d, 0, sizeof *d);
     TRY(measure(m, &base, cost, role, &d->base));
-    for (int i = 0; i < o->n_acts; i++)
+    for (int i = 0; i < n_acts; i++)
         for (int fewest = 0; fewest < 2; fewest++) {
             struct strategy s = base;
-            s.acts = o->acts[i];
-            s.passing = o->passing[i];
-            s.kept_chunks = o->kept[fewest ? o->n_kept - 1 : 0];
+            set_activations(o, i, &s);
+            s.kept_chunks = fewest ? options_fewest_kept(o) : options_most_kept(o);
             if (i + fewest == 0)
                 continue;
-            if (fewest && o->n_kept == 1) {
+            if (fewest && o->n[DECISION_KEPT_CHUNKS] == 1) {
                 d->acts[i][1] = d->acts[i][0];
                 continue;
             }
@@ -217,18 +204,17 @@ static enum status find_differences(const struct model *m, const struct options 
     /* where memory is scarce activations lie elsewhere: most is needed at another moment then */
     struct strategy away = base;
     struct need first = d->base;
-    away.acts = o->acts[o->n_acts > 1];
-    away.passing = o->passing[o->n_acts > 1];
-    if (o->n_acts > 1)
+    set_activations(o, n_acts > 1, &away);
+    if (n_acts > 1)
         need_add(&first, 1, &d->acts[1][0]);
-    TRY(find_elsewhere(&x, &away, &away.params, o->params, o->n_params, &first, d->params));
-    TRY(find_elsewhere(&x, &away, &away.grads, o->grads, o->n_grads, &first, d->grads));
-    for (int u = 0; u < o->n_update; u++) {
-        base.update_on_host = o->update[u];
+    TRY(find_elsewhere(&x, &away, DECISION_PARAMS, &first, d->params));
+    TRY(find_elsewhere(&x, &away, DECISION_GRADS, &first, d->grads));
+    for (int u = 0; u < o->n[DECISION_UPDATE]; u++) {
+        base.update_on_host = o->value[DECISION_UPDATE][u];
         TRY(measure(m, &base, cost, ROLE_UPDATE, &d->update[u].base));
-        TRY(find_elsewhere(&alone, &base, &base.params, o->params, o->n_params, &d->update[u].base, d->update[u].params));
-        TRY(find_elsewhere(&alone, &base, &base.grads, o->grads, o->n_grads, &d->update[u].base, d->update[u].grads));
-        TRY(find_elsewhere(&alone, &base, &base.optim, o->optim, o->n_optim, &d->update[u].base, d->update[u].optim));
+        TRY(find_elsewhere(&alone, &base, DECISION_PARAMS, &d->update[u].base, d->update[u].params));
+        TRY(find_elsewhere(&alone, &base, DECISION_GRADS, &d->update[u].base, d->update[u].grads));
+        TRY(find_elsewhere(&alone, &base, DECISION_OPTIM, &d->update[u].base, d->update[u].optim));
     }
     return OK;
 }
@@ -241,11 +227,10 @@ static enum status find_beside(const struct model *m, const struct options *o, c
     struct strategy s = first_options(o, fixed);
     double chunks = chunks_of(fixed);
     s.device_chunks = (int)chunks / 2;
-    s.kept_chunks = o->kept[o->n_kept - 1];
-    for (int i = 1; i < o->n_acts; i++) {
+    s.kept_chunks = options_fewest_kept(o);
+    for (int i = 1; i < o->n[DECISION_ACTS]; i++) {
         struct need half;
-        s.acts = o->acts[i];
-        s.passing = o->passing[i];
+        set_activations(o, i, &s);
         TRY(measure(m, &s, cost, role, &half));
         need_add(&half, -1, &d->base);
         need_add(&half, s.device_chunks / chunks - 1, &d->acts[i][1]);
@@ -294,7 +279,7 @@ struct shares {
 /* Kept are the first chunks, on the device the last ones; elsewhere a chunk adds what those that are kept add, or the others. */
 static struct shares shares_of(const struct options *o, const struct strategy *s, double layers)
 {
-    double chunks = chunks_of(s), most = o->kept[0], span = most - o->kept[o->n_kept - 1];
+    double chunks = chunks_of(s), most = options_most_kept(o), span = most - options_fewest_kept(o);
     double elsewhere = s->acts == RES_DEVICE ? 1 : 1 - s->device_layers / layers;
     double others = s->acts == RES_DEVICE ? chunks : chunks - s->device_chunks;
     if (span == 0)
@@ -307,8 +292,9 @@ static struct shares shares_of(const struct options *o, const struct strategy *s
 static void add_up(const struct options *o, const struct differences *d, const struct strategy *s, double layers,
                    struct need *step, struct need *update)
 {
-    int p = index_of(o->params, o->n_params, s->params), g = index_of(o->grads, o->n_grads, s->grads),
-        x = index_of(o->optim, o->n_optim, s->optim), a = acts_index(o, s), u = o->n_update > 1 && s->update_on_host;
+    int p = options_index(o, DECISION_PARAMS, s), g = options_index(o, DECISION_GRADS, s),
+        x = options_index(o, DECISION_OPTIM, s), a = options_index(o, DECISION_ACTS, s),
+        u = o->n[DECISION_UPDATE] > 1 && s->update_on_host;
     struct shares of = shares_of(o, s, layers);
     *step = d->base;
     *update = d->update[u].base;
@@ -427,7 +413,7 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
     c->excess = budget_excess(c->bytes, e->problem->limit);
     c->redundant = (s->device_layers + s->device_chunks > 0 &&
                     s->acts == RES_DEVICE) || /* or state of the device would go to the host to be updated */
-                   (e->options.n_update > 1 && s->update_on_host && s->optim == RES_DEVICE);
+                   (e->options.n[DECISION_UPDATE] > 1 && s->update_on_host && s->optim == RES_DEVICE);
 }
 
 typedef enum status find(const struct model *m, const struct options *o, const struct strategy *fixed,

@@ -57,9 +57,9 @@ static enum status try_neighbours(struct climb *cl, struct neighbours *list, con
     return OK;
 }
 
-static int *gone_from(struct climb *cl, const struct strategy *s)
+static void note_start(struct climb *cl, const struct strategy *s)
 {
-    return &cl->gone_from[s->acts][s->optim][s->update_on_host != 0][s->grads == RES_DEVICE];
+    cl->gone_from[decisions_family(s)] = 1;
 }
 
 /* Much less is not to be fetched ahead than by the best one, unless transfers limit it: then nothing comes too late. */
@@ -91,14 +91,11 @@ static enum status find_beside(struct climb *cl, const struct candidate *best, s
     do {
         if (is_new(cl, &at))
             cl->visited[cl->n_visited++] = at.strategy;
-        TRY(neighbours_find(cl, &at, list));
+        TRY(neighbours_find(cl, &at, MOVE_BY_EXPECTATION, list));
     } while (list->n == 0 && climb_find(cl, LOCAL_CONTINUE_WITHIN * cl->least, is_new, &at));
     if (list->n > 0)
         return OK;
-    cl->hopeful = 1;
-    enum status st = neighbours_find(cl, best, list);
-    cl->hopeful = 0;
-    return st;
+    return neighbours_find(cl, best, MOVE_BY_ESTIMATE, list);
 }
 
 /* Beside *best and what is cheaper, until many in a row are not. */
@@ -114,7 +111,7 @@ static enum status climb_beside(struct climb *cl, struct candidate *best)
         for (int i = 0; i < list.n; i++)
             if (list.c[i].excess <= 1 && candidate_price(&list.c[i]) < candidate_price(best)) {
                 *best = list.c[i];
-                *gone_from(cl, &best->strategy) = 1;
+                note_start(cl, &best->strategy);
                 vain = 0;
             }
     }
@@ -167,7 +164,7 @@ static enum status climb_from(struct climb *cl, struct candidate *best)
     double before;
     do {
         before = candidate_price(best);
-        *gone_from(cl, &best->strategy) = 1;
+        note_start(cl, &best->strategy);
         TRY(climb_beside(cl, best));
         before = fmin(before, candidate_price(best));
         TRY(try_left(cl, best));
@@ -177,7 +174,7 @@ static enum status climb_from(struct climb *cl, struct candidate *best)
 
 static int is_another_family(struct climb *cl, const struct candidate *c)
 {
-    return !*gone_from(cl, &c->strategy);
+    return !cl->gone_from[decisions_family(&c->strategy)];
 }
 
 static int is_on_usual_grid(struct climb *cl, const struct candidate *c)
@@ -288,14 +285,14 @@ static void find_untold(const struct climb *cl, struct grid *g, const struct can
     enum { SHARE, MOST, FEWEST, WAYS };
     const int fewest = climb_fewest_kept(g), kept[WAYS] = {climb_share_kept(g, &best->strategy), fewest, fewest};
     list->n = 0;
-    for (int i = 0; i < options_count(o); i += o->n_kept) {
+    for (int i = 0; i < options_count(o); i += o->n[DECISION_KEPT_CHUNKS]) {
         struct candidate c = {.strategy = g->fixed};
         options_place(o, i, &c.strategy);
         for (int k = 0; k < WAYS; k++) {
             c.strategy.kept_chunks = kept[k];
             estimator_judge(g->tried.estimator, &c);
             if (k == MOST && c.excess <= 1)
-                search_keep_most(&g->tried, o->kept[0], &c);
+                search_keep_most(&g->tried, options_most_kept(o), &c);
             if (c.redundant || c.excess > 1 || c.estimate >= MOVE_BELOW * candidate_price(best) ||
                 climb_settled(cl, g, &c.strategy) || is_told_of(cl, &c, fewest))
                 continue;

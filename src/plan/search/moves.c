@@ -8,14 +8,6 @@
 
 #include <math.h>
 
-/* Choices in which two placements differ. */
-static int distance(const struct strategy *a, const struct strategy *b)
-{
-    return (a->params != b->params) + (a->grads != b->grads) + (a->optim != b->optim) +
-           (a->acts != b->acts || a->passing != b->passing) + (a->update_on_host != b->update_on_host) +
-           (a->device_layers != b->device_layers);
-}
-
 static int passes_alike(const struct strategy *tried, const struct strategy *c)
 {
     return tried->passing == c->passing && decisions_same_family(tried, c);
@@ -137,13 +129,13 @@ void neighbours_offer_family(struct neighbours *list, struct grid *g, const stru
 int climb_fewest_kept(const struct grid *g)
 {
     const struct options *o = estimator_options(g->tried.estimator);
-    return o->kept[o->n_kept - 1];
+    return options_fewest_kept(o);
 }
 
 int climb_share_kept(const struct grid *g, const struct strategy *like)
 {
     const struct options *o = estimator_options(g->tried.estimator);
-    int high = o->kept[0], low = climb_fewest_kept(g), share = strategy_share(&g->fixed, like);
+    int high = options_most_kept(o), low = climb_fewest_kept(g), share = strategy_share(&g->fixed, like);
     return share < low ? low : share > high ? high : share;
 }
 
@@ -151,6 +143,7 @@ int climb_share_kept(const struct grid *g, const struct strategy *like)
 struct start {
     const struct candidate *best;
     int64_t ahead[TIERS]; /* bytes that its trial took beyond what it needs: what it fetches ahead */
+    enum move_by by;
 };
 
 /* In how many layers c may have its nearer class there: as many as ought to fit beside `ahead`. */
@@ -172,8 +165,8 @@ static void offer_neighbour(const struct climb *cl, struct grid *g, const struct
     const double best = candidate_price(from->best);
     if (c->redundant || c->excess > 1 || c->estimate >= MOVE_BELOW * best || climb_settled(cl, g, &c->strategy))
         return;
-    double price = cl->hopeful ? c->estimate : expected(cl, c, from->best);
-    if (price < (cl->hopeful ? MOVE_BY_ESTIMATE_BELOW : MOVE_WITHIN) * best)
+    double price = from->by == MOVE_BY_ESTIMATE ? c->estimate : expected(cl, c, from->best);
+    if (price < (from->by == MOVE_BY_ESTIMATE ? MOVE_BY_ESTIMATE_BELOW : MOVE_WITHIN) * best)
         neighbours_offer(list, g, c, price * (1 + MOVE_SIMILAR * count_similar(cl, &c->strategy)));
 }
 
@@ -249,17 +242,17 @@ static void offer_neighbours(const struct climb *cl, struct grid *g, const struc
     const struct search *x = &g->tried;
     const struct options *o = estimator_options(x->estimator);
     const struct strategy *best = &from->best->strategy;
-    int high = o->kept[0], low = climb_fewest_kept(g), share = climb_share_kept(g, best);
+    int high = options_most_kept(o), low = climb_fewest_kept(g), share = climb_share_kept(g, best);
     enum { SHARE, MOST, MORE, NEXT, FEWER, WAYS };
     const int kept[WAYS] = {[SHARE] = share,
                             [MOST] = low,
                             [MORE] = (share + high) / 2,
                             [NEXT] = (int)min_i64(high, share + (high + 7) / 8),
                             [FEWER] = (low + share) / 2};
-    for (int i = 0; i < options_count(o); i += o->n_kept) {
+    for (int i = 0; i < options_count(o); i += o->n[DECISION_KEPT_CHUNKS]) {
         struct candidate c = {.strategy = g->fixed};
         options_place(o, i, &c.strategy);
-        if (distance(&c.strategy, best) > MOVE_DISTANCE ||
+        if (decisions_distance(&c.strategy, best) > MOVE_DISTANCE ||
             (cl->look_at == CLIMB_FINE_GRIDS && tiles_are_coarse(&c.strategy) && g->fixed.row_chunk > cl->fixed.row_chunk))
             continue;
         for (int k = 0; k < WAYS; k++) {
@@ -293,11 +286,11 @@ static enum status look_on_grid(struct climb *cl, const struct strategy *like, c
     return OK;
 }
 
-static enum status start_from(struct climb *cl, const struct candidate *best, struct start *out)
+static enum status start_from(struct climb *cl, const struct candidate *best, enum move_by by, struct start *out)
 {
     struct candidate judged = *best;
     struct grid *g;
-    *out = (struct start){.best = best};
+    *out = (struct start){.best = best, .by = by};
     TRY(climb_open(cl, &best->strategy, &g));
     if (!g)
         return OK;
@@ -309,11 +302,11 @@ static enum status start_from(struct climb *cl, const struct candidate *best, st
     return OK;
 }
 
-enum status neighbours_find(struct climb *cl, const struct candidate *best, struct neighbours *list)
+enum status neighbours_find(struct climb *cl, const struct candidate *best, enum move_by by, struct neighbours *list)
 {
     struct start from;
     list->n = 0;
-    TRY(start_from(cl, best, &from));
+    TRY(start_from(cl, best, by, &from));
     TRY(look_on_grid(cl, &best->strategy, &from, list));
     for (int i = 0; cl->look_at != CLIMB_GIVEN_GRIDS && i < PLAN_NEAR_TILES; i++) {
         struct strategy near = best->strategy;

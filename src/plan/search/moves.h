@@ -6,6 +6,9 @@
 
 #include "plan/search/tuning.h"
 
+/* What speaks for a move: the price expected after trials, or its estimate alone, which knows of no stalls. */
+enum move_by { MOVE_BY_EXPECTATION, MOVE_BY_ESTIMATE };
+
 /* The cheapest as expected, in that order. */
 struct neighbours {
     struct candidate c[MOVES_AT_ONCE];
@@ -20,7 +23,7 @@ void neighbours_offer(struct neighbours *list, struct grid *g, const struct cand
 /* The same where one of a family is enough, by estimate. */
 void neighbours_offer_family(struct neighbours *list, struct grid *g, const struct candidate *c);
 /* Those beside `best`, on its grid and on those beside it, that may be better. */
-enum status neighbours_find(struct climb *cl, const struct candidate *best, struct neighbours *list);
+enum status neighbours_find(struct climb *cl, const struct candidate *best, enum move_by by, struct neighbours *list);
 
 /* As large a share of the chunks as `like` keeps, as far as the settings leave that open; and the fewest that may be kept. */
 int climb_share_kept(const struct grid *g, const struct strategy *like);

@@ -23,9 +23,8 @@ struct climb {
     int n_hints;
     double spent, most;                    /* instructions */
     int last;                              /* the last pace that trials look at (fit.h), before FIT_SERIAL */
-    int gone_from[3][3][2][2];             /* by family */
+    char gone_from[DECISIONS_FAMILIES];    /* the set of families that were starts */
     struct strategy visited[POOL_VISITED]; /* what was looked beside */
-    int hopeful;                           /* neighbours are offered by estimate alone */
     double least;                          /* the price of what is gone on from: cheaper ones belong to other starts */
     int n_visited;
 };

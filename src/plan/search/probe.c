@@ -21,10 +21,11 @@ int glance_is_small(const struct candidate *c, const struct model *m)
 static void empty_device(struct problem *p)
 {
     struct plan_request *s = &p->request;
-    enum offload *const class[] = {&s->params, &s->grads, &s->optim, &s->acts, &s->passing};
-    for (int i = 0; i < 5; i++)
-        if (*class[i] == OFFLOAD_AUTO)
-            *class[i] = p->limit[TIER_NVME] > 0 ? OFFLOAD_NVME : OFFLOAD_CPU;
+    for (int d = 0; d < DECISIONS; d++) {
+        enum offload *tier = decision_request(s, d);
+        if (tier && *tier == OFFLOAD_AUTO)
+            *tier = p->limit[TIER_NVME] > 0 ? OFFLOAD_NVME : OFFLOAD_CPU;
+    }
     if (s->alpha < 0)
         s->alpha = 0;
     if (s->update == UPDATE_AUTO)

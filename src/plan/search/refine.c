@@ -40,7 +40,7 @@ static void expect(struct candidate *c, const struct candidate *tried)
 static enum status refine_kept(struct refining *r, struct candidate *best)
 {
     const struct options *o = estimator_options(r->x->estimator);
-    int most = o->kept[0], fewest = o->kept[o->n_kept - 1], tries = 0;
+    int most = options_most_kept(o), fewest = options_fewest_kept(o), tries = 0;
     for (int step = (most - fewest + 7) / 8; step > 0; step = step > 1 ? (step + 1) / 2 : 0)
         for (int sign = 1; sign >= -1 && tries < REFINE_FINER && r->spent < REFINE_INSTRS; sign -= 2) {
             struct candidate c = *best;
@@ -67,8 +67,9 @@ static int find_leaner(const struct refining *r, const struct candidate *fastest
                        struct candidate *out)
 {
     const struct options *o = estimator_options(r->x->estimator);
-    int found = 0, most = o->kept[0], fewest = o->kept[o->n_kept - 1], step = (int)max_i64(1, (most - fewest + 31) / 32);
-    for (int i = 0; i < options_count(o); i += o->n_kept)
+    int found = 0, most = options_most_kept(o), fewest = options_fewest_kept(o),
+        step = (int)max_i64(1, (most - fewest + 31) / 32);
+    for (int i = 0; i < options_count(o); i += o->n[DECISION_KEPT_CHUNKS])
         for (int kept = fewest; kept <= most; kept += step) {
             struct candidate c = *fastest;
             options_place(o, i, &c.strategy);
@@ -119,7 +120,7 @@ static enum status keep_fewer(struct refining *r, double least)
 {
     const struct options *o = estimator_options(r->x->estimator);
     struct candidate c = r->x->candidates[0];
-    int high = c.strategy.kept_chunks, low = o->kept[o->n_kept - 1];
+    int high = c.strategy.kept_chunks, low = options_fewest_kept(o);
     for (int tries = 0; low < high && tries < REFINE_FEWER && r->spent < REFINE_INSTRS;) {
         c.strategy.kept_chunks = (low + high) / 2;
         estimator_judge(r->x->estimator, &c);

@@ -33,7 +33,7 @@ static int is_promising(const struct search *x, const struct candidate *c, doubl
         if (expected_after(x, c, &next) < enough)
             return 1;
         if (gain < SEARCH_GAIN)
-            search_keep_most(x, estimator_options(x->estimator)->kept[0], &next);
+            search_keep_most(x, options_most_kept(estimator_options(x->estimator)), &next);
         if (expected_after(x, c, &next) < enough)
             return 1;
     }
@@ -74,13 +74,13 @@ static enum status put_first(struct search *x, const struct strategy *fixed, con
     int share = strategy_share(fixed, like);
     strategy_place(&c.strategy, like);
     c.strategy.input_every = fixed->input_every;
-    c.strategy.kept_chunks = o->kept[o->n_kept - 1];
+    c.strategy.kept_chunks = options_fewest_kept(o);
     if (c.strategy.device_chunks > 0)
         TRY(estimator_split(x->estimator));
     estimator_judge(x->estimator, &c);
     if (c.excess > 1)
         return OK;
-    search_keep_most(x, other->excess > MEMORY_FULL ? o->kept[0] : share, &c);
+    search_keep_most(x, other->excess > MEMORY_FULL ? options_most_kept(o) : share, &c);
     move_to_front(x, &c);
     return OK;
 }

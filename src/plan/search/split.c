@@ -44,7 +44,7 @@ static int find_split(const struct splits *p, struct candidate *out)
     const struct candidate *best = best_of(p);
     int chunks = (int)ceil_div(best->strategy.rows, best->strategy.row_chunk), found = 0;
     double least = SPLIT_BELOW * fmin(candidate_cost(best), p->x->beat);
-    for (int i = 0; i < options_count(o); i += o->n_kept)
+    for (int i = 0; i < options_count(o); i += o->n[DECISION_KEPT_CHUNKS])
         for (int step = 1; step < SPLIT_STEPS; step++) {
             struct candidate c = *best;
             options_place(o, i, &c.strategy);

@@ -349,7 +349,7 @@ static void estimates_hold(void **state)
         struct io_buffers io;
         int64_t bytes[TIERS];
         int on_device, on_host;
-        c.strategy.kept_chunks = o.kept[0];
+        c.strategy.kept_chunks = options_most_kept(&o);
         c.strategy.optim = RES_HOST;
         c.strategy.nearer_class = CLASS_OPTIM;
         c.strategy.nearer_at = RES_DEVICE;
