@@ -6,6 +6,7 @@
 #include "plan/lower/grid.h"
 #include "plan/lower/mesh.h"
 #include "plan/program_set.h"
+#include "plan/schedule/prefetch.h"
 #include "plan/search/numerics.h"
 #include "plan/search/probe.h"
 #include "plan/search/price.h"
@@ -13,6 +14,7 @@
 #include "plan/search/trial.h"
 #include "plan/search/tuning.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -242,44 +244,148 @@ static int is_on_usual_tiles(const struct problem *p, const struct strategy *s)
     return plan_fixed(p->model, &p->request, &usual) == OK && strategy_same_grid(s, &usual);
 }
 
+struct planning;
+
+/* A pass: what it is called and counts, what it does, and what holds after it. */
+struct pass {
+    const char *name, *unit;
+    enum status (*run)(struct planning *x);
+    int (*holds)(const struct planning *x);
+};
+
+/* What planning has come to. */
+struct planning {
+    const struct model *model;
+    const struct plan_request *given;
+    const int64_t *limit;
+    int finer;                 /* which finer grid stands for the usual one; 0: none */
+    struct numerics *numerics; /* NULL: before the first pass */
+    struct choice choice;
+};
+
+static void planning_end(struct planning *x)
+{
+    numerics_destroy(x->numerics);
+    plan_destroy(x->choice.plan);
+}
+
+static enum status pass_start(struct planning *x)
+{
+    return numerics_start(x->model, x->given, x->limit, x->finer, &x->numerics);
+}
+
+static enum status pass_mesh(struct planning *x)
+{
+    return numerics_mesh(x->numerics);
+}
+
+static enum status pass_stage(struct planning *x)
+{
+    return numerics_stage(x->numerics);
+}
+
+static enum status pass_tiles(struct planning *x)
+{
+    return numerics_tiles(x->numerics);
+}
+
+static enum status pass_local(struct planning *x)
+{
+    return numerics_local(x->numerics);
+}
+
+static enum status pass_programs(struct planning *x)
+{
+    const struct variant *v = numerics_variant(x->numerics);
+    x->choice.problem = v->problem;
+    return plan_variant(v, &x->choice.plan);
+}
+
+static enum status pass_memory(struct planning *x);
+static enum status pass_slow_links(struct planning *x);
+
+/* The best placement is of the variant's mesh and rows. */
+static int has_placements(const struct planning *x)
+{
+    const struct variant *v = numerics_variant(x->numerics);
+    return v->search.n > 0 && v->search.candidates[0].strategy.rows == v->fixed.rows &&
+           v->search.candidates[0].strategy.ranks == v->fixed.ranks;
+}
+
+/* The plan says of itself whether its arenas are within the limits. */
+static int has_plan(const struct planning *x)
+{
+    enum tier which;
+    const struct plan *p = x->choice.plan;
+    return p->programs[PLAN_UPDATE_STEP] && p->fits == fit_within(p->arena, x->limit, &which);
+}
+
+/* What plan_create does, in this order. */
+static const struct pass passes[] = {
+    {"default grid", "trials", pass_start, has_placements}, {"mesh", "trials", pass_mesh, has_placements},
+    {"ZeRO stage", "trials", pass_stage, has_placements},   {"tiles", "trials", pass_tiles, has_placements},
+    {"local search", "trials", pass_local, has_placements}, {"program sets", "instructions", pass_programs, has_plan},
+    {"memory", "instructions", pass_memory, has_plan},      {"slow links", "instructions", pass_slow_links, has_plan},
+};
+enum { PASS_MEMORY = 6, PASSES = sizeof passes / sizeof *passes };
+static_assert((int)PASSES == (int)PLAN_PASSES, "struct plan has room for all of them");
+
+/* Trials until now, or instructions of the plan's programs. */
+static int64_t count(const struct planning *x)
+{
+    int64_t instrs = 0;
+    for (int i = 0; x->choice.plan && i < PLAN_PROGRAMS; i++)
+        instrs += x->choice.plan->programs[i] ? x->choice.plan->programs[i]->n_instrs : 0;
+    return x->choice.plan ? instrs : numerics_trials(x->numerics);
+}
+
+/* The first n passes. took: NULL, or what they took. */
+static enum status run_passes(struct planning *x, int n, struct pass_time *took)
+{
+    for (int i = 0; i < n; i++) {
+        double began = clock_seconds();
+        TRY(passes[i].run(x));
+        assert(!passes[i].holds || passes[i].holds(x));
+        if (took)
+            took[i] = (struct pass_time){passes[i].name, passes[i].unit, clock_seconds() - began, count(x)};
+    }
+    return OK;
+}
+
 /* Where the leanest placement of some mesh fits on the `finer`-th grid, everything that is left open is chosen again with that
  * one in place of the usual one; or if that does not fit, the leanest it is. What fits takes the place of *c. */
 static enum status plan_on_finer(const struct plan_request *given, int finer, struct choice *c)
 {
     struct candidate leanest = {.excess = INFINITY};
     struct problem at;
-    struct choice next = {.plan = NULL};
-    struct variant *v;
     for (int i = 0; leanest.excess > 1 && mesh_at(&c->problem, given, i, &at); i++)
         if (i == 0 || at.request.ulysses != c->problem.request.ulysses)
             TRY(leanest_on_finer(&at, finer, &leanest));
     if (leanest.excess > 1)
         return OK;
-    TRY(variant_choose(at.model, given, at.limit, finer, &v));
-    next.problem = v->problem;
-    enum status st = plan_variant(v, &next.plan);
-    if (st == OK && !next.plan->fits) {
-        next.problem = at;
-        st = plan_leanest(&at, &leanest, &next.plan);
+    struct planning again = {.model = at.model, .given = given, .limit = at.limit, .finer = finer};
+    struct choice *next = &again.choice;
+    enum status st = run_passes(&again, PASS_MEMORY, NULL);
+    if (st == OK && !next->plan->fits) {
+        next->problem = at;
+        st = plan_leanest(&at, &leanest, &next->plan);
     }
-    variant_destroy(v);
-    if (st == OK && next.plan->fits) {
-        next.plan->usual = (struct usual_grid){0};
-        next.plan->finer = !is_on_usual_tiles(&next.problem, &next.plan->strategy);
-        plan_destroy(c->plan);
-        *c = next;
-        return OK;
+    if (st == OK && next->plan->fits) {
+        const struct choice worse = *c;
+        next->plan->usual = (struct usual_grid){0};
+        next->plan->finer = !is_on_usual_tiles(&next->problem, &next->plan->strategy);
+        *c = *next;
+        *next = worse;
     }
-    plan_destroy(next.plan);
+    planning_end(&again);
     return st;
 }
 
-/* The fastest; where it does not fit, the leanest on its mesh, on that of the request, or on finer grids. */
-static enum status plan_best(const struct variant *v, const struct plan_request *given, struct choice *c)
+/* Where the fastest plan does not fit: the leanest on its mesh, on that of the request, or on finer grids. */
+static enum status pass_memory(struct planning *x)
 {
-    c->problem = v->problem;
-    TRY(plan_variant(v, &c->plan));
-    const struct plan_request *s = &c->problem.request;
+    struct choice *c = &x->choice;
+    const struct plan_request *s = &c->problem.request, *given = x->given;
     double excess = budget_excess(c->plan->arena, c->problem.limit);
     if (c->plan->fits || excess > PLAN_FINER_HELPS)
         return OK;
@@ -294,7 +400,7 @@ static enum status plan_best(const struct variant *v, const struct plan_request 
     }
     int grids = 0;
     if (!c->plan->fits)
-        TRY(finer_help(v, c->plan, &grids));
+        TRY(finer_help(numerics_variant(x->numerics), c->plan, &grids));
     for (int i = 1; i <= grids && !c->plan->fits; i++)
         TRY(plan_on_finer(given, i, c));
     return OK;
@@ -353,21 +459,30 @@ static enum status plan_for_slow_links(const struct problem *p, struct plan **ou
     return OK;
 }
 
+static enum status pass_slow_links(struct planning *x)
+{
+    return x->choice.plan->fits ? plan_for_slow_links(&x->choice.problem, &x->choice.plan) : OK;
+}
+
 enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
 {
-    struct variant *v;
-    struct choice c = {.plan = NULL};
+    struct planning x = {.model = m, .given = s, .limit = limit};
+    struct pass_time took[PASSES];
     double began = clock_seconds();
-    TRY(variant_choose(m, s, limit, 0, &v));
-    enum status st = plan_best(v, s, &c);
-    variant_destroy(v);
-    if (st == OK && c.plan->fits)
-        st = plan_for_slow_links(&c.problem, &c.plan);
-    if (st != OK) {
-        plan_destroy(c.plan);
-        return st;
+    enum status st = run_passes(&x, PASSES, took);
+    if (st == OK) {
+        *out = x.choice.plan;
+        x.choice.plan = NULL;
+        memcpy((*out)->passes, took, sizeof took);
+        (*out)->took = clock_seconds() - began;
     }
-    c.plan->took = clock_seconds() - began;
-    *out = c.plan;
-    return OK;
+    planning_end(&x);
+    return st;
+}
+
+void plan_print_passes(const struct plan *p, FILE *f)
+{
+    for (int i = 0; i < PLAN_PASSES && p->passes[i].name; i++)
+        fprintf(f, "%-14s %8.3f s %10lld %s\n", p->passes[i].name, p->passes[i].seconds, (long long)p->passes[i].count,
+                p->passes[i].unit);
 }

@@ -33,6 +33,14 @@ struct usual_grid {
     double slower; /* than the one taken, by this share of that one's step; INFINITY: what was taken does not fit there */
 };
 
+/* What a pass of plan_create took, and what it left: trials so far, or instructions of the plan's programs. */
+enum { PLAN_PASSES = 8 };
+struct pass_time {
+    const char *name, *unit;
+    double seconds;
+    int64_t count;
+};
+
 struct plan {
     struct strategy strategy;
     struct program *programs[PLAN_PROGRAMS]; /* NULL where the run needs none */
@@ -50,6 +58,7 @@ struct plan {
     struct usual_grid usual; /* where another one was chosen for speed */
     int pace;                /* how far ahead the first program fetches (fit.h) */
     double took;             /* seconds of planning */
+    struct pass_time passes[PLAN_PASSES];
     struct longest longest;
     enum tier misfit; /* tier whose limit is exceeded, if !fits */
 };
@@ -60,6 +69,8 @@ struct plan {
  * those tried (its programs up to the one that did not fit). The plan owns its programs; the model must outlive it. */
 enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out);
 void plan_destroy(struct plan *p); /* NULL is fine */
+/* A line for each pass. */
+void plan_print_passes(const struct plan *p, FILE *f);
 
 /* Whether the verifier accepts every program: ERR_CORRUPT with the sentence of the first that it does not. */
 enum status plan_verify(const struct plan *p);

@@ -49,7 +49,7 @@ static const enum plan_program order_of_planning[PLAN_PROGRAMS] = {PLAN_UPDATE_S
                                                                    PLAN_LAST,        PLAN_FLUSH, PLAN_EVAL};
 
 /* One program of the set. */
-struct planning {
+struct program_job {
     const struct plan *plan;
     const struct model *m;
     enum plan_program which;
@@ -61,7 +61,7 @@ struct planning {
 
 static enum status plan_one(void *job)
 {
-    struct planning *x = job;
+    struct program_job *x = job;
     return fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, x->slack, FIT_SERIAL, &x->pace, &x->io,
                        &x->program);
 }
@@ -72,7 +72,7 @@ static int programs_at_once(const struct candidate *c)
     return c->tried && c->excess > 1 ? 1 : PROGRAMS_AT_ONCE;
 }
 
-static void take_program(struct plan *plan, const struct plan_request *s, const struct planning *x)
+static void take_program(struct plan *plan, const struct plan_request *s, const struct program_job *x)
 {
     struct program *p = plan->programs[x->which] = x->program;
     plan->io = x->io;
@@ -94,12 +94,12 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
     plan->fits = 1;
     plan->seconds = 0;
     for (int i = 0; i < PLAN_PROGRAMS && plan->fits; i += at_once) {
-        struct planning x[PROGRAMS_AT_ONCE];
+        struct program_job x[PROGRAMS_AT_ONCE];
         int n = 0;
         for (int k = i; k < i + at_once; k++) {
             enum plan_program which = order_of_planning[k];
             if (role[which])
-                x[n++] = (struct planning){.plan = plan,
+                x[n++] = (struct program_job){.plan = plan,
                                            .m = m,
                                            .which = which,
                                            .role = role[which],

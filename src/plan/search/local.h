@@ -26,6 +26,8 @@ enum status climb_add_trials(struct climb *c, const struct strategy *grid, const
  * cheapest trials of a few other families, and from the best one again. *best: the cheapest of all with the layer inputs that it
  * had; its excess is INFINITY if it was tried on a few layers and nothing fits whole. */
 enum status climb_run(struct climb *c, struct candidate *best);
+/* Trials of all layers that it knows of. */
+int climb_trials(const struct climb *c);
 /* The next trial by price. Returns 0 if there is none. */
 int climb_next(struct climb *c, const struct candidate *after, struct candidate *out);
 

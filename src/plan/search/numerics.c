@@ -18,7 +18,7 @@
 static const int stages[] = {3, 2, 1};
 enum { STAGES = sizeof stages / sizeof *stages };
 
-double variant_grid_gain(const struct plan_request *s)
+static double variant_grid_gain(const struct plan_request *s)
 {
     return s->hardware && !s->hardware->cpu ? GRID_GAIN_SHEET : GRID_GAIN_MEASURED;
 }
@@ -93,7 +93,7 @@ static enum status variant_create(const struct model *m, const struct plan_reque
     return OK;
 }
 
-void variant_destroy(struct variant *v)
+static void variant_destroy(struct variant *v)
 {
     if (v)
         search_destroy(&v->search);
@@ -108,8 +108,9 @@ static enum status best_of(const struct variant *v, struct candidate *out)
 }
 
 /* The best variant so far, and its trial. */
-struct best {
+struct numerics {
     const struct model *m;
+    const struct plan_request *given;
     const int64_t *limit;
     int finer; /* how many times the usual grid is */
     struct variant *variant;
@@ -118,9 +119,10 @@ struct best {
     double usual;        /* the price on the usual grid; INFINITY: not known */
     struct climb *climb; /* collects trials; or NULL */
     double spent;        /* instructions scheduled while comparing grids briefly */
+    int trials;          /* of placements, those of local search not yet counted */
 };
 
-static enum status try_best(struct best *b)
+static enum status try_best(struct numerics *b)
 {
     if (!b->tried)
         TRY(best_of(b->variant, &b->candidate));
@@ -135,7 +137,7 @@ static double sure_gain(const struct candidate *whole, const struct candidate *c
 }
 
 /* Leaves the worse one in *next. */
-static enum status replace_if_better(struct best *b, double gain, struct variant **next)
+static enum status replace_if_better(struct numerics *b, double gain, struct variant **next)
 {
     struct candidate c = {.excess = INFINITY};
     const struct candidate *old = &b->candidate;
@@ -152,7 +154,7 @@ static enum status replace_if_better(struct best *b, double gain, struct variant
 }
 
 /* Takes the place of the best one if it is better; not looked at where compute alone takes about as long. */
-static enum status compare(struct best *b, const struct plan_request *s)
+static enum status compare(struct numerics *b, const struct plan_request *s)
 {
     struct variant *next;
     const struct candidate *c = &b->candidate;
@@ -160,22 +162,31 @@ static enum status compare(struct best *b, const struct plan_request *s)
         return OK;
     const struct search_lead lead = {.beat = c, .gain = SEARCH_GAIN};
     TRY(variant_create(b->m, s, b->limit, b->finer, NULL, &lead, &next));
+    b->trials += next->search.n_tried;
     enum status st = replace_if_better(b, SEARCH_GAIN, &next);
     variant_destroy(next);
     return st;
 }
 
-static enum status compare_degrees(struct best *b, const struct plan_request *given)
+enum status numerics_mesh(struct numerics *b)
 {
-    struct plan_request s = *given;
-    for (int i = 0; plan_other_degrees(b->m, given, i, &s.ulysses, &s.ring); i++)
+    struct plan_request s = *b->given;
+    if (!plan_other_degrees(b->m, b->given, 0, &s.ulysses, &s.ring))
+        return OK;
+    s.zero = s.zero == AUTO ? stages[0] : s.zero;
+    TRY(try_best(b));
+    for (int i = 0; plan_other_degrees(b->m, b->given, i, &s.ulysses, &s.ring); i++)
         TRY(compare(b, &s));
     return OK;
 }
 
-static enum status compare_stages(struct best *b)
+enum status numerics_stage(struct numerics *b)
 {
-    struct plan_request s = b->variant->problem.request;
+    struct plan_request s;
+    if (b->given->zero != AUTO || b->variant->fixed.ranks == 1)
+        return OK;
+    TRY(try_best(b));
+    s = b->variant->problem.request;
     for (int i = 1; i < STAGES; i++) {
         s.zero = stages[i];
         TRY(compare(b, &s));
@@ -190,11 +201,12 @@ struct point {
 };
 
 /* The best variant on the grid of a point takes its place (*taken) if it is faster by `gain`. */
-static enum status compare_grid(struct best *b, const struct point *at, double gain, int *taken)
+static enum status compare_grid(struct numerics *b, const struct point *at, double gain, int *taken)
 {
     struct variant *next, *old = b->variant;
     const struct search_lead lead = {&b->candidate, gain, &old->search, &at->candidate};
     TRY(variant_create(b->m, &old->problem.request, b->limit, b->finer, &at->grid, &lead, &next));
+    b->trials += next->search.n_tried;
     next->large = old->large;
     enum status st = b->climb ? climb_add_trials(b->climb, &at->grid, &next->search) : OK;
     if (st == OK)
@@ -212,7 +224,7 @@ static int is_coarser(const struct variant *v, const struct strategy *s)
 }
 
 /* Another value of one size takes the place of the point's if it is faster (*moved). */
-static enum status step(struct best *b, enum tile_size which, int i, struct point *at, int *moved)
+static enum status step(struct numerics *b, enum tile_size which, int i, struct point *at, int *moved)
 {
     const struct variant *v = b->variant;
     struct point other = {.grid = at->grid};
@@ -232,7 +244,7 @@ static enum status step(struct best *b, enum tile_size which, int i, struct poin
 
 /* One size of the grid, as long as another value is faster: the next more heads, rows longer or shorter, the longest loss tile
  * first, since the usual one is short. *moved: whether any was. */
-static enum status vary_size(struct best *b, enum tile_size which, struct point *at, int *moved)
+static enum status vary_size(struct numerics *b, enum tile_size which, struct point *at, int *moved)
 {
     static const int first[TILE_SIZES] = {[TILE_HEADS] = 0, [TILE_ROWS] = 1, [TILE_LOSS] = 2};
     int faster = 1;
@@ -248,7 +260,7 @@ static enum status vary_size(struct best *b, enum tile_size which, struct point 
 
 /* From the best placement's grid one size after the other, until none is faster; what a few trials found there is searched in
  * full, and steps go on from its best placement. */
-static enum status compare_neighbours(struct best *b)
+static enum status compare_neighbours(struct numerics *b)
 {
     double gain = variant_grid_gain(&b->variant->problem.request), start = candidate_price(&b->candidate);
     for (int round = 0, taken = 1; taken && round < GRID_ROUNDS; round++) {
@@ -278,7 +290,7 @@ static int other_grids(const struct variant *v)
 }
 
 /* Not looked at where attention, and products at their best, take about as long. */
-static enum status compare_tiles(struct best *b)
+static enum status compare_tiles(struct numerics *b)
 {
     if (!other_grids(b->variant))
         return OK;
@@ -290,7 +302,7 @@ static enum status compare_tiles(struct best *b)
 }
 
 /* Of measured figures other grids are looked at in steps only, which ask for a larger gain. */
-static enum status start_climb(struct best *b)
+static enum status start_climb(struct numerics *b)
 {
     const struct variant *v = b->variant;
     if (v->search.n == 1)
@@ -303,7 +315,7 @@ static enum status start_climb(struct best *b)
 }
 
 /* What the usual grid takes, where the search starts from it and may leave it. */
-static enum status note_usual(struct best *b)
+static enum status note_usual(struct numerics *b)
 {
     if (!strategy_same_grid(&b->variant->fixed, &b->variant->usual) || !other_grids(b->variant))
         return OK;
@@ -314,7 +326,7 @@ static enum status note_usual(struct best *b)
 }
 
 /* The cheapest that the climb has tried, from *best on: first of the search, or after one that promises more on a few layers. */
-static void put_climbed(struct best *b, const struct candidate *best, int at)
+static void put_climbed(struct numerics *b, const struct candidate *best, int at)
 {
     struct candidate next[SEARCH_PUT] = {*best}; /* several, in case that it does not fit whole */
     int n = 1;
@@ -326,7 +338,7 @@ static void put_climbed(struct best *b, const struct candidate *best, int at)
 
 /* What the usual grid takes: the best placement's price there, where nothing was tried on it. If that is lower by what is to be
  * gained, it is searched, too. */
-static enum status price_usual(struct best *b)
+static enum status price_usual(struct numerics *b)
 {
     const struct variant *v = b->variant;
     struct point at = {.grid = v->usual};
@@ -347,7 +359,7 @@ static enum status price_usual(struct best *b)
 }
 
 /* From what steps found; the best one's grid becomes the variant's. */
-static enum status climb_on(struct best *b)
+static enum status search_locally(struct numerics *b)
 {
     struct variant *v = b->variant;
     TRY(try_best(b));
@@ -367,36 +379,62 @@ static enum status climb_on(struct best *b)
     return OK;
 }
 
-enum status variant_choose(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
-                           struct variant **out)
+enum status numerics_start(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
+                           struct numerics **out)
 {
+    struct numerics *b = sys_calloc(1, sizeof *b);
     struct plan_request given = *s;
-    struct best b = {.m = m, .limit = limit, .finer = finer, .usual = INFINITY};
-    int ulysses, ring, mesh = plan_other_degrees(m, s, 0, &ulysses, &ring);
+    if (!b)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    *b = (struct numerics){.m = m, .given = s, .limit = limit, .finer = finer, .usual = INFINITY};
     given.zero = s->zero == AUTO ? stages[0] : s->zero;
-    TRY(variant_create(m, &given, limit, finer, NULL, &(struct search_lead){0}, &b.variant));
-    int stage = s->zero == AUTO && b.variant->fixed.ranks > 1;
-    enum status st = mesh || stage ? try_best(&b) : OK;
-    if (st == OK && mesh)
-        st = compare_degrees(&b, &given);
-    if (st == OK && stage)
-        st = compare_stages(&b);
-    if (st == OK)
-        st = start_climb(&b);
-    if (st == OK)
-        st = note_usual(&b);
-    if (st == OK)
-        st = compare_tiles(&b);
-    if (st == OK)
-        st = price_usual(&b);
-    if (st == OK && b.climb)
-        st = climb_on(&b);
-    if (st == OK)
-        b.variant->usual_slower = b.tried ? b.usual / candidate_price(&b.candidate) - 1 : 0;
-    climb_destroy(b.climb);
-    if (st == OK)
-        *out = b.variant;
-    else
-        variant_destroy(b.variant);
+    enum status st = variant_create(m, &given, limit, finer, NULL, &(struct search_lead){0}, &b->variant);
+    if (st != OK) {
+        free(b);
+        return st;
+    }
+    b->trials = b->variant->search.n_tried;
+    *out = b;
+    return OK;
+}
+
+enum status numerics_tiles(struct numerics *b)
+{
+    TRY(start_climb(b));
+    TRY(note_usual(b));
+    TRY(compare_tiles(b));
+    return price_usual(b);
+}
+
+enum status numerics_local(struct numerics *b)
+{
+    enum status st = OK;
+    if (b->climb) {
+        int before = climb_trials(b->climb);
+        st = search_locally(b);
+        b->trials += climb_trials(b->climb) - before;
+    }
+    climb_destroy(b->climb);
+    b->climb = NULL;
+    b->variant->usual_slower = b->tried ? b->usual / candidate_price(&b->candidate) - 1 : 0;
     return st;
+}
+
+const struct variant *numerics_variant(const struct numerics *b)
+{
+    return b->variant;
+}
+
+int numerics_trials(const struct numerics *b)
+{
+    return b->trials;
+}
+
+void numerics_destroy(struct numerics *b)
+{
+    if (!b)
+        return;
+    climb_destroy(b->climb);
+    variant_destroy(b->variant);
+    free(b);
 }

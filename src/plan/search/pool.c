@@ -109,6 +109,14 @@ enum status climb_add_trials(struct climb *c, const struct strategy *grid, const
     return OK;
 }
 
+int climb_trials(const struct climb *c)
+{
+    int n = 0;
+    for (int g = 0; g < c->n; g++)
+        n += c->grids[g].tried.n;
+    return n;
+}
+
 double climb_price_on(const struct climb *c, const struct strategy *grid)
 {
     double least = INFINITY;
