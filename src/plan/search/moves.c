@@ -1,4 +1,4 @@
-/* What a climb may try next. */
+/* What local search may try next: moves from a placement, and what they are expected to cost. */
 #include "plan/search/moves.h"
 
 #include "plan/lower/grid.h"
@@ -24,12 +24,12 @@ static int is_similar(const struct strategy *a, const struct strategy *b)
 }
 
 /* Trials of such, on any grid, that keep as large a share of the chunks. */
-static int count_similar(const struct climb *cl, const struct strategy *s)
+static int count_similar(const struct pool *pool, const struct strategy *s)
 {
     int n = 0;
-    for (int g = 0; g < cl->n; g++)
-        for (int i = 0; i < cl->grids[g].tried.n; i++) {
-            const struct strategy *t = &cl->grids[g].tried.candidates[i].strategy;
+    for (int g = 0; g < pool->n; g++)
+        for (int i = 0; i < pool->grids[g].tried.n; i++) {
+            const struct strategy *t = &pool->grids[g].tried.candidates[i].strategy;
             n += is_similar(t, s) && strategy_share(s, t) == s->kept_chunks;
         }
     return n;
@@ -45,12 +45,12 @@ static int is_about_as_fine(const struct strategy *a, const struct strategy *b)
 
 /* As the trial shows that has the same classes, on a grid about as fine, and about as much traffic; of such the one that stalls
  * the least. */
-static double stalls_of_alike(const struct climb *cl, const struct candidate *c)
+static double stalls_of_alike(const struct pool *pool, const struct candidate *c)
 {
     double nearest = MOVE_TRAFFIC_FAR, stalls = INFINITY;
-    for (int g = 0; g < cl->n; g++)
-        for (int i = 0; i < cl->grids[g].tried.n; i++) {
-            const struct candidate *t = &cl->grids[g].tried.candidates[i];
+    for (int g = 0; g < pool->n; g++)
+        for (int i = 0; i < pool->grids[g].tried.n; i++) {
+            const struct candidate *t = &pool->grids[g].tried.candidates[i];
             double apart = floor(fabs(log2(fmax(t->traffic, 1e-9) / fmax(c->traffic, 1e-9))) / MOVE_TRAFFIC_STEP);
             if (t->excess > 1 || apart > nearest || !decisions_same_classes(&t->strategy, &c->strategy) ||
                 !is_about_as_fine(&t->strategy, &c->strategy))
@@ -63,20 +63,20 @@ static double stalls_of_alike(const struct climb *cl, const struct candidate *c)
 
 /* The price that c is expected to have: what exceeds estimates as trials of the same classes have shown
  * on a grid about as fine, else those of its family that pass things on alike, else others of its family, else the best one. */
-static double expected(const struct climb *cl, const struct candidate *c, const struct candidate *best)
+static double expected(const struct pool *pool, const struct candidate *c, const struct candidate *best)
 {
     static resemblance *const like[] = {passes_alike, decisions_same_family};
     enum { LIKE = sizeof like / sizeof *like };
-    double stalls = stalls_of_alike(cl, c);
+    double stalls = stalls_of_alike(pool, c);
     for (int i = 0; i < LIKE && !isfinite(stalls); i++)
-        for (int g = 0; g < cl->n; g++)
-            stalls = fmin(stalls, stalls_of(&cl->grids[g].tried, c, like[i]));
+        for (int g = 0; g < pool->n; g++)
+            stalls = fmin(stalls, stalls_of(&pool->grids[g].tried, c, like[i]));
     if (!isfinite(stalls))
         stalls = stalls_scaled(best, c);
     return c->estimate + stalls;
 }
 
-static void leave_out(struct neighbours *list, int at)
+static void leave_out(struct moves *list, int at)
 {
     list->n--;
     for (int i = at; i < list->n; i++) {
@@ -86,7 +86,7 @@ static void leave_out(struct neighbours *list, int at)
     }
 }
 
-static void offer(struct neighbours *list, resemblance *alike, struct grid *g, const struct candidate *c, double price)
+static void offer(struct moves *list, resemblance *alike, struct pool_grid *g, const struct candidate *c, double price)
 {
     int same = 0;
     while (same < list->n && !alike(&list->c[same].strategy, &c->strategy))
@@ -111,7 +111,7 @@ static void offer(struct neighbours *list, resemblance *alike, struct grid *g, c
     list->grid[at] = g;
 }
 
-void neighbours_offer(struct neighbours *list, struct grid *g, const struct candidate *c, double price)
+void moves_offer(struct moves *list, struct pool_grid *g, const struct candidate *c, double price)
 {
     offer(list, is_similar, g, c, price);
 }
@@ -121,21 +121,21 @@ static int is_of_family(const struct strategy *a, const struct strategy *b)
     return decisions_same_family(a, b) || decisions_same_family(b, a);
 }
 
-void neighbours_offer_family(struct neighbours *list, struct grid *g, const struct candidate *c)
+void moves_offer_family(struct moves *list, struct pool_grid *g, const struct candidate *c)
 {
     offer(list, is_of_family, g, c, c->estimate);
 }
 
-int climb_fewest_kept(const struct grid *g)
+int moves_fewest_kept(const struct pool_grid *g)
 {
     const struct options *o = estimator_options(g->tried.estimator);
     return options_fewest_kept(o);
 }
 
-int climb_share_kept(const struct grid *g, const struct strategy *like)
+int moves_share_kept(const struct pool_grid *g, const struct strategy *like)
 {
     const struct options *o = estimator_options(g->tried.estimator);
-    int high = options_most_kept(o), low = climb_fewest_kept(g), share = strategy_share(&g->fixed, like);
+    int high = options_most_kept(o), low = moves_fewest_kept(g), share = strategy_share(&g->fixed, like);
     return share < low ? low : share > high ? high : share;
 }
 
@@ -147,27 +147,27 @@ struct start {
 };
 
 /* In how many layers c may have its nearer class there: as many as ought to fit beside `ahead`. */
-static int64_t nearer_layers(const struct climb *cl, const struct candidate *none, const struct candidate *all,
+static int64_t nearer_layers(const struct pool *pool, const struct candidate *none, const struct candidate *all,
                              const int64_t ahead[TIERS])
 {
     double layers = all->strategy.nearer, most = layers;
     for (int t = 0; t < TIERS; t++)
         if (all->bytes[t] > none->bytes[t])
-            most = fmin(most, (double)(cl->problem.limit[t] - none->bytes[t] - ahead[t]) * layers /
+            most = fmin(most, (double)(pool->problem.limit[t] - none->bytes[t] - ahead[t]) * layers /
                                   (double)(all->bytes[t] - none->bytes[t]));
     return (int64_t)most;
 }
 
 /* c, if it may be better than the best one. */
-static void offer_neighbour(const struct climb *cl, struct grid *g, const struct start *from, const struct candidate *c,
-                            struct neighbours *list)
+static void offer_move(const struct pool *pool, struct pool_grid *g, const struct start *from, const struct candidate *c,
+                       struct moves *list)
 {
     const double best = candidate_price(from->best);
-    if (c->redundant || c->excess > 1 || c->estimate >= MOVE_BELOW * best || climb_settled(cl, g, &c->strategy))
+    if (c->redundant || c->excess > 1 || c->estimate >= MOVE_BELOW * best || pool_decided(pool, g, &c->strategy))
         return;
-    double price = from->by == MOVE_BY_ESTIMATE ? c->estimate : expected(cl, c, from->best);
+    double price = from->by == MOVE_BY_ESTIMATE ? c->estimate : expected(pool, c, from->best);
     if (price < (from->by == MOVE_BY_ESTIMATE ? MOVE_BY_ESTIMATE_BELOW : MOVE_WITHIN) * best)
-        neighbours_offer(list, g, c, price * (1 + MOVE_SIMILAR * count_similar(cl, &c->strategy)));
+        moves_offer(list, g, c, price * (1 + MOVE_SIMILAR * count_similar(pool, &c->strategy)));
 }
 
 /* Whether all of the class ought to fit in its nearer tier, embedding and head included: that is another placement. */
@@ -186,16 +186,16 @@ static int may_be_nearer_wholly(const struct estimator *e, const struct candidat
 /* Where c leaves memory, with one class nearer: in as many layers as leave room for what the best one fetches ahead, or in half
  * of those that ought to fit; in as many as the best one has there, and in more. Where all of them fit, optimizer state is still
  * worth a half: host and device then update at the same time, which estimates do not show. */
-static void offer_with(const struct climb *cl, struct grid *g, const struct start *from, const struct candidate *none,
-                       struct neighbours *list)
+static void offer_with(const struct pool *pool, struct pool_grid *g, const struct start *from, const struct candidate *none,
+                       struct moves *list)
 {
     const struct estimator *e = g->tried.estimator;
     const struct strategy *s = &from->best->strategy;
     struct candidate c = *none;
-    int64_t layers = strategy_nearer_layers(&none->strategy, cl->problem.model->config.layers);
+    int64_t layers = strategy_nearer_layers(&none->strategy, pool->problem.model->config.layers);
     c.strategy.nearer = (int)layers;
     estimator_judge(e, &c);
-    int64_t most = nearer_layers(cl, none, &c, (int64_t[TIERS]){0}), least = nearer_layers(cl, none, &c, from->ahead);
+    int64_t most = nearer_layers(pool, none, &c, (int64_t[TIERS]){0}), least = nearer_layers(pool, none, &c, from->ahead);
     if (most <= 0)
         return;
     int alike = s->nearer > 0 && s->nearer_class == c.strategy.nearer_class && s->nearer_at == c.strategy.nearer_at;
@@ -212,13 +212,13 @@ static void offer_with(const struct climb *cl, struct grid *g, const struct star
         c.strategy.nearer = (int)n[i];
         estimator_judge(e, &c);
         if (alike || both || c.estimate < MOVE_BELOW * none->estimate)
-            offer_neighbour(cl, g, from, &c, list);
+            offer_move(pool, g, from, &c, list);
     }
 }
 
 /* The same with each class; on other grids than the best one's only with the one that is nearer there. */
-static void offer_nearer(const struct climb *cl, struct grid *g, const struct start *from, const struct candidate *c,
-                         struct neighbours *list)
+static void offer_nearer(const struct pool *pool, struct pool_grid *g, const struct start *from, const struct candidate *c,
+                         struct moves *list)
 {
     const struct strategy *s = &from->best->strategy;
     const int other = !strategy_same_grid(&g->fixed, s);
@@ -231,18 +231,18 @@ static void offer_nearer(const struct climb *cl, struct grid *g, const struct st
             none.strategy.nearer_at = (enum residency)at;
             if (options_may_be_nearer(estimator_options(g->tried.estimator), &c->strategy, none.strategy.nearer_class,
                                       none.strategy.nearer_at))
-                offer_with(cl, g, from, &none, list);
+                offer_with(pool, g, from, &none, list);
         }
 }
 
 /* The best one's classes but for a few, on one grid: with as large a share of the chunks kept, as many as ought to fit, and
  * between that and the most or the fewest. */
-static void offer_neighbours(const struct climb *cl, struct grid *g, const struct start *from, struct neighbours *list)
+static void offer_moves(const struct pool *pool, struct pool_grid *g, const struct start *from, struct moves *list)
 {
     const struct search *x = &g->tried;
     const struct options *o = estimator_options(x->estimator);
     const struct strategy *best = &from->best->strategy;
-    int high = options_most_kept(o), low = climb_fewest_kept(g), share = climb_share_kept(g, best);
+    int high = options_most_kept(o), low = moves_fewest_kept(g), share = moves_share_kept(g, best);
     enum { SHARE, MOST, MORE, NEXT, FEWER, WAYS };
     const int kept[WAYS] = {[SHARE] = share,
                             [MOST] = low,
@@ -253,45 +253,45 @@ static void offer_neighbours(const struct climb *cl, struct grid *g, const struc
         struct candidate c = {.strategy = g->fixed};
         options_place(o, i, &c.strategy);
         if (decisions_distance(&c.strategy, best) > MOVE_DISTANCE ||
-            (cl->look_at == CLIMB_FINE_GRIDS && tiles_are_coarse(&c.strategy) && g->fixed.row_chunk > cl->fixed.row_chunk))
+            (pool->allowed == POOL_FINE_GRIDS && tiles_are_coarse(&c.strategy) && g->fixed.row_chunk > pool->fixed.row_chunk))
             continue;
         for (int k = 0; k < WAYS; k++) {
             c.strategy.kept_chunks = kept[k];
             estimator_judge(x->estimator, &c);
             if (k == MOST && c.excess <= 1)
                 search_keep_most(x, high, &c);
-            offer_neighbour(cl, g, from, &c, list);
+            offer_move(pool, g, from, &c, list);
             if (k == SHARE && c.excess <= 1)
-                offer_nearer(cl, g, from, &c, list);
+                offer_nearer(pool, g, from, &c, list);
         }
     }
 }
 
 /* By how much a share of the chunks that is given is missed where chunks are few. */
-static double alpha_error(const struct climb *cl, const struct strategy *grid)
+static double alpha_error(const struct pool *pool, const struct strategy *grid)
 {
     double chunks = (double)ceil_div(grid->rows, grid->row_chunk);
-    return cl->problem.request.alpha < 0
+    return pool->problem.request.alpha < 0
                ? 0
-               : fabs(floor(cl->problem.request.alpha * chunks + 0.5) / chunks - cl->problem.request.alpha);
+               : fabs(floor(pool->problem.request.alpha * chunks + 0.5) / chunks - pool->problem.request.alpha);
 }
 
 /* On the grid that `like` has. */
-static enum status look_on_grid(struct climb *cl, const struct strategy *like, const struct start *from, struct neighbours *list)
+static enum status look_on_grid(struct pool *pool, const struct strategy *like, const struct start *from, struct moves *list)
 {
-    struct grid *g;
-    TRY(climb_open(cl, like, &g));
-    if (g && !g->large && alpha_error(cl, &g->fixed) <= alpha_error(cl, &cl->fixed))
-        offer_neighbours(cl, g, from, list);
+    struct pool_grid *g;
+    TRY(pool_open(pool, like, &g));
+    if (g && !g->large && alpha_error(pool, &g->fixed) <= alpha_error(pool, &pool->fixed))
+        offer_moves(pool, g, from, list);
     return OK;
 }
 
-static enum status start_from(struct climb *cl, const struct candidate *best, enum move_by by, struct start *out)
+static enum status start_from(struct pool *pool, const struct candidate *best, enum move_by by, struct start *out)
 {
     struct candidate judged = *best;
-    struct grid *g;
+    struct pool_grid *g;
     *out = (struct start){.best = best, .by = by};
-    TRY(climb_open(cl, &best->strategy, &g));
+    TRY(pool_open(pool, &best->strategy, &g));
     if (!g)
         return OK;
     if (best->strategy.device_chunks > 0)
@@ -302,16 +302,16 @@ static enum status start_from(struct climb *cl, const struct candidate *best, en
     return OK;
 }
 
-enum status neighbours_find(struct climb *cl, const struct candidate *best, enum move_by by, struct neighbours *list)
+enum status moves_find(struct pool *pool, const struct candidate *best, enum move_by by, struct moves *list)
 {
     struct start from;
     list->n = 0;
-    TRY(start_from(cl, best, by, &from));
-    TRY(look_on_grid(cl, &best->strategy, &from, list));
-    for (int i = 0; cl->look_at != CLIMB_GIVEN_GRIDS && i < PLAN_NEAR_TILES; i++) {
+    TRY(start_from(pool, best, by, &from));
+    TRY(look_on_grid(pool, &best->strategy, &from, list));
+    for (int i = 0; pool->allowed != POOL_GIVEN_GRIDS && i < PLAN_NEAR_TILES; i++) {
         struct strategy near = best->strategy;
-        if (plan_near_tiles(cl->problem.model, &cl->problem.request, i, &near))
-            TRY(look_on_grid(cl, &near, &from, list));
+        if (plan_near_tiles(pool->problem.model, &pool->problem.request, i, &near))
+            TRY(look_on_grid(pool, &near, &from, list));
     }
     return OK;
 }

@@ -115,11 +115,11 @@ struct numerics {
     int finer; /* how many times the usual grid is */
     struct variant *variant;
     struct candidate candidate;
-    int tried;           /* candidate is known */
-    double usual;        /* the price on the usual grid; INFINITY: not known */
-    struct climb *climb; /* collects trials; or NULL */
-    double spent;        /* instructions scheduled while comparing grids briefly */
-    int trials;          /* of placements, those of local search not yet counted */
+    int tried;         /* candidate is known */
+    double usual;      /* the price on the usual grid; INFINITY: not known */
+    struct pool *pool; /* collects trials; or NULL */
+    double spent;      /* instructions scheduled while comparing grids briefly */
+    int trials;        /* of placements, those of local search not yet counted */
 };
 
 static enum status try_best(struct numerics *b)
@@ -208,7 +208,7 @@ static enum status compare_grid(struct numerics *b, const struct point *at, doub
     TRY(variant_create(b->m, &old->problem.request, b->limit, b->finer, &at->grid, &lead, &next));
     b->trials += next->search.n_tried;
     next->large = old->large;
-    enum status st = b->climb ? climb_add_trials(b->climb, &at->grid, &next->search) : OK;
+    enum status st = b->pool ? pool_add_search(b->pool, &at->grid, &next->search) : OK;
     if (st == OK)
         st = replace_if_better(b, gain, &next);
     *taken = b->variant != old;
@@ -260,7 +260,7 @@ static enum status vary_size(struct numerics *b, enum tile_size which, struct po
 
 /* From the best placement's grid one size after the other, until none is faster; what a few trials found there is searched in
  * full, and steps go on from its best placement. */
-static enum status compare_neighbours(struct numerics *b)
+static enum status step_from_best(struct numerics *b)
 {
     double gain = variant_grid_gain(&b->variant->problem.request), start = candidate_price(&b->candidate);
     for (int round = 0, taken = 1; taken && round < GRID_ROUNDS; round++) {
@@ -298,20 +298,20 @@ static enum status compare_tiles(struct numerics *b)
     const struct candidate *c = &b->candidate;
     if (c->excess > 1 || c->least_compute >= (1 - variant_grid_gain(&b->variant->problem.request)) * candidate_price(c))
         return OK;
-    return compare_neighbours(b);
+    return step_from_best(b);
 }
 
 /* Of measured figures other grids are looked at in steps only, which ask for a larger gain. */
-static enum status start_climb(struct numerics *b)
+static enum status start_pool(struct numerics *b)
 {
     const struct variant *v = b->variant;
     if (v->search.n == 1)
         return OK;
-    enum climb_grids grids = variant_grid_gain(&v->problem.request) >= SEARCH_GAIN ? CLIMB_GIVEN_GRIDS
-                             : v->large                                            ? CLIMB_FINE_GRIDS
-                                                                                   : CLIMB_ANY_GRIDS;
-    TRY(climb_create(&v->problem, &v->usual, grids, &b->climb));
-    return climb_add_trials(b->climb, &v->fixed, &v->search);
+    enum pool_grids grids = variant_grid_gain(&v->problem.request) >= SEARCH_GAIN ? POOL_GIVEN_GRIDS
+                            : v->large                                            ? POOL_FINE_GRIDS
+                                                                                  : POOL_ANY_GRIDS;
+    TRY(pool_create(&v->problem, &v->usual, grids, &b->pool));
+    return pool_add_search(b->pool, &v->fixed, &v->search);
 }
 
 /* What the usual grid takes, where the search starts from it and may leave it. */
@@ -325,12 +325,12 @@ static enum status note_usual(struct numerics *b)
     return OK;
 }
 
-/* The cheapest that the climb has tried, from *best on: first of the search, or after one that promises more on a few layers. */
-static void put_climbed(struct numerics *b, const struct candidate *best, int at)
+/* The cheapest trials of local search, from *best on: first of the search, or after one that promises more on a few layers. */
+static void put_found(struct numerics *b, const struct candidate *best, int at)
 {
     struct candidate next[SEARCH_PUT] = {*best}; /* several, in case that it does not fit whole */
     int n = 1;
-    while (n < SEARCH_PUT && climb_next(b->climb, &next[n - 1], &next[n]))
+    while (n < SEARCH_PUT && pool_next(b->pool, &next[n - 1], &next[n]))
         n++;
     while (n > 0)
         search_put(&b->variant->search, at, &next[--n]);
@@ -366,12 +366,12 @@ static enum status search_locally(struct numerics *b)
     struct candidate best = b->candidate;
     if (best.excess > 1 || best.seconds < LOCAL_WAITS * best.least_compute)
         return OK;
-    TRY(climb_run(b->climb, &best));
-    b->usual = fmin(b->usual, climb_price_on(b->climb, &v->usual));
-    int better = candidate_price(&best) < candidate_price(&b->candidate), known = climb_knows(b->climb, &b->candidate);
+    TRY(local_search(b->pool, &best));
+    b->usual = fmin(b->usual, pool_price_on(b->pool, &v->usual));
+    int better = candidate_price(&best) < candidate_price(&b->candidate), known = pool_knows(b->pool, &b->candidate);
     if (best.excess > 1 || (known && b->candidate.whole && !better))
         return OK;
-    put_climbed(b, &best, !better && !known);
+    put_found(b, &best, !better && !known);
     if (better || known) {
         b->candidate = best;
         strategy_take_grid(&v->fixed, &best.strategy);
@@ -400,7 +400,7 @@ enum status numerics_start(const struct model *m, const struct plan_request *s, 
 
 enum status numerics_tiles(struct numerics *b)
 {
-    TRY(start_climb(b));
+    TRY(start_pool(b));
     TRY(note_usual(b));
     TRY(compare_tiles(b));
     return price_usual(b);
@@ -409,13 +409,13 @@ enum status numerics_tiles(struct numerics *b)
 enum status numerics_local(struct numerics *b)
 {
     enum status st = OK;
-    if (b->climb) {
-        int before = climb_trials(b->climb);
+    if (b->pool) {
+        int before = pool_trials(b->pool);
         st = search_locally(b);
-        b->trials += climb_trials(b->climb) - before;
+        b->trials += pool_trials(b->pool) - before;
     }
-    climb_destroy(b->climb);
-    b->climb = NULL;
+    pool_destroy(b->pool);
+    b->pool = NULL;
     b->variant->usual_slower = b->tried ? b->usual / candidate_price(&b->candidate) - 1 : 0;
     return st;
 }
@@ -434,7 +434,7 @@ void numerics_destroy(struct numerics *b)
 {
     if (!b)
         return;
-    climb_destroy(b->climb);
+    pool_destroy(b->pool);
     variant_destroy(b->variant);
     free(b);
 }

@@ -297,13 +297,13 @@ static void search_fills_the_device(void **state)
     check_filled(TIER_DEVICE);
 }
 
-/* The climb alone, from a placement with all of it on drives: the same, or faster. */
-static void climb_fills_the_device(void **state)
+/* Local search alone, from a placement with all of it on drives: the same, or faster. */
+static void local_search_fills_the_device(void **state)
 {
     (void)state;
     struct subject x;
     struct problem problem;
-    struct climb *climb;
+    struct pool *pool;
     int64_t limit[TIERS];
     create(&x);
     struct plan *plan = filled(&x, TIER_DEVICE, limit);
@@ -314,15 +314,15 @@ static void climb_fills_the_device(void **state)
     assert_int_equal(search_price(&problem, &s, &apart), OK);
     assert_true(apart.excess <= 1 && apart.whole);
     const struct search known = {.candidates = &apart, .n = 1, .n_tried = 1, .whole = 1};
-    assert_int_equal(climb_create(&problem, &x.fixed, CLIMB_GIVEN_GRIDS, &climb), OK);
-    assert_int_equal(climb_add_trials(climb, &x.fixed, &known), OK);
+    assert_int_equal(pool_create(&problem, &x.fixed, POOL_GIVEN_GRIDS, &pool), OK);
+    assert_int_equal(pool_add_search(pool, &x.fixed, &known), OK);
     best = apart;
-    assert_int_equal(climb_run(climb, &best), OK);
+    assert_int_equal(local_search(pool, &best), OK);
     print_message("%d of %d layers: %.4g s; none: %.4g s; planned: %d, %.4g s\n", best.strategy.nearer, LAYERS, best.seconds,
                   apart.seconds, plan->strategy.nearer, plan->seconds);
     assert_true(best.excess <= 1 && best.strategy.nearer > 0 && best.strategy.nearer_at == RES_DEVICE);
     assert_true(best.seconds < 0.7 * apart.seconds);
-    climb_destroy(climb);
+    pool_destroy(pool);
     plan_destroy(plan);
     model_destroy(x.m);
 }
@@ -381,7 +381,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(values_stay_the_same),    cmocka_unit_test(both_update),
                                        cmocka_unit_test(settings_bar_it),         cmocka_unit_test(spread_evenly),
                                        cmocka_unit_test(text_is_whole),           cmocka_unit_test(search_fills_the_host),
-                                       cmocka_unit_test(search_fills_the_device), cmocka_unit_test(climb_fills_the_device),
+                                       cmocka_unit_test(search_fills_the_device), cmocka_unit_test(local_search_fills_the_device),
                                        cmocka_unit_test(estimates_hold)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
