@@ -84,7 +84,7 @@ static enum status find_way(const struct range *x, int64_t tokens, const struct 
     struct candidate c;
     double least = INFINITY, here;
     TRY(settings_at(x, tokens, from, &s, helps));
-    TRY(glance_reckon(x->m, &s, x->limit, &c));
+    TRY(probe_estimate(x->m, &s, x->limit, &c));
     here = (double)c.bytes[TIER_DEVICE];
     for (struct way w = {0, 0};; w.degrees++) {
         int there = 1;
@@ -92,7 +92,7 @@ static enum status find_way(const struct range *x, int64_t tokens, const struct 
             TRY(settings_at(x, tokens, &w, &s, &there));
             if (!there || (w.degrees == from->degrees && w.finer == from->finer))
                 continue;
-            TRY(glance_reckon(x->m, &s, x->limit, &c));
+            TRY(probe_estimate(x->m, &s, x->limit, &c));
             if ((double)c.bytes[TIER_DEVICE] < least) {
                 least = (double)c.bytes[TIER_DEVICE];
                 *out = w;
@@ -106,12 +106,12 @@ static enum status find_way(const struct range *x, int64_t tokens, const struct 
 }
 
 /* In another way: where that of `lean` is of a large model only the placement that fitted last, if any did. */
-static enum status look_otherwise(const struct range *x, const struct plan_request *s, const struct candidate *lean,
-                                  struct candidate *out)
+static enum status probe_variant(const struct range *x, const struct plan_request *s, const struct candidate *lean,
+                                 struct candidate *out)
 {
     if (!x->any)
-        return glance_fits(x->m, s, x->limit, out);
-    return (glance_is_small(lean, x->m) ? glance_fits_like : glance_like)(x->m, s, x->limit, &x->fits.strategy, out);
+        return probe_fits(x->m, s, x->limit, out);
+    return (probe_is_small(lean, x->m) ? probe_fits_like : probe_like)(x->m, s, x->limit, &x->fits.strategy, out);
 }
 
 static void note(struct range *x, int64_t tokens, const struct way *w, const struct candidate *c)
@@ -128,8 +128,7 @@ static void note(struct range *x, int64_t tokens, const struct way *w, const str
 
 /* Another way than *w, if one of so many pieces of attention at most may help: then that becomes *w if it fits, and *lean its
  * leanest placement if that is leaner. */
-static enum status try_otherwise(const struct range *x, int64_t tokens, int64_t most_pieces, struct way *w,
-                                 struct candidate *lean)
+static enum status try_variant(const struct range *x, int64_t tokens, int64_t most_pieces, struct way *w, struct candidate *lean)
 {
     struct plan_request s;
     struct strategy grid;
@@ -143,7 +142,7 @@ static enum status try_otherwise(const struct range *x, int64_t tokens, int64_t 
     TRY(plan_fixed(x->m, &s, &grid));
     if (plan_pieces(x->m, &grid) > most_pieces)
         return OK;
-    TRY(look_otherwise(x, &s, lean, &other));
+    TRY(probe_variant(x, &s, lean, &other));
     if (other.excess <= 1)
         *w = next;
     if (other.excess < lean->excess)
@@ -152,7 +151,7 @@ static enum status try_otherwise(const struct range *x, int64_t tokens, int64_t 
 }
 
 /* out: the leanest placement. */
-static enum status look(struct range *x, int64_t tokens, struct candidate *out)
+static enum status probe(struct range *x, int64_t tokens, struct candidate *out)
 {
     struct plan_request s;
     struct way w = x->way;
@@ -163,13 +162,13 @@ static enum status look(struct range *x, int64_t tokens, struct candidate *out)
         TRY(settings_at(x, tokens, &w, &s, &there));
     }
     if (x->any)
-        TRY((x->alike ? glance_like : glance_fits_like)(x->m, &s, x->limit, &x->fits.strategy, out));
+        TRY((x->alike ? probe_like : probe_fits_like)(x->m, &s, x->limit, &x->fits.strategy, out));
     else
-        TRY(glance_fits(x->m, &s, x->limit, out));
+        TRY(probe_fits(x->m, &s, x->limit, out));
     if (out->excess > 1)
         x->fails = *out;
     if (out->excess > 1 && out->bytes[TIER_DEVICE] > x->limit[TIER_DEVICE] && !x->alike)
-        TRY(try_otherwise(x, tokens, INT64_MAX, &w, out));
+        TRY(try_variant(x, tokens, INT64_MAX, &w, out));
     note(x, tokens, &w, out);
     return OK;
 }
@@ -199,7 +198,7 @@ static enum status bracket(struct range *x, int64_t at, struct bracket *b)
     int64_t most = most_tokens(x->m);
     struct candidate c;
     for (;;) {
-        TRY(look(x, at, &c));
+        TRY(probe(x, at, &c));
         if (c.excess > 1) {
             b->high = at;
             b->high_excess = c.excess;
@@ -228,7 +227,7 @@ static enum status narrow(struct range *x, struct bracket *b)
             share = 0.5;
         int64_t next = b->low + (int64_t)(share * (double)(b->high - b->low)) / step * step;
         next = min_i64(max_i64(next, b->low + step), b->high - step);
-        TRY(look(x, next, &c));
+        TRY(probe(x, next, &c));
         if (c.excess <= 1) {
             b->low = next;
             b->low_excess = c.excess;
@@ -255,7 +254,7 @@ static enum status lengthen(struct range *x, struct bracket *b, struct sure *sur
     int64_t most = most_tokens(x->m);
     if (!x->any || b->low < LENGTH_SHORTEST || b->high_excess <= 0 || c.bytes[TIER_DEVICE] > x->limit[TIER_DEVICE])
         return OK;
-    TRY(try_otherwise(x, b->high, PLAN_QUICK, &w, &c));
+    TRY(try_variant(x, b->high, PLAN_QUICK, &w, &c));
     if (c.excess > 1)
         return OK;
     *sure = (struct sure){b->low, x->way};
@@ -274,7 +273,7 @@ static enum status confirm(struct range *x, const int64_t limit[TIERS], struct b
 {
     while (x->any && !x->fits.whole && b->low > LENGTH_SHORTEST) {
         struct candidate *c = &x->fits, trial = *c;
-        TRY(glance_whole(x->m, x->s, limit, c));
+        TRY(probe_all_layers(x->m, x->s, limit, c));
         if (c->excess <= 1)
             return OK;
         enum tier tier = budget_scarce_tier(c->bytes, limit);

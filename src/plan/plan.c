@@ -111,7 +111,7 @@ static enum status device_on_grid(const struct problem *p, const struct strategy
     s.row_chunk = grid->row_chunk;
     s.head_tile = grid->head_tile;
     s.loss_tile = grid->loss_tile;
-    TRY(glance_reckon(p->model, &s, p->limit, &c));
+    TRY(probe_estimate(p->model, &s, p->limit, &c));
     *bytes = (double)c.bytes[TIER_DEVICE];
     return OK;
 }
@@ -143,8 +143,8 @@ static enum status finer_help(const struct variant *v, const struct plan *plan, 
 /* The leanest placement of a grid, whole if its trial fits. */
 static enum status leanest_whole(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
-    TRY(glance_leanest(p, fixed, out));
-    return out->excess <= 1 ? glance_whole(p->model, &p->request, p->limit, out) : OK;
+    TRY(probe_leanest(p, fixed, out));
+    return out->excess <= 1 ? probe_all_layers(p->model, &p->request, p->limit, out) : OK;
 }
 
 /* Where trials of what ought to be fast do not fit, or not whole, the leanest placement mostly does still: its plan takes the
@@ -194,11 +194,11 @@ static enum status try_leanest(const struct problem *p, struct plan **out)
     struct strategy usual;
     struct candidate leanest;
     TRY(plan_fixed(p->model, &p->request, &usual));
-    TRY(glance_fits_long(p->model, &p->request, p->limit, &leanest));
+    TRY(probe_fits_long(p->model, &p->request, p->limit, &leanest));
     if (leanest.strategy.row_chunk != usual.row_chunk || leanest.strategy.head_tile != usual.head_tile)
         return OK; /* finer ones have their turn */
     if (leanest.excess <= 1)
-        TRY(glance_whole(p->model, &p->request, p->limit, &leanest));
+        TRY(probe_all_layers(p->model, &p->request, p->limit, &leanest));
     return leanest.excess <= 1 ? plan_leanest(p, &leanest, out) : OK;
 }
 

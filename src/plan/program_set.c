@@ -100,11 +100,11 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
             enum plan_program which = order_of_planning[k];
             if (role[which])
                 x[n++] = (struct program_job){.plan = plan,
-                                           .m = m,
-                                           .which = which,
-                                           .role = role[which],
-                                           .pace = role[which] & ROLE_BACKWARD ? plan->pace : 0,
-                                           .slack = slack};
+                                              .m = m,
+                                              .which = which,
+                                              .role = role[which],
+                                              .pace = role[which] & ROLE_BACKWARD ? plan->pace : 0,
+                                              .slack = slack};
         }
         enum status st = parallel_run(plan_one, x, sizeof *x, n);
         for (int k = 0; k < n; k++)

@@ -63,7 +63,7 @@ static enum status try(struct seeker *x, struct trial *t, int *helped)
 {
     struct candidate c;
     struct plan_request s = on_chosen_grid(x, t);
-    TRY(glance_seconds(x->m, &s, t->limit, x->stalls, &c));
+    TRY(probe_seconds(x->m, &s, t->limit, x->stalls, &c));
     x->out->tried++;
     measure(t, c.seconds, c.bytes, &c.strategy, &t->change);
     int good = helps(x, c.excess <= 1, &t->change);
@@ -150,7 +150,7 @@ static enum status look_by_trial(const struct model *m, const struct plan_reques
 {
     int64_t less[TIERS];
     limits_of_trials(limit, less);
-    return glance_fits_long(m, s, less, out);
+    return probe_fits_long(m, s, less, out);
 }
 
 #define ESTIMATED_HIGH (4.0 / 3) /* times the emptiest device's length: a fuller one leaves room for more */
@@ -163,11 +163,11 @@ static enum status look_by_estimate(const struct model *m, const struct plan_req
 {
     struct plan_request part = *s;
     int64_t times = 1;
-    enum status st = glance_reckon(m, s, limit, out);
+    enum status st = probe_estimate(m, s, limit, out);
     while (st == ERR_INVALID && times < MOST_PARTS) {
         times *= 2;
         part.seq_len = s->seq_len / times;
-        st = glance_reckon(m, &part, limit, out);
+        st = probe_estimate(m, &part, limit, out);
     }
     for (int t = 0; t < TIERS; t++)
         out->bytes[t] = st == OK ? times * out->bytes[t] : 0;
@@ -231,7 +231,7 @@ static enum status narrow(struct seeker *x, look_at *look, int64_t at, int beyon
     struct trial t;
     struct candidate c;
     for (int i = 0; i < LENGTHS && is_between(at, l) && !is_close(l); i++) {
-        if (look == look_by_trial && l->low > 0 && !glance_is_small(&l->fits, x->m) && beyond-- == 0)
+        if (look == look_by_trial && l->low > 0 && !probe_is_small(&l->fits, x->m) && beyond-- == 0)
             return OK;
         proposal_start(x, proposals_n - 1, at, &t);
         TRY(look(x->m, &t.s, t.limit, &c));
@@ -264,7 +264,7 @@ static enum status lengthen(struct seeker *x, struct lengths *l)
     for (int i = 0; i < LENGTHS && is_between(at, &like) && !is_close(&like); i++) {
         proposal_start(x, proposals_n - 1, at, &t);
         limits_of_trials(t.limit, less);
-        TRY(glance_like(x->m, &t.s, less, &like.fits.strategy, &c));
+        TRY(probe_like(x->m, &t.s, less, &like.fits.strategy, &c));
         x->out->tried++;
         take(&like, at, &c);
         known |= c.excess > 1;
@@ -275,7 +275,7 @@ static enum status lengthen(struct seeker *x, struct lengths *l)
     proposal_start(x, proposals_n - 1, like.low, &t);
     TRY(look_by_trial(x->m, &t.s, t.limit, &c));
     if (c.excess <= 1)
-        TRY(glance_whole(x->m, &t.s, t.limit, &c));
+        TRY(probe_all_layers(x->m, &t.s, t.limit, &c));
     take(l, like.low, &c);
     return OK;
 }
@@ -288,7 +288,7 @@ static enum status find_shorter(struct seeker *x, double excess, struct trial *t
     TRY(narrow(x, look_by_estimate, next_length(&reckoned), 0, &reckoned));
     double at = reckoned.low > 0 ? ESTIMATED_HIGH * (double)reckoned.low : (double)reckoned.high;
     TRY(narrow(x, look_by_trial, round_length(fmin(at, 0.99 * (double)x->s->seq_len)), BEYOND_FITS, &tried));
-    if (tried.low > 0 && !glance_is_small(&tried.fits, x->m))
+    if (tried.low > 0 && !probe_is_small(&tried.fits, x->m))
         TRY(lengthen(x, &tried));
     *tokens = tried.low;
     *fits = tried.fits;
@@ -307,7 +307,7 @@ static enum status try_shorter(struct seeker *x)
     TRY(find_shorter(x, fmax(c.excess, JUST_TOO_MUCH), &t, &c, &tokens));
     if (tokens == 0)
         return OK;
-    TRY(glance_seconds_of(x->m, &t.s, t.limit, x->stalls, &c, &priced));
+    TRY(probe_seconds_of(x->m, &t.s, t.limit, x->stalls, &c, &priced));
     x->out->tried++;
     measure(&t, priced.seconds, priced.bytes, &priced.strategy, &t.change);
     keep(x->out, &t.change);

@@ -52,12 +52,12 @@ static enum status find_start(struct variant *v)
     double instrs, least, usual;
     if (variant_grid_gain(&v->problem.request) >= SEARCH_GAIN)
         return OK;
-    TRY(search_probe(&v->problem, &at, &instrs, &usual));
+    TRY(search_estimate(&v->problem, &at, &instrs, &usual));
     v->large = instrs > TRIAL_WHOLE_INSTRS;
     for (int turn = 0;
          instrs > TRIAL_WHOLE_INSTRS && coarsen(&v->problem, instrs > START_COARSEN_ALL * TRIAL_WHOLE_INSTRS, turn, &at);
          turn++) {
-        TRY(search_probe(&v->problem, &at, &instrs, &least));
+        TRY(search_estimate(&v->problem, &at, &instrs, &least));
         if (may_start(v, least, usual))
             v->fixed = at;
     }

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-int glance_is_small(const struct candidate *c, const struct model *m)
+int probe_is_small(const struct candidate *c, const struct model *m)
 {
     return c->whole && m->config.layers * ceil_div(c->strategy.rows, c->strategy.row_chunk) <= PROBE_SMALL_CHUNKS;
 }
@@ -88,7 +88,7 @@ static enum status find_leanest(const struct problem *p, const struct strategy *
     return OK;
 }
 
-enum status glance_leanest(const struct problem *p, const struct strategy *fixed, struct candidate *out)
+enum status probe_leanest(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
     struct problem lean = *p;
     const struct model *m = p->model;
@@ -98,12 +98,12 @@ enum status glance_leanest(const struct problem *p, const struct strategy *fixed
     int drives = budget_scarce_tier(out->bytes, p->limit) == TIER_NVME; /* too small for all that may lie there */
     if (out->excess <= 1)
         return OK;
-    if (!glance_is_small(out, m) && ((!drives && out->excess > PLAN_FINER_HELPS) ||
-                                     out->bytes[TIER_DEVICE] > p->limit[TIER_DEVICE] || /* hardly anything needs less of it */
-                                     (out->strategy.rows > out->strategy.row_chunk && is_too_much(p, out, least))))
+    if (!probe_is_small(out, m) && ((!drives && out->excess > PLAN_FINER_HELPS) ||
+                                    out->bytes[TIER_DEVICE] > p->limit[TIER_DEVICE] || /* hardly anything needs less of it */
+                                    (out->strategy.rows > out->strategy.row_chunk && is_too_much(p, out, least))))
         return OK;
     TRY(find_leanest(p, fixed, out));
-    if (!glance_is_small(out, m) || out->excess <= 1 || out->excess > 1 + BYTES_UNCERTAIN)
+    if (!probe_is_small(out, m) || out->excess <= 1 || out->excess > 1 + BYTES_UNCERTAIN)
         return OK;
     struct search all;
     TRY(search_create(p, fixed, &all));
@@ -113,7 +113,7 @@ enum status glance_leanest(const struct problem *p, const struct strategy *fixed
     return OK;
 }
 
-enum status glance_whole(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *c)
+enum status probe_all_layers(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *c)
 {
     int role = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
     if (c->whole)
@@ -133,33 +133,33 @@ static enum status fits_with_inputs(const struct model *m, const struct plan_req
     TRY(plan_fixed(m, s, &fixed));
     problem_set(&p, m, s, limit);
     fixed.input_every = (int)max_i64(fixed.input_every, input_every);
-    TRY(glance_leanest(&p, &fixed, out));
+    TRY(probe_leanest(&p, &fixed, out));
     if (out->excess <= 1 || out->excess > PLAN_FINER_HELPS || out->bytes[TIER_DEVICE] <= limit[TIER_DEVICE] ||
-        !glance_is_small(out, m) || !plan_finer_tiles(m, s, &fixed))
+        !probe_is_small(out, m) || !plan_finer_tiles(m, s, &fixed))
         return OK;
     for (int steps = 1; steps < PLAN_FINER && plan_finer_tiles(m, s, &fixed);)
         steps++;
-    return glance_leanest(&p, &fixed, out);
+    return probe_leanest(&p, &fixed, out);
 }
 
-enum status glance_fits(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
+enum status probe_fits(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
 {
     return fits_with_inputs(m, s, limit, 1, out);
 }
 
-enum status glance_fits_long(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
-                             struct candidate *out)
+enum status probe_fits_long(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                            struct candidate *out)
 {
     if (s->keep_inputs < 0 && m->config.layers > PROBE_INPUTS_EVERY) {
         TRY(fits_with_inputs(m, s, limit, PROBE_INPUTS_EVERY, out));
-        if (out->excess <= 1 || !glance_is_small(out, m))
+        if (out->excess <= 1 || !probe_is_small(out, m))
             return OK;
     }
-    return glance_fits(m, s, limit, out);
+    return probe_fits(m, s, limit, out);
 }
 
-enum status glance_like(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
-                        const struct strategy *like, struct candidate *out)
+enum status probe_like(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                       const struct strategy *like, struct candidate *out)
 {
     struct strategy same;
     struct problem p;
@@ -171,14 +171,14 @@ enum status glance_like(const struct model *m, const struct plan_request *s, con
     return search_fits(&p, &same, out);
 }
 
-enum status glance_fits_like(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
-                             const struct strategy *like, struct candidate *out)
+enum status probe_fits_like(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                            const struct strategy *like, struct candidate *out)
 {
-    TRY(glance_like(m, s, limit, like, out));
+    TRY(probe_like(m, s, limit, like, out));
     return out->excess <= 1 ? OK : fits_with_inputs(m, s, limit, (int)min_i64(like->input_every, PROBE_INPUTS_EVERY), out);
 }
 
-enum status glance_reckon(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
+enum status probe_estimate(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
 {
     struct strategy fixed;
     struct problem lean;
@@ -193,15 +193,15 @@ static enum status find_promising(const struct problem *p, double rate, struct c
 {
     struct strategy fixed;
     TRY(plan_fixed(p->model, &p->request, &fixed));
-    TRY(glance_reckon(p->model, &p->request, p->limit, out));
+    TRY(probe_estimate(p->model, &p->request, p->limit, out));
     if (out->bytes[TIER_DEVICE] > (1 + BYTES_UNCERTAIN) * (double)p->limit[TIER_DEVICE] ||
         is_too_much(p, out, out->strategy.input_every))
         return OK;
     return search_promising(p, &fixed, rate, out);
 }
 
-enum status glance_seconds(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
-                           struct candidate *out)
+enum status probe_seconds(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
+                          struct candidate *out)
 {
     struct strategy lean;
     struct problem p;
@@ -209,15 +209,15 @@ enum status glance_seconds(const struct model *m, const struct plan_request *s, 
     TRY(find_promising(&p, rate, out));
     if (out->tried && out->excess <= 1)
         return OK;
-    TRY(glance_fits(m, s, limit, out));
+    TRY(probe_fits(m, s, limit, out));
     if (out->excess > 1)
         return OK;
     lean = out->strategy; /* of large models one trial is enough: what is tried beside it gains 5% at most */
-    return (glance_is_small(out, m) ? search_price : search_price_as_is)(&p, &lean, out);
+    return (probe_is_small(out, m) ? search_price : search_price_as_is)(&p, &lean, out);
 }
 
-enum status glance_seconds_of(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
-                              const struct candidate *fits, struct candidate *out)
+enum status probe_seconds_of(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
+                             const struct candidate *fits, struct candidate *out)
 {
     struct problem p;
     problem_set(&p, m, s, limit);

@@ -159,7 +159,7 @@ enum status search_to_beat(const struct problem *p, const struct strategy *fixed
     return OK;
 }
 
-enum status search_probe(const struct problem *p, const struct strategy *fixed, double *instrs, double *least)
+enum status search_estimate(const struct problem *p, const struct strategy *fixed, double *instrs, double *least)
 {
     struct search x;
     double layer;

@@ -28,6 +28,6 @@ enum status search_briefly(const struct problem *p, const struct strategy *fixed
 
 /* Nothing is tried: instructions of a step's program on the grid of `fixed`, about, and the least estimated seconds of what ought
  * to fit (INFINITY: nothing). */
-enum status search_probe(const struct problem *p, const struct strategy *fixed, double *instrs, double *least);
+enum status search_estimate(const struct problem *p, const struct strategy *fixed, double *instrs, double *least);
 
 #endif
