@@ -118,7 +118,7 @@ static enum status device_on_grid(const struct problem *p, const struct strategy
 
 /* How many finer grids may help a plan that does not fit: they save device memory. Where that is not what is missing, it may hold
  * what is too much elsewhere: looked at if what quick ones are estimated to save is as much. */
-static enum status finer_help(const struct variant *v, const struct plan *plan, int *grids)
+static enum status finer_help(const struct numerics *v, const struct plan *plan, int *grids)
 {
     const struct problem *p = &v->problem;
     struct strategy next = v->usual, finest = next;
@@ -164,7 +164,7 @@ static enum status plan_leanest(const struct problem *p, const struct candidate 
 
 /* What was tried on another grid than the usual one mostly fits there whole, and takes what its trial said; if not, or if it
  * takes as long as the usual one's trial, that one's plan is compared. */
-static enum status plan_variant(const struct variant *v, struct plan **out)
+static enum status plan_numerics(const struct numerics *v, struct plan **out)
 {
     struct plan *usual;
     double on_usual;
@@ -258,14 +258,14 @@ struct planning {
     const struct model *model;
     const struct plan_request *given;
     const int64_t *limit;
-    int finer;                 /* which finer grid stands for the usual one; 0: none */
-    struct numerics *numerics; /* NULL: before the first pass */
+    int finer;                        /* which finer grid stands for the usual one; 0: none */
+    struct numerics_search *numerics; /* NULL: before the first pass */
     struct choice choice;
 };
 
 static void planning_end(struct planning *x)
 {
-    numerics_destroy(x->numerics);
+    numerics_end(x->numerics);
     plan_destroy(x->choice.plan);
 }
 
@@ -296,18 +296,18 @@ static enum status pass_local(struct planning *x)
 
 static enum status pass_programs(struct planning *x)
 {
-    const struct variant *v = numerics_variant(x->numerics);
+    const struct numerics *v = numerics_best(x->numerics);
     x->choice.problem = v->problem;
-    return plan_variant(v, &x->choice.plan);
+    return plan_numerics(v, &x->choice.plan);
 }
 
 static enum status pass_memory(struct planning *x);
 static enum status pass_slow_links(struct planning *x);
 
-/* The best placement is of the variant's mesh and rows. */
+/* The best placement is of the mesh that was chosen and rows. */
 static int has_placements(const struct planning *x)
 {
-    const struct variant *v = numerics_variant(x->numerics);
+    const struct numerics *v = numerics_best(x->numerics);
     return v->search.n > 0 && v->search.candidates[0].strategy.rows == v->fixed.rows &&
            v->search.candidates[0].strategy.ranks == v->fixed.ranks;
 }
@@ -400,7 +400,7 @@ static enum status pass_memory(struct planning *x)
     }
     int grids = 0;
     if (!c->plan->fits)
-        TRY(finer_help(numerics_variant(x->numerics), c->plan, &grids));
+        TRY(finer_help(numerics_best(x->numerics), c->plan, &grids));
     for (int i = 1; i <= grids && !c->plan->fits; i++)
         TRY(plan_on_finer(given, i, c));
     return OK;

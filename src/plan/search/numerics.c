@@ -18,7 +18,7 @@
 static const int stages[] = {3, 2, 1};
 enum { STAGES = sizeof stages / sizeof *stages };
 
-static double variant_grid_gain(const struct plan_request *s)
+static double grid_gain(const struct plan_request *s)
 {
     return s->hardware && !s->hardware->cpu ? GRID_GAIN_SHEET : GRID_GAIN_MEASURED;
 }
@@ -39,18 +39,18 @@ static int coarsen(const struct problem *p, int all, int turn, struct strategy *
 
 /* Whether a start on a grid that is reckoned to take `least` is as good as on the usual one, which is to take `usual`: better by
  * what is to be gained where large tiles cost memory. */
-static int may_start(const struct variant *v, double least, double usual)
+static int may_start(const struct numerics *v, double least, double usual)
 {
     return isfinite(least) && least <= (tiles_are_bulky(&v->problem, &v->usual) ? 1 - SEARCH_GAIN : START_SLOWER) * usual;
 }
 
 /* The grid to start from: of data sheets' machines the usual one only if its programs are small enough to be tried whole, else
  * the next one with larger tiles whose programs are, as long as what ought to fit there is reckoned to be as fast. */
-static enum status find_start(struct variant *v)
+static enum status find_start(struct numerics *v)
 {
     struct strategy at = v->usual;
     double instrs, least, usual;
-    if (variant_grid_gain(&v->problem.request) >= SEARCH_GAIN)
+    if (grid_gain(&v->problem.request) >= SEARCH_GAIN)
         return OK;
     TRY(search_estimate(&v->problem, &at, &instrs, &usual));
     v->large = instrs > TRIAL_WHOLE_INSTRS;
@@ -65,10 +65,10 @@ static enum status find_start(struct variant *v)
 }
 
 /* On the grid given, else (NULL) on the one to start from, or on the usual one, so many times finer, if nothing fits there. */
-static enum status variant_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
-                                  const struct strategy *grid, const struct search_lead *lead, struct variant **out)
+static enum status numerics_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
+                                   const struct strategy *grid, const struct search_lead *lead, struct numerics **out)
 {
-    struct variant *v = sys_calloc(1, sizeof *v);
+    struct numerics *v = sys_calloc(1, sizeof *v);
     if (!v)
         return status_fail(ERR_NOMEM, "out of memory while planning");
     problem_set(&v->problem, m, s, limit);
@@ -93,7 +93,7 @@ static enum status variant_create(const struct model *m, const struct plan_reque
     return OK;
 }
 
-static void variant_destroy(struct variant *v)
+static void numerics_destroy(struct numerics *v)
 {
     if (v)
         search_destroy(&v->search);
@@ -101,19 +101,19 @@ static void variant_destroy(struct variant *v)
 }
 
 /* The best placement's trial; of a single one, which the search does not try, here. */
-static enum status best_of(const struct variant *v, struct candidate *out)
+static enum status best_of(const struct numerics *v, struct candidate *out)
 {
     *out = v->search.candidates[0];
     return v->search.n > 1 ? OK : search_price(&v->problem, &out->strategy, out);
 }
 
-/* The best variant so far, and its trial. */
-struct numerics {
+/* the best numerics so far, and its trial. */
+struct numerics_search {
     const struct model *m;
     const struct plan_request *given;
     const int64_t *limit;
     int finer; /* how many times the usual grid is */
-    struct variant *variant;
+    struct numerics *best;
     struct candidate candidate;
     int tried;         /* candidate is known */
     double usual;      /* the price on the usual grid; INFINITY: not known */
@@ -122,10 +122,10 @@ struct numerics {
     int trials;        /* of placements, those of local search not yet counted */
 };
 
-static enum status try_best(struct numerics *b)
+static enum status try_best(struct numerics_search *b)
 {
     if (!b->tried)
-        TRY(best_of(b->variant, &b->candidate));
+        TRY(best_of(b->best, &b->candidate));
     b->tried = 1;
     return OK;
 }
@@ -137,7 +137,7 @@ static double sure_gain(const struct candidate *whole, const struct candidate *c
 }
 
 /* Leaves the worse one in *next. */
-static enum status replace_if_better(struct numerics *b, double gain, struct variant **next)
+static enum status replace_if_better(struct numerics_search *b, double gain, struct numerics **next)
 {
     struct candidate c = {.excess = INFINITY};
     const struct candidate *old = &b->candidate;
@@ -146,29 +146,29 @@ static enum status replace_if_better(struct numerics *b, double gain, struct var
     if (old->excess <= 1 ? c.excess > 1 || candidate_price(&c) >= (1 - sure_gain(old, &c, gain)) * candidate_price(old)
                          : c.excess >= old->excess)
         return OK;
-    struct variant *worse = b->variant;
-    b->variant = *next;
+    struct numerics *worse = b->best;
+    b->best = *next;
     b->candidate = c;
     *next = worse;
     return OK;
 }
 
 /* Takes the place of the best one if it is better; not looked at where compute alone takes about as long. */
-static enum status compare(struct numerics *b, const struct plan_request *s)
+static enum status compare(struct numerics_search *b, const struct plan_request *s)
 {
-    struct variant *next;
+    struct numerics *next;
     const struct candidate *c = &b->candidate;
     if (c->excess <= 1 && c->compute >= (1 - SEARCH_GAIN) * candidate_price(c))
         return OK;
     const struct search_lead lead = {.beat = c, .gain = SEARCH_GAIN};
-    TRY(variant_create(b->m, s, b->limit, b->finer, NULL, &lead, &next));
+    TRY(numerics_create(b->m, s, b->limit, b->finer, NULL, &lead, &next));
     b->trials += next->search.n_tried;
     enum status st = replace_if_better(b, SEARCH_GAIN, &next);
-    variant_destroy(next);
+    numerics_destroy(next);
     return st;
 }
 
-enum status numerics_mesh(struct numerics *b)
+enum status numerics_mesh(struct numerics_search *b)
 {
     struct plan_request s = *b->given;
     if (!plan_other_degrees(b->m, b->given, 0, &s.ulysses, &s.ring))
@@ -180,13 +180,13 @@ enum status numerics_mesh(struct numerics *b)
     return OK;
 }
 
-enum status numerics_stage(struct numerics *b)
+enum status numerics_stage(struct numerics_search *b)
 {
     struct plan_request s;
-    if (b->given->zero != AUTO || b->variant->fixed.ranks == 1)
+    if (b->given->zero != AUTO || b->best->fixed.ranks == 1)
         return OK;
     TRY(try_best(b));
-    s = b->variant->problem.request;
+    s = b->best->problem.request;
     for (int i = 1; i < STAGES; i++) {
         s.zero = stages[i];
         TRY(compare(b, &s));
@@ -200,35 +200,35 @@ struct point {
     struct candidate candidate;
 };
 
-/* The best variant on the grid of a point takes its place (*taken) if it is faster by `gain`. */
-static enum status compare_grid(struct numerics *b, const struct point *at, double gain, int *taken)
+/* the best numerics on the grid of a point takes its place (*taken) if it is faster by `gain`. */
+static enum status compare_grid(struct numerics_search *b, const struct point *at, double gain, int *taken)
 {
-    struct variant *next, *old = b->variant;
+    struct numerics *next, *old = b->best;
     const struct search_lead lead = {&b->candidate, gain, &old->search, &at->candidate};
-    TRY(variant_create(b->m, &old->problem.request, b->limit, b->finer, &at->grid, &lead, &next));
+    TRY(numerics_create(b->m, &old->problem.request, b->limit, b->finer, &at->grid, &lead, &next));
     b->trials += next->search.n_tried;
     next->large = old->large;
     enum status st = b->pool ? pool_add_search(b->pool, &at->grid, &next->search) : OK;
     if (st == OK)
         st = replace_if_better(b, gain, &next);
-    *taken = b->variant != old;
-    variant_destroy(next);
+    *taken = b->best != old;
+    numerics_destroy(next);
     return st;
 }
 
 /* Whether activations would travel in too few chunks, and fewer than on the usual grid: trials of a few layers do not show what
  * that costs where links are slow. */
-static int is_coarser(const struct variant *v, const struct strategy *s)
+static int is_coarser(const struct numerics *v, const struct strategy *s)
 {
     return v->large && s->row_chunk > v->usual.row_chunk && tiles_are_coarse(s);
 }
 
 /* Another value of one size takes the place of the point's if it is faster (*moved). */
-static enum status step(struct numerics *b, enum tile_size which, int i, struct point *at, int *moved)
+static enum status step(struct numerics_search *b, enum tile_size which, int i, struct point *at, int *moved)
 {
-    const struct variant *v = b->variant;
+    const struct numerics *v = b->best;
     struct point other = {.grid = at->grid};
-    double gain = GRID_STEP_GAIN * variant_grid_gain(&v->problem.request);
+    double gain = GRID_STEP_GAIN * grid_gain(&v->problem.request);
     *moved = 0;
     if (b->spent > GRID_STEP_INSTRS || !plan_other_tiles(v->problem.model, &v->problem.request, which, i, &other.grid))
         return OK;
@@ -244,7 +244,7 @@ static enum status step(struct numerics *b, enum tile_size which, int i, struct 
 
 /* One size of the grid, as long as another value is faster: the next more heads, rows longer or shorter, the longest loss tile
  * first, since the usual one is short. *moved: whether any was. */
-static enum status vary_size(struct numerics *b, enum tile_size which, struct point *at, int *moved)
+static enum status vary_size(struct numerics_search *b, enum tile_size which, struct point *at, int *moved)
 {
     static const int first[TILE_SIZES] = {[TILE_HEADS] = 0, [TILE_ROWS] = 1, [TILE_LOSS] = 2};
     int faster = 1;
@@ -260,11 +260,11 @@ static enum status vary_size(struct numerics *b, enum tile_size which, struct po
 
 /* From the best placement's grid one size after the other, until none is faster; what a few trials found there is searched in
  * full, and steps go on from its best placement. */
-static enum status step_from_best(struct numerics *b)
+static enum status step_from_best(struct numerics_search *b)
 {
-    double gain = variant_grid_gain(&b->variant->problem.request), start = candidate_price(&b->candidate);
+    double gain = grid_gain(&b->best->problem.request), start = candidate_price(&b->candidate);
     for (int round = 0, taken = 1; taken && round < GRID_ROUNDS; round++) {
-        struct point at = {b->variant->fixed, b->candidate};
+        struct point at = {b->best->fixed, b->candidate};
         at.grid.input_every = b->candidate.strategy.input_every;
         for (int which = 0, still = 0, moved; still < TILE_SIZES; which = (which + 1) % TILE_SIZES) {
             TRY(vary_size(b, (enum tile_size)which, &at, &moved));
@@ -272,15 +272,14 @@ static enum status step_from_best(struct numerics *b)
         }
         taken = 0;
         if (candidate_price(&at.candidate) >= (1 - gain) * start ||
-            (strategy_same_grid(&at.grid, &b->variant->fixed) &&
-             candidate_price(&at.candidate) >= candidate_price(&b->candidate)))
+            (strategy_same_grid(&at.grid, &b->best->fixed) && candidate_price(&at.candidate) >= candidate_price(&b->candidate)))
             return OK;
         TRY(compare_grid(b, &at, round == 0 ? gain : GRID_STEP_GAIN * gain, &taken));
     }
     return OK;
 }
 
-static int other_grids(const struct variant *v)
+static int other_grids(const struct numerics *v)
 {
     struct strategy t = v->fixed;
     for (int which = 0; which < TILE_SIZES; which++)
@@ -290,34 +289,34 @@ static int other_grids(const struct variant *v)
 }
 
 /* Not looked at where attention, and products at their best, take about as long. */
-static enum status compare_tiles(struct numerics *b)
+static enum status compare_tiles(struct numerics_search *b)
 {
-    if (!other_grids(b->variant))
+    if (!other_grids(b->best))
         return OK;
     TRY(try_best(b));
     const struct candidate *c = &b->candidate;
-    if (c->excess > 1 || c->least_compute >= (1 - variant_grid_gain(&b->variant->problem.request)) * candidate_price(c))
+    if (c->excess > 1 || c->least_compute >= (1 - grid_gain(&b->best->problem.request)) * candidate_price(c))
         return OK;
     return step_from_best(b);
 }
 
 /* Of measured figures other grids are looked at in steps only, which ask for a larger gain. */
-static enum status start_pool(struct numerics *b)
+static enum status start_pool(struct numerics_search *b)
 {
-    const struct variant *v = b->variant;
+    const struct numerics *v = b->best;
     if (v->search.n == 1)
         return OK;
-    enum pool_grids grids = variant_grid_gain(&v->problem.request) >= SEARCH_GAIN ? POOL_GIVEN_GRIDS
-                            : v->large                                            ? POOL_FINE_GRIDS
-                                                                                  : POOL_ANY_GRIDS;
+    enum pool_grids grids = grid_gain(&v->problem.request) >= SEARCH_GAIN ? POOL_GIVEN_GRIDS
+                            : v->large                                    ? POOL_FINE_GRIDS
+                                                                          : POOL_ANY_GRIDS;
     TRY(pool_create(&v->problem, &v->usual, grids, &b->pool));
     return pool_add_search(b->pool, &v->fixed, &v->search);
 }
 
 /* What the usual grid takes, where the search starts from it and may leave it. */
-static enum status note_usual(struct numerics *b)
+static enum status note_usual(struct numerics_search *b)
 {
-    if (!strategy_same_grid(&b->variant->fixed, &b->variant->usual) || !other_grids(b->variant))
+    if (!strategy_same_grid(&b->best->fixed, &b->best->usual) || !other_grids(b->best))
         return OK;
     TRY(try_best(b));
     if (b->candidate.excess <= 1)
@@ -326,21 +325,21 @@ static enum status note_usual(struct numerics *b)
 }
 
 /* The cheapest trials of local search, from *best on: first of the search, or after one that promises more on a few layers. */
-static void put_found(struct numerics *b, const struct candidate *best, int at)
+static void put_found(struct numerics_search *b, const struct candidate *best, int at)
 {
     struct candidate next[SEARCH_PUT] = {*best}; /* several, in case that it does not fit whole */
     int n = 1;
     while (n < SEARCH_PUT && pool_next(b->pool, &next[n - 1], &next[n]))
         n++;
     while (n > 0)
-        search_put(&b->variant->search, at, &next[--n]);
+        search_put(&b->best->search, at, &next[--n]);
 }
 
 /* What the usual grid takes: the best placement's price there, where nothing was tried on it. If that is lower by what is to be
  * gained, it is searched, too. */
-static enum status price_usual(struct numerics *b)
+static enum status price_usual(struct numerics_search *b)
 {
-    const struct variant *v = b->variant;
+    const struct numerics *v = b->best;
     struct point at = {.grid = v->usual};
     int taken;
     if (isfinite(b->usual) || strategy_same_grid(&v->fixed, &v->usual))
@@ -358,10 +357,10 @@ static enum status price_usual(struct numerics *b)
     return b->usual < (1 - gain) * candidate_price(&b->candidate) ? compare_grid(b, &at, SEARCH_GAIN, &taken) : OK;
 }
 
-/* From what steps found; the best one's grid becomes the variant's. */
-static enum status search_locally(struct numerics *b)
+/* From what steps found; the best one's grid becomes that of the numerics. */
+static enum status search_locally(struct numerics_search *b)
 {
-    struct variant *v = b->variant;
+    struct numerics *v = b->best;
     TRY(try_best(b));
     struct candidate best = b->candidate;
     if (best.excess > 1 || best.seconds < LOCAL_WAITS * best.least_compute)
@@ -380,25 +379,25 @@ static enum status search_locally(struct numerics *b)
 }
 
 enum status numerics_start(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
-                           struct numerics **out)
+                           struct numerics_search **out)
 {
-    struct numerics *b = sys_calloc(1, sizeof *b);
+    struct numerics_search *b = sys_calloc(1, sizeof *b);
     struct plan_request given = *s;
     if (!b)
         return status_fail(ERR_NOMEM, "out of memory while planning");
-    *b = (struct numerics){.m = m, .given = s, .limit = limit, .finer = finer, .usual = INFINITY};
+    *b = (struct numerics_search){.m = m, .given = s, .limit = limit, .finer = finer, .usual = INFINITY};
     given.zero = s->zero == AUTO ? stages[0] : s->zero;
-    enum status st = variant_create(m, &given, limit, finer, NULL, &(struct search_lead){0}, &b->variant);
+    enum status st = numerics_create(m, &given, limit, finer, NULL, &(struct search_lead){0}, &b->best);
     if (st != OK) {
         free(b);
         return st;
     }
-    b->trials = b->variant->search.n_tried;
+    b->trials = b->best->search.n_tried;
     *out = b;
     return OK;
 }
 
-enum status numerics_tiles(struct numerics *b)
+enum status numerics_tiles(struct numerics_search *b)
 {
     TRY(start_pool(b));
     TRY(note_usual(b));
@@ -406,7 +405,7 @@ enum status numerics_tiles(struct numerics *b)
     return price_usual(b);
 }
 
-enum status numerics_local(struct numerics *b)
+enum status numerics_local(struct numerics_search *b)
 {
     enum status st = OK;
     if (b->pool) {
@@ -416,25 +415,25 @@ enum status numerics_local(struct numerics *b)
     }
     pool_destroy(b->pool);
     b->pool = NULL;
-    b->variant->usual_slower = b->tried ? b->usual / candidate_price(&b->candidate) - 1 : 0;
+    b->best->usual_slower = b->tried ? b->usual / candidate_price(&b->candidate) - 1 : 0;
     return st;
 }
 
-const struct variant *numerics_variant(const struct numerics *b)
+const struct numerics *numerics_best(const struct numerics_search *b)
 {
-    return b->variant;
+    return b->best;
 }
 
-int numerics_trials(const struct numerics *b)
+int numerics_trials(const struct numerics_search *b)
 {
     return b->trials;
 }
 
-void numerics_destroy(struct numerics *b)
+void numerics_end(struct numerics_search *b)
 {
     if (!b)
         return;
     pool_destroy(b->pool);
-    variant_destroy(b->variant);
+    numerics_destroy(b->best);
     free(b);
 }

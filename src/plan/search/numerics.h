@@ -6,7 +6,7 @@
 #include "plan/search/space.h"
 
 /* A problem whose mesh and ZeRO stage are decided, and its placements as searched. */
-struct variant {
+struct numerics {
     struct problem problem;
     struct strategy fixed, usual; /* usual: on the grid of model, length and mesh, or a finer one in its place */
     int large;                    /* programs on the usual grid are: another one was started from, or could have been */
@@ -15,29 +15,29 @@ struct variant {
     struct search search;
 };
 
-/* The best variant so far. Its steps, in the order of the functions below, are functions of their arguments, the same on all
+/* the best numerics so far. Its steps, in the order of the functions below, are functions of their arguments, the same on all
  * ranks. */
-struct numerics;
+struct numerics_search;
 
 /* The rule's mesh (mesh.h) with ZeRO 3, where the request leaves these open, on the usual grid or, for large programs, one with
  * larger tiles. The usual grid is the `finer`-th one beyond itself (plan_finer_tiles; 0: itself). What the arguments point to
  * must outlive it. Errors as plan_fixed. */
 enum status numerics_start(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
-                           struct numerics **out);
+                           struct numerics_search **out);
 /* Other meshes and ZeRO stages, where compute waits: estimated, and tried if they are estimated to gain SEARCH_GAIN. One takes
  * the best one's place if it gains as much, messages weighed, or fits where that does not. */
-enum status numerics_mesh(struct numerics *n);
-enum status numerics_stage(struct numerics *n);
+enum status numerics_mesh(struct numerics_search *n);
+enum status numerics_stage(struct numerics_search *n);
 /* Another grid of tiles, where they are open and it gains GRID_GAIN_MEASURED or, on a data sheet's machine, GRID_GAIN_SHEET:
  * found by steps of one size each, on few trials, then searched in full. */
-enum status numerics_tiles(struct numerics *n);
+enum status numerics_tiles(struct numerics_search *n);
 /* Local search (local.h) from there, if programs are not too large: on a data sheet's machine to another grid, too. */
-enum status numerics_local(struct numerics *n);
+enum status numerics_local(struct numerics_search *n);
 
 /* What was found; n owns it. */
-const struct variant *numerics_variant(const struct numerics *n);
+const struct numerics *numerics_best(const struct numerics_search *n);
 /* Trials so far, those of single steps between grids not counted. */
-int numerics_trials(const struct numerics *n);
-void numerics_destroy(struct numerics *n); /* NULL is fine */
+int numerics_trials(const struct numerics_search *n);
+void numerics_end(struct numerics_search *n); /* NULL is fine */
 
 #endif
