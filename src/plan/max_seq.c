@@ -14,7 +14,7 @@
 #define MOST_TOKENS ((int64_t)1 << 30) /* token numbers are 32 bits */
 
 /* A mesh (0: the rule's, i: the i-th other one) and a grid so many times finer than the usual one. */
-struct way {
+struct variant {
     int degrees, finer;
 };
 
@@ -26,8 +26,8 @@ struct range {
     struct longest *found; /* of the last length that did not fit */
     struct candidate fits; /* of the last one that did, if any */
     int any;
-    struct way way;         /* in which it did */
-    struct candidate fails; /* the leanest of the last one that did not, unless in another way */
+    struct variant variant; /* in which it did */
+    struct candidate fails; /* the leanest of the last one that did not, unless in another variant */
     int alike;              /* no other placement than that which fitted last is looked at */
 };
 
@@ -45,20 +45,21 @@ static int64_t most_tokens(const struct model *m)
     return most / LENGTH_SHORTEST * LENGTH_SHORTEST;
 }
 
-/* The settings for a length, their mesh included. *there: whether there is such a way. */
-static enum status settings_at(const struct range *x, int64_t tokens, const struct way *w, struct plan_request *out, int *there)
+/* The settings for a length, their mesh included. *there: whether there is such a variant. */
+static enum status settings_at(const struct range *x, int64_t tokens, const struct variant *v, struct plan_request *out,
+                               int *there)
 {
     struct strategy grid;
     *out = *x->s;
     out->seq_len = tokens;
     TRY(plan_mesh(x->m, out, x->ranks, x->per_host));
-    *there = w->degrees == 0 || plan_other_degrees(x->m, out, w->degrees - 1, &out->ulysses, &out->ring);
-    if (w->degrees > 0 || w->finer > 0)
+    *there = v->degrees == 0 || plan_other_degrees(x->m, out, v->degrees - 1, &out->ulysses, &out->ring);
+    if (v->degrees > 0 || v->finer > 0)
         out->together = 0; /* they are decided */
-    if (!*there || w->finer == 0)
+    if (!*there || v->finer == 0)
         return OK;
     TRY(plan_fixed(x->m, out, &grid));
-    for (int i = 0; i < w->finer && *there; i++)
+    for (int i = 0; i < v->finer && *there; i++)
         *there = plan_finer_tiles(x->m, out, &grid);
     out->row_chunk = grid.row_chunk;
     out->head_tile = grid.head_tile;
@@ -77,8 +78,8 @@ static double missing(const struct range *x, const struct candidate *lean)
 
 /* Of the ways other than `from` the one that ought to need the least of the device. *helps: whether that saves as much as what
  * `lean` needs too much. */
-static enum status find_way(const struct range *x, int64_t tokens, const struct way *from, const struct candidate *lean,
-                            struct way *out, int *helps)
+static enum status find_variant(const struct range *x, int64_t tokens, const struct variant *from, const struct candidate *lean,
+                                struct variant *out, int *helps)
 {
     struct plan_request s;
     struct candidate c;
@@ -86,26 +87,26 @@ static enum status find_way(const struct range *x, int64_t tokens, const struct 
     TRY(settings_at(x, tokens, from, &s, helps));
     TRY(probe_estimate(x->m, &s, x->limit, &c));
     here = (double)c.bytes[TIER_DEVICE];
-    for (struct way w = {0, 0};; w.degrees++) {
+    for (struct variant v = {0, 0};; v.degrees++) {
         int there = 1;
-        for (w.finer = 0; w.finer <= PLAN_FINER && there; w.finer++) {
-            TRY(settings_at(x, tokens, &w, &s, &there));
-            if (!there || (w.degrees == from->degrees && w.finer == from->finer))
+        for (v.finer = 0; v.finer <= PLAN_FINER && there; v.finer++) {
+            TRY(settings_at(x, tokens, &v, &s, &there));
+            if (!there || (v.degrees == from->degrees && v.finer == from->finer))
                 continue;
             TRY(probe_estimate(x->m, &s, x->limit, &c));
             if ((double)c.bytes[TIER_DEVICE] < least) {
                 least = (double)c.bytes[TIER_DEVICE];
-                *out = w;
+                *out = v;
             }
         }
-        if (!there && w.finer == 1)
+        if (!there && v.finer == 1)
             break;
     }
     *helps = missing(x, lean) <= here - (1 - BYTES_UNCERTAIN) * least;
     return OK;
 }
 
-/* In another way: where that of `lean` is of a large model only the placement that fitted last, if any did. */
+/* In another variant: where that of `lean` is of a large model only the placement that fitted last, if any did. */
 static enum status probe_variant(const struct range *x, const struct plan_request *s, const struct candidate *lean,
                                  struct candidate *out)
 {
@@ -114,11 +115,11 @@ static enum status probe_variant(const struct range *x, const struct plan_reques
     return (probe_is_small(lean, x->m) ? probe_fits_like : probe_like)(x->m, s, x->limit, &x->fits.strategy, out);
 }
 
-static void note(struct range *x, int64_t tokens, const struct way *w, const struct candidate *c)
+static void note(struct range *x, int64_t tokens, const struct variant *v, const struct candidate *c)
 {
     if (c->excess <= 1) {
         x->fits = *c;
-        x->way = *w;
+        x->variant = *v;
         x->any = 1;
         return;
     }
@@ -126,16 +127,17 @@ static void note(struct range *x, int64_t tokens, const struct way *w, const str
     *x->found = (struct longest){.longer = tokens, .tier = tier, .bytes = c->bytes[tier]};
 }
 
-/* Another way than *w, if one of so many pieces of attention at most may help: then that becomes *w if it fits, and *lean its
+/* Another variant than *v, if one of so many pieces of attention at most may help: then that becomes *v if it fits, and *lean its
  * leanest placement if that is leaner. */
-static enum status try_variant(const struct range *x, int64_t tokens, int64_t most_pieces, struct way *w, struct candidate *lean)
+static enum status try_variant(const struct range *x, int64_t tokens, int64_t most_pieces, struct variant *v,
+                               struct candidate *lean)
 {
     struct plan_request s;
     struct strategy grid;
     struct candidate other;
-    struct way next;
+    struct variant next;
     int there, helps;
-    TRY(find_way(x, tokens, w, lean, &next, &helps));
+    TRY(find_variant(x, tokens, v, lean, &next, &helps));
     if (!helps)
         return OK;
     TRY(settings_at(x, tokens, &next, &s, &there));
@@ -144,7 +146,7 @@ static enum status try_variant(const struct range *x, int64_t tokens, int64_t mo
         return OK;
     TRY(probe_variant(x, &s, lean, &other));
     if (other.excess <= 1)
-        *w = next;
+        *v = next;
     if (other.excess < lean->excess)
         *lean = other;
     return OK;
@@ -154,12 +156,12 @@ static enum status try_variant(const struct range *x, int64_t tokens, int64_t mo
 static enum status probe(struct range *x, int64_t tokens, struct candidate *out)
 {
     struct plan_request s;
-    struct way w = x->way;
+    struct variant v = x->variant;
     int there;
-    TRY(settings_at(x, tokens, &w, &s, &there));
+    TRY(settings_at(x, tokens, &v, &s, &there));
     if (!there) {
-        w = (struct way){0, 0};
-        TRY(settings_at(x, tokens, &w, &s, &there));
+        v = (struct variant){0, 0};
+        TRY(settings_at(x, tokens, &v, &s, &there));
     }
     if (x->any)
         TRY((x->alike ? probe_like : probe_fits_like)(x->m, &s, x->limit, &x->fits.strategy, out));
@@ -168,8 +170,8 @@ static enum status probe(struct range *x, int64_t tokens, struct candidate *out)
     if (out->excess > 1)
         x->fails = *out;
     if (out->excess > 1 && out->bytes[TIER_DEVICE] > x->limit[TIER_DEVICE] && !x->alike)
-        TRY(try_variant(x, tokens, INT64_MAX, &w, out));
-    note(x, tokens, &w, out);
+        TRY(try_variant(x, tokens, INT64_MAX, &v, out));
+    note(x, tokens, &v, out);
     return OK;
 }
 
@@ -239,26 +241,26 @@ static enum status narrow(struct range *x, struct bracket *b)
     return OK;
 }
 
-/* The longest that fits in the usual way, where longer ones are to fit in another one. */
+/* The longest that fits in the usual variant, where longer ones are to fit in another one. */
 struct sure {
     int64_t tokens; /* 0: they are not */
-    struct way way;
+    struct variant variant;
 };
 
-/* Where the shortest length that does not fit lacks host memory or drives: another way leaves more room on the device for what is
- * too much there. If that fits, what is longer is looked at in that way. */
+/* Where the shortest length that does not fit lacks host memory or drives: another variant leaves more room on the device for
+ * what is too much there. If that fits, what is longer is looked at in that variant. */
 static enum status lengthen(struct range *x, struct bracket *b, struct sure *sure)
 {
     struct candidate c = x->fails;
-    struct way w = x->way;
+    struct variant v = x->variant;
     int64_t most = most_tokens(x->m);
     if (!x->any || b->low < LENGTH_SHORTEST || b->high_excess <= 0 || c.bytes[TIER_DEVICE] > x->limit[TIER_DEVICE])
         return OK;
-    TRY(try_variant(x, b->high, PLAN_QUICK, &w, &c));
+    TRY(try_variant(x, b->high, PLAN_QUICK, &v, &c));
     if (c.excess > 1)
         return OK;
-    *sure = (struct sure){b->low, x->way};
-    note(x, b->high, &w, &c);
+    *sure = (struct sure){b->low, x->variant};
+    note(x, b->high, &v, &c);
     *b = (struct bracket){b->high, most + step_at(most), c.excess, 0};
     x->alike = 1;
     TRY(bracket(x, min_i64(most, farther(b->low, 1.125)), b));
@@ -271,7 +273,7 @@ static enum status lengthen(struct range *x, struct bracket *b, struct sure *sur
  * If it needs more than its trial did, the limits of further trials are reduced by as much. */
 static enum status confirm(struct range *x, const int64_t limit[TIERS], struct bracket *b)
 {
-    while (x->any && !x->fits.whole && b->low > LENGTH_SHORTEST) {
+    while (x->any && !x->fits.all_layers && b->low > LENGTH_SHORTEST) {
         struct candidate *c = &x->fits, trial = *c;
         TRY(probe_all_layers(x->m, x->s, limit, c));
         if (c->excess <= 1)
@@ -307,15 +309,15 @@ static int64_t shorter(int64_t tokens, double excess, struct misfit *last)
     return max_i64(LENGTH_SHORTEST, min_i64(tokens - step_at(tokens), round_to_step(next)));
 }
 
-/* Leanest placements are not all that there are: longer ones than *at are planned in the usual way, twice as many steps beyond it
- * each time, then between what fits and the shortest that does not: `high`, or 0 if none is known. What fits takes the place of
- * *plan, *at and x->way. */
+/* Leanest placements are not all that there are: longer ones than *at are planned in the usual variant, twice as many steps
+ * beyond it each time, then between what fits and the shortest that does not: `high`, or 0 if none is known. What fits takes the
+ * place of *plan, *at and x->variant. */
 static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t high, int64_t *at, struct plan **plan)
 {
     struct plan_request s;
     struct plan *next;
     int64_t step = step_at(*at), most = most_tokens(x->m), steps = 1;
-    const struct way usual = {0, 0};
+    const struct variant usual = {0, 0};
     int there;
     for (double spent = 0; (*plan)->fits && (high == 0 || high - *at > step); steps *= 2) {
         int64_t longer = high > 0 ? *at + (high - *at) / step / 2 * step : *at + steps * step;
@@ -329,7 +331,7 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
         if (next->fits) {
             *plan = next;
             *at = longer;
-            x->way = usual;
+            x->variant = usual;
         } else {
             high = longer;
             if (x->found->longer != longer) /* what a trial needs is less */
@@ -362,7 +364,7 @@ enum status plan_longest(const struct model *m, struct plan_request *s, int rank
     TRY(lengthen(&x, &b, &sure));
     TRY(confirm(&x, limit, &b));
     for (tokens = b.low;;) { /* mostly the first one fits */
-        TRY(settings_at(&x, tokens, &x.way, &chosen, &there));
+        TRY(settings_at(&x, tokens, &x.variant, &chosen, &there));
         TRY(plan_create(m, &chosen, limit, &plan));
         if (plan->fits || tokens <= LENGTH_SHORTEST)
             break;
@@ -371,7 +373,7 @@ enum status plan_longest(const struct model *m, struct plan_request *s, int rank
         tokens = shorter(tokens, budget_excess(plan->arena, limit), &last);
         if (tokens <= sure.tokens) {
             tokens = sure.tokens;
-            x.way = sure.way;
+            x.variant = sure.variant;
             sure.tokens = 0;
             last.tokens = 0; /* another grid needs something else */
         }
@@ -379,16 +381,16 @@ enum status plan_longest(const struct model *m, struct plan_request *s, int rank
     }
     enum status st = reach(&x, limit, high, &tokens, &plan);
     if (st == OK)
-        st = settings_at(&x, tokens, &x.way, &chosen, &there);
+        st = settings_at(&x, tokens, &x.variant, &chosen, &there);
     if (st != OK) {
         plan_destroy(plan);
         return st;
     }
     found.step = step_at(tokens);
-    found.mesh = x.way.degrees > 0;
-    found.tiles = x.way.finer > 0;
+    found.mesh = x.variant.degrees > 0;
+    found.tiles = x.variant.finer > 0;
     plan->longest = found;
-    plan->finer |= x.way.finer > 0;
+    plan->finer |= x.variant.finer > 0;
     *out = plan;
     chosen.row_chunk = s->row_chunk; /* the plan has the grid; changes to it start from what is open */
     chosen.head_tile = s->head_tile;
