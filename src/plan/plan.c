@@ -25,7 +25,7 @@ static enum status plan_as_tried(const struct problem *p, const struct candidate
     struct plan *loose;
     double of_loose;
     TRY(plan_candidate(p, c, 0, excess, out));
-    if (!(*out)->fits || !c->whole || (*out)->seconds <= PLAN_HOLDS_WHOLE * c->seconds)
+    if (!(*out)->fits || !c->all_layers || (*out)->seconds <= PLAN_HOLDS_WHOLE * c->seconds)
         return OK;
     enum status st = plan_candidate(p, c, TRIAL_SLACK, &of_loose, &loose);
     if (st != OK) {
@@ -44,8 +44,8 @@ static enum status plan_as_tried(const struct problem *p, const struct candidate
 static int trial_holds(const struct search *search, int i, const struct plan *plan)
 {
     const struct candidate *c = &search->candidates[i];
-    int whole = c->whole || (i + 1 < search->n && c[1].tried && c[1].whole);
-    return !c->tried || plan->seconds <= (whole ? PLAN_HOLDS_WHOLE : PLAN_HOLDS_FEW_LAYERS) * c->seconds;
+    int all_layers = c->all_layers || (i + 1 < search->n && c[1].tried && c[1].all_layers);
+    return !c->tried || plan->seconds <= (all_layers ? PLAN_HOLDS_WHOLE : PLAN_HOLDS_FEW_LAYERS) * c->seconds;
 }
 
 /* The first candidate that fits and takes what its trial said, or the fastest of those that fit until then (of large programs
@@ -68,7 +68,7 @@ static enum status plan_first(const struct problem *p, const struct search *sear
             plan_destroy(best);
             return st;
         }
-        int second = best && best->fits, done = next->fits && (trial_holds(search, i, next) || (second && !c->whole)),
+        int second = best && best->fits, done = next->fits && (trial_holds(search, i, next) || (second && !c->all_layers)),
             better = second ? next->fits && next->seconds < best->seconds : next->fits || excess < least;
         if (next->fits && strategy_same_grid(&next->strategy, fixed))
             *usual = fmin(*usual, next->seconds);
@@ -141,7 +141,7 @@ static enum status finer_help(const struct numerics *v, const struct plan *plan,
 }
 
 /* The leanest placement of a grid, whole if its trial fits. */
-static enum status leanest_whole(const struct problem *p, const struct strategy *fixed, struct candidate *out)
+static enum status leanest_all_layers(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
     TRY(probe_leanest(p, fixed, out));
     return out->excess <= 1 ? probe_all_layers(p->model, &p->request, p->limit, out) : OK;
@@ -235,7 +235,7 @@ static enum status leanest_on_finer(const struct problem *p, int finer, struct c
         if (!plan_finer_tiles(p->model, &p->request, &grid))
             return OK;
     TRY(device_on_grid(p, &grid, &needed));
-    return needed > (1 + BYTES_UNCERTAIN) * (double)p->limit[TIER_DEVICE] ? OK : leanest_whole(p, &grid, out);
+    return needed > (1 + BYTES_UNCERTAIN) * (double)p->limit[TIER_DEVICE] ? OK : leanest_all_layers(p, &grid, out);
 }
 
 static int is_on_usual_tiles(const struct problem *p, const struct strategy *s)

@@ -145,7 +145,7 @@ enum status plan_as_candidate(const struct plan *plan, struct candidate *out)
     struct program *p = plan->programs[PLAN_UPDATE_STEP];
     struct cost_model slow;
     double seconds;
-    *out = (struct candidate){.strategy = plan->strategy, .tried = 1, .whole = 1, .seconds = plan->seconds};
+    *out = (struct candidate){.strategy = plan->strategy, .tried = 1, .all_layers = 1, .seconds = plan->seconds};
     cost_with_links(&plan->cost, FIT_SLOW, &slow);
     TRY(schedule_simulate(p, &slow, &out->slow));
     TRY(schedule_simulate(p, &plan->cost, &seconds));

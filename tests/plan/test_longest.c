@@ -157,7 +157,7 @@ static void trials_know_what_turns_need(void **state)
             assert_int_equal(fit_serially(m, &t, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, whole), OK);
             print_message("inputs 1/%d, gradients of activations on the %s: the host needs %lld bytes as tried, %lld whole\n",
                           every, tier_name((enum tier)passing), (long long)c.bytes[TIER_HOST], (long long)whole[TIER_HOST]);
-            assert_false(c.whole);
+            assert_false(c.all_layers);
             for (int k = 0; k < TIERS; k++)
                 assert_true(llabs(c.bytes[k] - whole[k]) <= whole[k] / 100);
         }
@@ -178,7 +178,7 @@ static void small_drives_do_no_harm(void **state)
     assert_int_equal(plan_fixed(m, &s, &fixed), OK);
     problem_set(&problem, m, &s, limit);
     assert_int_equal(probe_leanest(&problem, &fixed, &c), OK);
-    assert_true(!c.whole && c.excess <= 1);
+    assert_true(!c.all_layers && c.excess <= 1);
     model_destroy(m);
 }
 

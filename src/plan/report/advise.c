@@ -190,7 +190,7 @@ static int64_t next_length(const struct lengths *l)
     if (l->low == SHORTEST) /* says that the model's state fits, not what tokens need */
         return round_length(fmin(0.99 * high / l->high_excess, high / 2));
     if (l->low > 0 && high > 1.5 * low)
-        return round_length(fmin(low * fmax(l->fits.whole ? 1.125 : 1.25, 0.98 / l->low_excess), high - margin));
+        return round_length(fmin(low * fmax(l->fits.all_layers ? 1.125 : 1.25, 0.98 / l->low_excess), high - margin));
     if (l->low > 0)
         next = low + (1 - l->low_excess) / (l->high_excess - l->low_excess) * (high - low);
     else if (l->before > 0)

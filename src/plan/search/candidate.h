@@ -20,7 +20,7 @@ struct candidate {
     int redundant;              /* never better than another one */
     int place;                  /* its number among the choices; the first ones keep the most on the device */
     int tried;                  /* a trial has set the fields below */
-    int whole;                  /* that trial was of all layers */
+    int all_layers;             /* that trial was of all layers */
     double seconds;             /* of a step: simulated, else the estimate */
     double slow;                /* if tried: of a step on links slower by FIT_SLOW than planned for */
     double excess;              /* the largest share of a tier's limit that is needed: above 1, it does not fit */

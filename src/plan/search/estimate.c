@@ -386,7 +386,7 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
 {
     const struct strategy *s = &c->strategy;
     struct need step, update;
-    double forward[LANES], whole[LANES], more = e->micro_batches;
+    double forward[LANES], all[LANES], more = e->micro_batches;
     int64_t longer[TIERS];
     need_of(e, 1, s, &step, &update);
     bytes_of(&step, &update, longer);
@@ -397,18 +397,18 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
     c->traffic = c->messages = 0;
     for (int l = 0; l < LANES; l++) {
         forward[l] = step.busy[FORWARD][l] + update.busy[FORWARD][l];
-        whole[l] = more * (step.busy[FORWARD][l] + step.busy[BACKWARD][l]) + update.busy[FORWARD][l];
-        c->traffic += l == LANE_COMPUTE ? 0 : whole[l];
-        c->messages += lane_is_comm((enum lane)l) ? whole[l] : 0;
+        all[l] = more * (step.busy[FORWARD][l] + step.busy[BACKWARD][l]) + update.busy[FORWARD][l];
+        c->traffic += l == LANE_COMPUTE ? 0 : all[l];
+        c->messages += lane_is_comm((enum lane)l) ? all[l] : 0;
     }
-    c->compute = whole[LANE_COMPUTE];
+    c->compute = all[LANE_COMPUTE];
     c->least_compute = more * step.least_compute;
     c->written = forward[LANE_WRITE] + (more - 1) * step.busy[FORWARD][LANE_WRITE] + more * step.busy[BACKWARD][LANE_WRITE];
     double backward = pass_without_writes(&e->problem->cost, step.busy[BACKWARD]),
            first = forward_seconds(e, c, forward, step.saved, backward),
            further = more > 1 ? forward_seconds(e, c, step.busy[FORWARD], step.saved, backward) : 0;
     c->estimate = first + (more - 1) * further + more * backward;
-    c->estimate = fmax(c->estimate, pass_seconds(&e->problem->cost, whole));
+    c->estimate = fmax(c->estimate, pass_seconds(&e->problem->cost, all));
     c->seconds = c->estimate;
     c->excess = budget_excess(c->bytes, e->problem->limit);
     c->redundant = (s->device_layers + s->device_chunks > 0 &&

@@ -339,7 +339,7 @@ enum status local_search(struct pool *pool, struct candidate *best)
     if (pool->allowed == POOL_GIVEN_GRIDS)
         pool_keep_grid(pool, &best->strategy);
     TRY(limit_effort(pool, best));
-    if (!best->whole)
+    if (!best->all_layers)
         TRY(try_hinted(pool, best));
     if (best->excess > 1)
         return OK;

@@ -171,16 +171,16 @@ static void offer_move(const struct pool *pool, struct pool_grid *g, const struc
 }
 
 /* Whether all of the class ought to fit in its nearer tier, embedding and head included: that is another placement. */
-static int may_be_nearer_wholly(const struct estimator *e, const struct candidate *c)
+static int may_be_nearer_in_all(const struct estimator *e, const struct candidate *c)
 {
-    struct candidate whole = *c;
-    struct strategy *s = &whole.strategy;
+    struct candidate all = *c;
+    struct strategy *s = &all.strategy;
     s->nearer = 0;
     *strategy_class(s, s->nearer_class) = s->nearer_at;
     if (s->nearer_class == CLASS_OPTIM && s->nearer_at == RES_DEVICE)
         s->update_on_host = 0;
-    estimator_judge(e, &whole);
-    return whole.excess <= 1;
+    estimator_judge(e, &all);
+    return all.excess <= 1;
 }
 
 /* Where c leaves memory, with one class nearer: in as many layers as leave room for what the best one fetches ahead, or in half
@@ -199,7 +199,7 @@ static void offer_with(const struct pool *pool, struct pool_grid *g, const struc
     if (most <= 0)
         return;
     int alike = s->nearer > 0 && s->nearer_class == c.strategy.nearer_class && s->nearer_at == c.strategy.nearer_at;
-    int wholly = most == layers && may_be_nearer_wholly(e, &c), both = strategy_updates_on_both(&c.strategy);
+    int wholly = most == layers && may_be_nearer_in_all(e, &c), both = strategy_updates_on_both(&c.strategy);
     int64_t some = least > 0 ? least : (most + 1) / 2;
     if (wholly)
         some = both ? (most + 1) / 2 : 0;

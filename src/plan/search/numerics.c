@@ -131,9 +131,9 @@ static enum status try_best(struct numerics_search *b)
 }
 
 /* What c is to gain beside one that was tried whole. */
-static double sure_gain(const struct candidate *whole, const struct candidate *c, double gain)
+static double sure_gain(const struct candidate *all, const struct candidate *c, double gain)
 {
-    return whole->whole && !c->whole ? fmax(gain, FEW_LAYERS_MISS) : gain;
+    return all->all_layers && !c->all_layers ? fmax(gain, FEW_LAYERS_MISS) : gain;
 }
 
 /* Leaves the worse one in *next. */
@@ -368,7 +368,7 @@ static enum status search_locally(struct numerics_search *b)
     TRY(local_search(b->pool, &best));
     b->usual = fmin(b->usual, pool_price_on(b->pool, &v->usual));
     int better = candidate_price(&best) < candidate_price(&b->candidate), known = pool_knows(b->pool, &b->candidate);
-    if (best.excess > 1 || (known && b->candidate.whole && !better))
+    if (best.excess > 1 || (known && b->candidate.all_layers && !better))
         return OK;
     put_found(b, &best, !better && !known);
     if (better || known) {

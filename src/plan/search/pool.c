@@ -34,7 +34,7 @@ static struct pool_grid *find_or_add_grid(struct pool *pool, const struct strate
     if (pool->n == POOL_GRIDS)
         return NULL;
     struct pool_grid *g = &pool->grids[pool->n++];
-    *g = (struct pool_grid){.fixed = pool->fixed, .tried = {.whole = 1, .beat = INFINITY}};
+    *g = (struct pool_grid){.fixed = pool->fixed, .tried = {.all_layers = 1, .beat = INFINITY}};
     strategy_take_grid(&g->fixed, like);
     return g;
 }
@@ -102,7 +102,7 @@ enum status pool_add_search(struct pool *pool, const struct strategy *grid, cons
 {
     struct pool_grid *g = find_or_add_grid(pool, grid);
     for (int i = 0; g && i < x->n_tried; i++)
-        if (x->candidates[i].whole)
+        if (x->candidates[i].all_layers)
             TRY(pool_add(g, &x->candidates[i]));
         else if (x->candidates[i].excess <= 1)
             add_hint(pool, &x->candidates[i]);

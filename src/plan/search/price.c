@@ -15,7 +15,7 @@ static enum status try_one(const struct problem *p, const struct strategy *strat
     fixed.device_layers = fixed.device_chunks = fixed.nearer = 0;
     options_of_one(strategy, &o);
     TRY(estimator_create(p, &o, &fixed, &x.estimator));
-    x.whole = search_is_small(x.estimator);
+    x.all_layers = search_is_small(x.estimator);
     *out = (struct candidate){.strategy = *strategy};
     enum status st = strategy->device_chunks > 0 ? estimator_split(x.estimator) : OK;
     estimator_judge(x.estimator, out);

@@ -14,7 +14,7 @@
 
 int probe_is_small(const struct candidate *c, const struct model *m)
 {
-    return c->whole && m->config.layers * ceil_div(c->strategy.rows, c->strategy.row_chunk) <= PROBE_SMALL_CHUNKS;
+    return c->all_layers && m->config.layers * ceil_div(c->strategy.rows, c->strategy.row_chunk) <= PROBE_SMALL_CHUNKS;
 }
 
 /* The settings with the one placement that is mostly the leanest: what they leave open lies as far away as it can. */
@@ -116,11 +116,11 @@ enum status probe_leanest(const struct problem *p, const struct strategy *fixed,
 enum status probe_all_layers(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *c)
 {
     int role = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
-    if (c->whole)
+    if (c->all_layers)
         return OK;
     TRY(fit_serially(m, &c->strategy, role, c->bytes));
     c->excess = budget_excess(c->bytes, limit);
-    c->whole = 1;
+    c->all_layers = 1;
     return OK;
 }
 

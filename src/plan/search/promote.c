@@ -55,12 +55,12 @@ static int find_span(const struct trials *t, const struct candidate *tried, enum
         if (more > 0) {
             out->least = min_i64(out->least, (int64_t)((double)(t->problem->limit[i] - tried->bytes[i]) / more));
             double most = (double)(t->problem->limit[i] - min_i64(tried->bytes[i], none.bytes[i])) / more;
-            out->most = min_i64(out->most, (int64_t)(t->search->whole ? ceil(most) : most));
+            out->most = min_i64(out->most, (int64_t)(t->search->all_layers ? ceil(most) : most));
         }
     }
     out->most = max_i64(out->least, out->most);
     out->estimate = out->expected = INFINITY;
-    for (int last = 0; last <= t->search->whole; last++) {
+    for (int last = 0; last <= t->search->all_layers; last++) {
         struct candidate c = at(t, out, last ? out->most : first_number(out));
         double stalls = (tried->seconds - tried->estimate) * c.traffic / fmax(tried->traffic, 1e-9);
         out->estimate = fmin(out->estimate, c.estimate);
@@ -94,7 +94,8 @@ static int find_fastest(const struct trials *t, const struct search *x, double b
             struct span s = {0};
             if (x->candidates[i].excess <= 1 && x->candidates[i].strategy.nearer == 0 &&
                 find_span(t, &x->candidates[i], (enum tensor_class)(k / RES_NVME), (enum residency)(k % RES_NVME), &s) &&
-                (x->whole ? s.estimate : s.expected) < TRIAL_BELOW * best && s.expected < out->expected && !was_divided(x, &s))
+                (x->all_layers ? s.estimate : s.expected) < TRIAL_BELOW * best && s.expected < out->expected &&
+                !was_divided(x, &s))
                 *out = s;
         }
     return isfinite(out->expected);
@@ -121,7 +122,7 @@ static enum status narrow(const struct trials *t, struct search *x, struct span 
         } else {
             high = min_i64(high, n - 1);
         }
-        n = i == 0 && x->whole ? s->most : (low + high + 1) / 2;
+        n = i == 0 && x->all_layers ? s->most : (low + high + 1) / 2;
     }
     return OK;
 }

@@ -94,7 +94,7 @@ static double enough(const struct refining *r)
     for (int i = 0; i < x->n_tried; i++)
         if (x->candidates[i].excess <= 1)
             least = fmin(least, candidate_cost(&x->candidates[i]));
-    return (1 + (x->whole ? price_margin(&r->trials->problem->request) : PRICE_MARGIN_NOISY)) * least;
+    return (1 + (x->all_layers ? price_margin(&r->trials->problem->request) : PRICE_MARGIN_NOISY)) * least;
 }
 
 /* Brings the best to the front of those that were tried and are fast enough. Returns below what score another one is worth

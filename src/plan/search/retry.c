@@ -26,7 +26,7 @@ static enum status try_instead(const struct trials *t, struct candidate *c, int 
 /* Whether compute waits while the device has parameters that the host updates; settled by whole trials only. */
 static int parameters_may_wait(const struct plan_request *s, const struct candidate *c)
 {
-    return c->whole && s->prefetch < 0 && s->params == OFFLOAD_AUTO && c->strategy.params == RES_DEVICE &&
+    return c->all_layers && s->prefetch < 0 && s->params == OFFLOAD_AUTO && c->strategy.params == RES_DEVICE &&
            c->strategy.update_on_host && c->seconds > RETRY_WAITS * c->compute;
 }
 

@@ -131,12 +131,12 @@ enum status select_fastest(const struct problem *p, struct search *x)
     struct trying so_far = {.best = x->beat};
     int n = 0;
     TRY(try_expected(&t, x, &so_far, &n));
-    if (x->whole && so_far.fitted > 0)
+    if (x->all_layers && so_far.fitted > 0)
         TRY(try_families(&t, x, &so_far, &n));
     if (so_far.fitted == 0 && !isfinite(x->beat))
         TRY(try_leanest(&t, x, n, 0, &n));
     x->n_tried = n;
-    if (x->whole || !x->brief)
+    if (x->all_layers || !x->brief)
         TRY(try_otherwise(&t, x, so_far.best, &so_far.spent));
     x->spent = so_far.spent;
     qsort(x->candidates, (size_t)n, sizeof *x->candidates, candidate_order);

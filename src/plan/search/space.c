@@ -39,7 +39,7 @@ enum status search_list(const struct problem *p, const struct strategy *fixed, i
         search_destroy(out);
         return st;
     }
-    out->whole = out->estimator && search_is_small(out->estimator);
+    out->all_layers = out->estimator && search_is_small(out->estimator);
     for (int i = 0; i < out->n; i++) {
         struct candidate *c = &out->candidates[i];
         c->strategy = *fixed;

@@ -10,7 +10,7 @@ enum { SEARCH_PUT = 4 };
 struct search {
     struct candidate *candidates; /* those tried that fit by time, then the others that were, then the rest by estimate */
     int n, n_tried;
-    int whole;                  /* programs are small enough to be tried with all layers */
+    int all_layers;             /* programs are small enough to be tried with all layers */
     double beat;                /* seconds of another grid's best, to be beaten by a little; else INFINITY */
     const struct search *known; /* while trials run: the search of another grid, whose trials are evidence, too; or NULL */
     int given;    /* the first one is tried in any case: the best placement of that grid, or what was found on this one */

@@ -14,7 +14,7 @@ static int64_t trial_layers(const struct trials *x, const struct candidate *c)
 {
     int64_t period = c->strategy.input_every, n = c->strategy.device_layers + 2 + period,
             layers = x->problem->model->config.layers;
-    return 2 * n - period >= layers || x->search->whole ? layers : n;
+    return 2 * n - period >= layers || x->search->all_layers ? layers : n;
 }
 
 double trial_instrs(const struct trials *x, const struct candidate *c)
@@ -72,15 +72,15 @@ done:
     return st;
 }
 
-static void conclude(const struct trials *x, struct candidate *c, const struct scheduled *whole)
+static void conclude(const struct trials *x, struct candidate *c, const struct scheduled *larger)
 {
-    int64_t more = x->problem->model->config.layers - whole->layers;
+    int64_t more = x->problem->model->config.layers - larger->layers;
     for (int t = 0; t < TIERS; t++)
-        c->bytes[t] = whole->arena[t] + more * c->layer_bytes[t];
-    c->pace = whole->pace;
+        c->bytes[t] = larger->arena[t] + more * c->layer_bytes[t];
+    c->pace = larger->pace;
     c->excess = budget_excess(c->bytes, x->problem->limit);
     c->tried = 1;
-    c->whole = more == 0;
+    c->all_layers = more == 0;
 }
 
 /* What so many layers may take: the limits without what the others of the model `of` need, where these layers may need more than
@@ -98,7 +98,7 @@ static void limit_layers(const struct trials *x, const struct candidate *c, cons
 static enum status trial_serially(const struct trials *x, struct candidate *c)
 {
     int64_t layers = x->problem->model->config.layers, period = c->strategy.input_every, n = trial_layers(x, c);
-    n += (layers - n) % period; /* whole turns are left */
+    n += (layers - n) % period; /* larger turns are left */
     int two = period > 1 && n + period <= layers;
     struct scheduled models[2] = {
         {.trials = x, .strategy = &c->strategy, .layers = two ? n + period : n, .pace = FIT_SERIAL},
@@ -133,23 +133,23 @@ static enum status trial_as_part(const struct trials *x, struct candidate *c, in
     struct scheduled models[2] =
         {{.trials = x, .strategy = &c->strategy, .layers = n, .pace = pace},
          {.trials = x, .strategy = &c->strategy, .layers = n - period, .limit = {INT64_MAX, INT64_MAX, INT64_MAX}, .pace = pace}},
-                     *whole = &models[0], *shorter = &models[1];
-    limit_layers(x, c, of, n, whole->limit);
+                     *larger = &models[0], *shorter = &models[1];
+    limit_layers(x, c, of, n, larger->limit);
     TRY(parallel_run(schedule_layers, models, sizeof *models, 1 + two));
-    c->seconds = whole->seconds;
-    c->slow = whole->slow;
-    if (two && shorter->pace != whole->pace) {
-        shorter->pace = whole->pace;
+    c->seconds = larger->seconds;
+    c->slow = larger->slow;
+    if (two && shorter->pace != larger->pace) {
+        shorter->pace = larger->pace;
         TRY(schedule_layers(shorter));
     }
     if (two) {
-        c->seconds += periods * (whole->seconds - shorter->seconds);
-        c->slow += periods * (whole->slow - shorter->slow);
+        c->seconds += periods * (larger->seconds - shorter->seconds);
+        c->slow += periods * (larger->slow - shorter->slow);
     }
-    conclude(x, c, whole);
+    conclude(x, c, larger);
     c->seconds = fmax(c->estimate, c->seconds * micro_batches);
     c->slow = fmax(c->seconds, c->slow * micro_batches);
-    return two || c->excess > 1 || c->excess <= TRIAL_TIGHT ? OK : also_without_update(x, c, whole);
+    return two || c->excess > 1 || c->excess <= TRIAL_TIGHT ? OK : also_without_update(x, c, larger);
 }
 
 /* Too few layers to hold the share of a model's that have a class nearer: between those of which all have, and none. */
@@ -171,7 +171,7 @@ static enum status trial_nearer(const struct trials *x, struct candidate *c, int
     c->excess = budget_excess(c->bytes, x->problem->limit);
     c->pace = none.pace > every.pace ? none.pace : every.pace;
     c->tried = 1;
-    c->whole = 0;
+    c->all_layers = 0;
     return OK;
 }
 

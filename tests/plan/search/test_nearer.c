@@ -312,8 +312,8 @@ static void local_search_fills_the_device(void **state)
     struct candidate apart, best;
     problem_set(&problem, x.m, &x.s, limit);
     assert_int_equal(search_price(&problem, &s, &apart), OK);
-    assert_true(apart.excess <= 1 && apart.whole);
-    const struct search known = {.candidates = &apart, .n = 1, .n_tried = 1, .whole = 1};
+    assert_true(apart.excess <= 1 && apart.all_layers);
+    const struct search known = {.candidates = &apart, .n = 1, .n_tried = 1, .all_layers = 1};
     assert_int_equal(pool_create(&problem, &x.fixed, POOL_GIVEN_GRIDS, &pool), OK);
     assert_int_equal(pool_add_search(pool, &x.fixed, &known), OK);
     best = apart;

@@ -117,7 +117,7 @@ static void backlog_needs_room(void **state)
         problem_set(&problem, x.m, &x.s, x.limit);
         assert_int_equal(search_price_as_is(&problem, &s, &c), OK);
         print_message("%lld bytes of host: estimate %.4g s, trial %.4g s\n", (long long)more, c.estimate, c.seconds);
-        assert_true(c.excess <= 1 && c.whole);
+        assert_true(c.excess <= 1 && c.all_layers);
         if (i > 0)
             assert_true(fabs(before - c.estimate - (double)(least / 8) / problem.cost.lane_bytes[LANE_WRITE]) < 1e-3 * before);
         before = c.estimate;
