@@ -154,7 +154,7 @@ static enum status plan_leanest(const struct problem *p, const struct candidate 
     struct candidate overlapped = *c;
     struct plan *next;
     double excess;
-    overlapped.pace = 0;
+    overlapped.level = 0;
     TRY(plan_candidate(p, &overlapped, 0, &excess, &next));
     struct plan *worse = next->fits ? *out : next;
     *out = next->fits ? next : *out;

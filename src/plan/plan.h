@@ -56,7 +56,7 @@ struct plan {
     int fits;
     int finer;               /* the grid is not the usual one, on which nothing fits */
     struct usual_grid usual; /* where another one was chosen for speed */
-    int pace;                /* how far ahead the first program fetches (fit.h) */
+    int level;                /* prefetch level of the first program (prefetch.h) */
     double took;             /* seconds of planning */
     struct pass_time passes[PLAN_PASSES];
     struct longest longest;

@@ -53,7 +53,7 @@ struct program_job {
     const struct plan *plan;
     const struct model *m;
     enum plan_program which;
-    int role, pace;
+    int role, level;
     double slack;
     struct io_buffers io;
     struct program *program; /* NULL: not planned */
@@ -62,7 +62,7 @@ struct program_job {
 static enum status plan_one(void *job)
 {
     struct program_job *x = job;
-    return fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, x->slack, FIT_SERIAL, &x->pace, &x->io,
+    return fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, x->slack, FIT_SERIAL, &x->level, &x->io,
                        &x->program);
 }
 
@@ -77,7 +77,7 @@ static void take_program(struct plan *plan, const struct plan_request *s, const 
     struct program *p = plan->programs[x->which] = x->program;
     plan->io = x->io;
     if (x->which == PLAN_UPDATE_STEP)
-        plan->pace = x->pace;
+        plan->level = x->level;
     if (plan->fits)
         plan->fits = fit_within(p->arena, plan->limit, &plan->misfit);
     plan->seconds += x->which == PLAN_UPDATE_STEP || x->which == PLAN_LAST ? p->seconds
@@ -103,7 +103,7 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
                                               .m = m,
                                               .which = which,
                                               .role = role[which],
-                                              .pace = role[which] & ROLE_BACKWARD ? plan->pace : 0,
+                                              .level = role[which] & ROLE_BACKWARD ? plan->level : 0,
                                               .slack = slack};
         }
         enum status st = parallel_run(plan_one, x, sizeof *x, n);
@@ -124,7 +124,7 @@ enum status plan_candidate(const struct problem *p, const struct candidate *c, d
     if (!plan)
         return status_fail(ERR_NOMEM, "out of memory while planning");
     plan->strategy = c->strategy;
-    plan->pace = c->pace;
+    plan->level = c->level;
     plan->cost = p->cost;
     memcpy(plan->limit, p->limit, sizeof plan->limit);
     plan->sequences = s->batch > 0 ? s->batch : s->grad_accum;

@@ -24,8 +24,8 @@ struct candidate {
     double seconds;             /* of a step: simulated, else the estimate */
     double slow;                /* if tried: of a step on links slower by FIT_SLOW than planned for */
     double excess;              /* the largest share of a tier's limit that is needed: above 1, it does not fit */
-    int pace;                   /* prefetch level that the trial found (prefetch.h) */
-    int late;                   /* prefetch level that the trial started from, where that is faster than level 0 */
+    int level;                  /* prefetch level that the trial found (prefetch.h) */
+    int first_level;            /* prefetch level that the trial started from, where that is faster than level 0 */
     int otherwise;              /* it was retried (retry.h) */
 };
 

@@ -21,9 +21,9 @@ struct attempt {
 static enum status attempt_otherwise(void *job)
 {
     struct attempt *a = job;
-    struct trials late = *a->trials;
-    late.last = 0;
-    return retry_all(&late, a->c, LOCAL_RETRY_WITHIN * a->best, &a->spent);
+    struct trials all_levels = *a->trials;
+    all_levels.last_level = 0;
+    return retry_all(&all_levels, a->c, LOCAL_RETRY_WITHIN * a->best, &a->spent);
 }
 
 static enum status attempt(void *job)
@@ -32,7 +32,7 @@ static enum status attempt(void *job)
     TRY(retry_yielding(a->trials, a->c, a->best));
     /* to order a program is a third of scheduling it */
     a->spent =
-        (1 + (a->c->excess > 1 ? 0.5 : 1) * log2(1 + a->c->pace)) * (1 + (a->c->written > 0)) * trial_instrs(a->trials, a->c);
+        (1 + (a->c->excess > 1 ? 0.5 : 1) * log2(1 + a->c->level)) * (1 + (a->c->written > 0)) * trial_instrs(a->trials, a->c);
     a->asked = *a->c;
     TRY(attempt_otherwise(a));
     a->asked.otherwise = a->c->otherwise;
@@ -45,7 +45,7 @@ static enum status try_moves(struct pool *pool, struct moves *list, const struct
     struct trials trials[MOVES_AT_ONCE];
     struct attempt attempts[MOVES_AT_ONCE];
     for (int i = 0; i < list->n; i++) {
-        trials[i] = (struct trials){&pool->problem, &list->grid[i]->tried, TRIAL_SLACK, best ? pool->last : 0};
+        trials[i] = (struct trials){&pool->problem, &list->grid[i]->tried, TRIAL_SLACK, best ? pool->last_level : 0};
         attempts[i] = (struct attempt){.trials = &trials[i], .c = &list->c[i], .best = best ? best->seconds : INFINITY};
     }
     TRY(parallel_run(attempt, attempts, sizeof *attempts, list->n));
@@ -67,7 +67,7 @@ static void note_start(struct pool *pool, const struct strategy *s)
 static void look_around(struct pool *pool, const struct candidate *best)
 {
     int waits = best->seconds > LOCAL_TRANSFERS_LIMIT * best->compute;
-    pool->last = (int)max_i64(waits ? FIT_NOT_AHEAD : FIT_LATE - 1, best->pace + 2);
+    pool->last_level = (int)max_i64(waits ? FIT_NOT_AHEAD : FIT_LATE - 1, best->level + 2);
     pool->least = candidate_price(best);
 }
 
@@ -229,7 +229,7 @@ static enum status find_hinted(struct pool *pool, int from, struct moves *list)
         TRY(open_coarser(pool, &hint->strategy, &g));
         if (!g)
             continue;
-        struct candidate c = {.strategy = g->fixed, .late = hint->late};
+        struct candidate c = {.strategy = g->fixed, .first_level = hint->first_level};
         strategy_place(&c.strategy, &hint->strategy);
         if (c.strategy.device_chunks > 0)
             TRY(estimator_split(g->tried.estimator));
@@ -268,7 +268,7 @@ static int tells_of(const struct pool_grid *g, const struct candidate *tried, co
         return 0;
     if (isinf(tried->seconds))
         return tried->strategy.kept_chunks <= moves_fewest_kept(g) || c->strategy.kept_chunks > fewest;
-    return tried->pace < FIT_LATE && tried->estimate < LOCAL_EVIDENCE_WITHIN * c->estimate;
+    return tried->level < FIT_LATE && tried->estimate < LOCAL_EVIDENCE_WITHIN * c->estimate;
 }
 
 static int is_told_of(const struct pool *pool, const struct candidate *c, int fewest)

@@ -198,7 +198,7 @@ int pool_decided(const struct pool *pool, const struct pool_grid *g, const struc
 {
     for (int i = 0; i < g->tried.n; i++) {
         const struct candidate *c = &g->tried.candidates[i];
-        if (candidate_decides(c, s) && (isfinite(c->seconds) || c->pace >= pool->last))
+        if (candidate_decides(c, s) && (isfinite(c->seconds) || c->level >= pool->last_level))
             return 1;
     }
     return 0;

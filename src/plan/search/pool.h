@@ -25,7 +25,7 @@ struct pool {
     struct candidate hints[POOL_HINTS]; /* the cheapest trials of a few layers; the strategies say of which grid */
     int n_hints;
     double spent, most;                    /* instructions scheduled, and to be scheduled at most */
-    int last;                              /* the last prefetch level that trials look at, before FIT_SERIAL */
+    int last_level;                        /* the last prefetch level that trials look at, before FIT_SERIAL */
     char started[DECISIONS_FAMILIES];      /* the set of families that were starts */
     struct strategy visited[POOL_VISITED]; /* placements whose moves were looked at */
     int n_visited;

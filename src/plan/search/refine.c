@@ -19,7 +19,7 @@ static enum status try(struct refining *r, struct candidate *c)
     double estimated = c->excess;
     r->spent += trial_instrs(r->trials, c);
     c->otherwise = 0;
-    TRY(trial_run(r->trials, c, c->late));
+    TRY(trial_run(r->trials, c, c->first_level));
     if (c->excess > 1)
         r->room = fmin(r->room, estimated / c->excess);
     memmove(&x->candidates[x->n_tried + 1], &x->candidates[x->n_tried], (size_t)(x->n - x->n_tried) * sizeof *c);

@@ -11,13 +11,13 @@ static int is_held_up(const struct candidate *c)
     return c->written > 0 && c->seconds > RETRY_WAITS * c->compute;
 }
 
-/* Tries c otherwise, at c->late or a later pace, and keeps what is faster. */
-static enum status try_instead(const struct trials *t, struct candidate *c, int write_depth, int pace, double *spent)
+/* Tries c otherwise, at c->first_level or a later level, and keeps what is faster. */
+static enum status try_instead(const struct trials *t, struct candidate *c, int write_depth, int level, double *spent)
 {
     struct candidate other = *c;
     other.strategy.write_depth = write_depth;
     *spent += trial_instrs(t, c);
-    TRY(trial_run(t, &other, pace > c->late ? pace : c->late));
+    TRY(trial_run(t, &other, level > c->first_level ? level : c->first_level));
     if (other.excess <= 1 && candidate_cost(&other) < candidate_cost(c))
         *c = other;
     return OK;
@@ -32,7 +32,7 @@ static int parameters_may_wait(const struct plan_request *s, const struct candid
 
 /* With parameters on the host in place of the device: where the host updates them, they come from there in any case, and fetched
  * late they leave the link to what is needed sooner. */
-static enum status try_parameters_late(const struct trials *t, struct candidate *c, double *spent)
+static enum status try_parameters_on_host(const struct trials *t, struct candidate *c, double *spent)
 {
     struct candidate other = *c;
     other.strategy.params = RES_HOST;
@@ -40,7 +40,7 @@ static enum status try_parameters_late(const struct trials *t, struct candidate 
     if (other.excess > 1)
         return OK;
     *spent += trial_instrs(t, c);
-    other.late = FIT_LATE;
+    other.first_level = FIT_LATE;
     TRY(trial_run(t, &other, FIT_LATE));
     if (other.excess <= 1 && candidate_cost(&other) < candidate_cost(c))
         *c = other;
@@ -51,7 +51,7 @@ enum status retry_all(const struct trials *t, struct candidate *c, double best, 
 {
     if (c->excess > 1 || c->seconds > RETRY_WITHIN * best)
         return OK;
-    const int shorter = c->pace + RETRY_LATER;
+    const int shorter = c->level + RETRY_LATER;
     c->otherwise = 1;
     if (t->problem->request.prefetch < 0 && c->seconds > RETRY_WAITS * c->compute)
         TRY(try_instead(t, c, c->strategy.write_depth, shorter, spent));
@@ -60,13 +60,13 @@ enum status retry_all(const struct trials *t, struct candidate *c, double best, 
     if (is_held_up(c) && c->strategy.write_depth != RETRY_WRITES_LAST)
         TRY(try_instead(t, c, RETRY_WRITES_LAST, 0, spent));
     if (parameters_may_wait(&t->problem->request, c))
-        TRY(try_parameters_late(t, c, spent));
+        TRY(try_parameters_on_host(t, c, spent));
     return OK;
 }
 
 enum status retry_yielding(const struct trials *t, struct candidate *c, double best)
 {
-    TRY(trial_run(t, c, c->late));
+    TRY(trial_run(t, c, c->first_level));
     if (c->excess <= 1 && c->estimate < best && is_held_up(c) && c->strategy.write_depth == 0)
         TRY(try_instead(t, c, RETRY_WRITES_YIELD, 0, &(double){0}));
     return OK;

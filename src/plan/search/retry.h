@@ -4,8 +4,8 @@
 
 #include "plan/search/trial.h"
 
-/* A trial from c's first prefetch level (c->late) on; if compute waits while drives are written, and the estimate is below `best`
- * seconds, a second one with writes that yield to reads. *c: the cheaper one. */
+/* A trial from c's first prefetch level (c->first_level) on; if compute waits while drives are written, and the estimate is below
+ * `best` seconds, a second one with writes that yield to reads. *c: the cheaper one. */
 enum status retry_yielding(const struct trials *t, struct candidate *c, double best);
 
 /* If c takes about `best` seconds or less: also at later prefetch levels (the earliest that fits is mostly the fastest, not

@@ -56,7 +56,7 @@ static void move_to_front(struct search *x, const struct candidate *c)
 /* Puts a placement that was tried on this grid first. */
 static enum status put_found(struct search *x, const struct candidate *found)
 {
-    struct candidate c = {.strategy = found->strategy, .late = found->late};
+    struct candidate c = {.strategy = found->strategy, .first_level = found->first_level};
     if (c.strategy.device_chunks > 0)
         TRY(estimator_split(x->estimator));
     estimator_judge(x->estimator, &c);

@@ -32,10 +32,10 @@ static int is_leaner(const struct candidate *a, const struct candidate *b, const
 
 /* The leanest of those from the n-th on, until one fits or is far from it, at the given pace: of those as lean first the one that
  * keeps the most near, then those that need the least elsewhere, too. *out: how many were tried. */
-static enum status try_leanest(const struct trials *t, struct search *x, int n, int pace, int *out)
+static enum status try_leanest(const struct trials *t, struct search *x, int n, int level, int *out)
 {
     int first = n, end = (int)min_i64(x->n, n + LEANEST_TRIES), settled = 0;
-    double hopeless = pace == FIT_SERIAL ? LEANEST_FINAL_SERIALLY : LEANEST_FINAL;
+    double hopeless = level == FIT_SERIAL ? LEANEST_FINAL_SERIALLY : LEANEST_FINAL;
     for (; n < end && !settled; n++) {
         int least = n;
         for (int i = n + 1; i < x->n; i++)
@@ -43,7 +43,7 @@ static enum status try_leanest(const struct trials *t, struct search *x, int n, 
                           : x->candidates[i].excess < x->candidates[least].excess)
                 least = i;
         swap(&x->candidates[n], &x->candidates[least]);
-        TRY(trial_run(t, &x->candidates[n], pace));
+        TRY(trial_run(t, &x->candidates[n], level));
         settled = x->candidates[n].excess <= 1 || x->candidates[n].excess > hopeless;
     }
     *out = n;

@@ -68,7 +68,7 @@ static enum status try_split(const struct trials *t, struct splits *p, const str
 {
     struct candidate *c = &p->tried[p->n];
     *c = *found;
-    c->late = 0;
+    c->first_level = 0;
     c->strategy.write_depth = 0;
     p->spent += trial_instrs(t, c);
     c->otherwise = 0;

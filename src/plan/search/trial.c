@@ -27,13 +27,13 @@ double trial_instrs(const struct trials *x, const struct candidate *c)
                : (c->strategy.nearer > 0 ? 2 : 1) * layer * (double)(2 * n - c->strategy.input_every);
 }
 
-/* A model of so many layers on the virtual clock, at a pace or below. */
+/* A model of so many layers on the virtual clock, at a prefetch level or a later one. */
 struct scheduled {
     const struct trials *trials;
     const struct strategy *strategy;
     int64_t layers, limit[TIERS];
     int without_update; /* the step's program, not that of an update and a step */
-    int pace;           /* that was found */
+    int level;          /* that was found */
     double seconds, slow;
     int64_t arena[TIERS];
 };
@@ -53,13 +53,13 @@ static enum status schedule_layers(void *job)
     s.nearer = (int)(s.nearer * out->layers / x->problem->model->config.layers); /* the same share */
     TRY(problem_shortened(x->problem, out->layers, &m));
     enum status st;
-    if (out->pace == FIT_SERIAL) { /* seconds mean nothing */
+    if (out->level == FIT_SERIAL) { /* seconds mean nothing */
         st = fit_serially(m, &s, role, out->arena);
         goto done;
     }
-    TRY_GOTO(
-        fit_program(m, &s, &x->problem->cost, role, out->limit, x->slack, x->last ? x->last : FIT_SERIAL, &out->pace, &io, &p),
-        done);
+    TRY_GOTO(fit_program(m, &s, &x->problem->cost, role, out->limit, x->slack, x->last_level ? x->last_level : FIT_SERIAL,
+                         &out->level, &io, &p),
+             done);
     out->seconds = out->slow = p->seconds;
     memcpy(out->arena, p->arena, sizeof out->arena);
     if (isinf(p->seconds))
@@ -77,7 +77,7 @@ static void conclude(const struct trials *x, struct candidate *c, const struct s
     int64_t more = x->problem->model->config.layers - larger->layers;
     for (int t = 0; t < TIERS; t++)
         c->bytes[t] = larger->arena[t] + more * c->layer_bytes[t];
-    c->pace = larger->pace;
+    c->level = larger->level;
     c->excess = budget_excess(c->bytes, x->problem->limit);
     c->tried = 1;
     c->all_layers = more == 0;
@@ -101,8 +101,8 @@ static enum status trial_serially(const struct trials *x, struct candidate *c)
     n += (layers - n) % period; /* larger turns are left */
     int two = period > 1 && n + period <= layers;
     struct scheduled models[2] = {
-        {.trials = x, .strategy = &c->strategy, .layers = two ? n + period : n, .pace = FIT_SERIAL},
-        {.trials = x, .strategy = &c->strategy, .layers = n, .pace = FIT_SERIAL},
+        {.trials = x, .strategy = &c->strategy, .layers = two ? n + period : n, .level = FIT_SERIAL},
+        {.trials = x, .strategy = &c->strategy, .layers = n, .level = FIT_SERIAL},
     };
     TRY(parallel_run(schedule_layers, models, sizeof *models, 1 + two));
     for (int t = 0; two && t < TIERS; t++)
@@ -125,21 +125,24 @@ static enum status also_without_update(const struct trials *x, struct candidate 
 }
 
 /* As a part of the model `of`. */
-static enum status trial_as_part(const struct trials *x, struct candidate *c, int pace, const struct candidate *of)
+static enum status trial_as_part(const struct trials *x, struct candidate *c, int level, const struct candidate *of)
 {
     int64_t n = trial_layers(x, c), more = x->problem->model->config.layers - n, period = c->strategy.input_every;
     int two = more > 0;
     double micro_batches = (double)x->problem->request.grad_accum, periods = (double)more / (double)period;
-    struct scheduled models[2] =
-        {{.trials = x, .strategy = &c->strategy, .layers = n, .pace = pace},
-         {.trials = x, .strategy = &c->strategy, .layers = n - period, .limit = {INT64_MAX, INT64_MAX, INT64_MAX}, .pace = pace}},
+    struct scheduled models[2] = {{.trials = x, .strategy = &c->strategy, .layers = n, .level = level},
+                                  {.trials = x,
+                                   .strategy = &c->strategy,
+                                   .layers = n - period,
+                                   .limit = {INT64_MAX, INT64_MAX, INT64_MAX},
+                                   .level = level}},
                      *larger = &models[0], *shorter = &models[1];
     limit_layers(x, c, of, n, larger->limit);
     TRY(parallel_run(schedule_layers, models, sizeof *models, 1 + two));
     c->seconds = larger->seconds;
     c->slow = larger->slow;
-    if (two && shorter->pace != larger->pace) {
-        shorter->pace = larger->pace;
+    if (two && shorter->level != larger->level) {
+        shorter->level = larger->level;
         TRY(schedule_layers(shorter));
     }
     if (two) {
@@ -153,7 +156,7 @@ static enum status trial_as_part(const struct trials *x, struct candidate *c, in
 }
 
 /* Too few layers to hold the share of a model's that have a class nearer: between those of which all have, and none. */
-static enum status trial_nearer(const struct trials *x, struct candidate *c, int pace)
+static enum status trial_nearer(const struct trials *x, struct candidate *c, int level)
 {
     int64_t layers = x->problem->model->config.layers, all = strategy_nearer_layers(&c->strategy, layers);
     double share = fmin(1, c->strategy.nearer / (double)all);
@@ -162,24 +165,24 @@ static enum status trial_nearer(const struct trials *x, struct candidate *c, int
     every.strategy.nearer = (int)all;
     estimator_judge(x->search->estimator, &none);
     estimator_judge(x->search->estimator, &every);
-    TRY(trial_as_part(x, &none, pace, c));
-    TRY(trial_as_part(x, &every, pace, c));
+    TRY(trial_as_part(x, &none, level, c));
+    TRY(trial_as_part(x, &every, level, c));
     c->seconds = fmax(c->estimate, (1 - share) * none.seconds + share * every.seconds);
     c->slow = fmax(c->seconds, (1 - share) * none.slow + share * every.slow);
     for (int t = 0; t < TIERS; t++)
         c->bytes[t] = (int64_t)((1 - share) * (double)none.bytes[t] + share * (double)every.bytes[t]);
     c->excess = budget_excess(c->bytes, x->problem->limit);
-    c->pace = none.pace > every.pace ? none.pace : every.pace;
+    c->level = none.level > every.level ? none.level : every.level;
     c->tried = 1;
     c->all_layers = 0;
     return OK;
 }
 
-/* Seconds only if a pace is given that is not serial. */
-enum status trial_run(const struct trials *x, struct candidate *c, int pace)
+/* Seconds only if a level is given that is not serial. */
+enum status trial_run(const struct trials *x, struct candidate *c, int level)
 {
-    if (pace == FIT_SERIAL)
+    if (level == FIT_SERIAL)
         return trial_serially(x, c);
-    return c->strategy.nearer > 0 && trial_layers(x, c) < x->problem->model->config.layers ? trial_nearer(x, c, pace)
-                                                                                           : trial_as_part(x, c, pace, c);
+    return c->strategy.nearer > 0 && trial_layers(x, c) < x->problem->model->config.layers ? trial_nearer(x, c, level)
+                                                                                           : trial_as_part(x, c, level, c);
 }
