@@ -26,7 +26,7 @@ struct candidate {
     double excess;              /* the largest share of a tier's limit that is needed: above 1, it does not fit */
     int level;                  /* prefetch level that the trial found (prefetch.h) */
     int first_level;            /* prefetch level that the trial started from, where that is faster than level 0 */
-    int otherwise;              /* it was retried (retry.h) */
+    int retried;                /* it was retried (retry.h) */
 };
 
 /* The largest share of a tier's limit that is needed, and the tier. */

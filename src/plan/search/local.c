@@ -18,7 +18,7 @@ struct attempt {
     double best, spent;
 };
 
-static enum status attempt_otherwise(void *job)
+static enum status attempt_retries(void *job)
 {
     struct attempt *a = job;
     struct trials all_levels = *a->trials;
@@ -34,8 +34,8 @@ static enum status attempt(void *job)
     a->spent =
         (1 + (a->c->excess > 1 ? 0.5 : 1) * log2(1 + a->c->level)) * (1 + (a->c->written > 0)) * trial_instrs(a->trials, a->c);
     a->asked = *a->c;
-    TRY(attempt_otherwise(a));
-    a->asked.otherwise = a->c->otherwise;
+    TRY(attempt_retries(a));
+    a->asked.retried = a->c->retried;
     return OK;
 }
 
@@ -103,17 +103,17 @@ static enum status find_beside(struct pool *pool, const struct candidate *best, 
 static enum status search_beside(struct pool *pool, struct candidate *best)
 {
     struct moves list;
-    for (int vain = 0; vain < LOCAL_MISSES && pool->spent < pool->most;) {
+    for (int misses = 0; misses < LOCAL_MISSES && pool->spent < pool->most;) {
         TRY(find_beside(pool, best, &list));
         if (list.n == 0)
             return OK;
         TRY(try_moves(pool, &list, best));
-        vain += list.n;
+        misses += list.n;
         for (int i = 0; i < list.n; i++)
             if (list.c[i].excess <= 1 && candidate_price(&list.c[i]) < candidate_price(best)) {
                 *best = list.c[i];
                 note_start(pool, &best->strategy);
-                vain = 0;
+                misses = 0;
             }
     }
     return OK;
@@ -122,12 +122,12 @@ static enum status search_beside(struct pool *pool, struct candidate *best)
 static int is_left(struct pool *pool, const struct candidate *c)
 {
     (void)pool;
-    return !c->otherwise;
+    return !c->retried;
 }
 
 /* The trials that cost about as much as *best and were made while something was much cheaper, or in a search that looks less far:
  * at other distances, too, from the cheapest on, a few at the same time. */
-static enum status try_left(struct pool *pool, struct candidate *best)
+static enum status retry_left(struct pool *pool, struct candidate *best)
 {
     struct trials trials[MOVES_AT_ONCE];
     struct attempt attempts[MOVES_AT_ONCE];
@@ -137,7 +137,7 @@ static enum status try_left(struct pool *pool, struct candidate *best)
         double price[MOVES_AT_ONCE];
         for (n = 0;
              n < MOVES_AT_ONCE && (c = pool_cheapest(pool, LOCAL_RETRY_WITHIN * candidate_price(best), is_left)) != NULL;) {
-            c->otherwise = 1;
+            c->retried = 1;
             tried[n] = *c;
             price[n] = candidate_price(c);
             TRY(pool_open(pool, &tried[n].strategy, &grid[n]));
@@ -149,7 +149,7 @@ static enum status try_left(struct pool *pool, struct candidate *best)
             attempts[n] = (struct attempt){.trials = &trials[n], .c = &tried[n], .best = best->seconds};
             n++;
         }
-        TRY(parallel_run(attempt_otherwise, attempts, sizeof *attempts, n));
+        TRY(parallel_run(attempt_retries, attempts, sizeof *attempts, n));
         for (int i = 0; i < n; i++) {
             pool->spent += attempts[i].spent;
             if (candidate_price(&tried[i]) < price[i])
@@ -169,7 +169,7 @@ static enum status search_from(struct pool *pool, struct candidate *best)
         note_start(pool, &best->strategy);
         TRY(search_beside(pool, best));
         before = fmin(before, candidate_price(best));
-        TRY(try_left(pool, best));
+        TRY(retry_left(pool, best));
     } while (candidate_price(best) < before);
     return OK;
 }
@@ -262,7 +262,7 @@ static enum status try_hinted(struct pool *pool, struct candidate *best)
 
 /* Whether a trial of all layers on the grid g tells what the family of c takes: it fits, and was reckoned to take about as long;
  * or it would fetch too little ahead, even with the fewest chunks kept, or with as few as c. */
-static int tells_of(const struct pool_grid *g, const struct candidate *tried, const struct candidate *c, int fewest)
+static int is_evidence(const struct pool_grid *g, const struct candidate *tried, const struct candidate *c, int fewest)
 {
     if ((tried->excess > 1 && isfinite(tried->seconds)) || !decisions_same_family(&tried->strategy, &c->strategy))
         return 0;
@@ -271,17 +271,17 @@ static int tells_of(const struct pool_grid *g, const struct candidate *tried, co
     return tried->level < FIT_LATE && tried->estimate < LOCAL_EVIDENCE_WITHIN * c->estimate;
 }
 
-static int is_told_of(const struct pool *pool, const struct candidate *c, int fewest)
+static int has_evidence(const struct pool *pool, const struct candidate *c, int fewest)
 {
     for (int g = 0; g < pool->n; g++)
         for (int i = 0; i < pool->grids[g].tried.n; i++)
-            if (tells_of(&pool->grids[g], &pool->grids[g].tried.candidates[i], c, fewest))
+            if (is_evidence(&pool->grids[g], &pool->grids[g].tried.candidates[i], c, fewest))
                 return 1;
     return 0;
 }
 
 /* One of each family that no trial tells of and that may be faster, on the best one's grid: those with the lowest estimates. */
-static void find_untold(const struct pool *pool, struct pool_grid *g, const struct candidate *best, struct moves *list)
+static void find_untried_families(const struct pool *pool, struct pool_grid *g, const struct candidate *best, struct moves *list)
 {
     const struct options *o = estimator_options(g->tried.estimator);
     enum { SHARE, MOST, FEWEST, WAYS };
@@ -296,14 +296,14 @@ static void find_untold(const struct pool *pool, struct pool_grid *g, const stru
             if (k == MOST && c.excess <= 1)
                 search_keep_most(&g->tried, options_most_kept(o), &c);
             if (c.redundant || c.excess > 1 || c.estimate >= MOVE_BELOW * candidate_price(best) ||
-                pool_decided(pool, g, &c.strategy) || is_told_of(pool, &c, fewest))
+                pool_decided(pool, g, &c.strategy) || has_evidence(pool, &c, fewest))
                 continue;
             moves_offer_family(list, g, &c);
         }
     }
 }
 
-static enum status try_untold(struct pool *pool, struct candidate *best)
+static enum status try_untried_families(struct pool *pool, struct candidate *best)
 {
     struct moves list;
     struct pool_grid *g;
@@ -312,7 +312,7 @@ static enum status try_untold(struct pool *pool, struct candidate *best)
         return OK;
     while (pool->spent < pool->most) {
         look_around(pool, best);
-        find_untold(pool, g, best, &list);
+        find_untried_families(pool, g, best, &list);
         if (list.n == 0)
             return OK;
         TRY(try_moves(pool, &list, best));
@@ -344,7 +344,7 @@ enum status local_search(struct pool *pool, struct candidate *best)
     if (best->excess > 1)
         return OK;
     pool_find(pool, candidate_price(best), NULL, best);
-    TRY(try_untold(pool, best));
+    TRY(try_untried_families(pool, best));
     struct candidate next = *best;
     for (int i = 0;
          i < LOCAL_STARTS && (i == 0 || pool_find(pool, LOCAL_FAMILY_WITHIN * candidate_price(best), is_another_family, &next));
@@ -352,7 +352,7 @@ enum status local_search(struct pool *pool, struct candidate *best)
         TRY(search_from(pool, &next));
         if (candidate_price(&next) < candidate_price(best))
             *best = next;
-        TRY(try_untold(pool, best));
+        TRY(try_untried_families(pool, best));
     }
     TRY(search_from(pool, best)); /* again, with what the others have shown */
     prefer_less_traffic(pool, best);

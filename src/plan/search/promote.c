@@ -110,7 +110,7 @@ static enum status narrow(const struct trials *t, struct search *x, struct span 
     for (int i = 0; i < PROMOTE_TRIES && low < high; i++) {
         struct candidate c = at(t, s, n);
         c.strategy.write_depth = 0;
-        c.otherwise = 0;
+        c.retried = 0;
         *spent += trial_instrs(t, &c);
         TRY(retry_yielding(t, &c, best));
         memmove(&x->candidates[x->n_tried + 1], &x->candidates[x->n_tried], (size_t)(x->n - x->n_tried) * sizeof c);

@@ -18,7 +18,7 @@ static enum status try(struct refining *r, struct candidate *c)
     struct search *x = r->x;
     double estimated = c->excess;
     r->spent += trial_instrs(r->trials, c);
-    c->otherwise = 0;
+    c->retried = 0;
     TRY(trial_run(r->trials, c, c->first_level));
     if (c->excess > 1)
         r->room = fmin(r->room, estimated / c->excess);

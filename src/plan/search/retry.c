@@ -52,7 +52,7 @@ enum status retry_all(const struct trials *t, struct candidate *c, double best, 
     if (c->excess > 1 || c->seconds > RETRY_WITHIN * best)
         return OK;
     const int shorter = c->level + RETRY_LATER;
-    c->otherwise = 1;
+    c->retried = 1;
     if (t->problem->request.prefetch < 0 && c->seconds > RETRY_WAITS * c->compute)
         TRY(try_instead(t, c, c->strategy.write_depth, shorter, spent));
     if (t->problem->request.prefetch < 0 && c->seconds > RETRY_WAITS * c->compute && shorter < FIT_LATE)

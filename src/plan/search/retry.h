@@ -9,7 +9,7 @@
 enum status retry_yielding(const struct trials *t, struct candidate *c, double best);
 
 /* If c takes about `best` seconds or less: also at later prefetch levels (the earliest that fits is mostly the fastest, not
- * always), with writes that yield more, and with parameters on the host; c->otherwise is set. *c: the cheapest of these, whose
+ * always), with writes that yield more, and with parameters on the host; c->retried is set. *c: the cheapest of these, whose
  * classes may be other ones. Adds to *spent the instructions that were scheduled. */
 enum status retry_all(const struct trials *t, struct candidate *c, double best, double *spent);
 

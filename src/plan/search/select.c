@@ -74,7 +74,7 @@ static double bring_next(struct search *x, int n, expectation *expected)
     return least;
 }
 
-static enum status try_otherwise(const struct trials *t, struct search *x, double best, double *spent)
+static enum status retry_tried(const struct trials *t, struct search *x, double best, double *spent)
 {
     for (int i = 0; i < x->n_tried && *spent < SEARCH_INSTRS; i++)
         TRY(retry_all(t, &x->candidates[i], best, spent));
@@ -118,7 +118,7 @@ static enum status try_expected(const struct trials *t, struct search *x, struct
 static enum status try_families(const struct trials *t, struct search *x, struct trying *so_far, int *n)
 {
     for (; *n < x->n && so_far->spent < SEARCH_INSTRS && !(x->brief && *n >= SELECT_BRIEF); ++*n) {
-        if (bring_next(x, *n, stalls_hope) >= TRIAL_BELOW * so_far->best)
+        if (bring_next(x, *n, stalls_untried_family) >= TRIAL_BELOW * so_far->best)
             return OK;
         TRY(try_next(t, &x->candidates[*n], so_far));
     }
@@ -137,7 +137,7 @@ enum status select_fastest(const struct problem *p, struct search *x)
         TRY(try_leanest(&t, x, n, 0, &n));
     x->n_tried = n;
     if (x->all_layers || !x->brief)
-        TRY(try_otherwise(&t, x, so_far.best, &so_far.spent));
+        TRY(retry_tried(&t, x, so_far.best, &so_far.spent));
     x->spent = so_far.spent;
     qsort(x->candidates, (size_t)n, sizeof *x->candidates, candidate_order);
     return OK;

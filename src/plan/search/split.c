@@ -71,7 +71,7 @@ static enum status try_split(const struct trials *t, struct splits *p, const str
     c->first_level = 0;
     c->strategy.write_depth = 0;
     p->spent += trial_instrs(t, c);
-    c->otherwise = 0;
+    c->retried = 0;
     TRY(trial_run(t, c, 0));
     if (c->excess > 1) {
         p->room = fmin(p->room, found->excess / c->excess);

@@ -40,7 +40,7 @@ double stalls_expect(const struct search *x, int tried, const struct candidate *
     return c->estimate + (isfinite(rate) ? rate * c->traffic : 0);
 }
 
-double stalls_hope(const struct search *x, int tried, const struct candidate *c)
+double stalls_untried_family(const struct search *x, int tried, const struct candidate *c)
 {
     const struct candidate *t;
     for (int i = 0; (t = trial_at(x, tried, i)); i++)

@@ -8,7 +8,7 @@
  * proportion to its traffic. */
 double stalls_expect(const struct search *x, int tried, const struct candidate *c);
 /* The estimate alone, if no trial is of c's family (decisions_same_family); else INFINITY. */
-double stalls_hope(const struct search *x, int tried, const struct candidate *c);
+double stalls_untried_family(const struct search *x, int tried, const struct candidate *c);
 
 typedef int resemblance(const struct strategy *tried, const struct strategy *c);
 /* By how much the price of c is to exceed its estimate, as one that was tried shows: in proportion to traffic; to the square of
