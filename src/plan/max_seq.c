@@ -1,4 +1,4 @@
-/* Interpolation between lengths: whether anything fits is asked of the leanest placements only, on the usual mesh and grid or,
+/* Interpolation between lengths: whether anything fits is asked of the leanest placements only, on the default mesh and grid or,
  * where the device is too small for those, on what is reckoned to need the least of it. */
 #include "plan/max_seq.h"
 
@@ -13,7 +13,7 @@
 
 #define MOST_TOKENS ((int64_t)1 << 30) /* token numbers are 32 bits */
 
-/* A mesh (0: the rule's, i: the i-th other one) and a grid so many times finer than the usual one. */
+/* A mesh (0: the rule's, i: the i-th other one) and a grid so many times finer than the default one. */
 struct variant {
     int degrees, finer;
 };
@@ -241,7 +241,7 @@ static enum status narrow(struct range *x, struct bracket *b)
     return OK;
 }
 
-/* The longest that fits in the usual variant, where longer ones are to fit in another one. */
+/* The longest that fits in the first variant, where longer ones are to fit in another one. */
 struct sure {
     int64_t tokens; /* 0: they are not */
     struct variant variant;
@@ -309,7 +309,7 @@ static int64_t shorter(int64_t tokens, double excess, struct misfit *last)
     return max_i64(LENGTH_SHORTEST, min_i64(tokens - step_at(tokens), round_to_step(next)));
 }
 
-/* Leanest placements are not all that there are: longer ones than *at are planned in the usual variant, twice as many steps
+/* Leanest placements are not all that there are: longer ones than *at are planned in the first variant, twice as many steps
  * beyond it each time, then between what fits and the shortest that does not: `high`, or 0 if none is known. What fits takes the
  * place of *plan, *at and x->variant. */
 static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t high, int64_t *at, struct plan **plan)
@@ -317,7 +317,7 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
     struct plan_request s;
     struct plan *next;
     int64_t step = step_at(*at), most = most_tokens(x->m), steps = 1;
-    const struct variant usual = {0, 0};
+    const struct variant first = {0, 0};
     int there;
     for (double spent = 0; (*plan)->fits && (high == 0 || high - *at > step); steps *= 2) {
         int64_t longer = high > 0 ? *at + (high - *at) / step / 2 * step : *at + steps * step;
@@ -325,13 +325,13 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
         spent += instrs;
         if (longer > most || spent > LENGTH_INSTRS || (high == 0 && instrs > LENGTH_BEYOND_INSTRS))
             break;
-        TRY(settings_at(x, longer, &usual, &s, &there));
+        TRY(settings_at(x, longer, &first, &s, &there));
         TRY(plan_create(x->m, &s, limit, &next));
         struct plan *worse = next->fits ? *plan : next;
         if (next->fits) {
             *plan = next;
             *at = longer;
-            x->variant = usual;
+            x->variant = first;
         } else {
             high = longer;
             if (x->found->longer != longer) /* what a trial needs is less */

@@ -49,14 +49,14 @@ static int trial_holds(const struct search *search, int i, const struct plan *pl
 }
 
 /* The first candidate that fits and takes what its trial said, or the fastest of those that fit until then (of large programs
- * there are two); else the one that exceeds by the least. *usual: seconds of what was planned on the usual grid and fits,
+ * there are two); else the one that exceeds by the least. *on_default: seconds of what was planned on the default grid and fits,
  * INFINITY: nothing was. */
 static enum status plan_first(const struct problem *p, const struct search *search, const struct strategy *fixed,
-                              struct plan **out, double *usual)
+                              struct plan **out, double *on_default)
 {
     struct plan *best = NULL;
     double least = INFINITY; /* excess of the best */
-    *usual = INFINITY;
+    *on_default = INFINITY;
     for (int i = 0; i < search->n && i < PLANS_MOST; i++) {
         const struct candidate *c = &search->candidates[i];
         struct plan *next = NULL;
@@ -71,7 +71,7 @@ static enum status plan_first(const struct problem *p, const struct search *sear
         int second = best && best->fits, done = next->fits && (trial_holds(search, i, next) || (second && !c->all_layers)),
             better = second ? next->fits && next->seconds < best->seconds : next->fits || excess < least;
         if (next->fits && strategy_same_grid(&next->strategy, fixed))
-            *usual = fmin(*usual, next->seconds);
+            *on_default = fmin(*on_default, next->seconds);
         least = better ? excess : least;
         plan_destroy(better ? best : next);
         best = better ? next : best;
@@ -121,7 +121,7 @@ static enum status device_on_grid(const struct problem *p, const struct strategy
 static enum status finer_help(const struct numerics *v, const struct plan *plan, int *grids)
 {
     const struct problem *p = &v->problem;
-    struct strategy next = v->usual, finest = next;
+    struct strategy next = v->default_grid, finest = next;
     double missing = (double)(plan->arena[TIER_DEVICE] - p->limit[TIER_DEVICE]), here, least;
     *grids = plan->misfit == TIER_DEVICE && !is_beyond_device(&v->search, p->limit) ? PLAN_FINER : 0;
     if (plan->misfit == TIER_DEVICE)
@@ -133,7 +133,7 @@ static enum status finer_help(const struct numerics *v, const struct plan *plan,
         return OK;
     for (int tier = TIER_HOST; tier < TIERS; tier++)
         missing += fmax(0, (double)(plan->arena[tier] - p->limit[tier]));
-    TRY(device_on_grid(p, &v->usual, &here));
+    TRY(device_on_grid(p, &v->default_grid, &here));
     TRY(device_on_grid(p, &finest, &least));
     if (here - least < missing)
         *grids = 0;
@@ -162,40 +162,41 @@ static enum status plan_leanest(const struct problem *p, const struct candidate 
     return OK;
 }
 
-/* What was tried on another grid than the usual one mostly fits there whole, and takes what its trial said; if not, or if it
- * takes as long as the usual one's trial, that one's plan is compared. */
+/* What was tried on another grid than the default one mostly fits there whole, and takes what its trial said; if not, or if it
+ * takes as long as the default one's trial, that one's plan is compared. */
 static enum status plan_numerics(const struct numerics *v, struct plan **out)
 {
-    struct plan *usual;
-    double on_usual;
-    TRY(plan_first(&v->problem, &v->search, &v->usual, out, &on_usual));
-    if (strategy_same_grid(&(*out)->strategy, &v->usual))
+    struct plan *on_default;
+    double seconds; /* on the default grid */
+    TRY(plan_first(&v->problem, &v->search, &v->default_grid, out, &seconds));
+    if (strategy_same_grid(&(*out)->strategy, &v->default_grid))
         return OK;
-    double slower = isfinite(on_usual) ? on_usual / (*out)->seconds - 1 : v->usual_slower;
-    (*out)->usual = (struct usual_grid){v->usual.row_chunk, v->usual.loss_tile, v->usual.head_tile, fmax(0, slower)};
-    if (isfinite(on_usual))
+    double slower = isfinite(seconds) ? seconds / (*out)->seconds - 1 : v->default_slower;
+    (*out)->default_grid =
+        (struct default_grid){v->default_grid.row_chunk, v->default_grid.loss_tile, v->default_grid.head_tile, fmax(0, slower)};
+    if (isfinite(seconds))
         return OK;
     const struct candidate *best = &v->search.candidates[0];
-    if ((*out)->fits && v->usual_slower > 0 &&
-        (!best->tried || (*out)->seconds <= fmin(PLAN_HOLDS_FEW_LAYERS, 1 + v->usual_slower) * best->seconds))
+    if ((*out)->fits && v->default_slower > 0 &&
+        (!best->tried || (*out)->seconds <= fmin(PLAN_HOLDS_FEW_LAYERS, 1 + v->default_slower) * best->seconds))
         return OK;
-    TRY(plan_on_grid(&v->problem, &v->usual, &usual));
-    int better = !(*out)->fits || (usual->fits && usual->seconds < (*out)->seconds);
-    if (!better && usual->fits)
-        (*out)->usual.slower = usual->seconds / (*out)->seconds - 1;
-    plan_destroy(better ? *out : usual);
-    *out = better ? usual : *out;
+    TRY(plan_on_grid(&v->problem, &v->default_grid, &on_default));
+    int better = !(*out)->fits || (on_default->fits && on_default->seconds < (*out)->seconds);
+    if (!better && on_default->fits)
+        (*out)->default_grid.slower = on_default->seconds / (*out)->seconds - 1;
+    plan_destroy(better ? *out : on_default);
+    *out = better ? on_default : *out;
     return OK;
 }
 
-/* The leanest placement on the usual grid takes the place of *out if it fits. */
+/* The leanest placement on the default grid takes the place of *out if it fits. */
 static enum status try_leanest(const struct problem *p, struct plan **out)
 {
-    struct strategy usual;
+    struct strategy fixed;
     struct candidate leanest;
-    TRY(plan_fixed(p->model, &p->request, &usual));
+    TRY(plan_fixed(p->model, &p->request, &fixed));
     TRY(probe_fits_long(p->model, &p->request, p->limit, &leanest));
-    if (leanest.strategy.row_chunk != usual.row_chunk || leanest.strategy.head_tile != usual.head_tile)
+    if (leanest.strategy.row_chunk != fixed.row_chunk || leanest.strategy.head_tile != fixed.head_tile)
         return OK; /* finer ones have their turn */
     if (leanest.excess <= 1)
         TRY(probe_all_layers(p->model, &p->request, p->limit, &leanest));
@@ -238,10 +239,10 @@ static enum status leanest_on_finer(const struct problem *p, int finer, struct c
     return needed > (1 + BYTES_UNCERTAIN) * (double)p->limit[TIER_DEVICE] ? OK : leanest_all_layers(p, &grid, out);
 }
 
-static int is_on_usual_tiles(const struct problem *p, const struct strategy *s)
+static int is_on_default_tiles(const struct problem *p, const struct strategy *s)
 {
-    struct strategy usual;
-    return plan_fixed(p->model, &p->request, &usual) == OK && strategy_same_grid(s, &usual);
+    struct strategy fixed;
+    return plan_fixed(p->model, &p->request, &fixed) == OK && strategy_same_grid(s, &fixed);
 }
 
 struct planning;
@@ -258,7 +259,7 @@ struct planning {
     const struct model *model;
     const struct plan_request *given;
     const int64_t *limit;
-    int finer;                        /* which finer grid stands for the usual one; 0: none */
+    int finer;                        /* which finer grid stands for the default one; 0: none */
     struct numerics_search *numerics; /* NULL: before the first pass */
     struct choice choice;
 };
@@ -353,7 +354,7 @@ static enum status run_passes(struct planning *x, int n, struct pass_time *took)
 }
 
 /* Where the leanest placement of some mesh fits on the `finer`-th grid, everything that is left open is chosen again with that
- * one in place of the usual one; or if that does not fit, the leanest it is. What fits takes the place of *c. */
+ * one in place of the default one; or if that does not fit, the leanest it is. What fits takes the place of *c. */
 static enum status plan_on_finer(const struct plan_request *given, int finer, struct choice *c)
 {
     struct candidate leanest = {.excess = INFINITY};
@@ -372,8 +373,8 @@ static enum status plan_on_finer(const struct plan_request *given, int finer, st
     }
     if (st == OK && next->plan->fits) {
         const struct choice worse = *c;
-        next->plan->usual = (struct usual_grid){0};
-        next->plan->finer = !is_on_usual_tiles(&next->problem, &next->plan->strategy);
+        next->plan->default_grid = (struct default_grid){0};
+        next->plan->finer = !is_on_default_tiles(&next->problem, &next->plan->strategy);
         *c = *next;
         *next = worse;
     }
@@ -417,10 +418,10 @@ static enum status plan_instead(const struct problem *p, const struct strategy *
     if (next.excess > 1 || next.seconds > most || next.slow >= now->slow)
         return OK;
     TRY(plan_candidate(p, &next, 0, &excess, &plan));
-    plan->usual = (*out)->usual;
-    if (plan->usual.row_chunk == more->row_chunk && plan->usual.head_tile == more->head_tile &&
-        plan->usual.loss_tile == more->loss_tile)
-        plan->usual = (struct usual_grid){0};
+    plan->default_grid = (*out)->default_grid;
+    if (plan->default_grid.row_chunk == more->row_chunk && plan->default_grid.head_tile == more->head_tile &&
+        plan->default_grid.loss_tile == more->loss_tile)
+        plan->default_grid = (struct default_grid){0};
     plan->finer = (*out)->finer;
     enum status st = plan->fits ? plan_as_candidate(plan, &next) : OK;
     int better = st == OK && plan->fits && next.seconds <= most && next.slow < now->slow;
@@ -448,7 +449,8 @@ static enum status plan_for_slow_links(const struct problem *p, struct plan **ou
             TRY(plan_instead(p, &nearer, most, &now, out));
         if (now.slow == before && p->request.alpha < 0 && fewer.kept_chunks >= 0)
             TRY(plan_instead(p, &fewer, most, &now, out));
-        if (now.slow == before && (*out)->usual.head_tile > 0 && plan_other_tiles(p->model, &p->request, TILE_ROWS, 1, &finer)) {
+        if (now.slow == before && (*out)->default_grid.head_tile > 0 &&
+            plan_other_tiles(p->model, &p->request, TILE_ROWS, 1, &finer)) {
             finer.device_chunks = 2 * now.strategy.device_chunks;
             finer.kept_chunks = strategy_share(&finer, &now.strategy);
             TRY(plan_instead(p, &finer, most, &now, out));

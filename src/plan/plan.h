@@ -23,11 +23,11 @@ struct longest {
     int64_t longer; /* the shortest one found not to fit; 0: none */
     enum tier tier; /* of that one: which budget it exceeds, and what it needs of it */
     int64_t bytes;
-    int mesh, tiles; /* it fits on another mesh or a finer grid than the usual ones */
+    int mesh, tiles; /* it fits on another mesh or a finer grid than the default ones */
 };
 
 /* The grid of model, length and mesh, and what it takes. */
-struct usual_grid {
+struct default_grid {
     int64_t row_chunk, loss_tile;
     int head_tile; /* 0: it was taken */
     double slower; /* than the one taken, by this share of that one's step; INFINITY: what was taken does not fit there */
@@ -54,8 +54,8 @@ struct plan {
     int64_t sequences, micro_batches; /* of a step: over all ranks; of one */
     struct cost_model cost;
     int fits;
-    int finer;               /* the grid is not the usual one, on which nothing fits */
-    struct usual_grid usual; /* where another one was chosen for speed */
+    int finer;               /* the grid is not the default one, on which nothing fits */
+    struct default_grid default_grid; /* where another one was chosen for speed */
     int level;                /* prefetch level of the first program (prefetch.h) */
     double took;             /* seconds of planning */
     struct pass_time passes[PLAN_PASSES];

@@ -179,7 +179,7 @@ static int is_another_family(struct pool *pool, const struct candidate *c)
     return !pool->started[decisions_family(&c->strategy)];
 }
 
-static int is_on_usual_grid(struct pool *pool, const struct candidate *c)
+static int is_on_default_grid(struct pool *pool, const struct candidate *c)
 {
     return strategy_same_grid(&c->strategy, &pool->fixed);
 }
@@ -189,8 +189,8 @@ static void prefer_less_traffic(struct pool *pool, struct candidate *best)
 {
     const double most = (1 + price_margin(&pool->problem.request)) * candidate_price(best);
     struct candidate other;
-    int usual = pool_find(pool, most, is_on_usual_grid, &other);
-    *best = usual ? other : *best;
+    int on_default = pool_find(pool, most, is_on_default_grid, &other);
+    *best = on_default ? other : *best;
     for (int g = 0; g < pool->n; g++)
         for (int i = 0; i < pool->grids[g].tried.n; i++) {
             const struct candidate *c = &pool->grids[g].tried.candidates[i];

@@ -37,34 +37,35 @@ static int coarsen(const struct problem *p, int all, int turn, struct strategy *
     return changed;
 }
 
-/* Whether a start on a grid that is reckoned to take `least` is as good as on the usual one, which is to take `usual`: better by
- * what is to be gained where large tiles cost memory. */
-static int may_start(const struct numerics *v, double least, double usual)
+/* Whether a start on a grid that is reckoned to take `least` is as good as on the default one, which is to take `on_default`:
+ * better by what is to be gained where large tiles cost memory. */
+static int may_start(const struct numerics *v, double least, double on_default)
 {
-    return isfinite(least) && least <= (tiles_are_bulky(&v->problem, &v->usual) ? 1 - SEARCH_GAIN : START_SLOWER) * usual;
+    return isfinite(least) &&
+           least <= (tiles_are_bulky(&v->problem, &v->default_grid) ? 1 - SEARCH_GAIN : START_SLOWER) * on_default;
 }
 
-/* The grid to start from: of data sheets' machines the usual one only if its programs are small enough to be tried whole, else
+/* The grid to start from: of data sheets' machines the default one only if its programs are small enough to be tried whole, else
  * the next one with larger tiles whose programs are, as long as what ought to fit there is reckoned to be as fast. */
 static enum status find_start(struct numerics *v)
 {
-    struct strategy at = v->usual;
-    double instrs, least, usual;
+    struct strategy at = v->default_grid;
+    double instrs, least, on_default;
     if (grid_gain(&v->problem.request) >= SEARCH_GAIN)
         return OK;
-    TRY(search_estimate(&v->problem, &at, &instrs, &usual));
+    TRY(search_estimate(&v->problem, &at, &instrs, &on_default));
     v->large = instrs > TRIAL_WHOLE_INSTRS;
     for (int turn = 0;
          instrs > TRIAL_WHOLE_INSTRS && coarsen(&v->problem, instrs > START_COARSEN_ALL * TRIAL_WHOLE_INSTRS, turn, &at);
          turn++) {
         TRY(search_estimate(&v->problem, &at, &instrs, &least));
-        if (may_start(v, least, usual))
+        if (may_start(v, least, on_default))
             v->fixed = at;
     }
     return OK;
 }
 
-/* On the grid given, else (NULL) on the one to start from, or on the usual one, so many times finer, if nothing fits there. */
+/* On the grid given, else (NULL) on the one to start from, or on the default one, so many times finer, if nothing fits there. */
 static enum status numerics_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
                                    const struct strategy *grid, const struct search_lead *lead, struct numerics **out)
 {
@@ -72,17 +73,17 @@ static enum status numerics_create(const struct model *m, const struct plan_requ
     if (!v)
         return status_fail(ERR_NOMEM, "out of memory while planning");
     problem_set(&v->problem, m, s, limit);
-    enum status st = plan_fixed(m, &v->problem.request, &v->usual);
-    for (int i = 0; st == OK && i < finer && plan_finer_tiles(m, &v->problem.request, &v->usual);)
+    enum status st = plan_fixed(m, &v->problem.request, &v->default_grid);
+    for (int i = 0; st == OK && i < finer && plan_finer_tiles(m, &v->problem.request, &v->default_grid);)
         i++;
-    v->fixed = grid ? *grid : v->usual;
+    v->fixed = grid ? *grid : v->default_grid;
     if (st == OK && !grid)
         st = find_start(v);
     if (st == OK)
         st = search_to_beat(&v->problem, &v->fixed, lead, &v->search);
-    if (st == OK && !grid && !strategy_same_grid(&v->fixed, &v->usual) && v->search.candidates[0].excess > 1) {
+    if (st == OK && !grid && !strategy_same_grid(&v->fixed, &v->default_grid) && v->search.candidates[0].excess > 1) {
         search_destroy(&v->search);
-        v->fixed = v->usual;
+        v->fixed = v->default_grid;
         st = search_to_beat(&v->problem, &v->fixed, lead, &v->search);
     }
     if (st != OK) {
@@ -112,14 +113,14 @@ struct numerics_search {
     const struct model *m;
     const struct plan_request *given;
     const int64_t *limit;
-    int finer; /* how many times the usual grid is */
+    int finer; /* how many times the default grid is */
     struct numerics *best;
     struct candidate candidate;
-    int tried;         /* candidate is known */
-    double usual;      /* the price on the usual grid; INFINITY: not known */
-    struct pool *pool; /* collects trials; or NULL */
-    double spent;      /* instructions scheduled while comparing grids briefly */
-    int trials;        /* of placements, those of local search not yet counted */
+    int tried;            /* candidate is known */
+    double default_price; /* the price on the default grid; INFINITY: not known */
+    struct pool *pool;    /* collects trials; or NULL */
+    double spent;         /* instructions scheduled while comparing grids briefly */
+    int trials;           /* of placements, those of local search not yet counted */
 };
 
 static enum status try_best(struct numerics_search *b)
@@ -216,11 +217,11 @@ static enum status compare_grid(struct numerics_search *b, const struct point *a
     return st;
 }
 
-/* Whether activations would travel in too few chunks, and fewer than on the usual grid: trials of a few layers do not show what
+/* Whether activations would travel in too few chunks, and fewer than on the default grid: trials of a few layers do not show what
  * that costs where links are slow. */
 static int is_coarser(const struct numerics *v, const struct strategy *s)
 {
-    return v->large && s->row_chunk > v->usual.row_chunk && tiles_are_coarse(s);
+    return v->large && s->row_chunk > v->default_grid.row_chunk && tiles_are_coarse(s);
 }
 
 /* Another value of one size takes the place of the point's if it is faster (*moved). */
@@ -243,7 +244,7 @@ static enum status step(struct numerics_search *b, enum tile_size which, int i, 
 }
 
 /* One size of the grid, as long as another value is faster: the next more heads, rows longer or shorter, the longest loss tile
- * first, since the usual one is short. *moved: whether any was. */
+ * first, since the default one is short. *moved: whether any was. */
 static enum status vary_size(struct numerics_search *b, enum tile_size which, struct point *at, int *moved)
 {
     static const int first[TILE_SIZES] = {[TILE_HEADS] = 0, [TILE_ROWS] = 1, [TILE_LOSS] = 2};
@@ -309,18 +310,18 @@ static enum status start_pool(struct numerics_search *b)
     enum pool_grids grids = grid_gain(&v->problem.request) >= SEARCH_GAIN ? POOL_GIVEN_GRIDS
                             : v->large                                    ? POOL_FINE_GRIDS
                                                                           : POOL_ANY_GRIDS;
-    TRY(pool_create(&v->problem, &v->usual, grids, &b->pool));
+    TRY(pool_create(&v->problem, &v->default_grid, grids, &b->pool));
     return pool_add_search(b->pool, &v->fixed, &v->search);
 }
 
-/* What the usual grid takes, where the search starts from it and may leave it. */
-static enum status note_usual(struct numerics_search *b)
+/* What the default grid takes, where the search starts from it and may leave it. */
+static enum status note_default_grid(struct numerics_search *b)
 {
-    if (!strategy_same_grid(&b->best->fixed, &b->best->usual) || !other_grids(b->best))
+    if (!strategy_same_grid(&b->best->fixed, &b->best->default_grid) || !other_grids(b->best))
         return OK;
     TRY(try_best(b));
     if (b->candidate.excess <= 1)
-        b->usual = candidate_price(&b->candidate);
+        b->default_price = candidate_price(&b->candidate);
     return OK;
 }
 
@@ -335,14 +336,14 @@ static void put_found(struct numerics_search *b, const struct candidate *best, i
         search_put(&b->best->search, at, &next[--n]);
 }
 
-/* What the usual grid takes: the best placement's price there, where nothing was tried on it. If that is lower by what is to be
+/* What the default grid takes: the best placement's price there, where nothing was tried on it. If that is lower by what is to be
  * gained, it is searched, too. */
-static enum status price_usual(struct numerics_search *b)
+static enum status price_default_grid(struct numerics_search *b)
 {
     const struct numerics *v = b->best;
-    struct point at = {.grid = v->usual};
+    struct point at = {.grid = v->default_grid};
     int taken;
-    if (isfinite(b->usual) || strategy_same_grid(&v->fixed, &v->usual))
+    if (isfinite(b->default_price) || strategy_same_grid(&v->fixed, &v->default_grid))
         return OK;
     TRY(try_best(b));
     at.grid.input_every = b->candidate.strategy.input_every;
@@ -352,9 +353,9 @@ static enum status price_usual(struct numerics_search *b)
     TRY(search_price(&v->problem, &like, &at.candidate));
     if (at.candidate.excess > 1)
         return OK;
-    b->usual = candidate_price(&at.candidate);
+    b->default_price = candidate_price(&at.candidate);
     double gain = sure_gain(&b->candidate, &at.candidate, SEARCH_GAIN);
-    return b->usual < (1 - gain) * candidate_price(&b->candidate) ? compare_grid(b, &at, SEARCH_GAIN, &taken) : OK;
+    return b->default_price < (1 - gain) * candidate_price(&b->candidate) ? compare_grid(b, &at, SEARCH_GAIN, &taken) : OK;
 }
 
 /* From what steps found; the best one's grid becomes that of the numerics. */
@@ -366,7 +367,7 @@ static enum status search_locally(struct numerics_search *b)
     if (best.excess > 1 || best.seconds < LOCAL_WAITS * best.least_compute)
         return OK;
     TRY(local_search(b->pool, &best));
-    b->usual = fmin(b->usual, pool_price_on(b->pool, &v->usual));
+    b->default_price = fmin(b->default_price, pool_price_on(b->pool, &v->default_grid));
     int better = candidate_price(&best) < candidate_price(&b->candidate), known = pool_knows(b->pool, &b->candidate);
     if (best.excess > 1 || (known && b->candidate.all_layers && !better))
         return OK;
@@ -385,7 +386,7 @@ enum status numerics_start(const struct model *m, const struct plan_request *s, 
     struct plan_request given = *s;
     if (!b)
         return status_fail(ERR_NOMEM, "out of memory while planning");
-    *b = (struct numerics_search){.m = m, .given = s, .limit = limit, .finer = finer, .usual = INFINITY};
+    *b = (struct numerics_search){.m = m, .given = s, .limit = limit, .finer = finer, .default_price = INFINITY};
     given.zero = s->zero == AUTO ? stages[0] : s->zero;
     enum status st = numerics_create(m, &given, limit, finer, NULL, &(struct search_lead){0}, &b->best);
     if (st != OK) {
@@ -400,9 +401,9 @@ enum status numerics_start(const struct model *m, const struct plan_request *s, 
 enum status numerics_tiles(struct numerics_search *b)
 {
     TRY(start_pool(b));
-    TRY(note_usual(b));
+    TRY(note_default_grid(b));
     TRY(compare_tiles(b));
-    return price_usual(b);
+    return price_default_grid(b);
 }
 
 enum status numerics_local(struct numerics_search *b)
@@ -415,7 +416,7 @@ enum status numerics_local(struct numerics_search *b)
     }
     pool_destroy(b->pool);
     b->pool = NULL;
-    b->best->usual_slower = b->tried ? b->usual / candidate_price(&b->candidate) - 1 : 0;
+    b->best->default_slower = b->tried ? b->default_price / candidate_price(&b->candidate) - 1 : 0;
     return st;
 }
 

@@ -8,10 +8,10 @@
 /* A problem whose mesh and ZeRO stage are decided, and its placements as searched. */
 struct numerics {
     struct problem problem;
-    struct strategy fixed, usual; /* usual: on the grid of model, length and mesh, or a finer one in its place */
-    int large;                    /* programs on the usual grid are: another one was started from, or could have been */
-    double usual_slower;          /* than fixed, by this share of its step, if that has another grid, both as tried; INFINITY: the
-                                   * best placement does not fit there */
+    struct strategy fixed, default_grid; /* default_grid: on the grid of model, length and mesh, or a finer one in its place */
+    int large;                           /* programs on the default grid are: another one was started from, or could have been */
+    double default_slower; /* than fixed, by this share of its step, if that has another grid, both as tried; INFINITY: the
+                            * best placement does not fit there */
     struct search search;
 };
 
@@ -19,8 +19,8 @@ struct numerics {
  * ranks. */
 struct numerics_search;
 
-/* The rule's mesh (mesh.h) with ZeRO 3, where the request leaves these open, on the usual grid or, for large programs, one with
- * larger tiles. The usual grid is the `finer`-th one beyond itself (plan_finer_tiles; 0: itself). What the arguments point to
+/* The rule's mesh (mesh.h) with ZeRO 3, where the request leaves these open, on the default grid or, for large programs, one with
+ * larger tiles. The default grid is the `finer`-th one beyond itself (plan_finer_tiles; 0: itself). What the arguments point to
  * must outlive it. Errors as plan_fixed. */
 enum status numerics_start(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
                            struct numerics_search **out);

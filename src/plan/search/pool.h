@@ -18,7 +18,7 @@ struct pool_grid {
 
 struct pool {
     struct problem problem;
-    struct strategy fixed; /* on the usual grid */
+    struct strategy fixed; /* on the default grid */
     enum pool_grids allowed;
     struct pool_grid grids[POOL_GRIDS];
     int n;
@@ -32,8 +32,8 @@ struct pool {
     double least; /* the price that moves start from: cheaper trials belong to other starts */
 };
 
-/* For a problem whose mesh and stage are decided, as `fixed`, on the usual grid, has them. The model and what the request points
- * to must outlive it. ERR_NOMEM. */
+/* For a problem whose mesh and stage are decided, as `fixed`, on the default grid, has them. The model and what the request
+ * points to must outlive it. ERR_NOMEM. */
 enum status pool_create(const struct problem *p, const struct strategy *fixed, enum pool_grids grids, struct pool **out);
 void pool_destroy(struct pool *pool); /* NULL is fine */
 

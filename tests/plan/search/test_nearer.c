@@ -203,7 +203,7 @@ static void spread_evenly(void **state)
 static void text_is_whole(void **state)
 {
     (void)state;
-    const struct plan p = {.usual = {1 << 20, 1 << 20, 128, 12.34},
+    const struct plan p = {.default_grid = {1 << 20, 1 << 20, 128, 12.34},
                            .strategy = {.rows = (int64_t)1 << 40,
                                         .row_chunk = 1 << 20,
                                         .loss_tile = 1 << 20,
