@@ -15,6 +15,7 @@
 #include "plan/lower/mesh.h"
 #include "plan/plan.h"
 #include "plan/schedule/hazards.h"
+#include "plan/schedule/waits.h"
 #include "verify/mesh.h"
 #include "verify/verify.h"
 
@@ -106,7 +107,7 @@ static double with_links(struct program *p, const struct cost_model *planned, do
     struct cost_model m;
     struct deps d;
     cost_with_links(planned, speed, &m);
-    if ((endless ? hazards_find(p, &d) : hazards_from_waits(p, &d)) != OK)
+    if ((endless ? hazards_find(p, &d) : waits_as_deps(p, &d)) != OK)
         return -1;
     double step = program_simulate(p, &m, d.first, d.dep, NULL);
     hazards_free(&d);

@@ -30,7 +30,7 @@
 #include "plan/lower/mesh.h"
 #include "plan/plan.h"
 #include "plan/program_set.h"
-#include "plan/report/text.h"
+#include "plan/report/describe.h"
 #include "plan/schedule/prefetch.h"
 
 #include <getopt.h>

@@ -28,7 +28,7 @@ static enum status explain(const struct program *p, int i, enum status st)
         const struct operand *o = &p->operands[in->first_operand + k];
         if (o->tensor >= 0)
             return status_fail(st, "%s (at instruction %d of program %s: %s of %s, layer %d, on the %s lane)", cause, i, p->name,
-                               op_name(in->op), p->tensors[o->tensor].name, in->layer, lane_name(in->lane));
+                               op_name(in->op), p->tensors[o->tensor].name, in->unit, lane_name(in->lane));
     }
     return status_fail(st, "%s", cause);
 }

@@ -6,6 +6,7 @@
 #include "data/safetensors.h"
 #include "engine/chaos.h"
 #include "offload/places.h"
+#include "plan/lower/groups.h"
 #include "verify/mesh.h"
 #include "verify/verify.h"
 
@@ -237,12 +238,11 @@ enum dtype session_state_type(const struct session *s, enum state_kind kind)
     return kind == STATE_PARAM ? st->dtype : kind == STATE_M || kind == STATE_V ? st->moments : F32;
 }
 
-/* The tensor that holds such state of a unit. */
-static void state_name(const struct session *s, int unit, enum state_kind kind, char name[48])
+/* What such state is as a binding of the flush program: of a gradient, what the update reads. */
+static enum binding_role role_of(const struct session *s, enum state_kind kind)
 {
-    static const char *const what[] = {"param", "master", "m", "v", "grad"};
-    snprintf(name, 48, "unit%d.%s%s", unit, kind == STATE_GRAD && s->plan->strategy.zero == 1 ? "grad_sum" : what[kind],
-             session_sharded(s, kind) ? ".shard" : "");
+    static const enum binding_role roles[] = {BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD};
+    return kind == STATE_GRAD && s->plan->strategy.zero == 1 ? BINDING_GRAD_SUM : roles[kind];
 }
 
 /* The rank's elements of the unit's index-th group. */
@@ -258,23 +258,22 @@ enum status session_visit(struct session *s, int unit, enum state_kind kind, enu
                           void *user)
 {
     const struct program *p = s->plan->programs[PLAN_FLUSH];
-    int sharded = session_sharded(s, kind), index = 0;
+    const enum binding_role role = role_of(s, kind);
+    int index = 0;
     struct piece x = {.type = session_state_type(s, kind), .unit = unit};
-    char name[48];
-    state_name(s, unit, kind, name);
     for (int i = 0; i < p->n_live_in; i++) {
         x.at = p->live_in[i];
-        if (strcmp(p->tensors[x.at.tensor].name, name) != 0)
+        if (x.at.role != role || x.at.unit != unit)
             continue;
         /* gradients are cut finer than groups: join the pieces that lie and count on */
-        while (!sharded && kind == STATE_GRAD && i + 1 < p->n_live_in && p->live_in[i + 1].tensor == x.at.tensor &&
+        while (!x.at.sharded && kind == STATE_GRAD && i + 1 < p->n_live_in && p->live_in[i + 1].tensor == x.at.tensor &&
                p->live_in[i + 1].row0 == x.at.row1 &&
                p->live_in[i + 1].offset == x.at.offset + (x.at.row1 - x.at.row0) * dtype_size(x.type) &&
                p->live_in[i + 1].row1 - x.at.row0 <= s->plan->strategy.group)
             x.at.row1 = p->live_in[++i].row1;
         x.first = x.at.row0;
         x.n = x.at.row1 - x.at.row0;
-        if (sharded)
+        if (x.at.sharded)
             locate(s, &x, index++);
         TRY(visit_piece(s, &x, access, visit, user));
     }

@@ -41,7 +41,7 @@ static int64_t step_at(int64_t tokens)
 
 static int64_t most_tokens(const struct model *m)
 {
-    int64_t most = m->config.family == FAMILY_GPT2 ? m->config.max_positions : MOST_TOKENS;
+    int64_t most = model_learns_positions(&m->config) ? m->config.max_positions : MOST_TOKENS;
     return most / LENGTH_SHORTEST * LENGTH_SHORTEST;
 }
 
@@ -354,7 +354,7 @@ enum status plan_longest(const struct model *m, struct plan_request *s, int rank
     struct bracket b = {0, most + step_at(most), 0, 0};
     struct sure sure = {0, {0, 0}};
     int there;
-    if (m->config.family == FAMILY_GPT2 && m->config.max_positions < LENGTH_SHORTEST)
+    if (model_learns_positions(&m->config) && m->config.max_positions < LENGTH_SHORTEST)
         return status_fail(ERR_INVALID,
                            "model %s has learned positions for %lld tokens, and --max-seq starts at %d: give --seq-len",
                            m->config.name, (long long)m->config.max_positions, LENGTH_SHORTEST);

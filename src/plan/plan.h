@@ -4,7 +4,7 @@
 
 #include "machine/cost.h"
 #include "model/model.h"
-#include "plan/lower/lowering.h"
+#include "plan/lower/program.h"
 #include "settings/settings.h"
 
 enum plan_program {

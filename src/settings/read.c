@@ -307,7 +307,7 @@ double settings_patience(int argc, char **argv)
         seconds = text ? strtod(text, NULL) : 0;
     }
     free(flags);
-    return seconds > 0 && seconds < 1e9 ? seconds : SETTINGS_COMM_TIMEOUT;
+    return seconds > 0 && seconds < 1e9 ? seconds : strtod(settings_key_find("comm-timeout")->value, NULL);
 }
 
 int settings_given(int argc, char **argv, const char *key)
@@ -329,9 +329,7 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
     if (!flags)
         return status_fail(ERR_NOMEM, "out of memory");
     TRY_GOTO(parse_flags(argc, argv, flags, &n), fail);
-    for (int i = 0; i < settings_n_keys; i++)
-        if (settings_keys[i].value)
-            TRY_GOTO(settings_key_set(&settings_keys[i], settings_keys[i].name, settings_keys[i].value, &s), fail);
+    TRY_GOTO(settings_defaults(&s, 0), fail);
     TRY_GOTO(read_file(flags, n, &s), fail);
     TRY_GOTO(apply_flags(flags, n, &s), fail);
     const char *config = flag_value(flags, n, "config");

@@ -3,6 +3,7 @@
 #define LTRAIN_SETTINGS_SETTINGS_H
 
 #include "base/num.h"
+#include "base/status.h"
 
 #include <stdint.h>
 
@@ -50,8 +51,8 @@ struct plan_request {
     struct hardware *hardware;           /* not a key: what costs are reckoned with (machine/hardware.h), owned; NULL: assumed */
 };
 
-/* The defaults of the keys above; no strings. */
-void plan_request_defaults(struct plan_request *r, int64_t seq_len);
+/* The defaults of the keys above; no strings. Only memory can be missing. */
+enum status plan_request_defaults(struct plan_request *r, int64_t seq_len);
 
 struct settings {
     char *model;                         /* HF directory or preset */
@@ -59,7 +60,7 @@ struct settings {
     struct string_list data, eval_data;
     double eval_fraction;
     enum sp_kind sp;                     /* how ranks share a sequence; all but AUTO are in ulysses and ring already */
-    double comm_timeout;                 /* seconds that a rank waits for another one; AUTO: 600 */
+    double comm_timeout;                 /* seconds that a rank waits for another one */
     struct string_list nvme_path;        /* default: the run's directory */
     double lr;
     enum schedule_kind schedule;
@@ -79,7 +80,7 @@ struct settings {
     int verbose;
 };
 
-/* What the command line has for keys that nobody gives; no strings. */
-void settings_defaults(struct settings *s, int64_t seq_len);
+/* What the command line has for keys that nobody gives; no strings. Only memory can be missing. */
+enum status settings_defaults(struct settings *s, int64_t seq_len);
 
 #endif

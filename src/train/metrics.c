@@ -145,10 +145,10 @@ enum status metrics_write_trace(const char *path, const struct program *p, const
                 "{\"name\":\"%s "
                 "%s\",\"cat\":\"%c\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"instruction\":%d,"
                 "\"unit\":%d,\"bytes\":%lld,\"planned_start_us\":%.1f,\"planned_us\":%.1f}}%s\n",
-                op_name(in->op), first && first->tensor >= 0 ? p->tensors[first->tensor].name : "", in->phase ? in->phase : '-',
-                in->lane, (double)events[i].start_ns * 1e-3, (double)(events[i].end_ns - events[i].start_ns) * 1e-3, i, in->layer,
-                (long long)program_call(p, in)->bytes, in->start * 1e6, (in->end - in->start) * 1e6,
-                i + 1 < p->n_instrs ? "," : "");
+                op_name(in->op), first && first->tensor >= 0 ? p->tensors[first->tensor].name : "",
+                in->phase ? phase_letter(in->phase) : '-', in->lane, (double)events[i].start_ns * 1e-3,
+                (double)(events[i].end_ns - events[i].start_ns) * 1e-3, i, in->unit, (long long)program_call(p, in)->bytes,
+                in->start * 1e6, (in->end - in->start) * 1e6, i + 1 < p->n_instrs ? "," : "");
     }
     fprintf(f, "]}\n");
     return fclose(f) == 0 ? OK : status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(errno));

@@ -7,7 +7,9 @@
 #include "offload/drives.h"
 #include "offload/places.h"
 #include "ops/blas.h"
-#include "plan/report/advise.h"
+#include "plan/report/budget.h"
+#include "plan/report/describe.h"
+#include "plan/report/duration.h"
 #include "plan/report/figures.h"
 #include "plan/report/text.h"
 #include "train/metrics.h"
@@ -69,7 +71,7 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
     }
     printf("budgets: device %s, host %s, nvme %s", units_format_bytes(r->limit[TIER_DEVICE], a),
            units_format_bytes(r->limit[TIER_HOST], b), units_format_bytes(r->limit[TIER_NVME], c));
-    if (changes_free_decides(p, &s->plan))
+    if (budget_is_free_space(p, &s->plan))
         printf(" (all that is free, --nvme-max gives %s)", units_format_bytes(s->plan.nvme_max, a));
     else if (s->plan.nvme_max < 0)
         printf(" (%d%% left free)", HARDWARE_LEFT_FREE);

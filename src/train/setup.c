@@ -11,9 +11,9 @@
 #include "ops/blas.h"
 #include "plan/lower/mesh.h"
 #include "plan/max_seq.h"
-#include "plan/report/advise.h"
-#include "plan/report/advise_text.h"
+#include "plan/report/describe.h"
 #include "plan/report/json.h"
+#include "plan/report/refuse.h"
 #include "plan/report/text.h"
 #include "profile/profile.h"
 #include "program/digest.h"
@@ -51,7 +51,7 @@ enum status train_open_model(const struct settings *s, struct model **out)
             return refuse_model(s->model);
         TRY(model_config_read(s->model, &config));
     }
-    if (!s->max_seq && s->plan.seq_len > config.max_positions && config.family == FAMILY_GPT2)
+    if (!s->max_seq && s->plan.seq_len > config.max_positions && model_learns_positions(&config))
         return status_fail(ERR_INVALID, "model %s has learned positions for %lld tokens; --seq-len %lld is longer", config.name,
                            (long long)config.max_positions, (long long)s->plan.seq_len);
     if (s->plan.keep_inputs > config.layers)
@@ -260,7 +260,7 @@ static enum status plan_prepared(struct settings *s, const struct prepared *p, c
     if (s->max_seq)
         return plan_longest(m, &s->plan, p->ranks, p->per_host, p->limit, plan);
     TRY(plan_mesh(m, &s->plan, p->ranks, p->per_host));
-    TRY(changes_refuse_early(m, &s->plan, p->limit));
+    TRY(refuse_early(m, &s->plan, p->limit));
     return plan_create(m, &s->plan, p->limit, plan);
 }
 

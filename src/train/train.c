@@ -5,7 +5,7 @@
 #include "base/sys.h"
 #include "data/safetensors.h"
 #include "offload/drives.h"
-#include "plan/report/advise_text.h"
+#include "plan/report/refuse.h"
 #include "profile/sgemm.h"
 
 #include <signal.h>
@@ -226,7 +226,7 @@ enum status run_plan(struct run *r, struct plan **out)
     TRY(comm_agree(c, train_plan(r->s, c, comm_size(c), r->model, &plan, r->limit)));
     enum status st = run_compare_plans(c, plan);
     if (st == OK && !plan->fits)
-        st = comm_agree(c, plan_refuse(plan, r->model, &r->s->plan));
+        st = comm_agree(c, refuse_plan(plan, r->model, &r->s->plan));
     if (st == OK)
         st = comm_set_mesh(c, &(struct mesh){r->s->plan.dp, r->s->plan.ulysses, r->s->plan.ring});
     if (st != OK) {

@@ -16,7 +16,7 @@ struct progress {
 };
 
 struct run {
-    const struct mesh *x;
+    const struct mesh_lanes *x;
     int32_t *colour;  /* by rank */
     int32_t *rank_of; /* [n_colours]: the first rank of that colour */
     int n_colours;
@@ -245,7 +245,7 @@ static enum status run_mesh(struct run *v)
     return OK;
 }
 
-enum status mesh_check_deadlock(const struct mesh *x)
+enum status mesh_check_deadlock(const struct mesh_lanes *x)
 {
     struct run v;
     enum status st;

@@ -165,12 +165,14 @@ static void check_matrix(enum model_family family, enum dtype dtype, enum dtype 
     static struct cell cells[CELLS_ALL];
     static struct trace trace[CELLS_ALL];
     struct result want, have;
-    int n = extent_is_long() ? cells_all(cells) : cells_pairwise(cells, 100, 1 + family + 2 * dtype + 10 * (unsigned)accum);
+    int n = extent_is_long()
+                ? cells_all(cells)
+                : cells_pairwise(cells, 100, 1 + (family == FAMILY_GPT2) + 2 * dtype + 10 * (unsigned)accum);
     assert_true(n > 0);
     if (!extent_is_long()) /* random cells on top */
         for (int i = 0; i < extra; i++, n++)
             for (int f = 0; f < FACTORS; f++)
-                cells[n].level[f] = (int)rng_below(77, family + 2 * dtype, (uint64_t)(i * FACTORS + f), (uint64_t)LEVELS[f]);
+                cells[n].level[f] = (int)rng_below(77, (family == FAMILY_GPT2) + 2 * dtype, (uint64_t)(i * FACTORS + f), (uint64_t)LEVELS[f]);
     n = (int)min_i64(n, extent(7, CELLS_ALL, CELLS_ALL));
     for (int i = 0; i < n; i++) {
         run_cell(family, LAYERS, dtype, moments, accum, &cells[i], &have, &trace[i]);

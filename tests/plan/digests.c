@@ -16,9 +16,8 @@
 #include "plan/cells.h"
 #include "plan/lower/mesh.h"
 #include "plan/max_seq.h"
-#include "plan/report/advise.h"
-#include "plan/report/advise_text.h"
 #include "plan/report/explain.h"
+#include "plan/report/refuse.h"
 #include "plan/report/text.h"
 #include "program/digest.h"
 
@@ -78,7 +77,7 @@ static uint64_t text_digest(struct plan *plan, const struct model *m, const stru
     plan->took = 0;
     if (plan->fits && plan_print(plan, m, s, f) != OK)
         fprintf(f, "%s", status_message());
-    if (!plan->fits && plan_refuse(plan, m, s) != OK)
+    if (!plan->fits && refuse_plan(plan, m, s) != OK)
         fprintf(f, "%s", status_message());
     if (plan->fits && explain && explain_make(plan, m, s, e) == OK)
         explain_print(plan, e, f);
@@ -252,7 +251,7 @@ static enum status answer(const struct question *q, struct plan_request *s, stru
     if (q->seq_len == 0)
         return plan_longest(*m, s, ranks, h->devices, limit, plan);
     TRY(plan_mesh(*m, s, ranks, h->devices));
-    TRY(changes_refuse_early(*m, s, limit));
+    TRY(refuse_early(*m, s, limit));
     return plan_create(*m, s, limit, plan);
 }
 

@@ -4,7 +4,7 @@
 #define LTRAIN_TESTS_PLAN_FIT_H
 
 #include "plan/cells.h"
-#include "plan/report/advise_text.h"
+#include "plan/report/refuse.h"
 #include "verify/verify.h"
 
 #include <string.h>
@@ -68,7 +68,7 @@ static inline void check_refusal(const struct plan *plan, const struct model *m,
 {
     static const char *const flag[] = {"--device-mem", "--host-mem", "--nvme-max"};
     char need[64], sentence[1024];
-    assert_int_equal(plan_refuse(plan, m, s), ERR_NOFIT);
+    assert_int_equal(refuse_plan(plan, m, s), ERR_NOFIT);
     snprintf(sentence, sizeof sentence, "%s", status_message());
     snprintf(need, sizeof need, " on the %s ", tier_name(plan->misfit));
     if (!strstr(sentence, need) || !strstr(sentence, flag[plan->misfit]) || !strstr(sentence, "needs "))

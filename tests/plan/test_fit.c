@@ -8,10 +8,11 @@
 #include "machine/rank_cost.h"
 #include "plan/fit.h"
 #include "plan/lower/fixed.h"
-#include "plan/report/advise_text.h"
-#include "plan/report/text.h"
+#include "plan/report/describe.h"
+#include "plan/report/refuse.h"
 #include "plan/schedule/hazards.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/schedule/waits.h"
 
 /* --- Packing --- */
 
@@ -65,7 +66,7 @@ static void packing(void **state)
 static double step_on(struct program *p, const struct cost_model *cost, int endless)
 {
     struct deps d;
-    assert_int_equal(endless ? hazards_find(p, &d) : hazards_from_waits(p, &d), OK);
+    assert_int_equal(endless ? hazards_find(p, &d) : waits_as_deps(p, &d), OK);
     double seconds = program_simulate(p, cost, d.first, d.dep, NULL);
     hazards_free(&d);
     return seconds;
@@ -141,13 +142,13 @@ static void refusal_names_a_change(void **state)
     plan_destroy(plan);
     plan = fit(m, &s, limit);
     assert_int_equal(plan->fits, 0);
-    assert_int_equal(plan_refuse(plan, m, &s), ERR_NOFIT);
+    assert_int_equal(refuse_plan(plan, m, &s), ERR_NOFIT);
     print_message("%s\n", status_message());
     assert_non_null(strstr(status_message(), "--offload"));
     plan_destroy(plan);
     limit[TIER_DEVICE] = 10000;
     plan = fit(m, &s, limit);
-    assert_int_equal(plan_refuse(plan, m, &s), ERR_NOFIT);
+    assert_int_equal(refuse_plan(plan, m, &s), ERR_NOFIT);
     assert_non_null(strstr(status_message(), "No offload setting fits"));
     plan_destroy(plan);
     model_destroy(m);

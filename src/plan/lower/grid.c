@@ -1,4 +1,4 @@
-/* Tile grids, which are part of the numerics key: that of model, length and mesh, and others to compare it with. */
+/* Tile grids, which are part of the numerics key: the default one, and others to compare it with. */
 #include "plan/lower/grid.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #define RULE_SHORTEST 2048 /* row chunk of short sequences; shorter ones are taken only to fit */
 
-/* Heads of one rank; of their KV heads each serves `group` of them. */
+/* Heads and KV heads of one rank; each KV head serves `group` heads. */
 struct local_heads {
     int64_t heads, kv_heads, group;
 };
@@ -26,7 +26,7 @@ static int head_tile_legal(const struct local_heads *l, int64_t t, int ring)
     return t >= l->group ? t % l->group == 0 && l->kv_heads % (t / l->group) == 0 : ring == 1 && l->group % t == 0;
 }
 
-/* The sentence names those that are legal. */
+/* The sentence names the legal values. */
 static enum status refuse_head_tile(const struct local_heads *l, int64_t asked, const struct strategy *t)
 {
     char legal[256] = "";
@@ -44,7 +44,7 @@ static enum status refuse_head_tile(const struct local_heads *l, int64_t asked, 
                        legal[0] ? " or " : "", (long long)last);
 }
 
-/* Row chunks times head tiles: finer grids take too long to plan. Given ones may take a minute. */
+/* Limits in pieces, row chunks times head tiles: finer grids take too long to plan. A grid that is given may take a minute. */
 enum { MOST_PIECES = 1024, MOST_OF_MODEL = 1 << 17, SHORTEST_CHUNK = 64, SHORTEST_LOSS = 128 };
 
 static int64_t pieces(const struct local_heads *l, const struct strategy *t)
@@ -52,7 +52,7 @@ static int64_t pieces(const struct local_heads *l, const struct strategy *t)
     return ceil_div(t->rows, t->row_chunk) * l->heads / t->head_tile;
 }
 
-/* Of the finer grids that the planner takes by itself, all may be given. */
+/* Every finer grid that the planner takes by itself may be given, too. */
 static enum status check_pieces(const struct model_config *c, const struct local_heads *l, const struct strategy *t)
 {
     int64_t n = c->layers * pieces(l, t), most = max_i64(MOST_OF_MODEL, c->layers * MOST_PIECES);

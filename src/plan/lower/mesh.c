@@ -35,8 +35,8 @@ static enum status indivisible(const char *what, int divisor, int ranks)
                        divisor, ranks, ranks == 1 ? "" : "s");
 }
 
-/* A program has exchanges with every other member of its ring in every layer. Those of more take too long to plan, and a tensor
- * has up to 12 versions of each, which are counted. */
+/* A program has exchanges with every other member of its ring in every layer. Rings beyond LONGEST_RING take too long to plan;
+ * and a tensor has up to VERSIONS_EACH versions for each exchange, which PROGRAM_MOST_VERSIONS limits. */
 enum { LONGEST_RING = 1024, VERSIONS_EACH = 12 };
 
 static int longest_ring(const struct model *m)
@@ -44,7 +44,7 @@ static int longest_ring(const struct model *m)
     return (int)max_i64(1, min_i64(LONGEST_RING, PROGRAM_MOST_VERSIONS / VERSIONS_EACH / m->config.layers));
 }
 
-/* With the fewest sequences side by side that would do, if the ring can be divided among any. */
+/* The sentence names the fewest sequences side by side that would do, if the ring can be divided so. */
 static enum status refuse_ring(const struct model *m, const struct plan_request *s)
 {
     int longest = longest_ring(m), parts = 2;
@@ -80,7 +80,7 @@ static enum status derive(const struct model *m, struct plan_request *s, int ran
         s->ulysses = sp / s->ring;
     } else if (s->ulysses <= 0) {
         rates_of(m, s, &rates);
-        /* of one sequence's ranks as many as lie on one host, wherever they begin */
+        /* the ranks of one sequence that lie on one host, wherever they begin */
         s->together = ranks > per_host ? (int)gcd_i64(sp, per_host) : per_host;
         TRY(seq_degrees_choose(sp, s->together, &heads, s->seq_len, 0, &rates, &s->ulysses, &s->ring));
     }

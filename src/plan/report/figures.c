@@ -2,6 +2,7 @@
 #include "plan/report/figures.h"
 
 #include "base/sys.h"
+#include "plan/report/duration.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,8 +35,8 @@ enum tensor_class report_class_of(const struct program *p, const struct instr *i
     return o->tensor >= 0 ? p->tensors[o->tensor].class : p->buffers[o->buffer].class;
 }
 
-/* What kept instruction `i` from starting earlier: the last to end of those that it waits for and its predecessor on the lane;
- * -1: nothing. */
+/* The instruction that kept instruction i from starting earlier: of its predecessor on the lane and the ones it waits for, the
+ * last to end; -1: none. */
 static int binding(const struct program *p, const struct lane_index *x, int i)
 {
     const struct instr *in = &p->instrs[i];
@@ -49,7 +50,8 @@ static int binding(const struct program *p, const struct lane_index *x, int i)
     return last;
 }
 
-/* Compute stands still from `from` to `to`, where `blame` ended: walks back through what was late. */
+/* Compute stands still from `from` to `to`, when instruction `blame` ended. Charges the time to lanes and classes, walking back
+ * through what each instruction waited for. */
 static void charge(const struct program *p, const struct lane_index *x, double from, double to, int blame, double count,
                    struct report *r)
 {
@@ -66,7 +68,7 @@ static void charge(const struct program *p, const struct lane_index *x, double f
     }
 }
 
-/* Compute's pauses, and what comes after its last instruction. */
+/* Charges compute's pauses, and the time after its last instruction. */
 static void add_exposed(const struct program *p, const struct lane_index *x, double count, struct report *r)
 {
     double now = 0;
@@ -83,11 +85,6 @@ static void add_exposed(const struct program *p, const struct lane_index *x, dou
     charge(p, x, now, p->seconds, last, count, r);
 }
 
-enum report_kind report_kind_of(enum op_kind op)
-{
-    return op == OP_GEMM ? KIND_GEMM : op == OP_ATTN_FWD || op == OP_ATTN_BWD ? KIND_ATTENTION : KIND_ELEMENTWISE;
-}
-
 static void add_busy(const struct program *p, enum lane saving, double count, struct report *r)
 {
     for (int i = 0; i < p->n_instrs; i++) {
@@ -97,12 +94,12 @@ static void add_busy(const struct program *p, enum lane saving, double count, st
         lane->instrs += (int64_t)count;
         lane->busy += count * (in->end - in->start);
         if (in->lane == LANE_COMPUTE) {
-            r->compute[report_kind_of(in->op)] += count * (in->end - in->start);
+            r->compute[op_class(in->op)] += count * (in->end - in->start);
             r->hardware_flops += count * call->flops;
             continue;
         }
         lane->bytes += (int64_t)count * call->bytes;
-        if (in->lane == saving && in->phase == 'f' && report_class_of(p, in) == CLASS_ACT)
+        if (in->lane == saving && in->phase == PHASE_FORWARD && report_class_of(p, in) == CLASS_ACT)
             r->saved += (int64_t)count * call->bytes;
         if (in->lane != LANE_HOST)
             r->moved[report_class_of(p, in)] += (int64_t)count * call->bytes;
@@ -133,7 +130,7 @@ static uint64_t mix(uint64_t h, int64_t x)
     return h ^ h >> 29;
 }
 
-/* What an instruction does with which parameters to which rows; 0: it reads no parameters. */
+/* A hash of what an instruction does, with which parameters, to which rows; 0: it reads no parameters. */
 static uint64_t work_key(const struct program *p, const struct instr *in)
 {
     uint64_t key = mix(1, (int64_t)in->op);
@@ -153,8 +150,8 @@ static uint64_t work_key(const struct program *p, const struct instr *in)
     return parameters ? key | 1 : 0;
 }
 
-/* Recomputation repeats an instruction: the same op on the same rows with the same parameters. (Rope and activation functions,
- * which have none, are left out: they take next to no time.) */
+/* Recomputation repeats an instruction: the same op on the same rows with the same parameters. Rope and activation functions,
+ * which have none, are not counted: they take next to no time. */
 static enum status add_recomputed(const struct program *p, double count, struct report *r)
 {
     struct seen s = {.mask = 1};
@@ -200,7 +197,7 @@ static void add_rates(const struct plan *p, const struct model *m, struct report
     r->model_flops = (double)p->sequences * model_flops(m, length, causal_pairs(length, m->config.window));
     r->tokens_per_second = (double)p->tokens / p->seconds;
     r->mfu = r->model_flops / (p->seconds * p->strategy.ranks * p->cost.peak_flops);
-    r->written_per_day = (double)r->lane[LANE_WRITE].bytes * p->strategy.ranks * 86400 / p->seconds;
+    r->written_per_day = (double)r->lane[LANE_WRITE].bytes * p->strategy.ranks * DAY / p->seconds;
     for (int l = LANE_COMPUTE + 1; l < LANES; l++) {
         busy += r->lane[l].busy;
         exposed += r->lane[l].exposed;

@@ -2,7 +2,7 @@
 #ifndef LTRAIN_PLAN_SEARCH_CANDIDATE_H
 #define LTRAIN_PLAN_SEARCH_CANDIDATE_H
 
-#include "plan/lower/lowering.h"
+#include "plan/lower/strategy.h"
 #include "plan/search/problem.h"
 
 /* Fields up to layer_bytes come from the estimator (estimate.h); the others from a trial (trial.h). An estimate has no stalls and

@@ -5,7 +5,7 @@
 #ifndef LTRAIN_PLAN_SEARCH_DECISIONS_H
 #define LTRAIN_PLAN_SEARCH_DECISIONS_H
 
-#include "plan/lower/lowering.h"
+#include "plan/lower/strategy.h"
 #include "settings/settings.h"
 
 /* The first four are classes, in the order of enum tensor_class. Options (options.h) vary the last of these fastest. */

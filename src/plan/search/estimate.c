@@ -3,6 +3,7 @@
 
 #include "base/parallel.h"
 #include "base/sys.h"
+#include "plan/lower/program.h"
 #include "plan/schedule/pack.h"
 #include "plan/search/tuning.h"
 
@@ -68,15 +69,15 @@ static void best_rates(const struct cost_model *cost, double out[COST_TYPES])
 
 static int moment_of(const struct model *m, const struct instr *in)
 {
-    static const char parts[] = "iuflb";
-    const char *part = strchr(parts, in->phase);
+    static const int parts[PHASES] = {[PHASE_NONE] = PART_OTHER,      [PHASE_IO] = PART_OTHER,  [PHASE_UPDATE] = PART_UPDATE,
+                                      [PHASE_FORWARD] = PART_FORWARD, [PHASE_LOSS] = PART_LOSS, [PHASE_BACKWARD] = PART_BACKWARD};
     int64_t layers = m->config.layers;
-    int unit = in->layer < 0         ? UNIT_NONE
-               : in->layer == 0      ? UNIT_EMBEDDING
-               : in->layer < layers  ? UNIT_LAYER
-               : in->layer == layers ? UNIT_LAST_LAYER
-                                     : UNIT_HEAD;
-    return (part && *part ? (int)(part - parts) : PART_OTHER) * UNITS + unit;
+    int unit = in->unit < 0         ? UNIT_NONE
+               : in->unit == 0      ? UNIT_EMBEDDING
+               : in->unit < layers  ? UNIT_LAYER
+               : in->unit == layers ? UNIT_LAST_LAYER
+                                    : UNIT_HEAD;
+    return parts[in->phase] * UNITS + unit;
 }
 
 /* Short-lived bytes of each moment. */
@@ -88,7 +89,7 @@ static enum status measure_short_lived(const struct model *m, const struct progr
         return no_memory();
     for (int i = 0, now = 0; i < p->n_instrs; i++) { /* transfers differ between placements, computations hardly */
         const struct instr *in = &p->instrs[i];
-        now = in->lane == LANE_COMPUTE || in->phase == 'u' ? moment_of(m, in) : now;
+        now = in->lane == LANE_COMPUTE || in->phase == PHASE_UPDATE ? moment_of(m, in) : now;
         moment[i] = (uint8_t)now;
     }
     enum status st = pack_live_at(p, moment, MOMENTS, live);
@@ -112,13 +113,14 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
         double seconds = cost_seconds(cost, in, program_call(p, in));
-        out->busy[in->phase == 'b' ? BACKWARD : FORWARD][in->lane] += seconds;
-        if (in->lane == LANE_WRITE && in->phase == 'f' && p->tensors[p->operands[in->first_operand].tensor].class == CLASS_ACT)
+        out->busy[in->phase == PHASE_BACKWARD ? BACKWARD : FORWARD][in->lane] += seconds;
+        if (in->lane == LANE_WRITE && in->phase == PHASE_FORWARD &&
+            p->tensors[p->operands[in->first_operand].tensor].class == CLASS_ACT)
             out->saved += seconds;
-        if (in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD)
+        if (op_class(in->op) == OPS_ATTENTION)
             out->least_compute += seconds;
-        else if (in->op == OP_GEMM)
-            out->least_compute += program_call(p, in)->flops / best[cost_type(in->op, &program_call(p, in)->attrs)];
+        else if (op_class(in->op) == OPS_MATRIX)
+            out->least_compute += program_call(p, in)->flops / best[op_storage_type(in->op, &program_call(p, in)->attrs)];
     }
     for (int b = 0; b < p->n_persistent; b++)
         out->persistent[p->buffers[b].tier] += (double)round_up(p->buffers[b].bytes, BUFFER_ALIGN);

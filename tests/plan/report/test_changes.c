@@ -7,11 +7,12 @@
 #include "plan/report/advise.h"
 #include "plan/report/advise_text.h"
 #include "plan/report/changes.h"
+#include "plan/report/refuse.h"
 
 #include <stdlib.h>
 
 /* Each with the figures that were said, the first one's exactly; the fastest first. */
-static void check_all(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], const struct changes *c)
+static void check_all(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], const struct advice *c)
 {
     for (int i = 0; i < c->n; i++) {
         const struct change *x = &c->by_cost[i];
@@ -65,7 +66,7 @@ static void refusals(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
         struct plan_request s;
-        struct changes c;
+        struct advice c;
         cell_settings(&s, cases[i].tokens, F32);
         s.row_chunk = cases[i].rows;
         s.loss_tile = cases[i].rows / 2;
@@ -74,12 +75,12 @@ static void refusals(void **state)
         plan_destroy(plan);
         plan = plan_for(m, &s, limit);
         assert_int_equal(plan->fits, 0);
-        assert_int_equal(changes_find(plan, m, &s, &c), OK);
+        assert_int_equal(advise_find(plan, m, &s, &c), OK);
         check_all(m, &s, limit, &c);
         double by_hand = best_by_hand(m, &s, limit);
         if (by_hand < 1e300)
             assert_true(c.n > 0 && c.by_cost[0].seconds <= 1.01 * by_hand); /* fewer flags are said for 1% */
-        assert_int_equal(changes_refuse(plan, &s, &c), ERR_NOFIT);
+        assert_int_equal(refuse_advised(plan, &s, &c), ERR_NOFIT);
         const char *sentence = status_message();
         print_message("%s\n", sentence);
         assert_true(!strstr(sentence, "slower") &&
@@ -111,7 +112,7 @@ static void faster(void **state)
     (void)state;
     struct model *m = model_for();
     struct plan_request s;
-    struct changes c;
+    struct advice c;
     const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
     cell_settings(&s, 512, F32);
     s.device = DEVICE_CPU_DISCRETE;
@@ -119,7 +120,7 @@ static void faster(void **state)
     s.link_gbps = 1e-3;
     struct plan *plan = plan_for(m, &s, limit);
     assert_true(plan->fits);
-    assert_int_equal(changes_find(plan, m, &s, &c), OK);
+    assert_int_equal(advise_find(plan, m, &s, &c), OK);
     assert_true(c.n > 0 && c.by_cost[0].seconds < plan->seconds / 1.02);
     check_all(m, &s, limit, &c);
     plan_destroy(plan);
@@ -132,7 +133,7 @@ static void fewer_inputs(void **state)
     (void)state;
     struct model *m;
     struct plan_request s;
-    struct changes c;
+    struct advice c;
     int64_t limit[TIERS] = {AMPLE, AMPLE, 0};
     int found = 0;
     assert_int_equal(cell_model(FAMILY_LLAMA, 6, &m), OK);
@@ -147,7 +148,7 @@ static void fewer_inputs(void **state)
     plan_destroy(plan);
     plan = plan_for(m, &s, limit);
     assert_false(plan->fits);
-    assert_int_equal(changes_find(plan, m, &s, &c), OK);
+    assert_int_equal(advise_find(plan, m, &s, &c), OK);
     check_all(m, &s, limit, &c);
     for (int i = 0; i < c.n; i++) {
         print_message("%s: %g s\n", c.by_cost[i].say, c.by_cost[i].seconds);
@@ -163,13 +164,13 @@ static void several_tiers(void **state)
 {
     (void)state;
     struct plan_request s;
-    struct changes c = {.n = 1};
+    struct advice c = {.n = 1};
     struct plan p = {.arena = {57ll << 30, (64ll << 30) + (30 << 20), 1}, .limit = {38ll << 30, 64ll << 30, 1 << 30}};
     plan_request_defaults(&s, 64);
     s.host_mem = 64ll << 30;
     p.seconds = p.tokens = 1;
     c.by_cost[0] = (struct change){.say = "--dtype bf16", .exact = 1, .seconds = 1980, .arena = {30ll << 30, 20ll << 30, 0}};
-    assert_int_equal(changes_refuse(&p, &s, &c), ERR_NOFIT);
+    assert_int_equal(refuse_advised(&p, &s, &c), ERR_NOFIT);
     assert_string_equal(status_message(),
                         "the plan needs 57 GiB on the device and 38 GiB are free (--device-mem), 64.03 GiB on the host and 64.00 "
                         "GiB are given (--host-mem). --dtype bf16 would need 30 GiB on the device and 20 GiB on the host; a step "
@@ -182,13 +183,13 @@ static void words(void **state)
     (void)state;
     char *text = NULL;
     size_t n;
-    struct changes c = {.n = 2, .tried = 2};
+    struct advice c = {.n = 2, .tried = 2};
     struct plan p = {.fits = 1, .seconds = 10, .tokens = 1000};
     c.by_cost[0] = (struct change){.say = "--offload auto", .exact = 1, .seconds = 8, .per_second = 125};
     c.by_cost[1] = (struct change){.say = "--seq-len 4k", .exact = 1, .seconds = 5, .per_second = 160, .shortens = 1};
     for (p.fits = 1; p.fits >= 0; p.fits--) {
         FILE *f = open_memstream(&text, &n);
-        changes_print(&p, &c, f);
+        advise_print(&p, &c, f);
         fclose(f);
         assert_int_equal(strstr(text, "8 s a step, 25% faster; device") != NULL, p.fits);
         assert_int_equal(strstr(text, "5 s a step, 1.6 times the tokens/s; device") != NULL, p.fits);
@@ -198,7 +199,7 @@ static void words(void **state)
     c.n = 0;
     for (c.tried = 1; c.tried < 3; c.tried++) {
         FILE *f = open_memstream(&text, &n);
-        changes_print(&p, &c, f);
+        advise_print(&p, &c, f);
         fclose(f);
         assert_string_equal(text, c.tried == 1 ? "\nThe one change tried does not help.\n"
                                                : "\nNone of the 2 changes tried is 2% faster.\n");

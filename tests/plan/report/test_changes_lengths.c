@@ -5,8 +5,8 @@
 #include <cmocka.h>
 
 #include "plan/report/advise.h"
-#include "plan/report/advise_text.h"
 #include "plan/report/changes.h"
+#include "plan/report/refuse.h"
 #include "plan/search/probe.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ static void beyond_everything(void **state)
     s.alpha = s.keep_inputs = AUTO;
     s.update = UPDATE_AUTO;
     s.row_chunk = s.head_tile = s.loss_tile = AUTO;
-    assert_int_equal(changes_refuse_early(m, &s, limit), ERR_NOFIT);
+    assert_int_equal(refuse_early(m, &s, limit), ERR_NOFIT);
     print_message("%s\n", status_message());
     const char *shorter = strstr(status_message(), "--seq-len ");
     assert_non_null(shorter);
@@ -59,11 +59,11 @@ static void beyond_everything(void **state)
     assert_int_equal(sscanf(shorter, "--seq-len %31[0-9k]", length), 1);
     assert_int_equal(units_parse_count("seq-len", length, &tokens), OK);
     s.seq_len = tokens;
-    assert_int_equal(changes_refuse_early(m, &s, limit), OK);
+    assert_int_equal(refuse_early(m, &s, limit), OK);
     assert_int_equal(probe_fits(m, &s, limit, &c), OK);
     assert_true(c.excess <= 1);
     s.seq_len = 2 * tokens;
-    assert_int_equal(changes_refuse_early(m, &s, limit), OK);
+    assert_int_equal(refuse_early(m, &s, limit), OK);
     model_destroy(m);
 }
 
@@ -81,7 +81,7 @@ static void beyond_programs(void **state)
     for (int i = 0; i < 2; i++) {
         char unit[8];
         plan_request_defaults(&s, 1ll << (26 + 4 * i));
-        assert_int_equal(changes_refuse_early(m, &s, limit), ERR_NOFIT);
+        assert_int_equal(refuse_early(m, &s, limit), ERR_NOFIT);
         print_message("%s\n", status_message());
         assert_int_equal(sscanf(status_message(), "the plan needs %lf %7s on the device", &need[i], unit), 2);
         need[i] *= strcmp(unit, "TiB") == 0 ? 1024 : 1;
@@ -96,7 +96,7 @@ static void nearly_the_longest(void **state)
     (void)state;
     const int64_t limit[TIERS] = {10 << 20, 50 << 20, 0};
     struct plan_request s;
-    struct changes c;
+    struct advice c;
     struct model *m;
     assert_int_equal(cell_model(FAMILY_LLAMA, 32, &m), OK);
     cell_settings(&s, 4096, F32);
@@ -105,7 +105,7 @@ static void nearly_the_longest(void **state)
     s.update = UPDATE_AUTO;
     struct plan *p = plan_for(m, &s, limit);
     assert_false(p->fits);
-    assert_int_equal(changes_find(p, m, &s, &c), OK);
+    assert_int_equal(advise_find(p, m, &s, &c), OK);
     plan_destroy(p);
     assert_true(c.n > 0 && c.by_cost[c.n - 1].shortens);
     apply(c.by_cost[c.n - 1].say, &s);

@@ -6,8 +6,8 @@
 
 #include "machine/hardware.h"
 #include "plan/report/advise.h"
+#include "plan/report/advise_proposals.h"
 #include "plan/report/changes.h"
-#include "plan/report/proposals.h"
 
 /* For a machine that is not here, everything left to the planner. */
 static void settings_elsewhere(struct hardware *h, struct plan_request *s)
@@ -47,14 +47,14 @@ static void more_of_something(void **state)
     struct model *m = model_for();
     struct plan_request s;
     struct hardware h;
-    struct changes c, again;
+    struct advice c, again;
     int memory = 0, devices = 0;
     settings_elsewhere(&h, &s);
     h.nvme_mem = h.drives = 0; /* nowhere to go but to the host */
     h.host_mem = 1 << 20;
     struct plan *plan = first_misfit(m, &s, &h);
-    assert_int_equal(changes_find(plan, m, &s, &c), OK);
-    assert_int_equal(changes_find(plan, m, &s, &again), OK);
+    assert_int_equal(advise_find(plan, m, &s, &c), OK);
+    assert_int_equal(advise_find(plan, m, &s, &again), OK);
     assert_memory_equal(&c, &again, sizeof c);
     for (int k = 0; k < c.n; k++) {
         print_message("%s: %g s\n", c.by_cost[k].say, c.by_cost[k].seconds);
@@ -75,7 +75,7 @@ static void drives_kept_away(void **state)
     for (int i = 0; i < 3; i++) {
         struct plan_request s;
         struct hardware h;
-        struct changes c;
+        struct advice c;
         int64_t limit[TIERS];
         int at = -1;
         settings_elsewhere(&h, &s);
@@ -85,7 +85,7 @@ static void drives_kept_away(void **state)
         h.host_mem = 1 << 20;
         struct plan *plan = first_misfit(m, &s, &h);
         int64_t device_mem = h.device_mem;
-        assert_int_equal(changes_find(plan, m, &s, &c), OK);
+        assert_int_equal(advise_find(plan, m, &s, &c), OK);
         for (int k = 0; k < c.n; k++) {
             if (strcmp(c.by_cost[k].say, says[i]) == 0)
                 at = k;
@@ -116,7 +116,7 @@ static void whole_card(void **state)
     struct model *m = model_for();
     struct plan_request s;
     struct hardware h;
-    struct changes c;
+    struct advice c;
     int64_t limit[TIERS];
     int all = 0;
     settings_elsewhere(&h, &s);
@@ -125,7 +125,7 @@ static void whole_card(void **state)
     hardware_limits(&h, 1, limit);
     struct plan *plan = plan_for(m, &s, limit);
     assert_false(plan->fits);
-    assert_int_equal(changes_find(plan, m, &s, &c), OK);
+    assert_int_equal(advise_find(plan, m, &s, &c), OK);
     for (int k = 0; k < c.n; k++) {
         all += strcmp(c.by_cost[k].say, "--device-mem auto") == 0;
         assert_true(strncmp(c.by_cost[k].say, "--device-mem ", 13) != 0 || all);
@@ -142,13 +142,13 @@ static void more_devices_are_a_machine(void **state)
     struct hardware h, other;
     struct plan_request s;
     struct plan p = {.strategy.ranks = 1};
-    struct trial t;
+    struct proposal_setup t;
     int64_t limit[TIERS];
     char name[32] = "";
     int found = 0;
     struct model *m = model_for();
     settings_elsewhere(&h, &s);
-    struct seeker x = {.p = &p, .m = m, .s = &s};
+    struct advisor x = {.p = &p, .m = m, .s = &s};
     hardware_limits(&h, 1, p.limit);
     for (int i = 0; i < proposals_n; i++) {
         if (!proposal_start(&x, i, s.seq_len, &t) || sscanf(t.change.say, "--machine %31s", name) != 1)
@@ -171,7 +171,7 @@ static void idle_devices_are_offered(void **state)
     struct hardware h;
     struct plan_request s;
     struct plan p = {.strategy.ranks = 2};
-    struct trial t;
+    struct proposal_setup t;
     int found = 0, dp, ulysses, ring;
     struct model *m = model_for();
     settings_elsewhere(&h, &s);
@@ -180,7 +180,7 @@ static void idle_devices_are_offered(void **state)
     s.dp = s.ring = 1;
     s.ulysses = 2;
     s.together = 0;
-    struct seeker x = {.p = &p, .m = m, .s = &s};
+    struct advisor x = {.p = &p, .m = m, .s = &s};
     hardware_limits(&h, 2, p.limit);
     for (int i = 0; i < proposals_n; i++) {
         if (!proposal_start(&x, i, s.seq_len, &t))

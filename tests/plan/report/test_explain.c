@@ -6,8 +6,8 @@
 
 #include "machine/hardware.h"
 #include "plan/cells.h"
+#include "plan/report/describe.h"
 #include "plan/report/explain.h"
-#include "plan/report/text.h"
 #include "plan/schedule/prefetch.h"
 #include "program/drives.h"
 

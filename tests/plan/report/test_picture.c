@@ -5,7 +5,6 @@
 #include <cmocka.h>
 
 #include "plan/cells.h"
-#include "plan/report/figures.h"
 #include "plan/report/svg.h"
 
 #include <ctype.h>

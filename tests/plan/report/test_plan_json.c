@@ -7,13 +7,14 @@
 #include "machine/hardware.h"
 #include "plan/ample.h"
 #include "plan/report/advise.h"
+#include "plan/report/explain.h"
 #include "plan/report/figures.h"
 #include "plan/report/json.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 
-static json_t *written_with(const struct plan *plan, const struct model *m, const struct plan_request *s, const struct changes *c,
+static json_t *written_with(const struct plan *plan, const struct model *m, const struct plan_request *s, const struct advice *c,
                             const struct explanation *e)
 {
     char *text = NULL;
@@ -178,7 +179,7 @@ static void json_is_documented(void **state)
 {
     (void)state;
     static struct explanation e = {.seconds = 1, .n = 1, .decision = {{.what = "x", .n = 1, .by_cost = {{.seconds = 1}}}}};
-    static struct changes c = {.n = 1};
+    static struct advice c = {.n = 1};
     static char page[1 << 16];
     struct plan_request s;
     struct hardware h;

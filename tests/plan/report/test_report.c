@@ -8,7 +8,8 @@
 #include "machine/rank_cost.h"
 #include "plan/ample.h"
 #include "plan/lower/fixed.h"
-#include "plan/report/advise.h"
+#include "plan/report/describe.h"
+#include "plan/report/duration.h"
 #include "plan/report/figures.h"
 #include "plan/report/text.h"
 #include "plan/schedule/order.h"
@@ -46,7 +47,7 @@ static void check_sums(const struct plan *p, const struct report *r)
         by_class += r->exposed[c];
         moved -= r->moved[c];
     }
-    for (int k = 0; k < KINDS; k++)
+    for (int k = 0; k < OPS_COMPUTED; k++)
         kinds += r->compute[k];
     assert_int_equal(moved, 0);
     near(by_lane, by_class);
@@ -148,7 +149,7 @@ static void recomputed(void **state)
         s.head_tile = 4;
         struct plan *plan = plan_for(m, &s);
         assert_int_equal(report_make(plan, m, &r), OK);
-        busy[alpha] = r.compute[KIND_GEMM];
+        busy[alpha] = r.compute[OPS_MATRIX];
         /* norms are never kept: they are computed again at any alpha */
         if (alpha == 1)
             assert_true(r.recomputed < 0.2 * r.lane[LANE_COMPUTE].busy);

@@ -138,7 +138,7 @@ static void compute_starts_before_everything_is_there(void **state)
     assert_int_equal(cell_model(FAMILY_LLAMA, 8, &m), OK);
     assert_int_equal(plan_create(m, &s, limit, &plan), OK);
     const struct program *p = plan->programs[PLAN_STEP];
-    while (p->instrs[i].lane != LANE_COMPUTE || p->instrs[i].phase != 'f')
+    while (p->instrs[i].lane != LANE_COMPUTE || p->instrs[i].phase != PHASE_FORWARD)
         i++;
     assert_true(p->instrs[i].start < p->seconds / 8);
     plan_destroy(plan);

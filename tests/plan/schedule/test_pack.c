@@ -5,7 +5,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "plan/schedule/pack.h"
+#include "plan/schedule/pack_sweep.h"
 
 #include <stdlib.h>
 

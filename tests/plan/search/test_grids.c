@@ -6,7 +6,7 @@
 
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
-#include "plan/report/text.h"
+#include "plan/report/describe.h"
 #include "plan/search/requests.h"
 
 /* A program of 100,000 instructions on the usual grid was tried there on a few layers only, and no grid beside it was looked at

@@ -7,8 +7,8 @@
 #include "machine/hardware.h"
 #include "plan/cells.h"
 #include "plan/lower/fixed.h"
+#include "plan/report/describe.h"
 #include "plan/report/explain.h"
-#include "plan/report/text.h"
 #include "plan/search/price.h"
 #include "verify/verify.h"
 

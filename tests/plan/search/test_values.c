@@ -17,7 +17,7 @@ static int64_t fetched_forward(const struct program *p)
     for (int n = 0; n < p->n_instrs; n++) {
         const struct instr *in = &p->instrs[n];
         const struct operand *o = &p->operands[in->first_operand];
-        if (in->op == OP_COPY && in->lane == LANE_H2D && in->phase == 'f' && p->tensors[o->tensor].class == CLASS_ACT)
+        if (in->op == OP_COPY && in->lane == LANE_H2D && in->phase == PHASE_FORWARD && p->tensors[o->tensor].class == CLASS_ACT)
             bytes += program_call(p, in)->bytes;
     }
     return bytes;
