@@ -1,4 +1,4 @@
-/* Interpolation between lengths: whether anything fits is asked of the leanest placements only, on the default mesh and grid or,
+/* Interpolation between lengths: whether anything fits is asked of the smallest placements only, on the default mesh and grid or,
  * where the device is too small for those, on what is reckoned to need the least of it. */
 #include "plan/max_seq.h"
 
@@ -27,7 +27,7 @@ struct range {
     struct candidate fits; /* of the last one that did, if any */
     int any;
     struct variant variant; /* in which it did */
-    struct candidate fails; /* the leanest of the last one that did not, unless in another variant */
+    struct candidate fails; /* the smallest of the last one that did not, unless in another variant */
     int alike;              /* no other placement than that which fitted last is looked at */
 };
 
@@ -67,19 +67,19 @@ static enum status settings_at(const struct range *x, int64_t tokens, const stru
     return OK;
 }
 
-/* Bytes that `lean` needs too much: of the device, and of all else, which the device may hold. */
-static double missing(const struct range *x, const struct candidate *lean)
+/* Bytes that `smallest` needs too much: of the device, and of all else, which the device may hold. */
+static double missing(const struct range *x, const struct candidate *smallest)
 {
     double elsewhere = 0;
     for (int t = TIER_HOST; t < TIERS; t++)
-        elsewhere += (double)(lean->bytes[t] - x->limit[t]);
-    return (double)(lean->bytes[TIER_DEVICE] - x->limit[TIER_DEVICE]) + fmax(0, elsewhere);
+        elsewhere += (double)(smallest->bytes[t] - x->limit[t]);
+    return (double)(smallest->bytes[TIER_DEVICE] - x->limit[TIER_DEVICE]) + fmax(0, elsewhere);
 }
 
 /* Of the ways other than `from` the one that ought to need the least of the device. *helps: whether that saves as much as what
- * `lean` needs too much. */
-static enum status find_variant(const struct range *x, int64_t tokens, const struct variant *from, const struct candidate *lean,
-                                struct variant *out, int *helps)
+ * `smallest` needs too much. */
+static enum status find_variant(const struct range *x, int64_t tokens, const struct variant *from,
+                                const struct candidate *smallest, struct variant *out, int *helps)
 {
     struct plan_request s;
     struct candidate c;
@@ -102,17 +102,17 @@ static enum status find_variant(const struct range *x, int64_t tokens, const str
         if (!there && v.finer == 1)
             break;
     }
-    *helps = missing(x, lean) <= here - (1 - BYTES_UNCERTAIN) * least;
+    *helps = missing(x, smallest) <= here - (1 - BYTES_UNCERTAIN) * least;
     return OK;
 }
 
-/* In another variant: where that of `lean` is of a large model only the placement that fitted last, if any did. */
-static enum status probe_variant(const struct range *x, const struct plan_request *s, const struct candidate *lean,
+/* In another variant: where that of `smallest` is of a large model only the placement that fitted last, if any did. */
+static enum status probe_variant(const struct range *x, const struct plan_request *s, const struct candidate *smallest,
                                  struct candidate *out)
 {
     if (!x->any)
         return probe_fits(x->m, s, x->limit, out);
-    return (probe_is_small(lean, x->m) ? probe_fits_like : probe_like)(x->m, s, x->limit, &x->fits.strategy, out);
+    return (probe_is_small(smallest, x->m) ? probe_fits_like : probe_like)(x->m, s, x->limit, &x->fits.strategy, out);
 }
 
 static void note(struct range *x, int64_t tokens, const struct variant *v, const struct candidate *c)
@@ -127,32 +127,32 @@ static void note(struct range *x, int64_t tokens, const struct variant *v, const
     *x->found = (struct longest){.longer = tokens, .tier = tier, .bytes = c->bytes[tier]};
 }
 
-/* Another variant than *v, if one of so many pieces of attention at most may help: then that becomes *v if it fits, and *lean its
- * leanest placement if that is leaner. */
+/* Another variant than *v, if one of so many pieces of attention at most may help: then that becomes *v if it fits, and *smallest
+ * its smallest placement if that is smaller. */
 static enum status try_variant(const struct range *x, int64_t tokens, int64_t most_pieces, struct variant *v,
-                               struct candidate *lean)
+                               struct candidate *smallest)
 {
     struct plan_request s;
     struct strategy grid;
     struct candidate other;
     struct variant next;
     int there, helps;
-    TRY(find_variant(x, tokens, v, lean, &next, &helps));
+    TRY(find_variant(x, tokens, v, smallest, &next, &helps));
     if (!helps)
         return OK;
     TRY(settings_at(x, tokens, &next, &s, &there));
     TRY(plan_fixed(x->m, &s, &grid));
     if (plan_pieces(x->m, &grid) > most_pieces)
         return OK;
-    TRY(probe_variant(x, &s, lean, &other));
+    TRY(probe_variant(x, &s, smallest, &other));
     if (other.excess <= 1)
         *v = next;
-    if (other.excess < lean->excess)
-        *lean = other;
+    if (other.excess < smallest->excess)
+        *smallest = other;
     return OK;
 }
 
-/* out: the leanest placement. */
+/* out: the smallest placement. */
 static enum status probe(struct range *x, int64_t tokens, struct candidate *out)
 {
     struct plan_request s;
@@ -309,7 +309,7 @@ static int64_t shorter(int64_t tokens, double excess, struct misfit *last)
     return max_i64(LENGTH_SHORTEST, min_i64(tokens - step_at(tokens), round_to_step(next)));
 }
 
-/* Leanest placements are not all that there are: longer ones than *at are planned in the first variant, twice as many steps
+/* Smallest placements are not all that there are: longer ones than *at are planned in the first variant, twice as many steps
  * beyond it each time, then between what fits and the shortest that does not: `high`, or 0 if none is known. What fits takes the
  * place of *plan, *at and x->variant. */
 static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t high, int64_t *at, struct plan **plan)

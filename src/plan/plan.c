@@ -140,16 +140,16 @@ static enum status finer_help(const struct numerics *v, const struct plan *plan,
     return OK;
 }
 
-/* The leanest placement of a grid, whole if its trial fits. */
-static enum status leanest_all_layers(const struct problem *p, const struct strategy *fixed, struct candidate *out)
+/* The smallest placement of a grid, whole if its trial fits. */
+static enum status smallest_all_layers(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
-    TRY(probe_leanest(p, fixed, out));
+    TRY(probe_smallest(p, fixed, out));
     return out->excess <= 1 ? probe_all_layers(p->model, &p->request, p->limit, out) : OK;
 }
 
-/* Where trials of what ought to be fast do not fit, or not whole, the leanest placement mostly does still: its plan takes the
+/* Where trials of what ought to be fast do not fit, or not whole, the smallest placement mostly does still: its plan takes the
  * place of *out. c: fits in the serial order. */
-static enum status plan_leanest(const struct problem *p, const struct candidate *c, struct plan **out)
+static enum status plan_smallest(const struct problem *p, const struct candidate *c, struct plan **out)
 {
     struct candidate overlapped = *c;
     struct plan *next;
@@ -189,18 +189,18 @@ static enum status plan_numerics(const struct numerics *v, struct plan **out)
     return OK;
 }
 
-/* The leanest placement on the default grid takes the place of *out if it fits. */
-static enum status try_leanest(const struct problem *p, struct plan **out)
+/* The smallest placement on the default grid takes the place of *out if it fits. */
+static enum status try_smallest(const struct problem *p, struct plan **out)
 {
     struct strategy fixed;
-    struct candidate leanest;
+    struct candidate smallest;
     TRY(plan_fixed(p->model, &p->request, &fixed));
-    TRY(probe_fits_long(p->model, &p->request, p->limit, &leanest));
-    if (leanest.strategy.row_chunk != fixed.row_chunk || leanest.strategy.head_tile != fixed.head_tile)
+    TRY(probe_fits_long(p->model, &p->request, p->limit, &smallest));
+    if (smallest.strategy.row_chunk != fixed.row_chunk || smallest.strategy.head_tile != fixed.head_tile)
         return OK; /* finer ones have their turn */
-    if (leanest.excess <= 1)
-        TRY(probe_all_layers(p->model, &p->request, p->limit, &leanest));
-    return leanest.excess <= 1 ? plan_leanest(p, &leanest, out) : OK;
+    if (smallest.excess <= 1)
+        TRY(probe_all_layers(p->model, &p->request, p->limit, &smallest));
+    return smallest.excess <= 1 ? plan_smallest(p, &smallest, out) : OK;
 }
 
 /* A plan, and the problem that it solves: request and costs are those of its mesh. Owns both. */
@@ -224,9 +224,9 @@ static int mesh_at(const struct problem *p, const struct plan_request *given, in
     return 1;
 }
 
-/* The leanest placement on a mesh's `finer`-th grid, whole if its trial fits; out->excess is INFINITY where there is no such grid
- * or far more than the device has is estimated to be needed. */
-static enum status leanest_on_finer(const struct problem *p, int finer, struct candidate *out)
+/* The smallest placement on a mesh's `finer`-th grid, whole if its trial fits; out->excess is INFINITY where there is no such
+ * grid or far more than the device has is estimated to be needed. */
+static enum status smallest_on_finer(const struct problem *p, int finer, struct candidate *out)
 {
     struct strategy grid;
     double needed;
@@ -236,7 +236,7 @@ static enum status leanest_on_finer(const struct problem *p, int finer, struct c
         if (!plan_finer_tiles(p->model, &p->request, &grid))
             return OK;
     TRY(device_on_grid(p, &grid, &needed));
-    return needed > (1 + BYTES_UNCERTAIN) * (double)p->limit[TIER_DEVICE] ? OK : leanest_all_layers(p, &grid, out);
+    return needed > (1 + BYTES_UNCERTAIN) * (double)p->limit[TIER_DEVICE] ? OK : smallest_all_layers(p, &grid, out);
 }
 
 static int is_on_default_tiles(const struct problem *p, const struct strategy *s)
@@ -353,23 +353,23 @@ static enum status run_passes(struct planning *x, int n, struct pass_time *took)
     return OK;
 }
 
-/* Where the leanest placement of some mesh fits on the `finer`-th grid, everything that is left open is chosen again with that
- * one in place of the default one; or if that does not fit, the leanest it is. What fits takes the place of *c. */
+/* Where the smallest placement of some mesh fits on the `finer`-th grid, everything that is left open is chosen again with that
+ * one in place of the default one; or if that does not fit, the smallest it is. What fits takes the place of *c. */
 static enum status plan_on_finer(const struct plan_request *given, int finer, struct choice *c)
 {
-    struct candidate leanest = {.excess = INFINITY};
+    struct candidate smallest = {.excess = INFINITY};
     struct problem at;
-    for (int i = 0; leanest.excess > 1 && mesh_at(&c->problem, given, i, &at); i++)
+    for (int i = 0; smallest.excess > 1 && mesh_at(&c->problem, given, i, &at); i++)
         if (i == 0 || at.request.ulysses != c->problem.request.ulysses)
-            TRY(leanest_on_finer(&at, finer, &leanest));
-    if (leanest.excess > 1)
+            TRY(smallest_on_finer(&at, finer, &smallest));
+    if (smallest.excess > 1)
         return OK;
     struct planning again = {.model = at.model, .given = given, .limit = at.limit, .finer = finer};
     struct choice *next = &again.choice;
     enum status st = run_passes(&again, PASS_MEMORY, NULL);
     if (st == OK && !next->plan->fits) {
         next->problem = at;
-        st = plan_leanest(&at, &leanest, &next->plan);
+        st = plan_smallest(&at, &smallest, &next->plan);
     }
     if (st == OK && next->plan->fits) {
         const struct choice worse = *c;
@@ -382,7 +382,7 @@ static enum status plan_on_finer(const struct plan_request *given, int finer, st
     return st;
 }
 
-/* Where the fastest plan does not fit: the leanest on its mesh, on that of the request, or on finer grids. */
+/* Where the fastest plan does not fit: the smallest on its mesh, on that of the request, or on finer grids. */
 static enum status pass_memory(struct planning *x)
 {
     struct choice *c = &x->choice;
@@ -391,11 +391,11 @@ static enum status pass_memory(struct planning *x)
     if (c->plan->fits || excess > PLAN_FINER_HELPS)
         return OK;
     if (excess <= INPUTS_HELP)
-        TRY(try_leanest(&c->problem, &c->plan));
+        TRY(try_smallest(&c->problem, &c->plan));
     if (excess <= INPUTS_HELP && !c->plan->fits && (s->ulysses != given->ulysses || s->ring != given->ring)) {
         struct problem same_mesh;
         mesh_at(&c->problem, given, 1, &same_mesh);
-        TRY(try_leanest(&same_mesh, &c->plan));
+        TRY(try_smallest(&same_mesh, &c->plan));
         if (c->plan->fits)
             c->problem = same_mesh;
     }

@@ -177,7 +177,7 @@ static void small_drives_do_no_harm(void **state)
     struct model *m = many_pieces(&s);
     assert_int_equal(plan_fixed(m, &s, &fixed), OK);
     problem_set(&problem, m, &s, limit);
-    assert_int_equal(probe_leanest(&problem, &fixed, &c), OK);
+    assert_int_equal(probe_smallest(&problem, &fixed, &c), OK);
     assert_true(!c.all_layers && c.excess <= 1);
     model_destroy(m);
 }

@@ -37,5 +37,5 @@ enum status search_price_as_is(const struct problem *p, const struct strategy *s
 
 enum status search_fits(const struct problem *p, const struct strategy *strategy, struct candidate *out)
 {
-    return try_one(p, strategy, select_leanest, out);
+    return try_one(p, strategy, select_smallest, out);
 }

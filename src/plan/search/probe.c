@@ -1,10 +1,10 @@
-/* Looks at settings: leanest placements, and trials of the most promising ones. */
+/* Looks at settings: smallest placements, and trials of the most promising ones. */
 #include "plan/search/probe.h"
 
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/schedule/prefetch.h"
-#include "plan/search/leanest.h"
+#include "plan/search/smallest.h"
 #include "plan/search/price.h"
 #include "plan/search/search.h"
 #include "plan/search/tuning.h"
@@ -17,7 +17,7 @@ int probe_is_small(const struct candidate *c, const struct model *m)
     return c->all_layers && m->config.layers * ceil_div(c->strategy.rows, c->strategy.row_chunk) <= PROBE_SMALL_CHUNKS;
 }
 
-/* The settings with the one placement that is mostly the leanest: what they leave open lies as far away as it can. */
+/* The settings with the one placement that is mostly the smallest: what they leave open lies as far away as it can. */
 static void empty_device(struct problem *p)
 {
     struct plan_request *s = &p->request;
@@ -39,7 +39,7 @@ static double inputs_at_once(double layers, int every)
 }
 
 /* The number of layers, so many or more, of which one keeps its input where that needs the least. */
-static int leanest_turns(double layers, int every)
+static int smallest_turns(double layers, int every)
 {
     while (every < INPUTS_EVERY_MOST && 2 * every < layers && inputs_at_once(layers, 2 * every) < inputs_at_once(layers, every))
         every *= 2;
@@ -47,13 +47,13 @@ static int leanest_turns(double layers, int every)
 }
 
 /* The same within the settings. */
-static int leanest_inputs(const struct problem *p, const struct strategy *fixed)
+static int smallest_inputs(const struct problem *p, const struct strategy *fixed)
 {
-    return p->request.keep_inputs > 0 ? fixed->input_every : leanest_turns((double)p->model->config.layers, fixed->input_every);
+    return p->request.keep_inputs > 0 ? fixed->input_every : smallest_turns((double)p->model->config.layers, fixed->input_every);
 }
 
-/* What lies off the device in c, a leanest placement, lies somewhere in any other, too, but for the layer inputs that others keep
- * fewer of (of every `inputs` layers one): whether that is more than all that there is. */
+/* What lies off the device in c, a smallest placement, lies somewhere in any other, too, but for the layer inputs that others
+ * keep fewer of (of every `inputs` layers one): whether that is more than all that there is. */
 
 static int is_too_much(const struct problem *p, const struct candidate *c, int inputs)
 {
@@ -68,17 +68,17 @@ static int is_too_much(const struct problem *p, const struct candidate *c, int i
 
 /* With the inputs of `fixed`, or with fewer as long as these need less and all may fit: of what the last turns gained, the next
  * ones gain half. */
-static enum status find_leanest(const struct problem *p, const struct strategy *fixed, struct candidate *out)
+static enum status find_smallest(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
     struct problem turns = *p;
     struct strategy fewer = *fixed;
     struct candidate next;
-    int least = leanest_inputs(p, fixed);
+    int least = smallest_inputs(p, fixed);
     turns.request.keep_inputs = fixed->input_every; /* and no more */
-    TRY(search_leanest(&turns, fixed, out));
+    TRY(search_smallest(&turns, fixed, out));
     while (fewer.input_every < least && out->excess > 1 && out->excess <= INPUTS_HELP) {
         turns.request.keep_inputs = fewer.input_every *= 2;
-        TRY(search_leanest(&turns, &fewer, &next));
+        TRY(search_smallest(&turns, &fewer, &next));
         double gained = out->excess - next.excess;
         if (gained > 0)
             *out = next;
@@ -88,13 +88,13 @@ static enum status find_leanest(const struct problem *p, const struct strategy *
     return OK;
 }
 
-enum status probe_leanest(const struct problem *p, const struct strategy *fixed, struct candidate *out)
+enum status probe_smallest(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
-    struct problem lean = *p;
+    struct problem emptied = *p;
     const struct model *m = p->model;
-    int least = leanest_inputs(p, fixed);
-    empty_device(&lean);
-    TRY(find_leanest(&lean, fixed, out));
+    int least = smallest_inputs(p, fixed);
+    empty_device(&emptied);
+    TRY(find_smallest(&emptied, fixed, out));
     int drives = budget_scarce_tier(out->bytes, p->limit) == TIER_NVME; /* too small for all that may lie there */
     if (out->excess <= 1)
         return OK;
@@ -102,7 +102,7 @@ enum status probe_leanest(const struct problem *p, const struct strategy *fixed,
                                     out->bytes[TIER_DEVICE] > p->limit[TIER_DEVICE] || /* hardly anything needs less of it */
                                     (out->strategy.rows > out->strategy.row_chunk && is_too_much(p, out, least))))
         return OK;
-    TRY(find_leanest(p, fixed, out));
+    TRY(find_smallest(p, fixed, out));
     if (!probe_is_small(out, m) || out->excess <= 1 || out->excess > 1 + BYTES_UNCERTAIN)
         return OK;
     struct search all;
@@ -133,13 +133,13 @@ static enum status fits_with_inputs(const struct model *m, const struct plan_req
     TRY(plan_fixed(m, s, &fixed));
     problem_set(&p, m, s, limit);
     fixed.input_every = (int)max_i64(fixed.input_every, input_every);
-    TRY(probe_leanest(&p, &fixed, out));
+    TRY(probe_smallest(&p, &fixed, out));
     if (out->excess <= 1 || out->excess > PLAN_FINER_HELPS || out->bytes[TIER_DEVICE] <= limit[TIER_DEVICE] ||
         !probe_is_small(out, m) || !plan_finer_tiles(m, s, &fixed))
         return OK;
     for (int steps = 1; steps < PLAN_FINER && plan_finer_tiles(m, s, &fixed);)
         steps++;
-    return probe_leanest(&p, &fixed, out);
+    return probe_smallest(&p, &fixed, out);
 }
 
 enum status probe_fits(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
@@ -181,11 +181,11 @@ enum status probe_fits_like(const struct model *m, const struct plan_request *s,
 enum status probe_estimate(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
 {
     struct strategy fixed;
-    struct problem lean;
+    struct problem emptied;
     TRY(plan_fixed(m, s, &fixed));
-    problem_set(&lean, m, s, limit);
-    empty_device(&lean);
-    return search_least(&lean, &fixed, out);
+    problem_set(&emptied, m, s, limit);
+    empty_device(&emptied);
+    return search_least(&emptied, &fixed, out);
 }
 
 /* The fastest of those that ought to be: out->tried and out->excess <= 1, or there is none. */
@@ -203,7 +203,7 @@ static enum status find_promising(const struct problem *p, double rate, struct c
 enum status probe_seconds(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
                           struct candidate *out)
 {
-    struct strategy lean;
+    struct strategy smallest;
     struct problem p;
     problem_set(&p, m, s, limit);
     TRY(find_promising(&p, rate, out));
@@ -212,8 +212,8 @@ enum status probe_seconds(const struct model *m, const struct plan_request *s, c
     TRY(probe_fits(m, s, limit, out));
     if (out->excess > 1)
         return OK;
-    lean = out->strategy; /* of large models one trial is enough: what is tried beside it gains 5% at most */
-    return (probe_is_small(out, m) ? search_price : search_price_as_is)(&p, &lean, out);
+    smallest = out->strategy; /* of large models one trial is enough: what is tried beside it gains 5% at most */
+    return (probe_is_small(out, m) ? search_price : search_price_as_is)(&p, &smallest, out);
 }
 
 enum status probe_seconds_of(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,

@@ -7,7 +7,7 @@
 /* Whether the trial c was of a program so small that looking at more of them takes no time. */
 int probe_is_small(const struct candidate *c, const struct model *m);
 
-/* Whether any placement fits: out is the leanest one found, and fits if out->excess <= 1. Its seconds mean nothing. Of small
+/* Whether any placement fits: out is the smallest one found, and fits if out->excess <= 1. Its seconds mean nothing. Of small
  * models (probe_is_small) the finest grid that the settings leave open is looked at, too: of larger ones that takes too long.
  * Errors as plan_create. */
 enum status probe_fits(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out);
@@ -24,15 +24,15 @@ enum status probe_like(const struct model *m, const struct plan_request *s, cons
 enum status probe_fits_like(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                             const struct strategy *like, struct candidate *out);
 
-/* The leanest placement on the grid and with the inputs of `fixed`, or fewer. */
-enum status probe_leanest(const struct problem *p, const struct strategy *fixed, struct candidate *out);
+/* The smallest placement on the grid and with the inputs of `fixed`, or fewer. */
+enum status probe_smallest(const struct problem *p, const struct strategy *fixed, struct candidate *out);
 
 /* Puts what the whole first program needs in the serial order in place of what c's trial said: trials of fewer layers may be a
  * percent off. */
 enum status probe_all_layers(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                              struct candidate *c);
 
-/* What the one placement that is mostly the leanest is reckoned to need, at least: nothing is tried. */
+/* What the one placement that is mostly the smallest is reckoned to need, at least: nothing is tried. */
 enum status probe_estimate(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                            struct candidate *out);
 

@@ -63,8 +63,8 @@ static enum status refine_kept(struct refining *r, struct candidate *best)
 
 /* Of all placements that ought to fit and have a price of `highest` at most the one with the least traffic, if that is less than
  * out->traffic. Returns whether there is one. */
-static int find_leaner(const struct refining *r, const struct candidate *fastest, double highest, double *least,
-                       struct candidate *out)
+static int find_less_traffic(const struct refining *r, const struct candidate *fastest, double highest, double *least,
+                             struct candidate *out)
 {
     const struct options *o = estimator_options(r->x->estimator);
     int found = 0, most = options_most_kept(o), fewest = options_fewest_kept(o),
@@ -148,7 +148,8 @@ enum status search_refine(const struct trials *t, struct search *x)
     struct candidate fastest = x->candidates[0], next;
     TRY(refine_kept(&r, &fastest));
     double least = choose(&r);
-    for (int i = 0; i < REFINE_LEANER && r.spent < REFINE_INSTRS && find_leaner(&r, &fastest, enough(&r), &least, &next); i++) {
+    for (int i = 0;
+         i < REFINE_LESS_TRAFFIC && r.spent < REFINE_INSTRS && find_less_traffic(&r, &fastest, enough(&r), &least, &next); i++) {
         TRY(try(&r, &next));
         least = choose(&r);
     }

@@ -18,10 +18,10 @@ static void swap(struct candidate *a, struct candidate *b)
 }
 
 /* Which takes less of the scarcest tier; where that is the same, of all of them. */
-static int is_leaner(const struct candidate *a, const struct candidate *b, const int64_t limit[TIERS])
+static int is_smaller(const struct candidate *a, const struct candidate *b, const int64_t limit[TIERS])
 {
     double of_a = 0, of_b = 0;
-    if (fabs(a->excess - b->excess) > LEANEST_ALIKE * b->excess)
+    if (fabs(a->excess - b->excess) > SMALLEST_ALIKE * b->excess)
         return a->excess < b->excess;
     for (int t = 0; t < TIERS; t++) {
         of_a += (double)a->bytes[t] / (double)max_i64(limit[t], 1);
@@ -30,16 +30,16 @@ static int is_leaner(const struct candidate *a, const struct candidate *b, const
     return of_a < of_b;
 }
 
-/* The leanest of those from the n-th on, until one fits or is far from it, at the given pace: of those as lean first the one that
- * keeps the most near, then those that need the least elsewhere, too. *out: how many were tried. */
-static enum status try_leanest(const struct trials *t, struct search *x, int n, int level, int *out)
+/* The smallest of those from the n-th on, until one fits or is far from it, at the given pace: of those as small first the one
+ * that keeps the most near, then those that need the least elsewhere, too. *out: how many were tried. */
+static enum status try_smallest(const struct trials *t, struct search *x, int n, int level, int *out)
 {
-    int first = n, end = (int)min_i64(x->n, n + LEANEST_TRIES), settled = 0;
-    double hopeless = level == FIT_SERIAL ? LEANEST_FINAL_SERIALLY : LEANEST_FINAL;
+    int first = n, end = (int)min_i64(x->n, n + SMALLEST_TRIES), settled = 0;
+    double hopeless = level == FIT_SERIAL ? SMALLEST_FINAL_SERIALLY : SMALLEST_FINAL;
     for (; n < end && !settled; n++) {
         int least = n;
         for (int i = n + 1; i < x->n; i++)
-            if (n > first ? is_leaner(&x->candidates[i], &x->candidates[least], t->problem->limit)
+            if (n > first ? is_smaller(&x->candidates[i], &x->candidates[least], t->problem->limit)
                           : x->candidates[i].excess < x->candidates[least].excess)
                 least = i;
         swap(&x->candidates[n], &x->candidates[least]);
@@ -134,7 +134,7 @@ enum status select_fastest(const struct problem *p, struct search *x)
     if (x->all_layers && so_far.fitted > 0)
         TRY(try_families(&t, x, &so_far, &n));
     if (so_far.fitted == 0 && !isfinite(x->beat))
-        TRY(try_leanest(&t, x, n, 0, &n));
+        TRY(try_smallest(&t, x, n, 0, &n));
     x->n_tried = n;
     if (x->all_layers || !x->brief)
         TRY(retry_tried(&t, x, so_far.best, &so_far.spent));
@@ -150,10 +150,10 @@ enum status select_first(const struct problem *p, struct search *x)
     return trial_run(&t, &x->candidates[0], 0);
 }
 
-enum status select_leanest(const struct problem *p, struct search *x)
+enum status select_smallest(const struct problem *p, struct search *x)
 {
     struct trials t = {p, x};
-    TRY(try_leanest(&t, x, 0, FIT_SERIAL, &x->n_tried));
+    TRY(try_smallest(&t, x, 0, FIT_SERIAL, &x->n_tried));
     qsort(x->candidates, (size_t)x->n_tried, sizeof *x->candidates, candidate_order);
     return OK;
 }

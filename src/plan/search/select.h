@@ -11,7 +11,7 @@ enum status select_fastest(const struct problem *p, struct search *x);
 /* Tries the first one alone, from prefetch level 0 on and with the depth of drive writes that it has. */
 enum status select_first(const struct problem *p, struct search *x);
 
-/* Tries the leanest ones in the serial order until one fits, and sorts them: seconds mean nothing. */
-enum status select_leanest(const struct problem *p, struct search *x);
+/* Tries the smallest ones in the serial order until one fits, and sorts them: seconds mean nothing. */
+enum status select_smallest(const struct problem *p, struct search *x);
 
 #endif

@@ -45,7 +45,7 @@
 
 /* Layers of the smaller model that is measured: the first and the last layer differ from the others. */
 #define ESTIMATE_LAYERS 2
-/* Bytes are estimated, and leanest placements are found, with an error of up to this share. */
+/* Bytes are estimated, and smallest placements are found, with an error of up to this share. */
 #define BYTES_UNCERTAIN 0.1
 
 /* --- Stalls (stalls.c) -------------------------------------------------------------------------------------------------------
@@ -91,20 +91,20 @@ enum {
     SELECT_WRITING = 8,    /* of placements that write to drives, whose stalls differ more, */
 };
 #define SELECT_WRITING_BELOW 1.01 /* expected up to this share of the best seconds */
-/* Where nothing that ought to fit does, the leanest placements are tried: classes need their most at different moments, which was
- * added up. A trial of this excess is final; in the serial order, where trials are quicker, of the second one. */
-#define LEANEST_TRIES 4
-#define LEANEST_FINAL 1.1
-#define LEANEST_FINAL_SERIALLY 1.2
-/* Placements whose excess differs by less than this share are as lean: one tier may be all that they have in common. */
-#define LEANEST_ALIKE 1e-3
+/* Where nothing that ought to fit does, the smallest placements are tried: classes need their most at different moments, which
+ * was added up. A trial of this excess is final; in the serial order, where trials are quicker, of the second one. */
+#define SMALLEST_TRIES 4
+#define SMALLEST_FINAL 1.1
+#define SMALLEST_FINAL_SERIALLY 1.2
+/* Placements whose excess differs by less than this share are as small: one tier may be all that they have in common. */
+#define SMALLEST_ALIKE 1e-3
 /* Excess up to which fewer inputs may help: attention outputs, which stay, are as large. */
 #define INPUTS_HELP 2.0
 /* The largest number of layers of which one keeps its input. */
 #define INPUTS_EVERY_MOST 8
 /* Share of a budget from which on memory may have limited a placement. */
 #define MEMORY_FULL 0.9
-/* Instructions for a few promising placements (leanest.c). */
+/* Instructions for a few promising placements (smallest.c). */
 #define PROMISING_INSTRS 30e3
 
 /* --- Classes in two tiers (promote.c) ----------------------------------------------------------------------------------------
@@ -119,10 +119,10 @@ enum { PROMOTE_TRIES = 3 /* of numbers of layers, for each class */, PROMOTE_MOS
 #define REFINE_BELOW 0.999 /* of the best price: what is expected above it is not tried */
 #define REFINE_INSTRS (2 * SEARCH_INSTRS)
 enum {
-    REFINE_FINER = 6,  /* trials of other numbers of kept chunks, */
-    REFINE_LEANER = 3, /* of what moves less, */
-    REFINE_FEWER = 4,  /* and of fewer kept chunks */
-    REFINE_MOST = REFINE_FINER + REFINE_LEANER + REFINE_FEWER
+    REFINE_FINER = 6,        /* trials of other numbers of kept chunks, */
+    REFINE_LESS_TRAFFIC = 3, /* of what moves less, */
+    REFINE_FEWER = 4,        /* and of fewer kept chunks */
+    REFINE_MOST = REFINE_FINER + REFINE_LESS_TRAFFIC + REFINE_FEWER
 };
 #define SPLIT_WAITS 1.02 /* times the compute: where the step takes less, nothing is tried */
 #define SPLIT_BELOW 0.99 /* of the best cost: what is expected above it is not tried */

@@ -1,5 +1,5 @@
 /* Placements that need the least memory, or ought to be fast, from few trials. */
-#include "plan/search/leanest.h"
+#include "plan/search/smallest.h"
 
 #include "plan/search/select.h"
 #include "plan/search/trial.h"
@@ -7,27 +7,27 @@
 
 #include <math.h>
 
-/* The leanest placement with the inputs of the fixed strategy: as little else is kept as may be. */
-static enum status leanest_inputs(const struct problem *p, const struct strategy *fixed, struct candidate *out)
+/* The smallest placement with the inputs of the fixed strategy: as little else is kept as may be. */
+static enum status smallest_inputs(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
-    struct problem lean = *p;
+    struct problem emptied = *p;
     struct search x;
-    lean.request.alpha = p->request.alpha < 0 ? 0 : p->request.alpha;
-    TRY(search_list(&lean, fixed, 1, &x));
-    enum status st = select_leanest(&lean, &x);
+    emptied.request.alpha = p->request.alpha < 0 ? 0 : p->request.alpha;
+    TRY(search_list(&emptied, fixed, 1, &x));
+    enum status st = select_smallest(&emptied, &x);
     if (st == OK)
         *out = x.candidates[0];
     search_destroy(&x);
     return st;
 }
 
-enum status search_leanest(const struct problem *p, const struct strategy *fixed, struct candidate *out)
+enum status search_smallest(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
     struct strategy fewer = *fixed;
     struct candidate next;
-    TRY(leanest_inputs(p, fixed, out));
+    TRY(smallest_inputs(p, fixed, out));
     while (out->excess > 1 && out->excess <= INPUTS_HELP && search_fewer_inputs(p, &fewer)) {
-        TRY(leanest_inputs(p, &fewer, &next));
+        TRY(smallest_inputs(p, &fewer, &next));
         double gained = out->excess - next.excess;
         if (gained > 0)
             *out = next;

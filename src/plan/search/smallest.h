@@ -1,13 +1,13 @@
 /* Placements that need the least memory, or ought to be fast, from few trials. Private to the search. */
-#ifndef LTRAIN_PLAN_SEARCH_LEANEST_H
-#define LTRAIN_PLAN_SEARCH_LEANEST_H
+#ifndef LTRAIN_PLAN_SEARCH_SMALLEST_H
+#define LTRAIN_PLAN_SEARCH_SMALLEST_H
 
 #include "plan/search/candidate.h"
 #include "plan/search/problem.h"
 
 /* The placement that needs the least share of the budgets; out->excess <= 1: something fits. Fewer layer inputs are kept than
  * `fixed` says where the settings leave that open and memory is short. */
-enum status search_leanest(const struct problem *p, const struct strategy *fixed, struct candidate *out);
+enum status search_smallest(const struct problem *p, const struct strategy *fixed, struct candidate *out);
 
 /* The placement that is estimated to need the least share of the budgets: nothing is tried. */
 enum status search_least(const struct problem *p, const struct strategy *fixed, struct candidate *out);
