@@ -1,5 +1,5 @@
-/* Interpolation between lengths: whether anything fits is asked of the smallest placements only, on the default mesh and grid or,
- * where the device is too small for those, on what is reckoned to need the least of it. */
+/* Interpolation between lengths: only the smallest placements are asked whether anything fits, on the default mesh and grid or,
+ * where the device is too small for those, on the ones that are estimated to need the least of it. */
 #include "plan/max_seq.h"
 
 #include "plan/lower/fixed.h"
@@ -13,7 +13,7 @@
 
 #define MOST_TOKENS ((int64_t)1 << 30) /* token numbers are 32 bits */
 
-/* A mesh (0: the rule's, i: the i-th other one) and a grid so many times finer than the default one. */
+/* A mesh (0: the rule's, i: the i-th other one), and how many times the grid is finer than the default one. */
 struct variant {
     int degrees, finer;
 };
@@ -127,8 +127,8 @@ static void note(struct range *x, int64_t tokens, const struct variant *v, const
     *x->found = (struct longest){.longer = tokens, .tier = tier, .bytes = c->bytes[tier]};
 }
 
-/* Another variant than *v, if one of so many pieces of attention at most may help: then that becomes *v if it fits, and *smallest
- * its smallest placement if that is smaller. */
+/* Tries the variant that may help, of most_pieces pieces of attention at most: it becomes *v if it fits, and *smallest its
+ * smallest placement if that is smaller. */
 static enum status try_variant(const struct range *x, int64_t tokens, int64_t most_pieces, struct variant *v,
                                struct candidate *smallest)
 {
@@ -269,8 +269,8 @@ static enum status lengthen(struct range *x, struct bracket *b, struct sure *sur
     return OK;
 }
 
-/* Trials of fewer layers are a percent off where lengths are found by them: what fitted is looked at whole, in the serial order.
- * If it needs more than its trial did, the limits of further trials are reduced by as much. */
+/* Trials of fewer layers are a percent off where lengths are found by them: what fitted is tried on all layers, in the serial
+ * order. If it needs more than its trial did, the limits of further trials are reduced by as much. */
 static enum status confirm(struct range *x, const int64_t limit[TIERS], struct bracket *b)
 {
     while (x->any && !x->fits.all_layers && b->low > LENGTH_SHORTEST) {

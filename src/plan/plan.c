@@ -18,8 +18,8 @@
 #include <math.h>
 #include <string.h>
 
-/* c planned, as loosely packed as its trial of all layers was if it takes longer otherwise: tightly packed, addresses are used
- * again sooner. */
+/* Plans c as tightly as may be; if that takes longer than its trial of all layers, also as loosely as the trial was packed:
+ * tightly packed, addresses are used again sooner. */
 static enum status plan_as_tried(const struct problem *p, const struct candidate *c, double *excess, struct plan **out)
 {
     struct plan *loose;
@@ -48,8 +48,8 @@ static int trial_holds(const struct search *search, int i, const struct plan *pl
     return !c->tried || plan->seconds <= (all_layers ? PLAN_HOLDS_WHOLE : PLAN_HOLDS_FEW_LAYERS) * c->seconds;
 }
 
-/* The first candidate that fits and takes what its trial said, or the fastest of those that fit until then (of large programs
- * there are two); else the one that exceeds by the least. *on_default: seconds of what was planned on the default grid and fits,
+/* Plans candidates in order: takes the first that fits and takes what its trial said, or of large programs the faster of two
+ * that fit; else the one that exceeds by the least. *on_default: seconds of what was planned on the default grid and fits,
  * INFINITY: nothing was. */
 static enum status plan_first(const struct problem *p, const struct search *search, const struct strategy *fixed,
                               struct plan **out, double *on_default)
@@ -91,8 +91,8 @@ static enum status plan_on_grid(const struct problem *p, const struct strategy *
     return st;
 }
 
-/* Whether all placements of a grid are reckoned to need so much of the host or of the drives, whatever the device has, that fewer
- * inputs do not help: then finer grids, which save device memory, do not either. */
+/* Whether all placements of a grid are estimated to need so much of the host or of the drives, whatever the device has, that
+ * fewer inputs do not help (INPUTS_HELP): finer grids, which save device memory, do not help either then. */
 static int is_beyond_device(const struct search *search, const int64_t limit[TIERS])
 {
     for (int i = 0; i < search->n; i++) {
@@ -103,7 +103,7 @@ static int is_beyond_device(const struct search *search, const int64_t limit[TIE
     return 1;
 }
 
-/* Bytes of the device that the emptiest placement is reckoned to need on a grid. */
+/* Bytes of the device that the emptiest placement on a grid is estimated to need. */
 static enum status device_on_grid(const struct problem *p, const struct strategy *grid, double *bytes)
 {
     struct plan_request s = p->request;
@@ -116,8 +116,8 @@ static enum status device_on_grid(const struct problem *p, const struct strategy
     return OK;
 }
 
-/* How many finer grids may help a plan that does not fit: they save device memory. Where that is not what is missing, it may hold
- * what is too much elsewhere: looked at if what quick ones are estimated to save is as much. */
+/* The number of finer grids that may help a plan that does not fit: they save device memory. Where something else is missing,
+ * the device may hold what is too much there, if quick grids are estimated to save as much. */
 static enum status finer_help(const struct numerics *v, const struct plan *plan, int *grids)
 {
     const struct problem *p = &v->problem;
@@ -147,8 +147,8 @@ static enum status smallest_all_layers(const struct problem *p, const struct str
     return out->excess <= 1 ? probe_all_layers(p->model, &p->request, p->limit, out) : OK;
 }
 
-/* Where trials of what ought to be fast do not fit, or not whole, the smallest placement mostly does still: its plan takes the
- * place of *out. c: fits in the serial order. */
+/* Plans the smallest placement, which mostly fits where trials of fast ones do not: its plan takes the place of *out if it
+ * fits. c: fits in the serial order. */
 static enum status plan_smallest(const struct problem *p, const struct candidate *c, struct plan **out)
 {
     struct candidate overlapped = *c;
@@ -162,8 +162,8 @@ static enum status plan_smallest(const struct problem *p, const struct candidate
     return OK;
 }
 
-/* What was tried on another grid than the default one mostly fits there whole, and takes what its trial said; if not, or if it
- * takes as long as the default one's trial, that one's plan is compared. */
+/* Plans the best placements. One on another grid than the default one mostly fits, and takes what its trial said; if not, or if
+ * it takes as long as the trial on the default grid, the best plan there is compared with it. */
 static enum status plan_numerics(const struct numerics *v, struct plan **out)
 {
     struct plan *on_default;
@@ -407,7 +407,7 @@ static enum status pass_memory(struct planning *x)
     return OK;
 }
 
-/* Plans `more` in place of *out and of `now`, if it takes `most` seconds at most, and slow links less so. */
+/* `more` takes the place of *out and of `now`, if its plan takes `most` seconds at most and slow links delay it less. */
 static enum status plan_instead(const struct problem *p, const struct strategy *more, double most, struct candidate *now,
                                 struct plan **out)
 {
@@ -431,7 +431,8 @@ static enum status plan_instead(const struct problem *p, const struct strategy *
     return st;
 }
 
-/* Less is sent where links that are slower than planned for would hold the step up. */
+/* Where slow links would hold the step up, less is sent: one more of SLOW_LINKS_CHUNKS row chunks stays on the device, or is
+ * computed again, or chunks are half as long. */
 static enum status plan_for_slow_links(const struct problem *p, struct plan **out)
 {
     struct candidate now;

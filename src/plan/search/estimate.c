@@ -129,7 +129,7 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
     return st;
 }
 
-/* What each class elsewhere adds to the first option of every class, of a model of so many layers. */
+/* What each class elsewhere adds to the first option of every class, for a model of some number of layers. */
 struct differences {
     struct need base, params[3], grads[3], acts[OPTIONS_ACTS][2]; /* acts: with most and fewest chunks kept */
     struct need beside[OPTIONS_ACTS];                             /* of acts, with all chunks on the device */
@@ -278,7 +278,8 @@ struct shares {
     double fewest_there; /* on the device, if several tiers are open the first one, with the fewest */
 };
 
-/* Kept are the first chunks, on the device the last ones; elsewhere a chunk adds what those that are kept add, or the others. */
+/* The first chunks are kept, the last ones are on the device; elsewhere each chunk adds what kept chunks add, or what the
+ * others do. */
 static struct shares shares_of(const struct options *o, const struct strategy *s, double layers)
 {
     double chunks = chunks_of(s), most = options_most_kept(o), span = most - options_fewest_kept(o);
@@ -290,7 +291,7 @@ static struct shares shares_of(const struct options *o, const struct strategy *s
     return (struct shares){elsewhere * kept / most, elsewhere * not_kept, (most - s->kept_chunks) / span - elsewhere * not_kept};
 }
 
-/* The terms of one placement of a model of so many layers: of a step, and of the update alone. */
+/* The terms of one placement, of a step and of the update alone, for a model of `layers` layers. */
 static void add_up(const struct options *o, const struct differences *d, const struct strategy *s, double layers,
                    struct need *step, struct need *update)
 {
@@ -326,7 +327,7 @@ static void mix_short_lived(struct need *a, const struct need *near, const struc
             }
 }
 
-/* What the layers that have a class nearer change: so many times what one more layer does there and here. */
+/* The layers that have a class nearer change the terms: each by the difference that one more layer makes there and here. */
 static void move_nearer(const struct estimator *e, int longer, const struct strategy *s, double layers, struct need *step,
                         struct need *update)
 {
@@ -370,9 +371,9 @@ static void bytes_of(const struct need *step, const struct need *update, int64_t
     }
 }
 
-/* Seconds of a forward pass before a backward pass of so many. What it leaves to be written to the drives lies on the host,
- * beside c->bytes. Of activations what was written last is read first, but for the layers on the device, and while these are
- * computed there is nothing more of them to write. */
+/* Seconds of a forward pass before a backward pass of `backward` seconds. What it leaves to be written to the drives lies on
+ * the host, beside c->bytes. Of activations what was written last is read first, but for the layers on the device, and while
+ * these are computed there is nothing more of them to write. */
 static double forward_seconds(const struct estimator *e, const struct candidate *c, const double busy[LANES], double saved,
                               double backward)
 {
@@ -421,7 +422,7 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
 typedef enum status find(const struct model *m, const struct options *o, const struct strategy *fixed,
                          const struct cost_model *cost, int role, struct differences *d);
 
-/* To be found for a model of so many layers. */
+/* What is to be measured, for a model of `layers` layers. */
 struct measuring {
     const struct estimator *e;
     int64_t layers;

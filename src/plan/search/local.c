@@ -63,7 +63,7 @@ static void note_start(struct pool *pool, const struct strategy *s)
     pool->started[decisions_family(s)] = 1;
 }
 
-/* Much less is not to be fetched ahead than by the best one, unless transfers limit it: then nothing comes too late. */
+/* Trials fetch not much less ahead than the best one, unless transfers limit it: then nothing comes too late. */
 static void look_around(struct pool *pool, const struct candidate *best)
 {
     int waits = best->seconds > LOCAL_TRANSFERS_LIMIT * best->compute;
@@ -71,7 +71,7 @@ static void look_around(struct pool *pool, const struct candidate *best)
     pool->least = candidate_price(best);
 }
 
-/* What is cheaper than the least one belongs to another start. */
+/* Whether moves from c have not been looked at. What is cheaper than the least price belongs to another start. */
 static int is_new(struct pool *pool, const struct candidate *c)
 {
     if (candidate_price(c) < pool->least)
@@ -83,7 +83,8 @@ static int is_new(struct pool *pool, const struct candidate *c)
     return pool->n_visited < POOL_VISITED;
 }
 
-/* Beside the best one, or where nothing is left to be tried there one about as cheap; then what may be cheaper by estimate. */
+/* Moves from the best placement, or if it has no untried one from another that is about as cheap; then moves from the best one
+ * by estimate. */
 static enum status find_beside(struct pool *pool, const struct candidate *best, struct moves *list)
 {
     struct candidate at = *best;
@@ -99,7 +100,7 @@ static enum status find_beside(struct pool *pool, const struct candidate *best, 
     return moves_find(pool, best, MOVE_BY_ESTIMATE, list);
 }
 
-/* Beside *best and what is cheaper, until many in a row are not. */
+/* Tries moves from *best, and goes on from each placement that is cheaper, until LOCAL_MISSES in a row are not. */
 static enum status search_beside(struct pool *pool, struct candidate *best)
 {
     struct moves list;
@@ -125,8 +126,8 @@ static int is_left(struct pool *pool, const struct candidate *c)
     return !c->retried;
 }
 
-/* The trials that cost about as much as *best and were made while something was much cheaper, or in a search that looks less far:
- * at other distances, too, from the cheapest on, a few at the same time. */
+/* Retries the trials that cost about as much as *best and were made while something was much cheaper, or in a search of fewer
+ * levels: from the cheapest on, a few at the same time. */
 static enum status retry_left(struct pool *pool, struct candidate *best)
 {
     struct trials trials[MOVES_AT_ONCE];
@@ -184,7 +185,7 @@ static int is_on_default_grid(struct pool *pool, const struct candidate *c)
     return strategy_same_grid(&c->strategy, &pool->fixed);
 }
 
-/* Of those about as cheap as the best the one that moves least. */
+/* Of the trials about as cheap as the best, on one grid, the one that moves least; on the default grid if one is there. */
 static void prefer_less_traffic(struct pool *pool, struct candidate *best)
 {
     const double most = (1 + price_margin(&pool->problem.request)) * candidate_price(best);
@@ -218,8 +219,8 @@ static enum status open_coarser(struct pool *pool, const struct strategy *like, 
     return OK;
 }
 
-/* Of what was tried on a few layers the best, to be tried whole, on their grids or coarser ones: one of those that are similar,
- * the others are found beside it. */
+/* The moves to the hints: the best placements that were tried on a few layers are to be tried on all of them, on their grids or
+ * coarser ones. One of several similar ones is enough; the others are found beside it. */
 static enum status find_hinted(struct pool *pool, int from, struct moves *list)
 {
     list->n = 0;
@@ -247,7 +248,7 @@ static enum status find_hinted(struct pool *pool, int from, struct moves *list)
     return OK;
 }
 
-/* What was tried on a few layers may take longer than the others of these. */
+/* Trials of a few layers may be too short by more than the differences between them. */
 static enum status try_hinted(struct pool *pool, struct candidate *best)
 {
     struct moves list;
@@ -260,7 +261,7 @@ static enum status try_hinted(struct pool *pool, struct candidate *best)
     return OK;
 }
 
-/* Whether a trial of all layers on the grid g tells what the family of c takes: it fits, and was reckoned to take about as long;
+/* Whether a trial of all layers on the grid g is evidence for the family of c: it fits and was estimated to take about as long;
  * or it would fetch too little ahead, even with the fewest chunks kept, or with as few as c. */
 static int is_evidence(const struct pool_grid *g, const struct candidate *tried, const struct candidate *c, int fewest)
 {
@@ -280,7 +281,8 @@ static int has_evidence(const struct pool *pool, const struct candidate *c, int 
     return 0;
 }
 
-/* One of each family that no trial tells of and that may be faster, on the best one's grid: those with the lowest estimates. */
+/* One placement of each family that may be faster and for which no trial is evidence, on the best one's grid: those with the
+ * lowest estimates. */
 static void find_untried_families(const struct pool *pool, struct pool_grid *g, const struct candidate *best, struct moves *list)
 {
     const struct options *o = estimator_options(g->tried.estimator);

@@ -43,8 +43,7 @@ static int is_about_as_fine(const struct strategy *a, const struct strategy *b)
            max_i64(a->head_tile, b->head_tile) <= MOVE_TILES_ALIKE * min_i64(a->head_tile, b->head_tile);
 }
 
-/* As the trial shows that has the same classes, on a grid about as fine, and about as much traffic; of such the one that stalls
- * the least. */
+/* Stalls of the trial that has the same classes, a grid about as fine, and about as much traffic; of several the least. */
 static double stalls_of_alike(const struct pool *pool, const struct candidate *c)
 {
     double nearest = MOVE_TRAFFIC_FAR, stalls = INFINITY;
@@ -61,8 +60,8 @@ static double stalls_of_alike(const struct pool *pool, const struct candidate *c
     return stalls;
 }
 
-/* The price that c is expected to have: what exceeds estimates as trials of the same classes have shown
- * on a grid about as fine, else those of its family that pass things on alike, else others of its family, else the best one. */
+/* The price that c is expected to have. Stalls beyond its estimate are those of trials of the same classes on a grid about as
+ * fine, else of its family with the same `passing`, else of its family, else of the best placement. */
 static double expected(const struct pool *pool, const struct candidate *c, const struct candidate *best)
 {
     static resemblance *const like[] = {passes_alike, decisions_same_family};
@@ -139,14 +138,14 @@ int moves_share_kept(const struct pool_grid *g, const struct strategy *like)
     return share < low ? low : share > high ? high : share;
 }
 
-/* What is gone on from. */
+/* The placement that moves start from. */
 struct start {
     const struct candidate *best;
     int64_t ahead[TIERS]; /* bytes that its trial took beyond what it needs: what it fetches ahead */
     enum move_by by;
 };
 
-/* In how many layers c may have its nearer class there: as many as ought to fit beside `ahead`. */
+/* The number of layers of which the class may be nearer: as many as ought to fit beside `ahead`. */
 static int64_t nearer_layers(const struct pool *pool, const struct candidate *none, const struct candidate *all,
                              const int64_t ahead[TIERS])
 {
@@ -158,7 +157,7 @@ static int64_t nearer_layers(const struct pool *pool, const struct candidate *no
     return (int64_t)most;
 }
 
-/* c, if it may be better than the best one. */
+/* Offers c if it may be better than the start. */
 static void offer_move(const struct pool *pool, struct pool_grid *g, const struct start *from, const struct candidate *c,
                        struct moves *list)
 {
@@ -170,7 +169,7 @@ static void offer_move(const struct pool *pool, struct pool_grid *g, const struc
         moves_offer(list, g, c, price * (1 + MOVE_SIMILAR * count_similar(pool, &c->strategy)));
 }
 
-/* Whether all of the class ought to fit in its nearer tier, embedding and head included: that is another placement. */
+/* Whether the whole class ought to fit in its nearer tier, embedding and head included: that is another placement. */
 static int may_be_nearer_in_all(const struct estimator *e, const struct candidate *c)
 {
     struct candidate all = *c;
@@ -183,9 +182,9 @@ static int may_be_nearer_in_all(const struct estimator *e, const struct candidat
     return all.excess <= 1;
 }
 
-/* Where c leaves memory, with one class nearer: in as many layers as leave room for what the best one fetches ahead, or in half
- * of those that ought to fit; in as many as the best one has there, and in more. Where all of them fit, optimizer state is still
- * worth a half: host and device then update at the same time, which estimates do not show. */
+/* Offers c with one class nearer in some layers, where it leaves memory: in as many as leave room for what the start fetches
+ * ahead, or in half of the layers that ought to fit; in as many as the start has there, and in more. Where all fit, optimizer
+ * state is still worth a half: host and device then update at the same time, which estimates do not show. */
 static void offer_with(const struct pool *pool, struct pool_grid *g, const struct start *from, const struct candidate *none,
                        struct moves *list)
 {
@@ -235,8 +234,8 @@ static void offer_nearer(const struct pool *pool, struct pool_grid *g, const str
         }
 }
 
-/* The best one's classes but for a few, on one grid: with as large a share of the chunks kept, as many as ought to fit, and
- * between that and the most or the fewest. */
+/* Offers the start's placement with up to MOVE_DISTANCE other choices, on one grid: with as large a share of the chunks kept,
+ * with as many as ought to fit, and with numbers between that and the most or the fewest. */
 static void offer_moves(const struct pool *pool, struct pool_grid *g, const struct start *from, struct moves *list)
 {
     const struct search *x = &g->tried;
@@ -267,7 +266,7 @@ static void offer_moves(const struct pool *pool, struct pool_grid *g, const stru
     }
 }
 
-/* By how much a share of the chunks that is given is missed where chunks are few. */
+/* The share of the chunks by which a given alpha is missed where chunks are few. */
 static double alpha_error(const struct pool *pool, const struct strategy *grid)
 {
     double chunks = (double)ceil_div(grid->rows, grid->row_chunk);
@@ -276,7 +275,7 @@ static double alpha_error(const struct pool *pool, const struct strategy *grid)
                : fabs(floor(pool->problem.request.alpha * chunks + 0.5) / chunks - pool->problem.request.alpha);
 }
 
-/* On the grid that `like` has. */
+/* Offers moves on the grid that `like` has. */
 static enum status look_on_grid(struct pool *pool, const struct strategy *like, const struct start *from, struct moves *list)
 {
     struct pool_grid *g;

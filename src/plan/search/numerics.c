@@ -37,16 +37,16 @@ static int coarsen(const struct problem *p, int all, int turn, struct strategy *
     return changed;
 }
 
-/* Whether a start on a grid that is reckoned to take `least` is as good as on the default one, which is to take `on_default`:
- * better by what is to be gained where large tiles cost memory. */
+/* Whether a start on a grid whose best estimate is `least` is as good as one on the default grid, whose best estimate is
+ * `on_default`: better by SEARCH_GAIN where large tiles cost memory. */
 static int may_start(const struct numerics *v, double least, double on_default)
 {
     return isfinite(least) &&
            least <= (tiles_are_bulky(&v->problem, &v->default_grid) ? 1 - SEARCH_GAIN : START_SLOWER) * on_default;
 }
 
-/* The grid to start from: of data sheets' machines the default one only if its programs are small enough to be tried whole, else
- * the next one with larger tiles whose programs are, as long as what ought to fit there is reckoned to be as fast. */
+/* The grid to start from. On data sheets' machines it is the default one only if its programs are small enough to be tried with
+ * all layers, else the next one with larger tiles whose programs are, as long as its best estimate is as good. */
 static enum status find_start(struct numerics *v)
 {
     struct strategy at = v->default_grid;
@@ -65,7 +65,7 @@ static enum status find_start(struct numerics *v)
     return OK;
 }
 
-/* On the grid given, else (NULL) on the one to start from, or on the default one, so many times finer, if nothing fits there. */
+/* On the grid given. NULL: on the one to start from, or if nothing fits there on the default one, the `finer`-th finer. */
 static enum status numerics_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
                                    const struct strategy *grid, const struct search_lead *lead, struct numerics **out)
 {
@@ -131,7 +131,7 @@ static enum status try_best(struct numerics_search *b)
     return OK;
 }
 
-/* What c is to gain beside one that was tried whole. */
+/* The gain that c needs beside `all`, which was tried on all layers. */
 static double sure_gain(const struct candidate *all, const struct candidate *c, double gain)
 {
     return all->all_layers && !c->all_layers ? fmax(gain, FEW_LAYERS_MISS) : gain;
@@ -154,7 +154,8 @@ static enum status replace_if_better(struct numerics_search *b, double gain, str
     return OK;
 }
 
-/* Takes the place of the best one if it is better; not looked at where compute alone takes about as long. */
+/* What is best for s takes the best one's place if it is better. Nothing is searched where compute alone takes about as long.
+ * */
 static enum status compare(struct numerics_search *b, const struct plan_request *s)
 {
     struct numerics *next;
@@ -217,8 +218,8 @@ static enum status compare_grid(struct numerics_search *b, const struct point *a
     return st;
 }
 
-/* Whether activations would travel in too few chunks, and fewer than on the default grid: trials of a few layers do not show what
- * that costs where links are slow. */
+/* Whether activations would travel in too few chunks, and fewer than on the default grid: trials of a few layers do not show
+ * what that costs where links are slow. */
 static int is_coarser(const struct numerics *v, const struct strategy *s)
 {
     return v->large && s->row_chunk > v->default_grid.row_chunk && tiles_are_coarse(s);
@@ -289,7 +290,7 @@ static int other_grids(const struct numerics *v)
     return 0;
 }
 
-/* Not looked at where attention, and products at their best, take about as long. */
+/* Other grids are tried unless attention, and products at their best, take about as long as the step. */
 static enum status compare_tiles(struct numerics_search *b)
 {
     if (!other_grids(b->best))
@@ -301,7 +302,7 @@ static enum status compare_tiles(struct numerics_search *b)
     return step_from_best(b);
 }
 
-/* Of measured figures other grids are looked at in steps only, which ask for a larger gain. */
+/* On measured figures local search stays on the grids that steps have found, which ask for a larger gain. */
 static enum status start_pool(struct numerics_search *b)
 {
     const struct numerics *v = b->best;
@@ -358,7 +359,7 @@ static enum status price_default_grid(struct numerics_search *b)
     return b->default_price < (1 - gain) * candidate_price(&b->candidate) ? compare_grid(b, &at, SEARCH_GAIN, &taken) : OK;
 }
 
-/* From what steps found; the best one's grid becomes that of the numerics. */
+/* Local search from what steps have found; its grid becomes that of the numerics. */
 static enum status search_locally(struct numerics_search *b)
 {
     struct numerics *v = b->best;

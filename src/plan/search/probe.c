@@ -17,7 +17,7 @@ int probe_is_small(const struct candidate *c, const struct model *m)
     return c->all_layers && m->config.layers * ceil_div(c->strategy.rows, c->strategy.row_chunk) <= PROBE_SMALL_CHUNKS;
 }
 
-/* The settings with the one placement that is mostly the smallest: what they leave open lies as far away as it can. */
+/* Closes every choice that the request leaves open, as far away as it can lie: that is mostly the smallest placement. */
 static void empty_device(struct problem *p)
 {
     struct plan_request *s = &p->request;
@@ -32,13 +32,14 @@ static void empty_device(struct problem *p)
         s->update = UPDATE_HOST;
 }
 
-/* Layer inputs that lie somewhere at once, if of so many layers one keeps its own: those, and those of a turn. */
+/* Layer inputs that lie somewhere at once if one of `every` layers keeps its own: these, and those of one run of layers between
+ * them. */
 static double inputs_at_once(double layers, int every)
 {
     return layers / every + every - 1;
 }
 
-/* The number of layers, so many or more, of which one keeps its input where that needs the least. */
+/* The number of layers, `every` or more, of which one keeps its input where that needs the least memory. */
 static int smallest_turns(double layers, int every)
 {
     while (every < INPUTS_EVERY_MOST && 2 * every < layers && inputs_at_once(layers, 2 * every) < inputs_at_once(layers, every))
@@ -46,7 +47,7 @@ static int smallest_turns(double layers, int every)
     return every;
 }
 
-/* The same within the settings. */
+/* The same as far as the request leaves it open. */
 static int smallest_inputs(const struct problem *p, const struct strategy *fixed)
 {
     return p->request.keep_inputs > 0 ? fixed->input_every : smallest_turns((double)p->model->config.layers, fixed->input_every);
@@ -66,8 +67,8 @@ static int is_too_much(const struct problem *p, const struct candidate *c, int i
     return (1 - PROBE_STAGED) * need > there;
 }
 
-/* With the inputs of `fixed`, or with fewer as long as these need less and all may fit: of what the last turns gained, the next
- * ones gain half. */
+/* The smallest placement with the inputs of `fixed`, or with fewer as long as these need less and all may fit: each step gains
+ * half of what the last one gained. */
 static enum status find_smallest(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
     struct problem turns = *p;
@@ -124,7 +125,7 @@ enum status probe_all_layers(const struct model *m, const struct plan_request *s
     return OK;
 }
 
-/* With the inputs of every so many layers kept, or fewer. */
+/* With the input of one of `input_every` layers kept, or of fewer. */
 static enum status fits_with_inputs(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                                     int input_every, struct candidate *out)
 {
@@ -188,7 +189,7 @@ enum status probe_estimate(const struct model *m, const struct plan_request *s, 
     return search_least(&emptied, &fixed, out);
 }
 
-/* The fastest of those that ought to be: out->tried and out->excess <= 1, or there is none. */
+/* The fastest of a few promising placements: out->tried and out->excess <= 1, or there is none. */
 static enum status find_promising(const struct problem *p, double rate, struct candidate *out)
 {
     struct strategy fixed;

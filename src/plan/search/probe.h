@@ -32,7 +32,7 @@ enum status probe_smallest(const struct problem *p, const struct strategy *fixed
 enum status probe_all_layers(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                              struct candidate *c);
 
-/* What the one placement that is mostly the smallest is reckoned to need, at least: nothing is tried. */
+/* What the placement that is mostly the smallest is estimated to need, at least: nothing is tried. */
 enum status probe_estimate(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                            struct candidate *out);
 

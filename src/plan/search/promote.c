@@ -84,8 +84,8 @@ static int was_divided(const struct search *x, const struct span *s)
     return 0;
 }
 
-/* The one that is expected to be the fastest of those that were not divided and may be faster than `best` seconds, where trials
- * are cheap also with fewer stalls. Returns 0 if there is none. */
+/* The span that is expected to be the fastest, not divided yet, and below `best` seconds; where trials are cheap also with
+ * fewer stalls than expected. Returns 0 if there is none. */
 static int find_fastest(const struct trials *t, const struct search *x, double best, struct span *out)
 {
     out->expected = INFINITY;

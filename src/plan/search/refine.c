@@ -61,8 +61,8 @@ static enum status refine_kept(struct refining *r, struct candidate *best)
     return OK;
 }
 
-/* Of all placements that ought to fit and have a price of `highest` at most the one with the least traffic, if that is less than
- * out->traffic. Returns whether there is one. */
+/* Finds the placement with the best score, if that is below *least, of all that ought to fit and have a price of `highest` at
+ * most. Returns whether there is one. */
 static int find_less_traffic(const struct refining *r, const struct candidate *fastest, double highest, double *least,
                              struct candidate *out)
 {
@@ -97,8 +97,8 @@ static double enough(const struct refining *r)
     return (1 + (x->all_layers ? price_margin(&r->trials->problem->request) : PRICE_MARGIN_NOISY)) * least;
 }
 
-/* Brings the best to the front of those that were tried and are fast enough. Returns below what score another one is worth
- * trying. */
+/* Brings the trial with the best score to the front, of all that are fast enough. Returns the score below which another one is
+ * worth trying. */
 static double choose(const struct refining *r)
 {
     struct search *x = r->x;

@@ -14,15 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a placement is reckoned to take after c, with stalls as trials have shown. */
+/* Seconds that a placement is expected to take after c was tried, with stalls as trials have shown. */
 static double expected_after(const struct search *x, const struct candidate *c, const struct candidate *next)
 {
     double rate = (c->seconds - c->estimate) / fmax(c->traffic, 1e-9);
     return x->known ? stalls_expect(x, 0, next) : next->estimate + rate * next->traffic;
 }
 
-/* Whether some placement that ought to fit is reckoned to be faster; where little is to be gained, quarters of the chunks are too
- * coarse. */
+/* Whether some placement that ought to fit is expected to gain enough; where little is to be gained, quarters of the chunks are
+ * too coarse, and it keeps as many as fit. */
 static int is_promising(const struct search *x, const struct candidate *c, double gain)
 {
     double enough = (1 - gain) * c->seconds;
@@ -64,8 +64,8 @@ static enum status put_found(struct search *x, const struct candidate *found)
     return OK;
 }
 
-/* Puts another grid's placement first, if it ought to fit: with as large a share of the chunks kept, or as many as there is room
- * for where memory seems to have been what limited them. */
+/* Puts another grid's placement first, if it ought to fit: with as large a share of the chunks kept, or where memory seems to
+ * have limited them as many as there is room for. */
 static enum status put_first(struct search *x, const struct strategy *fixed, const struct candidate *other)
 {
     const struct options *o = estimator_options(x->estimator);

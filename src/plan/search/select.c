@@ -30,8 +30,9 @@ static int is_smaller(const struct candidate *a, const struct candidate *b, cons
     return of_a < of_b;
 }
 
-/* The smallest of those from the n-th on, until one fits or is far from it, at the given pace: of those as small first the one
- * that keeps the most near, then those that need the least elsewhere, too. *out: how many were tried. */
+/* Tries the smallest placements from the n-th on, at the given prefetch level, until one fits or is far from it: of several as
+ * small first the one that keeps the most near, then the ones that need the least elsewhere, too. *out: the number of the first
+ * one that was not tried. */
 static enum status try_smallest(const struct trials *t, struct search *x, int n, int level, int *out)
 {
     int first = n, end = (int)min_i64(x->n, n + SMALLEST_TRIES), settled = 0;
@@ -50,7 +51,7 @@ static enum status try_smallest(const struct trials *t, struct search *x, int n,
     return OK;
 }
 
-/* Seconds that one is expected to take, given the first so many of x. */
+/* Seconds that a candidate is expected to take, given that the first `tried` of x were tried. */
 typedef double expectation(const struct search *x, int tried, const struct candidate *c);
 
 /* Brings the candidate that ought to fit and is expected to be the fastest to place n. INFINITY: none ought to fit. */
@@ -98,7 +99,7 @@ static enum status try_next(const struct trials *t, struct candidate *c, struct 
     return OK;
 }
 
-/* Those that trials so far promise. *n: the number of trials. */
+/* Tries the candidates that are expected to be the fastest after the trials so far. *n: the number of trials. */
 static enum status try_expected(const struct trials *t, struct search *x, struct trying *so_far, int *n)
 {
     int fewest = x->brief ? 1 : isfinite(x->beat) ? SELECT_FEWEST_LED : SELECT_FEWEST;
@@ -114,7 +115,7 @@ static enum status try_expected(const struct trials *t, struct search *x, struct
     return OK;
 }
 
-/* One of every family that may be faster and of which none was tried: what others show of stalls need not hold for it. */
+/* Tries one of every family that may be faster and of which none was tried: what others show of stalls need not hold for it. */
 static enum status try_families(const struct trials *t, struct search *x, struct trying *so_far, int *n)
 {
     for (; *n < x->n && so_far->spent < SEARCH_INSTRS && !(x->brief && *n >= SELECT_BRIEF); ++*n) {

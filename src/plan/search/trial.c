@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Layers that a trial needs: those that stay on the device, as many others as differ, and the first and the last one. */
+/* Layers that a trial needs: the ones that stay on the device, as many others as differ, and the first and the last one. */
 static int64_t trial_layers(const struct trials *x, const struct candidate *c)
 {
     int64_t period = c->strategy.input_every, n = c->strategy.device_layers + 2 + period,
@@ -27,7 +27,7 @@ double trial_instrs(const struct trials *x, const struct candidate *c)
                : (c->strategy.nearer > 0 ? 2 : 1) * layer * (double)(2 * n - c->strategy.input_every);
 }
 
-/* A model of so many layers on the virtual clock, at a prefetch level or a later one. */
+/* A model of `layers` layers on the virtual clock, at a prefetch level or a later one. */
 struct scheduled {
     const struct trials *trials;
     const struct strategy *strategy;
@@ -83,8 +83,8 @@ static void conclude(const struct trials *x, struct candidate *c, const struct s
     c->all_layers = more == 0;
 }
 
-/* What so many layers may take: the limits without what the others of the model `of` need, where these layers may need more than
- * its own do. */
+/* The limits of a model of `layers` layers: those of all without what the others of the model `of` need, where these layers may
+ * need more than its own do. */
 static void limit_layers(const struct trials *x, const struct candidate *c, const struct candidate *of, int64_t layers,
                          int64_t out[TIERS])
 {
@@ -92,9 +92,9 @@ static void limit_layers(const struct trials *x, const struct candidate *c, cons
         out[t] = x->problem->limit[t] - x->problem->model->config.layers * of->layer_bytes[t] + layers * c->layer_bytes[t];
 }
 
-/* Bytes alone. Where layers take turns, what one more needs is the difference between two trials that both have a turn of layers
- * whose inputs are computed again: the estimator's shorter model has none, so that what such a turn needs once counted with every
- * one. */
+/* Bytes alone. Where one of several layers keeps its input, one more layer needs the difference between two trials that both
+ * have a run of layers whose inputs are computed again: the estimator's shorter model has none, so that what such a run needs
+ * once counted with every one. */
 static enum status trial_serially(const struct trials *x, struct candidate *c)
 {
     int64_t layers = x->problem->model->config.layers, period = c->strategy.input_every, n = trial_layers(x, c);
@@ -112,7 +112,7 @@ static enum status trial_serially(const struct trials *x, struct candidate *c)
     return OK;
 }
 
-/* Where that fits just so, the first step's program need not, which may be packed less well. */
+/* Where a trial fits just so, the first step's program need not, which may be packed less well. */
 static enum status also_without_update(const struct trials *x, struct candidate *c, const struct scheduled *tried)
 {
     struct scheduled step = *tried;
@@ -155,7 +155,8 @@ static enum status trial_as_part(const struct trials *x, struct candidate *c, in
     return two || c->excess > 1 || c->excess <= TRIAL_TIGHT ? OK : also_without_update(x, c, larger);
 }
 
-/* Too few layers to hold the share of a model's that have a class nearer: between those of which all have, and none. */
+/* Where a few layers cannot hold the share of a model's that have a class nearer: between a trial in which all have it there
+ * and one in which none has. */
 static enum status trial_nearer(const struct trials *x, struct candidate *c, int level)
 {
     int64_t layers = x->problem->model->config.layers, all = strategy_nearer_layers(&c->strategy, layers);
