@@ -327,8 +327,8 @@ static enum status sweep(const struct subject *x, const struct budgets *b)
             point[n++] = (struct point){share, plan->seconds, plan->strategy};
             slower = fmax(slower, plan->seconds / fastest - 1);
             fastest = fmin(fastest, plan->seconds);
-            dearer = fmax(dearer, search_cost(&c) / cheapest - 1);
-            cheapest = fmin(cheapest, search_cost(&c));
+            dearer = fmax(dearer, candidate_cost(&c) / cheapest - 1);
+            cheapest = fmin(cheapest, candidate_cost(&c));
         }
         plan_destroy(plan);
     }

@@ -120,6 +120,8 @@ static enum status write_plan(const struct plan *plan, const struct model *model
     }
     if (s->svg)
         TRY(write_picture(plan, model, s->svg));
+    if (s->verbose)
+        plan_print_passes(plan, stderr);
     if (s->verbose && !s->json)
         program_print(plan->programs[PLAN_UPDATE_STEP], stdout);
     if (fflush(stdout) != 0 || ferror(stdout))

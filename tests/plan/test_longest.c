@@ -4,14 +4,13 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "machine/rank_cost.h"
 #include "plan/cells.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/mesh.h"
 #include "plan/max_seq.h"
 #include "plan/schedule/prefetch.h"
 #include "plan/search/probe.h"
-#include "plan/search/search.h"
+#include "plan/search/price.h"
 
 #include <stdlib.h>
 
@@ -144,21 +143,21 @@ static void trials_know_what_turns_need(void **state)
     s.update = UPDATE_HOST;
     for (int every = 2; every <= 8; every *= 2) {
         struct strategy t;
-        struct cost_model cost;
+        struct problem problem;
         struct candidate c;
         int64_t whole[TIERS];
         s.keep_inputs = every;
         assert_int_equal(plan_fixed(m, &s, &t), OK);
-        plan_cost_model(&s, &cost);
+        problem_set(&problem, m, &s, limit);
         t.params = t.grads = t.optim = t.acts = RES_HOST;
         t.update_on_host = 1;
         for (int passing = RES_DEVICE; passing <= RES_HOST; passing++) {
             t.passing = (enum residency)passing;
-            assert_int_equal(search_fits(m, &s, &t, &cost, limit, &c), OK);
+            assert_int_equal(search_fits(&problem, &t, &c), OK);
             assert_int_equal(fit_serially(m, &t, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, whole), OK);
             print_message("inputs 1/%d, gradients of activations on the %s: the host needs %lld bytes as tried, %lld whole\n",
                           every, tier_name((enum tier)passing), (long long)c.bytes[TIER_HOST], (long long)whole[TIER_HOST]);
-            assert_false(c.whole);
+            assert_false(c.all_layers);
             for (int k = 0; k < TIERS; k++)
                 assert_true(llabs(c.bytes[k] - whole[k]) <= whole[k] / 100);
         }
@@ -173,11 +172,13 @@ static void small_drives_do_no_harm(void **state)
     const int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 16};
     struct plan_request s;
     struct strategy fixed;
+    struct problem problem;
     struct candidate c;
     struct model *m = many_pieces(&s);
     assert_int_equal(plan_fixed(m, &s, &fixed), OK);
-    assert_int_equal(glance_leanest(m, &s, &fixed, limit, &c), OK);
-    assert_true(!c.whole && c.excess <= 1);
+    problem_set(&problem, m, &s, limit);
+    assert_int_equal(probe_smallest(&problem, &fixed, &c), OK);
+    assert_true(!c.all_layers && c.excess <= 1);
     model_destroy(m);
 }
 

@@ -50,7 +50,7 @@ static struct plan_request on_chosen_grid(const struct advisor *x, const struct 
     const struct strategy *chosen = &x->p->strategy;
     int same = s.seq_len == x->s->seq_len && s.dp == x->s->dp && s.ulysses == x->s->ulysses && s.ring == x->s->ring &&
                s.row_chunk == x->s->row_chunk && s.head_tile == x->s->head_tile && s.loss_tile == x->s->loss_tile;
-    if (x->p->usual.head_tile == 0 || !same)
+    if (x->p->default_grid.head_tile == 0 || !same)
         return s;
     s.row_chunk = s.row_chunk > 0 ? s.row_chunk : chosen->row_chunk;
     s.head_tile = s.head_tile > 0 ? s.head_tile : chosen->head_tile;
@@ -63,7 +63,7 @@ static enum status try(struct advisor *x, struct proposal_setup *t, int *helped)
 {
     struct candidate c;
     struct plan_request s = on_chosen_grid(x, t);
-    TRY(glance_seconds(x->m, &s, t->limit, x->stalls, &c));
+    TRY(probe_seconds(x->m, &s, t->limit, x->stalls, &c));
     x->out->tried++;
     measure(t, c.seconds, c.bytes, &c.strategy, &t->change);
     int good = helps(x, c.excess <= 1, &t->change);
@@ -135,7 +135,7 @@ static enum status try_shorter(struct advisor *x)
     TRY(advise_shorter(x, fmax(c.excess, JUST_TOO_MUCH), &t, &c, &tokens));
     if (tokens == 0)
         return OK;
-    TRY(glance_seconds_of(x->m, &t.s, t.limit, x->stalls, &c, &priced));
+    TRY(probe_seconds_of(x->m, &t.s, t.limit, x->stalls, &c, &priced));
     x->out->tried++;
     measure(&t, priced.seconds, priced.bytes, &priced.strategy, &t.change);
     keep(x->out, &t.change);
@@ -219,7 +219,7 @@ enum status advise_early(const struct model *m, const struct plan_request *s, co
     if (!*beyond)
         return OK;
     memcpy(estimated->arena, c.bytes, sizeof estimated->arena);
-    estimated->misfit = search_scarce(c.bytes, limit);
+    estimated->misfit = budget_scarce_tier(c.bytes, limit);
     TRY(advise_shorter(&x, c.excess, &t, &c, &tokens));
     if (tokens > 0) {
         measure(&t, c.seconds, c.bytes, &c.strategy, &t.change);

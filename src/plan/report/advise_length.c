@@ -38,7 +38,7 @@ static enum status probe_by_trial(const struct model *m, const struct plan_reque
 {
     int64_t less[TIERS];
     limits_of_trials(limit, less);
-    return glance_fits_long(m, s, less, out);
+    return probe_fits_long(m, s, less, out);
 }
 
 /* Trials begin at ESTIMATED_HIGH times the length found by estimate, which keeps as little as possible on the device and so needs
@@ -51,15 +51,15 @@ enum status advise_estimate(const struct model *m, const struct plan_request *s,
 {
     struct plan_request part = *s;
     int64_t times = 1;
-    enum status st = glance_reckon(m, s, limit, out);
+    enum status st = probe_estimate(m, s, limit, out);
     while (st == ERR_INVALID && times < MOST_PARTS) {
         times *= 2;
         part.seq_len = s->seq_len / times;
-        st = glance_reckon(m, &part, limit, out);
+        st = probe_estimate(m, &part, limit, out);
     }
     for (int t = 0; t < TIERS; t++)
         out->bytes[t] = st == OK ? times * out->bytes[t] : 0;
-    out->excess = search_excess(out->bytes, limit);
+    out->excess = budget_excess(out->bytes, limit);
     return st;
 }
 
@@ -79,7 +79,7 @@ static int64_t next_length(const struct lengths *l)
     if (l->low == SHORTEST) /* says that the model's state fits, not what tokens need */
         return round_length(fmin(0.99 * high / l->high_excess, high / 2));
     if (l->low > 0 && high > 1.5 * low)
-        return round_length(fmin(low * fmax(l->fits.whole ? 1.125 : 1.25, 0.98 / l->low_excess), high - margin));
+        return round_length(fmin(low * fmax(l->fits.all_layers ? 1.125 : 1.25, 0.98 / l->low_excess), high - margin));
     if (l->low > 0)
         next = low + (1 - l->low_excess) / (l->high_excess - l->low_excess) * (high - low);
     else if (l->before > 0)
@@ -120,7 +120,7 @@ static enum status narrow(struct advisor *x, probe_by *probe, int64_t at, int be
     struct proposal_setup t;
     struct candidate c;
     for (int i = 0; i < MOST_PROBES && is_between(at, l) && !is_close(l); i++) {
-        if (probe == probe_by_trial && l->low > 0 && !glance_is_small(&l->fits, x->m) && beyond-- == 0)
+        if (probe == probe_by_trial && l->low > 0 && !probe_is_small(&l->fits, x->m) && beyond-- == 0)
             return OK;
         proposal_shorten(x, at, &t);
         TRY(probe(x->m, &t.s, t.limit, &c));
@@ -154,7 +154,7 @@ static enum status lengthen(struct advisor *x, struct lengths *l)
     for (int i = 0; i < MOST_PROBES && is_between(at, &like) && !is_close(&like); i++) {
         proposal_shorten(x, at, &t);
         limits_of_trials(t.limit, less);
-        TRY(glance_like(x->m, &t.s, less, &like.fits.strategy, &c));
+        TRY(probe_like(x->m, &t.s, less, &like.fits.strategy, &c));
         x->out->tried++;
         take(&like, at, &c);
         known |= c.excess > 1;
@@ -165,7 +165,7 @@ static enum status lengthen(struct advisor *x, struct lengths *l)
     proposal_shorten(x, like.low, &t);
     TRY(probe_by_trial(x->m, &t.s, t.limit, &c));
     if (c.excess <= 1)
-        TRY(glance_whole(x->m, &t.s, t.limit, &c));
+        TRY(probe_all_layers(x->m, &t.s, t.limit, &c));
     take(l, like.low, &c);
     return OK;
 }
@@ -176,7 +176,7 @@ enum status advise_shorter(struct advisor *x, double excess, struct proposal_set
     TRY(narrow(x, advise_estimate, next_length(&estimated), 0, &estimated));
     double at = estimated.low > 0 ? ESTIMATED_HIGH * (double)estimated.low : (double)estimated.high;
     TRY(narrow(x, probe_by_trial, round_length(fmin(at, 0.99 * (double)x->s->seq_len)), FEW_BEYOND, &tried));
-    if (tried.low > 0 && !glance_is_small(&tried.fits, x->m))
+    if (tried.low > 0 && !probe_is_small(&tried.fits, x->m))
         TRY(lengthen(x, &tried));
     *tokens = tried.low;
     *fits = tried.fits;

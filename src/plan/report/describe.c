@@ -45,7 +45,7 @@ void strategy_describe(const struct strategy *s, char *buf, int size)
 void plan_describe(const struct plan *p, char *buf, int size)
 {
     char text[PLAN_TEXT], why[128] = "";
-    const struct usual_grid *u = &p->usual;
+    const struct default_grid *u = &p->default_grid;
     strategy_describe(&p->strategy, text, sizeof text);
     if (p->finer)
         snprintf(why, sizeof why, " (to fit: nothing does with the default tiles)");

@@ -21,7 +21,8 @@ enum status explain_make(const struct plan *p, const struct model *m, const stru
     chosen.group = p->strategy.group;
     memset(out, 0, sizeof *out);
     TRY(report_make(p, m, &x.report));
-    TRY(search_price(m, s, &p->strategy, &p->cost, p->limit, &own));
+    const struct problem problem = explainer_problem(p, m, s);
+    TRY(search_price(&problem, &p->strategy, &own));
     out->seconds = own.seconds;
     TRY(explain_placement(&x));
     return explain_grid(&x);

@@ -197,13 +197,14 @@ static enum status explain_writes(struct explainer *x)
         return OK;
     struct decision *d =
         explainer_decide(x, "blocks of drive writes in flight beside reads", say_depth(p->strategy.write_depth, say), 0);
-    TRY(search_price_as_is(x->m, x->s, &p->strategy, &p->cost, p->limit, &own));
+    const struct problem problem = explainer_problem(p, x->m, x->s);
+    TRY(search_price_as_is(&problem, &p->strategy, &own));
     for (int i = 0; i < 3; i++) {
         struct strategy other = p->strategy;
         other.write_depth = depths[i];
         if (depths[i] == p->strategy.write_depth)
             continue;
-        TRY(search_price_as_is(x->m, x->s, &other, &p->cost, p->limit, &c));
+        TRY(search_price_as_is(&problem, &other, &c));
         explainer_add(d, &c, x->out->seconds * c.seconds / own.seconds, say_depth(depths[i], say));
     }
     return OK;

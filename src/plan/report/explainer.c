@@ -1,10 +1,15 @@
 /* One alternative: tried, and kept in order. */
 #include "plan/report/explainer.h"
 
-#include "machine/rank_cost.h"
-
 #include <stdio.h>
 #include <string.h>
+
+struct problem explainer_problem(const struct plan *p, const struct model *m, const struct plan_request *s)
+{
+    struct problem out = {.model = m, .request = *s, .cost = p->cost};
+    memcpy(out.limit, p->limit, sizeof out.limit);
+    return out;
+}
 
 struct decision *explainer_decide(struct explainer *x, const char *what, const char *chosen, int given)
 {
@@ -35,9 +40,9 @@ enum status explainer_try(struct explainer *x, struct decision *d, const struct 
                           const char *say)
 {
     struct candidate c;
-    struct cost_model cost;
-    plan_cost_model(s, &cost);
-    TRY(search_price(x->m, s, strategy, &cost, x->p->limit, &c));
+    struct problem problem;
+    problem_set(&problem, x->m, s, x->p->limit);
+    TRY(search_price(&problem, strategy, &c));
     explainer_add(d, &c, c.seconds, say);
     return OK;
 }

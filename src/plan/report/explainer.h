@@ -4,7 +4,7 @@
 
 #include "plan/report/explain.h"
 #include "plan/report/figures.h"
-#include "plan/search/search.h"
+#include "plan/search/price.h"
 
 struct explainer {
     const struct plan *p;
@@ -14,6 +14,8 @@ struct explainer {
     struct explanation *out;
 };
 
+/* The problem that the plan solves, with a request of its own. */
+struct problem explainer_problem(const struct plan *p, const struct model *m, const struct plan_request *s);
 /* A new decision at the end of x->out, without alternatives. given: the settings made it. */
 struct decision *explainer_decide(struct explainer *x, const char *what, const char *chosen, int given);
 /* Adds an alternative that has been tried: c, and the seconds of its step. */

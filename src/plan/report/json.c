@@ -7,6 +7,7 @@
 #include "plan/report/describe.h"
 #include "plan/report/explain.h"
 #include "plan/report/figures.h"
+#include "plan/search/decisions.h"
 #include "program/digest.h"
 #include "program/drives.h"
 
@@ -95,20 +96,17 @@ static json_t *strategy_json(const struct strategy *s)
     put_int(o, "ring", s->ring);
     put_int(o, "zero", s->zero);
     put_text(o, "dtype", dtype_name(s->dtype));
-    put_text(o, "params", residency[s->params]);
-    put_text(o, "grads", residency[s->grads]);
-    put_text(o, "optim", residency[s->optim]);
-    put_text(o, "acts", residency[s->acts]);
-    put_text(o, "passing", residency[s->passing]);
+    for (int d = 0; d < DECISIONS; d++)
+        if (decision_kind(d) == DECISION_IS_TIER)
+            put_text(o, decision_json(d), residency[decision_get(s, d)]);
     if (s->nearer > 0) {
         put_text(o, "nearer", class_name(s->nearer_class));
         put_int(o, "nearer_layers", s->nearer);
         put_text(o, "nearer_tier", tier_name((enum tier)s->nearer_at));
     }
-    put_int(o, "input_every", s->input_every);
-    put_int(o, "device_layers", s->device_layers);
-    put_int(o, "device_chunks", s->device_chunks);
-    put_int(o, "kept_chunks", s->kept_chunks);
+    for (int d = 0; d < DECISIONS; d++)
+        if (decision_kind(d) == DECISION_IS_AMOUNT && decision_json(d))
+            put_int(o, decision_json(d), decision_get(s, d));
     put_int(o, "chunks", ceil_div(s->rows, s->row_chunk));
     put_text(o, "update", strategy_updates_on_both(s) ? "both" : s->update_on_host ? "host" : "device");
     put_int(o, "write_depth", s->write_depth > 0 ? s->write_depth : DRIVE_DEPTH); /* blocks in flight beside reads */

@@ -26,11 +26,11 @@ static void glances(void **state)
         s.device = DEVICE_CPU_DISCRETE;
         s.link_gbps = i % 3 ? 0 : 0.05;
         struct plan *plan = plan_for(m, &s, limit);
-        assert_int_equal(glance_seconds(m, &s, limit, 0.1, &c), OK);
+        assert_int_equal(probe_seconds(m, &s, limit, 0.1, &c), OK);
         assert_int_equal(c.excess <= 1, plan->fits);
         if (plan->fits && (c.seconds < 0.97 * plan->seconds || c.seconds > 1.1 * plan->seconds))
             fail_msg("case %d: a look says %g s, the plan takes %g s", i, c.seconds, plan->seconds);
-        assert_int_equal(glance_fits(m, &s, limit, &c), OK);
+        assert_int_equal(probe_fits(m, &s, limit, &c), OK);
         assert_int_equal(c.excess <= 1, plan->fits);
         print_message("%d: %s\n", i, plan->fits ? "fits" : "does not fit");
         plan_destroy(plan);
@@ -60,7 +60,7 @@ static void beyond_everything(void **state)
     assert_int_equal(units_parse_count("seq-len", length, &tokens), OK);
     s.seq_len = tokens;
     assert_int_equal(refuse_early(m, &s, limit), OK);
-    assert_int_equal(glance_fits(m, &s, limit, &c), OK);
+    assert_int_equal(probe_fits(m, &s, limit, &c), OK);
     assert_true(c.excess <= 1);
     s.seq_len = 2 * tokens;
     assert_int_equal(refuse_early(m, &s, limit), OK);

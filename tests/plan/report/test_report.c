@@ -240,7 +240,7 @@ static void columns(void **state)
     assert_true(strstr(text, ": does not fit\n") && strstr(text, "\nlimit "));
     assert_true(!strstr(text, "MFU") && !strstr(text, "\nlane ") && !strstr(text, "Drives") && !strstr(text, "exposed"));
     free(text);
-    plan->usual = (struct usual_grid){.row_chunk = 64, .head_tile = 2, .loss_tile = 32, .slower = 0.004};
+    plan->default_grid = (struct default_grid){.row_chunk = 64, .head_tile = 2, .loss_tile = 32, .slower = 0.004};
     plan_describe(plan, line, sizeof line);
     assert_non_null(strstr(line, " (for speed: rows=64,heads=2,loss=32 take 0.4% longer)"));
     assert_string_equal(report_duration(0, buf), "0 s");

@@ -4,12 +4,12 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "machine/rank_cost.h"
 #include "plan/lower/fixed.h"
 #include "plan/schedule/order.h"
 #include "plan/schedule/pack.h"
 #include "plan/search/estimate.h"
 #include "plan/search/requests.h"
+#include "plan/search/search.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static void estimates_hold_for_every_placement(void **state)
     const int64_t ample[TIERS] = {(int64_t)HUGE << 6, (int64_t)HUGE << 6, HUGE};
     struct plan_request s;
     struct strategy fixed;
-    struct cost_model cost;
+    struct problem problem;
     struct options o;
     struct estimator *e;
     few_choices(&s, OFFLOAD_AUTO, 0);
@@ -45,9 +45,9 @@ static void estimates_hold_for_every_placement(void **state)
     s.update = UPDATE_AUTO;
     s.alpha = AUTO;
     assert_int_equal(plan_fixed(m, &s, &fixed), OK);
-    plan_cost_model(&s, &cost);
+    problem_set(&problem, m, &s, ample);
     options_of(&s, &fixed, LAYERS, &o);
-    assert_int_equal(estimator_create(m, &s, &o, &fixed, &cost, ample, &e), OK);
+    assert_int_equal(estimator_create(&problem, &o, &fixed, &e), OK);
     int compared = 0;
     double least[TIERS] = {1, 1, 1}, most[TIERS] = {0};
     for (int i = 0; i < options_count(&o); i++) {
@@ -55,7 +55,8 @@ static void estimates_hold_for_every_placement(void **state)
         int64_t bytes[TIERS];
         options_place(&o, i, &c.strategy);
         estimator_judge(e, &c);
-        if (c.redundant || c.strategy.device_layers > 0 || (i % o.n_kept != 0 && i % o.n_kept != o.n_kept - 1))
+        if (c.redundant || c.strategy.device_layers > 0 ||
+            (c.strategy.kept_chunks != options_most_kept(&o) && c.strategy.kept_chunks != options_fewest_kept(&o)))
             continue;
         needed(m, &c.strategy, ROLE_UPDATE | STEP, bytes);
         compared++;
@@ -85,7 +86,7 @@ static void estimates_hold_for_kept_inputs(void **state)
     for (int every = 1; every <= 4; every++) {
         struct plan_request s;
         struct strategy fixed;
-        struct cost_model cost;
+        struct problem problem;
         struct options o;
         struct estimator *e;
         struct candidate c = {.place = 0};
@@ -94,9 +95,9 @@ static void estimates_hold_for_kept_inputs(void **state)
         s.alpha = AUTO;
         s.keep_inputs = every;
         assert_int_equal(plan_fixed(m, &s, &fixed), OK);
-        plan_cost_model(&s, &cost);
+        problem_set(&problem, m, &s, ample);
         options_of(&s, &fixed, LAYERS, &o);
-        assert_int_equal(estimator_create(m, &s, &o, &fixed, &cost, ample, &e), OK);
+        assert_int_equal(estimator_create(&problem, &o, &fixed, &e), OK);
         c.strategy = fixed;
         options_place(&o, options_count(&o) - 1, &c.strategy);
         estimator_judge(e, &c);
@@ -119,22 +120,22 @@ static void goes_on_from_what_was_found(void **state)
     struct hardware h;
     struct plan_request s;
     struct strategy fixed;
-    struct cost_model cost;
+    struct problem problem;
     struct search search, again;
     const int64_t limit[TIERS] = {4 * GIB, 1000 * GIB, 1000 * GIB};
     struct model *m = preset("125m", 3, "a100-40", &h, &s);
     assert_int_equal(plan_fixed(m, &s, &fixed), OK);
-    plan_cost_model(&s, &cost);
-    assert_int_equal(search_create(m, &s, &fixed, &cost, limit, &search), OK);
+    problem_set(&problem, m, &s, limit);
+    assert_int_equal(search_create(&problem, &fixed, &search), OK);
     const struct candidate *best = &search.candidates[0];
     assert_true(best->tried && best->excess <= 1);
     const struct search_lead alone = {.beat = best, .gain = 0.5}, found = {.beat = best, .gain = 0.5, .first = best};
-    assert_int_equal(search_to_beat(m, &s, &fixed, &cost, limit, &alone, &again), OK);
+    assert_int_equal(search_to_beat(&problem, &fixed, &alone, &again), OK);
     assert_int_equal(again.n_tried, 0); /* nothing promises to take half the time */
     search_destroy(&again);
-    assert_int_equal(search_to_beat(m, &s, &fixed, &cost, limit, &found, &again), OK);
+    assert_int_equal(search_to_beat(&problem, &fixed, &found, &again), OK);
     assert_true(again.n_tried > 0 && again.candidates[0].excess <= 1);
-    assert_true(search_cost(&again.candidates[0]) <= 1.003 * search_cost(best)); /* 0.003: what is given for less traffic */
+    assert_true(candidate_cost(&again.candidates[0]) <= 1.003 * candidate_cost(best)); /* 0.003: what is given for less traffic */
     search_destroy(&again);
     search_destroy(&search);
     model_destroy(m);
@@ -148,22 +149,22 @@ static void estimates_hold_with_activations_elsewhere(void **state)
     struct hardware h;
     struct plan_request s;
     struct strategy fixed;
-    struct cost_model cost;
+    struct problem problem;
     struct options o;
     struct estimator *e;
     const int64_t ample[TIERS] = {INT64_MAX / 4, INT64_MAX / 4, INT64_MAX / 4};
     struct model *m = preset("gpt-25b", 3, "a100-80", &h, &s);
     int checked = 0;
     assert_int_equal(plan_fixed(m, &s, &fixed), OK);
-    plan_cost_model(&s, &cost);
+    problem_set(&problem, m, &s, ample);
     options_of(&s, &fixed, 3, &o);
-    assert_int_equal(estimator_create(m, &s, &o, &fixed, &cost, ample, &e), OK);
+    assert_int_equal(estimator_create(&problem, &o, &fixed, &e), OK);
     for (int i = 0; i < options_count(&o); i++) {
         struct candidate c = {.strategy = fixed};
         int64_t bytes[TIERS];
         options_place(&o, i, &c.strategy);
         if (c.strategy.acts != RES_HOST || c.strategy.passing != RES_DEVICE || c.strategy.optim != RES_HOST ||
-            !c.strategy.update_on_host || c.strategy.device_layers > 0 || c.strategy.kept_chunks < o.kept[0])
+            !c.strategy.update_on_host || c.strategy.device_layers > 0 || c.strategy.kept_chunks < options_most_kept(&o))
             continue;
         estimator_judge(e, &c);
         needed(m, &c.strategy, STEP, bytes);

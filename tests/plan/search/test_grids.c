@@ -104,7 +104,7 @@ static void no_neighbour_is_faster(void **state)
     const int64_t limit[TIERS] = {5 * GIB, 1000 * GIB, 1000 * GIB};
     struct plan *open = planned(m, &s, limit);
     const struct strategy grid = open->strategy;
-    assert_true(open->fits && open->usual.slower > 0);
+    assert_true(open->fits && open->default_grid.slower > 0);
     const int64_t other[][3] = {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}};
     for (int i = 0; i < 6; i++) {
         const int64_t *by = other[i / 2];
@@ -145,13 +145,13 @@ static void chooses_tiles_for_speed(void **state)
         s.loss_tile = usual.loss_tile;
         struct plan *before = planned(m, &s, limit);
         assert_int_equal(before->strategy.head_tile, usual.head_tile);
-        assert_int_equal(before->usual.head_tile, 0);
+        assert_int_equal(before->default_grid.head_tile, 0);
         plan_describe(plan, text, sizeof text);
         print_message("%s: %.4g s; on the usual grid %.4g s\n", text, plan->seconds, before->seconds);
         assert_int_equal(strstr(text, "for speed") != NULL, slow);
         assert_int_equal(plan->strategy.head_tile > usual.head_tile, slow);
         if (slow) {
-            assert_int_equal(plan->usual.head_tile, usual.head_tile);
+            assert_int_equal(plan->default_grid.head_tile, usual.head_tile);
             assert_true(plan->seconds < (1 - 0.03) * before->seconds);
             s.row_chunk = plan->strategy.row_chunk;
             s.head_tile = plan->strategy.head_tile;

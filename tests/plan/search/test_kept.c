@@ -142,7 +142,7 @@ static void writes_give_way(void **state)
         s.hardware = &h;
         struct plan *plan = planned(m, &s, limit);
         assert_int_equal(plan->strategy.write_depth > 0, slow);
-        assert_true(seconds_at(m, &s, plan, plan->strategy.write_depth, plan->pace) == plan->seconds);
+        assert_true(seconds_at(m, &s, plan, plan->strategy.write_depth, plan->level) == plan->seconds);
         assert_true(!slow || plan->seconds < 0.99 * seconds_at(m, &s, plan, 0, 0)); /* by 1.5% */
         plan_destroy(plan);
     }

@@ -14,6 +14,7 @@
 #include "plan/schedule/prefetch.h"
 #include "plan/search/estimate.h"
 #include "plan/search/local.h"
+#include "plan/search/price.h"
 #include "verify/verify.h"
 
 #include <string.h>
@@ -202,7 +203,7 @@ static void spread_evenly(void **state)
 static void text_is_whole(void **state)
 {
     (void)state;
-    const struct plan p = {.usual = {1 << 20, 1 << 20, 128, 12.34},
+    const struct plan p = {.default_grid = {1 << 20, 1 << 20, 128, 12.34},
                            .strategy = {.rows = (int64_t)1 << 40,
                                         .row_chunk = 1 << 20,
                                         .loss_tile = 1 << 20,
@@ -254,6 +255,7 @@ static struct plan *filled(struct subject *x, enum tier tier, int64_t limit[TIER
 static void check_filled(enum tier tier)
 {
     struct subject x;
+    struct problem problem;
     struct candidate apart;
     struct explanation e;
     char text[PLAN_TEXT];
@@ -268,7 +270,8 @@ static void check_filled(enum tier tier)
     assert_int_equal(s.nearer_at, tier);
     assert_non_null(strstr(text, "optimizer of "));
     s.nearer = 0;
-    assert_int_equal(search_price(x.m, &x.s, &s, &plan->cost, limit, &apart), OK);
+    problem_set(&problem, x.m, &x.s, limit);
+    assert_int_equal(search_price(&problem, &s, &apart), OK);
     print_message("%d of %d layers' optimizer state there: %.4g s; none: %.4g s\n", plan->strategy.nearer, LAYERS, plan->seconds,
                   apart.seconds);
     assert_true(plan->seconds < 0.7 * apart.seconds);
@@ -294,30 +297,32 @@ static void search_fills_the_device(void **state)
     check_filled(TIER_DEVICE);
 }
 
-/* The climb alone, from a placement with all of it on drives: the same, or faster. */
-static void climb_fills_the_device(void **state)
+/* Local search alone, from a placement with all of it on drives: the same, or faster. */
+static void local_search_fills_the_device(void **state)
 {
     (void)state;
     struct subject x;
-    struct climb *climb;
+    struct problem problem;
+    struct pool *pool;
     int64_t limit[TIERS];
     create(&x);
     struct plan *plan = filled(&x, TIER_DEVICE, limit);
     struct strategy s = plan->strategy;
     s.nearer = 0;
     struct candidate apart, best;
-    assert_int_equal(search_price(x.m, &x.s, &s, &plan->cost, limit, &apart), OK);
-    assert_true(apart.excess <= 1 && apart.whole);
-    const struct search known = {.candidates = &apart, .n = 1, .n_tried = 1, .whole = 1};
-    assert_int_equal(climb_create(x.m, &x.s, &x.fixed, &plan->cost, limit, CLIMB_GIVEN_GRIDS, &climb), OK);
-    assert_int_equal(climb_add_trials(climb, &x.fixed, &known), OK);
+    problem_set(&problem, x.m, &x.s, limit);
+    assert_int_equal(search_price(&problem, &s, &apart), OK);
+    assert_true(apart.excess <= 1 && apart.all_layers);
+    const struct search known = {.candidates = &apart, .n = 1, .n_tried = 1, .all_layers = 1};
+    assert_int_equal(pool_create(&problem, &x.fixed, POOL_GIVEN_GRIDS, &pool), OK);
+    assert_int_equal(pool_add_search(pool, &x.fixed, &known), OK);
     best = apart;
-    assert_int_equal(climb_run(climb, &best), OK);
+    assert_int_equal(local_search(pool, &best), OK);
     print_message("%d of %d layers: %.4g s; none: %.4g s; planned: %d, %.4g s\n", best.strategy.nearer, LAYERS, best.seconds,
                   apart.seconds, plan->strategy.nearer, plan->seconds);
     assert_true(best.excess <= 1 && best.strategy.nearer > 0 && best.strategy.nearer_at == RES_DEVICE);
     assert_true(best.seconds < 0.7 * apart.seconds);
-    climb_destroy(climb);
+    pool_destroy(pool);
     plan_destroy(plan);
     model_destroy(x.m);
 }
@@ -328,13 +333,15 @@ static void estimates_hold(void **state)
 {
     (void)state;
     struct subject x;
+    struct problem problem;
     struct options o;
     struct estimator *e;
     create(&x);
     x.s.optim = OFFLOAD_AUTO;
     x.s.update = UPDATE_AUTO;
     options_of(&x.s, &x.fixed, LAYERS, &o);
-    assert_int_equal(estimator_create(x.m, &x.s, &o, &x.fixed, &x.cost, ample, &e), OK);
+    problem_set(&problem, x.m, &x.s, ample);
+    assert_int_equal(estimator_create(&problem, &o, &x.fixed, &e), OK);
     int64_t missing[TIERS];
     for (int n = 0; n <= LAYERS; n += LAYERS / 2) {
         struct candidate c = {.strategy = x.fixed};
@@ -342,7 +349,7 @@ static void estimates_hold(void **state)
         struct io_buffers io;
         int64_t bytes[TIERS];
         int on_device, on_host;
-        c.strategy.kept_chunks = o.kept[0];
+        c.strategy.kept_chunks = options_most_kept(&o);
         c.strategy.optim = RES_HOST;
         c.strategy.nearer_class = CLASS_OPTIM;
         c.strategy.nearer_at = RES_DEVICE;
@@ -374,7 +381,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(values_stay_the_same),    cmocka_unit_test(both_update),
                                        cmocka_unit_test(settings_bar_it),         cmocka_unit_test(spread_evenly),
                                        cmocka_unit_test(text_is_whole),           cmocka_unit_test(search_fills_the_host),
-                                       cmocka_unit_test(search_fills_the_device), cmocka_unit_test(climb_fills_the_device),
+                                       cmocka_unit_test(search_fills_the_device), cmocka_unit_test(local_search_fills_the_device),
                                        cmocka_unit_test(estimates_hold)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

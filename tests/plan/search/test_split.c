@@ -5,12 +5,11 @@
 #include <cmocka.h>
 
 #include "machine/hardware.h"
-#include "machine/rank_cost.h"
 #include "plan/cells.h"
 #include "plan/lower/fixed.h"
 #include "plan/report/describe.h"
 #include "plan/report/explain.h"
-#include "plan/search/search.h"
+#include "plan/search/price.h"
 #include "verify/verify.h"
 
 #include <math.h>
@@ -74,6 +73,7 @@ static void drives_write_less(void **state)
 {
     (void)state;
     struct subject x;
+    struct problem problem;
     struct candidate apart;
     struct explanation e;
     char text[PLAN_TEXT];
@@ -82,7 +82,8 @@ static void drives_write_less(void **state)
     struct strategy s = plan->strategy;
     int chunks = s.device_chunks, explained = 0;
     s.device_chunks = 0;
-    assert_int_equal(search_price(x.m, &x.s, &s, &plan->cost, x.limit, &apart), OK);
+    problem_set(&problem, x.m, &x.s, x.limit);
+    assert_int_equal(search_price(&problem, &s, &apart), OK);
     print_message("%d of %d chunks on the device: %.4g s; none: %.4g s\n", chunks, CHUNKS, plan->seconds, apart.seconds);
     assert_true(plan->fits && chunks > 0 && plan->seconds < 0.8 * apart.seconds);
     assert_true(digest_of(plan) == x.resident);
@@ -103,22 +104,22 @@ static void backlog_needs_room(void **state)
     (void)state;
     struct subject x;
     struct candidate c;
-    struct cost_model cost;
+    struct problem problem;
     struct strategy s;
     double before = 0;
     create(&x);
     assert_int_equal(plan_fixed(x.m, &x.s, &s), OK);
-    plan_cost_model(&x.s, &cost);
     s.acts = RES_NVME;
     s.passing = RES_HOST;
     int64_t least = x.limit[TIER_HOST], more = least;
     for (int i = 0; i < 2; i++, more += least / 8) {
         x.limit[TIER_HOST] = more;
-        assert_int_equal(search_price_as_is(x.m, &x.s, &s, &cost, x.limit, &c), OK);
+        problem_set(&problem, x.m, &x.s, x.limit);
+        assert_int_equal(search_price_as_is(&problem, &s, &c), OK);
         print_message("%lld bytes of host: estimate %.4g s, trial %.4g s\n", (long long)more, c.estimate, c.seconds);
-        assert_true(c.excess <= 1 && c.whole);
+        assert_true(c.excess <= 1 && c.all_layers);
         if (i > 0)
-            assert_true(fabs(before - c.estimate - (double)(least / 8) / cost.lane_bytes[LANE_WRITE]) < 1e-3 * before);
+            assert_true(fabs(before - c.estimate - (double)(least / 8) / problem.cost.lane_bytes[LANE_WRITE]) < 1e-3 * before);
         before = c.estimate;
     }
     model_destroy(x.m);
