@@ -183,10 +183,9 @@ static enum status verify_together(const struct plan *plan, int ranks)
     for (int l = LANE_WORLD; l < LANES; l++) {
         int32_t *group = malloc(2 * (size_t)ranks * sizeof *group), *member = group + ranks;
         for (int k = 0; k < ranks; k++) {
-            group[k] = l == LANE_WORLD     ? 0
-                       : l == LANE_ULYSSES ? k / s->ulysses
-                                           : k / (s->ulysses * s->ring) * s->ulysses + k % s->ulysses;
-            member[k] = l == LANE_WORLD ? k : l == LANE_ULYSSES ? k % s->ulysses : k / s->ulysses % s->ring;
+            const struct mesh_group g = mesh_group_of(&s->mesh, (enum lane)l, k);
+            group[k] = g.first;
+            member[k] = g.member;
         }
         mesh.group[l] = group;
         mesh.member[l] = member;
@@ -208,7 +207,7 @@ static int run_ranks(int ranks)
     struct plan_request s = settings_of(1 << 20);
     struct plan *plan;
     int64_t limit[TIERS];
-    char machine[32];
+    char machine[32], degrees[MESH_TEXT];
     snprintf(machine, sizeof machine, "%dxh100", ranks);
     s.hardware = &h;
     if (hardware_preset(machine, &h) != OK || model_of(&shapes[6], &m) != OK || plan_mesh(m, &s, ranks, h.devices) != OK)
@@ -221,10 +220,10 @@ static int run_ranks(int ranks)
     if (verify_together(plan, ranks) != OK)
         return fail();
     struct moment t2 = now();
-    printf("8b, 1m tokens, %d ranks (dp=%d,ulysses=%d,ring=%d): %s, %d instructions, planned in %.2f s (%.2f of processors), "
+    printf("8b, 1m tokens, %d ranks (%s): %s, %d instructions, planned in %.2f s (%.2f of processors), "
            "verified together in "
            "%.2f, %.0f MiB, step %.4g s\n",
-           ranks, s.dp, s.ulysses, s.ring, plan->fits ? "fits" : "does not fit", plan->programs[PLAN_UPDATE_STEP]->n_instrs,
+           ranks, mesh_format(&s.mesh, degrees), plan->fits ? "fits" : "does not fit", plan->programs[PLAN_UPDATE_STEP]->n_instrs,
            t1.wall - t0.wall, t1.cpu - t0.cpu, t2.wall - t1.wall, t2.mib, plan->seconds);
     return 0;
 }

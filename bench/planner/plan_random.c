@@ -235,10 +235,10 @@ static enum status try_random(const struct subject *x, int wanted, struct random
 
 static void print_strategy(const char *who, const struct strategy *s)
 {
-    char text[PLAN_TEXT], mesh[64] = "", last[48] = "", ahead[32] = "";
+    char text[PLAN_TEXT], mesh[96] = "", degrees[MESH_TEXT], last[48] = "", ahead[32] = "";
     strategy_describe(s, text, sizeof text);
     if (s->ranks > 1)
-        snprintf(mesh, sizeof mesh, "dp=%d,ulysses=%d,ring=%d zero %d, ", s->dp, s->ulysses, s->ring, s->zero);
+        snprintf(mesh, sizeof mesh, "%s zero %d, ", mesh_format(&s->mesh, degrees), s->zero);
     if (s->device_layers > 0)
         snprintf(last, sizeof last, ", last %d layers on the device", s->device_layers);
     if (s->prefetch >= 0)
@@ -352,10 +352,11 @@ struct request {
 static enum status run(const struct request *q, const struct test_case *c, int number, int parts)
 {
     struct subject x;
+    char degrees[MESH_TEXT];
     double seconds = 0;
     TRY(subject_create(c, number, &x));
-    printf("%d. %s cut to %lld layers, %lldk tokens, %s, mesh dp=%d,ulysses=%d,ring=%d\n", number, c->model, (long long)c->layers,
-           (long long)c->tokens >> 10, c->machine, x.fixed.dp, x.fixed.ulysses, x.fixed.ring);
+    printf("%d. %s cut to %lld layers, %lldk tokens, %s, mesh %s\n", number, c->model, (long long)c->layers,
+           (long long)c->tokens >> 10, c->machine, mesh_format(&x.fixed.mesh, degrees));
     if (parts & (SEARCH | BESIDE_RANDOM))
         TRY(searched(&x, &seconds));
     if (parts & BESIDE_RANDOM)

@@ -49,7 +49,7 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
         TRY_GOTO(meet(c), fail);
         TRY_GOTO(lastword_create(c), fail);
     }
-    TRY_GOTO(comm_set_mesh(c, &(struct mesh){launch->size, 1, 1}), fail);
+    TRY_GOTO(comm_set_mesh(c, &(struct mesh){{[MESH_DP] = launch->size, [MESH_ULYSSES] = 1, [MESH_RING] = 1}}), fail);
     *out = c;
     return OK;
 fail:

@@ -54,13 +54,14 @@ static enum status join_ranks(struct session *x, struct comm *comm)
         x->comm = x->own_comm;
     }
     struct mesh mesh = comm_mesh(x->comm);
-    if (mesh.dp != s->dp || mesh.ulysses != s->ulysses || mesh.ring != s->ring)
-        return status_fail(ERR_INVALID, "the plan is for dp=%d,ulysses=%d,ring=%d, but the ranks are dp=%d,ulysses=%d,ring=%d",
-                           s->dp, s->ulysses, s->ring, mesh.dp, mesh.ulysses, mesh.ring);
-    x->predicates = sys_malloc((size_t)(2 * s->ring));
+    char plans[MESH_TEXT], has[MESH_TEXT];
+    if (!mesh_equal(&mesh, &s->mesh))
+        return status_fail(ERR_INVALID, "the plan is for %s, but the ranks are %s", mesh_format(&s->mesh, plans),
+                           mesh_format(&mesh, has));
+    x->predicates = sys_malloc((size_t)(2 * s->mesh.degree[MESH_RING]));
     if (!x->predicates)
         return status_fail(ERR_NOMEM, "out of memory for the session");
-    memset(x->predicates, 1, (size_t)(2 * s->ring));
+    memset(x->predicates, 1, (size_t)(2 * s->mesh.degree[MESH_RING]));
     x->context.comm = x->comm;
     x->context.predicates = x->predicates;
     return OK;
@@ -71,7 +72,7 @@ static enum status verify_ranks(const struct session *x)
 {
     const struct strategy *s = &x->plan->strategy;
     enum { TABLES = 1 + 2 * (LANES - LANE_WORLD) };
-    int n = s->ranks, u = s->ulysses, r = s->ring;
+    int n = s->ranks;
     int32_t *table = sys_calloc((size_t)(TABLES * n), sizeof *table);
     enum status st = OK;
     if (!table)
@@ -79,9 +80,10 @@ static enum status verify_ranks(const struct session *x)
     struct mesh_roles mesh = {.n_ranks = n, .role = table};
     for (int l = LANE_WORLD; l < LANES; l++) {
         int32_t *group = table + n * (1 + 2 * (l - LANE_WORLD)), *member = group + n;
-        for (int k = 0; k < n; k++) { /* rank = (d * ring + i) * ulysses + j */
-            group[k] = l == LANE_WORLD ? 0 : l == LANE_ULYSSES ? k / u : k / (u * r) * u + k % u;
-            member[k] = l == LANE_WORLD ? k : l == LANE_ULYSSES ? k % u : k / u % r;
+        for (int k = 0; k < n; k++) {
+            const struct mesh_group g = mesh_group_of(&s->mesh, (enum lane)l, k);
+            group[k] = g.first;
+            member[k] = g.member;
         }
         mesh.group[l] = group;
         mesh.member[l] = member;

@@ -53,7 +53,8 @@ static enum status settings_at(const struct range *x, int64_t tokens, const stru
     *out = *x->s;
     out->seq_len = tokens;
     TRY(plan_mesh(x->m, out, x->ranks, x->per_host));
-    *there = v->degrees == 0 || plan_other_degrees(x->m, out, v->degrees - 1, &out->ulysses, &out->ring);
+    *there = v->degrees == 0 ||
+             plan_other_degrees(x->m, out, v->degrees - 1, &out->mesh.degree[MESH_ULYSSES], &out->mesh.degree[MESH_RING]);
     if (v->degrees > 0 || v->finer > 0)
         out->together = 0; /* they are decided */
     if (!*there || v->finer == 0)

@@ -215,10 +215,9 @@ static int mesh_at(const struct problem *p, const struct plan_request *given, in
 {
     struct plan_request s = p->request;
     if (i > 0) {
-        s.ulysses = given->ulysses;
-        s.ring = given->ring;
+        s.mesh = given->mesh;
     }
-    if (i > 1 && !plan_other_degrees(p->model, given, i - 2, &s.ulysses, &s.ring))
+    if (i > 1 && !plan_other_degrees(p->model, given, i - 2, &s.mesh.degree[MESH_ULYSSES], &s.mesh.degree[MESH_RING]))
         return 0;
     problem_set(out, p->model, &s, p->limit);
     return 1;
@@ -360,7 +359,7 @@ static enum status plan_on_finer(const struct plan_request *given, int finer, st
     struct candidate smallest = {.excess = INFINITY};
     struct problem at;
     for (int i = 0; smallest.excess > 1 && mesh_at(&c->problem, given, i, &at); i++)
-        if (i == 0 || at.request.ulysses != c->problem.request.ulysses)
+        if (i == 0 || at.request.mesh.degree[MESH_ULYSSES] != c->problem.request.mesh.degree[MESH_ULYSSES])
             TRY(smallest_on_finer(&at, finer, &smallest));
     if (smallest.excess > 1)
         return OK;
@@ -392,7 +391,7 @@ static enum status pass_memory(struct planning *x)
         return OK;
     if (excess <= INPUTS_HELP)
         TRY(try_smallest(&c->problem, &c->plan));
-    if (excess <= INPUTS_HELP && !c->plan->fits && (s->ulysses != given->ulysses || s->ring != given->ring)) {
+    if (excess <= INPUTS_HELP && !c->plan->fits && !mesh_equal(&s->mesh, &given->mesh)) {
         struct problem same_mesh;
         mesh_at(&c->problem, given, 1, &same_mesh);
         TRY(try_smallest(&same_mesh, &c->plan));

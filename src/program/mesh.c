@@ -1,7 +1,5 @@
 #include "program/mesh.h"
 
-#include "base/num.h"
-
 #include <string.h>
 
 /* One row a dimension. What is legal is in plan/lower/mesh.c, what is sent in machine/rank_cost.c. */
@@ -16,9 +14,9 @@ static int degree(const struct mesh *m, enum mesh_dim d)
     return m->degree[d] > 0 ? m->degree[d] : 1;
 }
 
-int mesh_ranks(const struct mesh *m)
+int64_t mesh_ranks(const struct mesh *m)
 {
-    int ranks = 1;
+    int64_t ranks = 1;
     for (int d = 0; d < MESH_DIMS; d++)
         ranks *= degree(m, (enum mesh_dim)d);
     return ranks;
@@ -48,12 +46,27 @@ struct mesh_group mesh_group_of(const struct mesh *m, enum lane lane, int place)
             g.first = place - g.member * g.stride;
             return g;
         }
-    return (struct mesh_group){.members = mesh_ranks(m), .member = place, .first = 0, .stride = 1};
+    return (struct mesh_group){.members = (int)mesh_ranks(m), .member = place, .first = 0, .stride = 1};
+}
+
+int mesh_is_decided(const struct mesh *m)
+{
+    for (int d = 0; d < MESH_DIMS; d++)
+        if (m->degree[d] < 1)
+            return 0;
+    return 1;
 }
 
 int mesh_equal(const struct mesh *a, const struct mesh *b)
 {
     return memcmp(a->degree, b->degree, sizeof a->degree) == 0;
+}
+
+void mesh_keys(const char *out[MESH_DIMS + 1])
+{
+    for (int d = 0; d < MESH_DIMS; d++)
+        out[d] = mesh_rows[d].key;
+    out[MESH_DIMS] = NULL;
 }
 
 const char *mesh_format(const struct mesh *m, char buf[MESH_TEXT])

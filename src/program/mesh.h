@@ -21,7 +21,7 @@ struct mesh_row {
 extern const struct mesh_row mesh_rows[MESH_DIMS];
 
 /* The product of the degrees; those that are not decided count as 1. */
-int mesh_ranks(const struct mesh *m);
+int64_t mesh_ranks(const struct mesh *m);
 /* Places between neighbours along a dimension. */
 int mesh_stride(const struct mesh *m, enum mesh_dim d);
 /* Which member of its group the rank at a place is. */
@@ -32,7 +32,11 @@ struct mesh_group {
     int members, member, first, stride;
 };
 struct mesh_group mesh_group_of(const struct mesh *m, enum lane lane, int place);
+/* Whether every degree is given. */
+int mesh_is_decided(const struct mesh *m);
 int mesh_equal(const struct mesh *a, const struct mesh *b);
+/* The keys in order, NULL-terminated. */
+void mesh_keys(const char *out[MESH_DIMS + 1]);
 /* "dp=2,ulysses=4,ring=1"; into buf; returns buf. */
 enum { MESH_TEXT = 64 };
 const char *mesh_format(const struct mesh *m, char buf[MESH_TEXT]);

@@ -230,9 +230,9 @@ static enum status resolve_ranks(struct settings *s, const struct flag *flags, i
     if (mesh && !sp)
         s->sp = SP_AUTO; /* the file's */
     if (sp && !mesh)
-        s->plan.ulysses = s->plan.ring = s->plan.dp = AUTO;
-    int *ulysses = s->sp == SP_NONE || s->sp == SP_RING ? &s->plan.ulysses : NULL;
-    int *ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? &s->plan.ring : NULL;
+        s->plan.mesh = (struct mesh){{AUTO, AUTO, AUTO}};
+    int *ulysses = s->sp == SP_NONE || s->sp == SP_RING ? &s->plan.mesh.degree[MESH_ULYSSES] : NULL;
+    int *ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? &s->plan.mesh.degree[MESH_RING] : NULL;
     if ((ulysses && *ulysses > 1) || (ring && *ring > 1))
         return status_fail(ERR_INVALID, "--sp %s and --mesh %s=%d contradict each other; give one of them",
                            s->sp == SP_NONE   ? "none"

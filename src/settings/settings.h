@@ -3,6 +3,7 @@
 #define LTRAIN_SETTINGS_SETTINGS_H
 
 #include "base/num.h"
+#include "program/mesh.h"
 #include "base/status.h"
 
 #include <stdint.h>
@@ -26,7 +27,7 @@ struct plan_request {
     int64_t batch;                       /* sequences of a step over all ranks; AUTO: grad_accum of each data-parallel rank */
     int64_t steps, eval_every;           /* eval_every: steps; 0: never */
     int zero;                            /* 0..3, AUTO */
-    int dp, ulysses, ring;               /* mesh; AUTO: derived from the number of ranks (plan_mesh) */
+    struct mesh mesh;                    /* degrees; AUTO: derived from the number of ranks (plan_mesh) */
     int together;                        /* not a key: if plan_mesh has derived both ulysses and ring, the ranks of a sequence on one host; else 0 */
     int ranks;                           /* processes to start on this machine; AUTO: none, whoever starts us has */
     enum dtype dtype, optim_dtype;       /* optim_dtype: of AdamW's moments */

@@ -116,7 +116,7 @@ int train_planned_ranks(const struct settings *s)
 {
     if (s->plan.ranks > 0)
         return s->plan.ranks;
-    int product = (int)(max_i64(1, s->plan.dp) * max_i64(1, s->plan.ulysses) * max_i64(1, s->plan.ring));
+    int product = (int)mesh_ranks(&s->plan.mesh);
     return product;
 }
 
@@ -164,7 +164,7 @@ static enum status ranks_elsewhere(const struct settings *s, int *out)
 {
     const struct hardware *h = s->plan.hardware;
     int devices = h->nodes * h->devices, asked = train_planned_ranks(s), preset = hardware_is_preset(s->plan.machine);
-    int said = s->plan.ranks > 0 || (s->plan.dp > 0 && s->plan.ulysses > 0 && s->plan.ring > 0) || (h->cpu && asked > 1);
+    int said = s->plan.ranks > 0 || mesh_is_decided(&s->plan.mesh) || (h->cpu && asked > 1);
     *out = said ? asked : devices;
     if (!h->cpu && asked > devices) {
         char take[80] = "give it more in its file";
@@ -286,8 +286,7 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, const s
     enum status st = plan_prepared(s, &p, m, plan);
     progress_end();
     TRY(st);
-    s->plan.ulysses = (*plan)->strategy.ulysses;
-    s->plan.ring = (*plan)->strategy.ring;
+    s->plan.mesh = (*plan)->strategy.mesh;
     if (s->plan.zero == AUTO) /* a rank alone has no stage: another run may have more */
         s->plan.zero = (*plan)->strategy.ranks > 1 ? (*plan)->strategy.zero : 3;
     return OK;
@@ -373,14 +372,14 @@ enum status run_open_files(struct run *r, const struct train_hooks *hooks)
 enum status run_load_state(struct run *r)
 {
     struct settings *s = r->s;
-    char key[256];
+    char key[256], mesh[MESH_TEXT];
     int n = snprintf(key, sizeof key, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s optim-dtype=%s threads=%d simd=%s%s",
                      (long long)s->plan.row_chunk, (long long)s->plan.head_tile, (long long)s->plan.loss_tile,
                      (long long)s->plan.group, dtype_name(s->plan.dtype), dtype_name(s->plan.optim_dtype), s->plan.threads,
                      isa_name(isa_of_processor()), s->plan.dtype == BF16 && isa_has_amx() ? "+amx" : "");
     if (comm_size(r->comm) > 1)
-        snprintf(key + n, sizeof key - (size_t)n, " dp=%d,ulysses=%d,ring=%d zero=%d grad-dtype=%s", s->plan.dp, s->plan.ulysses,
-                 s->plan.ring, s->plan.zero, dtype_name(s->plan.grad_dtype));
+        snprintf(key + n, sizeof key - (size_t)n, " %s zero=%d grad-dtype=%s", mesh_format(&s->plan.mesh, mesh), s->plan.zero,
+                 dtype_name(s->plan.grad_dtype));
     model_inv_freq(&r->model->config, session_io(r->session, r->session->plan->io.inv_freq));
     if (s->resume) {
         char path[4096], note[512];

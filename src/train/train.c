@@ -232,7 +232,7 @@ enum status run_plan(struct run *r, struct plan **out)
     if (st == OK && !plan->fits)
         st = comm_agree(c, refuse_plan(plan, r->model, &r->s->plan));
     if (st == OK)
-        st = comm_set_mesh(c, &(struct mesh){r->s->plan.dp, r->s->plan.ulysses, r->s->plan.ring});
+        st = comm_set_mesh(c, &r->s->plan.mesh);
     if (st != OK) {
         plan_destroy(plan);
         return st;

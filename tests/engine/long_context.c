@@ -84,19 +84,19 @@ static enum status spread_lse(struct rig *r, struct outcome *o)
     struct seq_shape shape;
     struct seq_layout *layout;
     int ranks = s->ranks;
-    int64_t rows = s->rows * s->ulysses, heads = HEADS / s->ulysses;
+    int64_t rows = s->rows * s->mesh.degree[MESH_ULYSSES], heads = HEADS / s->mesh.degree[MESH_ULYSSES];
     float *all = malloc(sizeof *all * (size_t)(ranks * heads * rows));
     struct sequence q = batch_arrays(r->batch);
-    TRY(seq_shape_create(S, s->ulysses, s->ring, SEQ_AUTO, &shape));
+    TRY(seq_shape_create(S, s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], SEQ_AUTO, &shape));
     TRY(seq_layout_create(&shape, &layout));
     TRY(seq_layout_assign(layout, q.lo));
     TRY(comm_gather(r->session->comm, seen_lse, heads * rows * 4, all));
     for (int k = 0; k < ranks; k++)
         for (int64_t h = 0; h < heads; h++)
             for (int64_t i = 0; i < rows; i++) {
-                int64_t token = seq_token_of(layout, k / s->ulysses, i);
+                int64_t token = seq_token_of(layout, k / s->mesh.degree[MESH_ULYSSES], i);
                 if (token < S)
-                    o->lse[(k % s->ulysses * heads + h) * S + token] = all[(k * heads + h) * rows + i];
+                    o->lse[(k % s->mesh.degree[MESH_ULYSSES] * heads + h) * S + token] = all[(k * heads + h) * rows + i];
             }
     seq_layout_destroy(layout);
     free(all);
@@ -111,9 +111,9 @@ static enum status compute(struct comm *on, int ulysses, int ring, struct outcom
     struct sequence q;
     rig_defaults(&r, S);
     r.comm = on;
-    r.settings.plan.dp = 1;
-    r.settings.plan.ulysses = ulysses;
-    r.settings.plan.ring = ring;
+    r.settings.plan.mesh.degree[MESH_DP] = 1;
+    r.settings.plan.mesh.degree[MESH_ULYSSES] = ulysses;
+    r.settings.plan.mesh.degree[MESH_RING] = ring;
     r.settings.plan.row_chunk = r.settings.plan.loss_tile = AUTO;
     r.settings.plan.group = 1 << 20;
     r.settings.plan.threads = on ? 1 : AUTO;
@@ -190,7 +190,7 @@ int main(int argc, char **argv)
     if (st == OK)
         st = comm_create(&launch, 3000, &comm);
     if (st == OK)
-        st = comm_set_mesh(comm, &(struct mesh){1, ulysses, ring});
+        st = comm_set_mesh(comm, &(struct mesh){{1, ulysses, ring}});
     if (st == OK)
         st = compute(comm, ulysses, ring, &mesh);
     int bad = 0;

@@ -103,7 +103,8 @@ static void record_update(struct rig *r, struct step_record *record)
 static enum status publish(struct rig *r, const struct sequence *batch, int n, int i)
 {
     const struct strategy *s = &r->session->plan->strategy;
-    int mine = i * s->dp + comm_place(r->session->comm) / (s->ulysses * s->ring);
+    int mine =
+        i * s->mesh.degree[MESH_DP] + comm_place(r->session->comm) / (s->mesh.degree[MESH_ULYSSES] * s->mesh.degree[MESH_RING]);
     struct sequence to = batch_arrays(r->batch);
     size_t bytes = (size_t)r->settings.plan.seq_len * 4;
     if (mine >= n)

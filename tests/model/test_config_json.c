@@ -238,7 +238,7 @@ static void test_windows(void **state)
         assert_same(c, back);
     }
 #define SLIDES ", \"use_sliding_window\": true, \"sliding_window\": 100"
-    refuse(LIKE("qwen2", SLIDES ", \"max_window_layers\": 1"), "max_window_layers is 1; so many layers attend everything");
+    refuse(LIKE("qwen2", SLIDES ", \"max_window_layers\": 1"), "max_window_layers is 1; that many layers attend everything");
     refuse(LIKE("qwen2", SLIDES ", \"max_window_layers\": -1"), "max_window_layers is -1; must be a whole number, 0 or more");
     refuse(LIKE("qwen2", SLIDES ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]"), "only one kind of attention");
     refuse(LIKE("qwen2", SLIDES ", \"layer_types\": [\"sliding_attention\"]"), "only one kind of attention");
@@ -305,15 +305,12 @@ static void test_differences(void **state)
 {
     (void)state;
     struct model_config c, other[9];
-    static const char *const says[] = {"model family is mistral there and llama in this run",
-                                       "sliding window is 16 there and none in this run",
-                                       "hidden size is 2048 there and 64 in this run",
-                                       "tied head is no there and yes in this run",
-                                       "norm epsilon is 0.001 there and 1e-05 in this run",
-                                       "GELU kind is erf there and tanh in this run",
-                                       "rope_theta is 10000 there and 500000 in this run",
-                                       "RoPE scaling is llama3 there and none in this run",
-                                       "RoPE scaling's factor is 2 there and 0 in this run"};
+    static const char *const says[] = {
+        "model family is mistral there and llama in this run", "sliding window is 16 there and none in this run",
+        "hidden size is 2048 there and 64 in this run",        "tied head is no there and yes in this run",
+        "norm epsilon is 0.001 there and 1e-05 in this run",   "GELU kind is erf there and tanh in this run",
+        "rope_theta is 10000 there and 500000 in this run",    "RoPE scaling is llama3 there and none in this run",
+        "RoPE scaling's factor is 2 there and 0 in this run"};
     char text[128] = "";
     assert_int_equal(model_preset("tiny", &c), OK);
     for (int i = 0; i < 9; i++)

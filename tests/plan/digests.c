@@ -170,9 +170,9 @@ static void mesh_is(int dp, int ulysses, int ring, int zero, enum offload at, in
     s.params = s.grads = s.optim = s.acts = at;
     s.alpha = 0.5;
     s.head_tile = ring > 1 ? 2 : 1; /* the least that is legal */
-    s.dp = dp;
-    s.ulysses = ulysses;
-    s.ring = ring;
+    s.mesh.degree[MESH_DP] = dp;
+    s.mesh.degree[MESH_ULYSSES] = ulysses;
+    s.mesh.degree[MESH_RING] = ring;
     s.zero = zero;
     s.grad_accum = accum;
     s.device = DEVICE_CPU_DISCRETE;

@@ -21,7 +21,7 @@ static void open_settings(struct plan_request *s)
     s->alpha = AUTO;
     s->update = UPDATE_AUTO;
     s->row_chunk = s->head_tile = s->loss_tile = AUTO;
-    s->dp = s->ulysses = s->ring = s->batch = AUTO;
+    s->mesh.degree[MESH_DP] = s->mesh.degree[MESH_ULYSSES] = s->mesh.degree[MESH_RING] = s->batch = AUTO;
     s->device = DEVICE_CPU_DISCRETE;
 }
 
@@ -43,8 +43,8 @@ static int fits(const struct model *m, int ranks, int64_t tokens, const int64_t 
     open_settings(&t);
     t.seq_len = tokens;
     if (like && like->longest.mesh) {
-        t.ulysses = like->strategy.ulysses;
-        t.ring = like->strategy.ring;
+        t.mesh.degree[MESH_ULYSSES] = like->strategy.mesh.degree[MESH_ULYSSES];
+        t.mesh.degree[MESH_RING] = like->strategy.mesh.degree[MESH_RING];
     }
     if (like && like->longest.tiles) {
         t.row_chunk = like->strategy.row_chunk;
@@ -86,7 +86,7 @@ static void the_next_one_does_not_fit(void **state)
         assert_true(l->bytes > cases[i].limit[l->tier]);
         assert_true(fits(m, cases[i].ranks, s.seq_len, cases[i].limit, plan));
         assert_false(fits(m, cases[i].ranks, l->longer, cases[i].limit, NULL));
-        assert_int_equal(s.ulysses * s.ring * s.dp, cases[i].ranks);
+        assert_int_equal(s.mesh.degree[MESH_ULYSSES] * s.mesh.degree[MESH_RING] * s.mesh.degree[MESH_DP], cases[i].ranks);
         others += cases[i].ranks == 2 && (l->mesh || l->tiles);
         if (i == 0)
             one = s.seq_len;

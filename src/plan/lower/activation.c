@@ -7,7 +7,7 @@
 /* Rows cut into chunks; the rows of a routed value, member after member, each into its chunks. */
 static void cut_chunks(struct lowering *L, const char *name, enum residency r, const struct activation *a)
 {
-    int members = a->shape == ROUTED ? L->s.ulysses : 1, n = 0;
+    int members = a->shape == ROUTED ? L->ulysses : 1, n = 0;
     int64_t *cuts = memory_new(L, members * L->n_chunks + 1, sizeof *cuts);
     memset(a->value, 0, sizeof *a->value);
     if (!cuts)

@@ -26,6 +26,7 @@ struct lowering {
     struct memory *memory;                         /* of all values */
     int n_chunks, n_tiles_q, n_tiles_kv, q_per_kv; /* q tiles per kv tile */
     int kv_heads_tile;
+    int ulysses, ring; /* degrees of the mesh */
     int64_t attn_rows; /* tokens whose attention one rank computes, for its share of the heads */
     int local_heads, local_kv_heads;
     int64_t n_sums, n_loss;

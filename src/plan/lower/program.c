@@ -20,7 +20,7 @@ static int io_value(struct lowering *L, struct value *v, const char *name, int64
 /* One end of every query's interval of keys: a block of rows for each step of the ring. */
 static int mask_value(struct lowering *L, struct value *v, const char *name)
 {
-    value_create(L, v, name, CLASS_IO, L->s.ring * L->attn_rows, 4, L->attn_rows, RES_HOST);
+    value_create(L, v, name, CLASS_IO, L->ring * L->attn_rows, 4, L->attn_rows, RES_HOST);
     home_create(L, v, -1, RES_HOST);
     return v->tiles ? v->tiles[0].home.buffer : 0;
 }
@@ -82,7 +82,7 @@ static void load_inputs(struct lowering *L)
     value_get(L, &L->tokens, 0);
     value_get(L, &L->targets, 0);
     value_get(L, &L->positions, 0);
-    if (L->s.ring == 1) {
+    if (L->ring == 1) {
         value_get(L, &L->lo, 0);
         value_get(L, &L->hi, 0);
     }
@@ -95,10 +95,12 @@ static void derive_sizes(struct lowering *L)
 {
     const struct model_config *c = &L->m->config;
     const struct strategy *s = &L->s;
-    L->attn_rows = s->rows * s->ulysses;
+    L->ulysses = s->mesh.degree[MESH_ULYSSES];
+    L->ring = s->mesh.degree[MESH_RING];
+    L->attn_rows = s->rows * L->ulysses;
     L->n_chunks = (int)ceil_div(s->rows, s->row_chunk);
-    L->local_heads = (int)(c->heads / s->ulysses);
-    L->local_kv_heads = (int)max_i64(1, c->kv_heads / s->ulysses);
+    L->local_heads = (int)(c->heads / L->ulysses);
+    L->local_kv_heads = (int)max_i64(1, c->kv_heads / L->ulysses);
     int per_kv_head = L->local_heads / L->local_kv_heads;
     L->n_tiles_q = L->local_heads / s->head_tile;
     L->kv_heads_tile = s->head_tile >= per_kv_head ? s->head_tile / per_kv_head : 1;
@@ -177,9 +179,8 @@ enum status lower_program(const struct model *m, const struct strategy *s, int r
     TRY(program_create(name, &L.p));
     L.p->discrete = s->discrete;
     derive_sizes(&L);
-    L.p->group_size[LANE_WORLD] = s->ranks;
-    L.p->group_size[LANE_ULYSSES] = s->ulysses;
-    L.p->group_size[LANE_RING] = s->ring;
+    for (int l = LANE_WORLD; l < LANES; l++)
+        L.p->group_size[l] = mesh_group_of(&s->mesh, (enum lane)l, 0).members;
     create_values(&L, io);
     if (L.st == OK)
         lower_passes(&L);

@@ -3,6 +3,7 @@
 #define LTRAIN_PLAN_LOWER_STRATEGY_H
 
 #include "base/num.h"
+#include "program/mesh.h"
 #include "program/program.h"
 #include "program/target.h"
 
@@ -13,7 +14,7 @@ enum residency { RES_DEVICE, RES_HOST, RES_NVME, RES_NONE /* dropped; computed a
 struct strategy {
     int64_t seq_len; /* tokens of a sequence, over all ranks that share it, padding included */
     int64_t rows;    /* tokens of a sequence on one rank: seq_len / (ulysses * ring) */
-    int dp, ulysses, ring;
+    struct mesh mesh; /* every degree is at least 1 */
     int ranks;       /* their product */
     int zero;        /* ZeRO stage: 1 shards optimizer state over all ranks, 2 gradients too, 3 parameters too; one rank has 0 */
     enum dtype wire; /* type of gradients on their way to the rank that sums them */

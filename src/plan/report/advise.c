@@ -48,8 +48,8 @@ static struct plan_request on_chosen_grid(const struct advisor *x, const struct 
 {
     struct plan_request s = t->s;
     const struct strategy *chosen = &x->p->strategy;
-    int same = s.seq_len == x->s->seq_len && s.dp == x->s->dp && s.ulysses == x->s->ulysses && s.ring == x->s->ring &&
-               s.row_chunk == x->s->row_chunk && s.head_tile == x->s->head_tile && s.loss_tile == x->s->loss_tile;
+    int same = s.seq_len == x->s->seq_len && mesh_equal(&s.mesh, &x->s->mesh) && s.row_chunk == x->s->row_chunk &&
+               s.head_tile == x->s->head_tile && s.loss_tile == x->s->loss_tile;
     if (x->p->default_grid.head_tile == 0 || !same)
         return s;
     s.row_chunk = s.row_chunk > 0 ? s.row_chunk : chosen->row_chunk;

@@ -240,8 +240,8 @@ static int mesh_is_given(const struct advisor *x)
 /* The mesh that `ranks` would have if none were given, except that a given dp stays. */
 static int free_mesh(const struct advisor *x, struct proposal_setup *to, int ranks)
 {
-    to->s.dp = x->s->dp > 1 ? x->s->dp : AUTO;
-    to->s.ulysses = to->s.ring = AUTO;
+    to->s.mesh.degree[MESH_DP] = x->s->mesh.degree[MESH_DP] > 1 ? x->s->mesh.degree[MESH_DP] : AUTO;
+    to->s.mesh.degree[MESH_ULYSSES] = to->s.mesh.degree[MESH_RING] = AUTO;
     return plan_mesh(x->m, &to->s, ranks, to->hardware.devices) == OK; /* the model's heads may not divide so */
 }
 
@@ -254,7 +254,8 @@ static int all_devices(const struct advisor *x, struct proposal_setup *to, int64
     if (!to->s.machine || h->cpu || !mesh_is_given(x) || x->p->strategy.ranks >= ranks || !free_mesh(x, to, ranks))
         return 0;
     hardware_limits(h, ranks, to->limit);
-    say(to, "--mesh dp=%d,ulysses=%d,ring=%d", to->s.dp, to->s.ulysses, to->s.ring);
+    char mesh[MESH_TEXT];
+    say(to, "--mesh %s", mesh_format(&to->s.mesh, mesh));
     return 1;
 }
 

@@ -60,11 +60,12 @@ void plan_describe(const struct plan *p, char *buf, int size)
 
 void plan_longest_flags(const struct plan *p, char buf[96])
 {
+    char mesh[MESH_TEXT];
     const struct strategy *s = &p->strategy;
     int n = 0;
     buf[0] = 0;
     if (p->longest.mesh)
-        n = snprintf(buf, 96, " --mesh dp=%d,ulysses=%d,ring=%d", s->dp, s->ulysses, s->ring);
+        n = snprintf(buf, 96, " --mesh %s", mesh_format(&s->mesh, mesh));
     if (p->longest.tiles)
         snprintf(buf + n, (size_t)(96 - n), " --tiles rows=%lld,heads=%d,loss=%lld", (long long)s->row_chunk, s->head_tile,
                  (long long)s->loss_tile);

@@ -63,20 +63,20 @@ static enum status explain_ranks(struct explainer *x)
         snprintf(say, sizeof say, "%d", stage);
         TRY(try_fixed(x, d, &s, say));
     }
-    if (p->ulysses * p->ring == 1)
+    if (p->mesh.degree[MESH_ULYSSES] * p->mesh.degree[MESH_RING] == 1)
         return OK;
-    snprintf(say, sizeof say, "ulysses=%d,ring=%d", p->ulysses, p->ring);
+    snprintf(say, sizeof say, "ulysses=%d,ring=%d", p->mesh.degree[MESH_ULYSSES], p->mesh.degree[MESH_RING]);
     d = explainer_decide(x, "ranks that share a sequence", say, 0);
     for (int up = 0; up < 2; up++) {
         s = *x->s;
-        s.dp = p->dp;
-        s.ulysses = up ? 2 * p->ulysses : p->ulysses / 2;
-        s.ring = up ? p->ring / 2 : 2 * p->ring;
+        s.mesh.degree[MESH_DP] = p->mesh.degree[MESH_DP];
+        s.mesh.degree[MESH_ULYSSES] = up ? 2 * p->mesh.degree[MESH_ULYSSES] : p->mesh.degree[MESH_ULYSSES] / 2;
+        s.mesh.degree[MESH_RING] = up ? p->mesh.degree[MESH_RING] / 2 : 2 * p->mesh.degree[MESH_RING];
         s.row_chunk = s.loss_tile = s.head_tile = AUTO; /* this mesh's tiles may not divide that one's heads */
-        if (s.ulysses * s.ring != p->ulysses * p->ring ||
+        if (s.mesh.degree[MESH_ULYSSES] * s.mesh.degree[MESH_RING] != p->mesh.degree[MESH_ULYSSES] * p->mesh.degree[MESH_RING] ||
             plan_mesh(x->m, &s, p->ranks, s.hardware ? s.hardware->devices : p->ranks) != OK)
             continue;
-        snprintf(say, sizeof say, "ulysses=%d,ring=%d", s.ulysses, s.ring);
+        snprintf(say, sizeof say, "ulysses=%d,ring=%d", s.mesh.degree[MESH_ULYSSES], s.mesh.degree[MESH_RING]);
         TRY(try_fixed(x, d, &s, say));
     }
     return OK;

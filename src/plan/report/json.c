@@ -91,9 +91,8 @@ static json_t *strategy_json(const struct strategy *s)
     static const char *const residency[] = {"none", "cpu", "nvme", "recompute"};
     json_t *o = json_object();
     put_int(o, "ranks", s->ranks);
-    put_int(o, "dp", s->dp);
-    put_int(o, "ulysses", s->ulysses);
-    put_int(o, "ring", s->ring);
+    for (int d = 0; d < MESH_DIMS; d++)
+        put_int(o, mesh_rows[d].key, s->mesh.degree[d]);
     put_int(o, "zero", s->zero);
     put_text(o, "dtype", dtype_name(s->dtype));
     for (int d = 0; d < DECISIONS; d++)

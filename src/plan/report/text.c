@@ -53,15 +53,16 @@ void plan_print_sharing(const struct plan *p, FILE *f)
     long long length = p->tokens / p->sequences, masked = s->seq_len - length, sequences = p->sequences;
     if (masked > 0)
         prose_print(f, 2, "padding: each sequence of %lld tokens is followed by %lld masked ones, so that %d ranks can share it",
-                    length, masked, s->ulysses * s->ring);
-    if (sequences < s->dp)
+                    length, masked, s->mesh.degree[MESH_ULYSSES] * s->mesh.degree[MESH_RING]);
+    if (sequences < s->mesh.degree[MESH_DP])
         fprintf(f,
                 "batch: %lld sequence%s a step for %d data-parallel groups: %lld of them compute%s nothing\n"
                 "  (raise --batch, or share sequences with --sp)\n",
-                sequences, sequences > 1 ? "s" : "", s->dp, s->dp - sequences, s->dp - sequences > 1 ? "" : "s");
+                sequences, sequences > 1 ? "s" : "", s->mesh.degree[MESH_DP], s->mesh.degree[MESH_DP] - sequences,
+                s->mesh.degree[MESH_DP] - sequences > 1 ? "" : "s");
     else if (sequences > p->micro_batches)
         fprintf(f, "batch: %lld sequences a step, %lld micro-batches on each of %d data-parallel groups\n", sequences,
-                (long long)p->micro_batches, s->dp);
+                (long long)p->micro_batches, s->mesh.degree[MESH_DP]);
 }
 
 static void print_longest(const struct plan *p, FILE *f)
@@ -109,7 +110,7 @@ static int digits_of(double percent)
 static void print_header(const struct plan *p, const struct model *m, const struct plan_request *s, const struct report *r,
                          FILE *f)
 {
-    char tokens[32], a[32], b[32], on[96], mesh[96] = "", verdict[128] = "does not fit";
+    char tokens[32], a[32], b[32], on[96], mesh[96] = "", degrees[MESH_TEXT], verdict[128] = "does not fit";
     const struct strategy *t = &p->strategy;
     double params = (double)m->total_params;
     if (p->fits)
@@ -118,8 +119,7 @@ static void print_header(const struct plan *p, const struct model *m, const stru
     prose_print(f, 2, "%s, %s tokens%s: %s", m->config.name, units_format_count(p->tokens / p->sequences, tokens),
                 whereon(p, s, on), verdict);
     if (t->ranks > 1)
-        snprintf(mesh, sizeof mesh, "; %d ranks: dp=%d,ulysses=%d,ring=%d, zero %d", t->ranks, t->dp, t->ulysses, t->ring,
-                 t->zero);
+        snprintf(mesh, sizeof mesh, "; %d ranks: %s, zero %d", t->ranks, mesh_format(&t->mesh, degrees), t->zero);
     prose_print(f, 2, p->fits ? "%.3g%s parameters%s; times: %s; MFU of %sFLOP/s" : "%.3g%s parameters%s",
                 params < 1e9 ? params * 1e-6 : params * 1e-9, params < 1e9 ? "M" : "B", mesh, p->cost.source,
                 scaled(p->cost.peak_flops, a));

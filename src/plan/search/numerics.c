@@ -173,11 +173,11 @@ static enum status compare(struct numerics_search *b, const struct plan_request 
 enum status numerics_mesh(struct numerics_search *b)
 {
     struct plan_request s = *b->given;
-    if (!plan_other_degrees(b->m, b->given, 0, &s.ulysses, &s.ring))
+    if (!plan_other_degrees(b->m, b->given, 0, &s.mesh.degree[MESH_ULYSSES], &s.mesh.degree[MESH_RING]))
         return OK;
     s.zero = s.zero == AUTO ? stages[0] : s.zero;
     TRY(try_best(b));
-    for (int i = 0; plan_other_degrees(b->m, b->given, i, &s.ulysses, &s.ring); i++)
+    for (int i = 0; plan_other_degrees(b->m, b->given, i, &s.mesh.degree[MESH_ULYSSES], &s.mesh.degree[MESH_RING]); i++)
         TRY(compare(b, &s));
     return OK;
 }

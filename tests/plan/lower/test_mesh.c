@@ -22,9 +22,9 @@ static const struct shape {
 static void mesh_settings(struct plan_request *s, const struct shape *m, int zero, enum dtype dtype)
 {
     cell_settings(s, S, dtype);
-    s->dp = m->dp;
-    s->ulysses = m->ulysses;
-    s->ring = m->ring;
+    s->mesh.degree[MESH_DP] = m->dp;
+    s->mesh.degree[MESH_ULYSSES] = m->ulysses;
+    s->mesh.degree[MESH_RING] = m->ring;
     s->zero = zero;
     s->head_tile = m->ring > 1 ? AUTO : 1;
 }
@@ -34,7 +34,7 @@ static struct plan *planned(const struct model *m, const struct plan_request *s)
     static const int64_t limit[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
     struct plan *plan = NULL;
     if (plan_create(m, s, limit, &plan) != OK)
-        fail_msg("dp=%d ulysses=%d ring=%d zero=%d: %s", s->dp, s->ulysses, s->ring, s->zero, status_message());
+        fail_msg("dp=%d ulysses=%d ring=%d zero=%d: %s", s->mesh.degree[MESH_DP], s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], s->zero, status_message());
     return plan;
 }
 
@@ -42,7 +42,7 @@ static void all_verify(const struct plan *plan, const struct plan_request *s, co
 {
     for (int k = 0; k < PLAN_PROGRAMS; k++)
         if (plan->programs[k] && program_verify(plan->programs[k]) != OK)
-            fail_msg("dp=%d ulysses=%d ring=%d zero=%d %s: %s", s->dp, s->ulysses, s->ring, s->zero, c ? cell_name(c) : "",
+            fail_msg("dp=%d ulysses=%d ring=%d zero=%d %s: %s", s->mesh.degree[MESH_DP], s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], s->zero, c ? cell_name(c) : "",
                      status_message());
 }
 
@@ -115,7 +115,7 @@ static void sequence_volumes(void **state)
             const struct seq_heads heads = {4, 2, 16, dtype_size(dtype)};
             mesh_settings(&s, &SHAPES[i], 3, dtype);
             s.alpha = 0;
-            assert_int_equal(seq_shape_create(S, s.ulysses, s.ring, SEQ_AUTO, &shape), OK);
+            assert_int_equal(seq_shape_create(S, s.mesh.degree[MESH_ULYSSES], s.mesh.degree[MESH_RING], SEQ_AUTO, &shape), OK);
             struct seq_volume v = seq_volume(&shape, &heads, SEQ_RESEND_QKV);
             struct plan *plan = planned(m, &s);
             const struct program *p = plan->programs[PLAN_STEP];
@@ -210,9 +210,9 @@ static void degrees(void **state)
             continue;
         }
         assert_int_equal(st, OK);
-        assert_int_equal(s.dp, cases[i].dp);
-        assert_int_equal(s.ulysses, cases[i].ulysses);
-        assert_int_equal(s.ring, cases[i].ring);
+        assert_int_equal(s.mesh.degree[MESH_DP], cases[i].dp);
+        assert_int_equal(s.mesh.degree[MESH_ULYSSES], cases[i].ulysses);
+        assert_int_equal(s.mesh.degree[MESH_RING], cases[i].ring);
     }
     /* a deep model's programs would be too large for their tables: what is proposed instead may be */
     struct model *deep;
@@ -223,7 +223,7 @@ static void degrees(void **state)
     assert_non_null(strstr(status_message(), "--mesh dp=2"));
     mesh_settings(&s, &(struct shape){2, 1, AUTO}, 3, F32);
     assert_int_equal(plan_mesh(deep, &s, 1024, 1024), OK);
-    assert_int_equal(s.ring, 512);
+    assert_int_equal(s.mesh.degree[MESH_RING], 512);
     model_destroy(deep);
     mesh_settings(&s, &(struct shape){2, 1, 1}, 3, F32);
     s.batch = 5;

@@ -12,7 +12,7 @@
 static void tiles(void **state)
 {
     (void)state;
-    struct strategy st = {.rows = 256, .dp = 1, .ulysses = 1, .ring = 1, .ranks = 1};
+    struct strategy st = {.rows = 256, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 1, .ranks = 1};
     struct plan_request s;
     struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 */
     static const int64_t legal[] = {1, 2, 4}, illegal[] = {3, 5, 8};
@@ -57,11 +57,11 @@ static void tiles(void **state)
     /* a ring does not take parts of a KV group, which would send the same keys around again; a rank has its share of the heads */
     s.row_chunk = s.loss_tile = AUTO;
     s.head_tile = 1;
-    st.ring = 2;
+    st.mesh.degree[MESH_RING] = 2;
     assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
     s.head_tile = 4;
     assert_int_equal(plan_tiles(m, &s, &st), OK);
-    st.ulysses = 2;
+    st.mesh.degree[MESH_ULYSSES] = 2;
     assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
     s.head_tile = AUTO;
     assert_int_equal(plan_tiles(m, &s, &st), OK);
@@ -75,7 +75,7 @@ static void finer_tiles(void **state)
     (void)state;
     struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 */
     for (int given = 0; given < 8; given++) {
-        struct strategy st = {.rows = 8192, .dp = 1, .ulysses = 1, .ring = 1, .ranks = 1}, before;
+        struct strategy st = {.rows = 8192, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 1, .ranks = 1}, before;
         struct plan_request s;
         int steps = 0;
         wide_settings(&s);

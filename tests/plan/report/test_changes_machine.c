@@ -155,7 +155,7 @@ static void more_devices_are_a_machine(void **state)
             continue;
         assert_int_equal(hardware_preset(name, &other), OK);
         hardware_override(&other, &s);
-        hardware_limits(&other, t.s.dp * t.s.ulysses * t.s.ring, limit);
+        hardware_limits(&other, t.s.mesh.degree[MESH_DP] * t.s.mesh.degree[MESH_ULYSSES] * t.s.mesh.degree[MESH_RING], limit);
         assert_memory_equal(t.limit, limit, sizeof limit);
         assert_true(limit[TIER_HOST] == p.limit[TIER_HOST]); /* as much for each of them */
         found++;
@@ -177,8 +177,8 @@ static void idle_devices_are_offered(void **state)
     settings_elsewhere(&h, &s);
     assert_int_equal(hardware_preset("4xa100-40", &h), OK);
     s.machine = "4xa100-40";
-    s.dp = s.ring = 1;
-    s.ulysses = 2;
+    s.mesh.degree[MESH_DP] = s.mesh.degree[MESH_RING] = 1;
+    s.mesh.degree[MESH_ULYSSES] = 2;
     s.together = 0;
     struct advisor x = {.p = &p, .m = m, .s = &s};
     hardware_limits(&h, 2, p.limit);
@@ -189,7 +189,7 @@ static void idle_devices_are_offered(void **state)
         if (sscanf(t.change.say, "--mesh dp=%d,ulysses=%d,ring=%d", &dp, &ulysses, &ring) != 3)
             continue;
         assert_int_equal(dp * ulysses * ring, 4);
-        assert_true(t.s.dp == dp && t.s.ulysses == ulysses && t.s.ring == ring);
+        assert_true(t.s.mesh.degree[MESH_DP] == dp && t.s.mesh.degree[MESH_ULYSSES] == ulysses && t.s.mesh.degree[MESH_RING] == ring);
         found++;
     }
     assert_int_equal(found, 1);

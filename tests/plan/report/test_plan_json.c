@@ -109,7 +109,7 @@ static struct plan *elsewhere(const struct model *m, struct plan_request *s, str
     s->host_mem = 1ll << 37;
     s->device_mem = s->nvme_max = s->nvme_drives = AUTO;
     s->acts = OFFLOAD_CPU;
-    s->ulysses = 2;
+    s->mesh.degree[MESH_ULYSSES] = 2;
     s->hardware = h;
     assert_int_equal(hardware_preset(s->machine, h), OK);
     hardware_override(h, s);

@@ -69,8 +69,8 @@ static void sums(void **state)
         cell_apply(&cells[i], &s);
         s.grad_accum = 1 + i % 3;
         if (i % 4 == 0) {
-            s.dp = 2;
-            s.ulysses = 2;
+            s.mesh.degree[MESH_DP] = 2;
+            s.mesh.degree[MESH_ULYSSES] = 2;
         }
         if (i % 2)
             s.link_gbps = 1e-4;

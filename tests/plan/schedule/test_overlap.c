@@ -39,9 +39,9 @@ static void strategy_of(struct strategy *s, int ulysses, int ring, int64_t seq_l
     assert_int_equal(seq_shape_create(seq_len, ulysses, ring, SEQ_AUTO, &shape), OK);
     *s = (struct strategy){.seq_len = shape.padded,
                            .rows = seq_rank_rows(&shape),
-                           .dp = 1,
-                           .ulysses = ulysses,
-                           .ring = ring,
+                           .mesh.degree[MESH_DP] = 1,
+                           .mesh.degree[MESH_ULYSSES] = ulysses,
+                           .mesh.degree[MESH_RING] = ring,
                            .ranks = ulysses * ring,
                            .zero = 0,
                            .row_chunk = 16384,
@@ -90,7 +90,7 @@ static double hidden(const struct model *m, const struct strategy *s, enum lane 
     assert_int_equal(schedule_program(p, &cost, SCHEDULE_OVERLAPPED, s->prefetch * chunk), OK);
     double share = 1 - (p->seconds - b.compute) / b.comm;
     printf("%s ulysses=%d ring=%d role %d: compute %.3f s, messages %.3f s, step %.3f s, hidden %.1f%%\n", lane_name(lane),
-           s->ulysses, s->ring, role, b.compute, b.comm, p->seconds, 100 * share);
+           s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], role, b.compute, b.comm, p->seconds, 100 * share);
     program_destroy(p);
     return share;
 }

@@ -16,7 +16,7 @@ static void more_memory_updates_on_both(void **state)
     struct plan_request s;
     struct model *m = preset_of("8b", 2, 65536, "4xh100", &h, &s);
     s.zero = 3;
-    s.dp = s.ulysses = s.ring = AUTO;
+    s.mesh.degree[MESH_DP] = s.mesh.degree[MESH_ULYSSES] = s.mesh.degree[MESH_RING] = AUTO;
     assert_int_equal(plan_mesh(m, &s, 4, 4), OK);
     not_slower_with_more(m, &s, 6053435567, 6235042177);
     model_destroy(m);

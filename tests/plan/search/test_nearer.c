@@ -136,7 +136,7 @@ static void both_update(void **state)
             uint64_t digest[2];
             int on_device[2], on_host[2];
             create(&x);
-            x.s.dp = zero ? 2 : 1;
+            x.s.mesh.degree[MESH_DP] = zero ? 2 : 1;
             x.s.zero = zero;
             assert_int_equal(plan_fixed(x.m, &x.s, &x.fixed), OK);
             for (int some = 0; some < 2; some++) {

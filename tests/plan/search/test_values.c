@@ -42,8 +42,8 @@ static void same_wherever_gradients_pass(int ulysses, int ring)
         struct program *p;
         cell_settings(&s, 256, F32);
         s.device = DEVICE_CPU_DISCRETE;
-        s.ulysses = ulysses;
-        s.ring = ring;
+        s.mesh.degree[MESH_ULYSSES] = ulysses;
+        s.mesh.degree[MESH_RING] = ring;
         s.head_tile = 2; /* a ring's are whole KV groups */
         s.keep_inputs = every;
         assert_int_equal(plan_fixed(m, &s, &strategy), OK);

@@ -34,7 +34,7 @@ static void attention_attrs(const struct lowering *L, struct op_attrs *a)
 static double planned_pairs(const struct lowering *L)
 {
     double n = (double)L->s.seq_len, w = L->m->config.window > 0 ? (double)min_i64(L->m->config.window, L->s.seq_len) : n;
-    return (n * w - w * (w - 1) / 2) / ((double)L->s.ring * L->s.ring);
+    return (n * w - w * (w - 1) / 2) / ((double)L->ring * L->ring);
 }
 
 static void arg_mask(struct lowering *L, int arg, int s)
@@ -53,7 +53,7 @@ static void get_mask(struct lowering *L, int s)
 
 static void drop_mask(struct lowering *L, int s)
 {
-    if (L->s.ring == 1)
+    if (L->ring == 1)
         return;
     value_drop(L, &L->lo, s);
     value_drop(L, &L->hi, s);
@@ -105,5 +105,5 @@ void heads_value(struct lowering *L, struct value *v, const char *name, int64_t 
 
 enum dtype dq_type(const struct lowering *L)
 {
-    return L->s.ulysses > 1 ? L->s.dtype : F32;
+    return L->ulysses > 1 ? L->s.dtype : F32;
 }

@@ -24,7 +24,7 @@ static void all_to_all(struct lowering *L, struct value *from, struct value *to)
     struct op_attrs *a = emit(L, OP_ALL_TO_ALL, LANE_ULYSSES);
     a->comm.element = 4;
     a->comm.n = from->rows * from->row_bytes / 4;
-    a->comm.share = a->comm.n / L->s.ulysses;
+    a->comm.share = a->comm.n / L->ulysses;
     arg_read(L, 0, from, 0, from->rows, DEV);
     arg_write(L, 1, to, 0, to->rows, DEV);
     emit_done(L, 0);
@@ -34,7 +34,7 @@ static void all_to_all(struct lowering *L, struct value *from, struct value *to)
  */
 static void to_heads(struct lowering *L, struct value *routed, struct value *heads)
 {
-    if (L->s.ulysses == 1)
+    if (L->ulysses == 1)
         return;
     value_new(L, heads, 0);
     all_to_all(L, routed, heads);
@@ -43,7 +43,7 @@ static void to_heads(struct lowering *L, struct value *routed, struct value *hea
 
 static struct value *heads_or(const struct lowering *L, struct value *routed, struct value *heads)
 {
-    return L->s.ulysses == 1 ? routed : heads;
+    return L->ulysses == 1 ? routed : heads;
 }
 
 static void new_tiles(struct lowering *L, struct value *v)
@@ -57,7 +57,7 @@ static void new_tiles(struct lowering *L, struct value *v)
 /* Back to the tokens' owners. */
 static void to_tokens(struct lowering *L, struct value *heads, struct value *routed)
 {
-    if (L->s.ulysses == 1)
+    if (L->ulysses == 1)
         return;
     new_tiles(L, routed);
     all_to_all(L, heads, routed);
@@ -80,14 +80,14 @@ static void gather_qkv(struct lowering *L, const struct block *b, int t)
     struct attention_layer *a = b->values;
     struct attention_work *W = attention_work(L);
     struct value *q = &a->q[t], *k = &a->k[kt], *v = &a->v[kt];
-    int with_keys = L->s.ulysses == 1 || t % L->q_per_kv == 0;
+    int with_keys = L->ulysses == 1 || t % L->q_per_kv == 0;
     value_open_full(L, q);
     if (with_keys) {
         value_open_full(L, k);
         value_open_full(L, v);
     }
     for (int c = 0; c < L->n_chunks; c++) {
-        for (int m = 0; m < L->s.ulysses; m++) {
+        for (int m = 0; m < L->ulysses; m++) {
             int i = m * L->n_chunks + c;
             value_get(L, q, i);
             if (with_keys) {
@@ -118,7 +118,7 @@ static void attend_forward(struct lowering *L, const struct block *b, int t)
                              .lse = &a->lse[t]};
     new_tiles(L, f.o);
     value_new(L, f.lse, 0);
-    if (L->s.ring > 1)
+    if (L->ring > 1)
         ring_forward(L, &f);
     else
         emit_attention_forward(L, 0, &f);
@@ -137,7 +137,7 @@ static void attend_forward(struct lowering *L, const struct block *b, int t)
 /* Between ranks the next tile is made ready first: its messages travel while this one computes. */
 static int prepares_ahead(const struct lowering *L)
 {
-    return L->s.ulysses * L->s.ring > 1;
+    return L->ulysses * L->ring > 1;
 }
 
 static void forward(struct lowering *L, struct block *b)
@@ -200,7 +200,7 @@ static void attend_backward(struct lowering *L, const struct block *b, int t)
         new_gradient(L, g.dk);
         new_gradient(L, g.dv);
     }
-    if (L->s.ring > 1)
+    if (L->ring > 1)
         ring_backward(L, &g);
     else
         emit_attention_backward(L, 0, &g, !first);
@@ -315,7 +315,7 @@ static void gradient_values(struct lowering *L, struct attention_work *W)
 static void heads_values(struct lowering *L, struct attention_work *W)
 {
     int64_t size = dtype_size(L->s.dtype), q = q_cols(L), kv = kv_cols(L);
-    for (int i = 0; i < 2 && L->s.ulysses > 1; i++) {
+    for (int i = 0; i < 2 && L->ulysses > 1; i++) {
         static const char *const odd[] = {"", "'"};
         const struct {
             struct value *v;
@@ -347,7 +347,7 @@ static void tile_values(struct lowering *L)
         return;
     gradient_values(L, W);
     heads_values(L, W);
-    if (L->s.ring > 1)
+    if (L->ring > 1)
         ring_values_create(L);
 }
 

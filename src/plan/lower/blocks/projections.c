@@ -18,7 +18,7 @@ static int64_t routed_head(const struct lowering *L, int m, int t)
 static int64_t routed_kv_head(const struct lowering *L, int m, int kt)
 {
     int64_t kv = L->m->config.kv_heads; /* with fewer of them than members, neighbours share one */
-    return kv >= L->s.ulysses ? m * L->local_kv_heads + kt * L->kv_heads_tile : m * kv / L->s.ulysses;
+    return kv >= L->ulysses ? m * L->local_kv_heads + kt * L->kv_heads_tile : m * kv / L->ulysses;
 }
 
 /* Whether member m's KV tiles are the same heads as those of the member before it. */
@@ -105,7 +105,7 @@ void produce_attended(struct lowering *L, struct value *v, int c)
     int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1, d = L->m->config.head_dim, width = L->s.head_tile * d;
     value_new(L, &L->acc, c);
     for (int t = 0; t < L->n_tiles_q; t++)
-        for (int m = 0; m < L->s.ulysses; m++) {
+        for (int m = 0; m < L->ulysses; m++) {
             struct value *o = &a->o[t];
             int i = m * L->n_chunks + c;
             value_get(L, o, i);
@@ -130,7 +130,7 @@ void output_backward(struct lowering *L, const struct block *b, int t, int c)
     struct value *o = &kept->o[t], *d_o = &W->d_o[t], *delta = &W->delta[t];
     int64_t x0 = L->dx.tiles[c].row0, x1 = L->dx.tiles[c].row1;
     value_get(L, &L->dx, c);
-    for (int m = 0; m < L->s.ulysses; m++) {
+    for (int m = 0; m < L->ulysses; m++) {
         int i = m * L->n_chunks + c;
         int64_t r0 = o->tiles[i].row0, r1 = o->tiles[i].row1, first = routed_head(L, m, t) * L->m->config.head_dim;
         value_get(L, o, i);
@@ -179,7 +179,7 @@ static void add_replicas(struct lowering *L, struct value *dy, int m, int c)
 {
     int first = m * L->n_chunks + c;
     struct tile *sum = &dy->tiles[first];
-    for (int other = m + 1; other < L->s.ulysses && kv_replica(L, other); other++) {
+    for (int other = m + 1; other < L->ulysses && kv_replica(L, other); other++) {
         int i = other * L->n_chunks + c;
         value_get(L, dy, first);
         value_get(L, dy, i);
@@ -199,12 +199,12 @@ void qkv_backward(struct lowering *L, const struct block *b, int c)
     block_norm(L, b, c);
     value_new(L, &L->acc, c);
     for (int t = 0; t < L->n_tiles_q; t++)
-        for (int m = 0; m < L->s.ulysses; m++) {
+        for (int m = 0; m < L->ulysses; m++) {
             struct model_linear w = q_slice(L, &b->weights->attention.q, m, t);
             projection_backward(L, b, &w, &W->dq[t], dq_type(L), m * L->n_chunks + c, L->s.head_tile, t + m > 0);
         }
     for (int kt = 0; kt < L->n_tiles_kv; kt++)
-        for (int m = 0; m < L->s.ulysses; m++) {
+        for (int m = 0; m < L->ulysses; m++) {
             if (kv_replica(L, m))
                 continue;
             struct model_linear k = kv_slice(L, &b->weights->attention.k, m, kt), v = kv_slice(L, &b->weights->attention.v, m, kt);

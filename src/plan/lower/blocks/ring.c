@@ -57,7 +57,7 @@ void ring_forward(struct lowering *L, const struct forward_tile *f)
     struct value *sum = plain ? f->o : &W->o_sum;
     if (!plain)
         value_new(L, sum, 0);
-    for (int s = 0; s < L->s.ring; s++) {
+    for (int s = 0; s < L->ring; s++) {
         struct forward_tile part = *f;
         if (s > 0) {
             receive_keys(L, s, f->k, f->v);
@@ -115,7 +115,7 @@ static void add_returned(struct lowering *L, const struct backward_tile *b, int 
 void ring_backward(struct lowering *L, const struct backward_tile *b)
 {
     struct attention_work *W = attention_work(L);
-    int R = L->s.ring;
+    int R = L->ring;
     struct backward_tile far = *b, near = *b;
     far.k = &W->ring_k;
     far.v = &W->ring_v;
