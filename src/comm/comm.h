@@ -98,7 +98,7 @@ void comm_remark(struct comm *c, const char *text);
 /* Whether the caller is the first to say why this rank ends; asked once, just before saying so. */
 int comm_speak(struct comm *c);
 
-/* For tests: messages of at most so many bytes, on every rank; before any instruction. */
+/* For tests: messages of at most `bytes` bytes, on every rank; before any instruction. */
 void comm_set_chunk(struct comm *c, int64_t bytes);
 
 #endif

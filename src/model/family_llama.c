@@ -59,7 +59,7 @@ static enum status read_qwen2_layers(struct config_reader *r, const struct model
         *windowed = use && first == 0;
         if (use && first > 0 && first < c->layers)
             return config_refuse(r, "max_window_layers",
-                                 "so many layers attend everything and the others a window; only the same in every layer is "
+                                 "that many layers attend everything and the others a window; only the same in every layer is "
                                  "supported (0, or all)");
         return OK;
     }

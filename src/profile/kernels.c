@@ -54,7 +54,7 @@ static void run_call(void *user)
     (void)c->kernel(&c->attrs, c->arg, &c->stream);
 }
 
-/* Beyond so many multiplications (5 ms on two cores) a shape has the rate of the one with its largest size a step smaller. */
+/* Beyond GEMM_LIMIT multiplications (5 ms on two cores) a shape has the rate of the one with its largest size a step smaller. */
 #define GEMM_LIMIT (1ll << 29)
 #define GEMM_LIMIT_AMX (1ll << 32) /* takes about as long */
 

@@ -135,7 +135,7 @@ struct program {
     int cap_tensors, cap_buffers, cap_operands, cap_calls, cap_waits, cap_instrs, cap_live_in, cap_live_out;
     int32_t *call_index;          /* shared calls by hash, open addressing; -1: free */
     int cap_call_index;           /* a power of 2; 0: none yet */
-    int n_persistent;             /* the first so many buffers */
+    int n_persistent;             /* the first n_persistent buffers are */
     int64_t arena[TIERS];         /* bytes of each tier that addresses stay below */
     int64_t lower_bound[TIERS];   /* persistent bytes + maximum of simultaneously live transient bytes */
     int64_t serial_bound[TIERS];  /* the same in lowering order, in which nothing is fetched ahead */

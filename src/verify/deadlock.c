@@ -188,7 +188,7 @@ static int advance_lane(struct run *v, int c, int lane)
  */
 static enum status report_circle(const struct run *v, int c, int lane)
 {
-    int64_t start = (int64_t)v->n_colours * LANES; /* so many steps lead into the circle from anywhere */
+    int64_t start = (int64_t)v->n_colours * LANES; /* steps that lead into the circle from anywhere */
     char text[440] = "";
     size_t used = 0;
     int first_c = -1, first_lane = -1;
