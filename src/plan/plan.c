@@ -1,7 +1,8 @@
-/* Program sets: the placement that is fastest on the virtual clock among those that fit. */
+/* Planning as a list of passes. */
 #include "plan/plan.h"
 
 #include "base/clock.h"
+#include "plan/found.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/lower/mesh.h"
@@ -9,87 +10,12 @@
 #include "plan/schedule/prefetch.h"
 #include "plan/search/numerics.h"
 #include "plan/search/probe.h"
-#include "plan/search/price.h"
-#include "plan/search/search.h"
-#include "plan/search/trial.h"
 #include "plan/search/tuning.h"
+#include "plan/slow_links.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
-
-/* Plans c as tightly as may be; if that takes longer than its trial of all layers, also as loosely as the trial was packed:
- * tightly packed, addresses are used again sooner. */
-static enum status plan_as_tried(const struct problem *p, const struct candidate *c, double *excess, struct plan **out)
-{
-    struct plan *loose;
-    double of_loose;
-    TRY(plan_candidate(p, c, 0, excess, out));
-    if (!(*out)->fits || !c->all_layers || (*out)->seconds <= PLAN_HOLDS_WHOLE * c->seconds)
-        return OK;
-    enum status st = plan_candidate(p, c, TRIAL_SLACK, &of_loose, &loose);
-    if (st != OK) {
-        plan_destroy(*out);
-        return st;
-    }
-    int better = loose->fits && loose->seconds < (*out)->seconds;
-    plan_destroy(better ? *out : loose);
-    *out = better ? loose : *out;
-    *excess = better ? of_loose : *excess;
-    return OK;
-}
-
-/* Whether the plan of the i-th candidate takes what its trial said; where the next one was tried on all layers, it is known to be
- * worth planning as soon as this one takes longer. */
-static int trial_holds(const struct search *search, int i, const struct plan *plan)
-{
-    const struct candidate *c = &search->candidates[i];
-    int all_layers = c->all_layers || (i + 1 < search->n && c[1].tried && c[1].all_layers);
-    return !c->tried || plan->seconds <= (all_layers ? PLAN_HOLDS_WHOLE : PLAN_HOLDS_FEW_LAYERS) * c->seconds;
-}
-
-/* Plans candidates in order: takes the first that fits and takes what its trial said, or of large programs the faster of two
- * that fit; else the one that exceeds by the least. *on_default: seconds of what was planned on the default grid and fits,
- * INFINITY: nothing was. */
-static enum status plan_first(const struct problem *p, const struct search *search, const struct strategy *fixed,
-                              struct plan **out, double *on_default)
-{
-    struct plan *best = NULL;
-    double least = INFINITY; /* excess of the best */
-    *on_default = INFINITY;
-    for (int i = 0; i < search->n && i < PLANS_MOST; i++) {
-        const struct candidate *c = &search->candidates[i];
-        struct plan *next = NULL;
-        double excess = INFINITY;
-        if (i > 0 && (!c->tried || c->excess > 1 || (best->fits && c->seconds >= best->seconds)))
-            break;
-        enum status st = plan_as_tried(p, c, &excess, &next);
-        if (st != OK) {
-            plan_destroy(best);
-            return st;
-        }
-        int second = best && best->fits, done = next->fits && (trial_holds(search, i, next) || (second && !c->all_layers)),
-            better = second ? next->fits && next->seconds < best->seconds : next->fits || excess < least;
-        if (next->fits && strategy_same_grid(&next->strategy, fixed))
-            *on_default = fmin(*on_default, next->seconds);
-        least = better ? excess : least;
-        plan_destroy(better ? best : next);
-        best = better ? next : best;
-        if (done)
-            break;
-    }
-    *out = best;
-    return OK;
-}
-
-static enum status plan_on_grid(const struct problem *p, const struct strategy *fixed, struct plan **out)
-{
-    struct search search;
-    TRY(search_create(p, fixed, &search));
-    enum status st = plan_first(p, &search, fixed, out, &(double){0});
-    search_destroy(&search);
-    return st;
-}
 
 /* Whether all placements of a grid are estimated to need so much of the host or of the drives, whatever the device has, that
  * fewer inputs do not help (INPUTS_HELP): finer grids, which save device memory, do not help either then. */
@@ -159,33 +85,6 @@ static enum status plan_smallest(const struct problem *p, const struct candidate
     struct plan *worse = next->fits ? *out : next;
     *out = next->fits ? next : *out;
     plan_destroy(worse);
-    return OK;
-}
-
-/* Plans the best placements. One on another grid than the default one mostly fits, and takes what its trial said; if not, or if
- * it takes as long as the trial on the default grid, the best plan there is compared with it. */
-static enum status plan_numerics(const struct numerics *v, struct plan **out)
-{
-    struct plan *on_default;
-    double seconds; /* on the default grid */
-    TRY(plan_first(&v->problem, &v->search, &v->default_grid, out, &seconds));
-    if (strategy_same_grid(&(*out)->strategy, &v->default_grid))
-        return OK;
-    double slower = isfinite(seconds) ? seconds / (*out)->seconds - 1 : v->default_slower;
-    (*out)->default_grid =
-        (struct default_grid){v->default_grid.row_chunk, v->default_grid.loss_tile, v->default_grid.head_tile, fmax(0, slower)};
-    if (isfinite(seconds))
-        return OK;
-    const struct candidate *best = &v->search.candidates[0];
-    if ((*out)->fits && v->default_slower > 0 &&
-        (!best->tried || (*out)->seconds <= fmin(PLAN_HOLDS_FEW_LAYERS, 1 + v->default_slower) * best->seconds))
-        return OK;
-    TRY(plan_on_grid(&v->problem, &v->default_grid, &on_default));
-    int better = !(*out)->fits || (on_default->fits && on_default->seconds < (*out)->seconds);
-    if (!better && on_default->fits)
-        (*out)->default_grid.slower = on_default->seconds / (*out)->seconds - 1;
-    plan_destroy(better ? *out : on_default);
-    *out = better ? on_default : *out;
     return OK;
 }
 
@@ -304,7 +203,7 @@ static enum status pass_programs(struct planning *x)
 static enum status pass_memory(struct planning *x);
 static enum status pass_slow_links(struct planning *x);
 
-/* The best placement is of the mesh that was chosen and rows. */
+/* There are placements, of the mesh that was chosen. */
 static int has_placements(const struct planning *x)
 {
     const struct numerics *v = numerics_best(x->numerics);
@@ -403,61 +302,6 @@ static enum status pass_memory(struct planning *x)
         TRY(finer_help(numerics_best(x->numerics), c->plan, &grids));
     for (int i = 1; i <= grids && !c->plan->fits; i++)
         TRY(plan_on_finer(given, i, c));
-    return OK;
-}
-
-/* `more` takes the place of *out and of `now`, if its plan takes `most` seconds at most and slow links delay it less. */
-static enum status plan_instead(const struct problem *p, const struct strategy *more, double most, struct candidate *now,
-                                struct plan **out)
-{
-    struct candidate next;
-    struct plan *plan;
-    double excess;
-    TRY(search_price(p, more, &next));
-    if (next.excess > 1 || next.seconds > most || next.slow >= now->slow)
-        return OK;
-    TRY(plan_candidate(p, &next, 0, &excess, &plan));
-    plan->default_grid = (*out)->default_grid;
-    if (plan->default_grid.row_chunk == more->row_chunk && plan->default_grid.head_tile == more->head_tile &&
-        plan->default_grid.loss_tile == more->loss_tile)
-        plan->default_grid = (struct default_grid){0};
-    plan->finer = (*out)->finer;
-    enum status st = plan->fits ? plan_as_candidate(plan, &next) : OK;
-    int better = st == OK && plan->fits && next.seconds <= most && next.slow < now->slow;
-    plan_destroy(better ? *out : plan);
-    *out = better ? plan : *out;
-    *now = better ? next : *now;
-    return st;
-}
-
-/* Where slow links would hold the step up, less is sent: one more of SLOW_LINKS_CHUNKS row chunks stays on the device, or is
- * computed again, or chunks are half as long. */
-static enum status plan_for_slow_links(const struct problem *p, struct plan **out)
-{
-    struct candidate now;
-    double most = (1 + SLOW_LINKS_GIVE) * (*out)->seconds;
-    TRY(plan_as_candidate(*out, &now));
-    for (int i = 0; i < SLOW_LINKS_STEPS && candidate_suffers(&now) && now.strategy.acts != RES_DEVICE; i++) {
-        struct strategy nearer = now.strategy, fewer = now.strategy, finer = now.strategy;
-        int chunks = (int)ceil_div(now.strategy.rows, now.strategy.row_chunk), part = (int)ceil_div(chunks, SLOW_LINKS_CHUNKS);
-        double before = now.slow;
-        if (fewer.kept_chunks < chunks && nearer.device_chunks < chunks - fewer.kept_chunks)
-            nearer.device_chunks = chunks - fewer.kept_chunks; /* the others have less to send */
-        nearer.device_chunks += part;
-        fewer.kept_chunks -= part;
-        if (p->request.acts == OFFLOAD_AUTO && nearer.device_chunks < chunks)
-            TRY(plan_instead(p, &nearer, most, &now, out));
-        if (now.slow == before && p->request.alpha < 0 && fewer.kept_chunks >= 0)
-            TRY(plan_instead(p, &fewer, most, &now, out));
-        if (now.slow == before && (*out)->default_grid.head_tile > 0 &&
-            plan_other_tiles(p->model, &p->request, TILE_ROWS, 1, &finer)) {
-            finer.device_chunks = 2 * now.strategy.device_chunks;
-            finer.kept_chunks = strategy_share(&finer, &now.strategy);
-            TRY(plan_instead(p, &finer, most, &now, out));
-        }
-        if (now.slow == before)
-            return OK;
-    }
     return OK;
 }
 

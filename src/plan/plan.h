@@ -17,7 +17,7 @@ enum plan_program {
     PLAN_PROGRAMS
 };
 
-/* How the length was found, where it was searched for (longest.h). */
+/* How the length was found, where it was searched for (max_seq.h). */
 struct longest {
     int64_t step;   /* between lengths tried; 0: the length was given */
     int64_t longer; /* the shortest one found not to fit; 0: none */

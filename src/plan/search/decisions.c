@@ -27,27 +27,29 @@ struct decision_row {
     enum decision_id needs;  /* it means nothing unless that one is above 0 */
 };
 
-#define FIELD(name) offsetof(struct strategy, name)
-#define REQUEST(name) (int)offsetof(struct plan_request, name)
-#define ALONE(d) .leader = (d), .needs = ALWAYS
-
 /* clang-format off */
+#define ROW(d, name, request, kind, json, classes, distance, family, ...)                                                   \
+    [DECISION_##d] = {offsetof(struct strategy, name), request, DECISION_IS_##kind, json, classes, distance, FAMILY_##family, \
+                      __VA_ARGS__}
+#define REQUEST(name) (int)offsetof(struct plan_request, name)
+#define OWN(d) DECISION_##d, ALWAYS
+
 static const struct decision_row rows[DECISIONS] = {
-    /*                         field                  request           kind                json           classes, distance, family */
-    [DECISION_PARAMS] =       {FIELD(params),         REQUEST(params),  DECISION_IS_TIER,   "params",        1, 1, FAMILY_FREE,      ALONE(DECISION_PARAMS)},
-    [DECISION_GRADS] =        {FIELD(grads),          REQUEST(grads),   DECISION_IS_TIER,   "grads",         1, 2, FAMILY_ON_DEVICE, ALONE(DECISION_GRADS)},
-    [DECISION_OPTIM] =        {FIELD(optim),          REQUEST(optim),   DECISION_IS_TIER,   "optim",         1, 3, FAMILY_SAME,      ALONE(DECISION_OPTIM)},
-    [DECISION_ACTS] =         {FIELD(acts),           REQUEST(acts),    DECISION_IS_TIER,   "acts",          1, 4, FAMILY_SAME,      ALONE(DECISION_ACTS)},
-    [DECISION_PASSING] =      {FIELD(passing),        REQUEST(passing), DECISION_IS_TIER,   "passing",       1, 4, FAMILY_FARTHER,   DECISION_ACTS, ALWAYS},
-    [DECISION_UPDATE] =       {FIELD(update_on_host), NO_REQUEST,       DECISION_IS_CHOICE, NULL,            1, 5, FAMILY_SAME,      ALONE(DECISION_UPDATE)},
-    [DECISION_NEARER] =       {FIELD(nearer),         NO_REQUEST,       DECISION_IS_AMOUNT, NULL,            1, 0, FAMILY_FREE,      ALONE(DECISION_NEARER)},
-    [DECISION_NEARER_CLASS] = {FIELD(nearer_class),   NO_REQUEST,       DECISION_IS_CHOICE, NULL,            1, 0, FAMILY_FREE,      DECISION_NEARER_CLASS, DECISION_NEARER},
-    [DECISION_NEARER_AT] =    {FIELD(nearer_at),      NO_REQUEST,       DECISION_IS_CHOICE, NULL,            1, 0, FAMILY_FREE,      DECISION_NEARER_AT, DECISION_NEARER},
-    [DECISION_INPUT_EVERY] =  {FIELD(input_every),    NO_REQUEST,       DECISION_IS_AMOUNT, "input_every",   0, 0, FAMILY_FREE,      ALONE(DECISION_INPUT_EVERY)},
-    [DECISION_DEVICE_LAYERS] = {FIELD(device_layers), NO_REQUEST,       DECISION_IS_AMOUNT, "device_layers", 1, 6, FAMILY_FREE,      ALONE(DECISION_DEVICE_LAYERS)},
-    [DECISION_DEVICE_CHUNKS] = {FIELD(device_chunks), NO_REQUEST,       DECISION_IS_AMOUNT, "device_chunks", 1, 0, FAMILY_FREE,      ALONE(DECISION_DEVICE_CHUNKS)},
-    [DECISION_KEPT_CHUNKS] =  {FIELD(kept_chunks),    NO_REQUEST,       DECISION_IS_AMOUNT, "kept_chunks",   0, 0, FAMILY_FREE,      ALONE(DECISION_KEPT_CHUNKS)},
-    [DECISION_WRITE_DEPTH] =  {FIELD(write_depth),    NO_REQUEST,       DECISION_IS_AMOUNT, NULL,            0, 0, FAMILY_FREE,      ALONE(DECISION_WRITE_DEPTH)},
+    /*                 field           request           kind    json  classes, distance, family    leader, needs */
+    ROW(PARAMS,        params,         REQUEST(params),  TIER,   "params",        1, 1, FREE,      OWN(PARAMS)),
+    ROW(GRADS,         grads,          REQUEST(grads),   TIER,   "grads",         1, 2, ON_DEVICE, OWN(GRADS)),
+    ROW(OPTIM,         optim,          REQUEST(optim),   TIER,   "optim",         1, 3, SAME,      OWN(OPTIM)),
+    ROW(ACTS,          acts,           REQUEST(acts),    TIER,   "acts",          1, 4, SAME,      OWN(ACTS)),
+    ROW(PASSING,       passing,        REQUEST(passing), TIER,   "passing",       1, 4, FARTHER,   DECISION_ACTS, ALWAYS),
+    ROW(UPDATE,        update_on_host, NO_REQUEST,       CHOICE, NULL,            1, 5, SAME,      OWN(UPDATE)),
+    ROW(NEARER,        nearer,         NO_REQUEST,       AMOUNT, NULL,            1, 0, FREE,      OWN(NEARER)),
+    ROW(NEARER_CLASS,  nearer_class,   NO_REQUEST,       CHOICE, NULL,            1, 0, FREE,      DECISION_NEARER_CLASS, DECISION_NEARER),
+    ROW(NEARER_AT,     nearer_at,      NO_REQUEST,       CHOICE, NULL,            1, 0, FREE,      DECISION_NEARER_AT, DECISION_NEARER),
+    ROW(INPUT_EVERY,   input_every,    NO_REQUEST,       AMOUNT, "input_every",   0, 0, FREE,      OWN(INPUT_EVERY)),
+    ROW(DEVICE_LAYERS, device_layers,  NO_REQUEST,       AMOUNT, "device_layers", 1, 6, FREE,      OWN(DEVICE_LAYERS)),
+    ROW(DEVICE_CHUNKS, device_chunks,  NO_REQUEST,       AMOUNT, "device_chunks", 1, 0, FREE,      OWN(DEVICE_CHUNKS)),
+    ROW(KEPT_CHUNKS,   kept_chunks,    NO_REQUEST,       AMOUNT, "kept_chunks",   0, 0, FREE,      OWN(KEPT_CHUNKS)),
+    ROW(WRITE_DEPTH,   write_depth,    NO_REQUEST,       AMOUNT, NULL,            0, 0, FREE,      OWN(WRITE_DEPTH)),
 };
 /* clang-format on */
 
@@ -130,5 +132,6 @@ int decisions_family(const struct strategy *s)
             family = family * (rows[d].kind == DECISION_IS_TIER ? TIERS : 2) + value_of(s, d);
         else if (rows[d].family == FAMILY_ON_DEVICE)
             family = family * 2 + (value_of(s, d) == RES_DEVICE);
+    assert(family < DECISIONS_FAMILIES);
     return family;
 }

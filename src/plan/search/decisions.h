@@ -54,8 +54,8 @@ int decisions_distance(const struct strategy *a, const struct strategy *b);
 /* Whether stalls of `tried` are evidence for c: the same data travels in the same passes and about as far. Layers of c may pass
  * activations on farther away. */
 int decisions_same_family(const struct strategy *tried, const struct strategy *c);
-/* The number of a family, whatever its layers pass on. */
-enum { DECISIONS_FAMILIES = 36 };
+/* The number of a family, whatever its layers pass on: two tiers, a choice, and whether gradients are on the device. */
+enum { DECISIONS_FAMILIES = TIERS * TIERS * 2 * 2 };
 int decisions_family(const struct strategy *s);
 
 #endif

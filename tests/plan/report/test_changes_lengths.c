@@ -81,6 +81,7 @@ static void beyond_programs(void **state)
     for (int i = 0; i < 2; i++) {
         char unit[8];
         plan_request_defaults(&s, 1ll << (26 + 4 * i));
+        s.target = cell_target();
         assert_int_equal(refuse_early(m, &s, limit), ERR_NOFIT);
         print_message("%s\n", status_message());
         assert_int_equal(sscanf(status_message(), "the plan needs %lf %7s on the device", &need[i], unit), 2);
