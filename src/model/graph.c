@@ -32,6 +32,14 @@ static void add(struct builder *b, const char *suffix, int64_t rows, int64_t col
     p->init_std = (float)std;
 }
 
+/* Of the matrix added last the first rows only, if there are more; 0: all. */
+static void use_rows(struct builder *b, int64_t rows)
+{
+    struct model_param *p = &b->m->params[b->m->n_params - 1];
+    if (rows > 0)
+        p->elements = min_i64(rows, p->shape[0]) * p->shape[1];
+}
+
 static void begin_unit(struct builder *b, int unit, const char *format, int number)
 {
     b->unit = unit;
@@ -85,6 +93,7 @@ static void declare_gpt2(struct builder *b)
     begin_unit(b, 0, "transformer.", 0);
     add(b, "wte.weight", c->vocab, c->dim, INIT_NORMAL, std);
     add(b, "wpe.weight", c->max_positions, c->dim, INIT_NORMAL, std);
+    use_rows(b, c->positions);
     end_unit(b);
     for (int l = 0; l < c->layers; l++) {
         begin_unit(b, 1 + l, "transformer.h.%d.", l);
@@ -277,8 +286,8 @@ static enum status check_config(const struct model_config *c)
 
 static void sum_params(struct model *m)
 {
-    for (int u = 0; u < m->n_units; u++)
-        m->total_params += m->units[u].elements;
+    for (int i = 0; i < m->n_params; i++)
+        m->total_params += model_param_stored(&m->params[i]);
     for (int i = 0; i < m->n_params; i++)
         if (m->params[i].shape[1] && m->params[i].unit > 0 && m->params[i].unit < m->n_units - 1)
             m->matrix_params += m->params[i].elements;
@@ -331,9 +340,21 @@ fail:
     return st;
 }
 
+enum status model_create_for(const struct model *m, int64_t tokens, const char *const *freeze, int n_freeze, struct model **out)
+{
+    struct model_config c = m->config;
+    c.positions = tokens;
+    return model_create(&c, freeze, n_freeze, out);
+}
+
 void model_destroy(struct model *m)
 {
     free(m);
+}
+
+int64_t model_param_stored(const struct model_param *p)
+{
+    return p->shape[1] ? p->shape[0] * p->shape[1] : p->shape[0];
 }
 
 const char *model_param_alias(const char *name)
