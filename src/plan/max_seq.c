@@ -19,7 +19,8 @@ struct way {
 };
 
 struct range {
-    const struct model *m;
+    const struct model *any_length;
+    struct model *m; /* of the length that was asked about last (settings_at) */
     const struct plan_request *s;
     int ranks, per_host;
     int64_t limit[TIERS];  /* for trials */
@@ -45,12 +46,21 @@ static int64_t most_tokens(const struct model *m)
     return most / SHORTEST * SHORTEST;
 }
 
-/* The settings for a length, their mesh included. *there: whether there is such a way. */
-static enum status settings_at(const struct range *x, int64_t tokens, const struct way *w, struct plan_request *out, int *there)
+/* x->m for a length: learned positions are sized by it. */
+static enum status model_at(struct range *x, int64_t tokens)
+{
+    model_destroy(x->m);
+    x->m = NULL;
+    return model_create_for(x->any_length, tokens, (const char *const *)x->s->freeze.item, x->s->freeze.n, &x->m);
+}
+
+/* The model and the settings for a length, their mesh included. *there: whether there is such a way. */
+static enum status settings_at(struct range *x, int64_t tokens, const struct way *w, struct plan_request *out, int *there)
 {
     struct strategy grid;
     *out = *x->s;
     out->seq_len = tokens;
+    TRY(model_at(x, tokens));
     TRY(plan_mesh(x->m, out, x->ranks, x->per_host));
     *there = w->degrees == 0 || plan_other_degrees(x->m, out, w->degrees - 1, &out->ulysses, &out->ring);
     if (w->degrees > 0 || w->finer > 0)
@@ -80,7 +90,7 @@ static double missing(const struct range *x, const struct candidate *lean)
 
 /* Of the ways other than `from` the one that ought to need the least of the device. *helps: whether that saves as much as what
  * `lean` needs too much. */
-static enum status find_way(const struct range *x, int64_t tokens, const struct way *from, const struct candidate *lean,
+static enum status find_way(struct range *x, int64_t tokens, const struct way *from, const struct candidate *lean,
                             struct way *out, int *helps)
 {
     struct plan_request s;
@@ -131,8 +141,7 @@ static void note(struct range *x, int64_t tokens, const struct way *w, const str
 
 /* Another way than *w, if one of so many pieces of attention at most may help: then that becomes *w if it fits, and *lean its
  * leanest placement if that is leaner. */
-static enum status try_otherwise(const struct range *x, int64_t tokens, int64_t most_pieces, struct way *w,
-                                 struct candidate *lean)
+static enum status try_otherwise(struct range *x, int64_t tokens, int64_t most_pieces, struct way *w, struct candidate *lean)
 {
     struct plan_request s;
     struct strategy grid;
@@ -199,7 +208,7 @@ struct bracket {
  * (high_excess 0). */
 static enum status bracket(struct range *x, int64_t at, struct bracket *b)
 {
-    int64_t most = most_tokens(x->m);
+    int64_t most = most_tokens(x->any_length);
     struct candidate c;
     for (;;) {
         TRY(look(x, at, &c));
@@ -255,7 +264,7 @@ static enum status lengthen(struct range *x, struct bracket *b, struct sure *sur
 {
     struct candidate c = x->fails;
     struct way w = x->way;
-    int64_t most = most_tokens(x->m);
+    int64_t most = most_tokens(x->any_length);
     if (!x->any || b->low < SHORTEST || b->high_excess <= 0 || c.bytes[TIER_DEVICE] > x->limit[TIER_DEVICE])
         return OK;
     TRY(try_otherwise(x, b->high, PLAN_QUICK, &w, &c));
@@ -277,6 +286,7 @@ static enum status confirm(struct range *x, const int64_t limit[TIERS], struct b
 {
     while (x->any && !x->fits.whole && b->low > SHORTEST) {
         struct candidate *c = &x->fits, trial = *c;
+        TRY(model_at(x, b->low));
         TRY(glance_whole(x->m, x->s, limit, c));
         if (c->excess <= 1)
             return OK;
@@ -323,7 +333,7 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
 {
     struct plan_request s;
     struct plan *next;
-    int64_t step = step_at(*at), most = most_tokens(x->m), steps = 1;
+    int64_t step = step_at(*at), most = most_tokens(x->any_length), steps = 1;
     const struct way usual = {0, 0};
     int there;
     for (double spent = 0; (*plan)->fits && (high == 0 || high - *at > step); steps *= 2) {
@@ -349,56 +359,66 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
     return OK;
 }
 
-enum status plan_longest(const struct model *m, struct plan_request *s, int ranks, int per_host, const int64_t limit[TIERS],
-                         struct plan **out)
+/* *chosen: the settings of the plan. */
+static enum status find_longest(struct range *x, const int64_t limit[TIERS], struct plan_request *chosen, struct plan **out)
 {
-    struct longest found = {.step = 0};
-    struct range x = {.m = m, .s = s, .ranks = ranks, .per_host = per_host, .found = &found};
-    struct plan_request chosen;
+    struct longest *found = x->found;
     struct plan *plan;
     struct misfit last = {0, 0};
-    int64_t tokens, high = 0, most = most_tokens(m);
+    int64_t tokens, high = 0, most = most_tokens(x->any_length);
     struct bracket b = {0, most + step_at(most), 0, 0};
     struct sure sure = {0, {0, 0}};
     int there;
-    if (m->config.family == FAMILY_GPT2 && m->config.max_positions < SHORTEST)
-        return status_fail(ERR_INVALID,
-                           "model %s has learned positions for %lld tokens, and --max-seq starts at %d: give --seq-len",
-                           m->config.name, (long long)m->config.max_positions, SHORTEST);
-    memcpy(x.limit, limit, sizeof x.limit);
-    TRY(bracket(&x, min_i64(most, FIRST), &b));
-    TRY(narrow(&x, &b));
-    TRY(lengthen(&x, &b, &sure));
-    TRY(confirm(&x, limit, &b));
+    TRY(bracket(x, min_i64(most, FIRST), &b));
+    TRY(narrow(x, &b));
+    TRY(lengthen(x, &b, &sure));
+    TRY(confirm(x, limit, &b));
     for (tokens = b.low;;) { /* mostly the first one fits */
-        TRY(settings_at(&x, tokens, &x.way, &chosen, &there));
-        TRY(plan_create(m, &chosen, limit, &plan));
+        TRY(settings_at(x, tokens, &x->way, chosen, &there));
+        TRY(plan_create(x->m, chosen, limit, &plan));
         if (plan->fits || tokens <= SHORTEST)
             break;
-        found = (struct longest){.longer = tokens, .tier = plan->misfit, .bytes = plan->arena[plan->misfit]};
+        *found = (struct longest){.longer = tokens, .tier = plan->misfit, .bytes = plan->arena[plan->misfit]};
         high = tokens;
         tokens = shorter(tokens, search_excess(plan->arena, limit), &last);
         if (tokens <= sure.tokens) {
             tokens = sure.tokens;
-            x.way = sure.way;
+            x->way = sure.way;
             sure.tokens = 0;
             last.tokens = 0; /* another grid needs something else */
         }
         plan_destroy(plan);
     }
-    enum status st = reach(&x, limit, high, &tokens, &plan);
+    enum status st = reach(x, limit, high, &tokens, &plan);
     if (st == OK)
-        st = settings_at(&x, tokens, &x.way, &chosen, &there);
+        st = settings_at(x, tokens, &x->way, chosen, &there);
     if (st != OK) {
         plan_destroy(plan);
         return st;
     }
-    found.step = step_at(tokens);
-    found.mesh = x.way.degrees > 0;
-    found.tiles = x.way.finer > 0;
-    plan->longest = found;
-    plan->finer |= x.way.finer > 0;
+    found->step = step_at(tokens);
+    found->mesh = x->way.degrees > 0;
+    found->tiles = x->way.finer > 0;
+    plan->longest = *found;
+    plan->finer |= x->way.finer > 0;
     *out = plan;
+    return OK;
+}
+
+enum status plan_longest(const struct model *m, struct plan_request *s, int ranks, int per_host, const int64_t limit[TIERS],
+                         struct plan **out)
+{
+    struct longest found = {.step = 0};
+    struct range x = {.any_length = m, .s = s, .ranks = ranks, .per_host = per_host, .found = &found};
+    struct plan_request chosen;
+    if (m->config.family == FAMILY_GPT2 && m->config.max_positions < SHORTEST)
+        return status_fail(ERR_INVALID,
+                           "model %s has learned positions for %lld tokens, and --max-seq starts at %d: give --seq-len",
+                           m->config.name, (long long)m->config.max_positions, SHORTEST);
+    memcpy(x.limit, limit, sizeof x.limit);
+    enum status st = find_longest(&x, limit, &chosen, out);
+    model_destroy(x.m);
+    TRY(st);
     chosen.row_chunk = s->row_chunk; /* the plan has the grid; changes to it start from what is open */
     chosen.head_tile = s->head_tile;
     chosen.loss_tile = s->loss_tile;

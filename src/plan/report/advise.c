@@ -224,17 +224,32 @@ static int is_between(int64_t at, const struct lengths *l)
     return at > l->low && at < l->high;
 }
 
+/* The model for a trial's length: learned positions are sized by it. Valid until the next one of another length. */
+static enum status model_of(struct seeker *x, const struct trial *t, const struct model **out)
+{
+    *out = x->m;
+    if (x->m->pos_embed < 0 || t->s.seq_len == x->s->seq_len)
+        return OK;
+    model_destroy(x->sized);
+    x->sized = NULL;
+    TRY(model_create_for(x->m, t->s.seq_len, (const char *const *)t->s.freeze.item, t->s.freeze.n, &x->sized));
+    *out = x->sized;
+    return OK;
+}
+
 /* Looks at lengths from `at` on, until two are close or, of models that are not small, looks beyond what fits have been as many
  * as `beyond`: they take some seconds. */
 static enum status narrow(struct seeker *x, look_at *look, int64_t at, int beyond, struct lengths *l)
 {
     struct trial t;
     struct candidate c;
+    const struct model *m;
     for (int i = 0; i < LENGTHS && is_between(at, l) && !is_close(l); i++) {
         if (look == look_by_trial && l->low > 0 && !glance_is_small(&l->fits, x->m) && beyond-- == 0)
             return OK;
         proposal_start(x, proposals_n - 1, at, &t);
-        TRY(look(x->m, &t.s, t.limit, &c));
+        TRY(model_of(x, &t, &m));
+        TRY(look(m, &t.s, t.limit, &c));
         x->out->tried++;
         x->out->shortest = at;
         memcpy(x->out->least, c.bytes, sizeof c.bytes);
@@ -258,13 +273,15 @@ static enum status lengthen(struct seeker *x, struct lengths *l)
 {
     struct trial t;
     struct candidate c;
+    const struct model *m;
     struct lengths like = *l;
     int64_t less[TIERS], at = next_alike(&like, 0);
     int known = 0;
     for (int i = 0; i < LENGTHS && is_between(at, &like) && !is_close(&like); i++) {
         proposal_start(x, proposals_n - 1, at, &t);
         limits_of_trials(t.limit, less);
-        TRY(glance_like(x->m, &t.s, less, &like.fits.strategy, &c));
+        TRY(model_of(x, &t, &m));
+        TRY(glance_like(m, &t.s, less, &like.fits.strategy, &c));
         x->out->tried++;
         take(&like, at, &c);
         known |= c.excess > 1;
@@ -273,9 +290,10 @@ static enum status lengthen(struct seeker *x, struct lengths *l)
     if (like.low == l->low)
         return OK;
     proposal_start(x, proposals_n - 1, like.low, &t);
-    TRY(look_by_trial(x->m, &t.s, t.limit, &c));
+    TRY(model_of(x, &t, &m));
+    TRY(look_by_trial(m, &t.s, t.limit, &c));
     if (c.excess <= 1)
-        TRY(glance_whole(x->m, &t.s, t.limit, &c));
+        TRY(glance_whole(m, &t.s, t.limit, &c));
     take(l, like.low, &c);
     return OK;
 }
@@ -301,13 +319,15 @@ static enum status try_shorter(struct seeker *x)
 {
     struct trial t;
     struct candidate c, priced;
+    const struct model *m;
     int64_t tokens;
     proposal_start(x, proposals_n - 1, x->s->seq_len, &t);
     TRY(look_by_estimate(x->m, &t.s, t.limit, &c));
     TRY(find_shorter(x, fmax(c.excess, JUST_TOO_MUCH), &t, &c, &tokens));
     if (tokens == 0)
         return OK;
-    TRY(glance_seconds_of(x->m, &t.s, t.limit, x->stalls, &c, &priced));
+    TRY(model_of(x, &t, &m));
+    TRY(glance_seconds_of(m, &t.s, t.limit, x->stalls, &c, &priced));
     x->out->tried++;
     measure(&t, priced.seconds, priced.bytes, &priced.strategy, &t.change);
     keep(x->out, &t.change);
@@ -321,9 +341,11 @@ static enum status make_exact(struct seeker *x)
     while (c->n > 0) {
         struct trial t;
         struct plan *p;
+        const struct model *m;
         struct change *k = &c->by_cost[0];
         proposal_start(x, k->proposal, k->tokens, &t);
-        TRY(plan_create(x->m, &t.s, t.limit, &p));
+        TRY(model_of(x, &t, &m));
+        TRY(plan_create(m, &t.s, t.limit, &p));
         k->exact = 1;
         measure(&t, p->seconds, p->arena, &p->strategy, k);
         int good = helps(x, p->fits, k);
@@ -346,18 +368,25 @@ static double stalls_per_traffic(const struct seeker *x)
     return fmax(FEWEST_STALLS, (x->p->seconds - x->report.lane[LANE_COMPUTE].busy) / fmax(traffic, 1e-9));
 }
 
+static enum status seek(struct seeker *x)
+{
+    TRY(report_make(x->p, x->m, &x->report));
+    x->stalls = stalls_per_traffic(x);
+    if (x->p->fits && !proposals_waits(x) && !proposals_computes_twice(x) && !proposals_computes_faster_in_bf16(x))
+        return OK;
+    TRY(try_all(x));
+    if (!x->p->fits && (x->out->n == 0 || x->out->by_cost[0].gives_more))
+        TRY(try_shorter(x));
+    return is_small(x) ? make_exact(x) : OK;
+}
+
 enum status changes_find(const struct plan *p, const struct model *m, const struct plan_request *s, struct changes *out)
 {
     struct seeker x = {.p = p, .m = m, .s = s, .out = out};
     memset(out, 0, sizeof *out);
-    TRY(report_make(p, m, &x.report));
-    x.stalls = stalls_per_traffic(&x);
-    if (p->fits && !proposals_waits(&x) && !proposals_computes_twice(&x) && !proposals_computes_faster_in_bf16(&x))
-        return OK;
-    TRY(try_all(&x));
-    if (!p->fits && (out->n == 0 || out->by_cost[0].gives_more))
-        TRY(try_shorter(&x));
-    return is_small(&x) ? make_exact(&x) : OK;
+    enum status st = seek(&x);
+    model_destroy(x.sized);
+    return st;
 }
 
 /* Times what there is, beyond which nothing is planned: four times the devices, of whose layers every eighth one keeps its input,
@@ -390,7 +419,9 @@ enum status changes_refuse_early(const struct model *m, const struct plan_reques
         return OK;
     memcpy(p.arena, c.bytes, sizeof p.arena);
     p.misfit = search_scarce(c.bytes, limit);
-    TRY(find_shorter(&x, c.excess, &t, &c, &tokens));
+    enum status st = find_shorter(&x, c.excess, &t, &c, &tokens);
+    model_destroy(x.sized);
+    TRY(st);
     if (tokens > 0) {
         measure(&t, c.seconds, c.bytes, &c.strategy, &t.change);
         keep(&found, &t.change);

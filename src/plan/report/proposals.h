@@ -11,7 +11,8 @@ struct seeker {
     const struct model *m;
     const struct plan_request *s;
     struct report report;
-    double stalls; /* seconds for each second of traffic */
+    double stalls;       /* seconds for each second of traffic */
+    struct model *sized; /* of another length than the plan's, whose learned positions are fewer; or NULL */
     struct changes *out;
 };
 
