@@ -66,11 +66,11 @@ echo "test: building $build"
 configure >"$log" 2>&1 || { cat "$log"; exit 1; }
 ninja -C "$build" >"$log" 2>&1 || { sed -n '/^FAILED/,$p' "$log" | grep . || cat "$log"; exit 1; }
 
-# The include law and the scripts' own tests, which no compiler option changes -----------------------------------------------------
+# The include law, the structure and the scripts' own tests, which no compiler option changes -----------------------------------------------------
 if [ "$kind" = release ]; then
-    for check in tools/include-law.sh tests/tools/test_*.sh; do
+    for check in tools/include-law.sh "tools/structure.sh $build" tests/tools/test_*.sh; do
         status=0
-        "$check" >"$log" 2>&1 </dev/null || status=$?
+        $check >"$log" 2>&1 </dev/null || status=$? # unquoted: with its argument
         case $status in
         0) passed=$((passed + 1)) ;;
         77) skipped=$((skipped + 1)); echo "skipped: $check: $(tail -n 1 "$log")" ;;

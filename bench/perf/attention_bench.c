@@ -18,6 +18,7 @@ static int32_t hq, hk;
 struct problem {
     struct op_attrs attrs;
     void *q, *k, *v, *o, *go, *lse, *delta, *dq, *dk, *dv, *lo, *hi, *work;
+    struct cpu_stream stream;
     double pairs; /* attended (query, key) pairs of one head */
 };
 
@@ -78,10 +79,12 @@ static void make(struct problem *p, int64_t s, int32_t d, const char *mask, int3
                           .hi = filled(s, F32)};
     p->attrs.attn.sq = p->attrs.attn.sk = s, p->attrs.attn.hq = hq, p->attrs.attn.hk = hk;
     p->attrs.attn.head_dim = d, p->attrs.attn.dtype = dtype, p->attrs.attn.scale = 0.125f;
-    p->attrs.attn.threads = omp_get_max_threads();
+    p->stream.threads = omp_get_max_threads();
     fill_mask(p, s, mask);
     p->work = filled(
-        max_i64(attention_workspace_bytes(OP_ATTN_FWD, &p->attrs), attention_workspace_bytes(OP_ATTN_BWD, &p->attrs)) / 4,
+        max_i64(attention_workspace_bytes(OP_ATTN_FWD, &p->attrs, p->stream.threads),
+                attention_workspace_bytes(OP_ATTN_BWD, &p->attrs, p->stream.threads)) /
+            4,
         F32);
 }
 
@@ -93,7 +96,7 @@ static double cpu_seconds(void)
 }
 
 /* Runs a contender once; the FLOPs that it made. */
-static double run(const struct problem *p, op_kernel *const *kernel, float *const matrix[3], const char *what)
+static double run(struct problem *p, op_kernel *const *kernel, float *const matrix[3], const char *what)
 {
     const double products = p->pairs * hq * p->attrs.attn.head_dim * 2;
     if (strcmp(what, "sgemm") == 0) {
@@ -101,11 +104,11 @@ static double run(const struct problem *p, op_kernel *const *kernel, float *cons
         return 2.0 * N * N * N;
     }
     if (strcmp(what, "forward") == 0) {
-        kernel[OP_ATTN_FWD](&p->attrs, (void *[]){p->o, p->lse, p->q, p->k, p->v, p->lo, p->hi, p->work});
+        (void)kernel[OP_ATTN_FWD](&p->attrs, (void *[]){p->o, p->lse, p->q, p->k, p->v, p->lo, p->hi, p->work}, &p->stream);
         return 2 * products;
     }
-    kernel[OP_ATTN_BWD](&p->attrs,
-                        (void *[]){p->dq, p->dk, p->dv, p->q, p->k, p->v, p->delta, p->lse, p->go, p->lo, p->hi, p->work});
+    (void)kernel[OP_ATTN_BWD](
+        &p->attrs, (void *[]){p->dq, p->dk, p->dv, p->q, p->k, p->v, p->delta, p->lse, p->go, p->lo, p->hi, p->work}, &p->stream);
     return 5 * products;
 }
 

@@ -103,21 +103,23 @@ CLONES static void copy_block(float *y, const float *x, int64_t n)
         y[i] = x[i];
 }
 
-static void stream(const struct op_attrs *attrs, void *const *arg)
+static enum status stream(const struct op_attrs *attrs, void *const *arg, void *on)
 {
+    (void)on;
     const int64_t n = attrs->fill.bytes / 4;
 #pragma omp parallel for schedule(static)
     for (int64_t at = 0; at < n; at += ROWS_BLOCK)
         copy_block((float *)arg[0] + at, (const float *)arg[1] + at, min_i64(ROWS_BLOCK, n - at));
+    return OK;
 }
 
 static double seconds_of(op_kernel *kernel, const struct op_attrs *attrs, void *const *arg)
 {
-    kernel(attrs, arg);
+    (void)kernel(attrs, arg, NULL);
     double t = clock_seconds(), now;
     int64_t runs = 0;
     do {
-        kernel(attrs, arg);
+        (void)kernel(attrs, arg, NULL);
         runs++;
     } while ((now = clock_seconds()) - t < AT_LEAST);
     return (now - t) / (double)runs;

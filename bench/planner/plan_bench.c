@@ -11,13 +11,16 @@
  * arena over lower bound; the step; what using addresses again adds to it (against memory without end); what links 20% slower
  * than planned for add to it, and how much of that is for want of memory. */
 #include "base/units.h"
+#include "engine/backend_cpu.h"
 #include "machine/hardware.h"
 #include "plan/lower/mesh.h"
 #include "plan/plan.h"
 #include "plan/schedule/hazards.h"
+#include "plan/schedule/waits.h"
 #include "verify/mesh.h"
 #include "verify/verify.h"
 
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +47,8 @@ static const int64_t lengths[] = {32 << 10, 256 << 10, 1 << 20};
 
 static struct plan_request settings_of(int64_t tokens)
 {
+    static struct target target;
+    target = backend_cpu_target(omp_get_max_threads());
     return (struct plan_request){.seq_len = tokens,
                                  .micro_batch = 1,
                                  .grad_accum = 1,
@@ -56,7 +61,8 @@ static struct plan_request settings_of(int64_t tokens)
                                  .loss_tile = AUTO,
                                  .group = AUTO,
                                  .dtype = BF16,
-                                 .threads = AUTO};
+                                 .threads = AUTO,
+                                 .target = &target};
 }
 
 static enum status model_of(const struct shape *s, struct model **out)
@@ -106,7 +112,7 @@ static double with_links(struct program *p, const struct cost_model *planned, do
     struct cost_model m;
     struct deps d;
     cost_with_links(planned, speed, &m);
-    if ((endless ? hazards_find(p, &d) : hazards_from_waits(p, &d)) != OK)
+    if ((endless ? hazards_find(p, &d) : waits_as_deps(p, &d)) != OK)
         return -1;
     double step = program_simulate(p, &m, d.first, d.dep, NULL);
     hazards_free(&d);
@@ -177,10 +183,9 @@ static enum status verify_together(const struct plan *plan, int ranks)
     for (int l = LANE_WORLD; l < LANES; l++) {
         int32_t *group = malloc(2 * (size_t)ranks * sizeof *group), *member = group + ranks;
         for (int k = 0; k < ranks; k++) {
-            group[k] = l == LANE_WORLD     ? 0
-                       : l == LANE_ULYSSES ? k / s->ulysses
-                                           : k / (s->ulysses * s->ring) * s->ulysses + k % s->ulysses;
-            member[k] = l == LANE_WORLD ? k : l == LANE_ULYSSES ? k % s->ulysses : k / s->ulysses % s->ring;
+            const struct mesh_group g = mesh_group_of(&s->mesh, (enum lane)l, k);
+            group[k] = g.first;
+            member[k] = g.member;
         }
         mesh.group[l] = group;
         mesh.member[l] = member;
@@ -202,7 +207,7 @@ static int run_ranks(int ranks)
     struct plan_request s = settings_of(1 << 20);
     struct plan *plan;
     int64_t limit[TIERS];
-    char machine[32];
+    char machine[32], degrees[MESH_TEXT];
     snprintf(machine, sizeof machine, "%dxh100", ranks);
     s.hardware = &h;
     if (hardware_preset(machine, &h) != OK || model_of(&shapes[6], &m) != OK || plan_mesh(m, &s, ranks, h.devices) != OK)
@@ -215,10 +220,10 @@ static int run_ranks(int ranks)
     if (verify_together(plan, ranks) != OK)
         return fail();
     struct moment t2 = now();
-    printf("8b, 1m tokens, %d ranks (dp=%d,ulysses=%d,ring=%d): %s, %d instructions, planned in %.2f s (%.2f of processors), "
+    printf("8b, 1m tokens, %d ranks (%s): %s, %d instructions, planned in %.2f s (%.2f of processors), "
            "verified together in "
            "%.2f, %.0f MiB, step %.4g s\n",
-           ranks, s.dp, s.ulysses, s.ring, plan->fits ? "fits" : "does not fit", plan->programs[PLAN_UPDATE_STEP]->n_instrs,
+           ranks, mesh_format(&s.mesh, degrees), plan->fits ? "fits" : "does not fit", plan->programs[PLAN_UPDATE_STEP]->n_instrs,
            t1.wall - t0.wall, t1.cpu - t0.cpu, t2.wall - t1.wall, t2.mib, plan->seconds);
     return 0;
 }

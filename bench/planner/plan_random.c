@@ -24,17 +24,19 @@
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "engine/backend_cpu.h"
 #include "machine/hardware.h"
 #include "machine/rank_cost.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/mesh.h"
 #include "plan/plan.h"
 #include "plan/program_set.h"
-#include "plan/report/text.h"
+#include "plan/report/describe.h"
 #include "plan/schedule/prefetch.h"
 
 #include <getopt.h>
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +70,7 @@ struct subject {
     struct model *m;
     struct hardware hardware;
     struct plan_request s;
+    struct target target;
     struct strategy fixed;
     struct cost_model cost;
     int64_t whole; /* device bytes with everything there */
@@ -84,7 +87,7 @@ static double cpu_seconds(void)
 static enum status subject_create(const struct test_case *c, int number, struct subject *x)
 {
     struct model_config config;
-    *x = (struct subject){.c = c, .number = number};
+    *x = (struct subject){.c = c, .number = number, .target = backend_cpu_target(omp_get_max_threads())};
     TRY(model_preset(c->model, &config));
     config.layers = c->layers;
     if (config.max_positions < c->tokens)
@@ -108,7 +111,8 @@ static enum status subject_create(const struct test_case *c, int number, struct 
                                  .group = AUTO,
                                  .dtype = cpu ? F32 : BF16,
                                  .threads = AUTO,
-                                 .hardware = &x->hardware};
+                                 .hardware = &x->hardware,
+                                 .target = &x->target};
     TRY(plan_mesh(x->m, &x->s, c->ranks, x->hardware.devices));
     TRY(plan_fixed(x->m, &x->s, &x->fixed));
     plan_cost_model(&x->s, &x->cost);
@@ -231,10 +235,10 @@ static enum status try_random(const struct subject *x, int wanted, struct random
 
 static void print_strategy(const char *who, const struct strategy *s)
 {
-    char text[PLAN_TEXT], mesh[64] = "", last[48] = "", ahead[32] = "";
+    char text[PLAN_TEXT], mesh[96] = "", degrees[MESH_TEXT], last[48] = "", ahead[32] = "";
     strategy_describe(s, text, sizeof text);
     if (s->ranks > 1)
-        snprintf(mesh, sizeof mesh, "dp=%d,ulysses=%d,ring=%d zero %d, ", s->dp, s->ulysses, s->ring, s->zero);
+        snprintf(mesh, sizeof mesh, "%s zero %d, ", mesh_format(&s->mesh, degrees), s->zero);
     if (s->device_layers > 0)
         snprintf(last, sizeof last, ", last %d layers on the device", s->device_layers);
     if (s->prefetch >= 0)
@@ -323,8 +327,8 @@ static enum status sweep(const struct subject *x, const struct budgets *b)
             point[n++] = (struct point){share, plan->seconds, plan->strategy};
             slower = fmax(slower, plan->seconds / fastest - 1);
             fastest = fmin(fastest, plan->seconds);
-            dearer = fmax(dearer, search_cost(&c) / cheapest - 1);
-            cheapest = fmin(cheapest, search_cost(&c));
+            dearer = fmax(dearer, candidate_cost(&c) / cheapest - 1);
+            cheapest = fmin(cheapest, candidate_cost(&c));
         }
         plan_destroy(plan);
     }
@@ -348,10 +352,11 @@ struct request {
 static enum status run(const struct request *q, const struct test_case *c, int number, int parts)
 {
     struct subject x;
+    char degrees[MESH_TEXT];
     double seconds = 0;
     TRY(subject_create(c, number, &x));
-    printf("%d. %s cut to %lld layers, %lldk tokens, %s, mesh dp=%d,ulysses=%d,ring=%d\n", number, c->model, (long long)c->layers,
-           (long long)c->tokens >> 10, c->machine, x.fixed.dp, x.fixed.ulysses, x.fixed.ring);
+    printf("%d. %s cut to %lld layers, %lldk tokens, %s, mesh %s\n", number, c->model, (long long)c->layers,
+           (long long)c->tokens >> 10, c->machine, mesh_format(&x.fixed.mesh, degrees));
     if (parts & (SEARCH | BESIDE_RANDOM))
         TRY(searched(&x, &seconds));
     if (parts & BESIDE_RANDOM)

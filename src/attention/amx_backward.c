@@ -81,12 +81,12 @@ static struct backward layout(const struct op_attrs *attrs, void *work, char **e
     return b;
 }
 
-int64_t amx_backward_workspace(const struct op_attrs *attrs)
+int64_t amx_backward_workspace(const struct op_attrs *attrs, int threads)
 {
     char *end;
     struct backward b = layout(attrs, (void *)(uintptr_t)ATTN_ALIGN, &end);
     (void)b;
-    return (int64_t)(uintptr_t)end + attrs->attn.threads * scratch_bytes(round_up(attrs->attn.head_dim, SPAN));
+    return (int64_t)(uintptr_t)end + threads * scratch_bytes(round_up(attrs->attn.head_dim, SPAN));
 }
 
 /* Packs query block i of a head, its lse and delta, both of which come in other layouts; zeroes its dq. */
@@ -281,7 +281,7 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
 }
 
 /* Query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in order. */
-static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row)
+static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row, int threads)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
     char *scratch;
@@ -298,7 +298,7 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     b.k = (struct amx_rows){arg[4], hk, 0, d}, b.v = (struct amx_rows){arg[5], hk, 0, d};
     b.go = (struct amx_rows){(const bf16 *)arg[8] + row * hq * d, hq, 0, d};
     b.dq = (float *)arg[0] + row * hq * d, b.dk = arg[1], b.dv = arg[2];
-#pragma omp parallel num_threads(attrs->attn.threads)
+#pragma omp parallel num_threads(threads)
     {
         struct keys x = keys_of(scratch, b.dp);
         amx_begin();
@@ -320,8 +320,8 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     }
 }
 
-void amx_backward(const struct op_attrs *attrs, void *const *arg)
+void amx_backward(const struct op_attrs *attrs, void *const *arg, int threads)
 {
     for (int64_t row = 0; row < attrs->attn.sq; row += SEGMENT)
-        backward_segment(attrs, arg, row);
+        backward_segment(attrs, arg, row, threads);
 }

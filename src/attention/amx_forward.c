@@ -52,12 +52,12 @@ static int64_t batch_of(const struct op_attrs *attrs)
     return max_i64(1, min_i64(attrs->attn.hk, BATCH_ROWS / max_i64(attrs->attn.sk, 1)));
 }
 
-int64_t amx_workspace(enum op_kind kind, const struct op_attrs *attrs)
+int64_t amx_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads)
 {
     if (kind == OP_ATTN_BWD)
-        return amx_backward_workspace(attrs);
+        return amx_backward_workspace(attrs, threads);
     const int64_t dp = padded(attrs), head = 2 * round_up(attrs->attn.sk, KEYS) * dp * 2;
-    return ATTN_ALIGN + batch_of(attrs) * head + attrs->attn.threads * scratch_bytes(dp);
+    return ATTN_ALIGN + batch_of(attrs) * head + threads * scratch_bytes(dp);
 }
 
 /* Maximum of each lane over n rows of scaled s; masked scores become -inf first. */
@@ -261,7 +261,7 @@ static struct panels *scratch_of(char *base, int64_t dp)
     return x;
 }
 
-void amx_forward(const struct op_attrs *attrs, void *const *arg)
+void amx_forward(const struct op_attrs *attrs, void *const *arg, int threads)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, sq = attrs->attn.sq, group = hq / hk;
     struct forward f = {.mask = mask_of(attrs, arg[5], arg[6]),
@@ -279,7 +279,7 @@ void amx_forward(const struct op_attrs *attrs, void *const *arg)
     f.packed_v = f.packed_k + f.batch * f.head_bytes;
     char *scratch = f.packed_v + f.batch * f.head_bytes;
     const int64_t blocks = f.sk / KEYS, rows = PANELS * SPAN, q_blocks = ceil_div(sq, rows);
-#pragma omp parallel num_threads(attrs->attn.threads)
+#pragma omp parallel num_threads(threads)
     {
         struct panels *x = scratch_of(scratch, f.dp);
         amx_begin();

@@ -25,19 +25,23 @@ static struct attention_kernels kernels_of(const struct op_attrs *attrs)
     return attention_kernels_for(isa_of_processor());
 }
 
-static void forward(const struct op_attrs *attrs, void *const *arg)
+static enum status forward(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    kernels_of(attrs).forward(attrs, arg);
+    const struct cpu_stream *s = stream;
+    kernels_of(attrs).forward(attrs, arg, s->threads);
+    return OK;
 }
 
-static void backward(const struct op_attrs *attrs, void *const *arg)
+static enum status backward(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    kernels_of(attrs).backward(attrs, arg);
+    const struct cpu_stream *s = stream;
+    kernels_of(attrs).backward(attrs, arg, s->threads);
+    return OK;
 }
 
-int64_t attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs)
+int64_t attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, int threads)
 {
-    return kernels_of(attrs).workspace(kind, attrs);
+    return kernels_of(attrs).workspace(kind, attrs, threads);
 }
 
 void attention_cpu_kernels(op_kernel *table[OP_COUNT])

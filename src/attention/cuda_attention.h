@@ -31,7 +31,7 @@ struct attn_cuda {
 /* Bytes of `work` for OP_ATTN_FWD or OP_ATTN_BWD; grows with sq x hq, never with sq x sk. */
 int64_t attention_cuda_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda);
 
-/* arg in the order of program/op.h, device addresses. ERR_INVALID for shapes or addresses outside the contract; nothing is
+/* arg in the order of program/op_table.h, device addresses. ERR_INVALID for shapes or addresses outside the contract; nothing is
  * launched then. ERR_IO: a launch failed. Neither synchronises nor allocates. */
 enum status attention_cuda_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                    struct CUstream_st *stream);

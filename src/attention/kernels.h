@@ -8,27 +8,29 @@
 
 #define ATTN_ALIGN 64 /* of every scratch area; the kernels align `work` themselves */
 
-int64_t attn_portable_workspace(enum op_kind kind, const struct op_attrs *attrs);
-void attn_portable_forward(const struct op_attrs *attrs, void *const *arg);
-void attn_portable_backward(const struct op_attrs *attrs, void *const *arg);
+int64_t attn_portable_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
+void attn_portable_forward(const struct op_attrs *attrs, void *const *arg, int threads);
+void attn_portable_backward(const struct op_attrs *attrs, void *const *arg, int threads);
 
 /* x86-64 only, and only where isa_of_processor() is at least theirs: the same sources, compiled for each. */
-int64_t avx2_workspace(enum op_kind kind, const struct op_attrs *attrs);
-void avx2_forward(const struct op_attrs *attrs, void *const *arg);
-void avx2_backward(const struct op_attrs *attrs, void *const *arg);
-int64_t avx512_workspace(enum op_kind kind, const struct op_attrs *attrs);
-void avx512_forward(const struct op_attrs *attrs, void *const *arg);
-void avx512_backward(const struct op_attrs *attrs, void *const *arg);
+int64_t avx2_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
+void avx2_forward(const struct op_attrs *attrs, void *const *arg, int threads);
+void avx2_backward(const struct op_attrs *attrs, void *const *arg, int threads);
+int64_t avx512_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
+void avx512_forward(const struct op_attrs *attrs, void *const *arg, int threads);
+void avx512_backward(const struct op_attrs *attrs, void *const *arg, int threads);
 
 /* x86-64 only, BF16 only, and only where isa_has_amx(). */
-int64_t amx_backward_workspace(const struct op_attrs *attrs);
-int64_t amx_workspace(enum op_kind kind, const struct op_attrs *attrs);
-void amx_forward(const struct op_attrs *attrs, void *const *arg);
-void amx_backward(const struct op_attrs *attrs, void *const *arg);
+int64_t amx_backward_workspace(const struct op_attrs *attrs, int threads);
+int64_t amx_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
+void amx_forward(const struct op_attrs *attrs, void *const *arg, int threads);
+void amx_backward(const struct op_attrs *attrs, void *const *arg, int threads);
+
+typedef void attention_kernel(const struct op_attrs *attrs, void *const *arg, int threads);
 
 struct attention_kernels {
-    op_kernel *forward, *backward;
-    int64_t (*workspace)(enum op_kind kind, const struct op_attrs *attrs);
+    attention_kernel *forward, *backward;
+    int64_t (*workspace)(enum op_kind kind, const struct op_attrs *attrs, int threads);
 };
 
 /* Those for `isa`, of either type; the portable ones where none are written for it. */

@@ -24,7 +24,7 @@
 #endif
 
 /* panels_backward.c's part of KERNEL(workspace). */
-int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs);
+int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs, int threads);
 
 enum { VECTORS = LANES / WIDTH };
 

@@ -84,12 +84,12 @@ static struct backward layout(const struct op_attrs *attrs, void *work, float **
     return b;
 }
 
-int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs)
+int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs, int threads)
 {
     float *end;
     struct backward b = layout(attrs, (void *)(uintptr_t)ATTN_ALIGN, &end);
     (void)b;
-    return (int64_t)(uintptr_t)end + attrs->attn.threads * scratch_floats(attrs->attn.head_dim) * 4;
+    return (int64_t)(uintptr_t)end + threads * scratch_floats(attrs->attn.head_dim) * 4;
 }
 
 /* Packs query block i of a head, its lse and delta, both of which come in other layouts; zeroes its dq. */
@@ -275,7 +275,7 @@ static struct rows rows_from(const void *x, int64_t row, int64_t heads, int64_t 
 }
 
 /* Query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in order. */
-static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row)
+static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row, int threads)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
     const int32_t t = attrs->attn.dtype;
@@ -291,7 +291,7 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     b.q = rows_from(arg[3], row, hq, d, t), b.k = rows_from(arg[4], 0, hk, d, t), b.v = rows_from(arg[5], 0, hk, d, t);
     b.go = rows_from(arg[8], row, hq, d, t);
     b.dq = rows_from(arg[0], row, hq, d, F32), b.dk = rows_from(arg[1], 0, hk, d, F32), b.dv = rows_from(arg[2], 0, hk, d, F32);
-#pragma omp parallel num_threads(attrs->attn.threads)
+#pragma omp parallel num_threads(threads)
     {
         struct keys x = keys_of(scratch, d);
 #pragma omp for schedule(static)
@@ -311,8 +311,8 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     }
 }
 
-void KERNEL(backward)(const struct op_attrs *attrs, void *const *arg)
+void KERNEL(backward)(const struct op_attrs *attrs, void *const *arg, int threads)
 {
     for (int64_t row = 0; row < attrs->attn.sq; row += SEGMENT)
-        backward_segment(attrs, arg, row);
+        backward_segment(attrs, arg, row, threads);
 }

@@ -50,12 +50,12 @@ static int64_t batch_of(const struct op_attrs *attrs)
     return max_i64(1, min_i64(attrs->attn.hk, BATCH_ROWS / max_i64(attrs->attn.sk, 1)));
 }
 
-int64_t KERNEL(workspace)(enum op_kind kind, const struct op_attrs *attrs)
+int64_t KERNEL(workspace)(enum op_kind kind, const struct op_attrs *attrs, int threads)
 {
     if (kind == OP_ATTN_BWD)
-        return KERNEL(backward_workspace)(attrs);
+        return KERNEL(backward_workspace)(attrs, threads);
     int64_t d = attrs->attn.head_dim, head = 2 * round_up(attrs->attn.sk, BLOCK) * d * 4;
-    return ATTN_ALIGN + batch_of(attrs) * head + attrs->attn.threads * scratch_bytes(d);
+    return ATTN_ALIGN + batch_of(attrs) * head + threads * scratch_bytes(d);
 }
 
 /* Maximum of each lane over n rows of s; masked scores become -inf first. */
@@ -227,7 +227,7 @@ static struct panels *scratch_of(char *base, int64_t d)
     return x;
 }
 
-void KERNEL(forward)(const struct op_attrs *attrs, void *const *arg)
+void KERNEL(forward)(const struct op_attrs *attrs, void *const *arg, int threads)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, sq = attrs->attn.sq, group = hq / hk;
     const int32_t t = attrs->attn.dtype;
@@ -245,7 +245,7 @@ void KERNEL(forward)(const struct op_attrs *attrs, void *const *arg)
     f.packed_v = f.packed_k + f.batch * f.head_stride;
     char *scratch = (char *)(f.packed_v + f.batch * f.head_stride);
     const int64_t blocks = f.sk / BLOCK, q_blocks = ceil_div(sq, BLOCK);
-#pragma omp parallel num_threads(attrs->attn.threads)
+#pragma omp parallel num_threads(threads)
     {
         struct panels *x = scratch_of(scratch, d);
         for (int64_t first = 0; first < hk; first += f.batch) {

@@ -17,10 +17,10 @@ static int64_t scratch_floats(int64_t d)
     return round_up((2 * QT + 2 * KT) * d + 2 * KT * d + 2 * QT * KT, ATTN_ALIGN / 4);
 }
 
-int64_t attn_portable_workspace(enum op_kind kind, const struct op_attrs *attrs)
+int64_t attn_portable_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads)
 {
     (void)kind; /* both need the same */
-    return attrs->attn.threads * scratch_floats(attrs->attn.head_dim) * 4 + ATTN_ALIGN;
+    return threads * scratch_floats(attrs->attn.head_dim) * 4 + ATTN_ALIGN;
 }
 
 struct scratch {
@@ -129,12 +129,12 @@ static void forward_tile(const struct op_attrs *attrs, void *const *arg, const s
     }
 }
 
-void attn_portable_forward(const struct op_attrs *attrs, void *const *arg)
+void attn_portable_forward(const struct op_attrs *attrs, void *const *arg, int threads)
 {
     const struct mask m = mask_of(attrs, arg[5], arg[6]);
     const int64_t tiles = ceil_div(m.sq, QT), tasks = tiles * attrs->attn.hq;
     float *work = attn_align(arg[7]);
-#pragma omp parallel for schedule(dynamic) num_threads(attrs->attn.threads)
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int64_t t = tasks - 1; t >= 0; t--) { /* causal: the last tiles are the longest */
         struct scratch x = scratch_of(work, attrs->attn.head_dim);
         forward_tile(attrs, arg, &m, t % attrs->attn.hq, t / attrs->attn.hq * QT, &x);
@@ -214,13 +214,13 @@ static void backward_keys(const struct op_attrs *attrs, void *const *arg, const 
         }
 }
 
-void attn_portable_backward(const struct op_attrs *attrs, void *const *arg)
+void attn_portable_backward(const struct op_attrs *attrs, void *const *arg, int threads)
 {
     const struct mask m = mask_of(attrs, arg[9], arg[10]);
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
     const int64_t q_tasks = ceil_div(m.sq, QT) * hq, k_tasks = ceil_div(m.sk, KT) * hk;
     float *work = attn_align(arg[11]);
-#pragma omp parallel num_threads(attrs->attn.threads)
+#pragma omp parallel num_threads(threads)
     {
         struct scratch x = scratch_of(work, d);
 #pragma omp for schedule(dynamic) nowait

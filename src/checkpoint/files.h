@@ -28,7 +28,7 @@ enum status ckpt_size(const char *path, int64_t *bytes); /* ERR_CORRUPT: missing
  * segments, and nothing has to be kept. */
 enum { CKPT_SEGMENT = 128 << 10 };
 int64_t ckpt_segments(int64_t bytes);
-/* Adds n segments from `first` on, of a file of so many bytes, to *sum. ERR_CORRUPT: missing, or shorter. */
+/* Adds n segments from `first` on, of a file of `bytes` bytes, to *sum. ERR_CORRUPT: missing, or shorter. */
 enum status ckpt_hash(const char *path, int64_t bytes, int64_t first, int64_t n, uint64_t *sum);
 
 /* Rank 0 marks a directory that it has made with a number of its own; the others look for it, so that they never take an older

@@ -143,7 +143,7 @@ static enum status manifest_read(const char *dir, struct manifest *out)
 
 /* ---- hashes by all ranks ---- */
 
-/* Waits of the others stay short: so many segments of a rank between two agreements (1 GiB). */
+/* Segments that a rank hashes between two agreements (1 GiB), so that the others wait for a short time only. */
 enum { ROUND = 8192 };
 
 enum status manifest_hash(struct comm *c, const char *dir, struct manifest *m)

@@ -13,40 +13,10 @@
 static enum status check_config(const struct model *m, const char *dir)
 {
     struct model_config c;
+    char difference[128];
     TRY(model_config_read(dir, &c));
-    const struct model_config *r = &m->config;
-    const struct {
-        const char *what;
-        double there, here;
-    } facts[] = {
-        {"model family (0 Llama, 1 GPT-2)", c.family, r->family},
-        {"Llama variant (0 Llama, 1 Mistral, 2 Qwen2)", c.variant, r->variant},
-        {"sliding window (0: none)", (double)c.window, (double)r->window},
-        {"hidden size", (double)c.dim, (double)r->dim},
-        {"number of layers", (double)c.layers, (double)r->layers},
-        {"vocabulary size", (double)c.vocab, (double)r->vocab},
-        {"number of heads", (double)c.heads, (double)r->heads},
-        {"number of key-value heads", (double)c.kv_heads, (double)r->kv_heads},
-        {"head size", (double)c.head_dim, (double)r->head_dim},
-        {"feed-forward size", (double)c.ffn, (double)r->ffn},
-        {"tied head (0 no, 1 yes)", c.tied, r->tied},
-        {"norm epsilon", c.norm_eps, r->norm_eps},
-        /* what one family has and the other has not is equal: both sides are of the same one by now */
-        {"GELU kind", r->family == FAMILY_GPT2 ? c.gelu : 0, r->family == FAMILY_GPT2 ? r->gelu : 0},
-        {"rope_theta", r->family == FAMILY_LLAMA ? c.rope_theta : 0, r->family == FAMILY_LLAMA ? r->rope_theta : 0},
-        {"RoPE scaling (0 none, 1 linear, 2 llama3)", r->family == FAMILY_LLAMA ? c.rope : 0,
-         r->family == FAMILY_LLAMA ? r->rope : 0},
-    };
-    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
-        if (facts[i].there != facts[i].here)
-            return status_fail(ERR_INVALID, "checkpoint %s is of another model: %s is %.9g there and %.9g in this run", dir,
-                               facts[i].what, facts[i].there, facts[i].here);
-    int scaled = r->family == FAMILY_LLAMA && r->rope != ROPE_DEFAULT;
-    if (scaled && (c.rope_factor != r->rope_factor ||
-                   (r->rope == ROPE_LLAMA3 && (c.rope_low_freq != r->rope_low_freq || c.rope_high_freq != r->rope_high_freq ||
-                                               c.rope_original_positions != r->rope_original_positions))))
-        return status_fail(ERR_INVALID, "checkpoint %s is of another model: its RoPE scaling has other factors than this run's",
-                           dir);
+    if (model_config_differs(&c, &m->config, difference, sizeof difference))
+        return status_fail(ERR_INVALID, "checkpoint %s is of another model: %s", dir, difference);
     return OK;
 }
 

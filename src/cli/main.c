@@ -4,7 +4,9 @@
 #include "comm/launch.h"
 #include "plan/report/advise.h"
 #include "plan/report/advise_text.h"
+#include "plan/report/explain.h"
 #include "plan/report/json.h"
+#include "plan/report/refuse.h"
 #include "plan/report/svg.h"
 #include "plan/report/text.h"
 #include "settings/read.h"
@@ -82,12 +84,12 @@ static enum status find_decisions(const struct plan *plan, const struct model *m
     return st;
 }
 
-static enum status find_changes(const struct plan *plan, const struct model *model, const struct settings *s,
-                                const struct comm *comm, struct changes *out)
+static enum status find_advice(const struct plan *plan, const struct model *model, const struct settings *s,
+                               const struct comm *comm, struct advice *out)
 {
     if (s->json || isatty(STDOUT_FILENO))
         train_show_progress(s, comm);
-    enum status st = changes_find(plan, model, &s->plan, out);
+    enum status st = advise_find(plan, model, &s->plan, out);
     progress_end();
     return st;
 }
@@ -96,14 +98,14 @@ static enum status find_changes(const struct plan *plan, const struct model *mod
 static enum status write_plan(const struct plan *plan, const struct model *model, const struct settings *s,
                               const struct comm *comm)
 {
-    struct changes c = {0};
+    struct advice advice = {0};
     struct explanation e;
     int explain = s->explain && plan->fits;
     if (explain)
         TRY(find_decisions(plan, model, s, comm, &e));
     if (s->json) {
-        TRY(find_changes(plan, model, s, comm, &c));
-        TRY(plan_write_json(plan, model, &s->plan, &c, explain ? &e : NULL, stdout));
+        TRY(find_advice(plan, model, s, comm, &advice));
+        TRY(plan_write_json(plan, model, &s->plan, &advice, explain ? &e : NULL, stdout));
     } else {
         TRY(plan_print(plan, model, &s->plan, stdout));
         if (explain) {
@@ -113,16 +115,18 @@ static enum status write_plan(const struct plan *plan, const struct model *model
             printf("\n--explain says something of plans that fit.\n");
         }
         fflush(stdout);
-        TRY(find_changes(plan, model, s, comm, &c));
-        changes_print(plan, &c, stdout);
+        TRY(find_advice(plan, model, s, comm, &advice));
+        advise_print(plan, &advice, stdout);
     }
     if (s->svg)
         TRY(write_picture(plan, model, s->svg));
+    if (s->verbose)
+        plan_print_passes(plan, stderr);
     if (s->verbose && !s->json)
         program_print(plan->programs[PLAN_UPDATE_STEP], stdout);
     if (fflush(stdout) != 0 || ferror(stdout))
         return status_fail(ERR_IO, "cannot write the plan: standard output is full or closed");
-    return plan->fits ? OK : changes_refuse(plan, &s->plan, &c);
+    return plan->fits ? OK : refuse_advised(plan, &s->plan, &advice);
 }
 
 static enum status plan_command(struct settings *s, struct comm *c)

@@ -257,14 +257,14 @@ static void adapt_mesh(const struct comm *c, int argc, char **argv, struct setti
     int given = settings_given(argc, argv, "mesh") || settings_given(argc, argv, "sp");
     if (comm_size(c) == 1 && s->plan.ranks > 1)
         return; /* the ranks that this process starts do it */
-    if (!s->resume || given || s->plan.dp < 1 || s->plan.ulysses < 1 || s->plan.ring < 1 ||
-        s->plan.dp * s->plan.ulysses * s->plan.ring == comm_size(c))
+    char mesh[MESH_TEXT];
+    if (!s->resume || given || !mesh_is_decided(&s->plan.mesh) || mesh_ranks(&s->plan.mesh) == comm_size(c))
         return;
-    printf("resume: the run had %d ranks (dp=%d,ulysses=%d,ring=%d), now there are %d: the mesh is chosen anew\n",
-           s->plan.dp * s->plan.ulysses * s->plan.ring, s->plan.dp, s->plan.ulysses, s->plan.ring, comm_size(c));
-    s->plan.dp = AUTO;
-    s->plan.ulysses = s->sp == SP_NONE || s->sp == SP_RING ? 1 : AUTO;
-    s->plan.ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? 1 : AUTO;
+    printf("resume: the run had %d ranks (%s), now there are %d: the mesh is chosen anew\n", (int)mesh_ranks(&s->plan.mesh),
+           mesh_format(&s->plan.mesh, mesh), comm_size(c));
+    s->plan.mesh = (struct mesh){{[MESH_DP] = AUTO,
+                                  [MESH_ULYSSES] = s->sp == SP_NONE || s->sp == SP_RING ? 1 : AUTO,
+                                  [MESH_RING] = s->sp == SP_NONE || s->sp == SP_ULYSSES ? 1 : AUTO}};
     if (!settings_given(argc, argv, "tiles")) /* they were made for a rank's heads and tokens; the grain of updates stays */
         s->plan.row_chunk = s->plan.head_tile = s->plan.loss_tile = AUTO;
 }

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const double LINGER_SECONDS = 1.0; /* mpiexec ends all ranks as soon as one has failed: the others print first */
 
@@ -15,11 +14,11 @@ static enum status meet(struct comm *c)
 {
     struct peer mine = {.rank = c->launch.rank};
     memcpy(mine.host, c->launch.host, sizeof mine.host);
-    watch_self(&mine);
+    peer_self(&mine);
     TRY(comm_gather(c, &mine, sizeof mine, c->peer));
     for (int r = 0; r < c->launch.size; r++)
         c->peer[r].host[HOST_NAME - 1] = 0;
-    watch_locate(c);
+    peer_locate(c);
     group_set_places(c);
     return OK;
 }
@@ -50,7 +49,7 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
         TRY_GOTO(meet(c), fail);
         TRY_GOTO(lastword_create(c), fail);
     }
-    TRY_GOTO(comm_set_mesh(c, &(struct mesh){launch->size, 1, 1}), fail);
+    TRY_GOTO(comm_set_mesh(c, &(struct mesh){{[MESH_DP] = launch->size, [MESH_ULYSSES] = 1, [MESH_RING] = 1}}), fail);
     *out = c;
     return OK;
 fail:
@@ -74,30 +73,6 @@ void comm_set_timeout(struct comm *c, double seconds)
 void comm_set_chunk(struct comm *c, int64_t bytes)
 {
     c->chunk = bytes;
-}
-
-int comm_broken(const struct comm *c)
-{
-    return c->broken != OK;
-}
-
-void comm_fail(struct comm *c, enum status code, const char *sentence)
-{
-    if (c->broken != OK)
-        return;
-    char own[sizeof c->sentence];
-    snprintf(own, sizeof own, "%s", sentence);
-    status_fail(code, "rank %d failed: %.900s", c->launch.rank, own);
-    watch_break(c, ERR_PEER);
-    watch_tell(c);
-    status_fail(code, "%s", own);
-}
-
-void comm_nap(int *idle)
-{
-    int64_t us = (int64_t)10 << (*idle < 40 ? *idle / 8 : 5);
-    ++*idle;
-    clock_sleep_ns((us < 200 ? us : 200) * 1000);
 }
 
 /* Notices reach the others while we linger: sending needs us, too. Those who have heard linger as well: others are still

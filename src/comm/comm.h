@@ -11,19 +11,13 @@
 
 #include "base/status.h"
 #include "comm/launch.h"
+#include "program/mesh.h"
 #include "program/program.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 struct comm; /* opaque */
-
-/* A run's ranks have places in its mesh: place = (d * ring + i) * ulysses + j. Ranks are the launcher's and MPI's numbers, and
- * those that people read; places number the ranks host by host (the hosts by their lowest rank), so that the innermost groups,
- * ulysses, lie inside hosts wherever sizes allow. Rank 0 has place 0. */
-struct mesh {
-    int dp, ulysses, ring;
-};
 
 /* Joins the other ranks. Every rank is a mesh dimension dp of its own until comm_set_mesh. ERR_INVALID if what the launcher says
  * is not what MPI says, or if this build has no MPI and there are several ranks. */
@@ -98,7 +92,7 @@ void comm_remark(struct comm *c, const char *text);
 /* Whether the caller is the first to say why this rank ends; asked once, just before saying so. */
 int comm_speak(struct comm *c);
 
-/* For tests: messages of at most so many bytes, on every rank; before any instruction. */
+/* For tests: messages of at most `bytes` bytes, on every rank; before any instruction. */
 void comm_set_chunk(struct comm *c, int64_t bytes);
 
 #endif

@@ -35,28 +35,28 @@ void group_free(struct comm *c)
 
 enum status comm_set_mesh(struct comm *c, const struct mesh *mesh)
 {
-    const struct mesh m = *mesh;
-    if (m.dp < 1 || m.ulysses < 1 || m.ring < 1 || (int64_t)m.dp * m.ulysses * m.ring != c->launch.size)
-        return status_fail(ERR_INVALID, "the mesh dp=%d,ulysses=%d,ring=%d has %lld ranks, but %d were started (%s)", m.dp,
-                           m.ulysses, m.ring, (long long)m.dp * m.ulysses * m.ring, c->launch.size, c->launch.source);
+    char here[MESH_TEXT], there[MESH_TEXT];
+    for (int d = 0; d < MESH_DIMS; d++)
+        if (mesh->degree[d] < 1 || mesh_ranks(mesh) != c->launch.size)
+            return status_fail(ERR_INVALID, "the mesh %s has %lld ranks, but %d were started (%s)", mesh_format(mesh, here),
+                               (long long)mesh_ranks(mesh), c->launch.size, c->launch.source);
     if (c->wire) {
-        int mine[3] = {m.dp, m.ulysses, m.ring}, (*all)[3] = sys_malloc((size_t)c->launch.size * sizeof *all);
+        struct mesh *all = sys_malloc((size_t)c->launch.size * sizeof *all);
         if (!all)
             return status_fail(ERR_NOMEM, "out of memory for the mesh of %d ranks", c->launch.size);
-        enum status st = comm_gather(c, mine, sizeof mine, all);
+        enum status st = comm_gather(c, mesh, sizeof *mesh, all);
         for (int r = 0; r < c->launch.size && st == OK; r++)
-            if (memcmp(all[r], mine, sizeof mine) != 0)
-                st = status_fail(ERR_INVALID,
-                                 "rank %d has the mesh dp=%d,ulysses=%d,ring=%d, rank %d has dp=%d,ulysses=%d,ring=%d", r,
-                                 all[r][0], all[r][1], all[r][2], c->launch.rank, m.dp, m.ulysses, m.ring);
+            if (!mesh_equal(&all[r], mesh))
+                st = status_fail(ERR_INVALID, "rank %d has the mesh %s, rank %d has %s", r, mesh_format(&all[r], there),
+                                 c->launch.rank, mesh_format(mesh, here));
         free(all);
         TRY(st);
     }
-    int place = c->place, j = place % m.ulysses, i = place / m.ulysses % m.ring, d = place / m.ulysses / m.ring;
-    TRY(group_make(c, LANE_WORLD, c->launch.size, place, 0, 1));
-    TRY(group_make(c, LANE_ULYSSES, m.ulysses, j, place - j, 1));
-    TRY(group_make(c, LANE_RING, m.ring, i, d * m.ring * m.ulysses + j, m.ulysses));
-    c->mesh = m;
+    for (int lane = LANE_WORLD; lane < LANES; lane++) {
+        struct mesh_group g = mesh_group_of(mesh, (enum lane)lane, c->place);
+        TRY(group_make(c, (enum lane)lane, g.members, g.member, g.first, g.stride));
+    }
+    c->mesh = *mesh;
     return OK;
 }
 
@@ -89,15 +89,15 @@ void comm_describe(const struct comm *c, char *text, size_t bytes)
     for (int p = 0; p < c->launch.size; p++)
         moved |= c->rank_at[p] != p;
     snprintf(text, bytes, "%d rank%s (%s) on %d host%s: dp %d, ring %d, ulysses %d%s", c->launch.size,
-             c->launch.size > 1 ? "s" : "", c->launch.source, c->hosts, c->hosts > 1 ? "s" : "", m.dp, m.ring, m.ulysses,
-             moved ? ", placed host by host" : "");
+             c->launch.size > 1 ? "s" : "", c->launch.source, c->hosts, c->hosts > 1 ? "s" : "", m.degree[MESH_DP],
+             m.degree[MESH_RING], m.degree[MESH_ULYSSES], moved ? ", placed host by host" : "");
 }
 
 void comm_describe_span(const struct comm *c, char *text, size_t bytes)
 {
     text[0] = 0;
     for (int p = 0; p < c->launch.size; p++) {
-        int first = c->rank_at[p / c->mesh.ulysses * c->mesh.ulysses], r = c->rank_at[p];
+        int first = c->rank_at[p / c->mesh.degree[MESH_ULYSSES] * c->mesh.degree[MESH_ULYSSES]], r = c->rank_at[p];
         if (same_host(c, first, r))
             continue;
         snprintf(

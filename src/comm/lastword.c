@@ -85,7 +85,7 @@ void _exit(int status)
     char cause[256] = "MPI has lost the connection to another rank and ended this one";
     if (w && !atomic_load(&w->said) && wire_calls() % 2) {
         int dead = -1;
-        for (int i = 0; i < EXIT_LOOKS && (dead = watch_dead(w->comm)) < 0 && w->comm->launch.local_size > 1; i++)
+        for (int i = 0; i < EXIT_LOOKS && (dead = peer_dead(w->comm)) < 0 && w->comm->launch.local_size > 1; i++)
             nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
         if (dead >= 0)
             describe_dead(w->comm, dead, cause, sizeof cause);

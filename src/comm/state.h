@@ -97,8 +97,6 @@ void watch_begin(struct patience *p);
  * (-1: not known), `what` is for people. */
 enum status watch_look(struct comm *c, struct patience *p, int missing, const char *what);
 enum status watch_listen(struct comm *c); /* posts the receive of the next notice */
-void watch_self(struct peer *p);
-void watch_locate(struct comm *c);
 /* Breaks the communicator with status_message as the sentence, unless it is broken already; returns what it is broken with. */
 enum status watch_break(struct comm *c, enum status code);
 enum status watch_break_and_tell(struct comm *c);
@@ -107,11 +105,16 @@ enum status watch_wire(struct comm *c, enum status st);
 enum status watch_broken(const struct comm *c);
 void watch_tell(struct comm *c);
 
+/* peer.c */
+enum peer_life { PEER_ALIVE, PEER_STOPPED, PEER_DEAD };
+void peer_self(struct peer *p);
+void peer_locate(struct comm *c);
+enum peer_life peer_look(const struct peer *p);
 /* Whether the process of a rank on this host has died: the first such rank, or -1; safe from any thread. */
-int watch_dead(const struct comm *c);
+int peer_dead(const struct comm *c);
 
 /* lastword.c */
-enum status lastword_create(struct comm *c); /* after watch_locate */
+enum status lastword_create(struct comm *c); /* after peer_locate */
 void lastword_destroy(struct comm *c);
 void lastword_broken(struct comm *c);                        /* c->sentence is known */
 void lastword_doing(struct comm *c, enum lane lane, int op); /* -1: done */
@@ -121,7 +124,7 @@ enum { HOST_SMALL = 64 };
 enum status host_create(struct comm *c); /* comm_destroy frees */
 
 /* groups.c */
-void group_set_places(struct comm *c); /* after watch_locate */
+void group_set_places(struct comm *c); /* after peer_locate */
 /* The rank of a group's member. */
 static inline int group_rank(const struct comm *c, const struct group *g, int member)
 {

@@ -9,12 +9,7 @@
 #include "base/clock.h"
 #include "base/num.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 static const int64_t MS = 1000000;
 enum {
@@ -24,55 +19,6 @@ enum {
     LONGEST_PAUSE =
         1000 /* ms: a longer time between two looks means that this process was stopped, and does not count as waiting */
 };
-
-/* State letter and start time of a process of this host; 0 if there is none. */
-static char process_state(pid_t pid, uint64_t *born)
-{
-    char path[32], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC); /* not sys_open: a look is not the run's I/O, and may fail */
-    if (fd < 0)
-        return 0;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n <= 0)
-        return 0;
-    text[n] = 0;
-    char *at = strrchr(text, ')'); /* the name may hold anything */
-    if (!at || strlen(at) < 3)
-        return 0;
-    char state = at[2];
-    at += 2;
-    for (int field = 3; field < 22 && at; field++) {
-        at = strchr(at, ' ');
-        at = at ? at + 1 : NULL;
-    }
-    *born = at ? strtoull(at, NULL, 10) : 0;
-    return state;
-}
-
-void watch_self(struct peer *p)
-{
-    p->pid = (int32_t)getpid();
-    process_state(getpid(), &p->born);
-}
-
-void watch_locate(struct comm *c)
-{
-    c->hosts = 0;
-    c->launch.local_size = c->launch.local_rank = 0;
-    for (int r = 0; r < c->launch.size; r++) {
-        uint64_t born = 0;
-        struct peer *p = &c->peer[r];
-        int same = strcmp(p->host, c->launch.host) == 0, earlier = 0;
-        p->here = same && r != c->launch.rank && process_state(p->pid, &born) != 0 && born == p->born;
-        c->launch.local_size += same;
-        c->launch.local_rank += same && r < c->launch.rank;
-        for (int q = 0; q < r && !earlier; q++)
-            earlier = strcmp(c->peer[q].host, p->host) == 0;
-        c->hosts += !earlier;
-    }
-}
 
 enum status watch_broken(const struct comm *c)
 {
@@ -132,29 +78,12 @@ static enum status hear(struct comm *c)
     return OK;
 }
 
-static int is_dead(const struct peer *p, char state, uint64_t born)
-{
-    return state == 0 || state == 'Z' || state == 'X' || born != p->born;
-}
-
-int watch_dead(const struct comm *c)
-{
-    for (int r = 0; r < c->launch.size; r++) {
-        uint64_t born = 0;
-        char state = c->peer[r].here ? process_state(c->peer[r].pid, &born) : 0;
-        if (c->peer[r].here && is_dead(&c->peer[r], state, born))
-            return r;
-    }
-    return -1;
-}
-
 static enum status look_at(struct comm *c, int rank, const char *what)
 {
     struct peer *p = &c->peer[rank];
-    uint64_t born = 0;
-    char state = process_state(p->pid, &born);
-    p->stopped = state == 'T' ? p->stopped + 1 : 0;
-    if (is_dead(p, state, born))
+    enum peer_life life = peer_look(p);
+    p->stopped = life == PEER_STOPPED ? p->stopped + 1 : 0;
+    if (life == PEER_DEAD)
         status_fail(ERR_PEER, "rank %d on %s has died (process %d); rank %d was in %s", rank, p->host, (int)p->pid,
                     c->launch.rank, what);
     else if (p->stopped >= STOPPED_LOOKS)

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* A throttled copy lands in so many parts, each as it is due. Of more, each would take a core away from compute for a moment, as
+/* Parts in which a throttled copy lands, each as it is due. Of more, each would take a core away from compute for a moment, as
  * no link does: with 8 a step of short copies took 9% longer. */
 #define PARTS 2
 /* About what a core copies: what it takes to copy a part is not to come on top of the link's time. */

@@ -4,16 +4,16 @@
 #include "base/sys.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define PATTERN 0xa5
+enum { BLOCK = 16 << 10 }; /* bytes read at a time */
 
 struct span {
     int64_t lo, hi;
 };
 
 struct canary {
-    char *base[TIERS];
+    const struct exec_context *x;
     struct span *gaps[TIERS];
     int n[TIERS];
 };
@@ -56,20 +56,28 @@ static enum status find_gaps(const struct plan *plan, enum tier t, struct canary
     return OK;
 }
 
-enum status canary_create(const struct plan *plan, char *const base[TIERS], struct canary **out)
+static enum status fill_gaps(const struct canary *c)
 {
+    for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
+        for (int i = 0; i < c->n[t]; i++)
+            TRY(exec_fill(c->x, (enum tier)t, c->gaps[t][i].lo, PATTERN, c->gaps[t][i].hi - c->gaps[t][i].lo));
+    return OK;
+}
+
+enum status canary_create(const struct plan *plan, const struct exec_context *x, struct canary **out)
+{
+    enum status st = OK;
     struct canary *c = sys_calloc(1, sizeof *c);
     if (!c)
         return status_fail(ERR_NOMEM, "out of memory for canaries");
-    for (int t = TIER_DEVICE; t <= TIER_HOST; t++) {
-        enum status st = find_gaps(plan, (enum tier)t, c);
-        if (st != OK) {
-            canary_destroy(c);
-            return st;
-        }
-        c->base[t] = base[t];
-        for (int i = 0; i < c->n[t]; i++)
-            memset(base[t] + c->gaps[t][i].lo, PATTERN, (size_t)(c->gaps[t][i].hi - c->gaps[t][i].lo));
+    c->x = x;
+    for (int t = TIER_DEVICE; t <= TIER_HOST && st == OK; t++)
+        st = find_gaps(plan, (enum tier)t, c);
+    if (st == OK)
+        st = fill_gaps(c);
+    if (st != OK) {
+        canary_destroy(c);
+        return st;
     }
     *out = c;
     return OK;
@@ -84,15 +92,27 @@ void canary_destroy(struct canary *c)
     free(c);
 }
 
+/* What a gap holds, a block at a time. */
+static enum status check_gap(const struct canary *c, enum tier t, struct span gap)
+{
+    unsigned char seen[BLOCK];
+    for (int64_t at = gap.lo, n; at < gap.hi; at += n) {
+        n = min_i64(BLOCK, gap.hi - at);
+        TRY(exec_read(c->x, t, at, seen, n));
+        for (int64_t i = 0; i < n; i++)
+            if (seen[i] != PATTERN)
+                return status_fail(ERR_CORRUPT,
+                                   "a byte outside the plan was written: %s arena, offset %lld, in the gap from %lld to %lld",
+                                   tier_name(t), (long long)(at + i), (long long)gap.lo, (long long)gap.hi);
+    }
+    return OK;
+}
+
 enum status canary_check(const struct canary *c)
 {
     for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
         for (int i = 0; i < c->n[t]; i++)
-            for (int64_t at = c->gaps[t][i].lo; at < c->gaps[t][i].hi; at++)
-                if ((unsigned char)c->base[t][at] != PATTERN)
-                    return status_fail(
-                        ERR_CORRUPT, "a byte outside the plan was written: %s arena, offset %lld, in the gap from %lld to %lld",
-                        tier_name((enum tier)t), (long long)at, (long long)c->gaps[t][i].lo, (long long)c->gaps[t][i].hi);
+            TRY(check_gap(c, (enum tier)t, c->gaps[t][i]));
     return OK;
 }
 

@@ -2,11 +2,13 @@
 #ifndef LTRAIN_ENGINE_CANARY_H
 #define LTRAIN_ENGINE_CANARY_H
 
+#include "engine/exec_context.h"
 #include "plan/plan.h"
 
 struct canary; /* the gaps of the device and host arenas under one plan */
 
-enum status canary_create(const struct plan *plan, char *const base[TIERS], struct canary **out);
+/* The context must outlive it. */
+enum status canary_create(const struct plan *plan, const struct exec_context *x, struct canary **out);
 void canary_destroy(struct canary *c); /* NULL is fine */
 /* ERR_CORRUPT naming tier and offset of the first byte that changed. */
 enum status canary_check(const struct canary *c);

@@ -25,7 +25,7 @@ struct chaos_lane {
 };
 
 struct chaos {
-    const struct machine *m;
+    const struct exec_context *x;
     const struct program *p;
     struct ages ages;
     struct chaos_lane lane[LANES];
@@ -69,17 +69,17 @@ static enum status poison_written(struct chaos *c, const struct instr *in)
         const struct operand *o = &c->p->operands[in->first_operand + k];
         enum tier t = operand_tier(c->p, o);
         if (o->access == ACCESS_WRITE && t != TIER_NVME && !reads_too(c->p, in, o))
-            memset(arena_of(c->m, t) + operand_address(c->p, o), POISON, (size_t)o->bytes);
+            TRY(exec_fill(c->x, t, operand_address(c->p, o), POISON, o->bytes));
     }
     if (in->lane != LANE_WRITE)
         return OK;
     int64_t offset, bytes;
-    machine_argument(c->m, c->p, in, 1, &offset, &bytes);
+    exec_argument(c->x, c->p, in, 1, &offset, &bytes);
     void *garbage = sys_malloc((size_t)bytes);
     if (!garbage)
         return no_memory();
     memset(garbage, POISON, (size_t)bytes);
-    enum status st = store_write(c->m->store, offset, garbage, bytes);
+    enum status st = store_write(c->x->store, offset, garbage, bytes);
     free(garbage);
     return st;
 }
@@ -87,8 +87,8 @@ static enum status poison_written(struct chaos *c, const struct instr *in)
 static enum status effect(struct chaos *c, struct chaos_lane *lane, int n)
 {
     int i = lane->instr[n];
-    TRY(machine_execute(c->m, c->p, &c->p->instrs[i]));
-    ages_done(&c->ages, c->m, i);
+    TRY(exec_instr(c->x, c->p, &c->p->instrs[i]));
+    TRY(ages_done(&c->ages, c->x, i));
     lane->effect[n % IN_FLIGHT] = 1;
     return OK;
 }
@@ -154,23 +154,25 @@ static int draw_lane(struct chaos *c)
 }
 
 /* All that instructions touch; the gaps between belong to the canaries. */
-static void poison_transient(const struct machine *m, const struct program *p, const struct ages *a)
+static enum status poison_transient(const struct exec_context *x, const struct program *p, const struct ages *a)
 {
     for (int k = 0; k < p->n_operands; k++) {
         const struct operand *o = &p->operands[k];
         enum tier t = operand_tier(p, o);
         if (t != TIER_NVME && operand_address(p, o) >= a->cuts[t].persistent_end)
-            memset(arena_of(m, t) + operand_address(p, o), POISON, (size_t)o->bytes);
+            TRY(exec_fill(x, t, operand_address(p, o), POISON, o->bytes));
     }
+    return OK;
 }
 
-enum status chaos_run(const struct machine *m, const struct program *p, uint64_t seed)
+enum status chaos_run(const struct exec_context *x, const struct program *p, uint64_t seed)
 {
-    struct chaos c = {.m = m, .p = p, .seed = seed};
+    struct chaos c = {.x = x, .p = p, .seed = seed};
     enum status st;
+    x->backend->enter(x->backend);
     TRY_GOTO(ages_make(p, &c.ages), out);
     TRY_GOTO(lanes_make(&c), out);
-    poison_transient(m, p, &c.ages);
+    TRY_GOTO(poison_transient(x, p, &c.ages), out);
     int64_t steps = 3 * (int64_t)p->n_instrs; /* start, effect, retirement */
     for (int64_t done = 0; done < steps; done++) {
         int moved = 0;
@@ -226,68 +228,93 @@ static int gaps_find(const struct program *p, const struct instr *in, enum tier 
     return gaps;
 }
 
-/* Runs one kernel among poison. saved[t]: a second arena. */
-static enum status run_confined(const struct machine *m, const struct program *p, const struct instr *in,
-                                char *const saved[TIERS], char *seen, struct gap *gaps)
+/* What kernels are confined with, beside the arenas. */
+struct confinement {
+    char *saved[TIERS]; /* the arenas as they were */
+    char *seen, *left;  /* one of them as the kernel was to see it, and as it left it */
+    struct gap *gaps;
+};
+
+static enum status poison_gaps(const struct exec_context *x, enum tier t, const struct gap *gaps, int n)
 {
-    for (int t = 0; t < TIER_NVME; t++) {
-        char *arena = arena_of(m, (enum tier)t);
-        memcpy(saved[t], arena, (size_t)p->arena[t]);
-        int n = gaps_find(p, in, (enum tier)t, ACCESS_READ, gaps);
-        for (int g = 0; g < n; g++)
-            memset(arena + gaps[g].a, POISON, (size_t)(gaps[g].b - gaps[g].a));
-    }
-    TRY(machine_execute(m, p, in));
-    for (int t = 0; t < TIER_NVME; t++) {
-        char *arena = arena_of(m, (enum tier)t);
-        /* what it should have seen, to compare with what it left */
-        memcpy(seen, saved[t], (size_t)p->arena[t]);
-        int n = gaps_find(p, in, (enum tier)t, ACCESS_READ, gaps);
-        for (int g = 0; g < n; g++)
-            memset(seen + gaps[g].a, POISON, (size_t)(gaps[g].b - gaps[g].a));
-        n = gaps_find(p, in, (enum tier)t, ACCESS_WRITE, gaps);
-        for (int g = 0; g < n; g++) {
-            size_t bytes = (size_t)(gaps[g].b - gaps[g].a);
-            if (memcmp(arena + gaps[g].a, seen + gaps[g].a, bytes) != 0)
-                return status_fail(ERR_CORRUPT,
-                                   "program %s, instruction %d: %s wrote into %s bytes %lld to %lld, which it does not declare",
-                                   p->name, (int)(in - p->instrs), op_name(in->op), tier_name((enum tier)t), (long long)gaps[g].a,
-                                   (long long)gaps[g].b);
-            memcpy(arena + gaps[g].a, saved[t] + gaps[g].a, bytes);
-        }
+    for (int g = 0; g < n; g++)
+        TRY(exec_fill(x, t, gaps[g].a, POISON, gaps[g].b - gaps[g].a));
+    return OK;
+}
+
+/* What the kernel left in a tier where it declares no writing; that is put back. */
+static enum status check_left(const struct exec_context *x, const struct program *p, const struct instr *in, enum tier t,
+                              const struct confinement *c)
+{
+    int n = gaps_find(p, in, t, ACCESS_READ, c->gaps);
+    memcpy(c->seen, c->saved[t], (size_t)p->arena[t]);
+    for (int g = 0; g < n; g++)
+        memset(c->seen + c->gaps[g].a, POISON, (size_t)(c->gaps[g].b - c->gaps[g].a));
+    TRY(exec_read(x, t, 0, c->left, p->arena[t]));
+    n = gaps_find(p, in, t, ACCESS_WRITE, c->gaps);
+    for (int g = 0; g < n; g++) {
+        int64_t a = c->gaps[g].a, bytes = c->gaps[g].b - a;
+        if (memcmp(c->left + a, c->seen + a, (size_t)bytes) != 0)
+            return status_fail(
+                ERR_CORRUPT, "program %s, instruction %d: %s wrote into %s bytes %lld to %lld, which it does not declare",
+                p->name, (int)(in - p->instrs), op_name(in->op), tier_name(t), (long long)a, (long long)(a + bytes));
+        TRY(exec_write(x, t, a, c->saved[t] + a, bytes));
     }
     return OK;
 }
 
-enum status chaos_run_declared(const struct machine *m, const struct program *p)
+/* Runs one kernel among poison. */
+static enum status run_confined(const struct exec_context *x, const struct program *p, const struct instr *in,
+                                const struct confinement *c)
 {
-    enum status st = OK;
-    char *saved[TIERS] = {NULL}, *seen = NULL;
+    for (int t = 0; t < TIER_NVME; t++) {
+        TRY(exec_read(x, (enum tier)t, 0, c->saved[t], p->arena[t]));
+        TRY(poison_gaps(x, (enum tier)t, c->gaps, gaps_find(p, in, (enum tier)t, ACCESS_READ, c->gaps)));
+    }
+    TRY(exec_instr(x, p, in));
+    for (int t = 0; t < TIER_NVME; t++)
+        TRY(check_left(x, p, in, (enum tier)t, c));
+    return OK;
+}
+
+static enum status confinement_make(const struct program *p, struct confinement *c)
+{
     int operands = 0;
     int64_t most = 1;
+    memset(c, 0, sizeof *c);
     for (int i = 0; i < p->n_instrs; i++)
         operands = p->instrs[i].n_operands > operands ? p->instrs[i].n_operands : operands;
-    struct gap *gaps = sys_malloc(sizeof *gaps * (size_t)(2 * operands + 2));
+    c->gaps = sys_malloc(sizeof *c->gaps * (size_t)(2 * operands + 2));
     for (int t = 0; t < TIER_NVME; t++) {
-        saved[t] = sys_malloc((size_t)p->arena[t] + 1);
+        c->saved[t] = sys_malloc((size_t)p->arena[t] + 1);
         most = max_i64(most, p->arena[t]);
     }
-    seen = sys_malloc((size_t)most);
-    if (!gaps || !saved[TIER_DEVICE] || !saved[TIER_HOST] || !seen) {
-        st = no_memory();
-        goto out;
-    }
+    c->seen = sys_malloc((size_t)most);
+    c->left = sys_malloc((size_t)most);
+    return c->gaps && c->saved[TIER_DEVICE] && c->saved[TIER_HOST] && c->seen && c->left ? OK : no_memory();
+}
+
+static void confinement_free(struct confinement *c)
+{
+    free(c->gaps);
+    free(c->seen);
+    free(c->left);
+    for (int t = 0; t < TIER_NVME; t++)
+        free(c->saved[t]);
+}
+
+enum status chaos_run_declared(const struct exec_context *x, const struct program *p)
+{
+    struct confinement c;
+    enum status st;
+    x->backend->enter(x->backend);
+    TRY_GOTO(confinement_make(p, &c), out);
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
-        if (in->lane == LANE_COMPUTE || in->lane == LANE_HOST)
-            TRY_GOTO(run_confined(m, p, in, saved, seen, gaps), out);
-        else
-            TRY_GOTO(machine_execute(m, p, in), out);
+        int kernel = in->lane == LANE_COMPUTE || in->lane == LANE_HOST;
+        TRY_GOTO(kernel ? run_confined(x, p, in, &c) : exec_instr(x, p, in), out);
     }
 out:
-    free(gaps);
-    free(seen);
-    for (int t = 0; t < TIER_NVME; t++)
-        free(saved[t]);
+    confinement_free(&c);
     return st;
 }

@@ -3,7 +3,7 @@
 #ifndef LTRAIN_ENGINE_CHAOS_H
 #define LTRAIN_ENGINE_CHAOS_H
 
-#include "engine/executor.h"
+#include "engine/exec_context.h"
 
 /* Runs the program in a random order that its lanes and waits allow. Each instruction starts, takes effect and retires at
  * separate random moments; the pipelined lanes have several under way, taking effect in any order and retiring in theirs. Lanes
@@ -11,10 +11,10 @@
  * byte of the arenas is 0xff before its first write in the program and after its last access, persistent homes excepted. So a
  * wait too few, a kernel that reads what it should write or leaves a hole shows as NaN. ERR_CORRUPT if no order finishes the
  * program. */
-enum status chaos_run(const struct machine *m, const struct program *p, uint64_t seed);
+enum status chaos_run(const struct exec_context *x, const struct program *p, uint64_t seed);
 
 /* Runs the program in its own order. Every kernel sees 0xff in all bytes of the arenas except those that its operands declare it
  * to read. ERR_CORRUPT names the kernel that wrote a byte outside of its written operands. */
-enum status chaos_run_declared(const struct machine *m, const struct program *p);
+enum status chaos_run_declared(const struct exec_context *x, const struct program *p);
 
 #endif

@@ -28,7 +28,7 @@ static enum status explain(const struct program *p, int i, enum status st)
         const struct operand *o = &p->operands[in->first_operand + k];
         if (o->tensor >= 0)
             return status_fail(st, "%s (at instruction %d of program %s: %s of %s, layer %d, on the %s lane)", cause, i, p->name,
-                               op_name(in->op), p->tensors[o->tensor].name, in->layer, lane_name(in->lane));
+                               op_name(in->op), p->tensors[o->tensor].name, in->unit, lane_name(in->lane));
     }
     return status_fail(st, "%s", cause);
 }
@@ -43,7 +43,7 @@ static struct halves halves_of(const struct comm_run *r, const struct instr *in)
     if (in->op != OP_EXCHANGE)
         return (struct halves){1, 1};
     const struct op_attrs *a = &program_call(r->program, in)->attrs;
-    return (struct halves){machine_holds(r->machine, a->comm.send_if), machine_holds(r->machine, a->comm.recv_if)};
+    return (struct halves){exec_holds(r->context, a->comm.send_if), exec_holds(r->context, a->comm.recv_if)};
 }
 
 static enum status start(struct comm_run *r, enum lane lane, struct comm_lane *l, struct halves h)
@@ -56,8 +56,8 @@ static enum status start(struct comm_run *r, enum lane lane, struct comm_lane *l
     if (!h.send && !h.receive) /* nothing travels */
         return OK;
     for (int k = 0; k < OP_MAX_ARGS; k++)
-        arg[k] = machine_argument(r->machine, r->program, in, k, &offset, &bytes);
-    return comm_start(r->machine->comm, lane, in->op, &program_call(r->program, in)->attrs, arg, h.send, h.receive);
+        arg[k] = exec_argument(r->context, r->program, in, k, &offset, &bytes);
+    return comm_start(r->context->comm, lane, in->op, &program_call(r->program, in)->attrs, arg, h.send, h.receive);
 }
 
 /* Starts or polls the lane's instruction. *moved: something happened. */
@@ -74,7 +74,7 @@ static enum status serve(struct comm_run *r, enum lane lane, struct comm_lane *l
         st = start(r, lane, l, h);
     }
     if (st == OK && (h.send || h.receive))
-        st = comm_poll(r->machine->comm, lane, &done);
+        st = comm_poll(r->context->comm, lane, &done);
     else
         done = 1;
     if (st != OK)

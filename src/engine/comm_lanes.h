@@ -6,7 +6,7 @@
 #include "engine/executor.h"
 
 struct comm_run {
-    const struct machine *machine;
+    const struct exec_context *context;
     const struct program *program;
     struct tickets *tickets;
     /* Called as an instruction of the lane retires. */

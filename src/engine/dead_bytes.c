@@ -144,13 +144,14 @@ out:
     return st;
 }
 
-void ages_done(struct ages *a, const struct machine *m, int i)
+enum status ages_done(struct ages *a, const struct exec_context *x, int i)
 {
     for (int64_t k = a->first[i]; k < a->first[i + 1]; k++) {
         struct epoch *e = &a->epochs[a->list[k]];
         enum tier t = e->interval >= a->first_interval[TIER_HOST] ? TIER_HOST : TIER_DEVICE;
         int64_t *at = &a->cuts[t].at[e->interval - a->first_interval[t]];
         if (--e->left == 0 && !e->lasting)
-            memset(arena_of(m, t) + at[0], POISON, (size_t)(at[1] - at[0]));
+            TRY(exec_fill(x, t, at[0], POISON, at[1] - at[0]));
     }
+    return OK;
 }

@@ -7,7 +7,7 @@
 #ifndef LTRAIN_ENGINE_DEAD_BYTES_H
 #define LTRAIN_ENGINE_DEAD_BYTES_H
 
-#include "engine/executor.h"
+#include "engine/exec_context.h"
 
 #define POISON 0xff /* NaN in every type */
 
@@ -31,10 +31,6 @@ struct ages {
     int *list;
 };
 
-static inline char *arena_of(const struct machine *m, enum tier t)
-{
-    return t == TIER_DEVICE ? m->device : m->host;
-}
 static inline int64_t operand_address(const struct program *p, const struct operand *o)
 {
     return p->buffers[o->buffer].address + o->offset;
@@ -48,6 +44,6 @@ static inline enum tier operand_tier(const struct program *p, const struct opera
 enum status ages_make(const struct program *p, struct ages *a);
 void ages_free(struct ages *a);
 /* Instruction i's accesses are done: poisons what nobody accesses any more. */
-void ages_done(struct ages *a, const struct machine *m, int i);
+enum status ages_done(struct ages *a, const struct exec_context *x, int i);
 
 #endif

@@ -8,7 +8,7 @@
 #include "engine/comm_lanes.h"
 #include "offload/places.h"
 
-#include <omp.h>
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,10 +21,16 @@ struct flight {
 };
 
 struct executor {
-    struct machine m;
+    struct exec_context x;
     struct tickets tickets;
     const struct program *p;
-    struct trace_event *trace;
+    struct trace_event *events; /* of the program that runs, by instruction: own_events, or the caller's */
+    struct trace_event *own_events;
+    struct known {
+        const struct program *p;
+        struct lane_index index;
+    } * known;
+    int n_known;
     int64_t began;
     pthread_t thread[LANES]; /* all but compute */
     int n_threads;
@@ -40,58 +46,19 @@ struct executor {
     } start[LANES];
 };
 
-void *machine_argument(const struct machine *m, const struct program *p, const struct instr *in, int arg, int64_t *offset,
-                       int64_t *bytes)
-{
-    void *at = NULL;
-    int found = 0;
-    *bytes = 0;
-    for (int k = 0; k < in->n_operands; k++) {
-        const struct operand *o = &p->operands[in->first_operand + k];
-        if (o->arg != arg)
-            continue;
-        const struct buffer *b = &p->buffers[o->buffer];
-        *bytes += o->bytes;
-        if (found)
-            continue;
-        found = 1;
-        *offset = b->address + o->offset;
-        if (b->tier != TIER_NVME)
-            at = (b->tier == TIER_DEVICE ? m->device : m->host) + *offset;
-    }
-    return at;
-}
-
-enum status machine_execute(const struct machine *m, const struct program *p, const struct instr *in)
-{
-    const struct op_call *call = program_call(p, in);
-    int64_t offset[OP_MAX_ARGS], bytes;
-    void *arg[OP_MAX_ARGS];
-    for (int a = 0; a < OP_MAX_ARGS; a++)
-        arg[a] = machine_argument(m, p, in, a, &offset[a], &bytes);
-    switch (in->lane) {
-    case LANE_READ:
-        return store_read(m->store, offset[0], arg[1], call->attrs.copy.bytes);
-    case LANE_WRITE:
-        return store_write(m->store, offset[1], arg[0], call->attrs.copy.bytes);
-    case LANE_H2D:
-    case LANE_D2H:
-        device_copy(&m->link, arg[1], arg[0], call->attrs.copy.bytes);
-        return OK;
-    default:
-        m->kernels[in->op](&call->attrs, arg);
-        return OK;
-    }
-}
-
 static void note(struct executor *e, enum lane lane, int i, int64_t start)
 {
     int64_t now = clock_ns(), from = start > e->retired_ns[lane] ? start : e->retired_ns[lane];
     e->stats[lane].busy_ns += now - from; /* requests in flight together count once */
     e->retired_ns[lane] = now;
     e->stats[lane].bytes += program_call(e->p, &e->p->instrs[i])->bytes;
-    if (e->trace)
-        e->trace[i] = (struct trace_event){start - e->began, now - e->began};
+    e->events[i] = (struct trace_event){start - e->began, now - e->began};
+}
+
+static void note_skipped(struct executor *e, int i)
+{
+    int64_t now = clock_ns() - e->began;
+    e->events[i] = (struct trace_event){now, now};
 }
 
 static enum status run_serial(struct executor *e, enum lane lane)
@@ -102,10 +69,12 @@ static enum status run_serial(struct executor *e, enum lane lane)
         if (in->lane != lane)
             continue;
         TRY(tickets_wait(&e->tickets, lane, p, in));
-        if (machine_holds(&e->m, in->predicate)) {
+        if (exec_holds(&e->x, in->predicate)) {
             int64_t start = clock_ns();
-            TRY(machine_execute(&e->m, p, in));
+            TRY(exec_instr(&e->x, p, in));
             note(e, lane, i, start);
+        } else {
+            note_skipped(e, i);
         }
         tickets_retire(&e->tickets, lane, in->ticket);
     }
@@ -131,7 +100,7 @@ static enum status retire_done(struct executor *e, enum lane lane, enum store_di
     uint64_t done = 0;
     if (f->n == 0)
         return OK;
-    TRY(store_poll(e->m.store, d, &done));
+    TRY(store_poll(e->x.store, d, &done));
     while (f->n > 0 && f->q[f->first].request <= done)
         retire_oldest(e, lane, f);
     return OK;
@@ -139,7 +108,7 @@ static enum status retire_done(struct executor *e, enum lane lane, enum store_di
 
 static enum status wait_oldest(struct executor *e, enum lane lane, enum store_direction d, struct flights *f)
 {
-    TRY(store_wait(e->m.store, d, f->q[f->first].request));
+    TRY(store_wait(e->x.store, d, f->q[f->first].request));
     retire_oldest(e, lane, f);
     return OK;
 }
@@ -159,11 +128,11 @@ static enum status run_pipelined(struct executor *e, enum lane lane)
             TRY_GOTO(wait_oldest(e, lane, d, &f), out);
         TRY_GOTO(tickets_wait(&e->tickets, lane, p, in), out);
         int64_t nvme, bytes, unused;
-        machine_argument(&e->m, p, in, lane == LANE_READ ? 0 : 1, &nvme, &bytes);
-        void *memory = machine_argument(&e->m, p, in, lane == LANE_READ ? 1 : 0, &unused, &bytes);
+        exec_argument(&e->x, p, in, lane == LANE_READ ? 0 : 1, &nvme, &bytes);
+        void *memory = exec_argument(&e->x, p, in, lane == LANE_READ ? 1 : 0, &unused, &bytes);
         struct flight *slot = &f.q[(f.first + f.n) % IN_FLIGHT];
         *slot = (struct flight){.ticket = in->ticket, .start_ns = clock_ns(), .instr = i};
-        TRY_GOTO(store_submit(e->m.store, d, nvme, memory, bytes, &slot->request), out);
+        TRY_GOTO(store_submit(e->x.store, d, nvme, memory, bytes, &slot->request), out);
         f.n++;
         TRY_GOTO(retire_done(e, lane, d, &f), out);
     }
@@ -176,7 +145,7 @@ out:
         memcpy(first, status_message(), sizeof first - 1);
         first[sizeof first - 1] = 0;
         for (int k = 0; k < f.n; k++)
-            (void)store_wait(e->m.store, d, f.q[(f.first + k) % IN_FLIGHT].request);
+            (void)store_wait(e->x.store, d, f.q[(f.first + k) % IN_FLIGHT].request);
         return st == ERR_CANCELLED ? st : status_fail(st, "%s", first);
     }
     return st;
@@ -189,13 +158,13 @@ static void note_comm(void *user, enum lane lane, int instr, int64_t start_ns)
 
 static enum status run_comm(struct executor *e)
 {
-    struct comm_run r = {.machine = &e->m, .program = e->p, .tickets = &e->tickets, .note = note_comm, .user = e};
+    struct comm_run r = {.context = &e->x, .program = e->p, .tickets = &e->tickets, .note = note_comm, .user = e};
     return comm_lanes_run(&r);
 }
 
 static void run_lane(struct executor *e, enum lane lane)
 {
-    int pipelined = lane_is_pipelined(lane) && e->m.store;
+    int pipelined = lane_is_pipelined(lane) && e->x.store;
     enum status st = lane_is_comm(lane) ? run_comm(e) : pipelined ? run_pipelined(e, lane) : run_serial(e, lane);
     if (st != OK)
         tickets_fail(&e->tickets, st);
@@ -206,7 +175,7 @@ static void *lane_thread(void *arg)
     struct lane_start *s = arg;
     struct executor *e = s->e;
     int64_t seen = 0;
-    omp_set_num_threads(e->m.threads);
+    e->x.backend->enter(e->x.backend);
     places_bind(s->lane == LANE_HOST ? PLACE_COMPUTE : PLACE_TRANSFER);
     pthread_mutex_lock(&e->lock);
     for (;;) {
@@ -225,17 +194,42 @@ static void *lane_thread(void *arg)
     return NULL;
 }
 
-enum status executor_create(const struct machine *m, struct executor **out)
+/* Memory for what is measured, written once so that it is there before the first step. */
+static enum status make_events(struct executor *e, struct program *const *programs, int n)
+{
+    size_t most = 1;
+    e->known = sys_calloc((size_t)n + 1, sizeof *e->known);
+    for (int k = 0; k < n && e->known; k++) {
+        if (!programs[k])
+            continue;
+        struct known *known = &e->known[e->n_known++];
+        known->p = programs[k];
+        TRY(lane_index_make(programs[k], &known->index));
+        most = programs[k]->n_instrs > (int)most ? (size_t)programs[k]->n_instrs : most;
+    }
+    e->own_events = sys_malloc(most * sizeof *e->own_events);
+    if (!e->known || !e->own_events)
+        return status_fail(ERR_NOMEM, "out of memory for the executor");
+    memset(e->own_events, 0, most * sizeof *e->own_events);
+    return OK;
+}
+
+enum status executor_create(const struct exec_context *x, struct program *const *programs, int n, struct executor **out)
 {
     struct executor *e = sys_calloc(1, sizeof *e);
     if (!e)
         return status_fail(ERR_NOMEM, "out of memory for the executor");
-    e->m = *m;
+    e->x = *x;
     tickets_init(&e->tickets);
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->go, NULL);
     pthread_cond_init(&e->idle, NULL);
-    int several = m->comm && comm_size(m->comm) > 1;
+    enum status st = make_events(e, programs, n);
+    if (st != OK) {
+        executor_destroy(e);
+        return st;
+    }
+    int several = x->comm && comm_size(x->comm) > 1;
     for (int l = LANE_COMPUTE + 1; l < (several ? LANE_WORLD + 1 : LANE_WORLD); l++) { /* LANE_WORLD: all comm lanes */
         e->start[l] = (struct lane_start){e, (enum lane)l};
         int error = sys_thread(&e->thread[e->n_threads], lane_thread, &e->start[l]);
@@ -263,18 +257,49 @@ void executor_destroy(struct executor *e)
     pthread_cond_destroy(&e->idle);
     pthread_mutex_destroy(&e->lock);
     tickets_destroy(&e->tickets);
+    for (int k = 0; k < e->n_known; k++)
+        lane_index_free(&e->known[k].index);
+    free(e->known);
+    free(e->own_events);
     free(e);
+}
+
+static struct span measured(const void *events, const struct program *p, int i)
+{
+    const struct trace_event *at = (const struct trace_event *)events + i;
+    (void)p;
+    return (struct span){(double)at->start_ns * 1e-9, (double)at->end_ns * 1e-9};
+}
+
+struct timeline executor_timeline(const struct program *p, const struct lane_index *index, const struct trace_event *events)
+{
+    return (struct timeline){.p = p, .index = index, .span = measured, .user = events, .submits = 1};
+}
+
+/* What compute stood still for in the program that has run until now. */
+static void add_stalls(struct executor *e, const struct known *known)
+{
+    struct timeline t = executor_timeline(known->p, &known->index, e->events);
+    struct stalls s = {0};
+    stalls_add(&t, (double)(clock_ns() - e->began) * 1e-9, 1, &s);
+    for (int l = 0; l < LANES; l++)
+        for (int c = 0; c < CLASSES; c++)
+            e->stats[l].stalled[c] += s.waited[l][c];
 }
 
 enum status executor_run(struct executor *e, const struct program *p, struct trace_event *trace)
 {
+    const struct known *known = e->known;
+    while (known->p && known->p != p)
+        known++;
+    assert(known->p);
     tickets_reset(&e->tickets);
-    omp_set_num_threads(e->m.threads);
-    if (e->m.store)
-        store_limit_writes(e->m.store, p->write_depth);
+    e->x.backend->enter(e->x.backend);
+    if (e->x.store)
+        store_limit_writes(e->x.store, p->write_depth);
     pthread_mutex_lock(&e->lock);
     e->p = p;
-    e->trace = trace;
+    e->events = trace ? trace : e->own_events;
     e->began = clock_ns();
     e->running = e->n_threads;
     e->generation++;
@@ -287,6 +312,8 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
     pthread_mutex_unlock(&e->lock);
     for (int l = 0; l < LANES; l++)
         e->stats[l].waited_ns += atomic_load(&e->tickets.waited_ns[l]);
+    if (!tickets_failed(&e->tickets))
+        add_stalls(e, known);
     return tickets_status(&e->tickets);
 }
 

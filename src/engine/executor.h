@@ -2,34 +2,26 @@
 #ifndef LTRAIN_ENGINE_EXECUTOR_H
 #define LTRAIN_ENGINE_EXECUTOR_H
 
-#include "comm/comm.h"
-#include "device/copy.h"
-#include "offload/store.h"
-#include "ops/ops.h"
-#include "program/program.h"
+#include "engine/exec_context.h"
+#include "program/stalls.h"
 
 struct executor;
 
-/* Memory and kernels that programs run on; borrowed. */
-struct machine {
-    char *device, *host; /* arena bases */
-    struct store *store; /* NULL if no program touches nvme */
-    struct copy_link link;
-    struct comm *comm;         /* NULL or of a single rank: programs have no comm lanes */
-    const uint8_t *predicates; /* [k]: predicate k of the micro-batch holds; NULL: no program has any */
-    op_kernel *kernels[OP_COUNT];
-    int threads; /* OpenMP threads of compute and host lanes */
-};
-
 struct lane_stats {
     int64_t bytes, busy_ns, waited_ns;
+    double stalled[CLASSES]; /* seconds that compute stood still for what this lane did, by class (program/stalls.h) */
 };
 
+/* Of an instruction; of one that was not executed, because its predicate did not hold, both are when it was its turn. */
 struct trace_event {
     int64_t start_ns, end_ns; /* since the program's start */
 };
 
-enum status executor_create(const struct machine *m, struct executor **out);
+/* The events of a run as a timeline. */
+struct timeline executor_timeline(const struct program *p, const struct lane_index *index, const struct trace_event *events);
+
+/* programs: all that it will run (NULLs are passed over); what is measured of them is kept in memory made here. */
+enum status executor_create(const struct exec_context *x, struct program *const *programs, int n, struct executor **out);
 void executor_destroy(struct executor *e); /* NULL is fine */
 
 /* Runs the program to its end. The calling thread is the compute lane. trace: NULL, or one event per instruction. After a failure
@@ -39,17 +31,5 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
 
 /* Accumulated over all runs since the last call. */
 void executor_take_stats(struct executor *e, struct lane_stats out[LANES]);
-
-/* What an instruction's argument points to: device or host memory; for nvme operands *offset is the place in the store and NULL
- * is returned. */
-void *machine_argument(const struct machine *m, const struct program *p, const struct instr *in, int arg, int64_t *offset,
-                       int64_t *bytes);
-/* Whether an instruction with this predicate is executed (0: always). */
-static inline int machine_holds(const struct machine *m, int predicate)
-{
-    return predicate == 0 || m->predicates[predicate];
-}
-/* Executes one instruction, blocking (kernels, copies, and I/O through the given direction's own thread). */
-enum status machine_execute(const struct machine *m, const struct program *p, const struct instr *in);
 
 #endif

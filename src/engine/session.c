@@ -1,11 +1,12 @@
 /* Bringing a plan to life, and access to the state in its homes. */
 #include "engine/session.h"
 
-#include "attention/attention.h"
 #include "base/sys.h"
 #include "data/safetensors.h"
+#include "engine/backend_cpu.h"
 #include "engine/chaos.h"
 #include "offload/places.h"
+#include "plan/lower/groups.h"
 #include "verify/mesh.h"
 #include "verify/verify.h"
 
@@ -39,7 +40,7 @@ static void warm_up(struct session *s)
     void *x = sys_malloc(BYTES);
     if (!x)
         return;
-    s->machine.kernels[OP_FILL](&(struct op_attrs){.fill = {.bytes = BYTES}}, (void *[]){x});
+    (void)s->context.host_kernels[OP_FILL](&(struct op_attrs){.fill = {.bytes = BYTES}}, (void *[]){x}, s->context.host_stream);
     free(x);
 }
 
@@ -53,15 +54,16 @@ static enum status join_ranks(struct session *x, struct comm *comm)
         x->comm = x->own_comm;
     }
     struct mesh mesh = comm_mesh(x->comm);
-    if (mesh.dp != s->dp || mesh.ulysses != s->ulysses || mesh.ring != s->ring)
-        return status_fail(ERR_INVALID, "the plan is for dp=%d,ulysses=%d,ring=%d, but the ranks are dp=%d,ulysses=%d,ring=%d",
-                           s->dp, s->ulysses, s->ring, mesh.dp, mesh.ulysses, mesh.ring);
-    x->predicates = sys_malloc((size_t)(2 * s->ring));
+    char plans[MESH_TEXT], has[MESH_TEXT];
+    if (!mesh_equal(&mesh, &s->mesh))
+        return status_fail(ERR_INVALID, "the plan is for %s, but the ranks are %s", mesh_format(&s->mesh, plans),
+                           mesh_format(&mesh, has));
+    x->predicates = sys_malloc((size_t)(2 * s->mesh.degree[MESH_RING]));
     if (!x->predicates)
         return status_fail(ERR_NOMEM, "out of memory for the session");
-    memset(x->predicates, 1, (size_t)(2 * s->ring));
-    x->machine.comm = x->comm;
-    x->machine.predicates = x->predicates;
+    memset(x->predicates, 1, (size_t)(2 * s->mesh.degree[MESH_RING]));
+    x->context.comm = x->comm;
+    x->context.predicates = x->predicates;
     return OK;
 }
 
@@ -70,7 +72,7 @@ static enum status verify_ranks(const struct session *x)
 {
     const struct strategy *s = &x->plan->strategy;
     enum { TABLES = 1 + 2 * (LANES - LANE_WORLD) };
-    int n = s->ranks, u = s->ulysses, r = s->ring;
+    int n = s->ranks;
     int32_t *table = sys_calloc((size_t)(TABLES * n), sizeof *table);
     enum status st = OK;
     if (!table)
@@ -78,9 +80,10 @@ static enum status verify_ranks(const struct session *x)
     struct mesh_roles mesh = {.n_ranks = n, .role = table};
     for (int l = LANE_WORLD; l < LANES; l++) {
         int32_t *group = table + n * (1 + 2 * (l - LANE_WORLD)), *member = group + n;
-        for (int k = 0; k < n; k++) { /* rank = (d * ring + i) * ulysses + j */
-            group[k] = l == LANE_WORLD ? 0 : l == LANE_ULYSSES ? k / u : k / (u * r) * u + k % u;
-            member[k] = l == LANE_WORLD ? k : l == LANE_ULYSSES ? k % u : k / u % r;
+        for (int k = 0; k < n; k++) {
+            const struct mesh_group g = mesh_group_of(&s->mesh, (enum lane)l, k);
+            group[k] = g.first;
+            member[k] = g.member;
         }
         mesh.group[l] = group;
         mesh.member[l] = member;
@@ -92,6 +95,20 @@ static enum status verify_ranks(const struct session *x)
     }
     free(table);
     return st;
+}
+
+/* The device that the settings name, with the plan's arena. */
+static enum status open_device(struct session *x, const struct settings *s)
+{
+    const struct backend_cpu_config c = {.discrete = s->plan.device == DEVICE_CPU_DISCRETE,
+                                         .link_bytes_per_second = s->plan.link_gbps > 0 ? s->plan.link_gbps * 1e9 : 0,
+                                         .threads = x->plan->strategy.target->threads};
+    TRY(backend_cpu_create(&c, &x->backend));
+    if (!x->plan->strategy.discrete && !x->backend->host_reaches)
+        return status_fail(ERR_INVALID, "the plan lets drives and host reach device memory, which --device %s does not allow",
+                           x->backend->name);
+    x->context.backend = x->backend;
+    return x->backend->allocate(x->backend, x->plan->arena[TIER_DEVICE]);
 }
 
 enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, struct comm *comm,
@@ -110,7 +127,7 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     TRY_GOTO(plan_verify(plan), fail); /* nothing runs that the verifier has not accepted */
     if (plan->strategy.ranks > 1)
         TRY_GOTO(verify_ranks(x), fail);
-    TRY_GOTO(arena_create("device arena", plan->arena[TIER_DEVICE], ARENA_PLAIN, &x->device), fail);
+    TRY_GOTO(open_device(x, s), fail);
     TRY_GOTO(arena_create("host arena", plan->arena[TIER_HOST], ARENA_PINNED, &x->host), fail);
     if (plan->arena[TIER_NVME] > 0) {
         struct store_config c = {.n_paths = n_paths,
@@ -122,26 +139,22 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
             c.paths[i] = nvme_paths[i];
         TRY_GOTO(store_open(&c, &x->store), fail);
     }
-    x->machine.device = arena_base(x->device);
-    x->machine.host = arena_base(x->host);
-    x->machine.store = x->store;
-    x->machine.threads = plan->strategy.threads;
-    x->machine.link.late = plan->strategy.discrete;
-    x->machine.link.bytes_per_second = s->plan.link_gbps > 0 ? s->plan.link_gbps * 1e9 : 0;
-    TRY_GOTO(ops_cpu_kernels(x->machine.kernels), fail);
-    attention_cpu_kernels(x->machine.kernels);
+    x->context.host = arena_base(x->host);
+    x->context.store = x->store;
+    TRY_GOTO(backend_cpu_kernels(x->context.host_kernels), fail);
+    x->host_stream.threads = plan->strategy.target->threads;
+    x->context.host_stream = &x->host_stream;
     x->staging_bytes = round_up(plan->strategy.group * 4, BUFFER_ALIGN);
     x->staging = sys_malloc((size_t)(2 * x->staging_bytes));
     if (!x->staging) {
         st = status_fail(ERR_NOMEM, "out of memory for the session");
         goto fail;
     }
-    char *const base[TIERS] = {x->machine.device, x->machine.host, NULL};
-    TRY_GOTO(canary_create(plan, base, &x->canary), fail);
+    TRY_GOTO(canary_create(plan, &x->context, &x->canary), fail);
     memset(x->staging, 0, (size_t)(2 * x->staging_bytes));
-    TRY_GOTO(executor_create(&x->machine, &x->executor), fail);
+    TRY_GOTO(executor_create(&x->context, plan->programs, PLAN_PROGRAMS, &x->executor), fail);
     warm_up(x);
-    x->overhead_bytes = session_proc_bytes("/proc/self/status", "VmRSS") - arena_bytes(x->device) - arena_bytes(x->host);
+    x->overhead_bytes = session_proc_bytes("/proc/self/status", "VmRSS") - x->backend->host_bytes - arena_bytes(x->host);
     *out = x;
     return OK;
 fail:
@@ -158,7 +171,8 @@ void session_destroy(struct session *s)
     canary_destroy(s->canary);
     store_close(s->store);
     arena_destroy(s->host);
-    arena_destroy(s->device);
+    if (s->backend)
+        s->backend->close(s->backend);
     plan_destroy(s->plan);
     free(s->staging);
     free(s->predicates);
@@ -167,13 +181,13 @@ void session_destroy(struct session *s)
 
 void *session_io(struct session *s, int buffer)
 {
-    return s->machine.host + s->plan->programs[PLAN_STEP]->buffers[buffer].address;
+    return s->context.host + s->plan->programs[PLAN_STEP]->buffers[buffer].address;
 }
 
 enum status session_run(struct session *s, enum plan_program which, struct trace_event *trace)
 {
     if (s->chaos)
-        return chaos_run(&s->machine, s->plan->programs[which], s->chaos++);
+        return chaos_run(&s->context, s->plan->programs[which], s->chaos++);
     return executor_run(s->executor, s->plan->programs[which], trace);
 }
 
@@ -203,12 +217,11 @@ static enum status visit_piece(struct session *s, const struct piece *x, enum st
     const struct buffer *buf = &s->plan->programs[PLAN_FLUSH]->buffers[x->at.buffer];
     int64_t rows = x->at.row1 - x->at.row0, bytes = rows * dtype_size(x->type), at = buf->address + x->at.offset;
     float *data = s->staging;
-    void *stored = buf->tier == TIER_DEVICE ? s->machine.device + at : buf->tier == TIER_HOST ? s->machine.host + at : NULL;
-    if (!stored) {
-        stored = (char *)s->staging + s->staging_bytes;
-        if (access == STATE_READ)
-            TRY(store_read(s->store, at, stored, bytes));
-    }
+    void *stored = buf->tier == TIER_HOST ? s->context.host + at : (char *)s->staging + s->staging_bytes;
+    if (access == STATE_READ && buf->tier == TIER_NVME)
+        TRY(store_read(s->store, at, stored, bytes));
+    else if (access == STATE_READ && buf->tier == TIER_DEVICE)
+        TRY(exec_read(&s->context, TIER_DEVICE, at, stored, bytes));
     if (access == STATE_READ) {
         for (int64_t i = 0; i < x->n; i++)
             data[i] = x->type == F32 ? ((float *)stored)[i] : bf16_to_float(((bf16 *)stored)[i]);
@@ -223,7 +236,9 @@ static enum status visit_piece(struct session *s, const struct piece *x, enum st
         else
             ((bf16 *)stored)[i] = bf16_from_float(data[i]);
     }
-    return buf->tier == TIER_NVME ? store_write(s->store, at, stored, bytes) : OK;
+    if (buf->tier == TIER_NVME)
+        return store_write(s->store, at, stored, bytes);
+    return buf->tier == TIER_DEVICE ? exec_write(&s->context, TIER_DEVICE, at, stored, bytes) : OK;
 }
 
 int session_sharded(const struct session *s, enum state_kind kind)
@@ -237,12 +252,11 @@ enum dtype session_state_type(const struct session *s, enum state_kind kind)
     return kind == STATE_PARAM ? st->dtype : kind == STATE_M || kind == STATE_V ? st->moments : F32;
 }
 
-/* The tensor that holds such state of a unit. */
-static void state_name(const struct session *s, int unit, enum state_kind kind, char name[48])
+/* What such state is as a binding of the flush program: of a gradient, what the update reads. */
+static enum binding_role role_of(const struct session *s, enum state_kind kind)
 {
-    static const char *const what[] = {"param", "master", "m", "v", "grad"};
-    snprintf(name, 48, "unit%d.%s%s", unit, kind == STATE_GRAD && s->plan->strategy.zero == 1 ? "grad_sum" : what[kind],
-             session_sharded(s, kind) ? ".shard" : "");
+    static const enum binding_role roles[] = {BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD};
+    return kind == STATE_GRAD && s->plan->strategy.zero == 1 ? BINDING_GRAD_SUM : roles[kind];
 }
 
 /* The rank's elements of the unit's index-th group. */
@@ -258,23 +272,22 @@ enum status session_visit(struct session *s, int unit, enum state_kind kind, enu
                           void *user)
 {
     const struct program *p = s->plan->programs[PLAN_FLUSH];
-    int sharded = session_sharded(s, kind), index = 0;
+    const enum binding_role role = role_of(s, kind);
+    int index = 0;
     struct piece x = {.type = session_state_type(s, kind), .unit = unit};
-    char name[48];
-    state_name(s, unit, kind, name);
     for (int i = 0; i < p->n_live_in; i++) {
         x.at = p->live_in[i];
-        if (strcmp(p->tensors[x.at.tensor].name, name) != 0)
+        if (x.at.role != role || x.at.unit != unit)
             continue;
         /* gradients are cut finer than groups: join the pieces that lie and count on */
-        while (!sharded && kind == STATE_GRAD && i + 1 < p->n_live_in && p->live_in[i + 1].tensor == x.at.tensor &&
+        while (!x.at.sharded && kind == STATE_GRAD && i + 1 < p->n_live_in && p->live_in[i + 1].tensor == x.at.tensor &&
                p->live_in[i + 1].row0 == x.at.row1 &&
                p->live_in[i + 1].offset == x.at.offset + (x.at.row1 - x.at.row0) * dtype_size(x.type) &&
                p->live_in[i + 1].row1 - x.at.row0 <= s->plan->strategy.group)
             x.at.row1 = p->live_in[++i].row1;
         x.first = x.at.row0;
         x.n = x.at.row1 - x.at.row0;
-        if (sharded)
+        if (x.at.sharded)
             locate(s, &x, index++);
         TRY(visit_piece(s, &x, access, visit, user));
     }
@@ -375,7 +388,7 @@ enum status session_zero_moments(struct session *s)
 
 enum status session_check_memory(struct session *s)
 {
-    TRY(arena_check(s->device));
+    TRY(s->backend->check(s->backend));
     TRY(arena_check(s->host));
     return canary_check(s->canary);
 }

@@ -24,9 +24,11 @@ struct origin {
 struct session {
     const struct model *model; /* borrowed */
     struct plan *plan;         /* owned */
-    struct arena *device, *host;
+    struct backend *backend;
+    struct arena *host;
     struct store *store; /* NULL if the plan needs no nvme */
-    struct machine machine;
+    struct exec_context context;
+    struct cpu_stream host_stream;
     struct executor *executor;
     struct comm *comm; /* with the plan's mesh; borrowed, or own_comm */
     struct comm *own_comm;

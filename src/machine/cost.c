@@ -75,54 +75,18 @@ double attention_rate(const struct attention_rates r[ATTENTION_DIMS], enum op_ki
     return low + t * (high - low);
 }
 
-enum dtype cost_type(enum op_kind op, const struct op_attrs *a)
-{
-    switch (op) {
-    case OP_EMBED:
-        return (enum dtype)a->embed.dtype;
-    case OP_NORM:
-    case OP_NORM_GRAD:
-        return (enum dtype)a->norm.dtype;
-    case OP_GEMM:
-        return a->gemm.a_type == BF16 || a->gemm.b_type == BF16 ? BF16 : F32;
-    case OP_BIAS:
-    case OP_BIAS_GRAD:
-        return (enum dtype)a->bias.y_type;
-    case OP_ADD:
-        return (enum dtype)a->add.dtype;
-    case OP_ROPE:
-        return (enum dtype)a->rope.x_type;
-    case OP_SWIGLU:
-    case OP_SWIGLU_GRAD:
-    case OP_GELU:
-    case OP_GELU_GRAD:
-        return (enum dtype)a->act.dtype;
-    case OP_ATTN_FWD:
-    case OP_ATTN_BWD:
-        return (enum dtype)a->attn.dtype;
-    case OP_ATTN_DELTA:
-    case OP_ATTN_MERGE:
-        return (enum dtype)a->heads.dtype;
-    case OP_CAST:
-        return (enum dtype)a->cast.y_type;
-    case OP_ADAMW:
-        return a->vec.low_precision ? BF16 : F32;
-    default:
-        return F32;
-    }
-}
-
 static double compute_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c)
 {
     const struct op_attrs *a = &c->attrs;
-    enum dtype type = cost_type(in->op, a);
-    if (in->op == OP_GEMM) {
+    enum dtype type = op_storage_type(in->op, a);
+    enum op_class class = op_class(in->op);
+    if (class == OPS_MATRIX) {
         if (m->widens && a->gemm.a_type != a->gemm.b_type)
             type = F32;
         enum gemm_layout layout = a->gemm.ta ? GEMM_TN : a->gemm.tb ? GEMM_NT : GEMM_NN;
         return c->flops / gemm_rate(&m->device.gemm[type], layout, (double)a->gemm.m, (double)a->gemm.n, (double)a->gemm.k);
     }
-    if (in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD)
+    if (class == OPS_ATTENTION)
         return c->flops / attention_rate(m->device.attention[type], in->op, a->attn.head_dim, (double)a->attn.sq);
     const struct op_rates *ops = in->lane == LANE_HOST ? &m->host : &m->device.ops;
     const struct curve *own = &ops->op[in->op][type];

@@ -68,10 +68,8 @@ struct cost_model {
 
 /* Seconds of an instruction with that call, running alone. */
 double cost_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c);
-/* The same machine with all links so many times as fast: copies, drives, messages. */
+/* The same machine with all links `speed` times as fast: copies, drives, messages. */
 void cost_with_links(const struct cost_model *m, double speed, struct cost_model *out);
-/* The storage type whose rates an instruction has. */
-enum dtype cost_type(enum op_kind op, const struct op_attrs *a);
 
 /* A program's lanes over its simulated time, all in seconds. */
 struct lane_times {

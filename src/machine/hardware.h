@@ -43,7 +43,7 @@ struct hardware {
     double cores[LANES];
 };
 
-/* "h200", "4xa100-40": data sheet figures times the efficiencies that `source` states; so many devices, node by node.
+/* "h200", "4xa100-40": data sheet figures times the efficiencies that `source` states; 4x: four devices, node by node.
  * ERR_INVALID names the presets and the nearest one. */
 enum status hardware_preset(const char *name, struct hardware *out);
 int hardware_is_preset(const char *name);
@@ -58,7 +58,7 @@ enum status hardware_write(const struct hardware *h, FILE *f);
 /* What this build takes for granted of a machine that was never measured. */
 void hardware_assumed(struct hardware *out);
 
-/* What plans may take of so many free bytes of drives where --nvme-max does not say: the rest is left for checkpoints, logs and
+/* What plans may take of the free bytes of drives where --nvme-max does not say: the rest is left for checkpoints, logs and
  * others' files. */
 static inline int64_t hardware_drives_share(int64_t free_bytes)
 {
@@ -71,13 +71,13 @@ void curve_set(struct curve *c, double y);
 
 #define HARDWARE_MOST_DEVICES 65536 /* of a machine that is planned for */
 
-/* So many drives in a node, each reading so many GB/s and writing as much beside that as a data sheet's does. */
+/* `drives` drives in a node, each of which reads `gbps` GB/s and writes as much beside that as a data sheet's does. */
 void hardware_set_drives(struct hardware *h, int drives, double gbps);
 /* The settings' budgets and drives in place of the machine's own. */
 void hardware_override(struct hardware *h, const struct plan_request *s);
 /* Bytes of each tier for one rank, `ranks` of them sharing the machine. */
 void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS]);
-/* Products so many times as fast in bf16 as in fp32 are worth saying. */
+/* From this ratio of bf16's to fp32's products on, bf16 is advised. */
 #define HARDWARE_BF16_PAYS 1.5
 /* Devices, memory, drives, and what is stored. s: whose machine it is; ranks: that run on it. */
 void hardware_print(const struct hardware *h, const struct plan_request *s, int ranks, FILE *f);

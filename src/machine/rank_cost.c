@@ -114,8 +114,7 @@ void plan_cost_model(const struct plan_request *s, struct cost_model *out)
         hardware_assumed(&assumed);
         h = &assumed;
     }
-    int dp = s->dp > 0 ? s->dp : 1, u = s->ulysses > 0 ? s->ulysses : 1, r = s->ring > 0 ? s->ring : 1;
-    int per_node = (int)max_i64(h->devices, ceil_div(dp * u * r, h->nodes));
+    int per_node = (int)max_i64(h->devices, ceil_div(mesh_ranks(&s->mesh), h->nodes));
     memset(out, 0, sizeof *out);
     out->device = h->device;
     out->host = h->host;
@@ -128,10 +127,11 @@ void plan_cost_model(const struct plan_request *s, struct cost_model *out)
         out->lane_idle[l] = l != LANE_COMPUTE ? h->wake_seconds : 0;
     }
     set_transfers(out, h, s, per_node);
-    struct span world = span_of(dp * u * r, 1, per_node), ulysses = span_of(u, 1, per_node), ring = span_of(r, u, per_node);
-    set_comm(out, h, LANE_WORLD, &world);
-    set_comm(out, h, LANE_ULYSSES, &ulysses);
-    set_comm(out, h, LANE_RING, &ring);
+    for (int l = LANE_WORLD; l < LANES; l++) {
+        const struct mesh_group g = mesh_group_of(&s->mesh, (enum lane)l, 0);
+        const struct span span = span_of(g.members, g.stride, per_node);
+        set_comm(out, h, (enum lane)l, &span);
+    }
     scale_ops(&out->host, 1.0 / per_node);
     scale_device(&out->device, (double)h->devices / per_node);
     out->widens = h->cpu;

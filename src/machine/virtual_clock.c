@@ -14,8 +14,8 @@ struct runner {
     double idle;            /* when it last ended something */
     double speed;           /* while running: 1 if it has its links to itself */
     double demand[LINKS];   /* while running: the share of a link that it takes at full speed */
-    int ahead[DRIVE_DEPTH]; /* those after `at`, as far as they have been looked up: */
-    int first, known;       /* so many, from ahead[first] on and round */
+    int ahead[DRIVE_DEPTH]; /* those after `at`, as far as they have been looked up */
+    int first, known;       /* `known` entries of ahead[], from ahead[first] on and round */
 };
 
 struct simulation {

@@ -1,5 +1,6 @@
 /* config.json of Hugging Face, written so that transformers loads it and config_json.c reads it back. */
-#include "model/model.h"
+#include "model/config.h"
+#include "model/family.h"
 
 #include "base/sys.h"
 
@@ -9,18 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The double whose shortest decimal form is that of the float: 1e-05, not 9.99999974737875e-06. */
-static double shortest(float x)
-{
-    char text[32];
-    for (int digits = 1; digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, (double)x);
-        if (strtof(text, NULL) == x)
-            break;
-    }
-    return strtod(text, NULL);
-}
 
 /* Decimal digits needed to read x back exactly, 15 at least. */
 static int digits_needed(double x)
@@ -34,53 +23,71 @@ static int digits_needed(double x)
     return 17;
 }
 
-static json_t *rope_scaling_json(const struct model_config *c)
+static json_t *word_json(const struct model_config *c, const struct config_key *k)
 {
-    if (c->rope == ROPE_DEFAULT)
-        return json_null();
-    if (c->rope == ROPE_LINEAR)
-        return json_pack("{s:s, s:s, s:f}", "rope_type", "linear", "type", "linear", "factor", c->rope_factor);
-    return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", c->rope_factor, "low_freq_factor",
-                     c->rope_low_freq, "high_freq_factor", c->rope_high_freq, "original_max_position_embeddings",
-                     (json_int_t)c->rope_original_positions);
+    const struct config_word *w = k->words;
+    while (k->field != NO_FIELD && w->value != (int)config_get_number(c, k->field))
+        w++;
+    return json_string(w->word);
 }
 
-/* rope_theta and rope_scaling: the spelling that every transformers release reads. */
-static json_t *llama_json(const struct model_config *c, const char *dtype)
+static json_t *field_json(const struct model_config *c, enum config_field_id field)
 {
-    static const char *const types[] = {"llama", "mistral", "qwen2"};
-    static const char *const classes[] = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"};
-    json_t *root = json_pack(
-        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:o, s:b, s:f, s:b, s:s}", "architectures",
-        classes[c->variant], "model_type", types[c->variant], "vocab_size", (json_int_t)c->vocab, "hidden_size",
-        (json_int_t)c->dim, "intermediate_size", (json_int_t)c->ffn, "num_hidden_layers", (json_int_t)c->layers,
-        "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim",
-        (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->max_positions, "hidden_act", "silu", "rms_norm_eps",
-        shortest(c->norm_eps), "initializer_range", shortest(c->init_std), "rope_theta", c->rope_theta, "rope_scaling",
-        rope_scaling_json(c), "tie_word_embeddings", c->tied, "attention_dropout", 0.0, "use_cache", 1, "torch_dtype", dtype);
-    json_t *more = c->variant == VARIANT_LLAMA
-                       ? json_pack("{s:b, s:b}", "attention_bias", 0, "mlp_bias", 0)
-                       : json_pack("{s:o}", "sliding_window", c->window ? json_integer(c->window) : json_null());
-    if (c->variant == VARIANT_QWEN2 && more)
-        json_object_update_new(more, json_pack("{s:b, s:I}", "use_sliding_window", c->window > 0, "max_window_layers",
-                                               (json_int_t)(c->window ? 0 : c->layers)));
-    if (!root || !more || json_object_update(root, more) != 0) {
-        json_decref(root);
-        root = NULL;
+    double value = config_get_number(c, field);
+    switch (config_fields[field].type) {
+    case FIELD_COUNT:
+        return json_integer((json_int_t)value);
+    case FIELD_FLOAT:
+    case FIELD_DOUBLE:
+        return json_real(value);
+    case FIELD_SWITCH:
+        return json_boolean(value != 0);
+    case FIELD_FAMILY:
+    case FIELD_CHOICE:
+        break;
     }
-    json_decref(more);
-    return root;
+    return NULL;
 }
 
-static json_t *gpt2_json(const struct model_config *c, const char *dtype)
+/* 1 if the key is written or need not be. */
+static int write_key(json_t *root, const struct model_config *c, const struct config_key *k)
 {
-    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:b, s:f, s:f, s:f, s:b, s:s}", "architectures",
-                     "GPT2LMHeadModel", "model_type", "gpt2", "vocab_size", (json_int_t)c->vocab, "n_positions",
-                     (json_int_t)c->max_positions, "n_embd", (json_int_t)c->dim, "n_layer", (json_int_t)c->layers, "n_head",
-                     (json_int_t)c->heads, "n_inner", (json_int_t)c->ffn, "activation_function",
-                     c->gelu == GELU_ERF ? "gelu" : "gelu_new", "layer_norm_epsilon", shortest(c->norm_eps), "initializer_range",
-                     shortest(c->init_std), "tie_word_embeddings", c->tied, "attn_pdrop", 0.0, "embd_pdrop", 0.0, "resid_pdrop",
-                     0.0, "use_cache", 1, "torch_dtype", dtype);
+    switch (k->kind) {
+    case KEY_FIELD:
+    case KEY_REQUIRED:
+        return json_object_set_new(root, k->name, field_json(c, k->field)) == 0;
+    case KEY_WORD:
+        return json_object_set_new(root, k->name, word_json(c, k)) == 0;
+    case KEY_ZERO:
+        return json_object_set_new(root, k->name, json_real(0.0)) == 0;
+    case KEY_FALSE:
+        return json_object_set_new(root, k->name, json_false()) == 0;
+    case KEY_SPECIAL:
+        return !k->write || json_object_set_new(root, k->name, k->write(c)) == 0;
+    case KEY_ONLY_FALSE:
+    case KEY_ONLY_TRUE:
+    case KEY_ONLY_ONE:
+        return 1;
+    }
+    return 1;
+}
+
+static json_t *config_json(const struct model_config *c, const char *dtype)
+{
+    const struct family *f = family_of(c);
+    json_t *root = json_pack("{s:[s], s:s}", "architectures", f->class, "model_type", f->name);
+    int ok = root != NULL;
+    for (const struct config_key *k = f->keys[0]; ok && k->name; k++)
+        ok = write_key(root, c, k);
+    ok = ok && json_object_set_new(root, "use_cache", json_true()) == 0 &&
+         json_object_set_new(root, "torch_dtype", json_string(dtype)) == 0;
+    for (const struct config_key *k = f->keys[1]; ok && k && k->name; k++)
+        ok = write_key(root, c, k);
+    if (!ok) {
+        json_decref(root);
+        return NULL;
+    }
+    return root;
 }
 
 static enum status write_text(const char *path, const char *text, size_t n)
@@ -109,11 +116,11 @@ enum status model_config_write(const char *dir, const struct model_config *confi
     const char *dtype_text = dtype == BF16 ? "bfloat16" : "float32";
     if (snprintf(path, sizeof path, "%s/config.json", dir) >= (int)sizeof path)
         return status_fail(ERR_INVALID, "%.64s...: the path is too long", dir);
-    json_t *root = config->family == FAMILY_LLAMA ? llama_json(config, dtype_text) : gpt2_json(config, dtype_text);
-    double reals[] = {config->rope_theta, config->rope_factor, config->rope_low_freq, config->rope_high_freq};
+    json_t *root = config_json(config, dtype_text);
     int digits = 15;
-    for (int i = 0; i < 4; i++)
-        digits = digits_needed(reals[i]) > digits ? digits_needed(reals[i]) : digits;
+    for (int i = NO_FIELD + 1; i < CONFIG_FIELDS_END; i++)
+        if (config_fields[i].type == FIELD_DOUBLE)
+            digits = (int)max_i64(digits, digits_needed(config_get_number(config, (enum config_field_id)i)));
     char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)digits)) : NULL;
     json_decref(root);
     if (!text)

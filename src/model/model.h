@@ -9,17 +9,20 @@
 #include "base/status.h"
 #include "program/op.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
-enum model_family { FAMILY_LLAMA, FAMILY_GPT2 };
-/* Which of the Llama-shaped classes: Mistral may have a sliding window; Qwen2 too, and biases on q, k and v. */
-enum llama_variant { VARIANT_LLAMA, VARIANT_MISTRAL, VARIANT_QWEN2 };
+/* A row per family: FAMILY_<first> is what src/model calls family_<second>. Mistral is Llama with, perhaps, a sliding window; Qwen2
+ * has biases on q, k and v, too. */
+#define MODEL_FAMILIES(X) X(LLAMA, llama) X(MISTRAL, mistral) X(QWEN2, qwen2) X(GPT2, gpt2)
+#define X(upper, lower) FAMILY_##upper,
+enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
+#undef X
 enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3 };
 
 /* What config.json says, and how much of a table of learned positions a run can meet. */
 struct model_config {
     enum model_family family;
-    enum llama_variant variant; /* of FAMILY_LLAMA */
     int64_t vocab, dim, ffn, layers, heads, kv_heads, head_dim, max_positions;
     int64_t positions;     /* in use, of a table of learned ones: the first rows, as many as the run's sequences are long; 0: all */
     int64_t window;        /* a query attends that many keys at most, its own included; 0: all before it */
@@ -49,8 +52,8 @@ struct model_param {
 
 struct model_unit {
     int64_t elements;         /* all */
-    int64_t trained_elements; /* the first so many are trained */
-    int64_t decay_elements;   /* the first so many (trained matrices) get weight decay */
+    int64_t trained_elements; /* trained ones, which come first */
+    int64_t decay_elements;   /* trained matrices, which come first of all: they get weight decay */
     int first_param, n_params; /* in order of offset */
 };
 
@@ -64,11 +67,31 @@ struct model_linear {
     int64_t ld;            /* row length of the stored matrix */
 };
 
-struct model_norm { int weight, bias; /* bias -1: none */ };
+struct model_norm {
+    enum norm_kind kind;
+    int weight, bias; /* bias -1: none */
+};
+
+enum block_kind { BLOCK_ATTENTION, BLOCK_MLP, BLOCK_KINDS };
+
+struct attention_block { struct model_linear q, k, v, o; };
+struct mlp_block { struct model_linear gate, up, down; /* SwiGLU; gate.weight = -1: GELU of up */ };
+
+/* What a layer adds to the residual stream: x + f(norm(x)), f by kind. */
+struct model_block {
+    enum block_kind kind;
+    struct model_norm norm;
+    union {
+        struct attention_block attention;
+        struct mlp_block mlp;
+    };
+};
+
+enum { LAYER_BLOCKS = 2 }; /* at most, of any family */
 
 struct model_layer {
-    struct model_norm norm1, norm2;
-    struct model_linear q, k, v, o, gate, up, down; /* gate.weight = -1 for GELU: up, down only */
+    int n_blocks;
+    struct model_block blocks[LAYER_BLOCKS]; /* in the order in which they add to the stream */
 };
 
 struct model {
@@ -95,6 +118,8 @@ int model_is_preset(const char *name);
 enum status model_config_read(const char *dir, struct model_config *out);
 /* Writes DIR/config.json that transformers loads (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, GPT2LMHeadModel). dtype: F32 or BF16. */
 enum status model_config_write(const char *dir, const struct model_config *config, enum dtype dtype);
+/* Whether checkpoints of one cannot be those of the other: the first difference, as "hidden size is 24 there and 32 in this run". */
+int model_config_differs(const struct model_config *there, const struct model_config *here, char *text, size_t bytes);
 
 /* Builds the graph. freeze: globs (fnmatch) over parameter names, n_freeze may be 0; a glob that matches nothing is an error, as is freezing everything. */
 enum status model_create(const struct model_config *config, const char *const *freeze, int n_freeze, struct model **out);
@@ -103,6 +128,10 @@ void model_destroy(struct model *m);
 enum status model_create_for(const struct model *m, int64_t tokens, const char *const *freeze, int n_freeze, struct model **out);
 /* Elements of the parameter in files: those in use, and after them those that no sequence of the run reaches. */
 int64_t model_param_stored(const struct model_param *p);
+/* The layer's first block of a kind, or NULL. */
+const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind);
+/* Whether positions are learned: then max_positions limits a sequence. Rotary ones do not end. */
+int model_learns_positions(const struct model_config *config);
 /* Checkpoints of the bare model leave the first component out ("h.0.ln_1.weight", "layers.0..."): the name without its leading "transformer." or "model.",
  * NULL if it has neither. A loader asks the file for the name first, then for this. */
 const char *model_param_alias(const char *name);

@@ -60,7 +60,7 @@ enum status store_wait(struct store *s, enum store_direction d, uint64_t ticket)
 /* Highest ticket that is complete, without blocking (may reap completions). */
 enum status store_poll(struct store *s, enum store_direction d, uint64_t *done);
 
-/* From now on writes put no more than so many blocks in flight while reads have some; 0: as many as ever. From any thread. */
+/* From now on writes put at most `blocks` blocks in flight while reads have some; 0: no limit. From any thread. */
 void store_limit_writes(struct store *s, int blocks);
 
 /* Blocking read or write from the thread that owns direction d. */

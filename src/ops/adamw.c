@@ -1,6 +1,7 @@
 /* The optimizer update. */
 #include "ops/adamw.h"
 
+#include "ops/ops.h"
 #include "ops/rows.h"
 #include "ops/simd.h"
 
@@ -182,4 +183,16 @@ void ops_adamw(const struct adamw_shape *s, float *master, void *m, void *v, con
         if (param)
             rows_to_bf16(param + at, master + at, count);
     }
+}
+
+enum status ops_cpu_adamw(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    struct adamw_shape s = {.n = a->vec.n,
+                            .n_decay = a->vec.n_decay,
+                            .first = a->vec.first,
+                            .share = a->vec.share,
+                            .moments = (enum dtype)a->vec.moments};
+    ops_adamw(&s, arg[0], arg[1], arg[2], arg[3], arg[4], arg[5], arg[6]);
+    return OK;
 }

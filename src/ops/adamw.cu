@@ -92,7 +92,7 @@ template <typename MOMENT, bool PARAM> struct adamw {
     }
 };
 
-template <typename MOMENT, bool PARAM> enum status run_adamw(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename MOMENT, bool PARAM> enum status run_adamw(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     adamw<MOMENT, PARAM> op = {(float *)arg[0],
                                (MOMENT *)arg[1],
@@ -111,14 +111,14 @@ template <typename MOMENT, bool PARAM> enum status run_adamw(const struct op_att
     return launch_elements<4>(op, attrs->vec.n, vectors, stream);
 }
 
-template <typename MOMENT> enum status run_moments(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename MOMENT> enum status run_moments(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     return arg[6] ? run_adamw<MOMENT, true>(attrs, arg, stream) : run_adamw<MOMENT, false>(attrs, arg, stream);
 }
 
 } // namespace
 
-enum status ops_cuda_adamw(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_adamw(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("adamw", attrs->vec.moments));
     return attrs->vec.moments == BF16 ? run_moments<bf16>(attrs, arg, stream) : run_moments<float>(attrs, arg, stream);

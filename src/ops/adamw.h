@@ -29,7 +29,7 @@
 #include "program/op.h"
 
 struct adamw_shape {
-    int64_t n, n_decay;   /* elements; the first so many decay */
+    int64_t n, n_decay;   /* elements; the first n_decay of them decay */
     int64_t first, share; /* number in the model of rank 0's first element; how far on the next rank's is */
     enum dtype moments;   /* F32 or BF16 */
 };

@@ -1,6 +1,7 @@
 /* Residual addition and accumulation. */
 #include "ops/add.h"
 
+#include "ops/ops.h"
 #include "ops/rows.h"
 #include "ops/simd.h"
 
@@ -35,4 +36,18 @@ void ops_accum(float *y, const float *x, int64_t n)
 #pragma omp parallel for schedule(static) if (n > ROWS_SERIAL)
     for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++)
         add_elements(y, y, x, NULL, b * ROWS_BLOCK, rows_block_size(b, n), F32);
+}
+
+enum status ops_cpu_add(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    ops_add(arg[0], arg[1], arg[2], arg[3], a->add.rows, a->add.dim, a->add.dtype);
+    return OK;
+}
+
+enum status ops_cpu_accum(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    ops_accum(arg[0], arg[1], a->vec.n);
+    return OK;
 }

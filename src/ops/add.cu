@@ -55,7 +55,7 @@ struct accumulate {
     }
 };
 
-template <typename T> enum status run_add(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T> enum status run_add(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     int64_t rows = attrs->add.rows, dim = attrs->add.dim;
     T *y = (T *)arg[0];
@@ -69,13 +69,13 @@ template <typename T> enum status run_add(const struct op_attrs *attrs, void *co
 
 } // namespace
 
-enum status ops_cuda_add(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_add(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("add", attrs->add.dtype));
     return attrs->add.dtype == BF16 ? run_add<bf16>(attrs, arg, stream) : run_add<float>(attrs, arg, stream);
 }
 
-enum status ops_cuda_accum(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_accum(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     accumulate op = {(float *)arg[0], (const float *)arg[1]};
     return launch_elements<4>(op, attrs->vec.n, aligned_to_vectors({op.y, op.x}), stream);

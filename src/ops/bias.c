@@ -1,6 +1,7 @@
 /* Bias and its gradient. */
 #include "ops/bias.h"
 
+#include "ops/ops.h"
 #include "ops/rows.h"
 #include "ops/simd.h"
 
@@ -57,4 +58,18 @@ void ops_bias_grad(float *dbias, const void *dy, int64_t rows, int64_t dim, int3
 #pragma omp parallel for schedule(static) if (rows * dim > ROWS_SERIAL)
     for (int64_t j = 0; j < dim; j += PANEL)
         panel_grad(dbias + j, dy, j, rows, dim, min_i64(PANEL, dim - j), y_type, accumulate);
+}
+
+enum status ops_cpu_bias(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    ops_bias(arg[0], arg[1], a->bias.rows, a->bias.dim, a->bias.dtype);
+    return OK;
+}
+
+enum status ops_cpu_bias_grad(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    ops_bias_grad(arg[0], arg[1], a->bias.rows, a->bias.dim, a->bias.y_type, a->bias.accumulate);
+    return OK;
 }

@@ -71,20 +71,20 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
     }
 }
 
-template <typename T> enum status run_bias(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T> enum status run_bias(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     bias_add<T> op = {(T *)arg[0], (const T *)arg[1], attrs->bias.dim};
     return launch_rows<WIDTH<T>>(op, attrs->bias.rows, attrs->bias.dim, aligned_to_vectors({op.y, op.bias}), stream);
 }
 
-template <typename T, int N> enum status launch_bias_grad(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T, int N> enum status launch_bias_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     return launch(dim3((unsigned)blocks_of(attrs->bias.dim, COLUMNS)), dim3(COLUMN_THREADS), sizeof(column_sums<N>), stream,
                   sum_columns<T, N>, (float *)arg[0], (const T *)arg[1], attrs->bias.rows, attrs->bias.dim,
                   attrs->bias.accumulate);
 }
 
-template <typename T> enum status run_bias_grad(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T> enum status run_bias_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     /* 16 bytes of fp32, 8 of bf16: with 8 columns per thread the strips would take 32 KiB and gain nothing. */
     if (attrs->bias.dim % 4 == 0 && aligned_to_vectors({arg[1]}))
@@ -94,13 +94,13 @@ template <typename T> enum status run_bias_grad(const struct op_attrs *attrs, vo
 
 } // namespace
 
-enum status ops_cuda_bias(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_bias(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("bias", attrs->bias.dtype));
     return attrs->bias.dtype == BF16 ? run_bias<bf16>(attrs, arg, stream) : run_bias<float>(attrs, arg, stream);
 }
 
-enum status ops_cuda_bias_grad(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_bias_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("bias_grad", attrs->bias.y_type));
     return attrs->bias.y_type == BF16 ? run_bias_grad<bf16>(attrs, arg, stream) : run_bias_grad<float>(attrs, arg, stream);

@@ -2,6 +2,7 @@
 #include "ops/cast.h"
 
 #include "ops/memory.h"
+#include "ops/ops.h"
 #include "ops/rows.h"
 
 void ops_cast(void *y, const void *x, int64_t n, int32_t y_type, int32_t x_type)
@@ -18,4 +19,11 @@ void ops_cast(void *y, const void *x, int64_t n, int32_t y_type, int32_t x_type)
         else
             rows_to_bf16((bf16 *)y + at, (const float *)x + at, size);
     }
+}
+
+enum status ops_cpu_cast(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    ops_cast(arg[0], arg[1], a->cast.n, a->cast.y_type, a->cast.x_type);
+    return OK;
 }

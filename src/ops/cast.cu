@@ -17,7 +17,7 @@ template <typename Y, typename X> struct cast {
 
 } // namespace
 
-enum status ops_cuda_cast(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_cast(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("cast", attrs->cast.y_type));
     TRY(check_storage("cast", attrs->cast.x_type));

@@ -1,6 +1,7 @@
 /* Sum of squares, and the clip factor. */
 #include "ops/clip.h"
 
+#include "ops/ops.h"
 #include "ops/rows.h"
 #include "ops/simd.h"
 
@@ -63,4 +64,19 @@ void ops_clip(struct norm_result *result, const double *sums, int64_t n, float c
         factor = fmin(1.0, (double)clip / (norm + 1e-6));
     int skip = !isfinite(norm);
     *result = (struct norm_result){.norm = norm, .factor = skip ? 0.0f : (float)factor, .skip = skip};
+}
+
+enum status ops_cpu_sumsq(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    ops_sumsq(arg[0], arg[1], a->vec.n);
+    return OK;
+}
+
+enum status ops_cpu_clip(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    const struct step_record *record = arg[2];
+    ops_clip(arg[0], arg[1], a->vec.n, record->clip);
+    return OK;
 }

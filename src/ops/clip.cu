@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(THREADS)
 
 } // namespace
 
-enum status ops_cuda_sumsq(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_sumsq(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     const float *x = (const float *)arg[1];
     const int64_t n = attrs->vec.n, all = blocks_of(n, SUMSQ_BLOCK);
@@ -210,7 +210,7 @@ enum status ops_cuda_sumsq(const struct op_attrs *attrs, void *const *arg, cuda_
     return OK;
 }
 
-enum status ops_cuda_clip(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_clip(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     return launch(dim3(1), dim3(THREADS), sizeof(order_space), stream, clip_factor, (struct norm_result *)arg[0],
                   (const double *)arg[1], attrs->vec.n, (const struct step_record *)arg[2]);

@@ -1,4 +1,5 @@
-/* The CUDA twins of the ops: same attributes and arguments as the CPU kernels (program/op.h), in device memory, plus a stream.
+/* The CUDA twins of the ops: same attributes and arguments as the CPU kernels (program/op_table.h), in device memory, plus a
+ * stream.
  *
  * Every entry checks its shape, enqueues on `stream` and returns: it never synchronises and never allocates. Any alignment of
  * whole elements is accepted; 16-byte vectors are used where every operand allows them. Results are deterministic: no atomic
@@ -14,33 +15,31 @@
 extern "C" {
 #endif
 
-#include "base/status.h"
-#include "program/op.h"
-
-/* cudaStream_t, for sources that do not see CUDA's headers. */
-typedef struct CUstream_st *cuda_stream;
-
-/* arg: the op's arguments in the order of program/op.h; NULL for absent optional ones. ERR_INVALID: a shape that no kernel
- * supports; ERR_IO: the launch failed. */
-typedef enum status op_cuda_kernel(const struct op_attrs *attrs, void *const *arg, cuda_stream stream);
+#include "device/kernel.h"
 
 /* Fills the entries of every op in this folder but OP_GEMM. Left alone, because no kernel here computes them: OP_GEMM
  * (cuBLASLt's), OP_ATTN_FWD and OP_ATTN_BWD (attention/cuda_attention.h), and the collectives (NCCL's, not written yet): whoever
  * executes a program refuses what has no entry. OP_COPY is a copy within the device's memory. */
-void ops_cuda_kernels(op_cuda_kernel *table[OP_COUNT]);
+void ops_cuda_kernels(op_kernel *table[OP_COUNT]);
 
 /* Rows between token layouts; row_bytes is even. A negative index is padding: gather writes a row of zero bytes, scatter leaves
  * that source row out. gather:  dst[i] = src[index[i]]      scatter: dst[index[i]] = src[i], indices distinct */
 enum status ops_cuda_gather_rows(void *dst /* [rows, row_bytes] */, const void *src, const int32_t *index /* [rows] */,
-                                 int64_t rows, int64_t row_bytes, cuda_stream stream);
+                                 int64_t rows, int64_t row_bytes, void *stream);
 enum status ops_cuda_scatter_rows(void *dst, const void *src /* [rows, row_bytes] */, const int32_t *index /* [rows] */,
-                                  int64_t rows, int64_t row_bytes, cuda_stream stream);
+                                  int64_t rows, int64_t row_bytes, void *stream);
 
-/* The table's entries, each beside its CPU twin. */
-op_cuda_kernel ops_cuda_copy, ops_cuda_fill, ops_cuda_embed, ops_cuda_embed_grad, ops_cuda_norm, ops_cuda_norm_grad,
-    ops_cuda_bias, ops_cuda_bias_grad, ops_cuda_add, ops_cuda_rope, ops_cuda_swiglu, ops_cuda_swiglu_grad, ops_cuda_gelu,
-    ops_cuda_gelu_grad, ops_cuda_attn_delta, ops_cuda_attn_merge, ops_cuda_cast, ops_cuda_loss, ops_cuda_accum, ops_cuda_sumsq,
-    ops_cuda_clip, ops_cuda_adamw;
+/* The entries of the elementwise ops, each beside its CPU twin: ops_cuda_gelu, ... */
+#define ENTRY_MATRIX(name)
+#define ENTRY_ELEMENTWISE(name) op_kernel ops_cuda_##name;
+#define ENTRY_ATTENTION(name)
+#define ENTRY_COLLECTIVE(name)
+#define OP(KIND, name, class, ...) ENTRY_##class(name)
+#include "program/op_table.h"
+#undef ENTRY_MATRIX
+#undef ENTRY_ELEMENTWISE
+#undef ENTRY_ATTENTION
+#undef ENTRY_COLLECTIVE
 
 #ifdef __cplusplus
 }

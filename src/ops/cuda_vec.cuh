@@ -166,7 +166,7 @@ inline unsigned row_threads(int64_t runs)
     return threads;
 }
 
-template <int N, typename OP> enum status launch_elements(OP op, int64_t n, bool vectors, cuda_stream stream)
+template <int N, typename OP> enum status launch_elements(OP op, int64_t n, bool vectors, void *stream)
 {
     if (n <= 0)
         return OK;
@@ -175,7 +175,7 @@ template <int N, typename OP> enum status launch_elements(OP op, int64_t n, bool
     return launch(dim3((unsigned)blocks_of(n, THREADS)), dim3(THREADS), 0, stream, each_element<OP, 1>, op, n);
 }
 
-template <int N, typename OP> enum status launch_rows(OP op, int64_t rows, int64_t dim, bool vectors, cuda_stream stream)
+template <int N, typename OP> enum status launch_rows(OP op, int64_t rows, int64_t dim, bool vectors, void *stream)
 {
     if (rows <= 0 || dim <= 0)
         return OK;

@@ -1,6 +1,7 @@
 /* Embedding lookup and its scatter-add. */
 #include "ops/embed.h"
 
+#include "ops/ops.h"
 #include "ops/rows.h"
 #include "ops/simd.h"
 
@@ -65,4 +66,30 @@ void ops_embed_grad(const struct embed_shape *s, float *dtable, const void *dx, 
             if (index[i] >= 0 && index[i] < s->vocab)
                 scatter(dtable + index[i] * s->dim + j, dx, i * s->dim + j, min_i64(PANEL, s->dim - j), s->dtype);
     }
+}
+
+static struct embed_shape embed_shape_of(const struct op_attrs *a)
+{
+    return (struct embed_shape){.rows = a->embed.rows,
+                                .dim = a->embed.dim,
+                                .vocab = a->embed.vocab,
+                                .max_pos = a->embed.max_pos,
+                                .dtype = a->embed.dtype,
+                                .accumulate = a->embed.accumulate};
+}
+
+enum status ops_cpu_embed(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    struct embed_shape s = embed_shape_of(a);
+    ops_embed(&s, arg[0], arg[1], arg[2], arg[3], arg[4]);
+    return OK;
+}
+
+enum status ops_cpu_embed_grad(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    struct embed_shape s = embed_shape_of(a);
+    ops_embed_grad(&s, arg[0], arg[1], arg[2]);
+    return OK;
 }

@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(THREADS)
     store<N>(dtable + token * dim + j, sum);
 }
 
-template <typename T> enum status run_embed(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T> enum status run_embed(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     lookup<T> op = {(T *)arg[0],      (const T *)arg[1],  (const T *)arg[3],   (const int32_t *)arg[2], (const int32_t *)arg[4],
                     attrs->embed.dim, attrs->embed.vocab, attrs->embed.max_pos};
@@ -207,8 +207,7 @@ template <typename T> enum status run_embed(const struct op_attrs *attrs, void *
                                  stream);
 }
 
-template <typename T, int N>
-enum status add_batch(const struct op_attrs *attrs, void *const *arg, int64_t first, cuda_stream stream)
+template <typename T, int N> enum status add_batch(const struct op_attrs *attrs, void *const *arg, int64_t first, void *stream)
 {
     const int64_t dim = attrs->embed.dim, vocab = attrs->embed.vocab;
     const int64_t rows = attrs->embed.rows - first < BATCH ? attrs->embed.rows - first : BATCH;
@@ -221,11 +220,12 @@ enum status add_batch(const struct op_attrs *attrs, void *const *arg, int64_t fi
                   (float *)arg[0], (const T *)arg[1] + first * dim, args.index, dim, vocab);
 }
 
-template <typename T> enum status run_embed_grad(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T> enum status run_embed_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     const bool vectors = attrs->embed.dim % WIDTH<T> == 0 && aligned_to_vectors({arg[0], arg[1]});
     if (!attrs->embed.accumulate)
-        TRY(CUDA_STATUS(cudaMemsetAsync(arg[0], 0, (size_t)(attrs->embed.vocab * attrs->embed.dim) * sizeof(float), stream)));
+        TRY(CUDA_STATUS(
+            cudaMemsetAsync(arg[0], 0, (size_t)(attrs->embed.vocab * attrs->embed.dim) * sizeof(float), (cudaStream_t)stream)));
     for (int64_t first = 0; first < attrs->embed.rows; first += BATCH)
         TRY((vectors ? add_batch<T, WIDTH<T>> : add_batch<T, 1>)(attrs, arg, first, stream));
     return OK;
@@ -233,13 +233,13 @@ template <typename T> enum status run_embed_grad(const struct op_attrs *attrs, v
 
 } // namespace
 
-enum status ops_cuda_embed(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_embed(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("embed", attrs->embed.dtype));
     return attrs->embed.dtype == BF16 ? run_embed<bf16>(attrs, arg, stream) : run_embed<float>(attrs, arg, stream);
 }
 
-enum status ops_cuda_embed_grad(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_embed_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("embed_grad", attrs->embed.dtype));
     if (attrs->embed.dim <= 0)

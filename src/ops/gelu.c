@@ -1,6 +1,7 @@
 /* GELU, forward and backward. */
 #include "ops/gelu.h"
 
+#include "ops/ops.h"
 #include "ops/rows.h"
 #include "ops/simd.h"
 #include "ops/vexp.h"
@@ -119,4 +120,18 @@ void ops_gelu_grad(void *x, void *dy, int64_t n, enum gelu_kind kind, int32_t dt
 #pragma omp parallel for schedule(static) if (n > ROWS_SERIAL)
     for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++)
         backward(x, dy, b * ROWS_BLOCK, rows_block_size(b, n), kind, dtype);
+}
+
+enum status ops_cpu_gelu(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    ops_gelu(arg[0], arg[1], a->act.rows * a->act.dim, (enum gelu_kind)a->act.kind, a->act.dtype);
+    return OK;
+}
+
+enum status ops_cpu_gelu_grad(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    ops_gelu_grad(arg[0], arg[1], a->act.rows * a->act.dim, (enum gelu_kind)a->act.kind, a->act.dtype);
+    return OK;
 }

@@ -76,13 +76,13 @@ template <typename T, int KIND> struct backward {
     }
 };
 
-template <typename T, int KIND> enum status run_forward(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T, int KIND> enum status run_forward(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     forward<T, KIND> op = {(T *)arg[0], (const T *)arg[1]};
     return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim, aligned_to_vectors({arg[0], arg[1]}), stream);
 }
 
-template <typename T, int KIND> enum status run_backward(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T, int KIND> enum status run_backward(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     backward<T, KIND> op = {(T *)arg[0], (T *)arg[1]};
     return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim, aligned_to_vectors({op.x, op.dy}), stream);
@@ -90,7 +90,7 @@ template <typename T, int KIND> enum status run_backward(const struct op_attrs *
 
 } // namespace
 
-enum status ops_cuda_gelu(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_gelu(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("gelu", attrs->act.dtype));
     if (attrs->act.kind == GELU_ERF)
@@ -100,7 +100,7 @@ enum status ops_cuda_gelu(const struct op_attrs *attrs, void *const *arg, cuda_s
                                     : run_forward<float, GELU_TANH>(attrs, arg, stream);
 }
 
-enum status ops_cuda_gelu_grad(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_gelu_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("gelu_grad", attrs->act.dtype));
     if (attrs->act.kind == GELU_ERF)

@@ -3,6 +3,7 @@
 
 #include "ops/gemm_amx.h"
 #include "ops/gemm_tile.h"
+#include "ops/ops.h"
 #include "ops/rows.h"
 
 #include <string.h>
@@ -170,4 +171,28 @@ void ops_gemm(const struct gemm_shape *s, void *c, const void *a, const void *b,
         gemm_amx_run(s, c, a, b, work);
     else
         gemm_run(gemm_tile_for(isa_of_processor()), s, c, a, b, work);
+}
+
+struct gemm_shape gemm_shape_of(const struct op_attrs *a)
+{
+    return (struct gemm_shape){.m = a->gemm.m,
+                               .n = a->gemm.n,
+                               .k = a->gemm.k,
+                               .lda = a->gemm.lda,
+                               .ldb = a->gemm.ldb,
+                               .ldc = a->gemm.ldc,
+                               .ta = a->gemm.ta,
+                               .tb = a->gemm.tb,
+                               .a_type = a->gemm.a_type,
+                               .b_type = a->gemm.b_type,
+                               .c_type = a->gemm.c_type,
+                               .accumulate = a->gemm.accumulate};
+}
+
+enum status ops_cpu_gemm(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    struct gemm_shape s = gemm_shape_of(a);
+    ops_gemm(&s, arg[0], arg[1], arg[2], arg[3]);
+    return OK;
 }

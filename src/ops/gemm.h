@@ -18,6 +18,8 @@
 #ifndef LTRAIN_OPS_GEMM_H
 #define LTRAIN_OPS_GEMM_H
 
+#include "program/op.h"
+
 #include <stdint.h>
 
 struct gemm_shape {
@@ -27,6 +29,7 @@ struct gemm_shape {
     int32_t a_type, b_type, c_type;
     int32_t accumulate; /* C += (F32 C only) */
 };
+struct gemm_shape gemm_shape_of(const struct op_attrs *a);
 
 /* Bytes: little more than 12 MiB at most. */
 int64_t ops_gemm_workspace(const struct gemm_shape *s);

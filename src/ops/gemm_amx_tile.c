@@ -15,7 +15,7 @@ enum {
     DEEP = 640, /* elements of k between two visits to sums: a right panel, 40 KiB, stays in the L1 cache while left ones pass */
 };
 
-/* sums[4][16][16] = or += the products of so many steps. The left operand's loads spare the L1 cache. */
+/* sums[4][16][16] = or += the products of `steps` steps. The left operand's loads spare the L1 cache. */
 static AMX void multiply(int64_t steps, const struct gemm_amx_left *left, const char *a, const char *b, float *sums, int add)
 {
     const int64_t lane = left->lane, half = left->half, step = left->step;

@@ -1,6 +1,7 @@
 /* Attention's work per row and head. */
 #include "ops/heads.h"
 
+#include "ops/ops.h"
 #include "ops/rows.h"
 #include "ops/simd.h"
 
@@ -84,4 +85,29 @@ void ops_attn_merge(const struct heads_shape *s, float *o, float *lse, const voi
         if (add != 0)
             blend(o, o_part, keep, add, i * s->head_dim, s->head_dim, s->dtype);
     }
+}
+
+static struct heads_shape heads_shape_of(const struct op_attrs *a)
+{
+    return (struct heads_shape){.rows = a->heads.rows,
+                                .heads = a->heads.heads,
+                                .head_dim = a->heads.head_dim,
+                                .dtype = a->heads.dtype,
+                                .accumulate = a->heads.accumulate};
+}
+
+enum status ops_cpu_attn_delta(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    struct heads_shape s = heads_shape_of(a);
+    ops_attn_delta(&s, arg[0], arg[1], arg[2]);
+    return OK;
+}
+
+enum status ops_cpu_attn_merge(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    struct heads_shape s = heads_shape_of(a);
+    ops_attn_merge(&s, arg[0], arg[1], arg[2], arg[3]);
+    return OK;
 }

@@ -106,7 +106,7 @@ template <typename T> bool vectors_of(const struct op_attrs *attrs, std::initial
     return attrs->heads.head_dim % WIDTH<T> == 0 && aligned_to_vectors(operands);
 }
 
-template <typename T> enum status run_delta(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T> enum status run_delta(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     float *delta = (float *)arg[0];
     const T *o = (const T *)arg[1], *d_o = (const T *)arg[2];
@@ -116,7 +116,7 @@ template <typename T> enum status run_delta(const struct op_attrs *attrs, void *
                   d_o);
 }
 
-template <typename T> enum status run_merge(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T> enum status run_merge(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     const merge_args<T> a = {(float *)arg[0], (float *)arg[1], (const T *)arg[2], (const float *)arg[3], attrs->heads.accumulate};
     const bool vectors = vectors_of<T>(attrs, {a.o, a.o_part});
@@ -131,7 +131,7 @@ bool nothing_to_do(const struct op_attrs *attrs)
 
 } // namespace
 
-enum status ops_cuda_attn_delta(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_attn_delta(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("attn_delta", attrs->heads.dtype));
     if (nothing_to_do(attrs))
@@ -139,7 +139,7 @@ enum status ops_cuda_attn_delta(const struct op_attrs *attrs, void *const *arg, 
     return attrs->heads.dtype == BF16 ? run_delta<bf16>(attrs, arg, stream) : run_delta<float>(attrs, arg, stream);
 }
 
-enum status ops_cuda_attn_merge(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_attn_merge(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("attn_merge", attrs->heads.dtype));
     if (nothing_to_do(attrs))

@@ -1,6 +1,7 @@
 /* Cross entropy and its gradient. */
 #include "ops/loss.h"
 
+#include "ops/ops.h"
 #include "ops/rows.h"
 #include "ops/simd.h"
 #include "ops/vexp.h"
@@ -73,4 +74,14 @@ void ops_loss(const struct loss_shape *s, float *logits, double *loss, const int
             total += part[i];
     }
     *loss = s->accumulate ? *loss + total : total;
+}
+
+enum status ops_cpu_loss(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    struct loss_shape s = {
+        .rows = a->loss.rows, .vocab = a->loss.vocab, .gradient = a->loss.gradient, .accumulate = a->loss.accumulate};
+    const struct step_record *record = arg[3];
+    ops_loss(&s, arg[0], arg[1], arg[2], record ? record->inv_targets : 0.0f);
+    return OK;
 }

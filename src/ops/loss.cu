@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(ROW_THREADS) add_rows(double *loss, int64_t ro
 
 } // namespace
 
-enum status ops_cuda_loss(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_loss(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     float *logits = (float *)arg[0];
     double *loss = (double *)arg[1];

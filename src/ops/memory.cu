@@ -62,12 +62,12 @@ pieces split(int64_t bytes, bool vectors)
     return p;
 }
 
-template <typename W> enum status zero_piece(void *dst, int64_t at, int64_t n, cuda_stream stream)
+template <typename W> enum status zero_piece(void *dst, int64_t at, int64_t n, void *stream)
 {
     return launch_elements<1>(zero_words<W>{(W *)((char *)dst + at)}, n, false, stream);
 }
 
-enum status zero_bytes(void *dst, int64_t bytes, cuda_stream stream)
+enum status zero_bytes(void *dst, int64_t bytes, void *stream)
 {
     TRY(check_even("fill", {dst}));
     pieces p = split(bytes, aligned_to_vectors({dst}));
@@ -76,12 +76,12 @@ enum status zero_bytes(void *dst, int64_t bytes, cuda_stream stream)
     return zero_piece<uint8_t>(dst, p.odd_at, p.odd, stream);
 }
 
-template <typename W> enum status copy_piece(void *dst, const void *src, int64_t at, int64_t n, cuda_stream stream)
+template <typename W> enum status copy_piece(void *dst, const void *src, int64_t at, int64_t n, void *stream)
 {
     return launch_elements<1>(copy_words<W>{(W *)((char *)dst + at), (const W *)((const char *)src + at)}, n, false, stream);
 }
 
-enum status copy_bytes(void *dst, const void *src, int64_t bytes, cuda_stream stream)
+enum status copy_bytes(void *dst, const void *src, int64_t bytes, void *stream)
 {
     TRY(check_even("copy", {dst, src}));
     if (dst == src)
@@ -93,14 +93,14 @@ enum status copy_bytes(void *dst, const void *src, int64_t bytes, cuda_stream st
 }
 
 template <typename W, bool GATHER>
-enum status move(void *dst, const void *src, const int32_t *index, int64_t rows, int64_t row_bytes, cuda_stream stream)
+enum status move(void *dst, const void *src, const int32_t *index, int64_t rows, int64_t row_bytes, void *stream)
 {
     int64_t width = row_bytes / (int64_t)sizeof(W);
     return launch_rows<1>(move_rows<W, GATHER>{(W *)dst, (const W *)src, index, width}, rows, width, false, stream);
 }
 
 template <bool GATHER>
-enum status move_by_width(void *dst, const void *src, const int32_t *index, int64_t rows, int64_t row_bytes, cuda_stream stream)
+enum status move_by_width(void *dst, const void *src, const int32_t *index, int64_t rows, int64_t row_bytes, void *stream)
 {
     if (row_bytes % 16 == 0 && aligned_to_vectors({dst, src}))
         return move<uint4, GATHER>(dst, src, index, rows, row_bytes, stream);
@@ -113,24 +113,22 @@ enum status move_by_width(void *dst, const void *src, const int32_t *index, int6
 
 } // namespace
 
-enum status ops_cuda_fill(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_fill(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     return zero_bytes(arg[0], attrs->fill.bytes, stream);
 }
 
-enum status ops_cuda_copy(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_copy(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     return copy_bytes(arg[1], arg[0], attrs->copy.bytes, stream);
 }
 
-enum status ops_cuda_gather_rows(void *dst, const void *src, const int32_t *index, int64_t rows, int64_t row_bytes,
-                                 cuda_stream stream)
+enum status ops_cuda_gather_rows(void *dst, const void *src, const int32_t *index, int64_t rows, int64_t row_bytes, void *stream)
 {
     return move_by_width<true>(dst, src, index, rows, row_bytes, stream);
 }
 
-enum status ops_cuda_scatter_rows(void *dst, const void *src, const int32_t *index, int64_t rows, int64_t row_bytes,
-                                  cuda_stream stream)
+enum status ops_cuda_scatter_rows(void *dst, const void *src, const int32_t *index, int64_t rows, int64_t row_bytes, void *stream)
 {
     return move_by_width<false>(dst, src, index, rows, row_bytes, stream);
 }

@@ -1,6 +1,7 @@
 /* Normalisation of rows, forward and backward. */
 #include "ops/norm.h"
 
+#include "ops/ops.h"
 #include "ops/rows.h"
 #include "ops/simd.h"
 
@@ -168,4 +169,30 @@ void ops_norm_grad(const struct norm_shape *s, void *dx, const void *x, const vo
                 add_groups(dbias, work + s->dim, 2 * s->dim, groups, j, n, s->accumulate);
         }
     }
+}
+
+struct norm_shape norm_shape_of(const struct op_attrs *a)
+{
+    return (struct norm_shape){.rows = a->norm.rows,
+                               .dim = a->norm.dim,
+                               .eps = a->norm.eps,
+                               .kind = (enum norm_kind)a->norm.kind,
+                               .dtype = a->norm.dtype,
+                               .accumulate = a->norm.accumulate};
+}
+
+enum status ops_cpu_norm(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    struct norm_shape s = norm_shape_of(a);
+    ops_norm(&s, arg[0], arg[1], arg[2], arg[3]);
+    return OK;
+}
+
+enum status ops_cpu_norm_grad(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    struct norm_shape s = norm_shape_of(a);
+    ops_norm_grad(&s, arg[0], arg[1], arg[2], arg[3], arg[4], arg[5], arg[6]);
+    return OK;
 }

@@ -335,7 +335,7 @@ __global__ void __launch_bounds__(STRIPS *LT_WARP)
     }
 }
 
-enum status reduce_groups(float *out, const float *sums, const struct op_attrs *attrs, cuda_stream stream)
+enum status reduce_groups(float *out, const float *sums, const struct op_attrs *attrs, void *stream)
 {
     if (!out)
         return OK;
@@ -344,13 +344,13 @@ enum status reduce_groups(float *out, const float *sums, const struct op_attrs *
                   sums, 2 * dim, blocks_of(attrs->norm.rows, ROW_GROUP), dim, attrs->norm.accumulate);
 }
 
-template <typename T, int N> enum status launch_norm(const norm_args<T> &p, cuda_stream stream)
+template <typename T, int N> enum status launch_norm(const norm_args<T> &p, void *stream)
 {
     unsigned x = reducing_threads(blocks_of(p.dim, N * ROW_RUNS), NORM_THREADS), y = x == LT_WARP ? 8 : 1;
     return launch(dim3((unsigned)blocks_of(p.rows, y)), dim3(x, y), sizeof(norm_space), stream, norm_rows<T, N>, p);
 }
 
-template <typename T, int N> enum status launch_norm_grad(const norm_args<T> &p, cuda_stream stream)
+template <typename T, int N> enum status launch_norm_grad(const norm_args<T> &p, void *stream)
 {
     const unsigned threads = reducing_threads(blocks_of(p.dim, N * PANEL_RUNS), NORM_THREADS);
     const int64_t each = (int64_t)threads * STAGE_BYTES<T, N>;
@@ -376,7 +376,7 @@ template <typename T> norm_args<T> args_of(const struct op_attrs *attrs, void *c
     return p;
 }
 
-template <typename T> enum status run_norm(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T> enum status run_norm(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     norm_args<T> p = args_of<T>(attrs, arg);
     p.bias = (const T *)arg[3];
@@ -385,7 +385,7 @@ template <typename T> enum status run_norm(const struct op_attrs *attrs, void *c
     return launch_norm<T, 1>(p, stream);
 }
 
-template <typename T> enum status run_norm_grad(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T> enum status run_norm_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     norm_args<T> p = args_of<T>(attrs, arg);
     float *dweight = (float *)arg[4], *dbias = (float *)arg[5];
@@ -402,7 +402,7 @@ template <typename T> enum status run_norm_grad(const struct op_attrs *attrs, vo
 
 } // namespace
 
-enum status ops_cuda_norm(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_norm(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("norm", attrs->norm.dtype));
     if (attrs->norm.dim > MOST_COLUMNS)
@@ -412,7 +412,7 @@ enum status ops_cuda_norm(const struct op_attrs *attrs, void *const *arg, cuda_s
     return attrs->norm.dtype == BF16 ? run_norm<bf16>(attrs, arg, stream) : run_norm<float>(attrs, arg, stream);
 }
 
-enum status ops_cuda_norm_grad(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_norm_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("norm_grad", attrs->norm.dtype));
     if (attrs->norm.dim <= 0)

@@ -16,6 +16,7 @@ struct norm_shape {
     int32_t dtype;
     int32_t accumulate; /* backward: dweight and dbias are added to, not written */
 };
+struct norm_shape norm_shape_of(const struct op_attrs *a);
 
 void ops_norm(const struct norm_shape *s, void *y /* T[rows,dim], may be x */, const void *x /* T[rows,dim] */,
               const void *weight /* T[dim] */, const void *bias /* T[dim] or NULL */);

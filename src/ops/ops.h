@@ -2,11 +2,7 @@
 #ifndef LTRAIN_OPS_OPS_H
 #define LTRAIN_OPS_OPS_H
 
-#include "base/status.h"
-#include "program/op.h"
-
-/* arg: the op's arguments in the order of program/op.h; NULL for absent optional ones. Never fails, never allocates. */
-typedef void op_kernel(const struct op_attrs *attrs, void *const *arg);
+#include "device/kernel.h"
 
 /* Scratch bytes that the op's `work` argument must have (0: pass NULL). Attention's come from attention/attention.h. */
 int64_t op_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs);
@@ -15,5 +11,17 @@ int64_t op_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs);
  * left alone: attention_cpu_kernels fills them; collectives have none, they are the communicator's). Fails where OpenBLAS cannot be
  * opened. */
 enum status ops_cpu_kernels(op_kernel *table[OP_COUNT]);
+
+/* The entries, each beside its kernel: ops_cpu_gelu, ... They unpack attributes and arguments. */
+#define ENTRY_MATRIX(name) op_kernel ops_cpu_##name;
+#define ENTRY_ELEMENTWISE(name) op_kernel ops_cpu_##name;
+#define ENTRY_ATTENTION(name)
+#define ENTRY_COLLECTIVE(name)
+#define OP(KIND, name, class, ...) ENTRY_##class(name)
+#include "program/op_table.h"
+#undef ENTRY_MATRIX
+#undef ENTRY_ELEMENTWISE
+#undef ENTRY_ATTENTION
+#undef ENTRY_COLLECTIVE
 
 #endif

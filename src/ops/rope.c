@@ -1,6 +1,7 @@
 /* Rotary position embedding. */
 #include "ops/rope.h"
 
+#include "ops/ops.h"
 #include "ops/rows.h"
 #include "ops/simd.h"
 
@@ -81,4 +82,11 @@ void ops_rope(void *x, const int32_t *positions, const float *inv_freq, int64_t 
             rotate(x, i * dim + j, heads, half, n, cosine, sine, type);
         }
     }
+}
+
+enum status ops_cpu_rope(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    ops_rope(arg[0], arg[1], arg[2], a->rope.rows, a->rope.heads, a->rope.head_dim, a->rope.x_type, a->rope.inverse);
+    return OK;
 }

@@ -77,7 +77,7 @@ template <typename T, int N> __global__ void __launch_bounds__(THREADS) rope_row
     }
 }
 
-template <typename T> enum status run_rope(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T> enum status run_rope(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     rope_args<T> p = {};
     p.x = (T *)arg[0];
@@ -96,7 +96,7 @@ template <typename T> enum status run_rope(const struct op_attrs *attrs, void *c
 
 } // namespace
 
-enum status ops_cuda_rope(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_rope(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("rope", attrs->rope.x_type));
     if (attrs->rope.head_dim % 2 || attrs->rope.head_dim > 2 * ANGLES)

@@ -1,6 +1,7 @@
 /* SwiGLU, forward and backward. */
 #include "ops/swiglu.h"
 
+#include "ops/ops.h"
 #include "ops/rows.h"
 #include "ops/simd.h"
 #include "ops/vexp.h"
@@ -47,4 +48,18 @@ void ops_swiglu_grad(void *gate, void *up, void *dy, int64_t n, int32_t dtype)
 #pragma omp parallel for schedule(static) if (n > ROWS_SERIAL)
     for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++)
         backward(gate, up, dy, b * ROWS_BLOCK, rows_block_size(b, n), dtype);
+}
+
+enum status ops_cpu_swiglu(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    ops_swiglu(arg[0], arg[1], arg[2], a->act.rows * a->act.dim, a->act.dtype);
+    return OK;
+}
+
+enum status ops_cpu_swiglu_grad(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    ops_swiglu_grad(arg[0], arg[1], arg[2], a->act.rows * a->act.dim, a->act.dtype);
+    return OK;
 }

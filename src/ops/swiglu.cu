@@ -40,13 +40,13 @@ template <typename T> struct backward {
     }
 };
 
-template <typename T> enum status run_forward(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T> enum status run_forward(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     forward<T> op = {(T *)arg[0], (const T *)arg[1], (const T *)arg[2]};
     return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim, aligned_to_vectors({arg[0], arg[1], arg[2]}), stream);
 }
 
-template <typename T> enum status run_backward(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+template <typename T> enum status run_backward(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     backward<T> op = {(T *)arg[0], (T *)arg[1], (T *)arg[2]};
     return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim, aligned_to_vectors({op.gate, op.up, op.dy}), stream);
@@ -54,13 +54,13 @@ template <typename T> enum status run_backward(const struct op_attrs *attrs, voi
 
 } // namespace
 
-enum status ops_cuda_swiglu(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_swiglu(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("swiglu", attrs->act.dtype));
     return attrs->act.dtype == BF16 ? run_forward<bf16>(attrs, arg, stream) : run_forward<float>(attrs, arg, stream);
 }
 
-enum status ops_cuda_swiglu_grad(const struct op_attrs *attrs, void *const *arg, cuda_stream stream)
+enum status ops_cuda_swiglu_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("swiglu_grad", attrs->act.dtype));
     return attrs->act.dtype == BF16 ? run_backward<bf16>(attrs, arg, stream) : run_backward<float>(attrs, arg, stream);

@@ -1,404 +1,334 @@
-/* Program sets: the placement that is fastest on the virtual clock among those that fit. */
+/* Planning as a list of passes. */
 #include "plan/plan.h"
 
 #include "base/clock.h"
-#include "machine/rank_cost.h"
+#include "plan/found.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/lower/mesh.h"
 #include "plan/program_set.h"
+#include "plan/schedule/prefetch.h"
 #include "plan/search/numerics.h"
 #include "plan/search/probe.h"
-#include "plan/search/trials.h"
+#include "plan/search/tuning.h"
+#include "plan/slow_links.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
-/* Candidates that are planned before a refusal, or where plans take longer than trials: one that fitted as a trial mostly does
- * whole, with all programs of the set. */
-enum { MOST_PLANS = 4 };
-
-/* What is planned for: model, settings, costs, budgets. */
-struct task {
-    const struct model *m;
-    const struct plan_request *s;
-    const struct cost_model *cost;
-    const int64_t *limit;
-};
-
-/* A whole step may take so many times what its trial said before the next candidate is planned, too: a trial of all layers
- * differs by how tightly it is packed alone, one of few layers by more. */
-#define WHOLE_TRIAL_HOLDS 1.001
-#define TRIAL_HOLDS 1.03
-
-/* c planned, as loosely packed as its trial of all layers was if it takes longer otherwise: tightly packed, addresses are used
- * again sooner. */
-static enum status plan_as_tried(const struct task *t, const struct candidate *c, double *excess, struct plan **out)
-{
-    struct plan *loose;
-    double of_loose;
-    TRY(plan_candidate(t->m, t->s, c, t->cost, t->limit, 0, excess, out));
-    if (!(*out)->fits || !c->whole || (*out)->seconds <= WHOLE_TRIAL_HOLDS * c->seconds)
-        return OK;
-    enum status st = plan_candidate(t->m, t->s, c, t->cost, t->limit, TRIAL_SLACK, &of_loose, &loose);
-    if (st != OK) {
-        plan_destroy(*out);
-        return st;
-    }
-    int better = loose->fits && loose->seconds < (*out)->seconds;
-    plan_destroy(better ? *out : loose);
-    *out = better ? loose : *out;
-    *excess = better ? of_loose : *excess;
-    return OK;
-}
-
-/* Whether the plan of the i-th candidate takes what its trial said; where the next one was tried on all layers, it is known to be
- * worth planning as soon as this one takes longer. */
-static int trial_holds(const struct search *search, int i, const struct plan *plan)
-{
-    const struct candidate *c = &search->candidates[i];
-    int whole = c->whole || (i + 1 < search->n && c[1].tried && c[1].whole);
-    return !c->tried || plan->seconds <= (whole ? WHOLE_TRIAL_HOLDS : TRIAL_HOLDS) * c->seconds;
-}
-
-/* The first candidate that fits and takes what its trial said, or the fastest of those that fit until then (of large programs
- * there are two); else the one that exceeds by the least. *usual: seconds of what was planned on the usual grid and fits,
- * INFINITY: nothing was. */
-static enum status plan_first(const struct task *t, const struct search *search, const struct strategy *fixed, struct plan **out,
-                              double *usual)
-{
-    struct plan *best = NULL;
-    double least = INFINITY; /* excess of the best */
-    *usual = INFINITY;
-    for (int i = 0; i < search->n && i < MOST_PLANS; i++) {
-        const struct candidate *c = &search->candidates[i];
-        struct plan *next = NULL;
-        double excess = INFINITY;
-        if (i > 0 && (!c->tried || c->excess > 1 || (best->fits && c->seconds >= best->seconds)))
-            break;
-        enum status st = plan_as_tried(t, c, &excess, &next);
-        if (st != OK) {
-            plan_destroy(best);
-            return st;
-        }
-        int second = best && best->fits, done = next->fits && (trial_holds(search, i, next) || (second && !c->whole)),
-            better = second ? next->fits && next->seconds < best->seconds : next->fits || excess < least;
-        if (next->fits && strategy_same_grid(&next->strategy, fixed))
-            *usual = fmin(*usual, next->seconds);
-        least = better ? excess : least;
-        plan_destroy(better ? best : next);
-        best = better ? next : best;
-        if (done)
-            break;
-    }
-    *out = best;
-    return OK;
-}
-
-static enum status plan_on_grid(const struct task *t, const struct strategy *fixed, struct plan **out)
-{
-    struct search search;
-    TRY(search_create(t->m, t->s, fixed, t->cost, t->limit, &search));
-    enum status st = plan_first(t, &search, fixed, out, &(double){0});
-    search_destroy(&search);
-    return st;
-}
-
-/* Whether all placements of a grid are reckoned to need so much of the host or of the drives, whatever the device has, that fewer
- * inputs do not help: then finer grids, which save device memory, do not either. */
+/* Whether all placements of a grid are estimated to need so much of the host or of the drives, whatever the device has, that
+ * fewer inputs do not help (INPUTS_HELP): finer grids, which save device memory, do not help either then. */
 static int is_beyond_device(const struct search *search, const int64_t limit[TIERS])
 {
     for (int i = 0; i < search->n; i++) {
         const int64_t *bytes = search->candidates[i].bytes, elsewhere[TIERS] = {0, bytes[TIER_HOST], bytes[TIER_NVME]};
-        if (search_excess(elsewhere, limit) <= SEARCH_TURNS_HELP)
+        if (budget_excess(elsewhere, limit) <= INPUTS_HELP)
             return 0;
     }
     return 1;
 }
 
-/* Bytes of the device that the emptiest placement is reckoned to need on a grid. */
-static enum status device_on_grid(const struct task *t, const struct strategy *grid, double *bytes)
+/* Bytes of the device that the emptiest placement on a grid is estimated to need. */
+static enum status device_on_grid(const struct problem *p, const struct strategy *grid, double *bytes)
 {
-    struct plan_request s = *t->s;
+    struct plan_request s = p->request;
     struct candidate c;
     s.row_chunk = grid->row_chunk;
     s.head_tile = grid->head_tile;
     s.loss_tile = grid->loss_tile;
-    TRY(glance_reckon(t->m, &s, t->limit, &c));
+    TRY(probe_estimate(p->model, &s, p->limit, &c));
     *bytes = (double)c.bytes[TIER_DEVICE];
     return OK;
 }
 
-/* The emptiest placement is not always the leanest: looked at where it is reckoned to need so many times what the device has. */
-#define RECKONED_HELPS 1.1
-
-/* How many finer grids may help p, which does not fit: they save device memory. Where that is not what is missing, it may hold
- * what is too much elsewhere: looked at if what quick ones are reckoned to save is as much. */
-static enum status finer_help(const struct task *t, const struct variant *v, const struct plan *p, int *grids)
+/* The number of finer grids that may help a plan that does not fit: they save device memory. Where something else is missing,
+ * the device may hold what is too much there, if quick grids are estimated to save as much. */
+static enum status finer_help(const struct numerics *v, const struct plan *plan, int *grids)
 {
-    struct strategy next = v->usual, finest = next;
-    double missing = (double)(p->arena[TIER_DEVICE] - t->limit[TIER_DEVICE]), here, least;
-    *grids = p->misfit == TIER_DEVICE && !is_beyond_device(&v->search, t->limit) ? PLAN_FINER : 0;
-    if (p->misfit == TIER_DEVICE)
+    const struct problem *p = &v->problem;
+    struct strategy next = v->default_grid, finest = next;
+    double missing = (double)(plan->arena[TIER_DEVICE] - p->limit[TIER_DEVICE]), here, least;
+    *grids = plan->misfit == TIER_DEVICE && !is_beyond_device(&v->search, p->limit) ? PLAN_FINER : 0;
+    if (plan->misfit == TIER_DEVICE)
         return OK;
-    for (; *grids < PLAN_FINER && plan_finer_tiles(t->m, t->s, &next) && plan_pieces(t->m, &next) <= PLAN_QUICK; ++*grids)
+    for (; *grids < PLAN_FINER && plan_finer_tiles(p->model, &p->request, &next) && plan_pieces(p->model, &next) <= PLAN_QUICK;
+         ++*grids)
         finest = next;
     if (*grids == 0)
         return OK;
     for (int tier = TIER_HOST; tier < TIERS; tier++)
-        missing += fmax(0, (double)(p->arena[tier] - t->limit[tier]));
-    TRY(device_on_grid(t, &v->usual, &here));
-    TRY(device_on_grid(t, &finest, &least));
+        missing += fmax(0, (double)(plan->arena[tier] - p->limit[tier]));
+    TRY(device_on_grid(p, &v->default_grid, &here));
+    TRY(device_on_grid(p, &finest, &least));
     if (here - least < missing)
         *grids = 0;
     return OK;
 }
 
-/* The leanest placement of a grid, whole if its trial fits. */
-static enum status leanest_whole(const struct task *t, const struct strategy *fixed, struct candidate *out)
+/* The smallest placement of a grid, whole if its trial fits. */
+static enum status smallest_all_layers(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
-    TRY(glance_leanest(t->m, t->s, fixed, t->limit, out));
-    return out->excess <= 1 ? glance_whole(t->m, t->s, t->limit, out) : OK;
+    TRY(probe_smallest(p, fixed, out));
+    return out->excess <= 1 ? probe_all_layers(p->model, &p->request, p->limit, out) : OK;
 }
 
-/* Where trials of what ought to be fast do not fit, or not whole, the leanest placement mostly does still: its plan takes the
- * place of *out. c: fits in the serial order. */
-static enum status plan_leanest(const struct task *t, const struct candidate *c, struct plan **out)
+/* Plans the smallest placement, which mostly fits where trials of fast ones do not: its plan takes the place of *out if it
+ * fits. c: fits in the serial order. */
+static enum status plan_smallest(const struct problem *p, const struct candidate *c, struct plan **out)
 {
     struct candidate overlapped = *c;
     struct plan *next;
     double excess;
-    overlapped.pace = 0;
-    TRY(plan_candidate(t->m, t->s, &overlapped, t->cost, t->limit, 0, &excess, &next));
+    overlapped.level = 0;
+    TRY(plan_candidate(p, &overlapped, 0, &excess, &next));
     struct plan *worse = next->fits ? *out : next;
     *out = next->fits ? next : *out;
     plan_destroy(worse);
     return OK;
 }
 
-/* What was tried on another grid than the usual one mostly fits there whole, and takes what its trial said; if not, or if it
- * takes as long as the usual one's trial, that one's plan is compared. */
-static enum status plan_variant(const struct task *t, const struct variant *v, struct plan **out)
+/* The smallest placement on the default grid takes the place of *out if it fits. */
+static enum status try_smallest(const struct problem *p, struct plan **out)
 {
-    struct plan *usual;
-    double on_usual;
-    TRY(plan_first(t, &v->search, &v->usual, out, &on_usual));
-    if (strategy_same_grid(&(*out)->strategy, &v->usual))
-        return OK;
-    double slower = isfinite(on_usual) ? on_usual / (*out)->seconds - 1 : v->usual_slower;
-    (*out)->usual = (struct usual_grid){v->usual.row_chunk, v->usual.loss_tile, v->usual.head_tile, fmax(0, slower)};
-    if (isfinite(on_usual))
-        return OK;
-    const struct candidate *best = &v->search.candidates[0];
-    if ((*out)->fits && v->usual_slower > 0 &&
-        (!best->tried || (*out)->seconds <= fmin(TRIAL_HOLDS, 1 + v->usual_slower) * best->seconds))
-        return OK;
-    TRY(plan_on_grid(t, &v->usual, &usual));
-    int better = !(*out)->fits || (usual->fits && usual->seconds < (*out)->seconds);
-    if (!better && usual->fits)
-        (*out)->usual.slower = usual->seconds / (*out)->seconds - 1;
-    plan_destroy(better ? *out : usual);
-    *out = better ? usual : *out;
-    return OK;
-}
-
-/* The leanest placement on the usual grid takes the place of *out if it fits. */
-static enum status try_leanest(const struct task *t, struct plan **out)
-{
-    struct strategy usual;
-    struct candidate leanest;
-    TRY(plan_fixed(t->m, t->s, &usual));
-    TRY(glance_fits_long(t->m, t->s, t->limit, &leanest));
-    if (leanest.strategy.row_chunk != usual.row_chunk || leanest.strategy.head_tile != usual.head_tile)
+    struct strategy fixed;
+    struct candidate smallest;
+    TRY(plan_fixed(p->model, &p->request, &fixed));
+    TRY(probe_fits_long(p->model, &p->request, p->limit, &smallest));
+    if (smallest.strategy.row_chunk != fixed.row_chunk || smallest.strategy.head_tile != fixed.head_tile)
         return OK; /* finer ones have their turn */
-    if (leanest.excess <= 1)
-        TRY(glance_whole(t->m, t->s, t->limit, &leanest));
-    return leanest.excess <= 1 ? plan_leanest(t, &leanest, out) : OK;
+    if (smallest.excess <= 1)
+        TRY(probe_all_layers(p->model, &p->request, p->limit, &smallest));
+    return smallest.excess <= 1 ? plan_smallest(p, &smallest, out) : OK;
 }
 
-/* Settings with a mesh of their own, and what that costs. */
-struct mesh {
-    struct plan_request s;
-    struct cost_model cost;
+/* A plan, and the problem that it solves: request and costs are those of its mesh. Owns both. */
+struct choice {
+    struct problem problem;
+    struct plan *plan;
 };
 
-/* The i-th mesh that may be planned for: t's own, that of the settings given, and the others that these leave open. Returns 0 if
- * there is none. */
-static int mesh_at(const struct task *t, const struct plan_request *given, int i, struct mesh *out)
+/* The problem on the i-th mesh that may be planned for: p's own, that of the request given, and the others that this leaves open.
+ * Returns 0 if there is none. */
+static int mesh_at(const struct problem *p, const struct plan_request *given, int i, struct problem *out)
 {
-    out->s = *t->s;
+    struct plan_request s = p->request;
     if (i > 0) {
-        out->s.ulysses = given->ulysses;
-        out->s.ring = given->ring;
+        s.mesh = given->mesh;
     }
-    if (i > 1 && !plan_other_degrees(t->m, given, i - 2, &out->s.ulysses, &out->s.ring))
+    if (i > 1 && !plan_other_degrees(p->model, given, i - 2, &s.mesh.degree[MESH_ULYSSES], &s.mesh.degree[MESH_RING]))
         return 0;
-    plan_cost_model(&out->s, &out->cost);
+    problem_set(out, p->model, &s, p->limit);
     return 1;
 }
 
-/* The leanest placement on a mesh's `finer`-th grid, whole if its trial fits; out->excess is INFINITY where there is no such grid
- * or far more than the device has is reckoned to be needed. */
-static enum status leanest_on_finer(const struct task *t, int finer, struct candidate *out)
+/* The smallest placement on a mesh's `finer`-th grid, whole if its trial fits; out->excess is INFINITY where there is no such
+ * grid or far more than the device has is estimated to be needed. */
+static enum status smallest_on_finer(const struct problem *p, int finer, struct candidate *out)
 {
     struct strategy grid;
     double needed;
     out->excess = INFINITY;
-    TRY(plan_fixed(t->m, t->s, &grid));
+    TRY(plan_fixed(p->model, &p->request, &grid));
     for (int i = 0; i < finer; i++)
-        if (!plan_finer_tiles(t->m, t->s, &grid))
+        if (!plan_finer_tiles(p->model, &p->request, &grid))
             return OK;
-    TRY(device_on_grid(t, &grid, &needed));
-    return needed > RECKONED_HELPS * (double)t->limit[TIER_DEVICE] ? OK : leanest_whole(t, &grid, out);
+    TRY(device_on_grid(p, &grid, &needed));
+    return needed > (1 + BYTES_UNCERTAIN) * (double)p->limit[TIER_DEVICE] ? OK : smallest_all_layers(p, &grid, out);
 }
 
-static int is_on_usual_tiles(const struct task *t, const struct strategy *s)
+static int is_on_default_tiles(const struct problem *p, const struct strategy *s)
 {
-    struct strategy usual;
-    return plan_fixed(t->m, t->s, &usual) == OK && strategy_same_grid(s, &usual);
+    struct strategy fixed;
+    return plan_fixed(p->model, &p->request, &fixed) == OK && strategy_same_grid(s, &fixed);
 }
 
-/* Where the leanest placement of some mesh fits on the `finer`-th grid, everything that is left open is chosen again with that
- * one in place of the usual one; or if that does not fit, the leanest it is. What fits takes the place of *out; *t, *v and *mesh:
- * what it is of. */
-static enum status plan_on_finer(struct task *t, const struct plan_request *given, int finer, struct variant **v,
-                                 struct mesh *mesh, struct plan **out)
+struct planning;
+
+/* A pass: what it is called and counts, what it does, and what holds after it. */
+struct pass {
+    const char *name, *unit;
+    enum status (*run)(struct planning *x);
+    int (*holds)(const struct planning *x);
+};
+
+/* What planning has come to. */
+struct planning {
+    const struct model *model;
+    const struct plan_request *given;
+    const int64_t *limit;
+    int finer;                        /* which finer grid stands for the default one; 0: none */
+    struct numerics_search *numerics; /* NULL: before the first pass */
+    struct choice choice;
+};
+
+static void planning_end(struct planning *x)
 {
-    struct candidate leanest = {.excess = INFINITY};
-    struct mesh at;
-    struct variant *w;
-    struct plan *next = NULL;
-    for (int i = 0; leanest.excess > 1 && mesh_at(t, given, i, &at); i++)
-        if (i == 0 || at.s.ulysses != t->s->ulysses)
-            TRY(leanest_on_finer(&(struct task){t->m, &at.s, &at.cost, t->limit}, finer, &leanest));
-    if (leanest.excess > 1)
+    numerics_end(x->numerics);
+    plan_destroy(x->choice.plan);
+}
+
+static enum status pass_start(struct planning *x)
+{
+    return numerics_start(x->model, x->given, x->limit, x->finer, &x->numerics);
+}
+
+static enum status pass_mesh(struct planning *x)
+{
+    return numerics_mesh(x->numerics);
+}
+
+static enum status pass_stage(struct planning *x)
+{
+    return numerics_stage(x->numerics);
+}
+
+static enum status pass_tiles(struct planning *x)
+{
+    return numerics_tiles(x->numerics);
+}
+
+static enum status pass_local(struct planning *x)
+{
+    return numerics_local(x->numerics);
+}
+
+static enum status pass_programs(struct planning *x)
+{
+    const struct numerics *v = numerics_best(x->numerics);
+    x->choice.problem = v->problem;
+    return plan_numerics(v, &x->choice.plan);
+}
+
+static enum status pass_memory(struct planning *x);
+static enum status pass_slow_links(struct planning *x);
+
+/* There are placements, of the mesh that was chosen. */
+static int has_placements(const struct planning *x)
+{
+    const struct numerics *v = numerics_best(x->numerics);
+    return v->search.n > 0 && v->search.candidates[0].strategy.rows == v->fixed.rows &&
+           v->search.candidates[0].strategy.ranks == v->fixed.ranks;
+}
+
+/* The plan says of itself whether its arenas are within the limits. */
+static int has_plan(const struct planning *x)
+{
+    enum tier which;
+    const struct plan *p = x->choice.plan;
+    return p->programs[PLAN_UPDATE_STEP] && p->fits == fit_within(p->arena, x->limit, &which);
+}
+
+/* What plan_create does, in this order. */
+static const struct pass passes[] = {
+    {"default grid", "trials", pass_start, has_placements}, {"mesh", "trials", pass_mesh, has_placements},
+    {"ZeRO stage", "trials", pass_stage, has_placements},   {"tiles", "trials", pass_tiles, has_placements},
+    {"local search", "trials", pass_local, has_placements}, {"program sets", "instructions", pass_programs, has_plan},
+    {"memory", "instructions", pass_memory, has_plan},      {"slow links", "instructions", pass_slow_links, has_plan},
+};
+enum { PASS_MEMORY = 6, PASSES = sizeof passes / sizeof *passes };
+static_assert((int)PASSES == (int)PLAN_PASSES, "struct plan has room for all of them");
+
+/* Trials until now, or instructions of the plan's programs. */
+static int64_t count(const struct planning *x)
+{
+    int64_t instrs = 0;
+    for (int i = 0; x->choice.plan && i < PLAN_PROGRAMS; i++)
+        instrs += x->choice.plan->programs[i] ? x->choice.plan->programs[i]->n_instrs : 0;
+    return x->choice.plan ? instrs : numerics_trials(x->numerics);
+}
+
+/* The first n passes. took: NULL, or what they took. */
+static enum status run_passes(struct planning *x, int n, struct pass_time *took)
+{
+    for (int i = 0; i < n; i++) {
+        double began = clock_seconds();
+        TRY(passes[i].run(x));
+        assert(!passes[i].holds || passes[i].holds(x));
+        if (took)
+            took[i] = (struct pass_time){passes[i].name, passes[i].unit, clock_seconds() - began, count(x)};
+    }
+    return OK;
+}
+
+/* Where the smallest placement of some mesh fits on the `finer`-th grid, everything that is left open is chosen again with that
+ * one in place of the default one; or if that does not fit, the smallest it is. What fits takes the place of *c. */
+static enum status plan_on_finer(const struct plan_request *given, int finer, struct choice *c)
+{
+    struct candidate smallest = {.excess = INFINITY};
+    struct problem at;
+    for (int i = 0; smallest.excess > 1 && mesh_at(&c->problem, given, i, &at); i++)
+        if (i == 0 || at.request.mesh.degree[MESH_ULYSSES] != c->problem.request.mesh.degree[MESH_ULYSSES])
+            TRY(smallest_on_finer(&at, finer, &smallest));
+    if (smallest.excess > 1)
         return OK;
-    TRY(variant_choose(t->m, given, t->limit, finer, &w));
-    struct task there = {t->m, &w->s, &w->cost, t->limit};
-    enum status st = plan_variant(&there, w, &next);
-    if (st == OK && !next->fits) {
-        *mesh = at;
-        there = (struct task){t->m, &mesh->s, &mesh->cost, t->limit};
-        st = plan_leanest(&there, &leanest, &next);
+    struct planning again = {.model = at.model, .given = given, .limit = at.limit, .finer = finer};
+    struct choice *next = &again.choice;
+    enum status st = run_passes(&again, PASS_MEMORY, NULL);
+    if (st == OK && !next->plan->fits) {
+        next->problem = at;
+        st = plan_smallest(&at, &smallest, &next->plan);
     }
-    if (st == OK && next->fits) {
-        struct variant *worse = *v;
-        next->usual = (struct usual_grid){0};
-        next->finer = !is_on_usual_tiles(&there, &next->strategy);
-        plan_destroy(*out);
-        *out = next;
-        next = NULL;
-        *t = there;
-        *v = w;
-        w = worse;
+    if (st == OK && next->plan->fits) {
+        const struct choice worse = *c;
+        next->plan->default_grid = (struct default_grid){0};
+        next->plan->finer = !is_on_default_tiles(&next->problem, &next->plan->strategy);
+        *c = *next;
+        *next = worse;
     }
-    plan_destroy(next);
-    variant_destroy(w);
+    planning_end(&again);
     return st;
 }
 
-/* The fastest; where it does not fit, the leanest on its mesh, on that of the settings, or on finer grids. *t: what the plan is
- * of; it points into *v or *mesh. */
-static enum status plan_best(struct task *t, const struct plan_request *given, struct variant **v, struct mesh *mesh,
-                             struct plan **out)
+/* Where the fastest plan does not fit: the smallest on its mesh, on that of the request, or on finer grids. */
+static enum status pass_memory(struct planning *x)
 {
-    TRY(plan_variant(t, *v, out));
-    double excess = search_excess((*out)->arena, t->limit);
-    if ((*out)->fits || excess > PLAN_FINER_HELPS)
+    struct choice *c = &x->choice;
+    const struct plan_request *s = &c->problem.request, *given = x->given;
+    double excess = budget_excess(c->plan->arena, c->problem.limit);
+    if (c->plan->fits || excess > PLAN_FINER_HELPS)
         return OK;
-    if (excess <= SEARCH_TURNS_HELP)
-        TRY(try_leanest(t, out));
-    if (excess <= SEARCH_TURNS_HELP && !(*out)->fits && (t->s->ulysses != given->ulysses || t->s->ring != given->ring)) {
-        mesh_at(t, given, 1, mesh);
-        const struct task same_mesh = {t->m, &mesh->s, &mesh->cost, t->limit};
-        TRY(try_leanest(&same_mesh, out));
-        if ((*out)->fits)
-            *t = same_mesh;
+    if (excess <= INPUTS_HELP)
+        TRY(try_smallest(&c->problem, &c->plan));
+    if (excess <= INPUTS_HELP && !c->plan->fits && !mesh_equal(&s->mesh, &given->mesh)) {
+        struct problem same_mesh;
+        mesh_at(&c->problem, given, 1, &same_mesh);
+        TRY(try_smallest(&same_mesh, &c->plan));
+        if (c->plan->fits)
+            c->problem = same_mesh;
     }
     int grids = 0;
-    if (!(*out)->fits)
-        TRY(finer_help(t, *v, *out, &grids));
-    for (int i = 1; i <= grids && !(*out)->fits; i++)
-        TRY(plan_on_finer(t, given, i, v, mesh, out));
+    if (!c->plan->fits)
+        TRY(finer_help(numerics_best(x->numerics), c->plan, &grids));
+    for (int i = 1; i <= grids && !c->plan->fits; i++)
+        TRY(plan_on_finer(given, i, c));
     return OK;
 }
 
-/* Of so many row chunks one more stays on the device, or is computed again, or chunks are half as long, where slow links would
- * hold the step up; that often; and the share of the step that is given for it. */
-#define SLOW_CHUNKS 8
-#define SLOW_STEPS 4
-#define SLOW_GIVES 0.02
-
-/* Plans `more` in place of *out and of `now`, if it takes `most` seconds at most, and slow links less so. */
-static enum status plan_instead(const struct task *t, const struct strategy *more, double most, struct candidate *now,
-                                struct plan **out)
+static enum status pass_slow_links(struct planning *x)
 {
-    struct candidate next;
-    struct plan *plan;
-    double excess;
-    TRY(search_price(t->m, t->s, more, t->cost, t->limit, &next));
-    if (next.excess > 1 || next.seconds > most || next.slow >= now->slow)
-        return OK;
-    TRY(plan_candidate(t->m, t->s, &next, t->cost, t->limit, 0, &excess, &plan));
-    plan->usual = (*out)->usual;
-    if (plan->usual.row_chunk == more->row_chunk && plan->usual.head_tile == more->head_tile &&
-        plan->usual.loss_tile == more->loss_tile)
-        plan->usual = (struct usual_grid){0};
-    plan->finer = (*out)->finer;
-    enum status st = plan->fits ? plan_as_candidate(plan, &next) : OK;
-    int better = st == OK && plan->fits && next.seconds <= most && next.slow < now->slow;
-    plan_destroy(better ? *out : plan);
-    *out = better ? plan : *out;
-    *now = better ? next : *now;
-    return st;
-}
-
-/* Less is sent where links that are slower than planned for would hold the step up. */
-static enum status plan_for_slow_links(const struct task *t, struct plan **out)
-{
-    struct candidate now;
-    double most = (1 + SLOW_GIVES) * (*out)->seconds;
-    TRY(plan_as_candidate(*out, &now));
-    for (int i = 0; i < SLOW_STEPS && search_suffers(&now) && now.strategy.acts != RES_DEVICE; i++) {
-        struct strategy nearer = now.strategy, fewer = now.strategy, finer = now.strategy;
-        int chunks = (int)ceil_div(now.strategy.rows, now.strategy.row_chunk), part = (int)ceil_div(chunks, SLOW_CHUNKS);
-        double before = now.slow;
-        if (fewer.kept_chunks < chunks && nearer.device_chunks < chunks - fewer.kept_chunks)
-            nearer.device_chunks = chunks - fewer.kept_chunks; /* the others have less to send */
-        nearer.device_chunks += part;
-        fewer.kept_chunks -= part;
-        if (t->s->acts == OFFLOAD_AUTO && nearer.device_chunks < chunks)
-            TRY(plan_instead(t, &nearer, most, &now, out));
-        if (now.slow == before && t->s->alpha < 0 && fewer.kept_chunks >= 0)
-            TRY(plan_instead(t, &fewer, most, &now, out));
-        if (now.slow == before && (*out)->usual.head_tile > 0 && plan_other_tiles(t->m, t->s, TILE_ROWS, 1, &finer)) {
-            finer.device_chunks = 2 * now.strategy.device_chunks;
-            finer.kept_chunks = strategy_share(&finer, &now.strategy);
-            TRY(plan_instead(t, &finer, most, &now, out));
-        }
-        if (now.slow == before)
-            return OK;
-    }
-    return OK;
+    return x->choice.plan->fits ? plan_for_slow_links(&x->choice.problem, &x->choice.plan) : OK;
 }
 
 enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
 {
-    struct variant *v;
-    struct plan *plan = NULL;
-    struct mesh mesh;
+    struct planning x = {.model = m, .given = s, .limit = limit};
+    struct pass_time took[PASSES];
     double began = clock_seconds();
-    TRY(variant_choose(m, s, limit, 0, &v));
-    struct task t = {m, &v->s, &v->cost, limit};
-    enum status st = plan_best(&t, s, &v, &mesh, &plan);
-    if (st == OK && plan->fits)
-        st = plan_for_slow_links(&t, &plan);
-    variant_destroy(v);
-    if (st != OK) {
-        plan_destroy(plan);
-        return st;
+    enum status st = run_passes(&x, PASSES, took);
+    if (st == OK) {
+        *out = x.choice.plan;
+        x.choice.plan = NULL;
+        memcpy((*out)->passes, took, sizeof took);
+        (*out)->took = clock_seconds() - began;
     }
-    plan->took = clock_seconds() - began;
-    *out = plan;
-    return OK;
+    planning_end(&x);
+    return st;
+}
+
+void plan_print_passes(const struct plan *p, FILE *f)
+{
+    for (int i = 0; i < PLAN_PASSES && p->passes[i].name; i++)
+        fprintf(f, "%-14s %8.3f s %10lld %s\n", p->passes[i].name, p->passes[i].seconds, (long long)p->passes[i].count,
+                p->passes[i].unit);
 }

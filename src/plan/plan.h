@@ -4,7 +4,7 @@
 
 #include "machine/cost.h"
 #include "model/model.h"
-#include "plan/lower/lowering.h"
+#include "plan/lower/program.h"
 #include "settings/settings.h"
 
 enum plan_program {
@@ -17,20 +17,28 @@ enum plan_program {
     PLAN_PROGRAMS
 };
 
-/* How the length was found, where it was searched for (longest.h). */
+/* How the length was found, where it was searched for (max_seq.h). */
 struct longest {
     int64_t step;   /* between lengths tried; 0: the length was given */
     int64_t longer; /* the shortest one found not to fit; 0: none */
     enum tier tier; /* of that one: which budget it exceeds, and what it needs of it */
     int64_t bytes;
-    int mesh, tiles; /* it fits on another mesh or a finer grid than the usual ones */
+    int mesh, tiles; /* it fits on another mesh or a finer grid than the default ones */
 };
 
 /* The grid of model, length and mesh, and what it takes. */
-struct usual_grid {
+struct default_grid {
     int64_t row_chunk, loss_tile;
     int head_tile; /* 0: it was taken */
     double slower; /* than the one taken, by this share of that one's step; INFINITY: what was taken does not fit there */
+};
+
+/* What a pass of plan_create took, and what it left: trials so far, or instructions of the plan's programs. */
+enum { PLAN_PASSES = 8 };
+struct pass_time {
+    const char *name, *unit;
+    double seconds;
+    int64_t count;
 };
 
 struct plan {
@@ -46,10 +54,11 @@ struct plan {
     int64_t sequences, micro_batches; /* of a step: over all ranks; of one */
     struct cost_model cost;
     int fits;
-    int finer;               /* the grid is not the usual one, on which nothing fits */
-    struct usual_grid usual; /* where another one was chosen for speed */
-    int pace;                /* how far ahead the first program fetches (fit.h) */
+    int finer;               /* the grid is not the default one, on which nothing fits */
+    struct default_grid default_grid; /* where another one was chosen for speed */
+    int level;                /* prefetch level of the first program (prefetch.h) */
     double took;             /* seconds of planning */
+    struct pass_time passes[PLAN_PASSES];
     struct longest longest;
     enum tier misfit; /* tier whose limit is exceeded, if !fits */
 };
@@ -60,6 +69,8 @@ struct plan {
  * those tried (its programs up to the one that did not fit). The plan owns its programs; the model must outlive it. */
 enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out);
 void plan_destroy(struct plan *p); /* NULL is fine */
+/* A line for each pass. */
+void plan_print_passes(const struct plan *p, FILE *f);
 
 /* Whether the verifier accepts every program: ERR_CORRUPT with the sentence of the first that it does not. */
 enum status plan_verify(const struct plan *p);

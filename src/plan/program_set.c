@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "plan/schedule/order.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/search/tuning.h"
 #include "verify/verify.h"
 
 #include <stdlib.h>
@@ -48,11 +49,11 @@ static const enum plan_program order_of_planning[PLAN_PROGRAMS] = {PLAN_UPDATE_S
                                                                    PLAN_LAST,        PLAN_FLUSH, PLAN_EVAL};
 
 /* One program of the set. */
-struct planning {
+struct program_job {
     const struct plan *plan;
     const struct model *m;
     enum plan_program which;
-    int role, pace;
+    int role, level;
     double slack;
     struct io_buffers io;
     struct program *program; /* NULL: not planned */
@@ -60,26 +61,23 @@ struct planning {
 
 static enum status plan_one(void *job)
 {
-    struct planning *x = job;
-    return fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, x->slack, FIT_SERIAL, &x->pace, &x->io,
+    struct program_job *x = job;
+    return fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, x->slack, FIT_SERIAL, &x->level, &x->io,
                        &x->program);
 }
-
-/* Programs planned or verified at the same time: the large ones come in pairs, and each takes memory of its own. */
-enum { AT_ONCE = 2 };
 
 /* What did not fit as a trial mostly does not whole: then the first program is enough to say so. */
 static int programs_at_once(const struct candidate *c)
 {
-    return c->tried && c->excess > 1 ? 1 : AT_ONCE;
+    return c->tried && c->excess > 1 ? 1 : PROGRAMS_AT_ONCE;
 }
 
-static void take_program(struct plan *plan, const struct plan_request *s, const struct planning *x)
+static void take_program(struct plan *plan, const struct plan_request *s, const struct program_job *x)
 {
     struct program *p = plan->programs[x->which] = x->program;
     plan->io = x->io;
     if (x->which == PLAN_UPDATE_STEP)
-        plan->pace = x->pace;
+        plan->level = x->level;
     if (plan->fits)
         plan->fits = fit_within(p->arena, plan->limit, &plan->misfit);
     plan->seconds += x->which == PLAN_UPDATE_STEP || x->which == PLAN_LAST ? p->seconds
@@ -96,17 +94,17 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
     plan->fits = 1;
     plan->seconds = 0;
     for (int i = 0; i < PLAN_PROGRAMS && plan->fits; i += at_once) {
-        struct planning x[AT_ONCE];
+        struct program_job x[PROGRAMS_AT_ONCE];
         int n = 0;
         for (int k = i; k < i + at_once; k++) {
             enum plan_program which = order_of_planning[k];
             if (role[which])
-                x[n++] = (struct planning){.plan = plan,
-                                           .m = m,
-                                           .which = which,
-                                           .role = role[which],
-                                           .pace = role[which] & ROLE_BACKWARD ? plan->pace : 0,
-                                           .slack = slack};
+                x[n++] = (struct program_job){.plan = plan,
+                                              .m = m,
+                                              .which = which,
+                                              .role = role[which],
+                                              .level = role[which] & ROLE_BACKWARD ? plan->level : 0,
+                                              .slack = slack};
         }
         enum status st = parallel_run(plan_one, x, sizeof *x, n);
         for (int k = 0; k < n; k++)
@@ -119,23 +117,22 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
     return OK;
 }
 
-enum status plan_candidate(const struct model *m, const struct plan_request *s, const struct candidate *c,
-                           const struct cost_model *cost, const int64_t limit[TIERS], double slack, double *excess,
-                           struct plan **out)
+enum status plan_candidate(const struct problem *p, const struct candidate *c, double slack, double *excess, struct plan **out)
 {
+    const struct plan_request *s = &p->request;
     struct plan *plan = sys_calloc(1, sizeof *plan);
     if (!plan)
         return status_fail(ERR_NOMEM, "out of memory while planning");
     plan->strategy = c->strategy;
-    plan->pace = c->pace;
-    plan->cost = *cost;
-    memcpy(plan->limit, limit, sizeof plan->limit);
+    plan->level = c->level;
+    plan->cost = p->cost;
+    memcpy(plan->limit, p->limit, sizeof plan->limit);
     plan->sequences = s->batch > 0 ? s->batch : s->grad_accum;
     plan->micro_batches = s->grad_accum;
     plan->tokens = s->seq_len * plan->sequences;
-    enum status st = plan_programs(plan, m, s, slack, programs_at_once(c));
+    enum status st = plan_programs(plan, p->model, s, slack, programs_at_once(c));
     account(plan);
-    *excess = search_excess(plan->arena, limit);
+    *excess = budget_excess(plan->arena, p->limit);
     if (st != OK)
         plan_destroy(plan);
     else
@@ -148,7 +145,7 @@ enum status plan_as_candidate(const struct plan *plan, struct candidate *out)
     struct program *p = plan->programs[PLAN_UPDATE_STEP];
     struct cost_model slow;
     double seconds;
-    *out = (struct candidate){.strategy = plan->strategy, .tried = 1, .whole = 1, .seconds = plan->seconds};
+    *out = (struct candidate){.strategy = plan->strategy, .tried = 1, .all_layers = 1, .seconds = plan->seconds};
     cost_with_links(&plan->cost, FIT_SLOW, &slow);
     TRY(schedule_simulate(p, &slow, &out->slow));
     TRY(schedule_simulate(p, &plan->cost, &seconds));
@@ -172,8 +169,8 @@ enum status plan_verify(const struct plan *p)
     for (int i = 0; i < PLAN_PROGRAMS; i++)
         if (p->programs[order_of_planning[i]])
             x[n++] = p->programs[order_of_planning[i]];
-    for (int i = 0; i < n; i += AT_ONCE)
-        TRY(parallel_run(verify_one, &x[i], sizeof *x, n - i < AT_ONCE ? n - i : AT_ONCE));
+    for (int i = 0; i < n; i += PROGRAMS_AT_ONCE)
+        TRY(parallel_run(verify_one, &x[i], sizeof *x, n - i < PROGRAMS_AT_ONCE ? n - i : PROGRAMS_AT_ONCE));
     return OK;
 }
 

@@ -3,13 +3,11 @@
 #define LTRAIN_PLAN_PROGRAM_SET_H
 
 #include "plan/plan.h"
-#include "plan/search/search.h"
+#include "plan/search/candidate.h"
 
 /* All programs of the set, packed with some slack (pack.h), until some do not fit (*out's fits). *excess: the largest share of a
  * tier's limit that they need. The caller destroys *out. */
-enum status plan_candidate(const struct model *m, const struct plan_request *s, const struct candidate *c,
-                           const struct cost_model *cost, const int64_t limit[TIERS], double slack, double *excess,
-                           struct plan **out);
+enum status plan_candidate(const struct problem *p, const struct candidate *c, double slack, double *excess, struct plan **out);
 
 /* The whole plan as a candidate, with its step on slow links, since what was tried were fewer layers, whose backlog is smaller,
  * and the seconds of its step program's writes to drives. */

@@ -45,15 +45,16 @@ struct call {
     op_kernel *kernel;
     struct op_attrs attrs;
     void *arg[OP_MAX_ARGS];
+    struct cpu_stream stream;
 };
 
 static void run_call(void *user)
 {
     struct call *c = user;
-    c->kernel(&c->attrs, c->arg);
+    (void)c->kernel(&c->attrs, c->arg, &c->stream);
 }
 
-/* Beyond so many multiplications (5 ms on two cores) a shape has the rate of the one with its largest size a step smaller. */
+/* Beyond GEMM_LIMIT multiplications (5 ms on two cores) a shape has the rate of the one with its largest size a step smaller. */
 #define GEMM_LIMIT (1ll << 29)
 #define GEMM_LIMIT_AMX (1ll << 32) /* takes about as long */
 
@@ -83,7 +84,7 @@ static int smaller(int index)
 static double gemm_flops(op_kernel *kernel, enum dtype type, enum gemm_layout layout, const int64_t size[3], char *memory,
                          void **work, int64_t *work_bytes)
 {
-    struct call c = {.kernel = kernel};
+    struct call c = {.kernel = kernel, .stream = {omp_get_max_threads()}};
     int64_t m = size[0], n = size[1], k = size[2];
     c.attrs.gemm.m = m;
     c.attrs.gemm.n = n;
@@ -156,21 +157,20 @@ struct attention_case {
 
 static double attention_flops(op_kernel *kernel, enum op_kind op, const struct attention_case *x)
 {
-    struct call c = {.kernel = kernel};
+    struct call c = {.kernel = kernel, .stream = {omp_get_max_threads()}};
     int64_t rows = x->S * x->hq * x->head_dim, kv = x->S * x->hk * x->head_dim, e = dtype_size(x->type);
     c.attrs.attn.sq = c.attrs.attn.sk = x->S;
     c.attrs.attn.hq = x->hq;
     c.attrs.attn.hk = x->hk;
     c.attrs.attn.head_dim = x->head_dim;
     c.attrs.attn.dtype = x->type;
-    c.attrs.attn.threads = omp_get_max_threads();
     c.attrs.attn.scale = 0.1f;
     int64_t forward[] = {rows * e, x->S * x->hq * 4, rows * e, kv * e, kv * e, x->S * 4, x->S * 4, 0};
     int64_t backward[] = {rows * 4,         kv * 4,           kv * 4,   rows * e, kv * e,   kv * e,
                           x->S * x->hq * 4, x->S * x->hq * 4, rows * e, x->S * 4, x->S * 4, 0};
     int64_t *bytes = op == OP_ATTN_FWD ? forward : backward, total = 0;
     int n = op_arg_count(op);
-    bytes[n - 1] = attention_workspace_bytes(op, &c.attrs);
+    bytes[n - 1] = attention_workspace_bytes(op, &c.attrs, c.stream.threads);
     for (int i = 0; i < n; i++)
         total += bytes[i] = round_up(bytes[i], 64);
     char *memory = sys_malloc((size_t)total), *at = memory;

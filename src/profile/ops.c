@@ -2,6 +2,7 @@
 #include "profile/profile.h"
 
 #include "base/sys.h"
+#include "engine/backend_cpu.h"
 #include "engine/batch.h"
 #include "engine/session.h"
 
@@ -95,8 +96,8 @@ static void collect(const struct program *p, const struct trace_event *trace, st
         const struct op_call *call = program_call(p, in);
         if (in->lane != LANE_COMPUTE)
             continue;
-        if (in->op != OP_GEMM && in->op != OP_ATTN_FWD && in->op != OP_ATTN_BWD && call->bytes > 0 && x->n < SAMPLES)
-            x->at[x->n++] = (struct sample){in->op, cost_type(in->op, &call->attrs), (double)call->bytes,
+        if (op_class(in->op) == OPS_ELEMENTWISE && call->bytes > 0 && x->n < SAMPLES)
+            x->at[x->n++] = (struct sample){in->op, op_storage_type(in->op, &call->attrs), (double)call->bytes,
                                             (double)max_i64(1, trace[i].end_ns - trace[i].start_ns) * 1e-9};
         if (before >= 0 && in->n_waits == 0 && x->n_gaps < SAMPLES)
             x->gap[x->n_gaps++] = (double)(trace[i].start_ns - trace[before].end_ns) * 1e-9;
@@ -109,8 +110,9 @@ static enum status run_model(const struct settings *given, enum model_family fam
                              struct samples *x)
 {
     static const int64_t limit[TIERS] = {1ll << 32, 1ll << 32, 0};
+    struct target target = backend_cpu_target(given->plan.threads);
     struct settings s;
-    settings_defaults(&s, tokens);
+    TRY(settings_defaults(&s, tokens));
     s.plan.params = s.plan.grads = s.plan.optim = s.plan.acts = OFFLOAD_NONE;
     s.plan.alpha = 1;
     s.plan.update = UPDATE_DEVICE;
@@ -118,6 +120,7 @@ static enum status run_model(const struct settings *given, enum model_family fam
     s.plan.row_chunk = tokens;
     s.plan.dtype = type;
     s.plan.threads = given->plan.threads;
+    s.plan.target = &target;
     struct model *m;
     struct plan *plan;
     struct session *session = NULL;

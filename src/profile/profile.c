@@ -22,7 +22,7 @@
 #include <xxhash.h>
 
 #define LONGEST (1 << 20) /* bytes of a machine file; ours are about 20 KiB */
-/* Everything is measured so many times over, each time in the same order: a virtual machine's speed drifts by a factor of two
+/* Everything is measured PASSES times over, each time in the same order: a virtual machine's speed drifts by a factor of two
  * within ten seconds, and what is measured at one go would be fast or slow beside the rest. */
 enum { PASSES = 3 };
 #define STOLEN 0.03 /* of the processors' time: rates are off by more than that, since threads wait for each other */

@@ -37,8 +37,8 @@ static uint64_t mix_operand(uint64_t h, const struct operand *o)
 static uint64_t mix_instr(uint64_t h, const struct program *p, const struct instr *in)
 {
     h = mix_text(mix_text(h, op_name(in->op)), lane_name(in->lane));
-    h = mix(mix(h, in->depth), (uint64_t)in->phase);
-    h = mix(mix(h, (uint64_t)in->layer), (uint64_t)in->predicate);
+    h = mix(mix(h, in->depth), (uint64_t)phase_letter(in->phase));
+    h = mix(mix(h, (uint64_t)in->unit), (uint64_t)in->predicate);
     h = mix_call(mix(h, (uint64_t)in->ticket), program_call(p, in));
     h = mix(h, in->n_operands);
     for (int k = 0; k < in->n_operands; k++)

@@ -1,106 +1,115 @@
-/* Names, argument counts and operation counts of ops. */
+/* What the rows of the op table say, by kind. */
 #include "program/op.h"
+
+#include <stddef.h>
+
+/* Types and flags of arguments, as members of struct op_arg. */
+#define TYPE_F32 .element_bytes = 4
+#define TYPE_BF16 .element_bytes = 2
+#define TYPE_F64 .element_bytes = 8
+#define TYPE_I32 .element_bytes = 4
+#define TYPE_BYTES .element_bytes = 1
+#define TYPE_RECORD .element_bytes = sizeof(struct step_record)
+#define TYPE_NORM .element_bytes = sizeof(struct norm_result)
+#define TYPE_T(attrs) .type_at = offsetof(struct op_attrs, attrs.dtype)
+#define TYPE_AS(attribute) .type_at = offsetof(struct op_attrs, attribute)
+#define FLAG(attribute) .flag_at = offsetof(struct op_attrs, attribute)
+
+/* clang-format off */
+#define ARG(use_, ...) {.use = ARG_##use_, __VA_ARGS__}
+/* clang-format on */
+#define IN(name, type) ARG(IN, TYPE_##type)
+#define OUT(name, type) ARG(OUT, TYPE_##type)
+#define INOUT(name, type) ARG(INOUT, TYPE_##type)
+#define SUM(name, type, flag) ARG(SUM, TYPE_##type, FLAG(flag))
+#define IN_OR_INOUT(name, type, flag) ARG(IN_OR_INOUT, TYPE_##type, FLAG(flag))
+#define ADDEND(name, type) ARG(IN, TYPE_##type, .addend = 1)
+#define OPT_IN(name, type) ARG(IN, TYPE_##type, .optional = 1)
+#define OPT_OUT(name, type) ARG(OUT, TYPE_##type, .optional = 1)
+#define OPT_SUM(name, type, flag) ARG(SUM, TYPE_##type, FLAG(flag), .optional = 1)
+#define WORK(name) ARG(WORK, TYPE_BYTES, .optional = 1)
 
 static const struct {
     const char *name;
+    enum op_class class;
+    enum op_omission omission;
     int args;
-} OPS[OP_COUNT] = {
-    [OP_COPY] = {"copy", 2},
-    [OP_FILL] = {"fill", 1},
-    [OP_EMBED] = {"embed", 5},
-    [OP_EMBED_GRAD] = {"embed_grad", 3},
-    [OP_NORM] = {"norm", 4},
-    [OP_NORM_GRAD] = {"norm_grad", 7},
-    [OP_GEMM] = {"gemm", 4},
-    [OP_BIAS] = {"bias", 2},
-    [OP_BIAS_GRAD] = {"bias_grad", 2},
-    [OP_ADD] = {"add", 4},
-    [OP_ROPE] = {"rope", 3},
-    [OP_SWIGLU] = {"swiglu", 3},
-    [OP_SWIGLU_GRAD] = {"swiglu_grad", 3},
-    [OP_GELU] = {"gelu", 2},
-    [OP_GELU_GRAD] = {"gelu_grad", 2},
-    [OP_ATTN_FWD] = {"attn_fwd", 8},
-    [OP_ATTN_BWD] = {"attn_bwd", 12},
-    [OP_ATTN_DELTA] = {"attn_delta", 3},
-    [OP_ATTN_MERGE] = {"attn_merge", 4},
-    [OP_CAST] = {"cast", 2},
-    [OP_LOSS] = {"loss", 4},
-    [OP_ACCUM] = {"accum", 2},
-    [OP_SUMSQ] = {"sumsq", 2},
-    [OP_CLIP] = {"clip", 3},
-    [OP_ADAMW] = {"adamw", 7},
-    [OP_ALL_GATHER] = {"all_gather", 2},
-    [OP_REDUCE_SCATTER] = {"reduce_scatter", 3},
-    [OP_ALL_REDUCE] = {"all_reduce", 2},
-    [OP_ALL_TO_ALL] = {"all_to_all", 2},
-    [OP_EXCHANGE] = {"exchange", 2},
+    struct op_arg arg[OP_MAX_ARGS];
+} ops[OP_COUNT] = {
+#define OP(KIND, name, class, omission, storage, flops, ...) \
+    {#name, OPS_##class, OMITTED_##omission, sizeof((struct op_arg[]){__VA_ARGS__}) / sizeof(struct op_arg), {__VA_ARGS__}},
+#include "program/op_table.h"
 };
 
 const char *op_name(enum op_kind kind)
 {
-    return (unsigned)kind < OP_COUNT ? OPS[kind].name : "?";
+    return (unsigned)kind < OP_COUNT ? ops[kind].name : "?";
+}
+
+enum op_class op_class(enum op_kind kind)
+{
+    return ops[kind].class;
 }
 
 int op_arg_count(enum op_kind kind)
 {
-    return (unsigned)kind < OP_COUNT ? OPS[kind].args : 0;
+    return (unsigned)kind < OP_COUNT ? ops[kind].args : 0;
 }
 
-/* Exact for matrix multiplication and attention. For the rest, the additions and multiplications per element as the CPU kernel
- * does them, an exponential, root or division counting one: memory bandwidth bounds those ops anyway. */
+const struct op_arg *op_arg(enum op_kind kind, int arg)
+{
+    return &ops[kind].arg[arg];
+}
+
+static int32_t attribute(const struct op_attrs *a, int at)
+{
+    return *(const int32_t *)((const char *)a + at);
+}
+
+enum op_use op_arg_use(enum op_kind kind, int arg, const struct op_attrs *a)
+{
+    const struct op_arg *x = op_arg(kind, arg);
+    if (x->use != ARG_SUM && x->use != ARG_IN_OR_INOUT)
+        return (enum op_use)x->use;
+    return attribute(a, x->flag_at) ? ARG_INOUT : x->use == ARG_SUM ? ARG_OUT : ARG_IN;
+}
+
+int64_t op_arg_element_bytes(enum op_kind kind, int arg, const struct op_attrs *a)
+{
+    const struct op_arg *x = op_arg(kind, arg);
+    return x->element_bytes ? x->element_bytes : dtype_size((enum dtype)attribute(a, x->type_at));
+}
+
+int op_may_be_omitted(enum op_kind kind, const struct op_attrs *a)
+{
+    if (ops[kind].omission != OMITTED_ADDING)
+        return ops[kind].omission == OMITTED_FREELY;
+    for (int arg = 0; arg < ops[kind].args; arg++)
+        if (op_arg(kind, arg)->use == ARG_SUM && op_arg_use(kind, arg, a) == ARG_OUT)
+            return 0;
+    return 1;
+}
+
+enum dtype op_storage_type(enum op_kind kind, const struct op_attrs *a)
+{
+    switch (kind) {
+#define OP(KIND, name, class, omission, storage, ...) \
+    case OP_##KIND:                                   \
+        return (enum dtype)(storage);
+#include "program/op_table.h"
+    case OP_COUNT:
+        break;
+    }
+    return F32;
+}
+
 double op_flops(enum op_kind kind, const struct op_attrs *a, double pairs)
 {
     switch (kind) {
-    case OP_GEMM:
-        return 2.0 * (double)a->gemm.m * (double)a->gemm.n * (double)a->gemm.k;
-    case OP_ATTN_FWD: /* q k^T and p v */
-        return 4.0 * pairs * a->attn.hq * a->attn.head_dim;
-    case OP_ATTN_BWD: /* q k^T again, do v^T, and dq, dk, dv */
-        return 10.0 * pairs * a->attn.hq * a->attn.head_dim;
-    case OP_ATTN_DELTA:
-        return 2.0 * (double)a->heads.rows * a->heads.heads * a->heads.head_dim;
-    case OP_ATTN_MERGE:
-        return 3.0 * (double)a->heads.rows * a->heads.heads * a->heads.head_dim;
-    case OP_EMBED_GRAD:
-        return (double)a->embed.rows * (double)a->embed.dim;
-    case OP_NORM:
-        return 5.0 * (double)a->norm.rows * (double)a->norm.dim;
-    case OP_NORM_GRAD:
-        return 16.0 * (double)a->norm.rows * (double)a->norm.dim;
-    case OP_BIAS:
-    case OP_BIAS_GRAD:
-        return (double)a->bias.rows * (double)a->bias.dim;
-    case OP_ADD:
-        return 2.0 * (double)a->add.rows * (double)a->add.dim;
-    case OP_ROPE:
-        return 3.0 * (double)a->rope.rows * a->rope.heads * a->rope.head_dim;
-    case OP_SWIGLU:
-        return 6.0 * (double)a->act.rows * (double)a->act.dim;
-    case OP_SWIGLU_GRAD:
-        return 14.0 * (double)a->act.rows * (double)a->act.dim;
-    case OP_GELU:
-        return 12.0 * (double)a->act.rows * (double)a->act.dim;
-    case OP_GELU_GRAD:
-        return 19.0 * (double)a->act.rows * (double)a->act.dim;
-    case OP_LOSS:
-        return (a->loss.gradient ? 6.0 : 4.0) * (double)a->loss.rows * (double)a->loss.vocab;
-    case OP_ACCUM:
-    case OP_CLIP:
-        return (double)a->vec.n;
-    case OP_SUMSQ:
-        return 2.0 * (double)a->vec.n;
-    case OP_ADAMW:
-        return 15.0 * (double)a->vec.n;
-    case OP_CAST:
-    case OP_ALL_GATHER:
-    case OP_REDUCE_SCATTER: /* the additions are small beside the messages */
-    case OP_ALL_REDUCE:
-    case OP_ALL_TO_ALL:
-    case OP_EXCHANGE:
-    case OP_COPY:
-    case OP_FILL:
-    case OP_EMBED:
+#define OP(KIND, name, class, omission, storage, flops, ...) \
+    case OP_##KIND:                                          \
+        return flops;
+#include "program/op_table.h"
     case OP_COUNT:
         break;
     }

@@ -1,8 +1,6 @@
-/* The vocabulary of ops: what each computes, its arguments in order, and its attributes.
+/* The vocabulary of ops: their attributes, and what op_table.h says of each: what it computes, its arguments in order, its cost.
  *
  * This is the contract between whoever emits instructions (plan) and whoever executes them (ops, attention, backends).
- * "T" marks arguments in the storage dtype given by the attribute `dtype` (F32 or BF16); others have the type stated.
- * Row-major everywhere; rows are tokens. An optional argument may be NULL. `work` is scratch of op_workspace_bytes().
  * Every kernel's result depends only on its attributes and inputs, never on addresses, alignment, lane or thread timing. */
 #ifndef LTRAIN_PROGRAM_OP_H
 #define LTRAIN_PROGRAM_OP_H
@@ -14,44 +12,8 @@
 #define OP_MAX_ARGS 14
 
 enum op_kind {
-    OP_COPY,  /* [src, dst]: bytes from tier to tier (or within one); executed by copy and I/O lanes */
-    OP_FILL,  /* [dst]: zero bytes */
-    OP_EMBED, /* [x T[rows,dim] out, table T[vocab,dim], tokens I32[rows], pos_table T[max_pos,dim] opt, positions I32[rows] opt]
-               */
-    OP_EMBED_GRAD,  /* [dtable F32[vocab,dim], dx T[rows,dim], index I32[rows]]: dtable (+)= scatter-add, in row order */
-    OP_NORM,        /* [y T, x T, weight T[dim], bias T[dim] opt]: RMSNorm or LayerNorm of each row */
-    OP_NORM_GRAD,   /* [dx T inout, x T, weight T, dy F32[rows,dim], dweight F32[dim] opt, dbias F32[dim] opt, work] : dx += */
-    OP_GEMM,        /* [c, a, b, work]: C[m,n] (+)= op(A)[m,k] op(B)[k,n], each F32 or BF16, fp32 accumulation */
-    OP_BIAS,        /* [y T[rows,dim] inout, bias T[dim]]: y += bias */
-    OP_BIAS_GRAD,   /* [dbias F32[dim], dy T_y[rows,dim]]: dbias (+)= column sums in row order; dy type is attr.bias.y_type */
-    OP_ADD,         /* [y T[rows,dim] out, x T[rows,dim], delta F32[rows,dim], bias T[dim] opt]: y = x + delta (+ bias) */
-    OP_ROPE,        /* [x inout [rows,heads*head_dim] of attr.rope.x_type, positions I32[rows], inv_freq F32[head_dim/2]] */
-    OP_SWIGLU,      /* [y T, gate T, up T]: y = silu(gate) * up, [rows,dim] */
-    OP_SWIGLU_GRAD, /* [gate T inout, up T inout, dy T inout]: gate and up become their gradients, dy becomes OP_SWIGLU's y */
-    OP_GELU,        /* [y T, x T]; tanh approximation ("gelu_new") or erf */
-    OP_GELU_GRAD,   /* [x T inout, dy T inout]: x becomes its gradient, dy becomes OP_GELU's y */
-    OP_ATTN_FWD,    /* see attention/attention.h: [o T, lse F32, q T, k T, v T, lo I32, hi I32, work] */
-    OP_ATTN_BWD,    /* [dq F32, dk F32, dv F32, q T, k T, v T, delta F32, lse F32, do T, lo I32, hi I32, work]; dk, dv (+)= */
-    OP_ATTN_DELTA,  /* [delta F32[rows,heads], o T[rows,heads,head_dim], do T]: delta = sum over head_dim of do * o */
-    OP_ATTN_MERGE,  /* [o F32[rows,heads,head_dim], lse F32[heads,rows], o_part T, lse_part F32]: of attention over two disjoint
-                     * key  sets, that over their union; o and lse are set to the part, or merged with it if `accumulate` */
-    OP_CAST,        /* [y T_y[n], x T_x[n]]: y = x, rounded to nearest even */
-    OP_LOSS,        /* [logits F32[rows,vocab] inout, loss F64[1], targets I32[rows], record]: loss (+)= sum of -log p(target);
-                     * with gradient: logits become (softmax - onehot) * record->inv_targets; rows whose target is < 0 give 0 */
-    OP_ACCUM,       /* [y F32[n] inout, x F32[n]]: y += x */
-    OP_SUMSQ,       /* [sum F64[1] out, x F32[n]]: sum of squares in blocks of SUMSQ_BLOCK elements, each block in order,
-                     * blocks added in order */
-    OP_CLIP,        /* [norm struct norm_result out, sums F64[n], record]: global norm, clip factor, skip if not finite */
-    OP_ADAMW,       /* [master F32[n] inout, m T[n] inout, v T[n] inout, grad F32[n], norm, record, param BF16[n] out opt] */
-    /* Collectives, on comm lanes; the lane names the group. P members, me = own index in the group, n elements of `type` in all,
-     * member r's share of them is [r * share, min((r + 1) * share, n)), which may be empty. */
-    OP_ALL_GATHER,     /* [src[share], dst[n]]: dst[share of r] = src of member r */
-    OP_REDUCE_SCATTER, /* [src F32[n], dst F32[share], work]: dst = sum over members in order of src[own share], each rounded to
-                        * `type` for the way; zero beyond the share */
-    OP_ALL_REDUCE,     /* [x F32[n] inout, work]: reduce-scatter, then all-gather */
-    OP_ALL_TO_ALL,     /* [src[P][share], dst[P][share]]: dst[r] = src[me] of member r */
-    OP_EXCHANGE,       /* [src[n], dst[n]]: src goes to member (me + distance) mod P, dst comes from (me - distance) mod P; either
-                        * half only if its predicate holds */
+#define OP(KIND, ...) OP_##KIND,
+#include "program/op_table.h"
     OP_COUNT
 };
 
@@ -117,7 +79,6 @@ struct op_attrs {
         struct {
             int64_t sq, sk, q0, k0;
             int32_t hq, hk, head_dim, dtype, accumulate;
-            int32_t threads; /* of the CPU kernels, which have scratch for so many */
             float scale;
         } attn;
         struct {
@@ -145,9 +106,50 @@ struct op_attrs {
     };
 };
 
+/* Whose rates an op has, and whose kernels. Elementwise stands for all that memory bounds. Collectives alone are executed by comm
+ * lanes: the classes before OPS_COMPUTED are what the compute lane spends its time on. */
+enum op_class { OPS_MATRIX, OPS_ATTENTION, OPS_ELEMENTWISE, OPS_COMPUTED, OPS_COLLECTIVE = OPS_COMPUTED };
+
+/* May a predicate leave the op out? What it would have written is then undefined, what it would have updated stays as it was. */
+enum op_omission {
+    OMITTED_NEVER,
+    OMITTED_FREELY,
+    OMITTED_ADDING /* only if all that it does is to add: none of its sums is written */
+};
+
+/* What an op does with an argument. */
+enum op_use {
+    ARG_NONE, /* there is no such argument */
+    ARG_IN,
+    ARG_OUT,
+    ARG_INOUT,
+    ARG_SUM,         /* ARG_OUT, or ARG_INOUT if the attribute at flag_at is set */
+    ARG_IN_OR_INOUT, /* ARG_IN, or ARG_INOUT if it is set */
+    ARG_WORK         /* scratch; may be absent */
+};
+
+struct op_arg {
+    uint8_t use; /* enum op_use */
+    uint8_t optional;
+    uint8_t addend;            /* without it the op adds nothing to what it updates */
+    uint8_t element_bytes;     /* 0: those of the type that the attribute at type_at says */
+    uint16_t flag_at, type_at; /* bytes into op_attrs */
+};
+
 const char *op_name(enum op_kind kind);
+enum op_class op_class(enum op_kind kind);
 /* Number of arguments of the kernel signature (optional ones and work included). */
 int op_arg_count(enum op_kind kind);
+/* Argument `arg` of an op that exists; one of ARG_NONE beyond its arguments. arg < OP_MAX_ARGS. */
+const struct op_arg *op_arg(enum op_kind kind, int arg);
+/* What the op does with it under these attributes: neither ARG_SUM nor ARG_IN_OR_INOUT. */
+enum op_use op_arg_use(enum op_kind kind, int arg, const struct op_attrs *a);
+/* Bytes of an element of it. */
+int64_t op_arg_element_bytes(enum op_kind kind, int arg, const struct op_attrs *a);
+/* May an instruction with these attributes have a predicate? */
+int op_may_be_omitted(enum op_kind kind, const struct op_attrs *a);
+/* The storage type whose rates the op has: F32 or BF16. */
+enum dtype op_storage_type(enum op_kind kind, const struct op_attrs *a);
 /* Floating point operations (a multiply-add counts two). Attention: `pairs` attended (query, key) pairs, per query head. */
 double op_flops(enum op_kind kind, const struct op_attrs *a, double pairs);
 

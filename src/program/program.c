@@ -24,6 +24,13 @@ const char *class_name(enum tensor_class c)
     return names[c];
 }
 
+char phase_letter(enum phase f)
+{
+    static const char letters[PHASES] = {
+        [PHASE_IO] = 'i', [PHASE_UPDATE] = 'u', [PHASE_FORWARD] = 'f', [PHASE_LOSS] = 'l', [PHASE_BACKWARD] = 'b'};
+    return letters[f];
+}
+
 /* Doubles the table; 0 if out of memory. */
 static int enlarge(void **table, int *cap, size_t size)
 {
@@ -130,7 +137,7 @@ int program_add_instr(struct program *p, enum op_kind op, enum lane lane)
     in->call = (uint32_t)call;
     p->too_large |= call >= PROGRAM_MOST_CALLS;
     in->first_operand = p->n_operands;
-    in->layer = -1;
+    in->unit = -1;
     return i;
 }
 
@@ -268,8 +275,8 @@ void program_print(const struct program *p, FILE *f)
     fprintf(f, "program %s: %d instructions, %d buffers, %.6f s simulated\n", p->name, p->n_instrs, p->n_buffers, p->seconds);
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
-        fprintf(f, "%6d %-7s %5d %c%-3d %-10s", i, lane_name(in->lane), in->ticket, in->phase ? in->phase : ' ', in->layer,
-                op_name(in->op));
+        fprintf(f, "%6d %-7s %5d %c%-3d %-10s", i, lane_name(in->lane), in->ticket, in->phase ? phase_letter(in->phase) : ' ',
+                in->unit, op_name(in->op));
         for (int k = 0; k < in->n_operands; k++)
             print_operand(p, &p->operands[in->first_operand + k], f);
         for (int w = 0; w < in->n_waits; w++)

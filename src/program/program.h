@@ -13,11 +13,15 @@
 enum tier { TIER_DEVICE, TIER_HOST, TIER_NVME, TIERS };
 /* The comm lanes are named for their groups: all ranks, those that share heads out, those that pass keys and values on. */
 enum lane { LANE_COMPUTE, LANE_H2D, LANE_D2H, LANE_READ, LANE_WRITE, LANE_HOST, LANE_WORLD, LANE_ULYSSES, LANE_RING, LANES };
+/* What a part of a step is for. */
+enum phase { PHASE_NONE, PHASE_IO, PHASE_UPDATE, PHASE_FORWARD, PHASE_LOSS, PHASE_BACKWARD, PHASES };
 enum tensor_class { CLASS_PARAM, CLASS_GRAD, CLASS_OPTIM, CLASS_ACT, CLASS_WORK, CLASS_IO, CLASSES };
 
 const char *tier_name(enum tier t);
 const char *lane_name(enum lane l);
 const char *class_name(enum tensor_class c);
+/* 'f' forward, 'b' backward, 'u' update, 'l' loss, 'i' input and output; 0: none. */
+char phase_letter(enum phase f);
 
 /* The I/O lanes start an instruction when its predecessor has started, and retire in order; the other lanes start it when the
  * predecessor has retired. */
@@ -90,9 +94,9 @@ struct instr {
     uint8_t op;                  /* enum op_kind */
     uint8_t lane : 4, depth : 4; /* enum lane; prefetch depth: 0 none; 1 to the device; 2 nvme to host or an update; 3 what
                                   * precedes that */
-    char phase;                  /* for people: 'f' forward, 'b' backward, 'u' update, 'l' loss, 'i' input and output */
+    uint8_t phase;               /* enum phase: what it is for; recomputation belongs to the backward pass */
     uint8_t n_waits;
-    int16_t layer;     /* for people: unit number, -1 none */
+    int16_t unit;      /* of the model's units, whose parameters, gradients or values it works on; -1: none */
     int16_t predicate; /* 0: always; else executed only if that bit of the micro-batch's predicates is set. One that is not
                         * executed retires all the same, and its results are as they were: only an op that may leave its results
                         * out, because nothing reads them or because it would have added nothing, has one */
@@ -102,8 +106,15 @@ struct instr {
     double start, end; /* simulated */
 };
 
-/* What a persistent buffer holds when a program starts (version 0) or ends (its last version there). */
+/* What a binding is of a unit's state; a gradient's sum over the ranks stands beside each rank's own where both are kept. */
+enum binding_role { BINDING_OTHER, BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD, BINDING_GRAD_SUM };
+
+/* What a persistent buffer holds when a program starts (version 0) or ends (its last version there). Role, sharded and unit say
+ * in fields what the tensor's name says: they follow from it, and digests hash the name alone. */
 struct binding {
+    uint8_t role;    /* enum binding_role */
+    uint8_t sharded; /* the rank's shards, not the whole */
+    int16_t unit;    /* of the model; -1: none, as for all that has no role */
     int32_t buffer, tensor;
     int32_t version;
     int64_t offset, row0, row1;
@@ -124,7 +135,7 @@ struct program {
     int cap_tensors, cap_buffers, cap_operands, cap_calls, cap_waits, cap_instrs, cap_live_in, cap_live_out;
     int32_t *call_index;          /* shared calls by hash, open addressing; -1: free */
     int cap_call_index;           /* a power of 2; 0: none yet */
-    int n_persistent;             /* the first so many buffers */
+    int n_persistent;             /* the first n_persistent buffers are */
     int64_t arena[TIERS];         /* bytes of each tier that addresses stay below */
     int64_t lower_bound[TIERS];   /* persistent bytes + maximum of simultaneously live transient bytes */
     int64_t serial_bound[TIERS];  /* the same in lowering order, in which nothing is fetched ahead */

@@ -21,7 +21,6 @@ static const char *const modes[] = {"run", "chaos", NULL};
 
 const char *const settings_tiers[] = {"auto", "none", "cpu", "nvme", NULL};
 const char *const settings_classes[] = {"params", "grads", "optim", "acts", "passing", NULL};
-const char *const settings_mesh_names[] = {"dp", "ulysses", "ring", NULL};
 const char *const settings_tile_names[] = {"rows", "heads", "loss", "group", NULL};
 
 _Static_assert(sizeof(enum device_kind) == sizeof(int) && sizeof(enum offload) == sizeof(int) &&

@@ -47,8 +47,8 @@ struct settings_key {
     const char *arg, *help;
 };
 
-/* NULL-terminated: the words for enum offload, and the names that stand before '=' in KEY_OFFLOAD, KEY_MESH and KEY_TILES. */
-extern const char *const settings_tiers[], *const settings_classes[], *const settings_mesh_names[], *const settings_tile_names[];
+/* NULL-terminated: the words for enum offload, and the names that stand before '=' in KEY_OFFLOAD and KEY_TILES. */
+extern const char *const settings_tiers[], *const settings_classes[], *const settings_tile_names[];
 
 extern const struct settings_key settings_keys[];
 extern const int settings_n_keys;

@@ -56,6 +56,16 @@ static void print_offload(const struct settings *s, FILE *f)
         fprintf(f, ",passing=%s", settings_tiers[s->plan.passing]);
 }
 
+static void print_mesh(const struct mesh *m, FILE *f)
+{
+    const char *keys[MESH_DIMS + 1];
+    int64_t degree[MESH_DIMS];
+    mesh_keys(keys);
+    for (int d = 0; d < MESH_DIMS; d++)
+        degree[d] = m->degree[d];
+    print_pairs(keys, degree, f);
+}
+
 void settings_key_print(const struct settings_key *k, const struct settings *s, FILE *f)
 {
     const void *at = (const char *)s + k->offset;
@@ -104,7 +114,7 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
         print_pairs(settings_tile_names, (int64_t[]){s->plan.row_chunk, s->plan.head_tile, s->plan.loss_tile, s->plan.group}, f);
         return;
     case KEY_MESH:
-        print_pairs(settings_mesh_names, (int64_t[]){s->plan.dp, s->plan.ulysses, s->plan.ring}, f);
+        print_mesh(&s->plan.mesh, f);
         return;
     case KEY_BETAS:
         print_double(s->beta1, f);

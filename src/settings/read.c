@@ -230,9 +230,9 @@ static enum status resolve_ranks(struct settings *s, const struct flag *flags, i
     if (mesh && !sp)
         s->sp = SP_AUTO; /* the file's */
     if (sp && !mesh)
-        s->plan.ulysses = s->plan.ring = s->plan.dp = AUTO;
-    int *ulysses = s->sp == SP_NONE || s->sp == SP_RING ? &s->plan.ulysses : NULL;
-    int *ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? &s->plan.ring : NULL;
+        s->plan.mesh = (struct mesh){{AUTO, AUTO, AUTO}};
+    int *ulysses = s->sp == SP_NONE || s->sp == SP_RING ? &s->plan.mesh.degree[MESH_ULYSSES] : NULL;
+    int *ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? &s->plan.mesh.degree[MESH_RING] : NULL;
     if ((ulysses && *ulysses > 1) || (ring && *ring > 1))
         return status_fail(ERR_INVALID, "--sp %s and --mesh %s=%d contradict each other; give one of them",
                            s->sp == SP_NONE   ? "none"
@@ -307,7 +307,7 @@ double settings_patience(int argc, char **argv)
         seconds = text ? strtod(text, NULL) : 0;
     }
     free(flags);
-    return seconds > 0 && seconds < 1e9 ? seconds : SETTINGS_COMM_TIMEOUT;
+    return seconds > 0 && seconds < 1e9 ? seconds : strtod(settings_key_find("comm-timeout")->value, NULL);
 }
 
 int settings_given(int argc, char **argv, const char *key)
@@ -329,9 +329,7 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
     if (!flags)
         return status_fail(ERR_NOMEM, "out of memory");
     TRY_GOTO(parse_flags(argc, argv, flags, &n), fail);
-    for (int i = 0; i < settings_n_keys; i++)
-        if (settings_keys[i].value)
-            TRY_GOTO(settings_key_set(&settings_keys[i], settings_keys[i].name, settings_keys[i].value, &s), fail);
+    TRY_GOTO(settings_defaults(&s, 0), fail);
     TRY_GOTO(read_file(flags, n, &s), fail);
     TRY_GOTO(apply_flags(flags, n, &s), fail);
     const char *config = flag_value(flags, n, "config");
@@ -361,5 +359,6 @@ void settings_free(struct settings *s)
             free(*(char **)((char *)s + k->offset));
     }
     free(s->plan.hardware);
+    free(s->plan.target);
     memset(s, 0, sizeof *s);
 }

@@ -7,7 +7,6 @@
 
 #include <stdio.h>
 
-enum { SETTINGS_COMM_TIMEOUT = 600 }; /* seconds, by default */
 enum settings_use { SETTINGS_TRAIN, SETTINGS_PLAN /* data may be missing */ };
 
 /* Resolves every key: defaults, then the file (--config FILE, else the run's config.yaml with --resume DIR, else ./ltrain.yaml if
@@ -20,7 +19,7 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
  * -1; before settings_read, which reports what is wrong with the flags. */
 void settings_launch(int argc, char **argv, int *rank, int *size, int *local_rank);
 
-/* How long ranks wait for each other until they have read their settings: --comm-timeout, else SETTINGS_COMM_TIMEOUT; seconds. */
+/* How long ranks wait for each other until they have read their settings: --comm-timeout, else its default; seconds. */
 double settings_patience(int argc, char **argv);
 
 /* Whether the flags give that key. */

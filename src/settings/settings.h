@@ -3,6 +3,8 @@
 #define LTRAIN_SETTINGS_SETTINGS_H
 
 #include "base/num.h"
+#include "program/mesh.h"
+#include "base/status.h"
 
 #include <stdint.h>
 
@@ -25,7 +27,7 @@ struct plan_request {
     int64_t batch;                       /* sequences of a step over all ranks; AUTO: grad_accum of each data-parallel rank */
     int64_t steps, eval_every;           /* eval_every: steps; 0: never */
     int zero;                            /* 0..3, AUTO */
-    int dp, ulysses, ring;               /* mesh; AUTO: derived from the number of ranks (plan_mesh) */
+    struct mesh mesh;                    /* degrees; AUTO: derived from the number of ranks (plan_mesh) */
     int together;                        /* not a key: if plan_mesh has derived both ulysses and ring, the ranks of a sequence on one host; else 0 */
     int ranks;                           /* processes to start on this machine; AUTO: none, whoever starts us has */
     enum dtype dtype, optim_dtype;       /* optim_dtype: of AdamW's moments */
@@ -48,10 +50,11 @@ struct plan_request {
     int threads;                         /* AUTO */
     struct string_list freeze;           /* globs of parameters that are not trained */
     struct hardware *hardware;           /* not a key: what costs are reckoned with (machine/hardware.h), owned; NULL: assumed */
+    struct target *target;               /* not a key: what programs are made for (program/target.h), owned; planning needs it */
 };
 
-/* The defaults of the keys above; no strings. */
-void plan_request_defaults(struct plan_request *r, int64_t seq_len);
+/* The defaults of the keys above; no strings. Only memory can be missing. */
+enum status plan_request_defaults(struct plan_request *r, int64_t seq_len);
 
 struct settings {
     char *model;                         /* HF directory or preset */
@@ -59,7 +62,7 @@ struct settings {
     struct string_list data, eval_data;
     double eval_fraction;
     enum sp_kind sp;                     /* how ranks share a sequence; all but AUTO are in ulysses and ring already */
-    double comm_timeout;                 /* seconds that a rank waits for another one; AUTO: 600 */
+    double comm_timeout;                 /* seconds that a rank waits for another one */
     struct string_list nvme_path;        /* default: the run's directory */
     double lr;
     enum schedule_kind schedule;
@@ -79,7 +82,7 @@ struct settings {
     int verbose;
 };
 
-/* What the command line has for keys that nobody gives; no strings. */
-void settings_defaults(struct settings *s, int64_t seq_len);
+/* What the command line has for keys that nobody gives; no strings. Only memory can be missing. */
+enum status settings_defaults(struct settings *s, int64_t seq_len);
 
 #endif

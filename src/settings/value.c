@@ -186,23 +186,24 @@ static enum status refuse_later_dimensions(const char *where, const char *text)
 
 static enum status set_mesh(const char *where, char *text, struct settings *s)
 {
-    int *const fields[] = {&s->plan.dp, &s->plan.ulysses, &s->plan.ring};
-    int64_t degree[3] = {AUTO, AUTO, AUTO};
+    const char *keys[MESH_DIMS + 1], *values[MESH_DIMS] = {NULL};
+    int64_t degree[MESH_DIMS];
+    mesh_keys(keys);
     if (strcmp(text, "auto") != 0) {
-        const char *values[3] = {NULL};
         TRY(refuse_later_dimensions(where, text));
-        TRY(parse_pairs(where, text, settings_mesh_names, "dp=2,ulysses=4,ring=2", values));
-        for (int i = 0; i < 3; i++) {
-            if (!values[i] || strcmp(values[i], "auto") == 0)
-                continue;
-            TRY(units_parse_count(where, values[i], &degree[i]));
-            if (degree[i] < 1 || degree[i] > 65536)
-                return status_fail(ERR_INVALID, "%s: %s=%s is out of range, it must be at least 1 and at most 65536", where,
-                                   settings_mesh_names[i], values[i]);
-        }
+        TRY(parse_pairs(where, text, keys, "dp=2,ulysses=4,ring=2", values));
     }
-    for (int i = 0; i < 3; i++)
-        *fields[i] = (int)degree[i];
+    for (int d = 0; d < MESH_DIMS; d++) {
+        degree[d] = AUTO;
+        if (!values[d] || strcmp(values[d], "auto") == 0)
+            continue;
+        TRY(units_parse_count(where, values[d], &degree[d]));
+        if (degree[d] < 1 || degree[d] > 65536)
+            return status_fail(ERR_INVALID, "%s: %s=%s is out of range, it must be at least 1 and at most 65536", where, keys[d],
+                               values[d]);
+    }
+    for (int d = 0; d < MESH_DIMS; d++)
+        s->plan.mesh.degree[d] = (int)degree[d];
     return OK;
 }
 

@@ -4,7 +4,7 @@
 #include "base/directory.h"
 #include "base/sys.h"
 #include "base/units.h"
-#include "plan/report/text.h"
+#include "plan/report/describe.h"
 #include "train/check_alone.h"
 #include "train/check_state.h"
 #include "train/run.h"
@@ -173,7 +173,7 @@ static enum status compare_units(struct check *c, enum state_kind kind)
 /* Rank 0 works alone meanwhile, as long as all ranks together and longer; one that dies is noticed all the same. */
 static void be_patient(struct check *c, int patient)
 {
-    double seconds = c->given.s->comm_timeout > 0 ? c->given.s->comm_timeout : 600;
+    double seconds = c->given.s->comm_timeout;
     comm_set_timeout(c->comm, patient ? seconds * (1 + comm_size(c->comm)) : seconds);
 }
 

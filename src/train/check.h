@@ -6,7 +6,7 @@
 #include "comm/comm.h"
 #include "settings/settings.h"
 
-/* Trains so many steps with the settings on all ranks of comm, and the same on rank 0 alone, step by step; compares losses,
+/* Trains `steps` steps with the settings on all ranks of comm, and the same on rank 0 alone, step by step; compares losses,
  * gradient norms and every parameter's gradient, at the end the parameters. Prints a table; leaves no files. ERR_CORRUPT, on all
  * ranks alike, names the first tensor that differs; ERR_NOFIT if rank 0's memory does not hold the run alone. */
 enum status check_run(struct settings *s, struct comm *comm, int64_t steps);

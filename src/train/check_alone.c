@@ -10,7 +10,7 @@
 void check_alone_settings(const struct settings *given, enum check_tiles tiles, struct settings *out)
 {
     *out = *given;
-    out->plan.dp = out->plan.ulysses = out->plan.ring = 1;
+    out->plan.mesh = (struct mesh){{1, 1, 1}};
     out->sp = SP_NONE;
     out->plan.ranks = AUTO;
     out->plan.zero = 0;

@@ -62,6 +62,23 @@ static void put_int(json_t *o, const char *key, int64_t x)
     json_object_set_new(o, key, json_integer(x));
 }
 
+/* {"h2d": {"parameters": seconds}}: what is above zero. */
+static json_t *stalls_object(const struct step_metrics *m)
+{
+    json_t *all = json_object();
+    for (int l = 0; l < LANES; l++) {
+        json_t *lane = json_object();
+        for (int c = 0; c < CLASSES; c++)
+            if (m->stalled[l][c] > 0)
+                put(lane, class_name((enum tensor_class)c), m->stalled[l][c]);
+        if (json_object_size(lane) > 0)
+            json_object_set_new(all, lane_name((enum lane)l), lane);
+        else
+            json_decref(lane);
+    }
+    return all;
+}
+
 enum status metrics_append(const struct step_metrics *m, FILE *f)
 {
     json_t *o = json_object();
@@ -88,6 +105,7 @@ enum status metrics_append(const struct step_metrics *m, FILE *f)
     put_int(o, "sent_to_other_hosts_bytes", m->sent.other_hosts);
     put(o, "hidden", m->hidden);
     put(o, "stall_seconds", m->stall_seconds);
+    json_object_set_new(o, "stalls", stalls_object(m));
     put(o, "planned_seconds", m->planned_seconds);
     json_object_set_new(o, "skipped", json_boolean(m->skipped != NULL));
     if (m->evaluated) /* NaN is shown too */
@@ -129,27 +147,47 @@ enum status metrics_cut(const char *path, int64_t step)
                                                           : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
+static void write_event(FILE *f, const struct timeline *t, int i, const struct trace_event *event)
+{
+    const struct program *p = t->p;
+    const struct instr *in = &p->instrs[i];
+    const struct operand *first = in->n_operands > 0 ? &p->operands[in->first_operand] : NULL;
+    double ready;
+    int by = stalls_released_by(t, i, &ready);
+    fprintf(f,
+            "{\"name\":\"%s "
+            "%s\",\"cat\":\"%c\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"instruction\":%d,"
+            "\"unit\":%d,\"bytes\":%lld,\"ready\":%.3f,\"released_by\":",
+            op_name(in->op), first && first->tensor >= 0 ? p->tensors[first->tensor].name : "", in->phase ? phase_letter(in->phase) : '-',
+            in->lane, (double)event->start_ns * 1e-3, (double)(event->end_ns - event->start_ns) * 1e-3, i, in->unit,
+            (long long)program_call(p, in)->bytes, ready * 1e6);
+    if (by < 0)
+        fprintf(f, "null");
+    else
+        fprintf(f, "{\"lane\":\"%s\",\"ticket\":%d,\"instruction\":%d}", lane_name((enum lane)p->instrs[by].lane),
+                (int)p->instrs[by].ticket, by);
+    fprintf(f, ",\"planned_start_us\":%.1f,\"planned_us\":%.1f}}", in->start * 1e6, (in->end - in->start) * 1e6);
+}
+
 enum status metrics_write_trace(const char *path, const struct program *p, const struct trace_event *events)
 {
+    struct lane_index index;
+    TRY(lane_index_make(p, &index));
+    struct timeline t = executor_timeline(p, &index, events);
     FILE *f = fopen(path, "w");
-    if (!f)
-        return status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(errno));
-    fprintf(f, "{\"traceEvents\":[\n");
-    for (int l = 0; l < LANES; l++)
-        fprintf(f, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n", l,
-                lane_name((enum lane)l));
-    for (int i = 0; i < p->n_instrs; i++) {
-        const struct instr *in = &p->instrs[i];
-        const struct operand *first = in->n_operands > 0 ? &p->operands[in->first_operand] : NULL;
-        fprintf(f,
-                "{\"name\":\"%s "
-                "%s\",\"cat\":\"%c\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"instruction\":%d,"
-                "\"unit\":%d,\"bytes\":%lld,\"planned_start_us\":%.1f,\"planned_us\":%.1f}}%s\n",
-                op_name(in->op), first && first->tensor >= 0 ? p->tensors[first->tensor].name : "", in->phase ? in->phase : '-',
-                in->lane, (double)events[i].start_ns * 1e-3, (double)(events[i].end_ns - events[i].start_ns) * 1e-3, i, in->layer,
-                (long long)program_call(p, in)->bytes, in->start * 1e6, (in->end - in->start) * 1e6,
-                i + 1 < p->n_instrs ? "," : "");
+    int error = f ? 0 : errno;
+    if (f) {
+        fprintf(f, "{\"traceEvents\":[\n");
+        for (int l = 0; l < LANES; l++)
+            fprintf(f, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n", l,
+                    lane_name((enum lane)l));
+        for (int i = 0; i < p->n_instrs; i++) {
+            write_event(f, &t, i, &events[i]);
+            fprintf(f, "%s\n", i + 1 < p->n_instrs ? "," : "");
+        }
+        fprintf(f, "]}\n");
+        error = fclose(f) == 0 ? 0 : errno;
     }
-    fprintf(f, "]}\n");
-    return fclose(f) == 0 ? OK : status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(errno));
+    lane_index_free(&index);
+    return error == 0 ? OK : status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(error));
 }

@@ -19,6 +19,7 @@ struct step_metrics {
     struct comm_traffic sent;              /* by all ranks */
     double hidden;                         /* share of transfer time behind compute; NaN: nothing moved */
     double stall_seconds, planned_seconds; /* compute stood still; of the whole step, as planned */
+    double stalled[LANES][CLASSES];        /* seconds that compute stood still for a class on a lane, of this rank */
     double eta_seconds;
 };
 
@@ -31,7 +32,8 @@ enum status metrics_append(const struct step_metrics *m, FILE *f);
 /* Removes the lines of steps after `step`, and one that was cut off: a run that was killed had gone further than its last
  * checkpoint. A file that does not exist has none. */
 enum status metrics_cut(const char *path, int64_t step);
-/* Lanes of one program as a Chrome trace. */
+/* Lanes of one program as a Chrome trace; each instruction says when all that it needed was there (`ready`, in us as `ts`), and
+ * what came last of it (`released_by`). */
 enum status metrics_write_trace(const char *path, const struct program *p, const struct trace_event *events);
 
 #endif

@@ -7,7 +7,9 @@
 #include "offload/drives.h"
 #include "offload/places.h"
 #include "ops/blas.h"
-#include "plan/report/advise.h"
+#include "plan/report/budget.h"
+#include "plan/report/describe.h"
+#include "plan/report/duration.h"
 #include "plan/report/figures.h"
 #include "plan/report/text.h"
 #include "train/metrics.h"
@@ -69,7 +71,7 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
     }
     printf("budgets: device %s, host %s, nvme %s", units_format_bytes(r->limit[TIER_DEVICE], a),
            units_format_bytes(r->limit[TIER_HOST], b), units_format_bytes(r->limit[TIER_NVME], c));
-    if (changes_free_decides(p, &s->plan))
+    if (budget_is_free_space(p, &s->plan))
         printf(" (all that is free, --nvme-max gives %s)", units_format_bytes(s->plan.nvme_max, a));
     else if (s->plan.nvme_max < 0)
         printf(" (%d%% left free)", HARDWARE_LEFT_FREE);
@@ -192,6 +194,20 @@ static int moves(const struct report *r, double step)
     return any;
 }
 
+/* What compute stands still for, where it is not next to nothing. */
+static void print_stalls(const struct report *planned, const struct lane_stats *total, double steps, double step)
+{
+    for (int l = LANE_COMPUTE + 1; l < LANES; l++)
+        for (int c = 0; c < CLASSES; c++) {
+            char what[64];
+            double measured = total[l].stalled[c] / steps;
+            if (!is_busy(fmax(planned->waited[l][c], measured), step))
+                continue;
+            snprintf(what, sizeof what, "  for %s, %s", lane_name((enum lane)l), class_name((enum tensor_class)c));
+            print_seconds(what, planned->waited[l][c], measured, "");
+        }
+}
+
 /* The plan's step and the mean of those like it, side by side. */
 static enum status print_steps(const struct run *r)
 {
@@ -209,6 +225,7 @@ static enum status print_steps(const struct run *r)
     print_seconds("step time", p->seconds, seconds, note);
     print_seconds("compute stands still", p->seconds - planned.lane[LANE_COMPUTE].busy,
                   (double)total[LANE_COMPUTE].waited_ns * 1e-9 / steps, "");
+    print_stalls(&planned, total, steps, p->seconds);
     double hidden = metrics_hidden(total);
     if (isfinite(hidden) && isfinite(planned.hidden) && moves(&planned, p->seconds)) {
         snprintf(a, sizeof a, "%.0f%%", 100 * planned.hidden);

@@ -6,14 +6,15 @@
 #include "base/progress.h"
 #include "base/sys.h"
 #include "base/units.h"
+#include "engine/backend_cpu.h"
 #include "machine/hardware.h"
 #include "offload/drives.h"
 #include "ops/blas.h"
 #include "plan/lower/mesh.h"
 #include "plan/max_seq.h"
-#include "plan/report/advise.h"
-#include "plan/report/advise_text.h"
+#include "plan/report/describe.h"
 #include "plan/report/json.h"
+#include "plan/report/refuse.h"
 #include "plan/report/text.h"
 #include "profile/profile.h"
 #include "program/digest.h"
@@ -51,7 +52,7 @@ enum status train_open_model(const struct settings *s, struct model **out)
             return refuse_model(s->model);
         TRY(model_config_read(s->model, &config));
     }
-    if (!s->max_seq && s->plan.seq_len > config.max_positions && config.family == FAMILY_GPT2)
+    if (!s->max_seq && s->plan.seq_len > config.max_positions && model_learns_positions(&config))
         return status_fail(ERR_INVALID, "model %s has learned positions for %lld tokens; --seq-len %lld is longer", config.name,
                            (long long)config.max_positions, (long long)s->plan.seq_len);
     if (s->plan.keep_inputs > config.layers)
@@ -116,7 +117,7 @@ int train_planned_ranks(const struct settings *s)
 {
     if (s->plan.ranks > 0)
         return s->plan.ranks;
-    int product = (int)(max_i64(1, s->plan.dp) * max_i64(1, s->plan.ulysses) * max_i64(1, s->plan.ring));
+    int product = (int)mesh_ranks(&s->plan.mesh);
     return product;
 }
 
@@ -164,7 +165,7 @@ static enum status ranks_elsewhere(const struct settings *s, int *out)
 {
     const struct hardware *h = s->plan.hardware;
     int devices = h->nodes * h->devices, asked = train_planned_ranks(s), preset = hardware_is_preset(s->plan.machine);
-    int said = s->plan.ranks > 0 || (s->plan.dp > 0 && s->plan.ulysses > 0 && s->plan.ring > 0) || (h->cpu && asked > 1);
+    int said = s->plan.ranks > 0 || mesh_is_decided(&s->plan.mesh) || (h->cpu && asked > 1);
     *out = said ? asked : devices;
     if (!h->cpu && asked > devices) {
         char take[80] = "give it more in its file";
@@ -184,6 +185,16 @@ static enum status ranks_elsewhere(const struct settings *s, int *out)
     return OK;
 }
 
+/* What programs are made for: this processor's kernels, for a machine that is not here, too. */
+static enum status make_target(struct settings *s, int threads)
+{
+    s->plan.target = sys_malloc(sizeof *s->plan.target);
+    if (!s->plan.target)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    *s->plan.target = backend_cpu_target(threads);
+    return OK;
+}
+
 /* Budgets, device and ranks of a machine that is not here. */
 static enum status prepare_elsewhere(struct settings *s, struct prepared *out)
 {
@@ -196,7 +207,7 @@ static enum status prepare_elsewhere(struct settings *s, struct prepared *out)
     hardware_limits(h, ranks, out->limit);
     out->ranks = ranks;
     out->per_host = (int)max_i64(h->devices, ceil_div(ranks, h->nodes));
-    return OK;
+    return make_target(s, s->plan.threads > 0 ? s->plan.threads : omp_get_max_threads());
 }
 
 /* The figures of rank 0's machine, if there are any, on every rank: they plan the same. */
@@ -241,6 +252,7 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
         s->plan.threads = (int)threads;
     }
     omp_set_num_threads(s->plan.threads);
+    TRY(make_target(s, s->plan.threads));
     if (s->plan.nvme_max == AUTO) /* what is free there decides */
         TRY(comm_agree(comm, drives_check((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out)));
     TRY(use_profile(s, comm));
@@ -261,7 +273,7 @@ static enum status plan_prepared(struct settings *s, const struct prepared *p, c
     if (s->max_seq)
         return plan_longest(m, &s->plan, p->ranks, p->per_host, p->limit, plan);
     TRY(plan_mesh(m, &s->plan, p->ranks, p->per_host));
-    TRY(changes_refuse_early(m, &s->plan, p->limit));
+    TRY(refuse_early(m, &s->plan, p->limit));
     return plan_create(m, &s->plan, p->limit, plan);
 }
 
@@ -275,8 +287,7 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, const s
     enum status st = plan_prepared(s, &p, m, plan);
     progress_end();
     TRY(st);
-    s->plan.ulysses = (*plan)->strategy.ulysses;
-    s->plan.ring = (*plan)->strategy.ring;
+    s->plan.mesh = (*plan)->strategy.mesh;
     if (s->plan.zero == AUTO) /* a rank alone has no stage: another run may have more */
         s->plan.zero = (*plan)->strategy.ranks > 1 ? (*plan)->strategy.zero : 3;
     return OK;
@@ -362,14 +373,14 @@ enum status run_open_files(struct run *r, const struct train_hooks *hooks)
 enum status run_load_state(struct run *r)
 {
     struct settings *s = r->s;
-    char key[256];
+    char key[256], mesh[MESH_TEXT];
     int n = snprintf(key, sizeof key, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s optim-dtype=%s threads=%d simd=%s%s",
                      (long long)s->plan.row_chunk, (long long)s->plan.head_tile, (long long)s->plan.loss_tile,
                      (long long)s->plan.group, dtype_name(s->plan.dtype), dtype_name(s->plan.optim_dtype), s->plan.threads,
                      isa_name(isa_of_processor()), s->plan.dtype == BF16 && isa_has_amx() ? "+amx" : "");
     if (comm_size(r->comm) > 1)
-        snprintf(key + n, sizeof key - (size_t)n, " dp=%d,ulysses=%d,ring=%d zero=%d grad-dtype=%s", s->plan.dp, s->plan.ulysses,
-                 s->plan.ring, s->plan.zero, dtype_name(s->plan.grad_dtype));
+        snprintf(key + n, sizeof key - (size_t)n, " %s zero=%d grad-dtype=%s", mesh_format(&s->plan.mesh, mesh), s->plan.zero,
+                 dtype_name(s->plan.grad_dtype));
     model_inv_freq(&r->model->config, session_io(r->session, r->session->plan->io.inv_freq));
     if (s->resume) {
         char path[4096], note[512];

@@ -69,7 +69,7 @@ enum source { TRAINING, HELD_OUT };
 static int64_t own_sequence(const struct run *r, int64_t total, int64_t i)
 {
     const struct strategy *s = &r->session->plan->strategy;
-    int64_t n = i * s->dp + comm_place(r->comm) / (s->ulysses * s->ring);
+    int64_t n = i * s->mesh.degree[MESH_DP] + comm_place(r->comm) / (s->mesh.degree[MESH_ULYSSES] * s->mesh.degree[MESH_RING]);
     return n < total ? n : -1;
 }
 
@@ -92,7 +92,8 @@ static enum status publish(struct run *r, enum source source, int64_t number, st
 /* Sums over the ranks. */
 static enum status add_up(struct run *r, const struct tally *own, struct tally *sum)
 {
-    int n = comm_size(r->comm), sharing = r->session->plan->strategy.ulysses * r->session->plan->strategy.ring;
+    int n = comm_size(r->comm),
+        sharing = r->session->plan->strategy.mesh.degree[MESH_ULYSSES] * r->session->plan->strategy.mesh.degree[MESH_RING];
     struct tally *all = sys_calloc((size_t)n, sizeof *all);
     if (!all)
         return status_fail(ERR_NOMEM, "out of memory");
@@ -121,7 +122,7 @@ enum status run_evaluate(struct run *r, double *loss)
     double sum = 0;
     struct tally own = {0}, all;
     TRY(run_flush(r));
-    for (int64_t i = 0; i < ceil_div(n, r->session->plan->strategy.dp); i++) {
+    for (int64_t i = 0; i < ceil_div(n, r->session->plan->strategy.mesh.degree[MESH_DP]); i++) {
         TRY(publish(r, HELD_OUT, own_sequence(r, n, i), &own));
         fill_record(r, 1);
         TRY(session_run(r->session, PLAN_EVAL, NULL));

@@ -5,7 +5,7 @@
 #include "base/sys.h"
 #include "data/safetensors.h"
 #include "offload/drives.h"
-#include "plan/report/advise_text.h"
+#include "plan/report/refuse.h"
 #include "profile/sgemm.h"
 
 #include <signal.h>
@@ -80,6 +80,8 @@ static void add_alike(struct run *r, const struct lane_stats lanes[LANES], const
         r->alike.lanes[l].bytes += lanes[l].bytes;
         r->alike.lanes[l].busy_ns += lanes[l].busy_ns;
         r->alike.lanes[l].waited_ns += lanes[l].waited_ns;
+        for (int c = 0; c < CLASSES; c++)
+            r->alike.lanes[l].stalled[c] += lanes[l].stalled[c];
     }
     r->alike.seconds += m->seconds;
     r->alike.steps++;
@@ -99,6 +101,8 @@ static enum status finish_metrics(struct run *r, struct step_metrics *m)
     m->nvme_bytes = p->arena[TIER_NVME];
     m->hidden = metrics_hidden(lanes);
     m->stall_seconds = (double)lanes[LANE_COMPUTE].waited_ns * 1e-9;
+    for (int l = 0; l < LANES; l++)
+        memcpy(m->stalled[l], lanes[l].stalled, sizeof m->stalled[l]);
     m->planned_seconds = p->seconds;
     r->run_seconds += m->seconds;
     r->steps_here++;
@@ -226,9 +230,9 @@ enum status run_plan(struct run *r, struct plan **out)
     TRY(comm_agree(c, train_plan(r->s, c, comm_size(c), r->model, &plan, r->limit)));
     enum status st = run_compare_plans(c, plan);
     if (st == OK && !plan->fits)
-        st = comm_agree(c, plan_refuse(plan, r->model, &r->s->plan));
+        st = comm_agree(c, refuse_plan(plan, r->model, &r->s->plan));
     if (st == OK)
-        st = comm_set_mesh(c, &(struct mesh){r->s->plan.dp, r->s->plan.ulysses, r->s->plan.ring});
+        st = comm_set_mesh(c, &r->s->plan.mesh);
     if (st != OK) {
         plan_destroy(plan);
         return st;

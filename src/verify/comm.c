@@ -15,23 +15,6 @@ int verify_write_predicate(const struct program *p, const struct instr *in)
     return in->op == OP_EXCHANGE ? program_call(p, in)->attrs.comm.recv_if : in->predicate;
 }
 
-int verify_is_addend(enum op_kind op, int arg)
-{
-    return (op == OP_ACCUM && arg == 1) || (op == OP_ATTN_MERGE && (arg == 2 || arg == 3)) ||
-           (op == OP_ATTN_BWD && (arg == 4 || arg == 5)); /* keys and values that are not there give dk and dv nothing */
-}
-
-int verify_is_collective(enum op_kind op)
-{
-    return op >= OP_ALL_GATHER && op <= OP_EXCHANGE;
-}
-
-static int may_be_left_out(const struct program *p, const struct instr *in)
-{
-    return in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD || in->op == OP_ACCUM ||
-           (in->op == OP_ATTN_MERGE && program_call(p, in)->attrs.heads.accumulate);
-}
-
 /* Two bits for each ring step but the first. */
 static int predicates_of(const struct program *p)
 {
@@ -118,12 +101,14 @@ static const char *collective_fault(const struct program *p, const struct instr 
 
 const char *verify_comm_fault(const struct program *p, const struct instr *in, char *text, size_t size)
 {
-    if (verify_is_collective(in->op))
+    if (op_class(in->op) == OPS_COLLECTIVE)
         return collective_fault(p, in, text, size);
     if (in->predicate < 0 || in->predicate > predicates_of(p)) {
         snprintf(text, size, "predicate %d does not exist: the ring has %d members, and so %d predicates", in->predicate,
                  p->group_size[LANE_RING] > 1 ? p->group_size[LANE_RING] : 1, predicates_of(p));
         return text;
     }
-    return in->predicate == 0 || may_be_left_out(p, in) ? NULL : "it has a predicate, but is not an op that may be left out";
+    return in->predicate == 0 || op_may_be_omitted(in->op, &program_call(p, in)->attrs)
+               ? NULL
+               : "it has a predicate, but is not an op that may be left out";
 }

@@ -6,8 +6,6 @@
 
 #include <stddef.h>
 
-int verify_is_collective(enum op_kind op);
-
 /* NULL, or why the instruction's attributes, argument sizes or predicate cannot be, in `text`: sizes that agree with attributes
  * and group, predicates only where leaving the op out can be right. The operands must have been checked one by one, and
  * collectives must be on comm lanes. */
@@ -17,9 +15,6 @@ const char *verify_comm_fault(const struct program *p, const struct instr *in, c
  * exchange. */
 int verify_read_predicate(const struct program *p, const struct instr *in);
 int verify_write_predicate(const struct program *p, const struct instr *in);
-
-/* Is argument `arg` of an op that may be left out (part of) what it adds to the argument that it updates? */
-int verify_is_addend(enum op_kind op, int arg);
 
 /* The members of a group are congruent to these numbers. */
 static inline int64_t verify_modulo(int64_t distance, int64_t members)

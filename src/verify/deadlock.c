@@ -16,7 +16,7 @@ struct progress {
 };
 
 struct run {
-    const struct mesh *x;
+    const struct mesh_lanes *x;
     int32_t *colour;  /* by rank */
     int32_t *rank_of; /* [n_colours]: the first rank of that colour */
     int n_colours;
@@ -188,7 +188,7 @@ static int advance_lane(struct run *v, int c, int lane)
  */
 static enum status report_circle(const struct run *v, int c, int lane)
 {
-    int64_t start = (int64_t)v->n_colours * LANES; /* so many steps lead into the circle from anywhere */
+    int64_t start = (int64_t)v->n_colours * LANES; /* steps that lead into the circle from anywhere */
     char text[440] = "";
     size_t used = 0;
     int first_c = -1, first_lane = -1;
@@ -245,7 +245,7 @@ static enum status run_mesh(struct run *v)
     return OK;
 }
 
-enum status mesh_check_deadlock(const struct mesh *x)
+enum status mesh_check_deadlock(const struct mesh_lanes *x)
 {
     struct run v;
     enum status st;

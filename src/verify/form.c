@@ -6,76 +6,6 @@
 
 #include <stdarg.h>
 
-/* What an op does with an argument. */
-enum role {
-    NONE,
-    IN,
-    OUT,
-    INOUT,
-    SUM,    /* OUT, or INOUT if the attribute `accumulate` is set */
-    LOGITS, /* IN, or INOUT if the attribute `gradient` is set */
-    WORK,   /* scratch; may be absent */
-    OPT = 16
-};
-
-static const unsigned char roles[OP_COUNT][OP_MAX_ARGS] = {
-    [OP_COPY] = {IN, OUT},
-    [OP_FILL] = {OUT},
-    [OP_EMBED] = {OUT, IN, IN, IN | OPT, IN | OPT},
-    [OP_EMBED_GRAD] = {SUM, IN, IN},
-    [OP_NORM] = {OUT, IN, IN, IN | OPT},
-    [OP_NORM_GRAD] = {INOUT, IN, IN, IN, SUM | OPT, SUM | OPT, WORK},
-    [OP_GEMM] = {SUM, IN, IN, WORK},
-    [OP_BIAS] = {INOUT, IN},
-    [OP_BIAS_GRAD] = {SUM, IN},
-    [OP_ADD] = {OUT, IN, IN, IN | OPT},
-    [OP_ROPE] = {INOUT, IN, IN},
-    [OP_SWIGLU] = {OUT, IN, IN},
-    [OP_SWIGLU_GRAD] = {INOUT, INOUT, INOUT},
-    [OP_GELU] = {OUT, IN},
-    [OP_GELU_GRAD] = {INOUT, INOUT},
-    [OP_ATTN_FWD] = {OUT, OUT, IN, IN, IN, IN, IN, WORK},
-    [OP_ATTN_BWD] = {OUT, SUM, SUM, IN, IN, IN, IN, IN, IN, IN, IN, WORK},
-    [OP_ATTN_DELTA] = {OUT, IN, IN},
-    [OP_ATTN_MERGE] = {SUM, SUM, IN, IN},
-    [OP_CAST] = {OUT, IN},
-    [OP_LOSS] = {LOGITS, SUM, IN, IN},
-    [OP_ACCUM] = {INOUT, IN},
-    [OP_SUMSQ] = {OUT, IN},
-    [OP_CLIP] = {OUT, IN, IN},
-    [OP_ADAMW] = {INOUT, INOUT, INOUT, IN, IN, IN, OUT | OPT},
-    [OP_ALL_GATHER] = {IN, OUT},
-    [OP_REDUCE_SCATTER] = {IN, OUT, WORK},
-    [OP_ALL_REDUCE] = {INOUT, WORK},
-    [OP_ALL_TO_ALL] = {IN, OUT},
-    [OP_EXCHANGE] = {IN, OUT},
-};
-
-static int accumulates(const struct program *p, const struct instr *in)
-{
-    const struct op_attrs *a = &program_call(p, in)->attrs;
-    switch (in->op) {
-    case OP_EMBED_GRAD: return a->embed.accumulate != 0;
-    case OP_NORM_GRAD: return a->norm.accumulate != 0;
-    case OP_GEMM: return a->gemm.accumulate != 0;
-    case OP_BIAS_GRAD: return a->bias.accumulate != 0;
-    case OP_ATTN_BWD: return a->attn.accumulate != 0;
-    case OP_ATTN_MERGE: return a->heads.accumulate != 0;
-    case OP_LOSS: return a->loss.accumulate != 0;
-    default: return 0;
-    }
-}
-
-static enum role role_of(const struct program *p, const struct instr *in, int arg)
-{
-    enum role r = (enum role)(roles[in->op][arg] & ~OPT);
-    if (r == SUM)
-        return accumulates(p, in) ? INOUT : OUT;
-    if (r == LOGITS)
-        return program_call(p, in)->attrs.loss.gradient ? INOUT : IN;
-    return r;
-}
-
 /* One instruction under examination. */
 struct site {
     const struct program *p;
@@ -156,16 +86,18 @@ static const char *tier_fault(const struct program *p, enum lane lane, int write
     }
 }
 
-static enum status check_role(const struct site *s, int k, const struct operand *o)
+static enum status check_use(const struct site *s, int k, const struct operand *o)
 {
-    enum role r = role_of(s->p, s->in, o->arg);
-    int fits = r == IN ? o->access == ACCESS_READ : r == INOUT ? o->access == ACCESS_UPDATE : o->access == ACCESS_WRITE;
-    if (r == NONE)
+    enum op_use use = op_arg_use(s->in->op, o->arg, &program_call(s->p, s->in)->attrs);
+    int fits = use == ARG_IN      ? o->access == ACCESS_READ
+               : use == ARG_INOUT ? o->access == ACCESS_UPDATE
+                                  : o->access == ACCESS_WRITE;
+    if (use == ARG_NONE)
         return reject(s, k, "the op has no argument %d", o->arg);
     if (!fits)
         return reject(s, k, "argument %d is %s by this op and its attributes, but the operand says otherwise", o->arg,
-                      r == IN ? "read" : r == INOUT ? "updated" : "written");
-    if (r == WORK && o->tensor != -1)
+                      use == ARG_IN ? "read" : use == ARG_INOUT ? "updated" : "written");
+    if (use == ARG_WORK && o->tensor != -1)
         return reject(s, k, "argument %d is scratch and cannot hold a tensor", o->arg);
     return OK;
 }
@@ -183,7 +115,7 @@ static enum status check_operand(const struct site *s, int k, const struct opera
     fault = tier_fault(p, s->in->lane, o->access != ACCESS_READ, p->buffers[o->buffer].tier);
     if (fault)
         return reject(s, k, "%s, not %s %s memory", fault, o->access == ACCESS_READ ? "from" : "to", tier_name(p->buffers[o->buffer].tier));
-    TRY(check_role(s, k, o));
+    TRY(check_use(s, k, o));
     if (o->tensor == -1) {
         if (o->access != ACCESS_WRITE || s->in->op == OP_COPY)
             return reject(s, k, "scratch has no content: it can only be written, and never copied");
@@ -197,6 +129,19 @@ static enum status check_operand(const struct site *s, int k, const struct opera
     fault = rows_fault(p, o->tensor, o->row0, operand_row1(p, o));
     if (fault)
         return reject(s, k, "%s (tensor %d, rows %lld to %lld)", fault, o->tensor, (long long)o->row0, (long long)operand_row1(p, o));
+    return OK;
+}
+
+/* Arguments are whole elements of the types that the op table gives them. */
+static enum status check_elements(const struct site *s, const struct operand *o)
+{
+    for (int k = 0, next; k < s->in->n_operands; k = next) {
+        int64_t bytes = 0, element = op_arg_element_bytes(s->in->op, o[k].arg, &program_call(s->p, s->in)->attrs);
+        for (next = k; next < s->in->n_operands && o[next].arg == o[k].arg; next++)
+            bytes += o[next].bytes;
+        if (bytes % element != 0)
+            return reject(s, k, "argument %d has %lld bytes, which are no whole elements of %lld", o[k].arg, (long long)bytes, (long long)element);
+    }
     return OK;
 }
 
@@ -219,8 +164,8 @@ static enum status check_args(const struct site *s, const struct operand *o)
             return reject(s, k, "it does not continue argument %d in memory", o[k].arg);
     }
     for (int arg = 0; arg < OP_MAX_ARGS; arg++) {
-        int r = roles[s->in->op][arg];
-        if (r != NONE && r != WORK && !(r & OPT) && !(seen >> arg & 1))
+        const struct op_arg *x = op_arg(s->in->op, arg);
+        if (x->use != ARG_NONE && !x->optional && !(seen >> arg & 1))
             return reject(s, -1, "argument %d is missing", arg);
     }
     return OK;
@@ -290,7 +235,7 @@ static enum status check_instr(const struct site *s, int64_t *issued)
                            s->index, in->op, in->lane, in->call);
     if (in->first_operand < 0 || in->first_operand > s->p->n_operands - in->n_operands)
         return reject(s, -1, "its operands lie outside the table");
-    if (verify_is_collective(in->op) != lane_is_comm(in->lane))
+    if ((op_class(in->op) == OPS_COLLECTIVE) != lane_is_comm(in->lane))
         return reject(s, -1, lane_is_comm(in->lane) ? "comm lanes execute collectives only" : "collectives need a comm lane");
     if (in->op != OP_COPY && in->lane != LANE_COMPUTE && in->lane != LANE_HOST && !lane_is_comm(in->lane))
         return reject(s, -1, "this lane executes copies only");
@@ -301,6 +246,7 @@ static enum status check_instr(const struct site *s, int64_t *issued)
         TRY(check_operand(s, k, &o[k]));
     TRY(check_args(s, o));
     char text[256];
+    TRY(check_elements(s, o));
     const char *fault = verify_comm_fault(s->p, in, text, sizeof text);
     if (fault)
         return reject(s, -1, "%s", fault);

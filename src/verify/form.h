@@ -4,7 +4,7 @@
 
 #include "program/program.h"
 
-/* Indices, sizes, tickets and waits; lanes and tiers that belong together; the arguments that op.h gives each op, read or written as their attributes
+/* Indices, sizes, tickets and waits; lanes and tiers that belong together; the arguments that op_table.h gives each op, read or written as their attributes
  * say, each contiguous in memory; copies preserving tensor, rows and version. ERR_CORRUPT and a sentence. */
 enum status verify_form(const struct program *p);
 

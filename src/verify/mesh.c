@@ -13,22 +13,9 @@ static enum status out_of_memory(void)
     return status_fail(ERR_NOMEM, "out of memory while verifying");
 }
 
-int lists_create(struct lists *l, int n, int64_t total)
-{
-    l->first = sys_calloc((size_t)n + 2, sizeof *l->first);
-    l->at = sys_malloc(sizeof *l->at * (size_t)(total + 1));
-    return l->first && l->at;
-}
-
-void lists_destroy(struct lists *l)
-{
-    free(l->first);
-    free(l->at);
-}
-
 /* --- Groups --- */
 
-static enum status check_group_sizes(struct mesh *x, int lane)
+static enum status check_group_sizes(struct mesh_lanes *x, int lane)
 {
     const struct lists *g = &x->groups[lane];
     for (int r = 0; r < x->m->n_ranks; r++) {
@@ -41,7 +28,7 @@ static enum status check_group_sizes(struct mesh *x, int lane)
     return OK;
 }
 
-static enum status collect_groups(struct mesh *x, int lane)
+static enum status collect_groups(struct mesh_lanes *x, int lane)
 {
     const int32_t *group = x->m->group[lane], *member = x->m->member[lane];
     int n = x->m->n_ranks;
@@ -71,7 +58,7 @@ static enum status collect_groups(struct mesh *x, int lane)
     return OK;
 }
 
-static enum status collect_tickets(struct mesh *x, int role)
+static enum status collect_tickets(struct mesh_lanes *x, int role)
 {
     const struct program *p = x->roles[role];
     struct lists *t = &x->tickets[role];
@@ -93,7 +80,8 @@ struct pair {
     int64_t k;      /* of their lane's instructions, from 0 */
 };
 
-static enum status disagree(const struct mesh *x, const struct pair *w, const char *what, const char *of_a, const char *of_b)
+static enum status disagree(const struct mesh_lanes *x, const struct pair *w, const char *what, const char *of_a,
+                            const char *of_b)
 {
     return status_fail(ERR_CORRUPT,
                        "mesh: at instruction number %lld of lane %s, rank %d (program %s) has %s %s, but rank %d (program %s) %s",
@@ -101,7 +89,7 @@ static enum status disagree(const struct mesh *x, const struct pair *w, const ch
                        mesh_program(x, w->b)->name, of_b);
 }
 
-static enum status compare_attributes(const struct mesh *x, const struct pair *w, const struct op_attrs *a,
+static enum status compare_attributes(const struct mesh_lanes *x, const struct pair *w, const struct op_attrs *a,
                                       const struct op_attrs *b)
 {
     const struct {
@@ -135,7 +123,7 @@ static const struct operand *find_argument(const struct program *p, const struct
 }
 
 /* Sizes being equal, two collectives that changed places would go unnoticed but for what they carry. */
-static enum status compare_tensors(const struct mesh *x, const struct pair *w, const struct instr *a, const struct instr *b)
+static enum status compare_tensors(const struct mesh_lanes *x, const struct pair *w, const struct instr *a, const struct instr *b)
 {
     const struct program *p = mesh_program(x, w->a), *q = mesh_program(x, w->b);
     for (int arg = 0; arg < 2; arg++) {
@@ -152,7 +140,7 @@ static enum status compare_tensors(const struct mesh *x, const struct pair *w, c
     return OK;
 }
 
-static enum status compare_ranks(const struct mesh *x, int a, int b, int lane)
+static enum status compare_ranks(const struct mesh_lanes *x, int a, int b, int lane)
 {
     struct pair w = {a, b, lane, 0};
     int64_t of_a = mesh_count(x, a, lane), of_b = mesh_count(x, b, lane);
@@ -173,7 +161,7 @@ static enum status compare_ranks(const struct mesh *x, int a, int b, int lane)
 }
 
 /* Everyone against member 0 of the group; each pair of roles once. */
-static enum status match_lane(const struct mesh *x, int lane, unsigned char *compared)
+static enum status match_lane(const struct mesh_lanes *x, int lane, unsigned char *compared)
 {
     memset(compared, 0, (size_t)x->n_roles * (size_t)x->n_roles);
     for (int r = 0; r < x->m->n_ranks; r++) {
@@ -187,7 +175,7 @@ static enum status match_lane(const struct mesh *x, int lane, unsigned char *com
     return OK;
 }
 
-static enum status match_collectives(const struct mesh *x)
+static enum status match_collectives(const struct mesh_lanes *x)
 {
     unsigned char *compared = sys_malloc((size_t)x->n_roles * (size_t)x->n_roles + 1);
     enum status st = compared ? OK : out_of_memory();
@@ -199,7 +187,7 @@ static enum status match_collectives(const struct mesh *x)
     return st;
 }
 
-static enum status check_mesh(struct mesh *x)
+static enum status check_mesh(struct mesh_lanes *x)
 {
     x->tickets = sys_calloc((size_t)x->n_roles, sizeof *x->tickets);
     if (!x->tickets)
@@ -223,7 +211,7 @@ static enum status check_mesh(struct mesh *x)
 
 enum status program_verify_mesh(const struct program *const *roles, int n_roles, const struct mesh_roles *mesh)
 {
-    struct mesh x;
+    struct mesh_lanes x;
     memset(&x, 0, sizeof x);
     x.roles = roles;
     x.n_roles = n_roles;

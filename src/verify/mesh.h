@@ -5,15 +5,7 @@
 #define LTRAIN_VERIFY_MESH_H
 
 #include "program/program.h"
-
-/* Who runs what, and with whom. The arrays belong to the caller. */
-struct mesh_roles {
-    int n_ranks;
-    const int32_t *role; /* [n_ranks]: index of the rank's program */
-    const int32_t *
-        group[LANES]; /* of each comm lane, [n_ranks]: number of the rank's group, 0 .. n_ranks - 1; NULL: the lane is not used */
-    const int32_t *member[LANES]; /* [n_ranks]: own index in that group */
-};
+#include "verify/roles.h"
 
 /* Of programs that each passed program_verify. Within every group of every comm lane:
  * - as many members as each one's program says, with indices 0 .. size - 1;

@@ -159,7 +159,7 @@ static enum status check_addends(struct verifier *v, int k)
     for (int i = v->bytes.operand[k].first; i < v->bytes.operand[k].last; i = m->next[i])
         always |= ((const struct cell *)byte_map_cell(m, i))->predicate == 0;
     for (int a = v->in->first_operand; always && a < v->in->first_operand + v->in->n_operands; a++) {
-        if (!verify_is_addend(v->in->op, o[a].arg))
+        if (!op_arg(v->in->op, o[a].arg)->addend)
             continue;
         m = &v->bytes.tier[v->p->buffers[o[a].buffer].tier];
         for (int i = v->bytes.operand[a].first; i < v->bytes.operand[a].last; i = m->next[i]) {

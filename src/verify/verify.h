@@ -7,7 +7,7 @@
 
 /* Checks, in program order (which must be one in which every wait points backwards):
  * - form: indices, lanes and tiers that belong together (COMPUTE touches the device only; READ: nvme -> host, or device if not discrete; ...), operands
- *   inside their buffers, buffers inside their arenas, argument numbers, access modes, copies preserving tensor, rows, version and bytes;
+ *   inside their buffers, buffers inside their arenas, argument numbers, whole elements, access modes, copies preserving tensor, rows, version and bytes;
  * - content: every byte read holds the tensor, rows and version that the operand says (live_in at the start); an update's version is what is there;
  *   every live_out binding holds at the end what it says; scratch is never read before it is written (scratch operands are write-only);
  * - predicates: what an instruction that may be left out writes is read under its predicate only; what it updates, it adds something to that exists under

@@ -26,8 +26,8 @@ enum mask_kind { FULL, CAUSAL, DOCUMENTS, WINDOW, EMPTY_ROWS, EMPTY_ALL };
 
 struct kernels {
     const char *name;
-    op_kernel *forward, *backward;
-    int64_t (*workspace)(enum op_kind, const struct op_attrs *);
+    attention_kernel *forward, *backward;
+    int64_t (*workspace)(enum op_kind, const struct op_attrs *, int threads);
     int bf16_only; /* and P and its gradient are rounded to bf16 */
 };
 
@@ -79,6 +79,7 @@ struct shape {
 
 struct problem {
     struct op_attrs attrs;
+    int threads;
     struct oracle x;
     int32_t *lo, *hi;
     int64_t nq, nk, nl; /* elements of q, k, lse */
@@ -127,7 +128,7 @@ static struct problem problem_make(const struct shape *s)
     struct problem p = {0};
     p.attrs.attn.sq = s->sq, p.attrs.attn.sk = s->sk, p.attrs.attn.q0 = s->q0, p.attrs.attn.k0 = s->k0;
     p.attrs.attn.hq = s->hq, p.attrs.attn.hk = s->hk, p.attrs.attn.head_dim = s->d;
-    p.attrs.attn.dtype = s->dtype, p.attrs.attn.threads = omp_get_max_threads();
+    p.attrs.attn.dtype = s->dtype, p.threads = omp_get_max_threads();
     p.attrs.attn.scale = (float)(1 / sqrt(s->d));
     p.nq = s->sq * s->hq * s->d, p.nk = s->sk * s->hk * s->d, p.nl = s->sq * s->hq;
     p.x = (struct oracle){doubles(p.nq), doubles(p.nk), doubles(p.nk), doubles(p.nq), doubles(p.nq), doubles(p.nl), doubles(p.nq),
@@ -201,14 +202,14 @@ struct call {
 };
 
 /* Runs the kernel on the given buffers (outputs first, work last) and checks that nothing else changed. */
-static void call_run(struct call *c, op_kernel *kernel, const struct op_attrs *attrs)
+static void call_run(struct call *c, attention_kernel *kernel, const struct problem *p)
 {
     for (int i = 0; i < c->n; i++) {
         c->arg[i] = c->b[i].data;
         c->copy[i] = buffer_make(c->b[i].bytes, 0, 0);
         memcpy(c->copy[i].data, c->b[i].data, (size_t)c->b[i].bytes);
     }
-    kernel(attrs, c->arg);
+    kernel(&p->attrs, c->arg, p->threads);
     for (int i = 0; i < c->n; i++) {
         buffer_check(&c->b[i]);
         if (i >= c->outputs && i < c->n - 1)
@@ -237,7 +238,7 @@ static struct call forward_call(const struct problem *p, const struct kernels *k
     memcpy(c.b[5].data, p->lo, (size_t)p->attrs.attn.sq * 4);
     c.b[6] = buffer_make(p->attrs.attn.sq * 4, offset, 0);
     memcpy(c.b[6].data, p->hi, (size_t)p->attrs.attn.sq * 4);
-    c.b[7] = buffer_make(kernels->workspace(OP_ATTN_FWD, &p->attrs), offset, 0xff);
+    c.b[7] = buffer_make(kernels->workspace(OP_ATTN_FWD, &p->attrs, p->threads), offset, 0xff);
     return c;
 }
 
@@ -272,7 +273,7 @@ static struct call backward_call(const struct problem *p, const struct kernels *
     memcpy(c.b[9].data, p->lo, (size_t)p->attrs.attn.sq * 4);
     c.b[10] = buffer_make(p->attrs.attn.sq * 4, offset, 0);
     memcpy(c.b[10].data, p->hi, (size_t)p->attrs.attn.sq * 4);
-    c.b[11] = buffer_make(kernels->workspace(OP_ATTN_BWD, &p->attrs), offset, 0xff);
+    c.b[11] = buffer_make(kernels->workspace(OP_ATTN_BWD, &p->attrs, p->threads), offset, 0xff);
     return c;
 }
 

@@ -53,7 +53,7 @@ static void check_shape(const struct shape *s)
         if (!takes(k, s->dtype))
             continue;
         struct call c = forward_call(&p, k, 4);
-        call_run(&c, k->forward, &p.attrs);
+        call_run(&c, k->forward, &p);
         check_error("o", k->name, s, error_of(c.b[0].data, s->dtype, p.x.o, p.nq), o_tolerance(k, s->dtype, grow));
         check_error("lse", k->name, s, error_of(c.b[1].data, F32, p.x.lse, p.nl), TOLERANCE_LSE);
         call_free(&c);
@@ -65,7 +65,7 @@ static void check_shape(const struct shape *s)
         if (!takes(k, s->dtype))
             continue;
         struct call c = backward_call(&p, k, 8);
-        call_run(&c, k->backward, &p.attrs);
+        call_run(&c, k->backward, &p);
         check_error("dq", k->name, s, error_above(p.x.dq_terms, c.b[0].data, F32, p.x.dq, p.nq), gradient_tolerance(k, grow));
         check_error("dk", k->name, s, error_above(p.x.dk_terms, c.b[1].data, F32, p.x.dk, p.nk), gradient_tolerance(k, grow));
         check_error("dv", k->name, s, error_of(c.b[2].data, F32, p.x.dv, p.nk), gradient_tolerance(k, grow));
@@ -175,7 +175,7 @@ static void growing_scores_in(enum dtype t)
         if (!takes(k, t))
             continue;
         struct call c = forward_call(&p, k, 0);
-        call_run(&c, k->forward, &p.attrs);
+        call_run(&c, k->forward, &p);
         check_error("o", k->name, &s, error_of(c.b[0].data, t, p.x.o, p.nq),
                     t == F32 ? 4e-5 /* rounded scores up to 280 */ : o_tolerance(k, t, 1));
         check_error("lse", k->name, &s, error_of(c.b[1].data, F32, p.x.lse, p.nl), TOLERANCE_LSE);
@@ -205,8 +205,8 @@ static void accumulates_in(enum dtype t)
         if (!takes(k, t))
             continue;
         struct call c = backward_call(&p, k, 0);
-        call_run(&c, k->backward, &p.attrs);
-        call_run(&c, k->backward, &p.attrs);
+        call_run(&c, k->backward, &p);
+        call_run(&c, k->backward, &p);
         check_error("dq", k->name, &s, error_of(c.b[0].data, F32, p.x.dq, p.nq), gradient_tolerance(k, 1));
         check_error("dk", k->name, &s, error_of(c.b[1].data, F32, p.x.dk, p.nk), gradient_tolerance(k, 1));
         check_error("dv", k->name, &s, error_of(c.b[2].data, F32, p.x.dv, p.nk), gradient_tolerance(k, 1));
@@ -231,10 +231,10 @@ static void same_bits(struct problem *p, const struct kernels *k, int backward)
     omp_set_num_threads(8);
     for (int threads = 1; threads <= 4; threads += SANITIZED ? 3 : 1)
         for (int repeat = 0; repeat < 2 - SANITIZED; repeat++) {
-            p->attrs.attn.threads = threads;
+            p->threads = threads;
             int offset = 4 * ((threads * 7 + repeat * 3) % 16);
             struct call c = backward ? backward_call(p, k, offset) : forward_call(p, k, offset);
-            call_run(&c, backward ? k->backward : k->forward, &p->attrs);
+            call_run(&c, backward ? k->backward : k->forward, p);
             for (int i = 0; i < c.outputs && first.n; i++)
                 assert_memory_equal(c.b[i].data, first.b[i].data, c.b[i].bytes);
             if (first.n)
@@ -306,10 +306,10 @@ static void nan_is_shown_in(enum dtype t)
         if (!takes(&implementation[i], t))
             continue;
         struct call good = forward_call(&p, &implementation[i], 0), c;
-        call_run(&good, implementation[i].forward, &p.attrs);
+        call_run(&good, implementation[i].forward, &p);
         c = forward_call(&p, &implementation[i], 0);
         memset(c.b[2].data + bad * row, 0xff, (size_t)dtype_size(t));
-        call_run(&c, implementation[i].forward, &p.attrs);
+        call_run(&c, implementation[i].forward, &p);
         unsigned char *o = c.b[0].data;
         assert_true(isnan(((float *)(void *)c.b[1].data)[bad]));
         for (int64_t j = 0; j < d; j++)
@@ -338,10 +338,8 @@ static void workspace_is_linear(void **state)
     a.attn.sq = a.attn.sk = 1 << 20;
     for (int i = 0; i < implementations; i++)
         for (int kind = OP_ATTN_FWD; kind <= OP_ATTN_BWD; kind++) {
-            a.attn.threads = 2;
-            const int64_t two = implementation[i].workspace((enum op_kind)kind, &a);
-            a.attn.threads = 64;
-            const int64_t many = implementation[i].workspace((enum op_kind)kind, &a);
+            const int64_t two = implementation[i].workspace((enum op_kind)kind, &a, 2);
+            const int64_t many = implementation[i].workspace((enum op_kind)kind, &a, 64);
             assert_true(two < (int64_t)(1 << 20) * 128 * 4 * 4);
             assert_true(many - two < (int64_t)62 * (8 << 20)); /* a thread's own scratch does not grow with S */
         }

@@ -205,7 +205,7 @@ static void check_damage(const char *run)
 void fail_all(int all)
 {
     char run[200];
-    struct layout l = {{size, 1, 1}, 2, 0};
+    struct layout l = {{{size, 1, 1}}, 2, 0};
     snprintf(run, sizeof run, "%s/faults", dir);
     rigs_start(&l);
     must(save_next(run), "save");
@@ -239,7 +239,7 @@ static void on_alarm(int number)
 void be_killed(uint64_t seed)
 {
     char run[200], path[220], text[32];
-    struct layout l = {{1, 2, size / 2}, 3, 0};
+    struct layout l = {{{1, 2, size / 2}}, 3, 0};
     snprintf(run, sizeof run, "%s/kills", dir);
     snprintf(path, sizeof path, "%s/done", dir);
     rigs_start(&l);

@@ -35,12 +35,10 @@ static void begin(struct rig *r, const struct layout *l, enum dtype dtype, int64
     struct model *m;
     must(comm_set_mesh(comm, &l->mesh), "mesh");
     rig_defaults(r, tokens);
-    s->plan.dp = l->mesh.dp;
-    s->plan.ulysses = l->mesh.ulysses;
-    s->plan.ring = l->mesh.ring;
+    s->plan.mesh = l->mesh;
     s->plan.zero = l->zero;
     s->plan.dtype = dtype;
-    s->plan.grad_accum = ceil_div(BATCH, s->plan.dp);
+    s->plan.grad_accum = ceil_div(BATCH, s->plan.mesh.degree[MESH_DP]);
     s->plan.batch = BATCH;
     s->lr = 1e-2;
     s->plan.threads = 1;
@@ -295,8 +293,8 @@ static void origins_are_missed(const struct layout *l, const char *base)
 
 void keep_positions(void)
 {
-    static const struct layout alone[] = {{{1, 1, 1}, 0, 0}, {{1, 1, 1}, 3, 1}};
-    static const struct layout two[] = {{{2, 1, 1}, 3, 1}, {{1, 2, 1}, 1, 0}, {{1, 1, 2}, 0, 1}};
+    static const struct layout alone[] = {{{{1, 1, 1}}, 0, 0}, {{{1, 1, 1}}, 3, 1}};
+    static const struct layout two[] = {{{{2, 1, 1}}, 3, 1}, {{{1, 2, 1}}, 1, 0}, {{{1, 1, 2}}, 0, 1}};
     const struct layout *l = size == 1 ? alone : two;
     int n = size == 1 ? 2 : 3;
     char base[100];

@@ -37,12 +37,12 @@ void start(struct rig *r, const struct layout *l, enum dtype dtype, int layers, 
     struct settings *s = &r->settings;
     must(comm_set_mesh(comm, &l->mesh), "mesh");
     rig_defaults(r, S);
-    s->plan.dp = l->mesh.dp;
-    s->plan.ulysses = l->mesh.ulysses;
-    s->plan.ring = l->mesh.ring;
+    s->plan.mesh.degree[MESH_DP] = l->mesh.degree[MESH_DP];
+    s->plan.mesh.degree[MESH_ULYSSES] = l->mesh.degree[MESH_ULYSSES];
+    s->plan.mesh.degree[MESH_RING] = l->mesh.degree[MESH_RING];
     s->plan.zero = l->zero;
     s->plan.dtype = dtype;
-    s->plan.grad_accum = ceil_div(BATCH, s->plan.dp);
+    s->plan.grad_accum = ceil_div(BATCH, s->plan.mesh.degree[MESH_DP]);
     s->plan.batch = BATCH;
     s->lr = 1e-2;
     s->plan.threads = 1;
@@ -127,9 +127,9 @@ static const struct saved {
     struct layout on8;
     enum dtype dtype;
 } saves[] = {
-    {"fp32-zero3-2d", {{2, 2, 2}, 3, 1}, F32},  {"bf16-zero3-dp", {{8, 1, 1}, 3, 0}, BF16},
-    {"bf16-zero1-sp", {{1, 4, 2}, 1, 1}, BF16}, {"fp32-zero2-ring", {{2, 1, 4}, 2, 0}, F32},
-    {"fp32-zero0", {{4, 2, 1}, 0, 0}, F32},
+    {"fp32-zero3-2d", {{{2, 2, 2}}, 3, 1}, F32},  {"bf16-zero3-dp", {{{8, 1, 1}}, 3, 0}, BF16},
+    {"bf16-zero1-sp", {{{1, 4, 2}}, 1, 1}, BF16}, {"fp32-zero2-ring", {{{2, 1, 4}}, 2, 0}, F32},
+    {"fp32-zero0", {{{4, 2, 1}}, 0, 0}, F32},
 };
 enum { SAVES = sizeof saves / sizeof *saves };
 
@@ -228,7 +228,7 @@ static void resume_cell(const struct saved *c, const struct layout *l, int numbe
 static void resume_all(void)
 {
     static const struct mesh meshes[][2] = {
-        {{1, 1, 1}, {1, 1, 1}}, {{1, 2, 1}, {2, 1, 1}}, {{3, 1, 1}, {1, 1, 3}}, {{2, 1, 2}, {1, 2, 2}}};
+        {{{1, 1, 1}}, {{1, 1, 1}}}, {{{1, 2, 1}}, {{2, 1, 1}}}, {{{3, 1, 1}}, {{1, 1, 3}}}, {{{2, 1, 2}}, {{1, 2, 2}}}};
     for (int i = 0; i < n_saves(); i++) {
         struct layout l = {meshes[size - 1][i % 2], (size + i) % 4, (size + i) % 2};
         if (extent_is_long() || (i / 2 + size) % 2 == 0)

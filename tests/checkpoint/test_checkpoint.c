@@ -528,11 +528,11 @@ static void other_models_are_refused(void **state)
     struct model_config other[7];
     const char *const says[] = {"hidden size is 24 there and 32",
                                 "number of layers is 2 there and 1",
-                                "tied head",
+                                "tied head is yes there and no in this run",
                                 "rope_theta",
                                 "key-value heads",
-                                "model family",
-                                "sliding window (0: none) is 0 there and 16"};
+                                "model family is llama there and gpt2 in this run",
+                                "sliding window is none there and 16"};
     struct rig a, b;
     char path[256];
     for (int i = 0; i < 7; i++)

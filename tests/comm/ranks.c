@@ -50,12 +50,14 @@ static struct group {
 } group_of(enum lane lane)
 {
     struct mesh m = comm_mesh(c);
-    int place = comm_place(c), j = place % m.ulysses, i = place / m.ulysses % m.ring, d = place / m.ulysses / m.ring;
+    int place = comm_place(c), j = place % m.degree[MESH_ULYSSES], i = place / m.degree[MESH_ULYSSES] % m.degree[MESH_RING],
+        d = place / m.degree[MESH_ULYSSES] / m.degree[MESH_RING];
     if (lane == LANE_ULYSSES)
-        return (struct group){m.ulysses, j, place - j, 1};
+        return (struct group){m.degree[MESH_ULYSSES], j, place - j, 1};
     if (lane == LANE_RING)
-        return (struct group){m.ring, i, d * m.ring * m.ulysses + j, m.ulysses};
-    return (struct group){m.dp * m.ulysses * m.ring, place, 0, 1};
+        return (struct group){m.degree[MESH_RING], i, d * m.degree[MESH_RING] * m.degree[MESH_ULYSSES] + j,
+                              m.degree[MESH_ULYSSES]};
+    return (struct group){m.degree[MESH_DP] * m.degree[MESH_ULYSSES] * m.degree[MESH_RING], place, 0, 1};
 }
 
 static int64_t share_of(int64_t n, int64_t share, int m)
@@ -266,8 +268,8 @@ static void between_programs(void)
     st = status_fail(rank ? ERR_NOMEM : ERR_IO, "failure of %d", rank);
     CHECK(comm_agree(c, st) == ERR_IO && strcmp(status_message(), "rank 0: failure of 0") == 0);
     CHECK(comm_agree(c, OK) == OK && !comm_broken(c));
-    CHECK(comm_set_mesh(c, &(struct mesh){size + 1, 1, 1}) == ERR_INVALID);
-    CHECK(comm_set_mesh(c, &(struct mesh){rank ? size : 1, rank ? 1 : size, 1}) == ERR_INVALID &&
+    CHECK(comm_set_mesh(c, &(struct mesh){{size + 1, 1, 1}}) == ERR_INVALID);
+    CHECK(comm_set_mesh(c, &(struct mesh){{rank ? size : 1, rank ? 1 : size, 1}}) == ERR_INVALID &&
           strstr(status_message(), "has the mesh"));
     CHECK(comm_hosts(c) > 1 || (comm_local_size(c) == size && comm_local_rank(c) == rank && comm_per_host(c) == size));
 }
@@ -325,16 +327,16 @@ int main(int argc, char **argv)
         fprintf(stderr, "rank %d: %s\n", l.rank, status_message());
         _exit(2);
     }
-    struct mesh mesh = {comm_size(c), 1, 1};
+    struct mesh mesh = {{comm_size(c), 1, 1}};
     if (argc > 4)
-        mesh = (struct mesh){atoi(argv[2]), atoi(argv[3]), atoi(argv[4])};
+        mesh = (struct mesh){{atoi(argv[2]), atoi(argv[3]), atoi(argv[4])}};
     CHECK(comm_set_mesh(c, &mesh) == OK);
     comm_set_chunk(c, 64);
     if (strcmp(argv[1], "all") == 0) {
         collectives();
         lanes_together();
         between_programs();
-        CHECK(comm_per_host(c) % mesh.ulysses || comm_bytes_sent(c, LANE_ULYSSES).other_hosts == 0);
+        CHECK(comm_per_host(c) % mesh.degree[MESH_ULYSSES] || comm_bytes_sent(c, LANE_ULYSSES).other_hosts == 0);
         CHECK(comm_rank_at(c, comm_place(c)) == comm_rank(c));
     } else if (strcmp(argv[1], "large") == 0) {
         large();

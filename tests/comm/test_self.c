@@ -98,7 +98,7 @@ static void between_programs(void **state)
     assert_int_equal(comm_broken(c), 0);
     comm_describe(c, text, sizeof text);
     assert_string_equal(text, "1 rank (single process) on 1 host: dp 1, ring 1, ulysses 1");
-    assert_int_equal(comm_set_mesh(c, &(struct mesh){2, 1, 1}), ERR_INVALID);
+    assert_int_equal(comm_set_mesh(c, &(struct mesh){{2, 1, 1}}), ERR_INVALID);
     assert_non_null(strstr(status_message(), "has 2 ranks, but 1 were started"));
     comm_fail(c, ERR_IO, "no more");
     assert_int_equal(comm_broken(c), 1);

@@ -99,7 +99,7 @@ static void device_check_forward(const struct device_kernels *kernels, const str
     check_error("o", kernels->name, s, error_of(c.b[0].data, BF16, p->x.o, p->nq), TOLERANCE_O);
     check_error("lse", kernels->name, s, error_above(sqrt((double)p->nl), c.b[1].data, F32, p->x.lse, p->nl), TOLERANCE_LSE);
     device_check_empty(p, &c);
-    call_run(&twin, attn_portable_forward, &p->attrs);
+    call_run(&twin, attn_portable_forward, p);
     double *o = doubles_of(&twin.b[0], BF16, p->nq), *lse = doubles_of(&twin.b[1], F32, p->nl);
     check_error("o beside the CPU twin", kernels->name, s, error_of(c.b[0].data, BF16, o, p->nq), TOLERANCE_O);
     check_error("lse beside the CPU twin", kernels->name, s, error_above(sqrt((double)p->nl), c.b[1].data, F32, lse, p->nl),
@@ -117,7 +117,7 @@ static void device_check_backward(const struct device_kernels *kernels, const st
     const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
     struct call c = backward_call(p, &cpu, 0), twin = backward_call(p, &cpu, 0);
     device_must(kernels, OP_ATTN_BWD, p, &c);
-    call_run(&twin, attn_portable_backward, &p->attrs);
+    call_run(&twin, attn_portable_backward, p);
     static const char *const names[] = {"dq", "dk", "dv"};
     for (int i = 0; i < 3; i++) {
         int64_t n = i == 0 ? p->nq : p->nk;

@@ -224,10 +224,10 @@ struct run {
     int64_t shift; /* its bytes beyond a 256-byte boundary */
 };
 
-static enum status call_table(void *const *arg, cuda_stream stream, void *context)
+static enum status call_table(void *const *arg, void *stream, void *context)
 {
     const struct twin_case *c = context;
-    op_cuda_kernel *table[OP_COUNT] = {0};
+    op_kernel *table[OP_COUNT] = {0};
     ops_cuda_kernels(table);
     if (!table[c->kind])
         fail("no CUDA kernel for %s", op_name(c->kind));
@@ -354,7 +354,8 @@ void case_run(struct twin_case *c)
         want[i] = own[i] = malloc((size_t)bytes_of(a) + 1);
         memcpy(own[i], a->data, (size_t)bytes_of(a));
     }
-    table[c->kind](&c->attrs, want);
+    if (table[c->kind](&c->attrs, want, NULL) != OK)
+        fail("%s", status_message());
     run_all(c, call_table, c, want);
     for (int i = 0; i < c->args; i++)
         free(own[i]);

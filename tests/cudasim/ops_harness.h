@@ -56,7 +56,7 @@ void close_to(struct twin_arg *a, double ulps, double absolute);
 void case_run(struct twin_case *c);
 
 /* The same for functions outside the table: `call` gets device addresses, `want` holds what arg[out] must become. */
-typedef enum status device_call(void *const *arg, cuda_stream stream, void *context);
+typedef enum status device_call(void *const *arg, void *stream, void *context);
 void case_run_call(struct twin_case *c, device_call *call, void *context, int out, const void *want);
 
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

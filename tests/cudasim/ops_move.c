@@ -42,7 +42,7 @@ struct rows_move {
     int gather;
 };
 
-static enum status call_rows(void *const *arg, cuda_stream stream, void *context)
+static enum status call_rows(void *const *arg, void *stream, void *context)
 {
     const struct rows_move *k = context;
     return (k->gather ? ops_cuda_gather_rows : ops_cuda_scatter_rows)(arg[0], arg[1], arg[2], k->rows, k->row_bytes, stream);

@@ -26,8 +26,8 @@ static void *symbol(const char *name)
 static void test_table(void **state)
 {
     (void)state;
-    op_cuda_kernel *table[OP_COUNT] = {0};
-    void (*fill)(op_cuda_kernel **);
+    op_kernel *table[OP_COUNT] = {0};
+    void (*fill)(op_kernel **);
     void *at = symbol("ops_cuda_kernels");
     memcpy(&fill, &at, sizeof fill);
     fill(table);
@@ -42,8 +42,8 @@ static void test_table(void **state)
 static void test_refusal(void **state)
 {
     (void)state;
-    op_cuda_kernel *table[OP_COUNT] = {0};
-    void (*fill)(op_cuda_kernel **);
+    op_kernel *table[OP_COUNT] = {0};
+    void (*fill)(op_kernel **);
     void *at = symbol("ops_cuda_kernels");
     memcpy(&fill, &at, sizeof fill);
     fill(table);

@@ -266,13 +266,41 @@ static void accumulation_is_the_mean(void **state)
     json_decref(m);
 }
 
+/* What an instruction of a trace says of its release is what the one that released it says of itself. */
+static int released_by_another_lane(const json_t *events, const json_t *event)
+{
+    const json_t *args = json_object_get(event, "args"), *by = json_object_get(args, "released_by"), *other;
+    double ready = number(args, "ready");
+    int own = (int)json_integer_value(json_object_get(event, "tid"));
+    size_t i;
+    assert_true(ready <= number(event, "ts") + 0.01);
+    if (json_is_null(by)) {
+        assert_true(ready == 0);
+        return 0;
+    }
+    json_array_foreach((json_t *)(uintptr_t)events, i, other)
+    {
+        const json_t *a = json_object_get(other, "args");
+        int lane = (int)json_integer_value(json_object_get(other, "tid"));
+        if (!json_object_get(a, "instruction") || number(a, "instruction") != number(by, "instruction"))
+            continue;
+        assert_string_equal(json_string_value(json_object_get(by, "lane")), lane_name((enum lane)lane));
+        assert_true(number(by, "ticket") >= 1);
+        double took = lane == own && lane_is_pipelined((enum lane)lane) ? 0 : number(other, "dur");
+        assert_true(fabs(number(other, "ts") + took - ready) < 0.01);
+        return lane != own;
+    }
+    fail_msg("no instruction %g", number(by, "instruction"));
+    return 0;
+}
+
 static void a_trace_shows_every_lane(void **state)
 {
     (void)state;
     e2e_succeeds(NULL, TINY DISCRETE "--update host --steps 3 --trace 2 --out traced");
     assert_int_equal(e2e_count("traced/trace-*.json"), 1);
     json_t *root = load("traced/trace-000002.json"), *event;
-    int named[LANES] = {0}, used[LANES] = {0};
+    int named[LANES] = {0}, used[LANES] = {0}, by_others = 0;
     size_t i;
     json_array_foreach(json_object_get(root, "traceEvents"), i, event)
     {
@@ -288,8 +316,10 @@ static void a_trace_shows_every_lane(void **state)
             assert_true(number(event, "ts") >= 0 && number(event, "dur") >= 0);
             assert_true(strlen(json_string_value(json_object_get(event, "name"))) > 0);
             used[lane]++;
+            by_others += released_by_another_lane(json_object_get(root, "traceEvents"), event);
         }
     }
+    assert_true(by_others > 0);
     for (int l = 0; l < LANES; l++)
         assert_true(named[l] == 1 && (used[l] > 0) == !lane_is_comm((enum lane)l)); /* one rank has nobody to talk to */
     json_decref(root);

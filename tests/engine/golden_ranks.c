@@ -28,11 +28,9 @@ struct layout {
 
 static void settle(struct settings *s, const struct layout *l)
 {
-    s->plan.dp = l->mesh.dp;
-    s->plan.ulysses = l->mesh.ulysses;
-    s->plan.ring = l->mesh.ring;
+    s->plan.mesh = l->mesh;
     s->plan.zero = l->zero;
-    s->plan.batch = l->mesh.dp; /* the ranks beside the one that has the sequence have none */
+    s->plan.batch = l->mesh.degree[MESH_DP]; /* the ranks beside the one that has the sequence have none */
     s->plan.threads = 1;
     if (l->nvme) {
         s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.passing = OFFLOAD_NVME;
@@ -94,9 +92,8 @@ static void check(const struct golden *g, const struct layout *l)
     must(golden_model(g, &m), "model");
     must(rig_start(&r, m), "start");
     must(session_load(r.session, g->path), "load");
-    char what[96];
-    snprintf(what, sizeof what, "dp=%d,ulysses=%d,ring=%d zero=%d %s", l->mesh.dp, l->mesh.ulysses, l->mesh.ring, l->zero,
-             l->nvme ? "nvme" : "resident");
+    char what[96], mesh[MESH_TEXT];
+    snprintf(what, sizeof what, "%s zero=%d %s", mesh_format(&l->mesh, mesh), l->zero, l->nvme ? "nvme" : "resident");
     for (int step = 0; step < GOLDEN_STEPS; step++) {
         double loss, norm;
         must(rig_step(&r, &g->sequence, 1, &loss, &norm), "step");
@@ -117,9 +114,9 @@ static void check(const struct golden *g, const struct layout *l)
 
 int main(void)
 {
-    static const struct layout alone[] = {{{1, 1, 1}, 0, 0}, {{1, 1, 1}, 3, 1}};
-    static const struct layout four[] = {{{4, 1, 1}, 0, 0}, {{2, 2, 1}, 1, 1}, {{1, 2, 2}, 2, 0},
-                                         {{1, 2, 2}, 3, 1}, {{1, 1, 4}, 3, 0}, {{4, 1, 1}, 3, 1}};
+    static const struct layout alone[] = {{{{1, 1, 1}}, 0, 0}, {{{1, 1, 1}}, 3, 1}};
+    static const struct layout four[] = {{{{4, 1, 1}}, 0, 0}, {{{2, 2, 1}}, 1, 1}, {{{1, 2, 2}}, 2, 0},
+                                         {{{1, 2, 2}}, 3, 1}, {{{1, 1, 4}}, 3, 0}, {{{4, 1, 1}}, 3, 1}};
     struct launch launch;
     struct golden g;
     if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 60, &comm) != OK) {

@@ -38,13 +38,13 @@ static op_kernel *backward_kernel;
 static float *seen_lse; /* [heads of the tile][rows]; tiles one after another */
 static int64_t seen, calls_per_tile;
 
-static void spy(const struct op_attrs *a, void *const *arg)
+static enum status spy(const struct op_attrs *a, void *const *arg, void *stream)
 {
     int64_t n = a->attn.hq * a->attn.sq;
     if (seen % calls_per_tile == 0)
         memcpy(seen_lse + seen / calls_per_tile * n, arg[7], (size_t)n * 4);
     seen++;
-    backward_kernel(a, arg);
+    return backward_kernel(a, arg, stream);
 }
 
 struct outcome {
@@ -84,19 +84,19 @@ static enum status spread_lse(struct rig *r, struct outcome *o)
     struct seq_shape shape;
     struct seq_layout *layout;
     int ranks = s->ranks;
-    int64_t rows = s->rows * s->ulysses, heads = HEADS / s->ulysses;
+    int64_t rows = s->rows * s->mesh.degree[MESH_ULYSSES], heads = HEADS / s->mesh.degree[MESH_ULYSSES];
     float *all = malloc(sizeof *all * (size_t)(ranks * heads * rows));
     struct sequence q = batch_arrays(r->batch);
-    TRY(seq_shape_create(S, s->ulysses, s->ring, SEQ_AUTO, &shape));
+    TRY(seq_shape_create(S, s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], SEQ_AUTO, &shape));
     TRY(seq_layout_create(&shape, &layout));
     TRY(seq_layout_assign(layout, q.lo));
     TRY(comm_gather(r->session->comm, seen_lse, heads * rows * 4, all));
     for (int k = 0; k < ranks; k++)
         for (int64_t h = 0; h < heads; h++)
             for (int64_t i = 0; i < rows; i++) {
-                int64_t token = seq_token_of(layout, k / s->ulysses, i);
+                int64_t token = seq_token_of(layout, k / s->mesh.degree[MESH_ULYSSES], i);
                 if (token < S)
-                    o->lse[(k % s->ulysses * heads + h) * S + token] = all[(k * heads + h) * rows + i];
+                    o->lse[(k % s->mesh.degree[MESH_ULYSSES] * heads + h) * S + token] = all[(k * heads + h) * rows + i];
             }
     seq_layout_destroy(layout);
     free(all);
@@ -109,12 +109,11 @@ static enum status compute(struct comm *on, int ulysses, int ring, struct outcom
     struct rig r;
     struct model *m;
     struct sequence q;
-    struct executor *executor;
     rig_defaults(&r, S);
     r.comm = on;
-    r.settings.plan.dp = 1;
-    r.settings.plan.ulysses = ulysses;
-    r.settings.plan.ring = ring;
+    r.settings.plan.mesh.degree[MESH_DP] = 1;
+    r.settings.plan.mesh.degree[MESH_ULYSSES] = ulysses;
+    r.settings.plan.mesh.degree[MESH_RING] = ring;
     r.settings.plan.row_chunk = r.settings.plan.loss_tile = AUTO;
     r.settings.plan.group = 1 << 20;
     r.settings.plan.threads = on ? 1 : AUTO;
@@ -122,20 +121,14 @@ static enum status compute(struct comm *on, int ulysses, int ring, struct outcom
     sequence_random(&q, S, 256, 5, NULL);
     TRY(rig_start(&r, m));
     TRY(session_initialise(r.session, 3));
-    struct machine machine = r.session->machine;
-    backward_kernel = machine.kernels[OP_ATTN_BWD];
-    machine.kernels[OP_ATTN_BWD] = spy;
+    backward_kernel = r.session->backend->kernels[OP_ATTN_BWD];
+    r.session->backend->kernels[OP_ATTN_BWD] = spy;
     seen = 0;
     calls_per_tile = ring;
     seen_lse = calloc((size_t)(HEADS * (S + 64 * ring)), 4);
-    TRY(executor_create(&machine, &executor));
-    struct executor *own = r.session->executor;
-    r.session->executor = executor;
     double began = clock_seconds();
     TRY(rig_step(&r, &q, 1, &o->loss, &o->norm));
     o->seconds = clock_seconds() - began;
-    r.session->executor = own;
-    executor_destroy(executor);
     o->n = unit_start(m, m->n_units);
     o->lse = calloc((size_t)(HEADS * S), 4);
     o->gradient = calloc((size_t)o->n, sizeof *o->gradient);
@@ -197,7 +190,7 @@ int main(int argc, char **argv)
     if (st == OK)
         st = comm_create(&launch, 3000, &comm);
     if (st == OK)
-        st = comm_set_mesh(comm, &(struct mesh){1, ulysses, ring});
+        st = comm_set_mesh(comm, &(struct mesh){{1, ulysses, ring}});
     if (st == OK)
         st = compute(comm, ulysses, ring, &mesh);
     int bad = 0;

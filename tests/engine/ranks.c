@@ -42,8 +42,8 @@ static void complain(const struct mesh_cell *c, const char *what, int step, doub
     failures++;
     if (rank == 0)
         printf("not ok: %d ranks dp=%d ulysses=%d ring=%d zero=%d %s %s %s: %s of step %d is %.9g, alone %.9g\n", size,
-               c->mesh.dp, c->mesh.ulysses, c->mesh.ring, c->zero, c->nvme ? "nvme" : "resident", DATA_NAMES[c->data],
-               dtype_name(c->dtype), what, step, a, b);
+               c->mesh.degree[MESH_DP], c->mesh.degree[MESH_ULYSSES], c->mesh.degree[MESH_RING], c->zero,
+               c->nvme ? "nvme" : "resident", DATA_NAMES[c->data], dtype_name(c->dtype), what, step, a, b);
 }
 
 /* Packed: one-token documents, documents that end where ranks meet (150 tokens: 75 with ulysses=2; padded to 152 and cut into 4,
@@ -64,12 +64,10 @@ static void settle(struct rig *r, const struct mesh_cell *c)
 {
     struct settings *s = &r->settings;
     rig_defaults(r, c->tokens ? c->tokens : S);
-    s->plan.dp = c->mesh.dp;
-    s->plan.ulysses = c->mesh.ulysses;
-    s->plan.ring = c->mesh.ring;
+    s->plan.mesh = c->mesh;
     s->plan.zero = c->zero;
     s->plan.dtype = s->plan.optim_dtype = c->dtype;
-    s->plan.grad_accum = ceil_div(BATCH, s->plan.dp);
+    s->plan.grad_accum = ceil_div(BATCH, s->plan.mesh.degree[MESH_DP]);
     s->plan.batch = BATCH;
     s->plan.row_chunk = 32;
     s->lr = 1e-2;
@@ -178,8 +176,8 @@ static void run_cell(const struct mesh_cell *c, const struct trajectory *alone, 
  * share every sequence among all. */
 static int edges(const struct mesh *mesh, int n)
 {
-    const struct mesh_cell single[] = {{.mesh = {1, 1, 1}, .zero = 3, .data = DATA_ONE, .tokens = 5},
-                                       {.mesh = {1, 1, 1}, .zero = 3, .data = DATA_ONE, .seven = 1}};
+    const struct mesh_cell single[] = {{.mesh = {{1, 1, 1}}, .zero = 3, .data = DATA_ONE, .tokens = 5},
+                                       {.mesh = {{1, 1, 1}}, .zero = 3, .data = DATA_ONE, .seven = 1}};
     struct trajectory alone[2];
     int cells = 0;
     train_alone(single, 2, alone);
@@ -187,7 +185,7 @@ static int edges(const struct mesh *mesh, int n)
         struct mesh_cell c = single[seven];
         for (int i = 0; i < n; i++) {
             c.mesh = mesh[i];
-            if ((seven && mesh[i].ulysses > 1) || (!extent_is_long() && size >= 4 && mesh[i].dp > 1))
+            if ((seven && mesh[i].degree[MESH_ULYSSES] > 1) || (!extent_is_long() && size >= 4 && mesh[i].degree[MESH_DP] > 1))
                 continue;
             run_cell(&c, &alone[seven], 0);
             cells++;
@@ -200,8 +198,8 @@ static int edges(const struct mesh *mesh, int n)
  * out. */
 static int balanced(const struct mesh *mesh, int n)
 {
-    const struct mesh_cell single[] = {{.mesh = {1, 1, 1}, .data = DATA_PACKED, .tokens = 1100, .steps = 3},
-                                       {.mesh = {1, 1, 1}, .data = DATA_WINDOW, .tokens = 1100, .steps = 3}};
+    const struct mesh_cell single[] = {{.mesh = {{1, 1, 1}}, .data = DATA_PACKED, .tokens = 1100, .steps = 3},
+                                       {.mesh = {{1, 1, 1}}, .data = DATA_WINDOW, .tokens = 1100, .steps = 3}};
     struct trajectory alone[2];
     int cells = 0;
     if (size < 2 || size > 4)
@@ -212,7 +210,7 @@ static int balanced(const struct mesh *mesh, int n)
         c.zero = 3;
         for (int i = 0; i < n; i++) {
             c.mesh = mesh[i];
-            if (mesh[i].ring == 1 || mesh[i].dp > 1)
+            if (mesh[i].degree[MESH_RING] == 1 || mesh[i].degree[MESH_DP] > 1)
                 continue;
             run_cell(&c, &alone[k], 0);
             cells++;
@@ -228,7 +226,7 @@ static int meshes(struct mesh out[32])
     for (int u = 1; u <= 4; u *= 2)
         for (int r = 1; r * u <= size; r++)
             if (size % (u * r) == 0)
-                out[n++] = (struct mesh){size / (u * r), u, r};
+                out[n++] = (struct mesh){{size / (u * r), u, r}};
     return n;
 }
 
@@ -300,7 +298,7 @@ int main(int argc, char **argv)
     rank = comm_rank(comm);
     size = comm_size(comm);
     for (int i = 0; i < 2 * DATA_KINDS; i++)
-        single[i] = (struct mesh_cell){.mesh = {1, 1, 1}, .data = i % DATA_KINDS, .dtype = i < DATA_KINDS ? F32 : BF16};
+        single[i] = (struct mesh_cell){.mesh = {{1, 1, 1}}, .data = i % DATA_KINDS, .dtype = i < DATA_KINDS ? F32 : BF16};
     train_alone(single, 2 * DATA_KINDS, alone);
     int n_meshes = meshes(mesh), n = choose(n_meshes, chosen);
     for (int i = part; i < n; i += parts) {

@@ -5,6 +5,7 @@
 #include "plan/cells.h"
 
 #include <dirent.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,11 +19,19 @@ void rig_cell_defaults(struct settings *s, int64_t seq_len, enum dtype dtype)
     s->eps = 1e-3;
 }
 
+/* At the threads that the settings want, or all. */
+static void aim(struct rig *r)
+{
+    r->target = backend_cpu_target(r->settings.plan.threads > 0 ? r->settings.plan.threads : omp_get_max_threads());
+    r->settings.plan.target = &r->target;
+}
+
 void rig_defaults(struct rig *r, int64_t seq_len)
 {
     memset(r, 0, sizeof *r);
     struct settings *s = &r->settings;
     settings_defaults(s, seq_len);
+    aim(r);
     s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = OFFLOAD_NONE;
     s->plan.alpha = 1;
     s->plan.device = DEVICE_CPU;
@@ -39,6 +48,7 @@ enum status rig_start(struct rig *r, struct model *model)
 {
     struct plan *plan = NULL;
     r->model = model;
+    aim(r);
     enum status st = plan_create(model, &r->settings.plan, r->limit, &plan);
     if (st == OK) {
         strcpy(r->scratch, "/tmp/ltrain-test-XXXXXX");
@@ -93,7 +103,8 @@ static void record_update(struct rig *r, struct step_record *record)
 static enum status publish(struct rig *r, const struct sequence *batch, int n, int i)
 {
     const struct strategy *s = &r->session->plan->strategy;
-    int mine = i * s->dp + comm_place(r->session->comm) / (s->ulysses * s->ring);
+    int mine =
+        i * s->mesh.degree[MESH_DP] + comm_place(r->session->comm) / (s->mesh.degree[MESH_ULYSSES] * s->mesh.degree[MESH_RING]);
     struct sequence to = batch_arrays(r->batch);
     size_t bytes = (size_t)r->settings.plan.seq_len * 4;
     if (mine >= n)

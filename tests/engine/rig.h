@@ -3,11 +3,13 @@
 #define LTRAIN_TESTS_ENGINE_RIG_H
 
 #include "data/corpus.h"
+#include "engine/backend_cpu.h"
 #include "engine/batch.h"
 #include "engine/session.h"
 
 struct rig {
     struct settings settings;
+    struct target target; /* the settings' */
     struct model *model;
     struct session *session;
     struct batch *batch;

@@ -41,9 +41,9 @@ static enum status run_program(struct rig *r, enum plan_program which, enum way 
     const struct session *s = r->session;
     switch (way) {
     case CHAOS:
-        return chaos_run(&s->machine, s->plan->programs[which], seed * 100 + (uint64_t)(r->updates * 8) + which);
+        return chaos_run(&s->context, s->plan->programs[which], seed * 100 + (uint64_t)(r->updates * 8) + which);
     case DECLARED:
-        return chaos_run_declared(&s->machine, s->plan->programs[which]);
+        return chaos_run_declared(&s->context, s->plan->programs[which]);
     default:
         return session_run(r->session, which, NULL);
     }
@@ -101,9 +101,12 @@ static void check_all_dead(const struct session *s, const struct program *p)
         const struct buffer *b = &p->buffers[p->operands[k].buffer];
         if (b->persistent || b->tier == TIER_NVME)
             continue;
-        const char *at = (b->tier == TIER_DEVICE ? s->machine.device : s->machine.host) + b->address + p->operands[k].offset;
-        for (int64_t i = 0; i < p->operands[k].bytes; i++)
-            assert_int_equal((unsigned char)at[i], 0xff);
+        int64_t bytes = p->operands[k].bytes;
+        unsigned char *left = malloc((size_t)bytes);
+        assert_int_equal(exec_read(&s->context, b->tier, b->address + p->operands[k].offset, left, bytes), OK);
+        for (int64_t i = 0; i < bytes; i++)
+            assert_int_equal(left[i], 0xff);
+        free(left);
     }
 }
 
@@ -195,13 +198,23 @@ static void check_equal(const struct trial *t, const struct result *have, const 
     assert_true(have->finite && want->finite);
 }
 
-/*                                                       layers  par grd opt act alp pre upd dev */
 static const struct trial TRIALS[] = {
-    {FAMILY_LLAMA, F32, 1, 2, {{0, 0, 0, 0, 0, 0, 0, 0}}},       {FAMILY_LLAMA, F32, 1, 2, {{1, 1, 1, 1, 1, 0, 1, 1}}},
-    {FAMILY_LLAMA, F32, 1, 2, {{2, 2, 2, 2, 2, 0, 1, 1, 1, 1}}}, {FAMILY_LLAMA, BF16, 1, 2, {{2, 2, 2, 2, 1, 2, 1, 0}}},
-    {FAMILY_LLAMA, BF16, 3, 2, {{2, 1, 2, 1, 0, 1, 0, 1}}},      {FAMILY_GPT2, F32, 1, 3, {{0, 0, 0, 0, 2, 0, 1, 0, 1}}},
-    {FAMILY_GPT2, F32, 1, 2, {{1, 2, 2, 1, 1, 0, 0, 1, 1, 2}}},  {FAMILY_GPT2, BF16, 1, 2, {{2, 2, 2, 2, 2, 0, 1, 1}}},
-    {FAMILY_GPT2, BF16, 1, 2, {{2, 0, 1, 2, 0, 2, 0, 0, 0, 2}}}, {FAMILY_GPT2, F32, 3, 2, {{2, 2, 2, 2, 1, 0, 1, 1}}},
+    {FAMILY_LLAMA, F32, 1, 2, {EVERYTHING(ON_DEVICE)}},
+    {FAMILY_LLAMA, F32, 1, 2, {EVERYTHING(ON_HOST), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1}},
+    {FAMILY_LLAMA, F32, 1, 2,
+     {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .host_update = 1, .discrete = 1, .inputs = INPUTS_HALF,
+      .passing = PASS_ON_HOST}},
+    {FAMILY_LLAMA, BF16, 1, 2, {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .prefetch = AHEAD_1, .host_update = 1}},
+    {FAMILY_LLAMA, BF16, 3, 2,
+     {.params = ON_DRIVES, .grads = ON_HOST, .optim = ON_DRIVES, .acts = ON_HOST, .prefetch = AHEAD_0, .discrete = 1}},
+    {FAMILY_GPT2, F32, 1, 3, {.alpha = KEEP_NONE, .host_update = 1, .inputs = INPUTS_HALF}},
+    {FAMILY_GPT2, F32, 1, 2,
+     {.params = ON_HOST, .grads = ON_DRIVES, .optim = ON_DRIVES, .acts = ON_HOST, .alpha = KEEP_HALF, .discrete = 1,
+      .inputs = INPUTS_HALF, .passing = PASS_ON_DEVICE}},
+    {FAMILY_GPT2, BF16, 1, 2, {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .host_update = 1, .discrete = 1}},
+    {FAMILY_GPT2, BF16, 1, 2,
+     {.params = ON_DRIVES, .optim = ON_HOST, .acts = ON_DRIVES, .prefetch = AHEAD_1, .passing = PASS_ON_DEVICE}},
+    {FAMILY_GPT2, F32, 3, 2, {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1}},
 };
 enum { N_TRIALS = sizeof TRIALS / sizeof *TRIALS };
 
@@ -227,10 +240,10 @@ static void declared_operands(void **state)
 {
     (void)state;
     static const struct trial trials[] = {
-        {FAMILY_LLAMA, F32, 1, 1, {{2, 2, 2, 2, 1, 0, 1, 1}}},
-        {FAMILY_LLAMA, BF16, 3, 1, {{0, 0, 0, 0, 2, 0, 0, 0}}},
-        {FAMILY_GPT2, BF16, 1, 1, {{1, 1, 1, 1, 1, 0, 1, 1}}},
-        {FAMILY_GPT2, F32, 3, 1, {{2, 1, 2, 2, 0, 0, 0, 0}}},
+        {FAMILY_LLAMA, F32, 1, 1, {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1}},
+        {FAMILY_LLAMA, BF16, 3, 1, {.alpha = KEEP_NONE}},
+        {FAMILY_GPT2, BF16, 1, 1, {EVERYTHING(ON_HOST), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1}},
+        {FAMILY_GPT2, F32, 3, 1, {.params = ON_DRIVES, .grads = ON_HOST, .optim = ON_DRIVES, .acts = ON_DRIVES}},
     };
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         struct rig r;
@@ -271,36 +284,40 @@ static void wait_for_nothing(struct session *s)
 
 static op_kernel *honest;
 
-static void swiglu_writes_beyond(const struct op_attrs *a, void *const *arg)
+static enum status swiglu_writes_beyond(const struct op_attrs *a, void *const *arg, void *stream)
 {
-    honest(a, arg);
+    TRY(honest(a, arg, stream));
     ((float *)arg[0])[a->act.rows * a->act.dim] = 1;
+    return OK;
 }
 
-static void swiglu_reads_beyond(const struct op_attrs *a, void *const *arg)
+static enum status swiglu_reads_beyond(const struct op_attrs *a, void *const *arg, void *stream)
 {
-    honest(a, arg);
+    TRY(honest(a, arg, stream));
     ((float *)arg[0])[0] += 1e-6f * ((const float *)arg[1])[a->act.rows * a->act.dim];
+    return OK;
 }
 
-static void swiglu_reads_output(const struct op_attrs *a, void *const *arg)
+static enum status swiglu_reads_output(const struct op_attrs *a, void *const *arg, void *stream)
 {
     float before = ((const float *)arg[0])[0];
-    honest(a, arg);
+    TRY(honest(a, arg, stream));
     ((float *)arg[0])[0] += 1e-6f * before;
+    return OK;
 }
 
-static void swiglu_leaves_hole(const struct op_attrs *a, void *const *arg)
+static enum status swiglu_leaves_hole(const struct op_attrs *a, void *const *arg, void *stream)
 {
     float before = ((const float *)arg[0])[a->act.dim];
-    honest(a, arg);
+    TRY(honest(a, arg, stream));
     ((float *)arg[0])[a->act.dim] = before;
+    return OK;
 }
 
 static void replace_swiglu(struct session *s, op_kernel *by)
 {
-    honest = s->machine.kernels[OP_SWIGLU];
-    s->machine.kernels[OP_SWIGLU] = by;
+    honest = s->context.backend->kernels[OP_SWIGLU];
+    s->context.backend->kernels[OP_SWIGLU] = by;
 }
 
 static void writes_beyond(struct session *s)
@@ -326,7 +343,8 @@ static void leaves_hole(struct session *s)
 static void faults_show(void **state)
 {
     (void)state;
-    static const struct trial t = {FAMILY_LLAMA, F32, 1, 1, {{2, 2, 2, 2, 1, 0, 1, 1}}};
+    static const struct trial t = {
+        FAMILY_LLAMA, F32, 1, 1, {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1}};
     static const struct {
         void (*plant)(struct session *);
         enum way way;

@@ -165,12 +165,14 @@ static void check_matrix(enum model_family family, enum dtype dtype, enum dtype 
     static struct cell cells[CELLS_ALL];
     static struct trace trace[CELLS_ALL];
     struct result want, have;
-    int n = extent_is_long() ? cells_all(cells) : cells_pairwise(cells, 100, 1 + family + 2 * dtype + 10 * (unsigned)accum);
+    int n = extent_is_long()
+                ? cells_all(cells)
+                : cells_pairwise(cells, 100, 1 + (family == FAMILY_GPT2) + 2 * dtype + 10 * (unsigned)accum);
     assert_true(n > 0);
     if (!extent_is_long()) /* random cells on top */
         for (int i = 0; i < extra; i++, n++)
             for (int f = 0; f < FACTORS; f++)
-                cells[n].level[f] = (int)rng_below(77, family + 2 * dtype, (uint64_t)(i * FACTORS + f), (uint64_t)LEVELS[f]);
+                cells[n].level[f] = (int)rng_below(77, (family == FAMILY_GPT2) + 2 * dtype, (uint64_t)(i * FACTORS + f), (uint64_t)LEVELS[f]);
     n = (int)min_i64(n, extent(7, CELLS_ALL, CELLS_ALL));
     for (int i = 0; i < n; i++) {
         run_cell(family, LAYERS, dtype, moments, accum, &cells[i], &have, &trace[i]);
@@ -244,9 +246,13 @@ static void accumulated_gpt2(void **state)
 static void chained_inputs(void **state)
 {
     (void)state;
-    static const struct cell kept = {{0}}, cells[] = {{{0, 0, 0, 0, 2, 0, 0, 0, 2}},
-                                                      {{2, 1, 2, 2, 1, 0, 1, 1, 2}},
-                                                      {{1, 1, 1, 1, 2, 0, 0, 1, 1}}};
+    static const struct cell kept = {EVERYTHING(ON_DEVICE)};
+    static const struct cell cells[] = {
+        {.alpha = KEEP_NONE, .inputs = INPUTS_THIRD},
+        {.params = ON_DRIVES, .grads = ON_HOST, .optim = ON_DRIVES, .acts = ON_DRIVES, .alpha = KEEP_HALF, .host_update = 1,
+         .discrete = 1, .inputs = INPUTS_THIRD},
+        {EVERYTHING(ON_HOST), .alpha = KEEP_NONE, .discrete = 1, .inputs = INPUTS_HALF},
+    };
     for (int f = 0; f < 2; f++) {
         const enum model_family family = f ? FAMILY_GPT2 : FAMILY_LLAMA;
         struct result want, have;
@@ -270,7 +276,7 @@ static void distances_differ(void **state)
         struct plan *plan;
         int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 30};
         cell_settings(&s, S, F32);
-        cell_apply(&(struct cell){{2, 2, 2, 2, 2, d, 0, 1, 0}}, &s);
+        cell_apply(&(struct cell){EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .prefetch = d, .discrete = 1}, &s);
         assert_int_equal(cell_model(FAMILY_LLAMA, 2, &model), OK);
         assert_int_equal(plan_create(model, &s, limit, &plan), OK);
         hash[d] = program_digest(plan->programs[PLAN_UPDATE_STEP]);

@@ -38,7 +38,7 @@ struct expected {
 
 static int64_t micro_batches(const struct cell_of_ranks *c)
 {
-    return ceil_div(BATCH, c->mesh.dp);
+    return ceil_div(BATCH, c->mesh.degree[MESH_DP]);
 }
 
 /* The ring's bytes for one sequence: none (an empty micro-batch) if q is NULL. */
@@ -82,14 +82,16 @@ static void expect(const struct cell_of_ranks *c, const struct settings *s, cons
 {
     struct seq_shape shape;
     const struct seq_heads heads = {m->config.heads, m->config.kv_heads, m->config.head_dim, dtype_size(c->dtype)};
-    int64_t micro = micro_batches(c), d = rank / (c->mesh.ulysses * c->mesh.ring);
+    int64_t micro = micro_batches(c), d = rank / (c->mesh.degree[MESH_ULYSSES] * c->mesh.degree[MESH_RING]);
     memset(e, 0, sizeof *e);
-    if (seq_shape_create(c->seq_len, c->mesh.ulysses, c->mesh.ring, SEQ_AUTO, &shape) != OK || shape.padded > MAX_TOKENS)
+    if (seq_shape_create(c->seq_len, c->mesh.degree[MESH_ULYSSES], c->mesh.degree[MESH_RING], SEQ_AUTO, &shape) != OK ||
+        shape.padded > MAX_TOKENS)
         exit(1);
     struct seq_volume v = seq_volume(&shape, &heads, SEQ_RESEND_QKV);
     e->lane[LANE_ULYSSES - LANE_WORLD] = micro * LAYERS * (v.all_to_all_forward + v.all_to_all_backward);
     for (int64_t i = 0; i < micro; i++)
-        expect_ring(c, &shape, &heads, i * c->mesh.dp + d < BATCH ? &batch[i * c->mesh.dp + d] : NULL, e);
+        expect_ring(c, &shape, &heads, i * c->mesh.degree[MESH_DP] + d < BATCH ? &batch[i * c->mesh.degree[MESH_DP] + d] : NULL,
+                    e);
     for (int u = 0; u < m->n_units; u++) {
         int once = u == 0 || u == m->n_units - 1;
         int64_t decay = c->zero > 0 ? m->units[u].decay_elements : 0; /* groups do not straddle it where state is sharded */
@@ -125,8 +127,9 @@ static void read_counters(int64_t sent[LANES_HERE])
 
 static void cell_print(const struct cell_of_ranks *c, FILE *f)
 {
-    fprintf(f, "%d ranks dp=%d ulysses=%d ring=%d zero=%d %s of %" PRId64 " tokens %s grads %s", size, c->mesh.dp,
-            c->mesh.ulysses, c->mesh.ring, c->zero, DATA_NAMES[c->data], c->seq_len, dtype_name(c->dtype), dtype_name(c->wire));
+    fprintf(f, "%d ranks dp=%d ulysses=%d ring=%d zero=%d %s of %" PRId64 " tokens %s grads %s", size, c->mesh.degree[MESH_DP],
+            c->mesh.degree[MESH_ULYSSES], c->mesh.degree[MESH_RING], c->zero, DATA_NAMES[c->data], c->seq_len,
+            dtype_name(c->dtype), dtype_name(c->wire));
 }
 
 static void compare(const struct cell_of_ranks *c, const char *what, int step, int64_t sent, int64_t formula)
@@ -151,7 +154,7 @@ static void sum_up(const struct cell_of_ranks *c, const struct model *m, const i
                x[2], x[3], x[4]);
         if (c->zero == 3)
             compare(c, "of parameters and gradients from all ranks", STEADY - 1, (int64_t)x[0], three_times_parameters(c, m));
-        if (c->data == DATA_WINDOW && c->mesh.ring >= 4 && !(x[3] < x[4])) {
+        if (c->data == DATA_WINDOW && c->mesh.degree[MESH_RING] >= 4 && !(x[3] < x[4])) {
             failures++;
             printf("not ok: nothing was pruned in a window\n");
         }
@@ -164,9 +167,9 @@ static void settle(struct rig *r, const struct cell_of_ranks *c)
 {
     struct settings *s = &r->settings;
     rig_defaults(r, c->seq_len);
-    s->plan.dp = c->mesh.dp;
-    s->plan.ulysses = c->mesh.ulysses;
-    s->plan.ring = c->mesh.ring;
+    s->plan.mesh.degree[MESH_DP] = c->mesh.degree[MESH_DP];
+    s->plan.mesh.degree[MESH_ULYSSES] = c->mesh.degree[MESH_ULYSSES];
+    s->plan.mesh.degree[MESH_RING] = c->mesh.degree[MESH_RING];
     s->plan.zero = c->zero;
     s->plan.dtype = c->dtype;
     s->plan.grad_dtype = c->wire;
@@ -239,7 +242,7 @@ static int meshes(struct mesh out[32])
     for (int u = 1; u <= 4; u *= 2)
         for (int r = 1; r * u <= size; r++)
             if (size % (u * r) == 0)
-                out[n++] = (struct mesh){size / (u * r), u, r};
+                out[n++] = (struct mesh){{size / (u * r), u, r}};
     return n;
 }
 
@@ -271,7 +274,7 @@ static void balanced_cells(void)
     int ring = size < 4 ? size : 4;
     for (int data = 0; data < DATA_KINDS; data++)
         run_cell(&(struct cell_of_ranks){
-            .mesh = {1, size / ring, ring}, .zero = 3, .data = data, .dtype = F32, .wire = F32, .seq_len = 1100});
+            .mesh = {{1, size / ring, ring}}, .zero = 3, .data = data, .dtype = F32, .wire = F32, .seq_len = 1100});
 }
 
 int main(void)

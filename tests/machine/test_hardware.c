@@ -186,7 +186,8 @@ static void parts_of_a_node(void **state)
     near(h.read, 28e9);
 
     struct cost_model c;
-    s = (struct plan_request){.hardware = &h, .dtype = BF16, .dp = 1, .ulysses = 4, .ring = 1};
+    s = (struct plan_request){
+        .hardware = &h, .dtype = BF16, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 4, .mesh.degree[MESH_RING] = 1};
     plan_cost_model(&s, &c);
     near(c.lane_bytes[LANE_READ], 7e9);
     near(c.lane_bytes[LANE_H2D], 24e9);
@@ -197,14 +198,16 @@ static void parts_of_a_node(void **state)
 
     /* two nodes of 8: a ring over both sends 8 of 15 blocks through the network, a gather 1/16 of what it sends */
     assert_int_equal(hardware_preset("16xa100-40", &h), OK);
-    s = (struct plan_request){.hardware = &h, .dp = 1, .ulysses = 1, .ring = 16};
+    s = (struct plan_request){
+        .hardware = &h, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 16};
     plan_cost_model(&s, &c);
     near(c.lane_bytes[LANE_RING], h.across * 15 / 8);
     near(c.lane_bytes[LANE_WORLD], h.inside); /* slower than 15 times the network */
     near(c.demand[LANE_WORLD][LINK_ACROSS], h.inside / (h.across * 15));
     assert_true(c.lane_seconds[LANE_RING] == h.across_seconds);
     /* of 8 x 2 the eight lie within a node, the ring's two on two nodes: all it sends crosses */
-    s = (struct plan_request){.hardware = &h, .dp = 1, .ulysses = 8, .ring = 2};
+    s = (struct plan_request){
+        .hardware = &h, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 8, .mesh.degree[MESH_RING] = 2};
     plan_cost_model(&s, &c);
     near(c.lane_bytes[LANE_ULYSSES], h.inside);
     near(c.lane_bytes[LANE_RING], h.across);
@@ -217,9 +220,10 @@ static void shared_processors(void **state)
     struct hardware h;
     struct cost_model one, two;
     hardware_assumed(&h);
-    struct plan_request s = {.hardware = &h, .dp = 1, .ulysses = 1, .ring = 1};
+    struct plan_request s = {
+        .hardware = &h, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 1};
     plan_cost_model(&s, &one);
-    s.dp = 2;
+    s.mesh.degree[MESH_DP] = 2;
     plan_cost_model(&s, &two);
     struct instr in = {.op = OP_GEMM, .lane = LANE_COMPUTE};
     struct op_call call = {.flops = 1e12, .attrs.gemm = {.m = 4096, .n = 4096, .k = 4096}};

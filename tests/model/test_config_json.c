@@ -81,7 +81,7 @@ static void assert_same(struct model_config a, struct model_config b)
                 a.rope == b.rope);
     assert_true(a.rope_factor == b.rope_factor && a.rope_low_freq == b.rope_low_freq && a.rope_high_freq == b.rope_high_freq);
     assert_true(a.rope_original_positions == b.rope_original_positions);
-    assert_true(a.variant == b.variant && a.window == b.window);
+    assert_true(a.window == b.window);
 }
 
 static void test_round_trip(void **state)
@@ -207,39 +207,38 @@ static void test_windows(void **state)
     (void)state;
     static const struct {
         const char *text;
-        enum llama_variant variant;
+        enum model_family family;
         int64_t window;
     } cases[] = {
-        {LLAMA(""), VARIANT_LLAMA, 0},
-        {LIKE("mistral", ""), VARIANT_MISTRAL, 4096}, /* transformers' default */
-        {LIKE("mistral", ", \"sliding_window\": null"), VARIANT_MISTRAL, 0},
-        {LIKE("mistral", ", \"sliding_window\": 100"), VARIANT_MISTRAL, 100},
-        {LIKE("qwen2", ""), VARIANT_QWEN2, 0},
-        {LIKE("qwen2", ", \"sliding_window\": 100"), VARIANT_QWEN2, 0},
-        {LIKE("qwen2", ", \"sliding_window\": 100, \"max_window_layers\": 0"), VARIANT_QWEN2, 0},
+        {LLAMA(""), FAMILY_LLAMA, 0},
+        {LIKE("mistral", ""), FAMILY_MISTRAL, 4096}, /* transformers' default */
+        {LIKE("mistral", ", \"sliding_window\": null"), FAMILY_MISTRAL, 0},
+        {LIKE("mistral", ", \"sliding_window\": 100"), FAMILY_MISTRAL, 100},
+        {LIKE("qwen2", ""), FAMILY_QWEN2, 0},
+        {LIKE("qwen2", ", \"sliding_window\": 100"), FAMILY_QWEN2, 0},
+        {LIKE("qwen2", ", \"sliding_window\": 100, \"max_window_layers\": 0"), FAMILY_QWEN2, 0},
         {LIKE("qwen2",
               ", \"use_sliding_window\": false, \"sliding_window\": 131072, \"max_window_layers\": 1, \"use_mrope\": false"),
-         VARIANT_QWEN2, 0},
-        {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 100"), VARIANT_QWEN2, 0}, /* from layer 28 on */
-        {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 100, \"max_window_layers\": 2"), VARIANT_QWEN2, 0},
-        {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 100, \"max_window_layers\": 0"), VARIANT_QWEN2, 100},
-        {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": null, \"max_window_layers\": 0"), VARIANT_QWEN2, 0},
+         FAMILY_QWEN2, 0},
+        {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 100"), FAMILY_QWEN2, 0}, /* from layer 28 on */
+        {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 100, \"max_window_layers\": 2"), FAMILY_QWEN2, 0},
+        {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 100, \"max_window_layers\": 0"), FAMILY_QWEN2, 100},
+        {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": null, \"max_window_layers\": 0"), FAMILY_QWEN2, 0},
         {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 100, \"layer_types\": [\"sliding_attention\", "
                        "\"sliding_attention\"]"),
-         VARIANT_QWEN2, 100},
-        {LIKE("qwen2", ", \"layer_types\": [\"full_attention\", \"full_attention\"]"), VARIANT_QWEN2, 0},
+         FAMILY_QWEN2, 100},
+        {LIKE("qwen2", ", \"layer_types\": [\"full_attention\", \"full_attention\"]"), FAMILY_QWEN2, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct model_config back, c = read_text(cases[i].text);
-        assert_int_equal(c.family, FAMILY_LLAMA);
-        assert_int_equal(c.variant, cases[i].variant);
+        assert_int_equal(c.family, cases[i].family);
         assert_int_equal(c.window, cases[i].window);
         assert_int_equal(model_config_write(dir, &c, F32), OK);
         assert_int_equal(model_config_read(dir, &back), OK);
         assert_same(c, back);
     }
 #define SLIDES ", \"use_sliding_window\": true, \"sliding_window\": 100"
-    refuse(LIKE("qwen2", SLIDES ", \"max_window_layers\": 1"), "max_window_layers is 1; so many layers attend everything");
+    refuse(LIKE("qwen2", SLIDES ", \"max_window_layers\": 1"), "max_window_layers is 1; that many layers attend everything");
     refuse(LIKE("qwen2", SLIDES ", \"max_window_layers\": -1"), "max_window_layers is -1; must be a whole number, 0 or more");
     refuse(LIKE("qwen2", SLIDES ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]"), "only one kind of attention");
     refuse(LIKE("qwen2", SLIDES ", \"layer_types\": [\"sliding_attention\"]"), "only one kind of attention");
@@ -301,6 +300,42 @@ static void test_unsupported(void **state)
     assert_non_null(strstr(status_message(), "/nonexistent/config.json"));
 }
 
+/* What differs, in words where values are kinds. */
+static void test_differences(void **state)
+{
+    (void)state;
+    struct model_config c, other[9];
+    static const char *const says[] = {
+        "model family is mistral there and llama in this run", "sliding window is 16 there and none in this run",
+        "hidden size is 2048 there and 64 in this run",        "tied head is no there and yes in this run",
+        "norm epsilon is 0.001 there and 1e-05 in this run",   "GELU kind is erf there and tanh in this run",
+        "rope_theta is 10000 there and 500000 in this run",    "RoPE scaling is llama3 there and none in this run",
+        "RoPE scaling's factor is 2 there and 0 in this run"};
+    char text[128] = "";
+    assert_int_equal(model_preset("tiny", &c), OK);
+    for (int i = 0; i < 9; i++)
+        other[i] = c;
+    assert_false(model_config_differs(&other[0], &c, text, sizeof text));
+    other[0].family = FAMILY_MISTRAL;
+    other[1].window = 16;
+    other[2].dim = 2048;
+    other[3].tied = 0;
+    other[4].norm_eps = 1e-3f;
+    other[5].gelu = GELU_ERF;
+    other[6].rope_theta = 10000;
+    other[7].rope = ROPE_LLAMA3;
+    other[8].rope_factor = 2;
+    for (int i = 0; i < 9; i++) {
+        assert_true(model_config_differs(&other[i], &c, text, sizeof text));
+        assert_string_equal(text, says[i]);
+    }
+    other[0] = c; /* what neither shapes nor results depend on */
+    other[0].max_positions = 7;
+    other[0].init_std = 1;
+    strcpy(other[0].name, "other");
+    assert_false(model_config_differs(&other[0], &c, text, sizeof text));
+}
+
 static void test_faults(void **state)
 {
     (void)state;
@@ -327,7 +362,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_defaults),    cmocka_unit_test(test_rope_spellings),
-        cmocka_unit_test(test_windows),    cmocka_unit_test(test_unsupported), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_windows),    cmocka_unit_test(test_unsupported), cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, create_dir, remove_dir);
 }

@@ -29,6 +29,16 @@ static int param(const struct model *m, const char *name)
     return -1;
 }
 
+static const struct model_block *attention_of(const struct model *m, int layer)
+{
+    return model_find_block(&m->layers[layer], BLOCK_ATTENTION);
+}
+
+static const struct model_block *mlp_of(const struct model *m, int layer)
+{
+    return model_find_block(&m->layers[layer], BLOCK_MLP);
+}
+
 /* Offsets tile each unit; groups come in order; totals agree. */
 static void check_tiling(const struct model *m)
 {
@@ -112,17 +122,21 @@ static void test_llama_names(void **state)
 {
     (void)state;
     struct model *m = create("25m");
-    const struct model_layer *y = &m->layers[3];
-    check_linear(m, y->q, "model.layers.3.self_attn.q_proj.weight", NULL, 512, 512, 0);
-    check_linear(m, y->k, "model.layers.3.self_attn.k_proj.weight", NULL, 512, 128, 0);
-    check_linear(m, y->v, "model.layers.3.self_attn.v_proj.weight", NULL, 512, 128, 0);
-    check_linear(m, y->o, "model.layers.3.self_attn.o_proj.weight", NULL, 512, 512, 0);
-    check_linear(m, y->gate, "model.layers.3.mlp.gate_proj.weight", NULL, 512, 1408, 0);
-    check_linear(m, y->up, "model.layers.3.mlp.up_proj.weight", NULL, 512, 1408, 0);
-    check_linear(m, y->down, "model.layers.3.mlp.down_proj.weight", NULL, 1408, 512, 0);
+    const struct model_block *attention = attention_of(m, 3);
+    const struct model_block *mlp = mlp_of(m, 3);
+    check_linear(m, attention->attention.q, "model.layers.3.self_attn.q_proj.weight", NULL, 512, 512, 0);
+    check_linear(m, attention->attention.k, "model.layers.3.self_attn.k_proj.weight", NULL, 512, 128, 0);
+    check_linear(m, attention->attention.v, "model.layers.3.self_attn.v_proj.weight", NULL, 512, 128, 0);
+    check_linear(m, attention->attention.o, "model.layers.3.self_attn.o_proj.weight", NULL, 512, 512, 0);
+    check_linear(m, mlp->mlp.gate, "model.layers.3.mlp.gate_proj.weight", NULL, 512, 1408, 0);
+    check_linear(m, mlp->mlp.up, "model.layers.3.mlp.up_proj.weight", NULL, 512, 1408, 0);
+    check_linear(m, mlp->mlp.down, "model.layers.3.mlp.down_proj.weight", NULL, 1408, 512, 0);
     check_linear(m, m->head, "model.embed_tokens.weight", NULL, 512, 8192, 0);
-    assert_int_equal(y->norm1.weight, param(m, "model.layers.3.input_layernorm.weight"));
-    assert_int_equal(y->norm2.weight, param(m, "model.layers.3.post_attention_layernorm.weight"));
+    assert_int_equal(m->layers[3].n_blocks, 2);
+    assert_ptr_equal(attention, &m->layers[3].blocks[0]);
+    assert_true(attention->norm.kind == NORM_RMS && mlp->norm.kind == NORM_RMS && m->final_norm.kind == NORM_RMS);
+    assert_int_equal(attention->norm.weight, param(m, "model.layers.3.input_layernorm.weight"));
+    assert_int_equal(mlp->norm.weight, param(m, "model.layers.3.post_attention_layernorm.weight"));
     assert_int_equal(m->final_norm.weight, param(m, "model.norm.weight"));
     assert_int_equal(m->params[m->final_norm.weight].unit, 9);
     assert_int_equal(m->pos_embed, -1);
@@ -143,16 +157,20 @@ static void test_qwen2_biases(void **state)
     struct model_config c;
     struct model *m = NULL;
     assert_int_equal(model_preset("25m", &c), OK);
-    c.variant = VARIANT_QWEN2;
+    c.family = FAMILY_QWEN2;
     assert_int_equal(model_create(&c, NULL, 0, &m), OK);
     check_tiling(m);
-    const struct model_layer *y = &m->layers[3];
-    check_linear(m, y->q, "model.layers.3.self_attn.q_proj.weight", "model.layers.3.self_attn.q_proj.bias", 512, 512, 0);
-    check_linear(m, y->k, "model.layers.3.self_attn.k_proj.weight", "model.layers.3.self_attn.k_proj.bias", 512, 128, 0);
-    check_linear(m, y->v, "model.layers.3.self_attn.v_proj.weight", "model.layers.3.self_attn.v_proj.bias", 512, 128, 0);
-    check_linear(m, y->o, "model.layers.3.self_attn.o_proj.weight", NULL, 512, 512, 0);
-    check_linear(m, y->down, "model.layers.3.mlp.down_proj.weight", NULL, 1408, 512, 0);
-    const struct model_param *k = &m->params[y->k.bias];
+    const struct model_block *attention = attention_of(m, 3);
+    const struct model_block *mlp = mlp_of(m, 3);
+    check_linear(m, attention->attention.q, "model.layers.3.self_attn.q_proj.weight", "model.layers.3.self_attn.q_proj.bias", 512,
+                 512, 0);
+    check_linear(m, attention->attention.k, "model.layers.3.self_attn.k_proj.weight", "model.layers.3.self_attn.k_proj.bias", 512,
+                 128, 0);
+    check_linear(m, attention->attention.v, "model.layers.3.self_attn.v_proj.weight", "model.layers.3.self_attn.v_proj.bias", 512,
+                 128, 0);
+    check_linear(m, attention->attention.o, "model.layers.3.self_attn.o_proj.weight", NULL, 512, 512, 0);
+    check_linear(m, mlp->mlp.down, "model.layers.3.mlp.down_proj.weight", NULL, 1408, 512, 0);
+    const struct model_param *k = &m->params[attention->attention.k.bias];
     assert_true(k->shape[0] == 128 && k->shape[1] == 0 && k->init == INIT_ZEROS && k->trained);
     model_destroy(m);
     c.window = -1;
@@ -164,18 +182,21 @@ static void test_gpt2_names(void **state)
 {
     (void)state;
     struct model *m = create("gpt2-tiny");
-    const struct model_layer *y = &m->layers[1];
-    check_linear(m, y->q, "transformer.h.1.attn.c_attn.weight", "transformer.h.1.attn.c_attn.bias", 64, 64, 0);
-    check_linear(m, y->k, "transformer.h.1.attn.c_attn.weight", "transformer.h.1.attn.c_attn.bias", 64, 64, 64);
-    check_linear(m, y->v, "transformer.h.1.attn.c_attn.weight", "transformer.h.1.attn.c_attn.bias", 64, 64, 128);
-    check_linear(m, y->o, "transformer.h.1.attn.c_proj.weight", "transformer.h.1.attn.c_proj.bias", 64, 64, 0);
-    check_linear(m, y->up, "transformer.h.1.mlp.c_fc.weight", "transformer.h.1.mlp.c_fc.bias", 64, 256, 0);
-    check_linear(m, y->down, "transformer.h.1.mlp.c_proj.weight", "transformer.h.1.mlp.c_proj.bias", 256, 64, 0);
-    assert_int_equal(y->gate.weight, -1);
-    assert_true(y->q.ld == 192);
-    assert_int_equal(y->norm1.weight, param(m, "transformer.h.1.ln_1.weight"));
-    assert_int_equal(y->norm1.bias, param(m, "transformer.h.1.ln_1.bias"));
-    assert_int_equal(y->norm2.bias, param(m, "transformer.h.1.ln_2.bias"));
+    const struct model_block *attention = attention_of(m, 1);
+    const struct model_block *mlp = mlp_of(m, 1);
+    check_linear(m, attention->attention.q, "transformer.h.1.attn.c_attn.weight", "transformer.h.1.attn.c_attn.bias", 64, 64, 0);
+    check_linear(m, attention->attention.k, "transformer.h.1.attn.c_attn.weight", "transformer.h.1.attn.c_attn.bias", 64, 64, 64);
+    check_linear(m, attention->attention.v, "transformer.h.1.attn.c_attn.weight", "transformer.h.1.attn.c_attn.bias", 64, 64,
+                 128);
+    check_linear(m, attention->attention.o, "transformer.h.1.attn.c_proj.weight", "transformer.h.1.attn.c_proj.bias", 64, 64, 0);
+    check_linear(m, mlp->mlp.up, "transformer.h.1.mlp.c_fc.weight", "transformer.h.1.mlp.c_fc.bias", 64, 256, 0);
+    check_linear(m, mlp->mlp.down, "transformer.h.1.mlp.c_proj.weight", "transformer.h.1.mlp.c_proj.bias", 256, 64, 0);
+    assert_int_equal(mlp->mlp.gate.weight, -1);
+    assert_true(attention->attention.q.ld == 192);
+    assert_true(attention->norm.kind == NORM_LAYER && mlp->norm.kind == NORM_LAYER && m->final_norm.kind == NORM_LAYER);
+    assert_int_equal(attention->norm.weight, param(m, "transformer.h.1.ln_1.weight"));
+    assert_int_equal(attention->norm.bias, param(m, "transformer.h.1.ln_1.bias"));
+    assert_int_equal(mlp->norm.bias, param(m, "transformer.h.1.ln_2.bias"));
     assert_int_equal(m->final_norm.bias, param(m, "transformer.ln_f.bias"));
     assert_int_equal(m->embed, param(m, "transformer.wte.weight"));
     assert_int_equal(m->pos_embed, param(m, "transformer.wpe.weight"));
@@ -230,8 +251,8 @@ static void test_freeze(void **state)
     assert_true(m->units[1].trained_elements == 0 && m->units[1].decay_elements == 0);
     assert_true(m->units[2].trained_elements == 3 * 64 * 64 + 3 * 64 * 256);
     assert_true(m->units[3].trained_elements == 0);
-    assert_string_equal(m->params[m->layers[1].q.weight].name, "model.layers.1.self_attn.q_proj.weight");
-    assert_true(m->params[m->layers[1].q.weight].offset == m->units[2].trained_elements);
+    assert_string_equal(m->params[attention_of(m, 1)->attention.q.weight].name, "model.layers.1.self_attn.q_proj.weight");
+    assert_true(m->params[attention_of(m, 1)->attention.q.weight].offset == m->units[2].trained_elements);
     model_destroy(m);
     const char *none[] = {"*q_proj*", "*.attn.*"};
     assert_int_equal(model_create(&c, none, 2, &m), ERR_INVALID);
@@ -260,8 +281,10 @@ static void test_refused_shapes(void **state)
     c.head_dim = 16;
     assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
     model_preset("tiny", &c);
-    sys_inject(SYS_MALLOC, 1, 12);
-    assert_int_equal(model_create(&c, NULL, 0, &m), ERR_NOMEM);
+    for (int call = 1; call <= 2; call++) {
+        sys_inject(SYS_MALLOC, call, 12);
+        assert_int_equal(model_create(&c, NULL, 0, &m), ERR_NOMEM);
+    }
     sys_inject_clear();
     model_destroy(NULL);
 }
@@ -286,20 +309,20 @@ static void test_init(void **state)
     float *a = malloc(sizeof *a * 4096 * 64), b[100];
     /* relative standard error of a deviation over n values: 1/sqrt(2n), at most 0.8% here */
     assert_true(fabs(deviation(m, m->pos_embed, a) - 0.02) < 0.02 * 0.01);
-    assert_true(fabs(deviation(m, m->layers[0].up.weight, a) - 0.02) < 0.02 * 0.03);
-    assert_true(fabs(deviation(m, m->layers[0].down.weight, a) - 0.01) < 0.01 * 0.03);
-    assert_true(fabs(deviation(m, m->layers[1].o.weight, a) - 0.01) < 0.01 * 0.05);
-    model_init_param(m, m->layers[0].norm1.weight, 7, 0, 64, a);
+    assert_true(fabs(deviation(m, mlp_of(m, 0)->mlp.up.weight, a) - 0.02) < 0.02 * 0.03);
+    assert_true(fabs(deviation(m, mlp_of(m, 0)->mlp.down.weight, a) - 0.01) < 0.01 * 0.03);
+    assert_true(fabs(deviation(m, attention_of(m, 1)->attention.o.weight, a) - 0.01) < 0.01 * 0.05);
+    model_init_param(m, attention_of(m, 0)->norm.weight, 7, 0, 64, a);
     assert_true(a[0] == 1.0f && a[63] == 1.0f);
-    model_init_param(m, m->layers[0].norm1.bias, 7, 0, 64, a);
+    model_init_param(m, attention_of(m, 0)->norm.bias, 7, 0, 64, a);
     assert_true(a[0] == 0.0f && a[63] == 0.0f);
     /* any piece has the same values; another layer or seed has others */
-    model_init_param(m, m->layers[0].q.weight, 7, 0, 1000, a);
-    model_init_param(m, m->layers[0].q.weight, 7, 333, 100, b);
+    model_init_param(m, attention_of(m, 0)->attention.q.weight, 7, 0, 1000, a);
+    model_init_param(m, attention_of(m, 0)->attention.q.weight, 7, 333, 100, b);
     assert_memory_equal(a + 333, b, sizeof b);
-    model_init_param(m, m->layers[1].q.weight, 7, 333, 100, b);
+    model_init_param(m, attention_of(m, 1)->attention.q.weight, 7, 333, 100, b);
     assert_memory_not_equal(a + 333, b, sizeof b);
-    model_init_param(m, m->layers[0].q.weight, 8, 333, 100, b);
+    model_init_param(m, attention_of(m, 0)->attention.q.weight, 8, 333, 100, b);
     assert_memory_not_equal(a + 333, b, sizeof b);
     free(a);
     model_destroy(m);

@@ -166,7 +166,7 @@ void case_run(struct op_case *c)
                     arg[i] = arg[j];
         }
         omp_set_num_threads(runs[r].threads);
-        table[c->kind](&c->attrs, arg);
+        assert_int_equal(table[c->kind](&c->attrs, arg, NULL), OK);
         int work = c->kind == OP_GEMM || c->kind == OP_NORM_GRAD ? c->args - 1 : -1;
         for (int i = 0; i < c->args; i++) {
             check_guards(c, i, place[i]);

@@ -63,12 +63,12 @@ static void test_delta_pieces(void **state)
     struct op_case c;
     assert_int_equal(ops_cpu_kernels(table), OK);
     shape_case(&c, OP_ATTN_DELTA, ROWS, HEADS, D, BF16);
-    table[OP_ATTN_DELTA](&c.attrs, (void *[]){delta->store, o->store, go->store});
+    assert_int_equal(table[OP_ATTN_DELTA](&c.attrs, (void *[]){delta->store, o->store, go->store}, NULL), OK);
     for (int64_t r = 0; r < ROWS; r += 7) {
         c.attrs.heads.rows = r + 7 < ROWS ? 7 : ROWS - r;
         int64_t at = r * HEADS;
-        table[OP_ATTN_DELTA](&c.attrs,
-                             (void *[]){(float *)piece->store + at, (bf16 *)o->store + at * D, (bf16 *)go->store + at * D});
+        void *arg[] = {(float *)piece->store + at, (bf16 *)o->store + at * D, (bf16 *)go->store + at * D};
+        assert_int_equal(table[OP_ATTN_DELTA](&c.attrs, arg, NULL), OK);
     }
     assert_memory_equal(delta->store, piece->store, ROWS * HEADS * 4);
 }

@@ -4,17 +4,34 @@
 #define LTRAIN_TESTS_PLAN_CELLS_H
 
 #include "base/rng.h"
+#include "engine/backend_cpu.h"
 #include "plan/plan.h"
 
+#include <stddef.h>
+#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
 enum factor { F_PARAMS, F_GRADS, F_OPTIM, F_ACTS, F_ALPHA, F_PREFETCH, F_UPDATE, F_DEVICE, F_INPUTS, F_PASSING, FACTORS };
 static const int LEVELS[FACTORS] = {3, 3, 3, 3, 3, 3, 2, 2, 3, 3};
 
+/* Levels by name. What is not named is 0: on the device, which computes on the memory of the host and updates, all inputs kept. */
+enum { ON_DEVICE, ON_HOST, ON_DRIVES };                /* params, grads, optim, acts */
+enum { KEEP_ALL, KEEP_HALF, KEEP_NONE };               /* alpha: 1, 1/2, 0 */
+enum { AHEAD_AUTO, AHEAD_0, AHEAD_1 };                 /* prefetch distance */
+enum { INPUTS_ALL, INPUTS_HALF, INPUTS_THIRD };        /* layers that keep their inputs */
+enum { PASS_WITH_ACTS, PASS_ON_HOST, PASS_ON_DEVICE }; /* what layers pass on; no farther away than activations */
+#define EVERYTHING(tier) .params = tier, .grads = tier, .optim = tier, .acts = tier
+
 struct cell {
-    int level[FACTORS];
+    union {
+        int level[FACTORS];
+        struct { /* in the order of enum factor */
+            int params, grads, optim, acts, alpha, prefetch, host_update, discrete, inputs, passing;
+        };
+    };
 };
+_Static_assert(offsetof(struct cell, passing) == F_PASSING * sizeof(int), "a field for every factor");
 
 /* Where what layers pass on lies: level 0 is with the activations. */
 static inline int cell_passing(const struct cell *c)
@@ -51,10 +68,19 @@ static inline void cell_apply(const struct cell *c, struct plan_request *s)
     s->keep_inputs = c->level[F_INPUTS] + 1;
 }
 
+/* What those that run plan for; shared by all that a test makes. */
+static inline struct target *cell_target(void)
+{
+    static struct target t;
+    t = backend_cpu_target(omp_get_max_threads());
+    return &t;
+}
+
 /* Tiny tiles: row chunks of 32 with a short last one, one head a tile, several groups a unit. */
 static inline void cell_settings(struct plan_request *s, int64_t seq_len, enum dtype dtype)
 {
     plan_request_defaults(s, seq_len);
+    s->target = cell_target();
     s->params = s->grads = s->optim = s->acts = OFFLOAD_NONE;
     s->passing = OFFLOAD_NVME; /* with the activations */
     s->alpha = 1;
@@ -151,7 +177,7 @@ static inline int cells_pairwise(struct cell *out, int max, uint64_t seed)
         for (int b = 0; b < a; b++)
             left += LEVELS[a] * LEVELS[b];
     while (left > 0 && n < max) {
-        struct cell best = {{0}};
+        struct cell best = {0};
         int best_gain = n == 0 ? 1000 : 0;
         for (int trial = 0; n > 0 && trial < 40; trial++) {
             struct cell c;
@@ -183,7 +209,7 @@ static inline int cells_pairwise(struct cell *out, int max, uint64_t seed)
 static inline int cells_all(struct cell *out)
 {
     int n = 0;
-    struct cell c = {{0}};
+    struct cell c = {0};
     for (;;) {
         if (c.level[F_PASSING] == 0 || 2 - c.level[F_PASSING] < c.level[F_ACTS])
             out[n++] = c;

@@ -3,8 +3,8 @@
  *     digests           compares those that take seconds (LTRAIN_LONG=1: also those of large models, minutes)
  *     digests record    writes them all to tests/plan/digests.txt: only where a commit changes plans on purpose, and says why
  *
- * A line a plan: its name, whether it fits, a digest of what is said of it, and of each program. Kernels' workspace is that of the
- * portable kernels, so that the lines are the same on all processors (see __wrap_... below). */
+ * A line a plan: its name, whether it fits, a digest of what is said of it, and of each program. Plans are made for the portable
+ * kernels and four threads, so that the lines are the same on all processors. */
 #include "attention/attention.h"
 #include "attention/kernels.h"
 #include "base/isa.h"
@@ -16,9 +16,8 @@
 #include "plan/cells.h"
 #include "plan/lower/mesh.h"
 #include "plan/max_seq.h"
-#include "plan/report/advise.h"
-#include "plan/report/advise_text.h"
 #include "plan/report/explain.h"
+#include "plan/report/refuse.h"
 #include "plan/report/text.h"
 #include "program/digest.h"
 
@@ -29,18 +28,30 @@ enum { LINE = 2048 };
 static FILE *recorded; /* what is compared with, or written */
 static int recording, skipping, differ, compared;
 
-int64_t __wrap_attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs);
-int64_t __wrap_ops_gemm_workspace(const struct gemm_shape *s);
-
-int64_t __wrap_attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs)
+/* The portable kernels' scratch, for four threads. */
+static int64_t workspace(const struct target *t, enum op_kind op, const struct op_attrs *a, int members)
 {
-    return attention_kernels_for(ISA_PORTABLE).workspace(kind, attrs);
+    const struct target here = backend_cpu_target(t->threads);
+    if (op == OP_ATTN_FWD || op == OP_ATTN_BWD)
+        return attention_kernels_for(ISA_PORTABLE).workspace(op, a, t->threads);
+    if (op != OP_GEMM)
+        return here.workspace(&here, op, a, members);
+    const struct gemm_shape s = {.m = a->gemm.m,
+                                 .n = a->gemm.n,
+                                 .k = a->gemm.k,
+                                 .lda = a->gemm.lda,
+                                 .ldb = a->gemm.ldb,
+                                 .ldc = a->gemm.ldc,
+                                 .ta = a->gemm.ta,
+                                 .tb = a->gemm.tb,
+                                 .a_type = a->gemm.a_type,
+                                 .b_type = a->gemm.b_type,
+                                 .c_type = a->gemm.c_type,
+                                 .accumulate = a->gemm.accumulate};
+    return gemm_workspace(gemm_tile_for(ISA_PORTABLE), &s);
 }
 
-int64_t __wrap_ops_gemm_workspace(const struct gemm_shape *s)
-{
-    return gemm_workspace(gemm_tile_for(ISA_PORTABLE), s);
-}
+static struct target portable = {.workspace = workspace, .threads = 4};
 
 /* Lines are in the order in which they were recorded; those of long plans are passed over unless they are asked for. */
 static void line_is(const char *line)
@@ -78,7 +89,7 @@ static uint64_t text_digest(struct plan *plan, const struct model *m, const stru
     plan->took = 0;
     if (plan->fits && plan_print(plan, m, s, f) != OK)
         fprintf(f, "%s", status_message());
-    if (!plan->fits && plan_refuse(plan, m, s) != OK)
+    if (!plan->fits && refuse_plan(plan, m, s) != OK)
         fprintf(f, "%s", status_message());
     if (plan->fits && explain && explain_make(plan, m, s, e) == OK)
         explain_print(plan, e, f);
@@ -123,7 +134,7 @@ static void cell_is(enum model_family family, enum dtype dtype, int64_t accum, c
     cell_settings(&s, 150, dtype);
     cell_apply(c, &s);
     s.grad_accum = accum;
-    s.threads = 4;
+    s.target = &portable;
     snprintf(name, sizeof name, "cell %d %s %s accum=%d %s", index, family == FAMILY_LLAMA ? "llama" : "gpt2", dtype_name(dtype),
              (int)accum, cell_name(c));
     if (cell_model(family, 3, &m) != OK)
@@ -159,13 +170,13 @@ static void mesh_is(int dp, int ulysses, int ring, int zero, enum offload at, in
     s.params = s.grads = s.optim = s.acts = at;
     s.alpha = 0.5;
     s.head_tile = ring > 1 ? 2 : 1; /* the least that is legal */
-    s.dp = dp;
-    s.ulysses = ulysses;
-    s.ring = ring;
+    s.mesh.degree[MESH_DP] = dp;
+    s.mesh.degree[MESH_ULYSSES] = ulysses;
+    s.mesh.degree[MESH_RING] = ring;
     s.zero = zero;
     s.grad_accum = accum;
     s.device = DEVICE_CPU_DISCRETE;
-    s.threads = 4;
+    s.target = &portable;
     snprintf(name, sizeof name, "mesh dp=%d,ulysses=%d,ring=%d zero=%d offload=%d accum=%d", dp, ulysses, ring, zero, (int)at,
              (int)accum);
     if (cell_model(FAMILY_LLAMA, 3, &m) != OK)
@@ -238,7 +249,7 @@ static enum status answer(const struct question *q, struct plan_request *s, stru
     s->dtype = q->dtype;
     s->params = s->grads = s->optim = s->acts = q->offload;
     s->zero = q->zero;
-    s->threads = 4;
+    s->target = &portable;
     s->hardware = h;
     s->device_mem = q->device;
     s->host_mem = q->host;
@@ -252,7 +263,7 @@ static enum status answer(const struct question *q, struct plan_request *s, stru
     if (q->seq_len == 0)
         return plan_longest(*m, s, ranks, h->devices, limit, plan);
     TRY(plan_mesh(*m, s, ranks, h->devices));
-    TRY(changes_refuse_early(*m, s, limit));
+    TRY(refuse_early(*m, s, limit));
     return plan_create(*m, s, limit, plan);
 }
 

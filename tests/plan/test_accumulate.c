@@ -69,7 +69,7 @@ static void check_accumulation(enum model_family family, const int64_t documents
     struct rig one, many;
     struct sequence part[N], whole;
     double loss[2], norm[2];
-    start(&one, family, F32, N * S, 1, &(struct cell){{0}});
+    start(&one, family, F32, N * S, 1, &(struct cell){EVERYTHING(ON_DEVICE)});
     start(&many, family, F32, S, N, c);
     for (int i = 0; i < N; i++)
         sequence_random(&part[i], S, one.model->config.vocab, (uint64_t)(11 + i), documents[i]);
@@ -94,14 +94,20 @@ static void check_accumulation(enum model_family family, const int64_t documents
 static const int64_t UNEQUAL[N][6] = {{1, 1, 1, 1, 1, 0}, {90, 5, 1, 0}, {1, 2, 3, 4, 0}, {0}};
 static const int64_t MOSTLY_EMPTY[N][6] = {{95, 0}, {2, 50, 1, 0}, {96, 0}, {1, 0}};
 
+static const enum model_family FAMILIES[] = {FAMILY_LLAMA, FAMILY_GPT2};
+
 static void accumulation_is_a_larger_batch(void **state)
 {
     (void)state;
-    static const struct cell cells[] = {{{0, 0, 0, 0, 0, 0, 0, 0}}, {{2, 2, 2, 2, 2, 0, 1, 1}}, {{1, 0, 2, 1, 1, 2, 0, 0}}};
-    for (int f = FAMILY_LLAMA; f <= FAMILY_GPT2; f++)
+    static const struct cell cells[] = {
+        {EVERYTHING(ON_DEVICE)},
+        {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .host_update = 1, .discrete = 1},
+        {.params = ON_HOST, .optim = ON_DRIVES, .acts = ON_HOST, .alpha = KEEP_HALF, .prefetch = AHEAD_1},
+    };
+    for (int f = 0; f < 2; f++)
         for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
-            check_accumulation((enum model_family)f, UNEQUAL, &cells[i]);
-            check_accumulation((enum model_family)f, MOSTLY_EMPTY, &cells[i]);
+            check_accumulation(FAMILIES[f], UNEQUAL, &cells[i]);
+            check_accumulation(FAMILIES[f], MOSTLY_EMPTY, &cells[i]);
         }
 }
 
@@ -137,12 +143,16 @@ static void flush_and_step_is_the_woven_update(void **state)
 {
     (void)state;
     static const struct cell cells[] = {
-        {{0, 0, 0, 0, 0, 0, 0, 0}}, {{0, 0, 0, 0, 0, 0, 1, 0}}, {{2, 2, 2, 2, 2, 0, 1, 1}}, {{1, 1, 2, 0, 1, 2, 0, 1}}};
-    for (int f = FAMILY_LLAMA; f <= FAMILY_GPT2; f++)
+        {EVERYTHING(ON_DEVICE)},
+        {.host_update = 1},
+        {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .host_update = 1, .discrete = 1},
+        {.params = ON_HOST, .grads = ON_HOST, .optim = ON_DRIVES, .alpha = KEEP_HALF, .prefetch = AHEAD_1, .discrete = 1},
+    };
+    for (int f = 0; f < 2; f++)
         for (int i = 0; i < 4; i++) {
-            check_flush((enum model_family)f, F32, 1, &cells[i]);
-            check_flush((enum model_family)f, BF16, 1, &cells[i]);
-            check_flush((enum model_family)f, BF16, N, &cells[i]);
+            check_flush(FAMILIES[f], F32, 1, &cells[i]);
+            check_flush(FAMILIES[f], BF16, 1, &cells[i]);
+            check_flush(FAMILIES[f], BF16, N, &cells[i]);
         }
 }
 

@@ -4,15 +4,13 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "machine/hardware.h"
-#include "machine/rank_cost.h"
 #include "plan/cells.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/mesh.h"
 #include "plan/max_seq.h"
 #include "plan/schedule/prefetch.h"
 #include "plan/search/probe.h"
-#include "plan/search/search.h"
+#include "plan/search/price.h"
 
 #include <stdlib.h>
 
@@ -23,7 +21,7 @@ static void open_settings(struct plan_request *s)
     s->alpha = AUTO;
     s->update = UPDATE_AUTO;
     s->row_chunk = s->head_tile = s->loss_tile = AUTO;
-    s->dp = s->ulysses = s->ring = s->batch = AUTO;
+    s->mesh.degree[MESH_DP] = s->mesh.degree[MESH_ULYSSES] = s->mesh.degree[MESH_RING] = s->batch = AUTO;
     s->device = DEVICE_CPU_DISCRETE;
 }
 
@@ -45,8 +43,8 @@ static int fits(const struct model *m, int ranks, int64_t tokens, const int64_t 
     open_settings(&t);
     t.seq_len = tokens;
     if (like && like->longest.mesh) {
-        t.ulysses = like->strategy.ulysses;
-        t.ring = like->strategy.ring;
+        t.mesh.degree[MESH_ULYSSES] = like->strategy.mesh.degree[MESH_ULYSSES];
+        t.mesh.degree[MESH_RING] = like->strategy.mesh.degree[MESH_RING];
     }
     if (like && like->longest.tiles) {
         t.row_chunk = like->strategy.row_chunk;
@@ -88,7 +86,7 @@ static void the_next_one_does_not_fit(void **state)
         assert_true(l->bytes > cases[i].limit[l->tier]);
         assert_true(fits(m, cases[i].ranks, s.seq_len, cases[i].limit, plan));
         assert_false(fits(m, cases[i].ranks, l->longer, cases[i].limit, NULL));
-        assert_int_equal(s.ulysses * s.ring * s.dp, cases[i].ranks);
+        assert_int_equal(s.mesh.degree[MESH_ULYSSES] * s.mesh.degree[MESH_RING] * s.mesh.degree[MESH_DP], cases[i].ranks);
         others += cases[i].ranks == 2 && (l->mesh || l->tiles);
         if (i == 0)
             one = s.seq_len;
@@ -99,88 +97,6 @@ static void the_next_one_does_not_fit(void **state)
     print_message("of two ranks %d with another mesh or other tiles\n", others);
     assert_true(others > 0); /* where the usual ones do not reach as far, which depends on the processor's workspace */
     model_destroy(m);
-}
-
-/* A preset on a data sheet's GPU of which little is there: what is longest, and whether a length fits. */
-struct little {
-    struct model *m;
-    struct hardware h;
-    struct plan_request s;
-    const int64_t *limit;
-};
-
-static void open_little(const char *model, const int64_t limit[TIERS], struct little *l)
-{
-    struct model_config config;
-    assert_int_equal(model_preset(model, &config), OK);
-    assert_int_equal(model_create(&config, NULL, 0, &l->m), OK);
-    assert_int_equal(hardware_preset("rtx3090", &l->h), OK);
-    plan_request_defaults(&l->s, 0);
-    l->s.device = DEVICE_CUDA;
-    l->s.hardware = &l->h;
-    l->limit = limit;
-}
-
-static struct plan *longest_of_little(struct little *l)
-{
-    struct plan *plan;
-    assert_int_equal(plan_longest(l->m, &l->s, 1, 1, l->limit, &plan), OK);
-    print_message("%lld tokens, rows=%lld,heads=%d\n", (long long)l->s.seq_len, (long long)plan->strategy.row_chunk,
-                  plan->strategy.head_tile);
-    assert_true(plan->fits && plan->longest.longer > l->s.seq_len);
-    return plan;
-}
-
-static int little_fits(const struct little *l, int64_t tokens)
-{
-    struct plan_request s = l->s;
-    struct plan *plan;
-    s.seq_len = tokens;
-    assert_int_equal(plan_create(l->m, &s, l->limit, &plan), OK);
-    int fits = plan->fits;
-    plan_destroy(plan);
-    return fits;
-}
-
-/* Host memory is what the usual grid lacks beyond 19,456 tokens; a finer one leaves more of it on the device. */
-static void finer_tiles_where_the_host_is_too_small(void **state)
-{
-    (void)state;
-    const int64_t limit[TIERS] = {1 << 30, 2ll << 30, 0};
-    struct little l;
-    open_little("125m", limit, &l);
-    struct plan *plan = longest_of_little(&l);
-    assert_true(plan->finer && l.s.seq_len > 19456);
-    plan_destroy(plan);
-    model_destroy(l.m);
-}
-
-/* An eighth of 5,120 tokens is less than a step. */
-static void short_lengths_grow(void **state)
-{
-    (void)state;
-    const int64_t limit[TIERS] = {256 << 20, 400 << 20, 0};
-    struct little l;
-    open_little("25m", limit, &l);
-    struct plan *plan = longest_of_little(&l);
-    assert_true(l.s.seq_len > 5120 && l.s.seq_len < 8192);
-    plan_destroy(plan);
-    model_destroy(l.m);
-}
-
-/* Of leanest placements 14,336 tokens are the longest; a whole search finds room for more, as it does where they are given. */
-static void lengths_given_fit_no_farther(void **state)
-{
-    (void)state;
-    const int64_t limit[TIERS] = {400 << 20, 500 << 20, 0};
-    struct little l;
-    open_little("25m", limit, &l);
-    struct plan *plan = longest_of_little(&l);
-    assert_int_equal(plan->longest.longer, l.s.seq_len + plan->longest.step);
-    assert_true(little_fits(&l, l.s.seq_len));
-    assert_false(little_fits(&l, plan->longest.longer));
-    plan_destroy(plan);
-    model_destroy(l.m);
 }
 
 /* A plan that does not fit, of the shortest; and a model that knows fewer positions is an error. */
@@ -250,21 +166,21 @@ static void trials_know_what_turns_need(void **state)
     s.update = UPDATE_HOST;
     for (int every = 2; every <= 8; every *= 2) {
         struct strategy t;
-        struct cost_model cost;
+        struct problem problem;
         struct candidate c;
         int64_t whole[TIERS];
         s.keep_inputs = every;
         assert_int_equal(plan_fixed(m, &s, &t), OK);
-        plan_cost_model(&s, &cost);
+        problem_set(&problem, m, &s, limit);
         t.params = t.grads = t.optim = t.acts = RES_HOST;
         t.update_on_host = 1;
         for (int passing = RES_DEVICE; passing <= RES_HOST; passing++) {
             t.passing = (enum residency)passing;
-            assert_int_equal(search_fits(m, &s, &t, &cost, limit, &c), OK);
+            assert_int_equal(search_fits(&problem, &t, &c), OK);
             assert_int_equal(fit_serially(m, &t, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, whole), OK);
             print_message("inputs 1/%d, gradients of activations on the %s: the host needs %lld bytes as tried, %lld whole\n",
                           every, tier_name((enum tier)passing), (long long)c.bytes[TIER_HOST], (long long)whole[TIER_HOST]);
-            assert_false(c.whole);
+            assert_false(c.all_layers);
             for (int k = 0; k < TIERS; k++)
                 assert_true(llabs(c.bytes[k] - whole[k]) <= whole[k] / 100);
         }
@@ -279,23 +195,20 @@ static void small_drives_do_no_harm(void **state)
     const int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 16};
     struct plan_request s;
     struct strategy fixed;
+    struct problem problem;
     struct candidate c;
     struct model *m = many_pieces(&s);
     assert_int_equal(plan_fixed(m, &s, &fixed), OK);
-    assert_int_equal(glance_leanest(m, &s, &fixed, limit, &c), OK);
-    assert_true(!c.whole && c.excess <= 1);
+    problem_set(&problem, m, &s, limit);
+    assert_int_equal(probe_smallest(&problem, &fixed, &c), OK);
+    assert_true(!c.all_layers && c.excess <= 1);
     model_destroy(m);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(finer_tiles_where_the_host_is_too_small),
-                                       cmocka_unit_test(short_lengths_grow),
-                                       cmocka_unit_test(lengths_given_fit_no_farther),
-                                       cmocka_unit_test(the_next_one_does_not_fit),
-                                       cmocka_unit_test(nothing_fits),
-                                       cmocka_unit_test(positions_are_sized),
-                                       cmocka_unit_test(trials_know_what_turns_need),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_next_one_does_not_fit), cmocka_unit_test(nothing_fits),
+                                       cmocka_unit_test(positions_are_sized), cmocka_unit_test(trials_know_what_turns_need),
                                        cmocka_unit_test(small_drives_do_no_harm)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,11 +15,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* params grads optim acts alpha prefetch update device inputs passing */
 static const struct cell CELLS[] = {
-    {{0, 0, 0, 0, 0, 0, 0, 0}},       {{1, 1, 1, 1, 1, 0, 1, 0}},       {{2, 2, 2, 2, 2, 0, 1, 1, 2}},
-    {{2, 2, 2, 2, 1, 2, 0, 0, 1}},    {{2, 1, 2, 1, 2, 0, 1, 1}},       {{0, 1, 1, 2, 1, 0, 0, 1}},
-    {{2, 2, 2, 2, 2, 0, 1, 1, 2, 2}}, {{1, 1, 1, 2, 1, 0, 1, 1, 1, 1}}, {{1, 1, 1, 1, 0, 0, 1, 1, 0, 2}},
+    {EVERYTHING(ON_DEVICE)},
+    {EVERYTHING(ON_HOST), .alpha = KEEP_HALF, .host_update = 1},
+    {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .host_update = 1, .discrete = 1, .inputs = INPUTS_THIRD},
+    {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .prefetch = AHEAD_1, .inputs = INPUTS_HALF},
+    {.params = ON_DRIVES, .grads = ON_HOST, .optim = ON_DRIVES, .acts = ON_HOST, .alpha = KEEP_NONE, .host_update = 1,
+     .discrete = 1},
+    {.grads = ON_HOST, .optim = ON_HOST, .acts = ON_DRIVES, .alpha = KEEP_HALF, .discrete = 1},
+    {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .host_update = 1, .discrete = 1, .inputs = INPUTS_THIRD,
+     .passing = PASS_ON_DEVICE},
+    {.params = ON_HOST, .grads = ON_HOST, .optim = ON_HOST, .acts = ON_DRIVES, .alpha = KEEP_HALF, .host_update = 1,
+     .discrete = 1, .inputs = INPUTS_HALF, .passing = PASS_ON_HOST},
+    {EVERYTHING(ON_HOST), .host_update = 1, .discrete = 1, .passing = PASS_ON_DEVICE},
 };
 enum { N_CELLS = sizeof CELLS / sizeof *CELLS, S = 80 };
 
@@ -167,7 +175,7 @@ static void expect_waits_needed(const struct program *p, const struct cell *c, v
     w->weakened += tried;
 }
 
-/* Every wait (of programs with more than 3000, so many): one layer in all placements, two layers of the leanest. */
+/* Every wait (3000 of programs with more): one layer in all placements, two layers of the leanest. */
 static void waits_are_needed(void **state)
 {
     (void)state;

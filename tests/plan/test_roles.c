@@ -15,9 +15,9 @@ static struct plan *planned(const struct model *m, int dp, int ring, int ulysses
     struct plan *plan = NULL;
     struct plan_request s;
     cell_settings(&s, seq_len, dtype);
-    s.dp = dp;
-    s.ring = ring;
-    s.ulysses = ulysses;
+    s.mesh.degree[MESH_DP] = dp;
+    s.mesh.degree[MESH_RING] = ring;
+    s.mesh.degree[MESH_ULYSSES] = ulysses;
     s.zero = zero;
     s.head_tile = ring > 1 ? AUTO : 1;
     s.eval_every = 1;

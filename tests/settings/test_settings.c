@@ -75,7 +75,7 @@ static void test_defaults(void **state)
     same_list(&s.eval_data, "");
     assert_true(s.eval_fraction == 0 && s.plan.eval_every == 0);
     assert_true(s.plan.seq_len == 64 && s.plan.micro_batch == 1 && s.plan.grad_accum == 1 && s.plan.zero == 3);
-    assert_true(s.plan.batch == AUTO && s.plan.dp == AUTO && s.plan.ulysses == AUTO && s.plan.ring == AUTO && s.sp == SP_AUTO && s.plan.ranks == AUTO);
+    assert_true(s.plan.batch == AUTO && s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == AUTO && s.plan.mesh.degree[MESH_RING] == AUTO && s.sp == SP_AUTO && s.plan.ranks == AUTO);
     assert_true(s.plan.optim_dtype == F32 && s.plan.grad_dtype == F32 && s.comm_timeout == 600);
     assert_true(s.plan.params == OFFLOAD_AUTO && s.plan.grads == OFFLOAD_AUTO && s.plan.optim == OFFLOAD_AUTO && s.plan.acts == OFFLOAD_AUTO);
     assert_true(s.plan.alpha == AUTO && s.plan.prefetch == AUTO && s.plan.update == UPDATE_AUTO && s.plan.device == DEVICE_AUTO);
@@ -164,18 +164,18 @@ static void test_ranks(void **state)
     assert_int_equal(READ(&s, REQUIRED, "--mesh", "ring=2, dp=3", "--ranks", "12", "--batch", "1k", "--grad-dtype", "bf16",
                           "--optim-dtype", "bf16", "--comm-timeout", "2.5"),
                      OK);
-    assert_true(s.plan.dp == 3 && s.plan.ulysses == AUTO && s.plan.ring == 2 && s.plan.ranks == 12 && s.plan.batch == 1024 && s.plan.grad_dtype == BF16 &&
+    assert_true(s.plan.mesh.degree[MESH_DP] == 3 && s.plan.mesh.degree[MESH_ULYSSES] == AUTO && s.plan.mesh.degree[MESH_RING] == 2 && s.plan.ranks == 12 && s.plan.batch == 1024 && s.plan.grad_dtype == BF16 &&
                 s.plan.optim_dtype == BF16);
     assert_true(s.comm_timeout == 2.5);
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--sp", "ring"), OK);
-    assert_true(s.plan.dp == AUTO && s.plan.ulysses == 1 && s.plan.ring == AUTO);
+    assert_true(s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == 1 && s.plan.mesh.degree[MESH_RING] == AUTO);
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--sp", "ulysses", "--mesh", "dp=2,ring=1"), OK);
-    assert_true(s.plan.dp == 2 && s.plan.ulysses == AUTO && s.plan.ring == 1);
+    assert_true(s.plan.mesh.degree[MESH_DP] == 2 && s.plan.mesh.degree[MESH_ULYSSES] == AUTO && s.plan.mesh.degree[MESH_RING] == 1);
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--sp=none"), OK);
-    assert_true(s.plan.dp == AUTO && s.plan.ulysses == 1 && s.plan.ring == 1);
+    assert_true(s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == 1 && s.plan.mesh.degree[MESH_RING] == 1);
     settings_free(&s);
     FAILS("--sp none and --mesh ring=2 contradict each other", REQUIRED, "--sp", "none", "--mesh", "ring=2");
     FAILS("--sp ring and --mesh ulysses=4 contradict", REQUIRED, "--sp", "ring", "--mesh", "ulysses=4");
@@ -195,13 +195,13 @@ static void test_ranks(void **state)
     write_file("old.yaml",
                "model: tiny\ndata: a\nseq-len: 8\nmesh: {dp: 2, ulysses: 4, ring: 1}\nsp: ulysses\nbatch: 6\ngrad-accum: 3\n");
     assert_int_equal(READ(&s, "--config", "old.yaml"), OK);
-    assert_true(s.plan.dp == 2 && s.plan.ulysses == 4 && s.plan.ring == 1 && s.sp == SP_ULYSSES && s.plan.batch == 6 && s.plan.grad_accum == 3);
+    assert_true(s.plan.mesh.degree[MESH_DP] == 2 && s.plan.mesh.degree[MESH_ULYSSES] == 4 && s.plan.mesh.degree[MESH_RING] == 1 && s.sp == SP_ULYSSES && s.plan.batch == 6 && s.plan.grad_accum == 3);
     settings_free(&s);
     assert_int_equal(READ(&s, "--config", "old.yaml", "--mesh", "ring=8", "--grad-accum", "2"), OK);
-    assert_true(s.plan.dp == AUTO && s.plan.ulysses == AUTO && s.plan.ring == 8 && s.sp == SP_AUTO && s.plan.batch == AUTO && s.plan.grad_accum == 2);
+    assert_true(s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == AUTO && s.plan.mesh.degree[MESH_RING] == 8 && s.sp == SP_AUTO && s.plan.batch == AUTO && s.plan.grad_accum == 2);
     settings_free(&s);
     assert_int_equal(READ(&s, "--config", "old.yaml", "--sp", "ring", "--batch", "2"), OK);
-    assert_true(s.plan.dp == AUTO && s.plan.ulysses == 1 && s.plan.ring == AUTO && s.plan.batch == 2);
+    assert_true(s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == 1 && s.plan.mesh.degree[MESH_RING] == AUTO && s.plan.batch == 2);
     settings_free(&s);
 
     settings_launch(6, (char *[]){"--rank", "3", "--lr=4", "--world-size=8", "--local-rank", "1", NULL}, &rank, &size, &local_rank);
@@ -467,7 +467,7 @@ static void must_equal(const struct settings *a, const struct settings *b)
     }
     assert_true(a->plan.params == b->plan.params && a->plan.grads == b->plan.grads && a->plan.optim == b->plan.optim && a->plan.acts == b->plan.acts &&
                 a->plan.passing == b->plan.passing);
-    assert_true(a->plan.dp == b->plan.dp && a->plan.ulysses == b->plan.ulysses && a->plan.ring == b->plan.ring);
+    assert_true(a->plan.mesh.degree[MESH_DP] == b->plan.mesh.degree[MESH_DP] && a->plan.mesh.degree[MESH_ULYSSES] == b->plan.mesh.degree[MESH_ULYSSES] && a->plan.mesh.degree[MESH_RING] == b->plan.mesh.degree[MESH_RING]);
     assert_true(a->plan.row_chunk == b->plan.row_chunk && a->plan.head_tile == b->plan.head_tile && a->plan.loss_tile == b->plan.loss_tile);
     assert_true(a->beta1 == b->beta1 && a->beta2 == b->beta2);
     assert_true(a->plan.nvme_drives == b->plan.nvme_drives && a->plan.nvme_gbps == b->plan.nvme_gbps);

@@ -48,7 +48,7 @@ planted "siblings: model, machine" model/planted.h 1 <<'X'
 #include "machine/cost.h"
 X
 planted "a folder of a folder" plan/lower/blocks/planted.c 2 <<'X'
-#include "plan/lower/lowering.h"
+#include "plan/lower/strategy.h"
 #include "plan/search/search.h"
 X
 planted "a folder of a folder below it" plan/search/planted.c 1 <<'X'

@@ -37,17 +37,18 @@ static void train(struct rig *r, struct comm *on, int zero)
     double loss, norm;
     rig_defaults(r, S);
     r->comm = on;
-    r->settings.plan.dp = on && size > 2 ? 2 : 1;
-    r->settings.plan.ring = on && size > 1 ? size / r->settings.plan.dp : 1;
-    r->settings.plan.ulysses = 1;
+    r->settings.plan.mesh.degree[MESH_DP] = on && size > 2 ? 2 : 1;
+    r->settings.plan.mesh.degree[MESH_RING] = on && size > 1 ? size / r->settings.plan.mesh.degree[MESH_DP] : 1;
+    r->settings.plan.mesh.degree[MESH_ULYSSES] = 1;
     r->settings.plan.batch = 2;
-    r->settings.plan.grad_accum = 2 / r->settings.plan.dp;
+    r->settings.plan.grad_accum = 2 / r->settings.plan.mesh.degree[MESH_DP];
     r->settings.plan.zero = zero;
     r->settings.plan.threads = 1;
     if (on) {
         r->settings.plan.params = r->settings.plan.grads = r->settings.plan.optim = r->settings.plan.acts = OFFLOAD_NVME;
         r->settings.plan.device = DEVICE_CPU_DISCRETE;
-        must(comm_set_mesh(on, &(struct mesh){r->settings.plan.dp, 1, r->settings.plan.ring}));
+        must(comm_set_mesh(on,
+                           &(struct mesh){{r->settings.plan.mesh.degree[MESH_DP], 1, r->settings.plan.mesh.degree[MESH_RING]}}));
     }
     for (int i = 0; i < 2; i++)
         sequence_random(&batch[i], S, 96, 5 + (uint64_t)i, NULL);

@@ -79,8 +79,8 @@ static void refuses_what_does_not_fit(void **state)
     (void)state;
     rig_cell_defaults(&given, 4096, F32);
     given.plan.row_chunk = given.plan.head_tile = given.plan.loss_tile = given.plan.group = AUTO;
-    given.plan.dp = 1;
-    given.plan.ulysses = given.plan.ring = 2;
+    given.plan.mesh.degree[MESH_DP] = 1;
+    given.plan.mesh.degree[MESH_ULYSSES] = given.plan.mesh.degree[MESH_RING] = 2;
     given.plan.batch = 3;
     assert_int_equal(model_preset("tiny", &config), OK);
     assert_int_equal(model_create(&config, NULL, 0, &m), OK);

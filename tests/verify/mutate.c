@@ -175,21 +175,17 @@ static int shift_input(struct program *q, const struct instr *in, int k)
 static int flip_accumulate(struct program *q, struct instr *in)
 {
     struct op_attrs *a = mutate_attrs(q, in);
-    int32_t *flag;
-    int first, last; /* the arguments concerned */
-    switch (in->op) {
-    case OP_EMBED_GRAD: flag = &a->embed.accumulate, first = last = 0; break;
-    case OP_NORM_GRAD: flag = &a->norm.accumulate, first = 4, last = 5; break;
-    case OP_GEMM: flag = &a->gemm.accumulate, first = last = 0; break;
-    case OP_BIAS_GRAD: flag = &a->bias.accumulate, first = last = 0; break;
-    case OP_ATTN_BWD: flag = &a->attn.accumulate, first = 1, last = 2; break;
-    case OP_LOSS: flag = &a->loss.accumulate, first = last = 1; break;
-    default: return 0;
+    int flag_at = 0, flipped = 0;
+    for (int arg = 0; arg < op_arg_count(in->op); arg++) {
+        if (op_arg(in->op, arg)->use == ARG_SUM)
+            flag_at = op_arg(in->op, arg)->flag_at;
     }
-    int flipped = 0;
+    if (flag_at == 0)
+        return 0;
+    int32_t *flag = (int32_t *)((char *)a + flag_at);
     for (int k = in->first_operand; k < in->first_operand + in->n_operands; k++) {
         struct operand *o = &q->operands[k];
-        if (o->arg < first || o->arg > last)
+        if (op_arg(in->op, o->arg)->use != ARG_SUM)
             continue;
         if (o->tensor < 0)
             return 0;

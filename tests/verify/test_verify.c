@@ -91,6 +91,11 @@ static void wrong_rows(struct program *p)
 }
 static void rows_beyond(struct program *p) { operand_at(p, 0, 1)->row0 = 1; }
 static void part_of_a_row(struct program *p) { operand_at(p, 0, 1)->bytes--; }
+static void part_of_an_element(struct program *p)
+{
+    p->tensors[X].row_bytes = 2, p->tensors[X].rows = PAGE;
+    operand_at(p, 0, 1)->bytes = 2 * PAGE - 2;
+}
 static void wrong_address(struct program *p) { operand_at(p, 2, 1)->buffer = 0; }
 static void wrong_offset(struct program *p)
 {
@@ -162,6 +167,7 @@ static void test_chain(void **state)
         {"wrong rows", wrong_rows, "reads x version 0 rows 1 to 8, but bytes 0 + 7168 of device hold x version 0 rows 0 to 7"},
         {"rows beyond", rows_beyond, "it names rows that its tensor does not have"},
         {"part of a row", part_of_a_row, "8191 bytes are no whole rows of x"},
+        {"part of an element", part_of_an_element, "operand 1: argument 1 has 8190 bytes, which are no whole elements of 4"},
         {"wrong address", wrong_address, "reads y version 1 rows 0 to 8, but bytes 0 + 8192 of device hold x"},
         {"wrong offset", wrong_offset, "reads y version 1 rows 0 to 7, but bytes 0x5400 + 7168 of device hold y version 1 rows 1 to 8"},
         {"beyond buffer", beyond_buffer, "operand 3: it is empty or reaches beyond its buffer"},

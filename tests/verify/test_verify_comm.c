@@ -375,6 +375,29 @@ static void addend_is_there(struct program *p)
     p->instrs[ADD_DQ].predicate = 0;
     attrs(p, SEND_K)->comm.send_if = attrs(p, SEND_K)->comm.recv_if = 0;
 }
+/* The backward pass adds to dk and, in place of dv, to sum, which are there in any case: right as long as its keys and values are
+ * there under its predicate only. */
+static void backward_adds(struct program *p)
+{
+    attrs(p, BACKWARD)->attn.accumulate = 1;
+    for (int k = 1; k <= 2; k++) {
+        arg(p, BACKWARD, k)->access = ACCESS_UPDATE;
+        arg(p, BACKWARD, k)->tensor = arg(p, BACKWARD, k)->buffer = k == 1 ? DK : SUM;
+    }
+    arg(p, SEND_DK, 0)->tensor = arg(p, SEND_DK, 0)->buffer = DQ_PART;
+    arg(p, ADD_DK, 0)->version = arg(p, REDUCE, 0)->version = 1;
+    arg(p, SCATTER, 0)->version = p->live_out[4].version = 2;
+}
+static void keys_are_there(struct program *p)
+{
+    backward_adds(p);
+    arg(p, BACKWARD, 4)->tensor = arg(p, BACKWARD, 4)->buffer = K;
+}
+static void values_are_there(struct program *p)
+{
+    backward_adds(p);
+    arg(p, BACKWARD, 5)->tensor = arg(p, BACKWARD, 5)->buffer = K;
+}
 static void bound(struct program *p)
 {
     struct binding *b = &p->live_out[1];
@@ -434,6 +457,8 @@ static const struct {
     {"part is there", part_is_there, "updates o under predicate 1 only, but o_part, which it adds, is there in any case"},
     {"half a part", half_a_part, "updates o under predicate 1 only, but delta, which it adds, is there in any case"},
     {"addend is there", addend_is_there, "updates dk under predicate 2 only, but back_k, which it adds, is there in any case"},
+    {"keys are there", keys_are_there, "updates dk under predicate 1 only, but k, which it adds, is there in any case"},
+    {"values are there", values_are_there, "updates dk under predicate 1 only, but k, which it adds, is there in any case"},
     {"bound", bound, "live-out binding 1 promises o_part, which is only there if predicate 1 holds"},
 };
 
@@ -488,6 +513,10 @@ static void test_accepted(void **state)
     arg(p, SEND_DK, 0)->version = 1;
     program_waits(p, &p->instrs[SEND_DK])[0].ticket = p->instrs[ADD_DQ].ticket;
     p->live_out[2].version = 0; /* dq */
+    expect_accepted(p);
+
+    p = ring_step();
+    backward_adds(p);
     expect_accepted(p);
 }
 

@@ -23,12 +23,12 @@ template <class T> struct launch_exactly {
  * LT_SHARED), opted in to when above the default 48 KiB. An empty grid is OK and starts nothing. Arguments convert to the
  * kernel's parameter types. Errors: ERR_IO with CUDA's reason. */
 template <class... P>
-static enum status launch(dim3 grid, dim3 block, size_t smem, cudaStream_t stream, void (*kernel)(P...),
+static enum status launch(dim3 grid, dim3 block, size_t smem, void *stream, void (*kernel)(P...),
                           typename launch_exactly<P>::type... args)
 {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0)
         return OK;
-    const cudaLaunchConfig_t config = {grid, block, smem, stream, nullptr, 0};
+    const cudaLaunchConfig_t config = {grid, block, smem, (cudaStream_t)stream, nullptr, 0};
     const void *function = reinterpret_cast<const void *>(kernel);
     if (smem > 48 * 1024)
         TRY(CUDA_STATUS(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem)));

@@ -4,30 +4,25 @@
 #include "plan/lower/grid.h"
 #include "seqpar/seqpar.h"
 
-#include <omp.h>
-
-static int degree(int given)
-{
-    return given > 0 ? given : 1;
-}
+#include <assert.h>
 
 enum status plan_fixed(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
-    struct strategy fixed = {.dp = degree(s->dp),
-                             .ulysses = degree(s->ulysses),
-                             .ring = degree(s->ring),
-                             .wire = s->grad_dtype,
+    assert(s->target);
+    struct strategy fixed = {.wire = s->grad_dtype,
                              .dtype = s->dtype,
                              .moments = s->optim_dtype,
                              .prefetch = s->prefetch,
                              .input_every = (int)max_i64(1, s->keep_inputs),
-                             .threads = s->threads > 0 ? s->threads : omp_get_max_threads(),
+                             .target = s->target,
                              .discrete = s->device == DEVICE_CPU_DISCRETE || s->device == DEVICE_CUDA};
     struct seq_shape shape;
-    TRY(seq_shape_create(s->seq_len, fixed.ulysses, fixed.ring, SEQ_AUTO, &shape));
+    for (int d = 0; d < MESH_DIMS; d++)
+        fixed.mesh.degree[d] = (int)max_i64(1, s->mesh.degree[d]);
+    TRY(seq_shape_create(s->seq_len, fixed.mesh.degree[MESH_ULYSSES], fixed.mesh.degree[MESH_RING], SEQ_AUTO, &shape));
     fixed.seq_len = shape.padded;
     fixed.rows = seq_rank_rows(&shape);
-    fixed.ranks = fixed.dp * fixed.ulysses * fixed.ring;
+    fixed.ranks = (int)mesh_ranks(&fixed.mesh);
     fixed.zero = fixed.ranks == 1 ? 0 : s->zero == AUTO ? 3 : s->zero;
     TRY(plan_tiles(m, s, &fixed));
     *out = fixed;

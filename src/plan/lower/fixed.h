@@ -2,7 +2,8 @@
 #ifndef LTRAIN_PLAN_LOWER_FIXED_H
 #define LTRAIN_PLAN_LOWER_FIXED_H
 
-#include "plan/lower/lowering.h"
+#include "model/model.h"
+#include "plan/lower/strategy.h"
 #include "settings/settings.h"
 
 /* What is decided before the placement: mesh, rows, types, tiles. Errors as plan_tiles. */

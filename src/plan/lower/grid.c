@@ -1,4 +1,4 @@
-/* Tile grids, which are part of the numerics key: that of model, length and mesh, and others to compare it with. */
+/* Tile grids, which are part of the numerics key: the default one, and others to compare it with. */
 #include "plan/lower/grid.h"
 
 #include <stdio.h>
@@ -6,14 +6,15 @@
 
 #define RULE_SHORTEST 2048 /* row chunk of short sequences; shorter ones are taken only to fit */
 
-/* Heads of one rank; of their KV heads each serves `group` of them. */
+/* Heads and KV heads of one rank; each KV head serves `group` heads. */
 struct local_heads {
     int64_t heads, kv_heads, group;
 };
 
 static struct local_heads local_heads(const struct model_config *c, const struct strategy *s)
 {
-    struct local_heads l = {.heads = c->heads / s->ulysses, .kv_heads = max_i64(1, c->kv_heads / s->ulysses)};
+    struct local_heads l = {.heads = c->heads / s->mesh.degree[MESH_ULYSSES],
+                            .kv_heads = max_i64(1, c->kv_heads / s->mesh.degree[MESH_ULYSSES])};
     l.group = l.heads / l.kv_heads;
     return l;
 }
@@ -26,25 +27,25 @@ static int head_tile_legal(const struct local_heads *l, int64_t t, int ring)
     return t >= l->group ? t % l->group == 0 && l->kv_heads % (t / l->group) == 0 : ring == 1 && l->group % t == 0;
 }
 
-/* The sentence names those that are legal. */
+/* The sentence names the legal values. */
 static enum status refuse_head_tile(const struct local_heads *l, int64_t asked, const struct strategy *t)
 {
     char legal[256] = "";
     int64_t last = 0;
     for (int64_t heads = 1; heads <= l->heads; heads++) {
         size_t at = strlen(legal);
-        if (!head_tile_legal(l, heads, t->ring))
+        if (!head_tile_legal(l, heads, t->mesh.degree[MESH_RING]))
             continue;
         if (last)
             snprintf(legal + at, sizeof legal - at, "%s%lld", at ? ", " : "", (long long)last);
         last = heads;
     }
     return status_fail(ERR_INVALID, "--tiles: heads=%lld does not fit %lld query heads on %lld KV heads%s: take %s%s%lld",
-                       (long long)asked, (long long)l->heads, (long long)l->kv_heads, t->ulysses > 1 ? " of a rank" : "", legal,
-                       legal[0] ? " or " : "", (long long)last);
+                       (long long)asked, (long long)l->heads, (long long)l->kv_heads,
+                       t->mesh.degree[MESH_ULYSSES] > 1 ? " of a rank" : "", legal, legal[0] ? " or " : "", (long long)last);
 }
 
-/* Row chunks times head tiles: finer grids take too long to plan. Given ones may take a minute. */
+/* Limits in pieces, row chunks times head tiles: finer grids take too long to plan. A grid that is given may take a minute. */
 enum { MOST_PIECES = 1024, MOST_OF_MODEL = 1 << 17, SHORTEST_CHUNK = 64, SHORTEST_LOSS = 128 };
 
 static int64_t pieces(const struct local_heads *l, const struct strategy *t)
@@ -52,7 +53,7 @@ static int64_t pieces(const struct local_heads *l, const struct strategy *t)
     return ceil_div(t->rows, t->row_chunk) * l->heads / t->head_tile;
 }
 
-/* Of the finer grids that the planner takes by itself, all may be given. */
+/* Every finer grid that the planner takes by itself may be given, too. */
 static enum status check_pieces(const struct model_config *c, const struct local_heads *l, const struct strategy *t)
 {
     int64_t n = c->layers * pieces(l, t), most = max_i64(MOST_OF_MODEL, c->layers * MOST_PIECES);
@@ -85,13 +86,14 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
     out->row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(RULE_SHORTEST, round_up(out->rows / 64, 1024));
     out->row_chunk = min_i64(out->row_chunk, out->rows);
     if (s->head_tile > 0) {
-        if (!head_tile_legal(&l, s->head_tile, out->ring))
+        if (!head_tile_legal(&l, s->head_tile, out->mesh.degree[MESH_RING]))
             return refuse_head_tile(&l, s->head_tile, out);
         out->head_tile = (int)s->head_tile;
     } else {
         /* wide tiles make better matrix products; from 64k tokens on memory counts more */
         int64_t t = l.group;
-        while (s->seq_len <= 65536 && t * c->head_dim < 512 && 2 * t <= l.heads && head_tile_legal(&l, 2 * t, out->ring))
+        while (s->seq_len <= 65536 && t * c->head_dim < 512 && 2 * t <= l.heads &&
+               head_tile_legal(&l, 2 * t, out->mesh.degree[MESH_RING]))
             t *= 2;
         out->head_tile = (int)t;
     }
@@ -113,7 +115,7 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
 static int wider_heads(const struct local_heads *l, int i, struct strategy *t)
 {
     for (int64_t heads = t->head_tile + 1; heads <= l->heads; heads++)
-        if (head_tile_legal(l, heads, t->ring) && i-- == 0) {
+        if (head_tile_legal(l, heads, t->mesh.degree[MESH_RING]) && i-- == 0) {
             t->head_tile = (int)heads;
             return 1;
         }
@@ -159,7 +161,7 @@ int plan_other_tiles(const struct model *m, const struct plan_request *s, enum t
 static int narrower_heads(const struct local_heads *l, struct strategy *t)
 {
     int64_t heads = t->head_tile - 1;
-    while (heads > 0 && !head_tile_legal(l, heads, t->ring))
+    while (heads > 0 && !head_tile_legal(l, heads, t->mesh.degree[MESH_RING]))
         heads--;
     if (heads > 0)
         t->head_tile = (int)heads;
@@ -202,7 +204,7 @@ int plan_finer_tiles(const struct model *m, const struct plan_request *s, struct
     struct local_heads l = local_heads(&m->config, t);
     int64_t chunks = ceil_div(t->rows, t->row_chunk), half = t->row_chunk / 2, heads = t->head_tile - 1;
     int finer = 0;
-    while (heads > 0 && !head_tile_legal(&l, heads, t->ring))
+    while (heads > 0 && !head_tile_legal(&l, heads, t->mesh.degree[MESH_RING]))
         heads--;
     if (s->head_tile <= 0 && heads > 0 && chunks * l.heads <= MOST_PIECES * heads) {
         t->head_tile = (int)heads;

@@ -2,10 +2,11 @@
 #ifndef LTRAIN_PLAN_LOWER_GRID_H
 #define LTRAIN_PLAN_LOWER_GRID_H
 
-#include "plan/lower/lowering.h"
+#include "model/model.h"
+#include "plan/lower/strategy.h"
 #include "settings/settings.h"
 
-/* The usual grid of tiles: part of the numerics key, from model, sequence length and mesh unless given. ERR_INVALID names the
+/* The default grid of tiles: part of the numerics key, from model, sequence length and mesh unless given. ERR_INVALID names the
  * legal values. */
 enum status plan_tiles(const struct model *m, const struct plan_request *s, struct strategy *out);
 /* One size of the grid t changed to its i-th other value, if the settings leave it open: more heads, row chunks twice or half as
@@ -18,11 +19,12 @@ enum { PLAN_NEAR_TILES = 8 };
 int plan_near_tiles(const struct model *m, const struct plan_request *s, int i, struct strategy *t);
 /* The next finer grid among those that the settings leave open: fewer heads to a tile, and row chunks half as long. Returns 0 if
  * there is none. */
-#define PLAN_FINER_HELPS 3.0 /* nothing is tried where more than so many times the memory would be needed */
-enum { PLAN_FINER = 2 };     /* so many are tried: each takes longer to plan */
+#define PLAN_FINER_HELPS 3.0 /* finer grids are not tried if a plan needs more than PLAN_FINER_HELPS times the memory */
+enum { PLAN_FINER = 2 };     /* at most PLAN_FINER finer grids are tried: each takes longer to plan */
 int plan_finer_tiles(const struct model *m, const struct plan_request *s, struct strategy *t);
-/* Pieces of attention, row chunks times head tiles, of all layers. Of more than PLAN_QUICK a plan takes longer than all else:
- * with 7344 41 s instead of 16, for a length 5% longer, where host memory and not the device is short. */
+/* Pieces of attention, row chunks times head tiles, of all layers. A plan of more than PLAN_QUICK pieces takes longer than the
+ * rest of planning: 7344 pieces took 41 s instead of 16, for a length 5% longer, where host memory and not the device was short.
+ */
 enum { PLAN_QUICK = 6144 };
 int64_t plan_pieces(const struct model *m, const struct strategy *t);
 

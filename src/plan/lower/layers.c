@@ -1,131 +1,147 @@
-/* The layers of a model as instructions, forward and backward, tile by tile. */
-#include "plan/lower/pieces.h"
+/* The layers of a model as instructions: the blocks of each, one after another, and the passes over all. */
+#include "plan/lower/layers.h"
 
-#define DEV TIER_DEVICE
+#include "plan/lower/activation.h"
+#include "plan/lower/blocks/attention.h"
+#include "plan/lower/blocks/mlp.h"
+#include "plan/lower/ends.h"
+#include "plan/lower/memory.h"
+#include "plan/lower/param.h"
+#include "plan/lower/update.h"
+#include "plan/lower/visit.h"
 
-/* The same KV head for one member more of the ulysses group. */
-static void produce_replica(struct lowering *L, struct value *v, int i)
+static const struct block_lowering *const lowerings[BLOCK_KINDS] = {
+    [BLOCK_ATTENTION] = &attention_lowering, [BLOCK_MLP] = &mlp_lowering};
+
+/* --- Creation --- */
+
+static void create_blocks(struct lowering *L, int l)
 {
-    const struct tile *t = &v->tiles[i], *from = &v->tiles[i - L->n_chunks];
-    value_new(L, v, i);
-    struct op_attrs *a = emit(L, OP_CAST, LANE_COMPUTE);
-    a->cast.n = (t->row1 - t->row0) * v->row_bytes / dtype_size(L->s.dtype);
-    a->cast.y_type = a->cast.x_type = (int32_t)L->s.dtype;
-    arg_write(L, 0, v, t->row0, t->row1, DEV);
-    arg_read(L, 1, v, from->row0, from->row1, DEV);
-    emit_done(L, 0);
-}
-
-/* q, k or v of one chunk for one member: norm, projection, rope. The normalised chunk is shared by what a visit computes. */
-static void produce_projection(struct lowering *L, struct value *v, int i)
-{
-    const struct model_layer *layer = &L->m->layers[v->layer];
-    int m = i / L->n_chunks, c = i % L->n_chunks;
-    if (v->kind != VALUE_Q && kv_replica(L, m) && value_on_device(v, i - L->n_chunks)) {
-        produce_replica(L, v, i);
-        return;
-    }
-    struct model_linear w = v->kind == VALUE_Q ? q_slice(L, v->layer, m, v->index)
-                                               : kv_slice(L, v->kind == VALUE_K ? &layer->k : &layer->v, m, v->index);
-    int64_t r0 = v->tiles[i].row0, r1 = v->tiles[i].row1, x0 = L->x[v->layer].tiles[c].row0;
-    if (!value_on_device(&L->n1, c)) {
-        value_get(L, &L->x[v->layer], c);
-        lower_norm_forward(L, &layer->norm1, &L->n1, &L->x[v->layer], c);
-    }
-    value_new(L, v, i);
-    lower_linear(L, &w, 0, w.in, v, r0, r1, L->s.dtype, &L->n1, x0, L->s.dtype, 0);
-    lower_bias(L, &w, v, r0, r1);
-    if (v->kind != VALUE_V)
-        lower_rope(L, v, r0, r1, x0, (int)(w.out / L->m->config.head_dim), L->s.dtype, 0);
-}
-
-static void produce_xmid(struct lowering *L, struct value *v, int c)
-{
-    const struct model_layer *layer = &L->m->layers[v->layer];
-    int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1, d = L->m->config.head_dim, width = L->s.head_tile * d;
-    value_new(L, &L->acc, c);
-    for (int t = 0; t < L->n_tiles_q; t++)
-        for (int m = 0; m < L->s.ulysses; m++) {
-            struct value *o = &L->o[v->layer * L->n_tiles_q + t];
-            int i = m * L->n_chunks + c;
-            value_get(L, o, i);
-            lower_linear(L, &layer->o, routed_head(L, m, t) * d, width, &L->acc, r0, r1, F32, o, o->tiles[i].row0, L->s.dtype,
-                         t + m > 0);
-            value_drop(L, o, i);
-        }
-    value_get(L, &L->x[v->layer], c);
-    lower_add(L, v, &L->x[v->layer], &L->acc, &layer->o, c);
-    value_drop(L, &L->acc, c);
-}
-
-/* gate (none for GELU) and up of one chunk, from the normalised x_mid. */
-static void produce_mlp(struct lowering *L, struct value *v, int c)
-{
-    const struct model_layer *layer = &L->m->layers[v->layer];
-    const struct model_linear *w = v->kind == VALUE_GATE ? &layer->gate : &layer->up;
-    int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
-    if (!value_on_device(&L->n2, c)) {
-        value_get(L, &L->xmid[v->layer], c);
-        lower_norm_forward(L, &layer->norm2, &L->n2, &L->xmid[v->layer], c);
-    }
-    value_new(L, v, c);
-    lower_linear(L, w, 0, w->in, v, r0, r1, L->s.dtype, &L->n2, r0, L->s.dtype, 0);
-    lower_bias(L, w, v, r0, r1);
-}
-
-static void drop_mlp(struct lowering *L, int l, int c)
-{
-    struct value *all[] = {&L->x[l], &L->xmid[l], &L->n2, &L->gate[l], &L->up[l], &L->act, &L->acc};
-    for (int i = 0; i < 7; i++)
-        if (all[i]->tiles)
-            value_drop(L, all[i], c);
-}
-
-/* A layer's output, the next one's input: the MLP added to x_mid. */
-static void produce_output(struct lowering *L, struct value *v, int c)
-{
-    const int l = v->layer - 1;
-    const struct model_layer *layer = &L->m->layers[l];
-    int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
-    value_get(L, &L->xmid[l], c);
-    if (layer->gate.weight >= 0)
-        value_get(L, &L->gate[l], c);
-    value_get(L, &L->up[l], c);
-    value_drop(L, &L->n2, c);
-    lower_activation(L, l, c);
-    value_new(L, &L->acc, c);
-    lower_linear(L, &layer->down, 0, layer->down.in, &L->acc, r0, r1, F32, &L->act, r0, L->s.dtype, 0);
-    lower_add(L, v, &L->xmid[l], &L->acc, &layer->down, c);
-    drop_mlp(L, l, c);
-}
-
-void lower_value_produce(struct lowering *L, struct value *v, int tile)
-{
-    switch (v->kind) {
-    case VALUE_X:
-        produce_output(L, v, tile);
-        return;
-    case VALUE_Q:
-    case VALUE_K:
-    case VALUE_V:
-        produce_projection(L, v, tile);
-        return;
-    case VALUE_XMID:
-        produce_xmid(L, v, tile);
-        return;
-    case VALUE_GATE:
-    case VALUE_UP:
-        produce_mlp(L, v, tile);
-        return;
-    case VALUE_TEMP:
-        if (L->st == OK)
-            L->st = status_fail(ERR_CORRUPT, "planner: %s, rows from %lld, layer %d, phase %c, is needed but nowhere",
-                                L->p->tensors[v->tensor].name, (long long)v->tiles[tile].row0, L->layer, L->phase);
-        return;
+    const struct model_layer *from = &L->m->layers[l];
+    struct layer *layer = &L->layers[l];
+    layer->n_blocks = from->n_blocks;
+    layer->blocks = memory_new(L, layer->n_blocks, sizeof *layer->blocks);
+    for (int i = 0; L->st == OK && i < layer->n_blocks; i++) {
+        const struct model_block *b = &from->blocks[i];
+        layer->blocks[i] = (struct block){
+            .lowering = lowerings[b->kind], .layer = l, .weights = b, .norm = &b->norm, .first = layer->blocks};
     }
 }
 
-static void mlp_forward(struct lowering *L, int l, int c)
+void layers_create(struct lowering *L)
+{
+    L->layers = memory_new(L, (int)L->m->config.layers, sizeof *L->layers);
+    for (int l = 0; L->st == OK && l < (int)L->m->config.layers; l++)
+        create_blocks(L, l);
+}
+
+int layers_grad_cuts(const struct lowering *L, int unit, int64_t *cuts, int n, int max)
+{
+    if (unit < 1 || unit > (int)L->m->config.layers)
+        return n;
+    const struct layer *layer = &L->layers[unit - 1];
+    for (int i = 0; i < layer->n_blocks; i++) {
+        const struct block *b = &layer->blocks[i];
+        if (b->lowering->grad_cuts)
+            n = b->lowering->grad_cuts(L, b, cuts, n, max);
+    }
+    return n;
+}
+
+static struct block *last_block(const struct layer *layer)
+{
+    return &layer->blocks[layer->n_blocks - 1];
+}
+
+/* The stream at the layers' inputs and after the last layer. */
+static void create_stream(struct lowering *L)
+{
+    int layers = (int)L->m->config.layers;
+    L->x = memory_new(L, layers + 1, sizeof *L->x);
+    for (int l = 0; L->st == OK && l <= layers; l++) {
+        struct block *before = l > 0 ? last_block(&L->layers[l - 1]) : NULL;
+        activation_of_stream(L, &L->x[l], l, before);
+        if (before)
+            before->out = &L->x[l];
+        if (l < layers)
+            L->layers[l].blocks[0].in = &L->x[l];
+    }
+}
+
+/* What a layer's blocks have for themselves, and the stream between them. */
+static void create_layer_values(struct lowering *L, const struct layer *layer)
+{
+    int n = layer->n_blocks;
+    struct value *between = memory_new(L, n - 1, sizeof *between);
+    for (int i = 0; L->st == OK && i < n; i++) {
+        struct block *b = &layer->blocks[i];
+        b->normed = &L->normed[i];
+        b->lowering->layer_values(L, b);
+        if (i == n - 1)
+            break;
+        b->out = b[1].in = &between[i];
+        activation_of_layer(L, b, i > 0 ? i : -1,
+                            &(struct activation){b->out, "xmid", L->m->config.dim, L->s.dtype, CHUNKS, b->lowering->produce});
+    }
+}
+
+/* Whether the model has blocks of a kind. */
+static int has_kind(const struct lowering *L, const struct block_lowering *lowering)
+{
+    for (int l = 0; l < (int)L->m->config.layers; l++)
+        for (int i = 0; i < L->layers[l].n_blocks; i++)
+            if (L->layers[l].blocks[i].lowering == lowering)
+                return 1;
+    return 0;
+}
+
+static int most_blocks(const struct lowering *L)
+{
+    int most = 0;
+    for (int l = 0; l < (int)L->m->config.layers; l++)
+        most = L->layers[l].n_blocks > most ? L->layers[l].n_blocks : most;
+    return most;
+}
+
+static void work_value(struct lowering *L, struct value *v, const char *name, int index, enum dtype type)
+{
+    activation_of_work(L, RES_NONE, index, &(struct activation){v, name, L->m->config.dim, type, CHUNKS});
+}
+
+void layers_values(struct lowering *L)
+{
+    int n = most_blocks(L);
+    L->normed = memory_new(L, n, sizeof *L->normed);
+    create_stream(L);
+    for (int l = 0; L->st == OK && l < (int)L->m->config.layers; l++)
+        create_layer_values(L, &L->layers[l]);
+    for (int i = 0; L->st == OK && i < n; i++)
+        work_value(L, &L->normed[i], "n", i + 1, L->s.dtype);
+    work_value(L, &L->final_n, "final_n", -1, L->s.dtype);
+    work_value(L, &L->acc, "acc", -1, F32);
+    for (int k = 0; L->st == OK && k < BLOCK_KINDS; k++)
+        if (lowerings[k]->chunk_values && has_kind(L, lowerings[k]))
+            lowerings[k]->chunk_values(L);
+    activation_of_work(L, L->s.passing, -1, &(struct activation){&L->dx, "dx", L->m->config.dim, L->s.dtype, CHUNKS});
+    value_create(L, &L->dn, "dn", CLASS_WORK, L->s.rows, L->m->config.dim * 4, L->s.loss_tile, RES_NONE);
+    value_create(L, &L->logits, "logits", CLASS_WORK, L->s.rows, L->m->config.vocab * 4, L->s.loss_tile, RES_NONE);
+    for (int k = 0; L->st == OK && k < BLOCK_KINDS; k++)
+        if (lowerings[k]->tile_values && has_kind(L, lowerings[k]))
+            lowerings[k]->tile_values(L);
+}
+
+/* --- Forward --- */
+
+/* What its blocks need before the layer's output can be computed chunk by chunk. */
+static void layer_forward(struct lowering *L, int l)
+{
+    const struct layer *layer = &L->layers[l];
+    for (int i = 0; i < layer->n_blocks; i++)
+        if (layer->blocks[i].lowering->forward)
+            layer->blocks[i].lowering->forward(L, &layer->blocks[i]);
+}
+
+static void layer_output(struct lowering *L, int l, int c)
 {
     value_get(L, &L->x[l + 1], c);
     if (!lower_keeps_input(L, l))
@@ -134,90 +150,40 @@ static void mlp_forward(struct lowering *L, int l, int c)
         value_pause(L, &L->x[l + 1], c);
 }
 
-/* Rows in use of a table of embeddings. */
-static int64_t table_rows(const struct lowering *L, int param)
+static void layer_leave(struct lowering *L, int l)
 {
-    return param_of(L, param)->elements / L->m->config.dim;
+    const struct layer *layer = &L->layers[l];
+    value_leave(L, &L->x[l]);
+    for (int i = 0; i < layer->n_blocks; i++)
+        if (layer->blocks[i].lowering->leave)
+            layer->blocks[i].lowering->leave(L, &layer->blocks[i]);
 }
 
-static void lower_embed(struct lowering *L, int c)
+/* The last layer's chunks go straight into the loss. */
+static void output_and_loss(struct lowering *L, int l, int gradient)
 {
-    struct value *x = &L->x[0];
-    int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;
-    value_new(L, x, c);
-    struct op_attrs *a = emit(L, OP_EMBED, LANE_COMPUTE);
-    a->embed.rows = r1 - r0;
-    a->embed.dim = L->m->config.dim;
-    a->embed.vocab = L->m->config.vocab;
-    a->embed.max_pos = L->m->pos_embed >= 0 ? table_rows(L, L->m->pos_embed) : 0;
-    a->embed.dtype = (int32_t)L->s.dtype;
-    arg_write(L, 0, x, r0, r1, DEV);
-    arg_param(L, 1, L->m->embed);
-    arg_read(L, 2, &L->tokens, r0, r1, DEV);
-    if (L->m->pos_embed >= 0) {
-        arg_param(L, 3, L->m->pos_embed);
-        arg_read(L, 4, &L->positions, r0, r1, DEV);
-    }
-    emit_done(L, 0);
-    value_put(L, x, c);
-    value_pause(L, x, c);
-}
-
-static int head_unit(const struct lowering *L)
-{
-    return param_of(L, L->m->head.weight)->unit;
-}
-
-/* Loss tiles of one chunk: logits, loss and their gradient in one pass, then the gradient of the final norm. */
-static void lower_loss_chunk(struct lowering *L, int c, int gradient)
-{
-    struct value *x = &L->x[L->m->config.layers];
-    const struct model_linear *head = &L->m->head;
-    int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1, vocab = L->m->config.vocab;
-    value_get(L, x, c);
-    lower_norm_forward(L, &L->m->final_norm, &L->final_n, x, c);
-    int dn_buffer = gradient ? buffer_new(L, TIER_DEVICE, (r1 - r0) * L->dn.row_bytes, CLASS_WORK) : -1;
-    for (int i = value_tile_at(&L->logits, r0); i < L->logits.n_tiles && L->logits.tiles[i].row0 < r1; i++) {
-        int64_t a0 = L->logits.tiles[i].row0, a1 = L->logits.tiles[i].row1;
-        value_new(L, &L->logits, i);
-        lower_linear(L, head, 0, head->in, &L->logits, a0, a1, F32, &L->final_n, a0, L->s.dtype, 0);
-        value_new(L, &L->loss, i);
-        struct op_attrs *a = emit(L, OP_LOSS, LANE_COMPUTE);
-        a->loss.rows = a1 - a0;
-        a->loss.vocab = vocab;
-        a->loss.gradient = gradient;
-        (gradient ? arg_update : arg_read)(L, 0, &L->logits, a0, a1, DEV);
-        arg_write(L, 1, &L->loss, i, i + 1, DEV);
-        arg_read(L, 2, &L->targets, a0, a1, DEV);
-        arg_read(L, 3, &L->record, 0, 1, DEV);
-        emit_done(L, 0);
-        if (gradient) {
-            L->dn.tiles[i].place[DEV] = (struct place){dn_buffer, (a0 - r0) * L->dn.row_bytes};
-            lower_linear_dx(L, head, 0, head->in, &L->dn, a0, a1, F32, &L->logits, a0, F32, 0);
-            lower_linear_dw(L, head, 0, head->in, &L->logits, a0, a1, F32, &L->final_n, a0, L->s.dtype);
-        }
-        value_drop(L, &L->logits, i);
-    }
+    int last = L->m->n_units - 1;
+    unit_fetch(L, last);
+    unit_fetch(L, head_unit(L));
     if (gradient) {
-        value_new(L, &L->dx, c);
-        struct op_attrs *f = emit(L, OP_FILL, LANE_COMPUTE);
-        f->fill.bytes = (r1 - r0) * L->dx.row_bytes;
-        arg_write(L, 0, &L->dx, r0, r1, DEV);
-        emit_done(L, 0);
-        lower_norm_backward(L, &L->m->final_norm, x, &L->dn, c);
-        value_put(L, &L->dx, c);
-        value_drop(L, &L->dx, c);
-        for (int i = value_tile_at(&L->dn, r0); i < L->dn.n_tiles && L->dn.tiles[i].row0 < r1; i++)
-            value_drop(L, &L->dn, i);
+        grads_begin(L, last);
+        if (head_unit(L) != last)
+            grads_begin(L, head_unit(L));
     }
-    value_drop(L, &L->final_n, c);
-    value_drop(L, x, c);
+    for (int c = 0; c < L->n_chunks; c++) {
+        L->phase = PHASE_FORWARD;
+        L->layer = l + 1;
+        layer_output(L, l, c);
+        L->phase = PHASE_LOSS;
+        L->layer = last;
+        lower_loss_chunk(L, c, gradient);
+    }
 }
 
 void lower_forward(struct lowering *L)
 {
     int layers = (int)L->m->config.layers, last = L->m->n_units - 1, gradient = (L->role & ROLE_BACKWARD) != 0;
-    L->phase = 'f';
+    L->phase = PHASE_FORWARD;
     L->layer = 0;
     unit_fetch(L, 0);
     for (int c = 0; c < L->n_chunks; c++)
@@ -226,31 +192,13 @@ void lower_forward(struct lowering *L)
     for (int l = 0; l < layers; l++) {
         L->layer = l + 1;
         unit_fetch(L, l + 1);
-        lower_attention_forward(L, l);
-        if (l < layers - 1)
-            for (int c = 0; c < L->n_chunks; c++)
-                mlp_forward(L, l, c);
-        else { /* the last layer's chunks go straight into the loss */
-            unit_fetch(L, last);
-            unit_fetch(L, head_unit(L));
-            if (gradient) {
-                grads_begin(L, last);
-                if (head_unit(L) != last)
-                    grads_begin(L, head_unit(L));
-            }
-            for (int c = 0; c < L->n_chunks; c++) {
-                L->phase = 'f';
-                L->layer = l + 1;
-                mlp_forward(L, l, c);
-                L->phase = 'l';
-                L->layer = last;
-                lower_loss_chunk(L, c, gradient);
-            }
-        }
+        layer_forward(L, l);
+        if (l == layers - 1)
+            output_and_loss(L, l, gradient);
+        for (int c = 0; l < layers - 1 && c < L->n_chunks; c++)
+            layer_output(L, l, c);
         unit_drop(L, l + 1);
-        value_leave(L, &L->x[l]);
-        for (int t = 0; t < L->n_tiles_q; t++)
-            value_leave(L, &L->o[l * L->n_tiles_q + t]);
+        layer_leave(L, l);
     }
     unit_drop(L, last);
     unit_drop(L, head_unit(L));
@@ -258,119 +206,7 @@ void lower_forward(struct lowering *L)
         grads_finish(L, last);
 }
 
-static void mlp_backward(struct lowering *L, int l, int c)
-{
-    const struct model_layer *layer = &L->m->layers[l];
-    struct value *gate = &L->gate[l], *up = &L->up[l], *xmid = &L->xmid[l];
-    enum dtype T = L->s.dtype;
-    int gated = layer->gate.weight >= 0;
-    int64_t r0 = xmid->tiles[c].row0, r1 = xmid->tiles[c].row1;
-    value_get(L, &L->dx, c);
-    value_get(L, xmid, c);
-    if (gated)
-        value_get(L, gate, c);
-    value_get(L, up, c);
-    value_new(L, &L->dact, c);
-    lower_linear_dx(L, &layer->down, 0, layer->down.in, &L->dact, r0, r1, T, &L->dx, r0, T, 0);
-    lower_activation_backward(L, l, c);
-    lower_linear_dw(L, &layer->down, 0, layer->down.in, &L->dx, r0, r1, T, &L->dact, r0, T);
-    lower_bias_grad(L, &layer->down, &L->dx, T, r0, r1);
-    value_drop(L, &L->dact, c);
-    if (!value_on_device(&L->n2, c))
-        lower_norm_forward(L, &layer->norm2, &L->n2, xmid, c);
-    value_new(L, &L->acc, c);
-    if (gated) {
-        lower_linear_dw(L, &layer->gate, 0, layer->gate.in, gate, r0, r1, T, &L->n2, r0, T);
-        lower_bias_grad(L, &layer->gate, gate, T, r0, r1);
-        lower_linear_dx(L, &layer->gate, 0, layer->gate.in, &L->acc, r0, r1, F32, gate, r0, T, 0);
-    }
-    lower_linear_dw(L, &layer->up, 0, layer->up.in, up, r0, r1, T, &L->n2, r0, T);
-    lower_bias_grad(L, &layer->up, up, T, r0, r1);
-    lower_linear_dx(L, &layer->up, 0, layer->up.in, &L->acc, r0, r1, F32, up, r0, T, gated);
-    lower_norm_backward(L, &layer->norm2, xmid, &L->acc, c);
-    value_put(L, &L->dx, c);
-    value_drop(L, &L->dx, c);
-    drop_mlp(L, l, c);
-}
-
-/* What one member's heads of a tile contribute to chunk c. rotated_heads: dy is of a rotated value; 0: it is not. */
-static void projection_backward(struct lowering *L, const struct model_linear *w, struct value *dy, enum dtype dy_type, int i,
-                                int rotated_heads, int accumulate)
-{
-    int64_t r0 = dy->tiles[i].row0, r1 = dy->tiles[i].row1;
-    struct tile *chunk = &L->n1.tiles[i % L->n_chunks];
-    value_get(L, dy, i);
-    if (rotated_heads)
-        lower_rope(L, dy, r0, r1, chunk->row0, rotated_heads, dy_type, 1);
-    lower_linear_dw(L, w, 0, w->in, dy, r0, r1, dy_type, &L->n1, chunk->row0, L->s.dtype);
-    lower_bias_grad(L, w, dy, dy_type, r0, r1);
-    lower_linear_dx(L, w, 0, w->in, &L->acc, chunk->row0, chunk->row1, F32, dy, r0, dy_type, accumulate);
-    value_drop(L, dy, i);
-}
-
-/* The members that share member m's KV head (they follow it) have their gradients added to its own. */
-static void add_replicas(struct lowering *L, struct value *dy, int m, int c)
-{
-    int first = m * L->n_chunks + c;
-    struct tile *sum = &dy->tiles[first];
-    for (int other = m + 1; other < L->s.ulysses && kv_replica(L, other); other++) {
-        int i = other * L->n_chunks + c;
-        value_get(L, dy, first);
-        value_get(L, dy, i);
-        struct op_attrs *a = emit(L, OP_ACCUM, LANE_COMPUTE);
-        a->vec.n = (sum->row1 - sum->row0) * dy->row_bytes / 4;
-        arg_update(L, 0, dy, sum->row0, sum->row1, DEV);
-        arg_read(L, 1, dy, dy->tiles[i].row0, dy->tiles[i].row1, DEV);
-        emit_done(L, 0);
-        value_drop(L, dy, i);
-    }
-}
-
-static void qkv_backward(struct lowering *L, int l, int c)
-{
-    const struct model_layer *layer = &L->m->layers[l];
-    value_get(L, &L->x[l], c);
-    lower_norm_forward(L, &layer->norm1, &L->n1, &L->x[l], c);
-    value_new(L, &L->acc, c);
-    for (int t = 0; t < L->n_tiles_q; t++)
-        for (int m = 0; m < L->s.ulysses; m++) {
-            struct model_linear w = q_slice(L, l, m, t);
-            projection_backward(L, &w, &L->dq[t], dq_type(L), m * L->n_chunks + c, L->s.head_tile, t + m > 0);
-        }
-    for (int kt = 0; kt < L->n_tiles_kv; kt++)
-        for (int m = 0; m < L->s.ulysses; m++) {
-            if (kv_replica(L, m))
-                continue;
-            struct model_linear k = kv_slice(L, &layer->k, m, kt), v = kv_slice(L, &layer->v, m, kt);
-            add_replicas(L, &L->dk[kt], m, c);
-            projection_backward(L, &k, &L->dk[kt], F32, m * L->n_chunks + c, L->kv_heads_tile, 1);
-            add_replicas(L, &L->dv[kt], m, c);
-            projection_backward(L, &v, &L->dv[kt], F32, m * L->n_chunks + c, 0, 1);
-        }
-    value_drop(L, &L->n1, c);
-    value_get(L, &L->dx, c);
-    lower_norm_backward(L, &layer->norm1, &L->x[l], &L->acc, c);
-    value_put(L, &L->dx, c);
-    value_drop(L, &L->dx, c);
-    value_drop(L, &L->acc, c);
-    value_drop(L, &L->x[l], c);
-}
-
-static void embed_grad(struct lowering *L, int param, struct value *index, int c)
-{
-    int64_t r0 = L->dx.tiles[c].row0, r1 = L->dx.tiles[c].row1;
-    if (!trained(L, param))
-        return;
-    struct op_attrs *a = emit(L, OP_EMBED_GRAD, LANE_COMPUTE);
-    a->embed.rows = r1 - r0;
-    a->embed.dim = L->m->config.dim;
-    a->embed.vocab = table_rows(L, param);
-    a->embed.dtype = (int32_t)L->s.dtype;
-    a->embed.accumulate = arg_grad(L, 0, param, 0, param_of(L, param)->elements);
-    arg_read(L, 1, &L->dx, r0, r1, DEV);
-    arg_read(L, 2, index, r0, r1, DEV);
-    emit_done(L, 0);
-}
+/* --- Backward --- */
 
 /* Layer inputs that were not kept, from the last one that was up to layer l's, layer by layer: each layer's parameters are
  * fetched once, and what is computed lives where kept inputs do until its layer has used it, or on the host if they are staged
@@ -398,17 +234,14 @@ void lower_backward(struct lowering *L)
         if (L->m->units[u].trained_elements > 0)
             lowest = u;
     for (int l = (int)L->m->config.layers - 1; l >= 0 && l + 1 >= lowest; l--) {
-        L->phase = 'b';
+        L->phase = PHASE_BACKWARD;
         if (value_where(&L->x[l], 0) < 0)
             restore_inputs(L, l);
         L->layer = l + 1;
         unit_fetch(L, l + 1);
         grads_begin(L, l + 1);
-        for (int c = 0; c < L->n_chunks; c++)
-            mlp_backward(L, l, c);
-        lower_attention_backward(L, l);
-        for (int c = 0; c < L->n_chunks; c++)
-            qkv_backward(L, l, c);
+        for (int i = L->layers[l].n_blocks - 1; i >= 0; i--)
+            L->layers[l].blocks[i].lowering->backward(L, &L->layers[l].blocks[i]);
         unit_drop(L, l + 1);
         grads_finish(L, l + 1);
     }
@@ -416,13 +249,8 @@ void lower_backward(struct lowering *L)
         L->layer = 0;
         if (head_unit(L) != 0)
             grads_begin(L, 0);
-        for (int c = 0; c < L->n_chunks; c++) {
-            value_get(L, &L->dx, c);
-            embed_grad(L, L->m->embed, &L->tokens, c);
-            if (L->m->pos_embed >= 0)
-                embed_grad(L, L->m->pos_embed, &L->positions, c);
-            value_drop(L, &L->dx, c);
-        }
+        for (int c = 0; c < L->n_chunks; c++)
+            lower_embed_backward(L, c);
         grads_finish(L, 0);
     }
 }

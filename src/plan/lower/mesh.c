@@ -35,8 +35,8 @@ static enum status indivisible(const char *what, int divisor, int ranks)
                        divisor, ranks, ranks == 1 ? "" : "s");
 }
 
-/* A program has exchanges with every other member of its ring in every layer. Those of more take too long to plan, and a tensor
- * has up to 12 versions of each, which are counted. */
+/* A program has exchanges with every other member of its ring in every layer. Rings beyond LONGEST_RING take too long to plan;
+ * and a tensor has up to VERSIONS_EACH versions for each exchange, which PROGRAM_MOST_VERSIONS limits. */
 enum { LONGEST_RING = 1024, VERSIONS_EACH = 12 };
 
 static int longest_ring(const struct model *m)
@@ -44,45 +44,47 @@ static int longest_ring(const struct model *m)
     return (int)max_i64(1, min_i64(LONGEST_RING, PROGRAM_MOST_VERSIONS / VERSIONS_EACH / m->config.layers));
 }
 
-/* With the fewest sequences side by side that would do, if the ring can be divided among any. */
+/* The sentence names the fewest sequences side by side that would do, if the ring can be divided so. */
 static enum status refuse_ring(const struct model *m, const struct plan_request *s)
 {
     int longest = longest_ring(m), parts = 2;
     char dp[16] = "N";
-    while (parts < s->ring && (s->ring % parts || s->ring / parts > longest))
+    const int ring = s->mesh.degree[MESH_RING];
+    while (parts < ring && (ring % parts || ring / parts > longest))
         parts++;
-    if (parts < s->ring)
-        snprintf(dp, sizeof dp, "%d", s->dp * parts);
+    if (parts < ring)
+        snprintf(dp, sizeof dp, "%d", s->mesh.degree[MESH_DP] * parts);
     return status_fail(ERR_INVALID,
                        "--mesh: a ring of %d ranks is longer than the %d that are planned for %d layers: let more sequences run "
                        "side by side (--mesh dp=%s), or take fewer ranks",
-                       s->ring, longest, (int)m->config.layers, dp);
+                       ring, longest, (int)m->config.layers, dp);
 }
 
 /* Degrees that are given stay; the others are derived. */
 static enum status derive(const struct model *m, struct plan_request *s, int ranks, int per_host)
 {
+    int *dp = &s->mesh.degree[MESH_DP], *ulysses = &s->mesh.degree[MESH_ULYSSES], *ring = &s->mesh.degree[MESH_RING];
     struct seq_heads heads = heads_of(m, s);
     struct seq_rates rates;
     s->together = 0;
-    if (s->dp <= 0)
-        s->dp = s->ulysses > 0 && s->ring > 0 && ranks % (s->ulysses * s->ring) == 0 ? ranks / (s->ulysses * s->ring) : 1;
-    if (ranks % s->dp)
-        return indivisible("dp", s->dp, ranks);
-    int sp = ranks / s->dp;
-    if (s->ulysses > 0 && s->ring <= 0) {
-        if (sp % s->ulysses)
-            return indivisible("ulysses", s->ulysses, sp);
-        s->ring = sp / s->ulysses;
-    } else if (s->ring > 0 && s->ulysses <= 0) {
-        if (sp % s->ring)
-            return indivisible("ring", s->ring, sp);
-        s->ulysses = sp / s->ring;
-    } else if (s->ulysses <= 0) {
+    if (*dp <= 0)
+        *dp = *ulysses > 0 && *ring > 0 && ranks % (*ulysses * *ring) == 0 ? ranks / (*ulysses * *ring) : 1;
+    if (ranks % *dp)
+        return indivisible("dp", *dp, ranks);
+    int sp = ranks / *dp;
+    if (*ulysses > 0 && *ring <= 0) {
+        if (sp % *ulysses)
+            return indivisible("ulysses", *ulysses, sp);
+        *ring = sp / *ulysses;
+    } else if (*ring > 0 && *ulysses <= 0) {
+        if (sp % *ring)
+            return indivisible("ring", *ring, sp);
+        *ulysses = sp / *ring;
+    } else if (*ulysses <= 0) {
         rates_of(m, s, &rates);
-        /* of one sequence's ranks as many as lie on one host, wherever they begin */
+        /* the ranks of one sequence that lie on one host, wherever they begin */
         s->together = ranks > per_host ? (int)gcd_i64(sp, per_host) : per_host;
-        TRY(seq_degrees_choose(sp, s->together, &heads, s->seq_len, 0, &rates, &s->ulysses, &s->ring));
+        TRY(seq_degrees_choose(sp, s->together, &heads, s->seq_len, 0, &rates, ulysses, ring));
     }
     return OK;
 }
@@ -90,27 +92,28 @@ static enum status derive(const struct model *m, struct plan_request *s, int ran
 enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, int per_host)
 {
     struct seq_heads heads = heads_of(m, s);
+    char mesh[MESH_TEXT];
     TRY(derive(m, s, ranks, per_host));
-    if (s->dp * s->ulysses * s->ring != ranks)
-        return status_fail(
-            ERR_INVALID, "--mesh: dp=%d,ulysses=%d,ring=%d makes %d ranks, but there are %d: start that many, or change the mesh",
-            s->dp, s->ulysses, s->ring, s->dp * s->ulysses * s->ring, ranks);
-    TRY(seq_degrees_check(s->ulysses * s->ring, s->ulysses, s->ring, &heads));
-    if (s->ring > longest_ring(m))
+    const int *degree = s->mesh.degree;
+    if (mesh_ranks(&s->mesh) != ranks)
+        return status_fail(ERR_INVALID, "--mesh: %s makes %lld ranks, but there are %d: start that many, or change the mesh",
+                           mesh_format(&s->mesh, mesh), (long long)mesh_ranks(&s->mesh), ranks);
+    TRY(seq_degrees_check(degree[MESH_ULYSSES] * degree[MESH_RING], degree[MESH_ULYSSES], degree[MESH_RING], &heads));
+    if (degree[MESH_RING] > longest_ring(m))
         return refuse_ring(m, s);
     if (s->batch > 0)
-        s->grad_accum = ceil_div(s->batch, s->dp);
+        s->grad_accum = ceil_div(s->batch, degree[MESH_DP]);
     else
-        s->batch = s->grad_accum * s->dp;
+        s->batch = s->grad_accum * degree[MESH_DP];
     return OK;
 }
 
 int plan_other_degrees(const struct model *m, const struct plan_request *s, int i, int *ulysses, int *ring)
 {
     struct seq_heads heads = heads_of(m, s);
-    int ranks = s->ulysses * s->ring;
+    const int *degree = s->mesh.degree, ranks = degree[MESH_ULYSSES] * degree[MESH_RING];
     for (int u = 1; u <= ranks && s->together > 0; u++)
-        if (u != s->ulysses && ranks % u == 0 && (ranks <= s->together || s->together % u == 0) &&
+        if (u != degree[MESH_ULYSSES] && ranks % u == 0 && (ranks <= s->together || s->together % u == 0) &&
             seq_degrees_check(ranks, u, ranks / u, &heads) == OK && i-- == 0) {
             *ulysses = u;
             *ring = ranks / u;

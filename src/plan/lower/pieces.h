@@ -1,4 +1,4 @@
-/* The pieces that layers are made of, as instructions. Private to src/plan.
+/* The pieces that blocks are made of beside linear maps, as instructions. Private to src/plan/lower.
  *
  * Rows [r0, r1) are tokens; everything is on the device. Types: activations in storage dtype unless a dtype argument says
  * otherwise. */
@@ -6,35 +6,6 @@
 #define LTRAIN_PLAN_LOWER_PIECES_H
 
 #include "plan/lower/lowering.h"
-
-const struct model_param *param_of(const struct lowering *L, int param);
-int trained(const struct lowering *L, int param); /* param -1: no */
-
-/* A parameter as an argument (all of it). */
-void arg_param(struct lowering *L, int arg, int param);
-/* The outputs of a map's bias that the map (a slice, perhaps) makes. */
-void arg_bias(struct lowering *L, int arg, const struct model_linear *w);
-/* Elements [first, first + n) of a parameter's gradient: written the first time in a program, then added to. Returns the op's
- * accumulate flag. */
-int arg_grad(struct lowering *L, int arg, int param, int64_t first, int64_t n);
-
-/* The query projection of ulysses member m's tile t; the key or value projection w of its KV tile kt. */
-struct model_linear q_slice(const struct lowering *L, int layer, int m, int t);
-struct model_linear kv_slice(const struct lowering *L, const struct model_linear *w, int m, int kt);
-
-/* y[rows, out] (+)= x[rows, in] W^T, for inputs [first_in, first_in + in) of the map; as many rows of x from x0 on. */
-void lower_linear(struct lowering *L, const struct model_linear *w, int64_t first_in, int64_t in, struct value *y, int64_t r0,
-                  int64_t r1, enum dtype y_type, struct value *x, int64_t x0, enum dtype x_type, int accumulate);
-/* dx[rows, in] (+)= dy[rows, out] W; as many rows of dy from dy0 on. */
-void lower_linear_dx(struct lowering *L, const struct model_linear *w, int64_t first_in, int64_t in, struct value *dx, int64_t r0,
-                     int64_t r1, enum dtype dx_type, struct value *dy, int64_t dy0, enum dtype dy_type, int accumulate);
-/* dW (+)= dy^T x over rows [r0, r1) of dy and as many of x from x0 on; nothing if the weight is frozen. */
-void lower_linear_dw(struct lowering *L, const struct model_linear *w, int64_t first_in, int64_t in, struct value *dy, int64_t r0,
-                     int64_t r1, enum dtype dy_type, struct value *x, int64_t x0, enum dtype x_type);
-/* y += bias; dbias (+)= column sums of dy. Nothing without a (trained) bias. */
-void lower_bias(struct lowering *L, const struct model_linear *w, struct value *y, int64_t r0, int64_t r1);
-void lower_bias_grad(struct lowering *L, const struct model_linear *w, struct value *dy, enum dtype dy_type, int64_t r0,
-                     int64_t r1);
 
 /* Of row chunk c: y = norm(x); dx += gradient of the norm's input, given dy in fp32, and the norm's weight gradients. */
 void lower_norm_forward(struct lowering *L, const struct model_norm *n, struct value *y, struct value *x, int c);
@@ -44,11 +15,6 @@ void lower_add(struct lowering *L, struct value *y, struct value *x, struct valu
 /* Rotates rows [r0, r1), those of tokens p0 on, in place; nothing for models with learned positions. inverse: the backward
  * direction. */
 void lower_rope(struct lowering *L, struct value *x, int64_t r0, int64_t r1, int64_t p0, int heads, enum dtype type, int inverse);
-
-/* Of row chunk c of layer l: act = SwiGLU(gate, up) or GELU(up); and backward, in place: gate and up become their gradients, and
- * dact, the activation's, becomes the activation. */
-void lower_activation(struct lowering *L, int l, int c);
-void lower_activation_backward(struct lowering *L, int l, int c);
 
 /* y = x, element by element, both whole. */
 void lower_cast(struct lowering *L, struct value *y, enum dtype y_type, struct value *x, enum dtype x_type);

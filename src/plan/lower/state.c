@@ -1,67 +1,27 @@
-/* The values of units: groups, shards, homes at fixed addresses, and what these hold at both ends of a program. */
+/* The values of units: shards, homes at fixed addresses, and what these hold at both ends of a program. */
+#include "plan/lower/state.h"
+
 #include "plan/lower/lowering.h"
+#include "plan/lower/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_CUTS 4096
 
-/* Groups do not straddle the borders between what decays, what is trained and what is frozen. (Where the optimizer state is
- * whole the first of these does not matter: an update can tell the two apart within a group.) */
-static int unit_borders(const struct model *m, const struct strategy *s, int unit, int64_t border[4])
-{
-    const struct model_unit *u = &m->units[unit];
-    int n = 0;
-    border[n++] = 0;
-    if (s->zero >= 1 && u->decay_elements > 0 && u->decay_elements < u->trained_elements)
-        border[n++] = u->decay_elements;
-    if (u->trained_elements > 0)
-        border[n++] = u->trained_elements;
-    if (u->elements > u->trained_elements)
-        border[n++] = u->elements;
-    return n - 1;
-}
-
-struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index)
-{
-    int64_t border[4], shard = 0, share = ceil_div(s->group, s->ranks);
-    int n = unit_borders(m, s, unit, border);
-    for (int i = 0; i < n; i++) {
-        int64_t length = border[i + 1] - border[i], groups = ceil_div(length, s->group);
-        if (index >= groups) {
-            index -= (int)groups;
-            shard += (groups - 1) * share + ceil_div(length - (groups - 1) * s->group, s->ranks);
-            continue;
-        }
-        int64_t first = border[i] + index * s->group, end = min_i64(first + s->group, border[i + 1]);
-        shard += index * share;
-        return (struct group){first, end, shard, shard + ceil_div(end - first, s->ranks)};
-    }
-    return (struct group){border[n], border[n], shard, shard};
-}
-
 struct group unit_group(const struct lowering *L, int unit, int index)
 {
     return plan_group(L->m, &L->s, unit, index);
 }
 
-static int groups_until(const struct lowering *L, int unit, int64_t end)
-{
-    int64_t border[4];
-    int n = unit_borders(L->m, &L->s, unit, border), groups = 0;
-    for (int i = 0; i < n && border[i] < end; i++)
-        groups += (int)ceil_div(border[i + 1] - border[i], L->s.group);
-    return groups;
-}
-
 int unit_groups(const struct lowering *L, int unit)
 {
-    return groups_until(L, unit, L->m->units[unit].elements);
+    return plan_groups(L->m, &L->s, unit, L->m->units[unit].elements);
 }
 
 int unit_trained_groups(const struct lowering *L, int unit)
 {
-    return groups_until(L, unit, L->m->units[unit].trained_elements);
+    return plan_groups(L->m, &L->s, unit, L->m->units[unit].trained_elements);
 }
 
 int optim_sharded(const struct lowering *L)
@@ -80,11 +40,6 @@ static int persistent_buffer(struct lowering *L, enum tier tier, int64_t bytes, 
     return program_add_buffer(L->p, tier, bytes, class, 1);
 }
 
-static enum tier tier_of(enum residency r)
-{
-    return r == RES_HOST ? TIER_HOST : r == RES_NVME ? TIER_NVME : TIER_DEVICE;
-}
-
 /* The group that a row of a unit's value begins, as rows [*row, *end) of the value. */
 static void group_rows(const struct lowering *L, const struct value *v, int unit, int index, int64_t *row, int64_t *end)
 {
@@ -93,7 +48,6 @@ static void group_rows(const struct lowering *L, const struct value *v, int unit
     *end = min_i64(v->sharded ? g.shard_end : g.end, v->rows);
 }
 
-/* Gives a persistent value its fixed address: flat on the device, groups at aligned offsets elsewhere. */
 void home_create(struct lowering *L, struct value *v, int unit, enum residency r)
 {
     if (v->n_tiles == 0)
@@ -112,7 +66,7 @@ void home_create(struct lowering *L, struct value *v, int unit, enum residency r
         }
         bytes += (b - a) * v->row_bytes;
     }
-    int buffer = persistent_buffer(L, tier_of(r), bytes, v->class);
+    int buffer = persistent_buffer(L, residency_tier(r), bytes, v->class);
     for (int i = 0; i < v->n_tiles; i++) {
         v->tiles[i].home.buffer = buffer;
         v->tiles[i].residency = r;
@@ -122,12 +76,21 @@ void home_create(struct lowering *L, struct value *v, int unit, enum residency r
         v->full_buffer = buffer;
 }
 
-static void bind(struct lowering *L, const struct value *v, int live_out)
+/* What a binding is for. */
+struct purpose {
+    enum binding_role role;
+    int unit;
+};
+
+static void bind(struct lowering *L, const struct value *v, struct purpose x, int live_out)
 {
     for (int i = 0; i < v->n_tiles; i++) {
         const struct tile *t = &v->tiles[i];
         program_add_binding(L->p, live_out,
-                            (struct binding){.buffer = t->home.buffer,
+                            (struct binding){.role = (uint8_t)x.role,
+                                             .sharded = (uint8_t)v->sharded,
+                                             .unit = (int16_t)x.unit,
+                                             .buffer = t->home.buffer,
                                              .tensor = v->tensor,
                                              .version = t->version,
                                              .offset = t->home.offset,
@@ -138,17 +101,22 @@ static void bind(struct lowering *L, const struct value *v, int live_out)
     }
 }
 
-void value_bind(struct lowering *L, struct value *v, int end)
+static void bind_state(struct lowering *L, struct value *v, struct purpose x, int end)
 {
     for (int i = 0; i < v->n_tiles; i++) {
         struct tile *t = &v->tiles[i];
         if (!end)
-            t->place[tier_of(t->residency)] = t->home;
-        else if (t->place[tier_of(t->residency)].buffer != t->home.buffer && L->st == OK)
+            t->place[residency_tier(t->residency)] = t->home;
+        else if (t->place[residency_tier(t->residency)].buffer != t->home.buffer && L->st == OK)
             L->st = status_fail(ERR_CORRUPT, "planner: %s is not at home at the end of program %s", L->p->tensors[v->tensor].name,
                                 L->p->name);
     }
-    bind(L, v, end);
+    bind(L, v, x, end);
+}
+
+void value_bind(struct lowering *L, struct value *v, int end)
+{
+    bind_state(L, v, (struct purpose){BINDING_OTHER, -1}, end);
 }
 
 static int compare_i64(const void *a, const void *b)
@@ -157,15 +125,22 @@ static int compare_i64(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-enum pieces { GROUPS, GRADIENT_PIECES /* cut also where gradients are written piecewise */ };
+static int parameter_cuts(const struct lowering *L, int unit, int64_t *cuts, int n, int max)
+{
+    const struct model_unit *u = &L->m->units[unit];
+    for (int i = 0; i < u->n_params && n < max; i++)
+        cuts[n++] = L->m->params[u->first_param + i].offset;
+    return n;
+}
 
-/* A value over the first `elements` elements of a unit, cut at group borders. */
+/* A value over the first `elements` elements of a unit, cut at group borders and at the borders of parameters and what pieces
+ * names besides; NULL: at group borders only. */
 static void unit_value(struct lowering *L, struct value *v, int unit, const char *what, enum tensor_class class, int64_t elements,
-                       int64_t row_bytes, enum pieces pieces)
+                       int64_t row_bytes, unit_cuts *pieces)
 {
     static _Thread_local int64_t cuts[MAX_CUTS];
     char name[48];
-    int n = 0, unique = 0, groups = groups_until(L, unit, elements);
+    int n = 0, unique = 0, groups = plan_groups(L->m, &L->s, unit, elements);
     memset(v, 0, sizeof *v);
     v->full_buffer = -1;
     if (elements == 0)
@@ -173,8 +148,10 @@ static void unit_value(struct lowering *L, struct value *v, int unit, const char
     snprintf(name, sizeof name, "unit%d.%s", unit, what);
     for (int k = 0; k < groups && n < MAX_CUTS - 1; k++)
         cuts[n++] = unit_group(L, unit, k).first;
-    if (pieces == GRADIENT_PIECES)
-        n = lower_grad_cuts(L, unit, cuts, n, MAX_CUTS - 1);
+    if (pieces) {
+        n = parameter_cuts(L, unit, cuts, n, MAX_CUTS - 1);
+        n = pieces(L, unit, cuts, n, MAX_CUTS - 1);
+    }
     cuts[n++] = elements;
     if (n >= MAX_CUTS - 1 && L->st == OK)
         L->st = status_fail(ERR_INVALID, "--tiles: group=%lld cuts unit %d into more than %d pieces: give a larger one",
@@ -192,7 +169,7 @@ static void shard_value(struct lowering *L, struct value *v, int unit, const cha
 {
     static _Thread_local int64_t cuts[MAX_CUTS];
     char name[48];
-    int groups = groups_until(L, unit, elements);
+    int groups = plan_groups(L->m, &L->s, unit, elements);
     memset(v, 0, sizeof *v);
     v->full_buffer = -1;
     if (elements == 0 || groups >= MAX_CUTS) /* the whole value was refused already */
@@ -211,15 +188,6 @@ static void transient(struct value *v)
         v->tiles[i].residency = RES_NONE;
 }
 
-enum residency strategy_residency(const struct strategy *s, enum tensor_class class, int layer, int layers)
-{
-    const enum residency r = strategy_tier(s, class);
-    int64_t n = min_i64(s->nearer, layers);
-    if (n == 0 || s->nearer_class != class || layer < 0)
-        return r;
-    return (layer + 1) * n / layers > layer * n / layers ? s->nearer_at : r;
-}
-
 enum residency unit_residency(const struct lowering *L, int unit, enum tensor_class class)
 {
     return strategy_residency(&L->s, class, unit < L->m->n_units - 1 ? unit - 1 : -1, (int)L->m->config.layers);
@@ -232,7 +200,7 @@ static void optim_value(struct lowering *L, struct value *v, int unit, const cha
     if (optim_sharded(L))
         shard_value(L, v, unit, what, CLASS_OPTIM, n, dtype_size(dtype));
     else
-        unit_value(L, v, unit, what, CLASS_OPTIM, n, dtype_size(dtype), GROUPS);
+        unit_value(L, v, unit, what, CLASS_OPTIM, n, dtype_size(dtype), NULL);
     home_create(L, v, unit, unit_residency(L, unit, CLASS_OPTIM));
 }
 
@@ -241,7 +209,7 @@ static void create_parameters(struct lowering *L, int unit)
     const struct model_unit *mu = &L->m->units[unit];
     struct unit_values *v = &L->units[unit];
     int64_t size = dtype_size(L->s.dtype);
-    unit_value(L, &v->param, unit, "param", CLASS_PARAM, mu->elements, size, GROUPS);
+    unit_value(L, &v->param, unit, "param", CLASS_PARAM, mu->elements, size, NULL);
     if (L->s.zero == 3) {
         transient(&v->param);
         shard_value(L, &v->param_shard, unit, "param", CLASS_PARAM, mu->elements, size);
@@ -255,17 +223,17 @@ static void create_parameters(struct lowering *L, int unit)
         optim_value(L, &v->master, unit, "master", F32);
 }
 
-static void create_gradients(struct lowering *L, int unit)
+static void create_gradients(struct lowering *L, int unit, unit_cuts *pieces)
 {
     struct unit_values *v = &L->units[unit];
     int64_t n = L->m->units[unit].trained_elements;
-    unit_value(L, &v->micro, unit, "micro", CLASS_GRAD, n, 4, GRADIENT_PIECES);
+    unit_value(L, &v->micro, unit, "micro", CLASS_GRAD, n, 4, pieces);
     transient(&v->micro);
     if (L->s.zero >= 2) {
         shard_value(L, &v->grad, unit, "grad", CLASS_GRAD, n, 4);
         shard_value(L, &v->micro_shard, unit, "micro", CLASS_GRAD, n, 4);
     } else {
-        unit_value(L, &v->grad, unit, "grad", CLASS_GRAD, n, 4, GRADIENT_PIECES);
+        unit_value(L, &v->grad, unit, "grad", CLASS_GRAD, n, 4, pieces);
     }
     home_create(L, &v->grad, unit, unit_residency(L, unit, CLASS_GRAD));
     if (L->s.zero == 1) {
@@ -274,30 +242,19 @@ static void create_gradients(struct lowering *L, int unit)
     }
 }
 
-void units_create(struct lowering *L)
+void units_create(struct lowering *L, unit_cuts *pieces)
 {
-    for (int u = 0; u < L->m->n_units; u++) {
+    L->units = memory_new(L, L->m->n_units, sizeof *L->units);
+    for (int u = 0; L->units && u < L->m->n_units; u++) {
         struct unit_values *v = &L->units[u];
         create_parameters(L, u);
         optim_value(L, &v->m, u, "m", L->s.moments);
         optim_value(L, &v->v, u, "v", L->s.moments);
-        create_gradients(L, u);
+        create_gradients(L, u, pieces);
         v->target = &v->grad;
         v->first_sum = L->n_sums;
         L->n_sums += unit_trained_groups(L, u);
     }
-}
-
-void units_destroy(struct lowering *L)
-{
-    for (int u = 0; L->units && u < L->m->n_units; u++) {
-        struct unit_values *v = &L->units[u];
-        struct value *all[] = {&v->param, &v->param_shard, &v->master, &v->m,          &v->v,
-                               &v->grad,  &v->grad_shard,  &v->micro,  &v->micro_shard};
-        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-            value_destroy(all[i]);
-    }
-    free(L->units);
 }
 
 void units_bind(struct lowering *L, int end)
@@ -306,17 +263,17 @@ void units_bind(struct lowering *L, int end)
     int further = backward && !(L->role & ROLE_FIRST), last = (L->role & ROLE_LAST) != 0;
     for (int u = 0; u < L->m->n_units; u++) {
         struct unit_values *v = &L->units[u];
-        value_bind(L, L->s.zero == 3 ? &v->param_shard : &v->param, end);
-        value_bind(L, &v->master, end);
-        value_bind(L, &v->m, end);
-        value_bind(L, &v->v, end);
+        bind_state(L, L->s.zero == 3 ? &v->param_shard : &v->param, (struct purpose){BINDING_PARAM, u}, end);
+        bind_state(L, &v->master, (struct purpose){BINDING_MASTER, u}, end);
+        bind_state(L, &v->m, (struct purpose){BINDING_M, u}, end);
+        bind_state(L, &v->v, (struct purpose){BINDING_V, u}, end);
         if (L->s.zero == 1) { /* the sum waits for the update, the rank's own part for the next micro-batch */
             if (end ? backward && !last : further)
-                value_bind(L, &v->grad, end);
+                bind_state(L, &v->grad, (struct purpose){BINDING_GRAD, u}, end);
             if (end ? last : update)
-                value_bind(L, &v->grad_shard, end);
+                bind_state(L, &v->grad_shard, (struct purpose){BINDING_GRAD_SUM, u}, end);
         } else if (end ? backward : update || further) {
-            value_bind(L, &v->grad, end);
+            bind_state(L, &v->grad, (struct purpose){BINDING_GRAD, u}, end);
         }
     }
 }

@@ -1,7 +1,8 @@
 /* Units: fetching parameters, the optimizer update, and what happens to a finished gradient. */
-#include "plan/lower/lowering.h"
+#include "plan/lower/update.h"
 
-#include "comm/comm.h"
+#include "plan/lower/emit.h"
+#include "plan/lower/visit.h"
 
 #define DEV TIER_DEVICE
 
@@ -74,7 +75,7 @@ static void group_fetch(struct lowering *L, int unit, struct group g)
 void unit_fetch(struct lowering *L, int unit)
 {
     struct unit_values *u = &L->units[unit];
-    char phase = L->phase;
+    enum phase phase = L->phase;
     int layer = L->layer;
     L->layer = unit;
     if ((L->role & ROLE_UPDATE) && !u->updated)
@@ -190,7 +191,7 @@ void unit_update(struct lowering *L, int unit)
 {
     struct unit_values *u = &L->units[unit];
     int groups = unit_trained_groups(L, unit), on_host = is_updated_on_host(L, unit);
-    L->phase = 'u';
+    L->phase = PHASE_UPDATE;
     u->updated = 1;
     if (groups == 0)
         return;
@@ -295,7 +296,7 @@ void grads_finish(struct lowering *L, int unit)
 
 void lower_norm(struct lowering *L)
 {
-    L->phase = 'i';
+    L->phase = PHASE_IO;
     L->layer = -1;
     struct value *sums = &L->sums;
     if (optim_sharded(L)) {

@@ -1,15 +1,12 @@
-/* Changes to the settings that make a plan fit, or faster: each looked at (glance.h), the cheapest planned whole if that is
- * quick.
- */
+/* Advice: changes to the settings that make a plan fit, or faster. Each is probed (probe.h); the cheapest is planned whole where
+ * that is quick. */
 #ifndef LTRAIN_PLAN_REPORT_ADVISE_H
 #define LTRAIN_PLAN_REPORT_ADVISE_H
 
-#include "plan/report/explain.h"
-#include "plan/report/figures.h"
-#include "plan/report/text.h"
+#include "plan/report/describe.h"
 
-#define CHANGES_HELP 0.02 /* what makes a step faster by less is not worth saying */
-enum { CHANGES_MAX = 24, CHANGES_SAID = 3 };
+#define ADVICE_HELPS 0.02 /* a change is worth printing if it makes a step faster by this share */
+enum { ADVICE_MAX = 24, ADVICE_PRINTED = 3 };
 
 enum gives { GIVES_NOTHING, GIVES_MEMORY, GIVES_DEVICES }; /* the cheaper first; memory of any tier, or drives */
 
@@ -22,29 +19,28 @@ struct change {
     double per_second; /* tokens */
     int64_t arena[TIERS];
     char strategy[PLAN_TEXT]; /* strategy_describe */
-    int proposal;             /* private to changes.c: its number */
+    int proposal;             /* private to advise.c: its index in the table */
     int64_t tokens;
 };
 
-struct changes {
+struct advice {
     int n;
-    struct change by_cost[CHANGES_MAX]; /* those that help: what is there used otherwise, more memory or drives, more devices, a
-                                           shorter sequence; of each the fastest first */
+    struct change by_cost[ADVICE_MAX]; /* changes that help, cheapest first: with what there is, with more memory or
+                                          drives, then more devices, then a shorter sequence; of each the fastest first */
     int tried;
-    int64_t shortest; /* the shortest sequence looked at, and the least bytes that it needs; 0: none was */
-    int64_t least[TIERS];
+    int64_t shortest;     /* the shortest sequence tried; 0: none was */
+    int64_t least[TIERS]; /* the least bytes that it needs */
 };
 
-/* Of a plan that does not fit: changes that do; if none does, c->shortest says how far off they are. Of one that fits: those that
- * make it faster, if compute waits, computes twice, or would be much faster in bf16. A few seconds at most; the same whenever it
- * is asked. */
-enum status changes_find(const struct plan *p, const struct model *m, const struct plan_request *s, struct changes *out);
+/* For a plan that does not fit: changes with which it fits; if there are none, out->shortest says how far off they are. For a
+ * plan that fits: changes that make it faster, looked for if compute waits, computes twice, or would be much faster in bf16.
+ * Takes a few seconds at most, and is deterministic. */
+enum status advise_find(const struct plan *p, const struct model *m, const struct plan_request *s, struct advice *out);
 
-/* The flag of a tier's budget. */
-extern const char *const changes_flag[TIERS];
-/* The same, but where --nvme says that there are no drives: that. */
-const char *changes_flag_given(const struct plan_request *s, enum tier t);
-/* Whether --nvme-max gives more than this machine's drives have free, which then is the limit. */
-int changes_free_decides(const struct plan *p, const struct plan_request *s);
+/* Before anything is planned: *beyond says whether by estimate every placement needs several times what there is. If so,
+ * *estimated is a plan without programs that has the least bytes (fits = 0, arena, limit, misfit), and *out the longest sequence
+ * that fits, if one does. */
+enum status advise_early(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan *estimated,
+                         struct advice *out, int *beyond);
 
 #endif

@@ -1,125 +1,34 @@
-/* Changes in words: what would help, and refusals. */
+/* Advice in words: what would help. */
 #include "plan/report/advise_text.h"
 
 #include "base/units.h"
-#include "machine/hardware.h"
-#include "plan/report/advise.h"
-#include "plan/report/text.h"
+#include "plan/report/duration.h"
 
-#include <string.h>
+#include <stdio.h>
 
-#define SAID 0.005 /* a share of the step that is worth a word */
+#define AS_FAST 0.005 /* share by which steps may differ and still count as fast as each other */
 
-void changes_print(const struct plan *p, const struct changes *c, FILE *f)
+void advise_print(const struct plan *p, const struct advice *advice, FILE *f)
 {
     double now = (double)p->tokens / p->seconds;
-    if (c->n > 0)
+    if (advice->n > 0)
         fprintf(f, "\nWhat would %s:\n", p->fits ? "be faster" : "fit");
-    for (int i = 0; i < c->n && i < CHANGES_SAID; i++) {
-        const struct change *x = &c->by_cost[i];
+    for (int i = 0; i < advice->n && i < ADVICE_PRINTED; i++) {
+        const struct change *x = &advice->by_cost[i];
         char a[32], b[32], d[32], e[32], g[32], beside[64] = "";
         if (p->fits && x->shortens)
             snprintf(beside, sizeof beside, ", %.2g times the tokens/s", x->per_second / now);
         else if (p->fits) /* what does not fit takes no time to compare with */
-            snprintf(beside, sizeof beside, ", %s", report_compared(x->per_second / now, SAID, g));
+            snprintf(beside, sizeof beside, ", %s", report_compared(x->per_second / now, AS_FAST, g));
         fprintf(f, "  %s\n", x->say);
         fprintf(f, "    %s%s a step%s; device %s, host %s, nvme %s\n", x->exact ? "" : "about ", report_duration(x->seconds, e),
                 beside, units_format_bytes(x->arena[TIER_DEVICE], a), units_format_bytes(x->arena[TIER_HOST], b),
                 units_format_bytes(x->arena[TIER_NVME], d));
     }
-    if (c->n > 0 || !p->fits || c->tried == 0)
+    if (advice->n > 0 || !p->fits || advice->tried == 0)
         return;
-    if (c->tried == 1)
+    if (advice->tried == 1)
         fprintf(f, "\nThe one change tried does not help.\n");
     else
-        fprintf(f, "\nNone of the %d changes tried is %.0f%% faster.\n", c->tried, 100 * CHANGES_HELP);
-}
-
-/* What was not enough at the shortest length tried, and what would help. */
-static void describe_nearest(const struct plan *p, const struct plan_request *s, const struct changes *c, char *buf, int size)
-{
-    char tokens[32], need[32];
-    snprintf(buf, (size_t)size, ": give more");
-    for (int t = 0; t < TIERS; t++)
-        if (c->shortest > 0 && c->least[t] > p->limit[t]) {
-            snprintf(buf, (size_t)size, " (even %s tokens need %s on the %s): give more there (%s)",
-                     units_format_count(c->shortest, tokens), units_format_bytes(c->least[t], need), tier_name((enum tier)t),
-                     changes_flag_given(s, (enum tier)t));
-            return;
-        }
-}
-
-static int is_short(const struct plan *p, int t)
-{
-    return p->arena[t] > p->limit[t] || t == (int)p->misfit;
-}
-
-/* "48 MiB on the device and 32 MiB are given (--device-mem)", of every tier that is too small. */
-static void describe_excess(const struct plan *p, const struct plan_request *s, char *buf, size_t size)
-{
-    const int64_t asked[TIERS] = {s->device_mem, s->host_mem, s->nvme_max};
-    buf[0] = 0;
-    for (int t = 0; t < TIERS; t++) {
-        char need[32], has[32], given[32], part[32] = "", left[96] = "";
-        int sharing = t == TIER_DEVICE ? 1 : plan_sharing(p, s);
-        if (!is_short(p, t))
-            continue;
-        units_format_apart(p->arena[t], p->limit[t], need, has);
-        if (sharing > 1)
-            snprintf(part, sizeof part, sharing == 2 ? "half of " : "1/%d of ", sharing);
-        if (t == TIER_NVME && changes_free_decides(p, s))
-            snprintf(left, sizeof left, " gives %s: free some or name another --nvme-path", units_format_bytes(asked[t], given));
-        else if (t == TIER_NVME && asked[t] < 0)
-            snprintf(left, sizeof left, ", %d%% left free", HARDWARE_LEFT_FREE);
-        size_t n = strlen(buf);
-        snprintf(buf + n, size - n, "%s%s on the %s and %s are %s (%s%s%s)", n ? ", " : "", need, tier_name((enum tier)t), has,
-                 asked[t] >= 0 && asked[t] / sharing == p->limit[t] ? "given"
-                 : s->machine                                       ? "there"
-                                                                    : "free",
-                 part, changes_flag_given(s, (enum tier)t), left);
-    }
-}
-
-/* What a change needs of the tiers that are too small: "31 MiB", "31 MiB on the device and 2.0 GiB on the host". */
-static void describe_need(const struct plan *p, const struct change *c, char *buf, size_t size)
-{
-    int n = 0, said = 0;
-    for (int t = 0; t < TIERS; t++)
-        n += is_short(p, t);
-    buf[0] = 0;
-    for (int t = 0; t < TIERS; t++) {
-        char need[32];
-        size_t at = strlen(buf);
-        if (!is_short(p, t))
-            continue;
-        snprintf(buf + at, size - at, "%s%s%s%s",
-                 said == 0       ? ""
-                 : said == n - 1 ? " and "
-                                 : ", ",
-                 units_format_bytes(c->arena[t], need), n > 1 ? " on the " : "", n > 1 ? tier_name((enum tier)t) : "");
-        said++;
-    }
-}
-
-enum status changes_refuse(const struct plan *p, const struct plan_request *s, const struct changes *c)
-{
-    char excess[256], need[128], text[128], step[32];
-    describe_excess(p, s, excess, sizeof excess);
-    const struct change *best = &c->by_cost[0];
-    describe_need(p, best, need, sizeof need);
-    if (c->n > 0 && !best->shortens && !best->gives_more)
-        return status_fail(ERR_NOFIT, "the plan needs %s. %s would need %s%s; a step would take %s.", excess, best->say,
-                           best->exact ? "" : "about ", need, report_duration(best->seconds, step));
-    if (c->n > 0)
-        return status_fail(ERR_NOFIT, "the plan needs %s. No offload setting fits; %s would need %s%s%s.", excess, best->say,
-                           best->exact ? "" : "about ", need, best->shortens ? " (ltrain plan --max-seq finds the longest)" : "");
-    describe_nearest(p, s, c, text, sizeof text);
-    return status_fail(ERR_NOFIT, "the plan needs %s. No offload setting fits, nor a shorter --seq-len%s.", excess, text);
-}
-
-enum status plan_refuse(const struct plan *p, const struct model *m, const struct plan_request *s)
-{
-    struct changes c;
-    TRY(changes_find(p, m, s, &c));
-    return changes_refuse(p, s, &c);
+        fprintf(f, "\nNone of the %d changes tried is %.0f%% faster.\n", advice->tried, 100 * ADVICE_HELPS);
 }

@@ -1,8 +1,8 @@
-/* What a plan's decisions are worth: each changed alone, all others as they are. */
+/* What a plan's decisions are worth: each is changed alone, all others stay. */
 #ifndef LTRAIN_PLAN_REPORT_EXPLAIN_H
 #define LTRAIN_PLAN_REPORT_EXPLAIN_H
 
-#include "plan/report/figures.h"
+#include "plan/plan.h"
 
 enum { EXPLAIN_DECISIONS = 14, EXPLAIN_ALTERNATIVES = 4 };
 
@@ -19,11 +19,11 @@ struct decision {
     char note[96]; /* what it costs as it is; may be empty */
     int given;     /* by the settings */
     int n;
-    struct alternative by_cost[EXPLAIN_ALTERNATIVES]; /* those that fit by time, then the others as they were tried */
+    struct alternative by_cost[EXPLAIN_ALTERNATIVES]; /* the ones that fit by time, then the others as they were tried */
 };
 
 struct explanation {
-    double seconds; /* of the plan's step, reckoned as those of the alternatives are */
+    double seconds; /* of the plan's step, found like an alternative's (search_price) */
     int n;
     struct decision decision[EXPLAIN_DECISIONS];
 };

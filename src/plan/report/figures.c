@@ -2,90 +2,17 @@
 #include "plan/report/figures.h"
 
 #include "base/sys.h"
+#include "plan/report/duration.h"
+#include "program/stalls.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Where instructions are: by lane and ticket. */
-struct lane_index {
-    int first[LANES];
-    int *at;
-};
-
-static enum status lane_index_make(const struct program *p, struct lane_index *x)
+static struct span planned(const void *user, const struct program *p, int i)
 {
-    int n[LANES] = {0}, next[LANES];
-    for (int i = 0; i < p->n_instrs; i++)
-        n[p->instrs[i].lane]++;
-    for (int l = 0, sum = 0; l < LANES; sum += n[l++])
-        next[l] = x->first[l] = sum;
-    x->at = sys_malloc(sizeof *x->at * (size_t)(p->n_instrs + 1));
-    if (!x->at)
-        return status_fail(ERR_NOMEM, "out of memory for the plan's report");
-    for (int i = 0; i < p->n_instrs; i++)
-        x->at[next[p->instrs[i].lane]++] = i;
-    return OK;
-}
-
-enum tensor_class report_class_of(const struct program *p, const struct instr *in)
-{
-    const struct operand *o = &p->operands[in->first_operand];
-    return o->tensor >= 0 ? p->tensors[o->tensor].class : p->buffers[o->buffer].class;
-}
-
-/* What kept instruction `i` from starting earlier: the last to end of those that it waits for and its predecessor on the lane;
- * -1: nothing. */
-static int binding(const struct program *p, const struct lane_index *x, int i)
-{
-    const struct instr *in = &p->instrs[i];
-    int last = in->ticket > 1 ? x->at[x->first[in->lane] + in->ticket - 2] : -1;
-    for (int w = 0; w < in->n_waits; w++) {
-        const struct wait *wait = &program_waits(p, in)[w];
-        int on = x->at[x->first[wait->lane] + wait->ticket - 1];
-        if (last < 0 || p->instrs[on].end > p->instrs[last].end)
-            last = on;
-    }
-    return last;
-}
-
-/* Compute stands still from `from` to `to`, where `blame` ended: walks back through what was late. */
-static void charge(const struct program *p, const struct lane_index *x, double from, double to, int blame, double count,
-                   struct report *r)
-{
-    while (blame >= 0 && to > from) {
-        const struct instr *in = &p->instrs[blame];
-        double since = fmin(to, fmax(from, in->start));
-        if (in->lane != LANE_COMPUTE) {
-            r->lane[in->lane].exposed += count * (to - since);
-            r->exposed[report_class_of(p, in)] += count * (to - since);
-            r->waited[in->lane][report_class_of(p, in)] += count * (to - since);
-        }
-        to = since;
-        blame = binding(p, x, blame);
-    }
-}
-
-/* Compute's pauses, and what comes after its last instruction. */
-static void add_exposed(const struct program *p, const struct lane_index *x, double count, struct report *r)
-{
-    double now = 0;
-    int last = -1;
-    for (int i = 0; i < p->n_instrs; i++) {
-        const struct instr *in = &p->instrs[i];
-        if (last < 0 || in->end > p->instrs[last].end)
-            last = i;
-        if (in->lane != LANE_COMPUTE)
-            continue;
-        charge(p, x, now, in->start, binding(p, x, i), count, r);
-        now = fmax(now, in->end);
-    }
-    charge(p, x, now, p->seconds, last, count, r);
-}
-
-enum report_kind report_kind_of(enum op_kind op)
-{
-    return op == OP_GEMM ? KIND_GEMM : op == OP_ATTN_FWD || op == OP_ATTN_BWD ? KIND_ATTENTION : KIND_ELEMENTWISE;
+    (void)user;
+    return (struct span){p->instrs[i].start, p->instrs[i].end};
 }
 
 static void add_busy(const struct program *p, enum lane saving, double count, struct report *r)
@@ -97,15 +24,15 @@ static void add_busy(const struct program *p, enum lane saving, double count, st
         lane->instrs += (int64_t)count;
         lane->busy += count * (in->end - in->start);
         if (in->lane == LANE_COMPUTE) {
-            r->compute[report_kind_of(in->op)] += count * (in->end - in->start);
+            r->compute[op_class(in->op)] += count * (in->end - in->start);
             r->hardware_flops += count * call->flops;
             continue;
         }
         lane->bytes += (int64_t)count * call->bytes;
-        if (in->lane == saving && in->phase == 'f' && report_class_of(p, in) == CLASS_ACT)
+        if (in->lane == saving && in->phase == PHASE_FORWARD && stalls_class(p, in) == CLASS_ACT)
             r->saved += (int64_t)count * call->bytes;
         if (in->lane != LANE_HOST)
-            r->moved[report_class_of(p, in)] += (int64_t)count * call->bytes;
+            r->moved[stalls_class(p, in)] += (int64_t)count * call->bytes;
     }
 }
 
@@ -133,7 +60,7 @@ static uint64_t mix(uint64_t h, int64_t x)
     return h ^ h >> 29;
 }
 
-/* What an instruction does with which parameters to which rows; 0: it reads no parameters. */
+/* A hash of what an instruction does, with which parameters, to which rows; 0: it reads no parameters. */
 static uint64_t work_key(const struct program *p, const struct instr *in)
 {
     uint64_t key = mix(1, (int64_t)in->op);
@@ -153,8 +80,8 @@ static uint64_t work_key(const struct program *p, const struct instr *in)
     return parameters ? key | 1 : 0;
 }
 
-/* Recomputation repeats an instruction: the same op on the same rows with the same parameters. (Rope and activation functions,
- * which have none, are left out: they take next to no time.) */
+/* Recomputation repeats an instruction: the same op on the same rows with the same parameters. Rope and activation functions,
+ * which have none, are not counted: they take next to no time. */
 static enum status add_recomputed(const struct program *p, double count, struct report *r)
 {
     struct seen s = {.mask = 1};
@@ -200,7 +127,7 @@ static void add_rates(const struct plan *p, const struct model *m, struct report
     r->model_flops = (double)p->sequences * model_flops(m, length, causal_pairs(length, m->config.window));
     r->tokens_per_second = (double)p->tokens / p->seconds;
     r->mfu = r->model_flops / (p->seconds * p->strategy.ranks * p->cost.peak_flops);
-    r->written_per_day = (double)r->lane[LANE_WRITE].bytes * p->strategy.ranks * 86400 / p->seconds;
+    r->written_per_day = (double)r->lane[LANE_WRITE].bytes * p->strategy.ranks * DAY / p->seconds;
     for (int l = LANE_COMPUTE + 1; l < LANES; l++) {
         busy += r->lane[l].busy;
         exposed += r->lane[l].exposed;
@@ -208,14 +135,24 @@ static void add_rates(const struct plan *p, const struct model *m, struct report
     r->hidden = busy > 0 ? 1 - exposed / busy : NAN;
 }
 
+static void add_stalls(const struct stalls *s, struct report *r)
+{
+    memcpy(r->waited, s->waited, sizeof r->waited);
+    memcpy(r->exposed, s->class, sizeof r->exposed);
+    for (int l = 0; l < LANES; l++)
+        r->lane[l].exposed = s->lane[l];
+}
+
 enum status report_make(const struct plan *p, const struct model *m, struct report *out)
 {
     struct report r = {0};
+    struct stalls stalls = {0};
     int64_t count[PLAN_PROGRAMS];
     report_counts(p, count);
     for (int k = 0; k < PLAN_PROGRAMS; k++) {
         const struct program *program = p->programs[k];
         struct lane_index index;
+        const struct timeline clock = {.p = program, .index = &index, .span = planned};
         for (int t = 0; program && t < TIERS; t++) {
             r.lower_bound[t] = max_i64(r.lower_bound[t], program->lower_bound[t]);
             r.serial_bound[t] = max_i64(r.serial_bound[t], program->serial_bound[t]);
@@ -224,10 +161,11 @@ enum status report_make(const struct plan *p, const struct model *m, struct repo
             continue;
         TRY(lane_index_make(program, &index));
         add_busy(program, p->strategy.acts == RES_NVME ? LANE_WRITE : LANE_D2H, (double)count[k], &r);
-        add_exposed(program, &index, (double)count[k], &r);
-        free(index.at);
+        stalls_add(&clock, program->seconds, (double)count[k], &stalls);
+        lane_index_free(&index);
         TRY(add_recomputed(program, (double)count[k], &r));
     }
+    add_stalls(&stalls, &r);
     add_rates(p, m, &r);
     *out = r;
     return OK;

@@ -4,24 +4,22 @@
 
 #include "plan/plan.h"
 
-enum report_kind { KIND_GEMM, KIND_ATTENTION, KIND_ELEMENTWISE, KINDS };
-
 /* One lane over one step. Exposed: seconds during which compute stands still because of it. */
 struct report_lane {
     int64_t instrs, bytes;
     double busy, exposed;
 };
 
-/* Of one step (all its micro-batches) and one rank, unless said otherwise. If the plan does not fit, what its first program says.
- */
+/* Of one step (all its micro-batches) and one rank, unless said otherwise. If the plan does not fit, from its first program
+ * alone. */
 struct report {
     struct report_lane lane[LANES]; /* of compute, exposed is 0 */
     int64_t moved[CLASSES];         /* bytes, over all lanes but compute and host */
     double waited[LANES][CLASSES];  /* seconds that compute stands still for a class on a lane */
     double exposed[CLASSES];        /* over all lanes; in all it is plan.seconds - lane[LANE_COMPUTE].busy */
-    double compute[KINDS];          /* busy seconds of the compute lane */
-    int64_t saved;                  /* bytes of activations that the forward pass writes to where they wait, off the device */
-    double recomputed;              /* those of them that compute again what the forward pass had */
+    double compute[OPS_COMPUTED];   /* busy seconds of the compute lane, by class of op */
+    int64_t saved;                  /* bytes of activations that the forward pass moves off the device */
+    double recomputed;              /* busy seconds of the compute lane that repeat the forward pass */
     int64_t lower_bound[TIERS];     /* bytes live at once, the most of any program */
     int64_t serial_bound[TIERS];    /* the same if nothing were fetched ahead */
     double model_flops;             /* of all ranks; causal, without recompute */
@@ -36,15 +34,12 @@ struct report {
 #define REPORT_CONSUMER_DRIVE 1.2e15
 #define REPORT_SERVER_DRIVE (7.68e12 * 365 * 5)
 
-/* Needs only memory for an index of the largest program: ERR_NOMEM. */
+/* Reads the figures off the plan's programs. ERR_NOMEM: there is no memory for an index of the largest one. */
 enum status report_make(const struct plan *p, const struct model *m, struct report *out);
 
 /* The lane but compute with the most exposed seconds. */
 enum lane report_slowest_lane(const struct report *r);
 
-enum report_kind report_kind_of(enum op_kind op);
-/* The class of what an instruction of another lane moves. */
-enum tensor_class report_class_of(const struct program *p, const struct instr *in);
 
 /* How many times a step runs each program. */
 void report_counts(const struct plan *p, int64_t count[PLAN_PROGRAMS]);

@@ -4,8 +4,10 @@
 #include "machine/hardware.h"
 
 #include "plan/report/advise.h"
+#include "plan/report/describe.h"
+#include "plan/report/explain.h"
 #include "plan/report/figures.h"
-#include "plan/report/text.h"
+#include "plan/search/decisions.h"
 #include "program/digest.h"
 #include "program/drives.h"
 
@@ -38,7 +40,8 @@ static json_t *by_tier(const int64_t bytes[TIERS])
     return o;
 }
 
-/* What the costs are reckoned with: the machine that the settings name, else this one, whose memory is in the limits. */
+/* The machine whose rates the costs are computed with: the one that the settings name, else this one, whose memory is in the
+ * limits. */
 static json_t *machine_json(const struct plan_request *s)
 {
     struct hardware assumed;
@@ -88,25 +91,21 @@ static json_t *strategy_json(const struct strategy *s)
     static const char *const residency[] = {"none", "cpu", "nvme", "recompute"};
     json_t *o = json_object();
     put_int(o, "ranks", s->ranks);
-    put_int(o, "dp", s->dp);
-    put_int(o, "ulysses", s->ulysses);
-    put_int(o, "ring", s->ring);
+    for (int d = 0; d < MESH_DIMS; d++)
+        put_int(o, mesh_rows[d].key, s->mesh.degree[d]);
     put_int(o, "zero", s->zero);
     put_text(o, "dtype", dtype_name(s->dtype));
-    put_text(o, "params", residency[s->params]);
-    put_text(o, "grads", residency[s->grads]);
-    put_text(o, "optim", residency[s->optim]);
-    put_text(o, "acts", residency[s->acts]);
-    put_text(o, "passing", residency[s->passing]);
+    for (int d = 0; d < DECISIONS; d++)
+        if (decision_kind(d) == DECISION_IS_TIER)
+            put_text(o, decision_json(d), residency[decision_get(s, d)]);
     if (s->nearer > 0) {
         put_text(o, "nearer", class_name(s->nearer_class));
         put_int(o, "nearer_layers", s->nearer);
         put_text(o, "nearer_tier", tier_name((enum tier)s->nearer_at));
     }
-    put_int(o, "input_every", s->input_every);
-    put_int(o, "device_layers", s->device_layers);
-    put_int(o, "device_chunks", s->device_chunks);
-    put_int(o, "kept_chunks", s->kept_chunks);
+    for (int d = 0; d < DECISIONS; d++)
+        if (decision_kind(d) == DECISION_IS_AMOUNT && decision_json(d))
+            put_int(o, decision_json(d), decision_get(s, d));
     put_int(o, "chunks", ceil_div(s->rows, s->row_chunk));
     put_text(o, "update", strategy_updates_on_both(s) ? "both" : s->update_on_host ? "host" : "device");
     put_int(o, "write_depth", s->write_depth > 0 ? s->write_depth : DRIVE_DEPTH); /* blocks in flight beside reads */
@@ -129,9 +128,9 @@ static json_t *step_json(const struct plan *p, const struct report *r)
     put(o, "mfu", r->mfu);
     put(o, "hardware_flops", r->hardware_flops * p->strategy.ranks);
     put(o, "compute_seconds", r->lane[LANE_COMPUTE].busy);
-    put(o, "gemm_seconds", r->compute[KIND_GEMM]);
-    put(o, "attention_seconds", r->compute[KIND_ATTENTION]);
-    put(o, "elementwise_seconds", r->compute[KIND_ELEMENTWISE]);
+    put(o, "gemm_seconds", r->compute[OPS_MATRIX]);
+    put(o, "attention_seconds", r->compute[OPS_ATTENTION]);
+    put(o, "elementwise_seconds", r->compute[OPS_ELEMENTWISE]);
     put_int(o, "saved_activation_bytes", r->saved);
     put(o, "recomputed_seconds", r->recomputed);
     put(o, "exposed_seconds", fmax(0, p->seconds - r->lane[LANE_COMPUTE].busy));
@@ -207,11 +206,11 @@ static json_t *programs_json(const struct plan *p)
     return all;
 }
 
-static json_t *changes_json(const struct changes *c)
+static json_t *advice_json(const struct advice *advice)
 {
     json_t *all = json_array();
-    for (int i = 0; c && i < c->n; i++) {
-        const struct change *x = &c->by_cost[i];
+    for (int i = 0; advice && i < advice->n; i++) {
+        const struct change *x = &advice->by_cost[i];
         json_t *o = json_object();
         put_text(o, "flags", x->say);
         json_object_set_new(o, "exact", json_boolean(x->exact));
@@ -267,8 +266,8 @@ static json_t *longest_json(const struct plan *p)
     return o;
 }
 
-enum status plan_write_json(const struct plan *p, const struct model *m, const struct plan_request *s, const struct changes *c,
-                            const struct explanation *e, FILE *f)
+enum status plan_write_json(const struct plan *p, const struct model *m, const struct plan_request *s,
+                            const struct advice *advice, const struct explanation *e, FILE *f)
 {
     struct report r;
     TRY(report_make(p, m, &r));
@@ -289,7 +288,7 @@ enum status plan_write_json(const struct plan *p, const struct model *m, const s
     json_object_set_new(o, "classes", classes_json(p, &r));
     json_object_set_new(o, "lanes", lanes_json(p, &r));
     json_object_set_new(o, "programs", programs_json(p));
-    json_object_set_new(o, "changes", changes_json(c));
+    json_object_set_new(o, "changes", advice_json(advice));
     if (p->longest.step > 0)
         json_object_set_new(o, "max_seq", longest_json(p));
     if (e)

@@ -3,10 +3,11 @@
 #define LTRAIN_PLAN_REPORT_JSON_H
 
 #include "plan/report/advise.h"
+#include "plan/report/explain.h"
 
 /* The plan as JSON, for `ltrain plan --json` and a run's plan.json: everything that the table says (docs/plan-json.md). s: of the
- * plan; c: NULL, or what could be changed; e: NULL, or the decisions. ERR_IO, ERR_NOMEM. */
-enum status plan_write_json(const struct plan *p, const struct model *m, const struct plan_request *s, const struct changes *c,
-                            const struct explanation *e, FILE *f);
+ * plan; advice: NULL, or what could be changed; e: NULL, or the decisions. ERR_IO, ERR_NOMEM. */
+enum status plan_write_json(const struct plan *p, const struct model *m, const struct plan_request *s,
+                            const struct advice *advice, const struct explanation *e, FILE *f);
 
 #endif

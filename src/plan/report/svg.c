@@ -6,8 +6,10 @@
 
 #include "base/sys.h"
 #include "base/units.h"
+#include "plan/report/describe.h"
+#include "plan/report/duration.h"
 #include "plan/report/figures.h"
-#include "plan/report/text.h"
+#include "program/stalls.h"
 
 #include <errno.h>
 #include <math.h>
@@ -17,16 +19,16 @@
 enum { COLUMNS = 600, COLUMN_WIDTH = 2, LEFT = 110, RIGHT = 24, TOP = 76, LANE_HEIGHT = 24, GAP = 12, TIER_HEIGHT = 120 };
 enum { WIDTH = LEFT + COLUMNS * COLUMN_WIDTH + RIGHT };
 /* Compute's lanes show kinds of work, all others the class of what they move. */
-enum { THINGS = KINDS + CLASSES };
+enum { THINGS = OPS_COMPUTED + CLASSES };
 
 static const struct {
     const char *name, *colour;
 } thing[THINGS] = {
-    [KIND_GEMM] = {"matrix products", "#4c72b0"},     [KIND_ATTENTION] = {"attention", "#dd8452"},
-    [KIND_ELEMENTWISE] = {"element-wise", "#a5b8d8"}, [KINDS + CLASS_PARAM] = {"parameters", "#55a868"},
-    [KINDS + CLASS_GRAD] = {"gradients", "#c44e52"},  [KINDS + CLASS_OPTIM] = {"optimizer", "#8172b3"},
-    [KINDS + CLASS_ACT] = {"activations", "#f0d264"}, [KINDS + CLASS_WORK] = {"workspace", "#8c8c8c"},
-    [KINDS + CLASS_IO] = {"input/output", "#64b5cd"},
+    [OPS_MATRIX] = {"matrix products", "#4c72b0"},           [OPS_ATTENTION] = {"attention", "#dd8452"},
+    [OPS_ELEMENTWISE] = {"element-wise", "#a5b8d8"},         [OPS_COMPUTED + CLASS_PARAM] = {"parameters", "#55a868"},
+    [OPS_COMPUTED + CLASS_GRAD] = {"gradients", "#c44e52"},  [OPS_COMPUTED + CLASS_OPTIM] = {"optimizer", "#8172b3"},
+    [OPS_COMPUTED + CLASS_ACT] = {"activations", "#f0d264"}, [OPS_COMPUTED + CLASS_WORK] = {"workspace", "#8c8c8c"},
+    [OPS_COMPUTED + CLASS_IO] = {"input/output", "#64b5cd"},
 };
 
 struct picture {
@@ -81,7 +83,7 @@ static void draw_band(struct picture *s, const struct band *b, int top, int heig
 
 static int thing_of(const struct program *p, const struct instr *in)
 {
-    return in->lane == LANE_COMPUTE ? (int)report_kind_of(in->op) : KINDS + (int)report_class_of(p, in);
+    return in->lane == LANE_COMPUTE ? (int)op_class(in->op) : OPS_COMPUTED + (int)stalls_class(p, in);
 }
 
 static void add_time(const struct picture *s, struct band *b, const struct instr *in, int what)
@@ -120,16 +122,18 @@ static void draw_lanes(struct picture *s, struct band *b)
 /* A thin line over the lanes: forward, backward; its name where there is room. */
 static void draw_phases(struct picture *s)
 {
-    static const char phase[] = "fblu";
+    static const enum phase phase[] = {PHASE_FORWARD, PHASE_BACKWARD, PHASE_LOSS, PHASE_UPDATE};
     static const char *const name[] = {"forward", "backward", "loss", "update"}, *const colour[] = {"#333", "#999", "#c44e52",
                                                                                                     "#8172b3"};
     float share[COLUMNS][4] = {{0}};
     for (int i = 0; i < s->p->n_instrs; i++) {
         const struct instr *in = &s->p->instrs[i];
-        const char *at = in->lane == LANE_COMPUTE && in->phase ? strchr(phase, in->phase) : NULL;
+        int at = 0;
+        while (at < 4 && (in->lane != LANE_COMPUTE || in->phase != phase[at]))
+            at++;
         double from = column_of(s, in->start), to = fmin(column_of(s, in->end), COLUMNS);
-        for (int c = (int)from; at && c < COLUMNS && c < to; c++)
-            share[c][at - phase] += (float)(fmin(to, c + 1) - fmax(from, c));
+        for (int c = (int)from; at < 4 && c < COLUMNS && c < to; c++)
+            share[c][at] += (float)(fmin(to, c + 1) - fmax(from, c));
     }
     int from = 0, was = -1;
     for (int c = 0; c <= COLUMNS; c++) {
@@ -198,7 +202,7 @@ static void memory_band(const struct picture *s, enum tier t, const struct event
         do {
             if (total > most)
                 for (int k = 0; k < CLASSES; k++)
-                    b->share[c][KINDS + k] = (float)(live[k] / scale);
+                    b->share[c][OPS_COMPUTED + k] = (float)(live[k] / scale);
             most = fmax(most, total);
             if (i >= n || column_of(s, event[i].time) >= c + 1)
                 break;

@@ -4,66 +4,14 @@
 #include "base/prose.h"
 #include "base/units.h"
 #include "machine/hardware.h"
-#include "plan/report/advise.h"
+#include "plan/report/budget.h"
+#include "plan/report/describe.h"
+#include "plan/report/duration.h"
 #include "plan/report/figures.h"
 #include "program/drives.h"
 
 #include <math.h>
 #include <string.h>
-
-#define DAY 86400.0
-
-static const char *residency_name(enum residency r)
-{
-    static const char *const names[] = {"none", "cpu", "nvme", "recompute"};
-    return names[r];
-}
-
-static int uses_drives(const struct strategy *s)
-{
-    return s->params == RES_NVME || s->grads == RES_NVME || s->optim == RES_NVME || s->acts == RES_NVME;
-}
-
-void strategy_describe(const struct strategy *s, char *buf, int size)
-{
-    char inputs[32] = "", split[48] = "", passing[64] = "", writes[32] = "", nearer[64] = "";
-    long long chunks = ceil_div(s->rows, s->row_chunk);
-    if (s->device_chunks > 0)
-        snprintf(split, sizeof split, " (%d of %lld chunks on the device)", s->device_chunks, chunks);
-    if (s->nearer > 0)
-        snprintf(nearer, sizeof nearer, " (%s of %d layer%s on the %s)", class_name(s->nearer_class), s->nearer,
-                 s->nearer > 1 ? "s" : "", tier_name((enum tier)s->nearer_at));
-    if (s->passing != s->acts)
-        snprintf(passing, sizeof passing, " (what layers pass on stays on the %s)", tier_name((enum tier)s->passing));
-    if (s->input_every > 1)
-        snprintf(inputs, sizeof inputs, "  inputs 1/%d", s->input_every);
-    if (s->write_depth > 0 && uses_drives(s))
-        snprintf(writes, sizeof writes, "  writes %d/%d", s->write_depth, DRIVE_DEPTH);
-    snprintf(buf, (size_t)size,
-             "params=%s,grads=%s,optim=%s,acts=%s%s%s%s  alpha %d/%lld%s  update on %s%s  tiles rows=%lld,heads=%d,loss=%lld",
-             residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), split,
-             nearer, passing, s->kept_chunks, chunks, inputs,
-             strategy_updates_on_both(s) ? "both"
-             : s->update_on_host         ? "host"
-                                         : "device",
-             writes, (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
-}
-
-void plan_describe(const struct plan *p, char *buf, int size)
-{
-    char text[PLAN_TEXT], why[128] = "";
-    const struct usual_grid *u = &p->usual;
-    strategy_describe(&p->strategy, text, sizeof text);
-    if (p->finer)
-        snprintf(why, sizeof why, " (to fit: nothing does with the default tiles)");
-    else if (u->head_tile > 0 && isinf(u->slower))
-        snprintf(why, sizeof why, " (for speed: it does not fit with rows=%lld,heads=%d,loss=%lld)", (long long)u->row_chunk,
-                 u->head_tile, (long long)u->loss_tile);
-    else if (u->head_tile > 0)
-        snprintf(why, sizeof why, " (for speed: rows=%lld,heads=%d,loss=%lld take %.*f%% longer)", (long long)u->row_chunk,
-                 u->head_tile, (long long)u->loss_tile, u->slower < 0.01, 100 * u->slower);
-    snprintf(buf, (size_t)size, "%s%s", text, why);
-}
 
 /* Three digits and a prefix that a unit can follow: "0.0123 ", "4.7 k", "126 G". */
 static const char *scaled(double x, char buf[32])
@@ -76,54 +24,13 @@ static const char *scaled(double x, char buf[32])
     return buf;
 }
 
-const char *report_time_unit(double seconds, double *unit)
-{
-    static const struct {
-        double from, seconds;
-        const char *name;
-    } units[] = {{999.5 * DAY, 365 * DAY, "years"},
-                 {47.95 * 3600, DAY, "days"},
-                 {99.5 * 60, 3600, "h"},
-                 {999.5, 60, "min"},
-                 {0.00995, 1, "s"},
-                 {0.00995e-3, 1e-3, "ms"},
-                 {0.00995e-6, 1e-6, "us"},
-                 {-INFINITY, 1e-9, "ns"}};
-    int i = 0;
-    while (seconds < units[i].from)
-        i++;
-    *unit = units[i].seconds;
-    return units[i].name;
-}
-
-const char *report_duration(double seconds, char buf[32])
-{
-    double unit = 1;
-    const char *name = seconds > 0 ? report_time_unit(seconds, &unit) : "s";
-    snprintf(buf, 32, seconds / unit < 999.5 ? "%.3g %s" : "%.0f %s", seconds / unit, name);
-    return buf;
-}
-
-const char *report_compared(double faster, double least, char buf[32])
-{
-    int slower = faster < 1;
-    double times = slower ? 1 / faster : faster;
-    if (times < 1 + least)
-        snprintf(buf, 32, "as fast");
-    else if (times < 2)
-        snprintf(buf, 32, "%.*f%% %s", least < 0.001, 100 * (times - 1), slower ? "slower" : "faster");
-    else
-        snprintf(buf, 32, slower ? "takes %.*f times as long" : "%.*f times as fast", times < 10, times);
-    return buf;
-}
-
 static void bytes_cell(FILE *f, int64_t bytes)
 {
     char text[32];
     fprintf(f, " %11s", bytes > 0 ? units_format_bytes(bytes, text) : "-");
 }
 
-/* Rounding of times on the virtual clock, of which exposed seconds are differences, is none. */
+/* Exposed seconds are differences of times on the virtual clock: their rounding is printed as 0. */
 static void seconds_cell(FILE *f, double seconds, double step)
 {
     char text[32];
@@ -140,39 +47,22 @@ static const char *percent(double share, char buf[16])
     return buf;
 }
 
-int plan_sharing(const struct plan *p, const struct plan_request *s)
-{
-    const struct hardware *h = s->machine ? s->hardware : NULL;
-    return h ? (int)max_i64(h->devices, ceil_div(p->strategy.ranks, h->nodes)) : 1;
-}
-
 void plan_print_sharing(const struct plan *p, FILE *f)
 {
     const struct strategy *s = &p->strategy;
     long long length = p->tokens / p->sequences, masked = s->seq_len - length, sequences = p->sequences;
     if (masked > 0)
         prose_print(f, 2, "padding: each sequence of %lld tokens is followed by %lld masked ones, so that %d ranks can share it",
-                    length, masked, s->ulysses * s->ring);
-    if (sequences < s->dp)
+                    length, masked, s->mesh.degree[MESH_ULYSSES] * s->mesh.degree[MESH_RING]);
+    if (sequences < s->mesh.degree[MESH_DP])
         fprintf(f,
                 "batch: %lld sequence%s a step for %d data-parallel groups: %lld of them compute%s nothing\n"
                 "  (raise --batch, or share sequences with --sp)\n",
-                sequences, sequences > 1 ? "s" : "", s->dp, s->dp - sequences, s->dp - sequences > 1 ? "" : "s");
+                sequences, sequences > 1 ? "s" : "", s->mesh.degree[MESH_DP], s->mesh.degree[MESH_DP] - sequences,
+                s->mesh.degree[MESH_DP] - sequences > 1 ? "" : "s");
     else if (sequences > p->micro_batches)
         fprintf(f, "batch: %lld sequences a step, %lld micro-batches on each of %d data-parallel groups\n", sequences,
-                (long long)p->micro_batches, s->dp);
-}
-
-void plan_longest_flags(const struct plan *p, char buf[96])
-{
-    const struct strategy *s = &p->strategy;
-    int n = 0;
-    buf[0] = 0;
-    if (p->longest.mesh)
-        n = snprintf(buf, 96, " --mesh dp=%d,ulysses=%d,ring=%d", s->dp, s->ulysses, s->ring);
-    if (p->longest.tiles)
-        snprintf(buf + n, (size_t)(96 - n), " --tiles rows=%lld,heads=%d,loss=%lld", (long long)s->row_chunk, s->head_tile,
-                 (long long)s->loss_tile);
+                (long long)p->micro_batches, s->mesh.degree[MESH_DP]);
 }
 
 static void print_longest(const struct plan *p, FILE *f)
@@ -207,7 +97,7 @@ static const char *whereon(const struct plan *p, const struct plan_request *s, c
     return buf;
 }
 
-/* Digits behind the point that leave something of a share in percent: of 12 none, of 1.2 one, of 0.0012 three. */
+/* The digits behind the point with which a share in percent is not 0: none for 12, one for 1.2, three for 0.0012. */
 static int digits_of(double percent)
 {
     int digits = percent < 9.95;
@@ -216,11 +106,11 @@ static int digits_of(double percent)
     return digits;
 }
 
-/* First of all whether it fits; of what does not, nothing runs. */
+/* Whether the plan fits comes first: if it does not, nothing runs. */
 static void print_header(const struct plan *p, const struct model *m, const struct plan_request *s, const struct report *r,
                          FILE *f)
 {
-    char tokens[32], a[32], b[32], on[96], mesh[96] = "", verdict[128] = "does not fit";
+    char tokens[32], a[32], b[32], on[96], mesh[96] = "", degrees[MESH_TEXT], verdict[128] = "does not fit";
     const struct strategy *t = &p->strategy;
     double params = (double)m->total_params;
     if (p->fits)
@@ -229,8 +119,7 @@ static void print_header(const struct plan *p, const struct model *m, const stru
     prose_print(f, 2, "%s, %s tokens%s: %s", m->config.name, units_format_count(p->tokens / p->sequences, tokens),
                 whereon(p, s, on), verdict);
     if (t->ranks > 1)
-        snprintf(mesh, sizeof mesh, "; %d ranks: dp=%d,ulysses=%d,ring=%d, zero %d", t->ranks, t->dp, t->ulysses, t->ring,
-                 t->zero);
+        snprintf(mesh, sizeof mesh, "; %d ranks: %s, zero %d", t->ranks, mesh_format(&t->mesh, degrees), t->zero);
     prose_print(f, 2, p->fits ? "%.3g%s parameters%s; times: %s; MFU of %sFLOP/s" : "%.3g%s parameters%s",
                 params < 1e9 ? params * 1e-6 : params * 1e-9, params < 1e9 ? "M" : "B", mesh, p->cost.source,
                 scaled(p->cost.peak_flops, a));
@@ -262,11 +151,11 @@ static void print_tiers(const char *name, const int64_t bytes[TIERS], const char
     fprintf(f, "%s\n", note);
 }
 
-/* Peaks and limits, as many digits as tell them apart. */
+/* Peaks and limits, with enough digits to tell them apart. */
 static void print_limits(const struct plan *p, const struct plan_request *s, FILE *f)
 {
     char peak[TIERS][32], limit[TIERS][32], note[48] = "";
-    int sharing = plan_sharing(p, s);
+    int sharing = budget_sharing(p, s);
     for (int t = 0; t < TIERS; t++) {
         units_format_apart(p->arena[t], p->limit[t], peak[t], limit[t]);
         if (p->arena[t] <= 0)
@@ -278,11 +167,11 @@ static void print_limits(const struct plan *p, const struct plan_request *s, FIL
         snprintf(note, sizeof note, "   (host, nvme: node's / %d)", sharing);
     fprintf(f, "%-14s %11s %11s %11s   (not all at one moment)\n", "peak", peak[0], peak[1], peak[2]);
     fprintf(f, "%-14s %11s %11s %11s%s\n", "limit", limit[0], limit[1], limit[2], note);
-    fprintf(f, "%-14s %11s %11s %11s\n", "set by", changes_flag[0], changes_flag[1],
-            changes_free_decides(p, s) ? "free space" : changes_flag_given(s, TIER_NVME));
+    fprintf(f, "%-14s %11s %11s %11s\n", "set by", budget_flag[0], budget_flag[1],
+            budget_is_free_space(p, s) ? "free space" : budget_flag_given(s, TIER_NVME));
 }
 
-/* Of what does not fit, bytes against limits. */
+/* Bytes against limits; for a plan that fits, also what moves. */
 static void print_memory(const struct plan *p, const struct plan_request *s, const struct report *r, FILE *f)
 {
     char line[PLAN_TEXT];
@@ -351,13 +240,13 @@ static const char *lane_purpose(enum lane l)
     return purpose[l];
 }
 
-/* What the step's time goes to. */
+/* Where the step's time goes. */
 static void print_limit(const struct plan *p, const struct report *r, FILE *f)
 {
     char a[32], b[32], share[16];
     double busy = r->lane[LANE_COMPUTE].busy, waits = fmax(0, p->seconds - busy);
-    fprintf(f, "\nCompute: matrix products %.0f%%, attention %.0f%%, the rest %.0f%%.\n", 100 * r->compute[KIND_GEMM] / busy,
-            100 * r->compute[KIND_ATTENTION] / busy, 100 * r->compute[KIND_ELEMENTWISE] / busy);
+    fprintf(f, "\nCompute: matrix products %.0f%%, attention %.0f%%, the rest %.0f%%.\n", 100 * r->compute[OPS_MATRIX] / busy,
+            100 * r->compute[OPS_ATTENTION] / busy, 100 * r->compute[OPS_ELEMENTWISE] / busy);
     if (r->recomputed > 0.005 * busy)
         fprintf(f, "%.0f%% of it is computed a second time to save memory.\n", 100 * r->recomputed / busy);
     enum lane slowest = report_slowest_lane(r);
@@ -384,11 +273,11 @@ static const char *drive_lasts(double days, char buf[32])
     return buf;
 }
 
-/* Drives share what is written; how many a machine that is not here has is known. */
+/* Drives share what is written; their number is known for a machine that is not here. */
 static void print_wear(const struct plan *p, const struct plan_request *s, const struct report *r, FILE *f)
 {
     char a[32], b[32], c[32], d[32], which[48] = "A drive";
-    int64_t drives = s->machine ? max_i64(1, ceil_div(p->strategy.ranks, plan_sharing(p, s)) * s->hardware->drives) : 1;
+    int64_t drives = s->machine ? max_i64(1, ceil_div(p->strategy.ranks, budget_sharing(p, s)) * s->hardware->drives) : 1;
     double each = r->written_per_day / (double)drives;
     int64_t written = r->lane[LANE_WRITE].bytes * p->strategy.ranks;
     if (written == 0) {

@@ -4,30 +4,13 @@
 
 #include "plan/plan.h"
 
-/* What `ltrain plan` says: the verdict, memory against its limits, and of what fits where a step's time goes. s: of the plan,
- * with the hardware if they name a machine. ERR_NOMEM. */
+/* The table of `ltrain plan`: the verdict, memory against its limits, and where a step's time goes if the plan fits. s: the
+ * plan's, with the hardware if a machine is named. ERR_NOMEM. */
 enum status plan_print(const struct plan *p, const struct model *m, const struct plan_request *s, FILE *f);
 /* Memory beside what any plan would need: what addresses and fetching ahead cost. ERR_NOMEM. */
 enum status plan_print_bounds(const struct plan *p, const struct model *m, FILE *f);
 /* How the sequences of a step are shared out, where that is not evident: masked tokens, groups of ranks without work, several
- * micro-batches. A line each. */
+ * micro-batches; a line for each. */
 void plan_print_sharing(const struct plan *p, FILE *f);
-/* How many ranks have to share a node's host memory and drives, where the settings' machine says so; else 1. */
-int plan_sharing(const struct plan *p, const struct plan_request *s);
-/* The mesh and tiles to give with the longest length, where they are not the usual ones, as flags; else "". */
-void plan_longest_flags(const struct plan *p, char buf[96]);
-/* One line: residencies, alpha, tiles. PLAN_TEXT bytes are enough for either. */
-enum { PLAN_TEXT = 512 };
-void strategy_describe(const struct strategy *s, char *buf, int size);
-void plan_describe(const struct plan *p, char *buf, int size);
-
-/* The unit in which people read a time of so many seconds, from ns to years; *unit: the seconds of one. */
-const char *report_time_unit(double seconds, double *unit);
-/* "0.0314 s", "9.6 ms", "317 s", "36 min", "3.4 h", "3.2 days": three digits; "0 s" only of none; into buf; returns buf. */
-const char *report_duration(double seconds, char buf[32]);
-
-/* What is done in a second beside now: "31% faster", "12.5% slower" (a step takes 12.5% longer), "2.4 times as fast", "takes 3
- * times as long"; "as fast" where it differs by less than `least`. Into buf; returns buf. */
-const char *report_compared(double faster, double least, char buf[32]);
 
 #endif

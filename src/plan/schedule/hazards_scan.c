@@ -1,4 +1,4 @@
-/* Segments: bytes that were accessed alike so far, in lists by address. */
+/* Segments: ranges of bytes that the same instructions have accessed, in lists by address. */
 #include "plan/schedule/hazards_scan.h"
 
 #include "base/sys.h"
@@ -23,7 +23,7 @@ void scan_free(struct scan *s)
     free(s->seen);
 }
 
-/* Stretches of the arenas: about four per buffer, and not more than pay off. Returns their number. */
+/* Chooses the stretches of the arenas, about four per buffer and at most 65536 per tier. Returns their number. */
 static int cut_arenas(struct scan *s)
 {
     int count[TIERS] = {0}, n = 0;
@@ -65,7 +65,7 @@ static int lane_of(int access)
     return access & ((1 << LANE_BITS) - 1);
 }
 
-/* What is accessed now depends on what was before. */
+/* Instruction i, or an access by it, depends on an earlier one (-1: none). 0: out of memory. */
 static int depend(struct scan *s, int i, int on)
 {
     if (on < 0 || on == i)
@@ -84,7 +84,7 @@ static int depend(struct scan *s, int i, int on)
     return 1;
 }
 
-/* A segment of its own; -1 out of memory. */
+/* The index of a new segment g; -1: out of memory. */
 static int segment_new(struct scan *s, struct segment g)
 {
     int k = s->spare;
@@ -99,7 +99,7 @@ static int segment_new(struct scan *s, struct segment g)
     return k;
 }
 
-/* Puts a reader before those of a list. */
+/* Puts a reader in front of a list; 0: out of memory. */
 static int add_reader(struct scan *s, int *readers, int access)
 {
     int r = s->spare_reader;
@@ -133,7 +133,7 @@ static int stretch_of(const struct scan *s, int tier, int64_t at)
     return s->first_stretch[tier] + (int)(at >> s->shift[tier]);
 }
 
-/* Segment k is no longer the one that begins where it did: it gives way to another one there, or (-1) to none. */
+/* Segment k will no longer begin where it does: a cursor at it moves to segment `to` (-1: none). */
 static void move_cursor(struct scan *s, int tier, int k, int to)
 {
     int *cursor = &s->cursor[stretch_of(s, tier, s->segment[k].lo)];
@@ -148,8 +148,8 @@ static void own_stretches(struct scan *s, int tier, int64_t lo, int64_t hi, int 
         s->at[s->first_stretch[tier] + i] = k;
 }
 
-/* Cuts segment k at `at`, which lies within it. Returns the part before that, which the other one follows; -1: out of memory. The
- * new one of the two is that with fewer stretches, of a buffer's the latter. */
+/* Cuts segment k at `at`, which lies within it. Returns the part before `at`, which the other part follows; -1: out of memory. In
+ * an arena the shorter part becomes the new segment, since its stretches change hands; in a buffer the second part does. */
 static int segment_split(struct scan *s, int tier, int k, int64_t at)
 {
     struct segment part = s->segment[k];
@@ -179,7 +179,7 @@ static int segment_split(struct scan *s, int tier, int k, int64_t at)
     return left;
 }
 
-/* The segment after k, which was accessed like it, becomes part of it. */
+/* Segment k absorbs the next one, which was accessed alike. */
 static void segment_absorb(struct scan *s, int tier, int k)
 {
     int gone = s->segment[k].next;
@@ -197,7 +197,7 @@ static void segment_absorb(struct scan *s, int tier, int k)
     s->spare = gone;
 }
 
-/* Of addresses, only waits are wanted: for the latest ticket of each lane. */
+/* Access i reads segment k. By addresses one reader per lane is kept, the latest, since a wait for it implies the others. */
 static int read_segment(struct scan *s, int i, int k)
 {
     struct segment *g = &s->segment[k];
@@ -214,7 +214,7 @@ static int read_segment(struct scan *s, int i, int k)
 static int write_segment(struct scan *s, int i, int k)
 {
     struct segment *g = &s->segment[k];
-    for (int r = g->readers; r >= 0; r = g->readers) { /* each is spare once it has been looked at */
+    for (int r = g->readers; r >= 0; r = g->readers) { /* each becomes spare */
         if (!depend(s, i, s->reader[r].access))
             return 0;
         g->readers = s->reader[r].next;
@@ -226,7 +226,8 @@ static int write_segment(struct scan *s, int i, int k)
     return depend(s, i, last);
 }
 
-/* Whether what was written, or read last by every lane, is the same. Of buffers, lists may be long and are seldom equal. */
+/* Whether two segments of an arena have the same writer and readers. Segments of buffers are not compared: their lists may be
+ * long, and seldom are equal. */
 static int were_read_alike(const struct scan *s, const struct segment *a, const struct segment *b)
 {
     int r = a->readers, q = b->readers;
@@ -239,7 +240,7 @@ static int were_read_alike(const struct scan *s, const struct segment *a, const 
     return r < 0 && q < 0;
 }
 
-/* Bytes [lo, hi), the first of which is in segment k. Returns the segment that begins there; -1: out of memory. */
+/* Access i of bytes [lo, hi), the first of which is in segment k. Returns the segment that begins at lo; -1: out of memory. */
 static int scan_bytes(struct scan *s, int i, int tier, int k, int64_t lo, int64_t hi, int write)
 {
     int first = -1, before = -1;
@@ -266,9 +267,9 @@ static int scan_bytes(struct scan *s, int i, int tier, int k, int64_t lo, int64_
     }
 }
 
-/* Column slices of a weight overlap almost whole, each beginning a little after the other: as readers of segments, thousands of
- * them would cut the weight at each one's ends and be noted in all the pieces. A read of more than so many segments cuts nothing
- * and is noted once. */
+/* A read of more than WIDE segments cuts none of them and is noted once. Column slices of a weight overlap almost entirely, each
+ * beginning a little after the other: thousands of them would cut the weight at all their ends, and each be noted in every piece.
+ */
 enum { WIDE = 16 };
 
 static int is_wide(const struct scan *s, int k, int64_t hi)
@@ -279,7 +280,7 @@ static int is_wide(const struct scan *s, int k, int64_t hi)
     return 1;
 }
 
-/* Bytes [lo, hi) of buffer b, the first of which is in segment k. */
+/* A wide read of bytes [lo, hi) of buffer b, the first of which is in segment k. 0: out of memory. */
 static int read_wide(struct scan *s, int i, int b, int k, int64_t lo, int64_t hi)
 {
     int w = s->spare_wide;
@@ -298,8 +299,8 @@ static int read_wide(struct scan *s, int i, int b, int k, int64_t lo, int64_t hi
     return 1;
 }
 
-/* A write of bytes [lo, hi) comes after those who read some of them. What is left of such a read is one range: of one that is
- * written in its middle all of it, so that later writers depend on it once more, as they do on this one. */
+/* A write of bytes [lo, hi) depends on the wide reads that overlap it. Of such a read the rest is kept, as one range: if the
+ * write is in its middle all of it, so that later writers depend on both. 0: out of memory. */
 static int write_wide(struct scan *s, int i, int b, int64_t lo, int64_t hi)
 {
     for (int *link = &s->wide[b], w; (w = *link) >= 0;) {
@@ -323,7 +324,7 @@ static int write_wide(struct scan *s, int i, int b, int64_t lo, int64_t hi)
     return 1;
 }
 
-/* The list of a buffer's segments begins, if it has not; 0: out of memory. */
+/* Begins the list of a buffer's segments, if that has not happened; 0: out of memory. */
 static int cover_buffer(struct scan *s, int b)
 {
     if (s->at[b] < 0)
@@ -355,7 +356,7 @@ static int scan_operand(struct scan *s, int i, const struct operand *o)
     return k >= 0;
 }
 
-/* The segments of a buffer that nothing touches any more. */
+/* Makes the segments of a buffer spare, after its last access. */
 static void forget_buffer(struct scan *s, int b)
 {
     for (int k = s->at[b], next; k >= 0; k = next) {
@@ -372,7 +373,7 @@ static void forget_buffer(struct scan *s, int b)
     s->at[b] = s->cursor[b] = s->wide[b] = -1;
 }
 
-/* Each arena is one segment that nothing has accessed. */
+/* Begins the list of each arena: one segment that nothing has accessed. 0: out of memory. */
 static int cover_arenas(struct scan *s)
 {
     for (int t = 0; t < TIERS; t++) {
@@ -413,7 +414,7 @@ enum status scan_prepare(struct scan *s, const struct program *p, enum hazard_sp
     return OK;
 }
 
-/* Whether an operand goes on where another one ends, read or written like it: versions are none of the scan's business. */
+/* Whether operand `next` begins where `o` ends and is read or written like it, so that both are one access. */
 static int goes_on(const struct operand *o, const struct operand *next)
 {
     return next->buffer == o->buffer && next->offset == o->offset + o->bytes &&

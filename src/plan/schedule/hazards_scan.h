@@ -1,4 +1,4 @@
-/* Who accessed which bytes before: what hazards.c and waits.c read dependencies from. Private to them. */
+/* Who accessed which bytes before. Private to hazards.c and waits.c. */
 #ifndef LTRAIN_PLAN_SCHEDULE_HAZARDS_SCAN_H
 #define LTRAIN_PLAN_SCHEDULE_HAZARDS_SCAN_H
 
@@ -21,7 +21,7 @@ struct segment {
     int next, previous; /* in its list, ascending */
 };
 
-/* A read of many of a buffer's segments, by the bytes that nothing has written since. */
+/* A read of many segments of a buffer: the range of bytes that nothing has written since. */
 struct wide_read {
     int64_t lo, hi;
     int access, next;
@@ -49,10 +49,12 @@ struct scan {
     int32_t want[LANES]; /* HAZARD_ADDRESSES: the latest ticket of each lane on which the last instruction depends */
 };
 
-/* Before the first instruction. ERR_NOMEM; scan_free either way, which leaves dep. Of addresses the program must be numbered. */
+/* To be called before the first instruction. HAZARD_ADDRESSES needs tickets (program_number). ERR_NOMEM. The caller calls
+ * scan_free also after an error; it does not free dep. */
 enum status scan_prepare(struct scan *s, const struct program *p, enum hazard_space space);
 void scan_free(struct scan *s);
-/* Instruction i, which follows the one before: read-after-write, write-after-read and write-after-write. 0: out of memory. */
+/* Scans instruction i, the one after the last that was scanned: read-after-write, write-after-read and write-after-write.
+ * 0: out of memory. */
 int scan_instr(struct scan *s, int i);
 
 #endif

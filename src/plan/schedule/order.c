@@ -1,14 +1,26 @@
-/* The passes from a lowered program to a complete one (program-notes.md: simulated lifetimes are what keeps lanes from
- * serialising). */
+/* The passes from a lowered program to a complete one. Passes 1 to 3 may be repeated with other distances; 4 and 5
+ * complete the program.
+ *
+ *  0. schedule_create: dependencies on buffers (hazards.c) and the least bytes of any order, both of the lowered order.
+ *  1. order_overlapped, where lanes overlap: release keys, as late as possible (set_release_keys); stable sort; simulation with
+ *     unlimited memory (simulate_released); stable sort by simulated start.
+ *  2. set_lifetimes: of each buffer from its first access to its last, in simulated time. Lifetimes by position in the list would
+ *     let buffers share bytes across lanes, and the waits for these would serialise the lanes.
+ *  3. set_addresses: the persistent buffers, above them those of each tier (pack.c), until a tier exceeds its limit.
+ *  4. schedule_finish: hazards on addresses become the fewest waits (waits.c).
+ *  5. schedule_simulate: the times of the complete program. */
 #include "plan/schedule/order.h"
 
 #include "base/sort.h"
 #include "base/sys.h"
 #include "plan/schedule/hazards.h"
 #include "plan/schedule/pack.h"
+#include "plan/schedule/waits.h"
 
 #include <math.h>
 #include <stdlib.h>
+
+#define NEVER 1e300 /* seconds */
 
 static enum status no_memory(void)
 {
@@ -22,7 +34,7 @@ struct schedule {
     struct deps deps;           /* on buffers, of the lowered order */
     int *origin;                /* origin[i]: place of instruction i in the lowered order */
     int *order;                 /* for sorting */
-    double *key;                /* what overlap() sorts by, in lowered order */
+    double *key;                /* what order_overlapped sorts by, in lowered order */
 };
 
 /* Puts the program into the order s->order, which is used up. */
@@ -46,16 +58,17 @@ static enum status permute_by_key(struct schedule *s)
     return sort_by_key(s->key, s->order, s->p->n_instrs) ? permute(s) : no_memory();
 }
 
-static enum status permute_back(struct schedule *s)
+static enum status order_lowered(struct schedule *s)
 {
     for (int i = 0; i < s->p->n_instrs; i++)
         s->order[s->origin[i]] = i;
     return permute(s);
 }
 
-/* Release keys. Compute runs back to back; write-backs follow their producer; a prefetch ends when it is needed or when the next
- * one on its lane starts, and starts no earlier than `distance` before its use. */
-static enum status release_keys(struct schedule *s, double distance)
+/* Sets s->key, the moments of planned compute time at which instructions are released. Compute runs back to back; a write-back
+ * follows its producer; a prefetch ends when it is needed or when the next one on its lane starts, and starts no earlier than
+ * `distance` before its use. */
+static enum status set_release_keys(struct schedule *s, double distance)
 {
     const struct program *p = s->p;
     const struct deps *d = &s->deps;
@@ -65,19 +78,19 @@ static enum status release_keys(struct schedule *s, double distance)
     double *use = need + p->n_instrs;
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
-        need[i] = use[i] = 1e300;
+        need[i] = use[i] = NEVER;
         key[i] = now;
         if (in->lane == LANE_COMPUTE)
             now += cost_seconds(s->m, in, program_call(p, in));
     }
     for (int l = 0; l < LANES; l++)
-        next_start[l] = 1e300;
+        next_start[l] = NEVER;
     for (int i = p->n_instrs - 1; i >= 0; i--) {
         const struct instr *in = &p->instrs[i];
         if (in->depth > 0) {
             double end = need[i] < next_start[in->lane] ? need[i] : next_start[in->lane];
-            double start = end < 1e299 ? end - cost_seconds(s->m, in, program_call(p, in)) : key[i];
-            double first = use[i] < 1e299 ? use[i] - distance : key[i];
+            double start = end < NEVER ? end - cost_seconds(s->m, in, program_call(p, in)) : key[i];
+            double first = use[i] < NEVER ? use[i] - distance : key[i];
             key[i] = start > first ? start : first;
             next_start[in->lane] = fmin(next_start[in->lane], key[i]); /* not where `distance` puts it off */
         } else {
@@ -99,10 +112,10 @@ static enum status release_keys(struct schedule *s, double distance)
     return OK;
 }
 
-/* The instructions of one kind that lie before a moving moment of planned compute time. */
+/* A cursor over the instructions of one kind, which follows a moment of planned compute time. */
 struct follower {
-    int at;   /* the next one to look at */
-    int last; /* the latest one before the moment; -1: none */
+    int at;   /* the first instruction that the cursor has not passed */
+    int last; /* the latest instruction of the kind before the moment; -1: none */
 };
 
 static int is_write_back(const struct instr *in)
@@ -117,9 +130,9 @@ static double key_at_end(const struct schedule *s, int i)
     return s->key[s->origin[i]] + cost_seconds(s->m, in, program_call(s->p, in));
 }
 
-/* Where compute waits, what surrounds it waits too, so that memory is bounded by the distances: a prefetch starts when compute
- * has reached its release, compute goes on when what was to be written `lag` seconds before is written. */
-static enum status add_pace(struct schedule *s, double lag, struct deps *d)
+/* Adds dependencies that bound memory by the distances where compute waits: a prefetch starts only when compute has reached its
+ * release, and compute goes on only when the write-backs released `lag` seconds before have ended. */
+static enum status add_throttles(struct schedule *s, double lag, struct deps *d)
 {
     struct program *p = s->p;
     int n = p->n_instrs, k = 0, *first = sys_malloc(sizeof *first * (size_t)(n + 1)),
@@ -171,7 +184,7 @@ static enum status simulate_released(struct schedule *s, double lag)
     if (st == OK)
         st = hazards_reorder(&s->deps, s->origin, p->n_instrs, &d);
     if (st == OK && !isinf(lag))
-        st = add_pace(s, lag, &d);
+        st = add_throttles(s, lag, &d);
     if (st == OK) {
         for (int i = 0; i < p->n_instrs; i++)
             release[i] = p->instrs[i].depth > 0 ? s->key[s->origin[i]] : 0;
@@ -182,11 +195,11 @@ static enum status simulate_released(struct schedule *s, double lag)
     return st;
 }
 
-static enum status overlap(struct schedule *s, double distance, double lag)
+static enum status order_overlapped(struct schedule *s, double distance, double lag)
 {
     struct program *p = s->p;
     s->key = sys_malloc(sizeof *s->key * ((size_t)p->n_instrs + 1));
-    enum status st = s->key ? release_keys(s, distance) : no_memory();
+    enum status st = s->key ? set_release_keys(s, distance) : no_memory();
     if (st == OK)
         st = simulate_released(s, lag);
     if (st == OK) {
@@ -199,12 +212,13 @@ static enum status overlap(struct schedule *s, double distance, double lag)
     return st;
 }
 
-/* [start of the first access, end of the last): simulated seconds, or positions in the list. */
-static void lifetimes(struct program *p, enum schedule_mode mode)
+/* Sets [t0, t1) of each buffer: from the start of its first access to the end of its last, in simulated seconds or, serially, in
+ * positions in the list. */
+static void set_lifetimes(struct program *p, enum schedule_mode mode)
 {
     for (int b = 0; b < p->n_buffers; b++) {
-        p->buffers[b].t0 = 1e300;
-        p->buffers[b].t1 = -1e300;
+        p->buffers[b].t0 = NEVER;
+        p->buffers[b].t1 = -NEVER;
     }
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
@@ -264,7 +278,7 @@ enum status schedule_create(struct program *p, struct schedule **out)
     return OK;
 }
 
-/* Frees what further orders would need. */
+/* Frees what only further orders need. */
 static void forget_orders(struct schedule *s)
 {
     hazards_free(&s->deps);
@@ -281,10 +295,10 @@ void schedule_destroy(struct schedule *s)
     free(s);
 }
 
-static enum status pack(struct program *p, enum schedule_mode mode, const int64_t *limit, double slack)
+/* limit, slack: schedule_order. */
+static enum status set_addresses(struct program *p, const int64_t *limit, double slack)
 {
     int fits = 1;
-    lifetimes(p, mode);
     place_persistent(p);
     for (int t = 0; t < TIERS && fits; t++) {
         TRY(pack_tier(p, (enum tier)t, p->arena[t], limit ? limit[t] : INT64_MAX, slack));
@@ -295,23 +309,25 @@ static enum status pack(struct program *p, enum schedule_mode mode, const int64_
 
 enum status schedule_pack_serially(struct program *p)
 {
-    return pack(p, SCHEDULE_SERIAL, NULL, 0);
+    set_lifetimes(p, SCHEDULE_SERIAL);
+    return set_addresses(p, NULL, 0);
 }
 
 enum status schedule_order(struct schedule *s, const struct cost_model *m, enum schedule_mode mode, double distance, double lag,
                            const int64_t *limit, double slack)
 {
     s->m = m;
-    TRY(permute_back(s));
+    TRY(order_lowered(s));
     if (mode == SCHEDULE_OVERLAPPED)
-        TRY(overlap(s, distance, lag));
-    return pack(s->p, mode, limit, slack);
+        TRY(order_overlapped(s, distance, lag));
+    set_lifetimes(s->p, mode);
+    return set_addresses(s->p, limit, slack);
 }
 
 enum status schedule_simulate(struct program *p, const struct cost_model *m, double *seconds)
 {
     struct deps d = {0};
-    TRY(hazards_from_waits(p, &d));
+    TRY(waits_as_deps(p, &d));
     *seconds = program_simulate(p, m, d.first, d.dep, NULL);
     hazards_free(&d);
     return OK;
@@ -320,7 +336,7 @@ enum status schedule_simulate(struct program *p, const struct cost_model *m, dou
 enum status schedule_finish(struct schedule *s, const struct cost_model *m)
 {
     forget_orders(s);
-    TRY(hazards_set_waits(s->p));
+    TRY(waits_set(s->p));
     return schedule_simulate(s->p, m, &s->p->seconds);
 }
 

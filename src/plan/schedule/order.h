@@ -1,4 +1,4 @@
-/* When each instruction runs: prefetches as late as possible, lifetimes in simulated time. */
+/* From a lowered program to a complete one: order, lifetimes, addresses, waits (order.c lists the passes). */
 #ifndef LTRAIN_PLAN_SCHEDULE_ORDER_H
 #define LTRAIN_PLAN_SCHEDULE_ORDER_H
 
@@ -9,29 +9,27 @@ enum schedule_mode {
     SCHEDULE_SERIAL      /* in lowering order, lifetimes by index: the least memory, the least overlap */
 };
 
-/* A lowered program that may be ordered in several ways, one after the other. It must outlive this. */
+/* A lowered program that may be ordered in several ways, one after the other. The program must outlive its schedule. */
 struct schedule;
 enum status schedule_create(struct program *p, struct schedule **out);
 void schedule_destroy(struct schedule *s); /* NULL is fine; the program stays as it is */
 
-/* Order, lifetimes, addresses (transients above the persistent ones): what memory the program takes, so that on the machine m
- * nothing waits for memory. Without waits yet. lag:
- * seconds of compute by which write-backs may fall behind before compute is held up for them; INFINITY: any, and prefetches are
- * released however late compute is. limit: bytes there are of each tier (NULL: any); where one is exceeded, packing ends and
- * addresses mean nothing. slack: pack.h. */
+/* Order, lifetimes and addresses, without waits yet: the memory that the program takes so that on the machine m nothing waits for
+ * memory. distance: seconds of compute by which prefetches may run ahead. lag: seconds of compute by which write-backs may fall
+ * behind before compute is held up for them; INFINITY: any, and prefetches are released however late compute is. limit: bytes of
+ * each tier (NULL: any); where one is exceeded, packing ends and addresses mean nothing. slack: pack_tier's. */
 enum status schedule_order(struct schedule *s, const struct cost_model *m, enum schedule_mode mode, double distance, double lag,
                            const int64_t *limit, double slack);
-/* Waits, and simulated times on the machine m, of the present order: the program is complete, and may not be ordered again. */
+/* Waits and simulated times of the present order on the machine m. The program is complete then and may not be ordered again. */
 enum status schedule_finish(struct schedule *s, const struct cost_model *m);
 
-/* Simulates a complete program on the machine m: its instructions' times are those there. */
+/* Simulates a complete program on the machine m: sets its instructions' times, and *seconds to the end of the last. */
 enum status schedule_simulate(struct program *p, const struct cost_model *m, double *seconds);
 
-/* The lowered program's addresses in the serial order, without a schedule: what memory it takes at least. It stays without waits.
- */
+/* Lifetimes and addresses of the lowered program in the serial order, without a schedule or waits: the least memory it takes. */
 enum status schedule_pack_serially(struct program *p);
 
-/* All of this for one order, with any lag. */
+/* All passes with one distance and any lag. */
 enum status schedule_program(struct program *p, const struct cost_model *m, enum schedule_mode mode, double distance);
 
 #endif

@@ -4,31 +4,16 @@
 
 #include "program/program.h"
 
-/* Sets the address of every transient buffer of `tier` (persistent ones keep theirs), given t0 and t1; buffers whose lifetimes
- * overlap get disjoint bytes at or above `base`. Several greedy orders are tried and the best kept, or the first that ends below
- * `room` and exceeds what lives at once by no more than the share `slack`; if that alone exceeds the room, nothing is
- * tried: the arena is INT64_MAX, and addresses mean nothing. Sets arena, lower_bound and peak of the tier. */
+/* Sets the address of every transient buffer of `tier` (persistent ones keep theirs) from its lifetime [t0, t1): buffers whose
+ * lifetimes overlap get disjoint bytes at or above `base`. Tries several ways and keeps the best, or the first that ends at or
+ * below `room` and exceeds the bytes that live at once by at most the share `slack`. If these alone exceed `room`, tries nothing:
+ * the arena is INT64_MAX and addresses mean nothing. Sets arena, lower_bound and peak of the tier. ERR_NOMEM. */
 enum status pack_tier(struct program *p, enum tier tier, int64_t base, int64_t room, double slack);
 
 /* The most bytes of each tier that transient buffers hold at once, from their first instruction in the list to their last.
  * ERR_NOMEM. */
 enum status pack_live_in_order(const struct program *p, int64_t out[TIERS]);
-/* The same apart for each of n moments: of every instruction the number of its moment, below n. */
+/* The same for each of n moments apart: moment[i] < n is that of instruction i. */
 enum status pack_live_at(const struct program *p, const uint8_t *moment, int n, int64_t (*out)[TIERS]);
-
-/* In order of time, the best of several ways, until one is `enough`: sets the addresses of the n buffers named, which have
- * lifetimes; returns the end of the highest, or -1 out of memory. moment: theirs (pack_moments). bound: base and the bytes that
- * live at once, at which nothing is left to gain. */
-int64_t pack_sweep(struct buffer *buffers, const int *order, const int *moment, int n, int64_t base, int64_t bound,
-                   int64_t enough);
-
-/* The same around those that have their places: address[k] is that of order[placed[k]], k < n_placed (placed is sorted). Sets
- * addresses and returns their end if that is below `most`, else returns `most`; or -1. */
-int64_t pack_sweep_around(struct buffer *buffers, const int *order, const int *moment, int n, int64_t base, int64_t bound,
-                          int64_t most, int *placed, const int64_t *address, int n_placed);
-
-/* Beginnings (2 i + 1) and ends (2 i) of the lifetimes of buffers order[i], i < n (order NULL: of all n), in order of time, ends
- * first at the same moment. The caller frees the list; NULL out of memory. */
-int *pack_moments(const struct buffer *buffers, const int *order, int n);
 
 #endif

@@ -1,5 +1,5 @@
-/* Packing in order of time, in several ways: fast however many buffers there are. */
-#include "plan/schedule/pack.h"
+/* Packing in order of time, over a list of free ranges: fast for any number of buffers. */
+#include "plan/schedule/pack_sweep.h"
 
 #include "base/sort.h"
 #include "base/sys.h"
@@ -68,8 +68,8 @@ static void remove_gap(struct gaps *g, int i)
     g->n--;
 }
 
-/* The best gap for so many bytes, or -1: the tightest, or the first from the end that is filled; the lowest, or if from_top the
- * highest, of equals. */
+/* The index of the gap to take `bytes` from; -1: none. tightest: the smallest gap that holds them, else the first from the end of
+ * the arena that is being filled (from_top). Of equal gaps, the one nearest to that end. */
 static int find_gap(const struct gaps *g, int64_t bytes, int from_top, int tightest)
 {
     int best = -1;
@@ -85,7 +85,7 @@ static int find_gap(const struct gaps *g, int64_t bytes, int from_top, int tight
     return best;
 }
 
-/* The address of so many bytes in a gap, else beyond everything. */
+/* Takes `bytes` from a gap, or above everything; returns their address. */
 static int64_t take(struct gaps *g, int64_t bytes, int from_top, int tightest)
 {
     int i = find_gap(g, bytes, from_top, tightest);
@@ -107,7 +107,7 @@ static int64_t take(struct gaps *g, int64_t bytes, int from_top, int tightest)
     return at;
 }
 
-/* Room for one more; 0: out of memory. */
+/* Makes room for one more gap; 0: out of memory. */
 static int reserve_gap(struct gaps *g)
 {
     if (g->n < g->cap)
@@ -166,38 +166,35 @@ static int carve(struct gaps *g, int64_t lo, int64_t hi)
     return end == hi || give_back(g, hi, end);
 }
 
-/* How a sweep fills the arena: what lives longer than a share of all the time from the bottom, the rest from the top. */
+/* How a sweep fills the arena: buffers that live longer than the share `longer` of all the time from the bottom, others from the
+ * top. */
 struct filling {
     double longer; /* 0: all from the bottom */
     int tightest;
 };
 
-/* Buffers order[i] in order of time; those that have their places before the sweep begins are gone around. */
+/* A sweep over the buffers order[i] in order of time, around the buffers that have their places before it. */
 struct sweep {
     const struct buffer *buffers;
     const int *order, *moment;
     int n;
     int64_t base, bound;
-    const int *placed;        /* those that have their places, by beginning */
-    int n_placed, next;       /* next: the first that has not begun */
+    const int *placed;        /* buffers that have their places, by beginning */
+    int n_placed, next;       /* next: the first of them that has not begun */
     unsigned char *is_placed; /* NULL: none */
     int64_t *address;
     struct gaps g;
-    struct gaps ahead;  /* bytes taken before the end of the one at work, by address, which may overlap */
-    struct gaps within; /* what is left of the gaps between them */
-    int64_t work;       /* ranges looked at ahead */
+    struct gaps ahead;  /* ranges that placed buffers take while the present one lives, by address; they may overlap */
+    struct gaps within; /* what these leave of the gaps */
+    int64_t work;       /* ranges ahead, of all buffers so far */
 };
 
-#define MOST_WORK 4000000 /* ranges ahead, after which a sweep is given up: long-lived small buffers beside many placed ones */
+#define MOST_WORK \
+    4000000 /* ranges ahead after which a sweep ends: long-lived small buffers beside many placed ones take too long */
 
 static const struct buffer *nth(const struct sweep *s, int i)
 {
     return &s->buffers[s->order[i]];
-}
-
-static int64_t padded(const struct buffer *b)
-{
-    return round_up(max_i64(b->bytes, 1), BUFFER_ALIGN);
 }
 
 static int by_lo(const void *a, const void *b)
@@ -206,7 +203,7 @@ static int by_lo(const void *a, const void *b)
     return x->lo != y->lo ? (x->lo < y->lo ? -1 : 1) : x->hi < y->hi ? -1 : x->hi > y->hi;
 }
 
-/* The ranges that placed buffers take while b lives; 0: out of memory. */
+/* Fills s->ahead with the ranges that placed buffers take while b lives; 0: out of memory. */
 static int look_ahead(struct sweep *s, const struct buffer *b)
 {
     s->ahead.n = 0;
@@ -214,7 +211,7 @@ static int look_ahead(struct sweep *s, const struct buffer *b)
         s->next++;
     for (int k = s->next; k < s->n_placed && nth(s, s->placed[k])->t0 < b->t1; k++) {
         int64_t at = s->address[s->placed[k]];
-        if (!append_gap(&s->ahead, at, at + padded(nth(s, s->placed[k]))))
+        if (!append_gap(&s->ahead, at, at + pack_padded(nth(s, s->placed[k]))))
             return 0;
     }
     s->work += s->ahead.n;
@@ -223,7 +220,7 @@ static int look_ahead(struct sweep *s, const struct buffer *b)
     return 1;
 }
 
-/* The gaps, of at least so many bytes, that the ranges ahead leave; 0: out of memory. */
+/* Fills s->within with the gaps of at least `bytes` that the ranges ahead leave; 0: out of memory. */
 static int cut_gaps(struct sweep *s, int64_t bytes)
 {
     int64_t at = s->base;
@@ -243,7 +240,7 @@ static int cut_gaps(struct sweep *s, int64_t bytes)
     return 1;
 }
 
-/* The address of so many bytes where nothing is ahead; -1: out of memory. */
+/* Takes `bytes` from a gap that the ranges ahead leave, or above them; returns their address, -1: out of memory. */
 static int64_t take_around(struct sweep *s, int64_t bytes, int from_top, int tightest)
 {
     if (!cut_gaps(s, bytes))
@@ -258,25 +255,26 @@ static int64_t take_around(struct sweep *s, int64_t bytes, int from_top, int tig
     return carve(&s->g, at, at + bytes) ? at : -1;
 }
 
-/* The address of order[i], which begins; -1: out of memory. */
+/* Buffer order[i] begins: returns its address; -1: out of memory. */
 static int64_t begin(struct sweep *s, int i, struct filling f, double span)
 {
     const struct buffer *b = nth(s, i);
     int from_top = b->t1 - b->t0 <= f.longer * span;
     if (s->is_placed && s->is_placed[i])
-        return carve(&s->g, s->address[i], s->address[i] + padded(b)) ? s->address[i] : -1;
+        return carve(&s->g, s->address[i], s->address[i] + pack_padded(b)) ? s->address[i] : -1;
     if (!look_ahead(s, b))
         return -1;
-    return s->ahead.n > 0 ? take_around(s, padded(b), from_top, f.tightest) : take(&s->g, padded(b), from_top, f.tightest);
+    return s->ahead.n > 0 ? take_around(s, pack_padded(b), from_top, f.tightest)
+                          : take(&s->g, pack_padded(b), from_top, f.tightest);
 }
 
-/* Sets the addresses; the end of the highest, or -1 out of memory. What exceeds `most` is given up halfway. */
+/* Sets s->address; returns the end of the highest buffer, -1: out of memory. Ends early where that exceeds `most`. */
 static int64_t sweep(struct sweep *s, int64_t most, struct filling f)
 {
     double span = nth(s, s->moment[2 * s->n - 1] / 2)->t1 - nth(s, s->moment[0] / 2)->t0;
     int64_t end = s->base;
     for (int k = 0; k < s->n_placed; k++)
-        end = max_i64(end, s->address[s->placed[k]] + padded(nth(s, s->placed[k])));
+        end = max_i64(end, s->address[s->placed[k]] + pack_padded(nth(s, s->placed[k])));
     s->g.n = s->next = 0;
     s->work = 0;
     s->g.top = max_i64(s->bound, end);
@@ -284,7 +282,7 @@ static int64_t sweep(struct sweep *s, int64_t most, struct filling f)
         return -1;
     for (int i = 0; i < 2 * s->n && end < most; i++) {
         int k = s->moment[i] / 2;
-        int64_t bytes = padded(nth(s, k));
+        int64_t bytes = pack_padded(nth(s, k));
         if (s->moment[i] % 2) {
             s->address[k] = begin(s, k, f, span);
             if (s->address[k] < 0)
@@ -330,7 +328,7 @@ int64_t pack_sweep(struct buffer *buffers, const int *order, const int *moment, 
     return n > 0 ? best : base;
 }
 
-/* Puts those that have their places into the order of their beginnings; 0: out of memory. */
+/* Sorts the placed buffers by their beginnings; 0: out of memory. */
 static int sort_placed(const struct sweep *s, int *placed, int n)
 {
     double *key = sys_malloc(sizeof *key * ((size_t)s->n + 1));

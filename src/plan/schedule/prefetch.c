@@ -1,4 +1,4 @@
-/* Prefetch distances, from as far as anyone would go to none. */
+/* Prefetch levels, from the longest distance to none, and the first of them that fits. */
 #include "plan/schedule/prefetch.h"
 
 #include "plan/schedule/order.h"
@@ -6,31 +6,35 @@
 #include <math.h>
 #include <string.h>
 
-/* In row chunks of compute: how far ahead prefetches go, and how far behind write-backs may fall; and the speed of links with
- * which nothing is to wait for memory. */
-struct pace {
-    double ahead, behind, links;
+/* A prefetch level. Distances are in row chunks of compute. */
+struct prefetch_level {
+    double ahead;  /* how far prefetches run ahead */
+    double behind; /* how far write-backs may fall behind */
+    double links;  /* share of the links' speed at which nothing may wait for memory */
 };
 
-static const struct pace automatic[] = {{64, INFINITY, FIT_SLOW},
-                                        {64, INFINITY, 1},
-                                        {64, 64, 1},
-                                        {16, 32, 1},
-                                        {8, 16, 1},
-                                        {4, 8, 1},
-                                        {2, 4, 1},
-                                        {1, 2, 1},
-                                        {0.25, 1, 1},
-                                        {0, 1, 1}};
-enum { PACES = sizeof automatic / sizeof *automatic };
-_Static_assert(FIT_NOT_AHEAD == PACES - 1, "the last pace");
+static const struct prefetch_level automatic[] = {{64, INFINITY, FIT_SLOW},
+                                                  {64, INFINITY, 1},
+                                                  {64, 64, 1},
+                                                  {16, 32, 1},
+                                                  {8, 16, 1},
+                                                  {4, 8, 1},
+                                                  {2, 4, 1},
+                                                  {1, 2, 1},
+                                                  {0.25, 1, 1},
+                                                  {0, 1, 1}};
+enum { LEVELS = sizeof automatic / sizeof *automatic };
+_Static_assert(FIT_NOT_AHEAD == LEVELS - 1, "the last level");
 
-/* The paces of a strategy; n: serially. */
-static struct pace pace_at(const struct strategy *s, int i)
+/* Levels of a given distance: on slow links, with any lag of write-backs, and with a bounded one. */
+enum { GIVEN_LEVELS = 3 };
+
+/* Level i of a strategy, below its number of levels. */
+static struct prefetch_level level_at(const struct strategy *s, int i)
 {
     if (s->prefetch < 0)
         return automatic[i];
-    return (struct pace){s->prefetch, i < 2 ? INFINITY : 1 + 2 * s->prefetch, i == 0 ? FIT_SLOW : 1};
+    return (struct prefetch_level){s->prefetch, i < 2 ? INFINITY : 1 + 2 * s->prefetch, i == 0 ? FIT_SLOW : 1};
 }
 
 int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier *which)
@@ -60,64 +64,65 @@ struct fitting {
     const int64_t *limit;
     double slack;
     double unit; /* seconds of a row chunk */
-    int serial;  /* the number after the last pace */
-    int last;    /* the last one to look at */
+    int serial;  /* the level after the last of the strategy: the serial order */
+    int last;    /* the last level to try */
 };
 
-/* *fits: whether it does in this order. */
-static enum status order(const struct fitting *f, const struct program *p, int i, int *fits)
+/* Orders and packs the program at level i; *fits: whether it fits. */
+static enum status order_at(const struct fitting *f, const struct program *p, int i, int *fits)
 {
     enum tier which;
     if (i == f->serial) {
         TRY(schedule_order(f->schedule, f->cost, SCHEDULE_SERIAL, 0, 0, NULL, 0));
     } else {
-        struct pace pace = pace_at(f->s, i);
-        TRY(schedule_order(f->schedule, pace.links < 1 ? f->slow : f->cost, SCHEDULE_OVERLAPPED, pace.ahead * f->unit,
-                           pace.behind * f->unit, f->limit, f->slack));
+        struct prefetch_level level = level_at(f->s, i);
+        TRY(schedule_order(f->schedule, level.links < 1 ? f->slow : f->cost, SCHEDULE_OVERLAPPED, level.ahead * f->unit,
+                           level.behind * f->unit, f->limit, f->slack));
     }
     *fits = fit_within(p->arena, f->limit, &which);
     return OK;
 }
 
-/* Leaner than the serial order, which is the leanest there is. */
-static int hopeless(const struct program *p, const int64_t limit[TIERS])
+/* Whether not even the serial order fits, which takes the least memory. */
+static int is_hopeless(const struct program *p, const int64_t limit[TIERS])
 {
     enum tier which;
     return !fit_within(p->serial_bound, limit, &which);
 }
 
-/* The first pace from *pace on that fits, mostly close to it: steps that double, then bisection of the last one. */
-static enum status order_within(const struct fitting *f, struct program *p, int *pace)
+/* Orders the program at the first level from *level on that fits, and sets *level to it. It mostly is close: levels are tried in
+ * steps that double, then the last step is bisected. */
+static enum status order_within(const struct fitting *f, struct program *p, int *level)
 {
-    const int serially = hopeless(p, f->limit);
-    int at = *pace >= f->last || serially ? f->last : *pace, lo = at, fits;
-    if (serially && f->last < f->serial) {
+    const int hopeless = is_hopeless(p, f->limit);
+    int at = *level >= f->last || hopeless ? f->last : *level, lo = at, fits;
+    if (hopeless && f->last < f->serial) {
         memcpy(p->arena, p->serial_bound, sizeof p->arena);
-        *pace = f->last;
+        *level = f->last;
         return OK;
     }
     for (int step = 1;; step *= 2) {
-        TRY(order(f, p, at, &fits));
+        TRY(order_at(f, p, at, &fits));
         if (fits || at == f->last)
             break;
         lo = at + 1;
         at = at + step < f->last ? at + step : f->last;
     }
-    int ordered = *pace = at;
-    while (fits && lo < *pace) {
+    int ordered = *level = at;
+    while (fits && lo < *level) {
         int within;
-        ordered = (lo + *pace) / 2;
-        TRY(order(f, p, ordered, &within));
+        ordered = (lo + *level) / 2;
+        TRY(order_at(f, p, ordered, &within));
         if (within)
-            *pace = ordered;
+            *level = ordered;
         else
             lo = ordered + 1;
     }
-    return ordered == *pace ? OK : order(f, p, *pace, &fits);
+    return ordered == *level ? OK : order_at(f, p, *level, &fits);
 }
 
 enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
-                        const int64_t limit[TIERS], double slack, int last, int *pace, struct io_buffers *io,
+                        const int64_t limit[TIERS], double slack, int last, int *level, struct io_buffers *io,
                         struct program **out)
 {
     struct program *p;
@@ -128,7 +133,7 @@ enum status fit_program(const struct model *m, const struct strategy *s, const s
     TRY(lower_program(m, s, role, io, &p));
     p->write_depth = s->write_depth;
     TRY_GOTO(schedule_create(p, &schedule), done);
-    const int serial = s->prefetch < 0 ? PACES : 3;
+    const int serial = s->prefetch < 0 ? LEVELS : GIVEN_LEVELS;
     struct fitting f = {schedule,
                         s,
                         cost,
@@ -138,7 +143,7 @@ enum status fit_program(const struct model *m, const struct strategy *s, const s
                         chunk_seconds(p, cost, s, m->config.layers),
                         serial,
                         last < serial ? last : serial};
-    TRY_GOTO(order_within(&f, p, pace), done);
+    TRY_GOTO(order_within(&f, p, level), done);
     enum tier which;
     p->seconds = INFINITY;
     st = f.last == serial || fit_within(p->arena, limit, &which) ? schedule_finish(schedule, cost) : OK;

@@ -1,5 +1,5 @@
-/* The fewest waits, from vector clocks. */
-#include "plan/schedule/hazards.h"
+/* The fewest waits, by vector clocks. */
+#include "plan/schedule/waits.h"
 
 #include "base/sys.h"
 #include "plan/schedule/hazards_scan.h"
@@ -12,7 +12,7 @@ static enum status no_memory(void)
     return status_fail(ERR_NOMEM, "out of memory while planning");
 }
 
-/* Where the tickets of each lane begin in a table of all. */
+/* Where the tickets of each lane begin in a table of all tickets. */
 static void lane_bases(const struct program *p, int base[LANES])
 {
     int count[LANES] = {0}, at = 0;
@@ -36,15 +36,15 @@ static void clock_join(struct clock *into, const struct clock *from)
             into->ticket[l] = from->ticket[l];
 }
 
-/* What is known when instructions start and when they have retired. The latter grows on a lane only where one waits, but for the
- * lane's own ticket, and so is kept of those only. */
+/* What is known to have retired when an instruction starts and when it has retired. Of the latter a clock is kept only for
+ * instructions with waits: between them, only the ticket of the lane itself grows. */
 struct clocks {
     int base[LANES];
-    int *kept; /* by ticket: the clock that holds when it has retired, -1: nothing is known of other lanes */
+    int *kept; /* by ticket: the index of its clock; -1: nothing is known of other lanes */
     struct clock *clock;
     int n_clock, cap_clock;
     struct clock started[LANES], retired[LANES]; /* of each lane's last instruction */
-    int last[LANES];                             /* the clock kept of it */
+    int last[LANES];                             /* the index of its clock */
 };
 
 /* The ticket of lane l that has retired when `ticket` of `lane` has. */
@@ -63,7 +63,7 @@ static void join_retired(const struct clocks *c, struct clock *into, struct wait
     }
 }
 
-/* Whether the wait for a lane's ticket that is wanted is implied by what the lane knows or by another wait. */
+/* Whether the wait for ticket want[l] of lane l is implied by what the waiting lane knows, or by another wait. */
 static int is_implied(const struct clocks *c, const struct clock *now, const int32_t want[LANES], int l)
 {
     if (want[l] <= now->ticket[l])
@@ -74,7 +74,7 @@ static int is_implied(const struct clocks *c, const struct clock *now, const int
     return 0;
 }
 
-/* Keeps the clock of a lane; 0: out of memory. */
+/* Keeps the clock of a lane's last instruction; 0: out of memory. */
 static int keep_clock(struct clocks *c, int lane)
 {
     if (c->n_clock == c->cap_clock) {
@@ -90,7 +90,7 @@ static int keep_clock(struct clocks *c, int lane)
     return 1;
 }
 
-/* The waits of instruction i, whose lane goes on; 0: out of memory. */
+/* Sets the waits of instruction i, and what its lane knows after it; 0: out of memory. */
 static int set_waits(struct program *p, struct clocks *c, int i, const int32_t want[LANES])
 {
     struct instr *in = &p->instrs[i];
@@ -111,7 +111,7 @@ static int set_waits(struct program *p, struct clocks *c, int i, const int32_t w
     return 1;
 }
 
-enum status hazards_set_waits(struct program *p)
+enum status waits_set(struct program *p)
 {
     struct scan s;
     struct clocks c;
@@ -132,7 +132,7 @@ enum status hazards_set_waits(struct program *p)
     return st == OK && p->out_of_memory ? no_memory() : st;
 }
 
-/* Instruction of each ticket, lane by lane. */
+/* The instruction of each ticket, lane by lane; NULL: out of memory. */
 static int *ticket_index(const struct program *p, int base[LANES])
 {
     lane_bases(p, base);
@@ -142,7 +142,7 @@ static int *ticket_index(const struct program *p, int base[LANES])
     return index;
 }
 
-enum status hazards_from_waits(const struct program *p, struct deps *out)
+enum status waits_as_deps(const struct program *p, struct deps *out)
 {
     int base[LANES], n = 0;
     for (int i = 0; i < p->n_instrs; i++)

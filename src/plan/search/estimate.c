@@ -3,7 +3,9 @@
 
 #include "base/parallel.h"
 #include "base/sys.h"
+#include "plan/lower/program.h"
 #include "plan/schedule/pack.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -40,34 +42,15 @@ static void need_add(struct need *a, double factor, const struct need *b)
 }
 
 struct estimator {
-    const struct cost_model *cost;
-    const int64_t *limit;
+    const struct problem *problem;
     struct options options;
     double micro_batches, layers;
     struct differences *all, *longer; /* of all layers, and of one more */
     double instrs, layer_instrs;
-    const struct model *m;
-    const struct plan_request *s;
     struct strategy fixed;
     int64_t measured; /* layers of the shorter model */
     int split;        /* what acts add beside their chunks is known */
 };
-
-static int index_of(const enum residency *all, int n, enum residency r)
-{
-    for (int i = 1; i < n; i++)
-        if (all[i] == r)
-            return i;
-    return 0;
-}
-
-static int acts_index(const struct options *o, const struct strategy *s)
-{
-    for (int i = 1; i < o->n_acts; i++)
-        if (o->acts[i] == s->acts && o->passing[i] == s->passing)
-            return i;
-    return 0;
-}
 
 static enum status no_memory(void)
 {
@@ -86,15 +69,15 @@ static void best_rates(const struct cost_model *cost, double out[COST_TYPES])
 
 static int moment_of(const struct model *m, const struct instr *in)
 {
-    static const char parts[] = "iuflb";
-    const char *part = strchr(parts, in->phase);
+    static const int parts[PHASES] = {[PHASE_NONE] = PART_OTHER,      [PHASE_IO] = PART_OTHER,  [PHASE_UPDATE] = PART_UPDATE,
+                                      [PHASE_FORWARD] = PART_FORWARD, [PHASE_LOSS] = PART_LOSS, [PHASE_BACKWARD] = PART_BACKWARD};
     int64_t layers = m->config.layers;
-    int unit = in->layer < 0         ? UNIT_NONE
-               : in->layer == 0      ? UNIT_EMBEDDING
-               : in->layer < layers  ? UNIT_LAYER
-               : in->layer == layers ? UNIT_LAST_LAYER
-                                     : UNIT_HEAD;
-    return (part && *part ? (int)(part - parts) : PART_OTHER) * UNITS + unit;
+    int unit = in->unit < 0         ? UNIT_NONE
+               : in->unit == 0      ? UNIT_EMBEDDING
+               : in->unit < layers  ? UNIT_LAYER
+               : in->unit == layers ? UNIT_LAST_LAYER
+                                    : UNIT_HEAD;
+    return parts[in->phase] * UNITS + unit;
 }
 
 /* Short-lived bytes of each moment. */
@@ -106,7 +89,7 @@ static enum status measure_short_lived(const struct model *m, const struct progr
         return no_memory();
     for (int i = 0, now = 0; i < p->n_instrs; i++) { /* transfers differ between placements, computations hardly */
         const struct instr *in = &p->instrs[i];
-        now = in->lane == LANE_COMPUTE || in->phase == 'u' ? moment_of(m, in) : now;
+        now = in->lane == LANE_COMPUTE || in->phase == PHASE_UPDATE ? moment_of(m, in) : now;
         moment[i] = (uint8_t)now;
     }
     enum status st = pack_live_at(p, moment, MOMENTS, live);
@@ -130,13 +113,14 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
         double seconds = cost_seconds(cost, in, program_call(p, in));
-        out->busy[in->phase == 'b' ? BACKWARD : FORWARD][in->lane] += seconds;
-        if (in->lane == LANE_WRITE && in->phase == 'f' && p->tensors[p->operands[in->first_operand].tensor].class == CLASS_ACT)
+        out->busy[in->phase == PHASE_BACKWARD ? BACKWARD : FORWARD][in->lane] += seconds;
+        if (in->lane == LANE_WRITE && in->phase == PHASE_FORWARD &&
+            p->tensors[p->operands[in->first_operand].tensor].class == CLASS_ACT)
             out->saved += seconds;
-        if (in->op == OP_ATTN_FWD || in->op == OP_ATTN_BWD)
+        if (op_class(in->op) == OPS_ATTENTION)
             out->least_compute += seconds;
-        else if (in->op == OP_GEMM)
-            out->least_compute += program_call(p, in)->flops / best[cost_type(in->op, &program_call(p, in)->attrs)];
+        else if (op_class(in->op) == OPS_MATRIX)
+            out->least_compute += program_call(p, in)->flops / best[op_storage_type(in->op, &program_call(p, in)->attrs)];
     }
     for (int b = 0; b < p->n_persistent; b++)
         out->persistent[p->buffers[b].tier] += (double)round_up(p->buffers[b].bytes, BUFFER_ALIGN);
@@ -145,11 +129,7 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
     return st;
 }
 
-/* Models of this many layers and of a few more stand for all: the first and the last layer differ from the others, and what more
- * of them add is the difference. Layers whose inputs are kept and others take turns: it is that of a whole turn after one. */
-enum { FEW = 2 };
-
-/* What each class elsewhere adds to the first option of every class, of a model of so many layers. */
+/* What each class elsewhere adds to the first option of every class, for a model of some number of layers. */
 struct differences {
     struct need base, params[3], grads[3], acts[OPTIONS_ACTS][2]; /* acts: with most and fewest chunks kept */
     struct need beside[OPTIONS_ACTS];                             /* of acts, with all chunks on the device */
@@ -161,22 +141,22 @@ struct differences {
 /* A program to be measured. */
 struct subject {
     const struct model *m;
+    const struct options *options;
     const struct cost_model *cost;
     int role;
 };
 
-/* What each option but the first adds for the class of the strategy that is at `class`, which is left at the first. */
-static enum status find_elsewhere(const struct subject *x, const struct strategy *s, enum residency *class,
-                                  const enum residency *options, int n, const struct need *first, struct need *out)
+/* What each option but the first adds for a class. */
+static enum status find_elsewhere(const struct subject *x, const struct strategy *s, enum decision_id class,
+                                  const struct need *first, struct need *out)
 {
-    enum status st = OK;
-    for (int i = 1; i < n && st == OK; i++) {
-        *class = options[i];
-        st = measure(x->m, s, x->cost, x->role, &out[i]);
+    struct strategy elsewhere = *s;
+    for (int i = 1; i < x->options->n[class]; i++) {
+        decision_set(&elsewhere, class, x->options->value[class][i]);
+        TRY(measure(x->m, &elsewhere, x->cost, x->role, &out[i]));
         need_add(&out[i], -1, first);
     }
-    *class = options[0];
-    return st;
+    return OK;
 }
 
 static int chunks_of(const struct strategy *s)
@@ -184,17 +164,20 @@ static int chunks_of(const struct strategy *s)
     return (int)ceil_div(s->rows, s->row_chunk);
 }
 
+/* The i-th place of activations and of what layers pass on. */
+static void set_activations(const struct options *o, int i, struct strategy *s)
+{
+    s->acts = (enum residency)o->value[DECISION_ACTS][i];
+    s->passing = (enum residency)o->value[DECISION_PASSING][i];
+}
+
 /* The first option of every class. */
 static struct strategy first_options(const struct options *o, const struct strategy *fixed)
 {
     struct strategy base = *fixed;
-    base.params = o->params[0];
-    base.grads = o->grads[0];
-    base.optim = o->optim[0];
-    base.acts = o->acts[0];
-    base.passing = o->passing[0];
-    base.update_on_host = o->update[0];
-    base.kept_chunks = o->kept[0];
+    for (int d = 0; d < DECISIONS; d++)
+        if (o->n[d] > 0 && d != DECISION_DEVICE_LAYERS)
+            decision_set(&base, d, o->value[d][0]);
     return base;
 }
 
@@ -202,18 +185,18 @@ static enum status find_differences(const struct model *m, const struct options 
                                     const struct cost_model *cost, int role, struct differences *d)
 {
     struct strategy base = first_options(o, fixed);
-    struct subject x = {m, cost, role}, alone = {m, cost, ROLE_UPDATE};
+    const struct subject x = {m, o, cost, role}, alone = {m, o, cost, ROLE_UPDATE};
+    const int n_acts = o->n[DECISION_ACTS];
     memset(d, 0, sizeof *d);
     TRY(measure(m, &base, cost, role, &d->base));
-    for (int i = 0; i < o->n_acts; i++)
+    for (int i = 0; i < n_acts; i++)
         for (int fewest = 0; fewest < 2; fewest++) {
             struct strategy s = base;
-            s.acts = o->acts[i];
-            s.passing = o->passing[i];
-            s.kept_chunks = o->kept[fewest ? o->n_kept - 1 : 0];
+            set_activations(o, i, &s);
+            s.kept_chunks = fewest ? options_fewest_kept(o) : options_most_kept(o);
             if (i + fewest == 0)
                 continue;
-            if (fewest && o->n_kept == 1) {
+            if (fewest && o->n[DECISION_KEPT_CHUNKS] == 1) {
                 d->acts[i][1] = d->acts[i][0];
                 continue;
             }
@@ -223,18 +206,17 @@ static enum status find_differences(const struct model *m, const struct options 
     /* where memory is scarce activations lie elsewhere: most is needed at another moment then */
     struct strategy away = base;
     struct need first = d->base;
-    away.acts = o->acts[o->n_acts > 1];
-    away.passing = o->passing[o->n_acts > 1];
-    if (o->n_acts > 1)
+    set_activations(o, n_acts > 1, &away);
+    if (n_acts > 1)
         need_add(&first, 1, &d->acts[1][0]);
-    TRY(find_elsewhere(&x, &away, &away.params, o->params, o->n_params, &first, d->params));
-    TRY(find_elsewhere(&x, &away, &away.grads, o->grads, o->n_grads, &first, d->grads));
-    for (int u = 0; u < o->n_update; u++) {
-        base.update_on_host = o->update[u];
+    TRY(find_elsewhere(&x, &away, DECISION_PARAMS, &first, d->params));
+    TRY(find_elsewhere(&x, &away, DECISION_GRADS, &first, d->grads));
+    for (int u = 0; u < o->n[DECISION_UPDATE]; u++) {
+        base.update_on_host = o->value[DECISION_UPDATE][u];
         TRY(measure(m, &base, cost, ROLE_UPDATE, &d->update[u].base));
-        TRY(find_elsewhere(&alone, &base, &base.params, o->params, o->n_params, &d->update[u].base, d->update[u].params));
-        TRY(find_elsewhere(&alone, &base, &base.grads, o->grads, o->n_grads, &d->update[u].base, d->update[u].grads));
-        TRY(find_elsewhere(&alone, &base, &base.optim, o->optim, o->n_optim, &d->update[u].base, d->update[u].optim));
+        TRY(find_elsewhere(&alone, &base, DECISION_PARAMS, &d->update[u].base, d->update[u].params));
+        TRY(find_elsewhere(&alone, &base, DECISION_GRADS, &d->update[u].base, d->update[u].grads));
+        TRY(find_elsewhere(&alone, &base, DECISION_OPTIM, &d->update[u].base, d->update[u].optim));
     }
     return OK;
 }
@@ -247,11 +229,10 @@ static enum status find_beside(const struct model *m, const struct options *o, c
     struct strategy s = first_options(o, fixed);
     double chunks = chunks_of(fixed);
     s.device_chunks = (int)chunks / 2;
-    s.kept_chunks = o->kept[o->n_kept - 1];
-    for (int i = 1; i < o->n_acts; i++) {
+    s.kept_chunks = options_fewest_kept(o);
+    for (int i = 1; i < o->n[DECISION_ACTS]; i++) {
         struct need half;
-        s.acts = o->acts[i];
-        s.passing = o->passing[i];
+        set_activations(o, i, &s);
         TRY(measure(m, &s, cost, role, &half));
         need_add(&half, -1, &d->base);
         need_add(&half, s.device_chunks / chunks - 1, &d->acts[i][1]);
@@ -297,10 +278,11 @@ struct shares {
     double fewest_there; /* on the device, if several tiers are open the first one, with the fewest */
 };
 
-/* Kept are the first chunks, on the device the last ones; elsewhere a chunk adds what those that are kept add, or the others. */
+/* The first chunks are kept, the last ones are on the device; elsewhere each chunk adds what kept chunks add, or what the
+ * others do. */
 static struct shares shares_of(const struct options *o, const struct strategy *s, double layers)
 {
-    double chunks = chunks_of(s), most = o->kept[0], span = most - o->kept[o->n_kept - 1];
+    double chunks = chunks_of(s), most = options_most_kept(o), span = most - options_fewest_kept(o);
     double elsewhere = s->acts == RES_DEVICE ? 1 : 1 - s->device_layers / layers;
     double others = s->acts == RES_DEVICE ? chunks : chunks - s->device_chunks;
     if (span == 0)
@@ -309,12 +291,13 @@ static struct shares shares_of(const struct options *o, const struct strategy *s
     return (struct shares){elsewhere * kept / most, elsewhere * not_kept, (most - s->kept_chunks) / span - elsewhere * not_kept};
 }
 
-/* The terms of one placement of a model of so many layers: of a step, and of the update alone. */
+/* The terms of one placement, of a step and of the update alone, for a model of `layers` layers. */
 static void add_up(const struct options *o, const struct differences *d, const struct strategy *s, double layers,
                    struct need *step, struct need *update)
 {
-    int p = index_of(o->params, o->n_params, s->params), g = index_of(o->grads, o->n_grads, s->grads),
-        x = index_of(o->optim, o->n_optim, s->optim), a = acts_index(o, s), u = o->n_update > 1 && s->update_on_host;
+    int p = options_index(o, DECISION_PARAMS, s), g = options_index(o, DECISION_GRADS, s),
+        x = options_index(o, DECISION_OPTIM, s), a = options_index(o, DECISION_ACTS, s),
+        u = o->n[DECISION_UPDATE] > 1 && s->update_on_host;
     struct shares of = shares_of(o, s, layers);
     *step = d->base;
     *update = d->update[u].base;
@@ -344,7 +327,7 @@ static void mix_short_lived(struct need *a, const struct need *near, const struc
             }
 }
 
-/* What the layers that have a class nearer change: so many times what one more layer does there and here. */
+/* The layers that have a class nearer change the terms: each by the difference that one more layer makes there and here. */
 static void move_nearer(const struct estimator *e, int longer, const struct strategy *s, double layers, struct need *step,
                         struct need *update)
 {
@@ -388,25 +371,25 @@ static void bytes_of(const struct need *step, const struct need *update, int64_t
     }
 }
 
-/* Seconds of a forward pass before a backward pass of so many. What it leaves to be written to the drives lies on the host,
- * beside c->bytes. Of activations what was written last is read first, but for the layers on the device, and while these are
- * computed there is nothing more of them to write. */
+/* Seconds of a forward pass before a backward pass of `backward` seconds. What it leaves to be written to the drives lies on
+ * the host, beside c->bytes. Of activations what was written last is read first, but for the layers on the device, and while
+ * these are computed there is nothing more of them to write. */
 static double forward_seconds(const struct estimator *e, const struct candidate *c, const double busy[LANES], double saved,
                               double backward)
 {
-    double rest[LANES], room = fmax(0, (double)(e->limit[TIER_HOST] - c->bytes[TIER_HOST])),
-                        later = room / e->cost->lane_bytes[LANE_WRITE], last = c->strategy.device_layers / e->layers;
+    double rest[LANES], room = fmax(0, (double)(e->problem->limit[TIER_HOST] - c->bytes[TIER_HOST])),
+                        later = room / e->problem->cost.lane_bytes[LANE_WRITE], last = c->strategy.device_layers / e->layers;
     memcpy(rest, busy, sizeof rest);
     rest[LANE_WRITE] = fmax(0, busy[LANE_WRITE] - later);
     double trailing = fmin(1, last + 1 / e->layers) * backward;
-    return fmax(pass_seconds(e->cost, rest), saved - fmin(trailing, later - last * busy[LANE_COMPUTE]));
+    return fmax(pass_seconds(&e->problem->cost, rest), saved - fmin(trailing, later - last * busy[LANE_COMPUTE]));
 }
 
 void estimator_judge(const struct estimator *e, struct candidate *c)
 {
     const struct strategy *s = &c->strategy;
     struct need step, update;
-    double forward[LANES], whole[LANES], more = e->micro_batches;
+    double forward[LANES], all[LANES], more = e->micro_batches;
     int64_t longer[TIERS];
     need_of(e, 1, s, &step, &update);
     bytes_of(&step, &update, longer);
@@ -417,29 +400,29 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
     c->traffic = c->messages = 0;
     for (int l = 0; l < LANES; l++) {
         forward[l] = step.busy[FORWARD][l] + update.busy[FORWARD][l];
-        whole[l] = more * (step.busy[FORWARD][l] + step.busy[BACKWARD][l]) + update.busy[FORWARD][l];
-        c->traffic += l == LANE_COMPUTE ? 0 : whole[l];
-        c->messages += lane_is_comm((enum lane)l) ? whole[l] : 0;
+        all[l] = more * (step.busy[FORWARD][l] + step.busy[BACKWARD][l]) + update.busy[FORWARD][l];
+        c->traffic += l == LANE_COMPUTE ? 0 : all[l];
+        c->messages += lane_is_comm((enum lane)l) ? all[l] : 0;
     }
-    c->compute = whole[LANE_COMPUTE];
+    c->compute = all[LANE_COMPUTE];
     c->least_compute = more * step.least_compute;
     c->written = forward[LANE_WRITE] + (more - 1) * step.busy[FORWARD][LANE_WRITE] + more * step.busy[BACKWARD][LANE_WRITE];
-    double backward = pass_without_writes(e->cost, step.busy[BACKWARD]),
+    double backward = pass_without_writes(&e->problem->cost, step.busy[BACKWARD]),
            first = forward_seconds(e, c, forward, step.saved, backward),
            further = more > 1 ? forward_seconds(e, c, step.busy[FORWARD], step.saved, backward) : 0;
     c->estimate = first + (more - 1) * further + more * backward;
-    c->estimate = fmax(c->estimate, pass_seconds(e->cost, whole));
+    c->estimate = fmax(c->estimate, pass_seconds(&e->problem->cost, all));
     c->seconds = c->estimate;
-    c->excess = search_excess(c->bytes, e->limit);
+    c->excess = budget_excess(c->bytes, e->problem->limit);
     c->redundant = (s->device_layers + s->device_chunks > 0 &&
                     s->acts == RES_DEVICE) || /* or state of the device would go to the host to be updated */
-                   (e->options.n_update > 1 && s->update_on_host && s->optim == RES_DEVICE);
+                   (e->options.n[DECISION_UPDATE] > 1 && s->update_on_host && s->optim == RES_DEVICE);
 }
 
 typedef enum status find(const struct model *m, const struct options *o, const struct strategy *fixed,
                          const struct cost_model *cost, int role, struct differences *d);
 
-/* To be found for a model of so many layers. */
+/* What is to be measured, for a model of `layers` layers. */
 struct measuring {
     const struct estimator *e;
     int64_t layers;
@@ -452,9 +435,9 @@ static enum status measure_layers(void *job)
     const struct measuring *x = job;
     const struct estimator *e = x->e;
     struct model *few = NULL;
-    int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST | (e->s->grad_accum == 1 ? ROLE_FIRST : 0);
-    TRY(search_shortened(e->m, e->s, x->layers, &few));
-    enum status st = x->what(few, &e->options, &e->fixed, e->cost, role, x->out);
+    int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST | (e->problem->request.grad_accum == 1 ? ROLE_FIRST : 0);
+    TRY(problem_shortened(e->problem, x->layers, &few));
+    enum status st = x->what(few, &e->options, &e->fixed, &e->problem->cost, role, x->out);
     model_destroy(few);
     return st;
 }
@@ -489,25 +472,21 @@ enum status estimator_split(struct estimator *e)
     return OK;
 }
 
-enum status estimator_create(const struct model *m, const struct plan_request *s, const struct options *o,
-                             const struct strategy *fixed, const struct cost_model *cost, const int64_t limit[TIERS],
+enum status estimator_create(const struct problem *p, const struct options *o, const struct strategy *fixed,
                              struct estimator **out)
 {
     struct estimator *e = sys_calloc(1, sizeof *e);
     struct differences *d = sys_calloc(2, sizeof *d);
-    int64_t layers = m->config.layers, period = fixed->input_every, few = FEW + (period > 1 ? period : 0),
+    int64_t layers = p->model->config.layers, period = fixed->input_every, few = ESTIMATE_LAYERS + (period > 1 ? period : 0),
             measured = layers < few + period ? layers : few;
     enum status st = e && d ? OK : no_memory();
     if (st == OK) {
-        *e = (struct estimator){.cost = cost,
-                                .limit = limit,
+        *e = (struct estimator){.problem = p,
                                 .options = *o,
-                                .micro_batches = (double)s->grad_accum,
+                                .micro_batches = (double)p->request.grad_accum,
                                 .layers = (double)layers,
                                 .all = d,
                                 .longer = d + 1,
-                                .m = m,
-                                .s = s,
                                 .fixed = *fixed,
                                 .measured = measured};
         st = measure_two(e, find_differences);

@@ -1,378 +1,362 @@
-/* From the best placement that was tried to better ones beside it. */
-#include "plan/search/moves.h"
+/* Local search. */
+#include "plan/search/local.h"
 
 #include "base/parallel.h"
 #include "plan/lower/grid.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/search/decisions.h"
+#include "plan/search/moves.h"
+#include "plan/search/retry.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 
-/* OTHERWISE, IN_VAIN, STARTS and, in climb_neighbours.c, CLIMB_CLOSE and AWAY as measured in
- * bench/results/2026-11-23-search-vs-random.txt; the others were not varied. */
-/* Families whose cheapest trial takes so many times as long are no starts. */
-#define FAMILY_CLOSE 1.1
-/* Trials that were reckoned to take so many times as long, on other grids, say little of a family. */
-#define TOLD_CLOSE 1.1
-/* Where nothing is left beside the best one, what costs up to so many times as much is gone on from. */
-#define BESIDE 1.02
-/* What is slower by this or less is tried otherwise, too: a distance that memory allows may be one that is too long. */
-#define OTHERWISE 1.02
-/* Where the step takes so many times as long as compute, transfers limit it. */
-#define TRANSFERS_LIMIT 1.1
-/* Instructions to schedule, once for every distance that is looked at: seconds on one processor; of programs that are not small
- * as many only where so much of the step is to be gained, and a fraction where there is less. */
-#define CLIMB_INSTRS (8 * SEARCH_INSTRS)
-#define CLIMB_GAIN 0.02
-enum {
-    IN_VAIN = 32,
-    STARTS = 4,
-    COARSER = 6 /* steps to a grid whose programs are small enough */
-};
-
-/* A neighbour to be tried. */
+/* A move to be tried. */
 struct attempt {
     const struct trials *trials;
     struct candidate *c, asked; /* asked: as it was to be tried, where c's classes are other ones afterwards */
     double best, spent;
 };
 
-static enum status attempt_otherwise(void *job)
+static enum status attempt_retries(void *job)
 {
     struct attempt *a = job;
-    struct trials late = *a->trials;
-    late.last = 0;
-    return trial_run_otherwise(&late, a->c, OTHERWISE * a->best, &a->spent);
+    struct trials all_levels = *a->trials;
+    all_levels.last_level = 0;
+    return retry_all(&all_levels, a->c, LOCAL_RETRY_WITHIN * a->best, &a->spent);
 }
 
 static enum status attempt(void *job)
 {
     struct attempt *a = job;
-    TRY(trial_run_yielding(a->trials, a->c, a->best));
+    TRY(retry_yielding(a->trials, a->c, a->best));
     /* to order a program is a third of scheduling it */
     a->spent =
-        (1 + (a->c->excess > 1 ? 0.5 : 1) * log2(1 + a->c->pace)) * (1 + (a->c->written > 0)) * trial_instrs(a->trials, a->c);
+        (1 + (a->c->excess > 1 ? 0.5 : 1) * log2(1 + a->c->level)) * (1 + (a->c->written > 0)) * trial_instrs(a->trials, a->c);
     a->asked = *a->c;
-    TRY(attempt_otherwise(a));
-    a->asked.otherwise = a->c->otherwise;
+    TRY(attempt_retries(a));
+    a->asked.retried = a->c->retried;
     return OK;
 }
 
 /* All of them at the same time; *best: whose seconds are what trying them otherwise is about; or NULL. */
-static enum status try_neighbours(struct climb *cl, struct neighbours *list, const struct candidate *best)
+static enum status try_moves(struct pool *pool, struct moves *list, const struct candidate *best)
 {
-    struct trials trials[TRIALS_AT_ONCE];
-    struct attempt attempts[TRIALS_AT_ONCE];
+    struct trials trials[MOVES_AT_ONCE];
+    struct attempt attempts[MOVES_AT_ONCE];
     for (int i = 0; i < list->n; i++) {
-        trials[i] = (struct trials){cl->m, &cl->s, &cl->cost, cl->limit, &list->grid[i]->tried, TRIAL_SLACK, best ? cl->last : 0};
+        trials[i] = (struct trials){&pool->problem, &list->grid[i]->tried, TRIAL_SLACK, best ? pool->last_level : 0};
         attempts[i] = (struct attempt){.trials = &trials[i], .c = &list->c[i], .best = best ? best->seconds : INFINITY};
     }
     TRY(parallel_run(attempt, attempts, sizeof *attempts, list->n));
     for (int i = 0; i < list->n; i++) {
-        cl->spent += attempts[i].spent;
-        TRY(climb_add(list->grid[i], &list->c[i]));
-        if (!search_same_classes(&attempts[i].asked.strategy, &list->c[i].strategy))
-            TRY(climb_add(list->grid[i], &attempts[i].asked));
+        pool->spent += attempts[i].spent;
+        TRY(pool_add(list->grid[i], &list->c[i]));
+        if (!decisions_same_classes(&attempts[i].asked.strategy, &list->c[i].strategy))
+            TRY(pool_add(list->grid[i], &attempts[i].asked));
     }
     return OK;
 }
 
-static int *gone_from(struct climb *cl, const struct strategy *s)
+static void note_start(struct pool *pool, const struct strategy *s)
 {
-    return &cl->gone_from[s->acts][s->optim][s->update_on_host != 0][s->grads == RES_DEVICE];
+    pool->started[decisions_family(s)] = 1;
 }
 
-/* Much less is not to be fetched ahead than by the best one, unless transfers limit it: then nothing comes too late. */
-static void look_around(struct climb *cl, const struct candidate *best)
+/* Trials fetch not much less ahead than the best one, unless transfers limit it: then nothing comes too late. */
+static void look_around(struct pool *pool, const struct candidate *best)
 {
-    int waits = best->seconds > TRANSFERS_LIMIT * best->compute;
-    cl->last = (int)max_i64(waits ? FIT_NOT_AHEAD : FIT_LATE - 1, best->pace + 2);
-    cl->least = search_weighed(best);
+    int waits = best->seconds > LOCAL_TRANSFERS_LIMIT * best->compute;
+    pool->last_level = (int)max_i64(waits ? FIT_NOT_AHEAD : FIT_LATE - 1, best->level + 2);
+    pool->least = candidate_price(best);
 }
 
-/* What is cheaper than the least one belongs to another start. */
-static int is_new(struct climb *cl, const struct candidate *c)
+/* Whether moves from c have not been looked at. What is cheaper than the least price belongs to another start. */
+static int is_new(struct pool *pool, const struct candidate *c)
 {
-    if (search_weighed(c) < cl->least)
+    if (candidate_price(c) < pool->least)
         return 0;
-    for (int i = 0; i < cl->n_visited; i++)
-        if (strategy_same_grid(&cl->visited[i], &c->strategy) && cl->visited[i].kept_chunks == c->strategy.kept_chunks &&
-            search_same_classes(&cl->visited[i], &c->strategy))
+    for (int i = 0; i < pool->n_visited; i++)
+        if (strategy_same_grid(&pool->visited[i], &c->strategy) && pool->visited[i].kept_chunks == c->strategy.kept_chunks &&
+            decisions_same_classes(&pool->visited[i], &c->strategy))
             return 0;
-    return cl->n_visited < CLIMB_VISITED;
+    return pool->n_visited < POOL_VISITED;
 }
 
-/* Beside the best one, or where nothing is left to be tried there one about as cheap; then what may be cheaper by estimate. */
-static enum status find_beside(struct climb *cl, const struct candidate *best, struct neighbours *list)
+/* Moves from the best placement, or if it has no untried one from another that is about as cheap; then moves from the best one
+ * by estimate. */
+static enum status find_beside(struct pool *pool, const struct candidate *best, struct moves *list)
 {
     struct candidate at = *best;
     list->n = 0;
-    look_around(cl, best);
+    look_around(pool, best);
     do {
-        if (is_new(cl, &at))
-            cl->visited[cl->n_visited++] = at.strategy;
-        TRY(neighbours_find(cl, &at, list));
-    } while (list->n == 0 && climb_find(cl, BESIDE * cl->least, is_new, &at));
+        if (is_new(pool, &at))
+            pool->visited[pool->n_visited++] = at.strategy;
+        TRY(moves_find(pool, &at, MOVE_BY_EXPECTATION, list));
+    } while (list->n == 0 && pool_find(pool, LOCAL_CONTINUE_WITHIN * pool->least, is_new, &at));
     if (list->n > 0)
         return OK;
-    cl->hopeful = 1;
-    enum status st = neighbours_find(cl, best, list);
-    cl->hopeful = 0;
-    return st;
+    return moves_find(pool, best, MOVE_BY_ESTIMATE, list);
 }
 
-/* Beside *best and what is cheaper, until many in a row are not. */
-static enum status climb_beside(struct climb *cl, struct candidate *best)
+/* Tries moves from *best, and goes on from each placement that is cheaper, until LOCAL_MISSES in a row are not. */
+static enum status search_beside(struct pool *pool, struct candidate *best)
 {
-    struct neighbours list;
-    for (int vain = 0; vain < IN_VAIN && cl->spent < cl->most;) {
-        TRY(find_beside(cl, best, &list));
+    struct moves list;
+    for (int misses = 0; misses < LOCAL_MISSES && pool->spent < pool->most;) {
+        TRY(find_beside(pool, best, &list));
         if (list.n == 0)
             return OK;
-        TRY(try_neighbours(cl, &list, best));
-        vain += list.n;
+        TRY(try_moves(pool, &list, best));
+        misses += list.n;
         for (int i = 0; i < list.n; i++)
-            if (list.c[i].excess <= 1 && search_weighed(&list.c[i]) < search_weighed(best)) {
+            if (list.c[i].excess <= 1 && candidate_price(&list.c[i]) < candidate_price(best)) {
                 *best = list.c[i];
-                *gone_from(cl, &best->strategy) = 1;
-                vain = 0;
+                note_start(pool, &best->strategy);
+                misses = 0;
             }
     }
     return OK;
 }
 
-static int is_left(struct climb *cl, const struct candidate *c)
+static int is_left(struct pool *pool, const struct candidate *c)
 {
-    (void)cl;
-    return !c->otherwise;
+    (void)pool;
+    return !c->retried;
 }
 
-/* The trials that cost about as much as *best and were made while something was much cheaper, or in a search that looks less far:
- * at other distances, too, from the cheapest on, a few at the same time. */
-static enum status try_left(struct climb *cl, struct candidate *best)
+/* Retries the trials that cost about as much as *best and were made while something was much cheaper, or in a search of fewer
+ * levels: from the cheapest on, a few at the same time. */
+static enum status retry_left(struct pool *pool, struct candidate *best)
 {
-    struct trials trials[TRIALS_AT_ONCE];
-    struct attempt attempts[TRIALS_AT_ONCE];
-    for (int n = 1; n > 0 && cl->spent < cl->most;) {
-        struct candidate tried[TRIALS_AT_ONCE], *c;
-        struct grid *grid[TRIALS_AT_ONCE];
-        double price[TRIALS_AT_ONCE];
-        for (n = 0; n < TRIALS_AT_ONCE && (c = climb_cheapest(cl, OTHERWISE * search_weighed(best), is_left)) != NULL;) {
-            c->otherwise = 1;
+    struct trials trials[MOVES_AT_ONCE];
+    struct attempt attempts[MOVES_AT_ONCE];
+    for (int n = 1; n > 0 && pool->spent < pool->most;) {
+        struct candidate tried[MOVES_AT_ONCE], *c;
+        struct pool_grid *grid[MOVES_AT_ONCE];
+        double price[MOVES_AT_ONCE];
+        for (n = 0;
+             n < MOVES_AT_ONCE && (c = pool_cheapest(pool, LOCAL_RETRY_WITHIN * candidate_price(best), is_left)) != NULL;) {
+            c->retried = 1;
             tried[n] = *c;
-            price[n] = search_weighed(c);
-            TRY(climb_open(cl, &tried[n].strategy, &grid[n]));
+            price[n] = candidate_price(c);
+            TRY(pool_open(pool, &tried[n].strategy, &grid[n]));
             if (grid[n]->large)
                 continue;
             if (tried[n].strategy.device_chunks > 0)
                 TRY(estimator_split(grid[n]->tried.estimator));
-            trials[n] = (struct trials){cl->m, &cl->s, &cl->cost, cl->limit, &grid[n]->tried, TRIAL_SLACK};
+            trials[n] = (struct trials){&pool->problem, &grid[n]->tried, TRIAL_SLACK};
             attempts[n] = (struct attempt){.trials = &trials[n], .c = &tried[n], .best = best->seconds};
             n++;
         }
-        TRY(parallel_run(attempt_otherwise, attempts, sizeof *attempts, n));
+        TRY(parallel_run(attempt_retries, attempts, sizeof *attempts, n));
         for (int i = 0; i < n; i++) {
-            cl->spent += attempts[i].spent;
-            if (search_weighed(&tried[i]) < price[i])
-                TRY(climb_add(grid[i], &tried[i]));
-            if (search_weighed(&tried[i]) < search_weighed(best))
+            pool->spent += attempts[i].spent;
+            if (candidate_price(&tried[i]) < price[i])
+                TRY(pool_add(grid[i], &tried[i]));
+            if (candidate_price(&tried[i]) < candidate_price(best))
                 *best = tried[i];
         }
     }
     return OK;
 }
 
-static enum status climb_from(struct climb *cl, struct candidate *best)
+static enum status search_from(struct pool *pool, struct candidate *best)
 {
     double before;
     do {
-        before = search_weighed(best);
-        *gone_from(cl, &best->strategy) = 1;
-        TRY(climb_beside(cl, best));
-        before = fmin(before, search_weighed(best));
-        TRY(try_left(cl, best));
-    } while (search_weighed(best) < before);
+        before = candidate_price(best);
+        note_start(pool, &best->strategy);
+        TRY(search_beside(pool, best));
+        before = fmin(before, candidate_price(best));
+        TRY(retry_left(pool, best));
+    } while (candidate_price(best) < before);
     return OK;
 }
 
-static int is_another_family(struct climb *cl, const struct candidate *c)
+static int is_another_family(struct pool *pool, const struct candidate *c)
 {
-    return !*gone_from(cl, &c->strategy);
+    return !pool->started[decisions_family(&c->strategy)];
 }
 
-static int is_on_usual_grid(struct climb *cl, const struct candidate *c)
+static int is_on_default_grid(struct pool *pool, const struct candidate *c)
 {
-    return strategy_same_grid(&c->strategy, &cl->fixed);
+    return strategy_same_grid(&c->strategy, &pool->fixed);
 }
 
-/* Of those about as cheap as the best the one that moves least. */
-static void prefer_less_traffic(struct climb *cl, struct candidate *best)
+/* Of the trials about as cheap as the best, on one grid, the one that moves least; on the default grid if one is there. */
+static void prefer_less_traffic(struct pool *pool, struct candidate *best)
 {
-    const double most = (1 + search_margin(&cl->s)) * search_weighed(best);
+    const double most = (1 + price_margin(&pool->problem.request)) * candidate_price(best);
     struct candidate other;
-    int usual = climb_find(cl, most, is_on_usual_grid, &other);
-    *best = usual ? other : *best;
-    for (int g = 0; g < cl->n; g++)
-        for (int i = 0; i < cl->grids[g].tried.n; i++) {
-            const struct candidate *c = &cl->grids[g].tried.candidates[i];
-            if (c->excess <= 1 && search_weighed(c) < most && search_score(c) < search_score(best) &&
+    int on_default = pool_find(pool, most, is_on_default_grid, &other);
+    *best = on_default ? other : *best;
+    for (int g = 0; g < pool->n; g++)
+        for (int i = 0; i < pool->grids[g].tried.n; i++) {
+            const struct candidate *c = &pool->grids[g].tried.candidates[i];
+            if (c->excess <= 1 && candidate_price(c) < most && candidate_score(c) < candidate_score(best) &&
                 strategy_same_grid(&c->strategy, &best->strategy))
                 *best = *c;
         }
 }
 
 /* *out: the grid that `like` has, or the next one with larger tiles whose programs are small enough; NULL: there is none. */
-static enum status open_coarser(struct climb *cl, const struct strategy *like, struct grid **out)
+static enum status open_coarser(struct pool *pool, const struct strategy *like, struct pool_grid **out)
 {
     struct strategy at = *like;
-    TRY(climb_open(cl, &at, out));
-    for (int i = 0; i < COARSER && *out && (*out)->large; i++) {
+    TRY(pool_open(pool, &at, out));
+    for (int i = 0; i < LOCAL_COARSER && *out && (*out)->large; i++) {
         const enum tile_size first = i % 2 ? TILE_ROWS : TILE_HEADS, second = i % 2 ? TILE_HEADS : TILE_ROWS;
-        if (cl->look_at == CLIMB_GIVEN_GRIDS || search_is_bulky(cl->m, &cl->fixed, cl->limit) ||
-            (!plan_other_tiles(cl->m, &cl->s, first, 0, &at) && !plan_other_tiles(cl->m, &cl->s, second, 0, &at)))
+        if (pool->allowed == POOL_GIVEN_GRIDS || tiles_are_bulky(&pool->problem, &pool->fixed) ||
+            (!plan_other_tiles(pool->problem.model, &pool->problem.request, first, 0, &at) &&
+             !plan_other_tiles(pool->problem.model, &pool->problem.request, second, 0, &at)))
             break;
-        TRY(climb_open(cl, &at, out));
+        TRY(pool_open(pool, &at, out));
     }
     if (*out && (*out)->large)
         *out = NULL;
     return OK;
 }
 
-/* Of what was tried on a few layers the best, to be tried whole, on their grids or coarser ones: one of those that are similar,
- * the others are found beside it. */
-static enum status find_hinted(struct climb *cl, int from, struct neighbours *list)
+/* The moves to the hints: the best placements that were tried on a few layers are to be tried on all of them, on their grids or
+ * coarser ones. One of several similar ones is enough; the others are found beside it. */
+static enum status find_hinted(struct pool *pool, int from, struct moves *list)
 {
     list->n = 0;
-    for (int i = from; i < cl->n_hints && i < from + TRIALS_AT_ONCE; i++) {
-        const struct candidate *hint = &cl->hints[i];
-        struct grid *g;
-        TRY(open_coarser(cl, &hint->strategy, &g));
+    for (int i = from; i < pool->n_hints && i < from + MOVES_AT_ONCE; i++) {
+        const struct candidate *hint = &pool->hints[i];
+        struct pool_grid *g;
+        TRY(open_coarser(pool, &hint->strategy, &g));
         if (!g)
             continue;
-        struct candidate c = {.strategy = g->fixed, .late = hint->late};
+        struct candidate c = {.strategy = g->fixed, .first_level = hint->first_level};
         strategy_place(&c.strategy, &hint->strategy);
         if (c.strategy.device_chunks > 0)
             TRY(estimator_split(g->tried.estimator));
-        int share = climb_share_kept(g, &hint->strategy);
+        int share = moves_share_kept(g, &hint->strategy);
         c.strategy.kept_chunks = share;
         estimator_judge(g->tried.estimator, &c);
         if (c.excess > 1) {
-            c.strategy.kept_chunks = climb_fewest_kept(g);
+            c.strategy.kept_chunks = moves_fewest_kept(g);
             estimator_judge(g->tried.estimator, &c);
             search_keep_most(&g->tried, share, &c);
         }
-        if (c.excess <= 1 && !search_settled(&g->tried, &c.strategy))
-            neighbours_offer(list, g, &c, hint->seconds);
+        if (c.excess <= 1 && !search_decided(&g->tried, &c.strategy))
+            moves_offer(list, g, &c, hint->seconds);
     }
     return OK;
 }
 
-/* What was tried on a few layers may take longer than the others of these. */
-static enum status try_hinted(struct climb *cl, struct candidate *best)
+/* Trials of a few layers may be too short by more than the differences between them. */
+static enum status try_hinted(struct pool *pool, struct candidate *best)
 {
-    struct neighbours list;
-    for (int from = 0; from < cl->n_hints && cl->spent < cl->most; from += TRIALS_AT_ONCE) {
-        TRY(find_hinted(cl, from, &list));
-        TRY(try_neighbours(cl, &list, NULL));
+    struct moves list;
+    for (int from = 0; from < pool->n_hints && pool->spent < pool->most; from += MOVES_AT_ONCE) {
+        TRY(find_hinted(pool, from, &list));
+        TRY(try_moves(pool, &list, NULL));
     }
     best->excess = INFINITY; /* if none of these fits */
-    climb_find(cl, INFINITY, NULL, best);
+    pool_find(pool, INFINITY, NULL, best);
     return OK;
 }
 
-/* Whether a trial of all layers on the grid g tells what the family of c takes: it fits, and was reckoned to take about as long;
+/* Whether a trial of all layers on the grid g is evidence for the family of c: it fits and was estimated to take about as long;
  * or it would fetch too little ahead, even with the fewest chunks kept, or with as few as c. */
-static int tells_of(const struct grid *g, const struct candidate *tried, const struct candidate *c, int fewest)
+static int is_evidence(const struct pool_grid *g, const struct candidate *tried, const struct candidate *c, int fewest)
 {
-    if ((tried->excess > 1 && isfinite(tried->seconds)) || !search_tells_of(&tried->strategy, &c->strategy))
+    if ((tried->excess > 1 && isfinite(tried->seconds)) || !decisions_same_family(&tried->strategy, &c->strategy))
         return 0;
     if (isinf(tried->seconds))
-        return tried->strategy.kept_chunks <= climb_fewest_kept(g) || c->strategy.kept_chunks > fewest;
-    return tried->pace < FIT_LATE && tried->estimate < TOLD_CLOSE * c->estimate;
+        return tried->strategy.kept_chunks <= moves_fewest_kept(g) || c->strategy.kept_chunks > fewest;
+    return tried->level < FIT_LATE && tried->estimate < LOCAL_EVIDENCE_WITHIN * c->estimate;
 }
 
-static int is_told_of(const struct climb *cl, const struct candidate *c, int fewest)
+static int has_evidence(const struct pool *pool, const struct candidate *c, int fewest)
 {
-    for (int g = 0; g < cl->n; g++)
-        for (int i = 0; i < cl->grids[g].tried.n; i++)
-            if (tells_of(&cl->grids[g], &cl->grids[g].tried.candidates[i], c, fewest))
+    for (int g = 0; g < pool->n; g++)
+        for (int i = 0; i < pool->grids[g].tried.n; i++)
+            if (is_evidence(&pool->grids[g], &pool->grids[g].tried.candidates[i], c, fewest))
                 return 1;
     return 0;
 }
 
-/* One of each family that no trial tells of and that may be faster, on the best one's grid: those with the lowest estimates. */
-static void find_untold(const struct climb *cl, struct grid *g, const struct candidate *best, struct neighbours *list)
+/* One placement of each family that may be faster and for which no trial is evidence, on the best one's grid: those with the
+ * lowest estimates. */
+static void find_untried_families(const struct pool *pool, struct pool_grid *g, const struct candidate *best, struct moves *list)
 {
     const struct options *o = estimator_options(g->tried.estimator);
     enum { SHARE, MOST, FEWEST, WAYS };
-    const int fewest = climb_fewest_kept(g), kept[WAYS] = {climb_share_kept(g, &best->strategy), fewest, fewest};
+    const int fewest = moves_fewest_kept(g), kept[WAYS] = {moves_share_kept(g, &best->strategy), fewest, fewest};
     list->n = 0;
-    for (int i = 0; i < options_count(o); i += o->n_kept) {
+    for (int i = 0; i < options_count(o); i += o->n[DECISION_KEPT_CHUNKS]) {
         struct candidate c = {.strategy = g->fixed};
         options_place(o, i, &c.strategy);
         for (int k = 0; k < WAYS; k++) {
             c.strategy.kept_chunks = kept[k];
             estimator_judge(g->tried.estimator, &c);
             if (k == MOST && c.excess <= 1)
-                search_keep_most(&g->tried, o->kept[0], &c);
-            if (c.redundant || c.excess > 1 || c.estimate >= CLIMB_FASTER * search_weighed(best) ||
-                climb_settled(cl, g, &c.strategy) || is_told_of(cl, &c, fewest))
+                search_keep_most(&g->tried, options_most_kept(o), &c);
+            if (c.redundant || c.excess > 1 || c.estimate >= MOVE_BELOW * candidate_price(best) ||
+                pool_decided(pool, g, &c.strategy) || has_evidence(pool, &c, fewest))
                 continue;
-            neighbours_offer_family(list, g, &c);
+            moves_offer_family(list, g, &c);
         }
     }
 }
 
-static enum status try_untold(struct climb *cl, struct candidate *best)
+static enum status try_untried_families(struct pool *pool, struct candidate *best)
 {
-    struct neighbours list;
-    struct grid *g;
-    TRY(climb_open(cl, &best->strategy, &g));
+    struct moves list;
+    struct pool_grid *g;
+    TRY(pool_open(pool, &best->strategy, &g));
     if (!g || g->large)
         return OK;
-    while (cl->spent < cl->most) {
-        look_around(cl, best);
-        find_untold(cl, g, best, &list);
+    while (pool->spent < pool->most) {
+        look_around(pool, best);
+        find_untried_families(pool, g, best, &list);
         if (list.n == 0)
             return OK;
-        TRY(try_neighbours(cl, &list, best));
-        climb_find(cl, search_weighed(best), NULL, best);
+        TRY(try_moves(pool, &list, best));
+        pool_find(pool, candidate_price(best), NULL, best);
     }
     return OK;
 }
 
 /* Instructions to schedule at most. */
-static enum status limit_effort(struct climb *cl, const struct candidate *best)
+static enum status limit_effort(struct pool *pool, const struct candidate *best)
 {
-    struct grid *g;
+    struct pool_grid *g;
     double all = 0, layer, gain = (best->seconds - best->least_compute) / best->seconds;
-    TRY(climb_open(cl, &best->strategy, &g));
+    TRY(pool_open(pool, &best->strategy, &g));
     if (g)
         estimator_instrs(g->tried.estimator, &all, &layer);
-    cl->most = CLIMB_INSTRS * (all <= SEARCH_WHOLE ? 1 : fmin(1, gain / CLIMB_GAIN));
+    pool->most = LOCAL_INSTRS * (all <= TRIAL_WHOLE_INSTRS ? 1 : fmin(1, gain / LOCAL_GAIN));
     return OK;
 }
 
-enum status climb_run(struct climb *cl, struct candidate *best)
+enum status local_search(struct pool *pool, struct candidate *best)
 {
-    climb_keep_inputs(cl, best->strategy.input_every);
-    if (cl->look_at == CLIMB_GIVEN_GRIDS)
-        climb_keep_grid(cl, &best->strategy);
-    TRY(limit_effort(cl, best));
-    if (!best->whole)
-        TRY(try_hinted(cl, best));
+    pool_keep_inputs(pool, best->strategy.input_every);
+    if (pool->allowed == POOL_GIVEN_GRIDS)
+        pool_keep_grid(pool, &best->strategy);
+    TRY(limit_effort(pool, best));
+    if (!best->all_layers)
+        TRY(try_hinted(pool, best));
     if (best->excess > 1)
         return OK;
-    climb_find(cl, search_weighed(best), NULL, best);
-    TRY(try_untold(cl, best));
+    pool_find(pool, candidate_price(best), NULL, best);
+    TRY(try_untried_families(pool, best));
     struct candidate next = *best;
-    for (int i = 0; i < STARTS && (i == 0 || climb_find(cl, FAMILY_CLOSE * search_weighed(best), is_another_family, &next));
+    for (int i = 0;
+         i < LOCAL_STARTS && (i == 0 || pool_find(pool, LOCAL_FAMILY_WITHIN * candidate_price(best), is_another_family, &next));
          i++) {
-        TRY(climb_from(cl, &next));
-        if (search_weighed(&next) < search_weighed(best))
+        TRY(search_from(pool, &next));
+        if (candidate_price(&next) < candidate_price(best))
             *best = next;
-        TRY(try_untold(cl, best));
+        TRY(try_untried_families(pool, best));
     }
-    TRY(climb_from(cl, best)); /* again, with what the others have shown */
-    prefer_less_traffic(cl, best);
+    TRY(search_from(pool, best)); /* again, with what the others have shown */
+    prefer_less_traffic(pool, best);
     return OK;
 }

@@ -1,38 +1,21 @@
-/* Better placements than the best that searches have tried: beside it, and beside those of other families. Private to src/plan.
- */
+/* Local search: from the best placement that searches have tried to better ones beside it. Private to the search. */
 #ifndef LTRAIN_PLAN_SEARCH_LOCAL_H
 #define LTRAIN_PLAN_SEARCH_LOCAL_H
 
-#include "plan/search/search.h"
+#include "plan/search/pool.h"
 
-/* Trials by tile grid. */
-struct climb;
-
-/* Those that trials were added of; others beside them, too; of these only those of many row chunks, where activations travel
- * (search_is_coarse). */
-enum climb_grids { CLIMB_GIVEN_GRIDS, CLIMB_ANY_GRIDS, CLIMB_FINE_GRIDS };
-
-/* For settings whose mesh and stage are decided, as `fixed`, on the usual grid, has them. Looks at
- * the grids named. m, limit and what the settings point to must outlive it. ERR_NOMEM. */
-enum status climb_create(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                         const struct cost_model *cost, const int64_t limit[TIERS], enum climb_grids grids, struct climb **out);
-void climb_destroy(struct climb *c); /* NULL is fine */
-
-/* Adds what a search on a grid has tried. */
-enum status climb_add_trials(struct climb *c, const struct strategy *grid, const struct search *x);
-
-/* Tries whole what promised the most on a few layers, and one of each family that may be faster and of which no whole trial
- * tells. Then the neighbours of the cheapest (at most two choices differ, on its grid or on one beside it), those that are
- * expected to be the cheapest first, and goes on from each that is cheaper, until many in a row are not. Then the same from the
- * cheapest trials of a few other families, and from the best one again. *best: the cheapest of all with the layer inputs that it
- * had; its excess is INFINITY if it was tried on a few layers and nothing fits whole. */
-enum status climb_run(struct climb *c, struct candidate *best);
-/* The next trial by price. Returns 0 if there is none. */
-int climb_next(struct climb *c, const struct candidate *after, struct candidate *out);
-
-/* Whether c was tried on all layers. */
-int climb_knows(const struct climb *cl, const struct candidate *c);
-/* The lowest price (search_weighed) of what was tried on a grid and fits; INFINITY: nothing does. */
-double climb_price_on(const struct climb *c, const struct strategy *grid);
+/* From *best, whose search's trials the pool has:
+ *
+ * 1. If it was tried on a few layers: the pool's hints are tried on all layers, and the cheapest becomes *best. Its excess is
+ *    INFINITY if none fits.
+ * 2. One placement of each family that may be cheaper, and for which no trial on all layers is evidence, is tried.
+ * 3. The moves from *best (moves.h) are tried, those expected to be the cheapest first; the search goes on from each that is
+ * cheaper, and ends after LOCAL_MISSES trials in a row that are not. Trials within LOCAL_RETRY_WITHIN of *best are retried
+ * (retry.h).
+ * 4. Steps 2 and 3 again from the cheapest trials of up to LOCAL_STARTS - 1 other families, and step 3 from *best.
+ * 5. Of trials on its grid that are about as cheap, *best is the one that moves least.
+ *
+ * Layer inputs are those of *best. */
+enum status local_search(struct pool *pool, struct candidate *best);
 
 #endif

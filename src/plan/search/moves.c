@@ -1,36 +1,16 @@
-/* What a climb may try next. */
+/* What local search may try next: moves from a placement, and what they are expected to cost. */
 #include "plan/search/moves.h"
 
 #include "plan/lower/grid.h"
+#include "plan/search/decisions.h"
+#include "plan/search/stalls.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 
-/* Neighbours that are expected to cost so many times what the best one does are not tried. */
-#define CLIMB_CLOSE 1.05
-/* Powers of two in traffic within which it is about as much, and so many of these beyond which others tell more. */
-#define ABOUT 0.25
-#define FAR 8
-/* 1b of 2 layers at 16k tokens took 28% more than estimated with rows=2048,heads=8,loss=128, 9% with 16384,32,1024. */
-#define ALIKE_TILES 4
-/* By how much each trial of similar ones puts off the next: others are to have their turn. */
-#define ALIKE 0.002
-/* Where no neighbour is expected to be about as cheap, those are tried whose estimates are below this share of the best one's
- * price: what stalls in others need not in these. 8b of 4 layers on an RTX 4090: rungs up to 8% faster, 27% more processor time.
- */
-#define HOPE 0.995
-enum { AWAY = 2 /* choices in which a neighbour may differ */ };
-
-/* Choices in which two placements differ. */
-static int distance(const struct strategy *a, const struct strategy *b)
-{
-    return (a->params != b->params) + (a->grads != b->grads) + (a->optim != b->optim) +
-           (a->acts != b->acts || a->passing != b->passing) + (a->update_on_host != b->update_on_host) +
-           (a->device_layers != b->device_layers);
-}
-
 static int passes_alike(const struct strategy *tried, const struct strategy *c)
 {
-    return tried->passing == c->passing && search_tells_of(tried, c);
+    return tried->passing == c->passing && decisions_same_family(tried, c);
 }
 
 /* Alike but for how many layers have a class nearer, or their activations on the device. */
@@ -40,16 +20,16 @@ static int is_similar(const struct strategy *a, const struct strategy *b)
     other.device_layers = a->device_layers;
     if (a->nearer > 0 && b->nearer > 0)
         other.nearer = a->nearer;
-    return search_same_classes(a, &other);
+    return decisions_same_classes(a, &other);
 }
 
 /* Trials of such, on any grid, that keep as large a share of the chunks. */
-static int count_similar(const struct climb *cl, const struct strategy *s)
+static int count_similar(const struct pool *pool, const struct strategy *s)
 {
     int n = 0;
-    for (int g = 0; g < cl->n; g++)
-        for (int i = 0; i < cl->grids[g].tried.n; i++) {
-            const struct strategy *t = &cl->grids[g].tried.candidates[i].strategy;
+    for (int g = 0; g < pool->n; g++)
+        for (int i = 0; i < pool->grids[g].tried.n; i++) {
+            const struct strategy *t = &pool->grids[g].tried.candidates[i].strategy;
             n += is_similar(t, s) && strategy_share(s, t) == s->kept_chunks;
         }
     return n;
@@ -58,21 +38,20 @@ static int count_similar(const struct climb *cl, const struct strategy *s)
 /* Whether no size of one grid is over four times the other's: what stalls on much smaller tiles says little of larger ones. */
 static int is_about_as_fine(const struct strategy *a, const struct strategy *b)
 {
-    return max_i64(a->row_chunk, b->row_chunk) <= ALIKE_TILES * min_i64(a->row_chunk, b->row_chunk) &&
-           max_i64(a->loss_tile, b->loss_tile) <= ALIKE_TILES * min_i64(a->loss_tile, b->loss_tile) &&
-           max_i64(a->head_tile, b->head_tile) <= ALIKE_TILES * min_i64(a->head_tile, b->head_tile);
+    return max_i64(a->row_chunk, b->row_chunk) <= MOVE_TILES_ALIKE * min_i64(a->row_chunk, b->row_chunk) &&
+           max_i64(a->loss_tile, b->loss_tile) <= MOVE_TILES_ALIKE * min_i64(a->loss_tile, b->loss_tile) &&
+           max_i64(a->head_tile, b->head_tile) <= MOVE_TILES_ALIKE * min_i64(a->head_tile, b->head_tile);
 }
 
-/* As the trial shows that has the same classes, on a grid about as fine, and about as much traffic; of such the one that stalls
- * the least. */
-static double stalls_of_alike(const struct climb *cl, const struct candidate *c)
+/* Stalls of the trial that has the same classes, a grid about as fine, and about as much traffic; of several the least. */
+static double stalls_of_alike(const struct pool *pool, const struct candidate *c)
 {
-    double nearest = FAR, stalls = INFINITY;
-    for (int g = 0; g < cl->n; g++)
-        for (int i = 0; i < cl->grids[g].tried.n; i++) {
-            const struct candidate *t = &cl->grids[g].tried.candidates[i];
-            double apart = floor(fabs(log2(fmax(t->traffic, 1e-9) / fmax(c->traffic, 1e-9))) / ABOUT);
-            if (t->excess > 1 || apart > nearest || !search_same_classes(&t->strategy, &c->strategy) ||
+    double nearest = MOVE_TRAFFIC_FAR, stalls = INFINITY;
+    for (int g = 0; g < pool->n; g++)
+        for (int i = 0; i < pool->grids[g].tried.n; i++) {
+            const struct candidate *t = &pool->grids[g].tried.candidates[i];
+            double apart = floor(fabs(log2(fmax(t->traffic, 1e-9) / fmax(c->traffic, 1e-9))) / MOVE_TRAFFIC_STEP);
+            if (t->excess > 1 || apart > nearest || !decisions_same_classes(&t->strategy, &c->strategy) ||
                 !is_about_as_fine(&t->strategy, &c->strategy))
                 continue;
             stalls = apart < nearest ? stalls_scaled(t, c) : fmin(stalls, stalls_scaled(t, c));
@@ -81,22 +60,22 @@ static double stalls_of_alike(const struct climb *cl, const struct candidate *c)
     return stalls;
 }
 
-/* The price that c is expected to have: what exceeds estimates as trials of the same classes have shown
- * on a grid about as fine, else those of its family that pass things on alike, else others of its family, else the best one. */
-static double expected(const struct climb *cl, const struct candidate *c, const struct candidate *best)
+/* The price that c is expected to have. Stalls beyond its estimate are those of trials of the same classes on a grid about as
+ * fine, else of its family with the same `passing`, else of its family, else of the best placement. */
+static double expected(const struct pool *pool, const struct candidate *c, const struct candidate *best)
 {
-    static resemblance *const like[] = {passes_alike, search_tells_of};
+    static resemblance *const like[] = {passes_alike, decisions_same_family};
     enum { LIKE = sizeof like / sizeof *like };
-    double stalls = stalls_of_alike(cl, c);
+    double stalls = stalls_of_alike(pool, c);
     for (int i = 0; i < LIKE && !isfinite(stalls); i++)
-        for (int g = 0; g < cl->n; g++)
-            stalls = fmin(stalls, stalls_of(&cl->grids[g].tried, c, like[i]));
+        for (int g = 0; g < pool->n; g++)
+            stalls = fmin(stalls, stalls_of(&pool->grids[g].tried, c, like[i]));
     if (!isfinite(stalls))
         stalls = stalls_scaled(best, c);
     return c->estimate + stalls;
 }
 
-static void leave_out(struct neighbours *list, int at)
+static void leave_out(struct moves *list, int at)
 {
     list->n--;
     for (int i = at; i < list->n; i++) {
@@ -106,7 +85,7 @@ static void leave_out(struct neighbours *list, int at)
     }
 }
 
-static void offer(struct neighbours *list, resemblance *alike, struct grid *g, const struct candidate *c, double price)
+static void offer(struct moves *list, resemblance *alike, struct pool_grid *g, const struct candidate *c, double price)
 {
     int same = 0;
     while (same < list->n && !alike(&list->c[same].strategy, &c->strategy))
@@ -118,9 +97,9 @@ static void offer(struct neighbours *list, resemblance *alike, struct grid *g, c
     int at = list->n;
     while (at > 0 && price < list->expected[at - 1])
         at--;
-    if (at == TRIALS_AT_ONCE)
+    if (at == MOVES_AT_ONCE)
         return;
-    list->n += list->n < TRIALS_AT_ONCE;
+    list->n += list->n < MOVES_AT_ONCE;
     for (int i = list->n - 1; i > at; i--) {
         list->c[i] = list->c[i - 1];
         list->expected[i] = list->expected[i - 1];
@@ -131,94 +110,95 @@ static void offer(struct neighbours *list, resemblance *alike, struct grid *g, c
     list->grid[at] = g;
 }
 
-void neighbours_offer(struct neighbours *list, struct grid *g, const struct candidate *c, double price)
+void moves_offer(struct moves *list, struct pool_grid *g, const struct candidate *c, double price)
 {
     offer(list, is_similar, g, c, price);
 }
 
 static int is_of_family(const struct strategy *a, const struct strategy *b)
 {
-    return search_tells_of(a, b) || search_tells_of(b, a);
+    return decisions_same_family(a, b) || decisions_same_family(b, a);
 }
 
-void neighbours_offer_family(struct neighbours *list, struct grid *g, const struct candidate *c)
+void moves_offer_family(struct moves *list, struct pool_grid *g, const struct candidate *c)
 {
     offer(list, is_of_family, g, c, c->estimate);
 }
 
-int climb_fewest_kept(const struct grid *g)
+int moves_fewest_kept(const struct pool_grid *g)
 {
     const struct options *o = estimator_options(g->tried.estimator);
-    return o->kept[o->n_kept - 1];
+    return options_fewest_kept(o);
 }
 
-int climb_share_kept(const struct grid *g, const struct strategy *like)
+int moves_share_kept(const struct pool_grid *g, const struct strategy *like)
 {
     const struct options *o = estimator_options(g->tried.estimator);
-    int high = o->kept[0], low = climb_fewest_kept(g), share = strategy_share(&g->fixed, like);
+    int high = options_most_kept(o), low = moves_fewest_kept(g), share = strategy_share(&g->fixed, like);
     return share < low ? low : share > high ? high : share;
 }
 
-/* What is gone on from. */
+/* The placement that moves start from. */
 struct start {
     const struct candidate *best;
     int64_t ahead[TIERS]; /* bytes that its trial took beyond what it needs: what it fetches ahead */
+    enum move_by by;
 };
 
-/* In how many layers c may have its nearer class there: as many as ought to fit beside `ahead`. */
-static int64_t nearer_layers(const struct climb *cl, const struct candidate *none, const struct candidate *all,
+/* The number of layers of which the class may be nearer: as many as ought to fit beside `ahead`. */
+static int64_t nearer_layers(const struct pool *pool, const struct candidate *none, const struct candidate *all,
                              const int64_t ahead[TIERS])
 {
     double layers = all->strategy.nearer, most = layers;
     for (int t = 0; t < TIERS; t++)
         if (all->bytes[t] > none->bytes[t])
-            most = fmin(most,
-                        (double)(cl->limit[t] - none->bytes[t] - ahead[t]) * layers / (double)(all->bytes[t] - none->bytes[t]));
+            most = fmin(most, (double)(pool->problem.limit[t] - none->bytes[t] - ahead[t]) * layers /
+                                  (double)(all->bytes[t] - none->bytes[t]));
     return (int64_t)most;
 }
 
-/* c, if it may be better than the best one. */
-static void offer_neighbour(const struct climb *cl, struct grid *g, const struct start *from, const struct candidate *c,
-                            struct neighbours *list)
+/* Offers c if it may be better than the start. */
+static void offer_move(const struct pool *pool, struct pool_grid *g, const struct start *from, const struct candidate *c,
+                       struct moves *list)
 {
-    const double best = search_weighed(from->best);
-    if (c->redundant || c->excess > 1 || c->estimate >= CLIMB_FASTER * best || climb_settled(cl, g, &c->strategy))
+    const double best = candidate_price(from->best);
+    if (c->redundant || c->excess > 1 || c->estimate >= MOVE_BELOW * best || pool_decided(pool, g, &c->strategy))
         return;
-    double price = cl->hopeful ? c->estimate : expected(cl, c, from->best);
-    if (price < (cl->hopeful ? HOPE : CLIMB_CLOSE) * best)
-        neighbours_offer(list, g, c, price * (1 + ALIKE * count_similar(cl, &c->strategy)));
+    double price = from->by == MOVE_BY_ESTIMATE ? c->estimate : expected(pool, c, from->best);
+    if (price < (from->by == MOVE_BY_ESTIMATE ? MOVE_BY_ESTIMATE_BELOW : MOVE_WITHIN) * best)
+        moves_offer(list, g, c, price * (1 + MOVE_SIMILAR * count_similar(pool, &c->strategy)));
 }
 
-/* Whether all of the class ought to fit in its nearer tier, embedding and head included: that is another placement. */
-static int may_be_nearer_wholly(const struct estimator *e, const struct candidate *c)
+/* Whether the whole class ought to fit in its nearer tier, embedding and head included: that is another placement. */
+static int may_be_nearer_in_all(const struct estimator *e, const struct candidate *c)
 {
-    struct candidate whole = *c;
-    struct strategy *s = &whole.strategy;
+    struct candidate all = *c;
+    struct strategy *s = &all.strategy;
     s->nearer = 0;
     *strategy_class(s, s->nearer_class) = s->nearer_at;
     if (s->nearer_class == CLASS_OPTIM && s->nearer_at == RES_DEVICE)
         s->update_on_host = 0;
-    estimator_judge(e, &whole);
-    return whole.excess <= 1;
+    estimator_judge(e, &all);
+    return all.excess <= 1;
 }
 
-/* Where c leaves memory, with one class nearer: in as many layers as leave room for what the best one fetches ahead, or in half
- * of those that ought to fit; in as many as the best one has there, and in more. Where all of them fit, optimizer state is still
- * worth a half: host and device then update at the same time, which estimates do not show. */
-static void offer_with(const struct climb *cl, struct grid *g, const struct start *from, const struct candidate *none,
-                       struct neighbours *list)
+/* Offers c with one class nearer in some layers, where it leaves memory: in as many as leave room for what the start fetches
+ * ahead, or in half of the layers that ought to fit; in as many as the start has there, and in more. Where all fit, optimizer
+ * state is still worth a half: host and device then update at the same time, which estimates do not show. */
+static void offer_with(const struct pool *pool, struct pool_grid *g, const struct start *from, const struct candidate *none,
+                       struct moves *list)
 {
     const struct estimator *e = g->tried.estimator;
     const struct strategy *s = &from->best->strategy;
     struct candidate c = *none;
-    int64_t layers = strategy_nearer_layers(&none->strategy, cl->m->config.layers);
+    int64_t layers = strategy_nearer_layers(&none->strategy, pool->problem.model->config.layers);
     c.strategy.nearer = (int)layers;
     estimator_judge(e, &c);
-    int64_t most = nearer_layers(cl, none, &c, (int64_t[TIERS]){0}), least = nearer_layers(cl, none, &c, from->ahead);
+    int64_t most = nearer_layers(pool, none, &c, (int64_t[TIERS]){0}), least = nearer_layers(pool, none, &c, from->ahead);
     if (most <= 0)
         return;
     int alike = s->nearer > 0 && s->nearer_class == c.strategy.nearer_class && s->nearer_at == c.strategy.nearer_at;
-    int wholly = most == layers && may_be_nearer_wholly(e, &c), both = strategy_updates_on_both(&c.strategy);
+    int wholly = most == layers && may_be_nearer_in_all(e, &c), both = strategy_updates_on_both(&c.strategy);
     int64_t some = least > 0 ? least : (most + 1) / 2;
     if (wholly)
         some = both ? (most + 1) / 2 : 0;
@@ -230,14 +210,14 @@ static void offer_with(const struct climb *cl, struct grid *g, const struct star
             continue;
         c.strategy.nearer = (int)n[i];
         estimator_judge(e, &c);
-        if (alike || both || c.estimate < CLIMB_FASTER * none->estimate)
-            offer_neighbour(cl, g, from, &c, list);
+        if (alike || both || c.estimate < MOVE_BELOW * none->estimate)
+            offer_move(pool, g, from, &c, list);
     }
 }
 
 /* The same with each class; on other grids than the best one's only with the one that is nearer there. */
-static void offer_nearer(const struct climb *cl, struct grid *g, const struct start *from, const struct candidate *c,
-                         struct neighbours *list)
+static void offer_nearer(const struct pool *pool, struct pool_grid *g, const struct start *from, const struct candidate *c,
+                         struct moves *list)
 {
     const struct strategy *s = &from->best->strategy;
     const int other = !strategy_same_grid(&g->fixed, s);
@@ -250,65 +230,67 @@ static void offer_nearer(const struct climb *cl, struct grid *g, const struct st
             none.strategy.nearer_at = (enum residency)at;
             if (options_may_be_nearer(estimator_options(g->tried.estimator), &c->strategy, none.strategy.nearer_class,
                                       none.strategy.nearer_at))
-                offer_with(cl, g, from, &none, list);
+                offer_with(pool, g, from, &none, list);
         }
 }
 
-/* The best one's classes but for a few, on one grid: with as large a share of the chunks kept, as many as ought to fit, and
- * between that and the most or the fewest. */
-static void offer_neighbours(const struct climb *cl, struct grid *g, const struct start *from, struct neighbours *list)
+/* Offers the start's placement with up to MOVE_DISTANCE other choices, on one grid: with as large a share of the chunks kept,
+ * with as many as ought to fit, and with numbers between that and the most or the fewest. */
+static void offer_moves(const struct pool *pool, struct pool_grid *g, const struct start *from, struct moves *list)
 {
     const struct search *x = &g->tried;
     const struct options *o = estimator_options(x->estimator);
     const struct strategy *best = &from->best->strategy;
-    int high = o->kept[0], low = climb_fewest_kept(g), share = climb_share_kept(g, best);
+    int high = options_most_kept(o), low = moves_fewest_kept(g), share = moves_share_kept(g, best);
     enum { SHARE, MOST, MORE, NEXT, FEWER, WAYS };
     const int kept[WAYS] = {[SHARE] = share,
                             [MOST] = low,
                             [MORE] = (share + high) / 2,
                             [NEXT] = (int)min_i64(high, share + (high + 7) / 8),
                             [FEWER] = (low + share) / 2};
-    for (int i = 0; i < options_count(o); i += o->n_kept) {
+    for (int i = 0; i < options_count(o); i += o->n[DECISION_KEPT_CHUNKS]) {
         struct candidate c = {.strategy = g->fixed};
         options_place(o, i, &c.strategy);
-        if (distance(&c.strategy, best) > AWAY ||
-            (cl->look_at == CLIMB_FINE_GRIDS && search_is_coarse(&c.strategy) && g->fixed.row_chunk > cl->fixed.row_chunk))
+        if (decisions_distance(&c.strategy, best) > MOVE_DISTANCE ||
+            (pool->allowed == POOL_FINE_GRIDS && tiles_are_coarse(&c.strategy) && g->fixed.row_chunk > pool->fixed.row_chunk))
             continue;
         for (int k = 0; k < WAYS; k++) {
             c.strategy.kept_chunks = kept[k];
             estimator_judge(x->estimator, &c);
             if (k == MOST && c.excess <= 1)
                 search_keep_most(x, high, &c);
-            offer_neighbour(cl, g, from, &c, list);
+            offer_move(pool, g, from, &c, list);
             if (k == SHARE && c.excess <= 1)
-                offer_nearer(cl, g, from, &c, list);
+                offer_nearer(pool, g, from, &c, list);
         }
     }
 }
 
-/* By how much a share of the chunks that is given is missed where chunks are few. */
-static double alpha_error(const struct climb *cl, const struct strategy *grid)
+/* The share of the chunks by which a given alpha is missed where chunks are few. */
+static double alpha_error(const struct pool *pool, const struct strategy *grid)
 {
     double chunks = (double)ceil_div(grid->rows, grid->row_chunk);
-    return cl->s.alpha < 0 ? 0 : fabs(floor(cl->s.alpha * chunks + 0.5) / chunks - cl->s.alpha);
+    return pool->problem.request.alpha < 0
+               ? 0
+               : fabs(floor(pool->problem.request.alpha * chunks + 0.5) / chunks - pool->problem.request.alpha);
 }
 
-/* On the grid that `like` has. */
-static enum status look_on_grid(struct climb *cl, const struct strategy *like, const struct start *from, struct neighbours *list)
+/* Offers moves on the grid that `like` has. */
+static enum status look_on_grid(struct pool *pool, const struct strategy *like, const struct start *from, struct moves *list)
 {
-    struct grid *g;
-    TRY(climb_open(cl, like, &g));
-    if (g && !g->large && alpha_error(cl, &g->fixed) <= alpha_error(cl, &cl->fixed))
-        offer_neighbours(cl, g, from, list);
+    struct pool_grid *g;
+    TRY(pool_open(pool, like, &g));
+    if (g && !g->large && alpha_error(pool, &g->fixed) <= alpha_error(pool, &pool->fixed))
+        offer_moves(pool, g, from, list);
     return OK;
 }
 
-static enum status start_from(struct climb *cl, const struct candidate *best, struct start *out)
+static enum status start_from(struct pool *pool, const struct candidate *best, enum move_by by, struct start *out)
 {
     struct candidate judged = *best;
-    struct grid *g;
-    *out = (struct start){.best = best};
-    TRY(climb_open(cl, &best->strategy, &g));
+    struct pool_grid *g;
+    *out = (struct start){.best = best, .by = by};
+    TRY(pool_open(pool, &best->strategy, &g));
     if (!g)
         return OK;
     if (best->strategy.device_chunks > 0)
@@ -319,16 +301,16 @@ static enum status start_from(struct climb *cl, const struct candidate *best, st
     return OK;
 }
 
-enum status neighbours_find(struct climb *cl, const struct candidate *best, struct neighbours *list)
+enum status moves_find(struct pool *pool, const struct candidate *best, enum move_by by, struct moves *list)
 {
     struct start from;
     list->n = 0;
-    TRY(start_from(cl, best, &from));
-    TRY(look_on_grid(cl, &best->strategy, &from, list));
-    for (int i = 0; cl->look_at != CLIMB_GIVEN_GRIDS && i < PLAN_NEAR_TILES; i++) {
+    TRY(start_from(pool, best, by, &from));
+    TRY(look_on_grid(pool, &best->strategy, &from, list));
+    for (int i = 0; pool->allowed != POOL_GIVEN_GRIDS && i < PLAN_NEAR_TILES; i++) {
         struct strategy near = best->strategy;
-        if (plan_near_tiles(cl->m, &cl->s, i, &near))
-            TRY(look_on_grid(cl, &near, &from, list));
+        if (plan_near_tiles(pool->problem.model, &pool->problem.request, i, &near))
+            TRY(look_on_grid(pool, &near, &from, list));
     }
     return OK;
 }

@@ -3,105 +3,88 @@
 
 #include "base/sys.h"
 #include "machine/hardware.h"
-#include "machine/rank_cost.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/lower/mesh.h"
 #include "plan/search/local.h"
-#include "plan/search/trials.h"
+#include "plan/search/price.h"
+#include "plan/search/search.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* What another grid is to gain: so much that the key does not follow a profile's noise, and of data sheets, which have none, what
- * a search gives for less traffic. */
-#define MEASURED_GAIN 0.03
-#define TILES_GAIN 0.003
-/* Of that, what one step on the way to the best grid is to gain. */
-#define STEP_GAINS (2.0 / 3)
-/* Where the step takes hardly longer than attention, and products at their best, there is nothing to climb for. */
-#define CLIMB_HELPS 1.003
-/* Searches of grids that were found step by step, and instructions to schedule for the steps. */
-#define MOST_ROUNDS 3
-#define STEP_INSTRS 600e3
-
-/* A start's placement may be reckoned to take so many times what the usual grid's does; and from how many times too many
- * instructions on all sizes are made larger at once. */
-#define START_SLOWER 1.003
-#define COARSEN_ALL 8
-/* Of fewer loss tiles the logits take memory for nothing: they are few instructions. */
-#define LOSS_TILES 128
-/* By how much trials of a few layers may be too short. */
-#define FEW_LAYERS_MISS 0.04
 /* Stages by what is partitioned, most first. */
 static const int stages[] = {3, 2, 1};
 enum { STAGES = sizeof stages / sizeof *stages };
 
-double variant_grid_gain(const struct plan_request *s)
+static double grid_gain(const struct plan_request *s)
 {
-    return s->hardware && !s->hardware->cpu ? TILES_GAIN : MEASURED_GAIN;
+    return s->hardware && !s->hardware->cpu ? GRID_GAIN_SHEET : GRID_GAIN_MEASURED;
 }
 
 /* One size of the grid larger, the others in turn, or all of them. Returns 0 if none can be. */
-static int coarsen(const struct model *m, const struct plan_request *s, int all, int turn, struct strategy *t)
+static int coarsen(const struct problem *p, int all, int turn, struct strategy *t)
 {
     int changed = 0;
     for (int i = 0; i < TILE_SIZES && (all || !changed); i++) {
         enum tile_size which = (enum tile_size)((turn + i) % TILE_SIZES);
-        if (t->rows > (which == TILE_ROWS   ? (2 * SEARCH_FEW_CHUNKS - 2) * t->row_chunk
-                       : which == TILE_LOSS ? LOSS_TILES * t->loss_tile
+        if (t->rows > (which == TILE_ROWS   ? (2 * TILES_FEW_CHUNKS - 2) * t->row_chunk
+                       : which == TILE_LOSS ? START_LOSS_TILES * t->loss_tile
                                             : 0))
-            changed |= plan_other_tiles(m, s, which, 0, t);
+            changed |= plan_other_tiles(p->model, &p->request, which, 0, t);
     }
     return changed;
 }
 
-/* Whether a start on a grid that is reckoned to take `least` is as good as on the usual one, which is to take `usual`: better by
- * what is to be gained where large tiles cost memory. */
-static int may_start(const struct model *m, const struct variant *v, const int64_t limit[TIERS], double least, double usual)
+/* Whether a start on a grid whose best estimate is `least` is as good as one on the default grid, whose best estimate is
+ * `on_default`: better by SEARCH_GAIN where large tiles cost memory. */
+static int may_start(const struct numerics *v, double least, double on_default)
 {
-    return isfinite(least) && least <= (search_is_bulky(m, &v->usual, limit) ? 1 - SEARCH_GAIN : START_SLOWER) * usual;
+    return isfinite(least) &&
+           least <= (tiles_are_bulky(&v->problem, &v->default_grid) ? 1 - SEARCH_GAIN : START_SLOWER) * on_default;
 }
 
-/* The grid to start from: of data sheets' machines the usual one only if its programs are small enough to be tried whole, else
- * the next one with larger tiles whose programs are, as long as what ought to fit there is reckoned to be as fast. */
-static enum status find_start(const struct model *m, struct variant *v, const int64_t limit[TIERS])
+/* The grid to start from. On data sheets' machines it is the default one only if its programs are small enough to be tried with
+ * all layers, else the next one with larger tiles whose programs are, as long as its best estimate is as good. */
+static enum status find_start(struct numerics *v)
 {
-    struct strategy at = v->usual;
-    double instrs, least, usual;
-    if (variant_grid_gain(&v->s) >= SEARCH_GAIN)
+    struct strategy at = v->default_grid;
+    double instrs, least, on_default;
+    if (grid_gain(&v->problem.request) >= SEARCH_GAIN)
         return OK;
-    TRY(search_glance(m, &v->s, &at, &v->cost, limit, &instrs, &usual));
-    v->large = instrs > SEARCH_WHOLE;
-    for (int turn = 0; instrs > SEARCH_WHOLE && coarsen(m, &v->s, instrs > COARSEN_ALL * SEARCH_WHOLE, turn, &at); turn++) {
-        TRY(search_glance(m, &v->s, &at, &v->cost, limit, &instrs, &least));
-        if (may_start(m, v, limit, least, usual))
+    TRY(search_estimate(&v->problem, &at, &instrs, &on_default));
+    v->large = instrs > TRIAL_WHOLE_INSTRS;
+    for (int turn = 0;
+         instrs > TRIAL_WHOLE_INSTRS && coarsen(&v->problem, instrs > START_COARSEN_ALL * TRIAL_WHOLE_INSTRS, turn, &at);
+         turn++) {
+        TRY(search_estimate(&v->problem, &at, &instrs, &least));
+        if (may_start(v, least, on_default))
             v->fixed = at;
     }
     return OK;
 }
 
-/* On the grid given, else (NULL) on the one to start from, or on the usual one, so many times finer, if nothing fits there. */
-static enum status variant_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
-                                  const struct strategy *grid, const struct search_lead *lead, struct variant **out)
+/* On the grid given. NULL: on the one to start from, or if nothing fits there on the default one, the `finer`-th finer. */
+static enum status numerics_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
+                                   const struct strategy *grid, const struct search_lead *lead, struct numerics **out)
 {
-    struct variant *v = sys_calloc(1, sizeof *v);
+    struct numerics *v = sys_calloc(1, sizeof *v);
     if (!v)
         return status_fail(ERR_NOMEM, "out of memory while planning");
-    v->s = *s;
-    plan_cost_model(&v->s, &v->cost);
-    enum status st = plan_fixed(m, &v->s, &v->usual);
-    for (int i = 0; st == OK && i < finer && plan_finer_tiles(m, &v->s, &v->usual);)
+    problem_set(&v->problem, m, s, limit);
+    enum status st = plan_fixed(m, &v->problem.request, &v->default_grid);
+    for (int i = 0; st == OK && i < finer && plan_finer_tiles(m, &v->problem.request, &v->default_grid);)
         i++;
-    v->fixed = grid ? *grid : v->usual;
+    v->fixed = grid ? *grid : v->default_grid;
     if (st == OK && !grid)
-        st = find_start(m, v, limit);
+        st = find_start(v);
     if (st == OK)
-        st = search_to_beat(m, &v->s, &v->fixed, &v->cost, limit, lead, &v->search);
-    if (st == OK && !grid && !strategy_same_grid(&v->fixed, &v->usual) && v->search.candidates[0].excess > 1) {
+        st = search_to_beat(&v->problem, &v->fixed, lead, &v->search);
+    if (st == OK && !grid && !strategy_same_grid(&v->fixed, &v->default_grid) && v->search.candidates[0].excess > 1) {
         search_destroy(&v->search);
-        v->fixed = v->usual;
-        st = search_to_beat(m, &v->s, &v->fixed, &v->cost, limit, lead, &v->search);
+        v->fixed = v->default_grid;
+        st = search_to_beat(&v->problem, &v->fixed, lead, &v->search);
     }
     if (st != OK) {
         free(v);
@@ -111,7 +94,7 @@ static enum status variant_create(const struct model *m, const struct plan_reque
     return OK;
 }
 
-void variant_destroy(struct variant *v)
+static void numerics_destroy(struct numerics *v)
 {
     if (v)
         search_destroy(&v->search);
@@ -119,81 +102,93 @@ void variant_destroy(struct variant *v)
 }
 
 /* The best placement's trial; of a single one, which the search does not try, here. */
-static enum status best_of(const struct model *m, const struct variant *v, const int64_t limit[TIERS], struct candidate *out)
+static enum status best_of(const struct numerics *v, struct candidate *out)
 {
     *out = v->search.candidates[0];
-    return v->search.n > 1 ? OK : search_price(m, &v->s, &out->strategy, &v->cost, limit, out);
+    return v->search.n > 1 ? OK : search_price(&v->problem, &out->strategy, out);
 }
 
-/* The best variant so far, and its trial. */
-struct best {
+/* the best numerics so far, and its trial. */
+struct numerics_search {
     const struct model *m;
+    const struct plan_request *given;
     const int64_t *limit;
-    int finer; /* how many times the usual grid is */
-    struct variant *variant;
+    int finer; /* how many times the default grid is */
+    struct numerics *best;
     struct candidate candidate;
-    int tried;           /* candidate is known */
-    double usual;        /* the price on the usual grid; INFINITY: not known */
-    struct climb *climb; /* collects trials; or NULL */
-    double spent;        /* instructions scheduled while comparing grids briefly */
+    int tried;            /* candidate is known */
+    double default_price; /* the price on the default grid; INFINITY: not known */
+    struct pool *pool;    /* collects trials; or NULL */
+    double spent;         /* instructions scheduled while comparing grids briefly */
+    int trials;           /* of placements, those of local search not yet counted */
 };
 
-static enum status try_best(struct best *b)
+static enum status try_best(struct numerics_search *b)
 {
     if (!b->tried)
-        TRY(best_of(b->m, b->variant, b->limit, &b->candidate));
+        TRY(best_of(b->best, &b->candidate));
     b->tried = 1;
     return OK;
 }
 
-/* What c is to gain beside one that was tried whole. */
-static double sure_gain(const struct candidate *whole, const struct candidate *c, double gain)
+/* The gain that c needs beside `all`, which was tried on all layers. */
+static double sure_gain(const struct candidate *all, const struct candidate *c, double gain)
 {
-    return whole->whole && !c->whole ? fmax(gain, FEW_LAYERS_MISS) : gain;
+    return all->all_layers && !c->all_layers ? fmax(gain, FEW_LAYERS_MISS) : gain;
 }
 
 /* Leaves the worse one in *next. */
-static enum status replace_if_better(struct best *b, double gain, struct variant **next)
+static enum status replace_if_better(struct numerics_search *b, double gain, struct numerics **next)
 {
     struct candidate c = {.excess = INFINITY};
     const struct candidate *old = &b->candidate;
     if ((*next)->search.n == 1 || (*next)->search.n_tried > 0)
-        TRY(best_of(b->m, *next, b->limit, &c));
-    if (old->excess <= 1 ? c.excess > 1 || search_weighed(&c) >= (1 - sure_gain(old, &c, gain)) * search_weighed(old)
+        TRY(best_of(*next, &c));
+    if (old->excess <= 1 ? c.excess > 1 || candidate_price(&c) >= (1 - sure_gain(old, &c, gain)) * candidate_price(old)
                          : c.excess >= old->excess)
         return OK;
-    struct variant *worse = b->variant;
-    b->variant = *next;
+    struct numerics *worse = b->best;
+    b->best = *next;
     b->candidate = c;
     *next = worse;
     return OK;
 }
 
-/* Takes the place of the best one if it is better; not looked at where compute alone takes about as long. */
-static enum status compare(struct best *b, const struct plan_request *s)
+/* What is best for s takes the best one's place if it is better. Nothing is searched where compute alone takes about as long.
+ * */
+static enum status compare(struct numerics_search *b, const struct plan_request *s)
 {
-    struct variant *next;
+    struct numerics *next;
     const struct candidate *c = &b->candidate;
-    if (c->excess <= 1 && c->compute >= (1 - SEARCH_GAIN) * search_weighed(c))
+    if (c->excess <= 1 && c->compute >= (1 - SEARCH_GAIN) * candidate_price(c))
         return OK;
     const struct search_lead lead = {.beat = c, .gain = SEARCH_GAIN};
-    TRY(variant_create(b->m, s, b->limit, b->finer, NULL, &lead, &next));
+    TRY(numerics_create(b->m, s, b->limit, b->finer, NULL, &lead, &next));
+    b->trials += next->search.n_tried;
     enum status st = replace_if_better(b, SEARCH_GAIN, &next);
-    variant_destroy(next);
+    numerics_destroy(next);
     return st;
 }
 
-static enum status compare_degrees(struct best *b, const struct plan_request *given)
+enum status numerics_mesh(struct numerics_search *b)
 {
-    struct plan_request s = *given;
-    for (int i = 0; plan_other_degrees(b->m, given, i, &s.ulysses, &s.ring); i++)
+    struct plan_request s = *b->given;
+    if (!plan_other_degrees(b->m, b->given, 0, &s.mesh.degree[MESH_ULYSSES], &s.mesh.degree[MESH_RING]))
+        return OK;
+    s.zero = s.zero == AUTO ? stages[0] : s.zero;
+    TRY(try_best(b));
+    for (int i = 0; plan_other_degrees(b->m, b->given, i, &s.mesh.degree[MESH_ULYSSES], &s.mesh.degree[MESH_RING]); i++)
         TRY(compare(b, &s));
     return OK;
 }
 
-static enum status compare_stages(struct best *b)
+enum status numerics_stage(struct numerics_search *b)
 {
-    struct plan_request s = b->variant->s;
+    struct plan_request s;
+    if (b->given->zero != AUTO || b->best->fixed.ranks == 1)
+        return OK;
+    TRY(try_best(b));
+    s = b->best->problem.request;
     for (int i = 1; i < STAGES; i++) {
         s.zero = stages[i];
         TRY(compare(b, &s));
@@ -207,50 +202,51 @@ struct point {
     struct candidate candidate;
 };
 
-/* The best variant on the grid of a point takes its place (*taken) if it is faster by `gain`. */
-static enum status compare_grid(struct best *b, const struct point *at, double gain, int *taken)
+/* the best numerics on the grid of a point takes its place (*taken) if it is faster by `gain`. */
+static enum status compare_grid(struct numerics_search *b, const struct point *at, double gain, int *taken)
 {
-    struct variant *next, *old = b->variant;
+    struct numerics *next, *old = b->best;
     const struct search_lead lead = {&b->candidate, gain, &old->search, &at->candidate};
-    TRY(variant_create(b->m, &old->s, b->limit, b->finer, &at->grid, &lead, &next));
+    TRY(numerics_create(b->m, &old->problem.request, b->limit, b->finer, &at->grid, &lead, &next));
+    b->trials += next->search.n_tried;
     next->large = old->large;
-    enum status st = b->climb ? climb_add_trials(b->climb, &at->grid, &next->search) : OK;
+    enum status st = b->pool ? pool_add_search(b->pool, &at->grid, &next->search) : OK;
     if (st == OK)
         st = replace_if_better(b, gain, &next);
-    *taken = b->variant != old;
-    variant_destroy(next);
+    *taken = b->best != old;
+    numerics_destroy(next);
     return st;
 }
 
-/* Whether activations would travel in too few chunks, and fewer than on the usual grid: trials of a few layers do not show what
- * that costs where links are slow. */
-static int is_coarser(const struct variant *v, const struct strategy *s)
+/* Whether activations would travel in too few chunks, and fewer than on the default grid: trials of a few layers do not show
+ * what that costs where links are slow. */
+static int is_coarser(const struct numerics *v, const struct strategy *s)
 {
-    return v->large && s->row_chunk > v->usual.row_chunk && search_is_coarse(s);
+    return v->large && s->row_chunk > v->default_grid.row_chunk && tiles_are_coarse(s);
 }
 
 /* Another value of one size takes the place of the point's if it is faster (*moved). */
-static enum status step(struct best *b, enum tile_size which, int i, struct point *at, int *moved)
+static enum status step(struct numerics_search *b, enum tile_size which, int i, struct point *at, int *moved)
 {
-    const struct variant *v = b->variant;
+    const struct numerics *v = b->best;
     struct point other = {.grid = at->grid};
-    double gain = STEP_GAINS * variant_grid_gain(&v->s);
+    double gain = GRID_STEP_GAIN * grid_gain(&v->problem.request);
     *moved = 0;
-    if (b->spent > STEP_INSTRS || !plan_other_tiles(b->m, &v->s, which, i, &other.grid))
+    if (b->spent > GRID_STEP_INSTRS || !plan_other_tiles(v->problem.model, &v->problem.request, which, i, &other.grid))
         return OK;
     const struct search_lead lead = {.beat = &at->candidate, .gain = gain, .known = &v->search};
-    TRY(search_briefly(b->m, &v->s, &other.grid, &v->cost, b->limit, &lead, &b->spent, &other.candidate));
+    TRY(search_briefly(&v->problem, &other.grid, &lead, &b->spent, &other.candidate));
     const struct candidate *c = &other.candidate;
     *moved = c->tried && c->excess <= 1 && !is_coarser(v, &c->strategy) &&
-             search_weighed(c) < (1 - sure_gain(&at->candidate, c, gain)) * search_weighed(&at->candidate);
+             candidate_price(c) < (1 - sure_gain(&at->candidate, c, gain)) * candidate_price(&at->candidate);
     if (*moved)
         *at = other;
     return OK;
 }
 
 /* One size of the grid, as long as another value is faster: the next more heads, rows longer or shorter, the longest loss tile
- * first, since the usual one is short. *moved: whether any was. */
-static enum status vary_size(struct best *b, enum tile_size which, struct point *at, int *moved)
+ * first, since the default one is short. *moved: whether any was. */
+static enum status vary_size(struct numerics_search *b, enum tile_size which, struct point *at, int *moved)
 {
     static const int first[TILE_SIZES] = {[TILE_HEADS] = 0, [TILE_ROWS] = 1, [TILE_LOSS] = 2};
     int faster = 1;
@@ -266,117 +262,117 @@ static enum status vary_size(struct best *b, enum tile_size which, struct point 
 
 /* From the best placement's grid one size after the other, until none is faster; what a few trials found there is searched in
  * full, and steps go on from its best placement. */
-static enum status compare_neighbours(struct best *b)
+static enum status step_from_best(struct numerics_search *b)
 {
-    double gain = variant_grid_gain(&b->variant->s), start = search_weighed(&b->candidate);
-    for (int round = 0, taken = 1; taken && round < MOST_ROUNDS; round++) {
-        struct point at = {b->variant->fixed, b->candidate};
+    double gain = grid_gain(&b->best->problem.request), start = candidate_price(&b->candidate);
+    for (int round = 0, taken = 1; taken && round < GRID_ROUNDS; round++) {
+        struct point at = {b->best->fixed, b->candidate};
         at.grid.input_every = b->candidate.strategy.input_every;
         for (int which = 0, still = 0, moved; still < TILE_SIZES; which = (which + 1) % TILE_SIZES) {
             TRY(vary_size(b, (enum tile_size)which, &at, &moved));
             still = moved ? 1 : still + 1;
         }
         taken = 0;
-        if (search_weighed(&at.candidate) >= (1 - gain) * start ||
-            (strategy_same_grid(&at.grid, &b->variant->fixed) && search_weighed(&at.candidate) >= search_weighed(&b->candidate)))
+        if (candidate_price(&at.candidate) >= (1 - gain) * start ||
+            (strategy_same_grid(&at.grid, &b->best->fixed) && candidate_price(&at.candidate) >= candidate_price(&b->candidate)))
             return OK;
-        TRY(compare_grid(b, &at, round == 0 ? gain : STEP_GAINS * gain, &taken));
+        TRY(compare_grid(b, &at, round == 0 ? gain : GRID_STEP_GAIN * gain, &taken));
     }
     return OK;
 }
 
-static int other_grids(const struct model *m, const struct variant *v)
+static int other_grids(const struct numerics *v)
 {
     struct strategy t = v->fixed;
     for (int which = 0; which < TILE_SIZES; which++)
-        if (plan_other_tiles(m, &v->s, (enum tile_size)which, 0, &t))
+        if (plan_other_tiles(v->problem.model, &v->problem.request, (enum tile_size)which, 0, &t))
             return 1;
     return 0;
 }
 
-/* Not looked at where attention, and products at their best, take about as long. */
-static enum status compare_tiles(struct best *b)
+/* Other grids are tried unless attention, and products at their best, take about as long as the step. */
+static enum status compare_tiles(struct numerics_search *b)
 {
-    if (!other_grids(b->m, b->variant))
+    if (!other_grids(b->best))
         return OK;
     TRY(try_best(b));
     const struct candidate *c = &b->candidate;
-    if (c->excess > 1 || c->least_compute >= (1 - variant_grid_gain(&b->variant->s)) * search_weighed(c))
+    if (c->excess > 1 || c->least_compute >= (1 - grid_gain(&b->best->problem.request)) * candidate_price(c))
         return OK;
-    return compare_neighbours(b);
+    return step_from_best(b);
 }
 
-/* Of measured figures other grids are looked at in steps only, which ask for a larger gain. */
-static enum status start_climb(struct best *b)
+/* On measured figures local search stays on the grids that steps have found, which ask for a larger gain. */
+static enum status start_pool(struct numerics_search *b)
 {
-    const struct variant *v = b->variant;
+    const struct numerics *v = b->best;
     if (v->search.n == 1)
         return OK;
-    enum climb_grids grids = variant_grid_gain(&v->s) >= SEARCH_GAIN ? CLIMB_GIVEN_GRIDS
-                             : v->large                              ? CLIMB_FINE_GRIDS
-                                                                     : CLIMB_ANY_GRIDS;
-    TRY(climb_create(b->m, &v->s, &v->usual, &v->cost, b->limit, grids, &b->climb));
-    return climb_add_trials(b->climb, &v->fixed, &v->search);
+    enum pool_grids grids = grid_gain(&v->problem.request) >= SEARCH_GAIN ? POOL_GIVEN_GRIDS
+                            : v->large                                    ? POOL_FINE_GRIDS
+                                                                          : POOL_ANY_GRIDS;
+    TRY(pool_create(&v->problem, &v->default_grid, grids, &b->pool));
+    return pool_add_search(b->pool, &v->fixed, &v->search);
 }
 
-/* What the usual grid takes, where the search starts from it and may leave it. */
-static enum status note_usual(struct best *b)
+/* What the default grid takes, where the search starts from it and may leave it. */
+static enum status note_default_grid(struct numerics_search *b)
 {
-    if (!strategy_same_grid(&b->variant->fixed, &b->variant->usual) || !other_grids(b->m, b->variant))
+    if (!strategy_same_grid(&b->best->fixed, &b->best->default_grid) || !other_grids(b->best))
         return OK;
     TRY(try_best(b));
     if (b->candidate.excess <= 1)
-        b->usual = search_weighed(&b->candidate);
+        b->default_price = candidate_price(&b->candidate);
     return OK;
 }
 
-/* The cheapest that the climb has tried, from *best on: first of the search, or after one that promises more on a few layers. */
-static void put_climbed(struct best *b, const struct candidate *best, int at)
+/* The cheapest trials of local search, from *best on: first of the search, or after one that promises more on a few layers. */
+static void put_found(struct numerics_search *b, const struct candidate *best, int at)
 {
     struct candidate next[SEARCH_PUT] = {*best}; /* several, in case that it does not fit whole */
     int n = 1;
-    while (n < SEARCH_PUT && climb_next(b->climb, &next[n - 1], &next[n]))
+    while (n < SEARCH_PUT && pool_next(b->pool, &next[n - 1], &next[n]))
         n++;
     while (n > 0)
-        search_put(&b->variant->search, at, &next[--n]);
+        search_put(&b->best->search, at, &next[--n]);
 }
 
-/* What the usual grid takes: the best placement's price there, where nothing was tried on it. If that is lower by what is to be
+/* What the default grid takes: the best placement's price there, where nothing was tried on it. If that is lower by what is to be
  * gained, it is searched, too. */
-static enum status price_usual(struct best *b)
+static enum status price_default_grid(struct numerics_search *b)
 {
-    const struct variant *v = b->variant;
-    struct point at = {.grid = v->usual};
+    const struct numerics *v = b->best;
+    struct point at = {.grid = v->default_grid};
     int taken;
-    if (isfinite(b->usual) || strategy_same_grid(&v->fixed, &v->usual))
+    if (isfinite(b->default_price) || strategy_same_grid(&v->fixed, &v->default_grid))
         return OK;
     TRY(try_best(b));
     at.grid.input_every = b->candidate.strategy.input_every;
     struct strategy like = at.grid;
     strategy_place(&like, &b->candidate.strategy);
     like.kept_chunks = strategy_share(&like, &b->candidate.strategy);
-    TRY(search_price(b->m, &v->s, &like, &v->cost, b->limit, &at.candidate));
+    TRY(search_price(&v->problem, &like, &at.candidate));
     if (at.candidate.excess > 1)
         return OK;
-    b->usual = search_weighed(&at.candidate);
+    b->default_price = candidate_price(&at.candidate);
     double gain = sure_gain(&b->candidate, &at.candidate, SEARCH_GAIN);
-    return b->usual < (1 - gain) * search_weighed(&b->candidate) ? compare_grid(b, &at, SEARCH_GAIN, &taken) : OK;
+    return b->default_price < (1 - gain) * candidate_price(&b->candidate) ? compare_grid(b, &at, SEARCH_GAIN, &taken) : OK;
 }
 
-/* From what steps found; the best one's grid becomes the variant's. */
-static enum status climb_on(struct best *b)
+/* Local search from what steps have found; its grid becomes that of the numerics. */
+static enum status search_locally(struct numerics_search *b)
 {
-    struct variant *v = b->variant;
+    struct numerics *v = b->best;
     TRY(try_best(b));
     struct candidate best = b->candidate;
-    if (best.excess > 1 || best.seconds < CLIMB_HELPS * best.least_compute)
+    if (best.excess > 1 || best.seconds < LOCAL_WAITS * best.least_compute)
         return OK;
-    TRY(climb_run(b->climb, &best));
-    b->usual = fmin(b->usual, climb_price_on(b->climb, &v->usual));
-    int better = search_weighed(&best) < search_weighed(&b->candidate), known = climb_knows(b->climb, &b->candidate);
-    if (best.excess > 1 || (known && b->candidate.whole && !better))
+    TRY(local_search(b->pool, &best));
+    b->default_price = fmin(b->default_price, pool_price_on(b->pool, &v->default_grid));
+    int better = candidate_price(&best) < candidate_price(&b->candidate), known = pool_knows(b->pool, &b->candidate);
+    if (best.excess > 1 || (known && b->candidate.all_layers && !better))
         return OK;
-    put_climbed(b, &best, !better && !known);
+    put_found(b, &best, !better && !known);
     if (better || known) {
         b->candidate = best;
         strategy_take_grid(&v->fixed, &best.strategy);
@@ -384,36 +380,62 @@ static enum status climb_on(struct best *b)
     return OK;
 }
 
-enum status variant_choose(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
-                           struct variant **out)
+enum status numerics_start(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
+                           struct numerics_search **out)
 {
+    struct numerics_search *b = sys_calloc(1, sizeof *b);
     struct plan_request given = *s;
-    struct best b = {.m = m, .limit = limit, .finer = finer, .usual = INFINITY};
-    int ulysses, ring, mesh = plan_other_degrees(m, s, 0, &ulysses, &ring);
+    if (!b)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    *b = (struct numerics_search){.m = m, .given = s, .limit = limit, .finer = finer, .default_price = INFINITY};
     given.zero = s->zero == AUTO ? stages[0] : s->zero;
-    TRY(variant_create(m, &given, limit, finer, NULL, &(struct search_lead){0}, &b.variant));
-    int stage = s->zero == AUTO && b.variant->fixed.ranks > 1;
-    enum status st = mesh || stage ? try_best(&b) : OK;
-    if (st == OK && mesh)
-        st = compare_degrees(&b, &given);
-    if (st == OK && stage)
-        st = compare_stages(&b);
-    if (st == OK)
-        st = start_climb(&b);
-    if (st == OK)
-        st = note_usual(&b);
-    if (st == OK)
-        st = compare_tiles(&b);
-    if (st == OK)
-        st = price_usual(&b);
-    if (st == OK && b.climb)
-        st = climb_on(&b);
-    if (st == OK)
-        b.variant->usual_slower = b.tried ? b.usual / search_weighed(&b.candidate) - 1 : 0;
-    climb_destroy(b.climb);
-    if (st == OK)
-        *out = b.variant;
-    else
-        variant_destroy(b.variant);
+    enum status st = numerics_create(m, &given, limit, finer, NULL, &(struct search_lead){0}, &b->best);
+    if (st != OK) {
+        free(b);
+        return st;
+    }
+    b->trials = b->best->search.n_tried;
+    *out = b;
+    return OK;
+}
+
+enum status numerics_tiles(struct numerics_search *b)
+{
+    TRY(start_pool(b));
+    TRY(note_default_grid(b));
+    TRY(compare_tiles(b));
+    return price_default_grid(b);
+}
+
+enum status numerics_local(struct numerics_search *b)
+{
+    enum status st = OK;
+    if (b->pool) {
+        int before = pool_trials(b->pool);
+        st = search_locally(b);
+        b->trials += pool_trials(b->pool) - before;
+    }
+    pool_destroy(b->pool);
+    b->pool = NULL;
+    b->best->default_slower = b->tried ? b->default_price / candidate_price(&b->candidate) - 1 : 0;
     return st;
+}
+
+const struct numerics *numerics_best(const struct numerics_search *b)
+{
+    return b->best;
+}
+
+int numerics_trials(const struct numerics_search *b)
+{
+    return b->trials;
+}
+
+void numerics_end(struct numerics_search *b)
+{
+    if (!b)
+        return;
+    pool_destroy(b->pool);
+    numerics_destroy(b->best);
+    free(b);
 }

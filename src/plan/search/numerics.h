@@ -3,32 +3,41 @@
 #ifndef LTRAIN_PLAN_SEARCH_NUMERICS_H
 #define LTRAIN_PLAN_SEARCH_NUMERICS_H
 
-#include "plan/search/search.h"
+#include "plan/search/space.h"
 
-/* Settings in which mesh and ZeRO stage are decided, what follows from them, and their placements as searched. */
-struct variant {
-    struct plan_request s;        /* its pointers are the caller's */
-    struct strategy fixed, usual; /* usual: on the grid of model, length and mesh, or a finer one in its place */
-    int large;                    /* programs on the usual grid are: another one was started from, or could have been */
-    double usual_slower;          /* than fixed, by this share of its step, if that has another grid, both as tried; INFINITY: the
-                                   * best placement does not fit there */
-    struct cost_model cost;
+/* A problem whose mesh and ZeRO stage are decided, and its placements as searched. */
+struct numerics {
+    struct problem problem;
+    struct strategy fixed, default_grid; /* default_grid: on the grid of model, length and mesh, or a finer one in its place */
+    int large;                           /* programs on the default grid are: another one was started from, or could have been */
+    double default_slower; /* than fixed, by this share of its step, if that has another grid, both as tried; INFINITY: the
+                            * best placement does not fit there */
     struct search search;
 };
 
-/* The variant to plan: what mesh.c's rule takes with ZeRO 3 (where the settings leave that open), unless another one is
- * reckoned to be faster by more than a percent, messages weighed, or fits where that does not. Others are estimated where
- * compute waits, and tried where the estimate is that much faster. Then another grid of tiles, where they are open and it is
- * faster by 3% of measured figures or 0.3% of a data sheet's: found by steps of one size each, on few trials, then searched in
- * full. Searches of large programs start on a grid with larger tiles. Programs that are not large climb from there (climb.h): on
- * a data sheet's machine to another grid, too, if that is cheaper by more than a two-thousandth. The usual grid is the `finer`-th
- * one beyond it (plan_finer_tiles; 0: itself). A function of its arguments, the same on all ranks. The caller destroys it; limit
- * must outlive it. Errors as plan_fixed.
- */
-enum status variant_choose(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
-                           struct variant **out);
-/* What another grid has to gain, as a share of the step. */
-double variant_grid_gain(const struct plan_request *s);
-void variant_destroy(struct variant *v); /* NULL is fine */
+/* the best numerics so far. Its steps, in the order of the functions below, are functions of their arguments, the same on all
+ * ranks. */
+struct numerics_search;
+
+/* The rule's mesh (mesh.h) with ZeRO 3, where the request leaves these open, on the default grid or, for large programs, one with
+ * larger tiles. The default grid is the `finer`-th one beyond itself (plan_finer_tiles; 0: itself). What the arguments point to
+ * must outlive it. Errors as plan_fixed. */
+enum status numerics_start(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
+                           struct numerics_search **out);
+/* Other meshes and ZeRO stages, where compute waits: estimated, and tried if they are estimated to gain SEARCH_GAIN. One takes
+ * the best one's place if it gains as much, messages weighed, or fits where that does not. */
+enum status numerics_mesh(struct numerics_search *n);
+enum status numerics_stage(struct numerics_search *n);
+/* Another grid of tiles, where they are open and it gains GRID_GAIN_MEASURED or, on a data sheet's machine, GRID_GAIN_SHEET:
+ * found by steps of one size each, on few trials, then searched in full. */
+enum status numerics_tiles(struct numerics_search *n);
+/* Local search (local.h) from there, if programs are not too large: on a data sheet's machine to another grid, too. */
+enum status numerics_local(struct numerics_search *n);
+
+/* What was found; n owns it. */
+const struct numerics *numerics_best(const struct numerics_search *n);
+/* Trials so far, those of single steps between grids not counted. */
+int numerics_trials(const struct numerics_search *n);
+void numerics_end(struct numerics_search *n); /* NULL is fine */
 
 #endif

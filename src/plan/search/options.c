@@ -1,79 +1,109 @@
-/* The choices that settings leave open. */
-#include "plan/search/estimate.h"
+/* The choices that a request leaves open. */
+#include "plan/search/options.h"
 
 #include <string.h>
 
-static int residencies(enum offload given, enum residency out[3])
+static void open_value(struct options *o, enum decision_id d, int value)
 {
-    static const enum residency all[3] = {RES_DEVICE, RES_HOST, RES_NVME};
+    o->value[d][o->n[d]++] = value;
+}
+
+static int residencies(enum offload given, enum residency out[TIERS])
+{
+    static const enum residency all[TIERS] = {RES_DEVICE, RES_HOST, RES_NVME};
     if (given == OFFLOAD_AUTO) {
         memcpy(out, all, sizeof all);
-        return 3;
+        return TIERS;
     }
     out[0] = given == OFFLOAD_CPU ? RES_HOST : given == OFFLOAD_NVME ? RES_NVME : RES_DEVICE;
     return 1;
 }
 
 /* What layers pass on lies no farther away than what they save. */
-static int activations(const struct plan_request *s, struct options *o)
+static void open_activations(const struct plan_request *s, struct options *o)
 {
-    enum residency acts[3], passing[3];
-    int n = 0, n_acts = residencies(s->acts, acts), n_passing = residencies(s->passing, passing);
+    enum residency acts[TIERS], passing[TIERS];
+    int n_acts = residencies(s->acts, acts), n_passing = residencies(s->passing, passing);
     for (int i = 0; i < n_acts; i++)
         for (int k = 0; k < n_passing; k++) {
             if (k > 0 && passing[k] > acts[i])
                 continue;
-            o->acts[n] = acts[i];
-            o->passing[n++] = passing[k] < acts[i] ? passing[k] : acts[i];
+            open_value(o, DECISION_ACTS, (int)acts[i]);
+            open_value(o, DECISION_PASSING, (int)(passing[k] < acts[i] ? passing[k] : acts[i]));
         }
-    return n;
 }
 
 void options_of(const struct plan_request *s, const struct strategy *fixed, int layers, struct options *o)
 {
+    struct plan_request request = *s;
     int chunks = (int)ceil_div(fixed->rows, fixed->row_chunk);
-    o->n_params = residencies(s->params, o->params);
-    o->n_grads = residencies(s->grads, o->grads);
-    o->n_optim = residencies(s->optim, o->optim);
-    o->n_acts = activations(s, o);
-    o->update[0] = s->update == UPDATE_HOST;
-    o->update[1] = 1;
-    o->n_update = s->update == UPDATE_AUTO ? 2 : 1;
-    o->n_device_layers = 0;
+    memset(o, 0, sizeof *o);
+    for (int d = DECISION_PARAMS; d < DECISION_ACTS; d++) {
+        enum residency tiers[TIERS];
+        for (int i = 0, n = residencies(*decision_request(&request, d), tiers); i < n; i++)
+            open_value(o, d, (int)tiers[i]);
+    }
+    open_activations(s, o);
+    open_value(o, DECISION_UPDATE, s->update == UPDATE_HOST);
+    if (s->update == UPDATE_AUTO)
+        open_value(o, DECISION_UPDATE, 1);
     for (int n = 0; n < 8 && n < layers && (n == 0 || s->acts == OFFLOAD_AUTO); n = n ? 2 * n : 1)
-        o->device_layers[o->n_device_layers++] = n;
+        open_value(o, DECISION_DEVICE_LAYERS, n);
     o->split = s->acts == OFFLOAD_AUTO && chunks > 1;
-    o->n_kept = 0;
     for (int quarter = 4; quarter >= 0; quarter--) {
         double alpha = s->alpha >= 0 ? s->alpha : quarter / 4.0;
-        int kept = (int)(alpha * chunks + 0.5);
-        if (o->n_kept == 0 || o->kept[o->n_kept - 1] != kept)
-            o->kept[o->n_kept++] = kept;
+        int kept = (int)(alpha * chunks + 0.5), n = o->n[DECISION_KEPT_CHUNKS];
+        if (n == 0 || o->value[DECISION_KEPT_CHUNKS][n - 1] != kept)
+            open_value(o, DECISION_KEPT_CHUNKS, kept);
     }
 }
 
 int options_count(const struct options *o)
 {
-    return o->n_params * o->n_grads * o->n_optim * o->n_acts * o->n_update * o->n_device_layers * o->n_kept;
+    int n = 1;
+    for (int d = 0; d < DECISIONS; d++)
+        if (o->n[d] > 0 && decision_leader(d) == (enum decision_id)d)
+            n *= o->n[d];
+    return n;
 }
 
 void options_place(const struct options *o, int i, struct strategy *out)
 {
-    out->kept_chunks = o->kept[i % o->n_kept];
+    int at[DECISIONS];
     out->device_chunks = out->nearer = 0;
-    out->device_layers = o->device_layers[(i /= o->n_kept) % o->n_device_layers];
-    out->update_on_host = o->update[(i /= o->n_device_layers) % o->n_update];
-    out->acts = o->acts[(i /= o->n_update) % o->n_acts];
-    out->passing = o->passing[i % o->n_acts];
-    out->optim = o->optim[(i /= o->n_acts) % o->n_optim];
-    out->grads = o->grads[(i /= o->n_optim) % o->n_grads];
-    out->params = o->params[i / o->n_grads];
+    for (int d = DECISIONS - 1; d >= 0; d--)
+        if (o->n[d] > 0 && decision_leader(d) == (enum decision_id)d) {
+            at[d] = i % o->n[d];
+            i /= o->n[d];
+        }
+    for (int d = 0; d < DECISIONS; d++)
+        if (o->n[d] > 0)
+            decision_set(out, d, o->value[d][at[decision_leader(d)]]);
 }
 
-static int is_open(const enum residency *tiers, int n, enum residency r)
+int options_index(const struct options *o, enum decision_id d, const struct strategy *s)
 {
-    for (int i = 0; i < n; i++)
-        if (tiers[i] == r)
+    const int value = decision_get(s, d), passing = (int)s->passing;
+    for (int i = 1; i < o->n[d]; i++)
+        if (o->value[d][i] == value && (d != DECISION_ACTS || o->value[DECISION_PASSING][i] == passing))
+            return i;
+    return 0;
+}
+
+int options_most_kept(const struct options *o)
+{
+    return o->value[DECISION_KEPT_CHUNKS][0];
+}
+
+int options_fewest_kept(const struct options *o)
+{
+    return o->value[DECISION_KEPT_CHUNKS][o->n[DECISION_KEPT_CHUNKS] - 1];
+}
+
+static int is_open(const struct options *o, enum decision_id d, enum residency at)
+{
+    for (int i = 0; i < o->n[d]; i++)
+        if (o->value[d][i] == (int)at)
             return 1;
     return 0;
 }
@@ -83,41 +113,43 @@ int options_may_be_nearer(const struct options *o, const struct strategy *s, enu
 {
     if (at >= strategy_tier(s, class))
         return 0;
-    switch (class) {
-    case CLASS_PARAM:
-        return is_open(o->params, o->n_params, at);
-    case CLASS_GRAD:
-        return is_open(o->grads, o->n_grads, at);
-    case CLASS_OPTIM:
-        return is_open(o->optim, o->n_optim, at) && !(at == RES_DEVICE && s->update_on_host && o->n_update == 1);
-    default:
-        for (int i = 0; i < o->n_acts; i++)
-            if (at == RES_HOST && o->acts[i] == at && o->passing[i] == s->passing)
-                return 1;
-        return 0;
+    if (class != CLASS_ACT)
+        return is_open(o, (enum decision_id) class, at) &&
+               !(class == CLASS_OPTIM && at == RES_DEVICE && s->update_on_host && o->n[DECISION_UPDATE] == 1);
+    for (int i = 0; i < o->n[DECISION_ACTS]; i++)
+        if (at == RES_HOST && o->value[DECISION_ACTS][i] == (int)at && o->value[DECISION_PASSING][i] == (int)s->passing)
+            return 1;
+    return 0;
+}
+
+/* The tier of the layers that have the class nearer, after its own, and where these are updated. */
+static void open_nearer(const struct strategy *s, struct options *o)
+{
+    open_value(o, (enum decision_id)s->nearer_class, (int)s->nearer_at);
+    if (s->nearer_class == CLASS_ACT)
+        open_value(o, DECISION_PASSING, (int)s->passing);
+    if (s->nearer_class == CLASS_OPTIM && s->nearer_at == RES_DEVICE && s->update_on_host) {
+        o->value[DECISION_UPDATE][0] = 0;
+        open_value(o, DECISION_UPDATE, 1);
     }
 }
 
-void options_open_nearer(struct options *o, enum tensor_class class, enum residency at)
+void options_of_one(const struct strategy *s, struct options *o)
 {
-    switch (class) {
-    case CLASS_PARAM:
-        o->params[o->n_params++] = at;
-        return;
-    case CLASS_GRAD:
-        o->grads[o->n_grads++] = at;
-        return;
-    case CLASS_OPTIM:
-        o->optim[o->n_optim++] = at;
-        if (at == RES_DEVICE && o->update[0]) {
-            o->update[0] = 0;
-            o->update[1] = 1;
-            o->n_update = 2;
-        }
-        return;
-    default:
-        o->acts[o->n_acts] = at;
-        o->passing[o->n_acts] = o->passing[o->n_acts - 1];
-        o->n_acts++;
+    memset(o, 0, sizeof *o);
+    for (int d = DECISION_PARAMS; d < DECISION_ACTS; d++)
+        open_value(o, d, decision_get(s, d));
+    if (s->device_layers + s->device_chunks > 0) { /* what stays on the device is estimated from the activations there */
+        open_value(o, DECISION_ACTS, RES_DEVICE);
+        open_value(o, DECISION_PASSING, RES_DEVICE);
     }
+    open_value(o, DECISION_ACTS, (int)s->acts);
+    open_value(o, DECISION_PASSING, (int)s->passing);
+    open_value(o, DECISION_UPDATE, s->update_on_host);
+    open_value(o, DECISION_DEVICE_LAYERS, s->device_layers);
+    open_value(o, DECISION_KEPT_CHUNKS, s->kept_chunks);
+    if (s->device_chunks > 0 && s->kept_chunks > 0) /* which chunks are kept matters then */
+        open_value(o, DECISION_KEPT_CHUNKS, 0);
+    if (s->nearer > 0)
+        open_nearer(s, o);
 }

@@ -1,63 +1,71 @@
-/* Trials by tile grid. Private to the climb. */
+/* Trials by tile grid: what local search knows. Private to the search. */
 #ifndef LTRAIN_PLAN_SEARCH_POOL_H
 #define LTRAIN_PLAN_SEARCH_POOL_H
 
-#include "plan/search/local.h"
-#include "plan/search/trials.h"
+#include "plan/search/space.h"
+#include "plan/search/tuning.h"
 
-/* Of how many instructions programs are that a climb tries whole: of larger ones it could try a few only. */
-#define CLIMB_WHOLE 100e3
-enum {
-    CLIMB_GRIDS = 64, /* further ones are not looked at; a climb of 125m at 32k tokens came to 44 */
-    CLIMB_VISITED = 64,
-    CLIMB_HINTS = 8 /* the best trials of models of a few layers: whole ones may take longer by several percent */
-};
+/* Which grids local search may look at: those that trials were added of; others beside them, too; of these only those of many row
+ * chunks, where activations travel (tiles_are_coarse). */
+enum pool_grids { POOL_GIVEN_GRIDS, POOL_ANY_GRIDS, POOL_FINE_GRIDS };
 
-struct grid {
+struct pool_grid {
     struct strategy fixed;
     int large;           /* its programs are not tried */
     struct search tried; /* its candidates are the trials alone */
     int room;
 };
 
-struct climb {
-    const struct model *m;
-    struct plan_request s;
-    struct strategy fixed; /* on the usual grid */
-    struct cost_model cost;
-    const int64_t *limit;
-    enum climb_grids look_at;
-    struct grid grids[CLIMB_GRIDS];
+struct pool {
+    struct problem problem;
+    struct strategy fixed; /* on the default grid */
+    enum pool_grids allowed;
+    struct pool_grid grids[POOL_GRIDS];
     int n;
-    struct candidate hints[CLIMB_HINTS]; /* the cheapest first; the strategies say of which grid */
+    struct candidate hints[POOL_HINTS]; /* the cheapest trials of a few layers; the strategies say of which grid */
     int n_hints;
-    double spent, most;                     /* instructions */
-    int last;                               /* the last pace that trials look at (fit.h), before FIT_SERIAL */
-    int gone_from[3][3][2][2];              /* by family */
-    struct strategy visited[CLIMB_VISITED]; /* what was looked beside */
-    int hopeful;                            /* neighbours are offered by estimate alone */
-    double least;                           /* the price of what is gone on from: cheaper ones belong to other starts */
+    double spent, most;                    /* instructions scheduled, and to be scheduled at most */
+    int last_level;                        /* the last prefetch level that trials look at, before FIT_SERIAL */
+    char started[DECISIONS_FAMILIES];      /* the set of families that were starts */
+    struct strategy visited[POOL_VISITED]; /* placements whose moves were looked at */
     int n_visited;
+    double least; /* the price that moves start from: cheaper trials belong to other starts */
 };
 
-/* The grid that `like` has, ready to judge candidates; it is added if there is room, else *out is NULL. */
-enum status climb_open(struct climb *cl, const struct strategy *like, struct grid **out);
+/* For a problem whose mesh and stage are decided, as `fixed`, on the default grid, has them. The model and what the request
+ * points to must outlive it. ERR_NOMEM. */
+enum status pool_create(const struct problem *p, const struct strategy *fixed, enum pool_grids grids, struct pool **out);
+void pool_destroy(struct pool *pool); /* NULL is fine */
+
+/* Adds what a search on a grid has tried: of all layers as trials, of a few layers as hints. */
+enum status pool_add_search(struct pool *pool, const struct strategy *grid, const struct search *x);
 /* Adds a trial of all layers. */
-enum status climb_add(struct grid *g, const struct candidate *c);
+enum status pool_add(struct pool_grid *g, const struct candidate *c);
 
-/* Whether a trial has settled it (search_settled) that looked at no fewer paces than trials do now. */
-int climb_settled(const struct climb *cl, const struct grid *g, const struct strategy *s);
+/* The grid that `like` has, ready to judge candidates; it is added if there is room, else *out is NULL. */
+enum status pool_open(struct pool *pool, const struct strategy *like, struct pool_grid **out);
 
-typedef int condition(struct climb *cl, const struct candidate *c);
-/* The cheapest trial that fits, below a price, of those for which a condition holds (NULL: of all); NULL: there is none. It moves
- * as soon as one is added. */
-struct candidate *climb_cheapest(struct climb *cl, double most, condition *holds);
+/* Trials of all layers. */
+int pool_trials(const struct pool *pool);
+/* Whether c was tried on all layers. */
+int pool_knows(const struct pool *pool, const struct candidate *c);
+/* The lowest price of the trials on a grid that fit; INFINITY: none does. */
+double pool_price_on(const struct pool *pool, const struct strategy *grid);
+/* Whether a trial decides about s (candidate_decides) that looked at no fewer prefetch levels than trials do now. */
+int pool_decided(const struct pool *pool, const struct pool_grid *g, const struct strategy *s);
+
+typedef int condition(struct pool *pool, const struct candidate *c);
+/* The cheapest trial that fits, below a price, for which a condition holds (NULL: any); NULL: there is none. It moves as soon as
+ * one is added. */
+struct candidate *pool_cheapest(struct pool *pool, double most, condition *holds);
 /* The same, copied. Returns 0 if there is none. */
-int climb_find(struct climb *cl, double most, condition *holds, struct candidate *out);
+int pool_find(struct pool *pool, double most, condition *holds, struct candidate *out);
+/* The next trial by price. Returns 0 if there is none. */
+int pool_next(const struct pool *pool, const struct candidate *after, struct candidate *out);
 
 /* Forgets trials with other layer inputs. */
-void climb_keep_inputs(struct climb *cl, int input_every);
+void pool_keep_inputs(struct pool *pool, int input_every);
 /* Forgets trials on other grids. */
-void climb_keep_grid(struct climb *cl, const struct strategy *grid);
+void pool_keep_grid(struct pool *pool, const struct strategy *grid);
 
 #endif

@@ -1,94 +1,85 @@
-/* Looks at settings: leanest placements, and trials of the most promising ones. */
+/* Looks at settings: smallest placements, and trials of the most promising ones. */
 #include "plan/search/probe.h"
 
-#include "machine/rank_cost.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/search/smallest.h"
+#include "plan/search/price.h"
+#include "plan/search/search.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <string.h>
 
-/* What seems not to fit by this share may: the leanest placement by estimate is not always the leanest. Looked at where that
- * takes no time. */
-#define UNCERTAIN 0.1
-
-/* Of every so many layers the input is kept where memory is all that matters. */
-enum { FEW_INPUTS = 4, MOST_TURNS = 8 };
-
-/* Row chunks of all layers, of which a program makes 27 instructions and more each: of so many it is small enough to be tried
- * whole. */
-#define SMALL 768
-
-int glance_is_small(const struct candidate *c, const struct model *m)
+int probe_is_small(const struct candidate *c, const struct model *m)
 {
-    return c->whole && m->config.layers * ceil_div(c->strategy.rows, c->strategy.row_chunk) <= SMALL;
+    return c->all_layers && m->config.layers * ceil_div(c->strategy.rows, c->strategy.row_chunk) <= PROBE_SMALL_CHUNKS;
 }
 
-/* The settings with the one placement that is mostly the leanest: what they leave open lies as far away as it can. */
-static void empty_device(const int64_t limit[TIERS], struct plan_request *s)
+/* Closes every choice that the request leaves open, as far away as it can lie: that is mostly the smallest placement. */
+static void empty_device(struct problem *p)
 {
-    enum offload *const class[] = {&s->params, &s->grads, &s->optim, &s->acts, &s->passing};
-    for (int i = 0; i < 5; i++)
-        if (*class[i] == OFFLOAD_AUTO)
-            *class[i] = limit[TIER_NVME] > 0 ? OFFLOAD_NVME : OFFLOAD_CPU;
+    struct plan_request *s = &p->request;
+    for (int d = 0; d < DECISIONS; d++) {
+        enum offload *tier = decision_request(s, d);
+        if (tier && *tier == OFFLOAD_AUTO)
+            *tier = p->limit[TIER_NVME] > 0 ? OFFLOAD_NVME : OFFLOAD_CPU;
+    }
     if (s->alpha < 0)
         s->alpha = 0;
     if (s->update == UPDATE_AUTO)
         s->update = UPDATE_HOST;
 }
 
-/* Layer inputs that lie somewhere at once, if of so many layers one keeps its own: those, and those of a turn. */
+/* Layer inputs that lie somewhere at once if one of `every` layers keeps its own: these, and those of one run of layers between
+ * them. */
 static double inputs_at_once(double layers, int every)
 {
     return layers / every + every - 1;
 }
 
-/* The number of layers, so many or more, of which one keeps its input where that needs the least. */
-static int leanest_turns(double layers, int every)
+/* The number of layers, `every` or more, of which one keeps its input where that needs the least memory. */
+static int smallest_turns(double layers, int every)
 {
-    while (every < MOST_TURNS && 2 * every < layers && inputs_at_once(layers, 2 * every) < inputs_at_once(layers, every))
+    while (every < INPUTS_EVERY_MOST && 2 * every < layers && inputs_at_once(layers, 2 * every) < inputs_at_once(layers, every))
         every *= 2;
     return every;
 }
 
-/* The same within the settings. */
-static int leanest_inputs(const struct model *m, const struct plan_request *s, const struct strategy *fixed)
+/* The same as far as the request leaves it open. */
+static int smallest_inputs(const struct problem *p, const struct strategy *fixed)
 {
-    return s->keep_inputs > 0 ? fixed->input_every : leanest_turns((double)m->config.layers, fixed->input_every);
+    return p->request.keep_inputs > 0 ? fixed->input_every : smallest_turns((double)p->model->config.layers, fixed->input_every);
 }
 
-/* What lies off the device in c, a leanest placement, lies somewhere in any other, too, but for the layer inputs that others keep
- * fewer of (of every `inputs` layers one): whether that is more than all that there is. */
-#define STAGED 0.05 /* of it, at most, is on its way and counted twice */
+/* What lies off the device in c, a smallest placement, lies somewhere in any other, too, but for the layer inputs that others
+ * keep fewer of (of every `inputs` layers one): whether that is more than all that there is. */
 
-static int is_too_much(const struct model *m, const struct candidate *c, int inputs, const int64_t limit[TIERS])
+static int is_too_much(const struct problem *p, const struct candidate *c, int inputs)
 {
-    double layers = (double)m->config.layers,
+    double layers = (double)p->model->config.layers,
            fewer = inputs_at_once(layers, c->strategy.input_every) - inputs_at_once(layers, inputs);
-    double input = (double)(c->strategy.rows * m->config.dim * dtype_size(c->strategy.dtype));
+    double input = (double)(c->strategy.rows * p->model->config.dim * dtype_size(c->strategy.dtype));
     double need = (double)(c->bytes[TIER_HOST] + c->bytes[TIER_NVME]) - fewer * input, there = 0;
     for (int t = 0; t < TIERS; t++)
-        there += (double)limit[t];
-    return (1 - STAGED) * need > there;
+        there += (double)p->limit[t];
+    return (1 - PROBE_STAGED) * need > there;
 }
 
-/* With the inputs of `fixed`, or with fewer as long as these need less and all may fit: of what the last turns gained, the next
- * ones gain half. */
-static enum status find_leanest(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                                const int64_t limit[TIERS], struct candidate *out)
+/* The smallest placement with the inputs of `fixed`, or with fewer as long as these need less and all may fit: each step gains
+ * half of what the last one gained. */
+static enum status find_smallest(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
-    struct plan_request turns = *s;
+    struct problem turns = *p;
     struct strategy fewer = *fixed;
     struct candidate next;
-    struct cost_model cost;
-    int least = leanest_inputs(m, s, fixed);
-    plan_cost_model(s, &cost);
-    turns.keep_inputs = fixed->input_every; /* and no more */
-    TRY(search_leanest(m, &turns, fixed, &cost, limit, out));
-    while (fewer.input_every < least && out->excess > 1 && out->excess <= SEARCH_TURNS_HELP) {
-        turns.keep_inputs = fewer.input_every *= 2;
-        TRY(search_leanest(m, &turns, &fewer, &cost, limit, &next));
+    int least = smallest_inputs(p, fixed);
+    turns.request.keep_inputs = fixed->input_every; /* and no more */
+    TRY(search_smallest(&turns, fixed, out));
+    while (fewer.input_every < least && out->excess > 1 && out->excess <= INPUTS_HELP) {
+        turns.request.keep_inputs = fewer.input_every *= 2;
+        TRY(search_smallest(&turns, &fewer, &next));
         double gained = out->excess - next.excess;
         if (gained > 0)
             *out = next;
@@ -98,147 +89,143 @@ static enum status find_leanest(const struct model *m, const struct plan_request
     return OK;
 }
 
-enum status glance_leanest(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
-                           const int64_t limit[TIERS], struct candidate *out)
+enum status probe_smallest(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
-    struct plan_request lean = *s;
-    struct cost_model cost;
-    int least = leanest_inputs(m, s, fixed);
-    empty_device(limit, &lean);
-    TRY(find_leanest(m, &lean, fixed, limit, out));
-    int drives = search_scarce(out->bytes, limit) == TIER_NVME; /* too small for all that may lie there */
+    struct problem emptied = *p;
+    const struct model *m = p->model;
+    int least = smallest_inputs(p, fixed);
+    empty_device(&emptied);
+    TRY(find_smallest(&emptied, fixed, out));
+    int drives = budget_scarce_tier(out->bytes, p->limit) == TIER_NVME; /* too small for all that may lie there */
     if (out->excess <= 1)
         return OK;
-    if (!glance_is_small(out, m) && ((!drives && out->excess > PLAN_FINER_HELPS) ||
-                                     out->bytes[TIER_DEVICE] > limit[TIER_DEVICE] || /* hardly anything needs less of it */
-                                     (out->strategy.rows > out->strategy.row_chunk && is_too_much(m, out, least, limit))))
+    if (!probe_is_small(out, m) && ((!drives && out->excess > PLAN_FINER_HELPS) ||
+                                    out->bytes[TIER_DEVICE] > p->limit[TIER_DEVICE] || /* hardly anything needs less of it */
+                                    (out->strategy.rows > out->strategy.row_chunk && is_too_much(p, out, least))))
         return OK;
-    TRY(find_leanest(m, s, fixed, limit, out));
-    if (!glance_is_small(out, m) || out->excess <= 1 || out->excess > 1 + UNCERTAIN)
+    TRY(find_smallest(p, fixed, out));
+    if (!probe_is_small(out, m) || out->excess <= 1 || out->excess > 1 + BYTES_UNCERTAIN)
         return OK;
     struct search all;
-    plan_cost_model(s, &cost);
-    TRY(search_create(m, s, fixed, &cost, limit, &all));
+    TRY(search_create(p, fixed, &all));
     if (all.candidates[0].tried && all.candidates[0].excess < out->excess)
         *out = all.candidates[0];
     search_destroy(&all);
     return OK;
 }
 
-enum status glance_whole(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *c)
+enum status probe_all_layers(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *c)
 {
     int role = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
-    if (c->whole)
+    if (c->all_layers)
         return OK;
     TRY(fit_serially(m, &c->strategy, role, c->bytes));
-    c->excess = search_excess(c->bytes, limit);
-    c->whole = 1;
+    c->excess = budget_excess(c->bytes, limit);
+    c->all_layers = 1;
     return OK;
 }
 
-/* With the inputs of every so many layers kept, or fewer. */
+/* With the input of one of `input_every` layers kept, or of fewer. */
 static enum status fits_with_inputs(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                                     int input_every, struct candidate *out)
 {
     struct strategy fixed;
+    struct problem p;
     TRY(plan_fixed(m, s, &fixed));
+    problem_set(&p, m, s, limit);
     fixed.input_every = (int)max_i64(fixed.input_every, input_every);
-    TRY(glance_leanest(m, s, &fixed, limit, out));
+    TRY(probe_smallest(&p, &fixed, out));
     if (out->excess <= 1 || out->excess > PLAN_FINER_HELPS || out->bytes[TIER_DEVICE] <= limit[TIER_DEVICE] ||
-        !glance_is_small(out, m) || !plan_finer_tiles(m, s, &fixed))
+        !probe_is_small(out, m) || !plan_finer_tiles(m, s, &fixed))
         return OK;
     for (int steps = 1; steps < PLAN_FINER && plan_finer_tiles(m, s, &fixed);)
         steps++;
-    return glance_leanest(m, s, &fixed, limit, out);
+    return probe_smallest(&p, &fixed, out);
 }
 
-enum status glance_fits(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
+enum status probe_fits(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
 {
     return fits_with_inputs(m, s, limit, 1, out);
 }
 
-enum status glance_fits_long(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
-                             struct candidate *out)
+enum status probe_fits_long(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                            struct candidate *out)
 {
-    if (s->keep_inputs < 0 && m->config.layers > FEW_INPUTS) {
-        TRY(fits_with_inputs(m, s, limit, FEW_INPUTS, out));
-        if (out->excess <= 1 || !glance_is_small(out, m))
+    if (s->keep_inputs < 0 && m->config.layers > PROBE_INPUTS_EVERY) {
+        TRY(fits_with_inputs(m, s, limit, PROBE_INPUTS_EVERY, out));
+        if (out->excess <= 1 || !probe_is_small(out, m))
             return OK;
     }
-    return glance_fits(m, s, limit, out);
+    return probe_fits(m, s, limit, out);
 }
 
-enum status glance_like(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
-                        const struct strategy *like, struct candidate *out)
+enum status probe_like(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                       const struct strategy *like, struct candidate *out)
 {
     struct strategy same;
-    struct cost_model cost;
+    struct problem p;
     int64_t chunks = ceil_div(like->rows, like->row_chunk);
     TRY(plan_fixed(m, s, &same));
-    plan_cost_model(s, &cost);
+    problem_set(&p, m, s, limit);
     strategy_place(&same, like);
     same.kept_chunks = (int)(like->kept_chunks * ceil_div(same.rows, same.row_chunk) / chunks);
-    return search_fits(m, s, &same, &cost, limit, out);
+    return search_fits(&p, &same, out);
 }
 
-enum status glance_fits_like(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
-                             const struct strategy *like, struct candidate *out)
+enum status probe_fits_like(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                            const struct strategy *like, struct candidate *out)
 {
-    TRY(glance_like(m, s, limit, like, out));
-    return out->excess <= 1 ? OK : fits_with_inputs(m, s, limit, (int)min_i64(like->input_every, FEW_INPUTS), out);
+    TRY(probe_like(m, s, limit, like, out));
+    return out->excess <= 1 ? OK : fits_with_inputs(m, s, limit, (int)min_i64(like->input_every, PROBE_INPUTS_EVERY), out);
 }
 
-enum status glance_reckon(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
-{
-    struct plan_request lean = *s;
-    struct strategy fixed;
-    struct cost_model cost;
-    TRY(plan_fixed(m, s, &fixed));
-    plan_cost_model(s, &cost);
-    empty_device(limit, &lean);
-    return search_least(m, &lean, &fixed, &cost, limit, out);
-}
-
-/* The fastest of those that ought to be: out->tried and out->excess <= 1, or there is none. */
-static enum status find_promising(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
-                                  struct candidate *out)
+enum status probe_estimate(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
 {
     struct strategy fixed;
-    struct cost_model cost;
+    struct problem emptied;
     TRY(plan_fixed(m, s, &fixed));
-    plan_cost_model(s, &cost);
-    TRY(glance_reckon(m, s, limit, out));
-    if (out->bytes[TIER_DEVICE] > (1 + UNCERTAIN) * (double)limit[TIER_DEVICE] ||
-        is_too_much(m, out, out->strategy.input_every, limit))
+    problem_set(&emptied, m, s, limit);
+    empty_device(&emptied);
+    return search_least(&emptied, &fixed, out);
+}
+
+/* The fastest of a few promising placements: out->tried and out->excess <= 1, or there is none. */
+static enum status find_promising(const struct problem *p, double rate, struct candidate *out)
+{
+    struct strategy fixed;
+    TRY(plan_fixed(p->model, &p->request, &fixed));
+    TRY(probe_estimate(p->model, &p->request, p->limit, out));
+    if (out->bytes[TIER_DEVICE] > (1 + BYTES_UNCERTAIN) * (double)p->limit[TIER_DEVICE] ||
+        is_too_much(p, out, out->strategy.input_every))
         return OK;
-    return search_promising(m, s, &fixed, &cost, limit, rate, out);
+    return search_promising(p, &fixed, rate, out);
 }
 
-enum status glance_seconds(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
-                           struct candidate *out)
+enum status probe_seconds(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
+                          struct candidate *out)
 {
-    struct strategy lean;
-    struct cost_model cost;
-    TRY(find_promising(m, s, limit, rate, out));
+    struct strategy smallest;
+    struct problem p;
+    problem_set(&p, m, s, limit);
+    TRY(find_promising(&p, rate, out));
     if (out->tried && out->excess <= 1)
         return OK;
-    TRY(glance_fits(m, s, limit, out));
+    TRY(probe_fits(m, s, limit, out));
     if (out->excess > 1)
         return OK;
-    lean = out->strategy; /* of large models one trial is enough: what is tried beside it gains 5% at most */
-    plan_cost_model(s, &cost);
-    return (glance_is_small(out, m) ? search_price : search_price_as_is)(m, s, &lean, &cost, limit, out);
+    smallest = out->strategy; /* of large models one trial is enough: what is tried beside it gains 5% at most */
+    return (probe_is_small(out, m) ? search_price : search_price_as_is)(&p, &smallest, out);
 }
 
-enum status glance_seconds_of(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
-                              const struct candidate *fits, struct candidate *out)
+enum status probe_seconds_of(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
+                             const struct candidate *fits, struct candidate *out)
 {
-    struct cost_model cost;
-    TRY(find_promising(m, s, limit, rate, out));
+    struct problem p;
+    problem_set(&p, m, s, limit);
+    TRY(find_promising(&p, rate, out));
     if (out->tried && out->excess <= 1)
         return OK;
-    plan_cost_model(s, &cost);
-    TRY(search_price_as_is(m, s, &fits->strategy, &cost, limit, out));
+    TRY(search_price_as_is(&p, &fits->strategy, out));
     if (out->excess > 1) { /* a trial that fetches ahead may not see that it does */
         memcpy(out->bytes, fits->bytes, sizeof out->bytes);
         out->excess = fits->excess;

@@ -1,17 +1,15 @@
 /* Classes in two tiers: where a placement leaves memory, some layers have one of its classes nearer. */
-#include "plan/search/trials.h"
+#include "plan/search/promote.h"
+
+#include "plan/search/decisions.h"
+#include "plan/search/retry.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the best so far: what is expected to take longer is not tried. */
-#define FASTER 0.998
-
-/* Where compute waits for less, nothing is tried. */
-#define NEARER_HELPS 1.01
-
-enum { NEARER_CLASSES = CLASS_ACT + 1, TRIES = 3 /* of numbers of layers */ };
+enum { NEARER_CLASSES = CLASS_ACT + 1 };
 
 /* A placement that was tried, and of how many layers a class may be nearer: there is room for `least` of them beside what the
  * trial took, which fetched ahead as memory allowed, and for `most` beside what it needs at least (where trials are cheap, for
@@ -49,20 +47,20 @@ static int find_span(const struct trials *t, const struct candidate *tried, enum
     if (!options_may_be_nearer(estimator_options(t->search->estimator), &tried->strategy, class, near))
         return 0;
     out->far.strategy.nearer_class = class;
-    int64_t layers = strategy_nearer_layers(&out->far.strategy, t->m->config.layers);
+    int64_t layers = strategy_nearer_layers(&out->far.strategy, t->problem->model->config.layers);
     struct candidate none = at(t, out, 0), all = at(t, out, layers);
     out->least = out->most = layers;
     for (int i = 0; i < TIERS; i++) {
         double more = (double)(all.bytes[i] - none.bytes[i]) / (double)layers;
         if (more > 0) {
-            out->least = min_i64(out->least, (int64_t)((double)(t->limit[i] - tried->bytes[i]) / more));
-            double most = (double)(t->limit[i] - min_i64(tried->bytes[i], none.bytes[i])) / more;
-            out->most = min_i64(out->most, (int64_t)(t->search->whole ? ceil(most) : most));
+            out->least = min_i64(out->least, (int64_t)((double)(t->problem->limit[i] - tried->bytes[i]) / more));
+            double most = (double)(t->problem->limit[i] - min_i64(tried->bytes[i], none.bytes[i])) / more;
+            out->most = min_i64(out->most, (int64_t)(t->search->all_layers ? ceil(most) : most));
         }
     }
     out->most = max_i64(out->least, out->most);
     out->estimate = out->expected = INFINITY;
-    for (int last = 0; last <= t->search->whole; last++) {
+    for (int last = 0; last <= t->search->all_layers; last++) {
         struct candidate c = at(t, out, last ? out->most : first_number(out));
         double stalls = (tried->seconds - tried->estimate) * c.traffic / fmax(tried->traffic, 1e-9);
         out->estimate = fmin(out->estimate, c.estimate);
@@ -80,14 +78,14 @@ static int was_divided(const struct search *x, const struct span *s)
             c.strategy.kept_chunks != s->far.strategy.kept_chunks)
             continue;
         c.strategy.nearer = 0;
-        if (search_same_classes(&c.strategy, &s->far.strategy))
+        if (decisions_same_classes(&c.strategy, &s->far.strategy))
             return 1;
     }
     return 0;
 }
 
-/* The one that is expected to be the fastest of those that were not divided and may be faster than `best` seconds, where trials
- * are cheap also with fewer stalls. Returns 0 if there is none. */
+/* The span that is expected to be the fastest, not divided yet, and below `best` seconds; where trials are cheap also with
+ * fewer stalls than expected. Returns 0 if there is none. */
 static int find_fastest(const struct trials *t, const struct search *x, double best, struct span *out)
 {
     out->expected = INFINITY;
@@ -96,7 +94,8 @@ static int find_fastest(const struct trials *t, const struct search *x, double b
             struct span s = {0};
             if (x->candidates[i].excess <= 1 && x->candidates[i].strategy.nearer == 0 &&
                 find_span(t, &x->candidates[i], (enum tensor_class)(k / RES_NVME), (enum residency)(k % RES_NVME), &s) &&
-                (x->whole ? s.estimate : s.expected) < FASTER * best && s.expected < out->expected && !was_divided(x, &s))
+                (x->all_layers ? s.estimate : s.expected) < TRIAL_BELOW * best && s.expected < out->expected &&
+                !was_divided(x, &s))
                 *out = s;
         }
     return isfinite(out->expected);
@@ -108,12 +107,12 @@ static enum status narrow(const struct trials *t, struct search *x, struct span 
 {
     double best = s->far.seconds;
     int64_t n = first_number(s), low = 0, high = s->most;
-    for (int i = 0; i < TRIES && low < high; i++) {
+    for (int i = 0; i < PROMOTE_TRIES && low < high; i++) {
         struct candidate c = at(t, s, n);
         c.strategy.write_depth = 0;
-        c.otherwise = 0;
+        c.retried = 0;
         *spent += trial_instrs(t, &c);
-        TRY(trial_run_yielding(t, &c, best));
+        TRY(retry_yielding(t, &c, best));
         memmove(&x->candidates[x->n_tried + 1], &x->candidates[x->n_tried], (size_t)(x->n - x->n_tried) * sizeof c);
         x->candidates[x->n_tried++] = c;
         x->n++;
@@ -123,7 +122,7 @@ static enum status narrow(const struct trials *t, struct search *x, struct span 
         } else {
             high = min_i64(high, n - 1);
         }
-        n = i == 0 && x->whole ? s->most : (low + high + 1) / 2;
+        n = i == 0 && x->all_layers ? s->most : (low + high + 1) / 2;
     }
     return OK;
 }
@@ -141,10 +140,10 @@ enum status search_nearer(const struct trials *t, struct search *x)
 {
     struct span s = {0};
     double spent = 0;
-    if (x->candidates[0].excess > 1 || x->candidates[0].seconds < NEARER_HELPS * x->candidates[0].compute)
+    if (x->candidates[0].excess > 1 || x->candidates[0].seconds < PROMOTE_WAITS * x->candidates[0].compute)
         return OK;
-    for (int i = 0; i < SEARCH_NEARER / TRIES && spent < SEARCH_INSTRS && find_fastest(t, x, fastest(x), &s); i++)
+    for (int i = 0; i < PROMOTE_MOST / PROMOTE_TRIES && spent < SEARCH_INSTRS && find_fastest(t, x, fastest(x), &s); i++)
         TRY(narrow(t, x, &s, &spent));
-    qsort(x->candidates, (size_t)x->n_tried, sizeof *x->candidates, search_order);
+    qsort(x->candidates, (size_t)x->n_tried, sizeof *x->candidates, candidate_order);
     return OK;
 }

@@ -1,17 +1,12 @@
 /* Around the fastest placement that was tried: activations split by row chunks. */
-#include "plan/search/trials.h"
+#include "plan/search/split.h"
+
+#include "plan/search/decisions.h"
+#include "plan/search/stalls.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
 #include <string.h>
-
-/* Where compute waits for less, nothing is tried. */
-#define SPLIT_HELPS 1.02
-/* Of the best: what is expected above that is not tried. */
-#define WORTH_TRYING 0.99
-/* Of the budgets, by estimate: what needs more mostly fits only if little is fetched ahead. */
-#define SPLIT_ROOM 0.97
-#define SPLIT_INSTRS (SEARCH_INSTRS / 2)
-enum { STEPS = 16, SPLIT_TRIES = 4 };
 
 /* Splits that were tried. */
 struct splits {
@@ -29,7 +24,7 @@ static const struct candidate *best_of(const struct splits *p)
 static int was_tried(const struct splits *p, const struct candidate *c)
 {
     for (int i = 0; i < p->n; i++)
-        if (search_same_classes(&p->tried[i].strategy, &c->strategy))
+        if (decisions_same_classes(&p->tried[i].strategy, &c->strategy))
             return 1;
     return 0;
 }
@@ -48,18 +43,18 @@ static int find_split(const struct splits *p, struct candidate *out)
     const struct options *o = estimator_options(p->x->estimator);
     const struct candidate *best = best_of(p);
     int chunks = (int)ceil_div(best->strategy.rows, best->strategy.row_chunk), found = 0;
-    double least = WORTH_TRYING * fmin(search_cost(best), p->x->beat);
-    for (int i = 0; i < options_count(o); i += o->n_kept)
-        for (int step = 1; step < STEPS; step++) {
+    double least = SPLIT_BELOW * fmin(candidate_cost(best), p->x->beat);
+    for (int i = 0; i < options_count(o); i += o->n[DECISION_KEPT_CHUNKS])
+        for (int step = 1; step < SPLIT_STEPS; step++) {
             struct candidate c = *best;
             options_place(o, i, &c.strategy);
             c.strategy.kept_chunks = best->strategy.kept_chunks;
-            c.strategy.device_chunks = step * chunks / STEPS;
+            c.strategy.device_chunks = step * chunks / SPLIT_STEPS;
             if (c.strategy.acts == RES_DEVICE || c.strategy.device_chunks == 0)
                 continue;
             estimator_judge(p->x->estimator, &c);
             expect(p, &c);
-            double price = search_cost(&c) * (1 + 0.001 * c.excess);
+            double price = candidate_cost(&c) * (1 + 0.001 * c.excess);
             if (c.redundant || c.excess > p->room || price >= least || was_tried(p, &c))
                 continue;
             least = price;
@@ -73,17 +68,17 @@ static enum status try_split(const struct trials *t, struct splits *p, const str
 {
     struct candidate *c = &p->tried[p->n];
     *c = *found;
-    c->late = 0;
+    c->first_level = 0;
     c->strategy.write_depth = 0;
     p->spent += trial_instrs(t, c);
-    c->otherwise = 0;
+    c->retried = 0;
     TRY(trial_run(t, c, 0));
     if (c->excess > 1) {
         p->room = fmin(p->room, found->excess / c->excess);
     } else {
         double stalls = c->seconds - c->estimate;
         p->stalls = p->stalls > 0 ? fmin(p->stalls, stalls) : stalls;
-        if (search_cost(c) < search_cost(best_of(p)))
+        if (candidate_cost(c) < candidate_cost(best_of(p)))
             p->best = p->n;
     }
     p->n++;
@@ -95,7 +90,7 @@ enum status search_split(const struct trials *t, struct search *x)
     struct splits p = {.x = x, .best = -1, .room = SPLIT_ROOM};
     struct candidate *first = &x->candidates[0], found;
     if (!estimator_options(x->estimator)->split || !first->tried || first->excess > 1 ||
-        first->seconds < SPLIT_HELPS * first->compute)
+        first->seconds < SPLIT_WAITS * first->compute)
         return OK;
     TRY(estimator_split(x->estimator));
     while (p.n < SPLIT_TRIES && p.spent < SPLIT_INSTRS && find_split(&p, &found))

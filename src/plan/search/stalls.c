@@ -1,11 +1,10 @@
 /* What trials show of stalls, and what other placements are expected to take. */
-#include "plan/search/trials.h"
+#include "plan/search/stalls.h"
+
+#include "plan/search/decisions.h"
+#include "plan/search/tuning.h"
 
 #include <math.h>
-
-/* A trial says nothing of placements that have more than so many times its traffic: where everything lies on the device, stalls
- * for every second of the little traffic there is are next to none, or many. */
-#define REACH 2.0
 
 /* The i-th trial of the first `tried` of x, then of the search that it goes on from; NULL: the last one was before. */
 static const struct candidate *trial_at(const struct search *x, int tried, int i)
@@ -21,12 +20,6 @@ static double stalls_shown(const struct candidate *tried)
     return fmax(0, tried->seconds - tried->estimate) / fmax(tried->traffic, 1e-9);
 }
 
-int search_tells_of(const struct strategy *tried, const struct strategy *c)
-{
-    return tried->acts == c->acts && tried->passing <= c->passing && tried->optim == c->optim &&
-           tried->update_on_host == c->update_on_host && (tried->grads == RES_DEVICE) == (c->grads == RES_DEVICE);
-}
-
 double stalls_expect(const struct search *x, int tried, const struct candidate *c)
 {
     const struct candidate *t;
@@ -37,21 +30,21 @@ double stalls_expect(const struct search *x, int tried, const struct candidate *
             most = fmax(most, t->traffic);
     for (int i = 0; (t = trial_at(x, tried, i)); i++) {
         double shown = stalls_shown(t);
-        if (t->excess > 1 || REACH * t->traffic < fmin(c->traffic, most))
+        if (t->excess > 1 || STALLS_REACH * t->traffic < fmin(c->traffic, most))
             continue;
         rate = fmin(rate, shown);
-        if (search_tells_of(&t->strategy, &c->strategy))
+        if (decisions_same_family(&t->strategy, &c->strategy))
             own = fmin(own, shown);
     }
     rate = isfinite(own) ? own : rate;
     return c->estimate + (isfinite(rate) ? rate * c->traffic : 0);
 }
 
-double stalls_hope(const struct search *x, int tried, const struct candidate *c)
+double stalls_untried_family(const struct search *x, int tried, const struct candidate *c)
 {
     const struct candidate *t;
     for (int i = 0; (t = trial_at(x, tried, i)); i++)
-        if (t->excess <= 1 && search_tells_of(&t->strategy, &c->strategy))
+        if (t->excess <= 1 && decisions_same_family(&t->strategy, &c->strategy))
             return INFINITY;
     return c->estimate;
 }
@@ -59,7 +52,7 @@ double stalls_hope(const struct search *x, int tried, const struct candidate *c)
 double stalls_scaled(const struct candidate *tried, const struct candidate *c)
 {
     double times = c->traffic / fmax(tried->traffic, 1e-9);
-    return fmax(0, search_weighed(tried) - tried->estimate) * times * fmin(1, times);
+    return fmax(0, candidate_price(tried) - tried->estimate) * times * fmin(1, times);
 }
 
 double stalls_of(const struct search *x, const struct candidate *c, resemblance *like)
@@ -67,7 +60,7 @@ double stalls_of(const struct search *x, const struct candidate *c, resemblance 
     double least = INFINITY;
     for (int i = 0; i < x->n_tried; i++) {
         const struct candidate *t = &x->candidates[i];
-        if (t->excess <= 1 && REACH * t->traffic >= c->traffic && like(&t->strategy, &c->strategy))
+        if (t->excess <= 1 && STALLS_REACH * t->traffic >= c->traffic && like(&t->strategy, &c->strategy))
             least = fmin(least, stalls_scaled(t, c));
     }
     return least;

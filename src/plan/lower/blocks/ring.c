@@ -1,25 +1,12 @@
 /* The ring: members pass keys and values on, each pair directly. At step s a rank attends the keys of member (me - s), and what
  * it owes them in gradients goes straight back. Source: ring attention (Liu et al. 2023). */
-#include "plan/lower/blocks/attention.h"
+#include "plan/lower/blocks/ring.h"
+
+#include "plan/lower/emit.h"
+#include "plan/lower/pieces.h"
+#include "plan/lower/visit.h"
 
 #define DEV TIER_DEVICE
-
-/* Predicates of a micro-batch: does this rank attend the keys of the member s before it; does the member s after it attend ours?
- */
-int ring_attends(int s)
-{
-    return s == 0 ? 0 : 2 * s - 1;
-}
-
-static int is_attended(int s)
-{
-    return 2 * s;
-}
-
-void under_predicate(struct lowering *L, int predicate)
-{
-    L->p->instrs[L->p->n_instrs - 1].predicate = (int16_t)predicate;
-}
 
 /* `from` to the member `distance` on, `to` from the member `distance` back. depth 1: may run ahead of its use. */
 static void exchange(struct lowering *L, struct value *from, struct value *to, int distance, int send_if, int recv_if, int depth)
@@ -39,12 +26,14 @@ static void exchange(struct lowering *L, struct value *from, struct value *to, i
 
 static void receive_keys(struct lowering *L, int s, struct value *k, struct value *v)
 {
-    exchange(L, k, &L->ring_k, s, is_attended(s), ring_attends(s), 1);
-    exchange(L, v, &L->ring_v, s, is_attended(s), ring_attends(s), 1);
+    struct attention_work *W = attention_work(L);
+    exchange(L, k, &W->ring_k, s, ring_is_attended(s), ring_attends(s), 1);
+    exchange(L, v, &W->ring_v, s, ring_is_attended(s), ring_attends(s), 1);
 }
 
 static void merge(struct lowering *L, int s, struct value *o, struct value *lse)
 {
+    struct attention_work *W = attention_work(L);
     struct op_attrs *a = emit(L, OP_ATTN_MERGE, LANE_COMPUTE);
     a->heads.rows = L->attn_rows;
     a->heads.heads = L->s.head_tile;
@@ -54,35 +43,42 @@ static void merge(struct lowering *L, int s, struct value *o, struct value *lse)
     under_predicate(L, ring_attends(s));
     (s > 0 ? arg_update : arg_write)(L, 0, o, 0, o->rows, DEV);
     (s > 0 ? arg_update : arg_write)(L, 1, lse, 0, lse->rows, DEV);
-    arg_read(L, 2, &L->o_part, 0, L->o_part.rows, DEV);
-    arg_read(L, 3, &L->lse_part, 0, L->lse_part.rows, DEV);
+    arg_read(L, 2, &W->o_part, 0, W->o_part.rows, DEV);
+    arg_read(L, 3, &W->lse_part, 0, W->lse_part.rows, DEV);
     emit_done(L, 0);
-    value_drop(L, &L->o_part, 0);
-    value_drop(L, &L->lse_part, 0);
+    value_drop(L, &W->o_part, 0);
+    value_drop(L, &W->lse_part, 0);
 }
 
-void ring_forward(struct lowering *L, struct value *o, struct value *lse, struct value *q, struct value *k, struct value *v)
+void ring_forward(struct lowering *L, const struct forward_tile *f)
 {
+    struct attention_work *W = attention_work(L);
     int plain = L->s.dtype == F32; /* the sum has the result's type */
-    struct value *sum = plain ? o : &L->o_sum;
+    struct value *sum = plain ? f->o : &W->o_sum;
     if (!plain)
         value_new(L, sum, 0);
-    for (int s = 0; s < L->s.ring; s++) {
-        if (s > 0)
-            receive_keys(L, s, k, v);
+    for (int s = 0; s < L->ring; s++) {
+        struct forward_tile part = *f;
+        if (s > 0) {
+            receive_keys(L, s, f->k, f->v);
+            part.k = &W->ring_k;
+            part.v = &W->ring_v;
+        }
         if (s == 0 && plain) {
-            emit_attention_forward(L, s, o, lse, q, k, v);
+            emit_attention_forward(L, s, f);
             continue;
         }
-        value_new(L, &L->o_part, 0);
-        value_new(L, &L->lse_part, 0);
-        emit_attention_forward(L, s, &L->o_part, &L->lse_part, q, s ? &L->ring_k : k, s ? &L->ring_v : v);
-        merge(L, s, sum, lse);
+        part.o = &W->o_part;
+        part.lse = &W->lse_part;
+        value_new(L, part.o, 0);
+        value_new(L, part.lse, 0);
+        emit_attention_forward(L, s, &part);
+        merge(L, s, sum, f->lse);
     }
-    value_drop(L, &L->ring_k, 0);
-    value_drop(L, &L->ring_v, 0);
+    value_drop(L, &W->ring_k, 0);
+    value_drop(L, &W->ring_v, 0);
     if (!plain) {
-        lower_cast(L, o, L->s.dtype, sum, F32);
+        lower_cast(L, f->o, L->s.dtype, sum, F32);
         value_drop(L, sum, 0);
     }
 }
@@ -109,21 +105,23 @@ static void add_part(struct lowering *L, struct value *sum, struct value *part, 
 
 static void add_returned(struct lowering *L, const struct backward_tile *b, int s)
 {
-    add_part(L, b->dk, &L->returned_k[s % 2], is_attended(s));
-    add_part(L, b->dv, &L->returned_v[s % 2], is_attended(s));
+    struct attention_work *W = attention_work(L);
+    add_part(L, b->dk, &W->returned_k[s % 2], ring_is_attended(s));
+    add_part(L, b->dv, &W->returned_v[s % 2], ring_is_attended(s));
 }
 
 /* The local block comes last: it hides the last gradients on their way back. What comes back is added one step late, so that
  * compute does not wait for it. */
 void ring_backward(struct lowering *L, const struct backward_tile *b)
 {
-    int R = L->s.ring;
+    struct attention_work *W = attention_work(L);
+    int R = L->ring;
     struct backward_tile far = *b, near = *b;
-    far.k = &L->ring_k;
-    far.v = &L->ring_v;
-    far.dk = &L->dk_part;
-    far.dv = &L->dv_part;
-    near.dq = far.dq = &L->dq_part;
+    far.k = &W->ring_k;
+    far.v = &W->ring_v;
+    far.dk = &W->dk_part;
+    far.dv = &W->dv_part;
+    near.dq = far.dq = &W->dq_part;
     fill(L, b->dq);
     fill(L, b->dk);
     fill(L, b->dv);
@@ -134,8 +132,8 @@ void ring_backward(struct lowering *L, const struct backward_tile *b)
         value_new(L, far.dv, 0);
         emit_attention_backward(L, s, &far, 0);
         add_part(L, b->dq, far.dq, ring_attends(s));
-        exchange(L, far.dk, &L->returned_k[s % 2], -s, ring_attends(s), is_attended(s), 0);
-        exchange(L, far.dv, &L->returned_v[s % 2], -s, ring_attends(s), is_attended(s), 0);
+        exchange(L, far.dk, &W->returned_k[s % 2], -s, ring_attends(s), ring_is_attended(s), 0);
+        exchange(L, far.dv, &W->returned_v[s % 2], -s, ring_attends(s), ring_is_attended(s), 0);
         value_drop(L, far.dk, 0);
         value_drop(L, far.dv, 0);
         if (s > 1)
@@ -149,18 +147,19 @@ void ring_backward(struct lowering *L, const struct backward_tile *b)
 
 void ring_values_create(struct lowering *L)
 {
+    struct attention_work *W = attention_work(L);
     int64_t size = dtype_size(L->s.dtype), q = L->s.head_tile * L->m->config.head_dim,
             kv = L->kv_heads_tile * L->m->config.head_dim;
-    heads_value(L, &L->ring_k, "ring.k", kv * size);
-    heads_value(L, &L->ring_v, "ring.v", kv * size);
-    heads_value(L, &L->o_part, "ring.o_part", q * size);
-    heads_value(L, &L->o_sum, "ring.o_sum", q * 4);
-    value_create(L, &L->lse_part, "ring.lse_part", CLASS_WORK, L->s.head_tile, L->attn_rows * 4, L->s.head_tile, RES_NONE);
-    heads_value(L, &L->dq_part, "ring.dq_part", q * 4);
-    heads_value(L, &L->dk_part, "ring.dk_part", kv * 4);
-    heads_value(L, &L->dv_part, "ring.dv_part", kv * 4);
+    heads_value(L, &W->ring_k, "ring.k", kv * size);
+    heads_value(L, &W->ring_v, "ring.v", kv * size);
+    heads_value(L, &W->o_part, "ring.o_part", q * size);
+    heads_value(L, &W->o_sum, "ring.o_sum", q * 4);
+    value_create(L, &W->lse_part, "ring.lse_part", CLASS_WORK, L->s.head_tile, L->attn_rows * 4, L->s.head_tile, RES_NONE);
+    heads_value(L, &W->dq_part, "ring.dq_part", q * 4);
+    heads_value(L, &W->dk_part, "ring.dk_part", kv * 4);
+    heads_value(L, &W->dv_part, "ring.dv_part", kv * 4);
     for (int i = 0; i < 2; i++) {
-        heads_value(L, &L->returned_k[i], i ? "ring.dk_returned'" : "ring.dk_returned", kv * 4);
-        heads_value(L, &L->returned_v[i], i ? "ring.dv_returned'" : "ring.dv_returned", kv * 4);
+        heads_value(L, &W->returned_k[i], i ? "ring.dk_returned'" : "ring.dk_returned", kv * 4);
+        heads_value(L, &W->returned_v[i], i ? "ring.dv_returned'" : "ring.dv_returned", kv * 4);
     }
 }

@@ -1,0 +1,30 @@
+/* Whether the communication has ended, ending it, and waiting between two looks at it. */
+#include "comm/state.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+
+int comm_broken(const struct comm *c)
+{
+    return c->broken != OK;
+}
+
+void comm_fail(struct comm *c, enum status code, const char *sentence)
+{
+    if (c->broken != OK)
+        return;
+    char own[sizeof c->sentence];
+    snprintf(own, sizeof own, "%s", sentence);
+    status_fail(code, "rank %d failed: %.900s", c->launch.rank, own);
+    watch_break(c, ERR_PEER);
+    watch_tell(c);
+    status_fail(code, "%s", own);
+}
+
+void comm_nap(int *idle)
+{
+    int64_t us = (int64_t)10 << (*idle < 40 ? *idle / 8 : 5);
+    ++*idle;
+    clock_sleep_ns((us < 200 ? us : 200) * 1000);
+}

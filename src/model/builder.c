@@ -1,0 +1,108 @@
+/* Declaring a model's parameters and connecting what uses them, pass by pass. */
+#include "model/builder.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void build_prefix(struct builder *b, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(b->prefix, sizeof b->prefix, format, args);
+    va_end(args);
+}
+
+/* The place of the unit's parameter of that name. */
+static int find(const struct builder *b, const char *name)
+{
+    const struct model_unit *u = &b->m->units[b->unit];
+    int i = u->first_param;
+    while (i < u->first_param + u->n_params && strcmp(b->m->params[i].name, name) != 0)
+        i++;
+    assert(i < u->first_param + u->n_params);
+    return i;
+}
+
+/* columns 0: a vector */
+static int build_param(struct builder *b, const char *name, const char *what, int64_t rows, int64_t columns, enum param_init init,
+                       double std)
+{
+    struct model_param p = {.unit = b->unit, .trained = 1, .init = init, .init_std = (float)std};
+    snprintf(p.name, sizeof p.name, "%s%s%s", b->prefix, name, what);
+    p.shape[0] = rows;
+    p.shape[1] = columns;
+    p.elements = columns ? rows * columns : rows;
+    if (b->pass == CONNECT)
+        return find(b, p.name);
+    if (b->pass == DECLARE)
+        b->m->params[b->n_params] = p;
+    return b->n_params++;
+}
+
+int build_matrix(struct builder *b, const char *name, int64_t rows, int64_t columns, double std)
+{
+    return build_param(b, name, ".weight", rows, columns, INIT_NORMAL, std);
+}
+
+void build_use_rows(struct builder *b, int64_t rows)
+{
+    if (b->pass != DECLARE || rows == 0)
+        return;
+    struct model_param *p = &b->m->params[b->n_params - 1];
+    p->elements = min_i64(rows, p->shape[0]) * p->shape[1];
+}
+
+struct model_norm build_norm(struct builder *b, const char *name, enum norm_kind kind)
+{
+    int64_t dim = b->m->config.dim;
+    struct model_norm n = {.kind = kind, .bias = -1};
+    n.weight = build_param(b, name, ".weight", dim, 0, INIT_ONES, 0);
+    if (kind == NORM_LAYER)
+        n.bias = build_param(b, name, ".bias", dim, 0, INIT_ZEROS, 0);
+    return n;
+}
+
+struct model_linear build_linear(struct builder *b, const char *name, int64_t in, int64_t out, unsigned form, double std)
+{
+    int in_out = (form & LINEAR_IN_OUT) != 0;
+    struct model_linear w = {.bias = -1, .transposed = !in_out, .in = in, .out = out, .ld = in_out ? out : in};
+    w.weight = build_matrix(b, name, in_out ? in : out, w.ld, std);
+    if (form & LINEAR_BIAS)
+        w.bias = build_param(b, name, ".bias", out, 0, INIT_ZEROS, 0);
+    return w;
+}
+
+struct model_linear build_slice(const struct model_linear *fused, int64_t first, int64_t out)
+{
+    struct model_linear w = *fused;
+    w.first_out = first;
+    w.out = out;
+    return w;
+}
+
+struct model_linear build_no_linear(void)
+{
+    return (struct model_linear){.weight = -1, .bias = -1};
+}
+
+struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
+{
+    struct model_layer *layer = &b->m->layers[l];
+    assert(layer->n_blocks < LAYER_BLOCKS);
+    struct model_block *block = &layer->blocks[layer->n_blocks++];
+    block->kind = kind;
+    return block;
+}
+
+void build_head(struct builder *b)
+{
+    struct model *m = b->m;
+    const struct model_config *c = &m->config;
+    if (!c->tied)
+        m->head = build_linear(b, "lm_head", c->dim, c->vocab, LINEAR_OUT_IN, c->init_std);
+    else
+        m->head =
+            (struct model_linear){.weight = m->embed, .bias = -1, .transposed = 1, .in = c->dim, .out = c->vocab, .ld = c->dim};
+}

@@ -1,0 +1,44 @@
+/* What a family describes its model with. Private to model.
+ *
+ * A description is run three times: COUNT finds how many parameters there are, DECLARE lists them, and, after each unit's have
+ * been put in order, CONNECT returns their places. Parameters of a unit are declared in the order in which they lie within their
+ * group (matrices, vectors; see model.h). */
+#ifndef LTRAIN_MODEL_BUILDER_H
+#define LTRAIN_MODEL_BUILDER_H
+
+#include "model/model.h"
+
+enum build_pass { COUNT, DECLARE, CONNECT };
+
+struct builder {
+    struct model *m;
+    enum build_pass pass;
+    int unit, n_params;
+    char prefix[64]; /* of names */
+};
+
+enum linear_form {
+    LINEAR_OUT_IN = 0, /* stored [out, in] */
+    LINEAR_IN_OUT = 1, /* stored [in, out] */
+    LINEAR_BIAS = 2,
+};
+
+/* What names begin with from here on to the unit's end; a unit begins without any. */
+void build_prefix(struct builder *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* NAME.weight, drawn with standard deviation std; returns its place. */
+int build_matrix(struct builder *b, const char *name, int64_t rows, int64_t columns, double std);
+/* Of the matrix declared last only the first rows are in use, if it has more; 0: all. */
+void build_use_rows(struct builder *b, int64_t rows);
+/* NAME.weight of ones and, for NORM_LAYER, NAME.bias of zeros, as wide as the model. */
+struct model_norm build_norm(struct builder *b, const char *name, enum norm_kind kind);
+/* NAME.weight and, with LINEAR_BIAS, NAME.bias of zeros. form: flags. */
+struct model_linear build_linear(struct builder *b, const char *name, int64_t in, int64_t out, unsigned form, double std);
+/* Outputs [first, first + out) of a fused map. */
+struct model_linear build_slice(const struct model_linear *fused, int64_t first, int64_t out);
+struct model_linear build_no_linear(void);
+/* The next block of layer l. */
+struct model_block *build_block(struct builder *b, int l, enum block_kind kind);
+/* The head: the embedding's matrix if it is tied, else lm_head.weight. */
+void build_head(struct builder *b);
+
+#endif

@@ -1,0 +1,138 @@
+/* The configuration as a table of fields, and how families spell them in config.json. Private to model. */
+#ifndef LTRAIN_MODEL_CONFIG_H
+#define LTRAIN_MODEL_CONFIG_H
+
+#include "model/model.h"
+
+#include <jansson.h>
+#include <stddef.h>
+
+/* ---- fields ---- */
+
+enum field_type {
+    FIELD_FAMILY, /* enum model_family; its words are the families' names */
+    FIELD_COUNT,  /* int64_t */
+    FIELD_SWITCH, /* int, 0 or 1 */
+    FIELD_CHOICE, /* an enum */
+    FIELD_FLOAT,
+    FIELD_DOUBLE,
+};
+
+enum { NOT_COMPARED, COMPARED };
+
+/* A row per field of struct model_config: member, type, what messages call it, the largest count (0: no limit of its own), whether a
+ * checkpoint's must equal the run's, and words that are printed for values from 0 on (NULL: numbers are). A COUNT with a word may
+ * be 0. Fields are compared, and their limits checked, in this order. */
+/* clang-format off */
+#define CONFIG_FIELDS(X)                                                                                    \
+    X(family, FAMILY, "model family", 0, COMPARED, NULL)                                                    \
+    X(window, COUNT, "sliding window", INT32_MAX, COMPARED, WORDS("none"))                                  \
+    X(dim, COUNT, "hidden size", 1 << 20, COMPARED, NULL)                                                   \
+    X(layers, COUNT, "number of layers", 1 << 12, COMPARED, NULL)                                           \
+    X(vocab, COUNT, "vocabulary size", 1 << 24, COMPARED, NULL)                                             \
+    X(heads, COUNT, "number of heads", 1 << 14, COMPARED, NULL)                                             \
+    X(kv_heads, COUNT, "number of key-value heads", 1 << 14 /* and heads */, COMPARED, NULL)                \
+    X(head_dim, COUNT, "head size", 1 << 12, COMPARED, NULL)                                                \
+    X(ffn, COUNT, "feed-forward size", 1 << 24, COMPARED, NULL)                                             \
+    X(max_positions, COUNT, "number of positions", INT32_MAX, NOT_COMPARED, NULL)                           \
+    X(tied, SWITCH, "tied head", 0, COMPARED, WORDS("no", "yes"))                                           \
+    X(norm_eps, FLOAT, "norm epsilon", 0, COMPARED, NULL)                                                   \
+    X(gelu, CHOICE, "GELU kind", 0, COMPARED, WORDS("tanh", "erf"))                                         \
+    X(init_std, FLOAT, "standard deviation of initial values", 0, NOT_COMPARED, NULL)                       \
+    X(rope_theta, DOUBLE, "rope_theta", 0, COMPARED, NULL)                                                  \
+    X(rope, CHOICE, "RoPE scaling", 0, COMPARED, WORDS("none", "linear", "llama3"))                         \
+    X(rope_factor, DOUBLE, "RoPE scaling's factor", 0, COMPARED, NULL)                                      \
+    X(rope_low_freq, DOUBLE, "RoPE scaling's low_freq_factor", 0, COMPARED, NULL)                           \
+    X(rope_high_freq, DOUBLE, "RoPE scaling's high_freq_factor", 0, COMPARED, NULL)                         \
+    X(rope_original_positions, DOUBLE, "RoPE scaling's original_max_position_embeddings", 0, COMPARED, NULL)
+/* clang-format on */
+
+#define X(member, type, what, limit, compared, words) AT_##member,
+enum config_field_id { NO_FIELD, CONFIG_FIELDS(X) CONFIG_FIELDS_END };
+#undef X
+
+struct config_field {
+    size_t offset;
+    enum field_type type;
+    const char *what;
+    int64_t limit;
+    int compared;
+    const char *const *words; /* NULL-terminated */
+};
+
+extern const struct config_field config_fields[CONFIG_FIELDS_END]; /* without [NO_FIELD] */
+
+/* The value as a number; counts within their limits are below 2^53. Of a float it is the double with its shortest decimal form. */
+double config_get_number(const struct model_config *c, enum config_field_id field);
+void *config_field_at(struct model_config *c, enum config_field_id field);
+/* Counts from 1 to their limits. */
+enum status config_check_limits(const struct model_config *c);
+
+/* ---- keys of config.json ---- */
+
+struct config_reader;
+
+/* A word of config.json and the value that it stands for. */
+struct config_word {
+    const char *word; /* NULL ends a list */
+    int value;
+};
+
+enum key_kind {
+    KEY_FIELD,      /* the field's value; `fallback` if the key is absent */
+    KEY_REQUIRED,   /* the same, and an error if it is absent */
+    KEY_WORD,       /* the field's value as a word; `fallback` if the key is absent; NO_FIELD: any of the words */
+    KEY_ONLY_FALSE, /* read, not written: only this value is supported */
+    KEY_ONLY_TRUE,
+    KEY_ONLY_ONE,
+    KEY_ZERO, /* written, not read */
+    KEY_FALSE,
+    KEY_SPECIAL, /* by the functions below; NULL: it is not read, or not written */
+};
+
+struct config_key {
+    const char *name; /* NULL ends a list */
+    enum key_kind kind;
+    enum config_field_id field;
+    double fallback;
+    const struct config_word *words; /* the first one of a value is written */
+    enum status (*read)(struct config_reader *r, struct model_config *c);
+    json_t *(*write)(const struct model_config *c);
+};
+
+/* ---- reading (config_reader.c, config_rope.c) ---- */
+
+enum { MAX_KEYS = 64 };
+
+/* One JSON object and the keys asked for so far. */
+struct config_reader {
+    const char *path;    /* for messages */
+    const char *section; /* "" or "rope_scaling." */
+    const json_t *object;
+    const char *asked[MAX_KEYS];
+    int n_asked;
+};
+
+enum need { REQUIRED, OPTIONAL };
+
+/* The value of a key; NULL if it is absent or null. */
+const json_t *config_get(struct config_reader *r, const char *key);
+enum status config_refuse(const struct config_reader *r, const char *key, const char *instead);
+enum status config_missing(const struct config_reader *r, const char *key);
+/* These leave *out as it is when an optional key is absent. */
+enum status config_read_count(struct config_reader *r, const char *key, enum need need, int64_t least, int64_t *out);
+enum status config_read_real(struct config_reader *r, const char *key, enum need need, double *out);
+enum status config_read_bool(struct config_reader *r, const char *key, int *out);
+enum status config_read_word(struct config_reader *r, const char *key, const struct config_word *words, int *out);
+/* A key that may be there with this one value only. */
+enum status config_only_bool(struct config_reader *r, const char *key, int allowed);
+enum status config_only_number(struct config_reader *r, const char *key, double allowed);
+enum status config_only_null(struct config_reader *r, const char *key);
+/* An error for a key that nothing has asked for, unless it is without effect on training. */
+enum status config_check_understood(const struct config_reader *r);
+
+/* Rotary positions: rope_scaling or rope_parameters. rope_theta has been read. */
+enum status config_read_rope(struct config_reader *r, struct model_config *c);
+json_t *config_write_rope(const struct model_config *c);
+
+#endif

@@ -1,0 +1,16 @@
+/* The list of families. */
+#include "model/family.h"
+
+#define X(upper, lower) [FAMILY_##upper] = &family_##lower,
+const struct family *const families[N_FAMILIES] = {MODEL_FAMILIES(X)};
+#undef X
+
+const struct family *family_of(const struct model_config *c)
+{
+    return families[c->family];
+}
+
+int model_learns_positions(const struct model_config *config)
+{
+    return family_of(config)->learned_positions;
+}

@@ -1,0 +1,106 @@
+/* Plans of what the search has found. */
+#include "plan/found.h"
+
+#include "plan/program_set.h"
+#include "plan/search/search.h"
+#include "plan/search/tuning.h"
+
+#include <math.h>
+
+/* Plans c as tightly as may be; if that takes longer than its trial of all layers, also as loosely as the trial was packed:
+ * tightly packed, addresses are used again sooner. */
+static enum status plan_as_tried(const struct problem *p, const struct candidate *c, double *excess, struct plan **out)
+{
+    struct plan *loose;
+    double of_loose;
+    TRY(plan_candidate(p, c, 0, excess, out));
+    if (!(*out)->fits || !c->all_layers || (*out)->seconds <= PLAN_HOLDS_WHOLE * c->seconds)
+        return OK;
+    enum status st = plan_candidate(p, c, TRIAL_SLACK, &of_loose, &loose);
+    if (st != OK) {
+        plan_destroy(*out);
+        return st;
+    }
+    int better = loose->fits && loose->seconds < (*out)->seconds;
+    plan_destroy(better ? *out : loose);
+    *out = better ? loose : *out;
+    *excess = better ? of_loose : *excess;
+    return OK;
+}
+
+/* Whether the plan of the i-th candidate takes what its trial said; where the next one was tried on all layers, it is known to be
+ * worth planning as soon as this one takes longer. */
+static int trial_holds(const struct search *search, int i, const struct plan *plan)
+{
+    const struct candidate *c = &search->candidates[i];
+    int all_layers = c->all_layers || (i + 1 < search->n && c[1].tried && c[1].all_layers);
+    return !c->tried || plan->seconds <= (all_layers ? PLAN_HOLDS_WHOLE : PLAN_HOLDS_FEW_LAYERS) * c->seconds;
+}
+
+/* Plans candidates in order: takes the first that fits and takes what its trial said, or of large programs the faster of two
+ * that fit; else the one that exceeds by the least. *on_default: seconds of what was planned on the default grid and fits,
+ * INFINITY: nothing was. */
+static enum status plan_first(const struct problem *p, const struct search *search, const struct strategy *fixed,
+                              struct plan **out, double *on_default)
+{
+    struct plan *best = NULL;
+    double least = INFINITY; /* excess of the best */
+    *on_default = INFINITY;
+    for (int i = 0; i < search->n && i < PLANS_MOST; i++) {
+        const struct candidate *c = &search->candidates[i];
+        struct plan *next = NULL;
+        double excess = INFINITY;
+        if (i > 0 && (!c->tried || c->excess > 1 || (best->fits && c->seconds >= best->seconds)))
+            break;
+        enum status st = plan_as_tried(p, c, &excess, &next);
+        if (st != OK) {
+            plan_destroy(best);
+            return st;
+        }
+        int second = best && best->fits, done = next->fits && (trial_holds(search, i, next) || (second && !c->all_layers)),
+            better = second ? next->fits && next->seconds < best->seconds : next->fits || excess < least;
+        if (next->fits && strategy_same_grid(&next->strategy, fixed))
+            *on_default = fmin(*on_default, next->seconds);
+        least = better ? excess : least;
+        plan_destroy(better ? best : next);
+        best = better ? next : best;
+        if (done)
+            break;
+    }
+    *out = best;
+    return OK;
+}
+
+static enum status plan_on_grid(const struct problem *p, const struct strategy *fixed, struct plan **out)
+{
+    struct search search;
+    TRY(search_create(p, fixed, &search));
+    enum status st = plan_first(p, &search, fixed, out, &(double){0});
+    search_destroy(&search);
+    return st;
+}
+
+enum status plan_numerics(const struct numerics *v, struct plan **out)
+{
+    struct plan *on_default;
+    double seconds; /* on the default grid */
+    TRY(plan_first(&v->problem, &v->search, &v->default_grid, out, &seconds));
+    if (strategy_same_grid(&(*out)->strategy, &v->default_grid))
+        return OK;
+    double slower = isfinite(seconds) ? seconds / (*out)->seconds - 1 : v->default_slower;
+    (*out)->default_grid =
+        (struct default_grid){v->default_grid.row_chunk, v->default_grid.loss_tile, v->default_grid.head_tile, fmax(0, slower)};
+    if (isfinite(seconds))
+        return OK;
+    const struct candidate *best = &v->search.candidates[0];
+    if ((*out)->fits && v->default_slower > 0 &&
+        (!best->tried || (*out)->seconds <= fmin(PLAN_HOLDS_FEW_LAYERS, 1 + v->default_slower) * best->seconds))
+        return OK;
+    TRY(plan_on_grid(&v->problem, &v->default_grid, &on_default));
+    int better = !(*out)->fits || (on_default->fits && on_default->seconds < (*out)->seconds);
+    if (!better && on_default->fits)
+        (*out)->default_grid.slower = on_default->seconds / (*out)->seconds - 1;
+    plan_destroy(better ? *out : on_default);
+    *out = better ? on_default : *out;
+    return OK;
+}

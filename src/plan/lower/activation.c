@@ -1,0 +1,107 @@
+#include "plan/lower/activation.h"
+
+#include "plan/lower/memory.h"
+
+#include <string.h>
+
+/* Rows cut into chunks; the rows of a routed value, member after member, each into its chunks. */
+static void cut_chunks(struct lowering *L, const char *name, enum residency r, const struct activation *a)
+{
+    int members = a->shape == ROUTED ? L->ulysses : 1, n = 0;
+    int64_t *cuts = memory_new(L, members * L->n_chunks + 1, sizeof *cuts);
+    memset(a->value, 0, sizeof *a->value);
+    if (!cuts)
+        return;
+    for (int m = 0; m < members; m++)
+        for (int c = 0; c < L->n_chunks; c++)
+            cuts[n++] = m * L->s.rows + c * L->s.row_chunk;
+    cuts[n] = members * L->s.rows;
+    value_create_cuts(L, a->value, name, r == RES_NONE ? CLASS_WORK : CLASS_ACT, a->cols * dtype_size(a->type), cuts, n, r);
+    a->value->full = a->shape == ROUTED;
+    a->value->produce = a->produce;
+}
+
+void activation_of_work(struct lowering *L, enum residency r, int index, const struct activation *a)
+{
+    char name[48];
+    if (index < 0)
+        snprintf(name, sizeof name, "%s", a->name);
+    else
+        snprintf(name, sizeof name, "%s%d", a->name, index);
+    cut_chunks(L, name, r, a);
+}
+
+/* What outlives a layer's pass keeps its last device_chunks chunks on the device. */
+static void keep_on_device(const struct lowering *L, struct value *v)
+{
+    for (int i = 0; i < v->n_tiles; i++)
+        if (i % L->n_chunks >= L->n_chunks - L->s.device_chunks)
+            v->tiles[i].residency = RES_DEVICE;
+}
+
+static void layer_value(struct lowering *L, enum residency r, int layer, int index, const struct activation *a)
+{
+    char name[48];
+    if (index < 0)
+        snprintf(name, sizeof name, "layer%d.%s", layer, a->name);
+    else
+        snprintf(name, sizeof name, "layer%d.%s%d", layer, a->name, index);
+    cut_chunks(L, name, r, a);
+    if (r != RES_NONE)
+        keep_on_device(L, a->value);
+}
+
+/* The first kept_chunks chunks are kept, the others are computed again. */
+static void keep_first(const struct lowering *L, struct value *v)
+{
+    for (int i = 0; i < v->n_tiles; i++)
+        if (i % L->n_chunks >= L->s.kept_chunks || !(L->role & ROLE_BACKWARD))
+            v->tiles[i].residency = RES_NONE;
+}
+
+enum residency activation_residency(const struct lowering *L, int layer)
+{
+    int away = (int)L->m->config.layers - L->s.device_layers;
+    return layer >= away ? RES_DEVICE : strategy_residency(&L->s, CLASS_ACT, layer, away);
+}
+
+/* What a layer of the forward pass reads again stays where gradients pass, if that is nearer than its home, which it has for the
+ * backward pass only. */
+static void stay_between_visits(const struct lowering *L, struct value *v, enum residency home)
+{
+    int backward = L->role & ROLE_BACKWARD;
+    v->staged = backward && home == RES_NVME && L->s.passing == RES_HOST;
+    v->lingers = home != RES_DEVICE && L->s.passing == RES_DEVICE;
+    for (int i = 0; i < v->n_tiles && !backward && L->s.passing < home; i++)
+        if (v->tiles[i].residency != RES_DEVICE)
+            v->tiles[i].residency = v->lingers ? RES_NONE : L->s.passing;
+}
+
+void activation_of_layer(struct lowering *L, struct block *b, int index, const struct activation *a)
+{
+    enum residency home = activation_residency(L, b->layer);
+    layer_value(L, home, b->layer, index, a);
+    a->value->block = b;
+    a->value->index = index;
+    if (a->produce)
+        keep_first(L, a->value);
+    else
+        stay_between_visits(L, a->value, home);
+}
+
+int lower_keeps_input(const struct lowering *L, int layer)
+{
+    return layer == 0 || ((int)L->m->config.layers - 1 - layer) % L->s.input_every == 0;
+}
+
+void activation_of_stream(struct lowering *L, struct value *v, int layer, struct block *before)
+{
+    int is_input = layer < (int)L->m->config.layers;
+    enum residency home = is_input ? activation_residency(L, layer) : RES_NONE;
+    struct activation a = {v, "x", L->m->config.dim, L->s.dtype, CHUNKS, before ? before->lowering->produce : NULL};
+    layer_value(L, home, layer, -1, &a);
+    v->block = before;
+    if (is_input)
+        stay_between_visits(L, v, home);
+    v->brief = is_input && !lower_keeps_input(L, layer);
+}

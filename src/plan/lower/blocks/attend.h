@@ -1,0 +1,56 @@
+/* The kernel calls of attention, and what they read and write. Private to src/plan/lower/blocks. */
+#ifndef LTRAIN_PLAN_LOWER_BLOCKS_ATTEND_H
+#define LTRAIN_PLAN_LOWER_BLOCKS_ATTEND_H
+
+#include "plan/lower/lowering.h"
+
+/* Values of one layer: tiles of heads, routed (attention.c). */
+struct attention_layer {
+    struct value *q, *o, *lse; /* [n_tiles_q] */
+    struct value *k, *v;       /* [n_tiles_kv] */
+};
+
+/* Values that the layers share. */
+struct attention_work {
+    struct value *d_o, *delta, *dq; /* [n_tiles_q] */
+    struct value *dk, *dv;          /* [n_tiles_kv] */
+    /* In the heads layout, of the tile at work and of the next: */
+    struct value heads_q[2], heads_k[2], heads_v[2], heads_o[2], heads_do[2], heads_delta[2], heads_dq[2], heads_dk[2],
+        heads_dv[2];
+    struct value dq_low; /* in storage dtype, to be sent */
+    /* Of the ring's steps: */
+    struct value ring_k, ring_v, o_part, o_sum, lse_part, dq_part, dk_part, dv_part, returned_k[2], returned_v[2];
+};
+
+static inline struct attention_work *attention_work(const struct lowering *L)
+{
+    return L->shared[BLOCK_ATTENTION];
+}
+
+/* What the forward pass of one tile reads and writes, in the heads layout. */
+struct forward_tile {
+    struct value *q, *k, *v, *o, *lse;
+};
+
+/* What the backward pass of one tile reads and writes, in the heads layout. */
+struct backward_tile {
+    struct value *q, *k, *v, *d_o, *delta, *lse, *dq, *dk, *dv;
+};
+
+/* The kernel calls of ring step s; 0 is the rank's own block of keys. accumulate: dk and dv are added to. */
+void emit_attention_forward(struct lowering *L, int s, const struct forward_tile *f);
+void emit_attention_backward(struct lowering *L, int s, const struct backward_tile *b, int accumulate);
+
+/* Predicates of a micro-batch: does this rank attend the keys of the member s before it; does the member s after it attend ours?
+ */
+int ring_attends(int s);
+int ring_is_attended(int s);
+/* Puts the last instruction under a predicate (0: none). */
+void under_predicate(struct lowering *L, int predicate);
+
+/* A value of a rank's share of the heads, one row for each token whose attention it computes. */
+void heads_value(struct lowering *L, struct value *v, const char *name, int64_t row_bytes);
+/* dq on its way to the tokens and at home. */
+enum dtype dq_type(const struct lowering *L);
+
+#endif

@@ -1,0 +1,48 @@
+/* A block: what a layer adds to the residual stream, out = in + f(norm(in)). Private to src/plan/lower.
+ *
+ * A kind of block is a file of this folder and a row of layers.c's table: it creates its values once, tells what computes each
+ * of them (value.h), and emits its backward pass. */
+#ifndef LTRAIN_PLAN_LOWER_BLOCKS_BLOCK_H
+#define LTRAIN_PLAN_LOWER_BLOCKS_BLOCK_H
+
+#include "plan/lower/lowering.h"
+
+/* One block of one layer. */
+struct block {
+    const struct block_lowering *lowering;
+    int layer;
+    const struct model_block *weights;
+    const struct model_norm *norm;
+    struct value *in, *out;    /* the residual stream before and after it, in row chunks */
+    struct value *normed;      /* norm(in) of the chunks at work; blocks at the same place of other layers use it, too */
+    const struct block *first; /* of its layer; the blocks from there to this one follow one another */
+    void *values;              /* of this layer, by kind */
+};
+
+struct block_lowering {
+    /* Appends the element offsets, in the unit of the layer, at which gradients are written piecewise. cuts has room for max.
+     * Returns their number. Called before there are values. NULL: every parameter's gradient is written whole. */
+    int (*grad_cuts)(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max);
+    /* Creates what a layer has for itself (b->values). */
+    void (*layer_values)(struct lowering *L, struct block *b);
+    /* Create what the layers share (L->shared), once: values in row chunks, and after the gradient of the stream what is tiled
+     * otherwise. NULL: nothing. */
+    void (*chunk_values)(struct lowering *L);
+    void (*tile_values)(struct lowering *L);
+    /* Computes a chunk of `out`. */
+    value_produce *produce;
+    /* What comes before `out` can be computed chunk by chunk. NULL: nothing. */
+    void (*forward)(struct lowering *L, struct block *b);
+    /* After the last visit of the forward pass. NULL: nothing. */
+    void (*leave)(struct lowering *L, struct block *b);
+    /* From L->dx, the gradient of `out`, makes that of `in`, and the gradients of its parameters. */
+    void (*backward)(struct lowering *L, struct block *b);
+};
+
+/* Makes sure that chunk c of b->normed is on the device. */
+void block_norm(struct lowering *L, const struct block *b, int c);
+/* End of a visit: drops chunk c of the stream from the layer's input to the block's, for each may have been fetched to compute
+ * the next. */
+void block_drop_stream(struct lowering *L, const struct block *b, int c);
+
+#endif

@@ -1,0 +1,203 @@
+/* The MLP: SwiGLU of two maps, or GELU of one, and a map back. */
+#include "plan/lower/blocks/mlp.h"
+
+#include "plan/lower/activation.h"
+#include "plan/lower/emit.h"
+#include "plan/lower/linear.h"
+#include "plan/lower/memory.h"
+#include "plan/lower/pieces.h"
+#include "plan/lower/visit.h"
+
+#define DEV TIER_DEVICE
+
+/* Values of one layer. */
+struct mlp_layer {
+    struct value up, gate; /* gate: only if it is gated */
+};
+
+/* Values that the layers share. */
+struct mlp_work {
+    struct value act, dact;
+};
+
+static struct mlp_work *mlp_work(const struct lowering *L)
+{
+    return L->shared[BLOCK_MLP];
+}
+
+static int is_gated(const struct block *b)
+{
+    return b->weights->mlp.gate.weight >= 0;
+}
+
+/* Drops what a chunk's visit has used. */
+static void drop_chunk(struct lowering *L, const struct block *b, int c)
+{
+    struct mlp_layer *v = b->values;
+    block_drop_stream(L, b, c);
+    value_drop(L, b->normed, c);
+    if (is_gated(b))
+        value_drop(L, &v->gate, c);
+    value_drop(L, &v->up, c);
+    value_drop(L, &mlp_work(L)->act, c);
+    value_drop(L, &L->acc, c);
+}
+
+static void activation_attrs(const struct lowering *L, struct op_attrs *a, int64_t rows, int gated)
+{
+    a->act.rows = rows;
+    a->act.dim = L->m->config.ffn;
+    a->act.dtype = (int32_t)L->s.dtype;
+    a->act.kind = gated ? 0 : (int32_t)L->m->config.gelu;
+}
+
+/* act = SwiGLU(gate, up) or GELU(up). */
+static void activate(struct lowering *L, const struct block *b, int c)
+{
+    struct mlp_layer *v = b->values;
+    struct mlp_work *W = mlp_work(L);
+    int64_t r0 = v->up.tiles[c].row0, r1 = v->up.tiles[c].row1;
+    int gated = is_gated(b);
+    value_new(L, &W->act, c);
+    struct op_attrs *a = emit(L, gated ? OP_SWIGLU : OP_GELU, LANE_COMPUTE);
+    activation_attrs(L, a, r1 - r0, gated);
+    arg_write(L, 0, &W->act, r0, r1, DEV);
+    if (gated)
+        arg_read(L, 1, &v->gate, r0, r1, DEV);
+    arg_read(L, gated ? 2 : 1, &v->up, r0, r1, DEV);
+    emit_done(L, 0);
+}
+
+/* In place: gate and up become their gradients, and dact, the activation's, becomes the activation. */
+static void activate_backward(struct lowering *L, const struct block *b, int c)
+{
+    struct mlp_layer *v = b->values;
+    struct mlp_work *W = mlp_work(L);
+    int64_t r0 = v->up.tiles[c].row0, r1 = v->up.tiles[c].row1;
+    int gated = is_gated(b), arg = 0;
+    struct op_attrs *a = emit(L, gated ? OP_SWIGLU_GRAD : OP_GELU_GRAD, LANE_COMPUTE);
+    activation_attrs(L, a, r1 - r0, gated);
+    if (gated)
+        arg_update(L, arg++, &v->gate, r0, r1, DEV);
+    arg_update(L, arg++, &v->up, r0, r1, DEV);
+    arg_update(L, arg, &W->dact, r0, r1, DEV);
+    emit_done(L, 0);
+}
+
+/* --- Forward --- */
+
+static void produce(struct lowering *L, struct value *v, int c, const struct model_linear *w)
+{
+    int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
+    enum dtype T = L->s.dtype;
+    block_norm(L, v->block, c);
+    value_new(L, v, c);
+    lower_linear(L, &(struct linear_call){w, .rows = r1 - r0, .y = {v, r0, T}, .x = {v->block->normed, r0, T}});
+    lower_bias(L, w, v, r0, r1);
+}
+
+static void produce_gate(struct lowering *L, struct value *v, int c)
+{
+    produce(L, v, c, &v->block->weights->mlp.gate);
+}
+
+static void produce_up(struct lowering *L, struct value *v, int c)
+{
+    produce(L, v, c, &v->block->weights->mlp.up);
+}
+
+static void produce_output(struct lowering *L, struct value *v, int c)
+{
+    const struct block *b = v->block;
+    const struct model_linear *down = &b->weights->mlp.down;
+    struct mlp_layer *kept = b->values;
+    int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
+    value_get(L, b->in, c);
+    if (is_gated(b))
+        value_get(L, &kept->gate, c);
+    value_get(L, &kept->up, c);
+    value_drop(L, b->normed, c);
+    activate(L, b, c);
+    value_new(L, &L->acc, c);
+    lower_linear(L,
+                 &(struct linear_call){down, .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {&mlp_work(L)->act, r0, L->s.dtype}});
+    lower_add(L, v, b->in, &L->acc, down, c);
+    drop_chunk(L, b, c);
+}
+
+/* --- Backward --- */
+
+/* What one of the MLP's first maps learns from dy, and adds to the gradient of its input. */
+static void input_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy, int c,
+                           int accumulate)
+{
+    int64_t r0 = dy->tiles[c].row0, r1 = dy->tiles[c].row1;
+    enum dtype T = L->s.dtype;
+    struct linear_call call = {w, .rows = r1 - r0, .y = {dy, r0, T}, .x = {b->normed, r0, T}};
+    lower_linear_dw(L, &call);
+    lower_bias_grad(L, w, dy, T, r0, r1);
+    call.x = (struct linear_side){&L->acc, r0, F32};
+    call.accumulate = accumulate;
+    lower_linear_dx(L, &call);
+}
+
+static void backward_chunk(struct lowering *L, const struct block *b, int c)
+{
+    const struct model_linear *down = &b->weights->mlp.down;
+    struct mlp_layer *v = b->values;
+    struct value *dact = &mlp_work(L)->dact;
+    enum dtype T = L->s.dtype;
+    int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    value_get(L, &L->dx, c);
+    value_get(L, b->in, c);
+    if (is_gated(b))
+        value_get(L, &v->gate, c);
+    value_get(L, &v->up, c);
+    value_new(L, dact, c);
+    struct linear_call call = {down, .rows = r1 - r0, .y = {&L->dx, r0, T}, .x = {dact, r0, T}};
+    lower_linear_dx(L, &call);
+    activate_backward(L, b, c);
+    lower_linear_dw(L, &call);
+    lower_bias_grad(L, down, &L->dx, T, r0, r1);
+    value_drop(L, dact, c);
+    block_norm(L, b, c);
+    value_new(L, &L->acc, c);
+    if (is_gated(b))
+        input_backward(L, b, &b->weights->mlp.gate, &v->gate, c, 0);
+    input_backward(L, b, &b->weights->mlp.up, &v->up, c, is_gated(b));
+    lower_norm_backward(L, b->norm, b->in, &L->acc, c);
+    value_put(L, &L->dx, c);
+    value_drop(L, &L->dx, c);
+    drop_chunk(L, b, c);
+}
+
+static void backward(struct lowering *L, struct block *b)
+{
+    for (int c = 0; c < L->n_chunks; c++)
+        backward_chunk(L, b, c);
+}
+
+/* --- Creation --- */
+
+static void layer_values(struct lowering *L, struct block *b)
+{
+    struct mlp_layer *v = b->values = memory_new(L, 1, sizeof *v);
+    if (!v)
+        return;
+    int64_t cols = L->m->config.ffn;
+    activation_of_layer(L, b, -1, &(struct activation){&v->up, "up", cols, L->s.dtype, CHUNKS, produce_up});
+    if (is_gated(b))
+        activation_of_layer(L, b, -1, &(struct activation){&v->gate, "gate", cols, L->s.dtype, CHUNKS, produce_gate});
+}
+
+static void chunk_values(struct lowering *L)
+{
+    struct mlp_work *W = L->shared[BLOCK_MLP] = memory_new(L, 1, sizeof *W);
+    if (!W)
+        return;
+    activation_of_work(L, RES_NONE, -1, &(struct activation){&W->act, "act", L->m->config.ffn, L->s.dtype, CHUNKS});
+    activation_of_work(L, RES_NONE, -1, &(struct activation){&W->dact, "dact", L->m->config.ffn, L->s.dtype, CHUNKS});
+}
+
+const struct block_lowering mlp_lowering = {
+    .layer_values = layer_values, .chunk_values = chunk_values, .produce = produce_output, .backward = backward};

@@ -1,0 +1,19 @@
+/* The linear maps around attention: q, k, v and o, chunk by chunk, for the heads of every ulysses member. Private to
+ * src/plan/lower/blocks. */
+#ifndef LTRAIN_PLAN_LOWER_BLOCKS_PROJECTIONS_H
+#define LTRAIN_PLAN_LOWER_BLOCKS_PROJECTIONS_H
+
+#include "plan/lower/blocks/attend.h"
+#include "plan/lower/blocks/block.h"
+
+int projections_grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max);
+
+/* Tiles of q, k and v, and of the block's output, which all heads add to. */
+value_produce produce_q, produce_k, produce_v, produce_attended;
+
+/* do and delta of chunk c for tile t, and what the output projection's weights learn from it. */
+void output_backward(struct lowering *L, const struct block *b, int t, int c);
+/* From dq, dk and dv of all tiles to the gradient of the block's input, chunk c. */
+void qkv_backward(struct lowering *L, const struct block *b, int c);
+
+#endif

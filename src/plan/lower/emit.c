@@ -1,0 +1,137 @@
+/* Instructions and their arguments, over the tiles of values. */
+#include "plan/lower/emit.h"
+
+#include "plan/lower/lowering.h"
+
+struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane)
+{
+    int i = program_add_instr(L->p, op, lane);
+    L->p->instrs[i].phase = (uint8_t)L->phase;
+    L->p->instrs[i].unit = (int16_t)L->layer;
+    return &program_call(L->p, &L->p->instrs[i])->attrs;
+}
+
+/* The tile's part [row0, row1) as an operand: that of the tile's copy in `place`. */
+struct tile_part {
+    int buffer, version;
+    int64_t offset, row0, row1;
+};
+
+static struct tile_part part_of(const struct value *v, const struct tile *t, int64_t row0, int64_t row1, int place)
+{
+    int64_t a = max_i64(row0, t->row0), b = min_i64(row1, t->row1);
+    return (struct tile_part){t->place[place].buffer, t->version, t->place[place].offset + (a - t->row0) * v->row_bytes, a, b};
+}
+
+static void add_part(struct lowering *L, int arg, enum access access, const struct value *v, const struct tile_part *x, int place)
+{
+    if (x->buffer < 0 && L->st == OK)
+        L->st = status_fail(ERR_CORRUPT, "planner: %s of %s (rows %lld to %lld, layer %d, phase %c) has no copy in %s",
+                            op_name(L->p->instrs[L->p->n_instrs - 1].op), L->p->tensors[v->tensor].name, (long long)x->row0,
+                            (long long)x->row1, L->layer, phase_letter(L->phase), place < TIERS ? tier_name((enum tier)place) : "keep");
+    if (L->st == OK)
+        program_add_operand(L->p, (struct operand){.arg = (uint32_t)arg,
+                                                   .access = access,
+                                                   .buffer = x->buffer,
+                                                   .tensor = v->tensor,
+                                                   .offset = x->offset,
+                                                   .bytes = (x->row1 - x->row0) * v->row_bytes,
+                                                   .row0 = x->row0,
+                                                   .version = (uint32_t)(x->version + (access == ACCESS_WRITE))});
+}
+
+/* Tiles that continue one another in a buffer are one operand: most arguments have many (groups of a matrix, chunks of a full
+ * value). */
+static void arg_rows(struct lowering *L, int arg, enum access access, struct value *v, int64_t row0, int64_t row1, int place)
+{
+    int i = value_tile_at(v, row0);
+    if (i >= v->n_tiles || v->tiles[i].row0 >= row1)
+        return;
+    struct tile_part all = part_of(v, &v->tiles[i], row0, row1, place);
+    for (;;) {
+        struct tile *t = &v->tiles[i];
+        if (access & ACCESS_WRITE) {
+            t->version++;
+            for (int k = 0; k < PLACES; k++)
+                if (k != place)
+                    t->place[k] = NOWHERE;
+        }
+        if (++i >= v->n_tiles || v->tiles[i].row0 >= row1)
+            break;
+        struct tile_part next = part_of(v, &v->tiles[i], row0, row1, place);
+        if (next.buffer == all.buffer && next.version == all.version &&
+            next.offset - all.offset == (next.row0 - all.row0) * v->row_bytes) {
+            all.row1 = next.row1;
+        } else {
+            add_part(L, arg, access, v, &all, place);
+            all = next;
+        }
+    }
+    add_part(L, arg, access, v, &all, place);
+}
+
+void arg_read(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place)
+{
+    arg_rows(L, arg, ACCESS_READ, v, row0, row1, place);
+}
+
+void arg_write(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place)
+{
+    arg_rows(L, arg, ACCESS_WRITE, v, row0, row1, place);
+}
+
+void arg_update(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place)
+{
+    arg_rows(L, arg, ACCESS_UPDATE, v, row0, row1, place);
+}
+
+void arg_scratch(struct lowering *L, int arg, int64_t bytes)
+{
+    if (bytes <= 0 || L->st != OK)
+        return;
+    int b = buffer_new(L, TIER_DEVICE, bytes, CLASS_WORK);
+    program_add_operand(
+        L->p, (struct operand){.arg = (uint32_t)arg, .access = ACCESS_WRITE, .buffer = b, .tensor = -1, .bytes = bytes});
+}
+
+/* Bytes that a rank sends to others. */
+static int64_t comm_bytes(enum op_kind op, const struct op_attrs *a, int members)
+{
+    int64_t share = a->comm.share * a->comm.element, wire = dtype_size((enum dtype)a->comm.type);
+    switch (op) {
+    case OP_ALL_GATHER:
+        return (members - 1) * share;
+    case OP_REDUCE_SCATTER:
+        return (members - 1) * a->comm.share * wire;
+    case OP_ALL_REDUCE:
+        return (members - 1) * (a->comm.share * wire + share);
+    case OP_ALL_TO_ALL:
+        return (members - 1) * share;
+    default:
+        return a->comm.n * a->comm.element;
+    }
+}
+
+static int64_t touched_bytes(const struct program *p, const struct instr *in)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < in->n_operands; k++) {
+        const struct operand *o = &p->operands[in->first_operand + k];
+        if (o->tensor >= 0)
+            bytes += o->access == ACCESS_UPDATE ? 2 * o->bytes : o->bytes;
+    }
+    return bytes;
+}
+
+void emit_done(struct lowering *L, double pairs)
+{
+    struct instr *in = &L->p->instrs[L->p->n_instrs - 1];
+    struct op_call *c = program_call(L->p, in);
+    int members = L->p->group_size[in->lane];
+    arg_scratch(L, op_arg_count(in->op) - 1, L->s.target->workspace(L->s.target, in->op, &c->attrs, members));
+    c->flops = op_flops(in->op, &c->attrs, pairs);
+    c->bytes = lane_is_comm(in->lane) ? comm_bytes(in->op, &c->attrs, members)
+               : in->op == OP_COPY    ? c->attrs.copy.bytes
+                                      : touched_bytes(L->p, in);
+    program_share_call(L->p);
+}

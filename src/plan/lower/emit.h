@@ -1,0 +1,15 @@
+/* Instructions and their arguments. emit() starts an instruction; arguments follow, then emit_done(). Rows of reads are
+ * arbitrary, of writes whole tiles. Private to src/plan/lower. */
+#ifndef LTRAIN_PLAN_LOWER_EMIT_H
+#define LTRAIN_PLAN_LOWER_EMIT_H
+
+#include "plan/lower/value.h"
+
+struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane);
+void arg_read(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place);
+void arg_write(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place);
+void arg_update(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place);
+void arg_scratch(struct lowering *L, int arg, int64_t bytes); /* 0: no argument */
+void emit_done(struct lowering *L, double pairs);             /* FLOPs and bytes */
+
+#endif

@@ -1,0 +1,122 @@
+/* Both ends of a model, chunk by chunk. */
+#include "plan/lower/ends.h"
+
+#include "plan/lower/emit.h"
+#include "plan/lower/linear.h"
+#include "plan/lower/param.h"
+#include "plan/lower/pieces.h"
+#include "plan/lower/visit.h"
+
+#define DEV TIER_DEVICE
+
+/* Rows in use of a table of embeddings. */
+static int64_t table_rows(const struct lowering *L, int param)
+{
+    return param_of(L, param)->elements / L->m->config.dim;
+}
+
+void lower_embed(struct lowering *L, int c)
+{
+    struct value *x = &L->x[0];
+    int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;
+    value_new(L, x, c);
+    struct op_attrs *a = emit(L, OP_EMBED, LANE_COMPUTE);
+    a->embed.rows = r1 - r0;
+    a->embed.dim = L->m->config.dim;
+    a->embed.vocab = L->m->config.vocab;
+    a->embed.max_pos = L->m->pos_embed >= 0 ? table_rows(L, L->m->pos_embed) : 0;
+    a->embed.dtype = (int32_t)L->s.dtype;
+    arg_write(L, 0, x, r0, r1, DEV);
+    arg_param(L, 1, L->m->embed);
+    arg_read(L, 2, &L->tokens, r0, r1, DEV);
+    if (L->m->pos_embed >= 0) {
+        arg_param(L, 3, L->m->pos_embed);
+        arg_read(L, 4, &L->positions, r0, r1, DEV);
+    }
+    emit_done(L, 0);
+    value_put(L, x, c);
+    value_pause(L, x, c);
+}
+
+static void embed_grad(struct lowering *L, int param, struct value *index, int c)
+{
+    int64_t r0 = L->dx.tiles[c].row0, r1 = L->dx.tiles[c].row1;
+    if (!trained(L, param))
+        return;
+    struct op_attrs *a = emit(L, OP_EMBED_GRAD, LANE_COMPUTE);
+    a->embed.rows = r1 - r0;
+    a->embed.dim = L->m->config.dim;
+    a->embed.vocab = table_rows(L, param);
+    a->embed.dtype = (int32_t)L->s.dtype;
+    a->embed.accumulate = arg_grad(L, 0, param, 0, param_of(L, param)->elements);
+    arg_read(L, 1, &L->dx, r0, r1, DEV);
+    arg_read(L, 2, index, r0, r1, DEV);
+    emit_done(L, 0);
+}
+
+void lower_embed_backward(struct lowering *L, int c)
+{
+    value_get(L, &L->dx, c);
+    embed_grad(L, L->m->embed, &L->tokens, c);
+    if (L->m->pos_embed >= 0)
+        embed_grad(L, L->m->pos_embed, &L->positions, c);
+    value_drop(L, &L->dx, c);
+}
+
+int head_unit(const struct lowering *L)
+{
+    return param_of(L, L->m->head.weight)->unit;
+}
+
+/* The gradient of one chunk's loss with respect to the stream, from that of the final norm's output. */
+static void stream_gradient(struct lowering *L, int c)
+{
+    struct value *x = &L->x[L->m->config.layers];
+    int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;
+    value_new(L, &L->dx, c);
+    struct op_attrs *f = emit(L, OP_FILL, LANE_COMPUTE);
+    f->fill.bytes = (r1 - r0) * L->dx.row_bytes;
+    arg_write(L, 0, &L->dx, r0, r1, DEV);
+    emit_done(L, 0);
+    lower_norm_backward(L, &L->m->final_norm, x, &L->dn, c);
+    value_put(L, &L->dx, c);
+    value_drop(L, &L->dx, c);
+    for (int i = value_tile_at(&L->dn, r0); i < L->dn.n_tiles && L->dn.tiles[i].row0 < r1; i++)
+        value_drop(L, &L->dn, i);
+}
+
+void lower_loss_chunk(struct lowering *L, int c, int gradient)
+{
+    struct value *x = &L->x[L->m->config.layers];
+    const struct model_linear *head = &L->m->head;
+    int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1, vocab = L->m->config.vocab;
+    value_get(L, x, c);
+    lower_norm_forward(L, &L->m->final_norm, &L->final_n, x, c);
+    int dn_buffer = gradient ? buffer_new(L, TIER_DEVICE, (r1 - r0) * L->dn.row_bytes, CLASS_WORK) : -1;
+    for (int i = value_tile_at(&L->logits, r0); i < L->logits.n_tiles && L->logits.tiles[i].row0 < r1; i++) {
+        int64_t a0 = L->logits.tiles[i].row0, a1 = L->logits.tiles[i].row1;
+        value_new(L, &L->logits, i);
+        struct linear_call call = {head, .rows = a1 - a0, .y = {&L->logits, a0, F32}, .x = {&L->final_n, a0, L->s.dtype}};
+        lower_linear(L, &call);
+        value_new(L, &L->loss, i);
+        struct op_attrs *a = emit(L, OP_LOSS, LANE_COMPUTE);
+        a->loss.rows = a1 - a0;
+        a->loss.vocab = vocab;
+        a->loss.gradient = gradient;
+        (gradient ? arg_update : arg_read)(L, 0, &L->logits, a0, a1, DEV);
+        arg_write(L, 1, &L->loss, i, i + 1, DEV);
+        arg_read(L, 2, &L->targets, a0, a1, DEV);
+        arg_read(L, 3, &L->record, 0, 1, DEV);
+        emit_done(L, 0);
+        if (gradient) {
+            L->dn.tiles[i].place[DEV] = (struct place){dn_buffer, (a0 - r0) * L->dn.row_bytes};
+            lower_linear_dx(L, &(struct linear_call){head, .rows = a1 - a0, .y = call.y, .x = {&L->dn, a0, F32}});
+            lower_linear_dw(L, &call);
+        }
+        value_drop(L, &L->logits, i);
+    }
+    if (gradient)
+        stream_gradient(L, c);
+    value_drop(L, &L->final_n, c);
+    value_drop(L, x, c);
+}

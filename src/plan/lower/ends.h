@@ -1,0 +1,16 @@
+/* Both ends of a model: the embedding, and the final norm, head and loss. Private to src/plan/lower. */
+#ifndef LTRAIN_PLAN_LOWER_ENDS_H
+#define LTRAIN_PLAN_LOWER_ENDS_H
+
+#include "plan/lower/lowering.h"
+
+/* Chunk c of the first layer's input; and what the embedding learns from L->dx. */
+void lower_embed(struct lowering *L, int c);
+void lower_embed_backward(struct lowering *L, int c);
+
+/* The unit that has the head's matrix. */
+int head_unit(const struct lowering *L);
+/* Loss tiles of chunk c: logits, loss and, with `gradient`, theirs in the same pass, then L->dx. */
+void lower_loss_chunk(struct lowering *L, int c, int gradient);
+
+#endif

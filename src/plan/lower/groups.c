@@ -1,0 +1,44 @@
+#include "plan/lower/groups.h"
+
+/* Groups do not straddle the borders between what decays, what is trained and what is frozen. If the optimizer state is
+ * not sharded, decay does not matter: an update can tell the two apart within a group. */
+static int unit_borders(const struct model *m, const struct strategy *s, int unit, int64_t border[4])
+{
+    const struct model_unit *u = &m->units[unit];
+    int n = 0;
+    border[n++] = 0;
+    if (s->zero >= 1 && u->decay_elements > 0 && u->decay_elements < u->trained_elements)
+        border[n++] = u->decay_elements;
+    if (u->trained_elements > 0)
+        border[n++] = u->trained_elements;
+    if (u->elements > u->trained_elements)
+        border[n++] = u->elements;
+    return n - 1;
+}
+
+struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index)
+{
+    int64_t border[4], shard = 0, share = ceil_div(s->group, s->ranks);
+    int n = unit_borders(m, s, unit, border);
+    for (int i = 0; i < n; i++) {
+        int64_t length = border[i + 1] - border[i], groups = ceil_div(length, s->group);
+        if (index >= groups) {
+            index -= (int)groups;
+            shard += (groups - 1) * share + ceil_div(length - (groups - 1) * s->group, s->ranks);
+            continue;
+        }
+        int64_t first = border[i] + index * s->group, end = min_i64(first + s->group, border[i + 1]);
+        shard += index * share;
+        return (struct group){first, end, shard, shard + ceil_div(end - first, s->ranks)};
+    }
+    return (struct group){border[n], border[n], shard, shard};
+}
+
+int plan_groups(const struct model *m, const struct strategy *s, int unit, int64_t elements)
+{
+    int64_t border[4];
+    int n = unit_borders(m, s, unit, border), groups = 0;
+    for (int i = 0; i < n && border[i] < elements; i++)
+        groups += (int)ceil_div(border[i + 1] - border[i], s->group);
+    return groups;
+}

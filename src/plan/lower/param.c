@@ -1,0 +1,34 @@
+/* A parameter as an argument, and its gradient. */
+#include "plan/lower/param.h"
+
+#include "plan/lower/emit.h"
+
+#define DEV TIER_DEVICE
+
+const struct model_param *param_of(const struct lowering *L, int param)
+{
+    return &L->m->params[param];
+}
+
+void arg_param(struct lowering *L, int arg, int param)
+{
+    const struct model_param *p = param_of(L, param);
+    arg_read(L, arg, &L->units[p->unit].param, p->offset, p->offset + p->elements, DEV);
+}
+
+int trained(const struct lowering *L, int param)
+{
+    return param >= 0 && param_of(L, param)->trained;
+}
+
+int arg_grad(struct lowering *L, int arg, int param, int64_t first, int64_t n)
+{
+    const struct model_param *p = param_of(L, param);
+    struct value *g = L->units[p->unit].target;
+    int64_t a = p->offset + first, b = a + n;
+    int fresh = g->tiles[value_tile_at(g, a)].fresh;
+    for (int i = value_tile_at(g, a); i < g->n_tiles && g->tiles[i].row0 < b; i++)
+        g->tiles[i].fresh = 0;
+    (fresh ? arg_write : arg_update)(L, arg, g, a, b, DEV);
+    return !fresh;
+}

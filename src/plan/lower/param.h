@@ -1,0 +1,16 @@
+/* A parameter as an argument, and its gradient. Private to src/plan/lower. */
+#ifndef LTRAIN_PLAN_LOWER_PARAM_H
+#define LTRAIN_PLAN_LOWER_PARAM_H
+
+#include "plan/lower/lowering.h"
+
+const struct model_param *param_of(const struct lowering *L, int param);
+int trained(const struct lowering *L, int param); /* param -1: no */
+
+/* All of a parameter. */
+void arg_param(struct lowering *L, int arg, int param);
+/* Elements [first, first + n) of a parameter's gradient: written the first time in a program, then added to. Returns the op's
+ * accumulate flag. */
+int arg_grad(struct lowering *L, int arg, int param, int64_t first, int64_t n);
+
+#endif

@@ -1,0 +1,90 @@
+/* What the planner decides, and what lowering is given: the mesh, the grid of tiles, and where everything is. */
+#ifndef LTRAIN_PLAN_LOWER_STRATEGY_H
+#define LTRAIN_PLAN_LOWER_STRATEGY_H
+
+#include "base/num.h"
+#include "program/mesh.h"
+#include "program/program.h"
+#include "program/target.h"
+
+/* Where a tile stays between the visits that use it. */
+enum residency { RES_DEVICE, RES_HOST, RES_NVME, RES_NONE /* dropped; computed again when needed */ };
+
+/* What the planner decided: everything here is placement except the mesh and the tile grid. */
+struct strategy {
+    int64_t seq_len; /* tokens of a sequence, over all ranks that share it, padding included */
+    int64_t rows;    /* tokens of a sequence on one rank: seq_len / (ulysses * ring) */
+    struct mesh mesh; /* every degree is at least 1 */
+    int ranks;       /* their product */
+    int zero;        /* ZeRO stage: 1 shards optimizer state over all ranks, 2 gradients too, 3 parameters too; one rank has 0 */
+    enum dtype wire; /* type of gradients on their way to the rank that sums them */
+    int64_t row_chunk, loss_tile;
+    int head_tile; /* query heads per attention tile */
+    int64_t group; /* elements per update group and per parameter transfer */
+    enum dtype dtype, moments;
+    enum residency params, grads, optim, acts;
+    enum tensor_class nearer_class; /* parameters, gradients, optimizer state or activations */
+    enum residency nearer_at;       /* a tier nearer than that of nearer_class above */
+    int nearer; /* number of layers, evenly spread, that have nearer_class at nearer_at. A layer with optimizer state on the
+                 * device is updated there even if update_on_host is set. */
+    enum residency passing; /* where gradients of activations are between two visits. If that is nearer than activations are,
+                             * what a layer of the forward pass reads again stays there, too, until the layer is done. */
+    int device_layers;      /* number of last layers whose activations stay on the device: there is no time to fetch them */
+    int device_chunks;      /* number of last row chunks of the other layers whose activations stay on the device */
+    int kept_chunks;        /* number of first row chunks that keep what could be recomputed */
+    int input_every;        /* kept layer inputs: the first layer's, and each input_every-th (from 1 on), counted from the last */
+    int update_on_host;
+    int discrete;
+    int write_depth; /* blocks of drive writes in flight at most while reads are; 0: writes do not yield */
+    const struct target *target; /* borrowed */
+    double prefetch; /* row chunks of compute to fetch ahead; below 0: as far as memory allows */
+};
+
+static inline int strategy_same_grid(const struct strategy *a, const struct strategy *b)
+{
+    return a->row_chunk == b->row_chunk && a->head_tile == b->head_tile && a->loss_tile == b->loss_tile;
+}
+
+/* Copies the grid of tiles of `like`. */
+static inline void strategy_take_grid(struct strategy *s, const struct strategy *like)
+{
+    s->row_chunk = like->row_chunk;
+    s->head_tile = like->head_tile;
+    s->loss_tile = like->loss_tile;
+}
+
+/* kept_chunks for the same share of row chunks that `like` keeps, rounded up. */
+int strategy_share(const struct strategy *s, const struct strategy *like);
+
+/* Copies the placement of `like`; kept_chunks, a number of this grid's row chunks, stays as it is. */
+void strategy_place(struct strategy *s, const struct strategy *like);
+
+/* The tier of one of the first four classes. */
+static inline enum residency *strategy_class(struct strategy *s, enum tensor_class class)
+{
+    enum residency *const of[] = {&s->params, &s->grads, &s->optim, &s->acts};
+    return of[class];
+}
+
+static inline enum residency strategy_tier(const struct strategy *s, enum tensor_class class)
+{
+    const enum residency of[] = {s->params, s->grads, s->optim, s->acts};
+    return of[class];
+}
+
+/* Whether AdamW runs on the host and, for layers whose optimizer state alone is there, on the device. */
+static inline int strategy_updates_on_both(const struct strategy *s)
+{
+    return s->update_on_host && s->nearer > 0 && s->nearer_class == CLASS_OPTIM && s->nearer_at == RES_DEVICE;
+}
+
+/* The number of layers among which `nearer` layers are spread. */
+static inline int64_t strategy_nearer_layers(const struct strategy *s, int64_t layers)
+{
+    return s->nearer_class == CLASS_ACT ? layers - s->device_layers : layers;
+}
+
+/* Where a class is for one of `layers` layers; layer -1: for the embedding or the head. */
+enum residency strategy_residency(const struct strategy *s, enum tensor_class class, int layer, int layers);
+
+#endif

@@ -1,0 +1,22 @@
+/* The flags behind the budgets. */
+#include "plan/report/budget.h"
+
+#include "machine/hardware.h"
+
+const char *const budget_flag[TIERS] = {"--device-mem", "--host-mem", "--nvme-max"};
+
+const char *budget_flag_given(const struct plan_request *s, enum tier t)
+{
+    return t == TIER_NVME && s->nvme_drives == 0 ? "--nvme none" : budget_flag[t];
+}
+
+int budget_is_free_space(const struct plan *p, const struct plan_request *s)
+{
+    return !s->machine && s->nvme_max > p->limit[TIER_NVME];
+}
+
+int budget_sharing(const struct plan *p, const struct plan_request *s)
+{
+    const struct hardware *h = s->machine ? s->hardware : NULL;
+    return h ? (int)max_i64(h->devices, ceil_div(p->strategy.ranks, h->nodes)) : 1;
+}

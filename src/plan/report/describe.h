@@ -1,0 +1,16 @@
+/* A placement in one line of text, for people. */
+#ifndef LTRAIN_PLAN_REPORT_DESCRIBE_H
+#define LTRAIN_PLAN_REPORT_DESCRIBE_H
+
+#include "plan/plan.h"
+
+enum { PLAN_TEXT = 512 }; /* bytes that hold either description */
+
+/* Residencies, alpha, where the update runs, tiles. */
+void strategy_describe(const struct strategy *s, char *buf, int size);
+/* The same of a plan, and why its grid is not the default one. */
+void plan_describe(const struct plan *p, char *buf, int size);
+/* The mesh and tiles to give with the longest length, where they are not the default ones, as flags; else "". */
+void plan_longest_flags(const struct plan *p, char buf[96]);
+
+#endif

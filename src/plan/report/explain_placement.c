@@ -1,0 +1,224 @@
+/* The decisions within one grid: each tier, what is kept of it, where the update runs. */
+#include "plan/report/explain_placement.h"
+
+#include "program/drives.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+/* Notes how long compute waits for a class's transfers. */
+static void note_waits(const struct explainer *x, enum tensor_class class, struct decision *d)
+{
+    double waits = x->report.exposed[class] / x->p->seconds;
+    if (x->report.moved[class] == 0)
+        return;
+    if (waits < 0.005)
+        snprintf(d->note, sizeof d->note, "transfers hide");
+    else
+        snprintf(d->note, sizeof d->note, "compute waits %.0f%% of the step for transfers", 100 * waits);
+}
+
+/* Of a class in two tiers: the text after the name of the farther one. */
+static const char *say_nearer(const struct strategy *s, char buf[48])
+{
+    snprintf(buf, 48, ", of %d layer%s on the %s", s->nearer, s->nearer > 1 ? "s" : "", tier_name((enum tier)s->nearer_at));
+    return buf;
+}
+
+/* Where layers pass things on if activations lie in a tier: where the settings say, else where the plan does, but no farther away
+ * than `acts`. */
+static enum residency passing_beside(const struct explainer *x, enum residency acts)
+{
+    static const enum residency given[] = {[OFFLOAD_NONE] = RES_DEVICE, [OFFLOAD_CPU] = RES_HOST, [OFFLOAD_NVME] = RES_NVME};
+    enum residency passing = x->s->passing == OFFLOAD_AUTO ? x->p->strategy.passing : given[x->s->passing];
+    return passing < acts ? passing : acts;
+}
+
+static enum status explain_class(struct explainer *x, const char *what, enum tensor_class class, enum offload given,
+                                 size_t offset)
+{
+    struct strategy s = x->p->strategy;
+    enum residency *at = (enum residency *)((char *)&s + offset), chosen = *at;
+    char say[96], but[48];
+    int two = s.nearer > 0 && s.nearer_class == class;
+    snprintf(say, sizeof say, "%s%s", tier_name((enum tier)chosen), two ? say_nearer(&s, but) : "");
+    struct decision *d = explainer_decide(x, what, say, given != OFFLOAD_AUTO);
+    note_waits(x, class, d);
+    if (two)
+        s.nearer = 0;
+    for (int r = RES_DEVICE; r <= RES_NVME; r++) {
+        if (r == (int)chosen && !two)
+            continue;
+        *at = (enum residency)r;
+        if (class == CLASS_ACT)
+            s.passing = passing_beside(x, (enum residency)r);
+        int split = class != CLASS_ACT || r != RES_DEVICE;
+        s.device_layers = split ? x->p->strategy.device_layers : 0;
+        s.device_chunks = split ? x->p->strategy.device_chunks : 0;
+        TRY(explainer_try(x, d, x->s, &s, tier_name((enum tier)r)));
+    }
+    return OK;
+}
+
+/* Where some row chunks stay on the device: none, or a quarter more or less. */
+static enum status explain_chunks(struct explainer *x)
+{
+    const struct strategy *s = &x->p->strategy;
+    int chunks = (int)ceil_div(s->rows, s->row_chunk), quarter = (int)max_i64(1, chunks / 4);
+    int other[3] = {0, s->device_chunks - quarter, s->device_chunks + quarter};
+    char say[64];
+    if (s->device_chunks == 0)
+        return OK;
+    snprintf(say, sizeof say, "%d of %d", s->device_chunks, chunks);
+    struct decision *d = explainer_decide(x, "row chunks of the other layers whose activations stay on the device", say, 0);
+    for (int i = 0; i < 3; i++) {
+        struct strategy t = *s;
+        t.device_chunks = other[i];
+        snprintf(say, sizeof say, "%d", other[i]);
+        if ((i == 0 || other[i] > 0) && other[i] <= chunks)
+            TRY(explainer_try(x, d, x->s, &t, say));
+    }
+    return OK;
+}
+
+/* What layers pass on lies no farther away than what they save. */
+static enum status explain_passing(struct explainer *x)
+{
+    const struct strategy *s = &x->p->strategy;
+    struct decision *d =
+        explainer_decide(x, "what layers pass on", tier_name((enum tier)s->passing), x->s->passing != OFFLOAD_AUTO);
+    for (int r = RES_DEVICE; r <= (int)s->acts; r++) {
+        struct strategy other = *s;
+        other.passing = (enum residency)r;
+        if (r != (int)s->passing)
+            TRY(explainer_try(x, d, x->s, &other, tier_name((enum tier)r)));
+    }
+    return OK;
+}
+
+static enum status explain_acts(struct explainer *x)
+{
+    const struct strategy *s = &x->p->strategy;
+    TRY(explain_class(x, "activations", CLASS_ACT, x->s->acts, offsetof(struct strategy, acts)));
+    if (s->acts == RES_DEVICE)
+        return OK;
+    struct decision *d = &x->out->decision[x->out->n - 1];
+    int last = (int)x->m->config.layers - s->device_layers - 1;
+    char but[48];
+    snprintf(d->chosen, sizeof d->chosen, "layer inputs, attention outputs and log-sum-exps of layers 0-%d to the %s%s", last,
+             tier_name((enum tier)s->acts), s->nearer > 0 && s->nearer_class == CLASS_ACT ? say_nearer(s, but) : "");
+    TRY(explain_passing(x));
+    static const int more[] = {0, 1, 2, 4};
+    char say[64];
+    snprintf(say, sizeof say, "%d", s->device_layers);
+    d = explainer_decide(x, "last layers whose activations stay on the device", say, x->s->acts != OFFLOAD_AUTO);
+    for (int i = 0; i < 4 && more[i] < x->m->config.layers; i++) {
+        struct strategy other = *s;
+        other.device_layers = more[i];
+        snprintf(say, sizeof say, "%d", more[i]);
+        if (more[i] != s->device_layers)
+            TRY(explainer_try(x, d, x->s, &other, say));
+    }
+    return explain_chunks(x);
+}
+
+static const char *say_inputs(int every, char say[64])
+{
+    snprintf(say, 64, every > 1 ? "one in %d" : "all", every);
+    return say;
+}
+
+static enum status explain_inputs(struct explainer *x)
+{
+    const struct strategy *s = &x->p->strategy;
+    static const int turns[] = {1, 2, 4};
+    char say[64];
+    struct decision *d =
+        explainer_decide(x, "layers whose inputs are kept", say_inputs(s->input_every, say), x->s->keep_inputs > 0);
+    for (int i = 0; i < 3 && turns[i] < x->m->config.layers; i++) {
+        struct strategy other = *s;
+        other.input_every = turns[i];
+        if (turns[i] != s->input_every)
+            TRY(explainer_try(x, d, x->s, &other, say_inputs(turns[i], say)));
+    }
+    return OK;
+}
+
+/* A quarter of the chunks more or less, and all or none. */
+static enum status explain_alpha(struct explainer *x)
+{
+    const struct strategy *s = &x->p->strategy;
+    int chunks = (int)ceil_div(s->rows, s->row_chunk), tried[4], n = 0;
+    int quarter = (int)max_i64(1, chunks / 4), other[4] = {s->kept_chunks + quarter, s->kept_chunks - quarter, chunks, 0};
+    char say[64];
+    snprintf(say, sizeof say, "%d of %d", s->kept_chunks, chunks);
+    struct decision *d = explainer_decide(x, "row chunks kept that might be computed again", say, x->s->alpha >= 0);
+    if (x->report.recomputed > 0)
+        snprintf(d->note, sizeof d->note, "%.1f%% of the step is computed a second time",
+                 100 * x->report.recomputed / x->p->seconds);
+    for (int i = 0; i < 4; i++) {
+        struct strategy t = *s;
+        int seen = other[i] < 0 || other[i] > chunks || other[i] == s->kept_chunks;
+        for (int k = 0; k < n; k++)
+            seen |= tried[k] == other[i];
+        if (seen)
+            continue;
+        tried[n++] = t.kept_chunks = other[i];
+        snprintf(say, sizeof say, "%d", other[i]);
+        TRY(explainer_try(x, d, x->s, &t, say));
+    }
+    return OK;
+}
+
+static enum status explain_update(struct explainer *x)
+{
+    struct strategy t = x->p->strategy;
+    const char *where = strategy_updates_on_both(&t) ? "on both" : t.update_on_host ? "on the host" : "on the device";
+    struct decision *d = explainer_decide(x, "AdamW", where, x->s->update != UPDATE_AUTO);
+    t.update_on_host = !t.update_on_host;
+    return explainer_try(x, d, x->s, &t, t.update_on_host ? "on the host" : "on the device");
+}
+
+static const char *say_depth(int blocks, char say[64])
+{
+    snprintf(say, 64, "%d of %d", blocks > 0 ? blocks : DRIVE_DEPTH, DRIVE_DEPTH);
+    return say;
+}
+
+/* Only where drives are written. search_price tries other depths by itself, so these are priced as they are and compared with the
+ * plan's own depth. */
+static enum status explain_writes(struct explainer *x)
+{
+    static const int depths[] = {0, DRIVE_DEPTH / 2, DRIVE_DEPTH / 4};
+    const struct plan *p = x->p;
+    struct candidate own, c;
+    char say[64];
+    if (x->report.lane[LANE_WRITE].bytes == 0)
+        return OK;
+    struct decision *d =
+        explainer_decide(x, "blocks of drive writes in flight beside reads", say_depth(p->strategy.write_depth, say), 0);
+    const struct problem problem = explainer_problem(p, x->m, x->s);
+    TRY(search_price_as_is(&problem, &p->strategy, &own));
+    for (int i = 0; i < 3; i++) {
+        struct strategy other = p->strategy;
+        other.write_depth = depths[i];
+        if (depths[i] == p->strategy.write_depth)
+            continue;
+        TRY(search_price_as_is(&problem, &other, &c));
+        explainer_add(d, &c, x->out->seconds * c.seconds / own.seconds, say_depth(depths[i], say));
+    }
+    return OK;
+}
+
+enum status explain_placement(struct explainer *x)
+{
+    const struct plan_request *s = x->s;
+    TRY(explain_class(x, "parameters", CLASS_PARAM, s->params, offsetof(struct strategy, params)));
+    TRY(explain_class(x, "gradients", CLASS_GRAD, s->grads, offsetof(struct strategy, grads)));
+    TRY(explain_class(x, "optimizer state", CLASS_OPTIM, s->optim, offsetof(struct strategy, optim)));
+    TRY(explain_update(x));
+    TRY(explain_acts(x));
+    TRY(explain_inputs(x));
+    TRY(explain_alpha(x));
+    return explain_writes(x);
+}

@@ -1,0 +1,9 @@
+/* Decisions on where things lie, and on what is kept, recomputed and written when. Private to explain.c. */
+#ifndef LTRAIN_PLAN_REPORT_EXPLAIN_PLACEMENT_H
+#define LTRAIN_PLAN_REPORT_EXPLAIN_PLACEMENT_H
+
+#include "plan/report/explainer.h"
+
+enum status explain_placement(struct explainer *x);
+
+#endif

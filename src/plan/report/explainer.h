@@ -1,0 +1,27 @@
+/* What the explanations of all decisions share. Private to explain*.c. */
+#ifndef LTRAIN_PLAN_REPORT_EXPLAINER_H
+#define LTRAIN_PLAN_REPORT_EXPLAINER_H
+
+#include "plan/report/explain.h"
+#include "plan/report/figures.h"
+#include "plan/search/price.h"
+
+struct explainer {
+    const struct plan *p;
+    const struct model *m;
+    const struct plan_request *s; /* the plan's grid is fixed in it */
+    struct report report;
+    struct explanation *out;
+};
+
+/* The problem that the plan solves, with a request of its own. */
+struct problem explainer_problem(const struct plan *p, const struct model *m, const struct plan_request *s);
+/* A new decision at the end of x->out, without alternatives. given: the settings made it. */
+struct decision *explainer_decide(struct explainer *x, const char *what, const char *chosen, int given);
+/* Adds an alternative that has been tried: c, and the seconds of its step. */
+void explainer_add(struct decision *d, const struct candidate *c, double seconds, const char *say);
+/* Tries an alternative (search_price) and adds it. */
+enum status explainer_try(struct explainer *x, struct decision *d, const struct plan_request *s, const struct strategy *strategy,
+                          const char *say);
+
+#endif

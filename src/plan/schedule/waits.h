@@ -1,0 +1,14 @@
+/* Hazards on addresses become the fewest waits. */
+#ifndef LTRAIN_PLAN_SCHEDULE_WAITS_H
+#define LTRAIN_PLAN_SCHEDULE_WAITS_H
+
+#include "plan/schedule/hazards.h"
+
+/* Sets the waits of every instruction of a packed program: for each other lane the latest ticket it depends on, unless its own
+ * lane or another of its waits implies that one (vector clocks; no wait is redundant). Needs tickets (program_number). */
+enum status waits_set(struct program *p);
+
+/* The waits as dependencies, for the simulator. */
+enum status waits_as_deps(const struct program *p, struct deps *out);
+
+#endif

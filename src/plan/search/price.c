@@ -1,0 +1,41 @@
+/* What a single placement takes. */
+#include "plan/search/price.h"
+
+#include "plan/search/select.h"
+
+#include <math.h>
+
+typedef enum status try_candidates(const struct problem *p, struct search *x);
+
+static enum status try_one(const struct problem *p, const struct strategy *strategy, try_candidates *try, struct candidate *out)
+{
+    struct options o;
+    struct strategy fixed = *strategy;
+    struct search x = {.candidates = out, .n = 1, .beat = INFINITY};
+    fixed.device_layers = fixed.device_chunks = fixed.nearer = 0;
+    options_of_one(strategy, &o);
+    TRY(estimator_create(p, &o, &fixed, &x.estimator));
+    x.all_layers = search_is_small(x.estimator);
+    *out = (struct candidate){.strategy = *strategy};
+    enum status st = strategy->device_chunks > 0 ? estimator_split(x.estimator) : OK;
+    estimator_judge(x.estimator, out);
+    if (st == OK)
+        st = try(p, &x);
+    estimator_destroy(x.estimator);
+    return st;
+}
+
+enum status search_price(const struct problem *p, const struct strategy *strategy, struct candidate *out)
+{
+    return try_one(p, strategy, select_fastest, out);
+}
+
+enum status search_price_as_is(const struct problem *p, const struct strategy *strategy, struct candidate *out)
+{
+    return try_one(p, strategy, select_first, out);
+}
+
+enum status search_fits(const struct problem *p, const struct strategy *strategy, struct candidate *out)
+{
+    return try_one(p, strategy, select_smallest, out);
+}

@@ -1,0 +1,10 @@
+/* Classes in two tiers: where a placement leaves memory, some layers have one of its classes nearer. Private to the search. */
+#ifndef LTRAIN_PLAN_SEARCH_PROMOTE_H
+#define LTRAIN_PLAN_SEARCH_PROMOTE_H
+
+#include "plan/search/trial.h"
+
+/* The best of all comes first of x, whose candidates have room for PROMOTE_MOST more. */
+enum status search_nearer(const struct trials *t, struct search *x);
+
+#endif

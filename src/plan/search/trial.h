@@ -1,0 +1,21 @@
+/* One placement on the virtual clock. Private to the search. */
+#ifndef LTRAIN_PLAN_SEARCH_TRIAL_H
+#define LTRAIN_PLAN_SEARCH_TRIAL_H
+
+#include "plan/search/space.h"
+
+/* What trials have in common. */
+struct trials {
+    const struct problem *problem;
+    const struct search *search;
+    double slack;   /* of packing */
+    int last_level; /* the last prefetch level to look at (prefetch.h); 0: FIT_SERIAL */
+};
+
+/* Instructions that a trial of c schedules, about. */
+double trial_instrs(const struct trials *x, const struct candidate *c);
+/* Schedules c, or models of a few layers of two sizes, at the given prefetch level or a later one: sets the seconds and bytes of
+ * the whole model. At FIT_SERIAL the seconds are the estimate. */
+enum status trial_run(const struct trials *x, struct candidate *c, int level);
+
+#endif

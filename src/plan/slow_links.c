@@ -1,0 +1,60 @@
+/* Less is sent where slow links would hold the step up. */
+#include "plan/slow_links.h"
+
+#include "plan/lower/grid.h"
+#include "plan/program_set.h"
+#include "plan/search/price.h"
+#include "plan/search/tuning.h"
+
+/* `more` takes the place of *out and of `now`, if its plan takes `most` seconds at most and slow links delay it less. */
+static enum status plan_instead(const struct problem *p, const struct strategy *more, double most, struct candidate *now,
+                                struct plan **out)
+{
+    struct candidate next;
+    struct plan *plan;
+    double excess;
+    TRY(search_price(p, more, &next));
+    if (next.excess > 1 || next.seconds > most || next.slow >= now->slow)
+        return OK;
+    TRY(plan_candidate(p, &next, 0, &excess, &plan));
+    plan->default_grid = (*out)->default_grid;
+    if (plan->default_grid.row_chunk == more->row_chunk && plan->default_grid.head_tile == more->head_tile &&
+        plan->default_grid.loss_tile == more->loss_tile)
+        plan->default_grid = (struct default_grid){0};
+    plan->finer = (*out)->finer;
+    enum status st = plan->fits ? plan_as_candidate(plan, &next) : OK;
+    int better = st == OK && plan->fits && next.seconds <= most && next.slow < now->slow;
+    plan_destroy(better ? *out : plan);
+    *out = better ? plan : *out;
+    *now = better ? next : *now;
+    return st;
+}
+
+enum status plan_for_slow_links(const struct problem *p, struct plan **out)
+{
+    struct candidate now;
+    double most = (1 + SLOW_LINKS_GIVE) * (*out)->seconds;
+    TRY(plan_as_candidate(*out, &now));
+    for (int i = 0; i < SLOW_LINKS_STEPS && candidate_suffers(&now) && now.strategy.acts != RES_DEVICE; i++) {
+        struct strategy nearer = now.strategy, fewer = now.strategy, finer = now.strategy;
+        int chunks = (int)ceil_div(now.strategy.rows, now.strategy.row_chunk), part = (int)ceil_div(chunks, SLOW_LINKS_CHUNKS);
+        double before = now.slow;
+        if (fewer.kept_chunks < chunks && nearer.device_chunks < chunks - fewer.kept_chunks)
+            nearer.device_chunks = chunks - fewer.kept_chunks; /* the others have less to send */
+        nearer.device_chunks += part;
+        fewer.kept_chunks -= part;
+        if (p->request.acts == OFFLOAD_AUTO && nearer.device_chunks < chunks)
+            TRY(plan_instead(p, &nearer, most, &now, out));
+        if (now.slow == before && p->request.alpha < 0 && fewer.kept_chunks >= 0)
+            TRY(plan_instead(p, &fewer, most, &now, out));
+        if (now.slow == before && (*out)->default_grid.head_tile > 0 &&
+            plan_other_tiles(p->model, &p->request, TILE_ROWS, 1, &finer)) {
+            finer.device_chunks = 2 * now.strategy.device_chunks;
+            finer.kept_chunks = strategy_share(&finer, &now.strategy);
+            TRY(plan_instead(p, &finer, most, &now, out));
+        }
+        if (now.slow == before)
+            return OK;
+    }
+    return OK;
+}

@@ -1,0 +1,184 @@
+/* The ops: a row each, with all that is said of an op beside its kernels and its lowering. Whoever includes this file defines
+ *
+ *   OP(KIND, name, class, omission, storage, flops, arguments...)
+ *
+ * KIND       OP_KIND of enum op_kind
+ * name       printed; the kernels are ops_cpu_NAME and ops_cuda_NAME
+ * class      ELEMENTWISE, MATRIX, ATTENTION or COLLECTIVE (enum op_class)
+ * omission   what a predicate may do to it (enum op_omission): NEVER, FREELY or ADDING
+ * storage    the storage type whose rates it has: F32 or BF16, from the attributes `a`
+ * flops      floating point operations, from the attributes `a` and, for attention, `pairs`: attended pairs of a query and a key,
+ *            per query head. A multiply-add counts two. Exact for matrix multiplication and attention; else the additions and
+ *            multiplications per element as the CPU kernel does them, an exponential, root or division counting one (memory
+ *            bandwidth bounds those ops anyway); 0 where an op only moves bytes, or few additions stand beside many messages
+ *
+ * The arguments in order, USE(argument, type):
+ *
+ *   IN, OUT, INOUT            read; written; updated in place
+ *   SUM(.., flag)             written, or added to if attribute `flag` is set
+ *   IN_OR_INOUT(.., flag)     read, or updated if attribute `flag` is set
+ *   ADDEND                    read; without it the op adds nothing to the arguments that it updates
+ *   OPT_IN, OPT_OUT, OPT_SUM  may be absent: NULL
+ *   WORK                      scratch of as many bytes as the kernel asks for, absent where that is 0
+ *
+ * Their types: F32, BF16, F64, I32; T(x): the type attrs.x.dtype, F32 or BF16; AS(x.y): the type attrs.x.y; BYTES; RECORD and
+ * NORM: struct step_record and struct norm_result of program/op.h. Shapes stand in the comments: row-major, rows are tokens.
+ *
+ * Derived from the rows: enum op_kind, the functions of program/op.h, both kernel tables of src/ops and the CUDA kernels'
+ * declarations, the verifier's check of arguments and predicates, what the cost model, the profile and the report tell apart.
+ * By hand, since it is an algorithm of its own for each op concerned and no list of all ops: scratch (op_workspace_bytes,
+ * comm_workspace_bytes), bytes on the wire (comm_bytes), what a collective sends to whom (comm_start) and how large its arguments
+ * are (verify/comm.c), the two attention kernels' choice (src/attention). */
+/* clang-format off */
+
+/* --- Memory: attrs.copy, attrs.fill --- */
+
+/* From tier to tier or within one. Executed by the copy and I/O lanes. */
+OP(COPY, copy, ELEMENTWISE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
+
+/* Zero bytes. */
+OP(FILL, fill, ELEMENTWISE, NEVER, F32, 0, OUT(dst, BYTES))
+
+/* --- Embedding: attrs.embed --- */
+
+/* x = table[tokens] (+ pos_table[positions]): x [rows,dim], table [vocab,dim], tokens [rows], pos_table [max_pos,dim],
+ * positions [rows] */
+OP(EMBED, embed, ELEMENTWISE, NEVER, a->embed.dtype, 0,
+   OUT(x, T(embed)), IN(table, T(embed)), IN(tokens, I32), OPT_IN(pos_table, T(embed)), OPT_IN(positions, I32))
+
+/* dtable (+)= scatter-add of dx, in row order: dtable [vocab,dim], dx [rows,dim], index [rows] */
+OP(EMBED_GRAD, embed_grad, ELEMENTWISE, NEVER, F32, 1.0 * a->embed.rows * a->embed.dim,
+   SUM(dtable, F32, embed.accumulate), IN(dx, T(embed)), IN(index, I32))
+
+/* --- Norms: attrs.norm --- */
+
+/* RMSNorm or LayerNorm of each row: y, x [rows,dim], weight, bias [dim] */
+OP(NORM, norm, ELEMENTWISE, NEVER, a->norm.dtype, 5.0 * a->norm.rows * a->norm.dim,
+   OUT(y, T(norm)), IN(x, T(norm)), IN(weight, T(norm)), OPT_IN(bias, T(norm)))
+
+/* dx += the gradient of x; dweight and dbias (+)= theirs: dx, x, dy [rows,dim], the others [dim] */
+OP(NORM_GRAD, norm_grad, ELEMENTWISE, NEVER, a->norm.dtype, 16.0 * a->norm.rows * a->norm.dim,
+   INOUT(dx, T(norm)), IN(x, T(norm)), IN(weight, T(norm)), IN(dy, F32), OPT_SUM(dweight, F32, norm.accumulate),
+   OPT_SUM(dbias, F32, norm.accumulate), WORK(work))
+
+/* --- Linear layers: attrs.gemm, attrs.bias --- */
+
+/* c[m,n] (+)= op(a)[m,k] op(b)[k,n], fp32 accumulation; one bf16 operand makes it a product in bf16 */
+OP(GEMM, gemm, MATRIX, NEVER, a->gemm.a_type == BF16 || a->gemm.b_type == BF16 ? BF16 : F32,
+   2.0 * a->gemm.m * a->gemm.n * a->gemm.k,
+   SUM(c, AS(gemm.c_type), gemm.accumulate), IN(a, AS(gemm.a_type)), IN(b, AS(gemm.b_type)), WORK(work))
+
+/* y += bias: y [rows,dim], bias [dim] */
+OP(BIAS, bias, ELEMENTWISE, NEVER, a->bias.y_type, 1.0 * a->bias.rows * a->bias.dim,
+   INOUT(y, T(bias)), IN(bias, T(bias)))
+
+/* dbias (+)= column sums of dy, in row order: dbias [dim], dy [rows,dim] */
+OP(BIAS_GRAD, bias_grad, ELEMENTWISE, NEVER, a->bias.y_type, 1.0 * a->bias.rows * a->bias.dim,
+   SUM(dbias, F32, bias.accumulate), IN(dy, AS(bias.y_type)))
+
+/* --- The residual stream: attrs.add --- */
+
+/* y = x + delta (+ bias): y, x, delta [rows,dim], bias [dim] */
+OP(ADD, add, ELEMENTWISE, NEVER, a->add.dtype, 2.0 * a->add.rows * a->add.dim,
+   OUT(y, T(add)), IN(x, T(add)), IN(delta, F32), OPT_IN(bias, T(add)))
+
+/* --- Positions: attrs.rope --- */
+
+/* Rotates x by its positions' angles, or back if `inverse`: x [rows,heads*head_dim], positions [rows], inv_freq [head_dim/2] */
+OP(ROPE, rope, ELEMENTWISE, NEVER, a->rope.x_type, 3.0 * a->rope.rows * a->rope.heads * a->rope.head_dim,
+   INOUT(x, AS(rope.x_type)), IN(positions, I32), IN(inv_freq, F32))
+
+/* --- Activation functions: attrs.act; all [rows,dim] --- */
+
+/* y = silu(gate) * up */
+OP(SWIGLU, swiglu, ELEMENTWISE, NEVER, a->act.dtype, 6.0 * a->act.rows * a->act.dim,
+   OUT(y, T(act)), IN(gate, T(act)), IN(up, T(act)))
+
+/* gate and up become their gradients, dy becomes OP_SWIGLU's y */
+OP(SWIGLU_GRAD, swiglu_grad, ELEMENTWISE, NEVER, a->act.dtype, 14.0 * a->act.rows * a->act.dim,
+   INOUT(gate, T(act)), INOUT(up, T(act)), INOUT(dy, T(act)))
+
+/* y = gelu(x), by its tanh approximation ("gelu_new") or erf */
+OP(GELU, gelu, ELEMENTWISE, NEVER, a->act.dtype, 12.0 * a->act.rows * a->act.dim,
+   OUT(y, T(act)), IN(x, T(act)))
+
+/* x becomes its gradient, dy becomes OP_GELU's y */
+OP(GELU_GRAD, gelu_grad, ELEMENTWISE, NEVER, a->act.dtype, 19.0 * a->act.rows * a->act.dim,
+   INOUT(x, T(act)), INOUT(dy, T(act)))
+
+/* --- Attention: attrs.attn (layouts and mask: attention/attention.h), attrs.heads --- */
+
+/* o = softmax(scale q k^T) v and lse: q k^T and p v */
+OP(ATTN_FWD, attn_fwd, ATTENTION, FREELY, a->attn.dtype, 4.0 * pairs * a->attn.hq * a->attn.head_dim,
+   OUT(o, T(attn)), OUT(lse, F32), IN(q, T(attn)), IN(k, T(attn)), IN(v, T(attn)), IN(lo, I32), IN(hi, I32), WORK(work))
+
+/* dq = and dk, dv (+)= their gradients: q k^T again, do v^T, and dq, dk, dv. Keys and values that are not there give dk and dv
+ * nothing. */
+OP(ATTN_BWD, attn_bwd, ATTENTION, FREELY, a->attn.dtype, 10.0 * pairs * a->attn.hq * a->attn.head_dim,
+   OUT(dq, F32), SUM(dk, F32, attn.accumulate), SUM(dv, F32, attn.accumulate), IN(q, T(attn)), ADDEND(k, T(attn)),
+   ADDEND(v, T(attn)), IN(delta, F32), IN(lse, F32), IN(do, T(attn)), IN(lo, I32), IN(hi, I32), WORK(work))
+
+/* delta[rows,heads] = sum over head_dim of do * o: o, do [rows,heads,head_dim] */
+OP(ATTN_DELTA, attn_delta, ELEMENTWISE, NEVER, a->heads.dtype, 2.0 * a->heads.rows * a->heads.heads * a->heads.head_dim,
+   OUT(delta, F32), IN(o, T(heads)), IN(do, T(heads)))
+
+/* Of attention over two disjoint sets of keys, that over their union; o and lse are set to the part, or merged with it if
+ * `accumulate`: o, o_part [rows,heads,head_dim], lse, lse_part [heads,rows] */
+OP(ATTN_MERGE, attn_merge, ELEMENTWISE, ADDING, a->heads.dtype, 3.0 * a->heads.rows * a->heads.heads * a->heads.head_dim,
+   SUM(o, F32, heads.accumulate), SUM(lse, F32, heads.accumulate), ADDEND(o_part, T(heads)), ADDEND(lse_part, F32))
+
+/* --- Types: attrs.cast --- */
+
+/* y = x, rounded to nearest even: [n] */
+OP(CAST, cast, ELEMENTWISE, NEVER, a->cast.y_type, 0,
+   OUT(y, AS(cast.y_type)), IN(x, AS(cast.x_type)))
+
+/* --- Loss: attrs.loss --- */
+
+/* loss[1] (+)= sum of -log p(target); with `gradient`, logits become (softmax - onehot) * record->inv_targets. Rows whose target
+ * is negative give 0: logits [rows,vocab], targets [rows] */
+OP(LOSS, loss, ELEMENTWISE, NEVER, F32, (a->loss.gradient ? 6.0 : 4.0) * a->loss.rows * a->loss.vocab,
+   IN_OR_INOUT(logits, F32, loss.gradient), SUM(loss, F64, loss.accumulate), IN(targets, I32), IN(record, RECORD))
+
+/* --- Gradients and update: attrs.vec --- */
+
+/* y += x: [n] */
+OP(ACCUM, accum, ELEMENTWISE, FREELY, F32, 1.0 * a->vec.n,
+   INOUT(y, F32), ADDEND(x, F32))
+
+/* sum[1] = sum of squares of x[n], in blocks of SUMSQ_BLOCK elements, each block in order, blocks added in order */
+OP(SUMSQ, sumsq, ELEMENTWISE, NEVER, F32, 2.0 * a->vec.n,
+   OUT(sum, F64), IN(x, F32))
+
+/* Global norm from sums[n], clip factor, and skip if it is not finite */
+OP(CLIP, clip, ELEMENTWISE, NEVER, F32, 1.0 * a->vec.n,
+   OUT(norm, NORM), IN(sums, F64), IN(record, RECORD))
+
+/* A step of AdamW (ops/adamw.h): [n] */
+OP(ADAMW, adamw, ELEMENTWISE, NEVER, a->vec.low_precision ? BF16 : F32, 15.0 * a->vec.n,
+   INOUT(master, F32), INOUT(m, AS(vec.moments)), INOUT(v, AS(vec.moments)), IN(grad, F32), IN(norm, NORM), IN(record, RECORD),
+   OPT_OUT(param, BF16))
+
+/* --- Collectives, on comm lanes: attrs.comm ---
+ *
+ * The lane names the group. P members, me = own index in the group, n elements of `type` in all, member r's share of them is
+ * [r * share, min((r + 1) * share, n)), which may be empty. */
+
+/* dst[share of r] = src of member r: src [share], dst [n] */
+OP(ALL_GATHER, all_gather, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
+
+/* dst = sum over members in order of src[own share], each rounded to `type` for the way; zero beyond the share: src [n],
+ * dst [share] */
+OP(REDUCE_SCATTER, reduce_scatter, COLLECTIVE, NEVER, F32, 0, IN(src, F32), OUT(dst, F32), WORK(work))
+
+/* Reduce-scatter, then all-gather: x [n] */
+OP(ALL_REDUCE, all_reduce, COLLECTIVE, NEVER, F32, 0, INOUT(x, F32), WORK(work))
+
+/* dst[r] = src[me] of member r: both [P][share] */
+OP(ALL_TO_ALL, all_to_all, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
+
+/* src goes to member (me + distance) mod P, dst comes from (me - distance) mod P; either half only if its predicate holds: [n] */
+OP(EXCHANGE, exchange, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
+
+#undef OP
+/* clang-format on */

@@ -1,0 +1,15 @@
+/* What a program is made for, as far as making it depends on kernels. */
+#ifndef LTRAIN_PROGRAM_TARGET_H
+#define LTRAIN_PROGRAM_TARGET_H
+
+#include "program/op.h"
+
+/* Whoever plans passes one (settings.target), so that a plan is a function of its arguments on every machine. A backend has its
+ * own; a machine that is not here has the one that stands for it. It outlives the plans. */
+struct target {
+    /* Bytes of an op's argument `work`; 0: it has none. members: of a collective's group; else not looked at. */
+    int64_t (*workspace)(const struct target *t, enum op_kind op, const struct op_attrs *attrs, int members);
+    int threads; /* that compute, each with scratch of its own where kernels need some */
+};
+
+#endif

@@ -1,0 +1,16 @@
+/* Lists of numbers by index. */
+#ifndef LTRAIN_VERIFY_LISTS_H
+#define LTRAIN_VERIFY_LISTS_H
+
+#include <stdint.h>
+
+/* Back to back: list i is at[first[i]] .. at[first[i + 1] - 1]. */
+struct lists {
+    int32_t *first, *at;
+};
+
+/* Of n lists with `total` numbers in all; first is zero. 0: out of memory; destroy it all the same. */
+int lists_create(struct lists *l, int n, int64_t total);
+void lists_destroy(struct lists *l);
+
+#endif

@@ -1,0 +1,16 @@
+/* The ranks of a mesh as its verifier sees them. */
+#ifndef LTRAIN_VERIFY_ROLES_H
+#define LTRAIN_VERIFY_ROLES_H
+
+#include "program/program.h"
+
+/* Who runs what, and with whom. The arrays belong to the caller. */
+struct mesh_roles {
+    int n_ranks;
+    const int32_t *role; /* [n_ranks]: index of the rank's program */
+    /* of each comm lane, [n_ranks]: number of the rank's group, 0 .. n_ranks - 1; NULL: the lane is not used */
+    const int32_t *group[LANES];
+    const int32_t *member[LANES]; /* [n_ranks]: own index in that group */
+};
+
+#endif

@@ -1,0 +1,244 @@
+/* Programs for several ranks: verified on meshes, stages and placements; what they send is what the formulas say. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plan/cells.h"
+#include "plan/lower/mesh.h"
+#include "seqpar/seqpar.h"
+#include "verify/verify.h"
+
+#include <stdlib.h>
+
+enum { S = 210 }; /* not a multiple of any mesh here */
+
+static const struct shape {
+    int dp, ulysses, ring;
+} SHAPES[] = {{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {1, 2, 1}, {1, 4, 1}, {1, 1, 2},
+              {1, 1, 3}, {1, 2, 2}, {2, 2, 1}, {2, 1, 2}, {1, 4, 2}};
+#define N_SHAPES ((int)(sizeof SHAPES / sizeof *SHAPES))
+
+static void mesh_settings(struct plan_request *s, const struct shape *m, int zero, enum dtype dtype)
+{
+    cell_settings(s, S, dtype);
+    s->mesh.degree[MESH_DP] = m->dp;
+    s->mesh.degree[MESH_ULYSSES] = m->ulysses;
+    s->mesh.degree[MESH_RING] = m->ring;
+    s->zero = zero;
+    s->head_tile = m->ring > 1 ? AUTO : 1;
+}
+
+static struct plan *planned(const struct model *m, const struct plan_request *s)
+{
+    static const int64_t limit[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
+    struct plan *plan = NULL;
+    if (plan_create(m, s, limit, &plan) != OK)
+        fail_msg("dp=%d ulysses=%d ring=%d zero=%d: %s", s->mesh.degree[MESH_DP], s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], s->zero, status_message());
+    return plan;
+}
+
+static void all_verify(const struct plan *plan, const struct plan_request *s, const struct cell *c)
+{
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        if (plan->programs[k] && program_verify(plan->programs[k]) != OK)
+            fail_msg("dp=%d ulysses=%d ring=%d zero=%d %s: %s", s->mesh.degree[MESH_DP], s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], s->zero, c ? cell_name(c) : "",
+                     status_message());
+}
+
+static void verified(void **state)
+{
+    (void)state;
+    static const int accum[] = {1, 3};
+    for (int f = 0; f < 2; f++) {
+        struct model *m;
+        assert_int_equal(cell_model(f ? FAMILY_GPT2 : FAMILY_LLAMA, 2, &m), OK);
+        for (int i = 0; i < N_SHAPES; i++)
+            for (int zero = 0; zero <= 3; zero++)
+                for (int d = 0; d < 2; d++) {
+                    struct plan_request s;
+                    if (m->config.heads % SHAPES[i].ulysses)
+                        continue;
+                    mesh_settings(&s, &SHAPES[i], zero, d ? BF16 : F32);
+                    s.grad_accum = accum[(i + zero + d) % 2];
+                    s.eval_every = 1;
+                    struct plan *plan = planned(m, &s);
+                    all_verify(plan, &s, NULL);
+                    plan_destroy(plan);
+                }
+        model_destroy(m);
+    }
+}
+
+/* Random placements of everything. */
+static void verified_anywhere(void **state)
+{
+    (void)state;
+    struct cell cells[200];
+    int n = cells_pairwise(cells, 200, 7);
+    struct model *m;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 4, &m), OK);
+    for (int k = 0; k < n; k++) {
+        struct plan_request s;
+        mesh_settings(&s, &SHAPES[1 + k % (N_SHAPES - 1)], k % 4, k % 3 ? F32 : BF16);
+        cell_apply(&cells[k], &s);
+        s.grad_accum = 1 + k % 3;
+        struct plan *plan = planned(m, &s);
+        all_verify(plan, &s, &cells[k]);
+        plan_destroy(plan);
+    }
+    model_destroy(m);
+}
+
+/* --- Bytes --- */
+
+static int64_t sent(const struct program *p, enum lane lane)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < p->n_instrs; i++)
+        if (p->instrs[i].lane == lane)
+            bytes += program_call(p, &p->instrs[i])->bytes;
+    return bytes;
+}
+
+/* Sequence parallelism: Llama with 4 heads on 2 KV heads, recomputing q, k and v. */
+static void sequence_volumes(void **state)
+{
+    (void)state;
+    struct model *m;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK);
+    for (int i = 0; i < N_SHAPES; i++)
+        for (int d = 0; d < 2; d++) {
+            struct plan_request s;
+            struct seq_shape shape;
+            enum dtype dtype = d ? BF16 : F32;
+            const struct seq_heads heads = {4, 2, 16, dtype_size(dtype)};
+            mesh_settings(&s, &SHAPES[i], 3, dtype);
+            s.alpha = 0;
+            assert_int_equal(seq_shape_create(S, s.mesh.degree[MESH_ULYSSES], s.mesh.degree[MESH_RING], SEQ_AUTO, &shape), OK);
+            struct seq_volume v = seq_volume(&shape, &heads, SEQ_RESEND_QKV);
+            struct plan *plan = planned(m, &s);
+            const struct program *p = plan->programs[PLAN_STEP];
+            assert_int_equal(sent(p, LANE_ULYSSES), 2 * (v.all_to_all_forward + v.all_to_all_backward));
+            assert_int_equal(sent(p, LANE_RING), 2 * (v.ring_forward + v.ring_backward));
+            plan_destroy(plan);
+        }
+    model_destroy(m);
+}
+
+/* ZeRO: the steady step (an update woven in); small payloads (norm, losses) beside. */
+static void zero_volumes(void **state)
+{
+    (void)state;
+    struct model *m;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK);
+    for (int zero = 0; zero <= 3; zero++)
+        for (int d = 0; d < 2; d++) {
+            struct plan_request s;
+            enum dtype dtype = d ? BF16 : F32;
+            mesh_settings(&s, &SHAPES[1], zero, dtype);
+            s.group = 1 << 20; /* whole units, split where weight decay ends */
+            struct plan *plan = planned(m, &s);
+            const struct program *p = plan->programs[PLAN_UPDATE_STEP];
+            int64_t expect = 0;
+            for (int u = 0; u < m->n_units; u++) {
+                int64_t decay = zero ? m->units[u].decay_elements : 0, rest = m->units[u].elements - decay;
+                int passes = zero == 3 && (u == 0 || u == m->n_units - 1); /* needed once a step, not forward and backward */
+                int64_t part = seq_zero_bytes(zero, decay, 2, 0, 1, dtype_size(dtype), 4) +
+                               seq_zero_bytes(zero, rest, 2, 0, 1, dtype_size(dtype), 4);
+                if (passes)
+                    part -= (ceil_div(decay, 2) + ceil_div(rest, 2)) * dtype_size(dtype);
+                expect += part;
+            }
+            int64_t norms = 0;
+            for (int i = 0; i < p->n_instrs; i++)
+                if (p->instrs[i].lane == LANE_WORLD && program_call(p, &p->instrs[i])->attrs.comm.element == 8)
+                    norms += program_call(p, &p->instrs[i])->bytes;
+            assert_int_equal(sent(p, LANE_WORLD) - norms, expect);
+            assert_true(norms < 4096);
+            plan_destroy(plan);
+        }
+    model_destroy(m);
+}
+
+/* A shard on each of 1, 2, 4 ranks: persistent bytes fall accordingly. */
+static void shards_shrink(void **state)
+{
+    (void)state;
+    struct model *m;
+    int64_t alone[CLASSES] = {0};
+    assert_int_equal(cell_model(FAMILY_LLAMA, 4, &m), OK);
+    for (int ranks = 1; ranks <= 4; ranks *= 2) {
+        struct plan_request s;
+        mesh_settings(&s, &(struct shape){1, 1, ranks}, 3, F32);
+        s.group = 1 << 20;
+        struct plan *plan = planned(m, &s);
+        static const enum tensor_class classes[] = {CLASS_PARAM, CLASS_GRAD, CLASS_OPTIM};
+        for (int i = 0; i < 3; i++) {
+            int64_t bytes = plan->persistent[TIER_DEVICE][classes[i]], slack = BUFFER_ALIGN * 3 * m->n_units;
+            if (ranks == 1)
+                alone[classes[i]] = bytes;
+            assert_true(bytes <= alone[classes[i]] / ranks + slack && bytes >= (alone[classes[i]] - slack) / ranks);
+        }
+        plan_destroy(plan);
+    }
+    model_destroy(m);
+}
+
+/* --- Degrees --- */
+
+static void degrees(void **state)
+{
+    (void)state;
+    struct model *m;
+    struct plan_request s;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK); /* 4 heads on 2 */
+    static const struct {
+        struct shape given;
+        int ranks, dp, ulysses, ring; /* dp 0: an error */
+    } cases[] = {
+        {{2, AUTO, 2}, 8, 2, 2, 2},    {{AUTO, 2, 2}, 8, 2, 2, 2},    {{1, 4, AUTO}, 8, 1, 4, 2},
+        {{8, AUTO, AUTO}, 8, 8, 1, 1}, {{3, AUTO, AUTO}, 8, 0, 0, 0}, {{1, 8, 1}, 8, 0, 0, 0},
+        {{2, 2, 1}, 8, 0, 0, 0},       {{1, 3, AUTO}, 8, 0, 0, 0},    {{1, 1, AUTO}, 1024, 1, 1, 1024},
+        {{1, 1, AUTO}, 1025, 0, 0, 0}, /* the longest ring */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mesh_settings(&s, &cases[i].given, 3, F32);
+        enum status st = plan_mesh(m, &s, cases[i].ranks, cases[i].ranks);
+        if (cases[i].dp == 0) {
+            assert_int_equal(st, ERR_INVALID);
+            continue;
+        }
+        assert_int_equal(st, OK);
+        assert_int_equal(s.mesh.degree[MESH_DP], cases[i].dp);
+        assert_int_equal(s.mesh.degree[MESH_ULYSSES], cases[i].ulysses);
+        assert_int_equal(s.mesh.degree[MESH_RING], cases[i].ring);
+    }
+    /* a deep model's programs would be too large for their tables: what is proposed instead may be */
+    struct model *deep;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 32, &deep), OK);
+    mesh_settings(&s, &(struct shape){AUTO, 1, AUTO}, 3, F32);
+    assert_int_equal(plan_mesh(deep, &s, 1024, 1024), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "a ring of 1024 ranks is longer than the 682 that are planned for 32 layers"));
+    assert_non_null(strstr(status_message(), "--mesh dp=2"));
+    mesh_settings(&s, &(struct shape){2, 1, AUTO}, 3, F32);
+    assert_int_equal(plan_mesh(deep, &s, 1024, 1024), OK);
+    assert_int_equal(s.mesh.degree[MESH_RING], 512);
+    model_destroy(deep);
+    mesh_settings(&s, &(struct shape){2, 1, 1}, 3, F32);
+    s.batch = 5;
+    assert_int_equal(plan_mesh(m, &s, 2, 2), OK);
+    assert_int_equal(s.grad_accum, 3);
+    s.batch = AUTO;
+    assert_int_equal(plan_mesh(m, &s, 2, 2), OK);
+    assert_int_equal(s.batch, 6);
+    model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(verified),         cmocka_unit_test(verified_anywhere),
+                                       cmocka_unit_test(sequence_volumes), cmocka_unit_test(zero_volumes),
+                                       cmocka_unit_test(shards_shrink),    cmocka_unit_test(degrees)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,108 @@
+/* Tile grids: which are legal, and finer ones. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plan/fit.h"
+#include "plan/lower/grid.h"
+
+#include <stdlib.h>
+
+static void tiles(void **state)
+{
+    (void)state;
+    struct strategy st = {.rows = 256, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 1, .ranks = 1};
+    struct plan_request s;
+    struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 */
+    static const int64_t legal[] = {1, 2, 4}, illegal[] = {3, 5, 8};
+    wide_settings(&s);
+    for (int i = 0; i < 3; i++) {
+        s.head_tile = legal[i];
+        assert_int_equal(plan_tiles(m, &s, &st), OK);
+        assert_int_equal(st.head_tile, legal[i]);
+        s.head_tile = illegal[i];
+        assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
+        assert_non_null(strstr(status_message(), "take 1, 2 or 4"));
+    }
+    s.head_tile = 1;
+    s.loss_tile = 48;
+    assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "loss=48"));
+    assert_non_null(strstr(status_message(), "128"));
+    s.loss_tile = s.row_chunk = s.head_tile = AUTO;
+    for (int64_t seq = 1; seq < (1 << 22); seq = seq * 3 + 1) {
+        s.seq_len = st.rows = seq;
+        assert_int_equal(plan_tiles(m, &s, &st), OK);
+        assert_true(st.row_chunk >= 1 && st.row_chunk <= seq && st.row_chunk % st.loss_tile == 0);
+        assert_true(st.head_tile >= 1 && m->config.heads % st.head_tile == 0);
+    }
+    /* chunks longer than the sequence are the sequence */
+    s.seq_len = st.rows = 100;
+    s.row_chunk = 128;
+    s.loss_tile = 50;
+    assert_int_equal(plan_tiles(m, &s, &st), OK);
+    assert_int_equal(st.row_chunk, 100);
+    /* pieces that take minutes to plan are refused; what is said to be enough is: 2 layers, 4 heads */
+    s.seq_len = st.rows = 1 << 20;
+    s.head_tile = 1;
+    s.row_chunk = 63;
+    s.loss_tile = AUTO;
+    assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
+    const char *enough = strstr(status_message(), "take rows=");
+    assert_non_null(enough);
+    s.row_chunk = atoi(enough + strlen("take rows="));
+    assert_int_equal(s.row_chunk, 64);
+    assert_int_equal(plan_tiles(m, &s, &st), OK);
+    /* a ring does not take parts of a KV group, which would send the same keys around again; a rank has its share of the heads */
+    s.row_chunk = s.loss_tile = AUTO;
+    s.head_tile = 1;
+    st.mesh.degree[MESH_RING] = 2;
+    assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
+    s.head_tile = 4;
+    assert_int_equal(plan_tiles(m, &s, &st), OK);
+    st.mesh.degree[MESH_ULYSSES] = 2;
+    assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
+    s.head_tile = AUTO;
+    assert_int_equal(plan_tiles(m, &s, &st), OK);
+    assert_int_equal(st.head_tile, 2);
+    model_destroy(m);
+}
+
+/* Finer tiles are legal, end, and change nothing that is given. */
+static void finer_tiles(void **state)
+{
+    (void)state;
+    struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 */
+    for (int given = 0; given < 8; given++) {
+        struct strategy st = {.rows = 8192, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 1, .ranks = 1}, before;
+        struct plan_request s;
+        int steps = 0;
+        wide_settings(&s);
+        s.seq_len = 8192;
+        s.row_chunk = given & 1 ? 4096 : AUTO;
+        s.head_tile = given & 2 ? 4 : AUTO;
+        s.loss_tile = given & 4 ? 512 : AUTO;
+        assert_int_equal(plan_tiles(m, &s, &st), OK);
+        for (before = st; plan_finer_tiles(m, &s, &st); before = st, steps++) {
+            struct plan_request legal = s;
+            struct strategy same = st;
+            legal.row_chunk = st.row_chunk;
+            legal.head_tile = st.head_tile;
+            legal.loss_tile = st.loss_tile;
+            assert_int_equal(plan_tiles(m, &legal, &same), OK);
+            assert_true(st.row_chunk < before.row_chunk || st.head_tile < before.head_tile);
+        }
+        assert_true(!(given & 1) || st.row_chunk == 4096);
+        assert_true(!(given & 2) || st.head_tile == 4);
+        assert_true(!(given & 4) || st.loss_tile == 512);
+        assert_int_equal(steps > 0, (given & 3) != 3);
+    }
+    model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles), cmocka_unit_test(finer_tiles)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,207 @@
+/* What alternatives are said to take is what they take when they are planned. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "machine/hardware.h"
+#include "plan/cells.h"
+#include "plan/report/describe.h"
+#include "plan/report/explain.h"
+#include "plan/schedule/prefetch.h"
+#include "program/drives.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { AMPLE = 1 << 28 };
+
+static struct plan *planned(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS])
+{
+    struct plan *plan;
+    if (plan_create(m, s, limit, &plan) != OK)
+        fail_msg("%s", status_message());
+    return plan;
+}
+
+static const struct decision *find(const struct explanation *e, const char *what)
+{
+    for (int i = 0; i < e->n; i++)
+        if (strcmp(e->decision[i].what, what) == 0)
+            return &e->decision[i];
+    fail_msg("no decision about %s", what);
+    return NULL;
+}
+
+/* The settings that leave nothing open but give the plan's placement. */
+static void fix_all(const struct plan *p, struct plan_request *s)
+{
+    static const enum offload offload[] = {OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME};
+    s->params = offload[p->strategy.params];
+    s->grads = offload[p->strategy.grads];
+    s->optim = offload[p->strategy.optim];
+    s->update = p->strategy.update_on_host ? UPDATE_HOST : UPDATE_DEVICE;
+    s->alpha = (double)p->strategy.kept_chunks / (double)ceil_div(p->strategy.rows, p->strategy.row_chunk);
+}
+
+static void check(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], const struct alternative *a)
+{
+    struct plan *plan = planned(m, s, limit);
+    const struct program *p = plan->programs[PLAN_UPDATE_STEP], *step = plan->programs[PLAN_STEP];
+    if (fabs(p->seconds - a->seconds) > 1e-9 * p->seconds) /* the same program, simulated twice */
+        fail_msg("%s: said to take %.9g s, takes %.9g s", a->say, a->seconds, p->seconds);
+    int fits = 1;
+    for (int t = 0; t < TIERS; t++) {
+        /* where that fits just so, the step without an update counts, too */
+        int64_t both = step ? max_i64(p->arena[t], step->arena[t]) : p->arena[t];
+        assert_true(a->bytes[t] == p->arena[t] || a->bytes[t] == both);
+        fits &= a->bytes[t] <= limit[t];
+    }
+    assert_int_equal(fits, a->fits);
+    plan_destroy(plan);
+}
+
+static void alternatives_are_plans(void **state)
+{
+    (void)state;
+    static const char *const tier[] = {"device", "host", "nvme"};
+    struct model *m;
+    struct plan_request s;
+    struct explanation e;
+    int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
+    int compared = 0, refused = 0;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 3, &m), OK);
+    cell_settings(&s, 128, F32);
+    struct plan *plan = planned(m, &s, limit);
+    limit[TIER_DEVICE] = plan->arena[TIER_DEVICE] * 6 / 10;
+    plan_destroy(plan);
+    s.params = s.grads = s.optim = OFFLOAD_AUTO;
+    s.acts = OFFLOAD_CPU;
+    s.alpha = AUTO;
+    s.update = UPDATE_AUTO;
+    s.device = DEVICE_CPU_DISCRETE;
+    plan = planned(m, &s, limit);
+    assert_true(plan->fits);
+    assert_int_equal(explain_make(plan, m, &s, &e), OK);
+    fix_all(plan, &s);
+    assert_true(fabs(e.seconds - plan->seconds) <= 1e-9 * plan->seconds);
+    static const char *const order[] = {"parameters", "gradients", "optimizer state", "AdamW", "activations"}; /* the table's */
+    for (int i = 0; i < 5; i++)
+        assert_string_equal(e.decision[i].what, order[i]);
+    const struct decision *d = find(&e, "optimizer state");
+    assert_int_equal(d->n, 2);
+    assert_false(d->given);
+    assert_true(find(&e, "activations")->given);
+    for (int i = 0; i < d->n; i++)
+        for (int t = 0; t < TIERS; t++) {
+            struct plan_request other = s;
+            other.optim = (enum offload)(OFFLOAD_NONE + t);
+            if (strcmp(d->by_cost[i].say, tier[t]) != 0)
+                continue;
+            check(m, &other, limit, &d->by_cost[i]);
+            compared++;
+        }
+    d = find(&e, "activations");
+    for (int i = 0; i < d->n; i++)
+        refused += !d->by_cost[i].fits;
+    d = find(&e, "row chunks kept that might be computed again"); /* those that fit, the fastest first */
+    for (int i = 1; i < d->n; i++)
+        assert_true(d->by_cost[i - 1].fits >= d->by_cost[i].fits &&
+                    (!d->by_cost[i].fits || d->by_cost[i - 1].seconds <= d->by_cost[i].seconds));
+    d = find(&e, "what layers pass on");
+    assert_true(d->given && d->n == 1 && strcmp(d->chosen, "host") == 0);
+    struct plan_request nearer = s;
+    nearer.passing = OFFLOAD_NONE;
+    check(m, &nearer, limit, &d->by_cost[0]);
+    d = find(&e, "AdamW");
+    s.update = s.update == UPDATE_HOST ? UPDATE_DEVICE : UPDATE_HOST;
+    check(m, &s, limit, &d->by_cost[0]);
+    assert_int_equal(compared, 2);
+    print_message("%d activations' places that do not fit\n", refused);
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
+static double seconds_with_depth(const struct model *m, const struct plan *plan, int write_depth)
+{
+    struct strategy strategy = plan->strategy;
+    struct program *p;
+    struct io_buffers io;
+    int pace = 0;
+    strategy.write_depth = write_depth;
+    assert_int_equal(fit_program(m, &strategy, &plan->cost, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST,
+                                 plan->limit, 0, FIT_SERIAL, &pace, &io, &p),
+                     OK);
+    double seconds = p->seconds;
+    program_destroy(p);
+    return seconds;
+}
+
+/* Drives that the forward pass waits for: the plan has writes yield, and says what they would cost otherwise. */
+static void depth_of_writes_has_a_price(void **state)
+{
+    (void)state;
+    const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
+    struct model *m;
+    struct plan_request s;
+    struct hardware h;
+    struct explanation e;
+    char text[256];
+    hardware_assumed(&h);
+    h.read = h.write = 150e6;
+    h.both = 1.3 * h.read;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 3, &m), OK);
+    cell_settings(&s, 128, F32);
+    s.params = s.grads = s.acts = s.passing = OFFLOAD_AUTO;
+    s.optim = OFFLOAD_NVME;
+    s.alpha = AUTO;
+    s.update = UPDATE_AUTO;
+    s.device = DEVICE_CPU_DISCRETE;
+    s.hardware = &h;
+    struct plan *plan = planned(m, &s, limit);
+    assert_true(plan->strategy.write_depth > 0);
+    strategy_describe(&plan->strategy, text, sizeof text);
+    assert_non_null(strstr(text, "writes "));
+    assert_int_equal(explain_make(plan, m, &s, &e), OK);
+    const struct decision *d = find(&e, "blocks of drive writes in flight beside reads");
+    assert_int_equal(d->n, 2);
+    double own = seconds_with_depth(m, plan, plan->strategy.write_depth);
+    for (int i = 0; i < d->n; i++) {
+        int blocks = atoi(d->by_cost[i].say);
+        double expected = seconds_with_depth(m, plan, blocks == DRIVE_DEPTH ? 0 : blocks) / own;
+        assert_int_not_equal(blocks, plan->strategy.write_depth);
+        assert_true(fabs(d->by_cost[i].seconds / e.seconds - expected) < 1e-9);
+    }
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
+/* Needs and limits that round to the same are told apart; no line is longer than a terminal. */
+static void in_words(void **state)
+{
+    (void)state;
+    static struct explanation e = {.n = 2, .seconds = 1};
+    const struct plan p = {.limit = {23ll << 30, AMPLE, AMPLE}};
+    char *text = NULL;
+    size_t n;
+    e.decision[0] = (struct decision){.what = "row chunks kept", .chosen = "14 of 32", .note = "2% is computed again", .n = 2};
+    e.decision[0].by_cost[0] = (struct alternative){.say = "6", .fits = 1, .seconds = 1.25};
+    e.decision[0].by_cost[1] = (struct alternative){.say = "22", .bytes = {(23ll << 30) + (200 << 20), 0, 0}};
+    e.decision[1] = (struct decision){.what = "AdamW", .chosen = "on the host", .given = 1};
+    FILE *f = open_memstream(&text, &n);
+    assert_non_null(f);
+    explain_print(&p, &e, f);
+    fclose(f);
+    assert_string_equal(text, "\nWhat was decided, and what it would be otherwise with all else as it is:\n"
+                              "  Row chunks kept: 14 of 32; 2% is computed again. Otherwise 6: 25.0% slower;\n"
+                              "    22: needs 23.20 GiB of 23.00 GiB on the device.\n"
+                              "  AdamW: on the host (given).\n");
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(alternatives_are_plans), cmocka_unit_test(depth_of_writes_has_a_price),
+                                       cmocka_unit_test(in_words)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,29 @@
+/* Several ranks: more memory never makes the step longer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plan/lower/mesh.h"
+#include "plan/search/requests.h"
+
+/* Optimizer state of one of two layers on the device, which then updates beside the host: where 3% more memory let both layers'
+ * state fit, the search left the half, and the step was 2.6% longer. */
+static void more_memory_updates_on_both(void **state)
+{
+    (void)state;
+    struct hardware h;
+    struct plan_request s;
+    struct model *m = preset_of("8b", 2, 65536, "4xh100", &h, &s);
+    s.zero = 3;
+    s.mesh.degree[MESH_DP] = s.mesh.degree[MESH_ULYSSES] = s.mesh.degree[MESH_RING] = AUTO;
+    assert_int_equal(plan_mesh(m, &s, 4, 4), OK);
+    not_slower_with_more(m, &s, 6053435567, 6235042177);
+    model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(more_memory_updates_on_both)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
