@@ -131,6 +131,13 @@ static enum status commit(struct session *s, const struct paths *p, const struct
     return write_latest(p->dir, p->name);
 }
 
+/* The next save copies from there what is not in use; it is removed, if at all, after that. */
+static void came_from(struct session *s, const char *path)
+{
+    s->origin = (struct origin){.kind = ORIGIN_CHECKPOINT};
+    snprintf(s->origin.path, sizeof s->origin.path, "%s", path);
+}
+
 enum status checkpoint_save(struct session *s, const char *run, const struct checkpoint_info *info, int keep)
 {
     struct comm *c = s->comm;
@@ -152,6 +159,8 @@ enum status checkpoint_save(struct session *s, const char *run, const struct che
         st = comm_agree(c, first ? commit(s, &p, &m, mark) : OK);
     if (may_clean && st != OK)
         ckpt_remove_dir(p.partial);
+    if (st == OK)
+        came_from(s, p.final);
     if (first && st == OK)
         names_prune(p.dir, info->step, keep);
     return st;
@@ -163,7 +172,9 @@ enum status checkpoint_load(struct session *s, const char *path)
 {
     struct manifest m;
     TRY(manifest_open(s->comm, path, &m));
-    return state_read(s, path);
+    TRY(state_read(s, path));
+    came_from(s, path);
+    return OK;
 }
 
 /* ---- exporting ---- */

@@ -9,6 +9,9 @@
  *                                    segments: checkpoint_files.h), its own xxh3
  * RUN/checkpoints/latest             the newest whole one's name
  *
+ * Tensors have all rows of learned positions. Those that the run does not use are copied, moments too, from where its state came
+ * from: initial values, weights, the checkpoint that was loaded or saved last (session->origin), which must still be there.
+ *
  * Protocol (kill -9 of any rank at any moment leaves the newest whole checkpoint loadable): everything is written and synced in
  * step-N.partial by all ranks; once all have agreed that they did, rank 0 writes the manifest and renames the directory to
  * step-N; `latest` is replaced by write, sync, rename; then all but the last `keep` and dead directories are removed. Names,
@@ -31,7 +34,7 @@ struct checkpoint_info {
 
 /* No update may be pending (flush first), and nothing may be running. keep >= 1. Memory: one group and a few hundred KiB. On
  * failure the former checkpoints are as they were; ERR_IO says what could not be written, ERR_INVALID that a rank does not see
- * the directory. */
+ * the directory; what is said of an origin that is gone, changed or damaged names it. */
 enum status checkpoint_save(struct session *s, const char *run, const struct checkpoint_info *info, int keep);
 /* path: directory of a run's newest whole checkpoint, every file read and its hash checked. That is what `latest` names; if
  * `latest` or what it names is missing or damaged, the newest other one, and *note says so (else it is empty). ERR_INVALID: there

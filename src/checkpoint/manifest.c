@@ -31,8 +31,8 @@ static enum status self_hash(const json_t *root, char out[17])
 static json_t *model_facts(const struct model *model, enum dtype dtype)
 {
     int64_t trained = 0;
-    for (int u = 0; u < model->n_units; u++)
-        trained += model->units[u].trained_elements;
+    for (int i = 0; i < model->n_params; i++)
+        trained += model->params[i].trained ? model_param_stored(&model->params[i]) : 0;
     return json_pack("{s:s, s:s, s:I, s:I}", "name", model->config.name, "dtype", dtype == BF16 ? "bf16" : "fp32", "parameters",
                      (json_int_t)model->total_params, "trained", (json_int_t)trained);
 }

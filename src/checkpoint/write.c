@@ -4,24 +4,10 @@
 #include "base/sys.h"
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/unused.h"
 #include "data/safetensors.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-
-void state_tensor_name(char name[STATE_NAME], enum state_kind kind, const struct model_param *p)
-{
-    static const char *const prefixes[] = {[STATE_PARAM] = "", [STATE_MASTER] = "master.", [STATE_M] = "m.", [STATE_V] = "v."};
-    snprintf(name, STATE_NAME, "%s%s", prefixes[kind], p->name);
-}
-
-int64_t state_bytes(const struct session *s)
-{
-    int64_t trained = 0, optim = 2 * dtype_size(s->plan->strategy.moments) + (s->plan->strategy.dtype == BF16 ? 4 : 0);
-    for (int u = 0; u < s->model->n_units; u++)
-        trained += s->model->units[u].trained_elements;
-    return s->model->total_params * dtype_size(s->plan->strategy.dtype) + trained * optim;
-}
 
 /* ---- what a file holds ---- */
 
@@ -70,7 +56,7 @@ static enum status list_contents(const struct session *s, int file, struct conte
                                               .dtype = session_state_type(s, f->kind[k]),
                                               .n_dims = p->shape[1] ? 2 : 1,
                                               .shape = {p->shape[0], p->shape[1]}};
-            f->elements += p->elements;
+            f->elements += model_param_stored(p);
             f->tensor[k][i] = f->n++;
         }
     }
@@ -148,13 +134,16 @@ static enum status open_output(struct session *s, const char *dir, uint64_t mark
     return ckpt_check_mark(dir, mark, 0);
 }
 
-static enum status write_file(struct session *s, const char *dir, uint64_t mark, const char *path, const struct contents *f)
+static enum status write_file(struct session *s, const char *dir, uint64_t mark, const char *path, const struct contents *f,
+                              struct unused *rest)
 {
     struct output w = {.model = s->model};
     enum status st = comm_agree(s->comm, open_output(s, dir, mark, path, f, &w));
     for (int k = 0; k < f->n_kinds && st == OK; k++) {
         w.tensor = f->tensor[k];
         st = write_kind(s, f->kind[k], &w);
+        if (st == OK)
+            st = unused_write(rest, f->kind[k], w.tensor, w.file, &w.written);
     }
     if (st != OK) {
         st_write_abort(w.file);
@@ -167,16 +156,19 @@ static enum status write_file(struct session *s, const char *dir, uint64_t mark,
 enum status state_write(struct session *s, const char *dir, uint64_t mark, int n_files)
 {
     char path[CKPT_PATH];
-    for (int i = 0; i < n_files; i++) {
+    struct unused *rest;
+    TRY(unused_open(s, &rest));
+    enum status st = OK;
+    for (int i = 0; i < n_files && st == OK; i++) {
         struct contents f = {0};
-        enum status st = ckpt_path(path, dir, ckpt_file_names[i], "");
+        st = ckpt_path(path, dir, ckpt_file_names[i], "");
         if (st == OK)
             st = list_contents(s, i, &f);
         st = comm_agree(s->comm, st);
         if (st == OK)
-            st = write_file(s, dir, mark, path, &f);
+            st = write_file(s, dir, mark, path, &f, rest);
         free_contents(&f);
-        TRY(st);
     }
-    return OK;
+    unused_close(rest);
+    return st;
 }

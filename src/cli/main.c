@@ -137,6 +137,11 @@ static enum status plan_command(struct settings *s, struct comm *c)
     TRY(s->svg ? check_picture(s->svg) : OK);
     TRY(train_open_model(s, &model));
     enum status st = train_plan(s, c, comm_size(c) > 1 ? comm_size(c) : train_planned_ranks(s), model, &plan, limit);
+    if (st == OK && s->max_seq) { /* of the length that was found */
+        model_destroy(model);
+        model = NULL;
+        st = train_open_model(s, &model);
+    }
     if (st == OK)
         st = write_plan(plan, model, s, c);
     plan_destroy(plan);

@@ -360,6 +360,21 @@ void st_close(struct st_file *f)
     free(f);
 }
 
+enum status st_stamp(const struct st_file *f, uint64_t *out)
+{
+    *out = 0xcbf29ce484222325u;
+    for (int i = 0; i < f->n_shards; i++) {
+        struct stat s;
+        if (fstat(f->shards[i].fd, &s) != 0)
+            return status_fail(ERR_IO, "cannot read the state of %s: %s", f->shards[i].path, strerror(errno));
+        const uint64_t facts[] = {(uint64_t)s.st_ino, (uint64_t)s.st_size, (uint64_t)s.st_mtim.tv_sec,
+                                  (uint64_t)s.st_mtim.tv_nsec};
+        for (size_t k = 0; k < sizeof facts / sizeof *facts; k++) /* FNV-1a, by words */
+            *out = (*out ^ facts[k]) * 0x100000001b3u;
+    }
+    return OK;
+}
+
 /* ---- asking and reading ---- */
 
 int st_count(const struct st_file *f)

@@ -13,6 +13,8 @@ struct st_file; /* one or several files (model.safetensors, or model.safetensors
  * contradict each other or the file's length, ERR_INVALID if something is not there or not supported. */
 enum status st_open(const char *path, struct st_file **out);
 void st_close(struct st_file *f);
+/* Of the files' sizes, inodes and times of change: another number once one of them was written to or replaced. */
+enum status st_stamp(const struct st_file *f, uint64_t *out);
 
 struct st_info { enum dtype dtype; int n_dims; int64_t shape[4]; int64_t elements; };
 int st_count(const struct st_file *f);

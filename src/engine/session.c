@@ -294,6 +294,24 @@ enum status session_visit(struct session *s, int unit, enum state_kind kind, enu
     return OK;
 }
 
+enum status session_find_weights(struct st_file *f, const struct model_param *p, const char **name)
+{
+    struct st_info info;
+    *name = p->name;
+    if (st_find(f, *name, &info) != OK) {
+        *name = model_param_alias(p->name);
+        if (!*name || st_find(f, *name, &info) != OK)
+            return status_fail(ERR_INVALID, "the model's weights lack the tensor %s", p->name);
+    }
+    int vector = p->shape[1] == 0;
+    if (info.n_dims != (vector ? 1 : 2) || info.shape[0] != p->shape[0] || (!vector && info.shape[1] != p->shape[1]))
+        return status_fail(
+            ERR_INVALID, "tensor %s has the wrong shape in the weights file: [%lld%s%lld], config.json means [%lld%s%lld]", *name,
+            (long long)info.shape[0], info.n_dims > 1 ? ", " : " x ", (long long)(info.n_dims > 1 ? info.shape[1] : 1),
+            (long long)p->shape[0], vector ? " x " : ", ", (long long)(vector ? 1 : p->shape[1]));
+    return OK;
+}
+
 /* Calls fill for every parameter piece within elements [first, first + n) of a unit. */
 struct source {
     struct session *s;
@@ -315,19 +333,8 @@ static enum status source_fill(void *user, int unit, int64_t first, int64_t n, f
             model_init_param(m, index, src->seed, a - p->offset, b - a, data + (a - first));
             continue;
         }
-        struct st_info info;
-        const char *name = p->name;
-        if (st_find(src->file, name, &info) != OK) {
-            name = model_param_alias(p->name);
-            if (!name || st_find(src->file, name, &info) != OK)
-                return status_fail(ERR_INVALID, "the model's weights lack the tensor %s", p->name);
-        }
-        int vector = p->shape[1] == 0;
-        if (info.n_dims != (vector ? 1 : 2) || info.shape[0] != p->shape[0] || (!vector && info.shape[1] != p->shape[1]))
-            return status_fail(
-                ERR_INVALID, "tensor %s has the wrong shape in the weights file: [%lld%s%lld], config.json means [%lld%s%lld]",
-                name, (long long)info.shape[0], info.n_dims > 1 ? ", " : " x ", (long long)(info.n_dims > 1 ? info.shape[1] : 1),
-                (long long)p->shape[0], vector ? " x " : ", ", (long long)(vector ? 1 : p->shape[1]));
+        const char *name;
+        TRY(session_find_weights(src->file, p, &name));
         TRY(st_read_f32(src->file, name, a - p->offset, b - a, data + (a - first)));
     }
     return OK;
@@ -344,6 +351,7 @@ static enum status fill_parameters(struct session *s, struct source *src)
 
 enum status session_initialise(struct session *s, uint64_t seed)
 {
+    s->origin = (struct origin){.kind = ORIGIN_SEED, .seed = seed};
     return fill_parameters(s, &(struct source){.s = s, .seed = seed});
 }
 
@@ -351,7 +359,11 @@ enum status session_load(struct session *s, const char *path)
 {
     struct source src = {.s = s};
     TRY(st_open(path, &src.file));
-    enum status st = fill_parameters(s, &src);
+    s->origin = (struct origin){.kind = ORIGIN_WEIGHTS};
+    snprintf(s->origin.path, sizeof s->origin.path, "%s", path);
+    enum status st = st_stamp(src.file, &s->origin.stamp);
+    if (st == OK)
+        st = fill_parameters(s, &src);
     st_close(src.file);
     return st;
 }

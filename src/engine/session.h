@@ -9,6 +9,18 @@
 #include "offload/arena.h"
 #include "plan/plan.h"
 
+struct st_file;
+
+/* Where the state came from. What the run does not use of a parameter is not in the session's memory: checkpoints and exports
+ * copy it from there. */
+enum origin_kind { ORIGIN_NONE, ORIGIN_SEED, ORIGIN_WEIGHTS, ORIGIN_CHECKPOINT };
+struct origin {
+    enum origin_kind kind;
+    uint64_t seed;   /* of initial values */
+    uint64_t stamp;  /* of the weights' files (st_stamp) */
+    char path[4096]; /* of weights, as st_open takes it, or of a checkpoint */
+};
+
 struct session {
     const struct model *model; /* borrowed */
     struct plan *plan;         /* owned */
@@ -27,6 +39,7 @@ struct session {
     uint64_t chaos;     /* test mode: seed of the next random order; 0: the threaded executor */
     void *staging;      /* one group in fp32 and one as stored */
     int64_t staging_bytes;
+    struct origin origin; /* of what is not in use */
 };
 
 /* Verifies every program of the plan, then allocates. Takes the plan over (also on failure). comm: with the plan's mesh set, must
@@ -65,6 +78,8 @@ enum status session_visit(struct session *s, int unit, enum state_kind kind, enu
 enum status session_initialise(struct session *s, uint64_t seed);
 /* Parameters (and masters) from a safetensors file or directory; moments zero. */
 enum status session_load(struct session *s, const char *path);
+/* The tensor of a file of weights that is the parameter. ERR_INVALID: there is none, or it has another shape. */
+enum status session_find_weights(struct st_file *f, const struct model_param *p, const char **name);
 /* Zero moments. */
 enum status session_zero_moments(struct session *s);
 /* Guard bytes of the arenas, and that no byte outside the plan was touched. */

@@ -46,6 +46,14 @@ int build_matrix(struct builder *b, const char *name, int64_t rows, int64_t colu
     return build_param(b, name, ".weight", rows, columns, INIT_NORMAL, std);
 }
 
+void build_use_rows(struct builder *b, int64_t rows)
+{
+    if (b->pass != DECLARE || rows == 0)
+        return;
+    struct model_param *p = &b->m->params[b->n_params - 1];
+    p->elements = min_i64(rows, p->shape[0]) * p->shape[1];
+}
+
 struct model_norm build_norm(struct builder *b, const char *name, enum norm_kind kind)
 {
     int64_t dim = b->m->config.dim;

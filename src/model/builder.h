@@ -27,6 +27,8 @@ enum linear_form {
 void build_prefix(struct builder *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* NAME.weight, drawn with standard deviation std; returns its place. */
 int build_matrix(struct builder *b, const char *name, int64_t rows, int64_t columns, double std);
+/* Of the matrix declared last only the first rows are in use, if it has more; 0: all. */
+void build_use_rows(struct builder *b, int64_t rows);
 /* NAME.weight of ones and, for NORM_LAYER, NAME.bias of zeros, as wide as the model. */
 struct model_norm build_norm(struct builder *b, const char *name, enum norm_kind kind);
 /* NAME.weight and, with LINEAR_BIAS, NAME.bias of zeros. form: flags. */

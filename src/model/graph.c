@@ -115,8 +115,8 @@ static enum status check_config(const struct model_config *c)
 
 static void sum_params(struct model *m)
 {
-    for (int u = 0; u < m->n_units; u++)
-        m->total_params += m->units[u].elements;
+    for (int i = 0; i < m->n_params; i++)
+        m->total_params += model_param_stored(&m->params[i]);
     for (int i = 0; i < m->n_params; i++)
         if (m->params[i].shape[1] && m->params[i].unit > 0 && m->params[i].unit < m->n_units - 1)
             m->matrix_params += m->params[i].elements;
@@ -173,11 +173,23 @@ fail:
     return st;
 }
 
+enum status model_create_for(const struct model *m, int64_t tokens, const char *const *freeze, int n_freeze, struct model **out)
+{
+    struct model_config c = m->config;
+    c.positions = tokens;
+    return model_create(&c, freeze, n_freeze, out);
+}
+
 void model_destroy(struct model *m)
 {
     if (m)
         free(m->params);
     free(m);
+}
+
+int64_t model_param_stored(const struct model_param *p)
+{
+    return p->shape[1] ? p->shape[0] * p->shape[1] : p->shape[0];
 }
 
 const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind)

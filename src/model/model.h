@@ -20,10 +20,11 @@ enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
 #undef X
 enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3 };
 
-/* What config.json says. */
+/* What config.json says, and how much of a table of learned positions a run can meet. */
 struct model_config {
     enum model_family family;
     int64_t vocab, dim, ffn, layers, heads, kv_heads, head_dim, max_positions;
+    int64_t positions;     /* in use, of a table of learned ones: the first rows, as many as the run's sequences are long; 0: all */
     int64_t window;        /* a query attends that many keys at most, its own included; 0: all before it */
     int tied;              /* head = embedding */
     float norm_eps;
@@ -37,11 +38,11 @@ struct model_config {
 
 enum param_init { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
 
-/* A parameter as Hugging Face names and shapes it. */
+/* A parameter as Hugging Face names and shapes it. A run fetches, gathers and updates the elements in use; files have all. */
 struct model_param {
     char name[96];
     int64_t shape[2];    /* vectors: shape[1] = 0 */
-    int64_t elements;
+    int64_t elements;    /* in use: the first ones */
     int unit;
     int64_t offset;      /* first element in the unit's flat range */
     int trained;
@@ -102,7 +103,7 @@ struct model {
     int embed, pos_embed;        /* param index; pos_embed -1 for rope */
     struct model_norm final_norm;
     struct model_linear head;    /* tied: the embedding's matrix */
-    int64_t total_params;
+    int64_t total_params;        /* as in files */
     int64_t matrix_params;       /* P of the FLOP formula: matrices multiplied per token, head included even if tied, embedding not */
 };
 
@@ -123,6 +124,10 @@ int model_config_differs(const struct model_config *there, const struct model_co
 /* Builds the graph. freeze: globs (fnmatch) over parameter names, n_freeze may be 0; a glob that matches nothing is an error, as is freezing everything. */
 enum status model_create(const struct model_config *config, const char *const *freeze, int n_freeze, struct model **out);
 void model_destroy(struct model *m);
+/* The same model, for sequences of `tokens`: its table of learned positions, if it has one, is in use as far as they reach. */
+enum status model_create_for(const struct model *m, int64_t tokens, const char *const *freeze, int n_freeze, struct model **out);
+/* Elements of the parameter in files: those in use, and after them those that no sequence of the run reaches. */
+int64_t model_param_stored(const struct model_param *p);
 /* The layer's first block of a kind, or NULL. */
 const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind);
 /* Whether positions are learned: then max_positions limits a sequence. Rotary ones do not end. */

@@ -19,7 +19,8 @@ struct variant {
 };
 
 struct range {
-    const struct model *m;
+    const struct model *any_length;
+    struct model *m; /* owned: any_length for the length that was asked about last (settings_at) */
     const struct plan_request *s;
     int ranks, per_host;
     int64_t limit[TIERS];  /* for trials */
@@ -45,13 +46,21 @@ static int64_t most_tokens(const struct model *m)
     return most / LENGTH_SHORTEST * LENGTH_SHORTEST;
 }
 
-/* The settings for a length, their mesh included. *there: whether there is such a variant. */
-static enum status settings_at(const struct range *x, int64_t tokens, const struct variant *v, struct plan_request *out,
-                               int *there)
+/* x->m for a length: learned positions are sized by it. */
+static enum status model_at(struct range *x, int64_t tokens)
+{
+    model_destroy(x->m);
+    x->m = NULL;
+    return model_create_for(x->any_length, tokens, (const char *const *)x->s->freeze.item, x->s->freeze.n, &x->m);
+}
+
+/* The model and the settings for a length, their mesh included. *there: whether there is such a variant. */
+static enum status settings_at(struct range *x, int64_t tokens, const struct variant *v, struct plan_request *out, int *there)
 {
     struct strategy grid;
     *out = *x->s;
     out->seq_len = tokens;
+    TRY(model_at(x, tokens));
     TRY(plan_mesh(x->m, out, x->ranks, x->per_host));
     *there = v->degrees == 0 ||
              plan_other_degrees(x->m, out, v->degrees - 1, &out->mesh.degree[MESH_ULYSSES], &out->mesh.degree[MESH_RING]);
@@ -79,8 +88,8 @@ static double missing(const struct range *x, const struct candidate *smallest)
 
 /* Of the ways other than `from` the one that ought to need the least of the device. *helps: whether that saves as much as what
  * `smallest` needs too much. */
-static enum status find_variant(const struct range *x, int64_t tokens, const struct variant *from,
-                                const struct candidate *smallest, struct variant *out, int *helps)
+static enum status find_variant(struct range *x, int64_t tokens, const struct variant *from, const struct candidate *smallest,
+                                struct variant *out, int *helps)
 {
     struct plan_request s;
     struct candidate c;
@@ -130,7 +139,7 @@ static void note(struct range *x, int64_t tokens, const struct variant *v, const
 
 /* Tries the variant that may help, of most_pieces pieces of attention at most: it becomes *v if it fits, and *smallest its
  * smallest placement if that is smaller. */
-static enum status try_variant(const struct range *x, int64_t tokens, int64_t most_pieces, struct variant *v,
+static enum status try_variant(struct range *x, int64_t tokens, int64_t most_pieces, struct variant *v,
                                struct candidate *smallest)
 {
     struct plan_request s;
@@ -198,7 +207,7 @@ struct bracket {
  * (high_excess 0). */
 static enum status bracket(struct range *x, int64_t at, struct bracket *b)
 {
-    int64_t most = most_tokens(x->m);
+    int64_t most = most_tokens(x->any_length);
     struct candidate c;
     for (;;) {
         TRY(probe(x, at, &c));
@@ -254,7 +263,7 @@ static enum status lengthen(struct range *x, struct bracket *b, struct sure *sur
 {
     struct candidate c = x->fails;
     struct variant v = x->variant;
-    int64_t most = most_tokens(x->m);
+    int64_t most = most_tokens(x->any_length);
     if (!x->any || b->low < LENGTH_SHORTEST || b->high_excess <= 0 || c.bytes[TIER_DEVICE] > x->limit[TIER_DEVICE])
         return OK;
     TRY(try_variant(x, b->high, PLAN_QUICK, &v, &c));
@@ -276,6 +285,7 @@ static enum status confirm(struct range *x, const int64_t limit[TIERS], struct b
 {
     while (x->any && !x->fits.all_layers && b->low > LENGTH_SHORTEST) {
         struct candidate *c = &x->fits, trial = *c;
+        TRY(model_at(x, b->low));
         TRY(probe_all_layers(x->m, x->s, limit, c));
         if (c->excess <= 1)
             return OK;
@@ -317,7 +327,7 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
 {
     struct plan_request s;
     struct plan *next;
-    int64_t step = step_at(*at), most = most_tokens(x->m), steps = 1;
+    int64_t step = step_at(*at), most = most_tokens(x->any_length), steps = 1;
     const struct variant first = {0, 0};
     int there;
     for (double spent = 0; (*plan)->fits && (high == 0 || high - *at > step); steps *= 2) {
@@ -343,56 +353,66 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
     return OK;
 }
 
-enum status plan_longest(const struct model *m, struct plan_request *s, int ranks, int per_host, const int64_t limit[TIERS],
-                         struct plan **out)
+/* Plans the longest; *chosen: the settings of the plan. */
+static enum status find_longest(struct range *x, const int64_t limit[TIERS], struct plan_request *chosen, struct plan **out)
 {
-    struct longest found = {.step = 0};
-    struct range x = {.m = m, .s = s, .ranks = ranks, .per_host = per_host, .found = &found};
-    struct plan_request chosen;
+    struct longest *found = x->found;
     struct plan *plan;
     struct misfit last = {0, 0};
-    int64_t tokens, high = 0, most = most_tokens(m);
+    int64_t tokens, high = 0, most = most_tokens(x->any_length);
     struct bracket b = {0, most + step_at(most), 0, 0};
     struct sure sure = {0, {0, 0}};
     int there;
-    if (model_learns_positions(&m->config) && m->config.max_positions < LENGTH_SHORTEST)
-        return status_fail(ERR_INVALID,
-                           "model %s has learned positions for %lld tokens, and --max-seq starts at %d: give --seq-len",
-                           m->config.name, (long long)m->config.max_positions, LENGTH_SHORTEST);
-    memcpy(x.limit, limit, sizeof x.limit);
-    TRY(bracket(&x, min_i64(most, LENGTH_FIRST), &b));
-    TRY(narrow(&x, &b));
-    TRY(lengthen(&x, &b, &sure));
-    TRY(confirm(&x, limit, &b));
+    TRY(bracket(x, min_i64(most, LENGTH_FIRST), &b));
+    TRY(narrow(x, &b));
+    TRY(lengthen(x, &b, &sure));
+    TRY(confirm(x, limit, &b));
     for (tokens = b.low;;) { /* mostly the first one fits */
-        TRY(settings_at(&x, tokens, &x.variant, &chosen, &there));
-        TRY(plan_create(m, &chosen, limit, &plan));
+        TRY(settings_at(x, tokens, &x->variant, chosen, &there));
+        TRY(plan_create(x->m, chosen, limit, &plan));
         if (plan->fits || tokens <= LENGTH_SHORTEST)
             break;
-        found = (struct longest){.longer = tokens, .tier = plan->misfit, .bytes = plan->arena[plan->misfit]};
+        *found = (struct longest){.longer = tokens, .tier = plan->misfit, .bytes = plan->arena[plan->misfit]};
         high = tokens;
         tokens = shorter(tokens, budget_excess(plan->arena, limit), &last);
         if (tokens <= sure.tokens) {
             tokens = sure.tokens;
-            x.variant = sure.variant;
+            x->variant = sure.variant;
             sure.tokens = 0;
             last.tokens = 0; /* another grid needs something else */
         }
         plan_destroy(plan);
     }
-    enum status st = reach(&x, limit, high, &tokens, &plan);
+    enum status st = reach(x, limit, high, &tokens, &plan);
     if (st == OK)
-        st = settings_at(&x, tokens, &x.variant, &chosen, &there);
+        st = settings_at(x, tokens, &x->variant, chosen, &there);
     if (st != OK) {
         plan_destroy(plan);
         return st;
     }
-    found.step = step_at(tokens);
-    found.mesh = x.variant.degrees > 0;
-    found.tiles = x.variant.finer > 0;
-    plan->longest = found;
-    plan->finer |= x.variant.finer > 0;
+    found->step = step_at(tokens);
+    found->mesh = x->variant.degrees > 0;
+    found->tiles = x->variant.finer > 0;
+    plan->longest = *found;
+    plan->finer |= x->variant.finer > 0;
     *out = plan;
+    return OK;
+}
+
+enum status plan_longest(const struct model *m, struct plan_request *s, int ranks, int per_host, const int64_t limit[TIERS],
+                         struct plan **out)
+{
+    struct longest found = {.step = 0};
+    struct range x = {.any_length = m, .s = s, .ranks = ranks, .per_host = per_host, .found = &found};
+    struct plan_request chosen;
+    if (model_learns_positions(&m->config) && m->config.max_positions < LENGTH_SHORTEST)
+        return status_fail(ERR_INVALID,
+                           "model %s has learned positions for %lld tokens, and --max-seq starts at %d: give --seq-len",
+                           m->config.name, (long long)m->config.max_positions, LENGTH_SHORTEST);
+    memcpy(x.limit, limit, sizeof x.limit);
+    enum status st = find_longest(&x, limit, &chosen, out);
+    model_destroy(x.m);
+    TRY(st);
     chosen.row_chunk = s->row_chunk; /* the plan has the grid; changes to it start from what is open */
     chosen.head_tile = s->head_tile;
     chosen.loss_tile = s->loss_tile;

@@ -55,9 +55,15 @@ static int64_t shorter(const struct model *m, const struct settings *s, int64_t 
 {
     struct settings changed = *s;
     changed.plan.row_chunk = changed.plan.head_tile = changed.plan.loss_tile = AUTO;
-    for (changed.plan.seq_len /= 2; changed.plan.seq_len >= SHORTEST; changed.plan.seq_len /= 2)
-        if (fits(m, &changed, bytes))
+    for (changed.plan.seq_len /= 2; changed.plan.seq_len >= SHORTEST; changed.plan.seq_len /= 2) {
+        struct model *sized;
+        if (model_create_for(m, changed.plan.seq_len, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, &sized) != OK)
+            return 0;
+        int good = fits(sized, &changed, bytes);
+        model_destroy(sized);
+        if (good)
             return changed.plan.seq_len;
+    }
     return 0;
 }
 

@@ -58,6 +58,7 @@ enum status train_open_model(const struct settings *s, struct model **out)
     if (s->plan.keep_inputs > config.layers)
         return status_fail(ERR_INVALID, "--keep-inputs %lld: model %s has %d layers", (long long)s->plan.keep_inputs, config.name,
                            (int)config.layers);
+    config.positions = s->plan.seq_len;
     return model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out);
 }
 

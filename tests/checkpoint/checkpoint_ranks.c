@@ -1,7 +1,7 @@
 /* Checkpoints of several ranks, to be started under mpiexec: saved on one mesh and resumed on others, failures and kills of one
  * rank. Started by test_checkpoint_ranks.sh.
  *
- * Usage: checkpoint_ranks save|resume|faults|kill DIR [--long | SEED]. */
+ * Usage: checkpoint_ranks save|resume|positions|faults|kill DIR [--long | SEED]. */
 #include "checkpoint/checkpoint_ranks.h"
 
 #include "comm/launch.h"
@@ -252,6 +252,8 @@ int main(int argc, char **argv)
             save_cell(&saves[i]);
     else if (strcmp(what, "resume") == 0)
         resume_all();
+    else if (strcmp(what, "positions") == 0)
+        keep_positions();
     else if (strcmp(what, "faults") == 0)
         fail_all(strcmp(more, "--long") == 0);
     else

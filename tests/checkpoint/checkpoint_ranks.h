@@ -39,5 +39,7 @@ struct checkpoint_info info_of(int64_t step);
 void fail_all(int all);
 /* seed 0: nobody is. */
 void be_killed(uint64_t seed);
+/* checkpoint_positions.c */
+void keep_positions(void);
 
 #endif

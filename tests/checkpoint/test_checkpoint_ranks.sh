@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checkpoints of several ranks of this machine: `test_checkpoint_ranks.sh PROGRAM meshes|faults|kills [--long]`.
+# Checkpoints of several ranks of this machine: `test_checkpoint_ranks.sh PROGRAM meshes|positions|faults|kills [--long]`.
 set -eu
 . "$(dirname "$0")/../mpi.sh"
 program=$1 what=$2 long=${3:-}
@@ -24,6 +24,10 @@ meshes)
     for n in 1 2 3 4; do
         ranks $n resume "$dir"
     done
+    ;;
+positions)
+    ranks 1 positions "$dir"
+    ranks 2 positions "$dir"
     ;;
 faults)
     # shellcheck disable=SC2086 # nothing or one word

@@ -5,10 +5,12 @@
 #include "scratch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/stat.h>
 #include <cmocka.h>
 
 /* Written by Python's safetensors 0.8: w = [[-2.5 .. 2.5]], h = [1, -2, 65504, 2^-24, inf, -0] as fp16, mask of bytes. */
@@ -92,6 +94,23 @@ static struct st_writer *open_writer(const char *path, const struct st_decl *dec
 }
 
 /* From the last piece to the first. */
+/* The same for the same files; another one once they are of another time or size, or others of the same name. */
+static void test_stamp(void **state)
+{
+    (void)state;
+    const char *path = scratch_write("stamp.safetensors", reference, sizeof reference - 1);
+    uint64_t stamp[4];
+    for (int i = 0; i < 4; i++) {
+        struct st_file *f = open_file(path);
+        assert_int_equal(st_stamp(f, &stamp[i]), OK);
+        st_close(f);
+        const struct timespec times[2] = {{.tv_sec = 1000 + i}, {.tv_sec = 1000 + i}};
+        if (i > 0)
+            assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    }
+    assert_true(stamp[0] == stamp[1] && stamp[1] != stamp[2] && stamp[2] != stamp[3]);
+}
+
 static void write_pieces(struct st_writer *w, int tensor, const float *x, int64_t n, int64_t piece)
 {
     for (int64_t at = (n - 1) / piece * piece; at >= 0; at -= piece)
@@ -410,9 +429,10 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_round_trip), cmocka_unit_test(test_half),
-        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_shards),     cmocka_unit_test(test_writer_refusals),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_reference),       cmocka_unit_test(test_stamp),
+        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_half),
+        cmocka_unit_test(test_bad_files),       cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_writer_refusals), cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);
 }

@@ -234,14 +234,27 @@ static void wrong_checkpoints(void **state)
     e2e_refuses(2, "run/checkpoints|has no checkpoint", NULL, "--resume run --steps 6");
 }
 
+/* A table of 4096 learned positions, 1 MiB in fp32: a run of 64 tokens has no room for it, and needs none. Resumed with longer
+ * sequences it takes rows in. */
+static void positions_follow_the_sequence(void **state)
+{
+    (void)state;
+#define GPT2 "--model gpt2-tiny --data corpus.txt --device cpu:discrete --nvme-max 0" TILES
+    e2e_succeeds(NULL, GPT2 "--seq-len 64 --steps 2 --save-every 2 --device-mem 2M --host-mem 3M --out run");
+    e2e_refuses(3, "--device-mem", NULL, GPT2 "--seq-len 4k --steps 2 --device-mem 2M --host-mem 3M --out more");
+    e2e_succeeds(NULL, "--resume run --seq-len 256 --steps 4 --device-mem 8M --host-mem 8M");
+    struct curve all = e2e_curve("run");
+    assert_int_equal(all.n, 4);
+    e2e_succeeds(NULL, "--resume run --seq-len 64 --steps 6 --device-mem 2M --host-mem 3M");
+    e2e_succeeds(NULL, GPT2 "--model run/hf --seq-len 64 --steps 1 --device-mem 2M --host-mem 3M --out again");
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(killed_at_random_moments),
-        TEST(stopped_by_signals),
-        TEST(resumed_in_another_place),
-        TEST(wrong_checkpoints),
+        TEST(killed_at_random_moments),      TEST(stopped_by_signals), TEST(resumed_in_another_place),
+        TEST(positions_follow_the_sequence), TEST(wrong_checkpoints),
     };
     return cmocka_run_group_tests_name("resume", tests, NULL, NULL);
 }

@@ -335,8 +335,8 @@ static void hugging_face_in_and_out(void **state)
     e2e_write("one.txt", "%s",
               "In the beginning God created the heaven and the earth. And the earth was without form, and void.");
 #define ONE "--data one.txt --seq-len 96" TILES
-    static const char *const models[] = {"llama-gqa", "gpt2"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const models[] = {"llama-gqa", "gpt2", "gpt2-positions"};
+    for (int i = 0; i < 3; i++) {
         char model[4096], run[32], more[32], last[32];
         snprintf(model, sizeof model, "%s/tests/golden/%s", source, models[i]);
         snprintf(run, sizeof run, "hf%d", i);

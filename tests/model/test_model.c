@@ -54,7 +54,8 @@ static void check_tiling(const struct model *m)
             int group = (p->trained ? 0 : 2) + (p->shape[1] == 0);
             assert_int_equal(p->unit, u);
             assert_true(p->offset == at);
-            assert_true(p->elements == p->shape[0] * (p->shape[1] ? p->shape[1] : 1));
+            assert_true(p->elements <= model_param_stored(p));
+            assert_true(p->elements == model_param_stored(p) || i == m->pos_embed);
             assert_true(group >= last_group);
             last_group = group;
             at += p->elements;
@@ -63,8 +64,9 @@ static void check_tiling(const struct model *m)
         }
         assert_true(at == unit->elements && trained == unit->trained_elements && decay == unit->decay_elements);
         next += unit->n_params;
-        total += at;
     }
+    for (int i = 0; i < m->n_params; i++)
+        total += m->params[i].shape[0] * max_i64(1, m->params[i].shape[1]);
     assert_int_equal(next, m->n_params);
     assert_true(total == m->total_params);
 }
@@ -206,6 +208,36 @@ static void test_gpt2_names(void **state)
     assert_null(model_param_alias("lm_head.weight"));
 }
 
+/* A run uses the first rows of a table of learned positions, as its length says; what files have, and what is said of the model,
+ * stays the whole table. */
+static void test_positions_in_use(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t tokens, rows;
+    } cases[] = {{0, 4096}, {1, 1}, {100, 100}, {4095, 4095}, {4096, 4096}, {5000, 4096}};
+    const char *freeze = "*wpe*";
+    struct model *whole = create("gpt2-tiny"), *llama = create("tiny"), *m;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int frozen = 0; frozen < 2; frozen++) {
+            assert_int_equal(model_create_for(whole, cases[i].tokens, &freeze, frozen, &m), OK);
+            check_tiling(m);
+            const struct model_param *p = &m->params[m->pos_embed], *w = &m->params[m->embed];
+            assert_true(p->elements == cases[i].rows * 64 && p->shape[0] == 4096 && p->shape[1] == 64);
+            assert_true(model_param_stored(p) == 4096 * 64 && model_param_stored(w) == w->elements);
+            assert_true(m->units[0].elements == 256 * 64 + cases[i].rows * 64);
+            assert_true(m->units[0].trained_elements == 256 * 64 + (frozen ? 0 : cases[i].rows * 64));
+            assert_true(m->total_params == whole->total_params && m->matrix_params == whole->matrix_params);
+            model_destroy(m);
+        }
+    assert_int_equal(model_create_for(llama, 100, NULL, 0, &m), OK);
+    check_tiling(m);
+    assert_memory_equal(m->units, llama->units, (size_t)m->n_units * sizeof *m->units);
+    model_destroy(m);
+    model_destroy(llama);
+    model_destroy(whole);
+}
+
 static void test_freeze(void **state)
 {
     (void)state;
@@ -330,9 +362,11 @@ static void test_inv_freq(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_presets),    cmocka_unit_test(test_llama_names), cmocka_unit_test(test_qwen2_biases),
-        cmocka_unit_test(test_gpt2_names), cmocka_unit_test(test_freeze),      cmocka_unit_test(test_refused_shapes),
-        cmocka_unit_test(test_init),       cmocka_unit_test(test_inv_freq),
+        cmocka_unit_test(test_presets),          cmocka_unit_test(test_llama_names),
+        cmocka_unit_test(test_qwen2_biases),     cmocka_unit_test(test_gpt2_names),
+        cmocka_unit_test(test_positions_in_use), cmocka_unit_test(test_freeze),
+        cmocka_unit_test(test_refused_shapes),   cmocka_unit_test(test_init),
+        cmocka_unit_test(test_inv_freq),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -238,6 +238,7 @@ static const struct question slow[] = {
     {"1b 420k, fp32", "1b", "a100-40", 420 << 10, ANY, F32, 3, 0},
     {"125m 256k", "125m", "rtx4090", 256 << 10, G(4), G(16), AUTO, OFFLOAD_AUTO, BF16, 3, 0},
     {"gpt-25b 32k", "gpt-25b", "32xa100-40", 32 << 10, ANY, BF16, AUTO, 0},
+    {"gpt-25b 420k", "gpt-25b", "32xa100-40", 420 << 10, ANY, BF16, AUTO, 0},
 };
 
 static enum status answer(const struct question *q, struct plan_request *s, struct hardware *h, struct model **m, struct plan **plan)
@@ -255,6 +256,7 @@ static enum status answer(const struct question *q, struct plan_request *s, stru
     s->host_mem = q->host;
     s->nvme_max = q->drives;
     TRY(model_preset(q->model, &c));
+    c.positions = q->seq_len;
     TRY(model_create(&c, NULL, 0, m));
     TRY(hardware_preset(q->machine, h));
     hardware_override(h, s);

@@ -119,6 +119,29 @@ static void nothing_fits(void **state)
     model_destroy(m);
 }
 
+/* Every length has the learned positions that it needs: the whole table would not fit with the shortest one. */
+static void positions_are_sized(void **state)
+{
+    (void)state;
+    const int64_t limit[TIERS] = {8 << 20, 16 << 20, 0};
+    struct model *m, *sized;
+    struct plan_request s;
+    assert_int_equal(long_table_model(&m), OK);
+    struct plan *plan = longest(m, &s, 1, limit);
+    print_message("%lld tokens; %lld need %lld bytes on the %s\n", (long long)s.seq_len, (long long)plan->longest.longer,
+                  (long long)plan->longest.bytes, tier_name(plan->longest.tier));
+    assert_true(plan->fits && s.seq_len > 1024 && plan->longest.longer > s.seq_len);
+    assert_false(fits(m, 1, 1024, limit, NULL));
+    assert_int_equal(model_create_for(m, s.seq_len, NULL, 0, &sized), OK);
+    assert_true(fits(sized, 1, s.seq_len, limit, plan));
+    model_destroy(sized);
+    assert_int_equal(model_create_for(m, plan->longest.longer, NULL, 0, &sized), OK);
+    assert_false(fits(sized, 1, plan->longest.longer, limit, NULL));
+    model_destroy(sized);
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
 /* 32 layers of 64 chunks: too many to be tried whole. */
 static struct model *many_pieces(struct plan_request *s)
 {
@@ -185,6 +208,7 @@ static void small_drives_do_no_harm(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_next_one_does_not_fit), cmocka_unit_test(nothing_fits),
-                                       cmocka_unit_test(trials_know_what_turns_need), cmocka_unit_test(small_drives_do_no_harm)};
+                                       cmocka_unit_test(positions_are_sized), cmocka_unit_test(trials_know_what_turns_need),
+                                       cmocka_unit_test(small_drives_do_no_harm)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,12 @@
 
 #define DEV TIER_DEVICE
 
+/* Rows in use of a table of embeddings. */
+static int64_t table_rows(const struct lowering *L, int param)
+{
+    return param_of(L, param)->elements / L->m->config.dim;
+}
+
 void lower_embed(struct lowering *L, int c)
 {
     struct value *x = &L->x[0];
@@ -18,7 +24,7 @@ void lower_embed(struct lowering *L, int c)
     a->embed.rows = r1 - r0;
     a->embed.dim = L->m->config.dim;
     a->embed.vocab = L->m->config.vocab;
-    a->embed.max_pos = L->m->pos_embed >= 0 ? L->m->config.max_positions : 0;
+    a->embed.max_pos = L->m->pos_embed >= 0 ? table_rows(L, L->m->pos_embed) : 0;
     a->embed.dtype = (int32_t)L->s.dtype;
     arg_write(L, 0, x, r0, r1, DEV);
     arg_param(L, 1, L->m->embed);
@@ -32,7 +38,7 @@ void lower_embed(struct lowering *L, int c)
     value_pause(L, x, c);
 }
 
-static void embed_grad(struct lowering *L, int param, struct value *index, int64_t vocab, int c)
+static void embed_grad(struct lowering *L, int param, struct value *index, int c)
 {
     int64_t r0 = L->dx.tiles[c].row0, r1 = L->dx.tiles[c].row1;
     if (!trained(L, param))
@@ -40,7 +46,7 @@ static void embed_grad(struct lowering *L, int param, struct value *index, int64
     struct op_attrs *a = emit(L, OP_EMBED_GRAD, LANE_COMPUTE);
     a->embed.rows = r1 - r0;
     a->embed.dim = L->m->config.dim;
-    a->embed.vocab = vocab;
+    a->embed.vocab = table_rows(L, param);
     a->embed.dtype = (int32_t)L->s.dtype;
     a->embed.accumulate = arg_grad(L, 0, param, 0, param_of(L, param)->elements);
     arg_read(L, 1, &L->dx, r0, r1, DEV);
@@ -51,9 +57,9 @@ static void embed_grad(struct lowering *L, int param, struct value *index, int64
 void lower_embed_backward(struct lowering *L, int c)
 {
     value_get(L, &L->dx, c);
-    embed_grad(L, L->m->embed, &L->tokens, L->m->config.vocab, c);
+    embed_grad(L, L->m->embed, &L->tokens, c);
     if (L->m->pos_embed >= 0)
-        embed_grad(L, L->m->pos_embed, &L->positions, L->m->config.max_positions, c);
+        embed_grad(L, L->m->pos_embed, &L->positions, c);
     value_drop(L, &L->dx, c);
 }
 

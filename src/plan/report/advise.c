@@ -129,13 +129,15 @@ static enum status try_shorter(struct advisor *x)
 {
     struct proposal_setup t;
     struct candidate c, priced;
+    const struct model *m;
     int64_t tokens;
     proposal_shorten(x, x->s->seq_len, &t);
     TRY(advise_estimate(x->m, &t.s, t.limit, &c));
     TRY(advise_shorter(x, fmax(c.excess, JUST_TOO_MUCH), &t, &c, &tokens));
     if (tokens == 0)
         return OK;
-    TRY(probe_seconds_of(x->m, &t.s, t.limit, x->stalls, &c, &priced));
+    TRY(advisor_model(x, &t, &m));
+    TRY(probe_seconds_of(m, &t.s, t.limit, x->stalls, &c, &priced));
     x->out->tried++;
     measure(&t, priced.seconds, priced.bytes, &priced.strategy, &t.change);
     keep(x->out, &t.change);
@@ -149,9 +151,11 @@ static enum status make_exact(struct advisor *x)
     while (advice->n > 0) {
         struct proposal_setup t;
         struct plan *p;
+        const struct model *m;
         struct change *k = &advice->by_cost[0];
         proposal_start(x, k->proposal, k->tokens, &t);
-        TRY(plan_create(x->m, &t.s, t.limit, &p));
+        TRY(advisor_model(x, &t, &m));
+        TRY(plan_create(m, &t.s, t.limit, &p));
         k->exact = 1;
         measure(&t, p->seconds, p->arena, &p->strategy, k);
         int good = helps(x, p->fits, k);
@@ -174,18 +178,25 @@ static double stalls_per_traffic(const struct advisor *x)
     return fmax(FEWEST_STALLS, (x->p->seconds - x->report.lane[LANE_COMPUTE].busy) / fmax(traffic, 1e-9));
 }
 
+static enum status seek(struct advisor *x)
+{
+    TRY(report_make(x->p, x->m, &x->report));
+    x->stalls = stalls_per_traffic(x);
+    if (x->p->fits && !advisor_waits(x) && !advisor_computes_twice(x) && !advisor_gains_in_bf16(x))
+        return OK;
+    TRY(try_all(x));
+    if (!x->p->fits && (x->out->n == 0 || x->out->by_cost[0].gives_more))
+        TRY(try_shorter(x));
+    return is_small(x) ? make_exact(x) : OK;
+}
+
 enum status advise_find(const struct plan *p, const struct model *m, const struct plan_request *s, struct advice *out)
 {
     struct advisor x = {.p = p, .m = m, .s = s, .out = out};
     memset(out, 0, sizeof *out);
-    TRY(report_make(p, m, &x.report));
-    x.stalls = stalls_per_traffic(&x);
-    if (p->fits && !advisor_waits(&x) && !advisor_computes_twice(&x) && !advisor_gains_in_bf16(&x))
-        return OK;
-    TRY(try_all(&x));
-    if (!p->fits && (out->n == 0 || out->by_cost[0].gives_more))
-        TRY(try_shorter(&x));
-    return is_small(&x) ? make_exact(&x) : OK;
+    enum status st = seek(&x);
+    model_destroy(x.sized);
+    return st;
 }
 
 /* Nothing is planned that needs more than BEYOND times what there is: four times the devices, with the inputs of one layer in
@@ -220,7 +231,9 @@ enum status advise_early(const struct model *m, const struct plan_request *s, co
         return OK;
     memcpy(estimated->arena, c.bytes, sizeof estimated->arena);
     estimated->misfit = budget_scarce_tier(c.bytes, limit);
-    TRY(advise_shorter(&x, c.excess, &t, &c, &tokens));
+    enum status st = advise_shorter(&x, c.excess, &t, &c, &tokens);
+    model_destroy(x.sized);
+    TRY(st);
     if (tokens > 0) {
         measure(&t, c.seconds, c.bytes, &c.strategy, &t.change);
         keep(out, &t.change);

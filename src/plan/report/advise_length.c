@@ -119,11 +119,13 @@ static enum status narrow(struct advisor *x, probe_by *probe, int64_t at, int be
 {
     struct proposal_setup t;
     struct candidate c;
+    const struct model *m;
     for (int i = 0; i < MOST_PROBES && is_between(at, l) && !is_close(l); i++) {
         if (probe == probe_by_trial && l->low > 0 && !probe_is_small(&l->fits, x->m) && beyond-- == 0)
             return OK;
         proposal_shorten(x, at, &t);
-        TRY(probe(x->m, &t.s, t.limit, &c));
+        TRY(advisor_model(x, &t, &m));
+        TRY(probe(m, &t.s, t.limit, &c));
         x->out->tried++;
         x->out->shortest = at;
         memcpy(x->out->least, c.bytes, sizeof c.bytes);
@@ -148,13 +150,15 @@ static enum status lengthen(struct advisor *x, struct lengths *l)
 {
     struct proposal_setup t;
     struct candidate c;
+    const struct model *m;
     struct lengths like = *l;
     int64_t less[TIERS], at = next_alike(&like, 0);
     int known = 0;
     for (int i = 0; i < MOST_PROBES && is_between(at, &like) && !is_close(&like); i++) {
         proposal_shorten(x, at, &t);
         limits_of_trials(t.limit, less);
-        TRY(probe_like(x->m, &t.s, less, &like.fits.strategy, &c));
+        TRY(advisor_model(x, &t, &m));
+        TRY(probe_like(m, &t.s, less, &like.fits.strategy, &c));
         x->out->tried++;
         take(&like, at, &c);
         known |= c.excess > 1;
@@ -163,9 +167,10 @@ static enum status lengthen(struct advisor *x, struct lengths *l)
     if (like.low == l->low)
         return OK;
     proposal_shorten(x, like.low, &t);
-    TRY(probe_by_trial(x->m, &t.s, t.limit, &c));
+    TRY(advisor_model(x, &t, &m));
+    TRY(probe_by_trial(m, &t.s, t.limit, &c));
     if (c.excess <= 1)
-        TRY(probe_all_layers(x->m, &t.s, t.limit, &c));
+        TRY(probe_all_layers(m, &t.s, t.limit, &c));
     take(l, like.low, &c);
     return OK;
 }

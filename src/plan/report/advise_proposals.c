@@ -339,3 +339,15 @@ void proposal_shorten(const struct advisor *x, int64_t tokens, struct proposal_s
 {
     proposal_start(x, proposals_n - 1, tokens, to);
 }
+
+enum status advisor_model(struct advisor *x, const struct proposal_setup *t, const struct model **out)
+{
+    *out = x->m;
+    if (x->m->pos_embed < 0 || t->s.seq_len == x->s->seq_len)
+        return OK;
+    model_destroy(x->sized);
+    x->sized = NULL;
+    TRY(model_create_for(x->m, t->s.seq_len, (const char *const *)t->s.freeze.item, t->s.freeze.n, &x->sized));
+    *out = x->sized;
+    return OK;
+}

@@ -12,7 +12,8 @@ struct advisor {
     const struct model *m;
     const struct plan_request *s;
     struct report report;
-    double stalls; /* seconds that compute waits for a second of traffic */
+    double stalls;       /* seconds that compute waits for a second of traffic */
+    struct model *sized; /* owned: m for another length, whose learned positions are fewer; or NULL (advisor_model) */
     struct advice *out;
 };
 
@@ -49,6 +50,9 @@ int proposal_start(const struct advisor *x, int proposal, int64_t tokens, struct
 
 /* The same for the proposal of a shorter sequence, which always is something to try. */
 void proposal_shorten(const struct advisor *x, int64_t tokens, struct proposal_setup *to);
+
+/* The model for a proposal's length: learned positions are sized by it. Valid until it is asked for another length. */
+enum status advisor_model(struct advisor *x, const struct proposal_setup *t, const struct model **out);
 
 /* Whether compute waits, or computes twice, for more than the share ADVICE_HELPS of the step; whether bf16 would pay. */
 int advisor_waits(const struct advisor *x);

@@ -120,9 +120,45 @@ static void nearly_the_longest(void **state)
     model_destroy(m);
 }
 
+/* A shorter sequence needs fewer learned positions, too: what is said of it is what its own model needs. */
+static void shorter_has_fewer_positions(void **state)
+{
+    (void)state;
+    const int64_t limit[TIERS] = {4 << 20, 4 << 20, 0};
+    struct plan_request s;
+    struct advice c;
+    struct model *m, *sized;
+    assert_int_equal(long_table_model(&m), OK);
+    cell_settings(&s, 1 << 15, F32);
+    assert_int_equal(model_create_for(m, s.seq_len, NULL, 0, &sized), OK);
+    model_destroy(m);
+    m = sized;
+    struct plan *p = plan_for(m, &s, limit);
+    assert_false(p->fits);
+    assert_int_equal(advise_find(p, m, &s, &c), OK);
+    plan_destroy(p);
+    assert_true(c.n > 0 && c.by_cost[c.n - 1].shortens);
+    s.params = s.grads = s.optim = s.acts = s.passing = OFFLOAD_AUTO; /* as the proposal has it */
+    s.alpha = s.keep_inputs = AUTO;
+    s.update = UPDATE_AUTO;
+    apply(c.by_cost[c.n - 1].say, &s);
+    print_message("%lld tokens\n", (long long)s.seq_len);
+    p = plan_for(m, &s, limit);
+    assert_false(p->fits); /* with the table of the longer one */
+    plan_destroy(p);
+    assert_int_equal(model_create_for(m, s.seq_len, NULL, 0, &sized), OK);
+    p = plan_for(sized, &s, limit);
+    assert_true(p->fits);
+    assert_true(p->arena[TIER_DEVICE] <= limit[TIER_DEVICE] && p->arena[TIER_HOST] <= limit[TIER_HOST]);
+    plan_destroy(p);
+    model_destroy(sized);
+    model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(glances), cmocka_unit_test(beyond_everything),
-                                       cmocka_unit_test(beyond_programs), cmocka_unit_test(nearly_the_longest)};
+                                       cmocka_unit_test(beyond_programs), cmocka_unit_test(nearly_the_longest),
+                                       cmocka_unit_test(shorter_has_fewer_positions)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,151 @@
+/* Copying what a run does not use of its parameters from where the state came from. */
+#include "checkpoint/unused.h"
+
+#include "base/sys.h"
+#include "checkpoint/files.h"
+#include "checkpoint/manifest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct unused {
+    struct session *s;
+    struct st_file *params, *optimizer; /* of weights the first one, of a checkpoint both */
+};
+
+/* The next parameter from the i-th on that is not in use as a whole; n_params: none. */
+static int next_cut(const struct model *m, int i)
+{
+    while (i < m->n_params && m->params[i].elements == model_param_stored(&m->params[i]))
+        i++;
+    return i;
+}
+
+/* The sentence of the last failure, with what it means. */
+static enum status explain(const struct session *s, enum status st)
+{
+    const struct model_param *p = &s->model->params[next_cut(s->model, 0)];
+    char cause[768];
+    snprintf(cause, sizeof cause, "%s", status_message());
+    return status_fail(st, "rows %lld to %lld of %s, which no sequence of this run reaches, cannot be copied from %s: %s",
+                       (long long)(p->elements / p->shape[1]), (long long)p->shape[0] - 1, p->name, s->origin.path, cause);
+}
+
+static enum status open_weights(struct unused *x)
+{
+    const struct origin *from = &x->s->origin;
+    uint64_t stamp;
+    TRY(st_open(from->path, &x->params));
+    TRY(st_stamp(x->params, &stamp));
+    return stamp == from->stamp ? OK : status_fail(ERR_CORRUPT, "the weights there have changed since they were loaded");
+}
+
+static enum status open_checkpoint(struct unused *x)
+{
+    char path[CKPT_PATH];
+    TRY(ckpt_path(path, x->s->origin.path, ckpt_file_names[CKPT_MODEL], ""));
+    TRY(st_open(path, &x->params));
+    TRY(ckpt_path(path, x->s->origin.path, ckpt_file_names[CKPT_OPTIMIZER], ""));
+    return st_open(path, &x->optimizer);
+}
+
+static enum status open_origin(struct unused *x)
+{
+    struct manifest m;
+    struct comm *c = x->s->comm;
+    switch (x->s->origin.kind) {
+    case ORIGIN_CHECKPOINT:
+        TRY(manifest_open(c, x->s->origin.path, &m));
+        return comm_agree(c, open_checkpoint(x));
+    case ORIGIN_WEIGHTS:
+        return comm_agree(c, open_weights(x));
+    case ORIGIN_SEED:
+        return OK;
+    case ORIGIN_NONE:
+        break;
+    }
+    return status_fail(ERR_INVALID, "the session has no state yet");
+}
+
+enum status unused_open(struct session *s, struct unused **out)
+{
+    struct unused *x = sys_calloc(1, sizeof *x);
+    *out = NULL;
+    enum status st = comm_agree(s->comm, x ? OK : status_fail(ERR_NOMEM, "out of memory for a checkpoint"));
+    if (x)
+        x->s = s;
+    if (st == OK && next_cut(s->model, 0) < s->model->n_params) {
+        st = open_origin(x);
+        if (st != OK)
+            st = explain(s, st);
+    }
+    if (st == OK)
+        *out = x;
+    else
+        unused_close(x);
+    return st;
+}
+
+void unused_close(struct unused *x)
+{
+    if (!x)
+        return;
+    st_close(x->optimizer);
+    st_close(x->params);
+    free(x);
+}
+
+/* As state_read takes them: masters are the truth where there are any. */
+static enum status read_checkpoint(struct unused *x, enum state_kind kind, const struct model_param *p, int64_t first, int64_t n,
+                                   float *data)
+{
+    char name[STATE_NAME];
+    struct st_info info;
+    state_tensor_name(name, STATE_MASTER, p);
+    if (kind <= STATE_MASTER && st_find(x->optimizer, name, &info) == OK)
+        return st_read_f32(x->optimizer, name, first, n, data);
+    if (kind <= STATE_MASTER)
+        return st_read_f32(x->params, p->name, first, n, data);
+    state_tensor_name(name, kind, p);
+    return st_read_f32(x->optimizer, name, first, n, data);
+}
+
+static enum status read_origin(struct unused *x, enum state_kind kind, int param, int64_t first, int64_t n, float *data)
+{
+    const struct model *m = x->s->model;
+    const char *name;
+    if (x->s->origin.kind == ORIGIN_CHECKPOINT)
+        return read_checkpoint(x, kind, &m->params[param], first, n, data);
+    if (kind > STATE_MASTER) {
+        memset(data, 0, (size_t)n * sizeof *data);
+        return OK;
+    }
+    if (x->s->origin.kind == ORIGIN_WEIGHTS) {
+        TRY(session_find_weights(x->params, &m->params[param], &name));
+        return st_read_f32(x->params, name, first, n, data);
+    }
+    model_init_param(m, param, x->s->origin.seed, first, n, data);
+    return OK;
+}
+
+enum status unused_write(struct unused *x, enum state_kind kind, const int *tensor, struct st_writer *file, int64_t *written)
+{
+    const struct model *m = x->s->model;
+    float *data = x->s->staging;
+    int64_t chunk = x->s->staging_bytes / (int64_t)sizeof *data;
+    for (int i = next_cut(m, 0); i < m->n_params; i = next_cut(m, i + 1)) {
+        int64_t end = model_param_stored(&m->params[i]);
+        for (int64_t at = m->params[i].elements; at < end && tensor[i] >= 0; at += chunk * comm_size(x->s->comm)) {
+            int64_t first = at + chunk * comm_rank(x->s->comm), n = max_i64(0, min_i64(chunk, end - first));
+            enum status st = n > 0 ? read_origin(x, kind, i, first, n, data) : OK;
+            if (st != OK)
+                st = explain(x->s, st);
+            else if (n > 0)
+                st = st_write_f32(file, tensor[i], first, n, data);
+            TRY(comm_agree(x->s->comm, st));
+            *written += n;
+        }
+    }
+    return OK;
+}

@@ -1,0 +1,82 @@
+/* Reading a case of tests/golden. */
+#include "engine/golden.h"
+
+#include "engine/rig.h"
+
+#include <stdlib.h>
+
+static enum status read_ints(struct golden *g, const char *name, int32_t *out)
+{
+    float *x = malloc((size_t)g->seq_len * sizeof *x);
+    enum status st = st_read_f32(g->file, name, 0, g->seq_len, x);
+    for (int64_t i = 0; i < g->seq_len && st == OK; i++)
+        out[i] = (int32_t)x[i];
+    free(x);
+    return st;
+}
+
+static enum status read_sequence(struct golden *g)
+{
+    struct sequence *q = &g->sequence;
+    sequence_alloc(q, g->seq_len);
+    TRY(read_ints(g, "tokens", q->tokens));
+    TRY(read_ints(g, "targets", q->targets));
+    TRY(read_ints(g, "positions", q->positions));
+    TRY(read_ints(g, "lo", q->lo));
+    for (int64_t i = 0; i < g->seq_len; i++) {
+        q->hi[i] = (int32_t)i;
+        q->n_targets += q->targets[i] >= 0;
+    }
+    return OK;
+}
+
+static enum status read_case(struct golden *g)
+{
+    char path[600];
+    json_error_t error;
+    snprintf(path, sizeof path, "%s/golden.json", g->path);
+    g->info = json_load_file(path, 0, &error);
+    if (!g->info)
+        return status_fail(ERR_INVALID, "%s: %s", path, error.text);
+    g->seq_len = json_integer_value(json_object_get(g->info, "seq_len"));
+    for (size_t i = 0; i < GOLDEN_STEPS; i++) {
+        g->loss[i] = json_number_value(json_array_get(json_object_get(g->info, "loss5"), i));
+        g->norm[i] = json_number_value(json_array_get(json_object_get(g->info, "gnorm5"), i));
+    }
+    snprintf(path, sizeof path, "%s/golden.safetensors", g->path);
+    TRY(st_open(path, &g->file));
+    return read_sequence(g);
+}
+
+enum status golden_open(const char *name, struct golden *g)
+{
+    const char *root = getenv("LTRAIN_SOURCE_ROOT");
+    *g = (struct golden){0};
+    snprintf(g->path, sizeof g->path, "%s/tests/golden/%s", root ? root : ".", name);
+    enum status st = read_case(g);
+    if (st != OK) {
+        fprintf(stderr, "golden: %s\n", status_message());
+        golden_close(g);
+    }
+    return st;
+}
+
+void golden_close(struct golden *g)
+{
+    st_close(g->file);
+    sequence_free(&g->sequence);
+    json_decref(g->info);
+}
+
+enum status golden_model(const struct golden *g, struct model **out)
+{
+    struct model_config config;
+    const char *freeze[8];
+    json_t *globs = json_object_get(g->info, "freeze");
+    int n = (int)json_array_size(globs);
+    for (int i = 0; i < n; i++)
+        freeze[i] = json_string_value(json_array_get(globs, (size_t)i));
+    TRY(model_config_read(g->path, &config));
+    config.positions = g->seq_len;
+    return model_create(&config, freeze, n, out);
+}

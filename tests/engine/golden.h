@@ -1,0 +1,28 @@
+/* A case of tests/golden: what PyTorch and transformers made of a small model (tests/golden/make_golden.py). */
+#ifndef LTRAIN_TESTS_ENGINE_GOLDEN_H
+#define LTRAIN_TESTS_ENGINE_GOLDEN_H
+
+#include "data/corpus.h"
+#include "data/safetensors.h"
+#include "model/model.h"
+
+#include <jansson.h>
+
+enum { GOLDEN_STEPS = 5 };
+
+struct golden {
+    char path[512]; /* the case's folder: config.json and model.safetensors */
+    json_t *info;
+    struct st_file *file; /* of what was made of it */
+    int64_t seq_len;
+    struct sequence sequence;
+    double loss[GOLDEN_STEPS], norm[GOLDEN_STEPS];
+};
+
+/* Sentence on stderr if it fails. */
+enum status golden_open(const char *name, struct golden *g);
+void golden_close(struct golden *g);
+/* The model, for the case's length, as a run makes it. */
+enum status golden_model(const struct golden *g, struct model **out);
+
+#endif
