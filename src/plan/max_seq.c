@@ -179,7 +179,7 @@ static enum status probe(struct range *x, int64_t tokens, struct candidate *out)
         TRY(probe_fits(x->m, &s, x->limit, out));
     if (out->excess > 1)
         x->fails = *out;
-    if (out->excess > 1 && out->bytes[TIER_DEVICE] > x->limit[TIER_DEVICE] && !x->alike)
+    if (out->excess > 1 && out->bytes[TIER_DEVICE] > x->limit[TIER_DEVICE] && !x->alike && x->s->effort <= EFFORT_NORMAL)
         TRY(try_variant(x, tokens, INT64_MAX, &v, out));
     note(x, tokens, &v, out);
     return OK;
@@ -365,7 +365,8 @@ static enum status find_longest(struct range *x, const int64_t limit[TIERS], str
     int there;
     TRY(bracket(x, min_i64(most, LENGTH_FIRST), &b));
     TRY(narrow(x, &b));
-    TRY(lengthen(x, &b, &sure));
+    if (x->s->effort <= EFFORT_NORMAL)
+        TRY(lengthen(x, &b, &sure));
     TRY(confirm(x, limit, &b));
     for (tokens = b.low;;) { /* mostly the first one fits */
         TRY(settings_at(x, tokens, &x->variant, chosen, &there));
@@ -383,7 +384,7 @@ static enum status find_longest(struct range *x, const int64_t limit[TIERS], str
         }
         plan_destroy(plan);
     }
-    enum status st = reach(x, limit, high, &tokens, &plan);
+    enum status st = x->s->effort <= EFFORT_NORMAL ? reach(x, limit, high, &tokens, &plan) : OK;
     if (st == OK)
         st = settings_at(x, tokens, &x->variant, chosen, &there);
     if (st != OK) {

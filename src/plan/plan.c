@@ -148,6 +148,7 @@ struct planning;
 /* A pass: what it is called and counts, what it does, and what holds after it. */
 struct pass {
     const char *name, *unit;
+    enum effort most; /* left out at efforts that search less */
     enum status (*run)(struct planning *x);
     int (*holds)(const struct planning *x);
 };
@@ -221,10 +222,14 @@ static int has_plan(const struct planning *x)
 
 /* What plan_create does, in this order. */
 static const struct pass passes[] = {
-    {"default grid", "trials", pass_start, has_placements}, {"mesh", "trials", pass_mesh, has_placements},
-    {"ZeRO stage", "trials", pass_stage, has_placements},   {"tiles", "trials", pass_tiles, has_placements},
-    {"local search", "trials", pass_local, has_placements}, {"program sets", "instructions", pass_programs, has_plan},
-    {"memory", "instructions", pass_memory, has_plan},      {"slow links", "instructions", pass_slow_links, has_plan},
+    {"default grid", "trials", EFFORT_QUICK, pass_start, has_placements},
+    {"mesh", "trials", EFFORT_NORMAL, pass_mesh, has_placements},
+    {"ZeRO stage", "trials", EFFORT_NORMAL, pass_stage, has_placements},
+    {"tiles", "trials", EFFORT_NORMAL, pass_tiles, has_placements},
+    {"local search", "trials", EFFORT_BEST, pass_local, has_placements},
+    {"program sets", "instructions", EFFORT_QUICK, pass_programs, has_plan},
+    {"memory", "instructions", EFFORT_QUICK, pass_memory, has_plan},
+    {"slow links", "instructions", EFFORT_NORMAL, pass_slow_links, has_plan},
 };
 enum { PASS_MEMORY = 6, PASSES = sizeof passes / sizeof *passes };
 static_assert((int)PASSES == (int)PLAN_PASSES, "struct plan has room for all of them");
@@ -241,12 +246,14 @@ static int64_t count(const struct planning *x)
 /* The first n passes. took: NULL, or what they took. */
 static enum status run_passes(struct planning *x, int n, struct pass_time *took)
 {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0, done = 0; i < n; i++) {
         double began = clock_seconds();
+        if (x->given->effort > passes[i].most)
+            continue;
         TRY(passes[i].run(x));
         assert(!passes[i].holds || passes[i].holds(x));
         if (took)
-            took[i] = (struct pass_time){passes[i].name, passes[i].unit, clock_seconds() - began, count(x)};
+            took[done++] = (struct pass_time){passes[i].name, passes[i].unit, clock_seconds() - began, count(x)};
     }
     return OK;
 }
@@ -298,7 +305,7 @@ static enum status pass_memory(struct planning *x)
             c->problem = same_mesh;
     }
     int grids = 0;
-    if (!c->plan->fits)
+    if (!c->plan->fits && given->effort <= EFFORT_NORMAL)
         TRY(finer_help(numerics_best(x->numerics), c->plan, &grids));
     for (int i = 1; i <= grids && !c->plan->fits; i++)
         TRY(plan_on_finer(given, i, c));
@@ -313,7 +320,7 @@ static enum status pass_slow_links(struct planning *x)
 enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
 {
     struct planning x = {.model = m, .given = s, .limit = limit};
-    struct pass_time took[PASSES];
+    struct pass_time took[PASSES] = {{0}};
     double began = clock_seconds();
     enum status st = run_passes(&x, PASSES, took);
     if (st == OK) {

@@ -13,6 +13,7 @@
 #define POSITIVE LIMITS(1, INFINITY)
 
 static const char *const devices[] = {"auto", "cpu", "cpu:discrete", "cuda", NULL};
+static const char *const efforts[] = {"best", "normal", "quick", NULL};
 static const char *const updates[] = {"auto", "device", "host", NULL};
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", NULL};
@@ -26,7 +27,7 @@ const char *const settings_tile_names[] = {"rows", "heads", "loss", "group", NUL
 _Static_assert(sizeof(enum device_kind) == sizeof(int) && sizeof(enum offload) == sizeof(int) &&
                    sizeof(enum dtype) == sizeof(int),
                "KEY_CHOICE stores ints");
-_Static_assert(F32 == 0 && BF16 == 1 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && SP_RING == 3 && SCHEDULE_WSD == 3 &&
+_Static_assert(F32 == 0 && BF16 == 1 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && SP_RING == 3 && EFFORT_QUICK == 2 && SCHEDULE_WSD == 3 &&
                    MODE_CHAOS == 1 && OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
                "choices are in the order of their enums");
 
@@ -85,6 +86,7 @@ const struct settings_key settings_keys[] = {
     {"clip", KEY_NUMBER, AT(clip), "1", ANY, .flags = KEY_OF_RUNS, .arg = "X", .help = "limit of the gradients' global norm; 0: none"},
     {"freeze", KEY_LIST, AT(plan.freeze), .arg = "GLOB,...", .help = "names of parameters that are not trained"},
 
+    {"effort", KEY_CHOICE, AT(plan.effort), "normal", .choices = efforts, .group = "Planning", .arg = "WORD", .help = "what is searched: quick (the first placement by estimate), normal, best (up to 1% faster steps, several times as long)"},
     {"json", KEY_SWITCH, AT(json), "false", .flags = KEY_FLAG_ONLY, .group = "ltrain plan", .help = "JSON instead of the table (docs/plan-json.md)"},
     {"max-seq", KEY_SWITCH, AT(max_seq), "false", .flags = KEY_FLAG_ONLY, .help = "the longest sequence that fits, instead of --seq-len"},
     {"explain", KEY_SWITCH, AT(explain), "false", .flags = KEY_FLAG_ONLY, .help = "each decision, and what another one would cost"},

@@ -14,6 +14,7 @@ enum offload { OFFLOAD_AUTO, OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
 enum device_kind { DEVICE_AUTO, DEVICE_CPU, DEVICE_CPU_DISCRETE, DEVICE_CUDA };
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_WSD };
 enum update_on { UPDATE_AUTO, UPDATE_DEVICE, UPDATE_HOST };
+enum effort { EFFORT_BEST, EFFORT_NORMAL, EFFORT_QUICK }; /* of planning: what is searched */
 enum sp_kind { SP_AUTO, SP_NONE, SP_ULYSSES, SP_RING };
 enum run_mode { MODE_RUN, MODE_CHAOS }; /* chaos: random legal orders, dead bytes NaN-filled (a test mode) */
 
@@ -27,6 +28,7 @@ struct plan_request {
     int64_t batch;                       /* sequences of a step over all ranks; AUTO: grad_accum of each data-parallel rank */
     int64_t steps, eval_every;           /* eval_every: steps; 0: never */
     int zero;                            /* 0..3, AUTO */
+    enum effort effort;                  /* zero: everything is searched */
     struct mesh mesh;                    /* degrees; AUTO: derived from the number of ranks (plan_mesh) */
     int together;                        /* not a key: if plan_mesh has derived both ulysses and ring, the ranks of a sequence on one host; else 0 */
     int ranks;                           /* processes to start on this machine; AUTO: none, whoever starts us has */

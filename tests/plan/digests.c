@@ -208,6 +208,7 @@ struct question {
     enum dtype dtype;
     int zero; /* AUTO, or the stage */
     int explain;
+    enum effort effort; /* zero: best */
 };
 
 #define M(x) ((int64_t)(x) << 20)
@@ -222,6 +223,10 @@ static const struct question quick[] = {
     {"25m refused on the device", "25m", "rtx4090", 32 << 10, M(100), G(2), AUTO, OFFLOAD_NONE, BF16, 3, 0},
     {"25m refused on the host", "25m", "rtx4090", 32 << 10, M(400), M(100), 0, OFFLOAD_CPU, BF16, 3, 0},
     {"tiny refused on the drives", "tiny", "rtx4090", 32 << 10, M(30), M(40), M(1), OFFLOAD_NVME, F32, 3, 0},
+    {"25m 8k, normal", "25m", "rtx4090", 8 << 10, M(200), G(2), AUTO, OFFLOAD_AUTO, BF16, 3, 0, EFFORT_NORMAL},
+    {"25m 8k, quick", "25m", "rtx4090", 8 << 10, M(200), G(2), AUTO, OFFLOAD_AUTO, BF16, 3, 0, EFFORT_QUICK},
+    {"gpt2-125m 4k on 2 ranks, normal", "gpt2-125m", "2xa100-40", 4 << 10, M(900), G(4), AUTO, OFFLOAD_AUTO, BF16, AUTO, 0, EFFORT_NORMAL},
+    {"tiny longest, quick", "tiny", "rtx4090", 0, M(24), M(64), M(100), OFFLOAD_AUTO, BF16, 3, 0, EFFORT_QUICK},
     {"tiny longest", "tiny", "rtx4090", 0, M(24), M(64), M(100), OFFLOAD_AUTO, BF16, 3, 0},
 };
 
@@ -250,6 +255,7 @@ static enum status answer(const struct question *q, struct plan_request *s, stru
     s->dtype = q->dtype;
     s->params = s->grads = s->optim = s->acts = q->offload;
     s->zero = q->zero;
+    s->effort = q->effort;
     s->target = &portable;
     s->hardware = h;
     s->device_mem = q->device;

@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "machine/hardware.h"
+#include "plan/cells.h"
 #include "plan/max_seq.h"
 #include "plan/plan.h"
 
@@ -23,6 +24,7 @@ static void open_little(const char *model, const int64_t limit[TIERS], struct li
     assert_int_equal(model_create(&config, NULL, 0, &l->m), OK);
     assert_int_equal(hardware_preset("rtx3090", &l->h), OK);
     plan_request_defaults(&l->s, 0);
+    l->s.target = cell_target();
     l->s.device = DEVICE_CUDA;
     l->s.hardware = &l->h;
     l->limit = limit;

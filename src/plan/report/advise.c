@@ -182,12 +182,14 @@ static enum status seek(struct advisor *x)
 {
     TRY(report_make(x->p, x->m, &x->report));
     x->stalls = stalls_per_traffic(x);
+    if (x->p->fits && x->s->effort == EFFORT_QUICK)
+        return OK;
     if (x->p->fits && !advisor_waits(x) && !advisor_computes_twice(x) && !advisor_gains_in_bf16(x))
         return OK;
     TRY(try_all(x));
     if (!x->p->fits && (x->out->n == 0 || x->out->by_cost[0].gives_more))
         TRY(try_shorter(x));
-    return is_small(x) ? make_exact(x) : OK;
+    return is_small(x) && (!x->p->fits || x->s->effort == EFFORT_BEST) ? make_exact(x) : OK;
 }
 
 enum status advise_find(const struct plan *p, const struct model *m, const struct plan_request *s, struct advice *out)

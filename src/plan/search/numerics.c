@@ -65,6 +65,13 @@ static enum status find_start(struct numerics *v)
     return OK;
 }
 
+/* Whether a few trials on a grid are enough: always in a hurry, else for another mesh or ZeRO stage unless everything is searched.
+ */
+static int tries_few(const struct plan_request *s, const struct search_lead *lead)
+{
+    return s->effort == EFFORT_QUICK || (s->effort == EFFORT_NORMAL && lead->beat && !lead->first);
+}
+
 /* On the grid given. NULL: on the one to start from, or if nothing fits there on the default one, the `finer`-th finer. */
 static enum status numerics_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
                                    const struct strategy *grid, const struct search_lead *lead, struct numerics **out)
@@ -77,10 +84,10 @@ static enum status numerics_create(const struct model *m, const struct plan_requ
     for (int i = 0; st == OK && i < finer && plan_finer_tiles(m, &v->problem.request, &v->default_grid);)
         i++;
     v->fixed = grid ? *grid : v->default_grid;
-    if (st == OK && !grid)
+    if (st == OK && !grid && s->effort <= EFFORT_NORMAL)
         st = find_start(v);
     if (st == OK)
-        st = search_to_beat(&v->problem, &v->fixed, lead, &v->search);
+        st = (tries_few(s, lead) ? search_few : search_to_beat)(&v->problem, &v->fixed, lead, &v->search);
     if (st == OK && !grid && !strategy_same_grid(&v->fixed, &v->default_grid) && v->search.candidates[0].excess > 1) {
         search_destroy(&v->search);
         v->fixed = v->default_grid;
@@ -399,12 +406,20 @@ enum status numerics_start(const struct model *m, const struct plan_request *s, 
     return OK;
 }
 
+/* What the best one gains over the default grid. */
+static void note_default_price(struct numerics_search *b)
+{
+    b->best->default_slower = b->tried ? b->default_price / candidate_price(&b->candidate) - 1 : 0;
+}
+
 enum status numerics_tiles(struct numerics_search *b)
 {
     TRY(start_pool(b));
     TRY(note_default_grid(b));
     TRY(compare_tiles(b));
-    return price_default_grid(b);
+    TRY(price_default_grid(b));
+    note_default_price(b);
+    return OK;
 }
 
 enum status numerics_local(struct numerics_search *b)
@@ -417,7 +432,7 @@ enum status numerics_local(struct numerics_search *b)
     }
     pool_destroy(b->pool);
     b->pool = NULL;
-    b->best->default_slower = b->tried ? b->default_price / candidate_price(&b->candidate) - 1 : 0;
+    note_default_price(b);
     return st;
 }
 

@@ -159,6 +159,11 @@ enum status search_to_beat(const struct problem *p, const struct strategy *fixed
     return OK;
 }
 
+enum status search_few(const struct problem *p, const struct strategy *fixed, const struct search_lead *lead, struct search *out)
+{
+    return search_inputs(p, fixed, lead, 1, out);
+}
+
 enum status search_estimate(const struct problem *p, const struct strategy *fixed, double *instrs, double *least)
 {
     struct search x;

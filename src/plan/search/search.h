@@ -26,6 +26,9 @@ enum status search_to_beat(const struct problem *p, const struct strategy *fixed
 enum status search_briefly(const struct problem *p, const struct strategy *fixed, const struct search_lead *lead, double *spent,
                            struct candidate *out);
 
+/* The same, but BRIEF_TRIES are tried at most, and nothing around them. */
+enum status search_few(const struct problem *p, const struct strategy *fixed, const struct search_lead *lead, struct search *out);
+
 /* Nothing is tried: instructions of a step's program on the grid of `fixed`, about, and the least estimated seconds of what ought
  * to fit (INFINITY: nothing). */
 enum status search_estimate(const struct problem *p, const struct strategy *fixed, double *instrs, double *least);

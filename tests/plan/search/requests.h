@@ -12,6 +12,7 @@ static const int64_t GIB = 1 << 30;
 static inline void open_settings(struct plan_request *s)
 {
     cell_settings(s, 128, F32);
+    s->effort = EFFORT_BEST;
     s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
     s->alpha = AUTO;
     s->update = UPDATE_AUTO;
@@ -38,6 +39,7 @@ static inline struct model *preset_of(const char *name, int64_t layers, int64_t 
     assert_int_equal(model_create(&c, NULL, 0, &m), OK);
     assert_int_equal(hardware_preset(machine, h), OK);
     cell_settings(s, tokens, BF16);
+    s->effort = EFFORT_BEST;
     s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
     s->alpha = s->prefetch = AUTO;
     s->update = UPDATE_AUTO;
@@ -99,6 +101,7 @@ static inline struct model *wide(int layers)
 static inline void few_choices(struct plan_request *s, enum offload acts, double gbps)
 {
     cell_settings(s, TOKENS, F32);
+    s->effort = EFFORT_BEST;
     s->row_chunk = s->loss_tile = TOKENS / CHUNKS;
     s->head_tile = 4;
     s->group = 1 << 20;
