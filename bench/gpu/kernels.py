@@ -32,7 +32,7 @@ class Attrs(ctypes.Union):
         ("add", fields([(i64, "rows dim"), (i32, "dtype")])),
         ("rope", fields([(i64, "rows"), (i32, "heads head_dim x_type inverse")])),
         ("act", fields([(i64, "rows dim"), (i32, "dtype kind")])),
-        ("attn", fields([(i64, "sq sk q0 k0"), (i32, "hq hk head_dim dtype accumulate threads"), (f32, "scale")])),
+        ("attn", fields([(i64, "sq sk q0 k0"), (i32, "hq hk head_dim dtype accumulate"), (f32, "scale")])),
         ("loss", fields([(i64, "rows vocab"), (i32, "gradient accumulate")])),
         ("heads", fields([(i64, "rows"), (i32, "heads head_dim dtype accumulate")])),
         ("cast", fields([(i64, "n"), (i32, "y_type x_type")])),
