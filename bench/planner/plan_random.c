@@ -149,8 +149,8 @@ static struct strategy draw(const struct subject *x, int draw)
     s.params = (enum residency)pick[0];
     s.grads = (enum residency)pick[1];
     s.optim = (enum residency)pick[2];
-    s.acts = s.passing = (enum residency)pick[3];
-    s.kept_chunks = (int)pick[4];
+    s.acts = s.carry = (enum residency)pick[3];
+    s.saved_chunks = (int)pick[4];
     s.device_layers = s.acts == RES_DEVICE ? 0 : (int)pick[5];
     s.update_on_host = (int)pick[6];
     s.prefetch = ahead[pick[7]];

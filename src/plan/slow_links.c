@@ -36,21 +36,21 @@ enum status plan_for_slow_links(const struct problem *p, struct plan **out)
     double most = (1 + SLOW_LINKS_GIVE) * (*out)->seconds;
     TRY(plan_as_candidate(*out, &now));
     for (int i = 0; i < SLOW_LINKS_STEPS && candidate_suffers(&now) && now.strategy.acts != RES_DEVICE; i++) {
-        struct strategy nearer = now.strategy, fewer = now.strategy, finer = now.strategy;
+        struct strategy promoted = now.strategy, fewer = now.strategy, finer = now.strategy;
         int chunks = (int)ceil_div(now.strategy.rows, now.strategy.row_chunk), part = (int)ceil_div(chunks, SLOW_LINKS_CHUNKS);
         double before = now.slow;
-        if (fewer.kept_chunks < chunks && nearer.device_chunks < chunks - fewer.kept_chunks)
-            nearer.device_chunks = chunks - fewer.kept_chunks; /* the others have less to send */
-        nearer.device_chunks += part;
-        fewer.kept_chunks -= part;
-        if (p->request.acts == OFFLOAD_AUTO && nearer.device_chunks < chunks)
-            TRY(plan_instead(p, &nearer, most, &now, out));
-        if (now.slow == before && p->request.alpha < 0 && fewer.kept_chunks >= 0)
+        if (fewer.saved_chunks < chunks && promoted.device_chunks < chunks - fewer.saved_chunks)
+            promoted.device_chunks = chunks - fewer.saved_chunks; /* the others have less to send */
+        promoted.device_chunks += part;
+        fewer.saved_chunks -= part;
+        if (p->request.acts == OFFLOAD_AUTO && promoted.device_chunks < chunks)
+            TRY(plan_instead(p, &promoted, most, &now, out));
+        if (now.slow == before && p->request.alpha < 0 && fewer.saved_chunks >= 0)
             TRY(plan_instead(p, &fewer, most, &now, out));
         if (now.slow == before && (*out)->default_grid.head_tile > 0 &&
             plan_other_tiles(p->model, &p->request, TILE_ROWS, 1, &finer)) {
             finer.device_chunks = 2 * now.strategy.device_chunks;
-            finer.kept_chunks = strategy_share(&finer, &now.strategy);
+            finer.saved_chunks = strategy_share(&finer, &now.strategy);
             TRY(plan_instead(p, &finer, most, &now, out));
         }
         if (now.slow == before)

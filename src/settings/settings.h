@@ -35,7 +35,7 @@ struct plan_request {
     enum dtype dtype, optim_dtype;       /* optim_dtype: of AdamW's moments */
     enum dtype grad_dtype;               /* of gradients on their way between ranks */
     enum offload params, grads, optim, acts; /* key: offload=none|cpu|nvme|auto or params=nvme,grads=cpu,... */
-    enum offload passing;                /* of the same key: what layers pass on, at most as far away as activations */
+    enum offload carry;                /* of the same key: what layers pass on, at most as far away as activations */
     double alpha;                        /* 0..1, AUTO */
     int64_t keep_inputs;                 /* layer inputs are kept of every keep_inputs-th layer; AUTO */
     double prefetch;                     /* distance in row chunks of compute, AUTO */

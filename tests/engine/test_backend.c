@@ -64,7 +64,7 @@ static struct {
     _Atomic int64_t copies, kernels, events; /* of several lanes at once */
 } far;
 
-static void *nearer(const void *device)
+static void *promoted(const void *device)
 {
     int64_t at = (const char *)device - far.near.base;
     return device && at >= 0 && at < far.near.bytes ? far.memory + at : (void *)(uintptr_t)device;
@@ -74,7 +74,7 @@ static enum status run_far(enum op_kind op, const struct op_attrs *attrs, void *
 {
     void *own[OP_MAX_ARGS];
     for (int i = 0; i < op_arg_count(op); i++)
-        own[i] = nearer(arg[i]);
+        own[i] = promoted(arg[i]);
     far.kernels++;
     return far.near.kernels[op](attrs, own, stream);
 }
@@ -95,7 +95,7 @@ EACH_OP(KERNEL)
 static enum status far_copy(struct backend *b, enum lane lane, void *dst, const void *src, int64_t bytes)
 {
     far.copies++;
-    return far.near.copy(b, lane, nearer(dst), nearer(src), bytes);
+    return far.near.copy(b, lane, promoted(dst), promoted(src), bytes);
 }
 
 static enum status far_wait(struct backend *b, enum lane lane, int event)
@@ -106,17 +106,17 @@ static enum status far_wait(struct backend *b, enum lane lane, int event)
 
 static enum status far_fill(struct backend *b, void *device, int byte, int64_t bytes)
 {
-    return far.near.fill(b, nearer(device), byte, bytes);
+    return far.near.fill(b, promoted(device), byte, bytes);
 }
 
 static enum status far_read(struct backend *b, void *host, const void *device, int64_t bytes)
 {
-    return far.near.read(b, host, nearer(device), bytes);
+    return far.near.read(b, host, promoted(device), bytes);
 }
 
 static enum status far_write(struct backend *b, void *device, const void *host, int64_t bytes)
 {
-    return far.near.write(b, nearer(device), host, bytes);
+    return far.near.write(b, promoted(device), host, bytes);
 }
 
 /* Moves what the device holds away; `base` stays what addresses are computed from. */

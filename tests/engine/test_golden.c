@@ -91,7 +91,7 @@ static void check_case(const char *name, void (*change)(struct settings *))
 
 static void everything_nvme(struct settings *s)
 {
-    s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.passing = OFFLOAD_NVME;
+    s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.carry = OFFLOAD_NVME;
     s->plan.device = DEVICE_CPU_DISCRETE;
     s->plan.alpha = 0;
     s->plan.row_chunk = 16;

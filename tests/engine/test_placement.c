@@ -151,7 +151,7 @@ static int must_differ(const struct cell *a, const struct cell *b)
     for (int f = 0; f < F_INPUTS; f++)
         if (f != F_PREFETCH && f != F_DEVICE && a->level[f] != b->level[f])
             return 1;
-    if (cell_passing(a) != cell_passing(b))
+    if (cell_carry(a) != cell_carry(b))
         return 1;
     if ((a->level[F_INPUTS] > 0) != (b->level[F_INPUTS] > 0)) /* of three layers one may lack its input */
         return 1;

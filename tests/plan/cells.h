@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum factor { F_PARAMS, F_GRADS, F_OPTIM, F_ACTS, F_ALPHA, F_PREFETCH, F_UPDATE, F_DEVICE, F_INPUTS, F_PASSING, FACTORS };
+enum factor { F_PARAMS, F_GRADS, F_OPTIM, F_ACTS, F_ALPHA, F_PREFETCH, F_UPDATE, F_DEVICE, F_INPUTS, F_CARRY, FACTORS };
 static const int LEVELS[FACTORS] = {3, 3, 3, 3, 3, 3, 2, 2, 3, 3};
 
 /* Levels by name. What is not named is 0: on the device, which computes on the memory of the host and updates, all inputs kept. */
@@ -27,16 +27,16 @@ struct cell {
     union {
         int level[FACTORS];
         struct { /* in the order of enum factor */
-            int params, grads, optim, acts, alpha, prefetch, host_update, discrete, inputs, passing;
+            int params, grads, optim, acts, alpha, prefetch, host_update, discrete, inputs, carry;
         };
     };
 };
-_Static_assert(offsetof(struct cell, passing) == F_PASSING * sizeof(int), "a field for every factor");
+_Static_assert(offsetof(struct cell, carry) == F_CARRY * sizeof(int), "a field for every factor");
 
 /* Where what layers pass on lies: level 0 is with the activations. */
-static inline int cell_passing(const struct cell *c)
+static inline int cell_carry(const struct cell *c)
 {
-    int away = 2 - c->level[F_PASSING];
+    int away = 2 - c->level[F_CARRY];
     return away < c->level[F_ACTS] ? away : c->level[F_ACTS];
 }
 
@@ -47,7 +47,7 @@ static inline const char *cell_name(const struct cell *c)
                              *const ahead[] = {"auto", "0", "1"};
     snprintf(text, sizeof text, "params=%s grads=%s optim=%s acts=%s passing=%s alpha=%s prefetch=%s update=%s cpu%s inputs=1/%d",
              tier[c->level[F_PARAMS]], tier[c->level[F_GRADS]], tier[c->level[F_OPTIM]], tier[c->level[F_ACTS]],
-             tier[cell_passing(c)], alpha[c->level[F_ALPHA]], ahead[c->level[F_PREFETCH]], c->level[F_UPDATE] ? "host" : "device",
+             tier[cell_carry(c)], alpha[c->level[F_ALPHA]], ahead[c->level[F_PREFETCH]], c->level[F_UPDATE] ? "host" : "device",
              c->level[F_DEVICE] ? ":discrete" : "", c->level[F_INPUTS] + 1);
     return text;
 }
@@ -60,7 +60,7 @@ static inline void cell_apply(const struct cell *c, struct plan_request *s)
     s->grads = tier[c->level[F_GRADS]];
     s->optim = tier[c->level[F_OPTIM]];
     s->acts = tier[c->level[F_ACTS]];
-    s->passing = tier[cell_passing(c)];
+    s->carry = tier[cell_carry(c)];
     s->alpha = alpha[c->level[F_ALPHA]];
     s->prefetch = ahead[c->level[F_PREFETCH]];
     s->update = c->level[F_UPDATE] ? UPDATE_HOST : UPDATE_DEVICE;
@@ -82,7 +82,7 @@ static inline void cell_settings(struct plan_request *s, int64_t seq_len, enum d
     plan_request_defaults(s, seq_len);
     s->target = cell_target();
     s->params = s->grads = s->optim = s->acts = OFFLOAD_NONE;
-    s->passing = OFFLOAD_NVME; /* with the activations */
+    s->carry = OFFLOAD_NVME; /* with the activations */
     s->alpha = 1;
     s->update = UPDATE_DEVICE;
     s->device = DEVICE_CPU;
@@ -211,7 +211,7 @@ static inline int cells_all(struct cell *out)
     int n = 0;
     struct cell c = {0};
     for (;;) {
-        if (c.level[F_PASSING] == 0 || 2 - c.level[F_PASSING] < c.level[F_ACTS])
+        if (c.level[F_CARRY] == 0 || 2 - c.level[F_CARRY] < c.level[F_ACTS])
             out[n++] = c;
         int f = 0;
         while (f < FACTORS && ++c.level[f] == LEVELS[f])

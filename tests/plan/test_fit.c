@@ -87,7 +87,7 @@ static void slow_links_find_room(void **state)
     s.device = DEVICE_CPU_DISCRETE;
     assert_int_equal(plan_fixed(m, &s, &strategy), OK);
     strategy.acts = RES_HOST;
-    strategy.kept_chunks = (int)ceil_div(strategy.rows, strategy.row_chunk);
+    strategy.saved_chunks = (int)ceil_div(strategy.rows, strategy.row_chunk);
     plan_cost_model(&s, &cost);
     cost.lane_bytes[LANE_D2H] = 0.75e9;
     cost_with_links(&cost, FIT_SLOW, &slow);

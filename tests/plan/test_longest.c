@@ -17,7 +17,7 @@
 static void open_settings(struct plan_request *s)
 {
     cell_settings(s, 0, F32);
-    s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
+    s->params = s->grads = s->optim = s->acts = s->carry = OFFLOAD_AUTO;
     s->alpha = AUTO;
     s->update = UPDATE_AUTO;
     s->row_chunk = s->head_tile = s->loss_tile = AUTO;
@@ -174,12 +174,12 @@ static void trials_know_what_turns_need(void **state)
         problem_set(&problem, m, &s, limit);
         t.params = t.grads = t.optim = t.acts = RES_HOST;
         t.update_on_host = 1;
-        for (int passing = RES_DEVICE; passing <= RES_HOST; passing++) {
-            t.passing = (enum residency)passing;
+        for (int carry = RES_DEVICE; carry <= RES_HOST; carry++) {
+            t.carry = (enum residency)carry;
             assert_int_equal(search_fits(&problem, &t, &c), OK);
             assert_int_equal(fit_serially(m, &t, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, whole), OK);
             print_message("inputs 1/%d, gradients of activations on the %s: the host needs %lld bytes as tried, %lld whole\n",
-                          every, tier_name((enum tier)passing), (long long)c.bytes[TIER_HOST], (long long)whole[TIER_HOST]);
+                          every, tier_name((enum tier)carry), (long long)c.bytes[TIER_HOST], (long long)whole[TIER_HOST]);
             assert_false(c.all_layers);
             for (int k = 0; k < TIERS; k++)
                 assert_true(llabs(c.bytes[k] - whole[k]) <= whole[k] / 100);

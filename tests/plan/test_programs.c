@@ -24,10 +24,10 @@ static const struct cell CELLS[] = {
      .discrete = 1},
     {.grads = ON_HOST, .optim = ON_HOST, .acts = ON_DRIVES, .alpha = KEEP_HALF, .discrete = 1},
     {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .host_update = 1, .discrete = 1, .inputs = INPUTS_THIRD,
-     .passing = PASS_ON_DEVICE},
+     .carry = PASS_ON_DEVICE},
     {.params = ON_HOST, .grads = ON_HOST, .optim = ON_HOST, .acts = ON_DRIVES, .alpha = KEEP_HALF, .host_update = 1,
-     .discrete = 1, .inputs = INPUTS_HALF, .passing = PASS_ON_HOST},
-    {EVERYTHING(ON_HOST), .host_update = 1, .discrete = 1, .passing = PASS_ON_DEVICE},
+     .discrete = 1, .inputs = INPUTS_HALF, .carry = PASS_ON_HOST},
+    {EVERYTHING(ON_HOST), .host_update = 1, .discrete = 1, .carry = PASS_ON_DEVICE},
 };
 enum { N_CELLS = sizeof CELLS / sizeof *CELLS, S = 80 };
 
@@ -136,7 +136,7 @@ static void evaluation_saves_nothing(void **state)
         s.device = DEVICE_CPU_DISCRETE;
         assert_int_equal(plan_fixed(m, &s, &strategy), OK);
         strategy.acts = pairs[i][0];
-        strategy.passing = pairs[i][1];
+        strategy.carry = pairs[i][1];
         strategy.device_layers = 1;
         plan_cost_model(&s, &cost);
         assert_int_equal(lower_program(m, &strategy, ROLE_FORWARD, &io, &p), OK);

@@ -51,11 +51,11 @@ static void layer_value(struct lowering *L, enum residency r, int layer, int ind
         keep_on_device(L, a->value);
 }
 
-/* The first kept_chunks chunks are kept, the others are computed again. */
+/* The first saved_chunks chunks are kept, the others are computed again. */
 static void keep_first(const struct lowering *L, struct value *v)
 {
     for (int i = 0; i < v->n_tiles; i++)
-        if (i % L->n_chunks >= L->s.kept_chunks || !(L->role & ROLE_BACKWARD))
+        if (i % L->n_chunks >= L->s.saved_chunks || !(L->role & ROLE_BACKWARD))
             v->tiles[i].residency = RES_NONE;
 }
 
@@ -70,11 +70,11 @@ enum residency activation_residency(const struct lowering *L, int layer)
 static void stay_between_visits(const struct lowering *L, struct value *v, enum residency home)
 {
     int backward = L->role & ROLE_BACKWARD;
-    v->staged = backward && home == RES_NVME && L->s.passing == RES_HOST;
-    v->lingers = home != RES_DEVICE && L->s.passing == RES_DEVICE;
-    for (int i = 0; i < v->n_tiles && !backward && L->s.passing < home; i++)
+    v->staged = backward && home == RES_NVME && L->s.carry == RES_HOST;
+    v->lingers = home != RES_DEVICE && L->s.carry == RES_DEVICE;
+    for (int i = 0; i < v->n_tiles && !backward && L->s.carry < home; i++)
         if (v->tiles[i].residency != RES_DEVICE)
-            v->tiles[i].residency = v->lingers ? RES_NONE : L->s.passing;
+            v->tiles[i].residency = v->lingers ? RES_NONE : L->s.carry;
 }
 
 void activation_of_layer(struct lowering *L, struct block *b, int index, const struct activation *a)
@@ -91,7 +91,7 @@ void activation_of_layer(struct lowering *L, struct block *b, int index, const s
 
 int lower_keeps_input(const struct lowering *L, int layer)
 {
-    return layer == 0 || ((int)L->m->config.layers - 1 - layer) % L->s.input_every == 0;
+    return layer == 0 || ((int)L->m->config.layers - 1 - layer) % L->s.keep_every == 0;
 }
 
 void activation_of_stream(struct lowering *L, struct value *v, int layer, struct block *before)

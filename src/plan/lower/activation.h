@@ -18,7 +18,7 @@ struct activation {
 
 /* A value that all layers use one after another. index: its number in the name; -1: none. */
 void activation_of_work(struct lowering *L, enum residency r, int index, const struct activation *a);
-/* A value of a block of one layer, which the backward pass reads. With `produce` its first kept_chunks chunks are kept until
+/* A value of a block of one layer, which the backward pass reads. With `produce` its first saved_chunks chunks are kept until
  * then; without, all are, and the layer's forward pass may read them again. */
 void activation_of_layer(struct lowering *L, struct block *b, int index, const struct activation *a);
 /* The residual stream at a layer's input or, layer = layers, after the last one; before: what makes it, NULL for the embedding.

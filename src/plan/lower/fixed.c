@@ -13,7 +13,7 @@ enum status plan_fixed(const struct model *m, const struct plan_request *s, stru
                              .dtype = s->dtype,
                              .moments = s->optim_dtype,
                              .prefetch = s->prefetch,
-                             .input_every = (int)max_i64(1, s->keep_inputs),
+                             .keep_every = (int)max_i64(1, s->keep_inputs),
                              .target = s->target,
                              .discrete = s->device == DEVICE_CPU_DISCRETE || s->device == DEVICE_CUDA};
     struct seq_shape shape;

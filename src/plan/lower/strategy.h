@@ -23,16 +23,16 @@ struct strategy {
     int64_t group; /* elements per update group and per parameter transfer */
     enum dtype dtype, moments;
     enum residency params, grads, optim, acts;
-    enum tensor_class nearer_class; /* parameters, gradients, optimizer state or activations */
-    enum residency nearer_at;       /* a tier nearer than that of nearer_class above */
-    int nearer; /* number of layers, evenly spread, that have nearer_class at nearer_at. A layer with optimizer state on the
+    enum tensor_class promoted_class; /* parameters, gradients, optimizer state or activations */
+    enum residency promote_tier;       /* a tier nearer than that of promoted_class above */
+    int promoted_layers; /* number of layers, evenly spread, that have promoted_class at promote_tier. A layer with optimizer state on the
                  * device is updated there even if update_on_host is set. */
-    enum residency passing; /* where gradients of activations are between two visits. If that is nearer than activations are,
+    enum residency carry; /* where gradients of activations are between two visits. If that is nearer than activations are,
                              * what a layer of the forward pass reads again stays there, too, until the layer is done. */
     int device_layers;      /* number of last layers whose activations stay on the device: there is no time to fetch them */
     int device_chunks;      /* number of last row chunks of the other layers whose activations stay on the device */
-    int kept_chunks;        /* number of first row chunks that keep what could be recomputed */
-    int input_every;        /* kept layer inputs: the first layer's, and each input_every-th (from 1 on), counted from the last */
+    int saved_chunks;        /* number of first row chunks that keep what could be recomputed */
+    int keep_every;        /* kept layer inputs: the first layer's, and each keep_every-th (from 1 on), counted from the last */
     int update_on_host;
     int discrete;
     int write_depth; /* blocks of drive writes in flight at most while reads are; 0: writes do not yield */
@@ -53,10 +53,10 @@ static inline void strategy_take_grid(struct strategy *s, const struct strategy 
     s->loss_tile = like->loss_tile;
 }
 
-/* kept_chunks for the same share of row chunks that `like` keeps, rounded up. */
+/* saved_chunks for the same share of row chunks that `like` keeps, rounded up. */
 int strategy_share(const struct strategy *s, const struct strategy *like);
 
-/* Copies the placement of `like`; kept_chunks, a number of this grid's row chunks, stays as it is. */
+/* Copies the placement of `like`; saved_chunks, a number of this grid's row chunks, stays as it is. */
 void strategy_place(struct strategy *s, const struct strategy *like);
 
 /* The tier of one of the first four classes. */
@@ -75,13 +75,13 @@ static inline enum residency strategy_tier(const struct strategy *s, enum tensor
 /* Whether AdamW runs on the host and, for layers whose optimizer state alone is there, on the device. */
 static inline int strategy_updates_on_both(const struct strategy *s)
 {
-    return s->update_on_host && s->nearer > 0 && s->nearer_class == CLASS_OPTIM && s->nearer_at == RES_DEVICE;
+    return s->update_on_host && s->promoted_layers > 0 && s->promoted_class == CLASS_OPTIM && s->promote_tier == RES_DEVICE;
 }
 
 /* The number of layers among which `nearer` layers are spread. */
-static inline int64_t strategy_nearer_layers(const struct strategy *s, int64_t layers)
+static inline int64_t strategy_promotable_layers(const struct strategy *s, int64_t layers)
 {
-    return s->nearer_class == CLASS_ACT ? layers - s->device_layers : layers;
+    return s->promoted_class == CLASS_ACT ? layers - s->device_layers : layers;
 }
 
 /* Where a class is for one of `layers` layers; layer -1: for the embedding or the head. */

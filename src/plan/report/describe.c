@@ -19,23 +19,23 @@ static int uses_drives(const struct strategy *s)
 
 void strategy_describe(const struct strategy *s, char *buf, int size)
 {
-    char inputs[32] = "", split[48] = "", passing[64] = "", writes[32] = "", nearer[64] = "";
+    char inputs[32] = "", split[48] = "", carry[64] = "", writes[32] = "", promoted[64] = "";
     long long chunks = ceil_div(s->rows, s->row_chunk);
     if (s->device_chunks > 0)
         snprintf(split, sizeof split, " (%d of %lld chunks on the device)", s->device_chunks, chunks);
-    if (s->nearer > 0)
-        snprintf(nearer, sizeof nearer, " (%s of %d layer%s on the %s)", class_name(s->nearer_class), s->nearer,
-                 s->nearer > 1 ? "s" : "", tier_name((enum tier)s->nearer_at));
-    if (s->passing != s->acts)
-        snprintf(passing, sizeof passing, " (what layers pass on stays on the %s)", tier_name((enum tier)s->passing));
-    if (s->input_every > 1)
-        snprintf(inputs, sizeof inputs, "  inputs 1/%d", s->input_every);
+    if (s->promoted_layers > 0)
+        snprintf(promoted, sizeof promoted, " (%s of %d layer%s on the %s)", class_name(s->promoted_class), s->promoted_layers,
+                 s->promoted_layers > 1 ? "s" : "", tier_name((enum tier)s->promote_tier));
+    if (s->carry != s->acts)
+        snprintf(carry, sizeof carry, " (what layers pass on stays on the %s)", tier_name((enum tier)s->carry));
+    if (s->keep_every > 1)
+        snprintf(inputs, sizeof inputs, "  inputs 1/%d", s->keep_every);
     if (s->write_depth > 0 && uses_drives(s))
         snprintf(writes, sizeof writes, "  writes %d/%d", s->write_depth, DRIVE_DEPTH);
     snprintf(buf, (size_t)size,
              "params=%s,grads=%s,optim=%s,acts=%s%s%s%s  alpha %d/%lld%s  update on %s%s  tiles rows=%lld,heads=%d,loss=%lld",
              residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), split,
-             nearer, passing, s->kept_chunks, chunks, inputs,
+             promoted, carry, s->saved_chunks, chunks, inputs,
              strategy_updates_on_both(s) ? "both"
              : s->update_on_host         ? "host"
                                          : "device",

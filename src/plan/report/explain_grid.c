@@ -15,8 +15,8 @@ static enum status try_fixed(struct explainer *x, struct decision *d, const stru
     if (plan_fixed(x->m, s, &t) != OK)
         return OK;
     strategy_place(&t, p);
-    double alpha = (double)p->kept_chunks / (double)ceil_div(p->rows, p->row_chunk);
-    t.kept_chunks = (int)(alpha * (double)ceil_div(t.rows, t.row_chunk) + 0.5);
+    double alpha = (double)p->saved_chunks / (double)ceil_div(p->rows, p->row_chunk);
+    t.saved_chunks = (int)(alpha * (double)ceil_div(t.rows, t.row_chunk) + 0.5);
     return explainer_try(x, d, s, &t, say);
 }
 

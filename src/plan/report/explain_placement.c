@@ -19,19 +19,20 @@ static void note_waits(const struct explainer *x, enum tensor_class class, struc
 }
 
 /* Of a class in two tiers: the text after the name of the farther one. */
-static const char *say_nearer(const struct strategy *s, char buf[48])
+static const char *say_promoted(const struct strategy *s, char buf[48])
 {
-    snprintf(buf, 48, ", of %d layer%s on the %s", s->nearer, s->nearer > 1 ? "s" : "", tier_name((enum tier)s->nearer_at));
+    snprintf(buf, 48, ", of %d layer%s on the %s", s->promoted_layers, s->promoted_layers > 1 ? "s" : "",
+             tier_name((enum tier)s->promote_tier));
     return buf;
 }
 
 /* Where layers pass things on if activations lie in a tier: where the settings say, else where the plan does, but no farther away
  * than `acts`. */
-static enum residency passing_beside(const struct explainer *x, enum residency acts)
+static enum residency carry_beside(const struct explainer *x, enum residency acts)
 {
     static const enum residency given[] = {[OFFLOAD_NONE] = RES_DEVICE, [OFFLOAD_CPU] = RES_HOST, [OFFLOAD_NVME] = RES_NVME};
-    enum residency passing = x->s->passing == OFFLOAD_AUTO ? x->p->strategy.passing : given[x->s->passing];
-    return passing < acts ? passing : acts;
+    enum residency carry = x->s->carry == OFFLOAD_AUTO ? x->p->strategy.carry : given[x->s->carry];
+    return carry < acts ? carry : acts;
 }
 
 static enum status explain_class(struct explainer *x, const char *what, enum tensor_class class, enum offload given,
@@ -40,18 +41,18 @@ static enum status explain_class(struct explainer *x, const char *what, enum ten
     struct strategy s = x->p->strategy;
     enum residency *at = (enum residency *)((char *)&s + offset), chosen = *at;
     char say[96], but[48];
-    int two = s.nearer > 0 && s.nearer_class == class;
-    snprintf(say, sizeof say, "%s%s", tier_name((enum tier)chosen), two ? say_nearer(&s, but) : "");
+    int two = s.promoted_layers > 0 && s.promoted_class == class;
+    snprintf(say, sizeof say, "%s%s", tier_name((enum tier)chosen), two ? say_promoted(&s, but) : "");
     struct decision *d = explainer_decide(x, what, say, given != OFFLOAD_AUTO);
     note_waits(x, class, d);
     if (two)
-        s.nearer = 0;
+        s.promoted_layers = 0;
     for (int r = RES_DEVICE; r <= RES_NVME; r++) {
         if (r == (int)chosen && !two)
             continue;
         *at = (enum residency)r;
         if (class == CLASS_ACT)
-            s.passing = passing_beside(x, (enum residency)r);
+            s.carry = carry_beside(x, (enum residency)r);
         int split = class != CLASS_ACT || r != RES_DEVICE;
         s.device_layers = split ? x->p->strategy.device_layers : 0;
         s.device_chunks = split ? x->p->strategy.device_chunks : 0;
@@ -82,15 +83,14 @@ static enum status explain_chunks(struct explainer *x)
 }
 
 /* What layers pass on lies no farther away than what they save. */
-static enum status explain_passing(struct explainer *x)
+static enum status explain_carry(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
-    struct decision *d =
-        explainer_decide(x, "what layers pass on", tier_name((enum tier)s->passing), x->s->passing != OFFLOAD_AUTO);
+    struct decision *d = explainer_decide(x, "what layers pass on", tier_name((enum tier)s->carry), x->s->carry != OFFLOAD_AUTO);
     for (int r = RES_DEVICE; r <= (int)s->acts; r++) {
         struct strategy other = *s;
-        other.passing = (enum residency)r;
-        if (r != (int)s->passing)
+        other.carry = (enum residency)r;
+        if (r != (int)s->carry)
             TRY(explainer_try(x, d, x->s, &other, tier_name((enum tier)r)));
     }
     return OK;
@@ -106,8 +106,8 @@ static enum status explain_acts(struct explainer *x)
     int last = (int)x->m->config.layers - s->device_layers - 1;
     char but[48];
     snprintf(d->chosen, sizeof d->chosen, "layer inputs, attention outputs and log-sum-exps of layers 0-%d to the %s%s", last,
-             tier_name((enum tier)s->acts), s->nearer > 0 && s->nearer_class == CLASS_ACT ? say_nearer(s, but) : "");
-    TRY(explain_passing(x));
+             tier_name((enum tier)s->acts), s->promoted_layers > 0 && s->promoted_class == CLASS_ACT ? say_promoted(s, but) : "");
+    TRY(explain_carry(x));
     static const int more[] = {0, 1, 2, 4};
     char say[64];
     snprintf(say, sizeof say, "%d", s->device_layers);
@@ -134,11 +134,11 @@ static enum status explain_inputs(struct explainer *x)
     static const int turns[] = {1, 2, 4};
     char say[64];
     struct decision *d =
-        explainer_decide(x, "layers whose inputs are kept", say_inputs(s->input_every, say), x->s->keep_inputs > 0);
+        explainer_decide(x, "layers whose inputs are kept", say_inputs(s->keep_every, say), x->s->keep_inputs > 0);
     for (int i = 0; i < 3 && turns[i] < x->m->config.layers; i++) {
         struct strategy other = *s;
-        other.input_every = turns[i];
-        if (turns[i] != s->input_every)
+        other.keep_every = turns[i];
+        if (turns[i] != s->keep_every)
             TRY(explainer_try(x, d, x->s, &other, say_inputs(turns[i], say)));
     }
     return OK;
@@ -149,21 +149,21 @@ static enum status explain_alpha(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
     int chunks = (int)ceil_div(s->rows, s->row_chunk), tried[4], n = 0;
-    int quarter = (int)max_i64(1, chunks / 4), other[4] = {s->kept_chunks + quarter, s->kept_chunks - quarter, chunks, 0};
+    int quarter = (int)max_i64(1, chunks / 4), other[4] = {s->saved_chunks + quarter, s->saved_chunks - quarter, chunks, 0};
     char say[64];
-    snprintf(say, sizeof say, "%d of %d", s->kept_chunks, chunks);
+    snprintf(say, sizeof say, "%d of %d", s->saved_chunks, chunks);
     struct decision *d = explainer_decide(x, "row chunks kept that might be computed again", say, x->s->alpha >= 0);
     if (x->report.recomputed > 0)
         snprintf(d->note, sizeof d->note, "%.1f%% of the step is computed a second time",
                  100 * x->report.recomputed / x->p->seconds);
     for (int i = 0; i < 4; i++) {
         struct strategy t = *s;
-        int seen = other[i] < 0 || other[i] > chunks || other[i] == s->kept_chunks;
+        int seen = other[i] < 0 || other[i] > chunks || other[i] == s->saved_chunks;
         for (int k = 0; k < n; k++)
             seen |= tried[k] == other[i];
         if (seen)
             continue;
-        tried[n++] = t.kept_chunks = other[i];
+        tried[n++] = t.saved_chunks = other[i];
         snprintf(say, sizeof say, "%d", other[i]);
         TRY(explainer_try(x, d, x->s, &t, say));
     }

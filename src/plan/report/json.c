@@ -98,10 +98,10 @@ static json_t *strategy_json(const struct strategy *s)
     for (int d = 0; d < DECISIONS; d++)
         if (decision_kind(d) == DECISION_IS_TIER)
             put_text(o, decision_json(d), residency[decision_get(s, d)]);
-    if (s->nearer > 0) {
-        put_text(o, "nearer", class_name(s->nearer_class));
-        put_int(o, "nearer_layers", s->nearer);
-        put_text(o, "nearer_tier", tier_name((enum tier)s->nearer_at));
+    if (s->promoted_layers > 0) {
+        put_text(o, "nearer", class_name(s->promoted_class));
+        put_int(o, "nearer_layers", s->promoted_layers);
+        put_text(o, "nearer_tier", tier_name((enum tier)s->promote_tier));
     }
     for (int d = 0; d < DECISIONS; d++)
         if (decision_kind(d) == DECISION_IS_AMOUNT && decision_json(d))

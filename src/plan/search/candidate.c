@@ -40,9 +40,9 @@ int tiles_are_bulky(const struct problem *p, const struct strategy *s)
 
 int candidate_decides(const struct candidate *tried, const struct strategy *s)
 {
-    const int kept = tried->strategy.kept_chunks;
+    const int kept = tried->strategy.saved_chunks;
     return decisions_same_classes(&tried->strategy, s) &&
-           (kept == s->kept_chunks || (tried->excess > 1 && kept < s->kept_chunks));
+           (kept == s->saved_chunks || (tried->excess > 1 && kept < s->saved_chunks));
 }
 
 int candidate_suffers(const struct candidate *c)

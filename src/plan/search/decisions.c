@@ -35,21 +35,21 @@ struct decision_row {
 #define OWN(d) DECISION_##d, ALWAYS
 
 static const struct decision_row rows[DECISIONS] = {
-    /*                 field           request           kind    json  classes, distance, family    leader, needs */
-    ROW(PARAMS,        params,         REQUEST(params),  TIER,   "params",        1, 1, FREE,      OWN(PARAMS)),
-    ROW(GRADS,         grads,          REQUEST(grads),   TIER,   "grads",         1, 2, ON_DEVICE, OWN(GRADS)),
-    ROW(OPTIM,         optim,          REQUEST(optim),   TIER,   "optim",         1, 3, SAME,      OWN(OPTIM)),
-    ROW(ACTS,          acts,           REQUEST(acts),    TIER,   "acts",          1, 4, SAME,      OWN(ACTS)),
-    ROW(PASSING,       passing,        REQUEST(passing), TIER,   "passing",       1, 4, FARTHER,   DECISION_ACTS, ALWAYS),
-    ROW(UPDATE,        update_on_host, NO_REQUEST,       CHOICE, NULL,            1, 5, SAME,      OWN(UPDATE)),
-    ROW(NEARER,        nearer,         NO_REQUEST,       AMOUNT, NULL,            1, 0, FREE,      OWN(NEARER)),
-    ROW(NEARER_CLASS,  nearer_class,   NO_REQUEST,       CHOICE, NULL,            1, 0, FREE,      DECISION_NEARER_CLASS, DECISION_NEARER),
-    ROW(NEARER_AT,     nearer_at,      NO_REQUEST,       CHOICE, NULL,            1, 0, FREE,      DECISION_NEARER_AT, DECISION_NEARER),
-    ROW(INPUT_EVERY,   input_every,    NO_REQUEST,       AMOUNT, "input_every",   0, 0, FREE,      OWN(INPUT_EVERY)),
-    ROW(DEVICE_LAYERS, device_layers,  NO_REQUEST,       AMOUNT, "device_layers", 1, 6, FREE,      OWN(DEVICE_LAYERS)),
-    ROW(DEVICE_CHUNKS, device_chunks,  NO_REQUEST,       AMOUNT, "device_chunks", 1, 0, FREE,      OWN(DEVICE_CHUNKS)),
-    ROW(KEPT_CHUNKS,   kept_chunks,    NO_REQUEST,       AMOUNT, "kept_chunks",   0, 0, FREE,      OWN(KEPT_CHUNKS)),
-    ROW(WRITE_DEPTH,   write_depth,    NO_REQUEST,       AMOUNT, NULL,            0, 0, FREE,      OWN(WRITE_DEPTH)),
+    /*  decision         field            request           kind    json             classes, distance, family, leader, needs */
+    ROW(PARAMS,          params,          REQUEST(params),  TIER,   "params",        1, 1, FREE,      OWN(PARAMS)),
+    ROW(GRADS,           grads,           REQUEST(grads),   TIER,   "grads",         1, 2, ON_DEVICE, OWN(GRADS)),
+    ROW(OPTIM,           optim,           REQUEST(optim),   TIER,   "optim",         1, 3, SAME,      OWN(OPTIM)),
+    ROW(ACTS,            acts,            REQUEST(acts),    TIER,   "acts",          1, 4, SAME,      OWN(ACTS)),
+    ROW(CARRY,           carry,           REQUEST(carry),   TIER,   "passing",       1, 4, FARTHER,   DECISION_ACTS, ALWAYS),
+    ROW(UPDATE,          update_on_host,  NO_REQUEST,       CHOICE, NULL,            1, 5, SAME,      OWN(UPDATE)),
+    ROW(PROMOTED_LAYERS, promoted_layers, NO_REQUEST,       AMOUNT, NULL,            1, 0, FREE,      OWN(PROMOTED_LAYERS)),
+    ROW(PROMOTED_CLASS,  promoted_class,  NO_REQUEST,       CHOICE, NULL,            1, 0, FREE,      DECISION_PROMOTED_CLASS, DECISION_PROMOTED_LAYERS),
+    ROW(PROMOTE_TIER,    promote_tier,    NO_REQUEST,       CHOICE, NULL,            1, 0, FREE,      DECISION_PROMOTE_TIER, DECISION_PROMOTED_LAYERS),
+    ROW(KEEP_EVERY,      keep_every,      NO_REQUEST,       AMOUNT, "input_every",   0, 0, FREE,      OWN(KEEP_EVERY)),
+    ROW(DEVICE_LAYERS,   device_layers,   NO_REQUEST,       AMOUNT, "device_layers", 1, 6, FREE,      OWN(DEVICE_LAYERS)),
+    ROW(DEVICE_CHUNKS,   device_chunks,   NO_REQUEST,       AMOUNT, "device_chunks", 1, 0, FREE,      OWN(DEVICE_CHUNKS)),
+    ROW(SAVED_CHUNKS,    saved_chunks,    NO_REQUEST,       AMOUNT, "kept_chunks",   0, 0, FREE,      OWN(SAVED_CHUNKS)),
+    ROW(WRITE_DEPTH,     write_depth,     NO_REQUEST,       AMOUNT, NULL,            0, 0, FREE,      OWN(WRITE_DEPTH)),
 };
 /* clang-format on */
 

@@ -14,15 +14,15 @@ enum decision_id {
     DECISION_GRADS,
     DECISION_OPTIM,
     DECISION_ACTS,
-    DECISION_PASSING,
+    DECISION_CARRY,
     DECISION_UPDATE,
-    DECISION_NEARER, /* layers that have a class nearer; the next two say which class, and where */
-    DECISION_NEARER_CLASS,
-    DECISION_NEARER_AT,
-    DECISION_INPUT_EVERY,
+    DECISION_PROMOTED_LAYERS, /* layers that have a class nearer; the next two say which class, and where */
+    DECISION_PROMOTED_CLASS,
+    DECISION_PROMOTE_TIER,
+    DECISION_KEEP_EVERY,
     DECISION_DEVICE_LAYERS,
     DECISION_DEVICE_CHUNKS,
-    DECISION_KEPT_CHUNKS,
+    DECISION_SAVED_CHUNKS,
     DECISION_WRITE_DEPTH,
     DECISIONS
 };

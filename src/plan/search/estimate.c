@@ -168,7 +168,7 @@ static int chunks_of(const struct strategy *s)
 static void set_activations(const struct options *o, int i, struct strategy *s)
 {
     s->acts = (enum residency)o->value[DECISION_ACTS][i];
-    s->passing = (enum residency)o->value[DECISION_PASSING][i];
+    s->carry = (enum residency)o->value[DECISION_CARRY][i];
 }
 
 /* The first option of every class. */
@@ -193,10 +193,10 @@ static enum status find_differences(const struct model *m, const struct options 
         for (int fewest = 0; fewest < 2; fewest++) {
             struct strategy s = base;
             set_activations(o, i, &s);
-            s.kept_chunks = fewest ? options_fewest_kept(o) : options_most_kept(o);
+            s.saved_chunks = fewest ? options_fewest_kept(o) : options_most_kept(o);
             if (i + fewest == 0)
                 continue;
-            if (fewest && o->n[DECISION_KEPT_CHUNKS] == 1) {
+            if (fewest && o->n[DECISION_SAVED_CHUNKS] == 1) {
                 d->acts[i][1] = d->acts[i][0];
                 continue;
             }
@@ -229,7 +229,7 @@ static enum status find_beside(const struct model *m, const struct options *o, c
     struct strategy s = first_options(o, fixed);
     double chunks = chunks_of(fixed);
     s.device_chunks = (int)chunks / 2;
-    s.kept_chunks = options_fewest_kept(o);
+    s.saved_chunks = options_fewest_kept(o);
     for (int i = 1; i < o->n[DECISION_ACTS]; i++) {
         struct need half;
         set_activations(o, i, &s);
@@ -287,8 +287,8 @@ static struct shares shares_of(const struct options *o, const struct strategy *s
     double others = s->acts == RES_DEVICE ? chunks : chunks - s->device_chunks;
     if (span == 0)
         return (struct shares){elsewhere * others / chunks, 0, 0};
-    double kept = fmin(s->kept_chunks, others), not_kept = (others - kept - kept * (chunks - most) / most) / chunks;
-    return (struct shares){elsewhere * kept / most, elsewhere * not_kept, (most - s->kept_chunks) / span - elsewhere * not_kept};
+    double kept = fmin(s->saved_chunks, others), not_kept = (others - kept - kept * (chunks - most) / most) / chunks;
+    return (struct shares){elsewhere * kept / most, elsewhere * not_kept, (most - s->saved_chunks) / span - elsewhere * not_kept};
 }
 
 /* The terms of one placement, of a step and of the update alone, for a model of `layers` layers. */
@@ -328,14 +328,14 @@ static void mix_short_lived(struct need *a, const struct need *near, const struc
 }
 
 /* The layers that have a class nearer change the terms: each by the difference that one more layer makes there and here. */
-static void move_nearer(const struct estimator *e, int longer, const struct strategy *s, double layers, struct need *step,
-                        struct need *update)
+static void move_promoted(const struct estimator *e, int longer, const struct strategy *s, double layers, struct need *step,
+                          struct need *update)
 {
     struct strategy near = *s, far = *s;
     struct need more[4], updates[4];
-    far.nearer = near.nearer = 0;
-    *strategy_class(&near, s->nearer_class) = s->nearer_at;
-    if (s->nearer_class == CLASS_OPTIM && s->nearer_at == RES_DEVICE)
+    far.promoted_layers = near.promoted_layers = 0;
+    *strategy_class(&near, s->promoted_class) = s->promote_tier;
+    if (s->promoted_class == CLASS_OPTIM && s->promote_tier == RES_DEVICE)
         near.update_on_host = 0;
     add_up(&e->options, e->longer, &near, e->layers + 1, &more[0], &updates[0]);
     add_up(&e->options, e->all, &near, e->layers, &more[1], &updates[1]);
@@ -346,7 +346,7 @@ static void move_nearer(const struct estimator *e, int longer, const struct stra
         need_add(step, sign, &more[i]);
         need_add(update, sign, &updates[i]);
     }
-    int all = s->nearer >= (int64_t)e->layers, there = longer ? 0 : 1;
+    int all = s->promoted_layers >= (int64_t)e->layers, there = longer ? 0 : 1;
     mix_short_lived(step, &more[there], &more[there + 2], all);
     mix_short_lived(update, &updates[there], &updates[there + 2], all);
 }
@@ -356,9 +356,10 @@ static void need_of(const struct estimator *e, int longer, const struct strategy
 {
     double layers = e->layers + longer;
     add_up(&e->options, longer ? e->longer : e->all, s, layers, step, update);
-    if (s->nearer > 0)
-        move_nearer(e, longer, s, (double)min_i64(s->nearer, strategy_nearer_layers(s, (int64_t)e->layers)) * layers / e->layers,
-                    step, update);
+    if (s->promoted_layers > 0)
+        move_promoted(e, longer, s,
+                      (double)min_i64(s->promoted_layers, strategy_promotable_layers(s, (int64_t)e->layers)) * layers / e->layers,
+                      step, update);
 }
 
 static void bytes_of(const struct need *step, const struct need *update, int64_t out[TIERS])
@@ -445,7 +446,7 @@ static enum status measure_layers(void *job)
 /* Finds what differs in models of two sizes, and from them in one of all layers, and of one more. */
 static enum status measure_two(struct estimator *e, find *what)
 {
-    int64_t period = e->fixed.input_every;
+    int64_t period = e->fixed.keep_every;
     struct measuring models[2] = {{e, e->measured, what, e->all}, {e, e->measured + period, what, e->longer}};
     TRY(parallel_run(measure_layers, models, sizeof *models, 2));
     differences_add(e->longer, -1, e->all);
@@ -459,7 +460,7 @@ static enum status measure_two(struct estimator *e, find *what)
 
 enum status estimator_split(struct estimator *e)
 {
-    double period = e->fixed.input_every, more = e->layers - (double)e->measured;
+    double period = e->fixed.keep_every, more = e->layers - (double)e->measured;
     if (e->split)
         return OK;
     /* back to the two models */
@@ -477,7 +478,7 @@ enum status estimator_create(const struct problem *p, const struct options *o, c
 {
     struct estimator *e = sys_calloc(1, sizeof *e);
     struct differences *d = sys_calloc(2, sizeof *d);
-    int64_t layers = p->model->config.layers, period = fixed->input_every, few = ESTIMATE_LAYERS + (period > 1 ? period : 0),
+    int64_t layers = p->model->config.layers, period = fixed->keep_every, few = ESTIMATE_LAYERS + (period > 1 ? period : 0),
             measured = layers < few + period ? layers : few;
     enum status st = e && d ? OK : no_memory();
     if (st == OK) {

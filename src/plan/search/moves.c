@@ -10,7 +10,7 @@
 
 static int passes_alike(const struct strategy *tried, const struct strategy *c)
 {
-    return tried->passing == c->passing && decisions_same_family(tried, c);
+    return tried->carry == c->carry && decisions_same_family(tried, c);
 }
 
 /* Alike but for how many layers have a class nearer, or their activations on the device. */
@@ -18,8 +18,8 @@ static int is_similar(const struct strategy *a, const struct strategy *b)
 {
     struct strategy other = *b;
     other.device_layers = a->device_layers;
-    if (a->nearer > 0 && b->nearer > 0)
-        other.nearer = a->nearer;
+    if (a->promoted_layers > 0 && b->promoted_layers > 0)
+        other.promoted_layers = a->promoted_layers;
     return decisions_same_classes(a, &other);
 }
 
@@ -30,7 +30,7 @@ static int count_similar(const struct pool *pool, const struct strategy *s)
     for (int g = 0; g < pool->n; g++)
         for (int i = 0; i < pool->grids[g].tried.n; i++) {
             const struct strategy *t = &pool->grids[g].tried.candidates[i].strategy;
-            n += is_similar(t, s) && strategy_share(s, t) == s->kept_chunks;
+            n += is_similar(t, s) && strategy_share(s, t) == s->saved_chunks;
         }
     return n;
 }
@@ -146,10 +146,10 @@ struct start {
 };
 
 /* The number of layers of which the class may be nearer: as many as ought to fit beside `ahead`. */
-static int64_t nearer_layers(const struct pool *pool, const struct candidate *none, const struct candidate *all,
-                             const int64_t ahead[TIERS])
+static int64_t promotable_layers(const struct pool *pool, const struct candidate *none, const struct candidate *all,
+                                 const int64_t ahead[TIERS])
 {
-    double layers = all->strategy.nearer, most = layers;
+    double layers = all->strategy.promoted_layers, most = layers;
     for (int t = 0; t < TIERS; t++)
         if (all->bytes[t] > none->bytes[t])
             most = fmin(most, (double)(pool->problem.limit[t] - none->bytes[t] - ahead[t]) * layers /
@@ -170,13 +170,13 @@ static void offer_move(const struct pool *pool, struct pool_grid *g, const struc
 }
 
 /* Whether the whole class ought to fit in its nearer tier, embedding and head included: that is another placement. */
-static int may_be_nearer_in_all(const struct estimator *e, const struct candidate *c)
+static int may_promote_in_all(const struct estimator *e, const struct candidate *c)
 {
     struct candidate all = *c;
     struct strategy *s = &all.strategy;
-    s->nearer = 0;
-    *strategy_class(s, s->nearer_class) = s->nearer_at;
-    if (s->nearer_class == CLASS_OPTIM && s->nearer_at == RES_DEVICE)
+    s->promoted_layers = 0;
+    *strategy_class(s, s->promoted_class) = s->promote_tier;
+    if (s->promoted_class == CLASS_OPTIM && s->promote_tier == RES_DEVICE)
         s->update_on_host = 0;
     estimator_judge(e, &all);
     return all.excess <= 1;
@@ -191,24 +191,25 @@ static void offer_with(const struct pool *pool, struct pool_grid *g, const struc
     const struct estimator *e = g->tried.estimator;
     const struct strategy *s = &from->best->strategy;
     struct candidate c = *none;
-    int64_t layers = strategy_nearer_layers(&none->strategy, pool->problem.model->config.layers);
-    c.strategy.nearer = (int)layers;
+    int64_t layers = strategy_promotable_layers(&none->strategy, pool->problem.model->config.layers);
+    c.strategy.promoted_layers = (int)layers;
     estimator_judge(e, &c);
-    int64_t most = nearer_layers(pool, none, &c, (int64_t[TIERS]){0}), least = nearer_layers(pool, none, &c, from->ahead);
+    int64_t most = promotable_layers(pool, none, &c, (int64_t[TIERS]){0}), least = promotable_layers(pool, none, &c, from->ahead);
     if (most <= 0)
         return;
-    int alike = s->nearer > 0 && s->nearer_class == c.strategy.nearer_class && s->nearer_at == c.strategy.nearer_at;
-    int wholly = most == layers && may_be_nearer_in_all(e, &c), both = strategy_updates_on_both(&c.strategy);
+    int alike =
+        s->promoted_layers > 0 && s->promoted_class == c.strategy.promoted_class && s->promote_tier == c.strategy.promote_tier;
+    int wholly = most == layers && may_promote_in_all(e, &c), both = strategy_updates_on_both(&c.strategy);
     int64_t some = least > 0 ? least : (most + 1) / 2;
     if (wholly)
         some = both ? (most + 1) / 2 : 0;
-    const int64_t n[] = {some, alike && s->nearer <= most ? s->nearer : 0,
-                         alike && !wholly && s->nearer < most ? (s->nearer + most + 1) / 2 : 0};
+    const int64_t n[] = {some, alike && s->promoted_layers <= most ? s->promoted_layers : 0,
+                         alike && !wholly && s->promoted_layers < most ? (s->promoted_layers + most + 1) / 2 : 0};
     enum { NUMBERS = sizeof n / sizeof *n };
     for (int i = 0; i < NUMBERS; i++) {
         if (n[i] == 0)
             continue;
-        c.strategy.nearer = (int)n[i];
+        c.strategy.promoted_layers = (int)n[i];
         estimator_judge(e, &c);
         if (alike || both || c.estimate < MOVE_BELOW * none->estimate)
             offer_move(pool, g, from, &c, list);
@@ -216,20 +217,20 @@ static void offer_with(const struct pool *pool, struct pool_grid *g, const struc
 }
 
 /* The same with each class; on other grids than the best one's only with the one that is nearer there. */
-static void offer_nearer(const struct pool *pool, struct pool_grid *g, const struct start *from, const struct candidate *c,
-                         struct moves *list)
+static void offer_promoted(const struct pool *pool, struct pool_grid *g, const struct start *from, const struct candidate *c,
+                           struct moves *list)
 {
     const struct strategy *s = &from->best->strategy;
     const int other = !strategy_same_grid(&g->fixed, s);
     for (int class = CLASS_PARAM; class <= CLASS_ACT; class ++)
         for (int at = RES_DEVICE; at < RES_NVME; at++) {
             struct candidate none = *c;
-            if (other && (s->nearer == 0 || (int)s->nearer_class != class || (int)s->nearer_at != at))
+            if (other && (s->promoted_layers == 0 || (int)s->promoted_class != class || (int)s->promote_tier != at))
                 continue;
-            none.strategy.nearer_class = (enum tensor_class) class;
-            none.strategy.nearer_at = (enum residency)at;
-            if (options_may_be_nearer(estimator_options(g->tried.estimator), &c->strategy, none.strategy.nearer_class,
-                                      none.strategy.nearer_at))
+            none.strategy.promoted_class = (enum tensor_class) class;
+            none.strategy.promote_tier = (enum residency)at;
+            if (options_may_promote(estimator_options(g->tried.estimator), &c->strategy, none.strategy.promoted_class,
+                                    none.strategy.promote_tier))
                 offer_with(pool, g, from, &none, list);
         }
 }
@@ -248,20 +249,20 @@ static void offer_moves(const struct pool *pool, struct pool_grid *g, const stru
                             [MORE] = (share + high) / 2,
                             [NEXT] = (int)min_i64(high, share + (high + 7) / 8),
                             [FEWER] = (low + share) / 2};
-    for (int i = 0; i < options_count(o); i += o->n[DECISION_KEPT_CHUNKS]) {
+    for (int i = 0; i < options_count(o); i += o->n[DECISION_SAVED_CHUNKS]) {
         struct candidate c = {.strategy = g->fixed};
         options_place(o, i, &c.strategy);
         if (decisions_distance(&c.strategy, best) > MOVE_DISTANCE ||
             (pool->allowed == POOL_FINE_GRIDS && tiles_are_coarse(&c.strategy) && g->fixed.row_chunk > pool->fixed.row_chunk))
             continue;
         for (int k = 0; k < WAYS; k++) {
-            c.strategy.kept_chunks = kept[k];
+            c.strategy.saved_chunks = kept[k];
             estimator_judge(x->estimator, &c);
             if (k == MOST && c.excess <= 1)
                 search_keep_most(x, high, &c);
             offer_move(pool, g, from, &c, list);
             if (k == SHARE && c.excess <= 1)
-                offer_nearer(pool, g, from, &c, list);
+                offer_promoted(pool, g, from, &c, list);
         }
     }
 }

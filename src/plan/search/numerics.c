@@ -274,7 +274,7 @@ static enum status step_from_best(struct numerics_search *b)
     double gain = grid_gain(&b->best->problem.request), start = candidate_price(&b->candidate);
     for (int round = 0, taken = 1; taken && round < GRID_ROUNDS; round++) {
         struct point at = {b->best->fixed, b->candidate};
-        at.grid.input_every = b->candidate.strategy.input_every;
+        at.grid.keep_every = b->candidate.strategy.keep_every;
         for (int which = 0, still = 0, moved; still < TILE_SIZES; which = (which + 1) % TILE_SIZES) {
             TRY(vary_size(b, (enum tile_size)which, &at, &moved));
             still = moved ? 1 : still + 1;
@@ -354,10 +354,10 @@ static enum status price_default_grid(struct numerics_search *b)
     if (isfinite(b->default_price) || strategy_same_grid(&v->fixed, &v->default_grid))
         return OK;
     TRY(try_best(b));
-    at.grid.input_every = b->candidate.strategy.input_every;
+    at.grid.keep_every = b->candidate.strategy.keep_every;
     struct strategy like = at.grid;
     strategy_place(&like, &b->candidate.strategy);
-    like.kept_chunks = strategy_share(&like, &b->candidate.strategy);
+    like.saved_chunks = strategy_share(&like, &b->candidate.strategy);
     TRY(search_price(&v->problem, &like, &at.candidate));
     if (at.candidate.excess > 1)
         return OK;

@@ -22,14 +22,14 @@ static int residencies(enum offload given, enum residency out[TIERS])
 /* What layers pass on lies no farther away than what they save. */
 static void open_activations(const struct plan_request *s, struct options *o)
 {
-    enum residency acts[TIERS], passing[TIERS];
-    int n_acts = residencies(s->acts, acts), n_passing = residencies(s->passing, passing);
+    enum residency acts[TIERS], carry[TIERS];
+    int n_acts = residencies(s->acts, acts), n_carry = residencies(s->carry, carry);
     for (int i = 0; i < n_acts; i++)
-        for (int k = 0; k < n_passing; k++) {
-            if (k > 0 && passing[k] > acts[i])
+        for (int k = 0; k < n_carry; k++) {
+            if (k > 0 && carry[k] > acts[i])
                 continue;
             open_value(o, DECISION_ACTS, (int)acts[i]);
-            open_value(o, DECISION_PASSING, (int)(passing[k] < acts[i] ? passing[k] : acts[i]));
+            open_value(o, DECISION_CARRY, (int)(carry[k] < acts[i] ? carry[k] : acts[i]));
         }
 }
 
@@ -52,9 +52,9 @@ void options_of(const struct plan_request *s, const struct strategy *fixed, int 
     o->split = s->acts == OFFLOAD_AUTO && chunks > 1;
     for (int quarter = 4; quarter >= 0; quarter--) {
         double alpha = s->alpha >= 0 ? s->alpha : quarter / 4.0;
-        int kept = (int)(alpha * chunks + 0.5), n = o->n[DECISION_KEPT_CHUNKS];
-        if (n == 0 || o->value[DECISION_KEPT_CHUNKS][n - 1] != kept)
-            open_value(o, DECISION_KEPT_CHUNKS, kept);
+        int kept = (int)(alpha * chunks + 0.5), n = o->n[DECISION_SAVED_CHUNKS];
+        if (n == 0 || o->value[DECISION_SAVED_CHUNKS][n - 1] != kept)
+            open_value(o, DECISION_SAVED_CHUNKS, kept);
     }
 }
 
@@ -70,7 +70,7 @@ int options_count(const struct options *o)
 void options_place(const struct options *o, int i, struct strategy *out)
 {
     int at[DECISIONS];
-    out->device_chunks = out->nearer = 0;
+    out->device_chunks = out->promoted_layers = 0;
     for (int d = DECISIONS - 1; d >= 0; d--)
         if (o->n[d] > 0 && decision_leader(d) == (enum decision_id)d) {
             at[d] = i % o->n[d];
@@ -83,21 +83,21 @@ void options_place(const struct options *o, int i, struct strategy *out)
 
 int options_index(const struct options *o, enum decision_id d, const struct strategy *s)
 {
-    const int value = decision_get(s, d), passing = (int)s->passing;
+    const int value = decision_get(s, d), carry = (int)s->carry;
     for (int i = 1; i < o->n[d]; i++)
-        if (o->value[d][i] == value && (d != DECISION_ACTS || o->value[DECISION_PASSING][i] == passing))
+        if (o->value[d][i] == value && (d != DECISION_ACTS || o->value[DECISION_CARRY][i] == carry))
             return i;
     return 0;
 }
 
 int options_most_kept(const struct options *o)
 {
-    return o->value[DECISION_KEPT_CHUNKS][0];
+    return o->value[DECISION_SAVED_CHUNKS][0];
 }
 
 int options_fewest_kept(const struct options *o)
 {
-    return o->value[DECISION_KEPT_CHUNKS][o->n[DECISION_KEPT_CHUNKS] - 1];
+    return o->value[DECISION_SAVED_CHUNKS][o->n[DECISION_SAVED_CHUNKS] - 1];
 }
 
 static int is_open(const struct options *o, enum decision_id d, enum residency at)
@@ -109,7 +109,7 @@ static int is_open(const struct options *o, enum decision_id d, enum residency a
 }
 
 /* Activations on the device are device_layers' business; optimizer state there is updated there. */
-int options_may_be_nearer(const struct options *o, const struct strategy *s, enum tensor_class class, enum residency at)
+int options_may_promote(const struct options *o, const struct strategy *s, enum tensor_class class, enum residency at)
 {
     if (at >= strategy_tier(s, class))
         return 0;
@@ -117,18 +117,18 @@ int options_may_be_nearer(const struct options *o, const struct strategy *s, enu
         return is_open(o, (enum decision_id) class, at) &&
                !(class == CLASS_OPTIM && at == RES_DEVICE && s->update_on_host && o->n[DECISION_UPDATE] == 1);
     for (int i = 0; i < o->n[DECISION_ACTS]; i++)
-        if (at == RES_HOST && o->value[DECISION_ACTS][i] == (int)at && o->value[DECISION_PASSING][i] == (int)s->passing)
+        if (at == RES_HOST && o->value[DECISION_ACTS][i] == (int)at && o->value[DECISION_CARRY][i] == (int)s->carry)
             return 1;
     return 0;
 }
 
 /* The tier of the layers that have the class nearer, after its own, and where these are updated. */
-static void open_nearer(const struct strategy *s, struct options *o)
+static void open_promoted(const struct strategy *s, struct options *o)
 {
-    open_value(o, (enum decision_id)s->nearer_class, (int)s->nearer_at);
-    if (s->nearer_class == CLASS_ACT)
-        open_value(o, DECISION_PASSING, (int)s->passing);
-    if (s->nearer_class == CLASS_OPTIM && s->nearer_at == RES_DEVICE && s->update_on_host) {
+    open_value(o, (enum decision_id)s->promoted_class, (int)s->promote_tier);
+    if (s->promoted_class == CLASS_ACT)
+        open_value(o, DECISION_CARRY, (int)s->carry);
+    if (s->promoted_class == CLASS_OPTIM && s->promote_tier == RES_DEVICE && s->update_on_host) {
         o->value[DECISION_UPDATE][0] = 0;
         open_value(o, DECISION_UPDATE, 1);
     }
@@ -141,15 +141,15 @@ void options_of_one(const struct strategy *s, struct options *o)
         open_value(o, d, decision_get(s, d));
     if (s->device_layers + s->device_chunks > 0) { /* what stays on the device is estimated from the activations there */
         open_value(o, DECISION_ACTS, RES_DEVICE);
-        open_value(o, DECISION_PASSING, RES_DEVICE);
+        open_value(o, DECISION_CARRY, RES_DEVICE);
     }
     open_value(o, DECISION_ACTS, (int)s->acts);
-    open_value(o, DECISION_PASSING, (int)s->passing);
+    open_value(o, DECISION_CARRY, (int)s->carry);
     open_value(o, DECISION_UPDATE, s->update_on_host);
     open_value(o, DECISION_DEVICE_LAYERS, s->device_layers);
-    open_value(o, DECISION_KEPT_CHUNKS, s->kept_chunks);
-    if (s->device_chunks > 0 && s->kept_chunks > 0) /* which chunks are kept matters then */
-        open_value(o, DECISION_KEPT_CHUNKS, 0);
-    if (s->nearer > 0)
-        open_nearer(s, o);
+    open_value(o, DECISION_SAVED_CHUNKS, s->saved_chunks);
+    if (s->device_chunks > 0 && s->saved_chunks > 0) /* which chunks are kept matters then */
+        open_value(o, DECISION_SAVED_CHUNKS, 0);
+    if (s->promoted_layers > 0)
+        open_promoted(s, o);
 }

@@ -25,6 +25,6 @@ int options_index(const struct options *o, enum decision_id d, const struct stra
 int options_most_kept(const struct options *o);
 int options_fewest_kept(const struct options *o);
 /* Whether some layers may have the class in the nearer tier `at`. */
-int options_may_be_nearer(const struct options *o, const struct strategy *s, enum tensor_class class, enum residency at);
+int options_may_promote(const struct options *o, const struct strategy *s, enum tensor_class class, enum residency at);
 
 #endif

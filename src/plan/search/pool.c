@@ -74,7 +74,7 @@ enum status pool_add(struct pool_grid *g, const struct candidate *c)
 
 static int is_alike(const struct candidate *a, const struct candidate *b)
 {
-    return decisions_same_classes(&a->strategy, &b->strategy) && a->strategy.input_every == b->strategy.input_every;
+    return decisions_same_classes(&a->strategy, &b->strategy) && a->strategy.keep_every == b->strategy.keep_every;
 }
 
 /* Keeps the cheapest one of the same classes and layer inputs. */
@@ -149,23 +149,23 @@ int pool_find(struct pool *pool, double most, condition *holds, struct candidate
     return found != NULL;
 }
 
-void pool_keep_inputs(struct pool *pool, int input_every)
+void pool_keep_inputs(struct pool *pool, int keep_every)
 {
     for (int g = 0; g < pool->n; g++) {
         struct search *x = &pool->grids[g].tried;
         int n = 0;
         for (int i = 0; i < x->n; i++)
-            if (x->candidates[i].strategy.input_every == input_every)
+            if (x->candidates[i].strategy.keep_every == keep_every)
                 x->candidates[n++] = x->candidates[i];
         x->n = x->n_tried = n;
-        pool->grids[g].fixed.input_every = input_every;
+        pool->grids[g].fixed.keep_every = keep_every;
     }
     int n = 0;
     for (int i = 0; i < pool->n_hints; i++)
-        if (pool->hints[i].strategy.input_every == input_every)
+        if (pool->hints[i].strategy.keep_every == keep_every)
             pool->hints[n++] = pool->hints[i];
     pool->n_hints = n;
-    pool->fixed.input_every = input_every;
+    pool->fixed.keep_every = keep_every;
 }
 
 void pool_keep_grid(struct pool *pool, const struct strategy *grid)
@@ -210,7 +210,7 @@ int pool_knows(const struct pool *pool, const struct candidate *c)
         for (int i = 0; i < pool->grids[g].tried.n && strategy_same_grid(&pool->grids[g].fixed, &c->strategy); i++) {
             const struct candidate *t = &pool->grids[g].tried.candidates[i];
             if (candidate_decides(t, &c->strategy) &&
-                (isfinite(t->seconds) || t->strategy.kept_chunks == c->strategy.kept_chunks))
+                (isfinite(t->seconds) || t->strategy.saved_chunks == c->strategy.saved_chunks))
                 return 1;
         }
     return 0;

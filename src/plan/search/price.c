@@ -12,7 +12,7 @@ static enum status try_one(const struct problem *p, const struct strategy *strat
     struct options o;
     struct strategy fixed = *strategy;
     struct search x = {.candidates = out, .n = 1, .beat = INFINITY};
-    fixed.device_layers = fixed.device_chunks = fixed.nearer = 0;
+    fixed.device_layers = fixed.device_chunks = fixed.promoted_layers = 0;
     options_of_one(strategy, &o);
     TRY(estimator_create(p, &o, &fixed, &x.estimator));
     x.all_layers = search_is_small(x.estimator);

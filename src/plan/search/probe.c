@@ -50,7 +50,7 @@ static int smallest_turns(double layers, int every)
 /* The same as far as the request leaves it open. */
 static int smallest_inputs(const struct problem *p, const struct strategy *fixed)
 {
-    return p->request.keep_inputs > 0 ? fixed->input_every : smallest_turns((double)p->model->config.layers, fixed->input_every);
+    return p->request.keep_inputs > 0 ? fixed->keep_every : smallest_turns((double)p->model->config.layers, fixed->keep_every);
 }
 
 /* What lies off the device in c, a smallest placement, lies somewhere in any other, too, but for the layer inputs that others
@@ -59,7 +59,7 @@ static int smallest_inputs(const struct problem *p, const struct strategy *fixed
 static int is_too_much(const struct problem *p, const struct candidate *c, int inputs)
 {
     double layers = (double)p->model->config.layers,
-           fewer = inputs_at_once(layers, c->strategy.input_every) - inputs_at_once(layers, inputs);
+           fewer = inputs_at_once(layers, c->strategy.keep_every) - inputs_at_once(layers, inputs);
     double input = (double)(c->strategy.rows * p->model->config.dim * dtype_size(c->strategy.dtype));
     double need = (double)(c->bytes[TIER_HOST] + c->bytes[TIER_NVME]) - fewer * input, there = 0;
     for (int t = 0; t < TIERS; t++)
@@ -75,10 +75,10 @@ static enum status find_smallest(const struct problem *p, const struct strategy 
     struct strategy fewer = *fixed;
     struct candidate next;
     int least = smallest_inputs(p, fixed);
-    turns.request.keep_inputs = fixed->input_every; /* and no more */
+    turns.request.keep_inputs = fixed->keep_every; /* and no more */
     TRY(search_smallest(&turns, fixed, out));
-    while (fewer.input_every < least && out->excess > 1 && out->excess <= INPUTS_HELP) {
-        turns.request.keep_inputs = fewer.input_every *= 2;
+    while (fewer.keep_every < least && out->excess > 1 && out->excess <= INPUTS_HELP) {
+        turns.request.keep_inputs = fewer.keep_every *= 2;
         TRY(search_smallest(&turns, &fewer, &next));
         double gained = out->excess - next.excess;
         if (gained > 0)
@@ -125,15 +125,15 @@ enum status probe_all_layers(const struct model *m, const struct plan_request *s
     return OK;
 }
 
-/* With the input of one of `input_every` layers kept, or of fewer. */
+/* With the input of one of `keep_every` layers kept, or of fewer. */
 static enum status fits_with_inputs(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
-                                    int input_every, struct candidate *out)
+                                    int keep_every, struct candidate *out)
 {
     struct strategy fixed;
     struct problem p;
     TRY(plan_fixed(m, s, &fixed));
     problem_set(&p, m, s, limit);
-    fixed.input_every = (int)max_i64(fixed.input_every, input_every);
+    fixed.keep_every = (int)max_i64(fixed.keep_every, keep_every);
     TRY(probe_smallest(&p, &fixed, out));
     if (out->excess <= 1 || out->excess > PLAN_FINER_HELPS || out->bytes[TIER_DEVICE] <= limit[TIER_DEVICE] ||
         !probe_is_small(out, m) || !plan_finer_tiles(m, s, &fixed))
@@ -168,7 +168,7 @@ enum status probe_like(const struct model *m, const struct plan_request *s, cons
     TRY(plan_fixed(m, s, &same));
     problem_set(&p, m, s, limit);
     strategy_place(&same, like);
-    same.kept_chunks = (int)(like->kept_chunks * ceil_div(same.rows, same.row_chunk) / chunks);
+    same.saved_chunks = (int)(like->saved_chunks * ceil_div(same.rows, same.row_chunk) / chunks);
     return search_fits(&p, &same, out);
 }
 
@@ -176,7 +176,7 @@ enum status probe_fits_like(const struct model *m, const struct plan_request *s,
                             const struct strategy *like, struct candidate *out)
 {
     TRY(probe_like(m, s, limit, like, out));
-    return out->excess <= 1 ? OK : fits_with_inputs(m, s, limit, (int)min_i64(like->input_every, PROBE_INPUTS_EVERY), out);
+    return out->excess <= 1 ? OK : fits_with_inputs(m, s, limit, (int)min_i64(like->keep_every, PROBE_INPUTS_EVERY), out);
 }
 
 enum status probe_estimate(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
@@ -196,7 +196,7 @@ static enum status find_promising(const struct problem *p, double rate, struct c
     TRY(plan_fixed(p->model, &p->request, &fixed));
     TRY(probe_estimate(p->model, &p->request, p->limit, out));
     if (out->bytes[TIER_DEVICE] > (1 + BYTES_UNCERTAIN) * (double)p->limit[TIER_DEVICE] ||
-        is_too_much(p, out, out->strategy.input_every))
+        is_too_much(p, out, out->strategy.keep_every))
         return OK;
     return search_promising(p, &fixed, rate, out);
 }

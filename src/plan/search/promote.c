@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NEARER_CLASSES = CLASS_ACT + 1 };
+enum { PROMOTED_CLASSES = CLASS_ACT + 1 };
 
 /* A placement that was tried, and of how many layers a class may be nearer: there is room for `least` of them beside what the
  * trial took, which fetched ahead as memory allowed, and for `most` beside what it needs at least (where trials are cheap, for
@@ -25,9 +25,9 @@ struct span {
 static struct candidate at(const struct trials *t, const struct span *s, int64_t layers)
 {
     struct candidate c = s->far;
-    c.strategy.nearer_class = s->class;
-    c.strategy.nearer_at = s->at;
-    c.strategy.nearer = (int)layers;
+    c.strategy.promoted_class = s->class;
+    c.strategy.promote_tier = s->at;
+    c.strategy.promoted_layers = (int)layers;
     estimator_judge(t->search->estimator, &c);
     return c;
 }
@@ -44,10 +44,10 @@ static int find_span(const struct trials *t, const struct candidate *tried, enum
                      struct span *out)
 {
     *out = (struct span){.far = *tried, .class = class, .at = near};
-    if (!options_may_be_nearer(estimator_options(t->search->estimator), &tried->strategy, class, near))
+    if (!options_may_promote(estimator_options(t->search->estimator), &tried->strategy, class, near))
         return 0;
-    out->far.strategy.nearer_class = class;
-    int64_t layers = strategy_nearer_layers(&out->far.strategy, t->problem->model->config.layers);
+    out->far.strategy.promoted_class = class;
+    int64_t layers = strategy_promotable_layers(&out->far.strategy, t->problem->model->config.layers);
     struct candidate none = at(t, out, 0), all = at(t, out, layers);
     out->least = out->most = layers;
     for (int i = 0; i < TIERS; i++) {
@@ -74,10 +74,10 @@ static int was_divided(const struct search *x, const struct span *s)
     struct candidate c;
     for (int i = 0; i < x->n_tried; i++) {
         c = x->candidates[i];
-        if (c.strategy.nearer == 0 || c.strategy.nearer_class != s->class || c.strategy.nearer_at != s->at ||
-            c.strategy.kept_chunks != s->far.strategy.kept_chunks)
+        if (c.strategy.promoted_layers == 0 || c.strategy.promoted_class != s->class || c.strategy.promote_tier != s->at ||
+            c.strategy.saved_chunks != s->far.strategy.saved_chunks)
             continue;
-        c.strategy.nearer = 0;
+        c.strategy.promoted_layers = 0;
         if (decisions_same_classes(&c.strategy, &s->far.strategy))
             return 1;
     }
@@ -90,9 +90,9 @@ static int find_fastest(const struct trials *t, const struct search *x, double b
 {
     out->expected = INFINITY;
     for (int i = 0; i < x->n_tried; i++)
-        for (int k = 0; k < RES_NVME * NEARER_CLASSES; k++) {
+        for (int k = 0; k < RES_NVME * PROMOTED_CLASSES; k++) {
             struct span s = {0};
-            if (x->candidates[i].excess <= 1 && x->candidates[i].strategy.nearer == 0 &&
+            if (x->candidates[i].excess <= 1 && x->candidates[i].strategy.promoted_layers == 0 &&
                 find_span(t, &x->candidates[i], (enum tensor_class)(k / RES_NVME), (enum residency)(k % RES_NVME), &s) &&
                 (x->all_layers ? s.estimate : s.expected) < TRIAL_BELOW * best && s.expected < out->expected &&
                 !was_divided(x, &s))
@@ -136,7 +136,7 @@ static double fastest(const struct search *x)
     return least;
 }
 
-enum status search_nearer(const struct trials *t, struct search *x)
+enum status search_promote(const struct trials *t, struct search *x)
 {
     struct span s = {0};
     double spent = 0;

@@ -5,6 +5,6 @@
 #include "plan/search/trial.h"
 
 /* The best of all comes first of x, whose candidates have room for PROMOTE_MOST more. */
-enum status search_nearer(const struct trials *t, struct search *x);
+enum status search_promote(const struct trials *t, struct search *x);
 
 #endif

@@ -43,7 +43,7 @@ static int is_promising(const struct search *x, const struct candidate *c, doubl
 static void move_to_front(struct search *x, const struct candidate *c)
 {
     int at = 0;
-    while (at < x->n && (x->candidates[at].strategy.kept_chunks != c->strategy.kept_chunks ||
+    while (at < x->n && (x->candidates[at].strategy.saved_chunks != c->strategy.saved_chunks ||
                          !decisions_same_classes(&x->candidates[at].strategy, &c->strategy)))
         at++;
     if (at == x->n)
@@ -73,8 +73,8 @@ static enum status put_first(struct search *x, const struct strategy *fixed, con
     struct candidate c = {.strategy = *fixed};
     int share = strategy_share(fixed, like);
     strategy_place(&c.strategy, like);
-    c.strategy.input_every = fixed->input_every;
-    c.strategy.kept_chunks = options_fewest_kept(o);
+    c.strategy.keep_every = fixed->keep_every;
+    c.strategy.saved_chunks = options_fewest_kept(o);
     if (c.strategy.device_chunks > 0)
         TRY(estimator_split(x->estimator));
     estimator_judge(x->estimator, &c);
@@ -88,7 +88,7 @@ static enum status put_first(struct search *x, const struct strategy *fixed, con
 /* What no listed placement is: classes in two tiers, other numbers of chunks. */
 static enum status search_around(const struct trials *t, struct search *x)
 {
-    TRY(search_nearer(t, x));
+    TRY(search_promote(t, x));
     TRY(search_refine(t, x));
     return search_split(t, x);
 }

@@ -44,11 +44,11 @@ static int find_split(const struct splits *p, struct candidate *out)
     const struct candidate *best = best_of(p);
     int chunks = (int)ceil_div(best->strategy.rows, best->strategy.row_chunk), found = 0;
     double least = SPLIT_BELOW * fmin(candidate_cost(best), p->x->beat);
-    for (int i = 0; i < options_count(o); i += o->n[DECISION_KEPT_CHUNKS])
+    for (int i = 0; i < options_count(o); i += o->n[DECISION_SAVED_CHUNKS])
         for (int step = 1; step < SPLIT_STEPS; step++) {
             struct candidate c = *best;
             options_place(o, i, &c.strategy);
-            c.strategy.kept_chunks = best->strategy.kept_chunks;
+            c.strategy.saved_chunks = best->strategy.saved_chunks;
             c.strategy.device_chunks = step * chunks / SPLIT_STEPS;
             if (c.strategy.acts == RES_DEVICE || c.strategy.device_chunks == 0)
                 continue;

@@ -12,7 +12,7 @@
 /* Layers that a trial needs: the ones that stay on the device, as many others as differ, and the first and the last one. */
 static int64_t trial_layers(const struct trials *x, const struct candidate *c)
 {
-    int64_t period = c->strategy.input_every, n = c->strategy.device_layers + 2 + period,
+    int64_t period = c->strategy.keep_every, n = c->strategy.device_layers + 2 + period,
             layers = x->problem->model->config.layers;
     return 2 * n - period >= layers || x->search->all_layers ? layers : n;
 }
@@ -24,7 +24,7 @@ double trial_instrs(const struct trials *x, const struct candidate *c)
     estimator_instrs(x->search->estimator, &all, &layer);
     return n == x->problem->model->config.layers
                ? all
-               : (c->strategy.nearer > 0 ? 2 : 1) * layer * (double)(2 * n - c->strategy.input_every);
+               : (c->strategy.promoted_layers > 0 ? 2 : 1) * layer * (double)(2 * n - c->strategy.keep_every);
 }
 
 /* A model of `layers` layers on the virtual clock, at a prefetch level or a later one. */
@@ -50,7 +50,7 @@ static enum status schedule_layers(void *job)
     struct strategy s = *out->strategy;
     int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (x->problem->request.grad_accum == 1 ? ROLE_LAST : 0);
     role |= out->without_update ? 0 : ROLE_UPDATE;
-    s.nearer = (int)(s.nearer * out->layers / x->problem->model->config.layers); /* the same share */
+    s.promoted_layers = (int)(s.promoted_layers * out->layers / x->problem->model->config.layers); /* the same share */
     TRY(problem_shortened(x->problem, out->layers, &m));
     enum status st;
     if (out->level == FIT_SERIAL) { /* seconds mean nothing */
@@ -97,7 +97,7 @@ static void limit_layers(const struct trials *x, const struct candidate *c, cons
  * once counted with every one. */
 static enum status trial_serially(const struct trials *x, struct candidate *c)
 {
-    int64_t layers = x->problem->model->config.layers, period = c->strategy.input_every, n = trial_layers(x, c);
+    int64_t layers = x->problem->model->config.layers, period = c->strategy.keep_every, n = trial_layers(x, c);
     n += (layers - n) % period; /* larger turns are left */
     int two = period > 1 && n + period <= layers;
     struct scheduled models[2] = {
@@ -127,7 +127,7 @@ static enum status also_without_update(const struct trials *x, struct candidate 
 /* As a part of the model `of`. */
 static enum status trial_as_part(const struct trials *x, struct candidate *c, int level, const struct candidate *of)
 {
-    int64_t n = trial_layers(x, c), more = x->problem->model->config.layers - n, period = c->strategy.input_every;
+    int64_t n = trial_layers(x, c), more = x->problem->model->config.layers - n, period = c->strategy.keep_every;
     int two = more > 0;
     double micro_batches = (double)x->problem->request.grad_accum, periods = (double)more / (double)period;
     struct scheduled models[2] = {{.trials = x, .strategy = &c->strategy, .layers = n, .level = level},
@@ -157,13 +157,13 @@ static enum status trial_as_part(const struct trials *x, struct candidate *c, in
 
 /* Where a few layers cannot hold the share of a model's that have a class nearer: between a trial in which all have it there
  * and one in which none has. */
-static enum status trial_nearer(const struct trials *x, struct candidate *c, int level)
+static enum status trial_promoted(const struct trials *x, struct candidate *c, int level)
 {
-    int64_t layers = x->problem->model->config.layers, all = strategy_nearer_layers(&c->strategy, layers);
-    double share = fmin(1, c->strategy.nearer / (double)all);
+    int64_t layers = x->problem->model->config.layers, all = strategy_promotable_layers(&c->strategy, layers);
+    double share = fmin(1, c->strategy.promoted_layers / (double)all);
     struct candidate none = *c, every = *c;
-    none.strategy.nearer = 0;
-    every.strategy.nearer = (int)all;
+    none.strategy.promoted_layers = 0;
+    every.strategy.promoted_layers = (int)all;
     estimator_judge(x->search->estimator, &none);
     estimator_judge(x->search->estimator, &every);
     TRY(trial_as_part(x, &none, level, c));
@@ -184,6 +184,7 @@ enum status trial_run(const struct trials *x, struct candidate *c, int level)
 {
     if (level == FIT_SERIAL)
         return trial_serially(x, c);
-    return c->strategy.nearer > 0 && trial_layers(x, c) < x->problem->model->config.layers ? trial_nearer(x, c, level)
-                                                                                           : trial_as_part(x, c, level, c);
+    return c->strategy.promoted_layers > 0 && trial_layers(x, c) < x->problem->model->config.layers
+               ? trial_promoted(x, c, level)
+               : trial_as_part(x, c, level, c);
 }

@@ -41,7 +41,7 @@ static void fix_all(const struct plan *p, struct plan_request *s)
     s->grads = offload[p->strategy.grads];
     s->optim = offload[p->strategy.optim];
     s->update = p->strategy.update_on_host ? UPDATE_HOST : UPDATE_DEVICE;
-    s->alpha = (double)p->strategy.kept_chunks / (double)ceil_div(p->strategy.rows, p->strategy.row_chunk);
+    s->alpha = (double)p->strategy.saved_chunks / (double)ceil_div(p->strategy.rows, p->strategy.row_chunk);
 }
 
 static void check(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], const struct alternative *a)
@@ -110,9 +110,9 @@ static void alternatives_are_plans(void **state)
                     (!d->by_cost[i].fits || d->by_cost[i - 1].seconds <= d->by_cost[i].seconds));
     d = find(&e, "what layers pass on");
     assert_true(d->given && d->n == 1 && strcmp(d->chosen, "host") == 0);
-    struct plan_request nearer = s;
-    nearer.passing = OFFLOAD_NONE;
-    check(m, &nearer, limit, &d->by_cost[0]);
+    struct plan_request promoted = s;
+    promoted.carry = OFFLOAD_NONE;
+    check(m, &promoted, limit, &d->by_cost[0]);
     d = find(&e, "AdamW");
     s.update = s.update == UPDATE_HOST ? UPDATE_DEVICE : UPDATE_HOST;
     check(m, &s, limit, &d->by_cost[0]);
@@ -152,7 +152,7 @@ static void depth_of_writes_has_a_price(void **state)
     h.both = 1.3 * h.read;
     assert_int_equal(cell_model(FAMILY_LLAMA, 3, &m), OK);
     cell_settings(&s, 128, F32);
-    s.params = s.grads = s.acts = s.passing = OFFLOAD_AUTO;
+    s.params = s.grads = s.acts = s.carry = OFFLOAD_AUTO;
     s.optim = OFFLOAD_NVME;
     s.alpha = AUTO;
     s.update = UPDATE_AUTO;

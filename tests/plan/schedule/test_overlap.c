@@ -49,7 +49,7 @@ static void strategy_of(struct strategy *s, int ulysses, int ring, int64_t seq_l
                            .head_tile = 1,
                            .group = 1 << 30,
                            .prefetch = 16,
-                           .input_every = 1,
+                           .keep_every = 1,
                            .target = cell_target(),
                            .dtype = BF16};
 }

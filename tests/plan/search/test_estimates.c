@@ -56,7 +56,7 @@ static void estimates_hold_for_every_placement(void **state)
         options_place(&o, i, &c.strategy);
         estimator_judge(e, &c);
         if (c.redundant || c.strategy.device_layers > 0 ||
-            (c.strategy.kept_chunks != options_most_kept(&o) && c.strategy.kept_chunks != options_fewest_kept(&o)))
+            (c.strategy.saved_chunks != options_most_kept(&o) && c.strategy.saved_chunks != options_fewest_kept(&o)))
             continue;
         needed(m, &c.strategy, ROLE_UPDATE | STEP, bytes);
         compared++;
@@ -163,8 +163,8 @@ static void estimates_hold_with_activations_elsewhere(void **state)
         struct candidate c = {.strategy = fixed};
         int64_t bytes[TIERS];
         options_place(&o, i, &c.strategy);
-        if (c.strategy.acts != RES_HOST || c.strategy.passing != RES_DEVICE || c.strategy.optim != RES_HOST ||
-            !c.strategy.update_on_host || c.strategy.device_layers > 0 || c.strategy.kept_chunks < options_most_kept(&o))
+        if (c.strategy.acts != RES_HOST || c.strategy.carry != RES_DEVICE || c.strategy.optim != RES_HOST ||
+            !c.strategy.update_on_host || c.strategy.device_layers > 0 || c.strategy.saved_chunks < options_most_kept(&o))
             continue;
         estimator_judge(e, &c);
         needed(m, &c.strategy, STEP, bytes);

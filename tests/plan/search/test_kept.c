@@ -60,8 +60,8 @@ static void gives_little_for_less_traffic(void **state)
         few_choices(&s, OFFLOAD_CPU, gbps);
         s.alpha = AUTO;
         struct plan *plan = planned(m, &s, limit), *fastest = fastest_given(m, &s, limit, 1);
-        print_message("%g GB/s: %d of %d chunks kept, %.4g s; the fastest keeps %d, %.4g s\n", gbps, plan->strategy.kept_chunks,
-                      CHUNKS, plan->seconds, fastest->strategy.kept_chunks, fastest->seconds);
+        print_message("%g GB/s: %d of %d chunks kept, %.4g s; the fastest keeps %d, %.4g s\n", gbps, plan->strategy.saved_chunks,
+                      CHUNKS, plan->seconds, fastest->strategy.saved_chunks, fastest->seconds);
         assert_true(plan->seconds <= 1.0111 * fastest->seconds);
         less += moved(plan) < moved(fastest);
         plan_destroy(plan);
@@ -84,7 +84,7 @@ static void keeps_inputs_that_fit(void **state)
         s.alpha = open ? AUTO : 0;
         limit[TIER_HOST] = (int64_t)HUGE << 4;
         struct plan *all = planned(m, &s, limit);
-        assert_int_equal(all->strategy.input_every, 1);
+        assert_int_equal(all->strategy.keep_every, 1);
         s.keep_inputs = LAYERS;
         s.alpha = 0;
         struct plan *fewest = planned(m, &s, limit);
@@ -94,7 +94,7 @@ static void keeps_inputs_that_fit(void **state)
         s.alpha = open ? AUTO : 0;
         limit[TIER_HOST] = (lean->arena[TIER_HOST] + fewest->arena[TIER_HOST]) / 2;
         struct plan *some = planned(m, &s, limit);
-        assert_true(some->fits && some->strategy.input_every > 1);
+        assert_true(some->fits && some->strategy.keep_every > 1);
         plan_destroy(some);
         plan_destroy(lean);
         plan_destroy(fewest);

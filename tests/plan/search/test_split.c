@@ -63,7 +63,7 @@ static void create(struct subject *x)
     x->h.both = 2 * x->h.read;
     x->limit[TIER_DEVICE] = (resident->arena[TIER_DEVICE] + away->arena[TIER_DEVICE]) / 2;
     x->limit[TIER_HOST] = away->arena[TIER_HOST] + away->arena[TIER_NVME] / 4;
-    x->s.acts = x->s.passing = OFFLOAD_AUTO;
+    x->s.acts = x->s.carry = OFFLOAD_AUTO;
     x->s.hardware = &x->h;
     plan_destroy(resident);
     plan_destroy(away);
@@ -110,7 +110,7 @@ static void backlog_needs_room(void **state)
     create(&x);
     assert_int_equal(plan_fixed(x.m, &x.s, &s), OK);
     s.acts = RES_NVME;
-    s.passing = RES_HOST;
+    s.carry = RES_HOST;
     int64_t least = x.limit[TIER_HOST], more = least;
     for (int i = 0; i < 2; i++, more += least / 8) {
         x.limit[TIER_HOST] = more;

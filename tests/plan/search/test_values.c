@@ -48,8 +48,8 @@ static void same_wherever_gradients_pass(int ulysses, int ring)
         s.keep_inputs = every;
         assert_int_equal(plan_fixed(m, &s, &strategy), OK);
         strategy.acts = pairs[i][0];
-        strategy.passing = pairs[i][1];
-        strategy.kept_chunks = 1;
+        strategy.carry = pairs[i][1];
+        strategy.saved_chunks = 1;
         strategy.device_layers = strategy.acts == RES_DEVICE ? 0 : 1;
         strategy.device_chunks = split ? 2 : 0;
         plan_cost_model(&s, &cost);
@@ -62,7 +62,7 @@ static void same_wherever_gradients_pass(int ulysses, int ring)
         first = first ? first : digest;
         assert_true(digest == first);
         /* what a layer of the forward pass reads again and again stays on the device where gradients do */
-        assert_int_equal(fetched_forward(p) == 0, strategy.passing == RES_DEVICE);
+        assert_int_equal(fetched_forward(p) == 0, strategy.carry == RES_DEVICE);
         program_destroy(p);
     }
     print_message("ulysses=%d,ring=%d: %lld bytes are read from drives, with gradients on the host %lld\n", ulysses, ring,
@@ -92,7 +92,7 @@ static void values_do_not_depend_on_it(void **state)
     for (int step = 0; step < 8; step++) {
         open_settings(&s);
         if (step % 2) /* so that the search has to choose among these */
-            s.acts = s.passing = OFFLOAD_AUTO, s.params = s.grads = s.optim = OFFLOAD_CPU;
+            s.acts = s.carry = OFFLOAD_AUTO, s.params = s.grads = s.optim = OFFLOAD_CPU;
         struct plan *plan = planned(m, &s, limit);
         const struct program *p = plan->programs[PLAN_UPDATE_STEP];
         if (!plan->fits) {

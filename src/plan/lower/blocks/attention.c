@@ -294,7 +294,7 @@ static void leave(struct lowering *L, struct block *b)
 
 static void gradient_values(struct lowering *L, struct attention_work *W)
 {
-    enum residency r = L->s.passing;
+    enum residency r = L->s.carry;
     W->d_o = new_values(L, L->n_tiles_q);
     W->delta = new_values(L, L->n_tiles_q);
     W->dq = new_values(L, L->n_tiles_q);
