@@ -5,6 +5,7 @@
  *     plan_bench LAYERS TOKENS        layers of dim 8192, 64 heads on 8 (70B at 80 layers)
  *     plan_bench LAYERS TOKENS lean   everything on the host, alpha 0: one placement, no search
  *     plan_bench ranks N              an 8B at 1m tokens on N ranks of 8xh100 nodes, verified together
+ *     plan_bench --effort WORD ...    any of them with that effort (best)
  *
  * A line a case: whether it fits; instructions of the largest program; seconds to plan and seconds to verify all programs, by the
  * clock and of processors; most MiB of memory until they were planned, and until they were verified; of each tier, arena and
@@ -45,6 +46,8 @@ static const struct shape shapes[] = {
 
 static const int64_t lengths[] = {32 << 10, 256 << 10, 1 << 20};
 
+static enum effort effort; /* zero: best */
+
 static struct plan_request settings_of(int64_t tokens)
 {
     static struct target target;
@@ -62,7 +65,8 @@ static struct plan_request settings_of(int64_t tokens)
                                  .group = AUTO,
                                  .dtype = BF16,
                                  .threads = AUTO,
-                                 .target = &target};
+                                 .target = &target,
+                                 .effort = effort};
 }
 
 static enum status model_of(const struct shape *s, struct model **out)
@@ -230,6 +234,11 @@ static int run_ranks(int ranks)
 
 int main(int argc, char **argv)
 {
+    if (argc >= 3 && strcmp(argv[1], "--effort") == 0) {
+        effort = strcmp(argv[2], "quick") == 0 ? EFFORT_QUICK : strcmp(argv[2], "normal") == 0 ? EFFORT_NORMAL : EFFORT_BEST;
+        argc -= 2;
+        argv += 2;
+    }
     if (argc >= 3 && strcmp(argv[1], "ranks") == 0)
         return run_ranks(atoi(argv[2]));
     if (argc >= 3) {
