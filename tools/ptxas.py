@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 
-# setmaxnreg ignored; wgmma serialised or repaired (shared/cuda-notes.md)
+# setmaxnreg ignored; wgmma serialised or repaired
 FORBIDDEN = re.compile(r"\((C7508|C7510|C7512|C7514|C7517|C7519)\)")
 ENTRY = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
 PROPERTIES = re.compile(r"Function properties for (\S+)")

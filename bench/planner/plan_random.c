@@ -187,11 +187,11 @@ static enum status plan_drawn(void *job)
     struct program *p;
     struct io_buffers io;
     enum tier which;
-    int no, pace = 0;
+    int no, level = 0;
     TRY(hopeless(x, &d->strategy, &no));
     if (no)
         return OK;
-    TRY(fit_program(x->m, &d->strategy, &x->cost, WHOLE_STEP, x->limit, 0, FIT_SERIAL, &pace, &io, &p));
+    TRY(fit_program(x->m, &d->strategy, &x->cost, WHOLE_STEP, x->limit, 0, FIT_SERIAL, &level, &io, &p));
     d->fits = fit_within(p->arena, x->limit, &which);
     d->seconds = p->seconds;
     program_destroy(p);

@@ -27,7 +27,7 @@ static void set_defaults(void)
     static const char *const defaults[][2] = {
         {"OMPI_MCA_rmaps_base_oversubscribe", "1"},     /* more ranks than cores */
         {"OMPI_MCA_hwloc_base_binding_policy", "none"}, /* else up to two ranks get one core each, whatever their threads */
-        {"OMPI_MCA_pml", "ob1"},                        /* one machine: start in 22 ms, not 239 (shared/machine.md) */
+        {"OMPI_MCA_pml", "ob1"},                        /* one machine: start in 22 ms, not 239 with Open MPI 4.1 */
         {"OMPI_MCA_btl", "vader,self"},
         {"OMPI_MCA_orte_execute_quiet", "1"},                        /* the sentence is ours */
         {"OMPI_MCA_odls_base_sigkill_timeout", "2"},                 /* twice: time to say why */

@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 enum { COMM_LANES = LANES - LANE_WORLD };
-#define CHUNK_BYTES ((int64_t)16 << 20) /* larger messages were 3 to 6 times slower (shared/machine.md) */
+#define CHUNK_BYTES ((int64_t)16 << 20) /* larger ones were 3 to 6 times slower with Open MPI 4.1: page faults of its allocator */
 
 /* What every rank knows of every other. */
 struct peer {

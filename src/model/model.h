@@ -141,7 +141,7 @@ void model_init_param(const struct model *m, int param, uint64_t seed, int64_t f
 /* inv_freq[head_dim / 2] with the configured scaling, computed in fp64. */
 void model_inv_freq(const struct model_config *config, float *out);
 /* Causal model FLOPs of one forward + backward over S tokens whose queries attend `pairs` keys in all: 6 P S + 12 L h pairs, without recompute
- * (pairs = S^2/2 gives design.md's 6*P + 6*L*h*S per token). */
+ * (pairs = S^2/2 gives 6*P + 6*L*h*S per token). */
 double model_flops(const struct model *m, int64_t tokens, double pairs);
 
 #endif

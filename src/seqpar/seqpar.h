@@ -129,7 +129,7 @@ struct seq_rates {
 };
 
 /* The legal degrees with ulysses groups inside nodes that minimise the estimated seconds per layer: attention, the all-to-all
- * that no tile hides, the ring that attention does not hide, a charge for what is hidden (shared/seqpar-notes.md, "Bytes sent");
+ * that no tile hides, the ring that attention does not hide, a charge for what is hidden;
  * ties to the larger ulysses. `pairs`: attended pairs of a sequence, 0: causal over all of it. Ranks are numbered node by node,
  * ranks_per_node on each. ulysses = 1 is always legal. */
 enum status seq_degrees_choose(int ranks, int ranks_per_node, const struct seq_heads *h, int64_t seq_len, double pairs,

@@ -52,7 +52,7 @@ static double compare(struct rig *r, struct st_file *f, enum state_kind kind, co
     return worst;
 }
 
-/* fp32 against fp64: gradients norm-wise 1e-5 (design.md, invariant 3); loss 1e-6; parameters after five steps 1e-5 (epsilon 1e-3
+/* fp32 against fp64: gradients norm-wise 1e-5; loss 1e-6; parameters after five steps 1e-5 (epsilon 1e-3
  * keeps Adam smooth). */
 static void check_case(const char *name, void (*change)(struct settings *))
 {

@@ -73,7 +73,7 @@ static double step_on(struct program *p, const struct cost_model *cost, int endl
 }
 
 /* Activations go to the host nearly as fast as they are made. Where memory is ample, links slower than planned for take what
- * their bytes take; of the next pace, whose memory suffices for the planned speed, more: compute waits for memory, too. */
+ * their bytes take; of the next level, whose memory suffices for the planned speed, more: compute waits for memory, too. */
 static void slow_links_find_room(void **state)
 {
     (void)state;
@@ -91,16 +91,16 @@ static void slow_links_find_room(void **state)
     plan_cost_model(&s, &cost);
     cost.lane_bytes[LANE_D2H] = 0.75e9;
     cost_with_links(&cost, FIT_SLOW, &slow);
-    for (int pace = 0; pace < 2; pace++) {
+    for (int level = 0; level < 2; level++) {
         struct program *p;
         struct io_buffers io;
-        int at = pace;
+        int at = level;
         assert_int_equal(fit_program(m, &strategy, &cost, ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, limit, 0,
                                      FIT_SERIAL, &at, &io, &p),
                          OK);
-        assert_int_equal(at, pace);
-        waits[pace] = step_on(p, &slow, 0) / step_on(p, &slow, 1) - 1;
-        print_message("pace %d: step %.4f s, on slow links %.4f s, with endless memory %.4f s\n", pace, p->seconds,
+        assert_int_equal(at, level);
+        waits[level] = step_on(p, &slow, 0) / step_on(p, &slow, 1) - 1;
+        print_message("level %d: step %.4f s, on slow links %.4f s, with endless memory %.4f s\n", level, p->seconds,
                       step_on(p, &slow, 0), step_on(p, &slow, 1));
         program_destroy(p);
     }
@@ -190,7 +190,7 @@ static void tight_budgets_refine(void **state)
     model_destroy(m);
 }
 
-/* Host memory is what the usual grid lacks; on a finer one the device holds what is too much there. */
+/* Host memory is what the default grid lacks; on a finer one the device holds what is too much there. */
 static void finer_where_the_host_is_short(void **state)
 {
     (void)state;
@@ -207,7 +207,7 @@ static void finer_where_the_host_is_short(void **state)
     s.target = cell_target();
     s.device = DEVICE_CUDA;
     s.hardware = &h;
-    for (int open = 0; open < 2; open++) { /* the usual grid, as if it were given; as is */
+    for (int open = 0; open < 2; open++) { /* the default grid, as if it were given; as is */
         s.row_chunk = open ? AUTO : 2048;
         s.head_tile = open ? AUTO : 8;
         assert_int_equal(plan_create(m, &s, limit, &plan), OK);

@@ -51,7 +51,7 @@ static int little_fits(const struct little *l, int64_t tokens)
     return fits;
 }
 
-/* Host memory is what the usual grid lacks beyond 19,456 tokens; a finer one leaves more of it on the device. */
+/* Host memory is what the default grid lacks beyond 19,456 tokens; a finer one leaves more of it on the device. */
 static void finer_tiles_where_the_host_is_too_small(void **state)
 {
     (void)state;
@@ -77,7 +77,7 @@ static void short_lengths_grow(void **state)
     model_destroy(l.m);
 }
 
-/* Of leanest placements 14,336 tokens are the longest; a whole search finds room for more, as it does where they are given. */
+/* Of smallest placements 14,336 tokens are the longest; a whole search finds room for more, as it does where they are given. */
 static void lengths_given_fit_no_farther(void **state)
 {
     (void)state;

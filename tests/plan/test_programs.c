@@ -175,7 +175,7 @@ static void expect_waits_needed(const struct program *p, const struct cell *c, v
     w->weakened += tried;
 }
 
-/* Every wait (3000 of programs with more): one layer in all placements, two layers of the leanest. */
+/* Every wait (3000 of programs with more): one layer in all placements, two layers of the smallest. */
 static void waits_are_needed(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Attention work over ring members at 1M tokens, counted, for the document mixes of shared/seqpar-notes.md. */
+/* Attention work over ring members at 1M tokens, counted, for several mixes of documents (mixes.h). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Legal degrees, the choice among them, and volumes against figures worked out elsewhere (shared/seqpar-notes.md). */
+/* Legal degrees, the choice among them, and volumes against figures worked out elsewhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -12,7 +12,7 @@ enum status advise_estimate(const struct model *m, const struct plan_request *s,
 
 /* Finds about the longest sequence that fits: its neighbourhood by estimate, from where trials go on. excess: what the length of
  * the settings needs, as a share of what there is. Fills *tokens, 0 if there is none; else *t with its settings, and *fits with
- * its leanest placement. */
+ * its smallest placement. */
 enum status advise_shorter(struct advisor *x, double excess, struct proposal_setup *t, struct candidate *fits, int64_t *tokens);
 
 #endif

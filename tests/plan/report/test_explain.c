@@ -127,10 +127,10 @@ static double seconds_with_depth(const struct model *m, const struct plan *plan,
     struct strategy strategy = plan->strategy;
     struct program *p;
     struct io_buffers io;
-    int pace = 0;
+    int level = 0;
     strategy.write_depth = write_depth;
     assert_int_equal(fit_program(m, &strategy, &plan->cost, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST,
-                                 plan->limit, 0, FIT_SERIAL, &pace, &io, &p),
+                                 plan->limit, 0, FIT_SERIAL, &level, &io, &p),
                      OK);
     double seconds = p->seconds;
     program_destroy(p);

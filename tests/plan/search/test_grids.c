@@ -9,7 +9,7 @@
 #include "plan/report/describe.h"
 #include "plan/search/requests.h"
 
-/* A program of 100,000 instructions on the usual grid was tried there on a few layers only, and no grid beside it was looked at
+/* A program of 100,000 instructions on the default grid was tried there on a few layers only, and no grid beside it was looked at
  * for more than a moment. */
 static void large_programs_start_with_larger_tiles(void **state)
 {
@@ -26,10 +26,10 @@ static void large_programs_start_with_larger_tiles(void **state)
     s.head_tile = usual.head_tile;
     s.loss_tile = usual.loss_tile;
     struct plan *given = planned(m, &s, limit);
-    print_message("%d instructions, %.5g s; usual grid: %d, %.5g s\n", open->programs[PLAN_UPDATE_STEP]->n_instrs, open->seconds,
+    print_message("%d instructions, %.5g s; default grid: %d, %.5g s\n", open->programs[PLAN_UPDATE_STEP]->n_instrs, open->seconds,
                   given->programs[PLAN_UPDATE_STEP]->n_instrs, given->seconds);
     assert_true(open->fits && given->fits);
-    assert_true(open->seconds < 0.98 * given->seconds); /* better products: 2.1%, with steps from the usual grid 1.8% */
+    assert_true(open->seconds < 0.98 * given->seconds); /* better products: 2.1%, with steps from the default grid 1.8% */
     assert_true(10 * open->programs[PLAN_UPDATE_STEP]->n_instrs < given->programs[PLAN_UPDATE_STEP]->n_instrs);
     plan_destroy(open);
     plan_destroy(given);
@@ -57,7 +57,7 @@ static void takes_the_widest_heads(void **state)
     model_destroy(m);
 }
 
-/* Whatever steps are taken from the usual grid, loss tiles divide the row chunks, or there is one chunk; and --tiles takes it. */
+/* Whatever steps are taken from the default grid, loss tiles divide the row chunks, or there is one chunk; and --tiles takes it. */
 static void steps_are_legal(void **state)
 {
     (void)state;
@@ -125,7 +125,7 @@ static void no_neighbour_is_faster(void **state)
 }
 
 /* Links so slow that the layer's input, which is fetched for each tile of heads, keeps compute waiting: another grid is taken,
- * said, and the same plan when it is given. With links that hide it the usual grid stays, and so does a grid that is given. */
+ * said, and the same plan when it is given. With links that hide it the default grid stays, and so does a grid that is given. */
 static void chooses_tiles_for_speed(void **state)
 {
     (void)state;
@@ -147,7 +147,7 @@ static void chooses_tiles_for_speed(void **state)
         assert_int_equal(before->strategy.head_tile, usual.head_tile);
         assert_int_equal(before->default_grid.head_tile, 0);
         plan_describe(plan, text, sizeof text);
-        print_message("%s: %.4g s; on the usual grid %.4g s\n", text, plan->seconds, before->seconds);
+        print_message("%s: %.4g s; on the default grid %.4g s\n", text, plan->seconds, before->seconds);
         assert_int_equal(strstr(text, "for speed") != NULL, slow);
         assert_int_equal(plan->strategy.head_tile > usual.head_tile, slow);
         if (slow) {

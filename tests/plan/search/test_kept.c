@@ -103,8 +103,8 @@ static void keeps_inputs_that_fit(void **state)
     model_destroy(m);
 }
 
-/* Seconds of the plan's step with that depth of drive writes, at that pace or below. */
-static double seconds_at(const struct model *m, const struct plan_request *s, const struct plan *plan, int write_depth, int pace)
+/* Seconds of the plan's step with that depth of drive writes, at that level or below. */
+static double seconds_at(const struct model *m, const struct plan_request *s, const struct plan *plan, int write_depth, int level)
 {
     const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
     struct strategy strategy = plan->strategy;
@@ -114,7 +114,7 @@ static double seconds_at(const struct model *m, const struct plan_request *s, co
     strategy.write_depth = write_depth;
     plan_cost_model(s, &cost);
     assert_int_equal(fit_program(m, &strategy, &cost, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, limit,
-                                 0, FIT_SERIAL, &pace, &io, &p),
+                                 0, FIT_SERIAL, &level, &io, &p),
                      OK);
     double seconds = p->seconds;
     program_destroy(p);

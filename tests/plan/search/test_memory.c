@@ -7,7 +7,7 @@
 #include "plan/lower/fixed.h"
 #include "plan/search/requests.h"
 
-/* A tenth more memory led the search to the usual grid, where less had found one that is 6% faster. */
+/* A tenth more memory led the search to the default grid, where less had found one that is 6% faster. */
 static void more_memory_keeps_the_grid(void **state)
 {
     (void)state;

@@ -53,10 +53,10 @@ static const int64_t ample[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, (in
 
 static struct program *scheduled(const struct subject *x, const struct strategy *s, int role)
 {
-    int pace = 0;
+    int level = 0;
     struct io_buffers io;
     struct program *p;
-    if (fit_program(x->m, s, &x->cost, role, ample, 0, FIT_SERIAL, &pace, &io, &p) != OK || program_verify(p) != OK)
+    if (fit_program(x->m, s, &x->cost, role, ample, 0, FIT_SERIAL, &level, &io, &p) != OK || program_verify(p) != OK)
         fail_msg("%s", status_message());
     return p;
 }
