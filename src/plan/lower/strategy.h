@@ -10,7 +10,8 @@
 /* Where a tile stays between the visits that use it. */
 enum residency { RES_DEVICE, RES_HOST, RES_NVME, RES_NONE /* dropped; computed again when needed */ };
 
-/* What the planner decided: everything here is placement except the mesh and the tile grid. */
+/* What the planner decided. Numerics: mesh, zero, wire, the grid of tiles, group, dtype, moments. All else is placement, which
+ * never changes a bit. */
 struct strategy {
     int64_t seq_len; /* tokens of a sequence, over all ranks that share it, padding included */
     int64_t rows;    /* tokens of a sequence on one rank: seq_len / (ulysses * ring) */
@@ -78,7 +79,7 @@ static inline int strategy_updates_on_both(const struct strategy *s)
     return s->update_on_host && s->promoted_layers > 0 && s->promoted_class == CLASS_OPTIM && s->promote_tier == RES_DEVICE;
 }
 
-/* The number of layers among which `nearer` layers are spread. */
+/* The number of layers among which promoted layers are spread. */
 static inline int64_t strategy_promotable_layers(const struct strategy *s, int64_t layers)
 {
     return s->promoted_class == CLASS_ACT ? layers - s->device_layers : layers;

@@ -16,7 +16,7 @@ enum decision_id {
     DECISION_ACTS,
     DECISION_CARRY,
     DECISION_UPDATE,
-    DECISION_PROMOTED_LAYERS, /* layers that have a class nearer; the next two say which class, and where */
+    DECISION_PROMOTED_LAYERS, /* layers that have a class promoted; the next two say which class, and where */
     DECISION_PROMOTED_CLASS,
     DECISION_PROMOTE_TIER,
     DECISION_KEEP_EVERY,
@@ -43,10 +43,10 @@ void decision_set(struct strategy *s, enum decision_id d, int value);
 
 /* Where a request says which tier it is to be; NULL: it cannot. */
 enum offload *decision_request(struct plan_request *s, enum decision_id d);
-/* The choice that this one is listed together with: passing with acts, else itself. */
+/* The choice that this one is listed together with: carry with acts, else itself. */
 enum decision_id decision_leader(enum decision_id d);
 
-/* Whether every choice is the same but for kept chunks, layer inputs and the depth of drive writes. */
+/* Whether every choice is the same but for saved chunks, layer inputs and the depth of drive writes. */
 int decisions_same_classes(const struct strategy *a, const struct strategy *b);
 /* In how many choices of whole classes, of the update's place and of layers on the device two placements differ. */
 int decisions_distance(const struct strategy *a, const struct strategy *b);
