@@ -226,7 +226,7 @@ static const struct pass passes[] = {
     {"mesh", "trials", EFFORT_NORMAL, pass_mesh, has_placements},
     {"ZeRO stage", "trials", EFFORT_NORMAL, pass_stage, has_placements},
     {"tiles", "trials", EFFORT_NORMAL, pass_tiles, has_placements},
-    {"local search", "trials", EFFORT_BEST, pass_local, has_placements},
+    {"local search", "trials", EFFORT_NORMAL, pass_local, has_placements},
     {"program sets", "instructions", EFFORT_QUICK, pass_programs, has_plan},
     {"memory", "instructions", EFFORT_QUICK, pass_memory, has_plan},
     {"slow links", "instructions", EFFORT_NORMAL, pass_slow_links, has_plan},
@@ -317,13 +317,27 @@ static enum status pass_slow_links(struct planning *x)
     return x->choice.plan->fits ? plan_for_slow_links(&x->choice.problem, &x->choice.plan) : OK;
 }
 
+static struct plan_request request_at(const struct plan_request *s, enum effort effort)
+{
+    struct plan_request r = *s;
+    r.effort = effort;
+    return r;
+}
+
 enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
 {
     struct planning x = {.model = m, .given = s, .limit = limit};
     struct pass_time took[PASSES] = {{0}};
     double began = clock_seconds();
     enum status st = run_passes(&x, PASSES, took);
+    const struct plan_request more = request_at(s, EFFORT_NORMAL);
+    if (st == OK && s->effort == EFFORT_QUICK && !x.choice.plan->fits) { /* what normal finds room for is not refused */
+        planning_end(&x);
+        x = (struct planning){.model = m, .given = &more, .limit = limit};
+        st = run_passes(&x, PASSES, took);
+    }
     if (st == OK) {
+        x.choice.plan->effort = x.given->effort;
         *out = x.choice.plan;
         x.choice.plan = NULL;
         memcpy((*out)->passes, took, sizeof took);

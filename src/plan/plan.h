@@ -50,6 +50,7 @@ struct plan {
     int64_t peak[TIERS][CLASSES];       /* largest simultaneously live bytes of a class, persistent ones included */
     int64_t limit[TIERS];
     double seconds;                   /* simulated step, all micro-batches; if !fits, estimated from the first one */
+    enum effort effort;               /* of the search that found it */
     int64_t tokens;                   /* of a step, all micro-batches */
     int64_t sequences, micro_batches; /* of a step: over all ranks; of one */
     struct cost_model cost;

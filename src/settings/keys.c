@@ -86,7 +86,7 @@ const struct settings_key settings_keys[] = {
     {"clip", KEY_NUMBER, AT(clip), "1", ANY, .flags = KEY_OF_RUNS, .arg = "X", .help = "limit of the gradients' global norm; 0: none"},
     {"freeze", KEY_LIST, AT(plan.freeze), .arg = "GLOB,...", .help = "names of parameters that are not trained"},
 
-    {"effort", KEY_CHOICE, AT(plan.effort), "normal", .choices = efforts, .group = "Planning", .arg = "WORD", .help = "what is searched: quick (the first placement by estimate), normal, best (up to 1% faster steps, several times as long)"},
+    {"effort", KEY_CHOICE, AT(plan.effort), "normal", .choices = efforts, .group = "Planning", .arg = "WORD", .help = "how much is searched: quick (a few placements, in a second), normal (seconds), best (several times as long, steps about 1% faster)"},
     {"json", KEY_SWITCH, AT(json), "false", .flags = KEY_FLAG_ONLY, .group = "ltrain plan", .help = "JSON instead of the table (docs/plan-json.md)"},
     {"max-seq", KEY_SWITCH, AT(max_seq), "false", .flags = KEY_FLAG_ONLY, .help = "the longest sequence that fits, instead of --seq-len"},
     {"explain", KEY_SWITCH, AT(explain), "false", .flags = KEY_FLAG_ONLY, .help = "each decision, and what another one would cost"},

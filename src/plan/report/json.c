@@ -269,10 +269,12 @@ static json_t *longest_json(const struct plan *p)
 enum status plan_write_json(const struct plan *p, const struct model *m, const struct plan_request *s,
                             const struct advice *advice, const struct explanation *e, FILE *f)
 {
+    static const char *const efforts[] = {[EFFORT_BEST] = "best", [EFFORT_NORMAL] = "normal", [EFFORT_QUICK] = "quick"};
     struct report r;
     TRY(report_make(p, m, &r));
     json_t *o = json_object();
     json_object_set_new(o, "fits", json_boolean(p->fits));
+    put_text(o, "effort", efforts[p->effort]);
     json_object_set_new(o, "misfit", p->fits ? json_null() : json_string(tier_name(p->misfit)));
     json_object_set_new(o, "model", model_json(m));
     put_int(o, "seq_len", p->tokens / p->sequences);

@@ -81,6 +81,13 @@ static void print_longest(const struct plan *p, FILE *f)
                  tier_name(l->tier), d);
     else if (l->longer > 0) /* a trial's bytes, which a whole step exceeds */
         snprintf(longer, sizeof longer, "; %s would not fit the %s", units_format_count(l->longer, a), tier_name(l->tier));
+    if (p->effort == EFFORT_QUICK) {
+        prose_print(f, 2,
+                    "At least %s tokens fit: --effort quick looked at the mesh by rule and the default tiles only; normal may "
+                    "find longer ones.",
+                    units_format_count(p->tokens / p->sequences, a));
+        return;
+    }
     prose_print(f, 2, "Longest sequence that fits: %s tokens%s%s, in steps of %s%s.",
                 units_format_count(p->tokens / p->sequences, a), flags[0] ? " with" : "", flags, units_format_count(l->step, b),
                 longer);

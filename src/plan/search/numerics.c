@@ -372,7 +372,8 @@ static enum status search_locally(struct numerics_search *b)
     struct numerics *v = b->best;
     TRY(try_best(b));
     struct candidate best = b->candidate;
-    if (best.excess > 1 || best.seconds < LOCAL_WAITS * best.least_compute)
+    double waits = v->problem.request.effort == EFFORT_BEST ? LOCAL_WAITS : LOCAL_WAITS_NORMAL;
+    if (best.excess > 1 || best.seconds < waits * best.least_compute)
         return OK;
     TRY(local_search(b->pool, &best));
     b->default_price = fmin(b->default_price, pool_price_on(b->pool, &v->default_grid));

@@ -1,0 +1,63 @@
+/* Less effort finds room for what more effort finds room for, and normal's steps are about as fast as best's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plan/search/requests.h"
+
+#include <math.h>
+
+/* Seconds of the step with that effort; INFINITY: it does not fit. */
+static double seconds_with(const struct model *m, const struct plan_request *s, enum effort effort, const int64_t limit[TIERS])
+{
+    struct plan_request r = *s;
+    r.effort = effort;
+    struct plan *plan = planned(m, &r, limit);
+    double seconds = plan->fits ? plan->seconds : INFINITY;
+    assert_true(plan->effort == effort || (effort == EFFORT_QUICK && plan->effort == EFFORT_NORMAL));
+    plan_destroy(plan);
+    return seconds;
+}
+
+/* From what hardly fits to what fits with ease; steps of normal within 2% of best's. */
+static void on_budgets(const char *model, int layers, int64_t tokens, int64_t first, int64_t last)
+{
+    struct hardware h;
+    struct plan_request s;
+    struct model *m = preset_of(model, layers, tokens, "rtx4090", &h, &s);
+    int fitted = 0;
+    for (int i = 0; i < 4; i++) {
+        const int64_t limit[TIERS] = {first + (last - first) * i / 3, 2 * last, 2 * last};
+        double best = seconds_with(m, &s, EFFORT_BEST, limit), normal = seconds_with(m, &s, EFFORT_NORMAL, limit),
+               quick = seconds_with(m, &s, EFFORT_QUICK, limit);
+        print_message("%lld MiB: best %.4g s, normal %.4g s, quick %.4g s\n", (long long)(limit[TIER_DEVICE] >> 20), best, normal,
+                      quick);
+        assert_true(isfinite(normal) == isfinite(best) && isfinite(quick) == isfinite(best));
+        assert_true(!isfinite(best) || normal <= 1.02 * best);
+        fitted += isfinite(best);
+    }
+    assert_true(fitted >= 2);
+    model_destroy(m);
+}
+
+static void a_small_model(void **state)
+{
+    (void)state;
+    on_budgets("25m", 4, 16384, 70 << 20, 200 << 20);
+}
+
+static void few_layers_of_a_large_one(void **state)
+{
+    (void)state;
+    on_budgets("125m", 3, 16384, 160 << 20, 900 << 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_small_model),
+        cmocka_unit_test(few_layers_of_a_large_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
