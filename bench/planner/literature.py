@@ -13,7 +13,7 @@ Sources:
   github.com/microsoft/Megatron-DeepSpeed at 0782d75.
 [FA2] Dao, FlashAttention-2, arXiv 2307.08691: the first FlashAttention reaches 25 to 40% of an A100's peak.
 [MEMO] Zhao et al., arXiv 2407.12117, abstract: 7B, 1M tokens, 8 x A800, MFU 52.30%.
-Machines: the vendor's data sheets times the efficiencies, both in src/plan/hardware.c.
+Machines: the vendor's data sheets times the efficiencies, both in src/machine/hardware.c.
 """
 import json
 import os
@@ -35,7 +35,7 @@ BUDGET = [("1b", 128 * K, (9.8, 9.5), (45, 46)), ("1b", 420 * K, (91, 90), (44, 
 SHAPES = {"1b": (16, 2048, (8320, 51328)), "3b": (28, 3072, (12384, 61536)), "8b": (32, 4096, (16512, 94336))}
 BUDGET_GEMM = 700e12  # [budget]: products at 680 to 740 TFLOP/s
 BUDGET_ATTENTION = {"1b": (500e12, 510e12), "3b": (688e12, 581e12), "8b": (688e12, 581e12)}  # [budget]: forward, backward
-H100_FORWARD, H100_BACKWARD = 690, 440  # TFLOP/s of attention at head dimension 128, as in src/plan/hardware.c
+H100_FORWARD, H100_BACKWARD = 690, 440  # TFLOP/s of attention at head dimension 128, as in src/machine/hardware.c
 UPIPE = [(128 * K, 2281), (256 * K, 1487), (512 * K, 867), (M, 473), (2 * M, 246), (3 * M, 166), (4 * M, 126), (5 * M, 98)]
 GPT_CONFIG = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "activation_function": "gelu_new", "vocab_size": 50257,
               "layer_norm_epsilon": 1e-5}
@@ -44,7 +44,7 @@ GPT_25B_SHAPE = (64, 6144, 64)
 GPT_25B = [(128, (105.0, 106.7)), (192, (115.8,)), (360, (81.6, 82.7)), (400, (90.6,)), (420, (81.8,))]
 MEMO_SHAPE = (32, 4096, 32)
 A100_PEAK, FLASH_1 = 312e12, (0.25, 0.40)  # [FA2]
-A100_PRODUCTS, HDR_NODE = 250e12, 8 * 21e9  # as in src/plan/hardware.c: TFLOP/s; bytes/s that a node of 8 network links receives
+A100_PRODUCTS, HDR_NODE = 250e12, 8 * 21e9  # as in src/machine/hardware.c: TFLOP/s; bytes/s that a node of 8 network links receives
 
 
 def plan(ltrain, arguments, directory):
@@ -91,7 +91,7 @@ def budget_table(ltrain, directory, say):
                 f" {theirs:22.1f} {saved:7.1f} {percent(saved, theirs):>5} | {parts(p)}")
             if abs(ours / seconds[alpha] - 1) > 0.1:
                 reasons.append(f"  {model} {length(tokens)} alpha {alpha}: {budget_reason(p, model, layers * width * tokens**2, theirs)}")
-    say("Beyond 10%: [budget] takes attention's backward pass at cuDNN's rate; ours was measured (src/plan/hardware.c). And what our programs do and\n"
+    say("Beyond 10%: [budget] takes attention's backward pass at cuDNN's rate; ours was measured (src/machine/hardware.c). And what our programs do and\n"
         "[budget] does not count: products as narrow as a tile of query heads; layer inputs fetched again in the backward\n"
         "pass, and normed again, for every such tile, which keeps the device lean:\n" +
         "\n".join(reasons))

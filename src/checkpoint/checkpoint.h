@@ -6,7 +6,7 @@
  *   model.safetensors, config.json   parameters under Hugging Face names, in the run's dtype
  *   optimizer.safetensors            "master.NAME" (bf16 runs), "m.NAME", "v.NAME" in fp32, of trained parameters only
  *   manifest.json                    step, cursor, updates, seed, numerics key, model facts, every file's size and hash (of
- *                                    segments: checkpoint_files.h), its own xxh3
+ *                                    segments: files.h), its own xxh3
  * RUN/checkpoints/latest             the newest whole one's name
  *
  * Tensors have all rows of learned positions. Those that the run does not use are copied, moments too, from where its state came

@@ -17,11 +17,11 @@ enum status profile_measure(const struct settings *s, struct hardware *out);
 /* Keeps figures where profile_load finds them; the file is renamed into place. ERR_IO. */
 enum status profile_save(const struct settings *s, const struct hardware *h);
 
-/* profile_kernels.c: matrix products and attention. *disturbed: shapes that stayed implausibly slow. */
+/* kernels.c: matrix products and attention. *disturbed: shapes that stayed implausibly slow. */
 enum status profile_kernels(struct hardware *h, int *disturbed);
-/* profile_ops.c: everything else that compute does, in programs; the overhead of an instruction. */
+/* ops.c: everything else that compute does, in programs; the overhead of an instruction. */
 enum status profile_ops(const struct settings *s, struct hardware *h);
-/* profile_lanes.c: copies, drives in `path`, and how much compute slows beside them. */
+/* lanes.c: copies, drives in `path`, and how much compute slows beside them. */
 enum status profile_lanes(const struct settings *s, const char *path, struct hardware *h);
 
 /* Seconds of one run: the median of up to 5, until `seconds` have passed, after one to warm up; that

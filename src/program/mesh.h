@@ -14,7 +14,7 @@ struct mesh {
 
 struct mesh_row {
     const char *key;    /* in --mesh dp=2,ulysses=4,ring=2 and in plan.json */
-    int depth;          /* 0: members are neighbours; place = (dp * rings + ring) * ulysses_degree + ulysses */
+    int depth;          /* 0: members are neighbours; place = (dp * rings + ring) * ulysses degree + ulysses */
     enum lane lane;     /* of its groups' messages; LANES: it has none of its own */
     const char *shards; /* what its members have shares of */
 };

@@ -24,7 +24,7 @@ struct clocks {
     int *by_ticket_table;
 };
 
-/* Of a program in good form (verify_form.h), before its first instruction. ERR_NOMEM. */
+/* Of a program in good form (form.h), before its first instruction. ERR_NOMEM. */
 enum status clocks_create(const struct program *p, struct clocks *out);
 void clocks_destroy(struct clocks *c);
 /* To the next instruction, `index`, in program order. */

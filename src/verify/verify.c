@@ -1,13 +1,13 @@
 /* Content and order: what every byte holds, and who may touch it when.
  *
  * The instructions are taken in program order, which every wait follows. Content is what that order leaves in each byte. Order makes it the truth of every
- * run: if all conflicting pairs are ordered by happens-before (verify_clocks.h) in program order, no run can tell the difference.
+ * run: if all conflicting pairs are ordered by happens-before (clocks.h) in program order, no run can tell the difference.
  *
  * Invariants:
  * 1. A cell names the last writer and, per lane, the latest reader since. Earlier ones are covered: by order of retirement on the same lane, and because
  *    the last writer was itself checked against what came before it (check_order).
  * 2. Instructions with predicates count as executed. A cell that such a one wrote holds its content only under that predicate, which whoever reads it must
- *    have too (check_predicate); one that it updated keeps the predicate it had, for an update that is left out would have added nothing (check_addends). */
+ *    have too (check_content); one that it updated keeps the predicate it had, for an update that is left out would have added nothing (check_addends). */
 #include "verify/verify.h"
 
 #include "verify/byte_map.h"

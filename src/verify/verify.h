@@ -11,7 +11,7 @@
  * - content: every byte read holds the tensor, rows and version that the operand says (live_in at the start); an update's version is what is there;
  *   every live_out binding holds at the end what it says; scratch is never read before it is written (scratch operands are write-only);
  * - predicates: what an instruction that may be left out writes is read under its predicate only; what it updates, it adds something to that exists under
- *   its predicate only; collectives' sizes agree with their group's. What other ranks do meanwhile: verify_mesh.h;
+ *   its predicate only; collectives' sizes agree with their group's. What other ranks do meanwhile: mesh.h;
  * - order: every pair of accesses to the same byte of which one writes is ordered by happens-before (lane order as in program.h, waits), whatever the lanes' speed.
  * ERR_CORRUPT and one sentence naming program, instruction, operand and the cause. */
 enum status program_verify(const struct program *p);

@@ -243,7 +243,7 @@ static void test_bf16_shards(void **state)
 
 enum { DRAWS = 40000 };
 
-/* Whether each of so many equal elements was rounded up, [0] m and [1] v, and the share that ought to be. */
+/* Whether each of n equal elements was rounded up, [0] m and [1] v, and the share that ought to be. */
 struct draws {
     uint8_t up[2][DRAWS];
     double share[2];

@@ -154,7 +154,7 @@ static void test_workspace(void **state)
     }
 }
 
-/* C [m, n] of a tile's, on so many threads, where A's rows are taken from row i on, B's columns from column j on. */
+/* C [m, n] of a tile's, on `threads` threads, where A's rows are taken from row i on, B's columns from column j on. */
 static float *product(const struct gemm_tile *tile, const struct tensor *a, const struct tensor *b, int64_t m, int64_t n,
                       int64_t k, int64_t i, int64_t j, int t, int threads)
 {

@@ -22,7 +22,7 @@ paths() { # FILE
     grep -o '`[^` ]*`' "$1" | tr -d '`' | grep -E '^(bench|docs|tests|tools|src)/' | grep -v '[A-Z*{<$]' || true
 }
 
-for doc in README.md docs/*.md bench/README.md bench/results/README.md; do
+for doc in README.md docs/*.md docs/planner/*.md bench/README.md bench/results/README.md; do
     grep -o '](.[^)]*)' "$doc" | sed 's/^](//; s/)$//' | sort -u >"$links"
     while read -r link; do
         case $link in *://*) continue ;; esac
@@ -36,7 +36,7 @@ for doc in README.md docs/*.md bench/README.md bench/results/README.md; do
     done <"$links"
 done
 
-for doc in README.md docs/using.md docs/ranks.md docs/planning.md docs/plan-json.md bench/README.md bench/results/README.md; do
+for doc in README.md docs/*.md docs/planner/*.md bench/README.md bench/results/README.md; do
     for path in $(paths "$doc"); do
         [ -e "$path" ] || bad "$doc: $path is not there"
     done

@@ -46,7 +46,7 @@ struct value {
     int staged;      /* copies that come by way of the host stay there until value_leave */
     int lingers;     /* copies on the device stay there between visits until value_leave */
     int brief;       /* made again after value_leave: while it lingers, and where copies are staged, it needs no home */
-    int full;        /* device copies lie in one buffer of all rows (while open_full) */
+    int full;        /* device copies lie in one buffer of all rows (while value_open_full) */
     int full_buffer; /* -1: not open */
 };
 

@@ -35,7 +35,7 @@ int tiles_are_coarse(const struct strategy *s)
 
 int tiles_are_bulky(const struct problem *p, const struct strategy *s)
 {
-    return 32 * s->rows * p->model->config.dim * (int64_t)dtype_size(s->dtype) > p->limit[TIER_DEVICE];
+    return TILES_BULKY_PART * s->rows * p->model->config.dim * (int64_t)dtype_size(s->dtype) > p->limit[TIER_DEVICE];
 }
 
 int candidate_decides(const struct candidate *tried, const struct strategy *s)

@@ -21,12 +21,12 @@ struct search_lead {
  * fit. Below a gain of SEARCH_GAIN few are tried, with the layer inputs of `fixed`. */
 enum status search_to_beat(const struct problem *p, const struct strategy *fixed, const struct search_lead *lead,
                            struct search *out);
-/* The best one (out->tried) of BRIEF_TRIES at most: lead->beat's placement and what ought to be faster, given lead->known. Adds
+/* The best one (out->tried) of SELECT_BRIEF at most: lead->beat's placement and what ought to be faster, given lead->known. Adds
  * to *spent the instructions that were scheduled. */
 enum status search_briefly(const struct problem *p, const struct strategy *fixed, const struct search_lead *lead, double *spent,
                            struct candidate *out);
 
-/* The same, but BRIEF_TRIES are tried at most, and nothing around them. */
+/* As search_to_beat, but SELECT_BRIEF are tried at most, and nothing around them. */
 enum status search_few(const struct problem *p, const struct strategy *fixed, const struct search_lead *lead, struct search *out);
 
 /* Nothing is tried: instructions of a step's program on the grid of `fixed`, about, and the least estimated seconds of what ought

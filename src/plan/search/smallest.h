@@ -12,7 +12,7 @@ enum status search_smallest(const struct problem *p, const struct strategy *fixe
 /* The placement that is estimated to need the least share of the budgets: nothing is tried. */
 enum status search_least(const struct problem *p, const struct strategy *fixed, struct candidate *out);
 
-/* The best of a few: tried in order of estimate and `rate` seconds of stalls for every second of traffic, for SEARCH_LITTLE
+/* The best of a few: tried in order of estimate and `rate` seconds of stalls for every second of traffic, for PROMISING_INSTRS
  * instructions. Candidates that ought not to fit are not tried: unless out->tried and out->excess <= 1, something else may fit.
  */
 enum status search_promising(const struct problem *p, const struct strategy *fixed, double rate, struct candidate *out);
