@@ -169,7 +169,7 @@ void ops_adamw(const struct adamw_shape *s, float *master, void *m, void *v, con
     const struct scalars plain = scalars_of(norm, record);
     struct scalars decaying = plain;
     decaying.decay = fmaf(-record->lr, record->weight_decay, 1.0f);
-    const uint32_t number = (uint32_t)(s->first + record->rank * s->share);
+    const uint32_t number = (uint32_t)(s->first + record->place * s->share);
     const struct arrays a = {master, m, v, grad, s->moments, number * WEYL + record->rounding};
     int skip = norm->skip;
 #pragma omp parallel for schedule(static) if (s->n > ROWS_SERIAL)

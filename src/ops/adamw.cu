@@ -78,7 +78,7 @@ template <typename MOMENT, bool PARAM> struct adamw {
             store<N>(m + i, mi);
             store<N>(v + i, vi);
         } else {
-            const uint32_t number = (uint32_t)(first + record->rank * share + i), w = number * WEYL + record->rounding;
+            const uint32_t number = (uint32_t)(first + record->place * share + i), w = number * WEYL + record->rounding;
             bf16 low_m[N], low_v[N];
 #pragma unroll
             for (int k = 0; k < N; k++) {

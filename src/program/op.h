@@ -27,7 +27,7 @@ struct step_record {
     float lr, weight_decay, beta1, beta2, eps;
     float bias1, bias2; /* 1 - beta^t */
     uint32_t rounding;  /* random, new for each update, of moments in bf16 */
-    int32_t rank;
+    int32_t place; /* the rank's in the mesh: which shards it holds */
     float reserved[5];
 };
 

@@ -41,7 +41,7 @@ static void fill_record(struct run *r, int64_t targets)
                                    .bias1 = (float)(1 - pow((double)(float)s->beta1, t)), /* of the beta that is used */
                                    .bias2 = (float)(1 - pow((double)(float)s->beta2, t)),
                                    .rounding = random[0],
-                                   .rank = comm_rank(r->comm)};
+                                   .place = comm_place(r->comm)};
 }
 
 enum status run_flush(struct run *r)

@@ -52,7 +52,7 @@ static void check_adamw(int64_t n, int64_t n_decay, int param, int skip, enum dt
                                    .bias1 = 0.271f,
                                    .bias2 = 0.142625f,
                                    .rounding = 0x9e3779b9u,
-                                   .rank = 3};
+                                   .place = 3};
     struct norm_result *norm = array_new(sizeof *norm);
     *norm = (struct norm_result){.norm = 3.0, .factor = 0.333333f, .skip = skip};
     void *v = array_random(n, moments, 1e-3);

@@ -89,7 +89,7 @@ static void record_update(struct rig *r, struct step_record *record)
     uint32_t random[4];
     rng_block(9, rng_stream("moments"), (uint64_t)r->updates, random);
     record->rounding = random[0];
-    record->rank = comm_rank(r->session->comm);
+    record->place = comm_place(r->session->comm);
     record->lr = (float)s->lr;
     record->weight_decay = (float)s->weight_decay;
     record->beta1 = (float)s->beta1;

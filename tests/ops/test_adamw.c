@@ -232,7 +232,7 @@ static void test_bf16_shards(void **state)
     for (int r = 0; r < 4; r++) {
         int64_t at = (int64_t)r * SHARE;
         struct adamw_shape s = {.n = min_i64(SHARE, N - at), .first = u.first, .share = SHARE, .moments = BF16};
-        u.record.rank = r;
+        u.record.place = r;
         ops_adamw(&s, (float *)p->store + at, (bf16 *)m->store + at, (bf16 *)v->store + at, (float *)u.g->store + at, &u.norm,
                   &u.record, NULL);
     }
