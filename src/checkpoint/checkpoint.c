@@ -212,5 +212,7 @@ enum status checkpoint_export(struct session *s, const char *dir)
         st = comm_agree(c, first ? move_export(partial, dir) : OK);
     if (may_clean)
         ckpt_remove_dir(partial);
+    if (may_clean && st != OK)
+        rmdir(dir); /* if nothing was there before */
     return st;
 }

@@ -33,8 +33,9 @@ struct checkpoint_info {
 };
 
 /* No update may be pending (flush first), and nothing may be running. keep >= 1. Memory: one group and a few hundred KiB. On
- * failure the former checkpoints are as they were; ERR_IO says what could not be written, ERR_INVALID that a rank does not see
- * the directory; what is said of an origin that is gone, changed or damaged names it. */
+ * failure the former checkpoints are as they were; ERR_DIVERGED names a tensor with NaN or infinite elements, ERR_IO says what
+ * could not be written, ERR_INVALID that a rank does not see the directory; what is said of an origin that is gone, changed or
+ * damaged names it. */
 enum status checkpoint_save(struct session *s, const char *run, const struct checkpoint_info *info, int keep);
 /* path: directory of a run's newest whole checkpoint, every file read and its hash checked. That is what `latest` names; if
  * `latest` or what it names is missing or damaged, the newest other one, and *note says so (else it is empty). ERR_INVALID: there
@@ -44,10 +45,10 @@ enum status checkpoint_find(struct comm *c, const char *run, char *path, int pat
 /* Loads parameters, masters and moments into the session's homes, every rank its own, whatever the placement, ranks and dtype of
  * both sides: masters are the truth, or the parameters where there are none (fp32 runs, frozen ones). Before anything is loaded
  * it checks every file's size and hash (ERR_CORRUPT naming the file), then the model: configuration, names, shapes, what is
- * frozen (ERR_INVALID naming the first difference). */
+ * frozen, and that what it reads is finite (ERR_INVALID naming the first difference or the tensor). */
 enum status checkpoint_load(struct session *s, const char *path);
 /* Writes DIR/config.json and DIR/model.safetensors as transformers reads them. Creates DIR (its parent exists); whole files are
- * renamed into place. */
+ * renamed into place. ERR_DIVERGED as above: what was there stays. */
 enum status checkpoint_export(struct session *s, const char *dir);
 
 #endif

@@ -88,6 +88,17 @@ static enum status check_surplus(struct reader *r)
 
 /* ---- loading ---- */
 
+/* No save of ours leaves such a checkpoint. */
+static enum status check_finite(const struct reader *r, enum state_kind kind, const struct model_param *p, int64_t first,
+                                int64_t n, const float *data)
+{
+    char cause[256];
+    if (state_check_finite(kind, p, first, n, data) == OK)
+        return OK;
+    snprintf(cause, sizeof cause, "%s", status_message());
+    return status_fail(ERR_INVALID, "checkpoint %s cannot be continued: %s; move it away to take an earlier one", r->dir, cause);
+}
+
 /* The fp32 truth of a trained parameter is its master, where there is one. */
 static enum status read_pieces(void *user, int unit, int64_t first, int64_t n, float *data)
 {
@@ -104,6 +115,7 @@ static enum status read_pieces(void *user, int unit, int64_t first, int64_t n, f
             kind = r->masters && p->trained ? STATE_MASTER : STATE_PARAM;
         state_tensor_name(name, kind, p);
         TRY(st_read_f32(kind == STATE_PARAM ? r->params : r->optimizer, name, a - p->offset, b - a, data + (a - first)));
+        TRY(check_finite(r, kind, p, a - p->offset, b - a, data + (a - first)));
     }
     return OK;
 }

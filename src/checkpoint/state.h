@@ -8,12 +8,15 @@ enum { STATE_NAME = 112 };
 /* A parameter's tensor of that kind of state (up to STATE_V). */
 void state_tensor_name(char name[STATE_NAME], enum state_kind kind, const struct model_param *p);
 
+/* ERR_DIVERGED names the first of the parameter's elements [first, first + n) that is NaN or infinite. */
+enum status state_check_finite(enum state_kind kind, const struct model_param *p, int64_t first, int64_t n, const float *data);
+
 /* Bytes of tensor data that the two files hold. */
 int64_t state_bytes(const struct session *s);
 /* By one rank: the files DIR/ckpt_file_names[0 .. n_files) without data, synced. */
 enum status state_create(struct session *s, const char *dir, int n_files);
 /* Called by all ranks: writes the data, every rank its own pieces, and syncs it. dir: marked by rank 0 (ckpt_mark). All return
- * the same. */
+ * the same. ERR_DIVERGED names a tensor that is not finite. */
 enum status state_write(struct session *s, const char *dir, uint64_t mark, int n_files);
 /* Called by all ranks: checks config.json, names and shapes against the session's model, then loads. Of files known to be whole.
  * All return the same. */

@@ -139,6 +139,8 @@ enum status unused_write(struct unused *x, enum state_kind kind, const int *tens
         for (int64_t at = m->params[i].elements; at < end && tensor[i] >= 0; at += chunk * comm_size(x->s->comm)) {
             int64_t first = at + chunk * comm_rank(x->s->comm), n = max_i64(0, min_i64(chunk, end - first));
             enum status st = n > 0 ? read_origin(x, kind, i, first, n, data) : OK;
+            if (st == OK)
+                st = state_check_finite(kind, &m->params[i], first, n, data);
             if (st != OK)
                 st = explain(x->s, st);
             else if (n > 0)

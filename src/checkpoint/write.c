@@ -83,8 +83,9 @@ enum status state_create(struct session *s, const char *dir, int n_files)
 struct output {
     const struct model *model;
     struct st_writer *file;
-    const int *tensor; /* of the kind that is being written */
-    int64_t written;   /* elements */
+    enum state_kind kind; /* that is being written */
+    const int *tensor;    /* of that kind */
+    int64_t written;      /* elements */
 };
 
 static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, float *data)
@@ -96,6 +97,7 @@ static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, 
         int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
         if (a >= b || w->tensor[i] < 0)
             continue;
+        TRY(state_check_finite(w->kind, p, a - p->offset, b - a, data + (a - first)));
         TRY(st_write_f32(w->file, w->tensor[i], a - p->offset, b - a, data + (a - first)));
         w->written += b - a;
     }
@@ -140,10 +142,11 @@ static enum status write_file(struct session *s, const char *dir, uint64_t mark,
     struct output w = {.model = s->model};
     enum status st = comm_agree(s->comm, open_output(s, dir, mark, path, f, &w));
     for (int k = 0; k < f->n_kinds && st == OK; k++) {
+        w.kind = f->kind[k];
         w.tensor = f->tensor[k];
-        st = write_kind(s, f->kind[k], &w);
+        st = write_kind(s, w.kind, &w);
         if (st == OK)
-            st = unused_write(rest, f->kind[k], w.tensor, w.file, &w.written);
+            st = unused_write(rest, w.kind, w.tensor, w.file, &w.written);
     }
     if (st != OK) {
         st_write_abort(w.file);

@@ -243,6 +243,16 @@ static enum status print_steps(const struct run *r)
     return OK;
 }
 
+static void print_skipped(const struct run *r)
+{
+    if (r->skipped > 0)
+        printf("skipped: %lld of %lld steps, whose gradient norm was not finite\n", (long long)r->skipped,
+               (long long)r->steps_here);
+    if (r->empty > 0)
+        printf("skipped: %lld of %lld steps, whose documents have one token each\n", (long long)r->empty,
+               (long long)r->steps_here);
+}
+
 /* model_path: where the trained model is, or NULL if a signal ended the run before it was done. */
 enum status run_print_after(struct run *r, const char *model_path)
 {
@@ -250,6 +260,7 @@ enum status run_print_after(struct run *r, const char *model_path)
     TRY(print_memory(r));
     if (r->steps_here > 0)
         TRY(print_steps(r));
+    print_skipped(r);
     if (comm_size(r->comm) > 1 && r->steps_here > 0)
         print_sent(r);
     if (r->session->store) {
@@ -261,8 +272,12 @@ enum status run_print_after(struct run *r, const char *model_path)
     }
     if (model_path)
         printf("model: %s\n", model_path);
-    else
+    else if (r->saved == r->at.step)
         printf("stopped by a signal at step %lld of %lld, saved: continue with ltrain --resume %s\n", (long long)r->at.step,
                (long long)r->s->plan.steps, r->s->out);
+    else
+        printf("stopped by a signal at step %lld of %lld, which was skipped and is not saved: continue from step %lld with ltrain "
+               "--resume %s\n",
+               (long long)r->at.step, (long long)r->s->plan.steps, (long long)r->saved, r->s->out);
     return OK;
 }

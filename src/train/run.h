@@ -35,6 +35,7 @@ struct run {
     double run_seconds;
     int64_t steps_here;
     int64_t skipped_in_row; /* steps, up to now, whose gradient norm was not finite */
+    int64_t skipped, empty; /* steps here whose norm was not finite; that had nothing to predict */
 };
 
 /* train.c */

@@ -194,6 +194,7 @@ enum status run_step(struct run *r, struct step_metrics *m)
         r->at.cursor += (uint64_t)s->plan.batch;
         m->loss = m->grad_norm = NAN;
         m->seconds = clock_seconds() - began;
+        r->empty++;
         m->skipped = "its documents have one token each, so there is nothing to predict";
         return OK;
     }
@@ -205,6 +206,7 @@ enum status run_step(struct run *r, struct step_metrics *m)
     r->at.updates += !norm->skip;
     r->pending = 1;
     r->skipped_in_row = norm->skip ? r->skipped_in_row + 1 : 0;
+    r->skipped += norm->skip;
     m->model_flops = model_flops(r->model, all.sequences * s->plan.seq_len, all.pairs);
     m->loss = r->last_loss = sum / (double)all.targets;
     m->grad_norm = norm->norm;

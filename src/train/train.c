@@ -36,16 +36,40 @@ static void on_signal(int number)
     }
 }
 
+/* Of a checkpoint or an export that was not made. */
+static enum status say_diverged(const struct run *r, enum status st, const char *not_made)
+{
+    char cause[1024];
+    if (st != ERR_DIVERGED)
+        return st;
+    snprintf(cause, sizeof cause, "%s", status_message());
+    return status_fail(st, "training diverged: %s after step %lld, %s; a lower --lr may help", cause, (long long)r->at.step,
+                       not_made);
+}
+
 static enum status save(struct run *r)
 {
-    if (r->skipped_in_row > 0) { /* an older, good checkpoint is worth more */
+    if (r->skipped_in_row > 0 && r->saved >= 0) { /* an older, good checkpoint is worth more */
         printf("step %lld not saved: it was skipped\n", (long long)r->at.step);
         return OK;
     }
     TRY(run_flush(r));
-    TRY(checkpoint_save(r->session, r->s->out, &r->at, (int)max_i64(1, r->s->keep)));
+    enum status st = checkpoint_save(r->session, r->s->out, &r->at, (int)max_i64(1, r->s->keep));
+    TRY(say_diverged(r, st, "which was not saved"));
     run_note_saved(r, r->at.step);
     return OK;
+}
+
+/* Of a run whose last steps were skipped the model is that of the step before them: made, but not without a word. */
+static enum status check_last_steps(struct run *r, const char *model_path)
+{
+    if (r->skipped_in_row == 0)
+        return OK;
+    return comm_agree(r->comm, status_fail(ERR_DIVERGED,
+                                           "the gradient norm was not finite in the last %lld of %lld steps, which were "
+                                           "skipped: %s has the model of step %lld, which may be of no use; a lower --lr may help",
+                                           (long long)r->skipped_in_row, (long long)r->at.step, model_path,
+                                           (long long)(r->at.step - r->skipped_in_row)));
 }
 
 /* What all ranks have moved since the last step: drives, and messages of the comm lanes. */
@@ -146,8 +170,8 @@ static enum status loop(struct run *r)
         if (r->skipped_in_row >= SKIPS_ALLOWED)
             return comm_agree(
                 r->comm, status_fail(ERR_DIVERGED,
-                                     "training diverged: the gradient norm was not finite in the %d steps up to %lld; resume "
-                                     "from the last checkpoint with a lower --lr, or start again with one",
+                                     "training diverged: the gradient norm was not finite in the %d steps up to %lld; a lower "
+                                     "--lr may help",
                                      SKIPS_ALLOWED, (long long)r->at.step));
         if (s->save_every > 0 && r->at.step % s->save_every == 0 && r->at.step < s->plan.steps)
             TRY(save(r));
@@ -271,7 +295,7 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
 static enum status failed(const struct run *r, enum status st)
 {
     char cause[1024], left[512];
-    if (comm_size(r->comm) == 1 || comm_agreed(r->comm))
+    if (st != ERR_DIVERGED && (comm_size(r->comm) == 1 || comm_agreed(r->comm)))
         return st;
     snprintf(cause, sizeof cause, "%s", status_message());
     run_describe_left(r, left, sizeof left);
@@ -302,8 +326,10 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
     TRY_GOTO(comm_agree(comm, session_check_memory(r.session)), out);
     snprintf(model_path, sizeof model_path, "%s/hf", s->out);
     if (!*signal_number) /* one that comes later than this ends nothing any more */
-        TRY_GOTO(checkpoint_export(r.session, model_path), out);
+        TRY_GOTO(say_diverged(&r, checkpoint_export(r.session, model_path), "which was not exported"), out);
     TRY_GOTO(run_print_after(&r, *signal_number ? NULL : model_path), out);
+    if (!*signal_number)
+        TRY_GOTO(check_last_steps(&r, model_path), out);
 out:
     if (st != OK)
         st = failed(&r, st);

@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -379,6 +380,60 @@ static void assert_names(const char *names)
 {
     shell("cd %s/checkpoints && got=\"$(ls | tr '\\n' ' ')\" && { test \"$got\" = '%s' || { echo \"$got\"; false; }; }", run,
           names);
+}
+
+/* A NaN in the last element of the state, wherever that lies. */
+static enum status spoil(void *user, int unit, int64_t first, int64_t n, float *data)
+{
+    int64_t *last = user;
+    (void)unit;
+    for (int64_t i = 0; i < n; i++)
+        data[i] = first + i == *last ? NAN : 0.5f;
+    return OK;
+}
+
+/* The newest good checkpoint stays, even where only one is kept. */
+static void check_not_finite(placement *place, enum dtype dtype, enum state_kind kind, const char *what)
+{
+    struct rig a, b;
+    double loss[2];
+    char dir[128];
+    start(&a, place, dtype, NULL, NULL);
+    train(&a, 0, 1, loss);
+    save(&a, 1, 1);
+    uint64_t want = digest(&a);
+    train(&a, 1, 1, loss);
+    int unit = a.model->n_units - 2;
+    int64_t last = a.model->units[unit].elements - 1;
+    must(session_visit(a.session, unit, kind, STATE_WRITE, spoil, &last));
+    struct checkpoint_info info = info_of(2);
+    assert_int_equal(checkpoint_save(a.session, run, &info, 1), ERR_DIVERGED);
+    must_say(what);
+    must_say("post_attention_layernorm.weight has NaN (element 23)");
+    shell("test \"$(ls %s/checkpoints | tr '\\n' ' ')\" = 'latest step-000001 '", run);
+    if (kind == STATE_PARAM) {
+        snprintf(dir, sizeof dir, "%s/export", run);
+        assert_int_equal(checkpoint_export(a.session, dir), ERR_DIVERGED);
+        must_say("post_attention_layernorm.weight has NaN (element 23)");
+        shell("test ! -e %s", dir);
+    }
+    start(&b, host, dtype, NULL, NULL);
+    assert_int_equal(find_and_load(&b).step, 1);
+    assert_true(digest(&b) == want);
+    rig_stop(&a);
+    rig_stop(&b);
+    shell("rm -r %s/checkpoints", run);
+}
+
+static void only_finite_state_is_saved(void **state)
+{
+    (void)state;
+    check_not_finite(resident, F32, STATE_PARAM, "model.layers.1.");
+    check_not_finite(nvme, F32, STATE_M, "the first moment of model.layers.1.");
+    check_not_finite(host, F32, STATE_V, "the second moment of model.layers.1.");
+    check_not_finite(nvme, BF16, STATE_MASTER, "the master of model.layers.1.");
+    check_not_finite(resident, BF16, STATE_PARAM, "model.layers.1.");
+    check_not_finite(host_bf16_moments, F32, STATE_V, "the second moment of model.layers.1.");
 }
 
 static void keeps_the_last(void **state)
@@ -752,6 +807,7 @@ int main(void)
         TEST(fp32_into_bf16_and_back),
         TEST(moments_load_into_either_type),
         TEST(exports),
+        TEST(only_finite_state_is_saved),
         TEST(keeps_the_last),
         TEST(latest_is_not_trusted),
         TEST(damage_is_named),

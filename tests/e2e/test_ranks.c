@@ -357,6 +357,18 @@ static void edge_cases(void **state)
     none_left_behind();
 }
 
+/* One rank's shard has the first NaN; all end with its sentence, and none has kept what the others have. */
+static void diverged(void **state)
+{
+    (void)state;
+    e2e_succeeds(&patient, "--ranks 2 --steps 2 --save-every 1 --keep 1 --out run" TINY);
+    e2e_refuses(1, "training diverged: |has |after step 3, which was not saved|step-000002: continue with --resume run", &patient,
+                "--resume run --ranks 2 --steps 9 --lr 1e38");
+    assert_int_equal(e2e_count("run/checkpoints/step-*"), 1);
+    e2e_succeeds(&patient, "--resume run --ranks 2 --steps 3 --lr 1e-3");
+    none_left_behind();
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -365,7 +377,7 @@ int main(int argc, char **argv)
         return 77;
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(edge_cases), TEST(terminated), TEST(terminated_while_starting), TEST(resumed_on_fewer), TEST(killed), TEST(stopped),
+        TEST(edge_cases), TEST(terminated), TEST(terminated_while_starting), TEST(resumed_on_fewer), TEST(killed), TEST(stopped), TEST(diverged),
     };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);
 }

@@ -148,21 +148,58 @@ static void plan_only_prints(void **state)
 static void evaluation_shows_nan(void **state)
 {
     (void)state;
-    struct result r = e2e_succeeds(NULL, TINY "--steps 1 --lr 1e38 --eval-fraction 0.1 --eval-every 1 --out diverged");
+    struct result r = e2e_refuses(1, "training diverged|which was not exported", NULL,
+                                  TINY "--steps 1 --lr 1e38 --eval-fraction 0.1 --eval-every 1 --out diverged");
     e2e_contains(r.out, "step 1  eval loss ");
     json_t *m = metrics_of("diverged", 1);
     assert_true(json_is_null(json_object_get(m, "eval_loss")));
     json_decref(m);
 }
 
-/* Nothing finite any more: said step by step, never saved over a good checkpoint, and the run ends. */
+/* Nothing finite any more: said step by step, and the run ends. */
 static void divergence_ends_the_run(void **state)
 {
     (void)state;
-    struct result r = e2e_refuses(1, "training diverged|--lr", NULL, TINY "--steps 9 --lr 1e38 --save-every 1 --out wild");
+    struct result r = e2e_refuses(1, "training diverged|the 3 steps up to 4|--lr|no checkpoint yet", NULL,
+                                  TINY "--steps 9 --lr 1e38 --out wild");
     e2e_contains(r.out, "skipped: the gradient norm is not finite");
-    e2e_contains(r.out, "not saved: it was skipped");
     assert_false(e2e_exists("wild/hf"));
+}
+
+/* What an update has made of parameters is looked at before they replace anything, also where nothing runs after it. */
+static void diverged_parameters_are_not_kept(void **state)
+{
+    static const char *const places[] = {"--offload none", "--offload cpu --dtype bf16", DISCRETE,
+                                         DISCRETE "--update host --dtype bf16 --optim-dtype bf16"};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        e2e_refuses(1, "training diverged: model.|weight has |(element |after step 1, which was not exported|there is no checkpoint yet",
+                    NULL, TINY "%s --steps 1 --lr 1e38 --out once", places[i]);
+        assert_false(e2e_exists("once/hf"));
+        e2e_remove("once");
+        e2e_succeeds(NULL, TINY "%s --steps 2 --save-every 1 --keep 1 --out run", places[i]);
+        e2e_remove("run/hf");
+        e2e_refuses(1,
+                    "training diverged: model.|after step 3, which was not saved|the last good checkpoint is "
+                    "run/checkpoints/step-000002: continue with --resume run",
+                    NULL, "--resume run --steps 9 --lr 1e38");
+        assert_int_equal(e2e_count("run/checkpoints/step-*"), 1);
+        e2e_succeeds(NULL, "--resume run --steps 3 --lr 1e-3");
+        e2e_remove("run");
+    }
+}
+
+/* Parameters that are finite, but so large that no gradient is: an older checkpoint is worth more, and the model that is left is
+ * written with a word about it. */
+static void last_steps_that_were_skipped(void **state)
+{
+    (void)state;
+    struct result r = e2e_refuses(1, "the last 2 of 3 steps|run/hf has the model of step 1|--lr|step-000001", NULL,
+                                  TINY "--steps 3 --lr 1e37 --save-every 1 --keep 1 --out run");
+    e2e_contains(r.out, "step 2 not saved: it was skipped");
+    e2e_contains(r.out, "skipped: 2 of 3 steps, whose gradient norm was not finite");
+    assert_true(e2e_exists("run/hf/model.safetensors"));
+    assert_true(e2e_exists("run/checkpoints/step-000001"));
 }
 
 /* Documents of one token have no target: the step is skipped and the data counted, not an update by zero. */
@@ -180,6 +217,7 @@ static void documents_without_targets(void **state)
     }
     struct result r = e2e_succeeds(NULL, "--model tiny --data single --seq-len 256" TILES "--steps 2 --out single-run");
     e2e_contains(r.out, "skipped: its documents have one token each");
+    e2e_contains(r.out, "skipped: 2 of 2 steps, whose documents have one token each");
     json_t *m = metrics_of("single-run", 2);
     assert_true(json_is_true(json_object_get(m, "skipped")));
     json_decref(m);
@@ -378,6 +416,8 @@ int main(void)
         TEST(evaluation_leaves_training_alone),
         TEST(evaluation_shows_nan),
         TEST(divergence_ends_the_run),
+        TEST(diverged_parameters_are_not_kept),
+        TEST(last_steps_that_were_skipped),
         TEST(documents_without_targets),
         TEST(frozen_parameters_stay),
         TEST(bf16_follows_fp32),
