@@ -1,5 +1,6 @@
 /* ltrain: subcommands and exit statuses. */
 #include "base/progress.h"
+#include "cli/build.h"
 #include "cli/ranks.h"
 #include "comm/launch.h"
 #include "plan/report/advise.h"
@@ -45,8 +46,6 @@ static const char plan_usage[] = "usage: ltrain plan --model NAME --seq-len N [o
                                  "  ltrain plan --model 1b --seq-len 64k --explain\n"
                                  "On this machine, measured first:\n"
                                  "  ltrain plan --model 1b --seq-len 64k --profile\n\n";
-
-static const char version[] = "ltrain " LTRAIN_VERSION "\nbuilt " LTRAIN_BUILT "\n";
 
 #define CHECK_STEPS 3
 
@@ -224,16 +223,18 @@ int main(int argc, char **argv)
         return 0;
     }
     if (asks_for(argc, argv, "--version", "-V") || (first == 2 && strcmp(argv[1], "version") == 0)) {
-        fputs(version, stdout);
+        fputs(build_text, stdout);
         return 0;
     }
     st = comm_create(&launch, settings_patience(argc > first ? argc - first : 0, argv + first), &comm);
-    if (st == OK)
-        st = command(comm, first, argc, argv, &code);
-    else if (launch.size > 1) { /* each for itself: perhaps there is no other */
+    if (st != OK && launch.size > 1) { /* each for itself: perhaps there is no other */
         fprintf(stderr, "ltrain: rank %d: %s\n", launch.rank, status_message());
         return st == ERR_INVALID ? 2 : 1;
     }
+    if (st == OK)
+        st = build_compare(comm);
+    if (st == OK)
+        st = command(comm, first, argc, argv, &code);
     int failed = ranks_leave(comm, st);
     return failed ? failed : code;
 }
