@@ -42,22 +42,31 @@ static enum status count_sequences(const char *key, const struct documents *d, i
     return OK;
 }
 
-static enum status measure_entropy(const struct documents *d, int64_t tokens, double *nats)
+/* How often each byte is in the first `left` bytes of the stream. Four tables: equal bytes in a row need not wait for each other. */
+struct histogram {
+    int64_t left;
+    int64_t counts[4][256];
+};
+
+static enum status count_bytes(void *user, const uint8_t *data, int64_t n)
 {
-    uint8_t chunk[1 << 16];
-    int64_t counts[256] = {0};
-    double sum = 0.0;
-    for (int64_t at = 0; at < tokens; at += (int64_t)sizeof chunk) {
-        int64_t n = min_i64((int64_t)sizeof chunk, tokens - at);
-        TRY(documents_read(d, at, n, chunk, NULL));
-        for (int64_t i = 0; i < n; i++)
-            counts[chunk[i]]++;
-    }
-    for (int b = 0; b < 256; b++)
-        if (counts[b])
-            sum -= (double)counts[b] * log((double)counts[b] / (double)tokens);
-    *nats = sum / (double)tokens;
+    struct histogram *h = user;
+    n = min_i64(n, h->left);
+    h->left -= n;
+    for (int64_t i = 0; i < n; i++)
+        h->counts[i & 3][data[i]]++;
     return OK;
+}
+
+static double entropy(const struct histogram *h, int64_t tokens)
+{
+    double sum = 0.0;
+    for (int b = 0; b < 256; b++) {
+        int64_t n = h->counts[0][b] + h->counts[1][b] + h->counts[2][b] + h->counts[3][b];
+        if (n)
+            sum -= (double)n * log((double)n / (double)tokens);
+    }
+    return sum / (double)tokens;
 }
 
 /* ---- opening ---- */
@@ -99,6 +108,18 @@ static enum status split_sequences(struct corpus *c, const struct corpus_config 
     return OK;
 }
 
+/* All files are read once: their fingerprints, and the bytes that will be trained, counted. */
+static enum status survey(struct corpus *c)
+{
+    int64_t tokens = c->report.train_sequences * c->seq_len;
+    struct histogram h = {.left = tokens};
+    TRY(documents_survey(c->files, count_bytes, &h));
+    if (c->eval_files)
+        TRY(documents_survey(c->eval_files, NULL, NULL));
+    c->report.unigram_entropy = entropy(&h, tokens);
+    return OK;
+}
+
 enum status corpus_open(const struct corpus_config *config, struct corpus **out)
 {
     enum status st;
@@ -113,7 +134,7 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     if (config->n_eval_paths > 0)
         TRY_GOTO(documents_open("--eval-data", config->eval_paths, config->n_eval_paths, &c->eval_files), fail);
     TRY_GOTO(split_sequences(c, config), fail);
-    TRY_GOTO(measure_entropy(c->files, c->report.train_sequences * c->seq_len, &c->report.unigram_entropy), fail);
+    TRY_GOTO(survey(c), fail);
     *out = c;
     return OK;
 fail:
@@ -133,6 +154,14 @@ void corpus_close(struct corpus *c)
 const struct corpus_report *corpus_get_report(const struct corpus *c)
 {
     return &c->report;
+}
+
+enum status corpus_list_files(const struct corpus *c, FILE *f)
+{
+    documents_print(c->files, "data", f);
+    if (c->eval_files)
+        documents_print(c->eval_files, "eval-data", f);
+    return ferror(f) ? status_fail(ERR_NOMEM, "out of memory: the list of the data's files") : OK;
 }
 
 /* ---- order ---- */

@@ -5,6 +5,7 @@
 #include "base/status.h"
 
 #include <stdint.h>
+#include <stdio.h>
 
 struct corpus;
 
@@ -30,11 +31,13 @@ struct corpus_config {
 };
 
 /* Documents are files; hidden ones below a given directory are left out, one named twice counts once. The token stream is their concatenation in path order, cut into sequences of seq_len. Errors (ERR_INVALID, one sentence): a path that
- * matches nothing, an unreadable or empty file set, data shorter than a sequence. Files are read where they lie, sequence by sequence (no memory grows with
- * the data); they must not change meanwhile. Nothing depends on directory order or on how a path is spelled. */
+ * matches nothing, an unreadable or empty file set, data shorter than a sequence. All files are read once here, for their fingerprints, and then where they
+ * lie, sequence by sequence (no memory grows with the data); one that changes meanwhile is an error of the read that meets it. Nothing depends on directory order or on how a path is spelled. */
 enum status corpus_open(const struct corpus_config *config, struct corpus **out);
 void corpus_close(struct corpus *c);
 const struct corpus_report *corpus_get_report(const struct corpus *c);
+/* A line for each file, in the order of the stream (data/fingerprint.h): "data ..." and, of eval_paths, "eval-data ...". */
+enum status corpus_list_files(const struct corpus *c, FILE *f);
 
 /* One packed sequence. All arrays [seq_len], owned by the caller. Global token numbers are 0 .. seq_len-1. */
 struct sequence {
@@ -47,7 +50,7 @@ struct sequence {
     double pairs;       /* sum of hi - lo + 1 */
 };
 
-/* Both read files and may be called from several threads. ERR_IO, ERR_CORRUPT (a file shrank).
+/* Both read files and may be called from several threads. ERR_IO, ERR_CORRUPT (a file is not the one that corpus_open read).
  * The cursor is state: the number of training sequences taken so far. Sequence `cursor` of the endless deterministic order (a fresh seeded permutation per epoch). */
 enum status corpus_train_sequence(const struct corpus *c, uint64_t cursor, struct sequence *out);
 enum status corpus_eval_sequence(const struct corpus *c, int64_t index, struct sequence *out);

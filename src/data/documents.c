@@ -4,6 +4,7 @@
 #include "base/num.h"
 #include "base/sys.h"
 #include "data/file.h"
+#include "data/fingerprint.h"
 
 #include <errno.h>
 #include <fts.h>
@@ -15,6 +16,7 @@
 struct document {
     char *path;           /* canonical, owned */
     int64_t first, bytes; /* where it lies in the stream */
+    struct fingerprint print;
 };
 
 struct documents {
@@ -45,7 +47,7 @@ static enum status add_file(struct documents *d, const char *path)
     return OK;
 }
 
-static enum status visit(struct documents *d, FTS *tree)
+static enum status walk(struct documents *d, FTS *tree)
 {
     FTSENT *e;
     while ((errno = 0, e = fts_read(tree)) != NULL) {
@@ -68,7 +70,7 @@ static enum status add_tree(struct documents *d, const char *path)
     FTS *tree = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, NULL);
     if (!tree)
         return status_fail(ERR_IO, "cannot list %s: %s", path, strerror(errno));
-    enum status st = visit(d, tree);
+    enum status st = walk(d, tree);
     fts_close(tree);
     return st;
 }
@@ -196,18 +198,48 @@ int64_t documents_find(const struct documents *d, int64_t at)
     return low;
 }
 
-static enum status read_part(const struct document *f, int64_t at, int64_t n, uint8_t *out, int32_t *next)
+enum status documents_survey(struct documents *d, fingerprint_visitor *visit, void *user)
+{
+    for (int64_t i = 0; i < d->n; i++) {
+        struct document *f = &d->files[i];
+        TRY(fingerprint_take(f->path, visit, user, &f->print));
+        if (f->print.bytes != f->bytes)
+            return status_fail(ERR_CORRUPT, "%s changes while it is read: start once nothing writes to it any more", f->path);
+    }
+    return OK;
+}
+
+void documents_print(const struct documents *d, const char *kind, FILE *f)
+{
+    for (int64_t i = 0; i < d->n; i++)
+        fingerprint_print(f, kind, &d->files[i].print, d->files[i].path);
+}
+
+/* Opens it to read once more. */
+static enum status reopen(const struct document *f, int *fd)
+{
+    int64_t bytes;
+    char cause[512];
+    enum status st = file_open(f->path, fd, &bytes);
+    if (st != ERR_INVALID)
+        return st;
+    snprintf(cause, sizeof cause, "%s", status_message());
+    return status_fail(ERR_IO, "a file that this run has read before is gone: %s", cause);
+}
+
+static enum status read_part(struct document *f, int64_t at, int64_t n, uint8_t *out, int32_t *next)
 {
     int fd;
-    int64_t bytes;
     uint8_t byte = 0;
     enum status st;
-    TRY(file_open(f->path, &fd, &bytes));
+    TRY(reopen(f, &fd));
+    TRY_GOTO(fingerprint_check(fd, f->path, &f->print), done);
     TRY_GOTO(file_read(fd, f->path, out, (size_t)n, at), done);
     if (next && at + n < f->bytes)
         TRY_GOTO(file_read(fd, f->path, &byte, 1, at + n), done);
     if (next)
         *next = at + n < f->bytes ? byte : -1;
+    st = fingerprint_check(fd, f->path, &f->print); /* what changed while it was read is noticed, too */
 done:
     sys_close(fd);
     return st;
@@ -216,7 +248,7 @@ done:
 enum status documents_read(const struct documents *d, int64_t at, int64_t n, uint8_t *out, int32_t *next)
 {
     for (int64_t i = documents_find(d, at); n > 0; i++) {
-        const struct document *f = &d->files[i];
+        struct document *f = &d->files[i];
         int64_t from = at - f->first, part = min_i64(n, f->bytes - from);
         TRY(read_part(f, from, part, out, part == n ? next : NULL));
         at += part;

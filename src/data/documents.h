@@ -1,13 +1,15 @@
 /* Files as one stream of bytes, in an order that depends on their paths only. Private to this folder.
  *
- * Files stay closed between reads, so neither memory nor file handles grow with the data; a file that shrank since is
- * ERR_CORRUPT. */
+ * Files stay closed between reads, so neither memory nor file handles grow with the data; each read looks whether the file is
+ * still the one that documents_survey has read. */
 #ifndef LTRAIN_DATA_DOCUMENTS_H
 #define LTRAIN_DATA_DOCUMENTS_H
 
 #include "base/status.h"
+#include "data/fingerprint.h"
 
 #include <stdint.h>
+#include <stdio.h>
 
 struct documents;
 
@@ -15,6 +17,10 @@ struct documents;
  * repeated ones dropped, empty files too. key: what messages call the list ("--data"). */
 enum status documents_open(const char *key, const char *const *paths, int n_paths, struct documents **out);
 void documents_close(struct documents *d);
+/* Reads every file once, in order, for its fingerprint; visit (may be NULL) sees the stream. Before the first documents_read. */
+enum status documents_survey(struct documents *d, fingerprint_visitor *visit, void *user);
+/* A line for each file (data/fingerprint.h). */
+void documents_print(const struct documents *d, const char *kind, FILE *f);
 
 int64_t documents_count(const struct documents *d);
 int64_t documents_bytes(const struct documents *d);
@@ -23,7 +29,8 @@ int64_t documents_find(const struct documents *d, int64_t at);
 /* Document i is stream bytes [first, end). */
 int64_t documents_first(const struct documents *d, int64_t i);
 int64_t documents_end(const struct documents *d, int64_t i);
-/* Stream bytes [at, at + n) into out; *next, if not NULL: the byte after them in the same document, -1 at its end. */
+/* Stream bytes [at, at + n) into out; *next, if not NULL: the byte after them in the same document, -1 at its end. ERR_CORRUPT: a
+ * file is not the one that was surveyed. From any thread. */
 enum status documents_read(const struct documents *d, int64_t at, int64_t n, uint8_t *out, int32_t *next);
 
 #endif

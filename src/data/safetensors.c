@@ -360,6 +360,16 @@ void st_close(struct st_file *f)
     free(f);
 }
 
+int st_files(const struct st_file *f)
+{
+    return f->n_shards;
+}
+
+const char *st_file_path(const struct st_file *f, int i)
+{
+    return f->shards[i].path;
+}
+
 enum status st_stamp(const struct st_file *f, uint64_t *out)
 {
     *out = 0xcbf29ce484222325u;

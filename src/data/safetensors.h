@@ -13,6 +13,9 @@ struct st_file; /* one or several files (model.safetensors, or model.safetensors
  * contradict each other or the file's length, ERR_INVALID if something is not there or not supported. */
 enum status st_open(const char *path, struct st_file **out);
 void st_close(struct st_file *f);
+/* The files that hold tensors. */
+int st_files(const struct st_file *f);
+const char *st_file_path(const struct st_file *f, int i);
 /* Of the files' sizes, inodes and times of change: another number once one of them was written to or replaced. */
 enum status st_stamp(const struct st_file *f, uint64_t *out);
 

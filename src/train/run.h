@@ -13,6 +13,7 @@ struct run {
     struct settings *s;
     struct model *model;
     struct corpus *corpus;
+    char *files; /* of the corpus, with their fingerprints: data/fingerprint.h */
     struct comm *comm; /* borrowed */
     struct session *session;
     struct batch *batch;
@@ -46,6 +47,12 @@ enum status run_open(struct run *r);
 enum status run_plan(struct run *r, struct plan **plan);
 /* The plan (taken over) becomes a session, on this rank's drives. */
 enum status run_start(struct run *r, struct plan *plan);
+
+/* inputs.c */
+/* Fills r->files, which is the caller's to free. */
+enum status run_list_files(struct run *r);
+/* ERR_INVALID, agreed, if a rank has another model configuration or other data than rank 0: names what differs. */
+enum status run_compare_inputs(struct run *r);
 
 /* step.c */
 /* One optimizer step: all micro-batches; its update stays pending. */

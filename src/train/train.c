@@ -212,7 +212,8 @@ static enum status open_inputs(struct run *r)
     TRY(train_open_model(r->s, &r->model));
     TRY(check_weights(r->s));
     TRY(drives_check((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out));
-    return open_data(r);
+    TRY(open_data(r));
+    return run_list_files(r);
 }
 
 enum status run_start(struct run *r, struct plan *plan)
@@ -244,7 +245,8 @@ enum status run_open(struct run *r)
         return status_fail(
             ERR_INVALID, "the mesh is of %d ranks, and this is a single process: add --ranks %d, or start it with mpiexec -n %d",
             asked, asked, asked);
-    return comm_agree(c, open_inputs(r));
+    TRY(comm_agree(c, open_inputs(r)));
+    return run_compare_inputs(r);
 }
 
 enum status run_plan(struct run *r, struct plan **out)
@@ -338,6 +340,7 @@ out:
     batch_destroy(r.batch);
     session_destroy(r.session);
     corpus_close(r.corpus);
+    free(r.files);
     model_destroy(r.model);
     return st;
 }

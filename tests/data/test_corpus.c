@@ -2,9 +2,11 @@
 #include "data/corpus.h"
 
 #include "base/sys.h"
+#include "data/fingerprint.h"
 #include "scratch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -359,12 +361,98 @@ static void test_faults(void **state)
     corpus_close(c);
 }
 
+/* Every sequence of the corpus; the worst status. */
+static enum status read_all(const struct corpus *c)
+{
+    struct arrays a;
+    struct sequence s = sequence_of(&a);
+    for (int64_t i = 0; i < corpus_get_report(c)->train_sequences; i++)
+        if (corpus_train_sequence(c, (uint64_t)i, &s) != OK)
+            return ERR_CORRUPT;
+    return OK;
+}
+
+/* Another file of that name with the same bytes. */
+static void replace(const char *name, const char *text)
+{
+    scratch_text("new", text);
+    assert_int_equal(rename(scratch_path("new"), scratch_path(name)), 0);
+}
+
+/* A file that changes under a run is noticed, whatever keeps its size or its times; one that is only touched goes on. */
+static void test_changes(void **state)
+{
+    (void)state;
+    scratch_mkdir("changing");
+    scratch_text("changing/a", "it was the best of times");
+    scratch_text("changing/b", "it was the worst of times");
+    const char *paths[] = {scratch_path("changing")};
+    struct corpus_config config = config_of(paths, 1, 8);
+    struct corpus *c = open_corpus(&config);
+    struct timespec then[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    assert_int_equal(read_all(c), OK);
+    assert_int_equal(utimensat(AT_FDCWD, scratch_path("changing/a"), then, 0), 0);
+    assert_int_equal(read_all(c), OK);
+    replace("changing/a", "it was the best of times");
+    assert_int_equal(read_all(c), OK);
+    scratch_text("changing/a", "it was the rest of times"); /* one byte */
+    assert_int_equal(utimensat(AT_FDCWD, scratch_path("changing/a"), then, 0), 0);
+    assert_int_equal(read_all(c), ERR_CORRUPT);
+    assert_non_null(strstr(status_message(), "changing/a has changed since"));
+    scratch_text("changing/a", "it was the best of times, and more");
+    assert_int_equal(read_all(c), ERR_CORRUPT);
+    scratch_text("changing/a", "it was the best of times"); /* as it was: fine again */
+    assert_int_equal(read_all(c), OK);
+    unlink(scratch_path("changing/b"));
+    assert_int_equal(read_all(c), ERR_CORRUPT);
+    assert_non_null(strstr(status_message(), "changing/b"));
+    corpus_close(c);
+}
+
+static char *list_of(const char *const *paths, int n)
+{
+    char *text;
+    size_t size;
+    struct corpus_config config = config_of(paths, n, 2);
+    struct corpus *c = open_corpus(&config);
+    FILE *f = open_memstream(&text, &size);
+    assert_int_equal(corpus_list_files(c, f), OK);
+    fclose(f);
+    corpus_close(c);
+    return text;
+}
+
+/* Lists of files tell what differs: bytes, number, order; not the paths. */
+static void test_lists(void **state)
+{
+    (void)state;
+    const char *one[] = {scratch_text("l1", "abc"), scratch_text("l2", "defg"), scratch_text("l3\n\\x", "hi")};
+    const char *moved[] = {scratch_text("m1", "abc"), scratch_text("m2", "defg"), scratch_text("m3", "hi")};
+    char *a = list_of(one, 3), *b = list_of(moved, 3), *fewer = list_of(one, 2);
+    scratch_text("m2", "defG");
+    char *c = list_of(moved, 3);
+    struct fingerprint_difference d;
+    assert_non_null(strstr(a, "data 78af5f94892f3950 3 ")); /* XXH3 of abc, of its authors' tool */
+    assert_false(fingerprint_lists_differ(a, b, "data", &d));
+    assert_true(fingerprint_lists_differ(a, c, "data", &d));
+    assert_true(d.unequal == 1 && d.files[0] == 3 && d.files[1] == 3 && !d.reordered);
+    assert_string_equal(d.first[0].path, one[1]);
+    assert_string_equal(d.first[1].path, moved[1]);
+    assert_true(fingerprint_lists_differ(fewer, a, "data", &d));
+    assert_true(d.files[0] == 2 && d.files[1] == 3 && !d.first[0].there && d.first[1].there);
+    assert_string_equal(d.first[1].path, one[2]);
+    assert_true(fingerprint_lists_differ("data 01 5 /x\ndata 02 5 /y\n", "data 02 5 /x\ndata 01 5 /y\n", "data", &d));
+    assert_true(d.reordered && d.unequal == 2);
+    assert_false(fingerprint_lists_differ("data 01 5 /x\neval-data 02 5 /y\n", "data 01 5 /x\n", "data", &d));
+    free(a), free(b), free(c), free(fewer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_packing), cmocka_unit_test(test_windows),    cmocka_unit_test(test_spellings),
         cmocka_unit_test(test_order),   cmocka_unit_test(test_eval_split), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_faults),  cmocka_unit_test(test_changes),    cmocka_unit_test(test_lists),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);
 }

@@ -1,0 +1,171 @@
+/* Hashing files, noticing that they change, and comparing lists of them. */
+#include "data/fingerprint.h"
+
+#include "base/num.h"
+#include "base/sys.h"
+#include "data/file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+/* ---- one file ---- */
+
+/* Changes of the times alone are no harm (fingerprint_check reads the file then), so the time of the last change of the inode
+ * counts, too: a copy that takes the former one's time of modification shows by it. The device's number, which is another one on
+ * each host that mounts a file system, does not. */
+static enum status stamp_of(int fd, const char *path, uint64_t *stamp)
+{
+    struct stat s;
+    if (fstat(fd, &s) != 0)
+        return status_fail(ERR_IO, "cannot read the state of %s: %s", path, strerror(errno));
+    const uint64_t facts[] = {(uint64_t)s.st_ino,          (uint64_t)s.st_size,        (uint64_t)s.st_mtim.tv_sec,
+                              (uint64_t)s.st_mtim.tv_nsec, (uint64_t)s.st_ctim.tv_sec, (uint64_t)s.st_ctim.tv_nsec};
+    *stamp = XXH3_64bits(facts, sizeof facts);
+    return OK;
+}
+
+enum status fingerprint_stamp(const char *path, uint64_t *stamp)
+{
+    int fd;
+    int64_t bytes;
+    TRY(file_open(path, &fd, &bytes));
+    enum status st = stamp_of(fd, path, stamp);
+    sys_close(fd);
+    return st;
+}
+
+static enum status hash_open(int fd, const char *path, int64_t bytes, fingerprint_visitor *visit, void *user, uint64_t *xxh3)
+{
+    uint8_t chunk[1 << 16];
+    enum status st = OK;
+    XXH3_state_t *hash = XXH3_createState();
+    if (!hash || XXH3_64bits_reset(hash) != XXH_OK)
+        st = status_fail(ERR_NOMEM, "out of memory while reading %s", path);
+    for (int64_t at = 0; at < bytes && st == OK; at += (int64_t)sizeof chunk) {
+        int64_t n = min_i64((int64_t)sizeof chunk, bytes - at);
+        st = file_read(fd, path, chunk, (size_t)n, at);
+        if (st == OK)
+            XXH3_64bits_update(hash, chunk, (size_t)n);
+        if (st == OK && visit)
+            st = visit(user, chunk, n);
+    }
+    if (st == OK)
+        *xxh3 = XXH3_64bits_digest(hash);
+    XXH3_freeState(hash);
+    return st;
+}
+
+enum status fingerprint_take(const char *path, fingerprint_visitor *visit, void *user, struct fingerprint *out)
+{
+    int fd;
+    uint64_t after;
+    enum status st;
+    struct fingerprint f;
+    TRY(file_open(path, &fd, &f.bytes));
+    TRY_GOTO(stamp_of(fd, path, &f.stamp), done);
+    TRY_GOTO(hash_open(fd, path, f.bytes, visit, user, &f.xxh3), done);
+    TRY_GOTO(stamp_of(fd, path, &after), done);
+    if (after != f.stamp)
+        st = status_fail(ERR_CORRUPT, "%s changes while it is read: start once nothing writes to it any more", path);
+done:
+    sys_close(fd);
+    if (st == OK)
+        *out = f;
+    return st;
+}
+
+enum status fingerprint_check(int fd, const char *path, struct fingerprint *f)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the stamps */
+    struct fingerprint now;
+    uint64_t stamp;
+    TRY(stamp_of(fd, path, &stamp));
+    pthread_mutex_lock(&lock);
+    int same = stamp == f->stamp;
+    pthread_mutex_unlock(&lock);
+    if (same)
+        return OK;
+    TRY(fingerprint_take(path, NULL, NULL, &now));
+    if (now.bytes != f->bytes || now.xxh3 != f->xxh3)
+        return status_fail(ERR_CORRUPT, "%s has changed since this run began to read it (%lld bytes, before %lld)", path,
+                           (long long)now.bytes, (long long)f->bytes);
+    pthread_mutex_lock(&lock);
+    f->stamp = now.stamp;
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+
+/* ---- lists ---- */
+
+void fingerprint_print(FILE *f, const char *kind, const struct fingerprint *x, const char *path)
+{
+    fprintf(f, "%s %016" PRIx64 " %lld ", kind, x->xxh3, (long long)x->bytes);
+    for (const char *p = path; *p; p++) {
+        if (*p == '\n' || *p == '\\')
+            putc('\\', f);
+        putc(*p == '\n' ? 'n' : *p, f);
+    }
+    putc('\n', f);
+}
+
+/* The path of a line as it was before printing. */
+static void read_path(const char *text, char *path, size_t bytes)
+{
+    size_t n = 0;
+    for (; *text && *text != '\n' && n + 1 < bytes; text++) {
+        int escaped = *text == '\\' && text[1] && text[1] != '\n';
+        text += escaped;
+        path[n++] = (char)(escaped && *text == 'n' ? '\n' : *text);
+    }
+    path[n] = 0;
+}
+
+/* The next file of that kind; moves *text behind its line. Lines of other kinds are left out. */
+static void next_file(const char **text, const char *kind, struct listed_file *out)
+{
+    size_t n = strlen(kind);
+    out->there = 0;
+    while (**text && !out->there) {
+        const char *line = *text, *end = strchr(line, '\n');
+        int used = 0;
+        if (strncmp(line, kind, n) == 0 && line[n] == ' ' &&
+            sscanf(line + n, " %" SCNx64 " %lld%n", &out->xxh3, &out->bytes, &used) == 2 && line[n + (size_t)used] == ' ') {
+            out->there = 1;
+            read_path(line + n + used + 1, out->path, sizeof out->path);
+        }
+        *text = end ? end + 1 : line + strlen(line);
+    }
+}
+
+static uint64_t mixed(const struct listed_file *f)
+{
+    const uint64_t facts[] = {f->xxh3, (uint64_t)f->bytes};
+    return XXH3_64bits(facts, sizeof facts);
+}
+
+int fingerprint_lists_differ(const char *a, const char *b, const char *kind, struct fingerprint_difference *out)
+{
+    const char *text[2] = {a, b};
+    uint64_t sum[2] = {0, 0}; /* whatever the order */
+    struct listed_file f[2];
+    *out = (struct fingerprint_difference){.unequal = 0};
+    for (;;) {
+        for (int i = 0; i < 2; i++) {
+            next_file(&text[i], kind, &f[i]);
+            out->files[i] += f[i].there;
+            sum[i] += f[i].there ? mixed(&f[i]) : 0;
+        }
+        if (!f[0].there && !f[1].there)
+            break;
+        if (f[0].there && f[1].there && f[0].xxh3 == f[1].xxh3 && f[0].bytes == f[1].bytes)
+            continue;
+        if (out->unequal++ == 0)
+            memcpy(out->first, f, sizeof f);
+    }
+    out->reordered = out->unequal > 0 && out->files[0] == out->files[1] && sum[0] == sum[1];
+    return out->unequal > 0;
+}

@@ -1,0 +1,49 @@
+/* What a file holds, as a number; whether it still does; and lists of files that are compared: between ranks, and with those of an
+ * earlier start. */
+#ifndef LTRAIN_DATA_FINGERPRINT_H
+#define LTRAIN_DATA_FINGERPRINT_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+struct fingerprint {
+    int64_t bytes;
+    uint64_t xxh3;  /* of all bytes: what `xxhsum -H3` prints */
+    uint64_t stamp; /* of inode, size and times: the same while nobody touches the file, on all hosts that see it */
+};
+
+/* Called with a file's bytes, in order. */
+typedef enum status fingerprint_visitor(void *user, const uint8_t *data, int64_t n);
+
+/* Reads the whole file; visit may be NULL. ERR_INVALID: it cannot be opened; ERR_IO; ERR_CORRUPT: it changes meanwhile. */
+enum status fingerprint_take(const char *path, fingerprint_visitor *visit, void *user, struct fingerprint *out);
+/* Without reading it. */
+enum status fingerprint_stamp(const char *path, uint64_t *stamp);
+/* Of an open file, whether it is the one whose fingerprint was taken. Where its stamp is another one the file is read again: the
+ * same bytes (touched, copied back) are fine, and the stamp is renewed; else ERR_CORRUPT. From any thread. */
+enum status fingerprint_check(int fd, const char *path, struct fingerprint *f);
+
+/* ---- lists: a line "KIND XXH3 BYTES PATH" for each file ---- */
+
+void fingerprint_print(FILE *f, const char *kind, const struct fingerprint *x, const char *path);
+
+struct listed_file {
+    int there; /* 0: the list ends before */
+    uint64_t xxh3;
+    long long bytes;
+    char path[4096];
+};
+
+struct fingerprint_difference {
+    int64_t files[2];           /* of that kind in the two lists */
+    int64_t unequal;            /* places that differ */
+    int reordered;              /* all of the one are in the other, in another order */
+    struct listed_file first[2]; /* the first place that differs */
+};
+
+/* 1 if the files of that kind are not the same ones in the same order; their paths do not count. */
+int fingerprint_lists_differ(const char *a, const char *b, const char *kind, struct fingerprint_difference *out);
+
+#endif

@@ -1,0 +1,160 @@
+/* Whether all ranks read the same: the model's configuration and weights, and the data, file by file. */
+#include "train/run.h"
+
+#include "base/mix.h"
+#include "base/sys.h"
+#include "data/fingerprint.h"
+#include "data/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Rank 0's text on every rank; *first is to be freed. */
+static enum status share_text(struct comm *c, const char *own, char **first)
+{
+    int64_t bytes = (int64_t)strlen(own) + 1;
+    TRY(comm_broadcast(c, 0, &bytes, sizeof bytes));
+    *first = sys_malloc((size_t)bytes);
+    TRY(comm_agree(c, *first ? OK : status_fail(ERR_NOMEM, "out of memory: the list of the data's files")));
+    if (comm_rank(c) == 0)
+        memcpy(*first, own, (size_t)bytes);
+    return comm_broadcast(c, 0, *first, bytes);
+}
+
+static enum status compare_files(const char *own, const char *first, const char *key)
+{
+    struct fingerprint_difference d;
+    if (!fingerprint_lists_differ(own, first, key, &d))
+        return OK;
+    const struct listed_file *here = &d.first[0], *there = &d.first[1];
+    if (!here->there || !there->there)
+        return status_fail(ERR_INVALID, "--%s: %lld files are found here and %lld on rank 0, %s only %s: all ranks must read the "
+                                        "same files",
+                           key, (long long)d.files[0], (long long)d.files[1], here->there ? here->path : there->path,
+                           here->there ? "here" : "there");
+    return status_fail(ERR_INVALID,
+                       "--%s: %s differs from what rank 0 has (%s): %lld bytes with the checksum %016llx here, %lld with %016llx "
+                       "there: all ranks must read the same files",
+                       key, here->path, there->path, here->bytes, (unsigned long long)here->xxh3, there->bytes,
+                       (unsigned long long)there->xxh3);
+}
+
+static enum status compare_config(struct comm *c, const struct model_config *own)
+{
+    struct model_config first = *own;
+    char difference[128];
+    TRY(comm_broadcast(c, 0, &first, sizeof first));
+    int differs = model_config_differs(&first, own, difference, sizeof difference);
+    return comm_agree(c, differs ? status_fail(ERR_INVALID,
+                                               "--model: config.json is another one on rank 0: %s (here): all ranks must read the "
+                                               "same files",
+                                               difference)
+                                 : OK);
+}
+
+/* ---- weights ---- */
+
+/* Of the files of weights, opened, as a whole: equal on ranks that see the same files. */
+static enum status stamp_weights(struct st_file *f, uint64_t *stamp)
+{
+    *stamp = 0;
+    for (int i = 0; i < st_files(f); i++) {
+        uint64_t one;
+        TRY(fingerprint_stamp(st_file_path(f, i), &one));
+        *stamp = mix(*stamp, one);
+    }
+    return OK;
+}
+
+static enum status list_weights(struct st_file *w, char **text)
+{
+    size_t size;
+    enum status st = OK;
+    FILE *f = open_memstream(text, &size);
+    for (int i = 0; f && i < st_files(w) && st == OK; i++) {
+        struct fingerprint x;
+        st = fingerprint_take(st_file_path(w, i), NULL, NULL, &x);
+        if (st == OK)
+            fingerprint_print(f, "model", &x, st_file_path(w, i));
+    }
+    if (!f || fclose(f) != 0)
+        return status_fail(ERR_NOMEM, "out of memory: the list of the weights' files");
+    return st;
+}
+
+/* Whether some rank has other stamps than rank 0, and whether this one is the first with its own. */
+static enum status find_others(struct comm *c, uint64_t stamp, int *others, int *first)
+{
+    uint64_t *all = sys_calloc((size_t)comm_size(c), sizeof *all);
+    TRY(comm_agree(c, all ? OK : status_fail(ERR_NOMEM, "out of memory")));
+    enum status st = comm_gather(c, &stamp, sizeof stamp, all);
+    *others = 0;
+    *first = 1;
+    for (int k = 0; k < comm_size(c) && st == OK; k++) {
+        *others |= all[k] != all[0];
+        *first &= k >= comm_rank(c) || all[k] != stamp;
+    }
+    free(all);
+    return st;
+}
+
+/* Copies on several hosts have other stamps: one rank for each copy reads all of it. */
+static enum status read_and_compare(struct comm *c, struct st_file *w, int reads)
+{
+    char *own = NULL, *first = NULL;
+    enum status st = comm_agree(c, reads ? list_weights(w, &own) : OK);
+    if (st == OK)
+        st = share_text(c, own ? own : "", &first);
+    if (st == OK)
+        st = comm_agree(c, reads ? compare_files(own, first, "model") : OK);
+    free(own);
+    free(first);
+    return st;
+}
+
+static enum status compare_weights(struct comm *c, const char *path)
+{
+    struct st_file *w = NULL;
+    uint64_t stamp = 0;
+    int others, reads;
+    enum status st = st_open(path, &w);
+    if (st == OK)
+        st = stamp_weights(w, &stamp);
+    st = comm_agree(c, st);
+    if (st == OK)
+        st = find_others(c, stamp, &others, &reads);
+    if (st == OK && others)
+        st = read_and_compare(c, w, reads);
+    st_close(w);
+    return st;
+}
+
+/* ---- all of them ---- */
+
+enum status run_list_files(struct run *r)
+{
+    size_t size;
+    FILE *f = open_memstream(&r->files, &size);
+    enum status st = f ? corpus_list_files(r->corpus, f) : status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
+    if (f && fclose(f) != 0 && st == OK)
+        st = status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
+    return st;
+}
+
+enum status run_compare_inputs(struct run *r)
+{
+    struct comm *c = r->comm;
+    char *first = NULL;
+    if (comm_size(c) == 1)
+        return OK;
+    TRY(compare_config(c, &r->model->config));
+    if (!r->s->resume && !model_is_preset(r->s->model))
+        TRY(compare_weights(c, r->s->model));
+    enum status st = share_text(c, r->files, &first);
+    if (st == OK)
+        st = compare_files(r->files, first, "data");
+    if (st == OK)
+        st = compare_files(r->files, first, "eval-data");
+    free(first);
+    return comm_agree(c, st);
+}

@@ -1,0 +1,57 @@
+#!/bin/sh
+# Ranks that do not read the same files, or are not the same program: `test_inputs.sh LTRAIN`. Two working directories stand for two hosts.
+set -eu
+. "$(dirname "$0")/../mpi.sh"
+ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+home=$(mktemp -d)
+trap 'rm -rf "$home"' EXIT
+cd "$home"
+failures=0
+mkdir A B
+yes 'It was a dark and stormy night.' | head -c 3000 >A/t.txt
+yes 'It was a dark and stormy light.' | head -c 3000 >B/t.txt
+cp A/t.txt A/same.txt
+cp A/t.txt B/same.txt
+common="--model tiny --seq-len 64 --steps 1 --device cpu --offload none --threads 1"
+args=$common
+
+expect() { # WHAT STATUS PATTERN PROGRAM-OF-B ARGUMENTS: rank 0 in A, rank 1 in B
+    what=$1 wanted=$2 pattern=$3 other=$4 status=0
+    shift 4
+    rm -rf run
+    # shellcheck disable=SC2086 # lists of words
+    timeout -k 5 60 $mpi -wdir "$home/A" -n 1 "$ltrain" $args "$@" --out "$home/run" : -wdir "$home/B" -n 1 "$other" $args "$@" \
+        --out "$home/run" >out 2>err || status=$?
+    if [ "$status" != "$wanted" ] || ! grep -Eq -e "$pattern" out err || { [ "$status" != 0 ] && [ -e run ]; }; then
+        echo "not ok: $what: exit status $status, wanted $wanted and '$pattern' on stderr:"
+        cat err
+        failures=$((failures + 1))
+    fi
+}
+
+mkdir A/d B/d
+cp A/t.txt A/d/1
+cp A/t.txt A/d/2
+cp A/t.txt B/d/1
+expect "other data" 2 "^ltrain: rank 1: --data: $home/B/t.txt differs from what rank 0 has" "$ltrain" --data t.txt --mesh ring=2
+expect "more data" 2 "^ltrain: rank 1: --data: 1 files are found here and 2 on rank 0, $home/A/d/2 only there" "$ltrain" --data d
+expect "other evaluation data" 2 "^ltrain: rank 1: --eval-data: $home/B/t.txt differs" "$ltrain" --data same.txt --eval-data t.txt
+cp "$ltrain" other
+expect "copies of data and program" 0 "^model: " "$home/other" --data same.txt
+echo . >>other
+expect "another build" 2 "^ltrain: rank 1: this rank runs ltrain .* all hosts need the same program" "$home/other" --data same.txt
+
+# weights: what a run leaves, and a change of one byte, of the configuration
+# shellcheck disable=SC2086
+"$ltrain" $common --data A/same.txt --out first >/dev/null
+cp -r first/hf A/m
+cp -r first/hf B/m
+args="--seq-len 64 --steps 1 --device cpu --offload none --threads 1 --model m --data same.txt"
+expect "copies of weights" 0 "^model: " "$ltrain"
+printf X | dd of=B/m/model.safetensors bs=1 seek=5000 conv=notrunc status=none
+expect "other weights" 2 "^ltrain: rank 1: --model: .*m/model.safetensors differs" "$ltrain"
+cp A/m/model.safetensors B/m/
+sed 's/"rope_theta": *[0-9.]*/"rope_theta": 5000.0/' A/m/config.json >B/m/config.json
+expect "another configuration" 2 "^ltrain: rank 1: --model: config.json is another one on rank 0: " "$ltrain"
+
+[ "$failures" = 0 ]
