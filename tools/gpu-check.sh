@@ -56,13 +56,13 @@ section_build() {
     find src -name '*.cu' | sort | xargs -P "$(nproc)" -I{} bash -c 'compile_kernel {}' || return 1
     "$python" tools/ptxas.py collect "$build" "$OUT/ptxas.json" || return 1
     local flags=(-std=c11 -D_GNU_SOURCE -O2 -fPIC -fopenmp -ffp-contract=off -fno-math-errno -Isrc -I"$cuda/include" -Itests/cudasim) f
-    # The tables and dispatchers of the library; then the CPU twins, all but the door to OpenBLAS.
+    # The tables and dispatchers of the library; then the CPU twins.
     mkdir -p "$build/c" "$build/test"
     rm -f "$build"/c/* "$build"/test/*
     for f in src/ops/cuda_*.c src/attention/cuda_*.c src/base/status.c src/program/op.c; do
         [ ! -f "$f" ] || gcc "${flags[@]}" -c "$f" -o "$build/c/$(echo "$f" | tr / _).o" || return 1
     done
-    for f in tests/cudasim/ops_*.c src/base/rng.c $(find src/ops -name '*.c' ! -name blas.c ! -name 'cuda_*' | sort); do
+    for f in tests/cudasim/ops_*.c src/base/rng.c $(find src/ops -name '*.c' ! -name 'cuda_*' | sort); do
         gcc "${flags[@]}" -c "$f" -o "$build/test/$(echo "$f" | tr / _).o" || return 1
     done
     "$nvcc" -shared "$build"/*.cu.o "$build"/c/*.o -o "$build/libltrain-cuda.so" || return 1

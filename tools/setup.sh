@@ -10,7 +10,6 @@ libc6-dev     hdr:stdio.h    needed
 meson         cmd:meson      needed
 ninja-build   cmd:ninja      needed
 pkg-config    cmd:pkg-config needed
-libopenblas-dev pc:openblas  needed
 libjansson-dev pc:jansson    needed
 libyaml-dev   pc:yaml-0.1    needed
 libxxhash-dev pc:libxxhash   needed

@@ -4,7 +4,7 @@
  * {"seconds", "cpu_seconds", "flops"}: flops of the attended pairs; packing and every other pass are in the time. */
 #include "attention/attention.h"
 #include "base/clock.h"
-#include "ops/blas.h"
+#include "ops/gemm.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -14,6 +14,7 @@
 enum { N = 2048, ARRAYS = 13 };
 
 static int32_t hq, hk;
+static const struct gemm_shape cube = {.m = N, .n = N, .k = N, .lda = N, .ldb = N, .ldc = N};
 
 struct problem {
     struct op_attrs attrs;
@@ -96,11 +97,11 @@ static double cpu_seconds(void)
 }
 
 /* Runs a contender once; the FLOPs that it made. */
-static double run(struct problem *p, op_kernel *const *kernel, float *const matrix[3], const char *what)
+static double run(struct problem *p, op_kernel *const *kernel, float *const matrix[4], const char *what)
 {
     const double products = p->pairs * hq * p->attrs.attn.head_dim * 2;
     if (strcmp(what, "sgemm") == 0) {
-        blas.sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1, matrix[0], N, matrix[1], N, 0, matrix[2], N);
+        ops_gemm(&cube, matrix[2], matrix[0], matrix[1], matrix[3]);
         return 2.0 * N * N * N;
     }
     if (strcmp(what, "forward") == 0) {
@@ -120,13 +121,8 @@ int main(int argc, char **argv)
     long long s;
     int d;
     hq = argc > 2 ? atoi(argv[1]) : 8, hk = argc > 2 ? atoi(argv[2]) : 2;
-    if (blas_open() != OK) {
-        fprintf(stderr, "%s\n", status_message());
-        return 1;
-    }
-    blas.set_num_threads(omp_get_max_threads());
     attention_cpu_kernels(kernel);
-    float *matrix[3] = {filled(N * N, F32), filled(N * N, F32), filled(N * N, F32)};
+    float *matrix[4] = {filled(N * N, F32), filled(N * N, F32), filled(N * N, F32), filled(ops_gemm_workspace(&cube) / 4, F32)};
     while (fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = 0;
         double cpu = cpu_seconds(), t = clock_seconds(), flops = 0;
@@ -138,7 +134,7 @@ int main(int argc, char **argv)
         fflush(stdout);
     }
     release(&p);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         free(matrix[i]);
     return 0;
 }

@@ -91,24 +91,13 @@ def first_line(path, pattern):
         return None
 
 
-def blas_kernels(build):
-    """Those that ltrain opens OpenBLAS with here: a release older than the processor would take its oldest."""
-    try:
-        worker = Worker(os.path.join(build, "bench", "gemm_bench"))
-    except OSError:
-        return None
-    kernels = worker("kernels")["kernels"]
-    worker.close()
-    return kernels
-
-
 def machine(build):
-    """CPU, cores, memory, kernel, OpenBLAS's kernels as ltrain uses them, and the file system and disk of a build directory."""
+    """CPU, cores, memory, kernel, and the file system and disk of a build directory."""
     flags = first_line("/proc/cpuinfo", r"flags\s*:(.*)") or ""
     disk = subprocess.run(["findmnt", "-no", "SOURCE,FSTYPE,OPTIONS", "-T", build], capture_output=True, text=True).stdout.strip()
     return {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "cpu": first_line("/proc/cpuinfo", r"model name\s*:(.*)"), "family_model": [first_line("/proc/cpuinfo", rf"{k}\s*:(.*)") for k in ("cpu family", "model")],
             "isa": [f for f in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16") if f in flags.split()], "cores": len(os.sched_getaffinity(0)),
             "memory": first_line("/proc/meminfo", r"MemTotal:(.*)"), "huge_pages": first_line("/sys/kernel/mm/transparent_hugepage/enabled", r"(.*)"),
-            "kernel": platform.release(), "openblas_kernels": blas_kernels(build), "openblas_coretype": os.environ.get("OPENBLAS_CORETYPE"), "disk": disk,
+            "kernel": platform.release(), "disk": disk,
             "disk_free_gb": shutil.disk_usage(build).free // 10**9}

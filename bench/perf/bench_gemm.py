@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Matrix products of training steps, beside the same call of OpenBLAS with its own threads (fp32); where the processor has AMX, those of bf16 matrices, beside the same product
-by the tiles of fp32 ones and PyTorch's (oneDNN). bench_gemm.py BUILD [fp32] [bf16]: parts, default all."""
+"""Matrix products of training steps, beside PyTorch's; where the processor has AMX, those of bf16 matrices, beside the same product by the tiles of fp32 ones and PyTorch's. bench_gemm.py BUILD [fp32] [bf16]: parts, default all."""
 import os, sys, time
 
 import bench
@@ -26,19 +25,33 @@ def rounds(flops, rate):
     return max(5, min(101, int(SECONDS * rate / flops)))
 
 
-def fp32(worker):
+def fp32(worker, torch):
     for name, shape in [*shapes("25m"), ("one row", (1, 4096, 1024, 0, 1, 0)), ("k = 64", (4096, 1024, 64, 0, 1, 0))]:
         line = " ".join(map(str, shape))
         flops = 2 * shape[0] * shape[1] * shape[2]
-        seconds = bench.medians(bench.in_turn({k: (lambda k=k: worker(f"{k} {line}")["seconds"]) for k in ("ours", "openblas")}, rounds(flops, 50 * GIGA)))
-        bench.report(f"product, {name}, {shape[0]} x {shape[1]} x {shape[2]}", flops / seconds["ours"] / GIGA,
-                     {"OpenBLAS": flops / seconds["openblas"] / GIGA}, "GFLOP/s")
+        contenders = {"ours": lambda: worker(f"ours {line}")["seconds"]}
+        if torch:
+            contenders["PyTorch"] = peer(torch, torch.float32, *shape)
+        seconds = bench.medians(bench.in_turn(contenders, rounds(flops, 50 * GIGA)))
+        rate = {k: flops / s / GIGA for k, s in seconds.items()}
+        bench.report(f"product, {name}, {shape[0]} x {shape[1]} x {shape[2]}", rate.pop("ours"), rate, "GFLOP/s")
 
 
-def peer(torch, m, n, k, ta, tb, accumulate):
-    """A function that returns seconds: C in bf16, of a weight gradient as well, as PyTorch has it, and not added to anything."""
-    a, b = (torch.randn(*s, dtype=torch.bfloat16) for s in ((k, m) if ta else (m, k), (n, k) if tb else (k, n)))
-    a, b, c = a.T if ta else a, b.T if tb else b, torch.empty(m, n, dtype=torch.bfloat16)
+def open_peer(threads):
+    """PyTorch, or None."""
+    os.environ.update(SPINS)
+    try:
+        import torch
+        torch.set_num_threads(threads)
+        return torch
+    except ImportError:
+        return bench.say("no PyTorch: bench/perf/peers.sh")
+
+
+def peer(torch, dtype, m, n, k, ta, tb, accumulate):
+    """A function that returns seconds: C in the operands' type, of a weight gradient as well, as PyTorch has it, and not added to anything."""
+    a, b = (torch.randn(*s, dtype=dtype) for s in ((k, m) if ta else (m, k), (n, k) if tb else (k, n)))
+    a, b, c = a.T if ta else a, b.T if tb else b, torch.empty(m, n, dtype=dtype)
 
     def run():
         t = time.perf_counter()
@@ -48,20 +61,14 @@ def peer(torch, m, n, k, ta, tb, accumulate):
     return run
 
 
-def bf16(worker, threads):
-    os.environ.update(SPINS)
-    try:
-        import torch
-        torch.set_num_threads(threads)
-    except ImportError:
-        torch = bench.say("no PyTorch: bench/perf/peers.sh")
+def bf16(worker, torch):
     cases = [("", "square", (2048, 2048, 2048, 0, 1, 0)), *((f"{m}, ", *s) for m in MODELS for s in shapes(m))]
     for model, name, shape in cases:
         line = " ".join(map(str, shape))
         flops = 2 * shape[0] * shape[1] * shape[2]
         contenders = {k: (lambda k=k: worker(f"{k} {line} bf16")["seconds"]) for k in ("ours", "widened")}
         if torch:
-            contenders["PyTorch"] = peer(torch, *shape)
+            contenders["PyTorch"] = peer(torch, torch.bfloat16, *shape)
         seconds = bench.medians(bench.in_turn(contenders, rounds(flops, 200 * GIGA)))
         rate = {k: flops / s / GIGA for k, s in seconds.items()}
         bench.report(f"bf16 product, {model}{name}, {shape[0]} x {shape[1]} x {shape[2]}", rate.pop("ours"), rate, "GFLOP/s")
@@ -71,10 +78,11 @@ def main():
     parts = sys.argv[2:] or ["fp32", "bf16"]
     threads = len(os.sched_getaffinity(0))
     worker = bench.Worker(os.path.join(sys.argv[1], "bench", "gemm_bench"), OMP_NUM_THREADS=str(threads), **SPINS)
+    torch = open_peer(threads)
     if "fp32" in parts:
-        fp32(worker)
+        fp32(worker, torch)
     if "bf16" in parts and worker("amx")["amx"]:
-        bf16(worker, threads)
+        bf16(worker, torch)
     worker.close()
 
 

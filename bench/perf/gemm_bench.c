@@ -1,13 +1,10 @@
-/* Worker of bench_gemm.py: "ours M N K TA TB ACCUMULATE" and "openblas ..." (the whole product with its own threads) run once on
- * fp32 matrices and answer {"seconds", "cpu_seconds", "flops"}; "ours ... bf16" on bf16 ones, C as well unless it accumulates,
- * and "widened ... bf16" by the tiles of fp32 products. "kernels" is answered by {"kernels"}, those of OpenBLAS that ltrain uses
- * on this processor, "amx" by {"amx"}, whether bf16 products use it. */
+/* Worker of bench_gemm.py: "ours M N K TA TB ACCUMULATE" runs once on fp32 matrices and answers {"seconds", "cpu_seconds",
+ * "flops"}; "ours ... bf16" on bf16 ones, C as well unless it accumulates, and "widened ... bf16" by the tiles of fp32 products.
+ * "amx" is answered by {"amx"}, whether bf16 products use it. */
 #include "base/clock.h"
 #include "base/num.h"
-#include "ops/blas.h"
 #include "ops/gemm_tile.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,11 +25,6 @@ int main(void)
     int ta, tb, accumulate;
     float *x[3], *work = aligned_alloc(64, WORK);
     bf16 *y[2];
-    if (blas_open() != OK) {
-        fprintf(stderr, "%s\n", status_message());
-        return 1;
-    }
-    blas.set_num_threads(omp_get_max_threads());
     for (int i = 0; i < 3; i++) {
         x[i] = aligned_alloc(64, MOST * sizeof(float));
         for (int64_t j = 0; x[i] && j < MOST; j++)
@@ -46,11 +38,6 @@ int main(void)
     if (work)
         memset(work, 0, WORK);
     while (work && x[0] && x[1] && x[2] && y[0] && y[1] && fgets(line, sizeof line, stdin)) {
-        if (strcmp(line, "kernels\n") == 0) {
-            printf("{\"kernels\": \"%s\"}\n", blas.corename());
-            fflush(stdout);
-            continue;
-        }
         if (strcmp(line, "amx\n") == 0) {
             printf("{\"amx\": %d}\n", isa_has_amx());
             fflush(stdout);
@@ -68,10 +55,7 @@ int main(void)
             return 2;
         const void *a = half ? (void *)y[0] : x[0], *b = half ? (void *)y[1] : x[1];
         double cpu = cpu_seconds(), t = clock_seconds();
-        if (strcmp(who, "openblas") == 0)
-            blas.sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n,
-                       (blasint)k, 1, x[0], (blasint)s.lda, x[1], (blasint)s.ldb, (float)accumulate, x[2], (blasint)n);
-        else if (tile)
+        if (tile)
             gemm_run(tile, &s, x[2], a, b, work);
         else
             ops_gemm(&s, x[2], a, b, work);

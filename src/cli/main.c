@@ -16,9 +16,11 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const char usage[] = "usage: ltrain [train] --model DIR --data PATH --seq-len N [options]\n"
@@ -206,9 +208,18 @@ static void spin_briefly(char **argv)
     execv(self, argv);
 }
 
+/* glibc reserves 64 MiB of addresses for each thread that allocates: where they are limited (RLIMIT_AS), threads share one arena. */
+static void save_addresses(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        mallopt(M_ARENA_MAX, 1);
+}
+
 int main(int argc, char **argv)
 {
     spin_briefly(argv);
+    save_addresses();
     int first = argc > 1 && argv[1][0] != '-' ? 2 : 1, code = 0;
     struct launch_flags flags;
     struct launch launch;

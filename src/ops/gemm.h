@@ -10,11 +10,7 @@
  * Where both operands are BF16 and isa_has_amx(), tiles of bf16 pairs are multiplied as they are, with sums in fp32: an element
  * of C is then added up in steps of 32 elements of k, each the sum of its even elements plus that of its odd ones, in order; k up
  * to 8192 (2048 if A is stored [k,m]) is one sum. The instruction takes denormal operands as zeros and writes denormal sums as
- * zeros.
- *
- * OpenBLAS's sgemm, one call per thread on a fixed grid of C tiles, takes 8% longer with AVX-512 and 5% with AVX2 over the
- * products of a 25m step (bench/perf/bench_gemm.py), since each call packs its own operands; with its own threads its bits change
- * with their number. */
+ * zeros. */
 #ifndef LTRAIN_OPS_GEMM_H
 #define LTRAIN_OPS_GEMM_H
 

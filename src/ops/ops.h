@@ -8,8 +8,7 @@
 int64_t op_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs);
 
 /* Fills the entries of every op in this folder with its CPU kernel (OP_COPY within memory included; attention's own two entries are
- * left alone: attention_cpu_kernels fills them; collectives have none, they are the communicator's). Fails where OpenBLAS cannot be
- * opened. */
+ * left alone: attention_cpu_kernels fills them; collectives have none, they are the communicator's). */
 enum status ops_cpu_kernels(op_kernel *table[OP_COUNT]);
 
 /* The entries, each beside its kernel: ops_cpu_gelu, ... They unpack attributes and arguments. */

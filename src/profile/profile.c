@@ -5,7 +5,6 @@
 #include "base/directory.h"
 #include "base/sys.h"
 #include "engine/session.h"
-#include "ops/blas.h"
 #include "profile/sgemm.h"
 
 #include <errno.h>
@@ -80,14 +79,14 @@ static void cache_directory(char *path, size_t size)
         snprintf(path, size, "%s/.cache/ltrain", home && home[0] ? home : "/tmp");
 }
 
-/* One file per host, processor, threads, BLAS kernels and build. */
+/* One file per host, processor, threads and build. */
 static void cache_path(const struct settings *s, char path[4096])
 {
     char directory[4000], host[64] = "", cpu[128], key[512];
     cache_directory(directory, sizeof directory);
     gethostname(host, sizeof host - 1);
     processor(cpu, sizeof cpu);
-    snprintf(key, sizeof key, "%s|%d|%s", cpu, s->plan.threads, blas_open() == OK ? blas.corename() : "");
+    snprintf(key, sizeof key, "%s|%d", cpu, s->plan.threads);
     uint64_t hash = hash_file("/proc/self/exe", XXH3_64bits(key, strlen(key)));
     snprintf(path, 4096, "%s/%s-%016llx.yaml", directory, host, (unsigned long long)hash);
 }

@@ -3,27 +3,28 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
-#include "ops/blas.h"
+#include "ops/gemm.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-enum status profile_sgemm(int threads, double *flops)
+enum status profile_sgemm(double *flops)
 {
-    enum { N = 1024 };
+    enum { N = 1024, ROUNDS = 12 };
+    const struct gemm_shape s = {.m = N, .n = N, .k = N, .lda = N, .ldb = N, .ldc = N};
+    const size_t matrix = sizeof(float) * N * N, work = (size_t)ops_gemm_workspace(&s);
     double best = 1e30;
-    TRY(blas_open());
-    float *a = sys_calloc(3 * N * N, sizeof *a);
+    char *a = sys_malloc(3 * matrix + work);
     if (!a)
         return status_fail(ERR_NOMEM, "out of memory to measure matrix products");
-    blas.set_num_threads(threads); /* the kernels thread matrix products themselves: back to one below */
-    for (int i = 0; i < 12; i++) {
+    memset(a, 0, 3 * matrix + work);
+    for (int i = 0; i < ROUNDS; i++) {
         double t = clock_seconds();
-        blas.sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1, a, N, a + N * N, N, 0, a + 2 * N * N, N);
+        ops_gemm(&s, a + 2 * matrix, a, a + matrix, a + 3 * matrix);
         t = clock_seconds() - t;
         if (i > 0 && t < best)
             best = t;
     }
-    blas.set_num_threads(1);
     free(a);
     *flops = 2.0 * N * N * N / best;
     return OK;

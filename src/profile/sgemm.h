@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 
-/* FLOP/s of the best of several sgemm of 1024 cubed on that many threads. ERR_NOMEM, or what opening BLAS says. */
-enum status profile_sgemm(int threads, double *flops);
+/* FLOP/s of the best of several fp32 products of 1024 cubed (ops/gemm.h) by the threads that OpenMP uses. ERR_NOMEM. */
+enum status profile_sgemm(double *flops);
 
 #endif

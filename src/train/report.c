@@ -1,12 +1,12 @@
 /* What a run prints before its first step and after its last. */
 #include "train/run.h"
 
+#include "base/isa.h"
 #include "base/sys.h"
 #include "base/units.h"
 #include "machine/hardware.h"
 #include "offload/drives.h"
 #include "offload/places.h"
-#include "ops/blas.h"
 #include "plan/report/budget.h"
 #include "plan/report/describe.h"
 #include "plan/report/duration.h"
@@ -62,9 +62,9 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
     const struct plan *p = r->session->plan;
     const struct corpus_report *d = corpus_get_report(r->corpus);
     print_config(r, hooks);
-    printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (OpenBLAS, %s kernels)\n",
+    printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (%s kernels)\n",
            s->plan.device == DEVICE_CPU_DISCRETE ? "cpu:discrete" : "cpu", s->plan.threads, r->peak_flops * 1e-9,
-           blas.corename());
+           isa_name(isa_of_processor()));
     if (s->verbose) {
         places_describe(line, sizeof line);
         printf("places: %s\n", line);

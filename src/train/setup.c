@@ -9,7 +9,6 @@
 #include "engine/backend_cpu.h"
 #include "machine/hardware.h"
 #include "offload/drives.h"
-#include "ops/blas.h"
 #include "plan/lower/mesh.h"
 #include "plan/max_seq.h"
 #include "plan/report/describe.h"

@@ -285,7 +285,7 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
         plan_destroy(plan);
         return st;
     }
-    TRY(comm_agree(c, profile_sgemm(r->s->plan.threads, &r->peak_flops)));
+    TRY(comm_agree(c, profile_sgemm(&r->peak_flops)));
     r->peak_flops *= comm_size(c);
     TRY(comm_agree(c, run_start(r, plan)));
     run_print_before(r, hooks);
