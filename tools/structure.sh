@@ -5,6 +5,7 @@
 #   headers    each .c under src/plan has a header of its own, or says in its first comment to which file it is private
 #   functions  none is longer than 80 lines
 #   comments   none says "so many": a comment names the constant
+#   clocks     nothing waits by the wall clock: timed waits are those of src/base/clock.h
 set -eu
 cd "$(dirname "$0")/.."
 build=${1:-build-release}
@@ -99,6 +100,7 @@ awk '
 FNR == 1 { start = 0 }
 /^{/ { start = FNR }
 /^}/ { if (start && FNR - start + 1 > 80) print FILENAME ":" start ": a function of " FNR - start + 1 " lines"; start = 0 }
+/CLOCK_REALTIME|gettimeofday|_timedwait *\(|_timedlock *\(/ && FILENAME != "src/base/clock.c" { print FILENAME ":" FNR ": waits by src/base/clock.h" }
 /so many/ { print FILENAME ":" FNR ": \"so many\": name the constant" }
 ' $sources >>"$offenders"
 

@@ -1,4 +1,4 @@
-/* Sleeping to the microsecond. */
+/* Sleeping to the microsecond, and conditions that wait by the monotonic clock. */
 #include "base/clock.h"
 
 #include <sys/prctl.h>
@@ -13,4 +13,18 @@ void clock_sleep_ns(int64_t ns)
     struct timespec t = {ns / 1000000000, ns % 1000000000};
     while (nanosleep(&t, &t) != 0) {
     }
+}
+
+void clock_cond_init(pthread_cond_t *c)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(c, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+void clock_cond_wait(pthread_cond_t *c, pthread_mutex_t *lock, int64_t ns)
+{
+    pthread_cond_timedwait(c, lock, &(struct timespec){ns / 1000000000, ns % 1000000000});
 }

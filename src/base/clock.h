@@ -1,7 +1,8 @@
-/* Monotonic time. */
+/* Monotonic time: nothing in ltrain waits by the wall clock, which may be set at any moment. */
 #ifndef LTRAIN_BASE_CLOCK_H
 #define LTRAIN_BASE_CLOCK_H
 
+#include <pthread.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -20,5 +21,10 @@ static inline double clock_seconds(void)
 /* Sleeps so long, through signals, and some microseconds longer: what Linux otherwise adds so as to wake threads together does
  * not count. */
 void clock_sleep_ns(int64_t ns);
+
+/* A condition for clock_cond_wait. */
+void clock_cond_init(pthread_cond_t *c);
+/* Waits for a signal until `ns` of clock_ns; the lock is held. May return earlier, as conditions do. */
+void clock_cond_wait(pthread_cond_t *c, pthread_mutex_t *lock, int64_t ns);
 
 #endif

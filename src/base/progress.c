@@ -10,7 +10,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #define EVERY_NS 500000000ll
@@ -48,9 +47,8 @@ static void draw(void)
 /* Until the given time or the end; returns whether it is the end. The lock is held. */
 static int wait_until(int64_t ns)
 {
-    struct timespec at = {ns / 1000000000, ns % 1000000000};
     while (!line.ended && clock_ns() < ns)
-        pthread_cond_timedwait(&line.end, &line.lock, &at);
+        clock_cond_wait(&line.end, &line.lock, ns);
     return line.ended;
 }
 
@@ -70,13 +68,9 @@ static void *show(void *arg)
 
 void progress_begin(int fd, int64_t after_ns)
 {
-    pthread_condattr_t monotonic;
     if (!isatty(fd))
         return;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&line.end, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    clock_cond_init(&line.end);
     atomic_store(&programs, 0);
     line.fd = fd;
     line.ended = 0;

@@ -4,13 +4,14 @@
 #include "base/clock.h"
 
 #include <stdio.h>
-#include <time.h>
+
+#define SLEEP_NS 2000000 /* what moved between the caller's look and the lock costs no more than this */
 
 void tickets_init(struct tickets *t)
 {
     pthread_mutex_init(&t->lock, NULL);
     for (int l = 0; l < LANES; l++) {
-        pthread_cond_init(&t->sleeper[l].moved, NULL);
+        clock_cond_init(&t->sleeper[l].moved);
         t->sleeper[l].in = NULL;
         t->sleeper[l].any = 0;
     }
@@ -59,15 +60,11 @@ enum status tickets_wait(struct tickets *t, enum lane lane, const struct program
 
 void tickets_sleep(struct tickets *t, enum lane lane)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += 2000000; /* what moved between the caller's look and the lock costs no more than this */
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    int64_t until = clock_ns() + SLEEP_NS;
     pthread_mutex_lock(&t->lock);
     t->sleeper[lane].any = 1;
     if (!atomic_load(&t->failed))
-        pthread_cond_timedwait(&t->sleeper[lane].moved, &t->lock, &until);
+        clock_cond_wait(&t->sleeper[lane].moved, &t->lock, until);
     t->sleeper[lane].any = 0;
     pthread_mutex_unlock(&t->lock);
 }

@@ -55,4 +55,7 @@ check "a function of 81 lines" 1 'long.inc:2: a function of 81 lines'
 fresh
 echo '/* Tries so many times. */' >"$tree/src/b/many.h"
 check "so many" 1 'many.h:1: '
+fresh
+echo 'int wait(void); int wait(void) { return pthread_cond_timedwait(a, b, c); }' >"$tree/src/b/wait.h"
+check "a wait by the wall clock" 1 'wait.h:1: '
 [ "$failures" = 0 ]
