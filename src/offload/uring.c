@@ -147,6 +147,28 @@ static void close_ring(struct io *io)
     free(u);
 }
 
+/* A sandbox may let rings be made and deny io_uring_enter: an operation that does nothing tells. 0 or an errno. */
+static int try_ring(struct io_uring *ring)
+{
+    struct io_uring_cqe *cqe;
+    struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+    int error = sys_fault(SYS_URING_ENTER), n;
+    if (error || !sqe)
+        return error ? error : EBUSY;
+    io_uring_prep_nop(sqe);
+    do
+        n = io_uring_submit(ring);
+    while (n == -EINTR);
+    if (n < 0)
+        return -n;
+    do
+        n = io_uring_wait_cqe(ring, &cqe);
+    while (n == -EINTR);
+    if (n == 0)
+        io_uring_cqe_seen(ring, cqe);
+    return -n;
+}
+
 int io_open_uring(const struct io_config *config, struct io **out)
 {
     static const struct io_way way = {"io_uring", start, wait_for, peek, close_ring};
@@ -159,6 +181,8 @@ int io_open_uring(const struct io_config *config, struct io **out)
     int error = sys_fault(SYS_URING_SETUP);
     if (error == 0)
         error = -io_uring_queue_init_params((unsigned)config->depth, &u->ring, &params);
+    if (error == 0 && (error = try_ring(&u->ring)) != 0)
+        io_uring_queue_exit(&u->ring);
     if (error) {
         free(u);
         return error == SYS_SHORT ? EIO : error;

@@ -123,16 +123,27 @@ static void a_file_system_without_o_direct(void **state)
 
 /* ---- io_uring and memory locks ---- */
 
-static int no_io_uring(void)
+static int without_call(unsigned call, int error)
 {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog filter = {.len = sizeof code / sizeof *code, .filter = code};
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
+}
+
+static int no_io_uring(void)
+{
+    return without_call(SYS_io_uring_setup, EPERM);
+}
+
+/* Rings can be made, and nothing enters them. */
+static int no_io_uring_enter(void)
+{
+    return without_call(SYS_io_uring_enter, EACCES);
 }
 
 static void io_uring_is_denied(void **state)
@@ -144,6 +155,7 @@ static void io_uring_is_denied(void **state)
     works_and_says(&(struct launch){.fault = "uring_setup:1:EPERM"}, "threads (no io_uring: Operation not permitted)", "");
     works_and_says(&(struct launch){.fault = "uring_setup:2:ENOSYS"}, "threads (no io_uring: Function not implemented)", "");
     works_and_says(&(struct launch){.prepare = no_io_uring}, "threads (no io_uring: Operation not permitted)", "");
+    works_and_says(&(struct launch){.prepare = no_io_uring_enter}, "threads (no io_uring: Permission denied)", "");
 }
 
 static int low_memlock(void)
