@@ -53,8 +53,13 @@ enum status ckpt_rename(const char *from, const char *to)
 
 void ckpt_remove_dir(const char *path)
 {
-    DIR *d = opendir(path);
     char file[CKPT_PATH];
+    struct stat s;
+    if (lstat(path, &s) == 0 && S_ISLNK(s.st_mode)) { /* what it leads to is not ours to remove */
+        sys_unlink(path);
+        return;
+    }
+    DIR *d = opendir(path);
     for (struct dirent *e; d && (e = readdir(d));)
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
             snprintf(file, CKPT_PATH, "%s/%s", path, e->d_name) < CKPT_PATH)

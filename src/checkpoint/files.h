@@ -16,7 +16,7 @@ enum status ckpt_make_dir(const char *path);
 /* Makes the entries of a directory durable. */
 enum status ckpt_sync_dir(const char *path);
 enum status ckpt_rename(const char *from, const char *to);
-/* Removes a directory and the plain files in it, as far as possible. */
+/* Removes a directory and the plain files in it, as far as possible; of a symbolic link the link only. */
 void ckpt_remove_dir(const char *path);
 
 /* Replaces the file's content and syncs it. */

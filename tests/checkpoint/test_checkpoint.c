@@ -464,6 +464,27 @@ static void keeps_the_last(void **state)
     rig_stop(&r);
 }
 
+/* A checkpoint that was moved to an archive, with a link in its place: the link may go, the archive stays. */
+static void leaves_what_is_behind_links(void **state)
+{
+    (void)state;
+    struct rig r;
+    start(&r, resident, F32, NULL, NULL);
+    save(&r, 1, 2);
+    save(&r, 2, 2);
+    shell("cd %s && mkdir archive && mv checkpoints/step-000001 archive && ln -s ../archive/step-000001 checkpoints && "
+          "ln -s ../archive/step-000001 checkpoints/step-000009.partial",
+          run);
+    save(&r, 3, 1);
+    assert_names("latest step-000003 ");
+    shell("test $(ls %s/archive/step-000001 | wc -l) = 4", run);
+    shell("cd %s && mv checkpoints/step-000003 archive && ln -s ../archive/step-000003 checkpoints", run);
+    save(&r, 3, 1); /* the same step again */
+    assert_names("latest step-000003 ");
+    shell("test $(ls %s/archive/step-000003 | wc -l) = 4", run);
+    rig_stop(&r);
+}
+
 static void latest_is_not_trusted(void **state)
 {
     (void)state;
@@ -809,6 +830,7 @@ int main(void)
         TEST(exports),
         TEST(only_finite_state_is_saved),
         TEST(keeps_the_last),
+        TEST(leaves_what_is_behind_links),
         TEST(latest_is_not_trusted),
         TEST(damage_is_named),
         TEST(other_models_are_refused),
