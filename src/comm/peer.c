@@ -1,37 +1,10 @@
 /* The processes of other ranks, as far as this host shows them. */
 #include "comm/state.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "base/process.h"
+
 #include <string.h>
 #include <unistd.h>
-
-/* State letter and start time of a process of this host; 0 if there is none. */
-static char process_state(pid_t pid, uint64_t *born)
-{
-    char path[32], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC); /* not sys_open: a look is not the run's I/O, and may fail */
-    if (fd < 0)
-        return 0;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n <= 0)
-        return 0;
-    text[n] = 0;
-    char *at = strrchr(text, ')'); /* the name may hold anything */
-    if (!at || strlen(at) < 3)
-        return 0;
-    char state = at[2];
-    at += 2;
-    for (int field = 3; field < 22 && at; field++) {
-        at = strchr(at, ' ');
-        at = at ? at + 1 : NULL;
-    }
-    *born = at ? strtoull(at, NULL, 10) : 0;
-    return state;
-}
 
 void peer_self(struct peer *p)
 {

@@ -1,10 +1,14 @@
 /* The files of the extent store.
  *
  * A file is alive as long as somebody holds its flock, which the kernel drops when a process dies. The magic is written after the
- * lock is taken, so a file with magic and without a lock belongs to a dead run. */
+ * lock is taken, so a file with magic and without a lock belongs to a dead run. Its name has a hash of the process (base/process.h)
+ * beside its pid: processes in two containers, or on two hosts, may have the same pid and the same path. */
 #include "offload/files.h"
 
+#include "base/disk.h"
+#include "base/mix.h"
 #include "base/num.h"
+#include "base/process.h"
 #include "base/sys.h"
 #include "base/units.h"
 
@@ -21,25 +25,39 @@
 #define MAGIC "ltrain extent store 1\n"
 #define ZEROS (1 << 20)
 #define ATTEMPTS 8
+#define NAMES 100 /* tried before a path is given up */
 
 static int is_store_name(const char *name)
 {
     int rank, pid, end = 0;
-    return sscanf(name, "ltrain-%d-%d.store%n", &rank, &pid, &end) == 2 && end > 0 && name[end] == 0;
+    unsigned hash;
+    return sscanf(name, "ltrain-%d-%d-%8x.store%n", &rank, &pid, &hash, &end) == 3 && end > 0 && name[end] == 0;
 }
 
 enum dead_files { DEAD_COUNT, DEAD_REMOVE };
 
-/* Counts the file if it is ours and its run is dead, and removes it if asked. What cannot be examined is left alone. */
-static void visit_if_dead(const char *name, enum dead_files what, struct files *f)
+/* Whether a lock that another host's process holds would keep us from taking it: not where hosts share a path and each keeps its
+ * locks to itself. */
+static int locks_reach(const char *header, int shared)
 {
-    char magic[sizeof MAGIC] = "";
+    struct process self;
+    char host[300], boot[64];
+    process_self(&self);
+    snprintf(host, sizeof host, "\nhost %s\n", self.host);
+    snprintf(boot, sizeof boot, "\nboot %s\n", self.boot);
+    return !shared || strstr(header, host) || strstr(header, boot);
+}
+
+/* Counts the file if it is ours and its run is dead, and removes it if asked. What cannot be examined is left alone. */
+static void visit_if_dead(const char *name, enum dead_files what, int shared, struct files *f)
+{
+    char header[512] = "";
     struct stat opened, named;
     int fd = sys_open(name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
     if (fd < 0)
         return;
-    if (fstat(fd, &opened) == 0 && S_ISREG(opened.st_mode) && sys_pread(fd, magic, sizeof MAGIC - 1, 0) == sizeof MAGIC - 1 &&
-        strcmp(magic, MAGIC) == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+    if (fstat(fd, &opened) == 0 && S_ISREG(opened.st_mode) && sys_pread(fd, header, sizeof header - 1, 0) > 0 &&
+        strncmp(header, MAGIC, sizeof MAGIC - 1) == 0 && locks_reach(header, shared) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
         /* another rank may have removed it since, and a new run may have reused the name */
         stat(name, &named) == 0 && named.st_ino == opened.st_ino && named.st_dev == opened.st_dev &&
         (what == DEAD_COUNT || sys_unlink(name) == 0)) {
@@ -52,12 +70,14 @@ static void visit_if_dead(const char *name, enum dead_files what, struct files *
 static enum status visit_dead(const char *path, enum dead_files what, struct files *f)
 {
     char name[PATH_MAX];
+    struct disk disk;
     DIR *d = opendir(path);
     if (!d)
         return status_fail(ERR_IO, "nvme path %s: %s: create the directory or name another (--nvme-path)", path, strerror(errno));
+    int shared = disk_look(path, &disk) != 0 || disk.shared;
     for (struct dirent *e; (e = readdir(d));)
         if (is_store_name(e->d_name) && snprintf(name, sizeof name, "%s/%s", path, e->d_name) < (int)sizeof name)
-            visit_if_dead(name, what, f);
+            visit_if_dead(name, what, shared, f);
     closedir(d);
     return OK;
 }
@@ -68,35 +88,59 @@ int64_t store_dead_bytes(const char *path)
     return visit_dead(path, DEAD_COUNT, &f) == OK ? f.dead_bytes : 0;
 }
 
-static enum status no_space(const char *path, int64_t needed, int64_t free_bytes)
+static enum status no_space(const char *path, int64_t needed, const struct disk *disk)
 {
-    char a[32], b[32];
+    char a[32], room[64];
     return status_fail(ERR_NOFIT,
-                       "nvme path %s: %s (%lld bytes) are needed and %s (%lld bytes) are free: free some, name another directory "
+                       "nvme path %s: %s (%lld bytes) are needed and %s (%lld bytes): free some, name another directory "
                        "(--nvme-path) or lower --nvme-max",
-                       path, units_format_bytes(needed, a), (long long)needed, units_format_bytes(free_bytes, b),
-                       (long long)free_bytes);
+                       path, units_format_bytes(needed, a), (long long)needed, disk_say_room(disk, room),
+                       (long long)disk_room(disk));
+}
+
+/* There is room, but not for us. */
+static enum status not_allowed(const char *path, int64_t needed)
+{
+    char a[32];
+    return status_fail(ERR_NOFIT,
+                       "nvme path %s: %s (%lld bytes) are needed, and a quota or the file system's reserve does not allow it: "
+                       "free some, ask for more, name another directory (--nvme-path) or lower --nvme-max",
+                       path, units_format_bytes(needed, a), (long long)needed);
 }
 
 static enum status check_space(const char *path, int64_t needed)
 {
-    int64_t free_bytes;
-    if (sys_statvfs_free(path, &free_bytes) != 0)
+    struct disk disk;
+    if (disk_look(path, &disk) != 0)
         return status_fail(ERR_IO, "nvme path %s: cannot find out its free space: %s", path, strerror(errno));
-    return needed <= free_bytes ? OK : no_space(path, needed, free_bytes);
+    return needed <= disk_room(&disk) ? OK : no_space(path, needed, &disk);
 }
 
-static enum status create(const char *path, const char *name, struct files *f)
+/* A name that nobody has, of this process: file i of a rank. */
+static enum status make_name(const char *path, int rank, int i, uint64_t attempt, char *name)
 {
-    int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, fd = sys_open(name, flags | O_DIRECT, 0600);
-    if (fd < 0 && errno == EINVAL) {
-        unlink(name); /* some file systems refuse O_DIRECT only after having created the file */
-        f->buffered = path;
-        fd = sys_open(name, flags, 0600);
+    struct process self;
+    process_self(&self);
+    uint32_t hash = (uint32_t)mix(mix(process_hash(&self), (uint64_t)i), attempt);
+    if (snprintf(name, PATH_MAX, "%s/ltrain-%d-%d-%08x.store", path, rank, (int)self.pid, hash) >= PATH_MAX)
+        return status_fail(ERR_INVALID, "nvme path %.80s...: the name is too long", path);
+    return OK;
+}
+
+static enum status create(const char *path, int rank, char *name, struct files *f)
+{
+    int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, fd = -1;
+    for (uint64_t attempt = 0; attempt < NAMES && fd < 0; attempt++) {
+        TRY(make_name(path, rank, f->n, attempt, name));
+        fd = sys_open(name, flags | O_DIRECT, 0600);
+        if (fd < 0 && errno == EINVAL) {
+            unlink(name); /* some file systems refuse O_DIRECT only after having created the file */
+            f->buffered = path;
+            fd = sys_open(name, flags, 0600);
+        }
+        if (fd < 0 && errno != EEXIST)
+            break;
     }
-    if (fd < 0 && errno == EEXIST)
-        return status_fail(ERR_IO, "nvme path %s: %s exists and is in use or not ours: remove it if no ltrain is running", path,
-                           name);
     if (fd < 0)
         return status_fail(ERR_IO, "nvme path %s: cannot create %s: %s: make it writable or name another (--nvme-path)", path,
                            name, strerror(errno));
@@ -124,9 +168,11 @@ static int write_whole(int fd, const char *memory, size_t bytes, off_t at)
 /* The first transfer also shows what O_DIRECT asks of memory here: sectors, pages, or the impossible. */
 static enum status write_header(const char *path, const char *name, int fd, int rank, struct files *f)
 {
+    struct process self;
     char *memory = sys_mmap(2 * FILES_HEADER, 0);
     if (!memory)
         return status_fail(ERR_NOMEM, "no memory for the header of %s", name);
+    process_self(&self);
     static const int aligns[] = {512, 4096, 1};
     int error = EINVAL;
     for (int i = 0; i < 3 && error == EINVAL; i++) {
@@ -139,7 +185,7 @@ static enum status write_header(const char *path, const char *name, int fd, int 
         }
         char *at = memory + align % FILES_HEADER;
         memset(memory, 0, 2 * FILES_HEADER);
-        snprintf(at, FILES_HEADER, MAGIC "rank %d\npid %d\n", rank, (int)getpid());
+        snprintf(at, FILES_HEADER, MAGIC "rank %d\npid %d\nhost %s\nboot %s\n", rank, (int)self.pid, self.host, self.boot);
         error = write_whole(fd, at, FILES_HEADER, 0);
         if (error == 0 && (fcntl(fd, F_GETFL) & O_DIRECT) && align > f->memory_align)
             f->memory_align = align;
@@ -170,9 +216,11 @@ static enum status preallocate(const char *path, const char *name, int fd, int64
         error = sys_fallocate(fd, 0, 0, bytes) == 0 ? 0 : errno;
     if (error == EOPNOTSUPP || error == ENOSYS)
         error = write_zeros(fd, bytes);
-    int64_t free_bytes = 0;
-    if ((error == ENOSPC || error == EDQUOT) && sys_statvfs_free(path, &free_bytes) == 0)
-        return no_space(path, bytes, free_bytes);
+    struct disk disk;
+    if (error == ENOSPC && disk_look(path, &disk) == 0 && disk_room(&disk) < bytes)
+        return no_space(path, bytes, &disk);
+    if (error == ENOSPC || error == EDQUOT)
+        return not_allowed(path, bytes);
     if (error)
         return status_fail(ERR_IO, "nvme path %s: cannot allocate %lld bytes for %s: %s", path, (long long)bytes, name,
                            strerror(error));
@@ -193,10 +241,8 @@ static enum status create_one(const struct store_config *config, int64_t block, 
     const char *path = config->paths[i];
     char *name = f->names[i];
     int64_t bytes = file_bytes(config, block, i);
-    if (snprintf(name, PATH_MAX, "%s/ltrain-%d-%d.store", path, config->rank, (int)getpid()) >= PATH_MAX)
-        return status_fail(ERR_INVALID, "nvme path %.80s...: the name is too long", path);
     TRY(check_space(path, bytes));
-    TRY(create(path, name, f));
+    TRY(create(path, config->rank, name, f));
     TRY(write_header(path, name, f->fds[i], config->rank, f));
     return preallocate(path, name, f->fds[i], bytes);
 }

@@ -36,7 +36,7 @@ struct store_config {
 
 /* Removes files of dead runs in the paths (recognised by name, magic and a lock that nobody holds), checks free space,
  * preallocates, opens with O_DIRECT (without it where the file system refuses, which is said in store_describe). Errors: one
- * sentence naming the path (too little space: ERR_NOFIT). The files ltrain-RANK-PID.store stay linked and locked, so that a
+ * sentence naming the path (too little space: ERR_NOFIT). The files ltrain-RANK-PID-HASH.store stay linked and locked, so that a
  * killed run's can be recognised. */
 enum status store_open(const struct store_config *config, struct store **out);
 void store_close(struct store *s); /* removes the files; NULL is fine */

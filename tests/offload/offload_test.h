@@ -7,6 +7,7 @@
 #include "offload/store.h"
 
 #include <dirent.h>
+#include <glob.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,9 +81,16 @@ static inline void fill(void *memory, int64_t bytes, uint64_t seed)
     }
 }
 
+/* The one file of a process's rank. */
 static inline void store_file_name(const char *path, int rank, int pid, char name[256])
 {
-    snprintf(name, 256, "%s/ltrain-%d-%d.store", path, rank, pid);
+    char pattern[256];
+    glob_t g;
+    snprintf(pattern, sizeof pattern, "%s/ltrain-%d-%d-*.store", path, rank, pid);
+    assert_int_equal(glob(pattern, 0, NULL, &g), 0);
+    assert_int_equal(g.gl_pathc, 1);
+    snprintf(name, 256, "%s", g.gl_pathv[0]);
+    globfree(&g);
 }
 
 #endif

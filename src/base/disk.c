@@ -1,0 +1,114 @@
+#include "base/disk.h"
+
+#include "base/num.h"
+#include "base/sys.h"
+#include "base/units.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/quota.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Types of file systems that several hosts may have mounted (statfs(2), linux/magic.h). */
+static const unsigned shared_types[] = {
+    0x6969,     /* NFS */
+    0x517b,     /* SMB */
+    0xff534d42, /* CIFS */
+    0xfe534d42, /* SMB 2 */
+    0x0bd00bd0, /* Lustre */
+    0x47504653, /* GPFS */
+    0x00c36400, /* Ceph */
+    0x65735546, /* FUSE, virtiofs */
+    0x01021997, /* 9p */
+    0x19830326, /* BeeGFS */
+    0x20030528, /* OrangeFS */
+    0xaad7aaea, /* PanFS */
+    0x7461636f, /* OCFS2 */
+    0x01161970, /* GFS2 */
+    0x5346414f, /* AFS */
+};
+
+static int is_shared(int fd)
+{
+    struct statfs s;
+    if (fstatfs(fd, &s) != 0)
+        return 1;
+    for (size_t i = 0; i < sizeof shared_types / sizeof *shared_types; i++)
+        if ((unsigned)s.f_type == shared_types[i])
+            return 1;
+    return 0;
+}
+
+/* Bytes that the quota of that kind still allows; -1: there is none, or this kernel or file system does not say. */
+static int64_t quota_left(int fd, int kind, unsigned id)
+{
+#ifdef SYS_quotactl_fd
+    struct dqblk q;
+    memset(&q, 0, sizeof q);
+    if (syscall(SYS_quotactl_fd, fd, QCMD(Q_GETQUOTA, kind), id, &q) != 0 || q.dqb_bhardlimit == 0)
+        return -1;
+    return max_i64(0, (int64_t)q.dqb_bhardlimit * 1024 - (int64_t)q.dqb_curspace);
+#else
+    (void)fd, (void)kind, (void)id;
+    return -1;
+#endif
+}
+
+/* Of the user and of the group that new files there belong to; the superuser has none. */
+static int64_t quota_of_caller(int fd, const struct stat *s)
+{
+    if (geteuid() == 0)
+        return -1;
+    int64_t user = quota_left(fd, USRQUOTA, geteuid()), group = quota_left(fd, GRPQUOTA, s->st_mode & S_ISGID ? s->st_gid : getegid());
+    return user < 0 ? group : group < 0 ? user : min_i64(user, group);
+}
+
+/* Cuts the last name off; 0 if there is none left. */
+static int to_parent(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (strcmp(path, ".") == 0 || strcmp(path, "/") == 0)
+        return 0;
+    if (!slash)
+        strcpy(path, ".");
+    else
+        slash[slash == path ? 1 : 0] = 0;
+    return 1;
+}
+
+int disk_look(const char *path, struct disk *out)
+{
+    char at[4096];
+    struct stat s;
+    *out = (struct disk){.quota_bytes = -1};
+    snprintf(at, sizeof at, "%s", path[0] ? path : ".");
+    while (sys_statvfs_free(at, &out->free_bytes) != 0 || stat(at, &s) != 0)
+        if (!to_parent(at))
+            return -1;
+    out->id = s.st_dev;
+    int fd = open(at, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not sys_open: a look is not the run's I/O, and may fail */
+    if (fd >= 0) {
+        out->quota_bytes = quota_of_caller(fd, &s);
+        out->shared = is_shared(fd);
+        close(fd);
+    }
+    return 0;
+}
+
+int64_t disk_room(const struct disk *d)
+{
+    return d->quota_bytes >= 0 ? min_i64(d->free_bytes, d->quota_bytes) : d->free_bytes;
+}
+
+const char *disk_say_room(const struct disk *d, char text[64])
+{
+    char bytes[32];
+    int by_quota = d->quota_bytes >= 0 && d->quota_bytes < d->free_bytes;
+    snprintf(text, 64, by_quota ? "%s of the quota are left" : "%s are free", units_format_bytes(disk_room(d), bytes));
+    return text;
+}

@@ -1,0 +1,22 @@
+/* What a file system has room for. */
+#ifndef LTRAIN_BASE_DISK_H
+#define LTRAIN_BASE_DISK_H
+
+#include <stdint.h>
+
+struct disk {
+    uint64_t id; /* of the file system: paths with the same one share its room */
+    int64_t free_bytes;
+    int64_t quota_bytes; /* what the calling user's or group's quota leaves; -1: none is known */
+    int shared;          /* other hosts may write to it, and their locks may not be seen here */
+};
+
+/* Of the file system that `path` lies on, or will: the nearest of its ancestors that exists counts. -1 with errno if it does not
+ * say. */
+int disk_look(const char *path, struct disk *out);
+/* What may be written there. */
+int64_t disk_room(const struct disk *d);
+/* "40 MiB of the quota are left" or "40 MiB are free", for people. */
+const char *disk_say_room(const struct disk *d, char text[64]);
+
+#endif

@@ -1,0 +1,22 @@
+/* Who a process is, so that other processes, on other hosts and in other containers, can tell it from all others. */
+#ifndef LTRAIN_BASE_PROCESS_H
+#define LTRAIN_BASE_PROCESS_H
+
+#include <stdint.h>
+
+struct process {
+    char host[256];
+    char boot[40];          /* the kernel's number of this boot: hosts differ in it; containers of one host do not */
+    uint64_t pid_namespace; /* pids mean something within one only */
+    int64_t pid;
+    uint64_t born; /* /proc/PID/stat's start time: a pid that is used again differs */
+};
+
+/* The calling process; what /proc does not show is empty or 0. */
+void process_self(struct process *p);
+/* State letter and start time of a process of this pid namespace; 0 if there is none. */
+char process_state(int64_t pid, uint64_t *born);
+/* One process of one boot of one host. */
+uint64_t process_hash(const struct process *p);
+
+#endif
