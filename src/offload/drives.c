@@ -1,6 +1,10 @@
 /* Which nvme paths a rank uses. */
 #include "offload/drives.h"
 
+#include "base/disk.h"
+#include "base/num.h"
+#include "offload/store.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +17,17 @@ static int is_made_with(const char *path, const char *run)
     while (n > 1 && path[n - 1] == '/')
         n--;
     return strncmp(path, run, n) == 0 && (run[n] == 0 || run[n] == '/');
+}
+
+/* Two names of one directory would be striped over as if they were two drives. */
+static enum status check_distinct(const char *const *path, int i)
+{
+    struct stat a, b;
+    for (int k = 0; k < i; k++)
+        if (stat(path[i], &a) == 0 && stat(path[k], &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+            return status_fail(ERR_INVALID, "nvme paths %s and %s are the same directory: name it once (--nvme-path)", path[k],
+                               path[i]);
+    return OK;
 }
 
 enum status drives_check(const char *const *path, int n_paths, const char *run)
@@ -28,8 +43,51 @@ enum status drives_check(const char *const *path, int n_paths, const char *run)
         if (access(path[i], W_OK | X_OK) != 0)
             return status_fail(ERR_INVALID, "nvme path %s: %s: make it writable or name another (--nvme-path)", path[i],
                                strerror(errno));
+        TRY(check_distinct(path, i));
     }
     return OK;
+}
+
+#define FILE_SYSTEMS 64 /* that are told apart */
+
+struct room {
+    uint64_t id; /* of the file system */
+    int64_t bytes;
+    int files; /* of all ranks of the host */
+};
+
+/* Adds a path to the file system that it is on. One that is not there, and that no run makes, says nothing. */
+static void add_path(const char *path, const char *run, int files, struct room *rooms, int *n)
+{
+    struct disk disk;
+    struct stat s;
+    int k = 0;
+    if ((stat(path, &s) != 0 && !is_made_with(path, run)) || disk_look(path, &disk) != 0)
+        return;
+    while (k < *n && rooms[k].id != disk.id)
+        k++;
+    if (k == *n)
+        rooms[(*n)++] = (struct room){disk.id, disk_room(&disk), 0};
+    rooms[k].files += files;
+    rooms[k].bytes += store_dead_bytes(path);
+}
+
+int64_t drives_room(const char *const *path, int n_paths, int local_size, const char *run, int64_t reserved)
+{
+    struct room rooms[FILE_SYSTEMS];
+    struct disk disk;
+    int n = 0, own = n_paths >= local_size;
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < n_paths && n < FILE_SYSTEMS; i++)
+        add_path(path[i], run, own ? 1 : local_size, rooms, &n);
+    if (n_paths == 0)
+        add_path(run, run, local_size, rooms, &n);
+    int known = disk_look(run, &disk) == 0;
+    for (int k = 0; k < n; k++) {
+        int64_t bytes = rooms[k].bytes - (known && rooms[k].id == disk.id ? reserved : 0);
+        least = min_i64(least, max_i64(0, bytes) / rooms[k].files);
+    }
+    return least == INT64_MAX ? INT64_MAX : least * max_i64(1, own ? ceil_div(n_paths, local_size) : n_paths);
 }
 
 int drives_of_rank(int n_paths, int local_rank, int local_size, int *index)

@@ -61,41 +61,17 @@ enum status train_open_model(const struct settings *s, struct model **out)
     return model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out);
 }
 
-/* Free bytes of the file system that a path will lie on: its nearest ancestor that exists. */
-static int free_bytes_near(const char *path, int64_t *free_bytes)
-{
-    char at[4096];
-    snprintf(at, sizeof at, "%s", path);
-    while (sys_statvfs_free(at, free_bytes) != 0) {
-        char *slash = strrchr(at, '/');
-        if (strcmp(at, ".") == 0 || strcmp(at, "/") == 0)
-            return -1;
-        if (!slash)
-            strcpy(at, ".");
-        else
-            slash[slash == at ? 1 : 0] = 0;
-    }
-    return 0;
-}
-
 /* Budgets of this rank: what is given, or its part of what the host has free. */
 static void own_limits(const struct settings *s, int sharing, int64_t limit[TIERS])
 {
-    int64_t available = session_proc_bytes("/proc/meminfo", "MemAvailable"), least = INT64_MAX, free_bytes;
-    int index[SETTINGS_MAX_LIST], drives = drives_of_rank(s->nvme_path.n, 0, sharing, index);
+    int64_t available = session_proc_bytes("/proc/meminfo", "MemAvailable");
+    int64_t room = drives_room((const char *const *)s->nvme_path.item, s->nvme_path.n, sharing, s->out, 0);
     limit[TIER_DEVICE] = s->plan.device_mem >= 0 ? s->plan.device_mem : available / 2 / sharing;
     limit[TIER_HOST] = s->plan.host_mem >= 0 ? s->plan.host_mem : available / 10 * 4 / sharing;
-    for (int i = 0; i < s->nvme_path.n; i++)
-        if (sys_statvfs_free(s->nvme_path.item[i], &free_bytes) == 0)
-            least = min_i64(least, free_bytes + store_dead_bytes(s->nvme_path.item[i]));
-    if (s->nvme_path.n == 0 && free_bytes_near(s->out, &free_bytes) == 0)
-        least = free_bytes + store_dead_bytes(s->out); /* a killed run's file must not keep it from being resumed */
-    /* striped evenly: the fullest path decides */
-    int users = s->nvme_path.n >= sharing ? 1 : sharing;
-    limit[TIER_NVME] = least == INT64_MAX ? INT64_MAX : least / users * max_i64(1, drives);
+    limit[TIER_NVME] = room;
     if (s->plan.nvme_max >= 0)
         limit[TIER_NVME] = min_i64(limit[TIER_NVME], s->plan.nvme_max);
-    else if (least < INT64_MAX)
+    else if (room < INT64_MAX)
         limit[TIER_NVME] = hardware_drives_share(limit[TIER_NVME]);
 }
 

@@ -48,6 +48,11 @@ static int mount_small(void)
     return e2e_private_mounts() || mount("none", "small", "tmpfs", 0, "size=1m");
 }
 
+static int mount_small_of_two(void)
+{
+    return mount_small() || mkdir("small/a", 0777) || mkdir("small/b", 0777);
+}
+
 static int mount_read_only(void)
 {
     return e2e_private_mounts() || mount("fixed", "fixed", NULL, MS_BIND, NULL) ||
@@ -68,7 +73,7 @@ static void nvme_paths_that_will_not_do(void **state)
     e2e_remove("run");
     const struct launch full = {.fault = "fallocate:1:ENOSPC"};
     assert_int_equal(mkdir("disk", 0777), 0);
-    e2e_refuses(3, "nvme path disk|are needed|are free|--nvme-path", &full, ON("disk"));
+    e2e_refuses(3, "nvme path disk|are needed|a quota or|--nvme-path", &full, ON("disk"));
     assert_int_equal(e2e_count("disk/*"), 0);
     assert_int_equal(e2e_count("run/*.jsonl"), 0);
 }
@@ -82,6 +87,8 @@ static void nvme_paths_of_other_mounts(void **state)
     e2e_refuses(2, "nvme path fixed|Read-only|--nvme-path", &(struct launch){.prepare = mount_read_only}, ON("fixed"));
     const struct launch small = {.prepare = mount_small};
     e2e_refuses(3, "the plan needs|on the nvme|973 KiB are free (--nvme-max, 5% left free)", &small, ON("small"));
+    const struct launch two = {.prepare = mount_small_of_two}; /* their room counts once */
+    e2e_refuses(3, "the plan needs|on the nvme|973 KiB are free (--nvme-max, 5% left free)", &two, ON("small/a,small/b"));
     /* more is given than there is: that is the limit, and giving still more is no remedy */
 #define MUCH "--offload auto --nvme-path small --nvme-max 1G"
     struct result r = e2e_refuses(3,

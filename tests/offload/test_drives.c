@@ -4,9 +4,12 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "base/disk.h"
 #include "offload/drives.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void each_path_has_a_rank(void **state)
 {
@@ -59,17 +62,49 @@ static void paths_that_will_do(void **state)
                  {"absent-runs/o", "No such file"},
                  {"absent-runs/one/more", "No such file"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *path[] = {".", cases[i].path};
+        const char *path[] = {"/tmp", cases[i].path};
         assert_int_equal(drives_check(path, 2, "absent-runs/one"), cases[i].says ? ERR_INVALID : OK);
         if (cases[i].says)
             assert_non_null(strstr(status_message(), cases[i].says));
     }
     assert_int_equal(drives_check(NULL, 0, "absent"), OK);
+    const char *twice[] = {".", "/tmp", "./."};
+    assert_int_equal(drives_check(twice, 3, "absent"), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "nvme paths . and ./. are the same directory: name it once"));
+}
+
+/* Paths on one file system share its room, however many they are; those of other file systems have their own. */
+static void room_is_counted_by_file_system(void **state)
+{
+    (void)state;
+    char a[] = "/tmp/ltrain-drives-XXXXXX", b[] = "/tmp/ltrain-drives-XXXXXX", c[] = "/dev/shm/ltrain-drives-XXXXXX";
+    assert_true(mkdtemp(a) && mkdtemp(b));
+    int elsewhere = mkdtemp(c) != NULL;
+    const char *path[] = {a, b, c};
+    struct disk disk, other;
+    assert_int_equal(disk_look(a, &disk), 0);
+    int64_t one = drives_room(path, 1, 1, a, 0), two = drives_room(path, 2, 1, a, 0), slack = 1 << 30; /* others write, too */
+    assert_true(llabs(one - disk_room(&disk)) < slack && one > 4 * slack);
+    assert_true(llabs(two - one) < slack);
+    assert_true(llabs(drives_room(path, 2, 2, a, 0) - one / 2) < slack); /* a path for each of two ranks */
+    assert_true(llabs(drives_room(path, 2, 4, a, 0) - one / 4) < slack); /* four ranks, each on both */
+    assert_true(llabs(drives_room(path, 0, 2, a, 0) - one / 2) < slack);
+    assert_true(llabs(drives_room(path, 1, 1, a, 3 * slack) - (one - 3 * slack)) < slack);
+    if (elsewhere && disk_look(c, &other) == 0 && other.id != disk.id) {
+        int64_t least = disk_room(&other) < one / 2 ? disk_room(&other) : one / 2;
+        assert_true(llabs(drives_room(path, 3, 1, a, 0) - 3 * least) < 3 * slack);
+    }
+    const char *absent = "/absent/drive";
+    assert_true(drives_room(&absent, 1, 1, a, 0) == INT64_MAX);
+    rmdir(a);
+    rmdir(b);
+    rmdir(c);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_path_has_a_rank), cmocka_unit_test(the_map_is_said),
-                                       cmocka_unit_test(paths_that_will_do)};
+                                       cmocka_unit_test(paths_that_will_do),
+                                       cmocka_unit_test(room_is_counted_by_file_system)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
