@@ -80,7 +80,7 @@ static inline void turns_start_batch(const struct turns *t, int64_t first_head)
 }
 
 /* The span of queries at `row` and that of keys at `key` have a pair in common, as far as the queries' ends tell. Along a row or
- * a column of spans, those that do are contiguous. */
+ * a column of spans, the ones that do are contiguous. */
 static inline int turns_meet(const struct turns *t, int64_t row, int64_t key)
 {
     const int64_t last = min_i64(row + t->span, t->mask.sq) - 1;

@@ -19,7 +19,7 @@ struct manifest {
 enum status manifest_write(const char *dir, const struct manifest *m, const struct model *model, enum dtype dtype);
 /* Called by all ranks with the same m->files[].bytes: each hashes a share of the segments of every file; the sums go to xxh3. */
 enum status manifest_hash(struct comm *c, const char *dir, struct manifest *m);
-/* Called by all ranks: rank 0 reads the manifest; then all check that the files are those that were written: sizes first, then
+/* Called by all ranks: rank 0 reads the manifest; then all check that the files are as written: sizes first, then
  * hashes. All return the same. ERR_CORRUPT names what is missing or damaged; ERR_INVALID: of another format, or a rank does not
  * see the directory. */
 enum status manifest_open(struct comm *c, const char *dir, struct manifest *out);

@@ -1,4 +1,4 @@
-/* The directories and the name `latest` in RUN/checkpoints: which there are, and removing those that are not needed. */
+/* The directories and the name `latest` in RUN/checkpoints: which there are, and removing what is not needed. */
 #include "checkpoint/names.h"
 
 #include "base/sys.h"
@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-int names_parse(const char *name, struct ckpt_entry *e)
+/* 1 if the name is one of a checkpoint's. */
+static int names_parse(const char *name, struct ckpt_entry *e)
 {
     static const struct {
         const char *suffix;

@@ -19,8 +19,6 @@ struct ckpt_listing {
     int n;
 };
 
-/* 1 if the name is one of a checkpoint's. */
-int names_parse(const char *name, struct ckpt_entry *e);
 /* Free l->entries. A directory that does not exist is empty. */
 enum status names_list(const char *dir, struct ckpt_listing *l);
 /* The name in `latest` if there is a sensible one, else "". */

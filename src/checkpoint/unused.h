@@ -7,7 +7,7 @@
 #include "data/safetensors.h"
 
 struct unused;
-/* Called by all ranks, which get the same status. A checkpoint's files are hashed, and weights must be those that were loaded: an
+/* Called by all ranks, which get the same status. A checkpoint's files are hashed, and weights must be the ones that were loaded: an
  * error names the origin that is gone, damaged or changed. */
 enum status unused_open(struct session *s, struct unused **out);
 /* Called by all ranks: writes such state of every tensor that is declared (tensor: by parameter, -1: not in the file), in chunks

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum status group_make(struct comm *c, enum lane lane, int members, int me, int first, int stride)
+static enum status group_make(struct comm *c, enum lane lane, int members, int me, int first, int stride)
 {
     struct group *g = comm_group(c, lane);
     struct comm_traffic sent = g->sent;

@@ -43,7 +43,7 @@ struct transfer {
     const char *own_from;
     int64_t own_bytes;
     int64_t in_flight, unposted;
-    int reducing, gathering;   /* halves of the reductions */
+    int reducing;              /* halves of the reductions */
     int64_t reduced, segments; /* of the own share */
     int64_t piece;             /* elements of a segment */
     int arrived[2];
@@ -130,7 +130,6 @@ static inline int group_rank(const struct comm *c, const struct group *g, int me
 {
     return c->rank_at[g->first + member * g->stride];
 }
-enum status group_make(struct comm *c, enum lane lane, int members, int me, int first, int stride);
 void group_free(struct comm *c);
 
 #endif

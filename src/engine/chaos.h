@@ -13,7 +13,7 @@
  * program. */
 enum status chaos_run(const struct exec_context *x, const struct program *p, uint64_t seed);
 
-/* Runs the program in its own order. Every kernel sees 0xff in all bytes of the arenas except those that its operands declare it
+/* Runs the program in its own order. Every kernel sees 0xff in all bytes of the arenas except the ones that its operands declare it
  * to read. ERR_CORRUPT names the kernel that wrote a byte outside of its written operands. */
 enum status chaos_run_declared(const struct exec_context *x, const struct program *p);
 

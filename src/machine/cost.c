@@ -1,4 +1,4 @@
-/* Rates at points between those that are given. */
+/* Rates at points between the given ones. */
 #include "machine/cost.h"
 
 #include "program/program.h"

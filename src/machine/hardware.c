@@ -154,7 +154,7 @@ static int is_like(const char *preset, const char *text, enum likeness how)
     return how == BEGINS_SO ? at == preset : at != NULL && strlen(text) > 2;
 }
 
-/* "4xa100-40 or 4xa100-80" of 4 and "a100": those that begin like it, else have it in their names ("4090") or theirs in it
+/* "4xa100-40 or 4xa100-80" of 4 and "a100": sheets whose names begin like it, else hold it ("4090") or theirs in it
  * ("h100-80"), else the nearest one; "": none is near. */
 static void find_nearest(const char *text, int count, char *buf, size_t size)
 {

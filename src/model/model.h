@@ -126,7 +126,7 @@ enum status model_create(const struct model_config *config, const char *const *f
 void model_destroy(struct model *m);
 /* The same model, for sequences of `tokens`: its table of learned positions, if it has one, is in use as far as they reach. */
 enum status model_create_for(const struct model *m, int64_t tokens, const char *const *freeze, int n_freeze, struct model **out);
-/* Elements of the parameter in files: those in use, and after them those that no sequence of the run reaches. */
+/* Elements of the parameter in files: the ones in use, and after them the ones that no sequence of the run reaches. */
 int64_t model_param_stored(const struct model_param *p);
 /* The layer's first block of a kind, or NULL. */
 const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind);

@@ -13,7 +13,8 @@
 
 #define MOST_TOKENS ((int64_t)1 << 30) /* token numbers are 32 bits */
 
-/* A mesh (0: the rule's, i: the i-th other one), and how many times the grid is finer than the default one. */
+/* What a length may be planned on: a mesh (0: the rule's, i: the i-th other one), and how many times the grid is finer than the
+ * default one. */
 struct variant {
     int degrees, finer;
 };

@@ -20,7 +20,8 @@ static int compare_double(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-double profile_time(void (*run)(void *), void *user, double seconds)
+/* Seconds of one run: the median of up to 5, until `seconds` have passed, after one to warm up; that one, if it takes as long. */
+static double profile_time(void (*run)(void *), void *user, double seconds)
 {
     double t[REPEATS], began = clock_seconds();
     int n = 0;

@@ -24,8 +24,4 @@ enum status profile_ops(const struct settings *s, struct hardware *h);
 /* lanes.c: copies, drives in `path`, and how much compute slows beside them. */
 enum status profile_lanes(const struct settings *s, const char *path, struct hardware *h);
 
-/* Seconds of one run: the median of up to 5, until `seconds` have passed, after one to warm up; that
- * one, if it takes as long. */
-double profile_time(void (*run)(void *), void *user, double seconds);
-
 #endif

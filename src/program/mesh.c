@@ -22,7 +22,8 @@ int64_t mesh_ranks(const struct mesh *m)
     return ranks;
 }
 
-int mesh_stride(const struct mesh *m, enum mesh_dim d)
+/* Places between neighbours along a dimension. */
+static int mesh_stride(const struct mesh *m, enum mesh_dim d)
 {
     int stride = 1;
     for (int i = 0; i < MESH_DIMS; i++)
@@ -31,7 +32,8 @@ int mesh_stride(const struct mesh *m, enum mesh_dim d)
     return stride;
 }
 
-int mesh_member(const struct mesh *m, enum mesh_dim d, int place)
+/* Which member of its group the rank at a place is. */
+static int mesh_member(const struct mesh *m, enum mesh_dim d, int place)
 {
     return place / mesh_stride(m, d) % degree(m, d);
 }

@@ -20,12 +20,8 @@ struct mesh_row {
 };
 extern const struct mesh_row mesh_rows[MESH_DIMS];
 
-/* The product of the degrees; those that are not decided count as 1. */
+/* The product of the degrees; undecided ones count as 1. */
 int64_t mesh_ranks(const struct mesh *m);
-/* Places between neighbours along a dimension. */
-int mesh_stride(const struct mesh *m, enum mesh_dim d);
-/* Which member of its group the rank at a place is. */
-int mesh_member(const struct mesh *m, enum mesh_dim d, int place);
 /* The group of a comm lane that the rank at a place belongs to: its number of members, the member that the rank is, the place of
  * the first one, and the places between members. LANE_WORLD is the group of all ranks. */
 struct mesh_group {

@@ -194,7 +194,7 @@ static void append_wait(struct program *p, struct wait w)
     p->waits[at] = w;
 }
 
-/* An instruction's waits stand together: those that are not the table's last are moved there. */
+/* An instruction's waits stand together: waits that are not the table's last are moved there. */
 void program_add_wait(struct program *p, int i, struct wait w)
 {
     struct instr *in = &p->instrs[i];

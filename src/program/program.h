@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 enum tier { TIER_DEVICE, TIER_HOST, TIER_NVME, TIERS };
-/* The comm lanes are named for their groups: all ranks, those that share heads out, those that pass keys and values on. */
+/* The comm lanes are named for their groups: all ranks, ranks that share heads out, ranks that pass keys and values on. */
 enum lane { LANE_COMPUTE, LANE_H2D, LANE_D2H, LANE_READ, LANE_WRITE, LANE_HOST, LANE_WORLD, LANE_ULYSSES, LANE_RING, LANES };
 /* What a part of a step is for. */
 enum phase { PHASE_NONE, PHASE_IO, PHASE_UPDATE, PHASE_FORWARD, PHASE_LOSS, PHASE_BACKWARD, PHASES };

@@ -29,7 +29,7 @@ struct timeline {
     int submits;
 };
 
-/* What kept an instruction from starting earlier: the last to end of those that it waits for and its predecessor on the lane (the
+/* What kept an instruction from starting earlier: the last to end of what it waits for and its predecessor on the lane (the
  * predecessor's start where that is enough); -1: nothing. *ready: when that was, 0 if nothing. */
 int stalls_released_by(const struct timeline *t, int instr, double *ready);
 

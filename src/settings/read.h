@@ -31,7 +31,7 @@ void settings_free(struct settings *s);
 /* Every key that has a value: `--config` of this file gives the same settings. `resume` is not a key of the file. */
 enum status settings_write_yaml(const struct settings *s, FILE *f);
 
-/* The options, one a line, with defaults; of SETTINGS_PLAN those that a plan depends on. */
+/* The options, one a line, with defaults; of SETTINGS_PLAN the ones that a plan depends on. */
 void settings_help(enum settings_use use, FILE *f);
 
 #endif

@@ -14,7 +14,7 @@ enum offload { OFFLOAD_AUTO, OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
 enum device_kind { DEVICE_AUTO, DEVICE_CPU, DEVICE_CPU_DISCRETE, DEVICE_CUDA };
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_WSD };
 enum update_on { UPDATE_AUTO, UPDATE_DEVICE, UPDATE_HOST };
-enum effort { EFFORT_BEST, EFFORT_NORMAL, EFFORT_QUICK }; /* of planning: what is searched */
+enum effort { EFFORT_BEST, EFFORT_NORMAL, EFFORT_QUICK }; /* of planning, from the most search to the least; zero is best */
 enum sp_kind { SP_AUTO, SP_NONE, SP_ULYSSES, SP_RING };
 enum run_mode { MODE_RUN, MODE_CHAOS }; /* chaos: random legal orders, dead bytes NaN-filled (a test mode) */
 

@@ -129,7 +129,7 @@ static struct span span_of(const struct footprint *f, enum tier t, int64_t begin
     return (struct span){point_index(&f->tier[t], begin), point_index(&f->tier[t], begin + bytes)};
 }
 
-/* The end points of all ranges, by tier; those that are a buffer's ends are there once for each buffer. */
+/* The end points of all ranges, by tier; a buffer's ends are there once for each buffer. */
 struct points {
     int64_t *at[TIERS];
     int n[TIERS];

@@ -85,7 +85,8 @@ void arg_update(struct lowering *L, int arg, struct value *v, int64_t row0, int6
     arg_rows(L, arg, ACCESS_UPDATE, v, row0, row1, place);
 }
 
-void arg_scratch(struct lowering *L, int arg, int64_t bytes)
+/* 0 bytes: no argument. */
+static void arg_scratch(struct lowering *L, int arg, int64_t bytes)
 {
     if (bytes <= 0 || L->st != OK)
         return;

@@ -9,7 +9,6 @@ struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane);
 void arg_read(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place);
 void arg_write(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place);
 void arg_update(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place);
-void arg_scratch(struct lowering *L, int arg, int64_t bytes); /* 0: no argument */
 void emit_done(struct lowering *L, double pairs);             /* FLOPs and bytes */
 
 #endif

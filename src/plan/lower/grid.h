@@ -17,7 +17,7 @@ int plan_other_tiles(const struct model *m, const struct plan_request *s, enum t
  * Returns 0 if the settings do not leave it open, or it is not legal. */
 enum { PLAN_NEAR_TILES = 8 };
 int plan_near_tiles(const struct model *m, const struct plan_request *s, int i, struct strategy *t);
-/* The next finer grid among those that the settings leave open: fewer heads to a tile, and row chunks half as long. Returns 0 if
+/* The next finer grid that the settings leave open: fewer heads to a tile, and row chunks half as long. Returns 0 if
  * there is none. */
 #define PLAN_FINER_HELPS 3.0 /* finer grids are not tried if a plan needs more than PLAN_FINER_HELPS times the memory */
 enum { PLAN_FINER = 2 };     /* at most PLAN_FINER finer grids are tried: each takes longer to plan */

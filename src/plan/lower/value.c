@@ -128,6 +128,12 @@ void value_pause(struct lowering *L, struct value *v, int tile)
         value_drop(L, v, tile);
 }
 
+static void value_drop_all(struct lowering *L, struct value *v)
+{
+    for (int i = 0; i < v->n_tiles; i++)
+        value_drop(L, v, i);
+}
+
 void value_leave(struct lowering *L, struct value *v)
 {
     for (int i = 0; v->staged && i < v->n_tiles; i++)
@@ -135,12 +141,6 @@ void value_leave(struct lowering *L, struct value *v)
     if (v->lingers)
         value_drop_all(L, v);
     v->lingers = 0;
-}
-
-void value_drop_all(struct lowering *L, struct value *v)
-{
-    for (int i = 0; i < v->n_tiles; i++)
-        value_drop(L, v, i);
 }
 
 void value_reset_full(struct value *v)

@@ -65,7 +65,6 @@ void value_create_cuts(struct lowering *L, struct value *v, const char *name, en
 void value_new(struct lowering *L, struct value *v, int tile);
 /* End of a visit: forgets the device copy unless it lives there. */
 void value_drop(struct lowering *L, struct value *v, int tile);
-void value_drop_all(struct lowering *L, struct value *v);
 /* Forgets all copies of a transient tile: it is computed again when it is needed. */
 void value_forget(struct value *v, int tile);
 /* End of a visit that others follow: forgets the device copy unless it lives or lingers there. */

@@ -43,7 +43,9 @@ static void set_place(struct value *v, int64_t row0, int64_t row1, int place, in
             buffer < 0 ? NOWHERE : (struct place){buffer, offset + (v->tiles[i].row0 - row0) * v->row_bytes};
 }
 
-void value_copy(struct lowering *L, struct value *v, int64_t row0, int64_t row1, int from, int to, int buffer, int64_t offset,
+/* Copies rows [row0, row1) (whole tiles) between tiers, by way of a host slot where the device is out of reach of the drive; sets
+ * the place of the target. */
+static void value_copy(struct lowering *L, struct value *v, int64_t row0, int64_t row1, int from, int to, int buffer, int64_t offset,
                 int depth)
 {
     int by_slot = L->s.discrete && ((from == TIER_NVME && to == TIER_DEVICE) || (from == TIER_DEVICE && to == TIER_NVME));

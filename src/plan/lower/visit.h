@@ -11,10 +11,6 @@
 void value_get(struct lowering *L, struct value *v, int tile);
 /* After production: writes it home if it lives off the device. */
 void value_put(struct lowering *L, struct value *v, int tile);
-/* Copies rows [row0, row1) (whole tiles) between tiers, by way of a host slot where the device is out of reach of the drive; sets
- * the place of the target. */
-void value_copy(struct lowering *L, struct value *v, int64_t row0, int64_t row1, int from, int to, int buffer, int64_t offset,
-                int depth);
 /* Persistent values: rows [row0, row1) to the device or to the host in one contiguous piece, and back to their home. */
 void value_bring(struct lowering *L, struct value *v, int64_t row0, int64_t row1, int tier, int depth);
 void value_put_home(struct lowering *L, struct value *v, int64_t row0, int64_t row1, int from);

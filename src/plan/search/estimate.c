@@ -278,7 +278,7 @@ struct shares {
     double fewest_there; /* on the device, if several tiers are open the first one, with the fewest */
 };
 
-/* The first chunks are kept, the last ones are on the device; elsewhere each chunk adds what kept chunks add, or what the
+/* The first chunks are kept, the last ones are on the device; elsewhere each chunk adds what saved chunks add, or what the
  * others do. */
 static struct shares shares_of(const struct options *o, const struct strategy *s, double layers)
 {

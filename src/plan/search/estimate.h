@@ -16,7 +16,7 @@ void estimator_destroy(struct estimator *e); /* NULL is fine */
 /* From now on strategies with some chunks on the device can be judged, too. */
 enum status estimator_split(struct estimator *e);
 
-/* Sets the estimated fields of c for c->strategy: one of the options, with any number of kept chunks between the most and the
+/* Sets the estimated fields of c for c->strategy: one of the options, with any number of saved chunks between the most and the
  * fewest. */
 void estimator_judge(const struct estimator *e, struct candidate *c);
 const struct options *estimator_options(const struct estimator *e);

@@ -61,7 +61,7 @@ static double stalls_of_alike(const struct pool *pool, const struct candidate *c
 }
 
 /* The price that c is expected to have. Stalls beyond its estimate are those of trials of the same classes on a grid about as
- * fine, else of its family with the same `passing`, else of its family, else of the best placement. */
+ * fine, else of its family with the same `carry`, else of its family, else of the best placement. */
 static double expected(const struct pool *pool, const struct candidate *c, const struct candidate *best)
 {
     static resemblance *const like[] = {passes_alike, decisions_same_family};

@@ -6,9 +6,9 @@
 
 enum { OPTIONS_ACTS = 6, OPTIONS_MOST = OPTIONS_ACTS };
 
-/* The values that are open for each choice; none of those that are found around other placements. */
+/* The values that are open for each choice; none of the values found around other placements. */
 struct options {
-    int value[DECISIONS][OPTIONS_MOST], n[DECISIONS]; /* of kept chunks the most first: all numbers between are open, too */
+    int value[DECISIONS][OPTIONS_MOST], n[DECISIONS]; /* of saved chunks the most first: all numbers between are open, too */
     int split; /* activations may be split by row chunks: any number of the last ones on the device, if others are not */
 };
 
@@ -17,7 +17,7 @@ void options_of(const struct plan_request *s, const struct strategy *fixed, int 
 void options_of_one(const struct strategy *s, struct options *o);
 
 int options_count(const struct options *o);
-/* The i-th placement of all: numbers of kept chunks vary fastest. */
+/* The i-th placement of all: numbers of saved chunks vary fastest. */
 void options_place(const struct options *o, int i, struct strategy *out);
 /* Which value of the choice s has; 0 if none is the same. */
 int options_index(const struct options *o, enum decision_id d, const struct strategy *s);

@@ -16,7 +16,7 @@ struct problem {
 
 void problem_set(struct problem *out, const struct model *m, const struct plan_request *s, const int64_t limit[TIERS]);
 
-/* The model with that many layers. The caller destroys it. */
+/* The model with `layers` layers. The caller destroys it. */
 enum status problem_shortened(const struct problem *p, int64_t layers, struct model **out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Around the fastest placement that was tried: other numbers of kept chunks, and less traffic at almost its speed. */
+/* Around the fastest placement that was tried: other numbers of saved chunks, and less traffic at almost its speed. */
 #include "plan/search/refine.h"
 
 #include "plan/search/tuning.h"
@@ -115,7 +115,7 @@ static double choose(const struct refining *r)
     return REFINE_BELOW * candidate_score(&chosen);
 }
 
-/* Bisection for the fewest kept chunks that are fast enough. */
+/* Bisection for the fewest saved chunks that are fast enough. */
 static enum status keep_fewer(struct refining *r, double least)
 {
     const struct options *o = estimator_options(r->x->estimator);

@@ -119,9 +119,9 @@ enum { PROMOTE_TRIES = 3 /* of numbers of layers, for each class */, PROMOTE_MOS
 #define REFINE_BELOW 0.999 /* of the best price: what is expected above it is not tried */
 #define REFINE_INSTRS (2 * SEARCH_INSTRS)
 enum {
-    REFINE_FINER = 6,        /* trials of other numbers of kept chunks, */
+    REFINE_FINER = 6,        /* trials of other numbers of saved chunks, */
     REFINE_LESS_TRAFFIC = 3, /* of what moves less, */
-    REFINE_FEWER = 4,        /* and of fewer kept chunks */
+    REFINE_FEWER = 4,        /* and of fewer saved chunks */
     REFINE_MOST = REFINE_FINER + REFINE_LESS_TRAFFIC + REFINE_FEWER
 };
 #define SPLIT_WAITS 1.02 /* times the compute: where the step takes less, nothing is tried */
