@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
+#include "engine/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,7 +123,7 @@ static enum status read_origin(struct unused *x, enum state_kind kind, int param
         return OK;
     }
     if (x->s->origin.kind == ORIGIN_WEIGHTS) {
-        TRY(session_find_weights(x->params, &m->params[param], &name));
+        TRY(weights_find(x->params, &m->params[param], &name));
         return st_read_f32(x->params, name, first, n, data);
     }
     model_init_param(m, param, x->s->origin.seed, first, n, data);

@@ -26,7 +26,7 @@ static const struct kind {
     int readable;
     enum dtype dtype;
 } kinds[] = {
-    {"F32", 4, 1, F32}, {"BF16", 2, 1, BF16}, {"F16", 2, 1, F16}, {"F64", 8},     {"I64", 8}, {"U64", 8},
+    {"F32", 4, 1, F32}, {"BF16", 2, 1, BF16}, {"F16", 2, 1, F16}, {"F64", 8, 1, F64}, {"I64", 8}, {"U64", 8},
     {"I32", 4},         {"U32", 4},           {"I16", 2},         {"U16", 2},     {"I8", 1},  {"U8", 1},
     {"BOOL", 1},        {"F8_E4M3", 1},       {"F8_E5M2", 1},     {"F8_E8M0", 1}, {"C64", 8},
 };
@@ -49,6 +49,8 @@ struct shard {
 };
 
 struct st_file {
+    char *path;   /* that was opened: the file or the index */
+    json_t *list; /* the index's weight_map; NULL: there is no index */
     struct shard *shards;
     struct tensor *tensors; /* sorted by name once all shards are open */
     int n_shards, n_tensors;
@@ -215,13 +217,27 @@ static enum status open_shard(struct st_file *f, const char *path)
     return parse_header(f, f->n_shards - 1);
 }
 
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 static int compare_name(const void *a, const void *b)
 {
     return strcmp(((const struct tensor *)a)->name, ((const struct tensor *)b)->name);
 }
 
+/* The tensors by name, without the copies in shards that the index does not place them in. */
 static enum status sort_names(struct st_file *f)
 {
+    int n = 0;
+    for (int i = 0; i < f->n_tensors; i++) {
+        const char *file = json_string_value(json_object_get(f->list, f->tensors[i].name));
+        if (!file || strcmp(file_name(f->shards[f->tensors[i].shard].path), file) == 0)
+            f->tensors[n++] = f->tensors[i];
+    }
+    f->n_tensors = n;
     if (f->n_tensors)
         qsort(f->tensors, (size_t)f->n_tensors, sizeof *f->tensors, compare_name);
     for (int i = 1; i < f->n_tensors; i++)
@@ -253,48 +269,41 @@ static enum status shard_path(const char *index, const json_t *file, char path[P
     return n < PATH_BYTES ? OK : status_fail(ERR_INVALID, "%s: the path of a file is too long", index);
 }
 
-static enum status open_listed(struct st_file *f, const char *index, const json_t *root)
+/* Every file that the index names. A tensor that is not where the index has it is missed once it is asked for. */
+static enum status open_listed(struct st_file *f)
 {
-    json_t *map = json_object_get(root, "weight_map"), *file;
+    json_t *file;
     const char *name;
     char path[PATH_BYTES];
-    if (json_object_size(map) == 0)
-        return status_fail(ERR_CORRUPT, "%s: weight_map is missing or empty", index);
-    TRY(allocate_shards(f, json_object_size(map)));
-    json_object_foreach(map, name, file)
+    if (json_object_size(f->list) == 0)
+        return status_fail(ERR_CORRUPT, "%s: weight_map is missing or empty", f->path);
+    TRY(allocate_shards(f, json_object_size(f->list)));
+    json_object_foreach(f->list, name, file)
     {
         int known = 0;
-        TRY(shard_path(index, file, path));
+        TRY(shard_path(f->path, file, path));
         for (int i = 0; i < f->n_shards && !known; i++)
             known = strcmp(f->shards[i].path, path) == 0;
         if (!known)
             TRY(open_shard(f, path));
     }
-    TRY(sort_names(f));
-    json_object_foreach(map, name, file)
-    {
-        const struct tensor *t = lookup(f, name);
-        TRY(shard_path(index, file, path));
-        if (!t || strcmp(f->shards[t->shard].path, path) != 0)
-            return status_fail(ERR_CORRUPT, "%s: tensor %.100s is not in %s", index, name, path);
-    }
-    return OK;
+    return sort_names(f);
 }
 
-static enum status open_index(struct st_file *f, const char *index)
+static enum status open_index(struct st_file *f)
 {
     int fd;
     int64_t bytes;
     json_t *root;
-    TRY(file_open(index, &fd, &bytes));
+    TRY(file_open(f->path, &fd, &bytes));
     enum status st = bytes <= MAX_HEADER_BYTES
-                         ? load_json(fd, index, 0, bytes, &root)
-                         : status_fail(ERR_CORRUPT, "%s has %lld bytes; that is no index", index, (long long)bytes);
+                         ? load_json(fd, f->path, 0, bytes, &root)
+                         : status_fail(ERR_CORRUPT, "%s has %lld bytes; that is no index", f->path, (long long)bytes);
     sys_close(fd);
     TRY(st);
-    st = open_listed(f, index, root);
+    f->list = json_incref(json_object_get(root, "weight_map"));
     json_decref(root);
-    return st;
+    return open_listed(f);
 }
 
 static int ends_with(const char *text, const char *end)
@@ -331,8 +340,13 @@ enum status st_open(const char *path, struct st_file **out)
     struct st_file *f = sys_calloc(1, sizeof *f);
     if (!f)
         return status_fail(ERR_NOMEM, "out of memory: the description of %s", path);
+    f->path = strdup(file);
+    if (!f->path) {
+        st = status_fail(ERR_NOMEM, "out of memory: a path");
+        goto fail;
+    }
     if (ends_with(file, ".index.json")) {
-        TRY_GOTO(open_index(f, file), fail);
+        TRY_GOTO(open_index(f), fail);
     } else {
         TRY_GOTO(allocate_shards(f, 1), fail);
         TRY_GOTO(open_shard(f, file), fail);
@@ -355,8 +369,10 @@ void st_close(struct st_file *f)
         json_decref(f->shards[i].header);
         free(f->shards[i].path);
     }
+    json_decref(f->list);
     free(f->shards);
     free(f->tensors);
+    free(f->path);
     free(f);
 }
 
@@ -397,14 +413,28 @@ const char *st_name(const struct st_file *f, int i)
     return f->tensors[i].name;
 }
 
+int st_has(const struct st_file *f, const char *name)
+{
+    return lookup(f, name) != NULL;
+}
+
+const char *st_path(const struct st_file *f, const char *name)
+{
+    const struct tensor *t = name ? lookup(f, name) : NULL;
+    return t ? f->shards[t->shard].path : f->path;
+}
+
 static enum status find(const struct st_file *f, const char *name, const struct tensor **out)
 {
     const struct tensor *t = lookup(f, name);
+    const char *listed = json_string_value(json_object_get(f->list, name));
+    if (!t && listed)
+        return status_fail(ERR_CORRUPT, "%s: tensor %s is not in %s, where the index has it", f->path, name, listed);
     if (!t)
-        return status_fail(ERR_INVALID, "%s: there is no tensor %s", f->shards[0].path, name);
+        return status_fail(ERR_INVALID, "%s: there is no tensor %s", f->path, name);
     if (!t->kind->readable)
-        return status_fail(ERR_INVALID, "%s: tensor %s is stored as %s; F32, F16 and BF16 can be read", f->shards[t->shard].path,
-                           name, t->kind->name);
+        return status_fail(ERR_INVALID, "%s: tensor %s is stored as %s; F32, F16, BF16 and F64 can be read: convert it",
+                           f->shards[t->shard].path, name, t->kind->name);
     if (t->n_dims > MAX_DIMS)
         return status_fail(ERR_INVALID, "%s: tensor %s has %d dimensions; up to %d can be read", f->shards[t->shard].path, name,
                            t->n_dims, MAX_DIMS);
@@ -434,6 +464,20 @@ static float float_from_half(uint16_t h)
     return f;
 }
 
+/* Rounded to fp32, a piece at a time. */
+static enum status read_f64(const struct shard *s, int64_t at, int64_t n, float *out)
+{
+    enum { PIECE = 4096 };
+    double wide[PIECE];
+    for (int64_t done = 0; done < n; done += PIECE) {
+        int64_t count = min_i64(PIECE, n - done);
+        TRY(file_read(s->fd, s->path, wide, (size_t)count * sizeof *wide, at + done * (int64_t)sizeof *wide));
+        for (int64_t i = 0; i < count; i++)
+            out[done + i] = (float)wide[i];
+    }
+    return OK;
+}
+
 enum status st_read_f32(struct st_file *f, const char *name, int64_t first, int64_t n, float *out)
 {
     const struct tensor *t;
@@ -442,6 +486,8 @@ enum status st_read_f32(struct st_file *f, const char *name, int64_t first, int6
     if (first < 0 || n < 0 || n > t->elements - first)
         return status_fail(ERR_INVALID, "%s: %lld elements from number %lld on of tensor %s, which has %lld", s->path,
                            (long long)n, (long long)first, name, (long long)t->elements);
+    if (t->kind->dtype == F64)
+        return read_f64(s, s->data + t->begin + first * t->kind->bytes, n, out);
     int64_t bytes = n * t->kind->bytes;
     char *raw = (char *)out + (4 * n - bytes); /* halves are widened in place: value i is written before value i + 1 is reached */
     TRY(file_read(s->fd, s->path, raw, (size_t)bytes, s->data + t->begin + first * t->kind->bytes));

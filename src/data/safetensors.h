@@ -10,7 +10,8 @@
 struct st_file; /* one or several files (model.safetensors, or model.safetensors.index.json with its shards) opened for reading */
 
 /* path: a file, or a directory with model.safetensors or model.safetensors.index.json. Checks headers, offsets and lengths strictly: ERR_CORRUPT if they
- * contradict each other or the file's length, ERR_INVALID if something is not there or not supported. */
+ * contradict each other or the file's length, ERR_INVALID if something is not there or not supported. Of a tensor that several shards hold, the copy counts that
+ * the index names; one that is not where the index has it is an error once it is asked for. */
 enum status st_open(const char *path, struct st_file **out);
 void st_close(struct st_file *f);
 /* The files that hold tensors. */
@@ -22,9 +23,12 @@ enum status st_stamp(const struct st_file *f, uint64_t *out);
 struct st_info { enum dtype dtype; int n_dims; int64_t shape[4]; int64_t elements; };
 int st_count(const struct st_file *f);
 const char *st_name(const struct st_file *f, int i);
+int st_has(const struct st_file *f, const char *name);
+/* The file that holds the tensor; NULL or one that there is not: the file or index that was opened. */
+const char *st_path(const struct st_file *f, const char *name);
 /* ERR_INVALID if there is no such tensor, or it is of a type that is not read (files may hold such tensors beside those asked for). */
 enum status st_find(const struct st_file *f, const char *name, struct st_info *info);
-/* May be called from several threads. Elements [first, first + n) converted to fp32 (from fp32, fp16, bf16). */
+/* May be called from several threads. Elements [first, first + n) converted to fp32 (from fp32, fp16, bf16; rounded from fp64). */
 enum status st_read_f32(struct st_file *f, const char *name, int64_t first, int64_t n, float *out);
 
 struct st_decl { const char *name; enum dtype dtype; int n_dims; int64_t shape[2]; };

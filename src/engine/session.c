@@ -2,9 +2,9 @@
 #include "engine/session.h"
 
 #include "base/sys.h"
-#include "data/safetensors.h"
 #include "engine/backend_cpu.h"
 #include "engine/chaos.h"
+#include "engine/weights.h"
 #include "offload/places.h"
 #include "plan/lower/groups.h"
 #include "verify/mesh.h"
@@ -294,24 +294,6 @@ enum status session_visit(struct session *s, int unit, enum state_kind kind, enu
     return OK;
 }
 
-enum status session_find_weights(struct st_file *f, const struct model_param *p, const char **name)
-{
-    struct st_info info;
-    *name = p->name;
-    if (st_find(f, *name, &info) != OK) {
-        *name = model_param_alias(p->name);
-        if (!*name || st_find(f, *name, &info) != OK)
-            return status_fail(ERR_INVALID, "the model's weights lack the tensor %s", p->name);
-    }
-    int vector = p->shape[1] == 0;
-    if (info.n_dims != (vector ? 1 : 2) || info.shape[0] != p->shape[0] || (!vector && info.shape[1] != p->shape[1]))
-        return status_fail(
-            ERR_INVALID, "tensor %s has the wrong shape in the weights file: [%lld%s%lld], config.json means [%lld%s%lld]", *name,
-            (long long)info.shape[0], info.n_dims > 1 ? ", " : " x ", (long long)(info.n_dims > 1 ? info.shape[1] : 1),
-            (long long)p->shape[0], vector ? " x " : ", ", (long long)(vector ? 1 : p->shape[1]));
-    return OK;
-}
-
 /* Calls fill for every parameter piece within elements [first, first + n) of a unit. */
 struct source {
     struct session *s;
@@ -333,9 +315,7 @@ static enum status source_fill(void *user, int unit, int64_t first, int64_t n, f
             model_init_param(m, index, src->seed, a - p->offset, b - a, data + (a - first));
             continue;
         }
-        const char *name;
-        TRY(session_find_weights(src->file, p, &name));
-        TRY(st_read_f32(src->file, name, a - p->offset, b - a, data + (a - first)));
+        TRY(weights_read(src->file, p, a - p->offset, b - a, data + (a - first)));
     }
     return OK;
 }
@@ -355,6 +335,19 @@ enum status session_initialise(struct session *s, uint64_t seed)
     return fill_parameters(s, &(struct source){.s = s, .seed = seed});
 }
 
+/* What no sequence reaches is not loaded, but it is copied into every checkpoint. */
+static enum status check_unused(struct session *s, struct st_file *f)
+{
+    int64_t chunk = s->staging_bytes / (int64_t)sizeof(float);
+    for (int i = 0; i < s->model->n_params; i++) {
+        const struct model_param *p = &s->model->params[i];
+        int64_t end = model_param_stored(p);
+        for (int64_t at = p->elements; at < end; at += chunk)
+            TRY(weights_read(f, p, at, min_i64(chunk, end - at), s->staging));
+    }
+    return OK;
+}
+
 enum status session_load(struct session *s, const char *path)
 {
     struct source src = {.s = s};
@@ -364,6 +357,8 @@ enum status session_load(struct session *s, const char *path)
     enum status st = st_stamp(src.file, &s->origin.stamp);
     if (st == OK)
         st = fill_parameters(s, &src);
+    if (st == OK)
+        st = check_unused(s, src.file);
     st_close(src.file);
     return st;
 }

@@ -9,8 +9,6 @@
 #include "offload/arena.h"
 #include "plan/plan.h"
 
-struct st_file;
-
 /* Where the state came from. What the run does not use of a parameter is not in the session's memory: checkpoints and exports
  * copy it from there. */
 enum origin_kind { ORIGIN_NONE, ORIGIN_SEED, ORIGIN_WEIGHTS, ORIGIN_CHECKPOINT };
@@ -76,10 +74,9 @@ enum status session_visit(struct session *s, int unit, enum state_kind kind, enu
 
 /* Random initialisation: parameters, masters, zero moments. */
 enum status session_initialise(struct session *s, uint64_t seed);
-/* Parameters (and masters) from a safetensors file or directory; moments zero. */
+/* Parameters (and masters) from a safetensors file or directory; moments zero. ERR_INVALID: a parameter is missing, has another
+ * shape, or values that are not finite. */
 enum status session_load(struct session *s, const char *path);
-/* The tensor of a file of weights that is the parameter. ERR_INVALID: there is none, or it has another shape. */
-enum status session_find_weights(struct st_file *f, const struct model_param *p, const char **name);
 /* Zero moments. */
 enum status session_zero_moments(struct session *s);
 /* Guard bytes of the arenas, and that no byte outside the plan was touched. */

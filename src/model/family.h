@@ -8,6 +8,9 @@
 struct family {
     const char *name, *class; /* config.json's model_type, which messages say, too, and its architectures */
     int learned_positions;    /* else they are rotary */
+    /* Globs, NULL-terminated: tensors that old releases of transformers saved beside the parameters, and that follow from
+     * config.json. */
+    const char *const *buffers;
     /* config.json's keys in the order in which they are written; use_cache and torch_dtype come between the two lists. The second
      * may be NULL. */
     const struct config_key *keys[2];

@@ -86,9 +86,12 @@ static const struct config_key keys[] = {
     {NULL},
 };
 
+static const char *const buffers[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", NULL}; /* causal masks */
+
 const struct family family_gpt2 = {.name = "gpt2",
                                    .class = "GPT2LMHeadModel",
                                    .learned_positions = 1,
+                                   .buffers = buffers,
                                    .keys = {keys},
                                    .derive = derive,
                                    .check = check,

@@ -170,7 +170,9 @@ static const struct config_key qwen2_keys[] = {
     {NULL},
 };
 
-#define ALIKE .derive = derive, .check = check, .embedding = embedding, .layer = layer, .head = head
+static const char *const buffers[] = {"*rotary_emb.inv_freq", "*rotary_emb.cos_cached", "*rotary_emb.sin_cached", NULL};
+
+#define ALIKE .buffers = buffers, .derive = derive, .check = check, .embedding = embedding, .layer = layer, .head = head
 const struct family family_llama = {.name = "llama", .class = "LlamaForCausalLM", .keys = {keys, llama_keys}, ALIKE};
 const struct family family_mistral = {.name = "mistral", .class = "MistralForCausalLM", .keys = {keys, mistral_keys}, ALIKE};
 const struct family family_qwen2 = {.name = "qwen2", .class = "Qwen2ForCausalLM", .keys = {keys, qwen2_keys}, ALIKE};

@@ -210,3 +210,11 @@ const char *model_param_alias(const char *name)
     }
     return NULL;
 }
+
+int model_is_buffer(const struct model_config *config, const char *name)
+{
+    for (const char *const *glob = family_of(config)->buffers; *glob; glob++)
+        if (fnmatch(*glob, name, 0) == 0)
+            return 1;
+    return 0;
+}

@@ -136,6 +136,9 @@ int model_learns_positions(const struct model_config *config);
  * NULL if it has neither. A loader asks the file for the name first, then for this. */
 const char *model_param_alias(const char *name);
 
+/* Whether a file of weights may hold the tensor without any parameter's being it: masks and tables that follow from the configuration. */
+int model_is_buffer(const struct model_config *config, const char *name);
+
 /* Initial values of elements [first, first + n) of a parameter: depends on seed, name and element only. */
 void model_init_param(const struct model *m, int param, uint64_t seed, int64_t first, int64_t n, float *out);
 /* inv_freq[head_dim / 2] with the configured scaling, computed in fp64. */

@@ -35,6 +35,7 @@ _Static_assert(F32 == 0 && BF16 == 1 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && 
 const struct settings_key settings_keys[] = {
     {"model", KEY_STRING, AT(model), .flags = KEY_REQUIRED, .group = "Model and data", .arg = "DIR",
      .help = "Hugging Face directory, or a preset: tiny, 25m, 125m, 1b, 8b, gpt2-tiny, gpt2-125m, gpt-25b"},
+    {"ignore-tensors", KEY_LIST, AT(ignore_tensors), .flags = KEY_OF_RUNS, .arg = "GLOB,...", .help = "tensors of the model's files that nothing uses and that are left out"},
     {"data", KEY_LIST, AT(data), .flags = KEY_REQUIRED | KEY_OF_RUNS, .arg = "PATH,...", .help = "files, directories, globs"},
     {"eval-data", KEY_LIST, AT(eval_data), .flags = KEY_OF_RUNS, .arg = "PATH,...", .help = "what the loss is evaluated on"},
     {"eval-fraction", KEY_NUMBER, AT(eval_fraction), "0", LIMITS(0, 1), .flags = KEY_BELOW_MAX | KEY_OF_RUNS, .arg = "X",

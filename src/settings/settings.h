@@ -60,6 +60,7 @@ enum status plan_request_defaults(struct plan_request *r, int64_t seq_len);
 
 struct settings {
     char *model;                         /* HF directory or preset */
+    struct string_list ignore_tensors;   /* globs of tensors in its files that nothing uses */
     struct plan_request plan;
     struct string_list data, eval_data;
     double eval_fraction;

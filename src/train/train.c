@@ -3,7 +3,7 @@
 
 #include "base/directory.h"
 #include "base/sys.h"
-#include "data/safetensors.h"
+#include "engine/weights.h"
 #include "offload/drives.h"
 #include "plan/report/refuse.h"
 #include "profile/sgemm.h"
@@ -197,20 +197,26 @@ static enum status open_data(struct run *r)
 }
 
 /* A new run's weights are read when there is room for them. */
-static enum status check_weights(const struct settings *s)
+static enum status check_weights(const struct settings *s, const struct model *m)
 {
     struct st_file *f;
-    if (s->resume || model_is_preset(s->model))
+    if (s->resume)
         return OK;
+    if (model_is_preset(s->model))
+        return s->ignore_tensors.n == 0 ? OK
+                                        : status_fail(ERR_INVALID, "--ignore-tensors: --model %s is a preset, without files: "
+                                                                   "leave it out",
+                                                      s->model);
     TRY(st_open(s->model, &f));
+    enum status st = weights_check(f, m, (const char *const *)s->ignore_tensors.item, s->ignore_tensors.n);
     st_close(f);
-    return OK;
+    return st;
 }
 
 static enum status open_inputs(struct run *r)
 {
     TRY(train_open_model(r->s, &r->model));
-    TRY(check_weights(r->s));
+    TRY(check_weights(r->s, r->model));
     TRY(drives_check((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out));
     TRY(open_data(r));
     return run_list_files(r);

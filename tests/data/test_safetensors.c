@@ -193,6 +193,34 @@ static void test_half(void **state)
     st_close(f);
 }
 
+/* Rounded to nearest, to even between two; beyond the range of fp32 infinite. */
+static void test_double(void **state)
+{
+    enum { N = 10000 };
+    (void)state;
+    static char bytes[8 + 128 + 8 * N];
+    static float y[N];
+    static const double special[] = {1 + 0x1p-24, 1 + 3 * 0x1p-24, 1e300, -0.0, NAN, 0x1p-149, -1.5};
+    static const float rounded[] = {1, 1 + 0x1p-22f, INFINITY, -0.0f, NAN, 0x1p-149f, -1.5f};
+    int n = snprintf(bytes + 8, 128, "{\"d\":{\"dtype\":\"F64\",\"shape\":[%d],\"data_offsets\":[0,%d]}}", N, 8 * N);
+    uint64_t header = (uint64_t)n;
+    memcpy(bytes, &header, 8);
+    for (int i = 0; i < N; i++) {
+        double d = i < N - 7 ? i / 3.0 : special[i - (N - 7)];
+        memcpy(bytes + 8 + n + 8 * i, &d, 8);
+    }
+    struct st_file *f = open_file(scratch_write("double.safetensors", bytes, 8 + (size_t)n + 8 * N));
+    struct st_info info;
+    assert_int_equal(st_find(f, "d", &info), OK);
+    assert_int_equal(info.dtype, F64);
+    assert_int_equal(st_read_f32(f, "d", 1, N - 1, y + 1), OK);
+    for (int i = 1; i < N - 7; i++)
+        assert_true(y[i] == (float)(i / 3.0));
+    for (int i = 0; i < 7; i++)
+        assert_true(i == 4 ? isnan(y[N - 3]) : memcmp(&y[N - 7 + i], &rounded[i], 4) == 0);
+    st_close(f);
+}
+
 static void test_bad_files(void **state)
 {
     (void)state;
@@ -288,10 +316,34 @@ static void test_shards(void **state)
     }
     char dir[128];
     snprintf(dir, sizeof dir, "%s/sharded", scratch);
-    scratch_text(INDEX, "{\"weight_map\": {\"a\": \"model-1.safetensors\", \"d\": \"model-2.safetensors\"}}");
-    refuse(dir, ERR_CORRUPT, "tensor d is not in");
-    scratch_text(INDEX, "{\"weight_map\": {\"a\": \"model-1.safetensors\", \"b\": \"model-2.safetensors\"}}");
-    refuse(dir, ERR_CORRUPT, "tensor b is not in");
+    /* what is not where the index has it is missed when it is asked for */
+    scratch_text(INDEX, "{\"weight_map\": {\"b\": \"model-2.safetensors\", \"d\": \"model-1.safetensors\"}}");
+    struct st_file *f = open_file(dir);
+    struct st_info info;
+    assert_int_equal(st_count(f), 2); /* a, c */
+    for (const char *name = "d"; name; name = *name == 'd' ? "b" : NULL) {
+        assert_false(st_has(f, name));
+        assert_int_equal(st_find(f, name, &info), ERR_CORRUPT);
+        assert_non_null(strstr(status_message(), "model.safetensors.index.json: tensor "));
+        assert_non_null(strstr(status_message(), "where the index has it"));
+    }
+    assert_string_equal(strrchr(st_path(f, "a"), '/'), "/model-1.safetensors");
+    assert_string_equal(strrchr(st_path(f, "b"), '/'), "/model.safetensors.index.json");
+    st_close(f);
+    /* of two copies the one counts that the index names */
+    for (int i = 1; i <= 3; i += 2) {
+        char index[256];
+        snprintf(index, sizeof index,
+                 "{\"weight_map\": {\"a\": \"model-1.safetensors\", \"c\": \"model-3.safetensors\", \"b\": "
+                 "\"model-%d.safetensors\"}}",
+                 i);
+        scratch_text(INDEX, index);
+        f = open_file(dir);
+        assert_int_equal(st_count(f), 3);
+        assert_int_equal(st_find(f, "b", &info), OK);
+        assert_int_equal(info.elements, i == 1 ? 2 : 1);
+        st_close(f);
+    }
     scratch_text(INDEX, "{\"weight_map\": {\"a\": \"model-1.safetensors\", \"c\": \"model-3.safetensors\"}}");
     refuse(dir, ERR_CORRUPT, "tensor b is in both");
     scratch_text(INDEX, "{\"weight_map\": {\"a\": \"model-4.safetensors\"}}");
@@ -305,7 +357,7 @@ static void test_shards(void **state)
     scratch_text(INDEX, "nonsense");
     refuse(dir, ERR_CORRUPT, "not a JSON object");
     scratch_write("sharded/model.safetensors", reference, sizeof reference - 1); /* the single file comes first */
-    struct st_file *f = open_file(dir);
+    f = open_file(dir);
     assert_int_equal(st_count(f), 3);
     assert_string_equal(st_name(f, 1), "mask");
     st_close(f);
@@ -430,7 +482,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),       cmocka_unit_test(test_stamp),
-        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_half),
+        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_half), cmocka_unit_test(test_double),
         cmocka_unit_test(test_bad_files),       cmocka_unit_test(test_shards),
         cmocka_unit_test(test_writer_refusals), cmocka_unit_test(test_faults),
     };

@@ -202,6 +202,12 @@ static void test_gpt2_names(void **state)
     assert_int_equal(m->pos_embed, param(m, "transformer.wpe.weight"));
     check_linear(m, m->head, "transformer.wte.weight", NULL, 64, 256, 0);
     assert_true(m->matrix_params == 2 * (64 * 192 + 64 * 64 + 2 * 64 * 256) + 256 * 64);
+    assert_true(model_is_buffer(&m->config, "transformer.h.11.attn.bias") && model_is_buffer(&m->config, "h.0.attn.masked_bias"));
+    assert_false(model_is_buffer(&m->config, "transformer.h.1.attn.c_attn.bias") || model_is_buffer(&m->config, "score.weight"));
+    model_destroy(m);
+    m = create("tiny");
+    assert_true(model_is_buffer(&m->config, "model.layers.0.self_attn.rotary_emb.inv_freq"));
+    assert_false(model_is_buffer(&m->config, "model.layers.0.attn.bias"));
     model_destroy(m);
     assert_string_equal(model_param_alias("transformer.h.0.ln_1.weight"), "h.0.ln_1.weight");
     assert_string_equal(model_param_alias("model.norm.weight"), "norm.weight");

@@ -1,0 +1,193 @@
+/* A model's parameters in a file of weights: found by name, checked for shape and values, and what else the file holds. */
+#include "engine/weights.h"
+
+#include "base/finite.h"
+#include "base/sys.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What is there instead tells most: another prefix, an adapter, another family. */
+static enum status missing(struct st_file *f, const struct model_param *p)
+{
+    const char *first = st_count(f) > 0 ? st_name(f, 0) : "nothing at all";
+    int adapter = strncmp(first, "base_model.", strlen("base_model.")) == 0;
+    return status_fail(ERR_INVALID, "the model's weights lack the tensor %s; %s has %s%s%s", p->name, st_path(f, NULL), first,
+                       st_count(f) > 1 ? " and others" : "",
+                       adapter ? ", as adapters are saved: merge it into its model first" : "");
+}
+
+/* "[256, 64]" */
+static const char *shape_text(int n_dims, const int64_t *shape, char text[96])
+{
+    int n = snprintf(text, 96, "[");
+    for (int i = 0; i < n_dims; i++)
+        n += snprintf(text + n, 96 - (size_t)n, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    snprintf(text + n, 96 - (size_t)n, "]");
+    return text;
+}
+
+enum status weights_find(struct st_file *f, const struct model_param *p, const char **name)
+{
+    struct st_info info;
+    char there[96], here[96];
+    const char *alias = model_param_alias(p->name);
+    int n_dims = p->shape[1] ? 2 : 1;
+    *name = alias && !st_has(f, p->name) && st_has(f, alias) ? alias : p->name;
+    enum status st = st_find(f, *name, &info);
+    if (st == ERR_INVALID && !st_has(f, *name))
+        return missing(f, p);
+    TRY(st);
+    if (info.n_dims == n_dims && memcmp(info.shape, p->shape, (size_t)n_dims * sizeof *p->shape) == 0)
+        return OK;
+    return status_fail(ERR_INVALID, "%s: tensor %s has the shape %s, config.json means %s", st_path(f, *name), *name,
+                       shape_text(info.n_dims, info.shape, there), shape_text(n_dims, p->shape, here));
+}
+
+enum status weights_read(struct st_file *f, const struct model_param *p, int64_t first, int64_t n, float *data)
+{
+    const char *name;
+    TRY(weights_find(f, p, &name));
+    TRY(st_read_f32(f, name, first, n, data));
+    int64_t i = finite_until(data, n);
+    if (i == n)
+        return OK;
+    return status_fail(ERR_INVALID,
+                       "%s: tensor %s has %s (element %lld): such weights cannot be trained; get the file again, or take an "
+                       "earlier checkpoint of the run that made it",
+                       st_path(f, name), name, finite_word(data[i]), (long long)(first + i));
+}
+
+/* ---- tensors that nothing uses ---- */
+
+#define HEAD "lm_head.weight"
+
+/* Whether two tensors hold the same values. */
+static enum status compare(struct st_file *f, const char *a, const char *b, int *equal)
+{
+    enum { PIECE = 1 << 16 };
+    struct st_info x, y;
+    TRY(st_find(f, a, &x));
+    TRY(st_find(f, b, &y));
+    *equal = x.n_dims == y.n_dims && memcmp(x.shape, y.shape, sizeof x.shape) == 0;
+    float *data = *equal ? sys_malloc(2 * PIECE * sizeof *data) : NULL;
+    if (*equal && !data)
+        return status_fail(ERR_NOMEM, "out of memory while comparing %s with %s", a, b);
+    enum status st = OK;
+    for (int64_t at = 0; at < x.elements && *equal && st == OK; at += PIECE) {
+        int64_t n = min_i64(PIECE, x.elements - at);
+        st = st_read_f32(f, a, at, n, data);
+        if (st == OK)
+            st = st_read_f32(f, b, at, n, data + PIECE);
+        *equal = st == OK && memcmp(data, data + PIECE, (size_t)n * sizeof *data) == 0;
+    }
+    free(data);
+    return st;
+}
+
+/* A head of its own beside config.json's tie would be dropped; saved as a copy of the embedding it is no loss. */
+static enum status check_tied_head(struct st_file *f, const struct model *m)
+{
+    const char *embedding;
+    int equal;
+    TRY(weights_find(f, &m->params[m->embed], &embedding));
+    TRY(compare(f, HEAD, embedding, &equal));
+    if (equal)
+        return OK;
+    return status_fail(ERR_INVALID,
+                       "%s: " HEAD
+                       " is not %s, to which config.json ties the head: set tie_word_embeddings to false there to train "
+                       "with this head, or give --ignore-tensors " HEAD " to train without",
+                       st_path(f, HEAD), embedding);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The names of the file's tensors that are parameters, sorted. */
+static enum status list_used(struct st_file *f, const struct model *m, const char ***out)
+{
+    const char **used = sys_malloc((size_t)m->n_params * sizeof *used);
+    enum status st = used ? OK : status_fail(ERR_NOMEM, "out of memory: a list of %d tensors", m->n_params);
+    for (int i = 0; i < m->n_params && st == OK; i++)
+        st = weights_find(f, &m->params[i], &used[i]);
+    if (st != OK) {
+        free(used);
+        return st;
+    }
+    qsort(used, (size_t)m->n_params, sizeof *used, compare_names);
+    *out = used;
+    return OK;
+}
+
+/* What nothing uses, as a list for a message. */
+struct surplus {
+    char names[512];
+    int n;
+};
+
+static void add_name(struct surplus *s, const char *name)
+{
+    size_t used = strlen(s->names);
+    if (s->n++ < 4)
+        snprintf(s->names + used, sizeof s->names - used, "%s%.100s", used ? ", " : "", name);
+}
+
+static int ignored(const char *name, const char *const *ignore, int n_ignore, unsigned char *matched)
+{
+    int any = 0;
+    for (int g = 0; g < n_ignore; g++)
+        if (fnmatch(ignore[g], name, 0) == 0)
+            any = matched[g] = 1;
+    return any;
+}
+
+static enum status find_surplus(struct st_file *f, const struct model *m, const char **used, const char *const *ignore,
+                                int n_ignore, unsigned char *matched, struct surplus *s)
+{
+    for (int i = 0; i < st_count(f); i++) {
+        const char *name = st_name(f, i);
+        if (bsearch(&name, used, (size_t)m->n_params, sizeof *used, compare_names) || ignored(name, ignore, n_ignore, matched) ||
+            model_is_buffer(&m->config, name))
+            continue;
+        if (m->config.tied && strcmp(name, HEAD) == 0)
+            TRY(check_tied_head(f, m));
+        else
+            add_name(s, name);
+    }
+    return OK;
+}
+
+static enum status refuse_surplus(struct st_file *f, const struct surplus *s)
+{
+    char more[32] = "";
+    if (s->n > 4)
+        snprintf(more, sizeof more, " and %d others", s->n - 4);
+    return status_fail(ERR_INVALID,
+                       "%s: the model that config.json describes does not use %s%s: does config.json belong to these weights? "
+                       "--ignore-tensors GLOB,... trains without them",
+                       st_path(f, NULL), s->names, more);
+}
+
+enum status weights_check(struct st_file *f, const struct model *m, const char *const *ignore, int n_ignore)
+{
+    const char **used;
+    struct surplus s = {0};
+    TRY(list_used(f, m, &used));
+    unsigned char *matched = sys_calloc((size_t)n_ignore + 1, 1);
+    enum status st = matched ? find_surplus(f, m, used, ignore, n_ignore, matched, &s)
+                             : status_fail(ERR_NOMEM, "out of memory: a list of tensors");
+    if (st == OK && s.n > 0)
+        st = refuse_surplus(f, &s);
+    for (int g = 0; g < n_ignore && st == OK; g++)
+        if (!matched[g])
+            st = status_fail(ERR_INVALID, "--ignore-tensors: %s has no tensor that nothing uses and that is called %s",
+                             st_path(f, NULL), ignore[g]);
+    free(matched);
+    free(used);
+    return st;
+}

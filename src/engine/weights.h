@@ -1,0 +1,17 @@
+/* A model's parameters in a file of weights. */
+#ifndef LTRAIN_ENGINE_WEIGHTS_H
+#define LTRAIN_ENGINE_WEIGHTS_H
+
+#include "data/safetensors.h"
+#include "model/model.h"
+
+/* Whether the file is the model's: every parameter is there, in its shape and a type that is read, and nothing else is but
+ * buffers, an equal copy of a tied head, and tensors that one of the globs names (fnmatch). ERR_INVALID names the first that is
+ * missing, or those that nothing uses, or a glob that names none of these. Reads no data but a tied head's copy. */
+enum status weights_check(struct st_file *f, const struct model *m, const char *const *ignore, int n_ignore);
+/* The tensor that is the parameter. ERR_INVALID: there is none, or it has another shape. */
+enum status weights_find(struct st_file *f, const struct model_param *p, const char **name);
+/* Elements [first, first + n) of the parameter. ERR_INVALID names the tensor and its first value that is NaN or infinite. */
+enum status weights_read(struct st_file *f, const struct model_param *p, int64_t first, int64_t n, float *data);
+
+#endif

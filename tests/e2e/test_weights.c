@@ -1,0 +1,340 @@
+/* Weights as people find them: nothing of a file is left out without a word, and nothing that is no number is trained. */
+#include "harness.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- files of weights ---- */
+
+enum { VOCAB = 256, DIM = 32, FFN = 64, MOST = 32 };
+
+struct tensor {
+    char name[96];
+    const char *type;  /* F32, F64, or another one, whose bytes are zeros */
+    int rows, columns; /* columns 0: a vector */
+    float *x;
+    int shard; /* of two */
+};
+
+static struct tensor tensors[MOST];
+static int n_tensors;
+
+static int elements(const struct tensor *t)
+{
+    return t->rows * (t->columns ? t->columns : 1);
+}
+
+/* Values from the name alone; vectors are ones. */
+static struct tensor *add(const char *name, int rows, int columns)
+{
+    struct tensor *t = &tensors[n_tensors++];
+    uint32_t x = 1;
+    *t = (struct tensor){.type = "F32", .rows = rows, .columns = columns};
+    snprintf(t->name, sizeof t->name, "%s", name);
+    for (const char *c = name; *c; c++)
+        x = x * 31 + (uint32_t)*c;
+    t->x = malloc((size_t)elements(t) * sizeof *t->x);
+    assert_non_null(t->x);
+    for (int i = 0; i < elements(t); i++) {
+        x = x * 1664525u + 1013904223u;
+        t->x[i] = columns ? 0.2f * ((float)(x >> 8) * 0x1p-24f - 0.5f) : 1;
+    }
+    return t;
+}
+
+static struct tensor *get(const char *name)
+{
+    for (int i = 0; i < n_tensors; i++)
+        if (strcmp(tensors[i].name, name) == 0)
+            return &tensors[i];
+    fail_msg("no tensor %s", name);
+    return NULL;
+}
+
+static void clear(void)
+{
+    while (n_tensors > 0)
+        free(tensors[--n_tensors].x);
+}
+
+static int type_bytes(const struct tensor *t)
+{
+    return strcmp(t->type, "F32") == 0 ? 4 : strcmp(t->type, "F64") == 0 ? 8 : 1;
+}
+
+static void write_tensors(const char *path, int shard)
+{
+    static char head[16384];
+    int n = snprintf(head, sizeof head, "{"), at = 0;
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    for (int i = 0; i < n_tensors; i++) {
+        const struct tensor *t = &tensors[i];
+        int bytes = elements(t) * type_bytes(t);
+        char columns[16] = "";
+        if (t->shard != shard)
+            continue;
+        if (t->columns)
+            snprintf(columns, sizeof columns, ",%d", t->columns);
+        n += snprintf(head + n, sizeof head - (size_t)n, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%d%s],\"data_offsets\":[%d,%d]}",
+                      at ? "," : "", t->name, t->type, t->rows, columns, at, at + bytes);
+        at += bytes;
+    }
+    n += snprintf(head + n, sizeof head - (size_t)n, "}");
+    uint64_t length = (uint64_t)n;
+    assert_true(fwrite(&length, 8, 1, f) == 1 && fwrite(head, 1, (size_t)n, f) == (size_t)n);
+    for (int i = 0; i < n_tensors; i++)
+        for (int k = 0; tensors[i].shard == shard && k < elements(&tensors[i]); k++) {
+            double wide = (double)tensors[i].x[k];
+            int bytes = type_bytes(&tensors[i]);
+            assert_true(fwrite(bytes == 4   ? (void *)&tensors[i].x[k]
+                               : bytes == 8 ? (void *)&wide
+                                            : "",
+                               (size_t)bytes, 1, f) == 1);
+        }
+    assert_int_equal(fclose(f), 0);
+}
+
+/* DIR/config.json of a Llama of one layer, with more keys before its end, and its tensors in the list. */
+static void begin(const char *dir, int tied, const char *keys)
+{
+    char path[256];
+    static const struct {
+        const char *name;
+        int rows, columns;
+    } parts[] = {{"input_layernorm", DIM, 0},    {"post_attention_layernorm", DIM, 0},
+                 {"self_attn.q_proj", DIM, DIM}, {"self_attn.k_proj", 16, DIM},
+                 {"self_attn.v_proj", 16, DIM},  {"self_attn.o_proj", DIM, DIM},
+                 {"mlp.gate_proj", FFN, DIM},    {"mlp.up_proj", FFN, DIM},
+                 {"mlp.down_proj", DIM, FFN}};
+    clear();
+    assert_int_equal(mkdir(dir, 0777), 0);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    e2e_write(path,
+              "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": %d, \"hidden_size\": %d, "
+              "\"intermediate_size\": %d, \"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
+              "\"max_position_embeddings\": 512, \"rms_norm_eps\": 1e-05, \"torch_dtype\": \"float32\", "
+              "\"tie_word_embeddings\": %s%s}\n",
+              VOCAB, DIM, FFN, tied ? "true" : "false", keys);
+    add("model.embed_tokens.weight", VOCAB, DIM);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "model.layers.0.%s.weight", parts[i].name);
+        add(name, parts[i].rows, parts[i].columns);
+    }
+    add("model.norm.weight", DIM, 0);
+    if (!tied)
+        add("lm_head.weight", VOCAB, DIM);
+}
+
+static void finish(const char *dir)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    write_tensors(path, 0);
+}
+
+#define RUN "--data corpus.txt --seq-len 128 --steps 2 --offload none" TILES
+
+static struct curve train(const char *dir, const char *options)
+{
+    char out[128];
+    snprintf(out, sizeof out, "%s-run", dir);
+    e2e_succeeds(NULL, RUN "--model %s --out %s %s", dir, out, options);
+    struct curve c = e2e_curve(out);
+    assert_int_equal(c.n, 2);
+    e2e_remove(out);
+    return c;
+}
+
+/* What is refused does not begin. */
+static void refuses(const char *words, const char *dir, const char *options)
+{
+    e2e_refuses(2, words, NULL, RUN "--model %s --out refused %s", dir, options);
+    assert_false(e2e_exists("refused/metrics.jsonl"));
+}
+
+static int same(const struct curve *a, const struct curve *b)
+{
+    return memcmp(a->loss, b->loss, sizeof *a->loss * 2) == 0;
+}
+
+/* ---- tests ---- */
+
+/* Biases, more layers, an adapter left in: named; trained without on demand, never silently. */
+static void what_nothing_uses_is_named(void **state)
+{
+    (void)state;
+    begin("plain", 0, "");
+    finish("plain");
+    struct curve plain = train("plain", "");
+    begin("biases", 0, "");
+    add("model.layers.0.self_attn.q_proj.bias", DIM, 0);
+    add("model.layers.0.self_attn.k_proj.bias", 16, 0);
+    add("model.layers.0.self_attn.v_proj.bias", 16, 0);
+    finish("biases");
+    refuses("biases/model.safetensors|does not use model.layers.0.self_attn.k_proj.bias, |q_proj.bias|--ignore-tensors", "biases",
+            "");
+    refuses("q_proj.bias", "biases", "--ignore-tensors *.k_proj.bias,*.v_proj.bias");
+    refuses("--ignore-tensors: |called *.kproj.bias", "biases", "--ignore-tensors *.bias,*.kproj.bias");
+    refuses("--ignore-tensors: |called *.up_proj.weight", "plain", "--ignore-tensors *.up_proj.weight");
+    struct curve ignoring = train("biases", "--ignore-tensors *.bias");
+    assert_true(same(&ignoring, &plain));
+    begin("deeper", 0, "");
+    for (int i = 0; i < 5; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "model.layers.%d.mlp.up_proj.weight", 1 + i);
+        add(name, FFN, DIM);
+    }
+    finish("deeper");
+    refuses("model.layers.1.mlp.up_proj.weight|layers.4.mlp.up_proj.weight and 1 other", "deeper", "");
+    refuses("--ignore-tensors: --model tiny is a preset", "tiny", "--ignore-tensors *");
+    /* tables of old releases are no loss */
+    begin("buffers", 0, "");
+    add("model.layers.0.self_attn.rotary_emb.inv_freq", 8, 0);
+    finish("buffers");
+    struct curve buffers = train("buffers", "");
+    assert_true(same(&buffers, &plain));
+    clear();
+}
+
+static void a_head_beside_a_tie(void **state)
+{
+    (void)state;
+    begin("tied", 1, "");
+    finish("tied");
+    struct curve tied = train("tied", "");
+    begin("copied", 1, "");
+    struct tensor *head = add("lm_head.weight", VOCAB, DIM);
+    memcpy(head->x, get("model.embed_tokens.weight")->x, sizeof(float) * VOCAB * DIM);
+    finish("copied");
+    struct curve copied = train("copied", "");
+    assert_true(same(&copied, &tied));
+    get("lm_head.weight")->x[VOCAB * DIM - 1] += 0.01f;
+    finish("copied");
+    refuses("lm_head.weight is not model.embed_tokens.weight|tie_word_embeddings|--ignore-tensors lm_head.weight", "copied", "");
+    struct curve without = train("copied", "--ignore-tensors lm_head.weight");
+    assert_true(same(&without, &tied));
+    clear();
+}
+
+static void stored_types(void **state)
+{
+    (void)state;
+    begin("plain", 0, "");
+    finish("plain");
+    struct curve plain = train("plain", "");
+    begin("f64", 0, "");
+    for (int i = 0; i < n_tensors; i++)
+        tensors[i].type = "F64";
+    finish("f64");
+    struct curve wide = train("f64", "");
+    assert_true(same(&wide, &plain));
+    begin("fp8", 0, "");
+    get("model.layers.0.mlp.up_proj.weight")->type = "F8_E4M3";
+    finish("fp8");
+    refuses("fp8/model.safetensors: tensor model.layers.0.mlp.up_proj.weight is stored as F8_E4M3; F32, F16, BF16 and F64", "fp8",
+            "");
+    begin("adapter", 0, "");
+    for (int i = 0; i < n_tensors; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "base_model.model.%.70s", tensors[i].name);
+        memcpy(tensors[i].name, name, sizeof name);
+    }
+    finish("adapter");
+    refuses("lack the tensor model.embed_tokens.weight|adapters|merge", "adapter", "");
+    clear();
+}
+
+/* The second shard has an old copy of what the index places in the first; the index also names what no shard has. */
+static void the_index_decides(void **state)
+{
+    (void)state;
+    begin("plain", 0, "");
+    finish("plain");
+    struct curve plain = train("plain", "");
+    begin("shards", 0, "");
+    e2e_write("shards/model.safetensors.index.json",
+              "{\"metadata\": {}, \"weight_map\": {\"model.embed_tokens.weight\": \"a.safetensors\", "
+              "\"model.norm.weight\": \"b.safetensors\", \"mtp.fc.weight\": \"b.safetensors\"}}");
+    for (int i = 1; i < n_tensors; i++)
+        tensors[i].shard = 1;
+    struct tensor *old = add("model.embed_tokens.weight", VOCAB, DIM);
+    memset(old->x, 0, sizeof(float) * VOCAB * DIM);
+    old->shard = 1;
+    write_tensors("shards/a.safetensors", 0);
+    write_tensors("shards/b.safetensors", 1);
+    struct curve listed = train("shards", "");
+    assert_true(same(&listed, &plain));
+    e2e_write("shards/model.safetensors.index.json",
+              "{\"metadata\": {}, \"weight_map\": {\"model.embed_tokens.weight\": \"b.safetensors\", "
+              "\"model.norm.weight\": \"a.safetensors\"}}");
+    e2e_refuses(1, "model.norm.weight is not in a.safetensors, where the index has it", NULL, RUN "--model shards --out refused");
+    clear();
+}
+
+/* Where they lie in the file or the model's placement does not matter. */
+static void weights_that_are_not_finite(void **state)
+{
+    static const char *const places[] = {"--offload none", DISCRETE "--dtype bf16"};
+    static const struct {
+        const char *tensor;
+        int element;
+        float x;
+        const char *word;
+    } cases[] = {{"lm_head.weight", VOCAB * DIM - 1, NAN, "NaN (element 8191)"},
+                 {"model.layers.0.input_layernorm.weight", 0, INFINITY, "Inf (element 0)"},
+                 {"model.embed_tokens.weight", 77, -INFINITY, "-Inf (element 77)"}};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        char words[256];
+        begin("bad", 0, "");
+        get(cases[i].tensor)->x[cases[i].element] = cases[i].x;
+        finish("bad");
+        snprintf(words, sizeof words, "bad/model.safetensors: tensor %s has %s|", cases[i].tensor, cases[i].word);
+        for (int k = 0; k < 2; k++)
+            refuses(words, "bad", places[k]);
+        e2e_remove("bad");
+    }
+    clear();
+}
+
+/* Rows of a table of positions that no sequence reaches are not loaded, but every checkpoint copies them. */
+static void rows_that_are_not_used(void **state)
+{
+    char from[4096];
+    size_t bytes;
+    uint64_t header;
+    (void)state;
+    if (!getenv("LTRAIN_SOURCE_ROOT"))
+        skip();
+    snprintf(from, sizeof from, "%s/tests/golden/gpt2-positions", getenv("LTRAIN_SOURCE_ROOT"));
+    e2e_copy(from, "gpt2");
+    char *file = e2e_read("gpt2/model.safetensors", &bytes);
+    memcpy(&header, file, sizeof header);
+    json_t *root = json_loadb(file + 8, header, 0, NULL);
+    const json_t *table = json_object_get(root, "transformer.wpe.weight"), *shape = json_object_get(table, "shape");
+    assert_string_equal(json_string_value(json_object_get(table, "dtype")), "F32");
+    size_t end = 8 + header + (size_t)json_integer_value(json_array_get(json_object_get(table, "data_offsets"), 1));
+    assert_true(json_integer_value(json_array_get(shape, 0)) > 64);
+    memset(file + end - 4, 0xff, 4);
+    FILE *f = fopen("gpt2/model.safetensors", "we");
+    assert_true(f && fwrite(file, 1, bytes, f) == bytes && fclose(f) == 0);
+    refuses("tensor transformer.wpe.weight has NaN (element ", "gpt2", "--seq-len 64");
+    json_decref(root);
+    free(file);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(what_nothing_uses_is_named), TEST(a_head_beside_a_tie),         TEST(stored_types),
+        TEST(the_index_decides),          TEST(weights_that_are_not_finite), TEST(rows_that_are_not_used),
+    };
+    return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
+}
