@@ -105,6 +105,12 @@ static inline SIMD vf vf_exp2(vf x)
     return _mm256_mul_ps(y, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)));
 }
 
+/* 2^x of an integer x <= 127, exactly; 2^-126 below. */
+static inline SIMD vf vf_exp2_whole(vf x)
+{
+    return vf_exp2(x); /* x - round(x) is 0, and the polynomial's constant term 1 */
+}
+
 static inline SIMD void vf_transpose(vf r[WIDTH])
 {
     transpose8(r);

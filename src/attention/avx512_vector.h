@@ -1,7 +1,7 @@
 /* AVX-512 (F, BW, DQ, VL): vectors of 16, tiles of 8 x 48.
  *
  * Tiles are in assembly, as AVX2's: zmm0-23 accumulate (row i in zmm 3i to 3i+2), zmm24-26 hold a row of B, zmm27 one element of
- * A. */
+ * A. C is added at the end, and not what the sum starts from: a sum over millions of rows rounds once per block. */
 #ifndef LTRAIN_ATTENTION_AVX512_VECTOR_H
 #define LTRAIN_ATTENTION_AVX512_VECTOR_H
 
@@ -89,7 +89,7 @@ static inline SIMD vf vf_keep(vm m, vf x)
     return _mm512_maskz_mov_ps(m, x);
 }
 
-/* 2^x; relative error below 1.5e-7 of normal results; 0 and inf where floats end; NaN stays NaN. */
+/* 2^x; relative error below 1.5e-7 of normal results, of integer x, too; 0 and inf where floats end; NaN stays NaN. */
 static inline SIMD vf vf_exp2(vf x)
 {
     const vf f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); /* x - floor(x) */
@@ -100,6 +100,12 @@ static inline SIMD vf vf_exp2(vf x)
     y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(6.931530833e-01f));
     y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(9.999999404e-01f));
     return _mm512_scalef_ps(y, x); /* y 2^floor(x) */
+}
+
+/* 2^x of an integer x, exactly; 0 where floats end. */
+static inline SIMD vf vf_exp2_whole(vf x)
+{
+    return _mm512_scalef_ps(_mm512_set1_ps(1), x);
 }
 
 static inline SIMD void vf_transpose(vf r[WIDTH])
@@ -133,7 +139,8 @@ static inline SIMD void vf_transpose(vf r[WIDTH])
     "(%[b]), %%zmm26\n\t" FMA3(A0, 0, 1, 2) FMA3(A1, 3, 4, 5) FMA3(A2, 6, 7, 8) FMA3(A3, 9, 10, 11) FMA3(A4, 12, 13, 14) \
         FMA3(A5, 15, 16, 17) FMA3(A6, 18, 19, 20) FMA3(A7, 21, 22, 23)
 #define ZERO(AT, C) "vpxord %%zmm" #C ", %%zmm" #C ", %%zmm" #C "\n\t"
-#define LOAD(AT, C) "vmovaps " #AT "(%[c]), %%zmm" #C "\n\t"
+#define FETCH(AT, C) "prefetcht0 " #AT "(%[c])\n\t"
+#define ADD(AT, C) "vaddps " #AT "(%[c]), %%zmm" #C ", %%zmm" #C "\n\t"
 #define STORE(AT, C) "vmovaps %%zmm" #C ", " #AT "(%[c])\n\t"
 #define EACH(DO)                                                                                                           \
     DO(0, 0)                                                                                                               \
@@ -143,8 +150,8 @@ static inline SIMD void vf_transpose(vf r[WIDTH])
     DO(256, 4) DO(320, 5) DO(384, 6) DO(448, 7) DO(512, 8) DO(576, 9) DO(640, 10) DO(704, 11) DO(768, 12) DO(832, 13)      \
         DO(896, 14) DO(960, 15) DO(1024, 16) DO(1088, 17) DO(1152, 18) DO(1216, 19) DO(1280, 20) DO(1344, 21) DO(1408, 22) \
             DO(1472, 23)
-#define NEXT(AT, C) "prefetcht0 1536+" #AT "(%[c])\n\t" /* of the next tile, which the caller adds to next */
-#define START "testl %[add], %[add]\n\tjz 2f\n\t" EACH(LOAD) EACH(NEXT) "jmp 3f\n\t2:\n\t" EACH(ZERO) "3:\n\t"
+#define START "testl %[add], %[add]\n\tjz 2f\n\t" EACH(FETCH) "2:\n\t" EACH(ZERO)
+#define FINISH "testl %[add], %[add]\n\tjz 3f\n\t" EACH(ADD) "3:\n\t" EACH(STORE)
 #define REGISTERS                                                                                                                \
     "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", \
         "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27",     \
@@ -159,7 +166,7 @@ static inline SIMD void tile(int64_t k, const float *a, const float *b, float *c
                                    STEP(576, 96, 100, 104, 108, 112, 116, 120, 124) "addq $128, %[a]\n\t"
                                                                                     "addq $768, %[b]\n\t"
                                                                                     "decq %[k]\n\t"
-                                                                                    "jnz 1b\n\t" EACH(STORE)
+                                                                                    "jnz 1b\n\t" FINISH
                      : [k] "+&r"(k), [a] "+&r"(a), [b] "+&r"(b)
                      : [c] "r"(c), [add] "r"(add)
                      : REGISTERS);
@@ -179,7 +186,7 @@ static inline SIMD void tile_lanes(int64_t n, const float *a, int64_t stride, co
                                                                                  "jnz 1b\n\t"
                                                                                  "addq %[stride], %[a]\n\t"
                                                                                  "decq %[n]\n\t"
-                                                                                 "jnz 4b\n\t" EACH(STORE)
+                                                                                 "jnz 4b\n\t" FINISH
                      : [k] "+&r"(k), [a] "+&r"(a), [b] "+&r"(b), [n] "+&r"(n)
                      : [c] "r"(c), [add] "r"(add), [stride] "r"(stride)
                      : REGISTERS);

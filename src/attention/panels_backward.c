@@ -7,6 +7,9 @@
  *                              then, P and dS still in L1:     dV^T += dO^T P,  dK^T += Q^T dS
  *   then, when every earlier key block has added its part:     dQ^T += K^T dS^T
  *
+ * Sums over millions of keys: a block's part of dQ is fp32, up to GROUP blocks' are added before they are added to the output. dK
+ * and dV: a block of queries, a segment of them, then the output.
+ *
  * Tasks and turns: turns.h. */
 #include "attention/panels_pack.h"
 #include "attention/turns.h"
@@ -17,6 +20,7 @@
 #define PAD 4 /* rows between panels: those of one tile of A would otherwise share L1 sets at head dim 64 and 128 */
 
 enum { BLOCK = BACKWARD_BLOCK, PANELS = BLOCK / LANES };
+enum { GROUP = 256 }; /* key blocks: as many groups of as many blocks at 2^24 keys */
 
 struct backward {
     const struct op_attrs *attrs;
@@ -212,21 +216,27 @@ static void store_panels(const struct rows *out, const float *panels, int64_t st
         unpack_lanes(out, panels + p * stride, f, row + p * LANES, min_i64(LANES, n - p * LANES), add);
 }
 
+/* The end of a group of key blocks, of which j is the last: adds query block i's part to dq. */
+static void store_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i, int64_t j)
+{
+    float *dqt = b->dqt + slot * b->head_stride + i * PANELS * b->panel_stride;
+    struct rows dq = b->dq;
+    dq.head = head;
+    store_panels(&dq, dqt, b->panel_stride, b->attrs->attn.scale, i * BLOCK, min_i64(BLOCK, b->t.mask.sq - i * BLOCK),
+                 j / GROUP > b->t.first_block[i] / GROUP);
+    memset(dqt, 0, (size_t)(PANELS * b->panel_stride) * 4);
+}
+
 static void block_pair(const struct backward *b, const struct keys *x, int64_t slot, int64_t head, int64_t i, int64_t j)
 {
-    const int64_t row = i * BLOCK;
     for (int64_t kp = 0; kp < PANELS; kp++)
         key_panel(b, x, slot, i, j, kp);
     ticket *turn = b->t.q_ticket + slot * b->t.q_blocks + i;
     take_turn(turn, (int32_t)j);
     for (int64_t qp = 0; qp < PANELS; qp++)
         query_panel(b, x, slot, i, j, qp);
-    if (j + 1 == b->t.end_block[i]) {
-        struct rows dq = b->dq;
-        dq.head = head;
-        store_panels(&dq, b->dqt + slot * b->head_stride + i * PANELS * b->panel_stride, b->panel_stride, b->attrs->attn.scale,
-                     row, min_i64(BLOCK, b->t.mask.sq - row), 0);
-    }
+    if (j + 1 == b->t.end_block[i] || (j + 1) % GROUP == 0)
+        store_queries(b, slot, head, i, j);
     pass_turn(turn, (int32_t)(j + 1));
 }
 

@@ -1,7 +1,8 @@
 /* Attention in plain C: tiles of QT queries by KT keys, row by row. Clear rather than fast; every other kernel is tested against it.
  *
  * Sums run in an order that the sizes alone determine: dot products in 8 interleaved parts, everything else key by key or query by
- * query. Backward recomputes each tile twice, once for dq and once for dk and dv, so that every output has one writer. */
+ * query, in fp32 within a tile; tiles' sums are added in fp64, so that millions of them lose nothing. Backward recomputes each tile
+ * twice, once for dq and once for dk and dv, so that every output has one writer. */
 #include "attention/kernels.h"
 #include "attention/mask.h"
 
@@ -10,11 +11,12 @@
 
 #define QT 32
 #define KT 64
+#define D_MOST 256
 
-/* Per thread: four operand tiles, two accumulators, two tiles of scores. */
+/* Per thread: four operand tiles, two accumulators of QT rows in fp64, two tiles of scores. */
 static int64_t scratch_floats(int64_t d)
 {
-    return round_up((2 * QT + 2 * KT) * d + 2 * KT * d + 2 * QT * KT, ATTN_ALIGN / 4);
+    return round_up((2 * QT + 2 * KT) * d + 2 * QT * d * 2 + 2 * QT * KT, ATTN_ALIGN / 4);
 }
 
 int64_t attn_portable_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads)
@@ -24,10 +26,10 @@ int64_t attn_portable_workspace(enum op_kind kind, const struct op_attrs *attrs,
 }
 
 struct scratch {
-    float *q, *o; /* [QT][d]: queries, and do */
-    float *k, *v; /* [KT][d] */
-    float *a, *b; /* [KT][d] each: accumulators */
-    float *p, *s; /* [QT][KT] */
+    float *q, *o;  /* [QT][d]: queries, and do */
+    float *k, *v;  /* [KT][d] */
+    double *a, *b; /* [QT][d] each: accumulators */
+    float *p, *s;  /* [QT][KT] */
 };
 
 static struct scratch scratch_of(float *base, int64_t d)
@@ -35,9 +37,9 @@ static struct scratch scratch_of(float *base, int64_t d)
     float *f = base + omp_get_thread_num() * scratch_floats(d);
     struct scratch x = {.q = f, .o = f + QT * d, .k = f + 2 * QT * d};
     x.v = x.k + KT * d;
-    x.a = x.v + KT * d;
-    x.b = x.a + KT * d;
-    x.p = x.b + KT * d;
+    x.a = (double *)(void *)(x.v + KT * d);
+    x.b = x.a + QT * d;
+    x.p = (float *)(void *)(x.b + QT * d);
     x.s = x.p + QT * KT;
     return x;
 }
@@ -70,7 +72,17 @@ static void add_scaled(float *y, float c, const float *x, int64_t d)
         y[i] += c * x[i];
 }
 
-static void zero(float *x, int64_t n)
+/* Adds to sum the weighted sum of the rows [from, to) of x [rows][d], whose weights are c[i * stride]. */
+static void add_rows(double *sum, const float *c, int64_t stride, const float *x, int64_t from, int64_t to, int64_t d)
+{
+    float part[D_MOST] = {0};
+    for (int64_t i = from; i < to; i++)
+        add_scaled(part, c[i * stride], x + i * d, d);
+    for (int64_t i = 0; i < d; i++)
+        sum[i] += (double)part[i];
+}
+
+static void zero(double *x, int64_t n)
 {
     memset(x, 0, (size_t)n * sizeof *x);
 }
@@ -86,7 +98,8 @@ static void forward_tile(const struct op_attrs *attrs, void *const *arg, const s
 {
     const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq, hk = attrs->attn.hk, kv = head / (hq / hk);
     const int64_t nq = min_i64(QT, m->sq - q), end = mask_to(m, q + nq - 1);
-    float max[QT], sum[QT];
+    float max[QT];
+    double sum[QT];
     for (int64_t i = 0; i < nq; i++)
         max[i] = -INFINITY, sum[i] = 0;
     load_rows(x->q, arg[2], attrs->attn.dtype, q, nq, hq, head, d);
@@ -105,27 +118,27 @@ static void forward_tile(const struct op_attrs *attrs, void *const *arg, const s
                 x->s[j] = attrs->attn.scale * dot(x->q + i * d, x->k + j * d, d);
                 top = fmaxf(top, x->s[j]);
             }
-            float shrink = expf(max[i] - top);
+            double shrink = exp((double)(max[i] - top));
             for (int64_t c = 0; c < d && shrink != 1; c++)
                 x->a[i * d + c] *= shrink;
             sum[i] *= shrink;
             max[i] = top;
             for (int64_t j = from; j < to; j++) {
-                float p = expf(x->s[j] - top);
-                sum[i] += p;
-                add_scaled(x->a + i * d, p, x->v + j * d, d);
+                x->s[j] = expf(x->s[j] - top);
+                sum[i] += (double)x->s[j];
             }
+            add_rows(x->a + i * d, x->s, 1, x->v, from, to, d);
         }
     }
     for (int64_t i = 0; i < nq; i++) {
         int64_t at = ((q + i) * hq + head) * d;
-        float inv = sum[i] > 0 ? 1 / sum[i] : sum[i]; /* a NaN stays one */
-        ((float *)arg[1])[head * m->sq + q + i] = sum[i] == 0 ? -INFINITY : max[i] + logf(sum[i]);
+        double inv = sum[i] > 0 ? 1 / sum[i] : sum[i]; /* a NaN stays one */
+        ((float *)arg[1])[head * m->sq + q + i] = sum[i] == 0 ? -INFINITY : (float)((double)max[i] + log(sum[i]));
         for (int64_t c = 0; c < d; c++)
             if (attrs->attn.dtype == F32)
-                ((float *)arg[0])[at + c] = x->a[i * d + c] * inv;
+                ((float *)arg[0])[at + c] = (float)(x->a[i * d + c] * inv);
             else
-                ((bf16 *)arg[0])[at + c] = bf16_from_float(x->a[i * d + c] * inv);
+                ((bf16 *)arg[0])[at + c] = bf16_from_float((float)(x->a[i * d + c] * inv));
     }
 }
 
@@ -175,20 +188,20 @@ static void backward_queries(const struct op_attrs *attrs, void *const *arg, con
         load_rows(x->v, arg[5], attrs->attn.dtype, k, nk, hk, kv, d);
         backward_tile(attrs, arg, m, head, q, nq, k, nk, x);
         for (int64_t i = 0; i < nq; i++)
-            for (int64_t j = 0; j < nk; j++)
-                add_scaled(x->a + i * d, x->s[i * KT + j], x->k + j * d, d);
+            add_rows(x->a + i * d, x->s + i * KT, 1, x->k, 0, nk, d);
     }
     for (int64_t i = 0; i < nq; i++)
         for (int64_t c = 0; c < d; c++)
-            ((float *)arg[0])[((q + i) * hq + head) * d + c] = attrs->attn.scale * x->a[i * d + c];
+            ((float *)arg[0])[((q + i) * hq + head) * d + c] = (float)((double)attrs->attn.scale * x->a[i * d + c]);
 }
 
+/* QT keys: as many as accumulators have rows. */
 static void backward_keys(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t kv, int64_t k,
     struct scratch *x)
 {
     const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq, hk = attrs->attn.hk, group = hq / hk;
-    const int64_t nk = min_i64(KT, m->sk - k), end = mask_end_query(m, k + nk - 1);
-    float *dk = x->a, *dv = x->b;
+    const int64_t nk = min_i64(QT, m->sk - k), end = mask_end_query(m, k + nk - 1);
+    double *dk = x->a, *dv = x->b;
     load_rows(x->k, arg[4], attrs->attn.dtype, k, nk, hk, kv, d);
     load_rows(x->v, arg[5], attrs->attn.dtype, k, nk, hk, kv, d);
     zero(dk, nk * d);
@@ -199,18 +212,17 @@ static void backward_keys(const struct op_attrs *attrs, void *const *arg, const 
             load_rows(x->q, arg[3], attrs->attn.dtype, q, nq, hq, head, d);
             load_rows(x->o, arg[8], attrs->attn.dtype, q, nq, hq, head, d);
             backward_tile(attrs, arg, m, head, q, nq, k, nk, x);
-            for (int64_t j = 0; j < nk; j++)
-                for (int64_t i = 0; i < nq; i++) {
-                    add_scaled(dv + j * d, x->p[i * KT + j], x->o + i * d, d);
-                    add_scaled(dk + j * d, x->s[i * KT + j], x->q + i * d, d);
-                }
+            for (int64_t j = 0; j < nk; j++) {
+                add_rows(dv + j * d, x->p + j, KT, x->o, 0, nq, d);
+                add_rows(dk + j * d, x->s + j, KT, x->q, 0, nq, d);
+            }
         }
     for (int64_t j = 0; j < nk; j++)
         for (int64_t c = 0; c < d; c++) {
             int64_t at = ((k + j) * hk + kv) * d + c;
             float *k_out = (float *)arg[1] + at, *v_out = (float *)arg[2] + at;
-            *k_out = (attrs->attn.accumulate ? *k_out : 0) + attrs->attn.scale * dk[j * d + c];
-            *v_out = (attrs->attn.accumulate ? *v_out : 0) + dv[j * d + c];
+            *k_out = (attrs->attn.accumulate ? *k_out : 0) + attrs->attn.scale * (float)dk[j * d + c];
+            *v_out = (attrs->attn.accumulate ? *v_out : 0) + (float)dv[j * d + c];
         }
 }
 
@@ -218,7 +230,7 @@ void attn_portable_backward(const struct op_attrs *attrs, void *const *arg, int 
 {
     const struct mask m = mask_of(attrs, arg[9], arg[10]);
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
-    const int64_t q_tasks = ceil_div(m.sq, QT) * hq, k_tasks = ceil_div(m.sk, KT) * hk;
+    const int64_t q_tasks = ceil_div(m.sq, QT) * hq, k_tasks = ceil_div(m.sk, QT) * hk;
     float *work = attn_align(arg[11]);
 #pragma omp parallel num_threads(threads)
     {
@@ -228,6 +240,6 @@ void attn_portable_backward(const struct op_attrs *attrs, void *const *arg, int 
             backward_queries(attrs, arg, &m, t % hq, t / hq * QT, &x);
 #pragma omp for schedule(dynamic)
         for (int64_t t = 0; t < k_tasks; t++)
-            backward_keys(attrs, arg, &m, t % hk, t / hk * KT, &x);
+            backward_keys(attrs, arg, &m, t % hk, t / hk * QT, &x);
     }
 }
