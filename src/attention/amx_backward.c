@@ -7,6 +7,9 @@
  *                                    then:   dV += P^T dO,  dK += dS^T Q
  *   then, when every earlier key block has added its part:     dQ^T += K^T dS^T
  *
+ * Sums over millions of keys or queries run row by row in fp32, as in amx_forward.c, over at most GROUP blocks. dQ of a group is
+ * added to the output; dK and dV of a group to those of the task's earlier ones.
+ *
  * Tasks and turns: turns.h. */
 #include "attention/amx.h"
 #include "attention/turns.h"
@@ -15,6 +18,7 @@
 #include <omp.h>
 
 enum { BLOCK = 256, SPANS = BLOCK / SPAN };
+enum { GROUP = 64 }; /* blocks of keys, or of queries; as in amx_forward.c */
 
 struct backward {
     const struct op_attrs *attrs;
@@ -37,6 +41,7 @@ struct backward {
 struct keys {
     char *k, *v, *k_columns; /* left rows, left rows, left columns */
     float *dk, *dv;          /* [BLOCK][dp] */
+    float *sum;              /* [2][BLOCK][dp]: dk and dv of the groups before */
     char *ds;                /* right rows: [BLOCK/16 of queries][SPANS of keys] */
     char *pt, *dst;          /* left rows: [2 of keys][SPANS of queries], of 32 keys */
     float *s, *dp;           /* [SPAN keys][SPAN queries] */
@@ -44,7 +49,7 @@ struct keys {
 
 static int64_t scratch_bytes(int64_t dp)
 {
-    return BLOCK * dp * (3 * 2 + 2 * 4) + BLOCK * BLOCK * 2 + 2 * SPAN * BLOCK * 2 + 2 * SPAN * SPAN * 4;
+    return BLOCK * dp * (3 * 2 + 4 * 4) + BLOCK * BLOCK * 2 + 2 * SPAN * BLOCK * 2 + 2 * SPAN * SPAN * 4;
 }
 
 static struct keys keys_of(char *base, int64_t dp)
@@ -54,7 +59,8 @@ static struct keys keys_of(char *base, int64_t dp)
     x.k_columns = x.v + BLOCK * dp * 2;
     x.dk = (void *)(x.k_columns + BLOCK * dp * 2);
     x.dv = x.dk + BLOCK * dp;
-    x.ds = (char *)(x.dv + BLOCK * dp);
+    x.sum = x.dv + BLOCK * dp;
+    x.ds = (char *)(x.sum + 2 * BLOCK * dp);
     x.pt = x.ds + BLOCK * BLOCK * 2;
     x.dst = x.pt + SPAN * BLOCK * 2;
     x.s = (void *)(x.dst + SPAN * BLOCK * 2);
@@ -197,11 +203,12 @@ static AMX void query_span(const struct backward *b, const struct keys *x, int64
                     SPANS * TILE, dqt + c * (BLOCK / SIDE) * TILE, 64, BLOCK / SIDE * TILE, TILE, 1);
 }
 
-/* dq of query block i of a head. */
-static AMX void store_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i)
+/* The end of a group of key blocks, of which j is the last: adds query block i's part to dq. */
+static AMX void store_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i, int64_t j)
 {
-    const float *dqt = b->dqt + (slot * b->head_bytes + i * b->block_bytes) / 2;
+    float *dqt = b->dqt + (slot * b->head_bytes + i * b->block_bytes) / 2;
     const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->t.mask.sq - row);
+    const int add = j / GROUP > b->t.first_block[i] / GROUP;
     for (int64_t q = 0; q < n; q += SIDE)
         for (int64_t c = 0; c < b->d; c += SIDE) {
             const float *tile = dqt + (c / SIDE * (BLOCK / SIDE) + q / SIDE) * (SIDE * SIDE);
@@ -210,10 +217,15 @@ static AMX void store_queries(const struct backward *b, int64_t slot, int64_t he
             for (int64_t k = 0; k < SIDE; k++)
                 r[k] = vf_load(tile + k * SIDE);
             vf_transpose(r);
-            for (int64_t k = 0; k < min_i64(SIDE, n - q); k++)
-                _mm512_mask_storeu_ps(b->dq + ((row + q + k) * b->q.heads + head) * b->d + c, mask,
-                                      r[k] * vf_set(b->attrs->attn.scale));
+            for (int64_t k = 0; k < min_i64(SIDE, n - q); k++) {
+                float *to = b->dq + ((row + q + k) * b->q.heads + head) * b->d + c;
+                vf part = r[k] * vf_set(b->attrs->attn.scale);
+                if (add)
+                    part = part + _mm512_maskz_loadu_ps(mask, to);
+                _mm512_mask_storeu_ps(to, mask, part);
+            }
         }
+    memset(dqt, 0, (size_t)(BLOCK * b->dp) * 4);
 }
 
 /* Rows [row, row + n) of dk or dv, from x [n][dp], times factor. */
@@ -231,6 +243,15 @@ static AMX void store_keys(const struct backward *b, float *out, const float *x,
         }
 }
 
+/* The end of a group of query blocks. dk and dv lie one after the other, as their sums. */
+static AMX void group_keys(const struct backward *b, const struct keys *x)
+{
+    for (int64_t i = 0; i < 2 * BLOCK * b->dp; i += SIDE) {
+        vf_store(x->sum + i, vf_load(x->sum + i) + vf_load(x->dk + i));
+        vf_store(x->dk + i, vf_set(0));
+    }
+}
+
 static void block_pair(const struct backward *b, const struct keys *x, int64_t slot, int64_t head, int64_t i, int64_t j)
 {
     for (int64_t kp = 0; kp < SPANS; kp++)
@@ -239,8 +260,8 @@ static void block_pair(const struct backward *b, const struct keys *x, int64_t s
     take_turn(turn, (int32_t)j);
     for (int64_t qp = 0; qp < SPANS; qp++)
         query_span(b, x, slot, i, j, qp);
-    if (j + 1 == b->t.end_block[i])
-        store_queries(b, slot, head, i);
+    if (j + 1 == b->t.end_block[i] || (j + 1) % GROUP == 0)
+        store_queries(b, slot, head, i, j);
     pass_turn(turn, (int32_t)(j + 1));
 }
 
@@ -257,25 +278,28 @@ static void load_keys(const struct backward *b, const struct keys *x, int64_t kv
 static void backward_task(const struct backward *b, const struct keys *x, int64_t first_head, int64_t slot, int64_t j)
 {
     const int64_t head = first_head + slot, kv = head / b->t.group, key = j * BLOCK, n = min_i64(BLOCK, b->t.mask.sk - key);
-    int touched = 0;
+    int64_t touched = 0; /* query blocks */
     for (int64_t i = b->t.q_blocks - 1; i >= 0; i--) {
         if (j < b->t.first_block[i] || j >= b->t.end_block[i])
             continue;
         if (!touched) {
             load_keys(b, x, kv, key, n);
-            memset(x->dk, 0, (size_t)(2 * BLOCK * b->dp) * 4); /* and dv */
+            memset(x->dk, 0, (size_t)(4 * BLOCK * b->dp) * 4); /* and dv, and their sums */
         }
-        touched = 1;
         block_pair(b, x, slot, head, i, j);
+        if (++touched % GROUP == 0)
+            group_keys(b, x);
     }
     const int add = b->accumulate || head % b->t.group > 0;
     ticket *turn = b->t.k_ticket + (kv - first_head / b->t.group) * b->t.k_blocks + j;
     take_turn(turn, (int32_t)head);
-    if (!touched && !add)
-        memset(x->dk, 0, (size_t)(2 * BLOCK * b->dp) * 4);
+    if (touched)
+        group_keys(b, x);
+    else if (!add)
+        memset(x->sum, 0, (size_t)(2 * BLOCK * b->dp) * 4);
     if (touched || !add) {
-        store_keys(b, b->dk, x->dk, b->attrs->attn.scale, kv, key, n, add);
-        store_keys(b, b->dv, x->dv, 1, kv, key, n, add);
+        store_keys(b, b->dk, x->sum, b->attrs->attn.scale, kv, key, n, add);
+        store_keys(b, b->dv, x->sum + BLOCK * b->dp, 1, kv, key, n, add);
     }
     pass_turn(turn, (int32_t)(head + 1));
 }

@@ -2,7 +2,10 @@
  * to bf16 for the second product. Scores are scaled, and sums are of what is not yet rounded, in fp32.
  *
  * K (left rows) and V (left columns) of a batch of KV heads are packed once into `work`; a task is a block of queries of one
- * head, against all its key blocks. */
+ * head, against all its key blocks.
+ *
+ * Sums over millions of keys: blocks' sums of p are added in fp64. O is summed key by key in fp32, since only memory could keep a
+ * block's apart, for GROUP blocks, and what these came to in fp64: off by some 1e-4, where a bf16 output is by 2e-3. */
 #include "attention/amx.h"
 #include "attention/mask.h"
 
@@ -15,6 +18,7 @@
 #define NOTHING (-1e30f)   /* m before the first key */
 
 enum { KEYS = 256, PANELS = 6 }; /* keys of a block, panels of queries of a task */
+enum { GROUP = 64 };             /* key blocks: 16k keys; adding their sum up takes about 1% of the time, of fewer more */
 
 struct forward {
     struct mask mask;
@@ -28,13 +32,16 @@ struct forward {
 
 /* One thread's scratch: a block of queries and their state. */
 struct panels {
-    char *q;  /* [PANELS] right columns */
-    float *o; /* [PANELS][dp/16][2] tiles of 16 columns x 16 queries */
-    char *p;  /* right rows: [2][KEYS/32] tiles */
-    float *s; /* [KEYS][SPAN] */
-    float m[PANELS][SPAN], l[PANELS][SPAN];
+    char *q;     /* [PANELS] right columns */
+    float *o;    /* [PANELS][dp/16][2] tiles of 16 columns x 16 queries */
+    double *sum; /* the same of the groups before; only if `grouped` */
+    char *p;     /* right rows: [2][KEYS/32] tiles */
+    float *s;    /* [KEYS][SPAN] */
+    double l[PANELS][SPAN];
+    float m[PANELS][SPAN];
     int32_t from[PANELS][SPAN], to[PANELS][SPAN];
-    float factor[SPAN];
+    float factor[PANELS * SPAN];
+    int grouped;
 };
 
 static int64_t padded(const struct op_attrs *attrs)
@@ -44,7 +51,7 @@ static int64_t padded(const struct op_attrs *attrs)
 
 static int64_t scratch_bytes(int64_t dp)
 {
-    return round_up((int64_t)sizeof(struct panels), ATTN_ALIGN) + PANELS * SPAN * dp * (2 + 4) + KEYS * SPAN * (2 + 4);
+    return round_up((int64_t)sizeof(struct panels), ATTN_ALIGN) + PANELS * SPAN * dp * (2 + 4 + 8) + KEYS * SPAN * (2 + 4);
 }
 
 static int64_t batch_of(const struct op_attrs *attrs)
@@ -83,17 +90,25 @@ static AMX void panel_reference(const struct forward *f, struct panels *x, int64
 {
     int any = 0;
     for (int i = 0; i < 2; i++) {
-        const vf m = vf_load(&x->m[p][WIDTH * i]), l = vf_load(&x->l[p][WIDTH * i]);
+        const vf m = vf_load(&x->m[p][WIDTH * i]);
         const vm outgrown = vf_greater(max[i], m + vf_set(SLACK));
-        const vf moved = vf_select(outgrown, vf_ceil(max[i]), m), factor = vf_exp2(m - moved);
+        const vf moved = vf_select(outgrown, vf_ceil(max[i]), m);
         any |= vm_any(outgrown);
         vf_store(&x->m[p][WIDTH * i], moved);
-        vf_store(&x->l[p][WIDTH * i], l * factor);
-        vf_store(&x->factor[WIDTH * i], factor);
+        vf_store(&x->factor[WIDTH * i], vf_exp2_whole(m - moved));
     }
+    if (!any)
+        return;
     float *o = x->o + p * f->dp * SPAN;
-    for (int64_t c = 0; c < f->dp * SPAN && any; c += SIDE) /* a row of a tile: c / 256 % 2 tells which half of the lanes */
-        vf_store(o + c, vf_load(o + c) * vf_load(&x->factor[c / (SIDE * SIDE) % 2 * SIDE]));
+    double *sum = x->sum + p * f->dp * SPAN;
+    for (int64_t i = 0; i < SPAN; i++)
+        x->l[p][i] *= (double)x->factor[i];
+    for (int64_t c = 0; c < f->dp * SPAN; c += SIDE) { /* a row of a tile: c / 256 % 2 tells which half of the lanes */
+        const float *factor = &x->factor[c / (SIDE * SIDE) % 2 * SIDE];
+        vf_store(o + c, vf_load(o + c) * vf_load(factor));
+        for (int64_t i = 0; i < SIDE && x->grouped; i++)
+            sum[c + i] *= (double)factor[i];
+    }
 }
 
 /* P = 2^(scale s - m) in bf16 of 32 keys, the step-th of a block; sums grows by those of the lanes. */
@@ -122,8 +137,11 @@ static inline AMX void span_exp(const struct forward *f, const struct panels *x,
 
 static AMX void panel_sums(struct panels *x, int64_t p, const vf sums[2])
 {
-    for (int i = 0; i < 2; i++)
-        vf_store(&x->l[p][WIDTH * i], vf_load(&x->l[p][WIDTH * i]) + sums[i]);
+    float f[SPAN];
+    vf_store(f, sums[0]);
+    vf_store(f + WIDTH, sums[1]);
+    for (int64_t i = 0; i < SPAN; i++)
+        x->l[p][i] += (double)f[i];
 }
 
 /* Every lane has an m. */
@@ -182,9 +200,20 @@ static AMX void panel_block(const struct forward *f, int64_t kv, struct panels *
                     SIDE * 4, 2 * TILE, TILE, 1);
 }
 
+/* Ends a group of key blocks, of all panels. */
+static AMX void panels_group(struct panels *x, int64_t dp)
+{
+    for (int64_t i = 0; i < PANELS * SPAN * dp; i++) {
+        x->sum[i] = (x->grouped ? x->sum[i] : 0) + (double)x->o[i];
+        x->o[i] = 0;
+    }
+    x->grouped = 1;
+}
+
 static void panels_load(const struct forward *f, struct panels *x, const struct amx_rows *q, int64_t row, int64_t n)
 {
     memset(x->o, 0, (size_t)(PANELS * f->dp * SPAN) * 4);
+    x->grouped = 0;
     for (int64_t i = 0; i < PANELS * SPAN; i++) {
         int64_t p = i / SPAN, lane = i % SPAN;
         x->m[p][lane] = NOTHING;
@@ -214,12 +243,15 @@ static AMX void store_rows(const struct forward *f, const float *o, const float 
 static void panels_store(const struct forward *f, struct panels *x, int64_t head, int64_t row, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        float *m = &x->m[0][0] + i, *l = &x->l[0][0] + i;
-        f->lse[head * f->mask.sq + row + i] = *l == 0 ? -INFINITY : (float)(*m * 0.6931471805599453 + log((double)*l));
-        *l = *l == 0 ? 0 : 1 / *l; /* a NaN stays one */
+        const float m = (&x->m[0][0])[i];
+        const double l = (&x->l[0][0])[i];
+        f->lse[head * f->mask.sq + row + i] = l == 0 ? -INFINITY : (float)((double)m * 0.6931471805599453 + log(l));
+        x->factor[i] = l == 0 ? 0 : (float)(1 / l); /* a NaN stays one */
     }
+    for (int64_t i = 0; i < PANELS * SPAN * f->dp && x->grouped; i++)
+        x->o[i] = (float)(x->sum[i] + (double)x->o[i]);
     for (int64_t i = 0; i < n; i += SIDE)
-        store_rows(f, x->o + i / SPAN * f->dp * SPAN + i / SIDE % 2 * SIDE * SIDE, &x->l[0][0] + i, head, row + i,
+        store_rows(f, x->o + i / SPAN * f->dp * SPAN + i / SIDE % 2 * SIDE * SIDE, x->factor + i, head, row + i,
                    min_i64(SIDE, n - i));
 }
 
@@ -230,8 +262,10 @@ static void forward_task(const struct forward *f, int64_t head, int64_t kv, int6
     struct amx_rows q = f->q;
     q.head = head;
     panels_load(f, x, &q, row, n);
-    const int64_t end = mask_to(m, row + n - 1);
-    for (int64_t block = mask_from(m, row) / KEYS * KEYS; block < end; block += KEYS)
+    const int64_t first_block = mask_from(m, row) / KEYS * KEYS, end = mask_to(m, row + n - 1);
+    for (int64_t block = first_block; block < end; block += KEYS) {
+        if (block > first_block && (block - first_block) % (GROUP * KEYS) == 0)
+            panels_group(x, f->dp);
         for (int64_t p = 0; p * SPAN < n; p++) {
             int64_t first = row + p * SPAN, last = min_i64(first + SPAN, row + n);
             int64_t key = max_i64(mask_from(m, first), block) / SPAN * SPAN;
@@ -239,6 +273,7 @@ static void forward_task(const struct forward *f, int64_t head, int64_t kv, int6
             if (key < key_end)
                 panel_block(f, kv, x, p, key, key_end, last - first < SPAN || !mask_covers(m, first, last, key, key_end));
         }
+    }
     panels_store(f, x, head, row, n);
 }
 
@@ -256,7 +291,8 @@ static struct panels *scratch_of(char *base, int64_t dp)
     struct panels *x = (void *)(base + omp_get_thread_num() * scratch_bytes(dp));
     x->q = (char *)x + round_up((int64_t)sizeof *x, ATTN_ALIGN);
     x->o = (void *)(x->q + PANELS * SPAN * dp * 2);
-    x->p = (char *)(x->o + PANELS * SPAN * dp);
+    x->sum = (void *)(x->o + PANELS * SPAN * dp);
+    x->p = (char *)(x->sum + PANELS * SPAN * dp);
     x->s = (void *)(x->p + KEYS * SPAN * 2);
     return x;
 }
