@@ -150,6 +150,11 @@ int sys_open(const char *path, int flags, mode_t mode)
     return fails(SYS_OPEN) ? -1 : open(path, flags, mode);
 }
 
+int sys_openat(int dir_fd, const char *path, int flags, mode_t mode)
+{
+    return fails(SYS_OPEN) ? -1 : openat(dir_fd, path, flags, mode);
+}
+
 /* Like the kernel's, a close that fails has closed. */
 int sys_close(int fd)
 {

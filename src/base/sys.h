@@ -44,6 +44,7 @@ long sys_count(enum sys_call call);
 int sys_fault(enum sys_call call);
 
 int sys_open(const char *path, int flags, mode_t mode);
+int sys_openat(int dir_fd, const char *path, int flags, mode_t mode); /* counted as an open */
 int sys_close(int fd);
 ssize_t sys_pread(int fd, void *buf, size_t n, off_t at);
 ssize_t sys_pwrite(int fd, const void *buf, size_t n, off_t at);

@@ -277,6 +277,7 @@ static enum status resolve_out(struct settings *s)
         return status_fail(ERR_NOMEM, "out of memory");
     free(s->out);
     s->out = path;
+    s->out_is_default = !s->resume;
     return OK;
 }
 

@@ -73,6 +73,7 @@ struct settings {
     double weight_decay, beta1, beta2, eps, clip;
     uint64_t seed;
     char *out;                           /* run directory */
+    int out_is_default;                  /* not a key: nobody has named it, and another name will do as well */
     int64_t save_every, keep;
     int64_t trace;                       /* step whose lanes are traced; AUTO: none */
     enum run_mode mode;

@@ -7,6 +7,7 @@
 #include "engine/batch.h"
 #include "engine/session.h"
 #include "train/metrics.h"
+#include "train/run_lock.h"
 #include "train/train.h"
 
 struct run {
@@ -17,6 +18,8 @@ struct run {
     struct comm *comm; /* borrowed */
     struct session *session;
     struct batch *batch;
+    struct run_lock *lock;     /* rank 0's, of the directory */
+    int locked;                /* by rank 0 */
     int64_t saved;             /* step of the newest checkpoint; -1: none */
     struct checkpoint_info at; /* where training stands */
     int pending;               /* an update waits for the next forward */
@@ -71,8 +74,17 @@ enum status run_load_state(struct run *r);
 enum status run_open_files(struct run *r, const struct train_hooks *hooks);
 
 /* run_directory.c */
-/* Before planning: ERR_INVALID if the run's directory cannot be made or written to, or a new run's holds another run. */
-enum status run_check_directory(const struct settings *s);
+enum { RUN_PATH = 4096 };
+/* By all ranks before planning: ERR_INVALID if the run's directory cannot be made or written to, or if it exists and is in use or,
+ * of a new run, holds another one. Locks one that exists. */
+enum status run_claim_directory(struct run *r);
+/* By all ranks after planning: makes and locks a directory that is not locked yet. One that nobody has named gets a name of its
+ * own, in the settings, too. */
+enum status run_make_directory(struct run *r);
+/* By all ranks before the directory is written to: it is where it was, and this run's (run_lock_check). */
+enum status run_check_place(struct run *r);
+/* Makes the directory `name` and its parents, or, if it exists, name-2, name-3, ...: path. */
+enum status run_make_distinct(const char *name, char path[RUN_PATH]);
 /* ERR_INVALID if a directory that an option names cannot be made or written to. */
 enum status run_check_can_be_made(const char *option, const char *path);
 

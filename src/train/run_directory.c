@@ -1,7 +1,11 @@
 /* The directory of a run. */
 #include "train/run.h"
 
+#include "base/directory.h"
+#include "base/sys.h"
+
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -42,9 +46,75 @@ enum status run_check_can_be_made(const char *option, const char *path)
                        strerror(there && !S_ISDIR(sb.st_mode) ? ENOTDIR : errno));
 }
 
-enum status run_check_directory(const struct settings *s)
+static enum status check_directory(const struct settings *s, int *exists)
 {
-    if (!s->resume)
-        TRY(refuse_old(s));
-    return run_check_can_be_made(s->resume ? "--resume" : "--out", s->out);
+    struct stat sb;
+    TRY(run_check_can_be_made(s->resume ? "--resume" : "--out", s->out));
+    *exists = !s->out_is_default && stat(s->out, &sb) == 0;
+    return OK;
+}
+
+/* Under the lock, so that nothing is said of a run that is just beginning. */
+static enum status lock(struct run *r)
+{
+    int leads = comm_rank(r->comm) == 0;
+    TRY(run_lock_take(r->comm, r->s->out, &r->lock));
+    r->locked = 1;
+    return comm_agree(r->comm, leads && !r->s->resume ? refuse_old(r->s) : OK);
+}
+
+enum status run_claim_directory(struct run *r)
+{
+    int32_t exists = 0;
+    int there = 0, leads = comm_rank(r->comm) == 0;
+    TRY(comm_agree(r->comm, leads ? check_directory(r->s, &there) : OK));
+    exists = there;
+    TRY(comm_broadcast(r->comm, 0, &exists, sizeof exists));
+    return exists ? lock(r) : OK;
+}
+
+#define SAME_SECOND 10000 /* directories of runs that begin at one time */
+
+/* Of runs that begin in the same second each makes a directory of its own: NAME, NAME-2, NAME-3, ... */
+enum status run_make_distinct(const char *name, char path[RUN_PATH])
+{
+    char parent[RUN_PATH];
+    const char *slash = strrchr(name, '/');
+    snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - name) : 0, name);
+    if (parent[0])
+        TRY(directory_make(parent));
+    for (int n = 1; n <= SAME_SECOND; n++) {
+        int length = n == 1 ? snprintf(path, RUN_PATH, "%s", name) : snprintf(path, RUN_PATH, "%s-%d", name, n);
+        if (length >= RUN_PATH)
+            return status_fail(ERR_INVALID, "%.64s...: the path is too long", name);
+        if (sys_mkdir(path, 0777) == 0)
+            return OK;
+        if (errno != EEXIST)
+            break;
+    }
+    return status_fail(ERR_IO, "cannot make the directory %s: %s", path, strerror(errno));
+}
+
+enum status run_make_directory(struct run *r)
+{
+    char path[RUN_PATH] = "";
+    int leads = comm_rank(r->comm) == 0;
+    if (r->locked)
+        return OK;
+    if (!r->s->out_is_default) {
+        TRY(comm_agree(r->comm, leads ? directory_make(r->s->out) : OK));
+        return lock(r);
+    }
+    TRY(comm_agree(r->comm, leads ? run_make_distinct(r->s->out, path) : OK));
+    TRY(comm_broadcast(r->comm, 0, path, sizeof path));
+    char *out = strdup(path);
+    TRY(comm_agree(r->comm, out ? OK : status_fail(ERR_NOMEM, "out of memory")));
+    free(r->s->out);
+    r->s->out = out;
+    return lock(r);
+}
+
+enum status run_check_place(struct run *r)
+{
+    return comm_agree(r->comm, r->lock ? run_lock_check(r->lock) : OK);
 }

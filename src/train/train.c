@@ -1,7 +1,6 @@
 /* The training loop: batches in, programs run, metrics and checkpoints out. */
 #include "train/run.h"
 
-#include "base/directory.h"
 #include "base/sys.h"
 #include "engine/weights.h"
 #include "offload/drives.h"
@@ -54,6 +53,7 @@ static enum status save(struct run *r)
         return OK;
     }
     TRY(run_flush(r));
+    TRY(run_check_place(r));
     enum status st = checkpoint_save(r->session, r->s->out, &r->at, (int)max_i64(1, r->s->keep));
     TRY(say_diverged(r, st, "which was not saved"));
     run_note_saved(r, r->at.step);
@@ -284,9 +284,9 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
     struct plan *plan;
     int leads = comm_rank(c) == 0;
     TRY(run_open(r));
-    TRY(comm_agree(c, leads ? run_check_directory(r->s) : OK));
+    TRY(run_claim_directory(r));
     TRY(run_plan(r, &plan));
-    enum status st = comm_agree(c, leads ? directory_make(r->s->out) : OK);
+    enum status st = run_make_directory(r);
     if (st != OK) {
         plan_destroy(plan);
         return st;
@@ -332,6 +332,7 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
     if (*signal_number || s->save_every > 0)
         TRY_GOTO(save(&r), out);
     TRY_GOTO(comm_agree(comm, session_check_memory(r.session)), out);
+    TRY_GOTO(run_check_place(&r), out);
     snprintf(model_path, sizeof model_path, "%s/hf", s->out);
     if (!*signal_number) /* one that comes later than this ends nothing any more */
         TRY_GOTO(say_diverged(&r, checkpoint_export(r.session, model_path), "which was not exported"), out);
@@ -348,5 +349,6 @@ out:
     corpus_close(r.corpus);
     free(r.files);
     model_destroy(r.model);
+    run_lock_release(r.lock);
     return st;
 }

@@ -1,0 +1,416 @@
+/* RUN/run.lock: who has the run's directory, and whether he is alive.
+ *
+ * Its owner holds the file's flock, which the kernel drops when he dies, and rewrites the text in it every LOCK_PATIENCE / 12
+ * seconds with a higher number (beat). A lock that can be taken proves its former owner dead if he was on this host, or if the
+ * file system is this host's own. On others locks may reach no farther than a host: whoever wants the directory then watches the
+ * text, and takes it once nothing has changed for LOCK_PATIENCE seconds of his own clock; no two hosts' clocks are compared. Where
+ * there are no locks at all, an owner on this host is looked up in /proc, and others are watched.
+ *
+ * Invariants: 1. the text is changed by its owner, or by whoever takes a dead one's place; 2. who has written his text where locks
+ * do not decide looks again after SETTLE seconds: of two who came at once the last one has it; 3. the owner looks before each save
+ * (run_lock_check) whether the directory still has its path and the file his text: one who stood still for too long finds that he
+ * has lost it, and writes nothing. */
+#include "train/run_lock.h"
+
+#include "base/clock.h"
+#include "base/disk.h"
+#include "base/mix.h"
+#include "base/process.h"
+#include "base/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOCK_PATIENCE 60.0 /* seconds; longer than a network file system's caches keep old text */
+#define SETTLE 1.0         /* seconds */
+#define BEATS 12           /* in LOCK_PATIENCE */
+#define NAME "run.lock"
+#define FIRST_LINE "ltrain run\n"
+#define TRIES 100
+
+enum { TEXT = 768 };
+
+struct owner {
+    struct process process;
+    int ranks;
+    uint64_t id; /* of this taking of the lock */
+    uint64_t beat;
+};
+
+struct run_lock {
+    char *dir;
+    int dir_fd, fd;
+    struct owner own;
+    struct lock_rules rules;
+    pthread_t thread;
+    int beating, ending;
+    pthread_mutex_t mutex; /* of fd, own.beat and ending */
+    pthread_cond_t end;
+};
+
+/* ---- the text ---- */
+
+/* Always TEXT bytes, so that it is rewritten in place and needs no new block. */
+static void format_owner(const struct owner *o, char text[TEXT])
+{
+    memset(text, ' ', TEXT);
+    int n = snprintf(text, TEXT,
+                     FIRST_LINE "host %s\nboot %s\npid %" PRId64 "\npid-namespace %" PRIu64 "\nborn %" PRIu64
+                                "\nranks %d\nid %016" PRIx64 "\nbeat %" PRIu64,
+                     o->process.host, o->process.boot[0] ? o->process.boot : "-", o->process.pid, o->process.pid_namespace,
+                     o->process.born, o->ranks, o->id, o->beat);
+    text[n] = text[TEXT - 1] = '\n';
+}
+
+/* 1 if it is whole. */
+static int parse_owner(const char *text, struct owner *o)
+{
+    memset(o, 0, sizeof *o);
+    return sscanf(text,
+                  FIRST_LINE "host %255s\nboot %39s\npid %" SCNd64 "\npid-namespace %" SCNu64 "\nborn %" SCNu64
+                             "\nranks %d\nid %" SCNx64 "\nbeat %" SCNu64,
+                  o->process.host, o->process.boot, &o->process.pid, &o->process.pid_namespace, &o->process.born, &o->ranks,
+                  &o->id, &o->beat) == 8;
+}
+
+static int read_text(int fd, char text[TEXT + 1])
+{
+    ssize_t n = sys_pread(fd, text, TEXT, 0);
+    text[n > 0 ? n : 0] = 0;
+    return n > 0;
+}
+
+static enum status refuse(const char *dir, const struct owner *o)
+{
+    if (o->ranks == 0)
+        return status_fail(ERR_INVALID, "%s is in use: another process has just locked %s/" NAME, dir, dir);
+    return status_fail(ERR_INVALID,
+                       "%s is in use: process %" PRId64 " on host %s (rank 0 of %d) trains there: wait for it, stop it, or give "
+                       "another --out",
+                       dir, o->process.pid, o->process.host, o->ranks);
+}
+
+/* ---- taking it ---- */
+
+enum turn { TAKEN, WAITING };
+
+/* What a taker has seen so far. */
+struct watch {
+    char text[TEXT + 1];
+    double since; /* text has been the same */
+    int begun, takers; /* takers: how often another process was seen taking the lock */
+};
+
+/* The file, open, made if need be, and its lock: 1 if this process has it, 0 if another one has, -1 if there are none here. */
+static enum status open_lock(const struct run_lock *l, int *fd, int *made, int *locked)
+{
+    struct stat a, b;
+    for (int i = 0; i < TRIES; i++) {
+        *made = 1;
+        *fd = sys_openat(l->dir_fd, NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (*fd < 0 && errno == EEXIST) {
+            *made = 0;
+            *fd = sys_openat(l->dir_fd, NAME, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+        }
+        if (*fd < 0 && errno == ENOENT)
+            continue; /* its owner has just ended */
+        if (*fd < 0)
+            break;
+        int failed = !l->rules.locks ? ENOLCK : flock(*fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+        *locked = failed == 0 ? 1 : failed == EWOULDBLOCK ? 0 : -1;
+        if (fstat(*fd, &a) == 0 && fstatat(l->dir_fd, NAME, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_ino == b.st_ino)
+            return OK;
+        sys_close(*fd); /* of one that has ended since */
+    }
+    return status_fail(ERR_IO, "cannot open %s/" NAME ": %s", l->dir, strerror(errno));
+}
+
+enum life { DEAD, ALIVE, UNKNOWN };
+
+static enum life life_of(const struct run_lock *l, const struct owner *o, int locked)
+{
+    const struct process *me = &l->own.process;
+    uint64_t born = 0;
+    int same_host = strcmp(o->process.boot, me->boot) == 0 && me->boot[0];
+    if (locked == 0 && (same_host || !l->rules.shared))
+        return ALIVE;
+    if (locked > 0 && (same_host || !l->rules.shared))
+        return DEAD;
+    if (same_host && o->process.pid_namespace == me->pid_namespace)
+        return process_state(o->process.pid, &born) != 0 && born == o->process.born ? ALIVE : DEAD;
+    return UNKNOWN;
+}
+
+/* Another process has taken the lock, and its text is not there yet. */
+static int is_taking(const struct run_lock *l, const struct owner *o, int known, int locked)
+{
+    uint64_t born = 0;
+    if (locked != 0 || !known)
+        return locked == 0;
+    return strcmp(o->process.boot, l->own.process.boot) == 0 && o->process.pid_namespace == l->own.process.pid_namespace &&
+           (process_state(o->process.pid, &born) == 0 || born != o->process.born);
+}
+
+/* Whether an owner that only his text tells of is alive. */
+static enum life watch_text(struct watch *w, const char *text, double patience)
+{
+    double now = clock_seconds();
+    if (!w->begun) {
+        snprintf(w->text, sizeof w->text, "%s", text);
+        w->since = now;
+        w->begun = 1;
+    }
+    if (strcmp(w->text, text) != 0)
+        return ALIVE;
+    return now - w->since >= patience ? DEAD : UNKNOWN;
+}
+
+static enum status write_text(const struct run_lock *l, int fd)
+{
+    char text[TEXT];
+    format_owner(&l->own, text);
+    ssize_t n = sys_pwrite(fd, text, TEXT, 0);
+    if (n == TEXT && ftruncate(fd, TEXT) == 0)
+        return OK;
+    return status_fail(ERR_IO, "cannot write %s/" NAME ": %s", l->dir, n >= 0 && n < TEXT ? "short write" : strerror(errno));
+}
+
+/* Who has the lock, seen anew: network file systems show other hosts' changes to those who open. 0: nobody. */
+static int look_again(const struct run_lock *l, struct owner *o)
+{
+    char text[TEXT + 1];
+    int fd = sys_openat(l->dir_fd, NAME, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+    int known = fd >= 0 && read_text(fd, text) && parse_owner(text, o);
+    if (fd >= 0)
+        sys_close(fd);
+    return known;
+}
+
+/* Writes this process's text into the file, which becomes the lock's. */
+static enum status become_owner(struct run_lock *l, int fd, int locked)
+{
+    struct owner now;
+    TRY(write_text(l, fd));
+    if (locked <= 0 || l->rules.shared) {
+        sys_fsync(fd);
+        clock_sleep_ns((int64_t)(l->rules.settle * 1e9));
+        if (!look_again(l, &now) || now.id != l->own.id)
+            return refuse(l->dir, &now);
+    }
+    l->fd = fd;
+    return OK;
+}
+
+static enum status look(struct run_lock *l, struct watch *w, enum turn *turn)
+{
+    char text[TEXT + 1];
+    struct owner o;
+    int fd = -1, made = 0, locked = -1;
+    *turn = TAKEN;
+    TRY(open_lock(l, &fd, &made, &locked));
+    read_text(fd, text);
+    int known = parse_owner(text, &o);
+    enum life life = known ? life_of(l, &o, locked) : made || locked > 0 ? DEAD : UNKNOWN;
+    if (is_taking(l, &o, known, locked) && w->takers++ < 3) {
+        sys_close(fd);
+        *turn = WAITING;
+        return OK;
+    }
+    int announce = known && life == UNKNOWN && !w->begun;
+    if (life == UNKNOWN)
+        life = watch_text(w, text, l->rules.patience);
+    enum status st = OK;
+    if (life == ALIVE)
+        st = refuse(l->dir, &o);
+    else if (life == DEAD)
+        st = become_owner(l, fd, locked);
+    else
+        *turn = WAITING;
+    if (known && life == DEAD && st == OK)
+        printf("run directory: process %" PRId64 " on host %s has ended without releasing %s: its lock is taken over\n",
+               o.process.pid, o.process.host, l->dir);
+    else if (announce && life == UNKNOWN)
+        printf("run directory: %s is of process %" PRId64 " on host %s: whether it lives shows within %.0f s\n", l->dir,
+               o.process.pid, o.process.host, l->rules.patience);
+    fflush(stdout);
+    if (l->fd != fd)
+        sys_close(fd);
+    return st;
+}
+
+/* ---- keeping it ---- */
+
+/* No sys_pwrite: tests count a run's calls, and these come when they like. One that fails is tried again. */
+static void *beat(void *user)
+{
+    struct run_lock *l = user;
+    const int64_t pause = (int64_t)(l->rules.patience / BEATS * 1e9);
+    char text[TEXT];
+    int64_t next = clock_ns() + pause;
+    pthread_mutex_lock(&l->mutex);
+    while (!l->ending) {
+        clock_cond_wait(&l->end, &l->mutex, next);
+        if (l->ending || clock_ns() < next)
+            continue;
+        l->own.beat++;
+        format_owner(&l->own, text);
+        if (pwrite(l->fd, text, TEXT, 0) == TEXT && l->rules.shared)
+            fsync(l->fd);
+        next = clock_ns() + pause;
+    }
+    pthread_mutex_unlock(&l->mutex);
+    return NULL;
+}
+
+static enum status start_beating(struct run_lock *l)
+{
+    clock_cond_init(&l->end);
+    pthread_mutex_init(&l->mutex, NULL);
+    int error = sys_thread(&l->thread, beat, l);
+    l->beating = error == 0;
+    return error == 0 ? OK : status_fail(ERR_NOMEM, "cannot start a thread for %s/" NAME ": %s", l->dir, strerror(error));
+}
+
+/* Where the directory is now, whose path leads elsewhere or nowhere. */
+static enum status say_moved(const struct run_lock *l)
+{
+    char name[64], now[PATH_MAX] = "";
+    struct stat s;
+    snprintf(name, sizeof name, "/proc/self/fd/%d", l->dir_fd);
+    ssize_t n = readlink(name, now, sizeof now - 1);
+    int removed = n > 10 && strcmp(now + n - 10, " (deleted)") == 0;
+    if (fstat(l->dir_fd, &s) != 0 || s.st_nlink == 0 || n <= 0 || removed)
+        return status_fail(ERR_IO, "the run's directory %s was removed while the run goes on", l->dir);
+    return status_fail(ERR_IO, "the run's directory %s was renamed while the run goes on (it is %s now): rename it back", l->dir,
+                       now);
+}
+
+/* The file was removed: made again, unless somebody was faster. */
+static enum status make_again(struct run_lock *l)
+{
+    int fd = sys_openat(l->dir_fd, NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return status_fail(ERR_IO, "cannot make %s/" NAME " again, which was removed: %s", l->dir, strerror(errno));
+    if (l->rules.locks)
+        flock(fd, LOCK_EX | LOCK_NB);
+    enum status st = write_text(l, fd);
+    sys_close(st == OK ? l->fd : fd);
+    if (st == OK)
+        l->fd = fd;
+    return st;
+}
+
+enum status run_lock_check(struct run_lock *l)
+{
+    struct stat named, held;
+    struct owner now;
+    if (stat(l->dir, &named) != 0 || fstat(l->dir_fd, &held) != 0 || named.st_ino != held.st_ino || named.st_dev != held.st_dev)
+        return say_moved(l);
+    pthread_mutex_lock(&l->mutex);
+    enum status st = OK;
+    if (fstatat(l->dir_fd, NAME, &named, AT_SYMLINK_NOFOLLOW) != 0)
+        st = make_again(l);
+    else if (look_again(l, &now) && now.id != l->own.id)
+        st = status_fail(ERR_INVALID,
+                         "process %" PRId64 " on host %s (rank 0 of %d) has taken %s over, while this one stood still: it saves "
+                         "nothing there any more",
+                         now.process.pid, now.process.host, now.ranks, l->dir);
+    pthread_mutex_unlock(&l->mutex);
+    return st;
+}
+
+/* ---- both ends ---- */
+
+/* Removes the file if it is still this lock's. */
+static void remove_file(const struct run_lock *l)
+{
+    struct stat a, b;
+    struct owner now;
+    if (fstat(l->fd, &a) == 0 && fstatat(l->dir_fd, NAME, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_ino == b.st_ino &&
+        look_again(l, &now) && now.id == l->own.id)
+        unlinkat(l->dir_fd, NAME, 0);
+}
+
+void run_lock_release(struct run_lock *l)
+{
+    if (!l)
+        return;
+    if (l->beating) {
+        pthread_mutex_lock(&l->mutex);
+        l->ending = 1;
+        pthread_cond_signal(&l->end);
+        pthread_mutex_unlock(&l->mutex);
+        pthread_join(l->thread, NULL);
+    }
+    if (l->fd >= 0) {
+        remove_file(l);
+        sys_close(l->fd);
+    }
+    if (l->dir_fd >= 0)
+        sys_close(l->dir_fd);
+    free(l->dir);
+    free(l);
+}
+
+static enum status begin(struct comm *c, const char *dir, const struct lock_rules *rules, struct run_lock **out)
+{
+    struct disk disk;
+    struct run_lock *l = sys_calloc(1, sizeof *l);
+    *out = l;
+    if (!l)
+        return status_fail(ERR_NOMEM, "out of memory");
+    l->fd = -1;
+    l->dir_fd = sys_open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (l->dir_fd < 0)
+        return status_fail(ERR_IO, "cannot open the directory %s: %s", dir, strerror(errno));
+    l->dir = strdup(dir);
+    l->rules = *rules;
+    if (rules->shared < 0)
+        l->rules.shared = disk_look(dir, &disk) != 0 || disk.shared;
+    process_self(&l->own.process);
+    l->own.ranks = comm_size(c);
+    l->own.id = mix(process_hash(&l->own.process), (uint64_t)clock_ns());
+    return l->dir ? OK : status_fail(ERR_NOMEM, "out of memory");
+}
+
+enum status run_lock_take_by(struct comm *c, const char *dir, const struct lock_rules *rules, struct run_lock **out)
+{
+    struct watch w = {.begun = 0};
+    struct run_lock *l = NULL;
+    int leads = comm_rank(c) == 0;
+    int32_t turn = WAITING;
+    *out = NULL;
+    enum status st = comm_agree(c, leads ? begin(c, dir, rules, &l) : OK);
+    while (st == OK && turn == WAITING) { /* in turns of all ranks: none waits long for the first */
+        enum turn now = TAKEN;
+        st = comm_agree(c, leads ? look(l, &w, &now) : OK);
+        turn = now;
+        if (st == OK)
+            st = comm_broadcast(c, 0, &turn, sizeof turn);
+        if (st == OK && turn == WAITING)
+            clock_sleep_ns((int64_t)(rules->poll * 1e9));
+    }
+    if (st == OK)
+        st = comm_agree(c, leads ? start_beating(l) : OK);
+    if (st != OK) {
+        run_lock_release(l);
+        return st;
+    }
+    *out = l;
+    return OK;
+}
+
+enum status run_lock_take(struct comm *c, const char *dir, struct run_lock **out)
+{
+    static const struct lock_rules rules = {
+        .patience = LOCK_PATIENCE, .poll = 1, .settle = SETTLE, .shared = -1, .locks = 1};
+    return run_lock_take_by(c, dir, &rules, out);
+}

@@ -1,0 +1,93 @@
+/* Whose a run's directory is: second runs, names of runs that begin at once, directories that are moved away. */
+#include "harness.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static int ended(pid_t pid)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
+}
+
+static void wait_for_file(pid_t pid, const char *path)
+{
+    while (!ended(pid) && !e2e_exists("%s", path))
+        usleep(1000);
+    assert_true(e2e_exists("%s", path));
+}
+
+/* A second run, resumed or begun, leaves the first alone; when that is killed, it is resumed at once. */
+static void in_use(void **state)
+{
+    (void)state;
+    char words[64];
+    pid_t pid = e2e_start(NULL, TINY "--offload none --steps 2000 --save-every 2 --out run");
+    wait_for_file(pid, "run/checkpoints/latest");
+    snprintf(words, sizeof words, "run is in use: process %d on host |(rank 0 of 1)|wait", (int)pid);
+    e2e_refuses(2, words, NULL, TINY "--offload none --steps 2 --out run");
+    e2e_refuses(2, words, NULL, "--resume run");
+    assert_false(ended(pid));
+    kill(pid, SIGKILL);
+    assert_int_equal(e2e_wait(pid).status, 128 + SIGKILL);
+    assert_true(e2e_exists("run/run.lock"));
+    struct result r = e2e_succeeds(NULL, "--resume run --steps 1");
+    e2e_contains(r.out, "has ended without releasing run: its lock is taken over\n");
+    assert_false(e2e_exists("run/run.lock"));
+}
+
+/* Refused runs leave neither a lock nor a directory. */
+static void refused(void **state)
+{
+    (void)state;
+    e2e_refuses(3, "the plan needs ", NULL, TINY "--device-mem 1K --out run");
+    assert_false(e2e_exists("run"));
+    assert_int_equal(mkdir("run", 0777), 0);
+    e2e_refuses(3, "the plan needs ", NULL, TINY "--device-mem 1K --out run");
+    assert_int_equal(rmdir("run"), 0);
+}
+
+#define SECONDS 90
+
+/* Others have taken the names of this second, and of those that come. */
+static void names_of_the_same_second(void **state)
+{
+    (void)state;
+    time_t now = time(NULL);
+    assert_int_equal(mkdir("runs", 0777), 0);
+    for (int i = -1; i < SECONDS; i++) {
+        char name[64];
+        time_t at = now + i;
+        struct tm tm;
+        strftime(name, sizeof name, "runs/%Y%m%d-%H%M%S-tiny", localtime_r(&at, &tm));
+        assert_int_equal(mkdir(name, 0777), 0);
+    }
+    struct result r = e2e_succeeds(NULL, TINY "--offload nvme --steps 1 --save-every 1");
+    assert_int_equal(e2e_count("runs/*-tiny-2/hf/model.safetensors"), 1);
+    assert_int_equal(e2e_count("runs/*-tiny/*"), 0);
+    e2e_contains(r.out, "-tiny-2/hf\n");
+    char *yaml = NULL, path[128];
+    snprintf(path, sizeof path, "%.*s", (int)strcspn(strstr(r.out, "model: runs/") + 7, "\n") - 3, strstr(r.out, "model: runs/") + 7);
+    assert_int_equal(rename(path, "run"), 0);
+    yaml = e2e_read("run/config.yaml", NULL);
+    e2e_contains(yaml, "-tiny-2\"");
+    free(yaml);
+    e2e_succeeds(NULL, "--resume run --steps 2");
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(in_use),
+        TEST(refused),
+        TEST(names_of_the_same_second),
+    };
+    return cmocka_run_group_tests_name("directory", tests, NULL, NULL);
+}
