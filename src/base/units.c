@@ -46,11 +46,9 @@ static enum status parse_scaled(const char *key, const char *text, const char *l
     double scaled = value * pow(1024.0, power);
     if (letters[3] && power > 0) /* 1.9T of bytes */
         scaled = floor(scaled);
-    if (!*end && scaled >= 9e18)
-        return status_fail(ERR_INVALID, "%s: %s is too large", key, text);
-    if (*end || !(scaled < 9e18) || scaled != floor(scaled))
+    if (*end || scaled != floor(scaled))
         return status_fail(ERR_INVALID, "%s: '%s' is not a %s like %s", key, text, letters[3] ? "size" : "whole number", example);
-    *out = (int64_t)scaled;
+    *out = scaled < 9e18 ? (int64_t)scaled : INT64_MAX;
     return OK;
 }
 

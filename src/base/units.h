@@ -6,7 +6,8 @@
 
 #include <stdint.h>
 
-/* "420k", "1m", "4096", "430,080": token counts, suffixes k m g are powers of 1024. Fails with ERR_INVALID naming `key`. */
+/* "420k", "1m", "4096", "430,080": token counts, suffixes k m g are powers of 1024. Fails with ERR_INVALID naming `key`. What is
+ * beyond 9e18 is INT64_MAX, which is beyond the limit of whoever asks. */
 enum status units_parse_count(const char *key, const char *text, int64_t *out);
 /* "256M", "1.5GiB", "4096", "2T": bytes, powers of 1024. */
 enum status units_parse_bytes(const char *key, const char *text, int64_t *out);

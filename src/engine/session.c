@@ -97,6 +97,20 @@ static enum status verify_ranks(const struct session *x)
     return st;
 }
 
+/* Room for a group, as it is stored and as numbers: what session_visit has in hand. */
+static enum status make_staging(struct session *x)
+{
+    int64_t most = 0;
+    for (int u = 0; u < x->model->n_units; u++)
+        most = max_i64(most, x->model->units[u].elements);
+    x->staging_bytes = round_up(min_i64(x->plan->strategy.group, most) * 4, BUFFER_ALIGN);
+    x->staging = sys_malloc((size_t)(2 * x->staging_bytes));
+    if (!x->staging)
+        return status_fail(ERR_NOMEM, "out of memory for the session");
+    memset(x->staging, 0, (size_t)(2 * x->staging_bytes)); /* resident before the first step */
+    return OK;
+}
+
 /* The device that the settings name, with the plan's arena. */
 static enum status open_device(struct session *x, const struct settings *s)
 {
@@ -144,14 +158,8 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     TRY_GOTO(backend_cpu_kernels(x->context.host_kernels), fail);
     x->host_stream.threads = plan->strategy.target->threads;
     x->context.host_stream = &x->host_stream;
-    x->staging_bytes = round_up(plan->strategy.group * 4, BUFFER_ALIGN);
-    x->staging = sys_malloc((size_t)(2 * x->staging_bytes));
-    if (!x->staging) {
-        st = status_fail(ERR_NOMEM, "out of memory for the session");
-        goto fail;
-    }
+    TRY_GOTO(make_staging(x), fail);
     TRY_GOTO(canary_create(plan, &x->context, &x->canary), fail);
-    memset(x->staging, 0, (size_t)(2 * x->staging_bytes));
     TRY_GOTO(executor_create(&x->context, plan->programs, PLAN_PROGRAMS, &x->executor), fail);
     warm_up(x);
     x->overhead_bytes = session_proc_bytes("/proc/self/status", "VmRSS") - x->backend->host_bytes - arena_bytes(x->host);

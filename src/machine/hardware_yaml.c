@@ -14,6 +14,7 @@
 enum field_kind { FIELD_TEXT, FIELD_INT, FIELD_BYTES, FIELD_NUMBER, FIELD_RATE, FIELD_OTHER };
 
 #define SMALLEST 1e6 /* bytes, and bytes a second: of less a unit was forgotten */
+#define LARGEST 1e30 /* of any number: products stay finite */
 
 /* The keys of a file. OTHER: a mapping, read by a function of its own. */
 static const struct field {
@@ -84,6 +85,21 @@ static enum status fail(const struct spot *s, const char *what)
     return status_fail(ERR_INVALID, "%s:%zu: %s: %s", s->r->path, s->node->start_mark.line + 1, s->key, what);
 }
 
+static enum status check_range(const struct spot *s, double x, double above, double most)
+{
+    char what[128];
+    const char *text = text_of(s->node);
+    if (x <= above) {
+        snprintf(what, sizeof what, "%.40s is too small, it must be above %g", text, above);
+        return fail(s, what);
+    }
+    if (x > most) {
+        snprintf(what, sizeof what, "%.40s is too large, it must be at most %g", text, most);
+        return fail(s, what);
+    }
+    return OK;
+}
+
 static enum status read_number(const struct spot *s, double above, double *out)
 {
     char *end, what[96];
@@ -93,10 +109,7 @@ static enum status read_number(const struct spot *s, double above, double *out)
         snprintf(what, sizeof what, "'%.40s' is not a number like 3.7e12", text);
         return fail(s, what);
     }
-    if (x <= above) {
-        snprintf(what, sizeof what, "%.40s is too small, it must be above %g", text, above);
-        return fail(s, what);
-    }
+    TRY(check_range(s, x, above, LARGEST));
     *out = x;
     return OK;
 }
@@ -330,6 +343,7 @@ static enum status read_field(const struct spot *s, void *user)
 {
     int i = 0;
     double x;
+    int64_t bytes;
     (void)user;
     TRY(find_field(s, &i));
     char *at = (char *)s->r->h + fields[i].offset;
@@ -342,7 +356,10 @@ static enum status read_field(const struct spot *s, void *user)
         char where[256];
         snprintf(where, sizeof where, "%s:%zu: %s", s->r->path, s->node->start_mark.line + 1, s->key);
         TRY(check_unit(s, "", "G"));
-        return units_parse_bytes(where, text_of(s->node), (int64_t *)(void *)at);
+        TRY(units_parse_bytes(where, text_of(s->node), &bytes));
+        TRY(check_range(s, (double)bytes, -1, SETTINGS_MOST_BYTES));
+        *(int64_t *)(void *)at = bytes;
+        return OK;
     }
     case FIELD_INT:
         TRY(read_number(s, fields[i].min - 1, &x));
@@ -351,10 +368,13 @@ static enum status read_field(const struct spot *s, void *user)
         *(int *)(void *)at = (int)x;
         return OK;
     case FIELD_RATE:
-        if (units_parse_rate(text_of(s->node), 1, (double *)(void *)at))
-            return OK;
-        TRY(check_unit(s, " a second", "GB/s"));
-        return read_number(s, fields[i].min, (double *)(void *)at);
+        if (!units_parse_rate(text_of(s->node), 1, &x)) {
+            TRY(check_unit(s, " a second", "GB/s"));
+            TRY(read_number(s, fields[i].min, &x));
+        }
+        TRY(check_range(s, x, fields[i].min, LARGEST));
+        *(double *)(void *)at = x;
+        return OK;
     case FIELD_NUMBER:
         return read_number(s, fields[i].min, (double *)(void *)at);
     default:

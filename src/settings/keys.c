@@ -3,14 +3,15 @@
 
 #include "base/names.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define AT(field) offsetof(struct settings, field)
 #define LIMITS(lo, hi) .min = lo, .max = hi
-#define ANY LIMITS(0, INFINITY)
-#define POSITIVE LIMITS(1, INFINITY)
+#define FP32 LIMITS(0, 1e38)
+#define STEPS(lo) LIMITS(lo, SETTINGS_MOST_STEPS)
+#define SEQUENCES LIMITS(1, SETTINGS_MOST_SEQUENCES)
+#define BYTES(lo) LIMITS(lo, SETTINGS_MOST_BYTES)
 
 static const char *const devices[] = {"auto", "cpu", "cpu:discrete", "cuda", NULL};
 static const char *const efforts[] = {"best", "normal", "quick", NULL};
@@ -31,6 +32,10 @@ _Static_assert(F32 == 0 && BF16 == 1 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && 
                    MODE_CHAOS == 1 && OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
                "choices are in the order of their enums");
 
+_Static_assert((int64_t)SETTINGS_MOST_STEPS * SETTINGS_MOST_SEQUENCES < INT64_MAX / 2 &&
+                   (int64_t)SETTINGS_MOST_SEQUENCES * SETTINGS_MOST_TOKENS < INT64_MAX / 2,
+               "sequences of a run and tokens of a step fit 64 bits");
+
 /* clang-format off */
 const struct settings_key settings_keys[] = {
     {"model", KEY_STRING, AT(model), .flags = KEY_REQUIRED, .group = "Model and data", .arg = "DIR",
@@ -40,51 +45,51 @@ const struct settings_key settings_keys[] = {
     {"eval-data", KEY_LIST, AT(eval_data), .flags = KEY_OF_RUNS, .arg = "PATH,...", .help = "what the loss is evaluated on"},
     {"eval-fraction", KEY_NUMBER, AT(eval_fraction), "0", LIMITS(0, 1), .flags = KEY_BELOW_MAX | KEY_OF_RUNS, .arg = "X",
      .help = "share of data kept for evaluation, without --eval-data"},
-    {"eval-every", KEY_COUNT, AT(plan.eval_every), "0", ANY, .flags = KEY_OF_RUNS, .arg = "STEPS", .help = "how often the loss is evaluated; 0: never"},
-    {"seq-len", KEY_COUNT, AT(plan.seq_len), LIMITS(2, INFINITY), .flags = KEY_REQUIRED, .arg = "N", .help = "tokens per sequence: 4096, 420k, 1m"},
-    {"micro-batch", KEY_COUNT, AT(plan.micro_batch), "1", POSITIVE, .arg = "1", .help = "sequences at a time"},
-    {"grad-accum", KEY_COUNT, AT(plan.grad_accum), "1", POSITIVE, .arg = "N", .help = "sequences per step, one after the other"},
-    {"batch", KEY_COUNT, AT(plan.batch), "auto", "auto", POSITIVE, .arg = "N", .help = "sequences per step over all ranks; auto: --grad-accum x dp"},
+    {"eval-every", KEY_COUNT, AT(plan.eval_every), "0", STEPS(0), .flags = KEY_OF_RUNS, .arg = "STEPS", .help = "how often the loss is evaluated; 0: never"},
+    {"seq-len", KEY_COUNT, AT(plan.seq_len), LIMITS(2, SETTINGS_MOST_TOKENS), .flags = KEY_REQUIRED, .arg = "N", .help = "tokens per sequence: 4096, 420k, 1m"},
+    {"micro-batch", KEY_COUNT, AT(plan.micro_batch), "1", SEQUENCES, .arg = "1", .help = "sequences at a time"},
+    {"grad-accum", KEY_COUNT, AT(plan.grad_accum), "1", SEQUENCES, .arg = "N", .help = "sequences per step, one after the other"},
+    {"batch", KEY_COUNT, AT(plan.batch), "auto", "auto", SEQUENCES, .arg = "N", .help = "sequences per step over all ranks; auto: --grad-accum x dp"},
 
     {"zero", KEY_INT, AT(plan.zero), "3", "auto", LIMITS(0, 3), .group = "Memory", .arg = "0..3", .help = "what is partitioned over the ranks; auto: the stage that is fastest, 1 to 3"},
     {"offload", KEY_OFFLOAD, .value = "auto", .arg = "TIER", .help = "none, cpu, nvme, auto; or per class: params=nvme,grads=cpu,optim=nvme,acts=cpu,passing=none (what layers pass on: no farther away than acts)"},
     {"alpha", KEY_NUMBER, AT(plan.alpha), "auto", "auto", LIMITS(0, 1), .arg = "X", .help = "share of row chunks kept of what may be recomputed"},
     {"keep-inputs", KEY_COUNT, AT(plan.keep_inputs), "auto", "auto", LIMITS(1, 65536), .arg = "K", .help = "layer inputs are kept of every K-th layer, the others computed again from theirs; auto: all, unless memory limits"},
-    {"prefetch", KEY_NUMBER, AT(plan.prefetch), "auto", "auto", ANY, .arg = "N", .help = "distance, in row chunks of compute"},
+    {"prefetch", KEY_NUMBER, AT(plan.prefetch), "auto", "auto", LIMITS(0, 1e6), .arg = "N", .help = "distance, in row chunks of compute"},
     {"update", KEY_CHOICE, AT(plan.update), "auto", .choices = updates, .arg = "WHERE", .help = "where AdamW runs"},
     {"device", KEY_CHOICE, AT(plan.device), "auto", .choices = devices, .arg = "NAME", .help = "where the model runs"},
-    {"device-mem", KEY_BYTES, AT(plan.device_mem), "auto", "auto", POSITIVE, .arg = "BYTES", .help = "budget on the device: 256M, 80G; auto: what is free"},
-    {"host-mem", KEY_BYTES, AT(plan.host_mem), "auto", "auto", POSITIVE, .arg = "BYTES", .help = "budget on the host; with --machine: of each node"},
-    {"nvme-max", KEY_BYTES, AT(plan.nvme_max), "auto", "auto", ANY, .arg = "BYTES", .help = "budget on the nvme tier; with --machine: of each node; auto: 95% of what is free there"},
+    {"device-mem", KEY_BYTES, AT(plan.device_mem), "auto", "auto", BYTES(1), .arg = "BYTES", .help = "budget on the device: 256M, 80G; auto: what is free"},
+    {"host-mem", KEY_BYTES, AT(plan.host_mem), "auto", "auto", BYTES(1), .arg = "BYTES", .help = "budget on the host; with --machine: of each node"},
+    {"nvme-max", KEY_BYTES, AT(plan.nvme_max), "auto", "auto", BYTES(0), .arg = "BYTES", .help = "budget on the nvme tier; with --machine: of each node; auto: 95% of what is free there"},
     {"nvme-path", KEY_LIST, AT(nvme_path), .arg = "DIR,...", .help = "directories, striped (default: the run's directory)"},
-    {"link-gbps", KEY_NUMBER, AT(plan.link_gbps), "0", ANY, .arg = "X", .help = "speed of the links of cpu:discrete; 0: unlimited"},
+    {"link-gbps", KEY_NUMBER, AT(plan.link_gbps), "0", LIMITS(0, 1e6), .least = 1e-6, .arg = "X", .help = "speed of the links of cpu:discrete; 0: unlimited"},
 
     {"machine", KEY_STRING, AT(plan.machine), .arg = "NAME", .help = "plan for a machine that is not here: a100-40, a100-80, h100, h200, gh200, rtx3090, rtx4090, rtx4090-laptop, several: 4xa100-40, or a YAML file"},
-    {"nvme", KEY_DRIVES, .value = "auto", .unset = "auto", .arg = "NxRATE", .help = "drives of each of its nodes, and what one of them really reads: 4x7GB/s; none"},
+    {"nvme", KEY_DRIVES, .value = "auto", .unset = "auto", LIMITS(0.001, 1e6), .arg = "NxRATE", .help = "drives of each of its nodes, and what one of them really reads: 4x7GB/s; none"},
 
-    {"mesh", KEY_MESH, .value = "auto", .unset = "auto", .group = "Ranks", .arg = "SIZES", .help = "dp=N,ulysses=N,ring=N, those not named auto: whole sequences, heads and tokens shared out"},
+    {"mesh", KEY_MESH, .value = "auto", .unset = "auto", LIMITS(1, SETTINGS_MOST_RANKS), .group = "Ranks", .arg = "SIZES", .help = "dp=N,ulysses=N,ring=N, those not named auto: whole sequences, heads and tokens shared out"},
     {"sp", KEY_CHOICE, AT(sp), "auto", .choices = sharings, .arg = "KIND", .help = "how ranks share a sequence"},
-    {"ranks", KEY_INT, AT(plan.ranks), "auto", "auto", LIMITS(1, 65536), .arg = "N", .help = "start N processes on this machine, without calling mpiexec"},
+    {"ranks", KEY_INT, AT(plan.ranks), "auto", "auto", LIMITS(1, SETTINGS_MOST_RANKS), .arg = "N", .help = "start N processes on this machine, without calling mpiexec"},
     {"grad-dtype", KEY_CHOICE, AT(plan.grad_dtype), "fp32", .choices = dtypes, .arg = "TYPE", .help = "of gradients between ranks; their sums stay fp32"},
-    {"comm-timeout", KEY_NUMBER, AT(comm_timeout), "600", ANY, .flags = KEY_ABOVE_MIN | KEY_OF_RUNS, .arg = "SECONDS", .help = "longest wait for another rank"},
-    {"rank", KEY_LAUNCH, LIMITS(0, 1 << 24), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N", .help = "this process's number, where no launcher says it"},
-    {"world-size", KEY_LAUNCH, LIMITS(1, 1 << 24), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N", .help = "how many ranks there are, beside --rank"},
-    {"local-rank", KEY_LAUNCH, LIMITS(0, 1 << 24), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N", .help = "number among the ranks on this machine"},
+    {"comm-timeout", KEY_NUMBER, AT(comm_timeout), "600", LIMITS(0, 1e9), .flags = KEY_ABOVE_MIN | KEY_OF_RUNS, .arg = "SECONDS", .help = "longest wait for another rank"},
+    {"rank", KEY_LAUNCH, LIMITS(0, SETTINGS_MOST_RANKS - 1), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N", .help = "this process's number, where no launcher says it"},
+    {"world-size", KEY_LAUNCH, LIMITS(1, SETTINGS_MOST_RANKS), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N", .help = "how many ranks there are, beside --rank"},
+    {"local-rank", KEY_LAUNCH, LIMITS(0, SETTINGS_MOST_RANKS - 1), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N", .help = "number among the ranks on this machine"},
 
     {"dtype", KEY_CHOICE, AT(plan.dtype), "fp32", .choices = dtypes, .group = "Numerics", .arg = "TYPE", .help = "storage; master weights and sums stay fp32"},
     {"optim-dtype", KEY_CHOICE, AT(plan.optim_dtype), "fp32", .choices = dtypes, .arg = "TYPE", .help = "of AdamW's moments; bf16 is rounded stochastically"},
-    {"tiles", KEY_TILES, .value = "auto", .unset = "auto", .arg = "SIZES", .help = "rows=N,heads=N,loss=N,group=N, those not named auto"},
-    {"threads", KEY_INT, AT(plan.threads), "auto", "auto", LIMITS(1, 65536), .arg = "N", .help = "compute threads"},
+    {"tiles", KEY_TILES, .value = "auto", .unset = "auto", LIMITS(1, SETTINGS_MOST_TOKENS), .arg = "SIZES", .help = "rows=N,heads=N,loss=N,group=N, those not named auto"},
+    {"threads", KEY_INT, AT(plan.threads), "auto", "auto", LIMITS(1, 4096), .arg = "N", .help = "compute threads"},
     {"seed", KEY_SEED, AT(seed), "1", .flags = KEY_OF_RUNS, .arg = "N", .help = "of initial values and data order"},
 
-    {"steps", KEY_COUNT, AT(plan.steps), "100", POSITIVE, .flags = KEY_OF_RUNS, .group = "Training", .arg = "N", .help = "optimizer steps"},
-    {"lr", KEY_NUMBER, AT(lr), "3e-4", ANY, .flags = KEY_OF_RUNS, .arg = "X", .help = "peak learning rate"},
+    {"steps", KEY_COUNT, AT(plan.steps), "100", STEPS(1), .flags = KEY_OF_RUNS, .group = "Training", .arg = "N", .help = "optimizer steps"},
+    {"lr", KEY_NUMBER, AT(lr), "3e-4", FP32, .flags = KEY_FP32 | KEY_OF_RUNS, .arg = "X", .help = "peak learning rate"},
     {"schedule", KEY_CHOICE, AT(schedule), "constant", .choices = schedules, .flags = KEY_OF_RUNS, .arg = "NAME", .help = "of the learning rate after the warmup"},
-    {"warmup", KEY_COUNT, AT(warmup), "0", ANY, .flags = KEY_OF_RUNS, .arg = "STEPS", .help = "linear, from zero"},
-    {"weight-decay", KEY_NUMBER, AT(weight_decay), "0.1", ANY, .flags = KEY_OF_RUNS, .arg = "X", .help = "of matrices"},
-    {"betas", KEY_BETAS, .value = "0.9,0.95", LIMITS(0, 1), .flags = KEY_BELOW_MAX | KEY_OF_RUNS, .arg = "X,X", .help = "of AdamW"},
-    {"eps", KEY_NUMBER, AT(eps), "1e-8", ANY, .flags = KEY_ABOVE_MIN | KEY_OF_RUNS, .arg = "X", .help = "of AdamW"},
-    {"clip", KEY_NUMBER, AT(clip), "1", ANY, .flags = KEY_OF_RUNS, .arg = "X", .help = "limit of the gradients' global norm; 0: none"},
+    {"warmup", KEY_COUNT, AT(warmup), "0", STEPS(0), .flags = KEY_OF_RUNS, .arg = "STEPS", .help = "linear, from zero"},
+    {"weight-decay", KEY_NUMBER, AT(weight_decay), "0.1", FP32, .flags = KEY_FP32 | KEY_OF_RUNS, .arg = "X", .help = "of matrices"},
+    {"betas", KEY_BETAS, .value = "0.9,0.95", LIMITS(0, 1), .flags = KEY_FP32 | KEY_BELOW_MAX | KEY_OF_RUNS, .arg = "X,X", .help = "of AdamW"},
+    {"eps", KEY_NUMBER, AT(eps), "1e-8", FP32, .flags = KEY_FP32 | KEY_ABOVE_MIN | KEY_OF_RUNS, .arg = "X", .help = "of AdamW"},
+    {"clip", KEY_NUMBER, AT(clip), "1", FP32, .flags = KEY_FP32 | KEY_OF_RUNS, .arg = "X", .help = "limit of the gradients' global norm; 0: none"},
     {"freeze", KEY_LIST, AT(plan.freeze), .arg = "GLOB,...", .help = "names of parameters that are not trained"},
 
     {"effort", KEY_CHOICE, AT(plan.effort), "normal", .choices = efforts, .group = "Planning", .arg = "WORD", .help = "how much is searched: quick (a few placements, in a second), normal (seconds), best (several times as long, steps about 1% faster)"},
@@ -96,9 +101,9 @@ const struct settings_key settings_keys[] = {
     {"config", KEY_CONFIG, .flags = KEY_FLAG_ONLY, .group = "The run", .arg = "FILE", .help = "YAML file of these keys (default: ltrain.yaml, if there is one)"},
     {"resume", KEY_STRING, AT(resume), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "DIR", .help = "continue the run in DIR at its newest checkpoint, with its config.yaml"},
     {"out", KEY_STRING, AT(out), .flags = KEY_OF_RUNS, .arg = "DIR", .help = "the run's directory (default: runs/DATE-MODEL)"},
-    {"save-every", KEY_COUNT, AT(save_every), "0", ANY, .flags = KEY_OF_RUNS, .arg = "STEPS", .help = "checkpoints; 0: none on the way"},
-    {"keep", KEY_COUNT, AT(keep), "2", POSITIVE, .flags = KEY_OF_RUNS, .arg = "N", .help = "checkpoints kept, the newest"},
-    {"trace", KEY_COUNT, AT(trace), "none", "none", POSITIVE, .flags = KEY_OF_RUNS, .arg = "STEP", .help = "step whose lanes are written as a Chrome trace"},
+    {"save-every", KEY_COUNT, AT(save_every), "0", STEPS(0), .flags = KEY_OF_RUNS, .arg = "STEPS", .help = "checkpoints; 0: none on the way"},
+    {"keep", KEY_COUNT, AT(keep), "2", STEPS(1), .flags = KEY_OF_RUNS, .arg = "N", .help = "checkpoints kept, the newest"},
+    {"trace", KEY_COUNT, AT(trace), "none", "none", STEPS(1), .flags = KEY_OF_RUNS, .arg = "STEP", .help = "step whose lanes are written as a Chrome trace"},
     {"profile", KEY_SWITCH, AT(profile), .flags = KEY_FLAG_ONLY, .help = "measure this machine before planning, in under a minute; kept for later plans and runs"},
     {"verbose", KEY_SWITCH, AT(verbose), "false", .help = "say more"},
     {"mode", KEY_CHOICE, AT(mode), "run", .choices = modes, .flags = KEY_HIDDEN, .arg = "NAME", .help = "chaos: random legal orders"},

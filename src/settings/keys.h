@@ -32,6 +32,7 @@ enum key_flags {
     KEY_ABOVE_MIN = 8,  /* min itself is outside */
     KEY_BELOW_MAX = 16, /* max itself is outside */
     KEY_OF_RUNS = 32,   /* not in the help of plans */
+    KEY_FP32 = 64,      /* used in fp32: what it is there must be in range, too, not become 0 either */
 };
 
 struct settings_key {
@@ -40,7 +41,8 @@ struct settings_key {
     size_t offset;     /* in struct settings; unused by OFFLOAD, BETAS, TILES, MESH, DRIVES, LAUNCH, CONFIG */
     const char *value; /* default, as text; NULL: zero */
     const char *unset; /* the word that stands for AUTO: "auto", "none"; NULL: there is none */
-    double min, max;   /* of numeric types */
+    double least;      /* of numbers that are not 0 */
+    double min, max;   /* of every number that has a type or is a part of a value: --tiles rows=N, --betas X,X; finite */
     unsigned flags;
     const char *const *choices; /* NULL-terminated, in the order of the enum */
     const char *group;          /* heading above it in the help, or NULL */

@@ -7,7 +7,6 @@
 #include "base/units.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -191,9 +190,6 @@ static enum status refuse_plans_options(const struct settings *s)
 
 static enum status check_together(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
 {
-    if (s->plan.seq_len > 1 << 30) /* token numbers are 32 bits */
-        return status_fail(ERR_INVALID, "%sseq-len %lld is too long: a sequence holds at most 1g (%d) tokens",
-                           dashes(flags, n, "seq-len"), (long long)s->plan.seq_len, 1 << 30);
     if (use != SETTINGS_PLAN)
         TRY(refuse_plans_options(s));
     if (s->max_seq && flag_value(flags, n, "seq-len"))
@@ -286,13 +282,15 @@ void settings_launch(int argc, char **argv, int *rank, int *size, int *local_ran
     static const char *const names[] = {"rank", "world-size", "local-rank"};
     int *const fields[] = {rank, size, local_rank};
     int n = 0;
+    struct settings unused;
     struct flag *flags = calloc((size_t)argc + 1, sizeof *flags);
     *rank = *size = *local_rank = -1;
     if (flags && parse_flags(argc, argv, flags, &n) == OK)
         for (int i = 0; i < 3; i++) {
             const char *text = flag_value(flags, n, names[i]);
             int64_t x;
-            if (text && units_parse_count(names[i], text, &x) == OK && x <= INT_MAX)
+            if (text && settings_key_set(settings_key_find(names[i]), names[i], text, &unused) == OK &&
+                units_parse_count(names[i], text, &x) == OK)
                 *fields[i] = (int)x;
         }
     free(flags);
@@ -301,14 +299,14 @@ void settings_launch(int argc, char **argv, int *rank, int *size, int *local_ran
 double settings_patience(int argc, char **argv)
 {
     int n = 0;
-    double seconds = 0;
+    const struct settings_key *k = settings_key_find("comm-timeout");
+    struct settings s = {0};
     struct flag *flags = calloc((size_t)argc + 1, sizeof *flags);
-    if (flags && parse_flags(argc, argv, flags, &n) == OK) {
-        const char *text = flag_value(flags, n, "comm-timeout");
-        seconds = text ? strtod(text, NULL) : 0;
-    }
+    const char *text = flags && parse_flags(argc, argv, flags, &n) == OK ? flag_value(flags, n, k->name) : NULL;
+    if (!text || settings_key_set(k, k->name, text, &s) != OK)
+        s.comm_timeout = strtod(k->value, NULL);
     free(flags);
-    return seconds > 0 && seconds < 1e9 ? seconds : strtod(settings_key_find("comm-timeout")->value, NULL);
+    return s.comm_timeout;
 }
 
 int settings_given(int argc, char **argv, const char *key)

@@ -10,6 +10,13 @@
 
 #define SETTINGS_MAX_LIST 64
 
+/* What counts may be at most: products of them fit 64 bits. */
+#define SETTINGS_MOST_TOKENS (1 << 30)    /* of a sequence: token numbers are 32 bits */
+#define SETTINGS_MOST_STEPS (1 << 30)     /* and checkpoints */
+#define SETTINGS_MOST_SEQUENCES (1 << 20) /* of a step, over all ranks */
+#define SETTINGS_MOST_RANKS 65536         /* of a mesh */
+#define SETTINGS_MOST_BYTES ((int64_t)1 << 56)
+
 enum offload { OFFLOAD_AUTO, OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
 enum device_kind { DEVICE_AUTO, DEVICE_CPU, DEVICE_CPU_DISCRETE, DEVICE_CUDA };
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_WSD };

@@ -6,10 +6,13 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+enum { MOST_DRIVES = 1024 }; /* of a node */
 
 static void *field(const struct settings_key *k, struct settings *s)
 {
@@ -54,28 +57,52 @@ static enum status parse_device(const char *where, const char *text, const char 
     return parse_choice(where, text, names, out);
 }
 
-static enum status check_range(const struct settings_key *k, const char *where, const char *text, double x)
+/* As a text that may be typed. */
+static const char *print_limit(const struct settings_key *k, double x, char buf[32])
+{
+    int is_whole = k->type != KEY_NUMBER && k->type != KEY_BETAS;
+    if (k->type == KEY_BYTES && x >= 1024)
+        return units_format_short((int64_t)x, buf);
+    snprintf(buf, 32, is_whole ? "%.0f" : "%g", x);
+    return buf;
+}
+
+static int is_within(const struct settings_key *k, double x)
 {
     int low = k->flags & KEY_ABOVE_MIN ? x > k->min : x >= k->min;
     int high = k->flags & KEY_BELOW_MAX ? x < k->max : x <= k->max;
-    if (low && high)
-        return OK;
-    const char *min_is = k->flags & KEY_ABOVE_MIN ? "above" : "at least",
-               *max_is = k->flags & KEY_BELOW_MAX ? "below" : "at most";
-    if (isinf(k->max))
-        return status_fail(ERR_INVALID, "%s: %s is too small, it must be %s %g", where, text, min_is, k->min);
-    return status_fail(ERR_INVALID, "%s: %s is out of range, it must be %s %g and %s %g", where, text, min_is, k->min, max_is,
-                       k->max);
+    return low && high;
+}
+
+/* Every number that a setting holds passes here. part: "rows=" of --tiles rows=N, or "". */
+static enum status check_range(const struct settings_key *k, const char *where, const char *part, const char *text, double x)
+{
+    char min[32], max[32], used[64] = "";
+    double value = x;
+    if (k->flags & KEY_FP32) {
+        value = (double)(float)x;
+        if (is_within(k, x) && !is_within(k, value))
+            snprintf(used, sizeof used, " (it is %g in fp32, in which it is used)", value);
+    }
+    if (!is_within(k, value))
+        return status_fail(ERR_INVALID, "%s: %s%s is out of range, it must be %s %s and %s %s%s", where, part, text,
+                           k->flags & KEY_ABOVE_MIN ? "above" : "at least", print_limit(k, k->min, min),
+                           k->flags & KEY_BELOW_MAX ? "below" : "at most", print_limit(k, k->max, max), used);
+    double least = k->flags & KEY_FP32 ? FLT_MIN : k->least;
+    if (x != 0 && fabs(value) < least)
+        return status_fail(ERR_INVALID, "%s: %s%s is too near 0: give %sat least %.3g", where, part, text,
+                           k->flags & KEY_ABOVE_MIN ? "" : "0, or ", least);
+    return OK;
 }
 
 static enum status parse_number(const struct settings_key *k, const char *where, const char *text, double *out)
 {
     char *end;
     double x = strtod(text, &end);
-    if (end == text || *end || !isfinite(x) || isspace((unsigned char)text[0]))
+    if (end == text || *end || isnan(x) || (isinf(x) && !isdigit((unsigned char)end[-1])) || isspace((unsigned char)text[0]))
         return status_fail(ERR_INVALID, "%s: '%s' is not a number like 0.1 or 3e-4%s%s", where, text, k->unset ? ", or " : "",
                            k->unset ? k->unset : "");
-    TRY(check_range(k, where, text, x));
+    TRY(check_range(k, where, "", text, x));
     *out = x;
     return OK;
 }
@@ -150,21 +177,27 @@ static enum status set_offload(const char *where, char *text, struct settings *s
     return OK;
 }
 
-static enum status set_tiles(const char *where, char *text, struct settings *s)
+static enum status parse_part(const struct settings_key *k, const char *where, const char *name, const char *text, int64_t *out)
+{
+    char part[32];
+    int64_t n;
+    TRY(units_parse_count(where, text, &n));
+    snprintf(part, sizeof part, "%s=", name);
+    TRY(check_range(k, where, part, text, (double)n));
+    *out = n;
+    return OK;
+}
+
+static enum status set_tiles(const struct settings_key *k, const char *where, char *text, struct settings *s)
 {
     int64_t *const fields[] = {&s->plan.row_chunk, &s->plan.head_tile, &s->plan.loss_tile, &s->plan.group};
     int64_t size[4] = {AUTO, AUTO, AUTO, AUTO};
     if (strcmp(text, "auto") != 0) {
         const char *values[4] = {NULL};
         TRY(parse_pairs(where, text, settings_tile_names, "rows=4096,heads=2,loss=512", values));
-        for (int i = 0; i < 4; i++) {
-            if (!values[i] || strcmp(values[i], "auto") == 0)
-                continue;
-            TRY(units_parse_count(where, values[i], &size[i]));
-            if (size[i] < 1)
-                return status_fail(ERR_INVALID, "%s: %s=%s is too small, it must be at least 1", where, settings_tile_names[i],
-                                   values[i]);
-        }
+        for (int i = 0; i < 4; i++)
+            if (values[i] && strcmp(values[i], "auto") != 0)
+                TRY(parse_part(k, where, settings_tile_names[i], values[i], &size[i]));
     }
     for (int i = 0; i < 4; i++)
         *fields[i] = size[i];
@@ -184,8 +217,9 @@ static enum status refuse_later_dimensions(const char *where, const char *text)
     return OK;
 }
 
-static enum status set_mesh(const char *where, char *text, struct settings *s)
+static enum status set_mesh(const struct settings_key *k, const char *where, char *text, struct settings *s)
 {
+    struct mesh mesh;
     const char *keys[MESH_DIMS + 1], *values[MESH_DIMS] = {NULL};
     int64_t degree[MESH_DIMS];
     mesh_keys(keys);
@@ -195,31 +229,27 @@ static enum status set_mesh(const char *where, char *text, struct settings *s)
     }
     for (int d = 0; d < MESH_DIMS; d++) {
         degree[d] = AUTO;
-        if (!values[d] || strcmp(values[d], "auto") == 0)
-            continue;
-        TRY(units_parse_count(where, values[d], &degree[d]));
-        if (degree[d] < 1 || degree[d] > 65536)
-            return status_fail(ERR_INVALID, "%s: %s=%s is out of range, it must be at least 1 and at most 65536", where, keys[d],
-                               values[d]);
+        if (values[d] && strcmp(values[d], "auto") != 0)
+            TRY(parse_part(k, where, keys[d], values[d], &degree[d]));
+        mesh.degree[d] = (int)degree[d];
     }
-    for (int d = 0; d < MESH_DIMS; d++)
-        s->plan.mesh.degree[d] = (int)degree[d];
+    if (mesh_ranks(&mesh) > SETTINGS_MOST_RANKS)
+        return status_fail(ERR_INVALID, "%s: these degrees make %lld ranks, and at most %d are possible", where, (long long)mesh_ranks(&mesh),
+                           SETTINGS_MOST_RANKS);
+    s->plan.mesh = mesh;
     return OK;
 }
 
 /* "4x7GB/s", "500MB/s", "none". */
-static enum status set_drives(const char *where, const char *text, struct settings *s)
+static enum status set_drives(const struct settings_key *k, const char *where, const char *text, struct settings *s)
 {
     char *end;
     long n = 1;
-    double rate;
+    double rate = 0;
     const char *times = strchr(text, 'x'), *each = times ? times + 1 : text;
-    s->plan.nvme_drives = AUTO;
-    s->plan.nvme_gbps = 0;
-    if (strcasecmp(text, "auto") == 0)
-        return OK;
-    if (strcasecmp(text, "none") == 0 || strcmp(text, "0") == 0) {
-        s->plan.nvme_drives = 0;
+    if (strcasecmp(text, "auto") == 0 || strcasecmp(text, "none") == 0 || strcmp(text, "0") == 0) {
+        s->plan.nvme_drives = strcasecmp(text, "auto") == 0 ? AUTO : 0;
+        s->plan.nvme_gbps = 0;
         return OK;
     }
     if (times) {
@@ -228,15 +258,19 @@ static enum status set_drives(const char *where, const char *text, struct settin
             n = 0;
     }
     double number = strtod(each, &end);
-    if (n >= 1 && n <= 1024 && end != each && number > 0 && !units_parse_rate(each, 1e9, &rate))
+    int whole = n >= 1 && n <= MOST_DRIVES && end != each && number > 0 && !isspace((unsigned char)each[0]), is_rate = units_parse_rate(each, 1e9, &rate);
+    if (whole && isfinite(number) && !is_rate)
         return *end
                    ? status_fail(ERR_INVALID,
                                  "%s: '%s': %s is not a unit of what drives read: give GB/s, MB/s or TB/s, like 4x7GB/s", where,
                                  text, end)
                    : status_fail(ERR_INVALID, "%s: '%s' reads %g of what? Give GB/s, MB/s or TB/s: 4x7GB/s", where, text, number);
-    if (n < 1 || n > 1024 || end == each || !(number > 0) || rate > 1e6)
-        return status_fail(ERR_INVALID, "%s: '%s' is not a number of drives and what each reads, like 4x7GB/s, or none", where,
-                           text);
+    if (!whole || !is_rate)
+        return status_fail(ERR_INVALID, "%s: '%s' is not a number of drives (at most %d) and what each reads, like 4x7GB/s, or none",
+                           where, text, MOST_DRIVES);
+    if (!is_within(k, rate))
+        return status_fail(ERR_INVALID, "%s: '%s' is out of range: a drive reads at least %g and at most %g GB/s", where, text,
+                           k->min, k->max);
     s->plan.nvme_drives = (int)n;
     s->plan.nvme_gbps = rate;
     return OK;
@@ -348,7 +382,7 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
     case KEY_INT:
         if (!unset) {
             TRY(k->type == KEY_BYTES ? units_parse_bytes(where, text, &n) : units_parse_count(where, text, &n));
-            TRY(check_range(k, where, text, (double)n));
+            TRY(check_range(k, where, "", text, (double)n));
             if (k->type == KEY_BYTES)
                 TRY(check_unit(where, text, n));
         }
@@ -370,7 +404,7 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
         return parse_switch(where, text, number);
     case KEY_LAUNCH:
         TRY(units_parse_count(where, text, &n));
-        return check_range(k, where, text, (double)n);
+        return check_range(k, where, "", text, (double)n);
     case KEY_CONFIG:
         return OK;
     case KEY_OFFLOAD:
@@ -384,9 +418,9 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
     if (!cut)
         return status_fail(ERR_NOMEM, "%s: out of memory", where);
     enum status st = k->type == KEY_OFFLOAD  ? set_offload(where, cut, s)
-                     : k->type == KEY_TILES  ? set_tiles(where, cut, s)
-                     : k->type == KEY_MESH   ? set_mesh(where, cut, s)
-                     : k->type == KEY_DRIVES ? set_drives(where, cut, s)
+                     : k->type == KEY_TILES  ? set_tiles(k, where, cut, s)
+                     : k->type == KEY_MESH   ? set_mesh(k, where, cut, s)
+                     : k->type == KEY_DRIVES ? set_drives(k, where, cut, s)
                                              : set_betas(k, where, cut, s);
     free(cut);
     return st;

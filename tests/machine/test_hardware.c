@@ -132,6 +132,10 @@ static void file_errors(void **state)
         {"like: h200\nread: 7\n", "box.yaml:2: read: 7 is 7 bytes a second; did you mean 7GB/s?"},
         {"like: h200\nread: 1e3\n", "box.yaml:2: read: 1e3 is too small, it must be above 1e+06"},
         {"like: h200\nhost-mem: 512\n", "box.yaml:2: host-mem: 512 is 512 bytes; did you mean 512G?"},
+        {"like: h200\nread: 1e40\n", "box.yaml:2: read: 1e40 is too large, it must be at most 1e+30"},
+        {"like: h200\nread: 0.1kB/s\n", "box.yaml:2: read: 0.1kB/s is too small, it must be above 1e+06"},
+        {"like: h200\nhost-mem: 8e18\n", "box.yaml:2: host-mem: 8e18 is too large, it must be at most 7.20576e+16"},
+        {"like: h200\nnvme-mem: 1e30\n", "box.yaml:2: nvme-mem: 1e30 is too large"},
         {"like: h200\nnodes: 1000000000\n", "box.yaml:2: nodes: a whole number is expected, and at most 65536"},
         {"like: h200\nnodes: 65536\ndevices: 65536\n", "65536 nodes of 65536 devices are 4294967296 devices, and at most 65536"},
     };

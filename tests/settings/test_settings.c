@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <ftw.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -185,7 +186,7 @@ static void test_ranks(void **state)
     FAILS("--mesh: dp is given twice", REQUIRED, "--mesh", "dp=2,dp=2");
     FAILS("--sp: 'ulyses' is not one of auto, none, ulysses, ring (did you mean ulysses?)", REQUIRED, "--sp", "ulyses");
     FAILS("--ranks: 0 is out of range", REQUIRED, "--ranks", "0");
-    FAILS("--comm-timeout: 0 is too small, it must be above 0", REQUIRED, "--comm-timeout", "0");
+    FAILS("--comm-timeout: 0 is out of range, it must be above 0 and at most 1e+09", REQUIRED, "--comm-timeout", "0");
     FAILS("--rank: -1 is negative; give a number like 4096", REQUIRED, "--rank=-1");
     FAILS("--batch and --grad-accum are both given", REQUIRED, "--batch", "4", "--grad-accum", "2");
     FAILS("did you mean --mesh?", "--mseh=3");
@@ -226,23 +227,23 @@ static void test_flag_errors(void **state)
     FAILS("unexpected argument '--'", "--");
     FAILS("--lr needs a value", REQUIRED, "--lr");
     FAILS("--lr needs a value, but --steps follows", REQUIRED, "--lr", "--steps", "3");
-    FAILS("--seq-len: 99999999999999999999 is too large", "--seq-len", "99999999999999999999");
+    FAILS("--seq-len: 99999999999999999999 is out of range, it must be at least 2 and at most 1073741824", "--seq-len", "99999999999999999999");
     FAILS("unknown option --gpus", REQUIRED, "--gpus", "2");
     FAILS("--seq-len: 'abc' is not a number like 4096, 420k or 1m", "--seq-len", "abc");
-    FAILS("--seq-len: 1 is too small, it must be at least 2", REQUIRED, "--seq-len", "1");
+    FAILS("--seq-len: 1 is out of range, it must be at least 2", REQUIRED, "--seq-len", "1");
     FAILS("--seq-len: '' is not a number", REQUIRED, "--seq-len=");
-    FAILS("--seq-len 8388608000000 is too long: a sequence holds at most 1g (1073741824) tokens", REQUIRED, "--seq-len=8000000m");
+    FAILS("--seq-len: 8000000m is out of range", REQUIRED, "--seq-len=8000000m");
     FAILS("--device-mem: 'lots' is not a number like 512M", REQUIRED, "--device-mem", "lots");
     FAILS("--lr: 'nan' is not a number like 0.1 or 3e-4", REQUIRED, "--lr", "nan");
-    FAILS("--lr: '1e999' is not", REQUIRED, "--lr", "1e999");
+    FAILS("--lr: 1e999 is out of range, it must be at least 0 and at most 1e+38", REQUIRED, "--lr", "1e999");
     FAILS("--lr: '1x' is not", REQUIRED, "--lr", "1x");
-    FAILS("--lr: -1 is too small, it must be at least 0", REQUIRED, "--lr", "-1");
+    FAILS("--lr: -1 is out of range, it must be at least 0", REQUIRED, "--lr", "-1");
     FAILS("--alpha: 1.5 is out of range, it must be at least 0 and at most 1", REQUIRED, "--alpha", "1.5");
     FAILS("--alpha: 'much' is not a number like 0.1 or 3e-4, or auto", REQUIRED, "--alpha", "much");
     FAILS("--betas: 1 is out of range, it must be at least 0 and below 1", REQUIRED, "--betas", "0.9,1");
     FAILS("--betas: '0.9' is not two numbers like 0.9,0.95", REQUIRED, "--betas", "0.9");
     FAILS("--betas: '0.1,0.2,0.3' is not two numbers", REQUIRED, "--betas", "0.1,0.2,0.3");
-    FAILS("--eps: 0 is too small, it must be above 0", REQUIRED, "--eps", "0");
+    FAILS("--eps: 0 is out of range, it must be above 0", REQUIRED, "--eps", "0");
     FAILS("--eval-fraction: 1 is out of range", REQUIRED, "--eval-fraction", "1");
     FAILS("--zero: 4 is out of range", REQUIRED, "--zero", "4");
     FAILS("--threads: 0 is out of range", REQUIRED, "--threads", "0");
@@ -260,7 +261,7 @@ static void test_flag_errors(void **state)
     FAILS("--offload: 'param' is not one of params, grads, optim, acts, passing (did you mean params?)", REQUIRED, "--offload",
           "param=cpu");
     FAILS("--offload: grads is given twice", REQUIRED, "--offload", "grads=cpu,grads=nvme");
-    FAILS("--tiles: rows=0 is too small", REQUIRED, "--tiles", "rows=0");
+    FAILS("--tiles: rows=0 is out of range, it must be at least 1 and at most 1073741824", REQUIRED, "--tiles", "rows=0");
     FAILS("--tiles: '8' is not like rows=", REQUIRED, "--tiles", "8");
     FAILS("--data: an empty name", REQUIRED, "--data", "a,,b");
     FAILS("--out: an empty name", REQUIRED, "--out=");
@@ -502,7 +503,7 @@ static void test_round_trip(void **state)
                           "--lr",
                           "0.1234567890123456789",
                           "--weight-decay",
-                          "3.3e-300",
+                          "3.3e-30",
                           "--seed",
                           "18446744073709551615",
                           "--offload",
@@ -601,6 +602,141 @@ static void test_help(void **state)
     check_help(SETTINGS_PLAN, KEY_HIDDEN | KEY_OF_RUNS);
 }
 
+/* Every number of the table, and every part of a value that is one. %s: the number. */
+struct numeric {
+    const struct settings_key *key;
+    const char *form;
+};
+
+static int list_numbers(struct numeric *out)
+{
+    static const char *const tiles[] = {"rows=%s", "heads=%s", "loss=%s", "group=%s", NULL},
+                      *const mesh[] = {"dp=%s", "ulysses=%s", "ring=%s", NULL}, *const betas[] = {"%s,0.5", "0.5,%s", NULL},
+                      *const drives[] = {"1x%sGB/s", NULL}, *const alone[] = {"%s", NULL};
+    int n = 0;
+    for (int i = 0; i < settings_n_keys; i++) {
+        const struct settings_key *k = &settings_keys[i];
+        const char *const *form = k->type == KEY_TILES                                  ? tiles
+                                  : k->type == KEY_MESH                                 ? mesh
+                                  : k->type == KEY_BETAS                                ? betas
+                                  : k->type == KEY_DRIVES                               ? drives
+                                  : k->type == KEY_COUNT || k->type == KEY_BYTES        ? alone
+                                  : k->type == KEY_NUMBER || k->type == KEY_INT         ? alone
+                                  : k->type == KEY_LAUNCH || strcmp(k->name, "seed") == 0 ? alone
+                                                                                        : NULL;
+        for (; form && *form; form++)
+            out[n++] = (struct numeric){k, *form};
+    }
+    return n;
+}
+
+static void must_be(const struct numeric *x, const char *number, int good, enum status st)
+{
+    if ((st == OK) != good)
+        fail_msg("--%s: %s is %s", x->key->name, number, good ? status_message() : "taken");
+}
+
+/* Reads the number; what is refused is refused in one line that names the key and leaves its field as it was. */
+static enum status try_number(const struct numeric *x, const char *number, struct settings *s)
+{
+    char text[128], where[64];
+    struct settings before;
+    snprintf(where, sizeof where, "--%s", x->key->name);
+    snprintf(text, sizeof text, x->form, number);
+    memset(s, 0x5a, sizeof *s);
+    before = *s;
+    enum status st = settings_key_set(x->key, where, text, s);
+    if (st == OK)
+        return OK;
+    const char *said = status_message();
+    if (st != ERR_INVALID || strncmp(said, where, strlen(where)) != 0 || strchr(said, '\n') || strlen(said) > 200)
+        fail_msg("%s %s: status %d, %s", where, text, st, said);
+    assert_memory_equal(s, &before, sizeof before);
+    return st;
+}
+
+static int is_whole(const struct settings_key *k)
+{
+    return k->type != KEY_NUMBER && k->type != KEY_BETAS && k->type != KEY_DRIVES;
+}
+
+/* What is within a key's limits is taken, what is not is refused, and every limit is one that its type holds. */
+static void test_ranges(void **state)
+{
+    (void)state;
+    static const char *const never[] = {"nan", "inf", "-inf", "", "garbage", "1e30x", "0x", " 1", "-0x1", "1e999", "-1", "1 1", "--"},
+                      *const large[] = {"2g", "9.3e9", "9300000000", "4611686018427387904", "8e18", "9223372036854775807",
+                                        "9223372036854775808", "18446744073709551616", "1e30", "1.5e38", "1e308"};
+    struct numeric x[128];
+    struct settings s;
+    int n = list_numbers(x);
+    assert_true(n > 35);
+    for (int i = 0; i < n; i++) {
+        const struct settings_key *k = x[i].key;
+        char text[64];
+        for (size_t j = 0; j < sizeof never / sizeof *never; j++)
+            must_be(&x[i], never[j], 0, try_number(&x[i], never[j], &s));
+        if (k->type == KEY_SEED) { /* any 64 bits */
+            must_be(&x[i], "18446744073709551615", 1, try_number(&x[i], "18446744073709551615", &s));
+            must_be(&x[i], "18446744073709551616", 0, try_number(&x[i], "18446744073709551616", &s));
+            continue;
+        }
+        assert_true(k->max > k->min && k->min >= 0 && k->max <= (k->type == KEY_BYTES    ? 0x1p56
+                                                                  : k->type == KEY_NUMBER ? 1e38
+                                                                                          : 0x1p30));
+        for (size_t j = 0; j < sizeof large / sizeof *large; j++) {
+            double value = strcmp(large[j], "2g") == 0 ? 0x1p31 : strtod(large[j], NULL);
+            int good = value <= k->max && (is_whole(k) || large[j][1] != 'g');
+            must_be(&x[i], large[j], good, try_number(&x[i], large[j], &s));
+        }
+        snprintf(text, sizeof text, is_whole(k) ? "%.0f" : "%.17g", k->max);
+        must_be(&x[i], text, !(k->flags & KEY_BELOW_MAX), try_number(&x[i], text, &s));
+        snprintf(text, sizeof text, is_whole(k) ? "%.0f" : "%.17g", is_whole(k) ? k->max + fmax(1, k->max / (1 << 20)) : k->max * (1 + 1e-6));
+        must_be(&x[i], text, 0, try_number(&x[i], text, &s));
+        snprintf(text, sizeof text, is_whole(k) ? "%.0f" : "%.17g", k->min);
+        if (k->type != KEY_BYTES && k->type != KEY_DRIVES)
+            must_be(&x[i], text, !(k->flags & KEY_ABOVE_MIN), try_number(&x[i], text, &s));
+        if (k->min > 0) {
+            snprintf(text, sizeof text, is_whole(k) ? "%.0f" : "%.17g", is_whole(k) ? k->min - 1 : k->min / 2);
+            must_be(&x[i], text, 0, try_number(&x[i], text, &s));
+        }
+    }
+}
+
+/* What fp32 makes of a number counts where fp32 is used. */
+static void test_in_fp32(void **state)
+{
+    (void)state;
+    struct settings s;
+    FAILS("--betas: 0.99999999 is out of range, it must be at least 0 and below 1 (it is 1 in fp32, in which it is used)", REQUIRED,
+          "--betas", "0.9,0.99999999");
+    FAILS("--eps: 1e-50 is out of range, it must be above 0 and at most 1e+38 (it is 0 in fp32, in which it is used)", REQUIRED,
+          "--eps", "1e-50");
+    FAILS("--clip: 1e-50 is too near 0: give 0, or at least 1.18e-38", REQUIRED, "--clip", "1e-50");
+    FAILS("--link-gbps: 1e-300 is too near 0: give 0, or at least 1e-06", REQUIRED, "--link-gbps", "1e-300");
+    assert_int_equal(READ(&s, REQUIRED, "--betas", "0,0.9999999", "--eps", "1e-37", "--lr", "1e38"), OK);
+    assert_true((float)s.beta2 < 1 && (float)s.eps > 0);
+    settings_free(&s);
+}
+
+/* Products of numbers that are each in range. */
+static void test_products(void **state)
+{
+    (void)state;
+    struct settings s;
+    FAILS("--mesh: these degrees make 4294967296 ranks, and at most 65536 are possible", REQUIRED, "--mesh", "dp=65536,ulysses=65536");
+    FAILS("--mesh: these degrees make 281474976710656 ranks", REQUIRED, "--mesh", "dp=65536,ulysses=65536,ring=65536");
+    FAILS("--grad-accum: 1G is out of range, it must be at least 1 and at most 1048576", REQUIRED, "--grad-accum", "1G");
+    FAILS("--keep: 2g is out of range, it must be at least 1 and at most 1073741824", REQUIRED, "--keep", "2g");
+    assert_int_equal(READ(&s, REQUIRED, "--mesh", "dp=256,ring=256"), OK);
+    settings_free(&s);
+    int rank, size, local_rank;
+    settings_launch(4, (char *[]){"--rank", "4g", "--world-size", "8", NULL}, &rank, &size, &local_rank);
+    assert_true(rank == -1 && size == 8);
+    assert_true(settings_patience(2, (char *[]){"--comm-timeout", "9.3e9", NULL}) == 600);
+    assert_true(settings_patience(2, (char *[]){"--comm-timeout", "30", NULL}) == 30);
+}
+
 static char home[] = "/tmp/ltrain-settings-XXXXXX";
 
 static int enter(void **state)
@@ -643,6 +779,9 @@ int main(void)
         cmocka_unit_test(test_yaml_forms),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_help),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_in_fp32),
+        cmocka_unit_test(test_products),
     };
     return cmocka_run_group_tests(tests, enter, leave);
 }

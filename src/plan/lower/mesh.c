@@ -103,8 +103,12 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
         return refuse_ring(m, s);
     if (s->batch > 0)
         s->grad_accum = ceil_div(s->batch, degree[MESH_DP]);
-    else
+    else if (s->grad_accum <= SETTINGS_MOST_SEQUENCES / degree[MESH_DP])
         s->batch = s->grad_accum * degree[MESH_DP];
+    else
+        return status_fail(ERR_INVALID,
+                           "--grad-accum: %lld sequences on each of %d data-parallel ranks are more than the %d that a step may have",
+                           (long long)s->grad_accum, degree[MESH_DP], SETTINGS_MOST_SEQUENCES);
     return OK;
 }
 

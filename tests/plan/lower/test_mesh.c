@@ -232,6 +232,10 @@ static void degrees(void **state)
     s.batch = AUTO;
     assert_int_equal(plan_mesh(m, &s, 2, 2), OK);
     assert_int_equal(s.batch, 6);
+    s.batch = AUTO;
+    s.grad_accum = SETTINGS_MOST_SEQUENCES;
+    assert_int_equal(plan_mesh(m, &s, 2, 2), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "sequences on each of 2 data-parallel ranks are more than the 1048576"));
     model_destroy(m);
 }
 
