@@ -265,8 +265,6 @@ static void adapt_mesh(const struct comm *c, int argc, char **argv, struct setti
     s->plan.mesh = (struct mesh){{[MESH_DP] = AUTO,
                                   [MESH_ULYSSES] = s->sp == SP_NONE || s->sp == SP_RING ? 1 : AUTO,
                                   [MESH_RING] = s->sp == SP_NONE || s->sp == SP_ULYSSES ? 1 : AUTO}};
-    if (!settings_given(argc, argv, "tiles")) /* they were made for a rank's heads and tokens; the grain of updates stays */
-        s->plan.row_chunk = s->plan.head_tile = s->plan.loss_tile = AUTO;
 }
 
 enum status ranks_read_settings(struct comm *c, int argc, char **argv, enum settings_use use, struct settings *out)

@@ -330,6 +330,8 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
     TRY_GOTO(parse_flags(argc, argv, flags, &n), fail);
     TRY_GOTO(settings_defaults(&s, 0), fail);
     TRY_GOTO(read_file(flags, n, &s), fail);
+    if (flag_value(flags, n, "resume") && !flag_value(flags, n, "tiles"))
+        s.tiles_mesh = s.plan.mesh;
     TRY_GOTO(apply_flags(flags, n, &s), fail);
     const char *config = flag_value(flags, n, "config");
     TRY_GOTO(check_required(&s, use, config ? config : "./" DEFAULT_FILE), fail);

@@ -85,6 +85,7 @@ struct settings {
     int64_t trace;                       /* step whose lanes are traced; AUTO: none */
     enum run_mode mode;
     char *resume;                        /* run directory to continue, or NULL */
+    struct mesh tiles_mesh;              /* not a key: the mesh that the tiles of the run that is resumed were made for, where no option names them; else degrees of 0 */
     int json;                            /* plan: as JSON instead of the table */
     int max_seq;                         /* plan: the longest sequence that fits; seq_len is found */
     int explain;                         /* plan: what its decisions are worth */

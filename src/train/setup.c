@@ -243,11 +243,23 @@ void train_show_progress(const struct settings *s, const struct comm *comm)
         progress_begin(STDERR_FILENO, PROGRESS_AFTER_NS);
 }
 
+/* Tiles of a resumed run were made for a rank's heads and tokens: with another mesh they are chosen anew. The grain of updates
+ * stays. */
+static void adapt_tiles(struct settings *s)
+{
+    char mesh[MESH_TEXT];
+    if (!mesh_is_decided(&s->tiles_mesh) || mesh_equal(&s->tiles_mesh, &s->plan.mesh))
+        return;
+    printf("resume: the tiles were those of %s: they are chosen anew\n", mesh_format(&s->tiles_mesh, mesh));
+    s->plan.row_chunk = s->plan.head_tile = s->plan.loss_tile = AUTO;
+}
+
 static enum status plan_prepared(struct settings *s, const struct prepared *p, const struct model *m, struct plan **plan)
 {
     if (s->max_seq)
         return plan_longest(m, &s->plan, p->ranks, p->per_host, p->limit, plan);
     TRY(plan_mesh(m, &s->plan, p->ranks, p->per_host));
+    adapt_tiles(s);
     TRY(refuse_early(m, &s->plan, p->limit));
     return plan_create(m, &s->plan, p->limit, plan);
 }
