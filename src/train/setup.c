@@ -21,6 +21,7 @@
 
 #include <errno.h>
 #include <omp.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -211,6 +212,34 @@ static enum status use_profile(struct settings *s, struct comm *comm)
     return st;
 }
 
+/* What a rank's threads may run on. */
+struct cores {
+    char host[64];
+    cpu_set_t set;
+};
+
+/* Whoever starts ranks may give each its threads (OMP_NUM_THREADS) or its cores (by affinity): only cores that several ranks have
+ * are divided. The least of all ranks, as they run one program. */
+static enum status choose_threads(struct comm *c, int *out)
+{
+    const char *given = getenv("OMP_NUM_THREADS");
+    struct cores own = {.host = ""}, *all = sys_calloc((size_t)comm_size(c), sizeof *all);
+    int64_t sharing = 0, threads;
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    gethostname(own.host, sizeof own.host - 1);
+    sched_getaffinity(0, sizeof own.set, &own.set);
+    enum status st = comm_gather(c, &own, sizeof own, all);
+    for (int k = 0; k < comm_size(c) && st == OK; k++)
+        sharing += memcmp(&all[k], &own, sizeof own) == 0;
+    free(all);
+    TRY(st);
+    threads = given && atoi(given) > 0 ? omp_get_max_threads() : max_i64(1, omp_get_max_threads() / sharing);
+    st = least_of_ranks(c, &threads, 1);
+    *out = (int)threads;
+    return st;
+}
+
 static enum status prepare_here(struct settings *s, struct comm *comm, int ranks, struct prepared *out)
 {
     if (s->plan.device == DEVICE_CUDA)
@@ -221,11 +250,8 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
     if (s->plan.nvme_drives > 0)
         return status_fail(ERR_INVALID, "--nvme describes the drives of a machine that is not here (--machine); here it is "
                                         "--nvme-path and --nvme-max");
-    if (s->plan.threads <= 0) {
-        int64_t threads = max_i64(1, omp_get_max_threads() / comm_local_size(comm));
-        TRY(least_of_ranks(comm, &threads, 1));
-        s->plan.threads = (int)threads;
-    }
+    if (s->plan.threads <= 0)
+        TRY(choose_threads(comm, &s->plan.threads));
     omp_set_num_threads(s->plan.threads);
     TRY(make_target(s, s->plan.threads));
     if (s->plan.nvme_max == AUTO) /* what is free there decides */
