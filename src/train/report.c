@@ -97,6 +97,9 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
                (long long)max_i64(1, s->keep));
     else
         printf("checkpoints: none (--save-every 0): a run that is killed leaves nothing to resume; ^C and SIGTERM save\n");
+    if (s->warmup > s->plan.steps)
+        printf("remark: --warmup %lld is longer than the run of %lld steps: the learning rate ends at %g, below --lr %g\n",
+               (long long)s->warmup, (long long)s->plan.steps, s->lr * (double)s->plan.steps / (double)s->warmup, s->lr);
     plan_describe(p, line, sizeof line);
     printf("plan: fits: device %s, host %s, nvme %s; step %s (%s)\n      %s\n", units_format_bytes(p->arena[TIER_DEVICE], a),
            units_format_bytes(p->arena[TIER_HOST], b), units_format_bytes(p->arena[TIER_NVME], c),

@@ -88,6 +88,25 @@ done
 status=0 # ranks with more cores for each than others take as many threads as those
 $mpi -n 1 -x OMP_NUM_THREADS=4 "$ltrain" $tiny --out uneven : -n 1 "$ltrain" $tiny --out uneven >out 2>&1 || status=$?
 [ "$status" = 0 ] || { echo "not ok: hosts with uneven cores: exit status $status"; cat out; failures=$((failures + 1)); }
+# Threads that are given are not divided; tiles that no option names are chosen anew with the mesh, and stay with it.
+one_and_one() { # WHAT PATTERN ARGUMENT...
+    what=$1 pattern=$2 status=0
+    shift 2
+    # shellcheck disable=SC2086 # a list of words
+    $mpi -n 2 -x OMP_NUM_THREADS=3 "$ltrain" "$@" >out 2>&1 || status=$?
+    if [ "$status" != 0 ] || ! grep -Eq "$pattern" out; then
+        echo "not ok: $what: exit status $status, wanted '$pattern':"
+        cat out
+        failures=$((failures + 1))
+    fi
+}
+# shellcheck disable=SC2086 # a list of words
+one_and_one "threads as given" '^device: cpu, 3 threads' $tiny --mesh dp=2 --save-every 1 --warmup 4 --lr 1e-3 --out re
+grep -q '^remark: --warmup 4 is longer than the run of 1 steps: the learning rate ends at 0.00025, below --lr 0.001$' out ||
+    { echo "not ok: a warm-up longer than the run is not said"; failures=$((failures + 1)); }
+one_and_one "shared anew" '^resume: the tiles were those of dp=2,ulysses=1,ring=1: they are chosen anew' --resume re --mesh ulysses=2 --steps 2
+one_and_one "shared as before" '^resume: step 2' --resume re --mesh dp=1,ulysses=2 --steps 3
+grep -q 'tiles were those' out && { echo "not ok: tiles of the same mesh are chosen anew"; failures=$((failures + 1)); }
 [ ! -e runs ] || { echo "not ok: a refused run was begun"; failures=$((failures + 1)); }
 status=0
 began=$(date +%s)
