@@ -1,6 +1,7 @@
 /* Bringing a plan to life, and access to the state in its homes. */
 #include "engine/session.h"
 
+#include "base/memory.h"
 #include "base/sys.h"
 #include "engine/backend_cpu.h"
 #include "engine/chaos.h"
@@ -13,22 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-int64_t session_proc_bytes(const char *file, const char *field)
-{
-    char line[256];
-    long long kib = 0;
-    FILE *f = fopen(file, "r");
-    size_t n = strlen(field);
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, field, n) == 0 && line[n] == ':') {
-            kib = atoll(line + n + 1);
-            break;
-        }
-    if (f)
-        fclose(f);
-    return (int64_t)kib * 1024;
-}
 
 /* What is resident before the first step does not surprise later: the kernels' threads exist from the first large op on, hwloc's
  * view of the machine from the first question on, which would be a lane's, some time after. */
@@ -162,7 +147,7 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     TRY_GOTO(canary_create(plan, &x->context, &x->canary), fail);
     TRY_GOTO(executor_create(&x->context, plan->programs, PLAN_PROGRAMS, &x->executor), fail);
     warm_up(x);
-    x->overhead_bytes = session_proc_bytes("/proc/self/status", "VmRSS") - x->backend->host_bytes - arena_bytes(x->host);
+    x->overhead_bytes = memory_proc_bytes("/proc/self/status", "VmRSS") - x->backend->host_bytes - arena_bytes(x->host);
     *out = x;
     return OK;
 fail:

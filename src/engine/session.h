@@ -46,9 +46,6 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
                            const char *const *nvme_paths, int n_paths, struct session **out);
 void session_destroy(struct session *s); /* NULL is fine */
 
-/* A field of /proc/self/status or /proc/meminfo in bytes; 0 if absent. */
-int64_t session_proc_bytes(const char *file, const char *field);
-
 /* Host memory of an io buffer (plan->io). Owned by the session. */
 void *session_io(struct session *s, int buffer);
 enum status session_run(struct session *s, enum plan_program which, struct trace_event *trace);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/directory.h"
+#include "base/memory.h"
 #include "base/sys.h"
 #include "engine/session.h"
 #include "profile/sgemm.h"
@@ -297,7 +298,7 @@ enum status profile_measure(const struct settings *s, struct hardware *out)
     say(s, "profile: measuring %s with %d threads and the drive of %s\n", cpu, s->plan.threads, path);
     snprintf(h.name, sizeof h.name, "%.47s", cpu);
     snprintf(h.source, sizeof h.source, "profiled on this machine, %s", date);
-    h.device_mem = h.host_mem = session_proc_bytes("/proc/meminfo", "MemTotal") / 2;
+    h.device_mem = h.host_mem = memory_proc_bytes("/proc/meminfo", "MemTotal") / 2;
     if (sys_statvfs_free(path, &h.nvme_mem) != 0)
         return status_fail(ERR_IO, "cannot see how much is free in %s: %s", path, strerror(errno));
     for (int i = 0; i < PASSES; i++) {

@@ -58,6 +58,7 @@ struct plan_request {
     double link_gbps;                    /* cpu:discrete: throttle of h2d and d2h, 0: none */
     int threads;                         /* AUTO */
     struct string_list freeze;           /* globs of parameters that are not trained */
+    char memory_limit[400];              /* not a key: what limits memory of this machine beside what it has free, "" if nothing */
     struct hardware *hardware;           /* not a key: what costs are reckoned with (machine/hardware.h), owned; NULL: assumed */
     struct target *target;               /* not a key: what programs are made for (program/target.h), owned; planning needs it */
 };

@@ -247,8 +247,8 @@ static enum status all_steps(struct check *c, int64_t steps)
 /* Rank 0's run alone, in what its host's memory has left beside the ranks there. */
 static enum status plan_alone(struct check *c, const struct plan *given, struct plan **plan)
 {
-    int64_t planned = (given->arena[TIER_DEVICE] + given->arena[TIER_HOST]) * comm_local_size(c->comm);
-    int64_t left = session_proc_bytes("/proc/meminfo", "MemAvailable") / 10 * 9 - planned;
+    int64_t planned = given->arena[TIER_DEVICE] + given->arena[TIER_HOST];
+    int64_t left = memory_left_beside(&c->given.memory, comm_local_size(c->comm), planned) / 10 * 9;
     char need[32], have[32], text[PLAN_TEXT];
     check_alone_settings(c->given.s, comm_size(c->comm) == 1 ? TILES_SAME : TILES_OWN, &c->alone_settings);
     TRY(check_alone_plan(c->given.model, &c->alone_settings, max_i64(0, left), plan));

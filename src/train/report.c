@@ -2,6 +2,7 @@
 #include "train/run.h"
 
 #include "base/isa.h"
+#include "base/memory.h"
 #include "base/sys.h"
 #include "base/units.h"
 #include "machine/hardware.h"
@@ -75,7 +76,7 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
         printf(" (all that is free, --nvme-max gives %s)", units_format_bytes(s->plan.nvme_max, a));
     else if (s->plan.nvme_max < 0)
         printf(" (%d%% left free)", HARDWARE_LEFT_FREE);
-    printf("\n");
+    printf(s->plan.memory_limit[0] ? "; memory: %s\n" : "\n", s->plan.memory_limit);
     printf("host memory: %s\n", arena_describe(r->session->host));
     printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
     comm_describe(r->comm, text, sizeof text);
@@ -134,7 +135,7 @@ static enum status print_memory(const struct run *r)
     const struct plan *p = r->session->plan;
     char a[32], b[32], c[32], d[32], e[32];
     int64_t planned = p->arena[TIER_DEVICE] + p->arena[TIER_HOST];
-    struct rank_memory own = {r->session->overhead_bytes, session_proc_bytes("/proc/self/status", "VmHWM")},
+    struct rank_memory own = {r->session->overhead_bytes, memory_proc_bytes("/proc/self/status", "VmHWM")},
                        *all = sys_calloc((size_t)comm_size(r->comm), sizeof *all);
     if (!all)
         return status_fail(ERR_NOMEM, "out of memory");

@@ -6,6 +6,7 @@
 #include "data/corpus.h"
 #include "engine/batch.h"
 #include "engine/session.h"
+#include "train/memory.h"
 #include "train/metrics.h"
 #include "train/run_lock.h"
 #include "train/train.h"
@@ -25,6 +26,7 @@ struct run {
     int pending;               /* an update waits for the next forward */
     double lr_pending;
     int64_t limit[TIERS];
+    struct memory_part memory;
     FILE *metrics; /* rank 0 */
     int signal;    /* that all ranks agreed to stop for */
     double peak_flops, last_loss;

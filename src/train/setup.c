@@ -17,6 +17,7 @@
 #include "plan/report/text.h"
 #include "profile/profile.h"
 #include "program/digest.h"
+#include "train/memory.h"
 #include "train/metrics.h"
 
 #include <errno.h>
@@ -62,13 +63,12 @@ enum status train_open_model(const struct settings *s, struct model **out)
     return model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out);
 }
 
-/* Budgets of this rank: what is given, or its part of what the host has free. */
-static void own_limits(const struct settings *s, int sharing, int64_t limit[TIERS])
+/* Budgets of this rank: what is given, or its part of what is free. memory: bytes for its arenas. */
+static void own_limits(const struct settings *s, int64_t memory, int sharing, int64_t limit[TIERS])
 {
-    int64_t available = session_proc_bytes("/proc/meminfo", "MemAvailable");
     int64_t room = drives_room((const char *const *)s->nvme_path.item, s->nvme_path.n, sharing, s->out, 0);
-    limit[TIER_DEVICE] = s->plan.device_mem >= 0 ? s->plan.device_mem : available / 2 / sharing;
-    limit[TIER_HOST] = s->plan.host_mem >= 0 ? s->plan.host_mem : available / 10 * 4 / sharing;
+    limit[TIER_DEVICE] = s->plan.device_mem >= 0 ? s->plan.device_mem : memory / 2;
+    limit[TIER_HOST] = s->plan.host_mem >= 0 ? s->plan.host_mem : memory / 10 * 4;
     limit[TIER_NVME] = room;
     if (s->plan.nvme_max >= 0)
         limit[TIER_NVME] = min_i64(limit[TIER_NVME], s->plan.nvme_max);
@@ -257,7 +257,11 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
     if (s->plan.nvme_max == AUTO) /* what is free there decides */
         TRY(comm_agree(comm, drives_check((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out)));
     TRY(use_profile(s, comm));
-    own_limits(s, comm_local_size(comm), out->limit);
+    struct memory_part memory;
+    const int alone = comm_size(comm) == 1 ? ranks : 1;
+    TRY(memory_part_find(comm, alone, s->plan.threads, &memory));
+    memory_describe(&memory, s->plan.memory_limit, sizeof s->plan.memory_limit);
+    own_limits(s, memory.left, comm_local_size(comm) * alone, out->limit);
     out->ranks = ranks;
     out->per_host = comm_size(comm) > 1 ? comm_per_host(comm) : ranks;
     return least_of_ranks(comm, out->limit, TIERS);

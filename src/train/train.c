@@ -263,6 +263,10 @@ enum status run_plan(struct run *r, struct plan **out)
     enum status st = run_compare_plans(c, plan);
     if (st == OK && !plan->fits)
         st = comm_agree(c, refuse_plan(plan, r->model, &r->s->plan));
+    if (st == OK) /* budgets that were given may be more than there is */
+        st = memory_part_find(c, 1, r->s->plan.threads, &r->memory);
+    if (st == OK)
+        st = comm_agree(c, memory_check(&r->memory, plan));
     if (st == OK)
         st = comm_set_mesh(c, &r->s->plan.mesh);
     if (st != OK) {

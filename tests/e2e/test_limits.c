@@ -1,7 +1,11 @@
 /* A small machine acted out: what the system denies ends in a plan that fits or in one sentence, never in a hang or a kill. */
 #include "harness.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static int limit_address_space(void)
 {
@@ -18,11 +22,139 @@ static void address_space(void **state)
     e2e_contains(r.out, "model: run/hf");
 }
 
+/* Nothing in between: what a rank needs beside its arenas is counted as well, its threads' stacks included. */
+static int limit_step; /* of 10 MB */
+
+static int limit_some(void)
+{
+    const struct rlimit l = {(rlim_t)limit_step * 10000000, (rlim_t)limit_step * 10000000};
+    return setrlimit(limit_step % 2 ? RLIMIT_AS : RLIMIT_DATA, &l);
+}
+
+static void any_resource_limit(void **state)
+{
+    (void)state;
+    if (E2E_SANITIZED)
+        skip();
+    for (limit_step = 6; limit_step < 32; limit_step += limit_step < 11 ? 1 : 10) {
+        e2e_remove("run");
+        struct result r = e2e_run(&(struct launch){.prepare = limit_some}, TINY "--steps 1 --out run");
+        size_t n = strlen(r.err);
+        int one_sentence = strncmp(r.err, "ltrain: ", 8) == 0 && strchr(r.err, '\n') == r.err + n - 1;
+        if (r.status == 0 ? n > 0 : !one_sentence || (r.status != 3 && r.status != 1))
+            fail_msg("with %d0 MB: exit status %d: %s", limit_step, r.status, r.err);
+    }
+    limit_step = 15;
+    e2e_refuses(3, "memory (device |a rank can have |are left of 143 MiB, RLIMIT_AS (ulimit -v)",
+                &(struct launch){.prepare = limit_some}, TINY "--offload none --seq-len 16k --device-mem 1G --steps 1 --out run2");
+}
+
+/* ---- cgroups, acted out by a tree of files ---- */
+
+static int in_tree(void)
+{
+    char root[4096];
+    return !getcwd(root, sizeof root) || strlen(root) > 4000 || setenv("LTRAIN_SYSTEM_ROOT", strcat(root, "/tree"), 1);
+}
+
+static const struct launch limited = {.prepare = in_tree};
+
+static void make_tree(const char *cgroup, const char *mount)
+{
+    e2e_remove("tree");
+    assert_int_equal(system("mkdir -p tree/proc/self tree/sys/fs/cgroup/job_7/step_0 && "
+                            "grep -E 'MemTotal|MemAvailable' /proc/meminfo >tree/proc/meminfo"),
+                     0);
+    e2e_write("tree/proc/self/cgroup", "%s:/job_7/step_0\n", cgroup);
+    e2e_write("tree/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - %s\n", mount);
+}
+
+static void make_v2(int mib)
+{
+    make_tree("0:", "cgroup2 cgroup2 rw");
+    e2e_write("tree/sys/fs/cgroup/job_7/memory.max", "%d\n", mib << 20);
+    e2e_write("tree/sys/fs/cgroup/job_7/memory.current", "%d\n", 30 << 20);
+    e2e_write("tree/sys/fs/cgroup/job_7/memory.stat", "inactive_file %d\nactive_file %d\n", 5 << 20, 5 << 20);
+    e2e_write("tree/sys/fs/cgroup/job_7/step_0/memory.max", "max\n");
+}
+
+static void make_v1(int mib)
+{
+    make_tree("4:memory", "cgroup cgroup rw,memory");
+    e2e_write("tree/sys/fs/cgroup/job_7/memory.limit_in_bytes", "%d\n", mib << 20);
+    e2e_write("tree/sys/fs/cgroup/job_7/memory.usage_in_bytes", "%d\n", 30 << 20);
+    e2e_write("tree/sys/fs/cgroup/job_7/memory.stat", "total_inactive_file %d\ntotal_active_file %d\n", 5 << 20, 5 << 20);
+    e2e_write("tree/sys/fs/cgroup/job_7/step_0/memory.limit_in_bytes", "9223372036854771712\n");
+}
+
+#define BIG "--model 25m --data corpus.txt --seq-len 512 --tiles rows=256,heads=8,loss=256,group=1048576 --threads 1 "
+
+static void in_cgroups(void (*make)(int mib), const char *name)
+{
+    char words[128], left[128];
+    snprintf(words, sizeof words, "%s of /sys/fs/cgroup/job_7", name);
+    make(300);
+    struct result r = e2e_succeeds(&limited, "plan " BIG "--effort quick");
+    snprintf(left, sizeof left, "memory: 280 MiB are left of 300 MiB, %s", name);
+    e2e_contains(r.out, left);
+    e2e_contains(r.out, "tokens: fits");
+    e2e_refuses(3, "a rank can have 247 MiB|280 MiB are left of 300 MiB|less with --device-mem", &limited,
+                BIG "--device-mem 8G --offload none --effort quick --steps 1 --out run");
+    make(90);
+    r = e2e_succeeds(&limited, TINY "--steps 1 --save-every 1 --out run"); /* 37 MiB for arenas */
+    e2e_contains(r.out, words);
+    e2e_contains(r.out, "budgets: device 18 MiB, host 15 MiB");
+    assert_true(E2E_SANITIZED || r.peak_bytes < 70 << 20);
+    e2e_refuses(3, "the plan needs | on the device and 18 MiB are free (--device-mem)|of memory 70 MiB are left of 90 MiB", &limited,
+                BIG "--steps 1 --effort quick --out run3");
+    make(32);
+    e2e_refuses(3, "0 B are free (--device-mem)|of memory 12 MiB are left of 32 MiB|raise that limit", &limited,
+                TINY "--steps 1 --out run3");
+    e2e_remove("run");
+}
+
+static void cgroups(void **state)
+{
+    (void)state;
+    in_cgroups(make_v2, "memory.max");
+    in_cgroups(make_v1, "memory.limit_in_bytes");
+}
+
+/* A check's resident run has what the cgroup leaves beside the given one. */
+static void a_check_in_a_cgroup(void **state)
+{
+    (void)state;
+    make_v2(90);
+    struct result r = e2e_succeeds(&limited, "check " TINY "--steps 1 --effort quick");
+    const char *left = strstr(r.out, " of memory, ");
+    assert_non_null(left);
+    double mib = atof(left + strlen(" of memory, "));
+    assert_true(mib > 40 && mib < 63 && strstr(left, " MiB are left"));
+}
+
+/* Two ranks in one cgroup have half of what it leaves each. */
+static void ranks_of_a_cgroup(void **state)
+{
+    (void)state;
+    if (!strstr(e2e_succeeds(NULL, "--version").out, "MPI"))
+        skip();
+    make_v2(230);
+    struct result r = e2e_succeeds(&limited, TINY "--ranks 2 --effort quick --steps 1 --out run");
+    e2e_contains(r.out, "are left of 230 MiB, memory.max of /sys/fs/cgroup/job_7, shared by 2 ranks");
+    e2e_contains(r.out, "budgets: device 36 MiB, host 29 MiB"); /* (210 / 2 - 33) / 2 and 2/5 */
+    r = e2e_succeeds(&limited, "plan " TINY "--ranks 2 --effort quick");
+    e2e_contains(r.out, "/job_7, shared"); /* by 2 ranks, in the next line */
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
         TEST(address_space),
+        TEST(any_resource_limit),
+        TEST(cgroups),
+        TEST(a_check_in_a_cgroup),
+        TEST(ranks_of_a_cgroup),
     };
     return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
 }

@@ -18,7 +18,8 @@ static void describe_nearest(const struct plan *p, const struct plan_request *s,
         if (advice->shortest > 0 && advice->least[t] > p->limit[t]) {
             snprintf(buf, (size_t)size, " (even %s tokens need %s on the %s): give more there (%s)",
                      units_format_count(advice->shortest, tokens), units_format_bytes(advice->least[t], need),
-                     tier_name((enum tier)t), budget_flag_given(s, (enum tier)t));
+                     tier_name((enum tier)t),
+                     budget_memory_limit(s, (enum tier)t)[0] ? "raise that limit" : budget_flag_given(s, (enum tier)t));
             return;
         }
 }
@@ -32,6 +33,7 @@ static int is_short(const struct plan *p, int t)
 static void describe_excess(const struct plan *p, const struct plan_request *s, char *buf, size_t size)
 {
     const int64_t asked[TIERS] = {s->device_mem, s->host_mem, s->nvme_max};
+    const char *memory = "";
     buf[0] = 0;
     for (int t = 0; t < TIERS; t++) {
         char need[32], has[32], given[32], part[32] = "", left[96] = "";
@@ -51,7 +53,10 @@ static void describe_excess(const struct plan *p, const struct plan_request *s, 
                  : s->machine                                       ? "there"
                                                                     : "free",
                  part, budget_flag_given(s, (enum tier)t), left);
+        memory = memory[0] ? memory : budget_memory_limit(s, (enum tier)t);
     }
+    size_t n = strlen(buf);
+    snprintf(buf + n, size - n, memory[0] ? "; of memory %s" : "", memory);
 }
 
 /* What a change needs of the tiers that are too small: "31 MiB", "31 MiB on the device and 2.0 GiB on the host". */
@@ -77,7 +82,7 @@ static void describe_need(const struct plan *p, const struct change *c, char *bu
 
 enum status refuse_advised(const struct plan *p, const struct plan_request *s, const struct advice *advice)
 {
-    char excess[256], need[128], text[128], step[32];
+    char excess[768], need[128], text[128], step[32];
     describe_excess(p, s, excess, sizeof excess);
     const struct change *best = &advice->by_cost[0];
     describe_need(p, best, need, sizeof need);

@@ -176,6 +176,9 @@ static void print_limits(const struct plan *p, const struct plan_request *s, FIL
     fprintf(f, "%-14s %11s %11s %11s%s\n", "limit", limit[0], limit[1], limit[2], note);
     fprintf(f, "%-14s %11s %11s %11s\n", "set by", budget_flag[0], budget_flag[1],
             budget_is_free_space(p, s) ? "free space" : budget_flag_given(s, TIER_NVME));
+    const char *memory = budget_memory_limit(s, s->device_mem < 0 ? TIER_DEVICE : TIER_HOST);
+    if (memory[0])
+        prose_print(f, 2, "memory: %s", memory);
 }
 
 /* Bytes against limits; for a plan that fits, also what moves. */

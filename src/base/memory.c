@@ -1,0 +1,255 @@
+/* Limits of memory: /proc, cgroup trees, a job's variables, resource limits. */
+#include "base/memory.h"
+
+#include "base/mix.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NO_LIMIT (1LL << 60) /* v1 writes the largest multiple of a page */
+enum { PATH_BYTES = 4096 };
+
+const char *memory_system_root(void)
+{
+    const char *root = getenv("LTRAIN_SYSTEM_ROOT");
+    return root ? root : "";
+}
+
+/* The number behind a line's first word, which may end in a colon; -1: there is none. */
+static int64_t field_of(const char *file, const char *field)
+{
+    char line[512];
+    long long x = -1;
+    size_t n = strlen(field);
+    FILE *f = fopen(file, "re");
+    while (x < 0 && f && fgets(line, sizeof line, f))
+        if (strncmp(line, field, n) == 0 && (line[n] == ':' || line[n] == ' ') && sscanf(line + n + 1, "%lld", &x) != 1)
+            x = -1;
+    if (f)
+        fclose(f);
+    return x;
+}
+
+int64_t memory_proc_bytes(const char *file, const char *field)
+{
+    int64_t kib = field_of(file, field);
+    return kib > 0 ? kib * 1024 : 0;
+}
+
+/* A file of one number; -1: there is none, as in "max". */
+static int64_t number_of(const char *dir, const char *name)
+{
+    char path[PATH_BYTES + 64];
+    long long x = -1;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "re");
+    if (f && fscanf(f, "%lld", &x) != 1)
+        x = -1;
+    if (f)
+        fclose(f);
+    return x;
+}
+
+/* Processes of one kernel see the same, in whatever container they are. */
+static uint64_t this_host(const char *root)
+{
+    char path[PATH_BYTES], id[128] = "";
+    snprintf(path, sizeof path, "%s/proc/sys/kernel/random/boot_id", root);
+    FILE *f = fopen(path, "re");
+    if (!f || !fgets(id, sizeof id, f))
+        gethostname(id, sizeof id - 1);
+    if (f)
+        fclose(f);
+    return mix_text(1, id);
+}
+
+static struct memory_limit *add(struct memory_limits *out, uint64_t sharers, int64_t bytes, int64_t used)
+{
+    static struct memory_limit beyond;
+    if (out->n == MEMORY_LIMITS)
+        return &beyond;
+    struct memory_limit *l = &out->at[out->n++];
+    *l = (struct memory_limit){.sharers = sharers, .bytes = bytes, .left = used < 0 ? bytes : bytes > used ? bytes - used : 0};
+    return l;
+}
+
+/* ---- cgroups ---- */
+
+struct hierarchy {
+    const char *root;
+    int version;
+    char mount[PATH_BYTES], inside[PATH_BYTES], path[PATH_BYTES]; /* where it is mounted; what of it; the process's cgroup */
+};
+
+/* Whether the comma-separated options have that one. */
+static int has_option(const char *options, const char *wanted)
+{
+    size_t n = strlen(wanted);
+    for (const char *at = options; (at = strstr(at, wanted)); at += n)
+        if ((at == options || at[-1] == ',') && (at[n] == 0 || at[n] == ',' || at[n] == '\n'))
+            return 1;
+    return 0;
+}
+
+/* The process's cgroup in the hierarchy that has the memory controller (v1) or in the only one (v2). */
+static int find_cgroup(struct hierarchy *h)
+{
+    char file[PATH_BYTES], line[PATH_BYTES];
+    int found = 0;
+    snprintf(file, sizeof file, "%s/proc/self/cgroup", h->root);
+    FILE *f = fopen(file, "re");
+    while (!found && f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!path)
+            continue;
+        *path++ = 0;
+        controllers++;
+        found = h->version == 1 ? has_option(controllers, "memory") : controllers[0] == 0;
+        if (found)
+            snprintf(h->path, sizeof h->path, "%s", path);
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+/* Where that hierarchy is mounted: the mount that shows the process's cgroup, else the first one. */
+static int find_mount(struct hierarchy *h)
+{
+    char file[PATH_BYTES], line[2 * PATH_BYTES], inside[PATH_BYTES], mount[PATH_BYTES], type[64], options[PATH_BYTES];
+    int found = 0, shows = 0;
+    snprintf(file, sizeof file, "%s/proc/self/mountinfo", h->root);
+    FILE *f = fopen(file, "re");
+    while (!shows && f && fgets(line, sizeof line, f)) {
+        const char *dash = strstr(line, " - ");
+        if (!dash || sscanf(line, "%*d %*d %*s %4095s %4095s", inside, mount) != 2 ||
+            sscanf(dash + 3, "%63s %*s %4095s", type, options) != 2)
+            continue;
+        if (strcmp(type, h->version == 2 ? "cgroup2" : "cgroup") != 0 || (h->version == 1 && !has_option(options, "memory")))
+            continue;
+        size_t n = strcmp(inside, "/") == 0 ? 0 : strlen(inside);
+        shows = strncmp(h->path, inside, n) == 0 && (h->path[n] == '/' || h->path[n] == 0);
+        if (shows || !found) {
+            strcpy(h->mount, mount);
+            strcpy(h->inside, inside);
+        }
+        found = 1;
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+/* Page cache that the kernel gives back when the cgroup needs memory. */
+static int64_t reclaimable(const char *dir, int version)
+{
+    char file[PATH_BYTES + 16];
+    snprintf(file, sizeof file, "%s/memory.stat", dir);
+    int64_t inactive = field_of(file, version == 1 ? "total_inactive_file" : "inactive_file"),
+            active = field_of(file, version == 1 ? "total_active_file" : "active_file");
+    return (inactive > 0 ? inactive : 0) + (active > 0 ? active : 0);
+}
+
+static void add_cgroup(const struct hierarchy *h, const char *dir, const char *limit, const char *usage, int64_t bytes,
+                       uint64_t host, struct memory_limits *out)
+{
+    struct stat s;
+    int64_t used = number_of(dir, usage);
+    if (bytes < 0 || bytes >= NO_LIMIT || stat(dir, &s) != 0)
+        return;
+    if (used < 0)
+        used = memory_proc_bytes("/proc/self/status", "VmRSS");
+    used -= reclaimable(dir, h->version);
+    struct memory_limit *l = add(out, mix(mix(host, (uint64_t)s.st_dev), (uint64_t)s.st_ino), bytes, used > 0 ? used : 0);
+    snprintf(l->name, sizeof l->name, "%s of %.200s", limit, dir + strlen(h->root));
+}
+
+static void add_limits_of(const struct hierarchy *h, const char *dir, uint64_t host, struct memory_limits *out)
+{
+    static const char *const names[2][3] = {{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", NULL},
+                                            {"memory.max", "memory.high", NULL}};
+    static const char *const usages[2][2] = {{"memory.usage_in_bytes", "memory.memsw.usage_in_bytes"},
+                                             {"memory.current", "memory.current"}};
+    for (int i = 0; names[h->version - 1][i]; i++) {
+        const char *name = names[h->version - 1][i];
+        add_cgroup(h, dir, name, usages[h->version - 1][i], number_of(dir, name), host, out);
+    }
+}
+
+/* The process's cgroup and all around it that the mount shows; v1 says what those beyond limit, too. */
+static void add_hierarchy(struct hierarchy *h, uint64_t host, struct memory_limits *out)
+{
+    char dir[2 * PATH_BYTES + 8], stat_file[2 * PATH_BYTES + 32];
+    struct stat s;
+    if (!find_cgroup(h) || !find_mount(h))
+        return;
+    size_t prefix = strcmp(h->inside, "/") == 0 ? 0 : strlen(h->inside);
+    int within = strncmp(h->path, h->inside, prefix) == 0 && (h->path[prefix] == '/' || h->path[prefix] == 0) &&
+                 !strstr(h->path, "/..");
+    int n = snprintf(dir, PATH_BYTES, "%s%s", h->root, h->mount), top = n < PATH_BYTES ? n : PATH_BYTES - 1;
+    if (within)
+        snprintf(dir + top, (size_t)(PATH_BYTES - top), "%s", h->path + prefix);
+    if (stat(dir, &s) != 0)
+        dir[top] = 0; /* a container that shows another part of the tree than the kernel names */
+    while (strlen(dir) > (size_t)top && dir[strlen(dir) - 1] == '/')
+        dir[strlen(dir) - 1] = 0;
+    if (h->version == 1) {
+        snprintf(stat_file, sizeof stat_file, "%s/memory.stat", dir);
+        add_cgroup(h, dir, "hierarchical_memory_limit", "memory.usage_in_bytes", field_of(stat_file, "hierarchical_memory_limit"),
+                   host, out);
+    }
+    for (;;) {
+        add_limits_of(h, dir, host, out);
+        char *slash = strrchr(dir, '/');
+        if (strlen(dir) <= (size_t)top || !slash)
+            break;
+        *slash = 0;
+    }
+}
+
+/* ---- jobs and processes ---- */
+
+static void add_job(uint64_t host, struct memory_limits *out)
+{
+    const char *id = getenv("SLURM_JOB_ID"), *node = getenv("SLURM_MEM_PER_NODE"), *cpu = getenv("SLURM_MEM_PER_CPU"),
+               *cpus = getenv("SLURM_CPUS_ON_NODE");
+    long long mib = node ? atoll(node) : cpu && cpus ? atoll(cpu) * atoll(cpus) : 0;
+    if (!id || mib <= 0 || mib >= NO_LIMIT >> 20)
+        return;
+    struct memory_limit *l = add(out, mix_text(mix(host, 2), id), mib << 20, memory_proc_bytes("/proc/self/status", "VmRSS"));
+    snprintf(l->name, sizeof l->name, "%s", node ? "SLURM_MEM_PER_NODE" : "SLURM_MEM_PER_CPU");
+}
+
+static void add_resource(int which, const char *name, const char *used, struct memory_limits *out)
+{
+    struct rlimit limit;
+    if (getrlimit((__rlimit_resource_t)which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        limit.rlim_cur >= (rlim_t)NO_LIMIT)
+        return;
+    struct memory_limit *l = add(out, 0, (int64_t)limit.rlim_cur, memory_proc_bytes("/proc/self/status", used));
+    l->addresses = 1;
+    snprintf(l->name, sizeof l->name, "%s", name);
+}
+
+void memory_limits_read(const char *root, struct memory_limits *out)
+{
+    char meminfo[PATH_BYTES];
+    uint64_t host = this_host(root);
+    out->n = 0;
+    snprintf(meminfo, sizeof meminfo, "%s/proc/meminfo", root);
+    int64_t total = memory_proc_bytes(meminfo, "MemTotal"), available = memory_proc_bytes(meminfo, "MemAvailable");
+    if (available > 0)
+        add(out, mix(host, 1), total, total - available);
+    for (int version = 1; version <= 2; version++) {
+        struct hierarchy h = {.root = root, .version = version};
+        add_hierarchy(&h, host, out);
+    }
+    add_job(host, out);
+    add_resource(RLIMIT_AS, "RLIMIT_AS (ulimit -v)", "VmSize", out);
+    add_resource(RLIMIT_DATA, "RLIMIT_DATA (ulimit -d)", "VmData", out);
+}

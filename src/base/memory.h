@@ -1,0 +1,35 @@
+/* How much memory this process may still take, and which limits say so.
+ *
+ * Limits are the machine's free memory; of each cgroup that the process is in, and of the cgroups around it, memory.max and
+ * memory.high (v2), memory.limit_in_bytes and memory.memsw.limit_in_bytes (v1); what a Slurm job was given
+ * (SLURM_MEM_PER_NODE, or _PER_CPU), which Slurm may enforce by killing alone; RLIMIT_AS and RLIMIT_DATA. What is in use counts
+ * against a limit, but for page cache that can be given back. Swap is never counted on: arenas are pinned. */
+#ifndef LTRAIN_BASE_MEMORY_H
+#define LTRAIN_BASE_MEMORY_H
+
+#include <stdint.h>
+
+struct memory_limit {
+    uint64_t sharers;    /* processes with the same number take from it together; 0: this process alone */
+    int64_t bytes, left; /* the limit; what may still be taken */
+    int addresses;       /* it counts reserved addresses, those of threads' stacks as well, not memory in use */
+    char name[256];      /* "memory.max of /sys/fs/cgroup/job_7"; "": the machine's memory */
+};
+
+#define MEMORY_LIMITS 48
+
+struct memory_limits {
+    struct memory_limit at[MEMORY_LIMITS];
+    int n;
+};
+
+/* What stands before /proc and /sys in whole-program tests, which act out cgroups by files of their own: the environment
+ * variable LTRAIN_SYSTEM_ROOT, or "". */
+const char *memory_system_root(void);
+/* All limits that there are, the machine's first; what cannot be read is left out. root: memory_system_root's, or a test's. */
+void memory_limits_read(const char *root, struct memory_limits *out);
+
+/* A field of /proc/self/status or /proc/meminfo in bytes; 0 if absent. */
+int64_t memory_proc_bytes(const char *file, const char *field);
+
+#endif

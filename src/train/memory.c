@@ -1,0 +1,131 @@
+/* Dividing what limits leave among the ranks that they hold for. */
+#include "train/memory.h"
+
+#include "base/num.h"
+#include "base/sys.h"
+#include "base/units.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+/* What a rank takes beside its arenas from planning on, about 15 MiB in runs of two threads, and page cache while checkpoints are
+ * written. */
+#define OUTSIDE_BYTES (32LL << 20)
+#define OUTSIDE_THREAD_BYTES (1LL << 20)
+#define STACK_BYTES (8LL << 20) /* of a thread where none is set */
+#define LANE_THREADS 6          /* executor.c: five lanes, and one for messages */
+
+struct seen {
+    int64_t n, left[MEMORY_LIMITS];
+    uint64_t sharers[MEMORY_LIMITS];
+};
+
+static int64_t stack_bytes(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < (1 << 30)
+               ? (int64_t)limit.rlim_cur
+               : STACK_BYTES;
+}
+
+static int64_t outside(const struct memory_limit *l, int threads)
+{
+    int64_t stacks = l->addresses ? (LANE_THREADS + 2 * (threads - 1)) * stack_bytes() : 0;
+    return OUTSIDE_BYTES + threads * OUTSIDE_THREAD_BYTES + stacks;
+}
+
+/* This rank's part of its tightest limit; fewer are left where another rank that shares it looked later. */
+static void own_part(const struct seen *all, int ranks, int alone, int threads, struct memory_part *m)
+{
+    m->left = m->of.n > 0 ? INT64_MAX : 0;
+    m->sharing = 1;
+    for (int i = 0; i < m->of.n; i++) {
+        const struct memory_limit *l = &m->of.at[i];
+        int64_t left = l->left;
+        int sharing = 0;
+        for (int k = 0; k < ranks; k++)
+            for (int j = 0; j < all[k].n; j++)
+                if (l->sharers && all[k].sharers[j] == l->sharers) {
+                    left = min_i64(left, all[k].left[j]);
+                    sharing++;
+                    break;
+                }
+        sharing = l->sharers ? sharing * alone : 1;
+        left = max_i64(0, left / sharing - outside(l, threads));
+        if (left < m->left) {
+            m->left = left;
+            m->sharing = sharing;
+            m->by = *l;
+        }
+    }
+}
+
+enum status memory_part_find(struct comm *c, int alone, int threads, struct memory_part *out)
+{
+    int n = comm_size(c), least = 0;
+    struct seen own = {0}, *all = sys_calloc((size_t)n, sizeof *all);
+    int64_t *left = sys_calloc((size_t)n, sizeof *left);
+    struct memory_part shared = {0};
+    enum status st = all && left ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
+    memory_limits_read(memory_system_root(), &out->of);
+    own.n = out->of.n;
+    for (int i = 0; i < out->of.n; i++) {
+        own.left[i] = out->of.at[i].left;
+        own.sharers[i] = out->of.at[i].sharers;
+    }
+    if (st == OK)
+        st = comm_gather(c, &own, sizeof own, all);
+    if (st == OK) {
+        own_part(all, n, n > 1 ? 1 : alone, threads, out);
+        st = comm_gather(c, &out->left, sizeof *left, left);
+    }
+    for (int k = 1; k < n && st == OK; k++)
+        least = left[k] < left[least] ? k : least;
+    if (st == OK && comm_rank(c) == least)
+        shared = *out;
+    if (st == OK)
+        st = comm_broadcast(c, least, &shared, sizeof shared);
+    if (st == OK) {
+        out->left = shared.left;
+        out->sharing = shared.sharing;
+        out->by = shared.by;
+    }
+    free(left);
+    free(all);
+    return st;
+}
+
+int64_t memory_left_beside(const struct memory_part *m, int ranks, int64_t each)
+{
+    int64_t left = m->of.n > 0 ? INT64_MAX : 0;
+    for (int i = 0; i < m->of.n; i++)
+        left = min_i64(left, m->of.at[i].left - (m->of.at[i].sharers ? ranks : 1) * each);
+    return max_i64(0, left);
+}
+
+void memory_describe(const struct memory_part *m, char *text, size_t size)
+{
+    char left[32], bytes[32], sharing[48] = "";
+    text[0] = 0;
+    if (!m->by.name[0])
+        return;
+    if (m->sharing > 1)
+        snprintf(sharing, sizeof sharing, ", shared by %d ranks", m->sharing);
+    units_format_apart(m->by.left, m->by.bytes, left, bytes);
+    snprintf(text, size, "%s are left of %s, %s%s", left, bytes, m->by.name, sharing);
+}
+
+enum status memory_check(const struct memory_part *m, const struct plan *p)
+{
+    int64_t need = p->arena[TIER_DEVICE] + p->arena[TIER_HOST];
+    char needs[32], has[32], device[32], host[32], limit[400];
+    if (need <= m->left)
+        return OK;
+    units_format_apart(need, m->left, needs, has);
+    memory_describe(m, limit, sizeof limit);
+    return status_fail(ERR_NOFIT, "the plan takes %s of memory (device %s, host %s) and a rank can have %s%s%s%s: give less with --device-mem "
+                                  "and --host-mem, or leave them out",
+                       needs, units_format_bytes(p->arena[TIER_DEVICE], device), units_format_bytes(p->arena[TIER_HOST], host), has,
+                       limit[0] ? " (" : "", limit, limit[0] ? ")" : "");
+}
