@@ -23,6 +23,7 @@
 #include "checkpoint/state.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -62,13 +63,26 @@ static enum status make_partial(struct session *s, const char *partial, uint64_t
     return ckpt_mark(partial, mark); /* last: who sees it sees the files, too */
 }
 
-static enum status prepare(struct session *s, const char *run, const struct paths *p, uint64_t mark)
+static enum status write_texts(const char *dir, const struct checkpoint_texts *texts)
+{
+    const char *text[] = {texts ? texts->settings : NULL, texts ? texts->data : NULL};
+    char path[CKPT_PATH];
+    for (int i = 0; i < 2; i++) {
+        TRY(ckpt_path(path, dir, ckpt_file_names[CKPT_SETTINGS + i], ""));
+        TRY(ckpt_write_text(path, text[i] ? text[i] : ""));
+    }
+    return OK;
+}
+
+static enum status prepare(struct session *s, const char *run, const struct paths *p, const struct checkpoint_texts *texts,
+                           uint64_t mark)
 {
     TRY(ckpt_make_dir(run));
     TRY(ckpt_make_dir(p->dir));
     TRY(ckpt_sync_dir(run));
     TRY(check_space(s, p->dir));
-    return make_partial(s, p->partial, mark, CKPT_CONFIG);
+    TRY(make_partial(s, p->partial, mark, CKPT_CONFIG));
+    return write_texts(p->partial, texts);
 }
 
 /* A number that no other save has; from rank 0 to all. */
@@ -138,7 +152,8 @@ static void came_from(struct session *s, const char *path)
     snprintf(s->origin.path, sizeof s->origin.path, "%s", path);
 }
 
-enum status checkpoint_save(struct session *s, const char *run, const struct checkpoint_info *info, int keep)
+enum status checkpoint_save(struct session *s, const char *run, const struct checkpoint_info *info,
+                            const struct checkpoint_texts *texts, int keep)
 {
     struct comm *c = s->comm;
     int first = comm_rank(c) == 0;
@@ -149,7 +164,7 @@ enum status checkpoint_save(struct session *s, const char *run, const struct che
     enum status st = make_paths(&p, run, info->step);
     int may_clean = st == OK && first;
     if (may_clean)
-        st = prepare(s, run, &p, mark);
+        st = prepare(s, run, &p, texts, mark);
     st = comm_agree(c, st);
     if (st == OK)
         st = state_write(s, p.partial, mark, CKPT_CONFIG);
@@ -175,6 +190,22 @@ enum status checkpoint_load(struct session *s, const char *path)
     TRY(state_read(s, path));
     came_from(s, path);
     return OK;
+}
+
+enum status checkpoint_read_texts(const char *path, struct checkpoint_texts *out)
+{
+    char *text[2] = {NULL, NULL}, file[CKPT_PATH];
+    enum status st = OK;
+    for (int i = 0; i < 2 && st == OK; i++) {
+        st = ckpt_path(file, path, ckpt_file_names[CKPT_SETTINGS + i], "");
+        if (st == OK)
+            st = ckpt_read_text(file, INT64_MAX, &text[i]);
+    }
+    if (st != OK)
+        free(text[0]);
+    else
+        *out = (struct checkpoint_texts){.settings = text[0], .data = text[1]};
+    return st;
 }
 
 /* ---- exporting ---- */

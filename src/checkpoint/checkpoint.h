@@ -5,6 +5,7 @@
  * RUN/checkpoints/step-000100/
  *   model.safetensors, config.json   parameters under Hugging Face names, in the run's dtype
  *   optimizer.safetensors            "master.NAME" (bf16 runs), "m.NAME", "v.NAME" in fp32, of trained parameters only
+ *   config.yaml, data.txt            what the run needs beside them to go on: its settings, and which data it was trained on
  *   manifest.json                    step, cursor, updates, seed, numerics key, model facts, every file's size and hash (of
  *                                    segments: files.h), its own xxh3
  * RUN/checkpoints/latest             the newest whole one's name
@@ -32,16 +33,27 @@ struct checkpoint_info {
     char numerics[256]; /* the numerics key */
 };
 
-/* No update may be pending (flush first), and nothing may be running. keep >= 1. Memory: one group and a few hundred KiB. On
+/* Rank 0's count; NULL stands for an empty text. */
+struct checkpoint_texts {
+    char *settings, *data;
+};
+
+/* No update may be pending (flush first), and nothing may be running. keep >= 1; texts may be NULL. Memory: one group and a few hundred KiB. On
  * failure the former checkpoints are as they were; ERR_DIVERGED names a tensor with NaN or infinite elements, ERR_IO says what
  * could not be written, ERR_INVALID that a rank does not see the directory; what is said of an origin that is gone, changed or
  * damaged names it. */
-enum status checkpoint_save(struct session *s, const char *run, const struct checkpoint_info *info, int keep);
+enum status checkpoint_save(struct session *s, const char *run, const struct checkpoint_info *info,
+                            const struct checkpoint_texts *texts, int keep);
 /* path: directory of a run's newest whole checkpoint, every file read and its hash checked. That is what `latest` names; if
  * `latest` or what it names is missing or damaged, the newest other one, and *note says so (else it is empty). ERR_INVALID: there
  * is none. All ranks find the same. */
 enum status checkpoint_find(struct comm *c, const char *run, char *path, int path_size, struct checkpoint_info *info, char *note,
                             int note_size);
+/* The texts of a checkpoint that was found, to be freed; by any rank alone. */
+enum status checkpoint_read_texts(const char *path, struct checkpoint_texts *out);
+/* The newest that has a config.json, the one that `latest` names before others; what is in it is not checked. By any rank alone.
+ * ERR_INVALID: there is none. */
+enum status checkpoint_newest(const char *run, char *path, int path_size);
 /* Loads parameters, masters and moments into the session's homes, every rank its own, whatever the placement, ranks and dtype of
  * both sides: masters are the truth, or the parameters where there are none (fp32 runs, frozen ones). Before anything is loaded
  * it checks every file's size and hash (ERR_CORRUPT naming the file), then the model: configuration, names, shapes, what is

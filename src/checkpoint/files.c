@@ -16,7 +16,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { MAX_TEXT_BYTES = 1 << 20 };
 
 enum status ckpt_path(char path[CKPT_PATH], const char *dir, const char *name, const char *suffix)
 {
@@ -119,17 +118,19 @@ static enum status read_some(int fd, const char *path, char *buf, size_t n, int6
     return OK;
 }
 
-enum status ckpt_read_text(const char *path, char **text)
+enum status ckpt_read_text(const char *path, int64_t most, char **text)
 {
     int fd;
+    int64_t bytes;
     size_t n = 0;
+    TRY(ckpt_size(path, &bytes));
+    if (bytes > most)
+        return status_fail(ERR_CORRUPT, "%s is larger than %lld bytes", path, (long long)most);
     TRY(open_file(path, &fd));
-    char *buf = sys_malloc(MAX_TEXT_BYTES + 1);
-    enum status st = buf ? read_some(fd, path, buf, MAX_TEXT_BYTES + 1, 0, &n)
-                         : status_fail(ERR_NOMEM, "out of memory: %d bytes to read %s", MAX_TEXT_BYTES + 1, path);
+    char *buf = sys_malloc((size_t)bytes + 1);
+    enum status st = buf ? read_some(fd, path, buf, (size_t)bytes, 0, &n)
+                         : status_fail(ERR_NOMEM, "out of memory: %lld bytes to read %s", (long long)bytes, path);
     sys_close(fd);
-    if (st == OK && n > MAX_TEXT_BYTES)
-        st = status_fail(ERR_CORRUPT, "%s is larger than %d bytes", path, MAX_TEXT_BYTES);
     if (st != OK) {
         free(buf);
         return st;

@@ -21,8 +21,9 @@ void ckpt_remove_dir(const char *path);
 
 /* Replaces the file's content and syncs it. */
 enum status ckpt_write_text(const char *path, const char *text);
-/* *text: NUL-terminated, to be freed. ERR_CORRUPT: missing, or larger than 1 MiB. */
-enum status ckpt_read_text(const char *path, char **text);
+/* *text: NUL-terminated, to be freed. ERR_CORRUPT: missing, or larger than `most` bytes. */
+enum status ckpt_read_text(const char *path, int64_t most, char **text);
+enum { CKPT_SMALL_TEXT = 1 << 20 };
 enum status ckpt_size(const char *path, int64_t *bytes); /* ERR_CORRUPT: missing */
 /* A file's hash is the sum, modulo 2^64, of the xxh3 of its segments, each seeded with its number: so any ranks may hash any
  * segments, and nothing has to be kept. */

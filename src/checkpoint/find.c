@@ -104,3 +104,23 @@ enum status checkpoint_find(struct comm *c, const char *run, char *path, int pat
                  choice.name);
     return OK;
 }
+
+enum status checkpoint_newest(const char *run, char *path, int path_size)
+{
+    char dir[CKPT_PATH], found[CKPT_PATH], config[CKPT_PATH];
+    struct candidates k = {.next = 0};
+    int64_t bytes;
+    TRY(make_dir_path(dir, run, path_size));
+    enum status st = look(dir, &k);
+    for (int i = k.latest[0] ? -1 : 0; st == OK && i < k.list.n; i++) {
+        const char *name = i < 0 ? k.latest : k.list.entries[i].name;
+        if ((i >= 0 && k.list.entries[i].form == FORM_PARTIAL) || ckpt_path(found, dir, name, "") != OK ||
+            ckpt_path(config, found, ckpt_file_names[CKPT_CONFIG], "") != OK || ckpt_size(config, &bytes) != OK)
+            continue;
+        free(k.list.entries);
+        snprintf(path, (size_t)path_size, "%s", found);
+        return OK;
+    }
+    free(k.list.entries);
+    return st == OK ? status_fail(ERR_INVALID, "%s has no checkpoint", dir) : st;
+}

@@ -10,9 +10,10 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { FORMAT = 2 }; /* 1: hashes of whole files */
+enum { FORMAT = 3 }; /* 1: hashes of whole files; 2: without settings and data */
 
-const char *const ckpt_file_names[CKPT_FILES] = {"model.safetensors", "optimizer.safetensors", "config.json"};
+const char *const ckpt_file_names[CKPT_FILES] = {"model.safetensors", "optimizer.safetensors", "config.json", "config.yaml",
+                                                  "data.txt"};
 
 /* Of the canonical text (sorted, compact) without the member "xxh3". */
 static enum status self_hash(const json_t *root, char out[17])
@@ -114,7 +115,7 @@ static enum status manifest_read(const char *dir, struct manifest *out)
     struct manifest m;
     json_error_t error;
     TRY(ckpt_path(path, dir, "manifest.json", ""));
-    TRY(ckpt_read_text(path, &text));
+    TRY(ckpt_read_text(path, CKPT_SMALL_TEXT, &text));
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     free(text);
     if (!json_is_object(root)) {

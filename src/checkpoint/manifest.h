@@ -4,7 +4,7 @@
 
 #include "checkpoint/checkpoint.h"
 
-enum { CKPT_MODEL, CKPT_OPTIMIZER, CKPT_CONFIG, CKPT_FILES };
+enum { CKPT_MODEL, CKPT_OPTIMIZER, CKPT_CONFIG, CKPT_SETTINGS, CKPT_DATA, CKPT_FILES };
 extern const char *const ckpt_file_names[CKPT_FILES];
 
 struct manifest {

@@ -69,7 +69,7 @@ enum status names_read_latest(const char *dir, char name[48])
     struct ckpt_entry e;
     name[0] = 0;
     TRY(ckpt_path(path, dir, "latest", ""));
-    enum status st = ckpt_read_text(path, &text);
+    enum status st = ckpt_read_text(path, CKPT_SMALL_TEXT, &text);
     if (st != OK)
         return st == ERR_NOMEM ? st : OK;
     text[strcspn(text, "\n")] = 0;

@@ -156,12 +156,20 @@ const struct corpus_report *corpus_get_report(const struct corpus *c)
     return &c->report;
 }
 
-enum status corpus_list_files(const struct corpus *c, FILE *f)
+#define LAYOUT "sequences of %lld tokens: %lld to train, %lld held out\n"
+
+enum status corpus_write_contents(const struct corpus *c, FILE *f)
 {
+    fprintf(f, LAYOUT, (long long)c->seq_len, (long long)c->report.train_sequences, (long long)c->report.eval_sequences);
     documents_print(c->files, "data", f);
     if (c->eval_files)
         documents_print(c->eval_files, "eval-data", f);
     return ferror(f) ? status_fail(ERR_NOMEM, "out of memory: the list of the data's files") : OK;
+}
+
+int corpus_read_layout(const char *text, struct corpus_layout *out)
+{
+    return sscanf(text, LAYOUT, &out->seq_len, &out->train_sequences, &out->eval_sequences) == 3;
 }
 
 /* ---- order ---- */

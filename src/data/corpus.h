@@ -36,8 +36,14 @@ struct corpus_config {
 enum status corpus_open(const struct corpus_config *config, struct corpus **out);
 void corpus_close(struct corpus *c);
 const struct corpus_report *corpus_get_report(const struct corpus *c);
-/* A line for each file, in the order of the stream (data/fingerprint.h): "data ..." and, of eval_paths, "eval-data ...". */
-enum status corpus_list_files(const struct corpus *c, FILE *f);
+/* What a run is trained on, as text: a line for how the data are cut, and one for each file, in the order of the stream
+ * (data/fingerprint.h): "data ..." and, of eval_paths, "eval-data ...". */
+enum status corpus_write_contents(const struct corpus *c, FILE *f);
+/* How such a text says that the data are cut; 0: it does not say it. */
+struct corpus_layout {
+    long long train_sequences, eval_sequences, seq_len;
+};
+int corpus_read_layout(const char *text, struct corpus_layout *out);
 
 /* One packed sequence. All arrays [seq_len], owned by the caller. Global token numbers are 0 .. seq_len-1. */
 struct sequence {

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void print_string(const char *text, FILE *f)
 {
@@ -134,4 +135,39 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
     case KEY_CONFIG:
         return;
     }
+}
+
+/* The value as text; to be freed. NULL: there is no memory. */
+static char *text_of_value(const struct settings_key *k, const struct settings *s)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return NULL;
+    if (k->type == KEY_STRING && !*(char *const *)((const char *)s + k->offset))
+        fputs("none", f);
+    else
+        settings_key_print(k, s, f);
+    return fclose(f) == 0 ? text : NULL;
+}
+
+enum status settings_write_changes(const struct settings *now, const struct settings *before, FILE *f)
+{
+    const char *comma = "";
+    for (int i = 0; i < settings_n_keys; i++) {
+        const struct settings_key *k = &settings_keys[i];
+        if (k->flags & KEY_FLAG_ONLY || strcmp(k->name, "out") == 0)
+            continue;
+        char *a = text_of_value(k, now), *b = text_of_value(k, before);
+        enum status st = a && b ? OK : status_fail(ERR_NOMEM, "out of memory: what differs in the settings");
+        if (st == OK && strcmp(a, b) != 0) {
+            fprintf(f, "%s%s %s (was %s)", comma, k->name, a, b);
+            comma = ", ";
+        }
+        free(a);
+        free(b);
+        TRY(st);
+    }
+    return OK;
 }

@@ -2,6 +2,7 @@
 #include "settings/read.h"
 
 #include "settings/keys.h"
+#include "settings/paths.h"
 
 #include "base/sys.h"
 #include "base/units.h"
@@ -74,25 +75,28 @@ static enum status read_file(const struct flag *flags, int n, struct settings *s
 {
     const char *config = flag_value(flags, n, "config"), *resume = flag_value(flags, n, "resume");
     char *path = NULL;
+    FILE *f = NULL;
+    enum status st = OK;
     if (config && resume)
         return status_fail(
             ERR_INVALID, "--resume takes the run's own config.yaml; leave out --config (single options may be given beside it)");
     if ((config && !config[0]) || (resume && !resume[0]))
         return status_fail(ERR_INVALID, "%s: an empty name", config ? "--config" : "--resume");
-    if (asprintf(&path, "%s%s", resume ? resume : config ? config : DEFAULT_FILE, resume ? "/config.yaml" : "") < 0)
+    if (resume) {
+        st = settings_open_run(resume, &path, &f);
+    } else if (asprintf(&path, "%s", config ? config : DEFAULT_FILE) < 0) {
         return status_fail(ERR_NOMEM, "out of memory");
-    enum status st = OK;
-    FILE *f = sys_read_text(path);
+    } else {
+        f = sys_read_text(path);
+        if (!f && (config || errno != ENOENT))
+            st = status_fail(ERR_INVALID, "cannot read %s%s: %s", path, config ? " (--config)" : "", strerror(errno));
+    }
     if (f) {
         st = settings_read_yaml(path, f, s);
         fclose(f);
-    } else if (config || resume || errno != ENOENT) {
-        st = status_fail(ERR_INVALID, "cannot read %s%s: %s", path,
-                         config   ? " (--config)"
-                         : resume ? " (--resume)"
-                                  : "",
-                         strerror(errno));
     }
+    if (st == OK && resume)
+        st = settings_move_paths(s, resume);
     free(path);
     return st;
 }
@@ -345,6 +349,22 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
 fail:
     free(flags);
     settings_free(&s);
+    return st;
+}
+
+enum status settings_read_text(const char *path, const char *text, struct settings *out)
+{
+    struct settings s = {0};
+    FILE *f = text[0] ? fmemopen((char *)text, strlen(text), "r") : NULL;
+    enum status st = f || !text[0] ? settings_defaults(&s, 0) : status_fail(ERR_NOMEM, "out of memory: the settings in %s", path);
+    if (st == OK && f)
+        st = settings_read_yaml(path, f, &s);
+    if (f)
+        fclose(f);
+    if (st == OK)
+        *out = s;
+    else
+        settings_free(&s);
     return st;
 }
 

@@ -9,7 +9,8 @@
 
 enum settings_use { SETTINGS_TRAIN, SETTINGS_PLAN /* data may be missing */ };
 
-/* Resolves every key: defaults, then the file (--config FILE, else the run's config.yaml with --resume DIR, else ./ltrain.yaml if
+/* Resolves every key: defaults, then the file (--config FILE, else the run's config.yaml with --resume DIR, or its newest
+ * checkpoint's where that is gone or empty, else ./ltrain.yaml if
  * there is one), then the flags in argv (which holds neither program nor subcommand; --help is the caller's to notice). Spelling,
  * types, ranges and required keys are checked; ERR_INVALID's sentence names the flag or file:line. On OK the caller owns *out
  * (settings_free); otherwise *out is untouched. out->out is always set; an empty out->nvme_path means the run's directory. */
@@ -30,6 +31,18 @@ void settings_free(struct settings *s);
 
 /* Every key that has a value: `--config` of this file gives the same settings. `resume` is not a key of the file. */
 enum status settings_write_yaml(const struct settings *s, FILE *f);
+
+/* What such a text says, with the defaults; `path` is its name in messages. As settings_read, but nothing is checked across keys. */
+enum status settings_read_text(const char *path, const char *text, struct settings *out);
+/* Whether RUN/config.yaml is gone or empty, so that the newest checkpoint's is read instead. */
+int settings_run_is_purged(const char *run);
+/* "lr 0.001 (was 0.0003), steps ...": the keys of a file whose values are others, but for `out`; "" if there are none. */
+enum status settings_write_changes(const struct settings *now, const struct settings *before, FILE *f);
+
+/* Makes paths that a run is resumed with (data, evaluation data, drives; the model unless `model_is_name`) absolute, so that they
+ * are found from any directory; or one path, which it replaces. */
+enum status settings_absolute_paths(struct settings *s, int model_is_name);
+enum status settings_absolute_path(char **path);
 
 /* The options, one a line, with defaults; of SETTINGS_PLAN the ones that a plan depends on. */
 void settings_help(enum settings_use use, FILE *f);

@@ -23,6 +23,7 @@ enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDU
 enum update_on { UPDATE_AUTO, UPDATE_DEVICE, UPDATE_HOST };
 enum effort { EFFORT_BEST, EFFORT_NORMAL, EFFORT_QUICK }; /* of planning, from the most search to the least; zero is best */
 enum sp_kind { SP_AUTO, SP_NONE, SP_ULYSSES, SP_RING };
+enum data_changed { DATA_CHANGED_STOP, DATA_CHANGED_CONTINUE };
 enum run_mode { MODE_RUN, MODE_CHAOS }; /* chaos: random legal orders, dead bytes NaN-filled (a test mode) */
 
 struct string_list { char *item[SETTINGS_MAX_LIST]; int n; };
@@ -86,6 +87,7 @@ struct settings {
     int64_t trace;                       /* step whose lanes are traced; AUTO: none */
     enum run_mode mode;
     char *resume;                        /* run directory to continue, or NULL */
+    enum data_changed data_changed;      /* what to do where its data are not the ones that its checkpoint was trained on */
     struct mesh tiles_mesh;              /* not a key: the mesh that the tiles of the run that is resumed were made for, where no option names them; else degrees of 0 */
     int json;                            /* plan: as JSON instead of the table */
     int max_seq;                         /* plan: the longest sequence that fits; seq_len is found */

@@ -380,7 +380,7 @@ enum status check_run(struct settings *s, struct comm *comm, int64_t steps)
     batch_destroy(c.given.batch);
     session_destroy(c.given.session);
     corpus_close(c.given.corpus);
-    free(c.given.files);
+    free(c.given.texts.data);
     model_destroy(c.given.model);
     if (!comm_broken(comm) && (st == OK || comm_agreed(comm)))
         comm_barrier(comm); /* no store is open any more */

@@ -131,11 +131,11 @@ static enum status compare_weights(struct comm *c, const char *path)
 
 /* ---- all of them ---- */
 
-enum status run_list_files(struct run *r)
+enum status run_describe_data(struct run *r)
 {
     size_t size;
-    FILE *f = open_memstream(&r->files, &size);
-    enum status st = f ? corpus_list_files(r->corpus, f) : status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
+    FILE *f = open_memstream(&r->texts.data, &size);
+    enum status st = f ? corpus_write_contents(r->corpus, f) : status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
     if (f && fclose(f) != 0 && st == OK)
         st = status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
     return st;
@@ -150,11 +150,11 @@ enum status run_compare_inputs(struct run *r)
     TRY(compare_config(c, &r->model->config));
     if (!r->s->resume && !model_is_preset(r->s->model))
         TRY(compare_weights(c, r->s->model));
-    enum status st = share_text(c, r->files, &first);
+    enum status st = share_text(c, r->texts.data, &first);
     if (st == OK)
-        st = compare_files(r->files, first, "data");
+        st = compare_files(r->texts.data, first, "data");
     if (st == OK)
-        st = compare_files(r->files, first, "eval-data");
+        st = compare_files(r->texts.data, first, "eval-data");
     free(first);
     return comm_agree(c, st);
 }

@@ -15,7 +15,7 @@ struct run {
     struct settings *s;
     struct model *model;
     struct corpus *corpus;
-    char *files; /* of the corpus, with their fingerprints: data/fingerprint.h */
+    struct checkpoint_texts texts; /* what is saved beside the state, owned: data on every rank, settings on rank 0 */
     struct comm *comm; /* borrowed */
     struct session *session;
     struct batch *batch;
@@ -54,8 +54,8 @@ enum status run_plan(struct run *r, struct plan **plan);
 enum status run_start(struct run *r, struct plan *plan);
 
 /* inputs.c */
-/* Fills r->files, which is the caller's to free. */
-enum status run_list_files(struct run *r);
+/* Fills r->texts.data. */
+enum status run_describe_data(struct run *r);
 /* ERR_INVALID, agreed, if a rank has another model configuration or other data than rank 0: names what differs. */
 enum status run_compare_inputs(struct run *r);
 
@@ -66,6 +66,14 @@ enum status run_step(struct run *r, struct step_metrics *m);
 enum status run_flush(struct run *r);
 /* Mean loss over the held-out sequences. */
 enum status run_evaluate(struct run *r, double *loss);
+
+/* The schedule's, of the step with that index: 0 is the first. */
+double run_learning_rate(const struct settings *s, int64_t step);
+
+/* resume.c */
+/* The state of the newest checkpoint. Says what differs from what it was made with; data that do are ERR_INVALID, unless the
+ * settings want to continue. numerics: this run's key. */
+enum status run_resume(struct run *r, const char *numerics);
 
 /* setup.c */
 /* Every rank has planned the same, or all fail. */

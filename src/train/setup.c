@@ -17,6 +17,7 @@
 #include "plan/report/text.h"
 #include "profile/profile.h"
 #include "program/digest.h"
+#include "settings/read.h"
 #include "train/memory.h"
 #include "train/metrics.h"
 
@@ -42,16 +43,30 @@ static enum status refuse_model(const char *name)
                        name);
 }
 
+/* A run that is resumed needs no original weights: where they are gone its checkpoint says what the model is. */
+static enum status read_config(const struct settings *s, struct model_config *out)
+{
+    char path[4096];
+    struct stat sb;
+    snprintf(path, sizeof path, "%s/config.json", s->model);
+    if (stat(path, &sb) != 0 && s->resume && checkpoint_newest(s->resume, path, sizeof path) == OK) {
+        TRY(model_config_read(path, out));
+        const char *slash = strrchr(s->model, '/');
+        snprintf(out->name, sizeof out->name, "%s", slash ? slash + 1 : s->model);
+        return OK;
+    }
+    if (stat(s->model, &sb) != 0)
+        return refuse_model(s->model);
+    return model_config_read(s->model, out);
+}
+
 enum status train_open_model(const struct settings *s, struct model **out)
 {
     struct model_config config;
     if (model_is_preset(s->model)) {
         TRY(model_preset(s->model, &config));
     } else {
-        struct stat sb;
-        if (stat(s->model, &sb) != 0)
-            return refuse_model(s->model);
-        TRY(model_config_read(s->model, &config));
+        TRY(read_config(s, &config));
     }
     if (!s->max_seq && s->plan.seq_len > config.max_positions && model_learns_positions(&config))
         return status_fail(ERR_INVALID, "model %s has learned positions for %lld tokens; --seq-len %lld is longer", config.name,
@@ -356,8 +371,24 @@ static enum status write_plan(struct run *r, const char *name,
     return st;
 }
 
-/* Renamed into place: a run killed meanwhile can still be resumed with the former one. */
-static enum status write_config(struct run *r, const struct train_hooks *hooks)
+/* r->texts.settings: config.yaml, of the run and of its checkpoints. What it says of `out` lets a run that was moved be noticed. */
+static enum status describe_settings(struct run *r, const struct train_hooks *hooks)
+{
+    size_t size;
+    struct settings s = *r->s;
+    s.out = strdup(s.out);
+    FILE *f = open_memstream(&r->texts.settings, &size);
+    enum status st = f && s.out ? settings_absolute_path(&s.out) : status_fail(ERR_NOMEM, "out of memory: config.yaml");
+    if (st == OK)
+        st = hooks->write_config(&s, f);
+    if (f && fclose(f) != 0 && st == OK)
+        st = status_fail(ERR_NOMEM, "out of memory: config.yaml");
+    free(s.out);
+    return st;
+}
+
+/* Synced and renamed into place: a run killed meanwhile can still be resumed with the former one. */
+static enum status write_config(struct run *r)
 {
     char path[4096], partial[4096];
     snprintf(path, sizeof path, "%s/config.yaml", r->s->out);
@@ -365,19 +396,20 @@ static enum status write_config(struct run *r, const struct train_hooks *hooks)
     FILE *f = fopen(partial, "we");
     if (!f)
         return status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
-    enum status st = hooks->write_config(r->s, f);
-    if (fclose(f) != 0 && st == OK)
-        st = status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
-    if (st == OK && sys_rename(partial, path) != 0)
-        st = status_fail(ERR_IO, "cannot rename %s to %s: %s", partial, path, strerror(errno));
-    return st;
+    int failed = fputs(r->texts.settings, f) < 0 || fflush(f) != 0 || sys_fsync(fileno(f)) != 0;
+    if (fclose(f) != 0 || failed)
+        return status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
+    if (sys_rename(partial, path) != 0)
+        return status_fail(ERR_IO, "cannot rename %s to %s: %s", partial, path, strerror(errno));
+    return OK;
 }
 
 /* config.yaml, plan.txt, plan.json, metrics.jsonl */
 enum status run_open_files(struct run *r, const struct train_hooks *hooks)
 {
     char path[4096];
-    TRY(write_config(r, hooks));
+    TRY(describe_settings(r, hooks));
+    TRY(write_config(r));
     TRY(write_plan(r, "plan.txt", plan_print));
     TRY(write_plan(r, "plan.json", write_plan_json));
     snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);
@@ -400,20 +432,7 @@ enum status run_load_state(struct run *r)
                  dtype_name(s->plan.grad_dtype));
     model_inv_freq(&r->model->config, session_io(r->session, r->session->plan->io.inv_freq));
     if (s->resume) {
-        char path[4096], note[512];
-        TRY(checkpoint_find(r->session->comm, s->resume, path, sizeof path, &r->at, note, sizeof note));
-        if (note[0])
-            printf("resume: %s\n", note);
-        TRY(checkpoint_load(r->session, path));
-        printf("resume: step %lld from %s\n", (long long)r->at.step, path);
-        if (r->at.step >= s->plan.steps)
-            printf("resume: all %lld steps are done: --steps N goes on to step N\n", (long long)s->plan.steps);
-        run_note_saved(r, r->at.step);
-        if (strcmp(key, r->at.numerics) != 0)
-            printf("resume: the numerics key differs (%s; was %s): equal up to rounding, not bit for bit\n", key, r->at.numerics);
-        if (r->at.seed != s->seed)
-            printf("resume: the seed differs (%llu; was %llu): the order of the data changes\n", (unsigned long long)s->seed,
-                   (unsigned long long)r->at.seed);
+        TRY(run_resume(r, key));
     } else if (model_is_preset(s->model)) {
         TRY(session_initialise(r->session, s->seed));
     } else {

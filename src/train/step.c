@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static double learning_rate(const struct settings *s, int64_t step)
+double run_learning_rate(const struct settings *s, int64_t step)
 {
     double warm = s->warmup > 0 && step < s->warmup ? (double)(step + 1) / (double)s->warmup : 1;
     double total = (double)max_i64(1, s->plan.steps - s->warmup), t = (double)max_i64(0, step - s->warmup) / total;
@@ -189,7 +189,7 @@ enum status run_step(struct run *r, struct step_metrics *m)
     m->steps = s->plan.steps;
     m->tokens = s->plan.batch * s->plan.seq_len;
     m->target_tokens = all.targets;
-    m->lr = learning_rate(s, r->at.step - 1);
+    m->lr = run_learning_rate(s, r->at.step - 1);
     if (all.targets == 0) {
         r->at.cursor += (uint64_t)s->plan.batch;
         m->loss = m->grad_norm = NAN;

@@ -6,6 +6,7 @@
 #include "offload/drives.h"
 #include "plan/report/refuse.h"
 #include "profile/sgemm.h"
+#include "settings/read.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -54,7 +55,7 @@ static enum status save(struct run *r)
     }
     TRY(run_flush(r));
     TRY(run_check_place(r));
-    enum status st = checkpoint_save(r->session, r->s->out, &r->at, (int)max_i64(1, r->s->keep));
+    enum status st = checkpoint_save(r->session, r->s->out, &r->at, &r->texts, (int)max_i64(1, r->s->keep));
     TRY(say_diverged(r, st, "which was not saved"));
     run_note_saved(r, r->at.step);
     return OK;
@@ -219,7 +220,7 @@ static enum status open_inputs(struct run *r)
     TRY(check_weights(r->s, r->model));
     TRY(drives_check((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out));
     TRY(open_data(r));
-    return run_list_files(r);
+    return run_describe_data(r);
 }
 
 enum status run_start(struct run *r, struct plan *plan)
@@ -288,6 +289,7 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
     struct plan *plan;
     int leads = comm_rank(c) == 0;
     TRY(run_open(r));
+    TRY(comm_agree(c, settings_absolute_paths(r->s, model_is_preset(r->s->model))));
     TRY(run_claim_directory(r));
     TRY(run_plan(r, &plan));
     enum status st = run_make_directory(r);
@@ -351,7 +353,8 @@ out:
     batch_destroy(r.batch);
     session_destroy(r.session);
     corpus_close(r.corpus);
-    free(r.files);
+    free(r.texts.data);
+    free(r.texts.settings);
     model_destroy(r.model);
     run_lock_release(r.lock);
     return st;

@@ -43,7 +43,7 @@ static enum status save_next(const char *run)
     struct checkpoint_info info = info_of(id - id / 3);
     info.cursor = (uint64_t)id;
     info.updates = id % 2;
-    return checkpoint_save(rigs[id % 2].session, run, &info, 1);
+    return checkpoint_save(rigs[id % 2].session, run, &info, NULL, 1);
 }
 
 /* All ranks have the same status and the same sentence. */
@@ -166,7 +166,7 @@ static void check_unshared(const char *run)
                      other, run, other);
             CHECK(system(command) == 0, "%s", command);
         }
-        enum status st = checkpoint_save(rigs[0].session, rank == 1 ? other : run, &info, 1);
+        enum status st = checkpoint_save(rigs[0].session, rank == 1 ? other : run, &info, NULL, 1);
         check_same(st, "unshared");
         CHECK(st == ERR_INVALID && strstr(status_message(), "rank 1: ") &&
                   strstr(status_message(), "file system that all ranks share"),
@@ -188,7 +188,7 @@ static void check_damage(const char *run)
     int64_t id = next_id++;
     info = info_of(1000000); /* beyond all the others */
     info.cursor = (uint64_t)id;
-    must(checkpoint_save(rigs[id % 2].session, run, &info, 2), "save");
+    must(checkpoint_save(rigs[id % 2].session, run, &info, NULL, 2), "save");
     must(checkpoint_find(comm, run, path, sizeof path, &info, note, sizeof note), "find");
     snprintf(file, sizeof file, "%s/optimizer.safetensors", path);
     must(comm_barrier(comm), "barrier");

@@ -70,7 +70,7 @@ static void train(struct rig *r, int first, double loss[STEPS])
 static enum status try_save(struct rig *r, const char *run, int64_t step)
 {
     struct checkpoint_info info = info_of(step);
-    return checkpoint_save(r->session, run, &info, 1);
+    return checkpoint_save(r->session, run, &info, NULL, 1);
 }
 
 static void load(struct rig *r, const char *run, char path[300])

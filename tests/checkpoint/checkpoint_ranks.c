@@ -170,7 +170,7 @@ static void save_cell(const struct saved *c)
     start(&r, &c->on8, c->dtype, 2, 3);
     train(&r, 0, loss);
     snprintf(path, sizeof path, "%s/%s", dir, c->name);
-    must(checkpoint_save(r.session, path, &info, 1), "save");
+    must(checkpoint_save(r.session, path, &info, NULL, 1), "save");
     digest(&r, t.digest);
     train(&r, STEPS, t.loss);
     rig_stop(&r);
@@ -208,7 +208,7 @@ static void resume_cell(const struct saved *c, const struct layout *l, int numbe
     must(checkpoint_load(r.session, path), "load");
     digest(&r, got);
     CHECK(memcmp(got, t.digest, sizeof got) == 0, "%s: the state is not what was saved", c->name);
-    must(checkpoint_save(r.session, again, &info, 1), "save again");
+    must(checkpoint_save(r.session, again, &info, NULL, 1), "save again");
     must(checkpoint_find(comm, again, second, sizeof second, &info, note, sizeof note), "find again");
     if (rank == 0)
         CHECK(same_files(path, second, "model.safetensors") && same_files(path, second, "optimizer.safetensors") &&

@@ -1,0 +1,243 @@
+/* Finding a run's settings, and what they name, from anywhere. */
+#include "settings/paths.h"
+
+#include "base/sys.h"
+#include "settings/read.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- the file of settings ---- */
+
+/* A file with anything in it but blanks; errno says why there is none. */
+static FILE *open_filled(const char *path)
+{
+    FILE *f = sys_read_text(path);
+    int c = EOF;
+    while (f && (c = getc(f)) != EOF && strchr(" \t\r\n", c)) {
+    }
+    if (f && c == EOF) {
+        fclose(f);
+        errno = ENODATA;
+        return NULL;
+    }
+    if (f)
+        rewind(f);
+    return f;
+}
+
+/* The number of a whole checkpoint's name; -1: it is none. */
+static long long step_of(const char *name)
+{
+    long long step;
+    int used = 0;
+    return sscanf(name, "step-%lld%n", &step, &used) == 1 && (!name[used] || strcmp(name + used, ".old") == 0) ? step : -1;
+}
+
+/* The newest checkpoint's that has one. */
+static FILE *open_checkpoints(const char *run, char **path)
+{
+    char dir[PATH_MAX], file[PATH_MAX + NAME_MAX + 16];
+    FILE *found = NULL;
+    long long newest = -1;
+    snprintf(dir, sizeof dir, "%s/checkpoints", run);
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (step_of(e->d_name) <= newest)
+            continue;
+        snprintf(file, sizeof file, "%s/%s/config.yaml", dir, e->d_name);
+        FILE *f = open_filled(file);
+        char *name = f ? strdup(file) : NULL;
+        if (!name) {
+            if (f)
+                fclose(f);
+            continue;
+        }
+        if (found)
+            fclose(found);
+        free(*path);
+        *path = name;
+        found = f;
+        newest = step_of(e->d_name);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+enum status settings_open_run(const char *run, char **path, FILE **f)
+{
+    *f = NULL;
+    if (asprintf(path, "%s/config.yaml", run) < 0) {
+        *path = NULL;
+        return status_fail(ERR_NOMEM, "out of memory");
+    }
+    *f = open_filled(*path);
+    int error = errno;
+    if (!*f && (error == ENOENT || error == ENODATA))
+        *f = open_checkpoints(run, path);
+    return *f ? OK
+              : status_fail(ERR_INVALID, "cannot read %s (--resume): %s", *path, error == ENODATA ? "it is empty" : strerror(error));
+}
+
+int settings_run_is_purged(const char *run)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/config.yaml", run);
+    FILE *f = open_filled(path);
+    if (f)
+        fclose(f);
+    return !f;
+}
+
+/* ---- absolute paths ---- */
+
+static int exists(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0;
+}
+
+/* Files, directories, and what a glob matches. */
+static int is_there(const char *path)
+{
+    glob_t g = {0};
+    if (exists(path))
+        return 1;
+    int there = glob(path, 0, NULL, &g) == 0;
+    globfree(&g);
+    return there;
+}
+
+/* The directory, for a glob with a backslash before what it would take for a pattern. */
+static int escape(const char *dir, int glob_follows, char *out, size_t bytes)
+{
+    size_t n = 0;
+    for (; *dir && n + 2 < bytes; dir++) {
+        if (glob_follows && strchr("*?[]\\", *dir))
+            out[n++] = '\\';
+        out[n++] = *dir;
+    }
+    out[n] = 0;
+    return !*dir;
+}
+
+enum status settings_absolute_path(char **path)
+{
+    char here[PATH_MAX], dir[2 * PATH_MAX], *absolute;
+    for (size_t n = *path ? strlen(*path) : 0; n > 1 && (*path)[n - 1] == '/'; n--)
+        (*path)[n - 1] = 0;
+    if (!*path || (*path)[0] == '/')
+        return OK;
+    if (!getcwd(here, sizeof here))
+        return status_fail(ERR_IO, "cannot tell the working directory, which %s is relative to: %s", *path, strerror(errno));
+    const char *rest = *path;
+    while (rest[0] == '.' && rest[1] == '/')
+        for (rest += 2; *rest == '/'; rest++) {
+        }
+    if (!escape(strcmp(here, "/") == 0 ? "" : here, !exists(*path), dir, sizeof dir) ||
+        asprintf(&absolute, "%s%s%s", dir, rest[0] && strcmp(rest, ".") != 0 ? "/" : "", strcmp(rest, ".") != 0 ? rest : "") < 0)
+        return status_fail(ERR_NOMEM, "out of memory");
+    free(*path);
+    *path = absolute;
+    return OK;
+}
+
+static enum status all_absolute(struct string_list *list)
+{
+    for (int i = 0; i < list->n; i++)
+        TRY(settings_absolute_path(&list->item[i]));
+    return OK;
+}
+
+enum status settings_absolute_paths(struct settings *s, int model_is_name)
+{
+    TRY(model_is_name ? OK : settings_absolute_path(&s->model));
+    TRY(all_absolute(&s->data));
+    TRY(all_absolute(&s->eval_data));
+    return all_absolute(&s->nvme_path);
+}
+
+/* ---- a run that has moved ---- */
+
+/* Lengths of what is left of two absolute paths when equal last components are taken away. */
+static void cut_equal_ends(const char *a, const char *b, size_t *na, size_t *nb)
+{
+    *na = strlen(a);
+    *nb = strlen(b);
+    for (;;) {
+        size_t i = *na, j = *nb;
+        while (i > 0 && a[i - 1] != '/')
+            i--;
+        while (j > 0 && b[j - 1] != '/')
+            j--;
+        if (i == 0 || j == 0 || *na - i != *nb - j || memcmp(a + i, b + j, *na - i) != 0)
+            return;
+        *na = i - 1;
+        *nb = j - 1;
+    }
+}
+
+/* Behind the directory, if the path lies below it; NULL if it does not. */
+static const char *below(const char *path, const char *dir, size_t n)
+{
+    return strncmp(path, dir, n) == 0 && path[n] == '/' ? path + n : NULL;
+}
+
+/* The directories are given as they are, and as globs have them. */
+static enum status move(char **path, char from[2][2 * PATH_MAX], char to[2][2 * PATH_MAX])
+{
+    if (!*path || is_there(*path))
+        return OK;
+    for (int k = 0; k < 2; k++) {
+        char *moved;
+        const char *rest = below(*path, from[k], strlen(from[k]));
+        if (!rest)
+            continue;
+        if (asprintf(&moved, "%s%s", to[k], rest) < 0)
+            return status_fail(ERR_NOMEM, "out of memory");
+        if (is_there(moved)) {
+            free(*path);
+            *path = moved;
+            return OK;
+        }
+        free(moved);
+    }
+    return OK;
+}
+
+/* Where the run was and where it is, without what is equal at the end of both. 0: it did not move, or nobody knows. */
+static int find_move(const char *out, const char *run, char from[2][2 * PATH_MAX], char to[2][2 * PATH_MAX])
+{
+    char was[PATH_MAX], *now = realpath(run, NULL);
+    size_t n_was, n_now;
+    int moved = now && out && out[0] == '/' && strlen(out) < sizeof was && strcmp(out, now) != 0;
+    if (moved) {
+        strcpy(was, out);
+        cut_equal_ends(was, now, &n_was, &n_now);
+        was[n_was] = now[n_now] = 0;
+        for (int k = 0; k < 2 && moved; k++)
+            moved = escape(was, k, from[k], sizeof from[k]) && escape(now, k, to[k], sizeof to[k]);
+    }
+    free(now);
+    return moved;
+}
+
+enum status settings_move_paths(struct settings *s, const char *run)
+{
+    struct string_list *const lists[] = {&s->data, &s->eval_data, &s->nvme_path};
+    char from[2][2 * PATH_MAX], to[2][2 * PATH_MAX];
+    if (!find_move(s->out, run, from, to))
+        return OK;
+    TRY(move(&s->model, from, to));
+    for (int l = 0; l < 3; l++)
+        for (int i = 0; i < lists[l]->n; i++)
+            TRY(move(&lists[l]->item[i], from, to));
+    return OK;
+}

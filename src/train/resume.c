@@ -1,0 +1,154 @@
+/* Going on from a checkpoint: whether it is of the same data, and what is another now. */
+#include "train/run.h"
+
+#include "data/fingerprint.h"
+#include "settings/read.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT 1024
+
+/* ---- the data ---- */
+
+/* "A has 10 bytes and had 5; 2 more differ": d of the files now and those of the checkpoint. */
+static void describe_files(const struct fingerprint_difference *d, char *text, size_t bytes)
+{
+    const struct listed_file *now = &d->first[0], *was = &d->first[1];
+    int n;
+    if (d->reordered)
+        n = snprintf(text, bytes, "the same files come in another order, %.300s where %.300s was", now->path, was->path);
+    else if (!now->there || !was->there)
+        n = snprintf(text, bytes, "there are %lld files and there were %lld, %.300s is %s", (long long)d->files[0],
+                     (long long)d->files[1], now->there ? now->path : was->path, now->there ? "new" : "missing");
+    else if (strcmp(now->path, was->path) != 0)
+        n = snprintf(text, bytes, "%.300s (%lld bytes) is where %.300s (%lld bytes) was", now->path, now->bytes, was->path,
+                     was->bytes);
+    else if (now->bytes != was->bytes)
+        n = snprintf(text, bytes, "%.300s has %lld bytes and had %lld", now->path, now->bytes, was->bytes);
+    else
+        n = snprintf(text, bytes, "%.300s has other content, of the same length", now->path);
+    if (d->unequal > 1 && !d->reordered && n < (int)bytes)
+        snprintf(text + n, bytes - (size_t)n, "; %lld more differ", (long long)d->unequal - 1);
+}
+
+#define ANEW "the order of all sequences changes, and some that were trained come again before others have been trained at all"
+
+static enum status compare_files(const struct run *r, const char *before, const char *key, const char *follows)
+{
+    struct fingerprint_difference d;
+    char what[TEXT];
+    int differ = fingerprint_lists_differ(r->texts.data, before, key, &d);
+    if (!differ || d.files[0] == 0 || d.files[1] == 0) /* evaluation on files that begins or ends: the settings say so */
+        return OK;
+    describe_files(&d, what, sizeof what);
+    if (r->s->data_changed == DATA_CHANGED_STOP)
+        return status_fail(ERR_INVALID,
+                           "--%s: not what the checkpoint was trained with: %s. --data-changed continue goes on all the same: %s; "
+                           "or give the former files by --%s",
+                           key, what, follows, key);
+    printf("resume: --%s differs (%s): %s\n", key, what, follows);
+    return OK;
+}
+
+/* The first token that is held out, of a corpus without files of its own for that; a number beyond all tokens if none is. */
+static long long held_out_from(const struct corpus_layout *l)
+{
+    return l->eval_sequences > 0 ? l->train_sequences * l->seq_len : INT64_MAX;
+}
+
+static void say_layout(const struct run *r, const char *before)
+{
+    struct corpus_layout now, was;
+    if (!corpus_read_layout(before, &was) || !corpus_read_layout(r->texts.data, &now))
+        return;
+    if (now.seq_len != was.seq_len)
+        printf("resume: sequences have %lld tokens and had %lld, so the data are cut anew: " ANEW "\n", now.seq_len,
+               was.seq_len);
+    if (strstr(before, "\neval-data ") || strstr(r->texts.data, "\neval-data "))
+        return;
+    long long first = held_out_from(&now), former = held_out_from(&was);
+    if (first == former || (now.seq_len != was.seq_len && llabs(first - former) < now.seq_len + was.seq_len))
+        return;
+    printf("resume: %lld of %lld sequences are held out for evaluation, %lld of %lld were: %s", now.eval_sequences,
+           now.train_sequences + now.eval_sequences, was.eval_sequences, was.train_sequences + was.eval_sequences,
+           first < former ? "some that are held out now were trained before" : "some that were held out are trained now");
+    printf(now.seq_len == was.seq_len ? "; " ANEW "\n" : "\n");
+}
+
+/* ---- settings ---- */
+
+static enum status say_settings(const struct run *r, const struct settings *before)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return status_fail(ERR_NOMEM, "out of memory: what differs in the settings");
+    enum status st = settings_write_changes(r->s, before, f);
+    if (fclose(f) == 0 && st == OK && size > 0)
+        printf("resume: settings differ from the checkpoint's: %s\n", text);
+    free(text);
+    return st;
+}
+
+static void say_schedule(const struct run *r, const struct settings *before)
+{
+    static const char *const names[] = {"constant", "linear", "cosine", "wsd"}; /* enum schedule_kind */
+    const struct settings *now = r->s;
+    int64_t step = r->at.step;
+    if (step == 0 || step >= now->plan.steps || run_learning_rate(now, step) == run_learning_rate(before, step))
+        return;
+    printf("resume: the learning rate goes from %.3g in step %lld (%s over %lld steps) to %.3g in step %lld (%s over %lld steps)\n",
+           run_learning_rate(before, step - 1), (long long)step, names[before->schedule], (long long)before->plan.steps,
+           run_learning_rate(now, step), (long long)step + 1, names[now->schedule], (long long)now->plan.steps);
+}
+
+/* Rank 0, for all: the others have the same settings and data. */
+static enum status compare(const struct run *r, const char *path)
+{
+    struct checkpoint_texts was;
+    struct settings before;
+    if (settings_run_is_purged(r->s->resume))
+        printf("resume: %s/config.yaml is gone or empty: the settings are those of the checkpoint, and of the command line\n",
+               r->s->resume);
+    TRY(checkpoint_read_texts(path, &was));
+    enum status st = compare_files(r, was.data, "data", ANEW);
+    if (st == OK)
+        st = compare_files(r, was.data, "eval-data", "losses of evaluations are not comparable");
+    if (st == OK)
+        say_layout(r, was.data);
+    if (st == OK && was.settings[0]) {
+        st = settings_read_text(path, was.settings, &before);
+        if (st == OK) {
+            say_schedule(r, &before);
+            st = say_settings(r, &before);
+            settings_free(&before);
+        }
+    }
+    free(was.settings);
+    free(was.data);
+    return st;
+}
+
+enum status run_resume(struct run *r, const char *numerics)
+{
+    const struct settings *s = r->s;
+    struct comm *c = r->session->comm;
+    char path[4096], note[512];
+    TRY(checkpoint_find(c, s->resume, path, sizeof path, &r->at, note, sizeof note));
+    if (note[0])
+        printf("resume: %s\n", note);
+    TRY(comm_agree(c, comm_rank(c) == 0 ? compare(r, path) : OK));
+    TRY(checkpoint_load(r->session, path));
+    printf("resume: step %lld from %s\n", (long long)r->at.step, path);
+    if (r->at.step >= s->plan.steps)
+        printf("resume: all %lld steps are done: --steps N goes on to step N\n", (long long)s->plan.steps);
+    run_note_saved(r, r->at.step);
+    if (strcmp(numerics, r->at.numerics) != 0)
+        printf("resume: the numerics key differs (%s; was %s): equal up to rounding, not bit for bit\n", numerics, r->at.numerics);
+    if (r->at.seed != s->seed)
+        printf("resume: the seed differs (%llu; was %llu): " ANEW "\n", (unsigned long long)s->seed,
+               (unsigned long long)r->at.seed);
+    return OK;
+}

@@ -1,0 +1,144 @@
+/* Runs that go on where something is another: the data, the directory, the settings' file, the length of the schedule. */
+#include "harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define QUICK " --offload none --device cpu --effort quick "
+#define SMALL "--model tiny --seq-len 128" TILES QUICK
+
+/* The first n bytes of the corpus. */
+static void write_part(const char *path, size_t n)
+{
+    char *text = e2e_read("corpus.txt", NULL);
+    text[n] = 0;
+    e2e_write(path, "%s", text);
+    free(text);
+}
+
+/* Other data than a checkpoint was trained on: refused with what differs, or continued when asked for, with what follows. */
+static void other_data(void **state)
+{
+    (void)state;
+    write_part("t.txt", 4000);
+    write_part("e.txt", 1000);
+    e2e_succeeds(NULL, SMALL "--data t.txt --eval-data e.txt --eval-every 2 --steps 2 --save-every 2 --out run");
+    e2e_copy("t.txt", "same.txt");
+    write_part("t.txt", 5000);
+    e2e_refuses(2, "--data: |/t.txt has 5000 bytes and had 4000|--data-changed continue|come again", NULL, "--resume run --steps 4");
+    e2e_write("t.txt", "%s", "");
+    char *text = e2e_read("corpus.txt", NULL);
+    text[17] = '#', text[4000] = 0;
+    e2e_write("t.txt", "%s", text);
+    free(text);
+    e2e_refuses(2, "/t.txt has other content, of the same length", NULL, "--resume run --steps 4");
+    e2e_refuses(2, "/e.txt (1000 bytes) is where |/t.txt (4000 bytes) was; 1 more differ", NULL,
+                "--resume run --steps 4 --data e.txt,t.txt"); /* e.txt comes first */
+    struct result r = e2e_succeeds(NULL, "--resume run --steps 3 --data same.txt"); /* another name, the same bytes */
+    assert_null(strstr(r.out, "come again"));
+}
+
+static void other_data_in_other_places(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir("d", 0777), 0);
+    write_part("d/1", 3000);
+    write_part("d/2", 2000);
+    write_part("e.txt", 1000);
+    e2e_succeeds(NULL, SMALL "--data d --eval-data e.txt --eval-every 2 --steps 2 --save-every 2 --out run");
+    write_part("d/3", 500);
+    e2e_refuses(2, "--data: |there are 3 files and there were 2, |/d/3 is new", NULL, "--resume run --steps 4");
+    assert_int_equal(rename("d/1", "d/3"), 0);
+    e2e_refuses(2, "--data: |the same files come in another order, |/d/2 where |/d/1 was", NULL, "--resume run --steps 4");
+    struct result r = e2e_succeeds(NULL, "--resume run --steps 4 --data-changed continue");
+    e2e_contains(r.out, "resume: --data differs (the same files come in another order");
+    e2e_contains(r.out, "): the order of all sequences changes, and some that were trained come again");
+    r = e2e_succeeds(NULL, "--resume run --steps 5"); /* what it went on with is what it is trained on now */
+    assert_null(strstr(r.out, "come again"));
+    write_part("e.txt", 900);
+    e2e_refuses(2, "--eval-data: |/e.txt has 900 bytes and had 1000|not comparable", NULL, "--resume run --steps 6");
+}
+
+/* Data that are cut otherwise, and the schedule: asked for, so it is said. */
+static void other_settings(void **state)
+{
+    (void)state;
+    e2e_succeeds(NULL, SMALL "--data corpus.txt --eval-fraction 0.1 --eval-every 9 --schedule cosine --steps 10 --save-every 10 --out run");
+    e2e_copy("run", "other");
+    struct result r = e2e_succeeds(NULL, "--resume run --eval-fraction 0.5 --steps 12");
+    e2e_contains(r.out, "resume: 78 of 156 sequences are held out for evaluation, 15 of 156 were: some that are held out now were "
+                        "trained before; the order of all sequences changes");
+    e2e_contains(r.out, "resume: the learning rate goes from 7.34e-06 in step 10 (cosine over 10 steps) to 2.01e-05 in step 11 "
+                        "(cosine over 12 steps)\n");
+    e2e_contains(r.out, "resume: settings differ from the checkpoint's: eval-fraction 0.5 (was 0.1), steps 12 (was 10)\n");
+    r = e2e_succeeds(NULL, "--resume other --seq-len 64 --seed 2 --steps 11 --schedule constant");
+    e2e_contains(r.out, "resume: sequences have 64 tokens and had 128, so the data are cut anew: the order of all sequences changes");
+    e2e_contains(r.out, "resume: the seed differs (2; was 1): the order of all sequences changes");
+    e2e_contains(r.out, "to 0.0003 in step 11 (constant over 11 steps)\n");
+}
+
+static int in_the_root(void)
+{
+    return chdir("/");
+}
+
+/* From another directory; the original weights gone; the run moved with what is around it. */
+static void found_from_anywhere(void **state)
+{
+    char here[4096];
+    (void)state;
+    assert_non_null(getcwd(here, sizeof here));
+    e2e_succeeds(NULL, SMALL "--data corpus.txt --steps 1 --out first");
+    assert_int_equal(mkdir("project", 0777) + mkdir("project/texts", 0777), 0);
+    assert_int_equal(rename("first/hf", "project/weights"), 0);
+    write_part("project/texts/a.txt", 4000);
+    assert_int_equal(chdir("project"), 0);
+    e2e_succeeds(NULL, "--model ./weights --data texts/*.t[x]t --seq-len 128" TILES QUICK "--steps 2 --save-every 2 --out runs/r/");
+    assert_int_equal(chdir(here), 0);
+    struct result r = e2e_succeeds(&(struct launch){.prepare = in_the_root}, "--resume %s/project/runs/r --steps 3", here);
+    e2e_contains(r.out, "resume: step 2 from ");
+    e2e_remove("project/weights");
+    r = e2e_succeeds(&(struct launch){.prepare = in_the_root}, "--resume %s/project/runs/r --steps 4", here);
+    e2e_contains(r.out, "resume: step 3 from ");
+    assert_int_equal(mkdir("[a]*", 0777) + rename("project", "[a]*/project"), 0);
+    r = e2e_succeeds(NULL, "--resume [a]*/project/runs/r --steps 5");
+    e2e_contains(r.out, "resume: step 4 from ");
+    e2e_contains(r.out, "/\\\\[a\\\\]\\\\*/project/texts/*.t[x]t");
+    r = e2e_succeeds(NULL, "--resume [a]*/project/runs/r --steps 6"); /* its config.yaml says where it is now */
+    e2e_contains(r.out, "settings differ from the checkpoint's: steps 6 (was 5)\n");
+}
+
+/* config.yaml purged or emptied: every checkpoint has one. */
+static void settings_are_in_checkpoints(void **state)
+{
+    (void)state;
+#define UNUSUAL SMALL "--data corpus.txt --lr 1e-3 --weight-decay 0.2 --save-every 2 "
+    e2e_succeeds(NULL, UNUSUAL "--steps 6 --out whole");
+    e2e_succeeds(NULL, UNUSUAL "--steps 4 --out run");
+    e2e_copy("run", "emptied");
+    e2e_remove("run/config.yaml");
+    e2e_write("emptied/config.yaml", "\n");
+    e2e_succeeds(NULL, "--resume run --steps 6");
+    e2e_same_file("whole/hf/model.safetensors", "run/hf/model.safetensors");
+    assert_true(e2e_exists("run/config.yaml"));
+    struct result r = e2e_succeeds(NULL, "--resume emptied --model tiny --data corpus.txt --seq-len 128 --steps 6");
+    e2e_same_file("whole/hf/model.safetensors", "emptied/hf/model.safetensors");
+    e2e_contains(r.out, "resume: emptied/config.yaml is gone or empty: the settings are those of the checkpoint");
+    e2e_write("run/config.yaml", "model: tiny\ndata: corpus.txt\nseq-len: 128\n"); /* a part of it: other settings, said */
+    r = e2e_succeeds(NULL, "--resume run --steps 7" TILES QUICK);
+    e2e_contains(r.out, "lr 0.0003 (was 0.001)");
+    e2e_contains(r.out, "weight-decay 0.1 (was 0.2)");
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(other_data),          TEST(other_data_in_other_places),  TEST(other_settings),
+        TEST(found_from_anywhere), TEST(settings_are_in_checkpoints),
+    };
+    return cmocka_run_group_tests_name("elsewhere", tests, NULL, NULL);
+}
