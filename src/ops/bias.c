@@ -7,7 +7,7 @@
 
 enum {
     PANEL = 128,    /* columns that one task owns */
-    ROW_GROUP = 64, /* rows summed before their sum is added to the total: keeps rounding small for long chunks */
+    ROW_GROUP = 64, /* rows summed before their sum is added to the total, which is fp64: a sequence has many */
 };
 
 INLINE void add_bias(void *y, const void *bias, int64_t at, int64_t n, int32_t dtype)
@@ -30,7 +30,7 @@ void ops_bias(void *y, const void *bias, int64_t rows, int64_t dim, int32_t dtyp
 }
 
 /* sum[n] += the sum of `rows` rows of dy, the first of which begins at element `at`. */
-INLINE void add_rows(float *sum, const void *dy, int64_t at, int64_t rows, int64_t dim, int64_t n, int32_t dtype)
+INLINE void add_rows(double *sum, const void *dy, int64_t at, int64_t rows, int64_t dim, int64_t n, int32_t dtype)
 {
     float group[PANEL] = {0};
     for (int64_t i = 0; i < rows; i++, at += dim) {
@@ -40,17 +40,17 @@ INLINE void add_rows(float *sum, const void *dy, int64_t at, int64_t rows, int64
     }
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
-        sum[j] += group[j];
+        sum[j] += (double)group[j];
 }
 
 CLONES static void panel_grad(float *dbias, const void *dy, int64_t at, int64_t rows, int64_t dim, int64_t n, int32_t dtype,
                               int32_t accumulate)
 {
-    float sum[PANEL] = {0};
+    double sum[PANEL] = {0};
     for (int64_t i = 0; i < rows; i += ROW_GROUP)
         FOR_DTYPE(dtype, add_rows, sum, dy, at + i * dim, min_i64(ROW_GROUP, rows - i), dim, n);
     for (int64_t j = 0; j < n; j++)
-        dbias[j] = accumulate ? dbias[j] + sum[j] : sum[j];
+        dbias[j] = accumulate ? dbias[j] + (float)sum[j] : (float)sum[j];
 }
 
 void ops_bias_grad(float *dbias, const void *dy, int64_t rows, int64_t dim, int32_t y_type, int32_t accumulate)

@@ -132,15 +132,15 @@ CLONES static void grad_group(const struct norm_shape *s, void *dx, const void *
     }
 }
 
-/* out[j0 .. j0 + n) (+)= the groups' sums, in order. */
+/* out[j0 .. j0 + n) (+)= the groups' sums, in order; in fp64, since a sequence has many. */
 static void add_groups(float *out, const float *sums, int64_t stride, int64_t groups, int64_t j0, int64_t n, int accumulate)
 {
-    float total[PANEL] = {0};
+    double total[PANEL] = {0};
     for (int64_t g = 0; g < groups; g++)
         for (int64_t j = 0; j < n; j++)
-            total[j] += sums[g * stride + j0 + j];
+            total[j] += (double)sums[g * stride + j0 + j];
     for (int64_t j = 0; j < n; j++)
-        out[j0 + j] = accumulate ? out[j0 + j] + total[j] : total[j];
+        out[j0 + j] = accumulate ? out[j0 + j] + (float)total[j] : (float)total[j];
 }
 
 int64_t ops_norm_grad_workspace(const struct norm_shape *s)
