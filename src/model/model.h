@@ -141,7 +141,7 @@ int model_is_buffer(const struct model_config *config, const char *name);
 
 /* Initial values of elements [first, first + n) of a parameter: depends on seed, name and element only. */
 void model_init_param(const struct model *m, int param, uint64_t seed, int64_t first, int64_t n, float *out);
-/* inv_freq[head_dim / 2] with the configured scaling, computed in fp64. */
+/* inv_freq[head_dim / 2] with the configured scaling, computed in fp64 and rounded (ops/rope.h says why to fp32). */
 void model_inv_freq(const struct model_config *config, float *out);
 /* Causal model FLOPs of one forward + backward over S tokens whose queries attend `pairs` keys in all: 6 P S + 12 L h pairs, without recompute
  * (pairs = S^2/2 gives 6*P + 6*L*h*S per token). */

@@ -54,8 +54,34 @@ static void test_rope(void **state)
     tensors_free(NULL);
 }
 
+/* The product of a rotated query and key depends on their distance only, wherever they are. */
+static void test_distance(void **state)
+{
+    (void)state;
+    enum { HEAD = 64 };
+    static const int64_t firsts[] = {0, 1 << 20, 1 << 24, 2147000000};
+    struct tensor *freq = tensor_new(HEAD / 2, F32), *pos = tensor_new(2, I32);
+    const struct tensor *both = tensor_random(2 * HEAD, F32, 1.0);
+    double first = 0.0;
+    for (int64_t j = 0; j < HEAD / 2; j++)
+        tensor_set(freq, j, pow(500000.0, -2.0 * (double)j / HEAD));
+    for (size_t f = 0; f < sizeof firsts / sizeof *firsts; f++) {
+        struct tensor *x = tensor_copy(both);
+        double product = 0.0;
+        tensor_set(pos, 0, (double)(firsts[f] + 12345));
+        tensor_set(pos, 1, (double)firsts[f]);
+        run(x, pos, freq, 2, 1, HEAD, 0);
+        for (int64_t j = 0; j < HEAD; j++)
+            product += x->val[j] * x->val[HEAD + j];
+        first = f == 0 ? product : first;
+        assert_true(fabs(product - first) < 5e-6); /* 64 products of numbers of size 1, each with an error of 2e-7 */
+    }
+    tensors_free(NULL);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_rope, tensors_free)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_rope, tensors_free),
+                                       cmocka_unit_test_teardown(test_distance, tensors_free)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
