@@ -68,7 +68,8 @@ static enum status search(struct comm *c, const char *dir, struct candidates *k,
     }
     if (why[0])
         return status_fail(ERR_INVALID, "%s has no whole checkpoint: %s", dir, why);
-    return status_fail(ERR_INVALID, "%s has no checkpoint: a run saves every --save-every steps, and when ^C or SIGTERM ends it",
+    return status_fail(ERR_INVALID, "%s has no checkpoint: a run saves every --save-every steps, and when ^C or SIGTERM ends it; the same "
+                       "options with --out instead of --resume start it anew",
                        dir);
 }
 

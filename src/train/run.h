@@ -95,6 +95,8 @@ enum status run_make_directory(struct run *r);
 enum status run_check_place(struct run *r);
 /* Makes the directory `name` and its parents, or, if it exists, name-2, name-3, ...: path. */
 enum status run_make_distinct(const char *name, char path[RUN_PATH]);
+/* The log of a run that ended before its first checkpoint gets another name. */
+enum status run_keep_log(const char *run);
 /* ERR_INVALID if a directory that an option names cannot be made or written to. */
 enum status run_check_can_be_made(const char *option, const char *path);
 

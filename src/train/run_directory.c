@@ -10,20 +10,41 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A run is never overwritten by another. */
+/* A run is never overwritten by another. One that ended before its first checkpoint has left nothing but its log, which is kept
+ * (run_open_files): it starts anew, as a job that is queued again does. */
 static enum status refuse_old(const struct settings *s)
 {
-    char path[4096];
+    char path[4096], newest[4096];
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->out);
     if (access(path, F_OK) != 0)
         return OK;
-    snprintf(path, sizeof path, "%s/checkpoints/latest", s->out);
-    if (access(path, F_OK) != 0)
-        return status_fail(ERR_INVALID,
-                           "%s already holds a run, without a checkpoint to continue from: give another --out, or remove it",
+    if (checkpoint_newest(s->out, newest, sizeof newest) == OK)
+        return status_fail(ERR_INVALID, "%s already holds a run: continue it with --resume %s, or give another --out", s->out,
                            s->out);
-    return status_fail(ERR_INVALID, "%s already holds a run: continue it with --resume %s, or give another --out", s->out,
-                       s->out);
+    snprintf(path, sizeof path, "%s/hf", s->out);
+    if (access(path, F_OK) == 0)
+        return status_fail(ERR_INVALID,
+                           "%s already holds a run and its model, without a checkpoint to continue from: give another --out, or "
+                           "remove it",
+                           s->out);
+    return OK;
+}
+
+enum status run_keep_log(const char *run)
+{
+    char path[4096], aside[4096];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    if (access(path, F_OK) != 0)
+        return OK;
+    int n = 1;
+    do
+        snprintf(aside, sizeof aside, "%s/metrics-%d.jsonl", run, n);
+    while (access(aside, F_OK) == 0 && n++ < 100000);
+    if (sys_rename(path, aside) != 0)
+        return status_fail(ERR_IO, "cannot rename %s to %s: %s", path, aside, strerror(errno));
+    printf("run: %s held a run that ended before its first checkpoint: it starts anew, and the former log is metrics-%d.jsonl\n",
+           run, n);
+    return OK;
 }
 
 /* What there is of a path decides: it, or the nearest of its parents. */

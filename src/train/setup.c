@@ -413,8 +413,7 @@ enum status run_open_files(struct run *r, const struct train_hooks *hooks)
     TRY(write_plan(r, "plan.txt", plan_print));
     TRY(write_plan(r, "plan.json", write_plan_json));
     snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);
-    if (r->s->resume)
-        TRY(metrics_cut(path, r->at.step));
+    TRY(r->s->resume ? metrics_cut(path, r->at.step) : run_keep_log(r->s->out));
     r->metrics = fopen(path, r->s->resume ? "ae" : "we");
     return r->metrics ? OK : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }

@@ -133,12 +133,39 @@ static void settings_are_in_checkpoints(void **state)
     e2e_contains(r.out, "weight-decay 0.1 (was 0.2)");
 }
 
+/* Ended before its first checkpoint, it starts anew where it was; one that has left a model or a checkpoint does not. */
+static void anew_before_the_first_save(void **state)
+{
+    (void)state;
+    e2e_succeeds(NULL, SMALL "--data corpus.txt --steps 3 --out run");
+    e2e_refuses(2, "run already holds a run and its model", NULL, SMALL "--data corpus.txt --steps 2 --out run");
+    e2e_remove("run/hf");
+    for (int n = 1; n <= 2; n++) {
+        char line[64];
+        struct result r = e2e_succeeds(NULL, SMALL "--data corpus.txt --steps 2 --out run");
+        snprintf(line, sizeof line, "it starts anew, and the former log is metrics-%d.jsonl\n", n);
+        e2e_contains(r.out, line);
+        assert_int_equal(e2e_curve("run").n, 2);
+        e2e_remove("run/hf");
+    }
+    char *log = e2e_read("run/metrics-1.jsonl", NULL);
+    assert_non_null(strstr(log, "\"step\":3"));
+    free(log);
+    assert_int_equal(mkdir("run/checkpoints", 0777), 0);
+    e2e_refuses(2, "run/checkpoints has no checkpoint|--out instead of --resume", NULL, "--resume run");
+    e2e_succeeds(NULL, SMALL "--data corpus.txt --steps 2 --save-every 2 --out run");
+    e2e_remove("run/checkpoints/latest"); /* killed before it was written */
+    e2e_remove("run/hf");
+    e2e_refuses(2, "run already holds a run: continue it with --resume", NULL, SMALL "--data corpus.txt --steps 2 --out run");
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
         TEST(other_data),          TEST(other_data_in_other_places),  TEST(other_settings),
         TEST(found_from_anywhere), TEST(settings_are_in_checkpoints),
+        TEST(anew_before_the_first_save),
     };
     return cmocka_run_group_tests_name("elsewhere", tests, NULL, NULL);
 }

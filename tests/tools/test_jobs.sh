@@ -33,7 +33,12 @@ expect "pbs, Open MPI" "[-n][8][--map-by][ppr:4:node]" env PBS_NODEFILE="$home/n
 expect "pbs: options" "[ltrain][--lr][5][--out][r1]" env PBS_NODEFILE="$home/nodes" RUN=r1 ARGS="--lr 5" "$root/tools/jobs/pbs.sh"
 launcher mpiexec "mpiexec (PALS) 1.2"
 expect "pbs, PALS" "[-n][8][--ppn][4]" env PBS_NODEFILE="$home/nodes" RUN=r1 ARGS="--lr 5" "$root/tools/jobs/pbs.sh"
-mkdir -p r1/checkpoints && : >r1/checkpoints/latest
+mkdir -p r1/checkpoints/step-000001.partial && : >r1/metrics.jsonl
+expect "slurm, again before the first checkpoint" "[--lr][5][--out][r1]" env RUN=r1 "$root/tools/jobs/slurm.sh" --lr 5
+expect "pbs, again before the first checkpoint" "[--lr][5][--out][r1]" env PBS_NODEFILE="$home/nodes" RUN=r1 ARGS="--lr 5" "$root/tools/jobs/pbs.sh"
+mkdir r1/checkpoints/step-000001
+expect "slurm, again before latest" "[ltrain][--resume][r1]" env RUN=r1 "$root/tools/jobs/slurm.sh" --data "a b.txt"
+: >r1/checkpoints/latest
 expect "slurm, again" "[ltrain][--resume][r1]" env RUN=r1 "$root/tools/jobs/slurm.sh" --data "a b.txt"
 expect "pbs, again" "[ltrain][--resume][r1]" env PBS_NODEFILE="$home/nodes" RUN=r1 ARGS="--lr 5" "$root/tools/jobs/pbs.sh"
 

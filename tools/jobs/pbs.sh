@@ -12,7 +12,8 @@ GPUS=4 # a node
 nodes=$(sort -u "$PBS_NODEFILE" | wc -l)
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-16}"
 
-if [ -e "$RUN/checkpoints/latest" ]; then
+# Without a checkpoint there is nothing to go on from: the run starts anew.
+if [ -e "$RUN/checkpoints/latest" ] || compgen -G "$RUN/checkpoints/step-*[0-9]" >/dev/null; then
     set -- --resume "$RUN"
 else
     # shellcheck disable=SC2086 # a list of words

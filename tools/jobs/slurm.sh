@@ -14,7 +14,8 @@ set -eu
 : "${RUN:?name the directory of the run: RUN=runs/NAME sbatch tools/jobs/slurm.sh ...}"
 export OMP_NUM_THREADS="${SLURM_CPUS_PER_TASK:-1}"
 
-if [ -e "$RUN/checkpoints/latest" ]; then
+# Without a checkpoint there is nothing to go on from: the run starts anew.
+if [ -e "$RUN/checkpoints/latest" ] || compgen -G "$RUN/checkpoints/step-*[0-9]" >/dev/null; then
     set -- --resume "$RUN"
 else
     set -- "$@" --out "$RUN"
