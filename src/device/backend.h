@@ -4,11 +4,14 @@
  *    copies, fills, reads and writes through it. host_reaches is about lanes: whether the READ, WRITE and HOST lanes may be given
  *    device memory, for which a program is made (struct program's `discrete`).
  * 2. Each of the lanes COMPUTE, H2D and D2H has a stream. Kernels and copies are submitted to their lane's stream, which executes
- *    them in order, and may not be done when the call returns. An event, recorded after them, tells.
+ *    them in order, and may not be done when the call returns. An event, recorded after them, tells. Where `streams` is set, one
+ *    thread submits all lanes ahead of what is done (engine/device_lanes.h), and streams wait for each other's events.
  * 3. fill, read and write return when they are done; they are for what runs between instructions (state, canaries, chaos).
- * 4. Nothing here allocates once the arena is there.
+ * 4. Nothing here allocates once the arena is there and all kernels are prepared.
+ * 5. A failure's sentence is status_message() of whoever made the backend: callers pass what they get through backend_status.
  *
- * The other lanes run on the host with kernels of its own; the communicator reads and writes device memory itself. */
+ * The other lanes run on the host with kernels of its own. The communicator reads and writes host memory; where it does not reach
+ * the device's, messages pass through bounce buffers, copied by the stream of LANE_WORLD. */
 #ifndef LTRAIN_DEVICE_BACKEND_H
 #define LTRAIN_DEVICE_BACKEND_H
 
@@ -18,11 +21,16 @@
 
 #include <stdint.h>
 
-#define BACKEND_EVENTS 256 /* of each stream; the engine so far waits after each instruction and needs one */
+/* Of each stream. A lane is submitted that many instructions ahead at most: below the about 1,024 launches that a driver queues
+ * before a launch spins. */
+#define BACKEND_EVENTS 256
+/* One more, of LANE_COMPUTE: when a program began. */
+#define BACKEND_BEGAN BACKEND_EVENTS
 
 struct backend {
     const char *name; /* for people */
     int host_reaches;
+    int streams;          /* submitting and executing are two things: await, elapsed and join are there */
     struct target target; /* what programs for it are made with */
     /* Of the compute lane; NULL: no program may have that op there. */
     op_kernel *kernels[OP_COUNT];
@@ -38,14 +46,27 @@ struct backend {
     /* Frees the arena and the struct. */
     void (*close)(struct backend *b);
     /* By every thread that executes instructions, before its first. */
-    void (*enter)(struct backend *b);
+    enum status (*enter)(struct backend *b);
+    /* NULL: everything lies in this library. Else the calling thread's last sentence where the backend comes from. */
+    const char *(*sentence)(void);
+    /* Once: makes host memory such that copies to and from it do not wait. NULL: any host memory is. ERR_NOMEM with numbers, and
+     * nothing is pinned then. Ends with the backend. */
+    enum status (*pin)(struct backend *b, void *host, int64_t bytes);
+    /* Runs the kernel once on operands that are zero, with everything that is to be loaded or chosen for it; what it leaves in
+     * its results is nothing. NULL: kernels need nothing. */
+    enum status (*prepare)(struct backend *b, enum op_kind op, const struct op_attrs *attrs, void *const *arg);
 
-    /* Between host and device, on the stream of lane H2D or D2H. */
+    /* Between host and device, on the stream of lane H2D or D2H, or LANE_WORLD for what ranks send. */
     enum status (*copy)(struct backend *b, enum lane lane, void *dst, const void *src, int64_t bytes);
     /* Event `event` of the lane is what its stream has been given so far. */
     enum status (*record)(struct backend *b, enum lane lane, int event);
     enum status (*query)(struct backend *b, enum lane lane, int event, int *done); /* does not block */
     enum status (*wait)(struct backend *b, enum lane lane, int event);             /* blocks the caller until it is done */
+    /* What `lane` is given from now on waits for the event of lane `of`. */
+    enum status (*await)(struct backend *b, enum lane lane, enum lane of, int event);
+    /* From BACKEND_BEGAN to the event; both are done. */
+    enum status (*elapsed)(struct backend *b, enum lane lane, int event, double *seconds);
+    enum status (*join)(struct backend *b); /* blocks the caller until all streams have done all */
 
     /* `device` in the arena; the caller sees to it that no instruction is under way. */
     enum status (*fill)(struct backend *b, void *device, int byte, int64_t bytes);
@@ -54,5 +75,11 @@ struct backend {
 
     void *state; /* the backend's own */
 };
+
+/* What a backend's function returned, with its sentence as this library's own. */
+static inline enum status backend_status(const struct backend *b, enum status st)
+{
+    return st == OK || !b->sentence ? st : status_fail(st, "%s", b->sentence());
+}
 
 #endif

@@ -14,6 +14,7 @@ void tickets_init(struct tickets *t)
         clock_cond_init(&t->sleeper[l].moved);
         t->sleeper[l].in = NULL;
         t->sleeper[l].any = 0;
+        t->sleeper[l].can_go_on = NULL;
     }
     tickets_reset(t);
 }
@@ -58,6 +59,20 @@ enum status tickets_wait(struct tickets *t, enum lane lane, const struct program
     return atomic_load(&t->failed) ? ERR_CANCELLED : OK;
 }
 
+enum status tickets_wait_until(struct tickets *t, enum lane lane, int (*can_go_on)(void *user), void *user)
+{
+    int64_t began = clock_ns();
+    pthread_mutex_lock(&t->lock);
+    t->sleeper[lane].can_go_on = can_go_on;
+    t->sleeper[lane].user = user;
+    while (!atomic_load(&t->failed) && !can_go_on(user))
+        pthread_cond_wait(&t->sleeper[lane].moved, &t->lock);
+    t->sleeper[lane].can_go_on = NULL;
+    pthread_mutex_unlock(&t->lock);
+    atomic_fetch_add(&t->waited_ns[lane], clock_ns() - began);
+    return atomic_load(&t->failed) ? ERR_CANCELLED : OK;
+}
+
 void tickets_sleep(struct tickets *t, enum lane lane)
 {
     int64_t until = clock_ns() + SLEEP_NS;
@@ -77,9 +92,10 @@ int tickets_failed(const struct tickets *t)
 /* Those who can go on. */
 static void wake(struct tickets *t)
 {
+    int failed = atomic_load(&t->failed);
     for (int l = 0; l < LANES; l++)
-        if (t->sleeper[l].any ||
-            (t->sleeper[l].in && (atomic_load(&t->failed) || tickets_ready(t, t->sleeper[l].p, t->sleeper[l].in))))
+        if (t->sleeper[l].any || (t->sleeper[l].in && (failed || tickets_ready(t, t->sleeper[l].p, t->sleeper[l].in))) ||
+            (t->sleeper[l].can_go_on && (failed || t->sleeper[l].can_go_on(t->sleeper[l].user))))
             pthread_cond_signal(&t->sleeper[l].moved);
 }
 

@@ -19,6 +19,8 @@ struct tickets {
         const struct program *p;
         const struct instr *in; /* what the lane sleeps to execute; NULL: it does not */
         int any;                /* it sleeps until anything moves */
+        int (*can_go_on)(void *user); /* it sleeps until this holds; NULL: it does not */
+        void *user;
         pthread_cond_t moved;
     } sleeper[LANES];
 };
@@ -30,6 +32,9 @@ void tickets_reset(struct tickets *t);
 int tickets_ready(const struct tickets *t, const struct program *p, const struct instr *in);
 /* Blocks `lane` until they are; ERR_CANCELLED if some lane failed. */
 enum status tickets_wait(struct tickets *t, enum lane lane, const struct program *p, const struct instr *in);
+/* Blocks `lane` until can_go_on(user) holds, which depends on what is retired and on what the lane's own thread does; others call
+ * it, too. ERR_CANCELLED if some lane failed. */
+enum status tickets_wait_until(struct tickets *t, enum lane lane, int (*can_go_on)(void *user), void *user);
 /* Blocks `lane` until something moves, a few milliseconds at most. */
 void tickets_sleep(struct tickets *t, enum lane lane);
 int tickets_failed(const struct tickets *t);

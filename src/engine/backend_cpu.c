@@ -45,9 +45,10 @@ static void close_cpu(struct backend *b)
     free(cpu_of(b));
 }
 
-static void enter(struct backend *b)
+static enum status enter(struct backend *b)
 {
     omp_set_num_threads(b->target.threads);
+    return OK;
 }
 
 static enum status copy(struct backend *b, enum lane lane, void *dst, const void *src, int64_t bytes)

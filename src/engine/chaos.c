@@ -169,7 +169,7 @@ enum status chaos_run(const struct exec_context *x, const struct program *p, uin
 {
     struct chaos c = {.x = x, .p = p, .seed = seed};
     enum status st;
-    x->backend->enter(x->backend);
+    TRY(backend_status(x->backend, x->backend->enter(x->backend)));
     TRY_GOTO(ages_make(p, &c.ages), out);
     TRY_GOTO(lanes_make(&c), out);
     TRY_GOTO(poison_transient(x, p, &c.ages), out);
@@ -307,7 +307,7 @@ enum status chaos_run_declared(const struct exec_context *x, const struct progra
 {
     struct confinement c;
     enum status st;
-    x->backend->enter(x->backend);
+    TRY(backend_status(x->backend, x->backend->enter(x->backend)));
     TRY_GOTO(confinement_make(p, &c), out);
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];

@@ -1,6 +1,9 @@
 /* Instructions, one by one. */
 #include "engine/exec_context.h"
 
+#include "base/sys.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 void *exec_argument(const struct exec_context *x, const struct program *p, const struct instr *in, int arg, int64_t *offset,
@@ -28,39 +31,90 @@ void *exec_argument(const struct exec_context *x, const struct program *p, const
 /* Until the lane's stream has done what it was given. */
 static enum status join(struct backend *b, enum lane lane)
 {
-    TRY(b->record(b, lane, 0));
-    return b->wait(b, lane, 0);
+    TRY(backend_status(b, b->record(b, lane, 0)));
+    return backend_status(b, b->wait(b, lane, 0));
+}
+
+static void find_arguments(const struct exec_context *x, const struct program *p, const struct instr *in,
+                           int64_t offset[OP_MAX_ARGS], void *arg[OP_MAX_ARGS])
+{
+    int64_t bytes;
+    for (int a = 0; a < OP_MAX_ARGS; a++)
+        arg[a] = exec_argument(x, p, in, a, &offset[a], &bytes);
+}
+
+enum status exec_submit(const struct exec_context *x, const struct program *p, const struct instr *in)
+{
+    const struct op_call *call = program_call(p, in);
+    struct backend *b = x->backend;
+    int64_t offset[OP_MAX_ARGS];
+    void *arg[OP_MAX_ARGS];
+    find_arguments(x, p, in, offset, arg);
+    if (in->lane == LANE_COMPUTE)
+        return backend_status(b, b->kernels[in->op](&call->attrs, arg, b->stream[LANE_COMPUTE]));
+    return backend_status(b, b->copy(b, in->lane, arg[1], arg[0], call->attrs.copy.bytes));
 }
 
 enum status exec_instr(const struct exec_context *x, const struct program *p, const struct instr *in)
 {
     const struct op_call *call = program_call(p, in);
-    struct backend *b = x->backend;
-    int64_t offset[OP_MAX_ARGS], bytes;
+    int64_t offset[OP_MAX_ARGS];
     void *arg[OP_MAX_ARGS];
-    for (int a = 0; a < OP_MAX_ARGS; a++)
-        arg[a] = exec_argument(x, p, in, a, &offset[a], &bytes);
+    find_arguments(x, p, in, offset, arg);
     switch (in->lane) {
     case LANE_READ:
         return store_read(x->store, offset[0], arg[1], call->attrs.copy.bytes);
     case LANE_WRITE:
         return store_write(x->store, offset[1], arg[0], call->attrs.copy.bytes);
-    case LANE_H2D:
-    case LANE_D2H:
-        TRY(b->copy(b, in->lane, arg[1], arg[0], call->attrs.copy.bytes));
-        return join(b, in->lane);
     case LANE_HOST:
         return x->host_kernels[in->op](&call->attrs, arg, x->host_stream);
     default:
-        TRY(b->kernels[in->op](&call->attrs, arg, b->stream[in->lane]));
-        return join(b, in->lane);
+        TRY(exec_submit(x, p, in));
+        return join(x->backend, in->lane);
     }
+}
+
+/* Zeros in all device bytes that the instruction touches. */
+static enum status zero_operands(const struct exec_context *x, const struct program *p, const struct instr *in)
+{
+    for (int k = 0; k < in->n_operands; k++) {
+        const struct operand *o = &p->operands[in->first_operand + k];
+        const struct buffer *b = &p->buffers[o->buffer];
+        if (b->tier == TIER_DEVICE)
+            TRY(exec_fill(x, TIER_DEVICE, b->address + o->offset, 0, o->bytes));
+    }
+    return OK;
+}
+
+enum status exec_prepare(const struct exec_context *x, const struct program *p)
+{
+    struct backend *b = x->backend;
+    enum status st = OK;
+    if (!b->prepare)
+        return OK;
+    char *prepared = sys_calloc((size_t)p->n_calls + 1, 1);
+    if (!prepared)
+        return status_fail(ERR_NOMEM, "out of memory while kernels are prepared");
+    for (int i = 0; i < p->n_instrs && st == OK; i++) {
+        const struct instr *in = &p->instrs[i];
+        int64_t offset[OP_MAX_ARGS];
+        void *arg[OP_MAX_ARGS];
+        if (in->lane != LANE_COMPUTE || prepared[in->call])
+            continue;
+        prepared[in->call] = 1;
+        find_arguments(x, p, in, offset, arg);
+        st = zero_operands(x, p, in);
+        if (st == OK)
+            st = backend_status(b, b->prepare(b, in->op, &program_call(p, in)->attrs, arg));
+    }
+    free(prepared);
+    return st;
 }
 
 enum status exec_fill(const struct exec_context *x, enum tier t, int64_t at, int byte, int64_t bytes)
 {
     if (t == TIER_DEVICE)
-        return x->backend->fill(x->backend, x->backend->base + at, byte, bytes);
+        return backend_status(x->backend, x->backend->fill(x->backend, x->backend->base + at, byte, bytes));
     memset(x->host + at, byte, (size_t)bytes);
     return OK;
 }
@@ -68,7 +122,7 @@ enum status exec_fill(const struct exec_context *x, enum tier t, int64_t at, int
 enum status exec_read(const struct exec_context *x, enum tier t, int64_t at, void *to, int64_t bytes)
 {
     if (t == TIER_DEVICE)
-        return x->backend->read(x->backend, to, x->backend->base + at, bytes);
+        return backend_status(x->backend, x->backend->read(x->backend, to, x->backend->base + at, bytes));
     memcpy(to, x->host + at, (size_t)bytes);
     return OK;
 }
@@ -76,7 +130,7 @@ enum status exec_read(const struct exec_context *x, enum tier t, int64_t at, voi
 enum status exec_write(const struct exec_context *x, enum tier t, int64_t at, const void *from, int64_t bytes)
 {
     if (t == TIER_DEVICE)
-        return x->backend->write(x->backend, x->backend->base + at, from, bytes);
+        return backend_status(x->backend, x->backend->write(x->backend, x->backend->base + at, from, bytes));
     memcpy(x->host + at, from, (size_t)bytes);
     return OK;
 }

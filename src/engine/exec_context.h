@@ -26,6 +26,11 @@ static inline int exec_holds(const struct exec_context *x, int predicate)
 {
     return predicate == 0 || x->predicates[predicate];
 }
+/* Gives an instruction of COMPUTE, H2D or D2H to its lane's stream. */
+enum status exec_submit(const struct exec_context *x, const struct program *p, const struct instr *in);
+/* Lets the backend prepare each kernel call of the program, which must not be running: what instructions of COMPUTE read and write
+ * holds zeros or nothing afterwards. */
+enum status exec_prepare(const struct exec_context *x, const struct program *p);
 /* Executes one instruction, blocking (kernels, copies, and I/O through the given direction's own thread). */
 enum status exec_instr(const struct exec_context *x, const struct program *p, const struct instr *in);
 

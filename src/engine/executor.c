@@ -6,6 +6,7 @@
 #include "base/sys.h"
 #include "device/tickets.h"
 #include "engine/comm_lanes.h"
+#include "engine/device_lanes.h"
 #include "offload/places.h"
 
 #include <assert.h>
@@ -13,6 +14,8 @@
 #include <string.h>
 
 #define IN_FLIGHT 64
+/* Instructions of a device that take this long on average have their ends measured one by one, which costs each an event. */
+#define TIMED_SECONDS 100e-6
 
 struct flight {
     uint64_t request;
@@ -23,6 +26,7 @@ struct flight {
 struct executor {
     struct exec_context x;
     struct tickets tickets;
+    struct device_lanes *device; /* NULL: device lanes are executed by threads, like the others */
     const struct program *p;
     struct trace_event *events; /* of the program that runs, by instruction: own_events, or the caller's */
     struct trace_event *own_events;
@@ -32,7 +36,7 @@ struct executor {
     } * known;
     int n_known;
     int64_t began;
-    pthread_t thread[LANES]; /* all but compute */
+    pthread_t thread[LANES]; /* all but compute, or what reaps it */
     int n_threads;
     pthread_mutex_t lock;
     pthread_cond_t go, idle;
@@ -164,8 +168,11 @@ static enum status run_comm(struct executor *e)
 
 static void run_lane(struct executor *e, enum lane lane)
 {
-    int pipelined = lane_is_pipelined(lane) && e->x.store;
-    enum status st = lane_is_comm(lane) ? run_comm(e) : pipelined ? run_pipelined(e, lane) : run_serial(e, lane);
+    int pipelined = lane_is_pipelined(lane) && e->x.store, reaped = e->device && lane_is_of_device(lane);
+    enum status st = lane_is_comm(lane) ? run_comm(e)
+                     : reaped           ? device_lanes_reap(e->device, lane)
+                     : pipelined        ? run_pipelined(e, lane)
+                                        : run_serial(e, lane);
     if (st != OK)
         tickets_fail(&e->tickets, st);
 }
@@ -175,7 +182,7 @@ static void *lane_thread(void *arg)
     struct lane_start *s = arg;
     struct executor *e = s->e;
     int64_t seen = 0;
-    e->x.backend->enter(e->x.backend);
+    enum status entered = backend_status(e->x.backend, e->x.backend->enter(e->x.backend));
     places_bind(s->lane == LANE_HOST ? PLACE_COMPUTE : PLACE_TRANSFER);
     pthread_mutex_lock(&e->lock);
     for (;;) {
@@ -185,7 +192,10 @@ static void *lane_thread(void *arg)
             break;
         seen = e->generation;
         pthread_mutex_unlock(&e->lock);
-        run_lane(e, s->lane);
+        if (entered == OK)
+            run_lane(e, s->lane);
+        else
+            tickets_fail(&e->tickets, entered);
         pthread_mutex_lock(&e->lock);
         if (--e->running == 0)
             pthread_cond_signal(&e->idle);
@@ -225,12 +235,16 @@ enum status executor_create(const struct exec_context *x, struct program *const 
     pthread_cond_init(&e->go, NULL);
     pthread_cond_init(&e->idle, NULL);
     enum status st = make_events(e, programs, n);
+    if (st == OK && x->backend->streams)
+        st = device_lanes_create(&e->x, programs, n, &e->device);
     if (st != OK) {
         executor_destroy(e);
         return st;
     }
     int several = x->comm && comm_size(x->comm) > 1;
-    for (int l = LANE_COMPUTE + 1; l < (several ? LANE_WORLD + 1 : LANE_WORLD); l++) { /* LANE_WORLD: all comm lanes */
+    int first = e->device ? LANE_COMPUTE : LANE_COMPUTE + 1,
+        end = several ? LANE_WORLD + 1 : LANE_WORLD; /* WORLD: all comm lanes */
+    for (int l = first; l < end; l++) {
         e->start[l] = (struct lane_start){e, (enum lane)l};
         int error = sys_thread(&e->thread[e->n_threads], lane_thread, &e->start[l]);
         if (error) {
@@ -257,6 +271,7 @@ void executor_destroy(struct executor *e)
     pthread_cond_destroy(&e->idle);
     pthread_mutex_destroy(&e->lock);
     tickets_destroy(&e->tickets);
+    device_lanes_destroy(e->device);
     for (int k = 0; k < e->n_known; k++)
         lane_index_free(&e->known[k].index);
     free(e->known);
@@ -294,24 +309,31 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
         known++;
     assert(known->p);
     tickets_reset(&e->tickets);
-    e->x.backend->enter(e->x.backend);
+    TRY(backend_status(e->x.backend, e->x.backend->enter(e->x.backend)));
     if (e->x.store)
         store_limit_writes(e->x.store, p->write_depth);
     pthread_mutex_lock(&e->lock);
     e->p = p;
     e->events = trace ? trace : e->own_events;
     e->began = clock_ns();
+    if (e->device)
+        device_lanes_begin(e->device, p, &e->tickets, e->events, trace || p->seconds > TIMED_SECONDS * p->n_instrs, e->began);
     e->running = e->n_threads;
     e->generation++;
     pthread_cond_broadcast(&e->go);
     pthread_mutex_unlock(&e->lock);
-    run_lane(e, LANE_COMPUTE);
+    if (e->device)
+        (void)device_lanes_submit(e->device); /* what failed is on the board */
+    else
+        run_lane(e, LANE_COMPUTE);
     pthread_mutex_lock(&e->lock);
     while (e->running > 0)
         pthread_cond_wait(&e->idle, &e->lock);
     pthread_mutex_unlock(&e->lock);
     for (int l = 0; l < LANES; l++)
         e->stats[l].waited_ns += atomic_load(&e->tickets.waited_ns[l]);
+    if (e->device && !tickets_failed(&e->tickets))
+        device_lanes_measure(e->device, &known->index, e->stats);
     if (!tickets_failed(&e->tickets))
         add_stalls(e, known);
     return tickets_status(&e->tickets);

@@ -1,0 +1,423 @@
+/* Submitting and reaping. */
+#include "engine/device_lanes.h"
+
+#include "base/clock.h"
+#include "base/sys.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEVICE_LANES (LANE_D2H + 1)
+#define WATCH_INSTRS 64 /* of these of a lane one at least is watched */
+#define WATCH_EVENTS 32 /* and of these announced ones */
+
+enum mark { ANNOUNCED = 1, WATCHED = 2 };
+
+/* What is asked of each instruction of a program, in two variants: at least, and with every end measured. */
+struct marks {
+    const struct program *p;
+    uint8_t *plain, *timed;
+};
+
+/* An event that was recorded. */
+struct announced {
+    int64_t ticket;
+    int instr;
+};
+
+struct stream {
+    /* the submitter's */
+    int next;          /* its next instruction; n_instrs: none */
+    int64_t submitted; /* tickets */
+    int64_t recorded;  /* events, in this run; the k-th is in slot k % BACKEND_EVENTS */
+    /* under the lock */
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    struct announced ring[BACKEND_EVENTS];
+    int64_t published; /* events up to a watched one: the reaper's */
+    int over;          /* nothing more will be published */
+};
+
+struct device_lanes {
+    const struct exec_context *x;
+    struct marks *marks;
+    int n_marks;
+    int joins; /* LTRAIN_CUDA_SYNC: after each instruction, so that a failure is its own */
+    struct stream stream[DEVICE_LANES];
+    /* of the run */
+    const struct program *p;
+    const uint8_t *mark;
+    struct tickets *tickets;
+    struct trace_event *events;
+    int64_t began, recording; /* by clock_ns(): the program, and BACKEND_BEGAN */
+};
+
+/* --- What is announced and watched --- */
+
+/* Who waits for whom: marks[first[lane] + ticket - 1]. */
+static void mark_waited_for(const struct program *p, const struct lane_index *index, uint8_t *marks)
+{
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        for (const struct wait *w = program_waits(p, in), *end = w + in->n_waits; w < end; w++) {
+            enum lane of = (enum lane)w->lane;
+            if (!lane_is_of_device(of) || of == in->lane)
+                continue;
+            marks[index->at[index->first[of] + w->ticket - 1]] |= lane_is_of_device(in->lane) ? ANNOUNCED : ANNOUNCED | WATCHED;
+        }
+    }
+}
+
+static void mark_regularly(const struct program *p, int timed, uint8_t *marks)
+{
+    int instrs[DEVICE_LANES] = {0}, announced[DEVICE_LANES] = {0}; /* since one was watched */
+    int last[DEVICE_LANES] = {-1, -1, -1};
+    for (int i = 0; i < p->n_instrs; i++)
+        if (lane_is_of_device(p->instrs[i].lane))
+            last[p->instrs[i].lane] = i;
+    for (int i = 0; i < p->n_instrs; i++) {
+        int l = p->instrs[i].lane;
+        if (!lane_is_of_device((enum lane)l))
+            continue;
+        if (timed)
+            marks[i] |= ANNOUNCED;
+        announced[l] += marks[i] & ANNOUNCED;
+        if (++instrs[l] >= WATCH_INSTRS || announced[l] >= WATCH_EVENTS || i == last[l])
+            marks[i] |= ANNOUNCED | WATCHED;
+        if (marks[i] & WATCHED)
+            instrs[l] = announced[l] = 0;
+    }
+}
+
+static enum status marks_make(const struct program *p, struct marks *m)
+{
+    struct lane_index index = {.at = NULL};
+    m->p = p;
+    m->plain = sys_calloc((size_t)p->n_instrs + 1, 1);
+    m->timed = sys_calloc((size_t)p->n_instrs + 1, 1);
+    if (!m->plain || !m->timed)
+        return status_fail(ERR_NOMEM, "out of memory for the device's lanes");
+    TRY(lane_index_make(p, &index));
+    mark_waited_for(p, &index, m->plain);
+    lane_index_free(&index);
+    memcpy(m->timed, m->plain, (size_t)p->n_instrs);
+    mark_regularly(p, 0, m->plain);
+    mark_regularly(p, 1, m->timed);
+    return OK;
+}
+
+enum status device_lanes_create(const struct exec_context *x, struct program *const *programs, int n, struct device_lanes **out)
+{
+    enum status st = OK;
+    const char *joins = getenv("LTRAIN_CUDA_SYNC");
+    struct device_lanes *d = sys_calloc(1, sizeof *d);
+    if (!d)
+        return status_fail(ERR_NOMEM, "out of memory for the device's lanes");
+    d->x = x;
+    d->joins = joins && strcmp(joins, "1") == 0;
+    for (int l = 0; l < DEVICE_LANES; l++) {
+        pthread_mutex_init(&d->stream[l].lock, NULL);
+        pthread_cond_init(&d->stream[l].moved, NULL);
+    }
+    d->marks = sys_calloc((size_t)n + 1, sizeof *d->marks);
+    if (!d->marks)
+        st = status_fail(ERR_NOMEM, "out of memory for the device's lanes");
+    for (int k = 0; k < n && st == OK; k++)
+        if (programs[k])
+            st = marks_make(programs[k], &d->marks[d->n_marks++]);
+    if (st != OK) {
+        device_lanes_destroy(d);
+        return st;
+    }
+    *out = d;
+    return OK;
+}
+
+void device_lanes_destroy(struct device_lanes *d)
+{
+    if (!d)
+        return;
+    for (int k = 0; k < d->n_marks; k++) {
+        free(d->marks[k].plain);
+        free(d->marks[k].timed);
+    }
+    for (int l = 0; l < DEVICE_LANES; l++) {
+        pthread_mutex_destroy(&d->stream[l].lock);
+        pthread_cond_destroy(&d->stream[l].moved);
+    }
+    free(d->marks);
+    free(d);
+}
+
+/* --- The submitter --- */
+
+static int next_of(const struct program *p, int lane, int from)
+{
+    while (from < p->n_instrs && p->instrs[from].lane != lane)
+        from++;
+    return from;
+}
+
+void device_lanes_begin(struct device_lanes *d, const struct program *p, struct tickets *t, struct trace_event *events, int timed,
+                        int64_t began)
+{
+    const struct marks *m = d->marks;
+    while (m->p && m->p != p)
+        m++;
+    assert(m->p);
+    d->p = p;
+    d->mark = timed ? m->timed : m->plain;
+    d->tickets = t;
+    d->events = events;
+    d->began = began;
+    for (int l = 0; l < DEVICE_LANES; l++) {
+        struct stream *s = &d->stream[l];
+        s->next = next_of(p, l, 0);
+        s->submitted = s->recorded = s->published = 0;
+        s->over = 0;
+    }
+}
+
+static int has_retired(const struct device_lanes *d, int lane, int64_t ticket)
+{
+    return atomic_load(&d->tickets->done[lane]) >= ticket;
+}
+
+static int is_ready(const struct device_lanes *d, const struct stream *s)
+{
+    const struct instr *in = &d->p->instrs[s->next];
+    if (!has_retired(d, in->lane, in->ticket - BACKEND_EVENTS)) /* its event's slot may be one that is in use */
+        return 0;
+    for (const struct wait *w = program_waits(d->p, in), *end = w + in->n_waits; w < end; w++) {
+        int there = lane_is_of_device((enum lane)w->lane) ? d->stream[w->lane].submitted >= w->ticket
+                                                          : has_retired(d, w->lane, w->ticket);
+        if (!there)
+            return 0;
+    }
+    return 1;
+}
+
+/* Of the lanes whose next instruction is ready the one where it stands earliest in the program; DEVICE_LANES: none. */
+static int earliest_ready(const struct device_lanes *d)
+{
+    int best = DEVICE_LANES;
+    for (int l = 0; l < DEVICE_LANES; l++) {
+        const struct stream *s = &d->stream[l];
+        if (s->next < d->p->n_instrs && (best == DEVICE_LANES || s->next < d->stream[best].next) && is_ready(d, s))
+            best = l;
+    }
+    return best;
+}
+
+static int some_is_ready(void *user)
+{
+    return earliest_ready(user) < DEVICE_LANES;
+}
+
+static int all_is_submitted(const struct device_lanes *d)
+{
+    for (int l = 0; l < DEVICE_LANES; l++)
+        if (d->stream[l].next < d->p->n_instrs)
+            return 0;
+    return 1;
+}
+
+/* The slot of an announced ticket that has not retired. */
+static int slot_of(const struct stream *s, int64_t ticket)
+{
+    for (int64_t k = s->recorded - 1; k >= 0 && k >= s->recorded - BACKEND_EVENTS; k--)
+        if (s->ring[k % BACKEND_EVENTS].ticket == ticket)
+            return (int)(k % BACKEND_EVENTS);
+    assert(0 && "what a device lane waits for is announced");
+    return 0;
+}
+
+static enum status await_others(struct device_lanes *d, const struct instr *in)
+{
+    struct backend *b = d->x->backend;
+    for (const struct wait *w = program_waits(d->p, in), *end = w + in->n_waits; w < end; w++) {
+        if (!lane_is_of_device((enum lane)w->lane) || w->lane == in->lane || has_retired(d, w->lane, w->ticket))
+            continue;
+        const int slot = slot_of(&d->stream[w->lane], w->ticket);
+        TRY(backend_status(b, b->await(b, in->lane, (enum lane)w->lane, slot)));
+    }
+    return OK;
+}
+
+static enum status announce(struct device_lanes *d, struct stream *s, const struct instr *in, int i)
+{
+    struct backend *b = d->x->backend;
+    const int slot = (int)(s->recorded % BACKEND_EVENTS);
+    TRY(backend_status(b, b->record(b, in->lane, slot)));
+    pthread_mutex_lock(&s->lock);
+    s->ring[slot] = (struct announced){in->ticket, i};
+    s->recorded++;
+    if (d->mark[i] & WATCHED) {
+        s->published = s->recorded;
+        pthread_cond_signal(&s->moved);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return OK;
+}
+
+static enum status submit_next(struct device_lanes *d, struct stream *s)
+{
+    const int i = s->next;
+    const struct instr *in = &d->p->instrs[i];
+    struct backend *b = d->x->backend;
+    TRY(await_others(d, in));
+    d->events[i].start_ns = clock_ns() - d->began;
+    if (exec_holds(d->x, in->predicate))
+        TRY(exec_submit(d->x, d->p, in));
+    if (d->mark[i] & ANNOUNCED)
+        TRY(announce(d, s, in, i));
+    if (d->joins)
+        TRY(backend_status(b, b->join(b)));
+    s->submitted = in->ticket;
+    s->next = next_of(d->p, in->lane, i + 1);
+    return OK;
+}
+
+/* The device's failure, which may be of something submitted earlier, and how far each lane is. */
+static enum status explain(const struct device_lanes *d, const char *doing, int i, enum status st)
+{
+    char cause[512], lanes[192] = "";
+    size_t n = 0;
+    const struct instr *in = &d->p->instrs[i];
+    snprintf(cause, sizeof cause, "%s", status_message());
+    for (int l = 0; l < DEVICE_LANES; l++)
+        n += (size_t)snprintf(lanes + n, sizeof lanes - n, "%s%s %lld", n ? ", " : "", lane_name((enum lane)l),
+                              (long long)atomic_load(&d->tickets->done[l]));
+    return status_fail(st, "%s (%s, while %s instruction %d of program %s: %s, layer %d, on the %s lane%s; done: %s)", cause,
+                       d->x->backend->name, doing, i, d->p->name, op_name(in->op), in->unit, lane_name(in->lane),
+                       d->joins ? "" : "; LTRAIN_CUDA_SYNC=1 names the one that fails", lanes);
+}
+
+static enum status submit_all(struct device_lanes *d)
+{
+    struct backend *b = d->x->backend;
+    d->recording = clock_ns(); /* before anything is published */
+    TRY(backend_status(b, b->record(b, LANE_COMPUTE, BACKEND_BEGAN)));
+    while (!all_is_submitted(d)) {
+        int lane = earliest_ready(d);
+        if (tickets_failed(d->tickets))
+            return ERR_CANCELLED;
+        if (lane == DEVICE_LANES) {
+            TRY(tickets_wait_until(d->tickets, LANE_COMPUTE, some_is_ready, d));
+            continue;
+        }
+        const int i = d->stream[lane].next;
+        enum status st = submit_next(d, &d->stream[lane]);
+        if (st != OK)
+            return explain(d, "submitting", i, st);
+    }
+    return OK;
+}
+
+enum status device_lanes_submit(struct device_lanes *d)
+{
+    struct backend *b = d->x->backend;
+    enum status st = submit_all(d);
+    if (st != OK) {
+        if (st != ERR_CANCELLED)
+            tickets_fail(d->tickets, st);
+        (void)b->join(b); /* it says what has failed already, or that all is idle */
+    }
+    for (int l = 0; l < DEVICE_LANES; l++) {
+        struct stream *s = &d->stream[l];
+        pthread_mutex_lock(&s->lock);
+        s->over = 1;
+        pthread_cond_signal(&s->moved);
+        pthread_mutex_unlock(&s->lock);
+    }
+    return st;
+}
+
+/* --- Reapers --- */
+
+/* When the announced instructions from event `from` up to `to` ended; those between have the next one's end. */
+static enum status note_ends(struct device_lanes *d, enum lane lane, int64_t from, int64_t to)
+{
+    struct backend *b = d->x->backend;
+    struct stream *s = &d->stream[lane];
+    if (from == 0) /* that it was recorded first does not mean that it is done first */
+        TRY(backend_status(b, b->wait(b, LANE_COMPUTE, BACKEND_BEGAN)));
+    for (int64_t k = from; k < to; k++) {
+        double seconds;
+        const int slot = (int)(k % BACKEND_EVENTS);
+        TRY(backend_status(b, b->elapsed(b, lane, slot, &seconds)));
+        pthread_mutex_lock(&s->lock);
+        const int i = s->ring[slot].instr;
+        pthread_mutex_unlock(&s->lock);
+        d->events[i].end_ns = d->recording - d->began + (int64_t)(seconds * 1e9);
+    }
+    return OK;
+}
+
+enum status device_lanes_reap(struct device_lanes *d, enum lane lane)
+{
+    struct backend *b = d->x->backend;
+    struct stream *s = &d->stream[lane];
+    int64_t reaped = 0; /* events */
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        while (s->published == reaped && !s->over)
+            pthread_cond_wait(&s->moved, &s->lock);
+        /* the next watched one; `published` may be several further */
+        int64_t to = reaped;
+        while (to < s->published && !(d->mark[s->ring[to % BACKEND_EVENTS].instr] & WATCHED))
+            to++;
+        const int more = to < s->published;
+        const struct announced at = s->ring[to % BACKEND_EVENTS];
+        pthread_mutex_unlock(&s->lock);
+        if (!more)
+            return OK;
+        enum status st = backend_status(b, b->wait(b, lane, (int)(to % BACKEND_EVENTS)));
+        if (st == OK)
+            st = note_ends(d, lane, reaped, to + 1);
+        if (st != OK)
+            return explain(d, "waiting for", at.instr, st);
+        reaped = to + 1;
+        tickets_retire(d->tickets, lane, at.ticket);
+    }
+}
+
+/* --- What was measured --- */
+
+/* What has no event of its own ended with the next that has one. */
+static void fill_ends(const struct device_lanes *d)
+{
+    int64_t later[DEVICE_LANES] = {0};
+    for (int i = d->p->n_instrs - 1; i >= 0; i--) {
+        int l = d->p->instrs[i].lane;
+        if (!lane_is_of_device((enum lane)l))
+            continue;
+        if (d->mark[i] & ANNOUNCED)
+            later[l] = d->events[i].end_ns;
+        d->events[i].end_ns = later[l];
+    }
+}
+
+void device_lanes_measure(const struct device_lanes *d, const struct lane_index *index, struct lane_stats stats[LANES])
+{
+    const struct program *p = d->p;
+    int64_t last[DEVICE_LANES] = {0};
+    fill_ends(d);
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        struct trace_event *e = &d->events[i];
+        if (!lane_is_of_device(in->lane))
+            continue;
+        int64_t start = max_i64(e->start_ns, last[in->lane]); /* submitted, and its predecessor done */
+        for (const struct wait *w = program_waits(p, in), *end = w + in->n_waits; w < end; w++)
+            start = max_i64(start, d->events[index->at[index->first[w->lane] + w->ticket - 1]].end_ns);
+        const int executed = exec_holds(d->x, in->predicate);
+        *e = (struct trace_event){start, executed ? max_i64(start, e->end_ns) : start};
+        last[in->lane] = e->end_ns;
+        if (!executed)
+            continue;
+        stats[in->lane].busy_ns += e->end_ns - start;
+        stats[in->lane].bytes += program_call(p, in)->bytes;
+    }
+}
