@@ -155,7 +155,7 @@ enum status arena_create(const char *name, int64_t bytes, enum arena_kind kind, 
     mprotect(a->base + body + PAGE, PAGE, PROT_NONE);
     if (bytes > 0) {
         madvise(a->base, (size_t)body, MADV_HUGEPAGE);
-        if (kind == ARENA_PINNED)
+        if (kind != ARENA_PLAIN)
             place(a->base, (size_t)body, placed, sizeof placed);
         int error = touch_all(a->base, (size_t)body);
         if (error) {

@@ -8,7 +8,11 @@
 
 struct arena;
 
-enum arena_kind { ARENA_PLAIN, ARENA_PINNED /* mlock where the limit allows; placed by hwloc near this rank's cores */ };
+enum arena_kind {
+    ARENA_PLAIN,
+    ARENA_PLACED, /* by hwloc near this rank's cores; whoever copies from it pins it */
+    ARENA_PINNED  /* placed, and mlock where the limit allows */
+};
 
 /* bytes may be 0. Pages are touched before it returns (first touch is slow and must not fall into the first step).
  * `name` appears in messages ("host arena"). Errors name the size and what to change. */

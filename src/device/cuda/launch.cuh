@@ -2,18 +2,8 @@
 #ifndef LTRAIN_DEVICE_CUDA_LAUNCH_CUH
 #define LTRAIN_DEVICE_CUDA_LAUNCH_CUH
 
-#include "base/status.h"
 #include "device/cuda/arch.cuh"
-
-/* TRY(CUDA_STATUS(cudaMemsetAsync(...))): the runtime's errors as ours, with the call and CUDA's reason in the sentence. */
-static inline enum status cuda_status(cudaError_t error, const char *call)
-{
-    if (error == cudaSuccess)
-        return OK;
-    return status_fail(error == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO, "%s: %s (%s)", call, cudaGetErrorString(error),
-                       cudaGetErrorName(error));
-}
-#define CUDA_STATUS(call) cuda_status((call), #call)
+#include "device/cuda/errors.h"
 
 template <class T> struct launch_exactly {
     using type = T;

@@ -1,0 +1,276 @@
+/* The choice of a GPU, its memory, and host memory pinned for it. */
+#include "device/cuda/device.h"
+
+#include "base/num.h"
+#include "base/sys.h"
+#include "base/units.h"
+#include "device/cuda/errors.h"
+#include "device/cuda/streams.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD 4096
+#define GUARD_BYTE 0xa5
+#define BOUNCE ((int64_t)1 << 20)
+#define MAX_PINNERS 8
+#define LEAST_CAPABILITY 80
+#define PREPARED_TOKENS 128 /* of attention: which kernel runs does not depend on their number */
+
+/* --- Which --- */
+
+/* Errors of a device's first calls that people can do something about. */
+static enum status first_status(cudaError_t error, const char *call, int device)
+{
+    switch (error) {
+    case cudaSuccess:
+        return OK;
+    case cudaErrorInsufficientDriver:
+        return status_fail(ERR_INVALID, "--device cuda: the NVIDIA driver is older than this CUDA needs: 580 or later is wanted");
+    case cudaErrorNoDevice:
+        return status_fail(ERR_INVALID, "--device cuda: the driver shows no GPU to this process (CUDA_VISIBLE_DEVICES?)");
+    case cudaErrorDevicesUnavailable:
+        return status_fail(ERR_INVALID, "--device cuda: GPU %d is in use by another process alone (exclusive compute mode)",
+                           device);
+    case cudaErrorMemoryAllocation:
+        return status_fail(ERR_NOMEM, "--device cuda: GPU %d has no room for a context: other processes hold its memory", device);
+    default:
+        return cuda_status(error, call);
+    }
+}
+
+enum status cuda_device_count(int *devices)
+{
+    *devices = 0;
+    TRY(first_status(cudaGetDeviceCount(devices), "cudaGetDeviceCount", 0));
+    return *devices > 0 ? OK : first_status(cudaErrorNoDevice, "cudaGetDeviceCount", 0);
+}
+
+/* The context, once in a process whatever is asked of it later. Whoever waits sleeps. */
+static enum status enter_device(int device)
+{
+    TRY(first_status(cudaInitDevice(device, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid), "cudaInitDevice",
+                     device));
+    return first_status(cudaSetDevice(device), "cudaSetDevice", device);
+}
+
+enum status cuda_device_describe(int device, struct device_facts *out)
+{
+    struct cudaDeviceProp prop;
+    size_t there, all;
+    memset(out, 0, sizeof *out);
+    TRY(enter_device(device));
+    TRY(CUDA_STATUS(cudaGetDeviceProperties(&prop, device)));
+    TRY(CUDA_STATUS(cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, device)));
+    TRY(CUDA_STATUS(cudaMemGetInfo(&there, &all)));
+    snprintf(out->name, sizeof out->name, "%.120s", prop.name);
+    out->capability = 10 * prop.major + prop.minor;
+    out->processors = prop.multiProcessorCount;
+    out->memory = (int64_t)all;
+    out->free = (int64_t)there;
+    if (out->capability > 0 && out->capability < LEAST_CAPABILITY)
+        return status_fail(ERR_INVALID, "--device cuda: GPU %d, %s, has compute capability %d.%d; kernels need 8.0 or later",
+                           device, out->name, prop.major, prop.minor);
+    return OK;
+}
+
+/* --- Memory --- */
+
+static enum status fill(struct backend *b, void *device, int byte, int64_t bytes)
+{
+    struct cuda_device *c = cuda_device_of(b);
+    if (bytes == 0)
+        return OK;
+    TRY(CUDA_STATUS(cudaMemsetAsync(device, byte, (size_t)bytes, c->stream[LANE_COMPUTE])));
+    return CUDA_STATUS(cudaStreamSynchronize(c->stream[LANE_COMPUTE]));
+}
+
+/* Through the bounce buffer: the caller's memory need not be pinned. */
+static enum status read_bytes(struct backend *b, void *host, const void *device, int64_t bytes)
+{
+    struct cuda_device *c = cuda_device_of(b);
+    for (int64_t at = 0, n; at < bytes; at += n) {
+        n = min_i64(BOUNCE, bytes - at);
+        TRY(CUDA_STATUS(
+            cudaMemcpyAsync(c->bounce, (const char *)device + at, (size_t)n, cudaMemcpyDeviceToHost, c->stream[LANE_D2H])));
+        TRY(CUDA_STATUS(cudaStreamSynchronize(c->stream[LANE_D2H])));
+        memcpy((char *)host + at, c->bounce, (size_t)n);
+    }
+    return OK;
+}
+
+static enum status write_bytes(struct backend *b, void *device, const void *host, int64_t bytes)
+{
+    struct cuda_device *c = cuda_device_of(b);
+    for (int64_t at = 0, n; at < bytes; at += n) {
+        n = min_i64(BOUNCE, bytes - at);
+        memcpy(c->bounce, (const char *)host + at, (size_t)n);
+        TRY(CUDA_STATUS(cudaMemcpyAsync((char *)device + at, c->bounce, (size_t)n, cudaMemcpyHostToDevice, c->stream[LANE_H2D])));
+        TRY(CUDA_STATUS(cudaStreamSynchronize(c->stream[LANE_H2D])));
+    }
+    return OK;
+}
+
+/* arena: | up to a page | guard | base: bytes | guard | */
+static enum status allocate(struct backend *b, int64_t bytes)
+{
+    struct cuda_device *c = cuda_device_of(b);
+    size_t there = 0, all = 0;
+    char need[32], have[32];
+    void *p = NULL;
+    TRY(CUDA_STATUS(cudaMemGetInfo(&there, &all)));
+    cudaError_t error = cudaMalloc(&p, (size_t)(bytes + 3 * GUARD));
+    if (error == cudaErrorMemoryAllocation)
+        return status_fail(ERR_NOMEM,
+                           "the device arena of %s does not fit into the %s that are free on %s: give a smaller --device-mem",
+                           units_format_bytes(bytes, need), units_format_bytes((int64_t)there, have), c->name);
+    TRY(cuda_status(error, "cudaMalloc"));
+    c->arena = (char *)p;
+    b->base = (char *)(uintptr_t)round_up((int64_t)(uintptr_t)p + GUARD, GUARD);
+    b->bytes = bytes;
+    TRY(fill(b, b->base - GUARD, GUARD_BYTE, GUARD));
+    return fill(b, b->base + bytes, GUARD_BYTE, GUARD);
+}
+
+static enum status check_guard(struct backend *b, const char *at, const char *side)
+{
+    unsigned char seen[GUARD];
+    TRY(read_bytes(b, seen, at, GUARD));
+    for (int i = 0; i < GUARD; i++)
+        if (seen[i] != GUARD_BYTE)
+            return status_fail(ERR_CORRUPT, "device arena: something wrote %s its %s", side, side[0] == 'b' ? "start" : "end");
+    return OK;
+}
+
+static enum status check(const struct backend *b)
+{
+    struct cuda_device *c = cuda_device_of(b);
+    TRY(check_guard(&c->b, b->base - GUARD, "before"));
+    return check_guard(&c->b, b->base + b->bytes, "after");
+}
+
+/* --- Pinning --- */
+
+struct pinning {
+    const struct cuda_device *c;
+    struct cuda_pin pin;
+    _Atomic int64_t next; /* piece */
+    _Atomic int error;    /* cudaError_t of the first failure */
+};
+
+static int64_t pieces(const struct cuda_pin *p)
+{
+    return ceil_div(p->bytes, CUDA_PIN_PIECE);
+}
+
+static void *pin_pieces(void *user)
+{
+    struct pinning *p = user;
+    int error = cudaSetDevice(p->c->device), none = cudaSuccess;
+    for (int64_t i; error == cudaSuccess && (i = atomic_fetch_add(&p->next, 1)) < pieces(&p->pin);) {
+        int64_t at = i * CUDA_PIN_PIECE;
+        error = cudaHostRegister(p->pin.base + at, (size_t)min_i64(CUDA_PIN_PIECE, p->pin.bytes - at), cudaHostRegisterPortable);
+    }
+    if (error != cudaSuccess) {
+        atomic_compare_exchange_strong(&p->error, &none, error);
+        atomic_store(&p->next, pieces(&p->pin));
+    }
+    return NULL;
+}
+
+/* Of those that were not registered it is an error that nobody asks for. */
+static void unpin(const struct cuda_pin *p)
+{
+    for (int64_t at = 0; at < p->bytes; at += CUDA_PIN_PIECE)
+        (void)cudaHostUnregister(p->base + at);
+}
+
+static enum status pin(struct backend *b, void *host, int64_t bytes)
+{
+    struct cuda_device *c = cuda_device_of(b);
+    struct pinning p = {.c = c, .pin = {host, bytes}};
+    pthread_t thread[MAX_PINNERS];
+    char size[32];
+    int n = 0;
+    if (bytes == 0)
+        return OK;
+    while (n + 1 < min_i64(MAX_PINNERS, pieces(&p.pin)) && sys_thread(&thread[n], pin_pieces, &p) == 0)
+        n++;
+    pin_pieces(&p);
+    for (int i = 0; i < n; i++)
+        pthread_join(thread[i], NULL);
+    const cudaError_t error = (cudaError_t)atomic_load(&p.error);
+    if (error != cudaSuccess) {
+        const char *why = cudaGetErrorString(error);
+        unpin(&p.pin);
+        return status_fail(error == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO,
+                           "cudaHostRegister: %s of host memory cannot be pinned: %s (%s): give a smaller --host-mem",
+                           units_format_bytes(bytes, size), why, cudaGetErrorName(error));
+    }
+    c->pin[c->n_pins++] = p.pin;
+    return OK;
+}
+
+/* --- The backend --- */
+
+static enum status prepare(struct backend *b, enum op_kind op, const struct op_attrs *attrs, void *const *arg)
+{
+    struct cuda_device *c = cuda_device_of(b);
+    struct op_attrs a = *attrs;
+    if (op_class(op) == OPS_ATTENTION) {
+        a.attn.sq = min_i64(a.attn.sq, PREPARED_TOKENS);
+        a.attn.sk = min_i64(a.attn.sk, PREPARED_TOKENS);
+    }
+    TRY(b->kernels[op](&a, arg, c->stream[LANE_COMPUTE]));
+    return CUDA_STATUS(cudaStreamSynchronize(c->stream[LANE_COMPUTE]));
+}
+
+static void close_device(struct backend *b)
+{
+    struct cuda_device *c = cuda_device_of(b);
+    (void)cudaSetDevice(c->device);
+    cuda_streams_close(c);
+    for (int i = 0; i < c->n_pins; i++)
+        unpin(&c->pin[i]);
+    if (c->bounce)
+        (void)cudaFreeHost(c->bounce);
+    if (c->arena)
+        (void)cudaFree(c->arena);
+    free(c);
+}
+
+enum status cuda_device_open(int device, struct backend **out)
+{
+    struct device_facts facts;
+    void *bounce = NULL;
+    TRY(cuda_device_describe(device, &facts));
+    struct cuda_device *c = sys_calloc(1, sizeof *c);
+    if (!c)
+        return status_fail(ERR_NOMEM, "out of memory for the device");
+    snprintf(c->name, sizeof c->name, "GPU %d, %s, %s", device, facts.name, facts.pci);
+    c->device = device;
+    c->b.name = c->name;
+    c->b.allocate = allocate;
+    c->b.check = check;
+    c->b.close = close_device;
+    c->b.sentence = status_message;
+    c->b.pin = pin;
+    c->b.prepare = prepare;
+    c->b.fill = fill;
+    c->b.read = read_bytes;
+    c->b.write = write_bytes;
+    c->b.state = c;
+    enum status st = cuda_streams_open(c);
+    if (st == OK)
+        st = CUDA_STATUS(cudaHostAlloc(&bounce, (size_t)BOUNCE, cudaHostAllocPortable));
+    c->bounce = bounce;
+    if (st != OK) {
+        close_device(&c->b);
+        return st;
+    }
+    *out = &c->b;
+    return OK;
+}

@@ -1,0 +1,118 @@
+/* A stream for each lane of the device, in which a lane waits for others by events only. */
+#include "device/cuda/streams.h"
+
+#include "base/num.h"
+#include "device/cuda/errors.h"
+
+static const enum lane lanes[] = {LANE_COMPUTE, LANE_H2D, LANE_D2H, LANE_WORLD};
+#define N_STREAMS (int)(sizeof lanes / sizeof *lanes)
+
+static enum status enter(struct backend *b)
+{
+    return CUDA_STATUS(cudaSetDevice(cuda_device_of(b)->device));
+}
+
+/* Bytes from `host` on that lie in one registration. */
+static int64_t within_piece(const struct cuda_device *c, const char *host, int64_t bytes)
+{
+    for (int i = 0; i < c->n_pins; i++) {
+        int64_t at = host - c->pin[i].base;
+        if (at >= 0 && at < c->pin[i].bytes)
+            return min_i64(bytes, CUDA_PIN_PIECE - at % CUDA_PIN_PIECE);
+    }
+    return bytes;
+}
+
+static enum status copy(struct backend *b, enum lane lane, void *dst, const void *src, int64_t bytes)
+{
+    struct cuda_device *c = cuda_device_of(b);
+    char *to = (char *)dst;
+    const char *from = (const char *)src;
+    int up = to >= b->base && to < b->base + b->bytes;
+    enum cudaMemcpyKind kind = up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
+    for (int64_t n; bytes > 0; bytes -= n, to += n, from += n) {
+        n = within_piece(c, up ? from : to, bytes);
+        TRY(CUDA_STATUS(cudaMemcpyAsync(to, from, (size_t)n, kind, c->stream[lane])));
+    }
+    return OK;
+}
+
+static enum status record(struct backend *b, enum lane lane, int event)
+{
+    struct cuda_device *c = cuda_device_of(b);
+    return CUDA_STATUS(cudaEventRecord(c->event[lane][event], c->stream[lane]));
+}
+
+static enum status query(struct backend *b, enum lane lane, int event, int *done)
+{
+    cudaError_t error = cudaEventQuery(cuda_device_of(b)->event[lane][event]);
+    *done = error == cudaSuccess;
+    return error == cudaErrorNotReady ? OK : cuda_status(error, "cudaEventQuery");
+}
+
+static enum status wait(struct backend *b, enum lane lane, int event)
+{
+    return CUDA_STATUS(cudaEventSynchronize(cuda_device_of(b)->event[lane][event]));
+}
+
+static enum status await(struct backend *b, enum lane lane, enum lane of, int event)
+{
+    struct cuda_device *c = cuda_device_of(b);
+    return CUDA_STATUS(cudaStreamWaitEvent(c->stream[lane], c->event[of][event], 0));
+}
+
+static enum status elapsed(struct backend *b, enum lane lane, int event, double *seconds)
+{
+    struct cuda_device *c = cuda_device_of(b);
+    float ms = 0;
+    TRY(CUDA_STATUS(cudaEventElapsedTime(&ms, c->event[LANE_COMPUTE][BACKEND_BEGAN], c->event[lane][event])));
+    *seconds = (double)ms * 1e-3;
+    return OK;
+}
+
+static enum status join(struct backend *b)
+{
+    struct cuda_device *c = cuda_device_of(b);
+    for (int i = 0; i < N_STREAMS; i++)
+        TRY(CUDA_STATUS(cudaStreamSynchronize(c->stream[lanes[i]])));
+    return OK;
+}
+
+enum status cuda_streams_open(struct cuda_device *c)
+{
+    int least = 0, greatest = 0;
+    TRY(CUDA_STATUS(cudaDeviceGetStreamPriorityRange(&least, &greatest)));
+    for (int i = 0; i < N_STREAMS; i++) {
+        const enum lane l = lanes[i];
+        /* numerically smaller is more urgent: what others wait for overtakes compute */
+        int priority = l == LANE_COMPUTE ? least : l == LANE_WORLD ? greatest : (least + greatest) / 2;
+        TRY(CUDA_STATUS(cudaStreamCreateWithPriority(&c->stream[l], cudaStreamNonBlocking, priority)));
+        for (int k = 0; k <= BACKEND_BEGAN; k++)
+            TRY(CUDA_STATUS(cudaEventCreateWithFlags(&c->event[l][k], cudaEventBlockingSync)));
+        c->b.stream[l] = c->stream[l];
+    }
+    c->b.streams = 1;
+    c->b.enter = enter;
+    c->b.copy = copy;
+    c->b.record = record;
+    c->b.query = query;
+    c->b.wait = wait;
+    c->b.await = await;
+    c->b.elapsed = elapsed;
+    c->b.join = join;
+    return OK;
+}
+
+void cuda_streams_close(struct cuda_device *c)
+{
+    for (int i = 0; i < N_STREAMS; i++) {
+        const enum lane l = lanes[i];
+        for (int k = 0; k <= BACKEND_BEGAN; k++)
+            if (c->event[l][k])
+                (void)cudaEventDestroy(c->event[l][k]);
+        if (c->stream[l]) {
+            (void)cudaStreamSynchronize(c->stream[l]);
+            (void)cudaStreamDestroy(c->stream[l]);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+/* Streams, events and copies of a GPU. Private to src/device. */
+#ifndef LTRAIN_DEVICE_CUDA_STREAMS_H
+#define LTRAIN_DEVICE_CUDA_STREAMS_H
+
+#include "device/backend.h"
+
+#include <cuda_runtime.h>
+
+#ifndef CUDA_PIN_PIECE /* tests have smaller ones */
+#define CUDA_PIN_PIECE ((int64_t)4 << 30)
+#endif
+#define CUDA_PINS 2 /* the host arena; what ranks send */
+
+/* Host memory that is registered in pieces of CUDA_PIN_PIECE. CUDA refuses copies that cross from one to the next. */
+struct cuda_pin {
+    char *base;
+    int64_t bytes;
+};
+
+struct cuda_device {
+    struct backend b;
+    char name[192];
+    int device;
+    cudaStream_t stream[LANES]; /* of COMPUTE, H2D, D2H and WORLD */
+    cudaEvent_t event[LANES][BACKEND_EVENTS + 1];
+    struct cuda_pin pin[CUDA_PINS];
+    int n_pins;
+    char *arena;  /* with guards around base */
+    char *bounce; /* pinned */
+};
+
+static inline struct cuda_device *cuda_device_of(const struct backend *b)
+{
+    return (struct cuda_device *)b->state;
+}
+
+/* Makes streams and events, and fills the backend's functions for them. The calling thread has the device. */
+enum status cuda_streams_open(struct cuda_device *c);
+/* What there is of them. */
+void cuda_streams_close(struct cuda_device *c);
+
+#endif

@@ -1,0 +1,92 @@
+/* Opening the plugin. */
+#include "device/plugin.h"
+
+#include "build_config.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DRIVER "libcuda.so.1"
+#define PLUGIN "libltrain-cuda.so"
+
+static const char *named(void)
+{
+    const char *path = getenv("LTRAIN_CUDA_PLUGIN");
+    return path && path[0] ? path : NULL;
+}
+
+static int there_is_a_driver(void)
+{
+    void *driver = dlopen(DRIVER, RTLD_NOW | RTLD_LOCAL);
+    return driver != NULL; /* open it stays: the library needs it */
+}
+
+int device_plugin_expected(void)
+{
+    return named() || there_is_a_driver();
+}
+
+/* The program's directory, with a slash; "" if it is not known. */
+static void own_directory(char *text, size_t size)
+{
+    ssize_t n = readlink("/proc/self/exe", text, size - 1);
+    text[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(text, '/');
+    if (slash)
+        slash[1] = 0;
+    else
+        text[0] = 0;
+}
+
+static enum status open_library(void **library)
+{
+    char beside[4096], path[2][4200];
+    const char *given = named();
+    if (given) {
+        *library = dlopen(given, RTLD_NOW | RTLD_LOCAL);
+        return *library ? OK : status_fail(ERR_INVALID, "--device cuda: LTRAIN_CUDA_PLUGIN cannot be opened: %s", dlerror());
+    }
+    if (!there_is_a_driver())
+        return status_fail(ERR_INVALID,
+                           "--device cuda: there is no NVIDIA driver here: %s: use cpu or cpu:discrete; `ltrain plan "
+                           "--machine h100` plans for GPUs",
+                           dlerror());
+    own_directory(beside, sizeof beside);
+    snprintf(path[0], sizeof path[0], "%s%s", beside, PLUGIN);
+    snprintf(path[1], sizeof path[1], "%s/%s", LTRAIN_LIBDIR, PLUGIN);
+    for (int i = 0; i < 2; i++) {
+        if (access(path[i], F_OK) != 0)
+            continue;
+        *library = dlopen(path[i], RTLD_NOW | RTLD_LOCAL);
+        return *library ? OK : status_fail(ERR_INVALID, "--device cuda: the CUDA plugin cannot be opened: %s", dlerror());
+    }
+    return status_fail(
+        ERR_INVALID,
+        "--device cuda: there is a driver, but no CUDA plugin: neither %s nor %s: this ltrain was built without nvcc", path[0],
+        path[1]);
+}
+
+enum status device_plugin_load(const struct device_plugin **out)
+{
+    static const struct device_plugin *loaded;
+    void *library;
+    if (!loaded) {
+        TRY(open_library(&library));
+        device_plugin_entry *entry = NULL;
+        void *symbol = dlsym(library, DEVICE_PLUGIN_ENTRY);
+        memcpy(&entry, &symbol, sizeof entry);
+        const struct device_plugin *p = entry ? entry() : NULL;
+        if (!p || p->version != DEVICE_PLUGIN_VERSION) {
+            dlclose(library);
+            return status_fail(ERR_INVALID,
+                               "--device cuda: the CUDA plugin is not this ltrain's (version %d, not %d): build both anew",
+                               p ? p->version : 0, DEVICE_PLUGIN_VERSION);
+        }
+        loaded = p;
+    }
+    *out = loaded;
+    return OK;
+}
