@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "base/sys.h"
+#include "device/plugin.h"
 #include "engine/backend_cpu.h"
 #include "engine/chaos.h"
 #include "engine/weights.h"
@@ -96,18 +97,52 @@ static enum status make_staging(struct session *x)
     return OK;
 }
 
-/* The device that the settings name, with the plan's arena. */
-static enum status open_device(struct session *x, const struct settings *s)
+/* The GPU that the settings name, or this rank's of those that are here. */
+static enum status open_gpu(struct session *x, const struct settings *s)
+{
+    const struct device_plugin *plugin;
+    int device = s->gpu, n = 0;
+    TRY(device_plugin_load(&plugin));
+    enum status st = plugin->count(&n);
+    if (st == OK)
+        st = plugin->open(device >= 0 ? device : comm_local_rank(x->comm) % n, x->plan->strategy.target->threads, &x->backend);
+    return st == OK ? OK : status_fail(st, "%s", plugin->sentence());
+}
+
+static enum status open_cpu(struct session *x, const struct settings *s)
 {
     const struct backend_cpu_config c = {.discrete = s->plan.device == DEVICE_CPU_DISCRETE,
                                          .link_bytes_per_second = s->plan.link_gbps > 0 ? s->plan.link_gbps * 1e9 : 0,
                                          .threads = x->plan->strategy.target->threads};
-    TRY(backend_cpu_create(&c, &x->backend));
+    return backend_cpu_create(&c, &x->backend);
+}
+
+/* The device that the settings name, with the plan's arena. */
+static enum status open_device(struct session *x, const struct settings *s)
+{
+    TRY(s->plan.device == DEVICE_CUDA ? open_gpu(x, s) : open_cpu(x, s));
     if (!x->plan->strategy.discrete && !x->backend->host_reaches)
         return status_fail(ERR_INVALID, "the plan lets drives and host reach device memory, which --device %s does not allow",
                            x->backend->name);
     x->context.backend = x->backend;
-    return x->backend->allocate(x->backend, x->plan->arena[TIER_DEVICE]);
+    return backend_status(x->backend, x->backend->allocate(x->backend, x->plan->arena[TIER_DEVICE]));
+}
+
+/* The host arena, pinned by whoever copies from it. */
+static enum status open_host(struct session *x)
+{
+    struct backend *b = x->backend;
+    TRY(arena_create("host arena", x->plan->arena[TIER_HOST], b->pin ? ARENA_PLACED : ARENA_PINNED, &x->host));
+    x->context.host = arena_base(x->host);
+    return b->pin ? backend_status(b, b->pin(b, arena_base(x->host), arena_bytes(x->host))) : OK;
+}
+
+static enum status prepare_kernels(struct session *x)
+{
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        if (x->plan->programs[k])
+            TRY(exec_prepare(&x->context, x->plan->programs[k]));
+    return OK;
 }
 
 enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, struct comm *comm,
@@ -127,7 +162,7 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     if (plan->strategy.ranks > 1)
         TRY_GOTO(verify_ranks(x), fail);
     TRY_GOTO(open_device(x, s), fail);
-    TRY_GOTO(arena_create("host arena", plan->arena[TIER_HOST], ARENA_PINNED, &x->host), fail);
+    TRY_GOTO(open_host(x), fail);
     if (plan->arena[TIER_NVME] > 0) {
         struct store_config c = {.n_paths = n_paths,
                                  .bytes = plan->arena[TIER_NVME],
@@ -138,13 +173,13 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
             c.paths[i] = nvme_paths[i];
         TRY_GOTO(store_open(&c, &x->store), fail);
     }
-    x->context.host = arena_base(x->host);
     x->context.store = x->store;
     TRY_GOTO(backend_cpu_kernels(x->context.host_kernels), fail);
     x->host_stream.threads = plan->strategy.target->threads;
     x->context.host_stream = &x->host_stream;
     TRY_GOTO(make_staging(x), fail);
     TRY_GOTO(canary_create(plan, &x->context, &x->canary), fail);
+    TRY_GOTO(prepare_kernels(x), fail);
     TRY_GOTO(executor_create(&x->context, plan->programs, PLAN_PROGRAMS, &x->executor), fail);
     warm_up(x);
     x->overhead_bytes = memory_proc_bytes("/proc/self/status", "VmRSS") - x->backend->host_bytes - arena_bytes(x->host);
@@ -163,9 +198,9 @@ void session_destroy(struct session *s)
     comm_destroy(s->own_comm);
     canary_destroy(s->canary);
     store_close(s->store);
-    arena_destroy(s->host);
     if (s->backend)
-        s->backend->close(s->backend);
+        s->backend->close(s->backend); /* unpins the host arena */
+    arena_destroy(s->host);
     plan_destroy(s->plan);
     free(s->staging);
     free(s->predicates);
@@ -376,7 +411,7 @@ enum status session_zero_moments(struct session *s)
 
 enum status session_check_memory(struct session *s)
 {
-    TRY(s->backend->check(s->backend));
+    TRY(backend_status(s->backend, s->backend->check(s->backend)));
     TRY(arena_check(s->host));
     return canary_check(s->canary);
 }

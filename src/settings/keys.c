@@ -58,7 +58,7 @@ const struct settings_key settings_keys[] = {
     {"keep-inputs", KEY_COUNT, AT(plan.keep_inputs), "auto", "auto", LIMITS(1, 65536), .arg = "K", .help = "layer inputs are kept of every K-th layer, the others computed again from theirs; auto: all, unless memory limits"},
     {"prefetch", KEY_NUMBER, AT(plan.prefetch), "auto", "auto", LIMITS(0, 1e6), .arg = "N", .help = "distance, in row chunks of compute"},
     {"update", KEY_CHOICE, AT(plan.update), "auto", .choices = updates, .arg = "WHERE", .help = "where AdamW runs"},
-    {"device", KEY_CHOICE, AT(plan.device), "auto", .choices = devices, .arg = "NAME", .help = "where the model runs"},
+    {"device", KEY_DEVICE, .value = "auto", .choices = devices, .arg = "NAME", .help = "where the model runs; cuda:N: on GPU N, else on the local rank's; auto: a GPU, if kernels run on one that is here"},
     {"device-mem", KEY_BYTES, AT(plan.device_mem), "auto", "auto", BYTES(1), .arg = "BYTES", .help = "budget on the device: 256M, 80G; auto: what is free"},
     {"host-mem", KEY_BYTES, AT(plan.host_mem), "auto", "auto", BYTES(1), .arg = "BYTES", .help = "budget on the host; with --machine: of each node"},
     {"nvme-max", KEY_BYTES, AT(plan.nvme_max), "auto", "auto", BYTES(0), .arg = "BYTES", .help = "budget on the nvme tier; with --machine: of each node; auto: 95% of what is free there"},

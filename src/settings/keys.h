@@ -21,6 +21,7 @@ enum key_type {
     KEY_TILES,   /* row_chunk, head_tile, loss_tile */
     KEY_MESH,    /* dp, ulysses, ring */
     KEY_DRIVES,  /* nvme_drives, nvme_gbps */
+    KEY_DEVICE,  /* device, gpu: index into choices, or cuda:N */
     KEY_LAUNCH,  /* int, no field: read before all else */
     KEY_CONFIG,  /* no field: names the file, read before all else */
 };
@@ -38,7 +39,7 @@ enum key_flags {
 struct settings_key {
     const char *name;
     enum key_type type;
-    size_t offset;     /* in struct settings; unused by OFFLOAD, BETAS, TILES, MESH, DRIVES, LAUNCH, CONFIG */
+    size_t offset;     /* in struct settings; unused by OFFLOAD, BETAS, TILES, MESH, DRIVES, DEVICE, LAUNCH, CONFIG */
     const char *value; /* default, as text; NULL: zero */
     const char *unset; /* the word that stands for AUTO: "auto", "none"; NULL: there is none */
     double least;      /* of numbers that are not 0 */

@@ -122,6 +122,11 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
         putc(',', f);
         print_double(s->beta2, f);
         return;
+    case KEY_DEVICE:
+        fputs(k->choices[s->plan.device], f);
+        if (s->gpu >= 0)
+            fprintf(f, ":%d", s->gpu);
+        return;
     case KEY_DRIVES:
         if (s->plan.nvme_drives <= 0) {
             fputs(s->plan.nvme_drives == 0 ? "none" : "auto", f);

@@ -71,6 +71,7 @@ struct settings {
     char *model;                         /* HF directory or preset */
     struct string_list ignore_tensors;   /* globs of tensors in its files that nothing uses */
     struct plan_request plan;
+    int gpu;                             /* key: device=cuda:N; AUTO: the local rank's */
     struct string_list data, eval_data;
     double eval_fraction;
     enum sp_kind sp;                     /* how ranks share a sequence; all but AUTO are in ulysses and ring already */

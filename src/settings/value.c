@@ -44,17 +44,27 @@ static enum status parse_choice(const char *where, const char *text, const char 
                        near ? near : "", near ? "?)" : "");
 }
 
-/* What GPUs are called elsewhere. */
-static enum status parse_device(const char *where, const char *text, const char *const *names, int *out)
+/* A name of the list, or cuda:N. */
+static enum status parse_device(const char *where, const char *text, const char *const *names, struct settings *s)
 {
-    static const char *const others[] = {"gpu", "cuda:", "nvidia", "rocm", "hip", "mps", "xpu"};
+    static const char *const others[] = {"gpu", "nvidia", "rocm", "hip", "mps", "xpu"}; /* what GPUs are called elsewhere */
+    int device = DEVICE_CUDA, gpu = AUTO;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strncasecmp(text, others[i], strlen(others[i])) == 0)
-            return status_fail(ERR_INVALID,
-                               "%s: '%s' is not there: runs take cpu or cpu:discrete; cuda has no backend yet, but `ltrain plan "
-                               "--machine h100` plans for GPUs",
+            return status_fail(ERR_INVALID, "%s: '%s' is not there: give cuda or cuda:N for an NVIDIA GPU, else cpu or cpu:discrete",
                                where, text);
-    return parse_choice(where, text, names, out);
+    if (strncmp(text, "cuda:", 5) == 0) {
+        char *end;
+        long n = strtol(text + 5, &end, 10);
+        if (end == text + 5 || *end || n < 0 || n > 255)
+            return status_fail(ERR_INVALID, "%s: '%s' is no GPU: they are numbered from cuda:0 on", where, text);
+        gpu = (int)n;
+    } else {
+        TRY(parse_choice(where, text, names, &device));
+    }
+    s->plan.device = (enum device_kind)device;
+    s->gpu = gpu;
+    return OK;
 }
 
 /* As a text that may be typed. */
@@ -399,7 +409,9 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
     case KEY_SEED:
         return parse_seed(where, text, field(k, s));
     case KEY_CHOICE:
-        return (strcmp(k->name, "device") == 0 ? parse_device : parse_choice)(where, text, k->choices, number);
+        return parse_choice(where, text, k->choices, number);
+    case KEY_DEVICE:
+        return parse_device(where, text, k->choices, s);
     case KEY_SWITCH:
         return parse_switch(where, text, number);
     case KEY_LAUNCH:

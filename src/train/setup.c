@@ -18,6 +18,7 @@
 #include "profile/profile.h"
 #include "program/digest.h"
 #include "settings/read.h"
+#include "train/gpu.h"
 #include "train/memory.h"
 #include "train/metrics.h"
 
@@ -257,11 +258,11 @@ static enum status choose_threads(struct comm *c, int *out)
 
 static enum status prepare_here(struct settings *s, struct comm *comm, int ranks, struct prepared *out)
 {
-    if (s->plan.device == DEVICE_CUDA)
-        return status_fail(ERR_INVALID, "--device cuda: there is no CUDA backend yet: use cpu or cpu:discrete; `ltrain plan "
-                                        "--machine h100` plans for GPUs");
+    int64_t gpu_bytes = 0;
     if (s->plan.device == DEVICE_AUTO)
-        s->plan.device = DEVICE_CPU;
+        TRY(gpu_find(s, comm));
+    if (s->plan.device == DEVICE_CUDA)
+        TRY(gpu_limit(s, comm, &gpu_bytes));
     if (s->plan.nvme_drives > 0)
         return status_fail(ERR_INVALID, "--nvme describes the drives of a machine that is not here (--machine); here it is "
                                         "--nvme-path and --nvme-max");
@@ -277,6 +278,8 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
     TRY(memory_part_find(comm, alone, s->plan.threads, &memory));
     memory_describe(&memory, s->plan.memory_limit, sizeof s->plan.memory_limit);
     own_limits(s, memory.left, comm_local_size(comm) * alone, out->limit);
+    if (s->plan.device == DEVICE_CUDA)
+        out->limit[TIER_DEVICE] = gpu_bytes;
     out->ranks = ranks;
     out->per_host = comm_size(comm) > 1 ? comm_per_host(comm) : ranks;
     return least_of_ranks(comm, out->limit, TIERS);

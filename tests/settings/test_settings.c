@@ -250,9 +250,9 @@ static void test_flag_errors(void **state)
     FAILS("--threads: 5g is out of range", REQUIRED, "--threads", "5g");
     FAILS("--seed: '-1' is not a whole number", REQUIRED, "--seed", "-1");
     FAILS("--verbose: 'maybe' is not true or false", REQUIRED, "--verbose=maybe");
-    FAILS("--device: 'gpu' is not there: runs take cpu or cpu:discrete; cuda has no backend yet, but `ltrain plan --machine",
-          REQUIRED, "--device", "gpu");
-    FAILS("--device: 'cuda:0' is not there: runs take cpu or cpu:discrete", REQUIRED, "--device", "cuda:0");
+    FAILS("--device: 'gpu' is not there: give cuda or cuda:N for an NVIDIA GPU, else cpu or cpu:discrete", REQUIRED, "--device", "gpu");
+    FAILS("--device: 'cuda:x' is no GPU: they are numbered from cuda:0 on", REQUIRED, "--device", "cuda:x");
+    FAILS("--device: 'cuda:-1' is no GPU", REQUIRED, "--device", "cuda:-1");
     FAILS("--device: 'cpus' is not one of auto, cpu, cpu:discrete, cuda (did you mean cpu?)", REQUIRED, "--device", "cpus");
     FAILS("--schedule: 'cosin' is not one of constant, linear, cosine, wsd (did you mean cosine?)", REQUIRED, "--schedule",
           "cosin");

@@ -64,8 +64,9 @@ const char *cudaGetErrorName(cudaError_t error)
         return "cudaErrorLaunchOutOfResources";
     case cudaErrorLaunchFailure:
         return "cudaErrorLaunchFailure";
+    default:
+        return "unknown error";
     }
-    return "unknown error";
 }
 
 const char *cudaGetErrorString(cudaError_t error)

@@ -1,0 +1,62 @@
+/* The choice of a GPU before planning. */
+#include "train/gpu.h"
+
+#include "base/num.h"
+#include "base/sys.h"
+#include "device/plugin.h"
+
+#include <stdlib.h>
+
+#define RESERVE ((int64_t)256 << 20) /* beside 2% of what is free */
+
+/* The GPU that this rank would have; *visible: how many there are. */
+static enum status describe_own(const struct settings *s, const struct comm *comm, int *visible, struct device_facts *facts)
+{
+    const struct device_plugin *plugin;
+    TRY(device_plugin_load(&plugin));
+    enum status st = plugin->count(visible);
+    if (st == OK && s->gpu >= *visible)
+        return status_fail(ERR_INVALID, "--device cuda:%d: GPUs that are here: %d, numbered from 0", s->gpu, *visible);
+    if (st == OK)
+        st = plugin->describe(s->gpu >= 0 ? s->gpu : comm_local_rank(comm) % *visible, facts);
+    return st == OK ? OK : status_fail(st, "%s", plugin->sentence());
+}
+
+static int runs(const struct device_facts *facts, enum dtype dtype)
+{
+    return facts->capability == 0 || dtype == BF16;
+}
+
+enum status gpu_find(struct settings *s, struct comm *comm)
+{
+    struct device_facts facts;
+    int visible, found = device_plugin_expected() && describe_own(s, comm, &visible, &facts) == OK && runs(&facts, s->plan.dtype);
+    int *all = sys_calloc((size_t)comm_size(comm), sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    enum status st = comm_gather(comm, &found, sizeof found, all);
+    for (int k = 0; k < comm_size(comm); k++)
+        found &= all[k];
+    free(all);
+    s->plan.device = found ? DEVICE_CUDA : DEVICE_CPU;
+    return st;
+}
+
+static enum status limit_own(const struct settings *s, const struct comm *comm, int64_t *bytes)
+{
+    struct device_facts facts;
+    int visible;
+    TRY(describe_own(s, comm, &visible, &facts));
+    if (!runs(&facts, s->plan.dtype))
+        return status_fail(ERR_INVALID, "--device cuda: attention on GPUs computes in bf16: give --dtype bf16 (master weights, "
+                                        "moments and sums stay fp32), or --device cpu");
+    const int64_t sharing = s->gpu >= 0 ? comm_local_size(comm) : ceil_div(comm_local_size(comm), visible);
+    const int64_t left = facts.free - facts.free / 50 - min_i64(RESERVE, facts.free / 16);
+    *bytes = s->plan.device_mem >= 0 ? s->plan.device_mem : left / sharing;
+    return OK;
+}
+
+enum status gpu_limit(const struct settings *s, struct comm *comm, int64_t *bytes)
+{
+    return comm_agree(comm, limit_own(s, comm, bytes));
+}

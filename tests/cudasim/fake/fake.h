@@ -1,0 +1,80 @@
+/* A CUDA runtime without a GPU: streams that are late, poison what they write and run in a random order that events allow; device
+ * memory that only the GPU's thread can touch; calls that fail when told to; and errors for what CUDA lets pass.
+ *
+ * LTRAIN_FAKE_CUDA, or fake_cuda_configure: words with commas between.
+ *   seed=N      of the order; an odd one executes only when somebody blocks or much is queued
+ *   memory=N    bytes of each device (K, M, G), 1G
+ *   devices=N   how many there are, 1
+ *   fail=N:E    the N-th call of the runtime from now on returns error E; 214, 700 and 719 stay
+ *   dies=N:E    the N-th thing that streams execute ends with error E, which stays: calls say so later */
+#ifndef LTRAIN_TESTS_FAKE_H
+#define LTRAIN_TESTS_FAKE_H
+
+#include <cuda_runtime.h>
+#include <pthread.h>
+#include <stdint.h>
+
+/* --- For tests, which find these by dlsym --- */
+
+/* Starts anew: no stream, event, allocation or registration of before may be left. */
+void fake_cuda_configure(const char *words);
+long fake_cuda_calls(void);    /* of the runtime, since it was configured */
+long fake_cuda_executed(void); /* things that streams have executed */
+/* What nobody has given back, as text; "" if nothing is left. */
+const char *fake_cuda_left(void);
+
+/* --- Within the fake --- */
+
+enum { FAKE_DEVICES = 8, FAKE_QUEUE = 1024 /* launches that a stream takes before a real one would spin */ };
+
+struct fake_config {
+    uint64_t seed;
+    size_t memory;
+    int devices;
+    long fail_call, fail_executed;
+    int fail_error, executed_error;
+};
+
+/* What a stream executes. `start` may be NULL; both run on the GPU's thread and get device addresses that it can touch. */
+struct fake_work {
+    void (*start)(void *closure); /* poisons what will be written */
+    cudaError_t (*end)(void *closure);
+    void *closure; /* freed by the fake */
+};
+
+struct CUevent_st {
+    int alive, flags, device;
+    int64_t recorded, done; /* how often */
+    int64_t done_ns;
+    struct CUevent_st *next;
+};
+
+extern pthread_mutex_t fake_lock;
+extern struct fake_config fake_config;
+extern int fake_sticky; /* cudaError_t that every call returns; under the lock */
+
+/* Counts a call of the runtime and says whether it fails by order or because of a sticky error. Under the lock. */
+cudaError_t fake_enter(void);
+/* What went wrong, for cudaGetErrorString; returns `error`. */
+cudaError_t fake_misuse(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The device that the thread has chosen; -1 and an error's text: none. Under the lock. */
+int fake_current(void);
+
+/* Memory. Under the lock. */
+void *fake_alias(const void *device); /* where the GPU's thread finds device memory; NULL: it is not */
+/* Whether [p, p + bytes) lies in one allocation. */
+int fake_on_device(const void *p, size_t bytes);
+/* Whether host memory may be copied asynchronously; else the error. */
+cudaError_t fake_check_pinned(const void *p, size_t bytes);
+int fake_memory_left(char *text, size_t size);
+void fake_memory_reset(void);
+
+/* Streams. */
+cudaError_t fake_enqueue(cudaStream_t stream, const struct fake_work *work); /* under the lock */
+int fake_is_busy(void);                                                      /* some stream has work; under the lock */
+int fake_streams_left(char *text, size_t size);
+void fake_streams_reset(void);
+void fake_fail_device(cudaError_t error); /* under the lock */
+long fake_executed(void);
+
+#endif

@@ -1,0 +1,216 @@
+/* Memory of the fake devices: each allocation is mapped twice. At the address that callers get nobody can touch it; the GPU's
+ * thread uses the other. */
+#include "fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MOST = 4096 };
+
+struct range {
+    char *at, *alias;
+    size_t bytes;
+    int device;
+};
+
+static struct range allocated[64], registered[MOST];
+static int n_allocated, n_registered;
+
+void *fake_alias(const void *device)
+{
+    for (int i = 0; i < n_allocated; i++)
+        if ((const char *)device >= allocated[i].at && (const char *)device < allocated[i].at + allocated[i].bytes)
+            return allocated[i].alias + ((const char *)device - allocated[i].at);
+    return NULL;
+}
+
+static const struct range *containing(const struct range *r, int n, const char *p, size_t bytes)
+{
+    for (int i = 0; i < n; i++)
+        if (p >= r[i].at && p + bytes <= r[i].at + r[i].bytes)
+            return &r[i];
+    return NULL;
+}
+
+int fake_on_device(const void *p, size_t bytes)
+{
+    return containing(allocated, n_allocated, p, bytes) != NULL;
+}
+
+cudaError_t fake_check_pinned(const void *p, size_t bytes)
+{
+    if (containing(registered, n_registered, p, bytes))
+        return cudaSuccess;
+    for (int i = 0; i < n_registered; i++)
+        if ((const char *)p < registered[i].at + registered[i].bytes && registered[i].at < (const char *)p + bytes)
+            return fake_misuse(cudaErrorInvalidValue, "host memory of %zu bytes crosses the border of a registration", bytes);
+    return fake_misuse(cudaErrorInvalidValue, "host memory of %zu bytes is not pinned: the copy would block", bytes);
+}
+
+static size_t used(int device)
+{
+    size_t sum = 0;
+    for (int i = 0; i < n_allocated; i++)
+        if (allocated[i].device == device)
+            sum += allocated[i].bytes;
+    return sum;
+}
+
+static cudaError_t allocate(void **p, size_t bytes)
+{
+    const size_t all = (bytes + 4095) / 4096 * 4096;
+    const int device = fake_current();
+    if (device < 0)
+        return cudaErrorInvalidDevice;
+    if (fake_is_busy())
+        return fake_misuse(cudaErrorInvalidValue, "memory is allocated while streams run");
+    if (n_allocated == (int)(sizeof allocated / sizeof *allocated) || used(device) + all > fake_config.memory)
+        return cudaErrorMemoryAllocation;
+    int fd = memfd_create("fake-device", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)all) != 0)
+        abort();
+    struct range r = {.bytes = all, .device = device};
+    r.at = mmap(NULL, all, PROT_NONE, MAP_SHARED, fd, 0);
+    r.alias = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (r.at == MAP_FAILED || r.alias == MAP_FAILED)
+        abort();
+    memset(r.alias, 0xff, all);
+    allocated[n_allocated++] = r;
+    *p = r.at;
+    return cudaSuccess;
+}
+
+static void unmap(struct range *r)
+{
+    munmap(r->at, r->bytes);
+    munmap(r->alias, r->bytes);
+}
+
+static cudaError_t release(void *p)
+{
+    for (int i = 0; i < n_allocated; i++)
+        if (allocated[i].at == p) {
+            if (fake_is_busy())
+                return fake_misuse(cudaErrorInvalidValue, "device memory is freed while streams run");
+            unmap(&allocated[i]);
+            allocated[i] = allocated[--n_allocated];
+            return cudaSuccess;
+        }
+    return fake_misuse(cudaErrorInvalidValue, "cudaFree of what was not allocated");
+}
+
+static cudaError_t enlist(void *p, size_t bytes)
+{
+    if (fake_current() < 0)
+        return cudaErrorInvalidDevice;
+    for (int i = 0; i < n_registered; i++)
+        if ((char *)p < registered[i].at + registered[i].bytes && registered[i].at < (char *)p + bytes)
+            return cudaErrorHostMemoryAlreadyRegistered;
+    if (n_registered == MOST)
+        return cudaErrorMemoryAllocation;
+    registered[n_registered++] = (struct range){.at = p, .bytes = bytes};
+    return cudaSuccess;
+}
+
+static cudaError_t strike(void *p)
+{
+    for (int i = 0; i < n_registered; i++)
+        if (registered[i].at == p) {
+            registered[i] = registered[--n_registered];
+            return cudaSuccess;
+        }
+    return cudaErrorHostMemoryNotRegistered;
+}
+
+static cudaError_t memory_info(size_t *there, size_t *all)
+{
+    const int device = fake_current();
+    if (device < 0)
+        return cudaErrorInvalidDevice;
+    *all = fake_config.memory;
+    *there = *all - used(device);
+    return cudaSuccess;
+}
+
+int fake_memory_left(char *text, size_t size)
+{
+    text[0] = 0;
+    return n_allocated || n_registered
+               ? snprintf(text, size, "%d allocations, %d registrations of host memory", n_allocated, n_registered)
+               : 0;
+}
+
+void fake_memory_reset(void)
+{
+    for (int i = 0; i < n_allocated; i++)
+        unmap(&allocated[i]);
+    n_allocated = n_registered = 0;
+}
+
+/* What undoes works on a dead device, too: the driver gives back what a process leaves. */
+#define CALL(body, undoes)                               \
+    do {                                                 \
+        pthread_mutex_lock(&fake_lock);                  \
+        cudaError_t error = fake_enter();                \
+        if (error == cudaSuccess || undoes) {            \
+            cudaError_t done = (body);                   \
+            error = error == cudaSuccess ? done : error; \
+        }                                                \
+        pthread_mutex_unlock(&fake_lock);                \
+        return error;                                    \
+    } while (0)
+
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+    CALL(allocate(p, bytes), 0);
+}
+
+cudaError_t cudaFree(void *p)
+{
+    CALL(release(p), 1);
+}
+
+cudaError_t cudaMemGetInfo(size_t *there, size_t *all)
+{
+    CALL(memory_info(there, all), 0);
+}
+
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    CALL(enlist(p, bytes), 0);
+}
+
+cudaError_t cudaHostUnregister(void *p)
+{
+    CALL(strike(p), 1);
+}
+
+static cudaError_t allocate_host(void **p, size_t bytes)
+{
+    *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    return *p ? enlist(*p, bytes) : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    CALL(allocate_host(p, bytes), 0);
+}
+
+static cudaError_t release_host(void *p)
+{
+    cudaError_t error = strike(p);
+    if (error == cudaSuccess)
+        free(p);
+    return error;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    CALL(release_host(p), 1);
+}

@@ -1,0 +1,534 @@
+/* Streams and events of the fake devices. One thread executes what is queued: of the streams' heads a random one that events
+ * allow, which first starts, poisoning what it writes, and ends some turns later. */
+#include "fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MUCH = 300 /* queued things that an odd seed executes though nobody blocks */, TURNS = 64 /* of the same speeds */ };
+enum kind { WORK, RECORD, WAIT };
+
+struct node {
+    enum kind kind;
+    struct fake_work work;
+    int started;
+    struct CUevent_st *event;
+    int64_t which; /* recording of the event */
+    struct node *next;
+};
+
+struct CUstream_st {
+    int alive, device;
+    struct node *head, *tail;
+    int queued;
+    uint32_t speed;
+    struct CUstream_st *next;
+};
+
+static struct CUstream_st *streams; /* dead ones stay, so that stale handles are known */
+static struct CUevent_st *events;
+static pthread_cond_t queued = PTHREAD_COND_INITIALIZER, moved = PTHREAD_COND_INITIALIZER;
+static int running, blocked, nudges;
+static long executed;
+static uint64_t random_state;
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static uint32_t draw(uint32_t n)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33) % n;
+}
+
+long fake_executed(void)
+{
+    return executed;
+}
+
+static int total_queued(void)
+{
+    int n = 0;
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        n += s->queued;
+    return n;
+}
+
+int fake_is_busy(void)
+{
+    return total_queued() > 0;
+}
+
+void fake_fail_device(cudaError_t error)
+{
+    if (!fake_sticky)
+        fake_sticky = (int)error;
+    pthread_cond_broadcast(&queued);
+    pthread_cond_broadcast(&moved);
+}
+
+/* --- The GPU's thread --- */
+
+static int can_move(const struct CUstream_st *s)
+{
+    const struct node *n = s->head;
+    return n && (fake_sticky || n->kind != WAIT || n->event->done >= n->which);
+}
+
+static struct CUstream_st *draw_stream(void)
+{
+    static int turn;
+    uint32_t total = 0;
+    if (turn++ % TURNS == 0)
+        for (struct CUstream_st *s = streams; s; s = s->next)
+            s->speed = 1u << draw(10);
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        total += can_move(s) ? s->speed : 0;
+    if (total == 0)
+        return NULL;
+    uint32_t x = draw(total);
+    struct CUstream_st *s = streams;
+    while (!can_move(s) || x >= s->speed) {
+        x -= can_move(s) ? s->speed : 0;
+        s = s->next;
+    }
+    return s;
+}
+
+static void pop(struct CUstream_st *s)
+{
+    struct node *n = s->head;
+    s->head = n->next;
+    if (!s->head)
+        s->tail = NULL;
+    s->queued--;
+    free(n->work.closure);
+    free(n);
+    pthread_cond_broadcast(&moved);
+}
+
+static void end_work(struct CUstream_st *s)
+{
+    struct node *n = s->head;
+    cudaError_t error = cudaSuccess;
+    pthread_mutex_unlock(&fake_lock);
+    error = n->work.end(n->work.closure);
+    pthread_mutex_lock(&fake_lock);
+    if (++executed == fake_config.fail_executed)
+        error = (cudaError_t)fake_config.executed_error;
+    if (error != cudaSuccess)
+        fake_fail_device(error);
+    pop(s);
+}
+
+static void turn(struct CUstream_st *s)
+{
+    struct node *n = s->head;
+    if (n->kind == RECORD) {
+        n->event->done = n->which;
+        n->event->done_ns = now_ns();
+        pop(s);
+    } else if (n->kind == WAIT || fake_sticky) { /* a dead device executes nothing, and everything on it is over */
+        pop(s);
+    } else if (!n->started) {
+        n->started = 1;
+        pthread_mutex_unlock(&fake_lock);
+        if (n->work.start)
+            n->work.start(n->work.closure);
+        pthread_mutex_lock(&fake_lock);
+    } else {
+        end_work(s);
+    }
+}
+
+static int may_execute(void)
+{
+    return fake_config.seed % 2 == 0 || blocked > 0 || nudges > 0 || fake_sticky || total_queued() > MUCH;
+}
+
+static void *gpu(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&fake_lock);
+    for (;;) {
+        struct CUstream_st *s = may_execute() ? draw_stream() : NULL;
+        if (!s) {
+            pthread_cond_wait(&queued, &fake_lock);
+            continue;
+        }
+        nudges -= nudges > 0;
+        turn(s);
+    }
+    return NULL;
+}
+
+static void wake_gpu(void)
+{
+    pthread_t thread;
+    if (!running) {
+        running = 1;
+        random_state = fake_config.seed;
+        if (pthread_create(&thread, NULL, gpu, NULL) != 0)
+            abort();
+        pthread_detach(thread);
+    }
+    pthread_cond_signal(&queued);
+}
+
+/* --- Queues --- */
+
+static cudaError_t check_stream(cudaStream_t stream)
+{
+    if (fake_current() < 0)
+        return cudaErrorInvalidDevice;
+    if (!stream)
+        return fake_misuse(cudaErrorInvalidResourceHandle, "the default stream waits for all others");
+    if (!stream->alive)
+        return fake_misuse(cudaErrorInvalidResourceHandle, "a stream that was destroyed");
+    if (stream->device != fake_current())
+        return fake_misuse(cudaErrorInvalidResourceHandle, "a stream of device %d, and the thread is at %d", stream->device,
+                           fake_current());
+    return cudaSuccess;
+}
+
+static cudaError_t check_event(cudaEvent_t event)
+{
+    return event && event->alive ? cudaSuccess : fake_misuse(cudaErrorInvalidResourceHandle, "no such event");
+}
+
+static cudaError_t push(cudaStream_t s, const struct node *what)
+{
+    if (s->queued >= FAKE_QUEUE)
+        return fake_misuse(cudaErrorInvalidValue, "%d launches are queued on a stream: the next would spin", FAKE_QUEUE);
+    struct node *n = malloc(sizeof *n);
+    if (!n)
+        abort();
+    *n = *what;
+    if (s->tail)
+        s->tail->next = n;
+    else
+        s->head = n;
+    s->tail = n;
+    s->queued++;
+    wake_gpu();
+    return cudaSuccess;
+}
+
+cudaError_t fake_enqueue(cudaStream_t stream, const struct fake_work *work)
+{
+    cudaError_t error = check_stream(stream);
+    if (error == cudaSuccess)
+        error = push(stream, &(struct node){.kind = WORK, .work = *work});
+    if (error != cudaSuccess)
+        free(work->closure);
+    return error;
+}
+
+/* Until the condition holds or the device is dead. */
+#define BLOCK_WHILE(condition)                     \
+    do {                                           \
+        blocked++;                                 \
+        pthread_cond_signal(&queued);              \
+        while ((condition) && !fake_sticky)        \
+            pthread_cond_wait(&moved, &fake_lock); \
+        blocked--;                                 \
+    } while (0)
+
+#define CALL(body)                        \
+    do {                                  \
+        pthread_mutex_lock(&fake_lock);   \
+        cudaError_t error = fake_enter(); \
+        if (error == cudaSuccess)         \
+            error = (body);               \
+        pthread_mutex_unlock(&fake_lock); \
+        return error;                     \
+    } while (0)
+
+/* What undoes works on a dead device, too. */
+#define CALL_UNDOING(body)                             \
+    do {                                               \
+        pthread_mutex_lock(&fake_lock);                \
+        cudaError_t error = fake_enter(), done = body; \
+        pthread_mutex_unlock(&fake_lock);              \
+        return error == cudaSuccess ? done : error;    \
+    } while (0)
+
+static cudaError_t create_stream(cudaStream_t *stream, unsigned flags)
+{
+    if (fake_current() < 0)
+        return cudaErrorInvalidDevice;
+    if (flags != cudaStreamNonBlocking)
+        return fake_misuse(cudaErrorInvalidValue, "a stream that waits for the default stream");
+    struct CUstream_st *s = calloc(1, sizeof *s);
+    if (!s)
+        abort();
+    *s = (struct CUstream_st){.alive = 1, .device = fake_current(), .speed = 1, .next = streams};
+    *stream = streams = s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
+{
+    (void)priority;
+    CALL(create_stream(stream, flags));
+}
+
+static cudaError_t destroy_stream(cudaStream_t stream)
+{
+    cudaError_t error = check_stream(stream);
+    if (error != cudaSuccess)
+        return error;
+    if (stream->queued > 0 && !fake_sticky)
+        error = fake_misuse(cudaErrorInvalidValue, "a stream is destroyed while it runs");
+    blocked++;
+    pthread_cond_signal(&queued);
+    while (stream->queued > 0) /* of a dead device, too */
+        pthread_cond_wait(&moved, &fake_lock);
+    blocked--;
+    stream->alive = 0;
+    return error;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    CALL_UNDOING(destroy_stream(stream));
+}
+
+static cudaError_t synchronize_stream(cudaStream_t stream)
+{
+    cudaError_t error = check_stream(stream);
+    if (error != cudaSuccess)
+        return error;
+    BLOCK_WHILE(stream->queued > 0);
+    return (cudaError_t)fake_sticky;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    CALL(synchronize_stream(stream));
+}
+
+static cudaError_t wait_on_stream(cudaStream_t stream, cudaEvent_t event)
+{
+    cudaError_t error = check_stream(stream);
+    if (error == cudaSuccess)
+        error = check_event(event);
+    if (error != cudaSuccess)
+        return error;
+    if (event->recorded == 0)
+        return fake_misuse(cudaErrorInvalidValue, "a stream waits for an event that was never recorded");
+    return push(stream, &(struct node){.kind = WAIT, .event = event, .which = event->recorded});
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    (void)flags;
+    CALL(wait_on_stream(stream, event));
+}
+
+/* --- Events --- */
+
+static cudaError_t create_event(cudaEvent_t *event, unsigned flags)
+{
+    if (fake_current() < 0)
+        return cudaErrorInvalidDevice;
+    if (!(flags & cudaEventBlockingSync))
+        return fake_misuse(cudaErrorInvalidValue, "who waits for the event would spin: no cudaEventBlockingSync");
+    struct CUevent_st *e = calloc(1, sizeof *e);
+    if (!e)
+        abort();
+    *e = (struct CUevent_st){.alive = 1, .device = fake_current(), .flags = (int)flags, .next = events};
+    *event = events = e;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    CALL(create_event(event, flags));
+}
+
+static cudaError_t destroy_event(cudaEvent_t event)
+{
+    cudaError_t error = check_event(event);
+    if (error == cudaSuccess)
+        event->alive = 0;
+    return error;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    CALL_UNDOING(destroy_event(event));
+}
+
+static cudaError_t record(cudaEvent_t event, cudaStream_t stream)
+{
+    cudaError_t error = check_stream(stream);
+    if (error == cudaSuccess)
+        error = check_event(event);
+    if (error == cudaSuccess)
+        error = push(stream, &(struct node){.kind = RECORD, .event = event, .which = event->recorded + 1});
+    if (error == cudaSuccess)
+        event->recorded++;
+    return error;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    CALL(record(event, stream));
+}
+
+static cudaError_t synchronize_event(cudaEvent_t event)
+{
+    cudaError_t error = fake_current() < 0 ? cudaErrorInvalidDevice : check_event(event);
+    if (error != cudaSuccess)
+        return error;
+    const int64_t which = event->recorded;
+    if (which == 0)
+        return fake_misuse(cudaErrorInvalidValue, "a thread waits for an event that was never recorded");
+    BLOCK_WHILE(event->done < which);
+    return (cudaError_t)fake_sticky;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    CALL(synchronize_event(event));
+}
+
+static cudaError_t query_event(cudaEvent_t event)
+{
+    cudaError_t error = check_event(event);
+    if (error != cudaSuccess || event->done == event->recorded)
+        return error;
+    nudges++;
+    wake_gpu();
+    return cudaErrorNotReady;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    CALL(query_event(event));
+}
+
+static cudaError_t elapsed(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    if (check_event(from) != cudaSuccess || check_event(to) != cudaSuccess)
+        return cudaErrorInvalidResourceHandle;
+    if (from->done == 0 || to->done == 0)
+        return cudaErrorNotReady;
+    *ms = (float)((double)(to->done_ns - from->done_ns) * 1e-6);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    CALL(elapsed(ms, from, to));
+}
+
+/* --- Copies --- */
+
+struct copy {
+    char *to;
+    const char *from; /* NULL: fills */
+    int value;
+    size_t bytes;
+};
+
+static void start_copy(void *closure)
+{
+    struct copy *c = closure;
+    memset(c->to, 0xff, c->bytes);
+}
+
+static cudaError_t end_copy(void *closure)
+{
+    struct copy *c = closure;
+    if (c->from)
+        memcpy(c->to, c->from, c->bytes);
+    else
+        memset(c->to, c->value, c->bytes);
+    return cudaSuccess;
+}
+
+static cudaError_t enqueue_copy(const struct copy *c, cudaStream_t stream)
+{
+    struct copy *closure = malloc(sizeof *closure);
+    if (!closure)
+        abort();
+    *closure = *c;
+    return fake_enqueue(stream, &(struct fake_work){start_copy, end_copy, closure});
+}
+
+static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    const void *host = kind == cudaMemcpyHostToDevice ? src : dst, *device = kind == cudaMemcpyHostToDevice ? dst : src;
+    if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToHost)
+        return fake_misuse(cudaErrorInvalidValue, "a copy that is neither up nor down");
+    if (!fake_on_device(device, bytes))
+        return fake_misuse(cudaErrorInvalidValue, "a copy of %zu bytes leaves its device allocation", bytes);
+    cudaError_t error = fake_check_pinned(host, bytes);
+    if (error != cudaSuccess)
+        return error;
+    struct copy c = {.to = dst, .from = src, .bytes = bytes};
+    if (kind == cudaMemcpyHostToDevice)
+        c.to = fake_alias(dst);
+    else
+        c.from = fake_alias(src);
+    return enqueue_copy(&c, stream);
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    CALL(copy(dst, src, bytes, kind, stream));
+}
+
+static cudaError_t fill(void *p, int value, size_t bytes, cudaStream_t stream)
+{
+    if (!fake_on_device(p, bytes))
+        return fake_misuse(cudaErrorInvalidValue, "a fill of %zu bytes leaves its device allocation", bytes);
+    return enqueue_copy(&(struct copy){.to = fake_alias(p), .value = value, .bytes = bytes}, stream);
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream)
+{
+    CALL(fill(p, value, bytes, stream));
+}
+
+/* --- Between tests --- */
+
+int fake_streams_left(char *text, size_t size)
+{
+    int n_streams = 0, n_events = 0;
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        n_streams += s->alive;
+    for (struct CUevent_st *e = events; e; e = e->next)
+        n_events += e->alive;
+    return n_streams || n_events ? snprintf(text, size, " %d streams, %d events", n_streams, n_events) : 0;
+}
+
+void fake_streams_reset(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    blocked++;
+    pthread_cond_signal(&queued);
+    while (total_queued() > 0)
+        pthread_cond_wait(&moved, &fake_lock);
+    blocked--;
+    while (streams) {
+        struct CUstream_st *next = streams->next;
+        free(streams);
+        streams = next;
+    }
+    while (events) {
+        struct CUevent_st *next = events->next;
+        free(events);
+        events = next;
+    }
+    executed = 0;
+    pthread_mutex_unlock(&fake_lock);
+}

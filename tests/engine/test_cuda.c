@@ -1,0 +1,218 @@
+/* --device cuda on the fake runtime: the same bits as cpu:discrete whatever the order in which streams run, device memory that
+ * nobody but the device touches, and every failure one sentence. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "device/plugin.h"
+#include "engine/rig.h"
+#include "engine/twin.h"
+#include "extent.h"
+#include "plan/cells.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+enum { S = 112, STEPS = 2, LAYERS = 2, ACCUM = 2 };
+
+static struct twin twin;
+
+struct outcome {
+    double loss[STEPS], norm[STEPS];
+    uint64_t digest;
+};
+
+static const struct cell cells[] = {
+    {EVERYTHING(ON_DEVICE)},
+    {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .host_update = 1},
+    {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE},
+    {.params = ON_HOST, .grads = ON_HOST, .optim = ON_DRIVES, .acts = ON_HOST, .alpha = KEEP_HALF},
+};
+#define CELLS (int)(sizeof cells / sizeof *cells)
+
+static enum status run_steps(struct rig *r, const struct sequence *q, struct outcome *out)
+{
+    TRY(session_initialise(r->session, 5));
+    for (int i = 0; i < STEPS; i++)
+        TRY(rig_step(r, q, ACCUM, &out->loss[i], &out->norm[i]));
+    TRY(rig_flush(r));
+    return rig_digest(r, &out->digest);
+}
+
+/* A run of the cell; *calls: of the runtime until its last step is done. */
+static enum status run(const struct cell *c, enum device_kind device, enum run_mode mode, struct outcome *out, long *calls)
+{
+    struct rig r;
+    struct model *model;
+    struct sequence q[ACCUM];
+    memset(out, 0, sizeof *out);
+    rig_defaults(&r, S);
+    rig_cell_defaults(&r.settings, S, F32);
+    cell_apply(c, &r.settings.plan);
+    r.settings.plan.device = device;
+    r.settings.plan.grad_accum = ACCUM;
+    r.settings.plan.threads = 1;
+    r.settings.gpu = AUTO;
+    r.settings.mode = mode;
+    assert_int_equal(cell_model(FAMILY_LLAMA, LAYERS, &model), OK);
+    for (int i = 0; i < ACCUM; i++)
+        sequence_random(&q[i], S, model->config.vocab, (uint64_t)(3 + i), NULL);
+    enum status st = rig_start(&r, model);
+    if (st == OK)
+        st = run_steps(&r, q, out);
+    if (calls)
+        *calls = twin.calls();
+    char said[1024];
+    snprintf(said, sizeof said, "%s", status_message());
+    rig_stop(&r);
+    for (int i = 0; i < ACCUM; i++)
+        sequence_free(&q[i]);
+    return st == OK ? OK : status_fail(st, "%s", said);
+}
+
+static void expect_nothing_left(const char *words)
+{
+    if (twin.left()[0])
+        fail_msg("%s: not given back:%s", words, twin.left());
+}
+
+static void orders_never_change_a_bit(void **state)
+{
+    (void)state;
+    for (int c = 0; c < CELLS; c++) {
+        struct outcome want, have;
+        assert_int_equal(run(&cells[c], DEVICE_CPU_DISCRETE, MODE_RUN, &want, NULL), OK);
+        for (int seed = 0; seed < extent(2, 6, 200); seed++) {
+            char words[32];
+            snprintf(words, sizeof words, "seed=%d", seed);
+            twin.configure(words);
+            if (run(&cells[c], DEVICE_CUDA, MODE_RUN, &have, NULL) != OK)
+                fail_msg("%s, %s: %s", cell_name(&cells[c]), words, status_message());
+            if (memcmp(&want, &have, sizeof want) != 0)
+                fail_msg("%s, %s: loss %.17g, not %.17g", cell_name(&cells[c]), words, have.loss[STEPS - 1],
+                         want.loss[STEPS - 1]);
+            assert_true(twin.executed() > 0);
+            expect_nothing_left(words);
+        }
+    }
+}
+
+/* Instructions one at a time in random orders, between which dead bytes are filled by the device. */
+static void chaos_runs_there(void **state)
+{
+    (void)state;
+    struct outcome want, have;
+    twin.configure("seed=1");
+    assert_int_equal(run(&cells[1], DEVICE_CPU_DISCRETE, MODE_RUN, &want, NULL), OK);
+    assert_int_equal(run(&cells[1], DEVICE_CUDA, MODE_CHAOS, &have, NULL), OK);
+    assert_memory_equal(&want, &have, sizeof want);
+}
+
+static void device_memory_is_out_of_reach(void **state)
+{
+    (void)state;
+    const struct device_plugin *plugin;
+    struct backend *b;
+    char byte = 7;
+    int null = open("/dev/null", O_WRONLY), zero = open("/dev/zero", O_RDONLY);
+    twin.configure("memory=1M");
+    assert_int_equal(device_plugin_load(&plugin), OK);
+    assert_int_equal(plugin->open(0, 1, &b), OK);
+    assert_int_equal(b->allocate(b, 2 << 20), ERR_NOMEM);
+    assert_non_null(strstr(plugin->sentence(), "the device arena of 2.0 MiB does not fit into the 1.0 MiB that are free"));
+    assert_int_equal(b->allocate(b, 8192), OK);
+    assert_int_equal(read(zero, b->base, 1), -1);
+    assert_int_equal(errno, EFAULT);
+    assert_int_equal(b->write(b, b->base + 5, &byte, 1), OK);
+    byte = 0;
+    assert_int_equal(b->read(b, &byte, b->base + 5, 1), OK);
+    assert_int_equal(byte, 7);
+    assert_int_equal(b->check(b), OK);
+    assert_int_equal(b->fill(b, b->base + 8192, 0, 1), OK); /* the first byte of a guard */
+    assert_int_equal(b->check(b), ERR_CORRUPT);
+    b->close(b);
+    close(null);
+    close(zero);
+}
+
+/* What CUDA lets pass is an error of the fake. */
+static void misuse_is_an_error(void **state)
+{
+    (void)state;
+    const struct device_plugin *plugin;
+    struct backend *b;
+    static char host[3 << 16] __attribute__((aligned(4096)));
+    twin.configure("");
+    assert_int_equal(device_plugin_load(&plugin), OK);
+    assert_int_equal(plugin->open(0, 1, &b), OK);
+    assert_int_equal(b->allocate(b, sizeof host), OK);
+    assert_int_equal(b->copy(b, LANE_H2D, b->base, host, 64), ERR_IO);
+    assert_non_null(strstr(plugin->sentence(), "is not pinned"));
+    assert_int_equal(b->pin(b, host, sizeof host), OK);
+    assert_int_equal(b->copy(b, LANE_H2D, b->base, host, sizeof host), OK); /* across registrations: in pieces */
+    assert_int_equal(b->await(b, LANE_COMPUTE, LANE_H2D, 9), ERR_IO);
+    assert_non_null(strstr(plugin->sentence(), "never recorded"));
+    assert_int_equal(b->wait(b, LANE_H2D, 9), ERR_IO);
+    assert_int_equal(b->copy(b, LANE_D2H, host, b->base + 16384, sizeof host), ERR_IO);
+    assert_non_null(strstr(plugin->sentence(), "leaves its device allocation"));
+    assert_int_equal(b->join(b), OK);
+    b->close(b);
+    expect_nothing_left("misuse");
+}
+
+/* Runs with one planted failure: a sentence, an end, nothing left. 1: it failed. */
+static int fails_well(const char *words, const char *expect)
+{
+    struct outcome out;
+    long calls;
+    twin.configure(words);
+    enum status st = run(&cells[1], DEVICE_CUDA, MODE_RUN, &out, &calls);
+    if (st != OK && (!status_message()[0] || !strstr(status_message(), expect) || strchr(status_message(), '\n')))
+        fail_msg("%s: \"%s\"", words, status_message());
+    expect_nothing_left(words);
+    return st != OK;
+}
+
+static void each_failing_call_is_one_sentence(void **state)
+{
+    (void)state;
+    static const int errors[] = {1, 2, 700};
+    static const char *const expect[] = {"as the test wants it", "", "cudaErrorIllegalAddress"};
+    struct outcome out;
+    long calls;
+    int runs = 0, caught = 0;
+    twin.configure("");
+    assert_int_equal(run(&cells[1], DEVICE_CUDA, MODE_RUN, &out, &calls), OK);
+    /* among the first are all that open the device; a thousand events are made alike, and so are steps */
+    for (long n = 1, step = 1; n < calls; n += step, runs++) {
+        char words[64];
+        snprintf(words, sizeof words, "seed=%d,fail=%ld:%d", runs % 4, n, errors[runs % 3]);
+        caught += fails_well(words, expect[runs % 3]);
+        step = n < 12 || extent_is_long() ? 1 : calls / extent(8, 36, 36);
+    }
+    if (caught < runs - 1) /* how many calls a run makes depends on what has ended when; the last may be beyond */
+        fail_msg("of %d planted failures %d had no consequence", runs, runs - caught);
+}
+
+static void a_dead_device_is_said(void **state)
+{
+    (void)state;
+    for (int n = 40; n < 400; n += (int)extent(150, 60, 7)) {
+        char words[64];
+        snprintf(words, sizeof words, "seed=%d,dies=%d:719", n % 2, n);
+        assert_true(fails_well(words, "cudaErrorLaunchFailure"));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(orders_never_change_a_bit),         cmocka_unit_test(chaos_runs_there),
+        cmocka_unit_test(device_memory_is_out_of_reach),     cmocka_unit_test(misuse_is_an_error),
+        cmocka_unit_test(each_failing_call_is_one_sentence), cmocka_unit_test(a_dead_device_is_said)};
+    if (!twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin))
+        return 77;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
