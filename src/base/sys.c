@@ -155,6 +155,41 @@ int sys_openat(int dir_fd, const char *path, int flags, mode_t mode)
     return fails(SYS_OPEN) ? -1 : openat(dir_fd, path, flags, mode);
 }
 
+/* Kinds of what is no regular file and no directory, beyond the kernel's numbers. */
+enum { IS_FIFO = 4096, IS_DEVICE, IS_SOCKET };
+
+static int kind_error(mode_t mode)
+{
+    return S_ISREG(mode) ? 0 : S_ISDIR(mode) ? EISDIR : S_ISFIFO(mode) ? IS_FIFO : S_ISSOCK(mode) ? IS_SOCKET : IS_DEVICE;
+}
+
+const char *sys_strerror(int error)
+{
+    return error == IS_FIFO     ? "it is a FIFO, not a regular file"
+           : error == IS_DEVICE ? "it is a device, not a regular file"
+           : error == IS_SOCKET ? "it is a socket, not a regular file"
+                                : strerror(error);
+}
+
+int sys_open_file(const char *path, int flags, mode_t mode)
+{
+    struct stat s;
+    if (fails(SYS_OPEN))
+        return -1;
+    int fd = open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode), failed = errno, error;
+    if (fd < 0) { /* ENXIO: a FIFO without a reader, a socket, a device that is not there */
+        errno = failed == ENXIO && stat(path, &s) == 0 && kind_error(s.st_mode) ? kind_error(s.st_mode) : failed;
+        return -1;
+    }
+    error = fstat(fd, &s) == 0 ? kind_error(s.st_mode) : errno;
+    if (error) {
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    return fd;
+}
+
 /* Like the kernel's, a close that fails has closed. */
 int sys_close(int fd)
 {
@@ -199,15 +234,29 @@ int sys_fallocate(int fd, int mode, off_t offset, off_t len)
     return fails(SYS_FALLOCATE) ? -1 : fallocate(fd, mode, offset, len);
 }
 
+static FILE *stream_of(int fd, const char *mode)
+{
+    FILE *f = fd < 0 ? NULL : fdopen(fd, mode);
+    int error = errno;
+    if (fd >= 0 && !f)
+        close(fd);
+    errno = error;
+    return f;
+}
+
 FILE *sys_read_text(const char *path)
 {
-    struct stat s;
-    FILE *f = fopen(path, "re");
-    if (!f || fstat(fileno(f), &s) != 0 || !S_ISDIR(s.st_mode))
-        return f;
-    fclose(f);
-    errno = EISDIR;
-    return NULL;
+    return stream_of(sys_open_file(path, O_RDONLY, 0), "r");
+}
+
+FILE *sys_write_text(const char *path)
+{
+    return stream_of(sys_open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0666), "w");
+}
+
+FILE *sys_append_text(const char *path)
+{
+    return stream_of(sys_open_file(path, O_WRONLY | O_CREAT | O_APPEND, 0666), "a");
 }
 
 int sys_statvfs_free(const char *path, int64_t *free_bytes)

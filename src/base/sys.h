@@ -44,12 +44,18 @@ long sys_count(enum sys_call call);
 int sys_fault(enum sys_call call);
 
 int sys_open(const char *path, int flags, mode_t mode);
+/* Opens (or makes) a regular file and never waits for anybody, as a FIFO's other end; what is there and is something else is
+ * refused. -1 with an errno that sys_strerror explains. */
+int sys_open_file(const char *path, int flags, mode_t mode);
+const char *sys_strerror(int error);
 int sys_openat(int dir_fd, const char *path, int flags, mode_t mode); /* counted as an open */
 int sys_close(int fd);
 ssize_t sys_pread(int fd, void *buf, size_t n, off_t at);
 ssize_t sys_pwrite(int fd, const void *buf, size_t n, off_t at);
-/* A text file to read from; errno says why there is none, EISDIR of a directory, which fopen takes for one. */
+/* Regular files as streams, to read from, and to write from the start or at the end; NULL as sys_open_file. */
 FILE *sys_read_text(const char *path);
+FILE *sys_write_text(const char *path);
+FILE *sys_append_text(const char *path);
 int sys_fsync(int fd);
 int sys_rename(const char *from, const char *to);
 int sys_unlink(const char *path);

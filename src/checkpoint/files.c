@@ -73,9 +73,9 @@ void ckpt_remove_dir(const char *path)
 enum status ckpt_write_text(const char *path, const char *text)
 {
     size_t n = strlen(text), done = 0;
-    int fd = sys_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = sys_open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (fd < 0)
-        return status_fail(ERR_IO, "cannot create %s: %s", path, strerror(errno));
+        return status_fail(ERR_IO, "cannot create %s: %s", path, sys_strerror(errno));
     while (done < n) {
         ssize_t put = sys_pwrite(fd, text + done, n - done, (off_t)done);
         if (put < 0 && errno == EINTR)
@@ -94,11 +94,11 @@ enum status ckpt_write_text(const char *path, const char *text)
 
 static enum status open_file(const char *path, int *fd)
 {
-    *fd = sys_open(path, O_RDONLY | O_CLOEXEC, 0);
+    *fd = sys_open_file(path, O_RDONLY, 0);
     if (*fd >= 0)
         return OK;
     return errno == ENOENT ? status_fail(ERR_CORRUPT, "%s is missing", path)
-                           : status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
+                           : status_fail(ERR_IO, "cannot open %s: %s", path, sys_strerror(errno));
 }
 
 /* Up to n bytes; less only at the end of the file. */
@@ -208,7 +208,7 @@ enum status ckpt_check_mark(const char *dir, uint64_t mark, double patience)
     int fd;
     TRY(mark_path(path, dir, mark));
     for (double waited = 0;; waited += 0.1) {
-        fd = sys_open(path, O_RDONLY | O_CLOEXEC, 0);
+        fd = sys_open_file(path, O_RDONLY, 0);
         if (fd >= 0 || errno != ENOENT || waited >= patience)
             break;
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
@@ -218,7 +218,7 @@ enum status ckpt_check_mark(const char *dir, uint64_t mark, double patience)
     if (fd >= 0)
         return OK;
     if (errno != ENOENT && errno != ENOTDIR)
-        return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
+        return status_fail(ERR_IO, "cannot open %s: %s", path, sys_strerror(errno));
     return status_fail(ERR_INVALID,
                        "%s as rank 0 has made it cannot be seen from here; the run's directory must be on a file system that all "
                        "ranks share",

@@ -1,5 +1,6 @@
 /* ltrain: subcommands and exit statuses. */
 #include "base/progress.h"
+#include "base/sys.h"
 #include "cli/build.h"
 #include "cli/ranks.h"
 #include "comm/launch.h"
@@ -53,9 +54,9 @@ static const char plan_usage[] = "usage: ltrain plan --model NAME --seq-len N [o
 
 static enum status write_picture(const struct plan *plan, const struct model *model, const char *path)
 {
-    FILE *f = fopen(path, "we");
+    FILE *f = sys_write_text(path);
     if (!f)
-        return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+        return status_fail(ERR_IO, "cannot write %s: %s", path, sys_strerror(errno));
     enum status st = plan_write_svg(plan, model, f);
     if (fclose(f) != 0 && st == OK)
         st = status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
@@ -66,9 +67,9 @@ static enum status write_picture(const struct plan *plan, const struct model *mo
 static enum status check_picture(const char *path)
 {
     int there = access(path, F_OK) == 0;
-    FILE *f = fopen(path, "ae");
+    FILE *f = sys_append_text(path);
     if (!f)
-        return status_fail(ERR_INVALID, "--svg: cannot write %s: %s", path, strerror(errno));
+        return status_fail(ERR_INVALID, "--svg: cannot write %s: %s", path, sys_strerror(errno));
     fclose(f);
     if (!there)
         unlink(path);

@@ -11,12 +11,13 @@
 enum status file_open(const char *path, int *fd, int64_t *bytes)
 {
     struct stat s;
-    int f = sys_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0); /* without O_NONBLOCK a FIFO would wait for its writer */
+    int f = sys_open_file(path, O_RDONLY, 0);
     if (f < 0)
-        return status_fail(ERR_INVALID, "cannot open %s: %s", path, strerror(errno));
-    if (fstat(f, &s) != 0 || !S_ISREG(s.st_mode)) {
+        return status_fail(ERR_INVALID, "cannot open %s: %s", path, sys_strerror(errno));
+    if (fstat(f, &s) != 0) {
+        int error = errno;
         sys_close(f);
-        return status_fail(ERR_INVALID, "%s is not a regular file", path);
+        return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(error));
     }
     *fd = f;
     *bytes = (int64_t)s.st_size;

@@ -105,9 +105,9 @@ static enum status reserve(int fd, const char *path, int64_t bytes)
 
 static enum status write_header(const char *path, const char *header, int64_t length, int64_t data_bytes)
 {
-    int fd = sys_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = sys_open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (fd < 0)
-        return status_fail(ERR_IO, "cannot create %s: %s", path, strerror(errno));
+        return status_fail(ERR_IO, "cannot create %s: %s", path, sys_strerror(errno));
     enum status st = reserve(fd, path, length + data_bytes);
     if (st == OK)
         st = file_write(fd, path, header, (size_t)length, 0);
@@ -176,9 +176,9 @@ enum status st_write_open(const char *path, const struct st_decl *decls, int n, 
     if (!w->path || !w->tensors)
         TRY_GOTO(status_fail(ERR_NOMEM, "out of memory: a list of %d tensors", n), fail);
     TRY_GOTO(make_header(path, decls, n, w->tensors, &header, &w->data, &data_bytes), fail);
-    w->fd = sys_open(path, O_RDWR | O_CLOEXEC, 0);
+    w->fd = sys_open_file(path, O_RDWR, 0);
     if (w->fd < 0)
-        TRY_GOTO(status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno)), fail);
+        TRY_GOTO(status_fail(ERR_IO, "cannot open %s: %s", path, sys_strerror(errno)), fail);
     TRY_GOTO(check_header(w, header), fail);
     free(header);
     *out = w;

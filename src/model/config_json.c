@@ -114,9 +114,9 @@ static enum status read_text(const char *path, char **text, size_t *bytes)
 {
     struct stat s;
     enum status st = OK;
-    int fd = sys_open(path, O_RDONLY | O_CLOEXEC, 0);
+    int fd = sys_open_file(path, O_RDONLY, 0);
     if (fd < 0)
-        return status_fail(ERR_INVALID, "cannot open %s: %s", path, strerror(errno));
+        return status_fail(ERR_INVALID, "cannot open %s: %s", path, sys_strerror(errno));
     size_t done = 0, n = fstat(fd, &s) == 0 && s.st_size > 0 && s.st_size <= MAX_CONFIG_BYTES ? (size_t)s.st_size : 0;
     char *buf = sys_malloc(n + 1);
     if (!buf)

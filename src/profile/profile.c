@@ -45,7 +45,7 @@ static void say(const struct settings *s, const char *format, ...)
 static uint64_t hash_file(const char *path, uint64_t seed)
 {
     char block[1 << 16];
-    FILE *f = fopen(path, "re");
+    FILE *f = sys_read_text(path);
     size_t n;
     while (f && (n = fread(block, 1, sizeof block, f)) > 0)
         seed = XXH3_64bits_withSeed(block, n, seed);
@@ -117,7 +117,9 @@ enum status profile_load(const struct settings *s, struct hardware *out, int *fo
     char path[4096], *text = sys_malloc(LONGEST);
     cache_path(s, path);
     *found = 0;
-    FILE *f = text ? fopen(path, "re") : NULL;
+    FILE *f = text ? sys_read_text(path) : NULL;
+    if (text && !f && errno != ENOENT)
+        say(s, "profile: cannot read %s: %s\n", path, sys_strerror(errno));
     if (f) {
         size_t n = fread(text, 1, LONGEST, f);
         fclose(f);
@@ -156,7 +158,7 @@ enum status profile_save(const struct settings *s, const struct hardware *h)
     cache_path(s, path);
     snprintf(partial, sizeof partial, "%s.%d", path, (int)getpid());
     enum status st = compose(h, &text, &n);
-    FILE *f = st == OK ? fopen(partial, "we") : NULL;
+    FILE *f = st == OK ? sys_write_text(partial) : NULL;
     if (st == OK && (!f || fwrite(text, 1, n, f) != n))
         st = status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
     if (f && fclose(f) != 0 && st == OK)

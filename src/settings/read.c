@@ -89,7 +89,7 @@ static enum status read_file(const struct flag *flags, int n, struct settings *s
     } else {
         f = sys_read_text(path);
         if (!f && (config || errno != ENOENT))
-            st = status_fail(ERR_INVALID, "cannot read %s%s: %s", path, config ? " (--config)" : "", strerror(errno));
+            st = status_fail(ERR_INVALID, "cannot read %s%s: %s", path, config ? " (--config)" : "", sys_strerror(errno));
     }
     if (f) {
         st = settings_read_yaml(path, f, s);

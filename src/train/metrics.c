@@ -1,6 +1,7 @@
 /* Progress lines, metrics.jsonl and traces. */
 #include "train/metrics.h"
 
+#include "base/sys.h"
 #include "base/units.h"
 
 #include <errno.h>
@@ -133,9 +134,9 @@ enum status metrics_cut(const char *path, int64_t step)
     off_t keep = 0;
     if (stat(path, &s) != 0 || !S_ISREG(s.st_mode))
         return OK; /* opening it for writing will tell */
-    FILE *f = fopen(path, "re");
+    FILE *f = sys_read_text(path);
     if (!f)
-        return status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno));
+        return status_fail(ERR_IO, "cannot read %s: %s", path, sys_strerror(errno));
     for (ssize_t n; (n = getline(&line, &room, f)) > 0; keep += n) {
         int64_t x = step_of(line, n);
         if (x < 0 || x > step)
@@ -174,7 +175,7 @@ enum status metrics_write_trace(const char *path, const struct program *p, const
     struct lane_index index;
     TRY(lane_index_make(p, &index));
     struct timeline t = executor_timeline(p, &index, events);
-    FILE *f = fopen(path, "w");
+    FILE *f = sys_write_text(path);
     int error = f ? 0 : errno;
     if (f) {
         fprintf(f, "{\"traceEvents\":[\n");
@@ -189,5 +190,5 @@ enum status metrics_write_trace(const char *path, const struct program *p, const
         error = fclose(f) == 0 ? 0 : errno;
     }
     lane_index_free(&index);
-    return error == 0 ? OK : status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(error));
+    return error == 0 ? OK : status_fail(ERR_IO, "cannot write the trace %s: %s", path, sys_strerror(error));
 }

@@ -128,7 +128,7 @@ static enum status open_machine(struct settings *s)
     } else if (preset || errno == ENOENT) {
         st = hardware_preset(s->plan.machine, s->plan.hardware);
     } else {
-        st = status_fail(ERR_INVALID, "--machine: cannot read %s: %s", s->plan.machine, strerror(errno));
+        st = status_fail(ERR_INVALID, "--machine: cannot read %s: %s", s->plan.machine, sys_strerror(errno));
     }
     TRY(st);
     if (!s->plan.hardware->cpu && s->plan.device_mem > s->plan.hardware->device_mem) {
@@ -365,9 +365,9 @@ static enum status write_plan(struct run *r, const char *name,
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", r->s->out, name);
-    FILE *f = fopen(path, "we");
+    FILE *f = sys_write_text(path);
     if (!f)
-        return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+        return status_fail(ERR_IO, "cannot write %s: %s", path, sys_strerror(errno));
     enum status st = write(r->session->plan, r->model, &r->s->plan, f);
     if (fclose(f) != 0 && st == OK)
         st = status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
@@ -396,9 +396,9 @@ static enum status write_config(struct run *r)
     char path[4096], partial[4096];
     snprintf(path, sizeof path, "%s/config.yaml", r->s->out);
     snprintf(partial, sizeof partial, "%s/config.yaml.partial", r->s->out);
-    FILE *f = fopen(partial, "we");
+    FILE *f = sys_write_text(partial);
     if (!f)
-        return status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
+        return status_fail(ERR_IO, "cannot write %s: %s", partial, sys_strerror(errno));
     int failed = fputs(r->texts.settings, f) < 0 || fflush(f) != 0 || sys_fsync(fileno(f)) != 0;
     if (fclose(f) != 0 || failed)
         return status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
@@ -417,8 +417,8 @@ enum status run_open_files(struct run *r, const struct train_hooks *hooks)
     TRY(write_plan(r, "plan.json", write_plan_json));
     snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);
     TRY(r->s->resume ? metrics_cut(path, r->at.step) : run_keep_log(r->s->out));
-    r->metrics = fopen(path, r->s->resume ? "ae" : "we");
-    return r->metrics ? OK : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    r->metrics = r->s->resume ? sys_append_text(path) : sys_write_text(path);
+    return r->metrics ? OK : status_fail(ERR_IO, "cannot write %s: %s", path, sys_strerror(errno));
 }
 
 enum status run_load_state(struct run *r)

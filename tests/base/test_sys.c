@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -246,6 +248,53 @@ static void the_environment_injects(void **state)
     }
 }
 
+/* What is no regular file is refused at once, by its kind, whoever is at its other end. */
+static void only_regular_files_are_opened(void **state)
+{
+    (void)state;
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    snprintf(name.sun_path, sizeof name.sun_path, "%s/socket", folder);
+    int s = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_true(s >= 0 && bind(s, (struct sockaddr *)&name, sizeof name) == 0);
+    unlink(file);
+    assert_int_equal(mkfifo(file, 0600), 0);
+    const struct {
+        const char *path, *why;
+    } kinds[] = {{file, "it is a FIFO, not a regular file"},
+                 {"/dev/null", "it is a device, not a regular file"},
+                 {"/dev/zero", "it is a device, not a regular file"},
+                 {name.sun_path, "it is a socket, not a regular file"},
+                 {folder, "Is a directory"}};
+    for (int reader = 0; reader < 2; reader++) { /* a FIFO with a reader lets writers in */
+        int fd = reader ? open(file, O_RDONLY | O_NONBLOCK) : -1;
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+            assert_int_equal(sys_open_file(kinds[i].path, O_RDONLY, 0), -1);
+            assert_string_equal(sys_strerror(errno), kinds[i].why);
+            assert_int_equal(sys_open_file(kinds[i].path, O_WRONLY | O_CREAT, 0600), -1);
+            assert_string_equal(sys_strerror(errno), kinds[i].why);
+            assert_null(sys_read_text(kinds[i].path));
+            assert_string_equal(sys_strerror(errno), kinds[i].why);
+            assert_true(!sys_write_text(kinds[i].path) && !sys_append_text(kinds[i].path));
+            assert_string_equal(sys_strerror(errno), kinds[i].why);
+        }
+        close(fd);
+    }
+    unlink(file);
+    close(s);
+    unlink(name.sun_path);
+    FILE *f = sys_write_text(file);
+    assert_true(f && fputs("one\n", f) >= 0 && fclose(f) == 0);
+    f = sys_append_text(file);
+    assert_true(f && fputs("two\n", f) >= 0 && fclose(f) == 0);
+    char text[16] = "";
+    f = sys_read_text(file);
+    assert_true(f && fread(text, 1, sizeof text - 1, f) == 8 && fclose(f) == 0);
+    assert_string_equal(text, "one\ntwo\n");
+    unlink(file);
+    assert_int_equal(sys_open_file(file, O_RDONLY, 0), -1);
+    assert_int_equal(errno, ENOENT);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "child") == 0)
@@ -257,6 +306,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(short_transfers, clear, clear),
         cmocka_unit_test_setup_teardown(one_fault_fires_once_among_threads, clear, clear),
         cmocka_unit_test(the_environment_injects),
+        cmocka_unit_test_setup_teardown(only_regular_files_are_opened, clear, clear),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int limit_address_space(void)
@@ -146,6 +147,70 @@ static void ranks_of_a_cgroup(void **state)
     e2e_contains(r.out, "/job_7, shared"); /* by 2 ranks, in the next line */
 }
 
+/* ---- FIFOs, where a program that opens them as files waits for ever ---- */
+
+static void make_fifo(const char *path)
+{
+    e2e_remove(path);
+    assert_int_equal(mkfifo(path, 0666), 0);
+}
+
+#define FIFO "it is a FIFO, not a regular file"
+#define UNTRAINED TILES "--seq-len 256 --steps 1 --out fresh --data "
+
+static void fifos_of_inputs(void **state)
+{
+    (void)state;
+    make_fifo("fifo");
+    e2e_refuses(2, "fifo: " FIFO, NULL, "--model tiny" UNTRAINED "fifo");
+    e2e_refuses(2, "fifo: " FIFO, NULL, "--model tiny" UNTRAINED "corpus.txt --eval-data fifo");
+    e2e_refuses(2, "cannot read fifo (--config): " FIFO, NULL, "--config fifo");
+    e2e_refuses(2, "--machine: cannot read fifo: " FIFO, NULL, "plan --model tiny --seq-len 256 --machine fifo");
+    e2e_refuses(2, "--svg: cannot write fifo: " FIFO, NULL, "plan --model tiny --seq-len 256 --svg fifo");
+    make_fifo("ltrain.yaml");
+    e2e_refuses(2, "cannot read ltrain.yaml: " FIFO, NULL, "--model tiny" UNTRAINED "corpus.txt");
+    e2e_remove("ltrain.yaml");
+    e2e_succeeds(NULL, TINY "--steps 1 --out run");
+    static const char *const files[] = {"config.json", "model.safetensors", "model.safetensors.index.json"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[64];
+        e2e_copy("run/hf", "hf");
+        if (i == 2)
+            e2e_remove("hf/model.safetensors");
+        snprintf(path, sizeof path, "hf/%s", files[i]);
+        make_fifo(path);
+        struct result r = e2e_refuses(2, FIFO, NULL, "--model hf" UNTRAINED "corpus.txt");
+        e2e_contains(r.err, path);
+    }
+    assert_false(e2e_exists("fresh"));
+}
+
+/* A damaged checkpoint is passed over for an older one, whatever damages it. */
+static void fifos_of_a_run(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"latest", "step-000002/manifest.json", "step-000002/config.json",
+                                        "step-000002/model.safetensors", "step-000002/optimizer.safetensors"};
+    char path[128];
+    e2e_succeeds(NULL, TINY "--steps 2 --save-every 1 --out kept");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        e2e_copy("kept", "run");
+        snprintf(path, sizeof path, "run/checkpoints/%s", files[i]);
+        make_fifo(path);
+        struct result r = e2e_succeeds(NULL, "--resume run --steps 3 --save-every 0");
+        e2e_contains(r.out, i == 0 ? "latest is missing or damaged" : FIFO);
+        e2e_contains(r.out, i == 0 ? "resume: step 2 " : "resume: step 1 ");
+    }
+    static const char *const others[] = {"config.yaml", "metrics.jsonl", "plan.txt", "plan.json"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        e2e_copy("kept", "run");
+        snprintf(path, sizeof path, "run/%s", others[i]);
+        make_fifo(path);
+        struct result r = e2e_refuses(i == 0 ? 2 : 1, FIFO, NULL, "--resume run --steps 3");
+        e2e_contains(r.err, path);
+    }
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
@@ -155,6 +220,8 @@ int main(void)
         TEST(cgroups),
         TEST(a_check_in_a_cgroup),
         TEST(ranks_of_a_cgroup),
+        TEST(fifos_of_inputs),
+        TEST(fifos_of_a_run),
     };
     return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
 }
