@@ -2,6 +2,7 @@
 #include "engine/comm_lanes.h"
 
 #include "base/clock.h"
+#include "engine/bounce.h"
 
 #define COMM_LANES (LANES - LANE_WORLD)
 
@@ -57,6 +58,8 @@ static enum status start(struct comm_run *r, enum lane lane, struct comm_lane *l
         return OK;
     for (int k = 0; k < OP_MAX_ARGS; k++)
         arg[k] = exec_argument(r->context, r->program, in, k, &offset, &bytes);
+    if (r->context->bounce)
+        TRY(bounce_in(r->context, r->program, in, h.send, arg));
     return comm_start(r->context->comm, lane, in->op, &program_call(r->program, in)->attrs, arg, h.send, h.receive);
 }
 
@@ -77,6 +80,8 @@ static enum status serve(struct comm_run *r, enum lane lane, struct comm_lane *l
         st = comm_poll(r->context->comm, lane, &done);
     else
         done = 1;
+    if (st == OK && done && r->context->bounce)
+        st = bounce_out(r->context, r->program, in, h.receive);
     if (st != OK)
         return explain(r->program, l->next, st);
     if (!done)

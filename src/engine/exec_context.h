@@ -6,12 +6,15 @@
 #include "device/backend.h"
 #include "offload/store.h"
 
+struct bounce; /* engine/bounce.h */
+
 /* Memory and kernels that programs run on; borrowed. */
 struct exec_context {
     struct backend *backend;           /* with the device arena */
     char *host;                        /* the host arena */
     struct store *store;               /* NULL if no program touches nvme */
     struct comm *comm;                 /* NULL or of a single rank: programs have no comm lanes */
+    struct bounce *bounce;             /* NULL: messages are sent from device memory, or none are */
     const uint8_t *predicates;         /* [k]: predicate k of the micro-batch holds; NULL: no program has any */
     op_kernel *host_kernels[OP_COUNT]; /* of the host lane */
     struct cpu_stream *host_stream;    /* its */

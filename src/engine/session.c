@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "device/plugin.h"
 #include "engine/backend_cpu.h"
+#include "engine/bounce.h"
 #include "engine/chaos.h"
 #include "engine/weights.h"
 #include "offload/places.h"
@@ -137,6 +138,16 @@ static enum status open_host(struct session *x)
     return b->pin ? backend_status(b, b->pin(b, arena_base(x->host), arena_bytes(x->host))) : OK;
 }
 
+/* Between the communicator and a device that only copies reach. */
+static enum status open_bounce(struct session *x)
+{
+    if (!x->backend->streams || comm_size(x->comm) == 1)
+        return OK;
+    enum status st = bounce_create(&x->context, x->plan->programs, PLAN_PROGRAMS, &x->bounce);
+    x->context.bounce = x->bounce;
+    return st;
+}
+
 static enum status prepare_kernels(struct session *x)
 {
     for (int k = 0; k < PLAN_PROGRAMS; k++)
@@ -163,6 +174,7 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
         TRY_GOTO(verify_ranks(x), fail);
     TRY_GOTO(open_device(x, s), fail);
     TRY_GOTO(open_host(x), fail);
+    TRY_GOTO(open_bounce(x), fail);
     if (plan->arena[TIER_NVME] > 0) {
         struct store_config c = {.n_paths = n_paths,
                                  .bytes = plan->arena[TIER_NVME],
@@ -199,8 +211,9 @@ void session_destroy(struct session *s)
     canary_destroy(s->canary);
     store_close(s->store);
     if (s->backend)
-        s->backend->close(s->backend); /* unpins the host arena */
+        s->backend->close(s->backend); /* unpins the host arena and the bounce buffers */
     arena_destroy(s->host);
+    bounce_destroy(s->bounce);
     plan_destroy(s->plan);
     free(s->staging);
     free(s->predicates);

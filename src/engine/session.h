@@ -24,6 +24,7 @@ struct session {
     struct plan *plan;         /* owned */
     struct backend *backend;
     struct arena *host;
+    struct bounce *bounce; /* of ranks on GPUs */
     struct store *store; /* NULL if the plan needs no nvme */
     struct exec_context context;
     struct cpu_stream host_stream;

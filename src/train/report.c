@@ -79,7 +79,7 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
     printf("host memory: %s\n", arena_describe(r->session->host));
     printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
     comm_describe(r->comm, text, sizeof text);
-    printf("mesh: %s; zero %d\n", text, s->plan.zero);
+    printf("mesh: %s; zero %d%s\n", text, s->plan.zero, r->session->bounce ? "; messages are staged through host memory" : "");
     comm_describe_span(r->comm, text, sizeof text);
     if (text[0])
         printf("%s\n", text);

@@ -1,5 +1,6 @@
 /* Placement never changes a bit: losses and final state of three steps over a design of tiers, alpha, prefetch distances and
- * devices. All pairs of settings by default, the full product with LTRAIN_LONG, the first cells of the design, which differ most,
+ * devices. Of the cells that are for a discrete device every other one runs on the fake GPU (tests/cudasim/fake), whose streams run
+ * in an order of its own. All pairs of settings by default, the full product with LTRAIN_LONG, the first cells of the design, which differ most,
  * under sanitizers. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +9,7 @@
 
 #include "base/mix.h"
 #include "engine/rig.h"
+#include "engine/twin.h"
 #include "extent.h"
 #include "plan/cells.h"
 #include "program/digest.h"
@@ -25,6 +27,9 @@ struct result {
     double loss[STEPS], norm[STEPS];
     uint64_t digest, value[PLAN_PROGRAMS];
 };
+
+static struct twin twin;
+static int has_twin;
 
 /* What must differ where the settings do. */
 struct trace {
@@ -95,11 +100,19 @@ static void run_cell(enum model_family family, int layers, enum dtype dtype, enu
     struct model *model;
     struct sequence batch[MAX_ACCUM];
     int runs[PLAN_PROGRAMS] = {0};
+    static int on_gpu;
     rig_defaults(&r, S);
     rig_cell_defaults(&r.settings, S, dtype);
     cell_apply(c, &r.settings.plan);
     r.settings.plan.optim_dtype = moments;
     r.settings.plan.grad_accum = accum;
+    if (has_twin && c->discrete && on_gpu++ % 2 == 0) {
+        char words[32];
+        snprintf(words, sizeof words, "seed=%d", on_gpu);
+        twin.configure(words);
+        r.settings.plan.device = DEVICE_CUDA;
+        r.settings.gpu = AUTO;
+    }
     assert_int_equal(cell_model(family, layers, &model), OK);
     for (int i = 0; i < accum; i++)
         sequence_random(&batch[i], S, model->config.vocab, (uint64_t)(3 + i), DOCUMENTS[i]);
@@ -292,5 +305,6 @@ int main(void)
         cmocka_unit_test(cells_are_all),     cmocka_unit_test(distances_differ), cmocka_unit_test(llama_fp32),
         cmocka_unit_test(llama_bf16),        cmocka_unit_test(gpt2_fp32),        cmocka_unit_test(gpt2_bf16),
         cmocka_unit_test(accumulated_llama), cmocka_unit_test(accumulated_gpt2), cmocka_unit_test(chained_inputs)};
+    has_twin = twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,116 @@
+/* Ranks on fake GPUs (tests/cudasim/fake), to be started under mpiexec: messages staged through pinned memory give the bits that
+ * cpu:discrete gives on the same mesh, for all meshes, ZeRO stages, resident and with everything on nvme. */
+#include "comm/launch.h"
+#include "engine/rig.h"
+#include "engine/twin.h"
+#include "extent.h"
+#include "plan/cells.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { S = 150, BATCH = 4, STEPS = 2 };
+
+static struct comm *comm;
+static struct twin twin;
+static int rank, size, failures, cells;
+
+struct outcome {
+    double loss[STEPS], norm[STEPS];
+    uint64_t digest; /* of this rank's state */
+};
+
+static void must(enum status st)
+{
+    if (st == OK)
+        return;
+    fprintf(stderr, "rank %d of %d: not ok: %s\n", rank, size, status_message());
+    comm_fail(comm, st, status_message());
+    _exit(1);
+}
+
+static void train(const struct mesh *mesh, int zero, int nvme, enum device_kind device, struct outcome *out)
+{
+    struct rig r;
+    struct model *m;
+    struct sequence batch[BATCH];
+    memset(out, 0, sizeof *out);
+    rig_defaults(&r, S);
+    r.comm = comm;
+    struct plan_request *s = &r.settings.plan;
+    r.settings.gpu = AUTO;
+    s->device = device;
+    s->mesh = *mesh;
+    s->zero = zero;
+    s->batch = BATCH;
+    s->grad_accum = ceil_div(BATCH, mesh->degree[MESH_DP]);
+    s->row_chunk = 32;
+    s->threads = 1;
+    r.settings.lr = 1e-2;
+    if (nvme) {
+        s->params = s->grads = s->optim = s->acts = OFFLOAD_NVME;
+        s->alpha = 0;
+    }
+    for (int i = 0; i < BATCH; i++)
+        sequence_random(&batch[i], S, 96, 11 + (uint64_t)i, (const int64_t[]){1, 18, 56, 38, 0});
+    must(cell_model(FAMILY_LLAMA, 2, &m));
+    must(rig_start(&r, m));
+    must(session_initialise(r.session, 3));
+    for (int i = 0; i < STEPS; i++)
+        must(rig_step(&r, batch, BATCH, &out->loss[i], &out->norm[i]));
+    must(rig_flush(&r));
+    must(rig_digest(&r, &out->digest));
+    rig_stop(&r);
+    for (int i = 0; i < BATCH; i++)
+        sequence_free(&batch[i]);
+}
+
+static void run_cell(const struct mesh *mesh, int zero, int nvme)
+{
+    struct outcome want, have;
+    char words[64];
+    must(comm_set_mesh(comm, mesh));
+    train(mesh, zero, nvme, DEVICE_CPU_DISCRETE, &want);
+    /* ranks share GPUs, or have one each */
+    snprintf(words, sizeof words, "seed=%d,devices=%d", 2 * cells + rank, cells % 2 ? size : 1);
+    twin.configure(words);
+    train(mesh, zero, nvme, DEVICE_CUDA, &have);
+    if (memcmp(&want, &have, sizeof want) != 0) {
+        fprintf(stderr, "rank %d: not ok: dp=%d ulysses=%d ring=%d zero=%d %s: loss %.17g, not %.17g\n", rank,
+                mesh->degree[MESH_DP], mesh->degree[MESH_ULYSSES], mesh->degree[MESH_RING], zero, nvme ? "nvme" : "resident",
+                have.loss[STEPS - 1], want.loss[STEPS - 1]);
+        failures++;
+    }
+    if (twin.left()[0]) {
+        fprintf(stderr, "rank %d: not ok: not given back:%s\n", rank, twin.left());
+        failures++;
+    }
+    cells++;
+}
+
+int main(void)
+{
+    struct launch launch;
+    if (!twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin))
+        return 77;
+    if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 60, &comm) != OK) {
+        fprintf(stderr, "%s\n", status_message());
+        return 1;
+    }
+    rank = comm_rank(comm);
+    size = comm_size(comm);
+    for (int u = 1; u <= 4; u *= 2)
+        for (int r = 1; r * u <= size; r++)
+            for (int zero = 0; zero <= 3; zero++) {
+                const struct mesh mesh = {{size / (u * r), u, r}};
+                const int wanted = extent_is_long() || zero == (u + r) % 4 || (size == 2 && zero == (u + r + 2) % 4);
+                if (size % (u * r) == 0 && wanted)
+                    run_cell(&mesh, zero, (u + r + zero) / 2 % 2);
+            }
+    if (comm_agree(comm, failures ? status_fail(ERR_CORRUPT, "bits differ") : OK) != OK)
+        failures++;
+    if (rank == 0)
+        printf("%d ranks: %d cells, %d wrong\n", size, cells, failures);
+    comm_destroy(comm);
+    return failures > 0;
+}
