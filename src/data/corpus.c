@@ -8,6 +8,14 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* A sequence as it was read. */
+struct kept {
+    int64_t first; /* byte of the stream; -1: nothing is kept here */
+    int32_t next;
+    uint8_t *bytes;
+};
 
 struct corpus {
     struct documents *files, *eval_files; /* eval_files NULL: evaluation sequences, if any, are the last ones of files */
@@ -16,6 +24,9 @@ struct corpus {
     int64_t window;    /* seq_len if there is none */
     uint64_t seed;
     struct corpus_report report;
+    struct kept *kept; /* the next one is written over first */
+    int64_t n_kept, next_kept;
+    uint8_t *kept_bytes;
 };
 
 /* ---- counting ---- */
@@ -148,6 +159,8 @@ void corpus_close(struct corpus *c)
         return;
     documents_close(c->files);
     documents_close(c->eval_files);
+    free(c->kept);
+    free(c->kept_bytes);
     free(c);
 }
 
@@ -198,15 +211,55 @@ static uint64_t permute(uint64_t seed, uint64_t epoch, uint64_t i, uint64_t n)
     return i;
 }
 
+/* ---- sequences that are taken again ---- */
+
+enum status corpus_keep(struct corpus *c, int64_t n)
+{
+    c->kept = sys_calloc((size_t)n, sizeof *c->kept);
+    c->kept_bytes = sys_malloc((size_t)(n * c->seq_len));
+    if (!c->kept || !c->kept_bytes)
+        return status_fail(ERR_NOMEM, "out of memory: %lld sequences of a step", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        c->kept[i] = (struct kept){.first = -1, .bytes = c->kept_bytes + i * c->seq_len};
+    c->n_kept = n;
+    return OK;
+}
+
+/* Bytes of the stream, from what is kept if they are there; else they are kept. */
+static enum status read_training(struct corpus *c, int64_t first, uint8_t *bytes, int32_t *next)
+{
+    for (int64_t i = 0; i < c->n_kept; i++)
+        if (c->kept[i].first == first) {
+            memcpy(bytes, c->kept[i].bytes, (size_t)c->seq_len);
+            *next = c->kept[i].next;
+            return OK;
+        }
+    TRY(documents_read(c->files, first, c->seq_len, bytes, next));
+    if (c->n_kept > 0) {
+        struct kept *k = &c->kept[c->next_kept];
+        memcpy(k->bytes, bytes, (size_t)c->seq_len);
+        k->first = first;
+        k->next = *next;
+        c->next_kept = (c->next_kept + 1) % c->n_kept;
+    }
+    return OK;
+}
+
 /* ---- packing ---- */
 
-/* Sequence from byte `first`; bytes at and beyond `end` are not looked at, not even as a target. */
-static enum status pack(const struct corpus *c, const struct documents *d, int64_t first, int64_t end, struct sequence *out)
+/* Where a sequence's bytes go first: they are widened in place, token i is written before byte i + 1 is reached. */
+static uint8_t *bytes_of(const struct corpus *c, struct sequence *s)
+{
+    return (uint8_t *)s->tokens + 3 * c->seq_len;
+}
+
+/* Sequence from byte `first`, whose bytes are in place; those at and beyond `end` are not looked at, not even as a target. next:
+ * the byte behind them, of the same document, or -1. */
+static void pack(const struct corpus *c, const struct documents *d, int64_t first, int64_t end, int32_t next,
+                 struct sequence *out)
 {
     int64_t seq_len = c->seq_len;
-    uint8_t *bytes = (uint8_t *)out->tokens + 3 * seq_len; /* widened in place: token i is written before byte i + 1 is reached */
-    int32_t next = -1;
-    TRY(documents_read(d, first, seq_len, bytes, &next));
+    const uint8_t *bytes = bytes_of(c, out);
     for (int64_t i = 0; i < seq_len; i++)
         out->tokens[i] = bytes[i];
     out->n_targets = 0;
@@ -229,22 +282,44 @@ static enum status pack(const struct corpus *c, const struct documents *d, int64
         out->targets[seq_len - 1] = next;
         out->n_targets++;
     }
+}
+
+enum status corpus_train_sequence(struct corpus *c, uint64_t cursor, struct sequence *out)
+{
+    uint64_t n = (uint64_t)c->report.train_sequences;
+    int64_t first = (int64_t)permute(c->seed, cursor / n, cursor % n, n) * c->seq_len;
+    int32_t next = -1;
+    TRY(read_training(c, first, bytes_of(c, out), &next));
+    pack(c, c->files, first, c->train_end, next, out);
     return OK;
 }
 
-enum status corpus_train_sequence(const struct corpus *c, uint64_t cursor, struct sequence *out)
+/* Where evaluation reads: *first, *end: bytes of the stream that is returned. */
+static const struct documents *held_out(const struct corpus *c, int64_t *first, int64_t *end)
 {
-    uint64_t n = (uint64_t)c->report.train_sequences;
-    int64_t index = (int64_t)permute(c->seed, cursor / n, cursor % n, n);
-    return pack(c, c->files, index * c->seq_len, c->train_end, out);
+    const struct documents *d = c->eval_files ? c->eval_files : c->files;
+    *first = c->eval_files ? 0 : c->report.train_sequences * c->seq_len;
+    *end = documents_bytes(d);
+    return d;
+}
+
+enum status corpus_check_eval(const struct corpus *c)
+{
+    int64_t first, end;
+    const struct documents *d = held_out(c, &first, &end);
+    return c->report.eval_sequences > 0 ? documents_check(d, first, end - first) : OK;
 }
 
 enum status corpus_eval_sequence(const struct corpus *c, int64_t index, struct sequence *out)
 {
-    const struct documents *d = c->eval_files ? c->eval_files : c->files;
-    int64_t first = c->eval_files ? 0 : c->report.train_sequences;
+    int64_t first, end;
+    int32_t next = -1;
+    const struct documents *d = held_out(c, &first, &end);
     if (index < 0 || index >= c->report.eval_sequences)
         return status_fail(ERR_INVALID, "evaluation sequence %lld of %lld", (long long)index,
                            (long long)c->report.eval_sequences);
-    return pack(c, d, (first + index) * c->seq_len, documents_bytes(d), out);
+    first += index * c->seq_len;
+    TRY(documents_read(d, first, c->seq_len, bytes_of(c, out), &next));
+    pack(c, d, first, end, next, out);
+    return OK;
 }

@@ -45,6 +45,11 @@ struct corpus_layout {
 };
 int corpus_read_layout(const char *text, struct corpus_layout *out);
 
+/* The n training sequences that were taken last are kept as bytes, so that taking them again reads no file. ERR_NOMEM. */
+enum status corpus_keep(struct corpus *c, int64_t n);
+/* Whether the files that evaluation reads are still those that corpus_open read; errors as of reading them. */
+enum status corpus_check_eval(const struct corpus *c);
+
 /* One packed sequence. All arrays [seq_len], owned by the caller. Global token numbers are 0 .. seq_len-1. */
 struct sequence {
     int32_t *tokens;
@@ -56,9 +61,9 @@ struct sequence {
     double pairs;       /* sum of hi - lo + 1 */
 };
 
-/* Both read files and may be called from several threads. ERR_IO, ERR_CORRUPT (a file is not the one that corpus_open read).
+/* Both read files; from one thread at a time once sequences are kept, else from several. ERR_IO, ERR_CORRUPT (a file is not the one that corpus_open read).
  * The cursor is state: the number of training sequences taken so far. Sequence `cursor` of the endless deterministic order (a fresh seeded permutation per epoch). */
-enum status corpus_train_sequence(const struct corpus *c, uint64_t cursor, struct sequence *out);
+enum status corpus_train_sequence(struct corpus *c, uint64_t cursor, struct sequence *out);
 enum status corpus_eval_sequence(const struct corpus *c, int64_t index, struct sequence *out);
 
 #endif

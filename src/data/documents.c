@@ -227,22 +227,29 @@ static enum status reopen(const struct document *f, int *fd)
     return status_fail(ERR_IO, "a file that this run has read before is gone: %s", cause);
 }
 
+static enum status read_open(int fd, const struct document *f, int64_t at, int64_t n, uint8_t *out, int32_t *next)
+{
+    uint8_t byte = 0;
+    TRY(file_read(fd, f->path, out, (size_t)n, at));
+    if (next && at + n < f->bytes)
+        TRY(file_read(fd, f->path, &byte, 1, at + n));
+    if (next)
+        *next = at + n < f->bytes ? byte : -1;
+    return OK;
+}
+
 static enum status read_part(struct document *f, int64_t at, int64_t n, uint8_t *out, int32_t *next)
 {
     int fd;
-    uint8_t byte = 0;
-    enum status st;
     TRY(reopen(f, &fd));
-    TRY_GOTO(fingerprint_check(fd, f->path, &f->print), done);
-    TRY_GOTO(file_read(fd, f->path, out, (size_t)n, at), done);
-    if (next && at + n < f->bytes)
-        TRY_GOTO(file_read(fd, f->path, &byte, 1, at + n), done);
-    if (next)
-        *next = at + n < f->bytes ? byte : -1;
-    st = fingerprint_check(fd, f->path, &f->print); /* what changed while it was read is noticed, too */
-done:
+    enum status st = fingerprint_check(fd, f->path, &f->print), read = OK;
+    if (st == OK) {
+        read = read_open(fd, f, at, n, out, next);
+        if (read == OK || read == ERR_CORRUPT) /* what changes while it is read is noticed, too */
+            st = fingerprint_check(fd, f->path, &f->print);
+    }
     sys_close(fd);
-    return st;
+    return st == OK ? read : st;
 }
 
 enum status documents_read(const struct documents *d, int64_t at, int64_t n, uint8_t *out, int32_t *next)
@@ -254,6 +261,19 @@ enum status documents_read(const struct documents *d, int64_t at, int64_t n, uin
         at += part;
         out += part;
         n -= part;
+    }
+    return OK;
+}
+
+enum status documents_check(const struct documents *d, int64_t at, int64_t n)
+{
+    for (int64_t i = documents_find(d, at); i < d->n && d->files[i].first < at + n; i++) {
+        int fd;
+        struct document *f = &d->files[i];
+        TRY(reopen(f, &fd));
+        enum status st = fingerprint_check(fd, f->path, &f->print);
+        sys_close(fd);
+        TRY(st);
     }
     return OK;
 }

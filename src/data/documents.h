@@ -33,4 +33,7 @@ int64_t documents_end(const struct documents *d, int64_t i);
  * file is not the one that was surveyed. From any thread. */
 enum status documents_read(const struct documents *d, int64_t at, int64_t n, uint8_t *out, int32_t *next);
 
+/* Without reading them, whether the files that hold stream bytes [at, at + n) are those that were surveyed. */
+enum status documents_check(const struct documents *d, int64_t at, int64_t n);
+
 #endif

@@ -40,6 +40,7 @@ struct run {
     struct comm_traffic sent[LANES]; /* by all ranks, on comm lanes */
     double run_seconds;
     int64_t steps_here;
+    int unread; /* the data could not be read, on all ranks alike, and the state is that after the last step */
     int64_t skipped_in_row; /* steps, up to now, whose gradient norm was not finite */
     int64_t skipped, empty; /* steps here whose norm was not finite; that had nothing to predict */
 };

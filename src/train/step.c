@@ -116,14 +116,25 @@ static enum status add_up(struct run *r, const struct tally *own, struct tally *
     return st;
 }
 
+/* What reading the data says, as one: nothing has been computed from them. */
+static enum status agree_read(struct run *r, enum status st)
+{
+    st = comm_agree(r->comm, st);
+    r->unread = st != OK && !comm_broken(r->comm);
+    return st;
+}
+
 enum status run_evaluate(struct run *r, double *loss)
 {
     int64_t n = corpus_get_report(r->corpus)->eval_sequences;
     double sum = 0;
     struct tally own = {0}, all;
     TRY(run_flush(r));
+    TRY(agree_read(r, corpus_check_eval(r->corpus)));
     for (int64_t i = 0; i < ceil_div(n, r->session->plan->strategy.mesh.degree[MESH_DP]); i++) {
-        TRY(publish(r, HELD_OUT, own_sequence(r, n, i), &own));
+        enum status st = publish(r, HELD_OUT, own_sequence(r, n, i), &own);
+        r->unread = st != OK && comm_size(r->comm) == 1; /* other ranks are computing already */
+        TRY(st);
         fill_record(r, 1);
         TRY(session_run(r->session, PLAN_EVAL, NULL));
         sum += session_loss(r->session);
@@ -150,12 +161,14 @@ static enum status run_traced(struct run *r, enum plan_program which, int64_t st
     return st;
 }
 
-/* The step's sequences, counted: the loss is a mean over the whole batch. Leaves the last one published. */
+/* The step's sequences, counted: the loss is a mean over the whole batch. Leaves the last one published; the others are kept. */
 static enum status count(struct run *r, struct tally *all)
 {
     struct tally own = {0};
-    for (int64_t i = 0; i < r->s->plan.grad_accum; i++)
-        TRY(publish(r, TRAINING, own_sequence(r, r->s->plan.batch, i), &own));
+    enum status st = OK;
+    for (int64_t i = 0; i < r->s->plan.grad_accum && st == OK; i++)
+        st = publish(r, TRAINING, own_sequence(r, r->s->plan.batch, i), &own);
+    TRY(agree_read(r, st));
     return add_up(r, &own, all);
 }
 

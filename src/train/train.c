@@ -234,6 +234,8 @@ enum status run_start(struct run *r, struct plan *plan)
             path[i] = s->nvme_path.item[index[i]];
     }
     TRY(session_create(r->model, plan, s, r->comm, path, n, &r->session));
+    if (s->plan.grad_accum > 1) /* a step reads its data once, so that it is not begun in vain */
+        TRY(corpus_keep(r->corpus, s->plan.grad_accum));
     return batch_create(r->session, s->plan.seq_len, &r->batch);
 }
 
@@ -305,6 +307,21 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
     return comm_agree(c, leads ? run_open_files(r, hooks) : OK);
 }
 
+/* The data are gone or others: the run ends, with what it has trained saved. */
+static enum status save_unread(struct run *r, enum status st)
+{
+    char cause[768], left[512];
+    snprintf(cause, sizeof cause, "%s", status_message());
+    enum status saved = r->saved == r->at.step ? OK : save(r);
+    if (saved != OK) {
+        char why[512];
+        snprintf(why, sizeof why, "%.500s", status_message());
+        return status_fail(st, "%s; and saving failed: %s", cause, why);
+    }
+    run_describe_left(r, left, sizeof left);
+    return comm_agree(r->comm, status_fail(st, "%s; %s", cause, left));
+}
+
 /* A failure of this rank or of another, and what is left of the run. */
 static enum status failed(const struct run *r, enum status st)
 {
@@ -347,7 +364,7 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
         TRY_GOTO(check_last_steps(&r, model_path), out);
 out:
     if (st != OK)
-        st = failed(&r, st);
+        st = r.unread ? save_unread(&r, st) : failed(&r, st);
     if (r.metrics)
         fclose(r.metrics);
     batch_destroy(r.batch);

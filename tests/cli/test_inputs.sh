@@ -41,6 +41,21 @@ expect "copies of data and program" 0 "^model: " "$home/other" --data same.txt
 echo . >>other
 expect "another build" 2 "^ltrain: rank 1: this rank runs ltrain .* all hosts need the same program" "$home/other" --data same.txt
 
+# data that change under both ranks: said once, and saved
+cp A/t.txt changing.txt
+# shellcheck disable=SC2086 # lists of words
+timeout -k 5 60 $mpi -n 2 "$ltrain" $common --steps 1000000 --data changing.txt --mesh ring=2 --grad-accum 2 --out changing >out 2>err &
+until grep -q '^step 2/' out 2>/dev/null || ! kill -0 $! 2>/dev/null; do sleep 0.05; done
+echo more >>changing.txt
+status=0
+wait $! || status=$?
+if [ $status != 1 ] || [ "$(wc -l <err)" != 1 ] || ! grep -q "^ltrain: .*changing.txt has changed since .* continue with --resume changing" err ||
+    [ ! -e changing/checkpoints/latest ]; then
+    echo "not ok: data change under two ranks: exit status $status"
+    cat err
+    failures=$((failures + 1))
+fi
+
 # weights: what a run leaves, and a change of one byte, of the configuration
 # shellcheck disable=SC2086
 "$ltrain" $common --data A/same.txt --out first >/dev/null

@@ -48,7 +48,7 @@ static void refuse(const struct corpus_config *config, const char *part)
 
 /* The training sequence that starts at stream byte `first` of a corpus whose bytes are all different: found by its first token.
  */
-static void take(const struct corpus *c, int first_token, struct arrays *a, struct sequence *s)
+static void take(struct corpus *c, int first_token, struct arrays *a, struct sequence *s)
 {
     *s = sequence_of(a);
     for (int64_t i = 0; i < corpus_get_report(c)->train_sequences; i++) {
@@ -362,7 +362,7 @@ static void test_faults(void **state)
 }
 
 /* Every sequence of the corpus; the worst status. */
-static enum status read_all(const struct corpus *c)
+static enum status read_all(struct corpus *c)
 {
     struct arrays a;
     struct sequence s = sequence_of(&a);
@@ -409,6 +409,27 @@ static void test_changes(void **state)
     corpus_close(c);
 }
 
+/* Sequences of a step that are taken again are those that were read, whatever becomes of the files. */
+static void test_kept(void **state)
+{
+    (void)state;
+    struct arrays a, b;
+    struct sequence s = sequence_of(&a), t = sequence_of(&b);
+    const char *paths[] = {scratch_text("kept", "in the beginning there was some text")};
+    struct corpus_config config = config_of(paths, 1, 8);
+    struct corpus *c = open_corpus(&config);
+    assert_int_equal(corpus_keep(c, 2), OK);
+    assert_int_equal(corpus_train_sequence(c, 0, &s), OK);
+    assert_int_equal(corpus_train_sequence(c, 1, &t), OK);
+    scratch_text("kept", "in the end there was no more of it..");
+    assert_int_equal(corpus_train_sequence(c, 0, &t), OK);
+    assert_memory_equal(a.tokens, b.tokens, 8 * sizeof *a.tokens);
+    assert_memory_equal(a.targets, b.targets, 8 * sizeof *a.targets);
+    assert_int_equal(corpus_train_sequence(c, 1, &t), OK);
+    assert_int_equal(corpus_train_sequence(c, 2, &t), ERR_CORRUPT);
+    corpus_close(c);
+}
+
 static char *list_of(const char *const *paths, int n)
 {
     char *text;
@@ -452,7 +473,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_packing), cmocka_unit_test(test_windows),    cmocka_unit_test(test_spellings),
         cmocka_unit_test(test_order),   cmocka_unit_test(test_eval_split), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_faults),  cmocka_unit_test(test_changes),    cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_faults),  cmocka_unit_test(test_changes),    cmocka_unit_test(test_lists),     cmocka_unit_test(test_kept),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);
 }

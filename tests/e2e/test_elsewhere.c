@@ -1,10 +1,13 @@
 /* Runs that go on where something is another: the data, the directory, the settings' file, the length of the schedule. */
 #include "harness.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define QUICK " --offload none --device cpu --effort quick "
@@ -159,13 +162,53 @@ static void anew_before_the_first_save(void **state)
     e2e_refuses(2, "run already holds a run: continue it with --resume", NULL, SMALL "--data corpus.txt --steps 2 --out run");
 }
 
+/* Until the program has printed n steps. */
+static void wait_for_steps(pid_t pid, int n)
+{
+    for (int steps = 0; steps < n;) {
+        siginfo_t info = {0};
+        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0)
+            return;
+        char *text = e2e_read(".stdout", NULL);
+        steps = 0;
+        for (const char *at = text; (at = strstr(at, "\nstep ")); at++)
+            steps++;
+        free(text);
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    }
+}
+
+/* A file that is replaced under a run ends it, saved; with the former one it goes on as if nothing had happened. */
+static void data_change_under_a_run(void **state)
+{
+    (void)state;
+#define LASTING SMALL "--data t.txt --eval-fraction 0.1 --eval-every 3 --grad-accum 2 "
+    write_part("t.txt", 4000);
+    e2e_copy("t.txt", "former.txt");
+    pid_t pid = e2e_start(NULL, LASTING "--steps 1000000 --out run");
+    wait_for_steps(pid, 4);
+    assert_int_equal(truncate("t.txt", 3000), 0);
+    struct result r = e2e_wait(pid);
+    assert_int_equal(r.status, 1);
+    assert_true(strncmp(r.err, "ltrain: ", 8) == 0 && strchr(r.err, '\n') == r.err + strlen(r.err) - 1);
+    e2e_contains(r.err, "/t.txt has changed since this run began to read it (3000 bytes, before 4000); the last good checkpoint is "
+                        "run/checkpoints/step-");
+    int n = e2e_count("run/checkpoints/step-??????") == 1 ? atoi(strstr(r.err, "step-") + 5) : 0;
+    assert_true(n >= 4);
+    e2e_refuses(2, "/t.txt has 3000 bytes and had 4000", NULL, "--resume run --steps %d", n + 2);
+    e2e_copy("former.txt", "t.txt");
+    r = e2e_succeeds(NULL, "--resume run --steps %d --save-every 0", n + 2);
+    e2e_succeeds(NULL, LASTING "--steps %d --out whole", n + 2);
+    e2e_same_file("whole/hf/model.safetensors", "run/hf/model.safetensors");
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
         TEST(other_data),          TEST(other_data_in_other_places),  TEST(other_settings),
         TEST(found_from_anywhere), TEST(settings_are_in_checkpoints),
-        TEST(anew_before_the_first_save),
+        TEST(anew_before_the_first_save), TEST(data_change_under_a_run),
     };
     return cmocka_run_group_tests_name("elsewhere", tests, NULL, NULL);
 }
