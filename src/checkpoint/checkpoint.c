@@ -21,6 +21,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/names.h"
 #include "checkpoint/state.h"
+#include "checkpoint/texts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -215,6 +216,7 @@ static enum status move_export(const char *partial, const char *dir)
 {
     static const int files[] = {CKPT_MODEL, CKPT_CONFIG};
     char from[CKPT_PATH], to[CKPT_PATH];
+    TRY(texts_move(partial, dir));
     for (int i = 0; i < 2; i++) {
         TRY(ckpt_path(from, partial, ckpt_file_names[files[i]], ""));
         TRY(ckpt_path(to, dir, ckpt_file_names[files[i]], ""));
@@ -223,7 +225,14 @@ static enum status move_export(const char *partial, const char *dir)
     return ckpt_sync_dir(dir);
 }
 
-enum status checkpoint_export(struct session *s, const char *dir)
+/* By rank 0: config.json and the files beside it as they are there. */
+static enum status write_like(struct session *s, const char *partial, const char *like)
+{
+    TRY(model_config_write_like(partial, like, &s->model->config, s->plan->strategy.dtype));
+    return texts_copy(like, partial);
+}
+
+enum status checkpoint_export(struct session *s, const char *dir, const char *like)
 {
     struct comm *c = s->comm;
     int first = comm_rank(c) == 0;
@@ -236,6 +245,8 @@ enum status checkpoint_export(struct session *s, const char *dir)
         st = ckpt_make_dir(dir);
     if (may_clean && st == OK)
         st = make_partial(s, partial, mark, 1);
+    if (may_clean && st == OK && like)
+        st = write_like(s, partial, like);
     st = comm_agree(c, st);
     if (st == OK)
         st = state_write(s, partial, mark, 1);

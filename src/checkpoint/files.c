@@ -140,6 +140,58 @@ enum status ckpt_read_text(const char *path, int64_t most, char **text)
     return OK;
 }
 
+int ckpt_exists(const char *path)
+{
+    struct stat s;
+    return lstat(path, &s) == 0; /* a link to nowhere is an error when it is opened, not a file that there is not */
+}
+
+static enum status write_at(int fd, const char *path, const char *data, size_t n, int64_t at)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t put = sys_pwrite(fd, data + done, n - done, (off_t)at + (off_t)done);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return status_fail(ERR_IO, "cannot write %s: %s", path, put < 0 ? strerror(errno) : "no progress");
+        done += (size_t)put;
+    }
+    return OK;
+}
+
+static enum status copy_bytes(int in, const char *from, int out, const char *to)
+{
+    char *buf = sys_malloc(CKPT_SEGMENT);
+    enum status st = buf ? OK : status_fail(ERR_NOMEM, "out of memory: %d bytes to copy %s", CKPT_SEGMENT, from);
+    size_t got = CKPT_SEGMENT;
+    for (int64_t at = 0; st == OK && got == CKPT_SEGMENT; at += CKPT_SEGMENT) {
+        st = read_some(in, from, buf, CKPT_SEGMENT, at, &got);
+        if (st == OK)
+            st = write_at(out, to, buf, got, at);
+    }
+    free(buf);
+    if (st == OK && sys_fsync(out) != 0)
+        st = status_fail(ERR_IO, "cannot write %s: %s", to, strerror(errno));
+    return st;
+}
+
+enum status ckpt_copy(const char *from, const char *to)
+{
+    struct stat s;
+    int in = sys_open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0); /* without O_NONBLOCK a FIFO would wait for its writer */
+    if (in < 0)
+        return status_fail(ERR_INVALID, "cannot open %s: %s", from, strerror(errno));
+    int regular = fstat(in, &s) == 0 && S_ISREG(s.st_mode),
+        out = regular ? sys_open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
+    enum status st = !regular  ? status_fail(ERR_INVALID, "%s is not a regular file", from)
+                     : out < 0 ? status_fail(ERR_IO, "cannot create %s: %s", to, strerror(errno))
+                               : copy_bytes(in, from, out, to);
+    if (out >= 0 && sys_close(out) != 0 && st == OK)
+        st = status_fail(ERR_IO, "cannot write %s: %s", to, strerror(errno));
+    sys_close(in);
+    return st;
+}
+
 enum status ckpt_size(const char *path, int64_t *bytes)
 {
     struct stat s;

@@ -24,6 +24,9 @@ enum status ckpt_write_text(const char *path, const char *text);
 /* *text: NUL-terminated, to be freed. ERR_CORRUPT: missing, or larger than `most` bytes. */
 enum status ckpt_read_text(const char *path, int64_t most, char **text);
 enum { CKPT_SMALL_TEXT = 1 << 20 };
+int ckpt_exists(const char *path);
+/* Replaces `to` by the bytes of a regular file, and syncs it. */
+enum status ckpt_copy(const char *from, const char *to);
 enum status ckpt_size(const char *path, int64_t *bytes); /* ERR_CORRUPT: missing */
 /* A file's hash is the sum, modulo 2^64, of the xxh3 of its segments, each seeded with its number: so any ranks may hash any
  * segments, and nothing has to be kept. */

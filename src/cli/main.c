@@ -110,6 +110,7 @@ static enum status write_plan(const struct plan *plan, const struct model *model
         TRY(plan_write_json(plan, model, &s->plan, &advice, explain ? &e : NULL, stdout));
     } else {
         TRY(plan_print(plan, model, &s->plan, stdout));
+        train_print_notes(s, model, stdout);
         if (explain) {
             TRY(plan_print_bounds(plan, model, stdout));
             explain_print(plan, &e, stdout);

@@ -85,7 +85,7 @@ enum key_kind {
     KEY_ONLY_FALSE, /* read, not written: only this value is supported */
     KEY_ONLY_TRUE,
     KEY_ONLY_ONE,
-    KEY_ZERO, /* written, not read */
+    KEY_DROPOUT, /* read for a word about it; written as 0 */
     KEY_FALSE,
     KEY_SPECIAL, /* by the functions below; NULL: it is not read, or not written */
 };
@@ -102,7 +102,7 @@ struct config_key {
 
 /* ---- reading (config_reader.c, config_rope.c) ---- */
 
-enum { MAX_KEYS = 64 };
+enum { MAX_KEYS = 64, CONFIG_PATH = 4096 };
 
 /* One JSON object and the keys asked for so far. */
 struct config_reader {
@@ -130,6 +130,8 @@ enum status config_only_number(struct config_reader *r, const char *key, double 
 enum status config_only_null(struct config_reader *r, const char *key);
 /* An error for a key that nothing has asked for, unless it is without effect on training. */
 enum status config_check_understood(const struct config_reader *r);
+/* The object in DIR/config.json, whose path is set. */
+enum status config_load(const char *dir, char path[CONFIG_PATH], json_t **root);
 
 /* Rotary positions: rope_scaling or rope_parameters. rope_theta has been read. */
 enum status config_read_rope(struct config_reader *r, struct model_config *c);

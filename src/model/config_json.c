@@ -2,7 +2,7 @@
  *
  * Strict means: a key that is neither understood nor known to be without effect on training is an error, and so is a value that
  * asks for something ltrain does not do. Dropout (attention_dropout, attn_pdrop, embd_pdrop, resid_pdrop) is the exception:
- * GPT-2's published configurations ask for 0.1, ltrain always trains without. */
+ * GPT-2's published configurations ask for 0.1, ltrain always trains without, and says so. */
 #include "model/config.h"
 #include "model/family.h"
 
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_CONFIG_BYTES = 1 << 24, PATH_BYTES = 4096 };
+enum { MAX_CONFIG_BYTES = 1 << 24 };
 
 /* ---- families ---- */
 
@@ -56,6 +56,17 @@ static enum status read_word(struct config_reader *r, const struct config_key *k
     return OK;
 }
 
+static enum status read_dropout(struct config_reader *r, const char *key, struct model_config *c)
+{
+    const json_t *v = config_get(r, key);
+    double share = json_number_value(v);
+    if (v && !(json_is_number(v) && share >= 0.0 && share <= 1.0))
+        return config_refuse(r, key, "must be a number from 0 to 1");
+    if (share > c->dropout)
+        c->dropout = share;
+    return OK;
+}
+
 static enum status read_key(struct config_reader *r, const struct config_key *k, struct model_config *c)
 {
     switch (k->kind) {
@@ -71,7 +82,8 @@ static enum status read_key(struct config_reader *r, const struct config_key *k,
         return config_only_number(r, k->name, 1.0);
     case KEY_SPECIAL:
         return k->read ? k->read(r, c) : OK;
-    case KEY_ZERO:
+    case KEY_DROPOUT:
+        return read_dropout(r, k->name, c);
     case KEY_FALSE:
         return OK;
     }
@@ -142,11 +154,22 @@ static enum status read_text(const char *path, char **text, size_t *bytes)
     return OK;
 }
 
-static enum status config_path(const char *dir, const char *file, char path[PATH_BYTES])
+enum status config_load(const char *dir, char path[CONFIG_PATH], json_t **root)
 {
-    if (snprintf(path, PATH_BYTES, "%s/%s", dir, file) >= PATH_BYTES)
+    char *text = NULL;
+    size_t bytes = 0;
+    json_error_t error;
+    if (snprintf(path, CONFIG_PATH, "%s/config.json", dir) >= CONFIG_PATH)
         return status_fail(ERR_INVALID, "%.64s...: the path is too long", dir);
-    return OK;
+    TRY(read_text(path, &text, &bytes));
+    *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    free(text);
+    if (!*root)
+        return status_fail(ERR_INVALID, "%s: line %d: %s", path, error.line, error.text);
+    if (json_is_object(*root))
+        return OK;
+    json_decref(*root);
+    return status_fail(ERR_INVALID, "%s must hold an object", path);
 }
 
 /* The directory's last component, whatever way it is spelled. */
@@ -160,18 +183,12 @@ static void set_name(const char *dir, char name[64])
 
 enum status model_config_read(const char *dir, struct model_config *out)
 {
-    char path[PATH_BYTES], *text = NULL;
-    size_t bytes = 0;
-    json_error_t error;
-    TRY(config_path(dir, "config.json", path));
-    TRY(read_text(path, &text, &bytes));
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    free(text);
-    if (!root)
-        return status_fail(ERR_INVALID, "%s: line %d: %s", path, error.line, error.text);
+    char path[CONFIG_PATH];
+    json_t *root;
+    TRY(config_load(dir, path, &root));
     struct model_config c = {.family = FAMILY_LLAMA};
     struct config_reader r = {.path = path, .section = "", .object = root};
-    enum status st = json_is_object(root) ? read_object(&r, &c) : status_fail(ERR_INVALID, "%s must hold an object", path);
+    enum status st = read_object(&r, &c);
     json_decref(root);
     if (st == OK) {
         set_name(dir, c.name);

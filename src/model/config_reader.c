@@ -107,15 +107,20 @@ static const char *const ignorable[] = {
     "use_cache", "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "cls_token_id",
     "decoder_start_token_id", "return_dict", "return_dict_in_generate", "output_attentions", "output_hidden_states",
     "output_scores", "torchscript", "tokenizer_class", "prefix", "problem_type", "task_specific_params", "id2label",
-    "label2id", "finetuning_task", "chunk_size_feed_forward", "gradient_checkpointing", "unsloth_version", "do_sample",
+    "label2id", "finetuning_task", "chunk_size_feed_forward", "gradient_checkpointing", "do_sample",
     "temperature", "top_k", "top_p", "typical_p", "max_length", "min_length", "max_new_tokens", "num_beams",
     "num_beam_groups", "diversity_penalty", "early_stopping", "length_penalty", "repetition_penalty", "no_repeat_ngram_size",
     "encoder_no_repeat_ngram_size", "bad_words_ids", "begin_suppress_tokens", "suppress_tokens", "forced_bos_token_id",
     "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "num_return_sequences", "n_ctx",
     "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
-    "classifier_dropout", "attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", NULL,
+    "classifier_dropout", "attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", "is_llama_config", "_commit_hash",
+    "_flash_attn_2_enabled", "transformers.js_config", "max_sequence_length", "model_max_length", "pruned_heads",
+    "tf_legacy_loss", "use_bfloat16", "tie_encoder_decoder", "cross_attention_hidden_size", "is_decoder", "output_past",
+    "n_special", "predict_special_tokens", NULL,
 };
 /* clang-format on */
+
+#define UNSLOTH "unsloth_" /* begins the marks that Unsloth leaves: unsloth_fixed, unsloth_version */
 
 static int listed(const char *key, const char *const *list, int n)
 {
@@ -131,7 +136,8 @@ enum status config_check_understood(const struct config_reader *r)
     json_t *value;
     json_object_foreach((json_t *)r->object, key, value)
     {
-        if (!listed(key, r->asked, r->n_asked) && (r->section[0] || !listed(key, ignorable, -1)))
+        int ignored = !r->section[0] && (listed(key, ignorable, -1) || strncmp(key, UNSLOTH, strlen(UNSLOTH)) == 0);
+        if (!listed(key, r->asked, r->n_asked) && !ignored)
             return config_refuse(r, key, "ltrain does not know this key");
     }
     return OK;

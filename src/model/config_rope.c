@@ -35,17 +35,28 @@ static enum status read_object(const struct config_reader *parent, const char *s
     return config_check_understood(&r);
 }
 
+/* One may leave out what the other, or rope_theta beside them, says. */
+static int same_rope(const struct model_config *a, const struct model_config *b, int theta)
+{
+    return a->rope == b->rope && a->rope_factor == b->rope_factor && a->rope_low_freq == b->rope_low_freq &&
+           a->rope_high_freq == b->rope_high_freq && a->rope_original_positions == b->rope_original_positions &&
+           (!theta || a->rope_theta == b->rope_theta);
+}
+
 enum status config_read_rope(struct config_reader *r, struct model_config *c)
 {
     const json_t *theta = json_object_get(r->object, "rope_theta");
     const json_t *scaling = config_get(r, "rope_scaling"), *parameters = config_get(r, "rope_parameters");
     double outer = c->rope_theta;
-    if (scaling && parameters && !json_equal((json_t *)scaling, (json_t *)parameters))
-        return config_refuse(r, "rope_scaling", "rope_parameters says something else");
+    struct model_config older = *c;
+    if (scaling)
+        TRY(read_object(r, "rope_scaling.", scaling, &older));
     if (parameters)
         TRY(read_object(r, "rope_parameters.", parameters, c));
-    else if (scaling)
-        TRY(read_object(r, "rope_scaling.", scaling, c));
+    if (scaling && parameters && !same_rope(&older, c, json_object_get(scaling, "rope_theta") != NULL))
+        return config_refuse(r, "rope_scaling", "rope_parameters says something else");
+    if (!parameters)
+        *c = older;
     if (theta && !json_is_null(theta) && c->rope_theta != outer)
         return config_refuse(r, "rope_theta",
                              parameters ? "rope_parameters.rope_theta says something else"

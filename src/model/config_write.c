@@ -58,7 +58,7 @@ static int write_key(json_t *root, const struct model_config *c, const struct co
         return json_object_set_new(root, k->name, field_json(c, k->field)) == 0;
     case KEY_WORD:
         return json_object_set_new(root, k->name, word_json(c, k)) == 0;
-    case KEY_ZERO:
+    case KEY_DROPOUT:
         return json_object_set_new(root, k->name, json_real(0.0)) == 0;
     case KEY_FALSE:
         return json_object_set_new(root, k->name, json_false()) == 0;
@@ -110,18 +110,33 @@ static enum status write_text(const char *path, const char *text, size_t n)
     return failed ? status_fail(ERR_IO, "cannot write %s: %s", path, strerror(failed)) : OK;
 }
 
-enum status model_config_write(const char *dir, const struct model_config *config, enum dtype dtype)
+/* Digits that every number in the value needs. */
+static int most_digits(json_t *value)
 {
-    char path[4096];
-    const char *dtype_text = dtype == BF16 ? "bfloat16" : "float32";
-    if (snprintf(path, sizeof path, "%s/config.json", dir) >= (int)sizeof path)
+    const char *key;
+    json_t *inner;
+    size_t i;
+    int digits = json_is_real(value) ? digits_needed(json_real_value(value)) : 15;
+    json_object_foreach(value, key, inner)
+    {
+        digits = (int)max_i64(digits, most_digits(inner));
+    }
+    json_array_foreach(value, i, inner)
+    {
+        digits = (int)max_i64(digits, most_digits(inner));
+    }
+    return digits;
+}
+
+/* Frees root, which is NULL where memory was short. */
+static enum status write_object(const char *dir, json_t *root)
+{
+    char path[CONFIG_PATH];
+    if (snprintf(path, sizeof path, "%s/config.json", dir) >= (int)sizeof path) {
+        json_decref(root);
         return status_fail(ERR_INVALID, "%.64s...: the path is too long", dir);
-    json_t *root = config_json(config, dtype_text);
-    int digits = 15;
-    for (int i = NO_FIELD + 1; i < CONFIG_FIELDS_END; i++)
-        if (config_fields[i].type == FIELD_DOUBLE)
-            digits = (int)max_i64(digits, digits_needed(config_get_number(config, (enum config_field_id)i)));
-    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)digits)) : NULL;
+    }
+    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)most_digits(root))) : NULL;
     json_decref(root);
     if (!text)
         return status_fail(ERR_NOMEM, "out of memory: the text of %s", path);
@@ -130,4 +145,42 @@ enum status model_config_write(const char *dir, const struct model_config *confi
     enum status st = write_text(path, text, n + 1);
     free(text);
     return st;
+}
+
+static const char *dtype_text(enum dtype dtype)
+{
+    return dtype == BF16 ? "bfloat16" : "float32";
+}
+
+enum status model_config_write(const char *dir, const struct model_config *config, enum dtype dtype)
+{
+    return write_object(dir, config_json(config, dtype_text(dtype)));
+}
+
+/* Where rope_parameters stands alone, older releases of transformers take a theta of 10000 and no scaling, without a word. */
+static int spell_rope_twice(json_t *root, const struct model_config *c)
+{
+    int has_theta = json_is_number(json_object_get(root, "rope_theta")),
+        has_scaling = json_is_object(json_object_get(root, "rope_scaling"));
+    if (!json_is_object(json_object_get(root, "rope_parameters")))
+        return 1;
+    return (has_theta || json_object_set_new(root, "rope_theta", json_real(c->rope_theta)) == 0) &&
+           (has_scaling || json_object_set_new(root, "rope_scaling", config_write_rope(c)) == 0);
+}
+
+enum status model_config_write_like(const char *dir, const char *like, const struct model_config *config, enum dtype dtype)
+{
+    char path[CONFIG_PATH];
+    json_t *root;
+    TRY(config_load(like, path, &root));
+    int ok = json_object_set_new(root, "torch_dtype", json_string(dtype_text(dtype))) == 0 && spell_rope_twice(root, config);
+    if (ok && json_object_get(root, "dtype"))
+        ok = json_object_set_new(root, "dtype", json_string(dtype_text(dtype))) == 0;
+    if (ok && !json_object_get(root, "architectures"))
+        ok = json_object_set_new(root, "architectures", json_pack("[s]", family_of(config)->class)) == 0;
+    if (!ok) {
+        json_decref(root);
+        return status_fail(ERR_NOMEM, "out of memory: %s", path);
+    }
+    return write_object(dir, root);
 }

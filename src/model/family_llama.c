@@ -94,6 +94,20 @@ static enum status read_no_window(struct config_reader *r, struct model_config *
     return config_only_null(r, "sliding_window");
 }
 
+/* Qwen2.5-1M: vLLM attends in chunks beyond the original length; transformers attends everything, and so does ltrain. */
+static enum status read_dual_chunks(struct config_reader *r, struct model_config *c)
+{
+    const json_t *chunks = config_get(r, "dual_chunk_attention_config"),
+                 *original = json_object_get(chunks, "original_max_position_embeddings");
+    if (!chunks)
+        return OK;
+    if (!json_is_integer(original) || json_integer_value(original) < 1)
+        return config_refuse(r, "dual_chunk_attention_config",
+                             "original_max_position_embeddings must be a positive whole number");
+    c->unchunked = (int64_t)json_integer_value(original);
+    return OK;
+}
+
 static json_t *write_window(const struct model_config *c)
 {
     return c->window ? json_integer(c->window) : json_null();
@@ -149,7 +163,7 @@ static const struct config_key keys[] = {
     {"add_cross_attention", KEY_ONLY_FALSE},
     {"partial_rotary_factor", KEY_ONLY_ONE},
     {"pretraining_tp", KEY_ONLY_ONE},
-    {"attention_dropout", KEY_ZERO},
+    {"attention_dropout", KEY_DROPOUT},
     {NULL},
 };
 static const struct config_key llama_keys[] = {
@@ -167,6 +181,7 @@ static const struct config_key qwen2_keys[] = {
     {"sliding_window", KEY_SPECIAL, .read = read_window, .write = write_window},
     {"use_sliding_window", KEY_SPECIAL, .write = write_windowed},
     {"max_window_layers", KEY_SPECIAL, .write = write_window_layers},
+    {"dual_chunk_attention_config", KEY_SPECIAL, .read = read_dual_chunks},
     {NULL},
 };
 

@@ -33,6 +33,8 @@ struct model_config {
     double rope_theta;
     enum rope_kind rope;
     double rope_factor, rope_low_freq, rope_high_freq, rope_original_positions; /* of linear (factor) and llama3 */
+    double dropout;        /* the largest that config.json asks for; ltrain trains without */
+    int64_t unchunked;     /* tokens from which on a Qwen2.5-1M was made to attend in chunks; 0: none */
     char name[64];         /* preset or directory name, for people */
 };
 
@@ -118,6 +120,9 @@ int model_is_preset(const char *name);
 enum status model_config_read(const char *dir, struct model_config *out);
 /* Writes DIR/config.json that transformers loads (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, GPT2LMHeadModel). dtype: F32 or BF16. */
 enum status model_config_write(const char *dir, const struct model_config *config, enum dtype dtype);
+/* Writes DIR/config.json as it is in the directory `like`, whose configuration this is: with token ids and every other key. What is said
+ * anew is the dtype; older readers find rope_theta and rope_scaling beside rope_parameters. */
+enum status model_config_write_like(const char *dir, const char *like, const struct model_config *config, enum dtype dtype);
 /* Whether checkpoints of one cannot be those of the other: the first difference, as "hidden size is 24 there and 32 in this run". */
 int model_config_differs(const struct model_config *there, const struct model_config *here, char *text, size_t bytes);
 

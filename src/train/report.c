@@ -63,6 +63,7 @@ void run_print_before(struct run *r, const struct train_hooks *hooks)
     const struct plan *p = r->session->plan;
     const struct corpus_report *d = corpus_get_report(r->corpus);
     print_config(r, hooks);
+    train_print_notes(s, r->model, stdout);
     printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (%s kernels)\n", r->session->backend->name, s->plan.threads,
            r->peak_flops * 1e-9, isa_name(isa_of_processor()));
     if (s->verbose) {

@@ -139,3 +139,28 @@ enum status run_check_place(struct run *r)
 {
     return comm_agree(r->comm, r->lock ? run_lock_check(r->lock) : OK);
 }
+
+static int has_config(const char *dir)
+{
+    char path[RUN_PATH + 16];
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    return access(path, F_OK) == 0;
+}
+
+const char *run_original(const struct settings *s, char path[RUN_PATH])
+{
+    snprintf(path, RUN_PATH, "%s/original", s->out);
+    return !model_is_preset(s->model) && has_config(path) ? path : NULL;
+}
+
+enum status run_keep_original(const struct settings *s)
+{
+    char path[RUN_PATH];
+    struct stat from, to;
+    if (model_is_preset(s->model) || !has_config(s->model) || (s->resume && run_original(s, path)))
+        return OK;
+    snprintf(path, sizeof path, "%s/original", s->out);
+    if (stat(s->model, &from) == 0 && stat(path, &to) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
+        return OK;
+    return checkpoint_keep_texts(s->model, path);
+}

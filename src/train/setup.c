@@ -411,6 +411,7 @@ static enum status write_config(struct run *r)
 enum status run_open_files(struct run *r, const struct train_hooks *hooks)
 {
     char path[4096];
+    TRY(run_keep_original(r->s));
     TRY(describe_settings(r, hooks));
     TRY(write_config(r));
     TRY(write_plan(r, "plan.txt", plan_print));

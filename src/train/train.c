@@ -66,11 +66,12 @@ static enum status check_last_steps(struct run *r, const char *model_path)
 {
     if (r->skipped_in_row == 0)
         return OK;
-    return comm_agree(r->comm, status_fail(ERR_DIVERGED,
-                                           "the gradient norm was not finite in the last %lld of %lld steps, which were "
-                                           "skipped: %s has the model of step %lld, which may be of no use; a lower --lr may help",
-                                           (long long)r->skipped_in_row, (long long)r->at.step, model_path,
-                                           (long long)(r->at.step - r->skipped_in_row)));
+    return comm_agree(r->comm,
+                      status_fail(ERR_DIVERGED,
+                                  "the gradient norm was not finite in the last %lld of %lld steps, which were "
+                                  "skipped: %s has the model of step %lld, which may be of no use; a lower --lr may help",
+                                  (long long)r->skipped_in_row, (long long)r->at.step, model_path,
+                                  (long long)(r->at.step - r->skipped_in_row)));
 }
 
 /* What all ranks have moved since the last step: drives, and messages of the comm lanes. */
@@ -205,8 +206,9 @@ static enum status check_weights(const struct settings *s, const struct model *m
         return OK;
     if (model_is_preset(s->model))
         return s->ignore_tensors.n == 0 ? OK
-                                        : status_fail(ERR_INVALID, "--ignore-tensors: --model %s is a preset, without files: "
-                                                                   "leave it out",
+                                        : status_fail(ERR_INVALID,
+                                                      "--ignore-tensors: --model %s is a preset, without files: "
+                                                      "leave it out",
                                                       s->model);
     TRY(st_open(s->model, &f));
     enum status st = weights_check(f, m, (const char *const *)s->ignore_tensors.item, s->ignore_tensors.n);
@@ -340,7 +342,7 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
         .comm = comm,
     };
     enum status st;
-    char model_path[4096];
+    char model_path[4096], original[4096];
     *signal_number = 0;
     stop_signal = 0;
     run_note_saved(&r, -1);
@@ -358,7 +360,8 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
     TRY_GOTO(run_check_place(&r), out);
     snprintf(model_path, sizeof model_path, "%s/hf", s->out);
     if (!*signal_number) /* one that comes later than this ends nothing any more */
-        TRY_GOTO(say_diverged(&r, checkpoint_export(r.session, model_path), "which was not exported"), out);
+        TRY_GOTO(say_diverged(&r, checkpoint_export(r.session, model_path, run_original(s, original)), "which was not exported"),
+                 out);
     TRY_GOTO(run_print_after(&r, *signal_number ? NULL : model_path), out);
     if (!*signal_number)
         TRY_GOTO(check_last_steps(&r, model_path), out);

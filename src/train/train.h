@@ -17,6 +17,8 @@ struct train_hooks {
 
 /* The preset or the config.json that the settings name; weights are not looked at. The caller destroys it. */
 enum status train_open_model(const struct settings *s, struct model **out);
+/* A line for each thing that the model's config.json asks for and that is done otherwise, or that the run goes beyond. */
+void train_print_notes(const struct settings *s, const struct model *m, FILE *f);
 /* Of the machine that the settings name, if they do, or of this one: resolves `auto` where the machine decides (device, budgets,
  * threads, mesh) and plans for `ranks` ranks: those of comm, or a single process that plans for more. The mesh is written back
  * into *s. Ranks that share a host share its memory, cores and drives; all plan with the least that any of them has. *plan is the

@@ -351,9 +351,9 @@ static void check_export(enum dtype dtype)
     struct model_config c;
     snprintf(dir, sizeof dir, "%s/export-%d", run, dtype);
     start(&a, nvme, dtype, NULL, NULL);
-    must(checkpoint_export(a.session, dir));
+    must(checkpoint_export(a.session, dir, NULL));
     train(&a, 0, 1, loss);
-    must(checkpoint_export(a.session, dir)); /* over the former one */
+    must(checkpoint_export(a.session, dir, NULL)); /* over the former one */
     must(model_config_read(dir, &c));
     assert_string_equal(c.name, strrchr(dir, '/') + 1);
     start(&b, host, dtype, NULL, &c);
@@ -361,7 +361,7 @@ static void check_export(enum dtype dtype)
     for (int u = 0; u < a.model->n_units; u++)
         assert_same(state_of(&a, u, STATE_PARAM), state_of(&b, u, STATE_PARAM), a.model->units[u].elements);
     shell("test \"$(ls %s | tr '\\n' ' ')\" = 'config.json model.safetensors '", dir);
-    assert_int_equal(checkpoint_export(a.session, "/proc/nowhere"), ERR_IO);
+    assert_int_equal(checkpoint_export(a.session, "/proc/nowhere", NULL), ERR_IO);
     must_say("/proc/nowhere");
     rig_stop(&a);
     rig_stop(&b);
@@ -413,7 +413,7 @@ static void check_not_finite(placement *place, enum dtype dtype, enum state_kind
     shell("test \"$(ls %s/checkpoints | tr '\\n' ' ')\" = 'latest step-000001 '", run);
     if (kind == STATE_PARAM) {
         snprintf(dir, sizeof dir, "%s/export", run);
-        assert_int_equal(checkpoint_export(a.session, dir), ERR_DIVERGED);
+        assert_int_equal(checkpoint_export(a.session, dir, NULL), ERR_DIVERGED);
         must_say("post_attention_layernorm.weight has NaN (element 23)");
         shell("test ! -e %s", dir);
     }

@@ -68,7 +68,7 @@ static void a_run_leaves_its_files(void **state)
     struct result r = e2e_succeeds(NULL, "train" TINY DISCRETE "--steps 5 --out run");
     static const char *const said[] = {
         "device: cpu:discrete", "budgets: device ", "nvme run: ",           "mesh: ",
-        "data: 1 document (",    "plan: fits",       "step 5/5  loss ",      "checkpoints: none (--save-every 0)",
+        "data: 1 document (",   "plan: fits",       "step 5/5  loss ",      "checkpoints: none (--save-every 0)",
         "memory: planned ",     "step time",        "compute stands still", "lane h2d",
         "transfers hidden",     "model: run/hf"};
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
@@ -173,8 +173,9 @@ static void diverged_parameters_are_not_kept(void **state)
                                          DISCRETE "--update host --dtype bf16 --optim-dtype bf16"};
     (void)state;
     for (int i = 0; i < 4; i++) {
-        e2e_refuses(1, "training diverged: model.|weight has |(element |after step 1, which was not exported|there is no checkpoint yet",
-                    NULL, TINY "%s --steps 1 --lr 1e38 --out once", places[i]);
+        e2e_refuses(
+            1, "training diverged: model.|weight has |(element |after step 1, which was not exported|there is no checkpoint yet",
+            NULL, TINY "%s --steps 1 --lr 1e38 --out once", places[i]);
         assert_false(e2e_exists("once/hf"));
         e2e_remove("once");
         e2e_succeeds(NULL, TINY "%s --steps 2 --save-every 1 --keep 1 --out run", places[i]);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- files of weights ---- */
 
@@ -329,12 +330,108 @@ static void rows_that_are_not_used(void **state)
     free(file);
 }
 
+/* Token ids, other keys and the tokenizer's files come through, byte for byte, also if they are gone when the export is made. */
+static void exports_keep_what_the_model_came_with(void **state)
+{
+    static const char *const files[] = {
+        "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
+        "added_tokens.json",      "vocab.json",     "merges.txt",      "chat_template.jinja"};
+    enum { FILES = sizeof files / sizeof *files };
+    char path[256], copy[256];
+    (void)state;
+    begin("model", 0,
+          ", \"bos_token_id\": 128000, \"eos_token_id\": [128001, 128008, 128009], \"pad_token_id\": 0, \"unsloth_fixed\": true, "
+          "\"attention_dropout\": 0.1");
+    finish("model");
+    for (int i = 0; i < FILES; i++) {
+        snprintf(path, sizeof path, "model/%s", files[i]);
+        e2e_write(path, "%s \xff %d", files[i], i);
+    }
+    e2e_write("model/notes.txt", "not a part of the model");
+    struct result r = e2e_succeeds(NULL, RUN "--model model --save-every 1 --dtype bf16 --out run");
+    e2e_contains(r.out, "note: config.json asks for dropout (0.1); ltrain trains without");
+    assert_null(strstr(r.out, "max_position_embeddings"));
+    e2e_copy("model", "before");
+    for (int again = 0; again < 2; again++) {
+        json_t *c = json_load_file("run/hf/config.json", 0, NULL);
+        assert_int_equal(json_integer_value(json_object_get(c, "bos_token_id")), 128000);
+        assert_int_equal(json_array_size(json_object_get(c, "eos_token_id")), 3);
+        assert_true(json_is_true(json_object_get(c, "unsloth_fixed")));
+        assert_true(json_real_value(json_object_get(c, "attention_dropout")) == 0.1);
+        assert_string_equal(json_string_value(json_object_get(c, "torch_dtype")), "bfloat16");
+        json_decref(c);
+        for (int i = 0; i < FILES; i++) {
+            snprintf(path, sizeof path, "before/%s", files[i]);
+            snprintf(copy, sizeof copy, "run/hf/%s", files[i]);
+            e2e_same_file(path, copy);
+            snprintf(copy, sizeof copy, "model/%s", files[i]);
+            if (!again)
+                e2e_remove(copy);
+        }
+        assert_false(e2e_exists("run/hf/notes.txt"));
+        if (again)
+            break;
+        e2e_remove("run/hf");
+        e2e_succeeds(NULL, "--resume run --steps 3");
+    }
+    e2e_succeeds(NULL, RUN "--model run/hf --out more"); /* which is a model as any other */
+    e2e_same_file("before/tokenizer.json", "more/hf/tokenizer.json");
+    clear();
+}
+
+/* What cannot be copied is said before the first step, not after the last. */
+static void files_that_cannot_be_copied(void **state)
+{
+    (void)state;
+    begin("model", 0, "");
+    finish("model");
+    assert_int_equal(symlink("nowhere", "model/tokenizer.json"), 0);
+    refuses("cannot open model/tokenizer.json: No such file", "model", "");
+    e2e_remove("model/tokenizer.json");
+    assert_int_equal(mkfifo("model/tokenizer.json", 0666), 0);
+    refuses("model/tokenizer.json is not a regular file", "model", "");
+    clear();
+}
+
+/* Rotary positions have no end, but config.json names how many the model has seen. */
+static void lengths_beyond_the_models(void **state)
+{
+    (void)state;
+    begin("model", 0, "");
+    finish("model");
+    struct result r = e2e_succeeds(NULL, "--model model --data corpus.txt --seq-len 1k --steps 1 --offload none --out run" TILES);
+    e2e_contains(r.out, "note: --seq-len 1,024 is beyond max_position_embeddings 512 of config.json");
+    r = e2e_succeeds(NULL, "plan --model model --seq-len 1k" TILES);
+    e2e_contains(r.out, "note: --seq-len 1,024 is beyond max_position_embeddings 512 of config.json");
+    r = e2e_succeeds(NULL, "plan --model model --seq-len 512 --effort quick");
+    assert_null(strstr(r.out, "note: "));
+    r = e2e_succeeds(NULL, "plan --model tiny --seq-len 1m --effort quick --machine h200");
+    assert_null(strstr(r.out, "note: "));
+    assert_int_equal(mkdir("qwen", 0777), 0);
+    e2e_write("qwen/config.json",
+              "{\"model_type\": \"qwen2\", \"vocab_size\": 256, \"hidden_size\": 32, \"intermediate_size\": 64, "
+              "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"max_position_embeddings\": "
+              "65536, \"dual_chunk_attention_config\": {\"chunk_size\": 1024, \"original_max_position_embeddings\": 2048}}");
+    r = e2e_succeeds(NULL, "plan --model qwen --seq-len 2k --effort quick");
+    assert_null(strstr(r.out, "note: "));
+    r = e2e_succeeds(NULL, "plan --model qwen --seq-len 4k --effort quick");
+    e2e_contains(r.out, "note: --seq-len 4,096 is beyond the 2,048 tokens from which on dual_chunk_attention_config");
+    clear();
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(what_nothing_uses_is_named), TEST(a_head_beside_a_tie),         TEST(stored_types),
-        TEST(the_index_decides),          TEST(weights_that_are_not_finite), TEST(rows_that_are_not_used),
+        TEST(what_nothing_uses_is_named),
+        TEST(a_head_beside_a_tie),
+        TEST(stored_types),
+        TEST(the_index_decides),
+        TEST(weights_that_are_not_finite),
+        TEST(rows_that_are_not_used),
+        TEST(exports_keep_what_the_model_came_with),
+        TEST(files_that_cannot_be_copied),
+        TEST(lengths_beyond_the_models),
     };
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
 }

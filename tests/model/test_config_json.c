@@ -336,6 +336,88 @@ static void test_differences(void **state)
     assert_false(model_config_differs(&other[0], &c, text, sizeof text));
 }
 
+/* Keys that change nothing in training, and dropout, which is not done but remembered for a word. */
+static void test_ignored_keys(void **state)
+{
+    (void)state;
+    struct model_config c = read_text(LLAMA(", \"is_llama_config\": true, \"rope_interleaved\": false, \"unsloth_fixed\": true, "
+                                            "\"unsloth_version\": \"2025.1\", \"transformers.js_config\": {\"dtype\": \"q4\"}, "
+                                            "\"max_sequence_length\": 2048, \"attention_dropout\": 0.0"));
+    assert_true(c.dropout == 0 && c.unchunked == 0);
+    refuse(LLAMA(", \"rope_interleaved\": true"), "rope_interleaved is true");
+    refuse(LLAMA(", \"unsloth\": true"), "does not know this key");
+    refuse(LLAMA(", \"rope_scaling\": {\"rope_type\": \"default\", \"unsloth_fixed\": 1}"), "does not know this key");
+    c = read_text(GPT2(", \"attn_pdrop\": 0.1, \"embd_pdrop\": 0.25, \"resid_pdrop\": 0"));
+    assert_true(c.dropout == 0.25);
+    refuse(GPT2(", \"attn_pdrop\": \"some\""), "attn_pdrop is \"some\"");
+    refuse(GPT2(", \"attn_pdrop\": 1.5"), "attn_pdrop is 1.5");
+#define CHUNKS(inner) LIKE("qwen2", ", \"dual_chunk_attention_config\": {\"chunk_size\": 262144" inner "}")
+    c = read_text(CHUNKS(", \"original_max_position_embeddings\": 262144"));
+    assert_int_equal(c.unchunked, 262144);
+    refuse(CHUNKS(""), "original_max_position_embeddings");
+    refuse(LIKE("mistral", ", \"dual_chunk_attention_config\": {}"), "does not know this key");
+}
+
+static char *config_text(void)
+{
+    static char text[4096];
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    return text;
+}
+
+static void must_have(const char *part)
+{
+    if (!strstr(config_text(), part))
+        fail_msg("no %s in\n%s", part, config_text());
+}
+
+/* An export's config.json is the model's own, but for the dtype and what older readers need. */
+static void test_written_like(void **state)
+{
+    (void)state;
+    struct model_config c = read_text(LLAMA(
+        ", \"bos_token_id\": 128000, \"eos_token_id\": [128001, 128008], \"pad_token_id\": null, \"attention_dropout\": 0.1, "
+        "\"unsloth_fixed\": true, \"torch_dtype\": \"float16\", \"rms_norm_eps\": 1e-05, \"use_cache\": false"));
+    assert_int_equal(model_config_write_like(dir, dir, &c, BF16), OK);
+    must_have("\"bos_token_id\": 128000");
+    must_have("128008");
+    must_have("\"pad_token_id\": null");
+    must_have("\"attention_dropout\": 0.1,");
+    must_have("\"unsloth_fixed\": true");
+    must_have("\"torch_dtype\": \"bfloat16\"");
+    must_have("\"rms_norm_eps\": 1e-5,");
+    must_have("\"use_cache\": false");
+    assert_null(strstr(config_text(), "\"dtype\""));
+    struct model_config back;
+    assert_int_equal(model_config_read(dir, &back), OK);
+    assert_same(c, back);
+    assert_true(back.dropout == 0.1);
+    c = read_text(LLAMA(", \"dtype\": \"bfloat16\", \"rope_parameters\": {\"rope_type\": \"llama3\", \"rope_theta\": 500000.0, "
+                        "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
+                        "\"original_max_position_embeddings\": 8192}"));
+    assert_int_equal(model_config_write_like(dir, dir, &c, F32), OK);
+    must_have("\"dtype\": \"float32\"");
+    must_have("\"torch_dtype\": \"float32\"");
+    must_have("\"rope_theta\": 500000.0");
+    must_have("\"rope_scaling\": {");
+    must_have("\"rope_parameters\": {");
+    assert_int_equal(model_config_read(dir, &back), OK);
+    assert_same(c, back);
+    refuse(
+        LLAMA(", \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2}, \"rope_parameters\": {\"rope_type\": \"linear\", "
+              "\"factor\": 4}"),
+        "rope_parameters says something else");
+    refuse(LLAMA(", \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2, \"rope_theta\": 5}, \"rope_parameters\": "
+                 "{\"rope_type\": "
+                 "\"linear\", \"factor\": 2, \"rope_theta\": 7}"),
+           "rope_parameters says something else");
+    unlink(path);
+    assert_int_equal(model_config_write_like(dir, dir, &c, F32), ERR_INVALID);
+}
+
 static void test_faults(void **state)
 {
     (void)state;
@@ -361,9 +443,9 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_defaults),    cmocka_unit_test(test_rope_spellings),
-        cmocka_unit_test(test_windows),    cmocka_unit_test(test_unsupported), cmocka_unit_test(test_differences),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_defaults),     cmocka_unit_test(test_rope_spellings),
+        cmocka_unit_test(test_windows),      cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_ignored_keys), cmocka_unit_test(test_written_like), cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, create_dir, remove_dir);
 }

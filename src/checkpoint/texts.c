@@ -1,0 +1,61 @@
+/* The files beside config.json that say how a model is used: tokenizer, chat template, generation. They are copied byte for byte,
+ * so that a run's export has them even where the model's own directory is gone by then. */
+#include "checkpoint/texts.h"
+
+#include "base/sys.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/files.h"
+
+static const char *const names[] = {"generation_config.json",  "tokenizer.json",     "tokenizer.model", "tokenizer_config.json",
+                                    "special_tokens_map.json", "added_tokens.json",  "vocab.json",      "merges.txt",
+                                    "chat_template.jinja",     "chat_template.json", "tekken.json"};
+enum { N_NAMES = sizeof names / sizeof *names };
+
+enum status texts_copy(const char *from, const char *to)
+{
+    char source[CKPT_PATH], target[CKPT_PATH];
+    for (int i = 0; i < N_NAMES; i++) {
+        TRY(ckpt_path(source, from, names[i], ""));
+        TRY(ckpt_path(target, to, names[i], ""));
+        if (ckpt_exists(source))
+            TRY(ckpt_copy(source, target));
+    }
+    return OK;
+}
+
+enum status texts_move(const char *from, const char *to)
+{
+    char source[CKPT_PATH], target[CKPT_PATH];
+    for (int i = 0; i < N_NAMES; i++) {
+        TRY(ckpt_path(source, from, names[i], ""));
+        TRY(ckpt_path(target, to, names[i], ""));
+        if (ckpt_exists(source))
+            TRY(ckpt_rename(source, target));
+    }
+    return OK;
+}
+
+static enum status remove_old(const char *dir)
+{
+    char path[CKPT_PATH];
+    for (int i = -1; i < N_NAMES; i++) {
+        TRY(ckpt_path(path, dir, i < 0 ? "config.json" : names[i], ""));
+        sys_unlink(path);
+    }
+    return OK;
+}
+
+/* config.json goes first and comes last: where it is, the others are. */
+enum status checkpoint_keep_texts(const char *from, const char *to)
+{
+    char source[CKPT_PATH], partial[CKPT_PATH], target[CKPT_PATH];
+    TRY(ckpt_path(source, from, "config.json", ""));
+    TRY(ckpt_path(partial, to, "config.json", ".partial"));
+    TRY(ckpt_path(target, to, "config.json", ""));
+    TRY(ckpt_make_dir(to));
+    TRY(remove_old(to));
+    TRY(texts_copy(from, to));
+    TRY(ckpt_copy(source, partial));
+    TRY(ckpt_rename(partial, target));
+    return ckpt_sync_dir(to);
+}
