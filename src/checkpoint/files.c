@@ -16,7 +16,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-
 enum status ckpt_path(char path[CKPT_PATH], const char *dir, const char *name, const char *suffix)
 {
     if (snprintf(path, CKPT_PATH, "%s/%s%s", dir, name, suffix) >= CKPT_PATH)
@@ -177,15 +176,12 @@ static enum status copy_bytes(int in, const char *from, int out, const char *to)
 
 enum status ckpt_copy(const char *from, const char *to)
 {
-    struct stat s;
-    int in = sys_open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0); /* without O_NONBLOCK a FIFO would wait for its writer */
+    int in = sys_open_file(from, O_RDONLY, 0);
     if (in < 0)
-        return status_fail(ERR_INVALID, "cannot open %s: %s", from, strerror(errno));
-    int regular = fstat(in, &s) == 0 && S_ISREG(s.st_mode),
-        out = regular ? sys_open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
-    enum status st = !regular  ? status_fail(ERR_INVALID, "%s is not a regular file", from)
-                     : out < 0 ? status_fail(ERR_IO, "cannot create %s: %s", to, strerror(errno))
-                               : copy_bytes(in, from, out, to);
+        return status_fail(ERR_INVALID, "cannot open %s: %s", from, sys_strerror(errno));
+    int out = sys_open_file(to, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    enum status st =
+        out < 0 ? status_fail(ERR_IO, "cannot create %s: %s", to, sys_strerror(errno)) : copy_bytes(in, from, out, to);
     if (out >= 0 && sys_close(out) != 0 && st == OK)
         st = status_fail(ERR_IO, "cannot write %s: %s", to, strerror(errno));
     sys_close(in);

@@ -747,6 +747,53 @@ static void any_call_may_fail(void **state)
     turns_stop(&t);
 }
 
+static int same_files(const char *a, const char *b, const char *name)
+{
+    char command[512];
+    snprintf(command, sizeof command, "cmp -s %s/%s %s/%s", a, name, b, name);
+    return system(command) == 0;
+}
+
+/* The files of a tokenizer, kept and exported: whatever fails, config.json is never there without them. */
+static void texts_may_fail(void **state)
+{
+    static const struct {
+        enum sys_call call;
+        int error;
+    } faults[] = {{SYS_OPEN, EMFILE}, {SYS_CLOSE, EIO}, {SYS_PREAD, EIO},   {SYS_PREAD, SYS_SHORT}, {SYS_PWRITE, ENOSPC},
+                  {SYS_FSYNC, EIO},   {SYS_RENAME, EIO}, {SYS_MKDIR, ENOSPC}, {SYS_MALLOC, ENOMEM}};
+    struct rig r;
+    char from[128], kept[128], dir[128];
+    (void)state;
+    start(&r, resident, F32, NULL, NULL);
+    snprintf(from, sizeof from, "%s/from", run);
+    snprintf(kept, sizeof kept, "%s/kept", run);
+    snprintf(dir, sizeof dir, "%s/hf", run);
+    shell("mkdir %s && head -c 300000 /dev/urandom >%s/tokenizer.json && echo '{}' >%s/generation_config.json", from, from, from);
+    must(model_config_write(from, &r.model->config, F32));
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        int failures = 0, fired = 1;
+        for (int n = 1; fired; n++) {
+            shell("rm -rf %s %s", kept, dir);
+            sys_inject(faults[i].call, n, faults[i].error);
+            status_fail(OK, "no sentence");
+            enum status st = checkpoint_keep_texts(from, kept);
+            if (same_files(from, kept, "config.json"))
+                assert_true(same_files(from, kept, "tokenizer.json") && same_files(from, kept, "generation_config.json"));
+            if (st == OK)
+                st = checkpoint_export(r.session, dir, kept);
+            fired = sys_count(faults[i].call) >= n;
+            sys_inject_clear();
+            assert_true(st == OK || (fired && strcmp(status_message(), "no sentence") != 0));
+            if (st == OK)
+                assert_true(same_files(from, dir, "tokenizer.json") && same_files(from, dir, "generation_config.json"));
+            failures += st != OK;
+        }
+        assert_true(failures > 0 || faults[i].error == SYS_SHORT);
+    }
+    rig_stop(&r);
+}
+
 /* Faults while finding: at worst an older one with a note, or a failure; never a wrong one. */
 static void finding_may_fail(void **state)
 {
@@ -836,6 +883,7 @@ int main(void)
         TEST(other_models_are_refused),
         TEST(any_call_may_fail),
         TEST(finding_may_fail),
+        TEST(texts_may_fail),
         cmocka_unit_test_setup_teardown(kills, new_run_on_disk, drop_run),
     };
     if (comm_create_self(&self) != OK)
