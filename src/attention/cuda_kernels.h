@@ -26,6 +26,15 @@ enum status attn_sm90_forward(const struct op_attrs *attrs, void *const *arg, co
 enum status attn_sm90_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                struct CUstream_st *stream);
 
+/* Sums over millions of rows. Tensor cores round every addition towards zero: a sum of 2^20 rows comes out too small by some
+ * 0.4%. So sm_90a's forward, where it has the registers (up to head dim 192), keeps what ATTN_GROUP key tiles came to in memory
+ * and begins anew; a backward launch takes at most ATTN_SEGMENT rows of what it sums over, a multiple of all tiles, and later
+ * ones add to what earlier ones have stored. */
+#ifndef ATTN_GROUP
+#define ATTN_GROUP 64
+#define ATTN_SEGMENT 65536
+#endif
+
 /* First launch of every backward pass (cuda_prepare.cu, plain CUDA for any architecture): fills `rows` (and zeroes dq if asked),
  * so that the kernels after it need neither delta, lse nor lo, hi. Rows are padded to a multiple of ATTN_ROW_PAD, so tiles load
  * them unguarded. */

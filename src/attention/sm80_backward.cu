@@ -76,6 +76,14 @@ static enum status queries_run(const sm80_backward_args &a, int large, struct CU
     return large ? q_run<256, 128, 32, 8, 1, LT_SHARED_SM80>(a, stream) : q_run<256, 64, 32, 4, 1, LT_SHARED_SM86>(a, stream);
 }
 
+// Makes `a` the arguments of the segment from `first` on, of the n rows that a launch sums over.
+static void segment_start(sm80_backward_args *a, int64_t first, int64_t n, int accumulate)
+{
+    a->first = (int)first;
+    a->end = (int)min_i64(n, first + ATTN_SEGMENT);
+    a->accumulate = accumulate || first > 0;
+}
+
 extern "C" enum status attn_sm80_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                           struct CUstream_st *stream)
 {
@@ -89,13 +97,19 @@ extern "C" enum status attn_sm80_backward(const struct op_attrs *attrs, void *co
                        attrs->attn.k0};
     a.rows = attn_rows_of(attrs, arg[11]);
     a.hq = attrs->attn.hq, a.hk = attrs->attn.hk, a.head_dim = attrs->attn.head_dim;
-    a.accumulate = attrs->attn.accumulate;
     a.scale = attrs->attn.scale, a.scale_log2 = attrs->attn.scale * 1.44269504f;
 
     TRY(attn_cuda_prepare(attrs, arg, &a.rows, fast, stream));
-    if (wide)
-        TRY(keys_run_256(a, large, fast, stream));
-    else
-        TRY(fast ? keys_run<SM80_DV | SM80_DK | SM80_DQ>(a, large, stream) : keys_run<SM80_DV | SM80_DK>(a, large, stream));
-    return fast ? OK : queries_run(a, large, stream);
+    for (int64_t first = 0; first < max_i64(1, attrs->attn.sq); first += ATTN_SEGMENT) {
+        segment_start(&a, first, attrs->attn.sq, attrs->attn.accumulate);
+        if (wide)
+            TRY(keys_run_256(a, large, fast, stream));
+        else
+            TRY(fast ? keys_run<SM80_DV | SM80_DK | SM80_DQ>(a, large, stream) : keys_run<SM80_DV | SM80_DK>(a, large, stream));
+    }
+    for (int64_t first = 0; first < max_i64(1, attrs->attn.sk) && !fast; first += ATTN_SEGMENT) {
+        segment_start(&a, first, attrs->attn.sk, 0);
+        TRY(queries_run(a, large, stream));
+    }
+    return OK;
 }

@@ -11,7 +11,8 @@ struct sm80_backward_args {
     attn_mask mask;
     attn_rows rows;
     int hq, hk, head_dim, tiles; // tiles: of queries or keys, whichever blocks own
-    int accumulate;              // dk, dv
+    int first, end;              // of the queries or keys that the launch sums over: its segment
+    int accumulate;              // to dk and dv, or to dq
     float scale, scale_log2;     // scale_log2 = scale * log2(e)
 };
 

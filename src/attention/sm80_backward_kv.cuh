@@ -143,13 +143,14 @@ static __device__ __forceinline__ void sm80_kv_store(const sm80_backward_args &a
         }
 }
 
-// The queries of the keys [k, k + n), found by one warp per bound.
-static __device__ __forceinline__ void sm80_queries_of(const attn_mask &m, int k, int n, attn_range &range)
+// The segment's queries of the keys [k, k + n), found by one warp per bound.
+static __device__ __forceinline__ void sm80_queries_of(const sm80_backward_args &a, int k, int n, attn_range &range)
 {
+    const attn_mask &m = a.mask;
     const int warp = threadIdx.x / 32, last = k + n - 1;
     if (warp < 4) {
-        int x = warp == 0   ? attn_search<true>(m, k)
-                : warp == 1 ? attn_search<false>(m, last < m.sk ? last : m.sk - 1)
+        int x = warp == 0   ? max(attn_search<true>(m, k), a.first)
+                : warp == 1 ? min(attn_search<false>(m, last < m.sk ? last : m.sk - 1), a.end)
                 : warp == 2 ? attn_search<true>(m, last) // sq where the tile reaches beyond sk: such a tile is partial
                             : attn_search<false>(m, k);
         if (threadIdx.x % 32 == 0)
@@ -221,7 +222,7 @@ sm80_backward_kv_kernel(const sm80_backward_args a)
     if (WHAT & SM80_DK)
         tile_load<M, D, THREADS>(smem_addr(s.v), a.v + at, stride, a.mask.sk - k0, a.head_dim / 8);
     cp_async_commit();
-    sm80_queries_of(a.mask, k0, M, s.range);
+    sm80_queries_of(a, k0, M, s.range);
     float dk[MT][D / 8][4], dv[MT][D / 8][4];
     tile_zero(dk);
     tile_zero(dv);
@@ -249,6 +250,8 @@ sm80_backward_kv_kernel(const sm80_backward_args a)
         head = next_head, q = next, stage ^= STAGES - 1;
     }
     cp_async_wait<0>();
+    if (a.accumulate && s.range.begin >= s.range.end)
+        return;
     const int key = k0 + threadIdx.x / 32 * MT * 16;
     if (WHAT & SM80_DK)
         sm80_kv_store(a, a.dk, dk, a.scale, key, kv);

@@ -54,7 +54,10 @@ template <int D, int M, int N, int WARPS, int STAGES> LT_KERNEL(WARPS * 32) sm80
     const int group = a.hq / a.hk, lane = threadIdx.x % 32, row = threadIdx.x / 32 * MT * 16;
     const int kv = blockIdx.x / (a.tiles * group), rest = blockIdx.x % (a.tiles * group);
     const int head = kv * group + rest % group, q0 = (a.tiles - 1 - rest / group) * M;
-    const attn_range range = attn_keys_of(a.mask, q0, M);
+    attn_range range = attn_keys_of(a.mask, q0, M);
+    range.begin = max(range.begin, a.first), range.end = min(range.end, a.end);
+    if (a.accumulate && range.begin >= range.end)
+        return;
     int k = range.begin / N * N, stage = 0;
     if (k < range.end) {
         const int64_t stride = (int64_t)a.hq * a.head_dim, at = q0 * stride + head * a.head_dim;
@@ -109,7 +112,7 @@ template <int D, int M, int N, int WARPS, int STAGES> LT_KERNEL(WARPS * 32) sm80
 #pragma unroll
             for (int n = 0; n < D / 8; n++)
                 if (query < a.mask.sq && n * 8 < a.head_dim)
-                    sm80_put(out + n * 8, a.scale * dq[m][n][h * 2], a.scale * dq[m][n][h * 2 + 1], 0);
+                    sm80_put(out + n * 8, a.scale * dq[m][n][h * 2], a.scale * dq[m][n][h * 2 + 1], a.accumulate);
         }
 }
 

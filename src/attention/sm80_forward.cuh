@@ -89,15 +89,16 @@ static __device__ __forceinline__ void sm80_softmax(float (&c)[MT][NT][4], float
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float base = top[m][h] == -INFINITY ? 0.0f : top[m][h];
+            float base = top[m][h] == -INFINITY ? 0.0f : top[m][h], part = 0; // of one tile: millions of p would lose bits
 #pragma unroll
             for (int n = 0; n < NT; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     float p = ex2(fmaf(c[m][n][h * 2 + i], scale_log2, -base));
                     c[m][n][h * 2 + i] = p;
-                    sum[m][h] += p;
+                    part += p;
                 }
+            sum[m][h] += part;
         }
 }
 

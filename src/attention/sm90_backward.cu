@@ -70,6 +70,15 @@ backward_params params_of(const struct op_attrs *a, void *const *arg, const back
     return p;
 }
 
+/* Makes p that of the segment from `first` on, of the n rows that its kernel sums over. */
+enum status segment_start(backward_params *p, int64_t first, int64_t n, cudaStream_t stream)
+{
+    p->first = (int)first;
+    p->end = (int)min_i64(n, first + ATTN_SEGMENT);
+    p->accumulate |= first > 0;
+    return CUDA_STATUS(cudaMemsetAsync(p->counter, 0, sizeof *p->counter, stream));
+}
+
 /* dK and dV, and dQ if K::DQ. */
 template <class K>
 enum status run_keys(const struct op_attrs *a, void *const *arg, const backward_work &w, const struct attn_cuda *cuda,
@@ -80,8 +89,12 @@ enum status run_keys(const struct op_attrs *a, void *const *arg, const backward_
     backward_params p = params_of(a, arg, w);
     p.counter = w.counters;
     p.tiles = (int)(ceil_div(a->attn.sk, K::M) * a->attn.hk);
-    return launch(dim3((unsigned)min_i64(p.tiles, cuda->processors)), dim3(K::threads), sizeof(typename K::shared), stream,
-                  keys_kernel<K>, m.q, m.k, m.v, m.go, m.dq, p);
+    for (int64_t first = 0; first < a->attn.sq; first += ATTN_SEGMENT) {
+        TRY(segment_start(&p, first, a->attn.sq, stream));
+        TRY(launch(dim3((unsigned)min_i64(p.tiles, cuda->processors)), dim3(K::threads), sizeof(typename K::shared), stream,
+                   keys_kernel<K>, m.q, m.k, m.v, m.go, m.dq, p));
+    }
+    return OK;
 }
 
 template <class Q>
@@ -92,9 +105,14 @@ enum status run_queries(const struct op_attrs *a, void *const *arg, const backwa
     TRY(maps_create(&m, a, arg, Q::M, Q::N));
     backward_params p = params_of(a, arg, w);
     p.counter = w.counters + 1;
+    p.accumulate = 0;
     p.tiles = (int)(ceil_div(a->attn.sq, Q::M) * a->attn.hq);
-    return launch(dim3((unsigned)min_i64(p.tiles, cuda->processors)), dim3(Q::threads), sizeof(typename Q::shared), stream,
-                  queries_kernel<Q>, m.q, m.k, m.v, m.go, p);
+    for (int64_t first = 0; first < a->attn.sk; first += ATTN_SEGMENT) {
+        TRY(segment_start(&p, first, a->attn.sk, stream));
+        TRY(launch(dim3((unsigned)min_i64(p.tiles, cuda->processors)), dim3(Q::threads), sizeof(typename Q::shared), stream,
+                   queries_kernel<Q>, m.q, m.k, m.v, m.go, p));
+    }
+    return OK;
 }
 
 /* The kernels of one head dimension: dK and dV alone, dQ alone, all three. */
@@ -106,7 +124,6 @@ enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cu
     LT_SHARED_FITS(typename ALL::shared, LT_SHARED_SM90);
     const backward_work w = work_of(a, arg[11]);
     TRY(attn_cuda_prepare(a, arg, &w.rows, cuda->mode == ATTN_FAST, stream));
-    TRY(CUDA_STATUS(cudaMemsetAsync(w.counters, 0, SM90_WORK_ALIGN, stream)));
     TRY(launch(dim3((unsigned)ceil_div(a->attn.sk * 32, SPANS_THREADS)), dim3(SPANS_THREADS), 0, stream, key_spans_kernel,
                sm90_mask(a, arg[9], arg[10]), w.keys));
     if (cuda->mode == ATTN_FAST)

@@ -12,7 +12,9 @@ struct backward_params {
     float *dq, *dk, *dv;       /* [sq, hq, head_dim], [sk, hk, head_dim] twice */
     int *counter;              /* tiles taken beyond each block's first, by this kernel */
     int64_t rows_padded;
-    int hq, hk, head_dim, tiles, accumulate;
+    int first, end; /* of the queries that dK and dV are summed over, or of the keys of dQ: this launch's segment */
+    int hq, hk, head_dim, tiles;
+    int accumulate; /* to dk and dv, or to dq */
     float scale;
 };
 

@@ -40,7 +40,8 @@ template <class T> INLINE backward_tile keys_tile_at(const backward_params &p, i
     t.head = number / rows;
     t.row = number % rows * T::M;
     const int last = min(t.row + T::M, p.mask.sk) - 1;
-    t.range = attn_range{p.keys[t.row].from / T::NQ * T::NQ, p.keys[last].to, p.keys[last].from, p.keys[t.row].to};
+    t.range = attn_range{max(p.keys[t.row].from / T::NQ * T::NQ, p.first), min(p.keys[last].to, p.end), p.keys[last].from,
+                         p.keys[t.row].to};
     if (t.row + T::M > p.mask.sk)
         t.range.full_end = t.range.full_begin; /* the keys beyond sk are attended by nobody, and dQ sums over them */
     return t;
@@ -281,6 +282,8 @@ template <class T> INLINE void keys_consume(typename T::shared &s, const backwar
             keys_attend<T>(s, p, dq_map, t, w, q, dk, dv);
         else
             pipe_release(s.kv_bar);
+        if (t.range.begin >= t.range.end && p.accumulate)
+            continue;
         store_gradient<T::D>(p.dk, dk, p.scale, t.row + 64 * w, p.mask.sk, t.head, p.hk, p.head_dim, p.accumulate);
         store_gradient<T::D>(p.dv, dv, 1, t.row + 64 * w, p.mask.sk, t.head, p.hk, p.head_dim, p.accumulate);
     }

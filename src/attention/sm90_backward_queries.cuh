@@ -27,7 +27,8 @@ template <class T> INLINE backward_tile queries_tile_at(const backward_params &p
     t.row = (rows - 1 - rest / group) * T::M;
     t.head = kv * group + rest % group;
     t.range = attn_keys_of(p.mask, t.row, T::M);
-    t.range.begin = t.range.begin / T::N * T::N;
+    t.range.begin = max(t.range.begin / T::N * T::N, p.first);
+    t.range.end = min(t.range.end, p.end);
     return t;
 }
 
@@ -135,7 +136,9 @@ template <class T> INLINE void queries_consume(typename T::shared &s, const back
             queries_attend<T>(s, p, t, w, kv, dq);
         else
             pipe_release(s.q_bar);
-        store_gradient<T::D>(p.dq, dq, p.scale, t.row + 64 * w, p.mask.sq, t.head, p.hq, p.head_dim, 0);
+        if (t.range.begin >= t.range.end && p.accumulate)
+            continue;
+        store_gradient<T::D>(p.dq, dq, p.scale, t.row + 64 * w, p.mask.sq, t.head, p.hq, p.head_dim, p.accumulate);
     }
 }
 

@@ -29,6 +29,7 @@ struct forward_tile {
 template <int D_, int N_, int CONSUMERS_, int STAGES_> struct forward_shape {
     static constexpr int D = D_, N = N_, CONSUMERS = CONSUMERS_, STAGES = STAGES_, M = 64 * CONSUMERS_;
     static constexpr int threads = WARPGROUP * (CONSUMERS + 1);
+    static constexpr bool GROUPED = D < 256; /* there are registers to add up groups of key tiles */
 
     struct shared {
         smem_tile<M, D> q;
@@ -95,10 +96,48 @@ INLINE void produce(typename T::shared &s, const forward_params &p, const CUtens
     }
 }
 
-/* Running softmax of a thread's two rows; sum covers the thread's own columns until the end. */
+/* Running softmax of a thread's two rows: the maximum in units of log2; sum covers the thread's own columns until the end. */
 struct softmax_state {
     float max[2], sum[2];
 };
+
+/* What o, the sums and the maxima were after the groups of key tiles so far: volatile, so that it lies in local memory and takes
+ * no registers. */
+template <int D> struct groups {
+    volatile float o[D / 2], sum[2], max[2];
+};
+
+/* Brings the groups so far to this one's maxima and adds this one to them; o and x become their sum. */
+template <int D> INLINE void groups_add(const groups<D> &g, float (&o)[D / 2], softmax_state &x)
+{
+    float shrink[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        shrink[r] = ex2(g.max[r] - (x.max[r] == -INFINITY ? 0 : x.max[r]));
+        x.sum[r] = fmaf(g.sum[r], shrink[r], x.sum[r]);
+    }
+#pragma unroll
+    for (int i = 0; i < D / 2; i++)
+        o[i] = fmaf(g.o[i], shrink[i / 2 % 2], o[i]);
+}
+
+/* Ends a group, not the first one if `more`. */
+template <int D> INLINE void groups_end(groups<D> &g, float (&o)[D / 2], softmax_state &x, bool more)
+{
+    if (more)
+        groups_add(g, o, x);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        g.sum[r] = x.sum[r];
+        g.max[r] = x.max[r];
+        x.sum[r] = 0;
+    }
+#pragma unroll
+    for (int i = 0; i < D / 2; i++) {
+        g.o[i] = o[i];
+        o[i] = 0;
+    }
+}
 
 /* s: scores in, probabilities (relative to the new maximum) out. Returns in `shrink` what earlier sums must be multiplied with.
  */
@@ -106,14 +145,15 @@ template <int N> INLINE void softmax_step(float (&s)[N / 2], softmax_state &x, f
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        float top = x.max[r];
+        float top = -INFINITY;
 #pragma unroll
         for (int j = 0; j < N / 8; j++)
             top = fmaxf(top, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
         top = fmaxf(top, __shfl_xor_sync(LT_FULL_MASK, top, 1));
         top = fmaxf(top, __shfl_xor_sync(LT_FULL_MASK, top, 2));
-        const float base = top == -INFINITY ? 0 : top * scale_log2; /* no key yet: every p is exp2(-inf) = 0 */
-        shrink[r] = ex2(x.max[r] * scale_log2 - base);
+        top = fmaxf(x.max[r], top * scale_log2);
+        const float base = top == -INFINITY ? 0 : top; /* no key yet: every p is exp2(-inf) = 0 */
+        shrink[r] = ex2(x.max[r] - base);              /* exactly 1 where the maximum stands still */
         x.max[r] = top;
         float sum = 0;
 #pragma unroll
@@ -141,7 +181,7 @@ INLINE void store_rows(const forward_params &p, const forward_tile &t, int first
         const float inverse = sum == 0 ? 0 : 1 / sum; /* a NaN stays one */
         const int row = t.row + first + fragment_row() + 8 * r;
         if (row < p.mask.sq && quad == 0)
-            p.lse[(int64_t)t.head * p.mask.sq + row] = sum == 0 ? -INFINITY : x.max[r] * p.scale + logf(sum);
+            p.lse[(int64_t)t.head * p.mask.sq + row] = sum == 0 ? -INFINITY : x.max[r] * 0.69314718f + logf(sum);
 #pragma unroll
         for (int b = 0; b < D / 32; b++) {
             uint32_t w[4];
@@ -173,7 +213,8 @@ template <class T>
 INLINE void attend(typename T::shared &s, const forward_params &p, const forward_tile &t, int w, ring<T::STAGES> &kv,
                    float (&o)[T::D / 2], softmax_state &x)
 {
-    constexpr int N = T::N;
+    constexpr int N = T::N, GROUP = ATTN_GROUP * N;
+    groups<T::D> g;
     const float scale_log2 = p.scale * LOG2E;
     const fragment_mask rows = mask_of_queries(p.mask, t.row + 64 * w);
     float acc[N / 2], shrink[2];
@@ -213,6 +254,8 @@ INLINE void attend(typename T::shared &s, const forward_params &p, const forward
         pipe_release(s.v_bar[v.slot]);
         fragment_scale(o, shrink);
         fragment_pack<N>(a, acc);
+        if (T::GROUPED && (at - t.keys.begin) % GROUP == 0)
+            groups_end(g, o, x, at - t.keys.begin > GROUP);
     }
     pipe_release(s.q_bar);
     pipe_wait_full(s.v_bar[kv.slot], kv.parity);
@@ -223,6 +266,8 @@ INLINE void attend(typename T::shared &s, const forward_params &p, const forward
     fragment_ready(o);
     pipe_release(s.v_bar[kv.slot]);
     kv.next();
+    if (T::GROUPED && t.keys.end - t.keys.begin > GROUP)
+        groups_add(g, o, x);
 }
 
 template <class T> INLINE void consume(typename T::shared &s, const forward_params &p, int w)
