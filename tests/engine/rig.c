@@ -130,7 +130,7 @@ enum status rig_step(struct rig *r, const struct sequence *batch, int n, double 
         record_update(r, record);
         TRY(publish(r, batch, n, i));
         enum plan_program which = i > 0 ? (i == accum - 1 ? PLAN_LAST : PLAN_MORE) : r->pending ? PLAN_UPDATE_STEP : PLAN_STEP;
-        TRY(session_run(r->session, which, NULL));
+        TRY(session_run(r->session, which, r->trace));
         sum += session_loss(r->session);
     }
     r->updates++;

@@ -19,6 +19,7 @@ struct rig {
     int64_t updates;  /* optimizer steps so far */
     int pending;
     struct step_record last;
+    struct trace_event *trace; /* of the program that ran last, if the test has room for it */
 };
 
 /* A run of a cell: its learning rate makes steps differ, and epsilon keeps rounding noise of zero gradients small. */

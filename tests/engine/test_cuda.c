@@ -159,7 +159,9 @@ static void misuse_is_an_error(void **state)
     assert_non_null(strstr(plugin->sentence(), "leaves its device allocation"));
     assert_int_equal(b->join(b), OK);
     b->close(b);
-    expect_nothing_left("misuse");
+    assert_non_null(strstr(twin.left(), " misused: host memory"));
+    twin.configure("");
+    expect_nothing_left("configured");
 }
 
 /* Runs with one planted failure: a sentence, an end, nothing left. 1: it failed. */

@@ -3,6 +3,7 @@
  *
  * LTRAIN_FAKE_CUDA, or fake_cuda_configure: words with commas between.
  *   seed=N      of the order; an odd one executes only when somebody blocks or much is queued
+ *   lag=N       microseconds that everything takes beside what it takes
  *   memory=N    bytes of each device (K, M, G), 1G
  *   devices=N   how many there are, 1
  *   fail=N:E    the N-th call of the runtime from now on returns error E; 214, 700 and 719 stay
@@ -20,7 +21,7 @@
 void fake_cuda_configure(const char *words);
 long fake_cuda_calls(void);    /* of the runtime, since it was configured */
 long fake_cuda_executed(void); /* things that streams have executed */
-/* What nobody has given back, as text; "" if nothing is left. */
+/* What nobody has given back, and the first misuse, as text; "" if there is neither. */
 const char *fake_cuda_left(void);
 
 /* --- Within the fake --- */
@@ -30,7 +31,7 @@ enum { FAKE_DEVICES = 8, FAKE_QUEUE = 1024 /* launches that a stream takes befor
 struct fake_config {
     uint64_t seed;
     size_t memory;
-    int devices;
+    int devices, lag;
     long fail_call, fail_executed;
     int fail_error, executed_error;
 };

@@ -13,6 +13,7 @@ int fake_sticky;
 
 static int configured;
 static long calls, generation;
+static char misused[256]; /* the first time */
 
 static _Thread_local char text[256];
 static _Thread_local struct {
@@ -35,6 +36,8 @@ static void configure(const char *words)
     while ((word = strsep(&at, ",")))
         if (strncmp(word, "seed=", 5) == 0)
             fake_config.seed = strtoull(word + 5, NULL, 10);
+        else if (strncmp(word, "lag=", 4) == 0)
+            fake_config.lag = atoi(word + 4);
         else if (strncmp(word, "memory=", 7) == 0)
             fake_config.memory = bytes_of(word + 7);
         else if (strncmp(word, "devices=", 8) == 0)
@@ -48,6 +51,7 @@ static void configure(const char *words)
             abort();
         }
     configured = 1;
+    misused[0] = 0;
     calls = 0;
     fake_sticky = 0;
     generation++;
@@ -81,10 +85,12 @@ __attribute__((visibility("default"))) long fake_cuda_executed(void)
 
 __attribute__((visibility("default"))) const char *fake_cuda_left(void)
 {
-    static char left[256];
+    static char left[768];
     pthread_mutex_lock(&fake_lock);
     int n = fake_memory_left(left, sizeof left);
-    fake_streams_left(left + n, sizeof left - (size_t)n);
+    n += fake_streams_left(left + n, sizeof left - (size_t)n);
+    if (misused[0])
+        snprintf(left + n, sizeof left - (size_t)n, " misused: %s", misused);
     pthread_mutex_unlock(&fake_lock);
     return left;
 }
@@ -116,6 +122,8 @@ cudaError_t fake_misuse(cudaError_t error, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    if (!misused[0])
+        snprintf(misused, sizeof misused, "%s", text);
     return error;
 }
 

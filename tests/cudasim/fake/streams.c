@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MUCH = 300 /* queued things that an odd seed executes though nobody blocks */, TURNS = 64 /* of the same speeds */ };
+enum { MUCH = 300 /* queued things that an odd seed executes though nobody blocks */, TURNS = 40 /* of the same speeds */ };
 enum kind { WORK, RECORD, WAIT };
 
 struct node {
@@ -116,9 +116,11 @@ static void pop(struct CUstream_st *s)
 static void end_work(struct CUstream_st *s)
 {
     struct node *n = s->head;
-    cudaError_t error = cudaSuccess;
+    const struct timespec lag = {0, fake_config.lag * 1000L};
     pthread_mutex_unlock(&fake_lock);
-    error = n->work.end(n->work.closure);
+    if (lag.tv_nsec > 0)
+        nanosleep(&lag, NULL);
+    cudaError_t error = n->work.end(n->work.closure);
     pthread_mutex_lock(&fake_lock);
     if (++executed == fake_config.fail_executed)
         error = (cudaError_t)fake_config.executed_error;
@@ -371,6 +373,8 @@ static cudaError_t record(cudaEvent_t event, cudaStream_t stream)
     cudaError_t error = check_stream(stream);
     if (error == cudaSuccess)
         error = check_event(event);
+    if (error == cudaSuccess && event->done < event->recorded)
+        return fake_misuse(cudaErrorInvalidValue, "an event is recorded again before its last recording is done");
     if (error == cudaSuccess)
         error = push(stream, &(struct node){.kind = RECORD, .event = event, .which = event->recorded + 1});
     if (error == cudaSuccess)

@@ -1,0 +1,131 @@
+/* Each planted bug of the host side of GPUs (tests/cudasim/fake/mutants.txt) is noticed: a run on the fake GPU fails, gives other
+ * bits than cpu:discrete, dies, hangs or leaves something behind. */
+#include "engine/rig.h"
+#include "engine/twin.h"
+#include "extent.h"
+#include "plan/cells.h"
+#include "mutants.h" /* mutants[], written by plant.py */
+
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { S = 112, STEPS = 2, LAYERS = 4, SEEDS = 12, SECONDS = 60 /* after which a run hangs */ };
+enum { NOTICED = 1, MUTANTS = (int)(sizeof mutants / sizeof *mutants) };
+
+static const struct cell cells[] = {
+    {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1},
+    {EVERYTHING(ON_HOST), .alpha = KEEP_NONE, .discrete = 1},
+    {EVERYTHING(ON_DEVICE), .discrete = 1},
+};
+enum { CELLS = (int)(sizeof cells / sizeof *cells) };
+
+struct outcome {
+    double loss[STEPS], norm[STEPS];
+    uint64_t digest;
+};
+
+static enum status run_steps(struct rig *r, const struct sequence *q, struct outcome *out)
+{
+    TRY(session_initialise(r->session, 5));
+    for (int i = 0; i < STEPS; i++)
+        TRY(rig_step(r, q, 1, &out->loss[i], &out->norm[i]));
+    TRY(rig_flush(r));
+    return rig_digest(r, &out->digest);
+}
+
+static enum status run(const struct cell *c, enum device_kind device, int traced, struct outcome *out)
+{
+    struct rig r;
+    struct model *model;
+    struct sequence q;
+    static struct trace_event events[1 << 16];
+    memset(out, 0, sizeof *out);
+    rig_defaults(&r, S);
+    r.trace = traced ? events : NULL; /* every instruction has an event */
+    rig_cell_defaults(&r.settings, S, F32);
+    cell_apply(c, &r.settings.plan);
+    r.settings.plan.device = device;
+    r.settings.plan.threads = 1;
+    r.settings.gpu = AUTO;
+    if (cell_model(FAMILY_LLAMA, LAYERS, &model) != OK)
+        abort();
+    sequence_random(&q, S, model->config.vocab, 3, NULL);
+    enum status st = rig_start(&r, model);
+    if (st == OK)
+        st = run_steps(&r, &q, out);
+    sequence_free(&q);
+    rig_stop(&r);
+    return st;
+}
+
+/* In a process of its own, which ends. */
+static void look_for(int mutant, const struct outcome *want)
+{
+    struct twin twin;
+    struct outcome have;
+    char number[16], words[32];
+    alarm(SECONDS);
+    snprintf(number, sizeof number, "%d", mutant);
+    setenv("LT_MUTANT", number, 1);
+    if (!freopen("/dev/null", "w", stderr) || !twin_open(getenv("LTRAIN_CUDA_MUTANTS"), &twin))
+        _exit(2);
+    for (int k = 0; k < SEEDS * CELLS; k++) {
+        const struct cell *c = &cells[k % CELLS];
+        snprintf(words, sizeof words, "seed=%d,lag=%d", k, k / CELLS % 4 == 2 ? 20 : 0); /* slower than it is submitted */
+        twin.configure(words);
+        if (run(c, DEVICE_CUDA, k % 2, &have) != OK || memcmp(&have, &want[k % CELLS], sizeof have) != 0 || twin.left()[0])
+            _exit(NOTICED);
+    }
+    _exit(0);
+}
+
+static int in_child(int mutant, const struct outcome *want)
+{
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0)
+        look_for(mutant, want);
+    return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
+}
+
+/* What is right, from a process of its own: this one has no threads, which do not survive fork. */
+static int find_right(struct outcome want[CELLS])
+{
+    int ends[2], status;
+    if (pipe(ends) != 0)
+        return 0;
+    pid_t child = fork();
+    if (child == 0) {
+        for (int c = 0; c < CELLS; c++)
+            if (run(&cells[c], DEVICE_CPU_DISCRETE, 0, &want[c]) != OK)
+                _exit(1);
+        _exit(write(ends[1], want, sizeof *want * CELLS) != (ssize_t)(sizeof *want * CELLS));
+    }
+    return child > 0 && read(ends[0], want, sizeof *want * CELLS) == (ssize_t)(sizeof *want * CELLS) &&
+           waitpid(child, &status, 0) == child && status == 0;
+}
+
+int main(void)
+{
+    static struct outcome want[CELLS];
+    int failures = 0, tried = 0;
+    if (!getenv("LTRAIN_CUDA_MUTANTS"))
+        return 77;
+    if (!find_right(want)) {
+        printf("not ok: cpu:discrete does not run\n");
+        return 1;
+    }
+    for (int k = 0; k < MUTANTS; k++) {
+        const int status = in_child(k, want);
+        const int unnoticed = status == 0;
+        if (unnoticed != (k == 0) || status == -1 || (WIFEXITED(status) && WEXITSTATUS(status) > NOTICED)) {
+            printf("not ok: %s (%d): %s\n", mutants[k], k,
+                   unnoticed ? "nobody notices" : "should not be noticed, or cannot be tried");
+            failures++;
+        }
+        tried++;
+    }
+    printf("%d mutants, %d not noticed\n", tried - 1, failures);
+    return failures > 0;
+}
