@@ -4,6 +4,8 @@
  * (sys_inject_clear zeroes them), each call draws its own number, so a fault fires exactly once whichever thread draws it. */
 #include "base/sys.h"
 
+#include "base/watch.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -47,7 +49,7 @@ static const struct {
     const char *name;
     int error;
 } errors[] = {
-    {"SHORT", SYS_SHORT}, {"EACCES", EACCES},         {"EAGAIN", EAGAIN}, {"EBADF", EBADF},
+    {"SHORT", SYS_SHORT}, {"HANG", SYS_HANG},   {"EACCES", EACCES},         {"EAGAIN", EAGAIN}, {"EBADF", EBADF},
     {"EBUSY", EBUSY},     {"EDQUOT", EDQUOT},         {"EEXIST", EEXIST}, {"EFAULT", EFAULT},
     {"EFBIG", EFBIG},     {"EINTR", EINTR},           {"EINVAL", EINVAL}, {"EIO", EIO},
     {"EMFILE", EMFILE},   {"ENFILE", ENFILE},         {"ENODEV", ENODEV}, {"ENOENT", ENOENT},
@@ -124,10 +126,18 @@ int sys_fault(enum sys_call call)
     return number == atomic_load(&state[call].trigger) ? atomic_load(&state[call].error) : 0;
 }
 
+static void hang(void)
+{
+    for (;;)
+        pause();
+}
+
 /* 1 if the call is to fail, with errno set. A short transfer means nothing to these calls: it becomes EIO. */
 static int fails(enum sys_call call)
 {
     int f = sys_fault(call);
+    if (f == SYS_HANG)
+        hang();
     if (f != 0)
         errno = f == SYS_SHORT ? EIO : f;
     return f != 0;
@@ -139,15 +149,34 @@ static size_t transfer(enum sys_call call, size_t n)
     int f = sys_fault(call);
     if (f == 0)
         return n;
+    if (f == SYS_HANG)
+        hang();
     if (f == SYS_SHORT)
         return n >= 1024 ? n / 2 & ~(size_t)511 : n > 1 ? n / 2 : n;
     errno = f;
     return 0;
 }
 
+/* ---- calls to drives: base/watch.h knows of them while they are under way ---- */
+
+static int begin(const char *verb, int fd, const char *path, size_t bytes, off_t at)
+{
+    return watch_enter(&(struct watch_call){.verb = verb, .fd = fd, .path = path, .bytes = (int64_t)bytes, .at = (int64_t)at});
+}
+
+/* The call's result, and its errno. */
+static ssize_t end(int handle, ssize_t result)
+{
+    int error = errno;
+    watch_leave(handle);
+    errno = error;
+    return result;
+}
+
 int sys_open(const char *path, int flags, mode_t mode)
 {
-    return fails(SYS_OPEN) ? -1 : open(path, flags, mode);
+    int w = begin("open", -1, path, 0, 0);
+    return (int)end(w, fails(SYS_OPEN) ? -1 : open(path, flags, mode));
 }
 
 int sys_openat(int dir_fd, const char *path, int flags, mode_t mode)
@@ -174,9 +203,7 @@ const char *sys_strerror(int error)
 int sys_open_file(const char *path, int flags, mode_t mode)
 {
     struct stat s;
-    if (fails(SYS_OPEN))
-        return -1;
-    int fd = open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode), failed = errno, error;
+    int fd = sys_open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode), failed = errno, error;
     if (fd < 0) { /* ENXIO: a FIFO without a reader, a socket, a device that is not there */
         errno = failed == ENXIO && stat(path, &s) == 0 && kind_error(s.st_mode) ? kind_error(s.st_mode) : failed;
         return -1;
@@ -193,45 +220,52 @@ int sys_open_file(const char *path, int flags, mode_t mode)
 /* Like the kernel's, a close that fails has closed. */
 int sys_close(int fd)
 {
-    int r = close(fd);
-    return fails(SYS_CLOSE) ? -1 : r;
+    int w = begin("close", fd, NULL, 0, 0), r = close(fd);
+    return (int)end(w, fails(SYS_CLOSE) ? -1 : r);
 }
 
 ssize_t sys_pread(int fd, void *buf, size_t n, off_t at)
 {
+    int w = begin("read", fd, NULL, n, at);
     size_t m = transfer(SYS_PREAD, n);
-    return m == 0 && n > 0 ? -1 : pread(fd, buf, m, at);
+    return end(w, m == 0 && n > 0 ? -1 : pread(fd, buf, m, at));
 }
 
 ssize_t sys_pwrite(int fd, const void *buf, size_t n, off_t at)
 {
+    int w = begin("write", fd, NULL, n, at);
     size_t m = transfer(SYS_PWRITE, n);
-    return m == 0 && n > 0 ? -1 : pwrite(fd, buf, m, at);
+    return end(w, m == 0 && n > 0 ? -1 : pwrite(fd, buf, m, at));
 }
 
 int sys_fsync(int fd)
 {
-    return fails(SYS_FSYNC) ? -1 : fsync(fd);
+    int w = begin("sync", fd, NULL, 0, 0);
+    return (int)end(w, fails(SYS_FSYNC) ? -1 : fsync(fd));
 }
 
 int sys_rename(const char *from, const char *to)
 {
-    return fails(SYS_RENAME) ? -1 : rename(from, to);
+    int w = begin("rename", -1, from, 0, 0);
+    return (int)end(w, fails(SYS_RENAME) ? -1 : rename(from, to));
 }
 
 int sys_unlink(const char *path)
 {
-    return fails(SYS_UNLINK) ? -1 : unlink(path);
+    int w = begin("remove", -1, path, 0, 0);
+    return (int)end(w, fails(SYS_UNLINK) ? -1 : unlink(path));
 }
 
 int sys_mkdir(const char *path, mode_t mode)
 {
-    return fails(SYS_MKDIR) ? -1 : mkdir(path, mode);
+    int w = begin("make", -1, path, 0, 0);
+    return (int)end(w, fails(SYS_MKDIR) ? -1 : mkdir(path, mode));
 }
 
 int sys_fallocate(int fd, int mode, off_t offset, off_t len)
 {
-    return fails(SYS_FALLOCATE) ? -1 : fallocate(fd, mode, offset, len);
+    int w = begin("allocate", fd, NULL, (size_t)len, offset);
+    return (int)end(w, fails(SYS_FALLOCATE) ? -1 : fallocate(fd, mode, offset, len));
 }
 
 static FILE *stream_of(int fd, const char *mode)
@@ -262,7 +296,8 @@ FILE *sys_append_text(const char *path)
 int sys_statvfs_free(const char *path, int64_t *free_bytes)
 {
     struct statvfs v;
-    if (fails(SYS_STATVFS) || statvfs(path, &v) != 0)
+    int w = begin("look at", -1, path, 0, 0);
+    if (end(w, fails(SYS_STATVFS) ? -1 : statvfs(path, &v)) != 0)
         return -1;
     *free_bytes = (int64_t)v.f_bavail * (int64_t)v.f_frsize;
     return 0;

@@ -1,7 +1,7 @@
 /* Every system call that can fail goes through this table, so that tests can make the n-th one fail.
  *
  * Fault injection: sys_inject(SYS_PWRITE, 3, ENOSPC) makes the third pwrite from now on return -1 with that errno, once;
- * SYS_SHORT as errno makes it transfer half. The environment variable LTRAIN_FAULT=pwrite:3:ENOSPC[,...] does the same for
+ * SYS_SHORT as errno makes it transfer half, SYS_HANG makes it never return. The environment variable LTRAIN_FAULT=pwrite:3:ENOSPC[,...] does the same for
  * whole-program tests. */
 #ifndef LTRAIN_BASE_SYS_H
 #define LTRAIN_BASE_SYS_H
@@ -35,6 +35,7 @@ enum sys_call {
 };
 
 #define SYS_SHORT (-1)
+#define SYS_HANG (-2)
 
 void sys_inject(enum sys_call call, int nth, int error);
 void sys_inject_clear(void);

@@ -1,6 +1,7 @@
 /* ltrain: subcommands and exit statuses. */
 #include "base/progress.h"
 #include "base/sys.h"
+#include "base/watch.h"
 #include "cli/build.h"
 #include "cli/ranks.h"
 #include "comm/launch.h"
@@ -167,6 +168,43 @@ static void print_help(int plan)
     settings_help(plan ? SETTINGS_PLAN : SETTINGS_TRAIN, stdout);
 }
 
+#define DRIVE_PATIENCE 30 /* seconds until it is said that a drive does not answer */
+
+static struct comm *watching;
+
+static void say_of_drive(const char *sentence)
+{
+    char rank[32] = "";
+    if (comm_size(watching) > 1)
+        snprintf(rank, sizeof rank, "rank %d: ", comm_rank(watching));
+    fprintf(stderr, "ltrain: %s%s\n", rank, sentence);
+}
+
+/* Threads inside the kernel come back for nobody; the nvme tier's files are known as a dead run's to the next one. */
+static void give_up_drive(const char *sentence)
+{
+    if (comm_speak(watching))
+        say_of_drive(sentence);
+    _exit(1);
+}
+
+static enum status watch_drives(struct comm *c, const struct settings *s)
+{
+    watching = c;
+    return watch_start(&(struct watch_rules){
+        .patience = DRIVE_PATIENCE, .timeout = s->drive_timeout, .say = say_of_drive, .end = give_up_drive});
+}
+
+static enum status run_or_check(struct settings *s, struct comm *c, int check, int steps_given, int *signal_number)
+{
+    TRY(comm_agree(c, watch_drives(c, s)));
+    enum status st = check /* a file's steps are those of a training run */
+                         ? check_run(s, c, steps_given ? s->plan.steps : CHECK_STEPS)
+                         : train_run(s, c, &(struct train_hooks){.write_config = settings_write_yaml}, signal_number);
+    watch_stop();
+    return st;
+}
+
 /* *code: the exit status, if all goes well. */
 static enum status command(struct comm *c, int first, int argc, char **argv, int *code)
 {
@@ -182,10 +220,8 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
         st = plan_command(&s, c);
     else if (comm_size(c) == 1 && s.plan.ranks > 1)
         st = ranks_start(s.plan.ranks, argv, code);
-    else if (check) /* a file's steps are those of a training run */
-        st = check_run(&s, c, settings_given(argc - first, argv + first, "steps") ? s.plan.steps : CHECK_STEPS);
     else
-        st = train_run(&s, c, &(struct train_hooks){.write_config = settings_write_yaml}, &signal_number);
+        st = run_or_check(&s, c, check, settings_given(argc - first, argv + first, "steps"), &signal_number);
     if (signal_number)
         *code = 128 + signal_number;
     settings_free(&s);

@@ -11,6 +11,7 @@
 #ifdef HAVE_URING
 
 #include "base/sys.h"
+#include "base/watch.h"
 
 #include <liburing.h>
 #include <stdlib.h>
@@ -47,7 +48,7 @@ static void use_fixed_buffers(struct uring *u, const struct io_config *config)
         error = ENOMEM;
     }
     u->io.fixed = error == 0;
-    u->io.unfixed_error = error == SYS_SHORT ? EIO : error;
+    u->io.unfixed_error = error < 0 ? EIO : error;
     u->pinned = config->pinned;
     u->pinned_bytes = config->pinned_bytes;
 }
@@ -65,6 +66,10 @@ static void take_completion(struct uring *u, struct io_uring_cqe *cqe)
 {
     struct io_op *op = io_uring_cqe_get_data(cqe);
     int fault = sys_fault(SYS_URING_CQE); /* a short one is odd: O_DIRECT cannot go on from there */
+    if (fault == SYS_HANG) { /* as if it had never come */
+        io_uring_cqe_seen(&u->ring, cqe);
+        return;
+    }
     op->result = fault == 0 ? cqe->res : fault != SYS_SHORT ? -fault : cqe->res > 1 ? cqe->res / 2 | 1 : cqe->res;
     op->done = 1;
     io_uring_cqe_seen(&u->ring, cqe);
@@ -101,28 +106,32 @@ static int start(struct io *io, struct io_op *op)
                 return 0;
             error = n < 0 ? -n : EAGAIN;
         }
-        if (error != EINTR && error != EAGAIN && error != EBUSY && error != SYS_SHORT)
+        if (error != EINTR && error != EAGAIN && error != EBUSY && error >= 0)
             return error;
         /* The kernel is short of something that completions give back: 1, 2, 4, ... 128 ms, then give up. */
         struct timespec pause = {.tv_nsec = 1000000L << attempt};
         if (error != EINTR)
             nanosleep(&pause, NULL);
     }
-    return error == SYS_SHORT ? EIO : error;
+    return error < 0 ? EIO : error;
 }
 
 static int wait_for(struct io *io, struct io_op *op)
 {
     struct uring *u = (struct uring *)io;
-    while (!op->done) {
+    int r = 0, w = op->done ? -1
+                            : watch_enter(&(struct watch_call){.verb = op->direction == STORE_READ ? "read" : "write",
+                                                               .fd = u->fds[op->file],
+                                                               .bytes = (int64_t)op->bytes,
+                                                               .at = (int64_t)op->at});
+    while (!op->done && (r == 0 || r == -EINTR || r == -EAGAIN)) {
         struct io_uring_cqe *cqe;
-        int r = io_uring_wait_cqe(&u->ring, &cqe);
+        r = io_uring_wait_cqe(&u->ring, &cqe);
         if (r == 0)
             take_completion(u, cqe);
-        else if (r != -EINTR && r != -EAGAIN)
-            return -r;
     }
-    return 0;
+    watch_leave(w);
+    return op->done ? 0 : -r;
 }
 
 static int peek(struct io *io, struct io_op *op)
@@ -185,7 +194,7 @@ int io_open_uring(const struct io_config *config, struct io **out)
         io_uring_queue_exit(&u->ring);
     if (error) {
         free(u);
-        return error == SYS_SHORT ? EIO : error;
+        return error < 0 ? EIO : error;
     }
     u->files_registered = io_uring_register_files(&u->ring, config->fds, (unsigned)config->n_fds) == 0;
     use_fixed_buffers(u, config);

@@ -75,6 +75,7 @@ struct settings {
     struct string_list data, eval_data;
     double eval_fraction;
     enum sp_kind sp;                     /* how ranks share a sequence; all but AUTO are in ulysses and ring already */
+    double drive_timeout;                /* seconds that a drive is waited for */
     double comm_timeout;                 /* seconds that a rank waits for another one */
     struct string_list nvme_path;        /* default: the run's directory */
     double lr;

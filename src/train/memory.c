@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "base/units.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -14,7 +15,7 @@
 #define OUTSIDE_BYTES (32LL << 20)
 #define OUTSIDE_THREAD_BYTES (1LL << 20)
 #define STACK_BYTES (8LL << 20) /* of a thread where none is set */
-#define LANE_THREADS 6          /* executor.c: five lanes, and one for messages */
+#define OTHER_THREADS 9         /* the first one; those of lanes (executor.c: five, and one for messages), drives, run lock */
 
 struct seen {
     int64_t n, left[MEMORY_LIMITS];
@@ -31,8 +32,9 @@ static int64_t stack_bytes(void)
 
 static int64_t outside(const struct memory_limit *l, int threads)
 {
-    int64_t stacks = l->addresses ? (LANE_THREADS + 2 * (threads - 1)) * stack_bytes() : 0;
-    return OUTSIDE_BYTES + threads * OUTSIDE_THREAD_BYTES + stacks;
+    int64_t now = memory_proc_bytes("/proc/self/status", "Threads") / 1024,
+            to_come = max_i64(0, OTHER_THREADS + 2 * (threads - 1) - now); /* two teams: of compute and of the host lane */
+    return OUTSIDE_BYTES + threads * OUTSIDE_THREAD_BYTES + (l->addresses ? to_come * stack_bytes() : 0);
 }
 
 /* This rank's part of its tightest limit; fewer are left where another rank that shares it looked later. */
@@ -68,6 +70,7 @@ enum status memory_part_find(struct comm *c, int alone, int threads, struct memo
     int64_t *left = sys_calloc((size_t)n, sizeof *left);
     struct memory_part shared = {0};
     enum status st = all && left ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
+    malloc_trim(0); /* what planning has given back to the heap is free again */
     memory_limits_read(memory_system_root(), &out->of);
     own.n = out->of.n;
     for (int i = 0; i < out->of.n; i++) {
@@ -116,7 +119,7 @@ void memory_describe(const struct memory_part *m, char *text, size_t size)
     snprintf(text, size, "%s are left of %s, %s%s", left, bytes, m->by.name, sharing);
 }
 
-enum status memory_check(const struct memory_part *m, const struct plan *p)
+enum status memory_check(const struct memory_part *m, const struct plan *p, const struct plan_request *s)
 {
     int64_t need = p->arena[TIER_DEVICE] + p->arena[TIER_HOST];
     char needs[32], has[32], device[32], host[32], limit[400];
@@ -124,8 +127,11 @@ enum status memory_check(const struct memory_part *m, const struct plan *p)
         return OK;
     units_format_apart(need, m->left, needs, has);
     memory_describe(m, limit, sizeof limit);
-    return status_fail(ERR_NOFIT, "the plan takes %s of memory (device %s, host %s) and a rank can have %s%s%s%s: give less with --device-mem "
-                                  "and --host-mem, or leave them out",
-                       needs, units_format_bytes(p->arena[TIER_DEVICE], device), units_format_bytes(p->arena[TIER_HOST], host), has,
-                       limit[0] ? " (" : "", limit, limit[0] ? ")" : "");
+    return status_fail(
+        ERR_NOFIT, "the plan takes %s of memory (device %s, host %s) and a rank can have %s%s%s%s: %s", needs,
+        units_format_bytes(p->arena[TIER_DEVICE], device), units_format_bytes(p->arena[TIER_HOST], host), has,
+        limit[0] ? " (" : "", limit, limit[0] ? ")" : "",
+        s->device_mem >= 0 || s->host_mem >= 0 ? "give less with --device-mem and --host-mem, or leave them out"
+        : limit[0]                             ? "raise that limit"
+                                               : "free memory");
 }

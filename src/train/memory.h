@@ -21,6 +21,6 @@ int64_t memory_left_beside(const struct memory_part *m, int ranks, int64_t each)
 /* "1.2 GiB are left of 2.0 GiB, memory.max of /sys/fs/cgroup/job_7"; "" where the machine's free memory is the limit. */
 void memory_describe(const struct memory_part *m, char *text, size_t size);
 /* ERR_NOFIT if the plan's arenas are more than a rank's part. */
-enum status memory_check(const struct memory_part *m, const struct plan *p);
+enum status memory_check(const struct memory_part *m, const struct plan *p, const struct plan_request *s);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/sys.h"
 #include "base/units.h"
+#include "base/watch.h"
 #include "machine/hardware.h"
 #include "offload/drives.h"
 #include "offload/places.h"
@@ -34,6 +35,7 @@ void run_note_saved(struct run *r, int64_t step)
     r->saved = step;
     run_describe_left(r, left, sizeof left);
     comm_remark(r->comm, left);
+    watch_remark(left);
 }
 
 /* The resolved settings in one line, for logs. config.yaml is what can be fed back. */

@@ -271,7 +271,7 @@ enum status run_plan(struct run *r, struct plan **out)
     if (st == OK) /* budgets that were given may be more than there is */
         st = memory_part_find(c, 1, r->s->plan.threads, &r->memory);
     if (st == OK)
-        st = comm_agree(c, memory_check(&r->memory, plan));
+        st = comm_agree(c, memory_check(&r->memory, plan, &r->s->plan));
     if (st == OK)
         st = comm_set_mesh(c, &r->s->plan.mesh);
     if (st != OK) {

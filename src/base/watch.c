@@ -1,0 +1,177 @@
+/* The table of calls under way, and the thread that looks at it. */
+#include "base/watch.h"
+
+#include "base/clock.h"
+#include "base/units.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CALLS 256            /* at once; more are not looked at */
+#define LEAST_TICK 0.01      /* seconds between looks */
+#define MOST_TICK 1.0
+enum { PATH_BYTES = 400, SENTENCE = 1200 };
+
+struct slot {
+    int64_t since_ns; /* 0: free */
+    struct watch_call call;
+    char path[PATH_BYTES];
+    int said;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t end;
+    pthread_t thread;
+    atomic_int running;
+    /* Under the lock: */
+    int ended, next;
+    struct watch_rules rules;
+    struct slot slot[CALLS];
+    char remark[512];
+} watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+int watch_enter(const struct watch_call *call)
+{
+    int handle = -1;
+    if (!atomic_load(&watch.running))
+        return -1;
+    int64_t now = clock_ns();
+    pthread_mutex_lock(&watch.lock);
+    for (int i = 0; i < CALLS && handle < 0; i++, watch.next = (watch.next + 1) % CALLS)
+        if (!watch.slot[watch.next].since_ns)
+            handle = watch.next;
+    if (handle >= 0) {
+        struct slot *s = &watch.slot[handle];
+        s->since_ns = now;
+        s->call = *call;
+        s->said = 0;
+        snprintf(s->path, sizeof s->path, "%s", call->path ? call->path : "");
+    }
+    pthread_mutex_unlock(&watch.lock);
+    return handle;
+}
+
+/* "read 1.0 MiB at offset 4096 of /scratch/x" */
+static void describe(const struct slot *s, char *text, size_t size)
+{
+    char link[32], path[PATH_BYTES], bytes[32];
+    ssize_t n = -1;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", s->call.fd);
+    if (s->call.fd >= 0)
+        n = readlink(link, path, sizeof path - 1); /* asks no drive */
+    if (n >= 0)
+        path[n] = 0;
+    else
+        snprintf(path, sizeof path, "%s", s->path);
+    if (s->call.bytes > 0)
+        snprintf(text, size, "%s %s at offset %lld of %s", s->call.verb, units_format_bytes(s->call.bytes, bytes),
+                 (long long)s->call.at, path);
+    else
+        snprintf(text, size, "%s %s", s->call.verb, path);
+}
+
+void watch_leave(int handle)
+{
+    char what[SENTENCE], text[SENTENCE + 64] = "";
+    void (*say)(const char *) = NULL;
+    if (handle < 0)
+        return;
+    pthread_mutex_lock(&watch.lock);
+    struct slot *s = &watch.slot[handle];
+    if (s->said) {
+        describe(s, what, sizeof what);
+        snprintf(text, sizeof text, "to %s took %.3g s; going on", what, (double)(clock_ns() - s->since_ns) * 1e-9);
+        say = watch.rules.say;
+    }
+    s->since_ns = 0;
+    pthread_mutex_unlock(&watch.lock);
+    if (say)
+        say(text);
+}
+
+/* The call that has been under way for the longest of those for longer than `seconds`, or NULL. The lock is held. */
+static struct slot *longer_than(double seconds, int unsaid)
+{
+    struct slot *oldest = NULL;
+    int64_t before = clock_ns() - (int64_t)(seconds * 1e9);
+    for (int i = 0; i < CALLS; i++) {
+        struct slot *s = &watch.slot[i];
+        if (s->since_ns && s->since_ns <= before && !(unsaid && s->said) && (!oldest || s->since_ns < oldest->since_ns))
+            oldest = s;
+    }
+    return oldest;
+}
+
+/* Says what is to be said, without the lock meanwhile. */
+static void look(void)
+{
+    char what[SENTENCE], text[2 * SENTENCE];
+    const struct watch_rules *r = &watch.rules;
+    struct slot *s = longer_than(r->timeout, 0);
+    if (s) {
+        describe(s, what, sizeof what);
+        snprintf(text, sizeof text, "cannot %s: no answer for %g s (--drive-timeout): check the drive%s%s", what, r->timeout,
+                 watch.remark[0] ? "; " : "", watch.remark);
+        r->end(text);
+    }
+    while ((s = longer_than(r->patience, 1))) {
+        describe(s, what, sizeof what);
+        s->said = 1;
+        pthread_mutex_unlock(&watch.lock);
+        snprintf(text, sizeof text, "waiting for %g s to %s; the run ends when there is no answer for %g s (--drive-timeout)",
+                 r->patience, what, r->timeout);
+        r->say(text);
+        pthread_mutex_lock(&watch.lock);
+    }
+}
+
+static void *run(void *arg)
+{
+    (void)arg;
+    pthread_mutex_lock(&watch.lock);
+    double least = watch.rules.patience < watch.rules.timeout ? watch.rules.patience : watch.rules.timeout, tick = least / 4;
+    tick = tick < LEAST_TICK ? LEAST_TICK : tick > MOST_TICK ? MOST_TICK : tick;
+    while (!watch.ended) {
+        clock_cond_wait(&watch.end, &watch.lock, clock_ns() + (int64_t)(tick * 1e9));
+        if (!watch.ended)
+            look();
+    }
+    pthread_mutex_unlock(&watch.lock);
+    return NULL;
+}
+
+enum status watch_start(const struct watch_rules *rules)
+{
+    clock_cond_init(&watch.end);
+    watch.rules = *rules;
+    watch.ended = 0;
+    if (pthread_create(&watch.thread, NULL, run, NULL) != 0) {
+        pthread_cond_destroy(&watch.end);
+        return status_fail(ERR_NOMEM, "cannot start the thread that watches drives: fewer threads or processes must run here");
+    }
+    atomic_store(&watch.running, 1);
+    return OK;
+}
+
+void watch_stop(void)
+{
+    if (!atomic_exchange(&watch.running, 0))
+        return;
+    pthread_mutex_lock(&watch.lock);
+    watch.ended = 1;
+    pthread_cond_signal(&watch.end);
+    pthread_mutex_unlock(&watch.lock);
+    pthread_join(watch.thread, NULL);
+    pthread_cond_destroy(&watch.end);
+}
+
+void watch_remark(const char *text)
+{
+    pthread_mutex_lock(&watch.lock);
+    snprintf(watch.remark, sizeof watch.remark, "%s", text);
+    pthread_mutex_unlock(&watch.lock);
+}
