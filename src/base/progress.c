@@ -16,6 +16,10 @@
 
 static _Atomic int64_t tokens;
 static atomic_int programs;
+static _Atomic int64_t to_read, been_read;
+static atomic_int lines_fd = -1;
+static _Atomic int64_t next_line_ns;
+static int64_t lines_began_ns, lines_every_ns;
 
 static struct {
     pthread_t thread;
@@ -31,16 +35,55 @@ void progress_program(int64_t of_tokens)
     atomic_fetch_add_explicit(&programs, 1, memory_order_relaxed);
 }
 
+/* "3.1 GiB of 20 GiB" */
+static const char *describe_read(char text[80])
+{
+    char done[32], all[32];
+    snprintf(text, 80, "%s of %s", units_format_bytes(atomic_load_explicit(&been_read, memory_order_relaxed), done),
+             units_format_bytes(atomic_load_explicit(&to_read, memory_order_relaxed), all));
+    return text;
+}
+
+void progress_reading(int64_t total_bytes)
+{
+    atomic_store_explicit(&been_read, 0, memory_order_relaxed);
+    atomic_store_explicit(&to_read, total_bytes, memory_order_relaxed);
+}
+
+void progress_read(int64_t bytes)
+{
+    char read[80];
+    atomic_fetch_add_explicit(&been_read, bytes, memory_order_relaxed);
+    int fd = atomic_load_explicit(&lines_fd, memory_order_relaxed);
+    if (fd < 0 || atomic_load_explicit(&to_read, memory_order_relaxed) == 0)
+        return;
+    int64_t now = clock_ns(), due = atomic_load_explicit(&next_line_ns, memory_order_relaxed);
+    if (now >= due && atomic_compare_exchange_strong(&next_line_ns, &due, now + lines_every_ns))
+        dprintf(fd, "reading files, for their checksums: %s, %lld s\n", describe_read(read),
+                (long long)((now - lines_began_ns) / 1000000000));
+}
+
+void progress_lines(int fd, int64_t every_ns)
+{
+    lines_began_ns = clock_ns();
+    lines_every_ns = every_ns;
+    atomic_store(&next_line_ns, lines_began_ns + every_ns);
+    atomic_store(&lines_fd, fd);
+}
+
 /* No wider than the terminal: only then does a carriage return lead back to its beginning. */
 static void draw(void)
 {
-    char text[128], count[32];
+    char text[192], count[32], read[80];
     struct winsize size;
     int width = ioctl(line.fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : PROSE_WIDTH;
     int64_t seconds = (clock_ns() - line.began_ns) / 1000000000;
-    snprintf(text, sizeof text, "planning %s tokens: %d programs built, %lld s",
-             units_format_count(atomic_load_explicit(&tokens, memory_order_relaxed), count),
-             atomic_load_explicit(&programs, memory_order_relaxed), (long long)seconds);
+    if (atomic_load_explicit(&to_read, memory_order_relaxed) > 0)
+        snprintf(text, sizeof text, "reading files, for their checksums: %s, %lld s", describe_read(read), (long long)seconds);
+    else
+        snprintf(text, sizeof text, "planning %s tokens: %d programs built, %lld s",
+                 units_format_count(atomic_load_explicit(&tokens, memory_order_relaxed), count),
+                 atomic_load_explicit(&programs, memory_order_relaxed), (long long)seconds);
     dprintf(line.fd, "\r%.*s\033[K", width - 1, text);
 }
 

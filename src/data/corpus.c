@@ -2,6 +2,7 @@
 #include "data/corpus.h"
 
 #include "base/num.h"
+#include "base/progress.h"
 #include "base/rng.h"
 #include "base/sys.h"
 #include "data/documents.h"
@@ -124,9 +125,12 @@ static enum status survey(struct corpus *c)
 {
     int64_t tokens = c->report.train_sequences * c->seq_len;
     struct histogram h = {.left = tokens};
-    TRY(documents_survey(c->files, count_bytes, &h));
-    if (c->eval_files)
-        TRY(documents_survey(c->eval_files, NULL, NULL));
+    progress_reading(c->report.bytes);
+    enum status st = documents_survey(c->files, count_bytes, &h);
+    if (st == OK && c->eval_files)
+        st = documents_survey(c->eval_files, NULL, NULL);
+    progress_reading(0);
+    TRY(st);
     c->report.unigram_entropy = entropy(&h, tokens);
     return OK;
 }

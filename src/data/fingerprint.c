@@ -2,6 +2,7 @@
 #include "data/fingerprint.h"
 
 #include "base/num.h"
+#include "base/progress.h"
 #include "base/sys.h"
 #include "data/file.h"
 
@@ -28,11 +29,10 @@ static enum status stamp_of(int fd, const char *path, uint64_t *stamp)
     return OK;
 }
 
-enum status fingerprint_stamp(const char *path, uint64_t *stamp)
+enum status fingerprint_stamp(const char *path, uint64_t *stamp, int64_t *bytes)
 {
     int fd;
-    int64_t bytes;
-    TRY(file_open(path, &fd, &bytes));
+    TRY(file_open(path, &fd, bytes));
     enum status st = stamp_of(fd, path, stamp);
     sys_close(fd);
     return st;
@@ -50,6 +50,7 @@ static enum status hash_open(int fd, const char *path, int64_t bytes, fingerprin
         st = file_read(fd, path, chunk, (size_t)n, at);
         if (st == OK)
             XXH3_64bits_update(hash, chunk, (size_t)n);
+        progress_read(n);
         if (st == OK && visit)
             st = visit(user, chunk, n);
     }

@@ -20,7 +20,7 @@ typedef enum status fingerprint_visitor(void *user, const uint8_t *data, int64_t
 /* Reads the whole file; visit may be NULL. ERR_INVALID: it cannot be opened; ERR_IO; ERR_CORRUPT: it changes meanwhile. */
 enum status fingerprint_take(const char *path, fingerprint_visitor *visit, void *user, struct fingerprint *out);
 /* Without reading it. */
-enum status fingerprint_stamp(const char *path, uint64_t *stamp);
+enum status fingerprint_stamp(const char *path, uint64_t *stamp, int64_t *bytes);
 /* Of an open file, whether it is the one whose fingerprint was taken. Where its stamp is another one the file is read again: the
  * same bytes (touched, copied back) are fine, and the stamp is renewed; else ERR_CORRUPT. From any thread. */
 enum status fingerprint_check(int fd, const char *path, struct fingerprint *f);

@@ -83,7 +83,8 @@ enum status settings_open_run(const char *run, char **path, FILE **f)
     if (!*f && (error == ENOENT || error == ENODATA))
         *f = open_checkpoints(run, path);
     return *f ? OK
-              : status_fail(ERR_INVALID, "cannot read %s (--resume): %s", *path, error == ENODATA ? "it is empty" : sys_strerror(error));
+              : status_fail(ERR_INVALID, "cannot read %s (--resume): %s", *path,
+                            error == ENODATA ? "it is empty" : sys_strerror(error));
 }
 
 int settings_run_is_purged(const char *run)

@@ -2,6 +2,7 @@
 #include "train/run.h"
 
 #include "base/mix.h"
+#include "base/progress.h"
 #include "base/sys.h"
 #include "data/fingerprint.h"
 #include "data/safetensors.h"
@@ -28,8 +29,9 @@ static enum status compare_files(const char *own, const char *first, const char 
         return OK;
     const struct listed_file *here = &d.first[0], *there = &d.first[1];
     if (!here->there || !there->there)
-        return status_fail(ERR_INVALID, "--%s: %lld files are found here and %lld on rank 0, %s only %s: all ranks must read the "
-                                        "same files",
+        return status_fail(ERR_INVALID,
+                           "--%s: %lld files are found here and %lld on rank 0, %s only %s: all ranks must read the "
+                           "same files",
                            key, (long long)d.files[0], (long long)d.files[1], here->there ? here->path : there->path,
                            here->there ? "here" : "there");
     return status_fail(ERR_INVALID,
@@ -45,23 +47,27 @@ static enum status compare_config(struct comm *c, const struct model_config *own
     char difference[128];
     TRY(comm_broadcast(c, 0, &first, sizeof first));
     int differs = model_config_differs(&first, own, difference, sizeof difference);
-    return comm_agree(c, differs ? status_fail(ERR_INVALID,
-                                               "--model: config.json is another one on rank 0: %s (here): all ranks must read the "
-                                               "same files",
-                                               difference)
-                                 : OK);
+    return comm_agree(c, differs
+                             ? status_fail(ERR_INVALID,
+                                           "--model: config.json is another one on rank 0: %s (here): all ranks must read the "
+                                           "same files",
+                                           difference)
+                             : OK);
 }
 
 /* ---- weights ---- */
 
 /* Of the files of weights, opened, as a whole: equal on ranks that see the same files. */
-static enum status stamp_weights(struct st_file *f, uint64_t *stamp)
+static enum status stamp_weights(struct st_file *f, uint64_t *stamp, int64_t *bytes)
 {
     *stamp = 0;
+    *bytes = 0;
     for (int i = 0; i < st_files(f); i++) {
         uint64_t one;
-        TRY(fingerprint_stamp(st_file_path(f, i), &one));
+        int64_t n;
+        TRY(fingerprint_stamp(st_file_path(f, i), &one, &n));
         *stamp = mix(*stamp, one);
+        *bytes += n;
     }
     return OK;
 }
@@ -99,10 +105,13 @@ static enum status find_others(struct comm *c, uint64_t stamp, int *others, int 
 }
 
 /* Copies on several hosts have other stamps: one rank for each copy reads all of it. */
-static enum status read_and_compare(struct comm *c, struct st_file *w, int reads)
+static enum status read_and_compare(struct comm *c, struct st_file *w, int64_t bytes, int reads)
 {
     char *own = NULL, *first = NULL;
-    enum status st = comm_agree(c, reads ? list_weights(w, &own) : OK);
+    progress_reading(bytes);
+    enum status st = reads ? list_weights(w, &own) : OK;
+    progress_reading(0);
+    st = comm_agree(c, st);
     if (st == OK)
         st = share_text(c, own ? own : "", &first);
     if (st == OK)
@@ -116,15 +125,16 @@ static enum status compare_weights(struct comm *c, const char *path)
 {
     struct st_file *w = NULL;
     uint64_t stamp = 0;
+    int64_t bytes = 0;
     int others, reads;
     enum status st = st_open(path, &w);
     if (st == OK)
-        st = stamp_weights(w, &stamp);
+        st = stamp_weights(w, &stamp, &bytes);
     st = comm_agree(c, st);
     if (st == OK)
         st = find_others(c, stamp, &others, &reads);
     if (st == OK && others)
-        st = read_and_compare(c, w, reads);
+        st = read_and_compare(c, w, bytes, reads);
     st_close(w);
     return st;
 }
@@ -135,7 +145,8 @@ enum status run_describe_data(struct run *r)
 {
     size_t size;
     FILE *f = open_memstream(&r->texts.data, &size);
-    enum status st = f ? corpus_write_contents(r->corpus, f) : status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
+    enum status st =
+        f ? corpus_write_contents(r->corpus, f) : status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
     if (f && fclose(f) != 0 && st == OK)
         st = status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
     return st;

@@ -43,10 +43,11 @@ static enum status compare_files(const struct run *r, const char *before, const 
         return OK;
     describe_files(&d, what, sizeof what);
     if (r->s->data_changed == DATA_CHANGED_STOP)
-        return status_fail(ERR_INVALID,
-                           "--%s: not what the checkpoint was trained with: %s. --data-changed continue goes on all the same: %s; "
-                           "or give the former files by --%s",
-                           key, what, follows, key);
+        return status_fail(
+            ERR_INVALID,
+            "--%s: not what the checkpoint was trained with: %s. --data-changed continue goes on all the same: %s; "
+            "or give the former files by --%s",
+            key, what, follows, key);
     printf("resume: --%s differs (%s): %s\n", key, what, follows);
     return OK;
 }
@@ -63,8 +64,7 @@ static void say_layout(const struct run *r, const char *before)
     if (!corpus_read_layout(before, &was) || !corpus_read_layout(r->texts.data, &now))
         return;
     if (now.seq_len != was.seq_len)
-        printf("resume: sequences have %lld tokens and had %lld, so the data are cut anew: " ANEW "\n", now.seq_len,
-               was.seq_len);
+        printf("resume: sequences have %lld tokens and had %lld, so the data are cut anew: " ANEW "\n", now.seq_len, was.seq_len);
     if (strstr(before, "\neval-data ") || strstr(r->texts.data, "\neval-data "))
         return;
     long long first = held_out_from(&now), former = held_out_from(&was);
@@ -99,9 +99,10 @@ static void say_schedule(const struct run *r, const struct settings *before)
     int64_t step = r->at.step;
     if (step == 0 || step >= now->plan.steps || run_learning_rate(now, step) == run_learning_rate(before, step))
         return;
-    printf("resume: the learning rate goes from %.3g in step %lld (%s over %lld steps) to %.3g in step %lld (%s over %lld steps)\n",
-           run_learning_rate(before, step - 1), (long long)step, names[before->schedule], (long long)before->plan.steps,
-           run_learning_rate(now, step), (long long)step + 1, names[now->schedule], (long long)now->plan.steps);
+    printf(
+        "resume: the learning rate goes from %.3g in step %lld (%s over %lld steps) to %.3g in step %lld (%s over %lld steps)\n",
+        run_learning_rate(before, step - 1), (long long)step, names[before->schedule], (long long)before->plan.steps,
+        run_learning_rate(now, step), (long long)step + 1, names[now->schedule], (long long)now->plan.steps);
 }
 
 /* Rank 0, for all: the others have the same settings and data. */
@@ -146,7 +147,8 @@ enum status run_resume(struct run *r, const char *numerics)
         printf("resume: all %lld steps are done: --steps N goes on to step N\n", (long long)s->plan.steps);
     run_note_saved(r, r->at.step);
     if (strcmp(numerics, r->at.numerics) != 0)
-        printf("resume: the numerics key differs (%s; was %s): equal up to rounding, not bit for bit\n", numerics, r->at.numerics);
+        printf("resume: the numerics key differs (%s; was %s): equal up to rounding, not bit for bit\n", numerics,
+               r->at.numerics);
     if (r->at.seed != s->seed)
         printf("resume: the seed differs (%llu; was %llu): " ANEW "\n", (unsigned long long)s->seed,
                (unsigned long long)r->at.seed);

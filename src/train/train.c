@@ -1,6 +1,7 @@
 /* The training loop: batches in, programs run, metrics and checkpoints out. */
 #include "train/run.h"
 
+#include "base/progress.h"
 #include "base/sys.h"
 #include "engine/weights.h"
 #include "offload/drives.h"
@@ -241,6 +242,15 @@ enum status run_start(struct run *r, struct plan *plan)
     return batch_create(r->session, s->plan.seq_len, &r->batch);
 }
 
+/* All files are read once, about a second a GB: a sign of life where it takes long. */
+static void begin_reading(const struct run *r)
+{
+    fflush(stdout);
+    train_show_progress(r->s, r->comm);
+    if (comm_rank(r->comm) == 0 && (comm_size(r->comm) > 1 || !isatty(STDERR_FILENO)))
+        progress_lines(STDOUT_FILENO, PROGRESS_LINE_NS);
+}
+
 enum status run_open(struct run *r)
 {
     struct comm *c = r->comm;
@@ -256,8 +266,13 @@ enum status run_open(struct run *r)
         return status_fail(
             ERR_INVALID, "the mesh is of %d ranks, and this is a single process: add --ranks %d, or start it with mpiexec -n %d",
             asked, asked, asked);
-    TRY(comm_agree(c, open_inputs(r)));
-    return run_compare_inputs(r);
+    begin_reading(r);
+    enum status st = comm_agree(c, open_inputs(r));
+    if (st == OK)
+        st = run_compare_inputs(r);
+    progress_lines(-1, 0);
+    progress_end();
+    return st;
 }
 
 enum status run_plan(struct run *r, struct plan **out)

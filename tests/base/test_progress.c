@@ -94,9 +94,44 @@ static void nothing(void **state)
     close(ends[0]);
 }
 
+static void reading(void **state)
+{
+    (void)state;
+    char text[4096] = "";
+    int seen, fd = open_terminal(80, &seen), ends[2];
+    progress_reading(20ll << 30);
+    progress_read(3ll << 30);
+    progress_begin(fd, 0);
+    read_until(seen, "\rreading files, for their checksums: 3.0 GiB of 20 GiB, ", text, sizeof text);
+    progress_reading(0);
+    progress_program(1024);
+    read_until(seen, "\rplanning 1,024 tokens: 1 programs built, ", text, sizeof text);
+    progress_end();
+    close(fd);
+    close(seen);
+    assert_int_equal(pipe(ends), 0); /* lines that stay */
+    progress_lines(ends[1], NEVER_NS);
+    progress_reading(5 << 20);
+    progress_read(1 << 20);
+    progress_lines(ends[1], 0);
+    progress_read(1 << 20);
+    progress_reading(0);
+    progress_read(1 << 20);
+    progress_lines(-1, 0);
+    progress_reading(5 << 20);
+    progress_read(1 << 20);
+    progress_reading(0);
+    close(ends[1]);
+    ssize_t got = read(ends[0], text, sizeof text - 1);
+    assert_true(got > 0);
+    text[got] = 0;
+    assert_string_equal(text, "reading files, for their checksums: 2.0 MiB of 5.0 MiB, 0 s\n");
+    close(ends[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_line_that_goes), cmocka_unit_test(no_wider_than_the_terminal),
-                                       cmocka_unit_test(nothing)};
+                                       cmocka_unit_test(nothing), cmocka_unit_test(reading)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
