@@ -27,8 +27,8 @@ static const struct kind {
     enum dtype dtype;
 } kinds[] = {
     {"F32", 4, 1, F32}, {"BF16", 2, 1, BF16}, {"F16", 2, 1, F16}, {"F64", 8, 1, F64}, {"I64", 8}, {"U64", 8},
-    {"I32", 4},         {"U32", 4},           {"I16", 2},         {"U16", 2},     {"I8", 1},  {"U8", 1},
-    {"BOOL", 1},        {"F8_E4M3", 1},       {"F8_E5M2", 1},     {"F8_E8M0", 1}, {"C64", 8},
+    {"I32", 4},         {"U32", 4},           {"I16", 2},         {"U16", 2},         {"I8", 1},  {"U8", 1},
+    {"BOOL", 1},        {"F8_E4M3", 1},       {"F8_E5M2", 1},     {"F8_E8M0", 1},     {"C64", 8},
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -54,6 +54,8 @@ struct st_file {
     struct shard *shards;
     struct tensor *tensors; /* sorted by name once all shards are open */
     int n_shards, n_tensors;
+    int n_left_out;       /* copies that the index does not place where they are */
+    const char *left_out; /* the first one's name */
 };
 
 /* ---- JSON of a file ---- */
@@ -236,6 +238,8 @@ static enum status sort_names(struct st_file *f)
         const char *file = json_string_value(json_object_get(f->list, f->tensors[i].name));
         if (!file || strcmp(file_name(f->shards[f->tensors[i].shard].path), file) == 0)
             f->tensors[n++] = f->tensors[i];
+        else if (f->n_left_out++ == 0)
+            f->left_out = f->tensors[i].name;
     }
     f->n_tensors = n;
     if (f->n_tensors)
@@ -411,6 +415,12 @@ int st_count(const struct st_file *f)
 const char *st_name(const struct st_file *f, int i)
 {
     return f->tensors[i].name;
+}
+
+int st_left_out(const struct st_file *f, const char **first)
+{
+    *first = f->left_out;
+    return f->n_left_out;
 }
 
 int st_has(const struct st_file *f, const char *name)

@@ -23,6 +23,8 @@ enum status st_stamp(const struct st_file *f, uint64_t *out);
 struct st_info { enum dtype dtype; int n_dims; int64_t shape[4]; int64_t elements; };
 int st_count(const struct st_file *f);
 const char *st_name(const struct st_file *f, int i);
+/* How many tensors lie where the index does not have them, and the first one's name: they are left out. */
+int st_left_out(const struct st_file *f, const char **first);
 int st_has(const struct st_file *f, const char *name);
 /* The file that holds the tensor; NULL or one that there is not: the file or index that was opened. */
 const char *st_path(const struct st_file *f, const char *name);

@@ -199,6 +199,18 @@ static enum status open_data(struct run *r)
     return corpus_open(&data, &r->corpus);
 }
 
+/* Other programs take the copy of the last file. */
+static void say_left_out(const struct st_file *f)
+{
+    const char *first;
+    int n = st_left_out(f, &first);
+    const char *more = n > 1 ? ", and more tensors," : "";
+    if (n > 0 && st_has(f, first))
+        printf("note: %s%s in more than one file: the copy in %s counts, as the index says\n", first, more, st_path(f, first));
+    else if (n > 0)
+        printf("note: %s%s in another file than the index says: left out\n", first, more);
+}
+
 /* A new run's weights are read when there is room for them. */
 static enum status check_weights(const struct settings *s, const struct model *m)
 {
@@ -213,6 +225,8 @@ static enum status check_weights(const struct settings *s, const struct model *m
                                                       s->model);
     TRY(st_open(s->model, &f));
     enum status st = weights_check(f, m, (const char *const *)s->ignore_tensors.item, s->ignore_tensors.n);
+    if (st == OK)
+        say_left_out(f);
     st_close(f);
     return st;
 }

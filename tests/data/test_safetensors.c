@@ -321,6 +321,9 @@ static void test_shards(void **state)
     struct st_file *f = open_file(dir);
     struct st_info info;
     assert_int_equal(st_count(f), 2); /* a, c */
+    const char *left_out;
+    assert_int_equal(st_left_out(f, &left_out), 1);
+    assert_string_equal(left_out, "b");
     for (const char *name = "d"; name; name = *name == 'd' ? "b" : NULL) {
         assert_false(st_has(f, name));
         assert_int_equal(st_find(f, name, &info), ERR_CORRUPT);
@@ -340,6 +343,7 @@ static void test_shards(void **state)
         scratch_text(INDEX, index);
         f = open_file(dir);
         assert_int_equal(st_count(f), 3);
+        assert_int_equal(st_left_out(f, &left_out), 1);
         assert_int_equal(st_find(f, "b", &info), OK);
         assert_int_equal(info.elements, i == 1 ? 2 : 1);
         st_close(f);

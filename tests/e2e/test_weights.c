@@ -269,12 +269,23 @@ static void the_index_decides(void **state)
     old->shard = 1;
     write_tensors("shards/a.safetensors", 0);
     write_tensors("shards/b.safetensors", 1);
+    struct result r = e2e_succeeds(NULL, RUN "--model shards --out noted --steps 1");
+    e2e_contains(r.out, "note: model.embed_tokens.weight in more than one file: the copy in ");
+    e2e_contains(r.out, "shards/a.safetensors counts, as the index says");
     struct curve listed = train("shards", "");
     assert_true(same(&listed, &plain));
     e2e_write("shards/model.safetensors.index.json",
+              "{\"metadata\": {}, \"weight_map\": {\"model.embed_tokens.weight\": \"a.safetensors\", "
+              "\"model.norm.weight\": \"b.safetensors\", \"spare\": \"a.safetensors\"}}");
+    old->shard = 2;
+    add("spare", 4, 0)->shard = 1;
+    write_tensors("shards/b.safetensors", 1);
+    r = e2e_succeeds(NULL, RUN "--model shards --out spare --steps 1");
+    e2e_contains(r.out, "note: spare in another file than the index says: left out");
+    e2e_write("shards/model.safetensors.index.json",
               "{\"metadata\": {}, \"weight_map\": {\"model.embed_tokens.weight\": \"b.safetensors\", "
               "\"model.norm.weight\": \"a.safetensors\"}}");
-    e2e_refuses(1, "model.norm.weight is not in a.safetensors, where the index has it", NULL, RUN "--model shards --out refused");
+    e2e_refuses(1, "model.embed_tokens.weight is not in b.safetensors, where the index has it", NULL, RUN "--model shards --out refused");
     clear();
 }
 
