@@ -15,6 +15,7 @@
 #include "checkpoint/checkpoint.h"
 
 #include "base/clock.h"
+#include "base/disk.h"
 #include "base/sys.h"
 #include "base/units.h"
 #include "checkpoint/files.h"
@@ -46,12 +47,13 @@ static enum status make_paths(struct paths *p, const char *run, int64_t step)
 
 static enum status check_space(struct session *s, const char *dir)
 {
-    int64_t free_bytes, need = state_bytes(s) + (1 << 20);
-    char have[32], want[32];
-    if (sys_statvfs_free(dir, &free_bytes) != 0 || free_bytes >= need)
+    struct disk disk;
+    int64_t need = state_bytes(s);
+    char room[64], want[32];
+    if (disk_look(dir, &disk) != 0 || disk_room(&disk) >= need)
         return OK; /* if it cannot be asked, writing will tell */
-    return status_fail(ERR_IO, "a checkpoint needs %s, and %s has %s free; free some, or keep fewer checkpoints",
-                       units_format_bytes(need, want), dir, units_format_bytes(free_bytes, have));
+    return status_fail(ERR_IO, "a checkpoint needs %s in %s, and %s: free some, or keep fewer checkpoints",
+                       units_format_bytes(need, want), dir, disk_say_room(&disk, room));
 }
 
 /* An empty directory with this save's mark, and in it the first n_files files, without data, and config.json. */

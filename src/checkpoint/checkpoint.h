@@ -67,4 +67,10 @@ enum status checkpoint_export(struct session *s, const char *dir, const char *li
  * Files of these names that were there are removed. */
 enum status checkpoint_keep_texts(const char *from, const char *to);
 
+/* Bytes that a checkpoint, or an export, takes at most on a disk. moments: what AdamW's are stored in. */
+int64_t checkpoint_bytes(const struct model *m, enum dtype dtype, enum dtype moments);
+int64_t checkpoint_export_bytes(const struct model *m, enum dtype dtype);
+/* By one process: how many checkpoints with final names RUN has, and the newest one's step (0: there is none). */
+int checkpoint_count(const char *run, int64_t *step);
+
 #endif

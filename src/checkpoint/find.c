@@ -125,3 +125,18 @@ enum status checkpoint_newest(const char *run, char *path, int path_size)
     free(k.list.entries);
     return st == OK ? status_fail(ERR_INVALID, "%s has no checkpoint", dir) : st;
 }
+
+int checkpoint_count(const char *run, int64_t *step)
+{
+    char dir[CKPT_PATH];
+    struct ckpt_listing l;
+    int n = 0;
+    *step = 0;
+    if (ckpt_path(dir, run, "checkpoints", "") != OK || names_list(dir, &l) != OK)
+        return 0;
+    for (int i = 0; i < l.n; i++)
+        if (l.entries[i].form == FORM_FINAL && n++ == 0)
+            *step = l.entries[i].step;
+    free(l.entries);
+    return n;
+}

@@ -1,9 +1,12 @@
 /* What a session's state is called in a checkpoint, and how large it is there. */
 #include "checkpoint/state.h"
 
+#include "checkpoint/checkpoint.h"
+
 #include "base/finite.h"
 
 #include <stdio.h>
+#include <string.h>
 
 void state_tensor_name(char name[STATE_NAME], enum state_kind kind, const struct model_param *p)
 {
@@ -21,10 +24,32 @@ enum status state_check_finite(enum state_kind kind, const struct model_param *p
     return status_fail(ERR_DIVERGED, "%s%s has %s (element %lld)", what[kind], p->name, finite_word(data[i]), (long long)(first + i));
 }
 
+enum { ENTRY = 128, SMALL_FILES = 32 << 10 }; /* of a header, beside the name; config.json, manifest.json, ends of blocks */
+
+/* Of a file with `kinds` kinds of state, of trained parameters or of all. */
+static int64_t header_bytes(const struct model *m, int kinds, int all)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < m->n_params; i++)
+        if (all || m->params[i].trained)
+            bytes += kinds * ((int64_t)strlen(m->params[i].name) + ENTRY);
+    return bytes;
+}
+
+int64_t checkpoint_export_bytes(const struct model *m, enum dtype dtype)
+{
+    return m->total_params * dtype_size(dtype) + header_bytes(m, 1, 1) + SMALL_FILES;
+}
+
+int64_t checkpoint_bytes(const struct model *m, enum dtype dtype, enum dtype moments)
+{
+    int64_t trained = 0, optim = 2 * dtype_size(moments) + (dtype == BF16 ? 4 : 0);
+    for (int i = 0; i < m->n_params; i++)
+        trained += m->params[i].trained ? model_param_stored(&m->params[i]) : 0;
+    return checkpoint_export_bytes(m, dtype) + trained * optim + header_bytes(m, 3, 0);
+}
+
 int64_t state_bytes(const struct session *s)
 {
-    int64_t trained = 0, optim = 2 * dtype_size(s->plan->strategy.moments) + (s->plan->strategy.dtype == BF16 ? 4 : 0);
-    for (int i = 0; i < s->model->n_params; i++)
-        trained += s->model->params[i].trained ? model_param_stored(&s->model->params[i]) : 0;
-    return s->model->total_params * dtype_size(s->plan->strategy.dtype) + trained * optim;
+    return checkpoint_bytes(s->model, s->plan->strategy.dtype, s->plan->strategy.moments);
 }

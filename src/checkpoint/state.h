@@ -11,7 +11,7 @@ void state_tensor_name(char name[STATE_NAME], enum state_kind kind, const struct
 /* ERR_DIVERGED names the first of the parameter's elements [first, first + n) that is NaN or infinite. */
 enum status state_check_finite(enum state_kind kind, const struct model_param *p, int64_t first, int64_t n, const float *data);
 
-/* Bytes of tensor data that the two files hold. */
+/* Bytes that a checkpoint of it takes at most. */
 int64_t state_bytes(const struct session *s);
 /* By one rank: the files DIR/ckpt_file_names[0 .. n_files) without data, synced. */
 enum status state_create(struct session *s, const char *dir, int n_files);

@@ -148,6 +148,8 @@ static enum status plan_command(struct settings *s, struct comm *c)
     }
     if (st == OK)
         st = write_plan(plan, model, s, c);
+    if (st == OK)
+        st = train_check_space(s, model);
     plan_destroy(plan);
     model_destroy(model);
     return st;

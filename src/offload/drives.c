@@ -72,7 +72,7 @@ static void add_path(const char *path, const char *run, int files, struct room *
     rooms[k].bytes += store_dead_bytes(path);
 }
 
-int64_t drives_room(const char *const *path, int n_paths, int local_size, const char *run, int64_t reserved)
+int64_t drives_room(const char *const *path, int n_paths, int local_size, const char *run, int64_t *reserved)
 {
     struct room rooms[FILE_SYSTEMS];
     struct disk disk;
@@ -83,8 +83,12 @@ int64_t drives_room(const char *const *path, int n_paths, int local_size, const 
     if (n_paths == 0)
         add_path(run, run, local_size, rooms, &n);
     int known = disk_look(run, &disk) == 0;
+    int64_t left_out = *reserved;
+    *reserved = 0;
     for (int k = 0; k < n; k++) {
-        int64_t bytes = rooms[k].bytes - (known && rooms[k].id == disk.id ? reserved : 0);
+        int64_t bytes = rooms[k].bytes;
+        if (known && rooms[k].id == disk.id)
+            bytes -= *reserved = left_out;
         least = min_i64(least, max_i64(0, bytes) / rooms[k].files);
     }
     return least == INT64_MAX ? INT64_MAX : least * max_i64(1, own ? ceil_div(n_paths, local_size) : n_paths);

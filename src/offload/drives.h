@@ -17,8 +17,9 @@ int drives_of_rank(int n_paths, int local_rank, int local_size, int *index);
 
 /* Bytes that one rank of a host may store on its paths (without paths: in `run`), whose files are of one size: what is free, and
  * what files of dead runs take, is shared by all files that the host's ranks have on one file system, be it one path or several.
- * reserved: bytes that the run itself writes to `run` are left out. INT64_MAX: no path says what it has. */
-int64_t drives_room(const char *const *path, int n_paths, int local_size, const char *run, int64_t reserved);
+ * *reserved: bytes that the run itself writes to `run` are left out; set to 0
+ * if no path is on its file system. INT64_MAX: no path says what it has. */
+int64_t drives_room(const char *const *path, int n_paths, int local_size, const char *run, int64_t *reserved);
 
 /* The map as one line for people, "" if there is nothing to share: one rank, or no path given. */
 const char *drives_describe(int n_paths, int local_size, char *text, int bytes);

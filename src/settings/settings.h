@@ -24,6 +24,7 @@ enum update_on { UPDATE_AUTO, UPDATE_DEVICE, UPDATE_HOST };
 enum effort { EFFORT_BEST, EFFORT_NORMAL, EFFORT_QUICK }; /* of planning, from the most search to the least; zero is best */
 enum sp_kind { SP_AUTO, SP_NONE, SP_ULYSSES, SP_RING };
 enum data_changed { DATA_CHANGED_STOP, DATA_CHANGED_CONTINUE };
+enum save_failure { SAVE_FAILURE_CONTINUE, SAVE_FAILURE_STOP }; /* what a save that fails means on the way */
 enum run_mode { MODE_RUN, MODE_CHAOS }; /* chaos: random legal orders, dead bytes NaN-filled (a test mode) */
 
 struct string_list { char *item[SETTINGS_MAX_LIST]; int n; };
@@ -61,6 +62,7 @@ struct plan_request {
     struct string_list freeze;           /* globs of parameters that are not trained */
     char memory_limit[400];              /* not a key: what limits memory of this machine beside what it has free, "" if nothing */
     struct hardware *hardware;           /* not a key: what costs are reckoned with (machine/hardware.h), owned; NULL: assumed */
+    int64_t kept_free;                   /* not a key: bytes beside the nvme tier that the run itself writes there */
     struct target *target;               /* not a key: what programs are made for (program/target.h), owned; planning needs it */
 };
 
@@ -86,6 +88,7 @@ struct settings {
     char *out;                           /* run directory */
     int out_is_default;                  /* not a key: nobody has named it, and another name will do as well */
     int64_t save_every, keep;
+    enum save_failure on_save_failure;
     int64_t trace;                       /* step whose lanes are traced; AUTO: none */
     enum run_mode mode;
     char *resume;                        /* run directory to continue, or NULL */

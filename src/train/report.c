@@ -39,14 +39,14 @@ void run_note_saved(struct run *r, int64_t step)
 }
 
 /* The resolved settings in one line, for logs. config.yaml is what can be fed back. */
-static void print_config(const struct run *r, const struct train_hooks *hooks)
+static void print_config(const struct run *r)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f)
         return;
-    hooks->write_config(r->s, f);
+    r->hooks->write_config(r->s, f);
     if (fclose(f) == 0) {
         while (size > 0 && text[size - 1] == '\n')
             text[--size] = 0;
@@ -58,13 +58,13 @@ static void print_config(const struct run *r, const struct train_hooks *hooks)
     free(text);
 }
 
-void run_print_before(struct run *r, const struct train_hooks *hooks)
+void run_print_before(struct run *r)
 {
     char a[32], b[32], c[32], step[32], line[PLAN_TEXT], text[512];
     const struct settings *s = r->s;
     const struct plan *p = r->session->plan;
     const struct corpus_report *d = corpus_get_report(r->corpus);
-    print_config(r, hooks);
+    print_config(r);
     train_print_notes(s, r->model, stdout);
     printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (%s kernels)\n", r->session->backend->name, s->plan.threads,
            r->peak_flops * 1e-9, isa_name(isa_of_processor()));

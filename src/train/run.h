@@ -9,6 +9,7 @@
 #include "train/memory.h"
 #include "train/metrics.h"
 #include "train/run_lock.h"
+#include "train/run_log.h"
 #include "train/train.h"
 
 struct run {
@@ -27,7 +28,8 @@ struct run {
     double lr_pending;
     int64_t limit[TIERS];
     struct memory_part memory;
-    FILE *metrics; /* rank 0 */
+    struct run_log *metrics; /* rank 0 */
+    const struct train_hooks *hooks;
     int signal;    /* that all ranks agreed to stop for */
     double peak_flops, last_loss;
     /* Of the steps that began with an update, as the planned one does; of all, until there are any. */
@@ -82,7 +84,17 @@ enum status run_compare_plans(struct comm *c, const struct plan *plan);
 /* Parameters and moments: initialised, from a Hugging Face directory, or from the newest checkpoint when resuming. */
 enum status run_load_state(struct run *r);
 /* config.yaml, plan.txt, plan.json, metrics.jsonl. */
-enum status run_open_files(struct run *r, const struct train_hooks *hooks);
+enum status run_open_files(struct run *r);
+/* DIR/config.yaml. */
+enum status run_write_config(struct run *r, const char *dir);
+
+/* save.c */
+enum save_when { SAVE_ON_THE_WAY, SAVE_LAST };
+/* By all ranks, with what a save returned: on the way it is said and OK, unless the settings say stop; else, and at the end, the
+ * state is saved elsewhere, if it can be, and the failure says where. */
+enum status run_save_failed(struct run *r, enum status st, enum save_when when);
+/* The same of an export: what was trained is saved first. */
+enum status run_export_failed(struct run *r, enum status st);
 
 /* run_directory.c */
 enum { RUN_PATH = 4096 };
@@ -111,7 +123,7 @@ enum status run_check_can_be_made(const char *option, const char *path);
 void run_note_saved(struct run *r, int64_t step);
 /* What a failed run leaves to go on from. */
 void run_describe_left(const struct run *r, char *text, size_t bytes);
-void run_print_before(struct run *r, const struct train_hooks *hooks);
+void run_print_before(struct run *r);
 /* model_path: where the model is; NULL if the run was stopped. All ranks, of which only the first is heard. */
 enum status run_print_after(struct run *r, const char *model_path);
 

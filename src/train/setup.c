@@ -21,6 +21,7 @@
 #include "train/gpu.h"
 #include "train/memory.h"
 #include "train/metrics.h"
+#include "train/space.h"
 
 #include <errno.h>
 #include <omp.h>
@@ -80,9 +81,10 @@ enum status train_open_model(const struct settings *s, struct model **out)
 }
 
 /* Budgets of this rank: what is given, or its part of what is free. memory: bytes for its arenas. */
-static void own_limits(const struct settings *s, int64_t memory, int sharing, int64_t limit[TIERS])
+static void own_limits(struct settings *s, int64_t memory, int sharing, int64_t limit[TIERS])
 {
-    int64_t room = drives_room((const char *const *)s->nvme_path.item, s->nvme_path.n, sharing, s->out, 0);
+    int64_t room = drives_room((const char *const *)s->nvme_path.item, s->nvme_path.n, sharing, s->out,
+                               &s->plan.kept_free);
     limit[TIER_DEVICE] = s->plan.device_mem >= 0 ? s->plan.device_mem : memory / 2;
     limit[TIER_HOST] = s->plan.host_mem >= 0 ? s->plan.host_mem : memory / 10 * 4;
     limit[TIER_NVME] = room;
@@ -285,6 +287,11 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
     return least_of_ranks(comm, out->limit, TIERS);
 }
 
+enum status train_check_space(const struct settings *s, const struct model *m)
+{
+    return run_space_check(s, m);
+}
+
 void train_show_progress(const struct settings *s, const struct comm *comm)
 {
     if (comm_size(comm) == 1 && !(s->json && isatty(STDOUT_FILENO)))
@@ -316,6 +323,7 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, const s
                        int64_t limit[TIERS])
 {
     struct prepared p;
+    s->plan.kept_free = run_space_bytes(s, m);
     TRY(s->plan.machine ? prepare_elsewhere(s, &p) : prepare_here(s, comm, ranks, &p));
     memcpy(limit, p.limit, sizeof p.limit);
     train_show_progress(s, comm);
@@ -375,7 +383,7 @@ static enum status write_plan(struct run *r, const char *name,
 }
 
 /* r->texts.settings: config.yaml, of the run and of its checkpoints. What it says of `out` lets a run that was moved be noticed. */
-static enum status describe_settings(struct run *r, const struct train_hooks *hooks)
+static enum status describe_settings(struct run *r)
 {
     size_t size;
     struct settings s = *r->s;
@@ -383,7 +391,7 @@ static enum status describe_settings(struct run *r, const struct train_hooks *ho
     FILE *f = open_memstream(&r->texts.settings, &size);
     enum status st = f && s.out ? settings_absolute_path(&s.out) : status_fail(ERR_NOMEM, "out of memory: config.yaml");
     if (st == OK)
-        st = hooks->write_config(&s, f);
+        st = r->hooks->write_config(&s, f);
     if (f && fclose(f) != 0 && st == OK)
         st = status_fail(ERR_NOMEM, "out of memory: config.yaml");
     free(s.out);
@@ -391,11 +399,11 @@ static enum status describe_settings(struct run *r, const struct train_hooks *ho
 }
 
 /* Synced and renamed into place: a run killed meanwhile can still be resumed with the former one. */
-static enum status write_config(struct run *r)
+enum status run_write_config(struct run *r, const char *dir)
 {
     char path[4096], partial[4096];
-    snprintf(path, sizeof path, "%s/config.yaml", r->s->out);
-    snprintf(partial, sizeof partial, "%s/config.yaml.partial", r->s->out);
+    snprintf(path, sizeof path, "%s/config.yaml", dir);
+    snprintf(partial, sizeof partial, "%s/config.yaml.partial", dir);
     FILE *f = sys_write_text(partial);
     if (!f)
         return status_fail(ERR_IO, "cannot write %s: %s", partial, sys_strerror(errno));
@@ -408,18 +416,17 @@ static enum status write_config(struct run *r)
 }
 
 /* config.yaml, plan.txt, plan.json, metrics.jsonl */
-enum status run_open_files(struct run *r, const struct train_hooks *hooks)
+enum status run_open_files(struct run *r)
 {
     char path[4096];
     TRY(run_keep_original(r->s));
-    TRY(describe_settings(r, hooks));
-    TRY(write_config(r));
+    TRY(describe_settings(r));
+    TRY(run_write_config(r, r->s->out));
     TRY(write_plan(r, "plan.txt", plan_print));
     TRY(write_plan(r, "plan.json", write_plan_json));
     snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);
     TRY(r->s->resume ? metrics_cut(path, r->at.step) : run_keep_log(r->s->out));
-    r->metrics = r->s->resume ? sys_append_text(path) : sys_write_text(path);
-    return r->metrics ? OK : status_fail(ERR_IO, "cannot write %s: %s", path, sys_strerror(errno));
+    return run_log_open(path, r->s->resume != NULL, &r->metrics);
 }
 
 enum status run_load_state(struct run *r)

@@ -155,8 +155,8 @@ static enum status run_traced(struct run *r, enum plan_program which, int64_t st
         return status_fail(ERR_NOMEM, "out of memory for the trace");
     enum status st = session_run(r->session, which, events);
     snprintf(path, sizeof path, "%s/trace-%06lld.json", r->s->out, (long long)step);
-    if (st == OK && comm_rank(r->comm) == 0)
-        st = metrics_write_trace(path, p, events);
+    if (st == OK && comm_rank(r->comm) == 0 && metrics_write_trace(path, p, events) != OK)
+        printf("step %lld: %s; training goes on\n", (long long)step, status_message());
     free(events);
     return st;
 }

@@ -1,5 +1,6 @@
 /* The training loop: batches in, programs run, metrics and checkpoints out. */
 #include "train/run.h"
+#include "train/space.h"
 
 #include "base/progress.h"
 #include "base/sys.h"
@@ -48,18 +49,44 @@ static enum status say_diverged(const struct run *r, enum status st, const char 
                        not_made);
 }
 
-static enum status save(struct run *r)
+static enum status save(struct run *r, enum save_when when)
 {
     if (r->skipped_in_row > 0 && r->saved >= 0) { /* an older, good checkpoint is worth more */
         printf("step %lld not saved: it was skipped\n", (long long)r->at.step);
         return OK;
     }
     TRY(run_flush(r));
-    TRY(run_check_place(r));
-    enum status st = checkpoint_save(r->session, r->s->out, &r->at, &r->texts, (int)max_i64(1, r->s->keep));
-    TRY(say_diverged(r, st, "which was not saved"));
+    enum status st = run_check_place(r);
+    if (st == OK)
+        st = checkpoint_save(r->session, r->s->out, &r->at, &r->texts, (int)max_i64(1, r->s->keep));
+    st = say_diverged(r, st, "which was not saved");
+    if (st != OK)
+        return run_save_failed(r, st, when);
     run_note_saved(r, r->at.step);
     return OK;
+}
+
+static enum status export(struct run *r, const char *path)
+{
+    char original[4096];
+    enum status st = run_check_place(r);
+    if (st == OK)
+        st = checkpoint_export(r->session, path, run_original(r->s, original));
+    st = say_diverged(r, st, "which was not exported");
+    return st == OK ? OK : run_export_failed(r, st);
+}
+
+/* The run's log ends; a failure of it does not hide another one. */
+static enum status close_log(struct run *r, enum status st)
+{
+    char cause[1024];
+    struct run_log *log = r->metrics;
+    r->metrics = NULL;
+    if (st == OK)
+        return comm_agree(r->comm, run_log_close(log));
+    snprintf(cause, sizeof cause, "%s", status_message());
+    (void)run_log_close(log);
+    return status_fail(st, "%s", cause);
 }
 
 /* Of a run whose last steps were skipped the model is that of the step before them: made, but not without a word. */
@@ -169,7 +196,7 @@ static enum status loop(struct run *r)
             TRY(run_evaluate(r, &m.eval_loss));
         metrics_print(&m, stdout, terminal);
         if (r->metrics)
-            TRY(metrics_append(&m, r->metrics));
+            TRY(run_log_add(r->metrics, &m));
         if (r->skipped_in_row >= SKIPS_ALLOWED)
             return comm_agree(
                 r->comm, status_fail(ERR_DIVERGED,
@@ -177,7 +204,7 @@ static enum status loop(struct run *r)
                                      "--lr may help",
                                      SKIPS_ALLOWED, (long long)r->at.step));
         if (s->save_every > 0 && r->at.step % s->save_every == 0 && r->at.step < s->plan.steps)
-            TRY(save(r));
+            TRY(save(r, SAVE_ON_THE_WAY));
     }
     if (terminal)
         printf("\n");
@@ -316,7 +343,7 @@ enum status run_plan(struct run *r, struct plan **out)
 }
 
 /* From the settings to a run that is ready for its first step. Every rank reaches the same points, or all fail. */
-static enum status prepare(struct run *r, const struct train_hooks *hooks)
+static enum status prepare(struct run *r)
 {
     struct comm *c = r->comm;
     struct plan *plan;
@@ -324,6 +351,7 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
     TRY(run_open(r));
     TRY(comm_agree(c, settings_absolute_paths(r->s, model_is_preset(r->s->model))));
     TRY(run_claim_directory(r));
+    TRY(comm_agree(c, leads ? run_space_check(r->s, r->model) : OK));
     TRY(run_plan(r, &plan));
     enum status st = run_make_directory(r);
     if (st != OK) {
@@ -333,9 +361,9 @@ static enum status prepare(struct run *r, const struct train_hooks *hooks)
     TRY(comm_agree(c, profile_sgemm(&r->peak_flops)));
     r->peak_flops *= comm_size(c);
     TRY(comm_agree(c, run_start(r, plan)));
-    run_print_before(r, hooks);
+    run_print_before(r);
     TRY(comm_agree(c, run_load_state(r)));
-    return comm_agree(c, leads ? run_open_files(r, hooks) : OK);
+    return comm_agree(c, leads ? run_open_files(r) : OK);
 }
 
 /* The data are gone or others: the run ends, with what it has trained saved. */
@@ -343,7 +371,7 @@ static enum status save_unread(struct run *r, enum status st)
 {
     char cause[768], left[512];
     snprintf(cause, sizeof cause, "%s", status_message());
-    enum status saved = r->saved == r->at.step ? OK : save(r);
+    enum status saved = r->saved == r->at.step ? OK : save(r, SAVE_LAST);
     if (saved != OK) {
         char why[512];
         snprintf(why, sizeof why, "%.500s", status_message());
@@ -369,13 +397,14 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
     struct run r = {
         .s = s,
         .comm = comm,
+        .hooks = hooks,
     };
     enum status st;
-    char model_path[4096], original[4096];
+    char model_path[4096];
     *signal_number = 0;
     stop_signal = 0;
     run_note_saved(&r, -1);
-    TRY_GOTO(prepare(&r, hooks), out);
+    TRY_GOTO(prepare(&r), out);
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
     if (comm_size(comm) > 1)
@@ -384,21 +413,20 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
     TRY_GOTO(run_flush(&r), out);
     *signal_number = r.signal;
     if (*signal_number || s->save_every > 0)
-        TRY_GOTO(save(&r), out);
+        TRY_GOTO(save(&r, SAVE_LAST), out);
     TRY_GOTO(comm_agree(comm, session_check_memory(r.session)), out);
-    TRY_GOTO(run_check_place(&r), out);
     snprintf(model_path, sizeof model_path, "%s/hf", s->out);
     if (!*signal_number) /* one that comes later than this ends nothing any more */
-        TRY_GOTO(say_diverged(&r, checkpoint_export(r.session, model_path, run_original(s, original)), "which was not exported"),
-                 out);
+        TRY_GOTO(export(&r, model_path), out);
     TRY_GOTO(run_print_after(&r, *signal_number ? NULL : model_path), out);
     if (!*signal_number)
         TRY_GOTO(check_last_steps(&r, model_path), out);
+    TRY_GOTO(close_log(&r, OK), out);
 out:
     if (st != OK)
         st = r.unread ? save_unread(&r, st) : failed(&r, st);
     if (r.metrics)
-        fclose(r.metrics);
+        st = close_log(&r, st);
     batch_destroy(r.batch);
     session_destroy(r.session);
     corpus_close(r.corpus);

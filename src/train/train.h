@@ -25,6 +25,8 @@ void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
  * caller's to destroy. limit: bytes of each tier, of one rank. */
 enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct plan **plan,
                        int64_t limit[TIERS]);
+/* ERR_NOFIT: on this machine the run's directory has no room for the run's checkpoints, its model and its log. */
+enum status train_check_space(const struct settings *s, const struct model *m);
 /* From here to progress_end (base/progress.h) a terminal shows that planning goes on: stderr, if this process is alone and the
  * terminal is not what JSON goes to. train_plan does so by itself. */
 void train_show_progress(const struct settings *s, const struct comm *comm);

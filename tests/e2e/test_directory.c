@@ -42,6 +42,41 @@ static void in_use(void **state)
     assert_false(e2e_exists("run/run.lock"));
 }
 
+static void wait_for_words(pid_t pid, const char *words)
+{
+    for (int found = 0; !found; usleep(2000)) {
+        char *text = e2e_read(".stdout", NULL);
+        found = strstr(text, words) != NULL;
+        free(text);
+        assert_true(found || !ended(pid));
+    }
+}
+
+/* A directory that is moved away while its run goes on: said at each save; at the end the state is saved elsewhere. */
+static void moved(void **state)
+{
+    (void)state;
+    pid_t pid = e2e_start(NULL, TINY "--offload none --steps 20000 --save-every 1 --out run");
+    wait_for_file(pid, "run/checkpoints/latest");
+    assert_int_equal(rename("run", "away"), 0);
+    wait_for_words(pid, "not saved: the run's directory run was renamed while the run goes on (it is ");
+    wait_for_words(pid, "/away now): rename it back; training goes on, and the next save is that of step ");
+    assert_false(e2e_exists("run"));
+    assert_int_equal(rename("away", "run") | unlink("run/checkpoints/latest"), 0);
+    wait_for_file(pid, "run/checkpoints/latest");
+    assert_int_equal(rename("run", "away"), 0);
+    kill(pid, SIGTERM);
+    struct result r = e2e_wait(pid);
+    assert_int_equal(r.status, 1);
+    e2e_contains(r.err, "ltrain: the run's directory run was renamed while the run goes on");
+    e2e_contains(r.err, "/run-saved instead: ltrain --resume ");
+    assert_false(e2e_exists("run"));
+    assert_false(e2e_exists("away/run.lock"));
+    r = e2e_succeeds(NULL, "--resume run-saved --steps 1");
+    e2e_contains(r.out, "all 1 steps are done");
+    e2e_succeeds(NULL, "--resume away --steps 1");
+}
+
 /* Refused runs leave neither a lock nor a directory. */
 static void refused(void **state)
 {
@@ -86,6 +121,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
         TEST(in_use),
+        TEST(moved),
         TEST(refused),
         TEST(names_of_the_same_second),
     };

@@ -247,48 +247,6 @@ static void an_extent_is_corrupted(void **state)
     assert_int_equal(e2e_count("run/*.store"), 0);
 }
 
-static void the_disk_fills_up_under_metrics(void **state)
-{
-    (void)state;
-    e2e_succeeds(NULL, TINY "--offload none --steps 1 --save-every 1 --out run");
-    assert_int_equal(unlink("run/metrics.jsonl") | symlink("/dev/full", "run/metrics.jsonl"), 0);
-    e2e_refuses(1, "metrics.jsonl|No space left", NULL, "--resume run --steps 3");
-    assert_int_equal(unlink("run/metrics.jsonl"), 0);
-    e2e_succeeds(NULL, "--resume run --steps 3");
-    reference();
-    e2e_same_file("run/hf/model.safetensors", "reference/hf/model.safetensors");
-}
-
-static void the_disk_fills_up_under_a_checkpoint(void **state)
-{
-    (void)state;
-    reference();
-    int resumed = 0;
-    for (int nth = 1; nth < 2000; nth += 120) { /* a checkpoint takes about 200 */
-        char fault[32];
-        snprintf(fault, sizeof fault, "pwrite:%d:ENOSPC", nth);
-        e2e_remove("run");
-        struct result r = e2e_run(&(struct launch){.fault = fault}, TINY "--offload none --steps 3 --save-every 1 --out run");
-        if (r.status == 0)
-            break; /* there were fewer writes */
-        assert_int_equal(r.status, 1);
-        assert_int_equal(strncmp(r.err, "ltrain: cannot write ", 21), 0);
-        e2e_contains(r.err, "No space left");
-        assert_int_equal(e2e_count("run/checkpoints/*.partial"), 0);
-        if (!e2e_exists("run/checkpoints/latest"))
-            continue;
-        e2e_succeeds(NULL, "--resume run");
-        e2e_same_file("run/hf/model.safetensors", "reference/hf/model.safetensors");
-        resumed++;
-    }
-    assert_true(resumed > 0);
-    if (!e2e_can_mount())
-        return;
-    assert_int_equal(mkdir("small", 0777), 0);
-    e2e_refuses(1, "a checkpoint needs|small/run/checkpoints|free", &(struct launch){.prepare = mount_small},
-                TINY "--offload none --steps 3 --save-every 1 --out small/run");
-}
-
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
@@ -301,8 +259,6 @@ int main(void)
         TEST(memory_cannot_be_locked),
         TEST(the_drive_fails),
         TEST(an_extent_is_corrupted),
-        TEST(the_disk_fills_up_under_metrics),
-        TEST(the_disk_fills_up_under_a_checkpoint),
     };
     return cmocka_run_group_tests_name("machine", tests, NULL, NULL);
 }

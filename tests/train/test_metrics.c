@@ -1,13 +1,18 @@
-/* The line of a step, as people read it. */
+/* The line of a step, as people read it; the log, where it cannot be written. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "base/sys.h"
 #include "train/metrics.h"
+#include "train/run_log.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static void line_has(const struct step_metrics *m, const char *part)
 {
@@ -40,8 +45,68 @@ static void slow_steps(void **state)
     }
 }
 
+static char path[] = "/tmp/ltrain-test-log-XXXXXX";
+
+/* The steps of the lines in the file, in order, as "1 2 3 ". */
+static const char *steps_in_file(char text[64])
+{
+    char line[4096];
+    FILE *f = fopen(path, "re");
+    size_t n = 0;
+    assert_non_null(f);
+    text[0] = 0;
+    while (fgets(line, sizeof line, f)) {
+        int step;
+        assert_int_equal(sscanf(line, "{\"step\":%d,", &step), 1);
+        assert_int_equal(line[strlen(line) - 2], '}'); /* whole */
+        n += (size_t)snprintf(text + n, 64 - n, "%d ", step);
+    }
+    fclose(f);
+    return text;
+}
+
+static void add(struct run_log *l, int step, int error)
+{
+    struct step_metrics m = {.step = step, .steps = 9, .tokens = 1, .seconds = 1, .model_flops = 1, .peak_flops = 1};
+    sys_inject_clear();
+    if (error)
+        sys_inject(SYS_PWRITE, 1, error);
+    assert_int_equal(run_log_add(l, &m), OK);
+    sys_inject_clear();
+}
+
+/* Lines that cannot be written wait for a later one; those that never can are an error that counts them. */
+static void a_full_disk(void **state)
+{
+    (void)state;
+    char text[64];
+    struct run_log *l;
+    close(mkstemp(path));
+    assert_int_equal(run_log_open(path, 0, &l), OK);
+    add(l, 1, 0);
+    add(l, 2, ENOSPC);
+    add(l, 3, EDQUOT);
+    assert_string_equal(steps_in_file(text), "1 ");
+    add(l, 4, SYS_SHORT); /* the rest of it is written */
+    assert_string_equal(steps_in_file(text), "1 2 3 4 ");
+    add(l, 5, EIO);
+    assert_int_equal(run_log_close(l), OK);
+    assert_string_equal(steps_in_file(text), "1 2 3 4 5 ");
+    assert_int_equal(run_log_open(path, 1, &l), OK);
+    add(l, 6, 0);
+    add(l, 7, ENOSPC);
+    sys_inject(SYS_PWRITE, 1, ENOSPC);
+    assert_int_equal(run_log_close(l), ERR_IO);
+    assert_non_null(strstr(status_message(), "the lines of 1 steps are missing in /tmp/ltrain-test-log-"));
+    assert_string_equal(steps_in_file(text), "1 2 3 4 5 6 ");
+    sys_inject_clear();
+    assert_int_equal(unlink(path) | mkdir(path, 0777), 0);
+    assert_int_equal(run_log_open(path, 1, &l), ERR_IO);
+    rmdir(path);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(slow_steps)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(slow_steps), cmocka_unit_test(a_full_disk)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

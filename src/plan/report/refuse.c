@@ -45,6 +45,9 @@ static void describe_excess(const struct plan *p, const struct plan_request *s, 
             snprintf(part, sizeof part, sharing == 2 ? "half of " : "1/%d of ", sharing);
         if (t == TIER_NVME && budget_is_free_space(p, s))
             snprintf(left, sizeof left, " gives %s: free some or name another --nvme-path", units_format_bytes(asked[t], given));
+        else if (t == TIER_NVME && asked[t] < 0 && s->kept_free > 0)
+            snprintf(left, sizeof left, ", %d%% left free, beside %s for checkpoints, model and log", HARDWARE_LEFT_FREE,
+                     units_format_bytes(s->kept_free, given));
         else if (t == TIER_NVME && asked[t] < 0)
             snprintf(left, sizeof left, ", %d%% left free", HARDWARE_LEFT_FREE);
         size_t n = strlen(buf);
@@ -82,7 +85,7 @@ static void describe_need(const struct plan *p, const struct change *c, char *bu
 
 enum status refuse_advised(const struct plan *p, const struct plan_request *s, const struct advice *advice)
 {
-    char excess[768], need[128], text[128], step[32];
+    char excess[896], need[128], text[128], step[32];
     describe_excess(p, s, excess, sizeof excess);
     const struct change *best = &advice->by_cost[0];
     describe_need(p, best, need, sizeof need);

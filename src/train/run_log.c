@@ -1,0 +1,134 @@
+#include "train/run_log.h"
+
+#include "base/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { KEPT_BYTES = 16 << 20 }; /* of lines that wait to be written; some 16,000 steps */
+
+struct run_log {
+    int fd;
+    char *path;
+    off_t end;     /* of the lines that are written */
+    char *waiting; /* lines that are not */
+    size_t bytes;
+    int64_t lines, lost; /* waiting; dropped, the oldest, because too many waited */
+};
+
+enum status run_log_open(const char *path, int append, struct run_log **out)
+{
+    struct run_log *l = sys_calloc(1, sizeof *l);
+    if (!l)
+        return status_fail(ERR_NOMEM, "out of memory for metrics.jsonl");
+    l->path = strdup(path);
+    l->fd = sys_open_file(path, O_WRONLY | O_CREAT | (append ? 0 : O_TRUNC), 0666);
+    l->end = l->fd >= 0 && append ? lseek(l->fd, 0, SEEK_END) : 0;
+    if (l->fd >= 0 && l->end >= 0 && l->path) {
+        *out = l;
+        return OK;
+    }
+    enum status st = status_fail(ERR_IO, "cannot write %s: %s", path, sys_strerror(errno));
+    if (l->fd >= 0)
+        sys_close(l->fd);
+    free(l->path);
+    free(l);
+    return st;
+}
+
+/* All of it or an errno; of a part the file keeps nothing. */
+static int write_waiting(struct run_log *l)
+{
+    size_t done = 0;
+    int error = 0;
+    while (done < l->bytes && !error) {
+        ssize_t n = sys_pwrite(l->fd, l->waiting + done, l->bytes - done, l->end + (off_t)done);
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            error = n == 0 ? ENOSPC : errno;
+    }
+    if (error) {
+        if (done > 0 && ftruncate(l->fd, l->end) != 0)
+            error = errno;
+        return error;
+    }
+    l->end += (off_t)l->bytes;
+    l->bytes = 0;
+    l->lines = 0;
+    return 0;
+}
+
+/* Drops the oldest lines until n more bytes may wait. */
+static void make_room(struct run_log *l, size_t n)
+{
+    while (l->bytes > 0 && l->bytes + n > KEPT_BYTES) {
+        char *next = memchr(l->waiting, '\n', l->bytes);
+        size_t cut = next ? (size_t)(next + 1 - l->waiting) : l->bytes;
+        memmove(l->waiting, l->waiting + cut, l->bytes - cut);
+        l->bytes -= cut;
+        l->lines--;
+        l->lost++;
+    }
+}
+
+static enum status keep(struct run_log *l, const struct step_metrics *m)
+{
+    char *line = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&line, &n);
+    enum status st = f ? metrics_append(m, f) : status_fail(ERR_NOMEM, "out of memory for metrics.jsonl");
+    if (f && fclose(f) != 0 && st == OK)
+        st = status_fail(ERR_NOMEM, "out of memory for metrics.jsonl");
+    if (st == OK)
+        make_room(l, n);
+    char *more = st == OK ? sys_realloc(l->waiting, l->bytes + n) : NULL;
+    if (st == OK && !more)
+        st = status_fail(ERR_NOMEM, "out of memory for metrics.jsonl");
+    if (more) {
+        memcpy(more + l->bytes, line, n);
+        l->waiting = more;
+        l->bytes += n;
+        l->lines++;
+    }
+    free(line);
+    return st;
+}
+
+enum status run_log_add(struct run_log *l, const struct step_metrics *m)
+{
+    int64_t before = l->lines;
+    TRY(keep(l, m));
+    int error = write_waiting(l);
+    if (error && before == 0)
+        printf("step %lld: cannot write %s: %s; its line is kept, and tried again with the next\n", (long long)m->step, l->path,
+               strerror(error));
+    else if (!error && before > 0)
+        printf("step %lld: %s is written again, with the lines of %lld steps that had been kept\n", (long long)m->step, l->path,
+               (long long)before);
+    fflush(stdout);
+    return OK;
+}
+
+enum status run_log_close(struct run_log *l)
+{
+    if (!l)
+        return OK;
+    int error = l->bytes > 0 ? write_waiting(l) : 0;
+    int64_t missing = l->lines + l->lost;
+    if (sys_close(l->fd) != 0 && !error)
+        error = errno;
+    enum status st = OK;
+    if (missing > 0)
+        st = status_fail(ERR_IO, "the lines of %lld steps are missing in %s: %s", (long long)missing, l->path,
+                         error ? strerror(error) : "too many had waited");
+    else if (error)
+        st = status_fail(ERR_IO, "cannot write %s: %s", l->path, strerror(error));
+    free(l->waiting);
+    free(l->path);
+    free(l);
+    return st;
+}

@@ -1,0 +1,151 @@
+/* Saves that fail on the way are tried again; at a run's end they are tried elsewhere. */
+#include "train/run.h"
+
+#include "base/directory.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Disks fill up, and files go, and come back; what is wrong with the run itself stays wrong. */
+static int may_pass(const struct run *r, enum status st)
+{
+    return (st == ERR_IO || st == ERR_NOMEM || st == ERR_NOFIT || st == ERR_CORRUPT) && !comm_broken(r->comm);
+}
+
+static int64_t next_save(const struct settings *s, int64_t step)
+{
+    return min_i64((step / s->save_every + 1) * s->save_every, s->plan.steps);
+}
+
+/* ---- elsewhere ---- */
+
+/* Directories to save in when the run's own will not do, the most lasting first. 0: there is no such one. */
+static int place_elsewhere(const struct settings *s, int i, char path[RUN_PATH])
+{
+    char cwd[RUN_PATH];
+    const char *tmp = getenv("TMPDIR"), *place = NULL;
+    if (i > s->nvme_path.n + 1)
+        return 0;
+    if (i == 0)
+        place = getcwd(cwd, sizeof cwd);
+    else if (i <= s->nvme_path.n)
+        place = s->nvme_path.item[i - 1];
+    else
+        place = tmp && tmp[0] ? tmp : "/tmp";
+    char *whole = place ? realpath(place, NULL) : NULL;
+    snprintf(path, RUN_PATH, "%s", whole ? whole : "");
+    free(whole);
+    return 1;
+}
+
+/* The last name of the run's directory. */
+static const char *run_name(const char *out, char name[256])
+{
+    size_t end = strlen(out);
+    while (end > 1 && out[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && out[begin - 1] != '/')
+        begin--;
+    snprintf(name, 256, "%.*s", (int)(end - begin), out + begin);
+    return name;
+}
+
+static void remove_elsewhere(const char *path)
+{
+    static const char *const names[] = {"checkpoints", "config.yaml.partial", "config.yaml"};
+    char at[RUN_PATH + 32];
+    for (int i = 0; i < 3; i++) {
+        snprintf(at, sizeof at, "%s/%s", path, names[i]);
+        remove(at);
+    }
+    rmdir(path);
+}
+
+/* A new directory that a run can be resumed from; path: "" if there is no i-th place, or on failure. */
+static enum status make_elsewhere(struct run *r, int i, char path[RUN_PATH])
+{
+    char place[RUN_PATH], name[256], wanted[RUN_PATH], made[RUN_PATH];
+    path[0] = 0;
+    if (!place_elsewhere(r->s, i, place))
+        return OK;
+    if (!place[0] || snprintf(wanted, sizeof wanted, "%s/%s-saved", place, run_name(r->s->out, name)) >= (int)sizeof wanted)
+        return status_fail(ERR_IO, "the directory has no name that will do");
+    TRY(run_make_distinct(wanted, made));
+    enum status st = run_write_config(r, made);
+    if (st == OK)
+        strcpy(path, made);
+    else
+        remove_elsewhere(made);
+    return st;
+}
+
+/* cause: why the run's directory does not do. Never OK: the run has not kept what it should. */
+static enum status save_elsewhere(struct run *r, enum status st)
+{
+    char cause[1024], path[RUN_PATH];
+    int leads = comm_rank(r->comm) == 0;
+    snprintf(cause, sizeof cause, "%s", status_message());
+    for (int i = 0;; i++) {
+        enum status made = comm_agree(r->comm, leads ? make_elsewhere(r, i, path) : OK);
+        TRY(comm_broadcast(r->comm, 0, path, sizeof path));
+        if (made == OK && !path[0])
+            break;
+        if (made == OK)
+            made = checkpoint_save(r->session, path, &r->at, &r->texts, 1);
+        if (comm_broken(r->comm))
+            return made;
+        if (made == OK)
+            return comm_agree(r->comm, status_fail(st, "%s; step %lld was saved in %s instead: ltrain --resume %s goes on there",
+                                                   cause, (long long)r->at.step, path, path));
+        if (leads && path[0])
+            remove_elsewhere(path);
+    }
+    char left[512];
+    run_describe_left(r, left, sizeof left);
+    return comm_agree(r->comm, status_fail(st, "%s; nor could step %lld be saved in the working directory, on an nvme path or in "
+                                               "$TMPDIR: %s",
+                                           cause, (long long)r->at.step, left));
+}
+
+/* ---- in the run's directory ---- */
+
+enum status run_save_failed(struct run *r, enum status st, enum save_when when)
+{
+    char left[512];
+    if (!may_pass(r, st))
+        return st;
+    if (when == SAVE_LAST || r->s->on_save_failure == SAVE_FAILURE_STOP)
+        return save_elsewhere(r, st);
+    run_describe_left(r, left, sizeof left);
+    printf("step %lld not saved: %s; training goes on, and the next save is that of step %lld; %s\n", (long long)r->at.step,
+           status_message(), (long long)next_save(r->s, r->at.step), left);
+    fflush(stdout);
+    return OK;
+}
+
+enum status run_export_failed(struct run *r, enum status st)
+{
+    char cause[1024];
+    if (!may_pass(r, st))
+        return st;
+    snprintf(cause, sizeof cause, "%s", status_message());
+    if (r->saved != r->at.step) { /* a checkpoint has all that the model has */
+        enum status saved = run_check_place(r);
+        if (saved == OK)
+            saved = checkpoint_save(r->session, r->s->out, &r->at, &r->texts, (int)max_i64(1, r->s->keep));
+        if (saved == OK)
+            run_note_saved(r, r->at.step);
+    }
+    if (comm_broken(r->comm))
+        return ERR_PEER;
+    if (r->saved != r->at.step) {
+        status_fail(st, "%s", cause);
+        return save_elsewhere(r, st);
+    }
+    return comm_agree(r->comm, status_fail(st, "the model was not exported: %s; its step %lld is saved: ltrain --resume %s exports it",
+                                           cause, (long long)r->at.step, r->s->out));
+}

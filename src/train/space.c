@@ -1,0 +1,81 @@
+/* Whether the run's directory has room for what the run will write there: checkpoints, the model at its end, its log. */
+#include "train/space.h"
+
+#include "base/disk.h"
+#include "base/num.h"
+#include "base/units.h"
+#include "checkpoint/checkpoint.h"
+#include "offload/store.h"
+
+#include <stdio.h>
+
+#define LINE 1024          /* of metrics.jsonl, at most */
+#define OTHERS (256 << 10) /* config.yaml, plan.txt, plan.json, directories */
+
+/* Of numbers that users give; more than any disk has is as good as the product. */
+static int64_t times(int64_t a, int64_t b)
+{
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX / 4 : min_i64(product, INT64_MAX / 4);
+}
+
+/* Steps that are saved after `step`: every save_every-th, and the last one. */
+static int64_t saves_after(const struct settings *s, int64_t step)
+{
+    int64_t last = s->plan.steps;
+    if (s->save_every <= 0)
+        return 0;
+    return step >= last ? 1 : (last - 1) / s->save_every - step / s->save_every + 1;
+}
+
+/* What comes to lie beside what is there already. */
+static struct run_space space_of(const struct settings *s, const struct model *m)
+{
+    struct run_space x = {.checkpoint = checkpoint_bytes(m, s->plan.dtype, s->plan.optim_dtype),
+                          .model = checkpoint_export_bytes(m, s->plan.dtype)};
+    int64_t step = 0, there = s->resume ? checkpoint_count(s->out, &step) : 0, keep = max_i64(1, s->keep);
+    int64_t saves = saves_after(s, step);
+    if (saves > 0) /* the oldest is removed once the newest is whole */
+        x.checkpoints = max_i64(1, min_i64(there + saves - 1, keep) + 1 - there);
+    int64_t at_end = saves > 0 ? max_i64(0, min_i64(there + saves, keep) - there) : 0;
+    x.log = times(LINE, max_i64(0, s->plan.steps - step)) + OTHERS;
+    x.bytes = x.log + max_i64(times(x.checkpoints, x.checkpoint), times(at_end, x.checkpoint) + x.model);
+    return x;
+}
+
+int64_t run_space_bytes(const struct settings *s, const struct model *m)
+{
+    return s->plan.machine ? 0 : space_of(s, m).bytes;
+}
+
+/* "3 checkpoints of 1.7 MiB (--save-every 4, --keep 2), the model at the end (584 KiB) and the log" */
+static void describe(const struct settings *s, const struct run_space *x, char *text, size_t size)
+{
+    char a[32], b[32];
+    int n = 0;
+    if (x->checkpoints > 0)
+        n = snprintf(text, size, "%lld checkpoint%s of %s (--save-every %lld, --keep %lld and one that is being written), ",
+                     (long long)x->checkpoints, x->checkpoints == 1 ? "" : "s", units_format_bytes(x->checkpoint, a),
+                     (long long)s->save_every, (long long)s->keep);
+    snprintf(text + n, size - (size_t)n, "the model at the end (%s) and the log (%s)", units_format_bytes(x->model, a),
+             units_format_bytes(x->log, b));
+}
+
+enum status run_space_check(const struct settings *s, const struct model *m)
+{
+    struct disk disk;
+    char what[512], need[32], room[64], less[96] = "";
+    struct run_space x = space_of(s, m);
+    if (s->plan.machine || disk_look(s->out, &disk) != 0)
+        return OK;
+    disk.free_bytes += store_dead_bytes(s->out); /* a killed run's file, which goes when this one begins */
+    if (disk_room(&disk) >= x.bytes)
+        return OK;
+    struct settings fewer = *s;
+    fewer.keep = 1;
+    if (x.checkpoints > 1 && space_of(&fewer, m).bytes <= disk_room(&disk))
+        snprintf(less, sizeof less, "; --keep 1 would need %s", units_format_bytes(space_of(&fewer, m).bytes, need));
+    describe(s, &x, what, sizeof what);
+    return status_fail(ERR_NOFIT, "%s needs %s for %s, and %s: free some%s%s", s->out, units_format_bytes(x.bytes, need), what,
+                       disk_say_room(&disk, room), s->resume ? "" : ", or give another --out", less);
+}

@@ -1,0 +1,214 @@
+/* Disks without room: refused before the run where it can be known; while it runs nothing is lost. */
+#include "harness.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RESIDENT TINY "--offload none "
+
+static void reference(void)
+{
+    e2e_succeeds(NULL, RESIDENT "--steps 3 --out reference");
+}
+
+static void same_model(const char *run)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/hf/model.safetensors", run);
+    e2e_same_file(path, "reference/hf/model.safetensors");
+}
+
+/* ---- before the run ---- */
+
+/* What is refused begins nothing; `plan` says it, too. */
+static void refused_at_planning(void **state)
+{
+    (void)state;
+#define MUCH "--steps 2000000 --save-every 1 --keep 1000000 --out run"
+    e2e_refuses(3, "run needs |for 1000001 checkpoints of 1.7 MiB (--save-every 1, --keep 1000000 and one|are free: free some, or "
+                   "give another --out; --keep 1 would need ",
+                NULL, RESIDENT MUCH);
+    struct result r = e2e_refuses(3, "run needs |for 1000001 checkpoints of 1.7 MiB|are free", NULL, "plan " RESIDENT MUCH);
+    e2e_contains(r.out, ": fits, ");
+    e2e_refuses(3, "run needs |the model at the end |and the log (", NULL, RESIDENT "--steps 1073741824 --out run");
+    e2e_refuses(3, "run needs ", NULL,
+                RESIDENT "--steps 1073741824 --save-every 1 --keep 1073741824 --out run");
+    assert_false(e2e_exists("run"));
+    e2e_succeeds(NULL, "plan " RESIDENT MUCH " --machine h100");
+}
+
+static const char *mount_options;
+
+static int mount_small(void)
+{
+    return e2e_private_mounts() || mount("none", "small", "tmpfs", 0, mount_options);
+}
+
+static void small_disks(void **state)
+{
+    (void)state;
+    if (!e2e_can_mount())
+        skip();
+    const struct launch small = {.prepare = mount_small};
+    assert_int_equal(mkdir("small", 0777), 0);
+#define INTO_SMALL "--steps 12 --save-every 4 --out small/run"
+    mount_options = "size=1m";
+    e2e_refuses(3, "small/run needs |3 checkpoints of |1.0 MiB are free", &small, RESIDENT INTO_SMALL);
+    mount_options = "size=4m";
+    e2e_refuses(3, "small/run needs |3 checkpoints of |4.0 MiB are free|; --keep 1 would need 3.7 MiB", &small,
+                RESIDENT INTO_SMALL);
+    e2e_succeeds(&small, RESIDENT INTO_SMALL " --keep 1");
+    mount_options = "size=64m";
+    e2e_refuses(3, "small/run needs |3 checkpoints of 306 MiB|64 MiB are free", &small,
+                "--model 25m --data corpus.txt --seq-len 256 --threads 1 " INTO_SMALL);
+    e2e_succeeds(&small, RESIDENT INTO_SMALL);
+    /* what the run writes is not there for the nvme tier */
+    mount_options = "size=6m";
+    e2e_succeeds(&small, TINY DISCRETE "--nvme-path small --steps 2 --out elsewhere");
+    e2e_refuses(3, "on the nvme|5% left free, beside 5.5 MiB for checkpoints, model and log", &small, TINY DISCRETE INTO_SMALL);
+}
+
+/* ---- while it runs ---- */
+
+/* A line that cannot be written comes with a later one. */
+static void no_room_for_the_log(void **state)
+{
+    static const char *const errors[] = {"ENOSPC", "EDQUOT", "SHORT"};
+    (void)state;
+    reference();
+    struct curve a = e2e_curve("reference");
+    for (int i = 0; i < 6; i++) {
+        char fault[64];
+        snprintf(fault, sizeof fault, "pwrite:%d:%s", 2 + i / 3, errors[i % 3]); /* the first is the lock's */
+        e2e_remove("run");
+        struct result r = e2e_succeeds(&(struct launch){.fault = fault}, RESIDENT "--steps 3 --out run");
+        if (i % 3 < 2) {
+            e2e_contains(r.out, i % 3 ? "Disk quota exceeded; its line is kept" : "No space left on device; its line is kept");
+            e2e_contains(r.out, "run/metrics.jsonl is written again, with the lines of 1 steps");
+        }
+        struct curve b = e2e_curve("run");
+        assert_int_equal(b.n, 3);
+        e2e_same_curve(&a, &b, 3);
+    }
+}
+
+/* The n-th write fails, once: the run goes on, or the state is elsewhere. */
+static void no_room_for_a_checkpoint(void **state)
+{
+    int later = 0, elsewhere = 0, exported = 0;
+    (void)state;
+    reference();
+    for (int nth = 8; nth < 2000; nth += 37) { /* a checkpoint takes about 200 */
+        char fault[32];
+        snprintf(fault, sizeof fault, "pwrite:%d:ENOSPC", nth);
+        e2e_remove("run");
+        struct result r = e2e_run(&(struct launch){.fault = fault}, RESIDENT "--steps 3 --save-every 1 --out run");
+        assert_int_equal(e2e_count("run/checkpoints/*.partial"), 0);
+        assert_int_equal(e2e_curve("run").n, 3);
+        if (r.status == 0 && !strstr(r.out, "No space left"))
+            break; /* there were fewer writes */
+        if (r.status == 0) {
+            e2e_contains(r.out, " not saved: cannot write run/checkpoints/step-00000");
+            e2e_contains(r.out, "No space left on device; training goes on, and the next save is that of step ");
+            assert_string_equal(r.err, "");
+            same_model("run");
+            later++;
+        } else if (strstr(r.err, " instead: ltrain --resume ")) {
+            e2e_contains(r.err, "ltrain: cannot write run/checkpoints/step-000003.partial/");
+            e2e_contains(r.err, "; step 3 was saved in ");
+            e2e_succeeds(NULL, "--resume run-saved");
+            same_model("run-saved");
+            e2e_remove("run-saved");
+            elsewhere++;
+        } else {
+            e2e_contains(r.err, "ltrain: the model was not exported: cannot write run/hf/export.partial/");
+            e2e_contains(r.err, "its step 3 is saved: ltrain --resume run exports it\n");
+            e2e_succeeds(NULL, "--resume run");
+            same_model("run");
+            exported++;
+        }
+    }
+    print_message("saved later %d, elsewhere %d, exported on resume %d\n", later, elsewhere, exported);
+    assert_true(later > 0 && elsewhere > 0 && exported > 0);
+}
+
+static void stopping_at_a_failed_save(void **state)
+{
+    (void)state;
+    reference();
+    e2e_refuses(1, "Disk quota exceeded; step 1 was saved in |/run-saved instead: ltrain --resume ",
+                &(struct launch){.fault = "fallocate:1:EDQUOT"},
+                RESIDENT "--steps 3 --save-every 1 --on-save-failure stop --out run");
+    assert_int_equal(e2e_curve("run").n, 1);
+    e2e_succeeds(NULL, "--resume run-saved");
+    same_model("run-saved");
+    e2e_refuses(2, "--on-save-failure|countinue|did you mean continue?", NULL, RESIDENT "--on-save-failure countinue");
+}
+
+static int fill(const char *path)
+{
+    static char block[1 << 16];
+    int fd = open(path, O_WRONLY | O_CREAT, 0666);
+    if (fd < 0)
+        return errno;
+    while (write(fd, block, sizeof block) > 0)
+        ;
+    int error = errno;
+    close(fd);
+    return error;
+}
+
+/* Somebody else fills the disk while the run lasts, and frees it again. */
+static void another_fills_the_disk(void **state)
+{
+    (void)state;
+    if (!e2e_can_mount())
+        skip();
+    assert_int_equal(mkdir("small", 0777), 0);
+    assert_int_equal(e2e_private_mounts() | mount("none", "small", "tmpfs", 0, "size=64m"), 0);
+    pid_t pid = e2e_start(NULL, RESIDENT "--steps 20000 --save-every 1 --out small/run");
+    while (!e2e_exists("small/run/checkpoints/latest"))
+        usleep(1000);
+    assert_int_equal(fill("small/fill"), ENOSPC);
+    for (int said = 0; said < 2; usleep(2000)) {
+        char *text = e2e_read(".stdout", NULL);
+        said = (strstr(text, " not saved: ") != NULL) + (strstr(text, "the last good checkpoint is small/run/") != NULL);
+        free(text);
+    }
+    assert_int_equal(unlink("small/fill"), 0);
+    if (e2e_exists("small/run/checkpoints/latest"))
+        unlink("small/run/checkpoints/latest");
+    while (!e2e_exists("small/run/checkpoints/latest"))
+        usleep(1000);
+    fill("small/fill");
+    kill(pid, SIGTERM);
+    struct result r = e2e_wait(pid);
+    assert_int_equal(r.status, 1);
+    e2e_contains(r.err, "/run-saved instead: ltrain --resume ");
+    unlink("small/fill");
+    e2e_succeeds(NULL, "--resume run-saved --steps 1");
+    e2e_succeeds(NULL, "--resume small/run --steps 1");
+    umount("small");
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(refused_at_planning),
+        TEST(small_disks),
+        TEST(no_room_for_the_log),
+        TEST(no_room_for_a_checkpoint),
+        TEST(stopping_at_a_failed_save),
+        TEST(another_fills_the_disk), /* last: it leaves the mount namespace */
+    };
+    return cmocka_run_group_tests_name("disk", tests, NULL, NULL);
+}
