@@ -58,7 +58,7 @@ static enum status plan_first(const struct problem *p, const struct search *sear
             return st;
         }
         int second = best && best->fits, done = next->fits && (trial_holds(search, i, next) || (second && !c->all_layers)),
-            better = second ? next->fits && next->seconds < best->seconds : next->fits || excess < least;
+            better = second ? next->fits && next->seconds < best->seconds : next->fits || !best || excess < least;
         if (next->fits && strategy_same_grid(&next->strategy, fixed))
             *on_default = fmin(*on_default, next->seconds);
         least = better ? excess : least;

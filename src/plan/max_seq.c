@@ -178,6 +178,8 @@ static enum status probe(struct range *x, int64_t tokens, struct candidate *out)
         TRY((x->alike ? probe_like : probe_fits_like)(x->m, &s, x->limit, &x->fits.strategy, out));
     else
         TRY(probe_fits(x->m, &s, x->limit, out));
+    if (isinf(out->excess)) /* beyond a program's tables: by how much is not known */
+        out->excess = 2;
     if (out->excess > 1)
         x->fails = *out;
     if (out->excess > 1 && out->bytes[TIER_DEVICE] > x->limit[TIER_DEVICE] && !x->alike && x->s->effort <= EFFORT_NORMAL)
@@ -321,6 +323,16 @@ static int64_t shorter(int64_t tokens, double excess, struct misfit *last)
     return max_i64(LENGTH_SHORTEST, min_i64(tokens - step_at(tokens), round_to_step(next)));
 }
 
+/* *out is NULL where all programs are beyond their tables. */
+static enum status plan_at(const struct range *x, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
+{
+    enum status st = plan_create(x->m, s, limit, out);
+    if (st != ERR_NOFIT)
+        return st;
+    *out = NULL;
+    return OK;
+}
+
 /* Smallest placements are not all that there are: longer ones than *at are planned in the first variant, twice as many steps
  * beyond it each time, then between what fits and the shortest that does not: `high`, or 0 if none is known. What fits takes the
  * place of *plan, *at and x->variant. */
@@ -338,7 +350,11 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
         if (longer > most || spent > LENGTH_INSTRS || (high == 0 && instrs > LENGTH_BEYOND_INSTRS))
             break;
         TRY(settings_at(x, longer, &first, &s, &there));
-        TRY(plan_create(x->m, &s, limit, &next));
+        TRY(plan_at(x, &s, limit, &next));
+        if (!next) {
+            high = longer;
+            continue;
+        }
         struct plan *worse = next->fits ? *plan : next;
         if (next->fits) {
             *plan = next;
@@ -371,7 +387,14 @@ static enum status find_longest(struct range *x, const int64_t limit[TIERS], str
     TRY(confirm(x, limit, &b));
     for (tokens = b.low;;) { /* mostly the first one fits */
         TRY(settings_at(x, tokens, &x->variant, chosen, &there));
-        TRY(plan_create(x->m, chosen, limit, &plan));
+        TRY(plan_at(x, chosen, limit, &plan));
+        if (!plan && tokens <= LENGTH_SHORTEST)
+            return ERR_NOFIT;
+        if (!plan) {
+            high = tokens;
+            tokens = max_i64(LENGTH_SHORTEST, round_to_step((double)tokens / 2));
+            continue;
+        }
         if (plan->fits || tokens <= LENGTH_SHORTEST)
             break;
         *found = (struct longest){.longer = tokens, .tier = plan->misfit, .bytes = plan->arena[plan->misfit]};

@@ -158,7 +158,7 @@ struct planning {
     const struct model *model;
     const struct plan_request *given;
     const int64_t *limit;
-    int finer;                        /* which finer grid stands for the default one; 0: none */
+    int finer;                        /* which finer grid stands for the default one; 0: none; below 0: which coarser one */
     struct numerics_search *numerics; /* NULL: before the first pass */
     struct choice choice;
 };
@@ -324,17 +324,47 @@ static struct plan_request request_at(const struct plan_request *s, enum effort 
     return r;
 }
 
+/* The sentence of a plan whose first program is beyond its tables, else OK. */
+static enum status check_tables(const struct planning *x)
+{
+    return program_built(x->choice.plan->programs[PLAN_UPDATE_STEP]);
+}
+
+/* Coarser tiles make programs smaller, not buffers. */
+static int has_coarser(const struct planning *x)
+{
+    const struct problem *p = &numerics_best(x->numerics)->problem;
+    struct strategy grid = numerics_best(x->numerics)->default_grid;
+    return x->choice.plan->programs[PLAN_UPDATE_STEP]->excess > EXCESS_BYTES && x->finer > -PLAN_COARSER &&
+           plan_coarser_tiles(p->model, &p->request, &grid);
+}
+
+/* All passes; where all programs tried are beyond their tables, again with the next coarser grid in place of the default one. */
+static enum status run_all(struct planning *x, struct pass_time took[PASSES])
+{
+    for (;;) {
+        TRY(run_passes(x, PASSES, took));
+        if (check_tables(x) == OK)
+            return OK;
+        if (!has_coarser(x))
+            return check_tables(x);
+        struct planning next = {.model = x->model, .given = x->given, .limit = x->limit, .finer = x->finer - 1};
+        planning_end(x);
+        *x = next;
+    }
+}
+
 enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
 {
     struct planning x = {.model = m, .given = s, .limit = limit};
     struct pass_time took[PASSES] = {{0}};
     double began = clock_seconds();
-    enum status st = run_passes(&x, PASSES, took);
+    enum status st = run_all(&x, took);
     const struct plan_request more = request_at(s, EFFORT_NORMAL);
     if (st == OK && s->effort == EFFORT_QUICK && !x.choice.plan->fits) { /* what normal finds room for is not refused */
         planning_end(&x);
         x = (struct planning){.model = m, .given = &more, .limit = limit};
-        st = run_passes(&x, PASSES, took);
+        st = run_all(&x, took);
     }
     if (st == OK) {
         x.choice.plan->effort = x.given->effort;

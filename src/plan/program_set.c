@@ -54,6 +54,7 @@ struct program_job {
     const struct model *m;
     enum plan_program which;
     int role, level;
+    int nowhere; /* it is known to be beyond its tables */
     double slack;
     struct io_buffers io;
     struct program *program; /* NULL: not planned */
@@ -62,7 +63,7 @@ struct program_job {
 static enum status plan_one(void *job)
 {
     struct program_job *x = job;
-    return fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, x->slack, FIT_SERIAL, &x->level, &x->io,
+    return x->nowhere ? fit_nothing(&x->program) : fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, x->slack, FIT_SERIAL, &x->level, &x->io,
                        &x->program);
 }
 
@@ -87,8 +88,9 @@ static void take_program(struct plan *plan, const struct plan_request *s, const 
 
 /* So many at once, until some do not fit. */
 static enum status plan_programs(struct plan *plan, const struct model *m, const struct plan_request *s, double slack,
-                                 int at_once)
+                                 const struct candidate *candidate)
 {
+    const int at_once = programs_at_once(candidate), nowhere = candidate->bytes[TIER_DEVICE] == FIT_NOWHERE;
     int role[PLAN_PROGRAMS];
     program_roles(s, role);
     plan->fits = 1;
@@ -103,6 +105,7 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
                                               .m = m,
                                               .which = which,
                                               .role = role[which],
+                                              .nowhere = nowhere,
                                               .level = role[which] & ROLE_BACKWARD ? plan->level : 0,
                                               .slack = slack};
         }
@@ -130,7 +133,7 @@ enum status plan_candidate(const struct problem *p, const struct candidate *c, d
     plan->sequences = s->batch > 0 ? s->batch : s->grad_accum;
     plan->micro_batches = s->grad_accum;
     plan->tokens = s->seq_len * plan->sequences;
-    enum status st = plan_programs(plan, p->model, s, slack, programs_at_once(c));
+    enum status st = plan_programs(plan, p->model, s, slack, c);
     account(plan);
     *excess = budget_excess(plan->arena, p->limit);
     if (st != OK)

@@ -82,12 +82,22 @@ void program_destroy(struct program *p)
 enum status program_built(const struct program *p)
 {
     if (p->out_of_memory)
-        return status_fail(ERR_NOMEM, "program %s: out of memory while planning", p->name);
-    if (p->too_large)
-        return status_fail(ERR_INVALID,
-                           "program %s is too large for its tables: longer row chunks, loss tiles and groups make it smaller",
-                           p->name);
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    if (p->excess == EXCESS_BYTES)
+        return status_fail(ERR_NOFIT, "one buffer of a step would have more than the %lld GiB that are planned for: give a shorter "
+                                      "--seq-len, or more ranks that share a sequence",
+                           (long long)(PROGRAM_MOST_BYTES >> 30));
+    if (p->excess)
+        return status_fail(ERR_NOFIT, "a step would have more parts than are planned for, which are millions of buffers and "
+                                      "instructions: larger --tiles (rows, heads, loss, group), fewer ranks in a ring or a "
+                                      "shorter --seq-len make them fewer");
     return OK;
+}
+
+static void note_excess(struct program *p, int beyond, enum program_excess what)
+{
+    if (beyond && p->excess < what)
+        p->excess = what;
 }
 
 /* Returns the index of a new zeroed entry; out of memory, that of the last one, cleared, after setting out_of_memory: lowering
@@ -110,7 +120,8 @@ int program_add_tensor(struct program *p, const char *name, enum tensor_class cl
     t->class = class;
     t->rows = rows;
     t->row_bytes = row_bytes;
-    p->too_large |= rows >= PROGRAM_MOST_ROWS || i >= PROGRAM_MOST_NAMES;
+    note_excess(p, rows >= PROGRAM_MOST_ROWS, EXCESS_BYTES);
+    note_excess(p, i >= PROGRAM_MOST_NAMES, EXCESS_PARTS);
     return i;
 }
 
@@ -123,7 +134,8 @@ int program_add_buffer(struct program *p, enum tier tier, int64_t bytes, enum te
     b->class = (uint8_t) class;
     b->persistent = (uint8_t)persistent;
     b->address = -1;
-    p->too_large |= bytes >= PROGRAM_MOST_BYTES || i >= PROGRAM_MOST_NAMES;
+    note_excess(p, bytes >= PROGRAM_MOST_BYTES, EXCESS_BYTES);
+    note_excess(p, i >= PROGRAM_MOST_NAMES, EXCESS_PARTS);
     return i;
 }
 
@@ -135,7 +147,7 @@ int program_add_instr(struct program *p, enum op_kind op, enum lane lane)
     in->lane = (uint8_t)lane;
     int call = grow(p, (void **)&p->calls, &p->n_calls, &p->cap_calls, sizeof *p->calls);
     in->call = (uint32_t)call;
-    p->too_large |= call >= PROGRAM_MOST_CALLS;
+    note_excess(p, call >= PROGRAM_MOST_CALLS, EXCESS_PARTS);
     in->first_operand = p->n_operands;
     in->unit = -1;
     return i;
@@ -222,7 +234,8 @@ void program_add_operand(struct program *p, struct operand o)
     }
     int i = grow(p, (void **)&p->operands, &p->n_operands, &p->cap_operands, sizeof *p->operands);
     p->operands[i] = o;
-    p->too_large |= o.version + 1 >= PROGRAM_MOST_VERSIONS || in->n_operands + 1 >= PROGRAM_MOST_OPERANDS;
+    note_excess(p, o.version + 1 >= PROGRAM_MOST_VERSIONS, EXCESS_PARTS);
+    note_excess(p, in->n_operands + 1 >= PROGRAM_MOST_OPERANDS, EXCESS_PARTS);
     in->n_operands++;
 }
 

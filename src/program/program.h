@@ -77,6 +77,9 @@ struct operand {
 #define PROGRAM_MOST_OPERANDS (1 << 12) /* of an instruction */
 #define PROGRAM_MOST_CALLS (1 << 20)    /* that differ */
 
+/* Which of these a program is beyond: one buffer, or the number of parts. */
+enum program_excess { EXCESS_NONE, EXCESS_BYTES, EXCESS_PARTS };
+
 struct wait {
     int32_t lane;
     int32_t ticket; /* until that lane has retired its ticket-th instruction (counted from 1) */
@@ -145,11 +148,11 @@ struct program {
     int discrete;                 /* the device tier is unreachable for READ, WRITE and HOST lanes */
     int group_size[LANES];        /* members of each comm lane's group; 1 or 0: no such lane */
     int out_of_memory;            /* sticky: a table could not grow */
-    int too_large;                /* sticky: something is beyond PROGRAM_MOST_* */
+    enum program_excess excess;   /* sticky: something is beyond PROGRAM_MOST_*, so that operands may be nonsense */
 };
 
 enum status program_create(const char *name, struct program **out);
-/* What the sticky flags say of a program that was built: ERR_NOMEM, or ERR_INVALID where it is too large. */
+/* What the sticky flags say of a program that was built: ERR_NOMEM, or ERR_NOFIT where it is beyond PROGRAM_MOST_*. */
 enum status program_built(const struct program *p);
 void program_destroy(struct program *p); /* NULL is fine */
 

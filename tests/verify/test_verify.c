@@ -619,7 +619,8 @@ static void test_too_large(void **state)
         o.version = PROGRAM_MOST_VERSIONS - 1 - (k != 3);
         for (int i = 0; i < PROGRAM_MOST_OPERANDS - (k != 4); i++)
             program_add_operand(p, o);
-        assert_int_equal(program_built(p), k == 0 ? OK : ERR_INVALID);
+        assert_int_equal(program_built(p), k == 0 ? OK : ERR_NOFIT);
+        assert_int_equal(p->excess, k == 0 ? EXCESS_NONE : k < 3 ? EXCESS_BYTES : EXCESS_PARTS);
         program_destroy(p);
     }
 }

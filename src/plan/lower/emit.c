@@ -6,6 +6,8 @@
 struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane)
 {
     int i = program_add_instr(L->p, op, lane);
+    if (L->p->excess > EXCESS_BYTES && L->st == OK)
+        L->st = ERR_NOFIT; /* the rest would take long */
     L->p->instrs[i].phase = (uint8_t)L->phase;
     L->p->instrs[i].unit = (int16_t)L->layer;
     return &program_call(L->p, &L->p->instrs[i])->attrs;

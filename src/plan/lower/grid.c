@@ -199,6 +199,14 @@ int64_t plan_pieces(const struct model *m, const struct strategy *t)
     return m->config.layers * pieces(&l, t);
 }
 
+int plan_coarser_tiles(const struct model *m, const struct plan_request *s, struct strategy *t)
+{
+    int coarser = 0;
+    for (int which = 0; which < TILE_SIZES; which++)
+        coarser |= plan_other_tiles(m, s, (enum tile_size)which, 0, t);
+    return coarser;
+}
+
 int plan_finer_tiles(const struct model *m, const struct plan_request *s, struct strategy *t)
 {
     struct local_heads l = local_heads(&m->config, t);

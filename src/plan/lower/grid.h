@@ -22,6 +22,10 @@ int plan_near_tiles(const struct model *m, const struct plan_request *s, int i, 
 #define PLAN_FINER_HELPS 3.0 /* finer grids are not tried if a plan needs more than PLAN_FINER_HELPS times the memory */
 enum { PLAN_FINER = 2 };     /* at most PLAN_FINER finer grids are tried: each takes longer to plan */
 int plan_finer_tiles(const struct model *m, const struct plan_request *s, struct strategy *t);
+/* The next coarser grid: more heads, longer row chunks and loss tiles, those of them that the settings leave open. Returns 0 if
+ * there is none. */
+enum { PLAN_COARSER = 4 }; /* at most PLAN_COARSER are tried where programs are beyond their tables */
+int plan_coarser_tiles(const struct model *m, const struct plan_request *s, struct strategy *t);
 /* Pieces of attention, row chunks times head tiles, of all layers. A plan of more than PLAN_QUICK pieces takes longer than the
  * rest of planning: 7344 pieces took 41 s instead of 16, for a length 5% longer, where host memory and not the device was short.
  */

@@ -184,11 +184,11 @@ enum status lower_program(const struct model *m, const struct strategy *s, int r
     create_values(&L, io);
     if (L.st == OK)
         lower_passes(&L);
-    if (L.st == OK)
+    if (L.st == OK || L.p->out_of_memory)
         L.st = program_built(L.p);
     program_number(L.p);
     memory_free(&L);
-    if (L.st != OK) {
+    if (L.st != OK && L.st != ERR_NOFIT) {
         program_destroy(L.p);
         return L.st;
     }

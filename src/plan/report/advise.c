@@ -155,11 +155,16 @@ static enum status make_exact(struct advisor *x)
         struct change *k = &advice->by_cost[0];
         proposal_start(x, k->proposal, k->tokens, &t);
         TRY(advisor_model(x, &t, &m));
-        TRY(plan_create(m, &t.s, t.limit, &p));
-        k->exact = 1;
-        measure(&t, p->seconds, p->arena, &p->strategy, k);
-        int good = helps(x, p->fits, k);
-        plan_destroy(p);
+        enum status st = plan_create(m, &t.s, t.limit, &p);
+        if (st != OK && st != ERR_NOFIT)
+            return st;
+        int good = 0;
+        if (st == OK) {
+            k->exact = 1;
+            measure(&t, p->seconds, p->arena, &p->strategy, k);
+            good = helps(x, p->fits, k);
+            plan_destroy(p);
+        }
         if (good)
             return OK;
         memmove(k, k + 1, (size_t)--advice->n * sizeof *k);
@@ -228,7 +233,7 @@ enum status advise_early(const struct model *m, const struct plan_request *s, co
     memcpy(estimated->limit, limit, sizeof estimated->limit);
     proposal_shorten(&x, s->seq_len, &t);
     TRY(advise_estimate(m, &t.s, limit, &c));
-    *beyond = is_beyond(&c, limit);
+    *beyond = !isinf(c.excess) && is_beyond(&c, limit); /* beyond a program's tables: other tiles may not be */
     if (!*beyond)
         return OK;
     memcpy(estimated->arena, c.bytes, sizeof estimated->arena);

@@ -52,11 +52,13 @@ enum status advise_estimate(const struct model *m, const struct plan_request *s,
     struct plan_request part = *s;
     int64_t times = 1;
     enum status st = probe_estimate(m, s, limit, out);
-    while (st == ERR_INVALID && times < MOST_PARTS) {
+    while (st == OK && isinf(out->excess) && times < MOST_PARTS && s->seq_len / (2 * times) >= SHORTEST) {
         times *= 2;
         part.seq_len = s->seq_len / times;
         st = probe_estimate(m, &part, limit, out);
     }
+    if (st == OK && isinf(out->excess))
+        return OK;
     for (int t = 0; t < TIERS; t++)
         out->bytes[t] = st == OK ? times * out->bytes[t] : 0;
     out->excess = budget_excess(out->bytes, limit);

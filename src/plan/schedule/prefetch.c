@@ -40,7 +40,7 @@ static struct prefetch_level level_at(const struct strategy *s, int i)
 int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier *which)
 {
     for (int t = 0; t < TIERS; t++)
-        if (arena[t] > limit[t]) {
+        if (arena[t] > limit[t] || arena[t] == FIT_NOWHERE) {
             *which = (enum tier)t;
             return 0;
         }
@@ -121,6 +121,22 @@ static enum status order_within(const struct fitting *f, struct program *p, int 
     return ordered == *level ? OK : order_at(f, p, *level, &fits);
 }
 
+/* No memory holds what is beyond a program's tables. */
+static void fit_nowhere(struct program *p)
+{
+    for (int t = 0; t < TIERS; t++)
+        p->arena[t] = t == TIER_DEVICE ? FIT_NOWHERE : 0;
+    p->seconds = INFINITY;
+}
+
+enum status fit_nothing(struct program **out)
+{
+    TRY(program_create("", out));
+    (*out)->excess = EXCESS_PARTS;
+    fit_nowhere(*out);
+    return OK;
+}
+
 enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
                         const int64_t limit[TIERS], double slack, int last, int *level, struct io_buffers *io,
                         struct program **out)
@@ -132,6 +148,11 @@ enum status fit_program(const struct model *m, const struct strategy *s, const s
     cost_with_links(cost, FIT_SLOW, &slow);
     TRY(lower_program(m, s, role, io, &p));
     p->write_depth = s->write_depth;
+    if (p->excess) {
+        fit_nowhere(p);
+        *out = p;
+        return OK;
+    }
     TRY_GOTO(schedule_create(p, &schedule), done);
     const int serial = s->prefetch < 0 ? LEVELS : GIVEN_LEVELS;
     struct fitting f = {schedule,
@@ -161,7 +182,9 @@ enum status fit_serially(const struct model *m, const struct strategy *s, int ro
     struct program *p;
     struct io_buffers io;
     TRY(lower_program(m, s, role, &io, &p));
-    enum status st = schedule_pack_serially(p);
+    if (p->excess)
+        fit_nowhere(p);
+    enum status st = p->excess ? OK : schedule_pack_serially(p);
     memcpy(arena, p->arena, sizeof p->arena);
     program_destroy(p);
     return st;

@@ -17,6 +17,10 @@ int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier
 /* Level 0 takes the memory with which links at FIT_SLOW of their planned speed delay nothing: spare memory goes there first. */
 #define FIT_SLOW 0.8
 
+/* Bytes of the device that a program is said to need that is beyond its tables (PROGRAM_MOST_*): it is not scheduled, its seconds
+ * are INFINITY, and fewer pieces may be what helps. */
+#define FIT_NOWHERE INT64_MAX
+
 /* Lowers the program of a role and schedules it at the first level from *level on that fits, that is with the longest distance;
  * sets *level to what was found. Memory grows with the distance. If no distance fits, the order is serial, which takes the least
  * memory, whether it fits or not. last: the last level to try, mostly FIT_SERIAL; a program that does not fit there is not
@@ -25,7 +29,10 @@ enum status fit_program(const struct model *m, const struct strategy *s, const s
                         const int64_t limit[TIERS], double slack, int last, int *level, struct io_buffers *io,
                         struct program **out);
 
-/* The memory that the program of a role takes in the serial order. */
+/* In place of a program that is known to have too many parts: an empty one that needs FIT_NOWHERE. */
+enum status fit_nothing(struct program **out);
+
+/* The memory that the program of a role takes in the serial order, or FIT_NOWHERE. */
 enum status fit_serially(const struct model *m, const struct strategy *s, int role, int64_t arena[TIERS]);
 
 #endif

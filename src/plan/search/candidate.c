@@ -2,6 +2,7 @@
 #include "plan/search/candidate.h"
 
 #include "machine/hardware.h"
+#include "plan/schedule/prefetch.h"
 #include "plan/search/decisions.h"
 #include "plan/search/tuning.h"
 
@@ -11,7 +12,7 @@ double budget_excess(const int64_t bytes[TIERS], const int64_t limit[TIERS])
 {
     double most = 0;
     for (int t = 0; t < TIERS; t++)
-        most = fmax(most, (double)bytes[t] / (double)max_i64(limit[t], 1));
+        most = fmax(most, bytes[t] == FIT_NOWHERE ? INFINITY : (double)bytes[t] / (double)max_i64(limit[t], 1));
     return most;
 }
 

@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "plan/lower/program.h"
 #include "plan/schedule/pack.h"
+#include "plan/schedule/prefetch.h"
 #include "plan/search/tuning.h"
 
 #include <math.h>
@@ -26,7 +27,8 @@ struct need {
     double persistent[TIERS];           /* bytes */
     double short_lived[MOMENTS][TIERS]; /* bytes; the most at one time */
     double least_compute;               /* seconds of attention, and of products at the best rate */
-    double instrs;
+    double instrs, buffers;
+    double versions; /* the most of a tensor */
 };
 
 /* a += factor * b, n terms of both */
@@ -50,6 +52,7 @@ struct estimator {
     struct strategy fixed;
     int64_t measured; /* layers of the shorter model */
     int split;        /* what acts add beside their chunks is known */
+    int nowhere;      /* every placement's program is beyond a program's tables */
 };
 
 static enum status no_memory(void)
@@ -106,10 +109,18 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
     struct program *p;
     struct io_buffers io;
     TRY(lower_program(m, s, role, &io, &p));
+    if (p->excess > EXCESS_BYTES) {
+        enum status beyond = program_built(p);
+        program_destroy(p);
+        return beyond;
+    }
     double best[COST_TYPES];
     best_rates(cost, best);
     memset(out, 0, sizeof *out);
     out->instrs = p->n_instrs;
+    out->buffers = p->n_buffers;
+    for (int i = 0; i < p->n_operands; i++)
+        out->versions = fmax(out->versions, operand_version_after(&p->operands[i]));
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
         double seconds = cost_seconds(cost, in, program_call(p, in));
@@ -415,6 +426,10 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
     c->estimate = fmax(c->estimate, pass_seconds(&e->problem->cost, all));
     c->seconds = c->estimate;
     c->excess = budget_excess(c->bytes, e->problem->limit);
+    if (e->nowhere) {
+        c->bytes[TIER_DEVICE] = FIT_NOWHERE;
+        c->excess = budget_excess(c->bytes, e->problem->limit);
+    }
     c->redundant = (s->device_layers + s->device_chunks > 0 &&
                     s->acts == RES_DEVICE) || /* or state of the device would go to the host to be updated */
                    (e->options.n[DECISION_UPDATE] > 1 && s->update_on_host && s->optim == RES_DEVICE);
@@ -443,6 +458,12 @@ static enum status measure_layers(void *job)
     return st;
 }
 
+static void give_up(struct estimator *e)
+{
+    e->nowhere = 1;
+    e->instrs = e->layer_instrs = INFINITY; /* nothing is tried whole */
+}
+
 /* Finds what differs in models of two sizes, and from them in one of all layers, and of one more. */
 static enum status measure_two(struct estimator *e, find *what)
 {
@@ -454,8 +475,19 @@ static enum status measure_two(struct estimator *e, find *what)
     differences_add(e->all, e->layers - (double)e->measured, e->longer);
     e->instrs = e->all->base.instrs;
     e->layer_instrs = e->longer->base.instrs;
+    if (e->all->base.buffers >= PROGRAM_MOST_NAMES || e->all->base.versions >= PROGRAM_MOST_VERSIONS)
+        give_up(e);
     differences_add(e->longer, 1, e->all);
     return OK;
+}
+
+/* Programs of a few layers may be beyond the tables, too. */
+static enum status measure_if_possible(struct estimator *e, find *what)
+{
+    enum status st = measure_two(e, what);
+    if (st == ERR_NOFIT)
+        give_up(e);
+    return st == ERR_NOFIT ? OK : st;
 }
 
 enum status estimator_split(struct estimator *e)
@@ -468,7 +500,8 @@ enum status estimator_split(struct estimator *e)
     differences_add(e->all, -more, e->longer);
     differences_add(e->longer, period - 1, e->longer);
     differences_add(e->longer, 1, e->all);
-    TRY(measure_two(e, find_beside));
+    if (!e->nowhere)
+        TRY(measure_if_possible(e, find_beside));
     e->split = 1;
     return OK;
 }
@@ -490,7 +523,7 @@ enum status estimator_create(const struct problem *p, const struct options *o, c
                                 .longer = d + 1,
                                 .fixed = *fixed,
                                 .measured = measured};
-        st = measure_two(e, find_differences);
+        st = measure_if_possible(e, find_differences);
     }
     if (st == OK) {
         *out = e;

@@ -83,6 +83,8 @@ static enum status numerics_create(const struct model *m, const struct plan_requ
     enum status st = plan_fixed(m, &v->problem.request, &v->default_grid);
     for (int i = 0; st == OK && i < finer && plan_finer_tiles(m, &v->problem.request, &v->default_grid);)
         i++;
+    for (int i = 0; st == OK && i > finer && plan_coarser_tiles(m, &v->problem.request, &v->default_grid);)
+        i--;
     v->fixed = grid ? *grid : v->default_grid;
     if (st == OK && !grid && s->effort <= EFFORT_NORMAL)
         st = find_start(v);
@@ -120,7 +122,7 @@ struct numerics_search {
     const struct model *m;
     const struct plan_request *given;
     const int64_t *limit;
-    int finer; /* how many times the default grid is */
+    int finer; /* how many times the default grid is; below 0: coarser */
     struct numerics *best;
     struct candidate candidate;
     int tried;            /* candidate is known */

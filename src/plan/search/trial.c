@@ -75,8 +75,9 @@ done:
 static void conclude(const struct trials *x, struct candidate *c, const struct scheduled *larger)
 {
     int64_t more = x->problem->model->config.layers - larger->layers;
+    int nowhere = larger->arena[TIER_DEVICE] == FIT_NOWHERE;
     for (int t = 0; t < TIERS; t++)
-        c->bytes[t] = larger->arena[t] + more * c->layer_bytes[t];
+        c->bytes[t] = larger->arena[t] + (nowhere ? 0 : more * c->layer_bytes[t]);
     c->level = larger->level;
     c->excess = budget_excess(c->bytes, x->problem->limit);
     c->tried = 1;
@@ -152,6 +153,8 @@ static enum status trial_as_part(const struct trials *x, struct candidate *c, in
     conclude(x, c, larger);
     c->seconds = fmax(c->estimate, c->seconds * micro_batches);
     c->slow = fmax(c->seconds, c->slow * micro_batches);
+    if (c->bytes[TIER_DEVICE] == FIT_NOWHERE)
+        c->seconds = c->slow = c->estimate;
     return two || c->excess > 1 || c->excess <= TRIAL_TIGHT ? OK : also_without_update(x, c, larger);
 }
 
@@ -170,8 +173,9 @@ static enum status trial_promoted(const struct trials *x, struct candidate *c, i
     TRY(trial_as_part(x, &every, level, c));
     c->seconds = fmax(c->estimate, (1 - share) * none.seconds + share * every.seconds);
     c->slow = fmax(c->seconds, (1 - share) * none.slow + share * every.slow);
+    int nowhere = none.bytes[TIER_DEVICE] == FIT_NOWHERE || every.bytes[TIER_DEVICE] == FIT_NOWHERE;
     for (int t = 0; t < TIERS; t++)
-        c->bytes[t] = (int64_t)((1 - share) * (double)none.bytes[t] + share * (double)every.bytes[t]);
+        c->bytes[t] = nowhere ? FIT_NOWHERE : (int64_t)((1 - share) * (double)none.bytes[t] + share * (double)every.bytes[t]);
     c->excess = budget_excess(c->bytes, x->problem->limit);
     c->level = none.level > every.level ? none.level : every.level;
     c->tried = 1;
@@ -182,6 +186,11 @@ static enum status trial_promoted(const struct trials *x, struct candidate *c, i
 /* Seconds only if a level is given that is not serial. */
 enum status trial_run(const struct trials *x, struct candidate *c, int level)
 {
+    if (c->bytes[TIER_DEVICE] == FIT_NOWHERE) { /* by estimate */
+        c->tried = 1;
+        c->level = level;
+        return OK;
+    }
     if (level == FIT_SERIAL)
         return trial_serially(x, c);
     return c->strategy.promoted_layers > 0 && trial_layers(x, c) < x->problem->model->config.layers

@@ -1,0 +1,81 @@
+/* Plans at the far end: what is beyond a program's tables does not fit, and coarser tiles are tried. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plan/cells.h"
+#include "plan/lower/mesh.h"
+
+static const int64_t AMPLE[TIERS] = {INT64_MAX / 4, INT64_MAX / 4, INT64_MAX / 4};
+
+/* Seven heads make seven tiles, or one. */
+static struct model *seven_heads(int layers)
+{
+    const struct model_config c = {.family = FAMILY_LLAMA,
+                                   .name = "seven",
+                                   .vocab = 96,
+                                   .dim = 112,
+                                   .ffn = 64,
+                                   .layers = layers,
+                                   .heads = 7,
+                                   .kv_heads = 7,
+                                   .head_dim = 16,
+                                   .max_positions = 1 << 20,
+                                   .norm_eps = 1e-5f,
+                                   .init_std = 0.1f,
+                                   .rope_theta = 10000};
+    struct model *m;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    return m;
+}
+
+/* A tensor of a long ring is written some twelve times a layer, member and head tile, and 2^18 times are the most. */
+static void coarser_tiles_are_tried(void **state)
+{
+    (void)state;
+    struct model *m = seven_heads(21);
+    struct plan_request s;
+    struct plan *plan;
+    cell_settings(&s, 131072, BF16);
+    s.effort = EFFORT_QUICK;
+    s.row_chunk = s.head_tile = s.loss_tile = s.group = AUTO;
+    s.mesh.degree[MESH_RING] = 1024;
+    assert_int_equal(plan_mesh(m, &s, 1024, 8), OK);
+    if (plan_create(m, &s, AMPLE, &plan) != OK)
+        fail_msg("%s", status_message());
+    assert_true(plan->fits && plan->strategy.head_tile == 7);
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        assert_true(!plan->programs[k] || !plan->programs[k]->excess);
+    plan_destroy(plan);
+    s.head_tile = 1; /* given: nothing else is tried */
+    assert_int_equal(plan_create(m, &s, AMPLE, &plan), ERR_NOFIT);
+    assert_non_null(strstr(status_message(), "more parts than are planned for"));
+    assert_null(strstr(status_message(), "program"));
+    model_destroy(m);
+}
+
+/* The residual stream of 2^30 tokens has 2^44 bytes. */
+static void no_buffer_is_that_large(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct model *m;
+    struct plan_request s;
+    struct plan *plan;
+    assert_int_equal(model_preset("8b", &c), OK);
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    cell_settings(&s, SETTINGS_MOST_TOKENS, F32);
+    s.effort = EFFORT_QUICK;
+    s.row_chunk = s.head_tile = s.loss_tile = s.group = AUTO;
+    assert_int_equal(plan_mesh(m, &s, 1, 1), OK);
+    assert_int_equal(plan_create(m, &s, AMPLE, &plan), ERR_NOFIT);
+    assert_non_null(strstr(status_message(), "one buffer of a step would have more than the 512 GiB"));
+    model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(coarser_tiles_are_tried), cmocka_unit_test(no_buffer_is_that_large)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
