@@ -79,6 +79,19 @@ static int64_t default_group(const struct model *m, int ranks)
     return group;
 }
 
+/* The sentence names the nearest legal values. */
+static enum status refuse_loss_tile(int64_t asked, int rows_given, const struct strategy *t)
+{
+    int64_t less = asked, more = asked;
+    while (t->row_chunk % less)
+        less--;
+    while (t->row_chunk % more)
+        more++;
+    return status_fail(ERR_INVALID, "--tiles: loss=%lld does not divide the %lld rows of a chunk%s: take loss=%lld or loss=%lld%s",
+                       (long long)asked, (long long)t->row_chunk, rows_given ? "" : ", which no option gives", (long long)less,
+                       (long long)more, rows_given ? "" : ", or give rows=N, too");
+}
+
 enum status plan_tiles(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
     const struct model_config *c = &m->config;
@@ -100,8 +113,7 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
     TRY(check_pieces(c, &l, out));
     int64_t loss = s->loss_tile > 0 ? min_i64(s->loss_tile, out->row_chunk) : out->row_chunk;
     if (s->loss_tile > 0 && out->row_chunk < out->rows && out->row_chunk % loss)
-        return status_fail(ERR_INVALID, "--tiles: loss=%lld must divide the row chunk of %lld tokens", (long long)loss,
-                           (long long)out->row_chunk);
+        return refuse_loss_tile(loss, s->row_chunk > 0, out);
     /* logits in fp32: a quarter of the residual stream, which is there in any case */
     int64_t logits = max_i64(64 << 20, out->rows * c->dim * dtype_size(s->dtype) / 4);
     while (s->loss_tile <= 0 && loss * c->vocab * 4 > logits && loss % 2 == 0)

@@ -28,7 +28,7 @@ static void tiles(void **state)
     s.head_tile = 1;
     s.loss_tile = 48;
     assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
-    assert_non_null(strstr(status_message(), "loss=48"));
+    assert_non_null(strstr(status_message(), "--tiles: loss=48 does not divide the "));
     assert_non_null(strstr(status_message(), "128"));
     s.loss_tile = s.row_chunk = s.head_tile = AUTO;
     for (int64_t seq = 1; seq < (1 << 22); seq = seq * 3 + 1) {
