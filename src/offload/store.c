@@ -41,7 +41,7 @@ static enum status lane_check(const struct lane *l)
 static enum status io_failed(const struct store *s, const struct lane *l, const struct slot *b, int error)
 {
     const char *remedy = error == ENOSPC || error == EDQUOT ? "free space there" : "check the drive";
-    return status_fail(ERR_IO, "cannot %s %zu bytes at offset %lld in %s (rank %d): %s: %s, then ltrain --resume", verb(l),
+    return status_fail(ERR_IO, "cannot %s %zu bytes at offset %lld in %s (rank %d): %s: %s", verb(l),
                        b->op.bytes, (long long)b->op.at, s->files.names[b->op.file], s->rank, strerror(error), remedy);
 }
 
@@ -66,7 +66,7 @@ static enum status examine(const struct store *s, const struct lane *l, struct s
         return io_failed(s, l, b, (int)-r);
     if (r == 0 && l->direction == STORE_READ)
         return status_fail(ERR_CORRUPT,
-                           "%s (rank %d) ends before offset %lld: something cut it: check the drive, then ltrain --resume",
+                           "%s (rank %d) ends before offset %lld: something cut it: check the drive",
                            s->files.names[b->op.file], s->rank, (long long)b->op.at);
     /* O_DIRECT goes on only from where it could have started. */
     size_t progress = r < 0 ? 0 : s->files.memory_align > 1 ? (size_t)r & ~(size_t)(STORE_ALIGN - 1) : (size_t)r;
@@ -100,8 +100,7 @@ static enum status finish(struct store *s, struct lane *l, struct slot *b)
         if (b->last && XXH3_64bits_digest(l->hash) != q->hash)
             return status_fail(
                 ERR_CORRUPT,
-                "extent of %lld bytes at offset %lld in %s (rank %d) does not hold what was written: check the drive, "
-                "then ltrain --resume",
+                "extent of %lld bytes at offset %lld in %s (rank %d) does not hold what was written: check the drive",
                 (long long)q->bytes, (long long)q->offset, s->files.names[(q->offset / s->block) % s->files.n], s->rank);
     } else if (b->last) {
         extents_finish(s->extents, q->offset, q->bytes, q->hash);

@@ -385,7 +385,8 @@ static enum status save_unread(struct run *r, enum status st)
 static enum status failed(const struct run *r, enum status st)
 {
     char cause[1024], left[512];
-    if (st != ERR_DIVERGED && (comm_size(r->comm) == 1 || comm_agreed(r->comm)))
+    int begun = r->metrics != NULL; /* a rank alone: before, there is nothing to be left */
+    if (st != ERR_DIVERGED && (comm_size(r->comm) == 1 ? !begun : comm_agreed(r->comm)))
         return st;
     snprintf(cause, sizeof cause, "%s", status_message());
     run_describe_left(r, left, sizeof left);

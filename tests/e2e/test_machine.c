@@ -184,7 +184,7 @@ static void the_drive_fails(void **state)
 {
     (void)state;
     static const char *const words =
-        " bytes at offset |in run/ltrain-0-|(rank 0)|Input/output error|check the drive|ltrain --resume";
+        " bytes at offset |in run/ltrain-0-|(rank 0)|Input/output error|check the drive; there is no checkpoint yet";
     static const char *const faults[] = {"uring_setup:1:EPERM,pread:300:EIO", "uring_setup:1:EPERM,pwrite:300:EIO",
                                          "uring_cqe:500:EIO"};
     for (int i = 0; i < 3; i++) {
@@ -197,7 +197,7 @@ static void the_drive_fails(void **state)
         assert_int_equal(e2e_count("run/*.store"), 0);
     }
     e2e_remove("run");
-    e2e_refuses(1, "cannot write |No space left|free space there, then ltrain --resume",
+    e2e_refuses(1, "cannot write |No space left|free space there; there is no checkpoint yet",
                 &(struct launch){.fault = "uring_setup:1:EPERM,pwrite:300:ENOSPC"}, TINY DISCRETE "--steps 30 --out run");
     /* a transfer that is cut short is none of these */
     works_and_says(&(struct launch){.fault = "uring_setup:1:EPERM,pread:200:SHORT,pwrite:200:SHORT"}, "threads", "");
@@ -240,7 +240,7 @@ static void an_extent_is_corrupted(void **state)
     assert_int_equal(r.status, 1);
     static const char *const words[] = {
         "ltrain: extent of ", " bytes at offset ", " in run/ltrain-0-", "(rank 0)", "does not hold what was written",
-        "check the drive",    "ltrain --resume"};
+        "check the drive",    "; there is no checkpoint yet"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         e2e_contains(r.err, words[i]);
     assert_ptr_equal(strchr(r.err, '\n'), r.err + strlen(r.err) - 1);
