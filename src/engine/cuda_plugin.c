@@ -3,6 +3,12 @@
 
 #include "device/cuda/device.h"
 
+static enum status describe(int device, struct device_facts *out)
+{
+    TRY(cuda_device_describe(device, out));
+    return cuda_plugin_supports(out);
+}
+
 static enum status open_device(int device, int threads, struct backend **out)
 {
     TRY(cuda_device_open(device, out));
@@ -19,7 +25,7 @@ __attribute__((visibility("default"))) const struct device_plugin *ltrain_device
     static const struct device_plugin plugin = {.version = DEVICE_PLUGIN_VERSION,
                                                 .sentence = status_message,
                                                 .count = cuda_device_count,
-                                                .describe = cuda_device_describe,
+                                                .describe = describe,
                                                 .open = open_device};
     return &plugin;
 }

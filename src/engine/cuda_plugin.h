@@ -6,7 +6,11 @@
 
 device_plugin_entry ltrain_device_plugin;
 
-/* Fills in the backend's kernels and target. The plugin has those of GPUs; tests/cudasim/fake has the processor's. */
+/* Kernels: libltrain-cuda.so has those of GPUs (cuda_kernels.c), tests/cudasim/fake the processor's. */
+
+/* ERR_INVALID: none that run on the device. */
+enum status cuda_plugin_supports(const struct device_facts *facts);
+/* Fills in the backend's kernels and target. */
 enum status cuda_plugin_kernels(struct backend *b, int threads);
 
 #endif

@@ -194,7 +194,6 @@ static void pictures(void **state)
 static void models(void **state)
 {
     (void)state;
-    refuses_before_the_run(2, "--device cuda|CUDA|cpu", TINY "--device cuda");
     refuses_before_the_run(2, "gpt2-tiny|4096|5120|--seq-len", "--model gpt2-tiny --data corpus.txt --seq-len 5k" TILES);
     refuses_before_the_run(2, "'tyny' is not a preset|did you mean tiny?", "--model tyny --data corpus.txt --seq-len 256");
     refuses_before_the_run(2, "--model: '7b' is not a preset; presets are tiny, ", "--model 7b --data corpus.txt --seq-len 256");

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "device/plugin.h"
 #include "engine/rig.h"
 #include "engine/twin.h"
@@ -13,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { S = 112, STEPS = 2, LAYERS = 2, ACCUM = 2 };
@@ -208,12 +210,36 @@ static void a_dead_device_is_said(void **state)
     }
 }
 
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The submitter, reapers and host lanes sleep while a slow device is at it. */
+static void nobody_spins(void **state)
+{
+    (void)state;
+    struct outcome out;
+    twin.configure("seed=1,lag=900");
+    const double cpu = cpu_seconds();
+    const int64_t began = clock_ns();
+    assert_int_equal(run(&cells[3], DEVICE_CUDA, MODE_RUN, &out, NULL), OK);
+    const double took = (double)(clock_ns() - began) * 1e-9, used = cpu_seconds() - cpu, slept = (double)twin.executed() * 900e-6;
+    if (used > took - 0.75 * slept)
+        fail_msg("%.2f s of %.2f s were computed, though the device slept for %.2f s of them", used, took, slept);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(orders_never_change_a_bit),         cmocka_unit_test(chaos_runs_there),
-        cmocka_unit_test(device_memory_is_out_of_reach),     cmocka_unit_test(misuse_is_an_error),
-        cmocka_unit_test(each_failing_call_is_one_sentence), cmocka_unit_test(a_dead_device_is_said)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(orders_never_change_a_bit),
+                                       cmocka_unit_test(chaos_runs_there),
+                                       cmocka_unit_test(device_memory_is_out_of_reach),
+                                       cmocka_unit_test(misuse_is_an_error),
+                                       cmocka_unit_test(each_failing_call_is_one_sentence),
+                                       cmocka_unit_test(a_dead_device_is_said),
+                                       cmocka_unit_test(nobody_spins)};
     if (!twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin))
         return 77;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -115,6 +115,12 @@ static enum status allocate(struct backend *b, int64_t bytes)
     return OK;
 }
 
+enum status cuda_plugin_supports(const struct device_facts *facts)
+{
+    (void)facts;
+    return OK;
+}
+
 enum status cuda_plugin_kernels(struct backend *b, int threads)
 {
     TRY(backend_cpu_kernels(cpu));

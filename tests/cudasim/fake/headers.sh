@@ -1,0 +1,23 @@
+#!/bin/sh
+# The plugin's C files against the toolkit's own headers, where there are some: every constant, type and prototype that the stand-in of
+# tests/cudasim/include has for them is CUDA's. `headers.sh SOURCES BUILD`; 77: no toolkit.
+set -eu
+cuda=${CUDA_HOME:-/usr/local/cuda}
+[ -f "$cuda/include/cuda_runtime.h" ] || { echo "skipped: no CUDA toolkit in $cuda"; exit 77; }
+both=$(mktemp -d)
+trap 'rm -rf "$both"' EXIT
+flags="-std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Werror -fsyntax-only -I $1/src -I $2"
+for file in device streams; do
+    ${CC:-cc} $flags -isystem "$cuda/include" "$1/src/device/cuda/$file.c"
+done
+# Numbers: those of the stand-in's header that the C files use are the same in the toolkit's.
+grep -oh '\bcuda[A-Z][A-Za-z]*\b' "$1"/src/device/cuda/*.[ch] "$1"/tests/cudasim/fake/*.c | sort -u >"$both/words"
+grep -oE '^ +cuda[A-Za-z]+ = [0-9]+' "$1/tests/cudasim/include/cuda_runtime.h" | sed 's/^ *//; s/ = / /' | sort -u >"$both/numbers"
+{
+    echo '#include <cuda_runtime.h>'
+    join "$both/words" "$both/numbers" | sed 's/\(.*\) \(.*\)/_Static_assert((int)\1 == \2, "\1");/'
+} >"$both/numbers.c"
+[ "$(grep -c assert "$both/numbers.c")" -ge 15 ] || { echo "not ok: constants are not found"; exit 1; }
+# shellcheck disable=SC2086 # a list of words
+${CC:-cc} $flags -isystem "$cuda/include" "$both/numbers.c"
+echo "$(grep -c assert "$both/numbers.c") constants are CUDA's"
