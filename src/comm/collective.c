@@ -158,6 +158,7 @@ enum status comm_start(struct comm *c, enum lane lane, enum op_kind op, const st
         return status_fail(ERR_INVALID, "%s is not a collective", op_name(op));
     }
     g->busy = 1;
+    c->votes.own.started[lane - LANE_WORLD]++;
     lastword_doing(c, lane, op);
     watch_begin(&g->patience);
     return OK;

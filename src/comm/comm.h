@@ -14,6 +14,7 @@
 #include "program/mesh.h"
 #include "program/program.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -60,6 +61,27 @@ enum status comm_poll(struct comm *c, enum lane lane, int *done);
 void comm_nap(int *idle);
 /* Bytes of argument `work`; the same on every rank. */
 int64_t comm_workspace_bytes(enum op_kind op, const struct op_attrs *attrs, int members);
+
+/* ---- Cutting programs short ----
+ *
+ * A section is what ranks do between two points at which nothing is half done: the programs of a step, or of an evaluation. From
+ * a moment on that all ranks agree on, which may lie within a program, what a section still has to do is left out, but for what
+ * may not be (program/updates.h): nobody waits for a collective that another rank leaves out. cut.c has the protocol. */
+
+/* Whether *wanted is not 0 decides, on any rank, from now on; NULL: nothing is cut. Set by signal handlers. */
+void comm_cut_for(struct comm *c, const atomic_int *wanted);
+/* Whether the section that is under way is cut. From any thread; once it is so, it stays so. c may be NULL. */
+int comm_is_cut(struct comm *c);
+/* What this rank and the others want; by the thread that talks, as often as it likes. */
+enum status comm_cut_look(struct comm *c);
+/* Whether the ranks are about to agree: no collective may be started meanwhile. */
+int comm_cut_holds(const struct comm *c);
+/* Whether some rank has started the lane's next collective before the cut: all take part in it then, whatever they send. */
+int comm_owes(const struct comm *c, enum lane lane);
+/* The lane's next collective is left out, by all ranks, or nothing of it travels. */
+void comm_pass(struct comm *c, enum lane lane);
+/* The section is over; *cut: all ranks throw away what it did. */
+enum status comm_section_end(struct comm *c, int *cut);
 
 /* Payload sent to other ranks by instructions of that lane so far. */
 struct comm_traffic {

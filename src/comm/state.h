@@ -6,10 +6,15 @@
 #include "comm/comm.h"
 #include "comm/wire.h"
 
+#include <stdatomic.h>
 #include <sys/types.h>
 
 enum { COMM_LANES = LANES - LANE_WORLD };
 #define CHUNK_BYTES ((int64_t)16 << 20) /* larger ones were 3 to 6 times slower with Open MPI 4.1: page faults of its allocator */
+
+struct patience {
+    int64_t last_ns, waited_ns, looked_ns;
+};
 
 /* What every rank knows of every other. */
 struct peer {
@@ -21,10 +26,32 @@ struct peer {
     int32_t stopped; /* how many looks in a row */
 };
 
-/* What ranks say on the control channel. */
+/* How far a rank is, when it stops starting collectives: sections done, and collectives started on each lane, since the beginning
+ * (every rank starts the same ones). */
+struct cut_vote {
+    int64_t sections, started[COMM_LANES];
+};
+
+/* What ranks say on the control channel: a failure, or (status OK) a vote. */
 struct notice {
     int32_t status, origin;
-    char text[1000];
+    union {
+        char text[1000];
+        struct cut_vote vote;
+    };
+};
+
+/* See cut.c. */
+struct votes {
+    const atomic_int *wanted; /* NULL: nothing is cut */
+    struct cut_vote own;      /* how far this rank is */
+    struct cut_vote most;     /* of the votes so far, each the largest */
+    uint8_t *heard;           /* [size]: that rank's vote is there; own: it has been cast */
+    int n_heard;
+    atomic_int decided; /* they are all there */
+    int64_t looked_ns;
+    struct patience patience;
+    struct notice out;
 };
 
 /* Bytes for or from one member, cut into chunks; two may be in flight. With `stride` chunk k lies in the (k % 2)-th of two
@@ -47,10 +74,6 @@ struct transfer {
     int64_t reduced, segments; /* of the own share */
     int64_t piece;             /* elements of a segment */
     int arrived[2];
-};
-
-struct patience {
-    int64_t last_ns, waited_ns, looked_ns;
 };
 
 struct group {
@@ -83,6 +106,7 @@ struct comm {
     int agreed; /* on a failure, last time */
     char sentence[1024];
     struct notice in, out;
+    struct votes votes;
 };
 
 static inline struct group *comm_group(struct comm *c, enum lane lane)
@@ -97,6 +121,7 @@ void watch_begin(struct patience *p);
  * (-1: not known), `what` is for people. */
 enum status watch_look(struct comm *c, struct patience *p, int missing, const char *what);
 enum status watch_listen(struct comm *c); /* posts the receive of the next notice */
+enum status watch_hear(struct comm *c);   /* takes the notice that has come, if one has */
 /* Breaks the communicator with status_message as the sentence, unless it is broken already; returns what it is broken with. */
 enum status watch_break(struct comm *c, enum status code);
 enum status watch_break_and_tell(struct comm *c);
@@ -104,6 +129,14 @@ enum status watch_break_and_tell(struct comm *c);
 enum status watch_wire(struct comm *c, enum status st);
 enum status watch_broken(const struct comm *c);
 void watch_tell(struct comm *c);
+
+/* votes.c: what the wire says goes to the caller */
+/* Tells all others how far this rank is, once. */
+enum status votes_cast(struct comm *c);
+/* A vote has come (c->in); casts the own one. */
+enum status votes_hear(struct comm *c);
+/* A rank whose vote is missing; -1: none. */
+int votes_missing(const struct comm *c);
 
 /* peer.c */
 enum peer_life { PEER_ALIVE, PEER_STOPPED, PEER_DEAD };

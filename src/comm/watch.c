@@ -1,4 +1,5 @@
-/* Nobody waits for ever: deadlines, processes of this host that have died or are stopped, and notices of failure.
+/* Nobody waits for ever: deadlines, processes of this host that have died or are stopped, and notices of failure. Votes (cut.c)
+ * come as notices, too.
  *
  * 1. The first failure that a rank learns of (own deadline, a dead neighbour, a notice, its own comm_fail) breaks its
  * communicator; later ones change nothing.
@@ -64,18 +65,22 @@ enum status watch_listen(struct comm *c)
     return wire_recv(c->wire, CHANNEL_CONTROL, 0, -1, &c->in, sizeof c->in);
 }
 
-static enum status hear(struct comm *c)
+enum status watch_hear(struct comm *c)
 {
     const struct wire_event *event;
-    int n;
+    int n, heard = 0;
     TRY(wire_test(c->wire, CHANNEL_CONTROL, &event, &n));
     for (int i = 0; i < n; i++)
-        if (event[i].slot == 0) {
-            c->in.text[sizeof c->in.text - 1] = 0;
-            status_fail(ERR_PEER, "%s", c->in.text);
-            return watch_break(c, ERR_PEER);
-        }
-    return OK;
+        heard |= event[i].slot == 0;
+    if (!heard)
+        return OK;
+    if (c->in.status == OK) {
+        TRY(watch_wire(c, votes_hear(c)));
+        return watch_wire(c, watch_listen(c));
+    }
+    c->in.text[sizeof c->in.text - 1] = 0;
+    status_fail(ERR_PEER, "%s", c->in.text);
+    return watch_break(c, ERR_PEER);
 }
 
 static enum status look_at(struct comm *c, int rank, const char *what)
@@ -104,7 +109,7 @@ enum status watch_look(struct comm *c, struct patience *p, int missing, const ch
         return OK;
     int full_look = now / (LOOK_MS * MS) != p->looked_ns / (LOOK_MS * MS);
     p->looked_ns = now;
-    TRY(hear(c));
+    TRY(watch_hear(c));
     if (p->waited_ns >= c->timeout_ns) {
         double seconds = (double)c->timeout_ns * 1e-9;
         if (missing >= 0)

@@ -1,0 +1,89 @@
+/* Where all ranks cut a section short.
+ *
+ * A rank that wants to (comm_cut_for), or hears that another one does, casts its vote, once: how many sections it has done, and
+ * how many collectives it has started on each lane. Until it has the votes of all ranks it starts no collective and ends no
+ * section (it holds).
+ *
+ *        comm_cut_look, votes_hear          votes_hear, the last
+ *   running ---------------------> holding ---------------------> decided
+ *
+ * 1. All ranks decide by the same votes: the section after the most sections that any rank has done is cut. A rank that is still
+ *    in the one before does that to its end, as the others have.
+ * 2. Of a section that is cut, a collective that any rank has started is one in which all take part (comm_owes): its members
+ *    wait for each other. What they send was perhaps never computed; nobody looks at it.
+ * 3. Collectives that may not be left out (program/updates.h) are not, on any rank.
+ * 4. After that the ranks' counts differ: nothing but what may not be left out runs any more.
+ *
+ * A rank between programs votes while it waits for another one (watch_look), so that nobody holds for longer than a message
+ * takes. One rank alone decides when a lane asks. */
+#include "comm/state.h"
+
+#include "base/clock.h"
+
+static const int64_t LOOK_NS = 5000000;
+
+void comm_cut_for(struct comm *c, const atomic_int *wanted)
+{
+    c->votes.wanted = wanted;
+}
+
+static int is_wanted(const struct comm *c)
+{
+    return c->votes.wanted && atomic_load(c->votes.wanted) != 0;
+}
+
+int comm_is_cut(struct comm *c)
+{
+    if (!c)
+        return 0;
+    if (c->launch.size == 1 && is_wanted(c))
+        atomic_store(&c->votes.decided, 1);
+    return atomic_load(&c->votes.decided) && c->votes.own.sections >= c->votes.most.sections;
+}
+
+int comm_cut_holds(const struct comm *c)
+{
+    return c->launch.size > 1 && c->votes.n_heard > 0 && !atomic_load(&c->votes.decided);
+}
+
+enum status comm_cut_look(struct comm *c)
+{
+    struct votes *x = &c->votes;
+    if (c->launch.size == 1 || atomic_load(&x->decided))
+        return OK;
+    TRY(watch_broken(c));
+    if (is_wanted(c))
+        TRY(watch_wire(c, votes_cast(c)));
+    if (!comm_cut_holds(c)) {
+        int64_t now = clock_ns();
+        if (now - x->looked_ns < LOOK_NS)
+            return OK;
+        x->looked_ns = now;
+        watch_begin(&x->patience);
+        return watch_hear(c);
+    }
+    return watch_look(c, &x->patience, votes_missing(c), "the agreement on where to stop");
+}
+
+int comm_owes(const struct comm *c, enum lane lane)
+{
+    return c->votes.own.started[lane - LANE_WORLD] < c->votes.most.started[lane - LANE_WORLD];
+}
+
+void comm_pass(struct comm *c, enum lane lane)
+{
+    c->votes.own.started[lane - LANE_WORLD]++;
+}
+
+enum status comm_section_end(struct comm *c, int *cut)
+{
+    int idle = 0;
+    watch_begin(&c->votes.patience);
+    while (comm_cut_holds(c)) {
+        TRY(comm_cut_look(c));
+        comm_nap(&idle);
+    }
+    *cut = atomic_load(&c->votes.decided) && c->votes.own.sections >= c->votes.most.sections;
+    c->votes.own.sections += !*cut;
+    return OK;
+}

@@ -1,0 +1,47 @@
+/* Votes of ranks that are about to cut a section short (cut.c): casting the own one, and counting. */
+#include "comm/state.h"
+
+#include <string.h>
+
+static void count(struct comm *c, int rank, const struct cut_vote *v)
+{
+    struct votes *x = &c->votes;
+    if (x->heard[rank])
+        return;
+    x->heard[rank] = 1;
+    x->most.sections = max_i64(x->most.sections, v->sections);
+    for (int l = 0; l < COMM_LANES; l++)
+        x->most.started[l] = max_i64(x->most.started[l], v->started[l]);
+    if (++x->n_heard == c->launch.size)
+        atomic_store(&x->decided, 1);
+}
+
+enum status votes_cast(struct comm *c)
+{
+    struct votes *x = &c->votes;
+    if (x->heard[c->launch.rank])
+        return OK;
+    memset(&x->out, 0, sizeof x->out);
+    x->out.origin = c->launch.rank;
+    x->out.vote = x->own;
+    count(c, c->launch.rank, &x->own);
+    for (int r = 0; r < c->launch.size; r++)
+        if (r != c->launch.rank)
+            TRY(wire_send(c->wire, CHANNEL_CONTROL, 1 + c->launch.size + r, r, &x->out, sizeof x->out));
+    return OK;
+}
+
+enum status votes_hear(struct comm *c)
+{
+    if (c->in.origin >= 0 && c->in.origin < c->launch.size)
+        count(c, c->in.origin, &c->in.vote);
+    return votes_cast(c);
+}
+
+int votes_missing(const struct comm *c)
+{
+    for (int r = 0; r < c->launch.size; r++)
+        if (!c->votes.heard[r])
+            return r;
+    return -1;
+}
