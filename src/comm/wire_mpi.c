@@ -47,13 +47,15 @@ static enum status mpi_fail(const char *what, int error)
     return status_fail(ERR_IO, "MPI cannot %s: %s", what, text);
 }
 
-/* A rank that is told to stop (SIGUSR1, cli/ranks.c) meanwhile stops afterwards: when it goes while it connects, Open MPI's
- * mpiexec complains or crashes. */
+/* A rank that is told to stop meanwhile stops afterwards: when it goes while it connects, Open MPI's mpiexec complains, crashes or
+ * hangs. */
 static int init_unstopped(int *provided)
 {
+    static const int stops[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, SIGXCPU};
     sigset_t stop, mask;
     sigemptyset(&stop);
-    sigaddset(&stop, SIGUSR1);
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
+        sigaddset(&stop, stops[i]);
     sigprocmask(SIG_BLOCK, &stop, &mask);
     int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, provided);
     sigprocmask(SIG_SETMASK, &mask, NULL);
