@@ -99,6 +99,13 @@ static void wake(struct tickets *t)
             pthread_cond_signal(&t->sleeper[l].moved);
 }
 
+void tickets_nudge(struct tickets *t)
+{
+    pthread_mutex_lock(&t->lock);
+    wake(t);
+    pthread_mutex_unlock(&t->lock);
+}
+
 void tickets_retire(struct tickets *t, enum lane lane, int64_t ticket)
 {
     pthread_mutex_lock(&t->lock);

@@ -37,6 +37,8 @@ enum status tickets_wait(struct tickets *t, enum lane lane, const struct program
 enum status tickets_wait_until(struct tickets *t, enum lane lane, int (*can_go_on)(void *user), void *user);
 /* Blocks `lane` until something moves, a few milliseconds at most. */
 void tickets_sleep(struct tickets *t, enum lane lane);
+/* Wakes those who sleep so. */
+void tickets_nudge(struct tickets *t);
 int tickets_failed(const struct tickets *t);
 void tickets_retire(struct tickets *t, enum lane lane, int64_t ticket);
 /* Records the calling thread's failure (the first one counts) and wakes everybody. */

@@ -54,13 +54,29 @@ static enum status start(struct comm_run *r, enum lane lane, struct comm_lane *l
     int64_t offset, bytes;
     l->start_ns = clock_ns();
     l->flying = 1;
-    if (!h.send && !h.receive) /* nothing travels */
+    if (!h.send && !h.receive) { /* nothing travels */
+        comm_pass(r->context->comm, lane);
         return OK;
+    }
     for (int k = 0; k < OP_MAX_ARGS; k++)
         arg[k] = exec_argument(r->context, r->program, in, k, &offset, &bytes);
     if (r->context->bounce)
         TRY(bounce_in(r->context, r->program, in, h.send, arg));
     return comm_start(r->context->comm, lane, in->op, &program_call(r->program, in)->attrs, arg, h.send, h.receive);
+}
+
+static int is_left_out(const struct comm_run *r, enum lane lane, const struct comm_lane *l)
+{
+    struct comm *c = r->context->comm;
+    return !r->must[l->next] && comm_is_cut(c) && !comm_owes(c, lane);
+}
+
+static void retire(struct comm_run *r, enum lane lane, struct comm_lane *l)
+{
+    r->retire(r->user, lane, l->next, l->start_ns);
+    l->start_ns = 0;
+    l->flying = 0;
+    l->next = next_of(r->program, lane, l->next + 1);
 }
 
 /* Starts or polls the lane's instruction. *moved: something happened. */
@@ -71,9 +87,14 @@ static enum status serve(struct comm_run *r, enum lane lane, struct comm_lane *l
     enum status st = OK;
     int done = 0;
     if (!l->flying) {
-        if (!tickets_ready(r->tickets, r->program, in))
+        if (comm_cut_holds(r->context->comm) || !tickets_ready(r->tickets, r->program, in))
             return OK;
         *moved = 1;
+        if (is_left_out(r, lane, l)) {
+            comm_pass(r->context->comm, lane);
+            retire(r, lane, l);
+            return OK;
+        }
         st = start(r, lane, l, h);
     }
     if (st == OK && (h.send || h.receive))
@@ -86,12 +107,18 @@ static enum status serve(struct comm_run *r, enum lane lane, struct comm_lane *l
         return explain(r->program, l->next, st);
     if (!done)
         return OK;
-    r->note(r->user, lane, l->next, l->start_ns);
-    tickets_retire(r->tickets, lane, in->ticket);
-    l->flying = 0;
-    l->next = next_of(r->program, lane, l->next + 1);
+    retire(r, lane, l);
     *moved = 1;
     return OK;
+}
+
+/* Whether the lanes have come to where all ranks cut. */
+static int are_settled(const struct comm_run *r, const struct comm_lane *lane)
+{
+    int n = r->program->n_instrs, settled = comm_is_cut(r->context->comm);
+    for (int l = 0; l < COMM_LANES && settled; l++)
+        settled = !lane[l].flying && (lane[l].next >= n || !comm_owes(r->context->comm, (enum lane)(LANE_WORLD + l)));
+    return settled;
 }
 
 enum status comm_lanes_run(struct comm_run *r)
@@ -104,6 +131,9 @@ enum status comm_lanes_run(struct comm_run *r)
         int left = 0, flying = 0, moved = 0;
         if (tickets_failed(r->tickets))
             return ERR_CANCELLED;
+        TRY(comm_cut_look(r->context->comm));
+        if (are_settled(r, lane))
+            r->settle(r->user);
         for (int l = 0; l < COMM_LANES; l++) {
             if (lane[l].next >= n)
                 continue;
@@ -111,7 +141,7 @@ enum status comm_lanes_run(struct comm_run *r)
             TRY(serve(r, (enum lane)(LANE_WORLD + l), &lane[l], &moved));
             flying |= lane[l].flying;
         }
-        if (!left)
+        if (!left && atomic_load(r->others) == 0)
             return OK;
         if (moved)
             idle = 0;

@@ -50,6 +50,7 @@ struct device_lanes {
     const uint8_t *mark;
     struct tickets *tickets;
     struct trace_event *events;
+    struct device_cut cut;
     int64_t began, recording; /* by clock_ns(): the program, and BACKEND_BEGAN */
 };
 
@@ -160,7 +161,7 @@ static int next_of(const struct program *p, int lane, int from)
 }
 
 void device_lanes_begin(struct device_lanes *d, const struct program *p, struct tickets *t, struct trace_event *events, int timed,
-                        int64_t began)
+                        int64_t began, const struct device_cut *cut)
 {
     const struct marks *m = d->marks;
     while (m->p && m->p != p)
@@ -170,6 +171,7 @@ void device_lanes_begin(struct device_lanes *d, const struct program *p, struct 
     d->mark = timed ? m->timed : m->plain;
     d->tickets = t;
     d->events = events;
+    d->cut = *cut;
     d->began = began;
     for (int l = 0; l < DEVICE_LANES; l++) {
         struct stream *s = &d->stream[l];
@@ -268,7 +270,8 @@ static enum status submit_next(struct device_lanes *d, struct stream *s)
     struct backend *b = d->x->backend;
     TRY(await_others(d, in));
     d->events[i].start_ns = clock_ns() - d->began;
-    if (exec_holds(d->x, in->predicate))
+    const int left_out = !d->cut.must[i] && comm_is_cut(d->x->comm);
+    if (exec_holds(d->x, in->predicate) && !left_out)
         TRY(exec_submit(d->x, d->p, in));
     if (d->mark[i] & ANNOUNCED)
         TRY(announce(d, s, in, i));
@@ -359,7 +362,7 @@ enum status device_lanes_reap(struct device_lanes *d, enum lane lane)
 {
     struct backend *b = d->x->backend;
     struct stream *s = &d->stream[lane];
-    int64_t reaped = 0; /* events */
+    int64_t reaped = 0, retired = 0; /* events, tickets */
     for (;;) {
         pthread_mutex_lock(&s->lock);
         while (s->published == reaped && !s->over)
@@ -380,6 +383,8 @@ enum status device_lanes_reap(struct device_lanes *d, enum lane lane)
             return explain(d, "waiting for", at.instr, st);
         reaped = to + 1;
         tickets_retire(d->tickets, lane, at.ticket);
+        d->cut.retired(d->cut.user, lane, retired, at.ticket);
+        retired = at.ticket;
     }
 }
 

@@ -27,10 +27,18 @@ static inline int lane_is_of_device(enum lane l)
     return l <= LANE_D2H;
 }
 
+/* What the executor keeps of a program that may be cut (comm_is_cut). */
+struct device_cut {
+    const uint8_t *must; /* by instruction: submitted all the same */
+    /* Tickets of the lane after `from` up to `to` have retired. */
+    void (*retired)(void *user, enum lane lane, int64_t from, int64_t to);
+    void *user;
+};
+
 /* Before submitter and reapers of a run start. events: of the program, whose host lanes fill their own ones. timed: each
  * instruction's end is measured; else that of announced ones. began: by clock_ns(). */
 void device_lanes_begin(struct device_lanes *d, const struct program *p, struct tickets *t, struct trace_event *events, int timed,
-                        int64_t began);
+                        int64_t began, const struct device_cut *cut);
 /* Submits the program; the caller has entered the backend. When it returns, nothing more will be submitted, and after a failure
  * the streams are idle or dead. ERR_CANCELLED if another lane failed. */
 enum status device_lanes_submit(struct device_lanes *d);

@@ -8,6 +8,7 @@
 #include "engine/comm_lanes.h"
 #include "engine/device_lanes.h"
 #include "offload/places.h"
+#include "program/updates.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@
 
 struct flight {
     uint64_t request;
-    int64_t ticket, start_ns;
+    int64_t start_ns;
     int instr;
 };
 
@@ -33,8 +34,17 @@ struct executor {
     struct known {
         const struct program *p;
         struct lane_index index;
+        uint8_t *must; /* by instruction: not left out where the program is cut */
+        int n_must;
     } * known;
     int n_known;
+    /* Of the program that runs. */
+    const struct lane_index *index;
+    const uint8_t *must;
+    atomic_int must_left; /* not retired yet */
+    atomic_int others;    /* lanes but the comm lanes that are not at its end */
+    atomic_int settled;   /* the comm lanes are where all ranks cut */
+    enum phase reached;   /* by compute */
     int64_t began;
     pthread_t thread[LANES]; /* all but compute, or what reaps it */
     int n_threads;
@@ -65,6 +75,48 @@ static void note_skipped(struct executor *e, int i)
     e->events[i] = (struct trace_event){now, now};
 }
 
+/* Where the program is cut, what need not be is left out; lanes, tickets and waits go on until the rest is done, so that order
+ * and hazards are the program's. Asked after waiting: what produces an instruction's operands was left out earlier then. */
+static int is_left_out(struct executor *e, int i)
+{
+    return !e->must[i] && comm_is_cut(e->x.comm);
+}
+
+/* Ends a program that is cut as soon as nothing is left of it: everybody stops before the next instruction. */
+static void end_early(struct executor *e)
+{
+    if (atomic_load(&e->must_left) > 0 || !atomic_load(&e->settled) || !comm_is_cut(e->x.comm))
+        return;
+    status_fail(ERR_CANCELLED, "program %s was cut short", e->p->name);
+    tickets_fail(&e->tickets, ERR_CANCELLED);
+}
+
+static void note_reached(struct executor *e, const struct instr *in)
+{
+    if (in->lane == LANE_COMPUTE && !comm_is_cut(e->x.comm))
+        e->reached = (enum phase)in->phase;
+}
+
+static void retired_on_device(void *user, enum lane lane, int64_t from, int64_t to)
+{
+    struct executor *e = user;
+    for (int64_t t = from; t < to; t++) {
+        int i = e->index->at[e->index->first[lane] + t];
+        note_reached(e, &e->p->instrs[i]);
+        if (e->must[i])
+            atomic_fetch_sub(&e->must_left, 1);
+    }
+    end_early(e);
+}
+
+static void retire(struct executor *e, enum lane lane, int i)
+{
+    tickets_retire(&e->tickets, lane, e->p->instrs[i].ticket);
+    if (e->must[i])
+        atomic_fetch_sub(&e->must_left, 1);
+    end_early(e);
+}
+
 static enum status run_serial(struct executor *e, enum lane lane)
 {
     const struct program *p = e->p;
@@ -73,14 +125,15 @@ static enum status run_serial(struct executor *e, enum lane lane)
         if (in->lane != lane)
             continue;
         TRY(tickets_wait(&e->tickets, lane, p, in));
-        if (exec_holds(&e->x, in->predicate)) {
+        if (exec_holds(&e->x, in->predicate) && !is_left_out(e, i)) {
             int64_t start = clock_ns();
+            note_reached(e, in);
             TRY(exec_instr(&e->x, p, in));
             note(e, lane, i, start);
         } else {
             note_skipped(e, i);
         }
-        tickets_retire(&e->tickets, lane, in->ticket);
+        retire(e, lane, i);
     }
     return OK;
 }
@@ -94,9 +147,9 @@ static void retire_oldest(struct executor *e, enum lane lane, struct flights *f)
 {
     struct flight *o = &f->q[f->first];
     note(e, lane, o->instr, o->start_ns);
-    tickets_retire(&e->tickets, lane, o->ticket);
     f->first = (f->first + 1) % IN_FLIGHT;
     f->n--;
+    retire(e, lane, o->instr);
 }
 
 static enum status retire_done(struct executor *e, enum lane lane, enum store_direction d, struct flights *f)
@@ -131,11 +184,18 @@ static enum status run_pipelined(struct executor *e, enum lane lane)
         while (f.n > 0 && (f.n == IN_FLIGHT || !tickets_ready(&e->tickets, p, in)))
             TRY_GOTO(wait_oldest(e, lane, d, &f), out);
         TRY_GOTO(tickets_wait(&e->tickets, lane, p, in), out);
+        if (is_left_out(e, i)) {
+            while (f.n > 0)
+                TRY_GOTO(wait_oldest(e, lane, d, &f), out);
+            note_skipped(e, i);
+            retire(e, lane, i);
+            continue;
+        }
         int64_t nvme, bytes, unused;
         exec_argument(&e->x, p, in, lane == LANE_READ ? 0 : 1, &nvme, &bytes);
         void *memory = exec_argument(&e->x, p, in, lane == LANE_READ ? 1 : 0, &unused, &bytes);
         struct flight *slot = &f.q[(f.first + f.n) % IN_FLIGHT];
-        *slot = (struct flight){.ticket = in->ticket, .start_ns = clock_ns(), .instr = i};
+        *slot = (struct flight){.start_ns = clock_ns(), .instr = i};
         TRY_GOTO(store_submit(e->x.store, d, nvme, memory, bytes, &slot->request), out);
         f.n++;
         TRY_GOTO(retire_done(e, lane, d, &f), out);
@@ -155,14 +215,32 @@ out:
     return st;
 }
 
-static void note_comm(void *user, enum lane lane, int instr, int64_t start_ns)
+static void retire_comm(void *user, enum lane lane, int instr, int64_t start_ns)
 {
-    note(user, lane, instr, start_ns);
+    if (start_ns > 0)
+        note(user, lane, instr, start_ns);
+    else
+        note_skipped(user, instr);
+    retire(user, lane, instr);
+}
+
+static void settle(void *user)
+{
+    struct executor *e = user;
+    atomic_store(&e->settled, 1);
+    end_early(e);
 }
 
 static enum status run_comm(struct executor *e)
 {
-    struct comm_run r = {.context = &e->x, .program = e->p, .tickets = &e->tickets, .note = note_comm, .user = e};
+    struct comm_run r = {.context = &e->x,
+                         .program = e->p,
+                         .tickets = &e->tickets,
+                         .must = e->must,
+                         .others = &e->others,
+                         .retire = retire_comm,
+                         .settle = settle,
+                         .user = e};
     return comm_lanes_run(&r);
 }
 
@@ -175,6 +253,8 @@ static void run_lane(struct executor *e, enum lane lane)
                                         : run_serial(e, lane);
     if (st != OK)
         tickets_fail(&e->tickets, st);
+    if (!lane_is_comm(lane) && atomic_fetch_sub(&e->others, 1) == 1)
+        tickets_nudge(&e->tickets);
 }
 
 static void *lane_thread(void *arg)
@@ -204,8 +284,14 @@ static void *lane_thread(void *arg)
     return NULL;
 }
 
-/* Memory for what is measured, written once so that it is there before the first step. */
-static enum status make_events(struct executor *e, struct program *const *programs, int n)
+/* 1 for a rank among others, else 0. */
+static int has_comm_thread(const struct executor *e)
+{
+    return e->x.comm && comm_size(e->x.comm) > 1;
+}
+
+/* What is known of the programs, and memory for what is measured, written once so that it is there before the first step. */
+static enum status learn(struct executor *e, struct program *const *programs, int n)
 {
     size_t most = 1;
     e->known = sys_calloc((size_t)n + 1, sizeof *e->known);
@@ -215,6 +301,10 @@ static enum status make_events(struct executor *e, struct program *const *progra
         struct known *known = &e->known[e->n_known++];
         known->p = programs[k];
         TRY(lane_index_make(programs[k], &known->index));
+        known->must = sys_malloc((size_t)programs[k]->n_instrs + 1);
+        if (!known->must)
+            return status_fail(ERR_NOMEM, "out of memory for the executor");
+        TRY(updates_mark(programs[k], known->must, &known->n_must));
         most = programs[k]->n_instrs > (int)most ? (size_t)programs[k]->n_instrs : most;
     }
     e->own_events = sys_malloc(most * sizeof *e->own_events);
@@ -234,17 +324,15 @@ enum status executor_create(const struct exec_context *x, struct program *const 
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->go, NULL);
     pthread_cond_init(&e->idle, NULL);
-    enum status st = make_events(e, programs, n);
+    enum status st = learn(e, programs, n);
     if (st == OK && x->backend->streams)
         st = device_lanes_create(&e->x, programs, n, &e->device);
     if (st != OK) {
         executor_destroy(e);
         return st;
     }
-    int several = x->comm && comm_size(x->comm) > 1;
-    int first = e->device ? LANE_COMPUTE : LANE_COMPUTE + 1,
-        end = several ? LANE_WORLD + 1 : LANE_WORLD; /* WORLD: all comm lanes */
-    for (int l = first; l < end; l++) {
+    for (int l = e->device ? LANE_COMPUTE : LANE_COMPUTE + 1; l < LANE_WORLD + has_comm_thread(e);
+         l++) { /* WORLD: all comm lanes */
         e->start[l] = (struct lane_start){e, (enum lane)l};
         int error = sys_thread(&e->thread[e->n_threads], lane_thread, &e->start[l]);
         if (error) {
@@ -272,8 +360,10 @@ void executor_destroy(struct executor *e)
     pthread_mutex_destroy(&e->lock);
     tickets_destroy(&e->tickets);
     device_lanes_destroy(e->device);
-    for (int k = 0; k < e->n_known; k++)
+    for (int k = 0; k < e->n_known; k++) {
         lane_index_free(&e->known[k].index);
+        free(e->known[k].must);
+    }
     free(e->known);
     free(e->own_events);
     free(e);
@@ -315,9 +405,16 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
     pthread_mutex_lock(&e->lock);
     e->p = p;
     e->events = trace ? trace : e->own_events;
+    e->index = &known->index;
+    e->must = known->must;
+    atomic_store(&e->must_left, known->n_must);
+    atomic_store(&e->others, e->n_threads + !e->device - has_comm_thread(e)); /* with the caller's */
+    atomic_store(&e->settled, !has_comm_thread(e));
+    e->reached = PHASE_NONE;
     e->began = clock_ns();
     if (e->device)
-        device_lanes_begin(e->device, p, &e->tickets, e->events, trace || p->seconds > TIMED_SECONDS * p->n_instrs, e->began);
+        device_lanes_begin(e->device, p, &e->tickets, e->events, trace || p->seconds > TIMED_SECONDS * p->n_instrs, e->began,
+                           &(struct device_cut){e->must, retired_on_device, e});
     e->running = e->n_threads;
     e->generation++;
     pthread_cond_broadcast(&e->go);
@@ -336,7 +433,13 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
         device_lanes_measure(e->device, &known->index, e->stats);
     if (!tickets_failed(&e->tickets))
         add_stalls(e, known);
-    return tickets_status(&e->tickets);
+    enum status st = tickets_status(&e->tickets);
+    return st == ERR_CANCELLED ? OK : st;
+}
+
+enum phase executor_reached(const struct executor *e)
+{
+    return e->reached;
 }
 
 void executor_take_stats(struct executor *e, struct lane_stats out[LANES])

@@ -24,10 +24,13 @@ struct timeline executor_timeline(const struct program *p, const struct lane_ind
 enum status executor_create(const struct exec_context *x, struct program *const *programs, int n, struct executor **out);
 void executor_destroy(struct executor *e); /* NULL is fine */
 
-/* Runs the program to its end. The calling thread is the compute lane. trace: NULL, or one event per instruction. After a failure
+/* Runs the program to its end, or to where it is cut (comm_is_cut): then only what the state at its end depends on is done
+ * (program/updates.h), and nothing else that it leaves holds anything. The calling thread is the compute lane. trace: NULL, or one event per instruction. After a failure
  * the sentence is the first failing lane's, and the executor can run again,
  * unless the store failed: a direction of the store that has failed stays so (offload/store.h). */
 enum status executor_run(struct executor *e, const struct program *p, struct trace_event *trace);
+/* How far compute came in the program that ran last. */
+enum phase executor_reached(const struct executor *e);
 
 /* Accumulated over all runs since the last call. */
 void executor_take_stats(struct executor *e, struct lane_stats out[LANES]);
