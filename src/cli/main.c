@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <malloc.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -260,6 +261,7 @@ int main(int argc, char **argv)
 {
     spin_briefly(argv);
     save_addresses();
+    signal(SIGXFSZ, SIG_IGN); /* what goes beyond the limit of a file's size fails with EFBIG, and that is said */
     int first = argc > 1 && argv[1][0] != '-' ? 2 : 1, code = 0;
     struct launch_flags flags;
     struct launch launch;

@@ -21,6 +21,7 @@ static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", N
 static const char *const sharings[] = {"auto", "none", "ulysses", "ring", NULL};
 static const char *const on_changed_data[] = {"stop", "continue", NULL};
 static const char *const save_failures[] = {"continue", "stop", NULL};
+static const char *const stops[] = {"now", "step", NULL};
 static const char *const modes[] = {"run", "chaos", NULL};
 
 const char *const settings_tiers[] = {"auto", "none", "cpu", "nvme", NULL};
@@ -31,7 +32,7 @@ _Static_assert(sizeof(enum device_kind) == sizeof(int) && sizeof(enum offload) =
                    sizeof(enum dtype) == sizeof(int),
                "KEY_CHOICE stores ints");
 _Static_assert(F32 == 0 && BF16 == 1 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && SP_RING == 3 && EFFORT_QUICK == 2 && SCHEDULE_WSD == 3 &&
-                   MODE_CHAOS == 1 && DATA_CHANGED_CONTINUE == 1 && SAVE_FAILURE_STOP == 1 && OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
+                   STOP_STEP == 1 && MODE_CHAOS == 1 && DATA_CHANGED_CONTINUE == 1 && SAVE_FAILURE_STOP == 1 && OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
                "choices are in the order of their enums");
 
 _Static_assert((int64_t)SETTINGS_MOST_STEPS * SETTINGS_MOST_SEQUENCES < INT64_MAX / 2 &&
@@ -108,6 +109,7 @@ const struct settings_key settings_keys[] = {
     {"save-every", KEY_COUNT, AT(save_every), "0", STEPS(0), .flags = KEY_OF_RUNS, .arg = "STEPS", .help = "checkpoints; 0: none on the way"},
     {"keep", KEY_COUNT, AT(keep), "2", STEPS(1), .flags = KEY_OF_RUNS, .arg = "N", .help = "checkpoints kept, the newest"},
     {"on-save-failure", KEY_CHOICE, AT(on_save_failure), "continue", .choices = save_failures, .flags = KEY_OF_RUNS, .arg = "WORD", .help = "when a checkpoint cannot be written: train on and try again at the next one, or stop"},
+    {"stop", KEY_CHOICE, AT(stop), "now", .choices = stops, .flags = KEY_OF_RUNS, .arg = "WHEN", .help = "on SIGTERM and the like: now (an update is finished, an unfinished step thrown away), or after the step"},
     {"trace", KEY_COUNT, AT(trace), "none", "none", STEPS(1), .flags = KEY_OF_RUNS, .arg = "STEP", .help = "step whose lanes are written as a Chrome trace"},
     {"profile", KEY_SWITCH, AT(profile), .flags = KEY_FLAG_ONLY, .help = "measure this machine before planning, in under a minute; kept for later plans and runs"},
     {"verbose", KEY_SWITCH, AT(verbose), "false", .help = "say more"},

@@ -25,6 +25,7 @@ enum effort { EFFORT_BEST, EFFORT_NORMAL, EFFORT_QUICK }; /* of planning, from t
 enum sp_kind { SP_AUTO, SP_NONE, SP_ULYSSES, SP_RING };
 enum data_changed { DATA_CHANGED_STOP, DATA_CHANGED_CONTINUE };
 enum save_failure { SAVE_FAILURE_CONTINUE, SAVE_FAILURE_STOP }; /* what a save that fails means on the way */
+enum stop_when { STOP_NOW, STOP_STEP }; /* on a signal: what is unfinished is thrown away, or the step is done first */
 enum run_mode { MODE_RUN, MODE_CHAOS }; /* chaos: random legal orders, dead bytes NaN-filled (a test mode) */
 
 struct string_list { char *item[SETTINGS_MAX_LIST]; int n; };
@@ -90,6 +91,7 @@ struct settings {
     int64_t save_every, keep;
     enum save_failure on_save_failure;
     int64_t trace;                       /* step whose lanes are traced; AUTO: none */
+    enum stop_when stop;
     enum run_mode mode;
     char *resume;                        /* run directory to continue, or NULL */
     enum data_changed data_changed;      /* what to do where its data are not the ones that its checkpoint was trained on */

@@ -194,9 +194,10 @@ static void judge_step(struct check *c, const struct step_metrics *given, const 
 static enum status one_step(struct check *c)
 {
     struct step_metrics given = {0}, alone = {0};
-    TRY(run_step(&c->given, &given));
+    int cut; /* never: no signal is waited for */
+    TRY(run_step(&c->given, &given, &cut));
     be_patient(c, 1);
-    TRY(comm_agree(c->comm, leads(c) ? run_step(&c->alone, &alone) : OK));
+    TRY(comm_agree(c->comm, leads(c) ? run_step(&c->alone, &alone, &cut) : OK));
     be_patient(c, 0);
     if (given.target_tokens == 0) {
         printf("%5lld  skipped: %s\n", (long long)given.step, given.skipped);

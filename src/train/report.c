@@ -259,6 +259,23 @@ static void print_skipped(const struct run *r)
                (long long)r->steps_here);
 }
 
+void run_print_thrown(const struct run *r, double seconds, int terminal)
+{
+    static const char *const passes[PHASES] = {
+        [PHASE_FORWARD] = "forward pass", [PHASE_LOSS] = "loss", [PHASE_BACKWARD] = "backward pass"};
+    const char *pass = passes[r->thrown.phase];
+    char took[32];
+    if (r->thrown.micro_batch == 0)
+        return;
+    printf("%sstep %lld is thrown away, %s into it (in %s%s", terminal ? "\n" : "", (long long)r->at.step + 1,
+           report_duration(seconds, took), pass ? "the " : "", pass ? pass : "");
+    if (r->s->plan.grad_accum > 1)
+        printf("%smicro-batch %lld of %lld", pass ? " of " : "", (long long)r->thrown.micro_batch,
+               (long long)r->s->plan.grad_accum);
+    printf("); the state is that after step %lld\n", (long long)r->at.step);
+    fflush(stdout);
+}
+
 /* model_path: where the trained model is, or NULL if a signal ended the run before it was done. */
 enum status run_print_after(struct run *r, const char *model_path)
 {

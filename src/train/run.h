@@ -43,6 +43,11 @@ struct run {
     double run_seconds;
     int64_t steps_here;
     int unread; /* the data could not be read, on all ranks alike, and the state is that after the last step */
+    int mute;                   /* stdout has failed, and that has been said */
+    struct thrown_away {        /* of a step that was cut short */
+        int64_t micro_batch;    /* from 1; 0: nothing */
+        enum phase phase;       /* that compute was in */
+    } thrown;
     int64_t skipped_in_row; /* steps, up to now, whose gradient norm was not finite */
     int64_t skipped, empty; /* steps here whose norm was not finite; that had nothing to predict */
 };
@@ -63,12 +68,13 @@ enum status run_describe_data(struct run *r);
 enum status run_compare_inputs(struct run *r);
 
 /* step.c */
-/* One optimizer step: all micro-batches; its update stays pending. */
-enum status run_step(struct run *r, struct step_metrics *m);
+/* One optimizer step: all micro-batches; its update stays pending. *cut: a signal ended it; r->at is as before it, no update is
+ * pending, and r->thrown says what is lost. */
+enum status run_step(struct run *r, struct step_metrics *m, int *cut);
 /* The pending update, if there is one. */
 enum status run_flush(struct run *r);
-/* Mean loss over the held-out sequences. */
-enum status run_evaluate(struct run *r, double *loss);
+/* Mean loss over the held-out sequences. *cut: a signal ended it, and there is none. */
+enum status run_evaluate(struct run *r, double *loss, int *cut);
 
 /* The schedule's, of the step with that index: 0 is the first. */
 double run_learning_rate(const struct settings *s, int64_t step);
@@ -124,6 +130,8 @@ void run_note_saved(struct run *r, int64_t step);
 /* What a failed run leaves to go on from. */
 void run_describe_left(const struct run *r, char *text, size_t bytes);
 void run_print_before(struct run *r);
+/* What a signal has cost, if anything, `seconds` into a step, and how far the state is. */
+void run_print_thrown(const struct run *r, double seconds, int terminal);
 /* model_path: where the model is; NULL if the run was stopped. All ranks, of which only the first is heard. */
 enum status run_print_after(struct run *r, const char *model_path);
 

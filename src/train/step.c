@@ -124,7 +124,16 @@ static enum status agree_read(struct run *r, enum status st)
     return st;
 }
 
-enum status run_evaluate(struct run *r, double *loss)
+/* Whether nothing more has to be run of a section that is cut. */
+static int is_over(const struct run *r)
+{
+    int over = comm_is_cut(r->comm);
+    for (int l = LANE_WORLD; l < LANES && over; l++)
+        over = !comm_owes(r->comm, (enum lane)l);
+    return over;
+}
+
+enum status run_evaluate(struct run *r, double *loss, int *cut)
 {
     int64_t n = corpus_get_report(r->corpus)->eval_sequences;
     double sum = 0;
@@ -138,7 +147,12 @@ enum status run_evaluate(struct run *r, double *loss)
         fill_record(r, 1);
         TRY(session_run(r->session, PLAN_EVAL, NULL));
         sum += session_loss(r->session);
+        if (is_over(r))
+            break;
     }
+    TRY(comm_section_end(r->comm, cut));
+    if (*cut)
+        return OK;
     TRY(add_up(r, &own, &all));
     *loss = sum / (double)all.targets;
     return OK;
@@ -155,7 +169,7 @@ static enum status run_traced(struct run *r, enum plan_program which, int64_t st
         return status_fail(ERR_NOMEM, "out of memory for the trace");
     enum status st = session_run(r->session, which, events);
     snprintf(path, sizeof path, "%s/trace-%06lld.json", r->s->out, (long long)step);
-    if (st == OK && comm_rank(r->comm) == 0 && metrics_write_trace(path, p, events) != OK)
+    if (st == OK && comm_rank(r->comm) == 0 && !comm_is_cut(r->comm) && metrics_write_trace(path, p, events) != OK)
         printf("step %lld: %s; training goes on\n", (long long)step, status_message());
     free(events);
     return st;
@@ -172,6 +186,16 @@ static enum status count(struct run *r, struct tally *all)
     return add_up(r, &own, all);
 }
 
+/* What a signal leaves of the step: the first time that it is seen to be cut. */
+static void note_thrown(struct run *r, int64_t micro_batch)
+{
+    enum phase reached = executor_reached(r->session->executor);
+    if (!comm_is_cut(r->comm) || r->thrown.micro_batch > 0)
+        return;
+    if (micro_batch > 1 || reached == PHASE_FORWARD || reached == PHASE_LOSS || reached == PHASE_BACKWARD)
+        r->thrown = (struct thrown_away){micro_batch, reached};
+}
+
 static enum status run_programs(struct run *r, int64_t targets, double *sum)
 {
     const struct settings *s = r->s;
@@ -183,27 +207,32 @@ static enum status run_programs(struct run *r, int64_t targets, double *sum)
         enum plan_program which = i == 0                        ? (r->pending ? PLAN_UPDATE_STEP : PLAN_STEP)
                                   : i == s->plan.grad_accum - 1 ? PLAN_LAST
                                                                 : PLAN_MORE;
-        if (i == 0 && s->trace == r->at.step)
+        if (i == 0 && s->trace == r->at.step + 1)
             TRY(run_traced(r, which, s->trace));
         else
             TRY(session_run(r->session, which, NULL));
         *sum += session_loss(r->session);
+        note_thrown(r, i + 1);
+        if (is_over(r))
+            break;
     }
     return OK;
 }
 
-enum status run_step(struct run *r, struct step_metrics *m)
+enum status run_step(struct run *r, struct step_metrics *m, int *cut)
 {
     const struct settings *s = r->s;
     struct tally all;
     double sum = 0, began = clock_seconds();
+    *cut = 0;
     TRY(count(r, &all));
-    m->step = ++r->at.step;
+    m->step = r->at.step + 1;
     m->steps = s->plan.steps;
     m->tokens = s->plan.batch * s->plan.seq_len;
     m->target_tokens = all.targets;
-    m->lr = run_learning_rate(s, r->at.step - 1);
+    m->lr = run_learning_rate(s, r->at.step);
     if (all.targets == 0) {
+        r->at.step++;
         r->at.cursor += (uint64_t)s->plan.batch;
         m->loss = m->grad_norm = NAN;
         m->seconds = clock_seconds() - began;
@@ -213,6 +242,13 @@ enum status run_step(struct run *r, struct step_metrics *m)
     }
     m->updated = r->pending;
     TRY(run_programs(r, all.targets, &sum));
+    TRY(comm_section_end(r->comm, cut));
+    m->seconds = clock_seconds() - began;
+    if (*cut) { /* the first program has finished the update */
+        r->pending = 0;
+        return OK;
+    }
+    r->at.step++;
     const struct norm_result *norm = session_io(r->session, r->session->plan->io.norm);
     r->lr_pending = m->lr;
     r->at.cursor += (uint64_t)s->plan.batch;
@@ -224,6 +260,5 @@ enum status run_step(struct run *r, struct step_metrics *m)
     m->loss = r->last_loss = sum / (double)all.targets;
     m->grad_norm = norm->norm;
     m->skipped = norm->skip ? "the gradient norm is not finite" : NULL;
-    m->seconds = clock_seconds() - began;
     return OK;
 }

@@ -9,34 +9,13 @@
 #include "plan/report/refuse.h"
 #include "profile/sgemm.h"
 #include "settings/read.h"
+#include "train/signals.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t stop_signal;
-
 #define SKIPS_ALLOWED 3 /* steps in a row without a finite gradient norm; after them the run ends */
-
-/* The first signal ends the run after the step, the second at once; SIGUSR1 may come as often as it likes (cli/ranks.c). */
-static void on_signal(int number)
-{
-    static const char once_more[] = "\nltrain: stopping after this step and saving; once more to stop at once\n",
-                      once[] = "\nltrain: stopping after this step and saving\n";
-    if (stop_signal && number == SIGUSR1)
-        return;
-    if (stop_signal) {
-        signal(number, SIG_DFL);
-        raise(number);
-        return;
-    }
-    stop_signal = number;
-    if (write(STDOUT_FILENO, number == SIGUSR1 ? once : once_more, number == SIGUSR1 ? sizeof once - 1 : sizeof once_more - 1) <
-        0) {
-        /* nobody reads */
-    }
-}
 
 /* Of a checkpoint or an export that was not made. */
 static enum status say_diverged(const struct run *r, enum status st, const char *not_made)
@@ -51,6 +30,8 @@ static enum status say_diverged(const struct run *r, enum status st, const char 
 
 static enum status save(struct run *r, enum save_when when)
 {
+    if (r->signal && r->saved == r->at.step)
+        return OK; /* it is there already */
     if (r->skipped_in_row > 0 && r->saved >= 0) { /* an older, good checkpoint is worth more */
         printf("step %lld not saved: it was skipped\n", (long long)r->at.step);
         return OK;
@@ -167,7 +148,7 @@ static enum status finish_metrics(struct run *r, struct step_metrics *m)
 /* A signal may reach some ranks only, and each at another time: the one that any rank has seen by now. */
 static enum status agree_signal(struct run *r)
 {
-    int own = stop_signal, *all = sys_calloc((size_t)comm_size(r->comm), sizeof *all);
+    int own = atomic_load(signals_first()), *all = sys_calloc((size_t)comm_size(r->comm), sizeof *all);
     if (!all)
         return status_fail(ERR_NOMEM, "out of memory");
     enum status st = comm_gather(r->comm, &own, sizeof own, all);
@@ -176,6 +157,18 @@ static enum status agree_signal(struct run *r)
             r->signal = all[k];
     free(all);
     return st;
+}
+
+/* Where nobody reads the steps' lines, or their file is full, training goes on. */
+static void check_output(struct run *r)
+{
+    if (!ferror(stdout))
+        return;
+    clearerr(stdout);
+    if (!r->mute)
+        fprintf(stderr, "ltrain: standard output is closed or full: training goes on, and %s/metrics.jsonl has every step\n",
+                r->s->out);
+    r->mute = 1;
 }
 
 static enum status loop(struct run *r)
@@ -189,12 +182,22 @@ static enum status loop(struct run *r)
         struct step_metrics m = {0};
         struct lane_stats between[LANES]; /* of evaluations and checkpoints */
         executor_take_stats(r->session->executor, between);
-        TRY(run_step(r, &m));
+        int cut;
+        TRY(run_step(r, &m, &cut));
+        if (cut) {
+            run_print_thrown(r, m.seconds, terminal);
+            continue;
+        }
         TRY(finish_metrics(r, &m));
         m.evaluated = s->plan.eval_every > 0 && r->at.step % s->plan.eval_every == 0;
-        if (m.evaluated)
-            TRY(run_evaluate(r, &m.eval_loss));
+        if (m.evaluated) {
+            TRY(run_evaluate(r, &m.eval_loss, &cut));
+            if (cut)
+                printf("%sthe evaluation after step %lld is left out\n", terminal ? "\n" : "", (long long)r->at.step);
+            m.evaluated = !cut;
+        }
         metrics_print(&m, stdout, terminal);
+        check_output(r);
         if (r->metrics)
             TRY(run_log_add(r->metrics, &m));
         if (r->skipped_in_row >= SKIPS_ALLOWED)
@@ -403,13 +406,12 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
     enum status st;
     char model_path[4096];
     *signal_number = 0;
-    stop_signal = 0;
     run_note_saved(&r, -1);
+    signals_before_first_step(comm_rank(comm) == 0);
     TRY_GOTO(prepare(&r), out);
-    signal(SIGINT, on_signal);
-    signal(SIGTERM, on_signal);
-    if (comm_size(comm) > 1)
-        signal(SIGUSR1, on_signal); /* Open MPI's mpiexec passes it on to all ranks, where SIGTERM ends them within seconds */
+    signals_stop_run(s->stop);
+    if (s->stop == STOP_NOW && s->mode == MODE_RUN)
+        comm_cut_for(comm, signals_first());
     TRY_GOTO(loop(&r), out);
     TRY_GOTO(run_flush(&r), out);
     *signal_number = r.signal;

@@ -1,0 +1,117 @@
+/* Handlers: a number is remembered, and a line written. */
+#include "train/signals.h"
+
+#include "base/clock.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What people, terminals, schedulers, launchers and limits send for the end to come. */
+static const struct ending {
+    int number, asks; /* asks: somebody wants it, and wants it sooner if it comes again */
+    const char *name;
+} endings[] = {{SIGINT, 1, "SIGINT"},   {SIGTERM, 1, "SIGTERM"}, {SIGHUP, 0, "SIGHUP"},
+               {SIGUSR1, 0, "SIGUSR1"}, {SIGUSR2, 0, "SIGUSR2"}, {SIGXCPU, 0, "SIGXCPU (the limit of CPU time)"}};
+enum { ENDINGS = sizeof endings / sizeof *endings };
+
+/* timeout(1) and some shells send a process two of the same, one to it and one to its group. */
+static const int64_t ONCE_NS = 300000000;
+
+static atomic_int first, asked;
+static _Atomic int64_t asked_ns;
+static enum stop_when stop_when;
+static int early_speaks;
+
+static const struct ending *find(int number)
+{
+    int i = 0;
+    while (i < ENDINGS - 1 && endings[i].number != number)
+        i++;
+    return &endings[i];
+}
+
+/* In a handler nothing but write() may print. */
+static void say(int fd, const char *a, const char *name, const char *b, const char *c)
+{
+    const char *part[] = {a, name, b, c};
+    char text[256];
+    size_t n = 0;
+    for (int i = 0; i < 4; i++) {
+        size_t bytes = strlen(part[i]);
+        if (n + bytes > sizeof text)
+            break;
+        memcpy(text + n, part[i], bytes);
+        n += bytes;
+    }
+    if (write(fd, text, n) < 0) {
+        /* nobody reads */
+    }
+}
+
+static void end_at_once(int number)
+{
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void on_early(int number)
+{
+    if (early_speaks)
+        say(STDERR_FILENO, "ltrain: ", find(number)->name, " before the first step: there is nothing to save yet\n", "");
+    end_at_once(number);
+}
+
+/* Whether an earlier one has asked for the same. */
+static int is_second(void)
+{
+    int64_t now = clock_ns(), before = atomic_exchange(&asked_ns, now);
+    return atomic_exchange(&asked, 1) && now - before > ONCE_NS;
+}
+
+static void on_signal(int number)
+{
+    const struct ending *e = find(number);
+    int none = 0;
+    if (e->asks && is_second()) {
+        end_at_once(number);
+        return;
+    }
+    if (!atomic_compare_exchange_strong(&first, &none, number))
+        return;
+    say(STDOUT_FILENO, "\nltrain: ", e->name,
+        stop_when == STOP_STEP ? ": stopping after this step and saving" : ": stopping now and saving the last update",
+        e->asks ? "; once more to stop at once\n" : "\n");
+}
+
+/* What nohup and the like ignore stays so; but a shell ignores ^C for its background processes, and one that is sent is meant. */
+static void catch_all(void (*handler)(int))
+{
+    for (int i = 0; i < ENDINGS; i++) {
+        struct sigaction had, want = {.sa_handler = handler, .sa_flags = SA_RESTART};
+        if (sigaction(endings[i].number, NULL, &had) == 0 && had.sa_handler == SIG_IGN && !endings[i].asks)
+            continue;
+        sigemptyset(&want.sa_mask);
+        sigaction(endings[i].number, &want, NULL);
+    }
+}
+
+void signals_before_first_step(int speaks)
+{
+    early_speaks = speaks;
+    signal(SIGPIPE, SIG_IGN);
+    catch_all(on_early);
+}
+
+void signals_stop_run(enum stop_when when)
+{
+    atomic_store(&first, 0);
+    atomic_store(&asked, 0);
+    stop_when = when;
+    catch_all(on_signal);
+}
+
+const atomic_int *signals_first(void)
+{
+    return &first;
+}

@@ -1,0 +1,18 @@
+/* Signals that end a run, and those that do not. Private to src/train. */
+#ifndef LTRAIN_TRAIN_SIGNALS_H
+#define LTRAIN_TRAIN_SIGNALS_H
+
+#include "settings/settings.h"
+
+#include <stdatomic.h>
+
+/* Until there is something to save: a signal ends the process as it would have; `speaks`: after a sentence on stderr. Output that
+ * nobody reads ends nothing from here on. */
+void signals_before_first_step(int speaks);
+/* From now on the first one is remembered, and said on stdout with what follows; a second SIGINT or SIGTERM ends the process at
+ * once. The others may come as often as they like: SIGHUP comes twice where a terminal closes, SIGUSR1 from cli/ranks.c. */
+void signals_stop_run(enum stop_when when);
+/* The first one's number; 0: none has come. */
+const atomic_int *signals_first(void);
+
+#endif
