@@ -91,6 +91,10 @@ void _exit(int status)
             describe_dead(w->comm, dead, cause, sizeof cause);
         say(w, cause);
     }
+    const char *starting = wire_starting();
+    if (starting[0] && write(STDERR_FILENO, starting, strlen(starting)) < 0) {
+        /* nobody reads */
+    }
     *(void **)&leave = dlsym(RTLD_NEXT, "_exit"); /* a sanitizer's, perhaps */
     if (leave)
         leave(status);

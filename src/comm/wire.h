@@ -30,6 +30,9 @@ int wire_in_use(const struct wire *w, enum channel channel, int slot);
 /* What has completed since the last call; the table's size at most. Valid until the next call for this channel. */
 enum status wire_test(struct wire *w, enum channel channel, const struct wire_event **events, int *n);
 
+/* What is to be said if the process is ended now, because MPI does so while it starts; "" else. */
+const char *wire_starting(void);
+
 /* Odd while the thread that talks is inside a call of MPI; safe from any thread. */
 unsigned wire_calls(void);
 

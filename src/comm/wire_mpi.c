@@ -28,6 +28,7 @@ struct wire {
 
 enum { START_SECONDS = 60 }; /* programs start slowly from a network's disk: never less patience than this */
 static char start_message[160];
+static char starting[1024]; /* "": MPI is not being started */
 static atomic_uint calls; /* entered plus left */
 
 /* _Exit: comm/lastword.c's _exit has nothing to add before the ranks have met and after they have parted. */
@@ -45,6 +46,35 @@ static enum status mpi_fail(const char *what, int error)
     int length;
     MPI_Error_string(error, text, &length);
     return status_fail(ERR_IO, "MPI cannot %s: %s", what, text);
+}
+
+/* What the environment wants MPI to connect by, as "A=x, B=y"; "" if nothing. */
+static void describe_transports(char *text, size_t bytes)
+{
+    static const char *const prefix[] = {"OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_oob"};
+    size_t n = 0;
+    text[0] = 0;
+    for (char **e = environ; *e && n < bytes; e++)
+        for (size_t k = 0; k < sizeof prefix / sizeof *prefix && n < bytes; k++)
+            if (strncmp(*e, prefix[k], strlen(prefix[k])) == 0)
+                n += (size_t)snprintf(text + n, bytes - n, "%s%s", n ? ", " : "", *e);
+}
+
+/* Open MPI ends the process itself where its ranks cannot reach each other, and what it says of that is among what mpiexec is
+ * told not to repeat (cli/ranks.c). */
+static void prepare_last_word(const struct launch *l)
+{
+    char transports[512];
+    describe_transports(transports, sizeof transports);
+    snprintf(starting, sizeof starting,
+             "ltrain: rank %d: MPI cannot start and has ended this process: the ranks cannot reach each other%s%s%s\n", l->rank,
+             transports[0] ? " by what the environment asks for (" : "", transports,
+             transports[0] ? "); unset what an old job script or a module has left there" : ", or the installation is not whole");
+}
+
+const char *wire_starting(void)
+{
+    return starting;
 }
 
 /* A rank that is told to stop meanwhile stops afterwards: when it goes while it connects, Open MPI's mpiexec complains, crashes or
@@ -73,7 +103,9 @@ static enum status start_mpi(const struct launch *l, double timeout, struct wire
     signal(SIGPIPE, SIG_IGN); /* over TCP a message to a rank that has died must not be the end of this one */
     void (*before)(int) = signal(SIGALRM, start_timed_out);
     alarm((unsigned)timeout);
+    prepare_last_word(l);
     error = init_unstopped(&provided);
+    starting[0] = 0;
     if (error != MPI_SUCCESS)
         return mpi_fail("start", error);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
