@@ -57,14 +57,21 @@ static void become_mpiexec(char **args, const sigset_t *mask)
     _exit(2);
 }
 
-/* What the user wants: the last signal, and how many came. */
+/* What the user wants: the last signal, and how many asked for the end. */
 struct stop {
     int number, times;
+    int64_t came_ns;
     int64_t next_ns; /* when mpiexec is told again */
     int64_t pause_ns;
 };
 
 static const int64_t SECOND = 1000000000;
+
+/* The first signal asks for the end; ^C and SIGTERM ask again, but not within a moment: timeout(1) sends a process two. */
+static int asks(const struct stop *s, int number, int64_t now)
+{
+    return s->times == 0 || ((number == SIGINT || number == SIGTERM) && now - s->came_ns > SECOND * 3 / 10);
+}
 
 /* mpiexec would end the ranks within seconds of SIGTERM or ^C; SIGUSR1 it passes on, and ranks take it as they take these. While
  * it starts it loses signals, so it is told again and again, which a rank takes for one signal; and it may hang when it is ended
@@ -86,8 +93,9 @@ static int wait_for(pid_t mpiexec, const sigset_t *wanted, struct stop *s)
     int state = 0;
     while (waitpid(mpiexec, &state, WNOHANG) == 0) {
         int number = sigtimedwait(wanted, NULL, &moment);
-        if (number > 0 && number != SIGCHLD) {
-            *s = (struct stop){.number = number, .times = s->times + 1};
+        int64_t now = clock_ns();
+        if (number > 0 && number != SIGCHLD && asks(s, number, now)) {
+            *s = (struct stop){.number = number, .times = s->times + 1, .came_ns = now};
             if (s->times == 1)
                 printf("\nltrain: the ranks are told to stop; once more to stop at once\n");
             fflush(stdout);
@@ -122,13 +130,15 @@ static int end_code(int state, const struct stop *s)
  * that is sent is meant. */
 static void choose_signals(sigset_t *wanted)
 {
-    struct sigaction hangup;
+    static const int others[] = {SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
+    struct sigaction had;
     sigemptyset(wanted);
     sigaddset(wanted, SIGCHLD);
     sigaddset(wanted, SIGTERM);
     sigaddset(wanted, SIGINT);
-    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
-        sigaddset(wanted, SIGHUP);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (sigaction(others[i], NULL, &had) == 0 && had.sa_handler != SIG_IGN)
+            sigaddset(wanted, others[i]);
 }
 
 /* Starts mpiexec and waits for it; its exit status. */
@@ -140,6 +150,7 @@ static enum status run_mpiexec(char **args, int *code)
     fflush(stdout);
     choose_signals(&wanted);
     sigprocmask(SIG_BLOCK, &wanted, &mask); /* until the end: none is lost */
+    signal(SIGPIPE, SIG_IGN);               /* here and in mpiexec: output that nobody reads ends nothing */
     signal(SIGCHLD, SIG_DFL);               /* ignored, as whoever starts us may leave it, it would take mpiexec's status away */
     pid_t pid = fork();
     if (pid == 0)

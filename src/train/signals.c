@@ -18,7 +18,7 @@ enum { ENDINGS = sizeof endings / sizeof *endings };
 /* timeout(1) and some shells send a process two of the same, one to it and one to its group. */
 static const int64_t ONCE_NS = 300000000;
 
-static atomic_int first, asked;
+static atomic_int first;
 static _Atomic int64_t asked_ns;
 static enum stop_when stop_when;
 static int early_speaks;
@@ -65,8 +65,8 @@ static void on_early(int number)
 /* Whether an earlier one has asked for the same. */
 static int is_second(void)
 {
-    int64_t now = clock_ns(), before = atomic_exchange(&asked_ns, now);
-    return atomic_exchange(&asked, 1) && now - before > ONCE_NS;
+    int64_t now = clock_ns(), before = 0;
+    return !atomic_compare_exchange_strong(&asked_ns, &before, now) && now - before > ONCE_NS;
 }
 
 static void on_signal(int number)
@@ -106,7 +106,7 @@ void signals_before_first_step(int speaks)
 void signals_stop_run(enum stop_when when)
 {
     atomic_store(&first, 0);
-    atomic_store(&asked, 0);
+    atomic_store(&asked_ns, 0);
     stop_when = when;
     catch_all(on_signal);
 }
