@@ -1,0 +1,169 @@
+/* Signals in the middle of a step, and output that nobody reads: nothing is lost, nothing is silent. */
+#include "harness.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STEPS 6
+/* A step takes half a second, nearly all of it on the link. */
+#define SLOW TINY DISCRETE "--link-gbps 0.004 --steps 6 "
+#define FAST " --link-gbps 0 "
+
+static int as_root(void)
+{
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    return 0;
+}
+
+static const struct launch plain = {.prepare = as_root};
+
+static void wait_ms(long ms)
+{
+    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&t, NULL);
+}
+
+static void wait_for_output(pid_t pid, const char *word)
+{
+    for (;;) {
+        char *text = e2e_read(".stdout", NULL);
+        int there = strstr(text, word) != NULL;
+        siginfo_t info = {0};
+        free(text);
+        if (there || waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0)
+            return;
+        wait_ms(5);
+    }
+}
+
+/* Starts a slow run and sends it the signal, twice as timeout(1) does, when the third step is under way. */
+static struct result stop_in_step(const char *arguments, int number)
+{
+    e2e_remove("run");
+    pid_t pid = e2e_start(&plain, arguments);
+    wait_for_output(pid, "\nstep 2/");
+    wait_ms(150);
+    kill(pid, number);
+    kill(pid, number);
+    struct result r = e2e_wait(pid);
+    if (r.status != 128 + number)
+        fail_msg("signal %d: exit status %d: %s%s", number, r.status, r.out, r.err);
+    assert_string_equal(r.err, "");
+    e2e_contains(r.out, "saved: continue with ltrain --resume run");
+    assert_int_equal(e2e_count("run/checkpoints/step-??????"), 1);
+    assert_false(e2e_exists("run/hf"));
+    return r;
+}
+
+/* A run that was stopped goes on, and is then the one that was not. */
+static void goes_on(const char *whole)
+{
+    e2e_succeeds(&plain, "--resume run" FAST);
+    struct curve a = e2e_curve(whole), b = e2e_curve("run");
+    char path[64];
+    assert_int_equal(b.n, STEPS);
+    e2e_same_curve(&a, &b, STEPS);
+    snprintf(path, sizeof path, "%s/hf/model.safetensors", whole);
+    e2e_same_file(path, "run/hf/model.safetensors");
+}
+
+static void unfinished_step_is_thrown_away(void **state)
+{
+    static const int numbers[] = {SIGTERM, SIGHUP, SIGXCPU};
+    (void)state;
+    e2e_succeeds(&plain, SLOW FAST "--out whole");
+    for (int i = 0; i < 3; i++) {
+        struct result r = stop_in_step(SLOW "--out run", numbers[i]);
+        e2e_contains(r.out, "step 3 is thrown away, ");
+        e2e_contains(r.out, "; the state is that after step 2\n");
+        e2e_contains(r.out, "stopping now and saving the last update");
+        assert_int_equal(e2e_curve("run").n, 2);
+        if (i == 0)
+            goes_on("whole");
+    }
+}
+
+static void step_is_finished_if_asked(void **state)
+{
+    (void)state;
+    struct result r = stop_in_step(SLOW "--stop step --out run", SIGUSR1);
+    assert_null(strstr(r.out, "thrown away"));
+    e2e_contains(r.out, "stopping after this step and saving\n");
+    assert_int_equal(e2e_curve("run").n, 3);
+}
+
+/* Ranks agree: with ZeRO 2 the update itself has collectives, which nobody may leave out. */
+static void ranks_stop_together(void **state)
+{
+    (void)state;
+    if (E2E_SANITIZED || system("command -v mpiexec >/dev/null") != 0)
+        skip();
+#define TWO "--ranks 2 --mesh dp=2 --zero 2 "
+    e2e_succeeds(&plain, TWO SLOW FAST "--out whole");
+    struct result r = stop_in_step(TWO SLOW "--out run", SIGTERM);
+    e2e_contains(r.out, " is thrown away, ");
+    goes_on("whole");
+}
+
+/* ---- output and limits ---- */
+
+static int nobody_reads(void)
+{
+    int ends[2];
+    as_root();
+    if (pipe(ends) != 0 || dup2(ends[1], STDOUT_FILENO) < 0)
+        return -1;
+    close(ends[0]);
+    close(ends[1]);
+    return 0;
+}
+
+static int small_files(void)
+{
+    struct rlimit limit = {256 << 10, 256 << 10};
+    return setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+static void closed_output_ends_nothing(void **state)
+{
+    const struct launch closed = {.prepare = nobody_reads};
+    (void)state;
+    struct result r = e2e_run(&closed, TINY "--offload none --steps 3 --out run");
+    assert_int_equal(r.status, 0);
+    assert_string_equal(r.err,
+                        "ltrain: standard output is closed or full: training goes on, and run/metrics.jsonl has every step\n");
+    assert_int_equal(e2e_curve("run").n, 3);
+    assert_true(e2e_exists("run/hf/model.safetensors"));
+    if (E2E_SANITIZED || system("command -v mpiexec >/dev/null") != 0)
+        return;
+    r = e2e_run(&closed, "--ranks 2" TINY "--offload none --steps 3 --out ranks");
+    assert_int_equal(r.status, 0);
+    assert_int_equal(e2e_curve("ranks").n, 3);
+}
+
+static void limit_of_file_size_is_said(void **state)
+{
+    const struct launch small = {.prepare = small_files};
+    (void)state;
+    struct result r = e2e_run(&small, TINY "--offload none --steps 2 --out run");
+    assert_int_equal(r.status, 1);
+    e2e_contains(r.err, "File too large");
+    assert_int_equal(e2e_curve("run").n, 2);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(unfinished_step_is_thrown_away), TEST(step_is_finished_if_asked),  TEST(ranks_stop_together),
+        TEST(closed_output_ends_nothing),     TEST(limit_of_file_size_is_said),
+    };
+    return cmocka_run_group_tests_name("signals", tests, NULL, NULL);
+}
