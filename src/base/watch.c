@@ -10,13 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CALLS 256            /* at once; more are not looked at */
-#define LEAST_TICK 0.01      /* seconds between looks */
+#define CALLS 256       /* at once; more are not looked at */
+#define LEAST_TICK 0.01 /* seconds between looks */
 #define MOST_TICK 1.0
 enum { PATH_BYTES = 400, SENTENCE = 1200 };
 
 struct slot {
-    int64_t since_ns; /* 0: free */
+    int64_t since_ns; /* of watch.now_ns; 0: free */
     struct watch_call call;
     char path[PATH_BYTES];
     int said;
@@ -28,6 +28,7 @@ static struct {
     pthread_t thread;
     atomic_int running;
     /* Under the lock: */
+    int64_t now_ns; /* the thread's time, which does not pass while the process is stopped */
     int ended, next;
     struct watch_rules rules;
     struct slot slot[CALLS];
@@ -39,14 +40,13 @@ int watch_enter(const struct watch_call *call)
     int handle = -1;
     if (!atomic_load(&watch.running))
         return -1;
-    int64_t now = clock_ns();
     pthread_mutex_lock(&watch.lock);
     for (int i = 0; i < CALLS && handle < 0; i++, watch.next = (watch.next + 1) % CALLS)
         if (!watch.slot[watch.next].since_ns)
             handle = watch.next;
     if (handle >= 0) {
         struct slot *s = &watch.slot[handle];
-        s->since_ns = now;
+        s->since_ns = watch.now_ns;
         s->call = *call;
         s->said = 0;
         snprintf(s->path, sizeof s->path, "%s", call->path ? call->path : "");
@@ -84,7 +84,7 @@ void watch_leave(int handle)
     struct slot *s = &watch.slot[handle];
     if (s->said) {
         describe(s, what, sizeof what);
-        snprintf(text, sizeof text, "to %s took %.3g s; going on", what, (double)(clock_ns() - s->since_ns) * 1e-9);
+        snprintf(text, sizeof text, "to %s took %.3g s; going on", what, (double)(watch.now_ns - s->since_ns) * 1e-9);
         say = watch.rules.say;
     }
     s->since_ns = 0;
@@ -97,7 +97,7 @@ void watch_leave(int handle)
 static struct slot *longer_than(double seconds, int unsaid)
 {
     struct slot *oldest = NULL;
-    int64_t before = clock_ns() - (int64_t)(seconds * 1e9);
+    int64_t before = watch.now_ns - (int64_t)(seconds * 1e9);
     for (int i = 0; i < CALLS; i++) {
         struct slot *s = &watch.slot[i];
         if (s->since_ns && s->since_ns <= before && !(unsaid && s->said) && (!oldest || s->since_ns < oldest->since_ns))
@@ -135,8 +135,12 @@ static void *run(void *arg)
     pthread_mutex_lock(&watch.lock);
     double least = watch.rules.patience < watch.rules.timeout ? watch.rules.patience : watch.rules.timeout, tick = least / 4;
     tick = tick < LEAST_TICK ? LEAST_TICK : tick > MOST_TICK ? MOST_TICK : tick;
-    while (!watch.ended) {
-        clock_cond_wait(&watch.end, &watch.lock, clock_ns() + (int64_t)(tick * 1e9));
+    const int64_t tick_ns = (int64_t)(tick * 1e9);
+    for (int64_t last = clock_ns(); !watch.ended;) {
+        clock_cond_wait(&watch.end, &watch.lock, clock_ns() + tick_ns);
+        int64_t now = clock_ns(), passed = now - last;
+        watch.now_ns += passed < 2 * tick_ns ? passed : 2 * tick_ns;
+        last = now;
         if (!watch.ended)
             look();
     }
@@ -149,6 +153,7 @@ enum status watch_start(const struct watch_rules *rules)
     clock_cond_init(&watch.end);
     watch.rules = *rules;
     watch.ended = 0;
+    watch.now_ns = 1;
     if (pthread_create(&watch.thread, NULL, run, NULL) != 0) {
         pthread_cond_destroy(&watch.end);
         return status_fail(ERR_NOMEM, "cannot start the thread that watches drives: fewer threads or processes must run here");

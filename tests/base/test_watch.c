@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,8 +104,31 @@ static void one_that_returns_late(void **state)
     assert_int_equal(watch_enter(&call), -1);
 }
 
+/* A process that a terminal or a scheduler stops, and lets go on later, has waited for nobody meanwhile. */
+static void stopped_processes_go_on(void **state)
+{
+    (void)state;
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        const struct watch_rules rules = {.patience = 1e6, .timeout = 1, .say = note, .end = leave};
+        int call = watch_start(&rules) == OK ? watch_enter(&(struct watch_call){.verb = "sync", .fd = -1, .path = "/x"}) : -1;
+        raise(SIGSTOP);
+        clock_sleep_ns(200000000); /* the thread looks */
+        watch_leave(call);
+        watch_stop();
+        _exit(call < 0);
+    }
+    assert_true(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
+    clock_sleep_ns(1200000000);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_true(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_that_never_return), cmocka_unit_test(one_that_returns_late)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_that_never_return), cmocka_unit_test(one_that_returns_late),
+                                       cmocka_unit_test(stopped_processes_go_on)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
