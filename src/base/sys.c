@@ -181,7 +181,8 @@ int sys_open(const char *path, int flags, mode_t mode)
 
 int sys_openat(int dir_fd, const char *path, int flags, mode_t mode)
 {
-    return fails(SYS_OPEN) ? -1 : openat(dir_fd, path, flags, mode);
+    int w = begin("open", -1, path, 0, 0);
+    return (int)end(w, fails(SYS_OPEN) ? -1 : openat(dir_fd, path, flags, mode));
 }
 
 /* Kinds of what is no regular file and no directory, beyond the kernel's numbers. */
