@@ -3,8 +3,10 @@
 
 #include "base/num.h"
 #include "base/sys.h"
+#include "data/fingerprint.h"
 #include "device/plugin.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 
 #define RESERVE ((int64_t)256 << 20) /* beside 2% of what is free */
@@ -56,7 +58,33 @@ static enum status limit_own(const struct settings *s, const struct comm *comm, 
     return OK;
 }
 
+/* The kernels are in a file of their own, beside the executable that ranks have compared already. */
+static enum status identify_plugin(struct fingerprint *out, Dl_info *file)
+{
+    const struct device_plugin *plugin;
+    TRY(device_plugin_load(&plugin));
+    if (!dladdr(plugin, file) || !file->dli_fname)
+        return status_fail(ERR_INVALID, "--device cuda: it is not known which file the CUDA plugin is");
+    return fingerprint_take(file->dli_fname, NULL, NULL, out);
+}
+
+static enum status compare_plugins(struct comm *comm)
+{
+    struct fingerprint own;
+    Dl_info file;
+    TRY(comm_agree(comm, identify_plugin(&own, &file)));
+    uint64_t first = own.xxh3;
+    TRY(comm_broadcast(comm, 0, &first, sizeof first));
+    return comm_agree(comm, first == own.xxh3 ? OK
+                                              : status_fail(ERR_INVALID,
+                                                            "--device cuda: %s (%016llx) is another build than rank 0's plugin "
+                                                            "(%016llx): all hosts need the same program",
+                                                            file.dli_fname, (unsigned long long)own.xxh3,
+                                                            (unsigned long long)first));
+}
+
 enum status gpu_limit(const struct settings *s, struct comm *comm, int64_t *bytes)
 {
-    return comm_agree(comm, limit_own(s, comm, bytes));
+    TRY(comm_agree(comm, limit_own(s, comm, bytes)));
+    return comm_size(comm) > 1 ? compare_plugins(comm) : OK;
 }

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Ranks that do not read the same files, or are not the same program: `test_inputs.sh LTRAIN`. Two working directories stand for two hosts.
+# Ranks that do not read the same files, or are not the same program: `test_inputs.sh LTRAIN PLUGIN`, of a fake GPU. Two working directories stand for two hosts.
 set -eu
 . "$(dirname "$0")/../mpi.sh"
 ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+plugin=$(cd "$(dirname "$2")" && pwd)/$(basename "$2")
 home=$(mktemp -d)
 trap 'rm -rf "$home"' EXIT
 cd "$home"
@@ -40,6 +41,19 @@ cp "$ltrain" other
 expect "copies of data and program" 0 "^model: " "$home/other" --data same.txt
 echo . >>other
 expect "another build" 2 "^ltrain: rank 1: this rank runs ltrain .* all hosts need the same program" "$home/other" --data same.txt
+
+# the GPUs' kernels are in a file of their own
+cp "$plugin" plugin.so
+echo . >>plugin.so
+status=0
+# shellcheck disable=SC2086 # lists of words
+timeout -k 5 60 $mpi -n 1 -x LTRAIN_CUDA_PLUGIN="$plugin" "$ltrain" $common --data A/t.txt --device cuda --dtype bf16 --out gpu : \
+    -n 1 -x LTRAIN_CUDA_PLUGIN="$home/plugin.so" "$ltrain" $common --data A/t.txt --device cuda --dtype bf16 --out gpu >out 2>err || status=$?
+if [ $status != 2 ] || ! grep -q "^ltrain: rank 1: --device cuda: $home/plugin.so .* is another build" err; then
+    echo "not ok: another build of the plugin: exit status $status"
+    cat err
+    failures=$((failures + 1))
+fi
 
 # data that change under both ranks: said once, and saved
 cp A/t.txt changing.txt
