@@ -83,6 +83,7 @@ static enum status prepare(struct session *s, const char *run, const struct path
     TRY(ckpt_make_dir(run));
     TRY(ckpt_make_dir(p->dir));
     TRY(ckpt_sync_dir(run));
+    names_remove_dead(p->dir); /* their room is needed */
     TRY(check_space(s, p->dir));
     TRY(make_partial(s, p->partial, mark, CKPT_CONFIG));
     return write_texts(p->partial, texts);
@@ -182,6 +183,15 @@ enum status checkpoint_save(struct session *s, const char *run, const struct che
     if (first && st == OK)
         names_prune(p.dir, info->step, keep);
     return st;
+}
+
+void checkpoint_remove_dead(const char *run)
+{
+    char path[CKPT_PATH];
+    if (ckpt_path(path, run, "checkpoints", "") == OK)
+        names_remove_dead(path);
+    if (ckpt_path(path, run, "hf/export.partial", "") == OK)
+        ckpt_remove_dir(path);
 }
 
 /* ---- loading ---- */

@@ -70,6 +70,8 @@ enum status checkpoint_keep_texts(const char *from, const char *to);
 /* Bytes that a checkpoint, or an export, takes at most on a disk. moments: what AdamW's are stored in. */
 int64_t checkpoint_bytes(const struct model *m, enum dtype dtype, enum dtype moments);
 int64_t checkpoint_export_bytes(const struct model *m, enum dtype dtype);
+/* By the one process that has RUN to itself, before anything is saved: removes what saves and exports that were killed left. */
+void checkpoint_remove_dead(const char *run);
 /* By one process: how many checkpoints with final names RUN has, and the newest one's step (0: there is none). */
 int checkpoint_count(const char *run, int64_t *step);
 

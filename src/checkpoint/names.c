@@ -79,15 +79,25 @@ enum status names_read_latest(const char *dir, char name[48])
     return OK;
 }
 
-void names_prune(const char *dir, int64_t step, int keep)
+void names_remove_dead(const char *dir)
 {
     struct ckpt_listing l;
-    char path[CKPT_PATH], dead[CKPT_PATH];
+    char path[CKPT_PATH];
     if (names_list(dir, &l) != OK)
         return;
     for (int i = 0; i < l.n; i++)
         if (l.entries[i].form == FORM_PARTIAL && ckpt_path(path, dir, l.entries[i].name, "") == OK)
             ckpt_remove_dir(path);
+    free(l.entries);
+}
+
+void names_prune(const char *dir, int64_t step, int keep)
+{
+    struct ckpt_listing l;
+    char path[CKPT_PATH], dead[CKPT_PATH];
+    names_remove_dead(dir);
+    if (names_list(dir, &l) != OK)
+        return;
     for (int i = 0; i < l.n; i++) {
         const struct ckpt_entry *e = &l.entries[i];
         if (e->form == FORM_PARTIAL || (e->form == FORM_FINAL && (e->step > step || keep-- > 0)))

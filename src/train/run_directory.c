@@ -81,6 +81,8 @@ static enum status lock(struct run *r)
     int leads = comm_rank(r->comm) == 0;
     TRY(run_lock_take(r->comm, r->s->out, &r->lock));
     r->locked = 1;
+    if (leads)
+        checkpoint_remove_dead(r->s->out);
     return comm_agree(r->comm, leads && !r->s->resume ? refuse_old(r->s) : OK);
 }
 

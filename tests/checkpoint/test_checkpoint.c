@@ -464,6 +464,33 @@ static void keeps_the_last(void **state)
     rig_stop(&r);
 }
 
+/* What saves and exports that were killed have left goes before anything is saved: its room may be needed. */
+static void leftovers_go_first(void **state)
+{
+    (void)state;
+    struct rig r;
+    int64_t step;
+    struct checkpoint_info info = info_of(3);
+    start(&r, resident, F32, NULL, NULL);
+    save(&r, 1, 2);
+    save(&r, 2, 2);
+    shell("cd %s/checkpoints && cp -r step-000001 step-000003.partial && cp -r step-000001 step-000004.old.partial && "
+          "cp -r step-000001 step-000002.old && mkdir -p ../hf/export.partial && touch ../hf/export.partial/x ../hf/config.json",
+          run);
+    assert_int_equal(checkpoint_count(run, &step), 2);
+    assert_int_equal(step, 2);
+    checkpoint_remove_dead(run);
+    assert_names("latest step-000001 step-000002 step-000002.old ");
+    shell("test \"$(ls %s/hf)\" = config.json", run);
+    shell("cd %s/checkpoints && cp -r step-000001 step-000005.partial", run);
+    sys_inject_clear();
+    sys_inject(SYS_FALLOCATE, 1, ENOSPC);
+    assert_int_equal(checkpoint_save(r.session, run, &info, NULL, 2), ERR_IO);
+    sys_inject_clear();
+    assert_names("latest step-000001 step-000002 step-000002.old ");
+    rig_stop(&r);
+}
+
 /* A checkpoint that was moved to an archive, with a link in its place: the link may go, the archive stays. */
 static void leaves_what_is_behind_links(void **state)
 {
@@ -877,6 +904,7 @@ int main(void)
         TEST(exports),
         TEST(only_finite_state_is_saved),
         TEST(keeps_the_last),
+        TEST(leftovers_go_first),
         TEST(leaves_what_is_behind_links),
         TEST(latest_is_not_trusted),
         TEST(damage_is_named),
