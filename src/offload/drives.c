@@ -6,13 +6,26 @@
 #include "offload/store.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* From the root on, as one of two paths may be given and the other not. */
+static const char *from_root(const char *path, char whole[PATH_MAX])
+{
+    char here[PATH_MAX];
+    if (path[0] == '/' || !getcwd(here, sizeof here) || snprintf(whole, PATH_MAX, "%s/%s", here, path) >= PATH_MAX)
+        return path;
+    return whole;
+}
+
 static int is_made_with(const char *path, const char *run)
 {
+    char a[PATH_MAX], b[PATH_MAX];
+    path = from_root(path, a);
+    run = from_root(run, b);
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
         n--;

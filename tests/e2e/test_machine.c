@@ -73,7 +73,7 @@ static void nvme_paths_that_will_not_do(void **state)
     e2e_remove("run");
     const struct launch full = {.fault = "fallocate:1:ENOSPC"};
     assert_int_equal(mkdir("disk", 0777), 0);
-    e2e_refuses(3, "nvme path disk|are needed|a quota or|--nvme-path", &full, ON("disk"));
+    e2e_refuses(3, "nvme path |/disk: |are needed|a quota or|--nvme-path", &full, ON("disk"));
     assert_int_equal(e2e_count("disk/*"), 0);
     assert_int_equal(e2e_count("run/*.jsonl"), 0);
 }
@@ -106,7 +106,7 @@ static void several_nvme_paths(void **state)
 {
     (void)state;
     assert_int_equal(mkdir("d0", 0777) | mkdir("d1", 0777) | mkdir("d2", 0777), 0);
-    works_and_says(NULL, "nvme d0 + d1 + d2: ", "--nvme-path d0,d1,d2");
+    works_and_says(NULL, "/d0 + /|/d1 + /|/d2: ", "--nvme-path d0,d1,d2");
     assert_int_equal(e2e_count("d?/*"), 0);
 }
 

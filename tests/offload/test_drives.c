@@ -68,6 +68,11 @@ static void paths_that_will_do(void **state)
             assert_non_null(strstr(status_message(), cases[i].says));
     }
     assert_int_equal(drives_check(NULL, 0, "absent"), OK);
+    char here[4096 + 16];
+    assert_non_null(getcwd(here, 4096));
+    strcat(here, "/absent-runs");
+    const char *whole[] = {here};
+    assert_int_equal(drives_check(whole, 1, "absent-runs/one"), OK);
     const char *twice[] = {".", "/tmp", "./."};
     assert_int_equal(drives_check(twice, 3, "absent"), ERR_INVALID);
     assert_non_null(strstr(status_message(), "nvme paths . and ./. are the same directory: name it once"));
