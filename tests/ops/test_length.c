@@ -1,5 +1,7 @@
-/* Column sums over a million rows, which round the same way every time, against fp64. */
+/* What grows with a sequence, against fp64: column sums over a million rows that round the same way every time, and attention
+ * merged from as many parts as a ring has members at most. */
 #include "ops/bias.h"
+#include "ops/heads.h"
 #include "ops/norm.h"
 #include "ops/ops.h"
 
@@ -58,8 +60,46 @@ static void norm_gradient(void **state)
     free(x), free(dy), free(dx), free(work);
 }
 
+/* In [0, 1). */
+static float uniform(void)
+{
+    static uint32_t seed = 1;
+    seed = seed * 1664525u + 1013904223u;
+    return (float)(seed >> 8) / 16777216.0f;
+}
+
+/* lse is rounded at every merge, as are the weights that follow from it: measured 2.8e-5 of lse, 7e-6 of o. */
+static void ring_merges(void **state)
+{
+    (void)state;
+    enum { PARTS = 1024, QUERIES = 64, HEAD = 32 };
+    static float o[QUERIES * HEAD], lse[QUERIES], o_part[QUERIES * HEAD], lse_part[QUERIES];
+    static double want[QUERIES * HEAD], sum[QUERIES];
+    double off = 0, norm = 0;
+    for (int part = 0; part < PARTS; part++) {
+        const struct heads_shape s = {.rows = QUERIES, .heads = 1, .head_dim = HEAD, .dtype = F32, .accumulate = part > 0};
+        for (int i = 0; i < QUERIES; i++) {
+            lse_part[i] = 13 + uniform();
+            sum[i] += exp((double)lse_part[i]);
+            for (int j = i * HEAD; j < (i + 1) * HEAD; j++) {
+                o_part[j] = uniform() - 0.5f;
+                want[j] += exp((double)lse_part[i]) * (double)o_part[j];
+            }
+        }
+        ops_attn_merge(&s, o, lse, o_part, lse_part);
+    }
+    for (int i = 0; i < QUERIES * HEAD; i++) {
+        const double w = want[i] / sum[i / HEAD];
+        off += ((double)o[i] - w) * ((double)o[i] - w);
+        norm += w * w;
+        assert_true(fabs((double)lse[i / HEAD] - log(sum[i / HEAD])) < 1e-4);
+    }
+    assert_true(sqrt(off / norm) < 2e-5);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bias_gradient), cmocka_unit_test(norm_gradient)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bias_gradient), cmocka_unit_test(norm_gradient),
+                                       cmocka_unit_test(ring_merges)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
