@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "plan/cells.h"
+#include "plan/lower/fixed.h"
 #include "plan/lower/mesh.h"
 
 static const int64_t AMPLE[TIERS] = {INT64_MAX / 4, INT64_MAX / 4, INT64_MAX / 4};
@@ -55,6 +56,36 @@ static void coarser_tiles_are_tried(void **state)
     model_destroy(m);
 }
 
+/* 80 layers of 64 heads in 64 row chunks are more pieces of attention than are planned for. */
+static void many_heads_take_longer_chunks(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct model *m;
+    struct plan_request s;
+    struct strategy t;
+    assert_int_equal(model_preset("8b", &c), OK);
+    c.layers = 80;
+    c.heads = c.kv_heads = 64;
+    c.head_dim = 128;
+    c.dim = 8192;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    for (int64_t tokens = 1 << 17; tokens <= 1 << 30; tokens *= 8) {
+        cell_settings(&s, tokens, BF16);
+        s.row_chunk = s.head_tile = s.loss_tile = s.group = AUTO;
+        if (plan_fixed(m, &s, &t) != OK)
+            fail_msg("%s", status_message());
+        assert_true(t.row_chunk == tokens / 16 && t.head_tile == 1 && t.row_chunk % t.loss_tile == 0);
+        s.row_chunk = tokens / 64;
+        assert_int_equal(plan_fixed(m, &s, &t), OK);
+        assert_true(t.row_chunk == tokens / 64 && t.head_tile == 4);
+        s.head_tile = 1;
+        assert_int_equal(plan_fixed(m, &s, &t), ERR_INVALID);
+        assert_non_null(strstr(status_message(), "pieces"));
+    }
+    model_destroy(m);
+}
+
 /* The residual stream of 2^30 tokens has 2^44 bytes. */
 static void no_buffer_is_that_large(void **state)
 {
@@ -76,6 +107,7 @@ static void no_buffer_is_that_large(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(coarser_tiles_are_tried), cmocka_unit_test(no_buffer_is_that_large)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(coarser_tiles_are_tried), cmocka_unit_test(many_heads_take_longer_chunks),
+                                       cmocka_unit_test(no_buffer_is_that_large)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,9 +54,14 @@ static int64_t pieces(const struct local_heads *l, const struct strategy *t)
 }
 
 /* Every finer grid that the planner takes by itself may be given, too. */
+static int64_t most_pieces(const struct model_config *c)
+{
+    return max_i64(MOST_OF_MODEL, c->layers * MOST_PIECES);
+}
+
 static enum status check_pieces(const struct model_config *c, const struct local_heads *l, const struct strategy *t)
 {
-    int64_t n = c->layers * pieces(l, t), most = max_i64(MOST_OF_MODEL, c->layers * MOST_PIECES);
+    int64_t n = c->layers * pieces(l, t), most = most_pieces(c);
     if (n <= most)
         return OK;
     int64_t chunks = max_i64(1, most * t->head_tile / (c->layers * l->heads));
@@ -77,6 +82,32 @@ static int64_t default_group(const struct model *m, int ranks)
     while (group * 128 < most || group < (int64_t)ranks << 14)
         group *= 2;
     return group;
+}
+
+/* The i-th legal tile of more heads. */
+static int wider_heads(const struct local_heads *l, int i, struct strategy *t)
+{
+    for (int64_t heads = t->head_tile + 1; heads <= l->heads; heads++)
+        if (head_tile_legal(l, heads, t->mesh.degree[MESH_RING]) && i-- == 0) {
+            t->head_tile = (int)heads;
+            return 1;
+        }
+    return 0;
+}
+
+/* Makes the sizes that are open coarser until there are not too many pieces: row chunks first, as long as there are 16 of them. */
+static void limit_pieces(const struct model_config *c, const struct local_heads *l, const struct plan_request *s, struct strategy *t)
+{
+    while (c->layers * pieces(l, t) > most_pieces(c)) {
+        int rows_open = s->row_chunk <= 0 && t->row_chunk < t->rows;
+        if (rows_open && t->rows > 16 * t->row_chunk)
+            t->row_chunk *= 2;
+        else if (s->head_tile > 0 || !wider_heads(l, 0, t)) {
+            if (!rows_open)
+                return;
+            t->row_chunk = min_i64(2 * t->row_chunk, t->rows);
+        }
+    }
 }
 
 /* The sentence names the nearest legal values. */
@@ -110,6 +141,7 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
             t *= 2;
         out->head_tile = (int)t;
     }
+    limit_pieces(c, &l, s, out);
     TRY(check_pieces(c, &l, out));
     int64_t loss = s->loss_tile > 0 ? min_i64(s->loss_tile, out->row_chunk) : out->row_chunk;
     if (s->loss_tile > 0 && out->row_chunk < out->rows && out->row_chunk % loss)
@@ -121,17 +153,6 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
     out->loss_tile = loss;
     out->group = s->group > 0 ? s->group : default_group(m, out->ranks);
     return OK;
-}
-
-/* The i-th legal tile of more heads. */
-static int wider_heads(const struct local_heads *l, int i, struct strategy *t)
-{
-    for (int64_t heads = t->head_tile + 1; heads <= l->heads; heads++)
-        if (head_tile_legal(l, heads, t->mesh.degree[MESH_RING]) && i-- == 0) {
-            t->head_tile = (int)heads;
-            return 1;
-        }
-    return 0;
 }
 
 /* Row chunks twice as long, then half as long, of which the loss tile is a divisor: half of all rows need not be one. */
