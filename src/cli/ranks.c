@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/num.h"
+#include "cli/relay.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -45,8 +46,10 @@ static void set_defaults(void)
 }
 
 /* In a process group of its own: a terminal's ^C is for this process, which passes it on. */
-static void become_mpiexec(char **args, const sigset_t *mask)
+static void become_mpiexec(char **args, const sigset_t *mask, const int ends[2])
 {
+    dup2(ends[0], STDOUT_FILENO);
+    dup2(ends[1], STDERR_FILENO);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     setpgid(0, 0);
     if (!freopen("/dev/null", "r", stdin))
@@ -141,8 +144,8 @@ static void choose_signals(sigset_t *wanted)
             sigaddset(wanted, others[i]);
 }
 
-/* Starts mpiexec and waits for it; its exit status. */
-static enum status run_mpiexec(char **args, int *code)
+/* Starts mpiexec with pipes for what it prints, and waits for it; its exit status. */
+static enum status run_piped(char **args, struct relay relay[2], const int ends[2], int *code)
 {
     sigset_t wanted, mask;
     struct stop stop = {0};
@@ -154,12 +157,33 @@ static enum status run_mpiexec(char **args, int *code)
     signal(SIGCHLD, SIG_DFL);               /* ignored, as whoever starts us may leave it, it would take mpiexec's status away */
     pid_t pid = fork();
     if (pid == 0)
-        become_mpiexec(args, &mask);
-    if (pid < 0)
+        become_mpiexec(args, &mask, ends);
+    if (pid < 0) {
         st = status_fail(ERR_NOMEM, "--ranks %s: cannot start mpiexec: %s", args[2], strerror(errno));
-    else
-        *code = end_code(wait_for(pid, &wanted, &stop), &stop);
+    } else if (relay_start(&relay[0]) != 0 || relay_start(&relay[1]) != 0) {
+        st = status_fail(ERR_NOMEM, "--ranks %s: cannot start a thread: %s", args[2], strerror(errno));
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    } else {
+        int state = wait_for(pid, &wanted, &stop);
+        relay_end(&relay[0]);
+        relay_end(&relay[1]);
+        *code = end_code(state, &stop);
+    }
     sigprocmask(SIG_SETMASK, &mask, NULL);
+    return st;
+}
+
+static enum status run_mpiexec(char **args, int *code)
+{
+    struct relay relay[2] = {
+        {.unread = "ltrain: standard output is closed or full: the run goes on, and its metrics.jsonl has every step\n"}, {0}};
+    int ends[2];
+    if (relay_open(&relay[0], STDOUT_FILENO, &ends[0]) != 0 || relay_open(&relay[1], STDERR_FILENO, &ends[1]) != 0)
+        return status_fail(ERR_NOMEM, "--ranks %s: cannot make pipes: %s", args[2], strerror(errno));
+    enum status st = run_piped(args, relay, ends, code);
+    close(ends[0]);
+    close(ends[1]);
     return st;
 }
 

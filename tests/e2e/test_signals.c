@@ -145,6 +145,7 @@ static void closed_output_ends_nothing(void **state)
         return;
     r = e2e_run(&closed, "--ranks 2" TINY "--offload none --steps 3 --out ranks");
     assert_int_equal(r.status, 0);
+    e2e_contains(r.err, "ltrain: standard output is closed or full: the run goes on, ");
     assert_int_equal(e2e_curve("ranks").n, 3);
 }
 
