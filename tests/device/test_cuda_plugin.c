@@ -60,7 +60,7 @@ static void test_refusal(void **state)
 
 int main(void)
 {
-    const char *path = getenv("LTRAIN_CUDA_PLUGIN");
+    const char *path = getenv("LTRAIN_TEST_PLUGIN");
     if (!path) {
         puts("[  SKIPPED ] cuda_plugin: built without nvcc");
         return 77;
