@@ -66,6 +66,8 @@ enum status checkpoint_export(struct session *s, const char *dir, const char *li
 /* Copies config.json and the files of the tokenizer from a model's directory to another one, by one rank: what exports need of it.
  * Files of these names that were there are removed. */
 enum status checkpoint_keep_texts(const char *from, const char *to);
+/* Bytes of such files in a model's directory. */
+int64_t checkpoint_texts_bytes(const char *from);
 
 /* Bytes that a checkpoint, or an export, takes at most on a disk. moments: what AdamW's are stored in. */
 int64_t checkpoint_bytes(const struct model *m, enum dtype dtype, enum dtype moments);

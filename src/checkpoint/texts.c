@@ -6,6 +6,8 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
 
+#include <sys/stat.h>
+
 static const char *const names[] = {"generation_config.json",  "tokenizer.json",     "tokenizer.model", "tokenizer_config.json",
                                     "special_tokens_map.json", "added_tokens.json",  "vocab.json",      "merges.txt",
                                     "chat_template.jinja",     "chat_template.json", "tekken.json"};
@@ -58,4 +60,15 @@ enum status checkpoint_keep_texts(const char *from, const char *to)
     TRY(ckpt_copy(source, partial));
     TRY(ckpt_rename(partial, target));
     return ckpt_sync_dir(to);
+}
+
+int64_t checkpoint_texts_bytes(const char *from)
+{
+    char path[CKPT_PATH];
+    struct stat s;
+    int64_t bytes = 0;
+    for (int i = -1; i < N_NAMES; i++)
+        if (ckpt_path(path, from, i < 0 ? "config.json" : names[i], "") == OK && stat(path, &s) == 0 && S_ISREG(s.st_mode))
+            bytes += (int64_t)s.st_size;
+    return bytes;
 }

@@ -42,6 +42,7 @@ struct run {
     struct comm_traffic sent[LANES]; /* by all ranks, on comm lanes */
     double run_seconds;
     int64_t steps_here;
+    int told;   /* the failure's sentence says what is left of the run */
     int unread; /* the data could not be read, on all ranks alike, and the state is that after the last step */
     int mute;                   /* stdout has failed, and that has been said */
     struct thrown_away {        /* of a step that was cut short */

@@ -89,6 +89,7 @@ static enum status save_elsewhere(struct run *r, enum status st)
     char cause[1024], path[RUN_PATH];
     int leads = comm_rank(r->comm) == 0;
     snprintf(cause, sizeof cause, "%s", status_message());
+    r->told = 1;
     for (int i = 0;; i++) {
         enum status made = comm_agree(r->comm, leads ? make_elsewhere(r, i, path) : OK);
         TRY(comm_broadcast(r->comm, 0, path, sizeof path));
@@ -146,6 +147,7 @@ enum status run_export_failed(struct run *r, enum status st)
         status_fail(st, "%s", cause);
         return save_elsewhere(r, st);
     }
+    r->told = 1;
     return comm_agree(r->comm, status_fail(st, "the model was not exported: %s; its step %lld is saved: ltrain --resume %s exports it",
                                            cause, (long long)r->at.step, r->s->out));
 }

@@ -38,7 +38,9 @@ static struct run_space space_of(const struct settings *s, const struct model *m
     if (saves > 0) /* the oldest is removed once the newest is whole */
         x.checkpoints = max_i64(1, min_i64(there + saves - 1, keep) + 1 - there);
     int64_t at_end = saves > 0 ? max_i64(0, min_i64(there + saves, keep) - there) : 0;
-    x.log = times(LINE, max_i64(0, s->plan.steps - step)) + OTHERS;
+    int64_t texts = model_is_preset(s->model) ? 0 : checkpoint_texts_bytes(s->model);
+    x.model += texts;
+    x.log = times(LINE, max_i64(0, s->plan.steps - step)) + OTHERS + (s->resume ? 0 : texts); /* kept beside it */
     x.bytes = x.log + max_i64(times(x.checkpoints, x.checkpoint), times(at_end, x.checkpoint) + x.model);
     return x;
 }
@@ -48,7 +50,7 @@ int64_t run_space_bytes(const struct settings *s, const struct model *m)
     return s->plan.machine ? 0 : space_of(s, m).bytes;
 }
 
-/* "3 checkpoints of 1.7 MiB (--save-every 4, --keep 2), the model at the end (584 KiB) and the log" */
+/* "3 checkpoints of 1.7 MiB (--save-every 4, --keep 2), the model at the end (584 KiB), log and settings (268 KiB)" */
 static void describe(const struct settings *s, const struct run_space *x, char *text, size_t size)
 {
     char a[32], b[32];
@@ -57,7 +59,7 @@ static void describe(const struct settings *s, const struct run_space *x, char *
         n = snprintf(text, size, "%lld checkpoint%s of %s (--save-every %lld, --keep %lld and one that is being written), ",
                      (long long)x->checkpoints, x->checkpoints == 1 ? "" : "s", units_format_bytes(x->checkpoint, a),
                      (long long)s->save_every, (long long)s->keep);
-    snprintf(text + n, size - (size_t)n, "the model at the end (%s) and the log (%s)", units_format_bytes(x->model, a),
+    snprintf(text + n, size - (size_t)n, "the model at the end (%s), log and settings (%s)", units_format_bytes(x->model, a),
              units_format_bytes(x->log, b));
 }
 

@@ -6,7 +6,7 @@
 #include "settings/settings.h"
 
 struct run_space {
-    int64_t checkpoint, model, log; /* bytes of one */
+    int64_t checkpoint, model, log; /* bytes of one; log: with settings, plan and the files of a tokenizer */
     int64_t checkpoints;            /* that are there at once, beside those that are there already */
     int64_t bytes;                  /* of all, at the moment of most */
 };

@@ -389,7 +389,7 @@ static enum status failed(const struct run *r, enum status st)
 {
     char cause[1024], left[512];
     int begun = r->metrics != NULL; /* a rank alone: before, there is nothing to be left */
-    if (st != ERR_DIVERGED && (comm_size(r->comm) == 1 ? !begun : comm_agreed(r->comm)))
+    if (r->told || (st != ERR_DIVERGED && (comm_size(r->comm) == 1 ? !begun : comm_agreed(r->comm))))
         return st;
     snprintf(cause, sizeof cause, "%s", status_message());
     run_describe_left(r, left, sizeof left);
