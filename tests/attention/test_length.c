@@ -361,8 +361,49 @@ static void many_queries(void **state)
     check_all(extent_is_long() ? 1 << 22 : many(), 32);
 }
 
+/* Windows that begin and end within the groups of blocks that sums are made of: as the portable kernels, which have no groups. */
+static void windows(void **state)
+{
+    (void)state;
+    enum { QUERIES = EXTENT_SANITIZED ? 40 : 400, KEYS = 200000, OUTPUTS = 5 };
+    const int64_t n[OUTPUTS] = {QUERIES * D, QUERIES, QUERIES * D, (int64_t)KEYS * D, (int64_t)KEYS * D};
+    static const char *const names[OUTPUTS] = {"o", "lse", "dq", "dk", "dv"};
+    struct op_attrs a = {.attn = {.sq = QUERIES, .sk = KEYS, .hq = 1, .hk = 1, .head_dim = D, .dtype = F32}};
+    float *in[4] = {filled(1, n[0], F32, 0), filled(2, n[3], F32, 0), filled(3, n[3], F32, 1), filled(4, n[0], F32, 0)};
+    float *delta = filled(5, QUERIES, F32, 0), *want[OUTPUTS], *got[OUTPUTS];
+    int32_t lo[QUERIES], hi[QUERIES];
+    a.attn.scale = (float)(1 / sqrt(D));
+    for (int i = 0; i < QUERIES; i++)
+        lo[i] = 30000 + 31 * i, hi[i] = 160000 + 83 * i;
+    for (enum isa isa = ISA_PORTABLE; isa <= isa_of_processor(); isa++) {
+        const struct attention_kernels k = attention_kernels_for(isa);
+        void *work = array(k.workspace(OP_ATTN_FWD, &a, 2) + k.workspace(OP_ATTN_BWD, &a, 2), 1);
+        float **out = isa == ISA_PORTABLE ? want : got;
+        for (int i = 0; i < OUTPUTS; i++)
+            out[i] = array(n[i], 4);
+        k.forward(&a, (void *[]){out[0], out[1], in[0], in[1], in[2], lo, hi, work}, 2);
+        k.backward(&a, (void *[]){out[2], out[3], out[4], in[0], in[1], in[2], delta, want[1], in[3], lo, hi, work}, 2);
+        free(work);
+        for (int i = 0; i < OUTPUTS && isa > ISA_PORTABLE; i++) {
+            double diff = 0, norm = 0;
+            for (int64_t j = 0; j < n[i]; j++) {
+                diff += ((double)got[i][j] - (double)want[i][j]) * ((double)got[i][j] - (double)want[i][j]);
+                norm += (double)want[i][j] * (double)want[i][j];
+            }
+            if (!(sqrt(diff / norm) <= TOLERANCE))
+                fail_msg("%s of %s: %.2e off the portable kernels'", names[i], isa_name(isa), sqrt(diff / norm));
+            free(got[i]);
+        }
+    }
+    for (int i = 0; i < OUTPUTS; i++)
+        free(want[i]);
+    for (int i = 0; i < 4; i++)
+        free(in[i]);
+    free(delta);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(many_keys), cmocka_unit_test(many_queries)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(many_keys), cmocka_unit_test(many_queries), cmocka_unit_test(windows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
