@@ -159,12 +159,31 @@ static void limit_of_file_size_is_said(void **state)
     assert_int_equal(e2e_curve("run").n, 2);
 }
 
+/* A transport that is not there, left in the environment by an old job script: MPI ends its processes itself. */
+static int no_transport(void)
+{
+    as_root();
+    return setenv("OMPI_MCA_btl", "openib,self", 1);
+}
+
+static void mpi_that_cannot_start_says_so(void **state)
+{
+    const struct launch lost = {.prepare = no_transport};
+    (void)state;
+    if (E2E_SANITIZED || system("command -v mpiexec >/dev/null") != 0)
+        skip();
+    struct result r = e2e_run(&lost, "--ranks 2" TINY "--offload none --steps 1 --out run");
+    assert_int_equal(r.status, 1);
+    e2e_contains(r.err, "MPI cannot start");
+    e2e_contains(r.err, "OMPI_MCA_btl=openib,self");
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
         TEST(unfinished_step_is_thrown_away), TEST(step_is_finished_if_asked),  TEST(ranks_stop_together),
-        TEST(closed_output_ends_nothing),     TEST(limit_of_file_size_is_said),
+        TEST(closed_output_ends_nothing),     TEST(limit_of_file_size_is_said), TEST(mpi_that_cannot_start_says_so),
     };
     return cmocka_run_group_tests_name("signals", tests, NULL, NULL);
 }
