@@ -1,0 +1,54 @@
+/* Libraries of CUDA that are opened when they are needed. Linking them would cost every start some of a second, and one that is
+ * missing would be fatal though nothing needs it. */
+#ifndef LTRAIN_DEVICE_CUDA_LIBRARIES_H
+#define LTRAIN_DEVICE_CUDA_LIBRARIES_H
+
+#include "base/status.h"
+
+#include <cublasLt.h>
+
+#ifndef CUDA_TOOLKIT /* tests have one of their own */
+#define CUDA_TOOLKIT "/usr/local/cuda"
+#endif
+
+struct cuda_library {
+    const char *name;     /* libcublasLt.so.13 */
+    const char *wheel[2]; /* directories of Python's packages that have it, newest first */
+    const char *package;  /* for people */
+};
+
+/* Files that the library may be, in the order in which they are tried after the loader's own places: the toolkit's directories,
+ * CUDA_HOME's, those of Python's packages (the active environment's, PYTHONPATH's, that of the python3 on PATH, the user's, the
+ * system's). Calls visit(user, path) for each that exists until it returns nonzero. */
+int cuda_library_search(const struct cuda_library *l, int (*visit)(void *user, const char *path), void *user);
+/* dlopen's handle, which stays open. ERR_INVALID: it is nowhere, or cannot be opened. */
+enum status cuda_library_open(const struct cuda_library *l, void **out);
+
+/* What is used of cuBLASLt, by the names and the types that it has there. */
+#define CUBLASLT_FUNCTIONS(F)               \
+    F(cublasLtCreate)                       \
+    F(cublasLtDestroy)                      \
+    F(cublasLtGetVersion)                   \
+    F(cublasLtGetStatusString)              \
+    F(cublasLtMatmulDescCreate)             \
+    F(cublasLtMatmulDescDestroy)            \
+    F(cublasLtMatmulDescSetAttribute)       \
+    F(cublasLtMatrixLayoutCreate)           \
+    F(cublasLtMatrixLayoutDestroy)          \
+    F(cublasLtMatmulPreferenceCreate)       \
+    F(cublasLtMatmulPreferenceDestroy)      \
+    F(cublasLtMatmulPreferenceSetAttribute) \
+    F(cublasLtMatmulAlgoGetHeuristic)       \
+    F(cublasLtMatmulAlgoConfigGetAttribute) \
+    F(cublasLtMatmul)
+
+struct cublaslt {
+#define CUBLASLT_MEMBER(name) __typeof__(name) *name;
+    CUBLASLT_FUNCTIONS(CUBLASLT_MEMBER)
+#undef CUBLASLT_MEMBER
+};
+
+/* Opens the library at the first call. */
+enum status cuda_libraries_cublaslt(const struct cublaslt **out);
+
+#endif

@@ -1,0 +1,195 @@
+/* Where CUDA's libraries are looked for, in which order, and what is said where they are not or are something else. The toolkit
+ * of this program's libraries.c is the folder `toolkit` of the working directory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "device/cuda/libraries.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME "libltrain-test.so.13"
+
+static const struct cuda_library library = {NAME, {"nvidia/cu13/lib", "nvidia/cublas/lib"}, "nvidia-cublas"};
+
+/* In the order in which they are searched. */
+static const char *const places[] = {
+    "toolkit/lib64",
+    "toolkit/lib",
+    "toolkit/targets/x86_64-linux/lib",
+    "home/lib64",
+    "home/lib",
+    "venv/lib/python3.11/site-packages/nvidia/cu13/lib",
+    "venv/lib/python3.11/site-packages/nvidia/cublas/lib",
+    "conda/lib/python3.12/site-packages/nvidia/cu13/lib",
+    "list two/nvidia/cu13/lib",
+    "bin/../lib/python3.9/site-packages/nvidia/cublas/lib",
+    "elsewhere/bin/../lib/python3.13/site-packages/nvidia/cu13/lib",
+    "user/.local/lib/python3.11/site-packages/nvidia/cu13/lib",
+};
+enum { PLACES = sizeof places / sizeof *places };
+
+static char root[] = "/tmp/ltrain-libraries-XXXXXX";
+
+static void run(const char *command)
+{
+    assert_int_equal(system(command), 0);
+}
+
+static void set(const char *name, const char *value)
+{
+    char text[512];
+    snprintf(text, sizeof text, value, root, root);
+    setenv(name, text, 1);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    assert_int_equal(chdir(root), 0);
+    run("mkdir -p bin elsewhere/bin && touch elsewhere/bin/python3.13 && chmod +x elsewhere/bin/python3.13 && "
+        "ln -s ../elsewhere/bin/python3.13 bin/python3");
+    set("CUDA_HOME", "%s/home");
+    set("VIRTUAL_ENV", "%s/venv");
+    set("CONDA_PREFIX", "%s/conda");
+    set("PYTHONPATH", "%s/list one:%s/list two");
+    set("PATH", "/nowhere:/usr/bin:/bin:%s/bin");
+    set("HOME", "%s/user");
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", root);
+    return chdir("/") || system(command);
+}
+
+static void put(const char *place, const char *file)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "mkdir -p '%s' && ln -sf '%s' '%s/%s'", place, file, place, NAME);
+    run(command);
+}
+
+static void take(const char *place)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", place, NAME);
+    assert_int_equal(unlink(path), 0);
+}
+
+static int ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+struct seen {
+    int n, wrong;
+};
+
+static int see(void *user, const char *path)
+{
+    struct seen *s = user;
+    char want[512];
+    if (s->n < PLACES) {
+        snprintf(want, sizeof want, "%s/%s", places[s->n], NAME);
+        if (!ends_with(path, want)) {
+            print_error("%d: %s, not %s\n", s->n, path, want);
+            s->wrong++;
+        }
+    }
+    s->n++;
+    return 0;
+}
+
+static void order(void **state)
+{
+    (void)state;
+    struct seen s = {0};
+    for (int i = 0; i < PLACES; i++)
+        put(places[i], "/dev/null");
+    assert_int_equal(cuda_library_search(&library, see, &s), 0);
+    assert_int_equal(s.n, PLACES);
+    assert_int_equal(s.wrong, 0);
+    for (int i = 0; i < PLACES; i++)
+        take(places[i]);
+    s.n = 0;
+    assert_int_equal(cuda_library_search(&library, see, &s), 0);
+    assert_int_equal(s.n, 0);
+}
+
+/* Nothing is set: the toolkit alone, and no empty path becomes a directory at the root. */
+static void empty_places(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"CUDA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PATH", "HOME"};
+    char *old[6];
+    for (int empty = 0; empty < 2; empty++) {
+        struct seen s = {0};
+        for (int i = 0; i < 6; i++) {
+            old[i] = strdup(getenv(names[i]));
+            if (empty)
+                setenv(names[i], "", 1);
+            else
+                unsetenv(names[i]);
+        }
+        assert_int_equal(cuda_library_search(&library, see, &s), 0);
+        for (int i = 0; i < 6; i++) {
+            setenv(names[i], old[i], 1);
+            free(old[i]);
+        }
+        assert_int_equal(s.n, 0);
+    }
+}
+
+/* The first file that can be opened: an empty one is passed over. */
+static void opening(void **state)
+{
+    (void)state;
+    void *handle = NULL;
+    assert_int_equal(cuda_library_open(&library, &handle), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "there is no " NAME));
+    assert_non_null(strstr(status_message(), "CUDA_HOME"));
+    put(places[0], "/dev/null");
+    assert_int_equal(cuda_library_open(&library, &handle), ERR_INVALID);
+    assert_non_null(strstr(status_message(), NAME " cannot be opened: toolkit/lib64/" NAME));
+    assert_null(handle);
+    put(places[5], getenv("LTRAIN_CUDA_TWIN")); /* any library */
+    assert_int_equal(cuda_library_open(&library, &handle), OK);
+    assert_non_null(handle);
+    dlclose(handle);
+}
+
+/* A file of that name that is something else; and what the toolkit has, where there is one. */
+static void cublaslt(void **state)
+{
+    (void)state;
+    const struct cublaslt *lt = NULL;
+    if (dlopen("libcublasLt.so.13", RTLD_NOW | RTLD_NOLOAD | RTLD_LOCAL))
+        skip(); /* preloaded */
+    char command[1024];
+    snprintf(command, sizeof command, "ln -sf '%s' toolkit/lib64/libcublasLt.so.13", getenv("LTRAIN_CUDA_TWIN"));
+    run(command);
+    const enum status st = cuda_libraries_cublaslt(&lt);
+    if (st != OK)
+        assert_non_null(strstr(status_message(), "has no cublasLtCreate"));
+    else
+        assert_non_null(lt->cublasLtMatmul); /* the loader knows a real one */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(order), cmocka_unit_test(empty_places), cmocka_unit_test(opening),
+                                       cmocka_unit_test(cublaslt)};
+    return cmocka_run_group_tests(tests, start, end);
+}
