@@ -15,7 +15,26 @@ template <typename Y, typename X> struct cast {
     }
 };
 
+struct cast_rows {
+    bf16 *dst;
+    const float *src;
+    int64_t dst_ld, src_ld;
+    template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
+    {
+        float v[N];
+        load<N>(v, src + row * src_ld + j);
+        store<N>(dst + row * dst_ld + j, v);
+    }
+};
+
 } // namespace
+
+enum status ops_cuda_cast_rows(bf16 *dst, int64_t dst_ld, const float *src, int64_t src_ld, int64_t rows, int64_t cols,
+                               void *stream)
+{
+    const bool vectors = aligned_to_vectors({dst, src}) && dst_ld % 8 == 0 && src_ld % 4 == 0;
+    return launch_rows<8>(cast_rows{dst, src, dst_ld, src_ld}, rows, cols, vectors, stream);
+}
 
 enum status ops_cuda_cast(const struct op_attrs *attrs, void *const *arg, void *stream)
 {

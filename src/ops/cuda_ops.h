@@ -29,6 +29,11 @@ enum status ops_cuda_gather_rows(void *dst /* [rows, row_bytes] */, const void *
 enum status ops_cuda_scatter_rows(void *dst, const void *src /* [rows, row_bytes] */, const int32_t *index /* [rows] */,
                                   int64_t rows, int64_t row_bytes, void *stream);
 
+/* dst[i, j] = src[i, j] rounded to bf16, for a product's operand (ops/cuda_product.h): dst [rows, dst_ld], src [rows, src_ld], of
+ * which cols columns are read and written. They do not overlap. */
+enum status ops_cuda_cast_rows(bf16 *dst, int64_t dst_ld, const float *src, int64_t src_ld, int64_t rows, int64_t cols,
+                               void *stream);
+
 /* The entries of the elementwise ops, each beside its CPU twin: ops_cuda_gelu, ... */
 #define ENTRY_MATRIX(name)
 #define ENTRY_ELEMENTWISE(name) op_kernel ops_cuda_##name;

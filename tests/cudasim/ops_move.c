@@ -75,10 +75,44 @@ static void check_rows(int64_t rows, int64_t row_bytes, int gather)
     arrays_free();
 }
 
+struct cast_call {
+    int64_t dst_ld, src_ld, rows, cols;
+};
+
+static enum status call_cast(void *const *arg, void *stream, void *context)
+{
+    const struct cast_call *k = context;
+    return ops_cuda_cast_rows(arg[0], k->dst_ld, arg[1], k->src_ld, k->rows, k->cols, stream);
+}
+
+/* Columns beyond cols, and those between rows, stay. */
+static void check_cast_rows(int64_t rows, int64_t cols, int64_t dst_ld, int64_t src_ld)
+{
+    struct twin_case c;
+    struct cast_call k = {dst_ld, src_ld, rows, cols};
+    case_start(&c, OP_CAST, "cast of %lld rows of %lld, %lld apart, to %lld", (long long)rows, (long long)cols, (long long)src_ld,
+               (long long)dst_ld);
+    float *src = array_random(rows * src_ld, F32, 1.0);
+    bf16 *dst = array_random(rows * dst_ld, BF16, 1.0), *want = array_new(rows * dst_ld * 2);
+    memcpy(want, dst, (size_t)(rows * dst_ld * 2));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            want[i * dst_ld + j] = bf16_from_float(src[i * src_ld + j]);
+    case_arg(&c, dst, rows * dst_ld, BF16, INOUT);
+    case_arg(&c, src, rows * src_ld, F32, IN);
+    case_run_call(&c, call_cast, &k, 0, want);
+    arrays_free();
+}
+
 void test_moves(void)
 {
     static const int64_t sizes[] = {1, 7, 8, 9, 2047, 2048, 2049, 10001};
     test_fill();
+    check_cast_rows(3, 40, 40, 40);
+    check_cast_rows(5, 48, 64, 52);
+    check_cast_rows(4, 41, 48, 41); /* an odd vocabulary */
+    check_cast_rows(130, 1, 8, 3);
+    check_cast_rows(2, 2051, 2056, 2052);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         check_cast(BF16, F32, sizes[s]);
         check_cast(F32, BF16, sizes[s]);
