@@ -111,6 +111,8 @@ void test_moves(void)
     check_cast_rows(3, 40, 40, 40);
     check_cast_rows(5, 48, 64, 52);
     check_cast_rows(4, 41, 48, 41); /* an odd vocabulary */
+    check_cast_rows(3, 40, 40, 42); /* rows of either that are not aligned */
+    check_cast_rows(3, 40, 44, 44);
     check_cast_rows(130, 1, 8, 3);
     check_cast_rows(2, 2051, 2056, 2052);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {

@@ -35,6 +35,7 @@ static const char *const places[] = {
 };
 enum { PLACES = sizeof places / sizeof *places };
 
+static char real[512]; /* cuBLASLt of the toolkit that is here; "": there is none */
 static char root[] = "/tmp/ltrain-libraries-XXXXXX";
 
 static void run(const char *command)
@@ -52,6 +53,10 @@ static void set(const char *name, const char *value)
 static int start(void **state)
 {
     (void)state;
+    const char *toolkit = getenv("CUDA_HOME");
+    snprintf(real, sizeof real, "%s/lib64/libcublasLt.so.13", toolkit && toolkit[0] ? toolkit : "/usr/local/cuda");
+    if (access(real, R_OK) != 0)
+        real[0] = 0;
     assert_non_null(mkdtemp(root));
     assert_int_equal(chdir(root), 0);
     run("mkdir -p bin elsewhere/bin && touch elsewhere/bin/python3.13 && chmod +x elsewhere/bin/python3.13 && "
@@ -170,7 +175,7 @@ static void opening(void **state)
     dlclose(handle);
 }
 
-/* A file of that name that is something else; and what the toolkit has, where there is one. */
+/* A file of that name that is something else. */
 static void cublaslt(void **state)
 {
     (void)state;
@@ -187,9 +192,54 @@ static void cublaslt(void **state)
         assert_non_null(lt->cublasLtMatmul); /* the loader knows a real one */
 }
 
+/* The toolkit's own, where there is one: without a GPU it has no handle, but its descriptors take the attributes that are used,
+ * of the sizes that they are given in. */
+static void real_one(void **state)
+{
+    (void)state;
+    static const cublasLtMatmulPreferenceAttributes_t words[] = {
+        CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const struct cublaslt *lt;
+    cublasLtMatmulDesc_t operation;
+    cublasLtMatrixLayout_t layout;
+    cublasLtMatmulPreference_t preference;
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    const uint64_t scratch = 8 << 20;
+    const uint32_t two = 2;
+    char command[1024];
+    if (!real[0])
+        skip();
+    snprintf(command, sizeof command, "ln -sf '%s' toolkit/lib64/libcublasLt.so.13", real);
+    run(command);
+    if (cuda_libraries_cublaslt(&lt) != OK)
+        fail_msg("%s", status_message());
+    assert_int_equal(lt->cublasLtGetVersion() / 10000, 13);
+    assert_true(strlen(lt->cublasLtGetStatusString(CUBLAS_STATUS_NOT_SUPPORTED)) > 0);
+    assert_int_equal(lt->cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), CUBLAS_STATUS_SUCCESS);
+    assert_int_equal(lt->cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
+                     CUBLAS_STATUS_SUCCESS);
+    assert_int_equal(lt->cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, &transposed, sizeof transposed),
+                     CUBLAS_STATUS_SUCCESS);
+    assert_int_equal(lt->cublasLtMatrixLayoutCreate(&layout, CUDA_R_16BF, 50257, 1 << 20, 50257), CUBLAS_STATUS_SUCCESS);
+    assert_int_equal(lt->cublasLtMatmulPreferenceCreate(&preference), CUBLAS_STATUS_SUCCESS);
+    assert_int_equal(
+        lt->cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &scratch, sizeof scratch),
+        CUBLAS_STATUS_SUCCESS);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        assert_int_equal(lt->cublasLtMatmulPreferenceSetAttribute(preference, words[i], &two, sizeof two), CUBLAS_STATUS_SUCCESS);
+    assert_int_not_equal(
+        lt->cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &two, sizeof two),
+        CUBLAS_STATUS_SUCCESS);
+    lt->cublasLtMatmulPreferenceDestroy(preference);
+    lt->cublasLtMatrixLayoutDestroy(layout);
+    lt->cublasLtMatmulDescDestroy(operation);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(order), cmocka_unit_test(empty_places), cmocka_unit_test(opening),
-                                       cmocka_unit_test(cublaslt)};
+                                       cmocka_unit_test(cublaslt), cmocka_unit_test(real_one)};
     return cmocka_run_group_tests(tests, start, end);
 }
