@@ -24,6 +24,7 @@ enum { BESIDE = 1 << 15, PATTERN = 0xa5 };
 enum { CAPABILITY = 80, ARENA = 24 << 20, REGION = 4 << 20 /* of C, a, b in the arena; `work` ends where it ends */ };
 
 static int (*fake_alive)(void);
+static int *fake_refuses;
 
 /* As stored and, exactly, as fp64. All are freed by matrices_free. */
 struct matrix {
@@ -356,6 +357,9 @@ static void refusals(void **state)
     s = attrs_of(8, 8, 8, 0, 0, kinds[0], -1);
     says(cuda_gemm_prepare(&s), "elements apart");
     s = attrs_of(8, 8, 8, 0, 0, kinds[0], 0);
+    *fake_refuses = 1;
+    says(cuda_gemm_prepare(&s), "no algorithm for a product of fp32 that is 8 x 8 with k 8");
+    *fake_refuses = 0;
     void *arg[OP_MAX_ARGS] = {b->base, b->base + REGION, b->base + 2 * REGION, b->base + 3 * REGION};
     says(ops_cuda_gemm(&s, arg, b->stream[LANE_COMPUTE]), "was not prepared");
     must(cuda_gemm_prepare(&s));
@@ -431,13 +435,14 @@ int main(int argc, char **argv)
         cmocka_set_skip_filter(argv[1]);
     /* Its name is libcublasLt.so.13: the loader gives it to whoever asks for that from now on. */
     const char *path = getenv("LTRAIN_FAKE_CUBLASLT");
-    void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL,
-         *symbol = library ? dlsym(library, "fake_cublaslt_alive") : NULL;
-    if (!symbol) {
+    void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL, *symbol;
+    if (!library) {
         printf("FAILED: LTRAIN_FAKE_CUBLASLT: %s\n", path ? dlerror() : "is not set");
         return 1;
     }
+    symbol = dlsym(library, "fake_cublaslt_alive");
     memcpy(&fake_alive, &symbol, sizeof symbol);
+    fake_refuses = dlsym(library, "fake_cublaslt_refuses");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind), cmocka_unit_test(slabs),    cmocka_unit_test(same_bits_elsewhere),
         cmocka_unit_test(many_calls), cmocka_unit_test(refusals), cmocka_unit_test(every_call_fails)};
