@@ -50,7 +50,8 @@ static int64_t quota_left(int fd, int kind, unsigned id)
 #ifdef SYS_quotactl_fd
     struct dqblk q;
     memset(&q, 0, sizeof q);
-    if (syscall(SYS_quotactl_fd, fd, QCMD(Q_GETQUOTA, kind), id, &q) != 0 || q.dqb_bhardlimit == 0)
+    const unsigned command = QCMD((unsigned)Q_GETQUOTA, (unsigned)kind); /* too large for an int once it is shifted */
+    if (syscall(SYS_quotactl_fd, fd, command, id, &q) != 0 || q.dqb_bhardlimit == 0)
         return -1;
     return max_i64(0, (int64_t)q.dqb_bhardlimit * 1024 - (int64_t)q.dqb_curspace);
 #else
