@@ -47,7 +47,7 @@ signals() { # MPIEXEC TIMES
     sleep 1
     for _ in $(seq "$2"); do
         kill -TERM $! 2>/dev/null || :
-        sleep 0.3
+        sleep 0.7 # within 0.3 s two are one
     done
     wait $!
 }
