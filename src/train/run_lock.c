@@ -9,7 +9,8 @@
  * Invariants: 1. the text is changed by its owner, or by whoever takes a dead one's place; 2. who has written his text where locks
  * do not decide looks again after SETTLE seconds: of two who came at once the last one has it; 3. the owner looks before each save
  * (run_lock_check) whether the directory still has its path and the file his text: one who stood still for too long finds that he
- * has lost it, and writes nothing. */
+ * has lost it, and writes nothing; 4. no call to the file system is made under the mutex, and those that may never return are
+ * known to base/watch.h, which ends the process then. */
 #include "train/run_lock.h"
 
 #include "base/clock.h"
@@ -17,6 +18,7 @@
 #include "base/mix.h"
 #include "base/process.h"
 #include "base/sys.h"
+#include "base/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,12 +49,12 @@ struct owner {
 
 struct run_lock {
     char *dir;
-    int dir_fd, fd;
-    struct owner own;
+    int dir_fd, fd; /* fd: the same number throughout, so that beat needs no lock for it */
+    struct owner own; /* does not change while the thread beats */
     struct lock_rules rules;
     pthread_t thread;
     int beating, ending;
-    pthread_mutex_t mutex; /* of fd, own.beat and ending */
+    pthread_mutex_t mutex; /* of ending */
     pthread_cond_t end;
 };
 
@@ -248,22 +250,47 @@ static enum status look(struct run_lock *l, struct watch *w, enum turn *turn)
 
 /* ---- keeping it ---- */
 
-/* No sys_pwrite: tests count a run's calls, and these come when they like. One that fails is tried again. */
+/* Bare calls here: tests count those of sys.h that a run makes, and these come when they like. */
+
+/* Another one has written his text there, while this process stood still. */
+static int is_of_another(const struct run_lock *l)
+{
+    char text[TEXT + 1];
+    struct owner now;
+    int fd = openat(l->dir_fd, NAME, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ssize_t n = fd < 0 ? 0 : pread(fd, text, TEXT, 0);
+    text[n > 0 ? n : 0] = 0;
+    if (fd >= 0)
+        close(fd);
+    return parse_owner(text, &now) && now.id != l->own.id;
+}
+
+/* A text that cannot be written is tried again with the next one. */
+static void write_beat(const struct run_lock *l, const struct owner *own)
+{
+    char text[TEXT];
+    format_owner(own, text);
+    int w = watch_enter(&(struct watch_call){.verb = "write", .fd = l->fd});
+    if (!is_of_another(l) && pwrite(l->fd, text, TEXT, 0) == TEXT && l->rules.shared)
+        fsync(l->fd);
+    watch_leave(w);
+}
+
 static void *beat(void *user)
 {
     struct run_lock *l = user;
+    struct owner own = l->own;
     const int64_t pause = (int64_t)(l->rules.patience / BEATS * 1e9);
-    char text[TEXT];
     int64_t next = clock_ns() + pause;
     pthread_mutex_lock(&l->mutex);
     while (!l->ending) {
         clock_cond_wait(&l->end, &l->mutex, next);
         if (l->ending || clock_ns() < next)
             continue;
-        l->own.beat++;
-        format_owner(&l->own, text);
-        if (pwrite(l->fd, text, TEXT, 0) == TEXT && l->rules.shared)
-            fsync(l->fd);
+        pthread_mutex_unlock(&l->mutex);
+        own.beat++;
+        write_beat(l, &own);
+        pthread_mutex_lock(&l->mutex);
         next = clock_ns() + pause;
     }
     pthread_mutex_unlock(&l->mutex);
@@ -302,9 +329,11 @@ static enum status make_again(struct run_lock *l)
     if (l->rules.locks)
         flock(fd, LOCK_EX | LOCK_NB);
     enum status st = write_text(l, fd);
-    sys_close(st == OK ? l->fd : fd);
-    if (st == OK)
-        l->fd = fd;
+    int w = watch_enter(&(struct watch_call){.verb = "close", .fd = l->fd});
+    if (st == OK && dup3(fd, l->fd, O_CLOEXEC) < 0) /* the thread may be writing to the former one */
+        st = status_fail(ERR_IO, "cannot keep %s/" NAME ", which was made again, open: %s", l->dir, strerror(errno));
+    watch_leave(w);
+    sys_close(fd);
     return st;
 }
 
@@ -312,19 +341,21 @@ enum status run_lock_check(struct run_lock *l)
 {
     struct stat named, held;
     struct owner now;
-    if (stat(l->dir, &named) != 0 || fstat(l->dir_fd, &held) != 0 || named.st_ino != held.st_ino || named.st_dev != held.st_dev)
+    int w = watch_enter(&(struct watch_call){.verb = "look at", .fd = -1, .path = l->dir});
+    int moved = stat(l->dir, &named) != 0 || fstat(l->dir_fd, &held) != 0 || named.st_ino != held.st_ino ||
+                named.st_dev != held.st_dev;
+    int removed = !moved && fstatat(l->dir_fd, NAME, &named, AT_SYMLINK_NOFOLLOW) != 0;
+    watch_leave(w);
+    if (moved)
         return say_moved(l);
-    pthread_mutex_lock(&l->mutex);
-    enum status st = OK;
-    if (fstatat(l->dir_fd, NAME, &named, AT_SYMLINK_NOFOLLOW) != 0)
-        st = make_again(l);
-    else if (look_again(l, &now) && now.id != l->own.id)
-        st = status_fail(ERR_INVALID,
-                         "process %" PRId64 " on host %s (rank 0 of %d) has taken %s over, while this one stood still: it saves "
-                         "nothing there any more",
-                         now.process.pid, now.process.host, now.ranks, l->dir);
-    pthread_mutex_unlock(&l->mutex);
-    return st;
+    if (removed)
+        return make_again(l);
+    if (look_again(l, &now) && now.id != l->own.id)
+        return status_fail(ERR_INVALID,
+                           "process %" PRId64 " on host %s (rank 0 of %d) has taken %s over, while this one stood still: it saves "
+                           "nothing there any more",
+                           now.process.pid, now.process.host, now.ranks, l->dir);
+    return OK;
 }
 
 /* ---- both ends ---- */
@@ -339,6 +370,8 @@ static void remove_file(const struct run_lock *l)
         unlinkat(l->dir_fd, NAME, 0);
 }
 
+/* Waits for a text that is just being written; where the file system has stopped answering, until base/watch.h ends the process,
+ * as removing the file would. */
 void run_lock_release(struct run_lock *l)
 {
     if (!l)

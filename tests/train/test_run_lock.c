@@ -1,6 +1,7 @@
 /* The lock of a run's directory: second runs, dead owners, other hosts, file systems without locks, moved directories. */
 #include "base/process.h"
 #include "base/sys.h"
+#include "base/watch.h"
 #include "train/run_lock.h"
 
 #include <setjmp.h>
@@ -18,6 +19,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -216,6 +218,75 @@ static void moved_or_taken_over(void **state)
     assert_int_equal(mkdir(dir, 0777), 0);
 }
 
+static atomic_int hanging, hung;
+
+/* In the place of the C library's: that of a thread that beats does not return while the file system hangs. */
+ssize_t pwrite(int fd, const void *bytes, size_t n, off_t at)
+{
+    while (atomic_load(&hanging) && gettid() != getpid()) {
+        atomic_store(&hung, 1);
+        usleep(1000);
+    }
+    return syscall(SYS_pwrite64, fd, bytes, n, at);
+}
+
+static void say_nothing(const char *sentence)
+{
+    (void)sentence;
+}
+
+static void end_process(const char *sentence)
+{
+    _exit(strstr(sentence, "cannot write /tmp/ltrain-test-lock-") && strstr(sentence, "/run.lock: no answer for 2 s") ? 7 : 8);
+}
+
+/* A file system that hangs while the thread beats: saves do not wait for it, the file that was removed is made again, and the watch
+ * ends the process. */
+static void file_system_hangs(void **state)
+{
+    (void)state;
+    int pipes[2], status;
+    char c;
+    assert_int_equal(pipe(pipes), 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        struct run_lock *l;
+        alarm(60);
+        if (watch_start(&(struct watch_rules){.patience = 1, .timeout = 2, .say = say_nothing, .end = end_process}) != OK ||
+            run_lock_take_by(self, dir, &elsewhere, &l) != OK)
+            _exit(1);
+        atomic_store(&hanging, 1);
+        while (!atomic_load(&hung))
+            usleep(1000);
+        c = run_lock_check(l) == OK && unlink(file) == 0 && run_lock_check(l) == OK && access(file, F_OK) == 0;
+        if (write(pipes[1], &c, 1) != 1)
+            _exit(1);
+        run_lock_release(l);
+        _exit(0);
+    }
+    close(pipes[1]);
+    assert_int_equal(read(pipes[0], &c, 1), 1);
+    assert_int_equal(c, 1);
+    close(pipes[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 7);
+}
+
+/* One that was taken over while it stood still does not write over its successor's text. */
+static void beats_no_more(void **state)
+{
+    (void)state;
+    struct run_lock *l;
+    says(run_lock_take_by(self, dir, &elsewhere, &l), OK, "");
+    write_owner("b2a53e5e-0000-4000-8000-000000000001", 9);
+    usleep(300000); /* three beats */
+    says(run_lock_check(l), ERR_INVALID, "process 1 on host node7 (rank 0 of 8) has taken");
+    run_lock_release(l);
+    assert_int_equal(access(file, F_OK), 0);
+}
+
 /* The n-th call fails: a sentence, and the next one gets the lock. */
 static void failing_calls(void **state)
 {
@@ -245,6 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(on_one_host),  TEST(on_one_host_without_locks), TEST(from_another_host),
         TEST(damaged_text), TEST(moved_or_taken_over),       TEST(failing_calls),
+        TEST(file_system_hangs), TEST(beats_no_more),
     };
     return cmocka_run_group_tests_name("run_lock", tests, NULL, NULL);
 }
