@@ -203,10 +203,15 @@ const char *sys_strerror(int error)
 
 int sys_open_file(const char *path, int flags, mode_t mode)
 {
+    return sys_openat_file(AT_FDCWD, path, flags, mode);
+}
+
+int sys_openat_file(int dir_fd, const char *path, int flags, mode_t mode)
+{
     struct stat s;
-    int fd = sys_open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode), failed = errno, error;
+    int fd = sys_openat(dir_fd, path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode), failed = errno, error;
     if (fd < 0) { /* ENXIO: a FIFO without a reader, a socket, a device that is not there */
-        errno = failed == ENXIO && stat(path, &s) == 0 && kind_error(s.st_mode) ? kind_error(s.st_mode) : failed;
+        errno = failed == ENXIO && fstatat(dir_fd, path, &s, 0) == 0 && kind_error(s.st_mode) ? kind_error(s.st_mode) : failed;
         return -1;
     }
     error = fstat(fd, &s) == 0 ? kind_error(s.st_mode) : errno;

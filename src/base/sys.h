@@ -48,6 +48,7 @@ int sys_open(const char *path, int flags, mode_t mode);
 /* Opens (or makes) a regular file and never waits for anybody, as a FIFO's other end; what is there and is something else is
  * refused. -1 with an errno that sys_strerror explains. */
 int sys_open_file(const char *path, int flags, mode_t mode);
+int sys_openat_file(int dir_fd, const char *path, int flags, mode_t mode);
 const char *sys_strerror(int error);
 int sys_openat(int dir_fd, const char *path, int flags, mode_t mode); /* counted as an open */
 int sys_close(int fd);

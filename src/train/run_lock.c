@@ -120,7 +120,7 @@ static enum status open_lock(const struct run_lock *l, int *fd, int *made, int *
         *fd = sys_openat(l->dir_fd, NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (*fd < 0 && errno == EEXIST) {
             *made = 0;
-            *fd = sys_openat(l->dir_fd, NAME, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+            *fd = sys_openat_file(l->dir_fd, NAME, O_RDWR | O_NOFOLLOW, 0);
         }
         if (*fd < 0 && errno == ENOENT)
             continue; /* its owner has just ended */
@@ -132,7 +132,7 @@ static enum status open_lock(const struct run_lock *l, int *fd, int *made, int *
             return OK;
         sys_close(*fd); /* of one that has ended since */
     }
-    return status_fail(ERR_IO, "cannot open %s/" NAME ": %s", l->dir, strerror(errno));
+    return status_fail(ERR_IO, "cannot open %s/" NAME ": %s", l->dir, sys_strerror(errno));
 }
 
 enum life { DEAD, ALIVE, UNKNOWN };

@@ -189,6 +189,22 @@ static void damaged_text(void **state)
     }
 }
 
+/* Something else has the file's name. */
+static void no_regular_file(void **state)
+{
+    (void)state;
+    static const struct {
+        mode_t kind;
+        const char *words;
+    } cases[] = {{S_IFIFO, "/run.lock: it is a FIFO, not a regular file"}, {S_IFSOCK, "/run.lock: it is a socket, not a regular file"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct run_lock *l;
+        assert_int_equal(mknod(file, cases[i].kind | 0600, 0), 0);
+        says(run_lock_take_by(self, dir, &here, &l), ERR_IO, cases[i].words);
+        assert_int_equal(unlink(file), 0);
+    }
+}
+
 static void moved_or_taken_over(void **state)
 {
     (void)state;
@@ -316,7 +332,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(on_one_host),  TEST(on_one_host_without_locks), TEST(from_another_host),
         TEST(damaged_text), TEST(moved_or_taken_over),       TEST(failing_calls),
-        TEST(file_system_hangs), TEST(beats_no_more),
+        TEST(file_system_hangs), TEST(beats_no_more), TEST(no_regular_file),
     };
     return cmocka_run_group_tests_name("run_lock", tests, NULL, NULL);
 }
