@@ -9,7 +9,9 @@
 
 #include <stdio.h>
 
-#define LINE 1024          /* of metrics.jsonl, at most */
+#define LINE 1024 /* of metrics.jsonl, at most */
+/* More is not asked for: --steps may only mean "until stopped"; lines that cannot be written are kept, and said (run_log.c). */
+#define LOG (1LL << 30)
 #define OTHERS (256 << 10) /* config.yaml, plan.txt, plan.json, directories */
 
 /* Of numbers that users give; more than any disk has is as good as the product. */
@@ -40,7 +42,7 @@ static struct run_space space_of(const struct settings *s, const struct model *m
     int64_t at_end = saves > 0 ? max_i64(0, min_i64(there + saves, keep) - there) : 0;
     int64_t texts = model_is_preset(s->model) ? 0 : checkpoint_texts_bytes(s->model);
     x.model += texts;
-    x.log = times(LINE, max_i64(0, s->plan.steps - step)) + OTHERS + (s->resume ? 0 : texts); /* kept beside it */
+    x.log = min_i64(LOG, times(LINE, max_i64(0, s->plan.steps - step))) + OTHERS + (s->resume ? 0 : texts); /* kept beside it */
     x.bytes = x.log + max_i64(times(x.checkpoints, x.checkpoint), times(at_end, x.checkpoint) + x.model);
     return x;
 }
@@ -53,14 +55,16 @@ int64_t run_space_bytes(const struct settings *s, const struct model *m)
 /* "3 checkpoints of 1.7 MiB (--save-every 4, --keep 2), the model at the end (584 KiB), log and settings (268 KiB)" */
 static void describe(const struct settings *s, const struct run_space *x, char *text, size_t size)
 {
-    char a[32], b[32];
+    char a[32], b[32], steps[64] = "";
     int n = 0;
+    if (x->log > x->bytes - x->log)
+        snprintf(steps, sizeof steps, " for --steps %lld", (long long)s->plan.steps);
     if (x->checkpoints > 0)
         n = snprintf(text, size, "%lld checkpoint%s of %s (--save-every %lld, --keep %lld and one that is being written), ",
                      (long long)x->checkpoints, x->checkpoints == 1 ? "" : "s", units_format_bytes(x->checkpoint, a),
                      (long long)s->save_every, (long long)s->keep);
-    snprintf(text + n, size - (size_t)n, "the model at the end (%s), log and settings (%s)", units_format_bytes(x->model, a),
-             units_format_bytes(x->log, b));
+    snprintf(text + n, size - (size_t)n, "the model at the end (%s), log and settings (%s%s)", units_format_bytes(x->model, a),
+             units_format_bytes(x->log, b), steps);
 }
 
 enum status run_space_check(const struct settings *s, const struct model *m)
