@@ -110,7 +110,7 @@ static struct slot *longer_than(double seconds, int unsaid)
 static void look(void)
 {
     char what[SENTENCE], text[2 * SENTENCE];
-    const struct watch_rules *r = &watch.rules;
+    const struct watch_rules rules = watch.rules, *r = &rules;
     struct slot *s = longer_than(r->timeout, 0);
     if (s) {
         describe(s, what, sizeof what);
@@ -129,14 +129,20 @@ static void look(void)
     }
 }
 
+/* Between two looks. The lock is held. */
+static int64_t pause_ns(void)
+{
+    double least = watch.rules.patience < watch.rules.timeout ? watch.rules.patience : watch.rules.timeout, tick = least / 4;
+    tick = tick < LEAST_TICK ? LEAST_TICK : tick > MOST_TICK ? MOST_TICK : tick;
+    return (int64_t)(tick * 1e9);
+}
+
 static void *run(void *arg)
 {
     (void)arg;
     pthread_mutex_lock(&watch.lock);
-    double least = watch.rules.patience < watch.rules.timeout ? watch.rules.patience : watch.rules.timeout, tick = least / 4;
-    tick = tick < LEAST_TICK ? LEAST_TICK : tick > MOST_TICK ? MOST_TICK : tick;
-    const int64_t tick_ns = (int64_t)(tick * 1e9);
     for (int64_t last = clock_ns(); !watch.ended;) {
+        const int64_t tick_ns = pause_ns();
         clock_cond_wait(&watch.end, &watch.lock, clock_ns() + tick_ns);
         int64_t now = clock_ns(), passed = now - last;
         watch.now_ns += passed < 2 * tick_ns ? passed : 2 * tick_ns;
@@ -172,6 +178,13 @@ void watch_stop(void)
     pthread_mutex_unlock(&watch.lock);
     pthread_join(watch.thread, NULL);
     pthread_cond_destroy(&watch.end);
+}
+
+void watch_set_timeout(double seconds)
+{
+    pthread_mutex_lock(&watch.lock);
+    watch.rules.timeout = seconds;
+    pthread_mutex_unlock(&watch.lock);
 }
 
 void watch_remark(const char *text)

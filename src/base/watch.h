@@ -28,6 +28,8 @@ struct watch_rules {
 /* Once at a time; the thread runs until watch_stop. ERR_NOMEM. */
 enum status watch_start(const struct watch_rules *rules);
 void watch_stop(void);
+/* Another one from now on, also for calls that are under way. */
+void watch_set_timeout(double seconds);
 /* What is said at the end beside the cause: what there is to go on from. */
 void watch_remark(const char *text);
 

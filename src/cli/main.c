@@ -191,21 +191,28 @@ static void give_up_drive(const char *sentence)
     _exit(1);
 }
 
-static enum status watch_drives(struct comm *c, const struct settings *s)
+/* Before the settings are read, which may lie on such a drive. */
+static enum status watch_drives(struct comm *c, int argc, char **argv)
 {
     watching = c;
-    return watch_start(&(struct watch_rules){
-        .patience = DRIVE_PATIENCE, .timeout = s->drive_timeout, .say = say_of_drive, .end = give_up_drive});
+    return comm_agree(c, watch_start(&(struct watch_rules){.patience = DRIVE_PATIENCE,
+                                                           .timeout = settings_patience(argc, argv, "drive-timeout"),
+                                                           .say = say_of_drive,
+                                                           .end = give_up_drive}));
 }
 
 static enum status run_or_check(struct settings *s, struct comm *c, int check, int steps_given, int *signal_number)
 {
-    TRY(comm_agree(c, watch_drives(c, s)));
-    enum status st = check /* a file's steps are those of a training run */
-                         ? check_run(s, c, steps_given ? s->plan.steps : CHECK_STEPS)
-                         : train_run(s, c, &(struct train_hooks){.write_config = settings_write_yaml}, signal_number);
+    return check /* a file's steps are those of a training run */
+               ? check_run(s, c, steps_given ? s->plan.steps : CHECK_STEPS)
+               : train_run(s, c, &(struct train_hooks){.write_config = settings_write_yaml}, signal_number);
+}
+
+/* This process touches no drive from here on, and signals are for the thread that waits for the ranks. */
+static enum status start_ranks(const struct settings *s, char **argv, int *code)
+{
     watch_stop();
-    return st;
+    return ranks_start(s->plan.ranks, argv, code);
 }
 
 /* *code: the exit status, if all goes well. */
@@ -218,11 +225,12 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
         return comm_agree(c,
                           status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan and check", argv[1]));
     TRY(ranks_read_settings(c, argc - first, argv + first, plan_only ? SETTINGS_PLAN : SETTINGS_TRAIN, &s));
+    watch_set_timeout(s.drive_timeout);
     enum status st = OK;
     if (plan_only)
         st = plan_command(&s, c);
     else if (comm_size(c) == 1 && s.plan.ranks > 1)
-        st = ranks_start(s.plan.ranks, argv, code);
+        st = start_ranks(&s, argv, code);
     else
         st = run_or_check(&s, c, check, settings_given(argc - first, argv + first, "steps"), &signal_number);
     if (signal_number)
@@ -262,11 +270,11 @@ int main(int argc, char **argv)
     spin_briefly(argv);
     save_addresses();
     signal(SIGXFSZ, SIG_IGN); /* what goes beyond the limit of a file's size fails with EFBIG, and that is said */
-    int first = argc > 1 && argv[1][0] != '-' ? 2 : 1, code = 0;
+    int first = argc > 1 && argv[1][0] != '-' ? 2 : 1, flags_n = argc > first ? argc - first : 0, code = 0;
     struct launch_flags flags;
     struct launch launch;
     struct comm *comm = NULL;
-    settings_launch(argc > first ? argc - first : 0, argv + first, &flags.rank, &flags.size, &flags.local_rank);
+    settings_launch(flags_n, argv + first, &flags.rank, &flags.size, &flags.local_rank);
     enum status st = launch_detect(&flags, &launch);
     if (st != OK)
         return ranks_leave(NULL, st);
@@ -279,7 +287,7 @@ int main(int argc, char **argv)
         fputs(build_text, stdout);
         return 0;
     }
-    st = comm_create(&launch, settings_patience(argc > first ? argc - first : 0, argv + first), &comm);
+    st = comm_create(&launch, settings_patience(flags_n, argv + first, "comm-timeout"), &comm);
     if (st != OK && launch.size > 1) { /* each for itself: perhaps there is no other */
         fprintf(stderr, "ltrain: rank %d: %s\n", launch.rank, status_message());
         return st == ERR_INVALID ? 2 : 1;
@@ -287,7 +295,10 @@ int main(int argc, char **argv)
     if (st == OK)
         st = build_compare(comm);
     if (st == OK)
+        st = watch_drives(comm, flags_n, argv + first);
+    if (st == OK)
         st = command(comm, first, argc, argv, &code);
+    watch_stop();
     int failed = ranks_leave(comm, st);
     return failed ? failed : code;
 }

@@ -300,17 +300,20 @@ void settings_launch(int argc, char **argv, int *rank, int *size, int *local_ran
     free(flags);
 }
 
-double settings_patience(int argc, char **argv)
+double settings_patience(int argc, char **argv, const char *key)
 {
     int n = 0;
-    const struct settings_key *k = settings_key_find("comm-timeout");
+    const struct settings_key *k = settings_key_find(key);
     struct settings s = {0};
+    double seconds;
     struct flag *flags = calloc((size_t)argc + 1, sizeof *flags);
     const char *text = flags && parse_flags(argc, argv, flags, &n) == OK ? flag_value(flags, n, k->name) : NULL;
     if (!text || settings_key_set(k, k->name, text, &s) != OK)
-        s.comm_timeout = strtod(k->value, NULL);
+        seconds = strtod(k->value, NULL);
+    else
+        memcpy(&seconds, (const char *)&s + k->offset, sizeof seconds);
     free(flags);
-    return s.comm_timeout;
+    return seconds;
 }
 
 int settings_given(int argc, char **argv, const char *key)

@@ -20,8 +20,9 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
  * -1; before settings_read, which reports what is wrong with the flags. */
 void settings_launch(int argc, char **argv, int *rank, int *size, int *local_rank);
 
-/* How long ranks wait for each other until they have read their settings: --comm-timeout, else its default; seconds. */
-double settings_patience(int argc, char **argv);
+/* A limit of waiting that holds until the settings are read, "comm-timeout" or "drive-timeout": the flag's value if it is one, else
+ * the default; seconds. */
+double settings_patience(int argc, char **argv, const char *key);
 
 /* Whether the flags give that key. */
 int settings_given(int argc, char **argv, const char *key);

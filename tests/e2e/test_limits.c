@@ -233,6 +233,8 @@ static void drives_that_hang(void **state)
     e2e_remove("run");
     e2e_refuses(1, "cannot sync |no answer for 2 s|step-000001: continue with", &(struct launch){.fault = "fsync:20:HANG"},
                 TINY "--steps 9 --save-every 1 --drive-timeout 2 --out run");
+    e2e_refuses(1, "cannot open |no answer for 0.5 s (--drive-timeout): check the drive", &(struct launch){.fault = "open:1:HANG"},
+                "plan " TINY "--drive-timeout 0.5"); /* while settings and inputs are read, too */
     e2e_succeeds(NULL, "--resume run --steps 4 --save-every 0"); /* what was saved before goes on, and its lock is free */
 }
 

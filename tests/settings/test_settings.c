@@ -733,8 +733,10 @@ static void test_products(void **state)
     int rank, size, local_rank;
     settings_launch(4, (char *[]){"--rank", "4g", "--world-size", "8", NULL}, &rank, &size, &local_rank);
     assert_true(rank == -1 && size == 8);
-    assert_true(settings_patience(2, (char *[]){"--comm-timeout", "9.3e9", NULL}) == 600);
-    assert_true(settings_patience(2, (char *[]){"--comm-timeout", "30", NULL}) == 30);
+    assert_true(settings_patience(2, (char *[]){"--comm-timeout", "9.3e9", NULL}, "comm-timeout") == 600);
+    assert_true(settings_patience(2, (char *[]){"--comm-timeout", "30", NULL}, "comm-timeout") == 30);
+    assert_true(settings_patience(2, (char *[]){"--comm-timeout", "30", NULL}, "drive-timeout") == 600);
+    assert_true(settings_patience(2, (char *[]){"--drive-timeout", "1", NULL}, "drive-timeout") == 1);
 }
 
 static char home[] = "/tmp/ltrain-settings-XXXXXX";
