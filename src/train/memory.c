@@ -41,6 +41,7 @@ static int64_t outside(const struct memory_limit *l, int threads)
 static void own_part(const struct seen *all, int ranks, int alone, int threads, struct memory_part *m)
 {
     m->left = m->of.n > 0 ? INT64_MAX : 0;
+    m->aside = 0;
     m->sharing = 1;
     for (int i = 0; i < m->of.n; i++) {
         const struct memory_limit *l = &m->of.at[i];
@@ -54,9 +55,11 @@ static void own_part(const struct seen *all, int ranks, int alone, int threads, 
                     break;
                 }
         sharing = l->sharers ? sharing * alone : 1;
-        left = max_i64(0, left / sharing - outside(l, threads));
+        const int64_t aside = outside(l, threads);
+        left = max_i64(0, left / sharing - aside);
         if (left < m->left) {
             m->left = left;
+            m->aside = aside;
             m->sharing = sharing;
             m->by = *l;
         }
@@ -91,6 +94,7 @@ enum status memory_part_find(struct comm *c, int alone, int threads, struct memo
         st = comm_broadcast(c, least, &shared, sizeof shared);
     if (st == OK) {
         out->left = shared.left;
+        out->aside = shared.aside;
         out->sharing = shared.sharing;
         out->by = shared.by;
     }
@@ -109,20 +113,21 @@ int64_t memory_left_beside(const struct memory_part *m, int ranks, int64_t each)
 
 void memory_describe(const struct memory_part *m, char *text, size_t size)
 {
-    char left[32], bytes[32], sharing[48] = "";
+    char left[32], bytes[32], aside[32], sharing[48] = "";
     text[0] = 0;
     if (!m->by.name[0])
         return;
     if (m->sharing > 1)
         snprintf(sharing, sizeof sharing, ", shared by %d ranks", m->sharing);
     units_format_apart(m->by.left, m->by.bytes, left, bytes);
-    snprintf(text, size, "%s are left of %s, %s%s", left, bytes, m->by.name, sharing);
+    snprintf(text, size, "%s are left of %s, %s%s, and %s%s are set aside for stacks and the program", left, bytes, m->by.name,
+             sharing, units_format_bytes(m->aside, aside), m->sharing > 1 ? " of each" : "");
 }
 
 enum status memory_check(const struct memory_part *m, const struct plan *p, const struct plan_request *s)
 {
     int64_t need = p->arena[TIER_DEVICE] + p->arena[TIER_HOST];
-    char needs[32], has[32], device[32], host[32], limit[400];
+    char needs[32], has[32], device[32], host[32], limit[512];
     if (need <= m->left)
         return OK;
     units_format_apart(need, m->left, needs, has);

@@ -8,8 +8,9 @@
 
 struct memory_part {
     int64_t left;            /* of one rank, for its arenas: the least of all ranks */
-    int sharing;             /* ranks that share the tightest limit */
-    struct memory_limit by;  /* that one, as the rank sees it that has the least */
+    int64_t aside;           /* of one rank, beside its arenas: under the tightest limit */
+    int sharing;             /* ranks that share that one */
+    struct memory_limit by;  /* the tightest one, as the rank sees it that has the least */
     struct memory_limits of; /* this rank's limits */
 };
 
@@ -18,7 +19,7 @@ struct memory_part {
 enum status memory_part_find(struct comm *c, int alone, int threads, struct memory_part *out);
 /* What this rank's limits leave beside `each` more bytes of every rank of its host. */
 int64_t memory_left_beside(const struct memory_part *m, int ranks, int64_t each);
-/* "1.2 GiB are left of 2.0 GiB, memory.max of /sys/fs/cgroup/job_7"; "" where the machine's free memory is the limit. */
+/* "1.2 GiB are left of 2.0 GiB, memory.max of /sys/fs/cgroup/job_7, and 34 MiB are set aside for stacks and the program"; "" where the machine's free memory is the limit. */
 void memory_describe(const struct memory_part *m, char *text, size_t size);
 /* ERR_NOFIT if the plan's arenas are more than a rank's part. */
 enum status memory_check(const struct memory_part *m, const struct plan *p, const struct plan_request *s);

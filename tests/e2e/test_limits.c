@@ -101,8 +101,8 @@ static void in_cgroups(void (*make)(int mib), const char *name)
     snprintf(left, sizeof left, "memory: 280 MiB are left of 300 MiB, %s", name);
     e2e_contains(r.out, left);
     e2e_contains(r.out, "tokens: fits");
-    e2e_refuses(3, "a rank can have 247 MiB|280 MiB are left of 300 MiB|less with --device-mem", &limited,
-                BIG "--device-mem 8G --offload none --effort quick --steps 1 --out run");
+    e2e_refuses(3, "can have 247 MiB|280 MiB are left of 300 MiB|, and 33 MiB are set aside for stacks and the program|less with",
+                &limited, BIG "--device-mem 8G --offload none --effort quick --steps 1 --out run");
     make(90);
     r = e2e_succeeds(&limited, TINY "--steps 1 --save-every 1 --out run"); /* 37 MiB for arenas */
     e2e_contains(r.out, words);
