@@ -56,7 +56,7 @@ static enum status walk(struct documents *d, FTS *tree)
                 fts_set(tree, e, FTS_SKIP);
             continue;
         }
-        if (e->fts_info == FTS_F)
+        if (e->fts_info == FTS_F || e->fts_info == FTS_DEFAULT) /* what is no file is refused when it is opened */
             TRY(add_file(d, e->fts_path));
         if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS || e->fts_info == FTS_SLNONE)
             return status_fail(ERR_INVALID, "cannot read %s: %s", e->fts_path, strerror(e->fts_errno ? e->fts_errno : ENOENT));

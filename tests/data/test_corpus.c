@@ -290,6 +290,19 @@ static void test_eval_split(void **state)
     refuse(&config, "--eval-data: all files together have 25 tokens and a sequence needs 26 (--seq-len)");
 }
 
+static void test_directories_with_others(void **state)
+{
+    (void)state;
+    scratch_mkdir("mixed");
+    scratch_text("mixed/text", "a text that is long enough");
+    const char *fifo = scratch_path("mixed/fifo"), *mixed[] = {scratch_path("mixed")};
+    struct corpus_config config = config_of(mixed, 1, 8);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    refuse(&config, "/mixed/fifo: it is a FIFO, not a regular file");
+    assert_int_equal(unlink(fifo) + symlink("nowhere", fifo), 0);
+    refuse(&config, "/mixed/fifo: No such file");
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -473,7 +486,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_packing), cmocka_unit_test(test_windows),    cmocka_unit_test(test_spellings),
         cmocka_unit_test(test_order),   cmocka_unit_test(test_eval_split), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_faults),  cmocka_unit_test(test_changes),    cmocka_unit_test(test_lists),     cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_faults),  cmocka_unit_test(test_changes),    cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_kept),    cmocka_unit_test(test_directories_with_others),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);
 }
