@@ -20,16 +20,24 @@ static FILE *open_filled(const char *path)
 {
     FILE *f = sys_read_text(path);
     int c = EOF;
+    errno = f ? 0 : errno;
     while (f && (c = getc(f)) != EOF && strchr(" \t\r\n", c)) {
     }
     if (f && c == EOF) {
+        int error = ferror(f) ? errno : ENODATA;
         fclose(f);
-        errno = ENODATA;
+        errno = error;
         return NULL;
     }
     if (f)
         rewind(f);
     return f;
+}
+
+/* Gone or empty: its content is nowhere else but in checkpoints. */
+static int is_purged(int error)
+{
+    return error == ENOENT || error == ENODATA;
 }
 
 /* The number of a whole checkpoint's name; -1: it is none. */
@@ -80,21 +88,24 @@ enum status settings_open_run(const char *run, char **path, FILE **f)
     }
     *f = open_filled(*path);
     int error = errno;
-    if (!*f && (error == ENOENT || error == ENODATA))
+    if (!*f && is_purged(error))
         *f = open_checkpoints(run, path);
     return *f ? OK
               : status_fail(ERR_INVALID, "cannot read %s (--resume): %s", *path,
                             error == ENODATA ? "it is empty" : sys_strerror(error));
 }
 
-int settings_run_is_purged(const char *run)
+enum status settings_run_is_purged(const char *run, int *purged)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/config.yaml", run);
     FILE *f = open_filled(path);
+    *purged = !f && is_purged(errno);
+    if (!f && !*purged)
+        return status_fail(ERR_IO, "cannot read %s (--resume): %s", path, sys_strerror(errno));
     if (f)
         fclose(f);
-    return !f;
+    return OK;
 }
 
 /* ---- absolute paths ---- */

@@ -110,7 +110,9 @@ static enum status compare(const struct run *r, const char *path)
 {
     struct checkpoint_texts was;
     struct settings before;
-    if (settings_run_is_purged(r->s->resume))
+    int purged;
+    TRY(settings_run_is_purged(r->s->resume, &purged));
+    if (purged)
         printf("resume: %s/config.yaml is gone or empty: the settings are those of the checkpoint, and of the command line\n",
                r->s->resume);
     TRY(checkpoint_read_texts(path, &was));
