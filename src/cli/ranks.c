@@ -164,6 +164,8 @@ static enum status run_piped(char **args, struct relay relay[2], const int ends[
         st = status_fail(ERR_NOMEM, "--ranks %s: cannot start a thread: %s", args[2], strerror(errno));
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
+        relay_end(&relay[0]);
+        relay_end(&relay[1]);
     } else {
         int state = wait_for(pid, &wanted, &stop);
         relay_end(&relay[0]);
