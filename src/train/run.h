@@ -22,6 +22,7 @@ struct run {
     struct batch *batch;
     struct run_lock *lock;     /* rank 0's, of the directory */
     int locked;                /* by rank 0 */
+    int taken_over;            /* the directory is another run's now, as all ranks have agreed */
     int64_t saved;             /* step of the newest checkpoint; -1: none */
     struct checkpoint_info at; /* where training stands */
     int pending;               /* an update waits for the next forward */
@@ -97,8 +98,8 @@ enum status run_write_config(struct run *r, const char *dir);
 
 /* save.c */
 enum save_when { SAVE_ON_THE_WAY, SAVE_LAST };
-/* By all ranks, with what a save returned: on the way it is said and OK, unless the settings say stop; else, and at the end, the
- * state is saved elsewhere, if it can be, and the failure says where. */
+/* By all ranks, with what a save returned: on the way it is said and OK, unless the settings say stop or another run has taken the
+ * directory over; else, and at the end, the state is saved elsewhere, if it can be, and the failure says where. */
 enum status run_save_failed(struct run *r, enum status st, enum save_when when);
 /* The same of an export: what was trained is saved first. */
 enum status run_export_failed(struct run *r, enum status st);
@@ -111,7 +112,8 @@ enum status run_claim_directory(struct run *r);
 /* By all ranks after planning: makes and locks a directory that is not locked yet. One that nobody has named gets a name of its
  * own, in the settings, too. */
 enum status run_make_directory(struct run *r);
-/* By all ranks before the directory is written to: it is where it was, and this run's (run_lock_check). */
+/* By all ranks before the directory is written to: it is where it was, and this run's (run_lock_check).
+ * ERR_IO; r->taken_over: another run has it, and nothing may be written there any more. */
 enum status run_check_place(struct run *r);
 /* Makes the directory `name` and its parents, or, if it exists, name-2, name-3, ...: path. */
 enum status run_make_distinct(const char *name, char path[RUN_PATH]);

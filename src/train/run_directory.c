@@ -139,7 +139,9 @@ enum status run_make_directory(struct run *r)
 
 enum status run_check_place(struct run *r)
 {
-    return comm_agree(r->comm, r->lock ? run_lock_check(r->lock) : OK);
+    enum status st = comm_agree(r->comm, r->lock ? run_lock_check(r->lock) : OK);
+    r->taken_over = st == ERR_INVALID;
+    return r->taken_over ? ERR_IO : st; /* while running, not of the settings */
 }
 
 static int has_config(const char *dir)

@@ -65,6 +65,16 @@ static void remove_elsewhere(const char *path)
     rmdir(path);
 }
 
+/* It is the run's directory, or in it. */
+static int is_inside(const char *place, const char *out)
+{
+    char *whole = realpath(out, NULL);
+    size_t n = whole ? strlen(whole) : 0;
+    int inside = whole && strncmp(place, whole, n) == 0 && (place[n] == 0 || place[n] == '/');
+    free(whole);
+    return inside;
+}
+
 /* A new directory that a run can be resumed from; path: "" if there is no i-th place, or on failure. */
 static enum status make_elsewhere(struct run *r, int i, char path[RUN_PATH])
 {
@@ -74,6 +84,8 @@ static enum status make_elsewhere(struct run *r, int i, char path[RUN_PATH])
         return OK;
     if (!place[0] || snprintf(wanted, sizeof wanted, "%s/%s-saved", place, run_name(r->s->out, name)) >= (int)sizeof wanted)
         return status_fail(ERR_IO, "the directory has no name that will do");
+    if (r->taken_over && is_inside(place, r->s->out))
+        return status_fail(ERR_IO, "%s is another run's", place);
     TRY(run_make_distinct(wanted, made));
     enum status st = run_write_config(r, made);
     if (st == OK)
@@ -119,7 +131,7 @@ enum status run_save_failed(struct run *r, enum status st, enum save_when when)
     char left[512];
     if (!may_pass(r, st))
         return st;
-    if (when == SAVE_LAST || r->s->on_save_failure == SAVE_FAILURE_STOP)
+    if (when == SAVE_LAST || r->taken_over || r->s->on_save_failure == SAVE_FAILURE_STOP)
         return save_elsewhere(r, st);
     run_describe_left(r, left, sizeof left);
     printf("step %lld not saved: %s; training goes on, and the next save is that of step %lld; %s\n", (long long)r->at.step,
@@ -134,7 +146,7 @@ enum status run_export_failed(struct run *r, enum status st)
     if (!may_pass(r, st))
         return st;
     snprintf(cause, sizeof cause, "%s", status_message());
-    if (r->saved != r->at.step) { /* a checkpoint has all that the model has */
+    if (r->saved != r->at.step && !r->taken_over) { /* a checkpoint has all that the model has */
         enum status saved = run_check_place(r);
         if (saved == OK)
             saved = checkpoint_save(r->session, r->s->out, &r->at, &r->texts, (int)max_i64(1, r->s->keep));
@@ -143,7 +155,7 @@ enum status run_export_failed(struct run *r, enum status st)
     }
     if (comm_broken(r->comm))
         return ERR_PEER;
-    if (r->saved != r->at.step) {
+    if (r->saved != r->at.step || r->taken_over) {
         status_fail(st, "%s", cause);
         return save_elsewhere(r, st);
     }

@@ -91,6 +91,25 @@ static void moved(void **state)
     e2e_succeeds(NULL, "--resume away --steps 1");
 }
 
+/* Another host's run has taken the directory over: the state goes elsewhere at the next save, and nothing to what is not its own. */
+static void taken_over(void **state)
+{
+    (void)state;
+    pid_t pid = e2e_start(NULL, TINY "--offload none --steps 20000 --save-every 1 --out run");
+    wait_for_file(pid, "run/checkpoints/latest");
+    e2e_write("other", "ltrain run\nhost node7\nboot b2a53e5e-0000-4000-8000-000000000001\npid 1\npid-namespace 4\nborn 77\nranks 8\n"
+                       "id 00000000000000ab\nbeat 5\n");
+    e2e_copy("other", "new");
+    assert_int_equal(rename("new", "run/run.lock"), 0);
+    struct result r = e2e_wait(pid);
+    assert_int_equal(r.status, 1);
+    e2e_contains(r.err, "ltrain: process 1 on host node7 (rank 0 of 8) has taken run over, while this one stood still");
+    e2e_contains(r.err, "/run-saved instead: ltrain --resume ");
+    e2e_same_file("other", "run/run.lock");
+    r = e2e_succeeds(NULL, "--resume run-saved --steps 1");
+    e2e_contains(r.out, "all 1 steps are done");
+}
+
 /* Refused runs leave neither a lock nor a directory. */
 static void refused(void **state)
 {
@@ -136,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(in_use),
         TEST(moved),
+        TEST(taken_over),
         TEST(refused),
         TEST(names_of_the_same_second),
     };
