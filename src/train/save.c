@@ -95,6 +95,15 @@ static enum status make_elsewhere(struct run *r, int i, char path[RUN_PATH])
     return st;
 }
 
+/* What exports need; without it they do with less. */
+static void take_original(const struct run *r, const char *path)
+{
+    char from[RUN_PATH], to[RUN_PATH + 16];
+    snprintf(to, sizeof to, "%s/original", path);
+    if (run_original(r->s, from) && checkpoint_keep_texts(from, to) != OK)
+        printf("the model's config.json and tokenizer were not copied to %s: %s\n", to, status_message());
+}
+
 /* cause: why the run's directory does not do. Never OK: the run has not kept what it should. */
 static enum status save_elsewhere(struct run *r, enum status st)
 {
@@ -111,6 +120,8 @@ static enum status save_elsewhere(struct run *r, enum status st)
             made = checkpoint_save(r->session, path, &r->at, &r->texts, 1);
         if (comm_broken(r->comm))
             return made;
+        if (made == OK && leads)
+            take_original(r, path);
         if (made == OK)
             return comm_agree(r->comm, status_fail(st, "%s; step %lld was saved in %s instead: ltrain --resume %s goes on there",
                                                    cause, (long long)r->at.step, path, path));

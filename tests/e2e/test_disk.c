@@ -168,6 +168,15 @@ static void stopping_at_a_failed_save(void **state)
     assert_int_equal(e2e_curve("run").n, 1);
     e2e_succeeds(NULL, "--resume run-saved");
     same_model("run-saved");
+    /* of a model with files of its own, what exports need comes along */
+    assert_int_equal(rename("run-saved/hf", "model"), 0);
+    e2e_write("model/tokenizer_config.json", "{\"x\": 1}\n");
+    e2e_remove("run-saved");
+    e2e_refuses(1, "/run2-saved instead: ltrain --resume ", &(struct launch){.fault = "fallocate:1:EDQUOT"},
+                "--model model --data corpus.txt --seq-len 256" TILES
+                "--offload none --steps 3 --save-every 1 --on-save-failure stop --out run2");
+    e2e_same_file("model/config.json", "run2-saved/original/config.json");
+    e2e_same_file("model/tokenizer_config.json", "run2-saved/original/tokenizer_config.json");
     e2e_refuses(2, "--on-save-failure|countinue|did you mean continue?", NULL, RESIDENT "--on-save-failure countinue");
 }
 
