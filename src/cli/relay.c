@@ -27,6 +27,10 @@ static int put(int to, const char *text, size_t bytes)
         ssize_t n = write(to, text, bytes);
         if (n < 0 && errno == EINTR)
             continue;
+        if (n < 0 && errno == EAGAIN) { /* full for a moment: whoever shares it has made it non-blocking */
+            poll(&(struct pollfd){.fd = to, .events = POLLOUT}, 1, -1);
+            continue;
+        }
         if (n < 0)
             return -1;
         text += n;
