@@ -118,6 +118,20 @@ static int find_cgroup(struct hierarchy *h)
     return found;
 }
 
+/* Blanks and backslashes of a path in mountinfo are written in octal: \040. */
+static void decode(char *path)
+{
+    char *to = path;
+    for (const char *at = path; *at;) {
+        int octal = at[0] == '\\' && at[1] >= '0' && at[1] <= '3';
+        for (int i = 2; octal && i <= 3; i++)
+            octal = at[i] >= '0' && at[i] <= '7';
+        *to++ = octal ? (char)((at[1] - '0') << 6 | (at[2] - '0') << 3 | (at[3] - '0')) : *at;
+        at += octal ? 4 : 1;
+    }
+    *to = 0;
+}
+
 /* Where that hierarchy is mounted: the mount that shows the process's cgroup, else the first one. */
 static int find_mount(struct hierarchy *h)
 {
@@ -132,6 +146,8 @@ static int find_mount(struct hierarchy *h)
             continue;
         if (strcmp(type, h->version == 2 ? "cgroup2" : "cgroup") != 0 || (h->version == 1 && !has_option(options, "memory")))
             continue;
+        decode(inside);
+        decode(mount);
         size_t n = strcmp(inside, "/") == 0 ? 0 : strlen(inside);
         shows = strncmp(h->path, inside, n) == 0 && (h->path[n] == '/' || h->path[n] == 0);
         if (shows || !found) {
@@ -218,7 +234,9 @@ static void add_job(uint64_t host, struct memory_limits *out)
 {
     const char *id = getenv("SLURM_JOB_ID"), *node = getenv("SLURM_MEM_PER_NODE"), *cpu = getenv("SLURM_MEM_PER_CPU"),
                *cpus = getenv("SLURM_CPUS_ON_NODE");
-    long long mib = node ? atoll(node) : cpu && cpus ? atoll(cpu) * atoll(cpus) : 0;
+    long long mib = node ? strtoll(node, NULL, 10) : 0;
+    if (!node && cpu && cpus && __builtin_mul_overflow(strtoll(cpu, NULL, 10), strtoll(cpus, NULL, 10), &mib))
+        return; /* more than there can be */
     if (!id || mib <= 0 || mib >= NO_LIMIT >> 20)
         return;
     struct memory_limit *l = add(out, mix_text(mix(host, 2), id), mib << 20, memory_proc_bytes("/proc/self/status", "VmRSS"));

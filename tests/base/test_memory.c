@@ -135,6 +135,10 @@ static void of_a_container(void **state)
     put("/proc/self/mountinfo", MOUNT_V2, "/docker/abc");
     v2("/inner", "3000000", "max", M, 0);
     assert_string_equal(tightest(&l).name, "memory.max of /sys/fs/cgroup/inner");
+    put("/proc/self/cgroup", "0::/a b/job\n");
+    put("/proc/self/mountinfo", MOUNT_V2, "/a\\040b");
+    v2("/job", "2000000", "max", M, 0);
+    assert_string_equal(tightest(&l).name, "memory.max of /sys/fs/cgroup/job");
     put("/proc/self/cgroup", "0::/../other\n"); /* outside of the namespace */
     assert_string_equal(tightest(&l).name, "memory.max of /sys/fs/cgroup");
     put("/proc/self/cgroup", "0::/nowhere\n"); /* the runtime shows another part than the kernel names */
@@ -208,6 +212,9 @@ static void of_a_slurm_job(void **state)
     setenv("SLURM_MEM_PER_CPU", "3", 1);
     setenv("SLURM_CPUS_ON_NODE", "4", 1);
     assert_int_equal(tightest(&l).bytes, 12 << 20);
+    setenv("SLURM_MEM_PER_CPU", "4611686018427387905", 1); /* times 4, beyond 64 bits, it would be 4 */
+    assert_string_equal(tightest(&l).name, "");
+    unsetenv("SLURM_MEM_PER_CPU");
     unsetenv("SLURM_JOB_ID");
 }
 
