@@ -35,11 +35,27 @@ static struct {
     char remark[512];
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* What the descriptor is open on; asks no drive. 0: it is closed. */
+static int path_of(int fd, char path[PATH_BYTES])
+{
+    char link[32];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, PATH_BYTES - 1);
+    if (n >= 0)
+        path[n] = 0;
+    return n >= 0;
+}
+
 int watch_enter(const struct watch_call *call)
 {
-    int handle = -1;
+    int handle = -1, fd = call->fd;
+    char path[PATH_BYTES];
     if (!atomic_load(&watch.running))
         return -1;
+    if (fd >= 0 && call->bytes == 0 && path_of(fd, path)) /* a close takes the descriptor away; reads and writes keep theirs */
+        fd = -1;
+    else
+        snprintf(path, sizeof path, "%s", call->path ? call->path : "");
     pthread_mutex_lock(&watch.lock);
     for (int i = 0; i < CALLS && handle < 0; i++, watch.next = (watch.next + 1) % CALLS)
         if (!watch.slot[watch.next].since_ns)
@@ -48,8 +64,9 @@ int watch_enter(const struct watch_call *call)
         struct slot *s = &watch.slot[handle];
         s->since_ns = watch.now_ns;
         s->call = *call;
+        s->call.fd = fd;
         s->said = 0;
-        snprintf(s->path, sizeof s->path, "%s", call->path ? call->path : "");
+        memcpy(s->path, path, sizeof path);
     }
     pthread_mutex_unlock(&watch.lock);
     return handle;
@@ -58,14 +75,8 @@ int watch_enter(const struct watch_call *call)
 /* "read 1.0 MiB at offset 4096 of /scratch/x" */
 static void describe(const struct slot *s, char *text, size_t size)
 {
-    char link[32], path[PATH_BYTES], bytes[32];
-    ssize_t n = -1;
-    snprintf(link, sizeof link, "/proc/self/fd/%d", s->call.fd);
-    if (s->call.fd >= 0)
-        n = readlink(link, path, sizeof path - 1); /* asks no drive */
-    if (n >= 0)
-        path[n] = 0;
-    else
+    char path[PATH_BYTES], bytes[32];
+    if (s->call.fd < 0 || !path_of(s->call.fd, path))
         snprintf(path, sizeof path, "%s", s->path);
     if (s->call.bytes > 0)
         snprintf(text, size, "%s %s at offset %lld of %s", s->call.verb, units_format_bytes(s->call.bytes, bytes),

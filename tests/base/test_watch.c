@@ -76,11 +76,18 @@ static int rename_for_ever(void)
     return sys_rename("/nowhere/a", "/nowhere/b");
 }
 
+static int close_for_ever(void)
+{
+    sys_inject(SYS_CLOSE, 1, SYS_HANG);
+    return sys_close(open("/dev/zero", O_RDONLY));
+}
+
 static void calls_that_never_return(void **state)
 {
     (void)state;
     ends(read_for_ever, "waiting for 0.05 s to read 1 B at offset 4096 of /dev/zero; the run ends when there is no answer for 0.2 s",
          "cannot read 1 B at offset 4096 of /dev/zero: no answer for 0.2 s (--drive-timeout): check the drive; the rest\n");
+    ends(close_for_ever, "waiting for 0.05 s to close /dev/zero; ", "cannot close /dev/zero: no answer");
     ends(rename_for_ever, "waiting for 0.05 s to rename /nowhere/a; ", "cannot rename /nowhere/a: no answer");
 }
 
