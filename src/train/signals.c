@@ -20,6 +20,7 @@ static const int64_t ONCE_NS = 300000000;
 
 static atomic_int first;
 static _Atomic int64_t asked_ns;
+static atomic_int done;
 static enum stop_when stop_when;
 static int early_speaks;
 
@@ -80,7 +81,9 @@ static void on_signal(int number)
     if (!atomic_compare_exchange_strong(&first, &none, number))
         return;
     say(STDOUT_FILENO, "\nltrain: ", e->name,
-        stop_when == STOP_STEP ? ": stopping after this step and saving" : ": stopping now and saving the last update",
+        atomic_load(&done)       ? ": training is done: finishing the export"
+        : stop_when == STOP_STEP ? ": stopping after this step and saving"
+                                 : ": stopping now and saving the last update",
         e->asks ? "; once more to stop at once\n" : "\n");
 }
 
@@ -107,8 +110,14 @@ void signals_stop_run(enum stop_when when)
 {
     atomic_store(&first, 0);
     atomic_store(&asked_ns, 0);
+    atomic_store(&done, 0);
     stop_when = when;
     catch_all(on_signal);
+}
+
+void signals_training_done(void)
+{
+    atomic_store(&done, 1);
 }
 
 const atomic_int *signals_first(void)

@@ -12,6 +12,8 @@ void signals_before_first_step(int speaks);
 /* From now on the first one is remembered, and said on stdout with what follows; a second SIGINT or SIGTERM ends the process at
  * once. The others may come as often as they like: SIGHUP comes twice where a terminal closes, SIGUSR1 from cli/ranks.c. */
 void signals_stop_run(enum stop_when when);
+/* Nothing but saving and exporting is left: the first one from here on changes nothing, and is answered so. */
+void signals_training_done(void);
 /* The first one's number; 0: none has come. */
 const atomic_int *signals_first(void);
 

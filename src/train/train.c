@@ -413,6 +413,8 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
     if (s->stop == STOP_NOW && s->mode == MODE_RUN)
         comm_cut_for(comm, signals_first());
     TRY_GOTO(loop(&r), out);
+    if (!r.signal)
+        signals_training_done();
     TRY_GOTO(run_flush(&r), out);
     *signal_number = r.signal;
     if (*signal_number || s->save_every > 0)

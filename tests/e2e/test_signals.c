@@ -43,6 +43,13 @@ static void wait_for_output(pid_t pid, const char *word)
     }
 }
 
+static void wait_for_file(pid_t pid, const char *path)
+{
+    siginfo_t info = {0};
+    while (!e2e_exists(path) && waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0)
+        wait_ms(5);
+}
+
 /* Starts a slow run and sends it the signal, twice as timeout(1) does, when the third step is under way. */
 static struct result stop_in_step(const char *arguments, int number)
 {
@@ -97,6 +104,28 @@ static void step_is_finished_if_asked(void **state)
     assert_null(strstr(r.out, "thrown away"));
     e2e_contains(r.out, "stopping after this step and saving\n");
     assert_int_equal(e2e_curve("run").n, 3);
+}
+
+/* While the model is written nothing is left to be stopped but that; here it would take for ever. */
+static void training_is_done(void **state)
+{
+    static const char *const stops[] = {"", "--stop step "};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char arguments[512];
+        const struct launch hangs = {.fault = "rename:2:HANG"}; /* of run/hf/export.partial */
+        snprintf(arguments, sizeof arguments, TINY "--offload none --steps 1 --out run%d %s", i, stops[i]);
+        pid_t pid = e2e_start(&hangs, arguments);
+        snprintf(arguments, sizeof arguments, "run%d/hf/export.partial/config.json", i);
+        wait_for_file(pid, arguments);
+        kill(pid, SIGTERM);
+        wait_for_output(pid, "SIGTERM");
+        wait_ms(400);
+        kill(pid, SIGTERM);
+        struct result r = e2e_wait(pid);
+        assert_int_equal(r.status, 128 + SIGTERM);
+        e2e_contains(r.out, "\nltrain: SIGTERM: training is done: finishing the export; once more to stop at once\n");
+    }
 }
 
 /* Ranks agree: with ZeRO 2 the update itself has collectives, which nobody may leave out. */
@@ -183,6 +212,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
         TEST(unfinished_step_is_thrown_away), TEST(step_is_finished_if_asked),  TEST(ranks_stop_together),
+        TEST(training_is_done),
         TEST(closed_output_ends_nothing),     TEST(limit_of_file_size_is_said), TEST(mpi_that_cannot_start_says_so),
     };
     return cmocka_run_group_tests_name("signals", tests, NULL, NULL);
