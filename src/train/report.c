@@ -22,7 +22,11 @@
 
 void run_describe_left(const struct run *r, char *text, size_t bytes)
 {
-    if (r->saved < 0)
+    char path[RUN_PATH];
+    int trained = r->saved < 0 && r->at.step > 0 && !r->taken_over; /* in a directory that had no checkpoint */
+    if (trained && checkpoint_newest(r->s->out, path, sizeof path) == OK) /* of a save that failed after it was in place */
+        snprintf(text, bytes, "the last good checkpoint is %.200s: continue with --resume %.200s", path, r->s->out);
+    else if (r->saved < 0)
         snprintf(text, bytes, "there is no checkpoint yet");
     else
         snprintf(text, bytes, "the last good checkpoint is %s/checkpoints/step-%06lld: continue with --resume %s", r->s->out,

@@ -130,7 +130,7 @@ enum status run_check_can_be_made(const char *option, const char *path);
 /* report.c */
 /* There is a checkpoint of that step (-1: none), for those who must end without this rank's say. */
 void run_note_saved(struct run *r, int64_t step);
-/* What a failed run leaves to go on from. */
+/* What a failed run leaves to go on from. Changes status_message. */
 void run_describe_left(const struct run *r, char *text, size_t bytes);
 void run_print_before(struct run *r);
 /* What a signal has cost, if anything, `seconds` into a step, and how far the state is. */

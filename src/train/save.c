@@ -139,14 +139,15 @@ static enum status save_elsewhere(struct run *r, enum status st)
 
 enum status run_save_failed(struct run *r, enum status st, enum save_when when)
 {
-    char left[512];
+    char cause[1024], left[512];
     if (!may_pass(r, st))
         return st;
     if (when == SAVE_LAST || r->taken_over || r->s->on_save_failure == SAVE_FAILURE_STOP)
         return save_elsewhere(r, st);
+    snprintf(cause, sizeof cause, "%s", status_message());
     run_describe_left(r, left, sizeof left);
     printf("step %lld not saved: %s; training goes on, and the next save is that of step %lld; %s\n", (long long)r->at.step,
-           status_message(), (long long)next_save(r->s, r->at.step), left);
+           cause, (long long)next_save(r->s, r->at.step), left);
     fflush(stdout);
     return OK;
 }

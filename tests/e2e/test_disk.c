@@ -180,6 +180,23 @@ static void stopping_at_a_failed_save(void **state)
     e2e_refuses(2, "--on-save-failure|countinue|did you mean continue?", NULL, RESIDENT "--on-save-failure countinue");
 }
 
+/* The first checkpoint is in place when `latest` cannot be written: that it is there is said. */
+static void without_latest(void **state)
+{
+    (void)state;
+    int found = 0;
+    for (int nth = 1; nth <= 12 && !found; nth++) {
+        char fault[32];
+        snprintf(fault, sizeof fault, "rename:%d:EIO", nth);
+        e2e_remove("run");
+        struct result r = e2e_run(&(struct launch){.fault = fault}, RESIDENT "--steps 2 --save-every 1 --out run");
+        found = strstr(r.out, "step 1 not saved: cannot rename run/checkpoints/latest.partial") != NULL;
+        if (found)
+            e2e_contains(r.out, "; the last good checkpoint is run/checkpoints/step-000001: continue with --resume run\n");
+    }
+    assert_true(found);
+}
+
 static int fill(const char *path)
 {
     static char block[1 << 16];
@@ -245,7 +262,7 @@ int main(void)
         TEST(small_disks),
         TEST(no_room_for_the_log),
         TEST(no_room_for_a_checkpoint),
-        TEST(stopping_at_a_failed_save),
+        TEST(stopping_at_a_failed_save), TEST(without_latest),
         TEST(another_fills_the_disk), /* last: it leaves the mount namespace */
     };
     return cmocka_run_group_tests_name("disk", tests, NULL, NULL);
