@@ -1,10 +1,12 @@
 /* Signals in the middle of a step, and output that nobody reads: nothing is lost, nothing is silent. */
 #include "harness.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -178,6 +180,46 @@ static void closed_output_ends_nothing(void **state)
     assert_int_equal(e2e_curve("ranks").n, 3);
 }
 
+/* The program writes into a small non-blocking pipe, which nobody reads before it is full; this process becomes its reader. */
+static int slow_reader(void)
+{
+    int ends[2], full = 0, status = 0;
+    char text[4096];
+    siginfo_t info = {0};
+    as_root();
+    if (pipe2(ends, O_CLOEXEC) != 0 || fcntl(ends[1], F_SETPIPE_SZ, sizeof text) < 0 || fcntl(ends[1], F_SETFL, O_NONBLOCK) != 0)
+        return -1;
+    pid_t pid = fork();
+    if (pid == 0)
+        return dup2(ends[1], STDOUT_FILENO) < 0;
+    close(ends[1]);
+    while (full < 3500 && waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {
+        wait_ms(20);
+        ioctl(ends[0], FIONREAD, &full);
+    }
+    wait_ms(300);
+    for (ssize_t n; (n = read(ends[0], text, sizeof text)) > 0;)
+        if (write(STDOUT_FILENO, text, (size_t)n) != n)
+            _exit(1);
+    waitpid(pid, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+static void slow_output_loses_nothing(void **state)
+{
+    (void)state;
+    if (E2E_SANITIZED || system("command -v mpiexec >/dev/null") != 0)
+        skip();
+    struct result r = e2e_run(&(struct launch){.prepare = slow_reader}, "--ranks 2" TINY "--offload none --steps 60 --out run");
+    assert_int_equal(r.status, 0);
+    assert_string_equal(r.err, "");
+    for (int step = 1; step <= 60; step++) {
+        char line[32];
+        snprintf(line, sizeof line, "\nstep %d/60", step);
+        e2e_contains(r.out, line);
+    }
+}
+
 static void limit_of_file_size_is_said(void **state)
 {
     const struct launch small = {.prepare = small_files};
@@ -212,7 +254,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
         TEST(unfinished_step_is_thrown_away), TEST(step_is_finished_if_asked),  TEST(ranks_stop_together),
-        TEST(training_is_done),
+        TEST(training_is_done),               TEST(slow_output_loses_nothing),
         TEST(closed_output_ends_nothing),     TEST(limit_of_file_size_is_said), TEST(mpi_that_cannot_start_says_so),
     };
     return cmocka_run_group_tests_name("signals", tests, NULL, NULL);
