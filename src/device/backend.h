@@ -55,6 +55,8 @@ struct backend {
     /* Runs the kernel once on operands that are zero, with everything that is to be loaded or chosen for it; what it leaves in
      * its results is nothing. NULL: kernels need nothing. */
     enum status (*prepare)(struct backend *b, enum op_kind op, const struct op_attrs *attrs, void *const *arg);
+    /* Bytes that are free on the device, whoever has the others. NULL: its memory is the host's. */
+    enum status (*free_bytes)(struct backend *b, int64_t *out);
 
     /* Between host and device, on the stream of lane H2D or D2H, or LANE_WORLD for what ranks send. */
     enum status (*copy)(struct backend *b, enum lane lane, void *dst, const void *src, int64_t bytes);

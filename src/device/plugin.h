@@ -5,7 +5,7 @@
 
 #include "device/backend.h"
 
-#define DEVICE_PLUGIN_VERSION 1 /* of the structs here and in backend.h: program and library are built together */
+#define DEVICE_PLUGIN_VERSION 2 /* of the structs here and in backend.h: program and library are built together */
 #define DEVICE_PLUGIN_ENTRY "ltrain_device_plugin"
 
 struct device_facts {
@@ -13,6 +13,7 @@ struct device_facts {
     int capability;       /* 10 * major + minor; 0: no GPU at all, kernels are the processor's (tests) */
     int processors;       /* streaming multiprocessors */
     int64_t memory, free; /* bytes; free once this process has its context there */
+    int numa;             /* the node of the host's memory that is nearest; -1: not known */
 };
 
 struct device_plugin {

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "base/sys.h"
+#include "base/units.h"
 #include "device/plugin.h"
 #include "engine/backend_cpu.h"
 #include "engine/bounce.h"
@@ -107,7 +108,32 @@ static enum status open_gpu(struct session *x, const struct settings *s)
     enum status st = plugin->count(&n);
     if (st == OK)
         st = plugin->open(device >= 0 ? device : comm_local_rank(x->comm) % n, x->plan->strategy.target->threads, &x->backend);
-    return st == OK ? OK : status_fail(st, "%s", plugin->sentence());
+    if (st != OK)
+        return status_fail(st, "%s", plugin->sentence());
+    x->shares_device = comm_local_size(x->comm) > (device >= 0 ? 1 : n);
+    return OK;
+}
+
+static enum status look_at_free(const struct session *x, int64_t *bytes)
+{
+    struct backend *b = x->backend;
+    *bytes = 0;
+    return b->free_bytes && !x->shares_device ? backend_status(b, b->free_bytes(b, bytes)) : OK;
+}
+
+#define SAME_MEMORY ((int64_t)2 << 20) /* what the driver rounds to */
+
+enum status session_check_device_memory(const struct session *s, int64_t before)
+{
+    char more[32];
+    int64_t now;
+    TRY(look_at_free(s, &now));
+    if (now >= before - SAME_MEMORY)
+        return OK;
+    return status_fail(ERR_NOMEM,
+                       "%s: %s more are taken than when the first step began: another program uses this GPU, or something "
+                       "allocated in the steps",
+                       s->backend->name, units_format_bytes(before - now, more));
 }
 
 static enum status open_cpu(struct session *x, const struct settings *s)
@@ -126,6 +152,7 @@ static enum status open_device(struct session *x, const struct settings *s)
         return status_fail(ERR_INVALID, "the plan lets drives and host reach device memory, which --device %s does not allow",
                            x->backend->name);
     x->context.backend = x->backend;
+    TRY(look_at_free(x, &x->free_opened));
     return backend_status(x->backend, x->backend->allocate(x->backend, x->plan->arena[TIER_DEVICE]));
 }
 
@@ -153,7 +180,7 @@ static enum status prepare_kernels(struct session *x)
     for (int k = 0; k < PLAN_PROGRAMS; k++)
         if (x->plan->programs[k])
             TRY(exec_prepare(&x->context, x->plan->programs[k]));
-    return OK;
+    return look_at_free(x, &x->free_prepared);
 }
 
 enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, struct comm *comm,

@@ -35,6 +35,10 @@ struct session {
     struct canary *canary; /* gaps of the arenas */
     int64_t
         overhead_bytes; /* resident beside the arenas once everything is set up: program, libraries, tables, scratch of BLAS */
+    /* Bytes free on a device with memory of its own, before the arena was made and once everything was prepared; 0: there is
+     * none, or other ranks have it, too. */
+    int64_t free_opened, free_prepared;
+    int shares_device; /* with other ranks */
     uint64_t chaos;     /* test mode: seed of the next random order; 0: the threaded executor */
     void *staging;      /* one group in fp32 and one as stored */
     int64_t staging_bytes;
@@ -77,6 +81,9 @@ enum status session_initialise(struct session *s, uint64_t seed);
 enum status session_load(struct session *s, const char *path);
 /* Zero moments. */
 enum status session_zero_moments(struct session *s);
+/* ERR_NOMEM if more of the device's memory is taken than there was when free_prepared was `before`: nothing is allocated in steps.
+ * OK where it is 0. */
+enum status session_check_device_memory(const struct session *s, int64_t before);
 /* Guard bytes of the arenas, and that no byte outside the plan was touched. */
 enum status session_check_memory(struct session *s);
 

@@ -13,6 +13,7 @@ static struct {
     hwloc_topology_t topology; /* NULL: hwloc does not work here */
     hwloc_cpuset_t cores[2];   /* by place_kind */
     int nodes;
+    char remark[192];
 } places;
 
 static void load(void)
@@ -46,6 +47,41 @@ void places_bind(enum place_kind kind)
         (void)hwloc_set_cpubind(places.topology, places.cores[kind], HWLOC_CPUBIND_THREAD);
 }
 
+/* Of the node's cores those on which this process may run; NULL: there is no such node, or no memory. The caller's. */
+static hwloc_bitmap_t own_cores_of(int node)
+{
+    hwloc_obj_t there = hwloc_get_numanode_obj_by_os_index(places.topology, (unsigned)node);
+    hwloc_bitmap_t own = there ? hwloc_bitmap_alloc() : NULL;
+    if (!own)
+        return NULL;
+    if (hwloc_get_cpubind(places.topology, own, HWLOC_CPUBIND_PROCESS) != 0)
+        hwloc_bitmap_copy(own, places.cores[PLACE_COMPUTE]);
+    hwloc_bitmap_and(own, own, there->cpuset);
+    return own;
+}
+
+void places_choose_node(int node)
+{
+    if (!ready() || places.nodes < 2 || node < 0)
+        return;
+    hwloc_bitmap_t own = own_cores_of(node);
+    if (own && hwloc_bitmap_iszero(own)) {
+        snprintf(places.remark, sizeof places.remark,
+                 "this process may not run on NUMA node %d, which is the GPU's (the launcher's binding): its copies cross sockets",
+                 node);
+    } else if (own) {
+        hwloc_bitmap_copy(places.cores[PLACE_COMPUTE], own);
+        hwloc_bitmap_copy(places.cores[PLACE_TRANSFER], own);
+        places_bind(PLACE_COMPUTE);
+    }
+    hwloc_bitmap_free(own);
+}
+
+const char *places_remark(void)
+{
+    return places.remark;
+}
+
 void places_describe(char *text, int size)
 {
     char compute[128] = "?", transfer[128] = "?";
@@ -67,6 +103,16 @@ void places_describe(char *text, int size)
 void places_bind(enum place_kind kind)
 {
     (void)kind;
+}
+
+void places_choose_node(int node)
+{
+    (void)node;
+}
+
+const char *places_remark(void)
+{
+    return "";
 }
 
 void places_describe(char *text, int size)

@@ -9,6 +9,12 @@ enum place_kind {
 
 /* Binds the calling thread. Best effort: without hwloc, or with one NUMA node, threads stay where the system puts them. */
 void places_bind(enum place_kind kind);
+/* The host memory of this process belongs on that NUMA node, which is nearest to its GPU: from now on both kinds are the node's cores,
+ * and the calling thread is bound to them, so that threads that it starts and arenas that it makes are there. Does nothing with
+ * one node, or a number that is none's; nor where the process may not run on the node's cores, which places_remark then says. */
+void places_choose_node(int node);
+/* A sentence for people, "" if there is nothing to say. */
+const char *places_remark(void);
 /* One line for people: packages, NUMA nodes, cores, and the cores of each kind. */
 void places_describe(char *text, int size);
 

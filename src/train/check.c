@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "plan/report/describe.h"
 #include "train/check_alone.h"
+#include "train/gpu.h"
 #include "train/check_state.h"
 #include "train/run.h"
 
@@ -226,8 +227,17 @@ static enum status compare_parameters(struct check *c, enum state_kind kind, con
     return OK;
 }
 
+/* Bytes that are free on the GPU: the same before the steps and after. 0: no GPU of one's own. */
+static enum status look_at_gpu(const struct session *x, int64_t *bytes)
+{
+    *bytes = 0;
+    return x->free_prepared ? backend_status(x->backend, x->backend->free_bytes(x->backend, bytes)) : OK;
+}
+
 static enum status all_steps(struct check *c, int64_t steps)
 {
+    int64_t free_before;
+    TRY(comm_agree(c->comm, look_at_gpu(c->given.session, &free_before)));
     printf("\n%5s  %-14s %-44s %12s %12s\n", "step", "", "worst", "difference", "tolerance");
     for (int64_t i = 0; i < steps; i++)
         TRY(one_step(c));
@@ -240,6 +250,7 @@ static enum status all_steps(struct check *c, int64_t steps)
         TRY(compare_parameters(c, STATE_MASTER, "fp32 parameter", 1e-6));
     TRY(agree_verdict(c));
     TRY(comm_agree(c->comm, session_check_memory(c->given.session)));
+    TRY(comm_agree(c->comm, session_check_device_memory(c->given.session, free_before)));
     return comm_agree(c->comm, leads(c) ? session_check_memory(c->alone.session) : OK);
 }
 
@@ -249,9 +260,13 @@ static enum status all_steps(struct check *c, int64_t steps)
 static enum status plan_alone(struct check *c, const struct plan *given, struct plan **plan)
 {
     int64_t planned = given->arena[TIER_DEVICE] + given->arena[TIER_HOST];
-    int64_t left = memory_left_beside(&c->given.memory, comm_local_size(c->comm), planned) / 10 * 9;
+    int64_t left = memory_left_beside(&c->given.memory, comm_local_size(c->comm), planned) / 10 * 9, room;
     char need[32], have[32], text[PLAN_TEXT];
     check_alone_settings(c->given.s, comm_size(c->comm) == 1 ? TILES_SAME : TILES_OWN, &c->alone_settings);
+    if (c->alone_settings.plan.device == DEVICE_CUDA) {
+        TRY(gpu_room(c->given.s, c->comm, &room));
+        left = min_i64(left, room - given->arena[TIER_DEVICE]);
+    }
     TRY(check_alone_plan(c->given.model, &c->alone_settings, max_i64(0, left), plan));
     c->alone_settings.plan.row_chunk = (*plan)->strategy.row_chunk;
     c->alone_settings.plan.head_tile = (*plan)->strategy.head_tile;

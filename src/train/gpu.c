@@ -3,8 +3,9 @@
 
 #include "base/num.h"
 #include "base/sys.h"
+#include "base/units.h"
 #include "data/fingerprint.h"
-#include "device/plugin.h"
+#include "offload/places.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -32,7 +33,15 @@ static int runs(const struct device_facts *facts, enum dtype dtype)
 enum status gpu_find(struct settings *s, struct comm *comm)
 {
     struct device_facts facts;
-    int visible, found = device_plugin_expected() && describe_own(s, comm, &visible, &facts) == OK && runs(&facts, s->plan.dtype);
+    int visible, found = 0;
+    if (device_plugin_expected()) {
+        found = describe_own(s, comm, &visible, &facts) == OK;
+        if (!found)
+            snprintf(s->unused_gpu, sizeof s->unused_gpu, "%s", status_message());
+        else if (!runs(&facts, s->plan.dtype))
+            snprintf(s->unused_gpu, sizeof s->unused_gpu, "%s computes in bf16: give --dtype bf16", facts.name);
+        found = found && !s->unused_gpu[0];
+    }
     int *all = sys_calloc((size_t)comm_size(comm), sizeof *all);
     if (!all)
         return status_fail(ERR_NOMEM, "out of memory while planning");
@@ -44,18 +53,36 @@ enum status gpu_find(struct settings *s, struct comm *comm)
     return st;
 }
 
-static enum status limit_own(const struct settings *s, const struct comm *comm, int64_t *bytes)
+/* What a rank can have of what is free. */
+static int64_t part_of_free(const struct settings *s, const struct comm *comm, int visible, const struct device_facts *facts)
+{
+    const int64_t sharing = s->gpu >= 0 ? comm_local_size(comm) : ceil_div(comm_local_size(comm), visible);
+    return (facts->free - facts->free / 50 - min_i64(RESERVE, facts->free / 16)) / sharing;
+}
+
+enum status gpu_room(const struct settings *s, const struct comm *comm, int64_t *bytes)
 {
     struct device_facts facts;
     int visible;
     TRY(describe_own(s, comm, &visible, &facts));
-    if (!runs(&facts, s->plan.dtype))
+    *bytes = part_of_free(s, comm, visible, &facts);
+    return OK;
+}
+
+static enum status limit_own(const struct settings *s, const struct comm *comm, struct device_facts *facts, int64_t *bytes)
+{
+    char asked[32], there[32];
+    int visible;
+    TRY(describe_own(s, comm, &visible, facts));
+    if (!runs(facts, s->plan.dtype))
         return status_fail(ERR_INVALID, "--device cuda: attention on GPUs computes in bf16: give --dtype bf16 (master weights, "
                                         "moments and sums stay fp32), or --device cpu");
-    const int64_t sharing = s->gpu >= 0 ? comm_local_size(comm) : ceil_div(comm_local_size(comm), visible);
-    const int64_t left = facts.free - facts.free / 50 - min_i64(RESERVE, facts.free / 16);
-    *bytes = s->plan.device_mem >= 0 ? s->plan.device_mem : left / sharing;
-    return OK;
+    *bytes = s->plan.device_mem >= 0 ? s->plan.device_mem : part_of_free(s, comm, visible, facts);
+    if (*bytes <= facts->free)
+        return OK;
+    units_format_apart(*bytes, facts->free, asked, there);
+    return status_fail(ERR_NOFIT, "--device-mem: %s are more than the %s that are free on the GPU (%s): leave it out, or give less",
+                       asked, there, facts->name);
 }
 
 /* The kernels are in a file of their own, beside the executable that ranks have compared already. */
@@ -83,8 +110,9 @@ static enum status compare_plugins(struct comm *comm)
                                                             (unsigned long long)first));
 }
 
-enum status gpu_limit(const struct settings *s, struct comm *comm, int64_t *bytes)
+enum status gpu_limit(const struct settings *s, struct comm *comm, struct device_facts *facts, int64_t *bytes)
 {
-    TRY(comm_agree(comm, limit_own(s, comm, bytes)));
+    TRY(comm_agree(comm, limit_own(s, comm, facts, bytes)));
+    places_choose_node(facts->numa); /* before the host arena is made, and threads that copy to and from it are started */
     return comm_size(comm) > 1 ? compare_plugins(comm) : OK;
 }

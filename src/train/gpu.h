@@ -3,12 +3,17 @@
 #define LTRAIN_TRAIN_GPU_H
 
 #include "comm/comm.h"
+#include "device/plugin.h"
 #include "settings/settings.h"
 
-/* Sets the device that auto stands for: a GPU that programs of the type run on, if every rank has one; else the processor. */
+/* Sets the device that auto stands for: a GPU that programs of the type run on, if every rank has one; else the processor, and
+ * s->unused_gpu says why, where there is a driver. */
 enum status gpu_find(struct settings *s, struct comm *comm);
-/* Bytes of the rank's GPU that an arena can have: what is given, or what is free, less what kernels and libraries may still take
- * of it. ERR_INVALID, on all ranks: no driver, no plugin, no such GPU, or none for the type. */
-enum status gpu_limit(const struct settings *s, struct comm *comm, int64_t *bytes);
+/* The rank's GPU, and bytes of it that an arena can have: what is given, or what is free, less what kernels and libraries may
+ * still take of it. The process moves to the cores nearest to it. ERR_INVALID, on all ranks: no driver, no plugin, no such GPU,
+ * or none for the type; ERR_NOFIT: more is given than is free. */
+enum status gpu_limit(const struct settings *s, struct comm *comm, struct device_facts *facts, int64_t *bytes);
+/* What an arena can have without --device-mem. */
+enum status gpu_room(const struct settings *s, const struct comm *comm, int64_t *bytes);
 
 #endif

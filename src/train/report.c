@@ -72,6 +72,10 @@ void run_print_before(struct run *r)
     train_print_notes(s, r->model, stdout);
     printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (%s kernels)\n", r->session->backend->name, s->plan.threads,
            r->peak_flops * 1e-9, isa_name(isa_of_processor()));
+    if (s->unused_gpu[0])
+        printf("remark: no GPU is used: %s\n", s->unused_gpu);
+    if (places_remark()[0])
+        printf("remark: %s\n", places_remark());
     if (s->verbose) {
         places_describe(line, sizeof line);
         printf("places: %s\n", line);
@@ -136,11 +140,30 @@ static void print_ranks_memory(const struct run *r, int64_t planned, const struc
                units_format_bytes(all[most].peak, b), most);
 }
 
+/* Of the GPU's memory what is taken by now, beside what was planned and what kernels and libraries took before the first step. */
+static enum status print_gpu_memory(const struct run *r)
+{
+    const struct session *x = r->session;
+    char a[32], b[32], c[32], d[32];
+    int64_t now, planned = x->plan->arena[TIER_DEVICE], loaded = x->free_opened - x->free_prepared - planned;
+    if (x->free_opened == 0)
+        return OK;
+    TRY(backend_status(x->backend, x->backend->free_bytes(x->backend, &now)));
+    printf("GPU memory: planned %s + %s by kernels and libraries before the first step, of %s that were free beside the context; "
+           "taken at the end %s (%.1f%% of that)\n",
+           units_format_bytes(planned, a), units_format_bytes(max_i64(0, loaded), b), units_format_bytes(x->free_opened, c),
+           units_format_bytes(x->free_opened - now, d),
+           100.0 * (double)(x->free_opened - now) / (double)(x->free_opened - x->free_prepared));
+    if (session_check_device_memory(x, x->free_prepared) != OK)
+        printf("remark: %s\n", status_message());
+    return OK;
+}
+
 static enum status print_memory(const struct run *r)
 {
     const struct plan *p = r->session->plan;
     char a[32], b[32], c[32], d[32], e[32];
-    int64_t planned = p->arena[TIER_DEVICE] + p->arena[TIER_HOST];
+    int64_t device = r->session->backend->host_bytes, planned = device + p->arena[TIER_HOST];
     struct rank_memory own = {r->session->overhead_bytes, memory_proc_bytes("/proc/self/status", "VmHWM")},
                        *all = sys_calloc((size_t)comm_size(r->comm), sizeof *all);
     if (!all)
@@ -148,13 +171,12 @@ static enum status print_memory(const struct run *r)
     enum status st = comm_gather(r->comm, &own, sizeof own, all);
     if (st == OK)
         printf("memory: planned %s (device %s, host %s) + %s outside the plan; peak resident %s (%.1f%% of that)\n",
-               units_format_bytes(planned, a), units_format_bytes(p->arena[TIER_DEVICE], b),
-               units_format_bytes(p->arena[TIER_HOST], c), units_format_bytes(own.outside, d), units_format_bytes(own.peak, e),
+               units_format_bytes(planned, a), units_format_bytes(device, b), units_format_bytes(p->arena[TIER_HOST], c), units_format_bytes(own.outside, d), units_format_bytes(own.peak, e),
                100.0 * (double)own.peak / (double)(planned + own.outside));
     if (st == OK)
         print_ranks_memory(r, planned, all);
     free(all);
-    return st;
+    return st == OK ? print_gpu_memory(r) : st;
 }
 
 /* Messages of the comm lanes, a step. */

@@ -237,8 +237,9 @@ struct cores {
 };
 
 /* Whoever starts ranks may give each its threads (OMP_NUM_THREADS) or its cores (by affinity): only cores that several ranks have
- * are divided. The least of all ranks, as they run one program. */
-static enum status choose_threads(struct comm *c, int *out)
+ * are divided. The least of all ranks, as they run one program. Beside a GPU one core is for who submits to it, one for who copies;
+ * few cores are for all. */
+static enum status choose_threads(struct comm *c, enum device_kind device, int *out)
 {
     const char *given = getenv("OMP_NUM_THREADS");
     struct cores own = {.host = ""}, *all = sys_calloc((size_t)comm_size(c), sizeof *all);
@@ -252,7 +253,10 @@ static enum status choose_threads(struct comm *c, int *out)
         sharing += memcmp(&all[k], &own, sizeof own) == 0;
     free(all);
     TRY(st);
-    threads = given && atoi(given) > 0 ? omp_get_max_threads() : max_i64(1, omp_get_max_threads() / sharing);
+    threads = min_i64(omp_get_max_threads(), CPU_COUNT(&own.set));
+    threads = given && atoi(given) > 0 ? omp_get_max_threads() : max_i64(1, threads / sharing);
+    if (device == DEVICE_CUDA && !given)
+        threads -= min_i64(2, threads / 4);
     st = least_of_ranks(c, &threads, 1);
     *out = (int)threads;
     return st;
@@ -261,15 +265,16 @@ static enum status choose_threads(struct comm *c, int *out)
 static enum status prepare_here(struct settings *s, struct comm *comm, int ranks, struct prepared *out)
 {
     int64_t gpu_bytes = 0;
+    struct device_facts gpu = {.name = ""};
     if (s->plan.device == DEVICE_AUTO)
         TRY(gpu_find(s, comm));
     if (s->plan.device == DEVICE_CUDA)
-        TRY(gpu_limit(s, comm, &gpu_bytes));
+        TRY(gpu_limit(s, comm, &gpu, &gpu_bytes));
     if (s->plan.nvme_drives > 0)
         return status_fail(ERR_INVALID, "--nvme describes the drives of a machine that is not here (--machine); here it is "
                                         "--nvme-path and --nvme-max");
     if (s->plan.threads <= 0)
-        TRY(choose_threads(comm, &s->plan.threads));
+        TRY(choose_threads(comm, s->plan.device, &s->plan.threads));
     omp_set_num_threads(s->plan.threads);
     TRY(make_target(s, s->plan.threads));
     if (s->plan.nvme_max == AUTO) /* what is free there decides */

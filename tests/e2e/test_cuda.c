@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -63,7 +64,7 @@ static void refusals(void **state)
     e2e_refuses(2, "--device cuda: the driver shows no GPU to this process|CUDA_VISIBLE_DEVICES", NULL,
                 TINY "--steps 1 --device cuda");
     use(twin, "memory=4M");
-    e2e_refuses(1, "the device arena of|free on GPU 0, twin|--device-mem", NULL,
+    e2e_refuses(3, "--device-mem: 80 MiB are more than the 4.0 MiB that are free on the GPU (twin)", NULL,
                 TINY "--steps 1 --device cuda --offload none --device-mem 80M");
     use("/nonexistent.so", NULL);
     e2e_refuses(2, "LTRAIN_CUDA_PLUGIN cannot be opened|/nonexistent.so", NULL, TINY "--steps 1 --device cuda");
@@ -75,6 +76,74 @@ static void refusals(void **state)
                     TINY "--steps 1 --device cuda");
     snprintf(gives, sizeof gives, "readelf -d '%s' | grep NEEDED | grep -i -E 'cuda|cublas|nccl' >.needed", getenv("LTRAIN"));
     assert_int_not_equal(system(gives), 0); /* nothing of CUDA is linked */
+}
+
+/* What people can do something about says what, with numbers. */
+static void refusals_of_gpus(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *gpu;
+        int status;
+        const char *words;
+    } cases[] = {
+        {"driver=12080", 2, "the NVIDIA driver is one for CUDA 12.8|install driver 580 or later"},
+        {"exclusive=1", 2, "GPU 0, twin, belongs to another process alone (exclusive compute mode)|--device cuda:N"},
+        {"taken=900M,context=200M", 1, "GPU 0, twin, has no room for a context|other processes have its 1.0 GiB|nvidia-smi"},
+        {"name=Tesla V100-SXM2-16GB,capability=70", 2, "GPU 0, Tesla V100-SXM2-16GB, has compute capability 7.0; kernels need 8.0"},
+        {"pin=2", 1, "cudaHostRegister|of host memory cannot be pinned in pieces of 64 KiB: out of memory|--host-mem"},
+        {"taken=1010M,kernel=1M", 1, "no room for the kernel of|beside the device arena of|are free on GPU 0|--device-mem"},
+        {"fail=1:802", 2, "the driver is not ready|fabric manager"},
+        {"fail=1:803", 2, "of different versions|restarted"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        use(twin, cases[i].gpu);
+        e2e_refuses(cases[i].status, cases[i].words, NULL, TINY "--steps 1 --offload cpu --device cuda --out refused");
+    }
+    use(twin, "driver=12080"); /* auto goes on without it, and says so */
+    struct result r = e2e_succeeds(NULL, TINY "--steps 1 --out without");
+    e2e_contains(r.out, "remark: no GPU is used: --device cuda: the NVIDIA driver is one for CUDA 12.8");
+}
+
+/* What kernels take is taken before the first step, and nothing after; else check fails. */
+static void memory_is_what_was_planned(void **state)
+{
+    (void)state;
+    use(twin, "context=300M,kernel=100K,taken=100M");
+    struct result r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 2 --out memory");
+    e2e_contains(r.out, "of 624 MiB that were free beside the context");
+    e2e_contains(r.out, "(100.0% of that)");
+    e2e_succeeds(NULL, "check " TINY ON("cuda") "--steps 1");
+    use(twin, "grows=800:3M");
+    r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 3 --out late");
+    e2e_contains(r.out, "remark: GPU 0, twin, 0000:01:00.0: 3.0 MiB more are taken than when the first step began");
+    e2e_refuses(1, "3.0 MiB more are taken than when the first step began|allocated in the steps", NULL,
+                "check " TINY ON("cuda") "--steps 3");
+}
+
+static int only_first_core(void)
+{
+    cpu_set_t first;
+    CPU_ZERO(&first);
+    CPU_SET(0, &first);
+    return sched_setaffinity(0, sizeof first, &first);
+}
+
+/* On a machine of two NUMA nodes that hwloc is told of, each with one of this one's cores. */
+static void memory_is_near_the_gpu(void **state)
+{
+    (void)state;
+    setenv("HWLOC_SYNTHETIC", "NUMANode:2 Core:1 PU:1", 1);
+    setenv("HWLOC_THISSYSTEM", "1", 1);
+    use(twin, "numa=1");
+    struct result r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 1 --verbose --out near");
+    e2e_contains(r.out, "compute and host lanes on cpus 1, copy and I/O lanes on cpus 1");
+    e2e_contains(r.out, "NUMA node 1, pinned by the GPU's driver");
+    const struct launch on_the_other = {.prepare = only_first_core};
+    r = e2e_succeeds(&on_the_other, TINY ON("cuda") "--steps 1 --out far");
+    e2e_contains(r.out, "remark: this process may not run on NUMA node 1, which is the GPU's (the launcher's binding)");
+    unsetenv("HWLOC_SYNTHETIC");
+    unsetenv("HWLOC_THISSYSTEM");
 }
 
 static void a_failing_gpu(void **state)
@@ -89,7 +158,8 @@ static void a_failing_gpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(runs_move_between_devices), cmocka_unit_test(check_compares),
-                                       cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(refusals),
+                                       cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(refusals), cmocka_unit_test(refusals_of_gpus),
+                                       cmocka_unit_test(memory_is_what_was_planned), cmocka_unit_test(memory_is_near_the_gpu),
                                        cmocka_unit_test(a_failing_gpu)};
     twin = getenv("LTRAIN_CUDA_TWIN");
     return twin ? cmocka_run_group_tests(tests, e2e_setup, e2e_teardown) : 77;

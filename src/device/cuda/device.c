@@ -7,6 +7,7 @@
 #include "device/cuda/errors.h"
 #include "device/cuda/streams.h"
 
+#include <ctype.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,21 +23,27 @@
 
 /* --- Which --- */
 
-/* Errors of a device's first calls that people can do something about. */
-static enum status first_status(cudaError_t error, const char *call, int device)
+/* Errors of a process's first calls that people can do something about. */
+static enum status first_status(cudaError_t error, const char *call)
 {
+    int version = 0;
     switch (error) {
     case cudaSuccess:
         return OK;
     case cudaErrorInsufficientDriver:
-        return status_fail(ERR_INVALID, "--device cuda: the NVIDIA driver is older than this CUDA needs: 580 or later is wanted");
+        (void)cudaDriverGetVersion(&version);
+        return status_fail(ERR_INVALID,
+                           "--device cuda: the NVIDIA driver is one for CUDA %d.%d, and this ltrain needs CUDA 13: install driver "
+                           "580 or later",
+                           version / 1000, version % 1000 / 10);
     case cudaErrorNoDevice:
         return status_fail(ERR_INVALID, "--device cuda: the driver shows no GPU to this process (CUDA_VISIBLE_DEVICES?)");
-    case cudaErrorDevicesUnavailable:
-        return status_fail(ERR_INVALID, "--device cuda: GPU %d is in use by another process alone (exclusive compute mode)",
-                           device);
-    case cudaErrorMemoryAllocation:
-        return status_fail(ERR_NOMEM, "--device cuda: GPU %d has no room for a context: other processes hold its memory", device);
+    case cudaErrorSystemNotReady:
+        return status_fail(ERR_INVALID, "--device cuda: the driver is not ready: GPUs behind NVSwitch need the fabric manager "
+                                        "(systemctl start nvidia-fabricmanager)");
+    case cudaErrorSystemDriverMismatch:
+        return status_fail(ERR_INVALID, "--device cuda: libcuda.so.1 and the driver in the kernel are of different versions: "
+                                        "the machine must be restarted after an update");
     default:
         return cuda_status(error, call);
     }
@@ -45,16 +52,47 @@ static enum status first_status(cudaError_t error, const char *call, int device)
 enum status cuda_device_count(int *devices)
 {
     *devices = 0;
-    TRY(first_status(cudaGetDeviceCount(devices), "cudaGetDeviceCount", 0));
-    return *devices > 0 ? OK : first_status(cudaErrorNoDevice, "cudaGetDeviceCount", 0);
+    TRY(first_status(cudaGetDeviceCount(devices), "cudaGetDeviceCount"));
+    return *devices > 0 ? OK : first_status(cudaErrorNoDevice, "cudaGetDeviceCount");
 }
 
 /* The context, once in a process whatever is asked of it later. Whoever waits sleeps. */
-static enum status enter_device(int device)
+static enum status make_context(int device, const struct device_facts *facts)
 {
-    TRY(first_status(cudaInitDevice(device, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid), "cudaInitDevice",
-                     device));
-    return first_status(cudaSetDevice(device), "cudaSetDevice", device);
+    char memory[32];
+    cudaError_t error = cudaInitDevice(device, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid);
+    if (error == cudaSuccess)
+        error = cudaSetDevice(device);
+    if (error == cudaErrorDevicesUnavailable)
+        return status_fail(ERR_INVALID,
+                           "--device cuda: GPU %d, %s, belongs to another process alone (exclusive compute mode): end that one, or "
+                           "take another GPU (--device cuda:N)",
+                           device, facts->name);
+    if (error == cudaErrorMemoryAllocation)
+        return status_fail(ERR_NOMEM,
+                           "--device cuda: GPU %d, %s, has no room for a context of some 500 MiB: other processes have its %s "
+                           "(nvidia-smi names them)",
+                           device, facts->name, units_format_bytes(facts->memory, memory));
+    return first_status(error, "cudaInitDevice");
+}
+
+/* The host's NUMA node that is nearest to the GPU; -1: nobody says. */
+static int numa_node(int device, const char *pci)
+{
+    char path[96];
+    int node = -1;
+    if (cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, device) == cudaSuccess && node >= 0)
+        return node;
+    (void)cudaGetLastError();
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", pci);
+    for (char *c = path; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    FILE *f = fopen(path, "re");
+    if (!f || fscanf(f, "%d", &node) != 1)
+        node = -1;
+    if (f)
+        fclose(f);
+    return node;
 }
 
 enum status cuda_device_describe(int device, struct device_facts *out)
@@ -62,18 +100,20 @@ enum status cuda_device_describe(int device, struct device_facts *out)
     struct cudaDeviceProp prop;
     size_t there, all;
     memset(out, 0, sizeof *out);
-    TRY(enter_device(device));
-    TRY(CUDA_STATUS(cudaGetDeviceProperties(&prop, device)));
-    TRY(CUDA_STATUS(cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, device)));
-    TRY(CUDA_STATUS(cudaMemGetInfo(&there, &all)));
+    TRY(first_status(cudaGetDeviceProperties(&prop, device), "cudaGetDeviceProperties"));
     snprintf(out->name, sizeof out->name, "%.120s", prop.name);
     out->capability = 10 * prop.major + prop.minor;
     out->processors = prop.multiProcessorCount;
-    out->memory = (int64_t)all;
-    out->free = (int64_t)there;
+    out->memory = (int64_t)prop.totalGlobalMem;
     if (out->capability > 0 && out->capability < LEAST_CAPABILITY)
         return status_fail(ERR_INVALID, "--device cuda: GPU %d, %s, has compute capability %d.%d; kernels need 8.0 or later",
                            device, out->name, prop.major, prop.minor);
+    TRY(make_context(device, out));
+    TRY(CUDA_STATUS(cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, device)));
+    TRY(CUDA_STATUS(cudaMemGetInfo(&there, &all)));
+    out->numa = numa_node(device, out->pci);
+    out->memory = (int64_t)all;
+    out->free = (int64_t)there;
     return OK;
 }
 
@@ -114,19 +154,28 @@ static enum status write_bytes(struct backend *b, void *device, const void *host
     return OK;
 }
 
+static enum status free_bytes(struct backend *b, int64_t *out)
+{
+    size_t there = 0, all;
+    (void)b;
+    TRY(CUDA_STATUS(cudaMemGetInfo(&there, &all)));
+    *out = (int64_t)there;
+    return OK;
+}
+
 /* arena: | up to a page | guard | base: bytes | guard | */
 static enum status allocate(struct backend *b, int64_t bytes)
 {
     struct cuda_device *c = cuda_device_of(b);
-    size_t there = 0, all = 0;
+    int64_t there = 0;
     char need[32], have[32];
     void *p = NULL;
-    TRY(CUDA_STATUS(cudaMemGetInfo(&there, &all)));
+    TRY(free_bytes(b, &there));
     cudaError_t error = cudaMalloc(&p, (size_t)(bytes + 3 * GUARD));
     if (error == cudaErrorMemoryAllocation)
         return status_fail(ERR_NOMEM,
                            "the device arena of %s does not fit into the %s that are free on %s: give a smaller --device-mem",
-                           units_format_bytes(bytes, need), units_format_bytes((int64_t)there, have), c->name);
+                           units_format_bytes(bytes, need), units_format_bytes(there, have), c->name);
     TRY(cuda_status(error, "cudaMalloc"));
     c->arena = (char *)p;
     b->base = (char *)(uintptr_t)round_up((int64_t)(uintptr_t)p + GUARD, GUARD);
@@ -186,6 +235,7 @@ static void unpin(const struct cuda_pin *p)
 {
     for (int64_t at = 0; at < p->bytes; at += CUDA_PIN_PIECE)
         (void)cudaHostUnregister(p->base + at);
+    (void)cudaGetLastError();
 }
 
 static enum status pin(struct backend *b, void *host, int64_t bytes)
@@ -193,7 +243,7 @@ static enum status pin(struct backend *b, void *host, int64_t bytes)
     struct cuda_device *c = cuda_device_of(b);
     struct pinning p = {.c = c, .pin = {host, bytes}};
     pthread_t thread[MAX_PINNERS];
-    char size[32];
+    char size[32], piece[32];
     int n = 0;
     if (bytes == 0)
         return OK;
@@ -207,14 +257,29 @@ static enum status pin(struct backend *b, void *host, int64_t bytes)
         const char *why = cudaGetErrorString(error);
         unpin(&p.pin);
         return status_fail(error == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO,
-                           "cudaHostRegister: %s of host memory cannot be pinned: %s (%s): give a smaller --host-mem",
-                           units_format_bytes(bytes, size), why, cudaGetErrorName(error));
+                           "cudaHostRegister: %s of host memory cannot be pinned in pieces of %s: %s (%s): give a smaller "
+                           "--host-mem",
+                           units_format_bytes(bytes, size), units_format_bytes(CUDA_PIN_PIECE, piece), why,
+                           cudaGetErrorName(error));
     }
     c->pin[c->n_pins++] = p.pin;
     return OK;
 }
 
 /* --- The backend --- */
+
+/* Loading kernels takes memory beside the arena. */
+static enum status no_room_for_kernels(struct backend *b, enum op_kind op)
+{
+    char cause[256], arena[32], left[32];
+    int64_t there = 0;
+    snprintf(cause, sizeof cause, "%s", status_message());
+    (void)free_bytes(b, &there);
+    return status_fail(ERR_NOMEM,
+                       "no room for the kernel of %s beside the device arena of %s: %s are free on %s (%s): give a smaller "
+                       "--device-mem",
+                       op_name(op), units_format_bytes(b->bytes, arena), units_format_bytes(there, left), b->name, cause);
+}
 
 static enum status prepare(struct backend *b, enum op_kind op, const struct op_attrs *attrs, void *const *arg)
 {
@@ -224,8 +289,10 @@ static enum status prepare(struct backend *b, enum op_kind op, const struct op_a
         a.attn.sq = min_i64(a.attn.sq, PREPARED_TOKENS);
         a.attn.sk = min_i64(a.attn.sk, PREPARED_TOKENS);
     }
-    TRY(b->kernels[op](&a, arg, c->stream[LANE_COMPUTE]));
-    return CUDA_STATUS(cudaStreamSynchronize(c->stream[LANE_COMPUTE]));
+    enum status st = b->kernels[op](&a, arg, c->stream[LANE_COMPUTE]);
+    if (st == OK)
+        st = CUDA_STATUS(cudaStreamSynchronize(c->stream[LANE_COMPUTE]));
+    return st == ERR_NOMEM ? no_room_for_kernels(b, op) : st;
 }
 
 static void close_device(struct backend *b)
@@ -259,6 +326,7 @@ enum status cuda_device_open(int device, struct backend **out)
     c->b.sentence = status_message;
     c->b.pin = pin;
     c->b.prepare = prepare;
+    c->b.free_bytes = free_bytes;
     c->b.fill = fill;
     c->b.read = read_bytes;
     c->b.write = write_bytes;

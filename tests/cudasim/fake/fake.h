@@ -5,6 +5,13 @@
  *   seed=N      of the order; an odd one executes only when somebody blocks or much is queued
  *   lag=N       microseconds that everything takes beside what it takes
  *   memory=N    bytes of each device (K, M, G), 1G
+ *   taken=N     of them by other processes, 0
+ *   context=N   of them by this one's context, 0; kernel=N: by each kernel from its first launch on, 0
+ *   grows=N:B   after the N-th thing that streams execute B more bytes are taken, as by a library that allocates late
+ *   name=TEXT   of the devices, twin; capability=N: 10 * major + minor, 0; numa=N: their node, -1
+ *   driver=N    1000 * major + 10 * minor of the CUDA that the driver is for, 13000
+ *   exclusive=1 another process has the devices alone
+ *   pin=N       the N-th registration of host memory finds no memory
  *   devices=N   how many there are, 1
  *   fail=N:E    the N-th call of the runtime from now on returns error E; 214, 700 and 719 stay
  *   dies=N:E    the N-th thing that streams execute ends with error E, which stays: calls say so later */
@@ -30,9 +37,10 @@ enum { FAKE_DEVICES = 8, FAKE_QUEUE = 1024 /* launches that a stream takes befor
 
 struct fake_config {
     uint64_t seed;
-    size_t memory;
-    int devices, lag;
-    long fail_call, fail_executed;
+    size_t memory, taken, context, kernel, grows;
+    int devices, lag, capability, numa, driver, exclusive;
+    char name[128];
+    long fail_call, fail_executed, fail_pin, grows_after;
     int fail_error, executed_error;
 };
 
@@ -67,6 +75,9 @@ void *fake_alias(const void *device); /* where the GPU's thread finds device mem
 int fake_on_device(const void *p, size_t bytes);
 /* Whether host memory may be copied asynchronously; else the error. */
 cudaError_t fake_check_pinned(const void *p, size_t bytes);
+/* The calling thread's device has this process's context from now on; it has loaded one more kernel. */
+cudaError_t fake_take_context(int device);
+cudaError_t fake_take_kernel(void);
 int fake_memory_left(char *text, size_t size);
 void fake_memory_reset(void);
 

@@ -18,6 +18,8 @@ struct range {
 
 static struct range allocated[64], registered[MOST];
 static int n_allocated, n_registered;
+static long registrations;
+static size_t contexts[FAKE_DEVICES], kernels[FAKE_DEVICES];
 
 void *fake_alias(const void *device)
 {
@@ -50,13 +52,35 @@ cudaError_t fake_check_pinned(const void *p, size_t bytes)
     return fake_misuse(cudaErrorInvalidValue, "host memory of %zu bytes is not pinned: the copy would block", bytes);
 }
 
+/* With what is not this process's. */
 static size_t used(int device)
 {
-    size_t sum = 0;
+    size_t sum = fake_config.taken + contexts[device] + kernels[device];
+    if (fake_config.grows_after > 0 && fake_executed() >= fake_config.grows_after)
+        sum += fake_config.grows;
     for (int i = 0; i < n_allocated; i++)
         if (allocated[i].device == device)
             sum += allocated[i].bytes;
     return sum;
+}
+
+static cudaError_t take(size_t *part, int device, size_t bytes)
+{
+    if (used(device) + bytes > fake_config.memory)
+        return cudaErrorMemoryAllocation;
+    *part += bytes;
+    return cudaSuccess;
+}
+
+cudaError_t fake_take_context(int device)
+{
+    return contexts[device] ? cudaSuccess : take(&contexts[device], device, fake_config.context);
+}
+
+cudaError_t fake_take_kernel(void)
+{
+    const int device = fake_current();
+    return device < 0 ? cudaErrorInvalidDevice : take(&kernels[device], device, fake_config.kernel);
 }
 
 static cudaError_t allocate(void **p, size_t bytes)
@@ -110,7 +134,7 @@ static cudaError_t enlist(void *p, size_t bytes)
     for (int i = 0; i < n_registered; i++)
         if ((char *)p < registered[i].at + registered[i].bytes && registered[i].at < (char *)p + bytes)
             return cudaErrorHostMemoryAlreadyRegistered;
-    if (n_registered == MOST)
+    if (n_registered == MOST || ++registrations == fake_config.fail_pin)
         return cudaErrorMemoryAllocation;
     registered[n_registered++] = (struct range){.at = p, .bytes = bytes};
     return cudaSuccess;
@@ -132,7 +156,7 @@ static cudaError_t memory_info(size_t *there, size_t *all)
     if (device < 0)
         return cudaErrorInvalidDevice;
     *all = fake_config.memory;
-    *there = *all - used(device);
+    *there = used(device) < *all ? *all - used(device) : 0;
     return cudaSuccess;
 }
 
@@ -149,6 +173,9 @@ void fake_memory_reset(void)
     for (int i = 0; i < n_allocated; i++)
         unmap(&allocated[i]);
     n_allocated = n_registered = 0;
+    registrations = 0;
+    memset(contexts, 0, sizeof contexts);
+    memset(kernels, 0, sizeof kernels);
 }
 
 /* What undoes works on a dead device, too: the driver gives back what a process leaves. */

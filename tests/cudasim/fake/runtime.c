@@ -28,25 +28,60 @@ static size_t bytes_of(const char *word)
     return (size_t)(n * (*end == 'G' ? 1 << 30 : *end == 'M' ? 1 << 20 : *end == 'K' ? 1 << 10 : 1));
 }
 
+/* NUMBER or NUMBER:OTHER behind the equals sign. */
+static int set_pair(const char *word, const char *name, long *first, int *second)
+{
+    const size_t n = strlen(name);
+    return strncmp(word, name, n) == 0 && word[n] == '=' && sscanf(word + n + 1, "%ld:%d", first, second) > 0;
+}
+
+static int set_number(const char *word, const char *name, int *out)
+{
+    long n;
+    int unused;
+    if (!set_pair(word, name, &n, &unused))
+        return 0;
+    *out = (int)n;
+    return 1;
+}
+
+static int set_bytes(const char *word, const char *name, size_t *out)
+{
+    const size_t n = strlen(name);
+    if (strncmp(word, name, n) != 0 || word[n] != '=')
+        return 0;
+    *out = bytes_of(word + n + 1);
+    return 1;
+}
+
+static int set(const char *word, struct fake_config *c)
+{
+    const char *bytes = strchr(word, ':');
+    int unused;
+    if (strncmp(word, "seed=", 5) == 0)
+        c->seed = strtoull(word + 5, NULL, 10);
+    else if (strncmp(word, "name=", 5) == 0)
+        snprintf(c->name, sizeof c->name, "%s", word + 5);
+    else if (set_pair(word, "grows", &c->grows_after, &unused))
+        c->grows = bytes ? bytes_of(bytes + 1) : 0;
+    else
+        return set_number(word, "lag", &c->lag) || set_number(word, "devices", &c->devices) ||
+               set_number(word, "capability", &c->capability) || set_number(word, "numa", &c->numa) ||
+               set_number(word, "driver", &c->driver) || set_number(word, "exclusive", &c->exclusive) ||
+               set_bytes(word, "memory", &c->memory) || set_bytes(word, "taken", &c->taken) ||
+               set_bytes(word, "context", &c->context) || set_bytes(word, "kernel", &c->kernel) ||
+               set_pair(word, "fail", &c->fail_call, &c->fail_error) || set_pair(word, "pin", &c->fail_pin, &unused) ||
+               set_pair(word, "dies", &c->fail_executed, &c->executed_error);
+    return 1;
+}
+
 static void configure(const char *words)
 {
     char copy[512], *at = copy, *word;
-    fake_config = (struct fake_config){.memory = (size_t)1 << 30, .devices = 1};
+    fake_config = (struct fake_config){.memory = (size_t)1 << 30, .devices = 1, .numa = -1, .driver = 13000, .name = "twin"};
     snprintf(copy, sizeof copy, "%s", words ? words : "");
     while ((word = strsep(&at, ",")))
-        if (strncmp(word, "seed=", 5) == 0)
-            fake_config.seed = strtoull(word + 5, NULL, 10);
-        else if (strncmp(word, "lag=", 4) == 0)
-            fake_config.lag = atoi(word + 4);
-        else if (strncmp(word, "memory=", 7) == 0)
-            fake_config.memory = bytes_of(word + 7);
-        else if (strncmp(word, "devices=", 8) == 0)
-            fake_config.devices = atoi(word + 8);
-        else if (strncmp(word, "fail=", 5) == 0)
-            sscanf(word + 5, "%ld:%d", &fake_config.fail_call, &fake_config.fail_error);
-        else if (strncmp(word, "dies=", 5) == 0)
-            sscanf(word + 5, "%ld:%d", &fake_config.fail_executed, &fake_config.executed_error);
-        else if (word[0]) {
+        if (word[0] && !set(word, &fake_config)) {
             fprintf(stderr, "LTRAIN_FAKE_CUDA: unknown word %s\n", word);
             abort();
         }
@@ -191,8 +226,15 @@ static cudaError_t check_device(int device)
     return cudaSuccess;
 }
 
+static cudaError_t check_driver(void)
+{
+    return fake_config.driver < 13000 ? cudaErrorInsufficientDriver : cudaSuccess;
+}
+
 static cudaError_t count_devices(int *count)
 {
+    if (check_driver() != cudaSuccess)
+        return check_driver();
     *count = fake_config.devices;
     return *count ? cudaSuccess : cudaErrorNoDevice;
 }
@@ -202,11 +244,47 @@ cudaError_t cudaGetDeviceCount(int *count)
     CALL(count_devices(count));
 }
 
+static cudaError_t driver_version(int *version)
+{
+    *version = fake_config.driver;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    CALL(driver_version(version));
+}
+
+static cudaError_t init_device(int device)
+{
+    cudaError_t error = check_device(device);
+    return error != cudaSuccess ? error : fake_config.exclusive ? cudaErrorDevicesUnavailable : fake_take_context(device);
+}
+
+static cudaError_t attribute(int *value, enum cudaDeviceAttr which, int device)
+{
+    if (which != cudaDevAttrHostNumaId)
+        return fake_misuse(cudaErrorInvalidValue, "attribute %d is not one of the fake's", (int)which);
+    *value = fake_config.numa;
+    return check_device(device);
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr which, int device)
+{
+    CALL(attribute(value, which, device));
+}
+
+/* The errors of calls are returned by them alone. */
+cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+
 cudaError_t cudaInitDevice(int device, unsigned device_flags, unsigned flags)
 {
     CALL(flags != cudaInitDeviceFlagsAreValid || device_flags != cudaDeviceScheduleBlockingSync
              ? fake_misuse(cudaErrorInvalidValue, "waiting threads would spin: no cudaDeviceScheduleBlockingSync")
-             : check_device(device));
+             : init_device(device));
 }
 
 static cudaError_t set_device(int device)
@@ -227,8 +305,11 @@ cudaError_t cudaSetDevice(int device)
 static cudaError_t properties(struct cudaDeviceProp *prop, int device)
 {
     memset(prop, 0, sizeof *prop);
-    snprintf(prop->name, sizeof prop->name, "twin");
+    snprintf(prop->name, sizeof prop->name, "%s", fake_config.name);
     prop->totalGlobalMem = fake_config.memory;
+    prop->major = fake_config.capability / 10;
+    prop->minor = fake_config.capability % 10;
+    prop->multiProcessorCount = 1;
     return check_device(device);
 }
 

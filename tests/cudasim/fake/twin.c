@@ -67,9 +67,14 @@ static cudaError_t launch(enum op_kind op, const struct op_attrs *attrs, void *c
     cudaError_t error = fake_enter();
     if (error != cudaSuccess)
         return error;
-    if (is_first(op, attrs) && fake_is_busy())
-        return fake_misuse(cudaErrorInvalidValue, "%s is launched for the first time while streams run: it is loaded now",
-                           op_name(op));
+    if (is_first(op, attrs)) {
+        if (fake_is_busy())
+            return fake_misuse(cudaErrorInvalidValue, "%s is launched for the first time while streams run: it is loaded now",
+                               op_name(op));
+        error = fake_take_kernel();
+        if (error != cudaSuccess)
+            return error;
+    }
     struct launch *l = calloc(1, sizeof *l);
     if (!l)
         abort();
@@ -92,7 +97,7 @@ static enum status launch_kernel(enum op_kind op, const struct op_attrs *attrs, 
     pthread_mutex_unlock(&fake_lock);
     return error == cudaSuccess
                ? OK
-               : status_fail(ERR_IO, "kernel %s: %s (%s)", op_name(op), cudaGetErrorString(error), cudaGetErrorName(error));
+               : status_fail(error == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO, "kernel %s: %s (%s)", op_name(op), cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 #define KERNEL_MATRIX(KIND, name) KERNEL(KIND, name)
