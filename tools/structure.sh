@@ -5,6 +5,7 @@
 #   headers    each .c under src/plan has a header of its own, or says in its first comment to which file it is private
 #   functions  none is longer than 80 lines
 #   comments   none says "so many": a comment names the constant
+#   calls      what may wait for a drive is called through src/base/sys.h, so that tests can make it fail, and --drive-timeout sees it
 #   clocks     nothing waits by the wall clock: timed waits are those of src/base/clock.h
 set -eu
 cd "$(dirname "$0")/.."
@@ -103,6 +104,19 @@ FNR == 1 { start = 0 }
 /CLOCK_REALTIME|gettimeofday|_timedwait *\(|_timedlock *\(/ && FILENAME != "src/base/clock.c" { print FILENAME ":" FNR ": waits by src/base/clock.h" }
 /so many/ { print FILENAME ":" FNR ": \"so many\": name the constant" }
 ' $sources >>"$offenders"
+
+# Not those that ask the kernel alone (/proc, /sys, /dev), the watch that sys.c itself calls, and the plugin of src/device. A close is left
+# out, as pipes have it.
+calls='open|openat|pread|pwrite|preadv|pwritev|fsync|fdatasync|rename|renameat|unlink|unlinkat|remove|mkdir|mkdirat|rmdir|link|symlink'
+calls="$calls|fallocate|posix_fallocate|truncate|ftruncate|flock|lockf|stat|lstat|fstat|fstatat|access|faccessat|realpath"
+calls="$calls|statvfs|fstatvfs|statfs|fstatfs|quotactl|opendir|fdopendir|readdir|scandir|fts_open|fts_read|nftw|glob|fopen|freopen"
+for file in $sources; do
+    case $file in
+    src/base/sys.[ch] | src/base/memory.c | src/base/process.c | src/base/watch.c | src/device/*) continue ;;
+    esac
+    sed -e 's,open("/\(proc\|dev\)/,(",' -e 's/"\([^"\\]\|\\.\)*"/""/g' -e 's,/\*.*,,' -e 's,^ \* .*,,' "$file" |
+        grep -nE "(^|[^A-Za-z0-9_.>])($calls) ?\(" | sed "s,^\([0-9]*\):.*,$file:\1: calls the system by src/base/sys.h," || true
+done >>"$offenders"
 
 cat "$offenders"
 [ ! -s "$offenders" ]

@@ -11,7 +11,6 @@
 #include <sys/quota.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 /* Types of file systems that several hosts may have mounted (statfs(2), linux/magic.h). */
@@ -36,7 +35,7 @@ static const unsigned shared_types[] = {
 static int is_shared(int fd)
 {
     struct statfs s;
-    if (fstatfs(fd, &s) != 0)
+    if (sys_fstatfs(fd, &s) != 0)
         return 1;
     for (size_t i = 0; i < sizeof shared_types / sizeof *shared_types; i++)
         if ((unsigned)s.f_type == shared_types[i])
@@ -47,17 +46,12 @@ static int is_shared(int fd)
 /* Bytes that the quota of that kind still allows; -1: there is none, or this kernel or file system does not say. */
 static int64_t quota_left(int fd, int kind, unsigned id)
 {
-#ifdef SYS_quotactl_fd
     struct dqblk q;
     memset(&q, 0, sizeof q);
     const unsigned command = QCMD((unsigned)Q_GETQUOTA, (unsigned)kind); /* too large for an int once it is shifted */
-    if (syscall(SYS_quotactl_fd, fd, command, id, &q) != 0 || q.dqb_bhardlimit == 0)
+    if (sys_quota(fd, command, id, &q) != 0 || q.dqb_bhardlimit == 0)
         return -1;
     return max_i64(0, (int64_t)q.dqb_bhardlimit * 1024 - (int64_t)q.dqb_curspace);
-#else
-    (void)fd, (void)kind, (void)id;
-    return -1;
-#endif
 }
 
 /* Of the user and of the group that new files there belong to; the superuser has none. */
@@ -88,15 +82,16 @@ int disk_look(const char *path, struct disk *out)
     struct stat s;
     *out = (struct disk){.quota_bytes = -1};
     snprintf(at, sizeof at, "%s", path[0] ? path : ".");
-    while (sys_statvfs_free(at, &out->free_bytes) != 0 || stat(at, &s) != 0)
+    while (sys_statvfs_free(at, &out->free_bytes) != 0 || sys_stat(at, &s) != 0)
         if (!to_parent(at))
             return -1;
     out->id = s.st_dev;
-    int fd = open(at, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not sys_open: a look is not the run's I/O, and may fail */
+    int fd = sys_open(at, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+    out->shared = fd < 0; /* until the contrary is known */
     if (fd >= 0) {
         out->quota_bytes = quota_of_caller(fd, &s);
         out->shared = is_shared(fd);
-        close(fd);
+        sys_close(fd);
     }
     return 0;
 }

@@ -8,14 +8,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static struct {
@@ -34,6 +38,17 @@ static const char *const call_names[SYS_CALLS] = {
     [SYS_MKDIR] = "mkdir",
     [SYS_FALLOCATE] = "fallocate",
     [SYS_STATVFS] = "statvfs",
+    [SYS_STAT] = "stat",
+    [SYS_ACCESS] = "access",
+    [SYS_OPENDIR] = "opendir",
+    [SYS_READDIR] = "readdir",
+    [SYS_RMDIR] = "rmdir",
+    [SYS_FLOCK] = "flock",
+    [SYS_TRUNCATE] = "truncate",
+    [SYS_FTS] = "fts",
+    [SYS_GLOB] = "glob",
+    [SYS_REALPATH] = "realpath",
+    [SYS_QUOTA] = "quota",
     [SYS_MMAP] = "mmap",
     [SYS_MLOCK] = "mlock",
     [SYS_MALLOC] = "malloc",
@@ -57,6 +72,30 @@ static const struct {
     {"EROFS", EROFS},     {"EOPNOTSUPP", EOPNOTSUPP},
 };
 
+static atomic_int printed[SYS_CALLS]; /* their numbers at the end */
+static _Thread_local int by_clock;
+
+void sys_thread_by_clock(void)
+{
+    by_clock = 1;
+}
+
+static void print_counts(void)
+{
+    for (int c = 0; c < SYS_CALLS; c++)
+        if (atomic_load(&printed[c]))
+            fprintf(stderr, "LTRAIN_FAULT: %s %ld\n", call_names[c], atomic_load(&state[c].calls));
+}
+
+/* COUNT instead of an error. */
+static void count(enum sys_call call)
+{
+    static atomic_int registered;
+    atomic_store(&printed[call], 1);
+    if (!atomic_exchange(&registered, 1))
+        atexit(print_counts);
+}
+
 static void arm(enum sys_call call, long nth, int error)
 {
     atomic_store(&state[call].trigger, 0);
@@ -70,12 +109,19 @@ static int parse_fault(const char *item)
     long nth;
     if (sscanf(item, "%31[a-z_]:%ld:%31[A-Z]%c", call, &nth, error, &end) != 3 || nth < 1)
         return -1;
-    for (int c = 0; c < SYS_CALLS; c++)
+    for (int c = 0; c < SYS_CALLS; c++) {
+        if (strcmp(call, call_names[c]) != 0)
+            continue;
+        if (strcmp(error, "COUNT") == 0) {
+            count((enum sys_call)c);
+            return 0;
+        }
         for (size_t e = 0; e < sizeof errors / sizeof *errors; e++)
-            if (strcmp(call, call_names[c]) == 0 && strcmp(error, errors[e].name) == 0) {
+            if (strcmp(error, errors[e].name) == 0) {
                 arm((enum sys_call)c, nth, errors[e].error);
                 return 0;
             }
+    }
     return -1;
 }
 
@@ -122,6 +168,8 @@ long sys_count(enum sys_call call)
 int sys_fault(enum sys_call call)
 {
     init();
+    if (by_clock)
+        return 0;
     long number = atomic_fetch_add(&state[call].calls, 1) + 1;
     return number == atomic_load(&state[call].trigger) ? atomic_load(&state[call].error) : 0;
 }
@@ -164,6 +212,20 @@ static int begin(const char *verb, int fd, const char *path, size_t bytes, off_t
     return watch_enter(&(struct watch_call){.verb = verb, .fd = fd, .path = path, .bytes = (int64_t)bytes, .at = (int64_t)at});
 }
 
+/* Of a name in an open directory. */
+static int begin_at(const char *verb, int dir_fd, const char *name)
+{
+    char link[32], path[PATH_MAX];
+    ssize_t n = 0;
+    if (dir_fd >= 0 && name[0] != '/') {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", dir_fd); /* asks no drive */
+        n = readlink(link, path, sizeof path - 1);
+    }
+    if (n > 0)
+        snprintf(path + n, sizeof path - (size_t)n, "/%s", name);
+    return begin(verb, -1, n > 0 ? path : name, 0, 0);
+}
+
 /* The call's result, and its errno. */
 static ssize_t end(int handle, ssize_t result)
 {
@@ -181,7 +243,7 @@ int sys_open(const char *path, int flags, mode_t mode)
 
 int sys_openat(int dir_fd, const char *path, int flags, mode_t mode)
 {
-    int w = begin("open", -1, path, 0, 0);
+    int w = begin_at("open", dir_fd, path);
     return (int)end(w, fails(SYS_OPEN) ? -1 : openat(dir_fd, path, flags, mode));
 }
 
@@ -211,10 +273,10 @@ int sys_openat_file(int dir_fd, const char *path, int flags, mode_t mode)
     struct stat s;
     int fd = sys_openat(dir_fd, path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode), failed = errno, error;
     if (fd < 0) { /* ENXIO: a FIFO without a reader, a socket, a device that is not there */
-        errno = failed == ENXIO && fstatat(dir_fd, path, &s, 0) == 0 && kind_error(s.st_mode) ? kind_error(s.st_mode) : failed;
+        errno = failed == ENXIO && sys_fstatat(dir_fd, path, &s, 0) == 0 && kind_error(s.st_mode) ? kind_error(s.st_mode) : failed;
         return -1;
     }
-    error = fstat(fd, &s) == 0 ? kind_error(s.st_mode) : errno;
+    error = sys_fstat(fd, &s) == 0 ? kind_error(s.st_mode) : errno;
     if (error) {
         close(fd);
         errno = error;
@@ -250,6 +312,24 @@ int sys_fsync(int fd)
     return (int)end(w, fails(SYS_FSYNC) ? -1 : fsync(fd));
 }
 
+int sys_truncate(const char *path, off_t bytes)
+{
+    int w = begin("truncate", -1, path, 0, 0);
+    return (int)end(w, fails(SYS_TRUNCATE) ? -1 : truncate(path, bytes));
+}
+
+int sys_ftruncate(int fd, off_t bytes)
+{
+    int w = begin("truncate", fd, NULL, 0, 0);
+    return (int)end(w, fails(SYS_TRUNCATE) ? -1 : ftruncate(fd, bytes));
+}
+
+int sys_flock(int fd, int operation)
+{
+    int w = begin("lock", fd, NULL, 0, 0);
+    return (int)end(w, fails(SYS_FLOCK) ? -1 : flock(fd, operation));
+}
+
 int sys_rename(const char *from, const char *to)
 {
     int w = begin("rename", -1, from, 0, 0);
@@ -260,6 +340,18 @@ int sys_unlink(const char *path)
 {
     int w = begin("remove", -1, path, 0, 0);
     return (int)end(w, fails(SYS_UNLINK) ? -1 : unlink(path));
+}
+
+int sys_unlinkat(int dir_fd, const char *name, int flags)
+{
+    int w = begin_at("remove", dir_fd, name);
+    return (int)end(w, fails(SYS_UNLINK) ? -1 : unlinkat(dir_fd, name, flags));
+}
+
+int sys_rmdir(const char *path)
+{
+    int w = begin("remove", -1, path, 0, 0);
+    return (int)end(w, fails(SYS_RMDIR) ? -1 : rmdir(path));
 }
 
 int sys_mkdir(const char *path, mode_t mode)
@@ -273,6 +365,112 @@ int sys_fallocate(int fd, int mode, off_t offset, off_t len)
     int w = begin("allocate", fd, NULL, (size_t)len, offset);
     return (int)end(w, fails(SYS_FALLOCATE) ? -1 : fallocate(fd, mode, offset, len));
 }
+
+/* ---- what there is ---- */
+
+int sys_stat(const char *path, struct stat *out)
+{
+    int w = begin("look at", -1, path, 0, 0);
+    return (int)end(w, fails(SYS_STAT) ? -1 : stat(path, out));
+}
+
+int sys_lstat(const char *path, struct stat *out)
+{
+    int w = begin("look at", -1, path, 0, 0);
+    return (int)end(w, fails(SYS_STAT) ? -1 : lstat(path, out));
+}
+
+int sys_fstat(int fd, struct stat *out)
+{
+    int w = begin("look at", fd, NULL, 0, 0);
+    return (int)end(w, fails(SYS_STAT) ? -1 : fstat(fd, out));
+}
+
+int sys_fstatat(int dir_fd, const char *name, struct stat *out, int flags)
+{
+    int w = begin_at("look at", dir_fd, name);
+    return (int)end(w, fails(SYS_STAT) ? -1 : fstatat(dir_fd, name, out, flags));
+}
+
+int sys_access(const char *path, int mode)
+{
+    int w = begin("look at", -1, path, 0, 0);
+    return (int)end(w, fails(SYS_ACCESS) ? -1 : access(path, mode));
+}
+
+int sys_is_absent(int error)
+{
+    return error == ENOENT || error == ENOTDIR;
+}
+
+char *sys_realpath(const char *path)
+{
+    int w = begin("look for", -1, path, 0, 0);
+    char *whole = fails(SYS_REALPATH) ? NULL : realpath(path, NULL);
+    (void)end(w, 0);
+    return whole;
+}
+
+DIR *sys_opendir(const char *path)
+{
+    int w = begin("list", -1, path, 0, 0);
+    DIR *d = fails(SYS_OPENDIR) ? NULL : opendir(path);
+    (void)end(w, 0);
+    return d;
+}
+
+struct dirent *sys_readdir(DIR *d)
+{
+    int w = begin("list", dirfd(d), NULL, 0, 0);
+    errno = 0;
+    struct dirent *e = fails(SYS_READDIR) ? NULL : readdir(d);
+    (void)end(w, 0);
+    return e;
+}
+
+FTS *sys_fts_open(const char *root, int options)
+{
+    char *roots[] = {(char *)root, NULL};
+    int w = begin("list", -1, root, 0, 0);
+    FTS *tree = fails(SYS_FTS) ? NULL : fts_open(roots, options, NULL);
+    (void)end(w, 0);
+    return tree;
+}
+
+FTSENT *sys_fts_read(FTS *tree, const char *root)
+{
+    int w = begin("list", -1, root, 0, 0);
+    errno = 0;
+    FTSENT *e = fails(SYS_FTS) ? NULL : fts_read(tree);
+    (void)end(w, 0);
+    return e;
+}
+
+int sys_glob(const char *pattern, int flags, glob_t *out)
+{
+    int w = begin("look for", -1, pattern, 0, 0);
+    return (int)end(w, fails(SYS_GLOB) ? GLOB_ABORTED : glob(pattern, flags, NULL, out));
+}
+
+int sys_fstatfs(int fd, struct statfs *out)
+{
+    int w = begin("ask about", fd, NULL, 0, 0);
+    return (int)end(w, fails(SYS_STATVFS) ? -1 : fstatfs(fd, out));
+}
+
+int sys_quota(int fd, unsigned command, unsigned id, void *out)
+{
+#ifdef SYS_quotactl_fd
+    int w = begin("ask for the quota of", fd, NULL, 0, 0);
+    return (int)end(w, fails(SYS_QUOTA) ? -1 : (int)syscall(SYS_quotactl_fd, fd, command, id, out));
+#else
+    (void)fd, (void)command, (void)id, (void)out;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
+/* ---- streams ---- */
 
 static FILE *stream_of(int fd, const char *mode)
 {

@@ -1,14 +1,19 @@
 /* Every system call that can fail goes through this table, so that tests can make the n-th one fail.
  *
  * Fault injection: sys_inject(SYS_PWRITE, 3, ENOSPC) makes the third pwrite from now on return -1 with that errno, once;
- * SYS_SHORT as errno makes it transfer half, SYS_HANG makes it never return. The environment variable LTRAIN_FAULT=pwrite:3:ENOSPC[,...] does the same for
- * whole-program tests. */
+ * SYS_SHORT as errno makes it transfer half, SYS_HANG makes it never return. The environment variable
+ * LTRAIN_FAULT=pwrite:3:ENOSPC[,...] does the same for whole-program tests; with COUNT as errno nothing fails, and the number of
+ * those calls is printed at the end. tools/structure.sh lets nobody else make the calls that may wait for a drive. */
 #ifndef LTRAIN_BASE_SYS_H
 #define LTRAIN_BASE_SYS_H
 
+#include <dirent.h>
+#include <fts.h>
+#include <glob.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 enum sys_call {
@@ -21,7 +26,18 @@ enum sys_call {
     SYS_UNLINK,
     SYS_MKDIR,
     SYS_FALLOCATE,
-    SYS_STATVFS,
+    SYS_STATVFS, /* fstatfs, too */
+    SYS_STAT,    /* of a path, a link, a descriptor */
+    SYS_ACCESS,
+    SYS_OPENDIR,
+    SYS_READDIR,
+    SYS_RMDIR,
+    SYS_FLOCK,
+    SYS_TRUNCATE,
+    SYS_FTS, /* fts_open and fts_read */
+    SYS_GLOB,
+    SYS_REALPATH,
+    SYS_QUOTA,
     SYS_MMAP,
     SYS_MLOCK,
     SYS_MALLOC,
@@ -43,6 +59,8 @@ void sys_inject_clear(void);
 long sys_count(enum sys_call call);
 /* For calls made elsewhere (io_uring): returns 0, or the errno that is to be pretended. */
 int sys_fault(enum sys_call call);
+/* This thread's calls are watched but not counted, and none of them fails: they come by the clock, not in the program's order. */
+void sys_thread_by_clock(void);
 
 int sys_open(const char *path, int flags, mode_t mode);
 /* Opens (or makes) a regular file and never waits for anybody, as a FIFO's other end; what is there and is something else is
@@ -59,11 +77,38 @@ FILE *sys_read_text(const char *path);
 FILE *sys_write_text(const char *path);
 FILE *sys_append_text(const char *path);
 int sys_fsync(int fd);
+int sys_truncate(const char *path, off_t bytes);
+int sys_ftruncate(int fd, off_t bytes); /* counted as a truncate */
+int sys_flock(int fd, int operation);
 int sys_rename(const char *from, const char *to);
 int sys_unlink(const char *path);
+int sys_unlinkat(int dir_fd, const char *name, int flags); /* counted as an unlink */
+int sys_rmdir(const char *path);
 int sys_mkdir(const char *path, mode_t mode);
 int sys_fallocate(int fd, int mode, off_t offset, off_t len);
+/* ---- what there is ---- */
+int sys_stat(const char *path, struct stat *out);
+int sys_lstat(const char *path, struct stat *out);
+int sys_fstat(int fd, struct stat *out);
+int sys_fstatat(int dir_fd, const char *name, struct stat *out, int flags);
+int sys_access(const char *path, int mode);
+/* Whether errno says that there is no such file, and nothing else. */
+int sys_is_absent(int error);
+char *sys_realpath(const char *path); /* to be freed */
+DIR *sys_opendir(const char *path);
+/* NULL with errno 0 at the end. */
+struct dirent *sys_readdir(DIR *d);
+/* Of one root, which fts_read's calls are named by; fts_read returns NULL with errno 0 at the end. */
+FTS *sys_fts_open(const char *root, int options);
+FTSENT *sys_fts_read(FTS *tree, const char *root);
+int sys_glob(const char *pattern, int flags, glob_t *out); /* GLOB_ABORTED leaves errno */
 int sys_statvfs_free(const char *path, int64_t *free_bytes);
+struct statfs;
+int sys_fstatfs(int fd, struct statfs *out);
+/* quotactl_fd; ENOSYS where it is not known. */
+int sys_quota(int fd, unsigned command, unsigned id, void *out);
+
+/* ---- memory and threads ---- */
 void *sys_mmap(size_t bytes, int flags); /* anonymous, read-write; NULL on failure */
 int sys_mlock(const void *p, size_t bytes);
 void *sys_malloc(size_t bytes);

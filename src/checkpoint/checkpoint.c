@@ -116,7 +116,7 @@ static enum status describe_files(struct comm *c, const char *dir, struct manife
 static enum status put_in_place(const char *partial, const char *final, const char *old)
 {
     struct stat x;
-    int replaces = stat(final, &x) == 0;
+    int replaces = sys_stat(final, &x) == 0;
     if (replaces) {
         ckpt_remove_dir(old); /* final has that name because it is whole: an older .old is not needed */
         TRY(ckpt_rename(final, old));
@@ -267,6 +267,6 @@ enum status checkpoint_export(struct session *s, const char *dir, const char *li
     if (may_clean)
         ckpt_remove_dir(partial);
     if (may_clean && st != OK)
-        rmdir(dir); /* if nothing was there before */
+        sys_rmdir(dir); /* if nothing was there before */
     return st;
 }

@@ -53,18 +53,18 @@ void ckpt_remove_dir(const char *path)
 {
     char file[CKPT_PATH];
     struct stat s;
-    if (lstat(path, &s) == 0 && S_ISLNK(s.st_mode)) { /* what it leads to is not ours to remove */
+    if (sys_lstat(path, &s) == 0 && S_ISLNK(s.st_mode)) { /* what it leads to is not ours to remove */
         sys_unlink(path);
         return;
     }
-    DIR *d = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d));)
+    DIR *d = sys_opendir(path);
+    for (struct dirent *e; d && (e = sys_readdir(d));)
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
             snprintf(file, CKPT_PATH, "%s/%s", path, e->d_name) < CKPT_PATH)
             sys_unlink(file);
     if (d)
         closedir(d);
-    rmdir(path);
+    sys_rmdir(path);
 }
 
 /* ---- files ---- */
@@ -139,10 +139,11 @@ enum status ckpt_read_text(const char *path, int64_t most, char **text)
     return OK;
 }
 
-int ckpt_exists(const char *path)
+enum status ckpt_look(const char *path, int *there)
 {
     struct stat s;
-    return lstat(path, &s) == 0; /* a link to nowhere is an error when it is opened, not a file that there is not */
+    *there = sys_lstat(path, &s) == 0;
+    return *there || sys_is_absent(errno) ? OK : status_fail(ERR_IO, "cannot look at %s: %s", path, strerror(errno));
 }
 
 static enum status write_at(int fd, const char *path, const char *data, size_t n, int64_t at)
@@ -193,10 +194,10 @@ enum status ckpt_size(const char *path, int64_t *bytes)
     struct stat s;
     int fd;
     TRY(open_file(path, &fd)); /* on a network file system opening asks the server, stat alone may not */
-    int failed = fstat(fd, &s) != 0;
+    int failed = sys_fstat(fd, &s) == 0 ? 0 : errno;
     sys_close(fd);
     if (failed)
-        return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
+        return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(failed));
     *bytes = (int64_t)s.st_size;
     return OK;
 }

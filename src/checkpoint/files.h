@@ -24,7 +24,8 @@ enum status ckpt_write_text(const char *path, const char *text);
 /* *text: NUL-terminated, to be freed. ERR_CORRUPT: missing, or larger than `most` bytes. */
 enum status ckpt_read_text(const char *path, int64_t most, char **text);
 enum { CKPT_SMALL_TEXT = 1 << 20 };
-int ckpt_exists(const char *path);
+/* A link to nowhere is there: opening it is an error. */
+enum status ckpt_look(const char *path, int *there);
 /* Replaces `to` by the bytes of a regular file, and syncs it. */
 enum status ckpt_copy(const char *from, const char *to);
 enum status ckpt_size(const char *path, int64_t *bytes); /* ERR_CORRUPT: missing */

@@ -112,18 +112,26 @@ enum status checkpoint_newest(const char *run, char *path, int path_size)
     struct candidates k = {.next = 0};
     int64_t bytes;
     TRY(make_dir_path(dir, run, path_size));
+    char why[512] = ""; /* a checkpoint could not be looked at */
     enum status st = look(dir, &k);
     for (int i = k.latest[0] ? -1 : 0; st == OK && i < k.list.n; i++) {
         const char *name = i < 0 ? k.latest : k.list.entries[i].name;
         if ((i >= 0 && k.list.entries[i].form == FORM_PARTIAL) || ckpt_path(found, dir, name, "") != OK ||
-            ckpt_path(config, found, ckpt_file_names[CKPT_CONFIG], "") != OK || ckpt_size(config, &bytes) != OK)
+            ckpt_path(config, found, ckpt_file_names[CKPT_CONFIG], "") != OK)
+            continue;
+        enum status looked = ckpt_size(config, &bytes);
+        if (looked == ERR_IO)
+            snprintf(why, sizeof why, "%s", status_message());
+        if (looked != OK)
             continue;
         free(k.list.entries);
         snprintf(path, (size_t)path_size, "%s", found);
         return OK;
     }
     free(k.list.entries);
-    return st == OK ? status_fail(ERR_INVALID, "%s has no checkpoint", dir) : st;
+    if (st != OK)
+        return st;
+    return why[0] ? status_fail(ERR_IO, "%s", why) : status_fail(ERR_INVALID, "%s has no checkpoint", dir);
 }
 
 int checkpoint_count(const char *run, int64_t *step)

@@ -41,14 +41,14 @@ static int compare_entries(const void *a, const void *b)
 enum status names_list(const char *dir, struct ckpt_listing *l)
 {
     *l = (struct ckpt_listing){NULL, 0};
-    DIR *d = opendir(dir);
+    DIR *d = sys_opendir(dir);
     if (!d)
         return errno == ENOENT ? OK : status_fail(ERR_IO, "cannot read the directory %s: %s", dir, strerror(errno));
     struct ckpt_entry e;
-    for (struct dirent *x; (x = readdir(d));) {
+    for (struct dirent *x; (x = sys_readdir(d));) {
         if (!names_parse(x->d_name, &e))
             continue;
-        struct ckpt_entry *more = realloc(l->entries, sizeof e * ((size_t)l->n + 1));
+        struct ckpt_entry *more = sys_realloc(l->entries, sizeof e * ((size_t)l->n + 1));
         if (!more) {
             free(l->entries);
             closedir(d);
@@ -57,7 +57,13 @@ enum status names_list(const char *dir, struct ckpt_listing *l)
         l->entries = more;
         l->entries[l->n++] = e;
     }
+    int error = errno;
     closedir(d);
+    if (error) {
+        free(l->entries);
+        *l = (struct ckpt_listing){NULL, 0};
+        return status_fail(ERR_IO, "cannot read the directory %s: %s", dir, strerror(error));
+    }
     if (l->n)
         qsort(l->entries, (size_t)l->n, sizeof e, compare_entries);
     return OK;

@@ -16,10 +16,12 @@ enum { N_NAMES = sizeof names / sizeof *names };
 enum status texts_copy(const char *from, const char *to)
 {
     char source[CKPT_PATH], target[CKPT_PATH];
+    int there;
     for (int i = 0; i < N_NAMES; i++) {
         TRY(ckpt_path(source, from, names[i], ""));
         TRY(ckpt_path(target, to, names[i], ""));
-        if (ckpt_exists(source))
+        TRY(ckpt_look(source, &there));
+        if (there)
             TRY(ckpt_copy(source, target));
     }
     return OK;
@@ -28,10 +30,12 @@ enum status texts_copy(const char *from, const char *to)
 enum status texts_move(const char *from, const char *to)
 {
     char source[CKPT_PATH], target[CKPT_PATH];
+    int there;
     for (int i = 0; i < N_NAMES; i++) {
         TRY(ckpt_path(source, from, names[i], ""));
         TRY(ckpt_path(target, to, names[i], ""));
-        if (ckpt_exists(source))
+        TRY(ckpt_look(source, &there));
+        if (there)
             TRY(ckpt_rename(source, target));
     }
     return OK;
@@ -68,7 +72,7 @@ int64_t checkpoint_texts_bytes(const char *from)
     struct stat s;
     int64_t bytes = 0;
     for (int i = -1; i < N_NAMES; i++)
-        if (ckpt_path(path, from, i < 0 ? "config.json" : names[i], "") == OK && stat(path, &s) == 0 && S_ISREG(s.st_mode))
+        if (ckpt_path(path, from, i < 0 ? "config.json" : names[i], "") == OK && sys_stat(path, &s) == 0 && S_ISREG(s.st_mode))
             bytes += (int64_t)s.st_size;
     return bytes;
 }

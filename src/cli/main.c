@@ -68,13 +68,13 @@ static enum status write_picture(const struct plan *plan, const struct model *mo
 /* Before planning, which may take long; what is there is left as it is. */
 static enum status check_picture(const char *path)
 {
-    int there = access(path, F_OK) == 0;
+    int there = sys_access(path, F_OK) == 0 || !sys_is_absent(errno);
     FILE *f = sys_append_text(path);
     if (!f)
         return status_fail(ERR_INVALID, "--svg: cannot write %s: %s", path, sys_strerror(errno));
     fclose(f);
     if (!there)
-        unlink(path);
+        sys_unlink(path);
     return OK;
 }
 

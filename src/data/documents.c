@@ -40,17 +40,17 @@ static enum status add_file(struct documents *d, const char *path)
         d->files = files;
         d->room = room;
     }
-    char *canonical = realpath(path, NULL);
+    char *canonical = sys_realpath(path);
     if (!canonical)
         return status_fail(ERR_INVALID, "cannot open %s: %s", path, strerror(errno));
     d->files[d->n++] = (struct document){.path = canonical};
     return OK;
 }
 
-static enum status walk(struct documents *d, FTS *tree)
+static enum status walk(struct documents *d, const char *root, FTS *tree)
 {
     FTSENT *e;
-    while ((errno = 0, e = fts_read(tree)) != NULL) {
+    while ((e = sys_fts_read(tree, root)) != NULL) {
         if (e->fts_level > FTS_ROOTLEVEL && e->fts_name[0] == '.') {
             if (e->fts_info == FTS_D)
                 fts_set(tree, e, FTS_SKIP);
@@ -61,16 +61,15 @@ static enum status walk(struct documents *d, FTS *tree)
         if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS || e->fts_info == FTS_SLNONE)
             return status_fail(ERR_INVALID, "cannot read %s: %s", e->fts_path, strerror(e->fts_errno ? e->fts_errno : ENOENT));
     }
-    return errno ? status_fail(ERR_IO, "cannot list a directory: %s", strerror(errno)) : OK;
+    return errno ? status_fail(ERR_IO, "cannot list %s: %s", root, strerror(errno)) : OK;
 }
 
 static enum status add_tree(struct documents *d, const char *path)
 {
-    char *roots[] = {(char *)path, NULL};
-    FTS *tree = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, NULL);
+    FTS *tree = sys_fts_open(path, FTS_LOGICAL | FTS_NOCHDIR);
     if (!tree)
         return status_fail(ERR_IO, "cannot list %s: %s", path, strerror(errno));
-    enum status st = walk(d, tree);
+    enum status st = walk(d, path, tree);
     fts_close(tree);
     return st;
 }
@@ -89,13 +88,14 @@ static enum status add_glob(struct documents *d, const char *key, const char *pa
     glob_t g = {0};
     struct stat s;
     enum status st = OK;
-    int rc = glob(pattern, GLOB_ERR, NULL, &g);
+    int rc = sys_glob(pattern, GLOB_ERR, &g);
     if (rc != 0)
         st = rc == GLOB_NOMATCH
                  ? status_fail(ERR_INVALID, "%s: %s: no such file or directory, and nothing matches it", key, pattern)
-                 : status_fail(ERR_INVALID, "%s: cannot search for %s", key, pattern);
+                 : status_fail(ERR_INVALID, "%s: cannot search for %s: %s", key, pattern,
+                               strerror(rc == GLOB_NOSPACE ? ENOMEM : errno));
     for (size_t i = 0; st == OK && i < g.gl_pathc; i++)
-        st = stat(g.gl_pathv[i], &s) == 0 ? add_existing(d, key, g.gl_pathv[i], &s)
+        st = sys_stat(g.gl_pathv[i], &s) == 0 ? add_existing(d, key, g.gl_pathv[i], &s)
                                           : status_fail(ERR_INVALID, "cannot open %s: %s", g.gl_pathv[i], strerror(errno));
     globfree(&g);
     return st;
@@ -132,15 +132,24 @@ static enum status place(struct documents *d)
     return st;
 }
 
+/* A file, a directory, or a pattern, which is no name of a file. */
+static enum status add_path(struct documents *d, const char *key, const char *path)
+{
+    struct stat s;
+    if (sys_stat(path, &s) == 0)
+        return add_existing(d, key, path, &s);
+    return sys_is_absent(errno) ? add_glob(d, key, path)
+                                : status_fail(ERR_INVALID, "%s: cannot open %s: %s", key, path, strerror(errno));
+}
+
 enum status documents_open(const char *key, const char *const *paths, int n_paths, struct documents **out)
 {
     enum status st;
-    struct stat s;
     struct documents *d = sys_calloc(1, sizeof *d);
     if (!d)
         return status_fail(ERR_NOMEM, "out of memory: a list of files");
     for (int i = 0; i < n_paths; i++)
-        TRY_GOTO(stat(paths[i], &s) == 0 ? add_existing(d, key, paths[i], &s) : add_glob(d, key, paths[i]), fail);
+        TRY_GOTO(add_path(d, key, paths[i]), fail);
     TRY_GOTO(place(d), fail);
     if (d->bytes == 0) {
         st = status_fail(ERR_INVALID, n_paths ? "%s: all files are empty" : "%s: no files are given", key);

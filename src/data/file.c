@@ -14,7 +14,7 @@ enum status file_open(const char *path, int *fd, int64_t *bytes)
     int f = sys_open_file(path, O_RDONLY, 0);
     if (f < 0)
         return status_fail(ERR_INVALID, "cannot open %s: %s", path, sys_strerror(errno));
-    if (fstat(f, &s) != 0) {
+    if (sys_fstat(f, &s) != 0) {
         int error = errno;
         sys_close(f);
         return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(error));

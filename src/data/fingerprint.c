@@ -21,7 +21,7 @@
 static enum status stamp_of(int fd, const char *path, uint64_t *stamp)
 {
     struct stat s;
-    if (fstat(fd, &s) != 0)
+    if (sys_fstat(fd, &s) != 0)
         return status_fail(ERR_IO, "cannot read the state of %s: %s", path, strerror(errno));
     const uint64_t facts[] = {(uint64_t)s.st_ino,          (uint64_t)s.st_size,        (uint64_t)s.st_mtim.tv_sec,
                               (uint64_t)s.st_mtim.tv_nsec, (uint64_t)s.st_ctim.tv_sec, (uint64_t)s.st_ctim.tv_nsec};

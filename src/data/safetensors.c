@@ -321,13 +321,15 @@ static enum status resolve(const char *path, char file[PATH_BYTES])
 {
     static const char *const names[] = {"", "/model.safetensors", "/model.safetensors.index.json"};
     struct stat s;
-    if (stat(path, &s) != 0)
+    if (sys_stat(path, &s) != 0)
         return status_fail(ERR_INVALID, "cannot open %s: %s", path, strerror(errno));
     for (int i = S_ISDIR(s.st_mode) ? 1 : 0; i < 3; i++) {
         if (snprintf(file, PATH_BYTES, "%s%s", path, names[i]) >= PATH_BYTES)
             return status_fail(ERR_INVALID, "%.64s...: the path is too long", path);
-        if (i == 0 || stat(file, &s) == 0)
+        if (i == 0 || sys_stat(file, &s) == 0)
             return OK;
+        if (!sys_is_absent(errno))
+            return status_fail(ERR_INVALID, "cannot open %s: %s", file, strerror(errno));
     }
     return status_fail(
         ERR_INVALID,
@@ -395,7 +397,7 @@ enum status st_stamp(const struct st_file *f, uint64_t *out)
     *out = 0xcbf29ce484222325u;
     for (int i = 0; i < f->n_shards; i++) {
         struct stat s;
-        if (fstat(f->shards[i].fd, &s) != 0)
+        if (sys_fstat(f->shards[i].fd, &s) != 0)
             return status_fail(ERR_IO, "cannot read the state of %s: %s", f->shards[i].path, strerror(errno));
         const uint64_t facts[] = {(uint64_t)s.st_ino, (uint64_t)s.st_size, (uint64_t)s.st_mtim.tv_sec,
                                   (uint64_t)s.st_mtim.tv_nsec};

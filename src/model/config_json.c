@@ -129,9 +129,12 @@ static enum status read_text(const char *path, char **text, size_t *bytes)
     int fd = sys_open_file(path, O_RDONLY, 0);
     if (fd < 0)
         return status_fail(ERR_INVALID, "cannot open %s: %s", path, sys_strerror(errno));
-    size_t done = 0, n = fstat(fd, &s) == 0 && s.st_size > 0 && s.st_size <= MAX_CONFIG_BYTES ? (size_t)s.st_size : 0;
+    int failed = sys_fstat(fd, &s) == 0 ? 0 : errno;
+    size_t done = 0, n = !failed && s.st_size > 0 && s.st_size <= MAX_CONFIG_BYTES ? (size_t)s.st_size : 0;
     char *buf = sys_malloc(n + 1);
-    if (!buf)
+    if (failed)
+        st = status_fail(ERR_IO, "cannot read %s: %s", path, strerror(failed));
+    else if (!buf)
         st = status_fail(ERR_NOMEM, "out of memory: %zu bytes for %s", n, path);
     else if (n == 0)
         st = status_fail(ERR_INVALID, "%s is empty or larger than %d bytes", path, MAX_CONFIG_BYTES);
@@ -175,7 +178,7 @@ enum status config_load(const char *dir, char path[CONFIG_PATH], json_t **root)
 /* The directory's last component, whatever way it is spelled. */
 static void set_name(const char *dir, char name[64])
 {
-    char *canonical = realpath(dir, NULL);
+    char *canonical = sys_realpath(dir);
     const char *slash = canonical ? strrchr(canonical, '/') : NULL;
     snprintf(name, 64, "%.63s", slash ? slash + 1 : dir);
     free(canonical);

@@ -3,6 +3,7 @@
 
 #include "base/disk.h"
 #include "base/num.h"
+#include "base/sys.h"
 #include "offload/store.h"
 
 #include <errno.h>
@@ -36,10 +37,14 @@ static int is_made_with(const char *path, const char *run)
 static enum status check_distinct(const char *const *path, int i)
 {
     struct stat a, b;
-    for (int k = 0; k < i; k++)
-        if (stat(path[i], &a) == 0 && stat(path[k], &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+    for (int k = 0; k < i; k++) {
+        int there = sys_stat(path[i], &a) == 0 && sys_stat(path[k], &b) == 0;
+        if (!there && !sys_is_absent(errno)) /* the run's directory may not be there yet */
+            return status_fail(ERR_IO, "cannot look at nvme paths %s and %s: %s", path[k], path[i], strerror(errno));
+        if (there && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
             return status_fail(ERR_INVALID, "nvme paths %s and %s are the same directory: name it once (--nvme-path)", path[k],
                                path[i]);
+    }
     return OK;
 }
 
@@ -47,13 +52,13 @@ enum status drives_check(const char *const *path, int n_paths, const char *run)
 {
     struct stat sb;
     for (int i = 0; i < n_paths; i++) {
-        int there = stat(path[i], &sb) == 0;
+        int there = sys_stat(path[i], &sb) == 0;
         if (!there && errno == ENOENT && is_made_with(path[i], run))
             continue;
         if (!there || !S_ISDIR(sb.st_mode))
             return status_fail(ERR_INVALID, "nvme path %s: %s: create the directory or name another (--nvme-path)", path[i],
                                strerror(there ? ENOTDIR : errno));
-        if (access(path[i], W_OK | X_OK) != 0)
+        if (sys_access(path[i], W_OK | X_OK) != 0)
             return status_fail(ERR_INVALID, "nvme path %s: %s: make it writable or name another (--nvme-path)", path[i],
                                strerror(errno));
         TRY(check_distinct(path, i));
@@ -75,7 +80,7 @@ static void add_path(const char *path, const char *run, int files, struct room *
     struct disk disk;
     struct stat s;
     int k = 0;
-    if ((stat(path, &s) != 0 && !is_made_with(path, run)) || disk_look(path, &disk) != 0)
+    if ((sys_stat(path, &s) != 0 && !is_made_with(path, run)) || disk_look(path, &disk) != 0)
         return;
     while (k < *n && rooms[k].id != disk.id)
         k++;

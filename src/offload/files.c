@@ -56,10 +56,10 @@ static void visit_if_dead(const char *name, enum dead_files what, int shared, st
     int fd = sys_open(name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
     if (fd < 0)
         return;
-    if (fstat(fd, &opened) == 0 && S_ISREG(opened.st_mode) && sys_pread(fd, header, sizeof header - 1, 0) > 0 &&
-        strncmp(header, MAGIC, sizeof MAGIC - 1) == 0 && locks_reach(header, shared) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+    if (sys_fstat(fd, &opened) == 0 && S_ISREG(opened.st_mode) && sys_pread(fd, header, sizeof header - 1, 0) > 0 &&
+        strncmp(header, MAGIC, sizeof MAGIC - 1) == 0 && locks_reach(header, shared) && sys_flock(fd, LOCK_EX | LOCK_NB) == 0 &&
         /* another rank may have removed it since, and a new run may have reused the name */
-        stat(name, &named) == 0 && named.st_ino == opened.st_ino && named.st_dev == opened.st_dev &&
+        sys_stat(name, &named) == 0 && named.st_ino == opened.st_ino && named.st_dev == opened.st_dev &&
         (what == DEAD_COUNT || sys_unlink(name) == 0)) {
         f->n_dead++;
         f->dead_bytes += opened.st_size;
@@ -71,11 +71,11 @@ static enum status visit_dead(const char *path, enum dead_files what, struct fil
 {
     char name[PATH_MAX];
     struct disk disk;
-    DIR *d = opendir(path);
+    DIR *d = sys_opendir(path);
     if (!d)
         return status_fail(ERR_IO, "nvme path %s: %s: create the directory or name another (--nvme-path)", path, strerror(errno));
     int shared = disk_look(path, &disk) != 0 || disk.shared;
-    for (struct dirent *e; (e = readdir(d));)
+    for (struct dirent *e; (e = sys_readdir(d));)
         if (is_store_name(e->d_name) && snprintf(name, sizeof name, "%s/%s", path, e->d_name) < (int)sizeof name)
             visit_if_dead(name, what, shared, f);
     closedir(d);
@@ -134,7 +134,7 @@ static enum status create(const char *path, int rank, char *name, struct files *
         TRY(make_name(path, rank, f->n, attempt, name));
         fd = sys_open(name, flags | O_DIRECT, 0600);
         if (fd < 0 && errno == EINVAL) {
-            unlink(name); /* some file systems refuse O_DIRECT only after having created the file */
+            sys_unlink(name); /* some file systems refuse O_DIRECT only after having created the file */
             f->buffered = path;
             fd = sys_open(name, flags, 0600);
         }
@@ -147,8 +147,12 @@ static enum status create(const char *path, int rank, char *name, struct files *
     f->fds[f->n++] = fd;
     /* Waits only for a run that is just looking whether the file is dead. Where there are no locks (ENOLCK, ENOSYS), nobody can
      * take one to remove the file either. */
-    while (flock(fd, LOCK_EX) != 0 && errno == EINTR)
+    int locked;
+    while ((locked = sys_flock(fd, LOCK_EX)) != 0 && errno == EINTR)
         ;
+    if (locked != 0 && errno != ENOLCK && errno != ENOSYS && errno != EOPNOTSUPP)
+        return status_fail(ERR_IO, "nvme path %s: cannot lock %s: %s: check the drive or name another directory (--nvme-path)",
+                           path, name, strerror(errno));
     return OK;
 }
 
@@ -266,7 +270,7 @@ void files_remove(struct files *f)
 {
     for (int i = 0; i < f->n; i++) {
         sys_unlink(f->names[i]);
-        flock(f->fds[i], LOCK_UN); /* now, even if a ring being taken apart still holds the file */
+        sys_flock(f->fds[i], LOCK_UN); /* now, even if a ring being taken apart still holds the file */
         sys_close(f->fds[i]);
     }
     f->n = 0;

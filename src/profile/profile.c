@@ -178,7 +178,7 @@ static void drive_of(const struct settings *s, char path[4096])
 {
     struct stat sb;
     snprintf(path, 4096, "%s", s->nvme_path.n ? s->nvme_path.item[0] : s->out);
-    while (stat(path, &sb) != 0 || !S_ISDIR(sb.st_mode)) {
+    while (sys_stat(path, &sb) != 0 || !S_ISDIR(sb.st_mode)) {
         char *slash = strrchr(path, '/');
         if (!slash)
             strcpy(path, ".");

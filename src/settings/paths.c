@@ -55,8 +55,8 @@ static FILE *open_checkpoints(const char *run, char **path)
     FILE *found = NULL;
     long long newest = -1;
     snprintf(dir, sizeof dir, "%s/checkpoints", run);
-    DIR *d = opendir(dir);
-    for (struct dirent *e; d && (e = readdir(d));) {
+    DIR *d = sys_opendir(dir);
+    for (struct dirent *e; d && (e = sys_readdir(d));) {
         if (step_of(e->d_name) <= newest)
             continue;
         snprintf(file, sizeof file, "%s/%s/config.yaml", dir, e->d_name);
@@ -113,7 +113,7 @@ enum status settings_run_is_purged(const char *run, int *purged)
 static int exists(const char *path)
 {
     struct stat s;
-    return stat(path, &s) == 0;
+    return sys_stat(path, &s) == 0;
 }
 
 /* Files, directories, and what a glob matches. */
@@ -122,7 +122,7 @@ static int is_there(const char *path)
     glob_t g = {0};
     if (exists(path))
         return 1;
-    int there = glob(path, 0, NULL, &g) == 0;
+    int there = sys_glob(path, 0, &g) == 0;
     globfree(&g);
     return there;
 }
@@ -227,7 +227,7 @@ static enum status move(char **path, char from[2][2 * PATH_MAX], char to[2][2 * 
 /* Where the run was and where it is, without what is equal at the end of both. 0: it did not move, or nobody knows. */
 static int find_move(const char *out, const char *run, char from[2][2 * PATH_MAX], char to[2][2 * PATH_MAX])
 {
-    char was[PATH_MAX], *now = realpath(run, NULL);
+    char was[PATH_MAX], *now = sys_realpath(run);
     size_t n_was, n_now;
     int moved = now && out && out[0] == '/' && strlen(out) < sizeof was && strcmp(out, now) != 0;
     if (moved) {

@@ -303,7 +303,7 @@ static enum status make_directory(struct check *c, const struct plan *plan)
     TRY(run_check_can_be_made("--out", out));
     char path[4096];
     snprintf(path, sizeof path, "%s", out);
-    while (access(path, F_OK) != 0) {
+    while (sys_access(path, F_OK) != 0) {
         char *slash = strrchr(path, '/');
         c->directory_kept = slash ? (size_t)(slash - path) : 0;
         if (c->directory_kept == 0)
@@ -317,7 +317,7 @@ static void remove_directory(const struct check *c)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s", c->given.s->out);
-    while (strlen(path) > c->directory_kept && rmdir(path) == 0) {
+    while (strlen(path) > c->directory_kept && sys_rmdir(path) == 0) {
         char *slash = strrchr(path, '/');
         if (!slash)
             return;

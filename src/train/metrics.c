@@ -132,7 +132,7 @@ enum status metrics_cut(const char *path, int64_t step)
     char *line = NULL;
     size_t room = 0;
     off_t keep = 0;
-    if (stat(path, &s) != 0 || !S_ISREG(s.st_mode))
+    if (sys_stat(path, &s) != 0 ? sys_is_absent(errno) : !S_ISREG(s.st_mode))
         return OK; /* opening it for writing will tell */
     FILE *f = sys_read_text(path);
     if (!f)
@@ -144,7 +144,7 @@ enum status metrics_cut(const char *path, int64_t step)
     }
     free(line);
     fclose(f);
-    return keep == s.st_size || truncate(path, keep) == 0 ? OK
+    return keep == s.st_size || sys_truncate(path, keep) == 0 ? OK
                                                           : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }
 

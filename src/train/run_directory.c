@@ -10,19 +10,32 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* What cannot be looked at is not taken for absent: it might be overwritten. */
+static enum status look(const char *path, int *there)
+{
+    *there = sys_access(path, F_OK) == 0;
+    return *there || sys_is_absent(errno) ? OK : status_fail(ERR_IO, "cannot look at %s: %s", path, strerror(errno));
+}
+
 /* A run is never overwritten by another. One that ended before its first checkpoint has left nothing but its log, which is kept
  * (run_open_files): it starts anew, as a job that is queued again does. */
 static enum status refuse_old(const struct settings *s)
 {
     char path[4096], newest[4096];
+    int there;
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->out);
-    if (access(path, F_OK) != 0)
+    TRY(look(path, &there));
+    if (!there)
         return OK;
-    if (checkpoint_newest(s->out, newest, sizeof newest) == OK)
+    enum status found = checkpoint_newest(s->out, newest, sizeof newest);
+    if (found != OK && found != ERR_INVALID)
+        return found;
+    if (found == OK)
         return status_fail(ERR_INVALID, "%s already holds a run: continue it with --resume %s, or give another --out", s->out,
                            s->out);
     snprintf(path, sizeof path, "%s/hf", s->out);
-    if (access(path, F_OK) == 0)
+    TRY(look(path, &there));
+    if (there)
         return status_fail(ERR_INVALID,
                            "%s already holds a run and its model, without a checkpoint to continue from: give another --out, or "
                            "remove it",
@@ -33,13 +46,15 @@ static enum status refuse_old(const struct settings *s)
 enum status run_keep_log(const char *run)
 {
     char path[4096], aside[4096];
+    int there, n;
     snprintf(path, sizeof path, "%s/metrics.jsonl", run);
-    if (access(path, F_OK) != 0)
+    TRY(look(path, &there));
+    for (n = 0; there && n < 100000;) {
+        snprintf(aside, sizeof aside, "%s/metrics-%d.jsonl", run, ++n);
+        TRY(look(aside, &there));
+    }
+    if (n == 0)
         return OK;
-    int n = 1;
-    do
-        snprintf(aside, sizeof aside, "%s/metrics-%d.jsonl", run, n);
-    while (access(aside, F_OK) == 0 && n++ < 100000);
     if (sys_rename(path, aside) != 0)
         return status_fail(ERR_IO, "cannot rename %s to %s: %s", path, aside, strerror(errno));
     printf("run: %s held a run that ended before its first checkpoint: it starts anew, and the former log is metrics-%d.jsonl\n",
@@ -54,14 +69,14 @@ enum status run_check_can_be_made(const char *option, const char *path)
     struct stat sb;
     int there;
     snprintf(at, sizeof at, "%s", path);
-    while (!(there = stat(at, &sb) == 0) && (errno == ENOENT || errno == ENOTDIR) && strcmp(at, ".") != 0) {
+    while (!(there = sys_stat(at, &sb) == 0) && sys_is_absent(errno) && strcmp(at, ".") != 0) {
         char *slash = strrchr(at, '/');
         if (!slash)
             strcpy(at, ".");
         else
             slash[slash == at ? 1 : 0] = 0;
     }
-    if (there && S_ISDIR(sb.st_mode) && access(at, W_OK | X_OK) == 0)
+    if (there && S_ISDIR(sb.st_mode) && sys_access(at, W_OK | X_OK) == 0)
         return OK;
     return status_fail(ERR_INVALID, "%s %s: %s: %s: give another directory", option, path, at,
                        strerror(there && !S_ISDIR(sb.st_mode) ? ENOTDIR : errno));
@@ -71,7 +86,7 @@ static enum status check_directory(const struct settings *s, int *exists)
 {
     struct stat sb;
     TRY(run_check_can_be_made(s->resume ? "--resume" : "--out", s->out));
-    *exists = !s->out_is_default && stat(s->out, &sb) == 0;
+    *exists = !s->out_is_default && sys_stat(s->out, &sb) == 0;
     return OK;
 }
 
@@ -148,7 +163,7 @@ static int has_config(const char *dir)
 {
     char path[RUN_PATH + 16];
     snprintf(path, sizeof path, "%s/config.json", dir);
-    return access(path, F_OK) == 0;
+    return sys_access(path, F_OK) == 0 || !sys_is_absent(errno); /* who opens it says why it cannot be */
 }
 
 const char *run_original(const struct settings *s, char path[RUN_PATH])
@@ -164,7 +179,10 @@ enum status run_keep_original(const struct settings *s)
     if (model_is_preset(s->model) || !has_config(s->model) || (s->resume && run_original(s, path)))
         return OK;
     snprintf(path, sizeof path, "%s/original", s->out);
-    if (stat(s->model, &from) == 0 && stat(path, &to) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
+    int both = sys_stat(s->model, &from) == 0 && sys_stat(path, &to) == 0;
+    if (!both && !sys_is_absent(errno))
+        return status_fail(ERR_IO, "cannot look at %s or %s: %s", s->model, path, strerror(errno));
+    if (both && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
         return OK;
     return checkpoint_keep_texts(s->model, path);
 }

@@ -115,6 +115,7 @@ struct watch {
 static enum status open_lock(const struct run_lock *l, int *fd, int *made, int *locked)
 {
     struct stat a, b;
+    int error = 0;
     for (int i = 0; i < TRIES; i++) {
         *made = 1;
         *fd = sys_openat(l->dir_fd, NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -122,17 +123,22 @@ static enum status open_lock(const struct run_lock *l, int *fd, int *made, int *
             *made = 0;
             *fd = sys_openat_file(l->dir_fd, NAME, O_RDWR | O_NOFOLLOW, 0);
         }
-        if (*fd < 0 && errno == ENOENT)
+        error = *fd < 0 ? errno : 0;
+        if (error == ENOENT)
             continue; /* its owner has just ended */
-        if (*fd < 0)
+        if (error)
             break;
-        int failed = !l->rules.locks ? ENOLCK : flock(*fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+        int failed = !l->rules.locks ? ENOLCK : sys_flock(*fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
         *locked = failed == 0 ? 1 : failed == EWOULDBLOCK ? 0 : -1;
-        if (fstat(*fd, &a) == 0 && fstatat(l->dir_fd, NAME, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_ino == b.st_ino)
+        int there = sys_fstat(*fd, &a) == 0 && sys_fstatat(l->dir_fd, NAME, &b, AT_SYMLINK_NOFOLLOW) == 0;
+        if (there && a.st_ino == b.st_ino)
             return OK;
-        sys_close(*fd); /* of one that has ended since */
+        error = there ? ENOENT : errno;
+        sys_close(*fd);
+        if (error != ENOENT) /* else it is that of one that has ended since */
+            break;
     }
-    return status_fail(ERR_IO, "cannot open %s/" NAME ": %s", l->dir, sys_strerror(errno));
+    return status_fail(ERR_IO, "cannot open %s/" NAME ": %s", l->dir, sys_strerror(error));
 }
 
 enum life { DEAD, ALIVE, UNKNOWN };
@@ -180,7 +186,7 @@ static enum status write_text(const struct run_lock *l, int fd)
     char text[TEXT];
     format_owner(&l->own, text);
     ssize_t n = sys_pwrite(fd, text, TEXT, 0);
-    if (n == TEXT && ftruncate(fd, TEXT) == 0)
+    if (n == TEXT && sys_ftruncate(fd, TEXT) == 0)
         return OK;
     return status_fail(ERR_IO, "cannot write %s/" NAME ": %s", l->dir, n >= 0 && n < TEXT ? "short write" : strerror(errno));
 }
@@ -250,18 +256,16 @@ static enum status look(struct run_lock *l, struct watch *w, enum turn *turn)
 
 /* ---- keeping it ---- */
 
-/* Bare calls here: tests count those of sys.h that a run makes, and these come when they like. */
-
 /* Another one has written his text there, while this process stood still. */
 static int is_of_another(const struct run_lock *l)
 {
     char text[TEXT + 1];
     struct owner now;
-    int fd = openat(l->dir_fd, NAME, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    ssize_t n = fd < 0 ? 0 : pread(fd, text, TEXT, 0);
+    int fd = sys_openat(l->dir_fd, NAME, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+    ssize_t n = fd < 0 ? 0 : sys_pread(fd, text, TEXT, 0);
     text[n > 0 ? n : 0] = 0;
     if (fd >= 0)
-        close(fd);
+        sys_close(fd);
     return parse_owner(text, &now) && now.id != l->own.id;
 }
 
@@ -270,10 +274,8 @@ static void write_beat(const struct run_lock *l, const struct owner *own)
 {
     char text[TEXT];
     format_owner(own, text);
-    int w = watch_enter(&(struct watch_call){.verb = "write", .fd = l->fd});
-    if (!is_of_another(l) && pwrite(l->fd, text, TEXT, 0) == TEXT && l->rules.shared)
-        fsync(l->fd);
-    watch_leave(w);
+    if (!is_of_another(l) && sys_pwrite(l->fd, text, TEXT, 0) == TEXT && l->rules.shared)
+        sys_fsync(l->fd);
 }
 
 static void *beat(void *user)
@@ -282,6 +284,7 @@ static void *beat(void *user)
     struct owner own = l->own;
     const int64_t pause = (int64_t)(l->rules.patience / BEATS * 1e9);
     int64_t next = clock_ns() + pause;
+    sys_thread_by_clock();
     pthread_mutex_lock(&l->mutex);
     while (!l->ending) {
         clock_cond_wait(&l->end, &l->mutex, next);
@@ -310,11 +313,13 @@ static enum status start_beating(struct run_lock *l)
 static enum status say_moved(const struct run_lock *l)
 {
     char name[64], now[PATH_MAX] = "";
-    struct stat s;
+    struct stat s = {.st_nlink = 0};
     snprintf(name, sizeof name, "/proc/self/fd/%d", l->dir_fd);
     ssize_t n = readlink(name, now, sizeof now - 1);
     int removed = n > 10 && strcmp(now + n - 10, " (deleted)") == 0;
-    if (fstat(l->dir_fd, &s) != 0 || s.st_nlink == 0 || n <= 0 || removed)
+    if (sys_fstat(l->dir_fd, &s) != 0 && errno != ESTALE)
+        return status_fail(ERR_IO, "cannot look at the run's directory %s: %s", l->dir, strerror(errno));
+    if (s.st_nlink == 0 || n <= 0 || removed)
         return status_fail(ERR_IO, "the run's directory %s was removed while the run goes on", l->dir);
     return status_fail(ERR_IO, "the run's directory %s was renamed while the run goes on (it is %s now): rename it back", l->dir,
                        now);
@@ -327,7 +332,7 @@ static enum status make_again(struct run_lock *l)
     if (fd < 0)
         return status_fail(ERR_IO, "cannot make %s/" NAME " again, which was removed: %s", l->dir, strerror(errno));
     if (l->rules.locks)
-        flock(fd, LOCK_EX | LOCK_NB);
+        sys_flock(fd, LOCK_EX | LOCK_NB);
     enum status st = write_text(l, fd);
     int w = watch_enter(&(struct watch_call){.verb = "close", .fd = l->fd});
     if (st == OK && dup3(fd, l->fd, O_CLOEXEC) < 0) /* the thread may be writing to the former one */
@@ -341,15 +346,13 @@ enum status run_lock_check(struct run_lock *l)
 {
     struct stat named, held;
     struct owner now;
-    int w = watch_enter(&(struct watch_call){.verb = "look at", .fd = -1, .path = l->dir});
-    int moved = stat(l->dir, &named) != 0 || fstat(l->dir_fd, &held) != 0 || named.st_ino != held.st_ino ||
-                named.st_dev != held.st_dev;
-    int removed = !moved && fstatat(l->dir_fd, NAME, &named, AT_SYMLINK_NOFOLLOW) != 0;
-    watch_leave(w);
-    if (moved)
+    int seen = sys_fstat(l->dir_fd, &held) == 0 && sys_stat(l->dir, &named) == 0;
+    if (!seen && !sys_is_absent(errno))
+        return status_fail(ERR_IO, "cannot look at the run's directory %s: %s", l->dir, strerror(errno));
+    if (!seen || named.st_ino != held.st_ino || named.st_dev != held.st_dev)
         return say_moved(l);
-    if (removed)
-        return make_again(l);
+    if (sys_fstatat(l->dir_fd, NAME, &named, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT ? make_again(l) : status_fail(ERR_IO, "cannot look at %s/" NAME ": %s", l->dir, strerror(errno));
     if (look_again(l, &now) && now.id != l->own.id)
         return status_fail(ERR_INVALID,
                            "process %" PRId64 " on host %s (rank 0 of %d) has taken %s over, while this one stood still: it saves "
@@ -365,9 +368,9 @@ static void remove_file(const struct run_lock *l)
 {
     struct stat a, b;
     struct owner now;
-    if (fstat(l->fd, &a) == 0 && fstatat(l->dir_fd, NAME, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_ino == b.st_ino &&
+    if (sys_fstat(l->fd, &a) == 0 && sys_fstatat(l->dir_fd, NAME, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_ino == b.st_ino &&
         look_again(l, &now) && now.id == l->own.id)
-        unlinkat(l->dir_fd, NAME, 0);
+        sys_unlinkat(l->dir_fd, NAME, 0);
 }
 
 /* Waits for a text that is just being written; where the file system has stopped answering, until base/watch.h ends the process,

@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 enum { KEPT_BYTES = 16 << 20 }; /* of lines that wait to be written; some 16,000 steps */
 
@@ -21,17 +21,19 @@ struct run_log {
 
 enum status run_log_open(const char *path, int append, struct run_log **out)
 {
+    struct stat s;
     struct run_log *l = sys_calloc(1, sizeof *l);
     if (!l)
         return status_fail(ERR_NOMEM, "out of memory for metrics.jsonl");
     l->path = strdup(path);
     l->fd = sys_open_file(path, O_WRONLY | O_CREAT | (append ? 0 : O_TRUNC), 0666);
-    l->end = l->fd >= 0 && append ? lseek(l->fd, 0, SEEK_END) : 0;
-    if (l->fd >= 0 && l->end >= 0 && l->path) {
+    int sized = l->fd >= 0 && sys_fstat(l->fd, &s) == 0, error = errno;
+    l->end = sized ? s.st_size : 0;
+    if (sized && l->path) {
         *out = l;
         return OK;
     }
-    enum status st = status_fail(ERR_IO, "cannot write %s: %s", path, sys_strerror(errno));
+    enum status st = status_fail(ERR_IO, "cannot write %s: %s", path, sys_strerror(l->path ? error : ENOMEM));
     if (l->fd >= 0)
         sys_close(l->fd);
     free(l->path);
@@ -52,7 +54,7 @@ static int write_waiting(struct run_log *l)
             error = n == 0 ? ENOSPC : errno;
     }
     if (error) {
-        if (done > 0 && ftruncate(l->fd, l->end) != 0)
+        if (done > 0 && sys_ftruncate(l->fd, l->end) != 0)
             error = errno;
         return error;
     }

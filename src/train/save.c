@@ -2,6 +2,7 @@
 #include "train/run.h"
 
 #include "base/directory.h"
+#include "base/sys.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -35,7 +36,7 @@ static int place_elsewhere(const struct settings *s, int i, char path[RUN_PATH])
         place = s->nvme_path.item[i - 1];
     else
         place = tmp && tmp[0] ? tmp : "/tmp";
-    char *whole = place ? realpath(place, NULL) : NULL;
+    char *whole = place ? sys_realpath(place) : NULL;
     snprintf(path, RUN_PATH, "%s", whole ? whole : "");
     free(whole);
     return 1;
@@ -60,17 +61,18 @@ static void remove_elsewhere(const char *path)
     char at[RUN_PATH + 32];
     for (int i = 0; i < 3; i++) {
         snprintf(at, sizeof at, "%s/%s", path, names[i]);
-        remove(at);
+        if (sys_rmdir(at) != 0)
+            sys_unlink(at);
     }
-    rmdir(path);
+    sys_rmdir(path);
 }
 
 /* It is the run's directory, or in it. */
 static int is_inside(const char *place, const char *out)
 {
-    char *whole = realpath(out, NULL);
+    char *whole = sys_realpath(out);
     size_t n = whole ? strlen(whole) : 0;
-    int inside = whole && strncmp(place, whole, n) == 0 && (place[n] == 0 || place[n] == '/');
+    int inside = !whole ? !sys_is_absent(errno) : strncmp(place, whole, n) == 0 && (place[n] == 0 || place[n] == '/');
     free(whole);
     return inside;
 }

@@ -51,13 +51,13 @@ static enum status read_config(const struct settings *s, struct model_config *ou
     char path[4096];
     struct stat sb;
     snprintf(path, sizeof path, "%s/config.json", s->model);
-    if (stat(path, &sb) != 0 && s->resume && checkpoint_newest(s->resume, path, sizeof path) == OK) {
+    if (sys_stat(path, &sb) != 0 && sys_is_absent(errno) && s->resume && checkpoint_newest(s->resume, path, sizeof path) == OK) {
         TRY(model_config_read(path, out));
         const char *slash = strrchr(s->model, '/');
         snprintf(out->name, sizeof out->name, "%s", slash ? slash + 1 : s->model);
         return OK;
     }
-    if (stat(s->model, &sb) != 0)
+    if (sys_stat(s->model, &sb) != 0 && sys_is_absent(errno))
         return refuse_model(s->model);
     return model_config_read(s->model, out);
 }

@@ -10,9 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,6 +52,111 @@ static void *touch(void *arg)
     return NULL;
 }
 
+/* What there is in the folder: an empty file. */
+static void looks_work(void)
+{
+    struct stat s;
+    struct statfs fs;
+    struct dirent *e;
+    FTSENT *t;
+    glob_t g = {0};
+    int entries = 0, files = 0, fd = sys_open(file, O_RDWR | O_CREAT, 0600), dir = sys_open(folder, O_RDONLY | O_DIRECTORY, 0);
+    assert_int_equal(sys_ftruncate(fd, 7) | sys_stat(file, &s), 0);
+    assert_int_equal(s.st_size, 7);
+    assert_int_equal(sys_truncate(file, 5) | sys_fstat(fd, &s), 0);
+    assert_int_equal(s.st_size, 5);
+    assert_int_equal(sys_lstat(file, &s) | sys_fstatat(dir, "file", &s, 0) | sys_access(file, R_OK) | sys_flock(fd, LOCK_EX), 0);
+    assert_int_equal(sys_stat("/nonexistent", &s), -1);
+    assert_true(sys_is_absent(errno) && !sys_is_absent(EIO));
+    assert_int_equal(sys_fstatfs(fd, &fs), 0);
+    DIR *d = sys_opendir(folder);
+    while ((e = sys_readdir(d)))
+        entries++;
+    assert_int_equal(errno, 0);
+    closedir(d);
+    assert_int_equal(entries, 3);
+    FTS *tree = sys_fts_open(folder, FTS_LOGICAL | FTS_NOCHDIR);
+    while ((t = sys_fts_read(tree, folder)))
+        files += t->fts_info == FTS_F;
+    assert_int_equal(errno, 0);
+    fts_close(tree);
+    assert_int_equal(files, 1);
+    char *whole = sys_realpath(file);
+    assert_string_equal(whole, file);
+    free(whole);
+    assert_int_equal(sys_glob(file, 0, &g), 0);
+    globfree(&g);
+    sys_close(fd);
+    assert_int_equal(sys_unlinkat(dir, "file", 0), 0);
+    sys_close(dir);
+}
+
+/* None of it happens. */
+static void looks_fail(int fd)
+{
+    struct stat s;
+    struct statfs fs;
+    glob_t g = {0};
+    DIR *d = opendir(folder);
+    char *roots[] = {folder, NULL};
+    FTS *tree = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, NULL);
+    assert_int_equal(sys_stat(folder, &s), -1);
+    assert_int_equal(sys_access(folder, F_OK), -1);
+    assert_null(sys_opendir(folder));
+    assert_null(sys_readdir(d));
+    assert_int_equal(errno, ENFILE);
+    assert_int_equal(sys_rmdir("/nonexistent"), -1);
+    assert_int_equal(errno, ENFILE);
+    assert_int_equal(sys_flock(fd, LOCK_EX), -1);
+    assert_int_equal(sys_truncate("/nonexistent", 0), -1);
+    assert_int_equal(errno, ENFILE);
+    assert_null(sys_fts_open(folder, FTS_LOGICAL));
+    sys_inject(SYS_FTS, 1, ENFILE);
+    assert_null(sys_fts_read(tree, folder));
+    assert_int_equal(errno, ENFILE);
+    assert_int_equal(sys_glob(folder, 0, &g), GLOB_ABORTED);
+    assert_null(sys_realpath(folder));
+    assert_int_equal(sys_quota(fd, 0, 0, &s), -1);
+    static const enum sys_call each[] = {SYS_STAT, SYS_STAT, SYS_STAT, SYS_STATVFS, SYS_UNLINK, SYS_TRUNCATE};
+    for (int i = 0; i < 6; i++) { /* those that share a number */
+        sys_inject_clear();
+        sys_inject(each[i], 1, ENFILE);
+        int failed = i == 0   ? sys_lstat(folder, &s)
+                     : i == 1 ? sys_fstat(fd, &s)
+                     : i == 2 ? sys_fstatat(AT_FDCWD, folder, &s, 0)
+                     : i == 3 ? sys_fstatfs(fd, &fs)
+                     : i == 4 ? sys_unlinkat(AT_FDCWD, "/nonexistent", 0)
+                              : sys_ftruncate(fd, 0);
+        assert_int_equal(failed, -1);
+        assert_int_equal(errno, ENFILE);
+    }
+    closedir(d);
+    fts_close(tree);
+}
+
+/* Calls that come by the clock are not counted, and draw no fault. */
+static void *by_clock(void *arg)
+{
+    struct stat s;
+    sys_thread_by_clock();
+    *(int *)arg = sys_stat(folder, &s);
+    return NULL;
+}
+
+static void calls_by_the_clock(void **state)
+{
+    struct stat s;
+    pthread_t t;
+    int result = 1;
+    (void)state;
+    sys_inject(SYS_STAT, 1, EIO);
+    assert_int_equal(pthread_create(&t, NULL, by_clock, &result), 0);
+    pthread_join(t, NULL);
+    assert_int_equal(result, 0);
+    assert_int_equal(sys_count(SYS_STAT), 0);
+    assert_int_equal(sys_stat(folder, &s), -1);
+}
+
 static void calls_without_faults_work(void **state)
 {
     (void)state;
@@ -76,6 +183,7 @@ static void calls_without_faults_work(void **state)
     assert_int_equal(sys_statvfs_free(folder, &free_bytes), 0);
     assert_true(free_bytes > 0);
 
+    looks_work();
     char *p = sys_mmap(4096, 0);
     assert_non_null(p);
     assert_int_equal(p[4095], 0);
@@ -141,6 +249,9 @@ static void every_call_can_fail(void **state)
     sys_inject(SYS_MALLOC, 1, ENFILE);
     assert_null(sys_calloc(1, 1));
     assert_int_equal(sys_thread(&t, touch, &c), ENFILE);
+    looks_fail(open("/dev/null", O_RDWR));
+    for (int call = SYS_URING_SETUP; call <= SYS_URING_CQE; call++)
+        sys_inject((enum sys_call)call, 1, ENFILE);
     for (int call = SYS_URING_SETUP; call <= SYS_URING_CQE; call++) {
         assert_int_equal(sys_fault((enum sys_call)call), ENFILE);
         assert_int_equal(sys_fault((enum sys_call)call), 0);
@@ -237,6 +348,8 @@ static void the_environment_injects(void **state)
     assert_string_equal(said, "");
     assert_int_equal(run_child("malloc:2:ENOMEM,uring_cqe:1:SHORT,unlink:1:EROFS", said), 7);
     assert_string_equal(said, "");
+    assert_int_equal(run_child("malloc:1:COUNT,unlink:1:EROFS", said), 4);
+    assert_string_equal(said, "LTRAIN_FAULT: malloc 3\n");
     assert_int_equal(run_child("", said), 0);
     static const char *const bad[] = {"malloc",        "malloc:0:EIO",  "malloc:1:EWHAT",
                                       "mallocs:1:EIO", "malloc:1:EIOx", "malloc:1:EIO:2"};
@@ -303,6 +416,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(calls_without_faults_work, clear, clear),
         cmocka_unit_test_setup_teardown(the_nth_call_fails_once, clear, clear),
         cmocka_unit_test_setup_teardown(every_call_can_fail, clear, clear),
+        cmocka_unit_test_setup_teardown(calls_by_the_clock, clear, clear),
         cmocka_unit_test_setup_teardown(short_transfers, clear, clear),
         cmocka_unit_test_setup_teardown(one_fault_fires_once_among_threads, clear, clear),
         cmocka_unit_test(the_environment_injects),

@@ -58,4 +58,19 @@ check "so many" 1 'many.h:1: '
 fresh
 echo 'int wait(void); int wait(void) { return pthread_cond_timedwait(a, b, c); }' >"$tree/src/b/wait.h"
 check "a wait by the wall clock" 1 'wait.h:1: '
+fresh
+{
+    echo '/* Calls stat (it), open(it) */'
+    echo 'static int there(const char *p) { struct stat s; return sys_stat(p, &s) == 0 && x->open(x) && x.close(x); } /* not stat(p) */'
+    echo 'static const char *text = "by \"open(2)\"";'
+} >"$tree/src/b/calls.h"
+check "calls through the table" 0 '^$'
+for call in 'stat(p, &s)' 'opendir(p)' 'return rename(a, b)' '!glob(p, 0, 0, &g)' 'fts_read(t)' 'flock (fd, 1)' '(void)ftruncate(fd, 0)'; do
+    fresh
+    echo "static int bare(void) { $call; }" >"$tree/src/b/calls.h"
+    check "a bare $call" 1 'calls.h:1: calls the system'
+done
+fresh
+echo 'int stat_it(void); int stat_it(void) { return stat(p, &s); }' >"$tree/src/a/sys.h"
+check "a file of the name of sys.h" 1 'src/a/sys.h:1: calls'
 [ "$failures" = 0 ]
