@@ -1,27 +1,13 @@
 /* Finding a run's newest whole checkpoint, by all ranks together: rank 0 looks at names, all of them hash. */
 #include "checkpoint/checkpoint.h"
 
+#include "base/steps.h"
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/names.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* What rank 0 knows of the directory; the others' stay empty. */
-struct candidates {
-    char latest[48];
-    struct ckpt_listing list;
-    int next; /* -1: what `latest` names */
-};
-
-static enum status look(const char *dir, struct candidates *k)
-{
-    TRY(names_read_latest(dir, k->latest));
-    k->next = k->latest[0] ? -1 : 0;
-    return names_list(dir, &k->list);
-}
 
 /* From rank 0 to all. */
 struct choice {
@@ -29,31 +15,26 @@ struct choice {
     int32_t by_latest; /* there is a sensible `latest` */
 };
 
-/* What `latest` names, then the others from the newest on. */
-static enum status choose(struct comm *c, struct candidates *k, struct choice *out)
+/* Of what rank 0 knows of the directory; the others' list is empty. */
+static enum status choose(struct comm *c, struct steps *steps, struct choice *out)
 {
     memset(out, 0, sizeof *out);
     if (comm_rank(c) == 0) {
-        const struct ckpt_entry *e = k->list.entries;
-        while (k->next >= 0 && k->next < k->list.n &&
-               (e[k->next].form == FORM_PARTIAL || strcmp(e[k->next].name, k->latest) == 0))
-            k->next++;
-        if (k->next < k->list.n)
-            strcpy(out->name, k->next < 0 ? k->latest : e[k->next].name);
-        out->by_latest = k->latest[0] != 0;
-        k->next++;
+        const char *name = steps_next(steps);
+        strcpy(out->name, name ? name : "");
+        out->by_latest = steps->latest[0] != 0;
     }
     return comm_broadcast(c, 0, out, sizeof *out);
 }
 
 /* The first whole one. why: what was wrong with the first damaged one. */
-static enum status search(struct comm *c, const char *dir, struct candidates *k, struct choice *choice, char path[CKPT_PATH],
+static enum status search(struct comm *c, const char *dir, struct steps *steps, struct choice *choice, char path[CKPT_PATH],
                           struct checkpoint_info *info, char why[512])
 {
     struct manifest m;
     why[0] = 0;
     for (;;) {
-        TRY(choose(c, k, choice));
+        TRY(choose(c, steps, choice));
         if (!choice->name[0])
             break;
         enum status st = ckpt_path(path, dir, choice->name, "");
@@ -86,15 +67,15 @@ enum status checkpoint_find(struct comm *c, const char *run, char *path, int pat
                             int note_size)
 {
     char dir[CKPT_PATH], found[CKPT_PATH], why[512];
-    struct candidates k = {.next = 0};
+    struct steps steps = {.n = 0};
     struct choice choice;
     enum status st = make_dir_path(dir, run, path_size);
     if (st == OK && comm_rank(c) == 0)
-        st = look(dir, &k);
+        st = steps_list(dir, &steps);
     st = comm_agree(c, st);
     if (st == OK)
-        st = search(c, dir, &k, &choice, found, info, why);
-    free(k.list.entries);
+        st = search(c, dir, &steps, &choice, found, info, why);
+    steps_free(&steps);
     TRY(st);
     snprintf(path, (size_t)path_size, "%s", found);
     note[0] = 0;
@@ -108,43 +89,39 @@ enum status checkpoint_find(struct comm *c, const char *run, char *path, int pat
 
 enum status checkpoint_newest(const char *run, char *path, int path_size)
 {
-    char dir[CKPT_PATH], found[CKPT_PATH], config[CKPT_PATH];
-    struct candidates k = {.next = 0};
+    char dir[CKPT_PATH], found[CKPT_PATH], config[CKPT_PATH], why[512] = "";
+    struct steps steps;
     int64_t bytes;
     TRY(make_dir_path(dir, run, path_size));
-    char why[512] = ""; /* a checkpoint could not be looked at */
-    enum status st = look(dir, &k);
-    for (int i = k.latest[0] ? -1 : 0; st == OK && i < k.list.n; i++) {
-        const char *name = i < 0 ? k.latest : k.list.entries[i].name;
-        if ((i >= 0 && k.list.entries[i].form == FORM_PARTIAL) || ckpt_path(found, dir, name, "") != OK ||
-            ckpt_path(config, found, ckpt_file_names[CKPT_CONFIG], "") != OK)
-            continue;
-        enum status looked = ckpt_size(config, &bytes);
-        if (looked == ERR_IO)
+    TRY(steps_list(dir, &steps));
+    enum status st = ERR_INVALID;
+    for (const char *name; st != OK && (name = steps_next(&steps));) {
+        st = ckpt_path(found, dir, name, "");
+        if (st == OK)
+            st = ckpt_path(config, found, ckpt_file_names[CKPT_CONFIG], "");
+        if (st == OK)
+            st = ckpt_size(config, &bytes);
+        if (st == ERR_IO) /* it may be there */
             snprintf(why, sizeof why, "%s", status_message());
-        if (looked != OK)
-            continue;
-        free(k.list.entries);
-        snprintf(path, (size_t)path_size, "%s", found);
-        return OK;
     }
-    free(k.list.entries);
+    steps_free(&steps);
     if (st != OK)
-        return st;
-    return why[0] ? status_fail(ERR_IO, "%s", why) : status_fail(ERR_INVALID, "%s has no checkpoint", dir);
+        return why[0] ? status_fail(ERR_IO, "%s", why) : status_fail(ERR_INVALID, "%s has no checkpoint", dir);
+    snprintf(path, (size_t)path_size, "%s", found);
+    return OK;
 }
 
 int checkpoint_count(const char *run, int64_t *step)
 {
     char dir[CKPT_PATH];
-    struct ckpt_listing l;
+    struct steps l;
     int n = 0;
     *step = 0;
-    if (ckpt_path(dir, run, "checkpoints", "") != OK || names_list(dir, &l) != OK)
+    if (ckpt_path(dir, run, "checkpoints", "") != OK || steps_list(dir, &l) != OK)
         return 0;
     for (int i = 0; i < l.n; i++)
-        if (l.entries[i].form == FORM_FINAL && n++ == 0)
-            *step = l.entries[i].step;
-    free(l.entries);
+        if (l.dirs[i].form == STEP_FINAL && n++ == 0)
+            *step = l.dirs[i].step;
+    steps_free(&l);
     return n;
 }

@@ -132,7 +132,7 @@ enum status comm_start(struct comm *c, enum lane lane, enum op_kind op, const st
                        int recv)
 {
     struct group *g = comm_group(c, lane);
-    TRY(watch_broken(c));
+    TRY(failure_broken(c));
     if (g->busy)
         return status_fail(ERR_INVALID, "the %s lane is still busy with %s when %s starts", lane_name(lane), op_name(g->t.op),
                            op_name(op));
@@ -160,7 +160,7 @@ enum status comm_start(struct comm *c, enum lane lane, enum op_kind op, const st
     g->busy = 1;
     c->votes.own.started[lane - LANE_WORLD]++;
     lastword_doing(c, lane, op);
-    watch_begin(&g->patience);
+    patience_begin(&g->patience);
     return OK;
 }
 
@@ -254,7 +254,7 @@ static enum status collect(struct comm *c, enum lane lane, struct group *g, int 
                         "rank %d sent rank %d %s%d bytes where %" PRId64 " were due, in %s: the ranks run different programs",
                         group_rank(c, g, member), c->launch.rank, event[i].bytes < 0 ? "more than " : "",
                         event[i].bytes < 0 ? (int)flow_bytes(f, k) : event[i].bytes, flow_bytes(f, k), describe(lane, g, what));
-            return watch_break_and_tell(c);
+            return failure_break_and_tell(c);
         }
         g->t.arrived[k & 1]++;
     }
@@ -365,9 +365,9 @@ enum status comm_poll(struct comm *c, enum lane lane, int *done)
     const struct transfer *t = &g->t;
     int moved = 0;
     *done = 0;
-    TRY(watch_broken(c));
+    TRY(failure_broken(c));
     if (g->busy)
-        TRY(watch_wire(c, make_progress(c, lane, g, &moved)));
+        TRY(failure_of_wire(c, make_progress(c, lane, g, &moved)));
     if (!g->busy || (t->unposted == 0 && t->in_flight == 0 && t->own_bytes == 0 && !t->reducing)) {
         g->busy = 0;
         lastword_doing(c, lane, -1);
@@ -375,10 +375,10 @@ enum status comm_poll(struct comm *c, enum lane lane, int *done)
         return OK;
     }
     if (moved)
-        watch_begin(&g->patience);
+        patience_begin(&g->patience);
     else if (c->wire) {
         char what[96];
-        TRY(watch_look(c, &g->patience, missing_rank(c, g), describe(lane, g, what)));
+        TRY(patience_look(c, &g->patience, missing_rank(c, g), describe(lane, g, what)));
     }
     return OK;
 }

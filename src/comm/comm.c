@@ -46,7 +46,7 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
         TRY_GOTO(wire_create(launch, timeout_seconds, &c->wire), fail);
         TRY_GOTO(wire_reserve(c->wire, CHANNEL_CONTROL, 1 + 2 * launch->size), fail);
         TRY_GOTO(wire_reserve(c->wire, CHANNEL_HOST, 2), fail);
-        TRY_GOTO(watch_listen(c), fail);
+        TRY_GOTO(failure_listen(c), fail);
         TRY_GOTO(meet(c), fail);
         TRY_GOTO(lastword_create(c), fail);
     }
@@ -54,7 +54,7 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
     *out = c;
     return OK;
 fail:
-    watch_break(c, st); /* do not finalize */
+    failure_break(c, st); /* do not finalize */
     comm_destroy(c);
     return st;
 }

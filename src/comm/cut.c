@@ -14,7 +14,7 @@
  * 3. Collectives that may not be left out (program/updates.h) are not, on any rank.
  * 4. After that the ranks' counts differ: nothing but what may not be left out runs any more.
  *
- * A rank between programs votes while it waits for another one (watch_look), so that nobody holds for longer than a message
+ * A rank between programs votes while it waits for another one (patience_look), so that nobody holds for longer than a message
  * takes. One rank alone decides when a lane asks. */
 #include "comm/state.h"
 
@@ -51,18 +51,18 @@ enum status comm_cut_look(struct comm *c)
     struct votes *x = &c->votes;
     if (c->launch.size == 1 || atomic_load(&x->decided))
         return OK;
-    TRY(watch_broken(c));
+    TRY(failure_broken(c));
     if (is_wanted(c))
-        TRY(watch_wire(c, votes_cast(c)));
+        TRY(failure_of_wire(c, votes_cast(c)));
     if (!comm_cut_holds(c)) {
         int64_t now = clock_ns();
         if (now - x->looked_ns < LOOK_NS)
             return OK;
         x->looked_ns = now;
-        watch_begin(&x->patience);
-        return watch_hear(c);
+        patience_begin(&x->patience);
+        return failure_hear(c);
     }
-    return watch_look(c, &x->patience, votes_missing(c), "the agreement on where to stop");
+    return patience_look(c, &x->patience, votes_missing(c), "the agreement on where to stop");
 }
 
 int comm_owes(const struct comm *c, enum lane lane)
@@ -78,7 +78,7 @@ void comm_pass(struct comm *c, enum lane lane)
 enum status comm_section_end(struct comm *c, int *cut)
 {
     int idle = 0;
-    watch_begin(&c->votes.patience);
+    patience_begin(&c->votes.patience);
     while (comm_cut_holds(c)) {
         TRY(comm_cut_look(c));
         comm_nap(&idle);

@@ -35,7 +35,7 @@ static enum status check(struct comm *c, int from, const struct header *mine, co
                     " (%s of %" PRId64 " bytes): the ranks do not do the same",
                     c->launch.rank, mine->number, call_names[mine->call], mine->bytes, from, theirs->number, their_name,
                     theirs->bytes);
-    return watch_break_and_tell(c);
+    return failure_break_and_tell(c);
 }
 
 /* Sends to one rank and receives from another (either may be -1: not at all), both to the end. */
@@ -47,19 +47,19 @@ static enum status swap(struct comm *c, const struct header *h, int to, const vo
     int idle = 0;
     char what[64];
     snprintf(what, sizeof what, "call %" PRId64 " between programs (%s)", h->number, call_names[h->call]);
-    watch_begin(&patience);
+    patience_begin(&patience);
     if (to >= 0)
-        TRY(watch_wire(c, wire_send(c->wire, CHANNEL_HOST, 0, to, out, (int)out_bytes)));
+        TRY(failure_of_wire(c, wire_send(c->wire, CHANNEL_HOST, 0, to, out, (int)out_bytes)));
     if (from >= 0)
-        TRY(watch_wire(c, wire_recv(c->wire, CHANNEL_HOST, 1, from, in, (int)in_bytes)));
+        TRY(failure_of_wire(c, wire_recv(c->wire, CHANNEL_HOST, 1, from, in, (int)in_bytes)));
     while (wire_in_use(c->wire, CHANNEL_HOST, 0) || wire_in_use(c->wire, CHANNEL_HOST, 1)) {
         const struct wire_event *event;
         int n;
-        TRY(watch_wire(c, wire_test(c->wire, CHANNEL_HOST, &event, &n)));
+        TRY(failure_of_wire(c, wire_test(c->wire, CHANNEL_HOST, &event, &n)));
         for (int i = 0; i < n; i++)
             got = event[i].slot == 1 ? event[i].bytes : got;
         if (n == 0) {
-            TRY(watch_look(c, &patience, wire_in_use(c->wire, CHANNEL_HOST, 1) ? from : to, what));
+            TRY(patience_look(c, &patience, wire_in_use(c->wire, CHANNEL_HOST, 1) ? from : to, what));
             comm_nap(&idle);
         }
     }
@@ -75,7 +75,7 @@ static enum status get_room(struct comm *c, enum call call, int64_t bytes, char 
         return OK;
     status_fail(ERR_NOMEM, "rank %d on %s: out of memory for the %s of %d ranks", c->launch.rank, c->launch.host,
                 call_names[call], c->launch.size);
-    return watch_break_and_tell(c);
+    return failure_break_and_tell(c);
 }
 
 static void put_room(struct comm *c, char *room)
@@ -101,7 +101,7 @@ static enum status all_gather(struct comm *c, enum call call, const void *own, i
         memcpy(all, own, (size_t)bytes);
         return OK;
     }
-    TRY(watch_broken(c));
+    TRY(failure_broken(c));
     struct header h = {c->host_calls++, call, bytes};
     int64_t room = round_up((int64_t)sizeof h + size * bytes, 8); /* so that the second header is aligned, too */
     char *blocks, *in;
@@ -157,7 +157,7 @@ enum status comm_broadcast(struct comm *c, int root, void *data, int64_t bytes)
 {
     if (c->launch.size == 1)
         return OK;
-    TRY(watch_broken(c));
+    TRY(failure_broken(c));
     int64_t piece = min_i64(bytes, CHUNK_BYTES);
     char *message;
     TRY(get_room(c, CALL_BROADCAST, (int64_t)sizeof(struct header) + piece, &message));

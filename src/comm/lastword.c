@@ -102,7 +102,7 @@ void _exit(int status)
         syscall(SYS_exit_group, status);
 }
 
-static void *watch(void *arg)
+static void *attend(void *arg)
 {
     struct lastword *w = arg;
     char cause[256] = "";
@@ -174,7 +174,7 @@ enum status lastword_create(struct comm *c)
     pthread_mutex_init(&w->mutex, NULL);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are for the program's own threads */
-    int error = w->fd[0].fd < 0 ? errno : pthread_create(&w->thread, NULL, watch, w);
+    int error = w->fd[0].fd < 0 ? errno : pthread_create(&w->thread, NULL, attend, w);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (error) {
         free_word(w);

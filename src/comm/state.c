@@ -17,8 +17,8 @@ void comm_fail(struct comm *c, enum status code, const char *sentence)
     char own[sizeof c->sentence];
     snprintf(own, sizeof own, "%s", sentence);
     status_fail(code, "rank %d failed: %.900s", c->launch.rank, own);
-    watch_break(c, ERR_PEER);
-    watch_tell(c);
+    failure_break(c, ERR_PEER);
+    failure_tell(c);
     status_fail(code, "%s", own);
 }
 

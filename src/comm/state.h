@@ -114,21 +114,20 @@ static inline struct group *comm_group(struct comm *c, enum lane lane)
     return &c->group[lane - LANE_WORLD];
 }
 
-/* watch.c */
-void watch_begin(struct patience *p);
+/* failure.c */
+void patience_begin(struct patience *p);
 /* One look after nothing has happened: own deadline, other ranks' notices, processes on this host. `missing`: the rank that is
- * waited for
- * (-1: not known), `what` is for people. */
-enum status watch_look(struct comm *c, struct patience *p, int missing, const char *what);
-enum status watch_listen(struct comm *c); /* posts the receive of the next notice */
-enum status watch_hear(struct comm *c);   /* takes the notice that has come, if one has */
+ * waited for (-1: not known), `what` is for people. */
+enum status patience_look(struct comm *c, struct patience *p, int missing, const char *what);
+enum status failure_listen(struct comm *c); /* posts the receive of the next notice */
+enum status failure_hear(struct comm *c);   /* takes the notice that has come, if one has */
 /* Breaks the communicator with status_message as the sentence, unless it is broken already; returns what it is broken with. */
-enum status watch_break(struct comm *c, enum status code);
-enum status watch_break_and_tell(struct comm *c);
+enum status failure_break(struct comm *c, enum status code);
+enum status failure_break_and_tell(struct comm *c);
 /* What the wire said: its failures, too, are the end of the communication. */
-enum status watch_wire(struct comm *c, enum status st);
-enum status watch_broken(const struct comm *c);
-void watch_tell(struct comm *c);
+enum status failure_of_wire(struct comm *c, enum status st);
+enum status failure_broken(const struct comm *c);
+void failure_tell(struct comm *c);
 
 /* votes.c: what the wire says goes to the caller */
 /* Tells all others how far this rank is, once. */

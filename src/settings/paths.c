@@ -1,12 +1,11 @@
 /* Finding a run's settings, and what they name, from anywhere. */
 #include "settings/paths.h"
 
+#include "base/steps.h"
 #include "base/sys.h"
 #include "settings/read.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <glob.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,43 +39,24 @@ static int is_purged(int error)
     return error == ENOENT || error == ENODATA;
 }
 
-/* The number of a whole checkpoint's name; -1: it is none. */
-static long long step_of(const char *name)
-{
-    long long step;
-    int used = 0;
-    return sscanf(name, "step-%lld%n", &step, &used) == 1 && (!name[used] || strcmp(name + used, ".old") == 0) ? step : -1;
-}
-
-/* The newest checkpoint's that has one. */
-static FILE *open_checkpoints(const char *run, char **path)
+/* The first checkpoint's that has one, in the order in which a resumed run tries them; *f NULL: none has. */
+static enum status open_checkpoints(const char *run, char **path, FILE **f)
 {
     char dir[PATH_MAX], file[PATH_MAX + NAME_MAX + 16];
-    FILE *found = NULL;
-    long long newest = -1;
+    struct steps steps;
     snprintf(dir, sizeof dir, "%s/checkpoints", run);
-    DIR *d = sys_opendir(dir);
-    for (struct dirent *e; d && (e = sys_readdir(d));) {
-        if (step_of(e->d_name) <= newest)
-            continue;
-        snprintf(file, sizeof file, "%s/%s/config.yaml", dir, e->d_name);
-        FILE *f = open_filled(file);
-        char *name = f ? strdup(file) : NULL;
-        if (!name) {
-            if (f)
-                fclose(f);
-            continue;
-        }
-        if (found)
-            fclose(found);
-        free(*path);
-        *path = name;
-        found = f;
-        newest = step_of(e->d_name);
+    TRY(steps_list(dir, &steps));
+    for (const char *name; !*f && (name = steps_next(&steps));) {
+        snprintf(file, sizeof file, "%s/%s/config.yaml", dir, name);
+        *f = open_filled(file);
     }
-    if (d)
-        closedir(d);
-    return found;
+    steps_free(&steps);
+    char *named = *f ? strdup(file) : NULL;
+    if (named) {
+        free(*path);
+        *path = named;
+    }
+    return OK;
 }
 
 enum status settings_open_run(const char *run, char **path, FILE **f)
@@ -89,7 +69,7 @@ enum status settings_open_run(const char *run, char **path, FILE **f)
     *f = open_filled(*path);
     int error = errno;
     if (!*f && is_purged(error))
-        *f = open_checkpoints(run, path);
+        TRY(open_checkpoints(run, path, f));
     return *f ? OK
               : status_fail(ERR_INVALID, "cannot read %s (--resume): %s", *path,
                             error == ENODATA ? "it is empty" : sys_strerror(error));

@@ -22,7 +22,7 @@ static enum status share_text(struct comm *c, const char *own, char **first)
     return comm_broadcast(c, 0, *first, bytes);
 }
 
-static enum status compare_files(const char *own, const char *first, const char *key)
+static enum status compare_with_first(const char *own, const char *first, const char *key)
 {
     struct fingerprint_difference d;
     if (!fingerprint_lists_differ(own, first, key, &d))
@@ -115,7 +115,7 @@ static enum status read_and_compare(struct comm *c, struct st_file *w, int64_t b
     if (st == OK)
         st = share_text(c, own ? own : "", &first);
     if (st == OK)
-        st = comm_agree(c, reads ? compare_files(own, first, "model") : OK);
+        st = comm_agree(c, reads ? compare_with_first(own, first, "model") : OK);
     free(own);
     free(first);
     return st;
@@ -163,9 +163,9 @@ enum status run_compare_inputs(struct run *r)
         TRY(compare_weights(c, r->s->model));
     enum status st = share_text(c, r->texts.data, &first);
     if (st == OK)
-        st = compare_files(r->texts.data, first, "data");
+        st = compare_with_first(r->texts.data, first, "data");
     if (st == OK)
-        st = compare_files(r->texts.data, first, "eval-data");
+        st = compare_with_first(r->texts.data, first, "eval-data");
     free(first);
     return comm_agree(c, st);
 }

@@ -34,7 +34,7 @@ static void describe_files(const struct fingerprint_difference *d, char *text, s
 
 #define ANEW "the order of all sequences changes, and some that were trained come again before others have been trained at all"
 
-static enum status compare_files(const struct run *r, const char *before, const char *key, const char *follows)
+static enum status compare_with_checkpoint(const struct run *r, const char *before, const char *key, const char *follows)
 {
     struct fingerprint_difference d;
     char what[TEXT];
@@ -116,9 +116,9 @@ static enum status compare(const struct run *r, const char *path)
         printf("resume: %s/config.yaml is gone or empty: the settings are those of the checkpoint, and of the command line\n",
                r->s->resume);
     TRY(checkpoint_read_texts(path, &was));
-    enum status st = compare_files(r, was.data, "data", ANEW);
+    enum status st = compare_with_checkpoint(r, was.data, "data", ANEW);
     if (st == OK)
-        st = compare_files(r, was.data, "eval-data", "losses of evaluations are not comparable");
+        st = compare_with_checkpoint(r, was.data, "eval-data", "losses of evaluations are not comparable");
     if (st == OK)
         say_layout(r, was.data);
     if (st == OK && was.settings[0]) {

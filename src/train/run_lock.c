@@ -2,9 +2,9 @@
  *
  * Its owner holds the file's flock, which the kernel drops when he dies, and rewrites the text in it every LOCK_PATIENCE / 12
  * seconds with a higher number (beat). A lock that can be taken proves its former owner dead if he was on this host, or if the
- * file system is this host's own. On others locks may reach no farther than a host: whoever wants the directory then watches the
+ * file system is this host's own. On others locks may reach no farther than a host: whoever wants the directory then rereads the
  * text, and takes it once nothing has changed for LOCK_PATIENCE seconds of his own clock; no two hosts' clocks are compared. Where
- * there are no locks at all, an owner on this host is looked up in /proc, and others are watched.
+ * there are no locks at all, an owner on this host is looked up in /proc, and others' texts decide.
  *
  * Invariants: 1. the text is changed by its owner, or by whoever takes a dead one's place; 2. who has written his text where locks
  * do not decide looks again after SETTLE seconds: of two who came at once the last one has it; 3. the owner looks before each save
@@ -105,7 +105,7 @@ static enum status refuse(const char *dir, const struct owner *o)
 enum turn { TAKEN, WAITING };
 
 /* What a taker has seen so far. */
-struct watch {
+struct sightings {
     char text[TEXT + 1];
     double since; /* text has been the same */
     int begun, takers; /* takers: how often another process was seen taking the lock */
@@ -168,17 +168,17 @@ static int is_taking(const struct run_lock *l, const struct owner *o, int known,
 }
 
 /* Whether an owner that only his text tells of is alive. */
-static enum life watch_text(struct watch *w, const char *text, double patience)
+static enum life life_by_text(struct sightings *seen, const char *text, double patience)
 {
     double now = clock_seconds();
-    if (!w->begun) {
-        snprintf(w->text, sizeof w->text, "%s", text);
-        w->since = now;
-        w->begun = 1;
+    if (!seen->begun) {
+        snprintf(seen->text, sizeof seen->text, "%s", text);
+        seen->since = now;
+        seen->begun = 1;
     }
-    if (strcmp(w->text, text) != 0)
+    if (strcmp(seen->text, text) != 0)
         return ALIVE;
-    return now - w->since >= patience ? DEAD : UNKNOWN;
+    return now - seen->since >= patience ? DEAD : UNKNOWN;
 }
 
 static enum status write_text(const struct run_lock *l, int fd)
@@ -217,7 +217,7 @@ static enum status become_owner(struct run_lock *l, int fd, int locked)
     return OK;
 }
 
-static enum status look(struct run_lock *l, struct watch *w, enum turn *turn)
+static enum status look(struct run_lock *l, struct sightings *seen, enum turn *turn)
 {
     char text[TEXT + 1];
     struct owner o;
@@ -227,14 +227,14 @@ static enum status look(struct run_lock *l, struct watch *w, enum turn *turn)
     read_text(fd, text);
     int known = parse_owner(text, &o);
     enum life life = known ? life_of(l, &o, locked) : made || locked > 0 ? DEAD : UNKNOWN;
-    if (is_taking(l, &o, known, locked) && w->takers++ < 3) {
+    if (is_taking(l, &o, known, locked) && seen->takers++ < 3) {
         sys_close(fd);
         *turn = WAITING;
         return OK;
     }
-    int announce = known && life == UNKNOWN && !w->begun;
+    int announce = known && life == UNKNOWN && !seen->begun;
     if (life == UNKNOWN)
-        life = watch_text(w, text, l->rules.patience);
+        life = life_by_text(seen, text, l->rules.patience);
     enum status st = OK;
     if (life == ALIVE)
         st = refuse(l->dir, &o);
@@ -419,7 +419,7 @@ static enum status begin(struct comm *c, const char *dir, const struct lock_rule
 
 enum status run_lock_take_by(struct comm *c, const char *dir, const struct lock_rules *rules, struct run_lock **out)
 {
-    struct watch w = {.begun = 0};
+    struct sightings seen = {.begun = 0};
     struct run_lock *l = NULL;
     int leads = comm_rank(c) == 0;
     int32_t turn = WAITING;
@@ -427,7 +427,7 @@ enum status run_lock_take_by(struct comm *c, const char *dir, const struct lock_
     enum status st = comm_agree(c, leads ? begin(c, dir, rules, &l) : OK);
     while (st == OK && turn == WAITING) { /* in turns of all ranks: none waits long for the first */
         enum turn now = TAKEN;
-        st = comm_agree(c, leads ? look(l, &w, &now) : OK);
+        st = comm_agree(c, leads ? look(l, &seen, &now) : OK);
         turn = now;
         if (st == OK)
             st = comm_broadcast(c, 0, &turn, sizeof turn);

@@ -3,7 +3,7 @@
  *
  * 1. The first failure that a rank learns of (own deadline, a dead neighbour, a notice, its own comm_fail) breaks its
  * communicator; later ones change nothing.
- * 2. A rank that breaks its communicator by its own knowledge tells all others (watch_tell), once; a notice is not passed on.
+ * 2. A rank that breaks its communicator by its own knowledge tells all others (failure_tell), once; a notice is not passed on.
  * 3. A broken communicator starts nothing any more; every call returns the first failure. */
 #include "comm/state.h"
 
@@ -21,51 +21,51 @@ enum {
         1000 /* ms: a longer time between two looks means that this process was stopped, and does not count as waiting */
 };
 
-enum status watch_broken(const struct comm *c)
+enum status failure_broken(const struct comm *c)
 {
     return c->broken == OK ? OK : status_fail(c->broken, "%s", c->sentence);
 }
 
-enum status watch_break(struct comm *c, enum status code)
+enum status failure_break(struct comm *c, enum status code)
 {
     if (c->broken == OK) {
         snprintf(c->sentence, sizeof c->sentence, "%s", status_message());
         c->broken = code;
         lastword_broken(c);
     }
-    return watch_broken(c);
+    return failure_broken(c);
 }
 
-enum status watch_break_and_tell(struct comm *c)
+enum status failure_break_and_tell(struct comm *c)
 {
     int news = c->broken == OK;
-    enum status st = watch_break(c, ERR_PEER);
+    enum status st = failure_break(c, ERR_PEER);
     if (news)
-        watch_tell(c);
+        failure_tell(c);
     return st;
 }
 
-enum status watch_wire(struct comm *c, enum status st)
+enum status failure_of_wire(struct comm *c, enum status st)
 {
     if (st == OK || c->broken != OK)
         return st;
     char said[sizeof c->sentence];
     snprintf(said, sizeof said, "%s", status_message());
     status_fail(st, "rank %d on %s: %.900s", c->launch.rank, c->launch.host, said);
-    return watch_break_and_tell(c);
+    return failure_break_and_tell(c);
 }
 
-void watch_begin(struct patience *p)
+void patience_begin(struct patience *p)
 {
     *p = (struct patience){.last_ns = clock_ns(), .looked_ns = clock_ns()};
 }
 
-enum status watch_listen(struct comm *c)
+enum status failure_listen(struct comm *c)
 {
     return wire_recv(c->wire, CHANNEL_CONTROL, 0, -1, &c->in, sizeof c->in);
 }
 
-enum status watch_hear(struct comm *c)
+enum status failure_hear(struct comm *c)
 {
     const struct wire_event *event;
     int n, heard = 0;
@@ -75,12 +75,12 @@ enum status watch_hear(struct comm *c)
     if (!heard)
         return OK;
     if (c->in.status == OK) {
-        TRY(watch_wire(c, votes_hear(c)));
-        return watch_wire(c, watch_listen(c));
+        TRY(failure_of_wire(c, votes_hear(c)));
+        return failure_of_wire(c, failure_listen(c));
     }
     c->in.text[sizeof c->in.text - 1] = 0;
     status_fail(ERR_PEER, "%s", c->in.text);
-    return watch_break(c, ERR_PEER);
+    return failure_break(c, ERR_PEER);
 }
 
 static enum status look_at(struct comm *c, int rank, const char *what)
@@ -96,12 +96,12 @@ static enum status look_at(struct comm *c, int rank, const char *what)
                     c->launch.rank, what);
     else
         return OK;
-    return watch_break_and_tell(c);
+    return failure_break_and_tell(c);
 }
 
-enum status watch_look(struct comm *c, struct patience *p, int missing, const char *what)
+enum status patience_look(struct comm *c, struct patience *p, int missing, const char *what)
 {
-    TRY(watch_broken(c));
+    TRY(failure_broken(c));
     int64_t now = clock_ns();
     p->waited_ns += min_i64(now - p->last_ns, LONGEST_PAUSE * MS);
     p->last_ns = now;
@@ -109,7 +109,7 @@ enum status watch_look(struct comm *c, struct patience *p, int missing, const ch
         return OK;
     int full_look = now / (LOOK_MS * MS) != p->looked_ns / (LOOK_MS * MS);
     p->looked_ns = now;
-    TRY(watch_hear(c));
+    TRY(failure_hear(c));
     if (p->waited_ns >= c->timeout_ns) {
         double seconds = (double)c->timeout_ns * 1e-9;
         if (missing >= 0)
@@ -117,7 +117,7 @@ enum status watch_look(struct comm *c, struct patience *p, int missing, const ch
                         c->peer[missing].host, c->launch.rank, seconds, what);
         else
             status_fail(ERR_PEER, "rank %d has waited %g s (--comm-timeout) in %s", c->launch.rank, seconds, what);
-        return watch_break_and_tell(c);
+        return failure_break_and_tell(c);
     }
     for (int k = 0, seen = 0; full_look && k < c->launch.size && seen < LOOKS_AT; k++) {
         int rank = c->next_look;
@@ -130,7 +130,7 @@ enum status watch_look(struct comm *c, struct patience *p, int missing, const ch
     return OK;
 }
 
-void watch_tell(struct comm *c)
+void failure_tell(struct comm *c)
 {
     if (!c->wire || c->told)
         return;
