@@ -8,7 +8,7 @@ cd "${1:-$(dirname "$0")/..}"
 floors='
 base
 program
-seqpar settings verify
+chat seqpar settings verify
 machine model
 device
 ops

@@ -1,0 +1,107 @@
+/* Chats as models read them: a template in Jinja and a conversation give text, where each byte of it comes from, and which
+ * bytes are trained.
+ *
+ * A template is what transformers' apply_chat_template takes; the interpreter knows what chat templates use (docs/data.md lists
+ * it) and refuses the rest by line and construct. Nothing here knows tokens: a caller tokenizes the text once, without adding
+ * special tokens, looks for added tokens in bytes of the template only, and trains a token if any of its bytes is supervised.
+ *
+ * Errors are ERR_INVALID with one sentence that names the template and its line, or the conversation (file and line), unless
+ * said otherwise. Templates and conversations may be read from several threads once made. */
+#ifndef LTRAIN_CHAT_CHAT_H
+#define LTRAIN_CHAT_CHAT_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct chat_template;
+struct chat_conversation;
+
+/* The template in source[0, n), UTF-8. name: what messages call it ("models/x/chat_template.jinja"). */
+enum status chat_template_parse(const char *source, size_t n, const char *name, struct chat_template **out);
+/* The template of a Hugging Face directory: chat_template.jinja, else `chat_template` of tokenizer_config.json (a string, or a
+ * list of {name, template}, of which `variant` is taken; NULL: "default"), with the special tokens that the latter file names.
+ * A directory without a template is an error that says how to give one. */
+enum status chat_template_load(const char *dir, const char *variant, struct chat_template **out);
+/* One of ltrain's own: chatml, llama3, mistral, gemma, phi, zephyr, ... with its family's tokens. */
+enum status chat_template_builtin(const char *name, struct chat_template **out);
+/* The names of the latter, ended by NULL. */
+const char *const *chat_template_builtins(void);
+/* A variable of every render that stands for a token ("eos_token", "</s>"): counts as the template's text. */
+enum status chat_template_set_token(struct chat_template *t, const char *variable, const char *token);
+/* The token that a variable stands for, or NULL. */
+const char *chat_template_token(const struct chat_template *t, const char *variable);
+/* The template's text, and its bytes. */
+const char *chat_template_source(const struct chat_template *t, size_t *n);
+void chat_template_destroy(struct chat_template *t);
+
+/* One conversation from a line of a .jsonl file:
+ *   {"messages": [{"role", "content", ...}], "tools": [...], "chat_template_kwargs": {...}}
+ *   {"conversations": [{"from": "human"|"gpt"|"system"|"tool"..., "value"}], "system", "tools"}
+ *   {"prompt", "completion"}          strings, or lists of messages
+ *   {"instruction", "input", "output", "system", "history"}          Alpaca
+ * Messages of a prompt, and those with "weight": 0 or "train": false, are read but not trained. A message's content is a string,
+ * a list of parts ({"type": "text", "text"}) or null. file and line are for messages. */
+enum status chat_read(const char *json, size_t n, const char *file, int64_t line, struct chat_conversation **out);
+enum status chat_from_json(const json_t *object, const char *file, int64_t line, struct chat_conversation **out);
+/* Whether an object's keys are those of a conversation: a corpus tells rows of chats from rows of text by it. */
+int chat_is_conversation(const json_t *object);
+int64_t chat_messages(const struct chat_conversation *c);
+const char *chat_role(const struct chat_conversation *c, int64_t message);
+void chat_destroy(struct chat_conversation *c);
+
+enum chat_train {
+    CHAT_TRAIN_ASSISTANT, /* what assistants say in every turn, and the token that ends it */
+    CHAT_TRAIN_LAST,      /* only the last turn of an assistant */
+    CHAT_TRAIN_ALL,       /* every byte */
+};
+
+struct chat_options {
+    int add_generation_prompt;
+    enum chat_train train;
+    const json_t *variables;     /* an object of further variables ("enable_thinking": false), or NULL; a conversation's own
+                                  * chat_template_kwargs win */
+    const char *const *specials; /* the tokenizer's special tokens, ended by NULL: what ends a turn is one of them. NULL: the
+                                  * template's tokens and what looks like one (<|...|>, </s>, <end_of_turn>) */
+    int64_t now;                 /* seconds since 1970, UTC, of strftime_now; 0: now, local time */
+    int64_t messages;            /* only these first ones are read, as if the conversation ended there; 0: all */
+    size_t max_bytes;            /* memory of one render, 0: 1 GiB; more is an error */
+    int64_t max_steps;           /* of the interpreter, 0: a billion */
+};
+
+/* Origins of bytes: the template (and its tokens); data that belong to no message (tools, variables); message i. */
+enum { CHAT_FROM_TEMPLATE = -1, CHAT_FROM_DATA = -2 };
+
+/* Bytes [first, end) of one origin; spans are in order, touch, and cover the text. said: what an assistant said (content,
+ * reasoning, tool calls), not its role or name. */
+struct chat_span {
+    size_t first, end;
+    int64_t origin;
+    int said;
+};
+
+struct chat_range {
+    size_t first, end;
+};
+
+struct chat_text {
+    char *bytes; /* UTF-8, [n], and a 0 */
+    size_t n;
+    struct chat_span *spans;
+    size_t n_spans;
+    struct chat_range *supervised; /* in order, apart; none is empty */
+    size_t n_supervised;
+    int from_generation;       /* the template has {% generation %} blocks, which say what is supervised */
+    int64_t reasoning_dropped; /* messages of assistants whose reasoning was given and which the template leaves out */
+    int64_t unended;           /* supervised turns after which no token that ends a turn was found */
+};
+
+/* ERR_INVALID also: nothing is supervised, or a message of an assistant is not in the text (the template is another model's).
+ * With add_generation_prompt nothing need be supervised. Destroy what comes out; on an error it is empty. */
+enum status chat_render(const struct chat_template *t, const struct chat_conversation *c, const struct chat_options *options,
+                        struct chat_text *out);
+void chat_text_destroy(struct chat_text *text);
+
+#endif

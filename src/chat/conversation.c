@@ -1,0 +1,220 @@
+/* Rows of .jsonl files to conversations. */
+#include "chat/conversation.h"
+
+#include "base/sys.h"
+#include "chat/shapes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Names under which reasoning is passed; templates read the first, gpt-oss's the second: as transformers does it. */
+static const char *const reasoning_keys[] = {"reasoning_content", "thinking", "reasoning"};
+
+const json_t *chat_reasoning(const struct chat_conversation *c, size_t message)
+{
+    const json_t *m = json_array_get(c->messages, message);
+    for (size_t i = 0; i < sizeof reasoning_keys / sizeof *reasoning_keys; i++)
+        if (json_object_get(m, reasoning_keys[i]))
+            return json_object_get(m, reasoning_keys[i]);
+    return NULL;
+}
+
+int chat_is_assistant(const struct chat_conversation *c, size_t message)
+{
+    return strcmp(chat_role(c, (int64_t)message), "assistant") == 0;
+}
+
+static int says(const json_t *v)
+{
+    size_t i;
+    const json_t *part;
+    if (json_is_string(v))
+        return json_string_value(v)[strspn(json_string_value(v), " \t\r\n")] != 0;
+    if (json_is_object(v)) /* a part, or a tool call */
+        return !json_object_get(v, "text") || says(json_object_get(v, "text"));
+    json_array_foreach(v, i, part)
+    {
+        if (says(part))
+            return 1;
+    }
+    return 0;
+}
+
+int chat_says_something(const struct chat_conversation *c, size_t message)
+{
+    const json_t *m = json_array_get(c->messages, message);
+    return says(json_object_get(m, "content")) || says(json_object_get(m, "tool_calls")) || says(chat_reasoning(c, message));
+}
+
+/* A message without its nulls, its reasoning under the names that templates read. */
+static json_t *normalize(const json_t *message)
+{
+    json_t *out = json_object(), *reasoning = NULL;
+    const char *key;
+    json_t *value;
+    for (size_t i = 0; i < sizeof reasoning_keys / sizeof *reasoning_keys && !reasoning; i++) {
+        reasoning = json_object_get(message, reasoning_keys[i]);
+        reasoning = json_is_null(reasoning) ? NULL : reasoning;
+    }
+    if (reasoning)
+        json_object_set(out, "thinking", reasoning);
+    json_object_foreach((json_t *)message, key, value)
+    {
+        if (!json_is_null(value))
+            json_object_set(out, key, value);
+    }
+    if (reasoning)
+        json_object_set(out, "reasoning_content", reasoning);
+    return out;
+}
+
+static enum status check_content(const struct chat_conversation *c, size_t i, const json_t *content)
+{
+    size_t at;
+    const json_t *part;
+    if (json_is_string(content))
+        return OK;
+    if (!json_is_array(content))
+        return chat_refuse(c, "the content of message %zu is neither a string nor a list of parts", i + 1);
+    json_array_foreach(content, at, part)
+    {
+        const char *type = json_string_value(json_object_get(part, "type"));
+        if (!json_is_object(part) || (type && strcmp(type, "text") != 0))
+            return chat_refuse(c, "message %zu has a part of type '%.40s': only text is supported", i + 1, type ? type : "?");
+        if (!json_is_string(json_object_get(part, "text")))
+            return chat_refuse(c, "message %zu has a part without text", i + 1);
+    }
+    return OK;
+}
+
+static enum status check_message(const struct chat_conversation *c, size_t i, const json_t *m)
+{
+    const json_t *role = json_object_get(m, "role"), *content = json_object_get(m, "content");
+    const json_t *calls = json_object_get(m, "tool_calls");
+    if (!json_is_object(m))
+        return chat_refuse(c, "message %zu is not an object", i + 1);
+    if (!role)
+        return chat_refuse(c, "message %zu has no role", i + 1);
+    if (!json_is_string(role))
+        return chat_refuse(c, "the role of message %zu is not a string", i + 1);
+    if (calls && !json_is_array(calls))
+        return chat_refuse(c, "the tool_calls of message %zu are not a list", i + 1);
+    if (content)
+        return check_content(c, i, content);
+    if (json_array_size(calls) > 0 || json_object_get(m, "reasoning_content"))
+        return OK;
+    return chat_refuse(c, "message %zu (%.40s) has neither content nor tool_calls", i + 1, json_string_value(role));
+}
+
+/* Takes the messages in as they are trained from; `prompt` of them, the first, are only read. */
+static enum status take_messages(struct chat_conversation *c, const json_t *messages, size_t prompt)
+{
+    size_t i, n = json_array_size(messages);
+    const json_t *m;
+    if (n == 0)
+        return chat_refuse(c, "the conversation is empty");
+    c->untrained = sys_calloc(n, 1);
+    c->messages = json_array();
+    if (!c->untrained || !c->messages)
+        return status_fail(ERR_NOMEM, "no memory for a conversation");
+    json_array_foreach(messages, i, m)
+    {
+        json_t *clean = json_is_object(m) ? normalize(m) : NULL;
+        enum status st = check_message(c, i, clean);
+        if (json_array_append_new(c->messages, clean) != 0 && st == OK)
+            st = status_fail(ERR_NOMEM, "no memory for a conversation");
+        TRY(st);
+        const json_t *weight = json_object_get(m, "weight");
+        c->untrained[i] = i < prompt || (json_is_number(weight) && json_number_value(weight) == 0.0) ||
+                          json_is_false(json_object_get(m, "train"));
+    }
+    return OK;
+}
+
+/* Tools as a list, or as text that holds one. */
+static enum status take_tools(struct chat_conversation *c, const json_t *object)
+{
+    const json_t *tools = json_object_get(object, "tools");
+    if (!tools || json_is_null(tools))
+        return OK;
+    if (json_is_string(tools) && json_string_length(tools) == 0)
+        return OK;
+    c->tools = json_is_string(tools) ? json_loadb(json_string_value(tools), json_string_length(tools), JSON_ALLOW_NUL, NULL)
+                                     : json_incref((json_t *)tools);
+    if (!json_is_array(c->tools))
+        return chat_refuse(c, "tools is not a list");
+    if (json_array_size(c->tools) == 0) {
+        json_decref(c->tools);
+        c->tools = NULL;
+    }
+    return OK;
+}
+
+static enum status take(struct chat_conversation *c, const json_t *object)
+{
+    size_t prompt = 0;
+    json_t *messages = NULL;
+    const json_t *variables = json_object_get(object, "chat_template_kwargs");
+    if (!json_is_object(object))
+        return chat_refuse(c, "a conversation is an object");
+    TRY(chat_shape(c, object, &messages, &prompt));
+    enum status st = take_messages(c, messages, prompt);
+    json_decref(messages);
+    TRY(st);
+    TRY(take_tools(c, object));
+    if (variables && !json_is_null(variables) && !json_is_object(variables))
+        return chat_refuse(c, "chat_template_kwargs is not an object");
+    c->variables = json_is_object(variables) ? json_incref((json_t *)variables) : NULL;
+    return OK;
+}
+
+enum status chat_from_json(const json_t *object, const char *file, int64_t line, struct chat_conversation **out)
+{
+    struct chat_conversation *c = sys_calloc(1, sizeof *c);
+    if (!c || !(c->file = strdup(file))) {
+        free(c);
+        return status_fail(ERR_NOMEM, "no memory for a conversation");
+    }
+    c->line = line;
+    enum status st = take(c, object);
+    if (st != OK) {
+        chat_destroy(c);
+        return st;
+    }
+    *out = c;
+    return OK;
+}
+
+enum status chat_read(const char *json, size_t n, const char *file, int64_t line, struct chat_conversation **out)
+{
+    json_error_t error;
+    json_t *object = json_loadb(json, n, JSON_ALLOW_NUL, &error);
+    if (!object)
+        return status_fail(ERR_INVALID, "%s:%lld: not JSON: %s (column %d)", file, (long long)line, error.text, error.column);
+    enum status st = chat_from_json(object, file, line, out);
+    json_decref(object);
+    return st;
+}
+
+int64_t chat_messages(const struct chat_conversation *c)
+{
+    return (int64_t)json_array_size(c->messages);
+}
+
+const char *chat_role(const struct chat_conversation *c, int64_t message)
+{
+    return json_string_value(json_object_get(json_array_get(c->messages, (size_t)message), "role"));
+}
+
+void chat_destroy(struct chat_conversation *c)
+{
+    if (!c)
+        return;
+    json_decref(c->messages);
+    json_decref(c->tools);
+    json_decref(c->variables);
+    free(c->untrained);
+    free(c->file);
+    free(c);
+}

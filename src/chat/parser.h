@@ -1,0 +1,42 @@
+/* Tokens to a tree. Private to this folder. */
+#ifndef LTRAIN_CHAT_PARSER_H
+#define LTRAIN_CHAT_PARSER_H
+
+#include "chat/lexer.h"
+#include "chat/node.h"
+
+struct jinja_parser {
+    struct jinja_task *task;
+    const struct jinja_token *at;
+    struct jinja_names *names;
+    int depth;
+    int loops;       /* for loops around the statement under way, in the same macro */
+    int generations; /* {% generation %} blocks that there are */
+};
+
+/* The statements of a whole template, the first of a list. What is not understood ends the task. */
+struct jinja_node *jinja_parse(struct jinja_parser *p);
+
+/* Expressions (parse_expression.c), for statements. */
+struct jinja_node *jinja_parse_expression(struct jinja_parser *p);
+/* Without `x if y else z`, which a loop's or an if's own words would be taken for. */
+struct jinja_node *jinja_parse_or(struct jinja_parser *p);
+/* Expressions with commas between them are a tuple. until: a name that ends it, or NULL. */
+struct jinja_node *jinja_parse_tuple(struct jinja_parser *p, int with_condition, const char *until);
+/* A name, a tuple of names, or (namespaces) name.attribute. */
+struct jinja_node *jinja_parse_target(struct jinja_parser *p, const char *until, int with_members);
+struct jinja_node *jinja_parse_filters(struct jinja_parser *p, struct jinja_node *of);
+struct jinja_node *jinja_parse_filter(struct jinja_parser *p, struct jinja_node *of); /* at the filter's name */
+
+struct jinja_node *jinja_node(struct jinja_parser *p, enum jinja_node_kind kind);
+void jinja_node_add(struct jinja_parser *p, struct jinja_node *list, struct jinja_node *item);
+int jinja_name_id(struct jinja_task *task, struct jinja_names *names, const char *name);
+int jinja_at_operator(const struct jinja_parser *p, const char *op);
+int jinja_at_name(const struct jinja_parser *p, const char *name);
+int jinja_skip_operator(struct jinja_parser *p, const char *op);
+int jinja_skip_name(struct jinja_parser *p, const char *name);
+void jinja_expect_operator(struct jinja_parser *p, const char *op);
+const char *jinja_expect_name(struct jinja_parser *p, const char *what);
+_Noreturn void jinja_unexpected(struct jinja_parser *p, const char *expected);
+
+#endif

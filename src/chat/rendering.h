@@ -1,0 +1,18 @@
+/* A template applied to the first messages of a conversation. Private to this folder. */
+#ifndef LTRAIN_CHAT_RENDERING_H
+#define LTRAIN_CHAT_RENDERING_H
+
+#include "chat/conversation.h"
+#include "chat/template.h"
+
+struct chat_rendering {
+    struct jinja_task task; /* owns text */
+    const struct jinja_text *text;
+};
+
+/* Messages [0, n). On an error nothing is left to end. */
+enum status chat_rendering_make(const struct chat_template *t, const struct chat_conversation *c,
+                                const struct chat_options *options, size_t n, int generation_prompt, struct chat_rendering *out);
+void chat_rendering_end(struct chat_rendering *r);
+
+#endif

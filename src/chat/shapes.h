@@ -1,0 +1,12 @@
+/* The shapes in which conversations come, turned into messages. Private to this folder. */
+#ifndef LTRAIN_CHAT_SHAPES_H
+#define LTRAIN_CHAT_SHAPES_H
+
+#include "chat/conversation.h"
+
+/* "FILE:LINE: ...". */
+enum status chat_refuse(const struct chat_conversation *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A new array of messages, not yet checked; *prompt of them, the first, are a prompt. */
+enum status chat_shape(const struct chat_conversation *c, const json_t *object, json_t **messages, size_t *prompt);
+
+#endif

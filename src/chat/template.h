@@ -1,0 +1,24 @@
+/* A parsed template. Private to this folder. */
+#ifndef LTRAIN_CHAT_TEMPLATE_H
+#define LTRAIN_CHAT_TEMPLATE_H
+
+#include "chat/chat.h"
+#include "chat/node.h"
+
+enum { CHAT_MAX_TOKENS = 16 };
+
+struct chat_template {
+    struct jinja_task task; /* owns what follows */
+    const char *name;
+    const char *source;
+    size_t n;
+    struct jinja_names names;
+    struct jinja_node *first;
+    int generations; /* {% generation %} blocks */
+    struct {
+        char *variable, *token;
+    } tokens[CHAT_MAX_TOKENS];
+    size_t n_tokens;
+};
+
+#endif

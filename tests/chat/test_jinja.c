@@ -1,0 +1,67 @@
+/* Constructs of templates, one by one, against what Jinja makes of them (snippets.jsonl, by make_snippets.py). */
+#include "chat_test.h"
+
+#include <jansson.h>
+
+static struct chat_conversation *conversation;
+
+/* The text, or NULL; to be freed. */
+static char *render(const char *source, size_t n, const json_t *variables, size_t *length)
+{
+    struct chat_template *t = NULL;
+    struct chat_text text;
+    struct chat_options options = {.train = CHAT_TRAIN_ALL, .variables = variables, .add_generation_prompt = 0};
+    if (chat_template_parse(source, n, "t", &t) != OK)
+        return NULL;
+    enum status st = chat_render(t, conversation, &options, &text);
+    chat_template_destroy(t);
+    if (st != OK && strstr(status_message(), "nothing in this conversation is trained")) {
+        *length = 0; /* an empty text */
+        return strdup("");
+    }
+    *length = text.n;
+    return st == OK ? text.bytes : (char *)NULL;
+}
+
+static void test_snippets(void **state)
+{
+    (void)state;
+    size_t n;
+    int failures = 0, count = 0;
+    char *all = chat_test_read("snippets.jsonl", &n), *last = all + n - 1;
+    while (last > all && last[-1] != '\n')
+        last--;
+    json_t *variables = json_loads(last, JSON_ALLOW_NUL, NULL);
+    assert_non_null(variables);
+    *last = 0;
+    for (char *at = all, *line; (line = chat_test_line(&at));) {
+        json_t *pair = json_loads(line, JSON_ALLOW_NUL, NULL), *source = json_array_get(pair, 0), *want = json_array_get(pair, 1);
+        size_t length = 0;
+        char *got = render(json_string_value(source), json_string_length(source), variables, &length);
+        int same = json_is_null(want)
+                       ? !got
+                       : got && length == json_string_length(want) && memcmp(got, json_string_value(want), length) == 0;
+        if (!same) {
+            print_error("%s\n  gives    %s\n  expected %s\n", json_string_value(source), got ? got : status_message(),
+                        json_is_null(want) ? "an error" : json_string_value(want));
+            failures++;
+        }
+        count++;
+        free(got);
+        json_decref(pair);
+    }
+    json_decref(variables);
+    free(all);
+    assert_true(count > 300);
+    if (failures > 0)
+        fail_msg("%d of %d constructs differ", failures, count);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_snippets)};
+    conversation = chat_test_chat("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}");
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    chat_destroy(conversation);
+    return failed;
+}
