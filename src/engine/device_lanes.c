@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define DEVICE_LANES (LANE_D2H + 1)
 #define WATCH_INSTRS 64 /* of these of a lane one at least is watched */
@@ -52,6 +53,7 @@ struct device_lanes {
     struct trace_event *events;
     struct device_cut cut;
     int64_t began, recording; /* by clock_ns(): the program, and BACKEND_BEGAN */
+    struct lane_submission submission;
 };
 
 /* --- What is announced and watched --- */
@@ -277,6 +279,7 @@ static enum status submit_next(struct device_lanes *d, struct stream *s)
         TRY(announce(d, s, in, i));
     if (d->joins)
         TRY(backend_status(b, b->join(b)));
+    d->submission.instrs++;
     s->submitted = in->ticket;
     s->next = next_of(d->p, in->lane, i + 1);
     return OK;
@@ -295,6 +298,12 @@ static enum status explain(const struct device_lanes *d, const char *doing, int 
     return status_fail(st, "%s (%s, while %s instruction %d of program %s: %s, layer %d, on the %s lane%s; done: %s)", cause,
                        d->x->backend->name, doing, i, d->p->name, op_name(in->op), in->unit, lane_name(in->lane),
                        d->joins ? "" : "; LTRAIN_CUDA_SYNC=1 names the one that fails", lanes);
+}
+
+static int64_t own_cpu_ns(void)
+{
+    struct timespec t;
+    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0 ? (int64_t)t.tv_sec * 1000000000 + t.tv_nsec : 0;
 }
 
 static enum status submit_all(struct device_lanes *d)
@@ -321,7 +330,9 @@ static enum status submit_all(struct device_lanes *d)
 enum status device_lanes_submit(struct device_lanes *d)
 {
     struct backend *b = d->x->backend;
+    const int64_t began = own_cpu_ns();
     enum status st = submit_all(d);
+    d->submission.cpu_ns += own_cpu_ns() - began;
     if (st != OK) {
         if (st != ERR_CANCELLED)
             tickets_fail(d->tickets, st);
@@ -335,6 +346,13 @@ enum status device_lanes_submit(struct device_lanes *d)
         pthread_mutex_unlock(&s->lock);
     }
     return st;
+}
+
+struct lane_submission device_lanes_take_submission(struct device_lanes *d)
+{
+    const struct lane_submission taken = d->submission;
+    d->submission = (struct lane_submission){0};
+    return taken;
 }
 
 /* --- Reapers --- */

@@ -44,6 +44,8 @@ void device_lanes_begin(struct device_lanes *d, const struct program *p, struct 
 enum status device_lanes_submit(struct device_lanes *d);
 /* Retires what of the lane is watched, until the submitter has returned and all is done. */
 enum status device_lanes_reap(struct device_lanes *d, enum lane lane);
+/* Accumulated since the last call. */
+struct lane_submission device_lanes_take_submission(struct device_lanes *d);
 /* After a run that did not fail: when instructions of device lanes started, and the lanes' sums. */
 void device_lanes_measure(const struct device_lanes *d, const struct lane_index *index, struct lane_stats stats[LANES]);
 

@@ -442,6 +442,11 @@ enum phase executor_reached(const struct executor *e)
     return e->reached;
 }
 
+struct lane_submission executor_take_submission(struct executor *e)
+{
+    return e->device ? device_lanes_take_submission(e->device) : (struct lane_submission){0};
+}
+
 void executor_take_stats(struct executor *e, struct lane_stats out[LANES])
 {
     memcpy(out, e->stats, sizeof e->stats);

@@ -12,6 +12,11 @@ struct lane_stats {
     double stalled[CLASSES]; /* seconds that compute stood still for what this lane did, by class (program/stalls.h) */
 };
 
+/* To a device with streams: instructions, and the submitting thread's processor time for them. */
+struct lane_submission {
+    int64_t instrs, cpu_ns;
+};
+
 /* Of an instruction; of one that was not executed, because its predicate did not hold, both are when it was its turn. */
 struct trace_event {
     int64_t start_ns, end_ns; /* since the program's start */
@@ -34,5 +39,7 @@ enum phase executor_reached(const struct executor *e);
 
 /* Accumulated over all runs since the last call. */
 void executor_take_stats(struct executor *e, struct lane_stats out[LANES]);
+/* The same; zero where the device has no streams. */
+struct lane_submission executor_take_submission(struct executor *e);
 
 #endif

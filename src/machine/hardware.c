@@ -18,14 +18,15 @@
  * direction), H100 SXM (3.35 TB/s, 989, 450), H200 (4.8 TB/s), GH200 (96 GB at 4 TB/s, NVLink-C2C 450 GB/s a direction, LPDDR5X
  * 512 GB/s); of the GA102 and Ada white papers, with fp32 accumulation: RTX 3090 (936 GB/s, 71), RTX 4090 (1008 GB/s, 165); of
  * the page of laptop GPUs: RTX 4090 (16 GB at 576 GB/s; 9728 cores, so 76 multiprocessors at 1.75 GHz, the middle of its boost
- * clocks of 1.455 to 2.04 GHz that depend on the laptop's power: 68; 8 lanes of PCIe 4). Times these efficiencies:
+ * clocks of 1.455 to 2.04 GHz that depend on the laptop's power: 68; 8 lanes of PCIe 4); H100 PCIe (2 TB/s, 756), L40S (864 GB/s,
+ * 362), L4 (300, 121), A40 (696, 150), A10 (600, 125), RTX A6000 (768, 155), RTX 6000 Ada (960, 364). Times these efficiencies:
  * - h200: measured on one, bench/results/2026-11-22-gpu-h200.txt: this project's attention, with bits that repeat, 690/440
  * TFLOP/s forward/backward at head dim 128 and 535/385 at 64; products through cuBLAS 670 to 750, 600 with 1024 rows, 470 with
  * 256, 180 with 64; element-wise 87% of a device copy's 4.27 TB/s; over PCIe 5 50 GB/s each way at once. 148 GB of memory usable.
- * h100 and gh200: the same chip, memory at the same 77% of their data sheets.
+ * h100, h100-pcie and gh200: the same chip, memory at the same 77% of their data sheets.
  * - a100: products 80% of 312 TFLOP/s; attention as FlashAttention-2 reports it (Dao 2023, figures 5 and 6: 70% forward, 60%
  *   backward at head dim 128, 60% and 53% at 64); memory 80%.
- * - rtx: products 80% of the peak with fp32 accumulation, attention 70% and 55% (64% and 50% at 64), memory 85%.
+ * - sm_86 and sm_89: products 80% of the peak with fp32 accumulation, attention 70% and 55% (64% and 50% at 64), memory 85%.
  * - Everywhere: fp32 products without tensor cores at 80%; NVLink 80%, PCIe 4 75%, NVLink-C2C 70%, host memory 70% (two sockets
  * of eight channels of DDR4-3200, DDR5-4800 with h100 and h200; two channels of DDR5-5600 with rtx), network 85% (200 Gbit/s a
  *   device, 400 with h100 and h200, 10 a computer with rtx), drives 85%. Each node has one PCIe 4 drive of 3.84 TB (7 GB/s read,
@@ -34,20 +35,28 @@
 static const struct preset {
     const char *name;
     int per_node; /* devices */
+    int capability, processors;
     double device_gb, host_gib;
     double bf16, fp32, gemm; /* TFLOP/s: data sheet, data sheet, products in bf16 */
     double forward128, backward128, forward64, backward64;
     double memory, link, host_memory; /* GB/s; host_memory of a node */
     double inside, across;            /* GB/s of a device and direction */
 } presets[] = {
-    {"a100-40", 8, 41, 128, 312, 19.5, 250, 218, 187, 187, 165, 1240, 24, 280, 240, 21},
-    {"a100-80", 8, 83, 128, 312, 19.5, 250, 218, 187, 187, 165, 1630, 24, 280, 240, 21},
-    {"h100", 8, 83, 128, 989, 67, 700, 690, 440, 535, 385, 2580, 50, 430, 360, 42},
-    {"h200", 8, 148, 128, 989, 67, 700, 690, 440, 535, 385, 3700, 50, 430, 360, 42},
-    {"gh200", 4, 99, 447, 989, 67, 700, 690, 440, 535, 385, 3080, 315, 1400, 360, 21},
-    {"rtx3090", 4, 25, 64, 71, 35.6, 57, 50, 39, 46, 36, 800, 24, 60, 10, 1},
-    {"rtx4090", 4, 25, 64, 165, 82.6, 132, 115, 91, 105, 83, 860, 24, 60, 10, 1},
-    {"rtx4090-laptop", 1, 16.5, 32, 68, 34, 54, 48, 37, 44, 34, 490, 12, 60, 10, 1},
+    {"a100-40", 8, 80, 108, 41, 128, 312, 19.5, 250, 218, 187, 187, 165, 1240, 24, 280, 240, 21},
+    {"a100-80", 8, 80, 108, 83, 128, 312, 19.5, 250, 218, 187, 187, 165, 1630, 24, 280, 240, 21},
+    {"h100", 8, 90, 132, 83, 128, 989, 67, 700, 690, 440, 535, 385, 2580, 50, 430, 360, 42},
+    {"h200", 8, 90, 132, 148, 128, 989, 67, 700, 690, 440, 535, 385, 3700, 50, 430, 360, 42},
+    {"gh200", 4, 90, 132, 99, 447, 989, 67, 700, 690, 440, 535, 385, 3080, 315, 1400, 360, 21},
+    {"h100-pcie", 8, 90, 114, 83, 128, 756, 51, 535, 527, 336, 409, 294, 1540, 50, 430, 40, 42},
+    {"l40s", 8, 89, 142, 47, 128, 362, 91.6, 290, 253, 199, 232, 181, 734, 24, 280, 18, 21},
+    {"l4", 8, 89, 58, 23.5, 64, 121, 30.3, 97, 85, 67, 77, 60, 255, 24, 280, 18, 21},
+    {"a40", 8, 86, 84, 47, 128, 149.7, 37.4, 120, 105, 82, 96, 75, 592, 24, 280, 18, 21},
+    {"a10", 8, 86, 72, 23.5, 64, 125, 31.2, 100, 87, 69, 80, 62, 510, 24, 280, 18, 21},
+    {"rtxa6000", 4, 86, 84, 50, 64, 154.8, 38.7, 124, 108, 85, 99, 77, 653, 24, 60, 18, 1},
+    {"rtx6000ada", 4, 89, 142, 50, 64, 364, 91.1, 291, 255, 200, 233, 182, 816, 24, 60, 18, 1},
+    {"rtx3090", 4, 86, 82, 25, 64, 71, 35.6, 57, 50, 39, 46, 36, 800, 24, 60, 10, 1},
+    {"rtx4090", 4, 89, 128, 25, 64, 165, 82.6, 132, 115, 91, 105, 83, 860, 24, 60, 10, 1},
+    {"rtx4090-laptop", 1, 89, 76, 16.5, 32, 68, 34, 54, 48, 37, 44, 34, 490, 12, 60, 10, 1},
 };
 enum { N_PRESETS = sizeof presets / sizeof presets[0] };
 
@@ -97,6 +106,8 @@ static void from_preset(const struct preset *p, int count, struct hardware *h)
     snprintf(h->name, sizeof h->name, "%s", p->name);
     snprintf(h->source, sizeof h->source, "data sheet x stated efficiencies");
     h->devices = (int)ceil_div(count, h->nodes);
+    h->capability = p->capability;
+    h->processors = p->processors;
     h->device_mem = (int64_t)(p->device_gb * GIGA);
     h->host_mem = (int64_t)(p->host_gib * (double)GIB) * h->devices;
     h->nvme_mem = DRIVE_GB * 1000000000ll;
@@ -130,6 +141,51 @@ static int count_of(const char *name, const char **rest)
         return n ? 0 : 1;
     *rest = end + 1 + strspn(end + 1, " ");
     return (int)n;
+}
+
+/* What drivers call GPUs: words that their names have, the first row that fits counts. */
+static const struct {
+    const char *words[2];
+    const char *preset; /* NULL: another GPU of nearly that name */
+} gpu_names[] = {
+    {{"GH200"}, "gh200"},
+    {{"H200"}, "h200"},
+    {{"H100", "NVL"}, NULL},
+    {{"H100", "PCIe"}, "h100-pcie"},
+    {{"H100"}, "h100"},
+    {{"A100", "80GB"}, "a100-80"},
+    {{"A100", "40GB"}, "a100-40"},
+    {{"L40S"}, "l40s"},
+    {{"L4"}, "l4"},
+    {{"A40"}, "a40"},
+    {{"A10"}, "a10"},
+    {{"A6000"}, "rtxa6000"},
+    {{"6000", "Ada"}, "rtx6000ada"},
+    {{"4090", "Laptop"}, "rtx4090-laptop"},
+    {{"4090", "D"}, NULL},
+    {{"4090"}, "rtx4090"},
+    {{"3090", "Ti"}, NULL},
+    {{"3090"}, "rtx3090"},
+};
+
+/* "NVIDIA A100-SXM4-40GB" has A100, SXM4 and 40GB. */
+static int has_word(const char *name, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = name; *at; at += *at != 0) {
+        if (strcspn(at, " -") == n && strncmp(at, word, n) == 0)
+            return 1;
+        at += strcspn(at, " -");
+    }
+    return 0;
+}
+
+const char *hardware_preset_of_gpu(const char *gpu)
+{
+    for (size_t i = 0; i < sizeof gpu_names / sizeof *gpu_names; i++)
+        if (has_word(gpu, gpu_names[i].words[0]) && (!gpu_names[i].words[1] || has_word(gpu, gpu_names[i].words[1])))
+            return gpu_names[i].preset;
+    return NULL;
 }
 
 static const struct preset *find(const char *name)

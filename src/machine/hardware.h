@@ -15,6 +15,7 @@
 struct hardware {
     char name[48], source[128];       /* source of the figures, for people */
     int cpu;                          /* the devices are the host's own processors and memory */
+    int capability, processors;       /* of a GPU: 10 * compute capability; streaming multiprocessors */
     int nodes, devices;               /* devices: of one node */
     int drives;                       /* of one node, which read and write together */
     int64_t device_mem;               /* of one device */
@@ -47,6 +48,8 @@ struct hardware {
  * ERR_INVALID names the presets and the nearest one. */
 enum status hardware_preset(const char *name, struct hardware *out);
 int hardware_is_preset(const char *name);
+/* The data sheet of a GPU as its driver names it ("NVIDIA H100 80GB HBM3": h100); NULL: there is none. */
+const char *hardware_preset_of_gpu(const char *gpu);
 /* Those that such a name may be meant to be, "4xa100-40 or 4xa100-80"; "": none is near. 128 bytes are enough. */
 void hardware_preset_nearest(const char *name, char *buf, size_t size);
 

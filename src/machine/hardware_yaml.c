@@ -14,6 +14,7 @@
 enum field_kind { FIELD_TEXT, FIELD_INT, FIELD_BYTES, FIELD_NUMBER, FIELD_RATE, FIELD_OTHER };
 
 #define SMALLEST 1e6 /* bytes, and bytes a second: of less a unit was forgotten */
+#define LEAST_CAPABILITY 80
 #define LARGEST 1e30 /* of any number: products stay finite */
 
 /* The keys of a file. OTHER: a mapping, read by a function of its own. */
@@ -28,6 +29,8 @@ static const struct field {
     {"source", FIELD_TEXT, offsetof(struct hardware, source), sizeof((struct hardware *)0)->source, 0},
     {"nodes", FIELD_INT, offsetof(struct hardware, nodes), 0, 1},
     {"devices", FIELD_INT, offsetof(struct hardware, devices), 0, 1},
+    {"capability", FIELD_INT, offsetof(struct hardware, capability), 0, 0},
+    {"processors", FIELD_INT, offsetof(struct hardware, processors), 0, 0},
     {"drives", FIELD_INT, offsetof(struct hardware, drives), 0, 1},
     {"device-mem", FIELD_BYTES, offsetof(struct hardware, device_mem), 0, 0},
     {"host-mem", FIELD_BYTES, offsetof(struct hardware, host_mem), 0, 0},
@@ -415,6 +418,9 @@ static enum status read_document(struct reader *r)
     TRY(visit(&root, read_field, NULL));
     if (r->h->host_assumed && !r->h->cpu) /* a data sheet's host has memory for each device */
         r->h->host_mem = r->h->host_mem / like * r->h->devices;
+    if (!r->h->cpu && r->h->capability < LEAST_CAPABILITY)
+        return status_fail(ERR_INVALID, "%s: capability: %d: kernels need %d or later (10 x compute capability: 90 for 9.0)", r->path,
+                           r->h->capability, LEAST_CAPABILITY);
     int64_t devices = (int64_t)r->h->nodes * r->h->devices;
     if (devices > HARDWARE_MOST_DEVICES)
         return status_fail(ERR_INVALID, "%s: %d nodes of %d devices are %lld devices, and at most %d are planned for", r->path,

@@ -75,6 +75,7 @@ struct settings {
     struct string_list ignore_tensors;   /* globs of tensors in its files that nothing uses */
     struct plan_request plan;
     int gpu;                             /* key: device=cuda:N; AUTO: the local rank's */
+    char gpu_name[128];                  /* not a key: what its driver calls the GPU of this rank; "" if none is used */
     char unused_gpu[400];                /* not a key: why device=auto takes no GPU though there is a driver; "" if there is nothing to say */
     struct string_list data, eval_data;
     double eval_fraction;

@@ -110,9 +110,10 @@ static enum status compare_plugins(struct comm *comm)
                                                             (unsigned long long)first));
 }
 
-enum status gpu_limit(const struct settings *s, struct comm *comm, struct device_facts *facts, int64_t *bytes)
+enum status gpu_limit(struct settings *s, struct comm *comm, struct device_facts *facts, int64_t *bytes)
 {
     TRY(comm_agree(comm, limit_own(s, comm, facts, bytes)));
+    snprintf(s->gpu_name, sizeof s->gpu_name, "%.127s", facts->name);
     places_choose_node(facts->numa); /* before the host arena is made, and threads that copy to and from it are started */
     return comm_size(comm) > 1 ? compare_plugins(comm) : OK;
 }

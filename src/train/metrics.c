@@ -96,7 +96,7 @@ enum status metrics_append(const struct step_metrics *m, FILE *f)
     put(o, "tokens_per_second", (double)m->tokens / m->seconds);
     put(o, "model_flops", m->model_flops);
     put(o, "mfu", rate / m->peak_flops);
-    json_object_set_new(o, "mfu_reference", json_string("sgemm rate measured at start"));
+    json_object_set_new(o, "mfu_reference", json_string(m->peak_reference));
     put_int(o, "device_peak_bytes", m->device_bytes);
     put_int(o, "host_peak_bytes", m->host_bytes);
     put_int(o, "nvme_bytes", m->nvme_bytes);
@@ -107,6 +107,10 @@ enum status metrics_append(const struct step_metrics *m, FILE *f)
     put(o, "hidden", m->hidden);
     put(o, "stall_seconds", m->stall_seconds);
     json_object_set_new(o, "stalls", stalls_object(m));
+    if (m->submission.instrs > 0) {
+        put_int(o, "submitted", m->submission.instrs);
+        put(o, "submit_cpu_seconds", (double)m->submission.cpu_ns * 1e-9);
+    }
     put(o, "planned_seconds", m->planned_seconds);
     json_object_set_new(o, "skipped", json_boolean(m->skipped != NULL));
     if (m->evaluated) /* NaN is shown too */

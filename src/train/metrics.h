@@ -10,6 +10,7 @@
 struct step_metrics {
     int64_t step, steps, tokens, target_tokens;
     double loss, grad_norm, lr, seconds, model_flops, peak_flops; /* peak_flops: the rate MFU refers to */
+    const char *peak_reference;                                   /* what that rate is */
     double eval_loss;                                             /* if evaluated */
     int evaluated;
     int updated;         /* it began with the update of the step before */
@@ -20,6 +21,7 @@ struct step_metrics {
     double hidden;                         /* share of transfer time behind compute; NaN: nothing moved */
     double stall_seconds, planned_seconds; /* compute stood still; of the whole step, as planned */
     double stalled[LANES][CLASSES];        /* seconds that compute stood still for a class on a lane, of this rank */
+    struct lane_submission submission;     /* of this rank's GPU; zero: no GPU */
     double eta_seconds;
 };
 

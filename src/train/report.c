@@ -70,8 +70,12 @@ void run_print_before(struct run *r)
     const struct corpus_report *d = corpus_get_report(r->corpus);
     print_config(r);
     train_print_notes(s, r->model, stdout);
-    printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (%s kernels)\n", r->session->backend->name, s->plan.threads,
-           r->peak_flops * 1e-9, isa_name(isa_of_processor()));
+    if (s->gpu_name[0])
+        printf("device: %s; MFU refers to %.3g TFLOP/s, %s; %d threads for the host's part (%s kernels)\n",
+               r->session->backend->name, r->peak_flops * 1e-12, r->peak_reference, s->plan.threads, isa_name(isa_of_processor()));
+    else
+        printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (%s kernels)\n", r->session->backend->name, s->plan.threads,
+               r->peak_flops * 1e-9, isa_name(isa_of_processor()));
     if (s->unused_gpu[0])
         printf("remark: no GPU is used: %s\n", s->unused_gpu);
     if (places_remark()[0])

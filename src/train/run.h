@@ -33,6 +33,7 @@ struct run {
     const struct train_hooks *hooks;
     int signal;    /* that all ranks agreed to stop for */
     double peak_flops, last_loss;
+    char peak_reference[128]; /* what peak_flops is */
     /* Of the steps that began with an update, as the planned one does; of all, until there are any. */
     struct {
         struct lane_stats lanes[LANES];
@@ -89,6 +90,8 @@ enum status run_resume(struct run *r, const char *numerics);
 /* setup.c */
 /* Every rank has planned the same, or all fail. */
 enum status run_compare_plans(struct comm *c, const struct plan *plan);
+/* r->peak_flops of all ranks, and what it is: a GPU's by its data sheet, else by its profile; a processor's sgemm, measured. */
+enum status run_find_peak(struct run *r);
 /* Parameters and moments: initialised, from a Hugging Face directory, or from the newest checkpoint when resuming. */
 enum status run_load_state(struct run *r);
 /* config.yaml, plan.txt, plan.json, metrics.jsonl. */

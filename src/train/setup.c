@@ -16,6 +16,7 @@
 #include "plan/report/refuse.h"
 #include "plan/report/text.h"
 #include "profile/profile.h"
+#include "profile/sgemm.h"
 #include "program/digest.h"
 #include "settings/read.h"
 #include "train/gpu.h"
@@ -204,6 +205,19 @@ static enum status prepare_elsewhere(struct settings *s, struct prepared *out)
     return make_target(s, s->plan.threads > 0 ? s->plan.threads : omp_get_max_threads());
 }
 
+/* What its data sheet says of a GPU that was not measured. *found: 0: there is none. */
+static enum status use_sheet(const struct settings *s, struct hardware *h, int *found)
+{
+    const char *sheet = s->plan.device == DEVICE_CUDA ? hardware_preset_of_gpu(s->gpu_name) : NULL;
+    *found = sheet != NULL;
+    if (!sheet)
+        return OK;
+    TRY(hardware_preset(sheet, h));
+    snprintf(h->source, sizeof h->source, "data sheet of %s x stated efficiencies, not profiled", sheet);
+    h->host_assumed = h->drives_assumed = 0;
+    return OK;
+}
+
 /* The figures of rank 0's machine, if there are any, on every rank: they plan the same. */
 static enum status use_profile(struct settings *s, struct comm *comm)
 {
@@ -217,6 +231,8 @@ static enum status use_profile(struct settings *s, struct comm *comm)
             st = profile_measure(s, h);
             found = 1;
         }
+        if (st == OK && !found)
+            st = use_sheet(s, h, &found);
     }
     st = comm_agree(comm, st);
     if (st == OK)
@@ -365,6 +381,26 @@ enum status run_compare_plans(struct comm *c, const struct plan *plan)
                                k, all[k].text, all[0].text));
     free(all);
     return st;
+}
+
+enum status run_find_peak(struct run *r)
+{
+    const struct plan_request *p = &r->s->plan;
+    const char *sheet = hardware_preset_of_gpu(r->s->gpu_name);
+    struct hardware h;
+    if (sheet) {
+        TRY(hardware_preset(sheet, &h));
+        r->peak_flops = h.peak_flops[p->dtype];
+        snprintf(r->peak_reference, sizeof r->peak_reference, "dense %s peak of %s (data sheet)", dtype_name(p->dtype), sheet);
+    } else if (r->s->gpu_name[0] && p->hardware && !p->hardware->cpu) {
+        r->peak_flops = p->hardware->peak_flops[p->dtype];
+        snprintf(r->peak_reference, sizeof r->peak_reference, "largest product measured by --profile");
+    } else {
+        TRY(profile_sgemm(&r->peak_flops));
+        snprintf(r->peak_reference, sizeof r->peak_reference, "sgemm rate measured at start");
+    }
+    r->peak_flops *= comm_size(r->comm);
+    return OK;
 }
 
 static enum status write_plan_json(const struct plan *p, const struct model *m, const struct plan_request *s, FILE *f)

@@ -7,7 +7,6 @@
 #include "engine/weights.h"
 #include "offload/drives.h"
 #include "plan/report/refuse.h"
-#include "profile/sgemm.h"
 #include "settings/read.h"
 #include "train/signals.h"
 
@@ -130,6 +129,8 @@ static enum status finish_metrics(struct run *r, struct step_metrics *m)
     const struct plan *p = r->session->plan;
     TRY(sum_moved(r, lanes, m));
     m->peak_flops = r->peak_flops;
+    m->peak_reference = r->peak_reference;
+    m->submission = executor_take_submission(r->session->executor);
     m->device_bytes = p->arena[TIER_DEVICE];
     m->device_limit = r->limit[TIER_DEVICE];
     m->host_bytes = p->arena[TIER_HOST];
@@ -182,6 +183,7 @@ static enum status loop(struct run *r)
         struct step_metrics m = {0};
         struct lane_stats between[LANES]; /* of evaluations and checkpoints */
         executor_take_stats(r->session->executor, between);
+        (void)executor_take_submission(r->session->executor);
         int cut;
         TRY(run_step(r, &m, &cut));
         if (cut) {
@@ -361,8 +363,7 @@ static enum status prepare(struct run *r)
         plan_destroy(plan);
         return st;
     }
-    TRY(comm_agree(c, profile_sgemm(&r->peak_flops)));
-    r->peak_flops *= comm_size(c);
+    TRY(comm_agree(c, run_find_peak(r)));
     TRY(comm_agree(c, run_start(r, plan)));
     run_print_before(r);
     TRY(comm_agree(c, run_load_state(r)));

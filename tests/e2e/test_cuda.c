@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define ON(device) " --offload nvme --device " device " "
 #define FOUR TINY "--steps 4 --save-every 2 "
@@ -76,6 +77,21 @@ static void refusals(void **state)
                     TINY "--steps 1 --device cuda");
     snprintf(gives, sizeof gives, "readelf -d '%s' | grep NEEDED | grep -i -E 'cuda|cublas|nccl' >.needed", getenv("LTRAIN"));
     assert_int_not_equal(system(gives), 0); /* nothing of CUDA is linked */
+}
+
+/* Of a GPU that was not profiled its data sheet is taken, for plans and for MFU; what submitting costs is measured. */
+static void figures_are_those_of_the_gpu(void **state)
+{
+    (void)state;
+    use(twin, "name=NVIDIA H100 80GB HBM3");
+    struct result r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 2 --dtype bf16 --out figures");
+    e2e_contains(r.out, "device: GPU 0, NVIDIA H100 80GB HBM3, 0000:01:00.0; MFU refers to 989 TFLOP/s, dense bf16 peak of h100");
+    e2e_contains(r.out, "(data sheet of h100 x stated efficiencies, not profiled)");
+    char *metrics = e2e_read("figures/metrics.jsonl", NULL);
+    e2e_contains(metrics, "\"mfu_reference\":\"dense bf16 peak of h100 (data sheet)\"");
+    e2e_contains(metrics, "\"submitted\":");
+    e2e_contains(metrics, "\"submit_cpu_seconds\":0.0");
+    free(metrics);
 }
 
 /* What people can do something about says what, with numbers. */
@@ -151,6 +167,11 @@ static void a_failing_gpu(void **state)
     (void)state;
     use(twin, "dies=500:719");
     e2e_refuses(1, "cudaErrorLaunchFailure", NULL, TINY ON("cuda") "--steps 3 --out dead");
+    setenv("LTRAIN_CUDA_SYNC", "1", 1); /* each instruction is waited for: the one that fails is known */
+    struct result r = e2e_refuses(1, "cudaErrorLaunchFailure|GPU 0, twin, 0000:01:00.0, while submitting instruction|on the", NULL,
+                                  TINY ON("cuda") "--steps 3 --out named");
+    assert_null(strstr(r.err, "names the one that fails"));
+    unsetenv("LTRAIN_CUDA_SYNC");
     use(twin, "fail=3000:700");
     e2e_refuses(1, "cudaErrorIllegalAddress|GPU 0, twin, 0000:01:00.0", NULL, TINY ON("cuda") "--steps 3 --out lost");
 }
@@ -158,7 +179,7 @@ static void a_failing_gpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(runs_move_between_devices), cmocka_unit_test(check_compares),
-                                       cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(refusals), cmocka_unit_test(refusals_of_gpus),
+                                       cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(figures_are_those_of_the_gpu), cmocka_unit_test(refusals), cmocka_unit_test(refusals_of_gpus),
                                        cmocka_unit_test(memory_is_what_was_planned), cmocka_unit_test(memory_is_near_the_gpu),
                                        cmocka_unit_test(a_failing_gpu)};
     twin = getenv("LTRAIN_CUDA_TWIN");

@@ -399,9 +399,47 @@ static void what_a_file_leaves_out(void **state)
     must_contain(described_file("like: cpu\n", AUTO), "host 8.0 GiB (assumed: --host-mem)");
 }
 
+static void names_of_drivers(void **state)
+{
+    (void)state;
+    static const char *const names[][2] = {
+        {"NVIDIA H100 80GB HBM3", "h100"},
+        {"NVIDIA H100 PCIe", "h100-pcie"},
+        {"NVIDIA H100 NVL", NULL},
+        {"NVIDIA H200", "h200"},
+        {"NVIDIA GH200 480GB", "gh200"},
+        {"NVIDIA A100-SXM4-40GB", "a100-40"},
+        {"NVIDIA A100 80GB PCIe", "a100-80"},
+        {"NVIDIA A10", "a10"},
+        {"NVIDIA A10G", NULL},
+        {"NVIDIA L4", "l4"},
+        {"NVIDIA L40S", "l40s"},
+        {"NVIDIA L40", NULL},
+        {"NVIDIA GeForce RTX 3090", "rtx3090"},
+        {"NVIDIA GeForce RTX 4090", "rtx4090"},
+        {"NVIDIA GeForce RTX 4090 Laptop GPU", "rtx4090-laptop"},
+        {"NVIDIA RTX 6000 Ada Generation", "rtx6000ada"},
+        {"NVIDIA RTX A6000", "rtxa6000"},
+        {"Tesla V100-SXM2-16GB", NULL},
+        {"twin", NULL},
+        {"", NULL},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *have = hardware_preset_of_gpu(names[i][0]);
+        struct hardware h;
+        if ((have == NULL) != (names[i][1] == NULL) || (have && strcmp(have, names[i][1]) != 0))
+            fail_msg("%s: %s, not %s", names[i][0], have ? have : "none", names[i][1] ? names[i][1] : "none");
+        if (have) {
+            assert_int_equal(hardware_preset(have, &h), OK);
+            assert_true(h.capability >= 80 && h.peak_flops[BF16] >= 68e12);
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(presets),          cmocka_unit_test(files),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names_of_drivers),
+        cmocka_unit_test(presets),          cmocka_unit_test(files),
                                        cmocka_unit_test(file_errors),      cmocka_unit_test(round_trip),
                                        cmocka_unit_test(parts_of_a_node),  cmocka_unit_test(shared_processors),
                                        cmocka_unit_test(throttled_copies), cmocka_unit_test(slow_types_are_named),

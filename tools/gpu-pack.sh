@@ -1,0 +1,113 @@
+#!/bin/bash
+# Collects what a GPU machine without Debian's packages needs to run ltrain: `tools/gpu-pack.sh [--build DIR] [--plugin FILE] OUT`, on a
+# machine that has them. OUT becomes a folder (OUT.tar.gz: a file), about 25 MB, for x86-64 machines whose glibc is not older than this one's:
+#   ltrain             sets what is needed and starts bin/ltrain; `exec env` runs any program so
+#   bin/               ltrain, the CUDA plugin beside it, the programs of tools/gpu-check.sh
+#   lib/ openmpi/      their libraries but glibc and NVIDIA's; Open MPI with its components (OPAL_PREFIX)
+#   golden/ books.txt  what they are tested with
+# --build: a release build (build-pack, made if it is not there, with the CUDA plugin); --plugin: in place of the build's own (tests).
+set -eu
+cd "$(dirname "$0")/.."
+fail() { echo "gpu-pack: $*" >&2; exit 1; }
+usage() { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+
+build='' plugin=''
+while [ $# -gt 1 ]; do
+    case $1 in
+    --build) build=$2 ;;
+    --plugin) plugin=$2 ;;
+    *) usage ;;
+    esac
+    shift 2
+done
+[ $# = 1 ] || usage
+case $1 in -*) usage ;; esac
+out=$1 folder=${1%.tar.gz}
+[ ! -e "$out" ] && [ ! -e "$folder" ] || fail "$out is there already"
+
+programs='engine_golden_gpu'
+if [ -z "$build" ]; then
+    build=build-pack
+    [ -f "$build/build.ninja" ] || meson setup -Dbuildtype=release -Dcuda=enabled -Dtests=enabled "$build" >/dev/null || fail "$build cannot be set up"
+    ninja -C "$build" src/cli/ltrain src/libltrain-cuda.so tests/test_golden >/dev/null || fail "$build cannot be built"
+fi
+ltrain=$build/src/cli/ltrain
+[ -x "$ltrain" ] || fail "$ltrain is not there: build it first"
+[ -n "$plugin" ] || plugin=$(find "$build" -name libltrain-cuda.so -print -quit)
+[ -f "$plugin" ] || fail "there is no libltrain-cuda.so in $build: nvcc is needed to build it"
+
+mkdir -p "$folder/bin" "$folder/lib"
+cp "$ltrain" "$folder/bin/"
+cp "$plugin" "$folder/bin/libltrain-cuda.so"
+[ ! -f "$build/tests/test_golden" ] || cp "$build/tests/test_golden" "$folder/bin/$programs"
+strip "$folder"/bin/* 2>/dev/null || true
+
+# Libraries that a file needs, but glibc's own, the driver's and CUDA's.
+needed() { # FILE ...
+    LD_LIBRARY_PATH=$folder/lib ldd "$@" 2>/dev/null | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | sort -u |
+        grep -vE '/(ld-linux[^/]*|libc|libm|libdl|librt|libpthread|libresolv|libutil|libnsl|libanl|libmvec|libcuda|libcublas[^/]*|libnccl|libcudart)\.so' || true
+}
+take() { # what FILE ... need
+    needed "$@" | while read -r file; do
+        [ -f "$folder/lib/$(basename "$file")" ] || cp -L "$file" "$folder/lib/"
+    done
+}
+take "$folder"/bin/*
+
+# Open MPI finds its components and texts below OPAL_PREFIX. Fabrics' components are left out: theirs are the machine's own libraries.
+if ldd "$ltrain" | grep -q 'libmpi\.so'; then
+    mpiexec=$(command -v mpiexec) || fail "ltrain is built with MPI, and mpiexec is not here"
+    mpi=$(dirname "$(readlink -f "$(ldd "$ltrain" | sed -n 's/.*libmpi\.so[^ ]* => \([^ ]*\).*/\1/p')")")
+    components=$(find "$mpi" /usr/lib/*/openmpi/lib "$mpi/openmpi" -maxdepth 2 -name 'mca_btl_self.so' -print -quit 2>/dev/null)
+    [ -n "$components" ] || fail "Open MPI's components are not beside $mpi"
+    components=$(dirname "$components")
+    mkdir -p "$folder/openmpi/bin" "$folder/openmpi/lib/openmpi" "$folder/openmpi/share/openmpi"
+    cp -L "$mpiexec" "$folder/openmpi/bin/mpiexec"
+    for program in orterun orted prterun prted; do
+        [ ! -x "$(command -v $program)" ] || cp -L "$(command -v $program)" "$folder/openmpi/bin/"
+    done
+    for file in "$components"/mca_*.so; do
+        case $(basename "$file") in
+        *ofi* | *ucx* | *psm* | *openib* | *portals* | *usnic* | *memheap* | *spml* | *scoll* | *sshmem* | *atomic* | *monitoring*) continue ;;
+        esac
+        cp "$file" "$folder/openmpi/lib/openmpi/"
+    done
+    texts=$(find /usr/share/openmpi "$mpi/../share/openmpi" -maxdepth 0 -type d 2>/dev/null | head -n 1)
+    [ -z "$texts" ] || cp "$texts"/*.txt "$texts"/*.ini "$folder/openmpi/share/openmpi/" 2>/dev/null || true
+    take "$folder"/openmpi/bin/* "$folder"/openmpi/lib/openmpi/*
+    for i in "$components"/../*.so.*; do # libmca_common_*: components ask for them by name
+        case $(basename "$i") in libmca_common_sm* | libmca_common_dstore*) cp -L "$i" "$folder/lib/" ;; esac
+    done
+    pmix=$(find /usr/lib/*/pmix2/lib /usr/lib/*/pmix/lib -maxdepth 1 -name 'pmix' -type d -print -quit 2>/dev/null || true)
+    if [ -n "$pmix" ] && ls "$components" | grep -q mca_pmix_ext; then
+        mkdir -p "$folder/pmix/lib"
+        cp -r "$pmix" "$folder/pmix/lib/"
+        take "$folder"/pmix/lib/pmix/*.so
+        cp -r "$(dirname "$pmix")"/../share "$folder/pmix/" 2>/dev/null || true
+    fi
+fi
+cp -r tests/golden "$folder/golden"
+rm -f "$folder"/golden/*.py
+find src docs -name '*.[ch]' -o -name '*.md' | LC_ALL=C sort | xargs cat >"$folder/books.txt" # real text, the same for everybody
+
+cat >"$folder/env" <<'EOF'
+#!/bin/sh
+# Runs a program with what this folder has: `env PROGRAM [ARGUMENTS]`.
+here=$(cd "$(dirname "$0")" && pwd)
+export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$here/bin:$here/openmpi/bin:$PATH"
+export OPAL_PREFIX="$here/openmpi" OMPI_MCA_mca_base_component_path="$here/openmpi/lib/openmpi" OPAL_LIBDIR="$here/openmpi/lib"
+[ ! -d "$here/pmix" ] || export PMIX_INSTALL_PREFIX="$here/pmix"
+exec "$@"
+EOF
+cat >"$folder/ltrain" <<'EOF'
+#!/bin/sh
+# ltrain with the libraries of this folder.
+here=$(cd "$(dirname "$0")" && pwd)
+exec "$here/env" "$here/bin/ltrain" "$@"
+EOF
+chmod +x "$folder/env" "$folder/ltrain"
+if [ "$out" != "$folder" ]; then
+    tar -czf "$out" -C "$(dirname "$folder")" "$(basename "$folder")"
+    rm -r "$folder"
+fi
+echo "gpu-pack: $out, $(du -sm "$out" | cut -f1) MB"
