@@ -9,7 +9,7 @@ floors='
 base
 program
 chat seqpar settings verify
-machine model
+machine model text
 device
 ops
 attention offload comm data

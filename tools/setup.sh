@@ -13,6 +13,8 @@ pkg-config    cmd:pkg-config needed
 libjansson-dev pc:jansson    needed
 libyaml-dev   pc:yaml-0.1    needed
 libxxhash-dev pc:libxxhash   needed
+libpcre2-dev  pc:libpcre2-8  needed
+libutf8proc-dev pc:libutf8proc needed
 libcmocka-dev pc:cmocka      needed
 liburing-dev  pc:liburing    optional
 libhwloc-dev  pc:hwloc       optional

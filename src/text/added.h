@@ -1,0 +1,51 @@
+/* Added tokens: strings that are cut out of the text before anything else happens to it. Private to this folder. */
+#ifndef LTRAIN_TEXT_ADDED_H
+#define LTRAIN_TEXT_ADDED_H
+
+#include "base/status.h"
+#include "text/trie.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct added_token {
+    uint8_t *text, *normal; /* normal: as it is looked for in normalised text; NULL: it is looked for in raw text */
+    size_t n, normal_n;
+    int32_t id;
+    int single_word, lstrip, rstrip, special;
+};
+
+enum added_stage { ADDED_RAW, ADDED_NORMAL, ADDED_STAGES };
+
+struct added {
+    struct added_token *token;
+    int64_t n, room;
+    struct trie trie[ADDED_STAGES]; /* values: places in `token` */
+    int n_first[ADDED_STAGES];      /* bytes that some token begins with */
+    uint8_t only_first[ADDED_STAGES];
+    uint8_t first[ADDED_STAGES][256];
+};
+
+/* The token is taken over, its texts included. */
+enum status added_put(struct added *a, const struct added_token *token);
+/* Once all are there. ERR_INVALID: two of them are looked for as the same string. */
+enum status added_index(struct added *a);
+void added_free(struct added *a);
+
+struct added_scan {
+    size_t from, covered;
+    int have;
+    size_t start, end;
+    const struct added_token *token;
+};
+
+struct added_part {
+    size_t start, end;
+    const struct added_token *token; /* NULL: text */
+};
+
+/* The parts of a text in turn; 0: there is no further one. special: 0 leaves special tokens in the text. */
+int added_next(const struct added *a, enum added_stage stage, int special, const uint8_t *text, size_t n, struct added_scan *scan,
+               struct added_part *out);
+
+#endif

@@ -1,0 +1,335 @@
+/* Text to ids: added tokens are cut out, the rest is normalised, cut into pieces, and each piece encoded. */
+#include "text/parts.h"
+
+#include "base/sys.h"
+#include "text/byte_level.h"
+#include "text/known.h"
+#include "text/piece_cache.h"
+#include "text/unicode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct encoder {
+    const struct tokenizer *t;
+    struct regex_room *matching;
+    struct normal_room normal;
+    struct text_buffer stage[MOST_STAGES]; /* pieces as that stage rewrites them */
+    struct bpe_room bpe;
+    struct unigram_room unigram;
+    struct piece_cache *cache;
+    struct ids *out;
+    int special;
+};
+
+enum status encoder_create(const struct tokenizer *t, struct encoder **out)
+{
+    enum status st;
+    struct encoder *e = sys_calloc(1, sizeof *e);
+    if (!e)
+        return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
+    e->t = t;
+    TRY_GOTO(regex_room_create(&e->matching), fail);
+    TRY_GOTO(piece_cache_create(&e->cache), fail);
+    *out = e;
+    return OK;
+fail:
+    encoder_free(e);
+    return st;
+}
+
+void encoder_free(struct encoder *e)
+{
+    if (!e)
+        return;
+    regex_room_free(e->matching);
+    normal_room_free(&e->normal);
+    for (int i = 0; i < MOST_STAGES; i++)
+        text_buffer_free(&e->stage[i]);
+    bpe_room_free(&e->bpe);
+    unigram_room_free(&e->unigram);
+    piece_cache_free(e->cache);
+    free(e);
+}
+
+/* ---- the model ---- */
+
+static enum status encode_word(struct encoder *e, const uint8_t *piece, size_t n)
+{
+    struct piece_key key = {0};
+    int cached = piece_key_make(piece, n, &key);
+    if (cached) {
+        TRY(ids_reserve(e->out, PIECE_IDS));
+        size_t k = piece_cache_take(e->cache, &key, e->out->id + e->out->n);
+        e->out->n += k;
+        if (k)
+            return OK;
+    }
+    size_t first = e->out->n;
+    TRY(e->t->model == MODEL_BPE ? bpe_encode(&e->t->bpe, &e->bpe, piece, n, e->out)
+                                 : unigram_encode(&e->t->unigram, &e->unigram, piece, n, e->out));
+    if (cached)
+        piece_cache_put(e->cache, &key, e->out->id + first, e->out->n - first);
+    return OK;
+}
+
+static enum status encode_piece(struct encoder *e, const uint8_t *piece, size_t n)
+{
+    while (n > 0) {
+        size_t part = e->t->model == MODEL_BPE ? bpe_cut(&e->t->bpe, piece, n) : n;
+        TRY(encode_word(e, piece, part));
+        piece += part;
+        n -= part;
+    }
+    return OK;
+}
+
+/* ---- stages ---- */
+
+/* What a piece is of its text. */
+enum where { AT_ZERO = 1, CONTINUES = 2 };
+
+static enum status run_stage(struct encoder *e, int k, const uint8_t *text, size_t n, unsigned where);
+
+/* Parts of a piece, as matches and what is between them; they go to the next stage as the behavior says. */
+struct splitting {
+    struct encoder *e;
+    int next;
+    const uint8_t *text;
+    unsigned where;
+    enum split_behavior behavior;
+    int invert;
+    size_t start, end; /* what is held back */
+    int have, was_match;
+};
+
+static enum status pass(struct splitting *s, size_t start, size_t end)
+{
+    return end > start ? run_stage(s->e, s->next, s->text + start, end - start, start ? 0 : s->where) : OK;
+}
+
+static enum status hold(struct splitting *s, size_t start, size_t end)
+{
+    enum status st = s->have ? pass(s, s->start, s->end) : OK;
+    s->have = 1;
+    s->start = start;
+    s->end = end;
+    return st;
+}
+
+static enum status add_part(struct splitting *s, size_t start, size_t end, int match)
+{
+    match = match != s->invert;
+    int was_match = s->was_match, have = s->have;
+    s->was_match = match;
+    switch (s->behavior) {
+    case SPLIT_ISOLATED:
+        return pass(s, start, end);
+    case SPLIT_REMOVED:
+        return match ? OK : pass(s, start, end);
+    case SPLIT_CONTIGUOUS:
+        if (!have || match != was_match)
+            return hold(s, start, end);
+        break;
+    case SPLIT_MERGED_WITH_PREVIOUS:
+        if (!have || !match || was_match)
+            return hold(s, start, end);
+        break;
+    case SPLIT_MERGED_WITH_NEXT:
+        if (!have || match || !was_match)
+            return hold(s, start, end);
+        break;
+    }
+    s->end = end;
+    return OK;
+}
+
+static enum status end_parts(struct splitting *s)
+{
+    return s->have ? pass(s, s->start, s->end) : OK;
+}
+
+/* The commonest kind, where the pieces go straight to the model. */
+static enum status split_known(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, unsigned where)
+{
+    struct regex_match m;
+    size_t at = 0;
+    while (at < n) {
+        size_t end = known_piece(stage->known, text, n, at);
+        if (end == 0) {
+            TRY(regex_find(stage->pattern, e->matching, text, n, at, &m));
+            size_t start = m.start > n ? n : m.start;
+            if (start > at)
+                TRY(run_stage(e, k + 1, text + at, start - at, at ? 0 : where));
+            at = start;
+            end = m.start > n ? n : m.end;
+        }
+        if (end > at)
+            TRY(run_stage(e, k + 1, text + at, end - at, at ? 0 : where));
+        at = end;
+    }
+    return OK;
+}
+
+static enum status split(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, unsigned where)
+{
+    struct splitting s = {.e = e, .next = k + 1, .text = text, .where = where, .behavior = stage->behavior, .invert = stage->invert};
+    struct regex_scan scan = {0};
+    struct regex_match m;
+    size_t at = 0;
+    if (stage->known != PATTERN_UNKNOWN && stage->known < PATTERN_BREAKS && stage->behavior == SPLIT_ISOLATED)
+        return split_known(e, k, stage, text, n, where);
+    for (;;) {
+        TRY(regex_next(stage->pattern, e->matching, text, n, &scan, &m));
+        if (m.start > n)
+            break;
+        if (m.start > at)
+            TRY(add_part(&s, at, m.start, 0));
+        TRY(add_part(&s, m.start, m.end, 1));
+        at = m.end;
+    }
+    if (at < n)
+        TRY(add_part(&s, at, n, 0));
+    return end_parts(&s);
+}
+
+static enum status split_chars(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, unsigned where)
+{
+    struct splitting s = {.e = e, .next = k + 1, .text = text, .where = where, .behavior = stage->behavior};
+    size_t from = 0, bytes;
+    for (size_t at = 0; at < n; at += bytes) {
+        if (!stage->takes(utf8_read(text + at, &bytes)))
+            continue;
+        if (at > from)
+            TRY(add_part(&s, from, at, 0));
+        TRY(add_part(&s, at, at + bytes, 1));
+        from = at + bytes;
+    }
+    if (from < n)
+        TRY(add_part(&s, from, n, 0));
+    return end_parts(&s);
+}
+
+/* Bytes as characters, where further stages look at them. */
+static enum status map_bytes(struct encoder *e, int k, const uint8_t *text, size_t n, unsigned where)
+{
+    struct text_buffer *b = &e->stage[k];
+    b->n = 0;
+    TRY(text_buffer_reserve(b, 2 * n));
+    for (size_t i = 0; i < n; i++)
+        b->n += utf8_write(byte_to_char(text[i]), b->data + b->n);
+    return run_stage(e, k + 1, b->data, b->n, where);
+}
+
+static enum status byte_level(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, unsigned where)
+{
+    struct regex_scan scan = {0};
+    struct regex_match m = {0, 0};
+    struct text_buffer prefixed = {0};
+    enum status st = OK;
+    if (stage->prefix_space && text[0] != ' ' && !(where & CONTINUES)) {
+        TRY(text_buffer_add(&prefixed, " ", 1));
+        TRY_GOTO(text_buffer_add(&prefixed, text, n), done);
+        text = prefixed.data;
+        n++;
+    }
+    if (!stage->maps) {
+        st = stage->pattern ? split_known(e, k, stage, text, n, where) : run_stage(e, k + 1, text, n, where);
+        goto done;
+    }
+    if (!stage->pattern) {
+        st = map_bytes(e, k, text, n, where);
+        goto done;
+    }
+    for (size_t at = 0; at < n; at = m.end) {
+        TRY_GOTO(regex_next(stage->pattern, e->matching, text, n, &scan, &m), done);
+        if (m.start > n)
+            m.start = m.end = n;
+        if (m.start > at)
+            TRY_GOTO(map_bytes(e, k, text + at, m.start - at, at ? 0 : where), done);
+        if (m.end > m.start)
+            TRY_GOTO(map_bytes(e, k, text + m.start, m.end - m.start, m.start ? 0 : where), done);
+    }
+done:
+    text_buffer_free(&prefixed);
+    return st;
+}
+
+static enum status metaspace(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, unsigned where)
+{
+    struct text_buffer *b = &e->stage[k];
+    int marked = text[0] == ' ' || (n >= stage->mark_n && memcmp(text, stage->mark, stage->mark_n) == 0);
+    int wanted = stage->prepend == PREPEND_ALWAYS || (stage->prepend == PREPEND_FIRST && (where & AT_ZERO));
+    b->n = 0;
+    TRY(text_buffer_reserve(b, n + stage->mark_n));
+    if (wanted && !marked && !(where & CONTINUES))
+        TRY(text_buffer_add(b, stage->mark, stage->mark_n));
+    for (const uint8_t *p = text, *end = text + n; p < end;) {
+        const uint8_t *space = memchr(p, ' ', (size_t)(end - p));
+        TRY(text_buffer_add(b, p, (size_t)((space ? space : end) - p)));
+        if (!space)
+            break;
+        TRY(text_buffer_add(b, stage->mark, stage->mark_n));
+        p = space + 1;
+    }
+    if (!stage->split)
+        return run_stage(e, k + 1, b->data, b->n, where);
+    for (size_t at = 0, end; at < b->n; at = end) { /* a mark begins a piece */
+        end = at == 0 || memcmp(b->data + at, stage->mark, stage->mark_n) == 0 ? at + utf8_length(b->data[at]) : at;
+        while (end < b->n && (b->n - end < stage->mark_n || memcmp(b->data + end, stage->mark, stage->mark_n) != 0))
+            end += utf8_length(b->data[end]);
+        TRY(run_stage(e, k + 1, b->data + at, end - at, at ? 0 : where));
+    }
+    return OK;
+}
+
+/* Of a continued text the first piece of a stage that surely cuts before it is a piece like all others. */
+static unsigned behind(const struct stage *stage, unsigned where)
+{
+    return known_cuts(stage) ? where & ~(unsigned)CONTINUES : where;
+}
+
+static enum status run_stage(struct encoder *e, int k, const uint8_t *text, size_t n, unsigned where)
+{
+    if (k == e->t->n_stages)
+        return encode_piece(e, text, n);
+    const struct stage *stage = &e->t->stage[k];
+    switch (stage->kind) {
+    case STAGE_SPLIT:
+        return split(e, k, stage, text, n, behind(stage, where));
+    case STAGE_CHARS:
+        return split_chars(e, k, stage, text, n, behind(stage, where));
+    case STAGE_BYTE_LEVEL:
+        return byte_level(e, k, stage, text, n, where);
+    case STAGE_METASPACE:
+        return metaspace(e, k, stage, text, n, where);
+    }
+    return OK;
+}
+
+/* ---- the whole ---- */
+
+/* Text between the raw added tokens. */
+static enum status encode_text(struct encoder *e, const uint8_t *text, size_t n, unsigned where)
+{
+    struct added_scan scan = {0};
+    struct added_part part;
+    TRY(normal_apply(&e->t->normal, &e->normal, e->matching, where & CONTINUES ? TEXT_CONTINUES : TEXT_BEGINS, &text, &n));
+    while (added_next(&e->t->added, ADDED_NORMAL, e->special, text, n, &scan, &part))
+        TRY(part.token ? ids_add(e->out, part.token->id)
+                       : run_stage(e, 0, text + part.start, part.end - part.start, part.start ? 0 : where));
+    return OK;
+}
+
+enum status tokenizer_encode(struct encoder *e, const uint8_t *text, size_t n, unsigned flags, struct ids *out)
+{
+    struct added_scan scan = {0};
+    struct added_part part;
+    unsigned first = flags & ENCODE_CONTINUES ? CONTINUES : AT_ZERO;
+    e->out = out;
+    e->special = !(flags & ENCODE_PLAIN);
+    while (added_next(&e->t->added, ADDED_RAW, e->special, text, n, &scan, &part))
+        TRY(part.token ? ids_add(out, part.token->id)
+                       : encode_text(e, text + part.start, part.end - part.start, part.start ? 0 : first));
+    return OK;
+}

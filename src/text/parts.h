@@ -1,0 +1,85 @@
+/* The parts of a tokenizer. Private to this folder. */
+#ifndef LTRAIN_TEXT_PARTS_H
+#define LTRAIN_TEXT_PARTS_H
+
+#include "text/added.h"
+#include "text/bpe.h"
+#include "text/normal.h"
+#include "text/tokenizer.h"
+#include "text/unigram.h"
+
+#define MOST_STAGES 16
+#define MOST_DECODERS 16
+
+/* ---- pre-tokenizers: each cuts the pieces of the one before ---- */
+
+enum stage_kind { STAGE_SPLIT, STAGE_CHARS, STAGE_BYTE_LEVEL, STAGE_METASPACE };
+enum split_behavior { SPLIT_ISOLATED, SPLIT_REMOVED, SPLIT_MERGED_WITH_PREVIOUS, SPLIT_MERGED_WITH_NEXT, SPLIT_CONTIGUOUS };
+enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
+
+/* Patterns of which it is known how they match text in ASCII, and that a newline is never in one match with a letter behind it. */
+enum known_pattern { PATTERN_UNKNOWN, PATTERN_GPT2, PATTERN_LLAMA3, PATTERN_CASED, PATTERN_DEEPSEEK, PATTERN_BREAKS, PATTERN_NO_BREAKS };
+
+struct stage {
+    enum stage_kind kind;
+    struct regex *pattern; /* of SPLIT, and of BYTE_LEVEL where it has one */
+    enum known_pattern known;
+    enum split_behavior behavior;
+    int invert;
+    int (*takes)(uint32_t c); /* of CHARS */
+    int prefix_space;         /* of BYTE_LEVEL */
+    int maps;                 /* of BYTE_LEVEL: bytes become characters; else the model takes bytes */
+    uint8_t mark[4];          /* of METASPACE */
+    size_t mark_n;
+    enum prepend_scheme prepend;
+    int split;
+};
+
+/* ---- decoders ---- */
+
+enum decoder_kind { DECODE_BYTE_LEVEL, DECODE_BYTE_FALLBACK, DECODE_FUSE, DECODE_STRIP, DECODE_REPLACE, DECODE_METASPACE };
+
+struct decoder {
+    enum decoder_kind kind;
+    struct regex *pattern; /* of REPLACE */
+    uint8_t *text;         /* of REPLACE: what comes instead; owned */
+    size_t n;
+    uint32_t mark;         /* of STRIP, METASPACE */
+    int64_t start, stop;   /* of STRIP */
+    int prepends;          /* of METASPACE */
+};
+
+enum model_kind { MODEL_BPE, MODEL_UNIGRAM };
+
+struct tokenizer {
+    char *path;
+    uint64_t hash;
+    struct vocab *tokens; /* of the model, as the file has them */
+    struct vocab *raw;    /* the same as bytes, where the model takes bytes; else NULL */
+    struct vocab *extra;  /* added tokens */
+    struct added added;
+    struct normal normal;
+    struct stage stage[MOST_STAGES];
+    int n_stages;
+    enum model_kind model;
+    struct bpe bpe;
+    struct unigram unigram;
+    struct ids before, behind;
+    struct decoder decoder[MOST_DECODERS];
+    int n_decoders;
+    int can_cut;
+};
+
+/* ---- what the parts of the file are made of ---- */
+
+struct json_t;
+
+enum status load_model(struct tokenizer *t, const struct json_t *model);
+enum status load_normalizer(struct tokenizer *t, const struct json_t *normalizer);
+enum status load_stages(struct tokenizer *t, const struct json_t *pre_tokenizer);
+enum status load_template(struct tokenizer *t, const struct json_t *post_processor);
+enum status load_decoder(struct tokenizer *t, const struct json_t *decoder);
+/* Once all of them are there. */
+void tokenizer_find_cuts(struct tokenizer *t);
+
+#endif

@@ -1,0 +1,82 @@
+/* Characters: UTF-8, and what they are to the `tokenizers` library (unicode_tables.inc). Private to this folder. */
+#ifndef LTRAIN_TEXT_UNICODE_H
+#define LTRAIN_TEXT_UNICODE_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define UNICODE_END 0x110000u
+
+struct code_range {
+    uint32_t first, last;
+};
+
+enum general_category { LU, LL, LT, LM, LO, MN, MC, ME, ND, NL, NO, PC, PD, PS, PE, PI, PF, PO, SM, SC, SK, SO, ZS, ZL, ZP, CC, CF, CS, CO, CN, CATEGORIES };
+
+/* Bytes of the character that begins with this byte, of valid UTF-8. */
+static inline size_t utf8_length(uint8_t lead)
+{
+    return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
+/* The character at p, of valid UTF-8; *n: its bytes. */
+static inline uint32_t utf8_read(const uint8_t *p, size_t *n)
+{
+    if (p[0] < 0x80)
+        return *n = 1, p[0];
+    if (p[0] < 0xe0)
+        return *n = 2, (uint32_t)(p[0] & 0x1f) << 6 | (p[1] & 0x3f);
+    if (p[0] < 0xf0)
+        return *n = 3, (uint32_t)(p[0] & 0x0f) << 12 | (uint32_t)(p[1] & 0x3f) << 6 | (p[2] & 0x3f);
+    return *n = 4, (uint32_t)(p[0] & 7) << 18 | (uint32_t)(p[1] & 0x3f) << 12 | (uint32_t)(p[2] & 0x3f) << 6 | (p[3] & 0x3f);
+}
+
+/* Where the character that ends before `end` begins; end > 0. */
+static inline size_t utf8_before(const uint8_t *text, size_t end)
+{
+    do
+        end--;
+    while (end > 0 && (text[end] & 0xc0) == 0x80);
+    return end;
+}
+
+/* Writes a character, at most 4 bytes; how many. */
+size_t utf8_write(uint32_t c, uint8_t *out);
+/* Bytes of text that are valid UTF-8, from the start on; n if all are. */
+size_t utf8_valid(const uint8_t *text, size_t n);
+/* Bytes of the longest beginning of a character at `text`, which is no valid one: what one U+FFFD stands for; at least 1. */
+size_t utf8_broken(const uint8_t *text, size_t n);
+
+int unicode_is_space(uint32_t c);
+int unicode_is_numeric(uint32_t c);     /* to Digits */
+int unicode_is_punctuation(uint32_t c); /* to Punctuation */
+int unicode_is_word(uint32_t c);        /* next to a `single_word` token */
+int unicode_is_inert(uint32_t c);       /* to normal forms */
+
+/* ---- sets of characters, for regular expressions ---- */
+
+struct code_set {
+    struct code_range *ranges; /* ascending, disjoint */
+    size_t n, room;
+};
+
+enum status code_set_add(struct code_set *s, uint32_t first, uint32_t last); /* in any order */
+void code_set_sort(struct code_set *s);                                      /* after adding */
+void code_set_free(struct code_set *s);
+
+/* What a property's name stands for: a category (L, Lu, ...), a script, or a class of escapes ("\\w"). */
+struct property {
+    const char *pcre;               /* what PCRE2 calls it, whose Unicode may be older; NULL: nothing of it can be used */
+    uint32_t categories;            /* bits */
+    const struct code_range *table; /* else, all of it */
+    size_t n;
+};
+
+/* NULL: unknown. Names are compared as Unicode does: without case, spaces, hyphens and underscores. */
+const struct property *property_find(const char *name, size_t n);
+/* Adds it to the set: what PCRE2's own lacks (if pcre is to be used beside them), or all. */
+enum status property_add(const struct property *p, int lacking_only, struct code_set *out);
+
+#endif

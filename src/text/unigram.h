@@ -1,0 +1,30 @@
+/* Unigram: the most probable way to cut a piece. Private to this folder. */
+#ifndef LTRAIN_TEXT_UNIGRAM_H
+#define LTRAIN_TEXT_UNIGRAM_H
+
+#include "base/status.h"
+#include "text/ids.h"
+#include "text/trie.h"
+#include "text/vocab.h"
+
+struct unigram {
+    const struct vocab *tokens; /* not owned */
+    double *score;              /* by id */
+    double lowest;
+    struct trie trie;           /* values: ids */
+    int32_t unk;                /* -1: none */
+    int byte_fallback;
+    int32_t fallback[256];
+};
+
+struct unigram_room {
+    struct unigram_end *ends;
+    size_t room;
+    struct ids backwards;
+};
+
+void unigram_free(struct unigram *u);
+enum status unigram_encode(const struct unigram *u, struct unigram_room *room, const uint8_t *piece, size_t n, struct ids *out);
+void unigram_room_free(struct unigram_room *room);
+
+#endif
