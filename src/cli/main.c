@@ -4,6 +4,7 @@
 #include "base/watch.h"
 #include "cli/build.h"
 #include "cli/ranks.h"
+#include "cli/tokenize.h"
 #include "comm/launch.h"
 #include "plan/report/advise.h"
 #include "plan/report/advise_text.h"
@@ -31,6 +32,7 @@ static const char usage[] = "usage: ltrain [train] --model DIR --data PATH --seq
                             "                           nothing\n"
                             "       ltrain check ...    same options: whether a few steps (--steps, 3) equal\n"
                             "                           one rank's with everything resident\n"
+                            "       ltrain tokenize ... text to token ids and back (ltrain tokenize --help)\n"
                             "       ltrain --resume RUN [options]\n"
                             "       ltrain --ranks N ..., mpiexec -n N ltrain ...,\n"
                             "       srun --mpi=pmix ltrain ...:\n"
@@ -223,7 +225,7 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
     int plan_only = first == 2 && strcmp(argv[1], "plan") == 0, check = first == 2 && strcmp(argv[1], "check") == 0;
     if (first == 2 && !plan_only && !check && strcmp(argv[1], "train") != 0)
         return comm_agree(c,
-                          status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan and check", argv[1]));
+                          status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan, check and tokenize", argv[1]));
     TRY(ranks_read_settings(c, argc - first, argv + first, plan_only ? SETTINGS_PLAN : SETTINGS_TRAIN, &s));
     watch_set_timeout(s.drive_timeout);
     enum status st = OK;
@@ -274,6 +276,8 @@ int main(int argc, char **argv)
     struct launch_flags flags;
     struct launch launch;
     struct comm *comm = NULL;
+    if (first == 2 && strcmp(argv[1], "tokenize") == 0)
+        return tokenize_command(argc - first, argv + first);
     settings_launch(flags_n, argv + first, &flags.rank, &flags.size, &flags.local_rank);
     enum status st = launch_detect(&flags, &launch);
     if (st != OK)

@@ -1,0 +1,406 @@
+/* Ids equal the `tokenizers` library's: small tokenizers in the style of published families x 500 hostile strings, whose ids and
+ * decoded texts make_families.py has left as checksums. Cuts, broken text, refusals, and damaged files. */
+#include "text/tokenizer.h"
+
+#include "base/rng.h"
+#include "tests/data/scratch.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+enum { STRINGS = 500 };
+
+static struct text {
+    uint8_t *data;
+    size_t n;
+} strings[STRINGS];
+
+static const char *source(const char *name)
+{
+    static char path[4][512];
+    static int next;
+    const char *root = getenv("LTRAIN_SOURCE_ROOT");
+    char *p = path[next++ % 4];
+    snprintf(p, sizeof path[0], "%s/tests/text/%s", root ? root : ".", name);
+    return p;
+}
+
+static void *copy_of(const void *data, size_t n)
+{
+    void *out = malloc(n + 1);
+    if (!out)
+        abort();
+    memcpy(out, data, n);
+    return out;
+}
+
+static int set_up(void **state)
+{
+    FILE *f = fopen(source("strings.jsonl"), "r");
+    char *line = NULL;
+    size_t room = 0;
+    for (int i = 0; i < STRINGS; i++) {
+        json_error_t error;
+        if (!f || getline(&line, &room, f) < 0)
+            return -1;
+        json_t *s = json_loads(line, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+        strings[i].n = json_string_length(s);
+        strings[i].data = copy_of(json_string_value(s), strings[i].n);
+        json_decref(s);
+    }
+    free(line);
+    fclose(f);
+    return scratch_create(state);
+}
+
+static int tear_down(void **state)
+{
+    for (int i = 0; i < STRINGS; i++)
+        free(strings[i].data);
+    return scratch_destroy(state);
+}
+
+static unsigned checksum(const uint8_t *data, size_t n)
+{
+    uint32_t h = 2166136261u;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ data[i]) * 16777619u;
+    return (h >> 16 ^ h) & 0xffff;
+}
+
+static unsigned checksum_of_ids(const struct ids *ids)
+{
+    char *text = malloc(16 * ids->n + 1);
+    size_t n = 0;
+    for (size_t i = 0; i < ids->n; i++)
+        n += (size_t)sprintf(text + n, i ? ",%d" : "%d", ids->id[i]);
+    unsigned sum = checksum((uint8_t *)text, n);
+    free(text);
+    return sum;
+}
+
+static void add_all(struct ids *out, const struct ids *more)
+{
+    for (size_t i = 0; i < more->n; i++)
+        assert_int_equal(ids_add(out, more->id[i]), OK);
+}
+
+static struct tokenizer *open_family(const char *name, struct encoder **e)
+{
+    char file[300];
+    struct tokenizer *t = NULL;
+    snprintf(file, sizeof file, "families/%s.json", name);
+    if (tokenizer_open(source(file), &t) != OK || encoder_create(t, e) != OK)
+        fail_msg("%s", status_message());
+    return t;
+}
+
+/* Checksums of four hexadecimal digits, one for each string. */
+static void check_family(const char *name, const char *of_ids, const char *of_texts)
+{
+    struct encoder *e;
+    struct tokenizer *t = open_family(name, &e);
+    const struct ids *before, *behind;
+    struct ids ids = {0};
+    struct text_buffer text = {0};
+    tokenizer_template(t, &before, &behind);
+    for (int i = 0; i < STRINGS; i++) {
+        unsigned want_ids, want_text;
+        assert_int_equal(sscanf(of_ids + 4 * i, "%4x", &want_ids) + sscanf(of_texts + 4 * i, "%4x", &want_text), 2);
+        ids.n = 0;
+        text.n = 0;
+        add_all(&ids, before);
+        assert_int_equal(tokenizer_encode(e, strings[i].data, strings[i].n, 0, &ids), OK);
+        add_all(&ids, behind);
+        if (checksum_of_ids(&ids) != want_ids)
+            fail_msg("%s: other ids for string %d: %.*s", name, i, (int)strings[i].n, (char *)strings[i].data);
+        assert_int_equal(tokenizer_decode(t, ids.id, ids.n, ids.n % 2 == 1, &text), OK);
+        if (checksum(text.data, text.n) != want_text)
+            fail_msg("%s: string %d is decoded to something else: %.*s", name, i, (int)text.n, (char *)text.data);
+    }
+    free(ids.id);
+    text_buffer_free(&text);
+    encoder_free(e);
+    tokenizer_close(t);
+}
+
+static void test_families(void **state)
+{
+    (void)state;
+    FILE *f = fopen(source("golden.txt"), "r");
+    char *line[2] = {NULL, NULL}, name[2][64], kind[2][16];
+    size_t room[2] = {0, 0};
+    int families = 0;
+    assert_non_null(f);
+    while (getline(&line[0], &room[0], f) > 0 && getline(&line[1], &room[1], f) > 0) {
+        int at[2];
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(sscanf(line[k], "%63s %15s %n", name[k], kind[k], &at[k]), 2);
+        assert_string_equal(name[0], name[1]);
+        check_family(name[0], line[0] + at[0], line[1] + at[1]);
+        families++;
+    }
+    assert_true(families >= 30);
+    free(line[0]);
+    free(line[1]);
+    fclose(f);
+}
+
+/* Where a text is cut its ids are the whole's. */
+static void check_cuts(const char *name, const uint8_t *text, size_t n)
+{
+    struct encoder *e;
+    struct tokenizer *t = open_family(name, &e);
+    struct ids whole = {0}, parts = {0};
+    assert_int_equal(tokenizer_encode(e, text, n, 0, &whole), OK);
+    for (int turn = 0; turn < 4 && tokenizer_can_cut(t); turn++) {
+        size_t from = 0, cuts = 0;
+        parts.n = 0;
+        while (from < n) {
+            uint32_t word[4];
+            rng_block(34, (uint64_t)turn, from, word);
+            size_t length = 1 + word[0] % (turn ? 3000 : 200), cut = 0;
+            for (; cut == 0 && from + length < n; length += 100)
+                cut = tokenizer_cut(t, text + from, length);
+            cut = cut ? cut : n - from;
+            assert_int_equal(tokenizer_encode(e, text + from, cut, from ? ENCODE_CONTINUES : 0, &parts), OK);
+            from += cut;
+            cuts++;
+        }
+        assert_true(cuts > 1);
+        if (parts.n != whole.n || memcmp(parts.id, whole.id, whole.n * sizeof *whole.id) != 0)
+            fail_msg("%s: other ids in %zu parts", name, cuts);
+    }
+    free(whole.id);
+    free(parts.id);
+    encoder_free(e);
+    tokenizer_close(t);
+}
+
+static void each_family(void (*check)(const char *name, const uint8_t *text, size_t n), const uint8_t *text, size_t n)
+{
+    DIR *d = opendir(source("families"));
+    assert_non_null(d);
+    for (struct dirent *f; (f = readdir(d));) {
+        char name[256];
+        size_t length = strlen(f->d_name);
+        if (length < 6 || strcmp(f->d_name + length - 5, ".json") != 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)length - 5, f->d_name);
+        check(name, text, n);
+    }
+    closedir(d);
+}
+
+/* All strings in a random order, mostly as lines, each behind one in plain ASCII, so that there are places to cut at. */
+static void test_cuts(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"word\nAbc", ".\n1234567 ", "the end\nThe", "x\n", "(a)\nb  ", "\n\n", " \n a\n", "don't\n's"};
+    struct text_buffer text = {0};
+    for (uint64_t i = 0; i < 1500; i++) {
+        uint32_t word[4];
+        rng_block(1, 2, i, word);
+        const struct text *s = &strings[word[0] % STRINGS];
+        const char *line = lines[word[1] % 8];
+        assert_int_equal(text_buffer_add(&text, s->data, s->n), OK);
+        assert_int_equal(text_buffer_add(&text, line, strlen(line)), OK);
+    }
+    each_family(check_cuts, text.data, text.n);
+    text_buffer_free(&text);
+}
+
+/* A large text in one piece takes no longer than its length allows: quadratic it would be hours. */
+static void test_long_piece(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"llama2", "gpt2", "t5", "qwen2"};
+    enum { N = 1 << 20 };
+    uint8_t *text = malloc(N);
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        struct encoder *e;
+        struct tokenizer *t = open_family(names[k], &e);
+        struct ids ids = {0};
+        for (size_t i = 0; i < N; i++)
+            text[i] = (uint8_t)("ab xyz "[(i * i + i / 7) % (k == 1 ? 2 : 7)]);
+        assert_int_equal(tokenizer_encode(e, text, N, 0, &ids), OK);
+        assert_true(ids.n > 0);
+        free(ids.id);
+        encoder_free(e);
+        tokenizer_close(t);
+    }
+    free(text);
+}
+
+static void test_repair(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t n;
+        const char *want;
+    } cases[] = {
+        {"abc", 0, ""},
+        {"a\x80z", 1, "a\xef\xbf\xbdz"},
+        {"\xf0\x9f\x98", 1, "\xef\xbf\xbd"},
+        {"\xe4\xb8\xe4\xb8\xad", 1, "\xef\xbf\xbd\xe4\xb8\xad"},
+        {"\xc0\xaf", 2, "\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xed\xa0\x80", 3, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xf4\x90\x80\x80", 4, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct text_buffer out = {0};
+        int64_t n;
+        assert_int_equal(text_repair((const uint8_t *)cases[i].text, strlen(cases[i].text), &out, &n), OK);
+        assert_int_equal(n, cases[i].n);
+        assert_int_equal(out.n, strlen(cases[i].want));
+        assert_memory_equal(out.data ? out.data : (uint8_t *)"", cases[i].want, out.n);
+        text_buffer_free(&out);
+    }
+}
+
+/* ---- refusals ---- */
+
+static void refuse(const char *json, const char *part)
+{
+    struct tokenizer *t = NULL;
+    assert_int_equal(tokenizer_open(scratch_text("tokenizer.json", json), &t), ERR_INVALID);
+    assert_null(t);
+    if (!strstr(status_message(), part))
+        fail_msg("'%s' does not say '%s'", status_message(), part);
+}
+
+#define BPE "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"a b\"]}"
+#define PRE(x) "{\"pre_tokenizer\": " x ", " BPE "}"
+#define SPLIT(x) PRE("{\"type\": \"Split\", \"pattern\": {\"Regex\": \"" x "\"}, \"behavior\": \"Isolated\"}")
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct tokenizer *t;
+    refuse("{", "line 1");
+    refuse("[]", "no JSON object");
+    refuse("{}", "no model");
+    refuse("{\"model\": {\"type\": \"WordPiece\"}}", "the model WordPiece is not known here (BPE and Unigram are)");
+    refuse("{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": []}}", "vocab is empty");
+    refuse("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": -1}, \"merges\": []}}", "the token a has the id -1");
+    refuse("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 1}, \"merges\": [\"a b\"]}}", "the merge of a and b");
+    refuse("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 1}, \"merges\": [], \"end_of_word_suffix\": \"</w>\"}}", "end_of_word_suffix");
+    refuse("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 1}, \"merges\": [], \"dropout\": 0.1}}", "dropout");
+    refuse("{\"model\": {\"type\": \"Unigram\", \"unk_id\": 7, \"vocab\": [[\"a\", -1]]}}", "unk_id is 7");
+    refuse("{\"normalizer\": {\"type\": \"Lowercase\"}, " BPE "}", "the normalizer Lowercase is not known here");
+    refuse("{\"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AAAA\"}, " BPE "}", "cut short");
+    refuse("{\"decoder\": {\"type\": \"WordPiece\"}, " BPE "}", "the decoder WordPiece is not known here");
+    refuse("{\"post_processor\": {\"type\": \"Xyz\"}, " BPE "}", "the post-processor Xyz is not known here");
+    refuse(PRE("{\"type\": \"BertPreTokenizer\"}"), "the pre-tokenizer BertPreTokenizer is not known here");
+    refuse(SPLIT("[[:alpha:]]"), "a POSIX class at byte 1");
+    refuse(SPLIT("\\\\p{Runic}"), "the property \\p{Runic}");
+    refuse(SPLIT("(a)\\\\1"), "an escape at byte 4");
+    refuse(SPLIT("a{2}?"), "{n}?");
+    refuse(SPLIT("(?i:\\\\p{L})"), "(?i:) over a property");
+    refuse(SPLIT("(a"), "a group without end");
+    refuse(SPLIT("[a"), "a class without end");
+    refuse(SPLIT("a)"), "closes nothing");
+    refuse(SPLIT("(?x:a)"), "a group at byte");
+    refuse(SPLIT("(?<=a+)b"), "cannot be compiled");
+    refuse("{\"added_tokens\": [{\"id\": 5, \"content\": \"x\"}, {\"id\": 6, \"content\": \"x\"}], " BPE "}", "the added token x is there twice");
+    assert_int_equal(tokenizer_open(scratch_path("nowhere"), &t), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "cannot open"));
+}
+
+/* A pattern that backtracks without end gives up with a sentence. */
+static void test_backtracking(void **state)
+{
+    (void)state;
+    struct tokenizer *t;
+    struct encoder *e;
+    struct ids ids = {0};
+    assert_int_equal(tokenizer_open(scratch_text("tokenizer.json", SPLIT("(?:a|aa|a?)+[bc]")), &t), OK);
+    assert_int_equal(encoder_create(t, &e), OK);
+    enum status st = tokenizer_encode(e, (const uint8_t *)"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 72, 0, &ids);
+    assert_int_equal(st, ERR_INVALID);
+    assert_non_null(strstr(status_message(), "gives up"));
+    free(ids.id);
+    encoder_free(e);
+    tokenizer_close(t);
+}
+
+/* ---- damaged files ---- */
+
+static uint32_t draw(uint64_t *turn, uint32_t below)
+{
+    uint32_t word[4];
+    rng_block(7, 7, (*turn)++, word);
+    return word[0] % below;
+}
+
+/* Damage where the structure is: at the beginning and the end. */
+static size_t damage(char *text, size_t n, uint64_t *turn)
+{
+    static const char some[] = "0123456789{}[]\",:aTtruefalsn\\-.p";
+    for (uint32_t k = 1 + draw(turn, 3); k > 0; k--) {
+        uint32_t reach = n < 2500 ? (uint32_t)n : 2500, back = draw(turn, 3) == 0;
+        size_t at = back ? n - 1 - draw(turn, reach) : draw(turn, reach), length = 1 + draw(turn, 6);
+        if (at + length >= n)
+            continue;
+        if (draw(turn, 4) == 0) {
+            memmove(text + at, text + at + length, n - at - length);
+            n -= length;
+        } else {
+            text[at] = some[draw(turn, sizeof some - 1)];
+        }
+    }
+    return n;
+}
+
+static void check_damaged(const char *name, const uint8_t *unused, size_t none)
+{
+    (void)unused, (void)none;
+    char file[300];
+    static char whole[1 << 18], text[1 << 18];
+    snprintf(file, sizeof file, "families/%s.json", name);
+    FILE *f = fopen(source(file), "r");
+    size_t n = fread(whole, 1, sizeof whole, f);
+    fclose(f);
+    uint64_t turn = checksum((const uint8_t *)name, strlen(name)) * 1000ull;
+    int turns = getenv("LTRAIN_LONG") ? 2000 : 25;
+    for (int i = 0; i < turns; i++) {
+        struct tokenizer *t;
+        struct encoder *e;
+        struct ids ids = {0};
+        struct text_buffer out = {0};
+        memcpy(text, whole, n);
+        if (tokenizer_open(scratch_write("damaged.json", text, damage(text, n, &turn)), &t) != OK) {
+            assert_true(status_message()[0]);
+            continue;
+        }
+        assert_int_equal(encoder_create(t, &e), OK);
+        for (int s = 0; s < STRINGS; s += 7)
+            if (tokenizer_encode(e, strings[s].data, strings[s].n, 0, &ids) != OK)
+                break;
+        (void)tokenizer_decode(t, ids.id, ids.n, 1, &out);
+        free(ids.id);
+        text_buffer_free(&out);
+        encoder_free(e);
+        tokenizer_close(t);
+    }
+}
+
+static void test_damaged(void **state)
+{
+    (void)state;
+    each_family(check_damaged, NULL, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_families),     cmocka_unit_test(test_cuts),    cmocka_unit_test(test_long_piece), cmocka_unit_test(test_repair),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_damaged), cmocka_unit_test(test_backtracking),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
