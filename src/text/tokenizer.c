@@ -27,7 +27,7 @@ static enum status read_all(const char *path, char **text, size_t *n)
     enum status st = OK;
     size_t done = 0;
     *text = NULL;
-    if (fstat(fd, &s) != 0)
+    if (sys_fstat(fd, &s) != 0)
         st = status_fail(ERR_IO, "cannot read the state of %s: %s", path, strerror(errno));
     else if (s.st_size > LARGEST_FILE)
         st = status_fail(ERR_INVALID, "%s has %lld bytes: no tokenizer is that large", path, (long long)s.st_size);
@@ -169,7 +169,7 @@ enum status tokenizer_open(const char *path, struct tokenizer **out)
     if (!t)
         return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
     t->bpe.unk = UNK_NONE;
-    int directory = stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+    int directory = sys_stat(path, &s) == 0 && S_ISDIR(s.st_mode);
     if (asprintf(&t->path, "%s%s", path, directory ? "/tokenizer.json" : "") < 0) {
         free(t);
         return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
