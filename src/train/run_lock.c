@@ -8,7 +8,7 @@
  *
  * Invariants: 1. the text is changed by its owner, or by whoever takes a dead one's place; 2. who has written his text where locks
  * do not decide looks again after SETTLE seconds: of two who came at once the last one has it; 3. the owner looks before each save
- * (run_lock_check) whether the directory still has its path and the file his text: one who stood still for too long finds that he
+ * and each line of the log (run_lock_check) whether the directory still has its path and the file his text: one who stood still for too long finds that he
  * has lost it, and writes nothing; 4. no call to the file system is made under the mutex, and those that may never return are
  * known to base/watch.h, which ends the process then. */
 #include "train/run_lock.h"
@@ -355,7 +355,7 @@ enum status run_lock_check(struct run_lock *l)
         return errno == ENOENT ? make_again(l) : status_fail(ERR_IO, "cannot look at %s/" NAME ": %s", l->dir, strerror(errno));
     if (look_again(l, &now) && now.id != l->own.id)
         return status_fail(ERR_INVALID,
-                           "process %" PRId64 " on host %s (rank 0 of %d) has taken %s over, while this one stood still: it saves "
+                           "process %" PRId64 " on host %s (rank 0 of %d) has taken %s over, while this one stood still: it writes "
                            "nothing there any more",
                            now.process.pid, now.process.host, now.ranks, l->dir);
     return OK;

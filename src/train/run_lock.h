@@ -9,7 +9,7 @@ struct run_lock; /* opaque */
 /* Called by all ranks; dir exists. ERR_INVALID: another run has it, which the sentence names. On rank 0 *out holds it, on the
  * others it is NULL. Waits up to LOCK_PATIENCE seconds where only that shows whether an owner on another host is alive. */
 enum status run_lock_take(struct comm *c, const char *dir, struct run_lock **out);
-/* By rank 0 before it writes to the directory. ERR_IO: it was renamed or removed. ERR_INVALID: another run has taken it over. */
+/* By rank 0 before it writes to the directory, be it a line of the log. ERR_IO: it was renamed or removed. ERR_INVALID: another run has taken it over. */
 enum status run_lock_check(struct run_lock *l);
 void run_lock_release(struct run_lock *l); /* NULL is fine */
 

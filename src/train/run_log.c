@@ -115,6 +115,16 @@ enum status run_log_add(struct run_log *l, const struct step_metrics *m)
     return OK;
 }
 
+void run_log_abandon(struct run_log *l)
+{
+    if (!l)
+        return;
+    sys_close(l->fd);
+    free(l->waiting);
+    free(l->path);
+    free(l);
+}
+
 enum status run_log_close(struct run_log *l)
 {
     if (!l)

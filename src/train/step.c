@@ -169,8 +169,13 @@ static enum status run_traced(struct run *r, enum plan_program which, int64_t st
         return status_fail(ERR_NOMEM, "out of memory for the trace");
     enum status st = session_run(r->session, which, events);
     snprintf(path, sizeof path, "%s/trace-%06lld.json", r->s->out, (long long)step);
-    if (st == OK && comm_rank(r->comm) == 0 && !comm_is_cut(r->comm) && metrics_write_trace(path, p, events) != OK)
-        printf("step %lld: %s; training goes on\n", (long long)step, status_message());
+    if (st == OK && comm_rank(r->comm) == 0 && !comm_is_cut(r->comm)) {
+        enum status kept = r->lock ? run_lock_check(r->lock) : OK;
+        if (kept == OK)
+            kept = metrics_write_trace(path, p, events);
+        if (kept != OK)
+            printf("step %lld: there is no trace: %s\n", (long long)step, status_message());
+    }
     free(events);
     return st;
 }

@@ -65,7 +65,10 @@ static enum status close_log(struct run *r, enum status st)
     if (st == OK)
         return comm_agree(r->comm, run_log_close(log));
     snprintf(cause, sizeof cause, "%s", status_message());
-    (void)run_log_close(log);
+    if (r->taken_over)
+        run_log_abandon(log);
+    else
+        (void)run_log_close(log);
     return status_fail(st, "%s", cause);
 }
 
@@ -172,6 +175,20 @@ static void check_output(struct run *r)
     r->mute = 1;
 }
 
+/* Before each line: in another run's directory nothing is written any more, and this one ends, saved elsewhere. A directory that is
+ * not in its place just now is the next save's to say. */
+static enum status add_line(struct run *r, const struct step_metrics *m)
+{
+    char cause[1024];
+    enum status st = run_check_place(r);
+    if (!r->taken_over)
+        return comm_broken(r->comm) ? st : r->metrics ? run_log_add(r->metrics, m) : OK;
+    snprintf(cause, sizeof cause, "%s", status_message());
+    TRY(run_flush(r));
+    status_fail(st, "%s", cause);
+    return run_save_failed(r, st, SAVE_LAST);
+}
+
 static enum status loop(struct run *r)
 {
     const struct settings *s = r->s;
@@ -200,8 +217,7 @@ static enum status loop(struct run *r)
         }
         metrics_print(&m, stdout, terminal);
         check_output(r);
-        if (r->metrics)
-            TRY(run_log_add(r->metrics, &m));
+        TRY(add_line(r, &m));
         if (r->skipped_in_row >= SKIPS_ALLOWED)
             return comm_agree(
                 r->comm, status_fail(ERR_DIVERGED,

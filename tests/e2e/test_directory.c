@@ -110,6 +110,39 @@ static void taken_over(void **state)
     e2e_contains(r.out, "all 1 steps are done");
 }
 
+static int count_lines(const char *path)
+{
+    int n = 0;
+    char *text = e2e_read(path, NULL);
+    for (const char *at = text; (at = strchr(at, '\n')); at++)
+        n++;
+    free(text);
+    return n;
+}
+
+/* A run that saves nothing for long notices it at the next line of its log: at most the one that was just being written comes
+ * after it. */
+static void taken_over_between_saves(void **state)
+{
+    (void)state;
+    pid_t pid = e2e_start(NULL, TINY "--offload none --steps 1000000 --out run");
+    wait_for_words(pid, "\nstep 3/");
+    e2e_write("new", "ltrain run\nhost node7\nboot b2a53e5e-0000-4000-8000-000000000001\npid 1\npid-namespace 4\nborn 77\nranks 8\n"
+                     "id 00000000000000ab\nbeat 5\n");
+    assert_int_equal(rename("new", "run/run.lock"), 0);
+    int before = count_lines("run/metrics.jsonl");
+    struct result r = e2e_wait(pid);
+    assert_int_equal(r.status, 1);
+    e2e_contains(r.err, "ltrain: process 1 on host node7 (rank 0 of 8) has taken run over, while this one stood still: it writes "
+                        "nothing there any more; step ");
+    e2e_contains(r.err, "/run-saved instead: ltrain --resume ");
+    assert_true(strchr(r.err, '\n') == r.err + strlen(r.err) - 1);
+    assert_true(count_lines("run/metrics.jsonl") <= before + 1);
+    assert_false(e2e_exists("run/hf"));
+    assert_int_equal(e2e_count("run/checkpoints/*"), 0);
+    e2e_succeeds(NULL, "--resume run-saved --steps 1");
+}
+
 /* Refused runs leave neither a lock nor a directory. */
 static void refused(void **state)
 {
@@ -156,6 +189,7 @@ int main(void)
         TEST(in_use),
         TEST(moved),
         TEST(taken_over),
+        TEST(taken_over_between_saves),
         TEST(refused),
         TEST(names_of_the_same_second),
     };
