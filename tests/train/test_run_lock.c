@@ -253,7 +253,7 @@ static void say_nothing(const char *sentence)
 
 static void end_process(const char *sentence)
 {
-    _exit(strstr(sentence, "cannot write /tmp/ltrain-test-lock-") && strstr(sentence, "/run.lock: no answer for 2 s") ? 7 : 8);
+    _exit(strstr(sentence, "cannot write 768 B at offset 0 of /tmp/ltrain-test-lock-") && strstr(sentence, "/run.lock: no answer for 2 s") ? 7 : 8);
 }
 
 /* A file system that hangs while the thread beats: saves do not wait for it, the file that was removed is made again, and the watch
@@ -310,7 +310,8 @@ static void failing_calls(void **state)
     static const struct {
         enum sys_call call;
         int error;
-    } faults[] = {{SYS_OPEN, EACCES}, {SYS_PWRITE, ENOSPC}, {SYS_PWRITE, SYS_SHORT}, {SYS_MALLOC, ENOMEM}, {SYS_THREAD, EAGAIN}};
+    } faults[] = {{SYS_OPEN, EACCES}, {SYS_PWRITE, ENOSPC}, {SYS_PWRITE, SYS_SHORT}, {SYS_MALLOC, ENOMEM}, {SYS_THREAD, EAGAIN},
+                  {SYS_STAT, EIO},    {SYS_FLOCK, EIO},     {SYS_TRUNCATE, EIO},     {SYS_STATVFS, EIO},   {SYS_UNLINK, EIO}};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         for (int n = 1, came = 1; came; n++) {
             struct run_lock *l;
@@ -326,12 +327,29 @@ static void failing_calls(void **state)
         }
 }
 
+/* A look that fails finds nothing moved, removed or taken over. */
+static void failing_looks(void **state)
+{
+    (void)state;
+    struct run_lock *l;
+    says(run_lock_take_by(self, dir, &here, &l), OK, "");
+    for (int n = 1; n <= 3; n++) {
+        sys_inject_clear();
+        sys_inject(SYS_STAT, n, EIO);
+        says(run_lock_check(l), ERR_IO, "cannot look at ");
+        sys_inject_clear();
+        says(run_lock_check(l), OK, "");
+    }
+    run_lock_release(l);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(on_one_host),  TEST(on_one_host_without_locks), TEST(from_another_host),
         TEST(damaged_text), TEST(moved_or_taken_over),       TEST(failing_calls),
+        TEST(failing_looks),
         TEST(file_system_hangs), TEST(beats_no_more), TEST(no_regular_file),
     };
     return cmocka_run_group_tests_name("run_lock", tests, NULL, NULL);
