@@ -152,7 +152,7 @@ static enum status commit(struct session *s, const struct paths *p, const struct
 /* The next save copies from there what is not in use; it is removed, if at all, after that. */
 static void came_from(struct session *s, const char *path)
 {
-    s->origin = (struct origin){.kind = ORIGIN_CHECKPOINT};
+    s->origin.kind = ORIGIN_CHECKPOINT;
     snprintf(s->origin.path, sizeof s->origin.path, "%s", path);
 }
 
@@ -201,6 +201,7 @@ enum status checkpoint_load(struct session *s, const char *path)
     struct manifest m;
     TRY(manifest_open(s->comm, path, &m));
     TRY(state_read(s, path));
+    s->origin = (struct origin){.kind = ORIGIN_NONE};
     came_from(s, path);
     return OK;
 }

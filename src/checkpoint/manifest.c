@@ -195,14 +195,22 @@ static enum status check_sizes(struct comm *c, const char *dir, const struct man
     return OK;
 }
 
-enum status manifest_open(struct comm *c, const char *dir, struct manifest *out)
+enum status manifest_look(struct comm *c, const char *dir, struct manifest *out)
 {
-    struct manifest m, there;
-    char path[CKPT_PATH];
+    struct manifest m;
     memset(&m, 0, sizeof m);
     TRY(comm_agree(c, comm_rank(c) == 0 ? manifest_read(dir, &m) : OK));
     TRY(comm_broadcast(c, 0, &m, sizeof m));
     TRY(comm_agree(c, check_sizes(c, dir, &m)));
+    *out = m;
+    return OK;
+}
+
+enum status manifest_open(struct comm *c, const char *dir, struct manifest *out)
+{
+    struct manifest m, there;
+    char path[CKPT_PATH];
+    TRY(manifest_look(c, dir, &m));
     there = m;
     TRY(manifest_hash(c, dir, &there));
     for (int i = 0; i < CKPT_FILES; i++)

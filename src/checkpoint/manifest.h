@@ -23,5 +23,7 @@ enum status manifest_hash(struct comm *c, const char *dir, struct manifest *m);
  * hashes. All return the same. ERR_CORRUPT names what is missing or damaged; ERR_INVALID: of another format, or a rank does not
  * see the directory. */
 enum status manifest_open(struct comm *c, const char *dir, struct manifest *out);
+/* The same without hashing. */
+enum status manifest_look(struct comm *c, const char *dir, struct manifest *out);
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 struct unused {
     struct session *s;
@@ -53,13 +54,26 @@ static enum status open_checkpoint(struct unused *x)
     return st_open(path, &x->optimizer);
 }
 
-static enum status open_origin(struct unused *x)
+/* Whether some rank has not copied all of it before. */
+static enum status must_be_hashed(const struct unused *x, const int kinds[STATE_V + 1], int *must)
 {
+    double unknown = 0;
+    for (int k = 0; k <= STATE_V; k++)
+        unknown += kinds[k] && !x->s->origin.copied[k].known;
+    TRY(comm_sum(x->s->comm, &unknown, 1));
+    *must = unknown > 0;
+    return OK;
+}
+
+static enum status open_origin(struct unused *x, const int kinds[STATE_V + 1])
+{
+    int must;
     struct manifest m;
     struct comm *c = x->s->comm;
     switch (x->s->origin.kind) {
     case ORIGIN_CHECKPOINT:
-        TRY(manifest_open(c, x->s->origin.path, &m));
+        TRY(must_be_hashed(x, kinds, &must));
+        TRY(must ? manifest_open(c, x->s->origin.path, &m) : manifest_look(c, x->s->origin.path, &m));
         return comm_agree(c, open_checkpoint(x));
     case ORIGIN_WEIGHTS:
         return comm_agree(c, open_weights(x));
@@ -71,7 +85,7 @@ static enum status open_origin(struct unused *x)
     return status_fail(ERR_INVALID, "the session has no state yet");
 }
 
-enum status unused_open(struct session *s, struct unused **out)
+enum status unused_open(struct session *s, const int kinds[STATE_V + 1], struct unused **out)
 {
     struct unused *x = sys_calloc(1, sizeof *x);
     *out = NULL;
@@ -79,7 +93,7 @@ enum status unused_open(struct session *s, struct unused **out)
     if (x)
         x->s = s;
     if (st == OK && next_cut(s->model, 0) < s->model->n_params) {
-        st = open_origin(x);
+        st = open_origin(x, kinds);
         if (st != OK)
             st = explain(s, st);
     }
@@ -132,9 +146,23 @@ static enum status read_origin(struct unused *x, enum state_kind kind, int param
     return OK;
 }
 
+/* Of what this rank has copied: the same as from the checkpoint before. */
+static enum status check_copied(struct unused *x, enum state_kind kind, uint64_t xxh3)
+{
+    struct origin *from = &x->s->origin;
+    if (from->kind != ORIGIN_CHECKPOINT)
+        return OK;
+    if (from->copied[kind].known && from->copied[kind].xxh3 != xxh3)
+        return explain(x->s, status_fail(ERR_CORRUPT, "its file is damaged: the bytes there are not those that were written"));
+    from->copied[kind].known = 1;
+    from->copied[kind].xxh3 = xxh3;
+    return OK;
+}
+
 enum status unused_write(struct unused *x, enum state_kind kind, const int *tensor, struct st_writer *file, int64_t *written)
 {
     const struct model *m = x->s->model;
+    uint64_t xxh3 = 0;
     float *data = x->s->staging;
     int64_t chunk = x->s->staging_bytes / (int64_t)sizeof *data;
     for (int i = next_cut(m, 0); i < m->n_params; i = next_cut(m, i + 1)) {
@@ -142,6 +170,8 @@ enum status unused_write(struct unused *x, enum state_kind kind, const int *tens
         for (int64_t at = m->params[i].elements; at < end && tensor[i] >= 0; at += chunk * comm_size(x->s->comm)) {
             int64_t first = at + chunk * comm_rank(x->s->comm), n = max_i64(0, min_i64(chunk, end - first));
             enum status st = n > 0 ? read_origin(x, kind, i, first, n, data) : OK;
+            if (st == OK && n > 0)
+                xxh3 = XXH3_64bits_withSeed(data, (size_t)n * sizeof *data, xxh3);
             if (st == OK)
                 st = state_check_finite(kind, &m->params[i], first, n, data);
             if (st != OK)
@@ -152,5 +182,5 @@ enum status unused_write(struct unused *x, enum state_kind kind, const int *tens
             *written += n;
         }
     }
-    return OK;
+    return comm_agree(x->s->comm, check_copied(x, kind, xxh3));
 }

@@ -7,9 +7,10 @@
 #include "data/safetensors.h"
 
 struct unused;
-/* Called by all ranks, which get the same status. A checkpoint's files are hashed, and weights must be the ones that were loaded: an
- * error names the origin that is gone, damaged or changed. */
-enum status unused_open(struct session *s, struct unused **out);
+/* Called by all ranks, which get the same status. Of kinds of state [0 .. STATE_V], which those are that will be written. Weights must
+ * be the ones that were loaded. A checkpoint's files are hashed as a whole once; after that what is copied is (unused_write), as it
+ * stays the same from one checkpoint to the next. An error names the origin that is gone, damaged or changed. */
+enum status unused_open(struct session *s, const int kinds[STATE_V + 1], struct unused **out);
 /* Called by all ranks: writes such state of every tensor that is declared (tensor: by parameter, -1: not in the file), in chunks
  * of a group that are dealt to the ranks in turn; adds this rank's elements to *written. Moments that the origin does not have
  * are zero. All return the same. */

@@ -160,7 +160,9 @@ enum status state_write(struct session *s, const char *dir, uint64_t mark, int n
 {
     char path[CKPT_PATH];
     struct unused *rest;
-    TRY(unused_open(s, &rest));
+    const int optimizer = n_files > CKPT_OPTIMIZER,
+              kinds[STATE_V + 1] = {1, optimizer && s->plan->strategy.dtype == BF16, optimizer, optimizer};
+    TRY(unused_open(s, kinds, &rest));
     enum status st = OK;
     for (int i = 0; i < n_files && st == OK; i++) {
         struct contents f = {0};

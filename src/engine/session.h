@@ -11,12 +11,18 @@
 
 /* Where the state came from. What the run does not use of a parameter is not in the session's memory: checkpoints and exports
  * copy it from there. */
+enum { ORIGIN_KINDS = 4 }; /* of state: up to STATE_V */
 enum origin_kind { ORIGIN_NONE, ORIGIN_SEED, ORIGIN_WEIGHTS, ORIGIN_CHECKPOINT };
 struct origin {
     enum origin_kind kind;
     uint64_t seed;   /* of initial values */
     uint64_t stamp;  /* of the weights' files (st_stamp) */
     char path[4096]; /* of weights, as st_open takes it, or of a checkpoint */
+    /* What this rank has copied from a checkpoint that was whole, by kind of state: the same comes from each later one. */
+    struct {
+        int known;
+        uint64_t xxh3;
+    } copied[ORIGIN_KINDS];
 };
 
 struct session {
@@ -60,6 +66,7 @@ double session_loss(struct session *s);
 /* State by unit: parameters as stored, fp32 masters (where the update works on other values than the parameters), moments,
  * gradients (while an update is pending). */
 enum state_kind { STATE_PARAM, STATE_MASTER, STATE_M, STATE_V, STATE_GRAD };
+_Static_assert(ORIGIN_KINDS == STATE_V + 1, "kinds of state that are copied");
 enum state_access { STATE_READ, STATE_WRITE };
 
 /* What it is stored in. */

@@ -264,6 +264,53 @@ static void on_rank_0(const char *format, const char *path)
     must(comm_barrier(comm), "barrier");
 }
 
+/* Bytes that all ranks have read so far; less than 0: the kernel does not say. */
+static double bytes_read(void)
+{
+    long long n = -1;
+    FILE *f = fopen("/proc/self/io", "re");
+    if (f && fscanf(f, "rchar: %lld", &n) != 1)
+        n = -1;
+    if (f)
+        fclose(f);
+    double sum = n < 0 ? -1e18 : (double)n;
+    must(comm_sum(comm, &sum, 1), "sum");
+    return sum;
+}
+
+/* Each save reads what it has written, for its hash. The one before it is hashed once, and then only what is copied from it is
+ * read, a third of the files here; that it has changed meanwhile is noticed all the same. */
+static void origins_are_hashed_once(const struct layout *l, const char *base)
+{
+    struct rig r;
+    char run[150], path[300], command[700];
+    double read[4], bytes = 0;
+    snprintf(run, sizeof run, "%s/hashed", base);
+    begin(&r, l, F32, LONG, LONG);
+    must(session_initialise(r.session, SEED), "initialise");
+    for (int i = 0; i < 4; i++) {
+        double before = bytes_read();
+        must(try_save(&r, run, 1 + i), "save");
+        read[i] = bytes_read() - before;
+    }
+    snprintf(path, sizeof path, "%s/checkpoints/step-000004", run);
+    if (rank == 0) {
+        snprintf(command, sizeof command, "du -bs %s | cut -f 1", path);
+        FILE *f = popen(command, "r");
+        CHECK(f && fscanf(f, "%lf", &bytes) == 1, "du");
+        pclose(f);
+        double copied = 3.0 * (TABLE - LONG) * DIM * sizeof(float);
+        CHECK(read[0] < 0 || read[0] >= 0.9 * bytes, "a save reads %.0f of its own %.0f bytes", read[0], bytes);
+        CHECK(read[1] < 0 || read[1] >= 1.9 * bytes, "the second save reads %.0f bytes; %.0f were to be hashed", read[1], bytes);
+        for (int i = 2; i < 4; i++)
+            CHECK(read[i] < 1.2 * bytes + 2 * copied, "save %d reads %.0f bytes; it writes %.0f and copies %.0f", i + 1, read[i], bytes,
+                  copied);
+    }
+    on_rank_0("yes | dd of=%s/optimizer.safetensors bs=1000 seek=20 count=200 conv=notrunc iflag=fullblock 2>/dev/null", path);
+    save_fails(&r, run, path, "is damaged");
+    rig_stop(&r);
+}
+
 static void origins_are_missed(const struct layout *l, const char *base)
 {
     struct rig r;
@@ -310,4 +357,5 @@ void keep_positions(void)
         lengths_change(&l[i], base);
     }
     origins_are_missed(&l[0], base);
+    origins_are_hashed_once(&l[n - 1], base);
 }
