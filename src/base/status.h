@@ -16,6 +16,7 @@ enum status {
     ERR_CANCELLED = -6, /* another lane failed first */
     ERR_DIVERGED = -7,  /* training gives no finite numbers any more */
     ERR_PEER = -8,      /* another rank failed, died or stalled */
+    ERR_STOPPED = -9,   /* a signal came: nothing failed */
 };
 
 /* Records the calling thread's failure sentence and returns `code`, so that an error site is one line:

@@ -168,6 +168,13 @@ void corpus_close(struct corpus *c)
     free(c);
 }
 
+void corpus_tell(struct corpus *c, const struct rereading *r)
+{
+    documents_tell(c->files, r);
+    if (c->eval_files)
+        documents_tell(c->eval_files, r);
+}
+
 const struct corpus_report *corpus_get_report(const struct corpus *c)
 {
     return &c->report;

@@ -3,6 +3,7 @@
 #define LTRAIN_DATA_CORPUS_H
 
 #include "base/status.h"
+#include "data/fingerprint.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -35,6 +36,8 @@ struct corpus_config {
  * lie, sequence by sequence (no memory grows with the data); one that changes meanwhile is an error of the read that meets it. Nothing depends on directory order or on how a path is spelled. */
 enum status corpus_open(const struct corpus_config *config, struct corpus **out);
 void corpus_close(struct corpus *c);
+/* Is told of files that were touched while the run goes on, and are read again as a whole; must outlive the corpus. */
+void corpus_tell(struct corpus *c, const struct rereading *r);
 const struct corpus_report *corpus_get_report(const struct corpus *c);
 /* What a run is trained on, as text: a line for how the data are cut, and one for each file, in the order of the stream
  * (data/fingerprint.h): "data ..." and, of eval_paths, "eval-data ...". */

@@ -23,6 +23,7 @@ struct documents {
     struct document *files;
     int64_t n, room;
     int64_t bytes;
+    const struct rereading *rereading; /* or NULL */
 };
 
 /* ---- finding ---- */
@@ -218,6 +219,11 @@ enum status documents_survey(struct documents *d, fingerprint_visitor *visit, vo
     return OK;
 }
 
+void documents_tell(struct documents *d, const struct rereading *r)
+{
+    d->rereading = r;
+}
+
 void documents_print(const struct documents *d, const char *kind, FILE *f)
 {
     for (int64_t i = 0; i < d->n; i++)
@@ -247,15 +253,15 @@ static enum status read_open(int fd, const struct document *f, int64_t at, int64
     return OK;
 }
 
-static enum status read_part(struct document *f, int64_t at, int64_t n, uint8_t *out, int32_t *next)
+static enum status read_part(const struct documents *d, struct document *f, int64_t at, int64_t n, uint8_t *out, int32_t *next)
 {
     int fd;
     TRY(reopen(f, &fd));
-    enum status st = fingerprint_check(fd, f->path, &f->print), read = OK;
+    enum status st = fingerprint_check(fd, f->path, &f->print, d->rereading), read = OK;
     if (st == OK) {
         read = read_open(fd, f, at, n, out, next);
         if (read == OK || read == ERR_CORRUPT) /* what changes while it is read is noticed, too */
-            st = fingerprint_check(fd, f->path, &f->print);
+            st = fingerprint_check(fd, f->path, &f->print, d->rereading);
     }
     sys_close(fd);
     return st == OK ? read : st;
@@ -266,7 +272,7 @@ enum status documents_read(const struct documents *d, int64_t at, int64_t n, uin
     for (int64_t i = documents_find(d, at); n > 0; i++) {
         struct document *f = &d->files[i];
         int64_t from = at - f->first, part = min_i64(n, f->bytes - from);
-        TRY(read_part(f, from, part, out, part == n ? next : NULL));
+        TRY(read_part(d, f, from, part, out, part == n ? next : NULL));
         at += part;
         out += part;
         n -= part;
@@ -280,7 +286,7 @@ enum status documents_check(const struct documents *d, int64_t at, int64_t n)
         int fd;
         struct document *f = &d->files[i];
         TRY(reopen(f, &fd));
-        enum status st = fingerprint_check(fd, f->path, &f->print);
+        enum status st = fingerprint_check(fd, f->path, &f->print, d->rereading);
         sys_close(fd);
         TRY(st);
     }

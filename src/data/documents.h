@@ -19,6 +19,8 @@ enum status documents_open(const char *key, const char *const *paths, int n_path
 void documents_close(struct documents *d);
 /* Reads every file once, in order, for its fingerprint; visit (may be NULL) sees the stream. Before the first documents_read. */
 enum status documents_survey(struct documents *d, fingerprint_visitor *visit, void *user);
+/* Is told of files that are read again later on; NULL: nobody. Must outlive them. */
+void documents_tell(struct documents *d, const struct rereading *r);
 /* A line for each file (data/fingerprint.h). */
 void documents_print(const struct documents *d, const char *kind, FILE *f);
 

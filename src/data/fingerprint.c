@@ -38,7 +38,14 @@ enum status fingerprint_stamp(const char *path, uint64_t *stamp, int64_t *bytes)
     return st;
 }
 
-static enum status hash_open(int fd, const char *path, int64_t bytes, fingerprint_visitor *visit, void *user, uint64_t *xxh3)
+/* What reads a whole file: a visitor, or one who may end it. */
+struct reading {
+    fingerprint_visitor *visit;
+    void *user;
+    const atomic_int *stop;
+};
+
+static enum status hash_open(int fd, const char *path, int64_t bytes, const struct reading *r, uint64_t *xxh3)
 {
     uint8_t chunk[1 << 16];
     enum status st = OK;
@@ -51,8 +58,10 @@ static enum status hash_open(int fd, const char *path, int64_t bytes, fingerprin
         if (st == OK)
             XXH3_64bits_update(hash, chunk, (size_t)n);
         progress_read(n);
-        if (st == OK && visit)
-            st = visit(user, chunk, n);
+        if (st == OK && r->visit)
+            st = r->visit(r->user, chunk, n);
+        if (st == OK && r->stop && atomic_load(r->stop) != 0)
+            st = status_fail(ERR_STOPPED, "%s was not read to its end: a signal came", path);
     }
     if (st == OK)
         *xxh3 = XXH3_64bits_digest(hash);
@@ -60,7 +69,7 @@ static enum status hash_open(int fd, const char *path, int64_t bytes, fingerprin
     return st;
 }
 
-enum status fingerprint_take(const char *path, fingerprint_visitor *visit, void *user, struct fingerprint *out)
+static enum status take(const char *path, const struct reading *r, struct fingerprint *out)
 {
     int fd;
     uint64_t after;
@@ -68,7 +77,7 @@ enum status fingerprint_take(const char *path, fingerprint_visitor *visit, void 
     struct fingerprint f;
     TRY(file_open(path, &fd, &f.bytes));
     TRY_GOTO(stamp_of(fd, path, &f.stamp), done);
-    TRY_GOTO(hash_open(fd, path, f.bytes, visit, user, &f.xxh3), done);
+    TRY_GOTO(hash_open(fd, path, f.bytes, r, &f.xxh3), done);
     TRY_GOTO(stamp_of(fd, path, &after), done);
     if (after != f.stamp)
         st = status_fail(ERR_CORRUPT, "%s changes while it is read: start once nothing writes to it any more", path);
@@ -79,10 +88,30 @@ done:
     return st;
 }
 
-enum status fingerprint_check(int fd, const char *path, struct fingerprint *f)
+enum status fingerprint_take(const char *path, fingerprint_visitor *visit, void *user, struct fingerprint *out)
+{
+    return take(path, &(struct reading){.visit = visit, .user = user}, out);
+}
+
+static enum status take_again(const char *path, const struct fingerprint *f, const struct rereading *r, struct fingerprint *now)
+{
+    progress_reading(f->bytes);
+    if (r)
+        r->begins(r->user, path, f->bytes);
+    enum status st = take(path, &(struct reading){.stop = r ? r->stop : NULL}, now);
+    if (st == OK && (now->bytes != f->bytes || now->xxh3 != f->xxh3))
+        st = status_fail(ERR_CORRUPT, "%s has changed since this run began to read it (%lld bytes, before %lld)", path,
+                         (long long)now->bytes, (long long)f->bytes);
+    progress_reading(0);
+    if (r)
+        r->ended(r->user, path, st);
+    return st;
+}
+
+enum status fingerprint_check(int fd, const char *path, struct fingerprint *f, const struct rereading *r)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the stamps */
-    struct fingerprint now;
+    struct fingerprint now = {.bytes = 0};
     uint64_t stamp;
     TRY(stamp_of(fd, path, &stamp));
     pthread_mutex_lock(&lock);
@@ -90,10 +119,7 @@ enum status fingerprint_check(int fd, const char *path, struct fingerprint *f)
     pthread_mutex_unlock(&lock);
     if (same)
         return OK;
-    TRY(fingerprint_take(path, NULL, NULL, &now));
-    if (now.bytes != f->bytes || now.xxh3 != f->xxh3)
-        return status_fail(ERR_CORRUPT, "%s has changed since this run began to read it (%lld bytes, before %lld)", path,
-                           (long long)now.bytes, (long long)f->bytes);
+    TRY(take_again(path, f, r, &now));
     pthread_mutex_lock(&lock);
     f->stamp = now.stamp;
     pthread_mutex_unlock(&lock);

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -21,9 +22,17 @@ typedef enum status fingerprint_visitor(void *user, const uint8_t *data, int64_t
 enum status fingerprint_take(const char *path, fingerprint_visitor *visit, void *user, struct fingerprint *out);
 /* Without reading it. */
 enum status fingerprint_stamp(const char *path, uint64_t *stamp, int64_t *bytes);
+/* Who is told that a file is read again as a whole, which may take long, and may end it. */
+struct rereading {
+    void (*begins)(void *user, const char *path, int64_t bytes);
+    void (*ended)(void *user, const char *path, enum status st);
+    const atomic_int *stop; /* not 0: ERR_STOPPED; NULL: never */
+    void *user;
+};
+
 /* Of an open file, whether it is the one whose fingerprint was taken. Where its stamp is another one the file is read again: the
- * same bytes (touched, copied back) are fine, and the stamp is renewed; else ERR_CORRUPT. From any thread. */
-enum status fingerprint_check(int fd, const char *path, struct fingerprint *f);
+ * same bytes (touched, copied back) are fine, and the stamp is renewed; else ERR_CORRUPT. From any thread. r may be NULL. */
+enum status fingerprint_check(int fd, const char *path, struct fingerprint *f, const struct rereading *r);
 
 /* ---- lists: a line "KIND XXH3 BYTES PATH" for each file ---- */
 

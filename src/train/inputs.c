@@ -4,11 +4,13 @@
 #include "base/mix.h"
 #include "base/progress.h"
 #include "base/sys.h"
+#include "base/units.h"
 #include "data/fingerprint.h"
 #include "data/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Rank 0's text on every rank; *first is to be freed. */
 static enum status share_text(struct comm *c, const char *own, char **first)
@@ -137,6 +139,46 @@ static enum status compare_weights(struct comm *c, const char *path)
         st = read_and_compare(c, w, bytes, reads);
     st_close(w);
     return st;
+}
+
+/* ---- reading whole files ---- */
+
+void run_begin_reading(const struct run *r)
+{
+    fflush(stdout);
+    train_show_progress(r->s, r->comm);
+    if (comm_rank(r->comm) == 0 && (comm_size(r->comm) > 1 || !isatty(STDERR_FILENO)))
+        progress_lines(STDOUT_FILENO, PROGRESS_LINE_NS);
+}
+
+void run_end_reading(void)
+{
+    progress_lines(-1, 0);
+    progress_end();
+}
+
+static void begin_rereading(void *user, const char *path, int64_t bytes)
+{
+    const struct run *r = user;
+    char size[32];
+    printf("%sdata: %s was touched while the run goes on: all of it (%s) is read again, to see whether it is the same\n",
+           isatty(STDOUT_FILENO) ? "\n" : "", path, units_format_bytes(bytes, size));
+    run_begin_reading(r);
+}
+
+static void end_rereading(void *user, const char *path, enum status st)
+{
+    (void)user;
+    run_end_reading();
+    if (st == OK)
+        printf("data: %s is the same: training goes on\n", path);
+    fflush(stdout);
+}
+
+void run_say_rereading(struct run *r, const atomic_int *stop)
+{
+    r->rereading = (struct rereading){.begins = begin_rereading, .ended = end_rereading, .stop = stop, .user = r};
+    corpus_tell(r->corpus, &r->rereading);
 }
 
 /* ---- all of them ---- */

@@ -30,6 +30,7 @@ struct run {
     int64_t limit[TIERS];
     struct memory_part memory;
     struct run_log *metrics; /* rank 0 */
+    struct rereading rereading; /* of data that were touched */
     const struct train_hooks *hooks;
     int signal;    /* that all ranks agreed to stop for */
     double peak_flops, last_loss;
@@ -67,12 +68,17 @@ enum status run_start(struct run *r, struct plan *plan);
 /* inputs.c */
 /* Fills r->texts.data. */
 enum status run_describe_data(struct run *r);
+/* A sign of life while files are read whole, about a second a GB, until run_end_reading. */
+void run_begin_reading(const struct run *r);
+void run_end_reading(void);
+/* From here on data that are read again are said; stop (NULL: none) ends it. */
+void run_say_rereading(struct run *r, const atomic_int *stop);
 /* ERR_INVALID, agreed, if a rank has another model configuration or other data than rank 0: names what differs. */
 enum status run_compare_inputs(struct run *r);
 
 /* step.c */
-/* One optimizer step: all micro-batches; its update stays pending. *cut: a signal ended it; r->at is as before it, no update is
- * pending, and r->thrown says what is lost. */
+/* One optimizer step: all micro-batches; its update stays pending. *cut: a signal ended it; r->at is as before it, and r->thrown
+ * says what is lost. */
 enum status run_step(struct run *r, struct step_metrics *m, int *cut);
 /* The pending update, if there is one. */
 enum status run_flush(struct run *r);

@@ -120,7 +120,7 @@ static enum status add_up(struct run *r, const struct tally *own, struct tally *
 static enum status agree_read(struct run *r, enum status st)
 {
     st = comm_agree(r->comm, st);
-    r->unread = st != OK && !comm_broken(r->comm);
+    r->unread = st != OK && st != ERR_STOPPED && !comm_broken(r->comm);
     return st;
 }
 
@@ -138,11 +138,20 @@ enum status run_evaluate(struct run *r, double *loss, int *cut)
     int64_t n = corpus_get_report(r->corpus)->eval_sequences;
     double sum = 0;
     struct tally own = {0}, all;
+    const atomic_int *stop = r->rereading.stop;
     TRY(run_flush(r));
-    TRY(agree_read(r, corpus_check_eval(r->corpus)));
+    enum status st = agree_read(r, corpus_check_eval(r->corpus));
+    *cut = st == ERR_STOPPED; /* before anything was computed */
+    if (*cut)
+        return OK;
+    TRY(st);
+    if (comm_size(r->comm) > 1) /* others are computing already */
+        r->rereading.stop = NULL;
     for (int64_t i = 0; i < ceil_div(n, r->session->plan->strategy.mesh.degree[MESH_DP]); i++) {
-        enum status st = publish(r, HELD_OUT, own_sequence(r, n, i), &own);
-        r->unread = st != OK && comm_size(r->comm) == 1; /* other ranks are computing already */
+        st = publish(r, HELD_OUT, own_sequence(r, n, i), &own);
+        if (st == ERR_STOPPED)
+            break;
+        r->unread = st != OK && comm_size(r->comm) == 1;
         TRY(st);
         fill_record(r, 1);
         TRY(session_run(r->session, PLAN_EVAL, NULL));
@@ -150,7 +159,9 @@ enum status run_evaluate(struct run *r, double *loss, int *cut)
         if (is_over(r))
             break;
     }
+    r->rereading.stop = stop;
     TRY(comm_section_end(r->comm, cut));
+    *cut |= st == ERR_STOPPED;
     if (*cut)
         return OK;
     TRY(add_up(r, &own, &all));
@@ -229,8 +240,11 @@ enum status run_step(struct run *r, struct step_metrics *m, int *cut)
     const struct settings *s = r->s;
     struct tally all;
     double sum = 0, began = clock_seconds();
-    *cut = 0;
-    TRY(count(r, &all));
+    enum status st = count(r, &all);
+    *cut = st == ERR_STOPPED; /* before anything was computed */
+    if (*cut)
+        return OK;
+    TRY(st);
     m->step = r->at.step + 1;
     m->steps = s->plan.steps;
     m->tokens = s->plan.batch * s->plan.seq_len;

@@ -2,7 +2,6 @@
 #include "train/run.h"
 #include "train/space.h"
 
-#include "base/progress.h"
 #include "base/sys.h"
 #include "engine/weights.h"
 #include "offload/drives.h"
@@ -304,15 +303,6 @@ enum status run_start(struct run *r, struct plan *plan)
     return batch_create(r->session, s->plan.seq_len, &r->batch);
 }
 
-/* All files are read once, about a second a GB: a sign of life where it takes long. */
-static void begin_reading(const struct run *r)
-{
-    fflush(stdout);
-    train_show_progress(r->s, r->comm);
-    if (comm_rank(r->comm) == 0 && (comm_size(r->comm) > 1 || !isatty(STDERR_FILENO)))
-        progress_lines(STDOUT_FILENO, PROGRESS_LINE_NS);
-}
-
 enum status run_open(struct run *r)
 {
     struct comm *c = r->comm;
@@ -328,12 +318,11 @@ enum status run_open(struct run *r)
         return status_fail(
             ERR_INVALID, "the mesh is of %d ranks, and this is a single process: add --ranks %d, or start it with mpiexec -n %d",
             asked, asked, asked);
-    begin_reading(r);
+    run_begin_reading(r);
     enum status st = comm_agree(c, open_inputs(r));
     if (st == OK)
         st = run_compare_inputs(r);
-    progress_lines(-1, 0);
-    progress_end();
+    run_end_reading();
     return st;
 }
 
@@ -427,8 +416,10 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
     signals_before_first_step(comm_rank(comm) == 0);
     TRY_GOTO(prepare(&r), out);
     signals_stop_run(s->stop);
-    if (s->stop == STOP_NOW && s->mode == MODE_RUN)
+    const int stops_at_once = s->stop == STOP_NOW && s->mode == MODE_RUN;
+    if (stops_at_once)
         comm_cut_for(comm, signals_first());
+    run_say_rereading(&r, stops_at_once ? signals_first() : NULL);
     TRY_GOTO(loop(&r), out);
     if (!r.signal)
         signals_training_done();

@@ -1,6 +1,7 @@
 /* Runs that go on where something is another: the data, the directory, the settings' file, the length of the schedule. */
 #include "harness.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,6 +203,82 @@ static void data_change_under_a_run(void **state)
     e2e_same_file("whole/hf/model.safetensors", "run/hf/model.safetensors");
 }
 
+static int has_said(const char *words)
+{
+    char *text = e2e_read(".stdout", NULL);
+    int there = strstr(text, words) != NULL;
+    free(text);
+    return there;
+}
+
+static int is_running(pid_t pid)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+}
+
+/* Of data and of held-out data. Returns the number of the step that was saved. */
+static int touched(const char *name, int steps)
+{
+    char line[64];
+    e2e_remove("run");
+    pid_t pid = e2e_start(NULL, SMALL "--data t.txt --eval-data e.txt --eval-every 3 --grad-accum 2 --steps 1000000 --out run");
+    wait_for_steps(pid, steps);
+    assert_int_equal(utimensat(AT_FDCWD, name, NULL, 0), 0);
+    snprintf(line, sizeof line, "/%s is the same: training goes on\nstep ", name);
+    while (!has_said(line) && is_running(pid))
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    kill(pid, SIGTERM);
+    struct result r = e2e_wait(pid);
+    assert_int_equal(r.status, 128 + SIGTERM);
+    e2e_contains(r.out, " was touched while the run goes on: all of it (");
+    assert_null(strstr(strstr(r.out, line) + 1, line)); /* once */
+    return atoi(strstr(r.out, "stopped by a signal at step ") + 28);
+}
+
+/* A file that is touched under a run is read again, which is said, and nothing comes of it. */
+static void data_touched_under_a_run(void **state)
+{
+    (void)state;
+    write_part("t.txt", 4000);
+    write_part("e.txt", 1000);
+    touched("e.txt", 1);
+    int n = touched("t.txt", 2);
+    e2e_succeeds(NULL, "--resume run --steps %d", n + 2);
+    e2e_succeeds(NULL, SMALL "--data t.txt --eval-data e.txt --eval-every 3 --grad-accum 2 --steps %d --out whole", n + 2);
+    e2e_same_file("whole/hf/model.safetensors", "run/hf/model.safetensors");
+}
+
+/* A large one, which has nothing but zeros: SIGTERM does not wait for its end. */
+static void stopped_while_data_are_read_again(void **state)
+{
+    (void)state;
+    for (int try = 0, caught = 0; !caught; try++) {
+        assert_true(try < 10); /* a machine that reads a gigabyte between two looks at what it prints */
+        e2e_remove("run");
+        e2e_write("t.txt", "%s", "");
+        assert_int_equal(truncate("t.txt", 300 << 20), 0);
+        pid_t pid = e2e_start(NULL, SMALL "--data t.txt --steps 1000000 --out run");
+        wait_for_steps(pid, 2);
+        assert_int_equal(utimensat(AT_FDCWD, "t.txt", NULL, 0), 0);
+        while (!has_said(" was touched ") && is_running(pid))
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        kill(pid, SIGTERM);
+        struct result r = e2e_wait(pid);
+        assert_int_equal(r.status, 128 + SIGTERM);
+        assert_string_equal(r.err, "");
+        caught = !strstr(r.out, " is the same: ");
+        e2e_contains(r.out, "(300 MiB) is read again");
+        e2e_contains(r.out, "saved: continue with ltrain --resume run");
+        int n = atoi(strstr(r.out, "stopped by a signal at step ") + 28), lines = 0;
+        char *log = e2e_read("run/metrics.jsonl", NULL);
+        for (const char *at = log; (at = strchr(at, '\n')); at++)
+            lines++;
+        free(log);
+        assert_int_equal(lines, n);
+    }
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
@@ -209,6 +286,7 @@ int main(void)
         TEST(other_data),          TEST(other_data_in_other_places),  TEST(other_settings),
         TEST(found_from_anywhere), TEST(settings_are_in_checkpoints),
         TEST(anew_before_the_first_save), TEST(data_change_under_a_run),
+        TEST(data_touched_under_a_run), TEST(stopped_while_data_are_read_again),
     };
     return cmocka_run_group_tests_name("elsewhere", tests, NULL, NULL);
 }
