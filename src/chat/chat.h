@@ -68,7 +68,7 @@ struct chat_options {
     int64_t now;                 /* seconds since 1970, UTC, of strftime_now; 0: now, local time */
     int64_t messages;            /* only these first ones are read, as if the conversation ended there; 0: all */
     size_t max_bytes;            /* memory of one render, 0: 1 GiB; more is an error */
-    int64_t max_steps;           /* of the interpreter, 0: a billion */
+    int64_t max_steps;           /* of the interpreter, 0: 200 million, a second or two */
 };
 
 /* Origins of bytes: the template (and its tokens); data that belong to no message (tools, variables); message i. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_BYTES = 1 << 30, DEFAULT_STEPS = 1000000000 };
+enum { DEFAULT_BYTES = 1 << 30, DEFAULT_STEPS = 200000000 };
 
 struct request {
     const struct chat_template *t;

@@ -128,20 +128,21 @@ static void find_usual_end(struct search *s)
     chat_destroy(c);
 }
 
-/* What an assistant said of message i: bytes [first, last), up to the first byte of a later message, `foreign`. */
+/* What an assistant said of message i: bytes [first, last), before the first byte of a later message, `foreign`, and before
+ * `limit` (templates repeat a tool's name in what follows). */
 struct said {
     size_t first, last, foreign, floor; /* floor: the end of what other messages have before it */
     int found, reasoning;
 };
 
-static struct said find_said(const struct search *s, const struct jinja_text *text, size_t i)
+static struct said find_said(const struct search *s, const struct jinja_text *text, size_t i, size_t limit)
 {
-    struct said out = {.foreign = s->text->n};
-    for (size_t k = 0; k < s->text->n_spans; k++) {
+    struct said out = {.foreign = limit};
+    for (size_t k = 0; k < s->text->n_spans && s->text->spans[k].first < limit; k++) {
         const struct chat_span *span = &s->text->spans[k];
         if (span->origin == (int64_t)i && span->said) {
             out.first = out.found ? out.first : span->first;
-            out.last = span->end;
+            out.last = span->end < limit ? span->end : limit;
             out.found = 1;
             out.reasoning |= (jinja_mark(text, span->first) & MARK_REASONING) != 0;
         } else if (!out.found && span->origin != CHAT_FROM_TEMPLATE && span->origin != (int64_t)i) {
@@ -206,23 +207,38 @@ static enum status add_range(struct chat_text *text, size_t first, size_t end)
     return OK;
 }
 
+/* An empty message: its place is known by the renders around it only, [.., limit). */
+static enum status supervise_empty(struct search *s, size_t i, size_t limit)
+{
+    const char *bytes = s->text->bytes;
+    size_t begin, end = limit, last = limit;
+    if (!is_prefix(s, i, 1, &begin) || begin > limit)
+        return OK;
+    for (size_t at = begin; at < limit;) { /* the last token there, unless it is the usual one */
+        size_t length = chat_special_at(s->t, s->options, bytes, limit, at);
+        last = length > 0 ? at : last;
+        at += length > 0 ? length : 1;
+    }
+    end = s->usual_end[0] || last == limit ? find_end(s, begin, limit, 1) : find_end(s, last, limit, 1);
+    return add_range(s->text, begin, end);
+}
+
 static enum status supervise_turn(struct search *s, const struct jinja_text *whole, size_t i)
 {
-    struct said said = find_said(s, whole, i);
-    size_t limit = 0, begin;
+    size_t limit = s->text->n;
+    int bounded = i + 1 == s->messages || is_prefix(s, i + 1, 0, &limit);
+    struct said said = find_said(s, whole, i, bounded ? limit : s->text->n);
+    if (bounded && !said.found) /* it may stand behind */
+        said = find_said(s, whole, i, s->text->n);
     if (!said.found && chat_says_something(s->c, i))
         return status_fail(ERR_INVALID,
                            "%s:%lld: the chat template %s leaves out message %zu, of an assistant: it may be another model's",
                            s->c->file, (long long)s->c->line, s->t->name, i + 1);
+    if (!said.found)
+        return bounded ? supervise_empty(s, i, limit) : OK;
     s->text->reasoning_dropped += chat_reasoning(s->c, i) != NULL && !said.reasoning;
-    int bounded = i + 1 == s->messages ? (limit = s->text->n, 1) : is_prefix(s, i + 1, 0, &limit);
-    if (!said.found) { /* an empty message: its place is known by the renders around it only */
-        if (!bounded || !is_prefix(s, i, 1, &begin) || begin > limit)
-            return OK;
-        return add_range(s->text, begin, find_end(s, begin, limit, 1));
-    }
     bounded = bounded && limit >= said.last;
-    begin = find_begin(s, i, &said);
+    size_t begin = find_begin(s, i, &said);
     return add_range(s->text, begin, find_end(s, said.last, bounded ? limit : said.foreign, bounded));
 }
 

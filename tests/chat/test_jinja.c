@@ -20,7 +20,11 @@ static char *render(const char *source, size_t n, const json_t *variables, size_
         return strdup("");
     }
     *length = text.n;
-    return st == OK ? text.bytes : (char *)NULL;
+    char *out = st == OK ? malloc(text.n + 1) : NULL;
+    if (out)
+        memcpy(out, text.bytes, text.n + 1);
+    chat_text_destroy(&text);
+    return out;
 }
 
 static void test_snippets(void **state)
