@@ -4,44 +4,17 @@
  * neighbours come first, so that not everybody sends to the same member. Gathers and exchanges are flows between the arguments
  * themselves. A reduction cuts the share into segments: the members' pieces of a segment arrive in `work`, in one of two places,
  * and once all are there they are added up in the members' order, whatever order they came in. */
+#include "comm/flows.h"
 #include "comm/state.h"
+#include "ops/reduce.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define WORK_ELEMENTS                                                                                        \
-    ((int64_t)4 << 20) /* of one place, over all members: 16 MiB; large enough for messages that fill a link \
-                        */
-#define PIECE_MIN ((int64_t)16 << 10)
 #define OWN_STEP ((int64_t)4 << 20) /* bytes copied between two looks at the network */
-enum { BLOCK = 2048, RECV = 1 }; /* elements added at a time (8 KiB of sums stay in the first cache); direction bit of a slot */
-
-/* Elements of a segment: half of a share that is large enough for two messages, within the limits. */
-static int64_t piece_elements(const struct op_attrs *a, int members, int64_t chunk)
-{
-    int64_t limit = min_i64(max_i64(WORK_ELEMENTS / members, PIECE_MIN), max_i64(chunk / 4, 1)), share = a->comm.share;
-    return max_i64(1, min_i64(limit, share > PIECE_MIN ? ceil_div(share, 2) : share));
-}
-
-static int64_t wire_element(const struct op_attrs *a)
-{
-    return a->comm.type == BF16 ? 2 : 4;
-}
-
-int64_t comm_workspace_bytes(enum op_kind op, const struct op_attrs *a, int members)
-{
-    if ((op != OP_REDUCE_SCATTER && op != OP_ALL_REDUCE) || members < 2)
-        return 0;
-    return 2 * members * piece_elements(a, members, CHUNK_BYTES) * 4; /* bf16: half for what arrives, half for what leaves */
-}
-
-/* Elements of member m's share that there are. */
-static int64_t share_of(const struct op_attrs *a, int m)
-{
-    return max_i64(0, min_i64(a->comm.share, a->comm.n - m * a->comm.share));
-}
+enum { RECV = 1 };                  /* direction bit of a slot */
 
 static void set_flow(struct transfer *t, struct flow *f, const void *base, int64_t bytes, int64_t chunk, int64_t stride)
 {
@@ -49,30 +22,26 @@ static void set_flow(struct transfer *t, struct flow *f, const void *base, int64
     t->unposted += f->chunks;
 }
 
-static void set_own(struct transfer *t, void *to, const void *from, int64_t bytes)
-{
-    t->own_to = to;
-    t->own_from = from;
-    t->own_bytes = to == from ? 0 : bytes;
-}
-
 static void no_flows(struct group *g)
 {
     memset(g->send, 0, 2 * (size_t)g->members * sizeof *g->send);
 }
 
-static void begin_gather(struct group *g, const char *own, char *all, int64_t element, int64_t chunk)
+/* The flows of what is no reduction. */
+static void begin_flows(struct group *g, const struct collective *x, int64_t chunk)
 {
     struct transfer *t = &g->t;
-    const struct op_attrs *a = &t->attrs;
     no_flows(g);
     for (int m = 0; m < g->members; m++) {
         if (m == g->me)
             continue;
-        set_flow(t, &g->send[m], own, share_of(a, g->me) * element, chunk, 0);
-        set_flow(t, &g->recv[m], all + m * a->comm.share * element, share_of(a, m) * element, chunk, 0);
+        const struct flow_part out = flows_out(x, m), in = flows_in(x, m);
+        set_flow(t, &g->send[m], out.at, out.bytes, chunk, 0);
+        set_flow(t, &g->recv[m], in.at, in.bytes, chunk, 0);
     }
-    set_own(t, all + g->me * a->comm.share * element, own, share_of(a, g->me) * element);
+    const struct flow_part own = flows_own(x, &t->own_to);
+    t->own_from = own.at;
+    t->own_bytes = own.bytes;
 }
 
 static void begin_reduce(struct group *g, int64_t chunk)
@@ -81,51 +50,21 @@ static void begin_reduce(struct group *g, int64_t chunk)
     const struct op_attrs *a = &t->attrs;
     const char *src = t->arg[0];
     char *work = t->op == OP_ALL_REDUCE ? t->arg[1] : t->arg[2];
-    int64_t on_wire = wire_element(a);
+    int64_t on_wire = flows_wire_element(a);
     t->reducing = 1;
-    t->piece = piece_elements(a, g->members, chunk);
-    t->segments = ceil_div(share_of(a, g->me), t->piece);
+    t->piece = flows_piece(a, g->members, chunk);
+    t->segments = ceil_div(flows_share(a, g->me), t->piece);
     int64_t message = t->piece * on_wire, place = message * g->members;
     no_flows(g);
     for (int m = 0; m < g->members; m++) {
         if (m == g->me)
             continue;
-        set_flow(t, &g->recv[m], work + m * message, share_of(a, g->me) * on_wire, message, place);
+        set_flow(t, &g->recv[m], work + m * message, flows_share(a, g->me) * on_wire, message, place);
         if (on_wire == 2)
-            set_flow(t, &g->send[m], work + 2 * place + m * message, share_of(a, m) * 2, message, place);
+            set_flow(t, &g->send[m], work + 2 * place + m * message, flows_share(a, m) * 2, message, place);
         else
-            set_flow(t, &g->send[m], src + m * a->comm.share * 4, share_of(a, m) * 4, message, 0);
+            set_flow(t, &g->send[m], src + m * a->comm.share * 4, flows_share(a, m) * 4, message, 0);
     }
-}
-
-static void begin_all_to_all(struct group *g, int64_t chunk)
-{
-    struct transfer *t = &g->t;
-    int64_t block = t->attrs.comm.share * t->attrs.comm.element;
-    char *src = t->arg[0], *dst = t->arg[1];
-    for (int m = 0; m < g->members; m++) {
-        if (m == g->me)
-            continue;
-        set_flow(t, &g->send[m], src + m * block, block, chunk, 0);
-        set_flow(t, &g->recv[m], dst + m * block, block, chunk, 0);
-    }
-    set_own(t, dst + g->me * block, src + g->me * block, block);
-}
-
-static void begin_exchange(struct group *g, int send, int recv, int64_t chunk)
-{
-    struct transfer *t = &g->t;
-    int p = g->members, distance = ((t->attrs.comm.distance % p) + p) % p;
-    int64_t bytes = t->attrs.comm.n * t->attrs.comm.element;
-    if (distance == 0) {
-        if (send && recv)
-            set_own(t, t->arg[1], t->arg[0], bytes);
-        return;
-    }
-    if (send)
-        set_flow(t, &g->send[(g->me + distance) % p], t->arg[0], bytes, chunk, 0);
-    if (recv)
-        set_flow(t, &g->recv[(g->me - distance + p) % p], t->arg[1], bytes, chunk, 0);
 }
 
 enum status comm_start(struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, void *const *arg, int send,
@@ -139,24 +78,15 @@ enum status comm_start(struct comm *c, enum lane lane, enum op_kind op, const st
     g->t = (struct transfer){.op = op, .attrs = *attrs};
     for (int i = 0; i < op_arg_count(op) && i < 3; i++)
         g->t.arg[i] = arg[i];
-    no_flows(g);
-    switch (op) {
-    case OP_ALL_GATHER:
-        begin_gather(g, arg[0], arg[1], attrs->comm.element, c->chunk);
-        break;
-    case OP_REDUCE_SCATTER:
-    case OP_ALL_REDUCE:
-        begin_reduce(g, c->chunk);
-        break;
-    case OP_ALL_TO_ALL:
-        begin_all_to_all(g, c->chunk);
-        break;
-    case OP_EXCHANGE:
-        begin_exchange(g, send, recv, c->chunk);
-        break;
-    default:
+    if (op_class(op) != OPS_COLLECTIVE)
         return status_fail(ERR_INVALID, "%s is not a collective", op_name(op));
-    }
+    if (flows_is_reduction(op))
+        begin_reduce(g, c->chunk);
+    else
+        begin_flows(g,
+                    &(struct collective){
+                        .op = op, .attrs = attrs, .arg = arg, .members = g->members, .me = g->me, .send = send, .receive = recv},
+                    c->chunk);
     g->busy = 1;
     c->votes.own.started[lane - LANE_WORLD]++;
     lastword_doing(c, lane, op);
@@ -183,7 +113,7 @@ static char *flow_place(const struct flow *f, int64_t k)
 static void round_piece(const struct transfer *t, int member, int64_t k, bf16 *out)
 {
     const float *x = (const float *)t->arg[0] + member * t->attrs.comm.share + k * t->piece;
-    int64_t n = min_i64(t->piece, share_of(&t->attrs, member) - k * t->piece);
+    int64_t n = min_i64(t->piece, flows_share(&t->attrs, member) - k * t->piece);
     for (int64_t i = 0; i < n; i++)
         out[i] = bf16_from_float(x[i]);
 }
@@ -261,51 +191,22 @@ static enum status collect(struct comm *c, enum lane lane, struct group *g, int 
     return OK;
 }
 
-static void add_rounded(float *sum, const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        sum[i] += bf16_to_float(bf16_from_float(x[i]));
-}
-
-static void add_floats(float *sum, const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        sum[i] += x[i];
-}
-
-static void add_bf16(float *sum, const bf16 *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        sum[i] += bf16_to_float(x[i]);
-}
-
-/* Adds the pieces of the next segment in the members' order. In place (all-reduce) a block's own contribution is read before its
- * sum is written. */
+/* Adds the pieces of the next segment. */
 static void reduce_segment(struct group *g)
 {
     struct transfer *t = &g->t;
     const struct op_attrs *a = &t->attrs;
-    int64_t first = t->reduced * t->piece, n = min_i64(t->piece, share_of(a, g->me) - first);
-    const float *own = (const float *)t->arg[0] + g->me * a->comm.share + first;
-    float *dst = (t->op == OP_ALL_REDUCE ? (float *)t->arg[0] + g->me * a->comm.share : (float *)t->arg[1]) + first;
-    float sum[BLOCK];
-    for (int64_t at = 0; at < n; at += BLOCK) {
-        int64_t m = min_i64(BLOCK, n - at);
-        for (int64_t i = 0; i < m; i++)
-            sum[i] = -0.0f; /* the zero that changes nothing, not even a sign */
-        for (int r = 0; r < g->members; r++) {
-            const char *piece = r == g->me ? NULL : flow_place(&g->recv[r], t->reduced);
-            if (r == g->me && a->comm.type == BF16)
-                add_rounded(sum, own + at, m);
-            else if (r == g->me)
-                add_floats(sum, own + at, m);
-            else if (a->comm.type == BF16)
-                add_bf16(sum, (const bf16 *)piece + at, m);
-            else
-                add_floats(sum, (const float *)piece + at, m);
-        }
-        memcpy(dst + at, sum, (size_t)m * sizeof *sum);
-    }
+    const int64_t first = t->reduced * t->piece, message = t->piece * flows_wire_element(a);
+    const char *work = t->op == OP_ALL_REDUCE ? t->arg[1] : t->arg[2];
+    float *own = (float *)t->arg[0] + g->me * a->comm.share + first;
+    ops_reduce(&(struct reduce_pieces){.dst = t->op == OP_ALL_REDUCE ? own : (float *)t->arg[1] + first,
+                                       .own = own,
+                                       .pieces = work + (t->reduced & 1) * message * g->members,
+                                       .n = min_i64(t->piece, flows_share(a, g->me) - first),
+                                       .stride = message,
+                                       .members = g->members,
+                                       .me = g->me,
+                                       .type = a->comm.type});
     t->arrived[t->reduced & 1] = 0;
     t->reduced++;
 }
@@ -333,10 +234,13 @@ static void advance(struct comm *c, struct group *g, int *moved)
     t->reducing = 0;
     *moved = 1;
     if (t->op == OP_ALL_REDUCE) {
-        float *x = t->arg[0];
-        begin_gather(g, (const char *)(x + g->me * t->attrs.comm.share), (char *)x, 4, c->chunk);
+        struct op_attrs attrs;
+        struct collective gather, x = {.op = t->op, .attrs = &t->attrs, .arg = t->arg, .members = g->members, .me = g->me};
+        void *arg[2];
+        flows_gather_sums(&x, &attrs, arg, &gather);
+        begin_flows(g, &gather, c->chunk);
     } else { /* the rest of the share is nobody's */
-        int64_t there = share_of(&t->attrs, g->me);
+        int64_t there = flows_share(&t->attrs, g->me);
         memset((float *)t->arg[1] + there, 0, (size_t)(t->attrs.comm.share - there) * 4);
     }
 }

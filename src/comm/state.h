@@ -4,13 +4,13 @@
 
 #include "base/num.h"
 #include "comm/comm.h"
+#include "comm/flows.h"
 #include "comm/wire.h"
 
 #include <stdatomic.h>
 #include <sys/types.h>
 
 enum { COMM_LANES = LANES - LANE_WORLD };
-#define CHUNK_BYTES ((int64_t)16 << 20) /* larger ones were 3 to 6 times slower with Open MPI 4.1: page faults of its allocator */
 
 struct patience {
     int64_t last_ns, waited_ns, looked_ns;

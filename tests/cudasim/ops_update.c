@@ -1,5 +1,7 @@
-/* Gradient norm, clipping and AdamW: bit for bit the CPU twins' results. */
+/* Gradient norm, clipping, AdamW and sums over ranks: bit for bit the CPU twins' results. */
 #include "ops_harness.h"
+
+#include "ops/reduce.h"
 
 static void check_sumsq(int64_t n)
 {
@@ -80,8 +82,69 @@ static void check_adamw(int64_t n, int64_t n_decay, int param, int skip, enum dt
     arrays_free();
 }
 
+struct reduce_call {
+    struct reduce_pieces r;
+    int in_place;
+};
+
+static enum status call_reduce(void *const *arg, void *stream, void *context)
+{
+    struct reduce_call k = *(const struct reduce_call *)context;
+    k.r.dst = arg[0];
+    k.r.own = k.in_place ? arg[0] : arg[2];
+    k.r.pieces = arg[1];
+    return ops_cuda_reduce(&k.r, stream);
+}
+
+/* Against sums that are added one by one. */
+static void check_reduce(int64_t n, int members, int me, enum dtype type, int in_place)
+{
+    struct twin_case c;
+    const int64_t size = dtype_size(type), stride = round_up(n * size, n % 2 ? 4 : 16);
+    case_start(&c, OP_REDUCE_SCATTER, "sum of %lld, member %d of %d, %s%s", (long long)n, me, members, dtype_name(type),
+               in_place ? ", in place" : "");
+    char *pieces = array_random(members * stride / size, type, 1.0);
+    float *own = array_random(n, F32, 1.0), *dst = in_place ? own : array_new(n * 4), *want = array_new(n * 4),
+          *twin = array_new(n * 4);
+    for (int m = 0; m < members; m++) /* negative zeros: their sum is one */
+        memcpy(pieces + m * stride, type == F32 ? "\0\0\0\x80" : "\0\x80", (size_t)size);
+    own[0] = -0.0f;
+    memset(pieces + me * stride, 0xff, (size_t)(n * size)); /* not read */
+    for (int64_t i = 0; i < n; i++) {
+        want[i] = -0.0f;
+        for (int m = 0; m < members; m++) {
+            const char *at = pieces + m * stride + i * size;
+            float x = m == me       ? own[i]
+                      : type == F32 ? *(const float *)(const void *)at
+                                    : bf16_to_float(*(const bf16 *)(const void *)at);
+            want[i] += m == me && type == BF16 ? bf16_to_float(bf16_from_float(x)) : x;
+        }
+    }
+    struct reduce_call k = {{twin, own, pieces, n, stride, members, me, type}, in_place};
+    ops_reduce(&k.r);
+    if (memcmp(twin, want, (size_t)n * 4) != 0)
+        fail("%s: the CPU twin adds otherwise", c.what);
+    case_arg(&c, dst, n, F32, in_place ? INOUT : OUT);
+    case_arg(&c, pieces, members * stride / size, type, IN);
+    if (!in_place)
+        case_arg(&c, own, n, F32, IN);
+    case_run_call(&c, call_reduce, &k, 0, want);
+    arrays_free();
+}
+
+static void check_reduces(void)
+{
+    static const int64_t sizes[] = {1, 7, 8, 9, 1023, 1024, 2048, 2049, 5003};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        const int members = 2 + (int)(s % 4);
+        for (int type = F32; type <= BF16; type++)
+            check_reduce(sizes[s], members, (int)s % members, (enum dtype)type, (s + (size_t)type) % 2 == 0);
+    }
+}
+
 void test_update(void)
 {
+    check_reduces();
     /* the simulator keeps 70 sums of 4096 elements at a time, of 64 blocks of threads' worth */
     static const int64_t sums[] = {1, 15, 16, 17, 4095, 4096, 4097, 65535, 65536, 70001, 64 * 4096 + 5, 70 * 4096, 70 * 4096 + 7};
     for (size_t s = 0; s < sizeof sums / sizeof *sums; s++)

@@ -1,0 +1,119 @@
+/* The bytes of collectives. */
+#include "comm/flows.h"
+
+#include "comm/comm.h"
+
+#define WORK_ELEMENTS                                                                                        \
+    ((int64_t)4 << 20) /* of one place, over all members: 16 MiB; large enough for messages that fill a link \
+                        */
+#define PIECE_MIN ((int64_t)16 << 10)
+
+int flows_is_reduction(enum op_kind op)
+{
+    return op == OP_REDUCE_SCATTER || op == OP_ALL_REDUCE;
+}
+
+int64_t flows_share(const struct op_attrs *a, int m)
+{
+    return max_i64(0, min_i64(a->comm.share, a->comm.n - m * a->comm.share));
+}
+
+int64_t flows_wire_element(const struct op_attrs *a)
+{
+    return a->comm.type == BF16 ? 2 : 4;
+}
+
+/* Half of a share that is large enough for two messages, within the limits. */
+int64_t flows_piece(const struct op_attrs *a, int members, int64_t chunk)
+{
+    int64_t limit = min_i64(max_i64(WORK_ELEMENTS / members, PIECE_MIN), max_i64(chunk / 4, 1)), share = a->comm.share;
+    return max_i64(1, min_i64(limit, share > PIECE_MIN ? ceil_div(share, 2) : share));
+}
+
+int64_t comm_workspace_bytes(enum op_kind op, const struct op_attrs *a, int members)
+{
+    if (!flows_is_reduction(op) || members < 2)
+        return 0;
+    return 2 * members * flows_piece(a, members, CHUNK_BYTES) * 4; /* bf16: half for what arrives, half for what leaves */
+}
+
+static int modulo(int x, int p)
+{
+    return (x % p + p) % p;
+}
+
+static int64_t block_bytes(const struct op_attrs *a)
+{
+    return a->comm.share * a->comm.element;
+}
+
+struct flow_part flows_out(const struct collective *c, int m)
+{
+    const struct op_attrs *a = c->attrs;
+    char *src = c->arg[0];
+    switch (c->op) {
+    case OP_ALL_GATHER:
+        return (struct flow_part){src, flows_share(a, c->me) * a->comm.element};
+    case OP_ALL_TO_ALL:
+        return (struct flow_part){src + m * block_bytes(a), block_bytes(a)};
+    case OP_EXCHANGE:
+        if (c->send && m == modulo(c->me + a->comm.distance, c->members))
+            return (struct flow_part){src, a->comm.n * a->comm.element};
+        return (struct flow_part){src, 0};
+    default:
+        return (struct flow_part){NULL, 0};
+    }
+}
+
+struct flow_part flows_in(const struct collective *c, int m)
+{
+    const struct op_attrs *a = c->attrs;
+    char *dst = c->arg[1];
+    switch (c->op) {
+    case OP_ALL_GATHER:
+        return (struct flow_part){dst + m * block_bytes(a), flows_share(a, m) * a->comm.element};
+    case OP_ALL_TO_ALL:
+        return (struct flow_part){dst + m * block_bytes(a), block_bytes(a)};
+    case OP_EXCHANGE:
+        if (c->receive && m == modulo(c->me - a->comm.distance, c->members))
+            return (struct flow_part){dst, a->comm.n * a->comm.element};
+        return (struct flow_part){dst, 0};
+    default:
+        return (struct flow_part){NULL, 0};
+    }
+}
+
+struct flow_part flows_own(const struct collective *c, char **to)
+{
+    struct flow_part own = {NULL, 0};
+    if (c->op == OP_EXCHANGE) {
+        if (c->send && c->receive && modulo(c->attrs->comm.distance, c->members) == 0)
+            own = (struct flow_part){c->arg[0], c->attrs->comm.n * c->attrs->comm.element};
+        *to = c->arg[1];
+    } else {
+        own = flows_out(c, c->me);
+        *to = flows_in(c, c->me).at;
+    }
+    if (*to == own.at)
+        own.bytes = 0;
+    return own;
+}
+
+void flows_gather_sums(const struct collective *c, struct op_attrs *attrs, void *arg[2], struct collective *out)
+{
+    float *x = c->arg[0];
+    *attrs = *c->attrs;
+    attrs->comm.element = 4;
+    arg[0] = x + c->me * attrs->comm.share;
+    arg[1] = x;
+    *out = (struct collective){.op = OP_ALL_GATHER, .attrs = attrs, .arg = arg, .members = c->members, .me = c->me};
+}
+
+int64_t flows_sent(const struct collective *c, int m)
+{
+    const struct op_attrs *a = c->attrs;
+    if (!flows_is_reduction(c->op))
+        return flows_out(c, m).bytes;
+    int64_t sums = c->op == OP_ALL_REDUCE ? flows_share(a, c->me) * 4 : 0;
+    return flows_share(a, m) * flows_wire_element(a) + sums;
+}
