@@ -118,6 +118,11 @@ static void round_piece(const struct transfer *t, int member, int64_t k, bf16 *o
         out[i] = bf16_from_float(x[i]);
 }
 
+static int64_t *traffic_with(struct comm *c, struct group *g, int rank)
+{
+    return strcmp(c->peer[rank].host, c->launch.host) == 0 ? &g->sent.same_host : &g->sent.other_hosts;
+}
+
 static enum status post_flow(struct comm *c, struct group *g, int member, int direction, int *moved)
 {
     struct transfer *t = &g->t;
@@ -136,7 +141,7 @@ static enum status post_flow(struct comm *c, struct group *g, int member, int di
             if (t->reducing && f->stride)
                 round_piece(t, member, k, (bf16 *)flow_place(f, k));
             TRY(wire_send(c->wire, g->channel, slot, rank, flow_place(f, k), (int)bytes));
-            *(strcmp(c->peer[rank].host, c->launch.host) == 0 ? &g->sent.same_host : &g->sent.other_hosts) += bytes;
+            *traffic_with(c, g, rank) += bytes;
         }
         f->posted++;
         t->unposted--;
@@ -155,13 +160,30 @@ static enum status post(struct comm *c, struct group *g, int *moved)
     return OK;
 }
 
-static const char *describe(enum lane lane, const struct group *g, char text[96])
+void comm_describe_collective(const struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *a, char text[96])
 {
-    const struct op_attrs *a = &g->t.attrs;
-    int64_t elements = g->t.op == OP_ALL_TO_ALL ? a->comm.share * g->members : a->comm.n;
-    int element = g->t.op == OP_REDUCE_SCATTER || g->t.op == OP_ALL_REDUCE ? 4 : a->comm.element;
-    snprintf(text, 96, "%s of %" PRId64 " bytes on the %s lane", op_name(g->t.op), elements * element, lane_name(lane));
+    const int members = c->group[lane - LANE_WORLD].members;
+    int64_t elements = op == OP_ALL_TO_ALL ? a->comm.share * members : a->comm.n;
+    int element = flows_is_reduction(op) ? 4 : a->comm.element;
+    snprintf(text, 96, "%s of %" PRId64 " bytes on the %s lane", op_name(op), elements * element, lane_name(lane));
+}
+
+static const char *describe(const struct comm *c, enum lane lane, char text[96])
+{
+    const struct transfer *t = &c->group[lane - LANE_WORLD].t;
+    comm_describe_collective(c, lane, t->op, &t->attrs, text);
     return text;
+}
+
+void comm_count(struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, int send, int receive)
+{
+    struct group *g = comm_group(c, lane);
+    void *nowhere[OP_MAX_ARGS] = {NULL};
+    const struct collective x = {
+        .op = op, .attrs = attrs, .arg = nowhere, .members = g->members, .me = g->me, .send = send, .receive = receive};
+    for (int m = 0; m < g->members; m++)
+        if (m != g->me)
+            *traffic_with(c, g, group_rank(c, g, m)) += flows_sent(&x, m);
 }
 
 static enum status collect(struct comm *c, enum lane lane, struct group *g, int *moved)
@@ -183,7 +205,7 @@ static enum status collect(struct comm *c, enum lane lane, struct group *g, int 
             status_fail(ERR_PEER,
                         "rank %d sent rank %d %s%d bytes where %" PRId64 " were due, in %s: the ranks run different programs",
                         group_rank(c, g, member), c->launch.rank, event[i].bytes < 0 ? "more than " : "",
-                        event[i].bytes < 0 ? (int)flow_bytes(f, k) : event[i].bytes, flow_bytes(f, k), describe(lane, g, what));
+                        event[i].bytes < 0 ? (int)flow_bytes(f, k) : event[i].bytes, flow_bytes(f, k), describe(c, lane, what));
             return failure_break_and_tell(c);
         }
         g->t.arrived[k & 1]++;
@@ -282,7 +304,7 @@ enum status comm_poll(struct comm *c, enum lane lane, int *done)
         patience_begin(&g->patience);
     else if (c->wire) {
         char what[96];
-        TRY(patience_look(c, &g->patience, missing_rank(c, g), describe(lane, g, what)));
+        TRY(patience_look(c, &g->patience, missing_rank(c, g), describe(c, lane, what)));
     }
     return OK;
 }

@@ -30,6 +30,7 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
     if (!c)
         return status_fail(ERR_NOMEM, "out of memory for the communicator");
     c->launch = *launch;
+    pthread_mutex_init(&c->votes.lock, NULL);
     c->chunk = CHUNK_BYTES;
     comm_set_timeout(c, timeout_seconds);
     c->hosts = 1;
@@ -109,5 +110,6 @@ void comm_destroy(struct comm *c)
     free(c->peer);
     free(c->rank_at);
     free(c->votes.heard);
+    pthread_mutex_destroy(&c->votes.lock);
     free(c);
 }

@@ -77,11 +77,30 @@ enum status comm_cut_look(struct comm *c);
 /* Whether the ranks are about to agree: no collective may be started meanwhile. */
 int comm_cut_holds(const struct comm *c);
 /* Whether some rank has started the lane's next collective before the cut: all take part in it then, whatever they send. */
-int comm_owes(const struct comm *c, enum lane lane);
+int comm_owes(struct comm *c, enum lane lane);
 /* The lane's next collective is left out, by all ranks, or nothing of it travels. */
 void comm_pass(struct comm *c, enum lane lane);
 /* The section is over; *cut: all ranks throw away what it did. */
 enum status comm_section_end(struct comm *c, int *cut);
+
+/* ---- Collectives that a device's library carries (device/backend.h) ----
+ *
+ * They are started by another thread than the one that talks, which watches over the ranks meanwhile. */
+
+/* What becomes of the lane's next collective. Counts it, unless the ranks are about to agree on where to stop. must: it is not left
+ * out. From any thread. */
+enum comm_turn { COMM_TURN, COMM_TURN_OVER /* it is left out */, COMM_TURN_NOT_YET };
+enum comm_turn comm_turn_take(struct comm *c, enum lane lane, int must);
+/* Bytes that it sends count as sent. */
+void comm_count(struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, int send, int receive);
+/* Like comm_poll, of what waits outside: `what`, for people, since comm_wait_begin; NULL: nothing does. By the thread that talks. */
+void comm_wait_begin(struct comm *c, enum lane lane, int op); /* op -1: nothing */
+enum status comm_wait_look(struct comm *c, const char *what);
+/* What of a lane's collective waits, for people. */
+void comm_describe_collective(const struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, char text[96]);
+/* The group of a lane, as places. */
+struct mesh_group comm_group_of(const struct comm *c, enum lane lane);
+const char *comm_host(const struct comm *c, int rank);
 
 /* Payload sent to other ranks by instructions of that lane so far. */
 struct comm_traffic {

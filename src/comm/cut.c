@@ -14,6 +14,9 @@
  * 3. Collectives that may not be left out (program/updates.h) are not, on any rank.
  * 4. After that the ranks' counts differ: nothing but what may not be left out runs any more.
  *
+ * 5. Where another thread than the one that talks starts the collectives (comm_turn_take), it counts them, and this one votes,
+ * under one lock.
+ *
  * A rank between programs votes while it waits for another one (patience_look), so that nobody holds for longer than a message
  * takes. One rank alone decides when a lane asks. */
 #include "comm/state.h"
@@ -43,7 +46,7 @@ int comm_is_cut(struct comm *c)
 
 int comm_cut_holds(const struct comm *c)
 {
-    return c->launch.size > 1 && c->votes.n_heard > 0 && !atomic_load(&c->votes.decided);
+    return c->launch.size > 1 && atomic_load(&c->votes.n_heard) > 0 && !atomic_load(&c->votes.decided);
 }
 
 enum status comm_cut_look(struct comm *c)
@@ -65,9 +68,30 @@ enum status comm_cut_look(struct comm *c)
     return patience_look(c, &x->patience, votes_missing(c), "the agreement on where to stop");
 }
 
-int comm_owes(const struct comm *c, enum lane lane)
+static int owes(const struct votes *x, enum lane lane)
 {
-    return c->votes.own.started[lane - LANE_WORLD] < c->votes.most.started[lane - LANE_WORLD];
+    return x->own.started[lane - LANE_WORLD] < x->most.started[lane - LANE_WORLD];
+}
+
+int comm_owes(struct comm *c, enum lane lane)
+{
+    pthread_mutex_lock(&c->votes.lock);
+    const int does = owes(&c->votes, lane);
+    pthread_mutex_unlock(&c->votes.lock);
+    return does;
+}
+
+enum comm_turn comm_turn_take(struct comm *c, enum lane lane, int must)
+{
+    struct votes *x = &c->votes;
+    enum comm_turn turn = COMM_TURN_NOT_YET;
+    pthread_mutex_lock(&x->lock);
+    if (!comm_cut_holds(c)) {
+        turn = !must && comm_is_cut(c) && !owes(x, lane) ? COMM_TURN_OVER : COMM_TURN;
+        x->own.started[lane - LANE_WORLD]++;
+    }
+    pthread_mutex_unlock(&x->lock);
+    return turn;
 }
 
 void comm_pass(struct comm *c, enum lane lane)

@@ -141,3 +141,21 @@ void failure_tell(struct comm *c)
         if (r != c->launch.rank)
             (void)wire_send(c->wire, CHANNEL_CONTROL, 1 + r, r, &c->out, sizeof c->out);
 }
+
+void comm_wait_begin(struct comm *c, enum lane lane, int op)
+{
+    for (int l = LANE_WORLD; l < LANES; l++)
+        lastword_doing(c, (enum lane)l, l == (int)lane ? op : -1);
+    patience_begin(&c->outside);
+}
+
+enum status comm_wait_look(struct comm *c, const char *what)
+{
+    if (!c->wire)
+        return OK;
+    if (!what) {
+        c->outside.waited_ns = 0;
+        c->outside.last_ns = clock_ns();
+    }
+    return patience_look(c, &c->outside, -1, what ? what : "a step");
+}

@@ -112,6 +112,8 @@ void flows_gather_sums(const struct collective *c, struct op_attrs *attrs, void 
 int64_t flows_sent(const struct collective *c, int m)
 {
     const struct op_attrs *a = c->attrs;
+    if (c->op == OP_ALL_TO_ALL)
+        return block_bytes(a);
     if (!flows_is_reduction(c->op))
         return flows_out(c, m).bytes;
     int64_t sums = c->op == OP_ALL_REDUCE ? flows_share(a, c->me) * 4 : 0;

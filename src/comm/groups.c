@@ -173,3 +173,14 @@ struct comm_traffic comm_bytes_sent(const struct comm *c, enum lane lane)
 {
     return c->group[lane - LANE_WORLD].sent;
 }
+
+struct mesh_group comm_group_of(const struct comm *c, enum lane lane)
+{
+    const struct group *g = &c->group[lane - LANE_WORLD];
+    return (struct mesh_group){g->members, g->me, g->first, g->stride};
+}
+
+const char *comm_host(const struct comm *c, int rank)
+{
+    return c->peer[rank].host;
+}

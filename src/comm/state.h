@@ -7,6 +7,7 @@
 #include "comm/flows.h"
 #include "comm/wire.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
@@ -44,10 +45,11 @@ struct notice {
 /* See cut.c. */
 struct votes {
     const atomic_int *wanted; /* NULL: nothing is cut */
+    pthread_mutex_t lock;     /* what follows, where another thread starts collectives (comm_turn_take) */
     struct cut_vote own;      /* how far this rank is */
     struct cut_vote most;     /* of the votes so far, each the largest */
     uint8_t *heard;           /* [size]: that rank's vote is there; own: it has been cast */
-    int n_heard;
+    atomic_int n_heard;
     atomic_int decided; /* they are all there */
     int64_t looked_ns;
     struct patience patience;
@@ -107,6 +109,7 @@ struct comm {
     char sentence[1024];
     struct notice in, out;
     struct votes votes;
+    struct patience outside; /* for what another library carries */
 };
 
 static inline struct group *comm_group(struct comm *c, enum lane lane)

@@ -12,7 +12,7 @@ static void count(struct comm *c, int rank, const struct cut_vote *v)
     x->most.sections = max_i64(x->most.sections, v->sections);
     for (int l = 0; l < COMM_LANES; l++)
         x->most.started[l] = max_i64(x->most.started[l], v->started[l]);
-    if (++x->n_heard == c->launch.size)
+    if (atomic_fetch_add(&x->n_heard, 1) + 1 == c->launch.size)
         atomic_store(&x->decided, 1);
 }
 
@@ -23,8 +23,10 @@ enum status votes_cast(struct comm *c)
         return OK;
     memset(&x->out, 0, sizeof x->out);
     x->out.origin = c->launch.rank;
+    pthread_mutex_lock(&x->lock);
     x->out.vote = x->own;
     count(c, c->launch.rank, &x->own);
+    pthread_mutex_unlock(&x->lock);
     for (int r = 0; r < c->launch.size; r++)
         if (r != c->launch.rank)
             TRY(wire_send(c->wire, CHANNEL_CONTROL, 1 + c->launch.size + r, r, &x->out, sizeof x->out));
@@ -33,8 +35,10 @@ enum status votes_cast(struct comm *c)
 
 enum status votes_hear(struct comm *c)
 {
+    pthread_mutex_lock(&c->votes.lock);
     if (c->in.origin >= 0 && c->in.origin < c->launch.size)
         count(c, c->in.origin, &c->in.vote);
+    pthread_mutex_unlock(&c->votes.lock);
     return votes_cast(c);
 }
 

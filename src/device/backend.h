@@ -11,12 +11,13 @@
  * 5. A failure's sentence is status_message() of whoever made the backend: callers pass what they get through backend_status.
  *
  * The other lanes run on the host with kernels of its own. The communicator reads and writes host memory; where it does not reach
- * the device's, messages pass through bounce buffers, copied by the stream of LANE_WORLD. */
+ * the device's, messages pass through bounce buffers, copied by the stream of LANE_WORLD, or a library of the device carries them
+ * (`meet`): the comm lanes have that one stream then, in the program's order. */
 #ifndef LTRAIN_DEVICE_BACKEND_H
 #define LTRAIN_DEVICE_BACKEND_H
 
 #include "device/kernel.h"
-#include "program/program.h"
+#include "program/mesh.h"
 #include "program/target.h"
 
 #include <stdint.h>
@@ -26,6 +27,7 @@
 #define BACKEND_EVENTS 256
 /* One more, of LANE_COMPUTE: when a program began. */
 #define BACKEND_BEGAN BACKEND_EVENTS
+enum { BACKEND_IDENTITY = 128, BACKEND_CARRIER = 64 }; /* bytes */
 
 struct backend {
     const char *name; /* for people */
@@ -70,12 +72,28 @@ struct backend {
     enum status (*elapsed)(struct backend *b, enum lane lane, int event, double *seconds);
     enum status (*join)(struct backend *b); /* blocks the caller until all streams have done all */
 
+    /* Ranks; NULL: no library carries messages between devices of this kind. In this order; what begins with `meet` ends with the
+     * backend, and with abort. Messages go between places of the mesh. */
+    enum status (*carrier)(struct backend *b, char name[BACKEND_CARRIER]); /* ERR_INVALID: the library is not here */
+    enum status (*identity)(struct backend *b, char id[BACKEND_IDENTITY]); /* of what the ranks join: one rank makes it */
+    /* group: of each comm lane. Starts to join the others, which health ends. */
+    enum status (*meet)(struct backend *b, const char id[BACKEND_IDENTITY], int place, int ranks,
+                        const struct mesh_group group[LANES]);
+    /* Does not block. What has failed meanwhile; *joined: all have. From any thread. */
+    enum status (*health)(struct backend *b, int *joined);
+    /* Submits a collective of the lane. send, receive: the halves of OP_EXCHANGE. */
+    enum status (*collective)(struct backend *b, enum lane lane, enum op_kind op, const struct op_attrs *attrs, void *const *arg,
+                              int send, int receive);
+    /* Ends what is under way, whose results are anything, and lets nothing follow. From any thread; streams drain then. */
+    void (*abort)(struct backend *b);
+
     /* `device` in the arena; the caller sees to it that no instruction is under way. */
     enum status (*fill)(struct backend *b, void *device, int byte, int64_t bytes);
     enum status (*read)(struct backend *b, void *host, const void *device, int64_t bytes);
     enum status (*write)(struct backend *b, void *device, const void *host, int64_t bytes);
 
     void *state; /* the backend's own */
+    void *ranks; /* and of who carries messages */
 };
 
 /* What a backend's function returned, with its sentence as this library's own. */

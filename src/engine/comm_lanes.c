@@ -20,7 +20,7 @@ static int next_of(const struct program *p, enum lane lane, int from)
 }
 
 /* The communicator's failure, and what this rank was doing. */
-static enum status explain(const struct program *p, int i, enum status st)
+enum status comm_lanes_explain(const struct program *p, int i, enum status st)
 {
     const struct instr *in = &p->instrs[i];
     char cause[1024];
@@ -34,20 +34,7 @@ static enum status explain(const struct program *p, int i, enum status st)
     return status_fail(st, "%s", cause);
 }
 
-/* Which halves of an instruction take place: an exchange's have predicates. */
-struct halves {
-    int send, receive;
-};
-
-static struct halves halves_of(const struct comm_run *r, const struct instr *in)
-{
-    if (in->op != OP_EXCHANGE)
-        return (struct halves){1, 1};
-    const struct op_attrs *a = &program_call(r->program, in)->attrs;
-    return (struct halves){exec_holds(r->context, a->comm.send_if), exec_holds(r->context, a->comm.recv_if)};
-}
-
-static enum status start(struct comm_run *r, enum lane lane, struct comm_lane *l, struct halves h)
+static enum status start(struct comm_run *r, enum lane lane, struct comm_lane *l, struct exec_halves h)
 {
     const struct instr *in = &r->program->instrs[l->next];
     void *arg[OP_MAX_ARGS];
@@ -83,7 +70,7 @@ static void retire(struct comm_run *r, enum lane lane, struct comm_lane *l)
 static enum status serve(struct comm_run *r, enum lane lane, struct comm_lane *l, int *moved)
 {
     const struct instr *in = &r->program->instrs[l->next];
-    const struct halves h = halves_of(r, in);
+    const struct exec_halves h = exec_halves(r->context, r->program, in);
     enum status st = OK;
     int done = 0;
     if (!l->flying) {
@@ -104,7 +91,7 @@ static enum status serve(struct comm_run *r, enum lane lane, struct comm_lane *l
     if (st == OK && done && r->context->bounce)
         st = bounce_out(r->context, r->program, in, h.receive);
     if (st != OK)
-        return explain(r->program, l->next, st);
+        return comm_lanes_explain(r->program, l->next, st);
     if (!done)
         return OK;
     retire(r, lane, l);

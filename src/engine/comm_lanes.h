@@ -23,4 +23,7 @@ struct comm_run {
  * communicator is of no further use. */
 enum status comm_lanes_run(struct comm_run *r);
 
+/* A failure's sentence with the instruction at which it was noticed. */
+enum status comm_lanes_explain(const struct program *p, int i, enum status st);
+
 #endif

@@ -1,6 +1,7 @@
 /* The plugin's one entry: a GPU with kernels. In libltrain-cuda.so only. */
 #include "engine/cuda_plugin.h"
 
+#include "comm/cuda_nccl.h"
 #include "device/cuda/device.h"
 
 static enum status describe(int device, struct device_facts *out)
@@ -13,6 +14,8 @@ static enum status open_device(int device, int threads, struct backend **out)
 {
     TRY(cuda_device_open(device, out));
     enum status st = cuda_plugin_kernels(*out, threads);
+    if (st == OK)
+        st = cuda_nccl_attach(*out);
     if (st != OK) {
         (*out)->close(*out);
         *out = NULL;

@@ -9,7 +9,8 @@
 #include <string.h>
 #include <time.h>
 
-#define DEVICE_LANES (LANE_D2H + 1)
+/* One of each of COMPUTE, H2D and D2H, by their numbers, and one of all comm lanes. */
+enum { COMM_CURSOR = LANE_D2H + 1, CURSORS, NO_CURSOR = -1 };
 #define WATCH_INSTRS 64 /* of these of a lane one at least is watched */
 #define WATCH_EVENTS 32 /* and of these announced ones */
 
@@ -18,20 +19,22 @@ enum mark { ANNOUNCED = 1, WATCHED = 2 };
 /* What is asked of each instruction of a program, in two variants: at least, and with every end measured. */
 struct marks {
     const struct program *p;
+    struct lane_index index;
+    int *position; /* of each instruction on its cursor, from 1 on */
     uint8_t *plain, *timed;
 };
 
 /* An event that was recorded. */
 struct announced {
-    int64_t ticket;
+    int64_t position;
     int instr;
 };
 
 struct stream {
     /* the submitter's */
-    int next;          /* its next instruction; n_instrs: none */
-    int64_t submitted; /* tickets */
-    int64_t recorded;  /* events, in this run; the k-th is in slot k % BACKEND_EVENTS */
+    int next;                /* its next instruction; n_instrs: none */
+    int64_t recorded;        /* events, in this run; the k-th is in slot k % BACKEND_EVENTS */
+    _Atomic int64_t retired; /* position: the reaper's, before its tickets */
     /* under the lock */
     pthread_mutex_t lock;
     pthread_cond_t moved;
@@ -42,13 +45,16 @@ struct stream {
 
 struct device_lanes {
     const struct exec_context *x;
+    int cursors; /* COMM_CURSOR: the comm lanes are not the device's */
     struct marks *marks;
     int n_marks;
     int joins; /* LTRAIN_CUDA_SYNC: after each instruction, so that a failure is its own */
-    struct stream stream[DEVICE_LANES];
+    struct stream stream[CURSORS];
     /* of the run */
     const struct program *p;
+    const struct marks *marked;
     const uint8_t *mark;
+    int64_t submitted[LANES]; /* tickets */
     struct tickets *tickets;
     struct trace_event *events;
     struct device_cut cut;
@@ -56,57 +62,76 @@ struct device_lanes {
     struct lane_submission submission;
 };
 
+static int cursor_of(const struct device_lanes *d, int lane)
+{
+    if (lane <= LANE_D2H)
+        return lane;
+    return lane_is_comm((enum lane)lane) && d->cursors == CURSORS ? COMM_CURSOR : NO_CURSOR;
+}
+
+static enum lane stream_lane(int cursor)
+{
+    return cursor == COMM_CURSOR ? LANE_WORLD : (enum lane)cursor;
+}
+
 /* --- What is announced and watched --- */
 
-/* Who waits for whom: marks[first[lane] + ticket - 1]. */
-static void mark_waited_for(const struct program *p, const struct lane_index *index, uint8_t *marks)
+static void mark_waited_for(const struct device_lanes *d, struct marks *m)
 {
+    const struct program *p = m->p;
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
+        const int cursor = cursor_of(d, in->lane);
         for (const struct wait *w = program_waits(p, in), *end = w + in->n_waits; w < end; w++) {
-            enum lane of = (enum lane)w->lane;
-            if (!lane_is_of_device(of) || of == in->lane)
+            const int of = cursor_of(d, w->lane);
+            if (of == NO_CURSOR || of == cursor)
                 continue;
-            marks[index->at[index->first[of] + w->ticket - 1]] |= lane_is_of_device(in->lane) ? ANNOUNCED : ANNOUNCED | WATCHED;
+            const int watched = cursor == NO_CURSOR || cursor == COMM_CURSOR;
+            m->plain[m->index.at[m->index.first[w->lane] + w->ticket - 1]] |= watched ? ANNOUNCED | WATCHED : ANNOUNCED;
         }
+        if (cursor == COMM_CURSOR)
+            m->plain[i] |= ANNOUNCED | WATCHED;
     }
 }
 
-static void mark_regularly(const struct program *p, int timed, uint8_t *marks)
+static void mark_regularly(const struct device_lanes *d, const struct program *p, int timed, uint8_t *marks)
 {
-    int instrs[DEVICE_LANES] = {0}, announced[DEVICE_LANES] = {0}; /* since one was watched */
-    int last[DEVICE_LANES] = {-1, -1, -1};
+    int instrs[CURSORS] = {0}, announced[CURSORS] = {0}; /* since one was watched */
+    int last[CURSORS] = {-1, -1, -1, -1};
     for (int i = 0; i < p->n_instrs; i++)
-        if (lane_is_of_device(p->instrs[i].lane))
-            last[p->instrs[i].lane] = i;
+        if (cursor_of(d, p->instrs[i].lane) != NO_CURSOR)
+            last[cursor_of(d, p->instrs[i].lane)] = i;
     for (int i = 0; i < p->n_instrs; i++) {
-        int l = p->instrs[i].lane;
-        if (!lane_is_of_device((enum lane)l))
+        const int c = cursor_of(d, p->instrs[i].lane);
+        if (c == NO_CURSOR)
             continue;
         if (timed)
             marks[i] |= ANNOUNCED;
-        announced[l] += marks[i] & ANNOUNCED;
-        if (++instrs[l] >= WATCH_INSTRS || announced[l] >= WATCH_EVENTS || i == last[l])
+        announced[c] += marks[i] & ANNOUNCED;
+        if (++instrs[c] >= WATCH_INSTRS || announced[c] >= WATCH_EVENTS || i == last[c])
             marks[i] |= ANNOUNCED | WATCHED;
         if (marks[i] & WATCHED)
-            instrs[l] = announced[l] = 0;
+            instrs[c] = announced[c] = 0;
     }
 }
 
-static enum status marks_make(const struct program *p, struct marks *m)
+static enum status marks_make(const struct device_lanes *d, const struct program *p, struct marks *m)
 {
-    struct lane_index index = {.at = NULL};
+    int positions[CURSORS] = {0};
     m->p = p;
+    m->position = sys_calloc((size_t)p->n_instrs + 1, sizeof *m->position);
     m->plain = sys_calloc((size_t)p->n_instrs + 1, 1);
     m->timed = sys_calloc((size_t)p->n_instrs + 1, 1);
-    if (!m->plain || !m->timed)
+    if (!m->position || !m->plain || !m->timed)
         return status_fail(ERR_NOMEM, "out of memory for the device's lanes");
-    TRY(lane_index_make(p, &index));
-    mark_waited_for(p, &index, m->plain);
-    lane_index_free(&index);
+    TRY(lane_index_make(p, &m->index));
+    for (int i = 0; i < p->n_instrs; i++)
+        if (cursor_of(d, p->instrs[i].lane) != NO_CURSOR)
+            m->position[i] = ++positions[cursor_of(d, p->instrs[i].lane)];
+    mark_waited_for(d, m);
     memcpy(m->timed, m->plain, (size_t)p->n_instrs);
-    mark_regularly(p, 0, m->plain);
-    mark_regularly(p, 1, m->timed);
+    mark_regularly(d, p, 0, m->plain);
+    mark_regularly(d, p, 1, m->timed);
     return OK;
 }
 
@@ -119,16 +144,17 @@ enum status device_lanes_create(const struct exec_context *x, struct program *co
         return status_fail(ERR_NOMEM, "out of memory for the device's lanes");
     d->x = x;
     d->joins = joins && strcmp(joins, "1") == 0;
-    for (int l = 0; l < DEVICE_LANES; l++) {
-        pthread_mutex_init(&d->stream[l].lock, NULL);
-        pthread_cond_init(&d->stream[l].moved, NULL);
+    d->cursors = x->carried ? CURSORS : COMM_CURSOR;
+    for (int c = 0; c < CURSORS; c++) {
+        pthread_mutex_init(&d->stream[c].lock, NULL);
+        pthread_cond_init(&d->stream[c].moved, NULL);
     }
     d->marks = sys_calloc((size_t)n + 1, sizeof *d->marks);
     if (!d->marks)
         st = status_fail(ERR_NOMEM, "out of memory for the device's lanes");
     for (int k = 0; k < n && st == OK; k++)
         if (programs[k])
-            st = marks_make(programs[k], &d->marks[d->n_marks++]);
+            st = marks_make(d, programs[k], &d->marks[d->n_marks++]);
     if (st != OK) {
         device_lanes_destroy(d);
         return st;
@@ -142,12 +168,14 @@ void device_lanes_destroy(struct device_lanes *d)
     if (!d)
         return;
     for (int k = 0; k < d->n_marks; k++) {
+        lane_index_free(&d->marks[k].index);
+        free(d->marks[k].position);
         free(d->marks[k].plain);
         free(d->marks[k].timed);
     }
-    for (int l = 0; l < DEVICE_LANES; l++) {
-        pthread_mutex_destroy(&d->stream[l].lock);
-        pthread_cond_destroy(&d->stream[l].moved);
+    for (int c = 0; c < CURSORS; c++) {
+        pthread_mutex_destroy(&d->stream[c].lock);
+        pthread_cond_destroy(&d->stream[c].moved);
     }
     free(d->marks);
     free(d);
@@ -155,9 +183,9 @@ void device_lanes_destroy(struct device_lanes *d)
 
 /* --- The submitter --- */
 
-static int next_of(const struct program *p, int lane, int from)
+static int next_of(const struct device_lanes *d, int cursor, int from)
 {
-    while (from < p->n_instrs && p->instrs[from].lane != lane)
+    while (from < d->p->n_instrs && cursor_of(d, d->p->instrs[from].lane) != cursor)
         from++;
     return from;
 }
@@ -170,15 +198,18 @@ void device_lanes_begin(struct device_lanes *d, const struct program *p, struct 
         m++;
     assert(m->p);
     d->p = p;
+    d->marked = m;
     d->mark = timed ? m->timed : m->plain;
     d->tickets = t;
     d->events = events;
     d->cut = *cut;
     d->began = began;
-    for (int l = 0; l < DEVICE_LANES; l++) {
-        struct stream *s = &d->stream[l];
-        s->next = next_of(p, l, 0);
-        s->submitted = s->recorded = s->published = 0;
+    memset(d->submitted, 0, sizeof d->submitted);
+    for (int c = 0; c < d->cursors; c++) {
+        struct stream *s = &d->stream[c];
+        s->next = next_of(d, c, 0);
+        s->recorded = s->published = 0;
+        atomic_store(&s->retired, 0);
         s->over = 0;
     }
 }
@@ -188,74 +219,79 @@ static int has_retired(const struct device_lanes *d, int lane, int64_t ticket)
     return atomic_load(&d->tickets->done[lane]) >= ticket;
 }
 
-static int is_ready(const struct device_lanes *d, const struct stream *s)
+static int is_ready(const struct device_lanes *d, int cursor)
 {
+    const struct stream *s = &d->stream[cursor];
     const struct instr *in = &d->p->instrs[s->next];
-    if (!has_retired(d, in->lane, in->ticket - BACKEND_EVENTS)) /* its event's slot may be one that is in use */
+    if (atomic_load(&s->retired) < d->marked->position[s->next] - BACKEND_EVENTS) /* its event's slot may be one that is in use */
+        return 0;
+    if (cursor == COMM_CURSOR && comm_cut_holds(d->x->comm))
         return 0;
     for (const struct wait *w = program_waits(d->p, in), *end = w + in->n_waits; w < end; w++) {
-        int there = lane_is_of_device((enum lane)w->lane) ? d->stream[w->lane].submitted >= w->ticket
-                                                          : has_retired(d, w->lane, w->ticket);
+        int there = cursor_of(d, w->lane) != NO_CURSOR ? d->submitted[w->lane] >= w->ticket : has_retired(d, w->lane, w->ticket);
         if (!there)
             return 0;
     }
     return 1;
 }
 
-/* Of the lanes whose next instruction is ready the one where it stands earliest in the program; DEVICE_LANES: none. */
+/* Of the cursors whose next instruction is ready the one where it stands earliest in the program. */
 static int earliest_ready(const struct device_lanes *d)
 {
-    int best = DEVICE_LANES;
-    for (int l = 0; l < DEVICE_LANES; l++) {
-        const struct stream *s = &d->stream[l];
-        if (s->next < d->p->n_instrs && (best == DEVICE_LANES || s->next < d->stream[best].next) && is_ready(d, s))
-            best = l;
+    int best = NO_CURSOR;
+    for (int c = 0; c < d->cursors; c++) {
+        const struct stream *s = &d->stream[c];
+        if (s->next < d->p->n_instrs && (best == NO_CURSOR || s->next < d->stream[best].next) && is_ready(d, c))
+            best = c;
     }
     return best;
 }
 
 static int some_is_ready(void *user)
 {
-    return earliest_ready(user) < DEVICE_LANES;
+    return earliest_ready(user) != NO_CURSOR;
 }
 
 static int all_is_submitted(const struct device_lanes *d)
 {
-    for (int l = 0; l < DEVICE_LANES; l++)
-        if (d->stream[l].next < d->p->n_instrs)
+    for (int c = 0; c < d->cursors; c++)
+        if (d->stream[c].next < d->p->n_instrs)
             return 0;
     return 1;
 }
 
-/* The slot of an announced ticket that has not retired. */
-static int slot_of(const struct stream *s, int64_t ticket)
+/* The slot of an announced instruction that has not retired. */
+static int slot_of(const struct stream *s, int64_t position)
 {
     for (int64_t k = s->recorded - 1; k >= 0 && k >= s->recorded - BACKEND_EVENTS; k--)
-        if (s->ring[k % BACKEND_EVENTS].ticket == ticket)
+        if (s->ring[k % BACKEND_EVENTS].position == position)
             return (int)(k % BACKEND_EVENTS);
     assert(0 && "what a device lane waits for is announced");
     return 0;
 }
 
-static enum status await_others(struct device_lanes *d, const struct instr *in)
+static enum status await_others(struct device_lanes *d, int cursor, const struct instr *in)
 {
     struct backend *b = d->x->backend;
+    const struct lane_index *index = &d->marked->index;
     for (const struct wait *w = program_waits(d->p, in), *end = w + in->n_waits; w < end; w++) {
-        if (!lane_is_of_device((enum lane)w->lane) || w->lane == in->lane || has_retired(d, w->lane, w->ticket))
+        const int of = cursor_of(d, w->lane);
+        if (of == NO_CURSOR || of == cursor || has_retired(d, w->lane, w->ticket))
             continue;
-        const int slot = slot_of(&d->stream[w->lane], w->ticket);
-        TRY(backend_status(b, b->await(b, in->lane, (enum lane)w->lane, slot)));
+        const int slot = slot_of(&d->stream[of], d->marked->position[index->at[index->first[w->lane] + w->ticket - 1]]);
+        TRY(backend_status(b, b->await(b, stream_lane(cursor), stream_lane(of), slot)));
     }
     return OK;
 }
 
-static enum status announce(struct device_lanes *d, struct stream *s, const struct instr *in, int i)
+static enum status announce(struct device_lanes *d, int cursor, int i)
 {
     struct backend *b = d->x->backend;
+    struct stream *s = &d->stream[cursor];
     const int slot = (int)(s->recorded % BACKEND_EVENTS);
-    TRY(backend_status(b, b->record(b, in->lane, slot)));
+    TRY(backend_status(b, b->record(b, stream_lane(cursor), slot)));
     pthread_mutex_lock(&s->lock);
-    s->ring[slot] = (struct announced){in->ticket, i};
+    s->ring[slot] = (struct announced){d->marked->position[i], i};
     s->recorded++;
     if (d->mark[i] & WATCHED) {
         s->published = s->recorded;
@@ -265,23 +301,35 @@ static enum status announce(struct device_lanes *d, struct stream *s, const stru
     return OK;
 }
 
-static enum status submit_next(struct device_lanes *d, struct stream *s)
+/* Whether the cursor's next instruction, which is ready, takes place, is left out where the program is cut, or has to wait after
+ * all. */
+static enum comm_turn turn_of(const struct device_lanes *d, int cursor, int i)
 {
+    if (cursor == COMM_CURSOR)
+        return comm_turn_take(d->x->comm, d->p->instrs[i].lane, d->cut.must[i]);
+    return !d->cut.must[i] && comm_is_cut(d->x->comm) ? COMM_TURN_OVER : COMM_TURN;
+}
+
+static enum status submit_next(struct device_lanes *d, int cursor)
+{
+    struct stream *s = &d->stream[cursor];
     const int i = s->next;
     const struct instr *in = &d->p->instrs[i];
     struct backend *b = d->x->backend;
-    TRY(await_others(d, in));
+    const enum comm_turn turn = turn_of(d, cursor, i);
+    if (turn == COMM_TURN_NOT_YET)
+        return OK;
+    TRY(await_others(d, cursor, in));
     d->events[i].start_ns = clock_ns() - d->began;
-    const int left_out = !d->cut.must[i] && comm_is_cut(d->x->comm);
-    if (exec_holds(d->x, in->predicate) && !left_out)
+    if (exec_holds(d->x, in->predicate) && turn == COMM_TURN)
         TRY(exec_submit(d->x, d->p, in));
     if (d->mark[i] & ANNOUNCED)
-        TRY(announce(d, s, in, i));
+        TRY(announce(d, cursor, i));
     if (d->joins)
         TRY(backend_status(b, b->join(b)));
     d->submission.instrs++;
-    s->submitted = in->ticket;
-    s->next = next_of(d->p, in->lane, i + 1);
+    d->submitted[in->lane] = in->ticket;
+    s->next = next_of(d, cursor, i + 1);
     return OK;
 }
 
@@ -292,9 +340,10 @@ static enum status explain(const struct device_lanes *d, const char *doing, int 
     size_t n = 0;
     const struct instr *in = &d->p->instrs[i];
     snprintf(cause, sizeof cause, "%s", status_message());
-    for (int l = 0; l < DEVICE_LANES; l++)
-        n += (size_t)snprintf(lanes + n, sizeof lanes - n, "%s%s %lld", n ? ", " : "", lane_name((enum lane)l),
-                              (long long)atomic_load(&d->tickets->done[l]));
+    for (int l = 0; l < LANES; l++)
+        if (cursor_of(d, l) != NO_CURSOR)
+            n += (size_t)snprintf(lanes + n, sizeof lanes - n, "%s%s %lld", n ? ", " : "", lane_name((enum lane)l),
+                                  (long long)atomic_load(&d->tickets->done[l]));
     return status_fail(st, "%s (%s, while %s instruction %d of program %s: %s, layer %d, on the %s lane%s; done: %s)", cause,
                        d->x->backend->name, doing, i, d->p->name, op_name(in->op), in->unit, lane_name(in->lane),
                        d->joins ? "" : "; LTRAIN_CUDA_SYNC=1 names the one that fails", lanes);
@@ -312,15 +361,15 @@ static enum status submit_all(struct device_lanes *d)
     d->recording = clock_ns(); /* before anything is published */
     TRY(backend_status(b, b->record(b, LANE_COMPUTE, BACKEND_BEGAN)));
     while (!all_is_submitted(d)) {
-        int lane = earliest_ready(d);
+        int cursor = earliest_ready(d);
         if (tickets_failed(d->tickets))
             return ERR_CANCELLED;
-        if (lane == DEVICE_LANES) {
+        if (cursor == NO_CURSOR) {
             TRY(tickets_wait_until(d->tickets, LANE_COMPUTE, some_is_ready, d));
             continue;
         }
-        const int i = d->stream[lane].next;
-        enum status st = submit_next(d, &d->stream[lane]);
+        const int i = d->stream[cursor].next;
+        enum status st = submit_next(d, cursor);
         if (st != OK)
             return explain(d, "submitting", i, st);
     }
@@ -338,8 +387,8 @@ enum status device_lanes_submit(struct device_lanes *d)
             tickets_fail(d->tickets, st);
         (void)b->join(b); /* it says what has failed already, or that all is idle */
     }
-    for (int l = 0; l < DEVICE_LANES; l++) {
-        struct stream *s = &d->stream[l];
+    for (int c = 0; c < d->cursors; c++) {
+        struct stream *s = &d->stream[c];
         pthread_mutex_lock(&s->lock);
         s->over = 1;
         pthread_cond_signal(&s->moved);
@@ -361,7 +410,7 @@ struct lane_submission device_lanes_take_submission(struct device_lanes *d)
 static enum status note_ends(struct device_lanes *d, enum lane lane, int64_t from, int64_t to)
 {
     struct backend *b = d->x->backend;
-    struct stream *s = &d->stream[lane];
+    struct stream *s = &d->stream[cursor_of(d, lane)];
     if (from == 0) /* that it was recorded first does not mean that it is done first */
         TRY(backend_status(b, b->wait(b, LANE_COMPUTE, BACKEND_BEGAN)));
     for (int64_t k = from; k < to; k++) {
@@ -376,11 +425,21 @@ static enum status note_ends(struct device_lanes *d, enum lane lane, int64_t fro
     return OK;
 }
 
+/* The instruction's ticket, and those of its cursor before it: only collectives are all watched. */
+static void retire(struct device_lanes *d, struct stream *s, const struct announced *a)
+{
+    const struct instr *in = &d->p->instrs[a->instr];
+    const int64_t before = atomic_load(&d->tickets->done[in->lane]);
+    atomic_store(&s->retired, a->position);
+    tickets_retire(d->tickets, in->lane, in->ticket);
+    d->cut.retired(d->cut.user, in->lane, before, in->ticket);
+}
+
 enum status device_lanes_reap(struct device_lanes *d, enum lane lane)
 {
     struct backend *b = d->x->backend;
-    struct stream *s = &d->stream[lane];
-    int64_t reaped = 0, retired = 0; /* events, tickets */
+    struct stream *s = &d->stream[cursor_of(d, lane)];
+    int64_t reaped = 0; /* events */
     for (;;) {
         pthread_mutex_lock(&s->lock);
         while (s->published == reaped && !s->over)
@@ -400,9 +459,7 @@ enum status device_lanes_reap(struct device_lanes *d, enum lane lane)
         if (st != OK)
             return explain(d, "waiting for", at.instr, st);
         reaped = to + 1;
-        tickets_retire(d->tickets, lane, at.ticket);
-        d->cut.retired(d->cut.user, lane, retired, at.ticket);
-        retired = at.ticket;
+        retire(d, s, &at);
     }
 }
 
@@ -411,33 +468,34 @@ enum status device_lanes_reap(struct device_lanes *d, enum lane lane)
 /* What has no event of its own ended with the next that has one. */
 static void fill_ends(const struct device_lanes *d)
 {
-    int64_t later[DEVICE_LANES] = {0};
+    int64_t later[CURSORS] = {0};
     for (int i = d->p->n_instrs - 1; i >= 0; i--) {
-        int l = d->p->instrs[i].lane;
-        if (!lane_is_of_device((enum lane)l))
+        const int c = cursor_of(d, d->p->instrs[i].lane);
+        if (c == NO_CURSOR)
             continue;
         if (d->mark[i] & ANNOUNCED)
-            later[l] = d->events[i].end_ns;
-        d->events[i].end_ns = later[l];
+            later[c] = d->events[i].end_ns;
+        d->events[i].end_ns = later[c];
     }
 }
 
 void device_lanes_measure(const struct device_lanes *d, const struct lane_index *index, struct lane_stats stats[LANES])
 {
     const struct program *p = d->p;
-    int64_t last[DEVICE_LANES] = {0};
+    int64_t last[CURSORS] = {0};
     fill_ends(d);
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
         struct trace_event *e = &d->events[i];
-        if (!lane_is_of_device(in->lane))
+        const int c = cursor_of(d, in->lane);
+        if (c == NO_CURSOR)
             continue;
-        int64_t start = max_i64(e->start_ns, last[in->lane]); /* submitted, and its predecessor done */
+        int64_t start = max_i64(e->start_ns, last[c]); /* submitted, and its predecessor done */
         for (const struct wait *w = program_waits(p, in), *end = w + in->n_waits; w < end; w++)
             start = max_i64(start, d->events[index->at[index->first[w->lane] + w->ticket - 1]].end_ns);
         const int executed = exec_holds(d->x, in->predicate);
         *e = (struct trace_event){start, executed ? max_i64(start, e->end_ns) : start};
-        last[in->lane] = e->end_ns;
+        last[c] = e->end_ns;
         if (!executed)
             continue;
         stats[in->lane].busy_ns += e->end_ns - start;

@@ -9,7 +9,11 @@
  * 3. Announced instructions have an event: those that another device lane waits for. Watched ones are announced, and retire on
  *    the board: those that a host lane waits for, a lane's last, and one of every WATCH_INSTRS and of every WATCH_EVENTS events.
  * 4. A lane is submitted BACKEND_EVENTS instructions ahead of what has retired at most, so that the events in use never outnumber
- *    the ring's slots. An await of a ticket that has retired is left out, so a slot that is used again is asked for by nobody. */
+ *    the ring's slots. An await of a ticket that has retired is left out, so a slot that is used again is asked for by nobody.
+ * 5. Where a library of the device carries messages (exec_context.carried), the comm lanes are lanes of the device, too. They
+ * share one stream and one cursor, so that all ranks give the library all collectives in the program's order: what waits for
+ * others is the earliest that has not been given, and waits for nothing later. Collectives are all watched, and so is what they
+ * wait for: the board then tells which one waits for other ranks (comm_guard.h). */
 #ifndef LTRAIN_ENGINE_DEVICE_LANES_H
 #define LTRAIN_ENGINE_DEVICE_LANES_H
 
@@ -21,11 +25,6 @@ struct device_lanes;
 /* programs: all that it will run (NULLs are passed over). */
 enum status device_lanes_create(const struct exec_context *x, struct program *const *programs, int n, struct device_lanes **out);
 void device_lanes_destroy(struct device_lanes *d); /* NULL is fine */
-
-static inline int lane_is_of_device(enum lane l)
-{
-    return l <= LANE_D2H;
-}
 
 /* What the executor keeps of a program that may be cut (comm_is_cut). */
 struct device_cut {
@@ -42,7 +41,8 @@ void device_lanes_begin(struct device_lanes *d, const struct program *p, struct 
 /* Submits the program; the caller has entered the backend. When it returns, nothing more will be submitted, and after a failure
  * the streams are idle or dead. ERR_CANCELLED if another lane failed. */
 enum status device_lanes_submit(struct device_lanes *d);
-/* Retires what of the lane is watched, until the submitter has returned and all is done. */
+/* Retires what of the lane's stream is watched, until the submitter has returned and all is done. Of the comm lanes: LANE_WORLD.
+ */
 enum status device_lanes_reap(struct device_lanes *d, enum lane lane);
 /* Accumulated since the last call. */
 struct lane_submission device_lanes_take_submission(struct device_lanes *d);

@@ -43,6 +43,27 @@ static void find_arguments(const struct exec_context *x, const struct program *p
         arg[a] = exec_argument(x, p, in, a, &offset[a], &bytes);
 }
 
+struct exec_halves exec_halves(const struct exec_context *x, const struct program *p, const struct instr *in)
+{
+    if (in->op != OP_EXCHANGE)
+        return (struct exec_halves){1, 1};
+    const struct op_attrs *a = &program_call(p, in)->attrs;
+    return (struct exec_halves){exec_holds(x, a->comm.send_if), exec_holds(x, a->comm.recv_if)};
+}
+
+static enum status submit_collective(const struct exec_context *x, const struct program *p, const struct instr *in,
+                                     void *const *arg)
+{
+    const struct op_attrs *a = &program_call(p, in)->attrs;
+    const struct exec_halves h = exec_halves(x, p, in);
+    struct backend *b = x->backend;
+    if (!h.send && !h.receive)
+        return OK;
+    TRY(backend_status(b, b->collective(b, in->lane, in->op, a, arg, h.send, h.receive)));
+    comm_count(x->comm, in->lane, in->op, a, h.send, h.receive);
+    return OK;
+}
+
 enum status exec_submit(const struct exec_context *x, const struct program *p, const struct instr *in)
 {
     const struct op_call *call = program_call(p, in);
@@ -50,6 +71,8 @@ enum status exec_submit(const struct exec_context *x, const struct program *p, c
     int64_t offset[OP_MAX_ARGS];
     void *arg[OP_MAX_ARGS];
     find_arguments(x, p, in, offset, arg);
+    if (lane_is_comm(in->lane))
+        return submit_collective(x, p, in, arg);
     if (in->lane == LANE_COMPUTE)
         return backend_status(b, b->kernels[in->op](&call->attrs, arg, b->stream[LANE_COMPUTE]));
     return backend_status(b, b->copy(b, in->lane, arg[1], arg[0], call->attrs.copy.bytes));

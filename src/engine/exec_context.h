@@ -15,6 +15,7 @@ struct exec_context {
     struct store *store;               /* NULL if no program touches nvme */
     struct comm *comm;                 /* NULL or of a single rank: programs have no comm lanes */
     struct bounce *bounce;             /* NULL: messages are sent from device memory, or none are */
+    int carried;                       /* the backend's library carries messages; comm watches over the ranks */
     const uint8_t *predicates;         /* [k]: predicate k of the micro-batch holds; NULL: no program has any */
     op_kernel *host_kernels[OP_COUNT]; /* of the host lane */
     struct cpu_stream *host_stream;    /* its */
@@ -29,10 +30,15 @@ static inline int exec_holds(const struct exec_context *x, int predicate)
 {
     return predicate == 0 || x->predicates[predicate];
 }
-/* Gives an instruction of COMPUTE, H2D or D2H to its lane's stream. */
+/* Which halves of an instruction of a comm lane take place: an exchange's have predicates. */
+struct exec_halves {
+    int send, receive;
+};
+struct exec_halves exec_halves(const struct exec_context *x, const struct program *p, const struct instr *in);
+/* Gives an instruction of COMPUTE, H2D or D2H, or a collective that the backend carries, to its lane's stream. */
 enum status exec_submit(const struct exec_context *x, const struct program *p, const struct instr *in);
-/* Lets the backend prepare each kernel call of the program, which must not be running: what instructions of COMPUTE read and write
- * holds zeros or nothing afterwards. */
+/* Lets the backend prepare each kernel call of the program, which must not be running: what instructions of COMPUTE read and
+ * write holds zeros or nothing afterwards. */
 enum status exec_prepare(const struct exec_context *x, const struct program *p);
 /* Executes one instruction, blocking (kernels, copies, and I/O through the given direction's own thread). */
 enum status exec_instr(const struct exec_context *x, const struct program *p, const struct instr *in);

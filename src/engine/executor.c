@@ -6,6 +6,7 @@
 #include "base/sys.h"
 #include "device/tickets.h"
 #include "engine/comm_lanes.h"
+#include "engine/comm_guard.h"
 #include "engine/device_lanes.h"
 #include "offload/places.h"
 #include "program/updates.h"
@@ -231,6 +232,10 @@ static void settle(void *user)
     end_early(e);
 }
 
+/* Which thread does what; compute's own is the caller's, and reaped where a device has streams. Threads have the number of a lane:
+ * that of LANE_WORLD talks to the other ranks, that of LANE_ULYSSES reaps what the device's library carries between them. */
+static const enum lane LANE_TALKS = LANE_WORLD, LANE_REAPS_COMM = LANE_ULYSSES;
+
 static enum status run_comm(struct executor *e)
 {
     struct comm_run r = {.context = &e->x,
@@ -241,19 +246,26 @@ static enum status run_comm(struct executor *e)
                          .retire = retire_comm,
                          .settle = settle,
                          .user = e};
-    return comm_lanes_run(&r);
+    return e->x.carried ? comm_guard_run(&r) : comm_lanes_run(&r);
+}
+
+static enum status run_thread(struct executor *e, enum lane lane)
+{
+    if (lane == LANE_TALKS)
+        return run_comm(e);
+    if (lane == LANE_REAPS_COMM)
+        return device_lanes_reap(e->device, LANE_WORLD);
+    if (e->device && lane <= LANE_D2H)
+        return device_lanes_reap(e->device, lane);
+    return lane_is_pipelined(lane) && e->x.store ? run_pipelined(e, lane) : run_serial(e, lane);
 }
 
 static void run_lane(struct executor *e, enum lane lane)
 {
-    int pipelined = lane_is_pipelined(lane) && e->x.store, reaped = e->device && lane_is_of_device(lane);
-    enum status st = lane_is_comm(lane) ? run_comm(e)
-                     : reaped           ? device_lanes_reap(e->device, lane)
-                     : pipelined        ? run_pipelined(e, lane)
-                                        : run_serial(e, lane);
+    enum status st = run_thread(e, lane);
     if (st != OK)
         tickets_fail(&e->tickets, st);
-    if (!lane_is_comm(lane) && atomic_fetch_sub(&e->others, 1) == 1)
+    if (lane != LANE_TALKS && atomic_fetch_sub(&e->others, 1) == 1)
         tickets_nudge(&e->tickets);
 }
 
@@ -331,8 +343,8 @@ enum status executor_create(const struct exec_context *x, struct program *const 
         executor_destroy(e);
         return st;
     }
-    for (int l = e->device ? LANE_COMPUTE : LANE_COMPUTE + 1; l < LANE_WORLD + has_comm_thread(e);
-         l++) { /* WORLD: all comm lanes */
+    const int end = e->x.carried ? (int)LANE_REAPS_COMM : LANE_WORLD - 1 + has_comm_thread(e);
+    for (int l = e->device ? LANE_COMPUTE : LANE_COMPUTE + 1; l <= end; l++) {
         e->start[l] = (struct lane_start){e, (enum lane)l};
         int error = sys_thread(&e->thread[e->n_threads], lane_thread, &e->start[l]);
         if (error) {

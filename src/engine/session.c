@@ -144,14 +144,16 @@ static enum status open_cpu(struct session *x, const struct settings *s)
     return backend_cpu_create(&c, &x->backend);
 }
 
-/* The device that the settings name, with the plan's arena. */
+/* The device that the settings name, what carries its messages, and the plan's arena. */
 static enum status open_device(struct session *x, const struct settings *s)
 {
-    TRY(s->plan.device == DEVICE_CUDA ? open_gpu(x, s) : open_cpu(x, s));
+    enum status st = s->plan.device == DEVICE_CUDA ? open_gpu(x, s) : open_cpu(x, s);
+    TRY(s->plan.device == DEVICE_CUDA ? comm_agree(x->comm, st) : st);
     if (!x->plan->strategy.discrete && !x->backend->host_reaches)
         return status_fail(ERR_INVALID, "the plan lets drives and host reach device memory, which --device %s does not allow",
                            x->backend->name);
     x->context.backend = x->backend;
+    TRY(carrier_open(&x->context, s->carrier, &x->carrier));
     TRY(look_at_free(x, &x->free_opened));
     return backend_status(x->backend, x->backend->allocate(x->backend, x->plan->arena[TIER_DEVICE]));
 }
@@ -168,7 +170,7 @@ static enum status open_host(struct session *x)
 /* Between the communicator and a device that only copies reach. */
 static enum status open_bounce(struct session *x)
 {
-    if (!x->backend->streams || comm_size(x->comm) == 1)
+    if (!x->backend->streams || comm_size(x->comm) == 1 || x->context.carried)
         return OK;
     enum status st = bounce_create(&x->context, x->plan->programs, PLAN_PROGRAMS, &x->bounce);
     x->context.bounce = x->bounce;
@@ -225,6 +227,8 @@ enum status session_create(const struct model *m, struct plan *plan, const struc
     *out = x;
     return OK;
 fail:
+    if (x->context.carried) /* the others do not leave with this rank */
+        x->backend->abort(x->backend);
     session_destroy(x);
     return st;
 }
@@ -237,6 +241,8 @@ void session_destroy(struct session *s)
     comm_destroy(s->own_comm);
     canary_destroy(s->canary);
     store_close(s->store);
+    if (s->context.carried && comm_broken(s->comm))
+        s->backend->abort(s->backend);
     if (s->backend)
         s->backend->close(s->backend); /* unpins the host arena and the bounce buffers */
     arena_destroy(s->host);

@@ -4,6 +4,7 @@
 
 #include "comm/comm.h"
 #include "engine/canary.h"
+#include "engine/carrier.h"
 #include "engine/executor.h"
 #include "model/model.h"
 #include "offload/arena.h"
@@ -30,7 +31,8 @@ struct session {
     struct plan *plan;         /* owned */
     struct backend *backend;
     struct arena *host;
-    struct bounce *bounce; /* of ranks on GPUs */
+    struct carrier carrier; /* of messages between ranks on GPUs */
+    struct bounce *bounce;  /* where that is the host */
     struct store *store; /* NULL if the plan needs no nvme */
     struct exec_context context;
     struct cpu_stream host_stream;

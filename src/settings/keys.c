@@ -18,6 +18,7 @@ static const char *const efforts[] = {"best", "normal", "quick", NULL};
 static const char *const updates[] = {"auto", "device", "host", NULL};
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", NULL};
+static const char *const carriers[] = {"auto", "nccl", "staged", NULL};
 static const char *const sharings[] = {"auto", "none", "ulysses", "ring", NULL};
 static const char *const on_changed_data[] = {"stop", "continue", NULL};
 static const char *const save_failures[] = {"continue", "stop", NULL};
@@ -75,6 +76,7 @@ const struct settings_key settings_keys[] = {
     {"sp", KEY_CHOICE, AT(sp), "auto", .choices = sharings, .arg = "KIND", .help = "how ranks share a sequence"},
     {"ranks", KEY_INT, AT(plan.ranks), "auto", "auto", LIMITS(1, SETTINGS_MOST_RANKS), .arg = "N", .help = "start N processes on this machine, without calling mpiexec"},
     {"grad-dtype", KEY_CHOICE, AT(plan.grad_dtype), "fp32", .choices = dtypes, .arg = "TYPE", .help = "of gradients between ranks; their sums stay fp32"},
+    {"comm", KEY_CHOICE, AT(carrier), "auto", .choices = carriers, .flags = KEY_OF_RUNS, .arg = "WAY", .help = "between GPUs: nccl, or staged through host memory; auto: nccl where each rank has a GPU of its own"},
     {"comm-timeout", KEY_NUMBER, AT(comm_timeout), "600", LIMITS(0, 1e9), .flags = KEY_ABOVE_MIN | KEY_OF_RUNS, .arg = "SECONDS", .help = "longest wait for another rank"},
     {"rank", KEY_LAUNCH, LIMITS(0, SETTINGS_MOST_RANKS - 1), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N", .help = "this process's number, where no launcher says it"},
     {"world-size", KEY_LAUNCH, LIMITS(1, SETTINGS_MOST_RANKS), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N", .help = "how many ranks there are, beside --rank"},

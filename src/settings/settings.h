@@ -22,6 +22,7 @@ enum device_kind { DEVICE_AUTO, DEVICE_CPU, DEVICE_CPU_DISCRETE, DEVICE_CUDA };
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_WSD };
 enum update_on { UPDATE_AUTO, UPDATE_DEVICE, UPDATE_HOST };
 enum effort { EFFORT_BEST, EFFORT_NORMAL, EFFORT_QUICK }; /* of planning, from the most search to the least; zero is best */
+enum carriers { CARRIER_AUTO, CARRIER_NCCL, CARRIER_STAGED };
 enum sp_kind { SP_AUTO, SP_NONE, SP_ULYSSES, SP_RING };
 enum data_changed { DATA_CHANGED_STOP, DATA_CHANGED_CONTINUE };
 enum save_failure { SAVE_FAILURE_CONTINUE, SAVE_FAILURE_STOP }; /* what a save that fails means on the way */
@@ -81,6 +82,7 @@ struct settings {
     double eval_fraction;
     enum sp_kind sp;                     /* how ranks share a sequence; all but AUTO are in ulysses and ring already */
     double drive_timeout;                /* seconds that a drive is waited for */
+    enum carriers carrier;               /* of messages between GPUs; key: comm */
     double comm_timeout;                 /* seconds that a rank waits for another one */
     struct string_list nvme_path;        /* default: the run's directory */
     double lr;

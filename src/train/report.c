@@ -71,8 +71,9 @@ void run_print_before(struct run *r)
     print_config(r);
     train_print_notes(s, r->model, stdout);
     if (s->gpu_name[0])
-        printf("device: %s; MFU refers to %.3g TFLOP/s, %s; %d threads for the host's part (%s kernels)\n",
-               r->session->backend->name, r->peak_flops * 1e-12, r->peak_reference, s->plan.threads, isa_name(isa_of_processor()));
+        printf("device: %s%s%s; MFU refers to %.3g TFLOP/s, %s; %d threads for the host's part (%s kernels)\n",
+               r->session->backend->name, r->session->carrier.library[0] ? ", " : "", r->session->carrier.library,
+               r->peak_flops * 1e-12, r->peak_reference, s->plan.threads, isa_name(isa_of_processor()));
     else
         printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (%s kernels)\n", r->session->backend->name, s->plan.threads,
                r->peak_flops * 1e-9, isa_name(isa_of_processor()));
@@ -94,7 +95,7 @@ void run_print_before(struct run *r)
     printf("host memory: %s%s\n", arena_describe(r->session->host), r->session->backend->pin ? ", pinned by the GPU's driver" : "");
     printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
     comm_describe(r->comm, text, sizeof text);
-    printf("mesh: %s; zero %d%s\n", text, s->plan.zero, r->session->bounce ? "; messages are staged through host memory" : "");
+    printf("mesh: %s; zero %d%s%s\n", text, s->plan.zero, r->session->carrier.text[0] ? "; " : "", r->session->carrier.text);
     comm_describe_span(r->comm, text, sizeof text);
     if (text[0])
         printf("%s\n", text);

@@ -1,5 +1,6 @@
-/* Ranks on fake GPUs (tests/cudasim/fake), to be started under mpiexec: messages staged through pinned memory give the bits that
- * cpu:discrete gives on the same mesh, for all meshes, ZeRO stages, resident and with everything on nvme. */
+/* Ranks on fake GPUs (tests/cudasim/fake), to be started under mpiexec: messages that NCCL carries, and messages staged through
+ * pinned memory, give the bits that cpu:discrete gives on the same mesh, and are as many, for all meshes, ZeRO stages, types of
+ * gradients, resident and with everything on nvme. */
 #include "comm/launch.h"
 #include "engine/rig.h"
 #include "engine/twin.h"
@@ -15,10 +16,12 @@ enum { S = 150, BATCH = 4, STEPS = 2 };
 static struct comm *comm;
 static struct twin twin;
 static int rank, size, failures, cells;
+static int carried; /* by NCCL, the last time */
 
 struct outcome {
     double loss[STEPS], norm[STEPS];
     uint64_t digest; /* of this rank's state */
+    int64_t sent[LANES - LANE_WORLD];
 };
 
 static void must(enum status st)
@@ -30,12 +33,19 @@ static void must(enum status st)
     _exit(1);
 }
 
+static int64_t sent_on(enum lane lane)
+{
+    return comm_bytes_sent(comm, lane).same_host;
+}
+
 static void train(const struct mesh *mesh, int zero, int nvme, enum device_kind device, struct outcome *out)
 {
     struct rig r;
     struct model *m;
     struct sequence batch[BATCH];
     memset(out, 0, sizeof *out);
+    for (int l = LANE_WORLD; l < LANES; l++)
+        out->sent[l - LANE_WORLD] = -sent_on((enum lane)l);
     rig_defaults(&r, S);
     r.comm = comm;
     struct plan_request *s = &r.settings.plan;
@@ -43,6 +53,7 @@ static void train(const struct mesh *mesh, int zero, int nvme, enum device_kind 
     s->device = device;
     s->mesh = *mesh;
     s->zero = zero;
+    s->grad_dtype = zero % 2 ? BF16 : F32;
     s->batch = BATCH;
     s->grad_accum = ceil_div(BATCH, mesh->degree[MESH_DP]);
     s->row_chunk = 32;
@@ -57,35 +68,59 @@ static void train(const struct mesh *mesh, int zero, int nvme, enum device_kind 
     must(cell_model(FAMILY_LLAMA, 2, &m));
     must(rig_start(&r, m));
     must(session_initialise(r.session, 3));
+    carried = r.session->context.carried;
     for (int i = 0; i < STEPS; i++)
         must(rig_step(&r, batch, BATCH, &out->loss[i], &out->norm[i]));
     must(rig_flush(&r));
     must(rig_digest(&r, &out->digest));
     rig_stop(&r);
+    for (int l = LANE_WORLD; l < LANES; l++)
+        out->sent[l - LANE_WORLD] += sent_on((enum lane)l);
     for (int i = 0; i < BATCH; i++)
         sequence_free(&batch[i]);
 }
 
-static void run_cell(const struct mesh *mesh, int zero, int nvme)
+/* What ranks say to each other before: 16 bytes, twice. */
+static int64_t greetings(void)
 {
-    struct outcome want, have;
+    return 2 * 16 * (size - 1);
+}
+
+/* On one GPU for all ranks, or on one each. */
+static void run_on(const struct mesh *mesh, int zero, int nvme, int devices, const struct outcome *given)
+{
+    struct outcome have, want = *given;
     char words[64];
-    must(comm_set_mesh(comm, mesh));
-    train(mesh, zero, nvme, DEVICE_CPU_DISCRETE, &want);
-    /* ranks share GPUs, or have one each */
-    snprintf(words, sizeof words, "seed=%d,devices=%d", 2 * cells + rank, cells % 2 ? size : 1);
+    int64_t all = 0;
+    snprintf(words, sizeof words, "seed=%d,devices=%d", 2 * cells + rank, devices);
     twin.configure(words);
     train(mesh, zero, nvme, DEVICE_CUDA, &have);
+    for (int l = 0; l < LANES - LANE_WORLD; l++)
+        all += have.sent[l];
+    if (carried != (devices > 1) || (carried && twin.nccl_sent() != all + greetings())) {
+        fprintf(stderr, "rank %d: not ok: NCCL carries %ld bytes for %lld\n", rank, twin.nccl_sent(), (long long)all);
+        failures++;
+    }
     if (memcmp(&want, &have, sizeof want) != 0) {
-        fprintf(stderr, "rank %d: not ok: dp=%d ulysses=%d ring=%d zero=%d %s: loss %.17g, not %.17g\n", rank,
+        fprintf(stderr, "rank %d: not ok: dp=%d ulysses=%d ring=%d zero=%d %s on %d: loss %.17g, not %.17g\n", rank,
                 mesh->degree[MESH_DP], mesh->degree[MESH_ULYSSES], mesh->degree[MESH_RING], zero, nvme ? "nvme" : "resident",
-                have.loss[STEPS - 1], want.loss[STEPS - 1]);
+                devices, have.loss[STEPS - 1], want.loss[STEPS - 1]);
         failures++;
     }
     if (twin.left()[0]) {
         fprintf(stderr, "rank %d: not ok: not given back:%s\n", rank, twin.left());
         failures++;
     }
+}
+
+static void run_cell(const struct mesh *mesh, int zero, int nvme)
+{
+    struct outcome want;
+    must(comm_set_mesh(comm, mesh));
+    train(mesh, zero, nvme, DEVICE_CPU_DISCRETE, &want);
+    run_on(mesh, zero, nvme, size, &want);
+    if (cells % 2 == 0 || extent_is_long())
+        run_on(mesh, zero, nvme, 1, &want);
     cells++;
 }
 

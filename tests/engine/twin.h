@@ -12,6 +12,7 @@ struct twin {
     long (*calls)(void);
     long (*executed)(void);
     const char *(*left)(void);
+    long (*nccl_sent)(void); /* bytes */
 };
 
 static inline void twin_find(void *library, const char *name, void *to)
@@ -31,6 +32,7 @@ static inline int twin_open(const char *path, struct twin *t)
     twin_find(library, "fake_cuda_calls", &t->calls);
     twin_find(library, "fake_cuda_executed", &t->executed);
     twin_find(library, "fake_cuda_left", &t->left);
+    twin_find(library, "fake_nccl_sent", &t->nccl_sent);
     return 1;
 }
 

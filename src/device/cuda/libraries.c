@@ -1,4 +1,4 @@
-/* Finding and opening cuBLASLt. */
+/* Finding and opening cuBLASLt and NCCL. */
 #include "device/cuda/libraries.h"
 
 #include <dlfcn.h>
@@ -127,6 +127,14 @@ enum status cuda_library_open(const struct cuda_library *l, void **out)
     return OK;
 }
 
+#define RESOLVE(function)                                                                                                   \
+    {                                                                                                                       \
+        void *symbol = dlsym(handle, #function);                                                                            \
+        if (!symbol)                                                                                                        \
+            return status_fail(ERR_INVALID, "--device cuda: %s has no %s: it is another library", library.name, #function); \
+        memcpy(&functions.function, &symbol, sizeof symbol);                                                                \
+    }
+
 enum status cuda_libraries_cublaslt(const struct cublaslt **out)
 {
     static const struct cuda_library library = {"libcublasLt.so.13", {"nvidia/cu13/lib", "nvidia/cublas/lib"}, "nvidia-cublas"};
@@ -135,15 +143,22 @@ enum status cuda_libraries_cublaslt(const struct cublaslt **out)
     void *handle = NULL;
     if (!resolved) {
         TRY(cuda_library_open(&library, &handle));
-#define RESOLVE(function)                                                                                                   \
-    {                                                                                                                       \
-        void *symbol = dlsym(handle, #function);                                                                            \
-        if (!symbol)                                                                                                        \
-            return status_fail(ERR_INVALID, "--device cuda: %s has no %s: it is another library", library.name, #function); \
-        memcpy(&functions.function, &symbol, sizeof symbol);                                                                \
-    }
         CUBLASLT_FUNCTIONS(RESOLVE)
-#undef RESOLVE
+        resolved = 1;
+    }
+    *out = &functions;
+    return OK;
+}
+
+enum status cuda_libraries_nccl(const struct nccl **out)
+{
+    static const struct cuda_library library = {"libnccl.so.2", {"nvidia/nccl/lib", "nvidia/cu13/lib"}, "nvidia-nccl-cu13"};
+    static struct nccl functions;
+    static int resolved;
+    void *handle = NULL;
+    if (!resolved) {
+        TRY(cuda_library_open(&library, &handle));
+        NCCL_FUNCTIONS(RESOLVE)
         resolved = 1;
     }
     *out = &functions;

@@ -6,6 +6,7 @@
 #include "base/status.h"
 
 #include <cublasLt.h>
+#include <nccl.h>
 
 #ifndef CUDA_TOOLKIT /* tests have one of their own */
 #define CUDA_TOOLKIT "/usr/local/cuda"
@@ -48,7 +49,31 @@ struct cublaslt {
 #undef CUBLASLT_MEMBER
 };
 
-/* Opens the library at the first call. */
+/* And of NCCL. */
+#define NCCL_FUNCTIONS(F)     \
+    F(ncclGetVersion)         \
+    F(ncclGetUniqueId)        \
+    F(ncclCommInitRankConfig) \
+    F(ncclCommGetAsyncError)  \
+    F(ncclCommFinalize)       \
+    F(ncclCommDestroy)        \
+    F(ncclCommAbort)          \
+    F(ncclGetErrorString)     \
+    F(ncclGetLastError)       \
+    F(ncclGroupStart)         \
+    F(ncclGroupEnd)           \
+    F(ncclSend)               \
+    F(ncclRecv)               \
+    F(ncclAllGather)
+
+struct nccl {
+#define NCCL_MEMBER(name) __typeof__(name) *name;
+    NCCL_FUNCTIONS(NCCL_MEMBER)
+#undef NCCL_MEMBER
+};
+
+/* Open the library at the first call. */
 enum status cuda_libraries_cublaslt(const struct cublaslt **out);
+enum status cuda_libraries_nccl(const struct nccl **out);
 
 #endif

@@ -41,7 +41,7 @@ static cudaError_t enqueue(const struct launch *l, cudaStream_t stream)
     *closure = *l;
     closure->dst = fake_alias(l->dst);
     closure->src = fake_alias(l->src);
-    return fake_enqueue(stream, &(struct fake_work){start, end, closure});
+    return fake_enqueue(stream, &(struct fake_work){.start = start, .end = end, .closure = closure});
 }
 
 enum status ops_cuda_cast_rows(bf16 *dst, int64_t dst_ld, const float *src, int64_t src_ld, int64_t rows, int64_t cols,

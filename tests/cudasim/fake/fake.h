@@ -14,6 +14,8 @@
  *   pin=N       the N-th registration of host memory finds no memory
  *   devices=N   how many there are, 1
  *   fail=N:E    the N-th call of the runtime from now on returns error E; 214, 700 and 719 stay
+ *   nccl=F:N:E  the N-th call of NCCL's function F returns its result E; nccl=none: there is no NCCL
+ *   nccl-hangs=N, nccl-breaks=N:E  the N-th group of messages never ends; and the communicator has result E from then on
  *   dies=N:E    the N-th thing that streams execute ends with error E, which stays: calls say so later */
 #ifndef LTRAIN_TESTS_FAKE_H
 #define LTRAIN_TESTS_FAKE_H
@@ -44,9 +46,11 @@ struct fake_config {
     int fail_error, executed_error;
 };
 
-/* What a stream executes. `start` may be NULL; both run on the GPU's thread and get device addresses that it can touch. */
+/* What a stream executes. `start` and `ready` may be NULL; all run on the GPU's thread and get device addresses that it can
+ * touch. */
 struct fake_work {
     void (*start)(void *closure); /* poisons what will be written */
+    int (*ready)(void *closure);  /* asked again and again after the start, under the lock: whether it may end */
     cudaError_t (*end)(void *closure);
     void *closure; /* freed by the fake */
 };
@@ -87,6 +91,13 @@ int fake_is_busy(void);                                                      /* 
 int fake_streams_left(char *text, size_t size);
 void fake_streams_reset(void);
 void fake_fail_device(cudaError_t error); /* under the lock */
+void fake_look_again(void);               /* something may be ready; under the lock */
 long fake_executed(void);
+
+/* NCCL. Under the lock. */
+int nccl_configure(const char *word); /* 0: no word of NCCL's */
+int nccl_left(char *text, size_t size);
+void nccl_reset(void);
+int nccl_is_absent(void); /* not under the lock */
 
 #endif

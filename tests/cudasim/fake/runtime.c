@@ -81,7 +81,7 @@ static void configure(const char *words)
     fake_config = (struct fake_config){.memory = (size_t)1 << 30, .devices = 1, .numa = -1, .driver = 13000, .name = "twin"};
     snprintf(copy, sizeof copy, "%s", words ? words : "");
     while ((word = strsep(&at, ",")))
-        if (word[0] && !set(word, &fake_config)) {
+        if (word[0] && !set(word, &fake_config) && !nccl_configure(word)) {
             fprintf(stderr, "LTRAIN_FAKE_CUDA: unknown word %s\n", word);
             abort();
         }
@@ -97,6 +97,7 @@ __attribute__((visibility("default"))) void fake_cuda_configure(const char *word
     fake_streams_reset();
     pthread_mutex_lock(&fake_lock);
     fake_memory_reset();
+    nccl_reset();
     twin_reset();
     configure(words);
     pthread_mutex_unlock(&fake_lock);
@@ -124,6 +125,7 @@ __attribute__((visibility("default"))) const char *fake_cuda_left(void)
     pthread_mutex_lock(&fake_lock);
     int n = fake_memory_left(left, sizeof left);
     n += fake_streams_left(left + n, sizeof left - (size_t)n);
+    n += nccl_left(left + n, sizeof left - (size_t)n);
     if (misused[0])
         snprintf(left + n, sizeof left - (size_t)n, " misused: %s", misused);
     pthread_mutex_unlock(&fake_lock);

@@ -13,7 +13,7 @@ enum kind { WORK, RECORD, WAIT };
 struct node {
     enum kind kind;
     struct fake_work work;
-    int started;
+    int started, ready;
     struct CUevent_st *event;
     int64_t which; /* recording of the event */
     struct node *next;
@@ -73,12 +73,33 @@ void fake_fail_device(cudaError_t error)
     pthread_cond_broadcast(&moved);
 }
 
+void fake_look_again(void)
+{
+    pthread_cond_signal(&queued);
+}
+
 /* --- The GPU's thread --- */
 
 static int can_move(const struct CUstream_st *s)
 {
     const struct node *n = s->head;
-    return n && (fake_sticky || n->kind != WAIT || n->event->done >= n->which);
+    if (!n || fake_sticky)
+        return n != NULL;
+    return n->kind == WAIT ? n->event->done >= n->which : !n->started || n->ready;
+}
+
+/* Asks what has started whether it may end. Returns how many may not. */
+static int ask(void)
+{
+    int waiting = 0;
+    for (struct CUstream_st *s = streams; s; s = s->next) {
+        struct node *n = s->head;
+        if (!n || n->kind != WORK || !n->started || n->ready)
+            continue;
+        n->ready = !n->work.ready || n->work.ready(n->work.closure);
+        waiting += !n->ready;
+    }
+    return waiting;
 }
 
 static struct CUstream_st *draw_stream(void)
@@ -159,7 +180,14 @@ static void *gpu(void *unused)
     (void)unused;
     pthread_mutex_lock(&fake_lock);
     for (;;) {
+        const int waiting = ask();
         struct CUstream_st *s = may_execute() ? draw_stream() : NULL;
+        if (!s && waiting) { /* for another process, which rings no bell */
+            pthread_mutex_unlock(&fake_lock);
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+            pthread_mutex_lock(&fake_lock);
+            continue;
+        }
         if (!s) {
             pthread_cond_wait(&queued, &fake_lock);
             continue;
@@ -465,12 +493,17 @@ static cudaError_t enqueue_copy(const struct copy *c, cudaStream_t stream)
     if (!closure)
         abort();
     *closure = *c;
-    return fake_enqueue(stream, &(struct fake_work){start_copy, end_copy, closure});
+    return fake_enqueue(stream, &(struct fake_work){.start = start_copy, .end = end_copy, .closure = closure});
 }
 
 static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     const void *host = kind == cudaMemcpyHostToDevice ? src : dst, *device = kind == cudaMemcpyHostToDevice ? dst : src;
+    if (kind == cudaMemcpyDeviceToDevice) {
+        if (!fake_on_device(src, bytes) || !fake_on_device(dst, bytes))
+            return fake_misuse(cudaErrorInvalidValue, "a copy of %zu bytes leaves its device allocation", bytes);
+        return enqueue_copy(&(struct copy){.to = fake_alias(dst), .from = fake_alias(src), .bytes = bytes}, stream);
+    }
     if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToHost)
         return fake_misuse(cudaErrorInvalidValue, "a copy that is neither up nor down");
     if (!fake_on_device(device, bytes))

@@ -87,7 +87,7 @@ static cudaError_t launch(enum op_kind op, const struct op_attrs *attrs, void *c
             return fake_misuse(cudaErrorIllegalAddress, "argument %d of %s is not on the device", i, op_name(op));
         }
     }
-    return fake_enqueue(stream, &(struct fake_work){start_kernel, end_kernel, l});
+    return fake_enqueue(stream, &(struct fake_work){.start = start_kernel, .end = end_kernel, .closure = l});
 }
 
 static enum status launch_kernel(enum op_kind op, const struct op_attrs *attrs, void *const *arg, void *stream)

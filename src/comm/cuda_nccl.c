@@ -1,0 +1,459 @@
+/* Messages between GPUs.
+ *
+ * 1. One communicator of all ranks, whose numbers there are their places in the mesh, and one stream, LANE_WORLD's: all ranks
+ * give it all collectives in one order, so that no two ranks wait for each other in a circle. Groups are subsets in sends and
+ *    receives.
+ * 2. Bytes travel, and sums are added here, by ops/reduce.h: the bits are those of comm/collective.c, which the planner has asked
+ *    for `work` as well. Here a piece takes both of its places.
+ * 3. The communicator does not block: whoever starts it polls (ranks_settle), so that others' failures are seen meanwhile. Each
+ *    rank then exchanges a greeting with each other one: connections are made, and memory is taken for them, before the arena.
+ * 4. One thread at a time calls NCCL, under the lock. `aborted` is set before the lock is asked for, and ends what is polled. */
+#include "comm/cuda_nccl.h"
+
+#include "base/clock.h"
+#include "base/sys.h"
+#include "comm/flows.h"
+#include "device/cuda/errors.h"
+#include "device/cuda/libraries.h"
+#include "ops/cuda_ops.h"
+#include "ops/reduce.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { POLL_NS = 50000, GREETING = 16 /* bytes for each rank */ };
+static const double LEAVE_SECONDS = 10; /* that the last messages may take */
+static const double LOCK_SECONDS = 2;   /* that an abort waits for whoever calls NCCL */
+
+_Static_assert(sizeof(ncclUniqueId) <= BACKEND_IDENTITY, "an identity is NCCL's");
+
+enum joining { ALONE, JOINING, GREETING_OTHERS, JOINED };
+
+struct ranks {
+    struct backend *b;
+    void (*close)(struct backend *b); /* the device's own */
+    const struct nccl *api;           /* NULL: not opened yet */
+    pthread_mutex_t lock;
+    atomic_int aborted;
+    enum joining phase;
+    ncclComm_t comm; /* NULL: none, or no more */
+    int rank, size;
+    struct mesh_group group[LANES];
+    char *greeting; /* in device memory: one of each rank, and the own one */
+};
+
+static struct ranks *ranks_of(const struct backend *b)
+{
+    return b->ranks;
+}
+
+static cudaStream_t stream_of(const struct ranks *r)
+{
+    return (cudaStream_t)r->b->stream[LANE_WORLD];
+}
+
+static enum status nccl_status(const struct ranks *r, ncclResult_t result, const char *call)
+{
+    if (result == ncclSuccess)
+        return OK;
+    const char *last = r->api->ncclGetLastError(r->comm);
+    return status_fail(ERR_IO, "NCCL: %.*s: %s%s%.300s", (int)strcspn(call, "("), call, r->api->ncclGetErrorString(result),
+                       last && last[0] ? ": " : "", last && last[0] ? last : "");
+}
+#define NCCL_STATUS(call) nccl_status(r, r->api->call, #call)
+
+static enum status gone(void)
+{
+    return status_fail(ERR_PEER, "NCCL: the communicator has been aborted");
+}
+
+static enum status open_library(struct ranks *r)
+{
+    return r->api ? OK : cuda_libraries_nccl(&r->api);
+}
+
+/* What a call that may go on by itself has come to. Under the lock. */
+static enum status settle(struct ranks *r, ncclResult_t result, const char *call)
+{
+    while (result == ncclInProgress && !atomic_load(&r->aborted)) {
+        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+        TRY(NCCL_STATUS(ncclCommGetAsyncError(r->comm, &result)));
+    }
+    return atomic_load(&r->aborted) ? gone() : nccl_status(r, result, call);
+}
+
+/* --- Joining --- */
+
+static enum status carrier(struct backend *b, char name[BACKEND_CARRIER])
+{
+    struct ranks *r = ranks_of(b);
+    int version = 0;
+    TRY(open_library(r));
+    TRY(NCCL_STATUS(ncclGetVersion(&version)));
+    snprintf(name, BACKEND_CARRIER, "NCCL %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+    return version >= 21800 ? OK : status_fail(ERR_INVALID, "%s is too old: 2.18 or later is wanted", name);
+}
+
+static enum status identity(struct backend *b, char id[BACKEND_IDENTITY])
+{
+    struct ranks *r = ranks_of(b);
+    ncclUniqueId own;
+    TRY(open_library(r));
+    TRY(NCCL_STATUS(ncclGetUniqueId(&own)));
+    memset(id, 0, BACKEND_IDENTITY);
+    memcpy(id, &own, sizeof own);
+    return OK;
+}
+
+static enum status meet(struct backend *b, const char id[BACKEND_IDENTITY], int rank, int size,
+                        const struct mesh_group group[LANES])
+{
+    struct ranks *r = ranks_of(b);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId own;
+    TRY(open_library(r));
+    memcpy(&own, id, sizeof own);
+    memcpy(r->group, group, sizeof r->group);
+    r->rank = rank;
+    r->size = size;
+    config.blocking = 0;
+    ncclResult_t result = r->api->ncclCommInitRankConfig(&r->comm, size, own, rank, &config);
+    if (result != ncclInProgress)
+        TRY(nccl_status(r, result, "ncclCommInitRankConfig"));
+    r->phase = JOINING;
+    return OK;
+}
+
+static void write_greeting(char text[GREETING], int from)
+{
+    memset(text, 0, GREETING);
+    snprintf(text, GREETING, "rank %d", from);
+}
+
+static enum status start_greeting(struct ranks *r)
+{
+    char own[GREETING];
+    void *memory = NULL;
+    TRY(CUDA_STATUS(cudaMalloc(&memory, (size_t)(r->size + 1) * GREETING)));
+    r->greeting = memory;
+    char *mine = r->greeting + r->size * GREETING;
+    write_greeting(own, r->rank);
+    TRY(r->b->write(r->b, mine, own, GREETING));
+    TRY(NCCL_STATUS(ncclGroupStart()));
+    for (int d = 1; d < r->size; d++) {
+        const int to = (r->rank + d) % r->size, from = (r->rank - d + r->size) % r->size;
+        TRY(NCCL_STATUS(ncclSend(mine, GREETING, ncclInt8, to, r->comm, stream_of(r))));
+        TRY(NCCL_STATUS(ncclRecv(r->greeting + from * GREETING, GREETING, ncclInt8, from, r->comm, stream_of(r))));
+    }
+    TRY(settle(r, r->api->ncclGroupEnd(), "ncclGroupEnd"));
+    TRY(settle(r, r->api->ncclAllGather(mine, r->greeting, GREETING, ncclInt8, r->comm, stream_of(r)), "ncclAllGather"));
+    TRY(r->b->record(r->b, LANE_WORLD, 0));
+    r->phase = GREETING_OTHERS;
+    return OK;
+}
+
+static enum status end_greeting(struct ranks *r)
+{
+    char want[GREETING], have[GREETING];
+    int done = 0;
+    TRY(r->b->query(r->b, LANE_WORLD, 0, &done));
+    if (!done)
+        return OK;
+    for (int from = 0; from < r->size; from++) {
+        write_greeting(want, from);
+        TRY(r->b->read(r->b, have, r->greeting + from * GREETING, GREETING));
+        if (memcmp(want, have, GREETING) != 0)
+            return status_fail(ERR_CORRUPT, "NCCL: what was to come from the rank at place %d is not what it sent", from);
+    }
+    void *memory = r->greeting;
+    r->greeting = NULL;
+    TRY(CUDA_STATUS(cudaFree(memory)));
+    r->phase = JOINED;
+    return OK;
+}
+
+/* Under the lock. */
+static enum status look(struct ranks *r, int *joined)
+{
+    ncclResult_t result = ncclSuccess;
+    if (!r->comm)
+        return atomic_load(&r->aborted) ? gone() : OK;
+    TRY(NCCL_STATUS(ncclCommGetAsyncError(r->comm, &result)));
+    if (result != ncclInProgress)
+        TRY(nccl_status(r, result, "an operation that was under way"));
+    if (result == ncclSuccess && r->phase == JOINING)
+        TRY(start_greeting(r));
+    if (result == ncclSuccess && r->phase == GREETING_OTHERS)
+        TRY(end_greeting(r));
+    *joined = r->phase == JOINED;
+    return OK;
+}
+
+static enum status health(struct backend *b, int *joined)
+{
+    struct ranks *r = ranks_of(b);
+    *joined = 0;
+    if (pthread_mutex_trylock(&r->lock) != 0) /* a call is under way, which sees for itself */
+        return OK;
+    enum status st = look(r, joined);
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+/* --- Collectives; all under the lock --- */
+
+static int place_of(const struct ranks *r, enum lane lane, int member)
+{
+    return r->group[lane].first + member * r->group[lane].stride;
+}
+
+static enum status copy_own(struct ranks *r, const struct collective *x)
+{
+    char *to;
+    const struct flow_part own = flows_own(x, &to);
+    if (own.bytes == 0)
+        return OK;
+    return CUDA_STATUS(cudaMemcpyAsync(to, own.at, (size_t)own.bytes, cudaMemcpyDeviceToDevice, stream_of(r)));
+}
+
+static enum status send_part(struct ranks *r, struct flow_part part, int to)
+{
+    return part.bytes == 0 ? OK : NCCL_STATUS(ncclSend(part.at, (size_t)part.bytes, ncclInt8, to, r->comm, stream_of(r)));
+}
+
+static enum status receive_part(struct ranks *r, struct flow_part part, int from)
+{
+    return part.bytes == 0 ? OK : NCCL_STATUS(ncclRecv(part.at, (size_t)part.bytes, ncclInt8, from, r->comm, stream_of(r)));
+}
+
+/* Neighbours first, so that not everybody sends to the same member. out, in: of each member. A group that has failed is closed,
+ * and starts nothing. */
+static enum status swap_parts(struct ranks *r, enum lane lane, const struct collective *x,
+                              struct flow_part (*out)(const void *user, int m), struct flow_part (*in)(const void *user, int m),
+                              const void *user)
+{
+    TRY(NCCL_STATUS(ncclGroupStart()));
+    enum status st = OK;
+    for (int d = 1; d < x->members && st == OK; d++) {
+        const int to = (x->me + d) % x->members, from = (x->me - d + x->members) % x->members;
+        st = send_part(r, out(user, to), place_of(r, lane, to));
+        if (st == OK)
+            st = receive_part(r, in(user, from), place_of(r, lane, from));
+    }
+    if (st == OK)
+        return settle(r, r->api->ncclGroupEnd(), "ncclGroupEnd");
+    (void)r->api->ncclGroupEnd();
+    return st;
+}
+
+static struct flow_part out_of(const void *user, int m)
+{
+    return flows_out(user, m);
+}
+
+static struct flow_part into(const void *user, int m)
+{
+    return flows_in(user, m);
+}
+
+/* Whether every rank has as much, so that the library may choose how it goes. */
+static int is_even_gather(const struct ranks *r, enum lane lane, const struct collective *x)
+{
+    const struct op_attrs *a = x->attrs;
+    return x->op == OP_ALL_GATHER && lane == LANE_WORLD && x->members == r->size && a->comm.n == a->comm.share * x->members;
+}
+
+static enum status move(struct ranks *r, enum lane lane, const struct collective *x)
+{
+    if (is_even_gather(r, lane, x)) {
+        const struct flow_part own = flows_out(x, x->me);
+        return settle(r, r->api->ncclAllGather(own.at, x->arg[1], (size_t)own.bytes, ncclInt8, r->comm, stream_of(r)),
+                      "ncclAllGather");
+    }
+    TRY(copy_own(r, x));
+    return swap_parts(r, lane, x, out_of, into, x);
+}
+
+/* A piece of each share. */
+struct pieces {
+    const struct collective *x;
+    int64_t first, most, element; /* elements of each share before it, and at most in it; bytes of one on its way */
+    char *arrives, *leaves;       /* of member m at m * most elements; leaves NULL: from where the addends are */
+};
+
+static int64_t piece_elements(const struct pieces *p, int m)
+{
+    return max_i64(0, min_i64(p->most, flows_share(p->x->attrs, m) - p->first));
+}
+
+static struct flow_part piece_out(const void *user, int m)
+{
+    const struct pieces *p = user;
+    char *at = p->leaves ? p->leaves + m * p->most * p->element
+                         : (char *)p->x->arg[0] + (m * p->x->attrs->comm.share + p->first) * p->element;
+    return (struct flow_part){at, piece_elements(p, m) * p->element};
+}
+
+static struct flow_part piece_in(const void *user, int m)
+{
+    const struct pieces *p = user;
+    return (struct flow_part){p->arrives + m * p->most * p->element, piece_elements(p, p->x->me) * p->element};
+}
+
+/* Rounds all members' pieces: those of whole ones are rows of a matrix, and one may be shorter. */
+static enum status round_pieces(struct ranks *r, const struct pieces *p)
+{
+    const int64_t share = p->x->attrs->comm.share, columns = min_i64(p->most, share - p->first);
+    const float *src = (const float *)p->x->arg[0] + p->first;
+    bf16 *dst = (bf16 *)p->leaves;
+    int rows = 0;
+    while (rows < p->x->members && piece_elements(p, rows) == columns)
+        rows++;
+    TRY(ops_cuda_cast_rows(dst, p->most, src, share, rows, columns, stream_of(r)));
+    if (rows == p->x->members || piece_elements(p, rows) == 0)
+        return OK;
+    return ops_cuda_cast_rows(dst + rows * p->most, p->most, src + rows * share, share, 1, piece_elements(p, rows), stream_of(r));
+}
+
+static enum status add_pieces(struct ranks *r, const struct pieces *p, float *dst)
+{
+    const struct collective *x = p->x;
+    const struct reduce_pieces sum = {.dst = dst + p->first,
+                                      .own = (const float *)x->arg[0] + x->me * x->attrs->comm.share + p->first,
+                                      .pieces = p->arrives,
+                                      .n = piece_elements(p, x->me),
+                                      .stride = p->most * p->element,
+                                      .members = x->members,
+                                      .me = x->me,
+                                      .type = x->attrs->comm.type};
+    return sum.n == 0 ? OK : ops_cuda_reduce(&sum, stream_of(r));
+}
+
+/* The rest of a share that ends early is nobody's, and zero. */
+static enum status clear_rest(struct ranks *r, const struct collective *x)
+{
+    const int64_t there = flows_share(x->attrs, x->me), share = x->attrs->comm.share;
+    if (there == share)
+        return OK;
+    return CUDA_STATUS(cudaMemsetAsync((float *)x->arg[1] + there, 0, (size_t)(share - there) * 4, stream_of(r)));
+}
+
+static enum status reduce(struct ranks *r, enum lane lane, const struct collective *x)
+{
+    const int in_place = x->op == OP_ALL_REDUCE;
+    const int64_t share = x->attrs->comm.share;
+    float *dst = in_place ? (float *)x->arg[0] + x->me * share : x->arg[1];
+    struct pieces p = {.x = x,
+                       .most = 2 * flows_piece(x->attrs, x->members, CHUNK_BYTES),
+                       .element = flows_wire_element(x->attrs),
+                       .arrives = in_place ? x->arg[1] : x->arg[2]};
+    if (p.element == 2)
+        p.leaves = p.arrives + x->members * p.most * p.element;
+    for (; p.first < share; p.first += p.most) {
+        if (p.leaves)
+            TRY(round_pieces(r, &p));
+        TRY(swap_parts(r, lane, x, piece_out, piece_in, &p));
+        TRY(add_pieces(r, &p, dst));
+    }
+    if (!in_place)
+        return clear_rest(r, x);
+    struct op_attrs attrs;
+    struct collective gather;
+    void *arg[2];
+    flows_gather_sums(x, &attrs, arg, &gather);
+    return move(r, lane, &gather);
+}
+
+static enum status collective(struct backend *b, enum lane lane, enum op_kind op, const struct op_attrs *attrs, void *const *arg,
+                              int send, int receive)
+{
+    struct ranks *r = ranks_of(b);
+    const struct collective x = {.op = op,
+                                 .attrs = attrs,
+                                 .arg = arg,
+                                 .members = r->group[lane].members,
+                                 .me = r->group[lane].member,
+                                 .send = send,
+                                 .receive = receive};
+    pthread_mutex_lock(&r->lock);
+    enum status st = !r->comm || atomic_load(&r->aborted) ? gone()
+                     : flows_is_reduction(op)             ? reduce(r, lane, &x)
+                                                          : move(r, lane, &x);
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+/* --- Leaving --- */
+
+static int take_lock(struct ranks *r)
+{
+    const double until = clock_seconds() + LOCK_SECONDS;
+    int taken;
+    while (!(taken = pthread_mutex_trylock(&r->lock) == 0) && clock_seconds() < until)
+        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+    return taken;
+}
+
+static void abort_ranks(struct backend *b)
+{
+    struct ranks *r = ranks_of(b);
+    atomic_store(&r->aborted, 1);
+    const int locked = take_lock(r); /* else a call is stuck, which this one ends */
+    if (r->comm)
+        (void)r->api->ncclCommAbort(r->comm);
+    r->comm = NULL;
+    if (locked)
+        pthread_mutex_unlock(&r->lock);
+}
+
+/* Waits for the last messages of all ranks. */
+static int finalize(struct ranks *r)
+{
+    const double until = clock_seconds() + LEAVE_SECONDS;
+    ncclResult_t result = r->api->ncclCommFinalize(r->comm);
+    while (result == ncclInProgress && clock_seconds() < until) {
+        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+        if (r->api->ncclCommGetAsyncError(r->comm, &result) != ncclSuccess)
+            return 0;
+    }
+    return result == ncclSuccess;
+}
+
+static void close_ranks(struct backend *b)
+{
+    struct ranks *r = ranks_of(b);
+    if (r->comm && r->phase == JOINED && b->join(b) == OK && finalize(r)) {
+        (void)r->api->ncclCommDestroy(r->comm);
+        r->comm = NULL;
+    }
+    abort_ranks(b);
+    if (r->greeting)
+        (void)cudaFree(r->greeting);
+    pthread_mutex_destroy(&r->lock);
+    b->ranks = NULL;
+    r->close(b);
+    free(r);
+}
+
+enum status cuda_nccl_attach(struct backend *b)
+{
+    struct ranks *r = sys_calloc(1, sizeof *r);
+    if (!r)
+        return status_fail(ERR_NOMEM, "out of memory for the device");
+    pthread_mutex_init(&r->lock, NULL);
+    r->b = b;
+    r->close = b->close;
+    b->ranks = r;
+    b->carrier = carrier;
+    b->identity = identity;
+    b->meet = meet;
+    b->collective = collective;
+    b->health = health;
+    b->abort = abort_ranks;
+    b->close = close_ranks;
+    return OK;
+}

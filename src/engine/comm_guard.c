@@ -1,0 +1,121 @@
+/* The thread that talks to the other ranks while a library carries their messages. */
+#include "engine/comm_guard.h"
+
+#include "base/clock.h"
+
+#include <string.h>
+
+static const int64_t LOOK_NS = 100000000;  /* between two looks at processes and library */
+static const int64_t GRACE_NS = 700000000; /* for the cause of a failure of the library to become known: a rank's, mostly */
+static const int64_t NAP_NS = 2000000;
+
+/* The collective that waits for other ranks; n_instrs: none. */
+struct waiting {
+    int oldest; /* not retired */
+    int began;  /* it waits: what it needs is there */
+    char what[96];
+};
+
+static int is_retired(const struct comm_run *r, const struct instr *in)
+{
+    return atomic_load(&r->tickets->done[in->lane]) >= in->ticket;
+}
+
+/* Goes on to the oldest collective that has not retired. */
+static void find_waiting(struct comm_run *r, struct waiting *w)
+{
+    const struct program *p = r->program;
+    struct comm *c = r->context->comm;
+    const int before = w->oldest;
+    while (w->oldest < p->n_instrs && (!lane_is_comm(p->instrs[w->oldest].lane) || is_retired(r, &p->instrs[w->oldest])))
+        w->oldest++;
+    if (w->oldest != before)
+        w->began = 0;
+    if (w->oldest == p->n_instrs) {
+        comm_wait_begin(c, LANE_WORLD, -1);
+        return;
+    }
+    const struct instr *in = &p->instrs[w->oldest];
+    if (w->began || !tickets_ready(r->tickets, p, in))
+        return;
+    w->began = 1;
+    comm_describe_collective(c, in->lane, in->op, &program_call(p, in)->attrs, w->what);
+    comm_wait_begin(c, in->lane, (int)in->op);
+}
+
+/* The library has failed: it ends so as well where a rank has died, or says why it leaves, and then that is what happened. */
+static enum status find_cause(struct comm_run *r, enum status st)
+{
+    struct comm *c = r->context->comm;
+    char said[1024];
+    snprintf(said, sizeof said, "%s", status_message());
+    for (const int64_t until = clock_ns() + GRACE_NS; clock_ns() < until; clock_sleep_ns(NAP_NS))
+        TRY(comm_wait_look(c, "messages that NCCL carries"));
+    return status_fail(st, "%s", said);
+}
+
+static enum status look(struct comm_run *r, struct waiting *w)
+{
+    struct backend *b = r->context->backend;
+    int joined;
+    find_waiting(r, w);
+    TRY(comm_wait_look(r->context->comm, w->began ? w->what : NULL));
+    enum status st = backend_status(b, b->health(b, &joined));
+    return st == OK ? OK : find_cause(r, st);
+}
+
+static int are_settled(const struct comm_run *r)
+{
+    int settled = comm_is_cut(r->context->comm);
+    for (int l = LANE_WORLD; l < LANES && settled; l++)
+        settled = !comm_owes(r->context->comm, (enum lane)l);
+    return settled;
+}
+
+/* The agreement on where to stop: the submitter holds meanwhile. */
+static enum status look_at_cut(struct comm_run *r)
+{
+    struct comm *c = r->context->comm;
+    const int held = comm_cut_holds(c);
+    TRY(comm_cut_look(c));
+    if (held != comm_cut_holds(c))
+        tickets_nudge(r->tickets);
+    if (are_settled(r))
+        r->settle(r->user);
+    return OK;
+}
+
+static enum status guard(struct comm_run *r)
+{
+    struct waiting w = {.oldest = 0};
+    int64_t looked = 0;
+    while (atomic_load(r->others) > 0) {
+        enum status st = look_at_cut(r);
+        const int64_t now = clock_ns();
+        if (st == OK && now - looked >= LOOK_NS) {
+            looked = now;
+            st = look(r, &w);
+        }
+        if (st != OK)
+            return w.began && w.oldest < r->program->n_instrs ? comm_lanes_explain(r->program, w.oldest, st) : st;
+        if (tickets_failed(r->tickets) && tickets_status(r->tickets) != ERR_CANCELLED)
+            return ERR_CANCELLED;
+        if (tickets_failed(r->tickets)) /* the program is cut, and streams drain */
+            clock_sleep_ns(NAP_NS);
+        else
+            tickets_sleep(r->tickets, LANE_WORLD);
+    }
+    return OK;
+}
+
+enum status comm_guard_run(struct comm_run *r)
+{
+    struct backend *b = r->context->backend;
+    enum status st = guard(r);
+    if (st == OK)
+        return OK;
+    if (st != ERR_CANCELLED)
+        tickets_fail(r->tickets, st); /* before streams drain, so that nobody takes what is in them for a result */
+    b->abort(b);
+    return ERR_CANCELLED;
+}

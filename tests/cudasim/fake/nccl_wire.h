@@ -1,0 +1,45 @@
+/* Bytes between the processes that stand for GPUs: memory that all of them map, named by the communicator's id. A message of a
+ * pair of ranks goes when both ends have posted it, and both say the same of it. Under the fake's lock. */
+#ifndef LTRAIN_TESTS_NCCL_WIRE_H
+#define LTRAIN_TESTS_NCCL_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { NCCL_RANKS = 16 };
+
+struct nccl_wire;
+
+/* What both ends say of a message. */
+struct nccl_message {
+    int64_t bytes;
+    int kind; /* of call: sends and receives are one */
+};
+
+/* One end of a message. */
+struct nccl_end {
+    int sends, peer;
+    char *at;
+    struct nccl_message message;
+    int64_t number; /* of the pair's */
+    int64_t done;   /* bytes */
+};
+
+struct nccl_wire *nccl_wire_open(const char *name, int rank, int ranks, int device);
+void nccl_wire_close(struct nccl_wire *w);
+/* All ranks have opened it. */
+int nccl_wire_complete(const struct nccl_wire *w);
+/* Another rank that has the same device; -1: none. */
+int nccl_wire_twin(const struct nccl_wire *w);
+/* The rank has nothing to say any more; whether all have said so. */
+void nccl_wire_leave(struct nccl_wire *w);
+int nccl_wire_all_left(const struct nccl_wire *w);
+
+/* The n ends of a group: all are posted, then the rank waits for nothing else. */
+void nccl_wire_post(struct nccl_wire *w, struct nccl_end *end, int n);
+/* Moves what can move. 1: all is there; 0: not yet; -1: an end says otherwise than ours, or ranks wait in a circle: text. */
+int nccl_wire_progress(struct nccl_wire *w, struct nccl_end *end, int n, char *text, size_t size);
+/* The group is over. */
+void nccl_wire_done(struct nccl_wire *w);
+
+#endif
