@@ -100,6 +100,8 @@ static void prepare_queries(const struct backward *b, int64_t slot, int64_t head
 {
     const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->t.mask.sq - row), at = slot * b->t.q_blocks * BLOCK + row;
     const int64_t to = slot * b->head_bytes + i * b->block_bytes;
+    if (cpu_stops(b->t.stream))
+        return;
     struct amx_rows q = b->q, go = b->go;
     q.head = go.head = head;
     amx_pack_rows(b->q_columns + to, &q, row, n, SPAN, 1);
@@ -257,7 +259,8 @@ static void block_pair(const struct backward *b, const struct keys *x, int64_t s
     for (int64_t kp = 0; kp < SPANS; kp++)
         key_span(b, x, slot, i, j, kp);
     ticket *turn = b->t.q_ticket + slot * b->t.q_blocks + i;
-    take_turn(turn, (int32_t)j);
+    if (!take_turn(&b->t, turn, (int32_t)j))
+        return;
     for (int64_t qp = 0; qp < SPANS; qp++)
         query_span(b, x, slot, i, j, qp);
     if (j + 1 == b->t.end_block[i] || (j + 1) % GROUP == 0)
@@ -282,6 +285,8 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
     for (int64_t i = b->t.q_blocks - 1; i >= 0; i--) {
         if (j < b->t.first_block[i] || j >= b->t.end_block[i])
             continue;
+        if (cpu_stops(b->t.stream))
+            return;
         if (!touched) {
             load_keys(b, x, kv, key, n);
             memset(x->dk, 0, (size_t)(4 * BLOCK * b->dp) * 4); /* and dv, and their sums */
@@ -292,7 +297,8 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
     }
     const int add = b->accumulate || head % b->t.group > 0;
     ticket *turn = b->t.k_ticket + (kv - first_head / b->t.group) * b->t.k_blocks + j;
-    take_turn(turn, (int32_t)head);
+    if (!take_turn(&b->t, turn, (int32_t)head))
+        return;
     if (touched)
         group_keys(b, x);
     else if (!add)
@@ -305,12 +311,13 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
 }
 
 /* Query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in order. */
-static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row, int threads)
+static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row, const struct cpu_stream *stream)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
     char *scratch;
     struct backward b = layout(attrs, attn_align(arg[11]), &scratch);
     b.t.mask = mask_of(attrs, (const int32_t *)arg[9] + row, (const int32_t *)arg[10] + row);
+    b.t.stream = stream;
     b.t.mask.sq = min_i64(SEGMENT, attrs->attn.sq - row);
     b.t.q_blocks = ceil_div(b.t.mask.sq, BLOCK);
     b.delta_in = (const float *)arg[6] + row * hq;
@@ -322,7 +329,7 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     b.k = (struct amx_rows){arg[4], hk, 0, d}, b.v = (struct amx_rows){arg[5], hk, 0, d};
     b.go = (struct amx_rows){(const bf16 *)arg[8] + row * hq * d, hq, 0, d};
     b.dq = (float *)arg[0] + row * hq * d, b.dk = arg[1], b.dv = arg[2];
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(stream->threads)
     {
         struct keys x = keys_of(scratch, b.dp);
         amx_begin();
@@ -344,8 +351,8 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     }
 }
 
-void amx_backward(const struct op_attrs *attrs, void *const *arg, int threads)
+void amx_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream)
 {
-    for (int64_t row = 0; row < attrs->attn.sq; row += SEGMENT)
-        backward_segment(attrs, arg, row, threads);
+    for (int64_t row = 0; row < attrs->attn.sq && !cpu_stops(stream); row += SEGMENT)
+        backward_segment(attrs, arg, row, stream);
 }

@@ -28,6 +28,7 @@ struct forward {
     char *packed_k, *packed_v;
     int64_t dp, sk, head_bytes, batch; /* d and keys as packed; bytes of a head of K or V; KV heads at a time */
     float scale;                       /* times log2(e) */
+    const struct cpu_stream *stream;
 };
 
 /* One thread's scratch: a block of queries and their state. */
@@ -264,6 +265,8 @@ static void forward_task(const struct forward *f, int64_t head, int64_t kv, int6
     panels_load(f, x, &q, row, n);
     const int64_t first_block = mask_from(m, row) / KEYS * KEYS, end = mask_to(m, row + n - 1);
     for (int64_t block = first_block; block < end; block += KEYS) {
+        if (cpu_stops(f->stream))
+            return;
         if (block > first_block && (block - first_block) % (GROUP * KEYS) == 0)
             panels_group(x, f->dp);
         for (int64_t p = 0; p * SPAN < n; p++) {
@@ -279,6 +282,8 @@ static void forward_task(const struct forward *f, int64_t head, int64_t kv, int6
 
 static void pack_block(const struct forward *f, int64_t kv, int64_t head, int64_t block)
 {
+    if (cpu_stops(f->stream))
+        return;
     struct amx_rows k = f->k, v = f->v;
     int64_t n = min_i64(KEYS, f->mask.sk - block), at = kv * f->head_bytes + block * f->dp * 2;
     k.head = v.head = head;
@@ -297,7 +302,7 @@ static struct panels *scratch_of(char *base, int64_t dp)
     return x;
 }
 
-void amx_forward(const struct op_attrs *attrs, void *const *arg, int threads)
+void amx_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, sq = attrs->attn.sq, group = hq / hk;
     struct forward f = {.mask = mask_of(attrs, arg[5], arg[6]),
@@ -309,13 +314,14 @@ void amx_forward(const struct op_attrs *attrs, void *const *arg, int threads)
                         .dp = padded(attrs),
                         .sk = round_up(attrs->attn.sk, KEYS),
                         .batch = batch_of(attrs),
-                        .scale = (float)((double)attrs->attn.scale * 1.4426950408889634)};
+                        .scale = (float)((double)attrs->attn.scale * 1.4426950408889634),
+                        .stream = stream};
     f.head_bytes = f.sk * f.dp * 2;
     f.packed_k = attn_align(arg[7]);
     f.packed_v = f.packed_k + f.batch * f.head_bytes;
     char *scratch = f.packed_v + f.batch * f.head_bytes;
     const int64_t blocks = f.sk / KEYS, rows = PANELS * SPAN, q_blocks = ceil_div(sq, rows);
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(stream->threads)
     {
         struct panels *x = scratch_of(scratch, f.dp);
         amx_begin();

@@ -27,15 +27,13 @@ static struct attention_kernels kernels_of(const struct op_attrs *attrs)
 
 static enum status forward(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    const struct cpu_stream *s = stream;
-    kernels_of(attrs).forward(attrs, arg, s->threads);
+    kernels_of(attrs).forward(attrs, arg, stream);
     return OK;
 }
 
 static enum status backward(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    const struct cpu_stream *s = stream;
-    kernels_of(attrs).backward(attrs, arg, s->threads);
+    kernels_of(attrs).backward(attrs, arg, stream);
     return OK;
 }
 

@@ -5,28 +5,30 @@
 
 #include "attention/attention.h"
 #include "base/isa.h"
+#include "device/cpu_stream.h"
 
 #define ATTN_ALIGN 64 /* of every scratch area; the kernels align `work` themselves */
 
 int64_t attn_portable_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
-void attn_portable_forward(const struct op_attrs *attrs, void *const *arg, int threads);
-void attn_portable_backward(const struct op_attrs *attrs, void *const *arg, int threads);
+void attn_portable_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
+void attn_portable_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 
 /* x86-64 only, and only where isa_of_processor() is at least theirs: the same sources, compiled for each. */
 int64_t avx2_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
-void avx2_forward(const struct op_attrs *attrs, void *const *arg, int threads);
-void avx2_backward(const struct op_attrs *attrs, void *const *arg, int threads);
+void avx2_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
+void avx2_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 int64_t avx512_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
-void avx512_forward(const struct op_attrs *attrs, void *const *arg, int threads);
-void avx512_backward(const struct op_attrs *attrs, void *const *arg, int threads);
+void avx512_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
+void avx512_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 
 /* x86-64 only, BF16 only, and only where isa_has_amx(). */
 int64_t amx_backward_workspace(const struct op_attrs *attrs, int threads);
 int64_t amx_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
-void amx_forward(const struct op_attrs *attrs, void *const *arg, int threads);
-void amx_backward(const struct op_attrs *attrs, void *const *arg, int threads);
+void amx_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
+void amx_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 
-typedef void attention_kernel(const struct op_attrs *attrs, void *const *arg, int threads);
+/* Deterministic, and ends early where the stream says so (cpu_stops): some of the results are as they were then. */
+typedef void attention_kernel(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 
 struct attention_kernels {
     attention_kernel *forward, *backward;

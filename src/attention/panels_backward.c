@@ -100,6 +100,8 @@ int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs, int threads)
 static void prepare_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i)
 {
     const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->t.mask.sq - row), at = slot * b->t.q_blocks * BLOCK + row;
+    if (cpu_stops(b->t.stream))
+        return;
     struct rows q = b->q, go = b->go;
     q.head = go.head = head;
     for (int64_t p = 0; p * LANES < n; p++) {
@@ -232,7 +234,8 @@ static void block_pair(const struct backward *b, const struct keys *x, int64_t s
     for (int64_t kp = 0; kp < PANELS; kp++)
         key_panel(b, x, slot, i, j, kp);
     ticket *turn = b->t.q_ticket + slot * b->t.q_blocks + i;
-    take_turn(turn, (int32_t)j);
+    if (!take_turn(&b->t, turn, (int32_t)j))
+        return;
     for (int64_t qp = 0; qp < PANELS; qp++)
         query_panel(b, x, slot, i, j, qp);
     if (j + 1 == b->t.end_block[i] || (j + 1) % GROUP == 0)
@@ -257,6 +260,8 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
     for (int64_t i = b->t.q_blocks - 1; i >= 0; i--) {
         if (j < b->t.first_block[i] || j >= b->t.end_block[i])
             continue;
+        if (cpu_stops(b->t.stream))
+            return;
         if (!touched) {
             load_keys(b, x, kv, key, n);
             memset(x->dkt, 0, (size_t)(2 * BLOCK * b->d) * 4); /* and dvt */
@@ -268,7 +273,8 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
     dk.head = dv.head = kv;
     const int add = b->accumulate || head % b->t.group > 0;
     ticket *turn = b->t.k_ticket + (kv - first_head / b->t.group) * b->t.k_blocks + j;
-    take_turn(turn, (int32_t)head);
+    if (!take_turn(&b->t, turn, (int32_t)head))
+        return;
     if (!touched && !add)
         memset(x->dkt, 0, (size_t)(2 * BLOCK * b->d) * 4);
     if (touched || !add) {
@@ -285,13 +291,14 @@ static struct rows rows_from(const void *x, int64_t row, int64_t heads, int64_t 
 }
 
 /* Query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in order. */
-static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row, int threads)
+static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row, const struct cpu_stream *stream)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
     const int32_t t = attrs->attn.dtype;
     float *scratch;
     struct backward b = layout(attrs, attn_align(arg[11]), &scratch);
     b.t.mask = mask_of(attrs, (const int32_t *)arg[9] + row, (const int32_t *)arg[10] + row);
+    b.t.stream = stream;
     b.t.mask.sq = min_i64(SEGMENT, attrs->attn.sq - row);
     b.t.q_blocks = ceil_div(b.t.mask.sq, BLOCK);
     b.delta_in = (const float *)arg[6] + row * hq;
@@ -301,7 +308,7 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     b.q = rows_from(arg[3], row, hq, d, t), b.k = rows_from(arg[4], 0, hk, d, t), b.v = rows_from(arg[5], 0, hk, d, t);
     b.go = rows_from(arg[8], row, hq, d, t);
     b.dq = rows_from(arg[0], row, hq, d, F32), b.dk = rows_from(arg[1], 0, hk, d, F32), b.dv = rows_from(arg[2], 0, hk, d, F32);
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(stream->threads)
     {
         struct keys x = keys_of(scratch, d);
 #pragma omp for schedule(static)
@@ -321,8 +328,8 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     }
 }
 
-void KERNEL(backward)(const struct op_attrs *attrs, void *const *arg, int threads)
+void KERNEL(backward)(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream)
 {
-    for (int64_t row = 0; row < attrs->attn.sq; row += SEGMENT)
-        backward_segment(attrs, arg, row, threads);
+    for (int64_t row = 0; row < attrs->attn.sq && !cpu_stops(stream); row += SEGMENT)
+        backward_segment(attrs, arg, row, stream);
 }

@@ -30,6 +30,7 @@ struct forward {
     float *packed_k, *packed_v;
     int64_t sk, head_stride; /* rows of K padded to BLOCK, floats per packed head */
     int64_t batch;           /* KV heads packed at a time */
+    const struct cpu_stream *stream;
 };
 
 /* How a block's scores become probabilities: against an m that has seen them, or not (whole blocks, checked by their sums). */
@@ -229,6 +230,8 @@ static void forward_task(const struct forward *f, int64_t head, int64_t kv, int6
     panels_load(f, x, &q, row, n);
     const int64_t first_block = mask_from(m, row) / BLOCK * BLOCK, end = mask_to(m, row + n - 1);
     for (int64_t block = first_block; block < end; block += BLOCK) {
+        if (cpu_stops(f->stream))
+            return;
         if (block > first_block && (block - first_block) % (GROUP * BLOCK) == 0)
             panels_group(x, q.d);
         for (int64_t p = 0; p * LANES < n; p++) {
@@ -244,6 +247,8 @@ static void forward_task(const struct forward *f, int64_t head, int64_t kv, int6
 
 static void pack_block(const struct forward *f, int64_t kv, int64_t head, int64_t block)
 {
+    if (cpu_stops(f->stream))
+        return;
     struct rows k = f->k, v = f->v;
     int64_t n = min_i64(BLOCK, f->mask.sk - block), at = kv * f->head_stride + block * k.d;
     k.head = v.head = head;
@@ -261,7 +266,7 @@ static struct panels *scratch_of(char *base, int64_t d)
     return x;
 }
 
-void KERNEL(forward)(const struct op_attrs *attrs, void *const *arg, int threads)
+void KERNEL(forward)(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, sq = attrs->attn.sq, group = hq / hk;
     const int32_t t = attrs->attn.dtype;
@@ -272,14 +277,15 @@ void KERNEL(forward)(const struct op_attrs *attrs, void *const *arg, int threads
                         .v = {arg[4], hk, 0, d, t},
                         .o = {arg[0], hq, 0, d, t},
                         .lse = arg[1],
-                        .sk = round_up(attrs->attn.sk, BLOCK)};
+                        .sk = round_up(attrs->attn.sk, BLOCK),
+                        .stream = stream};
     f.head_stride = f.sk * d;
     f.batch = batch_of(attrs);
     f.packed_k = attn_align(arg[7]);
     f.packed_v = f.packed_k + f.batch * f.head_stride;
     char *scratch = (char *)(f.packed_v + f.batch * f.head_stride);
     const int64_t blocks = f.sk / BLOCK, q_blocks = ceil_div(sq, BLOCK);
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(stream->threads)
     {
         struct panels *x = scratch_of(scratch, d);
         for (int64_t first = 0; first < hk; first += f.batch) {

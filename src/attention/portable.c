@@ -30,12 +30,13 @@ struct scratch {
     float *k, *v;  /* [KT][d] */
     double *a, *b; /* [QT][d] each: accumulators */
     float *p, *s;  /* [QT][KT] */
+    const struct cpu_stream *stream;
 };
 
-static struct scratch scratch_of(float *base, int64_t d)
+static struct scratch scratch_of(float *base, int64_t d, const struct cpu_stream *stream)
 {
     float *f = base + omp_get_thread_num() * scratch_floats(d);
-    struct scratch x = {.q = f, .o = f + QT * d, .k = f + 2 * QT * d};
+    struct scratch x = {.q = f, .o = f + QT * d, .k = f + 2 * QT * d, .stream = stream};
     x.v = x.k + KT * d;
     x.a = (double *)(void *)(x.v + KT * d);
     x.b = x.a + QT * d;
@@ -106,6 +107,8 @@ static void forward_tile(const struct op_attrs *attrs, void *const *arg, const s
     zero(x->a, nq * d);
     for (int64_t k = mask_from(m, q) / KT * KT; k < end; k += KT) {
         int64_t nk = min_i64(KT, m->sk - k);
+        if (cpu_stops(x->stream))
+            return;
         load_rows(x->k, arg[3], attrs->attn.dtype, k, nk, hk, kv, d);
         load_rows(x->v, arg[4], attrs->attn.dtype, k, nk, hk, kv, d);
         for (int64_t i = 0; i < nq; i++) {
@@ -142,14 +145,14 @@ static void forward_tile(const struct op_attrs *attrs, void *const *arg, const s
     }
 }
 
-void attn_portable_forward(const struct op_attrs *attrs, void *const *arg, int threads)
+void attn_portable_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream)
 {
     const struct mask m = mask_of(attrs, arg[5], arg[6]);
     const int64_t tiles = ceil_div(m.sq, QT), tasks = tiles * attrs->attn.hq;
     float *work = attn_align(arg[7]);
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
+#pragma omp parallel for schedule(dynamic) num_threads(stream->threads)
     for (int64_t t = tasks - 1; t >= 0; t--) { /* causal: the last tiles are the longest */
-        struct scratch x = scratch_of(work, attrs->attn.head_dim);
+        struct scratch x = scratch_of(work, attrs->attn.head_dim, stream);
         forward_tile(attrs, arg, &m, t % attrs->attn.hq, t / attrs->attn.hq * QT, &x);
     }
 }
@@ -184,6 +187,8 @@ static void backward_queries(const struct op_attrs *attrs, void *const *arg, con
     zero(x->a, nq * d);
     for (int64_t k = mask_from(m, q) / KT * KT; k < end; k += KT) {
         int64_t nk = min_i64(KT, m->sk - k);
+        if (cpu_stops(x->stream))
+            return;
         load_rows(x->k, arg[4], attrs->attn.dtype, k, nk, hk, kv, d);
         load_rows(x->v, arg[5], attrs->attn.dtype, k, nk, hk, kv, d);
         backward_tile(attrs, arg, m, head, q, nq, k, nk, x);
@@ -209,6 +214,8 @@ static void backward_keys(const struct op_attrs *attrs, void *const *arg, const 
     for (int64_t head = kv * group; head < (kv + 1) * group; head++)
         for (int64_t q = mask_first_query(m, k) / QT * QT; q < end; q += QT) {
             int64_t nq = min_i64(QT, m->sq - q);
+            if (cpu_stops(x->stream))
+                return;
             load_rows(x->q, arg[3], attrs->attn.dtype, q, nq, hq, head, d);
             load_rows(x->o, arg[8], attrs->attn.dtype, q, nq, hq, head, d);
             backward_tile(attrs, arg, m, head, q, nq, k, nk, x);
@@ -226,15 +233,15 @@ static void backward_keys(const struct op_attrs *attrs, void *const *arg, const 
         }
 }
 
-void attn_portable_backward(const struct op_attrs *attrs, void *const *arg, int threads)
+void attn_portable_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream)
 {
     const struct mask m = mask_of(attrs, arg[9], arg[10]);
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
     const int64_t q_tasks = ceil_div(m.sq, QT) * hq, k_tasks = ceil_div(m.sk, QT) * hk;
     float *work = attn_align(arg[11]);
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(stream->threads)
     {
-        struct scratch x = scratch_of(work, d);
+        struct scratch x = scratch_of(work, d, stream);
 #pragma omp for schedule(dynamic) nowait
         for (int64_t t = q_tasks - 1; t >= 0; t--)
             backward_queries(attrs, arg, &m, t % hq, t / hq * QT, &x);

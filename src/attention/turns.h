@@ -6,11 +6,14 @@
  * waits.
  *  2. q_ticket[head][i] is the key block whose turn it is to add to dq of query block i; it runs through the blocks that i
  * touches.
- *  3. k_ticket[kv][j] is the query head whose turn it is to add to dk and dv of key block j; it runs through the heads of kv. */
+ *  3. k_ticket[kv][j] is the query head whose turn it is to add to dk and dv of key block j; it runs through the heads of kv.
+ *  4. Where the call is to end early (cpu_stops), every thread leaves its task at the next block or while it waits for its turn,
+ *     adds nothing out of turn, and takes no block any more; all meet at the batch's barrier. */
 #ifndef LTRAIN_ATTENTION_TURNS_H
 #define LTRAIN_ATTENTION_TURNS_H
 
 #include "attention/mask.h"
+#include "device/cpu_stream.h"
 
 #include <immintrin.h>
 #include <sched.h>
@@ -24,6 +27,7 @@ typedef _Atomic int32_t ticket; /* whose turn it is */
 
 struct turns {
     struct mask mask;
+    const struct cpu_stream *stream;
     int64_t block, span;                /* rows of a block, and of what of it meets or is left out */
     int64_t group;                      /* query heads to a KV head */
     int64_t q_blocks, k_blocks, batch;  /* of a segment, of all keys; query heads at a time */
@@ -107,14 +111,18 @@ static inline void turns_keys(const struct turns *t, int64_t row, int64_t j, int
         ++*end;
 }
 
-/* Waits for it; what those before wrote is seen. */
-static inline void take_turn(ticket *t, int32_t turn)
+/* Waits for it; what those before wrote is seen. 0: the call is to end, and the turn may never come. */
+static inline int take_turn(const struct turns *t, ticket *k, int32_t turn)
 {
-    for (int spins = 0; atomic_load_explicit(t, memory_order_acquire) != turn; spins++)
+    for (int spins = 0; atomic_load_explicit(k, memory_order_acquire) != turn; spins++) {
+        if (cpu_stops(t->stream))
+            return 0;
         if (spins < 2000)
             _mm_pause();
         else
             sched_yield(); /* more threads than cores */
+    }
+    return 1;
 }
 
 static inline void pass_turn(ticket *t, int32_t turn)

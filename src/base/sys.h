@@ -3,7 +3,8 @@
  * Fault injection: sys_inject(SYS_PWRITE, 3, ENOSPC) makes the third pwrite from now on return -1 with that errno, once;
  * SYS_SHORT as errno makes it transfer half, SYS_HANG makes it never return. The environment variable
  * LTRAIN_FAULT=pwrite:3:ENOSPC[,...] does the same for whole-program tests; with COUNT as errno nothing fails, and the number of
- * those calls is printed at the end. tools/structure.sh lets nobody else make the calls that may wait for a drive. */
+ * those calls is printed at the end. LTRAIN_SLOW_DRIVE=BYTES makes the nvme tier that slow (offload/io.h). tools/structure.sh lets
+ * nobody else make the calls that may wait for a drive. */
 #ifndef LTRAIN_BASE_SYS_H
 #define LTRAIN_BASE_SYS_H
 

@@ -72,6 +72,9 @@ int64_t comm_workspace_bytes(enum op_kind op, const struct op_attrs *attrs, int 
 void comm_cut_for(struct comm *c, const atomic_int *wanted);
 /* Whether the section that is under way is cut. From any thread; once it is so, it stays so. c may be NULL. */
 int comm_is_cut(struct comm *c);
+/* What is not 0 from the moment on at which comm_is_cut would say so, for those who cannot call it: once somebody has seen that,
+ * the section that is under way will be cut. NULL if c is. */
+const atomic_int *comm_cut_flag(const struct comm *c);
 /* What this rank and the others want; by the thread that talks, as often as it likes. */
 enum status comm_cut_look(struct comm *c);
 /* Whether the ranks are about to agree: no collective may be started meanwhile. */

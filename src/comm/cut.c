@@ -18,7 +18,8 @@
  * under one lock.
  *
  * A rank between programs votes while it waits for another one (patience_look), so that nobody holds for longer than a message
- * takes. One rank alone decides when a lane asks. */
+ * takes. One rank alone decides when somebody asks, at the section's end at last: a kernel that has seen what is wanted
+ * (comm_cut_flag) has perhaps ended early. */
 #include "comm/state.h"
 
 #include "base/clock.h"
@@ -40,8 +41,15 @@ int comm_is_cut(struct comm *c)
     if (!c)
         return 0;
     if (c->launch.size == 1 && is_wanted(c))
-        atomic_store(&c->votes.decided, 1);
-    return atomic_load(&c->votes.decided) && c->votes.own.sections >= c->votes.most.sections;
+        atomic_store(&c->votes.cut, 1);
+    return atomic_load(&c->votes.cut);
+}
+
+const atomic_int *comm_cut_flag(const struct comm *c)
+{
+    if (!c)
+        return NULL;
+    return c->launch.size == 1 && c->votes.wanted ? c->votes.wanted : &c->votes.cut;
 }
 
 int comm_cut_holds(const struct comm *c)
@@ -107,7 +115,8 @@ enum status comm_section_end(struct comm *c, int *cut)
         TRY(comm_cut_look(c));
         comm_nap(&idle);
     }
-    *cut = atomic_load(&c->votes.decided) && c->votes.own.sections >= c->votes.most.sections;
+    *cut = comm_is_cut(c);
     c->votes.own.sections += !*cut;
+    votes_apply(&c->votes);
     return OK;
 }

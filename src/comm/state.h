@@ -51,6 +51,7 @@ struct votes {
     uint8_t *heard;           /* [size]: that rank's vote is there; own: it has been cast */
     atomic_int n_heard;
     atomic_int decided; /* they are all there */
+    atomic_int cut;     /* the section that is under way is, and all from then on */
     int64_t looked_ns;
     struct patience patience;
     struct notice out;
@@ -123,7 +124,7 @@ void patience_begin(struct patience *p);
  * waited for (-1: not known), `what` is for people. */
 enum status patience_look(struct comm *c, struct patience *p, int missing, const char *what);
 enum status failure_listen(struct comm *c); /* posts the receive of the next notice */
-enum status failure_hear(struct comm *c);   /* takes the notice that has come, if one has */
+enum status failure_hear(struct comm *c);   /* takes all notices that have come: a thousand ranks' votes come at once */
 /* Breaks the communicator with status_message as the sentence, unless it is broken already; returns what it is broken with. */
 enum status failure_break(struct comm *c, enum status code);
 enum status failure_break_and_tell(struct comm *c);
@@ -137,6 +138,8 @@ void failure_tell(struct comm *c);
 enum status votes_cast(struct comm *c);
 /* A vote has come (c->in); casts the own one. */
 enum status votes_hear(struct comm *c);
+/* Sets `cut` where the votes say so. */
+void votes_apply(struct votes *x);
 /* A rank whose vote is missing; -1: none. */
 int votes_missing(const struct comm *c);
 

@@ -3,6 +3,12 @@
 
 #include <string.h>
 
+void votes_apply(struct votes *x)
+{
+    if (atomic_load(&x->decided) && x->own.sections >= x->most.sections)
+        atomic_store(&x->cut, 1);
+}
+
 static void count(struct comm *c, int rank, const struct cut_vote *v)
 {
     struct votes *x = &c->votes;
@@ -14,6 +20,7 @@ static void count(struct comm *c, int rank, const struct cut_vote *v)
         x->most.started[l] = max_i64(x->most.started[l], v->started[l]);
     if (atomic_fetch_add(&x->n_heard, 1) + 1 == c->launch.size)
         atomic_store(&x->decided, 1);
+    votes_apply(x);
 }
 
 enum status votes_cast(struct comm *c)

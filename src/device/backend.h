@@ -20,6 +20,7 @@
 #include "program/mesh.h"
 #include "program/target.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 /* Of each stream. A lane is submitted that many instructions ahead at most: below the about 1,024 launches that a driver queues
@@ -49,6 +50,9 @@ struct backend {
     void (*close)(struct backend *b);
     /* By every thread that executes instructions, before its first. */
     enum status (*enter)(struct backend *b);
+    /* Kernels that are submitted from now on may end early, as they are, once *stop is not 0; stop NULL: they are finished.
+     * NULL: all are. */
+    void (*may_stop)(struct backend *b, const atomic_int *stop);
     /* NULL: everything lies in this library. Else the calling thread's last sentence where the backend comes from. */
     const char *(*sentence)(void);
     /* Once: makes host memory such that copies to and from it do not wait. NULL: any host memory is. ERR_NOMEM with numbers, and

@@ -6,14 +6,8 @@
 #include "program/op.h"
 
 /* attrs, arg: as program/op.h says; NULL for absent optional arguments. stream: where it runs, the backend's own kind of handle
- * (device/backend.h). A kernel of the CPU returns when it is done, and never fails; one of a GPU checks its shape, enqueues and
- * returns. Neither allocates. */
+ * (device/backend.h; of the CPU device/cpu_stream.h). A kernel of the CPU returns when it is done, and never fails; one of a GPU
+ * checks its shape, enqueues and returns. Neither allocates. */
 typedef enum status op_kernel(const struct op_attrs *attrs, void *const *arg, void *stream);
-
-/* What kernels of the CPU get as their stream. Attention's start that many threads, for which its scratch is; the others take
- * OpenMP's number, which backend.enter sets, and look at no stream. */
-struct cpu_stream {
-    int threads;
-};
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "comm/comm.h"
 #include "device/copy.h"
+#include "device/cpu_stream.h"
 #include "offload/arena.h"
 #include "ops/ops.h"
 
@@ -49,6 +50,11 @@ static enum status enter(struct backend *b)
 {
     omp_set_num_threads(b->target.threads);
     return OK;
+}
+
+static void may_stop(struct backend *b, const atomic_int *stop)
+{
+    cpu_of(b)->stream.stop = stop;
 }
 
 static enum status copy(struct backend *b, enum lane lane, void *dst, const void *src, int64_t bytes)
@@ -135,6 +141,7 @@ enum status backend_cpu_create(const struct backend_cpu_config *config, struct b
                             .check = check,
                             .close = close_cpu,
                             .enter = enter,
+                            .may_stop = may_stop,
                             .copy = copy,
                             .record = record,
                             .query = query,

@@ -13,6 +13,11 @@
 enum { COMM_CURSOR = LANE_D2H + 1, CURSORS, NO_CURSOR = -1 };
 #define WATCH_INSTRS 64 /* of these of a lane one at least is watched */
 #define WATCH_EVENTS 32 /* and of these announced ones */
+/* What a lane is submitted ahead of what has retired is to take no longer than that by the plan, but for a few instructions: they
+ * run to their end, whatever a signal wants. */
+#define AHEAD_SECONDS 0.5
+#define AHEAD_LEAST 4
+#define WATCH_SECONDS (AHEAD_SECONDS / 4) /* and one at least in that planned time */
 
 enum mark { ANNOUNCED = 1, WATCHED = 2 };
 
@@ -22,6 +27,7 @@ struct marks {
     struct lane_index index;
     int *position; /* of each instruction on its cursor, from 1 on */
     uint8_t *plain, *timed;
+    int32_t *after; /* by instruction: the ticket of its lane that has to retire before it is submitted; 0: none */
 };
 
 /* An event that was recorded. */
@@ -54,6 +60,7 @@ struct device_lanes {
     const struct program *p;
     const struct marks *marked;
     const uint8_t *mark;
+    const int32_t *after;
     int64_t submitted[LANES]; /* tickets */
     struct tickets *tickets;
     struct trace_event *events;
@@ -94,9 +101,15 @@ static void mark_waited_for(const struct device_lanes *d, struct marks *m)
     }
 }
 
+static double planned_seconds(const struct instr *in)
+{
+    return in->end > in->start ? in->end - in->start : 0;
+}
+
 static void mark_regularly(const struct device_lanes *d, const struct program *p, int timed, uint8_t *marks)
 {
     int instrs[CURSORS] = {0}, announced[CURSORS] = {0}; /* since one was watched */
+    double planned[CURSORS] = {0};
     int last[CURSORS] = {-1, -1, -1, -1};
     for (int i = 0; i < p->n_instrs; i++)
         if (cursor_of(d, p->instrs[i].lane) != NO_CURSOR)
@@ -108,10 +121,30 @@ static void mark_regularly(const struct device_lanes *d, const struct program *p
         if (timed)
             marks[i] |= ANNOUNCED;
         announced[c] += marks[i] & ANNOUNCED;
-        if (++instrs[c] >= WATCH_INSTRS || announced[c] >= WATCH_EVENTS || i == last[c])
+        planned[c] += planned_seconds(&p->instrs[i]);
+        if (++instrs[c] >= WATCH_INSTRS || announced[c] >= WATCH_EVENTS || planned[c] >= WATCH_SECONDS || i == last[c])
             marks[i] |= ANNOUNCED | WATCHED;
         if (marks[i] & WATCHED)
-            instrs[c] = announced[c] = 0;
+            planned[c] = instrs[c] = announced[c] = 0;
+    }
+}
+
+/* For each instruction of COMPUTE, H2D and D2H the newest watched one behind which more is planned than may be under way. */
+static void limit_ahead(const struct program *p, const struct lane_index *index, const uint8_t *marks, int32_t *after)
+{
+    for (int l = 0; l < COMM_CURSOR; l++) {
+        const int *at = index->at + index->first[l], n = index->first[l + 1] - index->first[l];
+        double planned = 0; /* of the instructions behind ticket `oldest`, up to the k-th */
+        for (int k = 0, oldest = 0, watched = 0; k < n; k++) { /* the k-th has ticket k + 1 */
+            while (oldest < k - AHEAD_LEAST && planned > AHEAD_SECONDS) {
+                planned -= planned_seconds(&p->instrs[at[oldest]]);
+                if (marks[at[oldest]] & WATCHED)
+                    watched = oldest + 1;
+                oldest++;
+            }
+            after[at[k]] = watched;
+            planned += planned_seconds(&p->instrs[at[k]]);
+        }
     }
 }
 
@@ -122,16 +155,18 @@ static enum status marks_make(const struct device_lanes *d, const struct program
     m->position = sys_calloc((size_t)p->n_instrs + 1, sizeof *m->position);
     m->plain = sys_calloc((size_t)p->n_instrs + 1, 1);
     m->timed = sys_calloc((size_t)p->n_instrs + 1, 1);
-    if (!m->position || !m->plain || !m->timed)
+    m->after = sys_calloc((size_t)p->n_instrs + 1, sizeof *m->after);
+    if (!m->position || !m->plain || !m->timed || !m->after)
         return status_fail(ERR_NOMEM, "out of memory for the device's lanes");
     TRY(lane_index_make(p, &m->index));
     for (int i = 0; i < p->n_instrs; i++)
         if (cursor_of(d, p->instrs[i].lane) != NO_CURSOR)
             m->position[i] = ++positions[cursor_of(d, p->instrs[i].lane)];
     mark_waited_for(d, m);
-    memcpy(m->timed, m->plain, (size_t)p->n_instrs);
     mark_regularly(d, p, 0, m->plain);
+    memcpy(m->timed, m->plain, (size_t)p->n_instrs); /* what `after` names is watched in both */
     mark_regularly(d, p, 1, m->timed);
+    limit_ahead(p, &m->index, m->plain, m->after);
     return OK;
 }
 
@@ -172,6 +207,7 @@ void device_lanes_destroy(struct device_lanes *d)
         free(d->marks[k].position);
         free(d->marks[k].plain);
         free(d->marks[k].timed);
+        free(d->marks[k].after);
     }
     for (int c = 0; c < CURSORS; c++) {
         pthread_mutex_destroy(&d->stream[c].lock);
@@ -200,6 +236,7 @@ void device_lanes_begin(struct device_lanes *d, const struct program *p, struct 
     d->p = p;
     d->marked = m;
     d->mark = timed ? m->timed : m->plain;
+    d->after = m->after;
     d->tickets = t;
     d->events = events;
     d->cut = *cut;
@@ -226,6 +263,8 @@ static int is_ready(const struct device_lanes *d, int cursor)
     if (atomic_load(&s->retired) < d->marked->position[s->next] - BACKEND_EVENTS) /* its event's slot may be one that is in use */
         return 0;
     if (cursor == COMM_CURSOR && comm_cut_holds(d->x->comm))
+        return 0;
+    if (!has_retired(d, in->lane, d->after[s->next]))
         return 0;
     for (const struct wait *w = program_waits(d->p, in), *end = w + in->n_waits; w < end; w++) {
         int there = cursor_of(d, w->lane) != NO_CURSOR ? d->submitted[w->lane] >= w->ticket : has_retired(d, w->lane, w->ticket);
@@ -320,7 +359,7 @@ static enum status submit_next(struct device_lanes *d, int cursor)
     if (turn == COMM_TURN_NOT_YET)
         return OK;
     TRY(await_others(d, cursor, in));
-    d->events[i].start_ns = clock_ns() - d->began;
+    d->events[i].start_ns = turn == COMM_TURN ? clock_ns() - d->began : DEVICE_LEFT_OUT;
     if (exec_holds(d->x, in->predicate) && turn == COMM_TURN)
         TRY(exec_submit(d->x, d->p, in));
     if (d->mark[i] & ANNOUNCED)

@@ -9,7 +9,8 @@
  * 3. Announced instructions have an event: those that another device lane waits for. Watched ones are announced, and retire on
  *    the board: those that a host lane waits for, a lane's last, and one of every WATCH_INSTRS and of every WATCH_EVENTS events.
  * 4. A lane is submitted BACKEND_EVENTS instructions ahead of what has retired at most, so that the events in use never outnumber
- *    the ring's slots. An await of a ticket that has retired is left out, so a slot that is used again is asked for by nobody.
+ *    the ring's slots; and half a second of planned time ahead, so that a signal waits for little. An await of a ticket that has
+ *    retired is left out, so a slot that is used again is asked for by nobody.
  * 5. Where a library of the device carries messages (exec_context.carried), the comm lanes are lanes of the device, too. They
  * share one stream and one cursor, so that all ranks give the library all collectives in the program's order: what waits for
  * others is the earliest that has not been given, and waits for nothing later. Collectives are all watched, and so is what they
@@ -25,6 +26,9 @@ struct device_lanes;
 /* programs: all that it will run (NULLs are passed over). */
 enum status device_lanes_create(const struct exec_context *x, struct program *const *programs, int n, struct device_lanes **out);
 void device_lanes_destroy(struct device_lanes *d); /* NULL is fine */
+
+/* The start of an instruction that was left out, in the events of a program that was cut. */
+#define DEVICE_LEFT_OUT (-1)
 
 /* What the executor keeps of a program that may be cut (comm_is_cut). */
 struct device_cut {

@@ -46,6 +46,7 @@ struct executor {
     atomic_int others;    /* lanes but the comm lanes that are not at its end */
     atomic_int settled;   /* the comm lanes are where all ranks cut */
     enum phase reached;   /* by compute */
+    atomic_int finished_must, finished_others; /* executed, and retired after the cut: of all runs */
     int64_t began;
     pthread_t thread[LANES]; /* all but compute, or what reaps it */
     int n_threads;
@@ -61,6 +62,13 @@ struct executor {
     } start[LANES];
 };
 
+/* An instruction that was executed has retired. */
+static void count_finished(struct executor *e, int i)
+{
+    if (comm_is_cut(e->x.comm))
+        atomic_fetch_add(e->must[i] ? &e->finished_must : &e->finished_others, 1);
+}
+
 static void note(struct executor *e, enum lane lane, int i, int64_t start)
 {
     int64_t now = clock_ns(), from = start > e->retired_ns[lane] ? start : e->retired_ns[lane];
@@ -68,6 +76,7 @@ static void note(struct executor *e, enum lane lane, int i, int64_t start)
     e->retired_ns[lane] = now;
     e->stats[lane].bytes += program_call(e->p, &e->p->instrs[i])->bytes;
     e->events[i] = (struct trace_event){start - e->began, now - e->began};
+    count_finished(e, i);
 }
 
 static void note_skipped(struct executor *e, int i)
@@ -104,6 +113,8 @@ static void retired_on_device(void *user, enum lane lane, int64_t from, int64_t 
     for (int64_t t = from; t < to; t++) {
         int i = e->index->at[e->index->first[lane] + t];
         note_reached(e, &e->p->instrs[i]);
+        if (e->events[i].start_ns != DEVICE_LEFT_OUT)
+            count_finished(e, i);
         if (e->must[i])
             atomic_fetch_sub(&e->must_left, 1);
     }
@@ -118,6 +129,14 @@ static void retire(struct executor *e, enum lane lane, int i)
     end_early(e);
 }
 
+/* Once the program is cut a long kernel may end where it is, unless it is one that is not left out. */
+static void let_stop(struct executor *e, enum lane lane, int i)
+{
+    struct backend *b = e->x.backend;
+    if (lane == LANE_COMPUTE && b->may_stop)
+        b->may_stop(b, e->must[i] ? NULL : comm_cut_flag(e->x.comm));
+}
+
 static enum status run_serial(struct executor *e, enum lane lane)
 {
     const struct program *p = e->p;
@@ -129,6 +148,7 @@ static enum status run_serial(struct executor *e, enum lane lane)
         if (exec_holds(&e->x, in->predicate) && !is_left_out(e, i)) {
             int64_t start = clock_ns();
             note_reached(e, in);
+            let_stop(e, lane, i);
             TRY(exec_instr(&e->x, p, in));
             note(e, lane, i, start);
         } else {
@@ -435,6 +455,8 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
         (void)device_lanes_submit(e->device); /* what failed is on the board */
     else
         run_lane(e, LANE_COMPUTE);
+    if (e->x.backend->may_stop)
+        e->x.backend->may_stop(e->x.backend, NULL);
     pthread_mutex_lock(&e->lock);
     while (e->running > 0)
         pthread_cond_wait(&e->idle, &e->lock);
@@ -447,6 +469,12 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
         add_stalls(e, known);
     enum status st = tickets_status(&e->tickets);
     return st == ERR_CANCELLED ? OK : st;
+}
+
+void executor_finished(const struct executor *e, int *must, int *others)
+{
+    *must = atomic_load(&e->finished_must);
+    *others = atomic_load(&e->finished_others);
 }
 
 enum phase executor_reached(const struct executor *e)

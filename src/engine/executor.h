@@ -34,6 +34,9 @@ void executor_destroy(struct executor *e); /* NULL is fine */
  * the sentence is the first failing lane's, and the executor can run again,
  * unless the store failed: a direction of the store that has failed stays so (offload/store.h). */
 enum status executor_run(struct executor *e, const struct program *p, struct trace_event *trace);
+/* Instructions that were executed all the same after a program was cut: those that were not left out, and others, which were under
+ * way then. */
+void executor_finished(const struct executor *e, int *must, int *others);
 /* How far compute came in the program that ran last. */
 enum phase executor_reached(const struct executor *e);
 

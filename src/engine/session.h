@@ -3,6 +3,7 @@
 #define LTRAIN_ENGINE_SESSION_H
 
 #include "comm/comm.h"
+#include "device/cpu_stream.h"
 #include "engine/canary.h"
 #include "engine/carrier.h"
 #include "engine/executor.h"

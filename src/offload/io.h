@@ -18,6 +18,7 @@ struct io_op {
 
     ssize_t result; /* bytes moved or a negative errno, once done */
     int done;
+    int64_t due_ns; /* slow.c's */
 };
 
 struct io;
@@ -50,5 +51,11 @@ struct io {
 /* 0 or an errno; ENOSYS if built without liburing. */
 int io_open_uring(const struct io_config *config, struct io **out);
 int io_open_threads(const struct io_config *config, struct io **out);
+
+/* For tests, which act out slow drives: the environment variable LTRAIN_SLOW_DRIVE, bytes per second of each direction of each
+ * store; 0: it is not set. */
+double io_slow_rate(void);
+/* *io becomes one of that rate, which owns it; 0 or an errno. */
+int io_slow(struct io **io, double bytes_per_second);
 
 #endif

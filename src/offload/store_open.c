@@ -43,6 +43,16 @@ static enum status open_io(struct store *s, const struct store_config *config, i
     return OK;
 }
 
+/* Where a test wants it. */
+static enum status slow_down(struct store *s)
+{
+    double rate = io_slow_rate();
+    for (int d = 0; d < 2 && rate > 0; d++)
+        if (io_slow(&s->lanes[d].io, rate) != 0)
+            return status_fail(ERR_NOMEM, "no memory for a slow drive");
+    return OK;
+}
+
 static void describe_buffers(const struct store *s, const struct store_config *config, char *said, size_t size)
 {
     const struct io *read = s->lanes[STORE_READ].io, *write = s->lanes[STORE_WRITE].io;
@@ -116,6 +126,7 @@ enum status store_open(const struct store_config *config, struct store **out)
     for (int d = 0; d < 2; d++)
         TRY_GOTO(open_lane(s, (enum store_direction)d), close);
     TRY_GOTO(open_io(s, config, &denied), close);
+    TRY_GOTO(slow_down(s), close);
     describe(s, config, denied);
     *out = s;
     return OK;

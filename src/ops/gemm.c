@@ -1,6 +1,7 @@
 /* Matrix multiplication in packed blocks (Goto and van de Geijn 2008); both operands' panels are shared by all threads. */
 #include "ops/gemm.h"
 
+#include "device/cpu_stream.h"
 #include "ops/gemm_amx.h"
 #include "ops/gemm_tile.h"
 #include "ops/ops.h"
@@ -19,6 +20,7 @@ enum {
 
 struct blocks {
     const struct gemm_tile *tile;
+    const struct cpu_stream *stream;
     int64_t m, n, k; /* of a block; blocks at the ends are smaller */
     float *a, *b;    /* panels */
     float *c;        /* [m][n] of a BF16 C, else NULL */
@@ -35,6 +37,7 @@ static struct blocks plan_blocks(const struct gemm_tile *tile, const struct gemm
 {
     const int64_t most = s->c_type == F32 ? BLOCK_MN : BLOCK_BF16;
     struct blocks p = {.tile = tile,
+                       .stream = s->stream,
                        .m = block_of(s->m, most, tile->rows),
                        .n = block_of(s->n, most, tile->cols),
                        .k = block_of(s->k, tile->depth, 4)};
@@ -58,6 +61,8 @@ static void pack(const struct blocks *p, const struct gemm_operand *a, const str
 #pragma omp for schedule(dynamic)
     for (int64_t x = 0; x < of_a + ceil_div(n, PACK); x++) {
         const int64_t y = (x < of_a ? x : x - of_a) * PACK;
+        if (cpu_stops(p->stream))
+            continue;
         if (x < of_a)
             p->tile->pack(p->a + y * depth, p->tile->rows, a, i + y, min_i64(PACK, m - y), l, k);
         else
@@ -81,6 +86,8 @@ static void multiply_task(const struct blocks *p, float *c, int64_t ldc, int64_t
                           int64_t depth, int add)
 {
     const struct gemm_tile *t = p->tile;
+    if (cpu_stops(p->stream))
+        return;
     for (int64_t j = j0; j < j1; j += t->cols)
         for (int64_t i = i0; i < i1; i += t->rows) {
             const float *a = p->a + i * depth, *b = p->b + j * depth;
@@ -191,8 +198,8 @@ struct gemm_shape gemm_shape_of(const struct op_attrs *a)
 
 enum status ops_cpu_gemm(const struct op_attrs *a, void *const *arg, void *stream)
 {
-    (void)stream;
     struct gemm_shape s = gemm_shape_of(a);
+    s.stream = stream;
     ops_gemm(&s, arg[0], arg[1], arg[2], arg[3]);
     return OK;
 }

@@ -18,12 +18,15 @@
 
 #include <stdint.h>
 
+struct cpu_stream;
+
 struct gemm_shape {
     int64_t m, n, k;
     int64_t lda, ldb, ldc; /* elements between rows as stored; below 2^31 */
     int32_t ta, tb;        /* A is stored [m,k] (ta = 0) or [k,m]; B is stored [k,n] (tb = 0) or [n,k] */
     int32_t a_type, b_type, c_type;
-    int32_t accumulate; /* C += (F32 C only) */
+    int32_t accumulate;              /* C += (F32 C only) */
+    const struct cpu_stream *stream; /* which may end the call early (device/cpu_stream.h); NULL: nothing does */
 };
 struct gemm_shape gemm_shape_of(const struct op_attrs *a);
 

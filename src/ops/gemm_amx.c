@@ -5,6 +5,7 @@
 #include "ops/gemm_amx.h"
 
 #include "base/amx.h"
+#include "device/cpu_stream.h"
 #include "ops/rows.h"
 
 enum {
@@ -19,6 +20,7 @@ enum {
 };
 
 struct blocks {
+    const struct cpu_stream *stream;
     int64_t m, n, k; /* of a block; those at the ends are smaller */
     char *a, *b;     /* panels; a NULL: A as it is stored */
     float *c;        /* [m][n], or NULL */
@@ -34,7 +36,7 @@ static struct blocks plan_blocks(const struct gemm_shape *s, void *work)
 {
     const int64_t depth = s->ta ? DEPTH_ACROSS : DEPTH;
     const int held = s->c_type == BF16 && s->k > depth, packed = s->ta || s->m % AMX_LANES || s->k % AMX_UNIT;
-    struct blocks p = {.k = at_most(s->k, depth)};
+    struct blocks p = {.stream = s->stream, .k = at_most(s->k, depth)};
     p.n = at_most(s->n, max_i64(min_i64(RIGHT / max_i64(1, p.k), held ? SIDE_BF16 : s->n), AMX_LANES));
     p.m = at_most(s->m, packed ? LEFT / max_i64(1, p.k) : held ? SIDE_BF16 : s->m);
     const int64_t size[3] = {packed ? 2 * p.m * p.k : 0, 2 * p.n * p.k, held ? 4 * p.m * p.n : 0};
@@ -52,11 +54,13 @@ static struct blocks plan_blocks(const struct gemm_shape *s, void *work)
 }
 
 /* Called by all threads of a team; ends in a barrier. */
-static void pack(char *out, enum gemm_amx_side side, const struct gemm_operand *x, int64_t lane, int64_t n, int64_t l, int64_t k)
+static void pack(const struct blocks *p, char *out, enum gemm_amx_side side, const struct gemm_operand *x, int64_t lane, int64_t n,
+                 int64_t l, int64_t k)
 {
 #pragma omp for schedule(dynamic)
     for (int64_t i = 0; i < n; i += PACK)
-        gemm_amx_pack(out + 2 * i * round_up(k, AMX_UNIT), side, x, lane + i, min_i64(PACK, n - i), l, k);
+        if (!cpu_stops(p->stream))
+            gemm_amx_pack(out + 2 * i * round_up(k, AMX_UNIT), side, x, lane + i, min_i64(PACK, n - i), l, k);
 }
 
 /* Rows [i, i + m) and columns [j, j + n) of C, which begins at out. Called by all threads of a team; ends in a barrier. */
@@ -66,6 +70,8 @@ static void multiply(const struct blocks *p, const struct gemm_amx_left *a, int6
 #pragma omp for collapse(2) schedule(dynamic)
     for (int64_t i = 0; i < m; i += AMX_TASK_M)
         for (int64_t j = 0; j < n; j += AMX_TASK_N) {
+            if (cpu_stops(p->stream))
+                continue;
             struct gemm_amx_left left = *a;
             struct gemm_amx_out to = *out;
             left.x += i / AMX_LANES * a->panel;
@@ -79,7 +85,7 @@ static struct gemm_amx_left left_of(const struct blocks *p, const struct gemm_op
                                     int64_t k)
 {
     if (p->a) {
-        pack(p->a, AMX_LEFT, a, i, m, l, k);
+        pack(p, p->a, AMX_LEFT, a, i, m, l, k);
         return (struct gemm_amx_left){p->a, 2 * AMX_LANES * round_up(k, AMX_UNIT), AMX_STEP, AMX_STEP / 2, 2 * AMX_UNIT};
     }
     return (struct gemm_amx_left){(const char *)a->x + 2 * (i * a->ld + l), 2 * AMX_LANES * a->ld, 2 * AMX_UNIT,
@@ -92,7 +98,7 @@ static void compute(const struct gemm_shape *s, const struct blocks *p, void *c,
 {
     for (int64_t l = 0; l < s->k; l += p->k) {
         const int64_t k = min_i64(p->k, s->k - l);
-        pack(p->b, AMX_RIGHT, b, j, n, l, k);
+        pack(p, p->b, AMX_RIGHT, b, j, n, l, k);
         for (int64_t i = i0; i < i1; i += p->m) {
             const int64_t m = min_i64(p->m, i1 - i);
             const struct gemm_amx_left left = left_of(p, a, i, m, l, k);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/isa.h"
 #include "base/sys.h"
+#include "device/cpu_stream.h"
 #include "ops/ops.h"
 
 #include <omp.h>

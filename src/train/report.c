@@ -15,6 +15,7 @@
 #include "plan/report/figures.h"
 #include "plan/report/text.h"
 #include "train/metrics.h"
+#include "train/signals.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -305,6 +306,27 @@ void run_print_thrown(const struct run *r, double seconds, int terminal)
                (long long)r->s->plan.grad_accum);
     printf("); the state is that after step %lld\n", (long long)r->at.step);
     fflush(stdout);
+}
+
+enum status run_print_saving(const struct run *r)
+{
+    int n = comm_size(r->comm), must, others;
+    double seconds = signals_seconds_ago(), *all = sys_calloc((size_t)n, sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory");
+    executor_finished(r->session->executor, &must, &others);
+    double finished[2] = {must, others};
+    enum status st = comm_gather(r->comm, &seconds, sizeof seconds, all);
+    if (st == OK)
+        st = comm_sum(r->comm, finished, 2);
+    for (int k = 0; k < n; k++)
+        seconds = fmax(seconds, all[k]);
+    free(all);
+    if (st == OK)
+        printf("saving step %lld, %.3g s after %s; finished before: %.0f instructions of its update, %.0f others under way\n",
+               (long long)r->at.step, seconds, signals_name(r->signal), finished[0], finished[1]);
+    fflush(stdout);
+    return st;
 }
 
 /* model_path: where the trained model is, or NULL if a signal ended the run before it was done. */

@@ -144,6 +144,8 @@ void run_describe_left(const struct run *r, char *text, size_t bytes);
 void run_print_before(struct run *r);
 /* What a signal has cost, if anything, `seconds` into a step, and how far the state is. */
 void run_print_thrown(const struct run *r, double seconds, int terminal);
+/* That the save for r->signal begins: how long after it, and what was finished meanwhile. All ranks. */
+enum status run_print_saving(const struct run *r);
 /* model_path: where the model is; NULL if the run was stopped. All ranks, of which only the first is heard. */
 enum status run_print_after(struct run *r, const char *model_path);
 

@@ -19,6 +19,7 @@ enum { ENDINGS = sizeof endings / sizeof *endings };
 static const int64_t ONCE_NS = 300000000;
 
 static atomic_int first;
+static _Atomic int64_t first_ns;
 static _Atomic int64_t asked_ns;
 static atomic_int done;
 static enum stop_when stop_when;
@@ -74,10 +75,12 @@ static void on_signal(int number)
 {
     const struct ending *e = find(number);
     int none = 0;
+    int64_t never = 0;
     if (e->asks && is_second()) {
         end_at_once(number);
         return;
     }
+    atomic_compare_exchange_strong(&first_ns, &never, clock_ns()); /* before anybody sees that it has come */
     if (!atomic_compare_exchange_strong(&first, &none, number))
         return;
     say(STDOUT_FILENO, "\nltrain: ", e->name,
@@ -109,6 +112,7 @@ void signals_before_first_step(int speaks)
 void signals_stop_run(enum stop_when when)
 {
     atomic_store(&first, 0);
+    atomic_store(&first_ns, 0);
     atomic_store(&asked_ns, 0);
     atomic_store(&done, 0);
     stop_when = when;
@@ -123,4 +127,14 @@ void signals_training_done(void)
 const atomic_int *signals_first(void)
 {
     return &first;
+}
+
+double signals_seconds_ago(void)
+{
+    return atomic_load(&first) ? (double)(clock_ns() - atomic_load(&first_ns)) * 1e-9 : 0;
+}
+
+const char *signals_name(int number)
+{
+    return find(number)->name;
 }

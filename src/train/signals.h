@@ -16,5 +16,7 @@ void signals_stop_run(enum stop_when when);
 void signals_training_done(void);
 /* The first one's number; 0: none has come. */
 const atomic_int *signals_first(void);
+double signals_seconds_ago(void); /* 0: none has come */
+const char *signals_name(int number);
 
 #endif

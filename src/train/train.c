@@ -425,6 +425,8 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
         signals_training_done();
     TRY_GOTO(run_flush(&r), out);
     *signal_number = r.signal;
+    if (*signal_number)
+        TRY_GOTO(run_print_saving(&r), out);
     if (*signal_number || s->save_every > 0)
         TRY_GOTO(save(&r, SAVE_LAST), out);
     TRY_GOTO(comm_agree(comm, session_check_memory(r.session)), out);

@@ -80,6 +80,7 @@ struct shape {
 struct problem {
     struct op_attrs attrs;
     int threads;
+    const atomic_int *stop; /* NULL: every call is finished */
     struct oracle x;
     int32_t *lo, *hi;
     int64_t nq, nk, nl; /* elements of q, k, lse */
@@ -209,7 +210,7 @@ static void call_run(struct call *c, attention_kernel *kernel, const struct prob
         c->copy[i] = buffer_make(c->b[i].bytes, 0, 0);
         memcpy(c->copy[i].data, c->b[i].data, (size_t)c->b[i].bytes);
     }
-    kernel(&p->attrs, c->arg, p->threads);
+    kernel(&p->attrs, c->arg, &(struct cpu_stream){.threads = p->threads, .stop = p->stop});
     for (int i = 0; i < c->n; i++) {
         buffer_check(&c->b[i]);
         if (i >= c->outputs && i < c->n - 1)

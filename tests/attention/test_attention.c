@@ -263,6 +263,62 @@ static void threads_and_addresses(void **state)
     }
 }
 
+static int is_untouched(const void *data, int64_t bytes)
+{
+    const unsigned char *x = data;
+    int64_t i = 0;
+    while (i < bytes && x[i] == 0xff)
+        i++;
+    return i == bytes;
+}
+
+/* The word that the first task of a call writes: the log-sum-exp of the last query of head 0, or dk of the first key. */
+static atomic_int *first_result(struct call *c, int backward, int64_t sq)
+{
+    int32_t *word = (int32_t *)(void *)c->b[1].data + (backward ? 0 : sq - 1);
+    *word = 0;
+    return (atomic_int *)(void *)word;
+}
+
+/* A call that is to end before it begins writes nothing. One that is to end as soon as there is a first result ends with those of
+ * the tasks that were under way: of a single thread one, of several, which wait for each other's turns, any number. */
+static void ends_early(const struct shape *s, struct problem *p, const struct kernels *k, int backward, int threads)
+{
+    const atomic_int now = 1;
+    const int64_t row = s->d * s->hk * 4, last = 96;
+    p->threads = threads;
+    p->stop = &now;
+    struct call c = backward ? backward_call(p, k, 0) : forward_call(p, k, 0);
+    call_run(&c, backward ? k->backward : k->forward, p);
+    for (int i = 0; i < c.outputs; i++)
+        assert_true(is_untouched(c.b[i].data, c.b[i].bytes));
+    p->stop = first_result(&c, backward, s->sq);
+    call_run(&c, backward ? k->backward : k->forward, p);
+    assert_int_not_equal(*p->stop, 0);
+    if (threads == 1 && backward) /* the last keys' gradients are not reached, nor the first queries' outputs */
+        assert_true(is_untouched(c.b[1].data + (s->sk - last) * row, last * row));
+    else if (threads == 1)
+        assert_true(is_untouched(c.b[0].data, last * s->hq * s->d * dtype_size(s->dtype)));
+    p->stop = NULL;
+    call_free(&c);
+}
+
+static void calls_end_early(void **state)
+{
+    (void)state;
+    const struct shape shapes[] = {{1700, 1700, 0, 0, 2, 1, 32, CAUSAL, F32, 1}, {1700, 1700, 0, 0, 2, 1, 32, CAUSAL, BF16, 1}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes && !SANITIZED; i++) { /* one word is both a result and the flag */
+        struct problem p = problem_make(&shapes[i]);
+        round_oracle(&p);
+        for (int j = first_implementation(); j < implementations; j++)
+            for (int threads = 1; threads <= 3 && takes(&implementation[j], shapes[i].dtype); threads++) {
+                ends_early(&shapes[i], &p, &implementation[j], 0, threads);
+                ends_early(&shapes[i], &p, &implementation[j], 1, threads);
+            }
+        problem_free(&p);
+    }
+}
+
 /* The oracle's own gradients, by central differences of sum(go * o): error h^2 ~ 1e-10 and rounding 1e-16 / h ~ 1e-11. */
 static void oracle_differences(void **state)
 {
@@ -369,6 +425,7 @@ int main(void)
         cmocka_unit_test(growing_scores),
         cmocka_unit_test(accumulates),
         cmocka_unit_test(threads_and_addresses),
+        cmocka_unit_test(calls_end_early),
         cmocka_unit_test(empty_call),
         cmocka_unit_test(nan_is_shown),
         cmocka_unit_test(workspace_is_linear),

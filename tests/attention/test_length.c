@@ -307,7 +307,7 @@ static void check(const struct problem *p, const char *name, const struct attent
     float *lse = array(p->sq, 4), *dq = array(p->sq * D, 4);
     void *o = array(p->sq * D, 4), *work = array(k->workspace(OP_ATTN_FWD, &p->attrs, threads), 1);
     double worst = 0;
-    k->forward(&p->attrs, (void *[]){o, lse, p->q, p->k, p->v, p->lo, p->hi, work}, threads);
+    k->forward(&p->attrs, (void *[]){o, lse, p->q, p->k, p->v, p->lo, p->hi, work}, &(struct cpu_stream){.threads = threads});
     for (int64_t i = 0; i < p->sq; i++)
         worst = fmax(worst, fabs((double)lse[i] - p->log_sum[i]));
     expect(p, name, "lse", worst, TOLERANCE);
@@ -316,7 +316,7 @@ static void check(const struct problem *p, const char *name, const struct attent
 
     work = array(k->workspace(OP_ATTN_BWD, &p->attrs, threads), 1);
     float *dk = array(p->sk * D, 4), *dv = array(p->sk * D, 4);
-    k->backward(&p->attrs, (void *[]){dq, dk, dv, p->q, p->k, p->v, p->delta, p->lse, p->go, p->lo, p->hi, work}, threads);
+    k->backward(&p->attrs, (void *[]){dq, dk, dv, p->q, p->k, p->v, p->delta, p->lse, p->go, p->lo, p->hi, work}, &(struct cpu_stream){.threads = threads});
     expect(p, name, "dq", queries_error(p, dq, F32, p->dq, p->cancels), limit);
     expect(p, name, "dk", error_of(dk, F32, NULL, p->dk, 0, p->sk, p->k_floor), limit);
     expect(p, name, "dv", error_of(dv, F32, NULL, p->dv, 0, p->sk, 0), limit);
@@ -381,8 +381,8 @@ static void windows(void **state)
         float **out = isa == ISA_PORTABLE ? want : got;
         for (int i = 0; i < OUTPUTS; i++)
             out[i] = array(n[i], 4);
-        k.forward(&a, (void *[]){out[0], out[1], in[0], in[1], in[2], lo, hi, work}, 2);
-        k.backward(&a, (void *[]){out[2], out[3], out[4], in[0], in[1], in[2], delta, want[1], in[3], lo, hi, work}, 2);
+        k.forward(&a, (void *[]){out[0], out[1], in[0], in[1], in[2], lo, hi, work}, &(struct cpu_stream){.threads = 2});
+        k.backward(&a, (void *[]){out[2], out[3], out[4], in[0], in[1], in[2], delta, want[1], in[3], lo, hi, work}, &(struct cpu_stream){.threads = 2});
         free(work);
         for (int i = 0; i < OUTPUTS && isa > ISA_PORTABLE; i++) {
             double diff = 0, norm = 0;

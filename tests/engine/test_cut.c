@@ -19,13 +19,66 @@ enum { S = 112, STEPS = 2 };
 static op_kernel *inner[OP_COUNT];
 static atomic_int wanted;
 static int kernels, at, after; /* of the step; after: kernels since then that are no update */
+static int attention_only;     /* no others are counted */
+static int on_host, given_up;  /* kernels write memory that can be looked at; calls of attention that left theirs as it was */
+
+static int is_attention(enum op_kind op)
+{
+    return op == OP_ATTN_FWD || op == OP_ATTN_BWD;
+}
+
+/* What compute was given ahead of what it has done, by the plan. */
+static struct {
+    double *until;            /* planned seconds of the first k instructions of the lane; NULL: nobody looks */
+    double longest, most;     /* of one; that was under way at once */
+    int submitted, most_instrs;
+    int at[BACKEND_EVENTS + 1]; /* how many had been when the event was recorded */
+    atomic_int done;
+    enum status (*record)(struct backend *b, enum lane lane, int event);
+    enum status (*wait)(struct backend *b, enum lane lane, int event);
+} ahead;
+
+static enum status ahead_record(struct backend *b, enum lane lane, int event)
+{
+    if (lane == LANE_COMPUTE)
+        ahead.at[event] = ahead.submitted;
+    return ahead.record(b, lane, event);
+}
+
+static enum status ahead_wait(struct backend *b, enum lane lane, int event)
+{
+    enum status st = ahead.wait(b, lane, event);
+    if (lane == LANE_COMPUTE && ahead.at[event] > atomic_load(&ahead.done))
+        atomic_store(&ahead.done, ahead.at[event]);
+    return st;
+}
+
+static void note_submitted(void)
+{
+    const int done = atomic_load(&ahead.done), n = ++ahead.submitted;
+    ahead.most = n - done > 5 && ahead.until[n] - ahead.until[done] > ahead.most ? ahead.until[n] - ahead.until[done] : ahead.most;
+    ahead.most_instrs = n - done > ahead.most_instrs ? n - done : ahead.most_instrs;
+}
 
 static enum status count(enum op_kind op, const struct op_attrs *attrs, void *const *arg, void *stream)
 {
+    if (ahead.until)
+        note_submitted();
     after += atomic_load(&wanted) && op != OP_ADAMW;
-    if (++kernels == at)
-        atomic_store(&wanted, 1);
-    return inner[op](attrs, arg, stream);
+    if (attention_only && !is_attention(op))
+        return inner[op](attrs, arg, stream);
+    if (++kernels != at)
+        return inner[op](attrs, arg, stream);
+    atomic_store(&wanted, 1);
+    if (!is_attention(op) || !on_host)
+        return inner[op](attrs, arg, stream);
+    enum { SOME = 256 };
+    char mark[SOME];
+    memset(mark, 0x5a, SOME);
+    memcpy(arg[0], mark, SOME);
+    enum status st = inner[op](attrs, arg, stream);
+    given_up += memcmp(arg[0], mark, SOME) == 0;
+    return st;
 }
 
 #define OPS(X)                                                                                                         \
@@ -83,6 +136,7 @@ static int train(const struct place *p, int n, uint64_t *digest)
     s->grad_accum = p->accum;
     s->threads = 1;
     r.settings.gpu = AUTO;
+    on_host = p->device != DEVICE_CUDA;
     assert_int_equal(cell_model(FAMILY_LLAMA, 2, &model), OK);
     for (int i = 0; i < 2; i++)
         sequence_random(&q[i], S, model->config.vocab, 3 + (uint64_t)i, NULL);
@@ -128,6 +182,80 @@ static void cut_at_any_kernel(void **state)
     }
 }
 
+/* A signal within a call of attention ends it where it is. */
+static void calls_of_attention_are_given_up(void **state)
+{
+    (void)state;
+    attention_only = 1;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        uint64_t whole, digest;
+        int n = 1;
+        if (places[i].device == DEVICE_CUDA)
+            continue;
+        given_up = 0;
+        train(&places[i], 0, &whole);
+        for (; train(&places[i], n, &digest); n += extent(7, 3, 1))
+            if (digest != whole || given_up == 0)
+                fail_msg("place %d: cut in call %d of attention: %d were given up", (int)i, n, given_up);
+            else
+                given_up = 0;
+        assert_true(n > 1);
+    }
+    attention_only = 0;
+}
+
+/* A step that is planned to take 20 s on a GPU, which has it within milliseconds here: half a second of it is submitted ahead. */
+static void little_is_submitted_ahead(void **state)
+{
+    enum { SECONDS = 20 };
+    struct rig r;
+    struct model *model;
+    struct sequence q;
+    struct twin twin = {NULL};
+    double loss, norm;
+    (void)state;
+    if (!twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin))
+        skip();
+    twin.configure("seed=1");
+    rig_defaults(&r, S);
+    r.settings.plan.device = DEVICE_CUDA;
+    r.settings.plan.threads = 1;
+    r.settings.gpu = AUTO;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 2, &model), OK);
+    sequence_random(&q, S, model->config.vocab, 3, NULL);
+    assert_int_equal(rig_start(&r, model), OK);
+    struct program *p = r.session->plan->programs[PLAN_STEP];
+    double *until = calloc((size_t)p->n_instrs + 1, sizeof *until);
+    int n = 0;
+    for (int i = 0; i < p->n_instrs; i++) {
+        struct instr *in = &p->instrs[i];
+        in->start *= SECONDS / p->seconds;
+        in->end *= SECONDS / p->seconds;
+        if (in->lane != LANE_COMPUTE)
+            continue;
+        until[n + 1] = until[n] + (in->end - in->start);
+        ahead.longest = in->end - in->start > ahead.longest ? in->end - in->start : ahead.longest;
+        n++;
+    }
+    executor_destroy(r.session->executor); /* what it knows of the program is made when it is */
+    assert_int_equal(executor_create(&r.session->context, r.session->plan->programs, PLAN_PROGRAMS, &r.session->executor), OK);
+    struct backend *b = r.session->backend;
+    assert_int_equal(session_initialise(r.session, 5), OK);
+    count_kernels(b, 0);
+    ahead.record = b->record, ahead.wait = b->wait;
+    b->record = ahead_record, b->wait = ahead_wait;
+    ahead.until = until;
+    assert_int_equal(rig_step(&r, &q, 1, &loss, &norm), OK);
+    ahead.until = NULL;
+    assert_int_equal(ahead.submitted, n);
+    assert_true(n > 100 && ahead.most_instrs > 1);
+    if (ahead.most > 0.5 + 0.125 + 2 * ahead.longest)
+        fail_msg("%.2f s were under way at once; the longest instruction takes %.2f s", ahead.most, ahead.longest);
+    free(until);
+    sequence_free(&q);
+    rig_stop(&r);
+}
+
 /* The update's part of a step is closed: it reads what it wrote itself, or what was there before the step. */
 static void marks_are_closed(void **state)
 {
@@ -166,6 +294,7 @@ static void marks_are_closed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cut_at_any_kernel), cmocka_unit_test(marks_are_closed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cut_at_any_kernel), cmocka_unit_test(calls_of_attention_are_given_up), cmocka_unit_test(little_is_submitted_ahead),
+                                       cmocka_unit_test(marks_are_closed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* GEMM against fp64 and against itself. */
+#include "device/cpu_stream.h"
 #include "ops/gemm_amx.h"
 #include "ops_test.h"
 
@@ -279,6 +280,52 @@ static void test_amx(void **state)
 }
 #endif
 
+/* One that is to end before it begins writes nothing; one that is to end as soon as C has a first element leaves the rest, where
+ * no other thread may have been faster. */
+static void ends_early(const struct gemm_tile *tile, enum dtype type, int threads)
+{
+    enum { N = 1024, K = 64 };
+    static bf16 a[N * K], b[N * K];
+    static float c[N * N];
+    atomic_int now = 1;
+    struct cpu_stream stream = {.stop = &now};
+    const struct gemm_shape s = {.m = N, .n = N, .k = K, .lda = K, .ldb = K, .ldc = N, .tb = 1, .a_type = type, .b_type = type,
+                                 .stream = &stream};
+    const float none = -7;
+    const int before = omp_get_max_threads();
+    void *work = malloc((size_t)(tile ? gemm_workspace(tile, &s) : ops_gemm_workspace(&s)));
+    assert_non_null(work);
+    omp_set_num_threads(threads);
+    for (int i = 0; i < N * K; i++)
+        a[i] = b[i] = bf16_from_float(1);
+    for (int i = 0; i < N * N; i++)
+        c[i] = none;
+    for (int late = 0; late < 2; late++) {
+        c[0] = late ? 0 : none;
+        stream.stop = late ? (atomic_int *)(void *)c : &now;
+        if (tile)
+            gemm_run(tile, &s, c, a, b, work);
+        else
+            ops_gemm(&s, c, a, b, work);
+        assert_true(late ? c[0] == K : c[0] == none);
+        for (int j = N / 2; j < N && (!late || threads == 1); j++)
+            assert_true(c[(N - 1) * N + j] == none);
+    }
+    omp_set_num_threads(before);
+    free(work);
+}
+
+static void test_ends_early(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 3; threads++) {
+        for (enum isa isa = ISA_PORTABLE; isa <= isa_of_processor(); isa++)
+            ends_early(gemm_tile_for(isa), BF16, threads);
+        if (isa_has_amx())
+            ends_early(NULL, BF16, threads);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,6 +336,7 @@ int main(void)
         cmocka_unit_test(test_workspace),
         cmocka_unit_test_teardown(test_tiles, tensors_free),
         cmocka_unit_test_teardown(test_amx, tensors_free),
+        cmocka_unit_test(test_ends_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

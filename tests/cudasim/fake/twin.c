@@ -1,5 +1,6 @@
 /* Kernels of the twin: each enqueues the processor's kernel, which the GPU's thread runs on the device's memory. The results are
  * those of cpu:discrete, bit for bit. */
+#include "device/cpu_stream.h"
 #include "engine/backend_cpu.h"
 #include "engine/cuda_plugin.h"
 #include "fake.h"

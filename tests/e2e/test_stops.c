@@ -1,0 +1,206 @@
+/* Stops in the middle of steps that a slow drive or a long call makes long: what begins the save is the next instruction that
+ * retires, and the resumed run is the one that was not stopped. */
+#include "harness.h"
+
+#include "program/drives.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STEPS = 4, LANES = 9 };
+#define FOUR " --steps 4 "
+
+static const char *twin;
+
+static int quick(void)
+{
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    return 0;
+}
+
+/* A step reads and writes 4 MB. */
+static int slow_drive(void)
+{
+    setenv("LTRAIN_SLOW_DRIVE", "6e6", 1);
+    return quick();
+}
+
+static int slower_drives(void) /* of each of two ranks, which have half of it */
+{
+    setenv("LTRAIN_SLOW_DRIVE", "3e6", 1);
+    return quick();
+}
+
+static void wait_ms(long ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+static void wait_for_output(pid_t pid, const char *word)
+{
+    for (;;) {
+        char *text = e2e_read(".stdout", NULL);
+        int there = strstr(text, word) != NULL;
+        siginfo_t info = {0};
+        free(text);
+        if (there || waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0)
+            return;
+        wait_ms(5);
+    }
+}
+
+/* What `saving step ...` says was finished between the signal and the save. */
+struct finished {
+    int update, others;
+    const char *out; /* all that was printed */
+};
+
+static struct finished finished_of(const struct result *r)
+{
+    struct finished f = {.out = r->out};
+    char name[32];
+    int step;
+    double seconds;
+    const char *line = strstr(r->out, "\nsaving step ");
+    if (!line || sscanf(line, "\nsaving step %d, %lg s after %31[^;]; finished before: %d instructions of its update, %d others",
+                        &step, &seconds, name, &f.update, &f.others) != 5)
+        fail_msg("no line says when the save began:\n%s", r->out);
+    if (strcmp(name, "SIGTERM") != 0 && strcmp(name, "SIGUSR1") != 0) /* what cli/ranks.c passes on */
+        fail_msg("the save follows %s", name);
+    assert_true(seconds >= 0);
+    return f;
+}
+
+/* Stops `run` in the step after `step`, ms later. */
+static struct finished stop(const struct launch *how, const char *arguments, int step, long ms)
+{
+    char word[32];
+    snprintf(word, sizeof word, "\nstep %d/", step);
+    pid_t pid = e2e_start(how, arguments);
+    wait_for_output(pid, word);
+    wait_ms(ms);
+    kill(pid, SIGTERM);
+    struct result r = e2e_wait(pid);
+    if (r.status != 128 + SIGTERM)
+        fail_msg("ltrain %s\nexits with %d: %s%s", arguments, r.status, r.out, r.err);
+    assert_string_equal(r.err, "");
+    e2e_contains(r.out, "saved: continue with ltrain --resume run");
+    assert_int_equal(e2e_curve("run").n, step);
+    return finished_of(&r);
+}
+
+/* A run that was stopped goes on, and is then the one that was not. */
+static void goes_on(const char *whole, const char *arguments)
+{
+    char path[64];
+    e2e_succeeds(&(struct launch){.prepare = quick}, "--resume run %s", arguments);
+    struct curve a = e2e_curve(whole), b = e2e_curve("run");
+    assert_int_equal(b.n, a.n);
+    e2e_same_curve(&a, &b, a.n);
+    snprintf(path, sizeof path, "%s/hf/model.safetensors", whole);
+    e2e_same_file(path, "run/hf/model.safetensors");
+}
+
+static int has_mpi(void)
+{
+    return !E2E_SANITIZED && system("command -v mpiexec >/dev/null") == 0;
+}
+
+/* Of each rank and lane what was under way: on a drive's lanes a window of blocks. */
+static void little_is_finished(const struct finished *f, int ranks)
+{
+    if (f->others > ranks * (2 * DRIVE_DEPTH + LANES))
+        fail_msg("%d instructions were finished that nobody needs", f->others);
+}
+
+static void one_rank_with_a_slow_drive(void **state)
+{
+    static const struct when {
+        long ms;
+        int update; /* is under way */
+    } whens[] = {{80, 1}, {700, 0}};
+    const struct launch slow = {.prepare = slow_drive};
+    (void)state;
+    e2e_succeeds(&(struct launch){.prepare = quick}, TINY DISCRETE FOUR "--out whole");
+    for (int i = 0; i < 2; i++) {
+        e2e_remove("run");
+        struct finished f = stop(&slow, TINY DISCRETE FOUR "--out run", 2, whens[i].ms);
+        little_is_finished(&f, 1);
+        assert_true(!whens[i].update || f.update > 0);
+        goes_on("whole", "");
+    }
+}
+
+static void two_ranks_with_slow_drives(void **state)
+{
+    static const char *const meshes[] = {"dp=2", "ulysses=2", "ring=2"};
+    const struct launch slow = {.prepare = slower_drives};
+    (void)state;
+    if (!has_mpi())
+        skip();
+    for (int i = 0; i < 3; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments, "--ranks 2 --mesh %s" TINY DISCRETE "--steps 3 ", meshes[i]);
+        e2e_remove("whole");
+        e2e_remove("run");
+        e2e_succeeds(&(struct launch){.prepare = quick}, "%s--out whole", arguments);
+        strcat(arguments, "--out run");
+        struct finished f = stop(&slow, arguments, 1, 200 + i * 500); /* in the update; behind it */
+        little_is_finished(&f, 2);
+        goes_on("whole", "");
+    }
+}
+
+/* Nearly all of a step is within calls of attention, which end at a signal where they are. */
+#define LONG " --model tiny --data corpus.txt --seq-len 8k --tiles rows=2k,loss=1k --threads 1 --offload cpu --device cpu --steps 2 "
+
+static void within_attention(void **state)
+{
+    static const char *const ranks[] = {"", "--ranks 2 --mesh ring=2"};
+    const struct launch plain = {.prepare = quick};
+    (void)state;
+    for (int i = 0; i < 1 + has_mpi(); i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments, "%s" LONG, ranks[i]);
+        e2e_remove("whole");
+        e2e_remove("run");
+        e2e_succeeds(&plain, "%s--out whole", arguments);
+        strcat(arguments, "--out run");
+        struct finished f = stop(&plain, arguments, 1, 50);
+        little_is_finished(&f, 1 + i);
+        e2e_contains(f.out, "step 2 is thrown away, ");
+        goes_on("whole", "");
+    }
+}
+
+/* Ranks whose GPUs are fakes, and stage what they send through host memory. */
+static void ranks_on_gpus(void **state)
+{
+    const struct launch slow = {.prepare = slower_drives};
+    (void)state;
+    if (!has_mpi() || !twin)
+        skip();
+#define GPUS "--ranks 2 --mesh dp=2 --device cuda --offload nvme --steps 3" TINY
+    setenv("LTRAIN_CUDA_PLUGIN", twin, 1);
+    setenv("LTRAIN_FAKE_CUDA", "seed=1,devices=2", 1);
+    e2e_succeeds(&(struct launch){.prepare = quick}, GPUS "--out whole");
+    struct finished f = stop(&slow, GPUS "--out run", 1, 300);
+    assert_true(f.others >= 0);
+    goes_on("whole", "");
+    unsetenv("LTRAIN_CUDA_PLUGIN");
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
+    const struct CMUnitTest tests[] = {TEST(one_rank_with_a_slow_drive), TEST(two_ranks_with_slow_drives), TEST(within_attention),
+                                       TEST(ranks_on_gpus)};
+    twin = getenv("LTRAIN_CUDA_TWIN");
+    return cmocka_run_group_tests_name("stops", tests, NULL, NULL);
+}
