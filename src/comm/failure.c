@@ -65,22 +65,32 @@ enum status failure_listen(struct comm *c)
     return wire_recv(c->wire, CHANNEL_CONTROL, 0, -1, &c->in, sizeof c->in);
 }
 
-enum status failure_hear(struct comm *c)
+static enum status has_come(struct comm *c, int *heard)
 {
     const struct wire_event *event;
-    int n, heard = 0;
+    int n;
+    *heard = 0;
     TRY(wire_test(c->wire, CHANNEL_CONTROL, &event, &n));
     for (int i = 0; i < n; i++)
-        heard |= event[i].slot == 0;
-    if (!heard)
-        return OK;
-    if (c->in.status == OK) {
+        *heard |= event[i].slot == 0;
+    return OK;
+}
+
+enum status failure_hear(struct comm *c)
+{
+    for (;;) {
+        int heard;
+        TRY(has_come(c, &heard));
+        if (!heard)
+            return OK;
+        if (c->in.status != OK) {
+            c->in.text[sizeof c->in.text - 1] = 0;
+            status_fail(ERR_PEER, "%s", c->in.text);
+            return failure_break(c, ERR_PEER);
+        }
         TRY(failure_of_wire(c, votes_hear(c)));
-        return failure_of_wire(c, failure_listen(c));
+        TRY(failure_of_wire(c, failure_listen(c)));
     }
-    c->in.text[sizeof c->in.text - 1] = 0;
-    status_fail(ERR_PEER, "%s", c->in.text);
-    return failure_break(c, ERR_PEER);
 }
 
 static enum status look_at(struct comm *c, int rank, const char *what)
