@@ -178,10 +178,11 @@ static void add_cgroup(const struct hierarchy *h, const char *dir, const char *l
     int64_t used = number_of(dir, usage);
     if (bytes < 0 || bytes >= NO_LIMIT || stat(dir, &s) != 0)
         return;
-    if (used < 0)
-        used = memory_proc_bytes("/proc/self/status", "VmRSS");
+    int64_t own = used < 0 ? memory_proc_bytes("/proc/self/status", "VmRSS") : 0;
     used -= reclaimable(dir, h->version);
-    struct memory_limit *l = add(out, mix(mix(host, (uint64_t)s.st_dev), (uint64_t)s.st_ino), bytes, used > 0 ? used : 0);
+    struct memory_limit *l =
+        add(out, mix(mix(host, (uint64_t)s.st_dev), (uint64_t)s.st_ino), bytes, own > 0 ? own : used > 0 ? used : 0);
+    l->own = own;
     snprintf(l->name, sizeof l->name, "%s of %.200s", limit, dir + strlen(h->root));
 }
 
@@ -230,17 +231,24 @@ static void add_hierarchy(struct hierarchy *h, uint64_t host, struct memory_limi
 
 /* ---- jobs and processes ---- */
 
+/* What Slurm gives a job on a node, of which it sets one: 0 there means all that the node has. */
 static void add_job(uint64_t host, struct memory_limits *out)
 {
-    const char *id = getenv("SLURM_JOB_ID"), *node = getenv("SLURM_MEM_PER_NODE"), *cpu = getenv("SLURM_MEM_PER_CPU"),
-               *cpus = getenv("SLURM_CPUS_ON_NODE");
-    long long mib = node ? strtoll(node, NULL, 10) : 0;
-    if (!node && cpu && cpus && __builtin_mul_overflow(strtoll(cpu, NULL, 10), strtoll(cpus, NULL, 10), &mib))
-        return; /* more than there can be */
-    if (!id || mib <= 0 || mib >= NO_LIMIT >> 20)
-        return;
-    struct memory_limit *l = add(out, mix_text(mix(host, 2), id), mib << 20, memory_proc_bytes("/proc/self/status", "VmRSS"));
-    snprintf(l->name, sizeof l->name, "%s", node ? "SLURM_MEM_PER_NODE" : "SLURM_MEM_PER_CPU");
+    static const struct {
+        const char *name, *times;
+    } gives[] = {{"SLURM_MEM_PER_NODE", NULL}, {"SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"}, {"SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE"}};
+    const char *id = getenv("SLURM_JOB_ID");
+    for (int i = 0; id && i < 3; i++) {
+        const char *each = getenv(gives[i].name), *times = gives[i].times ? getenv(gives[i].times) : "1";
+        long long mib;
+        if (!each || !times || __builtin_mul_overflow(strtoll(each, NULL, 10), strtoll(times, NULL, 10), &mib) || mib <= 0 ||
+            mib >= NO_LIMIT >> 20)
+            continue; /* none, or more than there can be */
+        int64_t own = memory_proc_bytes("/proc/self/status", "VmRSS");
+        struct memory_limit *l = add(out, mix_text(mix(host, 2 + (uint64_t)i), id), mib << 20, own);
+        l->own = own;
+        snprintf(l->name, sizeof l->name, "%s", gives[i].name);
+    }
 }
 
 static void add_resource(int which, const char *name, const char *used, struct memory_limits *out)

@@ -2,7 +2,7 @@
  *
  * Limits are the machine's free memory; of each cgroup that the process is in, and of the cgroups around it, memory.max and
  * memory.high (v2), memory.limit_in_bytes and memory.memsw.limit_in_bytes (v1); what a Slurm job was given
- * (SLURM_MEM_PER_NODE, or _PER_CPU), which Slurm may enforce by killing alone; RLIMIT_AS and RLIMIT_DATA. What is in use counts
+ * (SLURM_MEM_PER_NODE, _PER_CPU or _PER_GPU), which Slurm may enforce by killing alone; RLIMIT_AS and RLIMIT_DATA. What is in use counts
  * against a limit, but for page cache that can be given back. Swap is never counted on: arenas are pinned. */
 #ifndef LTRAIN_BASE_MEMORY_H
 #define LTRAIN_BASE_MEMORY_H
@@ -12,6 +12,7 @@
 struct memory_limit {
     uint64_t sharers;    /* processes with the same number take from it together; 0: this process alone */
     int64_t bytes, left; /* the limit; what may still be taken */
+    int64_t own;         /* what this process has taken of it, where that of other sharers is not known and not in `left`; else 0 */
     int addresses;       /* it counts reserved addresses, those of threads' stacks as well, not memory in use */
     char name[256];      /* "memory.max of /sys/fs/cgroup/job_7"; "": the machine's memory */
 };

@@ -18,7 +18,7 @@
 #define OTHER_THREADS 9         /* the first one; those of lanes (executor.c: five, and one for messages), drives, run lock */
 
 struct seen {
-    int64_t n, left[MEMORY_LIMITS];
+    int64_t n, left[MEMORY_LIMITS], own[MEMORY_LIMITS];
     uint64_t sharers[MEMORY_LIMITS];
 };
 
@@ -45,23 +45,27 @@ static void own_part(const struct seen *all, int ranks, int alone, int threads, 
     m->sharing = 1;
     for (int i = 0; i < m->of.n; i++) {
         const struct memory_limit *l = &m->of.at[i];
-        int64_t left = l->left;
+        int64_t left = l->left, own = 0;
         int sharing = 0;
         for (int k = 0; k < ranks; k++)
             for (int j = 0; j < all[k].n; j++)
                 if (l->sharers && all[k].sharers[j] == l->sharers) {
                     left = min_i64(left, all[k].left[j]);
+                    own += all[k].own[j];
                     sharing++;
                     break;
                 }
+        if (own > 0) /* every sharer's, of which each knows its own */
+            left = max_i64(0, l->bytes - own);
         sharing = l->sharers ? sharing * alone : 1;
         const int64_t aside = outside(l, threads);
-        left = max_i64(0, left / sharing - aside);
-        if (left < m->left) {
-            m->left = left;
+        const int64_t part = max_i64(0, left / sharing - aside);
+        if (part < m->left) {
+            m->left = part;
             m->aside = aside;
             m->sharing = sharing;
             m->by = *l;
+            m->by.left = left;
         }
     }
 }
@@ -78,6 +82,7 @@ enum status memory_part_find(struct comm *c, int alone, int threads, struct memo
     own.n = out->of.n;
     for (int i = 0; i < out->of.n; i++) {
         own.left[i] = out->of.at[i].left;
+        own.own[i] = out->of.at[i].own;
         own.sharers[i] = out->of.at[i].sharers;
     }
     if (st == OK)
@@ -106,8 +111,10 @@ enum status memory_part_find(struct comm *c, int alone, int threads, struct memo
 int64_t memory_left_beside(const struct memory_part *m, int ranks, int64_t each)
 {
     int64_t left = m->of.n > 0 ? INT64_MAX : 0;
-    for (int i = 0; i < m->of.n; i++)
-        left = min_i64(left, m->of.at[i].left - (m->of.at[i].sharers ? ranks : 1) * each);
+    for (int i = 0; i < m->of.n; i++) {
+        const struct memory_limit *l = &m->of.at[i];
+        left = min_i64(left, l->left - (l->sharers ? ranks * each + (ranks - 1) * l->own : each));
+    }
     return max_i64(0, left);
 }
 

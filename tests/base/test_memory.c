@@ -205,7 +205,7 @@ static void of_a_slurm_job(void **state)
     struct memory_limit t = tightest(&l);
     assert_string_equal(t.name, "SLURM_MEM_PER_NODE");
     assert_int_equal(t.bytes, 10 << 20);
-    assert_true(t.left < 10 << 20);
+    assert_true(t.own > 0 && t.left == (t.own < 10 << 20 ? (10 << 20) - t.own : 0)); /* others' share is not known here */
     setenv("SLURM_MEM_PER_NODE", "0", 1); /* all of the node */
     assert_string_equal(tightest(&l).name, "");
     unsetenv("SLURM_MEM_PER_NODE");
@@ -214,7 +214,19 @@ static void of_a_slurm_job(void **state)
     assert_int_equal(tightest(&l).bytes, 12 << 20);
     setenv("SLURM_MEM_PER_CPU", "4611686018427387905", 1); /* times 4, beyond 64 bits, it would be 4 */
     assert_string_equal(tightest(&l).name, "");
+    setenv("SLURM_MEM_PER_CPU", "0", 1);
+    assert_string_equal(tightest(&l).name, "");
     unsetenv("SLURM_MEM_PER_CPU");
+    setenv("SLURM_MEM_PER_GPU", "5", 1); /* of how many GPUs is not known */
+    assert_string_equal(tightest(&l).name, "");
+    setenv("SLURM_GPUS_ON_NODE", "2", 1);
+    t = tightest(&l);
+    assert_string_equal(t.name, "SLURM_MEM_PER_GPU");
+    assert_int_equal(t.bytes, 10 << 20);
+    setenv("SLURM_MEM_PER_GPU", "0", 1);
+    assert_string_equal(tightest(&l).name, "");
+    unsetenv("SLURM_MEM_PER_GPU");
+    unsetenv("SLURM_GPUS_ON_NODE");
     unsetenv("SLURM_JOB_ID");
 }
 
