@@ -5,6 +5,7 @@
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/lower/mesh.h"
+#include "plan/schedule/prefetch.h"
 #include "plan/search/probe.h"
 #include "plan/search/tuning.h"
 
@@ -126,6 +127,14 @@ static enum status probe_variant(const struct range *x, const struct plan_reques
     return (probe_is_small(smallest, x->m) ? probe_fits_like : probe_like)(x->m, s, x->limit, &x->fits.strategy, out);
 }
 
+/* That length does not fit, and takes so much. */
+static struct longest too_long(int64_t tokens, const int64_t bytes[TIERS], enum tier tier)
+{
+    if (bytes[TIER_DEVICE] == FIT_NOWHERE)
+        return (struct longest){.longer = tokens, .beyond = 1};
+    return (struct longest){.longer = tokens, .tier = tier, .bytes = bytes[tier]};
+}
+
 static void note(struct range *x, int64_t tokens, const struct variant *v, const struct candidate *c)
 {
     if (c->excess <= 1) {
@@ -134,8 +143,7 @@ static void note(struct range *x, int64_t tokens, const struct variant *v, const
         x->any = 1;
         return;
     }
-    enum tier tier = budget_scarce_tier(c->bytes, x->limit);
-    *x->found = (struct longest){.longer = tokens, .tier = tier, .bytes = c->bytes[tier]};
+    *x->found = too_long(tokens, c->bytes, budget_scarce_tier(c->bytes, x->limit));
 }
 
 /* Tries the variant that may help, of most_pieces pieces of attention at most: it becomes *v if it fits, and *smallest its
@@ -292,8 +300,7 @@ static enum status confirm(struct range *x, const int64_t limit[TIERS], struct b
         TRY(probe_all_layers(x->m, x->s, limit, c));
         if (c->excess <= 1)
             return OK;
-        enum tier tier = budget_scarce_tier(c->bytes, limit);
-        *x->found = (struct longest){.longer = b->low, .tier = tier, .bytes = c->bytes[tier]};
+        *x->found = too_long(b->low, c->bytes, budget_scarce_tier(c->bytes, limit));
         for (int t = 0; t < TIERS; t++)
             if (c->bytes[t] > trial.bytes[t])
                 x->limit[t] = (int64_t)((double)x->limit[t] * (double)trial.bytes[t] / (double)c->bytes[t]);
@@ -353,6 +360,7 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
         TRY(plan_at(x, &s, limit, &next));
         if (!next) {
             high = longer;
+            *x->found = (struct longest){.longer = longer, .beyond = 1};
             continue;
         }
         struct plan *worse = next->fits ? *plan : next;
@@ -363,7 +371,7 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
         } else {
             high = longer;
             if (x->found->longer != longer) /* what a trial needs is less */
-                *x->found = (struct longest){.longer = longer, .tier = next->misfit, .bytes = next->arena[next->misfit]};
+                *x->found = too_long(longer, next->arena, next->misfit);
         }
         plan_destroy(worse);
     }
@@ -392,12 +400,13 @@ static enum status find_longest(struct range *x, const int64_t limit[TIERS], str
             return ERR_NOFIT;
         if (!plan) {
             high = tokens;
+            *found = (struct longest){.longer = tokens, .beyond = 1};
             tokens = max_i64(LENGTH_SHORTEST, round_to_step((double)tokens / 2));
             continue;
         }
         if (plan->fits || tokens <= LENGTH_SHORTEST)
             break;
-        *found = (struct longest){.longer = tokens, .tier = plan->misfit, .bytes = plan->arena[plan->misfit]};
+        *found = too_long(tokens, plan->arena, plan->misfit);
         high = tokens;
         tokens = shorter(tokens, budget_excess(plan->arena, limit), &last);
         if (tokens <= sure.tokens) {

@@ -23,6 +23,7 @@ struct longest {
     int64_t longer; /* the shortest one found not to fit; 0: none */
     enum tier tier; /* of that one: which budget it exceeds, and what it needs of it */
     int64_t bytes;
+    int beyond;      /* else: of that one all programs are beyond their tables (PROGRAM_MOST_*), whatever the budgets are */
     int mesh, tiles; /* it fits on another mesh or a finer grid than the default ones */
 };
 

@@ -7,6 +7,11 @@
 #include "plan/cells.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/mesh.h"
+#include "plan/max_seq.h"
+#include "plan/report/text.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 static const int64_t AMPLE[TIERS] = {INT64_MAX / 4, INT64_MAX / 4, INT64_MAX / 4};
 
@@ -105,9 +110,54 @@ static void no_buffer_is_that_large(void **state)
     model_destroy(m);
 }
 
+/* The search for the longest sequence comes to the end of the tables, not of memory, and says so. */
+static void longest_ends_at_the_tables(void **state)
+{
+    const struct model_config c = {.family = FAMILY_LLAMA,
+                                   .name = "wide",
+                                   .vocab = 96,
+                                   .dim = 16384,
+                                   .ffn = 64,
+                                   .layers = 1,
+                                   .heads = 1,
+                                   .kv_heads = 1,
+                                   .head_dim = 16,
+                                   .max_positions = 1 << 20,
+                                   .norm_eps = 1e-5f,
+                                   .init_std = 0.1f,
+                                   .rope_theta = 10000};
+    char *text;
+    size_t n;
+    struct model *m;
+    struct plan_request s;
+    struct plan *plan;
+    (void)state;
+    if (model_create(&c, NULL, 0, &m) != OK)
+        fail_msg("%s", status_message());
+    cell_settings(&s, 1024, F32);
+    s.row_chunk = s.head_tile = s.loss_tile = s.group = AUTO;
+    if (plan_longest(m, &s, 1, 1, AMPLE, &plan) != OK)
+        fail_msg("%s", status_message());
+    assert_true(plan->fits && plan->longest.beyond && plan->longest.longer > plan->tokens);
+    FILE *f = open_memstream(&text, &n);
+    assert_non_null(f);
+    assert_int_equal(plan_print(plan, m, &s, f), OK);
+    fclose(f);
+    for (char *at = text; (at = strpbrk(at, "\n"));)
+        *at = ' ';
+    assert_non_null(strstr(text, "would have"));
+    assert_non_null(strstr(text, "512 GiB"));
+    assert_null(strstr(text, "would need"));
+    assert_null(strstr(text, "would not fit"));
+    free(text);
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(coarser_tiles_are_tried), cmocka_unit_test(many_heads_take_longer_chunks),
-                                       cmocka_unit_test(no_buffer_is_that_large)};
+                                       cmocka_unit_test(no_buffer_is_that_large),
+                                       cmocka_unit_test(longest_ends_at_the_tables)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

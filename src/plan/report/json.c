@@ -260,8 +260,8 @@ static json_t *longest_json(const struct plan *p)
     put_int(o, "step", l->step);
     json_object_set_new(o, "longer", l->longer > 0 ? json_integer(l->longer) : json_null());
     if (l->longer > 0) {
-        put_text(o, "longer_misfit", tier_name(l->tier));
-        put_int(o, "longer_bytes", l->bytes);
+        put_text(o, "longer_misfit", l->beyond ? "program" : tier_name(l->tier));
+        json_object_set_new(o, "longer_bytes", l->beyond ? json_null() : json_integer(l->bytes));
     }
     return o;
 }

@@ -76,7 +76,10 @@ static void print_longest(const struct plan *p, FILE *f)
     }
     plan_longest_flags(p, flags);
     units_format_apart(l->bytes, p->limit[l->tier], c, d);
-    if (l->longer > 0 && l->bytes > p->limit[l->tier])
+    if (l->longer > 0 && l->beyond)
+        snprintf(longer, sizeof longer, "; a step of %s would have a buffer of more than 512 GiB, or more parts than are planned for",
+                 units_format_count(l->longer, a));
+    else if (l->longer > 0 && l->bytes > p->limit[l->tier])
         snprintf(longer, sizeof longer, "; %s would need %s on the %s, and %s are there", units_format_count(l->longer, a), c,
                  tier_name(l->tier), d);
     else if (l->longer > 0) /* a trial's bytes, which a whole step exceeds */
