@@ -1,6 +1,8 @@
 /* A thread that reads a pipe and writes what it has read. */
 #include "cli/relay.h"
 
+#include "base/sys.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -64,7 +66,7 @@ static void *pass_on(void *arg)
 
 int relay_start(struct relay *r)
 {
-    int error = pthread_create(&r->thread, NULL, pass_on, r);
+    int error = sys_thread(&r->thread, pass_on, r);
     r->started = error == 0;
     errno = error;
     return error == 0 ? 0 : -1;

@@ -76,6 +76,10 @@ expect "half of what is needed" 2 1 "^ltrain: --rank 1 and --world-size" "$ltrai
 expect "a plan that does not fit" 3 1 "^ltrain: the plan needs .* on the device and 100 KiB are given \(--device-mem\)\. No offload setting fits" \
     $mpi -n 2 "$ltrain" $tiny --device-mem 100K
 expect "an mpiexec that is killed" 137 1 "^ltrain: mpiexec was ended by signal 9 \(Killed\), and the ranks with it" env PATH="$home/is-killed:$PATH" "$ltrain" $tiny --ranks 3
+for nth in 1 2; do # of the threads that pass on what ranks print
+    expect "a thread that cannot start" 1 1 "^ltrain: --ranks 3: cannot start a thread: Resource temporarily unavailable" \
+        env PATH="$home/hangs:$PATH" LTRAIN_FAULT=thread:$nth:EAGAIN "$ltrain" $tiny --ranks 3
+done
 expect "no mpiexec" 2 1 "^ltrain: --ranks 3: cannot start mpiexec: No such file" env PATH=/nowhere "$ltrain" $tiny --ranks 3
 }
 $mpi -n 3 "$ltrain" --help >help 2>&1

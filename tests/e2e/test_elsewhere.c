@@ -2,6 +2,7 @@
 #include "harness.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +136,26 @@ static void settings_are_in_checkpoints(void **state)
     r = e2e_succeeds(NULL, "--resume run --steps 7" TILES QUICK);
     e2e_contains(r.out, "lr 0.0003 (was 0.001)");
     e2e_contains(r.out, "weight-decay 0.1 (was 0.2)");
+}
+
+static int no_reading_by_root(void)
+{
+    return e2e_drop_capability(CAP_DAC_OVERRIDE) || e2e_drop_capability(CAP_DAC_READ_SEARCH);
+}
+
+/* One that is there and cannot be read is no reason to take other settings. */
+static void settings_that_cannot_be_read(void **state)
+{
+    (void)state;
+    e2e_succeeds(NULL, SMALL "--data corpus.txt --save-every 1 --steps 1 --out run");
+    char *before = e2e_read("run/config.yaml", NULL);
+    assert_int_equal(chmod("run/config.yaml", 0), 0);
+    e2e_refuses(2, "run/config.yaml|Permission denied", &(struct launch){.prepare = no_reading_by_root}, "--resume run --steps 2");
+    assert_int_equal(chmod("run/config.yaml", 0644), 0);
+    char *after = e2e_read("run/config.yaml", NULL);
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
 }
 
 /* Ended before its first checkpoint, it starts anew where it was; one that has left a model or a checkpoint does not. */
@@ -284,7 +305,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
         TEST(other_data),          TEST(other_data_in_other_places),  TEST(other_settings),
-        TEST(found_from_anywhere), TEST(settings_are_in_checkpoints),
+        TEST(found_from_anywhere), TEST(settings_are_in_checkpoints), TEST(settings_that_cannot_be_read),
         TEST(anew_before_the_first_save), TEST(data_change_under_a_run),
         TEST(data_touched_under_a_run), TEST(stopped_while_data_are_read_again),
     };
