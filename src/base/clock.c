@@ -3,6 +3,13 @@
 
 #include <sys/prctl.h>
 
+int64_t clock_wall_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 void clock_sleep_ns(int64_t ns)
 {
     static _Thread_local int sharp;

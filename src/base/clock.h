@@ -18,6 +18,9 @@ static inline double clock_seconds(void)
     return (double)clock_ns() * 1e-9;
 }
 
+/* The time of day, as files have it; nobody waits by it. */
+int64_t clock_wall_ns(void);
+
 /* Sleeps so long, through signals, and some microseconds longer: what Linux otherwise adds so as to wake threads together does
  * not count. */
 void clock_sleep_ns(int64_t ns);

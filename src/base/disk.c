@@ -32,7 +32,7 @@ static const unsigned shared_types[] = {
     0x5346414f, /* AFS */
 };
 
-static int is_shared(int fd)
+int disk_is_shared(int fd)
 {
     struct statfs s;
     if (sys_fstatfs(fd, &s) != 0)
@@ -90,7 +90,7 @@ int disk_look(const char *path, struct disk *out)
     out->shared = fd < 0; /* until the contrary is known */
     if (fd >= 0) {
         out->quota_bytes = quota_of_caller(fd, &s);
-        out->shared = is_shared(fd);
+        out->shared = disk_is_shared(fd);
         sys_close(fd);
     }
     return 0;

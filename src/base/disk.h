@@ -18,5 +18,7 @@ int disk_look(const char *path, struct disk *out);
 int64_t disk_room(const struct disk *d);
 /* "40 MiB of the quota are left" or "40 MiB are free", for people. */
 const char *disk_say_room(const struct disk *d, char text[64]);
+/* Of what is open: whether other hosts may write to it; 1 where that is not known. */
+int disk_is_shared(int fd);
 
 #endif

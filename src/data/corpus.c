@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "base/sys.h"
 #include "data/documents.h"
+#include "data/known.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -120,6 +121,52 @@ static enum status split_sequences(struct corpus *c, const struct corpus_config 
     return OK;
 }
 
+#define KNOWN "ltrain data 1\ntokens %lld entropy %la\n"
+
+/* 1 if the text is of these files, of which none was touched since, and of as many tokens. */
+static int recall(struct corpus *c, const char *text)
+{
+    long long tokens;
+    double known_entropy;
+    if (sscanf(text, KNOWN, &tokens, &known_entropy) != 2 || tokens != c->report.train_sequences * c->seq_len)
+        return 0;
+    for (int lines = 0; lines < 2; lines++)
+        text = strchr(text, '\n') + 1;
+    if (!documents_recall(c->files, "data", &text) || (c->eval_files && !documents_recall(c->eval_files, "eval-data", &text)) || *text)
+        return 0;
+    c->report.unigram_entropy = known_entropy;
+    c->report.remembered = 1;
+    return 1;
+}
+
+static int is_remembered(struct corpus *c, const char *path)
+{
+    char *text = path ? known_read(path) : NULL;
+    int known = text && recall(c, text);
+    free(text);
+    return known;
+}
+
+enum status corpus_remember(const struct corpus *c, const char *path)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    int settled = 0;
+    if (f) {
+        fprintf(f, KNOWN, (long long)(c->report.train_sequences * c->seq_len), c->report.unigram_entropy);
+        settled = documents_write_known(c->files, "data", f) &&
+                  (!c->eval_files || documents_write_known(c->eval_files, "eval-data", f));
+    }
+    if (!f || fclose(f) != 0) {
+        free(text);
+        return status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
+    }
+    enum status st = settled ? known_write(path, text, bytes) : OK;
+    free(text);
+    return st;
+}
+
 /* All files are read once: their fingerprints, and the bytes that will be trained, counted. */
 static enum status survey(struct corpus *c)
 {
@@ -149,7 +196,8 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     if (config->n_eval_paths > 0)
         TRY_GOTO(documents_open("--eval-data", config->eval_paths, config->n_eval_paths, &c->eval_files), fail);
     TRY_GOTO(split_sequences(c, config), fail);
-    TRY_GOTO(survey(c), fail);
+    if (!is_remembered(c, config->known))
+        TRY_GOTO(survey(c), fail);
     *out = c;
     return OK;
 fail:

@@ -17,6 +17,7 @@ struct corpus_report {
     int64_t documents_split;  /* cut at a sequence's end, continued in the next one with positions restarting */
     int64_t train_sequences, eval_sequences;
     double unigram_entropy;   /* nats per token of the training part */
+    int remembered;           /* no file was read, as all are those of an earlier start */
 };
 
 struct corpus_config {
@@ -28,6 +29,7 @@ struct corpus_config {
     int64_t seq_len;
     int64_t vocab;            /* < 256 is an error (byte-level tokens need ids 0 to 255) */
     uint64_t seed;            /* of the order */
+    const char *known;        /* a file that corpus_remember may have left; NULL: none */
     int64_t window;           /* sliding: a query attends that many keys at most, its own included; 0: its whole document before it */
 };
 
@@ -36,6 +38,10 @@ struct corpus_config {
  * lie, sequence by sequence (no memory grows with the data); one that changes meanwhile is an error of the read that meets it. Nothing depends on directory order or on how a path is spelled. */
 enum status corpus_open(const struct corpus_config *config, struct corpus **out);
 void corpus_close(struct corpus *c);
+/* Leaves in a file what reading the data has given, for corpus_open: it is taken from there as long as paths, sizes, inodes, times of
+ * modification and of change (in ns) are the same, and as many tokens are trained. Where a later change of a file might not show by
+ * them nothing is left. ERR_IO, ERR_NOMEM. */
+enum status corpus_remember(const struct corpus *c, const char *path);
 /* Is told of files that were touched while the run goes on, and are read again as a whole; must outlive the corpus. */
 void corpus_tell(struct corpus *c, const struct rereading *r);
 const struct corpus_report *corpus_get_report(const struct corpus *c);

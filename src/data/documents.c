@@ -7,6 +7,8 @@
 #include "data/fingerprint.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <fts.h>
 #include <glob.h>
 #include <stdlib.h>
@@ -217,6 +219,47 @@ enum status documents_survey(struct documents *d, fingerprint_visitor *visit, vo
             return status_fail(ERR_CORRUPT, "%s changes while it is read: start once nothing writes to it any more", f->path);
     }
     return OK;
+}
+
+static int recall(struct document *f, const char *kind, const char *line)
+{
+    char path[PATH_MAX];
+    int64_t bytes;
+    uint64_t stamp;
+    long long known_bytes;
+    struct fingerprint *p = &f->print;
+    size_t n = strlen(kind);
+    int used = 0;
+    if (strncmp(line, kind, n) != 0 || sscanf(line + n, " %" SCNx64 " %lld %" SCNx64 "%n", &p->xxh3, &known_bytes, &p->stamp, &used) != 3 ||
+        line[n + (size_t)used] != ' ')
+        return 0;
+    fingerprint_read_path(line + n + used + 1, path, sizeof path);
+    p->bytes = known_bytes;
+    p->settled = 1;
+    return strcmp(path, f->path) == 0 && p->bytes == f->bytes && fingerprint_stamp(f->path, &stamp, &bytes) == OK && stamp == p->stamp;
+}
+
+int documents_recall(struct documents *d, const char *kind, const char **text)
+{
+    for (int64_t i = 0; i < d->n; i++) {
+        const char *end = strchr(*text, '\n');
+        if (!end || !recall(&d->files[i], kind, *text))
+            return 0;
+        *text = end + 1;
+    }
+    return 1;
+}
+
+int documents_write_known(const struct documents *d, const char *kind, FILE *f)
+{
+    for (int64_t i = 0; i < d->n; i++) {
+        const struct fingerprint *p = &d->files[i].print;
+        if (!p->settled)
+            return 0;
+        fprintf(f, "%s %016" PRIx64 " %lld %016" PRIx64 " ", kind, p->xxh3, (long long)p->bytes, p->stamp);
+        fingerprint_print_path(f, d->files[i].path);
+    }
+    return 1;
 }
 
 void documents_tell(struct documents *d, const struct rereading *r)

@@ -19,6 +19,11 @@ enum status documents_open(const char *key, const char *const *paths, int n_path
 void documents_close(struct documents *d);
 /* Reads every file once, in order, for its fingerprint; visit (may be NULL) sees the stream. Before the first documents_read. */
 enum status documents_survey(struct documents *d, fingerprint_visitor *visit, void *user);
+/* Instead of documents_survey: what an earlier one has found, if *text, a list by documents_write_known, begins with exactly these
+ * files, of that kind, and none was touched since. 1: it does, and *text is behind them. */
+int documents_recall(struct documents *d, const char *kind, const char **text);
+/* A line for each file. 0: of some file a later change might not show, so that nothing may be remembered. */
+int documents_write_known(const struct documents *d, const char *kind, FILE *f);
 /* Is told of files that are read again later on; NULL: nobody. Must outlive them. */
 void documents_tell(struct documents *d, const struct rereading *r);
 /* A line for each file (data/fingerprint.h). */

@@ -1,6 +1,8 @@
 /* Hashing files, noticing that they change, and comparing lists of them. */
 #include "data/fingerprint.h"
 
+#include "base/clock.h"
+#include "base/disk.h"
 #include "base/num.h"
 #include "base/progress.h"
 #include "base/sys.h"
@@ -15,17 +17,31 @@
 
 /* ---- one file ---- */
 
+/* Ticks are 10 ms at most where times have fractions of a second; FAT's are two seconds. */
+#define TICK_NS 100000000ll
+#define WHOLE_SECONDS_NS 3000000000ll
+#define OTHER_CLOCK_NS 60000000000ll
+
+int fingerprint_is_settled(const struct timespec *ctime, int64_t now_ns, int shared)
+{
+    int64_t age = now_ns - ((int64_t)ctime->tv_sec * 1000000000 + ctime->tv_nsec);
+    return age > (shared ? OTHER_CLOCK_NS : ctime->tv_nsec == 0 ? WHOLE_SECONDS_NS : TICK_NS);
+}
+
 /* Changes of the times alone are no harm (fingerprint_check reads the file then), so the time of the last change of the inode
  * counts, too: a copy that takes the former one's time of modification shows by it. The device's number, which is another one on
  * each host that mounts a file system, does not. */
-static enum status stamp_of(int fd, const char *path, uint64_t *stamp)
+static enum status stamp_of(int fd, const char *path, uint64_t *stamp, int *settled)
 {
     struct stat s;
+    *stamp = 0;
     if (sys_fstat(fd, &s) != 0)
         return status_fail(ERR_IO, "cannot read the state of %s: %s", path, strerror(errno));
     const uint64_t facts[] = {(uint64_t)s.st_ino,          (uint64_t)s.st_size,        (uint64_t)s.st_mtim.tv_sec,
                               (uint64_t)s.st_mtim.tv_nsec, (uint64_t)s.st_ctim.tv_sec, (uint64_t)s.st_ctim.tv_nsec};
     *stamp = XXH3_64bits(facts, sizeof facts);
+    if (settled)
+        *settled = fingerprint_is_settled(&s.st_ctim, clock_wall_ns(), disk_is_shared(fd));
     return OK;
 }
 
@@ -33,7 +49,7 @@ enum status fingerprint_stamp(const char *path, uint64_t *stamp, int64_t *bytes)
 {
     int fd;
     TRY(file_open(path, &fd, bytes));
-    enum status st = stamp_of(fd, path, stamp);
+    enum status st = stamp_of(fd, path, stamp, NULL);
     sys_close(fd);
     return st;
 }
@@ -76,9 +92,9 @@ static enum status take(const char *path, const struct reading *r, struct finger
     enum status st;
     struct fingerprint f;
     TRY(file_open(path, &fd, &f.bytes));
-    TRY_GOTO(stamp_of(fd, path, &f.stamp), done);
+    TRY_GOTO(stamp_of(fd, path, &f.stamp, &f.settled), done);
     TRY_GOTO(hash_open(fd, path, f.bytes, r, &f.xxh3), done);
-    TRY_GOTO(stamp_of(fd, path, &after), done);
+    TRY_GOTO(stamp_of(fd, path, &after, NULL), done);
     if (after != f.stamp)
         st = status_fail(ERR_CORRUPT, "%s changes while it is read: start once nothing writes to it any more", path);
 done:
@@ -113,7 +129,7 @@ enum status fingerprint_check(int fd, const char *path, struct fingerprint *f, c
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the stamps */
     struct fingerprint now = {.bytes = 0};
     uint64_t stamp;
-    TRY(stamp_of(fd, path, &stamp));
+    TRY(stamp_of(fd, path, &stamp, NULL));
     pthread_mutex_lock(&lock);
     int same = stamp == f->stamp;
     pthread_mutex_unlock(&lock);
@@ -131,6 +147,11 @@ enum status fingerprint_check(int fd, const char *path, struct fingerprint *f, c
 void fingerprint_print(FILE *f, const char *kind, const struct fingerprint *x, const char *path)
 {
     fprintf(f, "%s %016" PRIx64 " %lld ", kind, x->xxh3, (long long)x->bytes);
+    fingerprint_print_path(f, path);
+}
+
+void fingerprint_print_path(FILE *f, const char *path)
+{
     for (const char *p = path; *p; p++) {
         if (*p == '\n' || *p == '\\')
             putc('\\', f);
@@ -139,8 +160,7 @@ void fingerprint_print(FILE *f, const char *kind, const struct fingerprint *x, c
     putc('\n', f);
 }
 
-/* The path of a line as it was before printing. */
-static void read_path(const char *text, char *path, size_t bytes)
+void fingerprint_read_path(const char *text, char *path, size_t bytes)
 {
     size_t n = 0;
     for (; *text && *text != '\n' && n + 1 < bytes; text++) {
@@ -162,7 +182,7 @@ static void next_file(const char **text, const char *kind, struct listed_file *o
         if (strncmp(line, kind, n) == 0 && line[n] == ' ' &&
             sscanf(line + n, " %" SCNx64 " %lld%n", &out->xxh3, &out->bytes, &used) == 2 && line[n + (size_t)used] == ' ') {
             out->there = 1;
-            read_path(line + n + used + 1, out->path, sizeof out->path);
+            fingerprint_read_path(line + n + used + 1, out->path, sizeof out->path);
         }
         *text = end ? end + 1 : line + strlen(line);
     }

@@ -8,11 +8,13 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 
 struct fingerprint {
     int64_t bytes;
     uint64_t xxh3;  /* of all bytes: what `xxhsum -H3` prints */
     uint64_t stamp; /* of inode, size and times: the same while nobody touches the file, on all hosts that see it */
+    int settled;    /* whoever changes it after it was read changes the stamp, too (fingerprint_is_settled) */
 };
 
 /* Called with a file's bytes, in order. */
@@ -20,6 +22,9 @@ typedef enum status fingerprint_visitor(void *user, const uint8_t *data, int64_t
 
 /* Reads the whole file; visit may be NULL. ERR_INVALID: it cannot be opened; ERR_IO; ERR_CORRUPT: it changes meanwhile. */
 enum status fingerprint_take(const char *path, fingerprint_visitor *visit, void *user, struct fingerprint *out);
+/* Whether a file whose inode changed last at ctime shows a change that comes after now_ns (clock_wall_ns): times go in ticks, and of
+ * two changes within one the second does not show. shared: the times are another host's, whose clock may go otherwise. */
+int fingerprint_is_settled(const struct timespec *ctime, int64_t now_ns, int shared);
 /* Without reading it. */
 enum status fingerprint_stamp(const char *path, uint64_t *stamp, int64_t *bytes);
 /* Who is told that a file is read again as a whole, which may take long, and may end it. */
@@ -37,6 +42,10 @@ enum status fingerprint_check(int fd, const char *path, struct fingerprint *f, c
 /* ---- lists: a line "KIND XXH3 BYTES PATH" for each file ---- */
 
 void fingerprint_print(FILE *f, const char *kind, const struct fingerprint *x, const char *path);
+
+/* A path on one line; and as it was. bytes: of path, which is cut. */
+void fingerprint_print_path(FILE *f, const char *path);
+void fingerprint_read_path(const char *text, char *path, size_t bytes);
 
 struct listed_file {
     int there; /* 0: the list ends before */

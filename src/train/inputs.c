@@ -143,6 +143,18 @@ static enum status compare_weights(struct comm *c, const char *path)
 
 /* ---- reading whole files ---- */
 
+const char *run_known_data(const char *run, char path[RUN_PATH])
+{
+    return snprintf(path, RUN_PATH, "%s/data-read.txt", run) < RUN_PATH ? path : NULL;
+}
+
+void run_remember_data(const struct run *r)
+{
+    char path[RUN_PATH];
+    if (run_known_data(r->s->out, path) && corpus_remember(r->corpus, path) != OK)
+        printf("data: %s: the next start reads them again\n", status_message());
+}
+
 void run_begin_reading(const struct run *r)
 {
     fflush(stdout);

@@ -109,6 +109,8 @@ void run_print_before(struct run *r)
         (long long)d->documents, d->documents == 1 ? "" : "s", (long long)d->documents_split,
         units_format_count(d->tokens_kept, a), units_format_count(d->tokens_dropped, b), (long long)d->train_sequences,
         (long long)d->eval_sequences, d->unigram_entropy);
+    if (d->remembered)
+        printf("data: no file was touched since an earlier start, which has read them all\n");
     if (s->save_every > 0)
         printf("checkpoints: every %lld steps, the newest %lld are kept\n", (long long)s->save_every,
                (long long)max_i64(1, s->keep));

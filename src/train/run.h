@@ -12,6 +12,8 @@
 #include "train/run_log.h"
 #include "train/train.h"
 
+enum { RUN_PATH = 4096 };
+
 struct run {
     struct settings *s;
     struct model *model;
@@ -68,6 +70,10 @@ enum status run_start(struct run *r, struct plan *plan);
 /* inputs.c */
 /* Fills r->texts.data. */
 enum status run_describe_data(struct run *r);
+/* RUN/data-read.txt: what an earlier start has read (corpus_remember). */
+const char *run_known_data(const char *run, char path[RUN_PATH]);
+/* By rank 0: leaves it there. A failure is said; the next start reads again. */
+void run_remember_data(const struct run *r);
 /* A sign of life while files are read whole, about a second a GB, until run_end_reading. */
 void run_begin_reading(const struct run *r);
 void run_end_reading(void);
@@ -114,7 +120,6 @@ enum status run_save_failed(struct run *r, enum status st, enum save_when when);
 enum status run_export_failed(struct run *r, enum status st);
 
 /* run_directory.c */
-enum { RUN_PATH = 4096 };
 /* By all ranks before planning: ERR_INVALID if the run's directory cannot be made or written to, or if it exists and is in use or,
  * of a new run, holds another one. Locks one that exists. */
 enum status run_claim_directory(struct run *r);

@@ -234,6 +234,7 @@ static enum status loop(struct run *r)
 static enum status open_data(struct run *r)
 {
     const struct settings *s = r->s;
+    char known[RUN_PATH];
     struct corpus_config data = {.paths = (const char *const *)s->data.item,
                                  .n_paths = s->data.n,
                                  .eval_paths = (const char *const *)s->eval_data.item,
@@ -242,7 +243,8 @@ static enum status open_data(struct run *r)
                                  .seq_len = s->plan.seq_len,
                                  .vocab = r->model->config.vocab,
                                  .seed = s->seed,
-                                 .window = r->model->config.window};
+                                 .window = r->model->config.window,
+                                 .known = s->resume ? run_known_data(s->resume, known) : NULL};
     return corpus_open(&data, &r->corpus);
 }
 

@@ -1,6 +1,7 @@
 /* Documents, packing, counts, the held-out split and the order. */
 #include "data/corpus.h"
 
+#include "base/disk.h"
 #include "base/sys.h"
 #include "data/fingerprint.h"
 #include "scratch.h"
@@ -481,12 +482,137 @@ static void test_lists(void **state)
     free(a), free(b), free(c), free(fewer);
 }
 
+/* ---- what is remembered ---- */
+
+static void settled_times(void **state)
+{
+    (void)state;
+    const int64_t s = 1000000000;
+    const struct timespec t = {.tv_sec = 1000, .tv_nsec = 500}, whole = {.tv_sec = 1000};
+    assert_false(fingerprint_is_settled(&t, 1000 * s + 500, 0));
+    assert_false(fingerprint_is_settled(&t, 1000 * s + 20000000, 0)); /* two ticks */
+    assert_true(fingerprint_is_settled(&t, 1001 * s, 0));
+    assert_false(fingerprint_is_settled(&t, 990 * s, 0)); /* the clock was set back */
+    assert_false(fingerprint_is_settled(&whole, 1002 * s, 0));
+    assert_true(fingerprint_is_settled(&whole, 1004 * s, 0));
+    assert_false(fingerprint_is_settled(&t, 1030 * s, 1));
+    assert_true(fingerprint_is_settled(&t, 1100 * s, 1));
+}
+
+/* How much of a corpus of two large files is read when it is opened; what it is, is the same. */
+static int64_t calls_to_open(const struct corpus_config *config, int remembered)
+{
+    char *text[2];
+    size_t bytes[2];
+    struct corpus_config anew = *config;
+    anew.known = NULL;
+    sys_inject_clear();
+    struct corpus *c = open_corpus(config);
+    int64_t calls = sys_count(SYS_PREAD);
+    struct corpus *reference = open_corpus(&anew);
+    for (int i = 0; i < 2; i++) {
+        FILE *f = open_memstream(&text[i], &bytes[i]);
+        assert_int_equal(corpus_write_contents(i ? reference : c, f), OK);
+        fclose(f);
+    }
+    assert_string_equal(text[0], text[1]);
+    assert_true(corpus_get_report(c)->unigram_entropy == corpus_get_report(reference)->unigram_entropy);
+    assert_int_equal(corpus_get_report(c)->remembered, remembered);
+    struct arrays a[2];
+    struct sequence s[2] = {sequence_of(&a[0]), sequence_of(&a[1])};
+    assert_int_equal(corpus_train_sequence(c, 7, &s[0]) | corpus_train_sequence(reference, 7, &s[1]), OK);
+    assert_memory_equal(a[0].tokens, a[1].tokens, 16 * sizeof(int32_t));
+    for (int i = 0; i < 2; i++)
+        free(text[i]);
+    corpus_close(c);
+    corpus_close(reference);
+    return calls;
+}
+
+static void fill_file(const char *path, int seed, size_t n)
+{
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    for (size_t i = 0; i < n; i++)
+        putc((int)(i * (size_t)(seed + 2) % 251), f);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* As a copy that keeps the times does, the content changed and the length not. */
+static void change_unseen(const char *path)
+{
+    struct stat s;
+    assert_int_equal(stat(path, &s), 0);
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "#", 1, 1000), 1);
+    const struct timespec times[2] = {s.st_atim, s.st_mtim};
+    assert_int_equal(futimens(fd, times) | close(fd), 0);
+}
+
+static void flip(const char *path, off_t at)
+{
+    char c;
+    int fd = open(path, O_RDWR);
+    assert_int_equal(pread(fd, &c, 1, at), 1);
+    c ^= 1;
+    assert_int_equal(pwrite(fd, &c, 1, at), 1);
+    close(fd);
+}
+
+static void files_are_remembered(void **state)
+{
+    (void)state;
+    enum { FILE_BYTES = 1 << 20, CHUNKS = 2 * FILE_BYTES >> 16 };
+    char path[2][256], known[256];
+    const char *paths[] = {path[0], path[1]};
+    struct disk disk;
+    for (int i = 0; i < 2; i++) {
+        strcpy(path[i], scratch_path(i ? "large 2\n" : "large1"));
+        fill_file(path[i], i, FILE_BYTES);
+    }
+    strcpy(known, scratch_path("known"));
+    if (disk_look(path[0], &disk) != 0 || disk.shared)
+        skip(); /* their times are another host's */
+    struct corpus_config config = config_of(paths, 2, 16);
+    config.known = known;
+    usleep(200000); /* more than a tick of their times */
+    struct corpus *c = open_corpus(&config);
+    assert_false(corpus_get_report(c)->remembered); /* there is nothing yet */
+    assert_int_equal(corpus_remember(c, known), OK);
+    corpus_close(c);
+    assert_true(calls_to_open(&config, 1) <= 2);
+    config.seq_len = 32; /* as many tokens */
+    assert_true(calls_to_open(&config, 1) <= 2);
+    config.eval_fraction = 0.5; /* fewer */
+    assert_true(calls_to_open(&config, 0) >= CHUNKS);
+    config.eval_fraction = 0;
+    config.n_paths = 1;
+    assert_true(calls_to_open(&config, 0) >= CHUNKS / 2);
+    config.n_paths = 2;
+    change_unseen(path[1]);
+    assert_true(calls_to_open(&config, 0) >= CHUNKS);
+    usleep(200000);
+    c = open_corpus(&config);
+    assert_int_equal(corpus_remember(c, known), OK);
+    corpus_close(c);
+    assert_true(calls_to_open(&config, 1) <= 2);
+    flip(known, 60); /* a file of ours that is damaged counts for nothing */
+    assert_true(calls_to_open(&config, 0) >= CHUNKS);
+    flip(known, 60);
+    assert_true(calls_to_open(&config, 1) <= 2);
+    assert_int_equal(utimensat(AT_FDCWD, path[0], NULL, 0), 0); /* touched */
+    assert_true(calls_to_open(&config, 0) >= CHUNKS);
+    unlink(known);
+    sys_inject_clear();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_packing), cmocka_unit_test(test_windows),    cmocka_unit_test(test_spellings),
         cmocka_unit_test(test_order),   cmocka_unit_test(test_eval_split), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_faults),  cmocka_unit_test(test_changes),    cmocka_unit_test(test_lists),
+        cmocka_unit_test(settled_times), cmocka_unit_test(files_are_remembered),
         cmocka_unit_test(test_kept),    cmocka_unit_test(test_directories_with_others),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);

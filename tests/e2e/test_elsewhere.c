@@ -300,6 +300,34 @@ static void stopped_while_data_are_read_again(void **state)
     }
 }
 
+/* A resumed run reads no data that it has read before, and still notices what has changed since, even where length and time of
+ * modification are the former ones. */
+static void data_are_remembered(void **state)
+{
+    (void)state;
+#define REMEMBERED "data: no file was touched since an earlier start"
+    struct stat s;
+    write_part("t.txt", 4000);
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* younger ones are read again */
+    struct result r = e2e_succeeds(NULL, SMALL "--data t.txt --steps 2 --save-every 2 --out run");
+    assert_null(strstr(r.out, REMEMBERED));
+    if (!e2e_exists("run/data-read.txt"))
+        skip(); /* the file system's times are another host's */
+    r = e2e_succeeds(NULL, "--resume run --steps 3");
+    e2e_contains(r.out, REMEMBERED);
+    e2e_succeeds(NULL, SMALL "--data t.txt --steps 3 --out whole");
+    e2e_same_file("whole/hf/model.safetensors", "run/hf/model.safetensors");
+    assert_int_equal(stat("t.txt", &s), 0);
+    FILE *f = fopen("t.txt", "r+e");
+    fputc('#', f);
+    fclose(f);
+    assert_int_equal(utimensat(AT_FDCWD, "t.txt", (const struct timespec[]){s.st_atim, s.st_mtim}, 0), 0);
+    e2e_refuses(2, "/t.txt has other content, of the same length", NULL, "--resume run --steps 4");
+    write_part("t.txt", 4000); /* as before */
+    r = e2e_succeeds(NULL, "--resume run --steps 4");
+    assert_null(strstr(r.out, REMEMBERED));
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
@@ -307,7 +335,7 @@ int main(void)
         TEST(other_data),          TEST(other_data_in_other_places),  TEST(other_settings),
         TEST(found_from_anywhere), TEST(settings_are_in_checkpoints), TEST(settings_that_cannot_be_read),
         TEST(anew_before_the_first_save), TEST(data_change_under_a_run),
-        TEST(data_touched_under_a_run), TEST(stopped_while_data_are_read_again),
+        TEST(data_are_remembered), TEST(data_touched_under_a_run), TEST(stopped_while_data_are_read_again),
     };
     return cmocka_run_group_tests_name("elsewhere", tests, NULL, NULL);
 }
