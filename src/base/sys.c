@@ -441,7 +441,9 @@ FTSENT *sys_fts_read(FTS *tree, const char *root)
 {
     int w = begin("list", -1, root, 0, 0);
     errno = 0;
-    FTSENT *e = fails(SYS_FTS) ? NULL : fts_read(tree);
+    FTSENT *e = fts_read(tree); /* also where it is to fail: fts_close does not free a tree that was never read */
+    if (fails(SYS_FTS))
+        e = NULL;
     (void)end(w, 0);
     return e;
 }
