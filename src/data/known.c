@@ -4,9 +4,7 @@
 #include "data/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -41,23 +39,16 @@ char *known_read(const char *path)
     return NULL;
 }
 
+/* Written in place: what is torn has another checksum. */
 enum status known_write(const char *path, const char *text, size_t bytes)
 {
-    char partial[PATH_MAX], sum[SUM_BYTES + 1];
-    if (snprintf(partial, sizeof partial, "%s.partial", path) >= PATH_MAX)
-        return status_fail(ERR_INVALID, "%.64s...: the path is too long", path);
-    int fd = sys_open_file(partial, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (fd < 0)
-        return status_fail(ERR_IO, "cannot create %s: %s", partial, sys_strerror(errno));
+    char sum[SUM_BYTES + 1];
+    FILE *f = sys_write_text(path);
+    if (!f)
+        return status_fail(ERR_IO, "cannot write %s: %s", path, sys_strerror(errno));
     format_sum(sum, text, bytes);
-    enum status st = file_write(fd, partial, text, bytes, 0);
-    if (st == OK)
-        st = file_write(fd, partial, sum, SUM_BYTES, (int64_t)bytes);
-    if (sys_close(fd) != 0 && st == OK)
-        st = status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
-    if (st == OK && sys_rename(partial, path) != 0)
-        st = status_fail(ERR_IO, "cannot rename %s to %s: %s", partial, path, strerror(errno));
-    if (st != OK)
-        sys_unlink(partial);
-    return st;
+    int failed = fwrite(text, 1, bytes, f) != bytes || fputs(sum, f) < 0 ? errno : 0;
+    if (fclose(f) != 0 && !failed)
+        failed = errno;
+    return failed ? status_fail(ERR_IO, "cannot write %s: %s", path, strerror(failed)) : OK;
 }
