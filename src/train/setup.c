@@ -465,7 +465,6 @@ enum status run_open_files(struct run *r)
     TRY(run_write_config(r, r->s->out));
     TRY(write_plan(r, "plan.txt", plan_print));
     TRY(write_plan(r, "plan.json", write_plan_json));
-    run_remember_data(r);
     snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);
     TRY(r->s->resume ? metrics_cut(path, r->at.step) : run_keep_log(r->s->out));
     return run_log_open(path, r->s->resume != NULL, &r->metrics);

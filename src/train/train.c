@@ -374,7 +374,10 @@ static enum status prepare(struct run *r)
     TRY(comm_agree(c, run_start(r, plan)));
     run_print_before(r);
     TRY(comm_agree(c, run_load_state(r)));
-    return comm_agree(c, leads ? run_open_files(r) : OK);
+    TRY(comm_agree(c, leads ? run_open_files(r) : OK));
+    if (leads)
+        run_remember_data(r);
+    return OK;
 }
 
 /* The data are gone or others: the run ends, with what it has trained saved. */
