@@ -114,7 +114,7 @@ static void several_nvme_paths(void **state)
 static void a_file_system_without_o_direct(void **state)
 {
     (void)state;
-    for (int nth = 1; nth <= 12; nth++) {
+    for (int nth = 1; nth <= 60; nth++) {
         char fault[32];
         snprintf(fault, sizeof fault, "open:%d:EINVAL", nth);
         e2e_remove("run");
