@@ -26,7 +26,7 @@
 #include <time.h>
 
 enum { POLL_NS = 50000, GREETING = 16 /* bytes for each rank */ };
-static const double LEAVE_SECONDS = 10; /* that the last messages may take */
+static const double LEAVE_SECONDS = 5;  /* that the last messages may take */
 static const double LOCK_SECONDS = 2;   /* that an abort waits for whoever calls NCCL */
 
 _Static_assert(sizeof(ncclUniqueId) <= BACKEND_IDENTITY, "an identity is NCCL's");
@@ -426,10 +426,9 @@ static int finalize(struct ranks *r)
 static void close_ranks(struct backend *b)
 {
     struct ranks *r = ranks_of(b);
-    if (r->comm && r->phase == JOINED && b->join(b) == OK && finalize(r)) {
-        (void)r->api->ncclCommDestroy(r->comm);
+    if (r->comm && r->phase == JOINED && b->join(b) == OK && finalize(r) &&
+        r->api->ncclCommDestroy(r->comm) == ncclSuccess)
         r->comm = NULL;
-    }
     abort_ranks(b);
     if (r->greeting)
         (void)cudaFree(r->greeting);

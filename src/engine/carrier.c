@@ -88,7 +88,10 @@ static enum status meet(const struct exec_context *x)
     TRY(comm_agree(c, comm_rank(c) == maker ? backend_status(b, b->identity(b, id)) : OK));
     TRY(comm_broadcast(c, maker, id, sizeof id));
     TRY(join(x, id));
-    return comm_barrier(c);
+    enum status st = comm_barrier(c);
+    if (st != OK)
+        b->abort(b);
+    return st;
 }
 
 static void describe(const struct comm *c, struct carrier *out)

@@ -14,7 +14,8 @@
  *   pin=N       the N-th registration of host memory finds no memory
  *   devices=N   how many there are, 1
  *   fail=N:E    the N-th call of the runtime from now on returns error E; 214, 700 and 719 stay
- *   nccl=F:N:E  the N-th call of NCCL's function F returns its result E; nccl=none: there is no NCCL
+ *   nccl=F:N:E  the N-th call of NCCL's function F returns its result E; nccl=none: there is no NCCL;
+ *               nccl=alone: the process joins nobody
  *   nccl-hangs=N, nccl-breaks=N:E  the N-th group of messages never ends; and the communicator has result E from then on
  *   dies=N:E    the N-th thing that streams execute ends with error E, which stays: calls say so later */
 #ifndef LTRAIN_TESTS_FAKE_H

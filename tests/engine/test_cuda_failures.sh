@@ -1,0 +1,87 @@
+#!/bin/sh
+# What ends ranks whose messages NCCL carries ends each of them with one sentence, and soon: `test_cuda_failures.sh PROGRAM calls|faults`.
+# calls: every function of NCCL fails once, early and late; faults: ranks that die or stop, messages that never come, and the choices.
+set -eu
+. "$(dirname "$0")/../mpi.sh"
+program=$1
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+n=0
+
+# Runs 2 ranks in the background, four such runs at a time. A hang is a failure.
+start() { # WHAT CARRIER SECONDS RANK WORDS EVENT
+    n=$((n + 1))
+    printf '%s\n' "$1" >"$results/$n.what"
+    shift
+    # shellcheck disable=SC2086 # a list of words
+    { status=0; timeout -k 5 "${LTRAIN_TEST_SECONDS:-120}" $mpi -n 2 "$program" "$@" >"$results/$n.out" 2>&1 || status=$?; echo "$status" >"$results/$n.status"; } &
+    [ $((n % 4)) != 0 ] || wait
+}
+
+fails() { # RANKS PATTERN WHAT...: each of the ranks says so in one sentence
+    ranks=$1 pattern=$2
+    shift 2
+    start "$@"
+    printf '%s\n' "$ranks" >"$results/$n.ranks"
+    printf '%s\n' "$pattern" >"$results/$n.pattern"
+}
+
+passes() { # PATTERN WHAT...
+    fails "0 1" "$@"
+    touch "$results/$n.passes"
+}
+
+judge() {
+    wait
+    bad=0
+    for k in $(seq "$n"); do
+        status=$(cat "$results/$k.status") out="$results/$k.out" why=
+        if [ -e "$results/$k.passes" ]; then
+            [ "$status" = 0 ] || why="exit status $status"
+        else
+            [ "$status" != 0 ] && [ "$status" -lt 124 ] || [ "$status" = 137 ] || why="exit status $status"
+        fi
+        for r in $(cat "$results/$k.ranks"); do
+            grep -Eq "^rank $r: -?[0-9]+: .*($(cat "$results/$k.pattern"))" "$out" || why="$why; rank $r says nothing like '$(cat "$results/$k.pattern")'"
+            [ "$(grep -Ec "^rank $r: -?[0-9]+: " "$out")" = 1 ] || why="$why; rank $r does not say one sentence"
+        done
+        [ -z "$why" ] || { echo "not ok: $(cat "$results/$k.what"): $why"; head -n 8 "$out"; bad=$((bad + 1)); }
+    done
+    echo "$n runs, $bad not ok"
+    [ "$bad" = 0 ]
+}
+
+call() { # FUNCTION NUMBER RANK
+    fails "0 1" "NCCL: $1: unhandled system error: as the test wants it" "call $2 of $1" auto 20 "$3" "nccl=$1:$2:2" none
+}
+
+case $2 in
+calls)
+    call ncclGetUniqueId 1 0
+    call ncclCommInitRankConfig 1 1
+    call ncclCommGetAsyncError 1 0
+    call ncclCommGetAsyncError 4 1
+    for f in ncclGroupStart ncclSend ncclRecv ncclGroupEnd ncclAllGather; do
+        call $f 1 0
+        call $f 7 1
+    done
+    passes "messages are staged through host memory: rank 1 on .*NCCL: ncclGetVersion: unhandled" "call 1 of ncclGetVersion" auto 20 1 nccl=ncclGetVersion:1:2 none
+    for f in ncclCommFinalize ncclCommDestroy; do passes "carried by NCCL" "call 1 of $f" auto 20 1 nccl=$f:1:2 none; done
+    fails "0 1" "NCCL: ncclSend" "call 1 of ncclCommAbort, too" auto 20 1 nccl=ncclSend:9:2,fail=1000000:2 none
+    ;;
+faults)
+    passes "carried by NCCL" "nothing" nccl 20 0 "" none
+    passes "staged through host memory .--comm staged" "staged" staged 20 0 "" none
+    passes "staged through host memory: rank 1 on .* there is no libnccl.so.2" "no library" auto 20 1 nccl=none none
+    fails "0 1" "--comm nccl: rank 1 on .* there is no libnccl.so.2.*leave out --comm" "no library, and it is wanted" nccl 20 1 nccl=none none
+    fails "0 1" "--comm nccl: ranks 0 and 1 share GPU 0" "one GPU" nccl 20 2 devices=1 none
+    fails "0" "rank 1 on .* has died .process [0-9]+.; rank 0 was in" "killed" auto 20 1 "" kill
+    fails "0" "rank 1 on .* is stopped" "stopped" auto 20 1 "" stop
+    fails "0 1" "rank [01] has waited 2 s .--comm-timeout. in [a-z_]+ of [0-9]+ bytes on the [a-z]+ lane .at instruction" "messages that never come" auto 2 1 nccl-hangs=20 none
+    fails "0 1" "rank [01] has waited 2 s .--comm-timeout. in the start of NCCL" "a rank that never joins" auto 2 1 nccl=alone none
+    fails "0 1" "NCCL: an operation that was under way: remote process exited" "a network that breaks" auto 20 1 nccl-breaks=20:6 none
+    fails "0 1" "cudaErrorLaunchFailure" "a GPU that fails" auto 20 1 dies=400:719 none
+    fails "0 1" "cudaErrorIllegalAddress" "a call that fails" auto 20 1 fail=4000:700 none
+    ;;
+esac
+judge
