@@ -96,9 +96,10 @@ enum comm_turn { COMM_TURN, COMM_TURN_OVER /* it is left out */, COMM_TURN_NOT_Y
 enum comm_turn comm_turn_take(struct comm *c, enum lane lane, int must);
 /* Bytes that it sends count as sent. */
 void comm_count(struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, int send, int receive);
-/* Like comm_poll, of what waits outside: `what`, for people, since comm_wait_begin; NULL: nothing does. By the thread that talks. */
+/* Like comm_poll, of what waits outside since comm_wait_begin: `what`, for people. counts: it waits for other ranks, and not too
+ * long. By the thread that talks. */
 void comm_wait_begin(struct comm *c, enum lane lane, int op); /* op -1: nothing */
-enum status comm_wait_look(struct comm *c, const char *what);
+enum status comm_wait_look(struct comm *c, const char *what, int counts);
 /* What of a lane's collective waits, for people. */
 void comm_describe_collective(const struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, char text[96]);
 /* The group of a lane, as places. */

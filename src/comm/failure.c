@@ -159,13 +159,13 @@ void comm_wait_begin(struct comm *c, enum lane lane, int op)
     patience_begin(&c->outside);
 }
 
-enum status comm_wait_look(struct comm *c, const char *what)
+enum status comm_wait_look(struct comm *c, const char *what, int counts)
 {
     if (!c->wire)
         return OK;
-    if (!what) {
+    if (!counts) {
         c->outside.waited_ns = 0;
         c->outside.last_ns = clock_ns();
     }
-    return patience_look(c, &c->outside, -1, what ? what : "a step");
+    return patience_look(c, &c->outside, -1, what);
 }

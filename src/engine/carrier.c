@@ -44,14 +44,14 @@ static void find_hindrance(const struct comm *c, const struct facts *all, char *
 static enum status look(const struct exec_context *x, int *joined)
 {
     struct backend *b = x->backend;
-    TRY(comm_wait_look(x->comm, "the start of NCCL"));
+    TRY(comm_wait_look(x->comm, "the start of NCCL", 1));
     enum status st = backend_status(b, b->health(b, joined));
     if (st == OK)
         return OK;
     char said[900];
     snprintf(said, sizeof said, "%s", status_message());
     for (const int64_t until = clock_ns() + GRACE_NS; clock_ns() < until; clock_sleep_ns(POLL_NS))
-        TRY(comm_wait_look(x->comm, "the start of NCCL"));
+        TRY(comm_wait_look(x->comm, "the start of NCCL", 1));
     return status_fail(st, "%s", said);
 }
 

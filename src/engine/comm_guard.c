@@ -50,7 +50,7 @@ static enum status find_cause(struct comm_run *r, enum status st)
     char said[1024];
     snprintf(said, sizeof said, "%s", status_message());
     for (const int64_t until = clock_ns() + GRACE_NS; clock_ns() < until; clock_sleep_ns(NAP_NS))
-        TRY(comm_wait_look(c, "messages that NCCL carries"));
+        TRY(comm_wait_look(c, "messages that NCCL carries", 0));
     return status_fail(st, "%s", said);
 }
 
@@ -59,7 +59,9 @@ static enum status look(struct comm_run *r, struct waiting *w)
     struct backend *b = r->context->backend;
     int joined;
     find_waiting(r, w);
-    TRY(comm_wait_look(r->context->comm, w->began ? w->what : NULL));
+    if (!w->began)
+        snprintf(w->what, sizeof w->what, "program %s", r->program->name);
+    TRY(comm_wait_look(r->context->comm, w->what, w->began));
     enum status st = backend_status(b, b->health(b, &joined));
     return st == OK ? OK : find_cause(r, st);
 }
@@ -97,7 +99,7 @@ static enum status guard(struct comm_run *r)
             st = look(r, &w);
         }
         if (st != OK)
-            return w.began && w.oldest < r->program->n_instrs ? comm_lanes_explain(r->program, w.oldest, st) : st;
+            return w.oldest < r->program->n_instrs ? comm_lanes_explain(r->program, w.oldest, st) : st;
         if (tickets_failed(r->tickets) && tickets_status(r->tickets) != ERR_CANCELLED)
             return ERR_CANCELLED;
         if (tickets_failed(r->tickets)) /* the program is cut, and streams drain */

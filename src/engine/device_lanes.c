@@ -412,7 +412,7 @@ static enum status submit_all(struct device_lanes *d)
         if (st != OK)
             return explain(d, "submitting", i, st);
     }
-    return OK;
+    return backend_status(b, b->wait(b, LANE_COMPUTE, BACKEND_BEGAN)); /* the next program records it, and this may have no more */
 }
 
 enum status device_lanes_submit(struct device_lanes *d)

@@ -57,6 +57,7 @@ static int start(void **state)
     snprintf(real, sizeof real, "%s/lib64/libcublasLt.so.13", toolkit && toolkit[0] ? toolkit : "/usr/local/cuda");
     if (access(real, R_OK) != 0)
         real[0] = 0;
+    setenv("LTRAIN_TEST_TOOLKIT", toolkit && toolkit[0] ? toolkit : "/usr/local/cuda", 1);
     assert_non_null(mkdtemp(root));
     assert_int_equal(chdir(root), 0);
     run("mkdir -p bin elsewhere/bin && touch elsewhere/bin/python3.13 && chmod +x elsewhere/bin/python3.13 && "
@@ -237,9 +238,39 @@ static void real_one(void **state)
     lt->cublasLtMatmulDescDestroy(operation);
 }
 
+/* NCCL's: a file of that name that is something else, then the toolkit's own. */
+static void nccl(void **state)
+{
+    (void)state;
+    const struct nccl *n = NULL;
+    int version = 0;
+    char command[1024], there[512];
+    const char *toolkit = getenv("LTRAIN_TEST_TOOLKIT");
+    snprintf(there, sizeof there, "%s/lib64/libnccl.so.2", toolkit);
+    const int loaded = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL) != NULL; /* the loader knows one */
+    if (!loaded) {
+        assert_int_equal(cuda_libraries_nccl(&n), ERR_INVALID);
+        assert_non_null(strstr(status_message(), "there is no libnccl.so.2"));
+        assert_non_null(strstr(status_message(), "pip install nvidia-nccl-cu13"));
+        snprintf(command, sizeof command, "mkdir -p toolkit/lib64 && ln -sf '%s' toolkit/lib64/libnccl.so.2", getenv("LTRAIN_CUDA_TWIN"));
+        run(command);
+        assert_int_equal(cuda_libraries_nccl(&n), ERR_INVALID);
+        assert_non_null(strstr(status_message(), "libnccl.so.2 has no ncclGetVersion: it is another library"));
+        snprintf(command, sizeof command, "ln -sf '%s' toolkit/lib64/libnccl.so.2", there);
+        run(command);
+    }
+    if (!loaded && access(there, R_OK) != 0)
+        skip();
+    if (cuda_libraries_nccl(&n) != OK)
+        fail_msg("%s", status_message());
+    assert_int_equal(n->ncclGetVersion(&version), ncclSuccess);
+    assert_true(version >= 21800);
+    assert_true(strlen(n->ncclGetErrorString(ncclRemoteError)) > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(order), cmocka_unit_test(empty_places), cmocka_unit_test(opening),
-                                       cmocka_unit_test(cublaslt), cmocka_unit_test(real_one)};
+                                       cmocka_unit_test(cublaslt), cmocka_unit_test(real_one), cmocka_unit_test(nccl)};
     return cmocka_run_group_tests(tests, start, end);
 }

@@ -17,9 +17,12 @@
 #include <unistd.h>
 
 enum { RANKS = 4, PATIENCE = 120 };
-#define SAVED "--ranks 4 --comm-timeout 20 --steps 8 --save-every 1" TINY DISCRETE
+#define SAVED "--ranks 4 --comm-timeout 20 --steps 8 --save-every 1" TINY
+#define SAVED_ON_CPU SAVED DISCRETE
+#define SAVED_ON_CUDA SAVED " --offload nvme --device cuda --comm nccl "
 
 static uint64_t random_state;
+static const char *saved = SAVED_ON_CPU "--out run"; /* the run that is hit */
 static int instructions_named;
 
 static uint32_t dice(uint32_t n)
@@ -157,7 +160,7 @@ static void goes_on(const struct curve *reference)
         e2e_succeeds(&patient, "--resume run");
     } else {
         e2e_remove("run");
-        e2e_succeeds(&patient, SAVED "--out run");
+        e2e_succeeds(&patient, "%s", saved);
     }
     struct curve c = e2e_curve("run");
     assert_int_equal(c.n, reference->n);
@@ -177,7 +180,7 @@ static void all_said_where(const char *err, int victim)
         snprintf(who, sizeof who, "ltrain: rank %d: ", rank);
         char *line = strdup(strstr(err, who));
         line[strcspn(line, "\n")] = 0;
-        if (!strstr(line, "at instruction ") && !strstr(line, " between programs") && !strstr(line, " lane;"))
+        if (!strstr(line, "at instruction ") && !strstr(line, " between programs") && !strstr(line, " lane;") && !strstr(line, " was in program "))
             fail_msg("rank %d does not say where it was: %s", rank, line);
         instructions_named += strstr(line, "at instruction ") != NULL;
         free(line);
@@ -191,7 +194,7 @@ static void hit(int number, int started, const char *what, const struct curve *r
     int victim = (int)dice(RANKS);
     pid_t rank = 0;
     e2e_remove("run");
-    pid_t pid = e2e_start(&patient, SAVED "--out run");
+    pid_t pid = e2e_start(&patient, saved);
     while (!ended(pid) && !(rank = process_of(pid, victim)))
         wait_ms(20);
     snprintf(file, sizeof file, "run/checkpoints/step-%06u*", 1 + dice(7));
@@ -221,7 +224,7 @@ static void hit_at_random_moments(int number, const char *what)
     const char *seed = getenv("LTRAIN_SEED");
     random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
     print_message("LTRAIN_SEED=%llu\n", (unsigned long long)random_state);
-    e2e_succeeds(&patient, SAVED "--out reference");
+    e2e_succeeds(&patient, SAVED_ON_CPU "--out reference");
     struct curve reference = e2e_curve("reference");
     assert_int_equal(reference.n, 8);
     for (int trial = 0; trial < trials; trial++) /* MPI_Init gives a rank that is stopped in it a minute: only in the long test */
@@ -243,10 +246,9 @@ static void stopped(void **state)
 }
 
 /* A signal to the program that started the ranks is a signal to the run. */
-static void terminated(void **state)
+static void ends_when_told(const char *run)
 {
-    (void)state;
-    pid_t pid = e2e_start(&patient, "--ranks 3 --steps 60 --out run" TINY DISCRETE);
+    pid_t pid = e2e_start(&patient, run);
     wait_for_file(pid, "run/metrics.jsonl");
     wait_ms(200);
     kill(pid, SIGTERM);
@@ -264,6 +266,60 @@ static void terminated(void **state)
     assert_int_equal(resumed.n, c.n + 2);
     e2e_same_curve(&whole, &resumed, c.n + 2);
     e2e_same_file("whole/hf/model.safetensors", "run/hf/model.safetensors");
+}
+
+static void terminated(void **state)
+{
+    (void)state;
+    ends_when_told("--ranks 3 --steps 60 --out run" TINY DISCRETE);
+}
+
+/* Four fake GPUs (tests/cudasim/fake). */
+static void use_twin(const char *words)
+{
+    const char *twin = getenv("LTRAIN_CUDA_TWIN");
+    if (!twin)
+        skip();
+    setenv("LTRAIN_CUDA_PLUGIN", twin, 1);
+    setenv("LTRAIN_FAKE_CUDA", words, 1);
+}
+
+static void cuda_killed(void **state)
+{
+    (void)state;
+    use_twin("devices=4,seed=1");
+    saved = SAVED_ON_CUDA "--out run";
+    hit_at_random_moments(SIGKILL, "has died");
+    saved = SAVED_ON_CPU "--out run";
+}
+
+/* The ranks agree on where to stop while collectives are submitted ahead. */
+static void cuda_terminated(void **state)
+{
+    (void)state;
+    use_twin("devices=4,seed=2");
+    ends_when_told("--ranks 3 --steps 60 --offload nvme --device cuda --out run" TINY);
+}
+
+/* What is said of what carries messages; and the way does not matter. */
+static void cuda_carriers(void **state)
+{
+    (void)state;
+    use_twin("devices=2");
+    e2e_succeeds(&patient, "--ranks 2 --steps 2 --out want" TINY DISCRETE);
+    struct result r = e2e_succeeds(&patient, "--ranks 2 --steps 1 --save-every 1 --offload nvme --device cuda --out run" TINY);
+    e2e_contains(r.out, "NCCL 2.28.9");
+    e2e_contains(r.out, "messages are carried by NCCL\n");
+    r = e2e_succeeds(&patient, "--resume run --ranks 2 --steps 2 --comm staged");
+    e2e_contains(r.out, "messages are staged through host memory (--comm staged)");
+    e2e_same_file("want/hf/model.safetensors", "run/hf/model.safetensors");
+    setenv("LTRAIN_FAKE_CUDA", "devices=1", 1);
+    r = e2e_succeeds(&patient, "--ranks 2 --steps 1 --device cuda --out shared" TINY);
+    e2e_contains(r.out, "messages are staged through host memory: ranks 0 and 1 share GPU 0, twin");
+    r = e2e_run(&patient, "--ranks 2 --steps 1 --device cuda --comm nccl --out none" TINY);
+    assert_int_equal(r.status, 2);
+    e2e_contains(r.err, "--comm nccl: ranks 0 and 1 share GPU 0, twin");
+    none_left_behind();
 }
 
 /* So too while mpiexec is starting, when it has no ranks to pass a signal on to, or only some of many. `times` signals, the first
@@ -378,6 +434,7 @@ int main(int argc, char **argv)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
         TEST(edge_cases), TEST(terminated), TEST(terminated_while_starting), TEST(resumed_on_fewer), TEST(killed), TEST(stopped), TEST(diverged),
+        TEST(cuda_carriers), TEST(cuda_killed), TEST(cuda_terminated),
     };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);
 }

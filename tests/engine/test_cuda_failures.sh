@@ -1,5 +1,5 @@
 #!/bin/sh
-# What ends ranks whose messages NCCL carries ends each of them with one sentence, and soon: `test_cuda_failures.sh PROGRAM calls|faults`.
+# What ends ranks whose messages NCCL carries ends each of them with one sentence, and soon: `test_cuda_failures.sh PROGRAM calls|faults|mutants`.
 # calls: every function of NCCL fails once, early and late; faults: ranks that die or stop, messages that never come, and the choices.
 set -eu
 . "$(dirname "$0")/../mpi.sh"
@@ -82,6 +82,12 @@ faults)
     fails "0 1" "NCCL: an operation that was under way: remote process exited" "a network that breaks" auto 20 1 nccl-breaks=20:6 none
     fails "0 1" "cudaErrorLaunchFailure" "a GPU that fails" auto 20 1 dies=400:719 none
     fails "0 1" "cudaErrorIllegalAddress" "a call that fails" auto 20 1 fail=4000:700 none
+    ;;
+mutants) # what a planted bug must not get through
+    passes "carried by NCCL" "nothing" nccl 20 0 "" none
+    fails "0 1" "rank [01] has waited 2 s" "messages that never come" auto 2 1 nccl-hangs=20 none
+    fails "0 1" "NCCL: an operation that was under way" "a network that breaks" auto 20 1 nccl-breaks=20:6 none
+    fails "0 1" "NCCL: ncclGroupEnd: unhandled system error" "a call that fails" auto 20 1 nccl=ncclGroupEnd:9:2 none
     ;;
 esac
 judge

@@ -1,0 +1,37 @@
+#!/bin/sh
+# Each planted bug of ranks whose messages NCCL carries (tests/cudasim/fake/mutants_nccl.txt) is noticed: bits differ, bytes are
+# miscounted, the fake complains, or a failure does not end as it should. `test_cuda_nccl_mutants.sh RANKS FAILURES LIST`: two programs
+# that have the bugs. One of nine by default, all with LTRAIN_LONG.
+set -eu
+ranks=$1 failing=$2 list=$3 long=${LTRAIN_LONG:-}
+unset LTRAIN_LONG # of the list; not of what is run
+here=$(dirname "$0")
+found=$(mktemp -d)
+trap 'rm -rf "$found"' EXIT
+
+run() { # MUTANT RANKS CELLS
+    LT_MUTANT=$1 LTRAIN_TEST_SECONDS=60 sh "$here/test_ranks.sh" "$ranks" "$2" "$3" >/dev/null 2>&1
+}
+
+try() { # MUTANT
+    { run "$1" 2 2 && run "$1" 4 6 && LT_MUTANT=$1 LTRAIN_TEST_SECONDS=30 sh "$here/test_cuda_failures.sh" "$failing" mutants >/dev/null 2>&1; } || touch "$found/$1"
+}
+
+n=$(grep -c '^\[' "$list") step=9 failures=0 tried=0 k=1
+[ -z "$long" ] || step=1
+try 0
+[ ! -e "$found/0" ] || { echo "not ok: without a bug it fails"; exit 1; }
+while [ "$k" -le "$n" ]; do
+    try "$k" &
+    tried=$((tried + 1))
+    k=$((k + step))
+    [ $((tried % 2)) != 0 ] || wait
+done
+wait
+k=1
+while [ "$k" -le "$n" ]; do
+    [ -e "$found/$k" ] || { echo "not ok: $(grep '^\[' "$list" | sed -n "${k}p"): nobody notices"; failures=$((failures + 1)); }
+    k=$((k + step))
+done
+echo "$tried of $n mutants, $failures not noticed"
+[ "$failures" = 0 ]
