@@ -6,15 +6,15 @@ set -eu
 program=$1
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
-n=0
+n=0 onhost=
 
 # Runs 2 ranks in the background, four such runs at a time. A hang is a failure.
 start() { # WHAT CARRIER SECONDS RANK WORDS EVENT
     n=$((n + 1))
     printf '%s\n' "$1" >"$results/$n.what"
     shift
-    # shellcheck disable=SC2086 # a list of words
-    { status=0; timeout -k 5 "${LTRAIN_TEST_SECONDS:-120}" $mpi -n 2 "$program" "$@" >"$results/$n.out" 2>&1 || status=$?; echo "$status" >"$results/$n.status"; } &
+    # shellcheck disable=SC2086 # lists of words
+    { status=0; timeout -k 5 "${LTRAIN_TEST_SECONDS:-120}" $mpi -n 2 $onhost "$program" "$@" >"$results/$n.out" 2>&1 || status=$?; echo "$status" >"$results/$n.status"; } &
     [ $((n % 4)) != 0 ] || wait
 }
 
@@ -71,6 +71,11 @@ calls)
     ;;
 faults)
     passes "carried by NCCL" "nothing" nccl 20 0 "" none
+    if unshare --uts true 2>/dev/null; then
+        export HOSTS="a b" onhost="$(dirname "$0")/../onhost.sh"
+        passes "carried by NCCL, which finds the network's interfaces itself .NCCL_SOCKET_IFNAME" "a GPU on each of two hosts" nccl 20 2 devices=1 none
+        onhost=
+    fi
     passes "staged through host memory .--comm staged" "staged" staged 20 0 "" none
     passes "staged through host memory: rank 1 on .* there is no libnccl.so.2" "no library" auto 20 1 nccl=none none
     fails "0 1" "--comm nccl: rank 1 on .* there is no libnccl.so.2.*leave out --comm" "no library, and it is wanted" nccl 20 1 nccl=none none

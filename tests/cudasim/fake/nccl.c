@@ -185,6 +185,17 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     CALL(unique_id(id));
 }
 
+/* Of all hosts: ranks of a test may have a name each. */
+static int device_number(void)
+{
+    char host[64] = "";
+    int number = 0;
+    gethostname(host, sizeof host - 1);
+    for (const char *c = host; *c; c++)
+        number = (number * 31 + *c) % 100003;
+    return number * FAKE_DEVICES + fake_current();
+}
+
 static ncclResult_t init(ncclComm_t *out, int ranks, const ncclUniqueId *id, int rank, const ncclConfig_t *config)
 {
     if (fake_current() < 0)
@@ -197,7 +208,7 @@ static ncclResult_t init(ncclComm_t *out, int ranks, const ncclUniqueId *id, int
     if (!c)
         abort();
     *c = (struct ncclComm){.alive = 1, .rank = rank, .ranks = ranks, .next = comms};
-    c->wire = nccl_wire_open(joins_nobody ? "/ltrain-fake-nccl-alone" : id->internal, rank, ranks, fake_current());
+    c->wire = nccl_wire_open(joins_nobody ? "/ltrain-fake-nccl-alone" : id->internal, rank, ranks, device_number());
     *out = comms = c;
     return ncclInProgress;
 }
