@@ -38,14 +38,16 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
     c->peer = sys_calloc((size_t)launch->size, sizeof *c->peer);
     c->rank_at = sys_calloc((size_t)launch->size, sizeof *c->rank_at);
     c->votes.heard = sys_calloc((size_t)launch->size, sizeof *c->votes.heard);
-    if (!c->peer || !c->rank_at || !c->votes.heard)
+    c->behind.place = sys_calloc((size_t)launch->size, sizeof *c->behind.place);
+    c->behind.out = sys_calloc((size_t)launch->size, sizeof *c->behind.out);
+    if (!c->peer || !c->rank_at || !c->votes.heard || !c->behind.place || !c->behind.out)
         TRY_GOTO(status_fail(ERR_NOMEM, "out of memory for %d ranks", launch->size), fail);
     for (int r = 0; r < launch->size; r++)
         snprintf(c->peer[r].host, sizeof c->peer[r].host, "an unknown host"); /* until they have met */
     TRY_GOTO(host_create(c), fail);
     if (launch->size > 1) {
         TRY_GOTO(wire_create(launch, timeout_seconds, &c->wire), fail);
-        TRY_GOTO(wire_reserve(c->wire, CHANNEL_CONTROL, 1 + 2 * launch->size), fail);
+        TRY_GOTO(wire_reserve(c->wire, CHANNEL_CONTROL, 1 + 3 * launch->size), fail);
         TRY_GOTO(wire_reserve(c->wire, CHANNEL_HOST, 2), fail);
         TRY_GOTO(failure_listen(c), fail);
         TRY_GOTO(meet(c), fail);
@@ -110,6 +112,8 @@ void comm_destroy(struct comm *c)
     free(c->peer);
     free(c->rank_at);
     free(c->votes.heard);
+    free(c->behind.place);
+    free(c->behind.out);
     pthread_mutex_destroy(&c->votes.lock);
     free(c);
 }

@@ -98,7 +98,9 @@ enum comm_turn comm_turn_take(struct comm *c, enum lane lane, int must);
 void comm_count(struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, int send, int receive);
 /* Like comm_poll, of what waits outside since comm_wait_begin: `what`, for people. counts: it waits for other ranks, and not too
  * long. By the thread that talks. */
-void comm_wait_begin(struct comm *c, enum lane lane, int op); /* op -1: nothing */
+void comm_wait_program(struct comm *c); /* a program begins, the same on all ranks */
+/* op -1: nothing. place: how far in the program the rank is; a rank that is behind is named. */
+void comm_wait_begin(struct comm *c, enum lane lane, int op, int64_t place);
 enum status comm_wait_look(struct comm *c, const char *what, int counts);
 /* What of a lane's collective waits, for people. */
 void comm_describe_collective(const struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, char text[96]);

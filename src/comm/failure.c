@@ -83,12 +83,12 @@ enum status failure_hear(struct comm *c)
         TRY(has_come(c, &heard));
         if (!heard)
             return OK;
-        if (c->in.status != OK) {
+        if (c->in.status < OK) {
             c->in.text[sizeof c->in.text - 1] = 0;
             status_fail(ERR_PEER, "%s", c->in.text);
             return failure_break(c, ERR_PEER);
         }
-        TRY(failure_of_wire(c, votes_hear(c)));
+        TRY(failure_of_wire(c, c->in.status == OK ? votes_hear(c) : behind_hear(c)));
         TRY(failure_of_wire(c, failure_listen(c)));
     }
 }
@@ -152,8 +152,15 @@ void failure_tell(struct comm *c)
             (void)wire_send(c->wire, CHANNEL_CONTROL, 1 + r, r, &c->out, sizeof c->out);
 }
 
-void comm_wait_begin(struct comm *c, enum lane lane, int op)
+void comm_wait_program(struct comm *c)
 {
+    c->programs++;
+}
+
+void comm_wait_begin(struct comm *c, enum lane lane, int op, int64_t place)
+{
+    c->behind.own = c->programs * ((int64_t)1 << 32) + place;
+    c->behind.asked = 0;
     for (int l = LANE_WORLD; l < LANES; l++)
         lastword_doing(c, (enum lane)l, l == (int)lane ? op : -1);
     patience_begin(&c->outside);
@@ -167,5 +174,7 @@ enum status comm_wait_look(struct comm *c, const char *what, int counts)
         c->outside.waited_ns = 0;
         c->outside.last_ns = clock_ns();
     }
-    return patience_look(c, &c->outside, -1, what);
+    if (c->outside.waited_ns > c->timeout_ns / 2)
+        TRY(failure_of_wire(c, behind_ask(c)));
+    return patience_look(c, &c->outside, behind_rank(c), what);
 }

@@ -33,13 +33,22 @@ struct cut_vote {
     int64_t sections, started[COMM_LANES];
 };
 
-/* What ranks say on the control channel: a failure, or (status OK) a vote. */
+/* What ranks say on the control channel: a failure, or (status OK) a vote, or how far they are. */
+enum { NOTICE_ASKS = 1, NOTICE_ANSWERS };
 struct notice {
     int32_t status, origin;
     union {
         char text[1000];
         struct cut_vote vote;
+        int64_t place;
     };
+};
+
+/* See behind.c. */
+struct behind {
+    int64_t own, *place; /* how far this rank is, and what the others have said since it asked: [size]; -1: nothing */
+    int asked;
+    struct notice *out; /* [size] */
 };
 
 /* See cut.c. */
@@ -111,6 +120,8 @@ struct comm {
     struct notice in, out;
     struct votes votes;
     struct patience outside; /* for what another library carries */
+    struct behind behind;
+    int64_t programs; /* so far, in which it does */
 };
 
 static inline struct group *comm_group(struct comm *c, enum lane lane)
@@ -142,6 +153,11 @@ enum status votes_hear(struct comm *c);
 void votes_apply(struct votes *x);
 /* A rank whose vote is missing; -1: none. */
 int votes_missing(const struct comm *c);
+
+/* behind.c: what the wire says goes to the caller */
+enum status behind_ask(struct comm *c);
+enum status behind_hear(struct comm *c); /* a rank has said how far it is (c->in) */
+int behind_rank(const struct comm *c);   /* -1: it is not known */
 
 /* peer.c */
 enum peer_life { PEER_ALIVE, PEER_STOPPED, PEER_DEAD };

@@ -62,7 +62,7 @@ static enum status join(const struct exec_context *x, const char id[BACKEND_IDEN
     int joined = 0;
     for (int l = LANE_WORLD; l < LANES; l++)
         group[l] = comm_group_of(x->comm, (enum lane)l);
-    comm_wait_begin(x->comm, LANE_WORLD, -1);
+    comm_wait_begin(x->comm, LANE_WORLD, -1, 0);
     enum status st = backend_status(b, b->meet(b, id, comm_place(x->comm), comm_size(x->comm), group));
     while (st == OK && !joined) {
         st = look(x, &joined);

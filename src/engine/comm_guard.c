@@ -11,7 +11,7 @@ static const int64_t NAP_NS = 2000000;
 
 /* The collective that waits for other ranks; n_instrs: none. */
 struct waiting {
-    int oldest; /* not retired */
+    int oldest; /* not retired; -1: not looked for yet */
     int began;  /* it waits: what it needs is there */
     char what[96];
 };
@@ -27,20 +27,21 @@ static void find_waiting(struct comm_run *r, struct waiting *w)
     const struct program *p = r->program;
     struct comm *c = r->context->comm;
     const int before = w->oldest;
+    w->oldest = before < 0 ? 0 : before;
     while (w->oldest < p->n_instrs && (!lane_is_comm(p->instrs[w->oldest].lane) || is_retired(r, &p->instrs[w->oldest])))
         w->oldest++;
-    if (w->oldest != before)
+    if (w->oldest != before) {
         w->began = 0;
-    if (w->oldest == p->n_instrs) {
-        comm_wait_begin(c, LANE_WORLD, -1);
-        return;
+        comm_wait_begin(c, LANE_WORLD, -1, 2 * (int64_t)w->oldest);
     }
+    if (w->oldest == p->n_instrs)
+        return;
     const struct instr *in = &p->instrs[w->oldest];
     if (w->began || !tickets_ready(r->tickets, p, in))
         return;
     w->began = 1;
     comm_describe_collective(c, in->lane, in->op, &program_call(p, in)->attrs, w->what);
-    comm_wait_begin(c, in->lane, (int)in->op);
+    comm_wait_begin(c, in->lane, (int)in->op, 2 * (int64_t)w->oldest + 1);
 }
 
 /* The library has failed: it ends so as well where a rank has died, or says why it leaves, and then that is what happened. */
@@ -89,8 +90,9 @@ static enum status look_at_cut(struct comm_run *r)
 
 static enum status guard(struct comm_run *r)
 {
-    struct waiting w = {.oldest = 0};
+    struct waiting w = {.oldest = -1};
     int64_t looked = 0;
+    comm_wait_program(r->context->comm);
     while (atomic_load(r->others) > 0) {
         enum status st = look_at_cut(r);
         const int64_t now = clock_ns();
@@ -99,7 +101,7 @@ static enum status guard(struct comm_run *r)
             st = look(r, &w);
         }
         if (st != OK)
-            return w.oldest < r->program->n_instrs ? comm_lanes_explain(r->program, w.oldest, st) : st;
+            return w.oldest >= 0 && w.oldest < r->program->n_instrs ? comm_lanes_explain(r->program, w.oldest, st) : st;
         if (tickets_failed(r->tickets) && tickets_status(r->tickets) != ERR_CANCELLED)
             return ERR_CANCELLED;
         if (tickets_failed(r->tickets)) /* the program is cut, and streams drain */

@@ -1,5 +1,5 @@
 /* One run of ranks on fake GPUs that ends badly, or well, to be started under mpiexec: `cuda_failures COMM SECONDS RANK WORDS EVENT`.
- * RANK, or all where it is their number, gets WORDS for its fake (tests/cudasim/fake/fake.h); EVENT is kill or stop, after the first step of that rank,
+ * RANK, or all where it is their number, gets WORDS for its fake (tests/cudasim/fake/fake.h); EVENT is kill, stop or sleep, after the first step of that rank,
  * or none. Each rank says `rank R: STATUS: SENTENCE`, and how many bytes NCCL has carried. */
 #include "comm/launch.h"
 #include "engine/rig.h"
@@ -21,6 +21,8 @@ static void happen(const char *event)
         raise(SIGKILL);
     if (strcmp(event, "stop") == 0)
         raise(SIGSTOP);
+    if (strcmp(event, "sleep") == 0)
+        sleep(60);
 }
 
 static enum status train(struct rig *r, const char *event)
