@@ -61,6 +61,7 @@ struct cost_model {
     double overhead;         /* the fixed part on the compute and host lanes */
     double demand[LANES][LINKS]; /* share of a link's capacity that a lane running alone takes */
     double lane_cores[LANES];    /* seconds of LINK_CORES that an instruction there takes besides, whatever its size */
+    int chained;                 /* comm lanes share a stream: collectives take place one after the other, in the program's order */
     int widens;                  /* a product of an fp32 and a bf16 matrix has fp32's rate, not bf16's */
     double peak_flops;           /* dense peak of the storage type: what MFU refers to */
     char source[192];            /* for people */

@@ -135,6 +135,7 @@ void plan_cost_model(const struct plan_request *s, struct cost_model *out)
     scale_ops(&out->host, 1.0 / per_node);
     scale_device(&out->device, (double)h->devices / per_node);
     out->widens = h->cpu;
+    out->chained = !h->cpu;
     if (h->cpu) {
         out->demand[LANE_COMPUTE][LINK_CORES] = 1;
         out->demand[LANE_HOST][LINK_CORES] = h->cores[LANE_HOST];

@@ -61,12 +61,24 @@ static void advance(struct simulation *s, int l)
         r->dep = s->dep_first ? s->dep_first[r->at] : 0;
 }
 
+/* Whether another comm lane's collective comes first: one that runs, or one that the program has before. Where prefetched
+ * instructions have a time of their own, the program has no order yet, and whatever can start is next. */
+static int is_chained(const struct simulation *s, int l)
+{
+    if (!s->m->chained || !lane_is_comm((enum lane)l))
+        return 0;
+    for (int o = LANE_WORLD; o < LANES; o++)
+        if (o != l && (s->lane[o].running || (!s->release && s->lane[o].at < s->lane[l].at)))
+            return 1;
+    return 0;
+}
+
 /* Whether the lane's next instruction may start now; *later: the time of its release, if only that holds it back. An instruction
  * whose end is unknown has end = INFINITY. */
 static int may_start(struct simulation *s, int l, double *later)
 {
     struct runner *r = &s->lane[l];
-    if (r->running || r->at >= s->p->n_instrs)
+    if (r->running || r->at >= s->p->n_instrs || is_chained(s, l))
         return 0;
     if (s->dep_first) {
         while (r->dep < s->dep_first[r->at + 1] && s->p->instrs[s->dep[r->dep]].end <= s->now)

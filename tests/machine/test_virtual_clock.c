@@ -68,6 +68,29 @@ static void alone(void **state)
     program_destroy(p);
 }
 
+/* Comm lanes that share a stream: in the program's order, which they have once prefetched instructions have no time of their own. */
+static void chained(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    struct program *p = empty();
+    add(p, LANE_WORLD, 3);
+    add(p, LANE_COMPUTE, 4);
+    int waits = add(p, LANE_ULYSSES, 2), free = add(p, LANE_RING, 1);
+    const double release[] = {0, 0, 0, 0};
+    const int first[] = {0, 0, 0, 1, 1}, dep[] = {1};
+    near(program_simulate(p, &m, first, dep, NULL), 6);
+    near(p->instrs[free].start, 0);
+    m.chained = 1;
+    near(program_simulate(p, &m, first, dep, NULL), 7);
+    near(p->instrs[waits].start, 4);
+    near(p->instrs[free].start, 6);
+    near(program_simulate(p, &m, first, dep, release), 6);
+    near(p->instrs[free].start, 3);
+    near(p->instrs[waits].start, 4);
+    program_destroy(p);
+}
+
 /* Both ask for the whole link: 6 and 2 seconds of work. Together from 0 to 4, each at half speed; the rest alone. */
 static void halves(void **state)
 {
@@ -260,7 +283,7 @@ static void costs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(alone),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(alone), cmocka_unit_test(chained),
                                        cmocka_unit_test(halves),
                                        cmocka_unit_test(uneven),
                                        cmocka_unit_test(wakes),

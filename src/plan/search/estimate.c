@@ -262,9 +262,13 @@ static void differences_add(struct differences *a, double factor, const struct d
 /* No lane and no link is faster than it can be. */
 static double pass_seconds(const struct cost_model *c, const double busy[LANES])
 {
-    double most = 0;
-    for (int l = 0; l < LANES; l++)
+    double most = 0, carried = 0;
+    for (int l = 0; l < LANES; l++) {
         most = fmax(most, busy[l]);
+        carried += lane_is_comm((enum lane)l) ? busy[l] : 0;
+    }
+    if (c->chained)
+        most = fmax(most, carried);
     for (int k = 0; k < LINKS; k++) {
         double asked = 0;
         for (int l = 0; l < LANES; l++)
