@@ -10,7 +10,8 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#define RESERVE ((int64_t)256 << 20) /* beside 2% of what is free */
+#define RESERVE ((int64_t)256 << 20)  /* beside 2% of what is free */
+#define MESSAGES ((int64_t)768 << 20) /* NCCL's buffers for its connections, which grow with the ranks: assumed, not measured */
 
 /* The GPU that this rank would have; *visible: how many there are. */
 static enum status describe_own(const struct settings *s, const struct comm *comm, int *visible, struct device_facts *facts)
@@ -57,7 +58,9 @@ enum status gpu_find(struct settings *s, struct comm *comm)
 static int64_t part_of_free(const struct settings *s, const struct comm *comm, int visible, const struct device_facts *facts)
 {
     const int64_t sharing = s->gpu >= 0 ? comm_local_size(comm) : ceil_div(comm_local_size(comm), visible);
-    return (facts->free - facts->free / 50 - min_i64(RESERVE, facts->free / 16)) / sharing;
+    const int carried = comm_size(comm) > 1 && sharing == 1 && s->carrier != CARRIER_STAGED;
+    const int64_t messages = carried ? min_i64(MESSAGES, facts->free / 16) : 0;
+    return (facts->free - facts->free / 50 - min_i64(RESERVE, facts->free / 16) - messages) / sharing;
 }
 
 enum status gpu_room(const struct settings *s, const struct comm *comm, int64_t *bytes)
