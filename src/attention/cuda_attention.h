@@ -30,6 +30,10 @@ struct attn_cuda {
 
 /* Bytes of `work` for OP_ATTN_FWD or OP_ATTN_BWD; grows with sq x hq, never with sq x sk. */
 int64_t attention_cuda_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda);
+/* ERR_INVALID says which attribute no kernel takes. */
+enum status attention_cuda_check(const struct op_attrs *attrs, const struct attn_cuda *cuda);
+/* ERR_INVALID: an argument is not aligned as kernels need it. */
+enum status attention_cuda_check_addresses(enum op_kind kind, void *const *arg);
 
 /* arg in the order of program/op_table.h, device addresses. ERR_INVALID for shapes or addresses outside the contract; nothing is
  * launched then. ERR_IO: a launch failed. Neither synchronises nor allocates. */

@@ -26,6 +26,12 @@ enum status attn_sm90_forward(const struct op_attrs *attrs, void *const *arg, co
 enum status attn_sm90_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                struct CUstream_st *stream);
 
+/* Whether the call goes to sm90's. */
+int attention_cuda_on_sm90(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda);
+
+#define ATTN_SM90_SHARED (227 * 1024) /* bytes of shared memory that its kernels are made for */
+#define ATTN_SM90_WORK_ALIGN 128
+
 /* Sums over millions of rows. Tensor cores round every addition towards zero: a sum of 2^20 rows comes out too small by some
  * 0.4%. So sm_90a's forward, where it has the registers (up to head dim 192), keeps what ATTN_GROUP key tiles came to in memory
  * and begins anew; a backward launch takes at most ATTN_SEGMENT rows of what it sums over, a multiple of all tiles, and later
@@ -65,6 +71,22 @@ static inline struct attn_rows attn_rows_of(const struct op_attrs *attrs, void *
     rows.stat = (struct attn_row_stat *)work;
     rows.span = (struct attn_row_span *)((char *)work + rows.padded * 8 * attrs->attn.hq);
     return rows;
+}
+
+/* Where the parts of sm90's `work` for a backward pass begin, after the rows. */
+struct attn_sm90_work {
+    int64_t counters; /* one int of each kernel */
+    int64_t keys;     /* struct attn_row_span [sk]: the mask the other way round */
+    int64_t bytes;    /* of all */
+};
+
+static inline struct attn_sm90_work attn_sm90_work_of(const struct op_attrs *attrs)
+{
+    struct attn_sm90_work w;
+    w.counters = round_up(attn_rows_bytes(attrs), ATTN_SM90_WORK_ALIGN);
+    w.keys = w.counters + ATTN_SM90_WORK_ALIGN;
+    w.bytes = w.keys + attrs->attn.sk * (int64_t)sizeof(struct attn_row_span);
+    return w;
 }
 
 /* arg is OP_ATTN_BWD's. */

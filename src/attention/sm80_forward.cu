@@ -43,9 +43,3 @@ extern "C" enum status attn_sm80_forward(const struct op_attrs *attrs, void *con
         return forward_run<256, 128, 64, 8, LT_SHARED_SM80>(attrs, arg, stream); // 128 KiB
     return forward_run<256, 64, 64, 4, LT_SHARED_SM86>(attrs, arg, stream);      // 96 KiB
 }
-
-extern "C" int64_t attn_sm80_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda)
-{
-    (void)cuda;
-    return kind == OP_ATTN_BWD ? attn_rows_bytes(attrs) : 0;
-}

@@ -11,18 +11,15 @@ struct backward_work {
     struct attn_rows rows;
     attn_row_span *keys; /* [sk] */
     int *counters;       /* one of each kernel */
-    int64_t bytes;
 };
 
 backward_work work_of(const struct op_attrs *a, void *base)
 {
+    const struct attn_sm90_work at = attn_sm90_work_of(a);
     backward_work w;
-    int64_t at = round_up(attn_rows_bytes(a), SM90_WORK_ALIGN);
     w.rows = attn_rows_of(a, base);
-    w.counters = (int *)((char *)base + at);
-    at += SM90_WORK_ALIGN;
-    w.keys = (attn_row_span *)((char *)base + at);
-    w.bytes = at + a->attn.sk * (int64_t)sizeof *w.keys;
+    w.counters = (int *)((char *)base + at.counters);
+    w.keys = (attn_row_span *)((char *)base + at.keys);
     return w;
 }
 
@@ -119,6 +116,7 @@ enum status run_queries(const struct op_attrs *a, void *const *arg, const backwa
 template <class K, class Q, class ALL>
 enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
 {
+    static_assert(ATTN_SM90_SHARED == LT_SHARED_SM90, "plans ask whether the kernels fit");
     LT_SHARED_FITS(typename K::shared, LT_SHARED_SM90);
     LT_SHARED_FITS(typename Q::shared, LT_SHARED_SM90);
     LT_SHARED_FITS(typename ALL::shared, LT_SHARED_SM90);
@@ -133,18 +131,6 @@ enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cu
 }
 
 } // namespace
-
-/* Head dimensions above 128 have no backward here: dK, dV, scores and their gradient do not fit into the registers. */
-extern "C" int attn_sm90_supports(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda)
-{
-    return cuda->capability == 90 && cuda->shared_bytes >= LT_SHARED_SM90 &&
-           attrs->attn.head_dim <= (kind == OP_ATTN_FWD ? 256 : 128);
-}
-
-extern "C" int64_t attn_sm90_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *)
-{
-    return kind == OP_ATTN_FWD ? SM90_WORK_ALIGN : work_of(attrs, nullptr).bytes;
-}
 
 extern "C" enum status attn_sm90_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                           struct CUstream_st *stream)

@@ -7,8 +7,6 @@
 #include "device/cuda/launch.cuh"
 #include "device/cuda/tma.h"
 
-#define SM90_WORK_ALIGN 128
-
 /* Tiles [box_rows, 128 bytes] of one head of x [rows, heads, head_dim]. Head dimensions that do not fill their tiles are padded
  * with zeros by loading beyond dimension 0; what is stored there is dropped. */
 static inline enum status sm90_map_of(CUtensorMap *map, enum tma_type type, void *x, int64_t rows, int heads, int head_dim,

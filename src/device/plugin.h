@@ -12,6 +12,7 @@ struct device_facts {
     char name[128], pci[32];
     int capability;       /* 10 * major + minor; 0: no GPU at all, kernels are the processor's (tests) */
     int processors;       /* streaming multiprocessors */
+    int64_t shared_bytes; /* of shared memory, that a block of threads may have */
     int64_t memory, free; /* bytes; free once this process has its context there */
     int numa;             /* the node of the host's memory that is nearest; -1: not known */
 };
@@ -23,8 +24,8 @@ struct device_plugin {
     enum status (*count)(int *devices);
     /* Makes the process's context on the device. ERR_INVALID: a device that kernels do not run on; ERR_NOMEM: no room. */
     enum status (*describe)(int device, struct device_facts *out);
-    /* threads: of kernels that the processor runs. */
-    enum status (*open)(int device, int threads, struct backend **out);
+    /* made_for: of the programs that it will run; ERR_INVALID: the device is another one, or a library is missing. */
+    enum status (*open)(int device, const struct target *made_for, struct backend **out);
 };
 
 typedef const struct device_plugin *device_plugin_entry(void);

@@ -4,16 +4,27 @@
 #include "comm/cuda_nccl.h"
 #include "device/cuda/device.h"
 
-static enum status describe(int device, struct device_facts *out)
+/* The scratch in programs is that of the kernels that will run. */
+static enum status check_target(int device, const struct target *t)
 {
-    TRY(cuda_device_describe(device, out));
-    return cuda_plugin_supports(out);
+    struct device_facts f;
+    TRY(cuda_device_describe(device, &f));
+    const int same = f.processors == t->processors && f.shared_bytes == t->shared_bytes;
+    if (f.capability == t->capability && (f.capability == 0 || same)) /* 0: the processor's kernels */
+        return OK;
+    return status_fail(ERR_INVALID,
+                       "--device cuda: GPU %d has compute capability %d.%d, %d multiprocessors and %lld bytes of shared memory, "
+                       "and the plan is for %d.%d, %d and %lld: take GPUs of one kind",
+                       device, f.capability / 10, f.capability % 10, f.processors, (long long)f.shared_bytes, t->capability / 10,
+                       t->capability % 10, t->processors, (long long)t->shared_bytes);
 }
 
-static enum status open_device(int device, int threads, struct backend **out)
+static enum status open_device(int device, const struct target *t, struct backend **out)
 {
+    TRY(check_target(device, t));
     TRY(cuda_device_open(device, out));
-    enum status st = cuda_plugin_kernels(*out, threads);
+    (*out)->target = *t;
+    enum status st = cuda_plugin_kernels(*out, t);
     if (st == OK)
         st = cuda_nccl_attach(*out);
     if (st != OK) {
@@ -28,7 +39,7 @@ __attribute__((visibility("default"))) const struct device_plugin *ltrain_device
     static const struct device_plugin plugin = {.version = DEVICE_PLUGIN_VERSION,
                                                 .sentence = status_message,
                                                 .count = cuda_device_count,
-                                                .describe = describe,
+                                                .describe = cuda_device_describe,
                                                 .open = open_device};
     return &plugin;
 }

@@ -8,9 +8,8 @@ device_plugin_entry ltrain_device_plugin;
 
 /* Kernels: libltrain-cuda.so has those of GPUs (cuda_kernels.c), tests/cudasim/fake the processor's. */
 
-/* ERR_INVALID: none that run on the device. */
-enum status cuda_plugin_supports(const struct device_facts *facts);
-/* Fills in the backend's kernels and target. */
-enum status cuda_plugin_kernels(struct backend *b, int threads);
+/* Fills in the backend's kernels, made for the target. What has been opened ends with the backend. ERR_INVALID: a library that
+ * they need is not there. */
+enum status cuda_plugin_kernels(struct backend *b, const struct target *t);
 
 #endif

@@ -10,6 +10,12 @@ struct target {
     /* Bytes of an op's argument `work`; 0: it has none. members: of a collective's group; else not looked at. */
     int64_t (*workspace)(const struct target *t, enum op_kind op, const struct op_attrs *attrs, int members);
     int threads; /* that compute, each with scratch of its own where kernels need some */
+
+    /* Of GPUs; 0 of processors, and of a GPU that is none, whose kernels are the processor's (tests). */
+    int capability;       /* 10 * major + minor */
+    int processors;       /* streaming multiprocessors */
+    int64_t shared_bytes; /* that a block of threads may have */
+    int fast;             /* backward attention adds to dq in whatever order: other bits every time */
 };
 
 #endif

@@ -19,7 +19,7 @@ void check_alone_settings(const struct settings *given, enum check_tiles tiles, 
     out->plan.alpha = out->plan.prefetch = AUTO;
     out->plan.keep_inputs = AUTO;
     out->plan.update = UPDATE_DEVICE;
-    out->plan.device = DEVICE_CPU;
+    out->plan.device = given->plan.device == DEVICE_CUDA ? DEVICE_CUDA : DEVICE_CPU;
     out->plan.device_mem = out->plan.host_mem = out->plan.nvme_max = AUTO;
     out->plan.link_gbps = 0;
     out->mode = MODE_RUN;

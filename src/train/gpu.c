@@ -113,10 +113,28 @@ static enum status compare_plugins(struct comm *comm)
                                                             (unsigned long long)first));
 }
 
+/* Programs are made for one kind of GPU. */
+static enum status compare_kinds(struct comm *comm, const struct device_facts *own)
+{
+    struct device_facts first = *own;
+    TRY(comm_broadcast(comm, 0, &first, sizeof first));
+    const int same = first.capability == own->capability && first.processors == own->processors &&
+                     first.shared_bytes == own->shared_bytes;
+    return comm_agree(comm, same ? OK
+                                 : status_fail(ERR_INVALID,
+                                               "--device cuda: the GPU here is %s (compute capability %d.%d, %d multiprocessors), "
+                                               "rank 0 has %s (%d.%d, %d): all ranks need GPUs of one kind",
+                                               own->name, own->capability / 10, own->capability % 10, own->processors, first.name,
+                                               first.capability / 10, first.capability % 10, first.processors));
+}
+
 enum status gpu_limit(struct settings *s, struct comm *comm, struct device_facts *facts, int64_t *bytes)
 {
     TRY(comm_agree(comm, limit_own(s, comm, facts, bytes)));
     snprintf(s->gpu_name, sizeof s->gpu_name, "%.127s", facts->name);
     places_choose_node(facts->numa); /* before the host arena is made, and threads that copy to and from it are started */
-    return comm_size(comm) > 1 ? compare_plugins(comm) : OK;
+    if (comm_size(comm) == 1)
+        return OK;
+    TRY(compare_plugins(comm));
+    return compare_kinds(comm, facts);
 }

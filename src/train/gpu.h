@@ -10,8 +10,8 @@
  * s->unused_gpu says why, where there is a driver. */
 enum status gpu_find(struct settings *s, struct comm *comm);
 /* The rank's GPU, and bytes of it that an arena can have: what is given, or what is free, less what kernels and libraries may
- * still take of it. Sets s->gpu_name. The process moves to the cores nearest to it. ERR_INVALID, on all ranks: no driver, no plugin, no such GPU,
- * or none for the type; ERR_NOFIT: more is given than is free. */
+ * still take of it. Sets s->gpu_name. The process moves to the cores nearest to it. ERR_INVALID, on all ranks: no driver, no
+ * plugin, no such GPU, one of another kind than rank 0's, or none for the type; ERR_NOFIT: more is given than is free. */
 enum status gpu_limit(struct settings *s, struct comm *comm, struct device_facts *facts, int64_t *bytes);
 /* What an arena can have without --device-mem. */
 enum status gpu_room(const struct settings *s, const struct comm *comm, int64_t *bytes);

@@ -3,10 +3,12 @@
 
 #include "base/clock.h"
 #include "base/isa.h"
+#include "base/mix.h"
 #include "base/progress.h"
 #include "base/sys.h"
 #include "base/units.h"
 #include "engine/backend_cpu.h"
+#include "engine/cuda_target.h"
 #include "machine/hardware.h"
 #include "offload/drives.h"
 #include "plan/lower/mesh.h"
@@ -180,13 +182,13 @@ static enum status ranks_elsewhere(const struct settings *s, int *out)
     return OK;
 }
 
-/* What programs are made for: this processor's kernels, for a machine that is not here, too. */
-static enum status make_target(struct settings *s, int threads)
+/* What programs are made for: kernels of this processor, for one that is not here, too, or of a GPU. */
+static enum status make_target(struct settings *s, const struct target *t)
 {
     s->plan.target = sys_malloc(sizeof *s->plan.target);
     if (!s->plan.target)
         return status_fail(ERR_NOMEM, "out of memory while planning");
-    *s->plan.target = backend_cpu_target(threads);
+    *s->plan.target = *t;
     return OK;
 }
 
@@ -202,7 +204,9 @@ static enum status prepare_elsewhere(struct settings *s, struct prepared *out)
     hardware_limits(h, ranks, out->limit);
     out->ranks = ranks;
     out->per_host = (int)max_i64(h->devices, ceil_div(ranks, h->nodes));
-    return make_target(s, s->plan.threads > 0 ? s->plan.threads : omp_get_max_threads());
+    const int threads = s->plan.threads > 0 ? s->plan.threads : omp_get_max_threads();
+    const struct target t = h->cpu ? backend_cpu_target(threads) : cuda_target(h->capability, h->processors, threads);
+    return make_target(s, &t);
 }
 
 /* What its data sheet says of a GPU that was not measured. *found: 0: there is none. */
@@ -292,7 +296,12 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
     if (s->plan.threads <= 0)
         TRY(choose_threads(comm, s->plan.device, &s->plan.threads));
     omp_set_num_threads(s->plan.threads);
-    TRY(make_target(s, s->plan.threads));
+    struct target target = backend_cpu_target(s->plan.threads);
+    if (s->plan.device == DEVICE_CUDA) {
+        target = cuda_target(gpu.capability, gpu.processors, s->plan.threads);
+        target.shared_bytes = gpu.shared_bytes;
+    }
+    TRY(make_target(s, &target));
     if (s->plan.nvme_max == AUTO) /* what is free there decides */
         TRY(comm_agree(comm, drives_check((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out)));
     TRY(use_profile(s, comm));
@@ -470,17 +479,51 @@ enum status run_open_files(struct run *r)
     return run_log_open(path, r->s->resume != NULL, &r->metrics);
 }
 
-enum status run_load_state(struct run *r)
+/* What of all ranks' devices decides results, as a number. */
+static enum status identify_devices(const struct run *r, uint64_t *out)
 {
-    struct settings *s = r->s;
-    char key[256], mesh[MESH_TEXT];
-    int n = snprintf(key, sizeof key, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s optim-dtype=%s threads=%d simd=%s%s",
+    struct backend *b = r->session->backend;
+    uint64_t own = 0, *all = sys_calloc((size_t)comm_size(r->comm), sizeof *all);
+    enum status st = all ? OK : status_fail(ERR_NOMEM, "out of memory");
+    if (st == OK && b->identity)
+        st = backend_status(b, b->identity(b, &own));
+    st = comm_agree(r->comm, st);
+    if (st == OK)
+        st = comm_gather(r->comm, &own, sizeof own, all);
+    *out = own;
+    for (int k = 1; k < comm_size(r->comm) && st == OK; k++)
+        if (all[k] != all[0])
+            *out = mix(*out, all[k]);
+    free(all);
+    return st;
+}
+
+static enum status describe_numerics(const struct run *r, char *key, size_t size)
+{
+    const struct settings *s = r->s;
+    const struct target *t = s->plan.target;
+    char mesh[MESH_TEXT];
+    uint64_t devices;
+    int n = snprintf(key, size, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s optim-dtype=%s threads=%d simd=%s%s",
                      (long long)s->plan.row_chunk, (long long)s->plan.head_tile, (long long)s->plan.loss_tile,
                      (long long)s->plan.group, dtype_name(s->plan.dtype), dtype_name(s->plan.optim_dtype), s->plan.threads,
                      isa_name(isa_of_processor()), s->plan.dtype == BF16 && isa_has_amx() ? "+amx" : "");
     if (comm_size(r->comm) > 1)
-        snprintf(key + n, sizeof key - (size_t)n, " %s zero=%d grad-dtype=%s", mesh_format(&s->plan.mesh, mesh), s->plan.zero,
-                 dtype_name(s->plan.grad_dtype));
+        n += snprintf(key + n, size - (size_t)n, " %s zero=%d grad-dtype=%s", mesh_format(&s->plan.mesh, mesh), s->plan.zero,
+                      dtype_name(s->plan.grad_dtype));
+    if (s->plan.device != DEVICE_CUDA)
+        return OK;
+    TRY(identify_devices(r, &devices));
+    snprintf(key + n, size - (size_t)n, " cuda=%d.%d,%d,%016llx", t->capability / 10, t->capability % 10, t->processors,
+             (unsigned long long)devices);
+    return OK;
+}
+
+enum status run_load_state(struct run *r)
+{
+    struct settings *s = r->s;
+    char key[sizeof r->at.numerics];
+    TRY(describe_numerics(r, key, sizeof key));
     model_inv_freq(&r->model->config, session_io(r->session, r->session->plan->io.inv_freq));
     if (s->resume) {
         TRY(run_resume(r, key));

@@ -8,15 +8,8 @@
 #include <cmocka.h>
 
 static const char *called;
-static int sm90_takes = 1;
 
 #define FAMILY(name)                                                                                                     \
-    int64_t attn_##name##_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda) \
-    {                                                                                                                    \
-        (void)kind, (void)attrs, (void)cuda;                                                                             \
-        called = #name;                                                                                                  \
-        return 0;                                                                                                        \
-    }                                                                                                                    \
     enum status attn_##name##_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,      \
                                       struct CUstream_st *stream)                                                        \
     {                                                                                                                    \
@@ -35,12 +28,6 @@ static int sm90_takes = 1;
 FAMILY(sm80)
 FAMILY(sm90)
 
-int attn_sm90_supports(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda)
-{
-    (void)kind, (void)attrs, (void)cuda;
-    return sm90_takes;
-}
-
 static struct op_attrs good(void)
 {
     struct op_attrs a = {0};
@@ -54,9 +41,8 @@ static void *const aligned[12] = {0};
 
 static void expect(const char *family, const struct op_attrs *a, const struct attn_cuda *cuda)
 {
-    called = NULL;
-    attention_cuda_workspace_bytes(OP_ATTN_BWD, a, cuda);
-    assert_string_equal(called, family);
+    assert_int_equal(attention_cuda_workspace_bytes(OP_ATTN_BWD, a, cuda),
+                     (strcmp(family, "sm90") == 0 ? attn_sm90_workspace_bytes : attn_sm80_workspace_bytes)(OP_ATTN_BWD, a, cuda));
     called = NULL;
     assert_int_equal(attention_cuda_forward(a, aligned, cuda, NULL), OK);
     assert_string_equal(called, family);
@@ -74,9 +60,12 @@ static void chooses(void **state)
     expect("sm80", &a, &a100);
     expect("sm80", &a, &ada);
     expect("sm80", &a, &blackwell); /* wgmma exists on sm_90a alone */
-    sm90_takes = 0;
-    expect("sm80", &a, &h100);
-    sm90_takes = 1;
+    a.attn.head_dim = 160; /* too wide for sm90's backward */
+    assert_int_equal(attention_cuda_backward(&a, aligned, &h100, NULL), OK);
+    assert_string_equal(called, "sm80");
+    assert_int_equal(attention_cuda_forward(&a, aligned, &h100, NULL), OK);
+    assert_string_equal(called, "sm90");
+    a = good();
     a.attn.sk = 0; /* no tensor map describes an empty tensor */
     expect("sm80", &a, &h100);
 }

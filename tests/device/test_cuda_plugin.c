@@ -1,75 +1,71 @@
-/* The CUDA plugin as it was built: it loads where there is no driver, and every op has its kernel but matrix multiplication and
- * the collectives, which are libraries' (cuBLASLt, NCCL). */
+/* The CUDA plugin as it was built: it exports its entry and nothing else, loads where there is no driver, and says so. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "ops/cuda_ops.h"
+#include "device/plugin.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void *plugin;
+static const char *path;
 
-static void *symbol(const char *name)
-{
-    void *at = dlsym(plugin, name);
-    if (!at)
-        fail_msg("the plugin has no %s", name);
-    return at;
-}
-
-static void test_table(void **state)
+/* A second copy of what the program has would be taken for the first. */
+static void exports_its_entry_alone(void **state)
 {
     (void)state;
-    op_kernel *table[OP_COUNT] = {0};
-    void (*fill)(op_kernel **);
-    void *at = symbol("ops_cuda_kernels");
-    memcpy(&fill, &at, sizeof fill);
-    fill(table);
-    for (int i = 0; i < OP_COUNT; i++)
-        assert_int_equal(table[i] == NULL, i == OP_GEMM || i == OP_ATTN_FWD || i == OP_ATTN_BWD || i >= OP_ALL_GATHER);
-    symbol("attention_cuda_forward");
-    symbol("attention_cuda_backward");
-    symbol("attention_cuda_workspace_bytes");
+    char command[4400], line[512];
+    int n = 0;
+    snprintf(command, sizeof command, "nm -D --defined-only '%s'", path);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        if (!strstr(line, " T " DEVICE_PLUGIN_ENTRY))
+            fail_msg("it exports %s", line);
+        n++;
+    }
+    assert_int_equal(pclose(f), 0);
+    assert_int_equal(n, 1);
 }
 
-/* What an entry refuses before it asks for a device. */
-static void test_refusal(void **state)
+static void needs_no_library_of_cuda(void **state)
 {
     (void)state;
-    op_kernel *table[OP_COUNT] = {0};
-    void (*fill)(op_kernel **);
-    void *at = symbol("ops_cuda_kernels");
-    memcpy(&fill, &at, sizeof fill);
-    fill(table);
-    struct op_attrs attrs = {0};
-    void *arg[OP_MAX_ARGS] = {0};
-    attrs.act.dtype = F64;
-    assert_int_equal(table[OP_SWIGLU](&attrs, arg, NULL), ERR_INVALID);
-    attrs.rope.x_type = F32; /* its head_dim is odd */
-    attrs.rope.head_dim = 7;
-    assert_int_equal(table[OP_ROPE](&attrs, arg, NULL), ERR_INVALID);
-    memset(&attrs, 0, sizeof attrs);
-    assert_int_equal(table[OP_ADAMW](&attrs, arg, NULL), OK); /* nothing to do */
+    char command[4400];
+    snprintf(command, sizeof command, "readelf -d '%s' | grep NEEDED | grep -i -E 'cuda|cublas|nccl|mpi'", path);
+    assert_int_not_equal(system(command), 0);
+}
+
+static void answers(void **state)
+{
+    (void)state;
+    const struct device_plugin *p;
+    int devices = -1;
+    setenv("LTRAIN_CUDA_PLUGIN", path, 1);
+    if (device_plugin_load(&p) != OK)
+        fail_msg("%s", status_message());
+    if (p->count(&devices) == OK) {
+        assert_true(devices > 0);
+        return;
+    }
+    assert_int_equal(devices, 0);
+    if (!strstr(p->sentence(), "--device cuda: "))
+        fail_msg("\"%s\"", p->sentence());
 }
 
 int main(void)
 {
-    const char *path = getenv("LTRAIN_TEST_PLUGIN");
+    path = getenv("LTRAIN_TEST_PLUGIN");
     if (!path) {
         puts("[  SKIPPED ] cuda_plugin: built without nvcc");
         return 77;
     }
-    plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!plugin) {
-        printf("FAILED: %s\n", dlerror());
-        return 1;
-    }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_refusal)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_its_entry_alone), cmocka_unit_test(needs_no_library_of_cuda),
+                                       cmocka_unit_test(answers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

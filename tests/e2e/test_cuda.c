@@ -29,9 +29,12 @@ static void runs_move_between_devices(void **state)
     use(twin, "seed=2,devices=2");
     r = e2e_succeeds(NULL, "--resume here --steps 4 --device cuda:1");
     e2e_contains(r.out, "device: GPU 1, twin, 0000:02:00.0");
+    assert_null(strstr(r.out, "numerics key"));
     e2e_same_file("want/hf/model.safetensors", "here/hf/model.safetensors");
     e2e_succeeds(NULL, TINY ON("cuda") "--steps 2 --save-every 2 --out there");
-    e2e_succeeds(NULL, "--resume there --steps 4 --device cpu");
+    r = e2e_succeeds(NULL, "--resume there --steps 4 --device cpu");
+    e2e_contains(r.out, "resume: the numerics key differs (");
+    e2e_contains(r.out, " cuda=0.0,");
     e2e_same_file("want/hf/model.safetensors", "there/hf/model.safetensors");
 }
 
@@ -133,6 +136,7 @@ static void memory_is_what_was_planned(void **state)
     use(twin, "grows=800:3M");
     r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 3 --out late");
     e2e_contains(r.out, "remark: GPU 0, twin, 0000:01:00.0: 3.0 MiB more are taken than when the first step began");
+    use(twin, "grows=2000:3M"); /* two runs are prepared there before */
     e2e_refuses(1, "3.0 MiB more are taken than when the first step began|allocated in the steps", NULL,
                 "check " TINY ON("cuda") "--steps 3");
 }

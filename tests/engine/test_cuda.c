@@ -20,6 +20,7 @@
 enum { S = 112, STEPS = 2, LAYERS = 2, ACCUM = 2 };
 
 static struct twin twin;
+static const struct target nothing = {.threads = 1};
 
 struct outcome {
     double loss[STEPS], norm[STEPS];
@@ -121,7 +122,7 @@ static void device_memory_is_out_of_reach(void **state)
     int null = open("/dev/null", O_WRONLY), zero = open("/dev/zero", O_RDONLY);
     twin.configure("memory=1M");
     assert_int_equal(device_plugin_load(&plugin), OK);
-    assert_int_equal(plugin->open(0, 1, &b), OK);
+    assert_int_equal(plugin->open(0, &nothing, &b), OK);
     assert_int_equal(b->allocate(b, 2 << 20), ERR_NOMEM);
     assert_non_null(strstr(plugin->sentence(), "the device arena of 2.0 MiB does not fit into the 1.0 MiB that are free"));
     assert_int_equal(b->allocate(b, 8192), OK);
@@ -148,7 +149,7 @@ static void misuse_is_an_error(void **state)
     static char host[3 << 16] __attribute__((aligned(4096)));
     twin.configure("");
     assert_int_equal(device_plugin_load(&plugin), OK);
-    assert_int_equal(plugin->open(0, 1, &b), OK);
+    assert_int_equal(plugin->open(0, &nothing, &b), OK);
     assert_int_equal(b->allocate(b, sizeof host), OK);
     assert_int_equal(b->copy(b, LANE_H2D, b->base, host, 64), ERR_IO);
     assert_non_null(strstr(plugin->sentence(), "is not pinned"));

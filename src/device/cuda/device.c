@@ -104,6 +104,7 @@ enum status cuda_device_describe(int device, struct device_facts *out)
     snprintf(out->name, sizeof out->name, "%.120s", prop.name);
     out->capability = 10 * prop.major + prop.minor;
     out->processors = prop.multiProcessorCount;
+    out->shared_bytes = (int64_t)prop.sharedMemPerBlockOptin;
     out->memory = (int64_t)prop.totalGlobalMem;
     if (out->capability > 0 && out->capability < LEAST_CAPABILITY)
         return status_fail(ERR_INVALID, "--device cuda: GPU %d, %s, has compute capability %d.%d; kernels need 8.0 or later",

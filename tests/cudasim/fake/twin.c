@@ -121,17 +121,10 @@ static enum status allocate(struct backend *b, int64_t bytes)
     return OK;
 }
 
-enum status cuda_plugin_supports(const struct device_facts *facts)
-{
-    (void)facts;
-    return OK;
-}
-
-enum status cuda_plugin_kernels(struct backend *b, int threads)
+enum status cuda_plugin_kernels(struct backend *b, const struct target *t)
 {
     TRY(backend_cpu_kernels(cpu));
-    cpu_stream.threads = threads;
-    b->target = backend_cpu_target(threads);
+    cpu_stream.threads = t->threads;
     allocate_device = b->allocate;
     b->allocate = allocate;
 #undef KERNEL

@@ -89,7 +89,7 @@ enum {
 
 struct cudaDeviceProp { /* of its members those that we read */
     char name[256];
-    size_t totalGlobalMem;
+    size_t totalGlobalMem, sharedMemPerBlockOptin;
     int major, minor, multiProcessorCount;
 };
 
