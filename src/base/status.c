@@ -3,15 +3,18 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local char message[1024];
 
 enum status status_fail(enum status code, const char *format, ...)
 {
+    char made[sizeof message]; /* the former sentence may be a part of it */
     va_list args;
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    vsnprintf(made, sizeof made, format, args);
     va_end(args);
+    memcpy(message, made, strlen(made) + 1);
     return code;
 }
 

@@ -23,6 +23,8 @@ void rig_cell_defaults(struct settings *s, int64_t seq_len, enum dtype dtype)
 static void aim(struct rig *r)
 {
     r->target = backend_cpu_target(r->settings.plan.threads > 0 ? r->settings.plan.threads : omp_get_max_threads());
+    if (r->gpu.capability > 0)
+        r->target = r->gpu;
     r->settings.plan.target = &r->target;
 }
 

@@ -10,6 +10,7 @@
 struct rig {
     struct settings settings;
     struct target target; /* the settings' */
+    struct target gpu;    /* for the device that the settings want, if it is one with kernels of its own (capability); else zero */
     struct model *model;
     struct session *session;
     struct batch *batch;

@@ -5,52 +5,12 @@
 #include <cmocka.h>
 
 #include "engine/golden.h"
+#include "engine/golden_compare.h"
 #include "engine/rig.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Largest norm-wise relative difference between a state and the golden tensors `prefix.NAME`, of what is in use: PyTorch's weight
- * decay shrinks the other rows of learned positions, which ltrain leaves as they are. */
-static double compare(struct rig *r, struct st_file *f, enum state_kind kind, const char *prefix)
-{
-    double worst = 0;
-    int compared = 0;
-    for (int u = 0; u < r->model->n_units; u++) {
-        float *have = calloc((size_t)r->model->units[u].elements, 4);
-        assert_int_equal(rig_state(r, u, kind, have), OK);
-        for (int i = 0; i < r->model->units[u].n_params; i++) {
-            const struct model_param *p = &r->model->params[r->model->units[u].first_param + i];
-            char name[160];
-            struct st_info info;
-            snprintf(name, sizeof name, "%s.%s", prefix, p->name);
-            if (!p->trained) {
-                assert_int_not_equal(st_find(f, name, &info), OK);
-                continue;
-            }
-            assert_int_equal(st_find(f, name, &info), OK);
-            assert_int_equal(info.elements, model_param_stored(p));
-            float *want = malloc((size_t)p->elements * 4);
-            assert_int_equal(st_read_f32(f, name, 0, p->elements, want), OK);
-            double d = 0, n = 0;
-            for (int64_t k = 0; k < p->elements; k++) {
-                double e = (double)have[p->offset + k] - want[k];
-                d += e * e;
-                n += (double)want[k] * want[k];
-            }
-            double rel = sqrt(d / (n > 1e-30 ? n : 1e-30));
-            if (!(rel < 1e-4))
-                print_message("%s: %g (norm %g)\n", name, rel, sqrt(n));
-            worst = rel > worst || isnan(rel) ? rel : worst;
-            compared++;
-            free(want);
-        }
-        free(have);
-    }
-    assert_true(compared > 0);
-    return worst;
-}
 
 /* fp32 against fp64: gradients norm-wise 1e-5; loss 1e-6; parameters after five steps 1e-5 (epsilon 1e-3
  * keeps Adam smooth). */
@@ -76,13 +36,13 @@ static void check_case(const char *name, void (*change)(struct settings *))
         if (!(fabs(loss - want) < 2e-6 * want) || !(fabs(norm - want_norm) < 1e-5 * want_norm))
             fail_msg("%s step %d: loss %.9g, golden %.9g; norm %.9g, golden %.9g", name, step, loss, want, norm, want_norm);
         if (step == 0) {
-            double worst = compare(&r, g.file, STATE_GRAD, "grad");
+            double worst = golden_compare(&r, g.file, STATE_GRAD, "grad", 1e-4);
             if (!(worst < 1e-5))
                 fail_msg("%s: gradients differ by %g", name, worst);
         }
     }
     assert_int_equal(rig_flush(&r), OK);
-    double worst = compare(&r, g.file, STATE_PARAM, "step5");
+    double worst = golden_compare(&r, g.file, STATE_PARAM, "step5", 1e-4);
     if (!(worst < 1e-5))
         fail_msg("%s: parameters after five steps differ by %g", name, worst);
     rig_stop(&r);

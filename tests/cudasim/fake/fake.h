@@ -8,7 +8,7 @@
  *   taken=N     of them by other processes, 0
  *   context=N   of them by this one's context, 0; kernel=N: by each kernel from its first launch on, 0
  *   grows=N:B   after the N-th thing that streams execute B more bytes are taken, as by a library that allocates late
- *   name=TEXT   of the devices, twin; capability=N: 10 * major + minor, 0; numa=N: their node, -1
+ *   name=TEXT   of the devices, twin; capability=N: 10 * major + minor, 0; processors=N: 1; numa=N: their node, -1
  *   driver=N    1000 * major + 10 * minor of the CUDA that the driver is for, 13000
  *   exclusive=1 another process has the devices alone
  *   pin=N       the N-th registration of host memory finds no memory
@@ -41,7 +41,7 @@ enum { FAKE_DEVICES = 8, FAKE_QUEUE = 1024 /* launches that a stream takes befor
 struct fake_config {
     uint64_t seed;
     size_t memory, taken, context, kernel, grows;
-    int devices, lag, capability, numa, driver, exclusive;
+    int devices, lag, capability, processors, numa, driver, exclusive;
     char name[128];
     long fail_call, fail_executed, fail_pin, grows_after;
     int fail_error, executed_error;
@@ -76,6 +76,9 @@ int fake_current(void);
 
 /* Memory. Under the lock. */
 void *fake_alias(const void *device); /* where the GPU's thread finds device memory; NULL: it is not */
+/* Where the simulator runs the kernels it has the memory, too, which all threads can touch; else these are not there. */
+__attribute__((weak)) void *fake_memory_make(size_t bytes);
+__attribute__((weak)) void fake_memory_give(void *p, size_t bytes);
 /* Whether [p, p + bytes) lies in one allocation. */
 int fake_on_device(const void *p, size_t bytes);
 /* Whether host memory may be copied asynchronously; else the error. */
@@ -89,6 +92,7 @@ void fake_memory_reset(void);
 /* Streams. */
 cudaError_t fake_enqueue(cudaStream_t stream, const struct fake_work *work); /* under the lock */
 int fake_is_busy(void);                                                      /* some stream has work; under the lock */
+int fake_is_busy_beside(cudaStream_t stream);                                /* some other one has */
 int fake_streams_left(char *text, size_t size);
 void fake_streams_reset(void);
 void fake_fail_device(cudaError_t error); /* under the lock */

@@ -83,6 +83,24 @@ cudaError_t fake_take_kernel(void)
     return device < 0 ? cudaErrorInvalidDevice : take(&kernels[device], device, fake_config.kernel);
 }
 
+/* Maps it twice, or takes it of the simulator. */
+static int make(struct range *r)
+{
+    if (fake_memory_make) {
+        r->at = r->alias = fake_memory_make(r->bytes);
+        return r->at != NULL;
+    }
+    int fd = memfd_create("fake-device", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)r->bytes) != 0)
+        abort();
+    r->at = mmap(NULL, r->bytes, PROT_NONE, MAP_SHARED, fd, 0);
+    r->alias = mmap(NULL, r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (r->at == MAP_FAILED || r->alias == MAP_FAILED)
+        abort();
+    return 1;
+}
+
 static cudaError_t allocate(void **p, size_t bytes)
 {
     const size_t all = (bytes + 4095) / 4096 * 4096;
@@ -93,15 +111,9 @@ static cudaError_t allocate(void **p, size_t bytes)
         return fake_misuse(cudaErrorInvalidValue, "memory is allocated while streams run");
     if (n_allocated == (int)(sizeof allocated / sizeof *allocated) || used(device) + all > fake_config.memory)
         return cudaErrorMemoryAllocation;
-    int fd = memfd_create("fake-device", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, (off_t)all) != 0)
-        abort();
     struct range r = {.bytes = all, .device = device};
-    r.at = mmap(NULL, all, PROT_NONE, MAP_SHARED, fd, 0);
-    r.alias = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (r.at == MAP_FAILED || r.alias == MAP_FAILED)
-        abort();
+    if (!make(&r))
+        return cudaErrorMemoryAllocation;
     memset(r.alias, 0xff, all);
     allocated[n_allocated++] = r;
     *p = r.at;
@@ -110,6 +122,10 @@ static cudaError_t allocate(void **p, size_t bytes)
 
 static void unmap(struct range *r)
 {
+    if (fake_memory_give) {
+        fake_memory_give(r->at, r->bytes);
+        return;
+    }
     munmap(r->at, r->bytes);
     munmap(r->alias, r->bytes);
 }

@@ -66,7 +66,7 @@ static int set(const char *word, struct fake_config *c)
         c->grows = bytes ? bytes_of(bytes + 1) : 0;
     else
         return set_number(word, "lag", &c->lag) || set_number(word, "devices", &c->devices) ||
-               set_number(word, "capability", &c->capability) || set_number(word, "numa", &c->numa) ||
+               set_number(word, "capability", &c->capability) || set_number(word, "processors", &c->processors) || set_number(word, "numa", &c->numa) ||
                set_number(word, "driver", &c->driver) || set_number(word, "exclusive", &c->exclusive) ||
                set_bytes(word, "memory", &c->memory) || set_bytes(word, "taken", &c->taken) ||
                set_bytes(word, "context", &c->context) || set_bytes(word, "kernel", &c->kernel) ||
@@ -78,7 +78,7 @@ static int set(const char *word, struct fake_config *c)
 static void configure(const char *words)
 {
     char copy[512], *at = copy, *word;
-    fake_config = (struct fake_config){.memory = (size_t)1 << 30, .devices = 1, .numa = -1, .driver = 13000, .name = "twin"};
+    fake_config = (struct fake_config){.memory = (size_t)1 << 30, .devices = 1, .processors = 1, .numa = -1, .driver = 13000, .name = "twin"};
     snprintf(copy, sizeof copy, "%s", words ? words : "");
     while ((word = strsep(&at, ",")))
         if (word[0] && !set(word, &fake_config) && !nccl_configure(word)) {
@@ -263,8 +263,19 @@ static cudaError_t init_device(int device)
     return error != cudaSuccess ? error : fake_config.exclusive ? cudaErrorDevicesUnavailable : fake_take_context(device);
 }
 
+/* That a block may have: of an A100, a GA102 and a Hopper. */
+static size_t shared_bytes(void)
+{
+    const int c = fake_config.capability;
+    return (size_t)(c == 0 ? 0 : c == 80 ? 163 : c < 90 ? 99 : 227) * 1024;
+}
+
 static cudaError_t attribute(int *value, enum cudaDeviceAttr which, int device)
 {
+    if (which == cudaDevAttrMaxSharedMemoryPerBlockOptin) {
+        *value = (int)shared_bytes();
+        return check_device(device);
+    }
     if (which != cudaDevAttrHostNumaId)
         return fake_misuse(cudaErrorInvalidValue, "attribute %d is not one of the fake's", (int)which);
     *value = fake_config.numa;
@@ -311,7 +322,8 @@ static cudaError_t properties(struct cudaDeviceProp *prop, int device)
     prop->totalGlobalMem = fake_config.memory;
     prop->major = fake_config.capability / 10;
     prop->minor = fake_config.capability % 10;
-    prop->multiProcessorCount = 1;
+    prop->multiProcessorCount = fake_config.processors;
+    prop->sharedMemPerBlockOptin = shared_bytes();
     return check_device(device);
 }
 

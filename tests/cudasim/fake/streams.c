@@ -65,6 +65,11 @@ int fake_is_busy(void)
     return total_queued() > 0;
 }
 
+int fake_is_busy_beside(cudaStream_t stream)
+{
+    return total_queued() > stream->queued;
+}
+
 void fake_fail_device(cudaError_t error)
 {
     if (!fake_sticky)

@@ -8,7 +8,7 @@
 
 #define STACK_BYTES (256u * 1024)
 
-sim_thread *sim_self;
+thread_local sim_thread *sim_self;
 sim_block *sim_now;
 sim_launch_info sim_launched;
 struct sim_counts sim_count;

@@ -187,7 +187,7 @@ struct sim_launch_info {
     void *parameters;
 };
 
-extern sim_thread *sim_self; /* NULL on the host */
+extern thread_local sim_thread *sim_self; /* NULL on the host, and on threads that run no kernel */
 extern sim_block *sim_now;   /* NULL between blocks */
 extern sim_launch_info sim_launched;
 extern struct sim_counts sim_count;

@@ -1,0 +1,11 @@
+/* The fake cuBLASLt in a program that has it linked, in the place of what device/cuda/libraries.c opens. */
+#include "device/cuda/libraries.h"
+
+enum status cuda_libraries_cublaslt(const struct cublaslt **out)
+{
+    static const struct cublaslt functions = {
+#define FUNCTION(name) .name = name,
+        CUBLASLT_FUNCTIONS(FUNCTION)};
+    *out = &functions;
+    return OK;
+}

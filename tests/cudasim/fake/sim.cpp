@@ -1,0 +1,136 @@
+/* A GPU's own kernels on the fake runtime: launches become work of its streams, which cudasim executes on the GPU's thread. The
+ * simulator's memory is the device's; its functions that the runtime has, too, are called simulator_* (meson.build). */
+#include "sim/sim.h"
+
+extern "C" {
+#include "fake.h"
+#include "twin.h"
+}
+
+#include <set>
+#include <stdlib.h>
+#include <string.h>
+
+void fiber_reset(unsigned seed);
+void report_reset(void);
+cudaError_t simulator_run(const cudaLaunchConfig_t *config, const void *kernel, void (*call)(void *), void *parameters);
+void *simulator_parameter_space(void);
+extern "C" cudaError_t simulator_func_set_attribute(const void *function, enum cudaFuncAttribute attr, int value);
+
+enum { PARAMETERS = 4096 };
+
+struct kernel_launch {
+    cudaLaunchConfig_t config;
+    const void *kernel;
+    void (*call)(void *);
+    int shared; /* bytes that the kernel has opted in to; 0: it has not */
+    char parameters[PARAMETERS];
+};
+
+/* Of the calling thread, from asking for more shared memory or laying out parameters to the launch that follows. */
+static thread_local struct {
+    const void *kernel;
+    int shared;
+} opted;
+static thread_local char own_parameters[PARAMETERS] __attribute__((aligned(64)));
+
+static std::set<const void *> loaded;
+
+void stream_enqueue(cudaStream_t)
+{
+}
+
+void *sim_parameter_space(void)
+{
+    return own_parameters;
+}
+
+static cudaError_t execute(void *closure)
+{
+    kernel_launch *l = static_cast<kernel_launch *>(closure);
+    sim_device(fake_config.capability, fake_config.processors);
+    if (l->shared > 0) {
+        cudaError_t error = simulator_func_set_attribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, l->shared);
+        if (error != cudaSuccess)
+            return error;
+    }
+    memcpy(simulator_parameter_space(), l->parameters, PARAMETERS);
+    return simulator_run(&l->config, l->kernel, l->call, simulator_parameter_space());
+}
+
+static cudaError_t enqueue(const cudaLaunchConfig_t *config, const void *kernel, void (*call)(void *), const void *parameters)
+{
+    cudaError_t error = fake_enter();
+    if (error == cudaSuccess && loaded.insert(kernel).second)
+        error = fake_is_busy_beside(config->stream)
+                    ? fake_misuse(cudaErrorInvalidValue,
+                                  "a kernel is launched for the first time while streams run: it is loaded now")
+                    : fake_take_kernel();
+    if (error != cudaSuccess)
+        return error;
+    kernel_launch *l = static_cast<kernel_launch *>(malloc(sizeof *l));
+    if (!l)
+        abort();
+    l->config = *config;
+    l->kernel = kernel;
+    l->call = call;
+    l->shared = opted.kernel == kernel ? opted.shared : 0;
+    memcpy(l->parameters, parameters, PARAMETERS);
+    const fake_work work = {nullptr, execute, l};
+    return fake_enqueue(config->stream, &work);
+}
+
+cudaError_t sim_run(const cudaLaunchConfig_t *config, const void *kernel, void (*call)(void *), void *parameters)
+{
+    pthread_mutex_lock(&fake_lock);
+    const cudaError_t error = enqueue(config, kernel, call, parameters);
+    pthread_mutex_unlock(&fake_lock);
+    return error;
+}
+
+extern "C" {
+
+cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attr, int value)
+{
+    if (attr == cudaFuncAttributeMaxDynamicSharedMemorySize)
+        opted = {function, value};
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    pthread_mutex_lock(&fake_lock);
+    *device = fake_current();
+    pthread_mutex_unlock(&fake_lock);
+    return *device < 0 ? cudaErrorInvalidDevice : cudaSuccess;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **entry, unsigned, unsigned long long,
+                                             enum cudaDriverEntryPointQueryResult *result)
+{
+    const bool known = strcmp(symbol, "cuTensorMapEncodeTiled") == 0;
+    *entry = known ? reinterpret_cast<void *>(tensor_map_encode) : nullptr;
+    *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+}
+
+/* Between tests, and before the first. Accesses are not checked: the kernels' own tests do that. */
+void twin_reset(void)
+{
+    memory_reset();
+    report_reset();
+    fiber_reset((unsigned)fake_config.seed);
+    sim_checking = false;
+    loaded.clear();
+}
+
+void *fake_memory_make(size_t bytes)
+{
+    return memory_allocate(bytes);
+}
+
+void fake_memory_give(void *p, size_t)
+{
+    memory_free(p);
+}
+}
