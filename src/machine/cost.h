@@ -29,6 +29,7 @@ double gemm_rate(const struct gemm_rates *r, enum gemm_layout layout, double m, 
 struct attention_rates {
     int head_dim; /* ascending; 0: this entry and those after it are unused */
     struct curve forward, backward;
+    struct curve fast; /* backward, in whatever order; n = 0: as backward */
 };
 double attention_rate(const struct attention_rates r[ATTENTION_DIMS], enum op_kind op, double head_dim, double queries);
 

@@ -13,6 +13,9 @@
 #define GIB (1ll << 30)
 #define TERA 1e12
 #define GIGA 1e9
+/* Of the backward pass at head dim 128 without an order of sums beside the one with, on an H200: 465 to 513 TFLOP/s beside 433 to
+ * 447 (bench/results/2026-11-22-gpu-h200.txt); at 64 the two are as fast. */
+#define FAST128 1.11
 
 /* Figures of the vendor's data sheets, dense (no sparsity): A100 SXM (1555 and 2039 GB/s, 312 TFLOP/s bf16, NVLink 300 GB/s a
  * direction), H100 SXM (3.35 TB/s, 989, 450), H200 (4.8 TB/s), GH200 (96 GB at 4 TB/s, NVLink-C2C 450 GB/s a direction, LPDDR5X
@@ -98,6 +101,8 @@ static void set_device(struct rates *r, enum dtype type, const struct preset *p,
     a[1].head_dim = 128;
     set_attention(&a[1].forward, p->forward128 * part * TERA);
     set_attention(&a[1].backward, p->backward128 * part * TERA);
+    if (p->capability == 90)
+        set_attention(&a[1].fast, FAST128 * p->backward128 * part * TERA);
 }
 
 static void from_preset(const struct preset *p, int count, struct hardware *h)

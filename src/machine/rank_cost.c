@@ -106,6 +106,15 @@ static void scale_device(struct rates *r, double part)
     }
 }
 
+/* --deterministic no: backward attention in whatever order. */
+static void take_fast(struct rates *r)
+{
+    for (int t = 0; t < COST_TYPES; t++)
+        for (int d = 0; d < ATTENTION_DIMS; d++)
+            if (r->attention[t][d].fast.n > 0)
+                r->attention[t][d].backward = r->attention[t][d].fast;
+}
+
 void plan_cost_model(const struct plan_request *s, struct cost_model *out)
 {
     struct hardware assumed;
@@ -117,6 +126,8 @@ void plan_cost_model(const struct plan_request *s, struct cost_model *out)
     int per_node = (int)max_i64(h->devices, ceil_div(mesh_ranks(&s->mesh), h->nodes));
     memset(out, 0, sizeof *out);
     out->device = h->device;
+    if (!s->deterministic)
+        take_fast(&out->device);
     out->host = h->host;
     out->overhead = h->overhead;
     out->peak_flops = h->peak_flops[s->dtype];

@@ -16,6 +16,7 @@
 static const char *const devices[] = {"auto", "cpu", "cpu:discrete", "cuda", NULL};
 static const char *const efforts[] = {"best", "normal", "quick", NULL};
 static const char *const updates[] = {"auto", "device", "host", NULL};
+static const char *const no_yes[] = {"no", "yes", NULL};
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", NULL};
 static const char *const carriers[] = {"auto", "nccl", "staged", NULL};
@@ -82,10 +83,11 @@ const struct settings_key settings_keys[] = {
     {"world-size", KEY_LAUNCH, LIMITS(1, SETTINGS_MOST_RANKS), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N", .help = "how many ranks there are, beside --rank"},
     {"local-rank", KEY_LAUNCH, LIMITS(0, SETTINGS_MOST_RANKS - 1), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N", .help = "number among the ranks on this machine"},
 
-    {"dtype", KEY_CHOICE, AT(plan.dtype), "fp32", .choices = dtypes, .group = "Numerics", .arg = "TYPE", .help = "storage; master weights and sums stay fp32"},
+    {"dtype", KEY_DTYPE, .value = "auto", .unset = "auto", .choices = dtypes, .group = "Numerics", .arg = "TYPE", .help = "storage; master weights and sums stay fp32; auto: bf16 on GPUs, fp32 on processors"},
     {"optim-dtype", KEY_CHOICE, AT(plan.optim_dtype), "fp32", .choices = dtypes, .arg = "TYPE", .help = "of AdamW's moments; bf16 is rounded stochastically"},
     {"tiles", KEY_TILES, .value = "auto", .unset = "auto", LIMITS(1, SETTINGS_MOST_TOKENS), .arg = "SIZES", .help = "rows=N,heads=N,loss=N,group=N, those not named auto"},
     {"threads", KEY_INT, AT(plan.threads), "auto", "auto", LIMITS(1, 4096), .arg = "N", .help = "compute threads"},
+    {"deterministic", KEY_CHOICE, AT(plan.deterministic), "yes", .choices = no_yes, .arg = "WORD", .help = "no: on GPUs, backward attention is faster and has other bits every time"},
     {"seed", KEY_SEED, AT(seed), "1", .flags = KEY_OF_RUNS, .arg = "N", .help = "of initial values and data order"},
 
     {"steps", KEY_COUNT, AT(plan.steps), "100", STEPS(1), .flags = KEY_OF_RUNS, .group = "Training", .arg = "N", .help = "optimizer steps"},

@@ -22,6 +22,7 @@ enum key_type {
     KEY_MESH,    /* dp, ulysses, ring */
     KEY_DRIVES,  /* nvme_drives, nvme_gbps */
     KEY_DEVICE,  /* device, gpu: index into choices, or cuda:N */
+    KEY_DTYPE,   /* dtype, dtype_is_open: index into choices, or auto */
     KEY_LAUNCH,  /* int, no field: read before all else */
     KEY_CONFIG,  /* no field: names the file, read before all else */
 };
@@ -39,7 +40,7 @@ enum key_flags {
 struct settings_key {
     const char *name;
     enum key_type type;
-    size_t offset;     /* in struct settings; unused by OFFLOAD, BETAS, TILES, MESH, DRIVES, DEVICE, LAUNCH, CONFIG */
+    size_t offset;     /* in struct settings; unused by OFFLOAD, BETAS, TILES, MESH, DRIVES, DEVICE, DTYPE, LAUNCH, CONFIG */
     const char *value; /* default, as text; NULL: zero */
     const char *unset; /* the word that stands for AUTO: "auto", "none"; NULL: there is none */
     double least;      /* of numbers that are not 0 */

@@ -122,6 +122,9 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
         putc(',', f);
         print_double(s->beta2, f);
         return;
+    case KEY_DTYPE:
+        fputs(s->dtype_is_open ? k->unset : k->choices[s->plan.dtype], f);
+        return;
     case KEY_DEVICE:
         fputs(k->choices[s->plan.device], f);
         if (s->gpu >= 0)

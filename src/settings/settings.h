@@ -61,6 +61,7 @@ struct plan_request {
     double nvme_gbps;                    /* that one of them reads */
     double link_gbps;                    /* cpu:discrete: throttle of h2d and d2h, 0: none */
     int threads;                         /* AUTO */
+    int deterministic;                   /* 0: a GPU's backward attention may add in any order */
     struct string_list freeze;           /* globs of parameters that are not trained */
     char memory_limit[400];              /* not a key: what limits memory of this machine beside what it has free, "" if nothing */
     struct hardware *hardware;           /* not a key: what costs are reckoned with (machine/hardware.h), owned; NULL: assumed */
@@ -76,6 +77,7 @@ struct settings {
     struct string_list ignore_tensors;   /* globs of tensors in its files that nothing uses */
     struct plan_request plan;
     int gpu;                             /* key: device=cuda:N; AUTO: the local rank's */
+    int dtype_is_open;                   /* key: dtype=auto; plan.dtype is fp32 until the device is known */
     char gpu_name[128];                  /* not a key: what its driver calls the GPU of this rank; "" if none is used */
     char unused_gpu[400];                /* not a key: why device=auto takes no GPU though there is a driver; "" if there is nothing to say */
     struct string_list data, eval_data;

@@ -45,6 +45,17 @@ static enum status parse_choice(const char *where, const char *text, const char 
 }
 
 /* A name of the list, or cuda:N. */
+static enum status parse_dtype(const struct settings_key *k, const char *where, const char *text, struct settings *s)
+{
+    int type = F32;
+    const int open = strcasecmp(text, k->unset) == 0;
+    if (!open)
+        TRY(parse_choice(where, text, k->choices, &type));
+    s->plan.dtype = (enum dtype)type;
+    s->dtype_is_open = open;
+    return OK;
+}
+
 static enum status parse_device(const char *where, const char *text, const char *const *names, struct settings *s)
 {
     static const char *const others[] = {"gpu", "nvidia", "rocm", "hip", "mps", "xpu"}; /* what GPUs are called elsewhere */
@@ -410,6 +421,8 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
         return parse_seed(where, text, field(k, s));
     case KEY_CHOICE:
         return parse_choice(where, text, k->choices, number);
+    case KEY_DTYPE:
+        return parse_dtype(k, where, text, s);
     case KEY_DEVICE:
         return parse_device(where, text, k->choices, s);
     case KEY_SWITCH:

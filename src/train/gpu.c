@@ -26,9 +26,34 @@ static enum status describe_own(const struct settings *s, const struct comm *com
     return st == OK ? OK : status_fail(st, "%s", plugin->sentence());
 }
 
-static int runs(const struct device_facts *facts, enum dtype dtype)
+static int runs(const struct settings *s, const struct device_facts *facts)
 {
-    return facts->capability == 0 || dtype == BF16;
+    return facts->capability == 0 || s->plan.dtype == BF16 || s->dtype_is_open;
+}
+
+enum status gpu_settle_type(struct settings *s, const struct model *m, int capability)
+{
+    const struct model_config *c = &m->config;
+    const struct {
+        const char *name;
+        int64_t n;
+    } sizes[] = {{"a hidden size", c->dim}, {"an intermediate size", c->ffn}, {"a head dimension", c->head_dim}};
+    if (s->dtype_is_open)
+        s->plan.dtype = capability > 0 ? BF16 : F32;
+    s->dtype_is_open = 0;
+    if (capability == 0)
+        return OK;
+    if (s->plan.dtype != BF16)
+        return status_fail(ERR_INVALID, "--dtype fp32: attention on GPUs computes in bf16: leave --dtype out (master weights, moments "
+                                        "and sums stay fp32), or give --device cpu");
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].n % 8 != 0)
+            return status_fail(ERR_INVALID, "--model %s has %s of %lld: kernels of GPUs take multiples of 8; --device cpu takes any",
+                               c->name, sizes[i].name, (long long)sizes[i].n);
+    if (c->head_dim > 256)
+        return status_fail(ERR_INVALID, "--model %s has a head dimension of %d: attention on GPUs takes up to 256", c->name,
+                           (int)c->head_dim);
+    return OK;
 }
 
 enum status gpu_find(struct settings *s, struct comm *comm)
@@ -39,7 +64,7 @@ enum status gpu_find(struct settings *s, struct comm *comm)
         found = describe_own(s, comm, &visible, &facts) == OK;
         if (!found)
             snprintf(s->unused_gpu, sizeof s->unused_gpu, "%s", status_message());
-        else if (!runs(&facts, s->plan.dtype))
+        else if (!runs(s, &facts))
             snprintf(s->unused_gpu, sizeof s->unused_gpu, "%s computes in bf16: give --dtype bf16", facts.name);
         found = found && !s->unused_gpu[0];
     }
@@ -77,9 +102,6 @@ static enum status limit_own(const struct settings *s, const struct comm *comm, 
     char asked[32], there[32];
     int visible;
     TRY(describe_own(s, comm, &visible, facts));
-    if (!runs(facts, s->plan.dtype))
-        return status_fail(ERR_INVALID, "--device cuda: attention on GPUs computes in bf16: give --dtype bf16 (master weights, "
-                                        "moments and sums stay fp32), or --device cpu");
     *bytes = s->plan.device_mem >= 0 ? s->plan.device_mem : part_of_free(s, comm, visible, facts);
     if (*bytes <= facts->free)
         return OK;

@@ -4,11 +4,15 @@
 
 #include "comm/comm.h"
 #include "device/plugin.h"
+#include "model/model.h"
 #include "settings/settings.h"
 
 /* Sets the device that auto stands for: a GPU that programs of the type run on, if every rank has one; else the processor, and
  * s->unused_gpu says why, where there is a driver. */
 enum status gpu_find(struct settings *s, struct comm *comm);
+/* Settles --dtype auto for the device of the settings, and whether its kernels take the type and the model. capability: of a GPU;
+ * 0: of a processor, or of what computes as one. ERR_INVALID. */
+enum status gpu_settle_type(struct settings *s, const struct model *m, int capability);
 /* The rank's GPU, and bytes of it that an arena can have: what is given, or what is free, less what kernels and libraries may
  * still take of it. Sets s->gpu_name. The process moves to the cores nearest to it. ERR_INVALID, on all ranks: no driver, no
  * plugin, no such GPU, one of another kind than rank 0's, or none for the type; ERR_NOFIT: more is given than is free. */

@@ -193,7 +193,7 @@ static enum status make_target(struct settings *s, const struct target *t)
 }
 
 /* Budgets, device and ranks of a machine that is not here. */
-static enum status prepare_elsewhere(struct settings *s, struct prepared *out)
+static enum status prepare_elsewhere(struct settings *s, const struct model *m, struct prepared *out)
 {
     int ranks;
     TRY(open_machine(s));
@@ -201,11 +201,13 @@ static enum status prepare_elsewhere(struct settings *s, struct prepared *out)
     const struct hardware *h = s->plan.hardware;
     if (s->plan.device == DEVICE_AUTO)
         s->plan.device = h->cpu ? DEVICE_CPU : DEVICE_CUDA;
+    TRY(gpu_settle_type(s, m, h->cpu ? 0 : h->capability));
     hardware_limits(h, ranks, out->limit);
     out->ranks = ranks;
     out->per_host = (int)max_i64(h->devices, ceil_div(ranks, h->nodes));
     const int threads = s->plan.threads > 0 ? s->plan.threads : omp_get_max_threads();
-    const struct target t = h->cpu ? backend_cpu_target(threads) : cuda_target(h->capability, h->processors, threads);
+    struct target t = h->cpu ? backend_cpu_target(threads) : cuda_target(h->capability, h->processors, threads);
+    t.fast = t.capability > 0 && !s->plan.deterministic;
     return make_target(s, &t);
 }
 
@@ -282,7 +284,7 @@ static enum status choose_threads(struct comm *c, enum device_kind device, int *
     return st;
 }
 
-static enum status prepare_here(struct settings *s, struct comm *comm, int ranks, struct prepared *out)
+static enum status prepare_here(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct prepared *out)
 {
     int64_t gpu_bytes = 0;
     struct device_facts gpu = {.name = ""};
@@ -290,6 +292,8 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
         TRY(gpu_find(s, comm));
     if (s->plan.device == DEVICE_CUDA)
         TRY(gpu_limit(s, comm, &gpu, &gpu_bytes));
+    TRY(comm_agree(comm, gpu_settle_type(s, m, gpu.capability)));
+    s->plan.kept_free = run_space_bytes(s, m);
     if (s->plan.nvme_drives > 0)
         return status_fail(ERR_INVALID, "--nvme describes the drives of a machine that is not here (--machine); here it is "
                                         "--nvme-path and --nvme-max");
@@ -300,6 +304,7 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
     if (s->plan.device == DEVICE_CUDA) {
         target = cuda_target(gpu.capability, gpu.processors, s->plan.threads);
         target.shared_bytes = gpu.shared_bytes;
+        target.fast = gpu.capability > 0 && !s->plan.deterministic;
     }
     TRY(make_target(s, &target));
     if (s->plan.nvme_max == AUTO) /* what is free there decides */
@@ -353,8 +358,7 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, const s
                        int64_t limit[TIERS])
 {
     struct prepared p;
-    s->plan.kept_free = run_space_bytes(s, m);
-    TRY(s->plan.machine ? prepare_elsewhere(s, &p) : prepare_here(s, comm, ranks, &p));
+    TRY(s->plan.machine ? prepare_elsewhere(s, m, &p) : prepare_here(s, comm, ranks, m, &p));
     memcpy(limit, p.limit, sizeof p.limit);
     train_show_progress(s, comm);
     enum status st = plan_prepared(s, &p, m, plan);
@@ -514,8 +518,8 @@ static enum status describe_numerics(const struct run *r, char *key, size_t size
     if (s->plan.device != DEVICE_CUDA)
         return OK;
     TRY(identify_devices(r, &devices));
-    snprintf(key + n, size - (size_t)n, " cuda=%d.%d,%d,%016llx", t->capability / 10, t->capability % 10, t->processors,
-             (unsigned long long)devices);
+    snprintf(key + n, size - (size_t)n, " cuda=%d.%d,%d,%016llx%s", t->capability / 10, t->capability % 10, t->processors,
+             (unsigned long long)devices, t->fast ? ",fast" : "");
     return OK;
 }
 

@@ -141,6 +141,10 @@ static void machines(void **state)
 #define ON(machine) "plan --model Tiny --seq-len 256 --dtype BF16 --machine " machine
     e2e_refuses(2, "--device-mem: 200 GiB are more than the 77 GiB that a program can have of a100-80: leave it out", NULL,
                 ON("a100-80 --device-mem 200G"));
+    e2e_refuses(2, "--dtype fp32: attention on GPUs computes in bf16: leave --dtype out", NULL,
+                "plan --model tiny --seq-len 256 --dtype fp32 --machine h200");
+    struct result r = e2e_succeeds(NULL, "plan --model tiny --seq-len 256 --effort quick --machine h200 --deterministic no");
+    e2e_contains(r.out, "dtype bf16");
     e2e_refuses(2, "--machine: there is no file pod.yaml", NULL, ON("pod.yaml"));
     e2e_refuses(2, "--nvme: '2x7Gb/s': Gb/s is not a unit of what drives read: give GB/s", NULL, ON("a100-80 --nvme 2x7Gb/s"));
     e2e_refuses(2, "--device is cpu|a100-80|GPUs|leave out", NULL, ON("a100-80 --device cpu:discrete"));
@@ -152,7 +156,7 @@ static void machines(void **state)
     e2e_refuses(2, "4 ranks are asked for, and 2xa100-80 has 2 devices: take --machine 4xa100-80", NULL,
                 ON("2xa100-80 --ranks 4"));
     e2e_refuses(2, "4 ranks are asked for, and a100-80 has 1 device: take --machine 4xa100-80", NULL, ON("a100-80 --ranks 4"));
-    struct result r = e2e_succeeds(NULL, ON("3xa100-80 --ranks 2"));
+    r = e2e_succeeds(NULL, ON("3xa100-80 --ranks 2"));
     e2e_contains(r.out, "machine: 3 x a100-80 (2 used), ");
     r = e2e_succeeds(NULL, ON("4xa100-80 --mesh ulysses=2")); /* what it leaves open is derived from the devices */
     e2e_contains(r.out, " 4 ranks: dp=1,ulysses=2,ring=2, ");

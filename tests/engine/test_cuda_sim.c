@@ -9,6 +9,7 @@
 #include "device/plugin.h"
 #include "engine/cuda_plugin.h"
 #include "engine/cuda_target.h"
+#include "engine/cuda_walk.h"
 #include "engine/golden_compare.h"
 #include "engine/rig.h"
 #include "extent.h"
@@ -69,6 +70,8 @@ static void steps_are_golden(struct rig *r, struct golden *g, int steps)
         assert_true(golden_compare(r, g->file, STATE_MASTER, "step5", PARAMETERS) <= PARAMETERS);
 }
 
+static int fast; /* --deterministic no */
+
 /* A digest of all state after the steps. */
 static uint64_t run(const char *name, int capability, int steps, void (*change)(struct settings *))
 {
@@ -82,6 +85,7 @@ static uint64_t run(const char *name, int capability, int steps, void (*change)(
     assert_int_equal(golden_open(name, &g), OK);
     rig_defaults(&r, g.seq_len);
     r.gpu = cuda_target(capability, PROCESSORS, 1);
+    r.gpu.fast = fast;
     r.settings.gpu = AUTO;
     r.settings.plan.device = DEVICE_CUDA;
     r.settings.plan.dtype = BF16;
@@ -132,6 +136,15 @@ static void gpt2_on_hopper(void **state)
     case_on("gpt2", 90);
 }
 
+static void backward_in_any_order(void **state)
+{
+    (void)state;
+    fast = 1;
+    run("llama-gqa", 80, 1, NULL);
+    run("llama-gqa", 90, 1, NULL);
+    fast = 0;
+}
+
 /* Documents, windows, head dimensions of 80, seven heads on one, positions beyond the sequence; a card of 99 KiB. */
 static void other_models(void **state)
 {
@@ -148,6 +161,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(llama_on_ampere), cmocka_unit_test(llama_on_hopper),
                                        cmocka_unit_test(gpt2_on_ampere), cmocka_unit_test(gpt2_on_hopper),
-                                       cmocka_unit_test(other_models)};
+                                       cmocka_unit_test(backward_in_any_order), cmocka_unit_test(other_models), cmocka_unit_test(walk_presets)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,7 +81,7 @@ static void test_defaults(void **state)
     assert_true(s.plan.params == OFFLOAD_AUTO && s.plan.grads == OFFLOAD_AUTO && s.plan.optim == OFFLOAD_AUTO && s.plan.acts == OFFLOAD_AUTO);
     assert_true(s.plan.alpha == AUTO && s.plan.prefetch == AUTO && s.plan.update == UPDATE_AUTO && s.plan.device == DEVICE_AUTO);
     assert_true(s.plan.device_mem == AUTO && s.plan.host_mem == AUTO && s.plan.nvme_max == AUTO && s.plan.link_gbps == 0 && s.nvme_path.n == 0);
-    assert_true(s.plan.row_chunk == AUTO && s.plan.head_tile == AUTO && s.plan.loss_tile == AUTO && s.plan.dtype == F32 && s.plan.threads == AUTO);
+    assert_true(s.plan.row_chunk == AUTO && s.plan.head_tile == AUTO && s.plan.loss_tile == AUTO && s.plan.dtype == F32 && s.dtype_is_open && s.plan.deterministic && s.plan.threads == AUTO);
     assert_true(s.plan.steps == 100 && s.lr == 3e-4 && s.schedule == SCHEDULE_CONSTANT && s.warmup == 0 && s.weight_decay == 0.1);
     assert_true(s.beta1 == 0.9 && s.beta2 == 0.95 && s.eps == 1e-8 && s.clip == 1 && s.seed == 1 && s.plan.freeze.n == 0);
     assert_true(s.save_every == 0 && s.keep == 2 && s.trace == AUTO && s.mode == MODE_RUN && !s.resume && !s.verbose);
@@ -143,7 +143,7 @@ static void test_values(void **state)
                 s.plan.carry == OFFLOAD_NONE);
     assert_true(s.plan.alpha == 0.25 && s.plan.prefetch == 3 && s.plan.update == UPDATE_HOST && s.plan.device == DEVICE_CPU_DISCRETE);
     assert_true(s.plan.device_mem == 3LL << 29 && s.plan.host_mem == 512LL << 20 && s.plan.nvme_max == 0 && s.plan.link_gbps == 2.5);
-    assert_true(s.plan.row_chunk == 4096 && s.plan.head_tile == AUTO && s.plan.loss_tile == 7 && s.plan.dtype == BF16 && s.plan.threads == 2);
+    assert_true(s.plan.row_chunk == 4096 && s.plan.head_tile == AUTO && s.plan.loss_tile == 7 && s.plan.dtype == BF16 && !s.dtype_is_open && s.plan.threads == 2);
     assert_true(s.seed == UINT64_MAX && s.verbose == 1 && s.beta1 == 0.8 && s.beta2 == 0.99 && s.trace == 3);
     assert_true(s.mode == MODE_CHAOS && s.clip == 0 && s.lr == 2e-5 && s.schedule == SCHEDULE_WSD);
     same_list(&s.plan.freeze, "*.bias");

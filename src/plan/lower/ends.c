@@ -85,6 +85,29 @@ static void stream_gradient(struct lowering *L, int c)
         value_drop(L, &L->dn, i);
 }
 
+/* Rows of an odd vocabulary would lie as cuBLASLt's fastest algorithms do not take them; casts pad theirs. */
+int lower_casts_logits(const struct lowering *L)
+{
+    return L->s.target->capability > 0 && L->s.dtype == BF16 && L->m->config.vocab % 8 == 0;
+}
+
+/* The gradient of the logits of tile i, as products take it. */
+static struct linear_side logits_gradient(struct lowering *L, int i)
+{
+    const int64_t r0 = L->logits.tiles[i].row0, r1 = L->logits.tiles[i].row1;
+    if (!lower_casts_logits(L))
+        return (struct linear_side){&L->logits, r0, F32};
+    value_new(L, &L->dlogits, i);
+    struct op_attrs *a = emit(L, OP_CAST, LANE_COMPUTE);
+    a->cast.n = (r1 - r0) * L->m->config.vocab;
+    a->cast.y_type = BF16;
+    a->cast.x_type = F32;
+    arg_write(L, 0, &L->dlogits, r0, r1, DEV);
+    arg_read(L, 1, &L->logits, r0, r1, DEV);
+    emit_done(L, 0);
+    return (struct linear_side){&L->dlogits, r0, BF16};
+}
+
 void lower_loss_chunk(struct lowering *L, int c, int gradient)
 {
     struct value *x = &L->x[L->m->config.layers];
@@ -110,8 +133,11 @@ void lower_loss_chunk(struct lowering *L, int c, int gradient)
         emit_done(L, 0);
         if (gradient) {
             L->dn.tiles[i].place[DEV] = (struct place){dn_buffer, (a0 - r0) * L->dn.row_bytes};
+            call.y = logits_gradient(L, i);
             lower_linear_dx(L, &(struct linear_call){head, .rows = a1 - a0, .y = call.y, .x = {&L->dn, a0, F32}});
             lower_linear_dw(L, &call);
+            if (call.y.value == &L->dlogits)
+                value_drop(L, &L->dlogits, i);
         }
         value_drop(L, &L->logits, i);
     }

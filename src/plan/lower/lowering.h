@@ -38,7 +38,7 @@ struct lowering {
     struct value *normed; /* its norm, for the first, second, ... block of a layer */
     struct value acc;     /* fp32: what a block adds to the stream, or the gradient of what it has normalised */
     struct value dx;      /* the gradient of the stream */
-    struct value final_n, logits, dn;
+    struct value final_n, logits, dlogits, dn; /* dlogits: the logits' gradient in bf16, where products take no fp32 (ends.c) */
     void *shared[BLOCK_KINDS]; /* values that the blocks of a kind share, each kind's own */
     enum phase phase;
     int layer;

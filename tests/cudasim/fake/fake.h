@@ -12,6 +12,7 @@
  *   driver=N    1000 * major + 10 * minor of the CUDA that the driver is for, 13000
  *   exclusive=1 another process has the devices alone
  *   pin=N       the N-th registration of host memory finds no memory
+ *   dry=1       launches of kernels and fills are neither executed nor held to memory that is there
  *   devices=N   how many there are, 1
  *   fail=N:E    the N-th call of the runtime from now on returns error E; 214, 700 and 719 stay
  *   nccl=F:N:E  the N-th call of NCCL's function F returns its result E; nccl=none: there is no NCCL;
@@ -41,7 +42,7 @@ enum { FAKE_DEVICES = 8, FAKE_QUEUE = 1024 /* launches that a stream takes befor
 struct fake_config {
     uint64_t seed;
     size_t memory, taken, context, kernel, grows;
-    int devices, lag, capability, processors, numa, driver, exclusive;
+    int devices, lag, capability, processors, dry, numa, driver, exclusive;
     char name[128];
     long fail_call, fail_executed, fail_pin, grows_after;
     int fail_error, executed_error;

@@ -66,7 +66,7 @@ static int set(const char *word, struct fake_config *c)
         c->grows = bytes ? bytes_of(bytes + 1) : 0;
     else
         return set_number(word, "lag", &c->lag) || set_number(word, "devices", &c->devices) ||
-               set_number(word, "capability", &c->capability) || set_number(word, "processors", &c->processors) || set_number(word, "numa", &c->numa) ||
+               set_number(word, "capability", &c->capability) || set_number(word, "processors", &c->processors) || set_number(word, "dry", &c->dry) || set_number(word, "numa", &c->numa) ||
                set_number(word, "driver", &c->driver) || set_number(word, "exclusive", &c->exclusive) ||
                set_bytes(word, "memory", &c->memory) || set_bytes(word, "taken", &c->taken) ||
                set_bytes(word, "context", &c->context) || set_bytes(word, "kernel", &c->kernel) ||

@@ -61,6 +61,8 @@ static cudaError_t execute(void *closure)
 static cudaError_t enqueue(const cudaLaunchConfig_t *config, const void *kernel, void (*call)(void *), const void *parameters)
 {
     cudaError_t error = fake_enter();
+    if (fake_config.dry)
+        return error;
     if (error == cudaSuccess && loaded.insert(kernel).second)
         error = fake_is_busy_beside(config->stream)
                     ? fake_misuse(cudaErrorInvalidValue,

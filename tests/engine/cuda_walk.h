@@ -1,0 +1,7 @@
+/* A test of test_cuda_sim in a file of its own. */
+#ifndef LTRAIN_TESTS_ENGINE_CUDA_WALK_H
+#define LTRAIN_TESTS_ENGINE_CUDA_WALK_H
+
+void walk_presets(void **state);
+
+#endif
