@@ -66,7 +66,7 @@ struct backend {
 
     /* What decides results beside programs and the target, once all kernels are prepared: algorithms that libraries have chosen,
      * and their versions. NULL: nothing does. */
-    enum status (*identity)(struct backend *b, uint64_t *out);
+    enum status (*digest)(struct backend *b, uint64_t *out);
 
     /* Between host and device, on the stream of lane H2D or D2H, or LANE_WORLD for what ranks send. */
     enum status (*copy)(struct backend *b, enum lane lane, void *dst, const void *src, int64_t bytes);

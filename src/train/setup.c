@@ -489,8 +489,8 @@ static enum status identify_devices(const struct run *r, uint64_t *out)
     struct backend *b = r->session->backend;
     uint64_t own = 0, *all = sys_calloc((size_t)comm_size(r->comm), sizeof *all);
     enum status st = all ? OK : status_fail(ERR_NOMEM, "out of memory");
-    if (st == OK && b->identity)
-        st = backend_status(b, b->identity(b, &own));
+    if (st == OK && b->digest)
+        st = backend_status(b, b->digest(b, &own));
     st = comm_agree(r->comm, st);
     if (st == OK)
         st = comm_gather(r->comm, &own, sizeof own, all);

@@ -78,7 +78,9 @@ static cudaError_t enqueue(const cudaLaunchConfig_t *config, const void *kernel,
     l->call = call;
     l->shared = opted.kernel == kernel ? opted.shared : 0;
     memcpy(l->parameters, parameters, PARAMETERS);
-    const fake_work work = {nullptr, execute, l};
+    fake_work work = {};
+    work.end = execute;
+    work.closure = l;
     return fake_enqueue(config->stream, &work);
 }
 
