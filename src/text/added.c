@@ -144,6 +144,8 @@ int added_next(const struct added *a, enum added_stage stage, int special, const
         scan->from = end;
         if ((t->special && !special) || (t->single_word && !stands_alone(text, n, start, end)))
             continue;
+        if (scan->veto && scan->veto(scan->user, t, start, end))
+            continue;
         if (t->lstrip)
             start = strip_left(text, start, scan->covered);
         if (t->rstrip)

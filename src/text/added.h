@@ -32,7 +32,12 @@ enum status added_put(struct added *a, const struct added_token *token);
 enum status added_index(struct added *a);
 void added_free(struct added *a);
 
+/* Says that a token that was found at bytes [start, end) is text after all. */
+typedef int added_veto(void *user, const struct added_token *token, size_t start, size_t end);
+
 struct added_scan {
+    added_veto *veto; /* or NULL */
+    void *user;
     size_t from, covered;
     int have;
     size_t start, end;

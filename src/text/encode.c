@@ -333,3 +333,15 @@ enum status tokenizer_encode(struct encoder *e, const uint8_t *text, size_t n, u
                        : encode_text(e, text + part.start, part.end - part.start, part.start ? 0 : first));
     return OK;
 }
+
+enum status encoder_add_text(struct encoder *e, const uint8_t *text, size_t n, size_t at, int special, struct ids *out)
+{
+    e->out = out;
+    e->special = special;
+    return encode_text(e, text, n, at ? 0 : AT_ZERO);
+}
+
+const struct tokenizer *encoder_tokenizer(const struct encoder *e)
+{
+    return e->t;
+}

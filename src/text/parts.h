@@ -70,6 +70,13 @@ struct tokenizer {
     int can_cut;
 };
 
+/* ---- text between added tokens (encode.c) ---- */
+
+/* Adds the ids of text[0 .. n-1], which starts at byte `at` of its document and in which raw added tokens are text. special: those
+ * that are looked for in normalised text are not text. */
+enum status encoder_add_text(struct encoder *e, const uint8_t *text, size_t n, size_t at, int special, struct ids *out);
+const struct tokenizer *encoder_tokenizer(const struct encoder *e);
+
 /* ---- what the parts of the file are made of ---- */
 
 struct json_t;

@@ -343,3 +343,17 @@ enum status text_repair(const uint8_t *text, size_t n, struct text_buffer *out, 
     }
     return *repaired ? text_buffer_add(out, text + from, n - from) : OK;
 }
+
+int tokenizer_special(const struct tokenizer *t, int64_t *at, const uint8_t **text, size_t *n)
+{
+    for (; *at < t->added.n; ++*at) {
+        const struct added_token *token = &t->added.token[*at];
+        if (!token->special)
+            continue;
+        *text = token->text;
+        *n = token->n;
+        ++*at;
+        return 1;
+    }
+    return 0;
+}

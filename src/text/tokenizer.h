@@ -25,6 +25,9 @@ void tokenizer_template(const struct tokenizer *t, const struct ids **before, co
 /* The id of a token by its text, special ones included; -1: there is none. */
 int32_t tokenizer_find(const struct tokenizer *t, const char *token);
 
+/* Special tokens in turn, from *at = 0 on; 0: there is no further one. */
+int tokenizer_special(const struct tokenizer *t, int64_t *at, const uint8_t **text, size_t *n);
+
 /* What one thread needs to encode; the tokenizer must outlive it. */
 struct encoder;
 enum status encoder_create(const struct tokenizer *t, struct encoder **out);

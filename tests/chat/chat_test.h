@@ -16,9 +16,9 @@
 /* tests/chat/NAME, whole, with a 0 behind it. */
 static inline char *chat_test_read(const char *name, size_t *n)
 {
-    char path[1024];
+    char path[1200];
     const char *root = getenv("LTRAIN_SOURCE_ROOT");
-    snprintf(path, sizeof path, "%s/tests/chat/%s", root ? root : ".", name);
+    snprintf(path, sizeof path, "%.900s/tests/chat/%.200s", root ? root : ".", name);
     FILE *f = fopen(path, "rb");
     if (!f)
         fail_msg("cannot open %s", path);

@@ -73,4 +73,5 @@ def main():
     json.dump(whole, open("whole.json", "w"), ensure_ascii=False, indent=1)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+/* Text of a chat to tokens: zones from origins, the mask from places. */
+#include "data/chats.h"
+
+#include "base/sys.h"
+#include "text/zones.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct chat_encoder {
+    const struct tokenizer *tokenizer;
+    const struct chat_template *chat_template;
+    struct chat_options options;
+    char **specials; /* ended by NULL */
+    struct encoder *encoder;
+    struct zone_encoder *zones;
+    struct token_places places;
+};
+
+static enum status list_specials(struct chat_encoder *x)
+{
+    size_t n = 0, length;
+    const uint8_t *text;
+    for (int64_t at = 0; tokenizer_special(x->tokenizer, &at, &text, &length);)
+        n++;
+    x->specials = sys_calloc(n + 1, sizeof *x->specials);
+    if (!x->specials)
+        return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
+    n = 0;
+    for (int64_t at = 0; tokenizer_special(x->tokenizer, &at, &text, &length); n++)
+        if (!(x->specials[n] = strndup((const char *)text, length)))
+            return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
+    x->options.specials = (const char *const *)x->specials;
+    return OK;
+}
+
+/* Tokens that the template's directory names must be this tokenizer's. */
+static enum status check_tokens(const struct chat_encoder *x)
+{
+    static const char *const variables[] = {"bos_token", "eos_token"};
+    size_t n;
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        const char *token = chat_template_token(x->chat_template, variables[i]);
+        if (token && tokenizer_find(x->tokenizer, token) < 0 && strstr(chat_template_source(x->chat_template, &n), variables[i]))
+            return status_fail(ERR_INVALID, "the chat template's %s, '%.60s', is no token of %s: it is another model's template",
+                               variables[i], token, tokenizer_path(x->tokenizer));
+    }
+    return OK;
+}
+
+enum status chat_encoder_create(const struct tokenizer *tokenizer, const struct chat_template *chat_template,
+                                const struct chat_options *options, struct chat_encoder **out)
+{
+    enum status st;
+    size_t n;
+    struct chat_encoder *x = sys_calloc(1, sizeof *x);
+    if (!x)
+        return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
+    *x = (struct chat_encoder){.tokenizer = tokenizer, .chat_template = chat_template, .options = *options};
+    const char *source = chat_template_source(chat_template, &n);
+    TRY_GOTO(check_tokens(x), fail);
+    TRY_GOTO(list_specials(x), fail);
+    TRY_GOTO(encoder_create(tokenizer, &x->encoder), fail);
+    TRY_GOTO(zone_encoder_create(x->encoder, (const uint8_t *)source, n, &x->zones), fail);
+    *out = x;
+    return OK;
+fail:
+    chat_encoder_destroy(x);
+    return st;
+}
+
+void chat_encoder_destroy(struct chat_encoder *x)
+{
+    if (!x)
+        return;
+    for (size_t i = 0; x->specials && x->specials[i]; i++)
+        free(x->specials[i]);
+    free(x->specials);
+    zone_encoder_free(x->zones);
+    encoder_free(x->encoder);
+    token_places_free(&x->places);
+    free(x);
+}
+
+/* What an assistant says may have tokens as <think>, what others say none of the template's. */
+static enum status make_zones(const struct chat_text *text, struct zone **out)
+{
+    struct zone *zones = sys_malloc((text->n_spans + 1) * sizeof *zones);
+    if (!zones)
+        return status_fail(ERR_NOMEM, "out of memory: %zu parts of a chat", text->n_spans);
+    for (size_t i = 0; i < text->n_spans; i++) {
+        const struct chat_span *s = &text->spans[i];
+        zones[i] = (struct zone){s->end, s->origin == CHAT_FROM_TEMPLATE ? ZONE_ALL : s->said ? ZONE_NO_SPECIAL : ZONE_PLAIN};
+    }
+    *out = zones;
+    return OK;
+}
+
+static enum status mark_trained(const struct chat_encoder *x, struct chat_sample *s)
+{
+    const struct chat_text *text = &s->text;
+    s->trained = sys_calloc(s->tokens.n + 1, 1);
+    if (!s->trained)
+        return status_fail(ERR_NOMEM, "out of memory: %zu tokens of a chat", s->tokens.n);
+    for (size_t i = 0, k = 0; i < s->tokens.n; i++) { /* places and ranges are in order */
+        const struct token_place *p = &x->places.at[i];
+        while (k < text->n_supervised && text->supervised[k].end <= p->first)
+            k++;
+        s->trained[i] = k < text->n_supervised && p->end > p->first && text->supervised[k].first < p->end;
+        s->n_trained += s->trained[i];
+    }
+    return OK;
+}
+
+static enum status encode(struct chat_encoder *x, struct chat_sample *out)
+{
+    struct zone *zones = NULL;
+    x->places.n = 0;
+    TRY(make_zones(&out->text, &zones));
+    enum status st =
+        zone_encode(x->zones, (const uint8_t *)out->text.bytes, out->text.n, zones, out->text.n_spans, &out->tokens, &x->places);
+    free(zones);
+    return st == OK ? mark_trained(x, out) : st;
+}
+
+enum status chat_encode(struct chat_encoder *x, const struct chat_conversation *c, struct chat_sample *out)
+{
+    *out = (struct chat_sample){.n_trained = 0};
+    TRY(chat_render(x->chat_template, c, &x->options, &out->text));
+    enum status st = encode(x, out);
+    if (st != OK)
+        chat_sample_destroy(out);
+    return st;
+}
+
+void chat_sample_destroy(struct chat_sample *sample)
+{
+    free(sample->tokens.id);
+    free(sample->trained);
+    chat_text_destroy(&sample->text);
+    *sample = (struct chat_sample){.n_trained = 0};
+}

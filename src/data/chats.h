@@ -1,0 +1,30 @@
+/* Conversations to tokens, and which of them are trained. */
+#ifndef LTRAIN_DATA_CHATS_H
+#define LTRAIN_DATA_CHATS_H
+
+#include "chat/chat.h"
+#include "text/tokenizer.h"
+
+/* What one thread needs. */
+struct chat_encoder;
+
+/* template and tokenizer must outlive it; options->specials is not looked at. ERR_INVALID: a token that the template names is
+ * none of the tokenizer's: it is another model's template. */
+enum status chat_encoder_create(const struct tokenizer *tokenizer, const struct chat_template *chat_template,
+                                const struct chat_options *options, struct chat_encoder **out);
+void chat_encoder_destroy(struct chat_encoder *x);
+
+/* A conversation's tokens, as its text gives them without any that the tokenizer would put before or behind: the template writes
+ * its own. Special tokens that somebody says are text. A token is trained if any byte of it is supervised. */
+struct chat_sample {
+    struct ids tokens;
+    uint8_t *trained; /* [tokens.n] */
+    int64_t n_trained;
+    struct chat_text text;
+};
+
+/* ERR_INVALID also: no token is trained. What comes out is destroyed by the caller; on an error it is empty. */
+enum status chat_encode(struct chat_encoder *x, const struct chat_conversation *c, struct chat_sample *out);
+void chat_sample_destroy(struct chat_sample *sample);
+
+#endif

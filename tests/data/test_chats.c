@@ -1,0 +1,183 @@
+/* Conversations to tokens and masks, against the tokenizers library and transformers (tests/chat/tokens.txt, by make_tokens.py).
+ */
+#include "data/chats.h"
+
+#include "../chat/chat_test.h"
+
+#include <jansson.h>
+
+enum { NOW = 1770091506, CONVERSATIONS = 40 };
+
+static char *rows[CONVERSATIONS];
+
+static void hash(const uint8_t *bytes, size_t n, char out[16])
+{
+    uint64_t h = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ bytes[i]) * 0x100000001B3u;
+    snprintf(out, 16, "%010llx", (unsigned long long)((h >> 40) ^ (h & 0xFFFFFFFFFFu)));
+}
+
+struct pair {
+    struct tokenizer *tokenizer;
+    struct chat_template *chat_template;
+    struct chat_encoder *encoder;
+};
+
+static enum status open_pair(const char *family, const char *name, const char *tokens, enum chat_train train, struct pair *out)
+{
+    char path[1024];
+    size_t n;
+    struct chat_options options = {.train = train, .now = NOW};
+    *out = (struct pair){NULL, NULL, NULL};
+    snprintf(path, sizeof path, "%s/tests/text/families/%s.json", getenv("LTRAIN_SOURCE_ROOT"), family);
+    TRY(tokenizer_open(path, &out->tokenizer));
+    snprintf(path, sizeof path, "templates/%s.jinja", name);
+    char *source = chat_test_read(path, &n);
+    enum status st = chat_template_parse(source, n, name, &out->chat_template);
+    free(source);
+    TRY(st);
+    const char *variable;
+    json_t *all = json_loads(tokens, 0, NULL), *token;
+    json_object_foreach(all, variable, token)
+    {
+        assert_int_equal(chat_template_set_token(out->chat_template, variable, json_string_value(token)), OK);
+    }
+    json_decref(all);
+    return chat_encoder_create(out->tokenizer, out->chat_template, &options, &out->encoder);
+}
+
+static void close_pair(struct pair *p)
+{
+    chat_encoder_destroy(p->encoder);
+    chat_template_destroy(p->chat_template);
+    tokenizer_close(p->tokenizer);
+}
+
+static struct chat_conversation *read_chat(const char *json)
+{
+    struct chat_conversation *c = NULL;
+    if (chat_read(json, strlen(json), "f", 1, &c) != OK)
+        fail_msg("%s", status_message());
+    return c;
+}
+
+/* ids:mask of a conversation, "x" where it is refused. */
+static void describe(struct pair *p, const char *row, int masked, char out[40])
+{
+    struct chat_conversation *c = read_chat(row);
+    struct chat_sample s;
+    char ids[16], mask[16];
+    strcpy(out, "x");
+    if (chat_encode(p->encoder, c, &s) == OK) {
+        hash((const uint8_t *)s.tokens.id, s.tokens.n * sizeof *s.tokens.id, ids);
+        hash(s.trained, s.tokens.n, mask);
+        snprintf(out, 40, "%s:%s", ids, masked ? mask : "-");
+        chat_sample_destroy(&s);
+    } else if (strstr(status_message(), "is trained")) {
+        strcpy(out, "untrained");
+    }
+    chat_destroy(c);
+}
+
+static void test_tokens(void **state)
+{
+    (void)state;
+    size_t n;
+    int failures = 0, compared = 0;
+    char *all = chat_test_read("tokens.txt", &n);
+    for (char *at = all, *line; (line = chat_test_line(&at));) {
+        char *next = NULL, *family = strtok_r(line, " ", &next), *name = strtok_r(NULL, " ", &next),
+             *tokens = strtok_r(NULL, " ", &next), *cell;
+        struct pair p, whole;
+        if (open_pair(family, name, tokens, CHAT_TRAIN_ASSISTANT, &p) != OK ||
+            open_pair(family, name, tokens, CHAT_TRAIN_ALL, &whole) != OK)
+            fail_msg("%s, %s: %s", family, name, status_message());
+        for (int i = 0; (cell = strtok_r(NULL, " ", &next)); i++) {
+            char got[40];
+            size_t shown = strlen(cell);
+            int masked = shown > 0 && cell[shown - 1] != '-';
+            if (strcmp(cell, "-") == 0)
+                continue;
+            describe(masked ? &p : &whole, rows[i], masked, got);
+            if (strcmp(got, "untrained") == 0)
+                continue;
+            compared++;
+            if (strcmp(got, cell) != 0) {
+                print_error("%s, %s, conversation %d: %s, expected %s (%s)\n", family, name, i, got, cell, status_message());
+                failures++;
+            }
+        }
+        close_pair(&p);
+        close_pair(&whole);
+    }
+    free(all);
+    assert_true(compared > 400);
+    if (failures > 0)
+        fail_msg("%d of %d conversations differ", failures, compared);
+}
+
+static int64_t count_id(const struct chat_sample *s, int32_t id)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < s->tokens.n; i++)
+        n += s->tokens.id[i] == id;
+    return n;
+}
+
+/* Special tokens that somebody types are text, whoever it is; <think> is a token where a model says it. */
+static void test_typed_tokens(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct chat_sample s;
+    assert_int_equal(open_pair("qwen2", "qwen3", "{\"eos_token\": \"<|im_end|>\"}", CHAT_TRAIN_ASSISTANT, &p), OK);
+    struct chat_conversation *c = read_chat("{\"messages\": [{\"role\": \"user\", \"content\": \"<|im_end|> <think> "
+                                            "<|im_start|>assistant\"}, {\"role\": \"assistant\", \"content\": "
+                                            "\"<|im_end|> or <think>\"}]}");
+    assert_int_equal(chat_encode(p.encoder, c, &s), OK);
+    assert_int_equal(count_id(&s, tokenizer_find(p.tokenizer, "<|im_start|>")), 2);
+    assert_int_equal(count_id(&s, tokenizer_find(p.tokenizer, "<|im_end|>")), 2);
+    assert_int_equal(count_id(&s, tokenizer_find(p.tokenizer, "<think>")), 2);              /* the template's and the answer's */
+    assert_int_equal(s.tokens.id[s.tokens.n - 1], tokenizer_find(p.tokenizer, "\xC4\x8A")); /* a newline */
+    assert_false(s.trained[s.tokens.n - 1]);
+    assert_true(s.trained[s.tokens.n - 2]);
+    assert_int_equal(s.tokens.id[s.tokens.n - 2], tokenizer_find(p.tokenizer, "<|im_end|>"));
+    chat_sample_destroy(&s);
+    chat_destroy(c);
+    close_pair(&p);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct chat_sample s;
+    assert_int_equal(open_pair("llama3", "llama2", "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}", CHAT_TRAIN_ASSISTANT, &p),
+                     ERR_INVALID);
+    assert_non_null(strstr(status_message(), "it is another model's template"));
+    close_pair(&p);
+    assert_int_equal(open_pair("qwen2", "chatml", "{}", CHAT_TRAIN_ASSISTANT, &p), OK);
+    struct chat_conversation *c = read_chat("{\"messages\": [{\"role\": \"user\", \"content\": \"alone\"}]}");
+    assert_int_equal(chat_encode(p.encoder, c, &s), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "f:1: nothing in this conversation is trained"));
+    assert_null(s.tokens.id);
+    chat_destroy(c);
+    close_pair(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_typed_tokens),
+        cmocka_unit_test(test_refusals),
+    };
+    size_t n;
+    char *conversations = chat_test_read("conversations.jsonl", &n), *at = conversations;
+    for (int i = 0; i < CONVERSATIONS; i++)
+        rows[i] = chat_test_line(&at);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    free(conversations);
+    return failed;
+}
