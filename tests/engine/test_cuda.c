@@ -12,6 +12,7 @@
 #include "extent.h"
 #include "plan/cells.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <time.h>
@@ -201,6 +202,63 @@ static void each_failing_call_is_one_sentence(void **state)
         fail_msg("of %d planted failures %d had no consequence", runs, runs - caught);
 }
 
+/* cuda... before a parenthesis, in the order of the file; 0 at its end. */
+static int next_call(FILE *f, char name[64])
+{
+    int n = 0, c;
+    while ((c = fgetc(f)) != EOF) {
+        if (isalnum(c) && n < 63) {
+            name[n++] = (char)c;
+            continue;
+        }
+        name[n] = 0;
+        if (c == '(' && strncmp(name, "cuda", 4) == 0 && isupper((unsigned char)name[4]))
+            return 1;
+        n = 0;
+    }
+    return 0;
+}
+
+static int is_one_of(const char *name, const char *const *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(name, list[i]) == 0)
+            return 1;
+    return 0;
+}
+
+/* Every function that the host side calls, found in its sources, fails the first time and later. */
+static void each_function_fails_once(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"device", "streams"};
+    static const char *const undoing[] = {"cudaFree", "cudaFreeHost", "cudaHostUnregister", "cudaEventDestroy",
+                                          "cudaStreamDestroy"}; /* nothing is left to be said */
+    static const char *const of_errors[] = {"cudaGetLastError", "cudaGetErrorString", "cudaGetErrorName",
+                                            "cudaDriverGetVersion" /* in a sentence */, "cudaEventQuery" /* of ranks */};
+    char done[64][64], name[64], path[512], words[128];
+    int n = 0;
+    for (int k = 0; k < 2; k++) {
+        snprintf(path, sizeof path, "%s/src/device/cuda/%s.c", getenv("LTRAIN_SOURCE_ROOT"), files[k]);
+        FILE *f = fopen(path, "re");
+        assert_non_null(f);
+        while (next_call(f, name)) {
+            int seen = is_one_of(name, of_errors, 5);
+            for (int i = 0; i < n; i++)
+                seen |= strcmp(done[i], name) == 0;
+            if (seen)
+                continue;
+            strcpy(done[n++], name);
+            const int undoes = is_one_of(name, undoing, 5);
+            snprintf(words, sizeof words, "seed=%d,in=%s,fail=1:%d", n % 2, name, n % 3 ? 1 : 700);
+            if (fails_well(words, undoes || n % 3 ? "" : "cudaErrorIllegalAddress") == undoes)
+                fail_msg("%s: %s", words, undoes ? status_message() : "had no consequence");
+        }
+        fclose(f);
+    }
+    assert_true(n >= 20);
+}
+
 static void a_dead_device_is_said(void **state)
 {
     (void)state;
@@ -239,6 +297,7 @@ int main(void)
                                        cmocka_unit_test(device_memory_is_out_of_reach),
                                        cmocka_unit_test(misuse_is_an_error),
                                        cmocka_unit_test(each_failing_call_is_one_sentence),
+                                       cmocka_unit_test(each_function_fails_once),
                                        cmocka_unit_test(a_dead_device_is_said),
                                        cmocka_unit_test(nobody_spins)};
     if (!twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin))

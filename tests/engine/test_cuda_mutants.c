@@ -59,6 +59,10 @@ static enum status run(const struct cell *c, enum device_kind device, int traced
     return st;
 }
 
+/* A run with one of them fails. */
+static const char *const failing[] = {"in=cudaStreamWaitEvent,fail=9:1", "in=cudaEventRecord,fail=9:1",
+                                      "in=launch,fail=2:1" /* of a kernel that is prepared */};
+
 /* In a process of its own, which ends. */
 static void look_for(int mutant, const struct outcome *want)
 {
@@ -75,6 +79,11 @@ static void look_for(int mutant, const struct outcome *want)
         snprintf(words, sizeof words, "seed=%d,lag=%d", k, k / CELLS % 4 == 2 ? 20 : 0); /* slower than it is submitted */
         twin.configure(words);
         if (run(c, DEVICE_CUDA, k % 2, &have) != OK || memcmp(&have, &want[k % CELLS], sizeof have) != 0 || twin.left()[0])
+            _exit(NOTICED);
+    }
+    for (size_t k = 0; k < sizeof failing / sizeof *failing; k++) {
+        twin.configure(failing[k]);
+        if (run(&cells[0], DEVICE_CUDA, 0, &have) == OK || twin.left()[0])
             _exit(NOTICED);
     }
     _exit(0);

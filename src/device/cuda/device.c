@@ -77,22 +77,21 @@ static enum status make_context(int device, const struct device_facts *facts)
 }
 
 /* The host's NUMA node that is nearest to the GPU; -1: nobody says. */
-static int numa_node(int device, const char *pci)
+static enum status find_numa_node(int device, const char *pci, int *node)
 {
     char path[96];
-    int node = -1;
-    if (cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, device) == cudaSuccess && node >= 0)
-        return node;
-    (void)cudaGetLastError();
+    TRY(CUDA_STATUS(cudaDeviceGetAttribute(node, cudaDevAttrHostNumaId, device)));
+    if (*node >= 0)
+        return OK;
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", pci);
     for (char *c = path; *c; c++)
         *c = (char)tolower((unsigned char)*c);
     FILE *f = fopen(path, "re");
-    if (!f || fscanf(f, "%d", &node) != 1)
-        node = -1;
+    if (!f || fscanf(f, "%d", node) != 1)
+        *node = -1;
     if (f)
         fclose(f);
-    return node;
+    return OK;
 }
 
 enum status cuda_device_describe(int device, struct device_facts *out)
@@ -112,7 +111,7 @@ enum status cuda_device_describe(int device, struct device_facts *out)
     TRY(make_context(device, out));
     TRY(CUDA_STATUS(cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, device)));
     TRY(CUDA_STATUS(cudaMemGetInfo(&there, &all)));
-    out->numa = numa_node(device, out->pci);
+    TRY(find_numa_node(device, out->pci, &out->numa));
     out->memory = (int64_t)all;
     out->free = (int64_t)there;
     return OK;

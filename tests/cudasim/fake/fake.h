@@ -15,6 +15,7 @@
  *   dry=1       launches of kernels and fills are neither executed nor held to memory that is there
  *   devices=N   how many there are, 1
  *   fail=N:E    the N-th call of the runtime from now on returns error E; 214, 700 and 719 stay
+ *   in=NAME     calls of that function alone count for it
  *   nccl=F:N:E  the N-th call of NCCL's function F returns its result E; nccl=none: there is no NCCL;
  *               nccl=alone: the process joins nobody
  *   nccl-hangs=N, nccl-breaks=N:E  the N-th group of messages never ends; and the communicator has result E from then on
@@ -43,7 +44,7 @@ struct fake_config {
     uint64_t seed;
     size_t memory, taken, context, kernel, grows;
     int devices, lag, capability, processors, dry, numa, driver, exclusive;
-    char name[128];
+    char name[128], fail_in[64];
     long fail_call, fail_executed, fail_pin, grows_after;
     int fail_error, executed_error;
 };
@@ -69,7 +70,8 @@ extern struct fake_config fake_config;
 extern int fake_sticky; /* cudaError_t that every call returns; under the lock */
 
 /* Counts a call of the runtime and says whether it fails by order or because of a sticky error. Under the lock. */
-cudaError_t fake_enter(void);
+cudaError_t fake_enter_from(const char *function);
+#define fake_enter() fake_enter_from(__func__)
 /* What went wrong, for cudaGetErrorString; returns `error`. */
 cudaError_t fake_misuse(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The device that the thread has chosen; -1 and an error's text: none. Under the lock. */

@@ -12,7 +12,7 @@ struct fake_config fake_config;
 int fake_sticky;
 
 static int configured;
-static long calls, generation;
+static long calls, counted /* for fail= */, generation;
 static char misused[256]; /* the first time */
 
 static _Thread_local char text[256];
@@ -62,6 +62,8 @@ static int set(const char *word, struct fake_config *c)
         c->seed = strtoull(word + 5, NULL, 10);
     else if (strncmp(word, "name=", 5) == 0)
         snprintf(c->name, sizeof c->name, "%s", word + 5);
+    else if (strncmp(word, "in=", 3) == 0)
+        snprintf(c->fail_in, sizeof c->fail_in, "%s", word + 3);
     else if (set_pair(word, "grows", &c->grows_after, &unused))
         c->grows = bytes ? bytes_of(bytes + 1) : 0;
     else
@@ -87,7 +89,7 @@ static void configure(const char *words)
         }
     configured = 1;
     misused[0] = 0;
-    calls = 0;
+    calls = counted = 0;
     fake_sticky = 0;
     generation++;
 }
@@ -137,7 +139,7 @@ static int stays(int error)
     return error == cudaErrorECCUncorrectable || error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure;
 }
 
-cudaError_t fake_enter(void)
+cudaError_t fake_enter_from(const char *function)
 {
     if (!configured)
         configure(getenv("LTRAIN_FAKE_CUDA"));
@@ -145,7 +147,9 @@ cudaError_t fake_enter(void)
     calls++;
     if (fake_sticky)
         return (cudaError_t)fake_sticky;
-    if (calls != fake_config.fail_call)
+    if (fake_config.fail_in[0] && strcmp(function, fake_config.fail_in) != 0)
+        return cudaSuccess;
+    if (++counted != fake_config.fail_call)
         return cudaSuccess;
     snprintf(text, sizeof text, "as the test wants it");
     if (stays(fake_config.fail_error))
