@@ -1,12 +1,21 @@
 #!/bin/bash
-# Builds the CUDA kernels, tests and measures them: `tools/gpu-check.sh [SECTION ...]`, on a machine with an NVIDIA GPU that has the
-# CUDA toolkit, gcc, Python and PyTorch (no Debian packages, no meson). Sections, all of them without arguments:
-#   build        nvcc and gcc, for this GPU (without a GPU: for GPU_ARCH, 90 unless set)
-#   ops          every op's kernel against its CPU twin; tensors of more than 2^31 elements
-#   attention    flash attention against fp64 in PyTorch: masks, GQA, head dims, odd lengths, both backward modes, determinism
-#   sanitizer    compute-sanitizer (memcheck, racecheck) on small shapes, if it is there
-#   bench-attention   beside PyTorch's cuDNN and flash backends, in one process, taking turns
-#   bench-elements    element-wise kernels beside a device copy
+# Tests and measures ltrain on a machine with an NVIDIA GPU: `tools/gpu-check.sh [SECTION ...]`, without arguments `kernels`, or `training`
+# where there is a folder of tools/gpu-pack.sh (GPU_PACK, else .gpu-pack). Three groups, each for a call of nine minutes:
+#   kernels    needs the CUDA toolkit, gcc, Python and PyTorch (no Debian packages, no meson):
+#     build      nvcc and gcc, for this GPU (without a GPU: for GPU_ARCH, 90 unless set)
+#     ops        every op's kernel against its CPU twin; tensors of more than 2^31 elements
+#     attention  flash attention against fp64 in PyTorch: masks, GQA, head dims, odd lengths, both backward modes, determinism
+#     sanitizer  compute-sanitizer (memcheck, racecheck) on small shapes, if it is there
+#     bench-attention, bench-elements   beside PyTorch's cuDNN and flash backends; beside a device copy
+#   training   needs the folder of gpu-pack.sh, or LTRAIN, a program; Python:
+#     limits     products by shape, copies each way and both, beside products (PyTorch)
+#     golden     models of tests/golden against PyTorch in fp64, three placements
+#     check      25m and 1b with none, cpu, nvme and mixed: equal bits; chaos; memory as planned
+#     faults     what is refused; a signal, a resume
+#     ranks      2 and 4 ranks on the card, staged, against one
+#     predict    --profile, then predicted against measured steps: 25m 64k, 1b 32k and 128k offloaded and resident, 8b 32k
+#     memcheck   two steps below compute-sanitizer
+#   peers      PyTorch + transformers beside ltrain, by length (PEERS_SHAPE: 1b unless set)
 # Results: $OUT/*.json and $OUT/gpu-check.log (OUT: build-gpu/out unless set). The whole run stays below BUDGET seconds (520 unless set):
 # the benchmarks share what the checks have left. The last line is `N passed, N failed, N skipped`, counting sections.
 set -u
@@ -20,12 +29,21 @@ case $build in /*) ;; *) build=$PWD/$build ;; esac
 export LTRAIN_GPU_BUILD=$build
 export OUT=${OUT:-$build/out}
 mkdir -p "$build" "$OUT"
-all='build ops attention sanitizer bench-attention bench-elements'
-sections=${*:-$all}
-for s in $sections; do
-    case " $all " in
+kernels='build ops attention sanitizer bench-attention bench-elements'
+training='limits golden check faults ranks predict memcheck'
+pack=${GPU_PACK:-.gpu-pack}
+[ ! -x "$pack/ltrain" ] || pack=$(cd "$pack" && pwd)
+sections=''
+[ $# -gt 0 ] || { if [ -x "$pack/ltrain" ]; then set -- training; else set -- kernels; fi; }
+for s in "$@"; do
+    case " $kernels $training peers kernels training " in
     *" $s "*) ;;
-    *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,/^set -u/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    esac
+    case $s in
+    kernels) sections="$sections $kernels" ;;
+    training) sections="$sections $training" ;;
+    *) sections="$sections $s" ;;
     esac
 done
 
@@ -92,6 +110,42 @@ section_sanitizer() {
         run_tool racecheck "$build/test_cuda_ops" columns rope &&
         run_tool memcheck "$build/test_cuda_ops" moves elements norms loss
 }
+# Training: by the folder that gpu-pack.sh made, else by a program that is installed ----------------------------------------------------
+if [ -x "$pack/ltrain" ]; then
+    export LTRAIN=${LTRAIN:-$pack/ltrain} LTRAIN_TEXT=${LTRAIN_TEXT:-$pack/books.txt}
+    golden=$pack/golden golden_program="$pack/env $pack/bin/engine_golden_gpu"
+else
+    export LTRAIN=${LTRAIN:-$(command -v ltrain)} LTRAIN_TEXT=${LTRAIN_TEXT:-$build/books.txt}
+    golden=tests/golden golden_program=${GOLDEN_PROGRAM:-}
+    [ -f "$LTRAIN_TEXT" ] || find src docs -name '*.[ch]' -o -name '*.md' | LC_ALL=C sort | xargs cat >"$LTRAIN_TEXT"
+fi
+train() { # SECTION [ARGUMENT ...]: train.py
+    [ -n "$LTRAIN" ] || { echo "there is no ltrain: set LTRAIN, or GPU_PACK to a folder that tools/gpu-pack.sh made"; return 77; }
+    # shellcheck disable=SC2086 # options
+    "$python" bench/gpu/train.py "$@" ${TRAIN_OPTIONS:-}
+}
+section_limits() { "$python" bench/gpu/bench_limits.py --seconds "$(($1 - 12))"; }
+section_golden() {
+    [ -n "$golden_program" ] || { echo "the program of golden data comes with tools/gpu-pack.sh"; return 77; }
+    train golden --seconds "$1" --golden "$golden" --golden-program "$golden_program"
+}
+section_check() { train check --seconds "$1"; }
+section_faults() { train faults --seconds "$1"; }
+section_ranks() { train ranks --seconds "$1"; }
+section_predict() { train predict --seconds "$1"; }
+section_memcheck() { train memcheck --seconds "$1"; }
+section_peers() { "$python" bench/gpu/peers.py --seconds "$1" --shape "${PEERS_SHAPE:-1b}" --text "$LTRAIN_TEXT" --ltrain "$LTRAIN"; }
+share_of() { # SECTION: its seconds of a call
+    case $1 in
+    limits) echo 40 ;;
+    golden | memcheck) echo 60 ;;
+    check) echo 100 ;;
+    faults) echo 30 ;;
+    ranks) echo 60 ;;
+    predict) echo 190 ;;
+    esac
+}
+
 section_bench-attention() { "$python" bench/gpu/bench_attention.py --seconds "$1"; }
 section_bench-elements() { "$python" bench/gpu/bench_elements.py --seconds "$1"; }
 
@@ -105,7 +159,16 @@ for s in $sections; do
         case "$s $sections" in bench-attention*bench-elements*) give=$((give * 3 / 4)) ;; esac
         [ "$give" -ge 20 ] || { echo "== $s: skipped, $(remaining) s left of $budget"; skipped=$((skipped + 1)); continue; }
         within=$((give + 10)) ;;
-    *) give='' within=$(remaining) ;;
+    peers)
+        give=$(($(remaining) - 15))
+        within=$((give + 10)) ;;
+    *)
+        within=$(remaining) give=$(share_of "$s")
+        if [ -n "$give" ]; then
+            [ "$give" -lt $((within - 5)) ] || give=$((within - 5))
+            [ "$give" -ge 10 ] || { echo "== $s: skipped, $(remaining) s left of $budget"; skipped=$((skipped + 1)); continue; }
+            within=$((give + 5))
+        fi ;;
     esac
     if [ "$s" != build ] && ! has_gpu; then
         echo "== $s: skipped, no GPU"

@@ -27,7 +27,7 @@ out=$1 folder=${1%.tar.gz}
 
 programs='engine_golden_gpu'
 if [ -z "$build" ]; then
-    build=build-pack
+    build="build-pack"
     [ -f "$build/build.ninja" ] || meson setup -Dbuildtype=release -Dcuda=enabled -Dtests=enabled "$build" >/dev/null || fail "$build cannot be set up"
     ninja -C "$build" src/cli/ltrain src/libltrain-cuda.so tests/test_golden >/dev/null || fail "$build cannot be built"
 fi
@@ -79,7 +79,7 @@ if ldd "$ltrain" | grep -q 'libmpi\.so'; then
         case $(basename "$i") in libmca_common_sm* | libmca_common_dstore*) cp -L "$i" "$folder/lib/" ;; esac
     done
     pmix=$(find /usr/lib/*/pmix2/lib /usr/lib/*/pmix/lib -maxdepth 1 -name 'pmix' -type d -print -quit 2>/dev/null || true)
-    if [ -n "$pmix" ] && ls "$components" | grep -q mca_pmix_ext; then
+    if [ -n "$pmix" ] && [ -n "$(find "$components" -name "mca_pmix_ext*" -print -quit)" ]; then
         mkdir -p "$folder/pmix/lib"
         cp -r "$pmix" "$folder/pmix/lib/"
         take "$folder"/pmix/lib/pmix/*.so

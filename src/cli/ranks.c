@@ -2,10 +2,12 @@
 #include "cli/ranks.h"
 
 #include "base/clock.h"
+#include "base/sys.h"
 #include "base/num.h"
 #include "cli/relay.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +22,18 @@ void ranks_hush(const struct launch *l)
 {
     if (l->rank > 0 && !freopen("/dev/null", "w", stdout))
         fclose(stdout);
+}
+
+/* Whether PATH has the program. */
+static int is_on_path(const char *name)
+{
+    char path[PATH_MAX], *copy = strdup(getenv("PATH") ? getenv("PATH") : ""), *at = copy, *directory;
+    int found = 0;
+    while (!found && at && (directory = strsep(&at, ":")))
+        if (snprintf(path, sizeof path, "%s/%s", directory, name) < (int)sizeof path)
+            found = sys_access(path, X_OK) == 0;
+    free(copy);
+    return found;
 }
 
 /* Variables instead of options: another MPI's mpiexec does not stumble over them, and what the user has set stays. */
@@ -37,6 +51,8 @@ static void set_defaults(void)
     };
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
         setenv(defaults[i][0], defaults[i][1], 0);
+    if (!is_on_path("ssh") && !is_on_path("rsh")) /* Open MPI 4 wants one, though all ranks are here; containers have none */
+        setenv("OMPI_MCA_plm", "isolated", 0);
     if (geteuid() == 0) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);

@@ -65,5 +65,23 @@ gone | Z | X) ;;
 esac
 BUDGET=10 run bench-elements
 check "a benchmark without time" 0 "0 passed, 0 failed, 1 skipped"
+
+# Training, by a stand-in for train.py: groups, shares of the time, what is passed on.
+printf '#!/bin/sh\necho "$@" >>%s/asked\nexit 0\n' "$folder" >"$folder/bin/python3"
+mkdir -p "$folder/pack/bin"
+printf '#!/bin/sh\nexit 0\n' >"$folder/pack/ltrain"
+chmod +x "$folder/pack/ltrain"
+GPU_PACK=$folder/pack run
+check "training without arguments where there is a pack" 0 "7 passed, 0 failed, 0 skipped"
+for words in "bench_limits.py --seconds 28" "train.py golden --seconds 60 --golden $folder/pack/golden" "train.py check --seconds 100" \
+    "train.py faults --seconds 30" "train.py ranks --seconds 60" "train.py predict --seconds 190" "train.py memcheck --seconds 60"; do
+    grep -qF "$words" "$folder/asked" || { echo "not ok: nobody asked for $words"; failures=$((failures + 1)); }
+done
+GPU_PACK=$folder/pack PEERS_SHAPE=tiny BUDGET=60 run peers predict
+check "peers" 0 "2 passed, 0 failed, 0 skipped"
+grep -q "peers.py --seconds 4[0-9] --shape tiny" "$folder/asked" || { echo "not ok: peers.py was not asked"; failures=$((failures + 1)); }
+GPU_PACK=$folder/nothing LTRAIN='' PATH=/usr/bin:/bin run golden check
+check "no ltrain" 0 "0 passed, 0 failed, 2 skipped"
+
 [ "$failures" = 0 ] && echo "ok"
 [ "$failures" = 0 ]

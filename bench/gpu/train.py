@@ -1,0 +1,223 @@
+"""What ltrain itself does on a GPU, by its command line: `train.py SECTION`, with LTRAIN the program (a wrapper of tools/gpu-pack.sh, or an
+installed one). Prints a line a case and writes $OUT/SECTION.json; exit status 1 if a case failed, 77 if none could be tried.
+  golden   cases of PyTorch in fp64, three placements, bf16        check    equal bits in any placement, chaos, planned memory
+  faults   what is refused, a kill, a resume                       ranks    2 and 4 ranks that share the card, against one
+  predict  --profile, then predicted against measured steps        memcheck two steps below compute-sanitizer
+--size small: for a fake GPU; --seconds: cases that would begin later are left out."""
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PREDICTED_WITHIN = 0.10  # of the measured step
+MEMORY_WITHIN = 3.0      # percent of what was planned
+OFFLOADS = ["none", "cpu", "nvme", "params=nvme,grads=cpu,optim=nvme,acts=cpu"]
+SMALL_TILES = ["--tiles", "rows=64,loss=64,group=4096", "--threads", "1"]
+
+
+class Bench:
+    def __init__(self, options):
+        self.o = options
+        self.until = time.time() + options.seconds
+        self.cases = []
+        self.folder = tempfile.mkdtemp(prefix="gpu-check-", dir=options.scratch)
+        self.small = options.size == "small"
+        self.common = ["--device", "cuda"] + (SMALL_TILES if self.small else ["--dtype", "bf16"])
+
+    def left(self):
+        return self.until - time.time()
+
+    def run(self, arguments, timeout=None, env=None):
+        """(status, stdout, stderr); status 124: it took too long."""
+        command = self.o.ltrain.split() + arguments
+        limit = max(5, min(timeout or self.left(), self.left()))
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False, cwd=self.folder,
+                                  env=dict(os.environ, **(env or {})))
+            return done.returncode, done.stdout, done.stderr.strip()
+        except subprocess.TimeoutExpired as e:
+            return 124, (e.stdout or b"").decode(errors="replace"), f"not done in {limit:.0f} s"
+
+    def options(self, model, length, extra=()):
+        return ["--model", model, "--data", self.o.text, "--seq-len", str(length), *self.common, *extra]
+
+    def note(self, name, passed, **figures):
+        """passed: None where the case could not be tried."""
+        self.cases.append({"case": name, "passed": passed, **figures})
+        said = " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in figures.items())
+        print(f"{'skipped' if passed is None else 'ok' if passed else 'NOT OK':8s}{name:44s} {said}", flush=True)
+
+    def late(self, name, seconds=10):
+        if self.left() > seconds:
+            return False
+        self.note(name, None, why="no time left")
+        return True
+
+    def end(self, section):
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with open(os.path.join(os.environ.get("OUT", "."), section + ".json"), "w", encoding="utf-8") as f:
+            json.dump({"section": section, "cases": self.cases}, f, indent=1)
+        tried = [c for c in self.cases if c["passed"] is not None]
+        return 77 if not tried else int(not all(c["passed"] for c in tried))
+
+
+def last_steps(folder, run):
+    try:
+        with open(os.path.join(folder, run, "metrics.jsonl"), encoding="utf-8") as f:
+            return [json.loads(line) for line in f]
+    except (OSError, ValueError):
+        return []
+
+
+def golden(b):
+    for name in sorted(os.listdir(b.o.golden)):
+        if not os.path.isdir(os.path.join(b.o.golden, name)) or b.late(name):
+            continue
+        program = b.o.golden_program.split() + [name]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=max(5, b.left()), check=False,
+                              env=dict(os.environ, LTRAIN_GOLDEN=b.o.golden))
+        said = (done.stdout.strip().splitlines() or done.stderr.strip().splitlines() or ["nothing printed"])[-1]
+        b.note(name, None if done.returncode == 77 else done.returncode == 0, said=said[:160])
+
+
+def memory_line(out):
+    found = re.search(r"^GPU memory: .*\(([0-9.]+)% of that\)", out, re.M)
+    return float(found.group(1)) if found else None
+
+
+def check(b):
+    shapes = [("tiny", 256)] if b.small else [("25m", 8192), ("1b", 4096)]
+    for model, length in shapes:
+        for offload in OFFLOADS:
+            name = f"{model} {length} {offload}"
+            if b.late(name):
+                continue
+            status, out, err = b.run(["check", *b.options(model, length, ["--offload", offload, "--steps", "1"])])
+            b.note(name, None if status == 3 else status == 0 and "check: pass" in out, status=status, **({"said": err[:200]} if err else {}))
+    curves = []
+    for mode in ("run", "chaos"):
+        b.run(b.options("tiny", 256, ["--offload", "nvme", "--steps", "2", "--save-every", "0", "--mode", mode, "--out", mode]))
+        curves.append([(s["loss"], s["grad_norm"]) for s in last_steps(b.folder, mode)])
+    b.note("chaos", len(curves[0]) == 2 and curves[0] == curves[1], losses=str(curves[0]))
+    status, out, err = b.run(b.options(shapes[0][0], shapes[0][1], ["--offload", "cpu", "--steps", "3", "--save-every", "0", "--out", "memory"]))
+    share = memory_line(out)
+    b.note("planned memory", status == 0 and share is not None and abs(share - 100) <= MEMORY_WITHIN and "remark: GPU" not in out,
+           percent=share, **({"said": err[:200]} if err else {}))
+
+
+def refused(b, name, status, words, extra, env=None):
+    have, _, err = b.run(b.options("tiny", 256, ["--steps", "1", "--out", "refused", *extra]), timeout=60, env=env)
+    b.note(name, have == status and all(w in err for w in words) and err.count("\n") == 0, status=have, said=err[:160])
+
+
+def faults(b):
+    refused(b, "no such GPU", 2, ["GPUs that are here"], ["--device", "cuda:99"])
+    if not b.small:
+        refused(b, "hidden GPUs", 2, ["CUDA_VISIBLE_DEVICES"], [], env={"CUDA_VISIBLE_DEVICES": ""})
+        refused(b, "fp32", 2, ["--dtype bf16"], ["--dtype", "fp32"])
+    refused(b, "more memory than there is", 3, ["--device-mem"], ["--device-mem", "9T"])
+    run = b.options("tiny", 256, ["--offload", "nvme", "--steps", "6", "--save-every", "2", "--out", "killed"])
+    child = subprocess.Popen(b.o.ltrain.split() + run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=b.folder)
+    for line in child.stdout:
+        if line.startswith("step 3/"):
+            child.send_signal(signal.SIGTERM)
+    b.note("SIGTERM saves", child.wait() in (0, 128 + signal.SIGTERM), status=child.returncode)
+    status, _, err = b.run(["--resume", "killed", "--steps", "6"])
+    b.run(b.options("tiny", 256, ["--offload", "nvme", "--steps", "6", "--save-every", "2", "--out", "whole"]))
+    same = [s["loss"] for s in last_steps(b.folder, "killed")] == [s["loss"] for s in last_steps(b.folder, "whole")]
+    b.note("resumed as if never stopped", status == 0 and same, status=status, **({"said": err[:160]} if err else {}))
+
+
+def ranks(b):
+    model, length = ("tiny", 256) if b.small else ("25m", 8192)
+    for n, mesh in ((2, "dp=2"), (2, "ulysses=2"), (2, "ring=2"), (4, "ulysses=2,ring=2")):
+        name = f"{n} ranks, {mesh}"
+        if b.late(name):
+            continue
+        arguments = ["check", "--ranks", str(n), "--mesh", mesh, *b.options(model, length, ["--offload", "cpu", "--steps", "1"])]
+        arguments += [] if b.small else ["--device-mem", "4G"]
+        status, out, err = b.run(arguments)
+        b.note(name, status == 0 and "check: pass" in out, status=status, **({"said": err[:200]} if err else {}))
+
+
+def measure(b, name, arguments):
+    """The last of three steps against its plan."""
+    run = re.sub(r"\W+", "-", name)
+    status, _, err = b.run(arguments + ["--steps", "3", "--save-every", "0", "--out", run])
+    steps = last_steps(b.folder, run)
+    shutil.rmtree(os.path.join(b.folder, run), ignore_errors=True)
+    if status == 3 or len(steps) < 2:
+        b.note(name, None if status == 3 or b.left() < 5 else False, status=status, said=err[:200])
+        return None
+    s = steps[-1]
+    off = s["planned_seconds"] / s["seconds"] - 1
+    b.note(name, abs(off) <= PREDICTED_WITHIN or b.small, planned=s["planned_seconds"], measured=s["seconds"], off=off, mfu=s["mfu"],
+           hidden=s["hidden"], tokens_per_second=s["tokens_per_second"], submit_us=1e6 * s.get("submit_cpu_seconds", 0) / max(1, s.get("submitted", 0)))
+    return s["seconds"]
+
+
+def predict(b):
+    first = b.options("tiny", 256)
+    if not b.small:
+        status, out, err = b.run(["plan", "--profile", *first], timeout=150)
+        said = [line for line in out.splitlines() if line.startswith("profile:")]
+        b.note("profile", status == 0, said=(said or [err])[-1][:200])
+    cases = [("tiny 256", "tiny", 256, ["--offload", "nvme"])] if b.small else [
+        ("25m 64k", "25m", 65536, []), ("1b 32k", "1b", 32768, []),
+        ("1b 128k, everything offloaded", "1b", 131072, ["--offload", "cpu"]), ("1b 128k, resident", "1b", 131072, ["--offload", "none"]),
+        ("8b 32k", "8b", 32768, [])]
+    seconds = {}
+    for name, model, length, extra in cases:
+        if not b.late(name, 20):
+            seconds[name] = measure(b, name, b.options(model, length, extra))
+    away, near = seconds.get("1b 128k, everything offloaded"), seconds.get("1b 128k, resident")
+    if away and near:
+        b.note("offloaded / resident at 1b 128k", away / near <= 1.05, ratio=away / near)
+
+
+def memcheck(b):
+    tool = shutil.which("compute-sanitizer") or os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin", "compute-sanitizer")
+    if not os.access(tool, os.X_OK):
+        b.note("memcheck", None, why="compute-sanitizer is not here")
+        return
+    *wrapper, program = b.o.ltrain.split()
+    inside = os.path.join(os.path.dirname(program), "bin", "ltrain")
+    env = os.path.join(os.path.dirname(program), "env")
+    program = [env, tool, "--tool", "memcheck", "--error-exitcode", "9", inside] if os.path.exists(env) else [tool, "--tool", "memcheck",
+                                                                                             "--error-exitcode", "9", program]
+    done = subprocess.run(wrapper + program + b.options("tiny", 256, ["--offload", "nvme", "--steps", "2", "--save-every", "0", "--out", "mem"]),
+                          capture_output=True, text=True, timeout=max(5, b.left()), check=False, cwd=b.folder)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR SUMMARY" in line or line.startswith("ltrain:")]
+    b.note("memcheck", done.returncode == 0, status=done.returncode, said=(said or ["nothing"])[-1][:160])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    sections = {f.__name__: f for f in (golden, check, faults, ranks, predict, memcheck)}
+    parser.add_argument("section", choices=sections)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--size", choices=("full", "small"), default="full")
+    parser.add_argument("--ltrain", default=os.environ.get("LTRAIN", "ltrain"))
+    parser.add_argument("--golden", default=os.path.join(HERE, "..", "..", "tests", "golden"))
+    parser.add_argument("--golden-program", default="engine_golden_gpu")
+    parser.add_argument("--text", default=os.environ.get("LTRAIN_TEXT", "books.txt"))
+    parser.add_argument("--scratch", default=None)
+    o = parser.parse_args()
+    o.text, o.golden = os.path.abspath(o.text), os.path.abspath(o.golden)
+    b = Bench(o)
+    try:
+        sections[o.section](b)
+    finally:
+        status = b.end(o.section)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
