@@ -1,5 +1,5 @@
 /* Rates of matrix products and of attention. */
-#include "profile/profile.h"
+#include "profile/calls.h"
 
 #include "attention/attention.h"
 #include "base/clock.h"
@@ -82,23 +82,23 @@ static int smaller(int index)
     return index - (d == 0 ? 16 : d == 1 ? 4 : 1);
 }
 
-/* Inputs in `type`; the forward pass and dx write `type` or fp32, weight gradients add to fp32. */
+void profile_gemm_attrs(enum dtype type, enum gemm_layout layout, const int64_t size[3], struct op_attrs *a)
+{
+    const int64_t m = size[0], n = size[1], k = size[2];
+    *a = (struct op_attrs){.gemm = {.m = m, .n = n, .k = k, .ldc = n, .c_type = F32}};
+    a->gemm.ta = layout == GEMM_TN;
+    a->gemm.tb = layout == GEMM_NT;
+    a->gemm.lda = layout == GEMM_TN ? m : k;
+    a->gemm.ldb = layout == GEMM_NT ? k : n;
+    a->gemm.a_type = a->gemm.b_type = type;
+    a->gemm.accumulate = layout == GEMM_TN;
+}
+
 static double gemm_flops(op_kernel *kernel, enum dtype type, enum gemm_layout layout, const int64_t size[3], char *memory,
                          void **work, int64_t *work_bytes)
 {
     struct call c = {.kernel = kernel, .stream = {omp_get_max_threads()}};
-    int64_t m = size[0], n = size[1], k = size[2];
-    c.attrs.gemm.m = m;
-    c.attrs.gemm.n = n;
-    c.attrs.gemm.k = k;
-    c.attrs.gemm.ta = layout == GEMM_TN;
-    c.attrs.gemm.tb = layout == GEMM_NT;
-    c.attrs.gemm.lda = layout == GEMM_TN ? m : k;
-    c.attrs.gemm.ldb = layout == GEMM_NT ? k : n;
-    c.attrs.gemm.ldc = n;
-    c.attrs.gemm.a_type = c.attrs.gemm.b_type = type;
-    c.attrs.gemm.c_type = F32;
-    c.attrs.gemm.accumulate = layout == GEMM_TN;
+    profile_gemm_attrs(type, layout, size, &c.attrs);
     int64_t bytes = op_workspace_bytes(OP_GEMM, &c.attrs);
     if (bytes > *work_bytes) {
         free(*work);
@@ -111,7 +111,7 @@ static double gemm_flops(op_kernel *kernel, enum dtype type, enum gemm_layout la
     c.arg[1] = memory + SLOW * 4;
     c.arg[2] = memory + 2 * SLOW * 4ll;
     c.arg[3] = *work;
-    double flops = 2.0 * (double)m * (double)n * (double)k;
+    double flops = 2.0 * (double)size[0] * (double)size[1] * (double)size[2];
     return flops / profile_time(run_call, &c, 2e-3);
 }
 
@@ -150,28 +150,33 @@ static enum status gemms(op_kernel *kernel, struct hardware *h, int *disturbed)
     return st;
 }
 
-/* One head tile over a causal sequence. */
-struct attention_case {
-    int64_t S;
-    int head_dim, hq, hk;
-    enum dtype type;
-};
+void profile_attention_attrs(const struct attention_case *x, struct op_attrs *a)
+{
+    *a = (struct op_attrs){.attn = {.scale = 0.1f}};
+    a->attn.sq = a->attn.sk = x->S;
+    a->attn.hq = x->hq;
+    a->attn.hk = x->hk;
+    a->attn.head_dim = x->head_dim;
+    a->attn.dtype = x->type;
+}
+
+int profile_attention_bytes(enum op_kind op, const struct attention_case *x, int64_t bytes[OP_MAX_ARGS])
+{
+    const int64_t rows = x->S * x->hq * x->head_dim, kv = x->S * x->hk * x->head_dim, e = dtype_size(x->type);
+    const int64_t forward[] = {rows * e, x->S * x->hq * 4, rows * e, kv * e, kv * e, x->S * 4, x->S * 4, 0};
+    const int64_t backward[] = {rows * 4,         kv * 4,           kv * 4,   rows * e, kv * e,   kv * e,
+                                x->S * x->hq * 4, x->S * x->hq * 4, rows * e, x->S * 4, x->S * 4, 0};
+    const int n = op_arg_count(op);
+    memcpy(bytes, op == OP_ATTN_FWD ? forward : backward, (size_t)n * sizeof *bytes);
+    return n;
+}
 
 static double attention_flops(op_kernel *kernel, enum op_kind op, const struct attention_case *x)
 {
     struct call c = {.kernel = kernel, .stream = {omp_get_max_threads()}};
-    int64_t rows = x->S * x->hq * x->head_dim, kv = x->S * x->hk * x->head_dim, e = dtype_size(x->type);
-    c.attrs.attn.sq = c.attrs.attn.sk = x->S;
-    c.attrs.attn.hq = x->hq;
-    c.attrs.attn.hk = x->hk;
-    c.attrs.attn.head_dim = x->head_dim;
-    c.attrs.attn.dtype = x->type;
-    c.attrs.attn.scale = 0.1f;
-    int64_t forward[] = {rows * e, x->S * x->hq * 4, rows * e, kv * e, kv * e, x->S * 4, x->S * 4, 0};
-    int64_t backward[] = {rows * 4,         kv * 4,           kv * 4,   rows * e, kv * e,   kv * e,
-                          x->S * x->hq * 4, x->S * x->hq * 4, rows * e, x->S * 4, x->S * 4, 0};
-    int64_t *bytes = op == OP_ATTN_FWD ? forward : backward, total = 0;
-    int n = op_arg_count(op);
+    int64_t bytes[OP_MAX_ARGS], total = 0;
+    const int n = profile_attention_bytes(op, x, bytes);
+    profile_attention_attrs(x, &c.attrs);
     bytes[n - 1] = attention_workspace_bytes(op, &c.attrs, c.stream.threads);
     for (int i = 0; i < n; i++)
         total += bytes[i] = round_up(bytes[i], 64);

@@ -9,7 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES = 4096, MOST_TOKENS = 2048 };
+enum { SAMPLES = 4096, MOST_TOKENS = 2048, LONG_TOKENS = 65536 /* of GPUs, whose caches hold what fewer have */ };
+
+/* A GPU that is one: programs are bf16 there. */
+static int is_gpu(const struct settings *s)
+{
+    return s->plan.device == DEVICE_CUDA && s->plan.target->capability > 0;
+}
 
 /* What one instruction took. */
 struct sample {
@@ -34,7 +40,7 @@ static enum status small_model(enum model_family family, struct model **out)
                              .heads = 8,
                              .kv_heads = family == FAMILY_LLAMA ? 2 : 8,
                              .head_dim = 64,
-                             .max_positions = MOST_TOKENS,
+                             .max_positions = LONG_TOKENS,
                              .tied = family == FAMILY_GPT2,
                              .norm_eps = 1e-5f,
                              .init_std = 0.02f,
@@ -110,13 +116,14 @@ static enum status run_model(const struct settings *given, enum model_family fam
                              struct samples *x)
 {
     static const int64_t limit[TIERS] = {1ll << 32, 1ll << 32, 0};
-    struct target target = backend_cpu_target(given->plan.threads);
+    struct target target = given->plan.device == DEVICE_CUDA ? *given->plan.target : backend_cpu_target(given->plan.threads);
     struct settings s;
     TRY(settings_defaults(&s, tokens));
     s.plan.params = s.plan.grads = s.plan.optim = s.plan.acts = OFFLOAD_NONE;
     s.plan.alpha = 1;
     s.plan.update = UPDATE_DEVICE;
-    s.plan.device = DEVICE_CPU;
+    s.plan.device = given->plan.device == DEVICE_CUDA ? DEVICE_CUDA : DEVICE_CPU;
+    s.gpu = given->gpu;
     s.plan.row_chunk = tokens;
     s.plan.dtype = type;
     s.plan.threads = given->plan.threads;
@@ -188,18 +195,18 @@ static void set_curves(struct samples *x, double *scratch, struct hardware *h)
             ;
         set_curve(x->at + i, j - i, scratch, &h->device.ops.op[x->at[i].op][x->at[i].type]);
     }
-    h->device.ops.memory = h->device.ops.op[OP_ADD][F32];
+    h->device.ops.memory = h->device.ops.op[OP_ADD][F32].n ? h->device.ops.op[OP_ADD][F32] : h->device.ops.op[OP_ADD][BF16];
     qsort(x->gap, (size_t)x->n_gaps, sizeof *x->gap, compare_double);
     h->overhead = x->n_gaps ? x->gap[x->n_gaps / 2] : 1e-6;
 }
 
 enum status profile_ops(const struct settings *s, struct hardware *h)
 {
-    static const int tokens[] = {MOST_TOKENS / 8, MOST_TOKENS};
+    const int tokens[] = {is_gpu(s) ? LONG_TOKENS / 8 : MOST_TOKENS / 8, is_gpu(s) ? LONG_TOKENS : MOST_TOKENS};
     struct samples x = {.at = sys_malloc(SAMPLES * sizeof *x.at), .gap = sys_malloc(SAMPLES * sizeof *x.gap)};
     double *scratch = sys_malloc(SAMPLES * sizeof *scratch);
     enum status st = x.at && x.gap && scratch ? OK : status_fail(ERR_NOMEM, "out of memory for measuring ops");
-    for (int t = 0; t < COST_TYPES && st == OK; t++)
+    for (int t = is_gpu(s) ? BF16 : F32; t < COST_TYPES && st == OK; t++)
         for (int r = 0; r < 2 && st == OK; r++) {
             st = run_model(s, FAMILY_LLAMA, (enum dtype)t, tokens[r], &x);
             if (st == OK)

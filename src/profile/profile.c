@@ -5,9 +5,11 @@
 #include "base/directory.h"
 #include "base/memory.h"
 #include "base/sys.h"
+#include "device/plugin.h"
 #include "engine/session.h"
 #include "profile/sgemm.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -80,7 +82,21 @@ static void cache_directory(char *path, size_t size)
         snprintf(path, size, "%s/.cache/ltrain", home && home[0] ? home : "/tmp");
 }
 
-/* One file per host, processor, threads and build. */
+/* Of a GPU: its name, the driver in the kernel, and the plugin, which has the kernels. */
+static uint64_t hash_gpu(const struct settings *s, uint64_t seed)
+{
+    const struct device_plugin *plugin;
+    Dl_info file = {.dli_fname = NULL};
+    if (s->plan.device != DEVICE_CUDA)
+        return seed;
+    seed = XXH3_64bits_withSeed(s->gpu_name, strlen(s->gpu_name), seed);
+    seed = hash_file("/proc/driver/nvidia/version", seed);
+    if (device_plugin_load(&plugin) == OK && dladdr(plugin, &file) && file.dli_fname)
+        seed = hash_file(file.dli_fname, seed);
+    return seed;
+}
+
+/* One file per host, processor, threads and build, and GPU. */
 static void cache_path(const struct settings *s, char path[4096])
 {
     char directory[4000], host[64] = "", cpu[128], key[512];
@@ -88,7 +104,7 @@ static void cache_path(const struct settings *s, char path[4096])
     gethostname(host, sizeof host - 1);
     processor(cpu, sizeof cpu);
     snprintf(key, sizeof key, "%s|%d", cpu, s->plan.threads);
-    uint64_t hash = hash_file("/proc/self/exe", XXH3_64bits(key, strlen(key)));
+    uint64_t hash = hash_gpu(s, hash_file("/proc/self/exe", XXH3_64bits(key, strlen(key))));
     snprintf(path, 4096, "%s/%s-%016llx.yaml", directory, host, (unsigned long long)hash);
 }
 
@@ -284,6 +300,33 @@ static enum status measure_calmly(const struct settings *s, const char *path, en
     return OK;
 }
 
+/* What was measured of the host becomes that of a GPU's: the data sheet's links to others, where there is one. */
+static enum status add_gpu(const struct settings *s, struct hardware *h)
+{
+    const char *sheet = hardware_preset_of_gpu(s->gpu_name);
+    struct hardware on = *h, of_sheet;
+    if (hardware_preset(sheet ? sheet : "a10", &of_sheet) != OK)
+        of_sheet = *h;
+    say(s, "profile: measuring %s\n", s->gpu_name);
+    on.cpu = 0;
+    on.capability = s->plan.target->capability > 0 ? s->plan.target->capability : of_sheet.capability;
+    on.processors = s->plan.target->processors;
+    snprintf(on.name, sizeof on.name, "%.47s", s->gpu_name);
+    on.device = of_sheet.device;
+    memcpy(on.peak_flops, of_sheet.peak_flops, sizeof on.peak_flops);
+    on.inside = of_sheet.inside;
+    on.across = of_sheet.across;
+    on.inside_seconds = of_sheet.inside_seconds;
+    on.across_seconds = of_sheet.across_seconds;
+    memset(&on.device.ops, 0, sizeof on.device.ops);
+    memset(on.cores, 0, sizeof on.cores);
+    on.throttled_cores = 0;
+    TRY(profile_ops(s, &on));
+    TRY(profile_gpu(s, &on));
+    *h = on;
+    return OK;
+}
+
 enum status profile_measure(const struct settings *s, struct hardware *out)
 {
     struct hardware h, pass[PASSES];
@@ -303,21 +346,26 @@ enum status profile_measure(const struct settings *s, struct hardware *out)
     h.device_mem = h.host_mem = memory_proc_bytes("/proc/meminfo", "MemTotal") / 2;
     if (sys_statvfs_free(path, &h.nvme_mem) != 0)
         return status_fail(ERR_IO, "cannot see how much is free in %s: %s", path, strerror(errno));
+    const int gpu = s->plan.device == DEVICE_CUDA;
+    struct settings of_host = *s; /* what the host does beside a GPU: updates, drives */
+    of_host.plan.device = gpu ? DEVICE_CPU : s->plan.device;
     for (int i = 0; i < PASSES; i++) {
         pass[i] = h;
-        for (int part = KERNELS; part < PARTS; part++) {
-            TRY(measure_calmly(s, path, (enum part)part, &pass[i], &slow, &taken));
+        for (int part = gpu ? OPS : KERNELS; part < PARTS; part++) {
+            TRY(measure_calmly(&of_host, path, (enum part)part, &pass[i], &slow, &taken));
             disturbed = part == KERNELS && slow < disturbed ? slow : disturbed;
             most = fmax(most, taken);
         }
     }
     combine(pass, &h);
+    if (gpu)
+        TRY(add_gpu(s, &h));
     if (most > STOLEN)
         say(s,
             "profile: the host of this virtual machine gave up to %.0f%% of its processors' time to others, time and again; "
             "measure again later\n",
             100 * most);
-    if (disturbed)
+    if (disturbed && !gpu)
         say(s, "profile: %d matrix products stayed slow because of other processes; measure again when the machine is idle\n",
             disturbed);
     say(s,

@@ -2,7 +2,7 @@
  *
  * Products, attention and lanes are called directly; the other ops, whose rate depends on what the caches hold, are timed in the
  * programs of small models. The figures are a machine file (machine/hardware.h), kept per host, processor, number of threads and
- * build: $XDG_CACHE_HOME/ltrain/NAME.yaml (or ~/.cache). */
+ * build, on a GPU also per GPU, driver and plugin: $XDG_CACHE_HOME/ltrain/NAME.yaml (or ~/.cache). */
 #ifndef LTRAIN_PROFILE_PROFILE_H
 #define LTRAIN_PROFILE_PROFILE_H
 
@@ -21,6 +21,10 @@ enum status profile_save(const struct settings *s, const struct hardware *h);
 enum status profile_kernels(struct hardware *h, int *disturbed);
 /* ops.c: everything else that compute does, in programs; the overhead of an instruction. */
 enum status profile_ops(const struct settings *s, struct hardware *h);
+/* gpu.c: products, attention, copies and the overhead of an instruction on the GPU that the settings name, for their target. */
+enum status profile_gpu(const struct settings *s, struct hardware *h);
+/* The rate of a product of 8192 cubed in bf16 there. */
+enum status profile_gpu_peak(const struct settings *s, double *flops);
 /* lanes.c: copies, drives in `path`, and how much compute slows beside them. */
 enum status profile_lanes(const struct settings *s, const char *path, struct hardware *h);
 

@@ -106,8 +106,9 @@ static enum status limit_own(const struct settings *s, const struct comm *comm, 
     if (*bytes <= facts->free)
         return OK;
     units_format_apart(*bytes, facts->free, asked, there);
-    return status_fail(ERR_NOFIT, "--device-mem: %s are more than the %s that are free on the GPU (%s): leave it out, or give less",
-                       asked, there, facts->name);
+    return status_fail(ERR_NOFIT,
+                       "--device-mem: %s are more than the %s that are free on the GPU (%s): leave it out, or give less", asked,
+                       there, facts->name);
 }
 
 /* The kernels are in a file of their own, beside the executable that ranks have compared already. */
@@ -127,12 +128,12 @@ static enum status compare_plugins(struct comm *comm)
     TRY(comm_agree(comm, identify_plugin(&own, &file)));
     uint64_t first = own.xxh3;
     TRY(comm_broadcast(comm, 0, &first, sizeof first));
-    return comm_agree(comm, first == own.xxh3 ? OK
-                                              : status_fail(ERR_INVALID,
-                                                            "--device cuda: %s (%016llx) is another build than rank 0's plugin "
-                                                            "(%016llx): all hosts need the same program",
-                                                            file.dli_fname, (unsigned long long)own.xxh3,
-                                                            (unsigned long long)first));
+    return comm_agree(comm, first == own.xxh3
+                                ? OK
+                                : status_fail(ERR_INVALID,
+                                              "--device cuda: %s (%016llx) is another build than rank 0's plugin "
+                                              "(%016llx): all hosts need the same program",
+                                              file.dli_fname, (unsigned long long)own.xxh3, (unsigned long long)first));
 }
 
 /* Programs are made for one kind of GPU. */
@@ -140,14 +141,15 @@ static enum status compare_kinds(struct comm *comm, const struct device_facts *o
 {
     struct device_facts first = *own;
     TRY(comm_broadcast(comm, 0, &first, sizeof first));
-    const int same = first.capability == own->capability && first.processors == own->processors &&
-                     first.shared_bytes == own->shared_bytes;
-    return comm_agree(comm, same ? OK
-                                 : status_fail(ERR_INVALID,
-                                               "--device cuda: the GPU here is %s (compute capability %d.%d, %d multiprocessors), "
-                                               "rank 0 has %s (%d.%d, %d): all ranks need GPUs of one kind",
-                                               own->name, own->capability / 10, own->capability % 10, own->processors, first.name,
-                                               first.capability / 10, first.capability % 10, first.processors));
+    const int same =
+        first.capability == own->capability && first.processors == own->processors && first.shared_bytes == own->shared_bytes;
+    return comm_agree(comm, same
+                                ? OK
+                                : status_fail(ERR_INVALID,
+                                              "--device cuda: the GPU here is %s (compute capability %d.%d, %d multiprocessors), "
+                                              "rank 0 has %s (%d.%d, %d): all ranks need GPUs of one kind",
+                                              own->name, own->capability / 10, own->capability % 10, own->processors, first.name,
+                                              first.capability / 10, first.capability % 10, first.processors));
 }
 
 enum status gpu_limit(struct settings *s, struct comm *comm, struct device_facts *facts, int64_t *bytes)

@@ -102,7 +102,7 @@ enum status run_resume(struct run *r, const char *numerics);
 /* setup.c */
 /* Every rank has planned the same, or all fail. */
 enum status run_compare_plans(struct comm *c, const struct plan *plan);
-/* r->peak_flops of all ranks, and what it is: a GPU's by its data sheet, else by its profile; a processor's sgemm, measured. */
+/* r->peak_flops of all ranks, and what it is: a GPU's by its data sheet, else a product's, measured; a processor's sgemm. */
 enum status run_find_peak(struct run *r);
 /* Parameters and moments: initialised, from a Hugging Face directory, or from the newest checkpoint when resuming. */
 enum status run_load_state(struct run *r);

@@ -408,6 +408,9 @@ enum status run_find_peak(struct run *r)
     } else if (r->s->gpu_name[0] && p->hardware && !p->hardware->cpu) {
         r->peak_flops = p->hardware->peak_flops[p->dtype];
         snprintf(r->peak_reference, sizeof r->peak_reference, "largest product measured by --profile");
+    } else if (r->s->gpu_name[0] && p->target->capability > 0) {
+        TRY(profile_gpu_peak(r->s, &r->peak_flops));
+        snprintf(r->peak_reference, sizeof r->peak_reference, "product of 8192 cubed measured at start");
     } else {
         TRY(profile_sgemm(&r->peak_flops));
         snprintf(r->peak_reference, sizeof r->peak_reference, "sgemm rate measured at start");

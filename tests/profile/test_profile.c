@@ -6,6 +6,8 @@
 #include <cmocka.h>
 
 #include "base/sys.h"
+#include "engine/backend_cpu.h"
+#include "engine/twin.h"
 #include "profile/profile.h"
 
 #include <dirent.h>
@@ -113,9 +115,53 @@ static void broken_ones(void **state)
     assert_int_equal(found, -1);
 }
 
+/* Figures of a GPU are found for that one only; its rates come from its streams' clock. */
+static void a_gpu(void **state)
+{
+    (void)state;
+    struct twin twin = {.configure = NULL};
+    struct target target = backend_cpu_target(1);
+    struct settings s = {.plan = {.threads = 1, .device = DEVICE_CUDA, .target = &target}, .gpu = AUTO, .gpu_name = "twin"};
+    struct hardware h, back;
+    char path[512];
+    int found;
+    if (!twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin))
+        skip();
+    twin.configure("seed=2");
+    assert_int_equal(hardware_preset("a10", &h), OK);
+    memset(&h.device.gemm, 0, sizeof h.device.gemm);
+    h.h2d = h.d2h = h.overhead = 0;
+    if (profile_gpu(&s, &h) != OK)
+        fail_msg("%s", status_message());
+    assert_string_equal(twin.left(), "");
+    for (int t = 0; t < COST_TYPES; t++) {
+        for (int i = 0; i < GEMM_LAYOUTS * GEMM_SHAPES; i++)
+            assert_true(h.device.gemm[t].flops[i / GEMM_SHAPES][i % GEMM_SHAPES] > 0);
+        assert_true(h.peak_flops[t] > 0 && h.device.attention[t][1].head_dim == 128 && h.device.attention[t][1].backward.y[0] > 0);
+    }
+    assert_true(h.h2d > 0 && h.d2h > 0 && h.overhead > 0);
+    assert_int_equal(profile_save(&s, &h), OK);
+    assert_int_equal(profile_load(&s, &back, &found), OK);
+    assert_int_equal(found, 1);
+    assert_true(!back.cpu && back.h2d > 0.999 * h.h2d && back.h2d < 1.001 * h.h2d);
+    strcpy(s.gpu_name, "another");
+    assert_int_equal(profile_load(&s, &back, &found), OK);
+    assert_int_equal(found, 0);
+    strcpy(s.gpu_name, "twin");
+    s.plan.device = DEVICE_CPU;
+    assert_int_equal(profile_load(&s, &back, &found), OK);
+    assert_int_equal(found, 0);
+    s.plan.device = DEVICE_CUDA;
+    while (kept(path) > 1) /* one is left for the end */
+        unlink(path);
+    twin.configure("in=cudaEventElapsedTime,fail=3:1");
+    assert_int_equal(profile_gpu(&s, &h), ERR_IO);
+    assert_string_equal(twin.left(), "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(kept_and_found), cmocka_unit_test(whole_or_not_at_all),
-                                       cmocka_unit_test(broken_ones)};
+                                       cmocka_unit_test(broken_ones), cmocka_unit_test(a_gpu)};
     return cmocka_run_group_tests(tests, enter, leave);
 }
