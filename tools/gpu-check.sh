@@ -1,6 +1,6 @@
 #!/bin/bash
 # Tests and measures ltrain on a machine with an NVIDIA GPU: `tools/gpu-check.sh [SECTION ...]`, without arguments `kernels`, or `training`
-# where there is a folder of tools/gpu-pack.sh (GPU_PACK, else .gpu-pack). Three groups, each for a call of nine minutes:
+# where there is a folder or archive of tools/gpu-pack.sh (GPU_PACK, else .gpu-pack). Three groups, each for a call of nine minutes:
 #   kernels    needs the CUDA toolkit, gcc, Python and PyTorch (no Debian packages, no meson):
 #     build      nvcc and gcc, for this GPU (without a GPU: for GPU_ARCH, 90 unless set)
 #     ops        every op's kernel against its CPU twin; tensors of more than 2^31 elements
@@ -9,6 +9,7 @@
 #     bench-attention, bench-elements   beside PyTorch's cuDNN and flash backends; beside a device copy
 #   training   needs the folder of gpu-pack.sh, or LTRAIN, a program; Python:
 #     limits     products by shape, copies each way and both, beside products (PyTorch)
+#     products   every distinct product of 25m, 1b and 8b against fp64; twice and at other addresses the same bits; rates
 #     golden     models of tests/golden against PyTorch in fp64, three placements
 #     check      25m and 1b with none, cpu, nvme and mixed: equal bits; chaos; memory as planned
 #     faults     what is refused; a signal, a resume
@@ -30,8 +31,11 @@ export LTRAIN_GPU_BUILD=$build
 export OUT=${OUT:-$build/out}
 mkdir -p "$build" "$OUT"
 kernels='build ops attention sanitizer bench-attention bench-elements'
-training='limits golden check faults ranks predict memcheck'
+training='limits products golden check faults ranks predict memcheck'
 pack=${GPU_PACK:-.gpu-pack}
+if [ -f "$pack.tar.gz" ] && [ ! -e "$pack" ]; then # the archive of gpu-pack.sh as it came
+    mkdir -p "$build/pack" && tar xzf "$pack.tar.gz" -C "$build/pack" --strip-components=1 && pack=$build/pack
+fi
 [ ! -x "$pack/ltrain" ] || pack=$(cd "$pack" && pwd)
 sections=''
 [ $# -gt 0 ] || { if [ -x "$pack/ltrain" ]; then set -- training; else set -- kernels; fi; }
@@ -125,12 +129,22 @@ train() { # SECTION [ARGUMENT ...]: train.py
     "$python" bench/gpu/train.py "$@" ${TRAIN_OPTIONS:-}
 }
 section_limits() { "$python" bench/gpu/bench_limits.py --seconds "$(($1 - 12))"; }
+section_products() {
+    [ -x "$pack/bin/engine_products_gpu" ] || { echo "the program of products comes with tools/gpu-pack.sh"; return 77; }
+    local failed=0 model
+    for model in '25m 16384' '1b 16384' '8b 8192'; do
+        # shellcheck disable=SC2086 # two arguments
+        "$pack/env" "$pack/bin/engine_products_gpu" $model >"$OUT/products-${model% *}.txt" 2>&1 || failed=1
+        tail -n 60 "$OUT/products-${model% *}.txt"
+    done
+    return $failed
+}
 section_golden() {
     [ -n "$golden_program" ] || { echo "the program of golden data comes with tools/gpu-pack.sh"; return 77; }
     train golden --seconds "$1" --golden "$golden" --golden-program "$golden_program"
 }
 section_check() { train check --seconds "$1"; }
-section_faults() { train faults --seconds "$1"; }
+section_faults() { train faults --seconds "$1" --golden "$golden" --golden-program "$golden_program"; }
 section_ranks() { train ranks --seconds "$1"; }
 section_predict() { train predict --seconds "$1"; }
 section_memcheck() { train memcheck --seconds "$1"; }
@@ -138,7 +152,7 @@ section_peers() { "$python" bench/gpu/peers.py --seconds "$1" --shape "${PEERS_S
 share_of() { # SECTION: its seconds of a call
     case $1 in
     limits) echo 40 ;;
-    golden | memcheck) echo 60 ;;
+    golden | memcheck | products) echo 60 ;;
     check) echo 100 ;;
     faults) echo 30 ;;
     ranks) echo 60 ;;

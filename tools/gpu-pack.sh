@@ -1,6 +1,6 @@
 #!/bin/bash
 # Collects what a GPU machine without Debian's packages needs to run ltrain: `tools/gpu-pack.sh [--build DIR] [--plugin FILE] OUT`, on a
-# machine that has them. OUT becomes a folder (OUT.tar.gz: a file), about 25 MB, for x86-64 machines whose glibc is not older than this one's:
+# machine that has them. OUT becomes a folder of 50 MB (OUT.tar.gz: a file of 20), for x86-64 machines whose glibc is not older than this one's:
 #   ltrain             sets what is needed and starts bin/ltrain; `exec env` runs any program so
 #   bin/               ltrain, the CUDA plugin beside it, the programs of tools/gpu-check.sh
 #   lib/ openmpi/      their libraries but glibc and NVIDIA's; Open MPI with its components (OPAL_PREFIX)
@@ -25,11 +25,11 @@ case $1 in -*) usage ;; esac
 out=$1 folder=${1%.tar.gz}
 [ ! -e "$out" ] && [ ! -e "$folder" ] || fail "$out is there already"
 
-programs='engine_golden_gpu'
+programs='engine_golden_gpu engine_products_gpu'
 if [ -z "$build" ]; then
     build="build-pack"
     [ -f "$build/build.ninja" ] || meson setup -Dbuildtype=release -Dcuda=enabled -Dtests=enabled "$build" >/dev/null || fail "$build cannot be set up"
-    ninja -C "$build" src/cli/ltrain src/libltrain-cuda.so tests/test_golden >/dev/null || fail "$build cannot be built"
+    ninja -C "$build" src/cli/ltrain src/device/cuda/libltrain-cuda.so tests/engine/engine_golden_gpu tests/engine/engine_products_gpu >/dev/null || fail "$build cannot be built"
 fi
 ltrain=$build/src/cli/ltrain
 [ -x "$ltrain" ] || fail "$ltrain is not there: build it first"
@@ -39,7 +39,9 @@ ltrain=$build/src/cli/ltrain
 mkdir -p "$folder/bin" "$folder/lib"
 cp "$ltrain" "$folder/bin/"
 cp "$plugin" "$folder/bin/libltrain-cuda.so"
-[ ! -f "$build/tests/test_golden" ] || cp "$build/tests/test_golden" "$folder/bin/$programs"
+for program in $programs; do
+    cp "$build/tests/engine/$program" "$folder/bin/" || fail "$program is not built"
+done
 strip "$folder"/bin/* 2>/dev/null || true
 
 # Libraries that a file needs, but glibc's own, the driver's and CUDA's.

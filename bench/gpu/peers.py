@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 SHAPES = {  # name of ltrain's preset -> transformers.LlamaConfig
@@ -71,23 +72,38 @@ def run_peer(shape, length, mode, until):
     return {"ended": "out of memory" if "OutOfMemoryError" in done.stderr else (said[-1] if said else f"status {done.returncode}")}
 
 
+def run_until_step(command, step, seconds, cwd=None):
+    """Runs ltrain until it has said that step, then kills it: it would go on to export the model. (status, stderr); 0: it came so far."""
+    with tempfile.TemporaryFile("w+") as err:
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err, text=True, cwd=cwd)
+        late = threading.Timer(max(5, seconds), child.kill)
+        late.start()
+        reached = any(line.startswith(f"step {step}/") for line in child.stdout)
+        if reached:
+            time.sleep(0.5) # until metrics.jsonl has it
+            child.kill()
+        child.stdout.close()
+        status = child.wait()
+        late.cancel()
+        err.seek(0)
+        return (0 if reached else 124 if status == -9 else status), err.read().strip()
+
+
 def run_ltrain(ltrain, text, shape, length, until, extra):
-    """The last of three steps, which begins with an update as all later ones do."""
+    """The third step, which begins with an update as all later ones do."""
     folder = tempfile.mkdtemp(prefix="peers-")
-    command = [ltrain, "--model", shape, "--data", text, "--seq-len", str(length), "--steps", "3", "--save-every", "0", "--zero", "3",
-               "--out", os.path.join(folder, "run")] + extra
+    command = ltrain.split() + ["--model", shape, "--data", text, "--seq-len", str(length), "--steps", "4", "--save-every", "0", "--zero", "3",
+                                "--out", os.path.join(folder, "run")] + extra
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=max(5, until - time.time()), check=False)
+        status, err = run_until_step(command, 3, until - time.time())
         with contextlib.suppress(OSError):
             with open(os.path.join(folder, "run", "metrics.jsonl"), encoding="utf-8") as f:
-                steps = [json.loads(line) for line in f]
-            if len(steps) > 1: # also where there was no time for the last one, or for the export
+                steps = [json.loads(line) for line in f if line.endswith("\n")]
+            if len(steps) > 1: # also where there was no time for the last one
                 last = steps[-1]
                 return {k: last[k] for k in ("seconds", "tokens_per_second", "loss", "mfu", "mfu_reference", "hidden", "planned_seconds",
                                              "device_peak_bytes", "host_peak_bytes", "nvme_bytes")}
-        return {"ended": (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]}
-    except subprocess.TimeoutExpired:
-        return {"ended": "no time left"}
+        return {"ended": "no time left" if status == 124 else (err.splitlines() or [f"status {status}"])[-1]}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

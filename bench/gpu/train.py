@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 
+import peers
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 PREDICTED_WITHIN = 0.10  # of the measured step
 MEMORY_WITHIN = 3.0      # percent of what was planned
@@ -71,20 +73,24 @@ class Bench:
 def last_steps(folder, run):
     try:
         with open(os.path.join(folder, run, "metrics.jsonl"), encoding="utf-8") as f:
-            return [json.loads(line) for line in f]
+            return [json.loads(line) for line in f if line.endswith("\n")]
     except (OSError, ValueError):
         return []
+
+
+def run_golden(b, name, argument):
+    done = subprocess.run(b.o.golden_program.split() + [argument], capture_output=True, text=True, timeout=max(5, b.left()), check=False,
+                          env=dict(os.environ, LTRAIN_GOLDEN=b.o.golden))
+    lines = (done.stdout + done.stderr).strip().splitlines() or ["nothing printed"]
+    said = [line for line in lines if " apart" in line or "said: " in line or "rror" in line or "skipped" in line]
+    b.note(name, None if done.returncode == 77 else done.returncode == 0, said=(said or lines)[0][:300])
 
 
 def golden(b):
     for name in sorted(os.listdir(b.o.golden)):
         if not os.path.isdir(os.path.join(b.o.golden, name)) or b.late(name):
             continue
-        program = b.o.golden_program.split() + [name]
-        done = subprocess.run(program, capture_output=True, text=True, timeout=max(5, b.left()), check=False,
-                              env=dict(os.environ, LTRAIN_GOLDEN=b.o.golden))
-        said = (done.stdout.strip().splitlines() or done.stderr.strip().splitlines() or ["nothing printed"])[-1]
-        b.note(name, None if done.returncode == 77 else done.returncode == 0, said=said[:160])
+        run_golden(b, name, name)
 
 
 def memory_line(out):
@@ -123,6 +129,8 @@ def faults(b):
         refused(b, "hidden GPUs", 2, ["CUDA_VISIBLE_DEVICES"], [], env={"CUDA_VISIBLE_DEVICES": ""})
         refused(b, "fp32", 2, ["--dtype bf16"], ["--dtype", "fp32"])
     refused(b, "more memory than there is", 3, ["--device-mem"], ["--device-mem", "9T"])
+    if b.o.golden_program:
+        run_golden(b, "an illegal address names its instruction", "--illegal-address")
     run = b.options("tiny", 256, ["--offload", "nvme", "--steps", "6", "--save-every", "2", "--out", "killed"])
     child = subprocess.Popen(b.o.ltrain.split() + run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=b.folder)
     for line in child.stdout:
@@ -148,9 +156,9 @@ def ranks(b):
 
 
 def measure(b, name, arguments):
-    """The last of three steps against its plan."""
+    """The third step against its plan."""
     run = re.sub(r"\W+", "-", name)
-    status, _, err = b.run(arguments + ["--steps", "3", "--save-every", "0", "--out", run])
+    status, err = peers.run_until_step(b.o.ltrain.split() + arguments + ["--steps", "4", "--save-every", "0", "--out", run], 3, b.left(), b.folder)
     steps = last_steps(b.folder, run)
     shutil.rmtree(os.path.join(b.folder, run), ignore_errors=True)
     if status == 3 or len(steps) < 2:
@@ -206,7 +214,7 @@ def main():
     parser.add_argument("--size", choices=("full", "small"), default="full")
     parser.add_argument("--ltrain", default=os.environ.get("LTRAIN", "ltrain"))
     parser.add_argument("--golden", default=os.path.join(HERE, "..", "..", "tests", "golden"))
-    parser.add_argument("--golden-program", default="engine_golden_gpu")
+    parser.add_argument("--golden-program", default="", help="engine_golden_gpu with what starts it")
     parser.add_argument("--text", default=os.environ.get("LTRAIN_TEXT", "books.txt"))
     parser.add_argument("--scratch", default=None)
     o = parser.parse_args()

@@ -50,9 +50,9 @@ static enum status read_case(struct golden *g)
 
 enum status golden_open(const char *name, struct golden *g)
 {
-    const char *root = getenv("LTRAIN_SOURCE_ROOT");
+    const char *root = getenv("LTRAIN_SOURCE_ROOT"), *folder = getenv("LTRAIN_GOLDEN");
     *g = (struct golden){0};
-    snprintf(g->path, sizeof g->path, "%s/tests/golden/%s", root ? root : ".", name);
+    snprintf(g->path, sizeof g->path, "%s%s/%s", folder ? folder : root ? root : ".", folder ? "" : "/tests/golden", name);
     enum status st = read_case(g);
     if (st != OK) {
         fprintf(stderr, "golden: %s\n", status_message());
