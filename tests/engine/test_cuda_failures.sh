@@ -1,5 +1,5 @@
 #!/bin/sh
-# What ends ranks whose messages NCCL carries ends each of them with one sentence, and soon: `test_cuda_failures.sh PROGRAM calls|faults|mutants`.
+# What ends ranks whose messages NCCL carries ends each of them with one sentence, and soon: `test_cuda_failures.sh PROGRAM calls|faults|sweep|mutants`.
 # calls: every function of NCCL fails once, early and late; faults: ranks that die or stop, messages that never come, and the choices.
 set -eu
 . "$(dirname "$0")/../mpi.sh"
@@ -31,6 +31,11 @@ passes() { # PATTERN WHAT...
     touch "$results/$n.passes"
 }
 
+ends() { # WHAT...: well or badly, with one sentence on each of the ranks
+    fails "0 1" "." "$@"
+    touch "$results/$n.any"
+}
+
 judge() {
     wait
     bad=0
@@ -38,6 +43,8 @@ judge() {
         status=$(cat "$results/$k.status") out="$results/$k.out" why=
         if [ -e "$results/$k.passes" ]; then
             [ "$status" = 0 ] || why="exit status $status"
+        elif [ -e "$results/$k.any" ]; then
+            [ "$status" -lt 124 ] || why="exit status $status"
         else
             [ "$status" != 0 ] && [ "$status" -lt 124 ] || [ "$status" = 137 ] || why="exit status $status"
         fi
@@ -89,6 +96,13 @@ faults)
     fails "0 1" "NCCL: an operation that was under way: remote process exited" "a network that breaks" auto 20 1 nccl-breaks=20:6 none
     fails "0 1" "cudaErrorLaunchFailure" "a GPU that fails" auto 20 1 dies=400:719 none
     fails "0 1" "cudaErrorIllegalAddress" "a call that fails" auto 20 1 fail=4000:700 none
+    ;;
+sweep) # calls of CUDA's runtime and of NCCL by their number, on either rank
+    [ "${LTRAIN_LONG:-}" ] || exit 77
+    for k in $(seq 40); do
+        ends "call $((k * 131))" auto 20 $((k % 2)) "fail=$((k * 131)):$([ $((k % 3)) = 0 ] && echo 700 || echo 2)" none
+        ends "thing $((k * 31))" auto 20 $((k % 2)) "dies=$((k * 31)):719" none
+    done
     ;;
 mutants) # what a planted bug must not get through
     passes "carried by NCCL" "nothing" nccl 20 0 "" none
