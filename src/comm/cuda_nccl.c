@@ -26,12 +26,13 @@
 #include <time.h>
 
 enum { POLL_NS = 50000, GREETING = 16 /* bytes for each rank */ };
-static const double LEAVE_SECONDS = 5;  /* that the last messages may take */
-static const double LOCK_SECONDS = 2;   /* that an abort waits for whoever calls NCCL */
+static const double LEAVE_SECONDS = 5; /* that the last messages may take */
+static const double LOCK_SECONDS = 2;  /* that an abort waits for whoever calls NCCL */
 
 _Static_assert(sizeof(ncclUniqueId) <= BACKEND_IDENTITY, "an identity is NCCL's");
 
-enum joining { ALONE, JOINING, GREETING_OTHERS, JOINED };
+/* Each is over once the library has nothing under way. */
+enum joining { ALONE, JOINING, CONNECTING_PAIRS, CONNECTING_ALL, GREETING_OTHERS, JOINED };
 
 struct ranks {
     struct backend *b;
@@ -134,26 +135,46 @@ static void write_greeting(char text[GREETING], int from)
     snprintf(text, GREETING, "rank %d", from);
 }
 
-static enum status start_greeting(struct ranks *r)
+static char *own_greeting(const struct ranks *r)
+{
+    return r->greeting + r->size * GREETING;
+}
+
+/* What a call has come to that may go on by itself, and is looked at later. */
+static enum status begun(const struct ranks *r, ncclResult_t result, const char *call)
+{
+    return result == ncclInProgress ? OK : nccl_status(r, result, call);
+}
+
+static enum status connect_pairs(struct ranks *r)
 {
     char own[GREETING];
     void *memory = NULL;
     TRY(CUDA_STATUS(cudaMalloc(&memory, (size_t)(r->size + 1) * GREETING)));
     r->greeting = memory;
-    char *mine = r->greeting + r->size * GREETING;
     write_greeting(own, r->rank);
-    TRY(r->b->write(r->b, mine, own, GREETING));
+    TRY(r->b->write(r->b, own_greeting(r), own, GREETING));
     TRY(NCCL_STATUS(ncclGroupStart()));
     for (int d = 1; d < r->size; d++) {
         const int to = (r->rank + d) % r->size, from = (r->rank - d + r->size) % r->size;
-        TRY(NCCL_STATUS(ncclSend(mine, GREETING, ncclInt8, to, r->comm, stream_of(r))));
+        TRY(NCCL_STATUS(ncclSend(own_greeting(r), GREETING, ncclInt8, to, r->comm, stream_of(r))));
         TRY(NCCL_STATUS(ncclRecv(r->greeting + from * GREETING, GREETING, ncclInt8, from, r->comm, stream_of(r))));
     }
-    TRY(settle(r, r->api->ncclGroupEnd(), "ncclGroupEnd"));
-    TRY(settle(r, r->api->ncclAllGather(mine, r->greeting, GREETING, ncclInt8, r->comm, stream_of(r)), "ncclAllGather"));
-    TRY(r->b->record(r->b, LANE_WORLD, 0));
+    r->phase = CONNECTING_PAIRS;
+    return begun(r, r->api->ncclGroupEnd(), "ncclGroupEnd");
+}
+
+static enum status connect_all(struct ranks *r)
+{
+    r->phase = CONNECTING_ALL;
+    return begun(r, r->api->ncclAllGather(own_greeting(r), r->greeting, GREETING, ncclInt8, r->comm, stream_of(r)),
+                 "ncclAllGather");
+}
+
+static enum status start_greeting(struct ranks *r)
+{
     r->phase = GREETING_OTHERS;
-    return OK;
+    return r->b->record(r->b, LANE_WORLD, 0);
 }
 
 static enum status end_greeting(struct ranks *r)
@@ -176,6 +197,22 @@ static enum status end_greeting(struct ranks *r)
     return OK;
 }
 
+static enum status go_on(struct ranks *r)
+{
+    switch (r->phase) {
+    case JOINING:
+        return connect_pairs(r);
+    case CONNECTING_PAIRS:
+        return connect_all(r);
+    case CONNECTING_ALL:
+        return start_greeting(r);
+    case GREETING_OTHERS:
+        return end_greeting(r);
+    default:
+        return OK;
+    }
+}
+
 /* Under the lock. */
 static enum status look(struct ranks *r, int *joined)
 {
@@ -185,12 +222,8 @@ static enum status look(struct ranks *r, int *joined)
     TRY(NCCL_STATUS(ncclCommGetAsyncError(r->comm, &result)));
     if (result != ncclInProgress)
         TRY(nccl_status(r, result, "an operation that was under way"));
-    if (result == ncclSuccess && r->phase == JOINING)
-        TRY(start_greeting(r));
-    if (result == ncclSuccess && r->phase == GREETING_OTHERS)
-        TRY(end_greeting(r));
     *joined = r->phase == JOINED;
-    return OK;
+    return result == ncclSuccess ? go_on(r) : OK;
 }
 
 static enum status health(struct backend *b, int *joined)
@@ -423,11 +456,16 @@ static int finalize(struct ranks *r)
     return result == ncclSuccess;
 }
 
+/* What is under way then ends by itself. */
+static int has_left(ncclResult_t result)
+{
+    return result == ncclSuccess || result == ncclInProgress;
+}
+
 static void close_ranks(struct backend *b)
 {
     struct ranks *r = ranks_of(b);
-    if (r->comm && r->phase == JOINED && b->join(b) == OK && finalize(r) &&
-        r->api->ncclCommDestroy(r->comm) == ncclSuccess)
+    if (r->comm && r->phase == JOINED && b->join(b) == OK && finalize(r) && has_left(r->api->ncclCommDestroy(r->comm)))
         r->comm = NULL;
     abort_ranks(b);
     if (r->greeting)

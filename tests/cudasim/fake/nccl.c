@@ -10,13 +10,16 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_CALLS = 4 * NCCL_RANKS, CALL_SEND = 0, CALL_GATHER = 1, VERSION = 22809 };
+enum { ASKED = 3, MOST_CALLS = 4 * NCCL_RANKS, CALL_SEND = 0, CALL_GATHER = 1, VERSION = 22809 };
 
 struct ncclComm {
     int alive, joined, finalizing, connected[NCCL_RANKS];
     int rank, ranks;
     ncclResult_t async;
     struct nccl_wire *wire;
+    struct group *later; /* a group that connects is not on its stream before the communicator has been asked some times */
+    cudaStream_t later_stream;
+    int asked;
     struct ncclComm *next;
 };
 
@@ -27,7 +30,7 @@ struct group {
     char *own_to;
     const char *own_from;
     size_t own_bytes;
-    int n, posted, hangs;
+    int n, connects, posted, hangs;
 };
 
 /* Of the thread's group, or of one call. */
@@ -223,6 +226,20 @@ static ncclResult_t check_comm(ncclComm_t c)
     return c && c->alive ? ncclSuccess : misuse("no such communicator");
 }
 
+static ncclResult_t enqueue(struct group *g, cudaStream_t stream);
+
+/* Whether something is under way that no stream has yet. */
+static ncclResult_t go_on(ncclComm_t c)
+{
+    struct group *g = c->later;
+    if (!g || ++c->asked % ASKED)
+        return g ? ncclInProgress : ncclSuccess;
+    c->later = NULL;
+    ncclResult_t result = enqueue(g, c->later_stream);
+    free(g);
+    return result;
+}
+
 static ncclResult_t async_error(ncclComm_t c, ncclResult_t *error)
 {
     ncclResult_t result = check_comm(c);
@@ -239,7 +256,7 @@ static ncclResult_t async_error(ncclComm_t c, ncclResult_t *error)
     *error = c->async != ncclSuccess                         ? c->async
              : !c->joined                                    ? ncclInProgress
              : c->finalizing && !nccl_wire_all_left(c->wire) ? ncclInProgress
-                                                             : ncclSuccess;
+                                                             : go_on(c);
     return ncclSuccess;
 }
 
@@ -271,6 +288,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t c)
 static void discard(ncclComm_t c)
 {
     c->alive = 0;
+    free(c->later);
+    c->later = NULL;
     nccl_wire_close(c->wire);
     c->wire = NULL;
     fake_look_again();
@@ -359,6 +378,7 @@ static cudaError_t end_group(void *closure)
 
 static ncclResult_t enqueue(struct group *g, cudaStream_t stream)
 {
+    struct ncclComm *c = g->comm;
     struct group *closure = malloc(sizeof *closure);
     if (!closure)
         abort();
@@ -370,6 +390,16 @@ static ncclResult_t enqueue(struct group *g, cudaStream_t stream)
                 free(closure);
                 return misuse("what is received lies where something else of the group does");
             }
+    if (g->connects && !c->later) {
+        closure->connects = 0;
+        c->later = closure;
+        c->later_stream = stream;
+        return ncclInProgress;
+    }
+    if (c->later) {
+        free(closure);
+        return misuse("a group while another one connects");
+    }
     cudaError_t error = fake_enqueue(
         stream, &(struct fake_work){.start = start_group, .ready = group_is_ready, .end = end_group, .closure = closure});
     return error == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
@@ -398,7 +428,6 @@ static ncclResult_t connect_to(ncclComm_t c, int peer)
     if (!c->connected[peer] && fake_is_busy())
         return misuse("the first message of ranks %d and %d while streams run: memory is taken for their connection now", c->rank,
                       peer);
-    c->connected[peer] = 1;
     return ncclSuccess;
 }
 
@@ -412,6 +441,8 @@ static ncclResult_t add_end(struct group *g, ncclComm_t c, const struct nccl_end
     if (g->comm && g->comm != c)
         return misuse("a group of two communicators");
     g->comm = c;
+    g->connects |= !c->connected[end->peer];
+    c->connected[end->peer] = 1;
     g->end[g->n++] = *end;
     if (end->sends)
         sent += end->message.bytes;
