@@ -17,6 +17,7 @@
 static _Atomic int64_t tokens;
 static atomic_int programs;
 static _Atomic int64_t to_read, been_read;
+static const char *_Atomic purpose = "reading files, for their checksums";
 static atomic_int lines_fd = -1;
 static _Atomic int64_t next_line_ns;
 static int64_t lines_began_ns, lines_every_ns;
@@ -50,6 +51,11 @@ void progress_reading(int64_t total_bytes)
     atomic_store_explicit(&to_read, total_bytes, memory_order_relaxed);
 }
 
+void progress_purpose(const char *text)
+{
+    atomic_store(&purpose, text);
+}
+
 void progress_read(int64_t bytes)
 {
     char read[80];
@@ -59,7 +65,7 @@ void progress_read(int64_t bytes)
         return;
     int64_t now = clock_ns(), due = atomic_load_explicit(&next_line_ns, memory_order_relaxed);
     if (now >= due && atomic_compare_exchange_strong(&next_line_ns, &due, now + lines_every_ns))
-        dprintf(fd, "reading files, for their checksums: %s, %lld s\n", describe_read(read),
+        dprintf(fd, "%s: %s, %lld s\n", atomic_load(&purpose), describe_read(read),
                 (long long)((now - lines_began_ns) / 1000000000));
 }
 
@@ -79,7 +85,7 @@ static void draw(void)
     int width = ioctl(line.fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : PROSE_WIDTH;
     int64_t seconds = (clock_ns() - line.began_ns) / 1000000000;
     if (atomic_load_explicit(&to_read, memory_order_relaxed) > 0)
-        snprintf(text, sizeof text, "reading files, for their checksums: %s, %lld s", describe_read(read), (long long)seconds);
+        snprintf(text, sizeof text, "%s: %s, %lld s", atomic_load(&purpose), describe_read(read), (long long)seconds);
     else
         snprintf(text, sizeof text, "planning %s tokens: %d programs built, %lld s",
                  units_format_count(atomic_load_explicit(&tokens, memory_order_relaxed), count),

@@ -5,8 +5,9 @@
 #include "base/progress.h"
 #include "base/rng.h"
 #include "base/sys.h"
-#include "data/documents.h"
+#include "data/fingerprint.h"
 #include "data/known.h"
+#include "data/stream.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,71 +15,62 @@
 
 /* A sequence as it was read. */
 struct kept {
-    int64_t first; /* byte of the stream; -1: nothing is kept here */
+    int64_t first; /* token of the stream; -1: nothing is kept here */
     int32_t next;
-    uint8_t *bytes;
+    int32_t *tokens;
+};
+
+/* Of the tokenizer; ids 0: bytes. */
+struct tokenizer_print {
+    uint64_t hash;
+    int64_t ids;
 };
 
 struct corpus {
-    struct documents *files, *eval_files; /* eval_files NULL: evaluation sequences, if any, are the last ones of files */
+    struct tokenizer_print tokenizer;
+    struct stream *files, *eval_files; /* eval_files NULL: evaluation sequences, if any, are the last ones of files */
     int64_t seq_len;
-    int64_t train_end; /* training reads bytes of `files` below this, targets included */
+    int64_t train_end; /* training reads tokens of `files` below this, targets included */
     int64_t window;    /* seq_len if there is none */
     uint64_t seed;
     struct corpus_report report;
     struct kept *kept; /* the next one is written over first */
     int64_t n_kept, next_kept;
-    uint8_t *kept_bytes;
+    int32_t *kept_tokens;
 };
 
 /* ---- counting ---- */
 
 /* Adds what one list of documents gives when cut into n sequences. */
-static void count_stream(struct corpus_report *r, const struct documents *d, int64_t n, int64_t seq_len)
+static void count_stream(struct corpus_report *r, const struct stream *d, int64_t n, int64_t seq_len)
 {
-    r->documents += documents_count(d);
-    r->bytes += documents_bytes(d);
+    r->documents += stream_documents(d);
+    r->bytes += stream_text_bytes(d);
+    r->repaired += stream_repaired(d);
+    r->cached &= stream_is_cached(d);
     r->tokens_kept += n * seq_len;
-    r->tokens_dropped += documents_bytes(d) - n * seq_len;
-    for (int64_t i = 0; i < documents_count(d); i++) {
-        int64_t cut = documents_first(d, i) / seq_len + 1; /* the first sequence that starts inside or behind it */
-        r->documents_split += cut < n && cut * seq_len < documents_end(d, i);
+    r->tokens_dropped += stream_tokens(d) - n * seq_len;
+    for (int64_t i = 0; i < stream_documents(d); i++) {
+        int64_t cut = stream_first(d, i) / seq_len + 1; /* the first sequence that starts inside or behind it */
+        r->documents_split += cut < n && cut * seq_len < stream_end(d, i);
     }
 }
 
-static enum status count_sequences(const char *key, const struct documents *d, int64_t seq_len, int64_t *n)
+static enum status count_sequences(const char *key, const struct stream *d, int64_t seq_len, int64_t *n)
 {
-    *n = documents_bytes(d) / seq_len;
+    *n = stream_tokens(d) / seq_len;
     if (*n == 0)
         return status_fail(ERR_INVALID, "%s: all files together have %lld tokens and a sequence needs %lld (--seq-len)", key,
-                           (long long)documents_bytes(d), (long long)seq_len);
+                           (long long)stream_tokens(d), (long long)seq_len);
     return OK;
 }
 
-/* How often each byte is in the first `left` bytes of the stream. Four tables: equal bytes in a row need not wait for each other. */
-struct histogram {
-    int64_t left;
-    int64_t counts[4][256];
-};
-
-static enum status count_bytes(void *user, const uint8_t *data, int64_t n)
-{
-    struct histogram *h = user;
-    n = min_i64(n, h->left);
-    h->left -= n;
-    for (int64_t i = 0; i < n; i++)
-        h->counts[i & 3][data[i]]++;
-    return OK;
-}
-
-static double entropy(const struct histogram *h, int64_t tokens)
+static double entropy(const int64_t *counts, int64_t ids, int64_t tokens)
 {
     double sum = 0.0;
-    for (int b = 0; b < 256; b++) {
-        int64_t n = h->counts[0][b] + h->counts[1][b] + h->counts[2][b] + h->counts[3][b];
-        if (n)
-            sum -= (double)n * log((double)n / (double)tokens);
-    }
+    for (int64_t i = 0; i < ids; i++)
+        if (counts[i])
+            sum -= (double)counts[i] * log((double)counts[i] / (double)tokens);
     return sum / (double)tokens;
 }
 
@@ -86,9 +78,14 @@ static double entropy(const struct histogram *h, int64_t tokens)
 
 static enum status check_config(const struct corpus_config *c)
 {
-    if (c->vocab < 256)
+    if (!c->tokenizer && c->vocab < 256)
         return status_fail(ERR_INVALID, "--data: byte-level tokens need a vocabulary of at least 256, the model has %lld",
                            (long long)c->vocab);
+    if (c->tokenizer && tokenizer_ids(c->tokenizer) > c->vocab)
+        return status_fail(ERR_INVALID,
+                           "%s has ids up to %lld, and the model's embedding has %lld rows: it is another model's tokenizer "
+                           "(--tokenizer DIR names one)",
+                           tokenizer_path(c->tokenizer), (long long)tokenizer_ids(c->tokenizer) - 1, (long long)c->vocab);
     if (c->seq_len < 1 || c->seq_len > INT32_MAX)
         return status_fail(ERR_INVALID, "--seq-len: %lld is not between 1 and %d", (long long)c->seq_len, INT32_MAX);
     if (!(c->eval_fraction >= 0.0 && c->eval_fraction < 1.0))
@@ -104,8 +101,9 @@ static enum status split_sequences(struct corpus *c, const struct corpus_config 
 {
     int64_t n, n_eval = 0;
     TRY(count_sequences("--data", c->files, c->seq_len, &n));
+    c->report.cached = 1;
     count_stream(&c->report, c->files, n, c->seq_len);
-    c->train_end = documents_bytes(c->files);
+    c->train_end = stream_tokens(c->files);
     if (c->eval_files) {
         TRY(count_sequences("--eval-data", c->eval_files, c->seq_len, &n_eval));
         count_stream(&c->report, c->eval_files, n_eval, c->seq_len);
@@ -132,7 +130,7 @@ static int recall(struct corpus *c, const char *text)
         return 0;
     for (int lines = 0; lines < 2; lines++)
         text = strchr(text, '\n') + 1;
-    if (!documents_recall(c->files, "data", &text) || (c->eval_files && !documents_recall(c->eval_files, "eval-data", &text)) || *text)
+    if (!stream_recall(c->files, "data", &text) || (c->eval_files && !stream_recall(c->eval_files, "eval-data", &text)) || *text)
         return 0;
     c->report.unigram_entropy = known_entropy;
     c->report.remembered = 1;
@@ -151,12 +149,14 @@ enum status corpus_remember(const struct corpus *c, const char *path)
 {
     char *text = NULL;
     size_t bytes = 0;
+    if (c->tokenizer.ids) /* the file of tokens knows */
+        return OK;
     FILE *f = open_memstream(&text, &bytes);
     int settled = 0;
     if (f) {
         fprintf(f, KNOWN, (long long)(c->report.train_sequences * c->seq_len), c->report.unigram_entropy);
-        settled = documents_write_known(c->files, "data", f) &&
-                  (!c->eval_files || documents_write_known(c->eval_files, "eval-data", f));
+        settled = stream_write_known(c->files, "data", f) &&
+                  (!c->eval_files || stream_write_known(c->eval_files, "eval-data", f));
     }
     if (!f || fclose(f) != 0) {
         free(text);
@@ -167,19 +167,28 @@ enum status corpus_remember(const struct corpus *c, const char *path)
     return st;
 }
 
-/* All files are read once: their fingerprints, and the bytes that will be trained, counted. */
+/* Files that are read as bytes are read once: their fingerprints, and the tokens that will be trained, counted. */
 static enum status survey(struct corpus *c)
 {
-    int64_t tokens = c->report.train_sequences * c->seq_len;
-    struct histogram h = {.left = tokens};
+    int64_t tokens = c->report.train_sequences * c->seq_len, ids = stream_ids(c->files);
+    int64_t *counts = sys_calloc((size_t)ids, sizeof *counts);
+    if (!counts)
+        return status_fail(ERR_NOMEM, "out of memory: counts of %lld tokens", (long long)ids);
     progress_reading(c->report.bytes);
-    enum status st = documents_survey(c->files, count_bytes, &h);
+    enum status st = stream_survey(c->files, tokens, counts);
     if (st == OK && c->eval_files)
-        st = documents_survey(c->eval_files, NULL, NULL);
+        st = stream_survey(c->eval_files, 0, NULL);
     progress_reading(0);
-    TRY(st);
-    c->report.unigram_entropy = entropy(&h, tokens);
-    return OK;
+    if (st == OK)
+        c->report.unigram_entropy = entropy(counts, ids, tokens);
+    free(counts);
+    return st;
+}
+
+static enum status open_stream(const struct corpus_config *config, const char *key, const char *const *paths, int n, struct stream **out)
+{
+    return stream_open(&(struct stream_config){.key = key, .paths = paths, .n_paths = n, .tokenizer = config->tokenizer,
+                                               .cache = config->cache, .threads = config->threads}, out);
 }
 
 enum status corpus_open(const struct corpus_config *config, struct corpus **out)
@@ -192,11 +201,13 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     c->seq_len = config->seq_len;
     c->window = config->window > 0 ? min_i64(config->window, config->seq_len) : config->seq_len;
     c->seed = config->seed;
-    TRY_GOTO(documents_open("--data", config->paths, config->n_paths, &c->files), fail);
+    if (config->tokenizer)
+        c->tokenizer = (struct tokenizer_print){tokenizer_hash(config->tokenizer), tokenizer_ids(config->tokenizer)};
+    TRY_GOTO(open_stream(config, "--data", config->paths, config->n_paths, &c->files), fail);
     if (config->n_eval_paths > 0)
-        TRY_GOTO(documents_open("--eval-data", config->eval_paths, config->n_eval_paths, &c->eval_files), fail);
+        TRY_GOTO(open_stream(config, "--eval-data", config->eval_paths, config->n_eval_paths, &c->eval_files), fail);
     TRY_GOTO(split_sequences(c, config), fail);
-    if (!is_remembered(c, config->known))
+    if (c->tokenizer.ids || !is_remembered(c, config->known))
         TRY_GOTO(survey(c), fail);
     *out = c;
     return OK;
@@ -209,18 +220,18 @@ void corpus_close(struct corpus *c)
 {
     if (!c)
         return;
-    documents_close(c->files);
-    documents_close(c->eval_files);
+    stream_close(c->files);
+    stream_close(c->eval_files);
     free(c->kept);
-    free(c->kept_bytes);
+    free(c->kept_tokens);
     free(c);
 }
 
 void corpus_tell(struct corpus *c, const struct rereading *r)
 {
-    documents_tell(c->files, r);
+    stream_tell(c->files, r);
     if (c->eval_files)
-        documents_tell(c->eval_files, r);
+        stream_tell(c->eval_files, r);
 }
 
 const struct corpus_report *corpus_get_report(const struct corpus *c)
@@ -233,9 +244,11 @@ const struct corpus_report *corpus_get_report(const struct corpus *c)
 enum status corpus_write_contents(const struct corpus *c, FILE *f)
 {
     fprintf(f, LAYOUT, (long long)c->seq_len, (long long)c->report.train_sequences, (long long)c->report.eval_sequences);
-    documents_print(c->files, "data", f);
+    if (c->tokenizer.ids)
+        fingerprint_print(f, "tokenizer", &(struct fingerprint){.xxh3 = c->tokenizer.hash, .bytes = c->tokenizer.ids}, "tokenizer.json");
+    stream_print(c->files, "data", f);
     if (c->eval_files)
-        documents_print(c->eval_files, "eval-data", f);
+        stream_print(c->eval_files, "eval-data", f);
     return ferror(f) ? status_fail(ERR_NOMEM, "out of memory: the list of the data's files") : OK;
 }
 
@@ -275,28 +288,28 @@ static uint64_t permute(uint64_t seed, uint64_t epoch, uint64_t i, uint64_t n)
 enum status corpus_keep(struct corpus *c, int64_t n)
 {
     c->kept = sys_calloc((size_t)n, sizeof *c->kept);
-    c->kept_bytes = sys_malloc((size_t)(n * c->seq_len));
-    if (!c->kept || !c->kept_bytes)
+    c->kept_tokens = sys_malloc((size_t)(n * c->seq_len) * sizeof *c->kept_tokens);
+    if (!c->kept || !c->kept_tokens)
         return status_fail(ERR_NOMEM, "out of memory: %lld sequences of a step", (long long)n);
     for (int64_t i = 0; i < n; i++)
-        c->kept[i] = (struct kept){.first = -1, .bytes = c->kept_bytes + i * c->seq_len};
+        c->kept[i] = (struct kept){.first = -1, .tokens = c->kept_tokens + i * c->seq_len};
     c->n_kept = n;
     return OK;
 }
 
-/* Bytes of the stream, from what is kept if they are there; else they are kept. */
-static enum status read_training(struct corpus *c, int64_t first, uint8_t *bytes, int32_t *next)
+/* Tokens of the stream, from what is kept if they are there; else they are kept. */
+static enum status read_training(struct corpus *c, int64_t first, int32_t *tokens, int32_t *next)
 {
     for (int64_t i = 0; i < c->n_kept; i++)
         if (c->kept[i].first == first) {
-            memcpy(bytes, c->kept[i].bytes, (size_t)c->seq_len);
+            memcpy(tokens, c->kept[i].tokens, (size_t)c->seq_len * sizeof *tokens);
             *next = c->kept[i].next;
             return OK;
         }
-    TRY(documents_read(c->files, first, c->seq_len, bytes, next));
+    TRY(stream_read(c->files, first, c->seq_len, tokens, next));
     if (c->n_kept > 0) {
         struct kept *k = &c->kept[c->next_kept];
-        memcpy(k->bytes, bytes, (size_t)c->seq_len);
+        memcpy(k->tokens, tokens, (size_t)c->seq_len * sizeof *tokens);
         k->first = first;
         k->next = *next;
         c->next_kept = (c->next_kept + 1) % c->n_kept;
@@ -306,26 +319,17 @@ static enum status read_training(struct corpus *c, int64_t first, uint8_t *bytes
 
 /* ---- packing ---- */
 
-/* Where a sequence's bytes go first: they are widened in place, token i is written before byte i + 1 is reached. */
-static uint8_t *bytes_of(const struct corpus *c, struct sequence *s)
-{
-    return (uint8_t *)s->tokens + 3 * c->seq_len;
-}
-
-/* Sequence from byte `first`, whose bytes are in place; those at and beyond `end` are not looked at, not even as a target. next:
- * the byte behind them, of the same document, or -1. */
-static void pack(const struct corpus *c, const struct documents *d, int64_t first, int64_t end, int32_t next,
+/* Sequence from token `first`, whose tokens are in place; those at and beyond `end` are not looked at, not even as a target. next:
+ * the one behind them, of the same document, or -1. */
+static void pack(const struct corpus *c, const struct stream *d, int64_t first, int64_t end, int32_t next,
                  struct sequence *out)
 {
     int64_t seq_len = c->seq_len;
-    const uint8_t *bytes = bytes_of(c, out);
-    for (int64_t i = 0; i < seq_len; i++)
-        out->tokens[i] = bytes[i];
     out->n_targets = 0;
     out->pairs = 0.0;
     int64_t at = 0;
-    for (int64_t f = documents_find(d, first); at < seq_len; f++) {
-        int64_t stop = min_i64(seq_len, documents_end(d, f) - first), start = at;
+    for (int64_t f = stream_find(d, first); at < seq_len; f++) {
+        int64_t stop = min_i64(seq_len, stream_end(d, f) - first), start = at;
         for (; at < stop; at++) {
             out->targets[at] = at + 1 < stop ? out->tokens[at + 1] : -1;
             out->positions[at] = (int32_t)(at - start);
@@ -348,37 +352,37 @@ enum status corpus_train_sequence(struct corpus *c, uint64_t cursor, struct sequ
     uint64_t n = (uint64_t)c->report.train_sequences;
     int64_t first = (int64_t)permute(c->seed, cursor / n, cursor % n, n) * c->seq_len;
     int32_t next = -1;
-    TRY(read_training(c, first, bytes_of(c, out), &next));
+    TRY(read_training(c, first, out->tokens, &next));
     pack(c, c->files, first, c->train_end, next, out);
     return OK;
 }
 
-/* Where evaluation reads: *first, *end: bytes of the stream that is returned. */
-static const struct documents *held_out(const struct corpus *c, int64_t *first, int64_t *end)
+/* Where evaluation reads: *first, *end: tokens of the stream that is returned. */
+static const struct stream *held_out(const struct corpus *c, int64_t *first, int64_t *end)
 {
-    const struct documents *d = c->eval_files ? c->eval_files : c->files;
+    const struct stream *d = c->eval_files ? c->eval_files : c->files;
     *first = c->eval_files ? 0 : c->report.train_sequences * c->seq_len;
-    *end = documents_bytes(d);
+    *end = stream_tokens(d);
     return d;
 }
 
 enum status corpus_check_eval(const struct corpus *c)
 {
     int64_t first, end;
-    const struct documents *d = held_out(c, &first, &end);
-    return c->report.eval_sequences > 0 ? documents_check(d, first, end - first) : OK;
+    const struct stream *d = held_out(c, &first, &end);
+    return c->report.eval_sequences > 0 ? stream_check(d, first, end - first) : OK;
 }
 
 enum status corpus_eval_sequence(const struct corpus *c, int64_t index, struct sequence *out)
 {
     int64_t first, end;
     int32_t next = -1;
-    const struct documents *d = held_out(c, &first, &end);
+    const struct stream *d = held_out(c, &first, &end);
     if (index < 0 || index >= c->report.eval_sequences)
         return status_fail(ERR_INVALID, "evaluation sequence %lld of %lld", (long long)index,
                            (long long)c->report.eval_sequences);
     first += index * c->seq_len;
-    TRY(documents_read(d, first, c->seq_len, bytes_of(c, out), &next));
+    TRY(stream_read(d, first, c->seq_len, out->tokens, &next));
     pack(c, d, first, end, next, out);
     return OK;
 }

@@ -1,9 +1,11 @@
-/* Text to training sequences: documents, byte-level tokens, packing, held-out split, deterministic order. */
+/* Text to training sequences: documents, tokens, packing, held-out split, deterministic order. */
 #ifndef LTRAIN_DATA_CORPUS_H
 #define LTRAIN_DATA_CORPUS_H
 
 #include "base/status.h"
 #include "data/fingerprint.h"
+
+#include "text/tokenizer.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -12,6 +14,8 @@ struct corpus;
 
 struct corpus_report {
     int64_t documents, bytes; /* training and evaluation data together; empty files do not count */
+    int64_t repaired;         /* broken characters of the text that became U+FFFD; of bytes: 0 */
+    int cached;               /* all tokens are a former run's */
     int64_t tokens_kept;      /* in some sequence */
     int64_t tokens_dropped;   /* the tail that does not fill a sequence */
     int64_t documents_split;  /* cut at a sequence's end, continued in the next one with positions restarting */
@@ -27,7 +31,10 @@ struct corpus_config {
     int n_eval_paths;
     double eval_fraction;     /* of the sequences, the last ones; 0: none */
     int64_t seq_len;
-    int64_t vocab;            /* < 256 is an error (byte-level tokens need ids 0 to 255) */
+    int64_t vocab;            /* of the model: fewer than the tokenizer's ids is an error, fewer than 256 where bytes are read */
+    const struct tokenizer *tokenizer; /* of the texts; NULL: their bytes are the tokens. Not kept */
+    const char *cache;        /* directory of tokens that a tokenizer has made, for the next run */
+    int threads;              /* that tokenize */
     uint64_t seed;            /* of the order */
     const char *known;        /* a file that corpus_remember may have left; NULL: none */
     int64_t window;           /* sliding: a query attends that many keys at most, its own included; 0: its whole document before it */
@@ -54,7 +61,7 @@ struct corpus_layout {
 };
 int corpus_read_layout(const char *text, struct corpus_layout *out);
 
-/* The n training sequences that were taken last are kept as bytes, so that taking them again reads no file. ERR_NOMEM. */
+/* The n training sequences that were taken last are kept, so that taking them again reads no file. ERR_NOMEM. */
 enum status corpus_keep(struct corpus *c, int64_t n);
 /* Whether the files that evaluation reads are still those that corpus_open read; errors as of reading them. */
 enum status corpus_check_eval(const struct corpus *c);

@@ -182,6 +182,16 @@ int64_t documents_count(const struct documents *d)
     return d->n;
 }
 
+const char *documents_path(const struct documents *d, int64_t i)
+{
+    return d->files[i].path;
+}
+
+struct fingerprint *documents_fingerprint(struct documents *d, int64_t i)
+{
+    return &d->files[i].print;
+}
+
 int64_t documents_bytes(const struct documents *d)
 {
     return d->bytes;

@@ -31,6 +31,9 @@ void documents_print(const struct documents *d, const char *kind, FILE *f);
 
 int64_t documents_count(const struct documents *d);
 int64_t documents_bytes(const struct documents *d);
+const char *documents_path(const struct documents *d, int64_t i);
+/* Of file i: whoever reads it writes it, if not documents_survey. */
+struct fingerprint *documents_fingerprint(struct documents *d, int64_t i);
 /* The document holding byte `at` of the stream, 0 <= at < bytes. */
 int64_t documents_find(const struct documents *d, int64_t at);
 /* Document i is stream bytes [first, end). */

@@ -31,7 +31,7 @@ int fingerprint_is_settled(const struct timespec *ctime, int64_t now_ns, int sha
 /* Changes of the times alone are no harm (fingerprint_check reads the file then), so the time of the last change of the inode
  * counts, too: a copy that takes the former one's time of modification shows by it. The device's number, which is another one on
  * each host that mounts a file system, does not. */
-static enum status stamp_of(int fd, const char *path, uint64_t *stamp, int *settled)
+enum status fingerprint_stamp_of(int fd, const char *path, uint64_t *stamp, int *settled)
 {
     struct stat s;
     *stamp = 0;
@@ -49,7 +49,7 @@ enum status fingerprint_stamp(const char *path, uint64_t *stamp, int64_t *bytes)
 {
     int fd;
     TRY(file_open(path, &fd, bytes));
-    enum status st = stamp_of(fd, path, stamp, NULL);
+    enum status st = fingerprint_stamp_of(fd, path, stamp, NULL);
     sys_close(fd);
     return st;
 }
@@ -92,9 +92,9 @@ static enum status take(const char *path, const struct reading *r, struct finger
     enum status st;
     struct fingerprint f;
     TRY(file_open(path, &fd, &f.bytes));
-    TRY_GOTO(stamp_of(fd, path, &f.stamp, &f.settled), done);
+    TRY_GOTO(fingerprint_stamp_of(fd, path, &f.stamp, &f.settled), done);
     TRY_GOTO(hash_open(fd, path, f.bytes, r, &f.xxh3), done);
-    TRY_GOTO(stamp_of(fd, path, &after, NULL), done);
+    TRY_GOTO(fingerprint_stamp_of(fd, path, &after, NULL), done);
     if (after != f.stamp)
         st = status_fail(ERR_CORRUPT, "%s changes while it is read: start once nothing writes to it any more", path);
 done:
@@ -129,7 +129,7 @@ enum status fingerprint_check(int fd, const char *path, struct fingerprint *f, c
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the stamps */
     struct fingerprint now = {.bytes = 0};
     uint64_t stamp;
-    TRY(stamp_of(fd, path, &stamp, NULL));
+    TRY(fingerprint_stamp_of(fd, path, &stamp, NULL));
     pthread_mutex_lock(&lock);
     int same = stamp == f->stamp;
     pthread_mutex_unlock(&lock);

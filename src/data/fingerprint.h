@@ -27,6 +27,9 @@ enum status fingerprint_take(const char *path, fingerprint_visitor *visit, void 
 int fingerprint_is_settled(const struct timespec *ctime, int64_t now_ns, int shared);
 /* Without reading it. */
 enum status fingerprint_stamp(const char *path, uint64_t *stamp, int64_t *bytes);
+/* Of an open file; settled may be NULL. */
+enum status fingerprint_stamp_of(int fd, const char *path, uint64_t *stamp, int *settled);
+
 /* Who is told that a file is read again as a whole, which may take long, and may end it. */
 struct rereading {
     void (*begins)(void *user, const char *path, int64_t bytes);

@@ -47,6 +47,8 @@ const struct settings_key settings_keys[] = {
      .help = "Hugging Face directory, or a preset: tiny, 25m, 125m, 1b, 8b, gpt2-tiny, gpt2-125m, gpt-25b"},
     {"ignore-tensors", KEY_LIST, AT(ignore_tensors), .flags = KEY_OF_RUNS, .arg = "GLOB,...", .help = "tensors of the model's files that nothing uses and that are left out"},
     {"data", KEY_LIST, AT(data), .flags = KEY_REQUIRED | KEY_OF_RUNS, .arg = "PATH,...", .help = "files, directories, globs"},
+    {"tokenizer", KEY_STRING, AT(tokenizer), .flags = KEY_OF_RUNS, .arg = "DIR", .help = "whose tokenizer.json reads the data; bytes: none (default: the model's, else bytes)"},
+    {"token-cache", KEY_STRING, AT(token_cache), .flags = KEY_OF_RUNS, .arg = "DIR", .help = "where tokens are kept for the next run (default: ~/.cache/ltrain/tokens)"},
     {"eval-data", KEY_LIST, AT(eval_data), .flags = KEY_OF_RUNS, .arg = "PATH,...", .help = "what the loss is evaluated on"},
     {"eval-fraction", KEY_NUMBER, AT(eval_fraction), "0", LIMITS(0, 1), .flags = KEY_BELOW_MAX | KEY_OF_RUNS, .arg = "X",
      .help = "share of data kept for evaluation, without --eval-data"},

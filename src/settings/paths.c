@@ -151,6 +151,10 @@ static enum status all_absolute(struct string_list *list)
 enum status settings_absolute_paths(struct settings *s, int model_is_name)
 {
     TRY(model_is_name ? OK : settings_absolute_path(&s->model));
+    if (s->tokenizer && strcmp(s->tokenizer, "bytes") != 0)
+        TRY(settings_absolute_path(&s->tokenizer));
+    if (s->token_cache)
+        TRY(settings_absolute_path(&s->token_cache));
     TRY(all_absolute(&s->data));
     TRY(all_absolute(&s->eval_data));
     return all_absolute(&s->nvme_path);
@@ -228,6 +232,8 @@ enum status settings_move_paths(struct settings *s, const char *run)
     if (!find_move(s->out, run, from, to))
         return OK;
     TRY(move(&s->model, from, to));
+    if (s->tokenizer)
+        TRY(move(&s->tokenizer, from, to));
     for (int l = 0; l < 3; l++)
         for (int i = 0; i < lists[l]->n; i++)
             TRY(move(&lists[l]->item[i], from, to));

@@ -81,6 +81,8 @@ struct settings {
     char gpu_name[128];                  /* not a key: what its driver calls the GPU of this rank; "" if none is used */
     char unused_gpu[400];                /* not a key: why device=auto takes no GPU though there is a driver; "" if there is nothing to say */
     struct string_list data, eval_data;
+    char *tokenizer;                     /* of the data: a directory or file, or "bytes"; NULL: the model's */
+    char *token_cache;                   /* directory; NULL: the user's */
     double eval_fraction;
     enum sp_kind sp;                     /* how ranks share a sequence; all but AUTO are in ulysses and ring already */
     double drive_timeout;                /* seconds that a drive is waited for */

@@ -217,6 +217,8 @@ enum status run_compare_inputs(struct run *r)
         TRY(compare_weights(c, r->s->model));
     enum status st = share_text(c, r->texts.data, &first);
     if (st == OK)
+        st = compare_with_first(r->texts.data, first, "tokenizer");
+    if (st == OK)
         st = compare_with_first(r->texts.data, first, "data");
     if (st == OK)
         st = compare_with_first(r->texts.data, first, "eval-data");

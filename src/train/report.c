@@ -63,6 +63,19 @@ static void print_config(const struct run *r)
     free(text);
 }
 
+/* How the text became tokens: the end of a line. */
+static void print_tokenizer(const struct run *r, const struct corpus_report *d)
+{
+    if (!r->tokenizer[0]) {
+        printf("text as bytes%s\n", r->s->tokenizer || model_is_preset(r->s->model) ? "" : ": the model has no tokenizer.json");
+        return;
+    }
+    printf("tokens of %s, %.2f bytes each%s\n", r->tokenizer, (double)d->bytes / (double)(d->tokens_kept + d->tokens_dropped),
+           d->cached ? ", kept from an earlier run" : "");
+    if (d->repaired)
+        printf("remark: %lld broken characters in the text (it is no valid UTF-8) are read as U+FFFD\n", (long long)d->repaired);
+}
+
 void run_print_before(struct run *r)
 {
     char a[32], b[32], c[32], step[32], line[PLAN_TEXT], text[512];
@@ -105,10 +118,11 @@ void run_print_before(struct run *r)
     plan_print_sharing(p, stdout);
     printf(
         "data: %lld document%s (%lld split), %s tokens kept, %s dropped, 0 truncated; %lld training and %lld held-out sequences; "
-        "unigram entropy %.4f nats/token\n",
+        "unigram entropy %.4f nats/token; ",
         (long long)d->documents, d->documents == 1 ? "" : "s", (long long)d->documents_split,
         units_format_count(d->tokens_kept, a), units_format_count(d->tokens_dropped, b), (long long)d->train_sequences,
         (long long)d->eval_sequences, d->unigram_entropy);
+    print_tokenizer(r, d);
     if (d->remembered)
         printf("data: no file was touched since an earlier start, which has read them all\n");
     if (s->save_every > 0)

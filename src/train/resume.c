@@ -52,6 +52,21 @@ static enum status compare_with_checkpoint(const struct run *r, const char *befo
     return OK;
 }
 
+/* Bytes or a tokenizer, and which one. */
+static enum status compare_tokenizers(const struct run *r, const char *before)
+{
+    struct fingerprint_difference d;
+    if (!fingerprint_lists_differ(r->texts.data, before, "tokenizer", &d))
+        return OK;
+    const char *was = d.files[1] ? "by another tokenizer" : "as bytes", *now = d.files[0] ? r->tokenizer : "bytes";
+    if (r->s->data_changed == DATA_CHANGED_STOP)
+        return status_fail(ERR_INVALID,
+                           "--tokenizer: the checkpoint's run read its data %s, and this one takes %s: give the former one by "
+                           "--tokenizer, or go on all the same by --data-changed continue", was, now);
+    printf("resume: the data were read %s, and are by %s now: " ANEW "\n", was, now);
+    return OK;
+}
+
 /* The first token that is held out, of a corpus without files of its own for that; a number beyond all tokens if none is. */
 static long long held_out_from(const struct corpus_layout *l)
 {
@@ -116,7 +131,9 @@ static enum status compare(const struct run *r, const char *path)
         printf("resume: %s/config.yaml is gone or empty: the settings are those of the checkpoint, and of the command line\n",
                r->s->resume);
     TRY(checkpoint_read_texts(path, &was));
-    enum status st = compare_with_checkpoint(r, was.data, "data", ANEW);
+    enum status st = compare_tokenizers(r, was.data);
+    if (st == OK)
+        st = compare_with_checkpoint(r, was.data, "data", ANEW);
     if (st == OK)
         st = compare_with_checkpoint(r, was.data, "eval-data", "losses of evaluations are not comparable");
     if (st == OK)

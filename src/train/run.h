@@ -18,6 +18,7 @@ struct run {
     struct settings *s;
     struct model *model;
     struct corpus *corpus;
+    char tokenizer[4096]; /* its file; "": the corpus is read as bytes */
     struct checkpoint_texts texts; /* what is saved beside the state, owned: data on every rank, settings on rank 0 */
     struct comm *comm; /* borrowed */
     struct session *session;
@@ -66,6 +67,10 @@ enum status run_open(struct run *r);
 enum status run_plan(struct run *r, struct plan **plan);
 /* The plan (taken over) becomes a session, on this rank's drives. */
 enum status run_start(struct run *r, struct plan *plan);
+
+/* data.c */
+/* Opens the corpus with the tokenizer that reads it; agreed. */
+enum status run_open_data(struct run *r);
 
 /* inputs.c */
 /* Fills r->texts.data. */

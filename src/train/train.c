@@ -231,23 +231,6 @@ static enum status loop(struct run *r)
     return OK;
 }
 
-static enum status open_data(struct run *r)
-{
-    const struct settings *s = r->s;
-    char known[RUN_PATH];
-    struct corpus_config data = {.paths = (const char *const *)s->data.item,
-                                 .n_paths = s->data.n,
-                                 .eval_paths = (const char *const *)s->eval_data.item,
-                                 .n_eval_paths = s->eval_data.n,
-                                 .eval_fraction = s->eval_fraction,
-                                 .seq_len = s->plan.seq_len,
-                                 .vocab = r->model->config.vocab,
-                                 .seed = s->seed,
-                                 .window = r->model->config.window,
-                                 .known = s->resume ? run_known_data(s->resume, known) : NULL};
-    return corpus_open(&data, &r->corpus);
-}
-
 /* Other programs take the copy of the last file. */
 static void say_left_out(const struct st_file *f)
 {
@@ -284,9 +267,7 @@ static enum status open_inputs(struct run *r)
 {
     TRY(train_open_model(r->s, &r->model));
     TRY(check_weights(r->s, r->model));
-    TRY(drives_check((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out));
-    TRY(open_data(r));
-    return run_describe_data(r);
+    return drives_check((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out);
 }
 
 enum status run_start(struct run *r, struct plan *plan)
@@ -322,6 +303,10 @@ enum status run_open(struct run *r)
             asked, asked, asked);
     run_begin_reading(r);
     enum status st = comm_agree(c, open_inputs(r));
+    if (st == OK)
+        st = run_open_data(r);
+    if (st == OK)
+        st = comm_agree(c, run_describe_data(r));
     if (st == OK)
         st = run_compare_inputs(r);
     run_end_reading();

@@ -1,0 +1,55 @@
+/* Documents as one stream of tokens: their bytes, or what a tokenizer makes of their texts. Private to this folder. */
+#ifndef LTRAIN_DATA_STREAM_H
+#define LTRAIN_DATA_STREAM_H
+
+#include "base/status.h"
+#include "data/fingerprint.h"
+#include "text/tokenizer.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+struct stream;
+
+struct stream_config {
+    const char *key; /* what messages call it ("--data") */
+    const char *const *paths;
+    int n_paths;
+    const struct tokenizer *tokenizer; /* NULL: bytes */
+    const char *cache;                 /* where tokens are kept */
+    int threads;
+};
+
+/* With a tokenizer all is read here, unless a former run has left the tokens. */
+enum status stream_open(const struct stream_config *config, struct stream **out);
+void stream_close(struct stream *s);
+
+int64_t stream_documents(const struct stream *s);
+int64_t stream_tokens(const struct stream *s);
+int64_t stream_text_bytes(const struct stream *s);
+int64_t stream_repaired(const struct stream *s); /* broken characters of the text */
+int stream_is_cached(const struct stream *s);    /* a former run's tokens */
+int64_t stream_ids(const struct stream *s);      /* ids are below it */
+
+/* Reads bytes once, in order, for their fingerprints. counts [ids], may be NULL: how often each id is among the first n tokens. Before the
+ * first stream_read. */
+enum status stream_survey(struct stream *s, int64_t n, int64_t *counts);
+/* Of bytes: what an earlier start has read (documents_recall, documents_write_known). */
+int stream_recall(struct stream *s, const char *kind, const char **text);
+int stream_write_known(const struct stream *s, const char *kind, FILE *f);
+/* Who is told of files that are read again. */
+void stream_tell(struct stream *s, const struct rereading *r);
+/* A line for each file (data/fingerprint.h). */
+void stream_print(const struct stream *s, const char *kind, FILE *f);
+
+/* The document holding token `at`, 0 <= at < tokens; document i is tokens [first, end). */
+int64_t stream_find(const struct stream *s, int64_t at);
+int64_t stream_first(const struct stream *s, int64_t i);
+int64_t stream_end(const struct stream *s, int64_t i);
+/* Tokens [at, at + n); *next: the one behind them in the same document, or -1. ERR_CORRUPT: what is read is not what was surveyed.
+ * From any thread. */
+enum status stream_read(const struct stream *s, int64_t at, int64_t n, int32_t *out, int32_t *next);
+/* Whether stream_read could read these tokens, without reading them. */
+enum status stream_check(const struct stream *s, int64_t at, int64_t n);
+
+#endif

@@ -1,0 +1,56 @@
+/* Tokens of documents in a file: what a tokenizer has made of a list of files, kept for the next run. Private to this folder.
+ *
+ * A header, the tokens (2 or 4 bytes each), and behind them where documents end, how often each id occurs, the fingerprints of the
+ * files and a checksum of each block of tokens. A file is written under another name and renamed once it is whole. */
+#ifndef LTRAIN_DATA_TOKEN_FILE_H
+#define LTRAIN_DATA_TOKEN_FILE_H
+
+#include "base/status.h"
+#include "data/fingerprint.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What the tokens are of: equal keys are the same tokenizer, the same way to use it, and the same files by name and length. */
+struct token_source {
+    uint64_t key;
+    int64_t files;
+    int64_t ids; /* ids are below it */
+};
+
+struct token_totals {
+    int64_t tokens, documents;
+    int64_t text_bytes;
+    int64_t repaired; /* broken characters */
+};
+
+/* ---- writing ---- */
+
+struct token_writer;
+
+/* In directory `dir`, which is made. */
+enum status token_writer_create(const char *dir, const struct token_source *source, struct token_writer **out);
+enum status token_writer_add(struct token_writer *w, const int32_t *id, int64_t n);
+/* A document ends behind the last token; one without tokens is none. */
+enum status token_writer_end_document(struct token_writer *w);
+/* Puts the file in its place. print: of each file of the source. */
+enum status token_writer_finish(struct token_writer *w, const struct token_totals *totals, const struct fingerprint *print);
+/* Without finish nothing is left. */
+void token_writer_destroy(struct token_writer *w);
+
+/* ---- reading ---- */
+
+struct token_file;
+
+/* *out is NULL if there is none for this source, or none that is whole. */
+enum status token_file_open(const char *dir, const struct token_source *source, struct token_file **out);
+void token_file_close(struct token_file *f);
+const struct token_totals *token_file_totals(const struct token_file *f);
+const struct fingerprint *token_file_fingerprint(const struct token_file *f, int64_t i);
+const int64_t *token_file_counts(const struct token_file *f); /* [ids] */
+const int64_t *token_file_ends(const struct token_file *f);   /* [documents] */
+const char *token_file_path(const struct token_file *f);
+/* Tokens [at, at + n). ERR_CORRUPT: they are not what was written. From any thread. */
+enum status token_file_read(const struct token_file *f, int64_t at, int64_t n, int32_t *out);
+
+#endif

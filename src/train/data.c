@@ -1,0 +1,94 @@
+/* What a run reads: its corpus, as tokens of the model's tokenizer or as bytes. */
+#include "train/run.h"
+
+#include "base/sys.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int has(const char *dir, const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return sys_access(path, F_OK) == 0;
+}
+
+/* The directory or file of the tokenizer; NULL: bytes are read. */
+static enum status find_tokenizer(const struct settings *s, const char **out)
+{
+    *out = NULL;
+    if (s->tokenizer) {
+        *out = strcmp(s->tokenizer, "bytes") == 0 ? NULL : s->tokenizer;
+        return OK;
+    }
+    if (model_is_preset(s->model))
+        return OK;
+    if (has(s->model, "tokenizer.json"))
+        *out = s->model;
+    else if (has(s->model, "tokenizer.model"))
+        return status_fail(ERR_INVALID,
+                           "%s has a tokenizer.model and no tokenizer.json, which is what is read: let transformers save one beside "
+                           "it (AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)), or say --tokenizer DIR, or --tokenizer bytes",
+                           s->model);
+    return OK;
+}
+
+/* Where tokens are kept for the next run. */
+static void find_cache(const struct settings *s, char path[4096])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (s->token_cache)
+        snprintf(path, 4096, "%s", s->token_cache);
+    else if (cache && cache[0] == '/')
+        snprintf(path, 4096, "%s/ltrain/tokens", cache);
+    else
+        snprintf(path, 4096, "%s/.cache/ltrain/tokens", home && home[0] ? home : "/tmp");
+}
+
+static enum status open_with(struct run *r, const struct tokenizer *t)
+{
+    const struct settings *s = r->s;
+    char cache[4096], known[RUN_PATH];
+    find_cache(s, cache);
+    struct corpus_config data = {.paths = (const char *const *)s->data.item,
+                                 .n_paths = s->data.n,
+                                 .eval_paths = (const char *const *)s->eval_data.item,
+                                 .n_eval_paths = s->eval_data.n,
+                                 .eval_fraction = s->eval_fraction,
+                                 .seq_len = s->plan.seq_len,
+                                 .vocab = r->model->config.vocab,
+                                 .tokenizer = t,
+                                 .cache = cache,
+                                 .threads = s->plan.threads > 0 ? s->plan.threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
+                                 .seed = s->seed,
+                                 .window = r->model->config.window,
+                                 .known = s->resume ? run_known_data(s->resume, known) : NULL};
+    return corpus_open(&data, &r->corpus);
+}
+
+static enum status open_tokenized(struct run *r, const char *path)
+{
+    struct tokenizer *t;
+    TRY(tokenizer_open(path, &t));
+    enum status st = open_with(r, t);
+    snprintf(r->tokenizer, sizeof r->tokenizer, "%s", tokenizer_path(t));
+    tokenizer_close(t);
+    return st;
+}
+
+/* One rank of each host tokenizes, and the others take what it has left. */
+enum status run_open_data(struct run *r)
+{
+    const char *path;
+    enum status st = find_tokenizer(r->s, &path);
+    int first = comm_local_rank(r->comm) == 0;
+    if (st == OK && !path)
+        st = open_with(r, NULL);
+    else if (st == OK && first)
+        st = open_tokenized(r, path);
+    TRY(comm_agree(r->comm, st));
+    return comm_agree(r->comm, path && !first ? open_tokenized(r, path) : OK);
+}

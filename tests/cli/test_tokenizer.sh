@@ -1,0 +1,100 @@
+#!/bin/sh
+# Training by a model's tokenizer: from its directory, by --tokenizer, as bytes; a second run and other ranks take the tokens of the
+# first; resuming with another one is refused; the files come along into the result. Then `ltrain tokenize`.
+set -eu
+ltrain=${LTRAIN:?}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+export XDG_CACHE_HOME="$scratch/cache" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+failures=0
+check() { # WHAT CONDITION...
+    what=$1
+    shift
+    "$@" >/dev/null 2>&1 || { echo "not ok: $what"; failures=$((failures + 1)); }
+}
+says() { # FILE TEXT
+    grep -qF -- "$2" "$1" || { echo "not ok: '$2' is not in:"; cat "$1"; failures=$((failures + 1)); }
+}
+
+# Letters, and what is unknown.
+mkdir small
+{
+    printf '{"model": {"type": "BPE", "unk_token": "?", "vocab": {"?": 0, "he": 1, " ": 2'
+    i=3
+    for c in a b c d e f g h i j k l m n o p q r s t u v w x y z; do
+        printf ', "%s": %d' "$c" "$i"
+        i=$((i + 1))
+    done
+    printf '}, "merges": ["h e"]}, "added_tokens": [{"id": 29, "content": "<s>", "special": true}], '
+    printf '"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}], '
+    printf '"special_tokens": {"<s>": {"ids": [29]}}}, "decoder": {"type": "Fuse"}}\n'
+} >small/tokenizer.json
+sed 's/"id": 29/"id": 29, "rstrip": true/' small/tokenizer.json >other.json
+i=0
+while [ $i -lt 400 ]; do
+    echo "the hen heard $i things" >>text
+    i=$((i + 1))
+done
+
+train() { "$ltrain" --model tiny --data text --seq-len 128 --steps 2 --device cpu --threads 1 "$@" >out 2>err; }
+
+check "trains" train --tokenizer small --out a --save-every 2
+says out "1 document"
+says out "tokens of small/tokenizer.json"
+check "a second time" train --tokenizer small --out b
+says out "kept from an earlier run"
+check "equal losses" sh -c 'cut -d, -f1-3 a/metrics.jsonl >1; cut -d, -f1-3 b/metrics.jsonl >2; cmp 1 2'
+check "bytes" train --tokenizer bytes --out c
+says out "text as bytes"
+check "from the preset" train --out d
+says out "text as bytes"
+if "$ltrain" --version | grep -q 'with.*Open MPI'; then
+    check "two ranks" train --tokenizer small --out e --ranks 2 --token-cache tokens
+    says out "tokens of small/tokenizer.json"
+    check "where it was told to" test -n "$(ls tokens/*.tokens)"
+fi
+check "goes on" "$ltrain" --resume a --steps 3
+"$ltrain" --resume a --steps 4 --tokenizer bytes >out 2>err && { echo "not ok: resumed as bytes"; failures=$((failures + 1)); }
+says err "--tokenizer: the checkpoint's run read its data by another tokenizer, and this one takes bytes"
+"$ltrain" --resume a --steps 4 --tokenizer other.json >out 2>err && { echo "not ok: resumed by another"; failures=$((failures + 1)); }
+says err "--tokenizer: the checkpoint's run"
+check "goes on all the same" "$ltrain" --resume a --steps 4 --tokenizer other.json --data-changed continue
+
+# A model's directory has its own, and the result has a copy.
+mkdir model
+cp a/hf/* model
+cp small/tokenizer.json model
+echo '{}' >model/tokenizer_config.json
+"$ltrain" --model model --data text --seq-len 128 --steps 1 --out f --device cpu >out 2>err || cat err
+says out "model/tokenizer.json"
+check "copied" cmp small/tokenizer.json f/hf/tokenizer.json
+check "copied, too" cmp model/tokenizer_config.json f/hf/tokenizer_config.json
+rm model/tokenizer.json
+"$ltrain" --model model --data text --seq-len 128 --steps 1 --out g --device cpu >out 2>err || cat err
+says out "text as bytes: the model has no tokenizer.json"
+echo x >model/tokenizer.model
+"$ltrain" --model model --data text --seq-len 128 --steps 1 --out h --device cpu >out 2>err && failures=$((failures + 1))
+says err "has a tokenizer.model and no tokenizer.json"
+train --tokenizer nowhere --out i && failures=$((failures + 1))
+says err "cannot open"
+
+# The command.
+tokens() { "$ltrain" tokenize --model small "$@" >out 2>err; }
+printf '"the hen"\n"a\\u0000<s>"\n' | tokens
+check "ids" sh -c 'printf "[22, 1, 2, 1, 16]\n[3, 0, 29]\n" | cmp - out'
+printf '"a"\n' | tokens --special
+check "with the template" sh -c 'echo "[29, 3]" | cmp - out'
+echo '[29, 22, 1]' | tokens --decode
+check "back" sh -c 'echo "\"the\"" | cmp - out'
+echo '[29, 22, 1]' | tokens --decode --special
+check "back, with what is special" sh -c 'echo "\"<s>the\"" | cmp - out'
+for bad in 'x' '"a' '7' '[1]'; do
+    echo "$bad" | tokens && { echo "not ok: $bad is taken"; failures=$((failures + 1)); }
+    says err "line 1 of standard input: "
+done
+echo '[99]' | tokens --decode && failures=$((failures + 1))
+says err "no token has the id 99"
+"$ltrain" tokenize --model small --xyz >out 2>err </dev/null && failures=$((failures + 1))
+says err "'--xyz' is not known"
+exit $failures

@@ -1,0 +1,308 @@
+/* Corpora that a tokenizer reads: ids, documents, parts of large ones, the file of tokens that the next run takes, faults. */
+#include "data/corpus.h"
+
+#include "base/rng.h"
+#include "base/sys.h"
+#include "scratch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <sys/wait.h>
+
+enum { SEQ = 1024 };
+
+static struct tokenizer *tokenizer;
+static char cache[256];
+
+static int set_up(void **state)
+{
+    char path[600];
+    const char *root = getenv("LTRAIN_SOURCE_ROOT");
+    snprintf(path, sizeof path, "%s/tests/text/families/llama3.json", root ? root : ".");
+    if (tokenizer_open(path, &tokenizer) != OK || scratch_create(state) != 0)
+        return -1;
+    snprintf(cache, sizeof cache, "%s/cache", scratch);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    tokenizer_close(tokenizer);
+    return scratch_destroy(state);
+}
+
+static struct corpus_config config_of(const char *const *paths, int n)
+{
+    return (struct corpus_config){.paths = paths, .n_paths = n, .seq_len = SEQ, .vocab = 1000, .seed = 1, .tokenizer = tokenizer,
+                                  .cache = cache, .threads = 2};
+}
+
+static struct corpus *open_corpus(const struct corpus_config *config)
+{
+    struct corpus *c = NULL;
+    if (corpus_open(config, &c) != OK)
+        fail_msg("%s", status_message());
+    return c;
+}
+
+static int count_files(const char *pattern)
+{
+    glob_t g;
+    int n = glob(scratch_path(pattern), 0, NULL, &g) == 0 ? (int)g.gl_pathc : 0;
+    globfree(&g);
+    return n;
+}
+
+static void forget(void)
+{
+    glob_t g;
+    if (glob(scratch_path("cache/*"), 0, NULL, &g) == 0)
+        for (size_t i = 0; i < g.gl_pathc; i++)
+            unlink(g.gl_pathv[i]);
+    globfree(&g);
+}
+
+/* A path that stays. */
+static const char *keep(const char *path)
+{
+    static char kept[16][256];
+    static int n;
+    return strcpy(kept[n++ % 16], path);
+}
+
+/* Lines of words and numbers, with some invalid UTF-8 if asked for. */
+static const char *write_text(const char *name, size_t bytes, int broken)
+{
+    static const char *const words[] = {"In ", "the ", "beginning ", "God\n", "created", " 1234567", ".\n", "He'll", " é", "\n\n", "中文", "  \t"};
+    char *text = malloc(bytes + 32);
+    size_t n = 0;
+    for (uint64_t i = 0; n < bytes; i++) {
+        uint32_t word[4];
+        rng_block(3, bytes, i, word);
+        n += (size_t)sprintf(text + n, "%s", words[word[0] % 12]);
+        if (broken && word[1] % 1000 == 0)
+            text[n++] = (char)0xff;
+    }
+    const char *path = keep(scratch_write(name, text, n));
+    free(text);
+    return path;
+}
+
+/* The tokens of files, one document each, as the tokenizer alone gives them. */
+static struct ids reference(const char *const *paths, int n, int64_t ends[])
+{
+    struct ids ids = {0};
+    struct encoder *e;
+    const struct ids *before, *behind;
+    tokenizer_template(tokenizer, &before, &behind);
+    assert_int_equal(before->n, 1);
+    assert_int_equal(encoder_create(tokenizer, &e), OK);
+    for (int i = 0; i < n; i++) {
+        struct text_buffer repaired = {0};
+        int64_t broken;
+        FILE *f = fopen(paths[i], "r");
+        fseek(f, 0, SEEK_END);
+        size_t bytes = (size_t)ftell(f);
+        uint8_t *text = malloc(bytes + 1);
+        rewind(f);
+        assert_int_equal(fread(text, 1, bytes, f), bytes);
+        fclose(f);
+        assert_int_equal(text_repair(text, bytes, &repaired, &broken), OK);
+        assert_int_equal(ids_add(&ids, before->id[0]), OK);
+        assert_int_equal(tokenizer_encode(e, broken ? repaired.data : text, broken ? repaired.n : bytes, 0, &ids), OK);
+        ends[i] = (int64_t)ids.n;
+        free(text);
+        text_buffer_free(&repaired);
+    }
+    encoder_free(e);
+    return ids;
+}
+
+static int32_t arrays[5][SEQ];
+
+/* Evaluation on files gives the sequences in their order. */
+static void check_tokens(const char *const *paths, int n, int threads, int cached /* < 0: either */)
+{
+    int64_t ends[8] = {0};
+    struct ids want = reference(paths, n, ends);
+    struct corpus_config config = config_of(paths, n);
+    config.eval_paths = paths;
+    config.n_eval_paths = n;
+    config.threads = threads;
+    struct corpus *c = open_corpus(&config);
+    const struct corpus_report *r = corpus_get_report(c);
+    assert_int_equal(r->documents, 2 * n);
+    assert_true(cached < 0 || r->cached == cached);
+    assert_int_equal(r->tokens_kept + r->tokens_dropped, 2 * (int64_t)want.n);
+    struct sequence s = {arrays[0], arrays[1], arrays[2], arrays[3], arrays[4]};
+    int document = 0;
+    for (int64_t i = 0; i < r->eval_sequences; i++) {
+        assert_int_equal(corpus_eval_sequence(c, i, &s), OK);
+        for (int64_t k = 0; k < SEQ; k++) {
+            int64_t at = i * SEQ + k, first, target;
+            while (at >= ends[document])
+                document++;
+            first = document ? ends[document - 1] : 0;
+            first = first > i * SEQ ? first : i * SEQ; /* what is continued is a document of its own */
+            target = at + 1 < ends[document] ? want.id[at + 1] : -1;
+            if (s.tokens[k] != want.id[at] || s.positions[k] != at - first || (at + 1 < (int64_t)want.n && s.targets[k] != target))
+                fail_msg("token %lld of sequence %lld is wrong", (long long)k, (long long)i);
+        }
+    }
+    corpus_close(c);
+    free(want.id);
+}
+
+static void test_documents(void **state)
+{
+    (void)state;
+    const char *paths[] = {write_text("a", 10000, 0), write_text("b", 5000000, 1), write_text("c", 300, 0)};
+    for (int threads = 1; threads <= 4; threads *= 2) {
+        forget();
+        check_tokens(paths, 3, threads, 0);
+        assert_int_equal(count_files("cache/*"), 1);
+    }
+    check_tokens(paths, 3, 1, 1);
+}
+
+static void test_repaired(void **state)
+{
+    (void)state;
+    char text[5000];
+    memset(text, 'x', sizeof text);
+    text[100] = text[101] = (char)0xff;
+    const char *path = keep(scratch_write("broken", text, sizeof text));
+    struct corpus_config config = config_of(&path, 1);
+    config.seq_len = 16;
+    struct corpus *c = open_corpus(&config);
+    assert_int_equal(corpus_get_report(c)->repaired, 2);
+    corpus_close(c);
+}
+
+/* What was touched is taken; what is different is read anew; so is what was cut short. */
+static void test_cache(void **state)
+{
+    (void)state;
+    const char *path = write_text("d", 20000, 0);
+    char text[30000];
+    glob_t g;
+    forget();
+    check_tokens(&path, 1, 2, 0);
+    FILE *f = fopen(path, "r+");
+    size_t n = fread(text, 1, sizeof text, f);
+    rewind(f);
+    fwrite(text, 1, n, f); /* the same bytes */
+    fclose(f);
+    check_tokens(&path, 1, 2, 1);
+    f = fopen(path, "r+");
+    fputc('?', f);
+    fclose(f);
+    check_tokens(&path, 1, 2, 0);
+    assert_int_equal(glob(scratch_path("cache/*.tokens"), 0, NULL, &g), 0);
+    assert_int_equal(g.gl_pathc, 1);
+    assert_int_equal(truncate(g.gl_pathv[0], 6000), 0);
+    check_tokens(&path, 1, 2, 0);
+    f = fopen(g.gl_pathv[0], "r+"); /* of the tables */
+    fseek(f, -10, SEEK_END);
+    fputc(77, f);
+    fclose(f);
+    check_tokens(&path, 1, 2, 0);
+    f = fopen(g.gl_pathv[0], "r+"); /* of the tokens: found when they are read */
+    fseek(f, 5000, SEEK_SET);
+    fputc(255, f);
+    fputc(255, f);
+    fclose(f);
+    struct corpus_config config = config_of(&path, 1);
+    struct corpus *c = NULL;
+    struct sequence s = {arrays[0], arrays[1], arrays[2], arrays[3], arrays[4]};
+    enum status st = corpus_open(&config, &c);
+    for (int64_t i = 0; st == OK && i < corpus_get_report(c)->train_sequences; i++)
+        st = corpus_train_sequence(c, (uint64_t)i, &s);
+    assert_int_equal(st, ERR_CORRUPT);
+    assert_non_null(strstr(status_message(), "remove the file"));
+    corpus_close(c);
+    globfree(&g);
+}
+
+/* Several processes make the same file at once: each has the right tokens, and one file is left. */
+static void test_together(void **state)
+{
+    (void)state;
+    const char *path = write_text("e", 3000000, 0);
+    pid_t child[4];
+    for (int turn = 0; turn < 3; turn++) {
+        forget();
+        for (int i = 0; i < 4; i++) {
+            child[i] = fork();
+            if (child[i] == 0) {
+                struct corpus_config config = config_of(&path, 1);
+                struct corpus *c;
+                _exit(corpus_open(&config, &c) != OK);
+            }
+        }
+        for (int i = 0; i < 4; i++) {
+            int code;
+            assert_int_equal(waitpid(child[i], &code, 0), child[i]);
+            assert_int_equal(code, 0);
+        }
+        assert_int_equal(count_files("cache/*"), 1);
+        check_tokens(&path, 1, 2, 1);
+    }
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    const char *path = write_text("f", 5000, 0);
+    struct corpus_config config = config_of(&path, 1);
+    struct corpus *c = NULL;
+    config.vocab = 300;
+    assert_int_equal(corpus_open(&config, &c), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "the model's embedding has 300 rows"));
+    config = config_of(&path, 1);
+    config.seq_len = 100000;
+    assert_int_equal(corpus_open(&config, &c), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "a sequence needs 100000"));
+    config = config_of(&path, 1);
+    config.cache = "/proc/nothing";
+    assert_int_equal(corpus_open(&config, &c), ERR_IO);
+}
+
+/* The n-th call fails, for each n: an error and no file, or all is well. */
+static void test_faults(void **state)
+{
+    (void)state;
+    static const enum sys_call calls[] = {SYS_OPEN, SYS_PREAD, SYS_PWRITE, SYS_FSYNC, SYS_RENAME, SYS_MALLOC, SYS_THREAD};
+    const char *path = write_text("g", 60000, 0);
+    for (size_t k = 0; k < sizeof calls / sizeof *calls; k++)
+        for (int nth = 1, done = 0; !done; nth++) {
+            struct corpus_config config = config_of(&path, 1);
+            struct corpus *c = NULL;
+            forget();
+            long before = sys_count(calls[k]);
+            sys_inject(calls[k], nth, ENOSPC);
+            enum status st = corpus_open(&config, &c);
+            done = sys_count(calls[k]) - before < nth;
+            sys_inject_clear();
+            assert_true(st == OK || (status_message()[0] && c == NULL));
+            if (st == OK)
+                corpus_close(c);
+            else
+                assert_int_equal(count_files("cache/*.part"), 0);
+            check_tokens(&path, 1, 1, -1);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_documents), cmocka_unit_test(test_repaired), cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_together),  cmocka_unit_test(test_refusals), cmocka_unit_test(test_faults),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
