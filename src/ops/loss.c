@@ -69,7 +69,7 @@ void ops_loss(const struct loss_shape *s, float *logits, double *loss, const int
         int64_t n = min_i64(ROW_LOSSES, s->rows - i0);
 #pragma omp parallel for schedule(static) if (n * s->vocab > ROWS_SERIAL)
         for (int64_t i = 0; i < n; i++)
-            part[i] = row_loss(s, logits + (i0 + i) * s->vocab, targets[i0 + i], inv_targets);
+            part[i] = row_loss(s, logits + (i0 + i) * s->ld, targets[i0 + i], inv_targets);
         for (int64_t i = 0; i < n; i++)
             total += part[i];
     }
@@ -80,7 +80,7 @@ enum status ops_cpu_loss(const struct op_attrs *a, void *const *arg, void *strea
 {
     (void)stream;
     struct loss_shape s = {
-        .rows = a->loss.rows, .vocab = a->loss.vocab, .gradient = a->loss.gradient, .accumulate = a->loss.accumulate};
+        .rows = a->loss.rows, .vocab = a->loss.vocab, .ld = a->loss.ld ? a->loss.ld : a->loss.vocab, .gradient = a->loss.gradient, .accumulate = a->loss.accumulate};
     const struct step_record *record = arg[3];
     ops_loss(&s, arg[0], arg[1], arg[2], record ? record->inv_targets : 0.0f);
     return OK;

@@ -189,10 +189,11 @@ __device__ __forceinline__ void zero_row(const row_runs &row)
 }
 
 __global__ void __launch_bounds__(ROW_THREADS)
-    loss_rows(float *logits, const int32_t *targets, const struct step_record *record, int64_t vocab, int gradient, int64_t kept)
+    loss_rows(float *logits, const int32_t *targets, const struct step_record *record, int64_t vocab, int64_t ld,
+              int gradient, int64_t kept)
 {
     LT_SHARED(loss_space, s);
-    const row_runs row(logits + (int64_t)blockIdx.x * vocab, vocab, kept, reinterpret_cast<float *>(&s + 1));
+    const row_runs row(logits + (int64_t)blockIdx.x * ld, vocab, kept, reinterpret_cast<float *>(&s + 1));
     const int64_t target = targets[blockIdx.x];
     if (target < 0 || target >= vocab) {
         if (gradient)
@@ -239,7 +240,7 @@ enum status ops_cuda_loss(const struct op_attrs *attrs, void *const *arg, void *
     double *loss = (double *)arg[1];
     const int32_t *targets = (const int32_t *)arg[2];
     const struct step_record *record = (const struct step_record *)arg[3];
-    const int64_t rows = attrs->loss.rows, vocab = attrs->loss.vocab;
+    const int64_t rows = attrs->loss.rows, vocab = attrs->loss.vocab, ld = attrs->loss.ld ? attrs->loss.ld : vocab;
     if (attrs->loss.gradient && !record)
         return status_fail(ERR_INVALID, "loss on cuda: a gradient needs the step record, which holds 1 / target tokens");
     const unsigned threads = reducing_threads(blocks_of(vocab, RUN), ROW_THREADS);
@@ -249,8 +250,8 @@ enum status ops_cuda_loss(const struct op_attrs *attrs, void *const *arg, void *
     const size_t shared = sizeof(loss_space) + (size_t)(kept * each);
     for (int64_t i = 0; i == 0 || i < rows; i += BATCH) {
         int64_t batch = rows - i < BATCH ? rows - i : BATCH;
-        TRY(launch(dim3((unsigned)batch), dim3(threads), shared, stream, loss_rows, logits + i * vocab, targets + i, record,
-                   vocab, attrs->loss.gradient, kept));
+        TRY(launch(dim3((unsigned)batch), dim3(threads), shared, stream, loss_rows, logits + i * ld, targets + i, record,
+                   vocab, ld, attrs->loss.gradient, kept));
         TRY(launch(dim3(1), dim3(ROW_THREADS), sizeof(warp_parts<double, 1>), stream, add_rows, loss, batch,
                    attrs->loss.accumulate || i > 0));
     }

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 struct loss_shape {
-    int64_t rows, vocab;
+    int64_t rows, vocab, ld; /* ld: elements from row to row, at least vocab */
     int32_t gradient;   /* logits become (softmax - onehot) * inv_targets; else they are left alone */
     int32_t accumulate; /* *loss is added to, not written */
 };
@@ -14,7 +14,7 @@ struct loss_shape {
  * maximum, then for its exponentials and their sum, in blocks of 1024; the gradient scales the exponentials. A row whose target
  * is negative counts nothing and gets a zero gradient; a target >= vocab makes the loss NaN (and a zero gradient), so that it is
  * seen. */
-void ops_loss(const struct loss_shape *s, float *logits /* [rows,vocab] inout */, double *loss,
+void ops_loss(const struct loss_shape *s, float *logits /* [rows,ld], vocab used, inout */, double *loss,
               const int32_t *targets /* [rows] */, float inv_targets);
 
 #endif

@@ -84,6 +84,7 @@ struct op_attrs {
         struct {
             int64_t rows, vocab;
             int32_t gradient, accumulate;
+            int64_t ld; /* elements from row to row of the logits; 0: vocab */
         } loss;
         struct {
             int64_t rows;

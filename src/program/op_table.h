@@ -136,7 +136,7 @@ OP(CAST, cast, ELEMENTWISE, NEVER, a->cast.y_type, 0,
 /* --- Loss: attrs.loss --- */
 
 /* loss[1] (+)= sum of -log p(target); with `gradient`, logits become (softmax - onehot) * record->inv_targets. Rows whose target
- * is negative give 0: logits [rows,vocab], targets [rows] */
+ * is negative give 0: logits [rows,vocab], loss.ld apart, targets [rows] */
 OP(LOSS, loss, ELEMENTWISE, NEVER, F32, (a->loss.gradient ? 6.0 : 4.0) * a->loss.rows * a->loss.vocab,
    IN_OR_INOUT(logits, F32, loss.gradient), SUM(loss, F64, loss.accumulate), IN(targets, I32), IN(record, RECORD))
 

@@ -25,6 +25,8 @@ static double reference(const double *x, void *ctx)
     return total * p->scale;
 }
 
+static int64_t apart; /* attrs.loss.ld */
+
 static struct step_record record = {.inv_targets = 0.125f};
 
 static void run(struct tensor *logits, struct tensor *loss, struct tensor *targets, int64_t rows, int64_t vocab, int gradient,
@@ -34,6 +36,7 @@ static void run(struct tensor *logits, struct tensor *loss, struct tensor *targe
     case_start(&c, OP_LOSS);
     c.attrs.loss.rows = rows;
     c.attrs.loss.vocab = vocab;
+    c.attrs.loss.ld = apart;
     c.attrs.loss.gradient = gradient;
     c.attrs.loss.accumulate = accumulate;
     case_tensor(&c, logits, gradient ? INOUT : IN);
@@ -102,6 +105,24 @@ static void test_loss(void **state)
     tensors_free(NULL);
 }
 
+/* What is between rows is neither read nor written. */
+static void test_rows_apart(void **state)
+{
+    (void)state;
+    enum { R = 5, V = 33, LD = 40 };
+    struct tensor *x = tensor_random(R * V, F32, 1.0), *y = tensor_new(R * LD, F32), *targets = some_targets(R, V);
+    struct tensor *loss = tensor_new(1, F64), *loss2 = tensor_new(1, F64);
+    for (int i = 0; i < R * V; i++)
+        tensor_set(y, i / V * LD + i % V, x->val[i]);
+    run(x, loss, targets, R, V, 1, 0);
+    apart = LD;
+    run(y, loss2, targets, R, V, 1, 0);
+    apart = 0;
+    assert_true(loss->val[0] == loss2->val[0]);
+    for (int i = 0; i < R * LD; i++)
+        assert_true(i % LD < V ? y->val[i] == x->val[i / LD * V + i % LD] : isnan(y->val[i]));
+}
+
 static void test_extremes(void **state)
 {
     (void)state;
@@ -136,6 +157,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_loss, tensors_free),
+        cmocka_unit_test_teardown(test_rows_apart, tensors_free),
         cmocka_unit_test_teardown(test_extremes, tensors_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

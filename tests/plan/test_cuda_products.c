@@ -135,7 +135,8 @@ static void every_preset(void **state)
         check_question(&(struct question){presets[i], machines[(i + 3) % 8], tokens, 999, OFFLOAD_CPU, {0}});
         check_question(&(struct question){presets[i], machines[(i + 5) % 8], tokens, 0, OFFLOAD_NVME, {0}});
     }
-    assert_true(seen.calls > 1000 && seen.casts > 100 && seen.odd > 10); /* odd: the vocabulary of GPT-2 */
+    assert_true(seen.calls > 1000 && seen.casts > 100);
+    assert_int_equal(seen.odd, 0); /* the vocabulary of GPT-2 is odd, rows of its logits are not */
     assert_int_equal(seen.kinds[0][0][0] + seen.kinds[0][0][1], 0);
 }
 

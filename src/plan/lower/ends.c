@@ -85,10 +85,14 @@ static void stream_gradient(struct lowering *L, int c)
         value_drop(L, &L->dn, i);
 }
 
-/* Rows of an odd vocabulary would lie as cuBLASLt's fastest algorithms do not take them; casts pad theirs. */
 int lower_casts_logits(const struct lowering *L)
 {
-    return L->s.target->capability > 0 && L->s.dtype == BF16 && L->m->config.vocab % 8 == 0;
+    return L->s.target->capability > 0 && L->s.dtype == BF16;
+}
+
+int64_t lower_logits_ld(const struct lowering *L)
+{
+    return lower_casts_logits(L) ? round_up(L->m->config.vocab, 8) : L->m->config.vocab;
 }
 
 /* The gradient of the logits of tile i, as products take it. */
@@ -96,16 +100,16 @@ static struct linear_side logits_gradient(struct lowering *L, int i)
 {
     const int64_t r0 = L->logits.tiles[i].row0, r1 = L->logits.tiles[i].row1;
     if (!lower_casts_logits(L))
-        return (struct linear_side){&L->logits, r0, F32};
+        return (struct linear_side){&L->logits, r0, F32, 0};
     value_new(L, &L->dlogits, i);
     struct op_attrs *a = emit(L, OP_CAST, LANE_COMPUTE);
-    a->cast.n = (r1 - r0) * L->m->config.vocab;
+    a->cast.n = (r1 - r0) * lower_logits_ld(L);
     a->cast.y_type = BF16;
     a->cast.x_type = F32;
     arg_write(L, 0, &L->dlogits, r0, r1, DEV);
     arg_read(L, 1, &L->logits, r0, r1, DEV);
     emit_done(L, 0);
-    return (struct linear_side){&L->dlogits, r0, BF16};
+    return (struct linear_side){&L->dlogits, r0, BF16, lower_logits_ld(L)};
 }
 
 void lower_loss_chunk(struct lowering *L, int c, int gradient)
@@ -119,12 +123,13 @@ void lower_loss_chunk(struct lowering *L, int c, int gradient)
     for (int i = value_tile_at(&L->logits, r0); i < L->logits.n_tiles && L->logits.tiles[i].row0 < r1; i++) {
         int64_t a0 = L->logits.tiles[i].row0, a1 = L->logits.tiles[i].row1;
         value_new(L, &L->logits, i);
-        struct linear_call call = {head, .rows = a1 - a0, .y = {&L->logits, a0, F32}, .x = {&L->final_n, a0, L->s.dtype}};
+        struct linear_call call = {head, .rows = a1 - a0, .y = {&L->logits, a0, F32, lower_logits_ld(L)}, .x = {&L->final_n, a0, L->s.dtype}};
         lower_linear(L, &call);
         value_new(L, &L->loss, i);
         struct op_attrs *a = emit(L, OP_LOSS, LANE_COMPUTE);
         a->loss.rows = a1 - a0;
         a->loss.vocab = vocab;
+        a->loss.ld = lower_casts_logits(L) ? lower_logits_ld(L) : 0;
         a->loss.gradient = gradient;
         (gradient ? arg_update : arg_read)(L, 0, &L->logits, a0, a1, DEV);
         arg_write(L, 1, &L->loss, i, i + 1, DEV);

@@ -124,9 +124,9 @@ void layers_values(struct lowering *L)
             lowerings[k]->chunk_values(L);
     activation_of_work(L, L->s.carry, -1, &(struct activation){&L->dx, "dx", L->m->config.dim, L->s.dtype, CHUNKS});
     value_create(L, &L->dn, "dn", CLASS_WORK, L->s.rows, L->m->config.dim * 4, L->s.loss_tile, RES_NONE);
-    value_create(L, &L->logits, "logits", CLASS_WORK, L->s.rows, L->m->config.vocab * 4, L->s.loss_tile, RES_NONE);
+    value_create(L, &L->logits, "logits", CLASS_WORK, L->s.rows, lower_logits_ld(L) * 4, L->s.loss_tile, RES_NONE);
     if (lower_casts_logits(L))
-        value_create(L, &L->dlogits, "dlogits", CLASS_WORK, L->s.rows, L->m->config.vocab * 2, L->s.loss_tile, RES_NONE);
+        value_create(L, &L->dlogits, "dlogits", CLASS_WORK, L->s.rows, lower_logits_ld(L) * 2, L->s.loss_tile, RES_NONE);
     for (int k = 0; L->st == OK && k < BLOCK_KINDS; k++)
         if (lowerings[k]->tile_values && has_kind(L, lowerings[k]))
             lowerings[k]->tile_values(L);

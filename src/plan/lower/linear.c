@@ -55,9 +55,9 @@ static void multiply(struct lowering *L, const struct linear_call *c, const stru
     a->gemm.m = c->rows;
     a->gemm.n = n;
     a->gemm.k = k;
-    a->gemm.lda = k;
+    a->gemm.lda = source->ld ? source->ld : k;
     a->gemm.ldb = c->w->ld;
-    a->gemm.ldc = n;
+    a->gemm.ldc = result->ld ? result->ld : n;
     a->gemm.tb = transposed;
     a->gemm.a_type = source->type;
     a->gemm.b_type = (int32_t)L->s.dtype;
@@ -116,8 +116,8 @@ void lower_linear_dw(struct lowering *L, const struct linear_call *c)
     a->gemm.n = w->transposed ? in : w->out;
     a->gemm.k = c->rows;
     a->gemm.ta = 1;
-    a->gemm.lda = a->gemm.m;
-    a->gemm.ldb = a->gemm.n;
+    a->gemm.lda = rows->ld ? rows->ld : a->gemm.m;
+    a->gemm.ldb = columns->ld ? columns->ld : a->gemm.n;
     a->gemm.ldc = w->ld;
     a->gemm.a_type = rows->type;
     a->gemm.b_type = columns->type;

@@ -9,6 +9,7 @@ struct linear_side {
     struct value *value;
     int64_t row;
     enum dtype type;
+    int64_t ld; /* elements from row to row; 0: as many as the map has */
 };
 
 /* A map, or inputs [first_in, first_in + in) of it, applied to `rows` rows. */
