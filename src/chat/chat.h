@@ -25,6 +25,10 @@ enum status chat_template_parse(const char *source, size_t n, const char *name, 
  * list of {name, template}, of which `variant` is taken; NULL: "default"), with the special tokens that the latter file names.
  * A directory without a template is an error that says how to give one. */
 enum status chat_template_load(const char *dir, const char *variant, struct chat_template **out);
+/* The tokens that a directory's tokenizer_config.json and special_tokens_map.json name and the template has not yet. */
+enum status chat_template_read_tokens(struct chat_template *t, const char *dir);
+/* The template in a file, without tokens. */
+enum status chat_template_open(const char *path, struct chat_template **out);
 /* One of ltrain's own: chatml, llama3, mistral, gemma, phi, zephyr, ... with its family's tokens. */
 enum status chat_template_builtin(const char *name, struct chat_template **out);
 /* The names of the latter, ended by NULL. */

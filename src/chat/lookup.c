@@ -16,7 +16,7 @@ static enum status read_file(const char *dir, const char *file, char path[PATH_B
     size_t room = 0;
     *text = NULL;
     *n = 0;
-    if (snprintf(path, PATH_BYTES, "%s/%s", dir, file) >= PATH_BYTES)
+    if (snprintf(path, PATH_BYTES, "%s%s%s", file[0] == '/' ? "" : dir, file[0] == '/' ? "" : "/", file) >= PATH_BYTES)
         return status_fail(ERR_INVALID, "%.64s...: the path is too long", dir);
     FILE *f = sys_read_text(path);
     if (!f)
@@ -119,17 +119,12 @@ static enum status load(const char *dir, const char *variant, const json_t *conf
 {
     char path[PATH_BYTES], *text;
     size_t n;
-    json_t *map;
     enum status st;
     TRY(read_file(dir, "chat_template.jinja", path, &text, &n));
     st = text ? chat_template_parse(text, n, path, out) : parse_of_config(config, config_path, dir, variant, out);
     free(text);
     TRY(st);
-    TRY(take_tokens(*out, config));
-    TRY(read_json(dir, "special_tokens_map.json", path, &map));
-    st = take_tokens(*out, map);
-    json_decref(map);
-    return st;
+    return chat_template_read_tokens(*out, dir);
 }
 
 enum status chat_template_load(const char *dir, const char *variant, struct chat_template **out)
@@ -144,5 +139,31 @@ enum status chat_template_load(const char *dir, const char *variant, struct chat
         chat_template_destroy(t);
     else
         *out = t;
+    return st;
+}
+
+enum status chat_template_read_tokens(struct chat_template *t, const char *dir)
+{
+    static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    char path[PATH_BYTES];
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        json_t *config;
+        TRY(read_json(dir, files[i], path, &config));
+        enum status st = take_tokens(t, config);
+        json_decref(config);
+        TRY(st);
+    }
+    return OK;
+}
+
+enum status chat_template_open(const char *file, struct chat_template **out)
+{
+    char path[PATH_BYTES], *text;
+    size_t n;
+    TRY(read_file(".", file, path, &text, &n));
+    if (!text)
+        return status_fail(ERR_INVALID, "cannot open %s: %s", file, sys_strerror(ENOENT));
+    enum status st = chat_template_parse(text, n, file, out);
+    free(text);
     return st;
 }

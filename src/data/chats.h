@@ -5,6 +5,18 @@
 #include "chat/chat.h"
 #include "text/tokenizer.h"
 
+/* How a corpus reads its conversations. */
+struct chat_setup {
+    const struct chat_template *chat_template; /* NULL: there is none, and `missing` says why */
+    const char *missing;
+    struct chat_options options;
+};
+
+/* Whether a file is named .jsonl and its first line is a conversation. ERR_IO, ERR_CORRUPT. */
+enum status chats_are_in(const char *path, int *yes);
+/* Of all that decides which tokens a conversation gives. */
+uint64_t chat_setup_hash(const struct chat_setup *setup);
+
 /* What one thread needs. */
 struct chat_encoder;
 

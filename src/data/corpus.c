@@ -187,7 +187,7 @@ static enum status survey(struct corpus *c)
 
 static enum status open_stream(const struct corpus_config *config, const char *key, const char *const *paths, int n, struct stream **out)
 {
-    return stream_open(&(struct stream_config){.key = key, .paths = paths, .n_paths = n, .tokenizer = config->tokenizer,
+    return stream_open(&(struct stream_config){.key = key, .paths = paths, .n_paths = n, .tokenizer = config->tokenizer, .chats = config->chats,
                                                .cache = config->cache, .threads = config->threads}, out);
 }
 
@@ -206,6 +206,8 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     TRY_GOTO(open_stream(config, "--data", config->paths, config->n_paths, &c->files), fail);
     if (config->n_eval_paths > 0)
         TRY_GOTO(open_stream(config, "--eval-data", config->eval_paths, config->n_eval_paths, &c->eval_files), fail);
+    if (stream_is_masked(c->files) || (c->eval_files && stream_is_masked(c->eval_files)))
+        c->tokenizer.hash ^= chat_setup_hash(config->chats); /* another template makes other tokens, too */
     TRY_GOTO(split_sequences(c, config), fail);
     if (c->tokenizer.ids || !is_remembered(c, config->known))
         TRY_GOTO(survey(c), fail);
@@ -331,12 +333,13 @@ static void pack(const struct corpus *c, const struct stream *d, int64_t first, 
     for (int64_t f = stream_find(d, first); at < seq_len; f++) {
         int64_t stop = min_i64(seq_len, stream_end(d, f) - first), start = at;
         for (; at < stop; at++) {
-            out->targets[at] = at + 1 < stop ? out->tokens[at + 1] : -1;
+            int32_t target = at + 1 < stop ? out->tokens[at + 1] : -1;
+            out->targets[at] = target < 0 ? -1 : target; /* the last one, or one that is not trained */
+            out->n_targets += target >= 0;
             out->positions[at] = (int32_t)(at - start);
             out->lo[at] = (int32_t)max_i64(start, at - c->window + 1);
             out->hi[at] = (int32_t)at;
         }
-        out->n_targets += stop - start - 1;
         int64_t full = max_i64(0, stop - start - c->window),
                 rising = stop - start - full; /* queries with a whole window; those before */
         out->pairs += 0.5 * (double)rising * (double)(rising + 1) + (double)full * (double)c->window;
@@ -345,6 +348,8 @@ static void pack(const struct corpus *c, const struct stream *d, int64_t first, 
         out->targets[seq_len - 1] = next;
         out->n_targets++;
     }
+    for (int64_t i = 0; i < seq_len; i++)
+        out->tokens[i] = out->tokens[i] < 0 ? -1 - out->tokens[i] : out->tokens[i];
 }
 
 enum status corpus_train_sequence(struct corpus *c, uint64_t cursor, struct sequence *out)

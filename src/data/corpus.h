@@ -3,6 +3,7 @@
 #define LTRAIN_DATA_CORPUS_H
 
 #include "base/status.h"
+#include "data/chats.h"
 #include "data/fingerprint.h"
 
 #include "text/tokenizer.h"
@@ -33,6 +34,7 @@ struct corpus_config {
     int64_t seq_len;
     int64_t vocab;            /* of the model: fewer than the tokenizer's ids is an error, fewer than 256 where bytes are read */
     const struct tokenizer *tokenizer; /* of the texts; NULL: their bytes are the tokens. Not kept */
+    const struct chat_setup *chats; /* how rows of conversations are read, or NULL. Not kept */
     const char *cache;        /* directory of tokens that a tokenizer has made, for the next run */
     int threads;              /* that tokenize */
     uint64_t seed;            /* of the order */

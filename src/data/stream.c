@@ -15,7 +15,7 @@ struct stream {
     struct documents *d;
     struct token_file *tokens; /* NULL: bytes */
     int64_t ids;
-    int cached;
+    int cached, masked; /* masked: some tokens are not trained, and have ids from `ids` on */
 };
 
 enum status stream_open(const struct stream_config *config, struct stream **out)
@@ -29,10 +29,11 @@ enum status stream_open(const struct stream_config *config, struct stream **out)
     if (config->tokenizer) {
         progress_purpose("tokenizing");
         progress_reading(documents_bytes(s->d));
-        st = tokenize_documents(s->d, config->tokenizer, config->cache, config->threads, &s->tokens, &s->cached);
+        st = tokenize_documents(s->d, config->tokenizer, config->chats, config->cache, config->threads, &s->tokens, &s->cached);
         progress_reading(0);
         progress_purpose("reading files, for their checksums");
         TRY_GOTO(st, fail);
+        s->masked = token_file_ids(s->tokens) > s->ids;
     }
     *out = s;
     return OK;
@@ -75,6 +76,11 @@ int stream_is_cached(const struct stream *s)
     return s->cached;
 }
 
+int stream_is_masked(const struct stream *s)
+{
+    return s->masked;
+}
+
 int64_t stream_ids(const struct stream *s)
 {
     return s->ids;
@@ -101,12 +107,14 @@ static enum status count_tokens(const struct stream *s, int64_t n, int64_t *coun
 {
     enum { AT_ONCE = 16384 };
     int32_t id[AT_ONCE];
-    memcpy(counts, token_file_counts(s->tokens), (size_t)s->ids * sizeof *counts);
+    const int64_t *all = token_file_counts(s->tokens);
+    for (int64_t i = 0; i < s->ids; i++)
+        counts[i] = all[i] + (s->masked ? all[s->ids + i] : 0);
     for (int64_t at = n, part; at < stream_tokens(s); at += part) {
         part = min_i64(AT_ONCE, stream_tokens(s) - at);
         TRY(token_file_read(s->tokens, at, part, id));
         for (int64_t i = 0; i < part; i++)
-            counts[id[i]]--;
+            counts[id[i] % s->ids]--;
     }
     return OK;
 }
@@ -168,12 +176,22 @@ int64_t stream_end(const struct stream *s, int64_t i)
     return s->tokens ? token_file_ends(s->tokens)[i] : documents_end(s->d, i);
 }
 
+static int32_t unmask(const struct stream *s, int32_t id)
+{
+    return id < s->ids ? id : -1 - (id - (int32_t)s->ids);
+}
+
 static enum status read_tokens(const struct stream *s, int64_t at, int64_t n, int32_t *out, int32_t *next)
 {
     int64_t last = stream_find(s, at + n - 1);
     TRY(token_file_read(s->tokens, at, n, out));
     *next = -1;
-    return at + n < stream_end(s, last) ? token_file_read(s->tokens, at + n, 1, next) : OK;
+    if (at + n < stream_end(s, last))
+        TRY(token_file_read(s->tokens, at + n, 1, next));
+    for (int64_t i = 0; i < n && s->masked; i++)
+        out[i] = unmask(s, out[i]);
+    *next = unmask(s, *next);
+    return OK;
 }
 
 enum status stream_read(const struct stream *s, int64_t at, int64_t n, int32_t *out, int32_t *next)

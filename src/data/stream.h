@@ -3,6 +3,7 @@
 #define LTRAIN_DATA_STREAM_H
 
 #include "base/status.h"
+#include "data/chats.h"
 #include "data/fingerprint.h"
 #include "text/tokenizer.h"
 
@@ -16,6 +17,7 @@ struct stream_config {
     const char *const *paths;
     int n_paths;
     const struct tokenizer *tokenizer; /* NULL: bytes */
+    const struct chat_setup *chats;    /* how conversations are read, or NULL */
     const char *cache;                 /* where tokens are kept */
     int threads;
 };
@@ -29,6 +31,7 @@ int64_t stream_tokens(const struct stream *s);
 int64_t stream_text_bytes(const struct stream *s);
 int64_t stream_repaired(const struct stream *s); /* broken characters of the text */
 int stream_is_cached(const struct stream *s);    /* a former run's tokens */
+int stream_is_masked(const struct stream *s);    /* there are conversations in it */
 int64_t stream_ids(const struct stream *s);      /* ids are below it */
 
 /* Reads bytes once, in order, for their fingerprints. counts [ids], may be NULL: how often each id is among the first n tokens. Before the
@@ -46,7 +49,7 @@ void stream_print(const struct stream *s, const char *kind, FILE *f);
 int64_t stream_find(const struct stream *s, int64_t at);
 int64_t stream_first(const struct stream *s, int64_t i);
 int64_t stream_end(const struct stream *s, int64_t i);
-/* Tokens [at, at + n); *next: the one behind them in the same document, or -1. ERR_CORRUPT: what is read is not what was surveyed.
+/* Tokens [at, at + n), those that are not trained as -1 - id; *next: the one behind them in the same document, negative: none, or none that is trained. ERR_CORRUPT: what is read is not what was surveyed.
  * From any thread. */
 enum status stream_read(const struct stream *s, int64_t at, int64_t n, int32_t *out, int32_t *next);
 /* Whether stream_read could read these tokens, without reading them. */

@@ -301,6 +301,11 @@ const struct fingerprint *token_file_fingerprint(const struct token_file *f, int
     return &f->tables.print[i];
 }
 
+int64_t token_file_ids(const struct token_file *f)
+{
+    return f->header.source.ids;
+}
+
 const int64_t *token_file_counts(const struct token_file *f)
 {
     return f->tables.counts;

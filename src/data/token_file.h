@@ -47,6 +47,7 @@ enum status token_file_open(const char *dir, const struct token_source *source, 
 void token_file_close(struct token_file *f);
 const struct token_totals *token_file_totals(const struct token_file *f);
 const struct fingerprint *token_file_fingerprint(const struct token_file *f, int64_t i);
+int64_t token_file_ids(const struct token_file *f);
 const int64_t *token_file_counts(const struct token_file *f); /* [ids] */
 const int64_t *token_file_ends(const struct token_file *f);   /* [documents] */
 const char *token_file_path(const struct token_file *f);

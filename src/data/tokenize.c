@@ -15,10 +15,17 @@
 #define FORMAT 1 /* counts up where the same tokenizer and files give other tokens, or the file another form */
 #define CHUNK_BYTES ((int64_t)2 << 20)
 
-/* Whole documents, or a part of one. */
+/* Whole documents, or a part of one; or lines with a conversation each. */
 struct segment {
     size_t at, n;
     int begins, ends;
+    int64_t file, line; /* the first line's number; 0: text */
+};
+
+/* Where ids of a chunk end that belong together, and whether a document does. */
+struct piece {
+    size_t end;
+    int ends;
 };
 
 struct chunk {
@@ -27,19 +34,22 @@ struct chunk {
     struct segment *segment;
     int64_t n, room;
     struct ids ids;
-    size_t *end; /* of the segment's ids */
+    struct piece *piece;
+    int64_t n_pieces, pieces_room;
     int64_t repaired, bytes;
 };
 
 struct job {
     struct documents *d;
     const struct tokenizer *t;
+    const struct chat_setup *chats;
+    const uint8_t *is_chats; /* of each file */
     struct token_writer *writer;
     struct fingerprint *print; /* of each file */
     pthread_mutex_t reading, writing;
     pthread_cond_t turn;
     /* the reader's place */
-    int64_t file, at, next_chunk;
+    int64_t file, at, line, next_chunk;
     int fd; /* -1: the file is not open */
     XXH3_state_t *hash;
     /* the writer's */
@@ -58,6 +68,7 @@ static enum status open_file(struct job *j)
     TRY(file_open(path, &j->fd, &bytes));
     print->bytes = documents_end(j->d, j->file) - documents_first(j->d, j->file);
     j->at = 0;
+    j->line = 1;
     XXH3_64bits_reset(j->hash);
     if (bytes != print->bytes)
         return status_fail(ERR_CORRUPT, "%s changes while it is read: start once nothing writes to it any more", path);
@@ -79,20 +90,39 @@ static enum status end_file(struct job *j)
                : status_fail(ERR_CORRUPT, "%s changes while it is read: start once nothing writes to it any more", path);
 }
 
-static enum status add_segment(struct chunk *c, size_t at, size_t n, int begins, int ends)
+static enum status add_segment(struct chunk *c, const struct segment *s)
 {
     if (c->n == c->room) {
         int64_t room = c->room ? 2 * c->room : 64;
         struct segment *segment = sys_realloc(c->segment, (size_t)room * sizeof *segment);
-        size_t *end = segment ? sys_realloc(c->end, (size_t)room * sizeof *end) : NULL;
-        c->segment = segment ? segment : c->segment;
-        c->end = end ? end : c->end;
-        if (!end)
+        if (!segment)
             return status_fail(ERR_NOMEM, "out of memory: %lld documents", (long long)room);
+        c->segment = segment;
         c->room = room;
     }
-    c->segment[c->n++] = (struct segment){at, n, begins, ends};
+    c->segment[c->n++] = *s;
     return OK;
+}
+
+static enum status add_piece(struct chunk *c, int ends)
+{
+    if (c->n_pieces == c->pieces_room) {
+        int64_t room = c->pieces_room ? 2 * c->pieces_room : 64;
+        struct piece *piece = sys_realloc(c->piece, (size_t)room * sizeof *piece);
+        if (!piece)
+            return status_fail(ERR_NOMEM, "out of memory: %lld documents", (long long)room);
+        c->piece = piece;
+        c->pieces_room = room;
+    }
+    c->piece[c->n_pieces++] = (struct piece){c->ids.n, ends};
+    return OK;
+}
+
+/* Behind the last newline; 0: there is none. */
+static size_t cut_lines(const uint8_t *text, size_t n)
+{
+    const uint8_t *newline = memrchr(text, '\n', n);
+    return newline ? (size_t)(newline - text) + 1 : 0;
 }
 
 /* What is left of the file, or its beginning up to where it may be cut: in a buffer that grows until there is such a place. */
@@ -106,11 +136,15 @@ static enum status read_segment(struct job *j, struct chunk *c)
         TRY(file_read(j->fd, path, c->text.data + at + have, (size_t)(want - have), j->at + have));
         c->text.n = at + (size_t)want;
         have = want;
-        n = have == left ? left : (int64_t)tokenizer_cut(j->t, c->text.data + at, (size_t)have);
+        n = have == left           ? left
+            : j->is_chats[j->file] ? (int64_t)cut_lines(c->text.data + at, (size_t)have)
+                                   : (int64_t)tokenizer_cut(j->t, c->text.data + at, (size_t)have);
     }
     c->text.n = at + (size_t)n;
     XXH3_64bits_update(j->hash, c->text.data + at, (size_t)n);
-    TRY(add_segment(c, at, (size_t)n, j->at == 0, n == left));
+    TRY(add_segment(c, &(struct segment){at, (size_t)n, j->at == 0, n == left, j->file, j->is_chats[j->file] ? j->line : 0}));
+    for (const uint8_t *p = c->text.data + at, *end = p + n; j->is_chats[j->file] && (p = memchr(p, '\n', (size_t)(end - p))); p++)
+        j->line++;
     progress_read(n);
     j->at += n;
     return n == left ? end_file(j) : OK;
@@ -142,12 +176,58 @@ static enum status add_all(struct ids *out, const struct ids *more)
     return OK;
 }
 
-static enum status encode_chunk(struct encoder *e, const struct tokenizer *t, struct chunk *c, struct text_buffer *repaired)
+/* What one thread encodes with. */
+struct encoders {
+    struct encoder *text;
+    struct chat_encoder *chats; /* made when the first conversation comes */
+    struct text_buffer repaired;
+};
+
+static enum status encode_chat(const struct job *j, struct encoders *e, struct chunk *c, const char *json, size_t n, const char *path, int64_t line)
+{
+    struct chat_conversation *chat;
+    struct chat_sample sample;
+    int32_t ids = (int32_t)tokenizer_ids(j->t);
+    if (!e->chats)
+        TRY(chat_encoder_create(j->t, j->chats->chat_template, &j->chats->options, &e->chats));
+    TRY(chat_read(json, n, path, line, &chat));
+    enum status st = chat_encode(e->chats, chat, &sample);
+    chat_destroy(chat);
+    TRY(st);
+    for (size_t i = 0; i < sample.tokens.n && st == OK; i++)
+        st = ids_add(&c->ids, sample.tokens.id[i] + (sample.trained[i] ? 0 : ids));
+    chat_sample_destroy(&sample);
+    return st == OK ? add_piece(c, 1) : st;
+}
+
+/* Lines that are not empty. */
+static enum status encode_chats(const struct job *j, struct encoders *e, struct chunk *c, const struct segment *s)
+{
+    const char *path = documents_path(j->d, s->file), *at = (const char *)c->text.data + s->at, *end = at + s->n;
+    for (int64_t line = s->line; at < end; line++) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at)), *stop = newline ? newline : end;
+        size_t blank = 0;
+        while (at + blank < stop && strchr(" \t\r", at[blank]))
+            blank++;
+        if (at + blank < stop)
+            TRY(encode_chat(j, e, c, at, (size_t)(stop - at), path, line));
+        at = stop + 1;
+    }
+    return OK;
+}
+
+static enum status encode_chunk(const struct job *j, struct encoders *e, struct chunk *c)
 {
     const struct ids *before, *behind;
-    tokenizer_template(t, &before, &behind);
+    struct text_buffer *repaired = &e->repaired;
+    tokenizer_template(j->t, &before, &behind);
+    c->n_pieces = 0;
     for (int64_t i = 0; i < c->n; i++) {
         const struct segment *s = &c->segment[i];
+        if (s->line) {
+            TRY(encode_chats(j, e, c, s));
+            continue;
+        }
         const uint8_t *text = c->text.data + s->at;
         size_t n = s->n;
         int64_t broken;
@@ -160,10 +240,10 @@ static enum status encode_chunk(struct encoder *e, const struct tokenizer *t, st
         }
         if (s->begins)
             TRY(add_all(&c->ids, before));
-        TRY(tokenizer_encode(e, text, n, s->begins ? 0 : ENCODE_CONTINUES, &c->ids));
+        TRY(tokenizer_encode(e->text, text, n, s->begins ? 0 : ENCODE_CONTINUES, &c->ids));
         if (s->ends)
             TRY(add_all(&c->ids, behind));
-        c->end[i] = c->ids.n;
+        TRY(add_piece(c, s->ends));
     }
     return OK;
 }
@@ -171,11 +251,11 @@ static enum status encode_chunk(struct encoder *e, const struct tokenizer *t, st
 static enum status write_chunk(struct job *j, const struct chunk *c)
 {
     size_t first = 0;
-    for (int64_t i = 0; i < c->n; i++) {
-        TRY(token_writer_add(j->writer, c->ids.id + first, (int64_t)(c->end[i] - first)));
-        if (c->segment[i].ends)
+    for (int64_t i = 0; i < c->n_pieces; i++) {
+        TRY(token_writer_add(j->writer, c->ids.id + first, (int64_t)(c->piece[i].end - first)));
+        if (c->piece[i].ends)
             TRY(token_writer_end_document(j->writer));
-        first = c->end[i];
+        first = c->piece[i].end;
     }
     j->totals.repaired += c->repaired;
     j->totals.text_bytes += c->bytes;
@@ -211,7 +291,7 @@ static int has_failed(struct job *j)
     return failed;
 }
 
-static enum status work_on_chunks(struct job *j, struct encoder *e, struct chunk *c, struct text_buffer *repaired)
+static enum status work_on_chunks(struct job *j, struct encoders *e, struct chunk *c)
 {
     while (!has_failed(j)) {
         pthread_mutex_lock(&j->reading);
@@ -220,7 +300,7 @@ static enum status work_on_chunks(struct job *j, struct encoder *e, struct chunk
         TRY(st);
         if (c->n == 0)
             return OK;
-        TRY(encode_chunk(e, j->t, c, repaired));
+        TRY(encode_chunk(j, e, c));
         TRY(write_in_turn(j, c));
     }
     return OK;
@@ -230,28 +310,46 @@ static enum status work(void *jobs)
 {
     struct job *j = *(struct job **)jobs;
     struct chunk c = {.n = 0};
-    struct text_buffer repaired = {0};
-    struct encoder *e = NULL;
-    enum status st = encoder_create(j->t, &e);
+    struct encoders e = {.text = NULL};
+    enum status st = encoder_create(j->t, &e.text);
     if (st == OK)
-        st = work_on_chunks(j, e, &c, &repaired);
+        st = work_on_chunks(j, &e, &c);
     if (st != OK)
         fail(j);
-    encoder_free(e);
-    text_buffer_free(&repaired);
+    encoder_free(e.text);
+    chat_encoder_destroy(e.chats);
+    text_buffer_free(&e.repaired);
     text_buffer_free(&c.text);
     free(c.segment);
     free(c.ids.id);
-    free(c.end);
+    free(c.piece);
     return st == ERR_CANCELLED ? OK : st; /* who failed first says why */
 }
 
 /* ---- the whole ---- */
 
-static struct token_source source_of(const struct documents *d, const struct tokenizer *t)
+/* Which files hold conversations. */
+static enum status find_chats(const struct documents *d, const struct chat_setup *chats, uint8_t *is_chats, int *any)
 {
-    const uint64_t facts[] = {FORMAT, tokenizer_hash(t), (uint64_t)documents_count(d)};
-    struct token_source s = {.files = documents_count(d), .ids = tokenizer_ids(t), .key = XXH3_64bits(facts, sizeof facts)};
+    *any = 0;
+    for (int64_t i = 0; i < documents_count(d); i++) {
+        int yes;
+        TRY(chats_are_in(documents_path(d, i), &yes));
+        if (yes && !(chats && chats->chat_template))
+            return status_fail(ERR_INVALID, "%s holds conversations, and there is no chat template: %s", documents_path(d, i),
+                               chats && chats->missing ? chats->missing : "--chat-template names one");
+        is_chats[i] = (uint8_t)yes;
+        *any |= yes;
+    }
+    return OK;
+}
+
+/* chats: NULL if no file has any. */
+static struct token_source source_of(const struct documents *d, const struct tokenizer *t, const struct chat_setup *chats)
+{
+    const uint64_t facts[] = {FORMAT, tokenizer_hash(t), (uint64_t)documents_count(d), chats ? chat_setup_hash(chats) : 0};
+    size_t n = sizeof facts - (chats ? 0 : sizeof facts[0]);
+    struct token_source s = {.files = documents_count(d), .ids = tokenizer_ids(t) * (chats ? 2 : 1), .key = XXH3_64bits(facts, n)};
     for (int64_t i = 0; i < s.files; i++) {
         const char *path = documents_path(d, i);
         const uint64_t file[] = {s.key, XXH3_64bits(path, strlen(path)), (uint64_t)documents_end(d, i)};
@@ -278,9 +376,10 @@ static enum status is_of(struct documents *d, const struct token_file *f, int *s
     return OK;
 }
 
-static enum status make(struct documents *d, const struct tokenizer *t, const char *dir, int threads, const struct token_source *source)
+static enum status make(struct documents *d, const struct tokenizer *t, const struct chat_setup *chats, const uint8_t *is_chats,
+                        const char *dir, int threads, const struct token_source *source)
 {
-    struct job j = {.d = d, .t = t, .fd = -1, .reading = PTHREAD_MUTEX_INITIALIZER, .writing = PTHREAD_MUTEX_INITIALIZER,
+    struct job j = {.d = d, .t = t, .chats = chats, .is_chats = is_chats, .fd = -1, .reading = PTHREAD_MUTEX_INITIALIZER, .writing = PTHREAD_MUTEX_INITIALIZER,
                     .turn = PTHREAD_COND_INITIALIZER};
     struct job *jobs[PARALLEL_MOST];
     enum status st;
@@ -303,10 +402,10 @@ done:
     return st;
 }
 
-enum status tokenize_documents(struct documents *d, const struct tokenizer *t, const char *dir, int threads, struct token_file **out,
-                               int *cached)
+static enum status take_or_make(struct documents *d, const struct tokenizer *t, const struct chat_setup *chats, const uint8_t *is_chats,
+                                const char *dir, int threads, struct token_file **out, int *cached)
 {
-    struct token_source source = source_of(d, t);
+    struct token_source source = source_of(d, t, chats);
     struct token_file *f;
     TRY(token_file_open(dir, &source, &f));
     *cached = f != NULL;
@@ -314,7 +413,7 @@ enum status tokenize_documents(struct documents *d, const struct tokenizer *t, c
     if (st == OK && !*cached) {
         token_file_close(f);
         f = NULL;
-        st = make(d, t, dir, threads, &source);
+        st = make(d, t, chats, is_chats, dir, threads, &source);
         if (st == OK)
             st = token_file_open(dir, &source, &f);
         if (st == OK && !f)
@@ -326,5 +425,19 @@ enum status tokenize_documents(struct documents *d, const struct tokenizer *t, c
         token_file_close(f);
     else
         *out = f;
+    return st;
+}
+
+enum status tokenize_documents(struct documents *d, const struct tokenizer *t, const struct chat_setup *chats, const char *dir, int threads,
+                               struct token_file **out, int *cached)
+{
+    int any;
+    uint8_t *is_chats = sys_calloc((size_t)documents_count(d) + 1, 1);
+    if (!is_chats)
+        return status_fail(ERR_NOMEM, "out of memory: a list of files");
+    enum status st = find_chats(d, chats, is_chats, &any);
+    if (st == OK)
+        st = take_or_make(d, t, any ? chats : NULL, is_chats, dir, threads, out, cached);
+    free(is_chats);
     return st;
 }

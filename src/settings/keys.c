@@ -21,6 +21,7 @@ static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", NULL};
 static const char *const carriers[] = {"auto", "nccl", "staged", NULL};
 static const char *const sharings[] = {"auto", "none", "ulysses", "ring", NULL};
+static const char *const trained_turns[] = {"assistant", "last", "all", NULL};
 static const char *const on_changed_data[] = {"stop", "continue", NULL};
 static const char *const save_failures[] = {"continue", "stop", NULL};
 static const char *const stops[] = {"now", "step", NULL};
@@ -49,6 +50,8 @@ const struct settings_key settings_keys[] = {
     {"data", KEY_LIST, AT(data), .flags = KEY_REQUIRED | KEY_OF_RUNS, .arg = "PATH,...", .help = "files, directories, globs"},
     {"tokenizer", KEY_STRING, AT(tokenizer), .flags = KEY_OF_RUNS, .arg = "DIR", .help = "whose tokenizer.json reads the data; bytes: none (default: the model's, else bytes)"},
     {"token-cache", KEY_STRING, AT(token_cache), .flags = KEY_OF_RUNS, .arg = "DIR", .help = "where tokens are kept for the next run (default: ~/.cache/ltrain/tokens)"},
+    {"chat-template", KEY_STRING, AT(chat_template), .flags = KEY_OF_RUNS, .arg = "NAME", .help = "of conversations in .jsonl files: a directory, a .jinja file, or chatml, llama3, ... (default: the tokenizer's)"},
+    {"train-on", KEY_CHOICE, AT(train_on), "assistant", .choices = trained_turns, .flags = KEY_OF_RUNS, .arg = "WORD", .help = "of conversations: assistant (all its turns), last (the last one), all (every token)"},
     {"eval-data", KEY_LIST, AT(eval_data), .flags = KEY_OF_RUNS, .arg = "PATH,...", .help = "what the loss is evaluated on"},
     {"eval-fraction", KEY_NUMBER, AT(eval_fraction), "0", LIMITS(0, 1), .flags = KEY_BELOW_MAX | KEY_OF_RUNS, .arg = "X",
      .help = "share of data kept for evaluation, without --eval-data"},

@@ -155,6 +155,8 @@ enum status settings_absolute_paths(struct settings *s, int model_is_name)
         TRY(settings_absolute_path(&s->tokenizer));
     if (s->token_cache)
         TRY(settings_absolute_path(&s->token_cache));
+    if (s->chat_template && strchr(s->chat_template, '/'))
+        TRY(settings_absolute_path(&s->chat_template));
     TRY(all_absolute(&s->data));
     TRY(all_absolute(&s->eval_data));
     return all_absolute(&s->nvme_path);
@@ -234,6 +236,8 @@ enum status settings_move_paths(struct settings *s, const char *run)
     TRY(move(&s->model, from, to));
     if (s->tokenizer)
         TRY(move(&s->tokenizer, from, to));
+    if (s->chat_template)
+        TRY(move(&s->chat_template, from, to));
     for (int l = 0; l < 3; l++)
         for (int i = 0; i < lists[l]->n; i++)
             TRY(move(&lists[l]->item[i], from, to));

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int has(const char *dir, const char *name)
@@ -48,7 +49,35 @@ static void find_cache(const struct settings *s, char path[4096])
         snprintf(path, 4096, "%s/.cache/ltrain/tokens", home && home[0] ? home : "/tmp");
 }
 
-static enum status open_with(struct run *r, const struct tokenizer *t)
+/* The directory of the tokenizer's file. */
+static void directory_of(const char *path, char dir[4096])
+{
+    snprintf(dir, 4096, "%s", path);
+    char *slash = strrchr(dir, '/');
+    if (slash)
+        *slash = 0;
+    else
+        strcpy(dir, ".");
+}
+
+/* --chat-template, or what lies beside the tokenizer: a directory, a file, or a name of ltrain's own. */
+static enum status find_template(const struct settings *s, const struct tokenizer *t, struct chat_template **out)
+{
+    char dir[4096];
+    struct stat what;
+    directory_of(tokenizer_path(t), dir);
+    if (!s->chat_template)
+        return chat_template_load(dir, NULL, out);
+    if (sys_stat(s->chat_template, &what) != 0)
+        return strchr(s->chat_template, '/') ? status_fail(ERR_INVALID, "--chat-template: %s is not there", s->chat_template)
+                                             : chat_template_builtin(s->chat_template, out);
+    if (S_ISDIR(what.st_mode))
+        return chat_template_load(s->chat_template, NULL, out);
+    TRY(chat_template_open(s->chat_template, out));
+    return chat_template_read_tokens(*out, dir);
+}
+
+static enum status open_corpus(struct run *r, const struct tokenizer *t, const struct chat_setup *chats)
 {
     const struct settings *s = r->s;
     char cache[4096], known[RUN_PATH];
@@ -61,12 +90,36 @@ static enum status open_with(struct run *r, const struct tokenizer *t)
                                  .seq_len = s->plan.seq_len,
                                  .vocab = r->model->config.vocab,
                                  .tokenizer = t,
+                                 .chats = chats,
                                  .cache = cache,
                                  .threads = s->plan.threads > 0 ? s->plan.threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
                                  .seed = s->seed,
                                  .window = r->model->config.window,
                                  .known = s->resume ? run_known_data(s->resume, known) : NULL};
     return corpus_open(&data, &r->corpus);
+}
+
+/* A template that is not there, or not understood, is an error of data that need it, or of --chat-template. */
+static enum status open_with(struct run *r, const struct tokenizer *t)
+{
+    enum { A_DAY = 1735689600 }; /* 1 January 2025: a date that goes on would change what is trained */
+    static const enum chat_train trained[] = {CHAT_TRAIN_ASSISTANT, CHAT_TRAIN_LAST, CHAT_TRAIN_ALL};
+    struct chat_template *chat_template = NULL;
+    char missing[1024];
+    if (!t)
+        return open_corpus(r, NULL, NULL);
+    enum status st = find_template(r->s, t, &chat_template);
+    if (st != OK) {
+        chat_template_destroy(chat_template);
+        chat_template = NULL;
+        if (r->s->chat_template)
+            return st;
+        snprintf(missing, sizeof missing, "%s (--chat-template)", status_message());
+    }
+    struct chat_setup setup = {.chat_template = chat_template, .missing = missing, .options = {.train = trained[r->s->train_on], .now = A_DAY}};
+    st = open_corpus(r, t, &setup);
+    chat_template_destroy(chat_template);
+    return st;
 }
 
 static enum status open_tokenized(struct run *r, const char *path)

@@ -303,7 +303,7 @@ static void print_skipped(const struct run *r)
         printf("skipped: %lld of %lld steps, whose gradient norm was not finite\n", (long long)r->skipped,
                (long long)r->steps_here);
     if (r->empty > 0)
-        printf("skipped: %lld of %lld steps, whose documents have one token each\n", (long long)r->empty,
+        printf("skipped: %lld of %lld steps, whose documents have one token each or nothing that is trained\n", (long long)r->empty,
                (long long)r->steps_here);
 }
 

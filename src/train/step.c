@@ -256,7 +256,7 @@ enum status run_step(struct run *r, struct step_metrics *m, int *cut)
         m->loss = m->grad_norm = NAN;
         m->seconds = clock_seconds() - began;
         r->empty++;
-        m->skipped = "its documents have one token each, so there is nothing to predict";
+        m->skipped = "its documents have one token each or nothing that is trained, so there is nothing to predict";
         return OK;
     }
     m->updated = r->pending;

@@ -1,8 +1,9 @@
 /* Conversations to tokens and masks, against the tokenizers library and transformers (tests/chat/tokens.txt, by make_tokens.py).
  */
-#include "data/chats.h"
+#include "data/corpus.h"
 
 #include "../chat/chat_test.h"
+#include "scratch.h"
 
 #include <jansson.h>
 
@@ -166,18 +167,111 @@ static void test_refusals(void **state)
     close_pair(&p);
 }
 
+/* All conversations' tokens, one after the other: those that are not trained as -1 - id; where each ends. */
+static struct ids whole_stream(struct pair *p, int n, int64_t *ends)
+{
+    struct ids all = {.n = 0};
+    for (int i = 0; i < n; i++) {
+        struct chat_conversation *c = read_chat(rows[i]);
+        struct chat_sample s;
+        assert_int_equal(chat_encode(p->encoder, c, &s), OK);
+        for (size_t k = 0; k < s.tokens.n; k++)
+            assert_int_equal(ids_add(&all, s.trained[k] ? s.tokens.id[k] : -1 - s.tokens.id[k]), OK);
+        ends[i] = (int64_t)all.n;
+        chat_sample_destroy(&s);
+        chat_destroy(c);
+    }
+    return all;
+}
+
+static struct corpus_config config_of(struct pair *p, const struct chat_setup *setup, const char *const *path)
+{
+    return (struct corpus_config){.paths = path,
+                                  .n_paths = 1,
+                                  .eval_paths = path,
+                                  .n_eval_paths = 1,
+                                  .seq_len = 32,
+                                  .vocab = 1000,
+                                  .tokenizer = p->tokenizer,
+                                  .chats = setup,
+                                  .cache = scratch_path("cache"),
+                                  .threads = 2};
+}
+
+/* A file of conversations becomes sequences whose targets are what is trained, each conversation a document. */
+static void test_corpus(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, LEN = 32 };
+    struct pair p;
+    char text[4000] = "";
+    int64_t ends[ROWS];
+    int32_t tokens[LEN], targets[LEN], positions[LEN], lo[LEN], hi[LEN];
+    struct sequence s = {.tokens = tokens, .targets = targets, .positions = positions, .lo = lo, .hi = hi};
+    assert_int_equal(open_pair("qwen2", "qwen3", "{\"eos_token\": \"<|im_end|>\"}", CHAT_TRAIN_ASSISTANT, &p), OK);
+    for (int i = 0; i < ROWS; i++)
+        strcat(strcat(text, rows[i]), i == 1 ? "\r\n\n" : "\n"); /* an empty line is none */
+    const char *path = scratch_text("chats.jsonl", text);
+    struct ids all = whole_stream(&p, ROWS, ends);
+    for (int again = 0; again < 2; again++) { /* the second time from the cache */
+        struct chat_setup setup = {.chat_template = p.chat_template, .options = {.now = NOW}};
+        struct corpus_config config = config_of(&p, &setup, &path);
+        struct corpus *c = NULL;
+        if (corpus_open(&config, &c) != OK)
+            fail_msg("%s", status_message());
+        const struct corpus_report *r = corpus_get_report(c);
+        assert_int_equal(r->documents, 2 * ROWS);
+        assert_int_equal(r->cached, again);
+        assert_true(r->unigram_entropy > 0.0);
+        for (int64_t q = 0; q < r->eval_sequences; q++) {
+            int64_t n_targets = 0;
+            assert_int_equal(corpus_eval_sequence(c, q, &s), OK);
+            for (int64_t i = 0; i < LEN; i++) {
+                int64_t at = q * LEN + i, document = at < ends[0] ? 0 : at < ends[1] ? 1 : 2;
+                int32_t id = all.id[at], next = at + 1 < ends[document] ? all.id[at + 1] : -1;
+                assert_int_equal(tokens[i], id < 0 ? -1 - id : id);
+                assert_int_equal(targets[i], next < 0 ? -1 : next);
+                n_targets += next >= 0;
+            }
+            assert_int_equal(s.n_targets, n_targets);
+        }
+        corpus_close(c);
+    }
+    free(all.id);
+    close_pair(&p);
+}
+
+static void test_corpus_refusals(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct corpus *c = NULL;
+    assert_int_equal(open_pair("qwen2", "qwen3", "{}", CHAT_TRAIN_ASSISTANT, &p), OK);
+    struct chat_setup setup = {.chat_template = p.chat_template, .options = {.now = NOW}}, none = {.missing = "because"};
+    const char *path = scratch_text(
+        "bad.jsonl",
+        "{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}\n\n{\"messages\": [{\"content\": \"y\"}]}\n");
+    struct corpus_config config = config_of(&p, &setup, &path);
+    assert_int_equal(corpus_open(&config, &c), ERR_INVALID);
+    if (!strstr(status_message(), "bad.jsonl:3: message 1 has no role"))
+        fail_msg("%s", status_message());
+    config.chats = &none;
+    assert_int_equal(corpus_open(&config, &c), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "bad.jsonl holds conversations, and there is no chat template: because"));
+    close_pair(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_typed_tokens),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_tokens), cmocka_unit_test(test_typed_tokens),    cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_corpus), cmocka_unit_test(test_corpus_refusals),
     };
     size_t n;
     char *conversations = chat_test_read("conversations.jsonl", &n), *at = conversations;
     for (int i = 0; i < CONVERSATIONS; i++)
         rows[i] = chat_test_line(&at);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, scratch_create, scratch_destroy);
     free(conversations);
     return failed;
 }
