@@ -133,6 +133,9 @@ static void memory_is_what_was_planned(void **state)
     e2e_contains(r.out, "of 624 MiB that were free beside the context");
     e2e_contains(r.out, "(100.0% of that)");
     e2e_succeeds(NULL, "check " TINY ON("cuda") "--steps 1");
+    use(twin, "memory=8G,context=1G"); /* without --device-mem: 7 GiB less 2% and 256 MiB */
+    r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 1 --out budget");
+    e2e_contains(r.out, "budgets: device 6.6 GiB");
     use(twin, "grows=800:3M");
     r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 3 --out late");
     e2e_contains(r.out, "remark: GPU 0, twin, 0000:01:00.0: 3.0 MiB more are taken than when the first step began");

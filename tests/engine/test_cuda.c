@@ -141,6 +141,51 @@ static void device_memory_is_out_of_reach(void **state)
     close(zero);
 }
 
+/* Of a piece that cannot be pinned all others are given back, whichever it is. */
+static void pinned_whole_or_not_at_all(void **state)
+{
+    (void)state;
+    const struct device_plugin *plugin;
+    struct backend *b;
+    static char host[5 << 16] __attribute__((aligned(4096)));
+    assert_int_equal(device_plugin_load(&plugin), OK);
+    for (int k = 1; k <= 5; k++) {
+        char words[32], want[128];
+        snprintf(words, sizeof words, "pin=%d", 1 + k); /* the first registration is the bounce buffer's */
+        twin.configure(words);
+        assert_int_equal(plugin->open(0, &nothing, &b), OK);
+        snprintf(want, sizeof want, "%s", twin.left());
+        assert_int_equal(b->pin(b, host, sizeof host), ERR_NOMEM);
+        assert_non_null(strstr(plugin->sentence(), "320 KiB of host memory cannot be pinned in pieces of 64 KiB"));
+        assert_string_equal(twin.left(), want);
+        assert_int_equal(b->pin(b, host, sizeof host), OK);
+        b->close(b);
+        assert_string_equal(twin.left(), "");
+    }
+}
+
+static void kinds_of_gpus(void **state)
+{
+    (void)state;
+    static const int supported[] = {80, 86, 89, 90, 100, 120};
+    const struct device_plugin *plugin;
+    struct device_facts facts;
+    char words[96];
+    assert_int_equal(device_plugin_load(&plugin), OK);
+    for (size_t i = 0; i < sizeof supported / sizeof *supported; i++) {
+        snprintf(words, sizeof words, "name=a card,capability=%d,numa=3,memory=3G,taken=1G,context=300M", supported[i]);
+        twin.configure(words);
+        assert_int_equal(plugin->describe(0, &facts), OK);
+        assert_int_equal(facts.capability, supported[i]);
+        assert_int_equal(facts.numa, 3);
+        assert_true(facts.memory == (int64_t)3 << 30 && facts.free == facts.memory - ((int64_t)1324 << 20));
+    }
+    twin.configure("name=a card,capability=75");
+    assert_int_equal(plugin->describe(0, &facts), ERR_INVALID);
+    assert_non_null(strstr(plugin->sentence(), "GPU 0, a card, has compute capability 7.5; kernels need 8.0 or later"));
+    twin.configure("");
+}
+
 /* What CUDA lets pass is an error of the fake. */
 static void misuse_is_an_error(void **state)
 {
@@ -295,6 +340,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(orders_never_change_a_bit),
                                        cmocka_unit_test(chaos_runs_there),
                                        cmocka_unit_test(device_memory_is_out_of_reach),
+                                       cmocka_unit_test(pinned_whole_or_not_at_all),
+                                       cmocka_unit_test(kinds_of_gpus),
                                        cmocka_unit_test(misuse_is_an_error),
                                        cmocka_unit_test(each_failing_call_is_one_sentence),
                                        cmocka_unit_test(each_function_fails_once),
