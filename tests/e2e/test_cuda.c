@@ -107,6 +107,7 @@ static void refusals_of_gpus(void **state)
         const char *words;
     } cases[] = {
         {"driver=12080", 2, "the NVIDIA driver is one for CUDA 12.8|install driver 580 or later"},
+        {"driver=0", 2, "no NVIDIA driver answers|--gpus all"},
         {"exclusive=1", 2, "GPU 0, twin, belongs to another process alone (exclusive compute mode)|--device cuda:N"},
         {"taken=900M,context=200M", 1, "GPU 0, twin, has no room for a context|other processes have its 1.0 GiB|nvidia-smi"},
         {"name=Tesla V100-SXM2-16GB,capability=70", 2, "GPU 0, Tesla V100-SXM2-16GB, has compute capability 7.0; kernels need 8.0"},

@@ -32,6 +32,9 @@ static enum status first_status(cudaError_t error, const char *call)
         return OK;
     case cudaErrorInsufficientDriver:
         (void)cudaDriverGetVersion(&version);
+        if (version == 0)
+            return status_fail(ERR_INVALID, "--device cuda: no NVIDIA driver answers, though its library may be here: is this a "
+                                            "container that was started without GPUs (docker run --gpus all)?");
         return status_fail(ERR_INVALID,
                            "--device cuda: the NVIDIA driver is one for CUDA %d.%d, and this ltrain needs CUDA 13: install driver "
                            "580 or later",
