@@ -4,11 +4,13 @@
  *     digests record    writes them all to tests/plan/digests.txt: only where a commit changes plans on purpose, and says why
  *
  * A line a plan: its name, whether it fits, a digest of what is said of it, and of each program. Plans are made for the portable
- * kernels and four threads, so that the lines are the same on all processors. */
+ * kernels and four threads, or for the kernels of a data sheet's GPU (long ones: with the portable kernels' scratch), so that the
+ * lines are the same on all processors. */
 #include "attention/attention.h"
 #include "attention/kernels.h"
 #include "base/isa.h"
 #include "base/mix.h"
+#include "engine/cuda_target.h"
 #include "extent.h"
 #include "machine/hardware.h"
 #include "ops/gemm.h"
@@ -217,17 +219,17 @@ struct question {
 
 static const struct question quick[] = {
     {"25m 8k, device 200M", "25m", "rtx4090", 8 << 10, M(200), G(2), AUTO, OFFLOAD_AUTO, BF16, 3, 0},
-    {"25m 16k, fp32, device 300M, host 400M", "25m", "h200", 16 << 10, M(300), M(400), AUTO, OFFLOAD_AUTO, F32, 3, 0},
+    {"25m 16k, device 300M, host 400M", "25m", "h200", 16 << 10, M(300), M(400), AUTO, OFFLOAD_AUTO, BF16, 3, 0},
     {"gpt2-125m 4k on 2 ranks", "gpt2-125m", "2xa100-40", 4 << 10, M(900), G(4), AUTO, OFFLOAD_AUTO, BF16, AUTO, 0},
     {"tiny 64k, explained", "tiny", "rtx4090", 64 << 10, M(90), M(400), AUTO, OFFLOAD_AUTO, BF16, 3, 1},
     {"25m refused on the device", "25m", "rtx4090", 32 << 10, M(100), G(2), AUTO, OFFLOAD_NONE, BF16, 3, 0},
     {"25m refused on the host", "25m", "rtx4090", 32 << 10, M(400), M(100), 0, OFFLOAD_CPU, BF16, 3, 0},
-    {"tiny refused on the drives", "tiny", "rtx4090", 32 << 10, M(30), M(40), M(1), OFFLOAD_NVME, F32, 3, 0},
+    {"tiny refused on the drives", "tiny", "rtx4090", 32 << 10, M(30), M(40), M(1), OFFLOAD_NVME, BF16, 3, 0},
     {"25m 8k, normal", "25m", "rtx4090", 8 << 10, M(200), G(2), AUTO, OFFLOAD_AUTO, BF16, 3, 0, EFFORT_NORMAL},
     {"25m 8k, quick", "25m", "rtx4090", 8 << 10, M(200), G(2), AUTO, OFFLOAD_AUTO, BF16, 3, 0, EFFORT_QUICK},
     {"gpt2-125m 4k on 2 ranks, normal", "gpt2-125m", "2xa100-40", 4 << 10, M(900), G(4), AUTO, OFFLOAD_AUTO, BF16, AUTO, 0, EFFORT_NORMAL},
-    {"tiny longest, quick", "tiny", "rtx4090", 0, M(24), M(64), M(100), OFFLOAD_AUTO, BF16, 3, 0, EFFORT_QUICK},
-    {"tiny longest", "tiny", "rtx4090", 0, M(24), M(64), M(100), OFFLOAD_AUTO, BF16, 3, 0},
+    {"tiny longest, quick", "tiny", "rtx4090", 0, M(40), M(64), M(100), OFFLOAD_AUTO, BF16, 3, 0, EFFORT_QUICK},
+    {"tiny longest", "tiny", "rtx4090", 0, M(40), M(64), M(100), OFFLOAD_AUTO, BF16, 3, 0},
 };
 
 static const struct question slow[] = {
@@ -246,7 +248,8 @@ static const struct question slow[] = {
     {"gpt-25b 420k", "gpt-25b", "32xa100-40", 420 << 10, ANY, BF16, AUTO, 0},
 };
 
-static enum status answer(const struct question *q, struct plan_request *s, struct hardware *h, struct model **m, struct plan **plan)
+static enum status answer(const struct question *q, struct plan_request *s, struct hardware *h, struct target *t,
+                          int long_one, struct model **m, struct plan **plan)
 {
     int64_t limit[TIERS];
     struct model_config c;
@@ -256,7 +259,6 @@ static enum status answer(const struct question *q, struct plan_request *s, stru
     s->params = s->grads = s->optim = s->acts = q->offload;
     s->zero = q->zero;
     s->effort = q->effort;
-    s->target = &portable;
     s->hardware = h;
     s->device_mem = q->device;
     s->host_mem = q->host;
@@ -266,6 +268,8 @@ static enum status answer(const struct question *q, struct plan_request *s, stru
     TRY(model_create(&c, NULL, 0, m));
     TRY(hardware_preset(q->machine, h));
     hardware_override(h, s);
+    *t = long_one ? portable : cuda_target(h->capability, h->processors, portable.threads);
+    s->target = t;
     int ranks = h->nodes * h->devices;
     hardware_limits(h, ranks, limit);
     if (q->seq_len == 0)
@@ -280,10 +284,11 @@ static void question_is(const struct question *q, const char *prefix)
     char name[128];
     struct plan_request s;
     struct hardware h;
+    struct target t;
     struct model *m = NULL;
     struct plan *plan;
     snprintf(name, sizeof name, "%s %s", prefix, q->name);
-    if (answer(q, &s, &h, &m, &plan) == OK) {
+    if (answer(q, &s, &h, &t, strcmp(prefix, "long") == 0, &m, &plan) == OK) {
         plan_is(name, plan, m, &s, 1, q->explain);
         plan_destroy(plan);
     } else {
