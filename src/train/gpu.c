@@ -10,8 +10,10 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#define RESERVE ((int64_t)256 << 20)  /* beside 2% of what is free */
-#define MESSAGES ((int64_t)768 << 20) /* NCCL's buffers for its connections, which grow with the ranks: assumed, not measured */
+#define RESERVE ((int64_t)256 << 20) /* beside 2% of what is free */
+/* NCCL 2.28 has up to 32 channels of 12 MiB (10 to receive and 2 to send) between two GPUs behind NVSwitch, and as much again for
+ * its ring (transport/p2p.cc). Read from its source, not measured. */
+#define CONNECTION ((int64_t)384 << 20)
 
 /* The GPU that this rank would have; *visible: how many there are. */
 static enum status describe_own(const struct settings *s, const struct comm *comm, int *visible, struct device_facts *facts)
@@ -84,7 +86,7 @@ static int64_t part_of_free(const struct settings *s, const struct comm *comm, i
 {
     const int64_t sharing = s->gpu >= 0 ? comm_local_size(comm) : ceil_div(comm_local_size(comm), visible);
     const int carried = comm_size(comm) > 1 && sharing == 1 && s->carrier != CARRIER_STAGED;
-    const int64_t messages = carried ? min_i64(MESSAGES, facts->free / 16) : 0;
+    const int64_t messages = carried ? min_i64(comm_local_size(comm) * CONNECTION, facts->free / 16) : 0;
     return (facts->free - facts->free / 50 - min_i64(RESERVE, facts->free / 16) - messages) / sharing;
 }
 
