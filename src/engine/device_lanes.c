@@ -315,9 +315,12 @@ static enum status await_others(struct device_lanes *d, int cursor, const struct
     const struct lane_index *index = &d->marked->index;
     for (const struct wait *w = program_waits(d->p, in), *end = w + in->n_waits; w < end; w++) {
         const int of = cursor_of(d, w->lane);
-        if (of == NO_CURSOR || of == cursor || has_retired(d, w->lane, w->ticket))
+        if (of == NO_CURSOR || of == cursor)
             continue;
-        const int slot = slot_of(&d->stream[of], d->marked->position[index->at[index->first[w->lane] + w->ticket - 1]]);
+        const int position = d->marked->position[index->at[index->first[w->lane] + w->ticket - 1]];
+        if (atomic_load(&d->stream[of].retired) >= position) /* not the board, which hears of it after the slot is free */
+            continue;
+        const int slot = slot_of(&d->stream[of], position);
         TRY(backend_status(b, b->await(b, stream_lane(cursor), stream_lane(of), slot)));
     }
     return OK;

@@ -456,8 +456,8 @@ static cudaError_t elapsed(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
     if (check_event(from) != cudaSuccess || check_event(to) != cudaSuccess)
         return cudaErrorInvalidResourceHandle;
-    if (from->done == 0 || to->done == 0)
-        return cudaErrorNotReady;
+    if (from->done == 0 || to->done == 0 || from->done < from->recorded || to->done < to->recorded)
+        return fake_misuse(cudaErrorNotReady, "time is asked for before both events are done");
     *ms = (float)((double)(to->done_ns - from->done_ns) * 1e-6);
     return cudaSuccess;
 }
