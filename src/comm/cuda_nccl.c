@@ -5,9 +5,11 @@
  *    receives.
  * 2. Bytes travel, and sums are added here, by ops/reduce.h: the bits are those of comm/collective.c, which the planner has asked
  *    for `work` as well. Here a piece takes both of its places.
- * 3. The communicator does not block: whoever starts it polls (ranks_settle), so that others' failures are seen meanwhile. Each
- *    rank then exchanges a greeting with each other one: connections are made, and memory is taken for them, before the arena.
- * 4. One thread at a time calls NCCL, under the lock. `aborted` is set before the lock is asked for, and ends what is polled. */
+ * 3. The communicator does not block: calls begin something, and whoever made one polls until it is done (settle, and health while
+ *    ranks join), so that others' failures are seen meanwhile. Within a group nothing is under way yet.
+ * 4. Before the arena is there ranks greet each other by each kind of call that steps make: connections are made then, memory is
+ *    taken for them, and kernels are loaded. NVLS is left out, as it takes some GiB at the first gather that it suits.
+ * 5. One thread at a time calls NCCL, under the lock. `aborted` is set before the lock is asked for, and ends what is polled. */
 #include "comm/cuda_nccl.h"
 
 #include "base/clock.h"
@@ -25,14 +27,17 @@
 #include <string.h>
 #include <time.h>
 
-enum { POLL_NS = 50000, GREETING = 16 /* bytes for each rank */ };
+enum { POLL_NS = 50000, GREETING = 16 /* bytes of each rank's */, LEAST_BLOCK = 4096 };
+#ifndef CUDA_NCCL_MUCH /* tests have less */
+#define CUDA_NCCL_MUCH ((int64_t)16 << 20) /* bytes of a gather that goes another way than a small one */
+#endif
 static const double LEAVE_SECONDS = 5; /* that the last messages may take */
 static const double LOCK_SECONDS = 2;  /* that an abort waits for whoever calls NCCL */
 
 _Static_assert(sizeof(ncclUniqueId) <= BACKEND_IDENTITY, "an identity is NCCL's");
 
-/* Each is over once the library has nothing under way. */
-enum joining { ALONE, JOINING, CONNECTING_PAIRS, CONNECTING_ALL, GREETING_OTHERS, JOINED };
+/* What has been begun last. */
+enum joining { ALONE, JOINING, GATHERING, GATHERING_MUCH, SWAPPING, ARRIVING, JOINED };
 
 struct ranks {
     struct backend *b;
@@ -44,7 +49,8 @@ struct ranks {
     ncclComm_t comm; /* NULL: none, or no more */
     int rank, size;
     struct mesh_group group[LANES];
-    char *greeting; /* in device memory: one of each rank, and the own one */
+    char *greeting; /* in device memory: a block of each rank, and the own one */
+    int64_t block;
 };
 
 static struct ranks *ranks_of(const struct backend *b)
@@ -72,9 +78,20 @@ static enum status gone(void)
     return status_fail(ERR_PEER, "NCCL: the communicator has been aborted");
 }
 
+/* What a call has begun goes on by itself. */
+static enum status begun(const struct ranks *r, ncclResult_t result, const char *call)
+{
+    return result == ncclInProgress ? OK : nccl_status(r, result, call);
+}
+#define NCCL_BEGUN(call) begun(r, r->api->call, #call)
+
 static enum status open_library(struct ranks *r)
 {
-    return r->api ? OK : cuda_libraries_nccl(&r->api);
+    if (r->api)
+        return OK;
+    if (setenv("NCCL_NVLS_ENABLE", "0", 0) != 0) /* a user's own choice stays */
+        return status_fail(ERR_NOMEM, "out of memory for the environment");
+    return cuda_libraries_nccl(&r->api);
 }
 
 /* What a call that may go on by itself has come to. Under the lock. */
@@ -85,6 +102,50 @@ static enum status settle(struct ranks *r, ncclResult_t result, const char *call
         TRY(NCCL_STATUS(ncclCommGetAsyncError(r->comm, &result)));
     }
     return atomic_load(&r->aborted) ? gone() : nccl_status(r, result, call);
+}
+
+/* --- Groups of messages --- */
+
+static enum status send_part(struct ranks *r, struct flow_part part, int to)
+{
+    return part.bytes == 0 ? OK : NCCL_BEGUN(ncclSend(part.at, (size_t)part.bytes, ncclInt8, to, r->comm, stream_of(r)));
+}
+
+static enum status receive_part(struct ranks *r, struct flow_part part, int from)
+{
+    return part.bytes == 0 ? OK : NCCL_BEGUN(ncclRecv(part.at, (size_t)part.bytes, ncclInt8, from, r->comm, stream_of(r)));
+}
+
+static int place_of(const struct mesh_group *g, int member)
+{
+    return g->first + member * g->stride;
+}
+
+/* Neighbours first, so that not everybody sends to the same member. out, in: of each member. A group that has failed is closed,
+ * and starts nothing. */
+static enum status begin_swap(struct ranks *r, const struct mesh_group *g, struct flow_part (*out)(const void *user, int m),
+                              struct flow_part (*in)(const void *user, int m), const void *user)
+{
+    TRY(NCCL_STATUS(ncclGroupStart()));
+    enum status st = OK;
+    for (int d = 1; d < g->members && st == OK; d++) {
+        const int to = (g->member + d) % g->members, from = (g->member - d + g->members) % g->members;
+        st = send_part(r, out(user, to), place_of(g, to));
+        if (st == OK)
+            st = receive_part(r, in(user, from), place_of(g, from));
+    }
+    if (st == OK)
+        return NCCL_BEGUN(ncclGroupEnd());
+    (void)r->api->ncclGroupEnd();
+    return st;
+}
+
+/* And waits until it is on the stream. */
+static enum status swap_parts(struct ranks *r, enum lane lane, struct flow_part (*out)(const void *user, int m),
+                              struct flow_part (*in)(const void *user, int m), const void *user)
+{
+    TRY(begin_swap(r, &r->group[lane], out, in, user));
+    return settle(r, ncclInProgress, "ncclGroupEnd");
 }
 
 /* --- Joining --- */
@@ -122,9 +183,7 @@ static enum status meet(struct backend *b, const char id[BACKEND_IDENTITY], int 
     r->rank = rank;
     r->size = size;
     config.blocking = 0;
-    ncclResult_t result = r->api->ncclCommInitRankConfig(&r->comm, size, own, rank, &config);
-    if (result != ncclInProgress)
-        TRY(nccl_status(r, result, "ncclCommInitRankConfig"));
+    TRY(NCCL_BEGUN(ncclCommInitRankConfig(&r->comm, size, own, rank, &config)));
     r->phase = JOINING;
     return OK;
 }
@@ -135,46 +194,51 @@ static void write_greeting(char text[GREETING], int from)
     snprintf(text, GREETING, "rank %d", from);
 }
 
-static char *own_greeting(const struct ranks *r)
+/* Sums and roundings of messages: a kernel that is launched for the first time may wait for all that runs. Their numbers are
+ * whatever the memory holds. */
+static enum status load_kernels(struct ranks *r)
 {
-    return r->greeting + r->size * GREETING;
+    enum { N = 64 };
+    float *const x = (float *)(void *)r->greeting;
+    for (int shift = 0; shift < 2; shift++) { /* in vectors, and one by one */
+        struct reduce_pieces any = {
+            .dst = x + shift, .own = x + shift, .pieces = (const char *)(x + 2 * N), .n = N, .stride = 4 * N, .members = 2};
+        for (any.type = F32; any.type <= BF16; any.type++)
+            TRY(ops_cuda_reduce(&any, stream_of(r)));
+        TRY(ops_cuda_cast_rows((bf16 *)(void *)(x + 2 * N) + shift, N, x, N, 1, N - 8, stream_of(r)));
+    }
+    return r->b->join(r->b);
 }
 
-/* What a call has come to that may go on by itself, and is looked at later. */
-static enum status begun(const struct ranks *r, ncclResult_t result, const char *call)
-{
-    return result == ncclInProgress ? OK : nccl_status(r, result, call);
-}
-
-static enum status connect_pairs(struct ranks *r)
+static enum status prepare_greeting(struct ranks *r)
 {
     char own[GREETING];
     void *memory = NULL;
-    TRY(CUDA_STATUS(cudaMalloc(&memory, (size_t)(r->size + 1) * GREETING)));
+    r->block = max_i64(LEAST_BLOCK, CUDA_NCCL_MUCH / r->size / GREETING * GREETING);
+    TRY(CUDA_STATUS(cudaMalloc(&memory, (size_t)((r->size + 1) * r->block))));
     r->greeting = memory;
     write_greeting(own, r->rank);
-    TRY(r->b->write(r->b, own_greeting(r), own, GREETING));
-    TRY(NCCL_STATUS(ncclGroupStart()));
-    for (int d = 1; d < r->size; d++) {
-        const int to = (r->rank + d) % r->size, from = (r->rank - d + r->size) % r->size;
-        TRY(NCCL_STATUS(ncclSend(own_greeting(r), GREETING, ncclInt8, to, r->comm, stream_of(r))));
-        TRY(NCCL_STATUS(ncclRecv(r->greeting + from * GREETING, GREETING, ncclInt8, from, r->comm, stream_of(r))));
-    }
-    r->phase = CONNECTING_PAIRS;
-    return begun(r, r->api->ncclGroupEnd(), "ncclGroupEnd");
+    TRY(load_kernels(r));
+    return r->b->write(r->b, r->greeting + r->size * r->block, own, GREETING);
 }
 
-static enum status connect_all(struct ranks *r)
+static struct flow_part own_greeting(const void *user, int m)
 {
-    r->phase = CONNECTING_ALL;
-    return begun(r, r->api->ncclAllGather(own_greeting(r), r->greeting, GREETING, ncclInt8, r->comm, stream_of(r)),
-                 "ncclAllGather");
+    const struct ranks *r = user;
+    (void)m;
+    return (struct flow_part){r->greeting + r->size * r->block, GREETING};
 }
 
-static enum status start_greeting(struct ranks *r)
+static struct flow_part others_greeting(const void *user, int m)
 {
-    r->phase = GREETING_OTHERS;
-    return r->b->record(r->b, LANE_WORLD, 0);
+    const struct ranks *r = user;
+    return (struct flow_part){r->greeting + m * r->block, GREETING};
+}
+
+static enum status gather_greetings(struct ranks *r, int64_t bytes)
+{
+    return NCCL_BEGUN(
+        ncclAllGather(own_greeting(r, r->rank).at, r->greeting, (size_t)bytes, ncclInt8, r->comm, stream_of(r)));
 }
 
 static enum status end_greeting(struct ranks *r)
@@ -186,7 +250,7 @@ static enum status end_greeting(struct ranks *r)
         return OK;
     for (int from = 0; from < r->size; from++) {
         write_greeting(want, from);
-        TRY(r->b->read(r->b, have, r->greeting + from * GREETING, GREETING));
+        TRY(r->b->read(r->b, have, r->greeting + from * r->block, GREETING));
         if (memcmp(want, have, GREETING) != 0)
             return status_fail(ERR_CORRUPT, "NCCL: what was to come from the rank at place %d is not what it sent", from);
     }
@@ -197,16 +261,25 @@ static enum status end_greeting(struct ranks *r)
     return OK;
 }
 
+/* What was begun last is done. */
 static enum status go_on(struct ranks *r)
 {
+    const struct mesh_group all = {.members = r->size, .member = r->rank, .stride = 1};
     switch (r->phase) {
     case JOINING:
-        return connect_pairs(r);
-    case CONNECTING_PAIRS:
-        return connect_all(r);
-    case CONNECTING_ALL:
-        return start_greeting(r);
-    case GREETING_OTHERS:
+        TRY(prepare_greeting(r));
+        r->phase = GATHERING;
+        return gather_greetings(r, GREETING);
+    case GATHERING:
+        r->phase = GATHERING_MUCH;
+        return gather_greetings(r, r->block);
+    case GATHERING_MUCH:
+        r->phase = SWAPPING;
+        return begin_swap(r, &all, own_greeting, others_greeting, r);
+    case SWAPPING:
+        r->phase = ARRIVING;
+        return r->b->record(r->b, LANE_WORLD, 0);
+    case ARRIVING:
         return end_greeting(r);
     default:
         return OK;
@@ -220,10 +293,12 @@ static enum status look(struct ranks *r, int *joined)
     if (!r->comm)
         return atomic_load(&r->aborted) ? gone() : OK;
     TRY(NCCL_STATUS(ncclCommGetAsyncError(r->comm, &result)));
-    if (result != ncclInProgress)
-        TRY(nccl_status(r, result, "an operation that was under way"));
+    if (result == ncclInProgress)
+        return OK;
+    TRY(nccl_status(r, result, "an operation that was under way"));
+    TRY(go_on(r));
     *joined = r->phase == JOINED;
-    return result == ncclSuccess ? go_on(r) : OK;
+    return OK;
 }
 
 static enum status health(struct backend *b, int *joined)
@@ -239,11 +314,6 @@ static enum status health(struct backend *b, int *joined)
 
 /* --- Collectives; all under the lock --- */
 
-static int place_of(const struct ranks *r, enum lane lane, int member)
-{
-    return r->group[lane].first + member * r->group[lane].stride;
-}
-
 static enum status copy_own(struct ranks *r, const struct collective *x)
 {
     char *to;
@@ -251,36 +321,6 @@ static enum status copy_own(struct ranks *r, const struct collective *x)
     if (own.bytes == 0)
         return OK;
     return CUDA_STATUS(cudaMemcpyAsync(to, own.at, (size_t)own.bytes, cudaMemcpyDeviceToDevice, stream_of(r)));
-}
-
-static enum status send_part(struct ranks *r, struct flow_part part, int to)
-{
-    return part.bytes == 0 ? OK : NCCL_STATUS(ncclSend(part.at, (size_t)part.bytes, ncclInt8, to, r->comm, stream_of(r)));
-}
-
-static enum status receive_part(struct ranks *r, struct flow_part part, int from)
-{
-    return part.bytes == 0 ? OK : NCCL_STATUS(ncclRecv(part.at, (size_t)part.bytes, ncclInt8, from, r->comm, stream_of(r)));
-}
-
-/* Neighbours first, so that not everybody sends to the same member. out, in: of each member. A group that has failed is closed,
- * and starts nothing. */
-static enum status swap_parts(struct ranks *r, enum lane lane, const struct collective *x,
-                              struct flow_part (*out)(const void *user, int m), struct flow_part (*in)(const void *user, int m),
-                              const void *user)
-{
-    TRY(NCCL_STATUS(ncclGroupStart()));
-    enum status st = OK;
-    for (int d = 1; d < x->members && st == OK; d++) {
-        const int to = (x->me + d) % x->members, from = (x->me - d + x->members) % x->members;
-        st = send_part(r, out(user, to), place_of(r, lane, to));
-        if (st == OK)
-            st = receive_part(r, in(user, from), place_of(r, lane, from));
-    }
-    if (st == OK)
-        return settle(r, r->api->ncclGroupEnd(), "ncclGroupEnd");
-    (void)r->api->ncclGroupEnd();
-    return st;
 }
 
 static struct flow_part out_of(const void *user, int m)
@@ -308,7 +348,7 @@ static enum status move(struct ranks *r, enum lane lane, const struct collective
                       "ncclAllGather");
     }
     TRY(copy_own(r, x));
-    return swap_parts(r, lane, x, out_of, into, x);
+    return swap_parts(r, lane, out_of, into, x);
 }
 
 /* A piece of each share. */
@@ -389,7 +429,7 @@ static enum status reduce(struct ranks *r, enum lane lane, const struct collecti
     for (; p.first < share; p.first += p.most) {
         if (p.leaves)
             TRY(round_pieces(r, &p));
-        TRY(swap_parts(r, lane, x, piece_out, piece_in, &p));
+        TRY(swap_parts(r, lane, piece_out, piece_in, &p));
         TRY(add_pieces(r, &p, dst));
     }
     if (!in_place)

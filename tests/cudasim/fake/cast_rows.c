@@ -30,6 +30,8 @@ static cudaError_t end(void *closure)
 static cudaError_t enqueue(const struct launch *l, cudaStream_t stream)
 {
     cudaError_t error = fake_enter();
+    if (error == cudaSuccess)
+        error = fake_load("cast_rows", fake_is_busy_beside(stream));
     if (error != cudaSuccess)
         return error;
     if (!fake_on_device(l->dst, (size_t)(l->dst_ld * (l->rows - 1) + l->cols) * sizeof *l->dst) ||

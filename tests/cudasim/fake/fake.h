@@ -18,6 +18,7 @@
  *   in=NAME     calls of that function alone count for it
  *   nccl=F:N:E  the N-th call of NCCL's function F returns its result E; nccl=none: there is no NCCL;
  *               nccl=alone: the process joins nobody
+ *   nccl-stalls=N  what the N-th call begins never gets to its stream
  *   nccl-hangs=N, nccl-breaks=N:E  the N-th group of messages never ends; and the communicator has result E from then on
  *   dies=N:E    the N-th thing that streams execute ends with error E, which stays: calls say so later */
 #ifndef LTRAIN_TESTS_FAKE_H
@@ -89,6 +90,8 @@ cudaError_t fake_check_pinned(const void *p, size_t bytes);
 /* The calling thread's device has this process's context from now on; it has loaded one more kernel. */
 cudaError_t fake_take_context(int device);
 cudaError_t fake_take_kernel(void);
+/* The kernel is launched: at the first time it is loaded, which nothing may be busy with. */
+cudaError_t fake_load(const char *kernel, int busy);
 int fake_memory_left(char *text, size_t size);
 void fake_memory_reset(void);
 

@@ -20,6 +20,7 @@ static struct range allocated[64], registered[MOST];
 static int n_allocated, n_registered;
 static long registrations;
 static size_t contexts[FAKE_DEVICES], kernels[FAKE_DEVICES];
+static const char *loaded[8];
 
 void *fake_alias(const void *device)
 {
@@ -81,6 +82,18 @@ cudaError_t fake_take_kernel(void)
 {
     const int device = fake_current();
     return device < 0 ? cudaErrorInvalidDevice : take(&kernels[device], device, fake_config.kernel);
+}
+
+cudaError_t fake_load(const char *kernel, int busy)
+{
+    int i = 0;
+    while (loaded[i] && strcmp(loaded[i], kernel) != 0)
+        i++;
+    if (loaded[i])
+        return cudaSuccess;
+    loaded[i] = kernel;
+    return busy ? fake_misuse(cudaErrorInvalidValue, "%s is launched for the first time while streams run: it is loaded now", kernel)
+                : fake_take_kernel();
 }
 
 /* Maps it twice, or takes it of the simulator. */
@@ -192,6 +205,7 @@ void fake_memory_reset(void)
     registrations = 0;
     memset(contexts, 0, sizeof contexts);
     memset(kernels, 0, sizeof kernels);
+    memset(loaded, 0, sizeof loaded);
 }
 
 /* What undoes works on a dead device, too: the driver gives back what a process leaves. */

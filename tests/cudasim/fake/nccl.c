@@ -1,5 +1,6 @@
 /* NCCL between the processes that stand for GPUs. What it lets pass is an error here: ends that do not match, circles, a blocking
- * start, calls before all have joined, connections that are made while streams run, results that overlap. */
+ * start, calls before all have joined or before the last one is done, connections that are made while streams run, results that
+ * overlap. What a call begins is on its stream once somebody has polled for it. */
 #include "fake.h"
 #include "nccl_wire.h"
 
@@ -10,16 +11,16 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ASKED = 3, MOST_CALLS = 4 * NCCL_RANKS, CALL_SEND = 0, CALL_GATHER = 1, VERSION = 22809 };
+enum { MOST_CALLS = 4 * NCCL_RANKS, CALL_SEND = 0, CALL_GATHER = 1, VERSION = 22809, MUCH = 1024 /* bytes that are gathered another way */ };
 
 struct ncclComm {
-    int alive, joined, finalizing, connected[NCCL_RANKS];
+    int alive, joined, finalizing, connected[NCCL_RANKS], gathers[2];
     int rank, ranks;
     ncclResult_t async;
     struct nccl_wire *wire;
-    struct group *later; /* a group that connects is not on its stream before the communicator has been asked some times */
-    cudaStream_t later_stream;
-    int asked;
+    struct group *begun; /* not on its stream yet; NULL: nothing */
+    cudaStream_t stream;
+    int polls;
     struct ncclComm *next;
 };
 
@@ -30,7 +31,7 @@ struct group {
     char *own_to;
     const char *own_from;
     size_t own_bytes;
-    int n, connects, posted, hangs;
+    int n, posted, hangs;
 };
 
 /* Of the thread's group, or of one call. */
@@ -41,15 +42,19 @@ static _Thread_local struct {
     struct group *group;
 } call;
 
+static void start_group(void *closure);
+static int group_is_ready(void *closure);
+static cudaError_t end_group(void *closure);
+
 static struct ncclComm *comms;
 static char last_error[256];
-static long finished, sent;
+static long finished, sent, begun;
 static struct {
     char function[48];
     long number, seen;
     int error;
 } fails;
-static long hang_at, break_at;
+static long hang_at, break_at, stall_at;
 static int break_error, absent, joins_nobody;
 
 #define EXPORT __attribute__((visibility("default")))
@@ -64,7 +69,7 @@ int nccl_configure(const char *word)
         return absent = 1;
     if (strcmp(word, "nccl=alone") == 0)
         return joins_nobody = 1;
-    return sscanf(word, "nccl-hangs=%ld", &hang_at) == 1 || sscanf(word, "nccl-breaks=%ld:%d", &break_at, &break_error) == 2;
+    return sscanf(word, "nccl-hangs=%ld", &hang_at) == 1 || sscanf(word, "nccl-stalls=%ld", &stall_at) == 1 || sscanf(word, "nccl-breaks=%ld:%d", &break_at, &break_error) == 2;
 }
 
 void nccl_reset(void)
@@ -76,7 +81,7 @@ void nccl_reset(void)
     }
     memset(&fails, 0, sizeof fails);
     last_error[0] = 0;
-    hang_at = break_at = finished = sent = 0;
+    hang_at = break_at = stall_at = finished = sent = begun = 0;
     break_error = absent = joins_nobody = 0;
 }
 
@@ -226,18 +231,16 @@ static ncclResult_t check_comm(ncclComm_t c)
     return c && c->alive ? ncclSuccess : misuse("no such communicator");
 }
 
-static ncclResult_t enqueue(struct group *g, cudaStream_t stream);
-
-/* Whether something is under way that no stream has yet. */
+/* What has been begun goes on. */
 static ncclResult_t go_on(ncclComm_t c)
 {
-    struct group *g = c->later;
-    if (!g || ++c->asked % ASKED)
-        return g ? ncclInProgress : ncclSuccess;
-    c->later = NULL;
-    ncclResult_t result = enqueue(g, c->later_stream);
-    free(g);
-    return result;
+    if (!c->begun || --c->polls > 0 || begun == stall_at)
+        return c->begun ? ncclInProgress : ncclSuccess;
+    struct group *g = c->begun;
+    c->begun = NULL;
+    const cudaError_t error = fake_enqueue(
+        c->stream, &(struct fake_work){.start = start_group, .ready = group_is_ready, .end = end_group, .closure = g});
+    return error == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 static ncclResult_t async_error(ncclComm_t c, ncclResult_t *error)
@@ -253,10 +256,12 @@ static ncclResult_t async_error(ncclComm_t c, ncclResult_t *error)
             c->async = ncclInvalidUsage;
         }
     }
+    const ncclResult_t last = go_on(c);
     *error = c->async != ncclSuccess                         ? c->async
+             : last != ncclSuccess                           ? last
              : !c->joined                                    ? ncclInProgress
              : c->finalizing && !nccl_wire_all_left(c->wire) ? ncclInProgress
-                                                             : go_on(c);
+                                                             : ncclSuccess;
     return ncclSuccess;
 }
 
@@ -270,7 +275,7 @@ static ncclResult_t finalize(ncclComm_t c)
     ncclResult_t result = check_comm(c);
     if (result != ncclSuccess)
         return result;
-    if (!c->joined || c->finalizing)
+    if (!c->joined || c->finalizing || c->begun)
         return misuse("a communicator is ended that is not in use");
     if (fake_is_busy())
         return misuse("a communicator is ended while streams run");
@@ -288,8 +293,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t c)
 static void discard(ncclComm_t c)
 {
     c->alive = 0;
-    free(c->later);
-    c->later = NULL;
+    free(c->begun);
+    c->begun = NULL;
     nccl_wire_close(c->wire);
     c->wire = NULL;
     fake_look_again();
@@ -378,7 +383,6 @@ static cudaError_t end_group(void *closure)
 
 static ncclResult_t enqueue(struct group *g, cudaStream_t stream)
 {
-    struct ncclComm *c = g->comm;
     struct group *closure = malloc(sizeof *closure);
     if (!closure)
         abort();
@@ -390,19 +394,11 @@ static ncclResult_t enqueue(struct group *g, cudaStream_t stream)
                 free(closure);
                 return misuse("what is received lies where something else of the group does");
             }
-    if (g->connects && !c->later) {
-        closure->connects = 0;
-        c->later = closure;
-        c->later_stream = stream;
-        return ncclInProgress;
-    }
-    if (c->later) {
-        free(closure);
-        return misuse("a group while another one connects");
-    }
-    cudaError_t error = fake_enqueue(
-        stream, &(struct fake_work){.start = start_group, .ready = group_is_ready, .end = end_group, .closure = closure});
-    return error == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+    begun++;
+    g->comm->begun = closure;
+    g->comm->stream = stream;
+    g->comm->polls = 1 + (int)(begun % 2);
+    return ncclInProgress;
 }
 
 /* --- Calls --- */
@@ -414,6 +410,8 @@ static ncclResult_t check_call(ncclComm_t c, const void *p, size_t bytes, ncclDa
         return result;
     if (!c->joined || c->finalizing)
         return misuse("messages before all ranks have joined, or after one has left");
+    if (c->begun)
+        return misuse("the next call before the last one is done");
     if (type != ncclInt8)
         return misuse("the fake has bytes only");
     if (!fake_on_device(p, bytes))
@@ -428,6 +426,7 @@ static ncclResult_t connect_to(ncclComm_t c, int peer)
     if (!c->connected[peer] && fake_is_busy())
         return misuse("the first message of ranks %d and %d while streams run: memory is taken for their connection now", c->rank,
                       peer);
+    c->connected[peer] = 1;
     return ncclSuccess;
 }
 
@@ -441,8 +440,6 @@ static ncclResult_t add_end(struct group *g, ncclComm_t c, const struct nccl_end
     if (g->comm && g->comm != c)
         return misuse("a group of two communicators");
     g->comm = c;
-    g->connects |= !c->connected[end->peer];
-    c->connected[end->peer] = 1;
     g->end[g->n++] = *end;
     if (end->sends)
         sent += end->message.bytes;
@@ -485,6 +482,9 @@ static ncclResult_t gather(const void *from, void *to, size_t bytes, ncclDataTyp
         result = check_call(c, to, bytes * (size_t)c->ranks, type);
     if (result != ncclSuccess || bytes == 0)
         return result;
+    if (!c->gathers[bytes > MUCH] && fake_is_busy_beside(stream))
+        return misuse("the first gather of %zu bytes while streams run: memory is taken for its connections now", bytes);
+    c->gathers[bytes > MUCH] = 1;
     char *all = fake_alias(to), *own = all + (size_t)c->rank * bytes;
     const char *mine = fake_alias(from);
     if (mine != own && mine < all + bytes * (size_t)c->ranks && all < mine + bytes)

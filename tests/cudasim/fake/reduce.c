@@ -22,6 +22,8 @@ static cudaError_t enqueue(const struct reduce_pieces *r, cudaStream_t stream)
 {
     cudaError_t error = fake_enter();
     const size_t piece = (size_t)(r->n * dtype_size((enum dtype)r->type));
+    if (error == cudaSuccess)
+        error = fake_load(r->type == BF16 ? "reduce of bf16" : "reduce of fp32", fake_is_busy_beside(stream));
     if (error != cudaSuccess)
         return error;
     if (!fake_on_device(r->dst, (size_t)r->n * 4) || !fake_on_device(r->own, (size_t)r->n * 4) ||
