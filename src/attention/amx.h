@@ -12,6 +12,7 @@
 
 #include "attention/avx512_vector.h"
 #include "attention/kernels.h"
+#include "attention/cap.h"
 #include "base/amx.h"
 
 #define AMX __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16")))

@@ -121,19 +121,27 @@ static void prepare_queries(const struct backward *b, int64_t slot, int64_t head
 
 /* P and dS of 32 keys x 32 queries, from S^T and dP^T: P^T and dS^T as tiles of keys, dS as tiles of pairs of keys. */
 static inline AMX void span_gradient(const float *s, const float *dp, float factor, const float *lse, const float *delta,
-                                     const int32_t *from, const int32_t *to, int64_t key, int masked, char *pt, char *dst,
-                                     char *ds)
+                                     const int32_t *from, const int32_t *to, int64_t key, int masked, float cap, char *pt,
+                                     char *dst, char *ds)
 {
-    const vf scale = vf_set(factor);
+    const vf scale = vf_set(factor), inverse = vf_set(cap != 0 ? 1 / cap : 0.0f), c = vf_set(factor * cap);
     for (int64_t i = 0; i < SPAN; i += 2) {
         vf p[2][2], g[2][2];
         for (int64_t j = 0; j < 2; j++)
             for (int64_t h = 0; h < 2; h++) {
                 const int64_t lane = h * WIDTH, at = (i + j) * SPAN + lane;
-                p[j][h] = vf_exp2(_mm512_fmsub_ps(vf_load(s + at), scale, vf_load(lse + lane)));
+                vf turned = vf_set(0);
+                if (cap != 0) {
+                    turned = vf_tanh(vf_load(s + at) * inverse);
+                    p[j][h] = vf_exp2(_mm512_fmsub_ps(turned, c, vf_load(lse + lane)));
+                } else {
+                    p[j][h] = vf_exp2(_mm512_fmsub_ps(vf_load(s + at), scale, vf_load(lse + lane)));
+                }
                 if (masked)
                     p[j][h] = vf_keep(vi_contains(vi_load(from + lane), vi_load(to + lane), key + i + j), p[j][h]);
                 g[j][h] = p[j][h] * (vf_load(dp + at) - vf_load(delta + lane));
+                if (cap != 0)
+                    g[j][h] = g[j][h] * (vf_set(1.0f) - turned * turned);
             }
         for (int64_t j = 0; j < 2; j++) { /* 16 keys from one tile to the next, SPANS tiles apart */
             const int64_t at = (i + j) / SIDE * SPANS * TILE + (i + j) % SIDE * 64;
@@ -148,13 +156,20 @@ static inline AMX void span_gradient(const float *s, const float *dp, float fact
 static AMX void span_gradient_masked(const float *s, const float *dp, float factor, const float *lse, const float *delta,
                                      const int32_t *from, const int32_t *to, int64_t key, char *pt, char *dst, char *ds)
 {
-    span_gradient(s, dp, factor, lse, delta, from, to, key, 1, pt, dst, ds);
+    span_gradient(s, dp, factor, lse, delta, from, to, key, 1, 0, pt, dst, ds);
 }
 
 static AMX void span_gradient_whole(const float *s, const float *dp, float factor, const float *lse, const float *delta,
                                     const int32_t *from, const int32_t *to, int64_t key, char *pt, char *dst, char *ds)
 {
-    span_gradient(s, dp, factor, lse, delta, from, to, key, 0, pt, dst, ds);
+    span_gradient(s, dp, factor, lse, delta, from, to, key, 0, 0, pt, dst, ds);
+}
+
+static AMX void span_gradient_capped(const float *s, const float *dp, float factor, const float *lse, const float *delta,
+                                     const int32_t *from, const int32_t *to, int64_t key, float cap, char *pt, char *dst,
+                                     char *ds)
+{
+    span_gradient(s, dp, factor, lse, delta, from, to, key, 1, cap, pt, dst, ds);
 }
 
 /* S^T and dP^T of 32 keys and 32 queries, whose packed bytes are at `queries`. */
@@ -176,6 +191,12 @@ static AMX void key_span(const struct backward *b, const struct keys *x, int64_t
         const int64_t r = row + q * SPAN, at = slot * b->t.q_blocks * BLOCK + r;
         const int whole = r + SPAN <= b->t.mask.sq && mask_covers(&b->t.mask, r, r + SPAN, key, key + SPAN);
         span_scores(b, x, kp, block + q * SPAN * dp * 2);
+        if (b->attrs->attn.cap != 0) {
+            span_gradient_capped(x->s, x->dp, b->scale, b->lse + at, b->delta + at, b->t.from + r, b->t.to + r, key,
+                                 b->attrs->attn.cap / b->attrs->attn.scale, x->pt + q * TILE, x->dst + q * TILE,
+                                 x->ds + (q * 2 * SPANS + kp) * TILE);
+            continue;
+        }
         (whole ? span_gradient_whole : span_gradient_masked)(x->s, x->dp, b->scale, b->lse + at, b->delta + at, b->t.from + r,
                                                              b->t.to + r, key, x->pt + q * TILE, x->dst + q * TILE,
                                                              x->ds + (q * 2 * SPANS + kp) * TILE);

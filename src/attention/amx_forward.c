@@ -29,6 +29,7 @@ struct forward {
     int64_t dp, sk, head_bytes, batch; /* d and keys as packed; bytes of a head of K or V; KV heads at a time */
     float scale;                       /* times log2(e) */
     const struct cpu_stream *stream;
+    float cap;                         /* over the scale; 0: none */
 };
 
 /* One thread's scratch: a block of queries and their state. */
@@ -158,6 +159,11 @@ static inline AMX void span_scores(const struct forward *f, int64_t kv, const st
     const int64_t tiles = f->dp / SPAN * TILE;
     amx_product(f->dp / SPAN, f->packed_k + kv * f->head_bytes + key * f->dp * 2, tiles, x->q + p * SPAN * f->dp * 2, tiles,
                 (char *)s, SPAN * 4, SIDE * SPAN * 4, SIDE * 4, 0);
+    if (f->cap == 0)
+        return;
+    const vf c = vf_set(f->cap), inverse = vf_set(1 / f->cap); /* capped, in units that are scaled later */
+    for (int64_t i = 0; i < SPAN * SPAN; i += WIDTH)
+        vf_store(s + i, c * vf_tanh(vf_load(s + i) * inverse));
 }
 
 /* P of panel p and the keys [key, key_end) of one block, both multiples of 32, against an m that has not seen them: 1 where a sum
@@ -315,7 +321,8 @@ void amx_forward(const struct op_attrs *attrs, void *const *arg, const struct cp
                         .sk = round_up(attrs->attn.sk, KEYS),
                         .batch = batch_of(attrs),
                         .scale = (float)((double)attrs->attn.scale * 1.4426950408889634),
-                        .stream = stream};
+                        .stream = stream,
+                        .cap = attrs->attn.cap / attrs->attn.scale};
     f.head_bytes = f.sk * f.dp * 2;
     f.packed_k = attn_align(arg[7]);
     f.packed_v = f.packed_k + f.batch * f.head_bytes;

@@ -1,6 +1,6 @@
 /* Exact tiled attention: no S x S memory, the mask as one interval of keys per query.
  *
- * Layouts (row-major, T = attrs->attn.dtype: F32 or BF16; head_dim 32 to 256 in steps of 8):
+ * Layouts (row-major, T = attrs->attn.dtype: F32 or BF16; head_dim 32 to 512 in steps of 8):
  *   q, o, do  T  [sq, hq, head_dim]      dq  F32 [sq, hq, head_dim]
  *   k, v      T  [sk, hk, head_dim]      dk, dv F32 [sk, hk, head_dim]
  *   lse       F32 [hq, sq]               lo, hi I32 [sq]
@@ -8,7 +8,7 @@
  * hq is a multiple of hk; query head i uses key head i / (hq / hk).
  * Query row i attends the keys j of this call with lo[i] <= k0 + j <= hi[i] (global token numbers; both arrays non-decreasing;
  * q0 is the global number of row 0, informative only). A query without keys gives o = 0, lse = -inf, and no gradient; never NaN.
- *   s = scale * q.k,  p = exp(s - lse),  o = sum p v,  lse = log sum exp(s)
+ *   s = scale * q.k, or cap * tanh(scale * q.k / cap) with attrs->attn.cap,  p = exp(s - lse),  o = sum p v,  lse = log sum exp(s)
  * Backward uses p from lse and the given delta = rowsum(do * o) (OP_ATTN_DELTA): FlashAttention-2 (Dao 2023), algorithm 2. dq is
  * written; dk and dv are written, or added to if attrs->attn.accumulate. With the lse and delta of attention over several calls'
  * keys, each call gives its keys' part of the gradients. Deterministic, independent of the number of threads,

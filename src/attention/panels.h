@@ -22,6 +22,9 @@
 #include "attention/avx2_vector.h"
 #define KERNEL(name) avx2_##name
 #endif
+#include "attention/cap.h"
+
+#define LOG2_E 1.4426950408889634
 
 /* panels_backward.c's part of KERNEL(workspace). */
 int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs, int threads);

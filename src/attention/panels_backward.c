@@ -134,8 +134,9 @@ static inline SIMD void transpose_square(const float *from, float *to)
 /* P and dS of a panel of queries x a panel of keys from S^T, which becomes P^T, and dP^T: key-major dst, and query-major p and
  * ds. */
 static inline SIMD void panel_gradient(float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
-                                       const int32_t *to, int64_t key, int masked, float *dst, float *p, float *ds)
+                                       const int32_t *to, int64_t key, int masked, float cap, float *dst, float *p, float *ds)
 {
+    const vf c = vf_set((float)((double)cap * LOG2_E)), inverse = vf_set(cap != 0 ? (float)(1 / ((double)cap * LOG2_E)) : 0.0f);
     for (int64_t lane = 0; lane < LANES; lane += WIDTH) {
         const vf l = vf_load(lse + lane), e = vf_load(delta + lane);
         const vi f = vi_load(from + lane);
@@ -143,11 +144,20 @@ static inline SIMD void panel_gradient(float *s, const float *dp, const float *l
         for (int64_t j = 0; j < LANES; j += WIDTH) {
             for (int64_t i = j; i < j + WIDTH; i++) {
                 const int64_t at = i * LANES + lane;
-                vf pr = vf_exp2(vf_load(s + at) - l);
+                vf score = vf_load(s + at), slope = vf_set(1.0f);
+                if (cap != 0) {
+                    const vf turned = vf_tanh(score * inverse);
+                    score = c * turned;
+                    slope = slope - turned * turned;
+                }
+                vf pr = vf_exp2(score - l);
                 if (masked)
                     pr = vf_keep(vi_contains(f, t, key + i), pr);
                 vf_store(s + at, pr);
-                vf_store(dst + at, pr * (vf_load(dp + at) - e));
+                vf gradient = pr * (vf_load(dp + at) - e);
+                if (cap != 0)
+                    gradient = slope * gradient;
+                vf_store(dst + at, gradient);
             }
             transpose_square(s + j * LANES + lane, p + lane * LANES + j);
             transpose_square(dst + j * LANES + lane, ds + lane * LANES + j);
@@ -158,13 +168,19 @@ static inline SIMD void panel_gradient(float *s, const float *dp, const float *l
 static SIMD void panel_gradient_masked(float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
                                        const int32_t *to, int64_t key, float *dst, float *p, float *ds)
 {
-    panel_gradient(s, dp, lse, delta, from, to, key, 1, dst, p, ds);
+    panel_gradient(s, dp, lse, delta, from, to, key, 1, 0, dst, p, ds);
 }
 
 static SIMD void panel_gradient_whole(float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
                                       const int32_t *to, int64_t key, float *dst, float *p, float *ds)
 {
-    panel_gradient(s, dp, lse, delta, from, to, key, 0, dst, p, ds);
+    panel_gradient(s, dp, lse, delta, from, to, key, 0, 0, dst, p, ds);
+}
+
+static SIMD void panel_gradient_capped(float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
+                                       const int32_t *to, int64_t key, float cap, float *dst, float *p, float *ds)
+{
+    panel_gradient(s, dp, lse, delta, from, to, key, 1, cap, dst, p, ds);
 }
 
 /* dv and dk of panel kp of key block j, from query block i; leaves dS^T in x->dst. */
@@ -182,6 +198,11 @@ static void key_panel(const struct backward *b, const struct keys *x, int64_t sl
             tile(d, x->v + (kp * LANES + t) * d, b->got + panel, x->dp + t * LANES, 0);
         float *dst = x->dst + (q * BLOCK + kp * LANES) * LANES, *p = x->p + q * LANES * LANES, *ds = x->ds + q * LANES * LANES;
         const int whole = r + LANES <= b->t.mask.sq && mask_covers(&b->t.mask, r, r + LANES, key, key + LANES);
+        if (b->attrs->attn.cap != 0) {
+            panel_gradient_capped(x->s, x->dp, b->lse + at, b->delta + at, b->t.from + r, b->t.to + r, key, b->attrs->attn.cap,
+                                  dst, p, ds);
+            continue;
+        }
         (whole ? panel_gradient_whole : panel_gradient_masked)(x->s, x->dp, b->lse + at, b->delta + at, b->t.from + r,
                                                                b->t.to + r, key, dst, p, ds);
     }

@@ -145,6 +145,14 @@ static SIMD int panel_started(const struct panels *x, int64_t p)
     return all;
 }
 
+/* Caps n rows of scores, in units of log2. */
+static SIMD void panel_cap(float *s, int64_t n, float cap)
+{
+    const vf c = vf_set((float)((double)cap * LOG2_E)), inverse = vf_set((float)(1 / ((double)cap * LOG2_E)));
+    for (int64_t i = 0; i < n * LANES; i += WIDTH)
+        vf_store(s + i, c * vf_tanh(vf_load(s + i) * inverse));
+}
+
 /* P of panel p and the keys [key, key_end) of one block, of which its mask needs at least one. */
 static SIMD void panel_scores(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end,
                               enum scores scores)
@@ -154,6 +162,8 @@ static SIMD void panel_scores(const struct forward *f, int64_t kv, struct panels
     vf max[VECTORS];
     for (int64_t j = 0; j < n; j += ROWS)
         tile(d, k + j * d, q, x->s + j * LANES, 0);
+    if (f->attrs->attn.cap != 0)
+        panel_cap(x->s, n, f->attrs->attn.cap);
     if (scores == UNSEEN) {
         if (panel_exp(x->s, n, x, p, UNSEEN))
             panel_scores(f, kv, x, p, key, key_end, WHOLE);

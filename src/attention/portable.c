@@ -11,7 +11,7 @@
 
 #define QT 32
 #define KT 64
-#define D_MOST 256
+#define D_MOST 512
 
 /* Per thread: four operand tiles, two accumulators of QT rows in fp64, two tiles of scores. */
 static int64_t scratch_floats(int64_t d)
@@ -95,6 +95,18 @@ static void row_span(const struct mask *m, int64_t q, int64_t k, int64_t n, int6
     *to = min_i64(mask_to(m, q) - k, n);
 }
 
+/* The score of a query and a key; *slope is that of the cap, 1 without. */
+static float score(const struct op_attrs *attrs, const float *q, const float *k, float *slope)
+{
+    const float s = attrs->attn.scale * dot(q, k, attrs->attn.head_dim), cap = attrs->attn.cap;
+    *slope = 1;
+    if (cap == 0)
+        return s;
+    const float t = tanhf(s / cap);
+    *slope = 1 - t * t;
+    return cap * t;
+}
+
 static void forward_tile(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t head, int64_t q, struct scratch *x)
 {
     const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq, hk = attrs->attn.hk, kv = head / (hq / hk);
@@ -118,7 +130,8 @@ static void forward_tile(const struct op_attrs *attrs, void *const *arg, const s
                 continue;
             float top = max[i];
             for (int64_t j = from; j < to; j++) {
-                x->s[j] = attrs->attn.scale * dot(x->q + i * d, x->k + j * d, d);
+                float slope;
+                x->s[j] = score(attrs, x->q + i * d, x->k + j * d, &slope);
                 top = fmaxf(top, x->s[j]);
             }
             double shrink = exp((double)(max[i] - top));
@@ -157,7 +170,7 @@ void attn_portable_forward(const struct op_attrs *attrs, void *const *arg, const
     }
 }
 
-/* p = exp(scale q.k - lse) and s = p (do.v - delta) of one tile; zero where masked. */
+/* p = exp(score - lse) and s = slope p (do.v - delta) of one tile; zero where masked. */
 static void backward_tile(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t head, int64_t q, int64_t nq,
     int64_t k, int64_t nk, struct scratch *x)
 {
@@ -171,8 +184,9 @@ static void backward_tile(const struct op_attrs *attrs, void *const *arg, const 
             *p = *s = 0;
             if (j < from || j >= to)
                 continue;
-            *p = expf(attrs->attn.scale * dot(x->q + i * d, x->k + j * d, d) - lse[q + i]);
-            *s = *p * (dot(x->o + i * d, x->v + j * d, d) - delta[(q + i) * hq]);
+            float slope;
+            *p = expf(score(attrs, x->q + i * d, x->k + j * d, &slope) - lse[q + i]);
+            *s = slope * *p * (dot(x->o + i * d, x->v + j * d, d) - delta[(q + i) * hq]);
         }
     }
 }

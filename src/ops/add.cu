@@ -72,6 +72,8 @@ template <typename T> enum status run_add(const struct op_attrs *attrs, void *co
 enum status ops_cuda_add(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("add", attrs->add.dtype));
+    if (attrs->add.scale != 0.0f)
+        return status_fail(ERR_INVALID, "add on cuda: scaled residuals are computed on the CPU only so far");
     return attrs->add.dtype == BF16 ? run_add<bf16>(attrs, arg, stream) : run_add<float>(attrs, arg, stream);
 }
 

@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-/* y = (x + delta) (+ bias), rounded to T once. y may be x. */
+/* y = x + scale (delta (+ bias)), rounded to T once; with scale 1, (x + delta) + bias. y may be x. */
 void ops_add(void *y /* T[rows,dim] */, const void *x /* T[rows,dim] */, const float *delta /* [rows,dim] */,
-             const void *bias /* T[dim] or NULL */, int64_t rows, int64_t dim, int32_t dtype);
+             const void *bias /* T[dim] or NULL */, float scale, int64_t rows, int64_t dim, int32_t dtype);
 
 /* y += x */
 void ops_accum(float *y /* [n] */, const float *x /* [n] */, int64_t n);

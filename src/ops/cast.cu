@@ -40,6 +40,8 @@ enum status ops_cuda_cast(const struct op_attrs *attrs, void *const *arg, void *
 {
     TRY(check_storage("cast", attrs->cast.y_type));
     TRY(check_storage("cast", attrs->cast.x_type));
+    if (attrs->cast.scale != 0.0f)
+        return status_fail(ERR_INVALID, "cast on cuda: scaling is computed on the CPU only so far");
     const int64_t n = attrs->cast.n;
     const bool vectors = aligned_to_vectors({arg[0], arg[1]});
     if (attrs->cast.y_type == attrs->cast.x_type) {

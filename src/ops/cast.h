@@ -7,4 +7,7 @@
 /* y = x, to bf16 rounded to nearest even; the same types: a copy. y and x must not overlap. */
 void ops_cast(void *y /* T_y[n] */, const void *x /* T_x[n] */, int64_t n, int32_t y_type, int32_t x_type);
 
+/* y = scale * x */
+void ops_scale(void *y /* T[n] */, const void *x /* T[n] */, float scale, int64_t n, int32_t dtype);
+
 #endif

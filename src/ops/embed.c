@@ -1,6 +1,7 @@
 /* Embedding lookup and its scatter-add. */
 #include "ops/embed.h"
 
+#include "ops/cast.h"
 #include "ops/ops.h"
 #include "ops/rows.h"
 #include "ops/simd.h"
@@ -23,16 +24,16 @@ CLONES static void add_rows(void *y, int64_t at, const void *a, int64_t a_at, co
     FOR_DTYPE(dtype, add_typed, y, at, a, a_at, b, b_at, n);
 }
 
-INLINE void scatter_typed(float *row, const void *dx, int64_t at, int64_t n, int32_t dtype)
+INLINE void scatter_typed(float *row, const void *dx, int64_t at, int64_t n, float scale, int32_t dtype)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
-        row[j] += row_get(dx, at + j, dtype);
+        row[j] += scale * row_get(dx, at + j, dtype);
 }
 
-CLONES static void scatter(float *row, const void *dx, int64_t at, int64_t n, int32_t dtype)
+CLONES static void scatter(float *row, const void *dx, int64_t at, int64_t n, float scale, int32_t dtype)
 {
-    FOR_DTYPE(dtype, scatter_typed, row, dx, at, n);
+    FOR_DTYPE(dtype, scatter_typed, row, dx, at, n, scale);
 }
 
 void ops_embed(const struct embed_shape *s, void *x, const void *table, const int32_t *tokens, const void *pos_table,
@@ -47,6 +48,9 @@ void ops_embed(const struct embed_shape *s, void *x, const void *table, const in
                 row_set(x, i * s->dim + j, s->dtype, NAN);
         } else if (pos_table) {
             add_rows(x, i * s->dim, table, token * s->dim, pos_table, pos * s->dim, s->dim, s->dtype);
+        } else if (s->scale != 1.0f) {
+            ops_scale((char *)x + (size_t)i * row_bytes, (const char *)table + (size_t)token * row_bytes, s->scale, s->dim,
+                      s->dtype);
         } else {
             memcpy((char *)x + (size_t)i * row_bytes, (const char *)table + (size_t)token * row_bytes, row_bytes);
         }
@@ -64,7 +68,7 @@ void ops_embed_grad(const struct embed_shape *s, float *dtable, const void *dx, 
     for (int64_t j = 0; j < s->dim; j += PANEL) {
         for (int64_t i = 0; i < s->rows; i++)
             if (index[i] >= 0 && index[i] < s->vocab)
-                scatter(dtable + index[i] * s->dim + j, dx, i * s->dim + j, min_i64(PANEL, s->dim - j), s->dtype);
+                scatter(dtable + index[i] * s->dim + j, dx, i * s->dim + j, min_i64(PANEL, s->dim - j), s->scale, s->dtype);
     }
 }
 
@@ -75,7 +79,8 @@ static struct embed_shape embed_shape_of(const struct op_attrs *a)
                                 .vocab = a->embed.vocab,
                                 .max_pos = a->embed.max_pos,
                                 .dtype = a->embed.dtype,
-                                .accumulate = a->embed.accumulate};
+                                .accumulate = a->embed.accumulate,
+                                .scale = a->embed.scale != 0.0f ? a->embed.scale : 1.0f};
 }
 
 enum status ops_cpu_embed(const struct op_attrs *a, void *const *arg, void *stream)

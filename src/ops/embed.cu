@@ -236,12 +236,16 @@ template <typename T> enum status run_embed_grad(const struct op_attrs *attrs, v
 enum status ops_cuda_embed(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("embed", attrs->embed.dtype));
+    if (attrs->embed.scale != 0.0f)
+        return status_fail(ERR_INVALID, "embed on cuda: scaled embeddings are computed on the CPU only so far");
     return attrs->embed.dtype == BF16 ? run_embed<bf16>(attrs, arg, stream) : run_embed<float>(attrs, arg, stream);
 }
 
 enum status ops_cuda_embed_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("embed_grad", attrs->embed.dtype));
+    if (attrs->embed.scale != 0.0f)
+        return status_fail(ERR_INVALID, "embed_grad on cuda: scaled embeddings are computed on the CPU only so far");
     if (attrs->embed.dim <= 0)
         return OK;
     return attrs->embed.dtype == BF16 ? run_embed_grad<bf16>(attrs, arg, stream) : run_embed_grad<float>(attrs, arg, stream);

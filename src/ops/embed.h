@@ -9,14 +9,15 @@ struct embed_shape {
     int64_t rows, dim, vocab, max_pos;
     int32_t dtype;
     int32_t accumulate; /* backward: dtable is added to, not written */
+    float scale;        /* of what is looked up in table, without positions */
 };
 
-/* x = table[tokens] (+ pos_table[positions]), the sum rounded once. */
+/* x = scale table[tokens] or table[tokens] + pos_table[positions], rounded once. */
 void ops_embed(const struct embed_shape *s, void *x /* T[rows,dim] */, const void *table /* T[vocab,dim] */,
                const int32_t *tokens /* [rows] */, const void *pos_table /* T[max_pos,dim] or NULL */,
                const int32_t *positions /* [rows] or NULL */);
 
-/* dtable[index[i]] += dx[i] for i in order (each task owns columns). */
+/* dtable[index[i]] += scale dx[i] for i in order (each task owns columns). */
 void ops_embed_grad(const struct embed_shape *s, float *dtable /* [vocab,dim] */, const void *dx /* T[rows,dim] */,
                     const int32_t *index /* [rows] */);
 

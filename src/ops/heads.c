@@ -111,3 +111,29 @@ enum status ops_cpu_attn_merge(const struct op_attrs *a, void *const *arg, void 
     ops_attn_merge(&s, arg[0], arg[1], arg[2], arg[3]);
     return OK;
 }
+
+INLINE void columns_typed(void *y, int64_t y_at, int32_t y_type, const void *x, int64_t x_at, int64_t n, int32_t x_type)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+        row_set(y, y_at + j, y_type, row_get(x, x_at + j, x_type));
+}
+
+CLONES static void columns_row(void *y, int64_t y_at, int32_t y_type, const void *x, int64_t x_at, int64_t n, int32_t x_type)
+{
+    if (y_type == F32)
+        FOR_DTYPE(x_type, columns_typed, y, y_at, F32, x, x_at, n);
+    else
+        FOR_DTYPE(x_type, columns_typed, y, y_at, BF16, x, x_at, n);
+}
+
+enum status ops_cpu_columns(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    int64_t rows = a->columns.rows, cols = a->columns.cols;
+#pragma omp parallel for schedule(static) if (rows * cols > ROWS_SERIAL)
+    for (int64_t i = 0; i < rows; i++)
+        columns_row(arg[0], i * a->columns.y_ld + a->columns.y_first, a->columns.y_type, arg[1],
+                    i * a->columns.x_ld + a->columns.x_first, cols, a->columns.x_type);
+    return OK;
+}

@@ -241,6 +241,8 @@ enum status ops_cuda_loss(const struct op_attrs *attrs, void *const *arg, void *
     const int32_t *targets = (const int32_t *)arg[2];
     const struct step_record *record = (const struct step_record *)arg[3];
     const int64_t rows = attrs->loss.rows, vocab = attrs->loss.vocab, ld = attrs->loss.ld ? attrs->loss.ld : vocab;
+    if (attrs->loss.scale != 0.0f || attrs->loss.cap != 0.0f)
+        return status_fail(ERR_INVALID, "loss on cuda: scaled or capped logits are computed on the CPU only so far");
     if (attrs->loss.gradient && !record)
         return status_fail(ERR_INVALID, "loss on cuda: a gradient needs the step record, which holds 1 / target tokens");
     const unsigned threads = reducing_threads(blocks_of(vocab, RUN), ROW_THREADS);

@@ -8,6 +8,7 @@ struct loss_shape {
     int64_t rows, vocab, ld; /* ld: elements from row to row, at least vocab */
     int32_t gradient;   /* logits become (softmax - onehot) * inv_targets; else they are left alone */
     int32_t accumulate; /* *loss is added to, not written */
+    float scale, cap;   /* of logits: cap * tanh(scale * logit / cap); cap 0: scale * logit */
 };
 
 /* *loss (+)= sum over rows of log sum exp(logits) - logits[target], in fp64, rows in order. A row is read for its

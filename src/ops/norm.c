@@ -1,6 +1,8 @@
 /* Normalisation of rows, forward and backward. */
 #include "ops/norm.h"
 
+#include "ops/add.h"
+#include "ops/memory.h"
 #include "ops/ops.h"
 #include "ops/rows.h"
 #include "ops/simd.h"
@@ -41,7 +43,8 @@ INLINE void stats_typed(struct row *row, const void *x, enum norm_kind kind, flo
     row->r = 1.0f / sqrtf(var + eps);
 }
 
-INLINE void normalise_typed(const struct row *row, void *y, const void *x, const void *weight, const void *bias, int32_t dtype)
+INLINE void normalise_typed(const struct row *row, void *y, const void *x, const void *weight, const void *bias, float one,
+                            int32_t dtype)
 {
     const struct row c = *row;
     if (bias) {
@@ -52,8 +55,14 @@ INLINE void normalise_typed(const struct row *row, void *y, const void *x, const
     } else {
 #pragma omp simd
         for (int64_t j = 0; j < c.dim; j++)
-            row_set(y, c.at + j, dtype, (row_get(x, c.at + j, dtype) - c.mean) * c.r * row_get(weight, j, dtype));
+            row_set(y, c.at + j, dtype, (row_get(x, c.at + j, dtype) - c.mean) * c.r * (one + row_get(weight, j, dtype)));
     }
+}
+
+/* What is added to weights. Sums with 0 are exact: but for -0, which no product tells from 0. */
+INLINE float one_of(const struct norm_shape *s)
+{
+    return s->kind == NORM_RMS_ONE ? 1.0f : 0.0f;
 }
 
 CLONES static void normalise_row(const struct norm_shape *s, int64_t i, void *y, const void *x, const void *weight,
@@ -61,11 +70,15 @@ CLONES static void normalise_row(const struct norm_shape *s, int64_t i, void *y,
 {
     struct row row = {.at = i * s->dim, .dim = s->dim};
     FOR_DTYPE(s->dtype, stats_typed, &row, x, s->kind, s->eps);
-    FOR_DTYPE(s->dtype, normalise_typed, &row, y, x, weight, bias);
+    FOR_DTYPE(s->dtype, normalise_typed, &row, y, x, weight, bias, one_of(s));
 }
 
 void ops_norm(const struct norm_shape *s, void *y, const void *x, const void *weight, const void *bias)
 {
+    if (s->kind == NORM_NONE) {
+        ops_copy(y, x, s->rows * s->dim * dtype_size((enum dtype)s->dtype));
+        return;
+    }
 #pragma omp parallel for schedule(static) if (s->rows * s->dim > ROWS_SERIAL)
     for (int64_t i = 0; i < s->rows; i++)
         normalise_row(s, i, y, x, weight, bias);
@@ -73,7 +86,7 @@ void ops_norm(const struct norm_shape *s, void *y, const void *x, const void *we
 
 /* *sum_g = sum of g, *sum_gx = sum of g * xhat over a row, with g = dy * weight */
 INLINE void sum_products(const struct row *row, float *sum_g, float *sum_gx, const void *x, const void *weight, const float *dy,
-                         int32_t dtype)
+                         float one, int32_t dtype)
 {
     f32x8 a[2] = {{0}}, b[2] = {{0}}, vx[2], vw[2], vd[2];
     for (int64_t j = 0; j < row->dim; j += LANES) {
@@ -81,7 +94,7 @@ INLINE void sum_products(const struct row *row, float *sum_g, float *sum_gx, con
         lanes_get(vw, weight, j, row->dim - j, 0.0f, dtype);
         lanes_get(vd, dy, row->at + j, row->dim - j, 0.0f, F32);
         for (int half = 0; half < 2; half++) {
-            f32x8 g = vd[half] * vw[half];
+            f32x8 g = vd[half] * (vw[half] + one);
             a[half] += g;
             b[half] += g * ((vx[half] - row->mean) * row->r);
         }
@@ -92,15 +105,15 @@ INLINE void sum_products(const struct row *row, float *sum_g, float *sum_gx, con
 
 /* dx of a row, added to it. */
 INLINE void grad_typed(const struct row *row, void *dx, const void *x, const void *weight, const float *dy, enum norm_kind kind,
-                       int32_t dtype)
+                       float one, int32_t dtype)
 {
     const struct row c = *row;
     float sum_g, sum_gx;
-    sum_products(row, &sum_g, &sum_gx, x, weight, dy, dtype);
+    sum_products(row, &sum_g, &sum_gx, x, weight, dy, one, dtype);
     const float mean_g = kind == NORM_LAYER ? sum_g / (float)c.dim : 0.0f, mean_gx = sum_gx / (float)c.dim;
 #pragma omp simd
     for (int64_t j = 0; j < c.dim; j++) {
-        float g = dy[c.at + j] * row_get(weight, j, dtype), xhat = (row_get(x, c.at + j, dtype) - c.mean) * c.r;
+        float g = dy[c.at + j] * (one + row_get(weight, j, dtype)), xhat = (row_get(x, c.at + j, dtype) - c.mean) * c.r;
         row_set(dx, c.at + j, dtype, row_get(dx, c.at + j, dtype) + c.r * (fmaf(-xhat, mean_gx, g) - mean_g));
     }
 }
@@ -126,7 +139,7 @@ CLONES static void grad_group(const struct norm_shape *s, void *dx, const void *
     for (int64_t i = i0; i < min_i64(i0 + ROW_GROUP, s->rows); i++) {
         struct row row = {.at = i * s->dim, .dim = s->dim};
         FOR_DTYPE(s->dtype, stats_typed, &row, x, s->kind, s->eps);
-        FOR_DTYPE(s->dtype, grad_typed, &row, dx, x, weight, dy, s->kind);
+        FOR_DTYPE(s->dtype, grad_typed, &row, dx, x, weight, dy, s->kind, one_of(s));
         if (dw)
             FOR_DTYPE(s->dtype, columns_typed, &row, dw, db, x, dy);
     }
@@ -145,12 +158,18 @@ static void add_groups(float *out, const float *sums, int64_t stride, int64_t gr
 
 int64_t ops_norm_grad_workspace(const struct norm_shape *s)
 {
+    if (s->kind == NORM_NONE)
+        return 0;
     return ceil_div(s->rows, ROW_GROUP) * 2 * s->dim * (int64_t)sizeof(float);
 }
 
 void ops_norm_grad(const struct norm_shape *s, void *dx, const void *x, const void *weight, const float *dy, float *dweight,
                    float *dbias, float *work)
 {
+    if (s->kind == NORM_NONE) {
+        ops_add(dx, dx, dy, NULL, 1.0f, s->rows, s->dim, s->dtype);
+        return;
+    }
     int64_t groups = ceil_div(s->rows, ROW_GROUP);
     int columns = dweight || dbias;
 #pragma omp parallel if (s->rows * s->dim > ROWS_SERIAL)

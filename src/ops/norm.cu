@@ -400,11 +400,19 @@ template <typename T> enum status run_norm_grad(const struct op_attrs *attrs, vo
     return reduce_groups(dbias, p.work + p.dim, attrs, stream);
 }
 
+enum status check_kind(const char *name, const struct op_attrs *attrs)
+{
+    if (attrs->norm.kind == NORM_RMS || attrs->norm.kind == NORM_LAYER)
+        return OK;
+    return status_fail(ERR_INVALID, "%s on cuda: norms with 1 + weight, and blocks without a norm, are computed on the CPU only so far", name);
+}
+
 } // namespace
 
 enum status ops_cuda_norm(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("norm", attrs->norm.dtype));
+    TRY(check_kind("norm", attrs));
     if (attrs->norm.dim > MOST_COLUMNS)
         return status_fail(ERR_INVALID, "norm on cuda: %lld columns; at most %d", (long long)attrs->norm.dim, MOST_COLUMNS);
     if (attrs->norm.rows <= 0 || attrs->norm.dim <= 0)
@@ -415,6 +423,7 @@ enum status ops_cuda_norm(const struct op_attrs *attrs, void *const *arg, void *
 enum status ops_cuda_norm_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("norm_grad", attrs->norm.dtype));
+    TRY(check_kind("norm_grad", attrs));
     if (attrs->norm.dim <= 0)
         return OK;
     return attrs->norm.dtype == BF16 ? run_norm_grad<bf16>(attrs, arg, stream) : run_norm_grad<float>(attrs, arg, stream);

@@ -1,9 +1,9 @@
 /* RMSNorm (Zhang and Sennrich 2019) and LayerNorm (Ba et al. 2016) of rows. fp32 inside; T is F32 or BF16, rounded to once.
  *
  *   xhat = (x - mean) * r,   r = 1 / sqrt(var + eps),   y = xhat * weight (+ bias)
- * RMS: mean = 0 and var is the mean square. Backward, with g = dy * weight:
- *   dx += r * (g - [LAYER: mean(g)] - xhat * mean(g * xhat)),  dweight (+)= sum over rows dy * xhat,  dbias (+)= sum over rows dy
- * Column sums take rows in order, in groups of 32 whose sums (in work) are added in order. */
+ * RMS: mean = 0 and var is the mean square; RMS_ONE: the same with 1 + weight. NONE: y = x, dx += dy. Backward, with g = dy *
+ * weight: dx += r * (g - [LAYER: mean(g)] - xhat * mean(g * xhat)),  dweight (+)= sum over rows dy * xhat,  dbias (+)= sum over
+ * rows dy Column sums take rows in order, in groups of 32 whose sums (in work) are added in order. */
 #ifndef LTRAIN_OPS_NORM_H
 #define LTRAIN_OPS_NORM_H
 

@@ -48,11 +48,21 @@ CLONES static void angles(float *cosine, float *sine, const float *inv_freq, int
     }
 }
 
-/* For each head, elements [at, at + n) with those `half` further on; the next head begins 2 * half later. */
-INLINE void rotate_typed(void *x, int64_t at, int64_t heads, int64_t half, int64_t n, const float *cosine, const float *sine,
-                         int32_t dtype)
+/* cosine[j] and sine[j] times factor. */
+CLONES static void scale(float *cosine, float *sine, int64_t n, float factor)
 {
-    for (int64_t h = 0; h < heads; h++, at += 2 * half) {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
+        cosine[j] *= factor;
+        sine[j] *= factor;
+    }
+}
+
+/* For each head, elements [at, at + n) with those `half` further on; the next head begins `stride` later. */
+INLINE void rotate_typed(void *x, int64_t at, int64_t heads, int64_t stride, int64_t half, int64_t n, const float *cosine,
+                         const float *sine, int32_t dtype)
+{
+    for (int64_t h = 0; h < heads; h++, at += stride) {
 #pragma omp simd
         for (int64_t j = 0; j < n; j++) {
             float a = row_get(x, at + j, dtype), b = row_get(x, at + half + j, dtype);
@@ -62,24 +72,48 @@ INLINE void rotate_typed(void *x, int64_t at, int64_t heads, int64_t half, int64
     }
 }
 
-CLONES static void rotate(void *x, int64_t at, int64_t heads, int64_t half, int64_t n, const float *cosine, const float *sine,
-                          int32_t dtype)
+CLONES static void rotate(void *x, int64_t at, int64_t heads, int64_t stride, int64_t half, int64_t n, const float *cosine,
+                          const float *sine, int32_t dtype)
 {
-    FOR_DTYPE(dtype, rotate_typed, x, at, heads, half, n, cosine, sine);
+    FOR_DTYPE(dtype, rotate_typed, x, at, heads, stride, half, n, cosine, sine);
 }
 
-void ops_rope(void *x, const int32_t *positions, const float *inv_freq, int64_t rows, int64_t heads, int64_t head_dim,
-              int32_t type, int32_t inverse)
+/* For each head, n pairs of neighbours from element `at` on. */
+INLINE void rotate_neighbours_typed(void *x, int64_t at, int64_t heads, int64_t stride, int64_t n, const float *cosine,
+                                    const float *sine, int32_t dtype)
 {
-    int64_t half = head_dim / 2, dim = heads * head_dim;
-    float sign = inverse ? -1.0f : 1.0f;
-#pragma omp parallel for schedule(static) if (rows * dim > ROWS_SERIAL)
-    for (int64_t i = 0; i < rows; i++) {
+    for (int64_t h = 0; h < heads; h++, at += stride) {
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) {
+            float a = row_get(x, at + 2 * j, dtype), b = row_get(x, at + 2 * j + 1, dtype);
+            row_set(x, at + 2 * j, dtype, fmaf(a, cosine[j], -(b * sine[j])));
+            row_set(x, at + 2 * j + 1, dtype, fmaf(b, cosine[j], a * sine[j]));
+        }
+    }
+}
+
+CLONES static void rotate_neighbours(void *x, int64_t at, int64_t heads, int64_t stride, int64_t n, const float *cosine,
+                                     const float *sine, int32_t dtype)
+{
+    FOR_DTYPE(dtype, rotate_neighbours_typed, x, at, heads, stride, n, cosine, sine);
+}
+
+void ops_rope(const struct rope_shape *s, void *x, const int32_t *positions, const float *inv_freq)
+{
+    int64_t half = s->rotated / 2, dim = s->heads * s->head_dim;
+    float sign = s->inverse ? -1.0f : 1.0f;
+#pragma omp parallel for schedule(static) if (s->rows * dim > ROWS_SERIAL)
+    for (int64_t i = 0; i < s->rows; i++) {
         float cosine[ROWS_BLOCK], sine[ROWS_BLOCK];
         for (int64_t j = 0; j < half; j += ROWS_BLOCK) {
             int64_t n = min_i64(ROWS_BLOCK, half - j);
             angles(cosine, sine, inv_freq + j, n, (double)positions[i], sign);
-            rotate(x, i * dim + j, heads, half, n, cosine, sine, type);
+            if (s->factor != 1.0f)
+                scale(cosine, sine, n, s->factor);
+            if (s->interleaved)
+                rotate_neighbours(x, i * dim + 2 * j, s->heads, s->head_dim, n, cosine, sine, s->type);
+            else
+                rotate(x, i * dim + j, s->heads, s->head_dim, half, n, cosine, sine, s->type);
         }
     }
 }
@@ -87,6 +121,14 @@ void ops_rope(void *x, const int32_t *positions, const float *inv_freq, int64_t 
 enum status ops_cpu_rope(const struct op_attrs *a, void *const *arg, void *stream)
 {
     (void)stream;
-    ops_rope(arg[0], arg[1], arg[2], a->rope.rows, a->rope.heads, a->rope.head_dim, a->rope.x_type, a->rope.inverse);
+    struct rope_shape s = {.rows = a->rope.rows,
+                           .heads = a->rope.heads,
+                           .head_dim = a->rope.head_dim,
+                           .rotated = a->rope.rotated ? a->rope.rotated : a->rope.head_dim,
+                           .type = a->rope.x_type,
+                           .inverse = a->rope.inverse,
+                           .interleaved = a->rope.interleaved,
+                           .factor = a->rope.factor != 0.0f ? a->rope.factor : 1.0f};
+    ops_rope(&s, arg[0], arg[1], arg[2]);
     return OK;
 }

@@ -1,4 +1,5 @@
-/* Rotary position embedding (Su et al. 2021), pairs (j, j + head_dim / 2) as in Hugging Face's Llama.
+/* Rotary position embedding (Su et al. 2021) of the first `rotated` elements of each head: pairs (j, j + rotated / 2) as in Hugging
+ * Face's Llama, or neighbours (2 j, 2 j + 1).
  *
  * angle = positions[i] * inv_freq[j], taken in fp64 and reduced there, so that positions in the millions lose nothing; sine and
  * cosine are fp32 (absolute error below 1.2e-7) and are computed once per row for all heads.
@@ -12,9 +13,14 @@
 
 #include <stdint.h>
 
+struct rope_shape {
+    int64_t rows, heads, head_dim, rotated;
+    int32_t type, inverse, interleaved;
+    float factor; /* of what is rotated, in both directions */
+};
+
 /* Rotates in place by angle, or by -angle (`inverse`: the backward pass). */
-void ops_rope(void *x /* type[rows, heads, head_dim] inout */, const int32_t *positions /* [rows] */,
-              const float *inv_freq /* [head_dim / 2] */, int64_t rows, int64_t heads, int64_t head_dim, int32_t type,
-              int32_t inverse);
+void ops_rope(const struct rope_shape *s, void *x /* type[rows, heads, head_dim] inout */, const int32_t *positions /* [rows] */,
+              const float *inv_freq /* [rotated / 2] */);
 
 #endif

@@ -52,16 +52,25 @@ template <typename T> enum status run_backward(const struct op_attrs *attrs, voi
     return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim, aligned_to_vectors({op.gate, op.up, op.dy}), stream);
 }
 
+enum status check_kind(const char *name, const struct op_attrs *attrs)
+{
+    if (attrs->act.kind == GATE_SILU)
+        return OK;
+    return status_fail(ERR_INVALID, "%s on cuda: gates other than silu are computed on the CPU only so far", name);
+}
+
 } // namespace
 
 enum status ops_cuda_swiglu(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("swiglu", attrs->act.dtype));
+    TRY(check_kind("swiglu", attrs));
     return attrs->act.dtype == BF16 ? run_forward<bf16>(attrs, arg, stream) : run_forward<float>(attrs, arg, stream);
 }
 
 enum status ops_cuda_swiglu_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("swiglu_grad", attrs->act.dtype));
+    TRY(check_kind("swiglu_grad", attrs));
     return attrs->act.dtype == BF16 ? run_backward<bf16>(attrs, arg, stream) : run_backward<float>(attrs, arg, stream);
 }

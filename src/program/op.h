@@ -38,7 +38,9 @@ struct norm_result {
     int32_t skip; /* the norm is not finite: the update leaves everything as it is */
 };
 
-enum norm_kind { NORM_RMS, NORM_LAYER };
+enum norm_kind { NORM_RMS, NORM_LAYER, NORM_RMS_ONE /* weights are 1 + w */, NORM_NONE /* y = x */ };
+/* The function of a gated MLP's gate: attrs.act.kind of OP_SWIGLU. */
+enum gate_kind { GATE_SILU, GATE_GELU_TANH, GATE_GELU_ERF };
 enum gelu_kind { GELU_TANH, GELU_ERF };
 
 /* One of these per instruction, zero where unused (hashed as bytes by value numbers). */
@@ -50,7 +52,8 @@ struct op_attrs {
         struct {
             int64_t rows, dim, vocab, max_pos;
             int32_t dtype, accumulate;
-        } embed; /* accumulate: EMBED_GRAD adds; else writes */
+            float scale;
+        } embed; /* accumulate: EMBED_GRAD adds; else writes; scale: of what is looked up in `table`, 0: 1 */
         struct {
             int64_t rows, dim;
             float eps;
@@ -67,11 +70,13 @@ struct op_attrs {
         struct {
             int64_t rows, dim;
             int32_t dtype;
-        } add;
+            float scale;
+        } add; /* scale: of delta and bias, 0: 1 */
         struct {
             int64_t rows;
-            int32_t heads, head_dim, x_type, inverse;
-        } rope; /* inverse: backward (rotates by -angle) */
+            int32_t heads, head_dim, x_type, inverse, rotated, interleaved;
+            float factor;
+        } rope; /* inverse: backward (rotates by -angle); rotated: elements of a head, 0: all; factor: of what is rotated, 0: 1 */
         struct {
             int64_t rows, dim;
             int32_t dtype, kind;
@@ -79,13 +84,14 @@ struct op_attrs {
         struct {
             int64_t sq, sk, q0, k0;
             int32_t hq, hk, head_dim, dtype, accumulate;
-            float scale;
-        } attn;
+            float scale, cap;
+        } attn; /* cap: scores are cap * tanh(score / cap); 0: as they are */
         struct {
             int64_t rows, vocab;
             int32_t gradient, accumulate;
+            float scale, cap;
             int64_t ld; /* elements from row to row of the logits; 0: vocab */
-        } loss;
+        } loss; /* logits are cap * tanh(scale * logit / cap); scale 0: 1; cap 0: none */
         struct {
             int64_t rows;
             int32_t heads, head_dim, dtype, accumulate;
@@ -93,7 +99,12 @@ struct op_attrs {
         struct {
             int64_t n;
             int32_t y_type, x_type;
-        } cast;
+            float scale;
+        } cast; /* scale: y = scale * x, both of one type; 0: 1 */
+        struct {
+            int64_t rows, cols, y_first, x_first, y_ld, x_ld;
+            int32_t y_type, x_type, keep;
+        } columns; /* keep: the other columns of y stay; else they are undefined */
         struct {
             int64_t n, n_decay, first, share;
             int32_t low_precision, moments;

@@ -41,24 +41,24 @@ OP(FILL, fill, ELEMENTWISE, NEVER, F32, 0, OUT(dst, BYTES))
 
 /* --- Embedding: attrs.embed --- */
 
-/* x = table[tokens] (+ pos_table[positions]): x [rows,dim], table [vocab,dim], tokens [rows], pos_table [max_pos,dim],
+/* x = scale table[tokens] (+ pos_table[positions]): x [rows,dim], table [vocab,dim], tokens [rows], pos_table [max_pos,dim],
  * positions [rows] */
 OP(EMBED, embed, ELEMENTWISE, NEVER, a->embed.dtype, 0,
    OUT(x, T(embed)), IN(table, T(embed)), IN(tokens, I32), OPT_IN(pos_table, T(embed)), OPT_IN(positions, I32))
 
-/* dtable (+)= scatter-add of dx, in row order: dtable [vocab,dim], dx [rows,dim], index [rows] */
+/* dtable (+)= scatter-add of scale dx, in row order: dtable [vocab,dim], dx [rows,dim], index [rows] */
 OP(EMBED_GRAD, embed_grad, ELEMENTWISE, NEVER, F32, 1.0 * a->embed.rows * a->embed.dim,
    SUM(dtable, F32, embed.accumulate), IN(dx, T(embed)), IN(index, I32))
 
 /* --- Norms: attrs.norm --- */
 
-/* RMSNorm or LayerNorm of each row: y, x [rows,dim], weight, bias [dim] */
+/* RMSNorm or LayerNorm of each row: y, x [rows,dim], weight, bias [dim]; NORM_NONE has neither weight nor bias */
 OP(NORM, norm, ELEMENTWISE, NEVER, a->norm.dtype, 5.0 * a->norm.rows * a->norm.dim,
-   OUT(y, T(norm)), IN(x, T(norm)), IN(weight, T(norm)), OPT_IN(bias, T(norm)))
+   OUT(y, T(norm)), IN(x, T(norm)), OPT_IN(weight, T(norm)), OPT_IN(bias, T(norm)))
 
 /* dx += the gradient of x; dweight and dbias (+)= theirs: dx, x, dy [rows,dim], the others [dim] */
 OP(NORM_GRAD, norm_grad, ELEMENTWISE, NEVER, a->norm.dtype, 16.0 * a->norm.rows * a->norm.dim,
-   INOUT(dx, T(norm)), IN(x, T(norm)), IN(weight, T(norm)), IN(dy, F32), OPT_SUM(dweight, F32, norm.accumulate),
+   INOUT(dx, T(norm)), IN(x, T(norm)), OPT_IN(weight, T(norm)), IN(dy, F32), OPT_SUM(dweight, F32, norm.accumulate),
    OPT_SUM(dbias, F32, norm.accumulate), WORK(work))
 
 /* --- Linear layers: attrs.gemm, attrs.bias --- */
@@ -78,7 +78,7 @@ OP(BIAS_GRAD, bias_grad, ELEMENTWISE, NEVER, a->bias.y_type, 1.0 * a->bias.rows 
 
 /* --- The residual stream: attrs.add --- */
 
-/* y = x + delta (+ bias): y, x, delta [rows,dim], bias [dim] */
+/* y = x + scale (delta (+ bias)): y, x, delta [rows,dim], bias [dim] */
 OP(ADD, add, ELEMENTWISE, NEVER, a->add.dtype, 2.0 * a->add.rows * a->add.dim,
    OUT(y, T(add)), IN(x, T(add)), IN(delta, F32), OPT_IN(bias, T(add)))
 
@@ -90,7 +90,7 @@ OP(ROPE, rope, ELEMENTWISE, NEVER, a->rope.x_type, 3.0 * a->rope.rows * a->rope.
 
 /* --- Activation functions: attrs.act; all [rows,dim] --- */
 
-/* y = silu(gate) * up */
+/* y = f(gate) * up, f by attrs.act.kind: silu, or a gelu */
 OP(SWIGLU, swiglu, ELEMENTWISE, NEVER, a->act.dtype, 6.0 * a->act.rows * a->act.dim,
    OUT(y, T(act)), IN(gate, T(act)), IN(up, T(act)))
 
@@ -108,7 +108,7 @@ OP(GELU_GRAD, gelu_grad, ELEMENTWISE, NEVER, a->act.dtype, 19.0 * a->act.rows * 
 
 /* --- Attention: attrs.attn (layouts and mask: attention/attention.h), attrs.heads --- */
 
-/* o = softmax(scale q k^T) v and lse: q k^T and p v */
+/* o = softmax(scale q k^T, capped) v and lse: q k^T and p v */
 OP(ATTN_FWD, attn_fwd, ATTENTION, FREELY, a->attn.dtype, 4.0 * pairs * a->attn.hq * a->attn.head_dim,
    OUT(o, T(attn)), OUT(lse, F32), IN(q, T(attn)), IN(k, T(attn)), IN(v, T(attn)), IN(lo, I32), IN(hi, I32), WORK(work))
 
@@ -129,14 +129,21 @@ OP(ATTN_MERGE, attn_merge, ELEMENTWISE, ADDING, a->heads.dtype, 3.0 * a->heads.r
 
 /* --- Types: attrs.cast --- */
 
-/* y = x, rounded to nearest even: [n] */
+/* y = scale x, rounded to nearest even: [n] */
 OP(CAST, cast, ELEMENTWISE, NEVER, a->cast.y_type, 0,
    OUT(y, AS(cast.y_type)), IN(x, AS(cast.x_type)))
 
+/* --- Columns: attrs.columns --- */
+
+/* Columns [y_first, y_first + cols) of y = columns [x_first, x_first + cols) of x: y [rows,y_ld], x [rows,x_ld] */
+OP(COLUMNS, columns, ELEMENTWISE, NEVER, a->columns.x_type, 0,
+   SUM(y, AS(columns.y_type), columns.keep), IN(x, AS(columns.x_type)))
+
 /* --- Loss: attrs.loss --- */
 
-/* loss[1] (+)= sum of -log p(target); with `gradient`, logits become (softmax - onehot) * record->inv_targets. Rows whose target
- * is negative give 0: logits [rows,vocab], loss.ld apart, targets [rows] */
+/* loss[1] (+)= sum of -log p(target), of scaled and capped logits; with `gradient`, logits become (softmax - onehot) *
+ * record->inv_targets, times the slope of scale and cap. Rows whose target is negative give 0: logits [rows,vocab], loss.ld apart,
+ * targets [rows] */
 OP(LOSS, loss, ELEMENTWISE, NEVER, F32, (a->loss.gradient ? 6.0 : 4.0) * a->loss.rows * a->loss.vocab,
    IN_OR_INOUT(logits, F32, loss.gradient), SUM(loss, F64, loss.accumulate), IN(targets, I32), IN(record, RECORD))
 

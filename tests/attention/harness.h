@@ -75,6 +75,7 @@ struct shape {
     enum mask_kind mask;
     enum dtype dtype;
     double gain; /* of q: scores of about +-gain */
+    float cap;
 };
 
 struct problem {
@@ -131,6 +132,7 @@ static struct problem problem_make(const struct shape *s)
     p.attrs.attn.hq = s->hq, p.attrs.attn.hk = s->hk, p.attrs.attn.head_dim = s->d;
     p.attrs.attn.dtype = s->dtype, p.threads = omp_get_max_threads();
     p.attrs.attn.scale = (float)(1 / sqrt(s->d));
+    p.attrs.attn.cap = s->cap;
     p.nq = s->sq * s->hq * s->d, p.nk = s->sk * s->hk * s->d, p.nl = s->sq * s->hq;
     p.x = (struct oracle){doubles(p.nq), doubles(p.nk), doubles(p.nk), doubles(p.nq), doubles(p.nq), doubles(p.nl), doubles(p.nq),
         doubles(p.nk), doubles(p.nk), NULL, NULL, 0, 0};

@@ -33,7 +33,9 @@ ORACLE double oracle_dot(const double *x, const double *y, int64_t n)
 ORACLE double oracle_score(const struct op_attrs *a, const struct oracle *x, int64_t h, int64_t i, int64_t j)
 {
     int64_t d = a->attn.head_dim, kv = h / (a->attn.hq / a->attn.hk);
-    return a->attn.scale * oracle_dot(x->q + (i * a->attn.hq + h) * d, x->k + (j * a->attn.hk + kv) * d, d);
+    double s = a->attn.scale * oracle_dot(x->q + (i * a->attn.hq + h) * d, x->k + (j * a->attn.hk + kv) * d, d),
+           cap = a->attn.cap;
+    return cap > 0 ? cap * tanh(s / cap) : s;
 }
 
 ORACLE void oracle_forward(const struct op_attrs *a, struct oracle *x)
@@ -79,8 +81,9 @@ ORACLE void oracle_backward(const struct op_attrs *a, struct oracle *x)
                         continue;
                     const double *k = x->k + (j * hk + kv) * d, *v = x->v + (j * hk + kv) * d;
                     double *dk = x->dk + (j * hk + kv) * d, *dv = x->dv + (j * hk + kv) * d;
-                    double p = exp(oracle_score(a, x, h, i, j) - x->lse[h * a->attn.sq + i]);
-                    double ds = a->attn.scale * p * (oracle_dot(go, v, d) - delta), t = a->attn.scale * p * delta;
+                    double score = oracle_score(a, x, h, i, j), p = exp(score - x->lse[h * a->attn.sq + i]);
+                    double turned = a->attn.cap > 0 ? score / a->attn.cap : 0, slope = a->attn.scale * (1 - turned * turned);
+                    double ds = slope * p * (oracle_dot(go, v, d) - delta), t = slope * p * delta;
                     x->dq_terms += t * t * oracle_dot(k, k, d);
                     x->dk_terms += t * t * oracle_dot(q, q, d);
                     for (int64_t c = 0; c < d; c++) {

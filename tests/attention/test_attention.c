@@ -102,6 +102,21 @@ static void head_dims(void **state)
     for (int32_t d = 32; d <= 256; d += d < 128 ? 8 : 64)
         for (int t = d % 16 ? BF16 : F32; t <= BF16; t++)
             check_shape(&(struct shape){211, 211, 0, 0, 2, 2, d, CAUSAL, (enum dtype)t, 1});
+    for (int t = F32; t <= BF16; t++)
+        check_shape(&(struct shape){211, 211, 0, 0, 2, 1, 512, WINDOW, (enum dtype)t, 1});
+}
+
+/* Soft caps below, at and above the scores' size, under every mask. */
+static void soft_caps(void **state)
+{
+    (void)state;
+    static const float caps[] = {0.5f, 4, 50};
+    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++)
+        for (int m = FULL; m <= EMPTY_ALL; m++)
+            for (int t = F32; t <= BF16; t++)
+                check_shape(&(struct shape){300, 300, 0, 0, 2, 1, 40, (enum mask_kind)m, (enum dtype)t, 3, caps[i]});
+    check_shape(&(struct shape){700, 700, 0, 0, 1, 1, 256, CAUSAL, F32, 30, 50});
+    check_shape(&(struct shape){700, 700, 0, 0, 1, 1, 256, CAUSAL, BF16, 30, 50});
 }
 
 static void grouped_heads(void **state)
@@ -416,6 +431,7 @@ int main(void)
         cmocka_unit_test(sizes_causal),
         cmocka_unit_test(sizes_full_rectangular),
         cmocka_unit_test(head_dims),
+        cmocka_unit_test(soft_caps),
         cmocka_unit_test(grouped_heads),
         cmocka_unit_test(offsets),
         cmocka_unit_test(masks),

@@ -1,0 +1,19 @@
+/* Soft caps of scores, cap * tanh(score / cap), in vectors of whichever instruction set has been included. */
+#ifndef LTRAIN_ATTENTION_CAP_H
+#define LTRAIN_ATTENTION_CAP_H
+
+/* Near 0 a polynomial (Moshier's Cephes, tanhf), else from the exponential; a NaN stays one. */
+static inline SIMD vf vf_tanh(vf x)
+{
+    const vf a = vf_max(x, -x), z = x * x;
+    vf p = z * vf_set(-5.70498872745e-3f) + vf_set(2.06390887954e-2f);
+    p = p * z - vf_set(5.37397155531e-2f);
+    p = p * z + vf_set(1.33314422036e-1f);
+    p = p * z - vf_set(3.33332819422e-1f);
+    const vf near = p * z * x + x;
+    const vf e = vf_exp2(-vf_max(vf_set(-43.0f), vf_set(-2.885390082f) * a)); /* beyond 15 the quotient is nothing */
+    const vf far = vf_set(1.0f) - vf_set(2.0f) / (e + vf_set(1.0f));
+    return vf_select(vf_greater(vf_set(0.625f), a), near, vf_select(vf_greater(vf_set(0.0f), x), -far, far));
+}
+
+#endif
