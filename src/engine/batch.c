@@ -22,8 +22,8 @@ static struct sequence inputs(struct session *s)
     return (struct sequence){.tokens = session_io(s, io->tokens),
                              .targets = session_io(s, io->targets),
                              .positions = session_io(s, io->positions),
-                             .lo = session_io(s, io->lo),
-                             .hi = session_io(s, io->hi)};
+                             .lo = session_io(s, io->lo[0]),
+                             .hi = session_io(s, io->hi[0])};
 }
 
 enum status batch_create(struct session *s, int64_t seq_len, struct batch **out)
@@ -73,24 +73,51 @@ struct sequence batch_arrays(struct batch *b)
     return b->whole;
 }
 
+/* The whole sequence's mask of narrower windows, from that of the widest. */
+static void narrow(const struct batch *b, const int32_t *lo, int64_t window, int32_t *out)
+{
+    for (int64_t i = 0; i < b->shape.padded; i++)
+        out[i] = (int32_t)max_i64(lo[i], window > 0 ? i - window + 1 : 0);
+}
+
+/* This rank's part of one mask. */
+static void publish_mask(struct batch *b, int mask, const int32_t *lo)
+{
+    const struct io_buffers *io = &b->s->plan->io;
+    int ring = b->shape.ring;
+    seq_member_masks(b->layout, lo, b->ring, session_io(b->s, io->lo[mask]), session_io(b->s, io->hi[mask]));
+    if (ring == 1)
+        return;
+    uint8_t *bits = b->s->predicates + mask * (2 * ring - 2), last = bits[0]; /* of the mask before */
+    seq_needs(b->layout, lo, b->needs);
+    seq_predicates(ring, b->needs, b->ring, bits);
+    bits[0] = mask > 0 ? last : 1;
+}
+
 enum status batch_publish(struct batch *b, int64_t used)
 {
     const struct seq_tokens t = {b->whole.tokens, b->whole.targets, b->whole.positions, b->whole.lo};
+    const struct model *m = b->s->model;
+    const struct io_buffers *io = &b->s->plan->io;
     struct sequence in = inputs(b->s);
     seq_pad(&b->shape, used, &t);
     TRY(seq_layout_assign(b->layout, t.lo));
     if (!b->memory) { /* it lies where it is read from; only padding's own masks are missing */
         for (int64_t i = used; i < b->shape.padded; i++)
             in.hi[i] = (int32_t)i;
+        for (int k = 1; k < m->n_masks; k++) {
+            narrow(b, t.lo, m->mask_window[k], session_io(b->s, io->lo[k]));
+            memcpy(session_io(b->s, io->hi[k]), in.hi, (size_t)b->shape.padded * sizeof *in.hi);
+        }
         return OK;
     }
     seq_gather(b->layout, b->ring, b->ulysses, t.tokens, in.tokens);
     seq_gather(b->layout, b->ring, b->ulysses, t.targets, in.targets);
     seq_gather(b->layout, b->ring, b->ulysses, t.positions, in.positions);
-    seq_member_masks(b->layout, t.lo, b->ring, in.lo, in.hi);
-    if (b->shape.ring > 1) {
-        seq_needs(b->layout, t.lo, b->needs);
-        seq_predicates(b->shape.ring, b->needs, b->ring, b->s->predicates);
+    publish_mask(b, 0, t.lo);
+    for (int k = 1; k < m->n_masks; k++) {
+        narrow(b, t.lo, m->mask_window[k], t.lo); /* nobody reads the wider one any more */
+        publish_mask(b, k, t.lo);
     }
     return OK;
 }

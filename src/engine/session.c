@@ -46,10 +46,11 @@ static enum status join_ranks(struct session *x, struct comm *comm)
     if (!mesh_equal(&mesh, &s->mesh))
         return status_fail(ERR_INVALID, "the plan is for %s, but the ranks are %s", mesh_format(&s->mesh, plans),
                            mesh_format(&mesh, has));
-    x->predicates = sys_malloc((size_t)(2 * s->mesh.degree[MESH_RING]));
+    size_t predicates = (size_t)(MODEL_MASKS * 2 * s->mesh.degree[MESH_RING]);
+    x->predicates = sys_malloc(predicates);
     if (!x->predicates)
         return status_fail(ERR_NOMEM, "out of memory for the session");
-    memset(x->predicates, 1, (size_t)(2 * s->mesh.degree[MESH_RING]));
+    memset(x->predicates, 1, predicates);
     x->context.comm = x->comm;
     x->context.predicates = x->predicates;
     return OK;

@@ -40,7 +40,7 @@ struct session {
     struct executor *executor;
     struct comm *comm; /* with the plan's mesh; borrowed, or own_comm */
     struct comm *own_comm;
-    uint8_t *predicates;   /* of the micro-batch: [2 * ring - 1] (seqpar/seqpar.h) */
+    uint8_t *predicates;   /* of the micro-batch: [0] holds, then for each mask of the model the 2 * ring - 2 of seqpar/seqpar.h */
     struct canary *canary; /* gaps of the arenas */
     int64_t
         overhead_bytes; /* resident beside the arenas once everything is set up: program, libraries, tables, scratch of BLAS */

@@ -56,12 +56,21 @@ void build_use_rows(struct builder *b, int64_t rows)
 
 struct model_norm build_norm(struct builder *b, const char *name, enum norm_kind kind)
 {
-    int64_t dim = b->m->config.dim;
+    return build_norm_of(b, name, kind, b->m->config.dim);
+}
+
+struct model_norm build_norm_of(struct builder *b, const char *name, enum norm_kind kind, int64_t dim)
+{
     struct model_norm n = {.kind = kind, .bias = -1};
-    n.weight = build_param(b, name, ".weight", dim, 0, INIT_ONES, 0);
+    n.weight = build_param(b, name, ".weight", dim, 0, kind == NORM_RMS_ONE ? INIT_ZEROS : INIT_ONES, 0);
     if (kind == NORM_LAYER)
         n.bias = build_param(b, name, ".bias", dim, 0, INIT_ZEROS, 0);
     return n;
+}
+
+struct model_norm build_no_norm(void)
+{
+    return (struct model_norm){.kind = NORM_NONE, .weight = -1, .bias = -1};
 }
 
 struct model_linear build_linear(struct builder *b, const char *name, int64_t in, int64_t out, unsigned form, double std)
@@ -93,6 +102,9 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
     assert(layer->n_blocks < LAYER_BLOCKS);
     struct model_block *block = &layer->blocks[layer->n_blocks++];
     block->kind = kind;
+    block->norm = block->after = build_no_norm();
+    if (kind == BLOCK_ATTENTION)
+        block->attention.q_norm = block->attention.k_norm = build_no_norm();
     return block;
 }
 

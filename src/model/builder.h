@@ -29,14 +29,16 @@ void build_prefix(struct builder *b, const char *format, ...) __attribute__((for
 int build_matrix(struct builder *b, const char *name, int64_t rows, int64_t columns, double std);
 /* Of the matrix declared last only the first rows are in use, if it has more; 0: all. */
 void build_use_rows(struct builder *b, int64_t rows);
-/* NAME.weight of ones and, for NORM_LAYER, NAME.bias of zeros, as wide as the model. */
+/* NAME.weight of ones (of zeros for NORM_RMS_ONE) and, for NORM_LAYER, NAME.bias of zeros, as wide as the model or `dim`. */
 struct model_norm build_norm(struct builder *b, const char *name, enum norm_kind kind);
+struct model_norm build_norm_of(struct builder *b, const char *name, enum norm_kind kind, int64_t dim);
+struct model_norm build_no_norm(void);
 /* NAME.weight and, with LINEAR_BIAS, NAME.bias of zeros. form: flags. */
 struct model_linear build_linear(struct builder *b, const char *name, int64_t in, int64_t out, unsigned form, double std);
 /* Outputs [first, first + out) of a fused map. */
 struct model_linear build_slice(const struct model_linear *fused, int64_t first, int64_t out);
 struct model_linear build_no_linear(void);
-/* The next block of layer l. */
+/* The next block of layer l, without norms. */
 struct model_block *build_block(struct builder *b, int l, enum block_kind kind);
 /* The head: the embedding's matrix if it is tied, else lm_head.weight. */
 void build_head(struct builder *b);

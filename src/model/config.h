@@ -39,12 +39,30 @@ enum { NOT_COMPARED, COMPARED };
     X(norm_eps, FLOAT, "norm epsilon", 0, COMPARED, NULL)                                                   \
     X(gelu, CHOICE, "GELU kind", 0, COMPARED, WORDS("tanh", "erf"))                                         \
     X(init_std, FLOAT, "standard deviation of initial values", 0, NOT_COMPARED, NULL)                       \
+    X(attention_bias, SWITCH, "bias of attention", 0, COMPARED, WORDS("no", "yes"))                         \
+    X(mlp_bias, SWITCH, "bias of the MLP", 0, COMPARED, WORDS("no", "yes"))                                 \
+    X(gate, CHOICE, "gate function", 0, COMPARED, WORDS("silu", "tanh gelu", "gelu"))                       \
+    X(attention_scale, DOUBLE, "scale of attention scores", 0, COMPARED, WORDS("default"))                  \
+    X(attention_cap, DOUBLE, "soft cap of attention scores", 0, COMPARED, WORDS("none"))                    \
+    X(logit_cap, DOUBLE, "soft cap of logits", 0, COMPARED, WORDS("none"))                                  \
+    X(embedding_scale, DOUBLE, "factor of embeddings", 0, COMPARED, WORDS("none"))                          \
+    X(residual_scale, DOUBLE, "factor of residuals", 0, COMPARED, WORDS("none"))                            \
+    X(logit_scale, DOUBLE, "factor of logits", 0, COMPARED, WORDS("none"))                                  \
     X(rope_theta, DOUBLE, "rope_theta", 0, COMPARED, NULL)                                                  \
-    X(rope, CHOICE, "RoPE scaling", 0, COMPARED, WORDS("none", "linear", "llama3"))                         \
+    X(rope, CHOICE, "RoPE scaling", 0, COMPARED, WORDS("none", "linear", "llama3", "dynamic", "yarn", "longrope")) \
     X(rope_factor, DOUBLE, "RoPE scaling's factor", 0, COMPARED, NULL)                                      \
     X(rope_low_freq, DOUBLE, "RoPE scaling's low_freq_factor", 0, COMPARED, NULL)                           \
     X(rope_high_freq, DOUBLE, "RoPE scaling's high_freq_factor", 0, COMPARED, NULL)                         \
-    X(rope_original_positions, DOUBLE, "RoPE scaling's original_max_position_embeddings", 0, COMPARED, NULL)
+    X(rope_original_positions, DOUBLE, "RoPE scaling's original_max_position_embeddings", 0, COMPARED, NULL) \
+    X(rope_fast, DOUBLE, "RoPE scaling's beta_fast", 0, COMPARED, NULL)                                     \
+    X(rope_slow, DOUBLE, "RoPE scaling's beta_slow", 0, COMPARED, NULL)                                     \
+    X(rope_exact, SWITCH, "RoPE scaling's exact ramp", 0, COMPARED, WORDS("no", "yes"))                     \
+    X(rope_attention, DOUBLE, "RoPE scaling's attention_factor", 0, COMPARED, WORDS("derived"))             \
+    X(rope_mscale, DOUBLE, "RoPE scaling's mscale", 0, COMPARED, NULL)                                      \
+    X(rope_mscale_all, DOUBLE, "RoPE scaling's mscale_all_dim", 0, COMPARED, NULL)                          \
+    X(rope_share, DOUBLE, "share of a head that is rotated", 0, COMPARED, WORDS("all"))                     \
+    X(rope_interleaved, SWITCH, "interleaved RoPE", 0, COMPARED, WORDS("no", "yes"))                        \
+    X(rope_local_theta, DOUBLE, "rope_theta of windowed layers", 0, COMPARED, WORDS("the same"))
 /* clang-format on */
 
 #define X(member, type, what, limit, compared, words) AT_##member,
@@ -100,13 +118,16 @@ struct config_key {
     json_t *(*write)(const struct model_config *c);
 };
 
-/* ---- reading (config_reader.c, config_rope.c) ---- */
+/* ---- reading (config_reader.c, config_rope.c, config_layers.c) ---- */
 
-enum { MAX_KEYS = 64, CONFIG_PATH = 4096 };
+enum { MAX_KEYS = 128, CONFIG_PATH = 4096 };
+
+struct family;
 
 /* One JSON object and the keys asked for so far. */
 struct config_reader {
     const char *path;    /* for messages */
+    const struct family *family; /* once model_type has been read */
     const char *section; /* "" or "rope_scaling." */
     const json_t *object;
     const char *asked[MAX_KEYS];
@@ -133,8 +154,18 @@ enum status config_check_understood(const struct config_reader *r);
 /* The object in DIR/config.json, whose path is set. */
 enum status config_load(const char *dir, char path[CONFIG_PATH], json_t **root);
 
-/* Rotary positions: rope_scaling or rope_parameters. rope_theta has been read. */
+/* Rotary positions: rope_scaling or rope_parameters. rope_theta, max_position_embeddings and what head_dim follows from have been
+ * read. */
 enum status config_read_rope(struct config_reader *r, struct model_config *c);
 json_t *config_write_rope(const struct model_config *c);
+
+/* layer_types, which says of each layer whether it has the window. Without the key every period-th layer has none; period 0: all
+ * have it. */
+enum status config_read_layer_types(struct config_reader *r, struct model_config *c, int64_t period);
+/* An array of strings; null where all layers are alike. */
+json_t *config_write_layer_types(const struct model_config *c);
+/* no_rope_layers: 0 for a layer without positions. Without the key, every no_rope_layer_interval-th. */
+enum status config_read_unrotated(struct config_reader *r, struct model_config *c);
+json_t *config_write_unrotated(const struct model_config *c);
 
 #endif

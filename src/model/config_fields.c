@@ -9,7 +9,9 @@
 _Static_assert(sizeof(enum gelu_kind) == sizeof(int) && sizeof(enum rope_kind) == sizeof(int) &&
                    sizeof(enum model_family) == sizeof(int),
                "choices are read and written as ints");
-_Static_assert(GELU_TANH == 0 && GELU_ERF == 1 && ROPE_DEFAULT == 0 && ROPE_LINEAR == 1 && ROPE_LLAMA3 == 2,
+_Static_assert(GELU_TANH == 0 && GELU_ERF == 1 && ROPE_DEFAULT == 0 && ROPE_LINEAR == 1 && ROPE_LLAMA3 == 2 &&
+                   ROPE_DYNAMIC == 3 && ROPE_YARN == 4 && ROPE_LONGROPE == 5 && GATE_SILU == 0 && GATE_GELU_TANH == 1 &&
+                   GATE_GELU_ERF == 2,
                "words are in the order of their enums");
 
 #define WORDS(...)        \
@@ -85,6 +87,25 @@ static void print_value(const struct model_config *c, enum config_field_id field
         snprintf(text, bytes, "%.9g", value);
 }
 
+/* What is said layer by layer or frequency by frequency. */
+static int lists_differ(const struct model_config *there, const struct model_config *here, char *text, size_t bytes)
+{
+    const char *which = NULL;
+    for (int64_t l = 0; l < here->layers; l++) {
+        if (here->window > 0 && model_bit(there->windowed, l) != model_bit(here->windowed, l))
+            which = "which layers have a sliding window";
+        else if (model_bit(there->unrotated, l) != model_bit(here->unrotated, l))
+            which = "which layers have rotary positions";
+    }
+    if (!which && here->rope == ROPE_LONGROPE &&
+        (memcmp(there->rope_short, here->rope_short, sizeof here->rope_short) != 0 ||
+         memcmp(there->rope_long, here->rope_long, sizeof here->rope_long) != 0))
+        which = "RoPE scaling's short_factor or long_factor";
+    if (which)
+        snprintf(text, bytes, "%s is not the same there as in this run", which);
+    return which != NULL;
+}
+
 int model_config_differs(const struct model_config *there, const struct model_config *here, char *text, size_t bytes)
 {
     char value[2][32];
@@ -97,5 +118,5 @@ int model_config_differs(const struct model_config *there, const struct model_co
         snprintf(text, bytes, "%s is %s there and %s in this run", config_fields[i].what, value[0], value[1]);
         return 1;
     }
-    return 0;
+    return lists_differ(there, here, text, bytes);
 }

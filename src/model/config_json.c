@@ -106,6 +106,7 @@ static enum status read_family(struct config_reader *r, struct model_config *c)
     if (names && !(json_array_size(names) == 1 && json_is_string(first) && strcmp(json_string_value(first), class) == 0))
         return config_refuse(r, "architectures", instead);
     c->family = (enum model_family)family;
+    r->family = families[family];
     return OK;
 }
 

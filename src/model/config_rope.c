@@ -1,18 +1,119 @@
 /* Rotary positions in config.json: "rope_scaling" and "rope_parameters", with "rope_type" or its old name "type". */
-#include "model/config.h"
+#include "model/family.h"
 
 #include <string.h>
 
 static const struct config_word rope_types[] = {
-    {"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR}, {"llama3", ROPE_LLAMA3}, {NULL, 0}};
+    {"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR},     {"llama3", ROPE_LLAMA3}, {"dynamic", ROPE_DYNAMIC},
+    {"yarn", ROPE_YARN},       {"longrope", ROPE_LONGROPE}, {"su", ROPE_LONGROPE},   {NULL, 0}};
 
-static enum status read_object(const struct config_reader *parent, const char *section, const json_t *object,
-                               struct model_config *c)
+/* The length that frequencies were trained for: of the section, of config.json, or all positions. */
+static enum status read_original(struct config_reader *parent, struct config_reader *r, struct model_config *c)
 {
-    struct config_reader r = {.path = parent->path, .section = section, .object = object};
+    double original = (double)c->max_positions;
+    TRY(config_read_real(parent, "original_max_position_embeddings", OPTIONAL, &original));
+    TRY(config_read_real(r, "original_max_position_embeddings", OPTIONAL, &original));
+    if (!(original > 0.0))
+        return config_missing(r, "original_max_position_embeddings");
+    c->rope_original_positions = original;
+    return OK;
+}
+
+static enum status read_factor(struct config_reader *r, struct model_config *c)
+{
+    int derived = c->rope == ROPE_YARN || c->rope == ROPE_LONGROPE;
+    c->rope_factor = derived && c->max_positions > 0 ? (double)c->max_positions / c->rope_original_positions : 0.0;
+    return config_read_real(r, "factor", c->rope_factor > 0.0 ? OPTIONAL : REQUIRED, &c->rope_factor);
+}
+
+static enum status read_llama3(struct config_reader *r, struct model_config *c)
+{
+    TRY(config_read_real(r, "low_freq_factor", REQUIRED, &c->rope_low_freq));
+    TRY(config_read_real(r, "high_freq_factor", REQUIRED, &c->rope_high_freq));
+    return c->rope_high_freq <= c->rope_low_freq ? config_refuse(r, "high_freq_factor", "must be above low_freq_factor") : OK;
+}
+
+static enum status read_yarn(struct config_reader *r, struct model_config *c)
+{
+    int truncate = 1, finetuned = 0;
+    c->rope_fast = 32.0;
+    c->rope_slow = 1.0;
+    TRY(config_read_real(r, "beta_fast", OPTIONAL, &c->rope_fast));
+    TRY(config_read_real(r, "beta_slow", OPTIONAL, &c->rope_slow));
+    TRY(config_read_real(r, "attention_factor", OPTIONAL, &c->rope_attention));
+    TRY(config_read_real(r, "mscale", OPTIONAL, &c->rope_mscale));
+    TRY(config_read_real(r, "mscale_all_dim", OPTIONAL, &c->rope_mscale_all));
+    TRY(config_read_bool(r, "truncate", &truncate));
+    TRY(config_read_bool(r, "finetuned", &finetuned)); /* a note */
+    c->rope_exact = !truncate;
+    return OK;
+}
+
+/* A divisor for each frequency. */
+static enum status read_divisors(struct config_reader *r, const char *key, int64_t n, double *out)
+{
+    const json_t *list = config_get(r, key), *entry;
+    size_t i;
+    if (!list)
+        return config_missing(r, key);
+    if (!json_is_array(list) || json_array_size(list) != (size_t)n || n > LONGROPE_MOST)
+        return config_refuse(r, key, "must be a list with a number for each pair of a head's rotated elements");
+    json_array_foreach((json_t *)list, i, entry)
+    {
+        if (!json_is_number(entry) || !(json_number_value(entry) > 0.0))
+            return config_refuse(r, key, "its entries must be positive numbers");
+        out[i] = json_number_value(entry);
+    }
+    return OK;
+}
+
+static enum status read_longrope(struct config_reader *r, struct model_config *c)
+{
+    struct model_config shape = *c;
+    shape.head_dim = c->head_dim ? c->head_dim : c->dim / c->heads;
+    int64_t n = model_rotated(&shape) / 2;
+    TRY(read_divisors(r, "short_factor", n, c->rope_short));
+    TRY(read_divisors(r, "long_factor", n, c->rope_long));
+    return config_read_real(r, "attention_factor", OPTIONAL, &c->rope_attention);
+}
+
+static enum status read_kind(struct config_reader *r, struct model_config *c)
+{
+    switch (c->rope) {
+    case ROPE_LLAMA3:
+        return read_llama3(r, c);
+    case ROPE_YARN:
+        return read_yarn(r, c);
+    case ROPE_LONGROPE:
+        return read_longrope(r, c);
+    case ROPE_DEFAULT:
+    case ROPE_LINEAR:
+    case ROPE_DYNAMIC:
+        break;
+    }
+    return OK;
+}
+
+static enum status read_share(struct config_reader *r, struct model_config *c)
+{
+    double share = c->rope_share > 0.0 ? c->rope_share : 1.0;
+    if (!r->family->partial)
+        return config_only_number(r, "partial_rotary_factor", 1.0);
+    TRY(config_read_real(r, "partial_rotary_factor", OPTIONAL, &share));
+    if (share > 1.0)
+        return config_refuse(r, "partial_rotary_factor", "must be at most 1");
+    c->rope_share = share < 1.0 ? share : 0.0;
+    return OK;
+}
+
+static enum status read_section(struct config_reader *parent, const char *section, const json_t *object, struct model_config *c)
+{
+    struct config_reader r = {.path = parent->path, .family = parent->family, .section = section, .object = object};
     int old = -1;
     if (!json_is_object(object))
         return status_fail(ERR_INVALID, "%s: %.*s must be an object or null", r.path, (int)strlen(section) - 1, section);
+    if (json_object_size(object) == 0)
+        return OK;
     TRY(config_read_word(&r, "type", rope_types, &old));
     int type = old;
     TRY(config_read_word(&r, "rope_type", rope_types, &type));
@@ -20,19 +121,30 @@ static enum status read_object(const struct config_reader *parent, const char *s
         return config_missing(&r, "rope_type");
     if (old >= 0 && old != type)
         return config_refuse(&r, "type", "rope_type says something else");
-    TRY(config_read_real(&r, "rope_theta", OPTIONAL, &c->rope_theta));
-    TRY(config_only_number(&r, "partial_rotary_factor", 1.0));
     c->rope = (enum rope_kind)type;
+    TRY(config_read_real(&r, "rope_theta", OPTIONAL, &c->rope_theta));
+    TRY(read_share(&r, c));
+    if (c->rope != ROPE_DEFAULT && c->rope != ROPE_LINEAR)
+        TRY(read_original(parent, &r, c));
     if (c->rope != ROPE_DEFAULT)
-        TRY(config_read_real(&r, "factor", REQUIRED, &c->rope_factor));
-    if (c->rope == ROPE_LLAMA3) {
-        TRY(config_read_real(&r, "low_freq_factor", REQUIRED, &c->rope_low_freq));
-        TRY(config_read_real(&r, "high_freq_factor", REQUIRED, &c->rope_high_freq));
-        TRY(config_read_real(&r, "original_max_position_embeddings", REQUIRED, &c->rope_original_positions));
-        if (c->rope_high_freq <= c->rope_low_freq)
-            return config_refuse(&r, "high_freq_factor", "must be above low_freq_factor");
-    }
+        TRY(read_factor(&r, c));
+    TRY(read_kind(&r, c));
     return config_check_understood(&r);
+}
+
+/* A section that speaks of kinds of layers apart: windowed ones have a base of their own, and no scaling. */
+static enum status read_by_kind(struct config_reader *parent, const json_t *object, struct model_config *c)
+{
+    const json_t *full = json_object_get(object, "full_attention"), *sliding = json_object_get(object, "sliding_attention");
+    struct model_config local = *c;
+    if (json_object_size(object) != 2 || !full || !sliding)
+        return config_refuse(parent, "rope_parameters", "supported: full_attention and sliding_attention");
+    TRY(read_section(parent, "rope_parameters.full_attention.", full, c));
+    TRY(read_section(parent, "rope_parameters.sliding_attention.", sliding, &local));
+    if (local.rope != ROPE_DEFAULT)
+        return config_refuse(parent, "rope_parameters", "sliding_attention with a scaling is not supported");
+    c->rope_local_theta = local.rope_theta;
+    return OK;
 }
 
 /* One may leave out what the other, or rope_theta beside them, says. */
@@ -40,7 +152,11 @@ static int same_rope(const struct model_config *a, const struct model_config *b,
 {
     return a->rope == b->rope && a->rope_factor == b->rope_factor && a->rope_low_freq == b->rope_low_freq &&
            a->rope_high_freq == b->rope_high_freq && a->rope_original_positions == b->rope_original_positions &&
-           (!theta || a->rope_theta == b->rope_theta);
+           a->rope_fast == b->rope_fast && a->rope_slow == b->rope_slow && a->rope_exact == b->rope_exact &&
+           a->rope_attention == b->rope_attention && a->rope_mscale == b->rope_mscale &&
+           a->rope_mscale_all == b->rope_mscale_all && a->rope_share == b->rope_share &&
+           memcmp(a->rope_short, b->rope_short, sizeof a->rope_short) == 0 &&
+           memcmp(a->rope_long, b->rope_long, sizeof a->rope_long) == 0 && (!theta || a->rope_theta == b->rope_theta);
 }
 
 enum status config_read_rope(struct config_reader *r, struct model_config *c)
@@ -48,11 +164,15 @@ enum status config_read_rope(struct config_reader *r, struct model_config *c)
     const json_t *theta = json_object_get(r->object, "rope_theta");
     const json_t *scaling = config_get(r, "rope_scaling"), *parameters = config_get(r, "rope_parameters");
     double outer = c->rope_theta;
+    config_get(r, "original_max_position_embeddings"); /* looked at where a scaling needs it */
+    TRY(read_share(r, c));
     struct model_config older = *c;
     if (scaling)
-        TRY(read_object(r, "rope_scaling.", scaling, &older));
-    if (parameters)
-        TRY(read_object(r, "rope_parameters.", parameters, c));
+        TRY(read_section(r, "rope_scaling.", scaling, &older));
+    if (json_is_object(json_object_get(parameters, "full_attention")))
+        TRY(read_by_kind(r, parameters, c));
+    else if (parameters)
+        TRY(read_section(r, "rope_parameters.", parameters, c));
     if (scaling && parameters && !same_rope(&older, c, json_object_get(scaling, "rope_theta") != NULL))
         return config_refuse(r, "rope_scaling", "rope_parameters says something else");
     if (!parameters)
@@ -64,14 +184,43 @@ enum status config_read_rope(struct config_reader *r, struct model_config *c)
     return OK;
 }
 
+static json_t *divisors(const double *x, int64_t n)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < n; i++)
+        json_array_append_new(list, json_real(x[i]));
+    return list;
+}
+
+static void set_real(json_t *o, const char *key, double value)
+{
+    if (value > 0.0)
+        json_object_set_new(o, key, json_real(value));
+}
+
 /* Beside rope_theta: the spelling that every transformers release reads. */
 json_t *config_write_rope(const struct model_config *c)
 {
+    const struct config_word *word = rope_types;
     if (c->rope == ROPE_DEFAULT)
         return json_null();
-    if (c->rope == ROPE_LINEAR)
-        return json_pack("{s:s, s:s, s:f}", "rope_type", "linear", "type", "linear", "factor", c->rope_factor);
-    return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", c->rope_factor, "low_freq_factor",
-                     c->rope_low_freq, "high_freq_factor", c->rope_high_freq, "original_max_position_embeddings",
-                     (json_int_t)c->rope_original_positions);
+    while (word->value != (int)c->rope)
+        word++;
+    json_t *o = json_pack("{s:s, s:s, s:f}", "rope_type", word->word, "type", word->word, "factor", c->rope_factor);
+    if (c->rope != ROPE_LINEAR)
+        json_object_set_new(o, "original_max_position_embeddings", json_integer((json_int_t)c->rope_original_positions));
+    set_real(o, "low_freq_factor", c->rope_low_freq);
+    set_real(o, "high_freq_factor", c->rope_high_freq);
+    set_real(o, "beta_fast", c->rope_fast);
+    set_real(o, "beta_slow", c->rope_slow);
+    set_real(o, "attention_factor", c->rope_attention);
+    set_real(o, "mscale", c->rope_mscale);
+    set_real(o, "mscale_all_dim", c->rope_mscale_all);
+    if (c->rope_exact)
+        json_object_set_new(o, "truncate", json_false());
+    if (c->rope == ROPE_LONGROPE) {
+        json_object_set_new(o, "short_factor", divisors(c->rope_short, model_rotated(c) / 2));
+        json_object_set_new(o, "long_factor", divisors(c->rope_long, model_rotated(c) / 2));
+    }
+    return o;
 }

@@ -8,6 +8,8 @@
 struct family {
     const char *name, *class; /* config.json's model_type, which messages say, too, and its architectures */
     int learned_positions;    /* else they are rotary */
+    double theta;             /* rotary base where config.json says none */
+    int partial;              /* a part of each head may be rotated alone */
     /* Globs, NULL-terminated: tensors that old releases of transformers saved beside the parameters, and that follow from
      * config.json. */
     const char *const *buffers;

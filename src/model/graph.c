@@ -4,10 +4,11 @@
 #include "base/sys.h"
 
 #include <fnmatch.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the family's description, unit by unit ---- */
+/* ---- units ---- */
 
 static void begin_unit(struct builder *b, int unit)
 {
@@ -24,6 +25,42 @@ static void end_unit(struct builder *b)
         u->n_params = b->n_params - u->first_param;
 }
 
+/* ---- masks and rotary positions ---- */
+
+static int is_windowed(const struct model_config *c, int64_t l)
+{
+    return c->window > 0 && model_bit(c->windowed, l);
+}
+
+/* The windows of the layers, the widest first. */
+static void list_masks(struct model *m)
+{
+    const struct model_config *c = &m->config;
+    int windowed = 0;
+    for (int64_t l = 0; l < c->layers; l++)
+        windowed += is_windowed(c, l);
+    int wide = (int)c->layers - windowed;
+    m->n_masks = (wide > 0) + (windowed > 0);
+    m->mask_window[0] = wide > 0 ? c->wide : c->window;
+    m->mask_layers[0] = wide > 0 ? wide : windowed;
+    m->mask_window[1] = c->window;
+    m->mask_layers[1] = m->n_masks > 1 ? windowed : 0;
+    m->n_ropes = family_of(c)->learned_positions ? 0 : c->rope_local_theta > 0.0 ? 2 : 1;
+}
+
+/* What the configuration says of the layer's attention; the family may say more. */
+static void set_attention(const struct model *m, int64_t l, struct attention_block *a)
+{
+    const struct model_config *c = &m->config;
+    int windowed = is_windowed(c, l);
+    a->mask = windowed ? m->n_masks - 1 : 0;
+    a->rope = m->n_ropes == 0 || model_bit(c->unrotated, l) ? -1 : windowed ? m->n_ropes - 1 : 0;
+    a->scale = c->attention_scale > 0.0 ? (float)c->attention_scale : 1.0f / sqrtf((float)c->head_dim);
+    a->cap = (float)c->attention_cap;
+}
+
+/* ---- the family's description, unit by unit ---- */
+
 /* Returns the number of parameters (not of CONNECT). */
 static int describe(struct model *m, enum build_pass pass)
 {
@@ -37,6 +74,9 @@ static int describe(struct model *m, enum build_pass pass)
         m->layers[l].n_blocks = 0;
         begin_unit(&b, 1 + l);
         f->layer(&b, l);
+        for (int i = 0; i < m->layers[l].n_blocks; i++)
+            if (m->layers[l].blocks[i].kind == BLOCK_ATTENTION)
+                set_attention(m, l, &m->layers[l].blocks[i].attention);
         end_unit(&b);
     }
     begin_unit(&b, m->n_units - 1);
@@ -103,6 +143,15 @@ static void order_unit(struct model *m, struct model_unit *u)
 
 /* ---- entry ---- */
 
+static enum status check_rotated(const struct model_config *c)
+{
+    int64_t n = model_rotated(c);
+    if (n < 2 || n % 2)
+        return status_fail(ERR_INVALID, "model: head size is %lld, must be even for rotary positions%s", (long long)c->head_dim,
+                           n < c->head_dim ? ", and so must the part that is rotated" : "");
+    return OK;
+}
+
 /* The limits keep every product below 2^62. */
 static enum status check_config(const struct model_config *c)
 {
@@ -110,6 +159,8 @@ static enum status check_config(const struct model_config *c)
     if (c->heads % c->kv_heads)
         return status_fail(ERR_INVALID, "model: %lld heads cannot be shared by %lld key-value heads, must be a multiple",
                            (long long)c->heads, (long long)c->kv_heads);
+    if (!family_of(c)->learned_positions)
+        TRY(check_rotated(c));
     return family_of(c)->check(c);
 }
 
@@ -140,6 +191,7 @@ static enum status allocate(const struct model_config *config, struct model **ou
     m->n_units = (int)units;
     m->units = (struct model_unit *)(m + 1);
     m->layers = (struct model_layer *)(m->units + units);
+    list_masks(m);
     *out = m;
     return OK;
 }

@@ -12,27 +12,50 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A row per family: FAMILY_<first> is what src/model calls family_<second>. Mistral is Llama with, perhaps, a sliding window; Qwen2
- * has biases on q, k and v, too. */
-#define MODEL_FAMILIES(X) X(LLAMA, llama) X(MISTRAL, mistral) X(QWEN2, qwen2) X(GPT2, gpt2)
+/* A row per family: FAMILY_<first> is what src/model calls family_<second>. docs/models.md says what tells them apart. */
+#define MODEL_FAMILIES(X) \
+    X(LLAMA, llama) X(MISTRAL, mistral) X(QWEN2, qwen2) X(QWEN3, qwen3) X(SMOLLM3, smollm3) X(GRANITE, granite) X(PHI3, phi3) \
+    X(GEMMA2, gemma2) X(GEMMA3, gemma3) X(OLMO2, olmo2) X(OLMO3, olmo3) X(GLM4, glm4) X(STARCODER2, starcoder2) X(GPT2, gpt2)
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
 #undef X
-enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3 };
+enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_DYNAMIC, ROPE_YARN, ROPE_LONGROPE };
+
+enum {
+    LAYERS_MOST = 1 << 12,
+    LONGROPE_MOST = 256, /* frequencies: head sizes up to 512 */
+    MODEL_MASKS = 2,     /* different windows in one model, none counting as one */
+    MODEL_ROPES = 2,     /* different sets of rotary frequencies */
+};
 
 /* What config.json says, and how much of a table of learned positions a run can meet. */
 struct model_config {
     enum model_family family;
     int64_t vocab, dim, ffn, layers, heads, kv_heads, head_dim, max_positions;
     int64_t positions;     /* in use, of a table of learned ones: the first rows, as many as the run's sequences are long; 0: all */
-    int64_t window;        /* a query attends that many keys at most, its own included; 0: all before it */
+    int64_t window; /* of the layers in `windowed`: a query attends that many keys at most, its own included; 0: all before it */
+    int64_t wide;   /* of the other layers; more than 0 only where the planner makes a few layers stand for many */
+    uint8_t windowed[LAYERS_MOST / 8], unrotated[LAYERS_MOST / 8]; /* a bit a layer: it has the window; it has no rotary positions */
     int tied;              /* head = embedding */
+    int attention_bias, mlp_bias; /* biases of the maps around attention, of the MLP's; which ones, the family says */
     float norm_eps;
     enum gelu_kind gelu;
+    enum gate_kind gate;
+    double attention_scale;  /* of scores; 0: 1 / sqrt(head size) */
+    double attention_cap, logit_cap; /* soft caps, cap * tanh(x / cap); 0: none */
+    double embedding_scale, residual_scale, logit_scale; /* factors: of embeddings, of what blocks add to the stream, of logits; 0: 1 */
     float init_std;
     double rope_theta;
     enum rope_kind rope;
-    double rope_factor, rope_low_freq, rope_high_freq, rope_original_positions; /* of linear (factor) and llama3 */
+    double rope_factor, rope_low_freq, rope_high_freq, rope_original_positions; /* of all kinds but default; of llama3; of all but linear */
+    double rope_fast, rope_slow; /* yarn's beta_fast and beta_slow */
+    int rope_exact;              /* yarn: the ends of its ramp are not rounded to whole frequencies ("truncate": false) */
+    double rope_attention;       /* factor of rotated queries and keys; 0: what yarn and longrope derive */
+    double rope_mscale, rope_mscale_all; /* yarn: what it is derived from; 0: from the factor alone */
+    double rope_share;           /* of a head's elements that are rotated, the first ones; 0: all */
+    int rope_interleaved;        /* pairs are neighbours, not half the rotated elements apart */
+    double rope_local_theta;     /* base of the layers in `windowed`, which then have no scaling; 0: that of all layers */
+    double rope_short[LONGROPE_MOST], rope_long[LONGROPE_MOST]; /* longrope: divisors of frequencies */
     double dropout;        /* the largest that config.json asks for; ltrain trains without */
     int64_t unchunked;     /* tokens from which on a Qwen2.5-1M was made to attend in chunks; 0: none */
     char name[64];         /* preset or directory name, for people */
@@ -71,18 +94,29 @@ struct model_linear {
 
 struct model_norm {
     enum norm_kind kind;
-    int weight, bias; /* bias -1: none */
+    int weight, bias; /* -1: none */
 };
 
 enum block_kind { BLOCK_ATTENTION, BLOCK_MLP, BLOCK_KINDS };
 
-struct attention_block { struct model_linear q, k, v, o; };
-struct mlp_block { struct model_linear gate, up, down; /* SwiGLU; gate.weight = -1: GELU of up */ };
+struct attention_block {
+    struct model_linear q, k, v, o;
+    struct model_norm q_norm, k_norm; /* before heads are rotated: of each head, or (whole) of all; NORM_NONE: none */
+    int whole;
+    int mask;                         /* of the model's masks */
+    int rope;                         /* of the model's sets of frequencies; -1: not rotated */
+    float scale, cap;                 /* of scores; cap 0: none */
+};
+struct mlp_block {
+    struct model_linear gate, up, down; /* gate.weight = -1: GELU of up */
+    enum gate_kind kind;
+};
 
-/* What a layer adds to the residual stream: x + f(norm(x)), f by kind. */
+/* What a layer adds to the residual stream: x + scale after(f(norm(x))), f by kind, scale of the whole model. */
 struct model_block {
     enum block_kind kind;
-    struct model_norm norm;
+    struct model_norm norm;  /* NORM_NONE: f has its input as it is */
+    struct model_norm after; /* of what f gives, before it is added; NORM_NONE: none */
     union {
         struct attention_block attention;
         struct mlp_block mlp;
@@ -103,8 +137,12 @@ struct model {
     struct model_param *params;
     struct model_layer *layers;
     int embed, pos_embed;        /* param index; pos_embed -1 for rope */
+    int rounds_embedding_scale;  /* to the storage type before it is applied, as Gemma does */
     struct model_norm final_norm;
     struct model_linear head;    /* tied: the embedding's matrix */
+    int n_masks, n_ropes;        /* at least one mask; no set of frequencies where positions are learned */
+    int64_t mask_window[MODEL_MASKS]; /* the widest first; 0: none */
+    int mask_layers[MODEL_MASKS]; /* how many attend under it */
     int64_t total_params;        /* as in files */
     int64_t matrix_params;       /* P of the FLOP formula: matrices multiplied per token, head included even if tied, embedding not */
 };
@@ -118,7 +156,7 @@ int model_is_preset(const char *name);
 /* Reads DIR/config.json strictly: an unsupported setting is an error naming its key and value. Ignorable keys (torch_dtype, transformers_version,
  * use_cache, token ids, ...) are ignored. Both rope_theta/rope_scaling and rope_parameters spellings. A sliding window must be the same in every layer. */
 enum status model_config_read(const char *dir, struct model_config *out);
-/* Writes DIR/config.json that transformers loads (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, GPT2LMHeadModel). dtype: F32 or BF16. */
+/* Writes DIR/config.json that transformers loads. dtype: F32 or BF16. */
 enum status model_config_write(const char *dir, const struct model_config *config, enum dtype dtype);
 /* Writes DIR/config.json as it is in the directory `like`, whose configuration this is: with token ids and every other key. What is said
  * anew is the dtype; older readers find rope_theta and rope_scaling beside rope_parameters. */
@@ -146,10 +184,21 @@ int model_is_buffer(const struct model_config *config, const char *name);
 
 /* Initial values of elements [first, first + n) of a parameter: depends on seed, name and element only. */
 void model_init_param(const struct model *m, int param, uint64_t seed, int64_t first, int64_t n, float *out);
-/* inv_freq[head_dim / 2] with the configured scaling, computed in fp64 and rounded (ops/rope.h says why to fp32). */
-void model_inv_freq(const struct model_config *config, float *out);
-/* Causal model FLOPs of one forward + backward over S tokens whose queries attend `pairs` keys in all: 6 P S + 12 L h pairs, without recompute
- * (pairs = S^2/2 gives 6*P + 6*L*h*S per token). */
-double model_flops(const struct model *m, int64_t tokens, double pairs);
+/* Elements of a head that are rotated, an even number. */
+int64_t model_rotated(const struct model_config *config);
+/* inv_freq[n_ropes][model_rotated() / 2] with the configured scaling for sequences of `tokens`, computed in fp64 and rounded (ops/rope.h says why to
+ * fp32). */
+void model_inv_freq(const struct model *m, int64_t tokens, float *out);
+/* Factor of what is rotated with the rope-th set of frequencies. */
+double model_rope_attention(const struct model_config *config, int rope);
+/* Causal model FLOPs of one forward + backward over S tokens whose queries attend pairs[i] keys in all under mask i: 6 P S + 12 h (sum over layers
+ * of their pairs), without recompute (pairs = S^2/2 gives 6*P + 6*L*h*S per token). */
+double model_flops(const struct model *m, int64_t tokens, const double pairs[MODEL_MASKS]);
+/* Pairs of one document of that many tokens, under each mask. */
+void model_causal_pairs(const struct model *m, int64_t tokens, double pairs[MODEL_MASKS]);
+static inline int model_bit(const uint8_t *bits, int64_t layer)
+{
+    return bits[layer / 8] >> layer % 8 & 1;
+}
 
 #endif

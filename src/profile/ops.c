@@ -82,7 +82,7 @@ static enum status fill_inputs(struct session *s, int tokens)
     }
     enum status st = batch_publish(b, tokens);
     batch_destroy(b);
-    model_inv_freq(&s->model->config, session_io(s, s->plan->io.inv_freq));
+    model_inv_freq(s->model, tokens, session_io(s, s->plan->io.inv_freq));
     *(struct step_record *)session_io(s, s->plan->io.record) = (struct step_record){.inv_targets = 1.0f / (float)tokens,
                                                                                     .clip = 1,
                                                                                     .lr = 1e-4f,

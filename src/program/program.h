@@ -127,6 +127,7 @@ struct binding {
 
 struct program {
     char name[48];
+    int masks; /* of the model, each with predicates of its own; 0: one */
     struct tensor *tensors;
     struct buffer *buffers;
     struct operand *operands;

@@ -94,7 +94,7 @@ static enum status open_corpus(struct run *r, const struct tokenizer *t, const s
                                  .cache = cache,
                                  .threads = s->plan.threads > 0 ? s->plan.threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
                                  .seed = s->seed,
-                                 .window = r->model->config.window,
+                                 .window = r->model->mask_window[0],
                                  .known = s->resume ? run_known_data(s->resume, known) : NULL};
     return corpus_open(&data, &r->corpus);
 }

@@ -531,7 +531,7 @@ enum status run_load_state(struct run *r)
     struct settings *s = r->s;
     char key[sizeof r->at.numerics];
     TRY(describe_numerics(r, key, sizeof key));
-    model_inv_freq(&r->model->config, session_io(r->session, r->session->plan->io.inv_freq));
+    model_inv_freq(r->model, s->plan.seq_len, session_io(r->session, r->session->plan->io.inv_freq));
     if (s->resume) {
         TRY(run_resume(r, key));
     } else if (model_is_preset(s->model)) {

@@ -59,7 +59,7 @@ enum status run_flush(struct run *r)
 /* Ranks that share their sequences count them once. */
 struct tally {
     int64_t sequences, targets;
-    double pairs;
+    double pairs[MODEL_MASKS];
     uint64_t digest; /* of the layouts: equal on ranks that share their sequences */
 };
 
@@ -73,6 +73,15 @@ static int64_t own_sequence(const struct run *r, int64_t total, int64_t i)
     return n < total ? n : -1;
 }
 
+/* Attended pairs under a narrower window than that of q's mask. */
+static double narrower_pairs(const struct sequence *q, int64_t tokens, int64_t window)
+{
+    int64_t pairs = 0;
+    for (int64_t i = 0; i < tokens; i++)
+        pairs += min_i64(i - q->lo[i] + 1, window);
+    return (double)pairs;
+}
+
 /* Makes the sequence this rank's input, and counts it. */
 static enum status publish(struct run *r, enum source source, int64_t number, struct tally *t)
 {
@@ -81,10 +90,12 @@ static enum status publish(struct run *r, enum source source, int64_t number, st
         return batch_publish(r->batch, 0);
     TRY(source == TRAINING ? corpus_train_sequence(r->corpus, r->at.cursor + (uint64_t)number, &q)
                            : corpus_eval_sequence(r->corpus, number, &q));
+    t->pairs[0] += q.pairs;
+    for (int k = 1; k < r->model->n_masks; k++)
+        t->pairs[k] += narrower_pairs(&q, r->s->plan.seq_len, r->model->mask_window[k]);
     TRY(batch_publish(r->batch, r->s->plan.seq_len));
     t->sequences++;
     t->targets += q.n_targets;
-    t->pairs += q.pairs;
     t->digest = t->digest * 0x9e3779b97f4a7c15u + batch_digest(r->batch);
     return OK;
 }
@@ -110,7 +121,8 @@ static enum status add_up(struct run *r, const struct tally *own, struct tally *
             continue;
         sum->sequences += all[k].sequences;
         sum->targets += all[k].targets;
-        sum->pairs += all[k].pairs;
+        for (int i = 0; i < MODEL_MASKS; i++)
+            sum->pairs[i] += all[k].pairs[i];
     }
     free(all);
     return st;

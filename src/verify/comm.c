@@ -18,7 +18,7 @@ int verify_write_predicate(const struct program *p, const struct instr *in)
 /* Two bits for each ring step but the first. */
 static int predicates_of(const struct program *p)
 {
-    return p->group_size[LANE_RING] > 1 ? 2 * (p->group_size[LANE_RING] - 1) : 0;
+    return p->group_size[LANE_RING] > 1 ? 2 * (p->group_size[LANE_RING] - 1) * (p->masks > 1 ? p->masks : 1) : 0;
 }
 
 static int64_t argument_bytes(const struct program *p, const struct instr *in, int arg)
@@ -35,6 +35,11 @@ static const char *halves_fault(const struct program *p, const struct instr *in,
 {
     int64_t P = p->group_size[in->lane], s = verify_modulo(program_call(p, in)->attrs.comm.distance, P);
     int32_t send = program_call(p, in)->attrs.comm.send_if, receive = program_call(p, in)->attrs.comm.recv_if;
+    int mask = in->lane == LANE_RING && send > 0 && P > 1 ? (send - 1) / (int)(2 * P - 2) : 0; /* each mask has such bits */
+    if (mask < (p->masks > 1 ? p->masks : 1)) {
+        send -= mask * (int32_t)(2 * P - 2);
+        receive -= mask * (int32_t)(2 * P - 2);
+    }
     int forth = send == 2 * s && receive == 2 * s - 1, back = send == 2 * (P - s) - 1 && receive == 2 * (P - s);
     if ((send == 0 && receive == 0) || (in->lane == LANE_RING && (forth || back)))
         return NULL;

@@ -36,7 +36,7 @@ static inline double golden_compare(struct rig *r, struct st_file *f, enum state
                 d += e * e;
                 n += (double)want[k] * want[k];
             }
-            double rel = sqrt(d / (n > 1e-30 ? n : 1e-30));
+            double rel = sqrt(d / (n > 1e-24 ? n : 1));
             if (!(rel < say))
                 print_message("%s: %g (norm %g)\n", name, rel, sqrt(n));
             worst = rel > worst || isnan(rel) ? rel : worst;

@@ -1,5 +1,6 @@
-/* Learned positions in a table much longer than the run against golden data from PyTorch, to be started under mpiexec: losses,
- * gradient norms and the parameters in use, resident and all on nvme, on meshes of 1 and of 4 ranks. */
+/* Golden data from PyTorch on meshes of 1 and of 4 ranks, to be started under mpiexec: learned positions in a table much longer
+ * than the run, and every kind of layer under ulysses, ring and both; losses, gradient norms and the parameters in use, resident
+ * and all on nvme. */
 #include "engine/golden.h"
 #include "engine/rig.h"
 
@@ -7,6 +8,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static struct comm *comm;
@@ -92,8 +94,9 @@ static void check(const struct golden *g, const struct layout *l)
     must(golden_model(g, &m), "model");
     must(rig_start(&r, m), "start");
     must(session_load(r.session, g->path), "load");
-    char what[96], mesh[MESH_TEXT];
-    snprintf(what, sizeof what, "%s zero=%d %s", mesh_format(&l->mesh, mesh), l->zero, l->nvme ? "nvme" : "resident");
+    char what[160], mesh[MESH_TEXT];
+    snprintf(what, sizeof what, "%.40s %s zero=%d %s", strrchr(g->path, '/') + 1, mesh_format(&l->mesh, mesh), l->zero,
+             l->nvme ? "nvme" : "resident");
     for (int step = 0; step < GOLDEN_STEPS; step++) {
         double loss, norm;
         must(rig_step(&r, &g->sequence, 1, &loss, &norm), "step");
@@ -112,25 +115,46 @@ static void check(const struct golden *g, const struct layout *l)
     rig_stop(&r);
 }
 
+static void check_case(const char *name, const struct layout *layouts, size_t n)
+{
+    struct golden g;
+    must(golden_open(name, &g), "golden data");
+    for (size_t i = 0; i < n; i++)
+        check(&g, &layouts[i]);
+    golden_close(&g);
+}
+
+/* Where tokens of a sequence are shared: the degrees that its heads allow. */
+static void check_kinds(void)
+{
+    static const char *const two_heads[] = {"qwen3-windows", "smollm3", "gemma2", "gemma3", "olmo3", "starcoder2", "phi3-long"};
+    static const char *const four_heads[] = {"qwen3", "glm4"};
+    static const struct layout both[] = {{{{1, 2, 2}}, 3, 0}, {{{1, 1, 4}}, 1, 1}};
+    static const struct layout ulysses[] = {{{{1, 4, 1}}, 2, 0}, {{{1, 2, 2}}, 3, 1}};
+    for (size_t i = 0; i < sizeof two_heads / sizeof *two_heads; i++)
+        check_case(two_heads[i], both, 2);
+    for (size_t i = 0; i < sizeof four_heads / sizeof *four_heads; i++)
+        check_case(four_heads[i], ulysses, 2);
+}
+
 int main(void)
 {
     static const struct layout alone[] = {{{{1, 1, 1}}, 0, 0}, {{{1, 1, 1}}, 3, 1}};
     static const struct layout four[] = {{{{4, 1, 1}}, 0, 0}, {{{2, 2, 1}}, 1, 1}, {{{1, 2, 2}}, 2, 0},
                                          {{{1, 2, 2}}, 3, 1}, {{{1, 1, 4}}, 3, 0}, {{{4, 1, 1}}, 3, 1}};
     struct launch launch;
-    struct golden g;
     if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 60, &comm) != OK) {
         fprintf(stderr, "%s\n", status_message());
         return 1;
     }
     rank = comm_rank(comm);
     size = comm_size(comm);
-    must(golden_open("gpt2-positions", &g), "golden data");
-    for (size_t i = 0; i < sizeof alone / sizeof *alone && size == 1; i++)
-        check(&g, &alone[i]);
-    for (size_t i = 0; i < sizeof four / sizeof *four && size == 4; i++)
-        check(&g, &four[i]);
-    golden_close(&g);
+    if (size == 1)
+        check_case("gpt2-positions", alone, sizeof alone / sizeof *alone);
+    if (size == 4)
+        check_case("gpt2-positions", four, sizeof four / sizeof *four);
+    if (size == 4)
+        check_kinds();
     double all = failures;
     must(comm_sum(comm, &all, 1), "sum");
     comm_destroy(comm);

@@ -66,7 +66,7 @@ enum status rig_start(struct rig *r, struct model *model)
     if (st == OK)
         st = batch_create(r->session, r->settings.plan.seq_len, &r->batch);
     if (st == OK)
-        model_inv_freq(&model->config, session_io(r->session, r->session->plan->io.inv_freq));
+        model_inv_freq(model, r->settings.plan.seq_len, session_io(r->session, r->session->plan->io.inv_freq));
     if (st != OK)
         fprintf(stderr, "rig: %s\n", status_message());
     return st;

@@ -69,7 +69,7 @@ static enum status run_micro(struct rig *r, const struct sequence *q, enum plan_
                              double *loss)
 {
     const struct io_buffers *io = &r->session->plan->io;
-    const int buffer[] = {io->tokens, io->targets, io->positions, io->lo, io->hi};
+    const int buffer[] = {io->tokens, io->targets, io->positions, io->lo[0], io->hi[0]};
     const int32_t *const data[] = {q->tokens, q->targets, q->positions, q->lo, q->hi};
     for (int i = 0; i < 5; i++)
         memcpy(session_io(r->session, buffer[i]), data[i], S * 4);

@@ -86,6 +86,20 @@ CASE(gpt2, "gpt2")
 CASE(gpt2_positions, "gpt2-positions")
 CASE(mistral_window, "mistral-window")
 CASE(qwen2_window, "qwen2-window")
+CASE(qwen3, "qwen3")
+CASE(qwen3_windows, "qwen3-windows")
+CASE(smollm3, "smollm3")
+CASE(granite, "granite")
+CASE(phi3_long, "phi3-long")
+CASE(phi3_short, "phi3-short")
+CASE(gemma2, "gemma2")
+CASE(gemma3, "gemma3")
+CASE(olmo2, "olmo2")
+CASE(olmo3, "olmo3")
+CASE(glm4, "glm4")
+CASE(starcoder2, "starcoder2")
+CASE(llama_yarn, "llama-yarn")
+CASE(llama_dynamic, "llama-dynamic")
 
 int main(void)
 {
@@ -98,6 +112,20 @@ int main(void)
                                        cmocka_unit_test(gpt2),
                                        cmocka_unit_test(gpt2_positions),
                                        cmocka_unit_test(mistral_window),
-                                       cmocka_unit_test(qwen2_window)};
+                                       cmocka_unit_test(qwen2_window),
+                                       cmocka_unit_test(qwen3),
+                                       cmocka_unit_test(qwen3_windows),
+                                       cmocka_unit_test(smollm3),
+                                       cmocka_unit_test(granite),
+                                       cmocka_unit_test(phi3_long),
+                                       cmocka_unit_test(phi3_short),
+                                       cmocka_unit_test(gemma2),
+                                       cmocka_unit_test(gemma3),
+                                       cmocka_unit_test(olmo2),
+                                       cmocka_unit_test(olmo3),
+                                       cmocka_unit_test(glm4),
+                                       cmocka_unit_test(starcoder2),
+                                       cmocka_unit_test(llama_yarn),
+                                       cmocka_unit_test(llama_dynamic)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

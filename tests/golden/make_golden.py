@@ -16,13 +16,16 @@ golden.json repeats the scalars, the hyperparameters, the document lengths and t
 """
 import fnmatch
 import json
+import math
 import os
 import sys
 
 import numpy as np
 import torch
 from safetensors.numpy import save_file
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config
+from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, Glm4Config, GPT2Config, GraniteConfig, LlamaConfig,
+                          MistralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, Qwen3Config, SmolLM3Config,
+                          Starcoder2Config)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ADAMW = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-3, weight_decay=0.1, clip=1.0, steps=5)
@@ -35,6 +38,30 @@ def llama(heads, kv_heads, head_dim, dim=64, ffn=96, layers=2, tied=False, rope=
     return kind(vocab_size=256, hidden_size=dim, intermediate_size=ffn, num_hidden_layers=layers, num_attention_heads=heads,
                 num_key_value_heads=kv_heads, head_dim=head_dim, max_position_embeddings=256, tie_word_embeddings=tied,
                 rms_norm_eps=1e-5, rope_parameters=rope or dict(rope_type="default", rope_theta=10000.0), **more)
+
+
+DEFAULT_ROPE = dict(rope_type="default", rope_theta=10000.0)
+SLIDE, FULL = "sliding_attention", "full_attention"
+
+
+def small(kind, heads=2, kv_heads=1, head_dim=32, layers=2, eps="rms_norm_eps", **more):
+    """A model of 32 columns; what a family needs beside that is in `more`."""
+    keys = {**dict(vocab_size=256, hidden_size=32, intermediate_size=48, num_hidden_layers=layers, num_attention_heads=heads,
+                          num_key_value_heads=kv_heads, head_dim=head_dim, max_position_embeddings=256, tie_word_embeddings=True,
+                          rope_parameters=DEFAULT_ROPE, bos_token_id=None, eos_token_id=None, pad_token_id=None), eps: 1e-5, **more}
+    if head_dim is None:  # hidden_size / heads
+        del keys["head_dim"]
+    return kind(**keys)
+
+
+def longrope(pairs):
+    return dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1 + 0.05 * i for i in range(pairs)],
+                long_factor=[1.5 + 0.4 * i for i in range(pairs)], original_max_position_embeddings=32)
+
+
+def phi3():
+    return small(Phi3Config, head_dim=None, layers=1, hidden_size=64, intermediate_size=40,
+                 rope_parameters=dict(longrope(12), partial_rotary_factor=0.75), original_max_position_embeddings=32)
 
 
 def gpt2(positions=96, dim=64, layers=2):
@@ -54,6 +81,29 @@ CASES = {
     "mistral-window": (llama(4, 2, 32, ffn=48, layers=1, tied=True, kind=MistralConfig, sliding_window=16), [60, 1, 35], []),
     "qwen2-window": (llama(2, 1, 32, ffn=48, layers=1, tied=True, kind=Qwen2Config, use_sliding_window=True, sliding_window=7,
                            max_window_layers=0), [50, 30], []),
+    "qwen3": (small(Qwen3Config, heads=4, kv_heads=2), [40, 1, 33], []),
+    "qwen3-windows": (small(Qwen3Config, use_sliding_window=True, sliding_window=7, max_window_layers=1), [50, 30], []),
+    "smollm3": (small(SmolLM3Config, no_rope_layers=[1, 0], attention_bias=True, mlp_bias=True), [33, 31], []),
+    "granite": (small(GraniteConfig, head_dim=None, heads=1, layers=1, embedding_multiplier=6.0, residual_multiplier=0.3,
+                      attention_multiplier=0.1, logits_scaling=4.0), [33, 31], []),
+    "phi3-long": (phi3(), [80], []),
+    "phi3-short": (phi3(), [30], []),
+    "gemma2": (small(Gemma2Config, query_pre_attn_scalar=24, sliding_window=7, attn_logit_softcapping=2.0, final_logit_softcapping=3.0),
+               [50, 1, 30], []),
+    "gemma3": (small(Gemma3TextConfig, query_pre_attn_scalar=24, sliding_window=7, layer_types=[SLIDE, FULL],
+                     rope_parameters={FULL: dict(rope_type="linear", rope_theta=1e6, factor=8.0), SLIDE: DEFAULT_ROPE}), [50, 30], []),
+    "olmo2": (small(Olmo2Config, head_dim=None, kv_heads=2, hidden_size=64), [40, 1, 33], []),
+    "olmo3": (small(Olmo3Config, head_dim=None, kv_heads=1, hidden_size=64, sliding_window=7, layer_types=[SLIDE, FULL],
+                    rope_parameters={FULL: dict(rope_type="yarn", rope_theta=500000.0, factor=8.0, beta_fast=32.0, beta_slow=1.0,
+                                                original_max_position_embeddings=32), SLIDE: dict(rope_type="default", rope_theta=500000.0)}),
+              [50, 30], []),
+    "glm4": (small(Glm4Config, heads=4, kv_heads=2, layers=1, rope_parameters=dict(DEFAULT_ROPE, partial_rotary_factor=0.5)), [40, 33], []),
+    "starcoder2": (small(Starcoder2Config, eps="norm_epsilon", head_dim=None, kv_heads=1, hidden_size=64, layers=1, sliding_window=16),
+                   [50, 30], []),
+    "llama-yarn": (small(LlamaConfig, layers=1, rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, truncate=False,
+                                                                     beta_fast=8.0, original_max_position_embeddings=32)), [96], []),
+    "llama-dynamic": (small(LlamaConfig, layers=1, max_position_embeddings=32,
+                            rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=2.0)), [96], []),
     # a table much longer than the run: rows behind its last position have no gradient, but AdamW's weight decay shrinks them here,
     # while a run of ltrain leaves them as they are; so step5's are compared as far as the run's positions reach
     "gpt2-positions": (gpt2(positions=1024, dim=32, layers=1), [50, 41], []),
@@ -87,14 +137,29 @@ def randomize(model, seed):
             elif name.endswith("bias"):
                 p.copy_(0.05 * noise)
             else:
-                p.copy_(1 + 0.1 * noise)
+                p.copy_((not type(model).__name__.startswith("Gemma")) + 0.1 * noise)  # Gemma's norms multiply by 1 + w
+
+
+def mixes_windows(config):
+    return len(set(getattr(config, "layer_types", None) or [])) > 1
+
+
+def mask_of(model, seen):
+    """As attention takes it: eager adds it to scores."""
+    if model.config._attn_implementation != "eager":
+        return seen[None, None]
+    return torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, -1e30)[None, None]
 
 
 def forward(model, batch):
     tokens, targets, positions, lo = (torch.from_numpy(a) for a in batch)
     i = torch.arange(len(tokens))
     seen = (i[None, :] <= i[:, None]) & (i[None, :] >= lo[:, None])
-    logits = model(input_ids=tokens[None], attention_mask=seen[None, None], position_ids=positions[None], use_cache=False).logits[0]
+    mask = mask_of(model, seen)
+    if mixes_windows(model.config):
+        near = seen & (i[None, :] > i[:, None] - model.config.sliding_window)
+        mask = {FULL: mask, SLIDE: mask_of(model, near)}
+    logits = model(input_ids=tokens[None], attention_mask=mask, position_ids=positions[None], use_cache=False).logits[0]
     assert logits.dtype == torch.float64
     return torch.nn.functional.cross_entropy(logits, targets, ignore_index=-1), logits
 
@@ -117,31 +182,69 @@ def to_fp64(model):
     model = model.double().train()
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
-            module.forward = lambda x, m=module: m.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + m.variance_epsilon)
+            one = type(module).__name__.startswith("Gemma")
+            eps = module.eps if one else module.variance_epsilon
+            module.forward = lambda x, m=module, one=one, eps=eps: (one + m.weight) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
         if type(module).__name__.endswith("RotaryEmbedding"):
-            inv_freq = exact_inv_freq(model.config, module.inv_freq)
-            assert module.attention_scaling == 1
-
-            def tables(x, position_ids, inv_freq=inv_freq):
-                angle = position_ids[..., None].double() * inv_freq
-                angle = torch.cat((angle, angle), dim=-1)
-                return angle.cos(), angle.sin()
-
-            module.forward = tables
+            module.forward = lambda x, position_ids, layer_type=None, m=module: tables(model.config, m, position_ids, layer_type)
+        if type(module).__name__ == "Gemma3TextScaledWordEmbedding":
+            module.embed_scale.fill_(module.scalar_embed_scale)
     return model
 
 
-def exact_inv_freq(config, fp32):
-    """The same formula as transformers' in fp64, checked against its fp32 values."""
-    d, r = config.head_dim, config.rope_parameters
-    freq = float(r["rope_theta"]) ** -(torch.arange(0, d, 2, dtype=torch.float64) / d)
-    if r["rope_type"] == "llama3":
+def tables(config, module, position_ids, layer_type):
+    """Cosines and sines; where frequencies depend on the sequence's length, that of the batch."""
+    tokens = int(position_ids.max()) + 1
+    inv_freq, scaling = exact_inv_freq(config, layer_type, tokens)
+    rope = rope_of(config, layer_type)
+    if not (rope["rope_type"] == "longrope" and tokens > rope["original_max_position_embeddings"]) and rope["rope_type"] != "dynamic":
+        fp32 = getattr(module, f"{layer_type}_inv_freq" if layer_type else "inv_freq")
+        assert torch.allclose(inv_freq.float(), fp32.float(), rtol=1e-6, atol=0), (inv_freq, fp32)
+        assert abs(scaling - getattr(module, f"{layer_type}_attention_scaling" if layer_type else "attention_scaling")) < 1e-9
+    elif tokens > 1:
+        from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+        fp32, factor = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config, seq_len=tokens)
+        assert torch.allclose(inv_freq.float(), fp32.float(), rtol=2e-6, atol=0), (inv_freq, fp32)
+        assert abs(scaling - factor) < 1e-9
+    angle = position_ids[..., None].double() * inv_freq
+    angle = torch.cat((angle, angle), dim=-1)
+    return angle.cos() * scaling, angle.sin() * scaling
+
+
+def rope_of(config, layer_type):
+    return config.rope_parameters[layer_type] if layer_type else config.rope_parameters
+
+
+def exact_inv_freq(config, layer_type, tokens):
+    """The same formulas as transformers' in fp64, and the factor of cosines and sines."""
+    r = rope_of(config, layer_type)
+    d = int((getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads) * r.get("partial_rotary_factor", 1.0))
+    i = torch.arange(0, d, 2, dtype=torch.float64)
+    theta, kind, scaling = float(r["rope_theta"]), r["rope_type"], 1.0
+    if kind == "dynamic" and tokens > config.max_position_embeddings:
+        theta *= (r["factor"] * tokens / config.max_position_embeddings - (r["factor"] - 1)) ** (d / (d - 2))
+    freq = theta ** -(i / d)
+    if kind == "linear":
+        freq = freq / r["factor"]
+    if kind == "llama3":
         wavelength = 2 * torch.pi / freq
         low, high = r["low_freq_factor"], r["high_freq_factor"]
         smooth = ((r["original_max_position_embeddings"] / wavelength - low) / (high - low)).clamp(0, 1)
         freq = smooth * freq + (1 - smooth) * freq / r["factor"]
-    assert torch.allclose(freq.float(), fp32.float(), rtol=1e-6, atol=0), (freq, fp32)
-    return freq
+    if kind == "yarn":
+        turns = lambda n: d * math.log(r["original_max_position_embeddings"] / (n * 2 * math.pi)) / (2 * math.log(theta))
+        low, high = turns(r.get("beta_fast") or 32), turns(r.get("beta_slow") or 1)
+        if r.get("truncate", True):
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, d - 1)
+        ramp = ((torch.arange(d // 2, dtype=torch.float64) - low) / (high - low)).clamp(0, 1)
+        freq = freq / r["factor"] * ramp + freq * (1 - ramp)
+        scaling = r.get("attention_factor") or 0.1 * math.log(r["factor"]) + 1
+    if kind == "longrope":
+        original = r["original_max_position_embeddings"]
+        freq = freq / torch.tensor(r["long_factor" if tokens > original else "short_factor"], dtype=torch.float64)
+        scaling = math.sqrt(1 + math.log(config.max_position_embeddings / original) / math.log(original))
+    return freq, scaling
 
 
 def check_gradient(model, batch, trained):
@@ -161,7 +264,7 @@ def check_gradient(model, batch, trained):
 
 def make_case(name, config, lengths, frozen, seed):
     torch.manual_seed(seed)
-    config._attn_implementation = "sdpa"
+    config._attn_implementation = "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
     model = AutoModelForCausalLM.from_config(config)
     randomize(model, seed)
     folder = os.path.join(HERE, name)
@@ -177,7 +280,8 @@ def make_case(name, config, lengths, frozen, seed):
         for hit in hits:
             params[hit].requires_grad_(False)
     trained = {k: p for k, p in params.items() if p.requires_grad}
-    batch = make_batch(lengths, seed, getattr(config, "sliding_window", None) or sum(lengths))
+    window = None if mixes_windows(config) else getattr(config, "sliding_window", None)
+    batch = make_batch(lengths, seed, window or sum(lengths))
 
     out = {k: a.astype(np.float32) for k, a in zip(("tokens", "targets", "positions", "lo"), batch)}
     optimizer = torch.optim.AdamW(
@@ -218,6 +322,8 @@ def make_case(name, config, lengths, frozen, seed):
 
 
 if __name__ == "__main__":
+    softmax = torch.nn.functional.softmax  # eager attention's goes through fp32
+    torch.nn.functional.softmax = lambda x, dim=None, dtype=None: softmax(x, dim=dim)
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     for number, case in enumerate(CASES):

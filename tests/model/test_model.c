@@ -142,7 +142,8 @@ static void test_llama_names(void **state)
     assert_int_equal(m->pos_embed, -1);
     int64_t matrices = 8 * (2 * 512 * 512 + 2 * 128 * 512 + 3 * 512 * 1408) + 8192 * 512;
     assert_true(m->matrix_params == matrices);
-    assert_true(model_flops(m, 1000, 500000.0) == 6.0 * (double)matrices * 1000.0 + 12.0 * 8 * 512 * 500000.0);
+    assert_true(model_flops(m, 1000, (double[MODEL_MASKS]){500000.0}) ==
+                6.0 * (double)matrices * 1000.0 + 12.0 * 8 * 512 * 500000.0);
     model_destroy(m);
     m = create("8b");
     check_linear(m, m->head, "lm_head.weight", NULL, 4096, 128256, 0);
@@ -339,10 +340,9 @@ static void test_init(void **state)
 static void test_inv_freq(void **state)
 {
     (void)state;
-    struct model_config c;
     float f[64], g[64];
-    model_preset("8b", &c);
-    model_inv_freq(&c, f);
+    struct model *m = create("8b");
+    model_inv_freq(m, 4096, f);
     for (int i = 0; i < 64; i++) {
         double freq = exp(-log(500000.0) * i / 64.0), wavelength = 2 * M_PI / freq, expected;
         if (wavelength < 8192.0 / 4.0)
@@ -356,13 +356,14 @@ static void test_inv_freq(void **state)
         assert_true(fabs((double)f[i] - expected) <= 1e-7 * expected);
     }
     assert_true(f[0] == 1.0f);
-    c.rope = ROPE_DEFAULT;
-    model_inv_freq(&c, f);
-    c.rope = ROPE_LINEAR;
-    c.rope_factor = 4.0;
-    model_inv_freq(&c, g);
+    m->config.rope = ROPE_DEFAULT;
+    model_inv_freq(m, 4096, f);
+    m->config.rope = ROPE_LINEAR;
+    m->config.rope_factor = 4.0;
+    model_inv_freq(m, 4096, g);
     for (int i = 0; i < 64; i++)
         assert_true(g[i] * 4.0f == f[i]);
+    model_destroy(m);
 }
 
 int main(void)

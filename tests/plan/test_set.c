@@ -34,7 +34,7 @@ static const char *binding_name(const struct program *p, const struct binding *b
 static int is_input(const struct plan *plan, int buffer)
 {
     const struct io_buffers *io = &plan->io;
-    const int inputs[] = {io->tokens, io->targets, io->positions, io->lo, io->hi, io->inv_freq, io->record};
+    const int inputs[] = {io->tokens, io->targets, io->positions, io->lo[0], io->hi[0], io->inv_freq, io->record};
     for (int i = 0; i < 7; i++)
         if (inputs[i] == buffer)
             return 1;

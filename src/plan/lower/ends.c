@@ -15,6 +15,13 @@ static int64_t table_rows(const struct lowering *L, int param)
     return param_of(L, param)->elements / L->m->config.dim;
 }
 
+/* Gemma rounds its factor to the storage type. */
+static float embedding_scale(const struct lowering *L)
+{
+    float scale = (float)L->m->config.embedding_scale;
+    return L->m->rounds_embedding_scale && L->s.dtype == BF16 ? bf16_to_float(bf16_from_float(scale)) : scale;
+}
+
 void lower_embed(struct lowering *L, int c)
 {
     struct value *x = &L->x[0];
@@ -26,6 +33,7 @@ void lower_embed(struct lowering *L, int c)
     a->embed.vocab = L->m->config.vocab;
     a->embed.max_pos = L->m->pos_embed >= 0 ? table_rows(L, L->m->pos_embed) : 0;
     a->embed.dtype = (int32_t)L->s.dtype;
+    a->embed.scale = embedding_scale(L);
     arg_write(L, 0, x, r0, r1, DEV);
     arg_param(L, 1, L->m->embed);
     arg_read(L, 2, &L->tokens, r0, r1, DEV);
@@ -48,6 +56,7 @@ static void embed_grad(struct lowering *L, int param, struct value *index, int c
     a->embed.dim = L->m->config.dim;
     a->embed.vocab = table_rows(L, param);
     a->embed.dtype = (int32_t)L->s.dtype;
+    a->embed.scale = embedding_scale(L);
     a->embed.accumulate = arg_grad(L, 0, param, 0, param_of(L, param)->elements);
     arg_read(L, 1, &L->dx, r0, r1, DEV);
     arg_read(L, 2, index, r0, r1, DEV);
@@ -131,6 +140,8 @@ void lower_loss_chunk(struct lowering *L, int c, int gradient)
         a->loss.vocab = vocab;
         a->loss.ld = lower_casts_logits(L) ? lower_logits_ld(L) : 0;
         a->loss.gradient = gradient;
+        a->loss.scale = (float)L->m->config.logit_scale;
+        a->loss.cap = (float)L->m->config.logit_cap;
         (gradient ? arg_update : arg_read)(L, 0, &L->logits, a0, a1, DEV);
         arg_write(L, 1, &L->loss, i, i + 1, DEV);
         arg_read(L, 2, &L->targets, a0, a1, DEV);

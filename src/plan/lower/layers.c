@@ -108,6 +108,22 @@ static void work_value(struct lowering *L, struct value *v, const char *name, in
     activation_of_work(L, RES_NONE, index, &(struct activation){v, name, L->m->config.dim, type, CHUNKS});
 }
 
+/* Whether some block normalises what it gives. */
+static int branches_norm(const struct lowering *L)
+{
+    for (int l = 0; l < (int)L->m->config.layers; l++)
+        for (int i = 0; i < L->m->layers[l].n_blocks; i++)
+            if (L->m->layers[l].blocks[i].after.kind != NORM_NONE)
+                return 1;
+    return 0;
+}
+
+static void branch_values(struct lowering *L)
+{
+    work_value(L, &L->f, "f", -1, L->s.dtype);
+    work_value(L, &L->f_normed, "f_normed", -1, L->s.dtype);
+}
+
 void layers_values(struct lowering *L)
 {
     int n = most_blocks(L);
@@ -123,6 +139,10 @@ void layers_values(struct lowering *L)
         if (lowerings[k]->chunk_values && has_kind(L, lowerings[k]))
             lowerings[k]->chunk_values(L);
     activation_of_work(L, L->s.carry, -1, &(struct activation){&L->dx, "dx", L->m->config.dim, L->s.dtype, CHUNKS});
+    if (branches_norm(L))
+        branch_values(L);
+    if (branches_norm(L) || L->m->config.residual_scale > 0.0)
+        activation_of_work(L, L->s.carry, -1, &(struct activation){&L->df, "df", L->m->config.dim, L->s.dtype, CHUNKS});
     value_create(L, &L->dn, "dn", CLASS_WORK, L->s.rows, L->m->config.dim * 4, L->s.loss_tile, RES_NONE);
     value_create(L, &L->logits, "logits", CLASS_WORK, L->s.rows, lower_logits_ld(L) * 4, L->s.loss_tile, RES_NONE);
     if (lower_casts_logits(L))

@@ -31,13 +31,14 @@ struct lowering {
     int local_heads, local_kv_heads;
     int64_t n_sums, n_loss;
     struct unit_values *units;
-    struct value tokens, targets, positions, lo, hi, inv_freq, record, norm, loss, sums;
+    struct value tokens, targets, positions, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss, sums;
     struct value all_loss, all_sums; /* of all ranks; not with a single one */
     struct layer *layers;
     struct value *x;      /* [layers + 1]: the residual stream at the layers' inputs, and after the last one */
     struct value *normed; /* its norm, for the first, second, ... block of a layer */
     struct value acc;     /* fp32: what a block adds to the stream, or the gradient of what it has normalised */
     struct value dx;      /* the gradient of the stream */
+    struct value f, f_normed, df; /* what a block gives, normalised, and its gradient: only where that is not the stream's */
     struct value final_n, logits, dlogits, dn; /* dlogits: the logits' gradient in bf16, where products take no fp32 (ends.c) */
     void *shared[BLOCK_KINDS]; /* values that the blocks of a kind share, each kind's own */
     enum phase phase;

@@ -24,26 +24,83 @@ void lower_norm_forward(struct lowering *L, const struct model_norm *n, struct v
     norm_attrs(L, n, a, r1 - r0);
     arg_write(L, 0, y, r0, r1, DEV);
     arg_read(L, 1, x, r0, r1, DEV);
-    arg_param(L, 2, n->weight);
+    if (n->weight >= 0)
+        arg_param(L, 2, n->weight);
     if (n->bias >= 0)
         arg_param(L, 3, n->bias);
     emit_done(L, 0);
 }
 
 /* dx += gradient of the norm's input, given dy in fp32. */
-void lower_norm_backward(struct lowering *L, const struct model_norm *n, struct value *x, struct value *dy, int c)
+static void norm_backward(struct lowering *L, const struct model_norm *n, struct value *dx, struct value *x, struct value *dy,
+                          int c)
 {
     int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;
     struct op_attrs *a = emit(L, OP_NORM_GRAD, LANE_COMPUTE);
     norm_attrs(L, n, a, r1 - r0);
-    arg_update(L, 0, &L->dx, r0, r1, DEV);
+    arg_update(L, 0, dx, r0, r1, DEV);
     arg_read(L, 1, x, r0, r1, DEV);
-    arg_param(L, 2, n->weight);
+    if (n->weight >= 0)
+        arg_param(L, 2, n->weight);
     arg_read(L, 3, dy, r0, r1, DEV);
     if (trained(L, n->weight))
         a->norm.accumulate = arg_grad(L, 4, n->weight, 0, param_of(L, n->weight)->elements);
     if (n->bias >= 0 && trained(L, n->bias))
         a->norm.accumulate = arg_grad(L, 5, n->bias, 0, param_of(L, n->bias)->elements);
+    emit_done(L, 0);
+}
+
+void lower_norm_backward(struct lowering *L, const struct model_norm *n, struct value *x, struct value *dy, int c)
+{
+    norm_backward(L, n, &L->dx, x, dy, c);
+}
+
+static void fill_rows(struct lowering *L, struct value *v, int64_t r0, int64_t r1)
+{
+    struct op_attrs *a = emit(L, OP_FILL, LANE_COMPUTE);
+    a->fill.bytes = (r1 - r0) * v->row_bytes;
+    arg_write(L, 0, v, r0, r1, DEV);
+    emit_done(L, 0);
+}
+
+void lower_norm_gradient(struct lowering *L, const struct model_norm *n, struct value *dx, struct value *x, struct value *dy,
+                         int c)
+{
+    value_new(L, dx, c);
+    fill_rows(L, dx, x->tiles[c].row0, x->tiles[c].row1);
+    norm_backward(L, n, dx, x, dy, c);
+}
+
+/* A norm of every head of n rows; heads 0: of all their heads together. */
+static void head_norm_attrs(const struct lowering *L, const struct model_norm *n, struct op_attrs *a, int64_t rows, int heads)
+{
+    norm_attrs(L, n, a, heads ? rows * heads : rows);
+    a->norm.dim = param_of(L, n->weight)->shape[0];
+}
+
+void lower_head_norm_forward(struct lowering *L, const struct model_norm *n, struct value *y, int64_t y0, struct value *x,
+                             int64_t x0, int64_t rows, int heads)
+{
+    struct op_attrs *a = emit(L, OP_NORM, LANE_COMPUTE);
+    head_norm_attrs(L, n, a, rows, heads);
+    arg_write(L, 0, y, y0, y0 + rows, DEV);
+    arg_read(L, 1, x, x0, x0 + rows, DEV);
+    arg_param(L, 2, n->weight);
+    emit_done(L, 0);
+}
+
+void lower_head_norm_backward(struct lowering *L, const struct model_norm *n, struct value *dx, struct value *x, int64_t x0,
+                              struct value *dy, int64_t dy0, int64_t rows, int heads)
+{
+    fill_rows(L, dx, x0, x0 + rows);
+    struct op_attrs *a = emit(L, OP_NORM_GRAD, LANE_COMPUTE);
+    head_norm_attrs(L, n, a, rows, heads);
+    arg_update(L, 0, dx, x0, x0 + rows, DEV);
+    arg_read(L, 1, x, x0, x0 + rows, DEV);
+    arg_param(L, 2, n->weight);
+    arg_read(L, 3, dy, dy0, dy0 + rows, DEV);
+    if (trained(L, n->weight))
+        a->norm.accumulate = arg_grad(L, 4, n->weight, 0, param_of(L, n->weight)->elements);
     emit_done(L, 0);
 }
 
@@ -56,17 +113,22 @@ void lower_add(struct lowering *L, struct value *y, struct value *x, struct valu
     a->add.rows = r1 - r0;
     a->add.dim = L->m->config.dim;
     a->add.dtype = (int32_t)L->s.dtype;
+    a->add.scale = (float)L->m->config.residual_scale;
     arg_write(L, 0, y, r0, r1, DEV);
     arg_read(L, 1, x, r0, r1, DEV);
     arg_read(L, 2, delta, r0, r1, DEV);
-    if (w->bias >= 0)
+    if (w && w->bias >= 0)
         arg_bias(L, 3, w);
     emit_done(L, 0);
 }
 
-void lower_rope(struct lowering *L, struct value *x, int64_t r0, int64_t r1, int64_t p0, int heads, enum dtype type, int inverse)
+void lower_rope(struct lowering *L, int rope, struct value *x, int64_t r0, int64_t r1, int64_t p0, int heads, enum dtype type,
+                int inverse)
 {
-    if (L->m->pos_embed >= 0)
+    const struct model_config *c = &L->m->config;
+    int64_t half = model_rotated(c) / 2;
+    double factor = model_rope_attention(c, rope);
+    if (rope < 0)
         return;
     struct op_attrs *a = emit(L, OP_ROPE, LANE_COMPUTE);
     a->rope.rows = r1 - r0;
@@ -74,20 +136,58 @@ void lower_rope(struct lowering *L, struct value *x, int64_t r0, int64_t r1, int
     a->rope.head_dim = (int32_t)L->m->config.head_dim;
     a->rope.x_type = type;
     a->rope.inverse = inverse;
+    a->rope.rotated = 2 * half < c->head_dim ? (int32_t)(2 * half) : 0;
+    a->rope.interleaved = c->rope_interleaved;
+    a->rope.factor = factor == 1.0 ? 0.0f : (float)factor;
     arg_update(L, 0, x, r0, r1, DEV);
     arg_read(L, 1, &L->positions, p0, p0 + r1 - r0, DEV);
-    arg_read(L, 2, &L->inv_freq, 0, L->inv_freq.rows, DEV);
+    arg_read(L, 2, &L->inv_freq, rope * half, (rope + 1) * half, DEV);
     emit_done(L, 0);
 }
 
-/* y = x, element by element, both whole. */
-void lower_cast(struct lowering *L, struct value *y, enum dtype y_type, struct value *x, enum dtype x_type)
+void lower_columns(struct lowering *L, const struct columns *y, const struct columns *x, int64_t rows, int64_t cols, int keep)
+{
+    struct op_attrs *a = emit(L, OP_COLUMNS, LANE_COMPUTE);
+    a->columns.rows = rows;
+    a->columns.cols = cols;
+    a->columns.y_first = y->first;
+    a->columns.x_first = x->first;
+    a->columns.y_ld = y->value->row_bytes / dtype_size(y->type);
+    a->columns.x_ld = x->value->row_bytes / dtype_size(x->type);
+    a->columns.y_type = (int32_t)y->type;
+    a->columns.x_type = (int32_t)x->type;
+    a->columns.keep = keep;
+    (keep ? arg_update : arg_write)(L, 0, y->value, y->row, y->row + rows, DEV);
+    arg_read(L, 1, x->value, x->row, x->row + rows, DEV);
+    emit_done(L, 0);
+}
+
+void lower_scale(struct lowering *L, struct value *y, struct value *x, double scale, int c)
+{
+    int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;
+    value_new(L, y, c);
+    struct op_attrs *a = emit(L, OP_CAST, LANE_COMPUTE);
+    a->cast.n = (r1 - r0) * x->row_bytes / dtype_size(L->s.dtype);
+    a->cast.y_type = a->cast.x_type = (int32_t)L->s.dtype;
+    a->cast.scale = (float)scale;
+    arg_write(L, 0, y, r0, r1, DEV);
+    arg_read(L, 1, x, r0, r1, DEV);
+    emit_done(L, 0);
+}
+
+void lower_cast_rows(struct lowering *L, struct value *y, int64_t y0, enum dtype y_type, struct value *x, int64_t x0,
+                     enum dtype x_type, int64_t rows)
 {
     struct op_attrs *a = emit(L, OP_CAST, LANE_COMPUTE);
-    a->cast.n = x->rows * x->row_bytes / dtype_size(x_type);
+    a->cast.n = rows * x->row_bytes / dtype_size(x_type);
     a->cast.y_type = y_type;
     a->cast.x_type = x_type;
-    arg_write(L, 0, y, 0, y->rows, DEV);
-    arg_read(L, 1, x, 0, x->rows, DEV);
+    arg_write(L, 0, y, y0, y0 + rows, DEV);
+    arg_read(L, 1, x, x0, x0 + rows, DEV);
     emit_done(L, 0);
+}
+
+void lower_cast(struct lowering *L, struct value *y, enum dtype y_type, struct value *x, enum dtype x_type)
+{
+    lower_cast_rows(L, y, 0, y_type, x, 0, x_type, x->rows);
 }

@@ -46,9 +46,11 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     io->tokens = io_value(L, &L->tokens, "tokens", n, 4);
     io->targets = io_value(L, &L->targets, "targets", n, 4);
     io->positions = io_value(L, &L->positions, "positions", n, 4);
-    io->lo = mask_value(L, &L->lo, "lo");
-    io->hi = mask_value(L, &L->hi, "hi");
-    io->inv_freq = io_value(L, &L->inv_freq, "inv_freq", L->m->config.head_dim / 2, 4);
+    for (int i = 0; i < L->m->n_masks; i++) {
+        io->lo[i] = mask_value(L, &L->lo[i], i ? "lo'" : "lo");
+        io->hi[i] = mask_value(L, &L->hi[i], i ? "hi'" : "hi");
+    }
+    io->inv_freq = io_value(L, &L->inv_freq, "inv_freq", max_i64(1, L->m->n_ropes) * (model_rotated(&L->m->config) / 2), 4);
     io->record = io_value(L, &L->record, "record", 1, sizeof(struct step_record));
     io->norm = io_value(L, &L->norm, "norm", 1, sizeof(struct norm_result));
     io->loss = loss_value(L);
@@ -64,9 +66,15 @@ static void bind_persistent(struct lowering *L, int end)
             value_bind(L, &L->norm, 1);
         return;
     }
-    struct value *inputs[] = {&L->tokens, &L->targets, &L->positions, &L->lo, &L->hi, &L->inv_freq, &L->record};
-    for (int i = 0; i < 7; i++)
-        value_bind(L, inputs[i], 0);
+    struct value *first[] = {&L->tokens, &L->targets, &L->positions}, *last[] = {&L->inv_freq, &L->record};
+    for (int i = 0; i < 3; i++)
+        value_bind(L, first[i], 0);
+    for (int i = 0; i < L->m->n_masks; i++) {
+        value_bind(L, &L->lo[i], 0);
+        value_bind(L, &L->hi[i], 0);
+    }
+    for (int i = 0; i < 2; i++)
+        value_bind(L, last[i], 0);
     if (L->role & ROLE_UPDATE)
         value_bind(L, &L->norm, 0);
 }
@@ -82,11 +90,11 @@ static void load_inputs(struct lowering *L)
     value_get(L, &L->tokens, 0);
     value_get(L, &L->targets, 0);
     value_get(L, &L->positions, 0);
-    if (L->ring == 1) {
-        value_get(L, &L->lo, 0);
-        value_get(L, &L->hi, 0);
+    for (int i = 0; i < L->m->n_masks && L->ring == 1; i++) {
+        value_get(L, &L->lo[i], 0);
+        value_get(L, &L->hi[i], 0);
     }
-    if (L->m->pos_embed < 0)
+    if (L->m->n_ropes > 0)
         value_get(L, &L->inv_freq, 0);
 }
 
@@ -178,6 +186,7 @@ enum status lower_program(const struct model *m, const struct strategy *s, int r
     progress_program(s->seq_len);
     TRY(program_create(name, &L.p));
     L.p->discrete = s->discrete;
+    L.p->masks = m->n_masks;
     derive_sizes(&L);
     for (int l = LANE_WORLD; l < LANES; l++)
         L.p->group_size[l] = mesh_group_of(&s->mesh, (enum lane)l, 0).members;

@@ -19,7 +19,7 @@ enum program_role {
 
 /* The host side of a program: persistent host buffers that the engine fills before and reads after. */
 struct io_buffers {
-    int tokens, targets, positions, lo, hi, inv_freq, record, norm, loss;
+    int tokens, targets, positions, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss;
 };
 
 /* One program of the set. Persistent buffers come first and are the same for every role. */

@@ -113,18 +113,13 @@ void report_counts(const struct plan *p, int64_t count[PLAN_PROGRAMS])
     }
 }
 
-/* Pairs of a query and a key that it attends, of one document. */
-static double causal_pairs(int64_t tokens, int64_t window)
-{
-    double s = (double)tokens, w = window > 0 && window < tokens ? (double)window : s;
-    return s * w - w * w / 2;
-}
-
 static void add_rates(const struct plan *p, const struct model *m, struct report *r)
 {
     double busy = 0, exposed = 0;
     int64_t length = p->tokens / p->sequences;
-    r->model_flops = (double)p->sequences * model_flops(m, length, causal_pairs(length, m->config.window));
+    double pairs[MODEL_MASKS];
+    model_causal_pairs(m, length, pairs);
+    r->model_flops = (double)p->sequences * model_flops(m, length, pairs);
     r->tokens_per_second = (double)p->tokens / p->seconds;
     r->mfu = r->model_flops / (p->seconds * p->strategy.ranks * p->cost.peak_flops);
     r->written_per_day = (double)r->lane[LANE_WRITE].bytes * p->strategy.ranks * DAY / p->seconds;

@@ -155,7 +155,7 @@ static void recomputed(void **state)
             assert_true(r.recomputed < 0.2 * r.lane[LANE_COMPUTE].busy);
         else
             assert_true(r.recomputed > busy[0] - busy[1] && busy[0] > 1.1 * busy[1]);
-        near(r.model_flops, model_flops(m, 128, 128.0 * 128 / 2));
+        near(r.model_flops, model_flops(m, 128, (double[MODEL_MASKS]){128.0 * 128 / 2}));
         near(r.mfu * plan->seconds * plan->cost.peak_flops, r.model_flops);
         plan_destroy(plan);
     }

@@ -5,14 +5,20 @@
 
 #define DEV TIER_DEVICE
 
-int ring_attends(int s)
+/* Those of each mask follow one another; 0, which always holds, is all masks'. */
+static int predicate(const struct lowering *L, const struct attention_block *w, int i)
 {
-    return s == 0 ? 0 : 2 * s - 1;
+    return w->mask * (2 * L->ring - 2) + i;
 }
 
-int ring_is_attended(int s)
+int ring_attends(const struct lowering *L, const struct attention_block *w, int s)
 {
-    return 2 * s;
+    return s == 0 ? 0 : predicate(L, w, 2 * s - 1);
+}
+
+int ring_is_attended(const struct lowering *L, const struct attention_block *w, int s)
+{
+    return predicate(L, w, 2 * s);
 }
 
 void under_predicate(struct lowering *L, int predicate)
@@ -20,70 +26,74 @@ void under_predicate(struct lowering *L, int predicate)
     L->p->instrs[L->p->n_instrs - 1].predicate = (int16_t)predicate;
 }
 
-static void attention_attrs(const struct lowering *L, struct op_attrs *a)
+static void attention_attrs(const struct lowering *L, const struct attention_block *w, struct op_attrs *a)
 {
     a->attn.sq = a->attn.sk = L->attn_rows;
     a->attn.hq = L->s.head_tile;
     a->attn.hk = L->kv_heads_tile;
     a->attn.head_dim = (int32_t)L->m->config.head_dim;
     a->attn.dtype = (int32_t)L->s.dtype;
-    a->attn.scale = 1.0f / __builtin_sqrtf((float)L->m->config.head_dim);
+    a->attn.scale = w->scale;
+    a->attn.cap = w->cap;
 }
 
 /* The planner's estimate of the pairs of one ring step: balanced, of one long document. Several documents have fewer pairs. */
-static double planned_pairs(const struct lowering *L)
+static double planned_pairs(const struct lowering *L, const struct attention_block *b)
 {
-    double n = (double)L->s.seq_len, w = L->m->config.window > 0 ? (double)min_i64(L->m->config.window, L->s.seq_len) : n;
+    int64_t window = L->m->mask_window[b->mask];
+    double n = (double)L->s.seq_len, w = window > 0 ? (double)min_i64(window, L->s.seq_len) : n;
     return (n * w - w * (w - 1) / 2) / ((double)L->ring * L->ring);
 }
 
-static void arg_mask(struct lowering *L, int arg, int s)
+static void arg_mask(struct lowering *L, const struct attention_block *w, int arg, int s)
 {
     int64_t first = s * L->attn_rows;
-    arg_read(L, arg, &L->lo, first, first + L->attn_rows, DEV);
-    arg_read(L, arg + 1, &L->hi, first, first + L->attn_rows, DEV);
+    arg_read(L, arg, &L->lo[w->mask], first, first + L->attn_rows, DEV);
+    arg_read(L, arg + 1, &L->hi[w->mask], first, first + L->attn_rows, DEV);
 }
 
 /* The masks of a ring step are fetched for each use; a single one stays. */
-static void get_mask(struct lowering *L, int s)
+static void get_mask(struct lowering *L, const struct attention_block *w, int s)
 {
-    value_get(L, &L->lo, s);
-    value_get(L, &L->hi, s);
+    value_get(L, &L->lo[w->mask], s);
+    value_get(L, &L->hi[w->mask], s);
 }
 
-static void drop_mask(struct lowering *L, int s)
+static void drop_mask(struct lowering *L, const struct attention_block *w, int s)
 {
     if (L->ring == 1)
         return;
-    value_drop(L, &L->lo, s);
-    value_drop(L, &L->hi, s);
+    value_drop(L, &L->lo[w->mask], s);
+    value_drop(L, &L->hi[w->mask], s);
 }
 
 void emit_attention_forward(struct lowering *L, int s, const struct forward_tile *f)
 {
+    const struct attention_block *w = f->weights;
     int64_t n = L->attn_rows;
-    get_mask(L, s);
+    get_mask(L, w, s);
     struct op_attrs *a = emit(L, OP_ATTN_FWD, LANE_COMPUTE);
-    attention_attrs(L, a);
-    under_predicate(L, ring_attends(s));
+    attention_attrs(L, w, a);
+    under_predicate(L, ring_attends(L, w, s));
     arg_write(L, 0, f->o, 0, n, DEV);
     arg_write(L, 1, f->lse, 0, f->lse->rows, DEV);
     arg_read(L, 2, f->q, 0, n, DEV);
     arg_read(L, 3, f->k, 0, n, DEV);
     arg_read(L, 4, f->v, 0, n, DEV);
-    arg_mask(L, 5, s);
-    emit_done(L, planned_pairs(L));
-    drop_mask(L, s);
+    arg_mask(L, w, 5, s);
+    emit_done(L, planned_pairs(L, w));
+    drop_mask(L, w, s);
 }
 
 void emit_attention_backward(struct lowering *L, int s, const struct backward_tile *b, int accumulate)
 {
+    const struct attention_block *w = b->weights;
     int64_t n = L->attn_rows;
-    get_mask(L, s);
+    get_mask(L, w, s);
     struct op_attrs *a = emit(L, OP_ATTN_BWD, LANE_COMPUTE);
-    attention_attrs(L, a);
+    attention_attrs(L, w, a);
     a->attn.accumulate = accumulate;
-    under_predicate(L, ring_attends(s));
+    under_predicate(L, ring_attends(L, w, s));
     arg_write(L, 0, b->dq, 0, n, DEV);
     (accumulate ? arg_update : arg_write)(L, 1, b->dk, 0, n, DEV);
     (accumulate ? arg_update : arg_write)(L, 2, b->dv, 0, n, DEV);
@@ -93,9 +103,9 @@ void emit_attention_backward(struct lowering *L, int s, const struct backward_ti
     arg_read(L, 6, b->delta, 0, n, DEV);
     arg_read(L, 7, b->lse, 0, b->lse->rows, DEV);
     arg_read(L, 8, b->d_o, 0, n, DEV);
-    arg_mask(L, 9, s);
-    emit_done(L, planned_pairs(L));
-    drop_mask(L, s);
+    arg_mask(L, w, 9, s);
+    emit_done(L, planned_pairs(L, w));
+    drop_mask(L, w, s);
 }
 
 void heads_value(struct lowering *L, struct value *v, const char *name, int64_t row_bytes)

@@ -18,6 +18,10 @@ struct attention_work {
     struct value heads_q[2], heads_k[2], heads_v[2], heads_o[2], heads_do[2], heads_delta[2], heads_dq[2], heads_dk[2],
         heads_dv[2];
     struct value dq_low; /* in storage dtype, to be sent */
+    /* Of a chunk at work where heads are normalised: before the norm, its gradient; the gradient after it in fp32. */
+    struct value raw_q, raw_k, draw_q, draw_k, dnormed_q;
+    /* Where all heads are normalised together: after the norm, and its gradient in fp32. */
+    struct value all_q, all_k, dall_q, dall_k;
     /* Of the ring's steps: */
     struct value ring_k, ring_v, o_part, o_sum, lse_part, dq_part, dk_part, dv_part, returned_k[2], returned_v[2];
 };
@@ -29,11 +33,13 @@ static inline struct attention_work *attention_work(const struct lowering *L)
 
 /* What the forward pass of one tile reads and writes, in the heads layout. */
 struct forward_tile {
+    const struct attention_block *weights;
     struct value *q, *k, *v, *o, *lse;
 };
 
 /* What the backward pass of one tile reads and writes, in the heads layout. */
 struct backward_tile {
+    const struct attention_block *weights;
     struct value *q, *k, *v, *d_o, *delta, *lse, *dq, *dk, *dv;
 };
 
@@ -41,10 +47,10 @@ struct backward_tile {
 void emit_attention_forward(struct lowering *L, int s, const struct forward_tile *f);
 void emit_attention_backward(struct lowering *L, int s, const struct backward_tile *b, int accumulate);
 
-/* Predicates of a micro-batch: does this rank attend the keys of the member s before it; does the member s after it attend ours?
- */
-int ring_attends(int s);
-int ring_is_attended(int s);
+/* Predicates of a micro-batch under the block's mask: does this rank attend the keys of the member s before it; does the member s
+ * after it attend ours? */
+int ring_attends(const struct lowering *L, const struct attention_block *w, int s);
+int ring_is_attended(const struct lowering *L, const struct attention_block *w, int s);
 /* Puts the last instruction under a predicate (0: none). */
 void under_predicate(struct lowering *L, int predicate);
 

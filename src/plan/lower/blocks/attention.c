@@ -96,6 +96,7 @@ static void gather_qkv(struct lowering *L, const struct block *b, int t)
             }
         }
         value_drop(L, b->normed, c);
+        drop_all_heads(L, b, c);
         value_pause(L, b->in, c);
     }
     if (with_keys) {
@@ -111,7 +112,8 @@ static void attend_forward(struct lowering *L, const struct block *b, int t)
     struct attention_layer *a = b->values;
     struct attention_work *W = attention_work(L);
     struct value *o = &a->o[t];
-    struct forward_tile f = {.q = heads_or(L, &a->q[t], &W->heads_q[t % 2]),
+    struct forward_tile f = {.weights = &b->weights->attention,
+                             .q = heads_or(L, &a->q[t], &W->heads_q[t % 2]),
                              .k = heads_or(L, &a->k[kt], &W->heads_k[kt % 2]),
                              .v = heads_or(L, &a->v[kt], &W->heads_v[kt % 2]),
                              .o = heads_or(L, o, &W->heads_o[t % 2]),
@@ -185,7 +187,8 @@ static void attend_backward(struct lowering *L, const struct block *b, int t)
     int kt = t / L->q_per_kv, first = t % L->q_per_kv == 0, last = t % L->q_per_kv == L->q_per_kv - 1;
     struct attention_layer *a = b->values;
     struct attention_work *W = attention_work(L);
-    struct backward_tile g = {.q = heads_or(L, &a->q[t], &W->heads_q[t % 2]),
+    struct backward_tile g = {.weights = &b->weights->attention,
+                              .q = heads_or(L, &a->q[t], &W->heads_q[t % 2]),
                               .k = heads_or(L, &a->k[kt], &W->heads_k[kt % 2]),
                               .v = heads_or(L, &a->v[kt], &W->heads_v[kt % 2]),
                               .d_o = heads_or(L, &W->d_o[t], &W->heads_do[t % 2]),
@@ -226,6 +229,8 @@ static void attend_backward(struct lowering *L, const struct block *b, int t)
 static void backward(struct lowering *L, struct block *b)
 {
     int ahead = prepares_ahead(L);
+    for (int c = 0; block_has_gradient(L, b) && c < L->n_chunks; c++)
+        attended_gradient(L, b, c);
     for (int t = 0; t < L->n_tiles_q + ahead; t++) {
         if (t < L->n_tiles_q)
             prepare_backward(L, b, t);
@@ -340,11 +345,44 @@ static void heads_values(struct lowering *L, struct attention_work *W)
         heads_value(L, &W->dq_low, "heads.dq.low", q * size);
 }
 
-static void tile_values(struct lowering *L)
+/* Norms of heads in some layer: 0 none, 1 of each head, 2 of all together. */
+static int norms_heads(const struct model *m)
+{
+    for (int64_t l = 0; l < m->config.layers; l++) {
+        const struct model_block *b = model_find_block(&m->layers[l], BLOCK_ATTENTION);
+        if (b && b->attention.q_norm.kind != NORM_NONE)
+            return 1 + b->attention.whole;
+    }
+    return 0;
+}
+
+static void chunk_values(struct lowering *L)
 {
     struct attention_work *W = L->shared[BLOCK_ATTENTION] = memory_new(L, 1, sizeof *W);
-    if (!W)
+    enum dtype T = L->s.dtype;
+    int norms = norms_heads(L->m), whole = norms > 1;
+    int64_t d = L->m->config.head_dim, q = whole ? L->m->config.heads * d : q_cols(L),
+            k = whole ? L->m->config.kv_heads * d : kv_cols(L);
+    if (!W || !norms)
         return;
+    const struct activation all[] = {{&W->raw_q, "raw_q", q, T, CHUNKS, NULL},
+                                     {&W->raw_k, "raw_k", k, T, CHUNKS, NULL},
+                                     {&W->draw_q, "draw_q", q, T, CHUNKS, NULL},
+                                     {&W->draw_k, "draw_k", k, T, CHUNKS, NULL},
+                                     {&W->dnormed_q, "dnormed_q", q, F32, CHUNKS, NULL}};
+    const struct activation together[] = {{&W->all_q, "all_q", q, T, CHUNKS, NULL},
+                                          {&W->all_k, "all_k", k, T, CHUNKS, NULL},
+                                          {&W->dall_q, "dall_q", q, F32, CHUNKS, NULL},
+                                          {&W->dall_k, "dall_k", k, F32, CHUNKS, NULL}};
+    for (size_t i = 0; L->st == OK && i < sizeof all / sizeof *all; i++)
+        activation_of_work(L, RES_NONE, -1, &all[i]);
+    for (size_t i = 0; whole && L->st == OK && i < sizeof together / sizeof *together; i++)
+        activation_of_work(L, RES_NONE, -1, &together[i]);
+}
+
+static void tile_values(struct lowering *L)
+{
+    struct attention_work *W = attention_work(L);
     gradient_values(L, W);
     heads_values(L, W);
     if (L->ring > 1)
@@ -353,6 +391,7 @@ static void tile_values(struct lowering *L)
 
 const struct block_lowering attention_lowering = {.grad_cuts = projections_grad_cuts,
                                                   .layer_values = layer_values,
+                                                  .chunk_values = chunk_values,
                                                   .tile_values = tile_values,
                                                   .produce = produce_attended,
                                                   .forward = forward,

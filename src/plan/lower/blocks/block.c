@@ -1,5 +1,7 @@
 #include "plan/lower/blocks/block.h"
 
+#include "plan/lower/emit.h"
+#include "plan/lower/linear.h"
 #include "plan/lower/pieces.h"
 #include "plan/lower/visit.h"
 
@@ -9,6 +11,64 @@ void block_norm(struct lowering *L, const struct block *b, int c)
         return;
     value_get(L, b->in, c);
     lower_norm_forward(L, b->norm, b->normed, b->in, c);
+}
+
+/* What the block gives, in storage type: L->acc and the bias of w. */
+static struct value *branch(struct lowering *L, const struct block *b, const struct model_linear *w, int c)
+{
+    int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    if (L->s.dtype == F32 && w->bias < 0)
+        return &L->acc;
+    value_new(L, &L->f, c);
+    lower_cast_rows(L, &L->f, r0, L->s.dtype, &L->acc, r0, F32, r1 - r0);
+    lower_bias(L, w, &L->f, r0, r1);
+    return &L->f;
+}
+
+void block_add(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c)
+{
+    const struct model_norm *after = &b->weights->after;
+    int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    if (after->kind == NORM_NONE) {
+        lower_add(L, out, b->in, &L->acc, w, c);
+        return;
+    }
+    lower_norm_forward(L, after, &L->f_normed, branch(L, b, w, c), c);
+    value_drop(L, &L->f, c);
+    struct value *delta = &L->f_normed;
+    if (L->s.dtype != F32) {
+        lower_cast_rows(L, &L->acc, r0, F32, &L->f_normed, r0, L->s.dtype, r1 - r0);
+        delta = &L->acc;
+    }
+    lower_add(L, out, b->in, delta, NULL, c);
+    value_drop(L, &L->f_normed, c);
+}
+
+int block_has_gradient(const struct lowering *L, const struct block *b)
+{
+    return b->weights->after.kind != NORM_NONE || L->m->config.residual_scale > 0.0;
+}
+
+struct value *block_gradient(struct lowering *L, const struct block *b)
+{
+    return block_has_gradient(L, b) ? &L->df : &L->dx;
+}
+
+void block_make_gradient(struct lowering *L, const struct block *b, const struct model_linear *w, int c)
+{
+    const struct model_norm *after = &b->weights->after;
+    int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    if (after->kind == NORM_NONE) {
+        lower_scale(L, &L->df, &L->dx, L->m->config.residual_scale, c);
+        return;
+    }
+    struct value *f = branch(L, b, w, c), *dy = &L->dx;
+    if (L->s.dtype != F32) {
+        lower_cast_rows(L, &L->acc, r0, F32, &L->dx, r0, L->s.dtype, r1 - r0);
+        dy = &L->acc;
+    }
+    lower_norm_gradient(L, after, &L->df, f, dy, c);
+    value_drop(L, &L->f, c);
 }
 
 void block_drop_stream(struct lowering *L, const struct block *b, int c)

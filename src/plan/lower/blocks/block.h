@@ -41,6 +41,15 @@ struct block_lowering {
 
 /* Makes sure that chunk c of b->normed is on the device. */
 void block_norm(struct lowering *L, const struct block *b, int c);
+/* Of chunk c: out = in + what the block gives, that is L->acc (+ the bias of w), normalised and scaled as the block and the model
+ * say. */
+void block_add(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c);
+/* The gradient of what the block gives: the stream's, L->dx, unless the block has one of its own, L->df, which is made of L->dx
+ * and, where what it gives is normalised, of that in L->acc. All of them are on the device. A norm and a scale exclude each
+ * other. */
+int block_has_gradient(const struct lowering *L, const struct block *b);
+struct value *block_gradient(struct lowering *L, const struct block *b);
+void block_make_gradient(struct lowering *L, const struct block *b, const struct model_linear *w, int c);
 /* End of a visit: drops chunk c of the stream from the layer's input to the block's, for each may have been fetched to compute
  * the next. */
 void block_drop_stream(struct lowering *L, const struct block *b, int c);

@@ -43,12 +43,12 @@ static void drop_chunk(struct lowering *L, const struct block *b, int c)
     value_drop(L, &L->acc, c);
 }
 
-static void activation_attrs(const struct lowering *L, struct op_attrs *a, int64_t rows, int gated)
+static void activation_attrs(const struct lowering *L, const struct block *b, struct op_attrs *a, int64_t rows)
 {
     a->act.rows = rows;
     a->act.dim = L->m->config.ffn;
     a->act.dtype = (int32_t)L->s.dtype;
-    a->act.kind = gated ? 0 : (int32_t)L->m->config.gelu;
+    a->act.kind = is_gated(b) ? (int32_t)b->weights->mlp.kind : (int32_t)L->m->config.gelu;
 }
 
 /* act = SwiGLU(gate, up) or GELU(up). */
@@ -60,7 +60,7 @@ static void activate(struct lowering *L, const struct block *b, int c)
     int gated = is_gated(b);
     value_new(L, &W->act, c);
     struct op_attrs *a = emit(L, gated ? OP_SWIGLU : OP_GELU, LANE_COMPUTE);
-    activation_attrs(L, a, r1 - r0, gated);
+    activation_attrs(L, b, a, r1 - r0);
     arg_write(L, 0, &W->act, r0, r1, DEV);
     if (gated)
         arg_read(L, 1, &v->gate, r0, r1, DEV);
@@ -76,7 +76,7 @@ static void activate_backward(struct lowering *L, const struct block *b, int c)
     int64_t r0 = v->up.tiles[c].row0, r1 = v->up.tiles[c].row1;
     int gated = is_gated(b), arg = 0;
     struct op_attrs *a = emit(L, gated ? OP_SWIGLU_GRAD : OP_GELU_GRAD, LANE_COMPUTE);
-    activation_attrs(L, a, r1 - r0, gated);
+    activation_attrs(L, b, a, r1 - r0);
     if (gated)
         arg_update(L, arg++, &v->gate, r0, r1, DEV);
     arg_update(L, arg++, &v->up, r0, r1, DEV);
@@ -121,7 +121,7 @@ static void produce_output(struct lowering *L, struct value *v, int c)
     value_new(L, &L->acc, c);
     lower_linear(L,
                  &(struct linear_call){down, .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {&mlp_work(L)->act, r0, L->s.dtype}});
-    lower_add(L, v, b->in, &L->acc, down, c);
+    block_add(L, b, v, down, c);
     drop_chunk(L, b, c);
 }
 
@@ -141,11 +141,27 @@ static void input_backward(struct lowering *L, const struct block *b, const stru
     lower_linear_dx(L, &call);
 }
 
+/* What the MLP gives, computed again, and the gradient of it. */
+static void make_gradient(struct lowering *L, const struct block *b, int c)
+{
+    const struct model_linear *down = &b->weights->mlp.down;
+    struct value *act = &mlp_work(L)->act;
+    int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    if (b->weights->after.kind != NORM_NONE) {
+        activate(L, b, c);
+        value_new(L, &L->acc, c);
+        lower_linear(L, &(struct linear_call){down, .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {act, r0, L->s.dtype}});
+        value_drop(L, act, c);
+    }
+    block_make_gradient(L, b, down, c);
+    value_drop(L, &L->acc, c);
+}
+
 static void backward_chunk(struct lowering *L, const struct block *b, int c)
 {
     const struct model_linear *down = &b->weights->mlp.down;
     struct mlp_layer *v = b->values;
-    struct value *dact = &mlp_work(L)->dact;
+    struct value *dact = &mlp_work(L)->dact, *df = block_gradient(L, b);
     enum dtype T = L->s.dtype;
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
     value_get(L, &L->dx, c);
@@ -153,12 +169,16 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
     if (is_gated(b))
         value_get(L, &v->gate, c);
     value_get(L, &v->up, c);
+    if (df != &L->dx)
+        make_gradient(L, b, c);
     value_new(L, dact, c);
-    struct linear_call call = {down, .rows = r1 - r0, .y = {&L->dx, r0, T}, .x = {dact, r0, T}};
+    struct linear_call call = {down, .rows = r1 - r0, .y = {df, r0, T}, .x = {dact, r0, T}};
     lower_linear_dx(L, &call);
     activate_backward(L, b, c);
     lower_linear_dw(L, &call);
-    lower_bias_grad(L, down, &L->dx, T, r0, r1);
+    lower_bias_grad(L, down, df, T, r0, r1);
+    if (df != &L->dx)
+        value_drop(L, df, c);
     value_drop(L, dact, c);
     block_norm(L, b, c);
     value_new(L, &L->acc, c);
@@ -199,5 +219,18 @@ static void chunk_values(struct lowering *L)
     activation_of_work(L, RES_NONE, -1, &(struct activation){&W->dact, "dact", L->m->config.ffn, L->s.dtype, CHUNKS});
 }
 
-const struct block_lowering mlp_lowering = {
-    .layer_values = layer_values, .chunk_values = chunk_values, .produce = produce_output, .backward = backward};
+/* Where the gate and the other map lie in one matrix, each writes its part. */
+static int grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max)
+{
+    const struct mlp_block *w = &b->weights->mlp;
+    if (w->gate.weight != w->up.weight)
+        return n;
+    n = linear_cuts(L, &w->gate, 1, OF_OUTPUTS, cuts, n, max);
+    return linear_cuts(L, &w->up, 1, OF_OUTPUTS, cuts, n, max);
+}
+
+const struct block_lowering mlp_lowering = {.grad_cuts = grad_cuts,
+                                            .layer_values = layer_values,
+                                            .chunk_values = chunk_values,
+                                            .produce = produce_output,
+                                            .backward = backward};

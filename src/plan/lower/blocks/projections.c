@@ -55,28 +55,101 @@ static void produce_replica(struct lowering *L, struct value *v, int i)
     emit_done(L, 0);
 }
 
-/* One chunk of q, k or v for one member: norm, projection, rope. The normalised chunk is shared by what a visit computes. */
-static void project(struct lowering *L, struct value *v, int i, const struct model_linear *w, int rotated)
+/* y, rows [r0, r1), of the normalised chunk c. */
+static void apply(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *y, int64_t r0, int64_t r1,
+                  int c)
+{
+    enum dtype T = L->s.dtype;
+    lower_linear(L, &(struct linear_call){w, .rows = r1 - r0, .y = {y, r0, T}, .x = {b->normed, b->in->tiles[c].row0, T}});
+    lower_bias(L, w, y, r0, r1);
+}
+
+/* What is done to the heads of q, k or v once they are projected. */
+struct after {
+    const struct model_norm *norm; /* NORM_NONE: none */
+    int rope;                      /* -1: none */
+    struct value *raw, *draw;      /* where chunks are before the norm, and their gradient */
+    struct value *all;             /* of a norm of all heads together: after it */
+    const struct model_linear *whole; /* the map of all heads */
+};
+
+static struct after after_q(const struct lowering *L, const struct block *b)
+{
+    const struct attention_block *w = &b->weights->attention;
+    struct attention_work *W = attention_work(L);
+    return (struct after){&w->q_norm, w->rope, &W->raw_q, &W->draw_q, w->whole ? &W->all_q : NULL, &w->q};
+}
+
+static struct after after_k(const struct lowering *L, const struct block *b)
+{
+    const struct attention_block *w = &b->weights->attention;
+    struct attention_work *W = attention_work(L);
+    return (struct after){&w->k_norm, w->rope, &W->raw_k, &W->draw_k, w->whole ? &W->all_k : NULL, &w->k};
+}
+
+static struct after after_v(void)
+{
+    static const struct model_norm none = {.kind = NORM_NONE, .weight = -1, .bias = -1};
+    return (struct after){&none, -1, NULL, NULL, NULL, NULL};
+}
+
+static int heads_of(const struct lowering *L, const struct model_linear *w)
+{
+    return (int)(w->out / L->m->config.head_dim);
+}
+
+/* All heads of chunk c together, normalised, unless they are there. */
+static void norm_all(struct lowering *L, const struct block *b, const struct after *after, int c)
+{
+    int64_t x0 = b->in->tiles[c].row0, x1 = b->in->tiles[c].row1;
+    if (value_on_device(after->all, c))
+        return;
+    value_new(L, after->raw, c);
+    apply(L, b, after->whole, after->raw, x0, x1, c);
+    value_new(L, after->all, c);
+    lower_head_norm_forward(L, after->norm, after->all, x0, after->raw, x0, x1 - x0, 0);
+    value_drop(L, after->raw, c);
+}
+
+void drop_all_heads(struct lowering *L, const struct block *b, int c)
+{
+    struct attention_work *W = attention_work(L);
+    if (!b->weights->attention.whole)
+        return;
+    value_drop(L, &W->all_q, c);
+    value_drop(L, &W->all_k, c);
+}
+
+/* One chunk of q, k or v for one member: norm, projection, norm of heads, rope. The normalised chunk is shared by what a visit
+ * computes. */
+static void project(struct lowering *L, struct value *v, int i, const struct model_linear *w, struct after after)
 {
     int c = i % L->n_chunks;
     int64_t r0 = v->tiles[i].row0, r1 = v->tiles[i].row1, x0 = v->block->in->tiles[c].row0;
-    enum dtype T = L->s.dtype;
-    struct value *normed = v->block->normed;
     block_norm(L, v->block, c);
     value_new(L, v, i);
-    lower_linear(L, &(struct linear_call){w, .rows = r1 - r0, .y = {v, r0, T}, .x = {normed, x0, T}});
-    lower_bias(L, w, v, r0, r1);
-    if (rotated)
-        lower_rope(L, v, r0, r1, x0, (int)(w->out / L->m->config.head_dim), T, 0);
+    if (after.all) {
+        norm_all(L, v->block, &after, c);
+        lower_columns(L, &(struct columns){v, r0, 0, L->s.dtype},
+                      &(struct columns){after.all, x0, w->first_out - after.whole->first_out, L->s.dtype}, r1 - r0, w->out, 0);
+    } else if (after.norm->kind != NORM_NONE) {
+        value_new(L, after.raw, c);
+        apply(L, v->block, w, after.raw, x0, x0 + r1 - r0, c);
+        lower_head_norm_forward(L, after.norm, v, r0, after.raw, x0, r1 - r0, heads_of(L, w));
+        value_drop(L, after.raw, c);
+    } else {
+        apply(L, v->block, w, v, r0, r1, c);
+    }
+    lower_rope(L, after.rope, v, r0, r1, x0, heads_of(L, w), L->s.dtype, 0);
 }
 
 void produce_q(struct lowering *L, struct value *v, int i)
 {
     struct model_linear w = q_slice(L, &v->block->weights->attention.q, i / L->n_chunks, v->index);
-    project(L, v, i, &w, 1);
+    project(L, v, i, &w, after_q(L, v->block));
 }
 
-static void produce_kv(struct lowering *L, struct value *v, int i, const struct model_linear *w, int rotated)
+static void produce_kv(struct lowering *L, struct value *v, int i, const struct model_linear *w, struct after after)
 {
     int m = i / L->n_chunks;
     if (kv_replica(L, m) && value_on_device(v, i - L->n_chunks)) {
@@ -84,25 +157,25 @@ static void produce_kv(struct lowering *L, struct value *v, int i, const struct 
         return;
     }
     struct model_linear slice = kv_slice(L, w, m, v->index);
-    project(L, v, i, &slice, rotated);
+    project(L, v, i, &slice, after);
 }
 
 void produce_k(struct lowering *L, struct value *v, int i)
 {
-    produce_kv(L, v, i, &v->block->weights->attention.k, 1);
+    produce_kv(L, v, i, &v->block->weights->attention.k, after_k(L, v->block));
 }
 
 void produce_v(struct lowering *L, struct value *v, int i)
 {
-    produce_kv(L, v, i, &v->block->weights->attention.v, 0);
+    produce_kv(L, v, i, &v->block->weights->attention.v, after_v());
 }
 
-void produce_attended(struct lowering *L, struct value *v, int c)
+/* What attention gives for chunk c without the bias, of all heads: L->acc. */
+static void add_heads(struct lowering *L, const struct block *b, int c)
 {
-    const struct block *b = v->block;
     const struct model_linear *w = &b->weights->attention.o;
     struct attention_layer *a = b->values;
-    int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1, d = L->m->config.head_dim, width = L->s.head_tile * d;
+    int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1, d = L->m->config.head_dim, width = L->s.head_tile * d;
     value_new(L, &L->acc, c);
     for (int t = 0; t < L->n_tiles_q; t++)
         for (int m = 0; m < L->ulysses; m++) {
@@ -113,12 +186,31 @@ void produce_attended(struct lowering *L, struct value *v, int c)
                                                   .x = {o, o->tiles[i].row0, L->s.dtype}, .accumulate = t + m > 0});
             value_drop(L, o, i);
         }
+}
+
+void produce_attended(struct lowering *L, struct value *v, int c)
+{
+    const struct block *b = v->block;
+    const struct model_linear *w = &b->weights->attention.o;
+    add_heads(L, b, c);
     value_get(L, b->in, c);
-    lower_add(L, v, b->in, &L->acc, w, c);
+    block_add(L, b, v, w, c);
     value_drop(L, &L->acc, c);
 }
 
 /* --- Backward --- */
+
+void attended_gradient(struct lowering *L, const struct block *b, int c)
+{
+    value_get(L, &L->dx, c);
+    if (b->weights->after.kind != NORM_NONE)
+        add_heads(L, b, c);
+    block_make_gradient(L, b, &b->weights->attention.o, c);
+    value_put(L, &L->df, c);
+    value_drop(L, &L->df, c);
+    value_drop(L, &L->acc, c);
+    value_drop(L, &L->dx, c);
+}
 
 void output_backward(struct lowering *L, const struct block *b, int t, int c)
 {
@@ -127,15 +219,15 @@ void output_backward(struct lowering *L, const struct block *b, int t, int c)
     struct attention_work *W = attention_work(L);
     int64_t width = L->s.head_tile * L->m->config.head_dim;
     enum dtype T = L->s.dtype;
-    struct value *o = &kept->o[t], *d_o = &W->d_o[t], *delta = &W->delta[t];
-    int64_t x0 = L->dx.tiles[c].row0, x1 = L->dx.tiles[c].row1;
-    value_get(L, &L->dx, c);
+    struct value *o = &kept->o[t], *d_o = &W->d_o[t], *delta = &W->delta[t], *df = block_gradient(L, b);
+    int64_t x0 = df->tiles[c].row0, x1 = df->tiles[c].row1;
+    value_get(L, df, c);
     for (int m = 0; m < L->ulysses; m++) {
         int i = m * L->n_chunks + c;
         int64_t r0 = o->tiles[i].row0, r1 = o->tiles[i].row1, first = routed_head(L, m, t) * L->m->config.head_dim;
         value_get(L, o, i);
         value_new(L, d_o, i);
-        struct linear_call call = {w, first, width, r1 - r0, .y = {&L->dx, x0, T}, .x = {d_o, r0, T}};
+        struct linear_call call = {w, first, width, r1 - r0, .y = {df, x0, T}, .x = {d_o, r0, T}};
         lower_linear_dx(L, &call);
         call.x.value = o;
         lower_linear_dw(L, &call);
@@ -152,25 +244,52 @@ void output_backward(struct lowering *L, const struct block *b, int t, int c)
         value_drop(L, o, i);
     }
     if (t == 0)
-        lower_bias_grad(L, w, &L->dx, T, x0, x1);
-    value_drop(L, &L->dx, c);
+        lower_bias_grad(L, w, df, T, x0, x1);
+    value_drop(L, df, c);
 }
 
-/* What one member's heads of a tile contribute to chunk c. rotated_heads: dy is of a rotated value; 0: it is not. */
+/* From the gradient of normalised heads, rows [r0, r1) of dy, to that of the raw ones of chunk c, which are computed again. */
+static void head_norm_backward(struct lowering *L, const struct block *b, const struct model_linear *w, const struct after *after,
+                               struct value *dy, enum dtype dy_type, int64_t r0, int64_t r1, int c)
+{
+    struct attention_work *W = attention_work(L);
+    int64_t x0 = b->in->tiles[c].row0, rows = r1 - r0;
+    value_new(L, after->raw, c);
+    apply(L, b, w, after->raw, x0, x0 + rows, c);
+    value_new(L, after->draw, c);
+    if (dy_type == F32) {
+        lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, dy, r0, rows, heads_of(L, w));
+    } else {
+        value_new(L, &W->dnormed_q, c);
+        lower_cast_rows(L, &W->dnormed_q, x0, F32, dy, r0, dy_type, rows);
+        lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, &W->dnormed_q, x0, rows, heads_of(L, w));
+        value_drop(L, &W->dnormed_q, c);
+    }
+    value_drop(L, after->raw, c);
+}
+
+/* What one member's heads of a tile contribute to chunk c. */
 static void projection_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy,
-                                enum dtype dy_type, int i, int rotated_heads, int accumulate)
+                                enum dtype dy_type, int i, struct after after, int accumulate)
 {
     int64_t r0 = dy->tiles[i].row0, r1 = dy->tiles[i].row1;
-    struct tile *chunk = &b->normed->tiles[i % L->n_chunks];
+    int c = i % L->n_chunks, normed = after.norm->kind != NORM_NONE;
+    struct tile *chunk = &b->normed->tiles[c];
+    struct linear_side side = {dy, r0, dy_type};
     value_get(L, dy, i);
-    if (rotated_heads)
-        lower_rope(L, dy, r0, r1, chunk->row0, rotated_heads, dy_type, 1);
-    struct linear_call call = {w, .rows = r1 - r0, .y = {dy, r0, dy_type}, .x = {b->normed, chunk->row0, L->s.dtype}};
+    lower_rope(L, after.rope, dy, r0, r1, chunk->row0, heads_of(L, w), dy_type, 1);
+    if (normed) {
+        head_norm_backward(L, b, w, &after, dy, dy_type, r0, r1, c);
+        side = (struct linear_side){after.draw, chunk->row0, L->s.dtype};
+    }
+    struct linear_call call = {w, .rows = r1 - r0, .y = side, .x = {b->normed, chunk->row0, L->s.dtype}};
     lower_linear_dw(L, &call);
-    lower_bias_grad(L, w, dy, dy_type, r0, r1);
+    lower_bias_grad(L, w, side.value, side.type, side.row, side.row + r1 - r0);
     call.x = (struct linear_side){&L->acc, chunk->row0, F32};
     call.accumulate = accumulate;
     lower_linear_dx(L, &call);
+    if (normed)
+        value_drop(L, after.draw, c);
     value_drop(L, dy, i);
 }
 
@@ -192,27 +311,89 @@ static void add_replicas(struct lowering *L, struct value *dy, int m, int c)
     }
 }
 
+/* Of norms of all heads together: the tiles' gradients, turned back, become one, and the map of all heads learns from that. */
+static void all_backward(struct lowering *L, const struct block *b, const struct after *after, int c, int accumulate)
+{
+    struct attention_work *W = attention_work(L);
+    int64_t x0 = b->in->tiles[c].row0, x1 = b->in->tiles[c].row1;
+    struct value *dall = after->whole == &b->weights->attention.q ? &W->dall_q : &W->dall_k;
+    value_new(L, after->raw, c);
+    apply(L, b, after->whole, after->raw, x0, x1, c);
+    value_new(L, after->draw, c);
+    lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, dall, x0, x1 - x0, 0);
+    value_drop(L, after->raw, c);
+    value_drop(L, dall, c);
+    struct linear_call call = {
+        after->whole, .rows = x1 - x0, .y = {after->draw, x0, L->s.dtype}, .x = {b->normed, x0, L->s.dtype}};
+    lower_linear_dw(L, &call);
+    lower_bias_grad(L, after->whole, after->draw, L->s.dtype, x0, x1);
+    call.x = (struct linear_side){&L->acc, x0, F32};
+    call.accumulate = accumulate;
+    lower_linear_dx(L, &call);
+    value_drop(L, after->draw, c);
+}
+
+/* One tile's gradient as columns of that of all heads. */
+static void gather_gradient(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy,
+                            enum dtype dy_type, int i, const struct after *after, struct value *dall, int keep)
+{
+    int c = i % L->n_chunks;
+    int64_t r0 = dy->tiles[i].row0, r1 = dy->tiles[i].row1, x0 = b->in->tiles[c].row0;
+    value_get(L, dy, i);
+    lower_rope(L, after->rope, dy, r0, r1, x0, heads_of(L, w), dy_type, 1);
+    if (!keep)
+        value_new(L, dall, c);
+    lower_columns(L, &(struct columns){dall, x0, w->first_out - after->whole->first_out, F32},
+                  &(struct columns){dy, r0, 0, dy_type}, r1 - r0, w->out, keep);
+    value_drop(L, dy, i);
+}
+
+static void query_backward(struct lowering *L, const struct block *b, int m, int t, int c)
+{
+    struct attention_work *W = attention_work(L);
+    struct model_linear w = q_slice(L, &b->weights->attention.q, m, t);
+    struct after after = after_q(L, b);
+    if (after.all)
+        gather_gradient(L, b, &w, &W->dq[t], dq_type(L), m * L->n_chunks + c, &after, &W->dall_q, t + m > 0);
+    else
+        projection_backward(L, b, &w, &W->dq[t], dq_type(L), m * L->n_chunks + c, after, t + m > 0);
+}
+
+static void key_backward(struct lowering *L, const struct block *b, int m, int kt, int c)
+{
+    struct attention_work *W = attention_work(L);
+    struct model_linear w = kv_slice(L, &b->weights->attention.k, m, kt);
+    struct after after = after_k(L, b);
+    add_replicas(L, &W->dk[kt], m, c);
+    if (after.all)
+        gather_gradient(L, b, &w, &W->dk[kt], F32, m * L->n_chunks + c, &after, &W->dall_k, kt + m > 0);
+    else
+        projection_backward(L, b, &w, &W->dk[kt], F32, m * L->n_chunks + c, after, 1);
+}
+
 void qkv_backward(struct lowering *L, const struct block *b, int c)
 {
     struct attention_work *W = attention_work(L);
+    struct after q = after_q(L, b), k = after_k(L, b);
     value_get(L, b->in, c);
     block_norm(L, b, c);
     value_new(L, &L->acc, c);
     for (int t = 0; t < L->n_tiles_q; t++)
-        for (int m = 0; m < L->ulysses; m++) {
-            struct model_linear w = q_slice(L, &b->weights->attention.q, m, t);
-            projection_backward(L, b, &w, &W->dq[t], dq_type(L), m * L->n_chunks + c, L->s.head_tile, t + m > 0);
-        }
+        for (int m = 0; m < L->ulysses; m++)
+            query_backward(L, b, m, t, c);
+    if (q.all)
+        all_backward(L, b, &q, c, 0);
     for (int kt = 0; kt < L->n_tiles_kv; kt++)
         for (int m = 0; m < L->ulysses; m++) {
             if (kv_replica(L, m))
                 continue;
-            struct model_linear k = kv_slice(L, &b->weights->attention.k, m, kt), v = kv_slice(L, &b->weights->attention.v, m, kt);
-            add_replicas(L, &W->dk[kt], m, c);
-            projection_backward(L, b, &k, &W->dk[kt], F32, m * L->n_chunks + c, L->kv_heads_tile, 1);
+            struct model_linear v = kv_slice(L, &b->weights->attention.v, m, kt);
+            key_backward(L, b, m, kt, c);
             add_replicas(L, &W->dv[kt], m, c);
-            projection_backward(L, b, &v, &W->dv[kt], F32, m * L->n_chunks + c, 0, 1);
+            projection_backward(L, b, &v, &W->dv[kt], F32, m * L->n_chunks + c, after_v(), 1);
         }
+    if (k.all)
+        all_backward(L, b, &k, c, 1);
     value_drop(L, b->normed, c);
     value_get(L, &L->dx, c);
     lower_norm_backward(L, b->norm, b->in, &L->acc, c);

@@ -11,6 +11,10 @@ int projections_grad_cuts(const struct lowering *L, const struct block *b, int64
 /* Tiles of q, k and v, and of the block's output, which all heads add to. */
 value_produce produce_q, produce_k, produce_v, produce_attended;
 
+/* Where a block's gradient is not the stream's: makes chunk c of it. */
+void attended_gradient(struct lowering *L, const struct block *b, int c);
+/* End of a visit of chunk c of q, k and v: drops what norms of all heads together left. */
+void drop_all_heads(struct lowering *L, const struct block *b, int c);
 /* do and delta of chunk c for tile t, and what the output projection's weights learn from it. */
 void output_backward(struct lowering *L, const struct block *b, int t, int c);
 /* From dq, dk and dv of all tiles to the gradient of the block's input, chunk c. */

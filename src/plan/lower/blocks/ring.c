@@ -24,14 +24,14 @@ static void exchange(struct lowering *L, struct value *from, struct value *to, i
     emit_done(L, 0);
 }
 
-static void receive_keys(struct lowering *L, int s, struct value *k, struct value *v)
+static void receive_keys(struct lowering *L, const struct attention_block *w, int s, struct value *k, struct value *v)
 {
     struct attention_work *W = attention_work(L);
-    exchange(L, k, &W->ring_k, s, ring_is_attended(s), ring_attends(s), 1);
-    exchange(L, v, &W->ring_v, s, ring_is_attended(s), ring_attends(s), 1);
+    exchange(L, k, &W->ring_k, s, ring_is_attended(L, w, s), ring_attends(L, w, s), 1);
+    exchange(L, v, &W->ring_v, s, ring_is_attended(L, w, s), ring_attends(L, w, s), 1);
 }
 
-static void merge(struct lowering *L, int s, struct value *o, struct value *lse)
+static void merge(struct lowering *L, const struct attention_block *w, int s, struct value *o, struct value *lse)
 {
     struct attention_work *W = attention_work(L);
     struct op_attrs *a = emit(L, OP_ATTN_MERGE, LANE_COMPUTE);
@@ -40,7 +40,7 @@ static void merge(struct lowering *L, int s, struct value *o, struct value *lse)
     a->heads.head_dim = (int32_t)L->m->config.head_dim;
     a->heads.dtype = (int32_t)L->s.dtype;
     a->heads.accumulate = s > 0;
-    under_predicate(L, ring_attends(s));
+    under_predicate(L, ring_attends(L, w, s));
     (s > 0 ? arg_update : arg_write)(L, 0, o, 0, o->rows, DEV);
     (s > 0 ? arg_update : arg_write)(L, 1, lse, 0, lse->rows, DEV);
     arg_read(L, 2, &W->o_part, 0, W->o_part.rows, DEV);
@@ -60,7 +60,7 @@ void ring_forward(struct lowering *L, const struct forward_tile *f)
     for (int s = 0; s < L->ring; s++) {
         struct forward_tile part = *f;
         if (s > 0) {
-            receive_keys(L, s, f->k, f->v);
+            receive_keys(L, f->weights, s, f->k, f->v);
             part.k = &W->ring_k;
             part.v = &W->ring_v;
         }
@@ -73,7 +73,7 @@ void ring_forward(struct lowering *L, const struct forward_tile *f)
         value_new(L, part.o, 0);
         value_new(L, part.lse, 0);
         emit_attention_forward(L, s, &part);
-        merge(L, s, sum, f->lse);
+        merge(L, f->weights, s, sum, f->lse);
     }
     value_drop(L, &W->ring_k, 0);
     value_drop(L, &W->ring_v, 0);
@@ -105,15 +105,17 @@ static void add_part(struct lowering *L, struct value *sum, struct value *part, 
 
 static void add_returned(struct lowering *L, const struct backward_tile *b, int s)
 {
+    const struct attention_block *w = b->weights;
     struct attention_work *W = attention_work(L);
-    add_part(L, b->dk, &W->returned_k[s % 2], ring_is_attended(s));
-    add_part(L, b->dv, &W->returned_v[s % 2], ring_is_attended(s));
+    add_part(L, b->dk, &W->returned_k[s % 2], ring_is_attended(L, w, s));
+    add_part(L, b->dv, &W->returned_v[s % 2], ring_is_attended(L, w, s));
 }
 
 /* The local block comes last: it hides the last gradients on their way back. What comes back is added one step late, so that
  * compute does not wait for it. */
 void ring_backward(struct lowering *L, const struct backward_tile *b)
 {
+    const struct attention_block *w = b->weights;
     struct attention_work *W = attention_work(L);
     int R = L->ring;
     struct backward_tile far = *b, near = *b;
@@ -126,14 +128,14 @@ void ring_backward(struct lowering *L, const struct backward_tile *b)
     fill(L, b->dk);
     fill(L, b->dv);
     for (int s = 1; s < R; s++) {
-        receive_keys(L, s, b->k, b->v);
+        receive_keys(L, w, s, b->k, b->v);
         value_new(L, far.dq, 0);
         value_new(L, far.dk, 0);
         value_new(L, far.dv, 0);
         emit_attention_backward(L, s, &far, 0);
-        add_part(L, b->dq, far.dq, ring_attends(s));
-        exchange(L, far.dk, &W->returned_k[s % 2], -s, ring_attends(s), ring_is_attended(s), 0);
-        exchange(L, far.dv, &W->returned_v[s % 2], -s, ring_attends(s), ring_is_attended(s), 0);
+        add_part(L, b->dq, far.dq, ring_attends(L, w, s));
+        exchange(L, far.dk, &W->returned_k[s % 2], -s, ring_attends(L, w, s), ring_is_attended(L, w, s), 0);
+        exchange(L, far.dv, &W->returned_v[s % 2], -s, ring_attends(L, w, s), ring_is_attended(L, w, s), 0);
         value_drop(L, far.dk, 0);
         value_drop(L, far.dv, 0);
         if (s > 1)

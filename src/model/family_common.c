@@ -1,0 +1,184 @@
+/* What families with rotary positions have in common: parameters by their usual names, and keys of config.json. */
+#include "model/family_common.h"
+
+#include <string.h>
+
+/* ---- parameters ---- */
+
+void common_embedding(struct builder *b)
+{
+    const struct model_config *c = &b->m->config;
+    build_prefix(b, "model.");
+    b->m->embed = build_matrix(b, "embed_tokens", c->vocab, c->dim, c->init_std);
+}
+
+void common_attention(struct builder *b, struct attention_block *a, unsigned qkv_form, unsigned o_form)
+{
+    const struct model_config *c = &b->m->config;
+    int64_t dim = c->dim, q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    a->q = build_linear(b, "self_attn.q_proj", dim, q, qkv_form, c->init_std);
+    a->k = build_linear(b, "self_attn.k_proj", dim, kv, qkv_form, c->init_std);
+    a->v = build_linear(b, "self_attn.v_proj", dim, kv, qkv_form, c->init_std);
+    a->o = build_linear(b, "self_attn.o_proj", q, dim, o_form, c->init_std);
+}
+
+void common_mlp(struct builder *b, struct mlp_block *m, unsigned form)
+{
+    const struct model_config *c = &b->m->config;
+    m->gate = build_linear(b, "mlp.gate_proj", c->dim, c->ffn, form, c->init_std);
+    m->up = build_linear(b, "mlp.up_proj", c->dim, c->ffn, form, c->init_std);
+    m->down = build_linear(b, "mlp.down_proj", c->ffn, c->dim, form, c->init_std);
+    m->kind = c->gate;
+}
+
+void common_fused_mlp(struct builder *b, struct mlp_block *m)
+{
+    const struct model_config *c = &b->m->config;
+    struct model_linear fused = build_linear(b, "mlp.gate_up_proj", c->dim, 2 * c->ffn, 0, c->init_std);
+    m->gate = build_slice(&fused, 0, c->ffn);
+    m->up = build_slice(&fused, c->ffn, c->ffn);
+    m->down = build_linear(b, "mlp.down_proj", c->ffn, c->dim, 0, c->init_std);
+    m->kind = c->gate;
+}
+
+void common_head(struct builder *b)
+{
+    build_head(b);
+    b->m->final_norm = build_norm(b, "model.norm", NORM_RMS);
+}
+
+const char *const common_buffers[] = {"*rotary_emb.inv_freq", "*rotary_emb.cos_cached", "*rotary_emb.sin_cached", NULL};
+
+/* ---- config.json ---- */
+
+enum status common_derive(struct config_reader *r, struct model_config *c)
+{
+    if (!c->kv_heads)
+        c->kv_heads = c->heads;
+    if (!c->head_dim && c->dim % c->heads)
+        return config_refuse(r, "num_attention_heads", "hidden_size is not a multiple, and head_dim is missing");
+    if (!c->head_dim)
+        c->head_dim = c->dim / c->heads;
+    return OK;
+}
+
+enum status common_check(const struct model_config *c)
+{
+    (void)c; /* rotary positions are checked for every family */
+    return OK;
+}
+
+const struct config_word common_silu[] = {{"silu", GATE_SILU}, {"swish", GATE_SILU}, {NULL, 0}};
+const struct config_word common_gelu[] = {
+    {"gelu_pytorch_tanh", GATE_GELU_TANH}, {"gelu_new", GATE_GELU_TANH}, {"gelu", GATE_GELU_ERF}, {"silu", GATE_SILU}, {NULL, 0}};
+
+/* Without a window no layer has one. */
+static void settle_windows(struct model_config *c)
+{
+    int64_t windowed = 0;
+    for (int64_t l = 0; l < c->layers && l < LAYERS_MOST; l++)
+        windowed += model_bit(c->windowed, l);
+    if (windowed == 0)
+        c->window = 0;
+    if (c->window == 0)
+        memset(c->windowed, 0, sizeof c->windowed);
+}
+
+enum status common_read_pattern(struct config_reader *r, struct model_config *c, int64_t absent, int64_t period)
+{
+    c->window = json_object_get(r->object, "sliding_window") ? 0 : absent;
+    TRY(config_read_count(r, "sliding_window", OPTIONAL, 1, &c->window));
+    TRY(config_read_layer_types(r, c, period));
+    settle_windows(c);
+    return OK;
+}
+
+enum status common_read_window(struct config_reader *r, struct model_config *c)
+{
+    return common_read_pattern(r, c, 0, 0);
+}
+
+/* Of families that say with use_sliding_window whether there is a window: of the layers from max_window_layers on, unless
+ * layer_types says it layer by layer. */
+static enum status read_use(struct config_reader *r, struct model_config *c)
+{
+    const json_t *types = json_object_get(r->object, "layer_types");
+    int64_t first = 28;
+    int use = 0;
+    TRY(config_only_bool(r, "use_mrope", 0));
+    TRY(config_read_bool(r, "use_sliding_window", &use));
+    TRY(config_read_count(r, "max_window_layers", OPTIONAL, 0, &first));
+    for (int64_t l = 0; l < min_i64(first, c->layers) && (!types || json_is_null(types)); l++)
+        c->windowed[l / 8] &= (uint8_t) ~(1 << l % 8);
+    for (int64_t l = 0; l < c->layers && types && !json_is_null(types) && !use; l++)
+        if (model_bit(c->windowed, l))
+            return config_refuse(r, "layer_types", "use_sliding_window says otherwise");
+    if (!use)
+        c->window = 0;
+    return OK;
+}
+
+enum status common_read_used_window(struct config_reader *r, struct model_config *c)
+{
+    c->window = json_object_get(r->object, "sliding_window") ? 0 : 4096;
+    TRY(config_read_count(r, "sliding_window", OPTIONAL, 1, &c->window));
+    TRY(config_read_layer_types(r, c, 0));
+    TRY(read_use(r, c));
+    settle_windows(c);
+    return OK;
+}
+
+json_t *common_write_window(const struct model_config *c)
+{
+    return c->window ? json_integer(c->window) : json_null();
+}
+
+json_t *common_write_use(const struct model_config *c)
+{
+    return json_boolean(c->window > 0);
+}
+
+json_t *common_write_first(const struct model_config *c)
+{
+    int64_t first = 0;
+    while (first < c->layers && !(c->window && model_bit(c->windowed, first)))
+        first++;
+    return json_integer(first);
+}
+
+static enum status read_theta(struct config_reader *r, struct model_config *c)
+{
+    c->rope_theta = r->family->theta > 0.0 ? r->family->theta : 10000.0;
+    return config_read_real(r, "rope_theta", OPTIONAL, &c->rope_theta);
+}
+
+static json_t *write_theta(const struct model_config *c)
+{
+    return json_real(c->rope_theta);
+}
+
+json_t *common_write_share(const struct model_config *c)
+{
+    return json_real(c->rope_share > 0.0 ? c->rope_share : 1.0);
+}
+
+const struct config_key common_keys[] = {
+    {"vocab_size", KEY_REQUIRED, AT_vocab},
+    {"hidden_size", KEY_REQUIRED, AT_dim},
+    {"intermediate_size", KEY_REQUIRED, AT_ffn},
+    {"num_hidden_layers", KEY_REQUIRED, AT_layers},
+    {"num_attention_heads", KEY_REQUIRED, AT_heads},
+    {"num_key_value_heads", KEY_FIELD, AT_kv_heads},
+    {"head_dim", KEY_FIELD, AT_head_dim},
+    {"max_position_embeddings", KEY_FIELD, AT_max_positions},
+    {"initializer_range", KEY_FIELD, AT_init_std, 0.02},
+    {"rope_theta", KEY_SPECIAL, .read = read_theta, .write = write_theta},
+    {"rope_scaling", KEY_SPECIAL, .read = config_read_rope, .write = config_write_rope},
+    {"rope_interleaved", KEY_ONLY_FALSE},
+    {"is_encoder_decoder", KEY_ONLY_FALSE},
+    {"add_cross_attention", KEY_ONLY_FALSE},
+    {"use_bidirectional_attention", KEY_ONLY_FALSE},
+    {"pretraining_tp", KEY_ONLY_ONE},
+    {"attention_dropout", KEY_DROPOUT},
+    {NULL},
+};

@@ -1,0 +1,56 @@
+/* What families with rotary positions have in common. Private to model. */
+#ifndef LTRAIN_MODEL_FAMILY_COMMON_H
+#define LTRAIN_MODEL_FAMILY_COMMON_H
+
+#include "model/family.h"
+
+/* model.embed_tokens; self_attn.{q,k,v,o}_proj; mlp.{gate,up,down}_proj, or gate and up in mlp.gate_up_proj; the head, and
+ * model.norm as an RMS norm. form: LINEAR_BIAS or 0. */
+void common_embedding(struct builder *b);
+void common_attention(struct builder *b, struct attention_block *a, unsigned qkv_form, unsigned o_form);
+void common_mlp(struct builder *b, struct mlp_block *m, unsigned form);
+void common_fused_mlp(struct builder *b, struct mlp_block *m);
+void common_head(struct builder *b);
+
+/* Tables of sines that old releases of transformers saved. */
+extern const char *const common_buffers[];
+
+/* vocab_size to attention_dropout, rotary positions included; of no activation, norm, tie or window. */
+extern const struct config_key common_keys[];
+extern const struct config_word common_silu[], common_gelu[];
+/* As many KV heads as heads, and a head size of hidden_size / heads, where config.json says none. */
+enum status common_derive(struct config_reader *r, struct model_config *c);
+enum status common_check(const struct model_config *c);
+
+/* sliding_window and layer_types. absent: the window without the key (null is none); period: as of config_read_layer_types. */
+enum status common_read_pattern(struct config_reader *r, struct model_config *c, int64_t absent, int64_t period);
+/* The same where every layer has the window, if there is one. */
+enum status common_read_window(struct config_reader *r, struct model_config *c);
+/* The same with use_sliding_window and max_window_layers. */
+enum status common_read_used_window(struct config_reader *r, struct model_config *c);
+json_t *common_write_window(const struct model_config *c);
+json_t *common_write_use(const struct model_config *c);
+json_t *common_write_first(const struct model_config *c);
+
+/* partial_rotary_factor, of families that have it. */
+json_t *common_write_share(const struct model_config *c);
+
+#define COMMON .buffers = common_buffers, .check = common_check, .embedding = common_embedding
+#define WINDOW_KEY(reader)                                                          \
+    {                                                                               \
+        "sliding_window", KEY_SPECIAL, .read = reader, .write = common_write_window \
+    }
+#define SHARE_KEY                                                         \
+    {                                                                     \
+        "partial_rotary_factor", KEY_SPECIAL, .write = common_write_share \
+    }
+#define LAYER_TYPES_KEY                                               \
+    {                                                                 \
+        "layer_types", KEY_SPECIAL, .write = config_write_layer_types \
+    }
+/* Keys of families that say whether they use their window. */
+#define USED_WINDOW_KEYS                                                                                 \
+    WINDOW_KEY(common_read_used_window), {"use_sliding_window", KEY_SPECIAL, .write = common_write_use}, \
+        {"max_window_layers", KEY_SPECIAL, .write = common_write_first}, LAYER_TYPES_KEY
+
+#endif

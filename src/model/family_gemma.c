@@ -1,0 +1,150 @@
+/* Gemma 2 and 3 (text): norms before and after each block, with weights 1 + w; GeGLU; embeddings times sqrt(hidden size). Gemma 2
+ * caps scores and logits, Gemma 3 norms q and k of each head and has a base of its own in windowed layers. */
+#include "model/family_common.h"
+
+#include <math.h>
+
+static void embedding(struct builder *b)
+{
+    common_embedding(b);
+    b->m->rounds_embedding_scale = 1;
+}
+
+static void layer(struct builder *b, int l)
+{
+    const struct model_config *c = &b->m->config;
+    unsigned form = c->attention_bias ? LINEAR_BIAS : 0;
+    struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
+    build_prefix(b, "model.layers.%d.", l);
+    attention->norm = build_norm(b, "input_layernorm", NORM_RMS_ONE);
+    attention->after = build_norm(b, "post_attention_layernorm", NORM_RMS_ONE);
+    mlp->norm = build_norm(b, "pre_feedforward_layernorm", NORM_RMS_ONE);
+    mlp->after = build_norm(b, "post_feedforward_layernorm", NORM_RMS_ONE);
+    common_attention(b, &attention->attention, form, form);
+    if (c->family == FAMILY_GEMMA3) {
+        attention->attention.q_norm = build_norm_of(b, "self_attn.q_norm", NORM_RMS_ONE, c->head_dim);
+        attention->attention.k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS_ONE, c->head_dim);
+    }
+    common_mlp(b, &mlp->mlp, 0);
+}
+
+static void head(struct builder *b)
+{
+    build_head(b);
+    b->m->final_norm = build_norm(b, "model.norm", NORM_RMS_ONE);
+}
+
+/* ---- config.json ---- */
+
+static enum status read_windows(struct config_reader *r, struct model_config *c)
+{
+    int64_t period = c->family == FAMILY_GEMMA2 ? 2 : 6;
+    if (c->family == FAMILY_GEMMA3) {
+        TRY(config_read_count(r, "sliding_window_pattern", OPTIONAL, 1, &period));
+        TRY(config_read_count(r, "_sliding_window_pattern", OPTIONAL, 1, &period));
+    }
+    return common_read_pattern(r, c, 4096, period);
+}
+
+/* query_pre_attn_scalar takes the head size's place in the scale of scores. */
+static enum status read_scale(struct config_reader *r, struct model_config *c)
+{
+    double scalar = 256.0;
+    TRY(config_read_real(r, "query_pre_attn_scalar", OPTIONAL, &scalar));
+    c->attention_scale = 1.0 / sqrt(scalar);
+    c->embedding_scale = sqrt((double)c->dim);
+    return OK;
+}
+
+static json_t *write_scale(const struct model_config *c)
+{
+    double scalar = 1.0 / (c->attention_scale * c->attention_scale), whole = round(scalar);
+    return fabs(scalar - whole) < 1e-9 * whole ? json_integer((json_int_t)whole) : json_real(scalar);
+}
+
+/* A cap; without the key that of the family's released models. */
+static enum status read_cap(struct config_reader *r, const char *key, double absent, double *cap)
+{
+    *cap = json_object_get(r->object, key) ? 0.0 : absent;
+    return config_read_real(r, key, OPTIONAL, cap);
+}
+
+static enum status read_caps(struct config_reader *r, struct model_config *c)
+{
+    int gemma2 = c->family == FAMILY_GEMMA2;
+    TRY(read_cap(r, "attn_logit_softcapping", gemma2 ? 50.0 : 0.0, &c->attention_cap));
+    return read_cap(r, "final_logit_softcapping", gemma2 ? 30.0 : 0.0, &c->logit_cap);
+}
+
+static json_t *cap_json(double cap)
+{
+    return cap > 0.0 ? json_real(cap) : json_null();
+}
+
+static json_t *write_attention_cap(const struct model_config *c)
+{
+    return cap_json(c->attention_cap);
+}
+
+static json_t *write_logit_cap(const struct model_config *c)
+{
+    return cap_json(c->logit_cap);
+}
+
+/* A base that has been read with rope_parameters stays. */
+static enum status read_local_theta(struct config_reader *r, struct model_config *c)
+{
+    if (c->rope_local_theta == 0.0)
+        c->rope_local_theta = 10000.0;
+    return config_read_real(r, "rope_local_base_freq", OPTIONAL, &c->rope_local_theta);
+}
+
+static json_t *write_local_theta(const struct model_config *c)
+{
+    return json_real(c->rope_local_theta);
+}
+
+/* hidden_activation, and its older name, which transformers does not look at. */
+static enum status read_activation(struct config_reader *r, struct model_config *c)
+{
+    int gate = GATE_GELU_TANH, ignored;
+    TRY(config_read_word(r, "hidden_act", common_gelu, &ignored));
+    TRY(config_read_word(r, "hidden_activation", common_gelu, &gate));
+    c->gate = (enum gate_kind)gate;
+    return OK;
+}
+
+static json_t *write_activation(const struct model_config *c)
+{
+    return json_string(c->gate == GATE_GELU_TANH ? "gelu_pytorch_tanh" : c->gate == GATE_GELU_ERF ? "gelu" : "silu");
+}
+
+static enum status derive(struct config_reader *r, struct model_config *c)
+{
+    if (!c->kv_heads)
+        c->kv_heads = 4;
+    if (!c->head_dim)
+        c->head_dim = 256;
+    if (!c->max_positions)
+        c->max_positions = c->family == FAMILY_GEMMA2 ? 8192 : 131072;
+    return common_derive(r, c);
+}
+
+#define ALIKE                                                                                           \
+    {"hidden_activation", KEY_SPECIAL, .read = read_activation, .write = write_activation},             \
+        {"rms_norm_eps", KEY_FIELD, AT_norm_eps, 1e-6}, {"tie_word_embeddings", KEY_FIELD, AT_tied, 1}, \
+        {"attention_bias", KEY_FIELD, AT_attention_bias, 0},                                            \
+        {"query_pre_attn_scalar", KEY_SPECIAL, .read = read_scale, .write = write_scale},               \
+        {"attn_logit_softcapping", KEY_SPECIAL, .read = read_caps, .write = write_attention_cap},       \
+        {"final_logit_softcapping", KEY_SPECIAL, .write = write_logit_cap}, WINDOW_KEY(read_windows), LAYER_TYPES_KEY
+
+static const struct config_key gemma2_keys[] = {ALIKE, {NULL}};
+static const struct config_key gemma3_keys[] = {
+    ALIKE, {"rope_local_base_freq", KEY_SPECIAL, .read = read_local_theta, .write = write_local_theta}, {NULL}};
+
+#define FAMILY \
+    .buffers = common_buffers, .check = common_check, .embedding = embedding, .derive = derive, .layer = layer, .head = head
+const struct family family_gemma2 = {
+    .name = "gemma2", .class = "Gemma2ForCausalLM", .keys = {common_keys, gemma2_keys}, .theta = 10000, FAMILY};
+const struct family family_gemma3 = {
+    .name = "gemma3_text", .class = "Gemma3ForCausalLM", .keys = {common_keys, gemma3_keys}, .theta = 1000000, FAMILY};

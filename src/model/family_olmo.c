@@ -1,0 +1,60 @@
+/* OLMo 2 and 3: norms after each block only, and of q and k over all heads together. OLMo 3's windowed layers take no part in a
+ * scaling of rotary positions. */
+#include "model/family_common.h"
+
+static void layer(struct builder *b, int l)
+{
+    const struct model_config *c = &b->m->config;
+    unsigned form = c->attention_bias ? LINEAR_BIAS : 0;
+    struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
+    struct attention_block *a = &attention->attention;
+    build_prefix(b, "model.layers.%d.", l);
+    attention->after = build_norm(b, "post_attention_layernorm", NORM_RMS);
+    mlp->after = build_norm(b, "post_feedforward_layernorm", NORM_RMS);
+    common_attention(b, a, form, form);
+    a->q_norm = build_norm_of(b, "self_attn.q_norm", NORM_RMS, c->heads * c->head_dim);
+    a->k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS, c->kv_heads * c->head_dim);
+    a->whole = 1;
+    common_mlp(b, &mlp->mlp, 0);
+}
+
+static enum status read_windows(struct config_reader *r, struct model_config *c)
+{
+    TRY(common_read_pattern(r, c, 4096, 4));
+    if (c->window > 0 && c->rope != ROPE_DEFAULT && c->rope_local_theta == 0.0)
+        c->rope_local_theta = c->rope_theta;
+    return OK;
+}
+
+static enum status derive(struct config_reader *r, struct model_config *c)
+{
+    if (!c->max_positions)
+        c->max_positions = 2048;
+    return common_derive(r, c);
+}
+
+#define ALIKE                                                                                                  \
+    {"hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu}, {"rms_norm_eps", KEY_FIELD, AT_norm_eps, 1e-5}, \
+        {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},                                                        \
+    {                                                                                                          \
+        "attention_bias", KEY_FIELD, AT_attention_bias, 0                                                      \
+    }
+
+static const struct config_key olmo2_keys[] = {ALIKE, {NULL}};
+static const struct config_key olmo3_keys[] = {ALIKE, WINDOW_KEY(read_windows), LAYER_TYPES_KEY, {NULL}};
+
+const struct family family_olmo2 = {.name = "olmo2",
+                                    .class = "Olmo2ForCausalLM",
+                                    .keys = {common_keys, olmo2_keys},
+                                    COMMON,
+                                    .derive = derive,
+                                    .layer = layer,
+                                    .head = common_head};
+const struct family family_olmo3 = {.name = "olmo3",
+                                    .class = "Olmo3ForCausalLM",
+                                    .keys = {common_keys, olmo3_keys},
+                                    .theta = 500000,
+                                    COMMON,
+                                    .derive = derive,
+                                    .layer = layer,
+                                    .head = common_head};
