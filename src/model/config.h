@@ -149,7 +149,11 @@ enum status config_read_word(struct config_reader *r, const char *key, const str
 enum status config_only_bool(struct config_reader *r, const char *key, int allowed);
 enum status config_only_number(struct config_reader *r, const char *key, double allowed);
 enum status config_only_null(struct config_reader *r, const char *key);
-/* An error for a key that nothing has asked for, unless it is without effect on training. */
+/* Whether a key says nothing about training: bookkeeping, what trainers, hubs and generation leave behind, and values that stand for
+ * none. */
+int config_is_idle(const char *key, const json_t *value);
+int config_was_asked(const struct config_reader *r, const char *key);
+/* An error for a key of a section that nothing has asked for, unless it is idle. */
 enum status config_check_understood(const struct config_reader *r);
 /* The object in DIR/config.json, whose path is set. */
 enum status config_load(const char *dir, char path[CONFIG_PATH], json_t **root);

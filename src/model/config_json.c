@@ -1,8 +1,9 @@
 /* config.json of Hugging Face, read strictly.
  *
- * Strict means: a key that is neither understood nor known to be without effect on training is an error, and so is a value that
- * asks for something ltrain does not do. Dropout (attention_dropout, attn_pdrop, embd_pdrop, resid_pdrop) is the exception:
- * GPT-2's published configurations ask for 0.1, ltrain always trains without, and says so. */
+ * Strict means: a key that changes the computation is understood or an error, and so is a value that asks for something ltrain
+ * does not do. A key that nobody knows is kept for a warning (--strict-config makes it an error). Dropout (attention_dropout,
+ * attn_pdrop, embd_pdrop, resid_pdrop) is the exception: GPT-2's published configurations ask for 0.1, ltrain always trains
+ * without, and says so. */
 #include "model/config.h"
 #include "model/family.h"
 
@@ -19,7 +20,7 @@
 
 enum { MAX_CONFIG_BYTES = 1 << 24 };
 
-/* ---- families ---- */
+/* ---- values ---- */
 
 static enum status read_field(struct config_reader *r, const struct config_key *k, struct model_config *c)
 {
@@ -90,15 +91,153 @@ static enum status read_key(struct config_reader *r, const struct config_key *k,
     return OK;
 }
 
+/* ---- keys that nobody has asked for ---- */
+
+/* Keys of models that ltrain does not compute, beside those that one of its families has. */
+static const char *const changing[] = {"quantization_config",
+                                       "compression_config",
+                                       "num_experts",
+                                       "num_local_experts",
+                                       "n_routed_experts",
+                                       "n_shared_experts",
+                                       "num_experts_per_tok",
+                                       "moe_intermediate_size",
+                                       "moe_layer_freq",
+                                       "first_k_dense_replace",
+                                       "kv_lora_rank",
+                                       "q_lora_rank",
+                                       "qk_rope_head_dim",
+                                       "attn_temperature_tuning",
+                                       "attention_chunk_size",
+                                       "use_qk_norm",
+                                       "qk_layernorm",
+                                       "qk_norm",
+                                       "use_parallel_residual",
+                                       "parallel_attn",
+                                       "logit_scale",
+                                       "alibi",
+                                       "use_alibi",
+                                       "position_embedding_type",
+                                       "rotary_pct",
+                                       "rotary_dim",
+                                       "attention_sinks",
+                                       "num_nextn_predict_layers",
+                                       "mtp_num_layers",
+                                       "vision_config",
+                                       "text_config",
+                                       "layer_norm_eps",
+                                       "norm_eps",
+                                       "clip_qkv",
+                                       "mup_scale",
+                                       "sparse_attention",
+                                       "linear_attention",
+                                       "mamba_d_state",
+                                       "attention_type",
+                                       "use_mrope",
+                                       "residual_scale",
+                                       "scale_emb",
+                                       "scale_depth",
+                                       "dim_model_base",
+                                       NULL};
+
+static int family_has(const struct family *f, const char *key)
+{
+    for (int i = 0; i < 2; i++)
+        for (const struct config_key *k = f->keys[i]; k && k->name; k++)
+            if (strcmp(k->name, key) == 0)
+                return 1;
+    return 0;
+}
+
+static int changes_computation(const char *key)
+{
+    for (const char *const *k = changing; *k; k++)
+        if (strcmp(*k, key) == 0)
+            return 1;
+    for (int i = 0; i < N_FAMILIES; i++)
+        if (family_has(families[i], key))
+            return 1;
+    return 0;
+}
+
+static void add_unknown(struct model_config *c, const char *key)
+{
+    size_t used = strlen(c->unknown);
+    snprintf(c->unknown + used, sizeof c->unknown - used, "%s%.60s", used ? ", " : "", key);
+}
+
+/* A row of the family's that reads nothing is a key to be ignored. One that changes the computation elsewhere is an error, unless
+ * it is off; one that nobody knows is kept for a warning. */
+static enum status check_keys(const struct config_reader *r, struct model_config *c)
+{
+    const char *key;
+    json_t *value;
+    char instead[96];
+    snprintf(instead, sizeof instead, "ltrain does not know this key in a model of type %s", r->family->name);
+    json_object_foreach((json_t *)r->object, key, value)
+    {
+        if (config_was_asked(r, key) || config_is_idle(key, value) || family_has(r->family, key))
+            continue;
+        if (!changes_computation(key))
+            add_unknown(c, key);
+        else if (!json_is_false(value))
+            return config_refuse(r, key, instead);
+    }
+    return OK;
+}
+
+/* ---- families ---- */
+
+/* Which family has most of the keys that are there. */
+static const struct family *nearest_family(const struct config_reader *r, int *shared, int *all)
+{
+    const struct family *nearest = families[0];
+    const char *key;
+    json_t *value;
+    *shared = *all = 0;
+    for (int i = 0; i < N_FAMILIES; i++) {
+        int n = 0, most = 0;
+        json_object_foreach((json_t *)r->object, key, value)
+        {
+            most += !config_is_idle(key, value);
+            n += !config_is_idle(key, value) && family_has(families[i], key);
+        }
+        *all = most;
+        if (n > *shared) {
+            *shared = n;
+            nearest = families[i];
+        }
+    }
+    return nearest;
+}
+
+static enum status refuse_family(struct config_reader *r)
+{
+    char list[400] = "", instead[600];
+    int shared, all;
+    const struct family *nearest = nearest_family(r, &shared, &all);
+    for (int i = 0; i < N_FAMILIES; i++) {
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", families[i]->name);
+    }
+    if (shared > 4)
+        snprintf(instead, sizeof instead, "nearest is %s, which has %d of its %d keys; supported: %s", nearest->name, shared, all,
+                 list);
+    else
+        snprintf(instead, sizeof instead, "supported: %s", list);
+    return config_refuse(r, "model_type", instead);
+}
+
 static enum status read_family(struct config_reader *r, struct model_config *c)
 {
-    struct config_word types[N_FAMILIES + 1] = {{NULL, 0}};
-    int family = -1;
-    for (int i = 0; i < N_FAMILIES; i++)
-        types[i] = (struct config_word){families[i]->name, i};
-    TRY(config_read_word(r, "model_type", types, &family));
-    if (family < 0)
+    const json_t *type = config_get(r, "model_type");
+    int family = 0;
+    if (!type)
         return config_missing(r, "model_type");
+    while (family < N_FAMILIES && !(json_is_string(type) && strcmp(json_string_value(type), families[family]->name) == 0))
+        family++;
+    if (family == N_FAMILIES)
+        return refuse_family(r);
     const json_t *names = config_get(r, "architectures"), *first = json_array_get(names, 0);
     const char *class = families[family]->class;
     char instead[64];
@@ -118,7 +257,7 @@ static enum status read_object(struct config_reader *r, struct model_config *c)
         for (const struct config_key *k = f->keys[i]; k && k->name; k++)
             TRY(read_key(r, k, c));
     TRY(f->derive(r, c));
-    return config_check_understood(r);
+    return check_keys(r, c);
 }
 
 /* ---- files ---- */

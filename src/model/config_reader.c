@@ -116,11 +116,11 @@ static const char *const ignorable[] = {
     "classifier_dropout", "attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", "is_llama_config", "_commit_hash",
     "_flash_attn_2_enabled", "transformers.js_config", "max_sequence_length", "model_max_length", "pruned_heads",
     "tf_legacy_loss", "use_bfloat16", "tie_encoder_decoder", "cross_attention_hidden_size", "is_decoder", "output_past",
-    "n_special", "predict_special_tokens", NULL,
+    "n_special", "predict_special_tokens", "auto_map", "pretraining_tp", "cache_implementation", "attention_softmax_in_fp32",
+    "scale_attention_softmax_in_fp32", "trainer_version", "trl_version", "model_name", "hub_model_id", "license",
+    "full_attn_mod", "interpolate_factor", "sliding_window_size", "unsloth", "embd_layer", "keys_to_ignore_at_inference", NULL,
 };
 /* clang-format on */
-
-#define UNSLOTH "unsloth_" /* begins the marks that Unsloth leaves: unsloth_fixed, unsloth_version */
 
 static int listed(const char *key, const char *const *list, int n)
 {
@@ -130,14 +130,40 @@ static int listed(const char *key, const char *const *list, int n)
     return 0;
 }
 
+static int ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* null, {}, [], and factors of 1. */
+static int stands_for_none(const char *key, const json_t *value)
+{
+    int factor = ends_with(key, "factor") || ends_with(key, "multiplier") || ends_with(key, "scaling") || ends_with(key, "scale");
+    return json_is_null(value) || (json_is_object(value) && json_object_size(value) == 0) ||
+           (json_is_array(value) && json_array_size(value) == 0) ||
+           (factor && json_is_number(value) && json_number_value(value) == 1.0);
+}
+
+int config_is_idle(const char *key, const json_t *value)
+{
+    static const char unsloth[] = "unsloth_"; /* begins the marks that Unsloth leaves: unsloth_fixed, unsloth_version */
+    return key[0] == '_' || listed(key, ignorable, -1) || strncmp(key, unsloth, strlen(unsloth)) == 0 ||
+           stands_for_none(key, value);
+}
+
+int config_was_asked(const struct config_reader *r, const char *key)
+{
+    return listed(key, r->asked, r->n_asked);
+}
+
 enum status config_check_understood(const struct config_reader *r)
 {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)r->object, key, value)
     {
-        int ignored = !r->section[0] && (listed(key, ignorable, -1) || strncmp(key, UNSLOTH, strlen(UNSLOTH)) == 0);
-        if (!listed(key, r->asked, r->n_asked) && !ignored)
+        if (!config_was_asked(r, key) && !config_is_idle(key, value))
             return config_refuse(r, key, "ltrain does not know this key");
     }
     return OK;

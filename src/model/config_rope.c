@@ -206,6 +206,10 @@ json_t *config_write_rope(const struct model_config *c)
         return json_null();
     while (word->value != (int)c->rope)
         word++;
+    if (c->rope == ROPE_LONGROPE && c->family == FAMILY_PHI3 && c->rope_attention == 0.0 &&
+        c->rope_factor == (double)c->max_positions / c->rope_original_positions) /* its readers count the keys */
+        return json_pack("{s:s, s:o, s:o}", "type", word->word, "short_factor", divisors(c->rope_short, model_rotated(c) / 2),
+                         "long_factor", divisors(c->rope_long, model_rotated(c) / 2));
     json_t *o = json_pack("{s:s, s:s, s:f}", "rope_type", word->word, "type", word->word, "factor", c->rope_factor);
     if (c->rope != ROPE_LINEAR)
         json_object_set_new(o, "original_max_position_embeddings", json_integer((json_int_t)c->rope_original_positions));

@@ -157,25 +157,58 @@ enum status model_config_write(const char *dir, const struct model_config *confi
     return write_object(dir, config_json(config, dtype_text(dtype)));
 }
 
-/* Where rope_parameters stands alone, older releases of transformers take a theta of 10000 and no scaling, without a word. */
-static int spell_rope_twice(json_t *root, const struct model_config *c)
+/* What transformers 5 reads: the same as rope_scaling, with the base and the part that is rotated. */
+static json_t *rope_parameters(const struct model_config *c)
 {
-    int has_theta = json_is_number(json_object_get(root, "rope_theta")),
-        has_scaling = json_is_object(json_object_get(root, "rope_scaling"));
-    if (!json_is_object(json_object_get(root, "rope_parameters")))
+    json_t *o = c->rope == ROPE_DEFAULT ? json_pack("{s:s}", "type", "default") : config_write_rope(c);
+    json_object_set_new(o, "rope_type", json_incref(json_object_get(o, "type")));
+    json_object_del(o, "type");
+    if (c->rope == ROPE_LONGROPE)
+        json_object_set_new(o, "original_max_position_embeddings", json_integer((json_int_t)c->rope_original_positions));
+    json_object_set_new(o, "rope_theta", json_real(c->rope_theta));
+    if (c->rope_share > 0.0)
+        json_object_set_new(o, "partial_rotary_factor", json_real(c->rope_share));
+    if (c->rope_local_theta == 0.0)
+        return o;
+    return json_pack("{s:o, s:{s:s, s:f}}", "full_attention", o, "sliding_attention", "rope_type", "default", "rope_theta",
+                     c->rope_local_theta);
+}
+
+static int same_number(const json_t *value, double number)
+{
+    return json_is_number(value) && json_number_value(value) == number;
+}
+
+/* Releases of transformers before 5 look at rope_theta and rope_scaling and take a theta of 10000 and no scaling, without a word,
+ * where rope_parameters stands alone; later ones write rope_parameters. anew: rotary positions are others than the file's. */
+static int spell_rope(json_t *root, const struct model_config *c, int anew)
+{
+    int ok = 1;
+    if (model_learns_positions(c))
         return 1;
-    return (has_theta || json_object_set_new(root, "rope_theta", json_real(c->rope_theta)) == 0) &&
-           (has_scaling || json_object_set_new(root, "rope_scaling", config_write_rope(c)) == 0);
+    if (!same_number(json_object_get(root, "rope_theta"), c->rope_theta))
+        ok = json_object_set_new(root, "rope_theta", json_real(c->rope_theta)) == 0;
+    if (anew || !json_object_get(root, "rope_scaling"))
+        ok = ok && json_object_set_new(root, "rope_scaling", config_write_rope(c)) == 0;
+    if (anew || !json_is_object(json_object_get(root, "rope_parameters")))
+        ok = ok && json_object_set_new(root, "rope_parameters", rope_parameters(c)) == 0;
+    if (c->rope_local_theta > 0.0 && c->family == FAMILY_GEMMA3 && !json_object_get(root, "rope_local_base_freq"))
+        ok = ok && json_object_set_new(root, "rope_local_base_freq", json_real(c->rope_local_theta)) == 0;
+    if (anew)
+        ok = ok && json_object_set_new(root, "max_position_embeddings", json_integer((json_int_t)c->max_positions)) == 0;
+    return ok;
 }
 
 enum status model_config_write_like(const char *dir, const char *like, const struct model_config *config, enum dtype dtype)
 {
-    char path[CONFIG_PATH];
+    char path[CONFIG_PATH], difference[128];
     json_t *root;
+    struct model_config there;
+    TRY(model_config_read(like, &there));
     TRY(config_load(like, path, &root));
-    int ok = json_object_set_new(root, "torch_dtype", json_string(dtype_text(dtype))) == 0 && spell_rope_twice(root, config);
-    if (ok && json_object_get(root, "dtype"))
-        ok = json_object_set_new(root, "dtype", json_string(dtype_text(dtype))) == 0;
+    int anew = model_config_differs(&there, config, difference, sizeof difference);
+    int ok = json_object_set_new(root, "torch_dtype", json_string(dtype_text(dtype))) == 0 &&
+             json_object_set_new(root, "dtype", json_string(dtype_text(dtype))) == 0 && spell_rope(root, config, anew);
     if (ok && !json_object_get(root, "architectures"))
         ok = json_object_set_new(root, "architectures", json_pack("[s]", family_of(config)->class)) == 0;
     if (!ok) {

@@ -178,7 +178,6 @@ const struct config_key common_keys[] = {
     {"is_encoder_decoder", KEY_ONLY_FALSE},
     {"add_cross_attention", KEY_ONLY_FALSE},
     {"use_bidirectional_attention", KEY_ONLY_FALSE},
-    {"pretraining_tp", KEY_ONLY_ONE},
     {"attention_dropout", KEY_DROPOUT},
     {NULL},
 };

@@ -114,7 +114,12 @@ static enum status derive(struct config_reader *r, struct model_config *c)
     }
 
 static const struct config_key llama_keys[] = {
-    ALIKE(0), BIASES, {"use_sliding_window", KEY_ONLY_FALSE}, {"sliding_window", KEY_SPECIAL, .read = read_no_window}, {NULL},
+    ALIKE(0),
+    BIASES,
+    {"pretraining_tp", KEY_ONLY_ONE},
+    {"use_sliding_window", KEY_ONLY_FALSE},
+    {"sliding_window", KEY_SPECIAL, .read = read_no_window},
+    {NULL},
 };
 static const struct config_key mistral_keys[] = {
     ALIKE(0),

@@ -58,8 +58,7 @@ static double scale_yarn(const struct model_config *c, int64_t i, double freq)
     return freq / c->rope_factor * stretched + freq * (1.0 - stretched);
 }
 
-/* The base; dynamic NTK raises it with the length of the sequence. */
-static double base_of(const struct model_config *c, int64_t tokens)
+double model_rope_base(const struct model_config *c, int64_t tokens)
 {
     double n = (double)model_rotated(c), most = (double)c->max_positions;
     if (c->rope != ROPE_DYNAMIC || (double)tokens <= most)
@@ -69,7 +68,7 @@ static double base_of(const struct model_config *c, int64_t tokens)
 
 static double frequency(const struct model_config *c, int64_t tokens, int64_t i)
 {
-    double freq = pow(base_of(c, tokens), -2.0 * (double)i / (double)model_rotated(c));
+    double freq = pow(model_rope_base(c, tokens), -2.0 * (double)i / (double)model_rotated(c));
     switch (c->rope) {
     case ROPE_LINEAR:
         return freq / c->rope_factor;

@@ -59,6 +59,7 @@ struct model_config {
     double dropout;        /* the largest that config.json asks for; ltrain trains without */
     int64_t unchunked;     /* tokens from which on a Qwen2.5-1M was made to attend in chunks; 0: none */
     char name[64];         /* preset or directory name, for people */
+    char unknown[256];     /* keys of config.json that nobody knows, separated by commas */
 };
 
 enum param_init { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
@@ -161,6 +162,11 @@ enum status model_config_write(const char *dir, const struct model_config *confi
 /* Writes DIR/config.json as it is in the directory `like`, whose configuration this is: with token ids and every other key. What is said
  * anew is the dtype; older readers find rope_theta and rope_scaling beside rope_parameters. */
 enum status model_config_write_like(const char *dir, const char *like, const struct model_config *config, enum dtype dtype);
+/* Other rotary positions than config.json's. rope: KIND:FACTOR (yarn, linear, dynamic, llama3), or none; NULL: as they are. base 0: as it
+ * is. max_positions grows to what the model is then made for. Errors name --rope and --rope-base. */
+enum status model_config_set_rope(struct model_config *config, const char *rope, double base);
+/* "base 500000, llama3 with factor 8 from 8,192 positions", for sequences of `tokens`. */
+void model_describe_rope(const struct model *m, int64_t tokens, char *text, size_t bytes);
 /* Whether checkpoints of one cannot be those of the other: the first difference, as "hidden size is 24 there and 32 in this run". */
 int model_config_differs(const struct model_config *there, const struct model_config *here, char *text, size_t bytes);
 
@@ -189,6 +195,8 @@ int64_t model_rotated(const struct model_config *config);
 /* inv_freq[n_ropes][model_rotated() / 2] with the configured scaling for sequences of `tokens`, computed in fp64 and rounded (ops/rope.h says why to
  * fp32). */
 void model_inv_freq(const struct model *m, int64_t tokens, float *out);
+/* The base of rotary positions; dynamic NTK raises it with the length of the sequence. */
+double model_rope_base(const struct model_config *config, int64_t tokens);
 /* Factor of what is rotated with the rope-th set of frequencies. */
 double model_rope_attention(const struct model_config *config, int rope);
 /* Causal model FLOPs of one forward + backward over S tokens whose queries attend pairs[i] keys in all under mask i: 6 P S + 12 h (sum over layers

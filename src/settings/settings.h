@@ -76,6 +76,9 @@ enum status plan_request_defaults(struct plan_request *r, int64_t seq_len);
 struct settings {
     char *model;                         /* HF directory or preset */
     struct string_list ignore_tensors;   /* globs of tensors in its files that nothing uses */
+    char *rope;                          /* rotary positions in place of config.json's, as yarn:4, or NULL */
+    double rope_base;                    /* their base; 0: config.json's */
+    int strict_config;                   /* keys of config.json that nobody knows are an error */
     struct plan_request plan;
     int gpu;                             /* key: device=cuda:N; AUTO: the local rank's */
     int dtype_is_open;                   /* key: dtype=auto; plan.dtype is fp32 until the device is known */

@@ -6,18 +6,27 @@
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
 {
     const struct model_config *c = &m->config;
-    char length[32], limit[32];
+    char length[32], limit[32], rope[400];
     if (model_is_preset(s->model))
         return;
+    if (!model_learns_positions(c)) {
+        model_describe_rope(m, s->plan.seq_len, rope, sizeof rope);
+        fprintf(f, "rope: %s\n", rope);
+    }
+    if (c->unknown[0])
+        fprintf(f,
+                "warning: config.json has %s, which ltrain does not know: it computes as if that were not there (--strict-config "
+                "refuses it)\n",
+                c->unknown);
     units_format_count(s->plan.seq_len, length);
     if (c->dropout > 0)
         fprintf(f, "note: config.json asks for dropout (%g); ltrain trains without, and hf/config.json keeps it\n", c->dropout);
-    if (s->plan.seq_len > c->max_positions) /* of learned ones it is refused */
-        fprintf(
-            f,
-            "note: --seq-len %s is beyond max_position_embeddings %s of config.json: rotary positions go on, but the model has "
-            "not seen them (rope_scaling would stretch them), and hf/config.json keeps that number\n",
-            length, units_format_count(c->max_positions, limit));
+    if (s->plan.seq_len > c->max_positions && !model_learns_positions(c)) /* of learned ones it is refused */
+        fprintf(f,
+                "warning: --seq-len %s is beyond the %s positions (max_position_embeddings of config.json) that the model was "
+                "made for: "
+                "--rope yarn:%lld stretches them, a higher --rope-base does so without a scaling\n",
+                length, units_format_count(c->max_positions, limit), (long long)ceil_div(s->plan.seq_len, c->max_positions));
     if (c->unchunked > 0 && s->plan.seq_len > c->unchunked)
         fprintf(f,
                 "note: --seq-len %s is beyond the %s tokens from which on dual_chunk_attention_config makes this model attend in "

@@ -73,6 +73,10 @@ enum status train_open_model(const struct settings *s, struct model **out)
     } else {
         TRY(read_config(s, &config));
     }
+    if (s->strict_config && config.unknown[0])
+        return status_fail(ERR_INVALID, "%s/config.json: ltrain does not know %s; without --strict-config it computes as if that were not there",
+                           s->model, config.unknown);
+    TRY(model_config_set_rope(&config, s->rope, s->rope_base));
     if (!s->max_seq && s->plan.seq_len > config.max_positions && model_learns_positions(&config))
         return status_fail(ERR_INVALID, "model %s has learned positions for %lld tokens; --seq-len %lld is longer", config.name,
                            (long long)config.max_positions, (long long)s->plan.seq_len);

@@ -411,9 +411,9 @@ static void lengths_beyond_the_models(void **state)
     begin("model", 0, "");
     finish("model");
     struct result r = e2e_succeeds(NULL, "--model model --data corpus.txt --seq-len 1k --steps 1 --offload none --out run" TILES);
-    e2e_contains(r.out, "note: --seq-len 1,024 is beyond max_position_embeddings 512 of config.json");
+    e2e_contains(r.out, "warning: --seq-len 1,024 is beyond the 512 positions (max_position_embeddings of config.json)");
     r = e2e_succeeds(NULL, "plan --model model --seq-len 1k" TILES);
-    e2e_contains(r.out, "note: --seq-len 1,024 is beyond max_position_embeddings 512 of config.json");
+    e2e_contains(r.out, "warning: --seq-len 1,024 is beyond the 512 positions (max_position_embeddings of config.json)");
     r = e2e_succeeds(NULL, "plan --model model --seq-len 512 --effort quick");
     assert_null(strstr(r.out, "note: "));
     r = e2e_succeeds(NULL, "plan --model tiny --seq-len 1m --effort quick --machine h200");
