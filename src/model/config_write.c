@@ -188,6 +188,8 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
         return 1;
     if (!same_number(json_object_get(root, "rope_theta"), c->rope_theta))
         ok = json_object_set_new(root, "rope_theta", json_real(c->rope_theta)) == 0;
+    if (c->rope_share > 0.0 && !same_number(json_object_get(root, "partial_rotary_factor"), c->rope_share))
+        ok = ok && json_object_set_new(root, "partial_rotary_factor", json_real(c->rope_share)) == 0;
     if (anew || !json_object_get(root, "rope_scaling"))
         ok = ok && json_object_set_new(root, "rope_scaling", config_write_rope(c)) == 0;
     if (anew || !json_is_object(json_object_get(root, "rope_parameters")))
