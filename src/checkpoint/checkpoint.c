@@ -57,11 +57,11 @@ static enum status check_space(struct session *s, const char *dir)
 }
 
 /* An empty directory with this save's mark, and in it the first n_files files, without data, and config.json. */
-static enum status make_partial(struct session *s, const char *partial, uint64_t mark, int n_files)
+static enum status make_partial(struct session *s, const char *partial, uint64_t mark, int n_files, int64_t most)
 {
     ckpt_remove_dir(partial);
     TRY(ckpt_make_dir(partial));
-    TRY(state_create(s, partial, n_files));
+    TRY(state_create(s, partial, n_files, most));
     TRY(model_config_write(partial, &s->model->config, s->plan->strategy.dtype));
     return ckpt_mark(partial, mark); /* last: who sees it sees the files, too */
 }
@@ -85,7 +85,7 @@ static enum status prepare(struct session *s, const char *run, const struct path
     TRY(ckpt_sync_dir(run));
     names_remove_dead(p->dir); /* their room is needed */
     TRY(check_space(s, p->dir));
-    TRY(make_partial(s, p->partial, mark, CKPT_CONFIG));
+    TRY(make_partial(s, p->partial, mark, CKPT_CONFIG, 0));
     return write_texts(p->partial, texts);
 }
 
@@ -171,7 +171,7 @@ enum status checkpoint_save(struct session *s, const char *run, const struct che
         st = prepare(s, run, &p, texts, mark);
     st = comm_agree(c, st);
     if (st == OK)
-        st = state_write(s, p.partial, mark, CKPT_CONFIG);
+        st = state_write(s, p.partial, mark, CKPT_CONFIG, 0);
     if (st == OK)
         st = describe_files(c, p.partial, &m);
     if (st == OK)
@@ -225,16 +225,14 @@ enum status checkpoint_read_texts(const char *path, struct checkpoint_texts *out
 /* ---- exporting ---- */
 
 /* By rank 0: from the partial directory to the final names. */
-static enum status move_export(const char *partial, const char *dir)
+static enum status move_export(struct session *s, const char *partial, const char *dir, int64_t most)
 {
-    static const int files[] = {CKPT_MODEL, CKPT_CONFIG};
     char from[CKPT_PATH], to[CKPT_PATH];
     TRY(texts_move(partial, dir));
-    for (int i = 0; i < 2; i++) {
-        TRY(ckpt_path(from, partial, ckpt_file_names[files[i]], ""));
-        TRY(ckpt_path(to, dir, ckpt_file_names[files[i]], ""));
-        TRY(ckpt_rename(from, to));
-    }
+    TRY(state_move(s, partial, dir, most));
+    TRY(ckpt_path(from, partial, ckpt_file_names[CKPT_CONFIG], ""));
+    TRY(ckpt_path(to, dir, ckpt_file_names[CKPT_CONFIG], ""));
+    TRY(ckpt_rename(from, to));
     return ckpt_sync_dir(dir);
 }
 
@@ -245,7 +243,7 @@ static enum status write_like(struct session *s, const char *partial, const char
     return texts_copy(like, partial);
 }
 
-enum status checkpoint_export(struct session *s, const char *dir, const char *like)
+enum status checkpoint_export(struct session *s, const char *dir, const char *like, int64_t most)
 {
     struct comm *c = s->comm;
     int first = comm_rank(c) == 0;
@@ -257,14 +255,14 @@ enum status checkpoint_export(struct session *s, const char *dir, const char *li
     if (may_clean)
         st = ckpt_make_dir(dir);
     if (may_clean && st == OK)
-        st = make_partial(s, partial, mark, 1);
+        st = make_partial(s, partial, mark, 1, most);
     if (may_clean && st == OK && like)
         st = write_like(s, partial, like);
     st = comm_agree(c, st);
     if (st == OK)
-        st = state_write(s, partial, mark, 1);
+        st = state_write(s, partial, mark, 1, most);
     if (st == OK)
-        st = comm_agree(c, first ? move_export(partial, dir) : OK);
+        st = comm_agree(c, first ? move_export(s, partial, dir, most) : OK);
     if (may_clean)
         ckpt_remove_dir(partial);
     if (may_clean && st != OK)

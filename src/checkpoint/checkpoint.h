@@ -59,10 +59,12 @@ enum status checkpoint_newest(const char *run, char *path, int path_size);
  * it checks every file's size and hash (ERR_CORRUPT naming the file), then the model: configuration, names, shapes, what is
  * frozen, and that what it reads is finite (ERR_INVALID naming the first difference or the tensor). */
 enum status checkpoint_load(struct session *s, const char *path);
-/* Writes DIR/config.json and DIR/model.safetensors as transformers reads them. Creates DIR (its parent exists); whole files are
+/* Writes DIR/config.json and DIR/model.safetensors as transformers reads them; beyond `most` bytes several files and their index. Creates DIR (its parent exists); whole files are
  * renamed into place. ERR_DIVERGED as above: what was there stays. like: a directory with the model's original config.json, whose
  * keys are kept, and the files of its tokenizer, which are copied; NULL: there is none. */
-enum status checkpoint_export(struct session *s, const char *dir, const char *like);
+enum { EXPORT_ONE_FILE = 0 };
+#define EXPORT_FILE_BYTES ((int64_t)5000000000) /* as transformers cuts models */
+enum status checkpoint_export(struct session *s, const char *dir, const char *like, int64_t most);
 /* Copies config.json and the files of the tokenizer from a model's directory to another one, by one rank: what exports need of it.
  * Files of these names that were there are removed. */
 enum status checkpoint_keep_texts(const char *from, const char *to);

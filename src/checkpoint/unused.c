@@ -159,7 +159,7 @@ static enum status check_copied(struct unused *x, enum state_kind kind, uint64_t
     return OK;
 }
 
-enum status unused_write(struct unused *x, enum state_kind kind, const int *tensor, struct st_writer *file, int64_t *written)
+enum status unused_write(struct unused *x, enum state_kind kind, const int *tensor, struct shard_writer *file, int64_t *written)
 {
     const struct model *m = x->s->model;
     uint64_t xxh3 = 0;
@@ -177,7 +177,7 @@ enum status unused_write(struct unused *x, enum state_kind kind, const int *tens
             if (st != OK)
                 st = explain(x->s, st);
             else if (n > 0)
-                st = st_write_f32(file, tensor[i], first, n, data);
+                st = shards_write_f32(file, tensor[i], first, n, data);
             TRY(comm_agree(x->s->comm, st));
             *written += n;
         }

@@ -3,8 +3,8 @@
 #ifndef LTRAIN_CHECKPOINT_UNUSED_H
 #define LTRAIN_CHECKPOINT_UNUSED_H
 
+#include "checkpoint/shards.h"
 #include "checkpoint/state.h"
-#include "data/safetensors.h"
 
 struct unused;
 /* Called by all ranks, which get the same status. Of kinds of state [0 .. STATE_V], which those are that will be written. Weights must
@@ -14,7 +14,7 @@ enum status unused_open(struct session *s, const int kinds[STATE_V + 1], struct 
 /* Called by all ranks: writes such state of every tensor that is declared (tensor: by parameter, -1: not in the file), in chunks
  * of a group that are dealt to the ranks in turn; adds this rank's elements to *written. Moments that the origin does not have
  * are zero. All return the same. */
-enum status unused_write(struct unused *x, enum state_kind kind, const int *tensor, struct st_writer *file, int64_t *written);
+enum status unused_write(struct unused *x, enum state_kind kind, const int *tensor, struct shard_writer *file, int64_t *written);
 void unused_close(struct unused *x); /* NULL is fine */
 
 #endif

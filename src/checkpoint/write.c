@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/shards.h"
 #include "checkpoint/unused.h"
 #include "data/safetensors.h"
 
@@ -19,17 +20,19 @@ struct contents {
     char (*names)[STATE_NAME];
     int *tensor[3]; /* by kind's index and parameter: number of its declaration, or -1 */
     int64_t elements;
+    struct shards *files; /* that they make */
 };
 
 static void free_contents(struct contents *f)
 {
+    shards_free(f->files);
     free(f->decls);
     free(f->names);
     free(f->tensor[0]);
 }
 
 /* To be freed in any case. */
-static enum status list_contents(const struct session *s, int file, struct contents *f)
+static enum status list_contents(const struct session *s, int file, int64_t most, struct contents *f)
 {
     const struct model *m = s->model;
     int masters = s->plan->strategy.dtype == BF16;
@@ -60,18 +63,16 @@ static enum status list_contents(const struct session *s, int file, struct conte
             f->tensor[k][i] = f->n++;
         }
     }
-    return OK;
+    return shards_plan(f->decls, f->n, most, &f->files);
 }
 
-enum status state_create(struct session *s, const char *dir, int n_files)
+enum status state_create(struct session *s, const char *dir, int n_files, int64_t most)
 {
-    char path[CKPT_PATH];
     for (int i = 0; i < n_files; i++) {
         struct contents f;
-        TRY(ckpt_path(path, dir, ckpt_file_names[i], ""));
-        enum status st = list_contents(s, i, &f);
+        enum status st = list_contents(s, i, most, &f);
         if (st == OK)
-            st = st_create(path, f.decls, f.n);
+            st = shards_create(f.files, dir, ckpt_file_names[i]);
         free_contents(&f);
         TRY(st);
     }
@@ -82,7 +83,7 @@ enum status state_create(struct session *s, const char *dir, int n_files)
 
 struct output {
     const struct model *model;
-    struct st_writer *file;
+    struct shard_writer *file;
     enum state_kind kind; /* that is being written */
     const int *tensor;    /* of that kind */
     int64_t written;      /* elements */
@@ -98,7 +99,7 @@ static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, 
         if (a >= b || w->tensor[i] < 0)
             continue;
         TRY(state_check_finite(w->kind, p, a - p->offset, b - a, data + (a - first)));
-        TRY(st_write_f32(w->file, w->tensor[i], a - p->offset, b - a, data + (a - first)));
+        TRY(shards_write_f32(w->file, w->tensor[i], a - p->offset, b - a, data + (a - first)));
         w->written += b - a;
     }
     return OK;
@@ -118,29 +119,29 @@ static enum status write_kind(struct session *s, enum state_kind kind, struct ou
 }
 
 /* No element is missing: else a defect of ours, which must not become a checkpoint. */
-static enum status check_complete(struct session *s, const char *path, const struct contents *f, int64_t written)
+static enum status check_complete(struct session *s, const char *name, const struct contents *f, int64_t written)
 {
     double sum = (double)written;
     TRY(comm_sum(s->comm, &sum, 1));
     if ((int64_t)sum == f->elements)
         return OK;
-    return status_fail(ERR_CORRUPT, "%s: %.0f elements were written of %lld", path, sum, (long long)f->elements);
+    return status_fail(ERR_CORRUPT, "%s: %.0f elements were written of %lld", name, sum, (long long)f->elements);
 }
 
 /* The mark is looked for again once the file is open: only then is it known to be in the directory that rank 0 has made. */
-static enum status open_output(struct session *s, const char *dir, uint64_t mark, const char *path, const struct contents *f,
+static enum status open_output(struct session *s, const char *dir, uint64_t mark, const char *name, const struct contents *f,
                                struct output *w)
 {
     TRY(ckpt_check_mark(dir, mark, comm_hosts(s->comm) > 1 ? 5 : 0));
-    TRY(st_write_open(path, f->decls, f->n, &w->file));
+    TRY(shards_open(f->files, dir, name, &w->file));
     return ckpt_check_mark(dir, mark, 0);
 }
 
-static enum status write_file(struct session *s, const char *dir, uint64_t mark, const char *path, const struct contents *f,
+static enum status write_file(struct session *s, const char *dir, uint64_t mark, const char *name, const struct contents *f,
                               struct unused *rest)
 {
     struct output w = {.model = s->model};
-    enum status st = comm_agree(s->comm, open_output(s, dir, mark, path, f, &w));
+    enum status st = comm_agree(s->comm, open_output(s, dir, mark, name, f, &w));
     for (int k = 0; k < f->n_kinds && st == OK; k++) {
         w.kind = f->kind[k];
         w.tensor = f->tensor[k];
@@ -149,16 +150,25 @@ static enum status write_file(struct session *s, const char *dir, uint64_t mark,
             st = unused_write(rest, w.kind, w.tensor, w.file, &w.written);
     }
     if (st != OK) {
-        st_write_abort(w.file);
+        shards_abort(w.file);
         return st;
     }
-    TRY(comm_agree(s->comm, st_write_finish(w.file)));
-    return check_complete(s, path, f, w.written);
+    TRY(comm_agree(s->comm, shards_finish(w.file)));
+    return check_complete(s, name, f, w.written);
 }
 
-enum status state_write(struct session *s, const char *dir, uint64_t mark, int n_files)
+enum status state_move(struct session *s, const char *from, const char *to, int64_t most)
 {
-    char path[CKPT_PATH];
+    struct contents f = {0};
+    enum status st = list_contents(s, CKPT_MODEL, most, &f);
+    if (st == OK)
+        st = shards_move(f.files, from, to, ckpt_file_names[CKPT_MODEL]);
+    free_contents(&f);
+    return st;
+}
+
+enum status state_write(struct session *s, const char *dir, uint64_t mark, int n_files, int64_t most)
+{
     struct unused *rest;
     const int optimizer = n_files > CKPT_OPTIMIZER,
               kinds[STATE_V + 1] = {1, optimizer && s->plan->strategy.dtype == BF16, optimizer, optimizer};
@@ -166,12 +176,9 @@ enum status state_write(struct session *s, const char *dir, uint64_t mark, int n
     enum status st = OK;
     for (int i = 0; i < n_files && st == OK; i++) {
         struct contents f = {0};
-        st = ckpt_path(path, dir, ckpt_file_names[i], "");
+        st = comm_agree(s->comm, list_contents(s, i, most, &f));
         if (st == OK)
-            st = list_contents(s, i, &f);
-        st = comm_agree(s->comm, st);
-        if (st == OK)
-            st = write_file(s, dir, mark, path, &f, rest);
+            st = write_file(s, dir, mark, ckpt_file_names[i], &f, rest);
         free_contents(&f);
     }
     unused_close(rest);

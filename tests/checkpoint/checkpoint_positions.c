@@ -148,7 +148,7 @@ static void rows_are_kept(const struct layout *l, enum dtype dtype, const char *
     for (int i = 0; i < N; i++)
         stored[i] = dtype == BF16 ? bf16_to_float(bf16_from_float(master[i])) : master[i];
     train(&a, 0, loss);
-    must(checkpoint_export(a.session, export, NULL), "export");
+    must(checkpoint_export(a.session, export, NULL, EXPORT_ONE_FILE), "export");
     must(try_save(&a, run, STEPS), "save");
     must(try_save(&a, run, STEPS + 1), "save"); /* from the one before, which goes */
     digest(&a, saved);
@@ -321,13 +321,13 @@ static void origins_are_missed(const struct layout *l, const char *base)
     begin(&r, l, F32, SHORT, SHORT);
     CHECK(try_save(&r, run, 1) == ERR_INVALID, "there is no state");
     must(session_initialise(r.session, SEED), "initialise");
-    must(checkpoint_export(r.session, export, NULL), "export");
+    must(checkpoint_export(r.session, export, NULL, EXPORT_ONE_FILE), "export");
     must(session_load(r.session, export), "load the export");
     on_rank_0("touch -d '2 days ago' %s/model.safetensors", export);
     save_fails(&r, run, export, "have changed");
     on_rank_0("rm -r %s", export);
     save_fails(&r, run, export, "No such file");
-    CHECK(checkpoint_export(r.session, other, NULL) != OK && strstr(status_message(), export), "%s", status_message());
+    CHECK(checkpoint_export(r.session, other, NULL, EXPORT_ONE_FILE) != OK && strstr(status_message(), export), "%s", status_message());
     must(session_initialise(r.session, SEED), "initialise");
     must(try_save(&r, run, 1), "save");
     load(&r, run, path);

@@ -351,9 +351,9 @@ static void check_export(enum dtype dtype)
     struct model_config c;
     snprintf(dir, sizeof dir, "%s/export-%d", run, dtype);
     start(&a, nvme, dtype, NULL, NULL);
-    must(checkpoint_export(a.session, dir, NULL));
+    must(checkpoint_export(a.session, dir, NULL, EXPORT_ONE_FILE));
     train(&a, 0, 1, loss);
-    must(checkpoint_export(a.session, dir, NULL)); /* over the former one */
+    must(checkpoint_export(a.session, dir, NULL, EXPORT_ONE_FILE)); /* over the former one */
     must(model_config_read(dir, &c));
     assert_string_equal(c.name, strrchr(dir, '/') + 1);
     start(&b, host, dtype, NULL, &c);
@@ -361,8 +361,34 @@ static void check_export(enum dtype dtype)
     for (int u = 0; u < a.model->n_units; u++)
         assert_same(state_of(&a, u, STATE_PARAM), state_of(&b, u, STATE_PARAM), a.model->units[u].elements);
     shell("test \"$(ls %s | tr '\\n' ' ')\" = 'config.json model.safetensors '", dir);
-    assert_int_equal(checkpoint_export(a.session, "/proc/nowhere", NULL), ERR_IO);
+    assert_int_equal(checkpoint_export(a.session, "/proc/nowhere", NULL, EXPORT_ONE_FILE), ERR_IO);
     must_say("/proc/nowhere");
+    rig_stop(&a);
+    rig_stop(&b);
+}
+
+/* Several files of at most so many bytes, with an index; an export in one file takes their place, and the other way round. */
+static void exports_in_parts(void **state)
+{
+    (void)state;
+    struct rig a, b;
+    char dir[128];
+    struct model_config c;
+    snprintf(dir, sizeof dir, "%s/export-parts", run);
+    start(&a, nvme, F32, NULL, NULL);
+    must(checkpoint_export(a.session, dir, NULL, EXPORT_ONE_FILE));
+    must(checkpoint_export(a.session, dir, NULL, 10000));
+    shell("cd %s; test -f model-00001-of-0000$(ls model-* | wc -l).safetensors && test ! -e model.safetensors && "
+          "test $(ls model-* | wc -l) -gt 2 && "
+          "grep -q '\"total_size\"' model.safetensors.index.json",
+          dir);
+    must(model_config_read(dir, &c));
+    start(&b, host, F32, NULL, &c);
+    must(session_load(b.session, dir));
+    for (int u = 0; u < a.model->n_units; u++)
+        assert_same(state_of(&a, u, STATE_PARAM), state_of(&b, u, STATE_PARAM), a.model->units[u].elements);
+    must(checkpoint_export(b.session, dir, NULL, EXPORT_ONE_FILE));
+    shell("test \"$(ls %s | tr '\\n' ' ')\" = 'config.json model.safetensors '", dir);
     rig_stop(&a);
     rig_stop(&b);
 }
@@ -413,7 +439,7 @@ static void check_not_finite(placement *place, enum dtype dtype, enum state_kind
     shell("test \"$(ls %s/checkpoints | tr '\\n' ' ')\" = 'latest step-000001 '", run);
     if (kind == STATE_PARAM) {
         snprintf(dir, sizeof dir, "%s/export", run);
-        assert_int_equal(checkpoint_export(a.session, dir, NULL), ERR_DIVERGED);
+        assert_int_equal(checkpoint_export(a.session, dir, NULL, EXPORT_ONE_FILE), ERR_DIVERGED);
         must_say("post_attention_layernorm.weight has NaN (element 23)");
         shell("test ! -e %s", dir);
     }
@@ -808,7 +834,7 @@ static void texts_may_fail(void **state)
             if (same_files(from, kept, "config.json"))
                 assert_true(same_files(from, kept, "tokenizer.json") && same_files(from, kept, "generation_config.json"));
             if (st == OK)
-                st = checkpoint_export(r.session, dir, kept);
+                st = checkpoint_export(r.session, dir, kept, EXPORT_ONE_FILE);
             fired = sys_count(faults[i].call) >= n;
             sys_inject_clear();
             assert_true(st == OK || (fired && strcmp(status_message(), "no sentence") != 0));
@@ -902,6 +928,7 @@ int main(void)
         TEST(fp32_into_bf16_and_back),
         TEST(moments_load_into_either_type),
         TEST(exports),
+        TEST(exports_in_parts),
         TEST(only_finite_state_is_saved),
         TEST(keeps_the_last),
         TEST(leftovers_go_first),
