@@ -14,7 +14,7 @@
 
 /* fp32 against fp64: gradients norm-wise 1e-5; loss 1e-6; parameters after five steps 1e-5 (epsilon 1e-3
  * keeps Adam smooth). */
-static void check_case(const char *name, void (*change)(struct settings *))
+static void check_case(const char *name, void (*change)(struct settings *), double values[2 * GOLDEN_STEPS])
 {
     struct golden g;
     struct rig r;
@@ -33,6 +33,8 @@ static void check_case(const char *name, void (*change)(struct settings *))
         if (rig_step(&r, &g.sequence, 1, &loss, &norm) != OK)
             fail_msg("%s", status_message());
         double want = g.loss[step], want_norm = g.norm[step];
+        values[2 * step] = loss;
+        values[2 * step + 1] = norm;
         if (!(fabs(loss - want) < 2e-6 * want) || !(fabs(norm - want_norm) < 1e-5 * want_norm))
             fail_msg("%s step %d: loss %.9g, golden %.9g; norm %.9g, golden %.9g", name, step, loss, want, norm, want_norm);
         if (step == 0) {
@@ -49,14 +51,19 @@ static void check_case(const char *name, void (*change)(struct settings *))
     golden_close(&g);
 }
 
+static void small_tiles(struct settings *s)
+{
+    s->plan.row_chunk = 16;
+    s->plan.head_tile = 1;
+    s->plan.loss_tile = 8;
+}
+
 static void everything_nvme(struct settings *s)
 {
     s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.carry = OFFLOAD_NVME;
     s->plan.device = DEVICE_CPU_DISCRETE;
     s->plan.alpha = 0;
-    s->plan.row_chunk = 16;
-    s->plan.head_tile = 1;
-    s->plan.loss_tile = 8;
+    small_tiles(s);
 }
 
 static void everything_host(struct settings *s)
@@ -67,13 +74,22 @@ static void everything_host(struct settings *s)
     s->plan.loss_tile = 24;
 }
 
-#define CASE(test, folder)                   \
-    static void test(void **state)           \
-    {                                        \
-        (void)state;                         \
-        check_case(folder, NULL);            \
-        check_case(folder, everything_host); \
-        check_case(folder, everything_nvme); \
+/* With the same tiles, resident and with everything on nvme and computed again: the same bits. */
+static void check_everywhere(const char *name)
+{
+    double other[2 * GOLDEN_STEPS], near[2 * GOLDEN_STEPS], far[2 * GOLDEN_STEPS];
+    check_case(name, NULL, other);
+    check_case(name, everything_host, other);
+    check_case(name, small_tiles, near);
+    check_case(name, everything_nvme, far);
+    assert_memory_equal(near, far, sizeof near);
+}
+
+#define CASE(test, folder)         \
+    static void test(void **state) \
+    {                              \
+        (void)state;               \
+        check_everywhere(folder);  \
     }
 
 CASE(gqa, "llama-gqa")
