@@ -6,8 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define PASSED_ON "LTRAIN_PASSED_ON" /* the path of an int: the number, or 0 */
 
 /* Up to size - 1 bytes; "" if there are none. Not sys_open: a look is not the run's I/O, and may fail. */
 static void read_short(const char *path, char *text, size_t size)
@@ -55,4 +58,39 @@ uint64_t process_hash(const struct process *p)
 {
     uint64_t h = mix_text(mix_text(0, p->host), p->boot);
     return mix(mix(mix(h, p->pid_namespace), (uint64_t)p->pid), p->born);
+}
+
+static int passed_on_fd = -1;
+static char passed_on_path[64];
+
+/* A file without a name: what lies between, mpiexec, closes descriptors, but passes the environment. */
+void process_will_pass_on(void)
+{
+    char path[sizeof passed_on_path];
+    passed_on_fd = memfd_create("signal", MFD_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/%lld/fd/%d", (long long)getpid(), passed_on_fd);
+    if (passed_on_fd >= 0)
+        setenv(PASSED_ON, path, 1);
+}
+
+void process_pass_on(int number)
+{
+    ssize_t n = pwrite(passed_on_fd, &number, sizeof number, 0);
+    (void)n; /* without it the number is not known to them */
+}
+
+void process_find_passed_on(void)
+{
+    const char *path = getenv(PASSED_ON);
+    snprintf(passed_on_path, sizeof passed_on_path, "%s", path ? path : "");
+}
+
+int process_passed_on(void)
+{
+    int number = 0, fd = passed_on_path[0] ? open(passed_on_path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd >= 0 && read(fd, &number, sizeof number) != (ssize_t)sizeof number)
+        number = 0;
+    if (fd >= 0)
+        close(fd);
+    return number;
 }

@@ -19,4 +19,14 @@ char process_state(int64_t pid, uint64_t *born);
 /* One process of one boot of one host. */
 uint64_t process_hash(const struct process *p);
 
+/* ---- a signal that its children get as another one: which one it was ---- */
+
+/* Children that are started from here on can ask. Without it they get no answer. */
+void process_will_pass_on(void);
+void process_pass_on(int number);
+/* Finds what the next one reads; by a child. */
+void process_find_passed_on(void);
+/* What an ancestor has passed on; 0: nothing, or there is no such one. May be called by a signal's handler. */
+int process_passed_on(void);
+
 #endif

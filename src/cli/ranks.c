@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/sys.h"
 #include "base/num.h"
+#include "base/process.h"
 #include "cli/relay.h"
 
 #include <errno.h>
@@ -115,8 +116,10 @@ static int wait_for(pid_t mpiexec, const sigset_t *wanted, struct stop *s)
         int64_t now = clock_ns();
         if (number > 0 && number != SIGCHLD && asks(s, number, now)) {
             *s = (struct stop){.number = number, .times = s->times + 1, .came_ns = now};
-            if (s->times == 1)
+            if (s->times == 1) {
+                process_pass_on(number);
                 printf("\nltrain: the ranks are told to stop; once more to stop at once\n");
+            }
             fflush(stdout);
         }
         tell(mpiexec, s, clock_ns());
@@ -231,6 +234,7 @@ enum status ranks_start(int n, char **argv, int *code)
     memcpy(args + 4, argv + 1, (size_t)(argc - 1) * sizeof *args);
     set_defaults();
     setenv(STARTED, count, 1);
+    process_will_pass_on();
     enum status st = run_mpiexec(args, code);
     free(args);
     return st;

@@ -2,6 +2,7 @@
 #include "train/signals.h"
 
 #include "base/clock.h"
+#include "base/process.h"
 
 #include <signal.h>
 #include <string.h>
@@ -33,6 +34,13 @@ static const struct ending *find(int number)
     return &endings[i];
 }
 
+/* What was sent to the program: ranks that it has started get SIGUSR1 for all of them. May be called by a handler. */
+static const char *name_sent(int number)
+{
+    int sent = number == SIGUSR1 ? process_passed_on() : 0;
+    return find(sent ? sent : number)->name;
+}
+
 /* In a handler nothing but write() may print. */
 static void say(int fd, const char *a, const char *name, const char *b, const char *c)
 {
@@ -60,7 +68,7 @@ static void end_at_once(int number)
 static void on_early(int number)
 {
     if (early_speaks)
-        say(STDERR_FILENO, "ltrain: ", find(number)->name, " before the first step: there is nothing to save yet\n", "");
+        say(STDERR_FILENO, "ltrain: ", name_sent(number), " before the first step: there is nothing to save yet\n", "");
     end_at_once(number);
 }
 
@@ -83,7 +91,7 @@ static void on_signal(int number)
     atomic_compare_exchange_strong(&first_ns, &never, clock_ns()); /* before anybody sees that it has come */
     if (!atomic_compare_exchange_strong(&first, &none, number))
         return;
-    say(STDOUT_FILENO, "\nltrain: ", e->name,
+    say(STDOUT_FILENO, "\nltrain: ", name_sent(number),
         atomic_load(&done)       ? ": training is done: finishing the export"
         : stop_when == STOP_STEP ? ": stopping after this step and saving"
                                  : ": stopping now and saving the last update",
@@ -105,6 +113,7 @@ static void catch_all(void (*handler)(int))
 void signals_before_first_step(int speaks)
 {
     early_speaks = speaks;
+    process_find_passed_on();
     signal(SIGPIPE, SIG_IGN);
     catch_all(on_early);
 }
@@ -136,5 +145,5 @@ double signals_seconds_ago(void)
 
 const char *signals_name(int number)
 {
-    return find(number)->name;
+    return name_sent(number);
 }

@@ -17,6 +17,6 @@ void signals_training_done(void);
 /* The first one's number; 0: none has come. */
 const atomic_int *signals_first(void);
 double signals_seconds_ago(void); /* 0: none has come */
-const char *signals_name(int number);
+const char *signals_name(int number); /* of what was sent to the program, where cli/ranks.c has passed it on as another one */
 
 #endif
