@@ -32,15 +32,39 @@ static const unsigned shared_types[] = {
     0x5346414f, /* AFS */
 };
 
-int disk_is_shared(int fd)
+/* Types where it does not change with every change of a file: in memory, where writes to mapped pages leave no trace; on others
+ * it is the time of modification, which whoever copies may set. */
+static const unsigned unseen_types[] = {
+    0x01021994, /* tmpfs */
+    0x858458f6, /* ramfs */
+    0x958458f6, /* hugetlbfs */
+    0x4d44,     /* FAT */
+    0x2011bab0, /* exFAT */
+    0x5346544e, /* NTFS */
+    0x7366746e, /* NTFS 3 */
+    0x65735546, /* FUSE, virtiofs */
+    0x01021997, /* 9p */
+};
+
+static int is_among(int fd, const unsigned *types, size_t n)
 {
     struct statfs s;
     if (sys_fstatfs(fd, &s) != 0)
         return 1;
-    for (size_t i = 0; i < sizeof shared_types / sizeof *shared_types; i++)
-        if ((unsigned)s.f_type == shared_types[i])
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned)s.f_type == types[i])
             return 1;
     return 0;
+}
+
+int disk_is_shared(int fd)
+{
+    return is_among(fd, shared_types, sizeof shared_types / sizeof *shared_types);
+}
+
+int disk_shows_changes(int fd)
+{
+    return !is_among(fd, unseen_types, sizeof unseen_types / sizeof *unseen_types);
 }
 
 /* Bytes that the quota of that kind still allows; -1: there is none, or this kernel or file system does not say. */

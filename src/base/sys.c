@@ -33,6 +33,7 @@ static const char *const call_names[SYS_CALLS] = {
     [SYS_PREAD] = "pread",
     [SYS_PWRITE] = "pwrite",
     [SYS_FSYNC] = "fsync",
+    [SYS_WRITE_BACK] = "write_back",
     [SYS_RENAME] = "rename",
     [SYS_UNLINK] = "unlink",
     [SYS_MKDIR] = "mkdir",
@@ -310,6 +311,13 @@ int sys_fsync(int fd)
 {
     int w = begin("sync", fd, NULL, 0, 0);
     return (int)end(w, fails(SYS_FSYNC) ? -1 : fsync(fd));
+}
+
+int sys_write_back(int fd, off_t at, off_t bytes)
+{
+    const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    int w = begin("sync", fd, NULL, 0, 0);
+    return (int)end(w, fails(SYS_WRITE_BACK) ? -1 : sync_file_range(fd, at, bytes, all));
 }
 
 int sys_truncate(const char *path, off_t bytes)

@@ -23,6 +23,7 @@ enum sys_call {
     SYS_PREAD,
     SYS_PWRITE,
     SYS_FSYNC,
+    SYS_WRITE_BACK,
     SYS_RENAME,
     SYS_UNLINK,
     SYS_MKDIR,
@@ -78,6 +79,8 @@ FILE *sys_read_text(const char *path);
 FILE *sys_write_text(const char *path);
 FILE *sys_append_text(const char *path);
 int sys_fsync(int fd);
+/* sync_file_range: pages that are written to from here on, by write or through a mapping, show in the file's times. */
+int sys_write_back(int fd, off_t at, off_t bytes);
 int sys_truncate(const char *path, off_t bytes);
 int sys_ftruncate(int fd, off_t bytes); /* counted as a truncate */
 int sys_flock(int fd, int operation);

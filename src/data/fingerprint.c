@@ -21,6 +21,7 @@
 #define TICK_NS 100000000ll
 #define WHOLE_SECONDS_NS 3000000000ll
 #define OTHER_CLOCK_NS 60000000000ll
+#define WRITTEN_BACK (8ll << 20) /* bytes at a time; a multiple of what is read at a time */
 
 int fingerprint_is_settled(const struct timespec *ctime, int64_t now_ns, int shared)
 {
@@ -41,7 +42,7 @@ enum status fingerprint_stamp_of(int fd, const char *path, uint64_t *stamp, int 
                               (uint64_t)s.st_mtim.tv_nsec, (uint64_t)s.st_ctim.tv_sec, (uint64_t)s.st_ctim.tv_nsec};
     *stamp = XXH3_64bits(facts, sizeof facts);
     if (settled)
-        *settled = fingerprint_is_settled(&s.st_ctim, clock_wall_ns(), disk_is_shared(fd));
+        *settled = disk_shows_changes(fd) && fingerprint_is_settled(&s.st_ctim, clock_wall_ns(), disk_is_shared(fd));
     return OK;
 }
 
@@ -54,6 +55,13 @@ enum status fingerprint_stamp(const char *path, uint64_t *stamp, int64_t *bytes)
     return st;
 }
 
+/* On a network file system a written page goes to the server, whose time it changes whenever it does. */
+void fingerprint_before_read(struct fingerprint *f, int fd, int64_t at, int64_t n)
+{
+    if (f->settled && !disk_is_shared(fd))
+        f->settled = sys_write_back(fd, at, n) == 0;
+}
+
 /* What reads a whole file: a visitor, or one who may end it. */
 struct reading {
     fingerprint_visitor *visit;
@@ -61,8 +69,9 @@ struct reading {
     const atomic_int *stop;
 };
 
-static enum status hash_open(int fd, const char *path, int64_t bytes, const struct reading *r, uint64_t *xxh3)
+static enum status hash_open(int fd, const char *path, const struct reading *r, struct fingerprint *f)
 {
+    const int64_t bytes = f->bytes;
     uint8_t chunk[1 << 16];
     enum status st = OK;
     XXH3_state_t *hash = XXH3_createState();
@@ -70,6 +79,8 @@ static enum status hash_open(int fd, const char *path, int64_t bytes, const stru
         st = status_fail(ERR_NOMEM, "out of memory while reading %s", path);
     for (int64_t at = 0; at < bytes && st == OK; at += (int64_t)sizeof chunk) {
         int64_t n = min_i64((int64_t)sizeof chunk, bytes - at);
+        if (at % WRITTEN_BACK == 0)
+            fingerprint_before_read(f, fd, at, min_i64(WRITTEN_BACK, bytes - at));
         st = file_read(fd, path, chunk, (size_t)n, at);
         if (st == OK)
             XXH3_64bits_update(hash, chunk, (size_t)n);
@@ -80,7 +91,7 @@ static enum status hash_open(int fd, const char *path, int64_t bytes, const stru
             st = status_fail(ERR_STOPPED, "%s was not read to its end: a signal came", path);
     }
     if (st == OK)
-        *xxh3 = XXH3_64bits_digest(hash);
+        f->xxh3 = XXH3_64bits_digest(hash);
     XXH3_freeState(hash);
     return st;
 }
@@ -93,7 +104,7 @@ static enum status take(const char *path, const struct reading *r, struct finger
     struct fingerprint f;
     TRY(file_open(path, &fd, &f.bytes));
     TRY_GOTO(fingerprint_stamp_of(fd, path, &f.stamp, &f.settled), done);
-    TRY_GOTO(hash_open(fd, path, f.bytes, r, &f.xxh3), done);
+    TRY_GOTO(hash_open(fd, path, r, &f), done);
     TRY_GOTO(fingerprint_stamp_of(fd, path, &after, NULL), done);
     if (after != f.stamp)
         st = status_fail(ERR_CORRUPT, "%s changes while it is read: start once nothing writes to it any more", path);

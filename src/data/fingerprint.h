@@ -14,7 +14,7 @@ struct fingerprint {
     int64_t bytes;
     uint64_t xxh3;  /* of all bytes: what `xxhsum -H3` prints */
     uint64_t stamp; /* of inode, size and times: the same while nobody touches the file, on all hosts that see it */
-    int settled;    /* whoever changes it after it was read changes the stamp, too (fingerprint_is_settled) */
+    int settled;    /* whoever changes it after it was read changes the stamp, too */
 };
 
 /* Called with a file's bytes, in order. */
@@ -25,6 +25,9 @@ enum status fingerprint_take(const char *path, fingerprint_visitor *visit, void 
 /* Whether a file whose inode changed last at ctime shows a change that comes after now_ns (clock_wall_ns): times go in ticks, and of
  * two changes within one the second does not show. shared: the times are another host's, whose clock may go otherwise. */
 int fingerprint_is_settled(const struct timespec *ctime, int64_t now_ns, int shared);
+/* What is read of a file in parts: each is written back first if somebody has mapped it and written to it, as such a page shows no
+ * further write until it has gone to the drive. */
+void fingerprint_before_read(struct fingerprint *f, int fd, int64_t at, int64_t n);
 /* Without reading it. */
 enum status fingerprint_stamp(const char *path, uint64_t *stamp, int64_t *bytes);
 /* Of an open file; settled may be NULL. */

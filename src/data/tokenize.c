@@ -133,6 +133,7 @@ static enum status read_segment(struct job *j, struct chunk *c)
     size_t at = c->text.n;
     for (; n == 0; want = min_i64(left, 2 * want)) {
         TRY(text_buffer_reserve(&c->text, (size_t)(want - have)));
+        fingerprint_before_read(&j->print[j->file], j->fd, j->at + have, want - have);
         TRY(file_read(j->fd, path, c->text.data + at + have, (size_t)(want - have), j->at + have));
         c->text.n = at + (size_t)want;
         have = want;

@@ -12,6 +12,8 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/mman.h>
+#include <sys/statfs.h>
 #include <cmocka.h>
 
 enum { MAX_SEQ = 64 };
@@ -559,6 +561,58 @@ static void flip(const char *path, off_t at)
     close(fd);
 }
 
+/* A page that is mapped and was written to before: the file's times need not change with what follows. */
+static void writes_to_mapped_pages_are_seen(void **state)
+{
+    (void)state;
+    char path[256], known[256];
+    const char *paths[] = {path};
+    struct disk disk;
+    strcpy(path, scratch_path("mapped"));
+    strcpy(known, scratch_path("known of mapped"));
+    fill_file(path, 0, 1 << 16);
+    if (disk_look(path, &disk) != 0 || disk.shared)
+        skip();
+    int fd = open(path, O_RDWR);
+    char *page = mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(page, MAP_FAILED);
+    page[100] = '!';
+    usleep(200000);
+    struct corpus_config config = config_of(paths, 1, 16);
+    config.known = known;
+    struct corpus *c = open_corpus(&config);
+    assert_int_equal(corpus_remember(c, known), OK);
+    corpus_close(c);
+    page[101] = '!';
+    calls_to_open(&config, 0);
+    munmap(page, 1 << 16);
+    close(fd);
+    unlink(known);
+}
+
+/* In memory, where writes to mapped pages never show, nothing is remembered. */
+static void files_in_memory_are_read_again(void **state)
+{
+    (void)state;
+    char path[64], known[256];
+    const char *paths[] = {path};
+    struct statfs fs;
+    if (statfs("/dev/shm", &fs) != 0 || fs.f_type != 0x01021994)
+        skip();
+    snprintf(path, sizeof path, "/dev/shm/ltrain-test-%d", (int)getpid());
+    strcpy(known, scratch_path("known of memory"));
+    fill_file(path, 0, 1 << 16);
+    usleep(200000);
+    struct corpus_config config = config_of(paths, 1, 16);
+    config.known = known;
+    struct corpus *c = open_corpus(&config);
+    enum status st = corpus_remember(c, known);
+    corpus_close(c);
+    calls_to_open(&config, 0);
+    unlink(path);
+    assert_int_equal(st, OK);
+}
+
 static void files_are_remembered(void **state)
 {
     (void)state;
@@ -613,6 +667,7 @@ int main(void)
         cmocka_unit_test(test_order),   cmocka_unit_test(test_eval_split), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_faults),  cmocka_unit_test(test_changes),    cmocka_unit_test(test_lists),
         cmocka_unit_test(settled_times), cmocka_unit_test(files_are_remembered),
+        cmocka_unit_test(writes_to_mapped_pages_are_seen), cmocka_unit_test(files_in_memory_are_read_again),
         cmocka_unit_test(test_kept),    cmocka_unit_test(test_directories_with_others),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);
