@@ -68,6 +68,8 @@ enum status char_map_read(const char *base64, size_t n, struct char_map *out)
     }
     memcpy(out->units, b.data + 4, size);
     memcpy(out->strings, b.data + 4 + size, out->n_strings - 1);
+    if (utf8_valid(out->strings, out->n_strings) < out->n_strings)
+        st = status_fail(ERR_INVALID, "the precompiled map of characters has strings that are no valid UTF-8");
 done:
     text_buffer_free(&b);
     return st;
@@ -92,7 +94,7 @@ static const uint8_t *find(const struct char_map *map, const uint8_t *text, size
         node ^= offset_of(unit);
         if (unit >> 8 & 1) {
             uint32_t at = node < map->n_units ? map->units[node] & 0x7fffffffu : UINT32_MAX;
-            return at < map->n_strings ? map->strings + at : NULL;
+            return at < map->n_strings && (map->strings[at] & 0xc0) != 0x80 ? map->strings + at : NULL;
         }
     }
     return NULL;

@@ -294,6 +294,7 @@ static void test_refusals(void **state)
     refuse("{\"model\": {\"type\": \"Unigram\", \"unk_id\": 7, \"vocab\": [[\"a\", -1]]}}", "unk_id is 7");
     refuse("{\"normalizer\": {\"type\": \"Lowercase\"}, " BPE "}", "the normalizer Lowercase is not known here");
     refuse("{\"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AAAA\"}, " BPE "}", "cut short");
+    refuse("{\"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"BAAAAAAAAAD//wA=\"}, " BPE "}", "no valid UTF-8");
     refuse("{\"decoder\": {\"type\": \"WordPiece\"}, " BPE "}", "the decoder WordPiece is not known here");
     refuse("{\"post_processor\": {\"type\": \"Xyz\"}, " BPE "}", "the post-processor Xyz is not known here");
     refuse(PRE("{\"type\": \"BertPreTokenizer\"}"), "the pre-tokenizer BertPreTokenizer is not known here");
