@@ -24,6 +24,13 @@ static void find_facts(struct backend *b, struct facts *own)
         snprintf(own->why, sizeof own->why, "%.220s", status_message());
 }
 
+/* Its PCI address, which ends the device's name: ranks may see one GPU under different numbers (CUDA_VISIBLE_DEVICES). */
+static const char *card_of(const struct facts *f)
+{
+    const char *space = strrchr(f->device, ' ');
+    return space ? space : f->device;
+}
+
 /* Why the library cannot carry messages; "": it can. */
 static void find_hindrance(const struct comm *c, const struct facts *all, char *why, size_t size)
 {
@@ -35,7 +42,7 @@ static void find_hindrance(const struct comm *c, const struct facts *all, char *
         else if (strcmp(all[r].library, all[0].library) != 0)
             snprintf(why, size, "rank %d on %s has %s, rank 0 has %s", r, comm_host(c, r), all[r].library, all[0].library);
         for (int q = 0; q < r && !why[0]; q++)
-            if (strcmp(comm_host(c, q), comm_host(c, r)) == 0 && strcmp(all[q].device, all[r].device) == 0)
+            if (strcmp(comm_host(c, q), comm_host(c, r)) == 0 && strcmp(card_of(&all[q]), card_of(&all[r])) == 0)
                 snprintf(why, size, "ranks %d and %d share %s", q, r, all[r].device);
     }
 }

@@ -195,6 +195,7 @@ static enum status copy_all(struct gpu_bench *g, enum lane lane, double *rate)
 {
     struct backend *b = g->b;
     double seconds;
+    TRY(backend_status(b, b->wait(b, LANE_COMPUTE, BACKEND_BEGAN)));
     TRY(backend_status(b, b->wait(b, lane, 0)));
     TRY(backend_status(b, b->elapsed(b, lane, 0, &seconds)));
     *rate = (double)g->pinned / (seconds + 1e-9);

@@ -33,6 +33,7 @@
 /* Starts anew: no stream, event, allocation or registration of before may be left. */
 void fake_cuda_configure(const char *words);
 long fake_cuda_calls(void);    /* of the runtime, since it was configured */
+long fake_cuda_loaded(void);   /* kernels that were launched, where the simulator has them */
 long fake_cuda_executed(void); /* things that streams have executed */
 /* What nobody has given back, and the first misuse, as text; "" if there is neither. */
 const char *fake_cuda_left(void);
@@ -44,7 +45,7 @@ enum { FAKE_DEVICES = 8, FAKE_QUEUE = 1024 /* launches that a stream takes befor
 struct fake_config {
     uint64_t seed;
     size_t memory, taken, context, kernel, grows;
-    int devices, lag, capability, processors, dry, numa, driver, exclusive;
+    int devices, lag, capability, processors, dry, numa, bus, driver, exclusive;
     char name[128], fail_in[64];
     long fail_call, fail_executed, fail_pin, grows_after;
     int fail_error, executed_error;
