@@ -1,5 +1,5 @@
 /* Programs of all presets for all data sheets of GPUs, instruction by instruction: every kernel's entry takes its shape, and its
- * operands where the plan puts them. Nothing is executed. */
+ * operands where the plan puts them, and all kernels are those that were prepared. Nothing is executed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +16,7 @@
 #include "plan/plan.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #define ARENA ((char *)((uintptr_t)1 << 45)) /* where nothing is */
 
@@ -28,6 +29,7 @@ struct question {
 
 static struct {
     int plans, calls[OP_COUNT];
+    long kernels; /* that were prepared */
 } seen;
 
 static void find_addresses(const struct program *p, const struct instr *in, void *arg[OP_MAX_ARGS])
@@ -55,8 +57,29 @@ static void walk_program(const struct backend *b, const struct program *p, const
                 fail_msg("%s: argument %d of %s is at %p, between elements", name, a, op_name(in->op), arg[a]);
         if (b->kernels[in->op](attrs, arg, b->stream[LANE_COMPUTE]) != OK)
             fail_msg("%s: %s: %s", name, op_name(in->op), status_message());
+        if (fake_cuda_loaded() != seen.kernels)
+            fail_msg("%s: instruction %d, %s, launches a kernel that was not prepared: its operands are aligned otherwise", name, i,
+                     op_name(in->op));
         seen.calls[in->op]++;
     }
+}
+
+/* As engine/exec_context.c does: a call's first instruction stands for all. */
+static void prepare_program(struct backend *b, const struct program *p, const char *name)
+{
+    char *prepared = calloc((size_t)p->n_calls + 1, 1);
+    assert_non_null(prepared);
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        void *arg[OP_MAX_ARGS];
+        if (in->lane != LANE_COMPUTE || in->op == OP_GEMM || prepared[in->call])
+            continue;
+        prepared[in->call] = 1;
+        find_addresses(p, in, arg);
+        if (b->prepare(b, in->op, &p->calls[in->call].attrs, arg) != OK)
+            fail_msg("%s: %s: %s", name, op_name(in->op), status_message());
+    }
+    free(prepared);
 }
 
 static void walk_plan(const struct plan *plan, const struct target *t, const char *name)
@@ -67,6 +90,10 @@ static void walk_plan(const struct plan *plan, const struct target *t, const cha
     fake_cuda_configure(words);
     assert_int_equal(cuda_device_open(0, &b), OK);
     assert_int_equal(cuda_plugin_kernels(b, t), OK);
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        if (plan->programs[k])
+            prepare_program(b, plan->programs[k], name);
+    seen.kernels = fake_cuda_loaded();
     for (int k = 0; k < PLAN_PROGRAMS; k++)
         if (plan->programs[k])
             walk_program(b, plan->programs[k], name);

@@ -8,7 +8,8 @@
  *   taken=N     of them by other processes, 0
  *   context=N   of them by this one's context, 0; kernel=N: by each kernel from its first launch on, 0
  *   grows=N:B   after the N-th thing that streams execute B more bytes are taken, as by a library that allocates late
- *   name=TEXT   of the devices, twin; capability=N: 10 * major + minor, 0; processors=N: 1; numa=N: their node, -1
+ *   name=TEXT   of the devices, twin; capability=N: 10 * major + minor, 0; processors=N: 1; numa=N: their node, -1;
+ *               bus=N: the first one's PCI bus, 1
  *   driver=N    1000 * major + 10 * minor of the CUDA that the driver is for, 13000
  *   exclusive=1 another process has the devices alone
  *   pin=N       the N-th registration of host memory finds no memory

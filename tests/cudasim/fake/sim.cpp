@@ -61,9 +61,10 @@ static cudaError_t execute(void *closure)
 static cudaError_t enqueue(const cudaLaunchConfig_t *config, const void *kernel, void (*call)(void *), const void *parameters)
 {
     cudaError_t error = fake_enter();
+    const bool first = loaded.insert(kernel).second;
     if (fake_config.dry)
         return error;
-    if (error == cudaSuccess && loaded.insert(kernel).second)
+    if (error == cudaSuccess && first)
         error = fake_is_busy_beside(config->stream)
                     ? fake_misuse(cudaErrorInvalidValue,
                                   "a kernel is launched for the first time while streams run: it is loaded now")
@@ -116,6 +117,11 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **entry, u
     *entry = known ? reinterpret_cast<void *>(tensor_map_encode) : nullptr;
     *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
+}
+
+long fake_cuda_loaded(void)
+{
+    return (long)loaded.size();
 }
 
 /* Between tests, and before the first. Accesses are not checked: the kernels' own tests do that. */
