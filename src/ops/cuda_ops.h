@@ -18,7 +18,7 @@ extern "C" {
 #include "device/kernel.h"
 
 /* Fills the entries of every op in this folder but OP_GEMM. Left alone, because no kernel here computes them: OP_GEMM
- * (cuBLASLt's), OP_ATTN_FWD and OP_ATTN_BWD (attention/cuda_attention.h), and the collectives (NCCL's, not written yet): whoever
+ * (cuBLASLt's), OP_ATTN_FWD and OP_ATTN_BWD (attention/cuda_attention.h), and the collectives (NCCL's, comm/cuda_nccl.h): whoever
  * executes a program refuses what has no entry. OP_COPY is a copy within the device's memory. */
 void ops_cuda_kernels(op_kernel *table[OP_COUNT]);
 
