@@ -135,6 +135,7 @@ enum status ops_cpu_loss(const struct op_attrs *a, void *const *arg, void *strea
     (void)stream;
     struct loss_shape s = {.rows = a->loss.rows,
                            .vocab = a->loss.vocab,
+                           .ld = a->loss.ld ? a->loss.ld : a->loss.vocab,
                            .gradient = a->loss.gradient,
                            .accumulate = a->loss.accumulate,
                            .scale = a->loss.scale != 0.0f ? a->loss.scale : 1.0f,
