@@ -3,7 +3,6 @@
 
 #include "base/num.h"
 #include "base/sys.h"
-#include "data/file.h"
 #include "text/zones.h"
 
 #include <stdlib.h>
@@ -142,38 +141,6 @@ void chat_sample_destroy(struct chat_sample *sample)
     free(sample->trained);
     chat_text_destroy(&sample->text);
     *sample = (struct chat_sample){.n_trained = 0};
-}
-
-enum status chats_are_in(const char *path, int *yes)
-{
-    enum { FIRST = 1 << 16, MOST = 1 << 28 };
-    size_t length = strlen(path);
-    int fd;
-    int64_t bytes, n = 0, want = FIRST;
-    char *line = NULL, *end = NULL;
-    *yes = 0;
-    if (length < 6 || strcmp(path + length - 6, ".jsonl") != 0)
-        return OK;
-    TRY(file_open(path, &fd, &bytes));
-    enum status st = OK;
-    for (; st == OK && !end && n < bytes && n < MOST; want *= 2) {
-        want = min_i64(want, bytes);
-        char *more = sys_realloc(line, (size_t)want);
-        if (!more) {
-            st = status_fail(ERR_NOMEM, "out of memory: a line of %s", path);
-            break;
-        }
-        line = more;
-        st = file_read(fd, path, line + n, (size_t)(want - n), n);
-        n = want;
-        end = st == OK ? memchr(line, '\n', (size_t)n) : NULL;
-    }
-    sys_close(fd);
-    json_t *object = st == OK && line ? json_loadb(line, end ? (size_t)(end - line) : (size_t)n, JSON_ALLOW_NUL, NULL) : NULL;
-    *yes = object && chat_is_conversation(object);
-    json_decref(object);
-    free(line);
-    return st;
 }
 
 uint64_t chat_setup_hash(const struct chat_setup *setup)

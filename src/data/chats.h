@@ -12,8 +12,6 @@ struct chat_setup {
     struct chat_options options;
 };
 
-/* Whether a file is named .jsonl and its first line is a conversation. ERR_IO, ERR_CORRUPT. */
-enum status chats_are_in(const char *path, int *yes);
 /* Of all that decides which tokens a conversation gives. */
 uint64_t chat_setup_hash(const struct chat_setup *setup);
 

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 /* A sequence as it was read. */
 struct kept {
@@ -188,7 +189,7 @@ static enum status survey(struct corpus *c)
 static enum status open_stream(const struct corpus_config *config, const char *key, const char *const *paths, int n, struct stream **out)
 {
     return stream_open(&(struct stream_config){.key = key, .paths = paths, .n_paths = n, .tokenizer = config->tokenizer, .chats = config->chats,
-                                               .cache = config->cache, .threads = config->threads}, out);
+                                               .cache = config->cache, .column = config->column, .threads = config->threads}, out);
 }
 
 enum status corpus_open(const struct corpus_config *config, struct corpus **out)
@@ -208,6 +209,8 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
         TRY_GOTO(open_stream(config, "--eval-data", config->eval_paths, config->n_eval_paths, &c->eval_files), fail);
     if (stream_is_masked(c->files) || (c->eval_files && stream_is_masked(c->eval_files)))
         c->tokenizer.hash ^= chat_setup_hash(config->chats); /* another template makes other tokens, too */
+    if (config->tokenizer && config->column)
+        c->tokenizer.hash ^= XXH3_64bits(config->column, strlen(config->column));
     TRY_GOTO(split_sequences(c, config), fail);
     if (c->tokenizer.ids || !is_remembered(c, config->known))
         TRY_GOTO(survey(c), fail);

@@ -36,6 +36,7 @@ struct corpus_config {
     const struct tokenizer *tokenizer; /* of the texts; NULL: their bytes are the tokens. Not kept */
     const struct chat_setup *chats; /* how rows of conversations are read, or NULL. Not kept */
     const char *cache;        /* directory of tokens that a tokenizer has made, for the next run */
+    const char *column;       /* of rows of .jsonl files: the member that is the text; NULL: "text" */
     int threads;              /* that tokenize */
     uint64_t seed;            /* of the order */
     const char *known;        /* a file that corpus_remember may have left; NULL: none */

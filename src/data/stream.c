@@ -29,7 +29,8 @@ enum status stream_open(const struct stream_config *config, struct stream **out)
     if (config->tokenizer) {
         progress_purpose("tokenizing");
         progress_reading(documents_bytes(s->d));
-        st = tokenize_documents(s->d, config->tokenizer, config->chats, config->cache, config->threads, &s->tokens, &s->cached);
+        st = tokenize_documents(s->d, &(struct tokenize_config){config->tokenizer, config->chats, config->column, config->cache, config->threads},
+                                &s->tokens, &s->cached);
         progress_reading(0);
         progress_purpose("reading files, for their checksums");
         TRY_GOTO(st, fail);

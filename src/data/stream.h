@@ -19,6 +19,7 @@ struct stream_config {
     const struct tokenizer *tokenizer; /* NULL: bytes */
     const struct chat_setup *chats;    /* how conversations are read, or NULL */
     const char *cache;                 /* where tokens are kept */
+    const char *column;                /* of rows of .jsonl files: the text */
     int threads;
 };
 

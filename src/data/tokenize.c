@@ -6,20 +6,21 @@
 #include "base/progress.h"
 #include "base/sys.h"
 #include "data/file.h"
+#include "data/lines.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-#define FORMAT 1 /* counts up where the same tokenizer and files give other tokens, or the file another form */
+#define FORMAT 2 /* counts up where the same tokenizer and files give other tokens, or the file another form */
 #define CHUNK_BYTES ((int64_t)2 << 20)
 
-/* Whole documents, or a part of one; or lines with a conversation each. */
+/* Whole documents, or a part of one; or rows of a .jsonl file. */
 struct segment {
     size_t at, n;
     int begins, ends;
-    int64_t file, line; /* the first line's number; 0: text */
+    int64_t file, line; /* the first line's number */
 };
 
 /* Where ids of a chunk end that belong together, and whether a document does. */
@@ -41,9 +42,8 @@ struct chunk {
 
 struct job {
     struct documents *d;
-    const struct tokenizer *t;
-    const struct chat_setup *chats;
-    const uint8_t *is_chats; /* of each file */
+    const struct tokenize_config *config;
+    const uint8_t *kind; /* of each file, an enum lines_kind */
     struct token_writer *writer;
     struct fingerprint *print; /* of each file */
     pthread_mutex_t reading, writing;
@@ -119,10 +119,24 @@ static enum status add_piece(struct chunk *c, int ends)
 }
 
 /* Behind the last newline; 0: there is none. */
-static size_t cut_lines(const uint8_t *text, size_t n)
+static size_t last_line_end(const uint8_t *text, size_t n)
 {
     const uint8_t *newline = memrchr(text, '\n', n);
     return newline ? (size_t)(newline - text) + 1 : 0;
+}
+
+static int64_t count_lines(const uint8_t *text, size_t n)
+{
+    int64_t lines = 0;
+    for (const uint8_t *p = text, *end = text + n; (p = memchr(p, '\n', (size_t)(end - p))) != NULL; p++)
+        lines++;
+    return lines;
+}
+
+/* Where the beginning of a file may be cut; 0: nowhere. */
+static size_t cut(const struct job *j, const uint8_t *text, size_t n)
+{
+    return j->kind[j->file] == LINES_NONE ? tokenizer_cut(j->config->tokenizer, text, n) : last_line_end(text, n);
 }
 
 /* What is left of the file, or its beginning up to where it may be cut: in a buffer that grows until there is such a place. */
@@ -137,15 +151,12 @@ static enum status read_segment(struct job *j, struct chunk *c)
         TRY(file_read(j->fd, path, c->text.data + at + have, (size_t)(want - have), j->at + have));
         c->text.n = at + (size_t)want;
         have = want;
-        n = have == left           ? left
-            : j->is_chats[j->file] ? (int64_t)cut_lines(c->text.data + at, (size_t)have)
-                                   : (int64_t)tokenizer_cut(j->t, c->text.data + at, (size_t)have);
+        n = have == left ? left : (int64_t)cut(j, c->text.data + at, (size_t)have);
     }
     c->text.n = at + (size_t)n;
     XXH3_64bits_update(j->hash, c->text.data + at, (size_t)n);
-    TRY(add_segment(c, &(struct segment){at, (size_t)n, j->at == 0, n == left, j->file, j->is_chats[j->file] ? j->line : 0}));
-    for (const uint8_t *p = c->text.data + at, *end = p + n; j->is_chats[j->file] && (p = memchr(p, '\n', (size_t)(end - p))); p++)
-        j->line++;
+    TRY(add_segment(c, &(struct segment){at, (size_t)n, j->at == 0, n == left, j->file, j->line}));
+    j->line += j->kind[j->file] == LINES_NONE ? 0 : count_lines(c->text.data + at, (size_t)n);
     progress_read(n);
     j->at += n;
     return n == left ? end_file(j) : OK;
@@ -177,74 +188,75 @@ static enum status add_all(struct ids *out, const struct ids *more)
     return OK;
 }
 
-/* What one thread encodes with. */
-struct encoders {
+/* What one thread encodes with, and what it encodes. */
+struct encoding {
+    const struct job *job;
     struct encoder *text;
     struct chat_encoder *chats; /* made when the first conversation comes */
     struct text_buffer repaired;
+    struct chunk *c;
+    const char *path; /* of rows */
 };
 
-static enum status encode_chat(const struct job *j, struct encoders *e, struct chunk *c, const char *json, size_t n, const char *path, int64_t line)
+static enum status encode_text(struct encoding *x, const uint8_t *text, size_t n, int begins, int ends)
 {
+    const struct ids *before, *behind;
+    int64_t broken;
+    tokenizer_template(x->job->config->tokenizer, &before, &behind);
+    x->repaired.n = 0;
+    TRY(text_repair(text, n, &x->repaired, &broken));
+    if (broken) {
+        text = x->repaired.data;
+        n = x->repaired.n;
+        x->c->repaired += broken;
+    }
+    if (begins)
+        TRY(add_all(&x->c->ids, before));
+    TRY(tokenizer_encode(x->text, text, n, begins ? 0 : ENCODE_CONTINUES, &x->c->ids));
+    if (ends)
+        TRY(add_all(&x->c->ids, behind));
+    return add_piece(x->c, ends);
+}
+
+static enum status encode_row(void *encoding, const char *row, size_t n, int64_t line)
+{
+    struct encoding *x = encoding;
+    json_t *text;
+    TRY(lines_read_text(x->path, line, x->job->config->column, row, n, &text));
+    enum status st = encode_text(x, (const uint8_t *)json_string_value(text), json_string_length(text), 1, 1);
+    json_decref(text);
+    return st;
+}
+
+static enum status encode_chat(void *encoding, const char *row, size_t n, int64_t line)
+{
+    struct encoding *x = encoding;
+    const struct tokenize_config *config = x->job->config;
     struct chat_conversation *chat;
     struct chat_sample sample;
-    int32_t ids = (int32_t)tokenizer_ids(j->t);
-    if (!e->chats)
-        TRY(chat_encoder_create(j->t, j->chats->chat_template, &j->chats->options, &e->chats));
-    TRY(chat_read(json, n, path, line, &chat));
-    enum status st = chat_encode(e->chats, chat, &sample);
+    int32_t ids = (int32_t)tokenizer_ids(config->tokenizer);
+    if (!x->chats)
+        TRY(chat_encoder_create(config->tokenizer, config->chats->chat_template, &config->chats->options, &x->chats));
+    TRY(chat_read(row, n, x->path, line, &chat));
+    enum status st = chat_encode(x->chats, chat, &sample);
     chat_destroy(chat);
     TRY(st);
     for (size_t i = 0; i < sample.tokens.n && st == OK; i++)
-        st = ids_add(&c->ids, sample.tokens.id[i] + (sample.trained[i] ? 0 : ids));
+        st = ids_add(&x->c->ids, sample.tokens.id[i] + (sample.trained[i] ? 0 : ids));
     chat_sample_destroy(&sample);
-    return st == OK ? add_piece(c, 1) : st;
+    return st == OK ? add_piece(x->c, 1) : st;
 }
 
-/* Lines that are not empty. */
-static enum status encode_chats(const struct job *j, struct encoders *e, struct chunk *c, const struct segment *s)
+static enum status encode_chunk(struct encoding *x)
 {
-    const char *path = documents_path(j->d, s->file), *at = (const char *)c->text.data + s->at, *end = at + s->n;
-    for (int64_t line = s->line; at < end; line++) {
-        const char *newline = memchr(at, '\n', (size_t)(end - at)), *stop = newline ? newline : end;
-        size_t blank = 0;
-        while (at + blank < stop && strchr(" \t\r", at[blank]))
-            blank++;
-        if (at + blank < stop)
-            TRY(encode_chat(j, e, c, at, (size_t)(stop - at), path, line));
-        at = stop + 1;
-    }
-    return OK;
-}
-
-static enum status encode_chunk(const struct job *j, struct encoders *e, struct chunk *c)
-{
-    const struct ids *before, *behind;
-    struct text_buffer *repaired = &e->repaired;
-    tokenizer_template(j->t, &before, &behind);
-    c->n_pieces = 0;
-    for (int64_t i = 0; i < c->n; i++) {
-        const struct segment *s = &c->segment[i];
-        if (s->line) {
-            TRY(encode_chats(j, e, c, s));
-            continue;
-        }
-        const uint8_t *text = c->text.data + s->at;
-        size_t n = s->n;
-        int64_t broken;
-        repaired->n = 0;
-        TRY(text_repair(text, n, repaired, &broken));
-        if (broken) {
-            text = repaired->data;
-            n = repaired->n;
-            c->repaired += broken;
-        }
-        if (s->begins)
-            TRY(add_all(&c->ids, before));
-        TRY(tokenizer_encode(e->text, text, n, s->begins ? 0 : ENCODE_CONTINUES, &c->ids));
-        if (s->ends)
-            TRY(add_all(&c->ids, behind));
-        TRY(add_piece(c, s->ends));
+    x->c->n_pieces = 0;
+    for (int64_t i = 0; i < x->c->n; i++) {
+        const struct segment *s = &x->c->segment[i];
+        const uint8_t *text = x->c->text.data + s->at;
+        enum lines_kind kind = x->job->kind[s->file];
+        x->path = documents_path(x->job->d, s->file);
+        TRY(kind == LINES_NONE ? encode_text(x, text, s->n, s->begins, s->ends)
+                               : lines_visit(text, s->n, s->line, kind == LINES_CHATS ? encode_chat : encode_row, x));
     }
     return OK;
 }
@@ -292,17 +304,17 @@ static int has_failed(struct job *j)
     return failed;
 }
 
-static enum status work_on_chunks(struct job *j, struct encoders *e, struct chunk *c)
+static enum status work_on_chunks(struct job *j, struct encoding *x)
 {
     while (!has_failed(j)) {
         pthread_mutex_lock(&j->reading);
-        enum status st = read_chunk(j, c);
+        enum status st = read_chunk(j, x->c);
         pthread_mutex_unlock(&j->reading);
         TRY(st);
-        if (c->n == 0)
+        if (x->c->n == 0)
             return OK;
-        TRY(encode_chunk(j, e, c));
-        TRY(write_in_turn(j, c));
+        TRY(encode_chunk(x));
+        TRY(write_in_turn(j, x->c));
     }
     return OK;
 }
@@ -311,15 +323,15 @@ static enum status work(void *jobs)
 {
     struct job *j = *(struct job **)jobs;
     struct chunk c = {.n = 0};
-    struct encoders e = {.text = NULL};
-    enum status st = encoder_create(j->t, &e.text);
+    struct encoding x = {.job = j, .c = &c};
+    enum status st = encoder_create(j->config->tokenizer, &x.text);
     if (st == OK)
-        st = work_on_chunks(j, &e, &c);
+        st = work_on_chunks(j, &x);
     if (st != OK)
         fail(j);
-    encoder_free(e.text);
-    chat_encoder_destroy(e.chats);
-    text_buffer_free(&e.repaired);
+    encoder_free(x.text);
+    chat_encoder_destroy(x.chats);
+    text_buffer_free(&x.repaired);
     text_buffer_free(&c.text);
     free(c.segment);
     free(c.ids.id);
@@ -329,28 +341,30 @@ static enum status work(void *jobs)
 
 /* ---- the whole ---- */
 
-/* Which files hold conversations. */
-static enum status find_chats(const struct documents *d, const struct chat_setup *chats, uint8_t *is_chats, int *any)
+/* What each file holds. any: of each kind, whether some file does. */
+static enum status find_kinds(const struct documents *d, const struct tokenize_config *config, uint8_t *kinds, int any[])
 {
-    *any = 0;
+    const struct chat_setup *chats = config->chats;
     for (int64_t i = 0; i < documents_count(d); i++) {
-        int yes;
-        TRY(chats_are_in(documents_path(d, i), &yes));
-        if (yes && !(chats && chats->chat_template))
+        enum lines_kind kind;
+        TRY(lines_look(documents_path(d, i), config->column, &kind));
+        if (kind == LINES_CHATS && !(chats && chats->chat_template))
             return status_fail(ERR_INVALID, "%s holds conversations, and there is no chat template: %s", documents_path(d, i),
                                chats && chats->missing ? chats->missing : "--chat-template names one");
-        is_chats[i] = (uint8_t)yes;
-        *any |= yes;
+        kinds[i] = (uint8_t)kind;
+        any[kind] = 1;
     }
     return OK;
 }
 
-/* chats: NULL if no file has any. */
-static struct token_source source_of(const struct documents *d, const struct tokenizer *t, const struct chat_setup *chats)
+static struct token_source source_of(const struct documents *d, const struct tokenize_config *config, const int any[])
 {
-    const uint64_t facts[] = {FORMAT, tokenizer_hash(t), (uint64_t)documents_count(d), chats ? chat_setup_hash(chats) : 0};
-    size_t n = sizeof facts - (chats ? 0 : sizeof facts[0]);
-    struct token_source s = {.files = documents_count(d), .ids = tokenizer_ids(t) * (chats ? 2 : 1), .key = XXH3_64bits(facts, n)};
+    const char *column = config->column;
+    const uint64_t facts[] = {FORMAT, tokenizer_hash(config->tokenizer), (uint64_t)documents_count(d),
+                              any[LINES_CHATS] ? chat_setup_hash(config->chats) : 0,
+                              any[LINES_TEXT] && column ? XXH3_64bits(column, strlen(column)) : 0};
+    struct token_source s = {.files = documents_count(d), .ids = tokenizer_ids(config->tokenizer) * (any[LINES_CHATS] ? 2 : 1),
+                             .key = XXH3_64bits(facts, sizeof facts)};
     for (int64_t i = 0; i < s.files; i++) {
         const char *path = documents_path(d, i);
         const uint64_t file[] = {s.key, XXH3_64bits(path, strlen(path)), (uint64_t)documents_end(d, i)};
@@ -377,19 +391,18 @@ static enum status is_of(struct documents *d, const struct token_file *f, int *s
     return OK;
 }
 
-static enum status make(struct documents *d, const struct tokenizer *t, const struct chat_setup *chats, const uint8_t *is_chats,
-                        const char *dir, int threads, const struct token_source *source)
+static enum status make(struct documents *d, const struct tokenize_config *config, const uint8_t *kinds, const struct token_source *source)
 {
-    struct job j = {.d = d, .t = t, .chats = chats, .is_chats = is_chats, .fd = -1, .reading = PTHREAD_MUTEX_INITIALIZER, .writing = PTHREAD_MUTEX_INITIALIZER,
-                    .turn = PTHREAD_COND_INITIALIZER};
+    struct job j = {.d = d, .config = config, .kind = kinds, .fd = -1, .reading = PTHREAD_MUTEX_INITIALIZER,
+                    .writing = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_COND_INITIALIZER};
     struct job *jobs[PARALLEL_MOST];
     enum status st;
-    int n = (int)max_i64(1, min_i64(min_i64(threads, PARALLEL_MOST), documents_bytes(d) / CHUNK_BYTES + 1));
+    int n = (int)max_i64(1, min_i64(min_i64(config->threads, PARALLEL_MOST), documents_bytes(d) / CHUNK_BYTES + 1));
     j.hash = XXH3_createState();
     j.print = sys_calloc((size_t)source->files, sizeof *j.print);
     if (!j.hash || !j.print)
         TRY_GOTO(status_fail(ERR_NOMEM, "out of memory: tokenizing"), done);
-    TRY_GOTO(token_writer_create(dir, source, &j.writer), done);
+    TRY_GOTO(token_writer_create(config->dir, source, &j.writer), done);
     for (int i = 0; i < n; i++)
         jobs[i] = &j;
     TRY_GOTO(parallel_run(work, jobs, sizeof *jobs, n), done);
@@ -403,10 +416,11 @@ done:
     return st;
 }
 
-static enum status take_or_make(struct documents *d, const struct tokenizer *t, const struct chat_setup *chats, const uint8_t *is_chats,
-                                const char *dir, int threads, struct token_file **out, int *cached)
+static enum status take_or_make(struct documents *d, const struct tokenize_config *config, const uint8_t *kinds, const int any[],
+                                struct token_file **out, int *cached)
 {
-    struct token_source source = source_of(d, t, chats);
+    struct token_source source = source_of(d, config, any);
+    const char *dir = config->dir;
     struct token_file *f;
     TRY(token_file_open(dir, &source, &f));
     *cached = f != NULL;
@@ -414,7 +428,7 @@ static enum status take_or_make(struct documents *d, const struct tokenizer *t, 
     if (st == OK && !*cached) {
         token_file_close(f);
         f = NULL;
-        st = make(d, t, chats, is_chats, dir, threads, &source);
+        st = make(d, config, kinds, &source);
         if (st == OK)
             st = token_file_open(dir, &source, &f);
         if (st == OK && !f)
@@ -429,16 +443,15 @@ static enum status take_or_make(struct documents *d, const struct tokenizer *t, 
     return st;
 }
 
-enum status tokenize_documents(struct documents *d, const struct tokenizer *t, const struct chat_setup *chats, const char *dir, int threads,
-                               struct token_file **out, int *cached)
+enum status tokenize_documents(struct documents *d, const struct tokenize_config *config, struct token_file **out, int *cached)
 {
-    int any;
-    uint8_t *is_chats = sys_calloc((size_t)documents_count(d) + 1, 1);
-    if (!is_chats)
+    int any[LINES_CHATS + 1] = {0};
+    uint8_t *kinds = sys_calloc((size_t)documents_count(d) + 1, 1);
+    if (!kinds)
         return status_fail(ERR_NOMEM, "out of memory: a list of files");
-    enum status st = find_chats(d, chats, is_chats, &any);
+    enum status st = find_kinds(d, config, kinds, any);
     if (st == OK)
-        st = take_or_make(d, t, any ? chats : NULL, is_chats, dir, threads, out, cached);
-    free(is_chats);
+        st = take_or_make(d, config, kinds, any, out, cached);
+    free(kinds);
     return st;
 }

@@ -52,6 +52,7 @@ const struct settings_key settings_keys[] = {
     {"strict-config", KEY_SWITCH, AT(strict_config), "false", .help = "keys of config.json that ltrain does not know are an error, not a warning"},
     {"data", KEY_LIST, AT(data), .flags = KEY_REQUIRED | KEY_OF_RUNS, .arg = "PATH,...", .help = "files, directories, globs"},
     {"tokenizer", KEY_STRING, AT(tokenizer), .flags = KEY_OF_RUNS, .arg = "DIR", .help = "whose tokenizer.json reads the data; bytes: none (default: the model's, else bytes)"},
+    {"text-column", KEY_STRING, AT(text_column), .flags = KEY_OF_RUNS, .arg = "NAME", .help = "member of rows of .jsonl files that is the text (default: text)"},
     {"token-cache", KEY_STRING, AT(token_cache), .flags = KEY_OF_RUNS, .arg = "DIR", .help = "where tokens are kept for the next run (default: ~/.cache/ltrain/tokens)"},
     {"chat-template", KEY_STRING, AT(chat_template), .flags = KEY_OF_RUNS, .arg = "NAME", .help = "of conversations in .jsonl files: a directory, a .jinja file, or chatml, llama3, ... (default: the tokenizer's)"},
     {"train-on", KEY_CHOICE, AT(train_on), "assistant", .choices = trained_turns, .flags = KEY_OF_RUNS, .arg = "WORD", .help = "of conversations: assistant (all its turns), last (the last one), all (every token)"},

@@ -86,6 +86,7 @@ struct settings {
     char unused_gpu[400];                /* not a key: why device=auto takes no GPU though there is a driver; "" if there is nothing to say */
     struct string_list data, eval_data;
     char *tokenizer;                     /* of the data: a directory or file, or "bytes"; NULL: the model's */
+    char *text_column;                   /* of .jsonl rows; NULL: text */
     char *token_cache;                   /* directory; NULL: the user's */
     char *chat_template;                 /* of conversations: a directory, a file or a name; NULL: the tokenizer's directory has it */
     enum train_on train_on;              /* what of conversations is trained */

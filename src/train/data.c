@@ -92,6 +92,7 @@ static enum status open_corpus(struct run *r, const struct tokenizer *t, const s
                                  .tokenizer = t,
                                  .chats = chats,
                                  .cache = cache,
+                                 .column = s->text_column,
                                  .threads = s->plan.threads > 0 ? s->plan.threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
                                  .seed = s->seed,
                                  .window = r->model->mask_window[0],

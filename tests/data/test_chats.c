@@ -241,6 +241,36 @@ static void test_corpus(void **state)
     close_pair(&p);
 }
 
+/* A member that --text-column names is the text of a conversation's row; without it the row is the conversation that it also is.
+ */
+static void test_text_column(void **state)
+{
+    (void)state;
+    static const char *const columns[] = {NULL, "text", "other"};
+    struct pair p;
+    int64_t tokens[3];
+    assert_int_equal(open_pair("qwen2", "qwen3", "{}", CHAT_TRAIN_ASSISTANT, &p), OK);
+    struct chat_setup setup = {.chat_template = p.chat_template, .options = {.now = NOW}};
+    const char *path = scratch_text(
+        "both.jsonl",
+        "{\"text\": \"one two three four five six seven eight nine ten eleven twelve thirteen fourteen\", "
+        "\"messages\": [{\"role\": \"assistant\", \"content\": \"a word, then another word, and then several other ones\"}]}\n");
+    for (int i = 0; i < 3; i++) {
+        struct corpus_config config = config_of(&p, &setup, &path);
+        struct corpus *c = NULL;
+        config.column = columns[i];
+        config.seq_len = 8;
+        if (corpus_open(&config, &c) != OK)
+            fail_msg("%s", status_message());
+        assert_false(corpus_get_report(c)->cached && i == 1);
+        tokens[i] = corpus_get_report(c)->tokens_kept + corpus_get_report(c)->tokens_dropped;
+        corpus_close(c);
+    }
+    assert_int_not_equal(tokens[0], tokens[1]);
+    assert_int_equal(tokens[0], tokens[2]);
+    close_pair(&p);
+}
+
 static void test_corpus_refusals(void **state)
 {
     (void)state;
@@ -255,6 +285,10 @@ static void test_corpus_refusals(void **state)
     assert_int_equal(corpus_open(&config, &c), ERR_INVALID);
     if (!strstr(status_message(), "bad.jsonl:3: message 1 has no role"))
         fail_msg("%s", status_message());
+    path = scratch_text("bad.jsonl", "\n{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}\n{\"text\": \"y\"}\n");
+    assert_int_equal(corpus_open(&config, &c), ERR_INVALID);
+    if (!strstr(status_message(), "bad.jsonl:3: "))
+        fail_msg("%s", status_message());
     config.chats = &none;
     assert_int_equal(corpus_open(&config, &c), ERR_INVALID);
     assert_non_null(strstr(status_message(), "bad.jsonl holds conversations, and there is no chat template: because"));
@@ -265,7 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokens), cmocka_unit_test(test_typed_tokens),    cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_corpus), cmocka_unit_test(test_corpus_refusals),
+        cmocka_unit_test(test_corpus), cmocka_unit_test(test_corpus_refusals), cmocka_unit_test(test_text_column),
     };
     size_t n;
     char *conversations = chat_test_read("conversations.jsonl", &n), *at = conversations;

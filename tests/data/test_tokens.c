@@ -273,15 +273,84 @@ static void test_refusals(void **state)
     assert_int_equal(corpus_open(&config, &c), ERR_IO);
 }
 
+/* Rows of a .jsonl file are the documents that files of the same texts are; more rows than a chunk holds. */
+static void test_rows(void **state)
+{
+    (void)state;
+    enum { ROWS = 30000 };
+    const char *plain[] = {write_text("h", 3000, 0), write_text("i", 70, 0)};
+    char *rows = malloc((size_t)ROWS * 128), text[2][4000];
+    int64_t ends[2];
+    struct ids want = reference(plain, 2, ends);
+    size_t n = 0, length[2];
+    for (int i = 0; i < 2; i++) {
+        FILE *f = fopen(plain[i], "r");
+        length[i] = fread(text[i], 1, sizeof text[i], f);
+        fclose(f);
+    }
+    for (int i = 0; i < ROWS; i++) { /* the short text, and the long one at last */
+        const char *from = text[i + 1 < ROWS];
+        n += (size_t)sprintf(rows + n, i % 2 ? "{\"id\": 7, \"body\": \"" : "\n  {\"body\":\"");
+        for (size_t k = 0; k < length[i + 1 < ROWS]; k++) {
+            char c = from[k];
+            n += (size_t)sprintf(rows + n, c == '\n' ? "\\n" : c == '\t' ? "\\t" : "%c", c);
+        }
+        n += (size_t)sprintf(rows + n, i + 1 < ROWS ? "\"}\n" : "\"}");
+    }
+    const char *path = keep(scratch_write("rows.jsonl", rows, n));
+    struct corpus_config config = config_of(&path, 1);
+    config.column = "body";
+    struct corpus *c = open_corpus(&config);
+    const struct corpus_report *r = corpus_get_report(c);
+    assert_int_equal(r->documents, ROWS);
+    assert_int_equal(r->tokens_kept + r->tokens_dropped, (ROWS - 1) * (ends[1] - ends[0]) + ends[0]);
+    struct sequence s = {arrays[0], arrays[1], arrays[2], arrays[3], arrays[4]};
+    assert_int_equal(corpus_train_sequence(c, 0, &s), OK);
+    int64_t short_n = ends[1] - ends[0], start = 0;
+    while (s.positions[start] != 0 || start == 0)
+        start++;
+    for (int64_t k = start; k < SEQ - short_n; k++)
+        assert_int_equal(s.tokens[k], want.id[ends[0] + (k - start) % short_n]);
+    corpus_close(c);
+    free(rows);
+    free(want.id);
+}
+
+static void refuse_rows(const char *rows, const char *column, const char *part)
+{
+    const char *path = keep(scratch_write("bad.jsonl", rows, strlen(rows)));
+    struct corpus_config config = config_of(&path, 1);
+    struct corpus *c = NULL;
+    config.column = column;
+    assert_int_equal(corpus_open(&config, &c), ERR_INVALID);
+    if (!strstr(status_message(), part))
+        fail_msg("'%s' does not say '%s'", status_message(), part);
+}
+
+static void test_bad_rows(void **state)
+{
+    (void)state;
+    refuse_rows("{\"text\": \"a\"}\n\n{\"text\": \"b}\n", NULL, "bad.jsonl:3: broken JSON");
+    refuse_rows("{\"text\": \"a\"}\n[1]\n", NULL, "bad.jsonl:2: it is no JSON object");
+    refuse_rows("{\"text\": 7}\n", NULL, ":1: its \"text\" is no string");
+    refuse_rows("{\"text\": \"a\"}\n{\"messages\": []}\n", NULL, ":2: it is a conversation, and the file's first row is a text");
+    refuse_rows("{\"body\": \"a\"}\n", NULL, ":1: it has no \"text\" (its first member is \"body\"; --text-column NAME names");
+    refuse_rows("{\"text\": \"a\"}\n{\"body\": \"a\"}\n", "body", ":1: it has no \"body\"");
+    refuse_rows("{}\n", NULL, ":1: it has no \"text\"");
+    refuse_rows("text\n", NULL, ":1: broken JSON");
+    refuse_rows("\n\n", NULL, "have 0 tokens");
+}
+
 /* The n-th call fails, for each n: an error and no file, or all is well. */
 static void test_faults(void **state)
 {
     (void)state;
     static const enum sys_call calls[] = {SYS_OPEN, SYS_PREAD, SYS_PWRITE, SYS_FSYNC, SYS_RENAME, SYS_MALLOC, SYS_THREAD};
-    const char *path = write_text("g", 60000, 0);
+    static const char rows[] = "\n{\"text\": \"In the beginning\"}\n{\"text\": \"God created\"}\n";
+    const char *path = write_text("g", 60000, 0), *both[] = {path, keep(scratch_write("g.jsonl", rows, sizeof rows - 1))};
     for (size_t k = 0; k < sizeof calls / sizeof *calls; k++)
         for (int nth = 1, done = 0; !done; nth++) {
-            struct corpus_config config = config_of(&path, 1);
+            struct corpus_config config = config_of(both, 2);
             struct corpus *c = NULL;
             forget();
             long before = sys_count(calls[k]);
@@ -303,6 +372,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_documents), cmocka_unit_test(test_repaired), cmocka_unit_test(test_cache),
         cmocka_unit_test(test_together),  cmocka_unit_test(test_refusals), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_rows),      cmocka_unit_test(test_bad_rows),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,0 +1,28 @@
+/* Rows of .jsonl files: a JSON object a line, which is a text or a conversation. Private to this folder. */
+#ifndef LTRAIN_DATA_LINES_H
+#define LTRAIN_DATA_LINES_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum lines_kind { LINES_NONE, LINES_TEXT, LINES_CHATS };
+
+/* What a file holds: LINES_NONE unless it is named .jsonl, else what the keys of its first row say. column: the member that is
+ * the text, NULL: "text". A row that has a `column` that was named is a text, whatever else it has; one without it, or with none
+ * named, is a conversation if it has the keys of one (chat/chat.h), and a text otherwise. ERR_IO, ERR_CORRUPT. */
+enum status lines_look(const char *path, const char *column, enum lines_kind *out);
+
+/* Called with each row and its number. */
+typedef enum status lines_visitor(void *user, const char *row, size_t n, int64_t line);
+
+/* Visits the rows in text[0 .. n): whole lines, the last one perhaps without its newline; blank ones are left out. The first
+ * line's number is `line`. */
+enum status lines_visit(const uint8_t *text, size_t n, int64_t line, lines_visitor *visit, void *user);
+
+/* The text of a row, in an object that is the caller's to give back. ERR_INVALID names path and line. */
+enum status lines_read_text(const char *path, int64_t line, const char *column, const char *row, size_t n, json_t **out);
+
+#endif
