@@ -33,6 +33,7 @@ enum { POLL_NS = 50000, GREETING = 16 /* bytes of each rank's */, LEAST_BLOCK = 
 #endif
 static const double LEAVE_SECONDS = 5; /* that the last messages may take */
 static const double LOCK_SECONDS = 2;  /* that an abort waits for whoever calls NCCL */
+static const double ABORT_SECONDS = 5; /* that it may take: on a GPU that has failed it may never return */
 
 _Static_assert(sizeof(ncclUniqueId) <= BACKEND_IDENTITY, "an identity is NCCL's");
 
@@ -471,13 +472,52 @@ static int take_lock(struct ranks *r)
     return taken;
 }
 
+/* Of a thread that is left behind where it does not come back. */
+struct aborting {
+    const struct nccl *api;
+    ncclComm_t comm;
+    int device;
+    atomic_int done;
+};
+
+static void *abort_comm(void *user)
+{
+    struct aborting *a = user;
+    (void)cudaSetDevice(a->device); /* else NCCL makes a context on the first one */
+    (void)a->api->ncclCommAbort(a->comm);
+    atomic_store(&a->done, 1);
+    return NULL;
+}
+
+static void abort_in_time(const struct ranks *r)
+{
+    const double until = clock_seconds() + ABORT_SECONDS;
+    struct aborting *a = sys_calloc(1, sizeof *a);
+    pthread_t thread;
+    if (!a) {
+        (void)r->api->ncclCommAbort(r->comm);
+        return;
+    }
+    a->api = r->api;
+    a->comm = r->comm;
+    (void)cudaGetDevice(&a->device);
+    if (sys_thread(&thread, abort_comm, a) == 0)
+        pthread_detach(thread);
+    else
+        abort_comm(a);
+    while (!atomic_load(&a->done) && clock_seconds() < until)
+        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+    if (atomic_load(&a->done))
+        free(a);
+}
+
 static void abort_ranks(struct backend *b)
 {
     struct ranks *r = ranks_of(b);
     atomic_store(&r->aborted, 1);
     const int locked = take_lock(r); /* else a call is stuck, which this one ends */
     if (r->comm)
-        (void)r->api->ncclCommAbort(r->comm);
+        abort_in_time(r);
     r->comm = NULL;
     if (locked)
         pthread_mutex_unlock(&r->lock);

@@ -18,7 +18,7 @@
  *   fail=N:E    the N-th call of the runtime from now on returns error E; 214, 700 and 719 stay
  *   in=NAME     calls of that function alone count for it
  *   nccl=F:N:E  the N-th call of NCCL's function F returns its result E; nccl=none: there is no NCCL;
- *               nccl=alone: the process joins nobody
+ *               nccl=alone: the process joins nobody; nccl=sticks: its aborts do not return
  *   nccl-stalls=N  what the N-th call begins never gets to its stream
  *   nccl-hangs=N, nccl-breaks=N:E  the N-th group of messages never ends; and the communicator has result E from then on
  *   dies=N:E    the N-th thing that streams execute ends with error E, which stays: calls say so later */

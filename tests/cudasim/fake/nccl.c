@@ -55,7 +55,7 @@ static struct {
     int error;
 } fails;
 static long hang_at, break_at, stall_at;
-static int break_error, absent, joins_nobody;
+static int break_error, absent, joins_nobody, abort_sticks;
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -69,6 +69,8 @@ int nccl_configure(const char *word)
         return absent = 1;
     if (strcmp(word, "nccl=alone") == 0)
         return joins_nobody = 1;
+    if (strcmp(word, "nccl=sticks") == 0)
+        return abort_sticks = 1;
     return sscanf(word, "nccl-hangs=%ld", &hang_at) == 1 || sscanf(word, "nccl-stalls=%ld", &stall_at) == 1 || sscanf(word, "nccl-breaks=%ld:%d", &break_at, &break_error) == 2;
 }
 
@@ -82,7 +84,7 @@ void nccl_reset(void)
     memset(&fails, 0, sizeof fails);
     last_error[0] = 0;
     hang_at = break_at = stall_at = finished = sent = begun = 0;
-    break_error = absent = joins_nobody = 0;
+    break_error = absent = joins_nobody = abort_sticks = 0;
 }
 
 int nccl_is_absent(void)
@@ -328,8 +330,10 @@ static ncclResult_t abort_comm(ncclComm_t c)
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     pthread_mutex_lock(&fake_lock);
-    ncclResult_t result = enter(__func__), done = abort_comm(c);
+    ncclResult_t result = enter(__func__), done = fake_current() < 0 ? misuse("a thread aborts that has no device") : abort_comm(c);
     pthread_mutex_unlock(&fake_lock);
+    while (abort_sticks)
+        sleep(1);
     return result == ncclSuccess ? done : result;
 }
 

@@ -319,6 +319,17 @@ cudaError_t cudaSetDevice(int device)
     CALL(set_device(device));
 }
 
+static cudaError_t get_device(int *device)
+{
+    *device = fake_current();
+    return *device < 0 ? cudaErrorInvalidDevice : cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    CALL(get_device(device));
+}
+
 static cudaError_t properties(struct cudaDeviceProp *prop, int device)
 {
     memset(prop, 0, sizeof *prop);

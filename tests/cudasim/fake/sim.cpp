@@ -102,14 +102,6 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
     return cudaSuccess;
 }
 
-cudaError_t cudaGetDevice(int *device)
-{
-    pthread_mutex_lock(&fake_lock);
-    *device = fake_current();
-    pthread_mutex_unlock(&fake_lock);
-    return *device < 0 ? cudaErrorInvalidDevice : cudaSuccess;
-}
-
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **entry, unsigned, unsigned long long,
                                              enum cudaDriverEntryPointQueryResult *result)
 {
