@@ -30,14 +30,17 @@ static enum status save(struct run *r, enum save_when when)
 {
     if (r->signal && r->saved == r->at.step)
         return OK; /* it is there already */
-    if (r->skipped_in_row > 0 && r->saved >= 0) { /* an older, good checkpoint is worth more */
+    /* After a skipped step an older, good checkpoint is worth more. At a stop both are kept: the next step may be a good one. */
+    const int keeps_older = r->skipped_in_row > 0 && r->saved >= 0;
+    if (keeps_older && !r->signal) {
         printf("step %lld not saved: it was skipped\n", (long long)r->at.step);
+        fflush(stdout);
         return OK;
     }
     TRY(run_flush(r));
     enum status st = run_check_place(r);
     if (st == OK)
-        st = checkpoint_save(r->session, r->s->out, &r->at, &r->texts, (int)max_i64(1, r->s->keep));
+        st = checkpoint_save(r->session, r->s->out, &r->at, &r->texts, (int)max_i64(1, r->s->keep) + keeps_older);
     st = say_diverged(r, st, "which was not saved");
     if (st != OK)
         return run_save_failed(r, st, when);

@@ -107,6 +107,20 @@ static void goes_on(const char *whole, const char *arguments)
     e2e_same_file(path, "run/hf/model.safetensors");
 }
 
+/* A stop behind a step that was skipped: its state is that of the step before, which may be hours after the last save. */
+static void behind_a_skipped_step(void **state)
+{
+    (void)state;
+    pid_t pid = e2e_start(&(struct launch){.prepare = slow_drive}, TINY DISCRETE FOUR "--lr 1e37 --save-every 1 --keep 1 --out run");
+    wait_for_output(pid, "\nstep 2 not saved: it was skipped");
+    kill(pid, SIGTERM);
+    struct result r = e2e_wait(pid);
+    assert_int_equal(r.status, 128 + SIGTERM);
+    e2e_contains(r.out, "of 4, saved: continue with ltrain --resume run");
+    assert_true(e2e_exists("run/checkpoints/step-000001"));
+    assert_int_equal(e2e_count("run/checkpoints/step-??????"), 2); /* step 2 or, on a slow machine, 3 */
+}
+
 static int has_mpi(void)
 {
     return !E2E_SANITIZED && system("command -v mpiexec >/dev/null") == 0;
@@ -199,7 +213,7 @@ static void ranks_on_gpus(void **state)
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
-    const struct CMUnitTest tests[] = {TEST(one_rank_with_a_slow_drive), TEST(two_ranks_with_slow_drives), TEST(within_attention),
+    const struct CMUnitTest tests[] = {TEST(one_rank_with_a_slow_drive), TEST(behind_a_skipped_step), TEST(two_ranks_with_slow_drives), TEST(within_attention),
                                        TEST(ranks_on_gpus)};
     twin = getenv("LTRAIN_CUDA_TWIN");
     return cmocka_run_group_tests_name("stops", tests, NULL, NULL);
