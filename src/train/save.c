@@ -106,6 +106,25 @@ static void take_original(const struct run *r, const char *path)
         printf("the model's config.json and tokenizer were not copied to %s: %s\n", to, status_message());
 }
 
+/* Where no checkpoint finds room the model may, which is a third of one. cause: why there is none. Never OK. */
+static enum status save_model_only(struct run *r, enum status st, const char *cause)
+{
+    char path[RUN_PATH], original[RUN_PATH], left[512], model[512] = "";
+    int fits = snprintf(path, sizeof path, "%s/hf", r->s->out) < RUN_PATH;
+    enum status made = r->taken_over || !fits ? ERR_IO : run_check_place(r);
+    if (made == OK)
+        made = checkpoint_export(r->session, path, run_original(r->s, original), EXPORT_FILE_BYTES);
+    if (comm_broken(r->comm))
+        return ERR_PEER;
+    if (made == OK)
+        snprintf(model, sizeof model, "; its model alone is in %.200s: --model %.200s begins there, without the optimizer's moments",
+                 path, path);
+    run_describe_left(r, left, sizeof left);
+    return comm_agree(r->comm, status_fail(st, "%s; nor could step %lld be saved in the working directory, on an nvme path or in "
+                                               "$TMPDIR%s; %s",
+                                           cause, (long long)r->at.step, model, left));
+}
+
 /* cause: why the run's directory does not do. Never OK: the run has not kept what it should. */
 static enum status save_elsewhere(struct run *r, enum status st)
 {
@@ -130,11 +149,7 @@ static enum status save_elsewhere(struct run *r, enum status st)
         if (leads && path[0])
             remove_elsewhere(path);
     }
-    char left[512];
-    run_describe_left(r, left, sizeof left);
-    return comm_agree(r->comm, status_fail(st, "%s; nor could step %lld be saved in the working directory, on an nvme path or in "
-                                               "$TMPDIR: %s",
-                                           cause, (long long)r->at.step, left));
+    return save_model_only(r, st, cause);
 }
 
 /* ---- in the run's directory ---- */

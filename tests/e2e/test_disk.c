@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,7 +49,7 @@ static void refused_at_planning(void **state)
     char golden[4096];
     snprintf(golden, sizeof golden, "%s/tests/golden/llama-gqa", getenv("LTRAIN_SOURCE_ROOT"));
     e2e_copy(golden, "model");
-    int fd = open("model/tokenizer.json", O_WRONLY | O_CREAT, 0666);
+    int fd = open("model/merges.txt", O_WRONLY | O_CREAT, 0666);
     if (fd < 0 || ftruncate(fd, (off_t)4 << 40) != 0)
         skip();
     close(fd);
@@ -158,6 +159,22 @@ static void no_room_for_a_checkpoint(void **state)
     assert_true(later > 0 && elsewhere > 0 && exported > 0);
 }
 
+static int limit_files(void)
+{
+    const struct rlimit l = {1000000, 1000000}; /* tiny's model has 593 KB, its moments twice that */
+    return setrlimit(RLIMIT_FSIZE, &l);
+}
+
+/* A checkpoint has no room anywhere, but the model has: it is not thrown away. */
+static void room_for_the_model_alone(void **state)
+{
+    (void)state;
+    reference();
+    e2e_refuses(1, "File too large; nor could step 3 be saved in |; its model alone is in run/hf: --model run/hf|no checkpoint yet",
+                &(struct launch){.prepare = limit_files}, RESIDENT "--steps 3 --save-every 1 --out run");
+    same_model("run");
+}
+
 static void stopping_at_a_failed_save(void **state)
 {
     (void)state;
@@ -262,7 +279,9 @@ int main(void)
         TEST(small_disks),
         TEST(no_room_for_the_log),
         TEST(no_room_for_a_checkpoint),
-        TEST(stopping_at_a_failed_save), TEST(without_latest),
+        TEST(room_for_the_model_alone),
+        TEST(stopping_at_a_failed_save),
+        TEST(without_latest),
         TEST(another_fills_the_disk), /* last: it leaves the mount namespace */
     };
     return cmocka_run_group_tests_name("disk", tests, NULL, NULL);
