@@ -221,6 +221,7 @@ int fingerprint_lists_differ(const char *a, const char *b, const char *kind, str
             break;
         if (f[0].there && f[1].there && f[0].xxh3 == f[1].xxh3 && f[0].bytes == f[1].bytes)
             continue;
+        out->resized |= !f[0].there || !f[1].there || f[0].bytes != f[1].bytes;
         if (out->unequal++ == 0)
             memcpy(out->first, f, sizeof f);
     }

@@ -63,6 +63,7 @@ struct listed_file {
 struct fingerprint_difference {
     int64_t files[2];           /* of that kind in the two lists */
     int64_t unequal;            /* places that differ */
+    int resized;                /* some place has a file of another length, or none */
     int reordered;              /* all of the one are in the other, in another order */
     struct listed_file first[2]; /* the first place that differs */
 };

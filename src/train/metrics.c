@@ -130,24 +130,30 @@ static int64_t step_of(const char *line, ssize_t n)
     return value;
 }
 
-enum status metrics_cut(const char *path, int64_t step)
+enum status metrics_cut(const char *path, int64_t step, int64_t *last)
 {
     struct stat s;
     char *line = NULL;
     size_t room = 0;
     off_t keep = 0;
+    int kept = 1;
+    *last = step;
     if (sys_stat(path, &s) != 0 ? sys_is_absent(errno) : !S_ISREG(s.st_mode))
         return OK; /* opening it for writing will tell */
     FILE *f = sys_read_text(path);
     if (!f)
         return status_fail(ERR_IO, "cannot read %s: %s", path, sys_strerror(errno));
-    for (ssize_t n; (n = getline(&line, &room, f)) > 0; keep += n) {
+    for (ssize_t n; (n = getline(&line, &room, f)) > 0;) {
         int64_t x = step_of(line, n);
-        if (x < 0 || x > step)
-            break;
+        kept &= x >= 0 && x <= step;
+        keep += kept ? n : 0;
+        *last = max_i64(*last, x);
     }
+    int failed = feof(f) ? 0 : errno; /* what was not read may be good */
     free(line);
     fclose(f);
+    if (failed)
+        return status_fail(ERR_IO, "cannot read %s: %s", path, strerror(failed));
     return keep == s.st_size || sys_truncate(path, keep) == 0 ? OK
                                                           : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }

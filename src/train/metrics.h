@@ -32,8 +32,8 @@ void metrics_print(const struct step_metrics *m, FILE *f, int terminal);
 /* Appends one line; floats read back exactly, what is not finite is null. */
 enum status metrics_append(const struct step_metrics *m, FILE *f);
 /* Removes the lines of steps after `step`, and one that was cut off: a run that was killed had gone further than its last
- * checkpoint. A file that does not exist has none. */
-enum status metrics_cut(const char *path, int64_t step);
+ * checkpoint. *last: the last step that had one; `step` if that is later. A file that does not exist has none. */
+enum status metrics_cut(const char *path, int64_t step, int64_t *last);
 /* Lanes of one program as a Chrome trace; each instruction says when all that it needed was there (`ready`, in us as `ts`), and
  * what came last of it (`released_by`). */
 enum status metrics_write_trace(const char *path, const struct program *p, const struct trace_event *events);

@@ -34,7 +34,16 @@ static void describe_files(const struct fingerprint_difference *d, char *text, s
 
 #define ANEW "the order of all sequences changes, and some that were trained come again before others have been trained at all"
 
-static enum status compare_with_checkpoint(const struct run *r, const char *before, const char *key, const char *follows)
+/* Sequences are taken by number, in an order that depends on how many there are. */
+static const char *what_follows(const struct run *r, const char *before, const struct fingerprint_difference *d)
+{
+    struct corpus_layout now, was;
+    int alike = !d->reordered && !d->resized && corpus_read_layout(before, &was) && corpus_read_layout(r->texts.data, &now) &&
+                now.seq_len == was.seq_len && now.train_sequences == was.train_sequences;
+    return alike ? "sequences keep their order, and those to come are of the data as they are now" : ANEW;
+}
+
+static enum status compare_with_checkpoint(const struct run *r, const char *before, const char *key)
 {
     struct fingerprint_difference d;
     char what[TEXT];
@@ -42,6 +51,8 @@ static enum status compare_with_checkpoint(const struct run *r, const char *befo
     if (!differ || d.files[0] == 0 || d.files[1] == 0) /* evaluation on files that begins or ends: the settings say so */
         return OK;
     describe_files(&d, what, sizeof what);
+    const char *follows =
+        strcmp(key, "data") == 0 ? what_follows(r, before, &d) : "losses of evaluations are not comparable";
     if (r->s->data_changed == DATA_CHANGED_STOP)
         return status_fail(
             ERR_INVALID,
@@ -133,9 +144,9 @@ static enum status compare(const struct run *r, const char *path)
     TRY(checkpoint_read_texts(path, &was));
     enum status st = compare_tokenizers(r, was.data);
     if (st == OK)
-        st = compare_with_checkpoint(r, was.data, "data", ANEW);
+        st = compare_with_checkpoint(r, was.data, "data");
     if (st == OK)
-        st = compare_with_checkpoint(r, was.data, "eval-data", "losses of evaluations are not comparable");
+        st = compare_with_checkpoint(r, was.data, "eval-data");
     if (st == OK)
         say_layout(r, was.data);
     if (st == OK && was.settings[0]) {

@@ -476,6 +476,17 @@ enum status run_write_config(struct run *r, const char *dir)
     return OK;
 }
 
+/* Of a run that is resumed, which may have gone further than what was saved of it. */
+static enum status cut_log(const struct run *r, const char *path)
+{
+    int64_t last;
+    TRY(metrics_cut(path, r->at.step, &last));
+    if (last > r->at.step)
+        printf("resume: the run had come to step %lld, which was not saved: what follows step %lld is trained again\n",
+               (long long)last, (long long)r->at.step);
+    return OK;
+}
+
 /* config.yaml, plan.txt, plan.json, metrics.jsonl */
 enum status run_open_files(struct run *r)
 {
@@ -486,7 +497,7 @@ enum status run_open_files(struct run *r)
     TRY(write_plan(r, "plan.txt", plan_print));
     TRY(write_plan(r, "plan.json", write_plan_json));
     snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);
-    TRY(r->s->resume ? metrics_cut(path, r->at.step) : run_keep_log(r->s->out));
+    TRY(r->s->resume ? cut_log(r, path) : run_keep_log(r->s->out));
     return run_log_open(path, r->s->resume != NULL, &r->metrics);
 }
 

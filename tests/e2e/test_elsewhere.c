@@ -39,7 +39,7 @@ static void other_data(void **state)
     text[17] = '#', text[4000] = 0;
     e2e_write("t.txt", "%s", text);
     free(text);
-    e2e_refuses(2, "/t.txt has other content, of the same length", NULL, "--resume run --steps 4");
+    e2e_refuses(2, "/t.txt has other content, of the same length|sequences keep their order", NULL, "--resume run --steps 4");
     e2e_refuses(2, "/e.txt (1000 bytes) is where |/t.txt (4000 bytes) was; 1 more differ", NULL,
                 "--resume run --steps 4 --data e.txt,t.txt"); /* e.txt comes first */
     struct result r = e2e_succeeds(NULL, "--resume run --steps 3 --data same.txt"); /* another name, the same bytes */
@@ -328,6 +328,20 @@ static void data_are_remembered(void **state)
     assert_null(strstr(r.out, REMEMBERED));
 }
 
+/* A run that was killed had gone further than its checkpoint: its log is cut, which is said. */
+static void what_was_not_saved_is_trained_again(void **state)
+{
+    (void)state;
+    write_part("t.txt", 4000);
+    e2e_succeeds(NULL, SMALL "--data t.txt --steps 2 --save-every 2 --out run");
+    FILE *f = fopen("run/metrics.jsonl", "ae");
+    fputs("{\"step\": 3, \"loss\": 1}\n{\"step\": 4, \"lo", f);
+    fclose(f);
+    struct result r = e2e_succeeds(NULL, "--resume run --steps 4");
+    e2e_contains(r.out, "resume: the run had come to step 3, which was not saved: what follows step 2 is trained again\n");
+    assert_int_equal(e2e_curve("run").n, 4);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
@@ -335,7 +349,7 @@ int main(void)
         TEST(other_data),          TEST(other_data_in_other_places),  TEST(other_settings),
         TEST(found_from_anywhere), TEST(settings_are_in_checkpoints), TEST(settings_that_cannot_be_read),
         TEST(anew_before_the_first_save), TEST(data_change_under_a_run),
-        TEST(data_are_remembered), TEST(data_touched_under_a_run), TEST(stopped_while_data_are_read_again),
+        TEST(what_was_not_saved_is_trained_again), TEST(data_are_remembered), TEST(data_touched_under_a_run), TEST(stopped_while_data_are_read_again),
     };
     return cmocka_run_group_tests_name("elsewhere", tests, NULL, NULL);
 }
