@@ -30,7 +30,7 @@ static enum status explain(const struct session *s, enum status st)
     const struct model_param *p = &s->model->params[next_cut(s->model, 0)];
     char cause[768];
     snprintf(cause, sizeof cause, "%s", status_message());
-    if (st == ERR_INVALID && s->origin.kind != ORIGIN_NONE) /* it was there when the run began: not the user's fault, and it may come back */
+    if (st == ERR_INVALID && s->origin.kind != ORIGIN_NONE) /* it was there when the run began, and may come back */
         st = ERR_CORRUPT;
     return status_fail(st, "rows %lld to %lld of %s, which no sequence of this run reaches, cannot be copied from %s: %s",
                        (long long)(p->elements / p->shape[1]), (long long)p->shape[0] - 1, p->name, s->origin.path, cause);

@@ -6,11 +6,11 @@
  * text, and takes it once nothing has changed for LOCK_PATIENCE seconds of his own clock; no two hosts' clocks are compared. Where
  * there are no locks at all, an owner on this host is looked up in /proc, and others' texts decide.
  *
- * Invariants: 1. the text is changed by its owner, or by whoever takes a dead one's place; 2. who has written his text where locks
- * do not decide looks again after SETTLE seconds: of two who came at once the last one has it; 3. the owner looks before each save
- * and each line of the log (run_lock_check) whether the directory still has its path and the file his text: one who stood still for too long finds that he
- * has lost it, and writes nothing; 4. no call to the file system is made under the mutex, and those that may never return are
- * known to base/watch.h, which ends the process then. */
+ * Invariants: 1. the text is changed by its owner, or by whoever takes a dead one's place; 2. who has written his text where
+ * locks do not decide looks again after SETTLE seconds: of two who came at once the last one has it; 3. the owner looks before
+ * each save and each line of the log (run_lock_check) whether the directory still has its path and the file his text: one who
+ * stood still for too long finds that he has lost it, and writes nothing; 4. no call to the file system is made under the
+ * mutex, and those that may never return are known to base/watch.h, which ends the process then. */
 #include "train/run_lock.h"
 
 #include "base/clock.h"
