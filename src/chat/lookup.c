@@ -54,7 +54,8 @@ static enum status read_json(const char *dir, const char *file, char path[PATH_B
     TRY(read_file(dir, file, path, &text, &n));
     if (!text)
         return OK;
-    *out = json_loadb(text, n, JSON_ALLOW_NUL, &error);
+    /* model_max_length is 10^30 in most files, which no integer here holds */
+    *out = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
     free(text);
     if (!*out)
         return status_fail(ERR_INVALID, "%s: line %d: %s", path, error.line, error.text);

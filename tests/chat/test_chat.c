@@ -310,7 +310,7 @@ static void test_lookup(void **state)
     assert_non_null(strstr(status_message(), "no chat template"));
     scratch_text("a/tokenizer_config.json",
                  "{\"chat_template\": \"old\", \"eos_token\": {\"content\": \"<e>\"}, \"bos_token\": \"<b>\", "
-                 "\"pad_token\": null, \"add_bos_token\": true}");
+                 "\"pad_token\": null, \"add_bos_token\": true, \"model_max_length\": 1000000000000000019884624838656}");
     scratch_text("a/special_tokens_map.json", "{\"eos_token\": \"other\", \"unk_token\": \"<u>\"}");
     assert_int_equal(chat_template_load(scratch_path("a"), NULL, &t), OK);
     assert_string_equal(chat_template_source(t, &n), "old");
