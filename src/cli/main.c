@@ -15,6 +15,7 @@
 #include "plan/report/text.h"
 #include "settings/read.h"
 #include "train/check.h"
+#include "train/show.h"
 #include "train/train.h"
 
 #include <errno.h>
@@ -32,6 +33,7 @@ static const char usage[] = "usage: ltrain [train] --model DIR --data PATH --seq
                             "                           nothing\n"
                             "       ltrain check ...    same options: whether a few steps (--steps, 3) equal\n"
                             "                           one rank's with everything resident\n"
+                            "       ltrain data ...     same options: what would be trained on, as text\n"
                             "       ltrain tokenize ... text to token ids and back (ltrain tokenize --help)\n"
                             "       ltrain --resume RUN [options]\n"
                             "       ltrain --ranks N ..., mpiexec -n N ltrain ...,\n"
@@ -53,6 +55,11 @@ static const char plan_usage[] = "usage: ltrain plan --model NAME --seq-len N [o
                                  "  ltrain plan --model 1b --seq-len 64k --explain\n"
                                  "On this machine, measured first:\n"
                                  "  ltrain plan --model 1b --seq-len 64k --profile\n\n";
+
+static const char data_usage[] = "usage: ltrain data --model DIR --data PATH [--seq-len N] [options]\n\n"
+                                 "Shows documents as text with what is supervised between marks (green on a\n"
+                                 "terminal), how long documents are and, with --seq-len, how many tokens are kept,\n"
+                                 "dropped and truncated. Other options of training are taken, too.\n\n";
 
 #define CHECK_STEPS 3
 
@@ -167,10 +174,15 @@ static int asks_for(int argc, char **argv, const char *option, const char *lette
     return 0;
 }
 
-static void print_help(int plan)
+static enum settings_use use_of(const char *command)
 {
-    fputs(plan ? plan_usage : usage, stdout);
-    settings_help(plan ? SETTINGS_PLAN : SETTINGS_TRAIN, stdout);
+    return strcmp(command, "plan") == 0 ? SETTINGS_PLAN : strcmp(command, "data") == 0 ? SETTINGS_DATA : SETTINGS_TRAIN;
+}
+
+static void print_help(enum settings_use use)
+{
+    fputs(use == SETTINGS_PLAN ? plan_usage : use == SETTINGS_DATA ? data_usage : usage, stdout);
+    settings_help(use, stdout);
 }
 
 #define DRIVE_PATIENCE 30 /* seconds until it is said that a drive does not answer */
@@ -222,15 +234,19 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
 {
     struct settings s;
     int signal_number = 0;
-    int plan_only = first == 2 && strcmp(argv[1], "plan") == 0, check = first == 2 && strcmp(argv[1], "check") == 0;
-    if (first == 2 && !plan_only && !check && strcmp(argv[1], "train") != 0)
-        return comm_agree(c,
-                          status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan, check and tokenize", argv[1]));
-    TRY(ranks_read_settings(c, argc - first, argv + first, plan_only ? SETTINGS_PLAN : SETTINGS_TRAIN, &s));
+    const char *name = first == 2 ? argv[1] : "train";
+    enum settings_use use = use_of(name);
+    int check = strcmp(name, "check") == 0;
+    if (use == SETTINGS_TRAIN && !check && strcmp(name, "train") != 0)
+        return comm_agree(
+            c, status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan, check, data and tokenize", name));
+    TRY(ranks_read_settings(c, argc - first, argv + first, use, &s));
     watch_set_timeout(s.drive_timeout);
     enum status st = OK;
-    if (plan_only)
+    if (use == SETTINGS_PLAN)
         st = plan_command(&s, c);
+    else if (use == SETTINGS_DATA)
+        st = show_data(&s, c);
     else if (comm_size(c) == 1 && s.plan.ranks > 1)
         st = start_ranks(&s, argv, code);
     else
@@ -284,7 +300,7 @@ int main(int argc, char **argv)
         return ranks_leave(NULL, st);
     ranks_hush(&launch);
     if (asks_for(argc, argv, "--help", "-h")) {
-        print_help(first == 2 && strcmp(argv[1], "plan") == 0);
+        print_help(use_of(first == 2 ? argv[1] : "train"));
         return 0;
     }
     if (asks_for(argc, argv, "--version", "-V") || (first == 2 && strcmp(argv[1], "version") == 0)) {

@@ -239,6 +239,11 @@ void corpus_tell(struct corpus *c, const struct rereading *r)
         stream_tell(c->eval_files, r);
 }
 
+const struct stream *corpus_documents(const struct corpus *c)
+{
+    return c->files;
+}
+
 const struct corpus_report *corpus_get_report(const struct corpus *c)
 {
     return &c->report;

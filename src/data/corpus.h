@@ -55,6 +55,9 @@ enum status corpus_remember(const struct corpus *c, const char *path);
 /* Is told of files that were touched while the run goes on, and are read again as a whole; must outlive the corpus. */
 void corpus_tell(struct corpus *c, const struct rereading *r);
 const struct corpus_report *corpus_get_report(const struct corpus *c);
+/* The documents of `paths` (data/stream.h), for looking at. */
+struct stream;
+const struct stream *corpus_documents(const struct corpus *c);
 /* What a run is trained on, as text: a line for how the data are cut, and one for each file, in the order of the stream
  * (data/fingerprint.h): "data ..." and, of eval_paths, "eval-data ...". */
 enum status corpus_write_contents(const struct corpus *c, FILE *f);

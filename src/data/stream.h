@@ -1,4 +1,4 @@
-/* Documents as one stream of tokens: their bytes, or what a tokenizer makes of their texts. Private to this folder. */
+/* Documents as one stream of tokens: their bytes, or what a tokenizer makes of their texts. */
 #ifndef LTRAIN_DATA_STREAM_H
 #define LTRAIN_DATA_STREAM_H
 

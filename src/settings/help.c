@@ -7,7 +7,7 @@
 
 enum { COLUMN = 26 };
 
-static void print_key(const struct settings_key *k, FILE *f)
+static void print_key(const struct settings_key *k, enum settings_use use, FILE *f)
 {
     char name[64], choices[128] = "", value[64] = "";
     snprintf(name, sizeof name, "--%s%s%s", k->name, k->arg ? " " : "", k->arg ? k->arg : "");
@@ -17,14 +17,15 @@ static void print_key(const struct settings_key *k, FILE *f)
     }
     if (k->value && k->type != KEY_SWITCH)
         snprintf(value, sizeof value, " (%s)", k->value);
-    else if (k->flags & KEY_REQUIRED)
+    else if ((k->flags & KEY_REQUIRED) && !(use == SETTINGS_DATA && strcmp(k->name, "seq-len") == 0))
         snprintf(value, sizeof value, " (required)");
     prose_print(f, COLUMN, "  %-*s %s%s%s", COLUMN - 3, name, k->help, choices, value);
 }
 
 static int is_shown(const struct settings_key *k, enum settings_use use)
 {
-    return !(k->flags & KEY_HIDDEN) && !(use == SETTINGS_PLAN && (k->flags & KEY_OF_RUNS));
+    return !(k->flags & KEY_HIDDEN) && !(use == SETTINGS_PLAN && (k->flags & KEY_OF_RUNS)) &&
+           !(use == SETTINGS_DATA && !(k->flags & KEY_OF_DATA));
 }
 
 /* "--config, --resume": the options that no file has. */
@@ -51,7 +52,7 @@ void settings_help(enum settings_use use, FILE *f)
         if (group)
             fprintf(f, "%s%s:\n", i ? "\n" : "", group);
         group = NULL;
-        print_key(k, f);
+        print_key(k, use, f);
     }
     prose_print(f, 0,
                 "\nEvery option is also a key of the YAML file, without the dashes, but for %s; options win over the file. "

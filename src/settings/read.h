@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum settings_use { SETTINGS_TRAIN, SETTINGS_PLAN /* data may be missing */ };
+enum settings_use { SETTINGS_TRAIN, SETTINGS_PLAN /* data may be missing */, SETTINGS_DATA /* seq-len may be missing */ };
 
 /* Resolves every key: defaults, then the file (--config FILE, else the run's config.yaml with --resume DIR, or its newest
  * checkpoint's where that is gone or empty, else ./ltrain.yaml if
@@ -45,7 +45,7 @@ enum status settings_write_changes(const struct settings *now, const struct sett
 enum status settings_absolute_paths(struct settings *s, int model_is_name);
 enum status settings_absolute_path(char **path);
 
-/* The options, one a line, with defaults; of SETTINGS_PLAN the ones that a plan depends on. */
+/* The options, one a line, with defaults; of SETTINGS_PLAN and SETTINGS_DATA the ones that a plan, or what is shown of data, depends on. */
 void settings_help(enum settings_use use, FILE *f);
 
 #endif

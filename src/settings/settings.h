@@ -111,6 +111,7 @@ struct settings {
     char *resume;                        /* run directory to continue, or NULL */
     enum data_changed data_changed;      /* what to do where its data are not the ones that its checkpoint was trained on */
     struct mesh tiles_mesh;              /* not a key: the mesh that the tiles of the run that is resumed were made for, where no option names them; else degrees of 0 */
+    int64_t samples;                     /* data: documents that are shown */
     int json;                            /* plan: as JSON instead of the table */
     int max_seq;                         /* plan: the longest sequence that fits; seq_len is found */
     int explain;                         /* plan: what its decisions are worth */

@@ -1,4 +1,5 @@
 /* What a run reads: its corpus, as tokens of the model's tokenizer or as bytes. */
+#include "train/data.h"
 #include "train/run.h"
 
 #include "base/sys.h"
@@ -77,9 +78,17 @@ static enum status find_template(const struct settings *s, const struct tokenize
     return chat_template_read_tokens(*out, dir);
 }
 
-static enum status open_corpus(struct run *r, const struct tokenizer *t, const struct chat_setup *chats)
+/* What a corpus is opened with, and by whom. */
+struct reading {
+    const struct settings *s;
+    const struct model *model;
+    data_reader *read;
+    void *user;
+};
+
+static enum status read_data(const struct reading *x, const struct tokenizer *t, const struct chat_setup *chats)
 {
-    const struct settings *s = r->s;
+    const struct settings *s = x->s;
     char cache[4096], known[RUN_PATH];
     find_cache(s, cache);
     struct corpus_config data = {.paths = (const char *const *)s->data.item,
@@ -88,61 +97,73 @@ static enum status open_corpus(struct run *r, const struct tokenizer *t, const s
                                  .n_eval_paths = s->eval_data.n,
                                  .eval_fraction = s->eval_fraction,
                                  .seq_len = s->plan.seq_len,
-                                 .vocab = r->model->config.vocab,
+                                 .vocab = x->model->config.vocab,
                                  .tokenizer = t,
                                  .chats = chats,
                                  .cache = cache,
                                  .column = s->text_column,
                                  .threads = s->plan.threads > 0 ? s->plan.threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
                                  .seed = s->seed,
-                                 .window = r->model->mask_window[0],
+                                 .window = x->model->mask_window[0],
                                  .known = s->resume ? run_known_data(s->resume, known) : NULL};
-    return corpus_open(&data, &r->corpus);
+    return x->read(x->user, &data);
 }
 
 /* A template that is not there, or not understood, is an error of data that need it, or of --chat-template. */
-static enum status open_with(struct run *r, const struct tokenizer *t)
+static enum status read_with(const struct reading *x, const struct tokenizer *t)
 {
     enum { A_DAY = 1735689600 }; /* 1 January 2025: a date that goes on would change what is trained */
     static const enum chat_train trained[] = {CHAT_TRAIN_ASSISTANT, CHAT_TRAIN_LAST, CHAT_TRAIN_ALL};
     struct chat_template *chat_template = NULL;
     char missing[1024];
-    if (!t)
-        return open_corpus(r, NULL, NULL);
-    enum status st = find_template(r->s, t, &chat_template);
+    enum status st = find_template(x->s, t, &chat_template);
     if (st != OK) {
         chat_template_destroy(chat_template);
         chat_template = NULL;
-        if (r->s->chat_template)
+        if (x->s->chat_template)
             return st;
         snprintf(missing, sizeof missing, "%s (--chat-template)", status_message());
     }
-    struct chat_setup setup = {.chat_template = chat_template, .missing = missing, .options = {.train = trained[r->s->train_on], .now = A_DAY}};
-    st = open_corpus(r, t, &setup);
+    struct chat_setup setup = {.chat_template = chat_template, .missing = missing, .options = {.train = trained[x->s->train_on], .now = A_DAY}};
+    st = read_data(x, t, &setup);
     chat_template_destroy(chat_template);
     return st;
 }
 
-static enum status open_tokenized(struct run *r, const char *path)
+static enum status read_by(const struct reading *x, const char *tokenizer)
 {
     struct tokenizer *t;
-    TRY(tokenizer_open(path, &t));
-    enum status st = open_with(r, t);
-    snprintf(r->tokenizer, sizeof r->tokenizer, "%s", tokenizer_path(t));
+    if (!tokenizer)
+        return read_data(x, NULL, NULL);
+    TRY(tokenizer_open(tokenizer, &t));
+    enum status st = read_with(x, t);
     tokenizer_close(t);
     return st;
+}
+
+enum status data_read(const struct settings *s, const struct model *m, data_reader *read, void *user)
+{
+    const char *tokenizer;
+    TRY(find_tokenizer(s, &tokenizer));
+    return read_by(&(struct reading){s, m, read, user}, tokenizer);
+}
+
+static enum status open_corpus(void *run, const struct corpus_config *config)
+{
+    struct run *r = run;
+    snprintf(r->tokenizer, sizeof r->tokenizer, "%s", config->tokenizer ? tokenizer_path(config->tokenizer) : "");
+    return corpus_open(config, &r->corpus);
 }
 
 /* One rank of each host tokenizes, and the others take what it has left. */
 enum status run_open_data(struct run *r)
 {
+    const struct reading x = {r->s, r->model, open_corpus, r};
     const char *path;
     enum status st = find_tokenizer(r->s, &path);
     int first = comm_local_rank(r->comm) == 0;
-    if (st == OK && !path)
-        st = open_with(r, NULL);
-    else if (st == OK && first)
-        st = open_tokenized(r, path);
+    if (st == OK && (!path || first))
+        st = read_by(&x, path);
     TRY(comm_agree(r->comm, st));
-    return comm_agree(r->comm, path && !first ? open_tokenized(r, path) : OK);
+    return comm_agree(r->comm, path && !first ? read_by(&x, path) : OK);
 }

@@ -1,0 +1,15 @@
+/* The data that settings name, for whoever reads them. Private to src/train. */
+#ifndef LTRAIN_TRAIN_DATA_H
+#define LTRAIN_TRAIN_DATA_H
+
+#include "data/corpus.h"
+#include "model/model.h"
+#include "settings/settings.h"
+
+/* Called with what corpus_open takes; it is there as long as the call lasts. */
+typedef enum status data_reader(void *user, const struct corpus_config *config);
+
+/* Opens the tokenizer and the chat template that the settings ask for. */
+enum status data_read(const struct settings *s, const struct model *m, data_reader *read, void *user);
+
+#endif

@@ -1,0 +1,238 @@
+/* `ltrain data`: samples, lengths, counts. */
+#include "train/show.h"
+
+#include "base/num.h"
+#include "base/progress.h"
+#include "base/units.h"
+#include "data/stream.h"
+#include "train/data.h"
+#include "train/train.h"
+
+#include <unistd.h>
+
+enum { SHOWN = 512 }; /* tokens of each end of a sample */
+
+struct show {
+    const struct settings *s;
+    int sized; /* the settings have a sequence length */
+    const struct tokenizer *tokenizer;
+    const struct stream *d;
+    const char *open, *close; /* around what is supervised */
+};
+
+/* ---- samples ---- */
+
+/* Whatever else a document has, it does not reach a terminal as a command. */
+static void print_text(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f)
+            printf("\\x%02x", c);
+        else
+            putchar(c);
+    }
+}
+
+static enum status text_of(const struct show *x, const int32_t *id, size_t n, struct text_buffer *out)
+{
+    out->n = 0;
+    if (x->tokenizer)
+        return tokenizer_decode(x->tokenizer, id, n, 1, out);
+    TRY(text_buffer_reserve(out, n));
+    for (size_t i = 0; i < n; i++)
+        out->data[out->n++] = (uint8_t)id[i];
+    return OK;
+}
+
+/* Where in the whole text that of the first n ids ends: before a character that is not complete there. */
+static enum status place_of(const struct show *x, const int32_t *id, size_t n, const struct text_buffer *whole,
+                            struct text_buffer *part, size_t *out)
+{
+    size_t at = 0;
+    TRY(text_of(x, id, n, part));
+    while (at < part->n && at < whole->n && part->data[at] == whole->data[at])
+        at++;
+    while (at > 0 && at < whole->n && (whole->data[at] & 0xC0) == 0x80)
+        at--;
+    *out = at;
+    return OK;
+}
+
+/* Ids, and behind them which are supervised; marks stand around those. */
+static enum status print_ids(const struct show *x, const int32_t *id, const uint8_t *supervised, size_t n)
+{
+    struct text_buffer whole = {0}, part = {0};
+    size_t at = 0, next;
+    int marked = 0;
+    enum status st = text_of(x, id, n, &whole);
+    for (size_t i = 0; i <= n && st == OK; i++) {
+        if (marked == (i < n && supervised[i]))
+            continue;
+        st = place_of(x, id, i, &whole, &part, &next);
+        if (st != OK)
+            break;
+        next = next > at ? next : at;
+        print_text((const char *)whole.data + at, next - at);
+        fputs(marked ? x->close : x->open, stdout);
+        marked = !marked;
+        at = next;
+    }
+    if (st == OK)
+        print_text((const char *)whole.data + at, whole.n - at);
+    text_buffer_free(&whole);
+    text_buffer_free(&part);
+    return st;
+}
+
+/* n tokens from `at` on, of a document that begins at `first`. */
+static enum status print_part(const struct show *x, int64_t first, int64_t at, int64_t n)
+{
+    int32_t id[2 * SHOWN], next;
+    uint8_t supervised[2 * SHOWN];
+    TRY(stream_read(x->d, at, n, id, &next));
+    for (int64_t i = 0; i < n; i++) {
+        supervised[i] = id[i] >= 0 && at + i > first;
+        id[i] = id[i] < 0 ? -1 - id[i] : id[i];
+    }
+    return print_ids(x, id, supervised, (size_t)n);
+}
+
+static enum status print_samples(const struct show *x)
+{
+    int64_t documents = stream_documents(x->d), n = min_i64(x->s->samples, documents);
+    char a[32];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t k = (int64_t)((double)i * (double)documents / (double)n), first = stream_first(x->d, k),
+                end = stream_end(x->d, k), left_out = end - first - 2 * SHOWN;
+        printf("---- document %lld of %lld, %s token%s\n", (long long)k + 1, (long long)documents,
+               units_format_count(end - first, a), end - first == 1 ? "" : "s");
+        TRY(print_part(x, first, first, left_out > 0 ? SHOWN : end - first));
+        if (left_out > 0) {
+            printf("\n---- %s tokens are not shown\n", units_format_count(left_out, a));
+            TRY(print_part(x, first, end - SHOWN, SHOWN));
+        }
+        putchar('\n');
+    }
+    if (n > 0)
+        printf("----\n");
+    return OK;
+}
+
+/* ---- counts ---- */
+
+/* A document's first token is nobody's target. */
+static enum status count_supervised(const struct stream *d, int64_t *out)
+{
+    enum { AT_ONCE = 16384 };
+    int32_t id[AT_ONCE], next;
+    *out = stream_tokens(d) - stream_documents(d);
+    if (!stream_is_masked(d))
+        return OK;
+    *out = 0;
+    for (int64_t at = 0, document = 0, n; at < stream_tokens(d); at += n) {
+        n = min_i64(AT_ONCE, stream_tokens(d) - at);
+        TRY(stream_read(d, at, n, id, &next));
+        for (int64_t i = 0; i < n; i++) {
+            int is_first = at + i == stream_first(d, document);
+            *out += id[i] >= 0 && !is_first;
+            document += at + i + 1 == stream_end(d, document);
+        }
+    }
+    return OK;
+}
+
+static void print_lengths(const struct show *x)
+{
+    enum { BUCKETS = 63, BAR = 40 };
+    int64_t in[BUCKETS] = {0}, most = 1, shortest = INT64_MAX, longest = 0, longer = 0, documents = stream_documents(x->d);
+    int first = BUCKETS, last = 0;
+    char a[32], b[32], c[32];
+    for (int64_t i = 0; i < documents; i++) {
+        int64_t n = stream_end(x->d, i) - stream_first(x->d, i);
+        int k = 0;
+        while (n >> (k + 1))
+            k++;
+        most = max_i64(most, ++in[k]);
+        first = k < first ? k : first;
+        last = k > last ? k : last;
+        shortest = min_i64(shortest, n);
+        longest = max_i64(longest, n);
+        longer += x->sized && n > x->s->plan.seq_len;
+    }
+    printf("lengths: %s to %s tokens, %s on average", units_format_count(shortest, a), units_format_count(longest, b),
+           units_format_count(stream_tokens(x->d) / documents, c));
+    if (x->sized)
+        printf("; %s %s longer than a sequence", longer ? units_format_count(longer, a) : "none", longer > 1 ? "are" : "is");
+    putchar('\n');
+    for (int k = first; k <= last; k++) {
+        int bar = (int)((in[k] * BAR + most - 1) / most);
+        printf("%14s to %-14s %12s%s%.*s\n", units_format_count((int64_t)1 << k, a), units_format_count(((int64_t)2 << k) - 1, b),
+               units_format_count(in[k], c), bar ? "  " : "", bar, "########################################");
+    }
+}
+
+static enum status print_counts(const struct show *x, const struct corpus_report *r)
+{
+    int64_t supervised, documents = stream_documents(x->d), tokens = stream_tokens(x->d);
+    char a[32], b[32], c[32];
+    TRY(count_supervised(x->d, &supervised));
+    printf("data: %s document%s, %s tokens, %s (%.1f%%) supervised; ", units_format_count(documents, a),
+           documents == 1 ? "" : "s", units_format_count(tokens, b), units_format_count(supervised, c),
+           100.0 * (double)supervised / (double)tokens);
+    if (x->tokenizer)
+        printf("tokens of %s, %.2f bytes each\n", tokenizer_path(x->tokenizer), (double)stream_text_bytes(x->d) / (double)tokens);
+    else
+        printf("text as bytes\n");
+    if (r->repaired)
+        printf("remark: %lld broken characters in the text (it is no valid UTF-8) are read as U+FFFD\n", (long long)r->repaired);
+    print_lengths(x);
+    if (x->sized)
+        printf("sequences of %s: %lld for training and %lld held out; %s tokens kept, %s dropped, 0 truncated; %lld document%s "
+               "split\n",
+               units_format_count(x->s->plan.seq_len, a), (long long)r->train_sequences, (long long)r->eval_sequences,
+               units_format_count(r->tokens_kept, b), units_format_count(r->tokens_dropped, c), (long long)r->documents_split,
+               r->documents_split == 1 ? "" : "s");
+    return OK;
+}
+
+static enum status show(void *user, const struct corpus_config *config)
+{
+    struct show *x = user;
+    struct corpus *c = NULL;
+    enum status st = corpus_open(config, &c);
+    progress_end();
+    TRY(st);
+    x->tokenizer = config->tokenizer;
+    x->d = corpus_documents(c);
+    st = print_samples(x);
+    if (st == OK)
+        st = print_counts(x, corpus_get_report(c));
+    corpus_close(c);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        st = st == OK ? status_fail(ERR_IO, "cannot write: standard output is full or closed") : st;
+    return st;
+}
+
+/* Without a sequence length they are cut into shortest ones, of which nothing is said. */
+static enum status show_alone(const struct settings *s, const struct comm *comm)
+{
+    enum { SHORTEST = 2 };
+    struct settings sized = *s;
+    int colored = isatty(STDOUT_FILENO);
+    struct show x = {
+        .s = s, .sized = s->plan.seq_len > 0, .open = colored ? "\033[32m" : "【", .close = colored ? "\033[0m" : "】"};
+    struct model *m;
+    sized.plan.seq_len = x.sized ? s->plan.seq_len : SHORTEST;
+    TRY(train_open_model(&sized, &m));
+    train_show_progress(s, comm);
+    enum status st = data_read(&sized, m, show, &x);
+    progress_end();
+    model_destroy(m);
+    return st;
+}
+
+enum status show_data(const struct settings *s, struct comm *comm)
+{
+    return comm_agree(comm, comm_rank(comm) == 0 ? show_alone(s, comm) : OK);
+}

@@ -1,0 +1,113 @@
+#!/bin/sh
+# `ltrain data`: samples with what is supervised marked, lengths, tokens kept and dropped; of chats, rows of text and bytes.
+set -eu
+ltrain=${LTRAIN:?}
+source=${LTRAIN_SOURCE_ROOT:?}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+export XDG_CACHE_HOME="$scratch/cache" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+failures=0
+fail() { echo "not ok: $1"; failures=$((failures + 1)); }
+says() { # FILE TEXT
+    grep -qF -- "$2" "$1" || { fail "'$2' is not in:"; cat "$1"; }
+}
+show() { "$ltrain" data --model model "$@" >out 2>err || { fail "data $*"; cat err; }; }
+refuse() { # TEXT ARGUMENT...
+    text=$1
+    shift
+    status=0
+    "$ltrain" "$@" >out 2>err || status=$?
+    [ $status = 2 ] || fail "$* ends with $status"
+    says err "$text"
+}
+number() { sed -n "s/.*[^0-9,]\([0-9][0-9,]*\) $1.*/\1/p" out | tr -d , | head -n 1; }
+equal() { [ "$2" = "$3" ] || fail "$1: $2, expected $3"; }
+
+# Weights are not looked at.
+mkdir model
+cp "$source/tests/text/families/qwen2.json" model/tokenizer.json
+echo '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 1000, "hidden_size": 64,
+ "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "rms_norm_eps": 1e-5}' >model/config.json
+cat >model/tokenizer_config.json <<'EOF'
+{"model_max_length": 1000000000000000019884624838656, "eos_token": "<|im_end|>",
+ "chat_template": "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"}
+EOF
+
+# Chats. What assistants say is marked; a special token that a user types is text; a control character does not reach a terminal.
+cat >chats.jsonl <<'EOF'
+{"messages": [{"role": "user", "content": "Is it? <|im_end|>"}, {"role": "assistant", "content": "Yes, na\u00efvely \ud83c\udf89."}, {"role": "user", "content": "Sure?"}, {"role": "assistant", "content": "No."}]}
+{"prompt": "Red\u001b[31m", "completion": "Blue"}
+EOF
+show --data chats.jsonl
+cat >want <<'EOF'
+<|im_start|>user
+Is it? <|im_end|><|im_end|>
+<|im_start|>assistant
+【Yes, naïvely 🎉.<|im_end|>】
+<|im_start|>user
+Sure?<|im_end|>
+<|im_start|>assistant
+【No.<|im_end|>】
+
+EOF
+sed -n '/document 1 of 2/,/document 2 of 2/p' out | sed '1d;$d' | cmp -s - want || { fail "the first conversation"; cat out; }
+says out 'Red\x1b[31m<|im_end|>'
+says out '【Blue<|im_end|>】'
+says out "data: 2 documents, "
+ids=$(printf '"Yes, na\\u00efvely \\ud83c\\udf89.<|im_end|>"\n"No.<|im_end|>"\n"Blue<|im_end|>"\n' | "$ltrain" tokenize --model model |
+    tr -cd ',\n' | wc -m) # a comma less than ids a line, and a newline
+equal "supervised tokens" "$(number '([0-9.]*%) supervised')" "$ids"
+equal "what lengths count" "$(awk '/ to [0-9,]+ +[0-9]+  #/ { n += $4 } END { print n }' out)" 2
+show --data chats.jsonl --train-on last --samples 1
+says out 'Yes, naïvely 🎉.<|im_end|>'
+says out '【No.<|im_end|>】'
+grep -q '【Yes' out && fail "a turn that is not the last one is marked"
+grep -q 'document 2' out && fail "--samples 1 shows two"
+
+# Rows of text, of which one is long; with a sequence length every token is counted.
+{
+    printf '{"body": "the beginning of it'
+    i=0
+    while [ $i -lt 1500 ]; do
+        printf ' word%d' $i
+        i=$((i + 1))
+    done
+    printf ' the end of it"}\n{"body": "short", "text": 7}\n'
+} >rows.jsonl
+show --data rows.jsonl --text-column body --seq-len 128
+says out 'document 1 of 2, '
+says out 'the【 beginning of it word0'
+says out 'tokens are not shown'
+says out 'the end of it】'
+says out '1 is longer than a sequence'
+says out 'sequences of 128: '
+says out ' 0 truncated; 1 document split'
+equal "kept and dropped" $(($(number 'tokens kept') + $(number 'dropped, 0'))) "$(number 'tokens, [0-9,]* (')"
+equal "kept" $(($(number 'for training') * 128)) "$(number 'tokens kept')"
+equal "supervised text" "$(number '([0-9.]*%) supervised')" $(($(number 'tokens, [0-9,]* (') - 2))
+
+# Bytes, of a preset.
+printf 'ab\ncd' >text
+"$ltrain" data --model tiny --data text >out 2>err || fail "bytes"
+says out 'a【b'
+says out 'cd】'
+says out 'data: 1 document, 5 tokens, 4 (80.0%) supervised; text as bytes'
+show --data text --samples 0
+grep -q -- '----' out && fail "--samples 0 shows one"
+
+refuse 'rows.jsonl:1: it has no "text"' data --model model --data rows.jsonl
+printf '{"text": "a"}\n\n{"messages": []}\n' >mixed.jsonl
+refuse "mixed.jsonl:3: it is a conversation, and the file's first row is a text" data --model model --data mixed.jsonl
+sed -n 1p chats.jsonl >mixed.jsonl
+echo '{"text": "a"}' >>mixed.jsonl
+refuse 'mixed.jsonl:2: no conversation' data --model model --data mixed.jsonl
+echo '{"prompt": "alone", "completion": ""}' >untrained.jsonl
+show --data untrained.jsonl --samples 1
+refuse 'have 5 tokens and a sequence needs 4096' data --model tiny --data text --seq-len 4k
+refuse 'data is missing' data --model model
+refuse '--samples is for ltrain data' --model tiny --data text --seq-len 4 --samples 2
+refuse '--json is for ltrain plan, and this shows data' data --model tiny --data text --json
+"$ltrain" data --help | grep -q -- '--samples N' || fail "help"
+[ ! -e runs ] || fail "a run's directory is left"
+exit $failures
