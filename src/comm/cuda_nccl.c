@@ -5,8 +5,8 @@
  *    receives.
  * 2. Bytes travel, and sums are added here, by ops/reduce.h: the bits are those of comm/collective.c, which the planner has asked
  *    for `work` as well. Here a piece takes both of its places.
- * 3. The communicator does not block: calls begin something, and whoever made one polls until it is done (settle, and health while
- *    ranks join), so that others' failures are seen meanwhile. Within a group nothing is under way yet.
+ * 3. The communicator does not block: calls begin something, and whoever made one polls until it is done (settle, and health
+ * while ranks join), so that others' failures are seen meanwhile. Within a group nothing is under way yet.
  * 4. Before the arena is there ranks greet each other by each kind of call that steps make: connections are made then, memory is
  *    taken for them, and kernels are loaded. NVLS is left out, as it takes some GiB at the first gather that it suits.
  * 5. One thread at a time calls NCCL, under the lock. `aborted` is set before the lock is asked for, and ends what is polled. */
@@ -28,7 +28,7 @@
 #include <time.h>
 
 enum { POLL_NS = 50000, GREETING = 16 /* bytes of each rank's */, LEAST_BLOCK = 4096 };
-#ifndef CUDA_NCCL_MUCH /* tests have less */
+#ifndef CUDA_NCCL_MUCH                     /* tests have less */
 #define CUDA_NCCL_MUCH ((int64_t)16 << 20) /* bytes of a gather that goes another way than a small one */
 #endif
 static const double LEAVE_SECONDS = 5; /* that the last messages may take */
@@ -238,8 +238,7 @@ static struct flow_part others_greeting(const void *user, int m)
 
 static enum status gather_greetings(struct ranks *r, int64_t bytes)
 {
-    return NCCL_BEGUN(
-        ncclAllGather(own_greeting(r, r->rank).at, r->greeting, (size_t)bytes, ncclInt8, r->comm, stream_of(r)));
+    return NCCL_BEGUN(ncclAllGather(own_greeting(r, r->rank).at, r->greeting, (size_t)bytes, ncclInt8, r->comm, stream_of(r)));
 }
 
 static enum status end_greeting(struct ranks *r)

@@ -134,7 +134,7 @@ static void limit_ahead(const struct program *p, const struct lane_index *index,
 {
     for (int l = 0; l < COMM_CURSOR; l++) {
         const int *at = index->at + index->first[l], n = index->first[l + 1] - index->first[l];
-        double planned = 0; /* of the instructions behind ticket `oldest`, up to the k-th */
+        double planned = 0;                                    /* of the instructions behind ticket `oldest`, up to the k-th */
         for (int k = 0, oldest = 0, watched = 0; k < n; k++) { /* the k-th has ticket k + 1 */
             while (oldest < k - AHEAD_LEAST && planned > AHEAD_SECONDS) {
                 planned -= planned_seconds(&p->instrs[at[oldest]]);
@@ -415,7 +415,8 @@ static enum status submit_all(struct device_lanes *d)
         if (st != OK)
             return explain(d, "submitting", i, st);
     }
-    return backend_status(b, b->wait(b, LANE_COMPUTE, BACKEND_BEGAN)); /* the next program records it, and this may have no more */
+    return backend_status(b,
+                          b->wait(b, LANE_COMPUTE, BACKEND_BEGAN)); /* the next program records it, and this may have no more */
 }
 
 enum status device_lanes_submit(struct device_lanes *d)
