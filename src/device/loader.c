@@ -85,6 +85,12 @@ enum status device_plugin_load(const struct device_plugin **out)
                                "--device cuda: the CUDA plugin is not this ltrain's (version %d, not %d): build both anew",
                                p ? p->version : 0, DEVICE_PLUGIN_VERSION);
         }
+        if (p->ops != op_table_digest()) {
+            dlclose(library);
+            return status_fail(ERR_INVALID,
+                               "--device cuda: the CUDA plugin is not this ltrain's (its kernels are for other programs): "
+                               "build both anew");
+        }
         loaded = p;
     }
     *out = loaded;

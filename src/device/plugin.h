@@ -5,7 +5,7 @@
 
 #include "device/backend.h"
 
-#define DEVICE_PLUGIN_VERSION 2 /* of the structs here and in backend.h: program and library are built together */
+#define DEVICE_PLUGIN_VERSION 3 /* of the structs here and in backend.h: program and library are built together */
 #define DEVICE_PLUGIN_ENTRY "ltrain_device_plugin"
 
 struct device_facts {
@@ -19,6 +19,7 @@ struct device_facts {
 
 struct device_plugin {
     int version;
+    uint64_t ops; /* op_table_digest() of the library */
     const char *(*sentence)(void); /* of the calling thread's last failure in the library */
     /* GPUs that this process may use; ERR_INVALID where the driver gives none. */
     enum status (*count)(int *devices);
@@ -33,7 +34,8 @@ typedef const struct device_plugin *device_plugin_entry(void);
 /* Whether device_plugin_load can succeed, without opening the library: there is a driver, or LTRAIN_CUDA_PLUGIN is set. */
 int device_plugin_expected(void);
 /* Opens the library on the first call: the file that LTRAIN_CUDA_PLUGIN names, else the one beside the program or in libdir once
- * there is a driver. It stays open. ERR_INVALID: no driver, no library, or one of another version. */
+ * there is a driver. It stays open. ERR_INVALID: no driver, no library, or one of another version or with another table of
+ * ops. */
 enum status device_plugin_load(const struct device_plugin **out);
 
 #endif

@@ -1,6 +1,8 @@
 /* What the rows of the op table say, by kind. */
 #include "program/op.h"
 
+#include "base/mix.h"
+
 #include <stddef.h>
 
 /* Types and flags of arguments, as members of struct op_arg. */
@@ -114,4 +116,17 @@ double op_flops(enum op_kind kind, const struct op_attrs *a, double pairs)
         break;
     }
     return 0.0;
+}
+
+uint64_t op_table_digest(void)
+{
+    static const char *const rows[] = {
+#define OP(...) #__VA_ARGS__,
+#include "program/op_table.h"
+    };
+    uint64_t digest = sizeof(struct op_attrs);
+    for (int i = 0; i < OP_COUNT; i++)
+        for (const char *c = rows[i]; *c; c++)
+            digest = mix(digest, (unsigned char)*c);
+    return digest;
 }

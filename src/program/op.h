@@ -149,6 +149,8 @@ struct op_arg {
 };
 
 const char *op_name(enum op_kind kind);
+/* Of all rows as they are written, and of the size of struct op_attrs: whether kernels are those of this table. */
+uint64_t op_table_digest(void);
 enum op_class op_class(enum op_kind kind);
 /* Number of arguments of the kernel signature (optional ones and work included). */
 int op_arg_count(enum op_kind kind);

@@ -1,4 +1,5 @@
-/* The CUDA plugin as it was built: it exports its entry and nothing else, loads where there is no driver, and says so. */
+/* The CUDA plugin as it was built: it exports its entry and nothing else, loads where there is no driver, and says so. One that was
+ * built for other programs is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,14 +59,28 @@ static void answers(void **state)
         fail_msg("\"%s\"", p->sentence());
 }
 
+static void old_ones_are_refused(void **state)
+{
+    (void)state;
+    const struct device_plugin *p;
+    const char *old = getenv("LTRAIN_TEST_OLD_PLUGIN");
+    assert_non_null(old);
+    setenv("LTRAIN_CUDA_PLUGIN", old, 1);
+    assert_int_equal(device_plugin_load(&p), ERR_INVALID);
+    if (!strstr(status_message(), "the CUDA plugin is not this ltrain's (its kernels are for other programs): build both anew"))
+        fail_msg("\"%s\"", status_message());
+}
+
 int main(void)
 {
+    const struct CMUnitTest refused[] = {cmocka_unit_test(old_ones_are_refused)};
+    int failed = cmocka_run_group_tests(refused, NULL, NULL);
     path = getenv("LTRAIN_TEST_PLUGIN");
     if (!path) {
-        puts("[  SKIPPED ] cuda_plugin: built without nvcc");
-        return 77;
+        puts("[  SKIPPED ] what was built: there is no nvcc");
+        return failed;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(exports_its_entry_alone), cmocka_unit_test(needs_no_library_of_cuda),
                                        cmocka_unit_test(answers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + cmocka_run_group_tests(tests, NULL, NULL);
 }
