@@ -69,11 +69,12 @@ static enum status compare_tokenizers(const struct run *r, const char *before)
     struct fingerprint_difference d;
     if (!fingerprint_lists_differ(r->texts.data, before, "tokenizer", &d))
         return OK;
-    const char *was = d.files[1] ? "by another tokenizer or chat template" : "as bytes", *now = d.files[0] ? r->tokenizer : "bytes";
+    const char *was = d.files[1] ? "by another tokenizer (or --text-column, --chat-template, --train-on)" : "as bytes",
+               *now = d.files[0] ? r->tokenizer : "bytes";
     if (r->s->data_changed == DATA_CHANGED_STOP)
         return status_fail(ERR_INVALID,
-                           "--tokenizer: the checkpoint's run read its data %s, and this one takes %s: give the former one by "
-                           "--tokenizer, or go on all the same by --data-changed continue", was, now);
+                           "--tokenizer: the checkpoint's run read its data %s, and this one takes %s: give the former "
+                           "options, or go on all the same by --data-changed continue", was, now);
     printf("resume: the data were read %s, and are by %s now: " ANEW "\n", was, now);
     return OK;
 }
