@@ -89,8 +89,8 @@ struct op_attrs {
         struct {
             int64_t rows, vocab;
             int32_t gradient, accumulate;
-            float scale, cap;
             int64_t ld; /* elements from row to row of the logits; 0: vocab */
+            float scale, cap;
         } loss; /* logits are cap * tanh(scale * logit / cap); scale 0: 1; cap 0: none */
         struct {
             int64_t rows;
