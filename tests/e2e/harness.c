@@ -11,6 +11,7 @@
 #include <jansson.h>
 #include <linux/capability.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,6 +162,7 @@ static void become_ltrain(const struct launch *how, const int streams[2], char *
     unsetenv("LTRAIN_FAULT");
     if (how && how->fault)
         setenv("LTRAIN_FAULT", how->fault, 1);
+    signal(SIGHUP, SIG_DFL); /* whoever runs the tests may have started them by nohup */
     if (how && how->prepare && how->prepare() != 0)
         _exit(CANNOT);
     execv(argv[0], argv);
