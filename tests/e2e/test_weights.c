@@ -359,7 +359,7 @@ static void exports_keep_what_the_model_came_with(void **state)
         e2e_write(path, "%s \xff %d", files[i], i);
     }
     e2e_write("model/notes.txt", "not a part of the model");
-    struct result r = e2e_succeeds(NULL, RUN "--model model --save-every 1 --dtype bf16 --out run");
+    struct result r = e2e_succeeds(NULL, RUN "--model model --tokenizer bytes --save-every 1 --dtype bf16 --out run");
     e2e_contains(r.out, "note: config.json asks for dropout (0.1); ltrain trains without");
     assert_null(strstr(r.out, "max_position_embeddings"));
     e2e_copy("model", "before");
@@ -385,7 +385,7 @@ static void exports_keep_what_the_model_came_with(void **state)
         e2e_remove("run/hf");
         e2e_succeeds(NULL, "--resume run --steps 3");
     }
-    e2e_succeeds(NULL, RUN "--model run/hf --out more"); /* which is a model as any other */
+    e2e_succeeds(NULL, RUN "--model run/hf --tokenizer bytes --out more"); /* which is a model as any other */
     e2e_same_file("before/tokenizer.json", "more/hf/tokenizer.json");
     clear();
 }
@@ -400,7 +400,7 @@ static void files_that_cannot_be_copied(void **state)
     refuses("cannot open |/model/tokenizer.json: No such file", "model", "");
     e2e_remove("model/tokenizer.json");
     assert_int_equal(mkfifo("model/tokenizer.json", 0666), 0);
-    refuses("cannot open |/model/tokenizer.json: it is a FIFO", "model", "");
+    refuses("cannot open |model/tokenizer.json: it is a FIFO", "model", "");
     clear();
 }
 
