@@ -58,6 +58,7 @@ static enum status copy(const void *from, size_t n, uint8_t **out)
     if (!*out)
         return status_fail(ERR_NOMEM, "out of memory: added tokens");
     memcpy(*out, from, n);
+    (*out)[n] = 0;
     return OK;
 }
 
