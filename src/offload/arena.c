@@ -32,7 +32,7 @@ struct arena {
     size_t map_bytes;
     int64_t bytes;
     size_t tail; /* canary bytes behind the data */
-    char name[64], describe[160];
+    char name[64], describe[192];
 };
 
 struct share {
