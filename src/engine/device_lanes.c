@@ -54,7 +54,8 @@ struct device_lanes {
     int cursors; /* COMM_CURSOR: the comm lanes are not the device's */
     struct marks *marks;
     int n_marks;
-    int joins; /* LTRAIN_CUDA_SYNC: after each instruction, so that a failure is its own */
+    int joins;           /* LTRAIN_CUDA_SYNC: after each instruction, so that a failure is its own */
+    _Atomic int in_hand; /* the instruction being submitted: with `joins` whatever fails is of this one */
     struct stream stream[CURSORS];
     /* of the run */
     const struct program *p;
@@ -361,6 +362,7 @@ static enum status submit_next(struct device_lanes *d, int cursor)
     const enum comm_turn turn = turn_of(d, cursor, i);
     if (turn == COMM_TURN_NOT_YET)
         return OK;
+    atomic_store(&d->in_hand, i);
     TRY(await_others(d, cursor, in));
     d->events[i].start_ns = turn == COMM_TURN ? clock_ns() - d->began : DEVICE_LEFT_OUT;
     if (exec_holds(d->x, in->predicate) && turn == COMM_TURN)
@@ -375,11 +377,16 @@ static enum status submit_next(struct device_lanes *d, int cursor)
     return OK;
 }
 
-/* The device's failure, which may be of something submitted earlier, and how far each lane is. */
+/* The device's failure, which may be of something submitted earlier, and how far each lane is. A reaper may see it before the submitter does,
+ * while it waits for an innocent instruction: with `joins` the one in hand is named. */
 static enum status explain(const struct device_lanes *d, const char *doing, int i, enum status st)
 {
     char cause[512], lanes[192] = "";
     size_t n = 0;
+    if (d->joins) {
+        i = atomic_load(&d->in_hand);
+        doing = "submitting";
+    }
     const struct instr *in = &d->p->instrs[i];
     snprintf(cause, sizeof cause, "%s", status_message());
     for (int l = 0; l < LANES; l++)
