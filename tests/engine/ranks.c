@@ -1,8 +1,8 @@
 /* Rank invariance, to be started under mpiexec: every mesh, ZeRO stage, placement and kind of data trains as one rank does.
  *
- * LTRAIN_LONG: the full product, or with the arguments PART and PARTS every PARTS-th cell of it from the PART-th on. What one
- * rank alone, all resident, makes of each kind of data is shared out among the ranks first; the curves of all cells are compared
- * with that. */
+ * LTRAIN_LONG: the full product on at most two ranks, all triples of levels on more; with the arguments PART and PARTS every PARTS-th
+ * cell of the full product from the PART-th on, on any number. What one rank alone, all resident, makes of each kind of data is shared
+ * out among the ranks first; the curves of all cells are compared with that. */
 #include "engine/rig.h"
 
 #include "comm/launch.h"
@@ -257,26 +257,46 @@ static int gain(const int *cell, char seen[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX
     return n;
 }
 
-/* All pairs of levels: greedily the cell that has most of those still missing; everything with LTRAIN_LONG. */
-static int choose(int n_meshes, int (*chosen)[N_FACTORS])
+/* How many triples of levels a cell has that no chosen one has. */
+static int gain_of_triples(const int *cell, char seen[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS], int mark)
+{
+    int n = 0;
+    for (int f = 0; f < N_FACTORS; f++)
+        for (int g = f + 1; g < N_FACTORS; g++)
+            for (int h = g + 1; h < N_FACTORS; h++) {
+                char *was = &seen[f][cell[f]][g][cell[g]][h][cell[h]];
+                n += !*was;
+                *was |= (char)mark;
+            }
+    return n;
+}
+
+static int gain_here(const int *cell, int mark)
+{
+    static char pairs[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS];
+    static char triples[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS];
+    return extent_is_long() ? gain_of_triples(cell, triples, mark) : gain(cell, pairs, mark);
+}
+
+/* All pairs of levels, with LTRAIN_LONG all triples: greedily the cell that has most of what is still missing; or everything. */
+static int choose(int everything, int n_meshes, int (*chosen)[N_FACTORS])
 {
     static int product[MAX_CELLS][N_FACTORS];
-    static char seen[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS];
     const int levels[N_FACTORS] = {n_meshes, 4, 2, DATA_KINDS, 2};
     int n = n_meshes * 4 * 2 * DATA_KINDS * 2, n_chosen = 0;
     for (int i = 0; i < n; i++)
         for (int f = N_FACTORS - 1, rest = i; f >= 0; rest /= levels[f--])
             product[i][f] = rest % levels[f];
-    if (extent_is_long()) {
+    if (everything) {
         memcpy(chosen, product, sizeof *chosen * (size_t)n);
         return n;
     }
     for (;;) {
         int from = 59 * n_chosen % n, best = from; /* of equals not always the first mesh */
         for (int i = 1; i < n; i++)
-            if (gain(product[(from + i) % n], seen, 0) > gain(product[best], seen, 0))
+            if (gain_here(product[(from + i) % n], 0) > gain_here(product[best], 0))
                 best = (from + i) % n;
-        if (gain(product[best], seen, 1) == 0)
+        if (gain_here(product[best], 1) == 0)
             return n_chosen;
         memcpy(chosen[n_chosen++], product[best], sizeof *chosen);
     }
@@ -300,7 +320,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < 2 * DATA_KINDS; i++)
         single[i] = (struct mesh_cell){.mesh = {{1, 1, 1}}, .data = i % DATA_KINDS, .dtype = i < DATA_KINDS ? F32 : BF16};
     train_alone(single, 2 * DATA_KINDS, alone);
-    int n_meshes = meshes(mesh), n = choose(n_meshes, chosen);
+    int n_meshes = meshes(mesh), n = choose(argc == 3 || (extent_is_long() && size <= 2), n_meshes, chosen);
     for (int i = part; i < n; i += parts) {
         const int *level = chosen[i];
         struct mesh_cell c = {mesh[level[F_MESH]], level[F_ZERO], level[F_NVME], level[F_DATA], level[F_LOW] ? BF16 : F32};
